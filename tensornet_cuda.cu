@@ -108,6 +108,7 @@
 #define TNC_VECTOR(T, p) (*tnch_aligned<T>(p))
 static inline int tnc_reread_thread(void) { return (int)threadIdx.x; }
 static inline int tnc_reread_block(void) { return (int)blockIdx.x; }
+static inline void tnc_hold(int &) {}
 static inline float tnc_exp2(float x) { return exp2f(x); }
 #define tnc_forget tnch_forget                   /* the memory counts as uninitialised again */
 #define TNC_WGMMA 1
@@ -178,6 +179,10 @@ static __device__ __forceinline__ int tnc_reread_block(void)
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
     return x;
 }
+
+/* The opposite: x is held in a register, and not computed again where it is needed. */
+static __device__ __forceinline__ void tnc_hold(int &x) { asm volatile("" : "+r"(x)); }
+
 static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
 
 /* 2^x in one instruction, with a relative error of 2^-22; results below 2^-126 are 0. exp2f takes four. */
@@ -6990,12 +6995,12 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
     const int64_t head = p.head0 + blockIdx.z, size = (int64_t)t.D * t.D * t.NE, first = (int64_t)blockIdx.y * p.each;
     const int64_t count = first + p.each < p.chunks ? p.each : p.chunks - first;
     const bool    last = p.last && first + count == p.chunks;
-    const int64_t steps = (last ? count - 1 : count) * per;
+    const int     steps = (int)(last ? count - 1 : count) * per;                /* of at most TNC_SCAN_TERMS rows */
     const int64_t corner = ((int64_t)(x0 + 4 * warp) * t.D + y0 + g) * t.NE + e0 + two;      /* first element of this lane */
     const float  *begin = carry && S ? carry + blockIdx.z * size : NULL;
     float         sum[4][N / 8][4];
-    int64_t       step, segment;
-    int           x, j, i, half;
+    int64_t       segment;
+    int           step, x, j, i, half;
     if (!tnc_scan_has(t, x0, y0)) return;
 
     TNC_UNROLL
@@ -7024,15 +7029,44 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
                 }
     }
 
-    /* step s of a segment: 64 rows of chunk s / per, in the order of the walk */
-    auto chunk_of = [&](int64_t s) { return t.back ? p.chunks - 1 - first - s / per : first + s / per; };
-    auto fetch = [&](int64_t s) {
-        tnc_bf16     *to = shared[s % TNC_SCAN_STAGES];
-        const int64_t row = (p.chunk0 + chunk_of(s)) * t.chunk + s % per * TNC_SCAN_STEP - t.y.shift;
-        tnc_linear_fetch(to, TNC_SCAN_STEP, 2, t.y.set[1], t.H, head, row, t.y.T, y0, t.wide[1]);
-        tnc_linear_fetch(to + TNC_SCAN_STEP * 16, TNC_SCAN_STEP, X / 8, t.y.set[0], t.H, head, row, t.y.T, x0, t.wide[0]);
-        tnc_linear_fetch(to + TNC_SCAN_STEP * (16 + X), TNC_SCAN_STEP, N / 8, t.y.set[2], t.H, head, row, t.y.T, e0,
-                         t.wide[2]);
+    /* A step has 64 rows; the chunks come in the order of the sums. Where all rows are there and all columns, a thread copies
+       from offsets that it has computed once. */
+    int64_t         chunk = t.back ? p.chunks - 1 - first : first, ahead = (p.chunk0 + chunk) * t.chunk - t.y.shift;
+    int             place[3], offset[3], to_fetch = per, to_keep = 1, slot = 0;
+    const tnc_bf16 *from[3];
+    bool            whole = true;
+    TNC_UNROLL
+    for (i = 0; i < 3; i++) {
+        const int pieces = i == 0 ? X / 8 : i == 1 ? 2 : N / 8, column = i == 0 ? x0 : i == 1 ? y0 : e0;
+        const int row = (int)threadIdx.x / pieces, piece = (int)threadIdx.x % pieces;
+        whole = whole && column + 8 * pieces <= t.wide[i] && llabs(t.y.set[i].row) < 1 << 24;
+        from[i] = tnc_linear_row<const tnc_bf16>(t.y.set[i], t.H, head, 0) + column;
+        offset[i] = row * (int)t.y.set[i].row + 8 * piece;
+        place[i] = TNC_SCAN_STEP * (i == 0 ? 16 : i == 1 ? 0 : 16 + X) + tnc_swizzle(row, 0, piece, pieces);
+        tnc_hold(place[i]);
+    }
+    auto fetch = [&](int into) {
+        tnc_bf16 *b = shared[into], *a = b + TNC_SCAN_STEP * 16, *y = a + TNC_SCAN_STEP * X;
+        if (whole && ahead >= 0 && ahead + TNC_SCAN_STEP <= t.y.T) {
+            TNC_UNROLL
+            for (int set = 0; set < 3; set++) {
+                const int pieces = set == 0 ? X / 8 : set == 1 ? 2 : N / 8;
+                TNC_UNROLL
+                for (int at = 0; at < TNC_SCAN_STEP * pieces; at += X * 8)
+                    if (TNC_SCAN_STEP * pieces >= X * 8 || (int)threadIdx.x < TNC_SCAN_STEP * pieces)
+                        tnc_cp_async16(b + place[set] + 8 * at,
+                                       from[set] + (ahead + at / pieces) * t.y.set[set].row + offset[set]);
+            }
+        } else {
+            tnc_linear_fetch(b, TNC_SCAN_STEP, 2, t.y.set[1], t.H, head, ahead, t.y.T, y0, t.wide[1]);
+            tnc_linear_fetch(a, TNC_SCAN_STEP, X / 8, t.y.set[0], t.H, head, ahead, t.y.T, x0, t.wide[0]);
+            tnc_linear_fetch(y, TNC_SCAN_STEP, N / 8, t.y.set[2], t.H, head, ahead, t.y.T, e0, t.wide[2]);
+        }
+        ahead += TNC_SCAN_STEP;
+        if (--to_fetch == 0) {
+            to_fetch = per;
+            if (t.back) ahead -= 2 * t.chunk;
+        }
     };
     auto keep = [&](int64_t chunk) {
         tnc_bf16 *to = S + (blockIdx.z * p.chunks + chunk) * size + corner;
@@ -7053,13 +7087,18 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
         tnc_cp_async_commit();
     }
     for (step = 0; step < steps; step++) {
-        const tnc_bf16 *b = shared[step % TNC_SCAN_STAGES], *a = b + TNC_SCAN_STEP * 16, *y = a + TNC_SCAN_STEP * X;
+        const tnc_bf16 *b = shared[slot], *a = b + TNC_SCAN_STEP * 16, *y = a + TNC_SCAN_STEP * X;
         int             k;
         tnc_cp_async_wait<TNC_SCAN_STAGES - 2>();
         __syncthreads();
-        if (step + TNC_SCAN_STAGES - 1 < steps) fetch(step + TNC_SCAN_STAGES - 1);
+        if (step + TNC_SCAN_STAGES - 1 < steps) fetch(slot == 0 ? TNC_SCAN_STAGES - 1 : slot - 1);
         tnc_cp_async_commit();
-        if (S && step % per == 0) keep(chunk_of(step));
+        if (--to_keep == 0) {
+            to_keep = per;
+            if (S) keep(chunk);
+            chunk += t.back ? -1 : 1;
+        }
+        slot = slot == TNC_SCAN_STAGES - 1 ? 0 : slot + 1;
         TNC_UNROLL
         for (k = 0; k < TNC_SCAN_STEP; k += 16) {
             unsigned phi[4], scaled[4], v[N / 8][2], pair[4][2], r[4];
@@ -7092,7 +7131,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
         }
     }
     tnc_cp_async_wait<0>();
-    if (S && last) keep(chunk_of(steps));
+    if (S && last) keep(chunk);
     if (S && !(left && blockIdx.y == gridDim.y - 1)) return;
     left = S ? left + blockIdx.z * size : totals + ((int64_t)blockIdx.y * gridDim.z + blockIdx.z) * size;
     TNC_UNROLL
@@ -7166,12 +7205,12 @@ static __device__ __forceinline__ void tnc_linear_masked_product(float (&out)[2]
    its columns are. Per 16 k and warp, for N = 64: 16 mma, 8 products of 2 numbers, 16 cycles of shared memory, which is 60%
    of the time of the mma at 600 TF/s. Then the pairs of the rows' own chunk, 32 keys at a time: two tiles of scores, whose
    product in registers is the A fragment of the next product. */
-template <int K, int N, bool TRANS>
+template <int K, int N, bool TRANS, bool SQUARED>
 static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass<float> p, tnc_linear_tiles q,
                                                               const tnc_bf16 *S)
 {
     enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TRANS ? K : N, PIECES = (TRANS ? N : K) / 8 };
-    enum { S_TILE = K * N, STAGE = GROUP * S_TILE };
+    enum { S_TILE = K * N, STAGE = GROUP * S_TILE, COPIES = (STAGE / 8 + 255) / 256 };
     TNC_DYN_SHARED(tnc_bf16, shared);
     const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, g = lane / 4, two = lane % 4 * 2;
     const int     n0 = (int)blockIdx.x * N, D8 = t.D / 8, loops = t.wide[0];
@@ -7201,21 +7240,35 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
         }
 
     if (q.states && tnc_linear_has_state(t, chunk)) {
-        const int       stages = (loops + GROUP - 1) / GROUP;
+        /* A thread copies the same pieces of every stage: their places in shared memory stay, their offsets in the states
+           advance by one row of the state or by D of them. Of a squared state only the rows (a,b) with b >= a exist: once the
+           diagonal is crossed, the other step leads from (b,a) to its neighbour. */
+        const bool      down = TRANS || t.squared || p.m == 1;
+        const unsigned  step = (unsigned)(down ? t.D * t.NE : t.NE), after = t.squared && !TRANS ? (unsigned)t.NE : step;
+        const int       stages = (loops + GROUP - 1) / GROUP, x = tnc_swizzle(32 * warp + g, 0, 0, D8);
         const tnc_bf16 *from = S + (blockIdx.z * (q.step ? gridDim.y / tiles : 1) + c * q.step) * (int64_t)t.D * t.D * t.NE;
-        auto fetch = [&](int stage) {
-            tnc_bf16 *to = ring + stage % TNC_LINEAR_STAGES * STAGE;
-            int       at;
-            for (at = (int)threadIdx.x; at < GROUP * ROWS * PIECES; at += 256) {
-                const int s_tile = at / (ROWS * PIECES), row = at / PIECES % ROWS, piece = at % PIECES;
-                const int one = stage * GROUP + s_tile, other = TRANS ? row : n0 + row;
-                int       line;                                     /* row (a,b) of the state [D D,NE] */
-                if (TRANS && t.squared && row / 16 < one / 16) continue;            /* not computed, not read */
-                if (TRANS) line = one * t.D + other;
-                else if (t.squared) line = one < other ? one * t.D + other : other * t.D + one;
-                else line = p.m == 0 ? other * t.D + one : one * t.D + other;
-                tnc_cp_async16(to + s_tile * S_TILE + tnc_swizzle(row, 0, piece, PIECES),
-                               from + line * t.NE + (TRANS ? n0 : 0) + 8 * piece);
+        unsigned        offset[COPIES];
+        int             place[COPIES], left[COPIES];                /* left: rows until the diagonal is crossed */
+        int             cell = TRANS ? tnc_swizzle<PIECES>(lane % 16, 0, lane / 16)     /* of this lane, for ldmatrix */
+                                     : tnc_swizzle<PIECES>(lane % 8 + lane / 16 * 8, 0, lane / 8 % 2);
+        tnc_hold(cell);
+        TNC_UNROLL
+        for (m = 0; m < COPIES; m++) {
+            const int line = ((int)threadIdx.x + 256 * m) / PIECES, piece = (int)threadIdx.x % PIECES;
+            const int one = line / ROWS, row = line % ROWS, other = TRANS ? row : n0 + row;
+            left[m] = (SQUARED ? row | 15 : other) - one;
+            place[m] = one * S_TILE + tnc_swizzle<PIECES>(row, 0, piece);
+            const bool as_is = down && (TRANS || !t.squared || left[m] > 0);
+            offset[m] = (unsigned)((as_is ? one * t.D + other : other * t.D + one) * t.NE + (TRANS ? n0 : 0) + 8 * piece);
+        }
+        auto fetch = [&](int slot) {
+            TNC_UNROLL
+            for (int e = 0; e < COPIES; e++) {
+                const bool mine = GROUP * ROWS * PIECES % 256 == 0 || (int)threadIdx.x < GROUP * ROWS * PIECES;
+                if (mine && (!SQUARED || left[e] >= 0)) tnc_cp_async16(ring + slot * STAGE + place[e], from + offset[e]);
+                TNC_UNROLL
+                for (int one = 0; one < GROUP; one++) offset[e] += TRANS || left[e]-- > 0 ? step : after;
+                if (SQUARED) left[e] -= GROUP;
             }
         };
         for (i = 0; i < TNC_LINEAR_STAGES - 1; i++) {
@@ -7225,44 +7278,43 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
         for (i = 0; i < loops; i += 4) {
             uint2 scale[4];                                         /* x_a[i .. i + 3] of rows g, g + 8, g + 16, g + 24 */
             TNC_UNROLL
+            for (h = 0; h < 4; h++) scale[h] = make_uint2(0, 0);
+            TNC_UNROLL
             for (j = 0; j < 4; j++) {
+                const int stage = (i + j) / GROUP, slot = GROUP == 1 ? j : stage % TNC_LINEAR_STAGES;
                 if (j % GROUP == 0) {
-                    const int stage = (i + j) / GROUP;
                     tnc_cp_async_wait<TNC_LINEAR_STAGES - 2>();
                     __syncthreads();
-                    if (stage + TNC_LINEAR_STAGES - 1 < stages) fetch(stage + TNC_LINEAR_STAGES - 1);
+                    if (stage + TNC_LINEAR_STAGES - 1 < stages) fetch((slot + TNC_LINEAR_STAGES - 1) % TNC_LINEAR_STAGES);
                     tnc_cp_async_commit();
                 }
                 if (j == 0) {
                     TNC_UNROLL
-                    for (h = 0; h < 4; h++)
-                        scale[h] = *(const uint2 *)(xa + tnc_swizzle(32 * warp + 8 * h + g, 0, i / 8, D8) + i % 8);
+                    for (h = 0; h < 4; h++) scale[h] = *(const uint2 *)(xa + (x ^ i) + 8 * h * t.D);
                 }
-                const tnc_bf16 *s_tile = ring + ((i + j) / GROUP % TNC_LINEAR_STAGES * GROUP + j % GROUP) * S_TILE;
-                unsigned        once[4], factor[4];
+                const tnc_bf16 *s_tile = ring + slot * STAGE + j % GROUP * S_TILE;
+                unsigned        once[4], twice[4];                  /* off the diagonal: twice, which is exact */
                 TNC_UNROLL
                 for (h = 0; h < 4; h++) {
                     const unsigned word = j < 2 ? scale[h].x : scale[h].y;
-                    once[h] = factor[h] = j % 2 ? tnc_linear_highs(word, word) : tnc_linear_lows(word, word);
+                    once[h] = j % 2 ? tnc_linear_highs(word, word) : tnc_linear_lows(word, word);
+                    twice[h] = SQUARED ? tnc_mul_bf16x2(once[h], 0x40004000u) : once[h];
                 }
                 TNC_UNROLL
                 for (k = 0; k < K / 16; k++) {
                     unsigned a[2][4], r[4];
-                    if (TRANS && t.squared) {
-                        if (16 * k + 15 < i) continue;
-                        if (16 * k > i + j)                                     /* off the diagonal: twice, which is exact */
-                            for (h = 0; h < 4; h++) factor[h] = tnc_mul_bf16x2(once[h], 0x40004000u);
-                    }
+                    if (SQUARED && 16 * k + 15 < i) continue;
                     TNC_UNROLL
                     for (m = 0; m < 2; m++)
                         TNC_UNROLL
-                        for (h = 0; h < 4; h++)                                     /* rows g, g + 8, g, g + 8 */
-                            a[m][h] = tnc_mul_bf16x2(xb[m][k][h], factor[2 * m + h % 2]);
+                        for (h = 0; h < 4; h++) {                                   /* rows g, g + 8, g, g + 8 */
+                            const int row = 2 * m + h % 2;
+                            a[m][h] = tnc_mul_bf16x2(xb[m][k][h], 16 * k > i ? twice[row] : once[row]);
+                        }
                     TNC_UNROLL
                     for (n = 0; n < N / 16; n++) {
-                        const int down = lane % 16, right = lane % 8 + lane / 16 * 8;
-                        if (TRANS) tnc_ldmatrix_x4_trans(r, s_tile + tnc_swizzle(16 * k + down, 2 * n, lane / 16, PIECES));
-                        else tnc_ldmatrix_x4(r, s_tile + tnc_swizzle(16 * n + right, 2 * k, lane / 8 % 2, PIECES));
+                        if (TRANS) tnc_ldmatrix_x4_trans(r, s_tile + 128 * PIECES * k + (cell ^ 16 * n));
+                        else tnc_ldmatrix_x4(r, s_tile + 128 * PIECES * n + (cell ^ 16 * k));
                         TNC_UNROLL
                         for (m = 0; m < 2; m++) {
                             tnc_mma_bf16(sum[m][2 * n], a[m], r);
@@ -7417,13 +7469,13 @@ static size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N)
     return (size_t)(TNC_LINEAR_ROWS * D + (ring > pairs ? ring : pairs)) * 2;
 }
 
-template <int K, int N, bool TRANS>
+template <int K, int N, bool TRANS, bool SQUARED>
 static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const tnc_linear_pass<float> &p,
                                   const tnc_linear_tiles &q, const tnc_bf16 *S)
 {
     const size_t bytes = tnc_linear_shared(t.D, K, N);
-    tnc_shared_for(s, tnc_linear_mma<K, N, TRANS>, bytes);
-    TNC_LAUNCH((tnc_linear_mma<K, N, TRANS>), grid, 256, bytes, s->stream, t, p, q, S);
+    tnc_shared_for(s, tnc_linear_mma<K, N, TRANS, SQUARED>, bytes);
+    TNC_LAUNCH((tnc_linear_mma<K, N, TRANS, SQUARED>), grid, 256, bytes, s->stream, t, p, q, S);
 }
 
 /* Launches the kernel for the depth of the products (d, or n for the gradients of q and k) and their width. */
@@ -7432,14 +7484,18 @@ static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linea
 {
     const tnc_linear t = tnc_linear_permute(&whole, p.m);
     const int        K = p.m == 2 ? t.D : t.NE, all = p.m == 2 ? t.NE : t.D, N = all < 64 ? all : 64;
+    const bool       squared = t.squared && p.m == 2 && K > 16;     /* of 16 x 16 numbers none are off the diagonal */
     const dim3       grid((unsigned)(all / N), (unsigned)(chunks * t.chunk / TNC_LINEAR_ROWS), (unsigned)heads);
-#define TNC_CASE(k, n, trans) \
-    if (K == k && N == n && (p.m == 2) == trans) tnc_linear_mma_launch<k, n, trans>(s, grid, t, p, q, S)
-    TNC_CASE(16, 32, true);   TNC_CASE(32, 32, true);
-    TNC_CASE(16, 64, true);   TNC_CASE(32, 64, true);   TNC_CASE(64, 64, true);   TNC_CASE(128, 64, true);
-    TNC_CASE(32, 16, false);  TNC_CASE(64, 16, false);  TNC_CASE(128, 16, false);
-    TNC_CASE(32, 32, false);  TNC_CASE(64, 32, false);  TNC_CASE(128, 32, false);
-                              TNC_CASE(64, 64, false);  TNC_CASE(128, 64, false);
+#define TNC_CASE(k, n, trans, squares) \
+    if (K == k && N == n && (p.m == 2) == trans && squared == squares) \
+        tnc_linear_mma_launch<k, n, trans, squares>(s, grid, t, p, q, S)
+    TNC_CASE(16, 32, true, false);   TNC_CASE(32, 32, true, false);   TNC_CASE(32, 32, true, true);
+    TNC_CASE(16, 64, true, false);   TNC_CASE(32, 64, true, false);   TNC_CASE(32, 64, true, true);
+    TNC_CASE(64, 64, true, false);   TNC_CASE(64, 64, true, true);
+    TNC_CASE(128, 64, true, false);  TNC_CASE(128, 64, true, true);
+    TNC_CASE(32, 16, false, false);  TNC_CASE(64, 16, false, false);  TNC_CASE(128, 16, false, false);
+    TNC_CASE(32, 32, false, false);  TNC_CASE(64, 32, false, false);  TNC_CASE(128, 32, false, false);
+                                     TNC_CASE(64, 64, false, false);  TNC_CASE(128, 64, false, false);
 #undef TNC_CASE
 }
 
