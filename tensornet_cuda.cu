@@ -4936,7 +4936,8 @@ template <typename T, bool DOTS> static __global__ void tnc_attend_delta(tnc_att
    has a cell of 4 x 4 (in double 2 x 2) elements of each tile: rows 4 y .. 4 y + 3 and columns x, x + lanes, ..., so that
    reads along a row are broadcasts, and reads across rows, whose pitch is odd, have no bank conflicts. Outputs are computed
    `side` columns at a time; each of these column tiles has its own block, which recomputes the scores. After the tensor-core
-   kernels, these kernels recompute the blocks marked in `redo` and no others. */
+   kernels, these kernels recompute the blocks marked in `redo` and no others. There are mostly none: so a grid that fits on
+   the device at once reads all marks first, a mark per thread, and ends. */
 
 template <typename R> struct tnc_attend_smem {
     enum { cell = sizeof(R) == 8 ? 2 : 4, lanes = 16, threads = lanes * lanes, side = cell * lanes, slice = 16 };
@@ -5065,6 +5066,25 @@ static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_smem<R>
     }
 }
 
+/* The tile of rows of task n, of which a head has `tiles`; the tasks of all heads and column tiles alternate. */
+static __device__ __forceinline__ int64_t tnc_attend_tile_of(int64_t n, int64_t heads, int64_t col_tiles, int64_t tiles,
+                                                             bool last_first)
+{
+    const int64_t tile = n / col_tiles / heads;
+    return last_first ? tiles - 1 - tile : tile;
+}
+
+/* Whether one of the tasks of this block is marked. */
+static __device__ __forceinline__ bool tnc_attend_any_redo(const tnc_attend &p, int64_t col_tiles, int64_t blocks,
+                                                           int64_t tiles, bool last_first)
+{
+    const int64_t heads = p.B * p.H;
+    bool          any = false;
+    for (int64_t n = blockIdx.x + (int64_t)threadIdx.x * gridDim.x; n < blocks; n += (int64_t)blockDim.x * gridDim.x)
+        any = any || p.redo[n / col_tiles % heads * tiles + tnc_attend_tile_of(n, heads, col_tiles, tiles, last_first)] != 0;
+    return __syncthreads_or(any) != 0;
+}
+
 template <typename T>
 static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int64_t col_tiles, int64_t blocks)
 {
@@ -5078,9 +5098,10 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
     const int64_t heads = p.B * p.H, tiles = (p.Tq + side - 1) / side;
     int64_t       n;
     int           r, c;
+    if (p.redo && !tnc_attend_any_redo(p, col_tiles, blocks, tiles, true)) return;
     for (n = blockIdx.x; n < blocks; n += gridDim.x) {
         const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side;
-        const int64_t i0 = (tiles - 1 - n / col_tiles / heads) * side;           /* query blocks with most keys come first */
+        const int64_t i0 = tnc_attend_tile_of(n, heads, col_tiles, tiles, true) * side;     /* most keys come first */
         const int64_t rows = p.Tq - i0 < side ? p.Tq - i0 : (int64_t)side;
         const int64_t from = tnc_attend_keys_of(p, i0).low, full = tnc_attend_keys_of(p, i0).high;
         const int64_t to = tnc_attend_keys_of(p, i0 + rows - 1).high, all = tnc_attend_keys_of(p, i0 + rows - 1).low;
@@ -5175,10 +5196,10 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
         tiles = (T_resident + side - 1) / side;
     int64_t          n;
     int              r, c, set;
+    if (p.redo && !tnc_attend_any_redo(p, col_tiles, blocks, tiles, !KEYS)) return;
     for (n = blockIdx.x; n < blocks; n += gridDim.x) {
-        const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side,
-            tile = n / col_tiles / heads;
-        const int64_t row0 = (KEYS ? tile : tiles - 1 - tile) * side;              /* causal: the longest walks come first */
+        const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side;
+        const int64_t row0 = tnc_attend_tile_of(n, heads, col_tiles, tiles, !KEYS) * side;     /* longest walks first */
         const int64_t rows = T_resident - row0 < side ? T_resident - row0 : (int64_t)side;
         R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
         tnc_span<int64_t>      range;
@@ -6397,10 +6418,10 @@ static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *sta
     return !stat->data || stat->dtype == (t == TN_F64 ? TN_F64 : TN_F32);
 }
 
-/* One block per task; or a fixed grid that looks for blocks to recompute, of which there are mostly none. */
+/* One block per task; or, to look for tasks to recompute, at most four blocks of 44 KiB per multiprocessor. */
 static unsigned tnc_attend_grid(const tnc *s, const tnc_attend &p, int64_t blocks)
 {
-    return p.redo ? tnc_grid(s, blocks, 1) : tnc_blocks(blocks, 1);
+    return p.redo ? (unsigned)tnc_bound(blocks, 1, 4 * s->sms) : tnc_blocks(blocks, 1);
 }
 
 template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend &p)
