@@ -133,6 +133,7 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cublas_v2.h>
+#include <cublasLt.h>
 #include <math.h>
 
 #if CUDART_VERSION < 12000
@@ -365,6 +366,54 @@ typedef __nv_bfloat16 tnc_bf16;
    the device and checks for errors of CUDA afterwards.
    ====================================================================== */
 
+/* What is computed by cublasLt: the extents and types of a product, how its matrices lie, and whether a bias is added. */
+typedef struct tnc_plan_key {
+    int64_t m, n, k, batch, lead[3], batch_step[3];     /* of A, B and C                                          */
+    int32_t op[2], type, c_type, compute, bias;
+    int32_t alignment[3];                               /* of the addresses of A, B, C in bytes, a power of 2 up to 16 */
+    int32_t unused;                                     /* keys are compared as bytes                             */
+} tnc_plan_key;
+
+/* The descriptors of such a product, and the algorithm for it; without one it is computed in another way. */
+typedef struct tnc_plan {
+    tnc_plan_key           key;
+    cublasLtMatmulDesc_t   product;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t   algo;
+    bool                   usable;
+    int64_t                used;                        /* number of the product that used it last */
+} tnc_plan;
+
+enum { TNC_PLANS = 128 };
+
+/* The functions of cublasLt that are used, and the plans of the latest products. */
+typedef struct tnc_lt {
+    void                      *library;
+    cublasLtHandle_t           handle;
+    cublasLtMatmulPreference_t preference;
+    tnc_plan                   plan[TNC_PLANS];
+    int                        plans;
+    int64_t                    products;
+    cublasStatus_t (*create)(cublasLtHandle_t *);
+    cublasStatus_t (*destroy)(cublasLtHandle_t);
+    size_t         (*version)(void);
+    cublasStatus_t (*product_create)(cublasLtMatmulDesc_t *, cublasComputeType_t, cudaDataType_t);
+    cublasStatus_t (*product_destroy)(cublasLtMatmulDesc_t);
+    cublasStatus_t (*product_set)(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void *, size_t);
+    cublasStatus_t (*layout_create)(cublasLtMatrixLayout_t *, cudaDataType, uint64_t, uint64_t, int64_t);
+    cublasStatus_t (*layout_destroy)(cublasLtMatrixLayout_t);
+    cublasStatus_t (*layout_set)(cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t, const void *, size_t);
+    cublasStatus_t (*preference_create)(cublasLtMatmulPreference_t *);
+    cublasStatus_t (*preference_destroy)(cublasLtMatmulPreference_t);
+    cublasStatus_t (*preference_set)(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void *, size_t);
+    cublasStatus_t (*heuristic)(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+                                cublasLtMatmulHeuristicResult_t *, int *);
+    cublasStatus_t (*matmul)(cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *, cublasLtMatrixLayout_t,
+                             const void *, cublasLtMatrixLayout_t, const void *, const void *, cublasLtMatrixLayout_t,
+                             void *, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t);
+} tnc_lt;
+
 /* The functions of cuBLAS that are used. */
 typedef struct tnc_blas {
     void           *library;
@@ -420,7 +469,8 @@ typedef struct tnc {
     tn_gemm_precision precision;
     cudaStream_t      stream;
     tnc_blas          blas;
-    void             *blas_workspace;
+    tnc_lt            lt;
+    void             *blas_workspace;               /* of both; their work is in the order of the stream      */
     char             *stage[TNC_STAGES];            /* pinned staging buffers of uploads, used in turn    */
     cudaEvent_t       staged[TNC_STAGES];           /* when the copy from each buffer is done             */
     int               next_stage;
@@ -540,9 +590,10 @@ template <tnc_entry_fn *entry> static constexpr tn_kernel_fn tnc_entry(void)
 }
 
 /* ---- cuBLAS -------------------------------------------------------------------------------------------------- >>cuda-blas
-   The library is opened at run time, so that a program also runs where it is not installed; only its header is needed to
+   The library is opened at run time, so that a program also runs where it is not installed; only its headers are needed to
    compile this file. A context owns one handle with a workspace of its own, and its results are then the same in every run,
-   also within a graph. */
+   also within a graph. cublasLt, which comes with cuBLAS, computes most products (>>cuda-gemm); TN_CUBLASLT=0 leaves it
+   out. */
 
 #define TNC_TEXT_(x) #x
 #define TNC_TEXT(x) TNC_TEXT_(x)
@@ -552,6 +603,7 @@ template <tnc_entry_fn *entry> static constexpr tn_kernel_fn tnc_entry(void)
 #include <windows.h>
 #define TNC_FIND(function) reinterpret_cast<void *>(GetProcAddress((HMODULE)b->library, TNC_TEXT(function)))
 static void *tnc_library_open(void) { return (void *)LoadLibraryA("cublas64_" TNC_TEXT(CUBLAS_VER_MAJOR) ".dll"); }
+static void *tnc_library_lt(void) { return (void *)LoadLibraryA("cublasLt64_" TNC_TEXT(CUBLAS_VER_MAJOR) ".dll"); }
 static void  tnc_library_close(void *library) { FreeLibrary((HMODULE)library); }
 static void  tnc_library_path(void *library, char path[512]) { GetModuleFileNameA((HMODULE)library, path, 512); }
 #else
@@ -615,6 +667,13 @@ static void *tnc_library_open(void)
         for (k = 0; k < sizeof of_python / sizeof *of_python && !library; k++) library = tnc_library_in(root[i], of_python[k]);
     return library ? library : TNC_BLAS_ELSE;
 }
+
+/* The one that cuBLAS has loaded, which has this name. */
+static void *tnc_library_lt(void)
+{
+    void *library = dlopen(TNC_BLAS("cublasLt"), RTLD_NOW | RTLD_LOCAL);
+    return library ? library : TNC_BLAS_ELSE;
+}
 static void tnc_library_close(void *) {}        /* the library stays loaded: it is large, and the next context needs it */
 
 static void tnc_library_path(void *library, char path[512])
@@ -623,6 +682,57 @@ static void tnc_library_path(void *library, char path[512])
     if (library != TNC_BLAS_ELSE && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) snprintf(path, 512, "%s", map->l_name);
 }
 #endif
+
+static void tnc_plan_destroy(const tnc_lt *b, tnc_plan *p)
+{
+    if (p->a) b->layout_destroy(p->a);
+    if (p->b) b->layout_destroy(p->b);
+    if (p->c) b->layout_destroy(p->c);
+    if (p->product) b->product_destroy(p->product);
+    memset(p, 0, sizeof *p);
+}
+
+static void tnc_lt_close(tnc_lt *b)
+{
+    while (b->plans > 0) tnc_plan_destroy(b, &b->plan[--b->plans]);
+    if (b->preference) b->preference_destroy(b->preference);
+    if (b->handle) b->destroy(b->handle);
+    if (b->library) tnc_library_close(b->library);
+    memset(b, 0, sizeof *b);
+}
+
+/* Partial sums may be reduced in F32 only, and one after the other. */
+static bool tnc_lt_open(tnc_lt *b)
+{
+    const char    *wanted = getenv("TN_CUBLASLT");
+    const uint64_t workspace = TNC_BLAS_WORKSPACE;
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if ((wanted && strcmp(wanted, "0") == 0) || (b->library = tnc_library_lt()) == NULL) return false;
+    *(void **)&b->create = TNC_FIND(cublasLtCreate);
+    *(void **)&b->destroy = TNC_FIND(cublasLtDestroy);
+    *(void **)&b->version = TNC_FIND(cublasLtGetVersion);
+    *(void **)&b->product_create = TNC_FIND(cublasLtMatmulDescCreate);
+    *(void **)&b->product_destroy = TNC_FIND(cublasLtMatmulDescDestroy);
+    *(void **)&b->product_set = TNC_FIND(cublasLtMatmulDescSetAttribute);
+    *(void **)&b->layout_create = TNC_FIND(cublasLtMatrixLayoutCreate);
+    *(void **)&b->layout_destroy = TNC_FIND(cublasLtMatrixLayoutDestroy);
+    *(void **)&b->layout_set = TNC_FIND(cublasLtMatrixLayoutSetAttribute);
+    *(void **)&b->preference_create = TNC_FIND(cublasLtMatmulPreferenceCreate);
+    *(void **)&b->preference_destroy = TNC_FIND(cublasLtMatmulPreferenceDestroy);
+    *(void **)&b->preference_set = TNC_FIND(cublasLtMatmulPreferenceSetAttribute);
+    *(void **)&b->heuristic = TNC_FIND(cublasLtMatmulAlgoGetHeuristic);
+    *(void **)&b->matmul = TNC_FIND(cublasLtMatmul);
+    if (b->create && b->destroy && b->version && b->product_create && b->product_destroy && b->product_set
+        && b->layout_create && b->layout_destroy && b->layout_set && b->preference_create && b->preference_destroy
+        && b->preference_set && b->heuristic && b->matmul && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS
+        && b->preference_create(&b->preference) == CUBLAS_STATUS_SUCCESS
+        && b->preference_set(b->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace)
+               == CUBLAS_STATUS_SUCCESS
+        && b->preference_set(b->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions)
+               == CUBLAS_STATUS_SUCCESS) return true;
+    tnc_lt_close(b);
+    return false;
+}
 
 static void tnc_blas_close(tnc_blas *b)
 {
@@ -649,7 +759,7 @@ static void tnc_blas_open(tnc *s, const tn_desc *desc)
     tnc_blas   *b = &s->blas;
     const char *wanted = getenv("TN_CUBLAS");
     const char *why = "not found";
-    char        path[512] = "an unknown path";
+    char        path[512] = "an unknown path", with[64] = "without cublasLt";
     int         version = 0;
     if (wanted && strcmp(wanted, "0") == 0) {
         tnc_blas_log(desc, TN_LOG_INFO, "cuBLAS: not used, because TN_CUBLAS is 0; matrix products run on a kernel of this "
@@ -674,8 +784,12 @@ static void tnc_blas_open(tnc *s, const tn_desc *desc)
             && cudaMalloc(&s->blas_workspace, TNC_BLAS_WORKSPACE) == cudaSuccess
             && b->set_workspace(b->handle, s->blas_workspace, TNC_BLAS_WORKSPACE) == CUBLAS_STATUS_SUCCESS
             && b->version(b->handle, &version) == CUBLAS_STATUS_SUCCESS) {
-            tnc_blas_log(desc, TN_LOG_INFO, "cuBLAS: %d.%d.%d from %s", version / 10000, version / 100 % 100, version % 100,
-                         path);
+            if (tnc_lt_open(&s->lt)) {
+                const int lt = (int)s->lt.version();
+                snprintf(with, sizeof with, "with cublasLt %d.%d.%d", lt / 10000, lt / 100 % 100, lt % 100);
+            }
+            tnc_blas_log(desc, TN_LOG_INFO, "cuBLAS: %d.%d.%d from %s, %s", version / 10000, version / 100 % 100,
+                         version % 100, path, with);
             return;
         }
         why = path;
@@ -728,6 +842,7 @@ static void tnc_close(void *state)
     if (s->device >= 0) {
         (void)cudaSetDevice(s->device);                 /* a lost context fails, but its handles hold host memory */
         if (s->stream) cudaStreamSynchronize(s->stream);
+        tnc_lt_close(&s->lt);
         tnc_blas_close(&s->blas);
         cudaFree(s->blas_workspace);
         cudaFree(s->scratch);
@@ -2636,9 +2751,15 @@ static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
    1. Both orders will do, since a transposed operand is only a flag for cuBLAS, and C^T = B^T A^T. Where A or B is BF16, or
    with TN_GEMM_BF16, an F32 operand is rounded to BF16 in scratch, and packed, so that any strides will do; if the product
    is thin, the BF16 operand is widened instead. Sums are F32. Products of two F32 operands use F32, or TF32 if
-   desc.gemm_precision says so. The bias is added by a second kernel. Everything else is computed by the kernel of this
-   file, whose sums run in the order of k. The results of cuBLAS are the same in every run on one model of GPU. Floor: 2 m n
-   k flops. */
+   desc.gemm_precision says so. Everything else is computed by the kernel of this file, whose sums run in the order of k. The
+   results of cuBLAS are the same in every run on one model of GPU. Floor: 2 m n k flops.
+
+   F32 and BF16 products of two matrices run by plans of cublasLt: descriptors, and the first algorithm that its heuristic
+   names for the shape. It is never timed, and depends on addresses only by whether they are multiples of 16. A context keeps
+   the TNC_PLANS plans that were used last, so that a step that repeats makes none. A product adds the bias when it stores
+   its result, and reads C if it accumulates. The bias then has the type of C: an F32 bias of a BF16 product is rounded, as
+   its factors are. What has no plan (F64, products of a vector, odd addresses) is computed by cublasGemmEx, and another
+   kernel adds the bias. */
 
 typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
     int64_t batch, m, n, k, a_step[3], b_step[3], c_step[3], bias_step;
@@ -2788,8 +2909,112 @@ static bool tnc_operand_of(tnc_operand *o, const void *data, int dtype, int64_t 
     return (columns == 1 || column_step == 1) && lead >= columns && lead <= INT32_MAX && batch_step >= 0;
 }
 
-/* C is computed directly if its columns are contiguous; if its rows are, C^T = B^T A^T is. TN_ERR_SHAPE: cuBLAS cannot
-   compute this product. */
+static int tnc_alignment_of(const void *p)
+{
+    const uintptr_t at = (uintptr_t)p, low = at & (~at + 1);
+    return low == 0 || low > 16 ? 16 : (int)low;
+}
+
+/* Without a plan that is usable, cublasLt cannot compute the product. Plans are made on the host, also during a capture. The
+   algorithm must not depend on where the bias is, beyond its alignment: it is asked for with an address that is a multiple
+   of 16. */
+static tnc_plan *tnc_plan_of(tnc *s, const tnc_plan_key *key)
+{
+    static const cublasLtMatmulPreferenceAttributes_t aligned[4] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES };
+    tnc_lt                         *b = &s->lt;
+    tnc_plan                       *p, *oldest = b->plan;
+    const void                     *bias = (const char *)s->blas_workspace + 16;
+    const uint32_t                  epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const uint64_t                  down = (uint64_t)key->m, along = (uint64_t)key->n, deep = (uint64_t)key->k;
+    const bool                      flip_a = key->op[0] != CUBLAS_OP_N, flip_b = key->op[1] != CUBLAS_OP_N;
+    const int32_t                   count = (int32_t)key->batch;
+    cublasLtMatmulHeuristicResult_t found;
+    int                             i, n = 0;
+    bool                            ok;
+    for (p = b->plan; p < b->plan + b->plans; p++) {
+        if (memcmp(&p->key, key, sizeof *key) == 0) break;
+        if (p->used < oldest->used) oldest = p;
+    }
+    if (p == b->plan + TNC_PLANS) tnc_plan_destroy(b, p = oldest);
+    else if (p < b->plan + b->plans) goto done;
+    else b->plans++;
+    p->key = *key;
+    ok = b->product_create(&p->product, (cublasComputeType_t)key->compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS
+         && b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &key->op[0], sizeof key->op[0]) == CUBLAS_STATUS_SUCCESS
+         && b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &key->op[1], sizeof key->op[1]) == CUBLAS_STATUS_SUCCESS
+         && b->layout_create(&p->a, (cudaDataType)key->type, flip_a ? deep : down, flip_a ? down : deep, key->lead[0])
+                == CUBLAS_STATUS_SUCCESS
+         && b->layout_create(&p->b, (cudaDataType)key->type, flip_b ? along : deep, flip_b ? deep : along, key->lead[1])
+                == CUBLAS_STATUS_SUCCESS
+         && b->layout_create(&p->c, (cudaDataType)key->c_type, down, along, key->lead[2]) == CUBLAS_STATUS_SUCCESS;
+    if (ok && key->bias)
+        ok = b->product_set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) == CUBLAS_STATUS_SUCCESS
+             && b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias) == CUBLAS_STATUS_SUCCESS;
+    for (i = 0; i < 3 && ok && key->batch > 1; i++) {
+        cublasLtMatrixLayout_t layout = i == 0 ? p->a : i == 1 ? p->b : p->c;
+        ok = b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) == CUBLAS_STATUS_SUCCESS
+             && b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &key->batch_step[i],
+                              sizeof key->batch_step[i]) == CUBLAS_STATUS_SUCCESS;
+    }
+    for (i = 0; i < 4 && ok; i++) {
+        const uint32_t bytes = (uint32_t)key->alignment[i < 2 ? i : 2];
+        ok = b->preference_set(b->preference, aligned[i], &bytes, sizeof bytes) == CUBLAS_STATUS_SUCCESS;
+    }
+    p->usable = ok && b->heuristic(b->handle, p->product, p->a, p->b, p->c, p->c, b->preference, 1, &found, &n)
+                          == CUBLAS_STATUS_SUCCESS
+                && n == 1 && found.state == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= TNC_BLAS_WORKSPACE;
+    if (p->usable) p->algo = found.algo;
+done:
+    p->used = ++b->products;
+    return p;
+}
+
+/* C [m,n] = alpha X Y + beta C + bias [m], column-major. */
+static cublasStatus_t tnc_gemm_plan(tnc *s, int64_t m, int64_t n, const tnc_matrices &g, const tnc_operand &x,
+                                    const tnc_operand &y, const tnc_operand &z, cublasComputeType_t compute)
+{
+    const float    alpha = (float)g.alpha, beta = (float)g.beta;
+    tnc_lt        *b = &s->lt;
+    tnc_plan      *p;
+    tnc_plan_key   key;
+    cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
+    memset(&key, 0, sizeof key);
+    key.m = m;
+    key.n = n;
+    key.k = g.k;
+    key.batch = g.batch;
+    key.lead[0] = x.lead;
+    key.lead[1] = y.lead;
+    key.lead[2] = z.lead;
+    if (g.batch > 1) {
+        key.batch_step[0] = x.batch_step;
+        key.batch_step[1] = y.batch_step;
+        key.batch_step[2] = z.batch_step;
+    }
+    key.op[0] = x.op;
+    key.op[1] = y.op;
+    key.type = x.type;
+    key.c_type = z.type;
+    key.compute = compute;
+    key.bias = g.bias != NULL;
+    key.alignment[0] = tnc_alignment_of(x.data);
+    key.alignment[1] = tnc_alignment_of(y.data);
+    key.alignment[2] = tnc_alignment_of(g.c);
+    p = tnc_plan_of(s, &key);
+    if (!p->usable) return status;
+    if (g.bias) status = b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias);
+    if (!g.bias || status == CUBLAS_STATUS_SUCCESS)
+        status = b->matmul(b->handle, p->product, &alpha, x.data, p->a, y.data, p->b, &beta, g.c, p->c, g.c, p->c, &p->algo,
+                           s->blas_workspace, TNC_BLAS_WORKSPACE, s->stream);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) return status;
+    p->usable = false;
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+/* C is computed directly if its columns are contiguous; if its rows are, C^T = B^T A^T is, and only then can a bias be
+   added. TN_ERR_SHAPE: cuBLAS cannot compute this product. */
 static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
 {
     cublasStatus_t status;
@@ -2810,13 +3035,16 @@ static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
                || !tnc_operand_of(&x, g.a, g.a_dtype, g.m, g.k, g.a_step[1], g.a_step[2], g.a_step[0])
                || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return TN_ERR_SHAPE;
-    if (g.batch == 1)
-        status = s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead, y.data,
-                              y.type, y.lead, by_beta, g.c, z.type, z.lead, compute, CUBLAS_GEMM_DEFAULT);
-    else
-        status = s->blas.gemms(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead,
-                               x.batch_step, y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead,
-                               z.batch_step, (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
+    status = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (s->lt.handle && !wide && m > 1 && n > 1 && (transposed || !g.bias))
+        status = tnc_gemm_plan(s, m, n, g, x, y, z, compute);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED && !g.bias)
+        status = g.batch == 1
+            ? s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead, y.data,
+                           y.type, y.lead, by_beta, g.c, z.type, z.lead, compute, CUBLAS_GEMM_DEFAULT)
+            : s->blas.gemms(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead,
+                            x.batch_step, y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead, z.batch_step,
+                            (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
     if (status == CUBLAS_STATUS_SUCCESS) return TN_OK;
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return TN_ERR_SHAPE;
     return tnc_error(s, TN_ERR_BACKEND, "gemm: %s", s->blas.text(status));
@@ -2881,6 +3109,21 @@ static tn_status tnc_gemm_bias(tnc *s, const tn_call *c, const tn_view *y)
     return tnc_add_one(s, y, &bias, 1, true);
 }
 
+/* Whether cublasLt may add the bias to z. It reads contiguous numbers of z's type at a multiple of 16: `bias` is what it
+   gets, and `bytes` the size of a copy, if one is needed. */
+static bool tnc_gemm_adds_bias(const tnc *s, const tn_call *c, const tn_view *z, tn_view *bias, size_t *bytes)
+{
+    const tn_view *x = &c->in[2];
+    if (!s->lt.handle || c->n_in < 3 || !x->data || z->dtype == TN_F64) return false;
+    if (z->strides[2] != 1 || z->shape[1] == 1 || z->shape[2] == 1) return false;
+    *bias = *x;
+    bias->dtype = z->dtype;
+    bias->strides[0] = 1;
+    if (x->dtype != z->dtype || x->strides[0] != 1 || (uintptr_t)x->data % 16 != 0)
+        *bytes = (size_t)(tnc_ceil(x->shape[0], 8) * 8) * (size_t)tnc_size_of(z->dtype);
+    return true;
+}
+
 /* Stores an F32 product whose output is BF16. It was computed in scratch, with its bias, so that it is rounded once. */
 static tn_status tnc_gemm_keep(tnc *s, const tn_call *c, const tn_view *z)
 {
@@ -2907,9 +3150,11 @@ static tn_status tnc_gemm(tnc *s, const tn_call *c)
     const int          dtypes[4] = { g.a_dtype, g.b_dtype, g.c_dtype, g.bias_dtype };
     const tn_dtype     type = tnc_gemm_type(s, g);
     const bool         keep = type == TN_F32 && g.c_dtype == TN_BF16;
-    size_t             bytes[3] = { 0, 0, 0 };
+    size_t             bytes[4] = { 0, 0, 0, 0 };           /* of A, B, bias, C in scratch */
+    tnc_matrices       product;
     char              *room;
     tn_status          status;
+    bool               adds;
     int                i;
     for (i = 0; i < 4; i++) {
         if (dtypes[i] != TN_F32 && dtypes[i] != TN_F64 && dtypes[i] != TN_BF16) return TN_ERR_DTYPE;
@@ -2927,26 +3172,35 @@ static tn_status tnc_gemm(tnc *s, const tn_call *c)
         z->strides[2] = 1;
         z->strides[1] = z->shape[2];
         z->strides[0] = z->shape[1] * z->shape[2];
-        bytes[2] = (size_t)(z->shape[0] * z->strides[0]) * sizeof(float);
+        bytes[3] = (size_t)(z->shape[0] * z->strides[0]) * sizeof(float);
         made.f[1] = 0;
     }
-    if (bytes[0] + bytes[1] + bytes[2] > 0) {
-        room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2]);
+    adds = tnc_gemm_adds_bias(s, c, z, &made.in[2], &bytes[2]);
+    if (bytes[0] + bytes[1] + bytes[2] + bytes[3] > 0) {
+        room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2] + bytes[3]);
         if (!room) return TN_ERR_MEMORY;
-        for (i = 0; i < 2; i++) {
+        for (i = 0; i < 3; i++) {
             if (bytes[i] == 0) continue;
             made.in[i].data = room;
             room += bytes[i];
-            tnc_gemm_convert(s, c->in[i], made.in[i]);
+            if (i < 2) tnc_gemm_convert(s, c->in[i], made.in[i]);
+            else tnc_copy_views(s, &c->in[2], &made.in[2]);
         }
         if (keep) z->data = room;
     }
-    status = tnc_gemm_blas(s, tnc_matrices_of(&made));
+    product = tnc_matrices_of(&made);
+    if (!adds) product.bias = NULL;
+    status = tnc_gemm_blas(s, product);
+    if (status == TN_ERR_SHAPE && adds) {
+        adds = false;
+        product.bias = NULL;
+        status = tnc_gemm_blas(s, product);
+    }
     if (status == TN_ERR_SHAPE) {
         tnc_gemm_own(s, g);
         return TN_OK;
     }
-    if (status == TN_OK) status = tnc_gemm_bias(s, c, z);
+    if (status == TN_OK && !adds) status = tnc_gemm_bias(s, c, z);
     return keep && status == TN_OK ? tnc_gemm_keep(s, c, z) : status;
 }
 
@@ -7050,7 +7304,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
                 }
     }
 
-    /* A step has 64 rows; the chunks come in the order of the sums. Where all rows are there and all columns, a thread copies
+    /* A step has 64 rows; the chunks come in the order of the sums. Where all its rows and columns exist, a thread copies
        from offsets that it has computed once. */
     int64_t         chunk = t.back ? p.chunks - 1 - first : first, ahead = (p.chunk0 + chunk) * t.chunk - t.y.shift;
     int             place[3], offset[3], to_fetch = per, to_keep = 1, slot = 0;
@@ -7262,8 +7516,8 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
 
     if (q.states && tnc_linear_has_state(t, chunk)) {
         /* A thread copies the same pieces of every stage: their places in shared memory stay, their offsets in the states
-           advance by one row of the state or by D of them. Of a squared state only the rows (a,b) with b >= a exist: once the
-           diagonal is crossed, the other step leads from (b,a) to its neighbour. */
+           advance by one row of the state or by D of them. Of a squared state only the rows (a,b) with b >= a exist: once
+           the diagonal is crossed, the other step leads from (b,a) to its neighbour. */
         const bool      down = TRANS || t.squared || p.m == 1;
         const unsigned  step = (unsigned)(down ? t.D * t.NE : t.NE), after = t.squared && !TRANS ? (unsigned)t.NE : step;
         const int       stages = (loops + GROUP - 1) / GROUP, x = tnc_swizzle(32 * warp + g, 0, 0, D8);
