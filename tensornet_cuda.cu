@@ -108,6 +108,7 @@
 #define TNC_VECTOR(T, p) (*tnch_aligned<T>(p))
 static inline int tnc_reread_thread(void) { return (int)threadIdx.x; }
 static inline int tnc_reread_block(void) { return (int)blockIdx.x; }
+static inline void tnc_hold(int &) {}
 static inline float tnc_exp2(float x) { return exp2f(x); }
 #define tnc_forget tnch_forget                   /* the memory counts as uninitialised again */
 #define TNC_WGMMA 1
@@ -132,6 +133,7 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cublas_v2.h>
+#include <cublasLt.h>
 #include <math.h>
 
 #if CUDART_VERSION < 12000
@@ -178,6 +180,10 @@ static __device__ __forceinline__ int tnc_reread_block(void)
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
     return x;
 }
+
+/* The opposite: x is held in a register, and not computed again where it is needed. */
+static __device__ __forceinline__ void tnc_hold(int &x) { asm volatile("" : "+r"(x)); }
+
 static __device__ __forceinline__ void tnc_sincospi(double x, double *sine, double *cosine) { sincospi(x, sine, cosine); }
 
 /* 2^x in one instruction, with a relative error of 2^-22; results below 2^-126 are 0. exp2f takes four. */
@@ -360,6 +366,54 @@ typedef __nv_bfloat16 tnc_bf16;
    the device and checks for errors of CUDA afterwards.
    ====================================================================== */
 
+/* What is computed by cublasLt: the extents and types of a product, how its matrices lie, and whether a bias is added. */
+typedef struct tnc_plan_key {
+    int64_t m, n, k, batch, lead[3], batch_step[3];     /* of A, B and C                                          */
+    int32_t op[2], type, c_type, compute, bias;
+    int32_t alignment[3];                               /* of the addresses of A, B, C in bytes, a power of 2 up to 16 */
+    int32_t unused;                                     /* keys are compared as bytes                             */
+} tnc_plan_key;
+
+/* The descriptors of such a product, and the algorithm for it; without one it is computed in another way. */
+typedef struct tnc_plan {
+    tnc_plan_key           key;
+    cublasLtMatmulDesc_t   product;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t   algo;
+    bool                   usable;
+    int64_t                used;                        /* number of the product that used it last */
+} tnc_plan;
+
+enum { TNC_PLANS = 128 };
+
+/* The functions of cublasLt that are used, and the plans of the latest products. */
+typedef struct tnc_lt {
+    void                      *library;
+    cublasLtHandle_t           handle;
+    cublasLtMatmulPreference_t preference;
+    tnc_plan                   plan[TNC_PLANS];
+    int                        plans;
+    int64_t                    products;
+    cublasStatus_t (*create)(cublasLtHandle_t *);
+    cublasStatus_t (*destroy)(cublasLtHandle_t);
+    size_t         (*version)(void);
+    cublasStatus_t (*product_create)(cublasLtMatmulDesc_t *, cublasComputeType_t, cudaDataType_t);
+    cublasStatus_t (*product_destroy)(cublasLtMatmulDesc_t);
+    cublasStatus_t (*product_set)(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void *, size_t);
+    cublasStatus_t (*layout_create)(cublasLtMatrixLayout_t *, cudaDataType, uint64_t, uint64_t, int64_t);
+    cublasStatus_t (*layout_destroy)(cublasLtMatrixLayout_t);
+    cublasStatus_t (*layout_set)(cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t, const void *, size_t);
+    cublasStatus_t (*preference_create)(cublasLtMatmulPreference_t *);
+    cublasStatus_t (*preference_destroy)(cublasLtMatmulPreference_t);
+    cublasStatus_t (*preference_set)(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void *, size_t);
+    cublasStatus_t (*heuristic)(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+                                cublasLtMatmulHeuristicResult_t *, int *);
+    cublasStatus_t (*matmul)(cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *, cublasLtMatrixLayout_t,
+                             const void *, cublasLtMatrixLayout_t, const void *, const void *, cublasLtMatrixLayout_t,
+                             void *, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t);
+} tnc_lt;
+
 /* The functions of cuBLAS that are used. */
 typedef struct tnc_blas {
     void           *library;
@@ -415,7 +469,8 @@ typedef struct tnc {
     tn_gemm_precision precision;
     cudaStream_t      stream;
     tnc_blas          blas;
-    void             *blas_workspace;
+    tnc_lt            lt;
+    void             *blas_workspace;               /* of both; their work is in the order of the stream      */
     char             *stage[TNC_STAGES];            /* pinned staging buffers of uploads, used in turn    */
     cudaEvent_t       staged[TNC_STAGES];           /* when the copy from each buffer is done             */
     int               next_stage;
@@ -535,9 +590,10 @@ template <tnc_entry_fn *entry> static constexpr tn_kernel_fn tnc_entry(void)
 }
 
 /* ---- cuBLAS -------------------------------------------------------------------------------------------------- >>cuda-blas
-   The library is opened at run time, so that a program also runs where it is not installed; only its header is needed to
+   The library is opened at run time, so that a program also runs where it is not installed; only its headers are needed to
    compile this file. A context owns one handle with a workspace of its own, and its results are then the same in every run,
-   also within a graph. */
+   also within a graph. cublasLt, which comes with cuBLAS, computes most products (>>cuda-gemm); TN_CUBLASLT=0 leaves it
+   out. */
 
 #define TNC_TEXT_(x) #x
 #define TNC_TEXT(x) TNC_TEXT_(x)
@@ -547,6 +603,7 @@ template <tnc_entry_fn *entry> static constexpr tn_kernel_fn tnc_entry(void)
 #include <windows.h>
 #define TNC_FIND(function) reinterpret_cast<void *>(GetProcAddress((HMODULE)b->library, TNC_TEXT(function)))
 static void *tnc_library_open(void) { return (void *)LoadLibraryA("cublas64_" TNC_TEXT(CUBLAS_VER_MAJOR) ".dll"); }
+static void *tnc_library_lt(void) { return (void *)LoadLibraryA("cublasLt64_" TNC_TEXT(CUBLAS_VER_MAJOR) ".dll"); }
 static void  tnc_library_close(void *library) { FreeLibrary((HMODULE)library); }
 static void  tnc_library_path(void *library, char path[512]) { GetModuleFileNameA((HMODULE)library, path, 512); }
 #else
@@ -610,6 +667,13 @@ static void *tnc_library_open(void)
         for (k = 0; k < sizeof of_python / sizeof *of_python && !library; k++) library = tnc_library_in(root[i], of_python[k]);
     return library ? library : TNC_BLAS_ELSE;
 }
+
+/* The one that cuBLAS has loaded, which has this name. */
+static void *tnc_library_lt(void)
+{
+    void *library = dlopen(TNC_BLAS("cublasLt"), RTLD_NOW | RTLD_LOCAL);
+    return library ? library : TNC_BLAS_ELSE;
+}
 static void tnc_library_close(void *) {}        /* the library stays loaded: it is large, and the next context needs it */
 
 static void tnc_library_path(void *library, char path[512])
@@ -618,6 +682,57 @@ static void tnc_library_path(void *library, char path[512])
     if (library != TNC_BLAS_ELSE && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) snprintf(path, 512, "%s", map->l_name);
 }
 #endif
+
+static void tnc_plan_destroy(const tnc_lt *b, tnc_plan *p)
+{
+    if (p->a) b->layout_destroy(p->a);
+    if (p->b) b->layout_destroy(p->b);
+    if (p->c) b->layout_destroy(p->c);
+    if (p->product) b->product_destroy(p->product);
+    memset(p, 0, sizeof *p);
+}
+
+static void tnc_lt_close(tnc_lt *b)
+{
+    while (b->plans > 0) tnc_plan_destroy(b, &b->plan[--b->plans]);
+    if (b->preference) b->preference_destroy(b->preference);
+    if (b->handle) b->destroy(b->handle);
+    if (b->library) tnc_library_close(b->library);
+    memset(b, 0, sizeof *b);
+}
+
+/* Partial sums may be reduced in F32 only, and one after the other. */
+static bool tnc_lt_open(tnc_lt *b)
+{
+    const char    *wanted = getenv("TN_CUBLASLT");
+    const uint64_t workspace = TNC_BLAS_WORKSPACE;
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if ((wanted && strcmp(wanted, "0") == 0) || (b->library = tnc_library_lt()) == NULL) return false;
+    *(void **)&b->create = TNC_FIND(cublasLtCreate);
+    *(void **)&b->destroy = TNC_FIND(cublasLtDestroy);
+    *(void **)&b->version = TNC_FIND(cublasLtGetVersion);
+    *(void **)&b->product_create = TNC_FIND(cublasLtMatmulDescCreate);
+    *(void **)&b->product_destroy = TNC_FIND(cublasLtMatmulDescDestroy);
+    *(void **)&b->product_set = TNC_FIND(cublasLtMatmulDescSetAttribute);
+    *(void **)&b->layout_create = TNC_FIND(cublasLtMatrixLayoutCreate);
+    *(void **)&b->layout_destroy = TNC_FIND(cublasLtMatrixLayoutDestroy);
+    *(void **)&b->layout_set = TNC_FIND(cublasLtMatrixLayoutSetAttribute);
+    *(void **)&b->preference_create = TNC_FIND(cublasLtMatmulPreferenceCreate);
+    *(void **)&b->preference_destroy = TNC_FIND(cublasLtMatmulPreferenceDestroy);
+    *(void **)&b->preference_set = TNC_FIND(cublasLtMatmulPreferenceSetAttribute);
+    *(void **)&b->heuristic = TNC_FIND(cublasLtMatmulAlgoGetHeuristic);
+    *(void **)&b->matmul = TNC_FIND(cublasLtMatmul);
+    if (b->create && b->destroy && b->version && b->product_create && b->product_destroy && b->product_set
+        && b->layout_create && b->layout_destroy && b->layout_set && b->preference_create && b->preference_destroy
+        && b->preference_set && b->heuristic && b->matmul && b->create(&b->handle) == CUBLAS_STATUS_SUCCESS
+        && b->preference_create(&b->preference) == CUBLAS_STATUS_SUCCESS
+        && b->preference_set(b->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace)
+               == CUBLAS_STATUS_SUCCESS
+        && b->preference_set(b->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions)
+               == CUBLAS_STATUS_SUCCESS) return true;
+    tnc_lt_close(b);
+    return false;
+}
 
 static void tnc_blas_close(tnc_blas *b)
 {
@@ -644,7 +759,7 @@ static void tnc_blas_open(tnc *s, const tn_desc *desc)
     tnc_blas   *b = &s->blas;
     const char *wanted = getenv("TN_CUBLAS");
     const char *why = "not found";
-    char        path[512] = "an unknown path";
+    char        path[512] = "an unknown path", with[64] = "without cublasLt";
     int         version = 0;
     if (wanted && strcmp(wanted, "0") == 0) {
         tnc_blas_log(desc, TN_LOG_INFO, "cuBLAS: not used, because TN_CUBLAS is 0; matrix products run on a kernel of this "
@@ -669,8 +784,12 @@ static void tnc_blas_open(tnc *s, const tn_desc *desc)
             && cudaMalloc(&s->blas_workspace, TNC_BLAS_WORKSPACE) == cudaSuccess
             && b->set_workspace(b->handle, s->blas_workspace, TNC_BLAS_WORKSPACE) == CUBLAS_STATUS_SUCCESS
             && b->version(b->handle, &version) == CUBLAS_STATUS_SUCCESS) {
-            tnc_blas_log(desc, TN_LOG_INFO, "cuBLAS: %d.%d.%d from %s", version / 10000, version / 100 % 100, version % 100,
-                         path);
+            if (tnc_lt_open(&s->lt)) {
+                const int lt = (int)s->lt.version();
+                snprintf(with, sizeof with, "with cublasLt %d.%d.%d", lt / 10000, lt / 100 % 100, lt % 100);
+            }
+            tnc_blas_log(desc, TN_LOG_INFO, "cuBLAS: %d.%d.%d from %s, %s", version / 10000, version / 100 % 100,
+                         version % 100, path, with);
             return;
         }
         why = path;
@@ -723,6 +842,7 @@ static void tnc_close(void *state)
     if (s->device >= 0) {
         (void)cudaSetDevice(s->device);                 /* a lost context fails, but its handles hold host memory */
         if (s->stream) cudaStreamSynchronize(s->stream);
+        tnc_lt_close(&s->lt);
         tnc_blas_close(&s->blas);
         cudaFree(s->blas_workspace);
         cudaFree(s->scratch);
@@ -2631,9 +2751,15 @@ static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
    1. Both orders will do, since a transposed operand is only a flag for cuBLAS, and C^T = B^T A^T. Where A or B is BF16, or
    with TN_GEMM_BF16, an F32 operand is rounded to BF16 in scratch, and packed, so that any strides will do; if the product
    is thin, the BF16 operand is widened instead. Sums are F32. Products of two F32 operands use F32, or TF32 if
-   desc.gemm_precision says so. The bias is added by a second kernel. Everything else is computed by the kernel of this
-   file, whose sums run in the order of k. The results of cuBLAS are the same in every run on one model of GPU. Floor: 2 m n
-   k flops. */
+   desc.gemm_precision says so. Everything else is computed by the kernel of this file, whose sums run in the order of k. The
+   results of cuBLAS are the same in every run on one model of GPU. Floor: 2 m n k flops.
+
+   F32 and BF16 products of two matrices run by plans of cublasLt: descriptors, and the first algorithm that its heuristic
+   names for the shape. It is never timed, and depends on addresses only by whether they are multiples of 16. A context keeps
+   the TNC_PLANS plans that were used last, so that a step that repeats makes none. A product adds the bias when it stores
+   its result, and reads C if it accumulates. The bias then has the type of C: an F32 bias of a BF16 product is rounded, as
+   its factors are. What has no plan (F64, products of a vector, odd addresses) is computed by cublasGemmEx, and another
+   kernel adds the bias. */
 
 typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
     int64_t batch, m, n, k, a_step[3], b_step[3], c_step[3], bias_step;
@@ -2783,8 +2909,112 @@ static bool tnc_operand_of(tnc_operand *o, const void *data, int dtype, int64_t 
     return (columns == 1 || column_step == 1) && lead >= columns && lead <= INT32_MAX && batch_step >= 0;
 }
 
-/* C is computed directly if its columns are contiguous; if its rows are, C^T = B^T A^T is. TN_ERR_SHAPE: cuBLAS cannot
-   compute this product. */
+static int tnc_alignment_of(const void *p)
+{
+    const uintptr_t at = (uintptr_t)p, low = at & (~at + 1);
+    return low == 0 || low > 16 ? 16 : (int)low;
+}
+
+/* Without a plan that is usable, cublasLt cannot compute the product. Plans are made on the host, also during a capture. The
+   algorithm must not depend on where the bias is, beyond its alignment: it is asked for with an address that is a multiple
+   of 16. */
+static tnc_plan *tnc_plan_of(tnc *s, const tnc_plan_key *key)
+{
+    static const cublasLtMatmulPreferenceAttributes_t aligned[4] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES };
+    tnc_lt                         *b = &s->lt;
+    tnc_plan                       *p, *oldest = b->plan;
+    const void                     *bias = (const char *)s->blas_workspace + 16;
+    const uint32_t                  epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const uint64_t                  down = (uint64_t)key->m, along = (uint64_t)key->n, deep = (uint64_t)key->k;
+    const bool                      flip_a = key->op[0] != CUBLAS_OP_N, flip_b = key->op[1] != CUBLAS_OP_N;
+    const int32_t                   count = (int32_t)key->batch;
+    cublasLtMatmulHeuristicResult_t found;
+    int                             i, n = 0;
+    bool                            ok;
+    for (p = b->plan; p < b->plan + b->plans; p++) {
+        if (memcmp(&p->key, key, sizeof *key) == 0) break;
+        if (p->used < oldest->used) oldest = p;
+    }
+    if (p == b->plan + TNC_PLANS) tnc_plan_destroy(b, p = oldest);
+    else if (p < b->plan + b->plans) goto done;
+    else b->plans++;
+    p->key = *key;
+    ok = b->product_create(&p->product, (cublasComputeType_t)key->compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS
+         && b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &key->op[0], sizeof key->op[0]) == CUBLAS_STATUS_SUCCESS
+         && b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &key->op[1], sizeof key->op[1]) == CUBLAS_STATUS_SUCCESS
+         && b->layout_create(&p->a, (cudaDataType)key->type, flip_a ? deep : down, flip_a ? down : deep, key->lead[0])
+                == CUBLAS_STATUS_SUCCESS
+         && b->layout_create(&p->b, (cudaDataType)key->type, flip_b ? along : deep, flip_b ? deep : along, key->lead[1])
+                == CUBLAS_STATUS_SUCCESS
+         && b->layout_create(&p->c, (cudaDataType)key->c_type, down, along, key->lead[2]) == CUBLAS_STATUS_SUCCESS;
+    if (ok && key->bias)
+        ok = b->product_set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) == CUBLAS_STATUS_SUCCESS
+             && b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias) == CUBLAS_STATUS_SUCCESS;
+    for (i = 0; i < 3 && ok && key->batch > 1; i++) {
+        cublasLtMatrixLayout_t layout = i == 0 ? p->a : i == 1 ? p->b : p->c;
+        ok = b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) == CUBLAS_STATUS_SUCCESS
+             && b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &key->batch_step[i],
+                              sizeof key->batch_step[i]) == CUBLAS_STATUS_SUCCESS;
+    }
+    for (i = 0; i < 4 && ok; i++) {
+        const uint32_t bytes = (uint32_t)key->alignment[i < 2 ? i : 2];
+        ok = b->preference_set(b->preference, aligned[i], &bytes, sizeof bytes) == CUBLAS_STATUS_SUCCESS;
+    }
+    p->usable = ok && b->heuristic(b->handle, p->product, p->a, p->b, p->c, p->c, b->preference, 1, &found, &n)
+                          == CUBLAS_STATUS_SUCCESS
+                && n == 1 && found.state == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= TNC_BLAS_WORKSPACE;
+    if (p->usable) p->algo = found.algo;
+done:
+    p->used = ++b->products;
+    return p;
+}
+
+/* C [m,n] = alpha X Y + beta C + bias [m], column-major. */
+static cublasStatus_t tnc_gemm_plan(tnc *s, int64_t m, int64_t n, const tnc_matrices &g, const tnc_operand &x,
+                                    const tnc_operand &y, const tnc_operand &z, cublasComputeType_t compute)
+{
+    const float    alpha = (float)g.alpha, beta = (float)g.beta;
+    tnc_lt        *b = &s->lt;
+    tnc_plan      *p;
+    tnc_plan_key   key;
+    cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
+    memset(&key, 0, sizeof key);
+    key.m = m;
+    key.n = n;
+    key.k = g.k;
+    key.batch = g.batch;
+    key.lead[0] = x.lead;
+    key.lead[1] = y.lead;
+    key.lead[2] = z.lead;
+    if (g.batch > 1) {
+        key.batch_step[0] = x.batch_step;
+        key.batch_step[1] = y.batch_step;
+        key.batch_step[2] = z.batch_step;
+    }
+    key.op[0] = x.op;
+    key.op[1] = y.op;
+    key.type = x.type;
+    key.c_type = z.type;
+    key.compute = compute;
+    key.bias = g.bias != NULL;
+    key.alignment[0] = tnc_alignment_of(x.data);
+    key.alignment[1] = tnc_alignment_of(y.data);
+    key.alignment[2] = tnc_alignment_of(g.c);
+    p = tnc_plan_of(s, &key);
+    if (!p->usable) return status;
+    if (g.bias) status = b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias);
+    if (!g.bias || status == CUBLAS_STATUS_SUCCESS)
+        status = b->matmul(b->handle, p->product, &alpha, x.data, p->a, y.data, p->b, &beta, g.c, p->c, g.c, p->c, &p->algo,
+                           s->blas_workspace, TNC_BLAS_WORKSPACE, s->stream);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) return status;
+    p->usable = false;
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+/* C is computed directly if its columns are contiguous; if its rows are, C^T = B^T A^T is, and only then can a bias be
+   added. TN_ERR_SHAPE: cuBLAS cannot compute this product. */
 static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
 {
     cublasStatus_t status;
@@ -2805,13 +3035,16 @@ static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
                || !tnc_operand_of(&x, g.a, g.a_dtype, g.m, g.k, g.a_step[1], g.a_step[2], g.a_step[0])
                || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return TN_ERR_SHAPE;
-    if (g.batch == 1)
-        status = s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead, y.data,
-                              y.type, y.lead, by_beta, g.c, z.type, z.lead, compute, CUBLAS_GEMM_DEFAULT);
-    else
-        status = s->blas.gemms(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead,
-                               x.batch_step, y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead,
-                               z.batch_step, (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
+    status = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (s->lt.handle && !wide && m > 1 && n > 1 && (transposed || !g.bias))
+        status = tnc_gemm_plan(s, m, n, g, x, y, z, compute);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED && !g.bias)
+        status = g.batch == 1
+            ? s->blas.gemm(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead, y.data,
+                           y.type, y.lead, by_beta, g.c, z.type, z.lead, compute, CUBLAS_GEMM_DEFAULT)
+            : s->blas.gemms(s->blas.handle, x.op, y.op, (int)m, (int)n, (int)g.k, by_alpha, x.data, x.type, x.lead,
+                            x.batch_step, y.data, y.type, y.lead, y.batch_step, by_beta, g.c, z.type, z.lead, z.batch_step,
+                            (int)g.batch, compute, CUBLAS_GEMM_DEFAULT);
     if (status == CUBLAS_STATUS_SUCCESS) return TN_OK;
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return TN_ERR_SHAPE;
     return tnc_error(s, TN_ERR_BACKEND, "gemm: %s", s->blas.text(status));
@@ -2876,6 +3109,21 @@ static tn_status tnc_gemm_bias(tnc *s, const tn_call *c, const tn_view *y)
     return tnc_add_one(s, y, &bias, 1, true);
 }
 
+/* Whether cublasLt may add the bias to z. It reads contiguous numbers of z's type at a multiple of 16: `bias` is what it
+   gets, and `bytes` the size of a copy, if one is needed. */
+static bool tnc_gemm_adds_bias(const tnc *s, const tn_call *c, const tn_view *z, tn_view *bias, size_t *bytes)
+{
+    const tn_view *x = &c->in[2];
+    if (!s->lt.handle || c->n_in < 3 || !x->data || z->dtype == TN_F64) return false;
+    if (z->strides[2] != 1 || z->shape[1] == 1 || z->shape[2] == 1) return false;
+    *bias = *x;
+    bias->dtype = z->dtype;
+    bias->strides[0] = 1;
+    if (x->dtype != z->dtype || x->strides[0] != 1 || (uintptr_t)x->data % 16 != 0)
+        *bytes = (size_t)(tnc_ceil(x->shape[0], 8) * 8) * (size_t)tnc_size_of(z->dtype);
+    return true;
+}
+
 /* Stores an F32 product whose output is BF16. It was computed in scratch, with its bias, so that it is rounded once. */
 static tn_status tnc_gemm_keep(tnc *s, const tn_call *c, const tn_view *z)
 {
@@ -2902,9 +3150,11 @@ static tn_status tnc_gemm(tnc *s, const tn_call *c)
     const int          dtypes[4] = { g.a_dtype, g.b_dtype, g.c_dtype, g.bias_dtype };
     const tn_dtype     type = tnc_gemm_type(s, g);
     const bool         keep = type == TN_F32 && g.c_dtype == TN_BF16;
-    size_t             bytes[3] = { 0, 0, 0 };
+    size_t             bytes[4] = { 0, 0, 0, 0 };           /* of A, B, bias, C in scratch */
+    tnc_matrices       product;
     char              *room;
     tn_status          status;
+    bool               adds;
     int                i;
     for (i = 0; i < 4; i++) {
         if (dtypes[i] != TN_F32 && dtypes[i] != TN_F64 && dtypes[i] != TN_BF16) return TN_ERR_DTYPE;
@@ -2922,26 +3172,35 @@ static tn_status tnc_gemm(tnc *s, const tn_call *c)
         z->strides[2] = 1;
         z->strides[1] = z->shape[2];
         z->strides[0] = z->shape[1] * z->shape[2];
-        bytes[2] = (size_t)(z->shape[0] * z->strides[0]) * sizeof(float);
+        bytes[3] = (size_t)(z->shape[0] * z->strides[0]) * sizeof(float);
         made.f[1] = 0;
     }
-    if (bytes[0] + bytes[1] + bytes[2] > 0) {
-        room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2]);
+    adds = tnc_gemm_adds_bias(s, c, z, &made.in[2], &bytes[2]);
+    if (bytes[0] + bytes[1] + bytes[2] + bytes[3] > 0) {
+        room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2] + bytes[3]);
         if (!room) return TN_ERR_MEMORY;
-        for (i = 0; i < 2; i++) {
+        for (i = 0; i < 3; i++) {
             if (bytes[i] == 0) continue;
             made.in[i].data = room;
             room += bytes[i];
-            tnc_gemm_convert(s, c->in[i], made.in[i]);
+            if (i < 2) tnc_gemm_convert(s, c->in[i], made.in[i]);
+            else tnc_copy_views(s, &c->in[2], &made.in[2]);
         }
         if (keep) z->data = room;
     }
-    status = tnc_gemm_blas(s, tnc_matrices_of(&made));
+    product = tnc_matrices_of(&made);
+    if (!adds) product.bias = NULL;
+    status = tnc_gemm_blas(s, product);
+    if (status == TN_ERR_SHAPE && adds) {
+        adds = false;
+        product.bias = NULL;
+        status = tnc_gemm_blas(s, product);
+    }
     if (status == TN_ERR_SHAPE) {
         tnc_gemm_own(s, g);
         return TN_OK;
     }
-    if (status == TN_OK) status = tnc_gemm_bias(s, c, z);
+    if (status == TN_OK && !adds) status = tnc_gemm_bias(s, c, z);
     return keep && status == TN_OK ? tnc_gemm_keep(s, c, z) : status;
 }
 
@@ -4959,7 +5218,8 @@ template <typename T, bool DOTS> static __global__ void tnc_attend_delta(tnc_att
    has a cell of 4 x 4 (in double 2 x 2) elements of each tile: rows 4 y .. 4 y + 3 and columns x, x + lanes, ..., so that
    reads along a row are broadcasts, and reads across rows, whose pitch is odd, have no bank conflicts. Outputs are computed
    `side` columns at a time; each of these column tiles has its own block, which recomputes the scores. After the tensor-core
-   kernels, these kernels recompute the blocks marked in `redo` and no others. */
+   kernels, these kernels recompute the blocks marked in `redo` and no others. There are mostly none: so a grid that fits on
+   the device at once reads all marks first, a mark per thread, and ends. */
 
 template <typename R> struct tnc_attend_smem {
     enum { cell = sizeof(R) == 8 ? 2 : 4, lanes = 16, threads = lanes * lanes, side = cell * lanes, slice = 16 };
@@ -5088,6 +5348,25 @@ static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_smem<R>
     }
 }
 
+/* The tile of rows of task n, of which a head has `tiles`; the tasks of all heads and column tiles alternate. */
+static __device__ __forceinline__ int64_t tnc_attend_tile_of(int64_t n, int64_t heads, int64_t col_tiles, int64_t tiles,
+                                                             bool last_first)
+{
+    const int64_t tile = n / col_tiles / heads;
+    return last_first ? tiles - 1 - tile : tile;
+}
+
+/* Whether one of the tasks of this block is marked. */
+static __device__ __forceinline__ bool tnc_attend_any_redo(const tnc_attend &p, int64_t col_tiles, int64_t blocks,
+                                                           int64_t tiles, bool last_first)
+{
+    const int64_t heads = p.B * p.H;
+    bool          any = false;
+    for (int64_t n = blockIdx.x + (int64_t)threadIdx.x * gridDim.x; n < blocks; n += (int64_t)blockDim.x * gridDim.x)
+        any = any || p.redo[n / col_tiles % heads * tiles + tnc_attend_tile_of(n, heads, col_tiles, tiles, last_first)] != 0;
+    return __syncthreads_or(any) != 0;
+}
+
 template <typename T>
 static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int64_t col_tiles, int64_t blocks)
 {
@@ -5101,9 +5380,10 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
     const int64_t heads = p.B * p.H, tiles = (p.Tq + side - 1) / side;
     int64_t       n;
     int           r, c;
+    if (p.redo && !tnc_attend_any_redo(p, col_tiles, blocks, tiles, true)) return;
     for (n = blockIdx.x; n < blocks; n += gridDim.x) {
         const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side;
-        const int64_t i0 = (tiles - 1 - n / col_tiles / heads) * side;           /* query blocks with most keys come first */
+        const int64_t i0 = tnc_attend_tile_of(n, heads, col_tiles, tiles, true) * side;     /* most keys come first */
         const int64_t rows = p.Tq - i0 < side ? p.Tq - i0 : (int64_t)side;
         const int64_t from = tnc_attend_keys_of(p, i0).low, full = tnc_attend_keys_of(p, i0).high;
         const int64_t to = tnc_attend_keys_of(p, i0 + rows - 1).high, all = tnc_attend_keys_of(p, i0 + rows - 1).low;
@@ -5199,10 +5479,10 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
         tiles = (T_resident + side - 1) / side;
     int64_t          n;
     int              r, c, set;
+    if (p.redo && !tnc_attend_any_redo(p, col_tiles, blocks, tiles, !KEYS)) return;
     for (n = blockIdx.x; n < blocks; n += gridDim.x) {
-        const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side,
-            tile = n / col_tiles / heads;
-        const int64_t row0 = (KEYS ? tile : tiles - 1 - tile) * side;              /* causal: the longest walks come first */
+        const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side;
+        const int64_t row0 = tnc_attend_tile_of(n, heads, col_tiles, tiles, !KEYS) * side;     /* longest walks first */
         const int64_t rows = T_resident - row0 < side ? T_resident - row0 : (int64_t)side;
         R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
         tnc_span<int64_t>      range;
@@ -6421,10 +6701,10 @@ static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *sta
     return !stat->data || stat->dtype == (t == TN_F64 ? TN_F64 : TN_F32);
 }
 
-/* One block per task; or a fixed grid that looks for blocks to recompute, of which there are mostly none. */
+/* One block per task; or, to look for tasks to recompute, at most four blocks of 44 KiB per multiprocessor. */
 static unsigned tnc_attend_grid(const tnc *s, const tnc_attend &p, int64_t blocks)
 {
-    return p.redo ? tnc_grid(s, blocks, 1) : tnc_blocks(blocks, 1);
+    return p.redo ? (unsigned)tnc_bound(blocks, 1, 4 * s->sms) : tnc_blocks(blocks, 1);
 }
 
 template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend &p)
@@ -7035,12 +7315,12 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
     const int64_t head = p.head0 + blockIdx.z, size = (int64_t)t.D * t.D * t.NE, first = (int64_t)blockIdx.y * p.each;
     const int64_t count = first + p.each < p.chunks ? p.each : p.chunks - first;
     const bool    last = p.last && first + count == p.chunks;
-    const int64_t steps = (last ? count - 1 : count) * per;
+    const int     steps = (int)(last ? count - 1 : count) * per;                /* of at most TNC_SCAN_TERMS rows */
     const int64_t corner = ((int64_t)(x0 + 4 * warp) * t.D + y0 + g) * t.NE + e0 + two;      /* first element of this lane */
     const float  *begin = carry && S ? carry + blockIdx.z * size : NULL;
     float         sum[4][N / 8][4];
-    int64_t       step, segment;
-    int           x, j, i, half;
+    int64_t       segment;
+    int           step, x, j, i, half;
     if (!tnc_scan_has(t, x0, y0)) return;
 
     TNC_UNROLL
@@ -7069,15 +7349,44 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
                 }
     }
 
-    /* step s of a segment: 64 rows of chunk s / per, in the order of the walk */
-    auto chunk_of = [&](int64_t s) { return t.back ? p.chunks - 1 - first - s / per : first + s / per; };
-    auto fetch = [&](int64_t s) {
-        tnc_bf16     *to = shared[s % TNC_SCAN_STAGES];
-        const int64_t row = (p.chunk0 + chunk_of(s)) * t.chunk + s % per * TNC_SCAN_STEP - t.y.shift;
-        tnc_linear_fetch(to, TNC_SCAN_STEP, 2, t.y.set[1], t.H, head, row, t.y.T, y0, t.wide[1]);
-        tnc_linear_fetch(to + TNC_SCAN_STEP * 16, TNC_SCAN_STEP, X / 8, t.y.set[0], t.H, head, row, t.y.T, x0, t.wide[0]);
-        tnc_linear_fetch(to + TNC_SCAN_STEP * (16 + X), TNC_SCAN_STEP, N / 8, t.y.set[2], t.H, head, row, t.y.T, e0,
-                         t.wide[2]);
+    /* A step has 64 rows; the chunks come in the order of the sums. Where all its rows and columns exist, a thread copies
+       from offsets that it has computed once. */
+    int64_t         chunk = t.back ? p.chunks - 1 - first : first, ahead = (p.chunk0 + chunk) * t.chunk - t.y.shift;
+    int             place[3], offset[3], to_fetch = per, to_keep = 1, slot = 0;
+    const tnc_bf16 *from[3];
+    bool            whole = true;
+    TNC_UNROLL
+    for (i = 0; i < 3; i++) {
+        const int pieces = i == 0 ? X / 8 : i == 1 ? 2 : N / 8, column = i == 0 ? x0 : i == 1 ? y0 : e0;
+        const int row = (int)threadIdx.x / pieces, piece = (int)threadIdx.x % pieces;
+        whole = whole && column + 8 * pieces <= t.wide[i] && llabs(t.y.set[i].row) < 1 << 24;
+        from[i] = tnc_linear_row<const tnc_bf16>(t.y.set[i], t.H, head, 0) + column;
+        offset[i] = row * (int)t.y.set[i].row + 8 * piece;
+        place[i] = TNC_SCAN_STEP * (i == 0 ? 16 : i == 1 ? 0 : 16 + X) + tnc_swizzle(row, 0, piece, pieces);
+        tnc_hold(place[i]);
+    }
+    auto fetch = [&](int into) {
+        tnc_bf16 *b = shared[into], *a = b + TNC_SCAN_STEP * 16, *y = a + TNC_SCAN_STEP * X;
+        if (whole && ahead >= 0 && ahead + TNC_SCAN_STEP <= t.y.T) {
+            TNC_UNROLL
+            for (int set = 0; set < 3; set++) {
+                const int pieces = set == 0 ? X / 8 : set == 1 ? 2 : N / 8;
+                TNC_UNROLL
+                for (int at = 0; at < TNC_SCAN_STEP * pieces; at += X * 8)
+                    if (TNC_SCAN_STEP * pieces >= X * 8 || (int)threadIdx.x < TNC_SCAN_STEP * pieces)
+                        tnc_cp_async16(b + place[set] + 8 * at,
+                                       from[set] + (ahead + at / pieces) * t.y.set[set].row + offset[set]);
+            }
+        } else {
+            tnc_linear_fetch(b, TNC_SCAN_STEP, 2, t.y.set[1], t.H, head, ahead, t.y.T, y0, t.wide[1]);
+            tnc_linear_fetch(a, TNC_SCAN_STEP, X / 8, t.y.set[0], t.H, head, ahead, t.y.T, x0, t.wide[0]);
+            tnc_linear_fetch(y, TNC_SCAN_STEP, N / 8, t.y.set[2], t.H, head, ahead, t.y.T, e0, t.wide[2]);
+        }
+        ahead += TNC_SCAN_STEP;
+        if (--to_fetch == 0) {
+            to_fetch = per;
+            if (t.back) ahead -= 2 * t.chunk;
+        }
     };
     auto keep = [&](int64_t chunk) {
         tnc_bf16 *to = S + (blockIdx.z * p.chunks + chunk) * size + corner;
@@ -7098,13 +7407,18 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
         tnc_cp_async_commit();
     }
     for (step = 0; step < steps; step++) {
-        const tnc_bf16 *b = shared[step % TNC_SCAN_STAGES], *a = b + TNC_SCAN_STEP * 16, *y = a + TNC_SCAN_STEP * X;
+        const tnc_bf16 *b = shared[slot], *a = b + TNC_SCAN_STEP * 16, *y = a + TNC_SCAN_STEP * X;
         int             k;
         tnc_cp_async_wait<TNC_SCAN_STAGES - 2>();
         __syncthreads();
-        if (step + TNC_SCAN_STAGES - 1 < steps) fetch(step + TNC_SCAN_STAGES - 1);
+        if (step + TNC_SCAN_STAGES - 1 < steps) fetch(slot == 0 ? TNC_SCAN_STAGES - 1 : slot - 1);
         tnc_cp_async_commit();
-        if (S && step % per == 0) keep(chunk_of(step));
+        if (--to_keep == 0) {
+            to_keep = per;
+            if (S) keep(chunk);
+            chunk += t.back ? -1 : 1;
+        }
+        slot = slot == TNC_SCAN_STAGES - 1 ? 0 : slot + 1;
         TNC_UNROLL
         for (k = 0; k < TNC_SCAN_STEP; k += 16) {
             unsigned phi[4], scaled[4], v[N / 8][2], pair[4][2], r[4];
@@ -7137,7 +7451,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
         }
     }
     tnc_cp_async_wait<0>();
-    if (S && last) keep(chunk_of(steps));
+    if (S && last) keep(chunk);
     if (S && !(left && blockIdx.y == gridDim.y - 1)) return;
     left = S ? left + blockIdx.z * size : totals + ((int64_t)blockIdx.y * gridDim.z + blockIdx.z) * size;
     TNC_UNROLL
@@ -7211,12 +7525,12 @@ static __device__ __forceinline__ void tnc_linear_masked_product(float (&out)[2]
    its columns are. Per 16 k and warp, for N = 64: 16 mma, 8 products of 2 numbers, 16 cycles of shared memory, which is 60%
    of the time of the mma at 600 TF/s. Then the pairs of the rows' own chunk, 32 keys at a time: two tiles of scores, whose
    product in registers is the A fragment of the next product. */
-template <int K, int N, bool TRANS>
+template <int K, int N, bool TRANS, bool SQUARED>
 static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass<float> p, tnc_linear_tiles q,
                                                               const tnc_bf16 *S)
 {
     enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TRANS ? K : N, PIECES = (TRANS ? N : K) / 8 };
-    enum { S_TILE = K * N, STAGE = GROUP * S_TILE };
+    enum { S_TILE = K * N, STAGE = GROUP * S_TILE, COPIES = (STAGE / 8 + 255) / 256 };
     TNC_DYN_SHARED(tnc_bf16, shared);
     const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, g = lane / 4, two = lane % 4 * 2;
     const int     n0 = (int)blockIdx.x * N, D8 = t.D / 8, loops = t.wide[0];
@@ -7246,21 +7560,35 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
         }
 
     if (q.states && tnc_linear_has_state(t, chunk)) {
-        const int       stages = (loops + GROUP - 1) / GROUP;
+        /* A thread copies the same pieces of every stage: their places in shared memory stay, their offsets in the states
+           advance by one row of the state or by D of them. Of a squared state only the rows (a,b) with b >= a exist: once
+           the diagonal is crossed, the other step leads from (b,a) to its neighbour. */
+        const bool      down = TRANS || t.squared || p.m == 1;
+        const unsigned  step = (unsigned)(down ? t.D * t.NE : t.NE), after = t.squared && !TRANS ? (unsigned)t.NE : step;
+        const int       stages = (loops + GROUP - 1) / GROUP, x = tnc_swizzle(32 * warp + g, 0, 0, D8);
         const tnc_bf16 *from = S + (blockIdx.z * (q.step ? gridDim.y / tiles : 1) + c * q.step) * (int64_t)t.D * t.D * t.NE;
-        auto fetch = [&](int stage) {
-            tnc_bf16 *to = ring + stage % TNC_LINEAR_STAGES * STAGE;
-            int       at;
-            for (at = (int)threadIdx.x; at < GROUP * ROWS * PIECES; at += 256) {
-                const int s_tile = at / (ROWS * PIECES), row = at / PIECES % ROWS, piece = at % PIECES;
-                const int one = stage * GROUP + s_tile, other = TRANS ? row : n0 + row;
-                int       line;                                     /* row (a,b) of the state [D D,NE] */
-                if (TRANS && t.squared && row / 16 < one / 16) continue;            /* not computed, not read */
-                if (TRANS) line = one * t.D + other;
-                else if (t.squared) line = one < other ? one * t.D + other : other * t.D + one;
-                else line = p.m == 0 ? other * t.D + one : one * t.D + other;
-                tnc_cp_async16(to + s_tile * S_TILE + tnc_swizzle(row, 0, piece, PIECES),
-                               from + line * t.NE + (TRANS ? n0 : 0) + 8 * piece);
+        unsigned        offset[COPIES];
+        int             place[COPIES], left[COPIES];                /* left: rows until the diagonal is crossed */
+        int             cell = TRANS ? tnc_swizzle<PIECES>(lane % 16, 0, lane / 16)     /* of this lane, for ldmatrix */
+                                     : tnc_swizzle<PIECES>(lane % 8 + lane / 16 * 8, 0, lane / 8 % 2);
+        tnc_hold(cell);
+        TNC_UNROLL
+        for (m = 0; m < COPIES; m++) {
+            const int line = ((int)threadIdx.x + 256 * m) / PIECES, piece = (int)threadIdx.x % PIECES;
+            const int one = line / ROWS, row = line % ROWS, other = TRANS ? row : n0 + row;
+            left[m] = (SQUARED ? row | 15 : other) - one;
+            place[m] = one * S_TILE + tnc_swizzle<PIECES>(row, 0, piece);
+            const bool as_is = down && (TRANS || !t.squared || left[m] > 0);
+            offset[m] = (unsigned)((as_is ? one * t.D + other : other * t.D + one) * t.NE + (TRANS ? n0 : 0) + 8 * piece);
+        }
+        auto fetch = [&](int slot) {
+            TNC_UNROLL
+            for (int e = 0; e < COPIES; e++) {
+                const bool mine = GROUP * ROWS * PIECES % 256 == 0 || (int)threadIdx.x < GROUP * ROWS * PIECES;
+                if (mine && (!SQUARED || left[e] >= 0)) tnc_cp_async16(ring + slot * STAGE + place[e], from + offset[e]);
+                TNC_UNROLL
+                for (int one = 0; one < GROUP; one++) offset[e] += TRANS || left[e]-- > 0 ? step : after;
+                if (SQUARED) left[e] -= GROUP;
             }
         };
         for (i = 0; i < TNC_LINEAR_STAGES - 1; i++) {
@@ -7270,44 +7598,43 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
         for (i = 0; i < loops; i += 4) {
             uint2 scale[4];                                         /* x_a[i .. i + 3] of rows g, g + 8, g + 16, g + 24 */
             TNC_UNROLL
+            for (h = 0; h < 4; h++) scale[h] = make_uint2(0, 0);
+            TNC_UNROLL
             for (j = 0; j < 4; j++) {
+                const int stage = (i + j) / GROUP, slot = GROUP == 1 ? j : stage % TNC_LINEAR_STAGES;
                 if (j % GROUP == 0) {
-                    const int stage = (i + j) / GROUP;
                     tnc_cp_async_wait<TNC_LINEAR_STAGES - 2>();
                     __syncthreads();
-                    if (stage + TNC_LINEAR_STAGES - 1 < stages) fetch(stage + TNC_LINEAR_STAGES - 1);
+                    if (stage + TNC_LINEAR_STAGES - 1 < stages) fetch((slot + TNC_LINEAR_STAGES - 1) % TNC_LINEAR_STAGES);
                     tnc_cp_async_commit();
                 }
                 if (j == 0) {
                     TNC_UNROLL
-                    for (h = 0; h < 4; h++)
-                        scale[h] = *(const uint2 *)(xa + tnc_swizzle(32 * warp + 8 * h + g, 0, i / 8, D8) + i % 8);
+                    for (h = 0; h < 4; h++) scale[h] = *(const uint2 *)(xa + (x ^ i) + 8 * h * t.D);
                 }
-                const tnc_bf16 *s_tile = ring + ((i + j) / GROUP % TNC_LINEAR_STAGES * GROUP + j % GROUP) * S_TILE;
-                unsigned        once[4], factor[4];
+                const tnc_bf16 *s_tile = ring + slot * STAGE + j % GROUP * S_TILE;
+                unsigned        once[4], twice[4];                  /* off the diagonal: twice, which is exact */
                 TNC_UNROLL
                 for (h = 0; h < 4; h++) {
                     const unsigned word = j < 2 ? scale[h].x : scale[h].y;
-                    once[h] = factor[h] = j % 2 ? tnc_linear_highs(word, word) : tnc_linear_lows(word, word);
+                    once[h] = j % 2 ? tnc_linear_highs(word, word) : tnc_linear_lows(word, word);
+                    twice[h] = SQUARED ? tnc_mul_bf16x2(once[h], 0x40004000u) : once[h];
                 }
                 TNC_UNROLL
                 for (k = 0; k < K / 16; k++) {
                     unsigned a[2][4], r[4];
-                    if (TRANS && t.squared) {
-                        if (16 * k + 15 < i) continue;
-                        if (16 * k > i + j)                                     /* off the diagonal: twice, which is exact */
-                            for (h = 0; h < 4; h++) factor[h] = tnc_mul_bf16x2(once[h], 0x40004000u);
-                    }
+                    if (SQUARED && 16 * k + 15 < i) continue;
                     TNC_UNROLL
                     for (m = 0; m < 2; m++)
                         TNC_UNROLL
-                        for (h = 0; h < 4; h++)                                     /* rows g, g + 8, g, g + 8 */
-                            a[m][h] = tnc_mul_bf16x2(xb[m][k][h], factor[2 * m + h % 2]);
+                        for (h = 0; h < 4; h++) {                                   /* rows g, g + 8, g, g + 8 */
+                            const int row = 2 * m + h % 2;
+                            a[m][h] = tnc_mul_bf16x2(xb[m][k][h], 16 * k > i ? twice[row] : once[row]);
+                        }
                     TNC_UNROLL
                     for (n = 0; n < N / 16; n++) {
-                        const int down = lane % 16, right = lane % 8 + lane / 16 * 8;
-                        if (TRANS) tnc_ldmatrix_x4_trans(r, s_tile + tnc_swizzle(16 * k + down, 2 * n, lane / 16, PIECES));
-                        else tnc_ldmatrix_x4(r, s_tile + tnc_swizzle(16 * n + right, 2 * k, lane / 8 % 2, PIECES));
+                        if (TRANS) tnc_ldmatrix_x4_trans(r, s_tile + 128 * PIECES * k + (cell ^ 16 * n));
+                        else tnc_ldmatrix_x4(r, s_tile + 128 * PIECES * n + (cell ^ 16 * k));
                         TNC_UNROLL
                         for (m = 0; m < 2; m++) {
                             tnc_mma_bf16(sum[m][2 * n], a[m], r);
@@ -7462,13 +7789,13 @@ static size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N)
     return (size_t)(TNC_LINEAR_ROWS * D + (ring > pairs ? ring : pairs)) * 2;
 }
 
-template <int K, int N, bool TRANS>
+template <int K, int N, bool TRANS, bool SQUARED>
 static void tnc_linear_mma_launch(tnc *s, dim3 grid, const tnc_linear &t, const tnc_linear_pass<float> &p,
                                   const tnc_linear_tiles &q, const tnc_bf16 *S)
 {
     const size_t bytes = tnc_linear_shared(t.D, K, N);
-    tnc_shared_for(s, tnc_linear_mma<K, N, TRANS>, bytes);
-    TNC_LAUNCH((tnc_linear_mma<K, N, TRANS>), grid, 256, bytes, s->stream, t, p, q, S);
+    tnc_shared_for(s, tnc_linear_mma<K, N, TRANS, SQUARED>, bytes);
+    TNC_LAUNCH((tnc_linear_mma<K, N, TRANS, SQUARED>), grid, 256, bytes, s->stream, t, p, q, S);
 }
 
 /* Launches the kernel for the depth of the products (d, or n for the gradients of q and k) and their width. */
@@ -7477,14 +7804,18 @@ static void tnc_linear_mma_rows(tnc *s, const tnc_linear &whole, const tnc_linea
 {
     const tnc_linear t = tnc_linear_permute(&whole, p.m);
     const int        K = p.m == 2 ? t.D : t.NE, all = p.m == 2 ? t.NE : t.D, N = all < 64 ? all : 64;
+    const bool       squared = t.squared && p.m == 2 && K > 16;     /* of 16 x 16 numbers none are off the diagonal */
     const dim3       grid((unsigned)(all / N), (unsigned)(chunks * t.chunk / TNC_LINEAR_ROWS), (unsigned)heads);
-#define TNC_CASE(k, n, trans) \
-    if (K == k && N == n && (p.m == 2) == trans) tnc_linear_mma_launch<k, n, trans>(s, grid, t, p, q, S)
-    TNC_CASE(16, 32, true);   TNC_CASE(32, 32, true);
-    TNC_CASE(16, 64, true);   TNC_CASE(32, 64, true);   TNC_CASE(64, 64, true);   TNC_CASE(128, 64, true);
-    TNC_CASE(32, 16, false);  TNC_CASE(64, 16, false);  TNC_CASE(128, 16, false);
-    TNC_CASE(32, 32, false);  TNC_CASE(64, 32, false);  TNC_CASE(128, 32, false);
-                              TNC_CASE(64, 64, false);  TNC_CASE(128, 64, false);
+#define TNC_CASE(k, n, trans, squares) \
+    if (K == k && N == n && (p.m == 2) == trans && squared == squares) \
+        tnc_linear_mma_launch<k, n, trans, squares>(s, grid, t, p, q, S)
+    TNC_CASE(16, 32, true, false);   TNC_CASE(32, 32, true, false);   TNC_CASE(32, 32, true, true);
+    TNC_CASE(16, 64, true, false);   TNC_CASE(32, 64, true, false);   TNC_CASE(32, 64, true, true);
+    TNC_CASE(64, 64, true, false);   TNC_CASE(64, 64, true, true);
+    TNC_CASE(128, 64, true, false);  TNC_CASE(128, 64, true, true);
+    TNC_CASE(32, 16, false, false);  TNC_CASE(64, 16, false, false);  TNC_CASE(128, 16, false, false);
+    TNC_CASE(32, 32, false, false);  TNC_CASE(64, 32, false, false);  TNC_CASE(128, 32, false, false);
+                                     TNC_CASE(64, 64, false, false);  TNC_CASE(128, 64, false, false);
 #undef TNC_CASE
 }
 

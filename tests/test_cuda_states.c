@@ -578,7 +578,143 @@ TEST(where_cublas_is_found)
 #endif
 }
 
+/* ---- plans of cublasLt ------------------------------------------------------------------------------------------------ */
+
+#ifdef TN_CUDA_HOST
+/* C [rows,columns] = A B + C + bias: A is 1, B 2, C 3, bias 4. */
+static tn_call biased(world *w, tn_dtype dtype, int64_t rows, int64_t columns)
+{
+    const int64_t a[3] = {1, rows, 8}, b[3] = {1, 8, columns}, c[3] = {1, rows, columns};
+    tn_view       v[4];
+    tn_call       call;
+    v[0] = view_of(w, dtype, 3, a, 1);
+    v[1] = view_of(w, dtype, 3, b, 2);
+    v[2] = line_of(w, TN_F32, columns, 4);
+    v[3] = view_of(w, dtype, 3, c, 3);
+    call = call_of(TN_KERNEL_GEMM, 3, 1, v);
+    call.f[0] = call.f[1] = 1;
+    return call;
+}
+
+/* What C is after so many of these products. */
+static void check_biased(world *w, const tn_call *c, int times)
+{
+    static char    bytes[4 * 4096];
+    const tn_view *y = &c->out[0];
+    const int64_t  n = y->shape[1] * y->shape[2];
+    const bool     bf16 = y->dtype == TN_BF16;
+    int64_t        i;
+    REQUIRE(n <= 4096);
+    CHECK_STATUS(w->table->download(w->state, bytes, y->data, (size_t)(n * (bf16 ? 2 : 4))), TN_OK);
+    for (i = 0; i < n; i++) {
+        uint16_t half;
+        float    value;
+        uint32_t word;
+        memcpy(&half, bytes + 2 * i, 2);
+        word = (uint32_t)half << 16;
+        memcpy(&value, bf16 ? (char *)&word : bytes + 4 * i, 4);
+        if (!CHECK_NEAR(value, 3 + 20 * times, 0)) return;
+    }
+}
+
+static void drop_call(world *w, const tn_call *c)
+{
+    int i;
+    for (i = 0; i < c->n_in; i++) drop(w, c->in[i]);
+    drop(w, c->out[0]);
+}
+#endif
+
+/* A shape is asked for once, and not again by a graph; the bias and the old C need no kernel. What cublasLt lacks, which the
+   engine makes up for odd numbers of columns, is computed otherwise, and so is everything without cublasLt. */
+TEST(plans_of_products)
+{
+#ifdef TN_CUDA_HOST
+    static const struct { tn_dtype dtype; int64_t columns; int launches, questions; } calls[] = {
+        {TN_F32, 16, 0, 1}, {TN_F32, 15, 1, 2},             /* 1: the bias is added */
+        {TN_BF16, 16, 1, 1}, {TN_BF16, 15, 3, 2} };         /* 1: the bias becomes BF16; 3: so in two parts, and is added */
+    const char *was = getenv("TN_CUBLASLT");
+    char        kept[64] = "", why[256] = "";
+    world       w;
+    int         i, n;
+    if (was) snprintf(kept, sizeof kept, "%s", was);
+    unsetenv("TN_CUBLASLT");
+    NEED_WORLD(&w);
+    CHECK(strstr(logged, "with cublasLt 13.") != NULL);
+    for (i = 0; i < (int)(sizeof calls / sizeof *calls); i++) {
+        tn_call        c = biased(&w, calls[i].dtype, 24, calls[i].columns);
+        const uint64_t questions = tnch_lt_questions(), products = tnch_lt_products();
+        uint64_t       launches;
+        CHECK_STATUS(sync(&w, why), TN_OK);                 /* streams may run late */
+        launches = tnch_launches();
+        for (n = 0; n < 3; n++) CHECK_STATUS(run(&w, &c), TN_OK);
+        CHECK_STATUS(sync(&w, why), TN_OK);
+        CHECK_INT(tnch_lt_questions() - questions, calls[i].questions);
+        CHECK_INT(tnch_lt_products() - products, 3);
+        CHECK_INT(tnch_launches() - launches, 3 * calls[i].launches);
+        check_biased(&w, &c, 3);
+        drop_call(&w, &c);
+    }
+    /* a product of a vector, for which cublasGemmEx has kernels */
+    {
+        tn_call        c = biased(&w, TN_F32, 1, 16);
+        const uint64_t products = tnch_lt_products();
+        CHECK_STATUS(run(&w, &c), TN_OK);
+        CHECK_INT(tnch_lt_products() - products, 0);
+        check_biased(&w, &c, 1);
+        drop_call(&w, &c);
+    }
+    /* a shape that is met in a capture first */
+    {
+        tn_call  c = biased(&w, TN_F32, 26, 16);
+        void    *graph = NULL;
+        uint64_t questions = tnch_lt_questions();
+        CHECK_STATUS(w.table->capture_begin(w.state, why), TN_OK);
+        CHECK_STATUS(run(&w, &c), TN_OK);
+        if (!CHECK_STATUS(w.table->capture_end(w.state, &graph, why), TN_OK)) printf("     %s\n", why);
+        CHECK_INT(tnch_lt_questions() - questions, 1);
+        for (n = 0; n < 2 && graph; n++) CHECK_STATUS(w.table->replay(w.state, graph), TN_OK);
+        CHECK_INT(tnch_lt_questions() - questions, 1);
+        check_biased(&w, &c, 2);
+        if (graph) w.table->graph_release(w.state, graph);
+        drop_call(&w, &c);
+    }
+    /* more shapes than are kept: the first is asked for again, the last is not */
+    {
+        uint64_t questions = tnch_lt_questions();
+        for (n = 0; n < 302; n++) {
+            tn_call c = biased(&w, TN_F32, n < 300 ? 30 + n : n == 300 ? 30 + 299 : 30, 8);
+            CHECK_STATUS(run(&w, &c), TN_OK);
+            check_biased(&w, &c, 1);
+            drop_call(&w, &c);
+        }
+        CHECK_INT(tnch_lt_questions() - questions, 301);
+    }
+    close_world(&w);
+
+    for (i = 0; i < 2; i++) {
+        uint64_t products;
+        tn_call  c;
+        if (i == 0) setenv("TN_CUBLASLT", "0", 1);
+        else tnch_set_cublas_lt(0);
+        NEED_WORLD(&w);
+        CHECK(strncmp(logged, "0 cuBLAS: 13.", 13) == 0 && strstr(logged, "without cublasLt"));
+        c = biased(&w, TN_BF16, 24, 16);
+        products = tnch_lt_products();
+        CHECK_STATUS(run(&w, &c), TN_OK);
+        CHECK_INT(tnch_lt_products() - products, 0);
+        check_biased(&w, &c, 1);
+        close_world(&w);
+        unsetenv("TN_CUBLASLT");
+    }
+    tnch_set_cublas_lt(1);
+    if (was) setenv("TN_CUBLASLT", kept, 1);
+#else
+    SKIP("the engine", "a GPU does not count plans");
+#endif
+}
+
 TEST_MAIN(two_steps_of_one_parameter, parameters_of_nothing, chain_of_the_smallest, an_error_is_told_once,
           a_fault_is_all_that_is_told, a_capture_tells_at_once, a_graph_goes_when_it_has_run, memory_during_a_capture,
           an_allocation_during_a_capture, memory_given_back_is_read_no_more, much_shared_memory_and_little,
-          shared_memory_is_asked_for_once, where_cublas_is_found)
+          shared_memory_is_asked_for_once, where_cublas_is_found, plans_of_products)

@@ -36,6 +36,7 @@ void     tnch_set_memory(size_t bytes);                /* 1 GiB at most         
 void     tnch_set_l2(int bytes);                       /* of the L2 cache that the device shows; default 40 MiB           */
 void     tnch_set_ptx(int version);                    /* as TNCH_PTX                                                    */
 void     tnch_set_cublas(int on);
+void     tnch_set_cublas_lt(int on);                   /* 0: cublasLtCreate fails                                       */
 void     tnch_set_first_block(uint64_t block);         /* kernels skip earlier blocks, to test huge indices; 0: none     */
 void     tnch_fail_malloc(long n);                     /* the n-th from now; 0: none                                     */
 void     tnch_fail_launch(long n);                     /* the n-th from now; 0: none                                     */
@@ -46,6 +47,8 @@ void     tnch_clear(void);                             /* also CUDA's error and 
 size_t   tnch_memory_in_use(void);                     /* device bytes                                                   */
 uint64_t tnch_launches(void);                          /* kernels run so far                                             */
 uint64_t tnch_questions(void);                         /* calls of cudaFuncGetAttributes so far                          */
+uint64_t tnch_lt_questions(void);                      /* calls of cublasLtMatmulAlgoGetHeuristic so far                 */
+uint64_t tnch_lt_products(void);                       /* of cublasLtMatmul                                              */
 uint64_t tnch_launches_of(const char *part);           /* of those whose name contains this                              */
 double   tnch_switch_ns(long count);                   /* measured: one thread through one __syncwarp                    */
 size_t   tnch_wgmma_address(uint64_t desc, int mn_major, int row, int k);   /* in shared memory, of a number of an operand */

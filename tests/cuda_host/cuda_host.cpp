@@ -1,7 +1,7 @@
 /* cuda_host.cpp: the engine of cuda_host.h. Compile it without -fsanitize=thread, even if the .cu is compiled with it.
 
    Sections: settings; faults; fibers; device memory; shared memory; a block; collectives; asynchronous copies and tensor cores;
-   wgmma; a launch; streams; graphs; the runtime; cuBLAS; for tests. Everything runs under one lock, one kernel at a time. */
+   wgmma; a launch; streams; graphs; the runtime; cuBLAS; cublasLt; for tests. Everything runs under one lock, one kernel at a time. */
 
 #include "cuda_host.h"
 #include <algorithm>
@@ -60,7 +60,7 @@ static struct {
     int ptx;                   /* of kernels; 0: that of the device, -1: the query fails */
     tnch_order order;
     uint32_t random;
-    bool lazy, protect, no_cublas, trace;
+    bool lazy, protect, no_cublas, no_lt, trace;
     size_t memory;
     long fail_malloc, fail_launch;
     uint64_t first_block;
@@ -2017,6 +2017,8 @@ struct product {
     long long stride_a, stride_b, stride_c;
     int count;
     enum { EXACT, TF32, BF16 } rounding;          /* of A and B */
+    const char *bias = NULL;                      /* one number per row of C, of C's type */
+    bool halves = false;                          /* the sum of the first half of k is rounded to C's type */
 };
 
 static size_t element_bytes(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
@@ -2078,10 +2080,12 @@ template <class R> static void multiply(const product &p)
             R b = operand<R>(p, p.b, p.trans_b, k, j);
             const R *column = &a[(size_t)k * m];
             for (size_t i = 0; i < m; i++) sum[i] = std::fma(column[i], b, sum[i]);
+            for (size_t i = 0; i < m && p.halves && k == p.k / 2 && p.c.type == CUDA_R_16BF; i++) sum[i] = (R)(float)__nv_bfloat16((float)sum[i]);
         }
         for (int i = 0; i < p.m; i++) {
             R v = (R)p.alpha * sum[i];
             if (p.beta != 0) v = std::fma((R)p.beta, element<R>(p.c, i, j), v);
+            if (p.bias) v += element<R>(matrix{p.bias, p.c.type, p.m, 1, p.m}, i, 0);
             store(p.c, i, j, (double)v);
         }
         HOOK(written, const_cast<char *>(p.c.data) + (size_t)j * (size_t)p.c.ld * element_bytes(p.c.type), m * element_bytes(p.c.type));
@@ -2093,7 +2097,8 @@ static void run_product(product p)
     open_memory open;
     if (p.alpha == 0) p.k = 0;                    /* then A and B are not read */
     for (int i = 0; i < p.count; i++) {
-        bool fits = (p.k == 0 || (check_matrix(p.a, "A", true) && check_matrix(p.b, "B", true))) && check_matrix(p.c, "C", p.beta != 0);
+        bool fits = (p.k == 0 || (check_matrix(p.a, "A", true) && check_matrix(p.b, "B", true))) && check_matrix(p.c, "C", p.beta != 0)
+                    && (!p.bias || check_matrix(matrix{p.bias, p.c.type, p.m, 1, p.m}, "the bias", true));
         if (!fits) { sticky_error = cudaErrorIllegalAddress; return; }
         if (p.c.type == CUDA_R_64F) multiply<double>(p);
         else multiply<float>(p);
@@ -2155,6 +2160,224 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t trans_a, cu
                                       algo);
 }
 
+/* ---- cublasLt: the same products, by descriptors ------------------------------------------------------------------------
+   An algorithm is for the descriptors and alignments that it was found for, and cublasLtMatmul checks that it gets these. What
+   it lacks is made up, so that callers need their other ways: matrices at odd addresses, and biases of an odd number of rows. */
+
+struct tnch_lt { };
+struct tnch_lt_product { cublasComputeType_t compute; cudaDataType_t scale; int trans_a, trans_b; unsigned epilogue; const void *bias; };
+struct tnch_lt_layout { cudaDataType type; uint64_t rows, columns; int64_t ld; int count; int64_t stride; };
+struct tnch_lt_preference { uint64_t workspace; unsigned reductions, alignment[4]; };
+enum { LT_WORKSPACE = 1 << 16 };
+static int descriptors_live;
+static uint64_t lt_questions, lt_products;
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    LOCK();
+    if (usable() || set.no_cublas || set.no_lt) return CUBLAS_STATUS_NOT_INITIALIZED;
+    *handle = new tnch_lt;
+    handles_live++;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    LOCK();
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    delete handle;
+    handles_live--;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+size_t cublasLtGetVersion(void) { return 130000; }
+
+template <class T> static cublasStatus_t lt_new(T **p, const T &value)
+{
+    LOCK();
+    *p = new T(value);
+    descriptors_live++;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+template <class T> static cublasStatus_t lt_delete(T *p)
+{
+    LOCK();
+    descriptors_live -= p != NULL;
+    delete p;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* An attribute has the size of its type. */
+template <class T> static cublasStatus_t lt_set(T &to, const void *value, size_t bytes)
+{
+    if (!value || bytes != sizeof to) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(&to, value, sizeof to);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *p, cublasComputeType_t compute, cudaDataType_t scale)
+{
+    return lt_new(p, {compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL});
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t p) { return lt_delete(p); }
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t p, cublasLtMatmulDescAttributes_t name, const void *value, size_t bytes)
+{
+    switch (name) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:       return lt_set(p->trans_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:       return lt_set(p->trans_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:     return lt_set(p->epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return lt_set(p->bias, value, bytes);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *p, cudaDataType type, uint64_t rows, uint64_t columns, int64_t ld)
+{
+    return lt_new(p, {type, rows, columns, ld, 1, 0});
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t p) { return lt_delete(p); }
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t p, cublasLtMatrixLayoutAttribute_t name, const void *value, size_t bytes)
+{
+    switch (name) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:          return lt_set(p->count, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: return lt_set(p->stride, value, bytes);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p)
+{
+    return lt_new(p, {0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}});
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p) { return lt_delete(p); }
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p, cublasLtMatmulPreferenceAttributes_t name, const void *value, size_t bytes)
+{
+    switch (name) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:   return lt_set(p->workspace, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return lt_set(p->reductions, value, bytes);
+    default:                                         return lt_set(p->alignment[name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
+    }
+}
+
+/* What an algorithm says of itself: a number that follows from the descriptors, the alignments of A, B, C, D and the bias, its
+   workspace, and whether it rounds the parts of a sum. */
+enum { LT_OF, LT_ALIGNMENT, LT_BIAS = LT_ALIGNMENT + 4, LT_NEEDS, LT_HALVES };
+
+static uint64_t lt_mix(uint64_t h, uint64_t x) { return (h ^ x) * 0x9E3779B97F4A7C15u + (h >> 29); }
+static uint64_t lt_fingerprint(const tnch_lt_product *p, const tnch_lt_layout *const layouts[4])
+{
+    uint64_t h = lt_mix(lt_mix((uint64_t)p->compute, (uint64_t)p->scale), (uint64_t)(p->trans_a * 64 + p->trans_b * 8) + p->epilogue);
+    for (int i = 0; i < 4; i++) {
+        const tnch_lt_layout *l = layouts[i];
+        h = lt_mix(lt_mix(lt_mix(lt_mix(lt_mix(lt_mix(h, (uint64_t)l->type), l->rows), l->columns), (uint64_t)l->ld), (uint64_t)l->count), (uint64_t)l->stride);
+    }
+    return h;
+}
+
+static uint64_t alignment_of(const void *p) { return (uintptr_t)p ? ((uintptr_t)p & -(uintptr_t)p) : 256; }
+
+/* The extents fit each other, and the types each other. */
+static cublasStatus_t lt_check(const tnch_lt_product *p, const tnch_lt_layout *const l[4])
+{
+    uint64_t m = p->trans_a ? l[0]->columns : l[0]->rows, k = p->trans_a ? l[0]->rows : l[0]->columns;
+    uint64_t n = p->trans_b ? l[1]->rows : l[1]->columns;
+    if ((p->trans_b ? l[1]->columns : l[1]->rows) != k || m == 0 || n == 0 || k == 0) return CUBLAS_STATUS_INVALID_VALUE;
+    for (int i = 0; i < 4; i++) {
+        if (l[i]->ld < (int64_t)l[i]->rows || l[i]->count != l[0]->count) return CUBLAS_STATUS_INVALID_VALUE;
+        if (i >= 2 && (l[i]->rows != m || l[i]->columns != n)) return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    bool in_f64 = p->compute == CUBLAS_COMPUTE_64F, bias = p->epilogue == CUBLASLT_EPILOGUE_BIAS;
+    if (!bias && p->epilogue != CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (l[3]->type != l[2]->type || p->scale != (in_f64 ? CUDA_R_64F : CUDA_R_32F) || (bias && (in_f64 || m % 2))) return CUBLAS_STATUS_NOT_SUPPORTED;
+    return types_supported(l[0]->type, l[1]->type, l[2]->type, p->compute) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t p, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *results, int *count)
+{
+    LOCK();
+    const tnch_lt_layout *const layouts[4] = {a, b, c, d};
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (wanted < 1 || !results || !count) return CUBLAS_STATUS_INVALID_VALUE;
+    lt_questions++;
+    *count = 0;
+    cublasStatus_t status = lt_check(p, layouts);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    memset(results, 0, sizeof *results);
+    uint64_t *algo = results->algo.data;
+    for (int i = 0; i < 4; i++) {
+        unsigned size = (unsigned)element_bytes(layouts[i]->type);
+        if (preference->alignment[i] < std::max(size, 4u)) return CUBLAS_STATUS_NOT_SUPPORTED;
+        algo[LT_ALIGNMENT + i] = preference->alignment[i];
+    }
+    algo[LT_OF] = lt_fingerprint(p, layouts);
+    algo[LT_BIAS] = std::min<uint64_t>(alignment_of(p->bias), 256);
+    algo[LT_NEEDS] = preference->workspace >= LT_WORKSPACE && (preference->reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) ? LT_WORKSPACE : 0;
+    algo[LT_HALVES] = (preference->reductions & (CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE | CUBLASLT_REDUCTION_SCHEME_INPLACE)) != 0;
+    results->workspaceSize = algo[LT_NEEDS];
+    results->state = CUBLAS_STATUS_SUCCESS;
+    *count = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t p, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes, cudaStream_t on)
+{
+    LOCK();
+    const tnch_lt_layout *const l[4] = {a_layout, b_layout, c_layout, d_layout};
+    const void *const data[4] = {a, b, c, d};
+    tnch_stream *stream = stream_of(on);
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    cublasStatus_t status = lt_check(p, l);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (!alpha || !beta || !algo) return CUBLAS_STATUS_INVALID_VALUE;
+    if (on_device(alpha) || on_device(beta)) { tnch_report("cublasLt: alpha and beta are read by the host"); return CUBLAS_STATUS_INVALID_VALUE; }
+    if (algo->data[LT_OF] != lt_fingerprint(p, l)) { tnch_report("cublasLt: the algorithm was found for another product"); return CUBLAS_STATUS_INVALID_VALUE; }
+    for (int i = 0; i < 4; i++)
+        if ((uintptr_t)data[i] % algo->data[LT_ALIGNMENT + i]) {
+            tnch_report("cublasLt: %c is at a multiple of %d bytes, its algorithm needs %d", "ABCD"[i], (int)alignment_of(data[i]), (int)algo->data[LT_ALIGNMENT + i]);
+            return CUBLAS_STATUS_INVALID_VALUE;
+        }
+    if (c != d || c_layout->ld != d_layout->ld || c_layout->stride != d_layout->stride) { tnch_report("cublasLt: C and D differ, which this engine cannot do"); return CUBLAS_STATUS_NOT_SUPPORTED; }
+    bool bias = p->epilogue == CUBLASLT_EPILOGUE_BIAS;
+    if (bias && (!p->bias || (uintptr_t)p->bias % algo->data[LT_BIAS])) {
+        tnch_report("cublasLt: the bias is at a multiple of %d bytes, its algorithm needs %d", (int)alignment_of(p->bias), (int)algo->data[LT_BIAS]);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    size_t needs = algo->data[LT_NEEDS];
+    if (needs && (workspace_bytes < needs || (uintptr_t)workspace % 256 || !inside(allocations, workspace, needs))) {
+        tnch_report("cublasLt: the algorithm needs %zu bytes of workspace, at a multiple of 256", needs);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (usable() || can_enqueue(stream)) return CUBLAS_STATUS_EXECUTION_FAILED;
+
+    auto of = [&](int i) { return matrix{(const char *)data[i], l[i]->type, (int)l[i]->rows, (int)l[i]->columns, (int)l[i]->ld}; };
+    product q = {p->trans_a != CUBLAS_OP_N, p->trans_b != CUBLAS_OP_N, (int)d_layout->rows, (int)d_layout->columns,
+                 (int)(p->trans_a ? a_layout->rows : a_layout->columns), 0, 0, of(0), of(1), of(3), a_layout->stride, b_layout->stride, d_layout->stride,
+                 d_layout->count, product::EXACT};
+    bool in_f64 = p->compute == CUBLAS_COMPUTE_64F;
+    q.alpha = in_f64 ? *(const double *)alpha : (double)*(const float *)alpha;
+    q.beta = in_f64 ? *(const double *)beta : (double)*(const float *)beta;
+    if (p->compute == CUBLAS_COMPUTE_32F_FAST_TF32) q.rounding = product::TF32;
+    q.bias = bias ? (const char *)p->bias : NULL;
+    q.halves = algo->data[LT_HALVES] != 0;
+    lt_products++;
+    enqueue(stream, [q, workspace, needs] {
+        if (needs) {
+            open_memory open;
+            memset(workspace, 0xFF, needs);
+            HOOK(written, workspace, needs);
+        }
+        run_product(q);
+    });
+    return sticky_error ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
+}
+
 /* ---- for tests -------------------------------------------------------------------------------------------------------- */
 
 void tnch_set_device(int capability) { LOCK(); start(); set.device = capability; }
@@ -2164,6 +2387,9 @@ void tnch_set_memory(size_t bytes) { LOCK(); start(); set.memory = std::min(byte
 void tnch_set_l2(int bytes) { LOCK(); start(); set.l2 = bytes; }
 void tnch_set_ptx(int version) { LOCK(); start(); set.ptx = version; }
 void tnch_set_cublas(int on) { LOCK(); start(); set.no_cublas = !on; }
+void tnch_set_cublas_lt(int on) { LOCK(); start(); set.no_lt = !on; }
+uint64_t tnch_lt_questions(void) { return lt_questions; }
+uint64_t tnch_lt_products(void) { return lt_products; }
 void tnch_fail_malloc(long n) { LOCK(); start(); set.fail_malloc = n; }
 void tnch_set_first_block(uint64_t block) { LOCK(); start(); drain_all(); set.first_block = block; }
 void tnch_fail_launch(long n) { LOCK(); start(); set.fail_launch = n; }
@@ -2188,7 +2414,7 @@ static void forget_lost(void)
     for (size_t i = 1; i < streams.size(); i++) delete streams[i];
     streams.resize(1);
     legacy.queue.clear();
-    events_live = graphs_live = handles_live = 0;
+    events_live = graphs_live = handles_live = descriptors_live = 0;
 }
 
 void tnch_clear(void)
@@ -2207,9 +2433,9 @@ static void at_exit(void)
     if (!allocations.empty()) tnch_report("at the end %zu device allocations are not freed, %zu bytes", allocations.size(),
                                           memory_used);
     if (!pinned.empty()) tnch_report("at the end %zu allocations of pinned memory are not freed", pinned.size());
-    if (streams.size() > 1 || events_live || graphs_live || handles_live)
-        tnch_report("at the end there are %zu streams, %d events, %d graphs, %d handles of cuBLAS", streams.size() - 1,
-                    events_live, graphs_live, handles_live);
+    if (streams.size() > 1 || events_live || graphs_live || handles_live || descriptors_live)
+        tnch_report("at the end there are %zu streams, %d events, %d graphs, %d handles of cuBLAS, %d descriptors of cublasLt", streams.size() - 1,
+                    events_live, graphs_live, handles_live, descriptors_live);
     if (!fault_count) return;
     fprintf(stderr, "tnch: %d faults\n", fault_count);
     fflush(NULL);

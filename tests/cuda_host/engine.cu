@@ -734,10 +734,83 @@ TEST(products_that_cannot_be)
     CHECK_INT(cublasDestroy(h), CUBLAS_STATUS_SUCCESS);
 }
 
+/* D = alpha A B + beta C + bias by descriptors, where C is D; and what is not supported. */
+TEST(products_by_descriptors)
+{
+    uint64_t rng = 5;
+    cublasLtHandle_t handle;
+    cublasLtMatmulPreference_t preference;
+    CHECK_INT(cublasLtCreate(&handle), CUBLAS_STATUS_SUCCESS);
+    CHECK_INT(cublasLtMatmulPreferenceCreate(&preference), CUBLAS_STATUS_SUCCESS);
+    for (int round = 0; round < 32; round++) {
+        cudaDataType type = round & 1 ? CUDA_R_16BF : CUDA_R_32F;
+        int m = 2 * (int)test_random_int(&rng, 1, 5), n = (int)test_random_int(&rng, 1, 9), k = (int)test_random_int(&rng, 1, 9), count = round % 3 + 1;
+        int32_t ta = round & 2 ? CUBLAS_OP_T : CUBLAS_OP_N, tb = round & 4 ? CUBLAS_OP_T : CUBLAS_OP_N;
+        int lda = (ta ? k : m) + round % 3, ldb = (tb ? n : k) + round % 2, ldc = m + round % 4;
+        int64_t sa = (int64_t)lda * 10, sb = (int64_t)ldb * 10, sc = (int64_t)ldc * n;
+        std::vector<char> a = integers(type, (size_t)(sa * count), &rng), b = integers(type, (size_t)(sb * count), &rng);
+        std::vector<char> c = integers(type, (size_t)(sc * count), &rng), bias = integers(type, (size_t)m, &rng);
+        device<char> da(a), db(b), dc(c), dbias(bias);
+        float alpha = 2, beta = round & 8 ? -1.0f : 0.0f;
+        uint32_t epilogue = round & 16 ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+        cublasLtMatmulDesc_t product;
+        cublasLtMatrixLayout_t layout[3];
+        cublasLtMatmulHeuristicResult_t found;
+        int64_t strides[3] = {sa, sb, sc};
+        int32_t batch = count;
+        int got = 0;
+        CHECK_INT(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, 8), CUBLAS_STATUS_INVALID_VALUE);
+        CHECK_INT(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &dbias.p, sizeof dbias.p), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatrixLayoutCreate(&layout[0], type, (uint64_t)(ta ? k : m), (uint64_t)(ta ? m : k), lda), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatrixLayoutCreate(&layout[1], type, (uint64_t)(tb ? n : k), (uint64_t)(tb ? k : n), ldb), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatrixLayoutCreate(&layout[2], type, (uint64_t)m, (uint64_t)n, ldc), CUBLAS_STATUS_SUCCESS);
+        for (int i = 0; i < 3; i++) {
+            CHECK_INT(cublasLtMatrixLayoutSetAttribute(layout[i], CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch), CUBLAS_STATUS_SUCCESS);
+            CHECK_INT(cublasLtMatrixLayoutSetAttribute(layout[i], CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &strides[i], 8), CUBLAS_STATUS_SUCCESS);
+        }
+        CHECK_INT(cublasLtMatmulAlgoGetHeuristic(handle, product, layout[0], layout[1], layout[2], layout[2], preference, 1, &found, &got), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(got, 1);
+        CHECK_INT(cublasLtMatmul(handle, product, &alpha, da.p, layout[0], db.p, layout[1], &beta, dc.p, layout[2], dc.p, layout[2], &found.algo, NULL, 0, 0),
+                  CUBLAS_STATUS_SUCCESS);
+        std::vector<char> y = dc.get();
+        for (int p = 0; p < count; p++)
+            for (int j = 0; j < n; j++)
+                for (int i = 0; i < ldc; i++) {
+                    size_t at = (size_t)(p * sc + (int64_t)j * ldc + i);
+                    double sum = 0, old = get(c, type, at);
+                    for (int q = 0; q < k; q++)
+                        sum += get(a, type, (size_t)(p * sa + (ta ? (int64_t)i * lda + q : (int64_t)q * lda + i))) *
+                               get(b, type, (size_t)(p * sb + (tb ? (int64_t)q * ldb + j : (int64_t)j * ldb + q)));
+                    double want = i < m ? alpha * sum + beta * old + (round & 16 ? get(bias, type, (size_t)i) : 0) : old;
+                    if (type == CUDA_R_16BF) want = (double)(float)__float2bfloat16((float)want);
+                    if (!CHECK_NEAR(get(y, type, at), want, 0)) return;
+                }
+        /* A second B that does not fit; C of double. */
+        cublasLtMatrixLayout_t other;
+        CHECK_INT(cublasLtMatrixLayoutCreate(&other, type, 20, 20, 20), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatmulAlgoGetHeuristic(handle, product, layout[0], other, layout[2], layout[2], preference, 1, &found, &got), CUBLAS_STATUS_INVALID_VALUE);
+        CHECK_INT(cublasLtMatrixLayoutDestroy(other), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatrixLayoutCreate(&other, CUDA_R_64F, (uint64_t)m, (uint64_t)n, ldc), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatrixLayoutSetAttribute(other, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatmulAlgoGetHeuristic(handle, product, layout[0], layout[1], other, other, preference, 1, &found, &got), CUBLAS_STATUS_NOT_SUPPORTED);
+        CHECK_INT(got, 0);
+        CHECK_INT(cublasLtMatrixLayoutDestroy(other), CUBLAS_STATUS_SUCCESS);
+        for (int i = 0; i < 3; i++) CHECK_INT(cublasLtMatrixLayoutDestroy(layout[i]), CUBLAS_STATUS_SUCCESS);
+        CHECK_INT(cublasLtMatmulDescDestroy(product), CUBLAS_STATUS_SUCCESS);
+    }
+    CHECK_INT(cublasLtMatmulPreferenceDestroy(preference), CUBLAS_STATUS_SUCCESS);
+    CHECK_INT(cublasLtDestroy(handle), CUBLAS_STATUS_SUCCESS);
+}
+
 TEST_MAIN(shuffles_of_all_kinds, votes_and_reductions, every_order_gives_the_same, atomics_of_integers,
           bf16_rounds_to_nearest_even, tensor_cores,
           wgmma_of_all_layouts, groups_of_copies, shared_memory, device_memory, copies, launches_that_cannot_be, no_device_and_no_driver, a_fault_ends_the_device,
-          lazy_streams_keep_their_order, graphs, what_no_capture_allows, products, products_that_cannot_be)
+          lazy_streams_keep_their_order, graphs, what_no_capture_allows, products, products_that_cannot_be,
+          products_by_descriptors)
 
 /* `engine speed` is a measurement, not a test: about 15 ns on a machine that is not busy. */
 int main(int argc, char **argv)

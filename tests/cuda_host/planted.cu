@@ -680,6 +680,41 @@ static bool wrong_leading_dimension(int bug)
     return called && right(c, [](int) { return 4; });
 }
 
+/* 4 x 4 products of ones, whose columns are ld apart, A at number `first` of its memory. Asked for with the leading dimension
+   `asked` and addresses at multiples of `alignment`. */
+static bool by_cublas_lt(int ld, int asked, int first, uint32_t alignment, bool workspace)
+{
+    device<float> a(std::vector<float>(64, 1.0f)), c(64), room(1 << 18);
+    float one = 1, zero = 0;
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t x, y;
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t found;
+    uint64_t bytes = 1 << 20;
+    int n = 0;
+    cublasLtCreate(&handle);
+    cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatrixLayoutCreate(&x, CUDA_R_32F, 4, 4, ld);
+    cublasLtMatrixLayoutCreate(&y, CUDA_R_32F, 4, 4, asked);
+    cublasLtMatmulPreferenceCreate(&preference);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof alignment);
+    bool called = cublasLtMatmulAlgoGetHeuristic(handle, product, y, y, y, y, preference, 1, &found, &n) == CUBLAS_STATUS_SUCCESS && n == 1
+        && cublasLtMatmul(handle, product, &one, a.p + first, x, a.p, x, &zero, c.p, x, c.p, x, &found.algo,
+                          workspace ? room.p : NULL, workspace ? bytes : 0, 0) == CUBLAS_STATUS_SUCCESS;
+    cublasLtMatmulPreferenceDestroy(preference);
+    cublasLtMatrixLayoutDestroy(y);
+    cublasLtMatrixLayoutDestroy(x);
+    cublasLtMatmulDescDestroy(product);
+    cublasLtDestroy(handle);
+    return called && c.get()[0] == 4 && c.get()[(size_t)(3 * ld + 3)] == 4;
+}
+
+static bool algorithm_of_another_product(int bug) { return by_cublas_lt(5, bug ? 4 : 5, 0, 256, true); }
+static bool product_at_an_odd_address(int bug) { return by_cublas_lt(4, 4, 1, bug ? 16 : 4, true); }
+static bool product_without_workspace(int bug) { return by_cublas_lt(4, 4, 0, 256, !bug); }
+
 /* ---- the list --------------------------------------------------------------------------------------------------------- */
 
 #define ALL "all"
@@ -745,6 +780,9 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(allocation_while_captured,  ALL, ""),
     MISTAKE(graph_destroyed_too_early,  "lazy", ""),
     MISTAKE(wrong_leading_dimension,    ALL, "leaves its allocation"),
+    MISTAKE(algorithm_of_another_product, ALL, "the algorithm was found for another product"),
+    MISTAKE(product_at_an_odd_address,  ALL, "A is at a multiple of 4 bytes, its algorithm needs 16"),
+    MISTAKE(product_without_workspace,  ALL, "needs 65536 bytes of workspace"),
 };
 enum { MISTAKES = sizeof mistakes / sizeof *mistakes };
 
