@@ -12,6 +12,7 @@
        TNCH_FAIL_MALLOC=N       the N-th allocation fails: out of memory
        TNCH_FAIL_LAUNCH=N       the N-th kernel faults; every later call returns cudaErrorIllegalAddress
        TNCH_NO_CUBLAS=0         1: cublasCreate fails
+       TNCH_NO_TMA=0            1: the driver does not have cuTensorMapEncodeTiled
        TNCH_TRACE=0             1: prints one line per kernel
 
    A program that ends with uncleared faults or unfreed device memory exits with status 1, whatever main returned. */
@@ -36,6 +37,7 @@ void     tnch_set_memory(size_t bytes);                /* 1 GiB at most         
 void     tnch_set_l2(int bytes);                       /* of the L2 cache that the device shows; default 40 MiB           */
 void     tnch_set_ptx(int version);                    /* as TNCH_PTX                                                    */
 void     tnch_set_cublas(int on);
+void     tnch_set_tma(int on);
 void     tnch_set_first_block(uint64_t block);         /* kernels skip earlier blocks, to test huge indices; 0: none     */
 void     tnch_fail_malloc(long n);                     /* the n-th from now; 0: none                                     */
 void     tnch_fail_launch(long n);                     /* the n-th from now; 0: none                                     */
