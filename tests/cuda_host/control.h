@@ -51,6 +51,8 @@ uint64_t tnch_questions(void);                         /* calls of cudaFuncGetAt
 uint64_t tnch_launches_of(const char *part);           /* of those whose name contains this                              */
 double   tnch_switch_ns(long count);                   /* measured: one thread through one __syncwarp                    */
 size_t   tnch_wgmma_address(uint64_t desc, int mn_major, int row, int k);   /* in shared memory, of a number of an operand */
+size_t   tnch_bulk_address(size_t byte, int pieces);   /* where a bulk copy puts this byte of a box whose swizzle has so many pieces
+                                                          of 16 bytes (1: none), in a tile at address 0 */
 
 #ifdef __cplusplus
 }

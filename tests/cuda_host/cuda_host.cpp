@@ -1457,6 +1457,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
     return cudaSuccess;
 }
 
+size_t tnch_bulk_address(size_t byte, int pieces) { return byte ^ (byte >> 3 & (size_t)(pieces - 1) << 4); }
+
 /* Calls f(where in shared memory, from where or NULL beyond the tensor, bytes) for each 16 bytes of a box, or for each element where
    the tensor ends within them. */
 template <class F> static void each_of_box(const bulk &c, F f)
@@ -1477,8 +1479,7 @@ template <class F> static void each_of_box(const bulk &c, F f)
             from += at * (int64_t)m.strides[i - 1];
         }
         for (size_t byte = 0; byte < inner; byte += 16) {
-            const size_t address = (size_t)(c.to - tnch_arena) + row * inner + byte;
-            char *to = tnch_arena + (address ^ (address >> 3 & (size_t)(m.swizzle - 1) << 4));
+            char *to = tnch_arena + tnch_bulk_address((size_t)(c.to - tnch_arena) + row * inner + byte, m.swizzle);
             const int64_t first = c.at[0] + (int64_t)(byte / m.element), after = first + 16 / m.element, extent = (int64_t)m.last[0] + 1;
             if (out || after <= 0 || first >= extent) f(to, (const char *)NULL, (size_t)16);
             else if (first >= 0 && after <= extent) f(to, from + first * m.element, (size_t)16);
