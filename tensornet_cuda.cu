@@ -17,6 +17,7 @@
        TN_SYNC=1       synchronises after every call, so that an error names the op that caused it; disables graph capture
        TN_CUBLAS=0     computes matrix products with this file's own kernel
        TN_WGMMA=1      attention by the kernels for sm_90a, on GPUs of capability 9.0; 0: without them. Overrides desc.wgmma
+       TN_TMA=0        these kernels load by cp.async, not by TMA
        CUDA_HOME       where to look for cuBLAS if the loader does not find it; default /usr/local/cuda. After it come the
                        packages of Python (pip install nvidia-cublas). The log says which file was opened, or that none was.
 
@@ -49,6 +50,7 @@
 
    CONTENTS (search for a tag; the mathematics of an op is at its tag in tensornet.h, such as >>op-rmsnorm)
        >>cuda-port         CUDA's extensions of C++ under other names, for nvcc and for the host engine of tests/cuda_host
+           >>cuda-hopper       those of sm_90a
        >>cuda-state        the state of a context and its first error
            >>cuda-blas         loading cuBLAS
            >>cuda-open         choosing a device, creating and destroying the state
@@ -130,6 +132,7 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
     *cosine = cos(angle);
 }
 #else
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <cuda_bf16.h>
 #include <cublas_v2.h>
@@ -139,6 +142,8 @@ static inline void tnc_sincospi(double x, double *sine, double *cosine)
 #if CUDART_VERSION < 12000
 #error tensornet_cuda.cu needs CUDA 12 or later
 #endif
+
+typedef uint64_t tnc_barrier;                   /* an mbarrier, in shared memory */
 
 /* Code for older architectures that nvcc compiles as well (-arch=all-major) never runs: tnc_choose rejects such GPUs. */
 #ifdef __CUDA_ARCH_LIST__
@@ -246,8 +251,17 @@ static __device__ __forceinline__ unsigned tnc_mul_bf16x2(unsigned a, unsigned b
     return a;
 }
 
-/* Products of a warpgroup, for sm_90a. Compiled for another architecture, the kernels that use these are empty, and never
-   launched. */
+/* Whether x is true for one of the 128 threads of a warpgroup, which all call it. Each has a barrier of its own. */
+static __device__ __forceinline__ bool tnc_warpgroup_or(int warpgroup, bool x)
+{
+    int any;
+    TNC_ASM("{\n.reg .pred p, q;\nsetp.ne.s32 q, %2, 0;\nbarrier.red.or.pred p, %1, 128, q;\nselp.s32 %0, 1, 0, p;\n}"
+            : "=r"(any) : "r"(warpgroup + 1), "r"((int)x) : "memory");
+    return any != 0;
+}
+
+/* ---- warpgroups, mbarriers and TMA ------------------------------------------------------------------------- >>cuda-hopper
+   For sm_90a. Compiled for another architecture, the kernels that use these are empty, and never launched. */
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define TNC_WGMMA 1
@@ -328,6 +342,59 @@ static __device__ __forceinline__ void tnc_wgmma_rs(float (&d)[N / 8][4], const 
     else
         TNC_ASM(TNC_WGMMA_TEXT("128", "%69", "{" TNC_R64 "}, {%64,%65,%66,%67}, %68, p, 1, 1, 1")
                       : TNC_D32(0), TNC_D32(8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+/* An mbarrier counts the arrivals of a phase, and the bytes that its copies still have to write. When nothing is left, the next
+   phase begins. A wait names the parity of the phase that it waits for: phases alternate between 0 and 1. One that waits for
+   parity 1 before the first phase has ended returns at once. */
+
+static __device__ __forceinline__ void tnc_barrier_init(tnc_barrier *x, int arrivals)
+{
+    TNC_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(tnc_shared_address(x)), "r"(arrivals) : "memory");
+}
+
+/* What this thread has initialised becomes visible to copies, and after a barrier of the block to other threads. */
+static __device__ __forceinline__ void tnc_barrier_fence(void)
+{
+    TNC_ASM("fence.mbarrier_init.release.cluster;" : : : "memory");
+    tnc_fence_async();
+}
+
+static __device__ __forceinline__ void tnc_barrier_arrive(tnc_barrier *x)
+{
+    TNC_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(tnc_shared_address(x)) : "memory");
+}
+
+/* Arrives, and makes the phase wait for copies of so many bytes. */
+static __device__ __forceinline__ void tnc_barrier_expect(tnc_barrier *x, int bytes)
+{
+    TNC_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(tnc_shared_address(x)), "r"(bytes) : "memory");
+}
+
+static __device__ __forceinline__ void tnc_barrier_wait(tnc_barrier *x, int parity)
+{
+    TNC_ASM("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}"
+            : : "r"(tnc_shared_address(x)), "r"(parity) : "memory");
+}
+
+/* Starts the copy of the box of the map at these coordinates to shared memory, where numbers beyond the tensor become zeros. All
+   bytes of the box count for the phase of the mbarrier. */
+static __device__ __forceinline__ void tnc_bulk_load(void *shared, const CUtensorMap *map, tnc_barrier *x, int c0, int c1, int c2,
+                                                     int c3)
+{
+    TNC_ASM("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
+            : : "r"(tnc_shared_address(shared)), "l"(map), "r"(tnc_shared_address(x)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+            : "memory");
+}
+
+/* The threads of a warpgroup have at most N registers from here on, and leave the others to those that want more. */
+template <int N> static __device__ __forceinline__ void tnc_registers_less(void)
+{
+    TNC_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(N));
+}
+template <int N> static __device__ __forceinline__ void tnc_registers_more(void)
+{
+    TNC_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(N));
 }
 #else
 #define TNC_WGMMA 0
@@ -485,6 +552,8 @@ typedef struct tnc {
     bool              wait;                         /* TN_SYNC=1                                          */
     bool              wgmma;                        /* attention by the kernels for sm_90a                */
     tn_log_fn         wgmma_log;                    /* desc.log, until it has heard of their first launch */
+    tn_log_fn         tma_log;                      /* the same for those that load by TMA                */
+    decltype(&cuTensorMapEncodeTiled) tma_encode;   /* of the driver; NULL: without TMA                   */
     void             *log_user;
     bool              lost;                         /* a kernel faulted: CUDA accepts no more work        */
     tn_status         late;                         /* of a flush whose caller could not return a status  */
@@ -901,10 +970,24 @@ static cudaError_t tnc_choose(tnc *s, int device, char why[TN_WHY])
     return e;
 }
 
+/* What makes tensor maps for TMA, from the driver, which this file is not linked with */
+static decltype(&cuTensorMapEncodeTiled) tnc_tma_open(void)
+{
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void                           *f = NULL;
+#if CUDART_VERSION >= 12050
+    const cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t e = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, cudaEnableDefault, &found);
+#endif
+    (void)cudaGetLastError();
+    return e == cudaSuccess && found == cudaDriverEntryPointSuccess ? (decltype(&cuTensorMapEncodeTiled))f : NULL;
+}
+
 /* The kernels for Hopper's tensor cores are used on request only, since no GPU has run them yet. */
 static void tnc_wgmma_open(tnc *s, const tn_desc *desc)
 {
-    const char *wanted = getenv("TN_WGMMA"), *why = NULL;
+    const char *wanted = getenv("TN_WGMMA"), *tma = getenv("TN_TMA"), *why = NULL;
     s->wgmma = wanted && *wanted ? strcmp(wanted, "0") != 0 : desc->wgmma;
     if (!s->wgmma) return;
     if (s->capability != 90) why = "desc.wgmma: ignored, the GPU is not of capability 9.0";
@@ -912,15 +995,22 @@ static void tnc_wgmma_open(tnc *s, const tn_desc *desc)
         why = "desc.wgmma: ignored; compile tensornet_cuda.cu with nvcc -gencode arch=compute_90a,code=sm_90a";
     if (why) s->wgmma = false;
     if (desc->log) desc->log(desc->log_user, why ? TN_LOG_WARN : TN_LOG_INFO, why ? why : "desc.wgmma: attention uses wgmma");
-    s->wgmma_log = desc->log;
+    s->wgmma_log = s->tma_log = desc->log;
     s->log_user = desc->log_user;
+    if (why || (tma && strcmp(tma, "0") == 0)) return;
+    s->tma_encode = tnc_tma_open();
+    if (!s->tma_encode && desc->log)
+        desc->log(desc->log_user, TN_LOG_WARN, "desc.wgmma: without TMA, the driver has no cuTensorMapEncodeTiled");
 }
 
 /* So that a test knows, on a GPU too, that these kernels have run and not others. */
-static void tnc_wgmma_launched(tnc *s)
+static void tnc_wgmma_launched(tnc *s, bool tma)
 {
     if (s->wgmma_log) s->wgmma_log(s->log_user, TN_LOG_INFO, "desc.wgmma: the first launch with wgmma");
     s->wgmma_log = NULL;
+    if (!tma) return;
+    if (s->tma_log) s->tma_log(s->log_user, TN_LOG_INFO, "desc.wgmma: the first launch with TMA");
+    s->tma_log = NULL;
 }
 
 static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
@@ -5082,6 +5172,7 @@ static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s
    tnc_attend_mma, _mma_back       BF16 operands, or F32 ones that TN_GEMM_BF16 allows to be rounded; at least 128 keys, head
                                    dimensions up to 128: tensor cores with F32 sums
    tnc_attend_wgmma, _back_wgmma   the same on request with D = DV = 64 or 128, for capability 9.0
+   tnc_attend_tma, _back_tma       those with loads by TMA, where tensor maps can describe the operands
    tnc_attend_plain, _plain_back   everything else, in the precision of the dtype: any head dimension and length; and blocks
                                    with a result of tensor cores that is not finite
 
@@ -5777,14 +5868,14 @@ template <int M, int C> static __device__ __forceinline__ bool tnc_attend_not_fi
 }
 
 /* Writes to `redo` whether some result of the block's `rows` rows is not finite, for each 64 rows. Returns the same for
-   the block. */
+   the block. warpgroup: if it is not negative, the 64 rows from `first` on are those of this warpgroup, and it alone is here. */
 static __device__ __forceinline__ bool tnc_attend_mark_redo(const tnc_attend &p, int head, int first, int rows, int64_t T,
-                                                            bool redo)
+                                                            bool redo, int warpgroup = -1)
 {
     const int64_t tiles = (T + 63) / 64;
     int           i;
-    redo = __syncthreads_or(redo) != 0;
-    for (i = (int)threadIdx.x; i < rows / 64; i += (int)blockDim.x)
+    redo = warpgroup < 0 ? __syncthreads_or(redo) != 0 : tnc_warpgroup_or(warpgroup, redo);
+    for (i = warpgroup < 0 ? (int)threadIdx.x : (int)threadIdx.x % 128; i < rows / 64; i += (int)blockDim.x)
         if (first / 64 + i < tiles) p.redo[head * tiles + first / 64 + i] = redo;
     return redo;
 }
@@ -5974,7 +6065,7 @@ static __device__ __forceinline__ void tnc_attend_back_frags(const tnc_attend &p
 template <int KIND, bool KEYS, int S, int M, int C, int CV>
 static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, const tnc_attend_place &at, int first, int rows,
                                                            int row, const float (&dx)[S][M][C][4],
-                                                           const float (&dv)[M][CV][4])
+                                                           const float (&dv)[M][CV][4], int warpgroup = -1)
 {
     const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
     const tnc_heads &to = KEYS ? p.dk : p.dq;
@@ -5984,7 +6075,7 @@ static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, 
     int              set, m;
     TNC_UNROLL
     for (set = 0; set < S; set++) redo = tnc_attend_not_finite<M, 8 * C>(dx[set]) || redo;
-    redo = tnc_attend_mark_redo(p, at.head, first, rows, T, redo);
+    redo = tnc_attend_mark_redo(p, at.head, first, rows, T, redo, warpgroup);
     TNC_UNROLL
     for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? p.score : S == 2 ? p.square : 2.0f * p.square;
     TNC_UNROLL
@@ -6211,7 +6302,7 @@ static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int
 /* ---- tensor cores of Hopper ----------------------------------------------------------------------- >>cuda-attention-wgmma
    The kernels above with wgmma, which multiplies 64 rows of A, in registers or in shared memory, by B in shared memory. What
    a lane holds of the accumulators and of A is what it holds for mma, so that what is done with scores is the same. Products
-   and exponentials of one warpgroup do not overlap yet. Used on request, see tnc_wgmma_open.
+   and exponentials of one warpgroup do not overlap, those of two warpgroups do. Used on request, see tnc_wgmma_open.
 
    A tile of D columns lies in shared memory as D / 64 panels of 64 columns. A row of a panel has 128 bytes, and tnc_swizzle<8>
    is the 128-byte swizzle of wgmma if the tile begins at a multiple of 1,024 bytes. A descriptor holds, in units of 16 bytes,
@@ -6219,7 +6310,13 @@ static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int
 
    wgmma reads shared memory by the asynchronous proxy: a thread that has written there, also by cp.async, executes
    fence.proxy.async before the barrier. Products run until they are waited for; until then their registers must not be
-   accessed. */
+   accessed.
+
+   Each kernel comes in two forms with the same arithmetic. The one for cp.async has two stages, and all threads load. The one
+   for TMA (_tma) has a third warpgroup, one thread of which loads whole tiles, ahead into a ring of stages; each stage has
+   mbarriers that say when its tiles have arrived, and when all warps have read them. That warpgroup leaves its registers to the
+   others, which may then have 240. A call takes it where tensor maps can describe its operands (tnc_tma_map). The gradients of
+   bilinear keys and values with D = 128 need more registers, and are loaded by cp.async only. */
 
 #if TNC_WGMMA
 /* Starts the copy of ROWS rows of D numbers to the panels of a tile, as tnc_tile_load does. */
@@ -6265,6 +6362,91 @@ static __device__ __forceinline__ tnc_bf16 *tnc_wgmma_shared(tnc_bf16 *shared)
 {
     return shared + (1024 - tnc_shared_address(shared) % 1024) % 1024 / 2;
 }
+
+/* One stage of keys: scores of 64 queries, P, and o += P V. row and col: this thread's first query and key. values() returns when
+   the values have arrived. */
+template <class PLAN, int KIND, int D, class F>
+static __device__ __forceinline__ void tnc_attend_wgmma_stage(const tnc_attend &p, const tnc_bf16 *q, const tnc_bf16 *kt,
+                                                              float (&o)[1][D / 8][4], float (&row_max)[1][2],
+                                                              float (&row_sum)[1][2], int mask, int row, int col, F values)
+{
+    enum { sets = PLAN::sets, keys = PLAN::keys, queries = PLAN::queries };
+    float    s[sets][1][keys / 8][4];
+    unsigned left[keys / 16][4];
+    int      set, k;
+    TNC_UNROLL
+    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    tnc_wgmma_fence();
+    TNC_UNROLL
+    for (set = 0; set < sets; set++)
+        tnc_wgmma_rows<keys, D, queries, keys>(s[set][0], q + set * queries * D, kt + set * keys * D);
+    tnc_wgmma_commit();
+    tnc_wgmma_wait<0>();
+    TNC_UNROLL
+    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    tnc_attend_scores_to_p<KIND>(p, s, o, row_max, row_sum, mask, row, col);
+    TNC_UNROLL
+    for (k = 0; k < keys / 16; k++) tnc_attend_frag_of(left[k], s[0][0], k);
+    values();
+    tnc_wgmma_operand(o[0]);
+    tnc_wgmma_operand(left);
+    tnc_wgmma_fence();
+    tnc_wgmma_step<keys, D, keys>(o[0], left, kt + sets * keys * D);
+    tnc_wgmma_commit();
+    tnc_wgmma_wait<0>();
+    tnc_wgmma_operand(o[0]);
+}
+
+/* N streamed rows of the backward pass, which begin at xt and yt: scores and dP of 64 resident rows, P and dS, and what they add
+   to the gradients. queries: as for tnc_attend_back_frags. row and col: this thread's first resident and streamed row. */
+template <class PLAN, int KIND, int D, bool KEYS>
+static __device__ __forceinline__ void tnc_attend_wgmma_back_rows(const tnc_attend &p, const tnc_bf16 *x, const tnc_bf16 *y,
+                                                                  const tnc_bf16 *xt, const tnc_bf16 *yt, const float4 *queries,
+                                                                  float (&dx)[PLAN::sets][1][D / 8][4],
+                                                                  float (&dv)[1][D / 8][4], int mask, int row, int col)
+{
+    enum { sets = PLAN::sets, N = PLAN::N, resident = PLAN::resident, streamed = PLAN::streamed };
+    float    s[sets][1][N / 8][4], dp[N / 8][4];
+    unsigned p_frag[N / 16][4], ds_frag[sets][N / 16][4];
+    int      set, k;
+    TNC_UNROLL
+    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    tnc_wgmma_operand(dp);
+    tnc_wgmma_fence();
+    TNC_UNROLL
+    for (set = 0; set < sets; set++)
+        tnc_wgmma_rows<N, D, resident, streamed>(s[set][0], x + set * resident * D, xt + set * streamed * D);
+    tnc_wgmma_rows<N, D, resident, streamed>(dp, y, yt);
+    tnc_wgmma_commit();
+    tnc_wgmma_wait<0>();
+    TNC_UNROLL
+    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    tnc_wgmma_operand(dp);
+    if (mask == 1) tnc_attend_mask_back<KIND, KEYS>(p, s, row, col);
+    TNC_UNROLL
+    for (k = 0; k < N / 16; k++)
+        tnc_attend_back_frags<KIND, KEYS>(p, p_frag[k], ds_frag[0][k], ds_frag[sets - 1][k], s[0][0], s[sets - 1][0], dp,
+                                          queries, k);
+    if (KEYS) {
+        tnc_wgmma_operand(p_frag);
+        tnc_wgmma_operand(dv[0]);
+    }
+    TNC_UNROLL
+    for (set = 0; set < sets; set++) {
+        tnc_wgmma_operand(ds_frag[set]);
+        tnc_wgmma_operand(dx[set][0]);
+    }
+    tnc_wgmma_fence();
+    if (KEYS) tnc_wgmma_step<N, D, streamed>(dv[0], p_frag, yt);
+    TNC_UNROLL
+    for (set = 0; set < sets; set++)
+        tnc_wgmma_step<N, D, streamed>(dx[set][0], ds_frag[set], xt + set * streamed * D);
+    tnc_wgmma_commit();
+    tnc_wgmma_wait<0>();
+    if (KEYS) tnc_wgmma_operand(dv[0]);
+    TNC_UNROLL
+    for (set = 0; set < sets; set++) tnc_wgmma_operand(dx[set][0]);
+}
 #endif
 
 /* Two warpgroups of 64 queries. One block has the registers of a multiprocessor, up to 255 for a thread: keys / 2 for each set
@@ -6291,7 +6473,7 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
     const tnc_attend_place at = tnc_attend_place_of(p);
     const int     last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
     const int     to = tnc_attend_keys_of(p, last).high;
-    int           set, k, j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
+    int           set, j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
     float         o[1][D / 8][4], row_max[1][2] = { { -INFINITY, -INFINITY } }, row_sum[1][2] = { { 0.0f, 0.0f } };
     auto load = [&](int which, int j) {
         tnc_bf16 *to_x = stages + which * stage;
@@ -6307,37 +6489,16 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
     tnc_cp_async_commit();
     tnc_attend_clear(o);
     for (; j0 < to; j0 += keys) {
-        const int       turn = j0 / keys % 2, first = i0 + 64 * group;
-        const tnc_bf16 *kt = stages + turn * stage, *vt = kt + sets * keys * D;
-        const int       mask = tnc_attend_mask_of(p, first, first + 63, j0, j0 + keys - 1);
-        float           s[sets][1][keys / 8][4];
-        unsigned        left[keys / 16][4];
+        const int turn = j0 / keys % 2, first = i0 + 64 * group;
+        const int mask = tnc_attend_mask_of(p, first, first + 63, j0, j0 + keys - 1);
         tnc_cp_async_wait<0>();
         tnc_fence_async();
         __syncthreads();                        /* this stage has arrived, and no thread reads the other any more */
         if (j0 + keys < to) load(turn ^ 1, j0 + keys);
         tnc_cp_async_commit();
         if (mask == 0) continue;
-        TNC_UNROLL
-        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
-        tnc_wgmma_fence();
-        TNC_UNROLL
-        for (set = 0; set < sets; set++)
-            tnc_wgmma_rows<keys, D, queries, keys>(s[set][0], q + set * queries * D + group * 64 * 64, kt + set * keys * D);
-        tnc_wgmma_commit();
-        tnc_wgmma_wait<0>();
-        TNC_UNROLL
-        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
-        tnc_attend_scores_to_p<KIND>(p, s, o, row_max, row_sum, mask, mine, j0 + 2 * (lane & 3));
-        TNC_UNROLL
-        for (k = 0; k < keys / 16; k++) tnc_attend_frag_of(left[k], s[0][0], k);
-        tnc_wgmma_operand(o[0]);
-        tnc_wgmma_operand(left);
-        tnc_wgmma_fence();
-        tnc_wgmma_step<keys, D, keys>(o[0], left, vt);
-        tnc_wgmma_commit();
-        tnc_wgmma_wait<0>();
-        tnc_wgmma_operand(o[0]);
+        tnc_attend_wgmma_stage<plan, KIND, D>(p, q + group * 64 * 64, stages + turn * stage, o, row_max, row_sum, mask, mine,
+                                              j0 + 2 * (lane & 3), [] {});
     }
     tnc_attend_end_rows<KIND>(p, at.head, row_max, row_sum, mine);
     tnc_attend_store_rows<1, D>(p, p.o, at.b, at.h, mine - lane / 4, Tq, (int)p.n_v, o, row_sum, false);
@@ -6356,7 +6517,8 @@ template <int KIND, int D, bool KEYS> struct tnc_attend_wgmma_back_plan {
         sums = (KEYS ? row : sets * D) / 2,
         N = sums + 32 * (sets + 1) <= 192 ? 64 : sums + 16 * (sets + 1) <= 192 ? 32 : 16,
         stage = streamed * (row + (KEYS ? 8 : 0)),                      /* with the row_stats of each query */
-        bytes = 2 * (resident * (row + (KEYS ? 0 : 8)) + 2 * stage) + 1024
+        kept = resident * (row + (KEYS ? 0 : 8)),
+        bytes = 2 * (kept + 2 * stage) + 1024
     };
 };
 
@@ -6368,8 +6530,8 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     enum { sets = plan::sets, N = plan::N, resident_rows = plan::resident, streamed = plan::streamed, stage = plan::stage,
            threads = plan::threads };
     TNC_DYN_SHARED(tnc_bf16, shared);
-    tnc_bf16 *const  resident_x = tnc_wgmma_shared(shared), *const resident_y = resident_x + resident_rows * sets * D,
-        *const stages = resident_y + resident_rows * (D + (KEYS ? 0 : 8));
+    tnc_bf16 *const  x = tnc_wgmma_shared(shared), *const y = x + resident_rows * sets * D,
+        *const stages = y + resident_rows * (D + (KEYS ? 0 : 8));
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
     const int        H = (int)p.H, T_resident = (int)(KEYS ? p.Tk : p.Tq), T_streamed = (int)(KEYS ? p.Tq : p.Tk);
     const int        row0 = tnc_attend_first_row<KEYS>(p, resident_rows);
@@ -6380,28 +6542,28 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     /* the float4 of a query has 16 bytes, like 8 numbers of BF16 */
     const tnc_heads rows = { p.row_stats, 0, 8, p.Tq * 8 };
     float         dx[sets][1][D / 8][4], dv[1][D / 8][4];
-    int           set, k, at;
+    int           set, at;
     auto load = [&](int which, int t) {
-        tnc_bf16 *x = stages + which * stage;
-        for (int y = 0; y < sets; y++)
-            tnc_wgmma_load<D, streamed, threads>(x + y * streamed * D,
-                                                 tnc_head<const tnc_bf16>(hx, here.b, t, here.h + y * H), hx.t, T_streamed - t);
-        tnc_wgmma_load<D, streamed, threads>(x + sets * streamed * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h), hy.t,
+        tnc_bf16 *to_x = stages + which * stage;
+        for (int i = 0; i < sets; i++)
+            tnc_wgmma_load<D, streamed, threads>(to_x + i * streamed * D,
+                                                 tnc_head<const tnc_bf16>(hx, here.b, t, here.h + i * H), hx.t, T_streamed - t);
+        tnc_wgmma_load<D, streamed, threads>(to_x + sets * streamed * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h), hy.t,
                                              T_streamed - t);
         if (KEYS)
-            tnc_tile_load<8, streamed, threads>(x + streamed * (sets * D + D),
+            tnc_tile_load<8, streamed, threads>(to_x + streamed * (sets * D + D),
                                                 tnc_head<const tnc_bf16>(rows, 0, t, here.head), 8, T_streamed - t);
     };
     const tnc_span<int> walk = tnc_attend_walk_of<KEYS>(p, row0, last);
     const int           to = walk.high;
     for (set = 0; set < sets; set++)
-        tnc_wgmma_load<D, resident_rows, threads>(resident_x + set * resident_rows * D,
+        tnc_wgmma_load<D, resident_rows, threads>(x + set * resident_rows * D,
                                                   tnc_head<const tnc_bf16>(gx, here.b, row0, here.h + set * H), gx.t,
                                                   T_resident - row0);
-    tnc_wgmma_load<D, resident_rows, threads>(resident_y, tnc_head<const tnc_bf16>(gy, here.b, row0, here.h), gy.t,
+    tnc_wgmma_load<D, resident_rows, threads>(y, tnc_head<const tnc_bf16>(gy, here.b, row0, here.h), gy.t,
                                               T_resident - row0);
     if (!KEYS)
-        tnc_tile_load<8, resident_rows, threads>(resident_y + resident_rows * D,
+        tnc_tile_load<8, resident_rows, threads>(y + resident_rows * D,
                                                  tnc_head<const tnc_bf16>(rows, 0, row0, here.head), 8, T_resident - row0);
     at = walk.low / streamed * streamed;
     if (at < to) load(at / streamed % 2, at);
@@ -6412,11 +6574,9 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     for (; at < to; at += N) {
         const int       sub = at % streamed, turn = at / streamed % 2;
         const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * streamed * D;
-        const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + streamed * D : resident_y + resident_rows * D);
+        const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + streamed * D : y + resident_rows * D);
         const int       mask = KEYS ? tnc_attend_mask_of(p, at, at + N - 1, mine, mine + 63)
                                     : tnc_attend_mask_of(p, mine, mine + 63, at, at + N - 1);
-        float           s[sets][1][N / 8][4], dp[N / 8][4];
-        unsigned        p_frag[N / 16][4], ds_frag[sets][N / 16][4];
         if (sub == 0) {
             tnc_cp_async_wait<0>();
             tnc_fence_async();
@@ -6425,49 +6585,212 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
             tnc_cp_async_commit();
         }
         if (mask == 0) continue;
-        TNC_UNROLL
-        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
-        tnc_wgmma_operand(dp);
-        tnc_wgmma_fence();
-        TNC_UNROLL
-        for (set = 0; set < sets; set++)
-            tnc_wgmma_rows<N, D, resident_rows, streamed>(s[set][0], resident_x + set * resident_rows * D + group * 64 * 64,
-                                                          xt + set * streamed * D + sub * 64);
-        tnc_wgmma_rows<N, D, resident_rows, streamed>(dp, resident_y + group * 64 * 64, yt + sub * 64);
-        tnc_wgmma_commit();
-        tnc_wgmma_wait<0>();
-        TNC_UNROLL
-        for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
-        tnc_wgmma_operand(dp);
-        if (mask == 1) tnc_attend_mask_back<KIND, KEYS>(p, s, row0 + warp_row + lane / 4, at + 2 * (lane & 3));
-        TNC_UNROLL
-        for (k = 0; k < N / 16; k++)
-            tnc_attend_back_frags<KIND, KEYS>(p, p_frag[k], ds_frag[0][k], ds_frag[sets - 1][k], s[0][0], s[sets - 1][0], dp,
-                                              queries + (KEYS ? sub + 2 * (lane & 3) : warp_row + lane / 4), k);
-        if (KEYS) {
-            tnc_wgmma_operand(p_frag);
-            tnc_wgmma_operand(dv[0]);
-        }
-        TNC_UNROLL
-        for (set = 0; set < sets; set++) {
-            tnc_wgmma_operand(ds_frag[set]);
-            tnc_wgmma_operand(dx[set][0]);
-        }
-        tnc_wgmma_fence();
-        if (KEYS) tnc_wgmma_step<N, D, streamed>(dv[0], p_frag, yt + sub * 64);
-        TNC_UNROLL
-        for (set = 0; set < sets; set++)
-            tnc_wgmma_step<N, D, streamed>(dx[set][0], ds_frag[set], xt + set * streamed * D + sub * 64);
-        tnc_wgmma_commit();
-        tnc_wgmma_wait<0>();
-        if (KEYS) tnc_wgmma_operand(dv[0]);
-        TNC_UNROLL
-        for (set = 0; set < sets; set++) tnc_wgmma_operand(dx[set][0]);
+        tnc_attend_wgmma_back_rows<plan, KIND, D, KEYS>(
+            p, x + group * 64 * 64, y + group * 64 * 64, xt + sub * 64, yt + sub * 64,
+            queries + (KEYS ? sub + 2 * (lane & 3) : warp_row + lane / 4), dx, dv, mask, row0 + warp_row + lane / 4,
+            at + 2 * (lane & 3));
     }
     tnc_attend_end_back<KIND, KEYS>(p, here, row0, resident_rows, row0 + warp_row, dx, dv);
     tnc_cp_async_wait<0>();
 #else
     (void)p;
+#endif
+}
+
+/* The forms for TMA. The ring has as many stages as fit, up to four, beside KEPT numbers that stay in shared memory during the
+   whole kernel. After it come the mbarriers of a tnc_ring. */
+template <class PLAN, int KEPT> struct tnc_ring_plan {
+    enum {
+        threads = 384, fixed = 2 * KEPT + 1024 + 128, room = (227 * 1024 - fixed) / (2 * PLAN::stage),
+        stages = room > 4 ? 4 : room, bytes = fixed + stages * 2 * PLAN::stage
+    };
+};
+
+template <int KIND, int D> struct tnc_attend_tma_plan : tnc_attend_wgmma_plan<KIND, D> {
+    typedef tnc_attend_wgmma_plan<KIND, D> tiles;
+    typedef tnc_ring_plan<tiles, tiles::queries * tiles::sets * D> ring;
+};
+
+template <int KIND, int D, bool KEYS> struct tnc_attend_tma_back_plan : tnc_attend_wgmma_back_plan<KIND, D, KEYS> {
+    typedef tnc_attend_wgmma_back_plan<KIND, D, KEYS> tiles;
+    typedef tnc_ring_plan<tiles, tiles::kept> ring;
+    enum { fits = tiles::sums <= 128 };                                 /* else 240 registers are too few */
+};
+
+/* The tensor maps of what stays and of what is streamed, in the order in which tiles are loaded */
+template <int N> struct tnc_tma_maps { CUtensorMap map[N]; };
+
+#if TNC_WGMMA
+enum { TNC_RING_PRODUCER = 2, TNC_RING_READERS = 8 };         /* the warpgroup that loads; the warps that read */
+
+/* Where a thread is in the ring, and its mbarriers. kept [1]: what stays has arrived. full [stages]: the tiles of a stage have
+   arrived, but for those that are needed later, which have `later`. empty: all warps have read them. */
+typedef struct tnc_ring { tnc_barrier *kept, *full, *later, *empty; int slot, parity; } tnc_ring;
+
+template <int STAGES> static __device__ __forceinline__ tnc_ring tnc_ring_of(void *at)
+{
+    tnc_barrier *const kept = (tnc_barrier *)at;
+    const tnc_ring     r = { kept, kept + 1, kept + 1 + STAGES, kept + 1 + 2 * STAGES, 0, 0 };
+    int                i;
+    if (threadIdx.x == 0) {
+        tnc_barrier_init(r.kept, 1);
+        for (i = 0; i < STAGES; i++) {
+            tnc_barrier_init(r.full + i, 1);
+            tnc_barrier_init(r.later + i, 1);
+            tnc_barrier_init(r.empty + i, TNC_RING_READERS);
+        }
+        tnc_barrier_fence();
+    }
+    __syncthreads();
+    return r;
+}
+
+template <int STAGES> static __device__ __forceinline__ void tnc_ring_next(tnc_ring &r)
+{
+    if (++r.slot < STAGES) return;
+    r.slot = 0;
+    r.parity ^= 1;
+}
+
+/* Waits until this slot may be filled. In the first turn it is empty, and the wait for the phase before the first ends at once. */
+static __device__ __forceinline__ void tnc_ring_wait_empty(const tnc_ring &r) { tnc_barrier_wait(r.empty + r.slot, r.parity ^ 1); }
+static __device__ __forceinline__ void tnc_ring_wait_full(const tnc_ring &r) { tnc_barrier_wait(r.full + r.slot, r.parity); }
+static __device__ __forceinline__ void tnc_ring_wait_later(const tnc_ring &r) { tnc_barrier_wait(r.later + r.slot, r.parity); }
+
+/* By all threads of a warp that have read this slot */
+static __device__ __forceinline__ void tnc_ring_release(const tnc_ring &r)
+{
+    __syncwarp();
+    if (((int)threadIdx.x & 31) == 0) tnc_barrier_arrive(r.empty + r.slot);
+}
+
+/* Starts the copy of ROWS rows of D numbers, from row t of a head on, to the panels of a tile. */
+template <int D, int ROWS>
+static __device__ __forceinline__ void tnc_tma_load(tnc_bf16 *tile, const CUtensorMap *map, tnc_barrier *full, int b, int t, int h)
+{
+    for (int panel = 0; panel < (D + 63) / 64; panel++) tnc_bulk_load(tile + panel * ROWS * 64, map, full, panel * 64, t, h, b);
+}
+#endif
+
+/* The forward kernel. maps: q, k, v */
+template <int KIND, int D>
+static __global__ void __launch_bounds__(384, 1) tnc_attend_tma(const __grid_constant__ tnc_attend p,
+                                                                const __grid_constant__ tnc_tma_maps<3> maps)
+{
+#if TNC_WGMMA
+    typedef tnc_attend_tma_plan<KIND, D> plan;
+    enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, queries = plan::queries, stages = plan::ring::stages };
+    TNC_DYN_SHARED(tnc_bf16, shared);
+    tnc_bf16 *const q = tnc_wgmma_shared(shared), *const tiles = q + queries * sets * D;
+    tnc_ring ring = tnc_ring_of<stages>(tiles + stages * stage);
+    const int H = (int)p.H, Tq = (int)p.Tq, i0 = tnc_attend_first_row<false>(p, queries);
+    const int lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    const int mine = i0 + (int)threadIdx.x / 32 * 16 + lane / 4, first = i0 + 64 * group;
+    const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1, to = tnc_attend_keys_of(p, last).high;
+    const tnc_attend_place at = tnc_attend_place_of(p);
+    int       set, j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
+    if (group == TNC_RING_PRODUCER) {
+        tnc_registers_less<24>();
+        if (threadIdx.x % 128) return;
+        tnc_barrier_expect(ring.kept, 2 * queries * sets * D);
+        for (set = 0; set < sets; set++)
+            tnc_tma_load<D, queries>(q + set * queries * D, &maps.map[0], ring.kept, at.b, i0, at.h + set * H);
+        for (; j0 < to; j0 += keys, tnc_ring_next<stages>(ring)) {
+            tnc_bf16    *kt = tiles + ring.slot * stage;
+            tnc_barrier *full = ring.full + ring.slot, *later = ring.later + ring.slot;
+            tnc_ring_wait_empty(ring);
+            tnc_barrier_expect(full, 2 * keys * sets * D);
+            for (set = 0; set < sets; set++)
+                tnc_tma_load<D, keys>(kt + set * keys * D, &maps.map[1], full, at.b, j0, at.h + set * H);
+            tnc_barrier_expect(later, 2 * keys * D);
+            tnc_tma_load<D, keys>(kt + sets * keys * D, &maps.map[2], later, at.b, j0, at.h);
+        }
+        return;
+    }
+    tnc_registers_more<240>();
+    float o[1][D / 8][4], row_max[1][2] = { { -INFINITY, -INFINITY } }, row_sum[1][2] = { { 0.0f, 0.0f } };
+    tnc_attend_clear(o);
+    tnc_barrier_wait(ring.kept, 0);
+    for (; j0 < to; j0 += keys, tnc_ring_next<stages>(ring)) {
+        const int mask = tnc_attend_mask_of(p, first, first + 63, j0, j0 + keys - 1);
+        tnc_ring_wait_full(ring);
+        if (mask == 0) tnc_ring_wait_later(ring);
+        else tnc_attend_wgmma_stage<plan, KIND, D>(p, q + group * 64 * 64, tiles + ring.slot * stage, o, row_max, row_sum, mask,
+                                                   mine, j0 + 2 * (lane & 3), [&] { tnc_ring_wait_later(ring); });
+        tnc_ring_release(ring);
+    }
+    tnc_attend_end_rows<KIND>(p, at.head, row_max, row_sum, mine);
+    tnc_attend_store_rows<1, D>(p, p.o, at.b, at.h, mine - lane / 4, Tq, (int)p.n_v, o, row_sum, false);
+    tnc_attend_mark_redo(p, at.head, first, 64, p.Tq, tnc_attend_not_finite<1, D>(o), group);
+#else
+    (void)p, (void)maps;
+#endif
+}
+
+/* The backward kernel. maps: the resident x and y, the streamed x and y, row_stats */
+template <int KIND, int D, bool KEYS>
+static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __grid_constant__ tnc_attend p,
+                                                                     const __grid_constant__ tnc_tma_maps<5> maps)
+{
+#if TNC_WGMMA
+    typedef tnc_attend_tma_back_plan<KIND, D, KEYS> plan;
+    enum { sets = plan::sets, N = plan::N, resident = plan::resident, streamed = plan::streamed, stage = plan::stage,
+           stages = plan::ring::stages };
+    TNC_DYN_SHARED(tnc_bf16, shared);
+    tnc_bf16 *const x = tnc_wgmma_shared(shared), *const y = x + resident * sets * D, *const tiles = x + plan::kept;
+    tnc_ring ring = tnc_ring_of<stages>(tiles + stages * stage);
+    const int H = (int)p.H, T = (int)(KEYS ? p.Tk : p.Tq), row0 = tnc_attend_first_row<KEYS>(p, resident);
+    const int lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    const int warp_row = (int)threadIdx.x / 32 * 16, mine = row0 + 64 * group;
+    const tnc_attend_place    here = tnc_attend_place_of(p);
+    const tnc_span<int>       walk = tnc_attend_walk_of<KEYS>(p, row0, row0 + resident < T ? row0 + resident - 1 : T - 1);
+    const int to = walk.high;
+    int       set, at = walk.low / streamed * streamed;
+    if (group == TNC_RING_PRODUCER) {
+        tnc_registers_less<24>();
+        if (threadIdx.x % 128) return;
+        tnc_barrier_expect(ring.kept, 2 * plan::kept);
+        for (set = 0; set < sets; set++)
+            tnc_tma_load<D, resident>(x + set * resident * D, &maps.map[0], ring.kept, here.b, row0, here.h + set * H);
+        tnc_tma_load<D, resident>(y, &maps.map[1], ring.kept, here.b, row0, here.h);
+        if (!KEYS) tnc_tma_load<8, resident>(y + resident * D, &maps.map[4], ring.kept, 0, row0, here.head);
+        for (; at < to; at += streamed, tnc_ring_next<stages>(ring)) {
+            tnc_bf16    *xt = tiles + ring.slot * stage, *yt = xt + sets * streamed * D;
+            tnc_barrier *full = ring.full + ring.slot;
+            tnc_ring_wait_empty(ring);
+            tnc_barrier_expect(full, 2 * stage);
+            for (set = 0; set < sets; set++)
+                tnc_tma_load<D, streamed>(xt + set * streamed * D, &maps.map[2], full, here.b, at, here.h + set * H);
+            tnc_tma_load<D, streamed>(yt, &maps.map[3], full, here.b, at, here.h);
+            if (KEYS) tnc_tma_load<8, streamed>(yt + streamed * D, &maps.map[4], full, 0, at, here.head);
+        }
+        return;
+    }
+    tnc_registers_more<240>();
+    float dx[sets][1][D / 8][4], dv[1][D / 8][4];
+    tnc_attend_clear(dv);
+    TNC_UNROLL
+    for (set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
+    tnc_barrier_wait(ring.kept, 0);
+    for (; at < to; at += N) {
+        const int       sub = at % streamed;
+        const tnc_bf16 *xt = tiles + ring.slot * stage, *yt = xt + sets * streamed * D;
+        const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + streamed * D : y + resident * D);
+        const int       mask = KEYS ? tnc_attend_mask_of(p, at, at + N - 1, mine, mine + 63)
+                                    : tnc_attend_mask_of(p, mine, mine + 63, at, at + N - 1);
+        if (sub == 0) tnc_ring_wait_full(ring);
+        if (mask)
+            tnc_attend_wgmma_back_rows<plan, KIND, D, KEYS>(
+                p, x + group * 64 * 64, y + group * 64 * 64, xt + sub * 64, yt + sub * 64,
+                queries + (KEYS ? sub + 2 * (lane & 3) : warp_row + lane / 4), dx, dv, mask, row0 + warp_row + lane / 4,
+                at + 2 * (lane & 3));
+        if (sub + N < streamed) continue;
+        tnc_ring_release(ring);
+        tnc_ring_next<stages>(ring);
+    }
+    tnc_attend_end_back<KIND, KEYS>(p, here, mine, 64, row0 + warp_row, dx, dv, group);
+#else
+    (void)p, (void)maps;
 #endif
 }
 
@@ -6498,17 +6821,77 @@ static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles
     return p;
 }
 
+/* The tensor map of an operand [B,T,heads,D] from which TMA copies `rows` rows of a head at once: panels of 64 columns, swizzled
+   as wgmma wants them, or all columns where there are fewer. The kernel receives it as a parameter, and so do graphs. Returns
+   false where no map can describe the operand: all strides must be positive multiples of 16 bytes. */
+static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int64_t B, int64_t T, int64_t heads, int D, int rows)
+{
+    const cuuint64_t extents[4] = { (cuuint64_t)D, (cuuint64_t)T, (cuuint64_t)heads, (cuuint64_t)B };
+    const int64_t    steps[3] = { x.t, x.h, x.b };
+    const cuuint32_t ones[4] = { 1, 1, 1, 1 }, box[4] = { D < 64 ? (cuuint32_t)D : 64, (cuuint32_t)rows, 1, 1 };
+    cuuint64_t       strides[3];
+    int              i;
+    for (i = 0; i < 3; i++) {
+        const int64_t step = extents[i + 1] > 1 ? steps[i] : D;             /* the stride of one row means nothing */
+        if (step <= 0 || step % 8) return false;
+        strides[i] = (cuuint64_t)step * sizeof(tnc_bf16);
+    }
+    return s->tma_encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, x.data, extents, strides, box, ones,
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, D < 64 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 /* Launch the kernels of >>cuda-attention-wgmma, if the context and the call are for them. */
+template <int KIND, int D> static bool tnc_attend_run_tma(tnc *s, const tnc_attend &p)
+{
+    typedef tnc_attend_tma_plan<KIND, D> plan;
+    const int64_t   tiles = tnc_ceil(p.Tq, plan::queries), set_heads = plan::sets * p.H;
+    tnc_tma_maps<3> maps;
+    if (!s->tma_encode || (size_t)plan::ring::bytes > s->shared_max
+        || !tnc_tma_map(s, &maps.map[0], p.q, p.B, p.Tq, set_heads, D, plan::queries)
+        || !tnc_tma_map(s, &maps.map[1], p.k, p.B, p.Tk, set_heads, D, plan::keys)
+        || !tnc_tma_map(s, &maps.map[2], p.v, p.B, p.Tk, p.H, D, plan::keys)) return false;
+    tnc_shared_for(s, tnc_attend_tma<KIND, D>, plan::ring::bytes);
+    TNC_LAUNCH((tnc_attend_tma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::ring::threads, plan::ring::bytes, s->stream,
+               tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row), maps);
+    tnc_wgmma_launched(s, true);
+    return true;
+}
+
+template <int KIND, int D, bool KEYS> static bool tnc_attend_run_back_tma(tnc *s, const tnc_attend &p, const tnc_attend &in_groups,
+                                                                          int64_t tiles)
+{
+    typedef tnc_attend_tma_back_plan<KIND, D, KEYS> plan;
+    if constexpr (plan::fits) {
+        const int        queries = KEYS ? plan::streamed : plan::resident, keys = KEYS ? plan::resident : plan::streamed;
+        const int64_t    set_heads = plan::sets * p.H;
+        const tnc_heads  rows = { p.row_stats, 0, 8, p.Tq * 8 };            /* a float4 is like 8 numbers of BF16 */
+        tnc_tma_maps<5>  maps;
+        if (!s->tma_encode || (size_t)plan::ring::bytes > s->shared_max
+            || !tnc_tma_map(s, &maps.map[KEYS ? 2 : 0], p.q, p.B, p.Tq, set_heads, D, queries)
+            || !tnc_tma_map(s, &maps.map[KEYS ? 0 : 2], p.k, p.B, p.Tk, set_heads, D, keys)
+            || !tnc_tma_map(s, &maps.map[KEYS ? 1 : 3], p.v, p.B, p.Tk, p.H, D, keys)
+            || !tnc_tma_map(s, &maps.map[KEYS ? 3 : 1], p.dout, p.B, p.Tq, p.H, D, queries)
+            || !tnc_tma_map(s, &maps.map[4], rows, 1, p.Tq, p.B * p.H, 8, queries)) return false;
+        tnc_shared_for(s, tnc_attend_back_tma<KIND, D, KEYS>, plan::ring::bytes);
+        TNC_LAUNCH((tnc_attend_back_tma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::ring::threads, plan::ring::bytes,
+                   s->stream, in_groups, maps);
+        tnc_wgmma_launched(s, true);
+        return true;
+    } else return false;
+}
+
 template <int KIND, int D, int DV> static bool tnc_attend_run_wgmma(tnc *s, const tnc_attend &p)
 {
     if constexpr (D == DV && D >= 64) {
         typedef tnc_attend_wgmma_plan<KIND, D> plan;
         const int64_t tiles = tnc_ceil(p.Tq, plan::queries);
         if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
+        if (tnc_attend_run_tma<KIND, D>(s, p)) return true;
         tnc_shared_for(s, tnc_attend_wgmma<KIND, D>, plan::bytes);
         TNC_LAUNCH((tnc_attend_wgmma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
                    tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row));
-        tnc_wgmma_launched(s);
+        tnc_wgmma_launched(s, false);
         return true;
     } else return false;
 }
@@ -6521,10 +6904,11 @@ template <int KIND, int D, int DV, bool KEYS> static bool tnc_attend_run_back_wg
         tnc_attend    in_groups = tnc_attend_in_groups(s, p, tiles, KEYS ? p.Tq : p.Tk, 2 * plan::stage / plan::streamed);
         if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
         if (KEYS) in_groups.redo += tnc_attend_tiles(p, p.Tq);
+        if (tnc_attend_run_back_tma<KIND, D, KEYS>(s, p, in_groups, tiles)) return true;
         tnc_shared_for(s, tnc_attend_back_wgmma<KIND, D, KEYS>, plan::bytes);
         TNC_LAUNCH((tnc_attend_back_wgmma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
                    in_groups);
-        tnc_wgmma_launched(s);
+        tnc_wgmma_launched(s, false);
         return true;
     } else return false;
 }

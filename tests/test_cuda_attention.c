@@ -2,7 +2,7 @@
    decoding, against the reference in F64 with the same BF16 numbers as operands: each pair of head dimensions and dimensions
    between them, full and partial blocks, windows and row scales, F32 operands that are rounded and BF16 ones, and
    bit-identical results in a second run. Then what the tensor cores leave to other kernels: a few queries, queries without a
-   visible key, unaligned views, infinities and NaN. And the same with desc.wgmma. */
+   visible key, unaligned views, infinities and NaN. And the same with desc.wgmma, with loads by TMA and without. */
 #define _DEFAULT_SOURCE                          /* setenv */
 #include "test.h"
 #include <float.h>
@@ -16,10 +16,10 @@ enum { CHANNELS = 4 };                      /* o, dq, dk, dv */
 typedef enum operand_of { Q, K, V, W } operand_of;
 typedef struct poison { operand_of of; int64_t t, at; double x; } poison;
 
-/* pad: numbers after each head, and one before the first. any: numbers that BF16 cannot represent. facing: the first numbers
+/* pad: numbers after each head, and `lead` (0: one) before it, so that operands are views. any: numbers that BF16 cannot represent. facing: the first numbers
    of q and k are positive, so that an infinity there gives every score the same sign. */
 typedef struct problem {
-    int64_t        B, Tq, Tk, H, d, dv, pad;
+    int64_t        B, Tq, Tk, H, d, dv, pad, lead;
     tn_attend_desc a;
     bool           any, facing;
     poison         bad[3];
@@ -30,17 +30,19 @@ typedef struct results { double *x[CHANNELS]; int64_t n[CHANNELS]; } results;
 
 /* The oracle is one thread of the reference; at shapes where that takes minutes, all threads of the cpu backend. */
 static bool large;
-/* desc.wgmma of the contexts on the device, what the last of them said of it when it was opened, and how many of all contexts
-   have said that they launched such a kernel */
-static bool hopper;
-static char said[160];
-static int  launched;
+/* desc.wgmma of the contexts on the device, TN_TMA=0 for them, what the last of them said of these when it was opened, and how
+   many of all contexts have said that they launched such a kernel, and one that loads by TMA */
+static bool hopper, without_tma;
+static char said[160], said_of_tma[160];
+static int  launched, launched_tma;
 
 static void listen(void *user, tn_log_level level, const char *text)
 {
     (void)user;
     (void)level;
     if (strstr(text, "first launch with wgmma")) launched++;
+    else if (strstr(text, "first launch with TMA")) launched_tma++;
+    else if (strstr(text, "without TMA")) snprintf(said_of_tma, sizeof said_of_tma, "%s", text);
     else if (strstr(text, "wgmma")) snprintf(said, sizeof said, "%s", text);
 }
 
@@ -58,15 +60,19 @@ static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activ
     desc.threads = large ? 0 : 1;
     desc.wgmma = hopper;
     desc.log = listen;
+    if (hopper && without_tma) setenv("TN_TMA", "0", 1);
+    else if (hopper) unsetenv("TN_TMA");
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_OK)) printf("     %s\n", why);
     return ctx;
 }
+
+static int64_t lead_of(const problem *p) { return p->lead ? p->lead : 1; }
 
 /* Random numbers of about the size that a norm returns, by default ones that BF16 can represent. */
 static tn_tensor *operand(tn_ctx *ctx, const problem *p, operand_of of)
 {
     const int64_t sets = of < V && p->a.kind == TN_ATTEND_BILINEAR ? 2 : 1, n = sets * p->H, d = of < V ? p->d : p->dv;
-    const int64_t T = of == Q || of == W ? p->Tq : p->Tk, wide = p->pad ? d + 1 + p->pad : d;
+    const int64_t T = of == Q || of == W ? p->Tq : p->Tk, wide = p->pad ? lead_of(p) + d + p->pad : d;
     const int64_t shape[4] = {p->B, T, n, wide}, count = p->B * T * n * wide;
     uint64_t   seed = (uint64_t)of + 1;
     tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, 4, shape);
@@ -100,12 +106,12 @@ static results solve(tn_ctx *ctx, const problem *p, bool made)
     tn_ctx_reset(ctx);
     for (int i = 0; i < 3; i++) x[i] = operand(ctx, p, (operand_of)i);
     w = operand(ctx, p, W);
-    if (p->pad) w = tn_slice(w, 3, 1, 1 + p->dv);
+    if (p->pad) w = tn_slice(w, 3, lead_of(p), lead_of(p) + p->dv);
     tn_record(ctx);
     for (int i = 0; i < 3; i++) {
         tn_watch(x[i]);
         in[i] = made ? tn_scale(ctx, x[i], 1) : x[i];
-        if (p->pad) in[i] = tn_slice(in[i], 3, 1, 1 + (i < V ? p->d : p->dv));
+        if (p->pad) in[i] = tn_slice(in[i], 3, lead_of(p), lead_of(p) + (i < V ? p->d : p->dv));
     }
     o = tn_attend(ctx, in[0], in[1], in[2], &p->a);
     CHECK(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, o, w))) == TN_OK);
@@ -500,24 +506,43 @@ static void wgmma_end(void)
     const char *device = getenv("TNCH_DEVICE");
     tnch_set_device(device && device[0] ? atoi(device) : 90);
 #endif
-    hopper = false;
+    hopper = without_tma = false;
 }
 
 /* A call of attention whose context has asked for them launches them, and says so. With TN_REQUIRE=wgmma, a device that does not
-   take them is a failure: so a script asks for the tests that need one. */
+   take them is a failure: so a script asks for the tests that need one. Operands that maps can describe are loaded by TMA. */
 TEST(wgmma_launches)
 {
     NEED_GPU();
     problem p = make(TN_ATTEND_BILINEAR, 1, 130, 130, 1, 64, 64);
     if (!wgmma_begin()) { wgmma_end(); SKIP("wgmma", said); }
-    launched = 0;
-    results r = result_of(&p, 1);
-    CHECK_INT(launched, 1);
-    drop(&r);
+    for (int off = 0; off < 2; off++) {
+        without_tma = off == 1;
+        launched = launched_tma = 0;
+        results r = result_of(&p, 1);
+        CHECK_INT(launched, 1);
+        CHECK_INT(launched_tma, off ? 0 : 1);
+        drop(&r);
+    }
     wgmma_end();
 }
 
-/* Head dimensions of 64 and 128 and those padded to them, with full and partial blocks of queries and keys, few and many tiles. */
+static void same_bits(const problem *p, const results *x, const results *y, const char *what)
+{
+    for (int i = 0; i < CHANNELS; i++)
+        if (!CHECK(memcmp(x->x[i], y->x[i], sizeof(double) * (size_t)x->n[i]) == 0)) tell(p, i, what);
+}
+
+#ifdef TN_CUDA_HOST
+/* Launches of a context's forward and two backward kernels that load by TMA, and by cp.async. The gradients of bilinear keys and
+   values of 128 numbers need too many registers for TMA. */
+static uint64_t by_tma(void) { return tnch_launches_of("_tma<"); }
+static uint64_t by_copies(void) { return tnch_launches_of("_wgmma<"); }
+static uint64_t not_by_tma(const problem *p) { return p->a.kind == TN_ATTEND_BILINEAR && (p->d > 64 || p->dv > 64) ? 1 : 0; }
+#endif
+
+/* Head dimensions of 64 and 128 and those padded to them, with full and partial blocks of queries and keys, few and many tiles:
+   loaded by TMA, as the number of launches shows, and by cp.async, which must give the same bits. */
 TEST(wgmma)
 {
     NEED_GPU();
@@ -526,27 +551,42 @@ TEST(wgmma)
         {1, 140, 300, 2, 96, 80, 0, true, 1, 0},     {2, 128, 128, 1, 40, 50, 0, false, 2, 0},     {1, 200, 230, 2, 64, 64, 37, false, 3, 0},
         {1, 300, 140, 1, 64, 64, 0, false, 0, 0},    {1, 33, 300, 1, 128, 128, 150, true, 2, 0},   {1, 260, 700, 1, 64, 64, 0, false, 1, 0},
         {1, 190, 513, 1, 128, 128, 37, false, 3, 0}, {1, 65, 256, 3, 64, 64, 150, true, 0, -0.1},  {1, 200, 200, 1, 128, 128, 0, true, 0, -0.05},
+        {2, 63, 129, 2, 64, 64, 0, false, 0, 0},     {1, 64, 128, 3, 128, 128, 0, true, 0, 0},     {1, 127, 191, 1, 64, 64, 1, false, 0, 0},
+        {3, 65, 192, 1, 64, 64, 64, true, 0, 0},     {1, 129, 193, 2, 128, 128, 65, false, 0, 0},
     };
     if (!wgmma_begin()) { wgmma_end(); SKIP("wgmma", said); }
-    const int first = launched;
-#ifdef TN_CUDA_HOST
-    const uint64_t before = tnch_launches_of("_wgmma<");                /* a GPU does not count */
-#endif
+    const int first = launched, first_tma = launched_tma;
+    int       contexts = 0;
     for (int kind = 0; kind < 3; kind++)
         for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
             problem p = make((tn_attend_kind)kind, list[i].B, list[i].Tq, list[i].Tk, list[i].H, list[i].d, list[i].dv);
+            const int before = compared;
             p.a.window = list[i].window;
             p.a.bidirectional = list[i].both;
             p.a.scale = list[i].scale;
             p.a.eps = 0.25;
             p.a.row = (tn_row_scale)(TN_ROW_SCALE_NONE + list[i].row);
             if (p.a.row == TN_ROW_SCALE_SUM && kind != TN_ATTEND_SQUARED) p.a.row = TN_ROW_SCALE_DEFAULT;
-            try_problem(&p);
-        }
-    CHECK_INT(launched, first + 2 * compared);                          /* a context for each of two ways */
 #ifdef TN_CUDA_HOST
-    CHECK(tnch_launches_of("_wgmma<") >= before + 12 * (uint64_t)compared);     /* o, dq, dk and dv: in two ways, twice */
+            const uint64_t tma = by_tma(), copies = by_copies();
 #endif
+            try_problem(&p);
+            if (compared == before) continue;
+            contexts += 2;
+#ifdef TN_CUDA_HOST
+            CHECK_INT(by_tma(), tma + 4 * (3 - not_by_tma(&p)));        /* in two ways, twice */
+            CHECK_INT(by_copies(), copies + 4 * not_by_tma(&p));
+#endif
+            results loaded = result_of(&p, 1), copied;
+            without_tma = true;
+            copied = result_of(&p, 1);
+            without_tma = false;
+            same_bits(&p, &loaded, &copied, "not as by cp.async");
+            drop(&loaded);
+            drop(&copied);
+        }
+    CHECK_INT(launched, first + 2 * contexts);
+    CHECK_INT(launched_tma, first_tma + 3 * contexts / 2);              /* of four contexts, one was told not to */
     finish();
     static const double inf = HUGE_VAL;
     for (int kind = 0; kind < 3; kind++) {
@@ -554,23 +594,88 @@ TEST(wgmma)
         p.bad[0] = (poison){V, 139, 2, inf};
         p.bad[1] = (poison){kind == 1 ? K : Q, 80, 0, (double)NAN};
         p.bads = 2;
-        try_classes(&p);
+        for (int off = 0; off < 2; off++) {
+            without_tma = off == 1;
+            try_classes(&p);
+        }
+        without_tma = false;
         try_all_ways(make((tn_attend_kind)kind, 2, 7, 130, 1, 64, 64));
+        if (kind == 0 || !test_small()) {
+            try_all_ways(make((tn_attend_kind)kind, 1, 0, 130, 1, 64, 64));
+            try_all_ways(make((tn_attend_kind)kind, 1, 1, 129, 2, 64, 64));
+        }
     }
+    compared = 0;
+    wgmma_end();
+}
+
+/* Operands are read in place where they are views whose rows are 16 bytes apart, or a multiple: then too by TMA, with the bits of
+   contiguous ones. */
+TEST(wgmma_views)
+{
+    NEED_GPU();
+    if (!wgmma_begin()) { wgmma_end(); SKIP("wgmma", said); }
+    for (int kind = 0; kind < 3; kind++) {
+        problem p = make((tn_attend_kind)kind, 2, 140, 150, 2, 64, 64);
+        results right = right_of(&p), got;
+        for (int64_t lead = 8; lead < 25; lead += 16) {
+            if (test_small() && lead > 8) continue;
+            p.pad = p.lead = lead;
+            drop(&right);
+            right = right_of(&p);
+            const int before = launched_tma;
+            got = result_of(&p, 1);
+            compare(&p, &got, &right, 1, 3e-5);
+            CHECK_INT(launched_tma, before + 1);
+            drop(&got);
+        }
+        drop(&right);
+    }
+    wgmma_end();
+}
+
+/* Groups of heads, as in groups_of_heads; a warmed-up call allocates nothing; and without the driver's function for tensor maps the
+   kernels load by cp.async, and the log says so. */
+TEST(wgmma_in_groups_and_without_a_driver)
+{
 #ifdef TN_CUDA_HOST
-    for (int kind = 0; kind < 3; kind++) {                              /* groups of heads, as in groups_of_heads */
+    NEED_GPU();
+    wgmma_begin();
+    for (int kind = 0; kind < 3; kind++) {
         problem p = make((tn_attend_kind)kind, 1, 150, 140, 3, 64, 64);
         results all = result_of(&p, 1), some;
         tnch_set_l2(1);
         some = result_of(&p, 1);
-        for (int i = 0; i < CHANNELS; i++) CHECK(memcmp(all.x[i], some.x[i], sizeof(double) * (size_t)all.n[i]) == 0);
+        same_bits(&p, &all, &some, "not as in one group");
+        drop(&some);
+        tnch_set_l2(40 << 20);
+        tn_ctx *ctx = context(tn_cuda_backend(), TN_F32, TN_BF16, TN_GEMM_F32);
+        some = solve(ctx, &p, true);
+        drop(&some);
+        const uint64_t allocations = tn_ctx_memory(ctx).allocations, tma = by_tma();
+        const size_t   bytes = tnch_memory_in_use();
+        some = solve(ctx, &p, true);
+        CHECK(tn_ctx_memory(ctx).allocations == allocations);
+        CHECK(tnch_memory_in_use() == bytes);
+        CHECK_INT(by_tma(), tma + 3);
+        drop(&some);
+        tn_ctx_destroy(ctx);
+        tnch_set_tma(0);
+        said_of_tma[0] = 0;
+        const uint64_t launches = by_tma(), copies = by_copies();
+        some = result_of(&p, 1);
+        CHECK(strstr(said_of_tma, "without TMA") != NULL);
+        CHECK_INT(by_tma(), launches);
+        CHECK_INT(by_copies(), copies + 3);
+        same_bits(&p, &all, &some, "not as by TMA");
         drop(&some);
         drop(&all);
-        tnch_set_l2(40 << 20);
+        tnch_set_tma(1);
     }
-#endif
-    compared = 0;
     wgmma_end();
+#else
+    SKIP("engine", "a GPU's cache has its size, and its driver all functions");
+#endif
 }
 
 /* On other devices the request is ignored, and the log says so. */
@@ -624,5 +729,5 @@ TEST(wgmma_of_the_environment)
 }
 
 TEST_MAIN(sizes, shapes, more_blocks_than_a_gpu_holds, groups_of_heads, options, few_queries, nothing_and_little, odd_places,
-          infinities, workspaces, wgmma_launches, wgmma, wgmma_elsewhere,
+          infinities, workspaces, wgmma_launches, wgmma, wgmma_views, wgmma_in_groups_and_without_a_driver, wgmma_elsewhere,
           wgmma_of_the_environment)

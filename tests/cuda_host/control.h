@@ -12,6 +12,7 @@
        TNCH_FAIL_MALLOC=N       the N-th allocation fails: out of memory
        TNCH_FAIL_LAUNCH=N       the N-th kernel faults; every later call returns cudaErrorIllegalAddress
        TNCH_NO_CUBLAS=0         1: cublasCreate fails
+       TNCH_NO_TMA=0            1: the driver does not have cuTensorMapEncodeTiled
        TNCH_TRACE=0             1: prints one line per kernel
 
    A program that ends with uncleared faults or unfreed device memory exits with status 1, whatever main returned. */
@@ -37,6 +38,7 @@ void     tnch_set_l2(int bytes);                       /* of the L2 cache that t
 void     tnch_set_ptx(int version);                    /* as TNCH_PTX                                                    */
 void     tnch_set_cublas(int on);
 void     tnch_set_cublas_lt(int on);                   /* 0: cublasLtCreate fails                                       */
+void     tnch_set_tma(int on);
 void     tnch_set_first_block(uint64_t block);         /* kernels skip earlier blocks, to test huge indices; 0: none     */
 void     tnch_fail_malloc(long n);                     /* the n-th from now; 0: none                                     */
 void     tnch_fail_launch(long n);                     /* the n-th from now; 0: none                                     */
@@ -52,6 +54,8 @@ uint64_t tnch_lt_products(void);                       /* of cublasLtMatmul     
 uint64_t tnch_launches_of(const char *part);           /* of those whose name contains this                              */
 double   tnch_switch_ns(long count);                   /* measured: one thread through one __syncwarp                    */
 size_t   tnch_wgmma_address(uint64_t desc, int mn_major, int row, int k);   /* in shared memory, of a number of an operand */
+size_t   tnch_bulk_address(size_t byte, int pieces);   /* where a bulk copy puts this byte of a box whose swizzle has so many pieces
+                                                          of 16 bytes (1: none), in a tile at address 0 */
 
 #ifdef __cplusplus
 }

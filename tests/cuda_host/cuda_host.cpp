@@ -1,7 +1,8 @@
 /* cuda_host.cpp: the engine of cuda_host.h. Compile it without -fsanitize=thread, even if the .cu is compiled with it.
 
    Sections: settings; faults; fibers; device memory; shared memory; a block; collectives; asynchronous copies and tensor cores;
-   wgmma; a launch; streams; graphs; the runtime; cuBLAS; cublasLt; for tests. Everything runs under one lock, one kernel at a time. */
+   wgmma; mbarriers; bulk copies; registers of a warpgroup; a launch; streams; graphs; the runtime; tensor maps; cuBLAS; cublasLt; for
+   tests. Everything runs under one lock, one kernel at a time. */
 
 #include "cuda_host.h"
 #include <algorithm>
@@ -60,7 +61,7 @@ static struct {
     int ptx;                   /* of kernels; 0: that of the device, -1: the query fails */
     tnch_order order;
     uint32_t random;
-    bool lazy, protect, no_cublas, no_lt, trace;
+    bool lazy, protect, no_cublas, no_lt, no_tma, trace;
     size_t memory;
     long fail_malloc, fail_launch;
     uint64_t first_block;
@@ -99,6 +100,7 @@ static void start(void)
     set.fail_malloc = number("TNCH_FAIL_MALLOC", 0);
     set.fail_launch = number("TNCH_FAIL_LAUNCH", 0);
     set.no_cublas = number("TNCH_NO_CUBLAS", 0) != 0;
+    set.no_tma = number("TNCH_NO_TMA", 0) != 0;
     set.trace = number("TNCH_TRACE", 0) != 0;
 
     tnch_arena_bytes = (size_t)ARENA_BYTES + TNCH_SHARED_WINDOW + (1 << 20);   /* the last MiB: a red zone */
@@ -405,7 +407,9 @@ static size_t shared_limit(void)
 
 static void *shared_new(size_t bytes, size_t alignment, const char *name)
 {
-    char *p = tnch_arena + shared_used + 128 + alignment % 128;   /* aligned exactly as requested */
+    size_t at = shared_used + 128 + alignment % 128;              /* aligned exactly as requested */
+    if (alignment > 128) at = (at + 2 * alignment - 1) / (2 * alignment) * (2 * alignment) + alignment;
+    char *p = tnch_arena + at;
     shared_used = (size_t)(p - tnch_arena + (ptrdiff_t)bytes + 127) / 128 * 128;
     if (shared_used + 128 > TNCH_SHARED_WINDOW || shared_count == 64)
         fault(cudaErrorLaunchFailure, "shared memory: %zu bytes in %d variables, more than the engine has", shared_used, shared_count);
@@ -539,6 +543,9 @@ static void let_others_run(void)
 static void barrier_complete(void);
 static void wgmma_begin_block(void);
 static void wgmma_thread_done(const tnch_thread *t);
+static void mbarriers_begin_block(void);
+static void mbarriers_end_block(void);
+static void tell_mbarrier(const tnch_thread *t, char *text, size_t space);
 
 static void thread_done(tnch_thread *t)
 {
@@ -548,6 +555,7 @@ static void thread_done(tnch_thread *t)
     t->state = tnch_thread::DONE;
     t->fiber = NULL;
     live--;
+    if (!live) mbarriers_end_block();
     if (live && at_barrier == live) barrier_complete();
 }
 
@@ -578,9 +586,14 @@ static void abandon_block(void)
 static void report_deadlock(void)
 {
     std::string who;
-    for (int i = 0; i < thread_count && who.size() < 300; i++) {
+    for (int i = 0; i < thread_count && who.size() < 400; i++) {
         tnch_thread *t = &threads[i];
-        bool told = i > 0 && t[-1].state == t->state && t[-1].line == t->line && t[-1].warp == t->warp;
+        bool told = i > 0 && t[-1].state == t->state && t[-1].line == t->line && (t[-1].warp == t->warp || t->state > tnch_thread::AT_COLLECTIVE);
+        if (!told && t->state > tnch_thread::AT_COLLECTIVE && t->state < tnch_thread::DONE) {
+            char text[256];
+            tell_mbarrier(t, text, sizeof text);
+            who += text;
+        }
         if (t->state != tnch_thread::AT_COLLECTIVE || told) continue;
         unsigned gone = 0;
         for (int l = 0; l < 32; l++) gone |= (unsigned)(threads[t->warp * 32 + l].state == tnch_thread::DONE) << l;
@@ -610,6 +623,7 @@ static void run_block(void)
         ready_warps |= 1u << w;
     }
     wgmma_begin_block();
+    mbarriers_begin_block();
     HOOK(block);
     tnch_thread *first = pick();
     if (!first->fiber) first->fiber = fiber_take();
@@ -971,10 +985,10 @@ static registers *registers_of(int thread, const void *p, size_t bytes)
     return NULL;
 }
 
-void tnch_wgmma_operand(const void *words, size_t bytes)
+void tnch_wgmma_operand(void *words, size_t bytes)
 {
     std::vector<std::unique_ptr<registers>> &list = thread_registers[tnch_now->linear];
-    unsigned *at = (unsigned *)const_cast<void *>(words);
+    unsigned *at = (unsigned *)words;
     for (size_t i = list.size(); i-- > 0;) {
         registers *r = list[i].get();
         if (at >= r->at + r->words || at + bytes / 4 <= r->at) continue;
@@ -1159,6 +1173,7 @@ static void do_wgmma_wait(void **arguments, unsigned)
 {
     const int warp = tnch_now->warp;
     std::deque<issued> &queue = warp_products[warp];
+    if (queue.empty()) return;
     while (!queue.empty() && queue.front().group + *(const unsigned *)arguments[0] < warp_groups[warp]) {
         const issued &o = queue.front();
         compute(o, warp);
@@ -1169,9 +1184,390 @@ static void do_wgmma_wait(void **arguments, unsigned)
         }
         queue.pop_front();
     }
+    HOOK(async_done, warp);
 }
 
 void tnch_wgmma_wait(unsigned pending, int line) { tnch_warp(0xFFFFFFFFu, do_wgmma_wait, &pending, line); }
+
+/* ---- mbarriers -----------------------------------------------------------------------------------------------------------
+   What an mbarrier counts is kept here; its eight bytes in shared memory hold a mark, so that memory that was never initialised, or
+   was overwritten, is noticed. A phase that lacks nothing but copies that have been issued ends when a thread waits for it. */
+
+struct bulk { char *to; const CUtensorMap *map; CUtensorMap copy; int at[5]; size_t bytes; const void *site; };
+struct mbarrier {
+    char *at;
+    int count, pending;                       /* arrivals of a phase, and those that are still missing */
+    size_t expected, issued;                  /* bytes of its copies, as announced and as issued       */
+    unsigned phase;
+    int maker;                                /* the thread that initialised it, */
+    bool fenced;                              /* and whether it has executed a fence since */
+    std::vector<bulk> copies;
+    std::vector<tnch_thread *> waiting;
+};
+struct waiting_for { int barrier; unsigned phase; int parity; };
+
+static std::vector<mbarrier> mbarriers;       /* of the block */
+static const uint64_t MBARRIER_MARK = 0x6D62617272696572ull;
+
+static int registers_of_warp[MAX_WARPS], register_calls[MAX_WARPS];
+static struct { int count, votes, line, result; unsigned turn; } warpgroups[MAX_WARPS / 4];
+
+static void mbarriers_begin_block(void)
+{
+    mbarriers.clear();
+    memset(register_calls, 0, sizeof register_calls);
+    memset(warpgroups, 0, sizeof warpgroups);
+    const int each = std::min(65536 / thread_count / 8 * 8, 255);          /* at most; a kernel may have fewer */
+    for (int w = 0; w < MAX_WARPS; w++) registers_of_warp[w] = w * 32 < thread_count ? each : 0;
+}
+
+static void mbarriers_end_block(void)
+{
+    for (const mbarrier &b : mbarriers) {
+        char place[128];
+        if (b.copies.empty()) continue;
+        tnch_place(b.at, place, sizeof place);
+        fault(cudaErrorLaunchFailure, "the block ends with %zu bulk copies that were never waited for, of the mbarrier at %s", b.copies.size(),
+              place);
+    }
+    for (int w = 0; w * 32 < thread_count; w++)
+        if (register_calls[w] != register_calls[w / 4 * 4])
+            fault(cudaErrorLaunchFailure, "setmaxnreg: warp %d has executed %d of them, warp %d of the same warpgroup %d", w, register_calls[w],
+                  w / 4 * 4, register_calls[w / 4 * 4]);
+}
+
+static int mbarrier_of(const tnc_barrier *x, const char *what, const void *site)
+{
+    char place[128];
+    if (set.device < 90) fault(cudaErrorLaunchFailure, "mbarriers with parity need a device of capability 9.0");
+    need_shared("mbarrier", x);
+    tnch_place(x, place, sizeof place);
+    if ((uintptr_t)x % 8) fault(cudaErrorMisalignedAddress, "%s: the mbarrier at %s is not aligned to 8 bytes", what, place);
+    for (size_t i = 0; i < mbarriers.size(); i++) {
+        if (mbarriers[i].at != (const char *)x) continue;
+        if (*x != MBARRIER_MARK + i) fault(cudaErrorLaunchFailure, "%s: the mbarrier at %s was overwritten", what, place);
+        HOOK(mbarrier_used, (int)i, site);
+        return (int)i;
+    }
+    fault(cudaErrorLaunchFailure, "%s: the mbarrier at %s is not initialised", what, place);
+    return -1;
+}
+
+/* In a random order, others may run before an operation. */
+static void maybe_others_first(void)
+{
+    if (set.order == TNCH_RANDOM && random_bits() % 8 == 0) { make_ready(tnch_now); let_others_run(); }
+}
+
+void tnc_barrier_init(tnc_barrier *x, int arrivals)
+{
+    char place[128];
+    if (set.device < 90) fault(cudaErrorLaunchFailure, "mbarriers with parity need a device of capability 9.0");
+    need_shared("mbarrier", x);
+    tnch_place(x, place, sizeof place);
+    if ((uintptr_t)x % 8) fault(cudaErrorMisalignedAddress, "mbarrier.init: %s is not aligned to 8 bytes", place);
+    if (!tnch_is_memory(x, 8)) fault(cudaErrorIllegalAddress, "mbarrier.init out of bounds, at %s", place);
+    if (arrivals < 1 || arrivals >= 1 << 20) fault(cudaErrorLaunchFailure, "mbarrier.init at %s: a count of %d", place, arrivals);
+    for (const mbarrier &b : mbarriers)
+        if (b.at == (const char *)x)
+            fault(cudaErrorLaunchFailure, "mbarrier.init at %s: it is initialised already, and %zu threads wait for it", place, b.waiting.size());
+    mbarriers.push_back(mbarrier{(char *)x, arrivals, arrivals, 0, 0, 0, tnch_now->linear, false, {}, {}});
+    if (mbarriers.size() > TNCH_MBARRIERS) fault(cudaErrorLaunchFailure, "more than %d mbarriers in a block", TNCH_MBARRIERS);
+    *x = MBARRIER_MARK + mbarriers.size() - 1;
+    HOOK(mbarrier_new, (int)mbarriers.size() - 1);
+}
+
+void tnc_barrier_fence(void)
+{
+    for (mbarrier &b : mbarriers) if (b.maker == tnch_now->linear) b.fenced = true;
+    tnc_fence_async();
+}
+
+static void land(const bulk &c, int barrier);
+
+/* Ends the phase if nothing is missing. watched: a thread waits for it, so that copies that are under way must end. */
+static bool try_complete(int which, bool watched)
+{
+    mbarrier &b = mbarriers[(size_t)which];
+    char place[128];
+    if (b.pending) return false;
+    tnch_place(b.at, place, sizeof place);
+    if (b.issued > b.expected)
+        fault(cudaErrorLaunchFailure, "mbarrier at %s: the copies of this phase bring %zu bytes, %zu were expected", place, b.issued, b.expected);
+    if (b.issued < b.expected || (b.issued && !watched)) return false;
+    for (const bulk &c : b.copies) land(c, which);
+    b.copies.clear();
+    b.expected = b.issued = 0;
+    b.pending = b.count;
+    b.phase++;
+    HOOK(mbarrier_complete, which);
+    for (tnch_thread *t : b.waiting) make_ready(t);
+    b.waiting.clear();
+    return true;
+}
+
+static void arrive(int which, const char *what)
+{
+    mbarrier &b = mbarriers[(size_t)which];
+    char place[128];
+    if (!b.pending) {
+        tnch_place(b.at, place, sizeof place);
+        fault(cudaErrorLaunchFailure, "%s: too many arrivals at the mbarrier at %s: this phase had all %d, and no thread has waited for its copies",
+              what, place, b.count);
+    }
+    HOOK(mbarrier_arrived, which);
+    b.pending--;
+    try_complete(which, !b.waiting.empty());
+}
+
+void tnc_barrier_arrive(tnc_barrier *x)
+{
+    maybe_others_first();
+    arrive(mbarrier_of(x, "mbarrier.arrive", __builtin_return_address(0)), "mbarrier.arrive");
+}
+
+void tnc_barrier_expect(tnc_barrier *x, int bytes)
+{
+    maybe_others_first();
+    const int which = mbarrier_of(x, "mbarrier.arrive.expect_tx", __builtin_return_address(0));
+    mbarrier &b = mbarriers[(size_t)which];
+    char place[128];
+    tnch_place(b.at, place, sizeof place);
+    if (bytes < 0 || b.expected + (size_t)bytes >= 1 << 20)
+        fault(cudaErrorLaunchFailure, "mbarrier.arrive.expect_tx at %s: %d bytes, beside %zu", place, bytes, b.expected);
+    if (b.pending) b.expected += (size_t)bytes;
+    arrive(which, "mbarrier.arrive.expect_tx");
+}
+
+void tnc_barrier_wait(tnc_barrier *x, int parity, int line)
+{
+    tnch_thread *t = tnch_now;
+    maybe_others_first();
+    const int which = mbarrier_of(x, "mbarrier.try_wait", __builtin_return_address(0));
+    const unsigned phase = mbarriers[(size_t)which].phase;
+    if (parity & ~1) fault(cudaErrorLaunchFailure, "mbarrier.try_wait in line %d: a parity of %d", line, parity);
+    if ((phase & 1) == (unsigned)parity && !try_complete(which, true)) {
+        waiting_for w = {which, phase, parity};
+        t->argument = &w;
+        t->line = line;
+        t->state = tnch_thread::AT_MBARRIER;
+        mbarriers[(size_t)which].waiting.push_back(t);
+        let_others_run();
+        if (mbarriers[(size_t)which].phase != phase + 1)
+            fault(cudaErrorLaunchFailure, "mbarrier.try_wait in line %d: before this thread has seen the end of phase %u, phase %u has begun",
+                  line, phase, mbarriers[(size_t)which].phase);
+    }
+    HOOK(mbarrier_seen, which);
+}
+
+/* What a thread waits for, for the report of a deadlock */
+static void tell_mbarrier(const tnch_thread *t, char *text, size_t space)
+{
+    char place[128];
+    if (t->state == tnch_thread::AT_WARPGROUP) {
+        snprintf(text, space, "; thread %d waits in line %d for its warpgroup, of which %d threads are there", t->linear, t->line,
+                 warpgroups[t->warp / 4].count);
+        return;
+    }
+    if (t->state == tnch_thread::AT_REGISTERS) {
+        snprintf(text, space, "; thread %d waits in line %d for %d registers", t->linear, t->line, *(const int *)t->argument);
+        return;
+    }
+    const waiting_for *w = (const waiting_for *)t->argument;
+    const mbarrier &b = mbarriers[(size_t)w->barrier];
+    tnch_place(b.at, place, sizeof place);
+    snprintf(text, space, "; thread %d waits in line %d for parity %d of the mbarrier at %s: it lacks %d of %d arrivals, and %ld bytes", t->linear,
+             t->line, w->parity, place, b.pending, b.count, (long)b.expected - (long)b.issued);
+}
+
+/* A barrier of the 128 threads of a warpgroup */
+bool tnc_warpgroup_or(int warpgroup, bool x, int line)
+{
+    tnch_thread *t = tnch_now;
+    const int mine = t->warp / 4;
+    if (warpgroup != mine || thread_count < mine * 128 + 128)
+        fault(cudaErrorLaunchFailure, "barrier of warpgroup %d in line %d: thread %d is not one of its 128", warpgroup, line, t->linear);
+    auto &g = warpgroups[mine];
+    if (g.count && g.line != line)
+        fault(cudaErrorLaunchFailure, "divergent warpgroup: thread %d waits in line %d, another in line %d", t->linear, line, g.line);
+    g.line = line;
+    g.votes += x;
+    if (++g.count < 128) {
+        t->line = line;
+        t->state = tnch_thread::AT_WARPGROUP;
+        let_others_run();
+        return g.result != 0;
+    }
+    g.result = g.votes > 0;
+    g.count = g.votes = 0;
+    HOOK(warpgroup_barrier, mine);
+    for (int i = mine * 128; i < mine * 128 + 128; i++)
+        if (threads[i].state == tnch_thread::AT_WARPGROUP) make_ready(&threads[i]);
+    return g.result != 0;
+}
+
+/* ---- bulk copies --------------------------------------------------------------------------------------------------------
+   The engine's own form of a tensor map: what cuTensorMapEncodeTiled was given, without its checks of the driver. */
+
+struct tensor_map {
+    uint64_t mark;
+    char *address;
+    uint64_t strides[4];                      /* in bytes, of the axes after the first */
+    uint32_t last[5];                         /* extents less 1 */
+    uint16_t box[5];
+    uint8_t rank, element, swizzle, unused;   /* element: its bytes; swizzle: 16-byte pieces that it permutes, or 1 */
+};
+static_assert(sizeof(tensor_map) <= sizeof(CUtensorMap), "a tensor map has 128 bytes");
+static const uint64_t MAP_MARK = 0x74656E736F726D70ull;
+
+CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *extents,
+                                const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *element_strides,
+                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill)
+{
+    static const uint8_t element_of[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};
+    tensor_map m = {MAP_MARK, (char *)address, {}, {}, {}, (uint8_t)rank, 0, (uint8_t)(1 << swizzle), 0};
+    if ((uintptr_t)map % 64 || (uintptr_t)address % 16 || rank < 1 || rank > 5 || (unsigned)type > CU_TENSOR_MAP_DATA_TYPE_BFLOAT16)
+        return CUDA_ERROR_INVALID_VALUE;
+    m.element = element_of[type];
+    if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || (unsigned)swizzle > CU_TENSOR_MAP_SWIZZLE_128B) return CUDA_ERROR_INVALID_VALUE;
+    for (cuuint32_t i = 0; i < rank; i++) {
+        if (extents[i] < 1 || extents[i] > (uint64_t)1 << 32 || box[i] < 1 || box[i] > 256 || element_strides[i] != 1)
+            return CUDA_ERROR_INVALID_VALUE;
+        m.last[i] = (uint32_t)(extents[i] - 1);
+        m.box[i] = (uint16_t)box[i];
+        if (i == 0) continue;
+        if (strides[i - 1] % 16 || strides[i - 1] >= (uint64_t)1 << 40 || !strides[i - 1]) return CUDA_ERROR_INVALID_VALUE;
+        m.strides[i - 1] = strides[i - 1];
+    }
+    const uint32_t inner = box[0] * m.element;
+    if (inner % 16 || (swizzle != CU_TENSOR_MAP_SWIZZLE_NONE && inner > 16u << swizzle)) return CUDA_ERROR_INVALID_VALUE;
+    memset((void *)map, 0, sizeof *map);
+    memcpy((void *)map, &m, sizeof m);
+    return CUDA_SUCCESS;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version, unsigned long long,
+                                             cudaDriverEntryPointQueryResult *found)
+{
+    LOCK();
+    start();
+    const bool has = strcmp(symbol, "cuTensorMapEncodeTiled") == 0 && version >= 12000 && !set.no_tma;
+    *function = has ? (void *)cuTensorMapEncodeTiled : NULL;
+    *found = has ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+
+size_t tnch_bulk_address(size_t byte, int pieces) { return byte ^ (byte >> 3 & (size_t)(pieces - 1) << 4); }
+
+/* Calls f(where in shared memory, from where or NULL beyond the tensor, bytes) for each 16 bytes of a box, or for each element where
+   the tensor ends within them. */
+template <class F> static void each_of_box(const bulk &c, F f)
+{
+    tensor_map m;
+    memcpy((void *)&m, (const void *)&c.copy, sizeof m);
+    const size_t inner = (size_t)m.box[0] * m.element;
+    size_t rows = 1;
+    for (int i = 1; i < m.rank; i++) rows *= m.box[i];
+    for (size_t row = 0; row < rows; row++) {
+        const char *from = m.address;
+        size_t rest = row;
+        bool out = false;
+        for (int i = 1; i < m.rank; i++) {
+            const int64_t at = (int64_t)c.at[i] + (int64_t)(rest % m.box[i]);
+            rest /= m.box[i];
+            out = out || at < 0 || at > (int64_t)m.last[i];
+            from += at * (int64_t)m.strides[i - 1];
+        }
+        for (size_t byte = 0; byte < inner; byte += 16) {
+            char *to = tnch_arena + tnch_bulk_address((size_t)(c.to - tnch_arena) + row * inner + byte, m.swizzle);
+            const int64_t first = c.at[0] + (int64_t)(byte / m.element), after = first + 16 / m.element, extent = (int64_t)m.last[0] + 1;
+            if (out || after <= 0 || first >= extent) f(to, (const char *)NULL, (size_t)16);
+            else if (first >= 0 && after <= extent) f(to, from + first * m.element, (size_t)16);
+            else
+                for (int64_t e = first; e < after; e++)
+                    f(to + (e - first) * m.element, e < 0 || e >= extent ? (const char *)NULL : from + e * m.element, (size_t)m.element);
+        }
+    }
+}
+
+static void land(const bulk &c, int barrier)
+{
+    each_of_box(c, [&](char *to, const char *from, size_t bytes) {
+        if (from) memcpy(to, from, bytes);
+        else memset(to, 0, bytes);
+        HOOK(bulk_ends, to, bytes, barrier);
+    });
+}
+
+void tnch_bulk_load(void *shared, const CUtensorMap *map, tnc_barrier *x, int rank, const int *at, const void *site)
+{
+    maybe_others_first();
+    const int which = mbarrier_of(x, "bulk copy", site);
+    mbarrier &b = mbarriers[(size_t)which];
+    bulk c = {(char *)shared, map, {}, {0, 0, 0, 0, 0}, 0, site};
+    tensor_map m;
+    char place[128];
+    need_shared("bulk copy", shared);
+    tnch_place(shared, place, sizeof place);
+    if ((uintptr_t)map % 64) fault(cudaErrorMisalignedAddress, "bulk copy: the tensor map at %p is not aligned to 64 bytes", (const void *)map);
+    if (!on_device(map) && !tnch_is_local(map)) fault(cudaErrorIllegalAddress, "bulk copy: the tensor map is not a parameter of the kernel");
+    memcpy((void *)&m, (const void *)map, sizeof m);
+    if (m.mark != MAP_MARK) fault(cudaErrorLaunchFailure, "bulk copy: a tensor map that cuTensorMapEncodeTiled has not made");
+    if (m.rank != rank) fault(cudaErrorLaunchFailure, "bulk copy: %d coordinates for a tensor map of rank %d", rank, m.rank);
+    if ((uintptr_t)shared % 128) fault(cudaErrorMisalignedAddress, "bulk copy to %s: it is not aligned to 128 bytes", place);
+    if (!b.fenced) {
+        tnch_place(b.at, place, sizeof place);
+        fault(cudaErrorLaunchFailure, "bulk copy: no fence after the mbarrier.init of the mbarrier at %s", place);
+    }
+    c.copy = *map;
+    c.bytes = m.element;
+    for (int i = 0; i < rank; i++) { c.at[i] = at[i]; c.bytes *= m.box[i]; }
+    if (!tnch_is_memory(shared, c.bytes)) fault(cudaErrorIllegalAddress, "bulk copy of %zu bytes to %s: out of bounds", c.bytes, place);
+    each_of_box(c, [&](char *to, const char *from, size_t bytes) {
+        if (from && !inside(allocations, from, bytes))
+            fault(cudaErrorIllegalAddress, "bulk copy: %zu bytes at %p of the tensor are out of bounds", bytes, (const void *)from);
+        if (from) HOOK(bulk_reads, from, bytes, site);
+        HOOK(bulk_begins, to, bytes, site);
+    });
+    b.issued += c.bytes;
+    b.copies.push_back(c);
+    if (!b.pending) try_complete(which, !b.waiting.empty());
+}
+
+/* ---- registers of a warpgroup --------------------------------------------------------------------------------------------
+   The engine knows no number of registers of a kernel: at first a thread has as many as fit, which is what ptxas takes with
+   __launch_bounds__(threads, 1) and setmaxnreg. */
+
+static bool registers_fit(int warp, int n)
+{
+    int sum = 32 * (n - registers_of_warp[warp]);
+    for (int w = 0; w < MAX_WARPS; w++) sum += 32 * registers_of_warp[w];
+    return sum <= 65536;
+}
+
+static void do_nothing(void **, unsigned) {}
+
+void tnch_registers(int n, bool more, int line)
+{
+    tnch_thread *t = tnch_now;
+    if (set.device < 90) fault(cudaErrorLaunchFailure, "setmaxnreg needs a device of capability 9.0");
+    if (n < 24 || n > 256 || n % 8) fault(cudaErrorLaunchFailure, "setmaxnreg in line %d: %d registers", line, n);
+    if (more ? n < registers_of_warp[t->warp] : n > registers_of_warp[t->warp])
+        fault(cudaErrorLaunchFailure, "setmaxnreg.%s in line %d: from %d registers to %d", more ? "inc" : "dec", line, registers_of_warp[t->warp], n);
+    tnch_warp(0xFFFFFFFFu, do_nothing, NULL, line);
+    while (more && registers_of_warp[t->warp] < n && !registers_fit(t->warp, n)) {
+        t->argument = &n;
+        t->line = line;
+        t->state = tnch_thread::AT_REGISTERS;
+        let_others_run();
+    }
+    if (registers_of_warp[t->warp] == n) return;              /* another lane has been here */
+    registers_of_warp[t->warp] = n;
+    register_calls[t->warp]++;
+    if (!more)
+        for (int i = 0; i < thread_count; i++)
+            if (threads[i].state == tnch_thread::AT_REGISTERS) make_ready(&threads[i]);
+}
 
 /* A fiber is never interrupted, so every operation is atomic. In a random order others may run before it. */
 void tnch_atomic(void *p, size_t bytes, const void *site)
@@ -2390,6 +2786,7 @@ void tnch_set_cublas(int on) { LOCK(); start(); set.no_cublas = !on; }
 void tnch_set_cublas_lt(int on) { LOCK(); start(); set.no_lt = !on; }
 uint64_t tnch_lt_questions(void) { return lt_questions; }
 uint64_t tnch_lt_products(void) { return lt_products; }
+void tnch_set_tma(int on) { LOCK(); start(); set.no_tma = !on; }
 void tnch_fail_malloc(long n) { LOCK(); start(); set.fail_malloc = n; }
 void tnch_set_first_block(uint64_t block) { LOCK(); start(); drain_all(); set.first_block = block; }
 void tnch_fail_launch(long n) { LOCK(); start(); set.fail_launch = n; }

@@ -4,7 +4,7 @@
    what it cannot find. control.h: what tests can set and ask.
 
    In this order: the language, types, the running thread, collectives, shared memory, BF16, tensor cores and asynchronous copies,
-   wgmma, numbers, atomics, launches, the runtime, cuBLAS, cublasLt, hooks of the checker. */
+   wgmma, mbarriers and bulk copies, numbers, atomics, the runtime, tensor maps, launches, cuBLAS, cublasLt, hooks of the checker. */
 
 #ifndef TNCH_CUDA_HOST_H
 #define TNCH_CUDA_HOST_H
@@ -66,7 +66,7 @@ typedef void (*tnch_collective)(void **args, unsigned mask);      /* args[lane],
 struct tnch_thread {
     uint3 index;
     int linear, warp, lane;
-    enum { READY, AT_BARRIER, AT_COLLECTIVE, DONE } state;
+    enum { READY, AT_BARRIER, AT_COLLECTIVE, AT_WARPGROUP, AT_MBARRIER, AT_REGISTERS, DONE } state;
     tnch_fiber *fiber;            /* NULL: not started                         */
     tnch_collective operation;    /* the collective at which it waits */
     void *argument;
@@ -239,7 +239,7 @@ struct tnch_wgmma {                      /* d[64,n] = scale_d d + (scale_a a[64,
     int n, scale_d, scale_a, scale_b, trans_a, trans_b;
     const void *site;
 };
-void tnch_wgmma_operand(const void *words, size_t bytes);
+void tnch_wgmma_operand(void *words, size_t bytes);
 void tnch_wgmma_product(tnch_wgmma product, int line);
 void tnch_wgmma_wait(unsigned pending, int line);
 void tnc_wgmma_fence(TNCH_LINE);
@@ -261,6 +261,29 @@ template <int N> static inline void tnc_wgmma_rs(float (&d)[N / 8][4], const uns
 
 unsigned tnc_shared_address(const void *shared);
 void tnc_fence_async(void);
+
+/* ---- mbarriers, bulk copies, registers of a warpgroup -------------------------------------------------------------------
+   As >>cuda-port of tensornet_cuda.cu explains them. A bulk copy writes when a thread waits for the phase of its mbarrier and
+   nothing else is missing from it, the latest time that the hardware allows; until then its tile holds what it held before. */
+
+typedef uint64_t tnc_barrier;
+typedef struct CUtensorMap { alignas(64) uint64_t opaque[16]; } CUtensorMap;
+
+void tnc_barrier_init(tnc_barrier *x, int arrivals);
+void tnc_barrier_fence(void);
+void tnc_barrier_arrive(tnc_barrier *x);
+void tnc_barrier_expect(tnc_barrier *x, int bytes);
+void tnc_barrier_wait(tnc_barrier *x, int parity, TNCH_LINE);
+void tnch_bulk_load(void *shared, const CUtensorMap *map, tnc_barrier *x, int rank, const int *at, const void *site);
+template <class... I> static inline __attribute__((noinline)) void tnc_bulk_load(void *shared, const CUtensorMap *map, tnc_barrier *x, I... at)
+{
+    const int coordinates[] = {at...};
+    tnch_bulk_load(shared, map, x, (int)sizeof...(at), coordinates, __builtin_return_address(0));
+}
+bool tnc_warpgroup_or(int warpgroup, bool x, TNCH_LINE);
+void tnch_registers(int n, bool more, int line);
+template <int N> static inline void tnc_registers_less(TNCH_LINE) { tnch_registers(N, false, line); }
+template <int N> static inline void tnc_registers_more(TNCH_LINE) { tnch_registers(N, true, line); }
 
 /* ---- numbers ---------------------------------------------------------------------------------------------------------- */
 
@@ -443,6 +466,32 @@ template <class F> static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttri
 template <class F> static inline cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute attribute, int value)
 { return tnch_function_attribute((const void *)kernel, attribute, value); }
 
+/* ---- tensor maps: of the driver's interface, with its names ----------------------------------------------------------- */
+
+enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
+typedef uint32_t cuuint32_t;
+typedef uint64_t cuuint64_t;
+enum CUtensorMapDataType {
+    CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_DATA_TYPE_UINT32, CU_TENSOR_MAP_DATA_TYPE_INT32,
+    CU_TENSOR_MAP_DATA_TYPE_UINT64, CU_TENSOR_MAP_DATA_TYPE_INT64, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+    CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+};
+enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_INTERLEAVE_16B, CU_TENSOR_MAP_INTERLEAVE_32B };
+enum CUtensorMapSwizzle { CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_32B, CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_SWIZZLE_128B };
+enum CUtensorMapL2promotion { CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_64B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                              CU_TENSOR_MAP_L2_PROMOTION_L2_256B };
+enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA };
+CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *extents,
+                                const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *element_strides,
+                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                                CUtensorMapFloatOOBfill fill);
+
+#define CUDART_VERSION 13000
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound, cudaDriverEntryPointVersionNotSufficent };
+enum { cudaEnableDefault = 0 };
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version, unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult *found);
+
 /* ---- launches: parameters are passed by value, as bytes that a stream or a graph can keep ----------------------------- */
 
 typedef void (*tnch_entry)(const void *kernel, const void *parameters);
@@ -586,11 +635,21 @@ struct tnch_hooks {
     void (*copy_ends)(const void *p, size_t bytes, const void *site);   /* ... to here                                    */
     void (*async_read)(const void *p, size_t bytes, int warp, bool ends, const void *site);   /* by wgmma, from its issue to its wait */
     void (*async_fence)(void);                                          /* fence.proxy.async of the running thread        */
+    void (*async_done)(int warp);                                       /* the warp has waited for what it read           */
+    void (*mbarrier_new)(int barrier);                                  /* number of an mbarrier in this block            */
+    void (*mbarrier_used)(int barrier, const void *site);
+    void (*mbarrier_arrived)(int barrier);
+    void (*mbarrier_complete)(int barrier);
+    void (*mbarrier_seen)(int barrier);                                 /* the running thread knows that a phase is over  */
+    void (*warpgroup_barrier)(int warpgroup);
+    void (*bulk_reads)(const void *p, size_t bytes, const void *site);  /* global memory                                  */
+    void (*bulk_begins)(const void *p, size_t bytes, const void *site); /* shared memory, as copy_begins                  */
+    void (*bulk_ends)(const void *p, size_t bytes, int barrier);
 };
 extern tnch_hooks tnch_hook;
 extern char *tnch_arena;                     /* device memory; shared memory is its first TNCH_SHARED_WINDOW bytes */
 extern size_t tnch_arena_bytes;
-enum { TNCH_SHARED_WINDOW = 1 << 20 };
+enum { TNCH_SHARED_WINDOW = 1 << 20, TNCH_MBARRIERS = 64 };
 void tnch_report(const char *format, ...) __attribute__((format(printf, 1, 2)));   /* reports a fault; the kernel continues */
 void tnch_misaligned(const void *p, size_t alignment);                             /* a fault that ends the kernel */
 

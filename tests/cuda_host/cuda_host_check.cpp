@@ -10,6 +10,10 @@
        races in a block, and between blocks                                  misaligned accesses
        host memory accessed by a kernel, device memory by the host           shared memory accessed during an asynchronous copy to it
        shared memory that wgmma reads before the writer's fence.proxy.async  shared memory written while wgmma may read it
+       tiles that a bulk copy fills before their readers have arrived        mbarriers used before a barrier after their init
+
+   A block that has mbarriers is ordered by them as well. From its first one on, accesses to shared memory are compared by vector
+   clocks: what each thread knows of each other thread, of what the wgmma of each warp has read, and of each mbarrier's copies.
 
    Each of these is reported once per line of code. Only the last writer and a summary of the readers are kept, so that of several
    races in one byte only the first is certain to be found. */
@@ -20,6 +24,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 /* ---- cells ------------------------------------------------------------------------------------------------------------ */
 
@@ -94,9 +99,144 @@ static bool is_program(const void *p)
 
 struct touch { const void *p; size_t bytes; bool write, atomic; const void *site; uint16_t thread, warp, step; bool shared; };
 
+/* ---- vector clocks -------------------------------------------------------------------------------------------------------
+   Time advances at each release: when a thread arrives at a barrier or an mbarrier. seen[t][c]: up to when thread t knows what c has
+   done. An access is stamped with the time of the next release, so that only a release after it makes it known. */
+
+enum { THREADS = 1024, OF_WARP = THREADS, OF_MBARRIER = OF_WARP + 32, CLOCKS = OF_MBARRIER + TNCH_MBARRIERS };
+static bool tracked;                                       /* this block has an mbarrier */
+static uint32_t now;                                       /* never goes back, so that stamps of earlier blocks are old */
+static uint32_t tracked_since;
+static uint32_t (*seen)[CLOCKS];
+static uint32_t (*read_stamp)[OF_MBARRIER];                /* of each 16 bytes of shared memory, by thread or wgmma of a warp */
+static uint32_t write_stamp[TNCH_SHARED_WINDOW];           /* of each byte */
+static uint8_t filled_by[TNCH_SHARED_WINDOW];              /* 1 + the mbarrier of the bulk copy that wrote it last; 0: a thread */
+static uint32_t arrived[TNCH_MBARRIERS][CLOCKS], complete[TNCH_MBARRIERS][CLOCKS];   /* of the phase that counts, of those before */
+static uint16_t maker[TNCH_MBARRIERS];
+static uint32_t made_at[TNCH_MBARRIERS];
+struct fence { uint32_t time, stamp; };
+static std::vector<fence> fences[THREADS];                 /* fence.proxy.async in this block */
+
+static size_t shared_byte(const void *p) { return (size_t)((const char *)p - tnch_arena); }
+
+static void *reserve(size_t bytes)
+{
+    void *m = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (m == MAP_FAILED) { perror("tnch: clocks"); _exit(1); }
+    return m;
+}
+
+static void join(uint32_t *to, const uint32_t *from) { for (int c = 0; c < CLOCKS; c++) to[c] = from[c] > to[c] ? from[c] : to[c]; }
+
+static bool knows(int thread, int clock, uint32_t stamp)
+{
+    return thread == clock || stamp <= tracked_since || seen[thread][clock] >= stamp;
+}
+
+/* The threads [first, first + count) have met. */
+static void join_threads(int first, int count)
+{
+    uint32_t all[CLOCKS] = {0};
+    if (!tracked) return;
+    now++;
+    for (int t = first; t < first + count; t++) {
+        seen[t][t] = now;
+        join(all, seen[t]);
+    }
+    for (int t = first; t < first + count; t++) memcpy(seen[t], all, sizeof all);
+}
+
+static void mbarrier_new(int b)
+{
+    if (!seen) {
+        seen = (uint32_t (*)[CLOCKS])reserve(THREADS * sizeof *seen);
+        read_stamp = (uint32_t (*)[OF_MBARRIER])reserve(TNCH_SHARED_WINDOW / 16 * sizeof *read_stamp);
+    }
+    if (!tracked) {
+        tracked = true;
+        tracked_since = ++now;
+        memset(seen, 0, THREADS * sizeof *seen);
+        memset(filled_by, 0, sizeof filled_by);
+        for (auto &list : fences) list.clear();
+    }
+    memset(arrived[b], 0, sizeof arrived[b]);
+    memset(complete[b], 0, sizeof complete[b]);
+    maker[b] = (uint16_t)tnch_now->linear;
+    made_at[b] = now + 1;
+}
+
+static void mbarrier_used(int b, const void *site)
+{
+    if (!knows(tnch_now->linear, maker[b], made_at[b]))
+        say_thread(site, "race: an mbarrier is used without a barrier after its initialisation", tnch_now, 8, maker[b]);
+}
+
+static void mbarrier_arrived(int b)
+{
+    const int t = tnch_now->linear;
+    seen[t][t] = ++now;
+    join(arrived[b], seen[t]);
+}
+
+static void mbarrier_complete(int b)
+{
+    arrived[b][OF_MBARRIER + b] = ++now;
+    join(complete[b], arrived[b]);
+    memset(arrived[b], 0, sizeof arrived[b]);
+}
+
+static void mbarrier_seen(int b) { join(seen[tnch_now->linear], complete[b]); }
+
+static void async_done(int warp)
+{
+    if (!tracked) return;
+    now++;
+    for (int t = warp * 32; t < warp * 32 + 32; t++) seen[t][OF_WARP + warp] = now;
+}
+
+static void warpgroup_barrier(int warpgroup) { join_threads(warpgroup * 128, 128); }
+
+/* The clock of the last writer of a byte. A cell holds who it was, unless it was a bulk copy. */
+static int writer_of(const cell &c, size_t byte)
+{
+    const int by = filled_by[byte];
+    return by ? OF_MBARRIER + by - 1 : c.writer & THREAD;
+}
+
+/* ---- comparing an access with those before it ------------------------------------------------------------------------- */
+
+static void meet_writer_by_clock(const cell &c, const touch &a, size_t byte)
+{
+    const int other = writer_of(c, byte);
+    if (c.write_phase < block_phase || knows(a.thread, other, write_stamp[byte]) || (a.atomic && (c.writer & ATOMIC))) return;
+    if (other >= OF_MBARRIER) say(a.site, a.write ? "race: written before the wait for the bulk copy that filled it"
+                                                  : "race: read before the wait for the bulk copy that fills it", a.p, a.bytes, "");
+    else say_thread(a.site, a.write ? "race: written by two threads without a barrier between"
+                                    : "race: written by one thread, read by another without a barrier between", a.p, a.bytes, other);
+}
+
+static void meet_readers_by_clock(const touch &a, bool bulk)
+{
+    const int threads = (int)(tnch_block_dim.x * tnch_block_dim.y * tnch_block_dim.z);
+    for (size_t g = shared_byte(a.p) / 16; g <= (shared_byte(a.p) + a.bytes - 1) / 16; g++)
+        for (int c = 0; c < OF_WARP + 32; c = c == threads - 1 ? OF_WARP : c + 1) {
+            if (read_stamp[g][c] <= tracked_since || knows(a.thread, c, read_stamp[g][c])) continue;
+            const char *what = bulk ? "race: a bulk copy may fill it before its readers have arrived at an mbarrier"
+                                    : "race: read by one thread, overwritten by another without a barrier between";
+            say_thread(a.site, what, a.p, a.bytes, c < OF_WARP ? c : (c - OF_WARP) * 32);
+            return;
+        }
+}
+
+static void note_read_by_clock(const touch &a, int clock)
+{
+    for (size_t g = shared_byte(a.p) / 16; g <= (shared_byte(a.p) + a.bytes - 1) / 16; g++) read_stamp[g][clock] = now + 1;
+}
+
 /* Compares an access with the last writer */
 static void meet_writer(const cell &c, const touch &a)
 {
+    if (a.shared && tracked) return;                       /* by clock */
     if (c.write_phase < launch_phase || (a.atomic && (c.writer & ATOMIC))) return;
     int other = c.writer & THREAD;
     if (c.write_phase < block_phase) {
@@ -111,6 +251,7 @@ static void meet_writer(const cell &c, const touch &a)
 /* Compares a write with the readers before it */
 static void meet_readers(const cell &c, const touch &a)
 {
+    if (a.shared && tracked) return;
     if (c.read_phase < launch_phase) return;
     if (!a.shared && (c.read_phase < block_phase || (c.reader & OTHER_BLOCK)))
         say(a.site, "race between blocks: read by one, written by another", a.p, a.bytes, "");
@@ -167,12 +308,20 @@ static void meet_async_readers(const touch &a)
    same thread and a barrier. Time advances at each fence. */
 static uint32_t fence_time, wrote_at[TNCH_SHARED_WINDOW], fenced_at[THREAD + 1], published[THREAD + 1];
 
-static void async_fence(void) { fenced_at[tnch_now->linear] = ++fence_time; }
+static void async_fence(void)
+{
+    fenced_at[tnch_now->linear] = ++fence_time;
+    if (tracked) fences[tnch_now->linear].push_back(fence{fence_time, now + 1});
+}
 
 static bool seen_by_async(const cell &c, const touch &a, size_t byte)
 {
     const int writer = c.writer & THREAD;
     const uint32_t when = wrote_at[(const char *)a.p - tnch_arena + (ptrdiff_t)byte];
+    if (tracked && filled_by[shared_byte(a.p) + byte]) return true;
+    if (tracked)
+        for (size_t i = fences[writer].size(); i-- > 0 && fences[writer][i].time > when;)
+            if (knows(a.thread, writer, fences[writer][i].stamp)) return true;
     return published[writer] > when || (writer / 32 == a.warp && fenced_at[writer] > when);
 }
 
@@ -204,6 +353,16 @@ static void check_kernel(const void *p, size_t bytes, bool write, bool atomic, c
     if (a.shared) { meet_copy(a); meet_async_readers(a); }
     if (a.shared && write)
         for (size_t i = 0; i < bytes; i++) wrote_at[(const char *)p - tnch_arena + (ptrdiff_t)i] = fence_time;
+    if (a.shared && tracked) {
+        for (size_t i = 0; i < bytes; i++) meet_writer_by_clock(c[i], a, shared_byte(p) + i);
+        if (write) meet_readers_by_clock(a, false);
+        else note_read_by_clock(a, a.thread);
+        if (write)
+            for (size_t i = 0; i < bytes; i++) {
+                write_stamp[shared_byte(p) + i] = now + 1;
+                filled_by[shared_byte(p) + i] = 0;
+            }
+    }
     if (!check_cell(c, a)) return;
     for (size_t i = 1; i < bytes; i++)                        /* usually all bytes of a number have the same state */
         if (c[i] == before) c[i] = c[0];
@@ -236,11 +395,55 @@ static void copy_ends(const void *p, size_t bytes, const void *site)
     check_kernel(p, bytes, true, false, site);
 }
 
+/* A bulk copy. Where threads wrote last, it needs their fence.proxy.async, as wgmma does. */
+static void bulk_begins(const void *p, size_t bytes, const void *site)
+{
+    touch a = {p, bytes, true, false, site, (uint16_t)tnch_now->linear, (uint16_t)tnch_now->warp, steps[tnch_now->warp], true};
+    meet_copy(a);
+    meet_async_readers(a);
+    meet_readers_by_clock(a, true);
+    for (size_t i = 0; i < bytes; i++) {
+        const cell *c = cell_of((const char *)p + i);
+        if (c->write_phase < block_phase) continue;
+        meet_writer_by_clock(*c, a, shared_byte(p) + i);
+        if (!seen_by_async(*c, a, i)) say(site, "race: a bulk copy overwrites what was written without a fence.proxy.async and a barrier", p, bytes, "");
+    }
+    if (!*copy_to(p)) copies++;
+    *copy_to(p) = (uint16_t)(a.thread + 1);
+}
+
+static void bulk_ends(const void *p, size_t bytes, int b)
+{
+    if (*copy_to(p)) {
+        *copy_to(p) = 0;
+        copies--;
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        cell *c = cell_of((const char *)p + i);
+        c->write_phase = phase;
+        write_stamp[shared_byte(p) + i] = now + 1;
+        filled_by[shared_byte(p) + i] = (uint8_t)(b + 1);
+    }
+}
+
+static void check(const void *p, size_t bytes, bool write, const void *site);
+
+static void bulk_reads(const void *p, size_t bytes, const void *site)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (cell_of((const char *)p + i)->write_phase >= launch_phase) {
+            say(site, "race: a bulk copy reads what this kernel has written", p, bytes, "");
+            return;
+        }
+    check(p, bytes, false, site);
+}
+
 /* Memory may be read at any time from the issue of a product to the wait for it. */
 static void async_read(const void *p, size_t bytes, int warp, bool ends, const void *site)
 {
     touch a = {p, bytes, false, false, site, (uint16_t)(warp * 32), (uint16_t)warp, steps[warp], true}, all = a;
     all.thread++;                                                       /* two lanes of a warp count as all of it */
+    if (tracked && ends) note_read_by_clock(a, OF_WARP + warp);
     uint16_t *r = &reading[((const char *)p - tnch_arena) / 16];
     *r = (uint16_t)(*r + (ends ? -1 : 1));
     readings += ends ? -1 : 1;
@@ -250,6 +453,7 @@ static void async_read(const void *p, size_t bytes, int warp, bool ends, const v
         if (!ends) {
             if (c->write_phase == UNWRITTEN) { say(site, "read of uninitialised memory", p, bytes, " by wgmma"); return; }
             meet_writer(*c, a);
+            if (tracked) meet_writer_by_clock(*c, a, shared_byte(p) + i);
             if (!seen_by_async(*c, a, i)) say(site, "race: wgmma reads what was written without a fence.proxy.async and a barrier", p, bytes, "");
         }
         note_read(c, a);
@@ -311,18 +515,29 @@ static void begin_phase(void)
     memset(steps, 0, sizeof steps);
 }
 
+static void barrier(void)
+{
+    begin_phase();
+    join_threads(0, (int)(tnch_block_dim.x * tnch_block_dim.y * tnch_block_dim.z));
+}
+
 static void begin_launch(void) { launch_phase = phase + 1; }
 static void begin_block(void)
 {
     begin_phase();
     block_phase = phase;
+    tracked = false;
     if (copies) memset(copying, 0, sizeof copying);
     if (readings) memset(reading, 0, sizeof reading);
     copies = readings = 0;
     if (fence_time) { memset(fenced_at, 0, sizeof fenced_at); memset(published, 0, sizeof published); }
     fence_time = 0;
 }
-static void begin_step(int warp) { steps[warp]++; }
+static void begin_step(int warp)
+{
+    steps[warp]++;
+    join_threads(warp * 32, 32);
+}
 static void atomic(void *p, size_t bytes, const void *site) { if (tnch_now) check_kernel(p, bytes, true, true, site); }
 
 __attribute__((constructor)) static void install(void)
@@ -333,7 +548,7 @@ __attribute__((constructor)) static void install(void)
     tnch_hook.reads = reads;
     tnch_hook.launch = begin_launch;
     tnch_hook.block = begin_block;
-    tnch_hook.barrier = begin_phase;
+    tnch_hook.barrier = barrier;
     tnch_hook.warp_barrier = begin_step;
     tnch_hook.atomic = atomic;
     tnch_hook.access = check;
@@ -341,6 +556,16 @@ __attribute__((constructor)) static void install(void)
     tnch_hook.copy_ends = copy_ends;
     tnch_hook.async_read = async_read;
     tnch_hook.async_fence = async_fence;
+    tnch_hook.async_done = async_done;
+    tnch_hook.mbarrier_new = mbarrier_new;
+    tnch_hook.mbarrier_used = mbarrier_used;
+    tnch_hook.mbarrier_arrived = mbarrier_arrived;
+    tnch_hook.mbarrier_complete = mbarrier_complete;
+    tnch_hook.mbarrier_seen = mbarrier_seen;
+    tnch_hook.warpgroup_barrier = warpgroup_barrier;
+    tnch_hook.bulk_reads = bulk_reads;
+    tnch_hook.bulk_begins = bulk_begins;
+    tnch_hook.bulk_ends = bulk_ends;
 }
 
 /* ---- what the compiler calls ------------------------------------------------------------------------------------------ */

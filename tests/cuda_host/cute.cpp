@@ -1,6 +1,6 @@
 /* cute.cpp: compares what the engine reads for a descriptor of wgmma with CUTLASS's CuTe, whose layouts are those of the PTX manual and
    whose kernels run. In every swizzle mode and both majors: each number of each product of a tile, by CuTe's descriptor. For the
-   tiles of tensornet_cuda.cu also the descriptors themselves. cute.sh compiles and runs it where CUTLASS is installed. */
+   tiles of tensornet_cuda.cu also the descriptors themselves. And where a bulk copy puts each number of a box. cute.sh compiles and runs it where CUTLASS is installed. */
 
 #include "control.h"
 #include <cstdio>
@@ -38,6 +38,18 @@ template <Major major, int ROWS, int DEPTH, class Tile> static void compare(cons
     });
 }
 
+/* A box of ROWS rows that are as wide as the swizzle: CuTe copies such boxes to tiles of these layouts. */
+template <int PIECES, int ROWS, class Atom> static void compare_box(const char *what)
+{
+    const auto layout = tile_to_shape(Atom{}, Shape<Int<ROWS>, Int<PIECES * 8>>{});
+    Tensor tile = make_tensor(make_smem_ptr(memory), layout);
+    for (int row = 0; row < ROWS; row++)
+        for (int k = 0; k < PIECES * 8; k++) {
+            const size_t here = (size_t)((const char *)&tile(row, k) - (const char *)memory);
+            if (tnch_bulk_address((size_t)(row * PIECES * 16 + 2 * k), PIECES) != here) fail(what, ROWS, PIECES * 8, row, k);
+        }
+}
+
 template <class K, class MN> static void compare_mode(const char *what, uint64_t ours_k, uint64_t ours_mn)
 {
     compare<Major::K, 64, 64>(what, tile_to_shape(K{}, Shape<_64, _64>{}), ours_k);
@@ -55,5 +67,10 @@ int main(int argc, char **)
     compare_mode<SM90::GMMA::Layout_K_SW32_Atom<bf16>, SM90::GMMA::Layout_MN_SW32_Atom<bf16>>("32 bytes", 0, 0);
     compare_mode<SM90::GMMA::Layout_K_SW64_Atom<bf16>, SM90::GMMA::Layout_MN_SW64_Atom<bf16>>("64 bytes", 0, 0);
     compare_mode<SM90::GMMA::Layout_K_SW128_Atom<bf16>, SM90::GMMA::Layout_MN_SW128_Atom<bf16>>("128 bytes", wide | 1 << 16, wide);
+    compare_box<1, 64, SM90::GMMA::Layout_K_INTER_Atom<bf16>>("box, no swizzling");
+    compare_box<2, 64, SM90::GMMA::Layout_K_SW32_Atom<bf16>>("box, 32 bytes");
+    compare_box<4, 64, SM90::GMMA::Layout_K_SW64_Atom<bf16>>("box, 64 bytes");
+    compare_box<8, 64, SM90::GMMA::Layout_K_SW128_Atom<bf16>>("box, 128 bytes");
+    compare_box<8, 128, SM90::GMMA::Layout_K_SW128_Atom<bf16>>("box, 128 bytes");
     return failed > 0;
 }

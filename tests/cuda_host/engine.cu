@@ -335,6 +335,189 @@ TEST(groups_of_copies)
     for (size_t i = 0; i < 12; i++) CHECK(i < 8 ? v[i] == 3 : v[i] != v[i]);   /* the last group has not arrived: NaN */
 }
 
+/* ---- mbarriers and bulk copies ---------------------------------------------------------------------------------------- */
+
+enum { BULK_BYTES = 64 << 10 };
+template <int RANK> struct corner { int at[4]; };
+
+/* One box; `late` is whether nothing of it is there before the wait. */
+template <int RANK> static __global__ void bulk_one(const CUtensorMap map, corner<RANK> c, int bytes, int phases, unsigned char *y, int *late)
+{
+    TNC_DYN_SHARED(unsigned char, shared);
+    TNC_SHARED(tnc_barrier, full, [1]);
+    unsigned char *tile = shared + (1024 - tnc_shared_address(shared) % 1024) % 1024;
+    if (threadIdx.x == 0) {
+        tnc_barrier_init(full, 33);
+        tnc_barrier_fence();
+    }
+    __syncthreads();
+    for (int phase = 0; phase < phases; phase++) {
+        if (threadIdx.x == 0) {
+            tnc_barrier_expect(full, bytes);
+            if constexpr (RANK == 2) tnc_bulk_load(tile, &map, full, c.at[0], c.at[1]);
+            if constexpr (RANK == 3) tnc_bulk_load(tile, &map, full, c.at[0], c.at[1], c.at[2]);
+            if constexpr (RANK == 4) tnc_bulk_load(tile, &map, full, c.at[0], c.at[1], c.at[2], c.at[3]);
+            if (phase == 0) for (int i = 0; i < bytes; i++) *late += tile[i] != 0xFF;
+        }
+        tnc_barrier_arrive(full);
+        tnc_barrier_wait(full, phase & 1);
+    }
+    for (int i = (int)threadIdx.x; i < bytes; i += 32) y[i] = tile[i];
+}
+
+/* Against the definition, number by number: of `element` bytes, in axes of 5, 6 and 7 after the first, boxes of 3, 2 and 2. */
+template <int RANK> static bool bulk_is_right(CUtensorMapDataType type, int element, CUtensorMapSwizzle swizzle, int columns, corner<RANK> c)
+{
+    const int extent[4] = {96 / element + 1, 5, 6, 7}, span = 16 << (int)swizzle;
+    const int box[4] = {columns, RANK == 2 ? 11 : 3, 2, 2};
+    cuuint64_t extents[4], strides[3];
+    cuuint32_t boxes[4], ones[4] = {1, 1, 1, 1};
+    int step[4] = {element, 0, 0, 0}, bytes = element, rows = 1;
+    CUtensorMap map;
+    for (int i = 0; i < RANK; i++) {
+        extents[i] = (cuuint64_t)extent[i];
+        boxes[i] = (cuuint32_t)box[i];
+        if (i) step[i] = i == 1 ? 128 : step[i - 1] * extent[i - 1] + 16;
+        if (i) strides[i - 1] = (cuuint64_t)step[i];
+        bytes *= box[i];
+        if (i) rows *= box[i];
+    }
+    std::vector<unsigned char> x((size_t)step[RANK - 1] * (size_t)extent[RANK - 1]);
+    for (size_t i = 0; i < x.size(); i++) x[i] = (unsigned char)(i * 37 % 251);
+    device<unsigned char> dx(x), y((size_t)bytes);
+    device<int> late(std::vector<int>(1, 0));
+    if (!CHECK_INT(cuTensorMapEncodeTiled(&map, type, RANK, dx.p, extents, strides, boxes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                          CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE), CUDA_SUCCESS)) return false;
+    TNC_LAUNCH(bulk_one<RANK>, 1, 32, 16 << 10, 0, map, c, bytes, 3, y.p, late.p);
+    CHECK_INT(late.get()[0], 0);
+    const std::vector<unsigned char> got = y.get();
+    for (int row = 0; row < rows; row++)
+        for (int byte = 0; byte < columns * element; byte++) {
+            int at = c.at[0] + byte / element, from = at * element + byte % element, rest = row, to = row * columns * element + byte;
+            bool out = at < 0 || at >= extent[0];
+            for (int i = 1; i < RANK; i++) {
+                at = c.at[i] + rest % box[i];
+                rest /= box[i];
+                out = out || at < 0 || at >= extent[i];
+                from += at * step[i];
+            }
+            if (span > 16) to = to / 128 * 128 + (to % 128 / span * span) + ((to % span / 16 ^ to / 128 % (span / 16)) * 16) + to % 16;
+            if (!CHECK_INT(got[(size_t)to], out ? 0 : x[(size_t)from])) {
+                printf("     rank %d, %d bytes, swizzle %d, %d columns, row %d, byte %d\n", RANK, element, (int)swizzle, columns, row, byte);
+                return false;
+            }
+        }
+    return true;
+}
+
+TEST(bulk_copies)
+{
+    mend();
+    for (int s = 0; s < 4; s++)
+        for (int wide = 0; wide < 2; wide++) {
+            const CUtensorMapSwizzle swizzle = (CUtensorMapSwizzle)s;
+            const int bytes = s == 0 ? 16 + 32 * wide : (16 << s) / (wide ? 1 : 2);
+            if (s && !wide && bytes < 16) continue;
+            if (s && bytes != 16 << s) continue;                        /* narrower rows are not padded, and not used here */
+            for (int k = 0; k < 3; k++) {
+                if (!bulk_is_right<2>(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, swizzle, bytes / 2, corner<2>{{k * 3 - 2, k - 1, 0, 0}})) return;
+                if (!bulk_is_right<3>(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, swizzle, bytes / 4, corner<3>{{k * 4, k, 5 - k, 0}})) return;
+                if (!bulk_is_right<4>(CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, swizzle, bytes, corner<4>{{16 * k, 3, k * 2, 7 - 2 * k}})) return;
+            }
+        }
+}
+
+TEST(tensor_maps_that_cannot_be)
+{
+    mend();
+    device<float> x(1024);
+    CUtensorMap map;
+    const cuuint32_t ones[2] = {1, 1}, twos[2] = {2, 1};
+    const auto encode = [&](void *at, cuuint64_t n, cuuint64_t stride, cuuint32_t columns, cuuint32_t rows, const cuuint32_t *steps,
+                            CUtensorMapSwizzle swizzle) {
+        const cuuint64_t extents[2] = {8, n}, strides[1] = {stride};
+        const cuuint32_t box[2] = {columns, rows};
+        return cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, at, extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                      CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    };
+#define ENCODE(at, n, stride, columns, rows, steps, swizzle) encode(at, n, stride, columns, rows, steps, CU_TENSOR_MAP_SWIZZLE_##swizzle)
+    CHECK_INT(ENCODE(x.p, 8, 32, 8, 8, ones, 32B), CUDA_SUCCESS);
+    CHECK_INT(ENCODE(x.p, 8, 32, 32, 256, ones, 128B), CUDA_SUCCESS);
+    CHECK_INT(ENCODE(x.p + 1, 8, 32, 8, 8, ones, 32B), CUDA_ERROR_INVALID_VALUE);       /* the address, a multiple of 16 */
+    CHECK_INT(ENCODE(x.p, 0, 32, 8, 8, ones, 32B), CUDA_ERROR_INVALID_VALUE);
+    CHECK_INT(ENCODE(x.p, 8, 40, 8, 8, ones, 32B), CUDA_ERROR_INVALID_VALUE);           /* strides, multiples of 16 ... */
+    CHECK_INT(ENCODE(x.p, 8, (cuuint64_t)1 << 40, 8, 8, ones, 32B), CUDA_ERROR_INVALID_VALUE);   /* ... below 2^40 */
+    CHECK_INT(ENCODE(x.p, 8, 32, 8, 257, ones, 32B), CUDA_ERROR_INVALID_VALUE);         /* boxes of 256 in each axis */
+    CHECK_INT(ENCODE(x.p, 8, 32, 8, 0, ones, 32B), CUDA_ERROR_INVALID_VALUE);
+    CHECK_INT(ENCODE(x.p, 8, 32, 6, 8, ones, NONE), CUDA_ERROR_INVALID_VALUE);          /* rows of 16 bytes, or a multiple ... */
+    CHECK_INT(ENCODE(x.p, 8, 32, 16, 8, ones, 32B), CUDA_ERROR_INVALID_VALUE);          /* ... that a swizzle spans */
+    CHECK_INT(ENCODE(x.p, 8, 32, 8, 8, twos, 32B), CUDA_ERROR_INVALID_VALUE);           /* the engine copies neighbours only */
+}
+
+/* Warps pass a number through two mbarriers, in turn, many times. */
+__global__ void ping_pong(int rounds, int *y)
+{
+    TNC_SHARED(tnc_barrier, turn, [2]);
+    TNC_SHARED(int, ball, [1]);
+    const int warp = (int)threadIdx.x / 32;
+    if (threadIdx.x == 0) {
+        tnc_barrier_init(&turn[0], 1);
+        tnc_barrier_init(&turn[1], 32);
+        ball[0] = 0;
+    }
+    __syncthreads();
+    for (int r = 0; r < rounds; r++)
+        if (warp == 0) {
+            if (threadIdx.x == 0) { ball[0] += 3; tnc_barrier_arrive(&turn[0]); }
+            tnc_barrier_wait(&turn[1], r & 1);
+        } else {
+            tnc_barrier_wait(&turn[0], r & 1);
+            if (threadIdx.x == 32) ball[0] *= 2;
+            tnc_barrier_arrive(&turn[1]);
+        }
+    __syncthreads();
+    y[threadIdx.x] = ball[0];
+}
+
+__global__ void register_shares(int *y)
+{
+    const int group = (int)threadIdx.x / 128;
+    if (group == 0) tnc_registers_more<240>();
+    if (group == 1) tnc_registers_more<240>();
+    if (group == 2) tnc_registers_less<24>();
+    y[threadIdx.x] = tnc_warpgroup_or(group, threadIdx.x == 130) + 10 * tnc_warpgroup_or(group, group == 2);
+}
+
+TEST(mbarriers_and_warpgroups)
+{
+    for (int k = 0; k < 6; k++) {
+        device<int> y(64), z(384);
+        mend();
+        tnch_set_order(k == 0 ? TNCH_FORWARD : k == 1 ? TNCH_REVERSED : TNCH_RANDOM, (unsigned)k);
+        TNC_LAUNCH(ping_pong, 1, 64, 0, 0, 9, y.p);
+        CHECK_INT(y.get()[40], 3 * (1024 - 2));
+        TNC_LAUNCH(register_shares, 2, 384, 0, 0, z.p);
+        const std::vector<int> shares = z.get();
+        for (size_t t = 0; t < 384; t++) CHECK_INT(shares[t], t < 128 ? 0 : t < 256 ? 1 : 10);
+    }
+    mend();
+}
+
+TEST(entry_points)
+{
+    void *f = NULL;
+    cudaDriverEntryPointQueryResult found;
+    mend();
+    WORKS(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found));
+    CHECK(f == (void *)cuTensorMapEncodeTiled && found == cudaDriverEntryPointSuccess);
+    WORKS(cudaGetDriverEntryPointByVersion("cuNothing", &f, 12000, cudaEnableDefault, &found));
+    CHECK(f == NULL && found == cudaDriverEntryPointSymbolNotFound);
+    tnch_set_tma(0);
+    WORKS(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found));
+    CHECK(f == NULL && found == cudaDriverEntryPointSymbolNotFound);
+    tnch_set_tma(1);
+}
+
 /* ---- memory ----------------------------------------------------------------------------------------------------------- */
 
 __global__ void addresses(unsigned long long *y)
@@ -808,7 +991,8 @@ TEST(products_by_descriptors)
 
 TEST_MAIN(shuffles_of_all_kinds, votes_and_reductions, every_order_gives_the_same, atomics_of_integers,
           bf16_rounds_to_nearest_even, tensor_cores,
-          wgmma_of_all_layouts, groups_of_copies, shared_memory, device_memory, copies, launches_that_cannot_be, no_device_and_no_driver, a_fault_ends_the_device,
+          wgmma_of_all_layouts, groups_of_copies, bulk_copies, tensor_maps_that_cannot_be, mbarriers_and_warpgroups, entry_points,
+          shared_memory, device_memory, copies, launches_that_cannot_be, no_device_and_no_driver, a_fault_ends_the_device,
           lazy_streams_keep_their_order, graphs, what_no_capture_allows, products, products_that_cannot_be,
           products_by_descriptors)
 

@@ -504,6 +504,106 @@ WGMMA_BUG(wgmma_wrong_stride, WRONG_STRIDE)                    WGMMA_BUG(wgmma_c
 WGMMA_BUG(wgmma_without_barrier, NO_BARRIER)                   WGMMA_BUG(wgmma_tile_refilled_too_early, REFILLED_TOO_EARLY)
 WGMMA_BUG(async_fence_on_sm_80, OLDER_DEVICE)
 
+/* ---- mbarriers and bulk copies -------------------------------------------------------------------------------------------
+   y[i] = the sum of what 5 tiles of 32 rows of 64 numbers have in piece i. A ring of two tiles; one thread of the third warpgroup
+   loads them, the threads of the first two have a piece of 8 numbers each. */
+
+enum piped_bug { WELL, NO_WAIT, ONE_WARP_WAITS_NOT, FULL_PARITY, EMPTY_PARITY, NO_EXPECT, EXPECTS_LESS, EXPECTS_MORE, NO_RELEASE, RELEASES_EARLY,
+                 NO_SYNCWARP, NO_INIT_FENCE, NO_INIT_BARRIER, NO_INIT, TWO_INITS, ARRIVES_TWICE, COUNTS_TOO_FEW, WAITS_NOT_FOR_EMPTY, NO_PROXY_FENCE,
+                 TILE_OFF_BY_64, MAP_OF_THE_HOST, MAP_TOO_LONG, NO_SWIZZLE, LOADS_ONE_MORE, ALL_KEEP_REGISTERS, ONE_WARP_GIVES, SOURCE_WRITTEN,
+                 BARRIER_OVERWRITTEN, ON_SM_80, MAP_OFF_BY_8, MAP_STRIDE_OF_8 };
+enum { ROUNDS = 5, TILE = 32 * 64 };
+
+__global__ void piped(int bug, const CUtensorMap map, const CUtensorMap *elsewhere, tnc_bf16 *x, float *y)
+{
+    TNC_SHARED_ALIGN(1024, tnc_bf16, tiles, [2 * TILE + 64]);
+    TNC_SHARED(tnc_barrier, full, [2]);
+    TNC_SHARED(tnc_barrier, empty, [2]);
+    const int t = (int)threadIdx.x, group = t / 128;
+    float sum = 0;
+    if (t == 0 && bug != NO_INIT)
+        for (int i = 0; i < 2; i++) {
+            tnc_barrier_init(&full[i], 1);
+            tnc_barrier_init(&empty[i], bug == COUNTS_TOO_FEW ? 7 : 8);
+        }
+    if (t == 0 && bug == TWO_INITS) tnc_barrier_init(&full[0], 1);
+    if (t == 0 && bug != NO_INIT_FENCE) tnc_barrier_fence();
+    if (t == 0 && bug == SOURCE_WRITTEN) x[0] = __float2bfloat16((float)x[0] + 0);
+    if (bug != NO_INIT_BARRIER) __syncthreads();
+    if (group == 2) {
+        if (bug != ALL_KEEP_REGISTERS && (bug != ONE_WARP_GIVES || t < 288)) tnc_registers_less<24>();
+        if (t != 256) return;
+        for (int r = 0; r < ROUNDS + (bug == LOADS_ONE_MORE); r++) {
+            const int slot = r % 2, bytes = 2 * TILE + (bug == EXPECTS_LESS ? -16 : bug == EXPECTS_MORE ? 16 : 0);
+            if (bug != WAITS_NOT_FOR_EMPTY) tnc_barrier_wait(&empty[slot], (r / 2 & 1) ^ (bug != EMPTY_PARITY));
+            if (bug == NO_EXPECT) tnc_barrier_arrive(&full[slot]);
+            else tnc_barrier_expect(&full[slot], bytes);
+            tnc_bulk_load(tiles + slot * TILE + (bug == TILE_OFF_BY_64 ? 32 : 0), bug == MAP_OF_THE_HOST ? elsewhere : &map, &full[slot], 0,
+                          32 * (r % ROUNDS));
+            if (bug == ARRIVES_TWICE) tnc_barrier_arrive(&full[slot]);
+        }
+        return;
+    }
+    tnc_registers_more<240>();
+    for (int r = 0; r < ROUNDS; r++) {
+        const int slot = r % 2, row = t / 8, piece = t % 8;
+        tnc_bf16 *at = tiles + slot * TILE + 64 * row + 8 * (piece ^ row % 8);
+        if (bug != NO_WAIT && (bug != ONE_WARP_WAITS_NOT || t / 32 != 0)) tnc_barrier_wait(&full[slot], (r / 2 & 1) ^ (bug == FULL_PARITY));
+        if (bug == RELEASES_EARLY) __syncwarp();
+        if (bug == RELEASES_EARLY && t % 32 == 0) tnc_barrier_arrive(&empty[slot]);
+        for (int e = 0; e < 8; e++) sum += (float)at[e];
+        at[0] = __float2bfloat16(0);
+        if (bug != NO_PROXY_FENCE) tnc_fence_async();
+        if (bug == BARRIER_OVERWRITTEN && t == 0) full[1] = 0;
+        if (bug == NO_RELEASE || bug == RELEASES_EARLY) continue;
+        if (bug != NO_SYNCWARP) __syncwarp();
+        if (t % 32 == 0) tnc_barrier_arrive(&empty[slot]);
+    }
+    if (tnc_warpgroup_or(group, sum != sum)) sum = -1;
+    y[t] = sum;
+}
+
+static bool piped_with(int bug)
+{
+    std::vector<float> x = counted(ROUNDS * TILE);
+    std::vector<tnc_bf16> b(x.size() + 8);
+    CUtensorMap map;
+    for (size_t i = 0; i < x.size(); i++) b[i] = __float2bfloat16(x[i]);
+    tnch_set_device(bug == ON_SM_80 ? 80 : 90);
+    device<tnc_bf16> db(b);
+    device<float> y(256);
+    const cuuint64_t extents[2] = {64, (cuuint64_t)ROUNDS * 32 + (bug == MAP_TOO_LONG)}, strides[1] = {bug == MAP_STRIDE_OF_8 ? 136u : 128u};
+    const cuuint32_t box[2] = {64, 32}, ones[2] = {1, 1};
+    const bool longer = bug == MAP_TOO_LONG;
+    if (cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, db.p + (bug == MAP_OFF_BY_8 ? 4 : longer ? 64 : 0), extents, strides, box,
+                               ones, CU_TENSOR_MAP_INTERLEAVE_NONE, bug == NO_SWIZZLE ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+                               CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS) return false;
+    TNC_LAUNCH(piped, 1, 384, 0, 0, bug, map, &map, db.p, y.p);
+    return right(y, [&](int i) {
+        float sum = 0;
+        for (int r = 0; r < ROUNDS; r++)
+            for (int e = 0; e < 8; e++) sum += x[(size_t)(r * TILE + 8 * i + e)];
+        return sum;
+    });
+}
+
+#define PIPED_BUG(name, which) static bool name(int bug) { return piped_with(bug ? which : WELL); }
+PIPED_BUG(no_wait_for_bulk_copy, NO_WAIT)                      PIPED_BUG(one_warp_does_not_wait, ONE_WARP_WAITS_NOT)
+PIPED_BUG(wrong_parity_of_full, FULL_PARITY)                   PIPED_BUG(wrong_parity_of_empty, EMPTY_PARITY)
+PIPED_BUG(no_expect_tx, NO_EXPECT)                             PIPED_BUG(fewer_bytes_expected, EXPECTS_LESS)
+PIPED_BUG(more_bytes_expected, EXPECTS_MORE)                   PIPED_BUG(no_arrival_at_empty, NO_RELEASE)
+PIPED_BUG(arrival_before_the_last_read, RELEASES_EARLY)        PIPED_BUG(arrival_without_syncwarp, NO_SYNCWARP)
+PIPED_BUG(no_fence_after_mbarrier_init, NO_INIT_FENCE)         PIPED_BUG(no_barrier_after_mbarrier_init, NO_INIT_BARRIER)
+PIPED_BUG(mbarrier_not_initialised, NO_INIT)                   PIPED_BUG(mbarrier_initialised_twice, TWO_INITS)
+PIPED_BUG(too_many_arrivals, ARRIVES_TWICE)                    PIPED_BUG(count_of_arrivals_too_small, COUNTS_TOO_FEW)
+PIPED_BUG(stage_refilled_too_early, WAITS_NOT_FOR_EMPTY)       PIPED_BUG(written_tile_without_proxy_fence, NO_PROXY_FENCE)
+PIPED_BUG(bulk_copy_misaligned, TILE_OFF_BY_64)                PIPED_BUG(tensor_map_in_host_memory, MAP_OF_THE_HOST)
+PIPED_BUG(tensor_map_too_long, MAP_TOO_LONG)                   PIPED_BUG(tensor_map_without_swizzle, NO_SWIZZLE)
+PIPED_BUG(bulk_copy_never_waited_for, LOADS_ONE_MORE)          PIPED_BUG(too_many_registers, ALL_KEEP_REGISTERS)
+PIPED_BUG(registers_of_one_warp, ONE_WARP_GIVES)               PIPED_BUG(bulk_copy_of_what_the_kernel_wrote, SOURCE_WRITTEN)
+PIPED_BUG(mbarrier_overwritten, BARRIER_OVERWRITTEN)           PIPED_BUG(mbarrier_on_sm_80, ON_SM_80)
+PIPED_BUG(tensor_map_misaligned, MAP_OFF_BY_8)                 PIPED_BUG(tensor_map_stride_not_of_16, MAP_STRIDE_OF_8)
+
 /* ---- launches --------------------------------------------------------------------------------------------------------- */
 
 __global__ void large(int n, float *y)
@@ -766,6 +866,36 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(wgmma_copy_pending,         ALL, "read while an asynchronous copy|uninitialised"),
     MISTAKE(wgmma_without_barrier,      "check", "written by one thread, read by another without"),
     MISTAKE(wgmma_tile_refilled_too_early, "check", "overwritten by another without|written while wgmma may read it"),
+    MISTAKE(no_wait_for_bulk_copy,      ALL, "while an asynchronous copy|never waited for|uninitialised"),
+    MISTAKE(one_warp_does_not_wait,     "forward random check", "before the wait for the bulk copy|while an asynchronous copy|uninitialised"),
+    MISTAKE(wrong_parity_of_full,       ALL, "while an asynchronous copy|never waited for|uninitialised"),
+    MISTAKE(wrong_parity_of_empty,      ALL, "deadlock .*thread 256 waits in line [0-9]* for parity 0 of the mbarrier at byte 0 of empty, .* 8 of 8 arrivals"),
+    MISTAKE(no_expect_tx,               ALL, "bring 4096 bytes, 0 were expected"),
+    MISTAKE(fewer_bytes_expected,       ALL, "bring 4096 bytes, 4080 were expected"),
+    MISTAKE(more_bytes_expected,        ALL, "deadlock .* of full.* lacks 0 of 1 arrivals, and 16 bytes"),
+    MISTAKE(no_arrival_at_empty,        ALL, "deadlock .*thread 256 waits in line [0-9]* for parity 0 of the mbarrier at byte 0 of empty, .* 8 of 8 arrivals"),
+    MISTAKE(arrival_before_the_last_read, "check", "may fill it before its readers have arrived"),
+    MISTAKE(arrival_without_syncwarp,   "check", "may fill it before its readers have arrived"),
+    MISTAKE(no_fence_after_mbarrier_init, ALL, "no fence after the mbarrier.init"),
+    MISTAKE(no_barrier_after_mbarrier_init, "check reversed", "used without a barrier after its initialisation"),
+    MISTAKE(mbarrier_not_initialised,   ALL, "is not initialised"),
+    MISTAKE(mbarrier_initialised_twice, ALL, "initialised already"),
+    MISTAKE(too_many_arrivals,          ALL, "too many arrivals|phase"),
+    MISTAKE(count_of_arrivals_too_small, "check", "may fill it before its readers have arrived"),
+    MISTAKE(stage_refilled_too_early,   "check", "may fill it before its readers have arrived|written before the wait for the bulk copy"),
+    MISTAKE(written_tile_without_proxy_fence, "check", "overwrites what was written without a fence.proxy.async"),
+    MISTAKE(bulk_copy_misaligned,       ALL, "not aligned to 128 bytes"),
+    MISTAKE(tensor_map_in_host_memory,  ALL, "not a parameter of the kernel"),
+    MISTAKE(tensor_map_too_long,        ALL, "out of bounds"),
+    MISTAKE(tensor_map_without_swizzle, ALL, ""),
+    MISTAKE(tensor_map_misaligned,      ALL, ""),
+    MISTAKE(tensor_map_stride_not_of_16, ALL, ""),
+    MISTAKE(bulk_copy_never_waited_for, ALL, "never waited for, of the mbarrier at byte 8 of full"),
+    MISTAKE(bulk_copy_of_what_the_kernel_wrote, "check", "reads what this kernel has written"),
+    MISTAKE(mbarrier_overwritten,       ALL, "was overwritten"),
+    MISTAKE(mbarrier_on_sm_80,          ALL, "need a device of capability 9.0"),
+    MISTAKE(too_many_registers,         ALL, "deadlock .* for 240 registers"),
+    MISTAKE(registers_of_one_warp,      ALL, "of the same warpgroup|deadlock .* registers"),
     MISTAKE(shared_not_asked_for,       ALL, ""),
     MISTAKE(block_too_large,            ALL, ""),
     MISTAKE(host_pointer_in_kernel,     "check", "reads host memory"),

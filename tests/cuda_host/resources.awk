@@ -51,7 +51,10 @@ file == 1 {
     lines++
     pattern[lines] = $1
     limit[lines, "registers"] = $2; limit[lines, "stack"] = $3; limit[lines, "spills"] = $4; limit[lines, "shared"] = $5
-    for (i = 6; i <= NF; i++) if (sub(/^wgmma=/, "", $i)) least[lines] = $i; else flag[lines, $i] = 1
+    for (i = 6; i <= NF; i++)
+        if (sub(/^wgmma=/, "", $i)) least[lines] = $i
+        else if (sub(/^tma=/, "", $i)) least_bulk[lines] = $i
+        else flag[lines, $i] = 1
     next
 }
 
@@ -75,10 +78,11 @@ file == 2 && /Used [0-9]+ registers/ {
 
 # ---- PTX
 
-file == 3 && /\.entry / { entry = $0; sub(/.*\.entry /, "", entry); sub(/\(.*/, "", entry); here = 0 }
+file == 3 && /\.entry / { entry = $0; sub(/.*\.entry /, "", entry); sub(/\(.*/, "", entry); here = bulk_here = 0 }
 file == 3 && /^\.func|^\.visible \.func|^\.weak \.func/ { entry = "" }
 file == 3 && /mma\.sync/ { mma[entry] = 1 }
 file == 3 && /wgmma\.mma_async/ { raise(wgmma, entry, ++here) }           # the file holds several architectures
+file == 3 && /cp\.async\.bulk\.tensor/ { raise(bulk, entry, ++bulk_here) }
 file == 3 && /^[ \t]*(@%p[0-9]+ )?[a-z0-9.]+\.f64/ { f64[entry] = 1 }
 
 # ---- the verdict
@@ -96,7 +100,9 @@ END {
             raise(most_spills, name, spills[symbol]); raise(most_shared, name, shared[symbol])
             if (mma[symbol]) any_mma[name] = 1
             if (wgmma[symbol]) any_wgmma[name] = 1
+            if (bulk[symbol]) any_bulk[name] = 1
             if (!(name in least_wgmma && least_wgmma[name] < wgmma[symbol] + 0)) least_wgmma[name] = wgmma[symbol] + 0
+            if (!(name in fewest_bulk && fewest_bulk[name] < bulk[symbol] + 0)) fewest_bulk[name] = bulk[symbol] + 0
             if (f64[symbol] && !of_doubles(symbol)) any_f64[name] = 1
             continue
         }
@@ -104,13 +110,15 @@ END {
         over(symbol, name, i, "registers", registers[symbol]); over(symbol, name, i, "stack", stack[symbol])
         over(symbol, name, i, "spills", spills[symbol]); over(symbol, name, i, "shared", shared[symbol])
         if (i in least && wgmma[symbol] + 0 < least[i]) print name " (" symbol "): " wgmma[symbol] + 0 " wgmma in its PTX, the budget wants " least[i]
+        if (i in least_bulk && bulk[symbol] + 0 < least_bulk[i]) print name " (" symbol "): " bulk[symbol] + 0 " bulk copies in its PTX, the budget wants " least_bulk[i]
         if (((i, "mma") in flag) && !mma[symbol] && symbol !~ /I[fd]/) print name " (" symbol "): no mma.sync in its PTX"
         if (f64[symbol] && !((i, "f64") in flag) && !of_doubles(symbol)) print name " (" symbol "): computes in double, though nothing it is given is"
     }
     if (mode == "--budget") {
         for (name in most_registers)
-            printf "%-32s %3d %5d %5d %6d%s%s%s\n", name, int((most_registers[name] + 7) / 8) * 8, most_stack[name], most_spills[name], most_shared[name],
-                   name in any_mma ? " mma" : "", name in any_wgmma ? " wgmma=" least_wgmma[name] : "", name in any_f64 ? " f64" : "" | "sort"
+            printf "%-32s %3d %5d %5d %6d%s%s%s%s\n", name, int((most_registers[name] + 7) / 8) * 8, most_stack[name], most_spills[name], most_shared[name],
+                   name in any_mma ? " mma" : "", name in any_wgmma ? " wgmma=" least_wgmma[name] : "",
+                   name in any_bulk ? " tma=" fewest_bulk[name] : "", name in any_f64 ? " f64" : "" | "sort"
         close("sort")
         exit
     }
