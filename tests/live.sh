@@ -1,7 +1,7 @@
 #!/bin/sh
-# sh tests/live.sh LIVE LESSON: the library in pages. The header compiles for wasm32 without a warning, whole and with what
+# sh tests/live.sh LIVE LESSON TN: the library in pages. The header compiles for wasm32 without a warning, whole and with what
 # pages leave out; what a page carries asks for nothing that a browser lacks; its functions answer in Chromium as LIVE
-# (tests/look/live.c), which calls them natively; the pages of `make pages` show there what LESSON (tests/look/lesson.c)
+# (tests/look/live.c), which calls them natively; the pages of `tn demo` show there what LESSON (tests/look/lesson.c)
 # prints; and the live parts of pages answer keys and clicks (tests/look/press.js). Its last line is
 # `N passed, N failed, N skipped`.
 set -u
@@ -115,9 +115,16 @@ lesson() {
     if grep -q 'CONSOLE' "$folder/said"; then fail "$1.html: $(grep 'CONSOLE' "$folder/said")"; else pass; fi
 }
 lesson=$2
-if sh examples/pages/make.sh "$folder/pages"; then pass; else fail "make pages"; finish; fi
+if "$3" demo --out "$folder/pages" > "$folder/said" 2>&1; then pass; else fail "$(cat "$folder/said")"; finish; fi
 lesson xor 40 12 1e-5
 lesson digits 30 11 1e-3
 dom pages/index.html
 if grep -q 'href="digits.html"' "$folder/dom" && ! grep -q 'CONSOLE' "$folder/said"; then pass; else fail "index.html"; fi
+# One lesson alone leads to no page that is not there.
+if "$3" demo xor --out "$folder/alone.html" > "$folder/said" && grep -q 'alone.html' "$folder/said" &&
+    ! grep -q 'href":"' "$folder/alone.html"; then pass; else fail "tn demo xor: $(cat "$folder/said")"; fi
+dom alone.html
+if grep -q 'class="play"' "$folder/dom" && ! grep -q 'class="lesson"\|CONSOLE' "$folder/dom" "$folder/said"; then pass; else
+    fail "a lesson alone"
+fi
 finish

@@ -1,6 +1,6 @@
 /* live.c - a model that answers inside a page: predictions, what spoke for them, what an ablation changes
 
-   embed.sh compiles this file with the library to WebAssembly, and live.js calls it. Every call leaves its numbers in
+   wasm.sh compiles this file with the library to WebAssembly, and live.js calls it. Every call leaves its numbers in
    wasm_numbers and its texts in wasm_words (wasm.h), and returns how many there are, or -1 with the reason in wasm_words.
 
    An image classifier is a safetensors file with p [classes,h], f0 and f1 [h,pixels] and, both or none, linear

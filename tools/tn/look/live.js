@@ -60,12 +60,13 @@ tn.pad = (width, height, onchange) => {
 };
 
 /* ---- numbers */
-const softmax = logits => {
+tn.softmax = logits => {
     const most = logits.reduce((a, b) => Math.max(a, b), -Infinity), powers = Array.from(logits, x => Math.exp(x - most));
     const sum = powers.reduce((a, b) => a + b, 0);
     return powers.map(x => x / sum);
 };
-const largest = values => values.reduce((best, x, i) => x > values[best] ? i : best, 0);
+/* The index of the largest number. */
+tn.best = values => values.reduce((best, x, i) => x > values[best] ? i : best, 0);
 
 /* Runs a question, and says how long it took; what goes wrong is said in its place. */
 const answering = status => question => {
@@ -100,7 +101,7 @@ const images = (call, live, box) => {
         return pictures.get(key(k));
     };
     const showScores = logits => {
-        const now = softmax(logits), best = largest(now);
+        const now = tn.softmax(logits), best = tn.best(now);
         scores.replaceChildren(tn.h("h4", { text: "Prediction" }), tn.bars(now.map((value, c) => ({ value, class: c === best ? "best" : "",
             label: tn.h("button", { type: "button", class: "plain", "aria-pressed": c === chosen, onclick: () => choose(c) }, tn.token(names[c])),
             note: [tn.number(logits[c], 4), gone.size ? change(now[c], before[c]) : ""] })), { head: ["output", "", "probability", "logit"] }));
@@ -115,8 +116,8 @@ const images = (call, live, box) => {
     };
     const see = picture => answer(() => {
         const logits = call("live_see", picture).numbers;
-        if (!gone.size) before = softmax(logits);
-        if (picture.length && !gone.size) chosen = largest(logits);
+        if (!gone.size) before = tn.softmax(logits);
+        if (picture.length && !gone.size) chosen = tn.best(logits);
         showScores(logits);
         showSpoke();
     });
