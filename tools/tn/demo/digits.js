@@ -38,7 +38,8 @@ const draw = call => {
     const own = tn.softmax(call("train_answers", pad.values()).numbers), top = tn.best(own);
     drawn.replaceChildren(pad.empty()
         ? tn.h("p", { class: "soft small", text: "Draw a digit here, and the layer says what it sees, as it learns." })
-        : tn.bars(own.map((value, i) => ({ label: String(i), value, class: i === top ? "best" : "" })), { limit: 1 }));
+        : tn.bars(own.map((value, i) => ({ label: String(i), value, text: tn.chance(value), class: i === top ? "best" : "" })),
+            { limit: 1 }));
     right = call("train_held_out").numbers[1];
 };
 

@@ -27,8 +27,8 @@ const history = () => {
 const controls = (lesson, box, call) => {
     let playing = false, step = 0, seed = 1, rate = lesson.rate, curve = history();
     const status = tn.h("output", { class: "status", id: "status" });
-    const plot = tn.plot({ series: [{ name: "loss", x: [0], y: [1] }], xlabel: "step", ylabel: "", logY: true, height: 210,
-        label: "the loss by step" });
+    const plot = tn.plot({ series: [{ name: "loss", x: [0], y: [1] }], xlabel: "step", ylabel: "", logY: true, least: 1e-14,
+        height: 210, label: "the loss by step" });
     const show = () => {
         lesson.draw(call);
         plot.update({ series: [{ name: "loss", x: curve.x, y: curve.y }] });
