@@ -14,8 +14,8 @@
 #                  CUDA_ARCH=-arch=native compiles for this machine's GPU alone, in half the time, as test-gpu,
 #                  sanitize-gpu and bench-gpu do
 # make tn-mpi      the same with --comm mpi: build/tn-mpi, for mpirun -n 4 build/tn-mpi train ... (sh tools/setup.sh --mpi)
-# make pages       pages that teach, in build/pages: XOR and digits that learn in the browser (sh tools/setup.sh --look installs
-#                  clang for WebAssembly, which this needs)
+# make pages       pages that teach, in build/pages, by tn demo: XOR and digits that learn in the browser (sh tools/setup.sh
+#                  --look installs clang for WebAssembly, which this needs)
 # make bench       speed beside OpenBLAS's and PyTorch's (sh tools/setup.sh --bench installs them; PYTHON is another python
 #                  that has them); BENCH=gemm, pieces, step, lm, decode, operator, scan, chains, einsum, attention, predict,
 #                  threads: one of them alone; BENCH=profile: where the time of a step goes, by kernel and thread
@@ -85,17 +85,11 @@ build/tn: $(TN_OBJECTS) $(PNG_OBJECT)
 build/tn.d/comm/%.o: examples/comm/%.c $(wildcard examples/comm/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -I. -c $< -o $@
-# What the pages of `tn look` are made of, as arrays of C.
-LOOK_PARTS = $(wildcard tools/tn/look/*)
-build/look_assets.h: $(LOOK_PARTS) build/live.wasm
-	@mkdir -p $(@D)
-	sh tools/tn/look/embed.sh $@ build/live.wasm
-# The library for their live part; empty without clang for WebAssembly.
-build/live.wasm: tools/tn/look/live.c tools/tn/look/wasm.h tools/tn/look/wasm.sh tensornet.h
-	@mkdir -p $(@D)
-	sh tools/tn/look/wasm.sh --optional $< $@
+# What the pages of `tn look` and `tn demo` are made of, as arrays of C.
+include tools/tn/look/assets.mk
 build/tn.d/look_page.o: build/look_assets.h
 build/tn.d/processes.o: $(wildcard examples/comm/*.h)
+build/tn.d/demo.o: build/demo_assets.h
 build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -I. $(PNG_FLAGS) -c $< -o $@
@@ -156,8 +150,8 @@ docs:
 demo: build/examples/fashion
 	$<
 
-pages:
-	@sh examples/pages/make.sh build/pages
+pages: build/tn
+	build/tn demo --out build/pages
 
 # ---- tests, by tests/Makefile. What does not build is a failed test, so a run does not stop at an error; the sum is last.
 

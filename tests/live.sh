@@ -1,7 +1,7 @@
 #!/bin/sh
-# sh tests/live.sh LIVE LESSON: the library in pages. The header compiles for wasm32 without a warning, whole and with what
+# sh tests/live.sh LIVE LESSON TN: the library in pages. The header compiles for wasm32 without a warning, whole and with what
 # pages leave out; what a page carries asks for nothing that a browser lacks; its functions answer in Chromium as LIVE
-# (tests/look/live.c), which calls them natively; the pages of `make pages` show there what LESSON (tests/look/lesson.c)
+# (tests/look/live.c), which calls them natively; the pages of `tn demo` show there what LESSON (tests/look/lesson.c)
 # prints; and the live parts of pages answer keys and clicks (tests/look/press.js). Its last line is
 # `N passed, N failed, N skipped`.
 set -u
@@ -62,7 +62,7 @@ if [ "$(tail -n 1 "$folder/browser")" = done ]; then pass; else
     fail "no answer of $chromium: $(sed -n 's/.*<pre id="values">//p' "$folder/dom"; tail -n 3 "$folder/said")"
     finish
 fi
-if [ "$(grep -c '^refused: .' "$folder/browser")" = 6 ]; then pass; else
+if [ "$(grep -c '^refused: .' "$folder/browser")" = 9 ]; then pass; else
     fail "wrong arguments: $(grep refused "$folder/browser")"
 fi
 grep -v -e '^refused' -e '^done' "$folder/browser" > "$folder/values"
@@ -91,14 +91,28 @@ live() {
         *) printf '%s\n' "$line" ;;
         esac
     done < "$folder/template.html" > "$folder/live.html"
-    dom live.html
+    # Without workers, because the time of this browser runs ahead of them.
+    sed 's/<head>/<head><script>delete globalThis.Worker<\/script>/' "$folder/live.html" > "$folder/alone.html"
+    dom alone.html
     sed -n '/<pre id="pressed">/,/^pressed/p' "$folder/dom" > "$folder/pressed"
     if grep -q "^pressed $4\$" "$folder/pressed" && ! grep '^FAIL' "$folder/pressed"; then pass; else
         fail "the live part of $1: $(grep -e FAIL -e pressed "$folder/pressed"; grep CONSOLE "$folder/said" | head -n 3)"
     fi
 }
-live images images.safetensors "" 6
-live language model.safetensors ", \"config\": \"$(json "$folder/config.json")\", \"tokenizer\": \"$(json "$folder/tokenizer.json")\"" 7
+live images images.safetensors "" 7
+live language model.safetensors ", \"config\": \"$(json "$folder/config.json")\", \"tokenizer\": \"$(json "$folder/tokenizer.json")\"" 14
+
+# The same page with its worker, in the time of the clock.
+"$chromium" --headless=new --no-sandbox --disable-gpu --user-data-dir="$folder/profile" --enable-logging=stderr \
+    "file://$(cd "$folder" && pwd)/live.html" > "$folder/dom" 2> "$folder/said" &
+browser=$!
+tries=0
+until grep -q 'CONSOLE.*pressed' "$folder/said" || [ $tries = 600 ]; do sleep 0.1; tries=$((tries + 1)); done
+kill $browser
+wait $browser 2> /dev/null
+if grep -q 'CONSOLE.*"pressed 14"' "$folder/said"; then pass; else
+    fail "the live part with a worker: $(grep CONSOLE "$folder/said" | head -n 3)"
+fi
 
 # lesson NAME STEPS COUNT TOLERANCE: the first COUNT numbers that the page shows are those that LESSON prints. Training repeats
 # rounding errors, which grow with its steps.
@@ -115,9 +129,16 @@ lesson() {
     if grep -q 'CONSOLE' "$folder/said"; then fail "$1.html: $(grep 'CONSOLE' "$folder/said")"; else pass; fi
 }
 lesson=$2
-if sh examples/pages/make.sh "$folder/pages"; then pass; else fail "make pages"; finish; fi
+if "$3" demo --out "$folder/pages" > "$folder/said" 2>&1; then pass; else fail "$(cat "$folder/said")"; finish; fi
 lesson xor 40 12 1e-5
 lesson digits 30 11 1e-3
 dom pages/index.html
 if grep -q 'href="digits.html"' "$folder/dom" && ! grep -q 'CONSOLE' "$folder/said"; then pass; else fail "index.html"; fi
+# One lesson alone leads to no page that is not there.
+if "$3" demo xor --out "$folder/alone.html" > "$folder/said" && grep -q 'alone.html' "$folder/said" &&
+    ! grep -q 'href":"' "$folder/alone.html"; then pass; else fail "tn demo xor: $(cat "$folder/said")"; fi
+dom alone.html
+if grep -q 'class="play"' "$folder/dom" && ! grep -q 'class="lesson"\|CONSOLE' "$folder/dom" "$folder/said"; then pass; else
+    fail "a lesson alone"
+fi
 finish

@@ -30,13 +30,13 @@ expect 0 "usage: tn tokenizer train|encode|decode|compare" help tokenizer
 expect 0 "usage: tn tokenizer decode" help tokenizer decode
 expect 0 "usage: tn train" help train
 expect 2 "unknown command trian; did you mean train?" help trian
-for command in train generate eval info cache circuits decompose draw look import export einsum clean synthetic tokenizer "tokenizer train" "tokenizer encode" "tokenizer decode" \
-    "tokenizer compare"; do
+for command in train generate eval info cache circuits decompose draw look demo import export einsum clean synthetic tokenizer \
+    "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     expect 0 "usage: tn $command" $command --help
     if awk 'length > 80 { wide = 1 } END { exit !wide }' said; then fail "tn $command --help: a line of more than 80"; else pass; fi
 done
-for command in train generate eval info cache circuits decompose draw look import export einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" \
-    "tokenizer compare"; do
+for command in train generate eval info cache circuits decompose draw look demo import export einsum clean synthetic \
+    "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     expect 2 "tn $command: unknown option --qwertz (tn $command --help)" $command --qwertz 3
     expect 2 "tn $command: unknown option -x" $command -x
 done
@@ -44,7 +44,8 @@ expect 2 "tn train: unknown option --lyers; did you mean --layers? (tn train --h
 expect 2 "did you mean --weight-decay?" train --wieght-decay=1
 expect 2 "did you mean --temperature?" generate --temp 1
 expect 2 "did you mean --no-tensors?" info --no-tensor
-for command in train generate eval info cache circuits decompose draw look einsum clean synthetic "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
+for command in train generate eval info cache circuits decompose draw look einsum clean synthetic "tokenizer train" \
+    "tokenizer encode" "tokenizer decode" "tokenizer compare"; do
     near=$("$tn" $command --help | sed -n 's/^ \{6\}--\([a-z-]\{5,\}\).*/\1/p' | head -n 1)
     expect 2 "tn $command: unknown option --${near}x; did you mean --$near? (tn $command --help)" $command "--${near}x" 3
 done
@@ -147,7 +148,8 @@ if command -v bash > /dev/null 2>&1; then
         is "bash completes tn $*" "$got" "$wanted"
     }
     completed "train;" tra
-    completed "train;generate;eval;info;cache;circuits;decompose;draw;look;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;--help;--version;" ""
+    all="train;generate;eval;info;cache;circuits;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;"
+    completed "${all}man;help;--help;--version;" ""
     completed "encode;" tokenizer e
     completed "train;encode;decode;compare;" tokenizer ""
     completed "--layers;" train --la
@@ -182,6 +184,7 @@ if command -v bash > /dev/null 2>&1; then
     completed "" synthetic f
     completed "--seed;" synthetic --s
     completed "bash;zsh;fish;" completions ""
+    completed "xor;digits;" demo ""
     completed "dir;" circuits d
     completed "heads;pairs;bigrams;paths;attribute;ablate;diff;history;" circuits dir ""
     completed "paths;" circuits paths pat
@@ -202,7 +205,7 @@ if command -v zsh > /dev/null 2>&1; then
             words=(tn "$@"); CURRENT=$#words; _tn' zsh "$@" 2>&1
     }
     is "zsh's commands" "$(offered "" | sed 's/:.*//' | tr '\n' ';')" \
-        "train;generate;eval;info;cache;circuits;decompose;draw;look;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
+        "train;generate;eval;info;cache;circuits;decompose;draw;look;demo;import;export;tokenizer;einsum;clean;synthetic;completions;man;help;"
     is "zsh's tokenizer commands" "$(offered tokenizer "" | sed 's/:.*//' | tr '\n' ';')" "train;encode;decode;compare;"
     while read -r command; do
         is "zsh's options of tn $command" "$(offered $command "" | sed -n 's/^\**--\([a-z0-9-]*\).*/--\1/p' | tr '\n' ';')" \

@@ -154,6 +154,20 @@ if [ "$(id -u)" != 0 ]; then
     chmod u+w locked
 fi
 
+# ---- pages that teach: what they compute is in tests/live.sh ---------------------------------------------
+
+expect 2 "the lesson is \"xnor\", expected xor or digits" demo xnor
+expect 2 "unexpected argument" demo xor digits
+if "$tn" demo > said 2>&1; then
+    is "the pages of tn demo" "$(ls demo | tr '\n' ' ')" "digits.html index.html xor.html "
+    is "one program ends in each" "$(cat demo/*.html | grep -c 'id="tn-wasm">')" 3
+    holds "they lead to each other" grep -qF '"href":"xor.html"' demo/digits.html
+    expect 0 "page: one.html" demo digits --out one.html
+    holds "one page leads nowhere" lacks '"href"' one.html
+    expect 1 "cannot write nowhere/x.html" demo xor --out nowhere/x.html
+    expect 1 "cannot create the folder plain" demo --out plain
+else holds "it says what is missing" grep -qF "without a compiler for WebAssembly (sh tools/setup.sh --look" said; fi
+
 # ---- a published model -------------------------------------------------------------------------------
 
 if [ -f "$model/bilinear_mnist_noise0.15.safetensors" ]; then

@@ -1,6 +1,6 @@
 /* lesson.c - what the pages that teach show, computed natively: `lesson xor STEPS` and `lesson digits STEPS` print the numbers of
    a page after these steps, in its order, one in a line. */
-#include "../../examples/pages/train.c"
+#include "../../tools/tn/demo/train.c"
 #include <stdio.h>
 
 enum { IMAGES = 1797, SEEN = 1500, PIXELS = 64 };

@@ -70,6 +70,15 @@ static void make_models(const char *folder)
 
 /* ---- values */
 
+/* Text k of an answer. */
+static const char *words_at(int k)
+{
+    const char *word = words;
+    while (k-- > 0) word += strlen(word) + 1;
+    if (word >= words + words_used) stop("an answer lacks a text");
+    return word;
+}
+
 /* The first `most` numbers of an answer. */
 static void print(const char *name, int count, size_t most)
 {
@@ -101,6 +110,63 @@ static void print_images(const char *folder)
     free(file);
 }
 
+static double *copy_of_numbers(void)
+{
+    double *v = (double *)malloc(numbers_used * sizeof *v);
+    if (!v) stop("no memory");
+    memcpy(v, numbers, numbers_used * sizeof *v);
+    return v;
+}
+
+static void near(const char *what, double a, double b)
+{
+    if (fabs(a - b) <= 1e-4 * (1 + fabs(b))) return;
+    fprintf(stderr, "live: %s: %.9g, expected %.9g\n", what, a, b);
+    exit(1);
+}
+
+/* All eigenvectors of a token together add what its MLP adds; an MLP that sees none of them, and has no biases, adds nothing.
+   A hidden one changes nothing where another block is asked, and is there again afterwards. */
+static void check_vectors(void)
+{
+    const int     pairs = live_vectors(1, 7);
+    double        sum = 0, total = numbers[7 * pairs], *whole, *ablated, *one;
+    const int64_t V = net.desc.vocab;
+    int           k;
+    for (k = 0; k < pairs; k++) {
+        near("value (vector . z)^2, times the scale of all", numbers[7 * k + 2] * numbers[0] * numbers[1] * numbers[1],
+             numbers[7 * k] * numbers[7 * k + 1] * numbers[7 * k + 1] * numbers[2]);
+        sum += numbers[7 * k + 2];
+    }
+    near("the sum over eigenvectors", sum, total);
+    live_parts(7);
+    for (k = 0; strcmp(words_at(k), "blocks.1.mlp"); k++) continue;
+    near("the part of the MLP", numbers[k], total);
+    live_next();
+    whole = copy_of_numbers();
+    live_ablate(1, 4, 1);
+    live_next();
+    ablated = copy_of_numbers();
+    live_ablate(1, 4, 0);
+    live_hide(1, 7, 0, 1);
+    live_next();
+    one = copy_of_numbers();
+    for (k = 1; k < pairs; k++) live_hide(1, 7, k, 1);
+    live_next();
+    for (k = 0; k < V; k++) near("an MLP that sees nothing", numbers[k], ablated[k]);
+    for (k = pairs - 1; k > 0; k--) live_hide(1, 7, k, 0);
+    live_next();
+    for (k = 0; k < V; k++) near("one is hidden still", numbers[k], one[k]);
+    live_hide(1, 7, 0, 0);
+    live_next();
+    for (k = 0; k < V; k++) near("all are there again", numbers[k], whole[k]);
+    for (sum = k = 0; k < V; k++) sum += fabs(one[k] - whole[k]);
+    if (sum < 1e-3) stop("hiding an eigenvector changes nothing");
+    free(whole);
+    free(ablated);
+    free(one);
+}
+
 static void print_language(const char *folder)
 {
     static const char once[] = "Once upon a time";
@@ -119,7 +185,15 @@ static void print_language(const char *folder)
     print("ablate", live_ablate(0, 2, 0), 0);
     print("ablate", live_ablate(1, 4, 0), 0);
     print("next.restored", live_next(), 10);
-    if (live_ablate(2, 0, 1) != -1 || live_see(NULL, 0) != -1) stop("a wrong argument was accepted");
+    print("vectors", live_vectors(1, 7), 112);
+    check_vectors();
+    print("hide", live_hide(1, 7, 2, 1), 0);
+    print("hide", live_hide(0, 9, 0, 1), 0);
+    print("next.hidden", live_next(), 10);
+    print("restore", live_restore(), 0);
+    print("next.shown", live_next(), 10);
+    if (live_ablate(2, 0, 1) != -1 || live_see(NULL, 0) != -1 || live_vectors(2, 0) != -1 || live_vectors(0, -1) != -1
+        || live_hide(0, 0, 64, 1) != -1) stop("a wrong argument was accepted");
     free(weights);
     free(config);
     free(tokens);

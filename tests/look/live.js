@@ -36,8 +36,17 @@ const run = async () => {
     print("ablate", call("live_ablate", 0, 2, 0), 0);
     print("ablate", call("live_ablate", 1, 4, 0), 0);
     print("next.restored", call("live_next"), 10);
+    print("vectors", call("live_vectors", 1, 7), 112);
+    print("hide", call("live_hide", 1, 7, 2, 1), 0);
+    print("hide", call("live_hide", 0, 9, 0, 1), 0);
+    print("next.hidden", call("live_next"), 10);
+    print("restore", call("live_restore"), 0);
+    print("next.shown", call("live_next"), 10);
     refused("live_ablate", 2, 0, 1);
     refused("live_see", none);
+    refused("live_vectors", 2, 0);
+    refused("live_vectors", 0, -1);
+    refused("live_hide", 0, 0, 64, 1);
     return lines;
 };
 const show = lines => { document.getElementById("values").textContent = lines.join("\n") + "\ndone\n"; };

@@ -20,26 +20,43 @@ document.addEventListener("tn-live", () => {
         text.dispatchEvent(new Event("input"));
         check("typing changes the prediction", !close(numbers("live-scores"), before));
         check("the text's tokens are shown", section.querySelectorAll("#live-tokens .token").length === 8);
-        setTimeout(() => {
+        document.addEventListener("tn-explained", () => {
             check("parts and paths follow", numbers("live-paths").length > 4 && section.querySelectorAll(".part").length === 10);
+            const paths = numbers("live-paths"), vectors = numbers("live-vectors"), parts = vectors.length - 2;
+            check("paths add up to the logit", near(sum(paths.slice(0, -1)), paths[paths.length - 1]));
+            /* Rows of contribution, eigenvalue and activation; the rest; their sum. */
+            const shares = Array.from({ length: parts / 3 }, (_, i) => vectors[3 * i]);
+            check("eigenvectors spoke", parts === 24 && near(sum(shares) + vectors[parts], vectors[parts + 1]));
+            const part = Number(section.querySelector(`[data-part="blocks.${checked()}.mlp"]`).dataset.value);
+            check("they add up to what the MLP adds", near(part, vectors[parts + 1]));
             ablate('[data-part="blocks.1.mlp"]', "live-scores");
+            ablate("#live-vectors .ablate", "live-scores");
             text.value = "";
             text.dispatchEvent(new Event("input"));
+            check("an empty text has the mark of a beginning", section.querySelectorAll("#live-tokens .token").length === 1);
             finish();
-        }, 1000);
+        }, { once: true });
     };
+    const sum = values => values.reduce((total, x) => total + x, 0), near = (a, b) => Math.abs(a - b) <= 1e-4 * (1 + Math.abs(b));
+    const checked = () => [...section.querySelectorAll(".choices [aria-checked]")].findIndex(one => one.ariaChecked === "true");
     const images = () => {
-        const pad = section.querySelector(".pad"), press = key => pad.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true })), before = numbers("live-scores");
+        const pad = section.querySelector(".pad"), before = numbers("live-scores");
+        const press = key => pad.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true }));
         for (const key of [" ", "ArrowUp", " ", "ArrowUp", " ", "ArrowRight", " "]) press(key);
         const drawn = numbers("live-scores"), spoke = numbers("live-spoke");
         check("drawing with keys changes the prediction", !close(drawn, before));
-        /* 10 eigenvalues with contributions, and the rest: they add up to the logit that is underlined. */
+        /* 10 eigenvalues with contributions, and the rest: they add up to the logit of the chosen class. */
+        const logit = Number(section.querySelectorAll("#live-scores .best data")[1].value);
         check("eigenvectors spoke", spoke.length === 21 && spoke.some(x => x !== 0));
+        check("they add up to the logit", near(sum(spoke.filter((_, i) => i % 2 || i === 20)), logit));
         ablate(".ablate", "live-scores");
         named("clear").click();
         check("an empty field gives the first prediction", close(numbers("live-scores"), before));
         finish();
     };
-    const finish = () => document.body.append(tn.h("pre", { id: "pressed", text: "\n" + lines.join("\n") + "\npressed " + lines.length + "\n" }));
+    const finish = () => {
+        document.body.append(tn.h("pre", { id: "pressed", text: `\n${lines.join("\n")}\npressed ${lines.length}\n` }));
+        console.log(lines.filter(line => line.startsWith("FAIL")).concat(`pressed ${lines.length}`).join("; "));
+    };
     (tn.page.live.kind === "language" ? language : images)();
 });

@@ -19,7 +19,7 @@ static completion option_completion(const option *o)
     return strstr(o->hint, "FILE") || strstr(o->hint, "CHECKPOINT") ? COMPLETE_FILE : COMPLETE_NOTHING;
 }
 
-/* Arguments are files, except where the usage line has a list of words in their place, as in "bash|zsh|fish" or in
+/* Arguments are files, except where the usage line has a list of words in their place, as in "bash|zsh|fish", "[xor|digits]" or
    "RUN heads|pairs [TEXT]": the place of that list, from 0, or -1. */
 static int place_of_words(const usage *u)
 {
@@ -27,7 +27,8 @@ static int place_of_words(const usage *u)
     int         place;
     for (place = 0; *word; place++) {
         const size_t n = strcspn(word, " ");
-        if (*word >= 'a' && *word <= 'z' && memchr(word, '|', n)) return place;
+        const char   first = word[*word == '['];
+        if (first >= 'a' && first <= 'z' && memchr(word, '|', n)) return place;
         word += n;
         word += strspn(word, " ");
     }
@@ -40,7 +41,7 @@ static const char *argument_words(const usage *u)
     const char *word = u->arguments;
     int         place;
     for (place = place_of_words(u); place > 0; place--) word = strchr(word, ' ') + 1;
-    return word;
+    return word + (*word == '[');
 }
 
 /* What an argument is, by its place. */
@@ -56,7 +57,7 @@ static bool in_group(const usage *u) { return strchr(u->command, ' ') != NULL; }
 /* The words of "a|b|c", with spaces between them. */
 static void print_words(const char *hint)
 {
-    for (; *hint && *hint != ' '; hint++) putchar(*hint == '|' ? ' ' : *hint);
+    for (; *hint && *hint != ' ' && *hint != ']'; hint++) putchar(*hint == '|' ? ' ' : *hint);
 }
 
 /* Names of commands: the first words, each once, or the second words of the only group. */

@@ -1,5 +1,5 @@
-/* look.h - what the files of `tn look` share: look_page.c, look_operator.c, look_images.c, look_tensor.c, look_language.c,
-   look_compare.c and look.c, which has the options. tn.h says which of them calls which. */
+/* look.h - what the files of `tn look` share: look_page.c, which `tn demo` uses as well (demo.c), look_operator.c, look_images.c,
+   look_tensor.c, look_language.c, and look.c, which has the options. tn.h says which of them calls which. */
 #ifndef TN_LOOK_H
 #define TN_LOOK_H
 
@@ -7,10 +7,13 @@
 
 /* ---- look_page.c: a page is a template with the style, the script, one object of JSON and one block of bytes ---------- */
 
+typedef struct page_part { const unsigned char *data; size_t bytes; } page_part;
 typedef struct page {
-    buffer json;                        /* the object so far                                          */
-    buffer blob;                        /* the arrays that it refers to, each at a multiple of 8 bytes */
-    char  *title;
+    buffer    json;                     /* the object so far                                          */
+    buffer    blob;                     /* the arrays that it refers to, each at a multiple of 8 bytes */
+    char     *title;
+    page_part wasm;                     /* the program of the live part; that of `tn look` unless another one is given */
+    page_part style, script[2];         /* further ones, as they are within a page                    */
 } page;
 
 /* How the numbers of an array are kept. Q8: whole numbers of 8 bits, with one scale for each row of the last axis. */
@@ -24,8 +27,9 @@ typedef struct stored {
     double     error;
 } stored;
 
-/* Begins the object, up to `kind` and `title`. What follows are keys of the object, in any order. */
-void page_begin(page *p, const char *kind, const char *title);
+/* Begins the object, up to `kind` and `title`, of a page. made_by: the command, such as "look". What follows are keys of
+   the object, in any order. */
+void page_begin(page *p, const char *made_by, const char *kind, const char *title);
 /* Writes the notes (report_note), ends the object and writes the page. Fails with the file's name, and leaves nothing. */
 void page_write(page *p, const char *path);
 /* Opens and closes an object or a list: bracket is one of { } [ ]. key: NULL within a list. */

@@ -749,7 +749,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     if (look_settings.against && n.broken) fail("%s has numbers that are NaN or infinite, expected none with --against", path);
     if (look_settings.against) t = see_other(&m, ctx, &s);
     picture = !n.broken && find_pixels(s.quadratic->in[0], &width, &height);
-    page_begin(&p, look_settings.against ? "comparison" : picture ? "images" : "tensor", title);
+    page_begin(&p, "look", look_settings.against ? "comparison" : picture ? "images" : "tensor", title);
     if (picture) {
         page_open(&p, "pixels", '{');
         page_number(&p, "width", (double)width);

@@ -994,7 +994,7 @@ void look_at_model(const char *path, const char *title, const char *out)
     open_subject(&s, path, true);
     V = s.m.desc.vocab;
     if (look_settings.against) open_other(&s, &b);
-    page_begin(&p, look_settings.against ? "comparison" : "language", title);
+    page_begin(&p, "look", look_settings.against ? "comparison" : "language", title);
     page_open(&p, "names", '{');
     page_names(&p, "tokens", s.names, V);
     page_names(&p, "outputs", s.names, 0);

@@ -1,4 +1,4 @@
-/* look_page.c - tn look: the page, from a template, one object of JSON and one block of bytes */
+/* look_page.c - tn look, tn demo: the page, from a template, one object of JSON and one block of bytes */
 #include "look.h"
 #include "build/look_assets.h"
 #include <errno.h>
@@ -240,16 +240,18 @@ void page_vector(page *p, const char *key, array_type type, int64_t n, const dou
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------- */
 
-void page_begin(page *p, const char *kind, const char *title)
+void page_begin(page *p, const char *made_by, const char *kind, const char *title)
 {
     char *made;
     memset(p, 0, sizeof *p);
     p->title = copy_text(title);
+    p->wasm.data = look_wasm;
+    p->wasm.bytes = look_wasm_size;
     page_open(p, NULL, '{');
     page_number(p, "format", 1);
     page_text(p, "kind", kind);
     page_text(p, "title", title);
-    made = format_text("tensornet.h %s, tn look", tn_version());
+    made = format_text("tensornet.h %s, tn %s", tn_version(), made_by);
     page_text(p, "made", made);
     free(made);
 }
@@ -291,21 +293,33 @@ static bool is_place(const char *at, const char *end, const char *name)
     return (size_t)(end - at) >= n + 4 && !memcmp(at + 2, name, n) && !memcmp(at + 2 + n, "}}", 2);
 }
 
+/* Texts that go into the template as they are. */
+static bool store_parts(atomic_file *f, const page_part *part, int count)
+{
+    bool good = true;
+    int  k;
+    for (k = 0; good && k < count; k++) good = !part[k].bytes || atomic_store(f, part[k].data, part[k].bytes);
+    return good;
+}
+
 static bool store_page(page *p, atomic_file *f)
 {
-    static const char *const names[] = {"title", "data", "blob", "wasm"};
+    enum { PLACES = 6 };
+    static const char *const names[PLACES] = {"title", "data", "blob", "wasm", "style", "script"};
     const char *at = (const char *)look_template, *end = at + look_template_size, *place;
     bool        good = true;
     int         k;
     while (good && (place = find_text(at, (size_t)(end - at), "{{")) != NULL) {
         good = atomic_store(f, at, (size_t)(place - at));
-        for (k = 0; k < 4 && !is_place(place, end, names[k]); k++) continue;
-        at = place + (k < 4 ? strlen(names[k]) + 4 : 2);
-        if (k == 4) good = good && store_text(f, "{{");
+        for (k = 0; k < PLACES && !is_place(place, end, names[k]); k++) continue;
+        at = place + (k < PLACES ? strlen(names[k]) + 4 : 2);
+        if (k == PLACES) good = good && store_text(f, "{{");
         if (k == 0) good = good && store_html(f, p->title);
         if (k == 1) good = good && atomic_store(f, p->json.data, p->json.bytes);
         if (k == 2) good = good && store_base64(f, (const unsigned char *)p->blob.data, p->blob.bytes);
-        if (k == 3) good = good && store_base64(f, look_wasm, look_wasm_size);
+        if (k == 3) good = good && store_base64(f, p->wasm.data, p->wasm.bytes);
+        if (k == 4) good = good && store_parts(f, &p->style, 1);
+        if (k == 5) good = good && store_parts(f, p->script, 2);
     }
     return good && atomic_store(f, at, (size_t)(end - at));
 }

@@ -142,7 +142,7 @@ static void write_tables(tn_ctx *ctx, const char *path, const char *title, const
 {
     page    p;
     int64_t i;
-    page_begin(&p, "tensor", title);
+    page_begin(&p, "look", "tensor", title);
     page_open(&p, "sections", '[');
     page_section(&p, "card", "model", "The file", "What the file holds.");
     page_open(&p, "rows", '[');

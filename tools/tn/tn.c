@@ -27,6 +27,7 @@ static const command commands[] = {
     {&decompose_usage, decompose_main},
     {&draw_usage, draw_main},
     {&look_usage, look_main},
+    {&demo_usage, demo_main},
     {&import_usage, import_main},
     {&export_usage, export_main},
     {&tokenizer_train_usage, tokenizer_train_main},

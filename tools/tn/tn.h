@@ -34,17 +34,18 @@
        subject.c                  the model and its text
        heads.c pairs.c paths.c ablate.c diff.c      what it computes
        circuits.c                 its options
-       look_page.c                tn look: the page: JSON, arrays, the template
+       look_page.c                tn look and tn demo: the page: JSON, arrays, the template
        look_operator.c            what an operator shows
        look_tensor.c              arrays, and tensors that are no known layer
        look_images.c              networks of bilinear layers
        look_language.c            language models
        look.c                     its options
+       demo.c                     tn demo: pages that teach
        tn.c                       main: finds the subcommand
        library.c                  the implementation of tensornet.h
 
-   What only the files of `tn train` share is in train.h, what those of `tn circuits` share in circuits.h, of `tn look` in look.h. Memory that is
-   needed until the end of the program is not freed. */
+   What only the files of `tn train` share is in train.h, what those of `tn circuits` share in circuits.h, of `tn look` in
+   look.h. Memory that is needed until the end of the program is not freed. */
 #ifndef TN_TOOL_H
 #define TN_TOOL_H
 
@@ -224,7 +225,7 @@ typedef struct usage {
 
 extern const usage tokenizer_train_usage, tokenizer_encode_usage, tokenizer_decode_usage, tokenizer_compare_usage,
                    import_usage, export_usage, synthetic_usage, clean_usage, train_usage, generate_usage, eval_usage, info_usage,
-                   decompose_usage, draw_usage, einsum_usage, cache_usage, circuits_usage, look_usage;
+                   decompose_usage, draw_usage, einsum_usage, cache_usage, circuits_usage, look_usage, demo_usage;
 
 /* Reads the command line. If an option is given twice, the last one counts. Arguments that are not options are moved to the
    front of argv, and counted. --help prints the help and ends the program. */
@@ -496,6 +497,7 @@ int circuits_main(int argc, char **argv);
 int decompose_main(int argc, char **argv);
 int draw_main(int argc, char **argv);
 int look_main(int argc, char **argv);
+int demo_main(int argc, char **argv);
 int einsum_main(int argc, char **argv);
 int import_main(int argc, char **argv);
 int export_main(int argc, char **argv);

@@ -1,9 +1,12 @@
 /* card.js - what the model is: rows of label and value, and the curve of its training. */
-const value = x => typeof x === "number" || x === null ? tn.number(x, 6) : tn.token(x);
+/* Long numbers within texts get commas; names of files stay as they are. */
+const grouped = (label, text) => label === "file" ? text
+    : text.replace(/(^|[ (])(\d{5,})(?=$|[ ,)])/g, (_, before, digits) => before + Number(digits).toLocaleString("en-US"));
+const value = (label, x) => typeof x === "number" || x === null ? tn.number(x, 6) : tn.token(grouped(label, x));
 
 tn.sections.card = (section, box) => {
     box.append(tn.h("dl", { class: "card" }, section.rows.map(([label, x, explanation]) => tn.h("div", { title: explanation },
-        tn.h("dt", { text: label }), tn.h("dd", {}, value(x))))));
+        tn.h("dt", { text: label }), tn.h("dd", {}, value(label, x))))));
     if (!section.curve) return;
     const { x, series, xlabel, ylabel } = section.curve;
     const lines = series.map(one => ({ name: one.name, x: tn.array(one.x || x), y: tn.array(one.y) }));

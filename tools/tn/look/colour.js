@@ -34,6 +34,11 @@ const curve = (name, t) => {
 tn.colour = t => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8] : curve(t < 0 ? "blue" : "red", Math.min(1, Math.abs(t)));
 tn.sequential = t => Number.isNaN(t) ? [0xA8, 0xA8, 0xA8] : curve("sea", Math.max(0, Math.min(1, t)));
 tn.css = rgb => `rgb(${rgb.join(" ")})`;
+/* The style of a cell with text: the colour of t, and black or white by how dark that is. */
+tn.shade = t => {
+    const colour = tn.colour(t), dark = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] < 140;
+    return `background: ${tn.css(colour)}; color: ${dark ? "#fff" : "#1c1e22"}`;
+};
 
 /* A table of 2 x 1024 + 1 colours, as 32-bit pixels of a canvas: a matrix of a million cells takes milliseconds. */
 const steps = 1024;

@@ -34,8 +34,8 @@ tn.format = (x, digits = 4) => {
     return (x < 0 ? "−" : "") + text;
 };
 /* The element carries the number as it is, so that a test, or another program, can read it without rounding. */
-tn.number = (x, digits) => tn.h("data", { class: "num" + (x < 0 ? " below" : ""), value: String(x), "data-value": String(x),
-                                          text: tn.format(x, digits) });
+tn.number = (x, digits, text) => tn.h("data", { class: "num" + (x < 0 ? " below" : ""), value: String(x),
+    "data-value": String(x), text: text === undefined ? tn.format(x, digits) : text });
 tn.signed = x => (x > 0 ? "+" : "") + tn.format(x);
 tn.percent = x => tn.format(100 * x, 3) + " %";
 
@@ -58,6 +58,8 @@ tn.pieces = text => {
     const hidden = (c, i) => c === " " ? i === 0 || i === characters.length - 1 : tn.visible(c) !== c;
     return characters.map((c, i) => ({ text: hidden(c, i) ? tn.visible(c) : c, hidden: hidden(c, i) }));
 };
+/* A path through a model, from a token to a logit. */
+tn.path = text => text.replaceAll(" -> ", " → ");
 tn.plain = text => tn.pieces(text).map(piece => piece.text).join("");
 tn.token = (text, attributes) => {
     const element = tn.h("bdi", { class: "token", ...attributes });

@@ -1,6 +1,6 @@
 /* live.c - a model that answers inside a page: predictions, what spoke for them, what an ablation changes
 
-   embed.sh compiles this file with the library to WebAssembly, and live.js calls it. Every call leaves its numbers in
+   wasm.sh compiles this file with the library to WebAssembly, and live.js calls it. Every call leaves its numbers in
    wasm_numbers and its texts in wasm_words (wasm.h), and returns how many there are, or -1 with the reason in wasm_words.
 
    An image classifier is a safetensors file with p [classes,h], f0 and f1 [h,pixels] and, both or none, linear
@@ -16,6 +16,8 @@
 #include <math.h>
 
 enum { PAIRS = 24,              /* eigenpairs of a class that are computed at first         */
+       VECTORS = 64,            /* eigenpairs of a token in an MLP                          */
+       NEAREST = 4, NAMED = 8,  /* tokens that name an eigenvector, and how many have names */
        MOST_TOKENS = 256 };     /* of a text: longer ones are cut at their beginning        */
 
 /* ---- the model: of one of two kinds ------------------------------------------------------------------------------------ */
@@ -35,9 +37,41 @@ static bool          *off;              /* [layers,heads + 1]: which heads, and 
 static int32_t        text[MOST_TOKENS];
 static int64_t        length;
 
+/* Of each block: the eigenpairs of the token that was last asked for, in the order of |value|. The MLP adds to its logit
+   the sum of value (vector . [z;1])^2 over the denominator of the last norm; z is the normed stream, before the gain. */
+typedef struct vectors { int64_t token, count, n; double *value, *vector /* [count,n] */; } vectors;
+/* An eigenvector that the MLP of its block does not see. */
+typedef struct unseen { int64_t block, token, pair, n; double *vector; struct unseen *next; } unseen;
+static vectors *vector_list;            /* [layers], NULL vectors until they are needed     */
+static unseen  *unseen_list;
+static float   *token_list;             /* [vocab,dim] embeddings, normed; NULL until then  */
+
+static void forget_vectors(vectors *v)
+{
+    free(v->value);
+    free(v->vector);
+    memset(v, 0, sizeof *v);
+}
+
+static void see_all(void)
+{
+    while (unseen_list) {
+        unseen *next = unseen_list->next;
+        free(unseen_list->vector);
+        free(unseen_list);
+        unseen_list = next;
+    }
+}
+
 static void forget(void)
 {
     int64_t c;
+    see_all();
+    for (c = 0; vector_list && c < net.desc.layers; c++) forget_vectors(&vector_list[c]);
+    free(vector_list);
+    free(token_list);
+    vector_list = NULL;
+    token_list = NULL;
     for (c = 0; class_list && c < quadratic->out; c++) {
         free(class_list[c].value);
         free(class_list[c].vector);
@@ -222,8 +256,9 @@ int EXPORT(live_language)(const void *weights, size_t weight_bytes, const void *
     tokenizer = token_bytes ? tn_tokenizer_read(ctx, tn_source_memory(tokens, token_bytes)) : tn_tokenizer_create_bytes(ctx);
     if (tn_ctx_status(ctx) != TN_OK) return end(-1);
     off = (bool *)calloc((size_t)(net.desc.layers * (net.desc.heads + 1)), sizeof *off);
+    vector_list = (vectors *)calloc((size_t)net.desc.layers, sizeof *vector_list);
     names = (const char **)malloc((size_t)net.desc.vocab * sizeof *names);
-    if (!off || !names || !begin(3)) return refuse("out of memory");
+    if (!off || !vector_list || !names || !begin(3)) return refuse("out of memory");
     for (i = 0; i < net.desc.vocab; i++) {
         names[i] = tn_tokenizer_token(tokenizer, i);
         if (!names[i]) names[i] = "";           /* an imported model may have more rows than its tokenizer tokens */
@@ -263,16 +298,105 @@ static tn_tensor *ids_tensor(const int32_t *ids)
     return t;
 }
 
-/* A tap for `blocks.L.attn.z` and `blocks.L.mlp`: what is ablated becomes 0. */
+static int64_t block_of(const char *name) { return strtol(name + strlen("blocks."), NULL, 10); }
+static bool    ends(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+/* The eigenvectors that a block does not see as orthonormal rows [count,dim + 1]: with the constant last, each says
+   vector . z + constant = 0. Returns their number, or -1 without memory; *rows is the caller's. */
+static int64_t unseen_rows(int64_t block, double **rows)
+{
+    const int64_t dim = net.desc.dim, n = dim + 1;
+    int64_t       count = 0, i, k;
+    const unseen *u;
+    for (u = unseen_list; u; u = u->next) count += u->block == block;
+    *rows = (double *)calloc((size_t)(count * n + 1), sizeof **rows);
+    if (!*rows) return -1;
+    for (count = 0, u = unseen_list; u; u = u->next) {
+        double *row = *rows + count * n, dot, size = 0;
+        if (u->block != block) continue;
+        memcpy(row, u->vector, (size_t)u->n * sizeof *row);
+        if (u->n == dim) row[dim] = 0;
+        for (i = 0; i < count; i++) {
+            for (dot = 0, k = 0; k < dim; k++) dot += row[k] * (*rows)[i * n + k];
+            for (k = 0; k < n; k++) row[k] -= dot * (*rows)[i * n + k];
+        }
+        for (k = 0; k < dim; k++) size += row[k] * row[k];
+        if (size < 1e-12) continue;             /* nothing new beside the others, or only the constant */
+        for (k = 0; k < n; k++) row[k] /= sqrt(size);
+        count++;
+    }
+    return count;
+}
+
+/* Reads a parameter of dim numbers, or `otherwise` for each. */
+static void read_vector(const tn_tensor *t, double otherwise, double *to)
+{
+    int64_t k;
+    for (k = 0; k < net.desc.dim; k++) to[k] = otherwise;
+    if (t) tn_read(t, TN_F64, to, net.desc.dim);
+}
+
+/* The stream between attention and MLP of a block [1,T,dim], and the scale of its norm [1,T,1] or NULL, as its taps saw them. */
+static tn_tensor *middle, *scales;
+
+/* The result of a block's MLP that does not see `count` rows. */
+static tn_tensor *mlp_without(tn_ctx *c, int64_t block, const double *rows, int64_t count)
+{
+    const tn_transformer_block *b = &net.blocks[block];
+    const int64_t dim = net.desc.dim, T = length;
+    double       *z = (double *)malloc((size_t)(T * dim + T + 2 * dim) * sizeof *z), *scale = z + T * dim, *gain = scale + T,
+                 *bias = gain + dim;
+    tn_tensor    *y = NULL;
+    int64_t       t, i, k;
+    if (!z) return NULL;
+    tn_read(middle, TN_F64, z, T * dim);
+    for (t = 0; t < T; t++) scale[t] = 1;
+    if (scales) tn_read(scales, TN_F64, scale, T);
+    read_vector(scales ? b->norm2.gain : NULL, 1, gain);
+    read_vector(scales ? b->norm2.bias : NULL, 0, bias);
+    for (t = 0; t < T; t++) {
+        double *row = z + t * dim, mean = 0;
+        for (k = 0; k < dim; k++) row[k] *= scale[t];
+        for (i = 0; i < count; i++) {
+            const double *v = rows + i * (dim + 1);
+            double        dot = v[dim];
+            for (k = 0; k < dim; k++) dot += v[k] * row[k];
+            for (k = 0; k < dim; k++) row[k] -= dot * v[k];
+        }
+        for (k = 0; k < dim && scales && b->norm2.desc.kind == TN_NORM_LAYER; k++) mean += row[k] / (double)dim;
+        for (k = 0; k < dim; k++) row[k] = (row[k] - mean) * gain[k] + bias[k];
+    }
+    y = tn_tensor_nd(c, TN_REAL, middle->rank, middle->shape);
+    tn_write(y, TN_F64, z, T * dim);
+    free(z);
+    y = tn_mlp_forward(c, &b->mlp, y);
+    return net.desc.mlp_scale != 1 ? tn_scale(c, y, net.desc.mlp_scale) : y;
+}
+
+/* A tap for `blocks.L.attn.z` and `blocks.L.mlp`: what is ablated becomes 0, and an MLP does not see its unseen eigenvectors,
+   for which it notes the points before it. */
 static tn_tensor *ablate(tn_ctx *c, void *user, const char *name, tn_tensor *x)
 {
-    const int64_t block = strtol(name + strlen("blocks."), NULL, 10), heads = net.desc.heads;
+    const int64_t block = block_of(name), heads = net.desc.heads;
     const bool   *gone = off + block * (heads + 1);
     tn_edit       edit;
     int64_t       h;
     (void)user;
     memset(&edit, 0, sizeof edit);
-    if (strstr(name, ".mlp")) return gone[heads] ? tn_tap_edit(c, &edit, name, x) : x;
+    if (ends(name, ".middle")) middle = x;
+    if (ends(name, ".norm2.scale")) scales = x;
+    if (ends(name, ".mlp")) {
+        double       *rows = NULL;
+        const int64_t count = gone[heads] ? 0 : unseen_rows(block, &rows);
+        if (count) x = count > 0 ? mlp_without(c, block, rows, count) : NULL;
+        free(rows);
+        return gone[heads] ? tn_tap_edit(c, &edit, name, x) : x;
+    }
+    if (!ends(name, ".attn.z")) return x;
     for (h = 0; h < heads; h++) {
         edit.head = h;
         edit.heads = 1;
@@ -284,11 +408,14 @@ static tn_tensor *ablate(tn_ctx *c, void *user, const char *name, tn_tensor *x)
 /* Logits of the token after the text, in `numbers`. */
 static bool logits_of_text(void)
 {
-    static const tn_tap taps[2] = {{"blocks.*.attn.z", ablate, NULL}, {"blocks.*.mlp", ablate, NULL}};
+    static const tn_tap taps[4] = {{"blocks.*.attn.z", ablate, NULL}, {"blocks.*.mlp", ablate, NULL},
+                                   {"blocks.*.middle", ablate, NULL}, {"blocks.*.norm2.scale", ablate, NULL}};
     int64_t             i, count = 0;
     tn_tensor          *y;
     for (i = 0; i < net.desc.layers * (net.desc.heads + 1); i++) count += off[i];
-    if (count) y = tn_transformer_run(ctx, &net, ids_tensor(text), taps, 2);
+    count += unseen_list != NULL;
+    middle = scales = NULL;
+    if (count) y = tn_transformer_run(ctx, &net, ids_tensor(text), taps, !unseen_list ? 2 : net.desc.no_norm ? 3 : 4);
     else y = tn_transformer_head(ctx, &net, tn_slice(tn_transformer_hidden(ctx, &net, ids_tensor(text)), 1, length - 1, length));
     return tn_read(count ? tn_slice(y, 1, length - 1, length) : y, TN_F64, numbers, net.desc.vocab) == TN_OK;
 }
@@ -371,7 +498,214 @@ int EXPORT(live_paths)(int token, int budget, int top)
     return end(count);
 }
 
+/* ---- eigenvectors of an MLP ------------------------------------------------------------------------------------------- */
+
+/* The eigenpairs of a token in a block, computed when they are asked for; false: the context has an error, or no memory. */
+static bool vectors_of(int64_t block, int64_t token)
+{
+    const uint64_t mark = tn_cp_mark(ctx);
+    vectors       *v = &vector_list[block];
+    tn_cp         *cp;
+    tn_tensor     *u;
+    tn_eigen       e;
+    if (v->vector && v->token == token) return true;
+    cp = tn_circuit_mlp(ctx, &net, block);
+    u = cp ? tn_circuit_unembedding(ctx, &net) : NULL;
+    u = u ? tn_reshape(tn_slice(u, 0, token, token + 1), 1, &net.desc.dim) : NULL;
+    forget_vectors(v);
+    if (u && tn_cp_eigen(cp, u, VECTORS, &e) == TN_OK) {
+        v->token = token;
+        v->count = e.count;
+        v->n = e.n;
+        v->value = (double *)malloc((size_t)e.count * sizeof *v->value);
+        v->vector = (double *)malloc((size_t)(e.count * e.n) * sizeof *v->vector);
+        if (v->value && v->vector) {
+            tn_read(e.values, TN_F64, v->value, e.count);
+            tn_read(e.vectors, TN_F64, v->vector, e.count * e.n);
+        }
+        tn_eigen_destroy(&e);
+    }
+    tn_cp_release(ctx, mark, NULL);
+    if (v->value && v->vector) return true;
+    forget_vectors(v);
+    return false;
+}
+
+/* What the last position of a run has at some points. */
+typedef struct last_position { int64_t block; double *stream, *mlp /* [dim] each */, scale, end; } last_position;
+
+static tn_tensor *read_last(tn_ctx *c, void *user, const char *name, tn_tensor *x)
+{
+    last_position *l = (last_position *)user;
+    (void)c;
+    if (!strcmp(name, "norm.scale")) tn_read(tn_slice(x, 1, length - 1, length), TN_F64, &l->end, 1);
+    else if (block_of(name) == l->block) {
+        const bool one = ends(name, ".scale");
+        tn_read(tn_slice(x, 1, length - 1, length), TN_F64, one ? &l->scale : ends(name, ".mlp") ? l->mlp : l->stream,
+                one ? 1 : net.desc.dim);
+    }
+    return x;
+}
+
+static tn_tensor *read_embedding(tn_ctx *c, void *user, const char *name, tn_tensor *x)
+{
+    (void)c;
+    (void)name;
+    tn_read(x, TN_F32, (float *)user, tn_tensor_count(x));
+    return NULL;                                /* nothing after it is needed */
+}
+
+/* The embeddings of all tokens over the denominator of their norm. */
+static bool embed_tokens(void)
+{
+    const int64_t V = net.desc.vocab, dim = net.desc.dim, most = 512;
+    tn_tap        tap = {"embed", read_embedding, NULL};
+    int64_t       first, i, k;
+    if (token_list) return true;
+    token_list = (float *)calloc((size_t)(V * dim), sizeof *token_list);
+    for (first = 0; token_list && first < V; first += most) {
+        const int64_t count = V - first < most ? V - first : most;
+        int32_t       ids[512];
+        tn_tensor    *t = tn_tensor_2d(ctx, TN_I32, count, 1);
+        for (i = 0; i < count; i++) ids[i] = (int32_t)(first + i);
+        tn_write(t, TN_I32, ids, count);
+        tap.user = token_list + first * dim;
+        tn_transformer_run(ctx, &net, t, &tap, 1);
+        tn_ctx_clear_error(ctx);                /* that the run was stopped */
+        tn_ctx_reset(ctx);
+    }
+    for (i = 0; token_list && i < V && !net.desc.no_norm; i++) {
+        float *row = token_list + i * dim;
+        double mean = 0, square = 0;
+        for (k = 0; k < dim && net.blocks[0].norm1.desc.kind == TN_NORM_LAYER; k++) mean += (double)row[k] / (double)dim;
+        for (k = 0; k < dim; k++) square += ((double)row[k] - mean) * ((double)row[k] - mean) / (double)dim;
+        for (k = 0; k < dim; k++) row[k] /= (float)sqrt(square + net.blocks[0].norm1.desc.eps);
+    }
+    return token_list != NULL;
+}
+
+/* The tokens that lie most along a vector, or against it: ids [NEAREST]. */
+static void nearest_tokens(const double *vector, int sign, double *ids)
+{
+    double  best[NEAREST];
+    int64_t i, k, kept = 0;
+    for (i = 0; i < net.desc.vocab; i++) {
+        const float *row = token_list + i * net.desc.dim;
+        double       dot = 0;
+        for (k = 0; k < net.desc.dim; k++) dot += (double)row[k] * vector[k];
+        dot *= sign;
+        if (kept == NEAREST && !(dot > best[NEAREST - 1])) continue;
+        if (kept < NEAREST) kept++;
+        for (k = kept - 1; k > 0 && dot > best[k - 1]; k--) best[k] = best[k - 1], ids[k] = ids[k - 1];
+        best[k] = dot;
+        ids[k] = (double)i;
+    }
+}
+
+static bool block_is(int block) { return off && block >= 0 && block < net.desc.layers; }
+
+/* What the eigenvectors of `token` in the MLP of a block add to its logit after the text, in the order of |value|, at most
+   VECTORS; of the whole model, whatever is ablated. Returns their number; numbers: of each its value, vector . [z;1], what it
+   adds, and, of the NAMED that add most, the ids of NEAREST tokens that lie on this side of it (-1: none); then what the MLP
+   adds. */
+int EXPORT(live_vectors)(int block, int token)
+{
+    enum { EACH = 3 + NEAREST };
+    static const char *const points[4] = {"blocks.*.middle", "blocks.*.mlp", "blocks.*.norm2.scale", "norm.scale"};
+    const int64_t dim = net.desc.dim;
+    last_position last;
+    tn_tap        taps[4];
+    double       *u, total = 0;
+    int64_t       k, i;
+    vectors      *v;
+    if (!block_is(block) || token < 0 || token >= net.desc.vocab) return refuse("there is no such block or token");
+    if (!length) return refuse("the text has no tokens");
+    if (!vectors_of(block, token)) return end(-1);
+    v = &vector_list[block];
+    u = (double *)malloc((size_t)(3 * dim) * sizeof *u);
+    if (!u || !embed_tokens() || !begin(EACH * v->count + 1)) {
+        free(u);
+        return refuse("out of memory");
+    }
+    memset(&last, 0, sizeof last);
+    last.block = block;
+    last.stream = u + dim;
+    last.mlp = u + 2 * dim;
+    last.scale = last.end = 1;
+    for (k = 0; k < 4; k++) {
+        taps[k].points = points[k];
+        taps[k].fn = read_last;
+        taps[k].user = &last;
+    }
+    tn_transformer_run(ctx, &net, ids_tensor(text), taps, net.desc.no_norm ? 2 : 4);
+    tn_read(tn_slice(tn_circuit_unembedding(ctx, &net), 0, token, token + 1), TN_F64, u, dim);
+    for (i = 0; i < dim; i++) total += u[i] * last.mlp[i] * last.end;
+    for (k = 0; k < v->count; k++) {
+        const double *vector = v->vector + k * v->n;
+        double       *to = numbers + EACH * k, dot = v->n > dim ? vector[dim] : 0;
+        for (i = 0; i < dim; i++) dot += vector[i] * last.stream[i] * last.scale;
+        to[0] = v->value[k];
+        to[1] = dot;
+        to[2] = v->value[k] * dot * dot * last.end;
+    }
+    for (k = 0; k < v->count; k++) {
+        double *to = numbers + EACH * k;
+        int64_t more = 0;
+        for (i = 0; i < v->count; i++) {
+            const double size = fabs(numbers[EACH * i + 2]);
+            more += size > fabs(to[2]) || (i < k && size == fabs(to[2]));
+        }
+        for (i = 0; i < NEAREST; i++) to[3 + i] = -1;
+        if (more < NAMED) nearest_tokens(v->vector + k * v->n, to[1] < 0 ? -1 : 1, to + 3);
+    }
+    numbers[EACH * k] = total;
+    free(u);
+    return end(v->count);
+}
+
+/* Hides eigenvector k of a token, as live_vectors has it, from the MLP of its block, or shows it again: the part of the normed
+   stream along it is removed, so that vector . [z;1] is 0. */
+int EXPORT(live_hide)(int block, int token, int k, int gone)
+{
+    unseen **at = &unseen_list, *one;
+    if (!block_is(block) || token < 0 || token >= net.desc.vocab) return refuse("there is no such block or token");
+    while (*at && !((*at)->block == block && (*at)->token == token && (*at)->pair == k)) at = &(*at)->next;
+    if (*at && !gone) {
+        one = *at;
+        *at = one->next;
+        free(one->vector);
+        free(one);
+    }
+    if (*at || !gone) return 0;
+    if (!vectors_of(block, token)) return end(-1);
+    if (k < 0 || k >= vector_list[block].count) return refuse("there is no such eigenvector");
+    one = (unseen *)calloc(1, sizeof *one);
+    if (one) one->vector = (double *)malloc((size_t)vector_list[block].n * sizeof *one->vector);
+    if (!one || !one->vector) {
+        free(one);
+        return refuse("out of memory");
+    }
+    one->block = block;
+    one->token = token;
+    one->pair = k;
+    one->n = vector_list[block].n;
+    memcpy(one->vector, vector_list[block].vector + k * one->n, (size_t)one->n * sizeof *one->vector);
+    *at = one;
+    return end(0);
+}
+
 /* ---- ablation --------------------------------------------------------------------------------------------------------- */
+
+/* Restores all that is ablated or hidden. */
+int EXPORT(live_restore)(void)
+{
+    int64_t c;
+    see_all();
+    if (off) memset(off, 0, (size_t)(net.desc.layers * (net.desc.heads + 1)) * sizeof *off);
+    for (c = 0; class_list && c < quadratic->out; c++)
+        if (class_list[c].off) memset(class_list[c].off, 0, (size_t)class_list[c].count * sizeof *class_list[c].off);
+    return 0;
+}
 
 /* Ablates, or restores: of an image classifier eigenvector b of class a; of a language model head b of block a, or its MLP
    if b is the number of heads. */

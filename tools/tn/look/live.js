@@ -3,10 +3,12 @@
 
 /* ---- a field to draw in, [height, width] numbers from 0 to 1: with a pointer, or with arrow keys and the space bar. */
 tn.pad = (width, height, onchange) => {
-    const values = new Float32Array(width * height), radius = Math.max(0.55, width / 20), pen = { x: width >> 1, y: height >> 1 };
+    const values = new Float32Array(width * height), radius = Math.max(0.55, width / 20);
+    const pen = { x: width >> 1, y: height >> 1 };
     const canvas = tn.h("canvas", { class: "picture", width, height }), mark = tn.h("span", { class: "pen" });
     const field = tn.h("div", { class: "pad", tabindex: 0, role: "application", style: `--across: ${width}; --down: ${height}`,
-        "aria-label": `a field of ${width} by ${height} pixels: arrow keys move the pen, space draws, backspace rubs out` }, canvas, mark);
+        "aria-label": `a field of ${width} by ${height} pixels: arrow keys move the pen, space draws, backspace rubs out` },
+        canvas, mark);
     const show = () => {
         canvas.getContext("2d").putImageData(new ImageData(tn.paint(values, 1, true), width, height), 0, 0);
         mark.style.left = 100 * pen.x / width + "%";
@@ -15,7 +17,8 @@ tn.pad = (width, height, onchange) => {
     /* A round, soft nib around (x, y), in pixels. */
     const dab = (x, y, ink) => {
         for (let v = 0; v < height; v++) for (let u = 0; u < width; u++) {
-            const strength = Math.max(0, Math.min(1, radius + 0.5 - Math.hypot(u + 0.5 - x, v + 0.5 - y))), i = v * width + u;
+            const strength = Math.max(0, Math.min(1, radius + 0.5 - Math.hypot(u + 0.5 - x, v + 0.5 - y)));
+            const i = v * width + u;
             values[i] = ink ? Math.max(values[i], strength) : Math.min(values[i], 1 - strength);
         }
     };
@@ -27,7 +30,8 @@ tn.pad = (width, height, onchange) => {
     };
     const draw = event => {
         const to = place(event), from = last || to, parts = Math.ceil(2 * Math.hypot(to.x - from.x, to.y - from.y)) || 1;
-        for (let i = 1; i <= parts; i++) dab(from.x + (to.x - from.x) * i / parts, from.y + (to.y - from.y) * i / parts, event.buttons !== 2);
+        for (let i = 1; i <= parts; i++)
+            dab(from.x + (to.x - from.x) * i / parts, from.y + (to.y - from.y) * i / parts, event.buttons !== 2);
         last = to;
         changed();
     };
@@ -53,19 +57,28 @@ tn.pad = (width, height, onchange) => {
         changed();
     });
     const set = picture => { values.set(picture); changed(); };
-    const clear = tn.h("button", { type: "button", class: "clear", text: "clear", onclick: () => { values.fill(0); changed(); } });
+    const clear = tn.h("button", { type: "button", class: "clear", text: "clear", onclick: () => {
+        values.fill(0);
+        changed();
+    } });
     show();
-    return { element: tn.h("div", { class: "drawing" }, field, clear, tn.h("span", { class: "hint" }, "draw with the pointer, or with arrows and space (shift draws along)")),
+    return { element: tn.h("div", { class: "drawing" }, field, clear,
+                 tn.h("span", { class: "hint" }, "draw with the pointer, or with arrows and space (shift draws along)")),
              values: () => values, empty: () => !values.some(v => v > 0), set };
 };
 
 /* ---- numbers */
-const softmax = logits => {
+tn.softmax = logits => {
     const most = logits.reduce((a, b) => Math.max(a, b), -Infinity), powers = Array.from(logits, x => Math.exp(x - most));
     const sum = powers.reduce((a, b) => a + b, 0);
     return powers.map(x => x / sum);
 };
-const largest = values => values.reduce((best, x, i) => x > values[best] ? i : best, 0);
+/* The index of the largest number. */
+tn.best = values => values.reduce((best, x, i) => x > values[best] ? i : best, 0);
+/* A probability, as people write it. */
+tn.chance = x => x < 1e-4 ? "< 0.01 %" : (100 * x).toFixed(x < 0.1 ? 2 : 1) + " %";
+const change = (now, before) => Math.abs(now - before) < 5e-7 ? "" : tn.h("span", { class: "soft small" }, " was ",
+    tn.number(before, 3, tn.chance(before)));
 
 /* Runs a question, and says how long it took; what goes wrong is said in its place. */
 const answering = status => question => {
@@ -79,7 +92,12 @@ const answering = status => question => {
         status.replaceChildren(tn.h("span", { class: "alarm" }, tn.h("bdi", { text: error.message })));
     }
 };
-const change = (now, before) => Math.abs(now - before) < 5e-7 ? "" : tn.h("span", { class: "soft small" }, " was ", tn.number(before, 3));
+/* A button that takes something out of the model, or puts it back. */
+const ablation = (off, what, onclick, attributes, ...children) => {
+    const title = off ? "restore" : "ablate";
+    return tn.h("button", { type: "button", "aria-pressed": off, title, "aria-label": title + " " + what, ...attributes, onclick },
+        ...children);
+};
 
 /* ---- images: the classes, and for one of them the eigenvectors that spoke */
 const images = (call, live, box) => {
@@ -87,36 +105,45 @@ const images = (call, live, box) => {
     const { width, height } = tn.page.pixels || { width: Math.sqrt(pixels), height: Math.sqrt(pixels) };
     const names = tn.names("outputs", classes), gone = new Set(), key = k => chosen + " " + k, pictures = new Map();
     let chosen = 0, before = null;
-    const scores = tn.h("div", { id: "live-scores" }), spoke = tn.h("div", { id: "live-spoke" }), status = tn.h("output", { class: "status" });
-    const answer = answering(status);
+    const scores = tn.h("div", { id: "live-scores" }), spoke = tn.h("div", { id: "live-spoke" });
+    const status = tn.h("output", { class: "status" }), answer = answering(status);
     /* The page has eigenvectors already; those of a class that it lacks are computed when they are first shown. */
     const known = (tn.page.sections || []).find(section => section.type === "eigen" && section.outputs.length === classes);
     for (let c = 0; known && c < classes; c++) {
-        const pairs = tn.eigenvectors(known.outputs[c]).filter(one => one.vector && one.vector.length === pixels).slice(0, 64);
-        if (pairs.length) call("live_pairs", c, Float32Array.from(pairs, one => one.value), Float32Array.from(pairs.flatMap(one => [...one.vector])));
+        const all = tn.eigenvectors(known.outputs[c]), pairs = all.filter(one => one.vector && one.vector.length === pixels);
+        const some = pairs.slice(0, 64), vectors = Float32Array.from(some.flatMap(one => [...one.vector]));
+        if (some.length) call("live_pairs", c, Float32Array.from(some, one => one.value), vectors);
     }
     const pictureOf = k => {
         if (!pictures.has(key(k))) pictures.set(key(k), call("live_picture", chosen, k).numbers);
         return pictures.get(key(k));
     };
     const showScores = logits => {
-        const now = softmax(logits), best = largest(now);
-        scores.replaceChildren(tn.h("h4", { text: "Prediction" }), tn.bars(now.map((value, c) => ({ value, class: c === best ? "best" : "",
-            label: tn.h("button", { type: "button", class: "plain", "aria-pressed": c === chosen, onclick: () => choose(c) }, tn.token(names[c])),
-            note: [tn.number(logits[c], 4), gone.size ? change(now[c], before[c]) : ""] })), { head: ["output", "", "probability", "logit"] }));
+        const now = tn.softmax(logits), best = tn.best(now);
+        const row = (value, c) => ({ value, text: tn.chance(value), class: c === best ? "best" : "",
+            label: tn.h("button", { type: "button", class: "plain", "aria-pressed": c === chosen, onclick: () => choose(c) },
+                tn.token(names[c])),
+            note: [tn.number(logits[c], 4), gone.size ? change(now[c], before[c]) : ""] });
+        scores.replaceChildren(tn.h("h4", { text: "Prediction" }),
+            tn.bars(now.map(row), { head: ["output", "", "probability", "logit"] }));
     };
     const showSpoke = () => {
         const { count, numbers } = call("live_spoke", chosen);
-        const rows = Array.from({ length: count }, (_, k) => ({ k, value: numbers[2 * k], part: numbers[2 * k + 1] })).sort((a, b) => Math.abs(b.part) - Math.abs(a.part)).slice(0, 10);
-        spoke.replaceChildren(tn.h("h4", {}, "Eigenvectors that spoke for ", tn.token(names[chosen])), tn.bars([...rows.map(({ k, value, part }) => ({ value: part, class: gone.has(key(k)) ? "gone" : "",
-            label: tn.h("button", { type: "button", class: "plain spoke ablate", "aria-pressed": gone.has(key(k)), "aria-label": `ablate eigenvector ${k}`, title: "ablate, or restore", onclick: () => ablate(k) },
-                tn.picture(pictureOf(k), width, height), tn.h("span", {}, gone.has(key(k)) ? "ablated " : "", tn.number(value, 3))) })),
-            { label: "all the others", value: numbers[2 * count], class: "rest" }], { head: ["eigenvector, eigenvalue", "", "contribution"] }));
+        const all = Array.from({ length: count }, (_, k) => ({ k, value: numbers[2 * k], part: numbers[2 * k + 1] }));
+        const row = ({ k, value, part }) => ({ value: part, class: gone.has(key(k)) ? "gone" : "",
+            label: ablation(gone.has(key(k)), `eigenvector ${k}`, () => ablate(k), { class: "plain spoke ablate", "data-k": k },
+                tn.picture(pictureOf(k), width, height),
+                tn.h("span", {}, gone.has(key(k)) ? "ablated " : "", tn.number(value, 3))) });
+        const rows = all.sort((a, b) => Math.abs(b.part) - Math.abs(a.part)).slice(0, 10).map(row);
+        const more = all.slice(10).reduce((sum, one) => sum + (gone.has(key(one.k)) ? 0 : one.part), numbers[2 * count]);
+        spoke.replaceChildren(tn.h("h4", {}, "Eigenvectors that spoke for ", tn.token(names[chosen]), " · click to ablate"),
+            tn.bars([...rows, { label: "all the others", value: more, class: "rest" }],
+                { head: ["eigenvector, eigenvalue", "", "contribution"] }));
     };
     const see = picture => answer(() => {
         const logits = call("live_see", picture).numbers;
-        if (!gone.size) before = softmax(logits);
-        if (picture.length && !gone.size) chosen = largest(logits);
+        if (!gone.size) before = tn.softmax(logits);
+        if (picture.length && !gone.size) chosen = tn.best(logits);
         showScores(logits);
         showSpoke();
     });
@@ -126,83 +153,154 @@ const images = (call, live, box) => {
         if (!gone.delete(key(k))) gone.add(key(k));
         call("live_ablate", chosen, k, gone.has(key(k)) ? 1 : 0);
         again();
-        const button = spoke.querySelector(`[aria-label="ablate eigenvector ${k}"]`);
+        const button = spoke.querySelector(`[data-k="${k}"]`);
         if (button) button.focus();
     };
     const pad = tn.pad(width, height, values => see(values));
     const restore = tn.h("button", { type: "button", text: "restore all", onclick: () => {
-        for (const one of gone) call("live_ablate", ...one.split(" ").map(Number), 0);
+        call("live_restore");
         gone.clear();
         again();
     } });
     const example = (tn.page.sections || []).flatMap(section => section.type === "spoke" ? section.examples : [])[0];
-    box.append(tn.h("div", { class: "two" }, tn.h("div", {}, pad.element, scores), tn.h("div", {}, spoke, tn.h("div", { class: "tools" }, restore))), status);
+    box.append(tn.h("div", { class: "two" }, tn.h("div", {}, pad.element, status, scores),
+        tn.h("div", {}, spoke, tn.h("div", { class: "tools" }, restore))));
     if (example) pad.set(tn.array(example.input).slice(0, pixels));
     else again();
 };
 
-/* ---- language: the next token, the heads that wrote it, paths; a click on a head takes it out */
+/* ---- language: the next token, the heads and MLPs that wrote it, eigenvectors, paths; a click takes one out. What is typed is
+   answered at once; what explains the answer is computed beside the page, when the typing pauses. */
 const language = (call, live, box) => {
-    const model = call("live_language", tn.array(live.weights), live.config, live.tokenizer || ""), [, layers, heads] = model.numbers;
-    const names = (tn.page.names || {}).tokens || model.words, gone = new Set(), status = tn.h("output", { class: "status" });
-    const answer = answering(status);
-    let token = -1, best = 0, before = null, waiting = 0;
-    const tokens = tn.h("p", { class: "words", id: "live-tokens", "aria-label": "the tokens of the text" }), scores = tn.h("div", { id: "live-scores" });
-    const parts = tn.h("div", { id: "live-parts" }), paths = tn.h("div", { id: "live-paths" });
-    const text = tn.h("textarea", { id: "live-text", rows: 3, spellcheck: "false", dir: "auto", "aria-label": "text", oninput: () => { token = -1; read(); } });
+    const files = [tn.array(live.weights), live.config, live.tokenizer || ""];
+    const model = call("live_language", ...files), [, layers, heads] = model.numbers;
+    const ask = tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files]);
+    const names = (tn.page.names || {}).tokens || model.words, gone = new Set();
+    const status = tn.h("output", { class: "status" }), answer = answering(status);
+    let token = -1, before = null, waiting = 0, turn = 0, values = new Map(), why = "", block = 0, picked = false, spoke = null;
+    const tokens = tn.h("p", { class: "words", id: "live-tokens", "aria-label": "the tokens of the text" });
+    const scores = tn.h("div", { id: "live-scores" }), parts = tn.h("div", { id: "live-parts" });
+    const vectors = tn.h("div", {}), paths = tn.h("div", { id: "live-paths" });
+    const text = tn.h("textarea", { id: "live-text", rows: 3, spellcheck: "false", dir: "auto", "aria-label": "text",
+        oninput: () => { token = -1; read(); } });
     text.value = live.prompt || "Once upon a time";
 
     const showNext = () => {
-        const { count, numbers } = call("live_next"), chances = numbers.subarray(count), order = Array.from({ length: count }, (_, i) => i).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
-        best = order[0];
+        const { count, numbers } = call("live_next"), chances = numbers.subarray(count);
+        const order = Array.from({ length: count }, (_, i) => i).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
         if (!gone.size) before = numbers.slice();
-        if (token < 0) token = best;
-        scores.replaceChildren(tn.h("h4", { text: "Next token" }), tn.bars(order.map(id => ({ value: chances[id], class: id === token ? "best" : "",
-            label: tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token, title: "explain this token", onclick: () => { token = id; ask(); } }, tn.token(names[id])),
-            note: [tn.number(numbers[id], 4), gone.size && before ? change(chances[id], before[count + id]) : ""] })), { head: ["token", "", "probability", "logit"] }));
+        if (token < 0) token = order[0];
+        const row = id => ({ value: chances[id], text: tn.chance(chances[id]), class: id === token ? "best" : "",
+            label: tn.h("button", { type: "button", class: "plain", "aria-pressed": id === token, title: "explain this token",
+                onclick: () => { token = id; question(); } }, tn.token(names[id])),
+            note: [tn.number(numbers[id], 4), gone.size && before ? change(chances[id], before[count + id]) : ""] });
+        scores.replaceChildren(tn.h("h4", { text: "Next token" }),
+            tn.bars(order.map(row), { head: ["token", "", "probability", "logit"] }));
     };
+
     const partOf = (block, head) => head < heads ? `blocks.${block}.attn.${head}` : `blocks.${block}.mlp`;
     const showParts = () => {
-        let values = new Map(), why = "";
-        try {
-            const { words, numbers } = call("live_parts", token);
-            values = new Map(words.map((name, i) => [name, numbers[i]]));
-        } catch (error) { why = error.message; }
         const limit = Math.max(1e-9, ...[...values.values()].map(Math.abs));
         const cell = (block, head) => {
-            const name = partOf(block, head), value = values.get(name), off = gone.has(name), colour = tn.colour((value || 0) / limit);
-            const dark = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] < 140;
-            return tn.h("td", {}, tn.h("button", { type: "button", class: "part ablate" + (off ? " gone" : ""), "data-part": name, "aria-pressed": off, title: off ? "restore" : "ablate",
-                style: off ? null : `background: ${tn.css(colour)}; color: ${dark ? "#fff" : "#1c1e22"}`, "aria-label": `${off ? "restore" : "ablate"} ${name}`,
-                "data-value": value === undefined ? null : String(value), onclick: () => ablate(block, head) }, off ? "ablated" : value === undefined ? "·" : tn.signed(Number(value.toPrecision(3)))));
+            const name = partOf(block, head), value = values.get(name), off = gone.has(name);
+            const attributes = { class: "part ablate" + (off ? " gone" : ""), "data-part": name,
+                "data-value": value === undefined ? null : String(value), style: off ? null : tn.shade((value || 0) / limit) };
+            return tn.h("td", {}, ablation(off, name, () => ablate(name, block, head), attributes,
+                off ? "ablated" : value === undefined ? "·" : tn.signed(Number(value.toPrecision(3)))));
         };
-        parts.replaceChildren(tn.h("h4", {}, "What heads and MLPs add to the logit of ", tn.token(names[token]), " · click to ablate"),
-            tn.h("div", { class: "scroll" }, tn.h("table", { class: "parts" }, tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), Array.from({ length: heads }, (_, h) => tn.h("th", { scope: "col", text: "head " + h })), tn.h("th", { scope: "col", text: "MLP" }))),
-                tn.h("tbody", {}, Array.from({ length: layers }, (_, block) => tn.h("tr", {}, tn.h("th", { scope: "row", text: "block " + block }), Array.from({ length: heads + 1 }, (_, head) => cell(block, head))))))),
-            why ? tn.h("p", { class: "soft small" }, "These parts cannot be told apart in this model: ", tn.h("bdi", { text: why })) : "");
+        const columns = [...Array.from({ length: heads }, (_, h) => "head " + h), "MLP"];
+        parts.replaceChildren(
+            tn.h("h4", {}, "What heads and MLPs add to the logit of ", tn.token(names[token]), " · click to ablate"),
+            tn.h("div", { class: "scroll" }, tn.h("table", { class: "parts" },
+                tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), columns.map(text => tn.h("th", { scope: "col", text })))),
+                tn.h("tbody", {}, Array.from({ length: layers }, (_, block) => tn.h("tr", {},
+                    tn.h("th", { scope: "row", text: "block " + block }), columns.map((_, head) => cell(block, head))))))),
+            why ? tn.h("p", { class: "soft small" }, "These parts cannot be told apart in this model: ",
+                tn.h("bdi", { text: why })) : "");
     };
-    const showPaths = () => {
-        try {
-            const { count, numbers, words } = call("live_paths", token, 400, 8);
-            paths.replaceChildren(tn.h("h4", {}, "Paths that add most to it"), tn.bars([...Array.from({ length: count }, (_, i) => ({ label: words[i].replace(/E\[(\d+)\]/g, (_, id) => `E[${tn.plain(names[id])}]`), value: numbers[3 + i] })),
-                { label: "all other paths", value: numbers[0] - numbers.slice(3).reduce((a, b) => a + b, 0), class: "rest" }]),
-                tn.h("p", { class: "total" }, "logit ", tn.number(numbers[0], 5)));
-        } catch (error) {
-            paths.replaceChildren(tn.h("p", { class: "soft small" }, "This model has no paths here: ", tn.h("bdi", { text: error.message })));
-        }
+
+    /* What the eigenvectors of the token's matrix in the chosen block add; each is named by the tokens on the text's side. */
+    const blocks = tn.picker("block", Array.from({ length: layers }, (_, i) => String(i)), i => {
+        block = i;
+        picked = true;
+        if (spoke) explain(false);
+    });
+    const vectorRows = tn.h("div", { id: "live-vectors" });
+    const hidden = k => `vector ${spoke.block} ${spoke.token} ${k}`;
+    const showVectors = () => {
+        const each = 7, { count, numbers } = spoke.answer;
+        const all = Array.from({ length: count }, (_, k) => ({ k, numbers: numbers.subarray(each * k, each * k + each) }));
+        const some = all.sort((a, b) => Math.abs(b.numbers[2]) - Math.abs(a.numbers[2])).slice(0, 8);
+        const row = ({ k, numbers: [value, activation, part, ...ids] }) => {
+            const off = gone.has(hidden(k)), near = ids.filter(id => id >= 0).map(id => [tn.token(names[id]), " "]);
+            return { value: part, class: off ? "gone" : "", notes: [tn.number(value, 3), tn.number(activation, 3)],
+                label: ablation(off, `eigenvector ${k} of block ${spoke.block}`, () => hide(k),
+                    { class: "plain ablate", "data-k": k }, off ? tn.h("b", { text: "ablated " }) : "", near) };
+        };
+        const rest = some.reduce((sum, one) => sum - one.numbers[2], numbers[each * count]);
+        const others = { label: "all the others", value: rest, class: "rest", notes: ["", ""] };
+        vectorRows.replaceChildren(tn.h("div", { class: "scroll" }, tn.bars([...some.map(row), others],
+            { head: ["nearest tokens", "", "contribution", "eigenvalue", "activation"] })),
+            tn.h("p", { class: "total" }, "the MLP of this block adds ", tn.number(numbers[each * count], 5)));
     };
-    /* The prediction answers a key press; its parts follow in a task of their own, and paths when the typing pauses. */
+
+    const showPaths = ({ count, numbers, words }) => {
+        const named = word => tn.path(word.replace(/E\[(\d+)\]/g, (_, id) => `E[${tn.plain(names[id])}]`));
+        const rest = numbers.slice(3).reduce((sum, value) => sum - value, numbers[0]);
+        paths.replaceChildren(tn.h("h4", {}, "Paths that add most to it"),
+            tn.bars([...Array.from({ length: count }, (_, i) => ({ label: named(words[i]), value: numbers[3 + i] })),
+                { label: "all other paths", value: rest, class: "rest" }]),
+            tn.h("p", { class: "total" }, "logit ", tn.number(numbers[0], 5)));
+    };
+
+    /* Asks for all that explains `token` after the text. all: otherwise only for the eigenvectors. */
+    const explain = async (all = true) => {
+        const mine = ++turn, asked = token, current = question => ask(["live_text", text.value], question);
+        const shown = async (element, question, show, sorry) => {
+            if (mine !== turn) return;
+            try {
+                const answer = await current(question());
+                if (mine !== turn) return;
+                show(answer);
+            } catch (error) {
+                if (mine !== turn) return;
+                sorry(error.message);
+            }
+            element.classList.remove("old");
+        };
+        if (all) await shown(parts, () => ["live_parts", asked], ({ words, numbers }) => {
+            values = new Map(words.map((name, i) => [name, numbers[i]]));
+            why = "";
+            const sizes = Array.from({ length: layers }, (_, block) => Math.abs(values.get(partOf(block, heads)) || 0));
+            if (!picked) { block = tn.best(sizes); blocks.show(block); }
+            showParts();
+        }, message => {
+            values = new Map();
+            why = message;
+            showParts();
+        });
+        await shown(vectors, () => ["live_vectors", block, asked], answer => {
+            spoke = { answer, block, token: asked };
+            title.replaceChildren("Eigenvectors that spoke for ", tn.token(names[asked]), " · click to ablate");
+            showVectors();
+        }, message => vectorRows.replaceChildren(
+            tn.h("p", { class: "soft small" }, "This block has no eigenvectors here: ", tn.h("bdi", { text: message }))));
+        if (all) await shown(paths, () => ["live_paths", asked, 400, 8], showPaths, message => paths.replaceChildren(
+            tn.h("p", { class: "soft small" }, "This model has no paths here: ", tn.h("bdi", { text: message }))));
+        if (all && mine === turn) document.dispatchEvent(new Event("tn-explained"));
+    };
+    const title = tn.h("h4", { text: "Eigenvectors that spoke" });
+    vectors.append(title, tn.h("div", { class: "tools" }, blocks.element), vectorRows);
+
     const later = () => {
         clearTimeout(waiting);
-        for (const box of [parts, paths]) box.classList.add("old");
-        waiting = setTimeout(() => {
-            showParts();
-            parts.classList.remove("old");
-            waiting = setTimeout(() => { showPaths(); paths.classList.remove("old"); }, 200);
-        }, 30);
+        turn++;
+        for (const one of [parts, vectors, paths]) one.classList.add("old");
+        waiting = setTimeout(explain, 150);
     };
-    const ask = () => { answer(showNext); later(); };
+    const question = () => { answer(showNext); later(); };
     const read = () => {
+        if (gone.size) before = null;
         answer(() => {
             const ids = call("live_text", text.value).numbers;
             tokens.replaceChildren(...Array.from(ids, id => tn.token(names[id], { class: "token piece" })));
@@ -211,21 +309,33 @@ const language = (call, live, box) => {
         });
         if (tokens.childElementCount) later();
     };
-    const ablate = (block, head) => {
-        const name = partOf(block, head);
+    const ablate = (name, block, head) => {
         if (!gone.delete(name)) gone.add(name);
         call("live_ablate", block, head, gone.has(name) ? 1 : 0);
         answer(showNext);
         showParts();
         parts.querySelector(`[data-part="${name}"]`).focus();
     };
+    const hide = k => {
+        if (!gone.delete(hidden(k))) gone.add(hidden(k));
+        answer(() => {
+            call("live_hide", spoke.block, spoke.token, k, gone.has(hidden(k)) ? 1 : 0);
+            showNext();
+        });
+        showVectors();
+        vectorRows.querySelector(`[data-k="${k}"]`).focus();
+    };
     const restore = tn.h("button", { type: "button", text: "restore all", onclick: () => {
-        for (let block = 0; block < layers; block++) for (let head = 0; head <= heads; head++) call("live_ablate", block, head, 0);
+        call("live_restore");
         gone.clear();
-        ask();
+        answer(showNext);
+        showParts();
+        if (spoke) showVectors();
     } });
-    box.append(text, tokens, tn.h("div", { class: "two" }, scores, tn.h("div", {}, parts, tn.h("div", { class: "tools" }, restore))), paths, status);
+    box.append(text, tokens, status,
+        tn.h("div", { class: "two" }, scores, tn.h("div", {}, parts, tn.h("div", { class: "tools" }, restore))), vectors, paths);
     read();
+    showParts();
 };
 
 /* The live part of a page: page.live says which kind, and where its files are. */
@@ -237,6 +347,7 @@ tn.live = (live, box) => {
         (live.kind === "language" ? language : images)(call, live, box);
     }).catch(error => {
         console.error(error);
-        waiting.replaceWith(tn.h("p", { class: "alarm", role: "alert" }, "The live part cannot run: ", tn.h("bdi", { text: error.message })));
+        waiting.replaceWith(tn.h("p", { class: "alarm", role: "alert" }, "The live part cannot run: ",
+            tn.h("bdi", { text: error.message })));
     }).finally(() => document.dispatchEvent(new Event("tn-live")));
 };

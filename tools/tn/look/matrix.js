@@ -107,8 +107,16 @@ tn.matrix = matrix => {
             ({ down, across } = visible(step *= 2));
         put(context, source.grid(output, down, across), down, across);
         status.textContent = finest() > 1 ? `each cell is the mean of ${finest()} × ${finest()} values` : "";
-        if (step > finest()) refine(context, visible(finest()), mine, 0);
+        if (step === finest()) return;
+        const view = visible(finest());
+        prepare(context, view, mine, source.prepare(view.across)[Symbol.iterator]());
     };
+    /* What follows takes no longer at a time than the first drawing, so that a key finds the page free. */
+    const prepare = (context, view, mine, parts) => setTimeout(() => {
+        let part = { done: false };
+        for (let work = 0; mine === drawing && work < quick && !part.done; work += part.value || 0) part = parts.next();
+        if (part.done) refine(context, view, mine, 0); else if (mine === drawing) prepare(context, view, mine, parts);
+    });
     /* Strip by strip, and not at all once something else is to be drawn. */
     const refine = (context, { down, across }, mine, done) => {
         if (mine !== drawing || done >= down.count) return;

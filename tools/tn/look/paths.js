@@ -6,7 +6,7 @@ const one = example => tn.h("div", {},
     tn.h("p", { class: "text" }, example.tokens.map(token => tn.token(token)), tn.h("span", { class: "next" }, " → ",
         tn.token(example.token))),
     tn.h("div", { class: "scroll" }, tn.bars([
-        ...example.rows.map(row => ({ label: row.path, value: row.value, note: row.share === undefined ? undefined
+        ...example.rows.map(row => ({ label: tn.path(row.path), value: row.value, note: row.share === undefined ? undefined
             : tn.percent(row.share) })),
         ...(example.remainder === undefined ? [] : [{ label: "remainder: what no path above explains", value: example.remainder,
             class: "rest", note: "" }]),

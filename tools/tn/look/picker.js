@@ -92,6 +92,7 @@ tn.picker = (label, names, onchange, start = 0) => {
     const { row, show } = (letters < 110 ? buttons : field)(label, names, pick);
     show(start);
     picker.set = pick;
+    picker.show = i => { picker.value = i; show(i); };
     picker.element = tn.h("div", { class: "picker", hidden: names.length < 2 }, tn.h("span", { class: "label", text: label }),
         row);
     return picker;

@@ -22,13 +22,13 @@ const powers = (low, high) => {
     return finer.length > 1 ? finer : [low, high];
 };
 
-/* A ruler turns a value into a place and knows its ticks. A logarithmic one ends where values are rounding errors. */
-const decades = 1e-7;
-const ruler = (values, log, from, to, count) => {
+/* A ruler turns a value into a place and knows its ticks. A logarithmic one ends where values are rounding errors, unless the
+   plot says otherwise: `least`, as a share of the largest. */
+const ruler = (values, log, from, to, count, least = 1e-7) => {
     const usable = values.filter(v => Number.isFinite(v) && (!log || v > 0));
     let low = usable.reduce((a, b) => Math.min(a, b), Infinity), high = usable.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!usable.length) [low, high] = log ? [0.1, 1] : [0, 1];
-    if (log) low = Math.max(low, high * decades);
+    if (log) low = Math.max(low, high * least);
     if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) / 2,
         high + (Math.abs(high) || 1) / 2];
     const of = log ? Math.log10 : x => x;
@@ -64,18 +64,19 @@ const drawSeries = (series, i, x, y, plot) => {
     const ink = series.ink || tn.ink(i), places = shown.map(([u, v, k]) => [x.place(u), y.place(v), k]);
     const group = tn.s("g", { class: "series " + (series.class || ""), style: `--ink: ${ink}` });
     const sign = k => series.signs ? (series.y[k] < 0 ? "below" : "above") : "";
-    if (series.kind === "stems") {
+    const apart = x.place(1) - x.place(0), crowded = series.kind === "stems" && apart < 2.2;    /* too near for stems: dots */
+    if (series.kind === "stems" && !crowded) {
         const floor = plot.logY ? y.place(y.low) : y.place(0);
-        const stem = Math.max(0.8, Math.min(9, (x.place(1) - x.place(0)) * 0.62));
+        const stem = Math.max(0.8, Math.min(9, apart * 0.62));
         for (const [u, v, k] of places) group.append(tn.s("line", { class: "stem " + sign(k), x1: u, x2: u, y1: floor, y2: v,
             "stroke-width": stem }));
-    } else if (series.kind !== "points") {
+    } else if (series.kind !== "points" && !crowded) {
         const path = places.map(([u, v], k) => (k ? "L" : "M") + u.toFixed(1) + " " + v.toFixed(1)).join("");
         group.append(tn.s("path", { class: "line", d: path, "stroke-dasharray": series.dashed ? "5 4" : null }));
     }
-    if (series.kind === "points" || series.kind !== "stems" && places.length <= 40)
+    if (series.kind === "points" || crowded || series.kind !== "stems" && places.length <= 40)
         for (const [u, v, k] of places) group.append(tn.s("circle", { class: "dot " + sign(k), cx: u, cy: v,
-            r: series.kind === "points" ? 3 : 2.4 }));
+            r: crowded ? 1.8 : series.kind === "points" ? 3 : 2.4 }));
     return group;
 };
 
@@ -89,8 +90,8 @@ const drawRule = (rule, x, y, width, height) => {
                             : { x: v + 5, y: margin.top + 11, text: rule.label }));
 };
 
-/* {series: [{name, y, x?, kind: line, points or stems, signs?, dashed?}], rules, xlabel, ylabel, logX, logY, zero, height,
-   label}. update(changes) draws it again. */
+/* {series: [{name, y, x?, kind: line, points or stems, signs?, dashed?}], rules, xlabel, ylabel, logX, logY, least, zero,
+   height, label}. update(changes) draws it again. */
 tn.plot = options => {
     let plot = { rules: [], height: 280, ...options }, at = -1, width = 0, x, y;
     const frame = tn.h("div", { class: "plot", tabindex: 0, role: "img" });
@@ -105,7 +106,7 @@ tn.plot = options => {
         if (plot.whole !== false) x.ticks = plot.logX ? x.ticks : x.ticks.filter(Number.isInteger);
         y = ruler([...all.map(p => p[1]), ...plot.rules.filter(r => r.y !== undefined).map(r => r.y), ...(plot.zero && !plot.logY
             ? [0] : [])],
-                  plot.logY, height - margin.bottom - 4, margin.top + 4, 5);
+                  plot.logY, height - margin.bottom - 4, margin.top + 4, 5, plot.least);
         frame.replaceChildren(tn.s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
             axes(plot, x, y, width, height), plot.series.map((series, i) => drawSeries(series, i, x, y, plot)),
             plot.rules.map(rule => drawRule(rule, x, y, width, height)), cursor));
@@ -158,7 +159,7 @@ tn.plot = options => {
     return { element, update, read };
 };
 
-/* Rows of {label, value, note?, notes?}: bars to both sides of zero, with the number and notes beside them. */
+/* Rows of {label, value, text?, note?, notes?}: bars to both sides of zero, with the number and notes beside them. */
 tn.bars = (rows, options = {}) => {
     const limit = options.limit || rows.reduce((most, row) => Math.max(most, Math.abs(row.value) || 0), 0) || 1;
     const bothSides = rows.some(row => row.value < 0);
@@ -173,6 +174,6 @@ tn.bars = (rows, options = {}) => {
     return tn.h("table", { class: "bars" }, head, tn.h("tbody", {}, rows.map(row => tn.h("tr", { class: row.class },
         tn.h("th", { scope: "row" }, row.label instanceof Node ? row.label : tn.token(row.label)),
         tn.h("td", { class: "bar" }, bar(row.value)),
-        tn.h("td", { class: "right" }, tn.number(row.value)),
+        tn.h("td", { class: "right" }, tn.number(row.value, undefined, row.text)),
         (row.notes || (row.note === undefined ? [] : [row.note])).map(note => tn.h("td", { class: "right soft" }, note))))));
 };

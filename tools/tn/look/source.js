@@ -33,7 +33,7 @@ const dense = matrix => {
     const whole = (n, step) => ({ first: 0, step, count: Math.ceil(n / step) });
     const limit = (o, step) => tn.largest(step === 1 ? values.subarray(o * cells, (o + 1) * cells) : grid(o, whole(rows, step),
         whole(columns, step)));
-    return { outputs, rows, columns, at, grid, limit, cost: 1, work: (m, n) => m * n };
+    return { outputs, rows, columns, at, grid, limit, cost: 1, work: (m, n) => m * n, prepare: () => [] };
 };
 
 /* Means of blocks of columns of a factor [h,n]: [h, range.count]. */
@@ -48,8 +48,9 @@ const columnMeans = (factor, range) => {
         }
     return out;
 };
-/* The same of factor' embed^T: rows of the embedding are averaged first, [range.count, d], then multiplied. */
-const embeddedMeans = (factor, embed, range) => {
+/* The same of factor' embed^T: rows of the embedding are averaged first, [range.count, d], then multiplied. After each row of
+   the factor it yields how many products that took, so that it can be done in parts. */
+const embeddedMeans = function* (factor, embed, range) {
     const [h, d] = factor.shape, tokens = embed.shape[0], mean = new Float64Array(range.count * d),
         out = new Float64Array(h * range.count);
     for (let b = 0; b < range.count; b++) {
@@ -57,13 +58,20 @@ const embeddedMeans = (factor, embed, range) => {
         for (let i = top; i < bottom; i++)
             for (let k = 0; k < d; k++) mean[b * d + k] += embed[i * d + k] / (bottom - top);
     }
-    for (let r = 0; r < h; r++)
+    for (let r = 0; r < h; r++) {
         for (let b = 0; b < range.count; b++) {
             let sum = 0;
             for (let k = 0, f = r * d, e = b * d; k < d; k++) sum += factor[f++] * mean[e++];
             out[r * range.count + b] = sum;
         }
+        yield range.count * d;
+    }
     return out;
+};
+const atOnce = parts => {
+    let part = parts.next();
+    while (!part.done) part = parts.next();
+    return part.value;
 };
 
 const factors = matrix => {
@@ -73,15 +81,23 @@ const factors = matrix => {
     const left = down === across ? "" : " left";         /* rows and columns share what they can */
     const length = (factor, embed) => embed ? embed.shape[0] : factor.shape[1];
     /* The last few answers are kept: another output, or a finer strip of the same place, needs the same means. */
+    const keyOf = (name, range) => [name, range.first, range.step, range.count].join();
+    const remember = (key, values) => {
+        if (recent.size > 15) recent.delete(recent.keys().next().value);
+        recent.set(key, values);
+        return values;
+    };
     const means = (name, factor, embed, range) => {
-        const compute = () => embed ? embeddedMeans(factor, tn.array(embed), range) : columnMeans(factor, range);
-        const key = [name, range.first, range.step, range.count].join();
-        if (range.count === 1) return compute();
-        if (!recent.has(key)) {
-            if (recent.size > 15) recent.delete(recent.keys().next().value);
-            recent.set(key, compute());
-        }
-        return recent.get(key);
+        const key = keyOf(name, range);
+        if (recent.has(key)) return recent.get(key);
+        const values = embed ? atOnce(embeddedMeans(factor, tn.array(embed), range)) : columnMeans(factor, range);
+        return range.count === 1 ? values : remember(key, values);
+    };
+    /* What every strip of the same columns needs, in parts. */
+    const prepare = function* (range) {
+        for (const [name, factor] of symmetric ? [["v", v], ["w", w]] : [["v", v]])
+            if (across && !recent.has(keyOf(name, range)))
+                remember(keyOf(name, range), yield* embeddedMeans(factor, tn.array(across), range));
     };
     const grid = (o, rows, columns) => {
         const m = rows.count, n = columns.count, out = new Float64Array(m * n);
@@ -134,7 +150,7 @@ const factors = matrix => {
         part.error]);
     const cost = (symmetric ? 2 : 1) * h;
     const work = (m, n) => m * n * cost + cost * ((down ? m * w.shape[1] : 0) + (across ? n * v.shape[1] : 0));
-    return { outputs, rows, columns, at: one, grid, limit, cost, work, errors, terms: h };
+    return { outputs, rows, columns, at: one, grid, limit, cost, work, errors, terms: h, prepare };
 };
 
 tn.source = matrix => matrix.of === "factors" ? factors(matrix) : dense(matrix);

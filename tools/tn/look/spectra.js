@@ -47,7 +47,10 @@ tn.sections.spectra = (section, box) => {
         ["beyond the null", "number of values larger than random weights of the same size would have"], ["norm"]],
         groups.map(group => [group.name, group.y.length, group.effective_rank, beyond(group.y, group.null_edge), group.norm]),
         i => { chosen = i; plot.update(state()); });
-    box.append(tn.h("div", { class: "tools" }, tn.toggle("logarithmic", true, on => { logY = on; plot.update(state()); })),
-        plot.element, table.element);
+    const key = (name, ink) => tn.h("span", { class: "key soft small", style: `--ink: var(--${ink})`, text: name });
+    const signs = groups.some(group => group.y.some(v => v < 0));
+    box.append(tn.h("div", { class: "tools" }, tn.toggle("logarithmic", true, on => { logY = on; plot.update(state()); }),
+        signs ? [key("positive", "above"), key("negative", "below")] : null,
+        groups.length > 1 ? key("the others", "faint") : null), plot.element, table.element);
     table.show(0);
 };

@@ -39,3 +39,47 @@ tn.engine = async bytes => {
         return { count, numbers, words: words() };
     };
 };
+
+/* The same program in a worker, for questions that take longer than a key press may wait. ask(call, call, ...), each
+   [name, arguments...], promises what the last of them answers; `setup` is called first. Where there can be no worker the
+   program of the page, `call`, answers. */
+const within = compiled => {
+    let call = null;
+    onmessage = async ({ data: [id, calls] }) => {
+        try {
+            if (!call) { call = await compiled(calls[0]); postMessage([id]); return; }
+            let answer;
+            for (const one of calls) answer = call(...one);
+            postMessage([id, answer]);
+        } catch (error) { postMessage([id, null, error.message]); }
+    };
+};
+tn.aside = (bytes, call, setup) => {
+    const here = calls => calls.reduce((_, one) => call(...one), null);
+    const open = new Map();
+    let worker = null, count = 0;
+    const leave = () => {
+        if (worker) worker.terminate();
+        worker = null;
+        for (const [id, { calls, good, bad }] of open) {
+            open.delete(id);
+            try { good(calls ? here(calls) : null); } catch (error) { bad(error); }
+        }
+    };
+    const send = (calls, first) => new Promise((good, bad) => {
+        open.set(++count, { calls: first ? null : calls, good, bad });
+        worker.postMessage([count, calls]);
+    });
+    try {
+        const source = `const compiled = ${compiled}; const tn = {}; tn.engine = ${tn.engine}; (${within})(tn.engine);`;
+        worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
+        worker.onerror = leave;
+        worker.onmessage = ({ data: [id, answer, why] }) => {
+            const { good, bad } = open.get(id);
+            open.delete(id);
+            if (why === undefined) good(answer); else bad(new Error(why));
+        };
+        send([bytes], true).then(() => send([setup], true)).catch(leave);
+    } catch { leave(); }
+    return (...calls) => worker ? send(calls) : new Promise(good => good(here(calls)));
+};

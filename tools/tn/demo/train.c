@@ -1,7 +1,7 @@
 /* train.c - a bilinear layer that learns inside a page, while the page shows its interaction matrix and eigenvectors
 
-   make pages compiles this file with the library to WebAssembly (tools/tn/look/wasm.sh), and lesson.js calls it. Every call
-   leaves its numbers in wasm_numbers, and returns how many there are, or -1 with the reason in wasm_words. */
+   wasm.sh compiles this file with the library to WebAssembly for `tn demo`, and lesson.js calls it. Every call leaves its
+   numbers in wasm_numbers, and returns how many there are, or -1 with the reason in wasm_words. */
 #ifdef __wasm__
 #define TN_NO_TEXT
 #define TN_NO_MODELS
@@ -11,7 +11,7 @@
 #endif
 #define TENSORNET_IMPLEMENTATION
 #include "tensornet.h"
-#include "../../tools/tn/look/wasm.h"
+#include "../look/wasm.h"
 
 static tn_params *params;
 static tn_optim  *optim;

@@ -5,6 +5,9 @@ tn.sections.words = (section, box) => box.append(...words(section));
 tn.sections.links = (section, box) => box.append(tn.h("div", { class: "lessons" }, section.links.map(link =>
     tn.h("a", { class: "lesson", href: link.href }, tn.h("h3", { text: link.title }), tn.h("p", { text: link.text })))));
 
+/* The sections of a lesson come before those that the page has already: the links. */
+tn.teach = (...sections) => tn.page.sections.unshift(...sections);
+
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 /* The mean loss of a step, thinned so that a long run stays a short curve. */
@@ -24,11 +27,13 @@ const history = () => {
 const controls = (lesson, box, call) => {
     let playing = false, step = 0, seed = 1, rate = lesson.rate, curve = history();
     const status = tn.h("output", { class: "status", id: "status" });
-    const plot = tn.plot({ series: [{ name: "loss", x: [0], y: [1] }], xlabel: "step", ylabel: "", logY: true, height: 210, label: "the loss by step" });
+    const plot = tn.plot({ series: [{ name: "loss", x: [0], y: [1] }], xlabel: "step", ylabel: "", logY: true, least: 1e-14,
+        height: 210, label: "the loss by step" });
     const show = () => {
         lesson.draw(call);
         plot.update({ series: [{ name: "loss", x: curve.x, y: curve.y }] });
-        status.replaceChildren("step ", tn.number(step), " · loss ", tn.number(curve.y[curve.y.length - 1], 3), ...(lesson.says ? lesson.says() : []));
+        status.replaceChildren("step ", tn.number(step), " · loss ", tn.number(curve.y[curve.y.length - 1], 3),
+            ...(lesson.says ? lesson.says() : []));
     };
     /* Whether the numbers are still finite. */
     const learn = frames => {
@@ -37,7 +42,8 @@ const controls = (lesson, box, call) => {
             step += lesson.steps;
             if (!Number.isFinite(loss)) {
                 pause();
-                status.textContent = `After step ${step} the numbers are no longer finite: the learning rate is too large. Lower it, and restart.`;
+                status.textContent = `After step ${step} the numbers are no longer finite: the learning rate is too large. ` +
+                    "Lower it, and restart.";
                 return false;
             }
             curve.add(step, loss);
@@ -70,8 +76,8 @@ const controls = (lesson, box, call) => {
         show();
     };
     const power = v => 10 ** v;
-    const slider = tn.slider("learning rate", { min: lesson.rates[0], max: lesson.rates[1], step: 0.05, value: Math.log10(rate), format: v => tn.format(power(v), 2) },
-        v => { rate = power(v); });
+    const slider = tn.slider("learning rate", { min: lesson.rates[0], max: lesson.rates[1], step: 0.05, value: Math.log10(rate),
+        format: v => tn.format(power(v), 2) }, v => { rate = power(v); });
     slider.input.id = "rate";
     slider.element.querySelector("label").htmlFor = "rate";
     const seeds = tn.h("input", { type: "number", id: "seed", min: 0, max: 9999, value: seed, oninput: event => {
@@ -93,7 +99,8 @@ const controls = (lesson, box, call) => {
 
 tn.lesson = lesson => (section, box) => {
     if (typeof WebAssembly !== "object") {
-        box.append(tn.h("p", { class: "alarm", text: "This lesson computes with WebAssembly, which this browser does not have." }));
+        box.append(tn.h("p", { class: "alarm",
+            text: "This lesson computes with WebAssembly, which this browser does not have." }));
         return;
     }
     const waiting = tn.h("p", { class: "soft", text: "Loading the library …" });
@@ -111,10 +118,10 @@ tn.lesson = lesson => (section, box) => {
 /* A small matrix with its numbers. */
 tn.numbers = (values, names, label) => {
     const n = names.length, limit = tn.largest(values) || 1;
-    return tn.h("table", { class: "numbers", "aria-label": label }, tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), names.map(name => tn.h("th", { scope: "col", text: name })))),
-        tn.h("tbody", {}, names.map((name, i) => tn.h("tr", {}, tn.h("th", { scope: "row", text: name }), names.map((_, j) => {
-            const x = values[i * n + j], colour = tn.colour(x / limit);
-            const dark = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] < 140;
-            return tn.h("td", { class: "num", style: `background: ${tn.css(colour)}; color: ${dark ? "#fff" : "#1c1e22"}`, "data-value": String(x), text: (x < 0 ? "−" : "") + Math.abs(x).toFixed(2) });
-        })))));
+    const cell = x => tn.h("td", { class: "num", style: tn.shade(x / limit), "data-value": String(x),
+        text: (x < 0 ? "−" : "") + Math.abs(x).toFixed(2) });
+    return tn.h("table", { class: "numbers", "aria-label": label },
+        tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), names.map(name => tn.h("th", { scope: "col", text: name })))),
+        tn.h("tbody", {}, names.map((name, i) => tn.h("tr", {}, tn.h("th", { scope: "row", text: name }),
+            names.map((_, j) => cell(values[i * n + j]))))));
 };
