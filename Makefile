@@ -188,7 +188,7 @@ build/gpu/tensornet.o: tensornet.h
 build/gpu/test_%: tests/test_%.c $(wildcard tests/*.h) build/gpu/tensornet.o $(CUDA_OBJECT)
 	$(CC) -std=c99 -O2 -g $(THREADS) $(WARN) -I. -Itests $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
 
-# Every case, the large shapes; attention again with wgmma, where the GPU takes it; our own products instead of cuBLAS's; then a
+# Every case, the large shapes; attention again with wgmma, by TMA and without, where the GPU takes it; our own products instead of cuBLAS's; then a
 # program that loses its GPU, and one that sees none.
 GPU_TESTS = build/gpu/test_cuda $(patsubst %,build/gpu/test_cuda_%,attention linear states rows)
 test-gpu: $(GPU_TESTS)
@@ -199,6 +199,7 @@ test-gpu: $(GPU_TESTS)
 	TN_CUDA_LARGE=1 build/gpu/test_cuda_rows
 	@if TN_REQUIRE=wgmma build/gpu/test_cuda_attention wgmma_launches > build/gpu/wgmma.txt 2>&1; then \
 	    set -ex; export TN_WGMMA=1; TN_CUDA_LARGE=1 build/gpu/test_cuda_attention; $< cases; \
+	    export TN_TMA=0; TN_CUDA_LARGE=1 build/gpu/test_cuda_attention; $< cases; \
 	else echo "SKIP wgmma_attention wgmma_cases: $$(grep -m 1 'desc.wgmma\|FAIL' build/gpu/wgmma.txt)"; fi
 	TN_CUBLAS=0 $< gemm
 	TN_CUBLAS=0 TN_CUDA_RAW=1 TN_CUDA_ROUND=7 $< cases

@@ -251,7 +251,7 @@ static __device__ __forceinline__ unsigned tnc_mul_bf16x2(unsigned a, unsigned b
     return a;
 }
 
-/* Whether x is true for one of the 128 threads of a warpgroup, which all call it. Each has a barrier of its own. */
+/* Whether x is true for one of the 128 threads of a warpgroup, which all call it. Each warpgroup has its own barrier. */
 static __device__ __forceinline__ bool tnc_warpgroup_or(int warpgroup, bool x)
 {
     int any;
@@ -344,9 +344,9 @@ static __device__ __forceinline__ void tnc_wgmma_rs(float (&d)[N / 8][4], const 
                       : TNC_D32(0), TNC_D32(8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 
-/* An mbarrier counts the arrivals of a phase, and the bytes that its copies still have to write. When nothing is left, the next
-   phase begins. A wait names the parity of the phase that it waits for: phases alternate between 0 and 1. One that waits for
-   parity 1 before the first phase has ended returns at once. */
+/* An mbarrier counts the arrivals of a phase, and the bytes that its copies still have to write. When nothing is left, the
+   next phase begins. A wait names the parity of the phase that it waits for, which alternates between 0 and 1. One that
+   waits for parity 1 before the first phase has ended returns at once. */
 
 static __device__ __forceinline__ void tnc_barrier_init(tnc_barrier *x, int arrivals)
 {
@@ -373,14 +373,15 @@ static __device__ __forceinline__ void tnc_barrier_expect(tnc_barrier *x, int by
 
 static __device__ __forceinline__ void tnc_barrier_wait(tnc_barrier *x, int parity)
 {
-    TNC_ASM("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\ndone:\n}"
+    TNC_ASM("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+            "@p bra done;\nbra again;\ndone:\n}"
             : : "r"(tnc_shared_address(x)), "r"(parity) : "memory");
 }
 
-/* Starts the copy of the box of the map at these coordinates to shared memory, where numbers beyond the tensor become zeros. All
-   bytes of the box count for the phase of the mbarrier. */
-static __device__ __forceinline__ void tnc_bulk_load(void *shared, const CUtensorMap *map, tnc_barrier *x, int c0, int c1, int c2,
-                                                     int c3)
+/* Starts the copy of the box of the map at these coordinates to shared memory, where numbers beyond the tensor become zeros.
+   All bytes of the box count for the phase of the mbarrier. */
+static __device__ __forceinline__ void tnc_bulk_load(void *shared, const CUtensorMap *map, tnc_barrier *x, int c0, int c1,
+                                                     int c2, int c3)
 {
     TNC_ASM("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
             : : "r"(tnc_shared_address(shared)), "l"(map), "r"(tnc_shared_address(x)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
@@ -5868,7 +5869,8 @@ template <int M, int C> static __device__ __forceinline__ bool tnc_attend_not_fi
 }
 
 /* Writes to `redo` whether some result of the block's `rows` rows is not finite, for each 64 rows. Returns the same for
-   the block. warpgroup: if it is not negative, the 64 rows from `first` on are those of this warpgroup, and it alone is here. */
+   the block. warpgroup: if it is not negative, the 64 rows from `first` on are those of this warpgroup, which alone is
+   here. */
 static __device__ __forceinline__ bool tnc_attend_mark_redo(const tnc_attend &p, int head, int first, int rows, int64_t T,
                                                             bool redo, int warpgroup = -1)
 {
@@ -6312,11 +6314,11 @@ static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int
    fence.proxy.async before the barrier. Products run until they are waited for; until then their registers must not be
    accessed.
 
-   Each kernel comes in two forms with the same arithmetic. The one for cp.async has two stages, and all threads load. The one
-   for TMA (_tma) has a third warpgroup, one thread of which loads whole tiles, ahead into a ring of stages; each stage has
-   mbarriers that say when its tiles have arrived, and when all warps have read them. That warpgroup leaves its registers to the
-   others, which may then have 240. A call takes it where tensor maps can describe its operands (tnc_tma_map). The gradients of
-   bilinear keys and values with D = 128 need more registers, and are loaded by cp.async only. */
+   Each kernel has two forms with the same arithmetic. In the one for cp.async all threads load, into two stages. The one for
+   TMA (_tma) has a third warpgroup, one thread of which loads whole tiles ahead into a ring of stages; each stage has
+   mbarriers that say when its tiles have arrived, and when all warps have read them. That warpgroup leaves its registers to
+   the others, which may then have 240. A call uses this form where tensor maps can describe its operands (tnc_tma_map). The
+   kernel for the gradients of bilinear keys and values with D = 128 needs more registers, and exists for cp.async only. */
 
 #if TNC_WGMMA
 /* Starts the copy of ROWS rows of D numbers to the panels of a tile, as tnc_tile_load does. */
@@ -6363,8 +6365,8 @@ static __device__ __forceinline__ tnc_bf16 *tnc_wgmma_shared(tnc_bf16 *shared)
     return shared + (1024 - tnc_shared_address(shared) % 1024) % 1024 / 2;
 }
 
-/* One stage of keys: scores of 64 queries, P, and o += P V. row and col: this thread's first query and key. values() returns when
-   the values have arrived. */
+/* One stage of keys: scores of 64 queries, P, and o += P V. row and col: this thread's first query and key. values() returns
+   when the values have arrived. */
 template <class PLAN, int KIND, int D, class F>
 static __device__ __forceinline__ void tnc_attend_wgmma_stage(const tnc_attend &p, const tnc_bf16 *q, const tnc_bf16 *kt,
                                                               float (&o)[1][D / 8][4], float (&row_max)[1][2],
@@ -6397,11 +6399,12 @@ static __device__ __forceinline__ void tnc_attend_wgmma_stage(const tnc_attend &
     tnc_wgmma_operand(o[0]);
 }
 
-/* N streamed rows of the backward pass, which begin at xt and yt: scores and dP of 64 resident rows, P and dS, and what they add
-   to the gradients. queries: as for tnc_attend_back_frags. row and col: this thread's first resident and streamed row. */
+/* N streamed rows of the backward pass, which begin at xt and yt: scores and dP of 64 resident rows, P and dS, and what they
+   add to the gradients. queries: as for tnc_attend_back_frags. row, col: this thread's first resident and streamed row. */
 template <class PLAN, int KIND, int D, bool KEYS>
 static __device__ __forceinline__ void tnc_attend_wgmma_back_rows(const tnc_attend &p, const tnc_bf16 *x, const tnc_bf16 *y,
-                                                                  const tnc_bf16 *xt, const tnc_bf16 *yt, const float4 *queries,
+                                                                  const tnc_bf16 *xt, const tnc_bf16 *yt,
+                                                                  const float4 *queries,
                                                                   float (&dx)[PLAN::sets][1][D / 8][4],
                                                                   float (&dv)[1][D / 8][4], int mask, int row, int col)
 {
@@ -6547,9 +6550,10 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
         tnc_bf16 *to_x = stages + which * stage;
         for (int i = 0; i < sets; i++)
             tnc_wgmma_load<D, streamed, threads>(to_x + i * streamed * D,
-                                                 tnc_head<const tnc_bf16>(hx, here.b, t, here.h + i * H), hx.t, T_streamed - t);
-        tnc_wgmma_load<D, streamed, threads>(to_x + sets * streamed * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h), hy.t,
-                                             T_streamed - t);
+                                                 tnc_head<const tnc_bf16>(hx, here.b, t, here.h + i * H), hx.t,
+                                                 T_streamed - t);
+        tnc_wgmma_load<D, streamed, threads>(to_x + sets * streamed * D, tnc_head<const tnc_bf16>(hy, here.b, t, here.h),
+                                             hy.t, T_streamed - t);
         if (KEYS)
             tnc_tile_load<8, streamed, threads>(to_x + streamed * (sets * D + D),
                                                 tnc_head<const tnc_bf16>(rows, 0, t, here.head), 8, T_streamed - t);
@@ -6597,8 +6601,8 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
 #endif
 }
 
-/* The forms for TMA. The ring has as many stages as fit, up to four, beside KEPT numbers that stay in shared memory during the
-   whole kernel. After it come the mbarriers of a tnc_ring. */
+/* The forms for TMA. The ring has as many stages as fit, up to four, beside KEPT numbers that stay in shared memory during
+   the whole kernel. After it come the mbarriers of a tnc_ring. */
 template <class PLAN, int KEPT> struct tnc_ring_plan {
     enum {
         threads = 384, fixed = 2 * KEPT + 1024 + 128, room = (227 * 1024 - fixed) / (2 * PLAN::stage),
@@ -6623,8 +6627,8 @@ template <int N> struct tnc_tma_maps { CUtensorMap map[N]; };
 #if TNC_WGMMA
 enum { TNC_RING_PRODUCER = 2, TNC_RING_READERS = 8 };         /* the warpgroup that loads; the warps that read */
 
-/* Where a thread is in the ring, and its mbarriers. kept [1]: what stays has arrived. full [stages]: the tiles of a stage have
-   arrived, but for those that are needed later, which have `later`. empty: all warps have read them. */
+/* Where a thread is in the ring, and its mbarriers. kept [1]: what stays has arrived. full [stages]: the tiles of a stage
+   have arrived, but for those that are needed later, which have `later`. empty: all warps have read them. */
 typedef struct tnc_ring { tnc_barrier *kept, *full, *later, *empty; int slot, parity; } tnc_ring;
 
 template <int STAGES> static __device__ __forceinline__ tnc_ring tnc_ring_of(void *at)
@@ -6652,10 +6656,11 @@ template <int STAGES> static __device__ __forceinline__ void tnc_ring_next(tnc_r
     r.parity ^= 1;
 }
 
-/* Waits until this slot may be filled. In the first turn it is empty, and the wait for the phase before the first ends at once. */
-static __device__ __forceinline__ void tnc_ring_wait_empty(const tnc_ring &r) { tnc_barrier_wait(r.empty + r.slot, r.parity ^ 1); }
-static __device__ __forceinline__ void tnc_ring_wait_full(const tnc_ring &r) { tnc_barrier_wait(r.full + r.slot, r.parity); }
-static __device__ __forceinline__ void tnc_ring_wait_later(const tnc_ring &r) { tnc_barrier_wait(r.later + r.slot, r.parity); }
+/* Waits until this slot may be filled. In the first turn it is empty, and the wait ends at once. */
+static __device__ __forceinline__ void tnc_ring_wait_empty(const tnc_ring &r)
+{
+    tnc_barrier_wait(r.empty + r.slot, r.parity ^ 1);
+}
 
 /* By all threads of a warp that have read this slot */
 static __device__ __forceinline__ void tnc_ring_release(const tnc_ring &r)
@@ -6666,9 +6671,11 @@ static __device__ __forceinline__ void tnc_ring_release(const tnc_ring &r)
 
 /* Starts the copy of ROWS rows of D numbers, from row t of a head on, to the panels of a tile. */
 template <int D, int ROWS>
-static __device__ __forceinline__ void tnc_tma_load(tnc_bf16 *tile, const CUtensorMap *map, tnc_barrier *full, int b, int t, int h)
+static __device__ __forceinline__ void tnc_tma_load(tnc_bf16 *tile, const CUtensorMap *map, tnc_barrier *full, int b, int t,
+                                                    int h)
 {
-    for (int panel = 0; panel < (D + 63) / 64; panel++) tnc_bulk_load(tile + panel * ROWS * 64, map, full, panel * 64, t, h, b);
+    for (int panel = 0; panel < (D + 63) / 64; panel++)
+        tnc_bulk_load(tile + panel * ROWS * 64, map, full, panel * 64, t, h, b);
 }
 #endif
 
@@ -6713,10 +6720,11 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_tma(const __grid_con
     tnc_barrier_wait(ring.kept, 0);
     for (; j0 < to; j0 += keys, tnc_ring_next<stages>(ring)) {
         const int mask = tnc_attend_mask_of(p, first, first + 63, j0, j0 + keys - 1);
-        tnc_ring_wait_full(ring);
-        if (mask == 0) tnc_ring_wait_later(ring);
-        else tnc_attend_wgmma_stage<plan, KIND, D>(p, q + group * 64 * 64, tiles + ring.slot * stage, o, row_max, row_sum, mask,
-                                                   mine, j0 + 2 * (lane & 3), [&] { tnc_ring_wait_later(ring); });
+        auto values = [&] { tnc_barrier_wait(ring.later + ring.slot, ring.parity); };
+        tnc_barrier_wait(ring.full + ring.slot, ring.parity);
+        if (mask == 0) values();
+        else tnc_attend_wgmma_stage<plan, KIND, D>(p, q + group * 64 * 64, tiles + ring.slot * stage, o, row_max, row_sum,
+                                                   mask, mine, j0 + 2 * (lane & 3), values);
         tnc_ring_release(ring);
     }
     tnc_attend_end_rows<KIND>(p, at.head, row_max, row_sum, mine);
@@ -6742,8 +6750,8 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
     const int H = (int)p.H, T = (int)(KEYS ? p.Tk : p.Tq), row0 = tnc_attend_first_row<KEYS>(p, resident);
     const int lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp_row = (int)threadIdx.x / 32 * 16, mine = row0 + 64 * group;
-    const tnc_attend_place    here = tnc_attend_place_of(p);
-    const tnc_span<int>       walk = tnc_attend_walk_of<KEYS>(p, row0, row0 + resident < T ? row0 + resident - 1 : T - 1);
+    const tnc_attend_place here = tnc_attend_place_of(p);
+    const tnc_span<int>    walk = tnc_attend_walk_of<KEYS>(p, row0, row0 + resident < T ? row0 + resident - 1 : T - 1);
     const int to = walk.high;
     int       set, at = walk.low / streamed * streamed;
     if (group == TNC_RING_PRODUCER) {
@@ -6778,7 +6786,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
         const float4   *queries = reinterpret_cast<const float4 *>(KEYS ? yt + streamed * D : y + resident * D);
         const int       mask = KEYS ? tnc_attend_mask_of(p, at, at + N - 1, mine, mine + 63)
                                     : tnc_attend_mask_of(p, mine, mine + 63, at, at + N - 1);
-        if (sub == 0) tnc_ring_wait_full(ring);
+        if (sub == 0) tnc_barrier_wait(ring.full + ring.slot, ring.parity);
         if (mask)
             tnc_attend_wgmma_back_rows<plan, KIND, D, KEYS>(
                 p, x + group * 64 * 64, y + group * 64 * 64, xt + sub * 64, yt + sub * 64,
@@ -6821,10 +6829,11 @@ static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles
     return p;
 }
 
-/* The tensor map of an operand [B,T,heads,D] from which TMA copies `rows` rows of a head at once: panels of 64 columns, swizzled
-   as wgmma wants them, or all columns where there are fewer. The kernel receives it as a parameter, and so do graphs. Returns
-   false where no map can describe the operand: all strides must be positive multiples of 16 bytes. */
-static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int64_t B, int64_t T, int64_t heads, int D, int rows)
+/* The tensor map of an operand [B,T,heads,D] from which TMA copies `rows` rows of a head at once: panels of 64 columns,
+   swizzled as wgmma needs them, or all columns where there are fewer. It is a parameter of the kernel, so a graph keeps it.
+   Returns false where no map can describe the operand: all strides must be positive multiples of 16 bytes. */
+static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int64_t B, int64_t T, int64_t heads, int D,
+                        int rows)
 {
     const cuuint64_t extents[4] = { (cuuint64_t)D, (cuuint64_t)T, (cuuint64_t)heads, (cuuint64_t)B };
     const int64_t    steps[3] = { x.t, x.h, x.b };
@@ -6858,15 +6867,15 @@ template <int KIND, int D> static bool tnc_attend_run_tma(tnc *s, const tnc_atte
     return true;
 }
 
-template <int KIND, int D, bool KEYS> static bool tnc_attend_run_back_tma(tnc *s, const tnc_attend &p, const tnc_attend &in_groups,
-                                                                          int64_t tiles)
+template <int KIND, int D, bool KEYS>
+static bool tnc_attend_run_back_tma(tnc *s, const tnc_attend &p, const tnc_attend &in_groups, int64_t tiles)
 {
     typedef tnc_attend_tma_back_plan<KIND, D, KEYS> plan;
     if constexpr (plan::fits) {
-        const int        queries = KEYS ? plan::streamed : plan::resident, keys = KEYS ? plan::resident : plan::streamed;
-        const int64_t    set_heads = plan::sets * p.H;
-        const tnc_heads  rows = { p.row_stats, 0, 8, p.Tq * 8 };            /* a float4 is like 8 numbers of BF16 */
-        tnc_tma_maps<5>  maps;
+        const int       queries = KEYS ? plan::streamed : plan::resident, keys = KEYS ? plan::resident : plan::streamed;
+        const int64_t   set_heads = plan::sets * p.H;
+        const tnc_heads rows = { p.row_stats, 0, 8, p.Tq * 8 };             /* a float4 is like 8 numbers of BF16 */
+        tnc_tma_maps<5> maps;
         if (!s->tma_encode || (size_t)plan::ring::bytes > s->shared_max
             || !tnc_tma_map(s, &maps.map[KEYS ? 2 : 0], p.q, p.B, p.Tq, set_heads, D, queries)
             || !tnc_tma_map(s, &maps.map[KEYS ? 0 : 2], p.k, p.B, p.Tk, set_heads, D, keys)
@@ -6874,8 +6883,8 @@ template <int KIND, int D, bool KEYS> static bool tnc_attend_run_back_tma(tnc *s
             || !tnc_tma_map(s, &maps.map[KEYS ? 3 : 1], p.dout, p.B, p.Tq, p.H, D, queries)
             || !tnc_tma_map(s, &maps.map[4], rows, 1, p.Tq, p.B * p.H, 8, queries)) return false;
         tnc_shared_for(s, tnc_attend_back_tma<KIND, D, KEYS>, plan::ring::bytes);
-        TNC_LAUNCH((tnc_attend_back_tma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::ring::threads, plan::ring::bytes,
-                   s->stream, in_groups, maps);
+        TNC_LAUNCH((tnc_attend_back_tma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::ring::threads,
+                   plan::ring::bytes, s->stream, in_groups, maps);
         tnc_wgmma_launched(s, true);
         return true;
     } else return false;

@@ -71,6 +71,7 @@ kept '{"row":"bench attention linear","ms":1.25'
 kept '{"row":"torch","is":""}'
 kept '{"row":"bench attention wgmma 1","ms":1.25'
 kept '{"test":"wgmma_attention","passed":3,'
+kept '{"test":"wgmma_without_tma","passed":3,'
 kept '{"test":"wgmma_cases","passed":3,'
 absent '"test":"test_cuda_sync"'
 verdict $(( $(grep -c '_sync"' "$rows") != 3 )) "not every program that failed was run again"
@@ -79,6 +80,7 @@ echo "$said" | grep -q 'SKIP a part'; verdict $? "what a test skips is not shown
 : > "$work/bin/no_wgmma"
 begin 1 8
 absent '"test":"wgmma_attention"'
+absent '"test":"wgmma_without_tma"'
 absent '"test":"wgmma_cases"'
 absent 'wgmma 1'
 for what in wgmma_attention "bench attention, wgmma"; do

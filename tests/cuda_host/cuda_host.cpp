@@ -648,6 +648,12 @@ bool tnch_is_local(const void *p)
     return tnch_now && c >= tnch_now->fiber->stack && c < tnch_now->fiber->stack + STACK_BYTES;
 }
 
+/* A fiber is never interrupted, so every operation is atomic. In a random order others may run before it. */
+static void maybe_others_first(void)
+{
+    if (set.order == TNCH_RANDOM && random_bits() % 8 == 0) { make_ready(tnch_now); let_others_run(); }
+}
+
 /* ---- collectives ------------------------------------------------------------------------------------------------------ */
 
 struct ballot { int vote, kind, result; };
@@ -1193,7 +1199,7 @@ void tnch_wgmma_wait(unsigned pending, int line) { tnch_warp(0xFFFFFFFFu, do_wgm
    What an mbarrier counts is kept here; its eight bytes in shared memory hold a mark, so that memory that was never initialised, or
    was overwritten, is noticed. A phase that lacks nothing but copies that have been issued ends when a thread waits for it. */
 
-struct bulk { char *to; const CUtensorMap *map; CUtensorMap copy; int at[5]; size_t bytes; const void *site; };
+struct bulk { char *to; CUtensorMap map; int at[5]; size_t bytes; };
 struct mbarrier {
     char *at;
     int count, pending;                       /* arrivals of a phase, and those that are still missing */
@@ -1204,9 +1210,17 @@ struct mbarrier {
     std::vector<bulk> copies;
     std::vector<tnch_thread *> waiting;
 };
-struct waiting_for { int barrier; unsigned phase; int parity; };
+struct waiting_for { int barrier, parity; };
 
 static std::vector<mbarrier> mbarriers;       /* of the block */
+
+static const char *where(const void *p)
+{
+    static char text[128];
+    tnch_place(p, text, sizeof text);
+    return text;
+}
+
 static const uint64_t MBARRIER_MARK = 0x6D62617272696572ull;
 
 static int registers_of_warp[MAX_WARPS], register_calls[MAX_WARPS];
@@ -1223,54 +1237,45 @@ static void mbarriers_begin_block(void)
 
 static void mbarriers_end_block(void)
 {
-    for (const mbarrier &b : mbarriers) {
-        char place[128];
-        if (b.copies.empty()) continue;
-        tnch_place(b.at, place, sizeof place);
-        fault(cudaErrorLaunchFailure, "the block ends with %zu bulk copies that were never waited for, of the mbarrier at %s", b.copies.size(),
-              place);
-    }
+    for (const mbarrier &b : mbarriers)
+        if (!b.copies.empty())
+            fault(cudaErrorLaunchFailure, "the block ends with %zu bulk copies that were never waited for, of the mbarrier at %s",
+                  b.copies.size(), where(b.at));
     for (int w = 0; w * 32 < thread_count; w++)
         if (register_calls[w] != register_calls[w / 4 * 4])
             fault(cudaErrorLaunchFailure, "setmaxnreg: warp %d has executed %d of them, warp %d of the same warpgroup %d", w, register_calls[w],
                   w / 4 * 4, register_calls[w / 4 * 4]);
 }
 
-static int mbarrier_of(const tnc_barrier *x, const char *what, const void *site)
+static void check_mbarrier(const tnc_barrier *x, const char *what)
 {
-    char place[128];
     if (set.device < 90) fault(cudaErrorLaunchFailure, "mbarriers with parity need a device of capability 9.0");
     need_shared("mbarrier", x);
-    tnch_place(x, place, sizeof place);
-    if ((uintptr_t)x % 8) fault(cudaErrorMisalignedAddress, "%s: the mbarrier at %s is not aligned to 8 bytes", what, place);
+    if ((uintptr_t)x % 8) fault(cudaErrorMisalignedAddress, "%s: the mbarrier at %s is not aligned to 8 bytes", what, where(x));
+}
+
+static int mbarrier_of(const tnc_barrier *x, const char *what, const void *site)
+{
+    check_mbarrier(x, what);
     for (size_t i = 0; i < mbarriers.size(); i++) {
         if (mbarriers[i].at != (const char *)x) continue;
-        if (*x != MBARRIER_MARK + i) fault(cudaErrorLaunchFailure, "%s: the mbarrier at %s was overwritten", what, place);
+        if (*x != MBARRIER_MARK + i) fault(cudaErrorLaunchFailure, "%s: the mbarrier at %s was overwritten", what, where(x));
         HOOK(mbarrier_used, (int)i, site);
         return (int)i;
     }
-    fault(cudaErrorLaunchFailure, "%s: the mbarrier at %s is not initialised", what, place);
+    fault(cudaErrorLaunchFailure, "%s: the mbarrier at %s is not initialised", what, where(x));
     return -1;
-}
-
-/* In a random order, others may run before an operation. */
-static void maybe_others_first(void)
-{
-    if (set.order == TNCH_RANDOM && random_bits() % 8 == 0) { make_ready(tnch_now); let_others_run(); }
 }
 
 void tnc_barrier_init(tnc_barrier *x, int arrivals)
 {
-    char place[128];
-    if (set.device < 90) fault(cudaErrorLaunchFailure, "mbarriers with parity need a device of capability 9.0");
-    need_shared("mbarrier", x);
-    tnch_place(x, place, sizeof place);
-    if ((uintptr_t)x % 8) fault(cudaErrorMisalignedAddress, "mbarrier.init: %s is not aligned to 8 bytes", place);
-    if (!tnch_is_memory(x, 8)) fault(cudaErrorIllegalAddress, "mbarrier.init out of bounds, at %s", place);
-    if (arrivals < 1 || arrivals >= 1 << 20) fault(cudaErrorLaunchFailure, "mbarrier.init at %s: a count of %d", place, arrivals);
+    check_mbarrier(x, "mbarrier.init");
+    if (!tnch_is_memory(x, 8)) fault(cudaErrorIllegalAddress, "mbarrier.init out of bounds, at %s", where(x));
+    if (arrivals < 1 || arrivals >= 1 << 20) fault(cudaErrorLaunchFailure, "mbarrier.init at %s: a count of %d", where(x), arrivals);
     for (const mbarrier &b : mbarriers)
         if (b.at == (const char *)x)
-            fault(cudaErrorLaunchFailure, "mbarrier.init at %s: it is initialised already, and %zu threads wait for it", place, b.waiting.size());
+            fault(cudaErrorLaunchFailure, "mbarrier.init at %s: it is initialised already, and %zu threads wait for it", where(x),
+                  b.waiting.size());
     mbarriers.push_back(mbarrier{(char *)x, arrivals, arrivals, 0, 0, 0, tnch_now->linear, false, {}, {}});
     if (mbarriers.size() > TNCH_MBARRIERS) fault(cudaErrorLaunchFailure, "more than %d mbarriers in a block", TNCH_MBARRIERS);
     *x = MBARRIER_MARK + mbarriers.size() - 1;
@@ -1289,11 +1294,10 @@ static void land(const bulk &c, int barrier);
 static bool try_complete(int which, bool watched)
 {
     mbarrier &b = mbarriers[(size_t)which];
-    char place[128];
     if (b.pending) return false;
-    tnch_place(b.at, place, sizeof place);
     if (b.issued > b.expected)
-        fault(cudaErrorLaunchFailure, "mbarrier at %s: the copies of this phase bring %zu bytes, %zu were expected", place, b.issued, b.expected);
+        fault(cudaErrorLaunchFailure, "mbarrier at %s: the copies of this phase bring %zu bytes, %zu were expected", where(b.at), b.issued,
+              b.expected);
     if (b.issued < b.expected || (b.issued && !watched)) return false;
     for (const bulk &c : b.copies) land(c, which);
     b.copies.clear();
@@ -1309,12 +1313,9 @@ static bool try_complete(int which, bool watched)
 static void arrive(int which, const char *what)
 {
     mbarrier &b = mbarriers[(size_t)which];
-    char place[128];
-    if (!b.pending) {
-        tnch_place(b.at, place, sizeof place);
+    if (!b.pending)
         fault(cudaErrorLaunchFailure, "%s: too many arrivals at the mbarrier at %s: this phase had all %d, and no thread has waited for its copies",
-              what, place, b.count);
-    }
+              what, where(b.at), b.count);
     HOOK(mbarrier_arrived, which);
     b.pending--;
     try_complete(which, !b.waiting.empty());
@@ -1331,10 +1332,8 @@ void tnc_barrier_expect(tnc_barrier *x, int bytes)
     maybe_others_first();
     const int which = mbarrier_of(x, "mbarrier.arrive.expect_tx", __builtin_return_address(0));
     mbarrier &b = mbarriers[(size_t)which];
-    char place[128];
-    tnch_place(b.at, place, sizeof place);
     if (bytes < 0 || b.expected + (size_t)bytes >= 1 << 20)
-        fault(cudaErrorLaunchFailure, "mbarrier.arrive.expect_tx at %s: %d bytes, beside %zu", place, bytes, b.expected);
+        fault(cudaErrorLaunchFailure, "mbarrier.arrive.expect_tx at %s: %d bytes, beside %zu", where(b.at), bytes, b.expected);
     if (b.pending) b.expected += (size_t)bytes;
     arrive(which, "mbarrier.arrive.expect_tx");
 }
@@ -1347,7 +1346,7 @@ void tnc_barrier_wait(tnc_barrier *x, int parity, int line)
     const unsigned phase = mbarriers[(size_t)which].phase;
     if (parity & ~1) fault(cudaErrorLaunchFailure, "mbarrier.try_wait in line %d: a parity of %d", line, parity);
     if ((phase & 1) == (unsigned)parity && !try_complete(which, true)) {
-        waiting_for w = {which, phase, parity};
+        waiting_for w = {which, parity};
         t->argument = &w;
         t->line = line;
         t->state = tnch_thread::AT_MBARRIER;
@@ -1363,7 +1362,6 @@ void tnc_barrier_wait(tnc_barrier *x, int parity, int line)
 /* What a thread waits for, for the report of a deadlock */
 static void tell_mbarrier(const tnch_thread *t, char *text, size_t space)
 {
-    char place[128];
     if (t->state == tnch_thread::AT_WARPGROUP) {
         snprintf(text, space, "; thread %d waits in line %d for its warpgroup, of which %d threads are there", t->linear, t->line,
                  warpgroups[t->warp / 4].count);
@@ -1375,9 +1373,8 @@ static void tell_mbarrier(const tnch_thread *t, char *text, size_t space)
     }
     const waiting_for *w = (const waiting_for *)t->argument;
     const mbarrier &b = mbarriers[(size_t)w->barrier];
-    tnch_place(b.at, place, sizeof place);
     snprintf(text, space, "; thread %d waits in line %d for parity %d of the mbarrier at %s: it lacks %d of %d arrivals, and %ld bytes", t->linear,
-             t->line, w->parity, place, b.pending, b.count, (long)b.expected - (long)b.issued);
+             t->line, w->parity, where(b.at), b.pending, b.count, (long)b.expected - (long)b.issued);
 }
 
 /* A barrier of the 128 threads of a warpgroup */
@@ -1464,7 +1461,7 @@ size_t tnch_bulk_address(size_t byte, int pieces) { return byte ^ (byte >> 3 & (
 template <class F> static void each_of_box(const bulk &c, F f)
 {
     tensor_map m;
-    memcpy((void *)&m, (const void *)&c.copy, sizeof m);
+    memcpy((void *)&m, (const void *)&c.map, sizeof m);
     const size_t inner = (size_t)m.box[0] * m.element;
     size_t rows = 1;
     for (int i = 1; i < m.rank; i++) rows *= m.box[i];
@@ -1504,25 +1501,20 @@ void tnch_bulk_load(void *shared, const CUtensorMap *map, tnc_barrier *x, int ra
     maybe_others_first();
     const int which = mbarrier_of(x, "bulk copy", site);
     mbarrier &b = mbarriers[(size_t)which];
-    bulk c = {(char *)shared, map, {}, {0, 0, 0, 0, 0}, 0, site};
+    bulk c = {(char *)shared, {}, {0, 0, 0, 0, 0}, 0};
     tensor_map m;
-    char place[128];
     need_shared("bulk copy", shared);
-    tnch_place(shared, place, sizeof place);
     if ((uintptr_t)map % 64) fault(cudaErrorMisalignedAddress, "bulk copy: the tensor map at %p is not aligned to 64 bytes", (const void *)map);
     if (!on_device(map) && !tnch_is_local(map)) fault(cudaErrorIllegalAddress, "bulk copy: the tensor map is not a parameter of the kernel");
     memcpy((void *)&m, (const void *)map, sizeof m);
     if (m.mark != MAP_MARK) fault(cudaErrorLaunchFailure, "bulk copy: a tensor map that cuTensorMapEncodeTiled has not made");
     if (m.rank != rank) fault(cudaErrorLaunchFailure, "bulk copy: %d coordinates for a tensor map of rank %d", rank, m.rank);
-    if ((uintptr_t)shared % 128) fault(cudaErrorMisalignedAddress, "bulk copy to %s: it is not aligned to 128 bytes", place);
-    if (!b.fenced) {
-        tnch_place(b.at, place, sizeof place);
-        fault(cudaErrorLaunchFailure, "bulk copy: no fence after the mbarrier.init of the mbarrier at %s", place);
-    }
-    c.copy = *map;
+    if ((uintptr_t)shared % 128) fault(cudaErrorMisalignedAddress, "bulk copy to %s: it is not aligned to 128 bytes", where(shared));
+    if (!b.fenced) fault(cudaErrorLaunchFailure, "bulk copy: no fence after the mbarrier.init of the mbarrier at %s", where(b.at));
+    c.map = *map;
     c.bytes = m.element;
     for (int i = 0; i < rank; i++) { c.at[i] = at[i]; c.bytes *= m.box[i]; }
-    if (!tnch_is_memory(shared, c.bytes)) fault(cudaErrorIllegalAddress, "bulk copy of %zu bytes to %s: out of bounds", c.bytes, place);
+    if (!tnch_is_memory(shared, c.bytes)) fault(cudaErrorIllegalAddress, "bulk copy of %zu bytes to %s: out of bounds", c.bytes, where(shared));
     each_of_box(c, [&](char *to, const char *from, size_t bytes) {
         if (from && !inside(allocations, from, bytes))
             fault(cudaErrorIllegalAddress, "bulk copy: %zu bytes at %p of the tensor are out of bounds", bytes, (const void *)from);
@@ -1569,10 +1561,9 @@ void tnch_registers(int n, bool more, int line)
             if (threads[i].state == tnch_thread::AT_REGISTERS) make_ready(&threads[i]);
 }
 
-/* A fiber is never interrupted, so every operation is atomic. In a random order others may run before it. */
 void tnch_atomic(void *p, size_t bytes, const void *site)
 {
-    if (set.order == TNCH_RANDOM && random_bits() % 8 == 0) { make_ready(tnch_now); let_others_run(); }
+    maybe_others_first();
     HOOK(atomic, p, bytes, site);
 }
 

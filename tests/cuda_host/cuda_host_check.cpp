@@ -19,6 +19,7 @@
    races in one byte only the first is certain to be found. */
 
 #include "cuda_host.h"
+#include <algorithm>
 #include <link.h>
 #include <set>
 #include <sys/mman.h>
@@ -126,7 +127,7 @@ static void *reserve(size_t bytes)
     return m;
 }
 
-static void join(uint32_t *to, const uint32_t *from) { for (int c = 0; c < CLOCKS; c++) to[c] = from[c] > to[c] ? from[c] : to[c]; }
+static void join(uint32_t *to, const uint32_t *from) { for (int c = 0; c < CLOCKS; c++) to[c] = std::max(to[c], from[c]); }
 
 static bool knows(int thread, int clock, uint32_t stamp)
 {

@@ -1,6 +1,7 @@
-/* cute.cpp: compares what the engine reads for a descriptor of wgmma with CUTLASS's CuTe, whose layouts are those of the PTX manual and
-   whose kernels run. In every swizzle mode and both majors: each number of each product of a tile, by CuTe's descriptor. For the
-   tiles of tensornet_cuda.cu also the descriptors themselves. And where a bulk copy puts each number of a box. cute.sh compiles and runs it where CUTLASS is installed. */
+/* cute.cpp: compares what the engine reads for a descriptor of wgmma with CUTLASS's CuTe, whose layouts are those of the PTX manual
+   and whose kernels run. In every swizzle mode and both majors: each number of each product of a tile, by CuTe's descriptor. For
+   the tiles of tensornet_cuda.cu also the descriptors themselves. And where a bulk copy puts each number of a box. cute.sh compiles
+   and runs it where CUTLASS is installed. */
 
 #include "control.h"
 #include <cstdio>

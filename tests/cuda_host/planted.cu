@@ -425,6 +425,17 @@ enum wgmma_bug { NONE, NO_FENCE, WRITTEN_AFTER_FENCE, READ_TOO_EARLY, WAITED_TOO
                  NO_ASYNC_FENCE, ASYNC_FENCE_TOO_LATE, TILE_OVERWRITTEN, ONE_WARP_LESS, TILE_NOT_ALIGNED, WRONG_STRIDE, COPY_PENDING,
                  NO_BARRIER, REFILLED_TOO_EARLY, OLDER_DEVICE };
 
+/* a: 1 at (row, row), else 0 */
+static __device__ void identity(unsigned (&left)[2][4], int half)
+{
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < 4; i++) {
+            const int row = 16 * warp + lane / 4 + i % 2 * 8, col = 32 * half + 16 * k + lane % 4 * 2 + i / 2 * 8;
+            left[k][i] = row == col ? 0x3F80u : row == col + 1 ? 0x3F800000u : 0;
+        }
+}
+
 static __device__ void add_half(int bug, float (&sum)[8][4], unsigned (&left)[2][4], uint64_t desc, int half)
 {
     tnc_wgmma_operand(sum);
@@ -460,11 +471,7 @@ __global__ void two_halves(int bug, const tnc_bf16 *b, float *y)
     if (bug != NO_BARRIER) __syncthreads();
     if (bug == ASYNC_FENCE_TOO_LATE) tnc_fence_async();
     for (int half = 0; half < 2; half++) {
-        for (int k = 0; k < 2; k++)
-            for (int i = 0; i < 4; i++) {            /* a is 1 at (row, row), else 0 */
-                const int row = 16 * warp + lane / 4 + i % 2 * 8, col = 32 * half + 16 * k + lane % 4 * 2 + i / 2 * 8;
-                left[k][i] = row == col ? 0x3F80u : row == col + 1 ? 0x3F800000u : 0;
-            }
+        identity(left, half);
         if (bug != ONE_WARP_LESS || half == 0 || warp < 3) add_half(bug, sum, left, desc, half);
         if (half == 0) tnc_wgmma_wait<0>();
     }
@@ -603,6 +610,79 @@ PIPED_BUG(bulk_copy_never_waited_for, LOADS_ONE_MORE)          PIPED_BUG(too_man
 PIPED_BUG(registers_of_one_warp, ONE_WARP_GIVES)               PIPED_BUG(bulk_copy_of_what_the_kernel_wrote, SOURCE_WRITTEN)
 PIPED_BUG(mbarrier_overwritten, BARRIER_OVERWRITTEN)           PIPED_BUG(mbarrier_on_sm_80, ON_SM_80)
 PIPED_BUG(tensor_map_misaligned, MAP_OFF_BY_8)                 PIPED_BUG(tensor_map_stride_not_of_16, MAP_STRIDE_OF_8)
+
+/* y[64,64] = twice the sum of three tiles, which a thread loads into a ring of two; a warpgroup doubles them in place and adds them
+   by wgmma. */
+
+enum { RELEASES_BEFORE_THE_WAIT = 1, DOUBLES_WITHOUT_FENCE, DOUBLES_WITHOUT_BARRIER, DOUBLES_BEFORE_THE_WAIT };
+
+__global__ void piped_products(int bug, const CUtensorMap map, float *y)
+{
+    TNC_SHARED_ALIGN(1024, tnc_bf16, tiles, [2 * 4096]);
+    TNC_SHARED(tnc_barrier, full, [2]);
+    TNC_SHARED(tnc_barrier, empty, [2]);
+    const int t = (int)threadIdx.x, warp = t / 32, lane = t % 32;
+    float total[8][4] = {};
+    if (t == 0) {
+        for (int i = 0; i < 2; i++) {
+            tnc_barrier_init(&full[i], 1);
+            tnc_barrier_init(&empty[i], 4);
+        }
+        tnc_barrier_fence();
+    }
+    __syncthreads();
+    if (t >= 128) {
+        for (int r = 0; t == 128 && r < 3; r++) {
+            tnc_barrier_wait(&empty[r % 2], (r / 2 & 1) ^ 1);
+            tnc_barrier_expect(&full[r % 2], 8192);
+            tnc_bulk_load(tiles + r % 2 * 4096, &map, &full[r % 2], 0, 64 * r);
+        }
+        return;
+    }
+    for (int r = 0; r < 3; r++) {
+        tnc_bf16 *tile = tiles + r % 2 * 4096;
+        const uint64_t desc = (uint64_t)tnc_shared_address(tile) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
+        float sum[8][4];
+        unsigned left[2][4];
+        if (bug != DOUBLES_BEFORE_THE_WAIT) tnc_barrier_wait(&full[r % 2], r / 2 & 1);
+        for (int i = t; i < 4096; i += 128) tile[i] = __float2bfloat16(2 * (float)tile[i]);
+        if (bug == DOUBLES_BEFORE_THE_WAIT) tnc_barrier_wait(&full[r % 2], r / 2 & 1);
+        if (bug != DOUBLES_WITHOUT_FENCE) tnc_fence_async();
+        if (bug != DOUBLES_WITHOUT_BARRIER) tnc_warpgroup_or(0, false);
+        for (int half = 0; half < 2; half++) {
+            identity(left, half);
+            add_half(NONE, sum, left, desc, half);
+            if (half == 0) tnc_wgmma_wait<0>();
+        }
+        if (bug != RELEASES_BEFORE_THE_WAIT) tnc_wgmma_wait<0>();
+        if (lane == 0) tnc_barrier_arrive(&empty[r % 2]);
+        if (bug == RELEASES_BEFORE_THE_WAIT) { __syncwarp(); tnc_wgmma_wait<0>(); }
+        for (int n = 0; n < 8; n++) for (int e = 0; e < 4; e++) total[n][e] += sum[n][e];
+    }
+    for (int n = 0; n < 8; n++)
+        for (int e = 0; e < 4; e++) y[(16 * warp + lane / 4 + e / 2 * 8) * 64 + 8 * n + lane % 4 * 2 + e % 2] = total[n][e];
+}
+
+static bool piped_products_with(int bug)
+{
+    std::vector<float> x = counted(3 * 4096);
+    std::vector<tnc_bf16> b(x.size());
+    CUtensorMap map;
+    for (size_t i = 0; i < x.size(); i++) b[i] = __float2bfloat16(x[i]);
+    tnch_set_device(90);
+    device<tnc_bf16> db(b);
+    device<float> y(4096);
+    const cuuint64_t extents[2] = {64, 192}, strides[1] = {128};
+    const cuuint32_t box[2] = {64, 64}, ones[2] = {1, 1};
+    cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, db.p, extents, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                           CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    TNC_LAUNCH(piped_products, 1, 160, 0, 0, bug, map, y.p);
+    return right(y, [&](int i) { return 2 * (x[(size_t)i] + x[(size_t)i + 4096] + x[(size_t)i + 8192]); });
+}
+
+#define PRODUCTS_BUG(name, which) static bool name(int bug) { return piped_products_with(bug ? which : 0); }
+PRODUCTS_BUG(arrival_before_wgmma_has_read, RELEASES_BEFORE_THE_WAIT) PRODUCTS_BUG(loaded_tile_changed_without_fence, DOUBLES_WITHOUT_FENCE)
+PRODUCTS_BUG(loaded_tile_changed_without_barrier, DOUBLES_WITHOUT_BARRIER) PRODUCTS_BUG(tile_written_before_it_arrives, DOUBLES_BEFORE_THE_WAIT)
 
 /* ---- launches --------------------------------------------------------------------------------------------------------- */
 
@@ -896,6 +976,10 @@ static const struct { const char *name; bool (*run)(int bug); const char *found_
     MISTAKE(mbarrier_on_sm_80,          ALL, "need a device of capability 9.0"),
     MISTAKE(too_many_registers,         ALL, "deadlock .* for 240 registers"),
     MISTAKE(registers_of_one_warp,      ALL, "of the same warpgroup|deadlock .* registers"),
+    MISTAKE(arrival_before_wgmma_has_read, "check", "written while wgmma may read it|may fill it before its readers have arrived"),
+    MISTAKE(loaded_tile_changed_without_fence, "check", "wgmma reads what was written without a fence.proxy.async"),
+    MISTAKE(loaded_tile_changed_without_barrier, "check", "written by one thread, read by another without"),
+    MISTAKE(tile_written_before_it_arrives, ALL, "while an asynchronous copy to it is under way|before the wait for the bulk copy"),
     MISTAKE(shared_not_asked_for,       ALL, ""),
     MISTAKE(block_too_large,            ALL, ""),
     MISTAKE(host_pointer_in_kernel,     "check", "reads host memory"),

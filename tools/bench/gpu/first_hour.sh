@@ -235,6 +235,7 @@ if [ "$call" = 1 ]; then
     time=$(left 170) all=
     if hopper; then
         tested wgmma_attention "$time" env TN_WGMMA=1 TN_CUDA_LARGE=1 "$BUILD/test_cuda_attention" & all="$all $!"
+        tested wgmma_without_tma "$time" env TN_WGMMA=1 TN_TMA=0 TN_CUDA_LARGE=1 "$BUILD/test_cuda_attention" & all="$all $!"
         tested wgmma_cases     "$time" env TN_WGMMA=1 "$BUILD/test_cuda" cases                     & all="$all $!"
     fi
     tested test_cuda           "$time" env TN_CUDA_LARGE=1 "$BUILD/test_cuda"           & all="$all $!"
