@@ -325,7 +325,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     T(GLU_BACKWARD,           glu_backward)           /* i0 tn_act; accumulate                  */ \
     X(PROD,                   prod)                   /* i0 number of factors                   */ \
     T(PROD_BACKWARD,          prod_backward)          /* i0 number of factors; accumulate       */ \
-    X(GEMM,                   gemm)                   /* f0 alpha, f1 beta; may use a compact copy of B */ \
+    X(GEMM,                   gemm)                   /* f0 alpha, f1 beta; may use a copy of B in fewer bytes */ \
     X(EMBED,                  embed)                  \
     T(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
@@ -370,7 +370,7 @@ typedef enum tn_kernel {
 
 #define TN_BACKEND_ABI 7
 #define TN_CALL_IN  6
-#define TN_CALL_OUT 4
+#define TN_CALL_OUT 5
 
 /* An operand of a kernel. */
 typedef struct tn_view {
@@ -401,6 +401,9 @@ struct tn_backend {
                                                          write anything; false: all but COPY and FILL get F32 copies */
     bool        own_work;                             /* attention kernels use scratch of the backend; false: their last
                                                          output is a workspace, as the reference kernels need it */
+    int64_t     shadow;                               /* GEMM reads a BF16 copy of an F32 matrix B, operand 3, instead of
+                                                         rounding B, if B has at least this extent both ways; updates write
+                                                         such copies of parameters. 0: there are no copies */
     tn_status (*open)(const tn_desc *desc, void **state, char why[TN_WHY]);
     void      (*close)(void *state);
     void     *(*alloc)(void *state, size_t bytes);    /* 64-byte aligned, or NULL                  */
@@ -4452,6 +4455,7 @@ enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GR
        TNI_GRAPHED = 512,               /* a graph uses it                                          */
        TNI_SOUGHT = 1024,               /* of an owned tensor: nodes that read it are looked for     */
        TNI_SENT = 2048,                 /* a parameter's gradient that processes have averaged; without meaning if TNI_ZEROED */
+       TNI_SHADOW = 4096,               /* of a parameter: products would read it in BF16, see tni_shadow_operand */
        TNI_HOLDER = 1 << 16 };          /* of a gradient, in the upper half of the flags: how many further tensors have its
                                            bytes as their gradient (tni_grad_pass)                  */
 
@@ -5248,7 +5252,11 @@ static const tni_pool tni_alone = {1, NULL, NULL};
 
 enum { TNI_GRAPH_OPTIMS = 8 };
 
-typedef struct tni_used { tn_tensor *tensor; bool zero_before, zero_after; } tni_used;
+typedef struct tni_used {
+    tn_tensor *tensor;
+    bool       zero_before, zero_after;
+    bool       shadowed;                    /* its shadow holds after the step (>>shadow) */
+} tni_used;
 
 struct tn_graph {
     tni_owned owned;            /* first: the context destroys it by this */
@@ -6119,12 +6127,15 @@ tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
     return tni_tensor_create(ctx, "tensor", dtype, rank, shape);
 }
 
-/* The compact copy of a matrix, see >>compact: words of 32 bits, `words` per row, and then, for INT8, a scale per row. */
+/* The compact copy of a matrix, see >>compact: words of 32 bits, `words` per row, and then, for INT8, a scale per row. Or its
+   shadow, see >>shadow: the same elements in BF16; kind is then TN_WEIGHTS_F32. */
 typedef struct tni_compact {
     tn_weights kind;
     int64_t    rows, words;
     void      *data;
     size_t     bytes;
+    bool       shadow, stale;           /* stale: the elements are not those of the matrix */
+    bool       was_stale;               /* when the capture began                          */
 } tni_compact;
 
 static void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
@@ -6134,13 +6145,17 @@ static void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
     tni_free(ctx, c, sizeof *c);
 }
 
-/* t's numbers are replaced: a gradient does not count as zeros any more, and a compact copy is out of date. */
+/* t's numbers are replaced: a gradient does not count as zeros any more, and a compact copy or a shadow is out of date. The
+   memory of a shadow stays, since graphs may use it. */
 static void tni_rewritten(tn_tensor *t)
 {
     tn_tensor *root = t->base ? t->base : t;
     root->flags &= ~(uint32_t)(TNI_ZEROED | TNI_SENT);
-    tni_compact_drop(root->ctx, root->compact);
-    root->compact = NULL;
+    if (root->compact && root->compact->shadow) root->compact->stale = true;
+    else {
+        tni_compact_drop(root->ctx, root->compact);
+        root->compact = NULL;
+    }
 }
 
 void tn_tensor_destroy(tn_tensor *t)
@@ -8528,13 +8543,75 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     return y;
 }
 
+/* ---- shadows ---------------------------------------------------- >>shadow
+   Where products round a parameter to BF16, each of them would read 4 bytes per weight and write 2 before it can begin. A
+   shadow is the parameter in BF16, which products read instead and which the kernels of updates write: the same bits. The
+   first product asks for it (TNI_SHADOW), and the optimiser makes its memory, which counts like all memory. What rewrites
+   the parameter otherwise leaves the shadow stale, and the next product, or the replay of a graph, makes it new by COPY. */
+
+static bool tni_shadows(const tn_ctx *ctx)
+{
+    return ctx->backend->shadow > 0 && ctx->backend->fn[TN_KERNEL_GEMM]
+           && (ctx->desc.activations == TN_BF16 || ctx->desc.gemm_precision == TN_GEMM_BF16);
+}
+
+/* Whether t has a shadow with the elements of t. */
+static bool tni_shadow_holds(const tn_tensor *t) { return t->compact && t->compact->shadow && !t->compact->stale; }
+
+/* The shadow of a parameter as one axis. */
+static tn_view tni_shadow_view(const tn_tensor *t)
+{
+    tn_view v = tni_flat_view(t);
+    v.data = t->compact->data;
+    v.dtype = TN_BF16;
+    return v;
+}
+
+/* Makes the elements of a stale shadow new. */
+static tn_status tni_shadow_renew(tn_tensor *t)
+{
+    tn_call   c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    tn_status s = TN_OK;
+    if (!t->compact || !t->compact->shadow || !t->compact->stale) return s;
+    tni_in_flat(&c, t);
+    c.out[c.n_out++] = tni_shadow_view(t);
+    s = tni_run(t->ctx, &c);
+    t->compact->stale = s != TN_OK;
+    return s;
+}
+
+/* Adds the shadow of w to a product with in[1], which is w or its transpose, as operand 3; in[2] may then be absent. */
+static void tni_shadow_operand(tn_call *c, tn_tensor *w)
+{
+    tn_tensor    *root = w->base ? w->base : w;
+    tn_ctx       *ctx = root->ctx;
+    const int64_t least = ctx->backend->shadow;
+    if (!tni_shadows(ctx) || !(root->flags & TNI_PARAM) || root->dtype != TN_F32) return;
+    if (w->shape[0] < least || w->shape[1] < least) return;
+    if (ctx->recording) root->flags |= TNI_SHADOW;
+    if (!root->compact || !root->compact->shadow || tni_shadow_renew(root) != TN_OK) return;
+    c->n_in = 4;
+    c->in[3] = c->in[1];
+    c->in[3].dtype = TN_BF16;
+    c->in[3].data = (uint16_t *)root->compact->data + ((const float *)w->data - (const float *)root->data);
+}
+
 static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_tensor *x = n->in[0], *w = n->in[1], *bias = n->in[2], *g;
     tn_view    dy = tni_one_matrix(tni_rows_view(n->out->grad));
     bool       add;
     g = tni_grad(x, &add);
-    if (g) tni_gemm(ctx, dy, tni_one_matrix(tni_view(w)), NULL, tni_one_matrix(tni_rows_view(g)), 1, add ? 1 : 0);
+    if (g) {
+        tn_call c = tni_call(TN_KERNEL_GEMM, 0, NULL, 0, NULL);
+        c.in[c.n_in++] = dy;
+        c.in[c.n_in++] = tni_one_matrix(tni_view(w));
+        c.out[c.n_out++] = tni_one_matrix(tni_rows_view(g));
+        c.f[0] = 1;
+        c.f[1] = add ? 1 : 0;
+        tni_shadow_operand(&c, w);
+        tni_run(ctx, &c);
+    }
     g = tni_grad(w, &add);
     if (g)
         tni_gemm(ctx, tni_transposed_view(dy), tni_one_matrix(tni_rows_view(x)), NULL, tni_one_matrix(tni_view(g)), 1,
@@ -8557,7 +8634,7 @@ static void tni_compact_operands(tn_call *c, const tn_tensor *w)
     const tn_tensor   *root = tni_root(w);
     const tni_compact *copy = root->compact;
     int64_t            columns, row;
-    if (!copy || root->ctx->recording || w->shape[0] == 0 || w->strides[1] != 1) return;
+    if (!copy || copy->shadow || root->ctx->recording || w->shape[0] == 0 || w->strides[1] != 1) return;
     columns = root->shape[root->rank - 1];
     row = (const float *)w->data - (const float *)root->data;
     if (w->shape[1] != columns || row % columns != 0 || (w->shape[0] > 1 && w->strides[0] != columns)) return;
@@ -8628,6 +8705,7 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     tni_matrix_to(&c.out[0], y, rows, m, m, 1);
     c.f[0] = 1;
     tni_compact_operands(&c, w);
+    tni_shadow_operand(&c, w);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
     tni_note(ctx, tni_affine_backward, y, x, w, b);
     return y;
@@ -11228,6 +11306,17 @@ static void TNI_T(step_begin)(const tn_call *c)
     s[TNI_SIZE] = 0;
 }
 
+/* Output k, if it is there: p rounded to BF16, or p itself where the caller rounds. */
+static void TNI_T(shadow)(const tn_call *c, int k)
+{
+    const TNI_REAL *p = (const TNI_REAL *)c->out[0].data;
+    int64_t         i, n = c->out[0].shape[0];
+    if (k >= c->n_out || !c->out[k].data) return;
+    for (i = 0; i < n; i++)
+        if (c->out[k].dtype == TN_BF16) ((uint16_t *)c->out[k].data)[i] = tni_bf16_bits((float)p[i]);
+        else ((TNI_REAL *)c->out[k].data)[i] = p[i];
+}
+
 /* m = b1 m + (1-b1) g    v = b2 v + (1-b2) g^2    p -= lr (wd p + m^/(sqrt(v^)+eps)),  m^ = m/(1-b1^t)
    Loshchilov & Hutter 2019, algorithm 2 */
 static void TNI_T(adamw)(const tn_call *c)
@@ -11244,6 +11333,7 @@ static void TNI_T(adamw)(const tn_call *c)
         v[i] = (TNI_REAL)vi;
         p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + mi * c1 / (sqrt(vi * c2) + eps)));
     }
+    TNI_T(shadow)(c, 4);
 }
 
 /* m = mu m + g    p -= lr (wd p + m), or with Nesterov's step  p -= lr (wd p + g + mu m)
@@ -11260,6 +11350,7 @@ static void TNI_T(sgd)(const tn_call *c)
         if (c->f[1] != 0) mi = d + mu * mi;
         p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + mi));
     }
+    TNI_T(shadow)(c, 3);
 }
 
 /* m = mu m + (1-mu) g    x = m, or with Nesterov's step  x = mu m + (1-mu) g;    each matrix of x over its Frobenius norm.
@@ -11293,6 +11384,7 @@ static void TNI_T(muon_end)(const tn_call *c)
     double    lr = (double)s[TNI_LR] * c->f[4];
     for (i = 0; s[TNI_SKIP] == 0 && i < n; i++)
         p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + c->f[0] * (double)x[i]));
+    TNI_T(shadow)(c, 1);
 }
 
 #ifdef TNI_ONCE
@@ -20081,7 +20173,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
             if (s == TN_OK) s = tn_write(w[i], TN_F32, k->host, tn_tensor_count(w[i]));
         } else tni_rewritten(w[i]);
         if (s != TN_OK) break;
-        w[i]->compact = copy[i];
+        if (copy[i]) w[i]->compact = copy[i];               /* else it may have a shadow */
         copy[i] = NULL;
     }
     for (i = 0; i < n; i++) tni_compact_drop(ctx, copy[i]);
@@ -31388,6 +31480,7 @@ static tn_status tni_muon_update(tn_optim *o, int64_t i)
     tni_in_flat(&c, p->value);
     c.in[1].data = k % 2 == 0 ? x.data : y.data;
     tni_out_flat(&c, p->value);
+    if (tni_shadow_holds(p->value)) c.out[c.n_out++] = tni_shadow_view(p->value);
     c.f[3] = o->desc.weight_decay * p->decay_scale;
     c.f[4] = p->lr_scale;
     return s == TN_OK ? tni_run(ctx, &c) : s;
@@ -31410,6 +31503,10 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series 
     c.out[c.n_out++] = tni_span_view(p->value->grad, own.begin, own.count);
     for (k = 0; k < 2; k++)
         if (o->state[i].m[k]) tni_out_flat(&c, o->state[i].m[k]);
+    if (tni_shadow_holds(p->value)) {
+        c.n_out = adamw ? 5 : 4;
+        c.out[c.n_out - 1] = tni_shadow_view(p->value);
+    }
     c.f[0] = adamw ? d->beta1 : d->momentum;
     c.f[1] = adamw ? d->beta2 : d->nesterov && d->momentum > 0 ? 1 : 0;
     c.f[2] = d->eps;
@@ -31434,7 +31531,7 @@ static int64_t tni_optim_series(tn_optim *o, int64_t i, tn_status *s)
         if (!tni_optim_updates(item[k])) continue;
         if (tni_optim_rule(o, item[k]) != at.rule) break;
         *s = tni_settle(item[k]->value->grad);
-        tni_rewritten(item[k]->value);
+        if (shares || !tni_shadow_holds(item[k]->value)) tni_rewritten(item[k]->value);     /* else it gets both */
         last = k;
         at.after += !shares || tni_optim_own(o, k).count > 0;
     }
@@ -31446,7 +31543,26 @@ static int64_t tni_optim_series(tn_optim *o, int64_t i, tn_status *s)
     }
     for (k = i; k >= last && *s == TN_OK; k--)
         if (tni_optim_updates(item[k])) item[k]->value->grad->flags |= TNI_ZEROED;
+    for (k = i; k >= last && *s != TN_OK; k--) tni_rewritten(item[k]->value);
     return last - 1;
+}
+
+/* Memory for the shadow of a parameter, if a product has asked for it. A capture allocates nothing. */
+static tn_status tni_shadow_make(tn_tensor *t)
+{
+    tn_ctx      *ctx = t->ctx;
+    const size_t bytes = t->bytes / 2;
+    tni_compact *c;
+    if (!(t->flags & TNI_SHADOW) || t->compact || ctx->capture || !tni_shadows(ctx)) return TN_OK;
+    c = (tni_compact *)tni_alloc(ctx, sizeof *c, "weights in BF16");
+    if (!c) return TN_ERR_MEMORY;
+    memset(c, 0, sizeof *c);
+    c->data = tni_device_alloc(ctx, bytes, "weights in BF16");
+    c->bytes = bytes;
+    c->shadow = c->stale = true;
+    if (c->data) t->compact = c;
+    else tni_free(ctx, c, sizeof *c);
+    return t->compact ? TN_OK : TN_ERR_MEMORY;
 }
 
 /* Does everything that can fail, before the first parameter is changed. */
@@ -31459,6 +31575,7 @@ static tn_status tni_optim_prepare(tn_optim *o)
     if (s == TN_OK) s = tni_optim_ready(o);
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
+    for (i = 0; i < o->of.params->count && s == TN_OK; i++) s = tni_shadow_make(o->of.params->item[i]->value);
     if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_room(o);
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
@@ -31562,6 +31679,7 @@ tn_status tn_graph_begin(tn_ctx *ctx)
     for (t = ctx->owned_tensors; t; t = t->next) {
         t->flags &= ~(uint32_t)(TNI_NOTED | TNI_WAS_ZEROED);
         if (t->flags & TNI_ZEROED) t->flags |= TNI_WAS_ZEROED;
+        if (t->compact) t->compact->was_stale = t->compact->stale;
     }
     tni_own(ctx, &g->owned, tni_graph_destroy);
     s = ctx->backend->capture_begin(ctx->state, why);
@@ -31580,7 +31698,8 @@ static void tni_zeroed_set(tn_tensor *t, bool zero)
     if (zero) t->flags |= TNI_ZEROED;
 }
 
-/* Makes the list of tensors that the capture has used, if `wanted`. The gradients' marks become those from before it. */
+/* Makes the list of tensors that the capture has used, if `wanted`. The marks of gradients and of shadows become those from
+   before it. */
 static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
 {
     int64_t    n = 0;
@@ -31592,10 +31711,12 @@ static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
         if ((t->flags & TNI_NOTED) && g->used) {
             g->used[g->used_count].tensor = t;
             g->used[g->used_count].zero_before = zero;
+            g->used[g->used_count].shadowed = tni_shadow_holds(t);
             g->used[g->used_count++].zero_after = (t->flags & TNI_ZEROED) != 0;
             t->flags |= TNI_GRAPHED;
         }
         tni_zeroed_set(t, zero);
+        if (t->compact) t->compact->stale = t->compact->was_stale;
     }
     return wanted && n > 0 && !g->used ? TN_ERR_MEMORY : TN_OK;
 }
@@ -31668,6 +31789,7 @@ tn_status tn_graph_run(tn_graph *g)
     if ((s = tni_graph_check(g)) != TN_OK) return s;
     tn_ctx_reset(ctx);
     for (i = 0; i < g->optims && s == TN_OK; i++) s = tni_optim_tell(g->optim[i]);
+    for (i = 0; i < g->used_count && s == TN_OK; i++) if (g->used[i].shadowed) s = tni_shadow_renew(g->used[i].tensor);
     if (s != TN_OK) return s;
     s = ctx->backend->replay(ctx->state, g->recorded);
     if (s != TN_OK) return tni_backend_fail(ctx, s, "graph");
@@ -31676,7 +31798,10 @@ tn_status tn_graph_run(tn_graph *g)
         ctx->describe = tni_optim_describe;
         ctx->describe_with = g->optim[i];
     }
-    for (i = 0; i < g->used_count; i++) tni_zeroed_set(g->used[i].tensor, g->used[i].zero_after);
+    for (i = 0; i < g->used_count; i++) {
+        tni_zeroed_set(g->used[i].tensor, g->used[i].zero_after);
+        if (!g->used[i].shadowed && tni_shadow_holds(g->used[i].tensor)) g->used[i].tensor->compact->stale = true;
+    }
     for (i = 0; i < TN_KERNEL_COUNT; i++) ctx->kernel_calls[i] += g->kernel_calls[i];
     ctx->calls = g->calls;
     return TN_OK;
@@ -54087,7 +54212,7 @@ const tn_backend *tn_cpu_backend(void)
 #define TNI_X(ENUM, name) tni_cpu_run,
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
-        TN_BACKEND_ABI, "cpu", true, true, true, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        TN_BACKEND_ABI, "cpu", true, true, true, 0, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
         tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
     };
 #undef TNI_X
@@ -54100,7 +54225,7 @@ const tn_backend *tn_reference_backend(void)
 #define TNI_X(ENUM, name) tni_reference_run,
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend reference = {
-        TN_BACKEND_ABI, "reference", true, false, false, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        TN_BACKEND_ABI, "reference", true, false, false, 0, tni_reference_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
         tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
     };
 #undef TNI_X

@@ -503,14 +503,15 @@ typedef struct tnc_blas {
 
 /* Collected calls of one kind, each for another parameter, that run together: see >>cuda-optim. The struct is passed by
    value as a parameter of a kernel, which may take 4 KiB. */
-enum { TNC_PENDING = 48 };
+enum { TNC_PENDING = 45 };
 
 typedef struct tnc_part {
     void   *x[4];                       /* adamw, sgd: value, gradient, moments; muon_end: value, move; sumsq: gradient */
+    void   *shadow;                     /* the value in BF16, or NULL                                                   */
     int64_t n, first;                   /* number of elements; index of its first block */
     double  scale, decay, rate;
     int32_t index;                      /* which parameter */
-    bool    wide;                       /* all of x are 16-byte aligned */
+    bool    wide;                       /* all of x are 16-byte aligned, and shadow is 8-byte aligned */
 } tnc_part;
 
 typedef struct tnc_pending {
@@ -2840,10 +2841,11 @@ static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
 /* ---- gemm ---------------------------------------------------------------------------------------------------- >>cuda-gemm
    cuBLAS computes the product where the strides allow it: of the last two axes of each of A, B and C, one must have stride
    1. Both orders will do, since a transposed operand is only a flag for cuBLAS, and C^T = B^T A^T. Where A or B is BF16, or
-   with TN_GEMM_BF16, an F32 operand is rounded to BF16 in scratch, and packed, so that any strides will do; if the product
-   is thin, the BF16 operand is widened instead. Sums are F32. Products of two F32 operands use F32, or TF32 if
-   desc.gemm_precision says so. Everything else is computed by the kernel of this file, whose sums run in the order of k. The
-   results of cuBLAS are the same in every run on one model of GPU. Floor: 2 m n k flops.
+   with TN_GEMM_BF16, an F32 operand is rounded to BF16 in scratch, and packed, so that any strides will do; of a parameter the
+   call has the rounded numbers already, as operand 3. If the product is thin, the BF16 operand is widened instead. Sums are
+   F32. Products of two F32 operands use F32, or TF32 if desc.gemm_precision says so. Everything else is computed by the kernel
+   of this file, whose sums run in the order of k. The results of cuBLAS are the same in every run on one model of GPU. Floor:
+   2 m n k flops.
 
    F32 and BF16 products of two matrices run by plans of cublasLt: descriptors, and the first algorithm that its heuristic
    names for the shape. It is never timed, and depends on addresses only by whether they are multiples of 16. A context keeps
@@ -2851,6 +2853,8 @@ static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
    its result, and reads C if it accumulates. The bias then has the type of C: an F32 bias of a BF16 product is rounded, as
    its factors are. What has no plan (F64, products of a vector, odd addresses) is computed by cublasGemmEx, and another
    kernel adds the bias. */
+
+enum { TNC_GEMM_THIN = 64 };             /* a smaller extent makes a product thin */
 
 typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
     int64_t batch, m, n, k, a_step[3], b_step[3], c_step[3], bias_step;
@@ -2973,7 +2977,7 @@ static void tnc_gemm_own(tnc *s, const tnc_matrices &g)
 }
 
 /* Thin products gain little from tensor cores, so their operands are not rounded. */
-static bool tnc_gemm_thin(const tnc_matrices &g) { return g.m < 64 || g.n < 64 || g.k < 64; }
+static bool tnc_gemm_thin(const tnc_matrices &g) { return g.m < TNC_GEMM_THIN || g.n < TNC_GEMM_THIN || g.k < TNC_GEMM_THIN; }
 
 /* A matrix for cuBLAS, which is column-major: a view [rows,columns] as it is (OP_N), or as the transpose of one (OP_T). */
 typedef struct tnc_operand {
@@ -3233,6 +3237,17 @@ static tn_dtype tnc_gemm_type(const tnc *s, const tnc_matrices &g)
     return tnc_gemm_thin(g) ? TN_F32 : TN_BF16;
 }
 
+/* Whether the call has B in BF16 as well, laid out as a copy in scratch would be. */
+static bool tnc_gemm_shadowed(const tn_call *c)
+{
+    const tn_view *b = &c->in[1], *shadow = &c->in[3];
+    tn_view        copy;
+    if (c->n_in < 4 || !shadow->data || shadow->dtype != TN_BF16 || !tnc_aligned(shadow->data)) return false;
+    tnc_gemm_place(b, TN_BF16, &copy);
+    return shadow->strides[1] == copy.strides[1] && shadow->strides[2] == copy.strides[2]
+        && (b->shape[0] == 1 || shadow->strides[0] == copy.strides[0]);
+}
+
 static tn_status tnc_gemm(tnc *s, const tn_call *c)
 {
     tn_call            made = *c;
@@ -3256,8 +3271,11 @@ static tn_status tnc_gemm(tnc *s, const tn_call *c)
         tnc_gemm_own(s, g);                             /* converts operands as it reads them, in one launch */
         return TN_OK;
     }
-    for (i = 0; i < 2; i++)
-        if (dtypes[i] != type) bytes[i] = tnc_gemm_place(&c->in[i], type, &made.in[i]);
+    for (i = 0; i < 2; i++) {
+        if (dtypes[i] == type) continue;
+        if (i == 1 && type == TN_BF16 && tnc_gemm_shadowed(c)) made.in[1] = c->in[3];
+        else bytes[i] = tnc_gemm_place(&c->in[i], type, &made.in[i]);
+    }
     if (keep) {
         z->dtype = TN_F32;
         z->strides[2] = 1;
@@ -8762,8 +8780,8 @@ static bool tnc_must_flush(const tnc_pending *a, const tnc_pending *like, const 
 }
 
 /* Adds a call to the collected ones. Scratch that they will need is allocated here, where an error belongs to a call. */
-static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], int64_t n,
-                          const void *scalars, const void *fault)
+static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], const tn_view *shadow,
+                          int64_t n, const void *scalars, const void *fault)
 {
     tnc_pending  *a = &s->pending, like;
     tnc_part     *part;
@@ -8772,6 +8790,7 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
     int           k;
     if (dtype != TN_F32 && dtype != TN_F64) return TN_ERR_DTYPE;
     for (k = 0; k < 4; k++) if (x[k] && !tnc_has(x[k], dtype)) return TN_ERR_DTYPE;
+    if (shadow && shadow->data && (shadow->dtype != TN_BF16 || dtype != TN_F32)) return TN_ERR_DTYPE;
     memset(&like, 0, sizeof like);
     like.kernel = c->kernel;
     like.dtype = dtype;
@@ -8791,6 +8810,8 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
         part->x[k] = x[k] ? x[k]->data : NULL;
         part->wide = part->wide && tnc_aligned(part->x[k]);
     }
+    part->shadow = shadow ? shadow->data : NULL;
+    part->wide = part->wide && tnc_aligned(part->shadow, 8);
     part->n = n;
     part->first = a->count ? part[-1].first + tnc_ceil(part[-1].n, TNC_SHARE) : 0;
     part->index = (int32_t)c->i[0];
@@ -8866,7 +8887,7 @@ template <typename R> static tn_status tnc_sumsq_flush(tnc *s, const tnc_pending
 static tn_status tnc_sumsq(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->in[0], NULL, NULL, NULL };
-    return tnc_pend(s, c, "sumsq", x, c->in[0].shape[0], c->out[0].data, c->out[1].data);
+    return tnc_pend(s, c, "sumsq", x, NULL, c->in[0].shape[0], c->out[0].data, c->out[1].data);
 }
 
 /* ---- step_begin ---------------------------------------------------------------------------------------------- >>cuda-step
@@ -8897,7 +8918,7 @@ static tn_status tnc_step_begin(tnc *s, const tn_call *c)
 
 /* ---- adamw, sgd, muon_end ----------------------------------------------------------------------------------- >>cuda-adamw
    One elementwise update for all rules. Floor: adamw reads 4 arrays and writes 3, sgd 3 and 2 (2 and 1 without momentum);
-   muon_end reads 2 and writes 1. */
+   muon_end reads 2 and writes 1; and 2 bytes per number for a shadow, which is the value in BF16 for products. */
 
 /* The coefficients of an update, computed by one thread for its block. */
 template <typename R> struct tnc_rule {
@@ -8962,6 +8983,7 @@ static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tn
         TNC_EACH p_[k] = tnc_fma(r.down, tnc_fma(r.decay, p_[k], r.scale * g_[k]), p_[k]);
     }
     tnc_store(p, p_);
+    if constexpr (sizeof(R) == sizeof(float)) if (part.shadow) tnc_store((tnc_bf16 *)part.shadow + i, p_);
 }
 
 template <typename R, int KERNEL> static __global__ void __launch_bounds__(TNC_THREADS, sizeof(R) == 8 ? 2 : 4)
@@ -8986,19 +9008,19 @@ tnc_update_kernel(const __grid_constant__ tnc_pending a)
 static tn_status tnc_adamw(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->out[0], &c->out[1], &c->out[2], &c->out[3] };
-    return tnc_pend(s, c, "adamw", x, c->out[0].shape[0], c->in[0].data, NULL);
+    return tnc_pend(s, c, "adamw", x, c->n_out > 4 ? &c->out[4] : NULL, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 static tn_status tnc_sgd(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->out[0], &c->out[1], c->n_out > 2 ? &c->out[2] : NULL, NULL };
-    return tnc_pend(s, c, "sgd", x, c->out[0].shape[0], c->in[0].data, NULL);
+    return tnc_pend(s, c, "sgd", x, c->n_out > 3 ? &c->out[3] : NULL, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 static tn_status tnc_muon_end(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->out[0], &c->in[1], NULL, NULL };
-    return tnc_pend(s, c, "muon_end", x, c->out[0].shape[0], c->in[0].data, NULL);
+    return tnc_pend(s, c, "muon_end", x, c->n_out > 1 ? &c->out[1] : NULL, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
 template <typename R> static tn_status tnc_flush_of(tnc *s, const tnc_pending &a)
@@ -9153,8 +9175,9 @@ extern "C" const tn_backend *tn_cuda_backend(void)
 {
 #define TNC_X(ENUM, name) tnc_entry<tnc_##name>(),
     static const tn_backend cuda = {
-        TN_BACKEND_ABI, "cuda", false, true, true, tnc_open, tnc_close, tnc_alloc, tnc_release, tnc_upload, tnc_download,
-        tnc_sync, tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, tnc_device, { TN_KERNELS(TNC_X) }
+        TN_BACKEND_ABI, "cuda", false, true, true, TNC_GEMM_THIN, tnc_open, tnc_close, tnc_alloc, tnc_release, tnc_upload,
+        tnc_download, tnc_sync, tnc_capture_begin, tnc_capture_end, tnc_replay, tnc_graph_release, tnc_device,
+        { TN_KERNELS(TNC_X) }
     };
 #undef TNC_X
     return &cuda;

@@ -22,6 +22,10 @@ typedef struct capture_state {
     tn_status failed;               /* of the words that nobody has asked for yet                                 */
 } capture_state;
 
+static const tn_backend *capture_rows;              /* NULL: the cpu backend; else one that has its state */
+
+static inline tn_kernel_fn capture_row(tn_kernel k) { return (capture_rows ? capture_rows : tn_cpu_backend())->fn[k]; }
+
 /* The state of the last context that was opened: tests have one at a time. */
 static capture_state *capture_last;
 
@@ -85,7 +89,7 @@ static inline tn_status capture_run(void *state, const tn_call *call)
         if (refused != TN_ERR_DTYPE) s->failed = refused;
         return refused;
     }
-    if (!g) return tn_cpu_backend()->fn[call->kernel](s->cpu, call);
+    if (!g) return capture_row(call->kernel)(s->cpu, call);
     if (g->count == g->room) {
         tn_call *more = (tn_call *)realloc(g->call, sizeof *more * (size_t)(g->room * 2 + 64));
         if (!more) return TN_ERR_MEMORY;
@@ -128,7 +132,7 @@ static inline tn_status capture_replay(void *state, void *graph)
     tn_status      status = s->refuse_replay ? TN_ERR_BACKEND : TN_OK;
     for (i = 0; i < g->count && status == TN_OK; i++) {
         tn_call c = g->call[i];                       /* a row may scribble in its own copy only */
-        status = tn_cpu_backend()->fn[c.kernel](s->cpu, &c);
+        status = capture_row(c.kernel)(s->cpu, &c);
     }
     s->replays++;
     return status;
