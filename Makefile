@@ -201,6 +201,7 @@ test-gpu: $(GPU_TESTS)
 	    set -ex; export TN_WGMMA=1; TN_CUDA_LARGE=1 build/gpu/test_cuda_attention; $< cases; \
 	    export TN_TMA=0; TN_CUDA_LARGE=1 build/gpu/test_cuda_attention; $< cases; \
 	else echo "SKIP wgmma_attention wgmma_cases: $$(grep -m 1 'desc.wgmma\|FAIL' build/gpu/wgmma.txt)"; fi
+	TN_CUBLASLT=0 $< gemm
 	TN_CUBLAS=0 $< gemm
 	TN_CUBLAS=0 TN_CUDA_RAW=1 TN_CUDA_ROUND=7 $< cases
 	TN_CUDA_BREAK=1 $< kernel_fault
