@@ -30532,7 +30532,7 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
 
 /* The moments of a parameter, m and v; the rule that uses them, and the number of updates before they were made. Where
    processes share moments: `at` is the place of its first element in a group of so many elements, or the process that updates a
-   matrix of Muon; m are the moments of this process's part, NULL without one. */
+   matrix of Muon; m are the moments of this process's part, NULL or empty without one. */
 typedef struct tni_moments {
     tn_tensor    *m[2];
     tn_optim_kind rule, placed;         /* placed: the rule when `at` was chosen */
@@ -30567,6 +30567,7 @@ struct tn_optim {
     tni_mail      mail;
     int32_t      *told;         /* [ranks,TNI_TOLD]: what processes tell each other before a step */
     bool          refused;      /* processes differed before an announced backward pass: what they told says how */
+    bool          faulted;      /* in this step all have got the fault of one process, and know which */
     int64_t       placed;       /* parameters that have a place, with shared moments */
     int64_t       steps;
 };
@@ -30987,8 +30988,9 @@ static tn_status tni_optim_judge(tn_optim *o, tn_status s)
             s = tni_fail(ctx, TN_ERR_ARG, "optim: rank %d has another number of steps, other settings, parameters, gradients or "
                          "random calls than rank 0", r);
     }
-    for (r = 0; r < size && s == TN_OK; r++)
+    for (r = 0; r < size && s == TN_OK && !o->faulted; r++)
         if (o->told[TNI_TOLD * r + TNI_TOLD_FAULT] != 0) {
+            o->faulted = true;
             ctx->fault_rank = r;
             return tni_to_device(ctx, ctx->fault->data, o->told + TNI_TOLD * r + TNI_TOLD_FAULT, 4 * sizeof *o->told);
         }
@@ -31016,7 +31018,7 @@ static tn_status tni_optim_agree(tn_optim *o, tn_status s)
         o->refused = false;
         return tni_optim_judge(o, s);
     }
-    ctx->fault_rank = tn_ctx_rank(ctx);
+    if (!o->faulted) ctx->fault_rank = tn_ctx_rank(ctx);
     own = tni_optim_tells(o, s);
     if (s == TN_OK) s = tni_to_host(ctx, own + TNI_TOLD_FAULT, ctx->fault->data, 4 * sizeof *own);
     all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_TOLD * tn_ctx_ranks(ctx), TN_I32);
@@ -31572,6 +31574,7 @@ static tn_status tni_optim_prepare(tn_optim *o)
     int64_t   i;
     tn_status s = ctx->status;                              /* a failed op may leave part of a gradient */
     if (ctx->sender == o) ctx->on_node = NULL;
+    o->faulted = false;
     if (s == TN_OK) s = tni_optim_ready(o);
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
@@ -34247,7 +34250,6 @@ static tn_status tni_restored_moment_read(tni_restored *r, const tn_safetensors_
     const tni_span own = tni_optim_own(o, i);
     tni_number     n;
     if (own.count == tn_tensor_count(o->of.params->item[i]->value)) return tni_entry_read(r->file, e, &r->m[k][i]);
-    if (own.count == 0) return TN_OK;
     r->m[k][i] = tn_tensor_create(o->owned.ctx, TN_REAL, 1, &own.count);
     if (!r->m[k][i]) return TN_ERR_MEMORY;
     tni_safetensors_number(e->dtype, &n);

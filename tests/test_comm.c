@@ -42,6 +42,9 @@ static bool counts_bytes(job *j)
     good = good && before.calls == (j->size > 1) && tn_comm_reduce_scatter(t) == TN_OK
         && tn_ctx_traffic(j->ctx).bytes - before.bytes == (uint64_t)(n * 4 * (j->size - 1) / j->size);
     good = good && tn_comm_sum(j->ctx, three, 3) == TN_OK && three[0] == j->size && three[2] == 3 * j->size;
+    before = tn_ctx_traffic(j->ctx);                        /* of two, the root sends, and the other one nothing */
+    good = good && tn_comm_broadcast(t, j->size - 1) == TN_OK
+        && (j->size != 2 || tn_ctx_traffic(j->ctx).bytes - before.bytes == (j->rank == 1 ? (uint64_t)n * 4 : 0));
     return close_job(j, good);
 }
 
@@ -193,7 +196,7 @@ TEST(a_checkpoint_of_parts_is_that_of_the_whole)
     int kind, size;
     image_of = (image *)mmap(NULL, 2 * sizeof *image_of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(CHECK(image_of != MAP_FAILED));
-    for (kind = 0; kind < 4; kind++) {
+    for (kind = 0; kind < (test_small() ? 2 : 4); kind++) {
         const int as = (kind & 1 ? MUON : ADAMW) | (kind & 2 ? BUCKETS : 0);
         memset(image_of, 0, 2 * sizeof *image_of);
         CHECK_INT(processes(kind & 2 ? 2 : 1, as | SHARED, NULL, saves), 0);
@@ -206,6 +209,57 @@ TEST(a_checkpoint_of_parts_is_that_of_the_whole)
         }
     }
     munmap(image_of, 2 * sizeof *image_of);
+}
+
+/* A file that can be read once: when its checksum has been found right, the tensors cannot be read any more. */
+typedef struct worn { const image *file; size_t left; } worn;
+static bool fetch_once(void *user, uint64_t offset, void *dst, size_t bytes)
+{
+    worn *w = (worn *)user;
+    if (bytes > w->left) return false;
+    w->left -= bytes;
+    memcpy(dst, w->file->bytes + offset, bytes);
+    return true;
+}
+
+/* After a checkpoint that cannot be read an optimiser is as it was: parameters can still be added. */
+static bool reads_in_vain(job *j)
+{
+    const int64_t five = 5;
+    tn_params    *params;
+    tn_optim     *optim, *other;
+    tn_optim_desc d;
+    tn_init       init;
+    size_t        nothing;
+    worn          file;
+    double        one = 1;
+    bool          good;
+    memset(&init, 0, sizeof init);
+    memset(&d, 0, sizeof d);
+    d.share_moments = true;
+    if (!open_job(j, TN_F32)) return false;
+    optim = million(j->ctx, &params, SHARED);
+    other = tn_optim_create(params, &d);
+    good = optim && other && million_step(j->ctx, optim, params) == TN_OK
+        && tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_memory(image_of->bytes, FILE_ROOM, &image_of->used)
+                                                   : tn_sink_memory(NULL, 0, &nothing), NULL, 0) == TN_OK
+        && tn_comm_sum(j->ctx, &one, 1) == TN_OK;                               /* the file is there */
+    file.file = image_of;
+    file.left = image_of->used + image_of->used / 2;
+    good = good && tn_checkpoint_read(other, tn_source_calls(fetch_once, &file, image_of->used)) == TN_ERR_FILE;
+    tn_ctx_clear_error(j->ctx);
+    tn_params_add(params, "late", 1, &five, init);
+    good = good && million_step(j->ctx, other, params) == TN_OK;
+    if (!good) printf("rank %d: %s\n", j->rank, tn_ctx_error(j->ctx));
+    return close_job(j, good);
+}
+
+TEST(a_checkpoint_that_cannot_be_read_changes_nothing)
+{
+    image_of = (image *)mmap(NULL, sizeof *image_of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(CHECK(image_of != MAP_FAILED));
+    CHECK_INT(processes(2, 0, NULL, reads_in_vain), 0);
+    munmap(image_of, sizeof *image_of);
 }
 
 typedef struct leaky { size_t left; } leaky;
@@ -432,7 +486,7 @@ TEST(random_numbers_by_position_in_the_batch)
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-enum { BAD_ID, NOT_FINITE, NO_MEMORY, OTHER_PARAMETERS, KILLED, GONE, ANNOUNCED = 8 };
+enum { BAD_ID, NOT_FINITE, NO_MEMORY, OTHER_PARAMETERS, KILLED, GONE, ANNOUNCED = 8, DIVIDED = 16 };
 
 static bool errs(job *j)
 {
@@ -445,16 +499,19 @@ static bool errs(job *j)
     tn_optim           *optim;
     tn_tensor          *loss;
     tn_status           s;
+    tn_optim_desc       od;
     double              before[4096] = {0}, after[4096] = {0};
     bool                same, again;
     tn_init             init;
     memset(&init, 0, sizeof init);
+    memset(&od, 0, sizeof od);
+    od.share_moments = (j->kind & DIVIDED) != 0;
     j->kind &= ANNOUNCED - 1;
     if (!open_job(j, TN_F64)) return false;
     params = tn_params_create(j->ctx);
     if (tn_transformer_init(params, "", &d, &m) != TN_OK) return false;
     if (j->kind == OTHER_PARAMETERS && guilty) tn_params_add(params, "more", 1, &five, init);
-    optim = tn_optim_create(params, NULL);
+    optim = tn_optim_create(params, &od);
     if (j->kind < OTHER_PARAMETERS &&
         (tn_backward(j->ctx, part_loss(j, &m, 0, 0, 1)) != TN_OK || tn_optim_step(optim) != TN_OK)) return false;
     save_params(params, before);
@@ -494,9 +551,9 @@ TEST(an_error_of_one_process_is_everybodys)
         "communication: comm socket, rank "};
     shared *all = share();
     int     k, r;
-    for (k = 0; k <= 2 * GONE + 1; k++) {
-        const int      kind = k / 2;
-        const unsigned failed = processes(3, kind | (k % 2 ? ANNOUNCED : 0), all, errs);
+    for (k = 0; k < 4 * (GONE + 1); k++) {
+        const int      kind = k / 4;
+        const unsigned failed = processes(3, kind | (k % 2 ? ANNOUNCED : 0) | (k % 4 > 1 ? DIVIDED : 0), all, errs);
         CHECK_INT(failed, kind == KILLED ? 2 : 0);
         for (r = 0; r < 3; r++) {
             if (r == 1 && kind != NOT_FINITE) continue;
@@ -650,6 +707,12 @@ static bool uses_less(job *j)
     for (i = 0; i < n; i++) good = good && got[i] == -2;
     good = good && tn_comm_all_reduce(v->grad) == TN_OK && tn_read(v->grad, TN_F64, got, n) == TN_OK;   /* after a step: zeros */
     for (i = 0; i < n; i++) good = good && got[i] == 0;
+    tn_params_zero_grad(params);
+    tn_ctx_reset(j->ctx);
+    tn_record(j->ctx);
+    good = good && (j->rank == 0 || tn_backward(j->ctx, tn_sum(j->ctx, v)) == TN_OK);     /* zeros here, and ones there */
+    good = good && tn_comm_all_reduce(v->grad) == TN_OK && tn_read(v->grad, TN_F64, got, n) == TN_OK;
+    for (i = 0; i < n; i++) good = good && got[i] == 1;
     if (!good) printf("rank %d: %g %s\n", j->rank, got[0], tn_ctx_error(j->ctx));
     return close_job(j, good);
 }
@@ -943,6 +1006,7 @@ TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, 
           a_carrier_with_collectives_of_its_own, a_carrier_is_checked, a_gradient_that_one_process_lacks_counts_as_zeros,
           a_step_sends_what_the_formula_says, matrices_are_divided_evenly, buckets_are_sent_while_the_backward_pass_goes_on,
           a_checkpoint_of_parts_is_that_of_the_whole, a_checkpoint_that_fails_fails_for_all,
+          a_checkpoint_that_cannot_be_read_changes_nothing,
           an_error_of_one_process_is_everybodys, moments_can_be_shared, curves_do_not_depend_on_the_number_of_processes,
           buckets_of_any_size_have_the_same_curve, overlap_does_not_change_a_bit,
           the_end_of_a_process_is_noticed_before_all_have_met, nobody_waits_for_a_process_that_was_killed)

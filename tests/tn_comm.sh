@@ -18,7 +18,8 @@ start() {
     shift
     rm -f said.* pid.*
     if [ "$carrier" = mpi ]; then
-        timeout -k 5 100 $MPIRUN "$size" sh -c 'echo $$ > pid.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$0" "$@"' "$tn" "$@" > said.0 2>&1
+        timeout -k 5 100 $MPIRUN "$size" sh -c 'echo $$ > pid.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$0" "$@"' \
+            "$tn" "$@" > said.0 2>&1
         return
     fi
     pids=

@@ -31,7 +31,8 @@
 /* What nccl.h declares. */
 typedef struct nccl_id { char bytes[128]; } nccl_id;
 typedef struct nccl_comm *nccl_handle;
-enum { NCCL_BYTE = 0, NCCL_INT32 = 2, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_SUM = 0, NCCL_INTERNAL = 3, NCCL_IN_PROGRESS = 7 };
+enum { NCCL_BYTE = 0, NCCL_INT32 = 2, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_SUM = 0 };
+enum { NCCL_CUDA = 1, NCCL_INTERNAL = 3, NCCL_IN_PROGRESS = 7 };
 
 enum { FINISHED = -1, PORTS = 16, ADDRESSES = 8, ADDRESS = 256 };
 
@@ -398,6 +399,8 @@ static bool meet(carrier *c, nccl_id *id, char why[TN_WHY])
         find_addresses(&p);
     }
     listener = listen_for(&p, c->comm.size);
+    if (listener < 0) snprintf(why, TN_WHY, "rank 0 of %d: cannot listen at port %d or the %d after it", c->comm.size, p.port,
+                               p.ports - 1);
     good = listener >= 0 && (!file || write_place(&p, file)) && answer_all(c, &p, listener, id, why);
     if (listener >= 0) close(listener);
     if (file) remove(file);
@@ -411,7 +414,7 @@ typedef struct beginning { carrier *c; nccl_handle nccl; nccl_id id; int status;
 static void *begin(void *with)
 {
     beginning *b = (beginning *)with;
-    b->status = b->c->set_context(b->c->context);           /* which is a thread's own */
+    b->status = b->c->set_context(b->c->context) == 0 ? 0 : NCCL_CUDA;      /* which context is current is a thread's own */
     if (b->status == 0) b->status = b->c->init(&b->nccl, b->c->comm.size, b->id, b->c->comm.rank);
     if (write(b->done[1], "", 1) < 0) b->status = -1;
     return NULL;
