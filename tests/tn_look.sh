@@ -2,7 +2,7 @@
 # sh tests/tn_look.sh TN: the pages of `tn look`: numbers in them against those that `tn circuits`, `tn draw` and `tn decompose`
 # print, and what it refuses. Its last line is `N passed, N failed, N skipped`.
 set -u
-npy=$PWD/tests/data/npy
+npy=$PWD/tests/data/npy missing=$PWD/tests/missing.sh
 model=${TN_TEST_DATA:-no-such-folder}/bilinear-mnist-model
 case $model in /*) ;; *) model=$PWD/$model ;; esac
 . "${0%/*}/expect.sh"
@@ -98,6 +98,26 @@ cp -r run ids && rm ids/tokenizer.json
 expect 0 "page: ids.html" look ids --out ids.html --no-data --text "1 2 3"
 holds "tokens without names are numbers" grep -qF '"#7"' ids.html
 
+# ---- models of others: read from files as Hugging Face writes them ---------------------------------------
+
+small="--width 16 --heads 2 --layers 2 --context 16 --batch 2 --steps 2 --vocab 60 --val-tokens 64 --gain --no-qk-norm --no-embed-norm"
+while read -r kind options; do
+    # shellcheck disable=SC2086
+    expect 0 "Done" train text --out "own-$kind" $small $options
+    expect 0 "written" export "own-$kind" --hf "hf-$kind"
+    expect 0 "model: $kind" import "hf-$kind" --out "in-$kind"
+    expect 0 "page: $kind.html" look "in-$kind" --text "the cat saw" --out "$kind.html"
+    for id in card heads paths; do holds "a page of $kind has $id" grep -qF "\"id\":\"$id\"" "$kind.html"; done
+    holds "a page of $kind names its MLPs" grep -qF "The MLP of block 1 is left out: circuit_mlp" "$kind.html"
+    "$tn" circuits "in-$kind" heads --no-data --json > heads.json
+    section "$kind.html" heads | values copying > mine
+    sed -n '/per_head/,/\]/s/.*"copying": \(-\{0,1\}[0-9][-+.e0-9]*\).*/\1/p' heads.json > theirs
+    alike "copying scores of $kind" mine theirs 1e-12
+done <<'END'
+gpt2 --norm layer --positions learned --mlp gelu-tanh --bias
+llama --mlp swiglu
+END
+
 # ---- a layer that options name: the same numbers as tn draw's --------------------------------------
 
 weights=run/model.safetensors
@@ -177,6 +197,6 @@ if [ -f "$model/bilinear_mnist_noise0.15.safetensors" ]; then
     near "the first logit" "$(f64 digits.html "$at")" -3.877668 1e-4
     near "the eighth logit" "$(f64 digits.html $((at + 56)))" 18.188983 1e-4
     near "a logit of the third image" "$(f64 digits.html $((at + 168)))" 9.07934 1e-4
-else sh "${0%/*}/missing.sh" digits "(bilinear-mnist-model in TN_TEST_DATA)" | sed '$d'; skipped=$((skipped + 1)); fi
+else sh "$missing" digits "(bilinear-mnist-model in TN_TEST_DATA)" | sed '$d'; skipped=$((skipped + 1)); fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]

@@ -786,10 +786,11 @@ static char *text_to_read(const subject *s)
 
 /* ---- over the training ------------------------------------------------------------------------------------------------ */
 
-/* Numbers of several steps, [count] each, as series. */
-static void one_series(page *p, const char *name, const double *v, int64_t count)
+/* Numbers of several steps, [count], as one series of a plot. */
+static void one_series(page *p, const char *plot, const char *name, const double *v, int64_t count)
 {
     page_open(p, NULL, '{');
+    page_text(p, "plot", plot);
     page_text(p, "name", name);
     page_vector(p, "y", ARRAY_F64, count, v);
     page_close(p, '}');
@@ -855,24 +856,24 @@ static void time_section(page *p, subject *s)
         check_ctx(s->m.ctx, s->file);
     }
     if (kept > 1) {
-        char *name = format_text("loss on %lld held-out tokens", (long long)(x.count * x.length));
+        char *name = format_text("%lld held-out tokens", (long long)(x.count * x.length));
         page_section(p, "time", "time", "Over the training", "The same numbers at the steps whose weights the run has kept.");
         page_open(p, "steps", '[');
         for (i = 0; i < kept; i++) page_number(p, NULL, steps[i]);
         page_close(p, ']');
         page_open(p, "series", '[');
-        if (x.count) one_series(p, name, loss, kept);
+        if (x.count) one_series(p, "loss, nats per token", name, loss, kept);
         for (k = 0; k < n && n <= 32; k++) {
             const int64_t H = s->m.desc.heads;
-            char         *head = format_text("copying score of %lld.%lld", (long long)(k / H), (long long)(k % H));
-            one_series(p, head, copying + k * MOST, kept);
+            char         *head = format_text("head %lld.%lld", (long long)(k / H), (long long)(k % H));
+            one_series(p, "copying score", head, copying + k * MOST, kept);
             free(head);
         }
         page_close(p, ']');
         page_open(p, "spectra", '[');
         shape[0] = kept, shape[1] = VALUES;
         for (k = 0; k < L; k++) {
-            char *of = format_text("block %lld, %s", (long long)k, s->names[token]);
+            char *of = format_text("block %lld, logit of %s", (long long)k, s->names[token]);
             if (!isnan(spectra[k * MOST * VALUES])) {
                 page_open(p, NULL, '{');
                 page_text(p, "name", of);
@@ -954,7 +955,7 @@ static void compare_models(page *p, const subject *s, const model *b, const char
     page_open(p, "spectra", '[');
     for (l = 0; l < blocks; l++) {
         double v[2][VALUES];
-        char  *name = format_text("block %lld, %s", (long long)l, s->names[token]);
+        char  *name = format_text("block %lld, logit of %s", (long long)l, s->names[token]);
         spectrum_of(s, l, token, v[0], VALUES);
         spectrum_of(&other, l, token, v[1], VALUES);
         if (!isnan(v[0][0]) && !isnan(v[1][0])) {

@@ -95,8 +95,8 @@ const answering = status => question => {
 /* A button that takes something out of the model, or puts it back. */
 const ablation = (off, what, onclick, attributes, ...children) => {
     const title = off ? "restore" : "ablate";
-    return tn.h("button", { type: "button", "aria-pressed": off, title, "aria-label": title + " " + what, ...attributes, onclick },
-        ...children);
+    return tn.h("button", { type: "button", "aria-pressed": off, title, "aria-label": title + " " + what, ...attributes,
+        onclick }, ...children);
 };
 
 /* ---- images: the classes, and for one of them the eigenvectors that spoke */
@@ -198,6 +198,7 @@ const language = (call, live, box) => {
             tn.bars(order.map(row), { head: ["token", "", "probability", "logit"] }));
     };
 
+    const quoted = id => tn.token(names[id], { class: "token piece" });
     const partOf = (block, head) => head < heads ? `blocks.${block}.attn.${head}` : `blocks.${block}.mlp`;
     const showParts = () => {
         const limit = Math.max(1e-9, ...[...values.values()].map(Math.abs));
@@ -210,7 +211,7 @@ const language = (call, live, box) => {
         };
         const columns = [...Array.from({ length: heads }, (_, h) => "head " + h), "MLP"];
         parts.replaceChildren(
-            tn.h("h4", {}, "What heads and MLPs add to the logit of ", tn.token(names[token]), " · click to ablate"),
+            tn.h("h4", {}, "What heads and MLPs add to the logit of ", quoted(token), " · click to ablate"),
             tn.h("div", { class: "scroll" }, tn.h("table", { class: "parts" },
                 tn.h("thead", {}, tn.h("tr", {}, tn.h("td"), columns.map(text => tn.h("th", { scope: "col", text })))),
                 tn.h("tbody", {}, Array.from({ length: layers }, (_, block) => tn.h("tr", {},
@@ -281,7 +282,7 @@ const language = (call, live, box) => {
         });
         await shown(vectors, () => ["live_vectors", block, asked], answer => {
             spoke = { answer, block, token: asked };
-            title.replaceChildren("Eigenvectors that spoke for ", tn.token(names[asked]), " · click to ablate");
+            title.replaceChildren("Eigenvectors that spoke for ", quoted(asked), " · click to ablate");
             showVectors();
         }, message => vectorRows.replaceChildren(
             tn.h("p", { class: "soft small" }, "This block has no eigenvectors here: ", tn.h("bdi", { text: message }))));

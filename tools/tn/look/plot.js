@@ -64,7 +64,7 @@ const drawSeries = (series, i, x, y, plot) => {
     const ink = series.ink || tn.ink(i), places = shown.map(([u, v, k]) => [x.place(u), y.place(v), k]);
     const group = tn.s("g", { class: "series " + (series.class || ""), style: `--ink: ${ink}` });
     const sign = k => series.signs ? (series.y[k] < 0 ? "below" : "above") : "";
-    const apart = x.place(1) - x.place(0), crowded = series.kind === "stems" && apart < 2.2;    /* too near for stems: dots */
+    const apart = x.place(1) - x.place(0), crowded = series.kind === "stems" && apart < 5;    /* too near for stems: dots */
     if (series.kind === "stems" && !crowded) {
         const floor = plot.logY ? y.place(y.low) : y.place(0);
         const stem = Math.max(0.8, Math.min(9, apart * 0.62));

@@ -2,11 +2,15 @@
    and the tables together. */
 const spectrumAt = (one, i) => Array.from(tn.row(tn.array(one.values), i)).sort((a, b) => Math.abs(b) - Math.abs(a));
 
+/* A plot for all series that name it; colours repeat after seven lines, which are dashed then. */
 const curves = section => {
-    const lines = section.series.map(one => ({ name: one.name, x: section.steps, y: tn.array(one.y) }));
-    const plot = tn.plot({ series: lines, xlabel: section.xlabel || "step", ylabel: section.ylabel || "", height: 240,
-        rules: [] });
-    return { element: plot.element, show: i => plot.update({ rules: [{ x: section.steps[i], label: "" }] }) };
+    const groups = new Map();
+    for (const one of section.series) groups.set(one.plot, [...(groups.get(one.plot) || []), one]);
+    const plots = [...groups].map(([name, list]) => tn.plot({ xlabel: section.xlabel || "step", rules: [], height: 220,
+        ylabel: name || section.ylabel || "",
+        series: list.map((one, i) => ({ name: one.name, x: section.steps, y: tn.array(one.y), dashed: i >= 7 })) }));
+    return { element: tn.h("div", {}, plots.map(plot => plot.element)),
+             show: i => plots.forEach(plot => plot.update({ rules: [{ x: section.steps[i], label: "" }] })) };
 };
 const spectraOf = section => {
     let chosen = 0, at = 0;

@@ -55,22 +55,19 @@ const within = compiled => {
     };
 };
 tn.aside = (bytes, call, setup) => {
-    const here = calls => calls.reduce((_, one) => call(...one), null);
-    const open = new Map();
+    const here = calls => calls.reduce((_, one) => call(...one), null), open = new Map();
     let worker = null, count = 0;
     const leave = () => {
         if (worker) worker.terminate();
         worker = null;
-        for (const [id, { calls, good, bad }] of open) {
-            open.delete(id);
-            try { good(calls ? here(calls) : null); } catch (error) { bad(error); }
-        }
+        for (const { bad } of open.values()) bad(new Error("the worker ended"));
+        open.clear();
     };
-    const send = (calls, first) => new Promise((good, bad) => {
-        open.set(++count, { calls: first ? null : calls, good, bad });
+    const send = calls => new Promise((good, bad) => {
+        open.set(++count, { good, bad });
         worker.postMessage([count, calls]);
     });
-    try {
+    const start = async () => {
         const source = `const compiled = ${compiled}; const tn = {}; tn.engine = ${tn.engine}; (${within})(tn.engine);`;
         worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
         worker.onerror = leave;
@@ -79,7 +76,12 @@ tn.aside = (bytes, call, setup) => {
             open.delete(id);
             if (why === undefined) good(answer); else bad(new Error(why));
         };
-        send([bytes], true).then(() => send([setup], true)).catch(leave);
-    } catch { leave(); }
-    return (...calls) => worker ? send(calls) : new Promise(good => good(here(calls)));
+        await send([bytes]);
+        await send([setup]);
+    };
+    const ready = start().catch(leave);
+    return async (...calls) => {
+        await ready;
+        return worker ? send(calls) : here(calls);
+    };
 };
