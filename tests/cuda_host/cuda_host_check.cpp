@@ -229,6 +229,15 @@ static void meet_readers_by_clock(const touch &a, bool bulk)
         }
 }
 
+/* Whether another thread has read one of these bytes since the last barrier of the block, or since a bulk copy filled them. The
+   clocks of readers belong to 16 bytes. */
+static bool read_by_others(const cell *c, const touch &a)
+{
+    for (size_t i = 0; i < a.bytes; i++)
+        if (c[i].read_phase == phase && ((c[i].reader & (WARP | MANY)) || (c[i].reader & THREAD) != a.thread)) return true;
+    return false;
+}
+
 static void note_read_by_clock(const touch &a, int clock)
 {
     for (size_t g = shared_byte(a.p) / 16; g <= (shared_byte(a.p) + a.bytes - 1) / 16; g++) read_stamp[g][clock] = now + 1;
@@ -356,8 +365,8 @@ static void check_kernel(const void *p, size_t bytes, bool write, bool atomic, c
         for (size_t i = 0; i < bytes; i++) wrote_at[(const char *)p - tnch_arena + (ptrdiff_t)i] = fence_time;
     if (a.shared && tracked) {
         for (size_t i = 0; i < bytes; i++) meet_writer_by_clock(c[i], a, shared_byte(p) + i);
-        if (write) meet_readers_by_clock(a, false);
-        else note_read_by_clock(a, a.thread);
+        if (write && read_by_others(c, a)) meet_readers_by_clock(a, false);
+        else if (!write) note_read_by_clock(a, a.thread);
         if (write)
             for (size_t i = 0; i < bytes; i++) {
                 write_stamp[shared_byte(p) + i] = now + 1;
@@ -422,6 +431,7 @@ static void bulk_ends(const void *p, size_t bytes, int b)
     for (size_t i = 0; i < bytes; i++) {
         cell *c = cell_of((const char *)p + i);
         c->write_phase = phase;
+        c->read_phase = 0;
         write_stamp[shared_byte(p) + i] = now + 1;
         filled_by[shared_byte(p) + i] = (uint8_t)(b + 1);
     }
