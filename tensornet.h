@@ -30525,12 +30525,13 @@ static tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
     return o->desc.kind == TN_OPTIM_MUON && (p->adamw || p->value->rank < 2) ? TN_OPTIM_ADAMW : o->desc.kind;
 }
 
-/* The number of moments that a parameter's rule keeps. */
-static int tni_optim_wants(const tn_optim *o, const tn_param *p)
+/* The number of moments that a rule keeps, and that of a parameter. */
+static int tni_rule_wants(const tn_optim *o, tn_optim_kind rule)
 {
-    tn_optim_kind rule = tni_optim_rule(o, p);
     return rule == TN_OPTIM_ADAMW ? 2 : rule == TN_OPTIM_MUON || o->desc.momentum > 0 ? 1 : 0;
 }
+
+static int tni_optim_wants(const tn_optim *o, const tn_param *p) { return tni_rule_wants(o, tni_optim_rule(o, p)); }
 
 /* ---- which part of a parameter a process updates ------------------------ >>optim-share */
 
@@ -30583,7 +30584,7 @@ static tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
     part.begin = 0;
     part.count = n;
     if (r < 0 || !tni_optim_shares(o)) return part;
-    if (tni_optim_rule(o, p) == TN_OPTIM_MUON) part.count = at == r ? n : 0;
+    if (o->state[i].placed == TN_OPTIM_MUON) part.count = at == r ? n : 0;      /* a rule that has changed is refused later */
     else {
         const int64_t  all = o->state[i].group;
         const tni_span own = tni_comm_span(all, tn_ctx_ranks(o->owned.ctx), r, 0, all);
@@ -33569,10 +33570,9 @@ static void tni_checkpoint_note(tni_checkpoint *c, const char *key, const char *
    here of it. */
 static const tn_tensor *tni_checkpoint_moment(const tn_optim *o, int64_t i, int k)
 {
-    const tn_param *p = o->of.params->item[i];
     if (i >= o->states || !o->state[i].made) return NULL;
     if (!tni_optim_shares(o)) return o->state[i].m[k];
-    return k < tni_optim_wants(o, p) ? p->value : NULL;
+    return k < tni_rule_wants(o, o->state[i].rule) ? o->of.params->item[i]->value : NULL;
 }
 
 /* The elements of a vector of process `from` to host memory of the first, `host`, where each process has room for them. All call
