@@ -4358,7 +4358,7 @@ struct tn_ctx {
     bool            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
     void             *describe_with;
     tni_link          link;
-    void             *comm_handle;      /* memory of the backend, TNI_COMM_NUMBERS bytes */
+    void             *comm_handle;      /* memory of the backend, tni_comm_most bytes, or NULL */
     struct tni_beside *beside;          /* the thread that communicates, or NULL */
     void            (*on_node)(tn_ctx *ctx, const struct tni_node *n);  /* the backward pass has come to n; NULL: to its end */
     struct tn_optim  *sender;           /* whose on_node this is */
@@ -4367,7 +4367,12 @@ struct tn_ctx {
     bool              fallback_said[TN_KERNEL_COUNT];
 };
 
-enum { TNI_COMM_NUMBERS = 1 << 16 };     /* most bytes of numbers of the host that processes exchange at once */
+/* Most bytes of numbers of the host that processes exchange at once: enough for what each tells all others. */
+static size_t tni_comm_most(const tn_ctx *ctx)
+{
+    const size_t told = 64 * (size_t)ctx->desc.comm->size;
+    return told > 65536 ? told : 65536;
+}
 
 /* The scalars of an optimiser on the device, see >>op-optim. */
 enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
@@ -5824,7 +5829,7 @@ void tn_ctx_destroy(tn_ctx *ctx)
     tni_arena_free(ctx, &ctx->data[1]);
     tni_arena_free(ctx, &ctx->heads[0]);
     tni_arena_free(ctx, &ctx->heads[1]);
-    tni_device_free(ctx, ctx->comm_handle, TNI_COMM_NUMBERS);
+    if (ctx->comm_handle) tni_device_free(ctx, ctx->comm_handle, tni_comm_most(ctx));
     tni_free(ctx, ctx->link.room, ctx->link.bytes);
     ctx->backend->close(ctx->state);
     tni_close_threads(ctx);
@@ -30228,9 +30233,9 @@ static tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *number
     if (!tni_comm(ctx) || n == 0) return TN_OK;
     if (!tni_uncaptured(ctx, "processes communicate") || !tni_not_aside(ctx, "comm")) return TN_ERR_ARG;
     if (!ctx->desc.comm->device) return tni_comm_direct(ctx, what, numbers, n, dtype, 0);
-    if (bytes > TNI_COMM_NUMBERS)
-        return tni_fail(ctx, TN_ERR_ARG, "comm: %zu bytes of numbers, expected at most %d", bytes, (int)TNI_COMM_NUMBERS);
-    if (!ctx->comm_handle) ctx->comm_handle = tni_device_alloc(ctx, TNI_COMM_NUMBERS, "comm");
+    if (bytes > tni_comm_most(ctx))
+        return tni_fail(ctx, TN_ERR_ARG, "comm: %zu bytes of numbers, expected at most %zu", bytes, tni_comm_most(ctx));
+    if (!ctx->comm_handle) ctx->comm_handle = tni_device_alloc(ctx, tni_comm_most(ctx), "comm");
     if (!ctx->comm_handle) return TN_ERR_MEMORY;
     s = tni_to_device(ctx, ctx->comm_handle, numbers, bytes);
     if (s == TN_OK) s = tni_comm_run(ctx, what, ctx->comm_handle, n, dtype, 0);
