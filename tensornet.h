@@ -4368,7 +4368,7 @@ struct tn_ctx {
     bool            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
     void             *describe_with;
     tni_link          link;
-    void             *comm_handle;      /* memory of the backend, TNI_COMM_NUMBERS bytes */
+    void             *comm_handle;      /* memory of the backend, tni_comm_most bytes, or NULL */
     struct tni_beside *beside;          /* the thread that communicates, or NULL */
     void            (*on_node)(tn_ctx *ctx, const struct tni_node *n);  /* the backward pass has come to n; NULL: to its end */
     struct tn_optim  *sender;           /* whose on_node this is */
@@ -4377,7 +4377,12 @@ struct tn_ctx {
     bool              fallback_said[TN_KERNEL_COUNT];
 };
 
-enum { TNI_COMM_NUMBERS = 1 << 16 };     /* most bytes of numbers of the host that processes exchange at once */
+/* Most bytes of numbers of the host that processes exchange at once: enough for what each tells all others. */
+static size_t tni_comm_most(const tn_ctx *ctx)
+{
+    const size_t told = 64 * (size_t)ctx->desc.comm->size;
+    return told > 65536 ? told : 65536;
+}
 
 /* The scalars of an optimiser on the device, see >>op-optim. */
 enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
@@ -5841,7 +5846,7 @@ void tn_ctx_destroy(tn_ctx *ctx)
     tni_arena_free(ctx, &ctx->data[1]);
     tni_arena_free(ctx, &ctx->heads[0]);
     tni_arena_free(ctx, &ctx->heads[1]);
-    tni_device_free(ctx, ctx->comm_handle, TNI_COMM_NUMBERS);
+    if (ctx->comm_handle) tni_device_free(ctx, ctx->comm_handle, tni_comm_most(ctx));
     tni_free(ctx, ctx->link.room, ctx->link.bytes);
     ctx->backend->close(ctx->state);
     tni_close_threads(ctx);
@@ -30456,9 +30461,9 @@ static tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *number
     if (!tni_comm(ctx) || n == 0) return TN_OK;
     if (!tni_uncaptured(ctx, "processes communicate") || !tni_not_aside(ctx, "comm")) return TN_ERR_ARG;
     if (!ctx->desc.comm->device) return tni_comm_direct(ctx, what, numbers, n, dtype, 0);
-    if (bytes > TNI_COMM_NUMBERS)
-        return tni_fail(ctx, TN_ERR_ARG, "comm: %zu bytes of numbers, expected at most %d", bytes, (int)TNI_COMM_NUMBERS);
-    if (!ctx->comm_handle) ctx->comm_handle = tni_device_alloc(ctx, TNI_COMM_NUMBERS, "comm");
+    if (bytes > tni_comm_most(ctx))
+        return tni_fail(ctx, TN_ERR_ARG, "comm: %zu bytes of numbers, expected at most %zu", bytes, tni_comm_most(ctx));
+    if (!ctx->comm_handle) ctx->comm_handle = tni_device_alloc(ctx, tni_comm_most(ctx), "comm");
     if (!ctx->comm_handle) return TN_ERR_MEMORY;
     s = tni_to_device(ctx, ctx->comm_handle, numbers, bytes);
     if (s == TN_OK) s = tni_comm_run(ctx, what, ctx->comm_handle, n, dtype, 0);
@@ -30753,12 +30758,13 @@ static tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
     return o->desc.kind == TN_OPTIM_MUON && (p->adamw || p->value->rank < 2) ? TN_OPTIM_ADAMW : o->desc.kind;
 }
 
-/* The number of moments that a parameter's rule keeps. */
-static int tni_optim_wants(const tn_optim *o, const tn_param *p)
+/* The number of moments that a rule keeps, and that of a parameter. */
+static int tni_rule_wants(const tn_optim *o, tn_optim_kind rule)
 {
-    tn_optim_kind rule = tni_optim_rule(o, p);
     return rule == TN_OPTIM_ADAMW ? 2 : rule == TN_OPTIM_MUON || o->desc.momentum > 0 ? 1 : 0;
 }
+
+static int tni_optim_wants(const tn_optim *o, const tn_param *p) { return tni_rule_wants(o, tni_optim_rule(o, p)); }
 
 /* ---- which part of a parameter a process updates ------------------------ >>optim-share */
 
@@ -30811,7 +30817,7 @@ static tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
     part.begin = 0;
     part.count = n;
     if (r < 0 || !tni_optim_shares(o)) return part;
-    if (tni_optim_rule(o, p) == TN_OPTIM_MUON) part.count = at == r ? n : 0;
+    if (o->state[i].placed == TN_OPTIM_MUON) part.count = at == r ? n : 0;      /* a rule that has changed is refused later */
     else {
         const int64_t  all = o->state[i].group;
         const tni_span own = tni_comm_span(all, tn_ctx_ranks(o->owned.ctx), r, 0, all);
@@ -33830,10 +33836,9 @@ static void tni_checkpoint_note(tni_checkpoint *c, const char *key, const char *
    here of it. */
 static const tn_tensor *tni_checkpoint_moment(const tn_optim *o, int64_t i, int k)
 {
-    const tn_param *p = o->of.params->item[i];
     if (i >= o->states || !o->state[i].made) return NULL;
     if (!tni_optim_shares(o)) return o->state[i].m[k];
-    return k < tni_optim_wants(o, p) ? p->value : NULL;
+    return k < tni_rule_wants(o, o->state[i].rule) ? o->of.params->item[i]->value : NULL;
 }
 
 /* The elements of a vector of process `from` to host memory of the first, `host`, where each process has room for them. All call

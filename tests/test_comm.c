@@ -262,6 +262,37 @@ TEST(a_checkpoint_that_cannot_be_read_changes_nothing)
     munmap(image_of, sizeof *image_of);
 }
 
+/* The rule of a matrix is changed between two checkpoints: both have the moments of the old one; the next step refuses it. */
+static bool changes_a_rule(job *j)
+{
+    tn_params *params;
+    tn_optim  *optim;
+    size_t     nothing;
+    int        k;
+    bool       good;
+    if (!open_job(j, TN_F32)) return false;
+    optim = million(j->ctx, &params, MUON | SHARED);
+    good = optim && million_step(j->ctx, optim, params) == TN_OK;
+    for (k = 0; k < 2 && good; k++) {
+        tn_params_find(params, "wide")->adamw = k == 1;
+        good = tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_memory(image_of[k].bytes, FILE_ROOM, &image_of[k].used)
+                                                       : tn_sink_memory(NULL, 0, &nothing), NULL, 0) == TN_OK;
+    }
+    good = good && million_step(j->ctx, optim, params) == TN_ERR_ARG
+        && strstr(tn_ctx_error(j->ctx), "the rule of wide was changed") != NULL;
+    if (!good) printf("rank %d: %s\n", j->rank, tn_ctx_error(j->ctx));
+    return close_job(j, good);
+}
+
+TEST(a_checkpoint_has_the_moments_of_the_rule_that_made_them)
+{
+    image_of = (image *)mmap(NULL, 2 * sizeof *image_of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(CHECK(image_of != MAP_FAILED));
+    CHECK_INT(processes(2, 0, NULL, changes_a_rule), 0);
+    CHECK(image_of[0].used > SOME * 8 && memcmp(&image_of[0], &image_of[1], sizeof *image_of) == 0);
+    munmap(image_of, 2 * sizeof *image_of);
+}
+
 typedef struct leaky { size_t left; } leaky;
 static bool store_some(void *user, const void *src, size_t bytes)
 {
@@ -564,6 +595,53 @@ TEST(an_error_of_one_process_is_everybodys)
     munmap(all, sizeof *all);
 }
 
+/* Shared moments: a single element of the gradient is not finite, in the part of one process. All skip the step. */
+static bool overflows_once(job *j)
+{
+    const int64_t n = 64;
+    tn_optim_desc d;
+    tn_params    *params;
+    tn_optim     *optim;
+    tn_init       init;
+    tn_tensor    *v;
+    double        c[64], got[64] = {0};
+    int           step, i;
+    bool          good = true;
+    memset(&d, 0, sizeof d);
+    memset(&init, 0, sizeof init);
+    d.kind = TN_OPTIM_SGD;
+    d.lr = 1;
+    d.share_moments = true;
+    init.rule = TN_INIT_ZERO;
+    if (!open_job(j, TN_F64)) return false;
+    params = tn_params_create(j->ctx);
+    v = tn_params_add(params, "v", 1, &n, init)->value;
+    optim = tn_optim_create(params, &d);
+    for (step = 0; step < 2 && good; step++) {
+        tn_tensor *by;
+        tn_status  s;
+        tn_ctx_reset(j->ctx);
+        by = tn_tensor_1d(j->ctx, TN_F64, n);
+        for (i = 0; i < n; i++) c[i] = step == 0 && i == j->kind && j->rank == 1 ? HUGE_VAL : 1;
+        tn_write(by, TN_F64, c, n);
+        tn_record(j->ctx);
+        good = tn_backward(j->ctx, tn_sum(j->ctx, tn_mul(j->ctx, v, by))) == TN_OK;
+        s = tn_optim_step(optim);
+        good = good && s == (step == 0 ? TN_ERR_NONFINITE : TN_OK);
+        tn_ctx_clear_error(j->ctx);
+        good = good && tn_read(v, TN_F64, got, n) == TN_OK;
+        for (i = 0; i < n; i++) good = good && got[i] == -step;
+    }
+    if (!good) printf("rank %d, element %d: step %d, %g %g\n", j->rank, j->kind, step, got[0], got[63]);
+    return close_job(j, good);
+}
+
+TEST(a_fault_in_one_part_stops_all)
+{
+    CHECK_INT(processes(2, 0, NULL, overflows_once), 0);
+    CHECK_INT(processes(3, 63, NULL, overflows_once), 0);
+}
+
 /* One of four is killed at a random moment of its training: kind has its rank and the moment. The others say so, unless all
    have ended before. */
 static bool dies(job *j)
@@ -707,10 +785,12 @@ static bool uses_less(job *j)
     for (i = 0; i < n; i++) good = good && got[i] == -2;
     good = good && tn_comm_all_reduce(v->grad) == TN_OK && tn_read(v->grad, TN_F64, got, n) == TN_OK;   /* after a step: zeros */
     for (i = 0; i < n; i++) good = good && got[i] == 0;
-    tn_params_zero_grad(params);
-    tn_ctx_reset(j->ctx);
-    tn_record(j->ctx);
-    good = good && (j->rank == 0 || tn_backward(j->ctx, tn_sum(j->ctx, v)) == TN_OK);     /* zeros here, and ones there */
+    for (step = 0; step < 2; step++) {                  /* in the end: ones that count as zeros here, and ones there */
+        tn_ctx_reset(j->ctx);
+        tn_record(j->ctx);
+        good = good && (tn_backward(j->ctx, tn_sum(j->ctx, v)) == TN_OK);
+        if (step == 0 || j->rank == 0) tn_params_zero_grad(params);
+    }
     good = good && tn_comm_all_reduce(v->grad) == TN_OK && tn_read(v->grad, TN_F64, got, n) == TN_OK;
     for (i = 0; i < n; i++) good = good && got[i] == 1;
     if (!good) printf("rank %d: %g %s\n", j->rank, got[0], tn_ctx_error(j->ctx));
@@ -946,6 +1026,10 @@ TEST(a_carrier_with_collectives_of_its_own)
     CHECK_STATUS(tn_comm_sum(ctx, some, 8193), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "comm: 65544 bytes of numbers, expected at most 65536");
     tn_ctx_destroy(ctx);
+    k.size = 4096;                                          /* what each of so many tells all others has room */
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
+    CHECK_STATUS(tn_comm_sum(ctx, some, 8193), TN_OK);
+    tn_ctx_destroy(ctx);
 }
 
 static tn_status refuse(void *state, int to, const void *out, size_t n, int from, void *in, size_t m, char why[TN_WHY])
@@ -1006,8 +1090,8 @@ TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, 
           a_carrier_with_collectives_of_its_own, a_carrier_is_checked, a_gradient_that_one_process_lacks_counts_as_zeros,
           a_step_sends_what_the_formula_says, matrices_are_divided_evenly, buckets_are_sent_while_the_backward_pass_goes_on,
           a_checkpoint_of_parts_is_that_of_the_whole, a_checkpoint_that_fails_fails_for_all,
-          a_checkpoint_that_cannot_be_read_changes_nothing,
-          an_error_of_one_process_is_everybodys, moments_can_be_shared, curves_do_not_depend_on_the_number_of_processes,
+          a_checkpoint_that_cannot_be_read_changes_nothing, a_checkpoint_has_the_moments_of_the_rule_that_made_them,
+          an_error_of_one_process_is_everybodys, a_fault_in_one_part_stops_all, moments_can_be_shared, curves_do_not_depend_on_the_number_of_processes,
           buckets_of_any_size_have_the_same_curve, overlap_does_not_change_a_bit,
           the_end_of_a_process_is_noticed_before_all_have_met, nobody_waits_for_a_process_that_was_killed)
 #else

@@ -125,7 +125,7 @@ static bool is_weights(const char *path)
 
 static option options[] = {
     COUNT_ROW("plan", &plan, "of a config file: also what a step costs on N GPUs: flops, bytes sent, memory, time, and the "
-              "assumptions behind them; 0 (the default): not", 0, 1e6, NEVER),
+              "assumptions behind them; 0 (the default): not", 0, 65536, NEVER),
     FLAG_ROW("no-tensors", &no_tensors, "do not list the tensors", NEVER),
     FLAG_ROW("csv", &csv, "print the log of a run as CSV instead: a line per step and evaluation", NEVER),
 };

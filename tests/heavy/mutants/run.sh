@@ -57,7 +57,8 @@ one() {
     number=$1
     name=$(awk -F'\t' -v n="$number" '$1 == n { print $3 }' "$dir/list")
     first=$(awk -F'\t' -v n="$number" '$1 == n { print $5 }' "$dir/list")
-    export TN_MUTANT="$number" TN_TEST_TMP="$dir/tmp/$name"
+    # Processes that wait for each other use no processor time.
+    export TN_MUTANT="$number" TN_TEST_TMP="$dir/tmp/$name" TN_COMM_SECONDS=10
     mkdir -p "$TN_TEST_TMP"
     reach=" $(for p in "$dir/$size"/*.reached; do
                   if [ "$(cut -c $((number + 1)) "$p" | head -n 1)" = x ]; then p=${p##*/}; echo "${p%.reached}"; fi
@@ -133,7 +134,7 @@ if [ "$what" = header ]; then
         case $together in *" $p "*) ln -f "$dir/inside" "$dir/$p"; continue ;; esac
         case $alone in *"$t"*) level=-O0 ;; esac
         ! newer "$dir/$p" "$t" "$dir/tensornet.o" tests/*.h tools/tn/ngram.c tools/tn/names.[ch] tools/tn/mojibake.c tools/tn/tn.h \
-            examples/studies/*.h ||
+            tools/tn/dry.[ch] examples/comm/* examples/studies/*.h ||
             later "$dir/$p" $c $level "$t" -o "$dir/$p" -x none "$dir/tensornet.o" "$dir/mutant.o" -lm
     done
     scripts=$(cut -f5 "$dir/list" | tr ' ' '\n' | sed -n 's/:.*//; /\.sh$/p' | sort -u)
@@ -151,6 +152,7 @@ else
     wait
     for t in tests/test_cuda*.c; do
         p=${t#tests/} p=${p%.c}
+        [ "$p" != test_cuda_nccl ] || continue          # needs libraries beside it, and is about no kernel
         programs="$programs $p"
         ! newer "$dir/$p" "$t" tests/*.h $engine/control.h "$dir/tensornet.o" "$dir/tensornet_cuda.o" "$dir/engine.o" ||
             later "$dir/$p" sh -c "$c -I$engine -DTN_CUDA_HOST -c $t -o $dir/$p.o &&
