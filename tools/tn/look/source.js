@@ -83,13 +83,14 @@ const factors = matrix => {
     /* The last few answers are kept: another output, or a finer strip of the same place, needs the same means. */
     const keyOf = (name, range) => [name, range.first, range.step, range.count].join();
     const remember = (key, values) => {
+        recent.delete(key);                     /* what is used goes to the end: strips do not evict what they share */
         if (recent.size > 15) recent.delete(recent.keys().next().value);
         recent.set(key, values);
         return values;
     };
     const means = (name, factor, embed, range) => {
         const key = keyOf(name, range);
-        if (recent.has(key)) return recent.get(key);
+        if (recent.has(key)) return remember(key, recent.get(key));
         const values = embed ? atOnce(embeddedMeans(factor, tn.array(embed), range)) : columnMeans(factor, range);
         return range.count === 1 ? values : remember(key, values);
     };
