@@ -6740,9 +6740,9 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_tma(const __grid_con
         const int mask = tnc_attend_mask_of(p, first, first + 63, j0, j0 + keys - 1);
         auto values = [&] { tnc_barrier_wait(ring.later + ring.slot, ring.parity); };
         tnc_barrier_wait(ring.full + ring.slot, ring.parity);
-        if (mask == 0) values();
-        else tnc_attend_wgmma_stage<plan, KIND, D>(p, q + group * 64 * 64, tiles + ring.slot * stage, o, row_max, row_sum,
-                                                   mask, mine, j0 + 2 * (lane & 3), values);
+        if (mask)                               /* else the values are those of the other warpgroup, which waits for them */
+            tnc_attend_wgmma_stage<plan, KIND, D>(p, q + group * 64 * 64, tiles + ring.slot * stage, o, row_max, row_sum,
+                                                  mask, mine, j0 + 2 * (lane & 3), values);
         tnc_ring_release(ring);
     }
     tnc_attend_end_rows<KIND>(p, at.head, row_max, row_sum, mine);

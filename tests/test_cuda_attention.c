@@ -530,7 +530,7 @@ TEST(wgmma_launches)
 static void same_bits(const problem *p, const results *x, const results *y, const char *what)
 {
     for (int i = 0; i < CHANNELS; i++)
-        if (!CHECK(memcmp(x->x[i], y->x[i], sizeof(double) * (size_t)x->n[i]) == 0)) tell(p, i, what);
+        if (!CHECK(x->x[i] && y->x[i] && memcmp(x->x[i], y->x[i], sizeof(double) * (size_t)x->n[i]) == 0)) tell(p, i, what);
 }
 
 #ifdef TN_CUDA_HOST

@@ -1260,7 +1260,7 @@ static int mbarrier_of(const tnc_barrier *x, const char *what, const void *site)
     for (size_t i = 0; i < mbarriers.size(); i++) {
         if (mbarriers[i].at != (const char *)x) continue;
         if (*x != MBARRIER_MARK + i) fault(cudaErrorLaunchFailure, "%s: the mbarrier at %s was overwritten", what, where(x));
-        HOOK(mbarrier_used, (int)i, site);
+        HOOK(mbarrier_used, (int)i, x, site);
         return (int)i;
     }
     fault(cudaErrorLaunchFailure, "%s: the mbarrier at %s is not initialised", what, where(x));

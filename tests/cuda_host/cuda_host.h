@@ -637,7 +637,7 @@ struct tnch_hooks {
     void (*async_fence)(void);                                          /* fence.proxy.async of the running thread        */
     void (*async_done)(int warp);                                       /* the warp has waited for what it read           */
     void (*mbarrier_new)(int barrier);                                  /* number of an mbarrier in this block            */
-    void (*mbarrier_used)(int barrier, const void *site);
+    void (*mbarrier_used)(int barrier, const void *p, const void *site);
     void (*mbarrier_arrived)(int barrier);
     void (*mbarrier_complete)(int barrier);
     void (*mbarrier_seen)(int barrier);                                 /* the running thread knows that a phase is over  */

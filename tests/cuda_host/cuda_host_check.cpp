@@ -166,10 +166,10 @@ static void mbarrier_new(int b)
     made_at[b] = now + 1;
 }
 
-static void mbarrier_used(int b, const void *site)
+static void mbarrier_used(int b, const void *p, const void *site)
 {
     if (!knows(tnch_now->linear, maker[b], made_at[b]))
-        say_thread(site, "race: an mbarrier is used without a barrier after its initialisation", tnch_now, 8, maker[b]);
+        say_thread(site, "race: an mbarrier is used without a barrier after its initialisation", p, 8, maker[b]);
 }
 
 static void mbarrier_arrived(int b)

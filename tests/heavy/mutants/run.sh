@@ -101,7 +101,7 @@ png=
 [ ! -e "$STB/stb_image.h" ] || png="$png -DHAVE_STB_IMAGE"
 c="$CC -x c -std=c99 -O1 -w -DTN_USE_THREADS -pthread -I$dir -I. -Itests -I$here $png"
 engine=tests/cuda_host
-cxx="$CXX -std=c++17 -O1 -g1 -w -ffp-contract=off -I$dir -I. -Itests -I$engine -I$here -DTN_CUDA_HOST"
+cxx="$CXX -std=c++17 -O1 -g1 -w -Wno-psabi -ffp-contract=off -I$dir -I. -Itests -I$engine -I$here -DTN_CUDA_HOST"
 ! grep -qw fma /proc/cpuinfo 2>/dev/null || cxx="$cxx -mfma"
 
 build() { echo "  $1"; shift; "$@" || touch "$dir/failed"; }
