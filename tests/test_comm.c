@@ -7,6 +7,7 @@
 #include "sealed.h"
 #include "examples/comm/socket.c"
 #include "model.h"
+#include "shadow.h"
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -24,6 +25,7 @@ typedef struct job {
     bool        alone;                  /* without a thread beside */
     int64_t     dies_after;             /* ns after the processes have met; 0: does not */
     const char *folder;
+    tn_gemm_precision precision;
     shared     *all;
     tn_comm    *comm;
     tn_ctx     *ctx;
@@ -71,6 +73,7 @@ static bool open_job(job *j, tn_dtype dtype, const tn_backend *backend)
     d.threads = 1;
     d.backend = backend;
     d.backend_required = true;
+    d.gemm_precision = j->precision;
     d.comm = j->comm = comm_socket(j->folder, j->rank, j->size, why);
     if (j->comm && j->alone) j->comm->any_thread = false;
     if (j->dies_after > 0) {
@@ -333,6 +336,51 @@ TEST(moments_can_be_shared)
     WORST("losses with shared moments against one process", worst, 1e-12);
     munmap(one, sizeof *one);
     munmap(all, sizeof *all);
+}
+
+/* A few steps with parameters that products read in BF16 (kind 1), or round themselves; 2: shared moments; 4: Muon. */
+static bool trains_in_bf16(job *j)
+{
+    tn_transformer_desc d = tiny();
+    tn_optim_desc       od;
+    tn_transformer      m;
+    tn_params          *params;
+    tn_optim           *optim;
+    int                 step;
+    bool                good;
+    memset(&od, 0, sizeof od);
+    od.kind = j->kind & 4 ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
+    od.share_moments = (j->kind & 2) != 0;
+    od.bucket = 7;
+    j->precision = TN_GEMM_BF16;
+    if (!open_job(j, TN_F32, shadow_backend(j->kind & 1))) return false;
+    params = tn_params_create(j->ctx);
+    good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
+    for (step = 0; step < 6 && good; step++) {
+        tn_tensor *loss;
+        tn_ctx_reset(j->ctx);
+        loss = part_loss(j, &m, step, 0, 1);
+        j->all->loss[j->rank][step] = tn_item(loss);
+        good = tn_backward(j->ctx, loss) == TN_OK && tn_optim_step(optim) == TN_OK;
+    }
+    good = good && save_params(params, j->all->params[j->rank]) && shadow_seen.wrong == 0;
+    good = good && (shadow_seen.given > 0) == (j->kind & 1);
+    return close_job(j, good);
+}
+
+/* Each process writes in BF16 what it updates; what others update comes in F32, and is rounded anew. */
+TEST(parameters_in_bf16)
+{
+    shared *with = share(), *without = share();
+    int     kind;
+    for (kind = 0; kind < 8; kind += 2) {
+        CHECK_INT(processes(3, kind | 1, with, trains_in_bf16), 0);
+        CHECK_INT(processes(3, kind, without, trains_in_bf16), 0);
+        CHECK(memcmp(with, without, sizeof *with) == 0);
+        CHECK(memcmp(with->params[0], with->params[2], sizeof with->params[0]) == 0);
+    }
+    munmap(with, sizeof *with);
+    munmap(without, sizeof *without);
 }
 
 /* Gradients that are averaged while the backward pass goes on give the same bits, however they are grouped: with accumulated
@@ -777,7 +825,7 @@ TEST(a_carrier_is_checked)
 }
 
 TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, a_process_sends_what_a_ring_would,
-          curves_do_not_depend_on_the_number_of_processes, moments_can_be_shared, overlap_does_not_change_a_bit,
+          curves_do_not_depend_on_the_number_of_processes, moments_can_be_shared, parameters_in_bf16, overlap_does_not_change_a_bit,
           buckets_of_any_size_have_the_same_curve, buckets_are_sent_while_the_backward_pass_goes_on,
           random_numbers_by_position_in_the_batch,
           an_error_of_one_process_is_everybodys, nobody_waits_for_a_process_that_was_killed,
