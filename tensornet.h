@@ -594,8 +594,8 @@ TN_API tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids);
    and a row of subnormal numbers infinities or NaN.   Zhang & Sennrich 2019 */
 TN_API tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps);
 /* tn_rmsnorm(x + branch) in one pass over memory, for the residual stream of a transformer. *sum becomes x + branch, unless
-   sum is NULL. The bits are those of tn_add and tn_rmsnorm, forward and backward, on all backends of this library.
-   x, branch [..,c], of one shape */
+   sum is NULL. The bits are those of tn_add and tn_rmsnorm, forward and backward (on a GPU if x and branch begin at multiples of
+   16 bytes, as tensors do).   x, branch [..,c], of one shape */
 TN_API tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_tensor *gain, double eps,
                                       tn_tensor **sum);
 /* (x - mean(x)) / sqrt(var(x) + eps) * gain + bias, over the last axis.   gain, bias [c] or NULL. With eps = 0 a row
@@ -4460,7 +4460,7 @@ enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GR
        TNI_GRAPHED = 512,               /* a graph uses it                                          */
        TNI_SOUGHT = 1024,               /* of an owned tensor: nodes that read it are looked for     */
        TNI_SENT = 2048,                 /* a parameter's gradient that processes have averaged; without meaning if TNI_ZEROED */
-       TNI_SHADOW = 4096,               /* of a parameter: products would read it in BF16, see tni_shadow_operand */
+       TNI_SHADOW = 4096,               /* products have read it that would read it in BF16, see tni_shadow_operand */
        TNI_HOLDER = 1 << 16 };          /* of a gradient, in the upper half of the flags: how many further tensors have its
                                            bytes as their gradient (tni_grad_pass)                  */
 
@@ -8577,7 +8577,7 @@ static tn_status tni_shadow_renew(tn_tensor *t)
 {
     tn_call   c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
     tn_status s = TN_OK;
-    if (!t->compact || !t->compact->shadow || !t->compact->stale) return s;
+    if (!t->compact || !t->compact->shadow || tni_shadow_holds(t)) return s;
     tni_in_flat(&c, t);
     c.out[c.n_out++] = tni_shadow_view(t);
     s = tni_run(t->ctx, &c);
@@ -8591,8 +8591,7 @@ static void tni_shadow_operand(tn_call *c, tn_tensor *w)
     tn_tensor    *root = w->base ? w->base : w;
     tn_ctx       *ctx = root->ctx;
     const int64_t least = ctx->backend->shadow;
-    if (!tni_shadows(ctx) || !(root->flags & TNI_PARAM) || root->dtype != TN_F32) return;
-    if (w->shape[0] < least || w->shape[1] < least) return;
+    if (!tni_shadows(ctx) || root->dtype != TN_F32 || w->shape[0] < least || w->shape[1] < least) return;
     if (ctx->recording) root->flags |= TNI_SHADOW;
     if (!root->compact || !root->compact->shadow || tni_shadow_renew(root) != TN_OK) return;
     c->n_in = 4;
@@ -31539,7 +31538,7 @@ static int64_t tni_optim_series(tn_optim *o, int64_t i, tn_status *s)
         if (!tni_optim_updates(item[k])) continue;
         if (tni_optim_rule(o, item[k]) != at.rule) break;
         *s = tni_settle(item[k]->value->grad);
-        if (shares || !tni_shadow_holds(item[k]->value)) tni_rewritten(item[k]->value);     /* else it gets both */
+        if (shares || !tni_shadow_holds(item[k]->value)) tni_rewritten(item[k]->value);     /* else both are written */
         last = k;
         at.after += !shares || tni_optim_own(o, k).count > 0;
     }

@@ -21,7 +21,8 @@ typedef struct shared {
 /* One process of a test. */
 typedef struct job {
     int         rank, size, kind;
-    bool        alone, sealed, bf16;    /* without a thread beside; in memory that nobody can touch; activations */
+    bool        alone, sealed;          /* without a thread beside; in memory that nobody can touch        */
+    bool        bf16, rounds;           /* activations in BF16; products of F32 that round to it           */
     int64_t     dies_after;             /* ns after the processes have met; 0: does not */
     const char *folder;
     shared     *all;
@@ -74,6 +75,7 @@ static bool open_job(job *j, tn_dtype dtype)
     d.seed = 7;
     d.threads = 1;
     d.activations = j->bf16 ? TN_BF16 : TN_REAL;
+    d.gemm_precision = j->rounds ? TN_GEMM_BF16 : TN_GEMM_F32;
     d.backend = backend_of(j);
     d.backend_required = true;
     d.comm = j->comm = open_carrier(j, why);

@@ -7,9 +7,13 @@
 #include "sealed.h"
 #include "examples/comm/socket.c"
 #include "processes.h"
+#include "shadow.h"
 
 static tn_comm *open_carrier(job *j, char why[TN_WHY]) { return comm_socket(j->folder, j->rank, j->size, why); }
-static const tn_backend *backend_of(const job *j) { return j->sealed ? sealed_reference() : NULL; }
+static const tn_backend *backend_of(const job *j)
+{
+    return j->sealed ? sealed_reference() : j->rounds ? shadow_backend(j->kind & 1) : NULL;
+}
 
 /* ---- collectives --------------------------------------------------------------------------- */
 
@@ -111,6 +115,51 @@ TEST(moments_can_be_shared)
     WORST("losses with shared moments against one process", worst, 1e-12);
     munmap(one, sizeof *one);
     munmap(all, sizeof *all);
+}
+
+/* A few steps with parameters that products read in BF16 (kind 1), or round themselves; 2: shared moments; 4: Muon. */
+static bool trains_in_bf16(job *j)
+{
+    tn_transformer_desc d = tiny();
+    tn_optim_desc       od;
+    tn_transformer      m;
+    tn_params          *params;
+    tn_optim           *optim;
+    int                 step;
+    bool                good;
+    memset(&od, 0, sizeof od);
+    od.kind = j->kind & 4 ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
+    od.share_moments = (j->kind & 2) != 0;
+    od.bucket = 7;
+    j->rounds = true;
+    if (!open_job(j, TN_F32)) return false;
+    params = tn_params_create(j->ctx);
+    good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
+    for (step = 0; step < 6 && good; step++) {
+        tn_tensor *loss;
+        tn_ctx_reset(j->ctx);
+        loss = part_loss(j, &m, step, 0, 1);
+        j->all->loss[j->rank][step] = tn_item(loss);
+        good = tn_backward(j->ctx, loss) == TN_OK && tn_optim_step(optim) == TN_OK;
+    }
+    good = good && save_params(params, j->all->params[j->rank]) && shadow_seen.wrong == 0;
+    good = good && (shadow_seen.given > 0) == (j->kind & 1);
+    return close_job(j, good);
+}
+
+/* Each process writes in BF16 what it updates; what others update comes in F32, and is rounded anew. */
+TEST(parameters_in_bf16)
+{
+    shared *with = share(), *without = share();
+    int     kind;
+    for (kind = 0; kind < 8; kind += 2) {
+        CHECK_INT(processes(3, kind | 1, with, trains_in_bf16), 0);
+        CHECK_INT(processes(3, kind, without, trains_in_bf16), 0);
+        CHECK(memcmp(with, without, sizeof *with) == 0);
+        CHECK(memcmp(with->params[0], with->params[2], sizeof with->params[0]) == 0);
+    }
+    munmap(with, sizeof *with);
+    munmap(without, sizeof *without);
 }
 
 /* ---- checkpoints of shared moments --------------------------------------------------------- */
@@ -1091,8 +1140,8 @@ TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, 
           a_step_sends_what_the_formula_says, matrices_are_divided_evenly, buckets_are_sent_while_the_backward_pass_goes_on,
           a_checkpoint_of_parts_is_that_of_the_whole, a_checkpoint_that_fails_fails_for_all,
           a_checkpoint_that_cannot_be_read_changes_nothing, a_checkpoint_has_the_moments_of_the_rule_that_made_them,
-          an_error_of_one_process_is_everybodys, a_fault_in_one_part_stops_all, moments_can_be_shared, curves_do_not_depend_on_the_number_of_processes,
-          buckets_of_any_size_have_the_same_curve, overlap_does_not_change_a_bit,
+          an_error_of_one_process_is_everybodys, a_fault_in_one_part_stops_all, moments_can_be_shared, parameters_in_bf16,
+          curves_do_not_depend_on_the_number_of_processes, buckets_of_any_size_have_the_same_curve, overlap_does_not_change_a_bit,
           the_end_of_a_process_is_noticed_before_all_have_met, nobody_waits_for_a_process_that_was_killed)
 #else
 #include "test.h"

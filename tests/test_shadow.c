@@ -16,6 +16,8 @@ typedef struct run {
 
 enum { ROWS = 9, STEPS = 8 };
 
+static tn_gemm_precision precision = TN_GEMM_BF16;
+
 static bool begin(run *r, const tn_backend *backend, tn_optim_kind rule, double momentum, bool trains)
 {
     static const int32_t id[ROWS] = {0, 1, 2, 3, 4, 0, 2, 4, 1}, label[ROWS] = {1, 2, 3, 4, 0, 1, 3, 0, 2};
@@ -26,7 +28,7 @@ static bool begin(run *r, const tn_backend *backend, tn_optim_kind rule, double 
     memset(&desc, 0, sizeof desc);
     memset(&d, 0, sizeof d);
     desc.backend = backend;
-    desc.gemm_precision = TN_GEMM_BF16;
+    desc.gemm_precision = precision;
     desc.threads = 1;
     desc.seed = 4;
     desc.allocator = test_heap_allocator(&r->heap);
@@ -168,8 +170,8 @@ TEST(training)
     }
 }
 
-/* What has no use for the operand has none: other precisions, tensors that are no parameters, small matrices, and a program
-   that does not train. */
+/* What has no use for the operand has none: a program that does not train, other precisions, small matrices, and copies of
+   parameters. A part of a parameter has that part of it. */
 TEST(only_where_it_is_of_use)
 {
     static const int64_t thin[2] = {1, 6};
@@ -182,6 +184,11 @@ TEST(only_where_it_is_of_use)
     if (!begin(&r, shadow_backend(true), TN_OPTIM_ADAMW, 0, false)) return;
     shadow_seen.given = shadow_seen.wrong = 0;
     CHECK(forward(&r) != NULL);
+    finish(&r);
+    precision = TN_GEMM_F32;
+    if (!begin(&r, shadow_backend(true), TN_OPTIM_ADAMW, 0, true)) return;
+    precision = TN_GEMM_BF16;
+    CHECK_STATUS(compute(&r), TN_OK);
     tn_ctx_reset(r.ctx);
     CHECK(forward(&r) != NULL);
     CHECK_INT(shadow_seen.given, 0);
