@@ -2733,7 +2733,7 @@ TN_API tn_status tn_params_save(const tn_params *params, const char *path);     
    U32 [2], the XXH64 of all bytes before it, low word first. `notes` are the caller's, for example how far the data was
    read; tn_safetensors_metadata returns them. Write after a step: gradients that wait for one are not in the file.
    With share_moments all processes have to call it: the first writes, and the others, whose sinks and notes are not used, send
-   it their moments, piece by piece. An error of one of them is an error of all. The file does not depend on their number. */
+   it their moments, piece by piece. An error of one of them is an error of all. The file is as if one process had written it. */
 TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
 /* Reads a checkpoint into an optimiser created as the first one was, over the same parameters, equally frozen and marked:
    every later step is then bit-identical. On error nothing changes (unless a device fails halfway). Gradients become zero.
@@ -30475,7 +30475,6 @@ static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *
     const bool divides = what == TNI_REDUCE_SCATTER || what == TNI_ALL_GATHER;
     tn_ctx    *ctx = tni_alive(t) ? t->ctx : NULL;
     const int  size = tn_ctx_ranks(ctx);
-    tn_status  s;
     if (!ctx || !tni_usable(ctx, t, name, "t")) return TN_ERR_ARG;
     if (t->dtype == TN_BF16 || !tn_tensor_contiguous(t))
         return tni_fail(ctx, TN_ERR_DTYPE, "%s: t is %s %s, expected a contiguous tensor of F32, F64 or I32", name,
@@ -30488,7 +30487,6 @@ static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *
     if (tni_tape_reads(ctx, t))
         return tni_fail(ctx, TN_ERR_ARG, "%s: %s is needed by the backward pass", name, TNI_SHAPE(t));
     if (size == 1) return TN_OK;
-    if ((s = tni_settle(t)) != TN_OK) return s;
     tni_rewritten(t);
     return tni_comm_run(ctx, what, t->data, tn_tensor_count(t), t->dtype, root);
 }

@@ -5,6 +5,7 @@
 
        TNFN_DIES=RANK:WHERE     this process is killed: init (in ncclCommInitRank), call:N (in its N-th collective)
        TNFN_SILENT=1            NCCL does not notice that another process has ended, and waits for ever
+       TNFN_TMP=/tmp            where its sockets are
        TNFN_WRONG=RANK:WHAT     of this rank: gpu (cannot be used), id, init (return an error), call (the GPU reports one) */
 #ifndef TNFN_FAKE_H
 #define TNFN_FAKE_H

@@ -25,7 +25,6 @@ typedef struct comm {
     int           rank, size, fd[MOST];
     char          path[128];
     volatile int  error, aborted, working, calls;
-    void         *stream;
 } comm;
 
 typedef struct call { int what, type, root; size_t count; } call;
@@ -211,7 +210,6 @@ static int begin(int what, const void *in, void *out, size_t count, int type, in
     if (!strncmp(dies, "call:", 5) && c->calls == atoi(dies + 5)) raise(SIGKILL);
     demand(!c->working, "the carrier did not wait for the GPU");
     c->working = 1;
-    c->stream = stream;
     j->c = c;
     j->in = (const char *)in;
     j->out = (char *)out;
