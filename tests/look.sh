@@ -82,12 +82,29 @@ case $tn in /*) ;; *) tn=$PWD/$tn ;; esac
             printf "%s%s", w[1 + int(s / 65536 * 12)], (i % 9 == 8 ? ".\n" : " ")
         } }' > text
     "$tn" train text --out run --width 16 --heads 2 --layers 2 --context 16 --batch 2 --steps 12 --weights-every 6 --vocab 60 \
-        --val-tokens 64 && "$tn" look run --out real.html && "$tn" circuits run heads --json > real.json
+        --val-tokens 64 && "$tn" look run --out real.html &&
+        "$tn" circuits run heads --json > heads.json && "$tn" circuits run history --json > history.json &&
+        { echo '{"heads":'; cat heads.json; echo ', "history":'; cat history.json; echo '}'; } > real.json &&
+        "$tn" look run --against run/weights-00000006.safetensors --no-data --out compare.html &&
+        "$tn" circuits run diff run/weights-00000006.safetensors --no-data --json > compare.json &&
+        "$tn" look run/model.safetensors --w blocks.0.mlp.w --p blocks.0.mlp.p --out layer.html &&
+        for output in 0 1 2 3 4; do
+            "$tn" draw run blocks.0.mlp --interaction $output --spectrum --out x.svg > drawn || exit 1
+            awk -F ': ' -v output="$output" 'BEGIN { printf "%s{", output == 0 ? "[" : ", " }
+                /^(norm|effective_rank|largest|smallest): / { printf "%s\"%s\": %s", n++ ? ", " : "", $1, $2 }
+                END { printf "}" }' drawn
+        done > layer.json && echo ']' >> layer.json
 ) > "$folder/said" 2>&1 || fail "tn look: $(tail -n 2 "$folder/said")"
 with_checks real "$folder/real.html" > "$folder/real-checked.html"
 check "a run" "$folder/real-checked.html" --window-size=1280,900
 framed "$folder/real-checked.html" 360 > "$folder/phone.html"
 check "a run, 360 pixels" "$folder/phone.html" --window-size=1280,1600
+for kind in compare layer; do
+    with_checks $kind "$folder/$kind.html" > "$folder/$kind-checked.html"
+    check $kind "$folder/$kind-checked.html" --window-size=1280,900
+    framed "$folder/$kind-checked.html" 360 > "$folder/phone.html"
+    check "$kind, 360 pixels" "$folder/phone.html" --window-size=1280,1600
+done
 sed "s/<head>/<head><script>delete globalThis.WebAssembly<\/script>/" "$folder/images.html" > "$folder/old.html"
 if headless --dump-dom "file://$folder/old.html" | grep -q 'There is no live part here: this browser has no WebAssembly'
 then pass; else fail "without WebAssembly the page does not say why it has no live part"; fi

@@ -1,4 +1,4 @@
-/* real.js - a page that `tn look` made of a model, `expected` being what `tn circuits heads --json` printed of it. */
+/* real.js - a page that `tn look` made of a model, `expected` being what `tn circuits heads` and `history` printed of it as JSON. */
 /* All but what knows the title, and that there are right-to-left names. */
 const { nothing_broke_out, right_to_left_is_isolated, ...ofThis } = everyPage;
 whenFilled({
@@ -6,15 +6,27 @@ whenFilled({
     title() { equal("real: title", document.title, tn.page.title); },
     heads() {
         const rows = all("#heads .chooser tbody tr");
-        equal("real: heads", rows.length, expected.per_head.length);
+        equal("real: heads", rows.length, expected.heads.per_head.length);
         const labels = all("#heads thead th").map(heading => heading.textContent);
         for (const [label, key] of [["|QK|", "qk"], ["|OV|", "ov"], ["copying", "copying"]])
-            expected.per_head.forEach((head, i) => near(`real: ${label} of head ${head.head}`,
+            expected.heads.per_head.forEach((head, i) => near(`real: ${label} of head ${head.head}`,
                 Number(all("th, td", rows[i])[labels.indexOf(label)].querySelector(".num").dataset.value), head[key], 1e-9));
     },
     paths() {
         const [sum, exact] = all("#paths .total .num").map(value => Number(value.dataset.value));
         near("real: paths and remainder are the logit", sum, exact, 1e-9);
+    },
+    /* The copying score of each head at each step but the first, where it is not a number. */
+    time() {
+        const { steps, per_head } = expected.history, plot = all("#time .plot")[1];
+        for (let step = 0; step < steps; step++) {
+            press(plot, step ? "ArrowRight" : "Home");
+            const shown = all(".readout .of .num", plot.parentElement).map(value => Number(value.dataset.value));
+            const heads = per_head.slice(step * shown.length, (step + 1) * shown.length);
+            equal("real: heads over time", shown.length * steps, per_head.length);
+            if (step) heads.forEach(({ head, copying }, i) =>
+                near(`real: copying of head ${head} at place ${step}`, shown[i], copying, 1e-9));
+        }
     },
     every_section() {
         for (const section of all("section.section"))

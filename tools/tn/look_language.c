@@ -357,8 +357,9 @@ static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp 
 
 /* ---- interaction matrices between tokens ------------------------------------------------------------------------------- */
 
+/* first: the output of at[0,outputs) that is seen first. */
 static void token_matrix_section(page *p, const subject *s, int64_t block, const tn_cp *cp, const int64_t *at, int64_t outputs,
-                                 tn_tensor *x, const stored *embed, const int32_t *ids)
+                                 int64_t first, tn_tensor *x, const stored *embed, const int32_t *ids)
 {
     char  *id = format_text("interactions-%lld", (long long)block);
     char  *title = format_text("Pairs of tokens in block %lld", (long long)block);
@@ -383,6 +384,7 @@ static void token_matrix_section(page *p, const subject *s, int64_t block, const
         for (i = 0; i < x->shape[0]; i++) page_text(p, NULL, s->names[ids[i]]);
         page_close(p, ']');
     }
+    for (i = 0; i < outputs; i++) if (at[i] == first) page_number(p, "start", (double)i);
     page_text(p, "output_label", "token whose logit");
     page_text(p, "row_label", "token");
     page_text(p, "column_label", "token");
@@ -525,7 +527,7 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
         common = (int64_t *)allocate((size_t)wide, sizeof *common);
         for (i = 0; i < wide; i++) common[i] = s->common[i];
         qsort(common, (size_t)wide, sizeof *common, compare_ids);
-        token_matrix_section(p, s, l, cp, common, wide, one[cp->constant], &embed[cp->constant], ids);
+        token_matrix_section(p, s, l, cp, common, wide, at[0], one[cp->constant], &embed[cp->constant], ids);
         json = p->json;
         p->json = *pairs;
         pair_rows(p, s, l, at, outputs);

@@ -76,7 +76,7 @@ tn.softmax = logits => {
 /* The index of the largest number. */
 tn.best = values => values.reduce((best, x, i) => x > values[best] ? i : best, 0);
 /* A probability, as people write it. */
-tn.chance = x => x < 1e-4 ? "< 0.01 %" : (100 * x).toFixed(x < 0.1 ? 2 : 1) + " %";
+tn.chance = x => x < 1e-4 ? "< 0.01 %" : x > 0.9995 ? "> 99.9 %" : (100 * x).toFixed(x < 0.1 ? 2 : 1) + " %";
 const change = (now, before) => Math.abs(now - before) < 5e-7 ? "" : tn.h("span", { class: "soft small" }, " was ",
     tn.number(before, 3, tn.chance(before)));
 

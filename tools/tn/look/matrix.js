@@ -44,7 +44,7 @@ tn.matrix = matrix => {
         "aria-label": `Matrix of ${rows} by ${columns} values. Arrow keys move the cell, plus and minus zoom, ` +
             "Shift and arrows move the view, 0 shows all." }, cells, above);
     const readout = tn.h("p", { class: "readout cell", "aria-live": "polite" }), status = tn.h("span", { class: "soft status" });
-    let output = 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, limitOf = "",
+    let output = matrix.start || 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, limitOf = "",
         contrast = 1, drawing = 0;
     let inView = false, stale = false;
 
@@ -292,7 +292,7 @@ tn.matrix = matrix => {
         draw();
         tell();
     };
-    const picker = tn.picker(matrix.output_label || "output", outputNames, show);
+    const picker = tn.picker(matrix.output_label || "output", outputNames, show, output);
     const contrasts = tn.slider("contrast", { min: 0, max: 6, step: 0.25, value: 0, format: v => "×" + tn.format(2 ** v, 3) },
                                 v => { contrast = 2 ** v; draw(); });
     const button = (text, label, onclick) => tn.h("button", { type: "button", class: "round", "aria-label": label, title: label,

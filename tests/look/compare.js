@@ -1,0 +1,22 @@
+/* compare.js - a page of two models, `expected` being what `tn circuits diff` printed of them as JSON. */
+const { nothing_broke_out, right_to_left_is_isolated, ...ofThis } = everyPage;
+whenFilled({
+    ...ofThis,
+    similarities() {
+        const columns = all("#compare thead th").slice(2).map(heading => heading.textContent);
+        const rows = all("#compare .bars tbody tr").map(row => [one("th", row).textContent,
+            all("td.right", row).map(cell => cell.querySelector(".num") ? Number(cell.querySelector(".num").dataset.value) : null)]);
+        const value = (begin, column) => rows.find(([name]) => name.startsWith(begin))[1][columns.indexOf(column)];
+        equal("compare: rows", rows.length, expected.per_head.length + expected.per_mlp.length);
+        for (const { head, other, ov_tokens, qk_tokens } of expected.per_head) {
+            near(`compare: OV of ${head}`, value(`head ${head}, there ${other}`, "between tokens"), ov_tokens, 1e-9);
+            if (qk_tokens === null) equal(`compare: QK of ${head}`, value(`head ${head}`, "QK"), null);
+            else near(`compare: QK of ${head}`, value(`head ${head}`, "QK"), qk_tokens, 1e-9);
+        }
+        for (const { mlp, tokens, stream, units } of expected.per_mlp) {
+            near(`compare: MLP ${mlp}`, value(`MLP ${mlp}`, "between tokens"), tokens, 1e-9);
+            near(`compare: stream of MLP ${mlp}`, value(`MLP ${mlp}`, "in the stream"), stream, 1e-9);
+            near(`compare: units of MLP ${mlp}`, value(`MLP ${mlp}`, "hidden units"), units, 1e-9);
+        }
+    },
+});
