@@ -5173,6 +5173,7 @@ static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s
                                                                    shared memory, swizzled (>>cuda-swizzle)
      query block           Q tile, BLOCK_M     128 x D             shared memory during the whole forward kernel
      key block, stage      K, V tiles, BLOCK_N 64 or 32 x D, DV    shared memory, two stages: double buffering by cp.async
+     ring                  pipeline            up to 4 stages      shared memory, filled by TMA (>>cuda-attention-wgmma)
      s[set]                S                   rows x columns      registers, as C fragments of mma
      s[0], then p_frag     P                   rows x columns      registers: C fragments, rounded to BF16 A fragments
      dp                    u V^T               rows x columns      registers

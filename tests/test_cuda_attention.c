@@ -634,6 +634,71 @@ TEST(wgmma_views)
     wgmma_end();
 }
 
+/* Attention and its gradients in owned tensors, from owned operands that other numbers are written to. */
+typedef struct kept { tn_tensor *in[4], *out[CHANNELS]; } kept;
+
+static void keep_step(tn_ctx *ctx, const kept *k, const problem *p)
+{
+    tn_tensor *x[3], *o;
+    tn_ctx_reset(ctx);
+    for (int i = 0; i < 3; i++) x[i] = tn_scale(ctx, k->in[i], 1);
+    tn_record(ctx);
+    for (int i = 0; i < 3; i++) tn_watch(x[i]);
+    o = tn_attend(ctx, x[0], x[1], x[2], &p->a);
+    tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, o, k->in[3])));
+    tn_assign(k->out[0], o);
+    for (int i = 0; i < 3; i++) tn_assign(k->out[1 + i], x[i]->grad);
+}
+
+static void keep_numbers(const kept *k, uint64_t seed)
+{
+    for (int i = 0; i < 4; i++) {
+        const int64_t n = tn_tensor_count(k->in[i]);
+        double *x = (double *)malloc(sizeof *x * (size_t)n);
+        for (int64_t e = 0; e < n; e++) x[e] = floor(test_random_real(&seed) * 256) / 128;
+        tn_write(k->in[i], TN_F64, x, n);
+        free(x);
+    }
+}
+
+/* A graph keeps the tensor maps, which are parameters of its kernels: replayed with other numbers, it has the bits of a step. */
+TEST(wgmma_in_a_graph)
+{
+    NEED_GPU();
+    if (!wgmma_begin()) { wgmma_end(); SKIP("wgmma", said); }
+    for (int kind = 0; kind < 3; kind++) {
+        const problem p = make((tn_attend_kind)kind, 1, 130, 140, 2, 64, 64);
+        tn_ctx *ctx = context(tn_cuda_backend(), TN_F32, TN_BF16, TN_GEMM_F32);
+        tn_graph *graph = NULL;
+        kept k;
+        results direct, replayed;
+        for (int i = 0; i < 4; i++) {
+            const int64_t shape[4] = {1, i == 1 || i == 2 ? p.Tk : p.Tq, i < 2 && kind == TN_ATTEND_BILINEAR ? 2 * p.H : p.H, 64};
+            k.in[i] = tn_tensor_create(ctx, TN_BF16, 4, shape);
+            k.out[i == 3 ? 0 : 1 + i] = tn_tensor_create(ctx, TN_BF16, 4, shape);
+        }
+        keep_numbers(&k, 1);
+        keep_step(ctx, &k, &p);
+        keep_step(ctx, &k, &p);                                     /* it may now be captured */
+        CHECK_STATUS(tn_graph_begin(ctx), TN_OK);
+        keep_step(ctx, &k, &p);
+        CHECK_STATUS(tn_graph_end(ctx, &graph), TN_OK);
+        keep_numbers(&k, 2);
+        CHECK_STATUS(tn_graph_run(graph), TN_OK);
+        memset(&replayed, 0, sizeof replayed);
+        memset(&direct, 0, sizeof direct);
+        for (int i = 0; i < CHANNELS; i++) take(&replayed, i, k.out[i]);
+        keep_step(ctx, &k, &p);
+        for (int i = 0; i < CHANNELS; i++) take(&direct, i, k.out[i]);
+        same_bits(&p, &replayed, &direct, "not as without a graph");
+        CHECK_CTX(ctx);
+        drop(&direct);
+        drop(&replayed);
+        tn_ctx_destroy(ctx);
+    }
+    wgmma_end();
+}
+
 /* Groups of heads, as in groups_of_heads; a warmed-up call allocates nothing; and without the driver's function for tensor maps the
    kernels load by cp.async, and the log says so. */
 TEST(wgmma_in_groups_and_without_a_driver)
@@ -729,5 +794,5 @@ TEST(wgmma_of_the_environment)
 }
 
 TEST_MAIN(sizes, shapes, more_blocks_than_a_gpu_holds, groups_of_heads, options, few_queries, nothing_and_little, odd_places,
-          infinities, workspaces, wgmma_launches, wgmma, wgmma_views, wgmma_in_groups_and_without_a_driver, wgmma_elsewhere,
-          wgmma_of_the_environment)
+          infinities, workspaces, wgmma_launches, wgmma, wgmma_views, wgmma_in_a_graph, wgmma_in_groups_and_without_a_driver,
+          wgmma_elsewhere, wgmma_of_the_environment)

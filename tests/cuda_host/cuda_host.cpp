@@ -1224,7 +1224,7 @@ static const char *where(const void *p)
 static const uint64_t MBARRIER_MARK = 0x6D62617272696572ull;
 
 static int registers_of_warp[MAX_WARPS], register_calls[MAX_WARPS];
-static struct { int count, votes, line, result; unsigned turn; } warpgroups[MAX_WARPS / 4];
+static struct { int count, votes, line, result; } warpgroups[MAX_WARPS / 4];
 
 static void mbarriers_begin_block(void)
 {
