@@ -69,7 +69,7 @@
        eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
        trains      >>tt >>tt-canonical >>tt-born >>tt-fit >>mps-layer >>op-scan >>tn-attention >>mps-deep
        training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>optim-share >>optim-comm
-                   >>graph >>graph-run
+                   >>shadow >>graph >>graph-run
        files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
        text        >>text-tokenizer >>text-encode >>text-bpe >>text-bpe-read >>text-train >>text-shards >>letter-table
        backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>cpu-memory >>pass-run >>host-backends

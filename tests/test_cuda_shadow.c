@@ -180,19 +180,20 @@ static plan plan_of(int k)
     p.tied = k % 3 == 1;
     p.recompute = k % 5 == 2;
     if (k % 6 == 5) { p.activations = TN_F32; p.precision = TN_GEMM_BF16; }
-    if (k % 7 == 3) p.dim = 72;                             /* not a multiple of a pack's 8 numbers times 16 */
+    if (k % 7 == 3) p.dim = 72;
     return p;
 }
 
 TEST(bits_are_those_of_rounding_at_each_product)
 {
+    const bool least = test_small() && strcmp(getenv("TN_TEST_SMALL"), "least") == 0;
     tn_backend plain;
     int        k;
     NEED_GPU();
     plain = *tn_cuda_backend();
     CHECK_INT(plain.shadow, 64);
     plain.shadow = 0;
-    for (k = 0; k < (test_small() ? 8 : 24); k++) {
+    for (k = least ? 5 : 0; k < (test_small() ? 8 : 24); k++) {
         const plan p = plan_of(k);
         int64_t    n[2], more, numbers;
         uint64_t   launches[2] = {0, 0};
