@@ -60,7 +60,7 @@ for size in 1 2 3 4; do
     near "$size processes" one r$size
     cmp -s one/config.txt r$size/config.txt && pass || fail "$size processes: config.txt"
     # 8 bytes for each parameter, 2 (N-1)/N times, and a little to agree
-    awk -v n=$size '/ parameters, / { sub(/ parameters, .*/, ""); p = $NF } /^sent: / { mb = $2 }
+    awk -v n=$size '/ parameters, / { sub(/ parameters, .*/, ""); p = $NF } /sent: / { sub(/.*sent: /, ""); mb = $1 }
         END { f = 2 * (n - 1) / n * 8 * p / 1e6; exit !(p > 4000 && mb >= 0.999 * f && mb <= 1.02 * f) }' said.0 && pass ||
         fail "$size processes: bytes sent: $(grep "parameters\|sent" said.0)"
 done
