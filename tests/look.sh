@@ -90,8 +90,8 @@ case $tn in /*) ;; *) tn=$PWD/$tn ;; esac
         "$tn" look run/model.safetensors --w blocks.0.mlp.w --p blocks.0.mlp.p --out layer.html &&
         for output in 0 1 2 3 4; do
             "$tn" draw run blocks.0.mlp --interaction $output --spectrum --out x.svg > drawn || exit 1
-            awk -F ': ' -v output="$output" 'BEGIN { printf "%s{", output == 0 ? "[" : ", " }
-                /^(norm|effective_rank|largest|smallest): / { printf "%s\"%s\": %s", n++ ? ", " : "", $1, $2 }
+            awk -F ': ' -v output="$output" 'BEGIN { printf "%s{", (output == 0 ? "[" : ", ") }
+                /^(norm|effective_rank|largest|smallest): / { printf "%s\"%s\": %s", (n++ ? ", " : ""), $1, $2 }
                 END { printf "}" }' drawn
         done > layer.json && echo ']' >> layer.json
 ) > "$folder/said" 2>&1 || fail "tn look: $(tail -n 2 "$folder/said")"
