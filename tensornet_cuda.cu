@@ -772,7 +772,7 @@ static void tnc_lt_close(tnc_lt *b)
     memset(b, 0, sizeof *b);
 }
 
-/* Partial sums may be reduced in F32 only, and one after the other. */
+/* Where the depth of a product is divided, its partial sums are F32 and added in one order. */
 static bool tnc_lt_open(tnc_lt *b)
 {
     const char    *wanted = getenv("TN_CUBLASLT");
@@ -3010,17 +3010,13 @@ static int tnc_alignment_of(const void *p)
     return low == 0 || low > 16 ? 16 : (int)low;
 }
 
-/* Without a plan that is usable, cublasLt cannot compute the product. Plans are made on the host, also during a capture. The
-   algorithm must not depend on where the bias is, beyond its alignment: it is asked for with an address that is a multiple
-   of 16. */
-static tnc_plan *tnc_plan_of(tnc *s, const tnc_plan_key *key)
+/* Plans are made on the host, also during a capture. `bias`: an address that is a multiple of 16, as all biases have;
+   the heuristic looks at its alignment only. */
+static void tnc_plan_make(const tnc_lt *b, tnc_plan *p, const tnc_plan_key *key, const void *bias)
 {
     static const cublasLtMatmulPreferenceAttributes_t aligned[4] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES };
-    tnc_lt                         *b = &s->lt;
-    tnc_plan                       *p, *oldest = b->plan;
-    const void                     *bias = (const char *)s->blas_workspace + 16;
     const uint32_t                  epilogue = CUBLASLT_EPILOGUE_BIAS;
     const uint64_t                  down = (uint64_t)key->m, along = (uint64_t)key->n, deep = (uint64_t)key->k;
     const bool                      flip_a = key->op[0] != CUBLAS_OP_N, flip_b = key->op[1] != CUBLAS_OP_N;
@@ -3028,13 +3024,6 @@ static tnc_plan *tnc_plan_of(tnc *s, const tnc_plan_key *key)
     cublasLtMatmulHeuristicResult_t found;
     int                             i, n = 0;
     bool                            ok;
-    for (p = b->plan; p < b->plan + b->plans; p++) {
-        if (memcmp(&p->key, key, sizeof *key) == 0) break;
-        if (p->used < oldest->used) oldest = p;
-    }
-    if (p == b->plan + TNC_PLANS) tnc_plan_destroy(b, p = oldest);
-    else if (p < b->plan + b->plans) goto done;
-    else b->plans++;
     p->key = *key;
     ok = b->product_create(&p->product, (cublasComputeType_t)key->compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS
          && b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &key->op[0], sizeof key->op[0]) == CUBLAS_STATUS_SUCCESS
@@ -3061,7 +3050,20 @@ static tnc_plan *tnc_plan_of(tnc *s, const tnc_plan_key *key)
                           == CUBLAS_STATUS_SUCCESS
                 && n == 1 && found.state == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= TNC_BLAS_WORKSPACE;
     if (p->usable) p->algo = found.algo;
-done:
+}
+
+/* If the plan is not usable, cublasLt cannot compute the product. */
+static tnc_plan *tnc_plan_of(tnc *s, const tnc_plan_key *key)
+{
+    tnc_lt   *b = &s->lt;
+    tnc_plan *p = b->plan, *oldest = b->plan, *const end = b->plan + b->plans;
+    for (; p < end && memcmp(&p->key, key, sizeof *key) != 0; p++)
+        if (p->used < oldest->used) oldest = p;
+    if (p == end) {
+        if (b->plans < TNC_PLANS) b->plans++;
+        else tnc_plan_destroy(b, p = oldest);
+        tnc_plan_make(b, p, key, (const char *)s->blas_workspace + 16);
+    }
     p->used = ++b->products;
     return p;
 }
@@ -7773,7 +7775,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
         const int row = (int)threadIdx.x / pieces, piece = (int)threadIdx.x % pieces;
         whole = whole && column + 8 * pieces <= t.wide[i] && llabs(t.y.set[i].row) < 1 << 24;
         from[i] = tnc_linear_row<const tnc_bf16>(t.y.set[i], t.H, head, 0) + column;
-        offset[i] = row * (int)t.y.set[i].row + 8 * piece;
+        offset[i] = (int)(row * t.y.set[i].row) + 8 * piece;
         place[i] = TNC_SCAN_STEP * (i == 0 ? 16 : i == 1 ? 0 : 16 + X) + tnc_swizzle(row, 0, piece, pieces);
         tnc_hold(place[i]);
     }
@@ -7800,7 +7802,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
             if (t.back) ahead -= 2 * t.chunk;
         }
     };
-    auto keep = [&](int64_t chunk) {
+    auto keep = [&] {
         tnc_bf16 *to = S + (blockIdx.z * p.chunks + chunk) * size + corner;
         if (!tnc_linear_has_state(t, p.chunk0 + chunk)) return;
         TNC_UNROLL
@@ -7827,7 +7829,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
         tnc_cp_async_commit();
         if (--to_keep == 0) {
             to_keep = per;
-            if (S) keep(chunk);
+            if (S) keep();
             chunk += t.back ? -1 : 1;
         }
         slot = slot == TNC_SCAN_STAGES - 1 ? 0 : slot + 1;
@@ -7863,7 +7865,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
         }
     }
     tnc_cp_async_wait<0>();
-    if (S && last) keep(chunk);
+    if (S && last) keep();
     if (S && !(left && blockIdx.y == gridDim.y - 1)) return;
     left = S ? left + blockIdx.z * size : totals + ((int64_t)blockIdx.y * gridDim.z + blockIdx.z) * size;
     TNC_UNROLL
@@ -8009,8 +8011,6 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
         }
         for (i = 0; i < loops; i += 4) {
             uint2 scale[4];                                         /* x_a[i .. i + 3] of rows g, g + 8, g + 16, g + 24 */
-            TNC_UNROLL
-            for (h = 0; h < 4; h++) scale[h] = make_uint2(0, 0);
             TNC_UNROLL
             for (j = 0; j < 4; j++) {
                 const int stage = (i + j) / GROUP, slot = GROUP == 1 ? j : stage % TNC_LINEAR_STAGES;
