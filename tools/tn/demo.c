@@ -130,7 +130,8 @@ int demo_main(int argc, char **argv)
     while (name && k < LESSONS && strcmp(name, lessons[k].name)) k++;
     if (k == LESSONS) usage_error("the lesson is \"%s\", expected xor or digits", name);
     if (!demo_wasm_size)
-        fail("this tn was built without a compiler for WebAssembly (sh tools/setup.sh --look installs one), which the pages need");
+        fail("this tn was built without a compiler for WebAssembly, which the pages need (sh tools/setup.sh --look installs "
+             "it)");
     if (name) {
         char *out = out_option ? copy_text(out_option) : format_text("%s.html", name);
         write_lesson(&lessons[k], out, false);

@@ -123,11 +123,11 @@ void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp
     if (compare) edge = numbers_in(signal.edge);
     n = compare ? signal.count : spectrum.count;
     page_section(p, "spectra", id, title, compare
-        ? "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large ones "
-          "mean that the output looks for few patterns. The edge is the largest eigenvalue of 19 copies of the layer whose "
+        ? "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large "
+          "ones mean that the output looks for few patterns. The edge is the largest eigenvalue of 19 copies of the layer whose "
           "weights were shuffled; what is beyond it is no accident of size."
-        : "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large ones "
-          "mean that the output looks for few patterns.");
+        : "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large "
+          "ones mean that the output looks for few patterns.");
     page_open(p, "groups", '[');
     for (o = 0; o < cp->out; o++) {
         double  norm = 0;

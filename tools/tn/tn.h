@@ -305,7 +305,8 @@ tn_ctx *new_context(void);
 /* The tokenizer in a file; path NULL: the tokenizer of bytes. */
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path);
 void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx);
-/* The tokens of a text, with [BOS] before each story (SPLIT_AUTO: only marks separate stories); returns their number. *unknown_bytes: bytes that [UNK] replaces. */
+/* The tokens of a text, with [BOS] before each story (SPLIT_AUTO: only marks separate stories); returns their number.
+   *unknown_bytes: bytes that [UNK] replaces. */
 int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, int32_t **ids,
                     double *text_bytes, double *unknown_bytes);
 /* Writes token ids in llm.c's format, or fails. */

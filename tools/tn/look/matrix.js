@@ -44,8 +44,8 @@ tn.matrix = matrix => {
         "aria-label": `Matrix of ${rows} by ${columns} values. Arrow keys move the cell, plus and minus zoom, ` +
             "Shift and arrows move the view, 0 shows all." }, cells, above);
     const readout = tn.h("p", { class: "readout cell", "aria-live": "polite" }), status = tn.h("span", { class: "soft status" });
-    let output = matrix.start || 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1, limitOf = "",
-        contrast = 1, drawing = 0;
+    let output = matrix.start || 0, view = { x: 0, y: 0, scale: 1 }, cursor = { i: 0, j: 0 }, width = 0, height = 0, limit = 1;
+    let limitOf = "", contrast = 1, drawing = 0;
     let inView = false, stale = false;
 
     /* ---- geometry */
