@@ -114,6 +114,7 @@ static void train(run *r, const tn_backend *backend, tn_optim_kind rule, double 
             CHECK_STATUS(tn_graph_begin(r->ctx), TN_OK);
             CHECK_STATUS(compute(r), TN_OK);
             CHECK_STATUS(tn_graph_end(r->ctx, &graph), TN_OK);
+            CHECK(forward(r) != NULL);                      /* the capture has computed nothing */
         }
         if (graph) CHECK_STATUS(tn_graph_run(graph), TN_OK);
         else {
