@@ -178,6 +178,7 @@ const language = (call, live, box) => {
     const names = (tn.page.names || {}).tokens || model.words, gone = new Set();
     const status = tn.h("output", { class: "status" }), answer = answering(status);
     let token = -1, before = null, waiting = 0, turn = 0, values = new Map(), why = "", block = 0, picked = false, spoke = null;
+    let unfinished = false;                     /* whether all of an explanation is still asked for */
     const tokens = tn.h("p", { class: "words", id: "live-tokens", "aria-label": "the tokens of the text" });
     const scores = tn.h("div", { id: "live-scores" }), parts = tn.h("div", { id: "live-parts" });
     const vectors = tn.h("div", {}), paths = tn.h("div", { id: "live-paths" });
@@ -224,7 +225,7 @@ const language = (call, live, box) => {
     const blocks = tn.picker("block", Array.from({ length: layers }, (_, i) => String(i)), i => {
         block = i;
         picked = true;
-        if (spoke) explain(false);
+        explain(unfinished);
     });
     const vectorRows = tn.h("div", { id: "live-vectors" });
     const hidden = k => `vector ${spoke.block} ${spoke.token} ${k}`;
@@ -256,6 +257,7 @@ const language = (call, live, box) => {
 
     /* Asks for all that explains `token` after the text. all: otherwise only for the eigenvectors. */
     const explain = async (all = true) => {
+        unfinished = all;
         const mine = ++turn, asked = token, current = question => ask(["live_text", text.value], question);
         const shown = async (element, question, show, sorry) => {
             if (mine !== turn) return;
@@ -284,11 +286,16 @@ const language = (call, live, box) => {
             spoke = { answer, block, token: asked };
             title.replaceChildren("Eigenvectors that spoke for ", quoted(asked), " · click to ablate");
             showVectors();
-        }, message => vectorRows.replaceChildren(
-            tn.h("p", { class: "soft small" }, "This block has no eigenvectors here: ", tn.h("bdi", { text: message }))));
+        }, message => {
+            spoke = null;
+            vectorRows.replaceChildren(tn.h("p", { class: "soft small" }, "This block has no eigenvectors here: ",
+                tn.h("bdi", { text: message })));
+        });
         if (all) await shown(paths, () => ["live_paths", asked, 400, 8], showPaths, message => paths.replaceChildren(
             tn.h("p", { class: "soft small" }, "This model has no paths here: ", tn.h("bdi", { text: message }))));
-        if (all && mine === turn) document.dispatchEvent(new Event("tn-explained"));
+        if (mine !== turn) return;
+        unfinished = false;
+        if (all) document.dispatchEvent(new Event("tn-explained"));
     };
     const title = tn.h("h4", { text: "Eigenvectors that spoke" });
     vectors.append(title, tn.h("div", { class: "tools" }, blocks.element), vectorRows);
