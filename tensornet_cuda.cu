@@ -5461,22 +5461,16 @@ static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_smem<R>
     }
 }
 
-/* The tile of rows of task n, of which a head has `tiles`; the tasks of all heads and column tiles alternate. */
-static __device__ __forceinline__ int64_t tnc_attend_tile_of(int64_t n, int64_t heads, int64_t col_tiles, int64_t tiles,
-                                                             bool last_first)
-{
-    const int64_t tile = n / col_tiles / heads;
-    return last_first ? tiles - 1 - tile : tile;
-}
-
-/* Whether one of the tasks of this block is marked. */
+/* Whether one of the tasks of this block, numbered as in its loop, is marked. There are fewer than 2^32: fast divisions. */
 static __device__ __forceinline__ bool tnc_attend_any_redo(const tnc_attend &p, int64_t col_tiles, int64_t blocks,
                                                            int64_t tiles, bool last_first)
 {
-    const int64_t heads = p.B * p.H;
-    bool          any = false;
-    for (int64_t n = blockIdx.x + (int64_t)threadIdx.x * gridDim.x; n < blocks; n += (int64_t)blockDim.x * gridDim.x)
-        any = any || p.redo[n / col_tiles % heads * tiles + tnc_attend_tile_of(n, heads, col_tiles, tiles, last_first)] != 0;
+    const unsigned heads = (unsigned)(p.B * p.H);
+    bool           any = false;
+    for (int64_t n = blockIdx.x + (int64_t)threadIdx.x * gridDim.x; n < blocks; n += (int64_t)blockDim.x * gridDim.x) {
+        const unsigned task = (unsigned)n / (unsigned)col_tiles, tile = task / heads;
+        any = any || p.redo[task % heads * tiles + (last_first ? tiles - 1 - tile : tile)] != 0;
+    }
     return __syncthreads_or(any) != 0;
 }
 
@@ -5496,7 +5490,7 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
     if (p.redo && !tnc_attend_any_redo(p, col_tiles, blocks, tiles, true)) return;
     for (n = blockIdx.x; n < blocks; n += gridDim.x) {
         const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side;
-        const int64_t i0 = tnc_attend_tile_of(n, heads, col_tiles, tiles, true) * side;     /* most keys come first */
+        const int64_t i0 = (tiles - 1 - n / col_tiles / heads) * side;           /* query blocks with most keys come first */
         const int64_t rows = p.Tq - i0 < side ? p.Tq - i0 : (int64_t)side;
         const int64_t from = tnc_attend_keys_of(p, i0).low, full = tnc_attend_keys_of(p, i0).high;
         const int64_t to = tnc_attend_keys_of(p, i0 + rows - 1).high, all = tnc_attend_keys_of(p, i0 + rows - 1).low;
@@ -5594,8 +5588,9 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
     int              r, c, set;
     if (p.redo && !tnc_attend_any_redo(p, col_tiles, blocks, tiles, !KEYS)) return;
     for (n = blockIdx.x; n < blocks; n += gridDim.x) {
-        const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side;
-        const int64_t row0 = tnc_attend_tile_of(n, heads, col_tiles, tiles, !KEYS) * side;     /* longest walks first */
+        const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side,
+            tile = n / col_tiles / heads;
+        const int64_t row0 = (KEYS ? tile : tiles - 1 - tile) * side;              /* causal: the longest walks come first */
         const int64_t rows = T_resident - row0 < side ? T_resident - row0 : (int64_t)side;
         R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
         tnc_span<int64_t>      range;
