@@ -349,6 +349,11 @@ static void any(tn_dtype dtype, double bound, const char *what, int rounds, int6
         if (s.kept && between(&w, 0, 1)) s.Tk = between(&w, 0, 9);
         if (s.kept && s.Tq > s.Tk) s.Tq = s.Tk;
         s.pad = between(&w, 0, 1) * 3;
+        if (i == 1 || i == 2) {                         /* without values: gradients of q and k are 0, or stay as they are */
+            s.Tq = s.Tk = 5;
+            s.dv = s.kept = 0;
+            s.row = TN_ROW_SCALE_NONE;
+        }
         e = differ(&w, &s, dtype, true);
         if (getenv("LOUD") || !(e <= bound))
             tell(&s, e);

@@ -181,6 +181,7 @@ static plan plan_of(int k)
     p.recompute = k % 5 == 2;
     if (k % 6 == 5) { p.activations = TN_F32; p.precision = TN_GEMM_BF16; }
     if (k % 7 == 3) p.dim = 72;
+    if (k % 7 == 6) p.dim = 68;                             /* rows that a copy in scratch would pad to packs of 8 numbers */
     return p;
 }
 
@@ -207,7 +208,8 @@ TEST(bits_are_those_of_rounding_at_each_product)
         CHECK(more >= 2 * numbers && more <= 2 * numbers + 128 * (5 * LAYERS + 1));
 #ifdef TN_CUDA_HOST
         /* each of these 11 matrices would be rounded twice, and those of blocks that are recomputed a third time */
-        CHECK_INT((int64_t)(launches[1] - launches[0]), 2 * (5 * LAYERS + 1) + (p.recompute ? 5 * LAYERS : 0));
+        CHECK_INT((int64_t)(launches[1] - launches[0]),
+                  p.dim % 8 != 0 ? 0 : 2 * (5 * LAYERS + 1) + (p.recompute ? 5 * LAYERS : 0));
 #endif
         free(with);
         free(without);
