@@ -458,13 +458,15 @@ TEST(sums_with_their_norms)
             world               w;
             uint64_t            fused, none;
             double             *one, *two;
+            bool                good;
             d.recompute = recompute == 1;
             REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
             one = all_of_model(&w, &m, false, &fused);
             two = all_of_model(&w, &m, true, &none);
-            if (!CHECK(memcmp(one, two, sizeof *one * (size_t)(2 * d.context * d.vocab + tn_params_elements(w.params))) == 0)
-                | !CHECK_INT(none, recompute && fused_norms(&d) > 0 ? d.layers - d.value_residual : 0)
-                | !CHECK_INT(fused, fused_norms(&d))) printf("     %s, recompute %d\n", what, recompute);
+            good = CHECK(memcmp(one, two, sizeof *one * (size_t)(2 * d.context * d.vocab + tn_params_elements(w.params))) == 0);
+            good = CHECK_INT(none, recompute && fused_norms(&d) > 0 ? d.layers - d.value_residual : 0) && good;
+            good = CHECK_INT(fused, fused_norms(&d)) && good;
+            if (!good) printf("     %s, recompute %d\n", what, recompute);
             free(one);
             free(two);
             close_world(&w);
