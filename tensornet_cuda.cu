@@ -16,6 +16,7 @@
    Environment variables, read when a context is created:
        TN_SYNC=1       synchronises after every call, so that an error names the op that caused it; disables graph capture
        TN_CUBLAS=0     computes matrix products with this file's own kernel
+       TN_CUBLASLT=0   computes them by cublasGemmEx only, without plans of cublasLt
        TN_WGMMA=1      attention by the kernels for sm_90a, on GPUs of capability 9.0; 0: without them. Overrides desc.wgmma
        TN_TMA=0        these kernels load by cp.async, not by TMA
        CUDA_HOME       where to look for cuBLAS if the loader does not find it; default /usr/local/cuda. After it come the
@@ -24,7 +25,8 @@
    What to know
        Precision       F64 is computed in F64. F32 is computed in F32, except that cross_entropy uses __expf;
                        desc.gemm_precision allows products of F32 to run on tensor cores as TF32 or BF16. With
-                       desc.activations = TN_BF16 the results of ops are BF16; sums, statistics and parameters are F32.
+                       desc.activations = TN_BF16 the results of ops are BF16; sums, statistics and parameters are F32,
+                       but cublasLt rounds the bias of a BF16 product to BF16.
                        Uniform random numbers and masks are bit-identical to the CPU's, normal ones agree to 2 ulp.
        Reproducibility Results are bit-identical in every run on one model of GPU with one version of cuBLAS: no sum uses
                        floating-point atomics, and nothing is chosen by timing. Another model has other grid sizes, and so
@@ -33,7 +35,7 @@
                        included, goes to its one stream.
        Errors          Kernels run asynchronously, so an error is reported late: by the next download or sync. After a fault
                        of a kernel the context cannot be used any more.
-       Optimisers      Consecutive calls for different parameters are collected and run together, up to 48 in one launch.
+       Optimisers      Consecutive calls for different parameters are collected and run together, up to 45 in one launch.
                        Every call that touches device memory runs them first.
        Graphs          tn_graph captures a step once and replays it with one call. Scratch cannot grow during the capture,
                        so run the step once before it. Memory that a graph may use is kept until the last graph is released.
@@ -434,7 +436,7 @@ typedef __nv_bfloat16 tnc_bf16;
    the device and checks for errors of CUDA afterwards.
    ====================================================================== */
 
-/* What is computed by cublasLt: the extents and types of a product, how its matrices lie, and whether a bias is added. */
+/* What is computed by cublasLt: extents and types of a product, layouts of its matrices, whether a bias is added. */
 typedef struct tnc_plan_key {
     int64_t m, n, k, batch, lead[3], batch_step[3];     /* of A, B and C                                          */
     int32_t op[2], type, c_type, compute, bias;
@@ -553,10 +555,11 @@ typedef struct tnc {
     bool              capturing;
     bool              wait;                         /* TN_SYNC=1                                          */
     bool              wgmma;                        /* attention by the kernels for sm_90a                */
-    tn_log_fn         wgmma_log;                    /* desc.log, until it has heard of their first launch */
-    tn_log_fn         tma_log;                      /* the same for those that load by TMA                */
     decltype(&cuTensorMapEncodeTiled) tma_encode;   /* of the driver; NULL: without TMA                   */
+    tn_log_fn         log;                          /* desc.log                                           */
     void             *log_user;
+    bool              said_wgmma, said_tma, said_lt;    /* whether the log has heard of the first of each */
+    bool              said_lt_fails;
     bool              lost;                         /* a kernel faulted: CUDA accepts no more work        */
     tn_status         late;                         /* of a flush whose caller could not return a status  */
     tn_status         failed;                       /* the first error that was not yet reported          */
@@ -997,22 +1000,23 @@ static void tnc_wgmma_open(tnc *s, const tn_desc *desc)
         why = "desc.wgmma: ignored; compile tensornet_cuda.cu with nvcc -gencode arch=compute_90a,code=sm_90a";
     if (why) s->wgmma = false;
     if (desc->log) desc->log(desc->log_user, why ? TN_LOG_WARN : TN_LOG_INFO, why ? why : "desc.wgmma: attention uses wgmma");
-    s->wgmma_log = s->tma_log = desc->log;
-    s->log_user = desc->log_user;
     if (why || (tma && strcmp(tma, "0") == 0)) return;
     s->tma_encode = tnc_tma_open();
     if (!s->tma_encode && desc->log)
         desc->log(desc->log_user, TN_LOG_WARN, "desc.wgmma: without TMA, the driver has no cuTensorMapEncodeTiled");
 }
 
-/* So that a test knows, on a GPU too, that these kernels have run and not others. */
+/* A line of the log that comes once. So a test knows, on a GPU too, that these kernels have run and not others. */
+static void tnc_say_once(const tnc *s, bool *said, tn_log_level level, const char *text)
+{
+    if (s->log && !*said) s->log(s->log_user, level, text);
+    *said = true;
+}
+
 static void tnc_wgmma_launched(tnc *s, bool tma)
 {
-    if (s->wgmma_log) s->wgmma_log(s->log_user, TN_LOG_INFO, "desc.wgmma: the first launch with wgmma");
-    s->wgmma_log = NULL;
-    if (!tma) return;
-    if (s->tma_log) s->tma_log(s->log_user, TN_LOG_INFO, "desc.wgmma: the first launch with TMA");
-    s->tma_log = NULL;
+    tnc_say_once(s, &s->said_wgmma, TN_LOG_INFO, "desc.wgmma: the first launch with wgmma");
+    if (tma) tnc_say_once(s, &s->said_tma, TN_LOG_INFO, "desc.wgmma: the first launch with TMA");
 }
 
 static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
@@ -1028,6 +1032,8 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     }
     memset(s, 0, sizeof *s);
     s->allocator = desc->allocator;
+    s->log = desc->log;
+    s->log_user = desc->log_user;
     s->device = -1;
     s->precision = desc->gemm_precision;
     s->wait = wait && strcmp(wait, "0") != 0;
@@ -2848,11 +2854,12 @@ static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
    2 m n k flops.
 
    F32 and BF16 products of two matrices run by plans of cublasLt: descriptors, and the first algorithm that its heuristic
-   names for the shape. It is never timed, and depends on addresses only by whether they are multiples of 16. A context keeps
-   the TNC_PLANS plans that were used last, so that a step that repeats makes none. A product adds the bias when it stores
-   its result, and reads C if it accumulates. The bias then has the type of C: an F32 bias of a BF16 product is rounded, as
-   its factors are. What has no plan (F64, products of a vector, odd addresses) is computed by cublasGemmEx, and another
-   kernel adds the bias. */
+   returns for the shape. It is never timed, and depends on addresses only by the power of two, up to 16, of which each is a
+   multiple. A context keeps the TNC_PLANS plans that were used last, so that a step that repeats makes none if it has no more
+   different products. A product adds the bias when it stores its result, and reads C if it accumulates. The bias then has the
+   type of C: an F32 bias of a BF16 product is rounded, as its factors are. What has no plan (F64, products of a vector, what
+   the heuristic refuses, such as some odd addresses) is computed by cublasGemmEx, and another kernel adds the bias. So is a
+   product for which cublasLt fails in another way, and then the log has a warning. */
 
 enum { TNC_GEMM_THIN = 64 };             /* a smaller extent makes a product thin */
 
@@ -3011,8 +3018,8 @@ static int tnc_alignment_of(const void *p)
 }
 
 /* Plans are made on the host, also during a capture. `bias`: an address that is a multiple of 16, as all biases have;
-   the heuristic looks at its alignment only. */
-static void tnc_plan_make(const tnc_lt *b, tnc_plan *p, const tnc_plan_key *key, const void *bias)
+   the heuristic looks at its alignment only. The status is of what failed, but not of a heuristic that has no algorithm. */
+static cublasStatus_t tnc_plan_make(const tnc_lt *b, tnc_plan *p, const tnc_plan_key *key, const void *bias)
 {
     static const cublasLtMatmulPreferenceAttributes_t aligned[4] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -3022,47 +3029,60 @@ static void tnc_plan_make(const tnc_lt *b, tnc_plan *p, const tnc_plan_key *key,
     const bool                      flip_a = key->op[0] != CUBLAS_OP_N, flip_b = key->op[1] != CUBLAS_OP_N;
     const int32_t                   count = (int32_t)key->batch;
     cublasLtMatmulHeuristicResult_t found;
+    cublasStatus_t                  status = CUBLAS_STATUS_SUCCESS;
     int                             i, n = 0;
     bool                            ok;
+    auto works = [&](cublasStatus_t x) { return (status = x) == CUBLAS_STATUS_SUCCESS; };
     p->key = *key;
-    ok = b->product_create(&p->product, (cublasComputeType_t)key->compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS
-         && b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &key->op[0], sizeof key->op[0]) == CUBLAS_STATUS_SUCCESS
-         && b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &key->op[1], sizeof key->op[1]) == CUBLAS_STATUS_SUCCESS
-         && b->layout_create(&p->a, (cudaDataType)key->type, flip_a ? deep : down, flip_a ? down : deep, key->lead[0])
-                == CUBLAS_STATUS_SUCCESS
-         && b->layout_create(&p->b, (cudaDataType)key->type, flip_b ? along : deep, flip_b ? deep : along, key->lead[1])
-                == CUBLAS_STATUS_SUCCESS
-         && b->layout_create(&p->c, (cudaDataType)key->c_type, down, along, key->lead[2]) == CUBLAS_STATUS_SUCCESS;
+    ok = works(b->product_create(&p->product, (cublasComputeType_t)key->compute, CUDA_R_32F))
+         && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &key->op[0], sizeof key->op[0]))
+         && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &key->op[1], sizeof key->op[1]))
+         && works(b->layout_create(&p->a, (cudaDataType)key->type, flip_a ? deep : down, flip_a ? down : deep, key->lead[0]))
+         && works(b->layout_create(&p->b, (cudaDataType)key->type, flip_b ? along : deep, flip_b ? deep : along,
+                                   key->lead[1]))
+         && works(b->layout_create(&p->c, (cudaDataType)key->c_type, down, along, key->lead[2]));
     if (ok && key->bias)
-        ok = b->product_set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) == CUBLAS_STATUS_SUCCESS
-             && b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias) == CUBLAS_STATUS_SUCCESS;
+        ok = works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue))
+             && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     for (i = 0; i < 3 && ok && key->batch > 1; i++) {
         cublasLtMatrixLayout_t layout = i == 0 ? p->a : i == 1 ? p->b : p->c;
-        ok = b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) == CUBLAS_STATUS_SUCCESS
-             && b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &key->batch_step[i],
-                              sizeof key->batch_step[i]) == CUBLAS_STATUS_SUCCESS;
+        ok = works(b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count))
+             && works(b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &key->batch_step[i],
+                                    sizeof key->batch_step[i]));
     }
     for (i = 0; i < 4 && ok; i++) {
         const uint32_t bytes = (uint32_t)key->alignment[i < 2 ? i : 2];
-        ok = b->preference_set(b->preference, aligned[i], &bytes, sizeof bytes) == CUBLAS_STATUS_SUCCESS;
+        ok = works(b->preference_set(b->preference, aligned[i], &bytes, sizeof bytes));
     }
-    p->usable = ok && b->heuristic(b->handle, p->product, p->a, p->b, p->c, p->c, b->preference, 1, &found, &n)
-                          == CUBLAS_STATUS_SUCCESS
-                && n == 1 && found.state == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= TNC_BLAS_WORKSPACE;
+    if (!ok) return status;
+    status = b->heuristic(b->handle, p->product, p->a, p->b, p->c, p->c, b->preference, 1, &found, &n);
+    p->usable = status == CUBLAS_STATUS_SUCCESS && n == 1 && found.state == CUBLAS_STATUS_SUCCESS
+                && found.workspaceSize <= TNC_BLAS_WORKSPACE;
     if (p->usable) p->algo = found.algo;
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ? CUBLAS_STATUS_SUCCESS : status;
 }
 
-/* If the plan is not usable, cublasLt cannot compute the product. */
+/* Not an error, since cublasGemmEx computes the product. */
+static void tnc_lt_fails(tnc *s, cublasStatus_t status)
+{
+    char text[160];
+    snprintf(text, sizeof text, "cuBLAS: cublasLt fails (%s); cublasGemmEx computes such products", s->blas.text(status));
+    tnc_say_once(s, &s->said_lt_fails, TN_LOG_WARN, text);
+}
+
+/* A plan that is not usable is kept too, so that its product is not tried again. */
 static tnc_plan *tnc_plan_of(tnc *s, const tnc_plan_key *key)
 {
-    tnc_lt   *b = &s->lt;
-    tnc_plan *p = b->plan, *oldest = b->plan, *const end = b->plan + b->plans;
+    tnc_lt        *b = &s->lt;
+    tnc_plan      *p = b->plan, *oldest = b->plan, *const end = b->plan + b->plans;
+    cublasStatus_t status;
     for (; p < end && memcmp(&p->key, key, sizeof *key) != 0; p++)
         if (p->used < oldest->used) oldest = p;
     if (p == end) {
         if (b->plans < TNC_PLANS) b->plans++;
         else tnc_plan_destroy(b, p = oldest);
-        tnc_plan_make(b, p, key, (const char *)s->blas_workspace + 16);
+        status = tnc_plan_make(b, p, key, (const char *)s->blas_workspace + 16);
+        if (status != CUBLAS_STATUS_SUCCESS) tnc_lt_fails(s, status);
     }
     p->used = ++b->products;
     return p;
@@ -3105,7 +3125,10 @@ static cublasStatus_t tnc_gemm_plan(tnc *s, int64_t m, int64_t n, const tnc_matr
     if (!g.bias || status == CUBLAS_STATUS_SUCCESS)
         status = b->matmul(b->handle, p->product, &alpha, x.data, p->a, y.data, p->b, &beta, g.c, p->c, g.c, p->c, &p->algo,
                            s->blas_workspace, TNC_BLAS_WORKSPACE, s->stream);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        tnc_say_once(s, &s->said_lt, TN_LOG_INFO, "cuBLAS: the first product by cublasLt");
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) return status;
+    tnc_lt_fails(s, status);
     p->usable = false;
     return CUBLAS_STATUS_NOT_SUPPORTED;
 }
