@@ -390,7 +390,7 @@ static __device__ __forceinline__ void tnc_bulk_load(void *shared, const CUtenso
             : "memory");
 }
 
-/* The threads of a warpgroup have at most N registers from here on, and leave the others to those that want more. */
+/* The threads of a warpgroup have at most N registers from here on, and leave the others to those that need more. */
 template <int N> static __device__ __forceinline__ void tnc_registers_less(void)
 {
     TNC_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(N));
@@ -3675,8 +3675,9 @@ static tn_status tnc_embed_backward(tnc *s, const tn_call *c)
    A row is read once and kept in registers; what does not fit is read again. If it is centred, its mean is computed, and
    then the mean of what remains, which corrects the rounding of the first; then its mean square, then y. The squares of
    very large or very small numbers overflow or vanish in a float: such rows are summed in double. ADD: the row is x + branch,
-   rounded and written to `total`; everything else is the same, so that the bits are those of an addition and a norm. Floor:
-   reads and writes R C numbers; with ADD, reads and writes 2 R C. */
+   rounded and written to `total`; everything else is the same, so that the bits are those of an addition and a norm, unless
+   x or branch is misaligned and total is not: then V, and with it the order of the sums, differs. Floor: reads and writes R C
+   numbers; with ADD, reads and writes 2 R C. */
 
 template <typename T, int V, bool CENTRED, bool ADD>
 static __global__ void __launch_bounds__(TNC_THREADS, 3)
@@ -5355,7 +5356,7 @@ template <typename T, bool DOTS> static __global__ void tnc_attend_delta(tnc_att
    reads along a row are broadcasts, and reads across rows, whose pitch is odd, have no bank conflicts. Outputs are computed
    `side` columns at a time; each of these column tiles has its own block, which recomputes the scores. After the tensor-core
    kernels, these kernels recompute the blocks marked in `redo` and no others. There are mostly none: so a grid that fits on
-   the device at once reads all marks first, a mark per thread, and ends. */
+   the device at once, one block per multiprocessor, reads all marks first, a mark per thread, and ends. */
 
 template <typename R> struct tnc_attend_smem {
     enum { cell = sizeof(R) == 8 ? 2 : 4, lanes = 16, threads = lanes * lanes, side = cell * lanes, slice = 16 };
@@ -5913,16 +5914,25 @@ template <int M, int C> static __device__ __forceinline__ bool tnc_attend_not_fi
 }
 
 /* Writes to `redo` whether some result of the block's `rows` rows is not finite, for each 64 rows. Returns the same for
-   the block. warpgroup: if it is not negative, the 64 rows from `first` on are those of this warpgroup, which alone is
-   here. */
+   the block. */
 static __device__ __forceinline__ bool tnc_attend_mark_redo(const tnc_attend &p, int head, int first, int rows, int64_t T,
-                                                            bool redo, int warpgroup = -1)
+                                                            bool redo)
 {
     const int64_t tiles = (T + 63) / 64;
     int           i;
-    redo = warpgroup < 0 ? __syncthreads_or(redo) != 0 : tnc_warpgroup_or(warpgroup, redo);
-    for (i = warpgroup < 0 ? (int)threadIdx.x : (int)threadIdx.x % 128; i < rows / 64; i += (int)blockDim.x)
+    redo = __syncthreads_or(redo) != 0;
+    for (i = (int)threadIdx.x; i < rows / 64; i += (int)blockDim.x)
         if (first / 64 + i < tiles) p.redo[head * tiles + first / 64 + i] = redo;
+    return redo;
+}
+
+/* The same for the 64 rows of a warpgroup of the block: it waits for no other, and does not recompute because of others. */
+static __device__ __forceinline__ bool tnc_attend_mark_redo_alone(const tnc_attend &p, int head, int first, int64_t T,
+                                                                  bool redo, int warpgroup)
+{
+    const int64_t tiles = (T + 63) / 64;
+    redo = tnc_warpgroup_or(warpgroup, redo);
+    if ((int)threadIdx.x % 128 == 0 && first / 64 < tiles) p.redo[head * tiles + first / 64] = redo;
     return redo;
 }
 
@@ -6106,12 +6116,13 @@ static __device__ __forceinline__ void tnc_attend_back_frags(const tnc_attend &p
     }
 }
 
-/* The epilogue of the backward kernels, for the rows of a warp, which begin at `row`, of a block whose rows begin at `first`:
-   marks blocks with results that are not finite, and stores or adds the others' gradients. */
-template <int KIND, bool KEYS, int S, int M, int C, int CV>
+/* The epilogue of the backward kernels, for the rows of a warp, which begin at `row`: marks what has results that are not
+   finite, and stores or adds the other gradients. ALONE: for the 64 rows of a warpgroup, which begin at `first`; else for the
+   `rows` rows of the block. */
+template <int KIND, bool KEYS, bool ALONE, int S, int M, int C, int CV>
 static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, const tnc_attend_place &at, int first, int rows,
                                                            int row, const float (&dx)[S][M][C][4],
-                                                           const float (&dv)[M][CV][4], int warpgroup = -1)
+                                                           const float (&dv)[M][CV][4])
 {
     const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
     const tnc_heads &to = KEYS ? p.dk : p.dq;
@@ -6121,7 +6132,8 @@ static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, 
     int              set, m;
     TNC_UNROLL
     for (set = 0; set < S; set++) redo = tnc_attend_not_finite<M, 8 * C>(dx[set]) || redo;
-    redo = tnc_attend_mark_redo(p, at.head, first, rows, T, redo, warpgroup);
+    redo = ALONE ? tnc_attend_mark_redo_alone(p, at.head, first, T, redo, (int)threadIdx.x / 128)
+                 : tnc_attend_mark_redo(p, at.head, first, rows, T, redo);
     TNC_UNROLL
     for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? p.score : S == 2 ? p.square : 2.0f * p.square;
     TNC_UNROLL
@@ -6324,7 +6336,7 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
     const int first = tnc_attend_first_row<KEYS>(p, resident_rows), mine = first + tnc_reread_thread() / 32 * 16 * M;
-    tnc_attend_end_back<KIND, KEYS>(p, end, first, resident_rows, mine, dx, dv);
+    tnc_attend_end_back<KIND, KEYS, false>(p, end, first, resident_rows, mine, dx, dv);
     tnc_cp_async_wait<0>();
 }
 
@@ -6348,7 +6360,7 @@ static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int
 /* ---- tensor cores of Hopper ----------------------------------------------------------------------- >>cuda-attention-wgmma
    The kernels above with wgmma, which multiplies 64 rows of A, in registers or in shared memory, by B in shared memory. What
    a lane holds of the accumulators and of A is what it holds for mma, so that what is done with scores is the same. Products
-   and exponentials of one warpgroup do not overlap, those of two warpgroups do. Used on request, see tnc_wgmma_open.
+   and exponentials of one warpgroup do not overlap, those of two warpgroups may. Used on request, see tnc_wgmma_open.
 
    A tile of D columns lies in shared memory as D / 64 panels of 64 columns. A row of a panel has 128 bytes, and tnc_swizzle<8>
    is the 128-byte swizzle of wgmma if the tile begins at a multiple of 1,024 bytes. A descriptor holds, in units of 16 bytes,
@@ -6549,7 +6561,7 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
     }
     tnc_attend_end_rows<KIND>(p, at.head, row_max, row_sum, mine);
     tnc_attend_store_rows<1, D>(p, p.o, at.b, at.h, mine - lane / 4, Tq, (int)p.n_v, o, row_sum, false);
-    tnc_attend_mark_redo(p, at.head, i0, queries, p.Tq, tnc_attend_not_finite<1, D>(o));
+    tnc_attend_mark_redo_alone(p, at.head, i0 + 64 * group, p.Tq, tnc_attend_not_finite<1, D>(o), group);
     tnc_cp_async_wait<0>();
 #else
     (void)p;
@@ -6638,7 +6650,7 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
             queries + (KEYS ? sub + 2 * (lane & 3) : warp_row + lane / 4), dx, dv, mask, row0 + warp_row + lane / 4,
             at + 2 * (lane & 3));
     }
-    tnc_attend_end_back<KIND, KEYS>(p, here, row0, resident_rows, row0 + warp_row, dx, dv);
+    tnc_attend_end_back<KIND, KEYS, true>(p, here, mine, 64, row0 + warp_row, dx, dv);
     tnc_cp_async_wait<0>();
 #else
     (void)p;
@@ -6672,10 +6684,10 @@ template <int N> struct tnc_tma_maps { CUtensorMap map[N]; };
 enum { TNC_RING_PRODUCER = 2, TNC_RING_READERS = 8 };         /* the warpgroup that loads; the warps that read */
 
 /* Where a thread is in the ring, and its mbarriers. kept [1]: what stays has arrived. full [stages]: the tiles of a stage
-   have arrived, but for those that are needed later, which have `later`. empty: all warps have read them. */
+   have arrived, but for those that are needed later, which have `later` if there are any. empty: all warps have read them. */
 typedef struct tnc_ring { tnc_barrier *kept, *full, *later, *empty; int slot, parity; } tnc_ring;
 
-template <int STAGES> static __device__ __forceinline__ tnc_ring tnc_ring_of(void *at)
+template <int STAGES, bool LATER> static __device__ __forceinline__ tnc_ring tnc_ring_of(void *at)
 {
     tnc_barrier *const kept = (tnc_barrier *)at;
     const tnc_ring     r = { kept, kept + 1, kept + 1 + STAGES, kept + 1 + 2 * STAGES, 0, 0 };
@@ -6684,7 +6696,7 @@ template <int STAGES> static __device__ __forceinline__ tnc_ring tnc_ring_of(voi
         tnc_barrier_init(r.kept, 1);
         for (i = 0; i < STAGES; i++) {
             tnc_barrier_init(r.full + i, 1);
-            tnc_barrier_init(r.later + i, 1);
+            if (LATER) tnc_barrier_init(r.later + i, 1);
             tnc_barrier_init(r.empty + i, TNC_RING_READERS);
         }
         tnc_barrier_fence();
@@ -6733,7 +6745,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_tma(const __grid_con
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, queries = plan::queries, stages = plan::ring::stages };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16 *const q = tnc_wgmma_shared(shared), *const tiles = q + queries * sets * D;
-    tnc_ring ring = tnc_ring_of<stages>(tiles + stages * stage);
+    tnc_ring ring = tnc_ring_of<stages, true>(tiles + stages * stage);
     const int H = (int)p.H, Tq = (int)p.Tq, i0 = tnc_attend_first_row<false>(p, queries);
     const int lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int mine = i0 + (int)threadIdx.x / 32 * 16 + lane / 4, first = i0 + 64 * group;
@@ -6773,7 +6785,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_tma(const __grid_con
     }
     tnc_attend_end_rows<KIND>(p, at.head, row_max, row_sum, mine);
     tnc_attend_store_rows<1, D>(p, p.o, at.b, at.h, mine - lane / 4, Tq, (int)p.n_v, o, row_sum, false);
-    tnc_attend_mark_redo(p, at.head, first, 64, p.Tq, tnc_attend_not_finite<1, D>(o), group);
+    tnc_attend_mark_redo_alone(p, at.head, first, p.Tq, tnc_attend_not_finite<1, D>(o), group);
 #else
     (void)p, (void)maps;
 #endif
@@ -6790,7 +6802,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
            stages = plan::ring::stages };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16 *const x = tnc_wgmma_shared(shared), *const y = x + resident * sets * D, *const tiles = x + plan::kept;
-    tnc_ring ring = tnc_ring_of<stages>(tiles + stages * stage);
+    tnc_ring ring = tnc_ring_of<stages, false>(tiles + stages * stage);
     const int H = (int)p.H, T = (int)(KEYS ? p.Tk : p.Tq), row0 = tnc_attend_first_row<KEYS>(p, resident);
     const int lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp_row = (int)threadIdx.x / 32 * 16, mine = row0 + 64 * group;
@@ -6840,7 +6852,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
         tnc_ring_release(ring);
         tnc_ring_next<stages>(ring);
     }
-    tnc_attend_end_back<KIND, KEYS>(p, here, mine, 64, row0 + warp_row, dx, dv, group);
+    tnc_attend_end_back<KIND, KEYS, true>(p, here, mine, 64, row0 + warp_row, dx, dv);
 #else
     (void)p, (void)maps;
 #endif
@@ -7138,10 +7150,10 @@ static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *sta
     return !stat->data || stat->dtype == (t == TN_F64 ? TN_F64 : TN_F32);
 }
 
-/* One block per task; or, to look for tasks to recompute, at most four blocks of 44 KiB per multiprocessor. */
+/* One block per task; or, to look for tasks to recompute, at most one per multiprocessor, whose registers suffice for one. */
 static unsigned tnc_attend_grid(const tnc *s, const tnc_attend &p, int64_t blocks)
 {
-    return p.redo ? (unsigned)tnc_bound(blocks, 1, 4 * s->sms) : tnc_blocks(blocks, 1);
+    return p.redo ? (unsigned)tnc_bound(blocks, 1, s->sms) : tnc_blocks(blocks, 1);
 }
 
 template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend &p)
