@@ -6679,6 +6679,7 @@ template <int KIND, int D, bool KEYS> struct tnc_attend_tma_back_plan : tnc_atte
 
 /* The tensor maps of what stays and of what is streamed, in the order in which tiles are loaded */
 template <int N> struct tnc_tma_maps { CUtensorMap map[N]; };
+enum { TNC_TMA_STATS = 256 };            /* columns of a box of row_stats, the most that a box has */
 
 #if TNC_WGMMA
 enum { TNC_RING_PRODUCER = 2, TNC_RING_READERS = 8 };         /* the warpgroup that loads; the warps that read */
@@ -6730,8 +6731,18 @@ template <int D, int ROWS>
 static __device__ __forceinline__ void tnc_tma_load(tnc_bf16 *tile, const CUtensorMap *map, tnc_barrier *full, int b, int t,
                                                     int h)
 {
-    for (int panel = 0; panel < (D + 63) / 64; panel++)
+    for (int panel = 0; panel < D / 64; panel++)
         tnc_bulk_load(tile + panel * ROWS * 64, map, full, panel * 64, t, h, b);
+}
+
+/* Starts the copy of the row_stats of ROWS queries, from query t of a head on. The float4 of a query has 16 bytes, like 8
+   numbers of BF16, and those of a head follow each other: so a box has as many numbers as it may, of many queries. */
+template <int ROWS>
+static __device__ __forceinline__ void tnc_tma_load_stats(tnc_bf16 *to, const CUtensorMap *map, tnc_barrier *full, int t,
+                                                          int head)
+{
+    for (int at = 0; at < 8 * ROWS; at += TNC_TMA_STATS)
+        tnc_bulk_load(to + at, map, full, 8 * t + at, head, 0, 0);
 }
 #endif
 
@@ -6817,7 +6828,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
         for (set = 0; set < sets; set++)
             tnc_tma_load<D, resident>(x + set * resident * D, &maps.map[0], ring.kept, here.b, row0, here.h + set * H);
         tnc_tma_load<D, resident>(y, &maps.map[1], ring.kept, here.b, row0, here.h);
-        if (!KEYS) tnc_tma_load<8, resident>(y + resident * D, &maps.map[4], ring.kept, 0, row0, here.head);
+        if (!KEYS) tnc_tma_load_stats<resident>(y + resident * D, &maps.map[4], ring.kept, row0, here.head);
         for (; at < to; at += streamed, tnc_ring_next<stages>(ring)) {
             tnc_bf16    *xt = tiles + ring.slot * stage, *yt = xt + sets * streamed * D;
             tnc_barrier *full = ring.full + ring.slot;
@@ -6826,7 +6837,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
             for (set = 0; set < sets; set++)
                 tnc_tma_load<D, streamed>(xt + set * streamed * D, &maps.map[2], full, here.b, at, here.h + set * H);
             tnc_tma_load<D, streamed>(yt, &maps.map[3], full, here.b, at, here.h);
-            if (KEYS) tnc_tma_load<8, streamed>(yt + streamed * D, &maps.map[4], full, 0, at, here.head);
+            if (KEYS) tnc_tma_load_stats<streamed>(yt + streamed * D, &maps.map[4], full, at, here.head);
         }
         return;
     }
@@ -6886,23 +6897,24 @@ static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles
 }
 
 /* The tensor map of an operand [B,T,heads,D] from which TMA copies `rows` rows of a head at once: panels of 64 columns,
-   swizzled as wgmma needs them, or all columns where there are fewer. It is a parameter of the kernel, so a graph keeps it.
-   Returns false where no map can describe the operand: all strides must be positive multiples of 16 bytes. */
-static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int64_t B, int64_t T, int64_t heads, int D,
-                        int rows)
+   swizzled as wgmma needs them, or more columns as they are. It is a parameter of the kernel, so a graph keeps it. Returns
+   false where no map can describe the operand: all strides must be positive multiples of 16 bytes, coordinates are ints. */
+static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int64_t B, int64_t T, int64_t heads, int64_t D,
+                        int rows, int columns = 64)
 {
     const cuuint64_t extents[4] = { (cuuint64_t)D, (cuuint64_t)T, (cuuint64_t)heads, (cuuint64_t)B };
     const int64_t    steps[3] = { x.t, x.h, x.b };
-    const cuuint32_t ones[4] = { 1, 1, 1, 1 }, box[4] = { D < 64 ? (cuuint32_t)D : 64, (cuuint32_t)rows, 1, 1 };
+    const cuuint32_t ones[4] = { 1, 1, 1, 1 }, box[4] = { (cuuint32_t)columns, (cuuint32_t)rows, 1, 1 };
     cuuint64_t       strides[3];
     int              i;
+    if (D > INT32_MAX / 2) return false;
     for (i = 0; i < 3; i++) {
         const int64_t step = extents[i + 1] > 1 ? steps[i] : D;             /* the stride of one row means nothing */
         if (step <= 0 || step % 8) return false;
         strides[i] = (cuuint64_t)step * sizeof(tnc_bf16);
     }
     return s->tma_encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, x.data, extents, strides, box, ones,
-                         CU_TENSOR_MAP_INTERLEAVE_NONE, D < 64 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, columns > 64 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
                          CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
@@ -6930,14 +6942,14 @@ static bool tnc_attend_run_back_tma(tnc *s, const tnc_attend &p, const tnc_atten
     if constexpr (plan::fits) {
         const int       queries = KEYS ? plan::streamed : plan::resident, keys = KEYS ? plan::resident : plan::streamed;
         const int64_t   set_heads = plan::sets * p.H;
-        const tnc_heads rows = { p.row_stats, 0, 8, p.Tq * 8 };             /* a float4 is like 8 numbers of BF16 */
+        const tnc_heads stats = { p.row_stats, 0, 8 * p.Tq, 0 };        /* [1,B H,1,8 Tq], see tnc_tma_load_stats */
         tnc_tma_maps<5> maps;
         if (!s->tma_encode || (size_t)plan::ring::bytes > s->shared_max
             || !tnc_tma_map(s, &maps.map[KEYS ? 2 : 0], p.q, p.B, p.Tq, set_heads, D, queries)
             || !tnc_tma_map(s, &maps.map[KEYS ? 0 : 2], p.k, p.B, p.Tk, set_heads, D, keys)
             || !tnc_tma_map(s, &maps.map[KEYS ? 1 : 3], p.v, p.B, p.Tk, p.H, D, keys)
             || !tnc_tma_map(s, &maps.map[KEYS ? 3 : 1], p.dout, p.B, p.Tq, p.H, D, queries)
-            || !tnc_tma_map(s, &maps.map[4], rows, 1, p.Tq, p.B * p.H, 8, queries)) return false;
+            || !tnc_tma_map(s, &maps.map[4], stats, 1, p.B * p.H, 1, 8 * p.Tq, 1, TNC_TMA_STATS)) return false;
         tnc_shared_for(s, tnc_attend_back_tma<KIND, D, KEYS>, plan::ring::bytes);
         TNC_LAUNCH((tnc_attend_back_tma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::ring::threads,
                    plan::ring::bytes, s->stream, in_groups, maps);
