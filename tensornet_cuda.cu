@@ -6732,7 +6732,7 @@ static __device__ __forceinline__ void tnc_tma_load(tnc_bf16 *tile, const CUtens
                                                     int h)
 {
     for (int panel = 0; panel < D / 64; panel++)
-        tnc_bulk_load(tile + panel * ROWS * 64, map, full, panel * 64, t, h, b);
+        tnc_bulk_load(tile + panel * ROWS * 64, map, full, panel * 64, h, t, b);
 }
 
 /* Starts the copy of the row_stats of ROWS queries, from query t of a head on. The float4 of a query has 16 bytes, like 8
@@ -6742,7 +6742,7 @@ static __device__ __forceinline__ void tnc_tma_load_stats(tnc_bf16 *to, const CU
                                                           int head)
 {
     for (int at = 0; at < 8 * ROWS; at += TNC_TMA_STATS)
-        tnc_bulk_load(to + at, map, full, 8 * t + at, head, 0, 0);
+        tnc_bulk_load(to + at, map, full, 8 * t + at, 0, head, 0);
 }
 #endif
 
@@ -6897,19 +6897,21 @@ static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles
 }
 
 /* The tensor map of an operand [B,T,heads,D] from which TMA copies `rows` rows of a head at once: panels of 64 columns,
-   swizzled as wgmma needs them, or more columns as they are. It is a parameter of the kernel, so a graph keeps it. Returns
-   false where no map can describe the operand: all strides must be positive multiples of 16 bytes, coordinates are ints. */
+   swizzled as wgmma needs them, or more columns as they are. It is a parameter of the kernel, so a graph keeps it. Its axes
+   are D, heads, T, B, because cuda.h documents strides that grow. Returns false where no map can describe the operand: all
+   strides must be positive multiples of 16 bytes, coordinates are ints. */
 static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int64_t B, int64_t T, int64_t heads, int64_t D,
                         int rows, int columns = 64)
 {
-    const cuuint64_t extents[4] = { (cuuint64_t)D, (cuuint64_t)T, (cuuint64_t)heads, (cuuint64_t)B };
-    const int64_t    steps[3] = { x.t, x.h, x.b };
-    const cuuint32_t ones[4] = { 1, 1, 1, 1 }, box[4] = { (cuuint32_t)columns, (cuuint32_t)rows, 1, 1 };
+    const cuuint64_t extents[4] = { (cuuint64_t)D, (cuuint64_t)heads, (cuuint64_t)T, (cuuint64_t)B };
+    const int64_t    steps[3] = { x.h, x.t, x.b };
+    const cuuint32_t ones[4] = { 1, 1, 1, 1 }, box[4] = { (cuuint32_t)columns, 1, (cuuint32_t)rows, 1 };
     cuuint64_t       strides[3];
+    int64_t          step = D;
     int              i;
     if (D > INT32_MAX / 2) return false;
     for (i = 0; i < 3; i++) {
-        const int64_t step = extents[i + 1] > 1 ? steps[i] : D;             /* the stride of one row means nothing */
+        if (extents[i + 1] > 1) step = steps[i];                            /* the stride of one row means nothing */
         if (step <= 0 || step % 8) return false;
         strides[i] = (cuuint64_t)step * sizeof(tnc_bf16);
     }
