@@ -16,6 +16,7 @@
    Environment variables, read when a context is created:
        TN_SYNC=1       synchronises after every call, so that an error names the op that caused it; disables graph capture
        TN_CUBLAS=0     computes matrix products with this file's own kernel
+       TN_CUBLASLT=0   computes them by cublasGemmEx only, without plans of cublasLt
        TN_WGMMA=1      attention by the kernels for sm_90a, on GPUs of capability 9.0; 0: without them. Overrides desc.wgmma
        TN_TMA=0        these kernels load by cp.async, not by TMA
        CUDA_HOME       where to look for cuBLAS if the loader does not find it; default /usr/local/cuda. After it come the
@@ -24,7 +25,8 @@
    What to know
        Precision       F64 is computed in F64. F32 is computed in F32, except that cross_entropy uses __expf;
                        desc.gemm_precision allows products of F32 to run on tensor cores as TF32 or BF16. With
-                       desc.activations = TN_BF16 the results of ops are BF16; sums, statistics and parameters are F32.
+                       desc.activations = TN_BF16 the results of ops are BF16; sums, statistics and parameters are F32,
+                       but cublasLt rounds the bias of a BF16 product to BF16.
                        Uniform random numbers and masks are bit-identical to the CPU's, normal ones agree to 2 ulp.
        Reproducibility Results are bit-identical in every run on one model of GPU with one version of cuBLAS: no sum uses
                        floating-point atomics, and nothing is chosen by timing. Another model has other grid sizes, and so
@@ -33,7 +35,7 @@
                        included, goes to its one stream.
        Errors          Kernels run asynchronously, so an error is reported late: by the next download or sync. After a fault
                        of a kernel the context cannot be used any more.
-       Optimisers      Consecutive calls for different parameters are collected and run together, up to 48 in one launch.
+       Optimisers      Consecutive calls for different parameters are collected and run together, up to 45 in one launch.
                        Every call that touches device memory runs them first.
        Graphs          tn_graph captures a step once and replays it with one call. Scratch cannot grow during the capture,
                        so run the step once before it. Memory that a graph may use is kept until the last graph is released.
@@ -388,7 +390,7 @@ static __device__ __forceinline__ void tnc_bulk_load(void *shared, const CUtenso
             : "memory");
 }
 
-/* The threads of a warpgroup have at most N registers from here on, and leave the others to those that want more. */
+/* The threads of a warpgroup have at most N registers from here on, and leave the others to those that need more. */
 template <int N> static __device__ __forceinline__ void tnc_registers_less(void)
 {
     TNC_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(N));
@@ -434,7 +436,7 @@ typedef __nv_bfloat16 tnc_bf16;
    the device and checks for errors of CUDA afterwards.
    ====================================================================== */
 
-/* What is computed by cublasLt: the extents and types of a product, how its matrices lie, and whether a bias is added. */
+/* What is computed by cublasLt: extents and types of a product, layouts of its matrices, whether a bias is added. */
 typedef struct tnc_plan_key {
     int64_t m, n, k, batch, lead[3], batch_step[3];     /* of A, B and C                                          */
     int32_t op[2], type, c_type, compute, bias;
@@ -553,10 +555,11 @@ typedef struct tnc {
     bool              capturing;
     bool              wait;                         /* TN_SYNC=1                                          */
     bool              wgmma;                        /* attention by the kernels for sm_90a                */
-    tn_log_fn         wgmma_log;                    /* desc.log, until it has heard of their first launch */
-    tn_log_fn         tma_log;                      /* the same for those that load by TMA                */
     decltype(&cuTensorMapEncodeTiled) tma_encode;   /* of the driver; NULL: without TMA                   */
+    tn_log_fn         log;                          /* desc.log                                           */
     void             *log_user;
+    bool              said_wgmma, said_tma, said_lt;    /* whether the log has heard of the first of each */
+    bool              said_lt_fails;
     bool              lost;                         /* a kernel faulted: CUDA accepts no more work        */
     tn_status         late;                         /* of a flush whose caller could not return a status  */
     tn_status         failed;                       /* the first error that was not yet reported          */
@@ -997,22 +1000,23 @@ static void tnc_wgmma_open(tnc *s, const tn_desc *desc)
         why = "desc.wgmma: ignored; compile tensornet_cuda.cu with nvcc -gencode arch=compute_90a,code=sm_90a";
     if (why) s->wgmma = false;
     if (desc->log) desc->log(desc->log_user, why ? TN_LOG_WARN : TN_LOG_INFO, why ? why : "desc.wgmma: attention uses wgmma");
-    s->wgmma_log = s->tma_log = desc->log;
-    s->log_user = desc->log_user;
     if (why || (tma && strcmp(tma, "0") == 0)) return;
     s->tma_encode = tnc_tma_open();
     if (!s->tma_encode && desc->log)
         desc->log(desc->log_user, TN_LOG_WARN, "desc.wgmma: without TMA, the driver has no cuTensorMapEncodeTiled");
 }
 
-/* So that a test knows, on a GPU too, that these kernels have run and not others. */
+/* A line of the log that comes once. So a test knows, on a GPU too, that these kernels have run and not others. */
+static void tnc_say_once(const tnc *s, bool *said, tn_log_level level, const char *text)
+{
+    if (s->log && !*said) s->log(s->log_user, level, text);
+    *said = true;
+}
+
 static void tnc_wgmma_launched(tnc *s, bool tma)
 {
-    if (s->wgmma_log) s->wgmma_log(s->log_user, TN_LOG_INFO, "desc.wgmma: the first launch with wgmma");
-    s->wgmma_log = NULL;
-    if (!tma) return;
-    if (s->tma_log) s->tma_log(s->log_user, TN_LOG_INFO, "desc.wgmma: the first launch with TMA");
-    s->tma_log = NULL;
+    tnc_say_once(s, &s->said_wgmma, TN_LOG_INFO, "desc.wgmma: the first launch with wgmma");
+    if (tma) tnc_say_once(s, &s->said_tma, TN_LOG_INFO, "desc.wgmma: the first launch with TMA");
 }
 
 static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
@@ -1028,6 +1032,8 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     }
     memset(s, 0, sizeof *s);
     s->allocator = desc->allocator;
+    s->log = desc->log;
+    s->log_user = desc->log_user;
     s->device = -1;
     s->precision = desc->gemm_precision;
     s->wait = wait && strcmp(wait, "0") != 0;
@@ -2848,11 +2854,12 @@ static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
    2 m n k flops.
 
    F32 and BF16 products of two matrices run by plans of cublasLt: descriptors, and the first algorithm that its heuristic
-   names for the shape. It is never timed, and depends on addresses only by whether they are multiples of 16. A context keeps
-   the TNC_PLANS plans that were used last, so that a step that repeats makes none. A product adds the bias when it stores
-   its result, and reads C if it accumulates. The bias then has the type of C: an F32 bias of a BF16 product is rounded, as
-   its factors are. What has no plan (F64, products of a vector, odd addresses) is computed by cublasGemmEx, and another
-   kernel adds the bias. */
+   returns for the shape. It is never timed, and depends on addresses only by the power of two, up to 16, of which each is a
+   multiple. A context keeps the TNC_PLANS plans that were used last, so that a step that repeats makes none if it has no more
+   different products. A product adds the bias when it stores its result, and reads C if it accumulates. The bias then has the
+   type of C: an F32 bias of a BF16 product is rounded, as its factors are. What has no plan (F64, products of a vector, what
+   the heuristic refuses, such as some odd addresses) is computed by cublasGemmEx, and another kernel adds the bias. So is a
+   product for which cublasLt fails in another way, and then the log has a warning. */
 
 enum { TNC_GEMM_THIN = 64 };             /* a smaller extent makes a product thin */
 
@@ -3011,8 +3018,8 @@ static int tnc_alignment_of(const void *p)
 }
 
 /* Plans are made on the host, also during a capture. `bias`: an address that is a multiple of 16, as all biases have;
-   the heuristic looks at its alignment only. */
-static void tnc_plan_make(const tnc_lt *b, tnc_plan *p, const tnc_plan_key *key, const void *bias)
+   the heuristic looks at its alignment only. The status is of what failed, but not of a heuristic that has no algorithm. */
+static cublasStatus_t tnc_plan_make(const tnc_lt *b, tnc_plan *p, const tnc_plan_key *key, const void *bias)
 {
     static const cublasLtMatmulPreferenceAttributes_t aligned[4] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -3022,47 +3029,60 @@ static void tnc_plan_make(const tnc_lt *b, tnc_plan *p, const tnc_plan_key *key,
     const bool                      flip_a = key->op[0] != CUBLAS_OP_N, flip_b = key->op[1] != CUBLAS_OP_N;
     const int32_t                   count = (int32_t)key->batch;
     cublasLtMatmulHeuristicResult_t found;
+    cublasStatus_t                  status = CUBLAS_STATUS_SUCCESS;
     int                             i, n = 0;
     bool                            ok;
+    auto works = [&](cublasStatus_t x) { return (status = x) == CUBLAS_STATUS_SUCCESS; };
     p->key = *key;
-    ok = b->product_create(&p->product, (cublasComputeType_t)key->compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS
-         && b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &key->op[0], sizeof key->op[0]) == CUBLAS_STATUS_SUCCESS
-         && b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &key->op[1], sizeof key->op[1]) == CUBLAS_STATUS_SUCCESS
-         && b->layout_create(&p->a, (cudaDataType)key->type, flip_a ? deep : down, flip_a ? down : deep, key->lead[0])
-                == CUBLAS_STATUS_SUCCESS
-         && b->layout_create(&p->b, (cudaDataType)key->type, flip_b ? along : deep, flip_b ? deep : along, key->lead[1])
-                == CUBLAS_STATUS_SUCCESS
-         && b->layout_create(&p->c, (cudaDataType)key->c_type, down, along, key->lead[2]) == CUBLAS_STATUS_SUCCESS;
+    ok = works(b->product_create(&p->product, (cublasComputeType_t)key->compute, CUDA_R_32F))
+         && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &key->op[0], sizeof key->op[0]))
+         && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &key->op[1], sizeof key->op[1]))
+         && works(b->layout_create(&p->a, (cudaDataType)key->type, flip_a ? deep : down, flip_a ? down : deep, key->lead[0]))
+         && works(b->layout_create(&p->b, (cudaDataType)key->type, flip_b ? along : deep, flip_b ? deep : along,
+                                   key->lead[1]))
+         && works(b->layout_create(&p->c, (cudaDataType)key->c_type, down, along, key->lead[2]));
     if (ok && key->bias)
-        ok = b->product_set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) == CUBLAS_STATUS_SUCCESS
-             && b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias) == CUBLAS_STATUS_SUCCESS;
+        ok = works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue))
+             && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     for (i = 0; i < 3 && ok && key->batch > 1; i++) {
         cublasLtMatrixLayout_t layout = i == 0 ? p->a : i == 1 ? p->b : p->c;
-        ok = b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) == CUBLAS_STATUS_SUCCESS
-             && b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &key->batch_step[i],
-                              sizeof key->batch_step[i]) == CUBLAS_STATUS_SUCCESS;
+        ok = works(b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count))
+             && works(b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &key->batch_step[i],
+                                    sizeof key->batch_step[i]));
     }
     for (i = 0; i < 4 && ok; i++) {
         const uint32_t bytes = (uint32_t)key->alignment[i < 2 ? i : 2];
-        ok = b->preference_set(b->preference, aligned[i], &bytes, sizeof bytes) == CUBLAS_STATUS_SUCCESS;
+        ok = works(b->preference_set(b->preference, aligned[i], &bytes, sizeof bytes));
     }
-    p->usable = ok && b->heuristic(b->handle, p->product, p->a, p->b, p->c, p->c, b->preference, 1, &found, &n)
-                          == CUBLAS_STATUS_SUCCESS
-                && n == 1 && found.state == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= TNC_BLAS_WORKSPACE;
+    if (!ok) return status;
+    status = b->heuristic(b->handle, p->product, p->a, p->b, p->c, p->c, b->preference, 1, &found, &n);
+    p->usable = status == CUBLAS_STATUS_SUCCESS && n == 1 && found.state == CUBLAS_STATUS_SUCCESS
+                && found.workspaceSize <= TNC_BLAS_WORKSPACE;
     if (p->usable) p->algo = found.algo;
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ? CUBLAS_STATUS_SUCCESS : status;
 }
 
-/* If the plan is not usable, cublasLt cannot compute the product. */
+/* Not an error, since cublasGemmEx computes the product. */
+static void tnc_lt_fails(tnc *s, cublasStatus_t status)
+{
+    char text[160];
+    snprintf(text, sizeof text, "cuBLAS: cublasLt fails (%s); cublasGemmEx computes such products", s->blas.text(status));
+    tnc_say_once(s, &s->said_lt_fails, TN_LOG_WARN, text);
+}
+
+/* A plan that is not usable is kept too, so that its product is not tried again. */
 static tnc_plan *tnc_plan_of(tnc *s, const tnc_plan_key *key)
 {
-    tnc_lt   *b = &s->lt;
-    tnc_plan *p = b->plan, *oldest = b->plan, *const end = b->plan + b->plans;
+    tnc_lt        *b = &s->lt;
+    tnc_plan      *p = b->plan, *oldest = b->plan, *const end = b->plan + b->plans;
+    cublasStatus_t status;
     for (; p < end && memcmp(&p->key, key, sizeof *key) != 0; p++)
         if (p->used < oldest->used) oldest = p;
     if (p == end) {
         if (b->plans < TNC_PLANS) b->plans++;
         else tnc_plan_destroy(b, p = oldest);
-        tnc_plan_make(b, p, key, (const char *)s->blas_workspace + 16);
+        status = tnc_plan_make(b, p, key, (const char *)s->blas_workspace + 16);
+        if (status != CUBLAS_STATUS_SUCCESS) tnc_lt_fails(s, status);
     }
     p->used = ++b->products;
     return p;
@@ -3105,7 +3125,10 @@ static cublasStatus_t tnc_gemm_plan(tnc *s, int64_t m, int64_t n, const tnc_matr
     if (!g.bias || status == CUBLAS_STATUS_SUCCESS)
         status = b->matmul(b->handle, p->product, &alpha, x.data, p->a, y.data, p->b, &beta, g.c, p->c, g.c, p->c, &p->algo,
                            s->blas_workspace, TNC_BLAS_WORKSPACE, s->stream);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        tnc_say_once(s, &s->said_lt, TN_LOG_INFO, "cuBLAS: the first product by cublasLt");
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) return status;
+    tnc_lt_fails(s, status);
     p->usable = false;
     return CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -3652,8 +3675,9 @@ static tn_status tnc_embed_backward(tnc *s, const tn_call *c)
    A row is read once and kept in registers; what does not fit is read again. If it is centred, its mean is computed, and
    then the mean of what remains, which corrects the rounding of the first; then its mean square, then y. The squares of
    very large or very small numbers overflow or vanish in a float: such rows are summed in double. ADD: the row is x + branch,
-   rounded and written to `total`; everything else is the same, so that the bits are those of an addition and a norm. Floor:
-   reads and writes R C numbers; with ADD, reads and writes 2 R C. */
+   rounded and written to `total`; everything else is the same, so that the bits are those of an addition and a norm, unless
+   x or branch is misaligned and total is not: then V, and with it the order of the sums, differs. Floor: reads and writes R C
+   numbers; with ADD, reads and writes 2 R C. */
 
 template <typename T, int V, bool CENTRED, bool ADD>
 static __global__ void __launch_bounds__(TNC_THREADS, 3)
@@ -5332,7 +5356,7 @@ template <typename T, bool DOTS> static __global__ void tnc_attend_delta(tnc_att
    reads along a row are broadcasts, and reads across rows, whose pitch is odd, have no bank conflicts. Outputs are computed
    `side` columns at a time; each of these column tiles has its own block, which recomputes the scores. After the tensor-core
    kernels, these kernels recompute the blocks marked in `redo` and no others. There are mostly none: so a grid that fits on
-   the device at once reads all marks first, a mark per thread, and ends. */
+   the device at once, one block per multiprocessor, reads all marks first, a mark per thread, and ends. */
 
 template <typename R> struct tnc_attend_smem {
     enum { cell = sizeof(R) == 8 ? 2 : 4, lanes = 16, threads = lanes * lanes, side = cell * lanes, slice = 16 };
@@ -5885,16 +5909,25 @@ template <int M, int C> static __device__ __forceinline__ bool tnc_attend_not_fi
 }
 
 /* Writes to `redo` whether some result of the block's `rows` rows is not finite, for each 64 rows. Returns the same for
-   the block. warpgroup: if it is not negative, the 64 rows from `first` on are those of this warpgroup, which alone is
-   here. */
+   the block. */
 static __device__ __forceinline__ bool tnc_attend_mark_redo(const tnc_attend &p, int head, int first, int rows, int64_t T,
-                                                            bool redo, int warpgroup = -1)
+                                                            bool redo)
 {
     const int64_t tiles = (T + 63) / 64;
     int           i;
-    redo = warpgroup < 0 ? __syncthreads_or(redo) != 0 : tnc_warpgroup_or(warpgroup, redo);
-    for (i = warpgroup < 0 ? (int)threadIdx.x : (int)threadIdx.x % 128; i < rows / 64; i += (int)blockDim.x)
+    redo = __syncthreads_or(redo) != 0;
+    for (i = (int)threadIdx.x; i < rows / 64; i += (int)blockDim.x)
         if (first / 64 + i < tiles) p.redo[head * tiles + first / 64 + i] = redo;
+    return redo;
+}
+
+/* The same for the 64 rows of a warpgroup of the block: it waits for no other, and does not recompute because of others. */
+static __device__ __forceinline__ bool tnc_attend_mark_redo_alone(const tnc_attend &p, int head, int first, int64_t T,
+                                                                  bool redo, int warpgroup)
+{
+    const int64_t tiles = (T + 63) / 64;
+    redo = tnc_warpgroup_or(warpgroup, redo);
+    if ((int)threadIdx.x % 128 == 0 && first / 64 < tiles) p.redo[head * tiles + first / 64] = redo;
     return redo;
 }
 
@@ -6078,12 +6111,13 @@ static __device__ __forceinline__ void tnc_attend_back_frags(const tnc_attend &p
     }
 }
 
-/* The epilogue of the backward kernels, for the rows of a warp, which begin at `row`, of a block whose rows begin at `first`:
-   marks blocks with results that are not finite, and stores or adds the others' gradients. */
-template <int KIND, bool KEYS, int S, int M, int C, int CV>
+/* The epilogue of the backward kernels, for the rows of a warp, which begin at `row`: marks what has results that are not
+   finite, and stores or adds the other gradients. ALONE: for the 64 rows of a warpgroup, which begin at `first`; else for the
+   `rows` rows of the block. */
+template <int KIND, bool KEYS, bool ALONE, int S, int M, int C, int CV>
 static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, const tnc_attend_place &at, int first, int rows,
                                                            int row, const float (&dx)[S][M][C][4],
-                                                           const float (&dv)[M][CV][4], int warpgroup = -1)
+                                                           const float (&dv)[M][CV][4])
 {
     const bool       softmax = KIND == TN_ATTEND_SOFTMAX;
     const tnc_heads &to = KEYS ? p.dk : p.dq;
@@ -6093,7 +6127,8 @@ static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, 
     int              set, m;
     TNC_UNROLL
     for (set = 0; set < S; set++) redo = tnc_attend_not_finite<M, 8 * C>(dx[set]) || redo;
-    redo = tnc_attend_mark_redo(p, at.head, first, rows, T, redo, warpgroup);
+    redo = ALONE ? tnc_attend_mark_redo_alone(p, at.head, first, T, redo, (int)threadIdx.x / 128)
+                 : tnc_attend_mark_redo(p, at.head, first, rows, T, redo);
     TNC_UNROLL
     for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? p.score : S == 2 ? p.square : 2.0f * p.square;
     TNC_UNROLL
@@ -6296,7 +6331,7 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     }
     const tnc_attend_place end = tnc_attend_place_of(p);
     const int first = tnc_attend_first_row<KEYS>(p, resident_rows), mine = first + tnc_reread_thread() / 32 * 16 * M;
-    tnc_attend_end_back<KIND, KEYS>(p, end, first, resident_rows, mine, dx, dv);
+    tnc_attend_end_back<KIND, KEYS, false>(p, end, first, resident_rows, mine, dx, dv);
     tnc_cp_async_wait<0>();
 }
 
@@ -6320,7 +6355,7 @@ static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int
 /* ---- tensor cores of Hopper ----------------------------------------------------------------------- >>cuda-attention-wgmma
    The kernels above with wgmma, which multiplies 64 rows of A, in registers or in shared memory, by B in shared memory. What
    a lane holds of the accumulators and of A is what it holds for mma, so that what is done with scores is the same. Products
-   and exponentials of one warpgroup do not overlap, those of two warpgroups do. Used on request, see tnc_wgmma_open.
+   and exponentials of one warpgroup do not overlap, those of two warpgroups may. Used on request, see tnc_wgmma_open.
 
    A tile of D columns lies in shared memory as D / 64 panels of 64 columns. A row of a panel has 128 bytes, and tnc_swizzle<8>
    is the 128-byte swizzle of wgmma if the tile begins at a multiple of 1,024 bytes. A descriptor holds, in units of 16 bytes,
@@ -6521,7 +6556,7 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
     }
     tnc_attend_end_rows<KIND>(p, at.head, row_max, row_sum, mine);
     tnc_attend_store_rows<1, D>(p, p.o, at.b, at.h, mine - lane / 4, Tq, (int)p.n_v, o, row_sum, false);
-    tnc_attend_mark_redo(p, at.head, i0, queries, p.Tq, tnc_attend_not_finite<1, D>(o));
+    tnc_attend_mark_redo_alone(p, at.head, i0 + 64 * group, p.Tq, tnc_attend_not_finite<1, D>(o), group);
     tnc_cp_async_wait<0>();
 #else
     (void)p;
@@ -6610,7 +6645,7 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
             queries + (KEYS ? sub + 2 * (lane & 3) : warp_row + lane / 4), dx, dv, mask, row0 + warp_row + lane / 4,
             at + 2 * (lane & 3));
     }
-    tnc_attend_end_back<KIND, KEYS>(p, here, row0, resident_rows, row0 + warp_row, dx, dv);
+    tnc_attend_end_back<KIND, KEYS, true>(p, here, mine, 64, row0 + warp_row, dx, dv);
     tnc_cp_async_wait<0>();
 #else
     (void)p;
@@ -6639,15 +6674,16 @@ template <int KIND, int D, bool KEYS> struct tnc_attend_tma_back_plan : tnc_atte
 
 /* The tensor maps of what stays and of what is streamed, in the order in which tiles are loaded */
 template <int N> struct tnc_tma_maps { CUtensorMap map[N]; };
+enum { TNC_TMA_STATS = 256 };            /* columns of a box of row_stats, the most that a box has */
 
 #if TNC_WGMMA
 enum { TNC_RING_PRODUCER = 2, TNC_RING_READERS = 8 };         /* the warpgroup that loads; the warps that read */
 
 /* Where a thread is in the ring, and its mbarriers. kept [1]: what stays has arrived. full [stages]: the tiles of a stage
-   have arrived, but for those that are needed later, which have `later`. empty: all warps have read them. */
+   have arrived, but for those that are needed later, which have `later` if there are any. empty: all warps have read them. */
 typedef struct tnc_ring { tnc_barrier *kept, *full, *later, *empty; int slot, parity; } tnc_ring;
 
-template <int STAGES> static __device__ __forceinline__ tnc_ring tnc_ring_of(void *at)
+template <int STAGES, bool LATER> static __device__ __forceinline__ tnc_ring tnc_ring_of(void *at)
 {
     tnc_barrier *const kept = (tnc_barrier *)at;
     const tnc_ring     r = { kept, kept + 1, kept + 1 + STAGES, kept + 1 + 2 * STAGES, 0, 0 };
@@ -6656,7 +6692,7 @@ template <int STAGES> static __device__ __forceinline__ tnc_ring tnc_ring_of(voi
         tnc_barrier_init(r.kept, 1);
         for (i = 0; i < STAGES; i++) {
             tnc_barrier_init(r.full + i, 1);
-            tnc_barrier_init(r.later + i, 1);
+            if (LATER) tnc_barrier_init(r.later + i, 1);
             tnc_barrier_init(r.empty + i, TNC_RING_READERS);
         }
         tnc_barrier_fence();
@@ -6690,8 +6726,18 @@ template <int D, int ROWS>
 static __device__ __forceinline__ void tnc_tma_load(tnc_bf16 *tile, const CUtensorMap *map, tnc_barrier *full, int b, int t,
                                                     int h)
 {
-    for (int panel = 0; panel < (D + 63) / 64; panel++)
-        tnc_bulk_load(tile + panel * ROWS * 64, map, full, panel * 64, t, h, b);
+    for (int panel = 0; panel < D / 64; panel++)
+        tnc_bulk_load(tile + panel * ROWS * 64, map, full, panel * 64, h, t, b);
+}
+
+/* Starts the copy of the row_stats of ROWS queries, from query t of a head on. The float4 of a query has 16 bytes, like 8
+   numbers of BF16, and those of a head follow each other: so a box has as many numbers as it may, of many queries. */
+template <int ROWS>
+static __device__ __forceinline__ void tnc_tma_load_stats(tnc_bf16 *to, const CUtensorMap *map, tnc_barrier *full, int t,
+                                                          int head)
+{
+    for (int at = 0; at < 8 * ROWS; at += TNC_TMA_STATS)
+        tnc_bulk_load(to + at, map, full, 8 * t + at, 0, head, 0);
 }
 #endif
 
@@ -6705,7 +6751,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_tma(const __grid_con
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, queries = plan::queries, stages = plan::ring::stages };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16 *const q = tnc_wgmma_shared(shared), *const tiles = q + queries * sets * D;
-    tnc_ring ring = tnc_ring_of<stages>(tiles + stages * stage);
+    tnc_ring ring = tnc_ring_of<stages, true>(tiles + stages * stage);
     const int H = (int)p.H, Tq = (int)p.Tq, i0 = tnc_attend_first_row<false>(p, queries);
     const int lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int mine = i0 + (int)threadIdx.x / 32 * 16 + lane / 4, first = i0 + 64 * group;
@@ -6745,7 +6791,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_tma(const __grid_con
     }
     tnc_attend_end_rows<KIND>(p, at.head, row_max, row_sum, mine);
     tnc_attend_store_rows<1, D>(p, p.o, at.b, at.h, mine - lane / 4, Tq, (int)p.n_v, o, row_sum, false);
-    tnc_attend_mark_redo(p, at.head, first, 64, p.Tq, tnc_attend_not_finite<1, D>(o), group);
+    tnc_attend_mark_redo_alone(p, at.head, first, p.Tq, tnc_attend_not_finite<1, D>(o), group);
 #else
     (void)p, (void)maps;
 #endif
@@ -6762,7 +6808,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
            stages = plan::ring::stages };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16 *const x = tnc_wgmma_shared(shared), *const y = x + resident * sets * D, *const tiles = x + plan::kept;
-    tnc_ring ring = tnc_ring_of<stages>(tiles + stages * stage);
+    tnc_ring ring = tnc_ring_of<stages, false>(tiles + stages * stage);
     const int H = (int)p.H, T = (int)(KEYS ? p.Tk : p.Tq), row0 = tnc_attend_first_row<KEYS>(p, resident);
     const int lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp_row = (int)threadIdx.x / 32 * 16, mine = row0 + 64 * group;
@@ -6777,7 +6823,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
         for (set = 0; set < sets; set++)
             tnc_tma_load<D, resident>(x + set * resident * D, &maps.map[0], ring.kept, here.b, row0, here.h + set * H);
         tnc_tma_load<D, resident>(y, &maps.map[1], ring.kept, here.b, row0, here.h);
-        if (!KEYS) tnc_tma_load<8, resident>(y + resident * D, &maps.map[4], ring.kept, 0, row0, here.head);
+        if (!KEYS) tnc_tma_load_stats<resident>(y + resident * D, &maps.map[4], ring.kept, row0, here.head);
         for (; at < to; at += streamed, tnc_ring_next<stages>(ring)) {
             tnc_bf16    *xt = tiles + ring.slot * stage, *yt = xt + sets * streamed * D;
             tnc_barrier *full = ring.full + ring.slot;
@@ -6786,7 +6832,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
             for (set = 0; set < sets; set++)
                 tnc_tma_load<D, streamed>(xt + set * streamed * D, &maps.map[2], full, here.b, at, here.h + set * H);
             tnc_tma_load<D, streamed>(yt, &maps.map[3], full, here.b, at, here.h);
-            if (KEYS) tnc_tma_load<8, streamed>(yt + streamed * D, &maps.map[4], full, 0, at, here.head);
+            if (KEYS) tnc_tma_load_stats<streamed>(yt + streamed * D, &maps.map[4], full, at, here.head);
         }
         return;
     }
@@ -6812,7 +6858,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
         tnc_ring_release(ring);
         tnc_ring_next<stages>(ring);
     }
-    tnc_attend_end_back<KIND, KEYS>(p, here, mine, 64, row0 + warp_row, dx, dv, group);
+    tnc_attend_end_back<KIND, KEYS, true>(p, here, mine, 64, row0 + warp_row, dx, dv);
 #else
     (void)p, (void)maps;
 #endif
@@ -6846,23 +6892,26 @@ static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles
 }
 
 /* The tensor map of an operand [B,T,heads,D] from which TMA copies `rows` rows of a head at once: panels of 64 columns,
-   swizzled as wgmma needs them, or all columns where there are fewer. It is a parameter of the kernel, so a graph keeps it.
-   Returns false where no map can describe the operand: all strides must be positive multiples of 16 bytes. */
-static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int64_t B, int64_t T, int64_t heads, int D,
-                        int rows)
+   swizzled as wgmma needs them, or more columns as they are. It is a parameter of the kernel, so a graph keeps it. Its axes
+   are D, heads, T, B, because cuda.h documents strides that grow. Returns false where no map can describe the operand: all
+   strides must be positive multiples of 16 bytes, coordinates are ints. */
+static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int64_t B, int64_t T, int64_t heads, int64_t D,
+                        int rows, int columns = 64)
 {
-    const cuuint64_t extents[4] = { (cuuint64_t)D, (cuuint64_t)T, (cuuint64_t)heads, (cuuint64_t)B };
-    const int64_t    steps[3] = { x.t, x.h, x.b };
-    const cuuint32_t ones[4] = { 1, 1, 1, 1 }, box[4] = { D < 64 ? (cuuint32_t)D : 64, (cuuint32_t)rows, 1, 1 };
+    const cuuint64_t extents[4] = { (cuuint64_t)D, (cuuint64_t)heads, (cuuint64_t)T, (cuuint64_t)B };
+    const int64_t    steps[3] = { x.h, x.t, x.b };
+    const cuuint32_t ones[4] = { 1, 1, 1, 1 }, box[4] = { (cuuint32_t)columns, 1, (cuuint32_t)rows, 1 };
     cuuint64_t       strides[3];
+    int64_t          step = D;
     int              i;
+    if (D > INT32_MAX / 2) return false;
     for (i = 0; i < 3; i++) {
-        const int64_t step = extents[i + 1] > 1 ? steps[i] : D;             /* the stride of one row means nothing */
+        if (extents[i + 1] > 1) step = steps[i];                            /* the stride of one row means nothing */
         if (step <= 0 || step % 8) return false;
         strides[i] = (cuuint64_t)step * sizeof(tnc_bf16);
     }
     return s->tma_encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, x.data, extents, strides, box, ones,
-                         CU_TENSOR_MAP_INTERLEAVE_NONE, D < 64 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, columns > 64 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
                          CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
@@ -6890,14 +6939,14 @@ static bool tnc_attend_run_back_tma(tnc *s, const tnc_attend &p, const tnc_atten
     if constexpr (plan::fits) {
         const int       queries = KEYS ? plan::streamed : plan::resident, keys = KEYS ? plan::resident : plan::streamed;
         const int64_t   set_heads = plan::sets * p.H;
-        const tnc_heads rows = { p.row_stats, 0, 8, p.Tq * 8 };             /* a float4 is like 8 numbers of BF16 */
+        const tnc_heads stats = { p.row_stats, 0, 8 * p.Tq, 0 };        /* [1,B H,1,8 Tq], see tnc_tma_load_stats */
         tnc_tma_maps<5> maps;
         if (!s->tma_encode || (size_t)plan::ring::bytes > s->shared_max
             || !tnc_tma_map(s, &maps.map[KEYS ? 2 : 0], p.q, p.B, p.Tq, set_heads, D, queries)
             || !tnc_tma_map(s, &maps.map[KEYS ? 0 : 2], p.k, p.B, p.Tk, set_heads, D, keys)
             || !tnc_tma_map(s, &maps.map[KEYS ? 1 : 3], p.v, p.B, p.Tk, p.H, D, keys)
             || !tnc_tma_map(s, &maps.map[KEYS ? 3 : 1], p.dout, p.B, p.Tq, p.H, D, queries)
-            || !tnc_tma_map(s, &maps.map[4], rows, 1, p.Tq, p.B * p.H, 8, queries)) return false;
+            || !tnc_tma_map(s, &maps.map[4], stats, 1, p.B * p.H, 1, 8 * p.Tq, 1, TNC_TMA_STATS)) return false;
         tnc_shared_for(s, tnc_attend_back_tma<KIND, D, KEYS>, plan::ring::bytes);
         TNC_LAUNCH((tnc_attend_back_tma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::ring::threads,
                    plan::ring::bytes, s->stream, in_groups, maps);
@@ -7110,10 +7159,10 @@ static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *sta
     return !stat->data || stat->dtype == (t == TN_F64 ? TN_F64 : TN_F32);
 }
 
-/* One block per task; or, to look for tasks to recompute, at most four blocks of 44 KiB per multiprocessor. */
+/* One block per task; or, to look for tasks to recompute, at most one per multiprocessor, whose registers suffice for one. */
 static unsigned tnc_attend_grid(const tnc *s, const tnc_attend &p, int64_t blocks)
 {
-    return p.redo ? (unsigned)tnc_bound(blocks, 1, 4 * s->sms) : tnc_blocks(blocks, 1);
+    return p.redo ? (unsigned)tnc_bound(blocks, 1, s->sms) : tnc_blocks(blocks, 1);
 }
 
 template <typename T> static void tnc_attend_run_plain(tnc *s, const tnc_attend &p)

@@ -16,12 +16,13 @@ enum { CHANNELS = 4 };                      /* o, dq, dk, dv */
 typedef enum operand_of { Q, K, V, W } operand_of;
 typedef struct poison { operand_of of; int64_t t, at; double x; } poison;
 
-/* pad: numbers after each head, and `lead` (0: one) before it, so that operands are views. any: numbers that BF16 cannot represent. facing: the first numbers
-   of q and k are positive, so that an infinity there gives every score the same sign. */
+/* pad: numbers after each head, and `lead` (0: one) before it, so that operands are views; copies: contiguous copies of these.
+   any: numbers that BF16 cannot represent. facing: the first numbers of q and k are positive, so that an infinity there gives
+   every score the same sign. */
 typedef struct problem {
     int64_t        B, Tq, Tk, H, d, dv, pad, lead;
     tn_attend_desc a;
-    bool           any, facing;
+    bool           copies, any, facing;
     poison         bad[3];
     int            bads;
 } problem;
@@ -34,6 +35,8 @@ static bool large;
    many of all contexts have said that they launched such a kernel, and one that loads by TMA */
 static bool hopper, without_tma;
 static char said[160], said_of_tma[160];
+static char tma_was[16];                    /* TN_TMA, if the environment has it */
+static bool tma_was_set;
 static int  launched, launched_tma;
 
 static void listen(void *user, tn_log_level level, const char *text)
@@ -112,6 +115,7 @@ static results solve(tn_ctx *ctx, const problem *p, bool made)
         tn_watch(x[i]);
         in[i] = made ? tn_scale(ctx, x[i], 1) : x[i];
         if (p->pad) in[i] = tn_slice(in[i], 3, lead_of(p), lead_of(p) + (i < V ? p->d : p->dv));
+        if (p->copies) in[i] = tn_copy(ctx, in[i]);
     }
     o = tn_attend(ctx, in[0], in[1], in[2], &p->a);
     CHECK(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, o, w))) == TN_OK);
@@ -447,7 +451,7 @@ TEST(infinities)
         }
         try_classes(&p);
     }
-    /* More blocks to recompute than the grid that does it has on the engine, 16: those of the first head are 0, 9 and 18 */
+    /* More blocks to recompute than the grid that does it has on the engine, 4: those of the first head are 0, 9 and 18 */
     for (int kind = 0; kind < 3; kind++) {
         problem p = make((tn_attend_kind)kind, 1, 140, 140, 9, 16, 16);
         if (test_small() && kind != TN_ATTEND_SOFTMAX) continue;
@@ -493,6 +497,8 @@ static bool wgmma_begin(void)
 #ifdef TN_CUDA_HOST
     tnch_set_device(90);
 #endif
+    tma_was_set = getenv("TN_TMA") != NULL;
+    snprintf(tma_was, sizeof tma_was, "%s", tma_was_set ? getenv("TN_TMA") : "");
     hopper = true;
     said[0] = 0;
     ctx = context(tn_cuda_backend(), TN_F32, TN_REAL, TN_GEMM_BF16);
@@ -507,6 +513,8 @@ static void wgmma_end(void)
     tnch_set_device(device && device[0] ? atoi(device) : 90);
 #endif
     hopper = without_tma = false;
+    if (tma_was_set) setenv("TN_TMA", tma_was, 1);
+    else unsetenv("TN_TMA");
 }
 
 /* A call of attention whose context has asked for them launches them, and says so. With TN_REQUIRE=wgmma, a device that does not
@@ -591,14 +599,19 @@ TEST(wgmma)
     static const double inf = HUGE_VAL;
     for (int kind = 0; kind < 3; kind++) {
         problem p = make((tn_attend_kind)kind, 1, 140, 140, 1, 64, 64);
+        results loaded, copied;
         p.bad[0] = (poison){V, 139, 2, inf};
         p.bad[1] = (poison){kind == 1 ? K : Q, 80, 0, (double)NAN};
         p.bads = 2;
-        for (int off = 0; off < 2; off++) {
-            without_tma = off == 1;
-            try_classes(&p);
-        }
+        try_classes(&p);
+        loaded = result_of(&p, 1);
+        without_tma = true;
+        try_classes(&p);
+        copied = result_of(&p, 1);
         without_tma = false;
+        same_bits(&p, &loaded, &copied, "not as by cp.async, with numbers that are not finite");
+        drop(&loaded);
+        drop(&copied);
         try_all_ways(make((tn_attend_kind)kind, 2, 7, 130, 1, 64, 64));
         if (kind == 0 || !test_small()) {
             try_all_ways(make((tn_attend_kind)kind, 1, 0, 130, 1, 64, 64));
@@ -617,19 +630,29 @@ TEST(wgmma_views)
     if (!wgmma_begin()) { wgmma_end(); SKIP("wgmma", said); }
     for (int kind = 0; kind < 3; kind++) {
         problem p = make((tn_attend_kind)kind, 2, 140, 150, 2, 64, 64);
-        results right = right_of(&p), got;
         for (int64_t lead = 8; lead < 25; lead += 16) {
+            const int before = launched_tma;
+            results   right, got, copied;
             if (test_small() && lead > 8) continue;
             p.pad = p.lead = lead;
-            drop(&right);
             right = right_of(&p);
-            const int before = launched_tma;
+#ifdef TN_CUDA_HOST
+            const uint64_t packs = tnch_launches_of("tnc_attend_pack");
+#endif
             got = result_of(&p, 1);
+#ifdef TN_CUDA_HOST
+            CHECK_INT(tnch_launches_of("tnc_attend_pack"), packs);
+#endif
             compare(&p, &got, &right, 1, 3e-5);
-            CHECK_INT(launched_tma, before + 1);
+            p.copies = true;
+            copied = result_of(&p, 1);
+            p.copies = false;
+            same_bits(&p, &got, &copied, "not as from contiguous copies");
+            CHECK_INT(launched_tma, before + 2);
+            drop(&copied);
             drop(&got);
+            drop(&right);
         }
-        drop(&right);
     }
     wgmma_end();
 }

@@ -12,10 +12,14 @@
 /* A state, and the memory of its views: what a test does not free is freed when the state is closed. */
 typedef struct world { const tn_backend *table; void *state, *memory[16]; int count; test_heap heap; } world;
 
+/* What the state has logged last, and how many lines that say that cublasLt computes a product, and that it fails */
 static char logged[1024];
+static int  by_lt, without_lt;
 static void keep_log(void *user, tn_log_level level, const char *message)
 {
     (void)user;
+    by_lt += strstr(message, "the first product by cublasLt") != NULL;
+    without_lt += level == TN_LOG_WARN && strstr(message, "cublasLt fails") != NULL;
     snprintf(logged, sizeof logged, "%d %s", (int)level, message);
 }
 
@@ -25,6 +29,7 @@ static bool open_world(world *w, char why[256])
     memset(&d, 0, sizeof d);
     d.log = keep_log;
     logged[0] = 0;
+    by_lt = without_lt = 0;
     memset(w, 0, sizeof *w);
     d.allocator = test_heap_allocator(&w->heap);
     w->table = tn_cuda_backend();
@@ -580,7 +585,6 @@ TEST(where_cublas_is_found)
 
 /* ---- plans of cublasLt ------------------------------------------------------------------------------------------------ */
 
-#ifdef TN_CUDA_HOST
 /* C [rows,columns] = A B + C + bias: A is 1, B 2, C 3, bias 4. */
 static tn_call biased(world *w, tn_dtype dtype, int64_t rows, int64_t columns)
 {
@@ -623,7 +627,27 @@ static void drop_call(world *w, const tn_call *c)
     for (i = 0; i < c->n_in; i++) drop(w, c->in[i]);
     drop(w, c->out[0]);
 }
-#endif
+
+/* A state that has found cublasLt uses it, and says so once, on a GPU too. There its failure, which is not told otherwise, would be
+   hidden by cublasGemmEx. */
+TEST(the_first_product_by_cublaslt)
+{
+    static const tn_dtype dtype[] = {TN_F32, TN_BF16};
+    world w;
+    int   i, n;
+    bool  found;
+    NEED_WORLD(&w);
+    found = strstr(logged, "with cublasLt") != NULL;
+    for (i = 0; i < 2; i++) {
+        tn_call c = biased(&w, dtype[i], 64, 64);
+        for (n = 0; n < 2; n++) CHECK_STATUS(run(&w, &c), TN_OK);
+        check_biased(&w, &c, 2);
+        drop_call(&w, &c);
+        CHECK_INT(by_lt, found ? 1 : 0);
+        CHECK_INT(without_lt, 0);
+    }
+    close_world(&w);
+}
 
 /* A shape is asked for once, and not again by a graph; the bias and the old C need no kernel. What cublasLt lacks, which the
    engine makes up for odd numbers of columns, is computed otherwise, and so is everything without cublasLt. */
@@ -707,6 +731,27 @@ TEST(plans_of_products)
         close_world(&w);
         unsetenv("TN_CUBLASLT");
     }
+
+    /* cublasLt refuses to make layouts, or to multiply: another way computes the products, and the log says so once */
+    for (i = 2; i < 4; i++) {
+        const uint64_t products = tnch_lt_products();
+        tn_call        c;
+        tnch_set_cublas_lt(i);
+        NEED_WORLD(&w);
+        CHECK(strstr(logged, "with cublasLt 13.") != NULL);
+        c = biased(&w, TN_F32, 24, 16);
+        for (n = 0; n < 2; n++) CHECK_STATUS(run(&w, &c), TN_OK);
+        check_biased(&w, &c, 2);
+        drop_call(&w, &c);
+        c = biased(&w, TN_BF16, 24, 16);
+        CHECK_STATUS(run(&w, &c), TN_OK);
+        check_biased(&w, &c, 1);
+        drop_call(&w, &c);
+        CHECK_INT(without_lt, 1);
+        CHECK_INT(by_lt, 0);
+        CHECK_INT(tnch_lt_products() - products, 0);
+        close_world(&w);
+    }
     tnch_set_cublas_lt(1);
     if (was) setenv("TN_CUBLASLT", kept, 1);
 #else
@@ -717,4 +762,4 @@ TEST(plans_of_products)
 TEST_MAIN(two_steps_of_one_parameter, parameters_of_nothing, chain_of_the_smallest, an_error_is_told_once,
           a_fault_is_all_that_is_told, a_capture_tells_at_once, a_graph_goes_when_it_has_run, memory_during_a_capture,
           an_allocation_during_a_capture, memory_given_back_is_read_no_more, much_shared_memory_and_little,
-          shared_memory_is_asked_for_once, where_cublas_is_found, plans_of_products)
+          shared_memory_is_asked_for_once, where_cublas_is_found, the_first_product_by_cublaslt, plans_of_products)

@@ -37,7 +37,7 @@ void     tnch_set_memory(size_t bytes);                /* 1 GiB at most         
 void     tnch_set_l2(int bytes);                       /* of the L2 cache that the device shows; default 40 MiB           */
 void     tnch_set_ptx(int version);                    /* as TNCH_PTX                                                    */
 void     tnch_set_cublas(int on);
-void     tnch_set_cublas_lt(int on);                   /* 0: cublasLtCreate fails                                       */
+void     tnch_set_cublas_lt(int how);                  /* 1: works; 0: cublasLtCreate fails; 2: no layouts; 3: no products */
 void     tnch_set_tma(int on);
 void     tnch_set_first_block(uint64_t block);         /* kernels skip earlier blocks, to test huge indices; 0: none     */
 void     tnch_fail_malloc(long n);                     /* the n-th from now; 0: none                                     */

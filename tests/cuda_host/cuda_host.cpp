@@ -61,7 +61,8 @@ static struct {
     int ptx;                   /* of kernels; 0: that of the device, -1: the query fails */
     tnch_order order;
     uint32_t random;
-    bool lazy, protect, no_cublas, no_lt, no_tma, trace;
+    bool lazy, protect, no_cublas, no_tma, trace;
+    int lt;                    /* as in tnch_set_cublas_lt */
     size_t memory;
     long fail_malloc, fail_launch;
     uint64_t first_block;
@@ -100,6 +101,7 @@ static void start(void)
     set.fail_malloc = number("TNCH_FAIL_MALLOC", 0);
     set.fail_launch = number("TNCH_FAIL_LAUNCH", 0);
     set.no_cublas = number("TNCH_NO_CUBLAS", 0) != 0;
+    set.lt = 1;
     set.no_tma = number("TNCH_NO_TMA", 0) != 0;
     set.trace = number("TNCH_TRACE", 0) != 0;
 
@@ -1223,7 +1225,7 @@ static const char *where(const void *p)
 
 static const uint64_t MBARRIER_MARK = 0x6D62617272696572ull;
 
-static int registers_of_warp[MAX_WARPS], register_calls[MAX_WARPS];
+static int registers_of_warp[MAX_WARPS], register_calls[MAX_WARPS], registers_of_block;
 static struct { int count, votes, line, result; } warpgroups[MAX_WARPS / 4];
 
 static void mbarriers_begin_block(void)
@@ -1232,6 +1234,7 @@ static void mbarriers_begin_block(void)
     memset(register_calls, 0, sizeof register_calls);
     memset(warpgroups, 0, sizeof warpgroups);
     const int each = std::min(65536 / thread_count / 8 * 8, 255);          /* at most; a kernel may have fewer */
+    registers_of_block = thread_count * each;
     for (int w = 0; w < MAX_WARPS; w++) registers_of_warp[w] = w * 32 < thread_count ? each : 0;
 }
 
@@ -1528,13 +1531,13 @@ void tnch_bulk_load(void *shared, const CUtensorMap *map, tnc_barrier *x, int ra
 
 /* ---- registers of a warpgroup --------------------------------------------------------------------------------------------
    The engine knows no number of registers of a kernel: at first a thread has as many as fit, which is what ptxas takes with
-   __launch_bounds__(threads, 1) and setmaxnreg. */
+   __launch_bounds__(threads, 1) and setmaxnreg. The warps of a block share what it was launched with, and no more. */
 
 static bool registers_fit(int warp, int n)
 {
     int sum = 32 * (n - registers_of_warp[warp]);
     for (int w = 0; w < MAX_WARPS; w++) sum += 32 * registers_of_warp[w];
-    return sum <= 65536;
+    return sum <= registers_of_block;
 }
 
 static void do_nothing(void **, unsigned) {}
@@ -2548,8 +2551,9 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t trans_a, cu
 }
 
 /* ---- cublasLt: the same products, by descriptors ------------------------------------------------------------------------
-   An algorithm is for the descriptors and alignments that it was found for, and cublasLtMatmul checks that it gets these. What
-   it lacks is made up, so that callers need their other ways: matrices at odd addresses, and biases of an odd number of rows. */
+   An algorithm is for the descriptors and alignments that it was found for, and cublasLtMatmul checks that it gets these. It
+   refuses some products on purpose, so that the callers' fallbacks are tested: matrices at odd addresses, and biases of an odd
+   number of rows. */
 
 struct tnch_lt { };
 struct tnch_lt_product { cublasComputeType_t compute; cudaDataType_t scale; int trans_a, trans_b; unsigned epilogue; const void *bias; };
@@ -2562,7 +2566,7 @@ static uint64_t lt_questions, lt_products;
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
     LOCK();
-    if (usable() || set.no_cublas || set.no_lt) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (usable() || set.no_cublas || set.lt == 0) return CUBLAS_STATUS_NOT_INITIALIZED;
     *handle = new tnch_lt;
     handles_live++;
     return CUBLAS_STATUS_SUCCESS;
@@ -2621,6 +2625,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t p, cublasLtMa
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *p, cudaDataType type, uint64_t rows, uint64_t columns, int64_t ld)
 {
+    if (set.lt == 2) return CUBLAS_STATUS_INVALID_VALUE;
     return lt_new(p, {type, rows, columns, ld, 1, 0});
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t p) { return lt_delete(p); }
@@ -2720,6 +2725,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t p, c
     const void *const data[4] = {a, b, c, d};
     tnch_stream *stream = stream_of(on);
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (set.lt == 3) return CUBLAS_STATUS_INVALID_VALUE;
     cublasStatus_t status = lt_check(p, l);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     if (!alpha || !beta || !algo) return CUBLAS_STATUS_INVALID_VALUE;
@@ -2774,7 +2780,7 @@ void tnch_set_memory(size_t bytes) { LOCK(); start(); set.memory = std::min(byte
 void tnch_set_l2(int bytes) { LOCK(); start(); set.l2 = bytes; }
 void tnch_set_ptx(int version) { LOCK(); start(); set.ptx = version; }
 void tnch_set_cublas(int on) { LOCK(); start(); set.no_cublas = !on; }
-void tnch_set_cublas_lt(int on) { LOCK(); start(); set.no_lt = !on; }
+void tnch_set_cublas_lt(int how) { LOCK(); start(); set.lt = how; }
 uint64_t tnch_lt_questions(void) { return lt_questions; }
 uint64_t tnch_lt_products(void) { return lt_products; }
 void tnch_set_tma(int on) { LOCK(); start(); set.no_tma = !on; }

@@ -73,15 +73,18 @@ file == 2 && /bytes stack frame/ {
 }
 file == 2 && /Used [0-9]+ registers/ {
     raise(registers, symbol, number_before("registers"))
+    if (arch ~ /^sm_90/) at_first[symbol] = number_before("registers")
     if (match($0, /[0-9]+ bytes smem/)) raise(shared, symbol, substr($0, RSTART) + 0)
 }
 
 # ---- PTX
 
 file == 3 && /\.entry / { entry = $0; sub(/.*\.entry /, "", entry); sub(/\(.*/, "", entry); here = bulk_here = 0 }
+file == 3 && /^\.maxntid / { split($0, part, /[ ,]+/); threads[entry] = part[2] * (part[3] ? part[3] : 1) * (part[4] ? part[4] : 1) }
 file == 3 && /^\.func|^\.visible \.func|^\.weak \.func/ { entry = "" }
 file == 3 && /mma\.sync/ { mma[entry] = 1 }
 file == 3 && /wgmma\.mma_async/ { raise(wgmma, entry, ++here) }           # the file holds several architectures
+file == 3 && /setmaxnreg/ { shares[entry] = 1 }
 file == 3 && /cp\.async\.bulk\.tensor/ { raise(bulk, entry, ++bulk_here) }
 file == 3 && /^[ \t]*(@%p[0-9]+ )?[a-z0-9.]+\.f64/ { f64[entry] = 1 }
 
@@ -109,8 +112,11 @@ END {
         if (!i) { print name " (" symbol "): no line in the budget; it takes " registers[symbol] " registers, " stack[symbol] + 0 " bytes of stack, " spills[symbol] + 0 " of spills, " shared[symbol] + 0 " shared"; continue }
         over(symbol, name, i, "registers", registers[symbol]); over(symbol, name, i, "stack", stack[symbol])
         over(symbol, name, i, "spills", spills[symbol]); over(symbol, name, i, "shared", shared[symbol])
-        if (i in least && wgmma[symbol] + 0 < least[i]) print name " (" symbol "): " wgmma[symbol] + 0 " wgmma in its PTX, the budget wants " least[i]
-        if (i in least_bulk && bulk[symbol] + 0 < least_bulk[i]) print name " (" symbol "): " bulk[symbol] + 0 " bulk copies in its PTX, the budget wants " least_bulk[i]
+        if (i in least && wgmma[symbol] + 0 < least[i]) print name " (" symbol "): " wgmma[symbol] + 0 " wgmma in its PTX, the budget requires " least[i]
+        if (i in least_bulk && bulk[symbol] + 0 < least_bulk[i]) print name " (" symbol "): " bulk[symbol] + 0 " bulk copies in its PTX, the budget requires " least_bulk[i]
+        # A block shares the registers that it was launched with: with fewer than fit, setmaxnreg.inc would wait for ever.
+        if (symbol in shares && symbol in threads && at_first[symbol] + 0 != int(65536 / threads[symbol] / 8) * 8)
+            print name " (" symbol "): " at_first[symbol] + 0 " registers at first, setmaxnreg needs " int(65536 / threads[symbol] / 8) * 8
         if (((i, "mma") in flag) && !mma[symbol] && symbol !~ /I[fd]/) print name " (" symbol "): no mma.sync in its PTX"
         if (f64[symbol] && !((i, "f64") in flag) && !of_doubles(symbol)) print name " (" symbol "): computes in double, though nothing it is given is"
     }

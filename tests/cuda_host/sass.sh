@@ -13,7 +13,7 @@
 #             accesses to device memory, 18 bytes per clock (4.3 TB/s by 132 multiprocessors of 1.8 GHz) : issue
 #   bound     a forecast that knows nothing of latencies: the share of 4096 flops per clock, or of device memory, that the largest allows
 set -u
-object=${1:?an object} pattern=${2:-'attend_(mma|wgmma|plain|back|delta|combine|split|pack)|attend_mma_back|linear_|norm_|softmax_|entropy_|rope_|prod_|update_'}
+object=${1:?an object} pattern=${2:-'attend_(mma|wgmma|tma|plain|back|delta|combine|split|pack)|attend_mma_back|linear_|norm_|softmax_|entropy_|rope_|prod_|update_'}
 arch=${3:-sm_90a} here=$(dirname "$0")
 tool=${CUOBJDUMP:-$(command -v cuobjdump || ls "${CUDA_HOME:-/usr/local/cuda}/bin/cuobjdump" 2>/dev/null ||
     python3 -c 'import glob, sys; print(next(f for p in sys.path for f in glob.glob(p + "/nvidia/*/bin/cuobjdump")))' 2>/dev/null)}

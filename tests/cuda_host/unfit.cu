@@ -27,6 +27,7 @@ template <bool SOME> static __global__ void no_wgmma(float *y)
 }
 template <bool SOME> static __global__ void no_tma(float *y) { if (SOME) BULK(y); y[threadIdx.x] = 1; }
 static __global__ void keeps_its_registers(float *y) { REGISTERS(); y[threadIdx.x] = 1; }
+static __global__ void __launch_bounds__(384, 2) too_few_registers(float *y) { REGISTERS(); y[threadIdx.x] = 1; }
 static __global__ void serialised(float *y)
 {
     float d[4] = {0, 0, 0, 0};
@@ -56,6 +57,7 @@ extern "C" void tn_cuda_backend(float *y)
     LAUNCH(no_tma<true>, y);
     LAUNCH(no_tma<false>, y);
     LAUNCH(keeps_its_registers, y);
+    LAUNCH(too_few_registers, y);
     LAUNCH(serialised, y);
     LAUNCH(seen_outside, y);
     LAUNCH(too_much<float>, y, 3);
