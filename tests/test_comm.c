@@ -502,11 +502,12 @@ static bool store_some(void *user, const void *src, size_t bytes)
     return true;
 }
 
-/* The first process cannot write: at once, in the middle, or because of its notes; or another one has an error. Then all know,
-   and go on together. */
+/* The first process cannot write: at once, in the middle, because of its notes, or all of it; or another one has an error. Then all
+   know, and go on together. */
 static bool fails_to_save(job *j)
 {
-    static const size_t room[] = {0, 6000000, 0, 0};
+    static const size_t room[] = {0, 6000000};
+    static char small[1000];
     const tn_note note = {"tensornet.steps", "3"};
     tn_params *params;
     tn_optim  *optim;
@@ -519,7 +520,8 @@ static bool fails_to_save(job *j)
     good = optim != NULL && million_step(j->ctx, optim, params) == TN_OK;
     if (j->kind == 3 && j->rank == 1) tn_tensor_1d(j->ctx, TN_F64, (int64_t)1 << 44);
     disk.left = j->kind < 2 ? room[j->kind] : SIZE_MAX;
-    s = tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_calls(store_some, &disk) : tn_sink_memory(NULL, 0, &nothing), &note,
+    s = tn_checkpoint_write(optim, j->rank > 0 ? tn_sink_memory(NULL, 0, &nothing) : j->kind == 4
+                            ? tn_sink_memory(small, sizeof small, &nothing) : tn_sink_calls(store_some, &disk), &note,
                             j->kind == 2 && j->rank == 0);
     snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
     tn_ctx_clear_error(j->ctx);
@@ -531,14 +533,15 @@ static bool fails_to_save(job *j)
 
 TEST(a_checkpoint_that_fails_fails_for_all)
 {
-    static const char *const say[4][2] = {
+    static const char *const say[5][2] = {
         {"file: callback: byte 0: could not be written", "file: checkpoint: rank 0 has an error: file"},
         {"file: callback: byte ", "file: checkpoint: rank 0 has an error: file"},
         {"bad argument: checkpoint: note \"tensornet.steps\"", "bad argument: checkpoint: rank 0 has an error: bad argument"},
-        {"out of memory: checkpoint: rank 1 has an error: out of memory", "out of memory: "}};
+        {"out of memory: checkpoint: rank 1 has an error: out of memory", "out of memory: "},
+        {"file: memory: byte ", "file: checkpoint: rank 0 has an error: file"}};
     shared *all = share();
     int     kind, r;
-    for (kind = 0; kind < 4; kind++) {
+    for (kind = 0; kind < 5; kind++) {
         memset(all, 0, sizeof *all);
         CHECK_INT(processes(3, kind, all, fails_to_save), 0);
         for (r = 0; r < 3; r++) {
