@@ -2422,14 +2422,15 @@ TN_API tn_tensor *tn_deep_decode(tn_ctx *ctx, const tn_deep *model, tn_tensor *x
    is the batch. All else is drawn alike in all processes (tn_uniform, tn_normal, parameters). A graph cannot be captured.
    Sums are made in the order of ranks, element by element, in double: the result is bit-identical in all processes, and
    depends neither on timing nor on how elements are grouped. (Carriers with collectives of their own have their own order.)
-   Every process has to make the same calls of this section, and of tn_optim_step, in the same order. TN_ERR_COMM: a process
-   ended or does not answer; the message names its rank. No call can succeed afterwards: end, and resume from a checkpoint.
+   Every process has to make the same calls of this section, of tn_optim_step and, with share_moments, of tn_checkpoint_write,
+   in the same order. TN_ERR_COMM: a process ended or does not answer; the message names its rank. No call can succeed
+   afterwards: end, and resume from a checkpoint.
    ====================================================================== */
 
 #define TN_COMM_ABI 1
 
-/* A carrier: what connects the processes. A program may fill in its own; only `exchange` is needed, or, with `device`, only
-   the four collectives. Functions return TN_OK, or TN_ERR_COMM with a message in why that names a rank, and then fail at
+/* A carrier: what connects the processes. A program may fill in its own: `exchange`, or all four collectives, which `device`
+   asks for. Functions return TN_OK, or TN_ERR_COMM with a message in why that names a rank, and then fail at
    once each time. They are called by one thread at a time. */
 struct tn_comm {
     int         abi;                    /* TN_COMM_ABI                                                        */
@@ -30402,7 +30403,14 @@ static size_t tni_comm_needs(const tn_comm *k, tni_collective what, int64_t n, t
     return (size_t)(tni_comm_piece(k, n) * k->size) * tni_dtype_size(dtype);
 }
 
-/* On memory that the carrier takes, [n] of dtype; the room is there. After a failure nothing works any more. */
+/* After a failure nothing works any more: why[0] says so. */
+static tn_status tni_link_failed(tni_link *l, tn_status s)
+{
+    if (s != TN_OK && !l->why[0]) tni_print(l->why, sizeof l->why, "%s", tn_status_name(s));
+    return s;
+}
+
+/* On memory that the carrier takes, [n] of dtype; the room is there. */
 static tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
     const size_t size = tni_dtype_size(dtype);
@@ -30416,8 +30424,7 @@ static tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int6
         if (what != TNI_ALL_GATHER) s = tni_link_reduce(l, (char *)data, n, dtype);
         if (s == TN_OK && what != TNI_REDUCE_SCATTER) s = tni_link_gather(l, (char *)data, n, size);
     }
-    if (s != TN_OK && !l->why[0]) tni_print(l->why, sizeof l->why, "%s", tn_status_name(s));
-    return s;
+    return tni_link_failed(l, s);
 }
 
 static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
@@ -30959,11 +30966,15 @@ static uint64_t tni_mix_desc(uint64_t h, const tn_optim_desc *d)
     return h;
 }
 
-/* A hash of what has to be alike in all processes. */
-static void tni_optim_hash(const tn_optim *o, int32_t out[2])
+/* In which call a process is, when it tells the others of itself. */
+typedef enum tni_meeting { TNI_MEET_STEP, TNI_MEET_BACKWARD, TNI_MEET_CHECKPOINT } tni_meeting;
+
+/* A hash of what has to be alike in all processes. A step that has failed may leave one with moments that others lack, and the
+   next step makes these; a checkpoint does not. */
+static void tni_optim_hash(const tn_optim *o, tni_meeting in, int32_t out[2])
 {
     const tn_ctx *ctx = o->owned.ctx;
-    uint64_t      h = tni_mix_desc((uint64_t)o->steps + 1, &o->desc);
+    uint64_t      h = tni_mix(tni_mix_desc((uint64_t)o->steps + 1, &o->desc), (uint64_t)in);
     int64_t       i;
     h = tni_mix(tni_mix(h, ctx->desc.seed), (uint64_t)ctx->calls);
     h = tni_mix(tni_mix(h, (uint64_t)ctx->desc.dtype), (uint64_t)ctx->desc.activations);
@@ -30971,25 +30982,28 @@ static void tni_optim_hash(const tn_optim *o, int32_t out[2])
         const tn_param *p = o->of.params->item[i];
         h = tni_mix(tni_mix(h, (uint64_t)tn_tensor_count(p->value)), (uint64_t)tni_optim_updates(p));
         h = tni_mix_real(tni_mix_real(tni_mix(h, (uint64_t)tni_optim_rule(o, p)), p->lr_scale), p->decay_scale);
+        if (in == TNI_MEET_CHECKPOINT) h = tni_mix(h, i < o->states && o->state[i].made ? 1 + (uint64_t)o->state[i].rule : 0);
     }
     out[0] = (int32_t)(uint32_t)h;
     out[1] = (int32_t)(uint32_t)(h >> 32);
 }
 
 /* What all have told: an error of one process is everybody's, and so is a fault. */
-static tn_status tni_optim_judge(tn_optim *o, tn_status s)
+static tn_status tni_optim_judge(tn_optim *o, tni_meeting in, tn_status s)
 {
-    tn_ctx   *ctx = o->owned.ctx;
-    const int size = tn_ctx_ranks(ctx);
-    int       r;
+    tn_ctx     *ctx = o->owned.ctx;
+    const char *call = in == TNI_MEET_CHECKPOINT ? "checkpoint" : "optim";
+    const int   size = tn_ctx_ranks(ctx);
+    int         r;
     for (r = 0; r < size && s == TN_OK; r++) {
         const int32_t *told = o->told + TNI_TOLD * r;
         if (told[TNI_TOLD_STATUS] != TN_OK)
-            s = tni_fail(ctx, (tn_status)told[TNI_TOLD_STATUS], "optim: rank %d has an error: %s; no process has updated its "
-                         "parameters", r, tn_status_name((tn_status)told[TNI_TOLD_STATUS]));
+            s = tni_fail(ctx, (tn_status)told[TNI_TOLD_STATUS], "%s: rank %d has an error: %s; %s", call, r,
+                         tn_status_name((tn_status)told[TNI_TOLD_STATUS]), in == TNI_MEET_CHECKPOINT
+                         ? "see its message" : "no process has updated its parameters");
         else if (memcmp(told + TNI_TOLD_HASH, o->told + TNI_TOLD_HASH, 2 * sizeof *told) != 0)
-            s = tni_fail(ctx, TN_ERR_ARG, "optim: rank %d has another number of steps, other settings, parameters, gradients or "
-                         "random calls than rank 0", r);
+            s = tni_fail(ctx, TN_ERR_ARG, "%s: rank %d has another number of steps, other settings, parameters, gradients, "
+                         "moments or random calls than rank 0, or is in another call", call, r);
     }
     for (r = 0; r < size && s == TN_OK && !o->faulted; r++)
         if (o->told[TNI_TOLD * r + TNI_TOLD_FAULT] != 0) {
@@ -31000,18 +31014,18 @@ static tn_status tni_optim_judge(tn_optim *o, tn_status s)
     return s;
 }
 
-static int32_t *tni_optim_tells(tn_optim *o, tn_status s)
+static int32_t *tni_optim_tells(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx  *ctx = o->owned.ctx;
     int32_t *own = o->told + TNI_TOLD * tn_ctx_rank(ctx);
     memset(o->told, 0, TNI_TOLD_BYTES(ctx));
     own[TNI_TOLD_STATUS] = (int32_t)s;
-    tni_optim_hash(o, own + TNI_TOLD_HASH);
+    tni_optim_hash(o, in, own + TNI_TOLD_HASH);
     return own;
 }
 
-/* All processes agree whether they can step: s is the status of this one. */
-static tn_status tni_optim_agree(tn_optim *o, tn_status s)
+/* All processes agree whether they can go on: s is the status of this one. */
+static tn_status tni_optim_agree(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx   *ctx = o->owned.ctx;
     int32_t  *own;
@@ -31019,13 +31033,13 @@ static tn_status tni_optim_agree(tn_optim *o, tn_status s)
     if (!tni_comm(ctx) || s == TN_ERR_COMM) return s;
     if (o->refused) {                                       /* they have told each other before the backward pass */
         o->refused = false;
-        return tni_optim_judge(o, s);
+        return tni_optim_judge(o, in, s);
     }
     if (!o->faulted) ctx->fault_rank = tn_ctx_rank(ctx);
-    own = tni_optim_tells(o, s);
+    own = tni_optim_tells(o, in, s);
     if (s == TN_OK) s = tni_to_host(ctx, own + TNI_TOLD_FAULT, ctx->fault->data, 4 * sizeof *own);
     all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_TOLD * tn_ctx_ranks(ctx), TN_I32);
-    return all == TN_OK ? tni_optim_judge(o, s) : all;
+    return all == TN_OK ? tni_optim_judge(o, in, s) : all;
 }
 
 /* A parameter's part of elements [from,from + n) of the vector of what process r updates (r < 0: of all): elements [begin,begin +
@@ -31233,7 +31247,7 @@ static void tni_mail_open(tn_optim *o, bool announced)
     if (m->beside) m->first = tni_beside_begin(m->beside, tni_mail_carry, o);
 #endif
     if (announced) {
-        tni_optim_tells(o, TN_OK)[TNI_TOLD_HASH] ^= 1;      /* one that is in tn_optim_step already tells something else */
+        tni_optim_tells(o, TNI_MEET_BACKWARD, TN_OK);
         tni_mail_give(o);
     }
     m->on = true;
@@ -31327,7 +31341,7 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
     char      stored[8];
     int       r;
     if (s == TN_OK) s = tni_to_host(ctx, scalars, o->scalars->data, o->scalars->bytes);
-    s = tni_optim_agree(o, s);
+    s = tni_optim_agree(o, TNI_MEET_STEP, s);
     if (s != TN_OK) return s;
     each = (double *)(void *)o->told;                   /* larger, and read */
     memset(each, 0, (size_t)size * sizeof *each);
@@ -31586,7 +31600,7 @@ static tn_status tni_optim_prepare(tn_optim *o)
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
     if (tni_comm(ctx)) {
-        s = tni_optim_agree(o, s);
+        s = tni_optim_agree(o, TNI_MEET_STEP, s);
         if (s == TN_OK) s = tni_optim_mean(o);
     }
     return s == TN_OK ? tni_optim_begin(o) : s;
@@ -33580,6 +33594,7 @@ typedef struct tni_seal {
     struct tni_checksum *sum;
     tn_status (*begin)(void *user, tn_status s);                    /* before the first byte: it returns whether to write  */
     bool      (*put)(void *user, tni_writer *w, int64_t number);    /* false: tensor `number` of the list is in memory here */
+    tn_status (*end)(void *user, tn_status s);                      /* after the last byte: whether the file gets its name  */
     void       *user;
 } tni_seal;
 
@@ -33609,6 +33624,7 @@ static tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *
             tni_put_numbers(&w, named->tensor, named->tensor->dtype);
         }
         if (seal) tni_put_sum(&w);
+        if (seal && seal->end) w.status = seal->end(seal->user, w.status);
         s = tni_writer_close(&w);
     }
     tni_free(ctx, text, bytes);
@@ -33799,7 +33815,7 @@ typedef struct tni_checkpoint {
     int64_t   *moment;                  /* [tensor_room]: 2 i + k for moment k of parameter i, or -1                     */
     uint8_t   *host;                    /* with shared moments: TNI_CHUNK elements, and the same as the file has them    */
     tn_tensor *piece;                   /* TNI_CHUNK elements of the backend, for a carrier that takes no other memory   */
-    bool       asked, began;            /* processes have told each other whether they can begin; all of them can        */
+    bool       asked, began, ended;     /* processes have told each other whether they can begin; all can; all have sent */
     tn_status  sent;                    /* the first error of what they send                                             */
 } tni_checkpoint;
 
@@ -33838,26 +33854,36 @@ static const tn_tensor *tni_checkpoint_moment(const tn_optim *o, int64_t i, int 
     return k < tni_rule_wants(o, o->state[i].rule) ? o->of.params->item[i]->value : NULL;
 }
 
+/* Whether a carrier has no message for one process alone. */
+static bool tni_comm_spreads(const tn_comm *k) { return k->device || !k->exchange; }
+
+/* Bytes of the host from one process to another, which both call it; for a carrier with `exchange` that is not of devices. */
+static tn_status tni_link_pass(tni_link *l, int from, int to, void *data, size_t bytes)
+{
+    if (l->why[0]) return TN_ERR_COMM;
+    if (l->comm->rank == from) return tni_link_failed(l, tni_link_exchange(l, to, data, bytes, -1, NULL, 0));
+    return tni_link_failed(l, tni_link_exchange(l, -1, NULL, 0, from, data, bytes));
+}
+
 /* The elements of a vector of process `from` to host memory of the first, `host`, where each process has room for them. All call
-   it. A carrier that takes memory of devices alone has no message for one process: it spreads them through `piece`, room of
-   the backend. After an error of one process, except of the carrier's, the others get what is there. */
+   it. A carrier that cannot send to one process broadcasts them, through `piece`, room of the backend. After an error of one
+   process, except of the carrier's, the others get what is there. */
 static tn_status tni_comm_to_first(tn_ctx *ctx, int from, const tn_view *v, tn_tensor *piece, void *host)
 {
-    const tn_comm *k = ctx->desc.comm;
-    const size_t   bytes = (size_t)v->shape[0] * tni_dtype_size(v->dtype);
-    tn_status      s = TN_OK, t = TN_OK;
-    if (k->device) {
+    const int    rank = ctx->desc.comm->rank;
+    const size_t bytes = (size_t)v->shape[0] * tni_dtype_size(v->dtype);
+    tn_status    s = TN_OK, t = TN_OK;
+    if (from > 0 && tni_comm_spreads(ctx->desc.comm)) {
         tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
         c.in[c.n_in++] = *v;
         c.out[c.n_out++] = tni_span_view(piece, 0, v->shape[0]);
-        if (k->rank == from) s = tni_run(ctx, &c);
+        if (rank == from) s = tni_run(ctx, &c);
         t = tni_comm_run(ctx, TNI_BROADCAST, piece->data, v->shape[0], v->dtype, from);
-        if (t == TN_OK && k->rank == 0) t = tni_to_host(ctx, host, piece->data, bytes);
+        if (t == TN_OK && rank == 0) t = tni_to_host(ctx, host, piece->data, bytes);
     } else {
-        if (k->rank == from) s = tni_to_host(ctx, host, v->data, bytes);
-        if (from > 0 && k->rank == 0) t = tni_link_exchange(&ctx->link, -1, NULL, 0, from, host, bytes);
-        if (from > 0 && k->rank == from) t = tni_link_exchange(&ctx->link, 0, host, bytes, -1, NULL, 0);
-        if (t == TN_ERR_COMM) return tni_comm_failed(ctx, t);
+        if (rank == from) s = tni_to_host(ctx, host, v->data, bytes);
+        if (from > 0 && (rank == 0 || rank == from)) t = tni_link_pass(&ctx->link, from, 0, host, bytes);
+        if (t != TN_OK) return tni_comm_failed(ctx, t);
     }
     if (t != TN_OK) s = t;
     return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
@@ -33874,7 +33900,7 @@ static void tni_checkpoint_send(tni_checkpoint *c, int64_t i, int k, tni_writer 
     for (r = 0; r < tn_ctx_ranks(o->owned.ctx); r++) {
         const tni_span part = tni_optim_part(o, i, r);
         int64_t        done, n;
-        for (done = 0; done < part.count && c->sent != TN_ERR_COMM; done += n) {
+        for (done = 0; done < part.count && !o->owned.ctx->link.why[0]; done += n) {
             tn_view   v;
             tn_status s;
             n = tni_min(TNI_CHUNK, part.count - done);
@@ -33884,7 +33910,7 @@ static void tni_checkpoint_send(tni_checkpoint *c, int64_t i, int k, tni_writer 
             v.shape[0] = n;
             if (r == rank) v = tni_span_view(o->state[i].m[k], done, n);
             s = tni_comm_to_first(o->owned.ctx, r, &v, c->piece, c->host);
-            if (c->sent == TN_OK || s == TN_ERR_COMM) c->sent = s;
+            if (c->sent == TN_OK || o->owned.ctx->link.why[0]) c->sent = s;
             if (!w) continue;
             if (w->status == TN_OK) w->status = c->sent;
             tni_to_file(c->host, dtype, out, dtype, n);
@@ -33897,8 +33923,17 @@ static tn_status tni_checkpoint_begin(void *user, tn_status s)
 {
     tni_checkpoint *c = (tni_checkpoint *)user;
     c->asked = true;
-    s = tni_optim_agree(c->optim, s);
+    s = tni_optim_agree(c->optim, TNI_MEET_CHECKPOINT, s);
     c->began = s == TN_OK;
+    return s;
+}
+
+/* All have sent what they have, and the first has written it: else its file does not replace an older one. */
+static tn_status tni_checkpoint_end(void *user, tn_status s)
+{
+    tni_checkpoint *c = (tni_checkpoint *)user;
+    s = tni_optim_agree(c->optim, TNI_MEET_CHECKPOINT, s);
+    c->ended = s == TN_OK;
     return s;
 }
 
@@ -33975,7 +34010,7 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_n
         memset(&seal, 0, sizeof seal);
         seal.sum = &sum;
         seal.user = c;
-        if (c->host) seal.begin = tni_checkpoint_begin, seal.put = tni_checkpoint_put;
+        if (c->host) seal.begin = tni_checkpoint_begin, seal.put = tni_checkpoint_put, seal.end = tni_checkpoint_end;
         tni_checkpoint_list(c);
         for (i = 0; i < note_count; i++) tni_checkpoint_note(c, notes[i].key, notes[i].value);
         tni_checksum_open(&sum);
@@ -33998,16 +34033,17 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
     int64_t       i;
     int           k;
     c->host = (uint8_t *)tni_alloc(ctx, (size_t)TNI_CHUNK * 16, "checkpoint");
-    if (ctx->desc.comm->device) c->piece = tn_tensor_create(ctx, TN_REAL, 1, &chunk);
+    if (tni_comm_spreads(ctx->desc.comm)) c->piece = tn_tensor_create(ctx, TN_REAL, 1, &chunk);
     if (s == TN_OK) s = ctx->status;
-    if (s == TN_OK && (!c->host || (ctx->desc.comm->device && !c->piece))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && (!c->host || (tni_comm_spreads(ctx->desc.comm) && !c->piece))) s = TN_ERR_MEMORY;
     if (s == TN_OK && tn_ctx_rank(ctx) == 0) s = tni_checkpoint_save(c, sink, notes, note_count);
     if (!c->asked) s = tni_checkpoint_begin(c, s);
-    if (c->began && tn_ctx_rank(ctx) > 0)
+    if (c->began && tn_ctx_rank(ctx) > 0) {
         for (i = 0; i < o->of.params->count; i++)
             for (k = 0; k < 2; k++) if (tni_checkpoint_moment(o, i, k)) tni_checkpoint_send(c, i, k, NULL);
-    if (s == TN_OK) s = c->sent;
-    if (c->began) s = tni_optim_agree(o, s);
+        s = tni_checkpoint_end(c, c->sent);
+    }
+    if (c->ended) s = tni_optim_agree(o, TNI_MEET_CHECKPOINT, s);       /* the file has its name */
     tni_free(ctx, c->host, (size_t)TNI_CHUNK * 16);
     tn_tensor_destroy(c->piece);
     return s;

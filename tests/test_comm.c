@@ -9,10 +9,133 @@
 #include "processes.h"
 #include "shadow.h"
 
-static tn_comm *open_carrier(job *j, char why[TN_WHY]) { return comm_socket(j->folder, j->rank, j->size, why); }
+/* ---- carriers made from that of sockets ---------------------------------------------------- */
+
+static tn_comm *inner_of(void *state) { return (tn_comm *)state; }
+
+static tn_status own_gather_rows(void *state, void *data, size_t bytes, char why[TN_WHY])
+{
+    const tn_comm *k = inner_of(state);
+    char          *row = (char *)data;
+    tn_status      s = TN_OK;
+    int            step;
+    for (step = 1; step < k->size && s == TN_OK; step++) {
+        const int to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
+        s = k->exchange(k->state, to, row + (size_t)k->rank * bytes, bytes, from, row + (size_t)from * bytes, bytes, why);
+    }
+    return s;
+}
+
+static tn_status own_spread(void *state, void *data, size_t bytes, int root, char why[TN_WHY])
+{
+    const tn_comm *k = inner_of(state);
+    tn_status      s = TN_OK;
+    int            r;
+    if (k->rank != root) return k->exchange(k->state, -1, NULL, 0, root, data, bytes, why);
+    for (r = 0; r < k->size && s == TN_OK; r++)
+        if (r != root) s = k->exchange(k->state, r, data, bytes, -1, NULL, 0, why);
+    return s;
+}
+
+/* Sums in double, in the order of ranks, as the library makes them. */
+static tn_status own_sum(void *state, void *data, int64_t count, tn_dtype dtype, char why[TN_WHY])
+{
+    const tn_comm *k = inner_of(state);
+    const size_t   bytes = (size_t)count * (dtype == TN_F64 ? 8 : 4);
+    char          *rows = (char *)malloc(bytes * (size_t)k->size + 1);
+    tn_status      s;
+    int64_t        i;
+    int            r;
+    memcpy(rows + (size_t)k->rank * bytes, data, bytes);
+    s = own_gather_rows(state, rows, bytes, why);
+    for (i = 0; i < count; i++) {
+        double sum = 0;
+        for (r = 0; r < k->size; r++) {
+            const char *row = rows + (size_t)r * bytes;
+            sum += dtype == TN_F64 ? ((const double *)(const void *)row)[i] : dtype == TN_F32
+                 ? (double)((const float *)(const void *)row)[i] : (double)((const int32_t *)(const void *)row)[i];
+        }
+        if (dtype == TN_F64) ((double *)data)[i] = sum;
+        else if (dtype == TN_F32) ((float *)data)[i] = (float)sum;
+        else ((int32_t *)data)[i] = (int32_t)sum;
+    }
+    free(rows);
+    return s;
+}
+
+static tn_status own_sum_rows(void *state, void *data, int64_t count, tn_dtype dtype, char why[TN_WHY])
+{
+    return own_sum(state, data, count * inner_of(state)->size, dtype, why);
+}
+
+static void own_close(tn_comm *comm, bool failed)
+{
+    tn_comm *inner = inner_of(comm->state);
+    inner->close(inner, failed);
+    free(comm);
+}
+
+/* The four collectives, without exchange. */
+static tn_comm *collectives_alone(tn_comm *inner, bool device)
+{
+    tn_comm *k = inner ? (tn_comm *)calloc(1, sizeof *k) : NULL;
+    if (!k) return NULL;
+    k->abi = TN_COMM_ABI;
+    k->name = "own";
+    k->rank = inner->rank;
+    k->size = inner->size;
+    k->state = inner;
+    k->device = device;
+    k->all_reduce = own_sum;
+    k->reduce_scatter = own_sum_rows;
+    k->all_gather = own_gather_rows;
+    k->broadcast = own_spread;
+    k->close = own_close;
+    return k;
+}
+
+/* One that counts exchanges, and kills its process before the number `last`; 0: does not. */
+static tn_status (*exchange_inside)(void *, int, const void *, size_t, int, void *, size_t, char *);
+static long exchanges, last_exchange;
+static tn_status exchange_or_die(void *state, int to, const void *out, size_t n, int from, void *in, size_t m, char why[TN_WHY])
+{
+    if (++exchanges == last_exchange) kill(getpid(), SIGKILL);
+    return exchange_inside(state, to, out, n, from, in, m, why);
+}
+
+/* What a process of a test has, if it is another carrier or backend than most. */
+static enum { AS_IT_IS, COLLECTIVES, COLLECTIVES_OF_A_DEVICE, MORTAL } carrier_kind;
+static const tn_backend *backend_given;
+
+static tn_status move_bytes(void *state, void *dst, const void *src, size_t bytes)
+{
+    (void)state;
+    if (bytes > 0) memcpy(dst, src, bytes);
+    return TN_OK;
+}
+
+/* The backend cpu, as one of a device: its handles are addresses, which the library may not use and the carrier may. */
+static const tn_backend *cpu_as_device(void)
+{
+    static tn_backend b;
+    b = *tn_cpu_backend();
+    b.name = "device";
+    b.host = false;
+    b.upload = b.download = move_bytes;
+    return &b;
+}
+
+static tn_comm *open_carrier(job *j, char why[TN_WHY])
+{
+    tn_comm *k = comm_socket(j->folder, j->rank, j->size, why);
+    if (k && carrier_kind == MORTAL) exchange_inside = k->exchange, k->exchange = exchange_or_die;
+    return carrier_kind == COLLECTIVES || carrier_kind == COLLECTIVES_OF_A_DEVICE
+         ? collectives_alone(k, carrier_kind == COLLECTIVES_OF_A_DEVICE) : k;
+}
+
 static const tn_backend *backend_of(const job *j)
 {
-    return j->sealed ? sealed_reference() : j->rounds ? shadow_backend(j->kind & 1) : NULL;
+    return backend_given ? backend_given : j->sealed ? sealed_reference() : j->rounds ? shadow_backend(j->kind & 1) : NULL;
 }
 
 /* ---- collectives --------------------------------------------------------------------------- */
@@ -189,7 +312,7 @@ static tn_optim *million(tn_ctx *ctx, tn_params **params, int kind)
 }
 
 /* The loss has another gradient for each element, and none for `unused`. */
-static tn_status million_step(tn_ctx *ctx, tn_optim *optim, tn_params *params)
+static tn_status million_backward(tn_ctx *ctx, tn_params *params)
 {
     static const char *const name[] = {"wide", "flat", "small"};
     tn_tensor *loss = NULL;
@@ -200,13 +323,20 @@ static tn_status million_step(tn_ctx *ctx, tn_optim *optim, tn_params *params)
         tn_tensor *w = tn_params_find(params, name[i])->value, *part = tn_sum(ctx, tn_mul(ctx, w, w));
         loss = loss ? tn_add(ctx, loss, part) : part;
     }
-    if (tn_backward(ctx, loss) != TN_OK) return tn_ctx_status(ctx);
-    return tn_optim_step(optim);
+    return tn_backward(ctx, loss);
+}
+
+static tn_status million_step(tn_ctx *ctx, tn_optim *optim, tn_params *params)
+{
+    return million_backward(ctx, params) == TN_OK ? tn_optim_step(optim) : tn_ctx_status(ctx);
 }
 
 /* File number k of a test, in memory that all share. */
 typedef struct image { size_t used; unsigned char bytes[FILE_ROOM]; } image;
 static image *image_of;                 /* [2] */
+
+/* Other bits of a kind: the carrier has collectives alone, and takes memory of devices; a backend that is not of the host. */
+enum { NO_EXCHANGE = 1024, OF_A_DEVICE = 2048, NOT_HOST = 4096 };
 
 /* With RESUMED: reads file 0, and writes it again, as 1; else takes two steps and writes file 0. */
 static bool saves(job *j)
@@ -218,6 +348,9 @@ static bool saves(job *j)
     size_t     nothing, read_peak;
     int        step;
     bool       good;
+    if (j->kind & NO_EXCHANGE) carrier_kind = j->kind & OF_A_DEVICE ? COLLECTIVES_OF_A_DEVICE : COLLECTIVES;
+    if (j->kind & OF_A_DEVICE) backend_given = cpu_as_device();
+    j->sealed = (j->kind & NOT_HOST) != 0;
     if (!open_job(j, TN_F32)) return false;
     optim = million(j->ctx, &params, j->kind);
     good = optim != NULL;
@@ -256,6 +389,23 @@ TEST(a_checkpoint_of_parts_is_that_of_the_whole)
             CHECK_INT((long long)image_of[1].used, (long long)image_of[0].used);
             CHECK(memcmp(&image_of[1], &image_of[0], sizeof *image_of) == 0);
         }
+    }
+    munmap(image_of, 2 * sizeof *image_of);
+}
+
+/* So it is with each carrier and backend: with collectives alone, of the host and of devices; and with exchanges on the host for a
+   backend whose memory is elsewhere. */
+TEST(a_checkpoint_of_parts_over_every_carrier)
+{
+    static const int with[] = {NO_EXCHANGE, NO_EXCHANGE | OF_A_DEVICE, NOT_HOST, NO_EXCHANGE | NOT_HOST};
+    size_t k;
+    image_of = (image *)mmap(NULL, 2 * sizeof *image_of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(CHECK(image_of != MAP_FAILED));
+    CHECK_INT(processes(2, ADAMW | SHARED, NULL, saves), 0);
+    for (k = 0; k < sizeof with / sizeof *with; k++) {
+        memset(&image_of[1], 0, sizeof *image_of);
+        CHECK_INT(processes(3, ADAMW | SHARED | RESUMED | with[k], NULL, saves), 0);
+        CHECK(image_of[0].used > SOME * 12 && memcmp(&image_of[1], &image_of[0], sizeof *image_of) == 0);
     }
     munmap(image_of, 2 * sizeof *image_of);
 }
@@ -352,11 +502,12 @@ static bool store_some(void *user, const void *src, size_t bytes)
     return true;
 }
 
-/* The first process cannot write: at once, in the middle, or because of its notes; or another one has an error. Then all know,
-   and go on together. */
+/* The first process cannot write: at once, in the middle, because of its notes, or all of it; or another one has an error. Then all
+   know, and go on together. */
 static bool fails_to_save(job *j)
 {
-    static const size_t room[] = {0, 6000000, 0, 0};
+    static const size_t room[] = {0, 6000000};
+    static char small[1000];
     const tn_note note = {"tensornet.steps", "3"};
     tn_params *params;
     tn_optim  *optim;
@@ -369,7 +520,8 @@ static bool fails_to_save(job *j)
     good = optim != NULL && million_step(j->ctx, optim, params) == TN_OK;
     if (j->kind == 3 && j->rank == 1) tn_tensor_1d(j->ctx, TN_F64, (int64_t)1 << 44);
     disk.left = j->kind < 2 ? room[j->kind] : SIZE_MAX;
-    s = tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_calls(store_some, &disk) : tn_sink_memory(NULL, 0, &nothing), &note,
+    s = tn_checkpoint_write(optim, j->rank > 0 ? tn_sink_memory(NULL, 0, &nothing) : j->kind == 4
+                            ? tn_sink_memory(small, sizeof small, &nothing) : tn_sink_calls(store_some, &disk), &note,
                             j->kind == 2 && j->rank == 0);
     snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
     tn_ctx_clear_error(j->ctx);
@@ -381,14 +533,15 @@ static bool fails_to_save(job *j)
 
 TEST(a_checkpoint_that_fails_fails_for_all)
 {
-    static const char *const say[4][2] = {
-        {"file: callback: byte 0: could not be written", "file: optim: rank 0 has an error: file"},
-        {"file: callback: byte ", "file: optim: rank 0 has an error: file"},
-        {"bad argument: checkpoint: note \"tensornet.steps\"", "bad argument: optim: rank 0 has an error: bad argument"},
-        {"out of memory: optim: rank 1 has an error: out of memory", "out of memory: "}};
+    static const char *const say[5][2] = {
+        {"file: callback: byte 0: could not be written", "file: checkpoint: rank 0 has an error: file"},
+        {"file: callback: byte ", "file: checkpoint: rank 0 has an error: file"},
+        {"bad argument: checkpoint: note \"tensornet.steps\"", "bad argument: checkpoint: rank 0 has an error: bad argument"},
+        {"out of memory: checkpoint: rank 1 has an error: out of memory", "out of memory: "},
+        {"file: memory: byte ", "file: checkpoint: rank 0 has an error: file"}};
     shared *all = share();
     int     kind, r;
-    for (kind = 0; kind < 4; kind++) {
+    for (kind = 0; kind < 5; kind++) {
         memset(all, 0, sizeof *all);
         CHECK_INT(processes(3, kind, all, fails_to_save), 0);
         for (r = 0; r < 3; r++) {
@@ -397,6 +550,154 @@ TEST(a_checkpoint_that_fails_fails_for_all)
         }
     }
     munmap(all, sizeof *all);
+}
+
+/* A hash of a file's bytes; 0: there is none. */
+static uint64_t file_hash(const char *path)
+{
+    FILE    *f = fopen(path, "rb");
+    uint64_t h = 1;
+    int      c;
+    if (!f) return 0;
+    while ((c = getc(f)) != EOF) h = (h ^ (uint64_t)c) * UINT64_C(0x100000001b3);
+    fclose(f);
+    return h;
+}
+
+/* A device whose memory cannot be read any more, except a few numbers. */
+static bool unreadable;
+static tn_status download_some(void *state, void *dst, const void *src, size_t bytes)
+{
+    return unreadable && bytes > 1000 ? TN_ERR_BACKEND : sealed_download(state, dst, src, bytes);
+}
+
+/* A process cannot read the moments that it has to send: the older file keeps its name, and all know. */
+static bool cannot_send(job *j)
+{
+    static tn_backend b;
+    char       path[64];
+    tn_sink    sink;
+    tn_params *params;
+    tn_optim  *optim;
+    uint64_t   before = 0;
+    tn_status  s;
+    bool       good;
+    b = *sealed_reference();
+    b.download = download_some;
+    backend_given = &b;
+    snprintf(path, sizeof path, "/tmp/tn-test-%d.safetensors", (int)getppid());
+    sink = j->rank == 0 ? tn_sink_path(path) : tn_sink_memory(NULL, 0, NULL);
+    if (!open_job(j, TN_F32)) return false;
+    optim = million(j->ctx, &params, SHARED);
+    good = optim && million_step(j->ctx, optim, params) == TN_OK && tn_checkpoint_write(optim, sink, NULL, 0) == TN_OK
+        && million_step(j->ctx, optim, params) == TN_OK;
+    if (j->rank == 0) before = file_hash(path);
+    unreadable = j->rank == 1;
+    s = tn_checkpoint_write(optim, sink, NULL, 0);
+    unreadable = false;
+    snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
+    tn_ctx_clear_error(j->ctx);
+    if (j->rank == 0) good = good && before != 0 && file_hash(path) == before;
+    good = good && tn_checkpoint_write(optim, sink, NULL, 0) == TN_OK;
+    if (j->rank == 0) good = good && file_hash(path) != 0 && file_hash(path) != before;
+    if (j->rank == 0) remove(path);
+    if (!good) printf("rank %d: %s\n", j->rank, j->all->said[j->rank]);
+    return close_job(j, good && s == TN_ERR_BACKEND);
+}
+
+TEST(a_file_is_replaced_when_all_have_sent)
+{
+    static const char expected[] = "backend: checkpoint: rank 1 has an error: backend";
+    shared *all = share();
+    int     r;
+    CHECK_INT(processes(3, 0, all, cannot_send), 0);
+    for (r = 0; r < 3; r += 2)
+        if (!CHECK(strncmp(all->said[r], expected, strlen(expected)) == 0)) printf("%s\n", all->said[r]);
+    munmap(all, sizeof *all);
+}
+
+/* A step that one process could not take has made moments in the others: nobody waits for those that it does not have. */
+static bool saves_too_soon(job *j)
+{
+    tn_params *params;
+    tn_optim  *optim;
+    size_t     used = 0;
+    tn_sink    sink = tn_sink_memory(NULL, 0, &used);
+    bool       good;
+    if (!open_job(j, TN_F32)) return false;
+    optim = million(j->ctx, &params, SHARED);
+    good = optim && million_backward(j->ctx, params) == TN_OK;
+    if (j->rank == 1) tn_tensor_1d(j->ctx, TN_F64, (int64_t)1 << 44);
+    good = good && tn_optim_step(optim) == TN_ERR_MEMORY;
+    tn_ctx_clear_error(j->ctx);
+    good = good && tn_checkpoint_write(optim, sink, NULL, 0) == TN_ERR_ARG
+        && strncmp(tn_ctx_error(j->ctx), "checkpoint: rank 1 has another number of steps", 46) == 0;
+    if (!good) printf("rank %d: %s\n", j->rank, tn_ctx_error(j->ctx));
+    tn_ctx_clear_error(j->ctx);
+    good = good && million_step(j->ctx, optim, params) == TN_OK && tn_checkpoint_write(optim, sink, NULL, 0) == TN_OK
+        && (j->rank > 0 || used > SOME * 12);
+    return close_job(j, good);
+}
+
+TEST(moments_that_a_process_lacks_are_not_waited_for) { CHECK_INT(processes(3, 0, NULL, saves_too_soon), 0); }
+
+/* One of three is killed in its second checkpoint, before an exchange of it: kind has its rank, and which of a few. The others may
+   still be at the end of the step before. */
+enum { MOMENTS_OF_DEATH = 5 };
+static bool dies_saving(job *j)
+{
+    const int  victim = j->kind % 3, moment = j->kind / 3;
+    char       path[64], name[32];
+    tn_sink    sink;
+    tn_params *params;
+    tn_optim  *optim;
+    long       before;
+    tn_status  s;
+    bool       good;
+    carrier_kind = MORTAL;
+    snprintf(path, sizeof path, "/tmp/tn-test-%d.safetensors", (int)getppid());
+    sink = j->rank == 0 ? tn_sink_path(path) : tn_sink_memory(NULL, 0, NULL);
+    if (!open_job(j, TN_F32)) return false;
+    optim = million(j->ctx, &params, SHARED);
+    good = optim && million_step(j->ctx, optim, params) == TN_OK;
+    before = exchanges;
+    good = good && tn_checkpoint_write(optim, sink, NULL, 0) == TN_OK;
+    before = exchanges - before;                            /* in a checkpoint */
+    s = million_step(j->ctx, optim, params);
+    if (j->rank == victim) last_exchange = exchanges + 1 + (before - 1) * moment / (MOMENTS_OF_DEATH - 1);
+    if (s == TN_OK) s = tn_checkpoint_write(optim, sink, NULL, 0);
+    snprintf(name, sizeof name, "rank %d has ended", victim);
+    good = good && (s == TN_OK ? moment == MOMENTS_OF_DEATH - 1 : s == TN_ERR_COMM && strstr(tn_ctx_error(j->ctx), name));
+    if (!good) printf("rank %d: %s: %s\n", j->rank, tn_status_name(s), tn_ctx_error(j->ctx));
+    return close_job(j, good);
+}
+
+/* The file is the old one, or the new one, and whole, whoever ends and when. */
+TEST(a_process_is_killed_in_a_checkpoint)
+{
+    char    path[64];
+    tn_desc d;
+    int     kind;
+    memset(&d, 0, sizeof d);
+    d.seed = 7;
+    d.threads = 1;
+    snprintf(path, sizeof path, "/tmp/tn-test-%d.safetensors", (int)getpid());
+    for (kind = 0; kind < 3 * MOMENTS_OF_DEATH; kind++) {
+        tn_ctx    *ctx;
+        tn_params *params;
+        tn_optim  *optim;
+        int64_t    steps;
+        if (test_small() && kind % 2) continue;
+        CHECK_INT(processes(3, kind, NULL, dies_saving), 1u << kind % 3);
+        REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
+        optim = million(ctx, &params, ADAMW);
+        CHECK_STATUS(tn_checkpoint_read(optim, tn_source_path(path)), TN_OK);
+        steps = tn_optim_steps(optim);
+        CHECK(steps == 1 || (steps == 2 && kind / 3 == MOMENTS_OF_DEATH - 1));
+        if (kind == 3 * MOMENTS_OF_DEATH - 1) CHECK_STATUS(tn_checkpoint_write(optim, tn_sink_path(path), NULL, 0), TN_OK);
+        tn_ctx_destroy(ctx);
+    }
+    remove(path);
 }
 
 /* ---- gradients that are sent early --------------------------------------------------------- */
@@ -727,7 +1028,8 @@ TEST(nobody_waits_for_a_process_that_was_killed)
 }
 
 /* Calls that differ are an error of all, and so are settings. */
-enum { CALL, COUNT, ROOT, RATE, SEED, RANDOM, FROZEN, RATE_SCALE, DECAY_SCALE, BUCKET, SHARES, NOT_ANNOUNCED, DIFFERENCES };
+enum { CALL, COUNT, ROOT, RATE, SEED, RANDOM, FROZEN, RATE_SCALE, DECAY_SCALE, BUCKET, SHARES, NOT_ANNOUNCED, SAVES,
+       SAVES_MEANWHILE, DIFFERENCES };
 
 static bool differs(job *j)
 {
@@ -760,13 +1062,17 @@ static bool differs(job *j)
     if (other && (j->kind == RATE_SCALE || j->kind == DECAY_SCALE))
         tn_params_set_scales(params, "v", j->kind == RATE_SCALE ? 2 : 1, j->kind == DECAY_SCALE ? 2 : 1);
     if (other && j->kind == BUCKET) d.bucket = 3;
-    if (other && j->kind == SHARES) d.share_moments = true;
+    d.share_moments = j->kind >= SAVES || (other && j->kind == SHARES);
     optim = tn_optim_create(params, &d);
     for (step = 0; step < 2 && s == TN_OK; step++) {
         const bool last = step == 1 || j->kind < NOT_ANNOUNCED;
         tn_ctx_reset(j->ctx);
+        if (step == 1 && other && j->kind >= SAVES) {
+            s = tn_checkpoint_write(optim, tn_sink_memory(NULL, 0, NULL), NULL, 0);
+            break;
+        }
         tn_record(j->ctx);
-        if (step == 1 && !other) tn_optim_overlap(optim);
+        if (step == 1 && !other && j->kind != SAVES) tn_optim_overlap(optim);
         s = tn_backward(j->ctx, tn_sum(j->ctx, tn_add(j->ctx, tn_params_find(params, "v")->value,
                                                       other && j->kind == RANDOM ? tn_dropout(j->ctx, t, 0.5) : t)));
         if (s == TN_OK) s = tn_optim_step(optim);
@@ -786,13 +1092,14 @@ TEST(processes_have_to_make_the_same_calls)
         {"communication: comm socket, rank 0: rank 1 calls broadcast of 6 F32 from rank 1, and rank 0",
          "communication: comm socket, rank 1: rank 0 calls broadcast of 6 F32 from rank 0, and rank 1"}};
     static const char settings[] = "bad argument: optim: rank 1 has another number of steps, other settings";
+    static const char saving[] = "bad argument: checkpoint: rank 1 has another number of steps, other settings";
     shared *all = share();
     int     kind, r;
     for (kind = 0; kind < DIFFERENCES; kind++) {
         memset(all, 0, sizeof *all);
         CHECK_INT(processes(2, kind, all, differs), 0);
         for (r = 0; r < 2; r++) {
-            const char *expected = kind < RATE ? say[kind][r] : settings;
+            const char *expected = kind < RATE ? say[kind][r] : kind >= SAVES && r == 1 ? saving : settings;
             if (!CHECK(strncmp(all->said[r], expected, strlen(expected)) == 0)) printf("%d: %s\n", kind, all->said[r]);
         }
     }
@@ -1138,7 +1445,9 @@ TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, 
           random_numbers_by_position_in_the_batch, processes_have_to_make_the_same_calls, a_collective_writes_like_any_other,
           a_carrier_with_collectives_of_its_own, a_carrier_is_checked, a_gradient_that_one_process_lacks_counts_as_zeros,
           a_step_sends_what_the_formula_says, matrices_are_divided_evenly, buckets_are_sent_while_the_backward_pass_goes_on,
-          a_checkpoint_of_parts_is_that_of_the_whole, a_checkpoint_that_fails_fails_for_all,
+          a_checkpoint_of_parts_is_that_of_the_whole, a_checkpoint_of_parts_over_every_carrier,
+          a_checkpoint_that_fails_fails_for_all, a_file_is_replaced_when_all_have_sent,
+          moments_that_a_process_lacks_are_not_waited_for, a_process_is_killed_in_a_checkpoint,
           a_checkpoint_that_cannot_be_read_changes_nothing, a_checkpoint_has_the_moments_of_the_rule_that_made_them,
           an_error_of_one_process_is_everybodys, a_fault_in_one_part_stops_all, moments_can_be_shared, parameters_in_bf16,
           curves_do_not_depend_on_the_number_of_processes, buckets_of_any_size_have_the_same_curve, overlap_does_not_change_a_bit,

@@ -52,8 +52,32 @@ TEST(collectives_of_whole_numbers)
 
 /* ---- how they meet ---- */
 
-/* A file of an earlier run; one that listens at the port and does not answer, as torchrun's store may; a name. */
-enum { OLD_FILE, PORT_TAKEN, LOCALHOST };
+/* A file of an earlier run; one that listens at the port and does not answer, as torchrun's store may; a name; one that has called
+   before, and did not wait for the answer. */
+enum { OLD_FILE, PORT_TAKEN, LOCALHOST, GIVEN_UP };
+
+/* Says hello to the first process, and goes away before that can answer. */
+static bool gives_up(const job *j)
+{
+    struct sockaddr_in at;
+    hello              h;
+    int                fd = -1, tries;
+    bool               called = false;
+    memset(&at, 0, sizeof at);
+    memset(&h, 0, sizeof h);
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at.sin_port = htons((unsigned short)(20000 + (int)getppid() % 20000));
+    h.word = MEET;
+    h.rank = j->rank;
+    h.size = j->size;
+    for (tries = 0; tries < 200 && !called; tries++, sleep_for(0.05)) {
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+        called = connect(fd, (struct sockaddr *)&at, sizeof at) == 0 && send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h;
+        close(fd);
+    }
+    return called;
+}
 
 static bool meets(job *j)
 {
@@ -64,6 +88,7 @@ static bool meets(job *j)
     if (j->kind == LOCALHOST) setenv("MASTER_ADDR", "localhost", 1);
     if (j->kind == OLD_FILE) by_file = true;
     if (j->kind == OLD_FILE && j->rank == 0) sleep_for(0.3);          /* the others read the old one first */
+    if (j->kind == GIVEN_UP && j->rank == 1 && !gives_up(j)) return false;
     if (!open_job(j, TN_F32)) return false;
     t = tn_tensor_create(j->ctx, TN_F32, 1, &one);
     good = tn_write(t, TN_F64, &sum, 1) == TN_OK && tn_comm_all_reduce(t) == TN_OK && tn_read(t, TN_F64, &sum, 1) == TN_OK
@@ -84,6 +109,7 @@ TEST(processes_find_each_other)
     close(taken);
     CHECK_INT(processes(2, LOCALHOST, NULL, meets), 0);
     CHECK_INT(processes(4, PORT_TAKEN, NULL, meets), 0);
+    CHECK_INT(processes(3, GIVEN_UP, NULL, meets), 0);
 }
 
 static bool meets_by_an_old_file(job *j)

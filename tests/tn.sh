@@ -1195,7 +1195,19 @@ expect 0 "sent_per_gpu_gb: 0.865" info "$configs/gpt2-small-bilinear.txt" --plan
 expect 0 "sent_per_gpu_gb: 0" info "$configs/gpt2-small-bilinear.txt" --plan 1
 expect 0 "= weights 0.494 + gradients 0.494 + moments 0.00772 + " info "$configs/gpt2-small-bilinear.txt" --plan 128
 expect 0 "note: fewer texts than GPUs" info "$configs/gpt2-small-bilinear.txt" --plan 4096
+expect 0 "plan: 65536 GPUs" info "$configs/gpt2-small-bilinear.txt" --plan 65536
 expect 2 "expected a config file" info run --plan 8
+# Memory as in docs/internals.md, section 9. All of it but the ids has the width of a number.
+sed 's/^batch = .*/batch = 64/; s/^accumulate = .*/accumulate = 8/' "$configs/gpt2-small-bilinear.txt" > eight.txt
+expect 0 "memory_gb: 9.99 = " info eight.txt --plan 8
+expect 0 "memory_gb: 9.12 = " info eight.txt --plan 8
+sed '/^precision/d; /^activations/d' eight.txt > plain.txt
+{ cat plain.txt; echo 'dtype = f64'; } > double.txt
+expect 0 "weights 0.494 + gradients 0.494 + moments 0.989 + " info plain.txt --plan 8
+plain=$(sed -n 's/^  memory_gb: \([0-9.]*\) .*/\1/p' said | head -1)
+expect 0 "weights 0.989 + gradients 0.989 + moments 1.98 + " info double.txt --plan 8
+double=$(sed -n 's/^  memory_gb: \([0-9.]*\) .*/\1/p' said | head -1)
+holds "twice the memory in double precision" awk "BEGIN { r = $double / $plain; exit !(r > 1.98 && r < 2.02) }"
 expect 0 "parameters: 353894400" info "$configs/gpt2-medium-bilinear.txt"
 # Two steps of each, with fewer tokens: the first loss is that of guessing, the second is less or nearly so.
 expect 0 "tokens: 3000" synthetic --vocab 2048 --tokens 3000 --out configs.bin

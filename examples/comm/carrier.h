@@ -19,7 +19,7 @@ static inline void sleep_for(double seconds)
     nanosleep(&pause, NULL);
 }
 
-/* Between two looks at what somebody else does. After the first of them it sleeps, since another thread, or process, may be
+/* Between two looks at what another process does. After the first of them it sleeps, since another thread, or process, may be
    computing on this processor. */
 static inline void wait_a_little(long looks)
 {
@@ -27,6 +27,6 @@ static inline void wait_a_little(long looks)
 }
 
 /* A process that does not answer for so long counts as ended. */
-static inline int patience(void) { return comm_setting("TN_COMM_SECONDS", 600); }
+static inline int comm_seconds(void) { return comm_setting("TN_COMM_SECONDS", 600); }
 
 #endif

@@ -187,13 +187,17 @@ static void close_nccl(tn_comm *comm, bool failed)
     if (!c->broken[0]) tell(c, failed ? comm->rank : FINISHED);
     if (c->nccl) (void)(failed ? c->abort(c->nccl) : c->destroy(c->nccl));
     close_links(c);
-    free(c);                            /* the libraries stay open: a driver does not like to go */
+    free(c);                            /* the libraries stay open: unloading a driver is not safe */
 }
 
 /* ---- how they meet: the first process listens, and answers each other one ---- */
 
 typedef struct hello { uint64_t word; int rank, size; } hello;
 typedef struct reply { uint64_t word; nccl_id id; int culprit; } reply;     /* who has ended meanwhile, or -1 */
+
+/* Seconds that the first process waits for a hello; and another one for the reply, longer, since others may come first. To the reply
+   it answers with the word: one that has given up does not, and comes again. */
+enum { STRANGER = 2, REPLY = 5 };
 
 /* Where the first process is: by TCP, or as the file says, which appears whole, by a rename. */
 typedef struct place {
@@ -283,11 +287,11 @@ static int listen_for(place *p, int size)
     return fd;
 }
 
-/* Bytes of another process, which may be something else altogether: it gets two seconds. */
-static bool receive(int fd, void *bytes, size_t count)
+/* Bytes of another process, which may be something else altogether: it gets so many seconds. */
+static bool receive(int fd, void *bytes, size_t count, double seconds)
 {
     struct pollfd w;
-    const double  until = seconds_now() + 2;
+    const double  until = seconds_now() + seconds;
     char         *at = (char *)bytes;
     ssize_t       n = 1;
     w.fd = fd;
@@ -311,17 +315,19 @@ static bool answer_all(carrier *c, const place *p, int listener, const nccl_id *
     w.fd = listener;
     w.events = POLLIN;
     while (left > 0 && seconds_now() < until) {
-        hello h;
-        reply r;
-        int   fd;
+        hello    h;
+        reply    r;
+        uint64_t there;
+        int      fd;
         if (c->culprit < 0 && hear(c, why) != TN_OK && until > seconds_now() + LATE) until = seconds_now() + LATE;
         if (poll(&w, 1, 100) <= 0 || (fd = accept(listener, NULL, NULL)) < 0) continue;
         memset(&r, 0, sizeof r);
         r.word = p->word;
         r.id = *id;
         r.culprit = c->culprit;
-        if (receive(fd, &h, sizeof h) && h.word == p->word && h.size == c->comm.size && h.rank > 0 && h.rank < h.size
-            && c->link[h.rank] < 0 && send(fd, &r, sizeof r, MSG_NOSIGNAL) == (ssize_t)sizeof r) {
+        if (receive(fd, &h, sizeof h, STRANGER) && h.word == p->word && h.size == c->comm.size && h.rank > 0 && h.rank < h.size
+            && c->link[h.rank] < 0 && send(fd, &r, sizeof r, MSG_NOSIGNAL) == (ssize_t)sizeof r
+            && receive(fd, &there, sizeof there, REPLY) && there == p->word) {
             c->link[h.rank] = fd;
             left--;
         } else close(fd);
@@ -351,7 +357,8 @@ static bool call_at(carrier *c, const place *p, const char *address, int port, n
         if (fd < 0) continue;
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);      /* also of connect, on Linux */
         good = connect(fd, at->ai_addr, at->ai_addrlen) == 0 && send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h
-            && receive(fd, &r, sizeof r) && r.word == p->word;
+            && receive(fd, &r, sizeof r, REPLY) && r.word == p->word
+            && send(fd, &r.word, sizeof r.word, MSG_NOSIGNAL) == (ssize_t)sizeof r.word;
         if (good) *id = r.id, c->link[0] = fd, c->culprit = r.culprit;
         else close(fd);
     }
@@ -432,7 +439,13 @@ static bool begin_nccl(carrier *c, const nccl_id *id, bool *left, char why[TN_WH
     if (!b) return false;
     b->c = c;
     b->id = *id;
-    if (pipe(b->done) != 0 || pthread_create(&thread, NULL, begin, b) != 0) {
+    if (pipe(b->done) != 0) {
+        free(b);
+        return false;
+    }
+    if (pthread_create(&thread, NULL, begin, b) != 0) {
+        close(b->done[0]);
+        close(b->done[1]);
         free(b);
         return false;
     }
@@ -501,7 +514,7 @@ tn_comm *comm_nccl(int rank, int size, int device, char why[TN_WHY])
     }
     for (r = 0; r < size; r++) c->link[r] = -1;
     c->finished = c->culprit = -1;
-    c->seconds = patience();
+    c->seconds = comm_seconds();
     c->comm.abi = TN_COMM_ABI;
     c->comm.name = "nccl";
     c->comm.rank = rank;

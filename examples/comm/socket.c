@@ -252,7 +252,7 @@ tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
     c->comm.any_thread = true;
     c->comm.exchange = exchange;
     c->comm.close = close_all;
-    c->seconds = patience();
+    c->seconds = comm_seconds();
     r = folder ? snprintf(c->folder, sizeof c->folder, "%s", folder)
                : snprintf(c->folder, sizeof c->folder, "%s/tn-%d-%s", tmp ? tmp : "/tmp", (int)geteuid(), job ? job : "0");
     if (r >= (int)sizeof c->folder) {

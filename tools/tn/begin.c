@@ -15,14 +15,19 @@
    takes 4 times as long ones (docs/measurements.md). rate: whether AdamW's is above 0. */
 static double embedding_scale(const run *r, const model *m, double adam_lr, bool rate)
 {
-    int64_t n = tn_tensor_count(m->net.embed.w), i;
-    double *w, sum = 0;
+    tn_tensor    *table = m->net.embed.w;
+    const int64_t width = table->shape[1], rows = 65536 / width + 1;    /* read at a time */
+    int64_t       from, i;
+    double       *w, sum = 0;
     if (r->s->embed_lr >= 0) return r->s->embed_lr / adam_lr;
     if (!rate || m->desc.tied) return rate ? 4 : 0;
-    w = (double *)allocate((size_t)n, sizeof *w);
-    if (tn_read(m->net.embed.w, TN_F64, w, n) == TN_OK) for (i = 0; i < n; i++) sum += w[i] * w[i];
+    w = (double *)allocate((size_t)(rows * width), sizeof *w);
+    for (from = 0; from < table->shape[0]; from += rows) {
+        const int64_t to = from + rows < table->shape[0] ? from + rows : table->shape[0], n = (to - from) * width;
+        if (tn_read(tn_slice(table, 0, from, to), TN_F64, w, n) == TN_OK) for (i = 0; i < n; i++) sum += w[i] * w[i];
+    }
     free(w);
-    return 15 * sqrt(sum / (double)n);
+    return 15 * sqrt(sum / (double)tn_tensor_count(table));
 }
 
 /* The embedding's weight decay divided by that of the rest. Of a model without norms only the matrices decay: rows of rare

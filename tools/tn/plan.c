@@ -25,12 +25,10 @@ static double peak_of(const tn_transformer_desc *desc, const settings *s, int64_
     tn_memory memory;
     int       step;
     memset(&r, 0, sizeof r);
-    memset(&d, 0, sizeof d);
+    set_dtypes(s, &d);
     with.share_moments = shared;
     d.backend = dry_backend();
     d.backend_required = true;
-    d.dtype = s->dtype ? TN_F64 : TN_F32;
-    d.activations = s->activations ? TN_BF16 : TN_REAL;
     d.comm = gpus > 1 ? &others : NULL;
     if (tn_ctx_create(&d, &ctx, why) != TN_OK) fail("%s", why);
     r.s = &with;
@@ -51,13 +49,14 @@ static void print_gigabytes(const char *name, double bytes) { printf("%s: %.3g\n
 void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s, int64_t gpus)
 {
     const double        tokens = (double)(s->batch * s->accumulate * desc->context), n = (double)gpus;
+    const double        width = s->dtype ? 8 : 4;       /* bytes of a number */
     tn_transformer_cost cost = tn_transformer_cost_of(desc, desc->context);
     tn_transformer_desc d;
     double              weights, moments, sent, compute, update, network, step, peak;
     int                 shared;
     tn_transformer_check(ctx, desc, &d);
     check_ctx(ctx, "the model");
-    weights = 4 * (double)cost.params;
+    weights = width * (double)cost.params;
     sent = 2 * (n - 1) / n * weights;
     compute = cost.training * tokens / (n * PEAK * USE);
     network = sent / (gpus > TOGETHER ? FAR : NEAR);
@@ -68,13 +67,13 @@ void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s,
     printf("pflop_per_step: %.4g\n", cost.training * tokens / 1e15);
     print_gigabytes("sent_per_gpu_gb", sent);
     for (shared = 0; shared < 2; shared++) {
-        moments = (s->optimiser ? 2 : 1) * weights + (s->optimiser ? 0 : 4 * (double)cost.table);
+        moments = (s->optimiser ? 2 : 1) * weights + (s->optimiser ? 0 : width * (double)cost.table);
         update = (3 * weights + 2 * moments) / (shared ? n : 1) / MEMORY;       /* gradients, values, moments: read and written */
         step = compute + update + network;
         if (shared) moments /= n;
         printf("%s:\n", shared ? "with --share-moments" : "each GPU with all moments");
         peak = peak_of(&d, s, gpus, shared);
-        printf("  memory_gb: %.3g = weights %.3g + gradients %.3g + moments %.3g + activations and buckets %.3g\n",
+        printf("  memory_gb: %.3g = weights %.3g + gradients %.3g + moments %.3g + activations, buckets and weights in BF16 %.3g\n",
                peak / 1e9, weights / 1e9, weights / 1e9, moments / 1e9, (peak - 2 * weights - moments) / 1e9);
         printf("  seconds_per_step: %.3g = compute %.3g + update %.3g + network %.3g\n", step, compute, update, network);
         printf("  tokens_per_second: %.3g\n", tokens / step);

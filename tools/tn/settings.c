@@ -297,17 +297,22 @@ void set_optim_desc(const settings *s, bool no_norm, tn_optim_desc *desc)
     if (desc->schedule.decay > steps - desc->schedule.warmup) desc->schedule.decay = steps - desc->schedule.warmup;
 }
 
-void set_ctx_desc(const settings *s, tn_desc *desc)
+void set_dtypes(const settings *s, tn_desc *desc)
 {
     static const tn_gemm_precision precision[] = {TN_GEMM_F32, TN_GEMM_TF32, TN_GEMM_BF16, TN_GEMM_BF16X3,
         TN_GEMM_BF16X6};
-    char word[16];
     memset(desc, 0, sizeof *desc);
     if (s->dtype && (s->precision || s->activations))
         usage_error("--dtype is f64, expected f32 with --precision or --activations");
     desc->dtype = s->dtype ? TN_F64 : TN_F32;
     desc->gemm_precision = precision[s->precision];
     desc->activations = s->activations ? TN_BF16 : TN_REAL;
+}
+
+void set_ctx_desc(const settings *s, tn_desc *desc)
+{
+    char word[16];
+    set_dtypes(s, desc);
     if (s->log_layers && !strcmp(choice_word(BACKEND_WORDS, s->backend, word, sizeof word), "cuda"))
         usage_error("--log-layers is given with --backend cuda, expected a backend on the processor");
     if (s->log_layers && other_processes())

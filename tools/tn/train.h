@@ -36,6 +36,7 @@ extern const usage train_usage;
 /* The model that the settings describe, with that vocabulary. Fails if the settings contradict each other. */
 void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc);
 void set_optim_desc(const settings *s, bool no_norm, tn_optim_desc *desc);
+void set_dtypes(const settings *s, tn_desc *desc);        /* of an empty desc: dtype, activations, precision of products */
 void set_ctx_desc(const settings *s, tn_desc *desc);
 
 /* ---- processes: each trains on its part of every batch; the first one writes the run's folder ------------ */
