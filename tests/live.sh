@@ -136,7 +136,8 @@ dom pages/index.html
 if grep -q 'href="digits.html"' "$folder/dom" && ! grep -q 'CONSOLE' "$folder/said"; then pass; else fail "index.html"; fi
 # A lesson on a phone: nothing is wider than the window, and what are columns elsewhere is one below the other, each as wide as
 # the section. A window is never narrower than 500 pixels, a frame may be.
-cat > "$folder/narrow.js" <<'END'
+cat > "$folder/narrow" <<'END'
+<script>
 document.addEventListener("tn-lesson", () => {
     const faults = [], section = document.getElementById("learn"), width = section.clientWidth;
     const check = (what, holds) => { if (!holds) faults.push(what); };
@@ -154,9 +155,10 @@ document.addEventListener("tn-lesson", () => {
     });
     parent.postMessage(faults.concat("seen").join("; "), "*");
 });
+</script>
 END
 for name in xor digits; do
-    { cat "$folder/pages/$name.html"; echo '<script>'; cat "$folder/narrow.js"; echo '</script>'; } > "$folder/pages/narrow.html"
+    sed "/<head>/r $folder/narrow" "$folder/pages/$name.html" > "$folder/pages/narrow.html"
     echo '<!DOCTYPE html><iframe src="pages/narrow.html?steps=12" style="width: 360px; height: 1500px; border: 0"></iframe>
         <script>addEventListener("message", event => document.body.append(Object.assign(document.createElement("pre"), {
             id: "faults", textContent: event.data })));</script>' > "$folder/phone.html"
