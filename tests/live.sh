@@ -99,8 +99,8 @@ live() {
         fail "the live part of $1: $(grep -e FAIL -e pressed "$folder/pressed"; grep CONSOLE "$folder/said" | head -n 3)"
     fi
 }
-live images images.safetensors "" 7
-live language model.safetensors ", \"config\": \"$(json "$folder/config.json")\", \"tokenizer\": \"$(json "$folder/tokenizer.json")\"" 14
+live images images.safetensors "" 8
+live language model.safetensors ", \"config\": \"$(json "$folder/config.json")\", \"tokenizer\": \"$(json "$folder/tokenizer.json")\"" 16
 
 # The same page with its worker, in the time of the clock.
 "$chromium" --headless=new --no-sandbox --disable-gpu --user-data-dir="$folder/profile" --enable-logging=stderr \
@@ -110,7 +110,7 @@ tries=0
 until grep -q 'CONSOLE.*pressed' "$folder/said" || [ $tries = 600 ]; do sleep 0.1; tries=$((tries + 1)); done
 kill $browser
 wait $browser 2> /dev/null
-if grep -q 'CONSOLE.*"pressed 14"' "$folder/said"; then pass; else
+if grep -q 'CONSOLE.*"pressed 16"' "$folder/said"; then pass; else
     fail "the live part with a worker: $(grep CONSOLE "$folder/said" | head -n 3)"
 fi
 
@@ -134,6 +134,39 @@ lesson xor 40 12 1e-5
 lesson digits 30 11 1e-3
 dom pages/index.html
 if grep -q 'href="digits.html"' "$folder/dom" && ! grep -q 'CONSOLE' "$folder/said"; then pass; else fail "index.html"; fi
+# A lesson on a phone: nothing is wider than the window, and what are columns elsewhere is one below the other, each as wide as
+# the section. A window is never narrower than 500 pixels, a frame may be.
+cat > "$folder/narrow" <<'END'
+<script>
+document.addEventListener("tn-lesson", () => {
+    const faults = [], section = document.getElementById("learn"), width = section.clientWidth;
+    const check = (what, holds) => { if (!holds) faults.push(what); };
+    check("a window of " + innerWidth, innerWidth === 360);
+    check("the page is " + document.documentElement.scrollWidth + " wide", document.documentElement.scrollWidth <= innerWidth);
+    for (const one of section.querySelectorAll("*"))
+        if (one.clientWidth && getComputedStyle(one).overflowX === "visible")
+            check(`${one.tagName} ${one.className} overflows`, one.scrollWidth <= one.clientWidth + 1);
+    const grids = [...section.querySelectorAll(".xor, .pair")];
+    check("there are columns", grids.length > 0);
+    for (const grid of grids) [...grid.children].forEach((child, i) => {
+        const { top, width: own } = child.getBoundingClientRect();
+        check(`${grid.className}, child ${i} is beside another`, !i || top >= grid.children[i - 1].getBoundingClientRect().bottom);
+        check(`${grid.className}, child ${i} is ${own} wide, of ${width}`, own >= 0.9 * width);
+    });
+    parent.postMessage(faults.concat("seen").join("; "), "*");
+});
+</script>
+END
+for name in xor digits; do
+    sed "/<head>/r $folder/narrow" "$folder/pages/$name.html" > "$folder/pages/narrow.html"
+    echo '<!DOCTYPE html><iframe src="pages/narrow.html?steps=12" style="width: 360px; height: 1500px; border: 0"></iframe>
+        <script>addEventListener("message", event => document.body.append(Object.assign(document.createElement("pre"), {
+            id: "faults", textContent: event.data })));</script>' > "$folder/phone.html"
+    dom phone.html
+    if grep -q '<pre id="faults">seen</pre>' "$folder/dom"; then pass; else
+        fail "$name.html, 360 pixels wide: $(sed -n 's/.*<pre id="faults">//p' "$folder/dom"; grep -m 3 CONSOLE "$folder/said")"
+    fi
+done
 # One lesson alone leads to no page that is not there.
 if "$3" demo xor --out "$folder/alone.html" > "$folder/said" && grep -q 'alone.html' "$folder/said" &&
     ! grep -q 'href":"' "$folder/alone.html"; then pass; else fail "tn demo xor: $(cat "$folder/said")"; fi

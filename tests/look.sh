@@ -32,7 +32,8 @@ with_checks() {   # KIND PAGE
     cat "$2"
     echo '<script>'
     printf 'const expected = '; cat "$folder/$1.json"
-    cat tests/look/check.js "tests/look/$1.js"
+    case $1 in deep) kind_of=run ;; *) kind_of=$1 ;; esac
+    cat tests/look/check.js "tests/look/$kind_of.js"
     echo '</script>'
 }
 # A window is never narrower than 500 pixels, a frame may be. It tells the page around it what its checks said.
@@ -72,8 +73,20 @@ for kind in images language; do
 done
 check broken "$folder/broken-checked.html"
 
-# A run on a text whose tokens close scripts. TN is found from the folder in which it works.
+# Runs of 2 and of 4 layers on a text whose tokens close scripts, and a network. TN is found from the folder in which it works.
 case $tn in /*) ;; *) tn=$PWD/$tn ;; esac
+case $fixture in /*) ;; *) fixture=$PWD/$fixture ;; esac
+trained() {   # NAME ARGUMENT...: a run, its page, and what `tn circuits` prints of it
+    name=$1
+    shift
+    "$tn" train text --out "$name" --width 16 --heads 2 --context 16 --batch 2 --vocab 60 --val-tokens 64 "$@" &&
+        "$tn" look "$name" --text "$said" --out "$name.html" && "$tn" circuits "$name" heads --json > heads.json &&
+        "$tn" circuits "$name" history --json > history.json &&
+        "$tn" circuits "$name" paths "$said" --top 40 --json > paths.json &&
+        { printf '{"heads":'; cat heads.json; printf ', "history":'; cat history.json; printf ', "paths":'; cat paths.json
+          echo '}'; } > "$name.json"
+}
+said='the </script> cat saw "so" the'
 (
     cd "$folder" || exit 1
     awk 'BEGIN { split("the cat dog saw ran and a big red </script> \"so\" tree", w, " ")
@@ -81,10 +94,9 @@ case $tn in /*) ;; *) tn=$PWD/$tn ;; esac
             s = (s * 1103 + 12345) % 65536
             printf "%s%s", w[1 + int(s / 65536 * 12)], (i % 9 == 8 ? ".\n" : " ")
         } }' > text
-    "$tn" train text --out run --width 16 --heads 2 --layers 2 --context 16 --batch 2 --steps 12 --weights-every 6 --vocab 60 \
-        --val-tokens 64 && "$tn" look run --out real.html &&
-        "$tn" circuits run heads --json > heads.json && "$tn" circuits run history --json > history.json &&
-        { echo '{"heads":'; cat heads.json; echo ', "history":'; cat history.json; echo '}'; } > real.json &&
+    trained run --layers 2 --steps 12 --weights-every 6 && trained deep --layers 4 --steps 4 --weights-every 2 &&
+        "$fixture" network network.safetensors pictures.npy network.json &&
+        "$tn" look network.safetensors --data pictures.npy --out network.html &&
         "$tn" look run --against run/weights-00000006.safetensors --no-data --out compare.html &&
         "$tn" circuits run diff run/weights-00000006.safetensors --no-data --json > compare.json &&
         "$tn" look run/model.safetensors --w blocks.0.mlp.w --p blocks.0.mlp.p --out layer.html &&
@@ -95,11 +107,7 @@ case $tn in /*) ;; *) tn=$PWD/$tn ;; esac
                 END { printf "}" }' drawn
         done > layer.json && echo ']' >> layer.json
 ) > "$folder/said" 2>&1 || fail "tn look: $(tail -n 2 "$folder/said")"
-with_checks real "$folder/real.html" > "$folder/real-checked.html"
-check "a run" "$folder/real-checked.html" --window-size=1280,900
-framed "$folder/real-checked.html" 360 > "$folder/phone.html"
-check "a run, 360 pixels" "$folder/phone.html" --window-size=1280,1600
-for kind in compare layer; do
+for kind in run deep compare layer network; do
     with_checks $kind "$folder/$kind.html" > "$folder/$kind-checked.html"
     check $kind "$folder/$kind-checked.html" --window-size=1280,900
     framed "$folder/$kind-checked.html" 360 > "$folder/phone.html"

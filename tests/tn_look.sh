@@ -18,10 +18,10 @@ section() { data "$1" | awk -v id="\"id\":\"$2\"" '/\{"type":/ { on = 0 } index(
 # values KEY: the numbers of this key, in their order, in what is read
 values() { sed -n "s/^.*\"$1\":\\(-\\{0,1\\}[0-9][-+.e0-9]*\\).*/\\1/p"; }
 texts() { sed -n "s/^.*\"$1\":\"\\(.*\\)\"[]},]*\$/\\1/p"; }
-# f64 PAGE AT: the number at a place of the block of bytes
+# f64 PAGE AT [COUNT]: the number, or numbers, at a place of the block of bytes, one in a line
 f64() {
     awk '/id="tn-blob">/ { sub(/.*id="tn-blob">/, ""); sub(/<\/script>.*/, ""); print; exit }' "$1" | base64 -d 2>/dev/null |
-        od -An -tf8 -j "$2" -N 8 | tr -d ' '
+        od -An -v -tf8 -j "$2" -N $((8 * ${3:-1})) | tr -s ' ' '\n' | sed '/^$/d'
 }
 # alike WHAT A B BOUND: two lists of numbers, in files, of equal length and not empty
 alike() {
@@ -197,6 +197,11 @@ if [ -f "$model/bilinear_mnist_noise0.15.safetensors" ]; then
     near "the first logit" "$(f64 digits.html "$at")" -3.877668 1e-4
     near "the eighth logit" "$(f64 digits.html $((at + 56)))" 18.188983 1e-4
     near "a logit of the third image" "$(f64 digits.html $((at + 168)))" 9.07934 1e-4
+    sed -n '/"logits_first3_images"/,/"mean_cross_entropy"/s/^ *\(-\{0,1\}[0-9][-+.e0-9]*\),\{0,1\}$/\1/p' \
+        "$model/reference_float64.json" > theirs
+    is "numbers of the reference" "$(wc -l < theirs)" 30
+    f64 digits.html "$at" 30 > mine
+    alike "all logits of the three images" mine theirs 1e-4
 else
     sh "$missing" digits "(bilinear-mnist-model in TN_TEST_DATA)"
     if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi

@@ -1,4 +1,5 @@
-/* fixture.c - pages whose values are known: fixture KIND TEMPLATE PAGE EXPECTED
+/* fixture.c - pages whose values are known: fixture KIND TEMPLATE PAGE EXPECTED, and a network whose values are: fixture network
+   MODEL PICTURES EXPECTED, for a page that `tn look` makes of it.
    KIND is images, language (with names that try to break out of the page), large (a language model of the size that pages are
    made for) or broken (arrays that are not there, types that do not exist). EXPECTED becomes JSON: what the page has to say,
    computed here from the formulas in double precision, by loops of its own. */
@@ -509,6 +510,95 @@ static char *whole(const char *path)
     return text;
 }
 
+/* ---- network: one of the kind that `make demo` trains, with pictures, and what the library and the formulas say of it */
+enum { EDGE = 4, DOTS = EDGE * EDGE, WIDE = 8, ANSWERS = 10, SHOTS = 3 };
+
+static double *read_numbers(const tn_tensor *t)
+{
+    double *v = numbers((size_t)tn_tensor_count(t));
+    need(tn_read(t, TN_F64, v, tn_tensor_count(t)) == TN_OK, "cannot read");
+    return v;
+}
+
+/* An encoder of the layer times the embedding, [WIDE,DOTS]. */
+static double *after_embedding(const double *w, const double *embed)
+{
+    double *to = numbers(WIDE * DOTS);
+    int     h, i, k;
+    for (h = 0; h < WIDE; h++)
+        for (i = 0; i < DOTS; i++) {
+            to[h * DOTS + i] = 0;
+            for (k = 0; k < WIDE; k++) to[h * DOTS + i] += w[h * WIDE + k] * embed[k * DOTS + i];
+        }
+    return to;
+}
+
+static void write_network(const char *model, const char *pictures)
+{
+    const int64_t shape[2] = {SHOTS, DOTS};
+    tn_desc        desc;
+    tn_linear_desc first, last;
+    tn_mlp_desc    middle;
+    tn_linear      embed, unembed;
+    tn_mlp         layer;
+    tn_params     *params;
+    tn_tensor     *x, *y;
+    tn_eigen       eigen;
+    tn_ctx        *ctx;
+    char           why[TN_WHY];
+    double        *w, *e, *u, *left, *right, *values, *logits;
+    int            o, k;
+    memset(&desc, 0, sizeof desc);
+    memset(&first, 0, sizeof first);
+    memset(&middle, 0, sizeof middle);
+    memset(&last, 0, sizeof last);
+    desc.seed = 11;
+    desc.threads = 1;
+    first.in = DOTS;
+    first.out = middle.in = middle.hidden = last.in = WIDE;
+    last.out = ANSWERS;
+    first.init.std = middle.init.std = last.init.std = 1;
+    middle.no_projection = true;
+    need(tn_ctx_create(&desc, &ctx, why) == TN_OK, why);
+    params = tn_params_create(ctx);
+    tn_linear_init(params, "embed", &first, &embed);
+    tn_mlp_init(params, "bilinear", &middle, &layer);
+    tn_linear_init(params, "unembed", &last, &unembed);
+    x = tn_uniform(ctx, 2, shape, 0, 1);
+    y = tn_linear_forward(ctx, &unembed, tn_mlp_forward(ctx, &layer, tn_linear_forward(ctx, &embed, x)));
+    tn_params_save(params, model);
+    tn_npy_save(x, pictures);
+    tn_cp_eigen_all(tn_cp_from_stack(ctx, &embed, &layer, &unembed), 0, &eigen);
+    need(tn_ctx_status(ctx) == TN_OK, tn_ctx_error(ctx));
+
+    values = read_numbers(eigen.values);
+    fprintf(expected, "{\"eigenvalues\": [");
+    for (o = 0; o < ANSWERS; o++)
+        fprintf(expected, "%s[%.17g, %.17g]", o ? ", " : "", values[o * eigen.count], values[o * eigen.count + 1]);
+    logits = read_numbers(y);
+    fprintf(expected, "],\n\"logits\": [");
+    for (k = 0; k < SHOTS * ANSWERS; k++) fprintf(expected, "%s%.17g", k ? ", " : "", logits[k]);
+    w = read_numbers(layer.w);
+    e = read_numbers(embed.w);
+    u = read_numbers(unembed.w);
+    left = after_embedding(w, e);
+    right = after_embedding(w + WIDE * WIDE, e);
+    fprintf(expected, "],\n\"interactions\": [");
+    for (o = 0; o < ANSWERS; o++)
+        fprintf(expected, "%s[%d, %d, %.17g]", o ? ", " : "", 7 * o % DOTS, (5 * o + 2) % DOTS,
+                product(u + o * WIDE, left, right, WIDE, DOTS, 7 * o % DOTS, (5 * o + 2) % DOTS));
+    fprintf(expected, "]}\n");
+    free(values);
+    free(logits);
+    free(w);
+    free(e);
+    free(u);
+    free(left);
+    free(right);
+    tn_eigen_destroy(&eigen);
+    tn_ctx_destroy(ctx);
+}
+
 static void base64(void)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -538,8 +628,15 @@ int main(int argc, char **argv)
     char       *template;
     size_t      k = 0;
     need(argc == 5, "usage: fixture KIND TEMPLATE PAGE EXPECTED");
+    if (!strcmp(argv[1], "network")) {
+        expected = fopen(argv[4], "wb");
+        need(expected != NULL, "cannot write");
+        write_network(argv[2], argv[3]);
+        need(fclose(expected) == 0, "cannot write");
+        return 0;
+    }
     while (k < 4 && strcmp(kinds[k].name, argv[1]) != 0) k++;
-    need(k < 4, "KIND is images, language, large or broken");
+    need(k < 4, "KIND is images, language, large, broken or network");
     text = template = whole(argv[2]);
     page = fopen(argv[3], "wb");
     expected = fopen(argv[4], "wb");

@@ -5,11 +5,17 @@ document.addEventListener("tn-live", () => {
     const numbers = id => [...section.querySelectorAll(`#${id} data`)].map(one => Number(one.value));
     const close = (a, b) => a.length === b.length && a.every((x, i) => Math.abs(x - b[i]) <= 1e-9 * Math.max(1, Math.abs(x)));
     const named = text => [...section.querySelectorAll("button")].find(button => button.textContent === text);
+    /* What a screen reader calls a button. */
+    const spoken = button => button.getAttribute("aria-label")
+        || [...button.childNodes].filter(child => !child.ariaHidden).map(child => child.textContent).join("");
     const ablate = (first, scores) => {
-        const button = section.querySelector(first), before = numbers(scores);
+        const button = section.querySelector(first), before = numbers(scores), name = spoken(button);
         button.click();
         check("an ablation changes the prediction", !close(numbers(scores), before));
-        check("what is ablated is marked", section.querySelector('.ablate[aria-pressed="true"]') !== null);
+        const pressed = section.querySelector('.ablate[aria-pressed="true"]');
+        check("what is ablated is marked", pressed !== null && pressed.textContent.includes("ablated"));
+        check("its name stays, and has what the button shows", name.split(": ")[0] === spoken(pressed).split(": ")[0]
+            && name.startsWith("ablate ") && name.split(": ")[1] !== "");
         named("restore all").click();
         check("restoring gives the prediction again", close(numbers(scores), before));
     };

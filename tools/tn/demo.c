@@ -43,15 +43,15 @@ static void put_link(page *p, const char *file, const char *title, const char *t
     free(name);
 }
 
-/* Links to all lessons but this one, NULL: to all. */
-static void links_section(page *p, const lesson *but, const char *id, const char *title, const char *text)
+/* Links to the lessons other than `here`, on whose page they are, and to the list; NULL: to all lessons. */
+static void links_section(page *p, const lesson *here, const char *id, const char *title, const char *text)
 {
     int k;
     page_section(p, "links", id, title, text);
     page_open(p, "links", '[');
     for (k = 0; k < LESSONS; k++)
-        if (&lessons[k] != but) put_link(p, lessons[k].name, lessons[k].title, lessons[k].about);
-    if (but) put_link(p, "index", "All lessons", "Back to the list.");
+        if (&lessons[k] != here) put_link(p, lessons[k].name, lessons[k].title, lessons[k].about);
+    if (here) put_link(p, "index", "All lessons", "Back to the list.");
     page_close(p, ']');
     page_close(p, '}');
 }

@@ -1,7 +1,7 @@
 /* card.js - what the model is: rows of label and value, and the curve of its training. */
 /* Long numbers within texts get commas; names of files stay as they are. */
 const grouped = (label, text) => label === "file" ? text
-    : text.replace(/(^|[ (])(\d{5,})(?=$|[ ,)])/g, (_, before, digits) => before + Number(digits).toLocaleString("en-US"));
+    : text.replace(/(?<=^|[ (])\d{5,}(?=$|[ ,)])/g, digits => digits.replace(/\B(?=(\d{3})+$)/g, ","));
 const value = (label, x) => typeof x === "number" || x === null ? tn.number(x, 6) : tn.token(grouped(label, x));
 
 tn.sections.card = (section, box) => {

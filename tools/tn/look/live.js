@@ -92,11 +92,18 @@ const answering = status => question => {
         status.replaceChildren(tn.h("span", { class: "alarm" }, tn.h("bdi", { text: error.message })));
     }
 };
-/* A button that takes something out of the model, or puts it back. */
-const ablation = (off, what, onclick, attributes, ...children) => {
-    const title = off ? "restore" : "ablate";
-    return tn.h("button", { type: "button", "aria-pressed": off, title, "aria-label": title + " " + what, ...attributes,
-        onclick }, ...children);
+/* A button that takes something out of the model, pressed while it is out. Its name says what, and then what the button shows;
+   it stays the same, so that a screen reader does not say both "pressed" and "ablated". */
+const ablation = (off, what, onclick, attributes, ...children) =>
+    tn.h("button", { type: "button", "aria-pressed": off, title: off ? "restore" : "ablate", ...attributes, onclick },
+        tn.h("span", { class: "spoken", text: `ablate ${what}: ` }),
+        off ? tn.h("b", { "aria-hidden": true, text: "ablated " }) : "", ...children);
+/* Takes something out, or puts it back; `gone` has what is out. question(1 or 0) may fail, and then nothing has changed. */
+const toggle = (gone, name, question) => {
+    const off = !gone.has(name);
+    question(off ? 1 : 0);
+    if (off) gone.add(name);
+    else gone.delete(name);
 };
 
 /* ---- images: the classes, and for one of them the eigenvectors that spoke */
@@ -133,26 +140,27 @@ const images = (call, live, box) => {
         const row = ({ k, value, part }) => ({ value: part, class: gone.has(key(k)) ? "gone" : "",
             label: ablation(gone.has(key(k)), `eigenvector ${k}`, () => ablate(k), { class: "plain spoke ablate", "data-k": k },
                 tn.picture(pictureOf(k), width, height),
-                tn.h("span", {}, gone.has(key(k)) ? "ablated " : "", tn.number(value, 3))) });
+                tn.h("span", {}, tn.number(value, 3))) });
         const rows = all.sort((a, b) => Math.abs(b.part) - Math.abs(a.part)).slice(0, 10).map(row);
         const more = all.slice(10).reduce((sum, one) => sum + (gone.has(key(one.k)) ? 0 : one.part), numbers[2 * count]);
         spoke.replaceChildren(tn.h("h4", {}, "Eigenvectors that spoke for ", tn.token(names[chosen]), " · click to ablate"),
             tn.bars([...rows, { label: "all the others", value: more, class: "rest" }],
                 { head: ["eigenvector, eigenvalue", "", "contribution"] }));
     };
-    const see = picture => answer(() => {
+    const show = picture => {
         const logits = call("live_see", picture).numbers;
         if (!gone.size) before = tn.softmax(logits);
         if (picture.length && !gone.size) chosen = tn.best(logits);
         showScores(logits);
         showSpoke();
-    });
-    const again = () => see(new Float32Array(0));
+    };
+    const see = picture => answer(() => show(picture)), nothingNew = new Float32Array(0), again = () => see(nothingNew);
     const choose = c => { chosen = c; again(); };
     const ablate = k => {
-        if (!gone.delete(key(k))) gone.add(key(k));
-        call("live_ablate", chosen, k, gone.has(key(k)) ? 1 : 0);
-        again();
+        answer(() => {
+            toggle(gone, key(k), off => call("live_ablate", chosen, k, off));
+            show(nothingNew);
+        });
         const button = spoke.querySelector(`[data-k="${k}"]`);
         if (button) button.focus();
     };
@@ -208,7 +216,7 @@ const language = (call, live, box) => {
             const attributes = { class: "part ablate" + (off ? " gone" : ""), "data-part": name,
                 "data-value": value === undefined ? null : String(value), style: off ? null : tn.shade((value || 0) / limit) };
             return tn.h("td", {}, ablation(off, name, () => ablate(name, block, head), attributes,
-                off ? "ablated" : value === undefined ? "·" : tn.signed(Number(value.toPrecision(3)))));
+                off ? "" : value === undefined ? "·" : tn.signed(Number(value.toPrecision(3)))));
         };
         const columns = [...Array.from({ length: heads }, (_, h) => "head " + h), "MLP"];
         parts.replaceChildren(
@@ -237,7 +245,7 @@ const language = (call, live, box) => {
             const off = gone.has(hidden(k)), near = ids.filter(id => id >= 0).map(id => [tn.token(names[id]), " "]);
             return { value: part, class: off ? "gone" : "", notes: [tn.number(value, 3), tn.number(activation, 3)],
                 label: ablation(off, `eigenvector ${k} of block ${spoke.block}`, () => hide(k),
-                    { class: "plain ablate", "data-k": k }, off ? tn.h("b", { text: "ablated " }) : "", near) };
+                    { class: "plain ablate", "data-k": k }, near) };
         };
         const rest = some.reduce((sum, one) => sum - one.numbers[2], numbers[each * count]);
         const others = { label: "all the others", value: rest, class: "rest", notes: ["", ""] };
@@ -318,16 +326,16 @@ const language = (call, live, box) => {
         if (tokens.childElementCount) later();
     };
     const ablate = (name, block, head) => {
-        if (!gone.delete(name)) gone.add(name);
-        call("live_ablate", block, head, gone.has(name) ? 1 : 0);
-        answer(showNext);
+        answer(() => {
+            toggle(gone, name, off => call("live_ablate", block, head, off));
+            showNext();
+        });
         showParts();
         parts.querySelector(`[data-part="${name}"]`).focus();
     };
     const hide = k => {
-        if (!gone.delete(hidden(k))) gone.add(hidden(k));
         answer(() => {
-            call("live_hide", spoke.block, spoke.token, k, gone.has(hidden(k)) ? 1 : 0);
+            toggle(gone, hidden(k), off => call("live_hide", spoke.block, spoke.token, k, off));
             showNext();
         });
         showVectors();
