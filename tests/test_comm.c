@@ -393,8 +393,8 @@ TEST(a_checkpoint_of_parts_is_that_of_the_whole)
     munmap(image_of, 2 * sizeof *image_of);
 }
 
-/* So it is with each carrier and backend: with collectives alone, of the host and of devices; and with exchanges on the host for a
-   backend whose memory is elsewhere. */
+/* So it is with each carrier and backend: with collectives alone, of the host and of devices; and with exchanges on the host
+   for a backend whose memory is elsewhere. */
 TEST(a_checkpoint_of_parts_over_every_carrier)
 {
     static const int with[] = {NO_EXCHANGE, NO_EXCHANGE | OF_A_DEVICE, NOT_HOST, NO_EXCHANGE | NOT_HOST};
@@ -502,8 +502,8 @@ static bool store_some(void *user, const void *src, size_t bytes)
     return true;
 }
 
-/* The first process cannot write: at once, in the middle, because of its notes, or all of it; or another one has an error. Then all
-   know, and go on together. */
+/* The first process cannot write: at once, in the middle, because of its notes, or all of it; or another one has an error. Then
+   all know, and go on together. */
 static bool fails_to_save(job *j)
 {
     static const size_t room[] = {0, 6000000};
@@ -641,8 +641,8 @@ static bool saves_too_soon(job *j)
 
 TEST(moments_that_a_process_lacks_are_not_waited_for) { CHECK_INT(processes(3, 0, NULL, saves_too_soon), 0); }
 
-/* One of three is killed in its second checkpoint, before an exchange of it: kind has its rank, and which of a few. The others may
-   still be at the end of the step before. */
+/* One of three is killed in its second checkpoint, before an exchange of it: kind has its rank, and which of a few. The others
+   may still be at the end of the step before. */
 enum { MOMENTS_OF_DEATH = 5 };
 static bool dies_saving(job *j)
 {

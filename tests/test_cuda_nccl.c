@@ -52,8 +52,8 @@ TEST(collectives_of_whole_numbers)
 
 /* ---- how they meet ---- */
 
-/* A file of an earlier run; one that listens at the port and does not answer, as torchrun's store may; a name; one that has called
-   before, and did not wait for the answer. */
+/* A file of an earlier run; one that listens at the port and does not answer, as torchrun's store may; a name; one that has
+   called before, and did not wait for the answer. */
 enum { OLD_FILE, PORT_TAKEN, LOCALHOST, GIVEN_UP };
 
 /* Says hello to the first process, and goes away before that can answer. */

@@ -195,8 +195,8 @@ static void close_nccl(tn_comm *comm, bool failed)
 typedef struct hello { uint64_t word; int rank, size; } hello;
 typedef struct reply { uint64_t word; nccl_id id; int culprit; } reply;     /* who has ended meanwhile, or -1 */
 
-/* Seconds that the first process waits for a hello; and another one for the reply, longer, since others may come first. To the reply
-   it answers with the word: one that has given up does not, and comes again. */
+/* Seconds that the first process waits for a hello, and another one for the reply: longer, since others may come first. It answers
+   the reply with the word; one that has given up does not, and calls again. */
 enum { STRANGER = 2, REPLY = 5 };
 
 /* Where the first process is: by TCP, or as the file says, which appears whole, by a rename. */

@@ -73,8 +73,8 @@ void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s,
         if (shared) moments /= n;
         printf("%s:\n", shared ? "with --share-moments" : "each GPU with all moments");
         peak = peak_of(&d, s, gpus, shared);
-        printf("  memory_gb: %.3g = weights %.3g + gradients %.3g + moments %.3g + activations, buckets and weights in BF16 %.3g\n",
-               peak / 1e9, weights / 1e9, weights / 1e9, moments / 1e9, (peak - 2 * weights - moments) / 1e9);
+        printf("  memory_gb: %.3g = weights %.3g + gradients %.3g + moments %.3g + activations, buckets and weights in BF16 "
+               "%.3g\n", peak / 1e9, weights / 1e9, weights / 1e9, moments / 1e9, (peak - 2 * weights - moments) / 1e9);
         printf("  seconds_per_step: %.3g = compute %.3g + update %.3g + network %.3g\n", step, compute, update, network);
         printf("  tokens_per_second: %.3g\n", tokens / step);
     }
