@@ -214,7 +214,8 @@ static void write_images(void)
         "[[\"parameters\", 50890], "
         "[\"layers\", \"1 bilinear, 196 to 24\"], [\"test accuracy\", 0.97625, \"of 10,000 pictures\"], [\"products per "
             "picture\", 9600], "
-        "[\"trained in\", \"12 s\"], [\"seed\", 7]],\n\"curve\": {\"x\": ");
+        "[\"trained in\", \"12 s\"], [\"seed\", 7], "
+        "[\"digits\", \"12345678901234567891 and 0012345 (1234)\"]],\n\"curve\": {\"x\": ");
     say("[0, 100, 200, 300, 400, 500], \"xlabel\": \"step\", \"ylabel\": \"loss\", \"series\": [{\"name\": \"training\", \"y\": "
         "");
     f64(loss, STEPS, 0, 0);

@@ -125,6 +125,17 @@ static void near(const char *what, double a, double b)
     exit(1);
 }
 
+/* Hides an eigenvector that live_vectors has. */
+static int hide(int block, int token, int k)
+{
+    const int     pairs = live_vectors(block, token);
+    const int64_t n = pairs > 0 ? ((int64_t)numbers_used - 1) / pairs - 7 : 0;
+    double       *all = copy_of_numbers();
+    const int     result = live_hide(block, token, k, all + 7 * pairs + 1 + k * n, (size_t)n);
+    free(all);
+    return result;
+}
+
 /* All eigenvectors of a token together add what its MLP adds; an MLP that sees none of them, and has no biases, adds nothing.
    A hidden one changes nothing where another block is asked, and is there again afterwards. */
 static void check_vectors(void)
@@ -148,16 +159,16 @@ static void check_vectors(void)
     live_next();
     ablated = copy_of_numbers();
     live_ablate(1, 4, 0);
-    live_hide(1, 7, 0, 1);
+    hide(1, 7, 0);
     live_next();
     one = copy_of_numbers();
-    for (k = 1; k < pairs; k++) live_hide(1, 7, k, 1);
+    for (k = 1; k < pairs; k++) hide(1, 7, k);
     live_next();
     for (k = 0; k < V; k++) near("an MLP that sees nothing", numbers[k], ablated[k]);
-    for (k = pairs - 1; k > 0; k--) live_hide(1, 7, k, 0);
+    for (k = pairs - 1; k > 0; k--) live_hide(1, 7, k, NULL, 0);
     live_next();
     for (k = 0; k < V; k++) near("one is hidden still", numbers[k], one[k]);
-    live_hide(1, 7, 0, 0);
+    live_hide(1, 7, 0, NULL, 0);
     live_next();
     for (k = 0; k < V; k++) near("all are there again", numbers[k], whole[k]);
     for (sum = k = 0; k < V; k++) sum += fabs(one[k] - whole[k]);
@@ -169,11 +180,12 @@ static void check_vectors(void)
 
 static void print_language(const char *folder)
 {
-    static const char once[] = "Once upon a time";
-    size_t            bytes[3];
-    char             *weights = read_file(folder, "model.safetensors", &bytes[0]);
-    char             *config = read_file(folder, "config.json", &bytes[1]);
-    char             *tokens = read_file(folder, "tokenizer.json", &bytes[2]);
+    static const char   once[] = "Once upon a time";
+    static const double other[32] = {1};
+    size_t              bytes[3];
+    char               *weights = read_file(folder, "model.safetensors", &bytes[0]);
+    char               *config = read_file(folder, "config.json", &bytes[1]);
+    char               *tokens = read_file(folder, "tokenizer.json", &bytes[2]);
     print("language", live_language(weights, bytes[0], config, bytes[1], tokens, bytes[2]), 10);
     print("text", live_text(once, strlen(once)), 10);
     print("next", live_next(), 10);
@@ -187,13 +199,13 @@ static void print_language(const char *folder)
     print("next.restored", live_next(), 10);
     print("vectors", live_vectors(1, 7), 112);
     check_vectors();
-    print("hide", live_hide(1, 7, 2, 1), 0);
-    print("hide", live_hide(0, 9, 0, 1), 0);
+    print("hide", hide(1, 7, 2), 0);
+    print("hide", hide(0, 9, 0), 0);
     print("next.hidden", live_next(), 10);
     print("restore", live_restore(), 0);
     print("next.shown", live_next(), 10);
     if (live_ablate(2, 0, 1) != -1 || live_see(NULL, 0) != -1 || live_vectors(2, 0) != -1 || live_vectors(0, -1) != -1
-        || live_hide(0, 0, 64, 1) != -1) stop("a wrong argument was accepted");
+        || live_hide(0, 0, 0, other, 3) != -1 || live_hide(0, 0, 64, other, 32) != -1) stop("a wrong argument was accepted");
     free(weights);
     free(config);
     free(tokens);

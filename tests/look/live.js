@@ -10,6 +10,10 @@ const run = async () => {
         try { call(...given); } catch (error) { return lines.push("refused: " + error.message); }
         throw new Error("a wrong argument was accepted: " + given[0]);
     };
+    const hide = (block, token, k) => {
+        const { count, numbers } = call("live_vectors", block, token), n = (numbers.length - 1) / count - 7;
+        return call("live_hide", block, token, k, numbers.subarray(7 * count + 1 + k * n, 7 * count + 1 + (k + 1) * n));
+    };
     const none = new Float32Array(0);
     const picture = Float32Array.from({ length: 64 }, (_, i) => i * 37 % 64 / 64);
     print("images", call("live_images", bytesOf("images")), 10);
@@ -37,8 +41,8 @@ const run = async () => {
     print("ablate", call("live_ablate", 1, 4, 0), 0);
     print("next.restored", call("live_next"), 10);
     print("vectors", call("live_vectors", 1, 7), 112);
-    print("hide", call("live_hide", 1, 7, 2, 1), 0);
-    print("hide", call("live_hide", 0, 9, 0, 1), 0);
+    print("hide", hide(1, 7, 2), 0);
+    print("hide", hide(0, 9, 0), 0);
     print("next.hidden", call("live_next"), 10);
     print("restore", call("live_restore"), 0);
     print("next.shown", call("live_next"), 10);
@@ -46,7 +50,7 @@ const run = async () => {
     refused("live_see", none);
     refused("live_vectors", 2, 0);
     refused("live_vectors", 0, -1);
-    refused("live_hide", 0, 0, 64, 1);
+    refused("live_hide", 0, 0, 0, Float64Array.of(1, 0, 0));
     return lines;
 };
 const show = lines => { document.getElementById("values").textContent = lines.join("\n") + "\ndone\n"; };

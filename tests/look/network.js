@@ -47,5 +47,11 @@ whenFilled({
         const scores = () => all("#live-scores tbody tr").map(row => Number(all("data", row)[1].value));
         equal("network: outputs of the live part", scores().length, 10);
         scores().forEach((logit, output) => close(`network: live logit ${output}`, logit, expected.logits[output]));
+        one("#live-spoke .ablate").click();
+        check("network: an eigenvector is ablated", one("#live-spoke .gone").textContent.includes("ablated"), "it is not");
+        ofThis.no_wider_than_the_window();
+        const restore = all("#live button").find(button => button.textContent === "restore all");
+        restore.click();
+        scores().forEach((logit, output) => close(`network: restored logit ${output}`, logit, expected.logits[output]));
     },
 });

@@ -35,6 +35,13 @@ whenFilled({
                 near(`run: copying of head ${head} at place ${step}`, shown[i], copying, 1e-9));
         }
     },
+    live() {
+        for (let i = 0; i < 3; i++) all("#live-parts tbody tr:first-child .ablate")[i].click();
+        equal("run: parts are ablated", all("#live-parts .gone").length, 3);
+        ofThis.no_wider_than_the_window();
+        all("#live button").find(button => button.textContent === "restore all").click();
+        equal("run: parts are restored", all("#live-parts .gone").length, 0);
+    },
     every_section() {
         for (const section of all("section.section"))
             check(`run: ${section.id} is shown`, !section.querySelector(".alarm")

@@ -54,7 +54,7 @@ const controls = (lesson, box, call) => {
     const play = tn.h("button", { type: "button", class: "play", id: "play", onclick: () => playing ? pause() : start() });
     const name = () => {
         play.textContent = playing ? "❚❚ pause" : "▶ play";
-        status.setAttribute("aria-live", playing ? "off" : "polite");       /* each step would be read out */
+        status.setAttribute("aria-live", playing ? "off" : "polite");       /* playing, each step would be read out */
     };
     const pause = () => { playing = false; name(); };
     const start = () => {

@@ -607,7 +607,7 @@ static bool block_is(int block) { return off && block >= 0 && block < net.desc.l
 /* What the eigenvectors of `token` in the MLP of a block add to its logit after the text, in the order of |value|, at most
    VECTORS; of the whole model, whatever is ablated. Returns their number; numbers: of each its value, vector . [z;1], what it
    adds, and, of the NAMED that add most, the ids of NEAREST tokens that lie on this side of it (-1: none); then what the MLP
-   adds. */
+   adds; then the vectors, each of width numbers, or one more with a constant. */
 int EXPORT(live_vectors)(int block, int token)
 {
     enum { EACH = 3 + NEAREST };
@@ -623,7 +623,7 @@ int EXPORT(live_vectors)(int block, int token)
     if (!vectors_of(block, token)) return end(-1);
     v = &vector_list[block];
     u = (double *)malloc((size_t)(3 * dim) * sizeof *u);
-    if (!u || !embed_tokens() || !begin(EACH * v->count + 1)) {
+    if (!u || !embed_tokens() || !begin((EACH + v->n) * v->count + 1)) {
         free(u);
         return refuse("out of memory");
     }
@@ -659,28 +659,30 @@ int EXPORT(live_vectors)(int block, int token)
         if (more < NAMED) nearest_tokens(v->vector + k * v->n, to[1] < 0 ? -1 : 1, to + 3);
     }
     numbers[EACH * k] = total;
+    memcpy(numbers + EACH * k + 1, v->vector, (size_t)(v->count * v->n) * sizeof *numbers);
     free(u);
     return end(v->count);
 }
 
-/* Hides eigenvector k of a token, as live_vectors has it, from the MLP of its block, or shows it again: the part of the normed
-   stream along it is removed, so that vector . [z;1] is 0. */
-int EXPORT(live_hide)(int block, int token, int k, int gone)
+/* Hides eigenvector k of a token, `vector` as live_vectors has it, from the MLP of its block: the part of the normed stream along
+   it is removed, so that vector . [z;1] is 0. Without numbers (n is 0) it is shown again. A page calls this at a click: nothing
+   is decomposed here. */
+int EXPORT(live_hide)(int block, int token, int k, const double *vector, size_t n)
 {
     unseen **at = &unseen_list, *one;
     if (!block_is(block) || token < 0 || token >= net.desc.vocab) return refuse("there is no such block or token");
+    if (n && (k < 0 || k >= VECTORS || ((int64_t)n != net.desc.dim && (int64_t)n != net.desc.dim + 1)))
+        return refuse("this is not an eigenvector of the block");
     while (*at && !((*at)->block == block && (*at)->token == token && (*at)->pair == k)) at = &(*at)->next;
-    if (*at && !gone) {
+    if (*at && !n) {
         one = *at;
         *at = one->next;
         free(one->vector);
         free(one);
     }
-    if (*at || !gone) return 0;
-    if (!vectors_of(block, token)) return end(-1);
-    if (k < 0 || k >= vector_list[block].count) return refuse("there is no such eigenvector");
+    if (*at || !n) return 0;
     one = (unseen *)calloc(1, sizeof *one);
-    if (one) one->vector = (double *)malloc((size_t)vector_list[block].n * sizeof *one->vector);
+    if (one) one->vector = (double *)malloc(n * sizeof *one->vector);
     if (!one || !one->vector) {
         free(one);
         return refuse("out of memory");
@@ -688,8 +690,8 @@ int EXPORT(live_hide)(int block, int token, int k, int gone)
     one->block = block;
     one->token = token;
     one->pair = k;
-    one->n = vector_list[block].n;
-    memcpy(one->vector, vector_list[block].vector + k * one->n, (size_t)one->n * sizeof *one->vector);
+    one->n = (int64_t)n;
+    memcpy(one->vector, vector, n * sizeof *one->vector);
     *at = one;
     return end(0);
 }

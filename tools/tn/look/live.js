@@ -237,8 +237,9 @@ const language = (call, live, box) => {
     });
     const vectorRows = tn.h("div", { id: "live-vectors" });
     const hidden = k => `vector ${spoke.block} ${spoke.token} ${k}`;
+    const each = 7;                             /* numbers of an eigenvector, before all of their components */
     const showVectors = () => {
-        const each = 7, { count, numbers } = spoke.answer;
+        const { count, numbers } = spoke.answer;
         const all = Array.from({ length: count }, (_, k) => ({ k, numbers: numbers.subarray(each * k, each * k + each) }));
         const some = all.sort((a, b) => Math.abs(b.numbers[2]) - Math.abs(a.numbers[2])).slice(0, 8);
         const row = ({ k, numbers: [value, activation, part, ...ids] }) => {
@@ -334,8 +335,11 @@ const language = (call, live, box) => {
         parts.querySelector(`[data-part="${name}"]`).focus();
     };
     const hide = k => {
+        const { answer: { count, numbers }, block, token } = spoke, n = (numbers.length - 1) / count - each;
+        const from = each * count + 1 + k * n;
         answer(() => {
-            toggle(gone, hidden(k), off => call("live_hide", spoke.block, spoke.token, k, off));
+            toggle(gone, hidden(k), off =>
+                call("live_hide", block, token, k, numbers.subarray(from, off ? from + n : from)));
             showNext();
         });
         showVectors();
