@@ -26,6 +26,12 @@ document.addEventListener("tn-live", () => {
         text.dispatchEvent(new Event("input"));
         check("typing changes the prediction", !close(numbers("live-scores"), before));
         check("the text's tokens are shown", section.querySelectorAll("#live-tokens .token").length === 8);
+        /* Another block is picked as soon as the parts are there: the paths, which come last, must come still. */
+        new MutationObserver((_, observer) => {
+            if (!section.querySelector(".part[data-value]")) return;
+            observer.disconnect();
+            section.querySelector('.choices [aria-checked="false"]').click();
+        }).observe(section.querySelector("#live-parts"), { childList: true });
         document.addEventListener("tn-explained", () => {
             check("parts and paths follow", numbers("live-paths").length > 4 && section.querySelectorAll(".part").length === 10);
             const paths = numbers("live-paths"), vectors = numbers("live-vectors"), parts = vectors.length - 2;
