@@ -5261,7 +5261,7 @@ enum { TNI_GRAPH_OPTIMS = 8 };
 typedef struct tni_used {
     tn_tensor *tensor;
     bool       zero_before, zero_after;
-    bool       shadowed;                    /* its shadow holds after the step (>>shadow) */
+    bool       shadow_before, shadow_after; /* its shadow held when the capture began; holds after the step (>>shadow) */
 } tni_used;
 
 struct tn_graph {
@@ -20178,7 +20178,10 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
             if (s == TN_OK) s = tn_write(w[i], TN_F32, k->host, tn_tensor_count(w[i]));
         } else tni_rewritten(w[i]);
         if (s != TN_OK) break;
-        if (copy[i]) w[i]->compact = copy[i];               /* else it may have a shadow */
+        if (copy[i]) {                                      /* else it may keep a shadow */
+            tni_compact_drop(ctx, w[i]->compact);
+            w[i]->compact = copy[i];
+        }
         copy[i] = NULL;
     }
     for (i = 0; i < n; i++) tni_compact_drop(ctx, copy[i]);
@@ -31731,7 +31734,8 @@ static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
         if ((t->flags & TNI_NOTED) && g->used) {
             g->used[g->used_count].tensor = t;
             g->used[g->used_count].zero_before = zero;
-            g->used[g->used_count].shadowed = tni_shadow_holds(t);
+            g->used[g->used_count].shadow_before = t->compact && t->compact->shadow && !t->compact->was_stale;
+            g->used[g->used_count].shadow_after = tni_shadow_holds(t);
             g->used[g->used_count++].zero_after = (t->flags & TNI_ZEROED) != 0;
             t->flags |= TNI_GRAPHED;
         }
@@ -31809,7 +31813,8 @@ tn_status tn_graph_run(tn_graph *g)
     if ((s = tni_graph_check(g)) != TN_OK) return s;
     tn_ctx_reset(ctx);
     for (i = 0; i < g->optims && s == TN_OK; i++) s = tni_optim_tell(g->optim[i]);
-    for (i = 0; i < g->used_count && s == TN_OK; i++) if (g->used[i].shadowed) s = tni_shadow_renew(g->used[i].tensor);
+    for (i = 0; i < g->used_count && s == TN_OK; i++)
+        if (g->used[i].shadow_before || g->used[i].shadow_after) s = tni_shadow_renew(g->used[i].tensor);
     if (s != TN_OK) return s;
     s = ctx->backend->replay(ctx->state, g->recorded);
     if (s != TN_OK) return tni_backend_fail(ctx, s, "graph");
@@ -31820,7 +31825,7 @@ tn_status tn_graph_run(tn_graph *g)
     }
     for (i = 0; i < g->used_count; i++) {
         tni_zeroed_set(g->used[i].tensor, g->used[i].zero_after);
-        if (!g->used[i].shadowed && tni_shadow_holds(g->used[i].tensor)) g->used[i].tensor->compact->stale = true;
+        if (!g->used[i].shadow_after && tni_shadow_holds(g->used[i].tensor)) g->used[i].tensor->compact->stale = true;
     }
     for (i = 0; i < TN_KERNEL_COUNT; i++) ctx->kernel_calls[i] += g->kernel_calls[i];
     ctx->calls = g->calls;

@@ -249,6 +249,35 @@ TEST(a_graph_from_before)
     capture_rows = NULL;
 }
 
+/* A captured step that rewrites a parameter after its update: each replay makes the operand anew before it begins. */
+TEST(a_graph_that_rewrites_a_parameter)
+{
+    tn_backend with;
+    tn_graph  *graph;
+    run        r;
+    int        i;
+    capture_rows = shadow_backend(true);
+    with = *capture_backend();
+    with.shadow = SHADOW_LEAST;
+    if (!begin(&r, &with, TN_OPTIM_ADAMW, 0, true)) return;
+    for (i = 0; i < 2; i++) {
+        tn_ctx_reset(r.ctx);
+        CHECK_STATUS(compute(&r), TN_OK);
+    }
+    CHECK_STATUS(tn_graph_begin(r.ctx), TN_OK);
+    CHECK_STATUS(compute(&r), TN_OK);
+    CHECK_STATUS(tn_assign(r.m.head.w, tn_scale(r.ctx, r.m.head.w, 0.5)), TN_OK);
+    CHECK_STATUS(tn_graph_end(r.ctx, &graph), TN_OK);
+    shadow_seen.given = shadow_seen.wrong = 0;
+    for (i = 0; i < 4; i++) CHECK_STATUS(tn_graph_run(graph), TN_OK);
+    CHECK(shadow_seen.given > 0);
+    CHECK_INT(shadow_seen.wrong, 0);
+    tn_graph_destroy(graph);
+    CHECK_CTX(r.ctx);
+    finish(&r);
+    capture_rows = NULL;
+}
+
 /* Memory for them that is refused is an error of the step, which then changes nothing. */
 TEST(no_memory)
 {
@@ -272,4 +301,4 @@ TEST(no_memory)
     CHECK(done && n > 10);
 }
 
-TEST_MAIN(training, only_where_it_is_of_use, a_graph_from_before, no_memory)
+TEST_MAIN(training, only_where_it_is_of_use, a_graph_from_before, a_graph_that_rewrites_a_parameter, no_memory)
