@@ -823,7 +823,7 @@ static inline tn_tensor *run_residual(setting *s)
 static inline void want_residual(setting *s)
 {
     plain   x = plain_x(s, 0), branch = plain_x(s, 1), gain = plain_x(s, s->of->kind ? 2 : 0), sum = x;
-    int64_t shape[TN_MAX_RANK], n = plain_count(&x), i;
+    int64_t shape[TN_MAX_RANK] = {0}, n = plain_count(&x), i;
     double *y, *flat = (double *)malloc(sizeof(double) * (size_t)(n + 1));
     for (i = 0; i < x.rank; i++) shape[i] = x.shape[i] * (i == 0 ? 2 : 1);
     y = case_want(s, x.rank, shape);

@@ -797,8 +797,8 @@ TEST(wgmma_of_the_environment)
         {NULL, true, true},   {"", true, true},   {"0", true, false},  {"1", true, true},
     };
     const char *was = getenv("TN_WGMMA");
-    char        kept[16] = "";
-    if (was) snprintf(kept, sizeof kept, "%s", was);
+    char        old[16] = "";
+    if (was) snprintf(old, sizeof old, "%s", was);
     wgmma_begin();
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         if (list[i].set) setenv("TN_WGMMA", list[i].set, 1);
@@ -808,7 +808,7 @@ TEST(wgmma_of_the_environment)
         tn_ctx_destroy(context(tn_cuda_backend(), TN_F32, TN_REAL, TN_GEMM_BF16));
         CHECK_INT(strstr(said, "uses wgmma") != NULL, list[i].used);
     }
-    if (was) setenv("TN_WGMMA", kept, 1);
+    if (was) setenv("TN_WGMMA", old, 1);
     else unsetenv("TN_WGMMA");
     wgmma_end();
 #else
