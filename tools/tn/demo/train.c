@@ -137,11 +137,11 @@ int EXPORT(train_matrix)(int output)
     tn_cp     *cp = params ? tn_cp_from_mlp(ctx, &layer) : NULL;
     tn_tensor *q = cp ? tn_cp_interaction_of(cp, output) : NULL;
     const int64_t n = q ? q->shape[0] : 0;
-    if (!q || !begin(n * n)) return end(-1);
-    tn_read(q, TN_F64, numbers, n * n);
+    const bool    made = q && begin(n * n);
+    if (made) tn_read(q, TN_F64, numbers, n * n);
     tn_tensor_destroy(q);
     tn_cp_destroy(cp);
-    return end(n);
+    return end(made ? n : -1);
 }
 
 /* The `most` eigenpairs of largest magnitude of that matrix. Returns their number; numbers: the values, then the vectors. */
@@ -151,15 +151,16 @@ int EXPORT(train_eigenvectors)(int output, int most)
     tn_tensor *u = cp ? tn_full(ctx, 1, &cp->out, 0) : NULL;
     double     unit = 1;
     tn_eigen   e;
-    int64_t    count = 0;
+    int64_t    count = -1;
     if (u) tn_write(tn_slice(u, 0, output, output + 1), TN_F64, &unit, 1);
-    if (!u || tn_cp_eigen(cp, u, most, &e) != TN_OK) return end(-1);
-    if (begin(e.count * (1 + e.n))) {
-        count = e.count;
-        tn_read(e.values, TN_F64, numbers, count);
-        tn_read(e.vectors, TN_F64, numbers + count, count * e.n);
+    if (u && tn_cp_eigen(cp, u, most, &e) == TN_OK) {
+        if (begin(e.count * (1 + e.n))) {
+            count = e.count;
+            tn_read(e.values, TN_F64, numbers, count);
+            tn_read(e.vectors, TN_F64, numbers + count, count * e.n);
+        }
+        tn_eigen_destroy(&e);
     }
-    tn_eigen_destroy(&e);
     tn_cp_destroy(cp);
     return end(count);
 }

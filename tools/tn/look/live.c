@@ -348,11 +348,13 @@ static tn_tensor *mlp_without(tn_ctx *c, int64_t block, const double *rows, int6
 {
     const tn_transformer_block *b = &net.blocks[block];
     const int64_t dim = net.desc.dim, T = length;
-    double       *z = (double *)malloc((size_t)(T * dim + T + 2 * dim) * sizeof *z), *scale = z + T * dim, *gain = scale + T,
-                 *bias = gain + dim;
+    double       *z = (double *)malloc((size_t)(T * dim + T + 2 * dim) * sizeof *z), *scale, *gain, *bias;
     tn_tensor    *y = NULL;
     int64_t       t, i, k;
     if (!z) return NULL;
+    scale = z + T * dim;
+    gain = scale + T;
+    bias = gain + dim;
     tn_read(middle, TN_F64, z, T * dim);
     for (t = 0; t < T; t++) scale[t] = 1;
     if (scales) tn_read(scales, TN_F64, scale, T);
@@ -442,8 +444,10 @@ int EXPORT(live_parts)(int token)
     const int64_t parts = tn_transformer_parts(&net, NULL, 0);
     tn_point     *list = (tn_point *)malloc((size_t)(parts ? parts : 1) * sizeof *list);
     int64_t       i;
+    bool          made = false;
     if (length && list && begin(parts)) {
         int32_t    same[MOST_TOKENS];
+        made = true;
         tn_tensor *y;
         for (i = 0; i < length; i++) same[i] = token;
         y = tn_transformer_attribution(ctx, &net, ids_tensor(text), ids_tensor(same), NULL);
@@ -452,7 +456,8 @@ int EXPORT(live_parts)(int token)
         for (i = 0; i < parts; i++) say(list[i].name);
     }
     free(list);
-    return length ? end(parts) : refuse("the text has no tokens");
+    if (!length) return refuse("the text has no tokens");
+    return made ? end(parts) : refuse("out of memory");
 }
 
 static bool say_path(const tn_circuit_paths *paths, int64_t node)
@@ -474,6 +479,7 @@ int EXPORT(live_paths)(int token, int budget, int top)
     tn_circuit_paths_desc desc;
     tn_circuit_paths      paths;
     int64_t               i, count = 0;
+    bool                  made = true;
     if (!length) return refuse("the text has no tokens");
     memset(&target, 0, sizeof target);
     memset(&desc, 0, sizeof desc);
@@ -483,7 +489,8 @@ int EXPORT(live_paths)(int token, int budget, int top)
     if (tn_circuit_freeze(ctx, &net, ids_tensor(text), &frozen) != TN_OK) return end(-1);
     if (tn_circuit_paths_find(&frozen, &target, &desc, &paths) == TN_OK) {
         count = paths.count < top ? paths.count : top;
-        if (begin(3 + count)) {
+        made = begin(3 + count);
+        if (made) {
             numbers[0] = paths.whole;
             numbers[1] = paths.found;
             numbers[2] = paths.rest;
@@ -495,7 +502,7 @@ int EXPORT(live_paths)(int token, int budget, int top)
         tn_circuit_paths_destroy(&paths);
     }
     tn_circuit_frozen_destroy(&frozen);
-    return end(count);
+    return made ? end(count) : refuse("out of memory");
 }
 
 /* ---- eigenvectors of an MLP ------------------------------------------------------------------------------------------- */
