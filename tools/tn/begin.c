@@ -59,6 +59,7 @@ void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
     m->ctx = ctx;
     m->params = tn_params_create(ctx);
     tn_transformer_init(m->params, "", &m->desc, &m->net);
+    check_ctx(ctx, "the model");
     set_optim_desc(r->s, m->desc.no_norm, &desc);
     set_rates(r, m, &desc);
     *optim = tn_optim_create(m->params, &desc);
