@@ -317,8 +317,6 @@ const language = (call, live, box) => {
     };
     const question = () => { answer(showNext); later(); };
     const read = () => {
-        clearTimeout(waiting);
-        turn++;
         if (gone.size) before = null;
         answer(() => {
             const ids = call("live_text", text.value).numbers;
