@@ -21,7 +21,7 @@ typedef struct shared {
 /* One process of a test. */
 typedef struct job {
     int         rank, size, kind;
-    bool        alone, sealed;          /* without a thread beside; in memory that nobody can touch        */
+    bool        alone, sealed;          /* without a thread beside; in memory that only kernels can touch  */
     bool        bf16, rounds;           /* activations in BF16; products of F32 that round to it           */
     int64_t     dies_after;             /* ns after the processes have met; 0: does not */
     const char *folder;
