@@ -135,9 +135,22 @@ static void tell(const problem *p, int way, const char *what)
                (int)p->pad, way, what);
 }
 
+static const char *const part[] = {"o", "dq", "dk", "dv"};
+
+/* Also where one has no results, because its device failed. */
+static void same_bits(const problem *p, const results *x, const results *y, int way, const char *what)
+{
+    for (int i = 0; i < CHANNELS; i++) {
+        const bool there = x->x[i] && y->x[i] && x->n[i] == y->n[i];
+        if (!CHECK(there && memcmp(x->x[i], y->x[i], sizeof(double) * (size_t)x->n[i]) == 0)) {
+            tell(p, way, part[i]);
+            printf("     %s\n", what);
+        }
+    }
+}
+
 static void compare(const problem *p, const results *got, const results *right, int way, double bound)
 {
-    static const char *const part[] = {"o", "dq", "dk", "dv"};
     for (int i = 0; i < CHANNELS; i++) {
         double e;
         if (!CHECK_INT(got->n[i], right->n[i])) return;
@@ -163,7 +176,7 @@ static void try_problem(const problem *p)
         once = solve(ctx, p, way == 1);
         compare(p, &once, &right, way, 3e-5);
         again = solve(ctx, p, way == 1);
-        for (int i = 0; i < CHANNELS; i++) CHECK(memcmp(once.x[i], again.x[i], sizeof(double) * (size_t)once.n[i]) == 0);
+        same_bits(p, &once, &again, way, "a second time");
         drop(&once);
         drop(&again);
         tn_ctx_destroy(ctx);
@@ -233,7 +246,6 @@ static int64_t strange;
 
 static void try_classes(const problem *p)
 {
-    static const char *const part[] = {"o", "dq", "dk", "dv"};
     results right = right_of(p);
     for (int way = 0; way < WAYS; way++) {
         results got = result_of(p, way);
@@ -327,8 +339,7 @@ TEST(groups_of_heads)
                 results some;
                 tnch_set_l2(group == 1 ? 1 : 2 * group * 300 * (row + 16));
                 some = result_of(&p, way);
-                for (int i = 0; i < CHANNELS; i++)
-                    CHECK(memcmp(all.x[i], some.x[i], sizeof(double) * (size_t)all.n[i]) == 0);
+                same_bits(&p, &all, &some, way, "in groups of heads");
                 drop(&some);
                 tnch_set_l2(40 << 20);
             }
@@ -535,12 +546,6 @@ TEST(wgmma_launches)
     wgmma_end();
 }
 
-static void same_bits(const problem *p, const results *x, const results *y, const char *what)
-{
-    for (int i = 0; i < CHANNELS; i++)
-        if (!CHECK(x->x[i] && y->x[i] && memcmp(x->x[i], y->x[i], sizeof(double) * (size_t)x->n[i]) == 0)) tell(p, i, what);
-}
-
 #ifdef TN_CUDA_HOST
 /* Launches of a context's forward and two backward kernels that load by TMA, and by cp.async. The gradients of bilinear keys and
    values of 128 numbers need too many registers for TMA. */
@@ -589,7 +594,7 @@ TEST(wgmma)
             without_tma = true;
             copied = result_of(&p, 1);
             without_tma = false;
-            same_bits(&p, &loaded, &copied, "not as by cp.async");
+            same_bits(&p, &loaded, &copied, 1, "not as by cp.async");
             drop(&loaded);
             drop(&copied);
         }
@@ -609,7 +614,7 @@ TEST(wgmma)
         try_classes(&p);
         copied = result_of(&p, 1);
         without_tma = false;
-        same_bits(&p, &loaded, &copied, "not as by cp.async, with numbers that are not finite");
+        same_bits(&p, &loaded, &copied, 1, "not as by cp.async, with numbers that are not finite");
         drop(&loaded);
         drop(&copied);
         try_all_ways(make((tn_attend_kind)kind, 2, 7, 130, 1, 64, 64));
@@ -647,7 +652,7 @@ TEST(wgmma_views)
             p.copies = true;
             copied = result_of(&p, 1);
             p.copies = false;
-            same_bits(&p, &got, &copied, "not as from contiguous copies");
+            same_bits(&p, &got, &copied, 1, "not as from contiguous copies");
             CHECK_INT(launched_tma, before + 2);
             drop(&copied);
             drop(&got);
@@ -713,7 +718,7 @@ TEST(wgmma_in_a_graph)
         for (int i = 0; i < CHANNELS; i++) take(&replayed, i, k.out[i]);
         keep_step(ctx, &k, &p);
         for (int i = 0; i < CHANNELS; i++) take(&direct, i, k.out[i]);
-        same_bits(&p, &replayed, &direct, "not as without a graph");
+        same_bits(&p, &replayed, &direct, 1, "not as without a graph");
         CHECK_CTX(ctx);
         drop(&direct);
         drop(&replayed);
@@ -734,7 +739,7 @@ TEST(wgmma_in_groups_and_without_a_driver)
         results all = result_of(&p, 1), some;
         tnch_set_l2(1);
         some = result_of(&p, 1);
-        same_bits(&p, &all, &some, "not as in one group");
+        same_bits(&p, &all, &some, 1, "not as in one group");
         drop(&some);
         tnch_set_l2(40 << 20);
         tn_ctx *ctx = context(tn_cuda_backend(), TN_F32, TN_BF16, TN_GEMM_F32);
@@ -755,7 +760,7 @@ TEST(wgmma_in_groups_and_without_a_driver)
         CHECK(strstr(said_of_tma, "without TMA") != NULL);
         CHECK_INT(by_tma(), launches);
         CHECK_INT(by_copies(), copies + 3);
-        same_bits(&p, &all, &some, "not as by TMA");
+        same_bits(&p, &all, &some, 1, "not as by TMA");
         drop(&some);
         drop(&all);
         tnch_set_tma(1);
@@ -779,7 +784,7 @@ TEST(wgmma_elsewhere)
     hopper = true;
     got = result_of(&p, 1);
     CHECK(strstr(said, "ignored") != NULL);
-    for (int i = 0; i < CHANNELS; i++) CHECK(memcmp(got.x[i], plain.x[i], sizeof(double) * (size_t)got.n[i]) == 0);
+    same_bits(&p, &got, &plain, 1, "where wgmma is ignored");
     drop(&got);
     drop(&plain);
     wgmma_end();
