@@ -75,7 +75,12 @@ if awk 'NR == FNR { name[FNR] = $1; value[FNR] = $2; count = FNR; next }
         END { print "live_values: " FNR; exit bad || FNR != count || FNR < 100 }' \
     "$folder/native" "$folder/values"; then pass; else fail "values of the browser differ from the native ones"; fi
 
-# live KIND WEIGHTS MORE CHECKS: the live part of a page, pressed by tests/look/press.js.
+# live KIND WEIGHTS MORE CHECKS WORKER: the live part of a page, pressed by tests/look/press.js, after the script WORKER. The time
+# of this browser runs ahead of workers, so there is none, or one that ends as soon as it is asked for what explains an answer.
+none="delete globalThis.Worker"
+ending="let told = 0; globalThis.Worker = class {
+    postMessage([id]) { setTimeout(() => ++told < 3 ? this.onmessage({ data: [id] }) : this.onerror()); }
+    terminate() {} }"
 json() { sed 's/\\/\\\\/g; s/"/\\"/g; s/</\\u003c/g' "$1" | tr '\n' ' '; }
 live() {
     sh tools/tn/look/embed.sh "$folder/template.html" tests/look/press.js
@@ -91,16 +96,20 @@ live() {
         *) printf '%s\n' "$line" ;;
         esac
     done < "$folder/template.html" > "$folder/live.html"
-    # Without workers, because the time of this browser runs ahead of them.
-    sed 's/<head>/<head><script>delete globalThis.Worker<\/script>/' "$folder/live.html" > "$folder/alone.html"
+    echo "<script>$5</script>" > "$folder/head"
+    sed "/<head>/r $folder/head" "$folder/live.html" > "$folder/alone.html"
     dom alone.html
     sed -n '/<pre id="pressed">/,/^pressed/p' "$folder/dom" > "$folder/pressed"
     if grep -q "^pressed $4\$" "$folder/pressed" && ! grep '^FAIL' "$folder/pressed"; then pass; else
         fail "the live part of $1: $(grep -e FAIL -e pressed "$folder/pressed"; grep CONSOLE "$folder/said" | head -n 3)"
     fi
 }
-live images images.safetensors "" 8
-live language model.safetensors ", \"config\": \"$(json "$folder/config.json")\", \"tokenizer\": \"$(json "$folder/tokenizer.json")\"" 16
+live images images.safetensors "" 8 "$none"
+language() { printf ', "config": "%s", "tokenizer": "%s"' "$(json "$folder/config.json")" "$(json "$folder/$1")"; }
+live language model.safetensors "$(language tokenizer.json)" 18 "$none"
+# With a tokenizer that puts no mark before a text.
+sed -e '/^  "post_processor": {/,/^  }/c\  "post_processor": null,' -e 's/\[BOS\]/[BAS]/' "$folder/tokenizer.json" > "$folder/bare.json"
+live language model.safetensors "$(language bare.json)" 18 "$ending"
 
 # The same page with its worker, in the time of the clock. What it says goes to a file of its own: the first look at it may come
 # before the browser has opened it.
@@ -111,7 +120,7 @@ tries=0
 until grep -qs 'CONSOLE.*pressed' "$folder/worked" || [ $tries = 600 ]; do sleep 0.1; tries=$((tries + 1)); done
 kill $browser
 wait $browser 2> /dev/null
-if grep -q 'CONSOLE.*"pressed 16"' "$folder/worked"; then pass; else
+if grep -q 'CONSOLE.*"pressed 18"' "$folder/worked"; then pass; else
     fail "the live part with a worker, after $tries tenths of a second: $(grep CONSOLE "$folder/worked" | head -n 3)"
 fi
 

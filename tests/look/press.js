@@ -21,11 +21,12 @@ document.addEventListener("tn-live", () => {
     };
     const language = () => {
         const text = section.querySelector("#live-text"), before = numbers("live-scores");
+        const marks = tn.page.live.tokenizer.includes("[BOS]") ? 1 : 0;      /* tokens that begin each text */
         check("there is a prediction", before.length >= 16 && before.every(Number.isFinite));
         text.value = "Once upon a time there was a";
         text.dispatchEvent(new Event("input"));
         check("typing changes the prediction", !close(numbers("live-scores"), before));
-        check("the text's tokens are shown", section.querySelectorAll("#live-tokens .token").length === 8);
+        check("the text's tokens are shown", section.querySelectorAll("#live-tokens .token").length === 7 + marks);
         /* Another block is picked as soon as the parts are there: the paths, which come last, must come still. */
         new MutationObserver((_, observer) => {
             if (!section.querySelector(".part[data-value]")) return;
@@ -43,11 +44,24 @@ document.addEventListener("tn-live", () => {
             check("they add up to what the MLP adds", near(part, vectors[parts + 1]));
             ablate('[data-part="blocks.1.mlp"]', "live-scores");
             ablate("#live-vectors .ablate", "live-scores");
-            text.value = "";
-            text.dispatchEvent(new Event("input"));
-            check("an empty text has the mark of a beginning", section.querySelectorAll("#live-tokens .token").length === 1);
-            finish();
+            emptied(text, marks);
         }, { once: true });
+    };
+    /* A text is typed, and emptied before it is explained: then only the mark of a beginning is explained, if there is one. */
+    const emptied = (text, marks) => {
+        let explained = 0;
+        document.addEventListener("tn-explained", () => explained++);
+        for (const typed of ["Once", ""]) {
+            text.value = typed;
+            text.dispatchEvent(new Event("input"));
+        }
+        setTimeout(() => {
+            check("an empty text has the mark of a beginning", section.querySelectorAll("#live-tokens .token").length === marks);
+            check("it is explained if it has one", explained === marks);
+            check("else nothing that stands there is of this text",
+                section.querySelectorAll("#live-parts.old, #live-paths.old").length === (marks ? 0 : 2));
+            finish();
+        }, 2000);
     };
     const sum = values => values.reduce((total, x) => total + x, 0), near = (a, b) => Math.abs(a - b) <= 1e-4 * (1 + Math.abs(b));
     const checked = () => [...section.querySelectorAll(".choices [aria-checked]")].findIndex(one => one.ariaChecked === "true");

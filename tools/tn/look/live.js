@@ -309,22 +309,27 @@ const language = (call, live, box) => {
     const title = tn.h("h4", { text: "Eigenvectors that spoke" });
     vectors.append(title, tn.h("div", { class: "tools" }, blocks.element), vectorRows);
 
-    const later = () => {
+    /* What stands there is no longer of this text, and what was asked for is not shown. */
+    const outdate = () => {
         clearTimeout(waiting);
         turn++;
         for (const one of [parts, vectors, paths]) one.classList.add("old");
-        waiting = setTimeout(explain, 150);
     };
+    const later = () => { outdate(); waiting = setTimeout(explain, 150); };
     const question = () => { answer(showNext); later(); };
     const read = () => {
+        let count = -1;                         /* of the tokens; -1: the text could not be read */
         if (gone.size) before = null;
         answer(() => {
             const ids = call("live_text", text.value).numbers;
             tokens.replaceChildren(...Array.from(ids, id => tn.token(names[id], { class: "token piece" })));
-            if (!ids.length) throw new Error("type something: the text has no tokens");
-            showNext();
+            count = ids.length;
+            if (count) showNext();
         });
-        if (tokens.childElementCount) later();
+        scores.classList.toggle("old", count <= 0);
+        if (count > 0) later();
+        else outdate();
+        if (!count) status.replaceChildren("type something: the text has no tokens");
     };
     const ablate = (name, block, head) => {
         answer(() => {

@@ -82,6 +82,10 @@ tn.aside = (bytes, call, setup) => {
     const ready = start().catch(leave);
     return async (...calls) => {
         await ready;
-        return worker ? send(calls) : here(calls);
+        if (!worker) return here(calls);
+        return send(calls).catch(error => {
+            if (worker) throw error;
+            return here(calls);                 /* the worker ended before it answered */
+        });
     };
 };
