@@ -30462,6 +30462,14 @@ static tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int6
     return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
 }
 
+/* The memory through which numbers of the host reach a carrier that only knows that of devices. */
+static bool tni_comm_ready(tn_ctx *ctx)
+{
+    if (!tni_comm(ctx) || !ctx->desc.comm->device || ctx->comm_handle) return true;
+    ctx->comm_handle = tni_device_alloc(ctx, tni_comm_most(ctx), "comm");
+    return ctx->comm_handle != NULL;
+}
+
 /* The same on numbers of the host: for a carrier that only knows memory of devices they are copied there and back. */
 static tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *numbers, int64_t n, tn_dtype dtype)
 {
@@ -30472,8 +30480,7 @@ static tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *number
     if (!ctx->desc.comm->device) return tni_comm_direct(ctx, what, numbers, n, dtype, 0);
     if (bytes > tni_comm_most(ctx))
         return tni_fail(ctx, TN_ERR_ARG, "comm: %zu bytes of numbers, expected at most %zu", bytes, tni_comm_most(ctx));
-    if (!ctx->comm_handle) ctx->comm_handle = tni_device_alloc(ctx, tni_comm_most(ctx), "comm");
-    if (!ctx->comm_handle) return TN_ERR_MEMORY;
+    if (!tni_comm_ready(ctx)) return TN_ERR_MEMORY;
     s = tni_to_device(ctx, ctx->comm_handle, numbers, bytes);
     if (s == TN_OK) s = tni_comm_run(ctx, what, ctx->comm_handle, n, dtype, 0);
     if (s == TN_OK) s = tni_to_host(ctx, numbers, ctx->comm_handle, bytes);
@@ -30735,7 +30742,7 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
     tni_own(ctx, &o->owned, tni_optim_destroy);
     o->scalars = tn_tensor_create(ctx, TN_REAL, 1, &n);
     if (tni_comm(ctx)) o->told = (int32_t *)tni_alloc(ctx, TNI_TOLD_BYTES(ctx), "optim");
-    if (!o->scalars || (tni_comm(ctx) && !o->told)) {
+    if (!o->scalars || (tni_comm(ctx) && !o->told) || !tni_comm_ready(ctx)) {   /* room to tell others of errors */
         tn_optim_destroy(o);
         return NULL;
     }

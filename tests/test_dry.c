@@ -165,5 +165,50 @@ TEST(attention_has_the_form_of_a_gpu)
     }
 }
 
+/* A device without memory, and a carrier that counts how often this process tells the others something. */
+static bool full;
+static int  told;
+static void *alloc_unless_full(void *state, size_t bytes) { return full ? NULL : dry_backend()->alloc(state, bytes); }
+static tn_status count_calls(void *state, void *data, size_t bytes, char why[TN_WHY])
+{
+    (void)state; (void)data; (void)bytes; (void)why;
+    told++;
+    return TN_OK;
+}
+
+/* The others wait for what this process has to say, so it must be able to say that it has no memory. */
+TEST(a_process_without_memory_tells_the_others)
+{
+    const int64_t shape = 40;
+    tn_backend    b = *dry_backend();
+    tn_comm       k = dry_comm(2);
+    tn_desc       d;
+    tn_ctx       *ctx;
+    tn_params    *ps;
+    tn_param     *p;
+    tn_optim     *o;
+    tn_init       zeros;
+    memset(&zeros, 0, sizeof zeros);
+    b.alloc = alloc_unless_full;
+    k.all_gather = count_calls;
+    memset(&d, 0, sizeof d);
+    d.backend = &b;
+    d.backend_required = true;
+    d.comm = &k;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
+    ps = tn_params_create(ctx);
+    p = tn_params_add(ps, "p", 1, &shape, zeros);
+    o = tn_optim_create(ps, NULL);
+    REQUIRE(CHECK(p && o));
+    tn_record(ctx);
+    CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, p->value)), TN_OK);
+    full = true;
+    told = 0;
+    CHECK_STATUS(tn_optim_step(o), TN_ERR_MEMORY);
+    CHECK_INT(told, 1);
+    full = false;
+    tn_ctx_destroy(ctx);
+}
+
 TEST_MAIN(every_model, parts_recomputation_and_optimisers, attention_has_the_form_of_a_gpu,
-          a_model_that_is_too_large_for_this_machine)
+          a_model_that_is_too_large_for_this_machine, a_process_without_memory_tells_the_others)
