@@ -107,7 +107,8 @@ ifndef CUDA_HOME
 NVCC_FILE := $(realpath $(shell command -v $(firstword $(NVCC)) 2>/dev/null))
 CUDA_HOME := $(patsubst %/bin/,%,$(dir $(or $(NVCC_FILE),/usr/local/cuda/bin/nvcc)))
 endif
-CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
+# For newer GPUs the driver compiles the intermediate code of compute_80.
+CUDA_BOTH   = -gencode arch=compute_80,code=sm_80 -gencode arch=compute_80,code=compute_80 -gencode arch=compute_90a,code=sm_90a
 CUDA_ARCH   = $(CUDA_BOTH)
 # On a machine with a GPU: its own architecture is enough, and takes half the time. `native` would be sm_90 where sm_90a runs, too.
 CUDA_CAPABILITY = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1)

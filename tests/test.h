@@ -297,6 +297,7 @@ static inline bool test_small(void)
     if (s && *s) test_now.less = true;
     return s && *s;
 }
+static inline bool test_least(void) { return test_small() && strcmp(getenv("TN_TEST_SMALL"), "least") == 0; }
 
 /* ---- numbers: the same on every machine. Start with any state. SplitMix64, Steele, Lea & Flood 2014 */
 

@@ -169,8 +169,7 @@ static const int let_nothing[LETS] = {0, 0, 0, 0, 0};
 
 /* Bit for bit. A small run takes one round of each kind: plain, odd, deep and large. */
 enum { PLAIN = 1, ODD = 1 << 3, DEEP = 1 << CASE_DEEP, LARGE = 1 << CASE_LARGE, ALL_ROUNDS = (1 << CASE_ROUNDS) - 1 };
-static bool least(void) { return test_small() && strcmp(getenv("TN_TEST_SMALL"), "least") == 0; }
-static int either(int all, int small, int few) { return least() ? few : test_small() ? small : all; }
+static int either(int all, int small, int few) { return test_least() ? few : test_small() ? small : all; }
 static bool among(int rounds, int round) { return (rounds >> round & 1) != 0; }
 
 typedef struct way {
@@ -451,7 +450,7 @@ static way way_of(const char *name, tn_dtype dtype, double gate, int rounds)
 /* Upper limits in the order of the reasons: with all of the data, in a small run, in the least one */
 static void let_at_most(way *w, const int most[3][LETS])
 {
-    memcpy(w->let, most[least() ? 2 : test_small() ? 1 : 0], sizeof w->let);
+    memcpy(w->let, most[test_least() ? 2 : test_small() ? 1 : 0], sizeof w->let);
 }
 
 TEST(cases_f64)
@@ -1044,7 +1043,7 @@ TEST(tall_and_wide)
     };
     size_t k;
     NEED_GPU();
-    for (k = 0; k < sizeof list / sizeof *list; k += least() ? 5 : 1) tall_check(&list[k], TN_F32, 1e-10);
+    for (k = 0; k < sizeof list / sizeof *list; k += test_least() ? 5 : 1) tall_check(&list[k], TN_F32, 1e-10);
     for (k = 0; k < sizeof slow / sizeof *slow && !test_small(); k++) tall_check(&slow[k], TN_F32, 1e-10);
     let_end("tall and wide", let_nothing);
 }
@@ -1155,7 +1154,7 @@ static void nonfinite_in(tn_dtype dtype, tn_dtype activations)
     tn_ctx_destroy(ctx);
     tn_ctx_destroy(reference);
     printf("%s: %" PRId64 " results that are not finite\n", activations == TN_BF16 ? "BF16" : dtype_text(dtype), special);
-    if (all_chosen()) CHECK(special > (least() ? 10 : test_small() ? 100 : 1000));
+    if (all_chosen()) CHECK(special > (test_least() ? 10 : test_small() ? 100 : 1000));
 }
 
 TEST(nan_and_infinity)
@@ -1164,7 +1163,7 @@ TEST(nan_and_infinity)
     REQUIRE(oracle_ready());
     nonfinite_in(TN_F32, TN_REAL);
     nonfinite_in(TN_F32, TN_BF16);
-    if (!least()) nonfinite_in(TN_F64, TN_REAL);
+    if (!test_least()) nonfinite_in(TN_F64, TN_REAL);
 }
 
 /* ---- bit-identical results in every run, whatever else is done ------------------------------------------------------------------------ */
@@ -1225,7 +1224,7 @@ TEST(determinism)
     NEED_GPU();
     REQUIRE(oracle_ready());
     determinism_in(TN_F32, TN_REAL);
-    if (!least()) determinism_in(TN_F32, TN_BF16);
+    if (!test_least()) determinism_in(TN_F32, TN_BF16);
 }
 
 /* ---- random numbers: the same stream as the cpu's --------------------------------------------------------------------------------------- */
