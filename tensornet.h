@@ -30430,6 +30430,8 @@ static tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int6
     return tni_link_failed(l, s);
 }
 
+/* ---- collectives on memory of the backend, and on numbers of the host --- >>comm-backend */
+
 static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
     const size_t needs = tni_comm_needs(ctx->link.comm, what, n, dtype);
