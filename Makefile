@@ -31,7 +31,8 @@
 
 CFLAGS = -O2 -g
 STB    = /usr/include/stb
-JOBS  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+# One more than there are processors, because some tests wait.
+JOBS  := $(shell expr `getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2` + 1)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
