@@ -1,7 +1,7 @@
 # make             builds the examples, and the library once for all of them
 # make demo        trains, folds and draws
 # make test        every test once, in a few minutes: with gcc, under sanitizers where files are read or memory is freed
-# make test-all    the longer suite: also clang, C++, all tests under sanitizers, the CUDA file in every way and by nvcc
+# make test-all    the longer suite: also clang, C++, all tests under sanitizers, the CUDA file under them and by nvcc
 # make check       above it: more compilers, word sizes, processors and SIMD levels (sh tools/setup.sh --check installs them)
 # make mutants     plants faults in the library, one after the other, and counts how many the tests find
 # make fuzz        FUZZ_SECONDS=600 of changed files for each reader of files, with clang's libFuzzer

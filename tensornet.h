@@ -30430,7 +30430,8 @@ static tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int6
     return tni_link_failed(l, s);
 }
 
-/* ---- collectives on memory of the backend, and on numbers of the host --- >>comm-backend */
+/* ---- collectives on memory of the backend, and on numbers of the host --- >>comm-backend
+   The carrier is given the memory of a host backend, or of a device if it takes that; else bytes go through the host. */
 
 static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
@@ -30464,7 +30465,7 @@ static tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int6
     return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
 }
 
-/* The memory through which numbers of the host reach a carrier that only knows that of devices. */
+/* The memory through which numbers of the host reach a carrier that only takes memory of a device. */
 static bool tni_comm_ready(tn_ctx *ctx)
 {
     if (!tni_comm(ctx) || !ctx->desc.comm->device || ctx->comm_handle) return true;
@@ -30472,7 +30473,7 @@ static bool tni_comm_ready(tn_ctx *ctx)
     return ctx->comm_handle != NULL;
 }
 
-/* The same on numbers of the host: for a carrier that only knows memory of devices they are copied there and back. */
+/* tni_comm_run on numbers of the host, which are copied to this memory and back where there has to be one. */
 static tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *numbers, int64_t n, tn_dtype dtype)
 {
     const size_t bytes = (size_t)n * tni_dtype_size(dtype);

@@ -2,7 +2,7 @@
 # sh tests/standards.sh: the header and the tests through the front ends of compilers, which takes a second each. A C
 # older than C99 is refused in one clear sentence; later ones, C++ from C++17 on, and the macros that change what is
 # compiled give no warning. A compiler that is not here, or does not know a dialect, is one skipped part. With TN_TEST_SMALL
-# parts of the library are only left out all together, and only the oldest dialects are tried.
+# only the oldest dialects are tried, and the macros that leave out a part only all at once, but for TN_NO_STDIO.
 #
 # How the header is indented is checked by clang and by g++. As C, gcc takes five seconds each time: whenever it looks back,
 # it reads the file again from near its beginning.

@@ -289,8 +289,9 @@ static inline bool test_optional_data(const char *need, const char *suffix, char
     return false;
 }
 
-/* Is each operation slow here, under a sanitizer or in an emulator, or has another run all of the data? A test that asks takes less
-   then, and a line that begins with LESS names it. */
+/* Is each operation slow here, under a sanitizer or in an emulator, or does a longer suite take all of the data? A test that asks
+   takes less then, and a line that begins with LESS names it. test_least: where operations are very slow, as on the CUDA engine
+   under a sanitizer. */
 static inline bool test_small(void)
 {
     const char *s = getenv("TN_TEST_SMALL");

@@ -706,7 +706,7 @@ TEST(a_process_is_killed_in_a_checkpoint)
    parts, recomputed blocks, shared moments, tied embeddings, and without a thread. */
 TEST(overlap_does_not_change_a_bit)
 {
-    static const int kinds[] = {ADAMW, MUON, PARTS, ADAMW | TIED, ADAMW | SHARED, MUON | SHARED, PARTS | SHARED | TIED};
+    static const int kinds[] = {ADAMW, PARTS, MUON, ADAMW | TIED, MUON | SHARED, ADAMW | SHARED, PARTS | SHARED | TIED};
     static const int ways[] = {OVERLAP, OVERLAP | BUCKETS, OVERLAP | BUCKETS | ALONE, BUCKETS};
     shared *plain = share(), *all = share();
     size_t  k, w;

@@ -4,7 +4,7 @@
 
    A failure is printed with its case, round and seed. To run that case alone:
        TN_CUDA_CASE="attend window" TN_CUDA_ROUND=3 build/gcc/test_cuda cases_f32
-   TN_CUDA_LARGE=1 adds shapes for which the engine is too slow. TN_TEST_SMALL, for runs in another order beside a complete one: fewer
+   TN_CUDA_LARGE=1 adds shapes for which the engine is too slow. TN_TEST_SMALL, as everywhere but in make check: fewer
    rounds of each case, fewer steps. TN_TEST_SMALL=least: fewer still, for ASan and the checker, which take ten times as long. */
 
 #if !defined(_DEFAULT_SOURCE)

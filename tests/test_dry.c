@@ -1,6 +1,6 @@
-/* test_dry.c: the memory of a step, as a backend without memory tells it (tools/tn/dry.c, tn info --plan), beside that of a step
-   that computes. test_cuda_nccl.c does the same for the backend cuda, for BF16 (which kernels of cpu take it depends on the
-   processor) and for several processes. */
+/* test_dry.c: a backend without memory, and a carrier without processes (tools/tn/dry.c). The memory of a step, as they tell it
+   (tn info --plan), beside that of a step that computes. test_cuda_nccl.c does the same for the backend cuda, for BF16 (which
+   kernels of cpu take it depends on the processor) and for several processes. */
 #include "model.h"
 #include "../tools/tn/dry.c"
 

@@ -47,7 +47,8 @@ document.addEventListener("tn-live", () => {
             emptied(text, marks);
         }, { once: true });
     };
-    /* A text is typed, and emptied before it is explained: then only the mark of a beginning is explained, if there is one. */
+    /* A text is typed, and emptied before it is explained. With a mark of a beginning the mark alone is explained; else nothing
+       is, whatever is pressed, and what is shown is marked as old. */
     const emptied = (text, marks) => {
         let explained = 0;
         document.addEventListener("tn-explained", () => explained++);
@@ -55,11 +56,20 @@ document.addEventListener("tn-live", () => {
             text.value = typed;
             text.dispatchEvent(new Event("input"));
         }
+        if (!marks) {
+            section.querySelector('.choices [aria-checked="false"]').click();
+            section.querySelector("#live-scores button").click();
+            section.querySelector("#live-parts .ablate").click();
+            named("restore all").click();
+        }
+        const status = section.querySelector(".status").textContent, old = "#live-scores.old, #live-parts.old, #live-paths.old";
         setTimeout(() => {
-            check("an empty text has the mark of a beginning", section.querySelectorAll("#live-tokens .token").length === marks);
-            check("it is explained if it has one", explained === marks);
-            check("else nothing that stands there is of this text",
-                section.querySelectorAll("#live-parts.old, #live-paths.old").length === (marks ? 0 : 2));
+            check("the text has no tokens but its mark", section.querySelectorAll("#live-tokens .token").length === marks);
+            check("a mark is explained, and nothing else", explained === marks);
+            check("what is shown is old without one", section.querySelectorAll(old).length === (marks ? 0 : 3));
+            check("which is said", status.startsWith(marks ? "answered" : "type something"));
+            check("nothing is ablated", section.querySelectorAll('.ablate[aria-pressed="true"]').length === 0);
+            check("the token has its name still", !section.querySelector("#live-parts h4").textContent.includes("undefined"));
             finish();
         }, 2000);
     };

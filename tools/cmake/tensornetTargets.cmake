@@ -44,7 +44,7 @@ macro(tensornet_add_implementation)
   endif()
 endmacro()
 
-# tensornet_cuda.cu needs sm_80. What CMake or nvcc takes by default may be older; then it is what the Makefile takes.
+# tensornet_cuda.cu needs sm_80. What CMake or nvcc takes by default may be older; then these are taken.
 macro(tensornet_add_cuda)
   add_library(tensornet_cuda STATIC EXCLUDE_FROM_ALL "${tensornet_cuda}/tensornet_cuda.cu")
   add_library(tensornet::cuda ALIAS tensornet_cuda)

@@ -185,16 +185,18 @@ const language = (call, live, box) => {
     const ask = tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files]);
     const names = (tn.page.names || {}).tokens || model.words, gone = new Set();
     const status = tn.h("output", { class: "status" }), answer = answering(status);
-    let token = -1, before = null, waiting = 0, turn = 0, values = new Map(), why = "", block = 0, picked = false, spoke = null;
+    let length = 0, token = -1, before = null, waiting = 0, turn = 0, values = new Map(), why = "", block = 0, picked = false, spoke = null;
     let unfinished = false;                     /* whether all of an explanation is still asked for */
     const tokens = tn.h("p", { class: "words", id: "live-tokens", "aria-label": "the tokens of the text" });
     const scores = tn.h("div", { id: "live-scores" }), parts = tn.h("div", { id: "live-parts" });
     const vectors = tn.h("div", {}), paths = tn.h("div", { id: "live-paths" });
     const text = tn.h("textarea", { id: "live-text", rows: 3, spellcheck: "false", dir: "auto", "aria-label": "text",
-        oninput: () => { token = -1; read(); } });
+        oninput: () => read() });
     text.value = live.prompt || "Once upon a time";
 
+    /* The page's program may have been asked about an earlier text in place of the worker. */
     const showNext = () => {
+        call("live_text", text.value);
         const { count, numbers } = call("live_next"), chances = numbers.subarray(count);
         const order = Array.from({ length: count }, (_, i) => i).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
         if (!gone.size) before = numbers.slice();
@@ -266,8 +268,13 @@ const language = (call, live, box) => {
 
     /* Asks for all that explains `token` after the text. all: otherwise only for the eigenvectors. */
     const explain = async (all = true) => {
+        if (!length) return;
         unfinished = all;
-        const mine = ++turn, asked = token, current = question => ask(["live_text", text.value], question);
+        const mine = ++turn, asked = token, once = question => ask(["live_text", text.value], question);
+        const current = question => once(question).catch(error => {
+            if (mine !== turn || !error.ended) throw error;
+            return once(question);
+        });
         const shown = async (element, question, show, sorry) => {
             if (mine !== turn) return;
             try {
@@ -309,29 +316,38 @@ const language = (call, live, box) => {
     const title = tn.h("h4", { text: "Eigenvectors that spoke" });
     vectors.append(title, tn.h("div", { class: "tools" }, blocks.element), vectorRows);
 
-    /* What stands there is no longer of this text, and what was asked for is not shown. */
+    /* Marks what explains the answer as outdated, and drops answers that are still to come. */
     const outdate = () => {
         clearTimeout(waiting);
         turn++;
+        unfinished = false;
         for (const one of [parts, vectors, paths]) one.classList.add("old");
     };
     const later = () => { outdate(); waiting = setTimeout(explain, 150); };
-    const question = () => { answer(showNext); later(); };
+    const question = () => {
+        if (!length) return;
+        answer(showNext);
+        later();
+    };
     const read = () => {
-        let count = -1;                         /* of the tokens; -1: the text could not be read */
+        let ids = null;
+        length = 0;
         if (gone.size) before = null;
         answer(() => {
-            const ids = call("live_text", text.value).numbers;
+            ids = call("live_text", text.value).numbers;
             tokens.replaceChildren(...Array.from(ids, id => tn.token(names[id], { class: "token piece" })));
-            count = ids.length;
-            if (count) showNext();
+            length = ids.length;
+            if (!length) return;
+            token = -1;
+            showNext();
         });
-        scores.classList.toggle("old", count <= 0);
-        if (count > 0) later();
+        scores.classList.toggle("old", !length);
+        if (length) later();
         else outdate();
-        if (!count) status.replaceChildren("type something: the text has no tokens");
+        if (ids && !length) status.replaceChildren("type something: the text has no tokens");
     };
     const ablate = (name, block, head) => {
+        if (!length) return;
         answer(() => {
             toggle(gone, name, off => call("live_ablate", block, head, off));
             showNext();
@@ -340,6 +356,7 @@ const language = (call, live, box) => {
         parts.querySelector(`[data-part="${name}"]`).focus();
     };
     const hide = k => {
+        if (!length) return;
         const { answer: { count, numbers }, block, token } = spoke, n = (numbers.length - 1) / count - each;
         const from = each * count + 1 + k * n;
         answer(() => {
@@ -353,7 +370,7 @@ const language = (call, live, box) => {
     const restore = tn.h("button", { type: "button", text: "restore all", onclick: () => {
         call("live_restore");
         gone.clear();
-        answer(showNext);
+        if (length) answer(showNext);
         showParts();
         if (spoke) showVectors();
     } });

@@ -42,7 +42,7 @@ tn.engine = async bytes => {
 
 /* The same program in a worker, for questions that take longer than a key press may wait. ask(call, call, ...), each
    [name, arguments...], promises what the last of them answers; `setup` is called first. Where there can be no worker the
-   program of the page, `call`, answers. */
+   program of the page, `call`, answers, and after a worker has ended, too: what was asked of it fails with `ended`. */
 const within = compiled => {
     let call = null;
     onmessage = async ({ data: [id, calls] }) => {
@@ -60,7 +60,7 @@ tn.aside = (bytes, call, setup) => {
     const leave = () => {
         if (worker) worker.terminate();
         worker = null;
-        for (const { bad } of open.values()) bad(new Error("the worker ended"));
+        for (const { bad } of open.values()) bad(Object.assign(new Error("the worker ended"), { ended: true }));
         open.clear();
     };
     const send = calls => new Promise((good, bad) => {
@@ -82,10 +82,6 @@ tn.aside = (bytes, call, setup) => {
     const ready = start().catch(leave);
     return async (...calls) => {
         await ready;
-        if (!worker) return here(calls);
-        return send(calls).catch(error => {
-            if (worker) throw error;
-            return here(calls);                 /* the worker ended before it answered */
-        });
+        return worker ? send(calls) : here(calls);
     };
 };
