@@ -443,11 +443,10 @@ int EXPORT(live_parts)(int token)
 {
     const int64_t parts = tn_transformer_parts(&net, NULL, 0);
     tn_point     *list = (tn_point *)malloc((size_t)(parts ? parts : 1) * sizeof *list);
+    const bool    made = length && list && begin(parts);
     int64_t       i;
-    bool          made = false;
-    if (length && list && begin(parts)) {
+    if (made) {
         int32_t    same[MOST_TOKENS];
-        made = true;
         tn_tensor *y;
         for (i = 0; i < length; i++) same[i] = token;
         y = tn_transformer_attribution(ctx, &net, ids_tensor(text), ids_tensor(same), NULL);

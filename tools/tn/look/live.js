@@ -185,7 +185,8 @@ const language = (call, live, box) => {
     const ask = tn.aside(tn.bytes("tn-wasm"), call, ["live_language", ...files]);
     const names = (tn.page.names || {}).tokens || model.words, gone = new Set();
     const status = tn.h("output", { class: "status" }), answer = answering(status);
-    let length = 0, token = -1, before = null, waiting = 0, turn = 0, values = new Map(), why = "", block = 0, picked = false, spoke = null;
+    let length = 0, token = -1, before = null, waiting = 0, turn = 0;
+    let values = new Map(), why = "", block = 0, picked = false, spoke = null;
     let unfinished = false;                     /* whether all of an explanation is still asked for */
     const tokens = tn.h("p", { class: "words", id: "live-tokens", "aria-label": "the tokens of the text" });
     const scores = tn.h("div", { id: "live-scores" }), parts = tn.h("div", { id: "live-parts" });
@@ -194,9 +195,7 @@ const language = (call, live, box) => {
         oninput: () => read() });
     text.value = live.prompt || "Once upon a time";
 
-    /* The page's program may have been asked about an earlier text in place of the worker. */
     const showNext = () => {
-        call("live_text", text.value);
         const { count, numbers } = call("live_next"), chances = numbers.subarray(count);
         const order = Array.from({ length: count }, (_, i) => i).sort((a, b) => chances[b] - chances[a]).slice(0, 8);
         if (!gone.size) before = numbers.slice();
@@ -271,10 +270,12 @@ const language = (call, live, box) => {
         if (!length) return;
         unfinished = all;
         const mine = ++turn, asked = token, once = question => ask(["live_text", text.value], question);
+        /* Only about the text that is there: the page's program answers where there is no worker. */
         const current = question => once(question).catch(error => {
             if (mine !== turn || !error.ended) throw error;
             return once(question);
         });
+        await ask.ready;
         const shown = async (element, question, show, sorry) => {
             if (mine !== turn) return;
             try {

@@ -41,8 +41,9 @@ tn.engine = async bytes => {
 };
 
 /* The same program in a worker, for questions that take longer than a key press may wait. ask(call, call, ...), each
-   [name, arguments...], promises what the last of them answers; `setup` is called first. Where there can be no worker the
-   program of the page, `call`, answers, and after a worker has ended, too: what was asked of it fails with `ended`. */
+   [name, arguments...], promises what the last of them answers; `setup` is called first, and ask.ready promises that it was.
+   Where there can be no worker the program of the page, `call`, answers, and after a worker has ended, too: what was asked of
+   it fails with `ended`. */
 const within = compiled => {
     let call = null;
     onmessage = async ({ data: [id, calls] }) => {
@@ -79,9 +80,7 @@ tn.aside = (bytes, call, setup) => {
         await send([bytes]);
         await send([setup]);
     };
-    const ready = start().catch(leave);
-    return async (...calls) => {
-        await ready;
-        return worker ? send(calls) : here(calls);
-    };
+    const ask = async (...calls) => worker ? send(calls) : here(calls);
+    ask.ready = start().catch(leave);
+    return ask;
 };
