@@ -217,6 +217,18 @@ TEST(only_where_it_is_of_use)
     finish(&r);
 }
 
+/* Two steps, and a third one in a graph that has not ended. */
+static void begin_capture(run *r)
+{
+    int i;
+    for (i = 0; i < 2; i++) {
+        tn_ctx_reset(r->ctx);
+        CHECK_STATUS(compute(r), TN_OK);
+    }
+    CHECK_STATUS(tn_graph_begin(r->ctx), TN_OK);
+    CHECK_STATUS(compute(r), TN_OK);
+}
+
 /* A graph that was captured before the operands were there reads none and writes none: they are made anew after it. */
 TEST(a_graph_from_before)
 {
@@ -227,12 +239,7 @@ TEST(a_graph_from_before)
     capture_rows = shadow_backend(true);
     with = *capture_backend();
     if (!begin(&r, &with, TN_OPTIM_ADAMW, 0, true)) return;            /* of a backend without them ... */
-    for (i = 0; i < 2; i++) {
-        tn_ctx_reset(r.ctx);
-        CHECK_STATUS(compute(&r), TN_OK);
-    }
-    CHECK_STATUS(tn_graph_begin(r.ctx), TN_OK);
-    CHECK_STATUS(compute(&r), TN_OK);
+    begin_capture(&r);
     CHECK_STATUS(tn_graph_end(r.ctx, &graph), TN_OK);
     with.shadow = SHADOW_LEAST;                                         /* ... which has them from now on */
     shadow_seen.given = shadow_seen.wrong = 0;
@@ -260,12 +267,7 @@ TEST(a_graph_that_rewrites_a_parameter)
     with = *capture_backend();
     with.shadow = SHADOW_LEAST;
     if (!begin(&r, &with, TN_OPTIM_ADAMW, 0, true)) return;
-    for (i = 0; i < 2; i++) {
-        tn_ctx_reset(r.ctx);
-        CHECK_STATUS(compute(&r), TN_OK);
-    }
-    CHECK_STATUS(tn_graph_begin(r.ctx), TN_OK);
-    CHECK_STATUS(compute(&r), TN_OK);
+    begin_capture(&r);
     CHECK_STATUS(tn_assign(r.m.head.w, tn_scale(r.ctx, r.m.head.w, 0.5)), TN_OK);
     CHECK_STATUS(tn_graph_end(r.ctx, &graph), TN_OK);
     shadow_seen.given = shadow_seen.wrong = 0;

@@ -1195,6 +1195,10 @@ expect 0 "sent_per_gpu_gb: 0.865" info "$configs/gpt2-small-bilinear.txt" --plan
 expect 0 "sent_per_gpu_gb: 0" info "$configs/gpt2-small-bilinear.txt" --plan 1
 expect 0 "= weights 0.494 + gradients 0.494 + moments 0.00772 + " info "$configs/gpt2-small-bilinear.txt" --plan 128
 expect 0 "note: fewer texts than GPUs" info "$configs/gpt2-small-bilinear.txt" --plan 4096
+# As many as can be asked for, of a model so small that this takes no time.
+sed 's/^layers = .*/layers = 1/; s/^\(width\|hidden\) = .*/\1 = 24/; s/^vocab = .*/vocab = 100/' "$configs/gpt2-small-bilinear.txt" > least.txt
+expect 0 "plan: 65536 GPUs" info least.txt --plan 65536
+expect 2 "65537" info least.txt --plan 65537
 expect 2 "expected a config file" info run --plan 8
 # Memory as in docs/internals.md, section 9. All of it but the ids has the width of a number.
 sed 's/^batch = .*/batch = 64/; s/^accumulate = .*/accumulate = 8/' "$configs/gpt2-small-bilinear.txt" > eight.txt
