@@ -23,6 +23,7 @@
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
 #                  speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: one of them alone)
+# make header      makes tensornet.h from src/, in the order of src/ORDER
 # make docs        writes docs/api.md from tensornet.h
 # make map         every block of tensornet.h with its tag, its first line and its length
 # make clean       removes build/
@@ -36,7 +37,7 @@ JOBS  := $(shell expr `getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2` + 1)
 WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
-.PHONY: all map docs examples tn tn-cuda tn-mpi weights demo pages test test-all check mutants cuda bench fuzz clean
+.PHONY: all header map docs examples tn tn-cuda tn-mpi weights demo pages test test-all check mutants cuda bench fuzz clean
 all: examples
 
 # ---- examples: each can be compiled alone, by the line at its top, because it defines TENSORNET_IMPLEMENTATION. Here the
@@ -143,6 +144,13 @@ build/tn.d/processes-mpi.o: tools/tn/processes.c $(wildcard tools/tn/*.h example
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -DTN_TOOL_MPI -I. -c $< -o $@
 build/tn.d/comm/mpi.o: CC = $(MPICC)
+
+# ---- the one header is made from src/
+
+header:
+	@mkdir -p build
+	awk -f tools/header.awk src/ORDER > build/tensornet.h.new
+	mv build/tensornet.h.new tensornet.h
 
 docs:
 	@mkdir -p build

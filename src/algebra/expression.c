@@ -1,0 +1,292 @@
+#ifndef TN_NO_CONTRACTION
+/* ======================================================================
+   >>contraction-impl  from an expression to labels, from labels to a tree of pairs, from the tree to kernel calls
+   Labels of extent 1 are left out, so that a repeated axis of extent 1 is an absent one. A set of labels is an array of
+   `words` words. Node k < n of the tree is operand k without its private labels, node n and later ones are products.
+   ====================================================================== */
+
+static void *tni_pile_take(tni_pile *p, size_t count, size_t size)
+{
+    size_t bytes = (count * size + 15) / 16 * 16;
+    void  *taken;
+    if (bytes > p->left) {
+        const size_t    room = TNI_ALIGN + (bytes < 4032 ? 4032 : bytes);
+        tni_pile_block *b = (tni_pile_block *)(p->owned ? tni_alloc(p->ctx, room, "plan")
+                                                        : tni_arena_take(p->ctx, &p->ctx->heads[p->ctx->head], room));
+        if (!b) return NULL;
+        b->before = p->newest;
+        b->bytes = room;
+        p->newest = b;
+        p->at = (char *)b + TNI_ALIGN;
+        p->left = room - TNI_ALIGN;
+    }
+    taken = p->at;
+    p->at += bytes;
+    p->left -= bytes;
+    memset(taken, 0, bytes);
+    return taken;
+}
+
+static void tni_pile_free(tni_pile *p)
+{
+    tni_pile_block *b, *before;
+    for (b = p->owned ? p->newest : NULL; b; b = before) {
+        before = b->before;
+        tni_free(p->ctx, b, b->bytes);
+    }
+    p->newest = NULL;
+    p->left = 0;
+}
+
+/* ---- expressions -------------------------------------------------------- >>einsum-parse */
+
+/* Fails at a character of the expression, of which the message shows the next few. */
+TNI_PRINTF(3, 4) static bool tni_subscript_fail(const tn_plan *p, int at, const char *fmt, ...)
+{
+    char     why[256], shown[16];
+    tni_text t;
+    va_list  args;
+    t.dst = why; t.room = sizeof why; t.length = 0;
+    va_start(args, fmt);
+    tni_text_v(&t, fmt, args);
+    va_end(args);
+    if (at < 0 || !p->expr) {
+        tni_fail(p->ctx, TN_ERR_SHAPE, "%s: %s", p->op, why);
+        return false;
+    }
+    for (t.length = 0; t.length < 12 && p->expr[(size_t)at + t.length]; t.length++)
+        shown[t.length] = p->expr[(size_t)at + t.length];
+    shown[t.length] = 0;
+    tni_fail(p->ctx, TN_ERR_SHAPE, "%s: character %d, \"%s%s\": %s", p->op, at + 1, shown, t.length == 12 ? ".." : "", why);
+    return false;
+}
+
+static bool tni_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+/* Reads the letters of one operand, or of the result, from *at on. *dots: how many letters are before "...", or -1. */
+static bool tni_parse_term(const tn_plan *p, int *at, tni_subscript *s, int *dots)
+{
+    const char *e = p->expr;
+    s->rank = 0;
+    *dots = -1;
+    for (; e[*at] && e[*at] != ',' && !(e[*at] == '-' && e[*at + 1] == '>'); ++*at) {
+        if (e[*at] == ' ') continue;
+        if (e[*at] == '.') {
+            if (e[*at + 1] != '.' || e[*at + 2] != '.') return tni_subscript_fail(p, *at, "expected three dots \"...\"");
+            if (*dots >= 0) return tni_subscript_fail(p, *at, "a second \"...\", expected at most one per operand");
+            *dots = s->rank;
+            *at += 2;
+            continue;
+        }
+        if (!tni_is_letter(e[*at])) return tni_subscript_fail(p, *at, "expected a letter, \",\", \"...\" or \"->\"");
+        if (s->rank == TN_MAX_RANK)
+            return tni_subscript_fail(p, *at, "more than %d labels, expected at most %d", TN_MAX_RANK, TN_MAX_RANK);
+        s->at[s->rank] = *at;
+        s->label[s->rank++] = e[*at];
+    }
+    return true;
+}
+
+/* Inserts `more` axes of an ellipsis after the first `dots` labels: -more .. -1. */
+static bool tni_parse_dots(const tn_plan *p, int at, tni_subscript *s, int dots, int more)
+{
+    int i;
+    if (s->rank + more > TN_MAX_RANK)
+        return tni_subscript_fail(p, at, "the result has rank %d, expected at most %d", s->rank + more, TN_MAX_RANK);
+    for (i = s->rank - 1; i >= dots; i--) {
+        s->label[i + more] = s->label[i];
+        s->at[i + more] = s->at[i];
+    }
+    for (i = 0; i < more; i++) {
+        s->label[dots + i] = i - more;
+        s->at[dots + i] = at;
+    }
+    s->rank += more;
+    return true;
+}
+
+/* The result without "->": the axes of ellipses, then all letters that occur once, in alphabetical order. */
+static bool tni_parse_implicit(tn_plan *p, int at, int most)
+{
+    int  count[128] = {0};
+    int  k, i;
+    for (k = 0; k < p->n; k++)
+        for (i = 0; i < p->operand[k].rank; i++)
+            if (p->operand[k].label[i] >= 0) count[p->operand[k].label[i]]++;
+    p->out.rank = 0;
+    for (i = 0; i < 128; i++) {
+        if (count[i] != 1) continue;
+        if (p->out.rank == TN_MAX_RANK)
+            return tni_subscript_fail(p, at, "the result has more than %d axes, expected at most %d", TN_MAX_RANK,
+                                      TN_MAX_RANK);
+        p->out.at[p->out.rank] = at;
+        p->out.label[p->out.rank++] = i;
+    }
+    return tni_parse_dots(p, at, &p->out, 0, most);
+}
+
+static bool tni_parse(tn_plan *p)
+{
+    const char *e = p->expr;
+    int         at = 0, k, dots, most = -1;
+    for (k = 0; k < p->n; k++) {
+        tni_subscript *s = &p->operand[k];
+        const int      rank = s->rank, begin = at;
+        if (!tni_parse_term(p, &at, s, &dots)) return false;
+        if (dots >= 0 ? s->rank > rank : s->rank != rank)
+            return tni_subscript_fail(p, begin, "%d label%s for operand %d of rank %d", s->rank, s->rank == 1 ? "" : "s", k,
+                                      rank);
+        if (dots >= 0) {
+            if (rank - s->rank > most) most = rank - s->rank;
+            if (!tni_parse_dots(p, begin, s, dots, rank - s->rank)) return false;
+        }
+        if (e[at] == ',') {
+            if (k + 1 == p->n) return tni_subscript_fail(p, at, "a term for operand %d, expected %d operand%s", k + 1, p->n,
+                                                       p->n == 1 ? "" : "s");
+            at++;
+        } else if (k + 1 < p->n)
+            return tni_subscript_fail(p, at, "the expression has %d operand%s, expected %d", k + 1, k > 0 ? "s" : "", p->n);
+    }
+    if (!e[at]) return tni_parse_implicit(p, at, most > 0 ? most : 0);
+    at += 2;
+    if (!tni_parse_term(p, &at, &p->out, &dots)) return false;
+    if (e[at]) return tni_subscript_fail(p, at, "expected the end of the expression after its result");
+    if (dots >= 0 && most < 0) return tni_subscript_fail(p, at, "\"...\" in the result, expected one in an operand as well");
+    if (dots < 0 && most > 0) return tni_subscript_fail(p, at, "the axes of \"...\" are missing in the result");
+    return dots < 0 || tni_parse_dots(p, at, &p->out, dots, most);
+}
+
+/* ---- labels: numbers, extents, sets ------------------------------------- >>einsum-labels */
+
+static bool tni_set_has(const uint64_t *set, int label) { return (set[label / 64] >> (label % 64) & 1) != 0; }
+static void tni_set_add(uint64_t *set, int label) { set[label / 64] |= (uint64_t)1 << (label % 64); }
+
+static int tni_lowest_bit(uint64_t bits)
+{
+#if defined(__GNUC__)
+    return __builtin_ctzll(bits);
+#else
+    int i = 0;
+    while ((bits >> i & 1) == 0) i++;
+    return i;
+#endif
+}
+
+/* The number of a label, new ones in order; the table is open hashing of number + 1. */
+static int tni_label_number(tn_plan *p, int *table, size_t slots, int name)
+{
+    size_t i = ((uint32_t)name * 2654435761u) % slots;
+    for (; table[i] != 0; i = (i + 1) % slots)
+        if (p->name[table[i] - 1] == name) return table[i] - 1;
+    p->name[p->labels] = name;
+    table[i] = ++p->labels;
+    return p->labels - 1;
+}
+
+/* "j", "label 7" or "..." */
+static const char *tni_label_text(const tn_plan *p, int label, char room[32])
+{
+    if (p->name[label] < 0) return "...";
+    if (p->expr) tni_print(room, 32, "%c", (char)p->name[label]);
+    else tni_print(room, 32, "label %d", p->name[label]);
+    return room;
+}
+
+/* Sets the extent of a label from axis i of operand k, or compares it. from[label] - 1 is the operand that set it. */
+static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
+{
+    char          text[32];
+    const int64_t now = p->operand[k].shape[i], was = p->extent[label];
+    if (from[label] == 0 || (p->desc.broadcast && was == 1)) {
+        from[label] = k + 1;
+        p->extent[label] = now;
+        return true;
+    }
+    if (was == now || (p->desc.broadcast && now == 1)) return true;
+    return tni_subscript_fail(p, p->operand[k].at[i], "%s has extent %lld in operand %d but %lld in operand %d, expected "
+                              "equal extents", tni_label_text(p, label, text), (long long)was, from[label] - 1,
+                              (long long)now, k);
+}
+
+static bool tni_bind_result(tn_plan *p, int *table, size_t slots)
+{
+    char text[32];
+    int  i, known = p->labels;
+    for (i = 0; i < p->out.rank; i++) {
+        const int name = p->out.label[i], label = tni_label_number(p, table, slots, name);
+        if (label >= known)
+            return tni_subscript_fail(p, p->out.at[i], "%s of the result, expected a label of an operand",
+                                      tni_label_text(p, label, text));
+        if (tni_set_has(p->keep, label))
+            return tni_subscript_fail(p, p->out.at[i], "%s is twice in the result, expected once",
+                                      tni_label_text(p, label, text));
+        tni_set_add(p->keep, label);
+        p->out.label[i] = label;
+        p->out.shape[i] = p->extent[label];
+    }
+    return true;
+}
+
+/* Replaces names by numbers, checks extents, and finds the labels of the operands and of the result. */
+static bool tni_plan_bind(tn_plan *p)
+{
+    const size_t n = (size_t)p->n;
+    int    axes = 1, k, i, *table, *from, *uses;
+    size_t slots;
+    for (k = 0; k < p->n; k++) axes += p->operand[k].rank;
+    axes += p->out.rank;
+    for (slots = 16; slots < 2 * (size_t)axes; slots *= 2) {}
+    p->name = (int *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->name);
+    p->extent = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->extent);
+    p->part = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->part);
+    p->width = (double *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->width);
+    p->child = (int *)tni_pile_take(&p->pile, 4 * n, sizeof *p->child);
+    p->order = (int *)tni_pile_take(&p->pile, n, sizeof *p->order);
+    p->seconds = (double *)tni_pile_take(&p->pile, 2 * n, sizeof *p->seconds);
+    table = (int *)tni_pile_take(&p->pile, slots, sizeof *table);
+    from = (int *)tni_pile_take(&p->pile, 2 * (size_t)axes, sizeof *from);
+    if (!p->name || !p->extent || !p->part || !p->width || !p->child || !p->order || !p->seconds || !table || !from)
+        return false;
+    uses = from + axes;
+    for (k = 0; k < p->n; k++)
+        for (i = 0; i < p->operand[k].rank; i++) {
+            const int label = tni_label_number(p, table, slots, p->operand[k].label[i]);
+            if (!tni_bind_extent(p, k, i, label, from)) return false;
+            p->operand[k].label[i] = label;
+        }
+    p->words = p->labels / 64 + 1;
+    p->keep = (uint64_t *)tni_pile_take(&p->pile, (size_t)p->words, sizeof *p->keep);
+    p->all = (uint64_t *)tni_pile_take(&p->pile, n * (size_t)p->words, sizeof *p->all);
+    p->legs = (uint64_t *)tni_pile_take(&p->pile, 2 * n * (size_t)p->words, sizeof *p->legs);
+    if (!p->keep || !p->all || !p->legs) return false;
+    if (!tni_bind_result(p, table, slots)) return false;
+    for (k = 0; k < p->n; k++) {
+        uint64_t *all = p->all + (size_t)k * (size_t)p->words;
+        for (i = 0; i < p->operand[k].rank; i++) {
+            int *label = &p->operand[k].label[i];
+            if (p->extent[*label] != 1 && p->operand[k].shape[i] != 1) {
+                if (!tni_set_has(all, *label)) uses[*label]++;
+                tni_set_add(all, *label);
+            } else *label = -1;
+        }
+    }
+    for (i = 0; i < p->out.rank; i++) {
+        int *label = &p->out.label[i];
+        if (p->extent[*label] == 1) {
+            p->keep[*label / 64] &= ~((uint64_t)1 << (*label % 64));
+            *label = -1;
+        } else uses[*label]++;
+    }
+    for (k = 0; k < p->n; k++)
+        for (i = 0; i < p->operand[k].rank; i++) {
+            const int label = p->operand[k].label[i];
+            if (label >= 0 && uses[label] > 1) tni_set_add(p->legs + (size_t)k * (size_t)p->words, label);
+        }
+    for (i = 0; i < p->labels; i++) {
+        p->part[i] = p->extent[i];
+        p->width[i] = (double)p->extent[i];
+    }
+    return true;
+}
+
+#endif /* TN_NO_CONTRACTION */

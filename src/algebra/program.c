@@ -1,0 +1,726 @@
+#ifndef TN_NO_CONTRACTION
+/* ---- kernel calls ------------------------------------------------------- >>plan-program
+   A product whose labels are summed is a GEMM [b,m,k] [b,k,n] -> [b,m,n], each axis a run of labels whose elements have one
+   stride; an operand of another layout is copied. A product without sums is MUL, private labels are SUM. */
+
+/* Where the numbers of a node are, and their layout: its labels of extent other than 1, by decreasing stride. */
+typedef struct tni_lain { tni_source at; int count, *label; int64_t *stride; } tni_lain;
+
+enum { TNI_B, TNI_M, TNI_K, TNI_N, TNI_AXES };      /* the axes of a GEMM: batch, rows, depth, columns */
+
+typedef struct tni_builder {
+    const tn_plan *p;
+    tni_pile      *pile;
+    const int64_t *extent;              /* [labels] of a slice */
+    size_t         size;                /* of an element */
+    tni_program   *program;
+    tni_move     **end;
+    tni_lain      *piece, result;       /* [2n-1] */
+    tni_move     **live;                /* buffers in use, by offset */
+    int            lives, *list[TNI_AXES], count[TNI_AXES], *order;
+    int64_t       *s[3];                /* [labels] strides of a, b and the result of a step; 0: absent */
+    bool           ok, in_place;        /* in_place: GEMM takes any number of batch axes */
+} tni_builder;
+
+static int64_t tni_step_of(const tni_builder *b, int label) { return tni_max(b->extent[label], 1); }
+
+/* Merges neighbouring labels that are one axis in all `views` operands. Returns the number of axes, at most
+   TN_MAX_RANK + 1. */
+static int tni_fuse(const tni_builder *b, int n, const int *label, int views, int64_t *const *s, tn_view *v)
+{
+    int i, k, rank = 0;
+    memset(v, 0, (size_t)views * sizeof *v);
+    for (i = 0; i < n; i++) {
+        bool joined = i > 0;
+        for (k = 0; k < views && joined; k++)
+            joined = s[k][label[i - 1]] == s[k][label[i]] * tni_step_of(b, label[i]);
+        if (!joined && rank++ == TN_MAX_RANK) return rank;
+        for (k = 0; k < views; k++) {
+            const int64_t stride = s[k][label[i]];
+            v[k].shape[rank - 1] = stride == 0 ? 1 : (joined ? v[k].shape[rank - 1] : 1) * b->extent[label[i]];
+            v[k].strides[rank - 1] = stride;
+        }
+    }
+    for (k = 0; k < views; k++) v[k].rank = rank;
+    return rank;
+}
+
+static int64_t tni_elements(const tni_builder *b, int n, const int *label)
+{
+    int64_t count = 1;
+    int     i;
+    for (i = 0; i < n; i++) count *= b->extent[label[i]];
+    return count;
+}
+
+/* Gives labels the strides of a contiguous tensor in this order. */
+static void tni_plan_strides(const tni_builder *b, int n, const int *label, int64_t *s)
+{
+    int64_t stride = 1;
+    int     i;
+    for (i = n - 1; i >= 0; i--) {
+        s[label[i]] = stride;
+        stride *= tni_step_of(b, label[i]);
+    }
+}
+
+static void tni_strides_of(const tni_lain *q, int64_t *s)
+{
+    int i;
+    for (i = 0; i < q->count; i++) s[q->label[i]] = q->stride[i];
+}
+
+static bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
+{
+    q->count = 0;
+    q->label = (int *)tni_pile_take(b->pile, (size_t)most + 1, sizeof *q->label);
+    q->stride = (int64_t *)tni_pile_take(b->pile, (size_t)most + 1, sizeof *q->stride);
+    return b->ok = b->ok && q->label && q->stride;
+}
+
+static void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, const int *label)
+{
+    int i;
+    tni_plan_strides(b, n, label, b->s[2]);
+    q->at.from = from;
+    q->count = n;
+    from->labels = (uint64_t *)tni_pile_take(b->pile, (size_t)b->p->words, sizeof *from->labels);
+    b->ok = b->ok && from->labels;
+    for (i = 0; i < n && b->ok; i++) tni_set_add(from->labels, label[i]);
+    for (i = 0; i < n; i++) {
+        q->label[i] = label[i];
+        q->stride[i] = b->s[2][label[i]];
+    }
+}
+
+/* The first place in the workspace that is free. */
+static void tni_buffer_place(tni_builder *b, tni_move *m)
+{
+    size_t at = 0;
+    int    i, k;
+    m->bytes = ((size_t)m->count * b->size + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
+    for (i = 0; i < b->lives && b->live[i]->offset - at < m->bytes; i++) at = b->live[i]->offset + b->live[i]->bytes;
+    for (k = b->lives++; k > i; k--) b->live[k] = b->live[k - 1];
+    b->live[i] = m;
+    m->offset = at;
+    if (at + m->bytes > b->program->bytes) b->program->bytes = at + m->bytes;
+}
+
+static void tni_buffer_free(tni_builder *b, const tni_move *m)
+{
+    int i, n = 0;
+    for (i = 0; i < b->lives; i++) if (b->live[i] != m) b->live[n++] = b->live[i];
+    b->lives = n;
+}
+
+/* Appends a kernel call: v[0], v[1] its operands, v[2] its result. A buffer is used once, and is free afterwards. */
+static tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_lain *x, const tni_lain *y,
+                          const tn_view *v, const tn_view *out, int64_t count)
+{
+    tni_move *m = b->ok ? (tni_move *)tni_pile_take(b->pile, 1, sizeof *m) : NULL;
+    int       k;
+    b->ok = m != NULL;
+    if (!m) return NULL;
+    m->kernel = kernel;
+    m->node = node;
+    m->last = last;
+    m->n_in = y ? 2 : 1;
+    m->in[0] = x->at;
+    if (y) m->in[1] = y->at;
+    for (k = 0; k < m->n_in; k++) m->in[k].view = v[k];
+    m->out = *out;
+    m->count = count;
+    if (!last) tni_buffer_place(b, m);
+    for (k = 0; k < m->n_in; k++) if (m->in[k].from) tni_buffer_free(b, m->in[k].from);
+    *b->end = m;
+    b->end = &m->next;
+    return m;
+}
+
+/* Copies the numbers of q into this order of its labels. With more than 8 runs of labels it takes several copies, each of
+   which brings the next three runs to their place. */
+static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order)
+{
+    const int n = q->count;
+    int64_t  *s[2];
+    int       done = 0, i, k;
+    s[0] = b->s[0];
+    s[1] = b->s[1];
+    while (b->ok && done < n) {
+        tn_view   v[2];
+        tni_move *m;
+        int      *now = b->order, runs = 0, count = 0;
+        tni_strides_of(q, s[0]);
+        tni_plan_strides(b, n, order, s[1]);
+        if (tni_fuse(b, n, order, 2, s, v) <= TN_MAX_RANK) done = n;
+        else
+            for (i = done; i < n; i++, done++) {
+                for (k = 0; k + 1 < n && (i == 0 || q->label[k] != order[i - 1]); k++) {}
+                if ((runs == 0 || k + 1 == n || q->label[k + 1] != order[i]) && runs++ == 3) break;
+            }
+        for (; count < done; count++) now[count] = order[count];
+        for (k = 0; k < n; k++) {
+            for (i = 0; i < done && order[i] != q->label[k]; i++) {}
+            if (i == done) now[count++] = q->label[k];
+        }
+        tni_plan_strides(b, n, now, s[1]);
+        tni_fuse(b, n, now, 2, s, v);
+        m = tni_emit(b, TN_KERNEL_COPY, node, false, q, NULL, v, &v[1], tni_elements(b, n, now));
+        if (m) tni_lain_set(b, q, m, n, now);
+    }
+}
+
+/* Appends the last call where the result is in a buffer: a copy to its place. */
+static void tni_build_result(tni_builder *b, const tni_lain *q, int node)
+{
+    tni_lain from = *q;
+    tn_view   v[2];
+    int64_t  *s[2];
+    s[0] = b->s[0];
+    s[1] = b->s[1];
+    tni_strides_of(&from, s[0]);
+    tni_strides_of(&b->result, s[1]);
+    tni_fuse(b, from.count, b->result.label, 2, s, v);         /* at most 8 labels */
+    tni_emit(b, TN_KERNEL_COPY, node, true, &from, NULL, v, &v[1], 0);
+}
+
+static void tni_sort_piece(tni_lain *q)
+{
+    int i, k;
+    for (i = 1; i < q->count; i++)
+        for (k = i; k > 0 && tni_abs(q->stride[k]) > tni_abs(q->stride[k - 1]); k--) {
+            const int64_t stride = q->stride[k];
+            const int     label = q->label[k];
+            q->stride[k] = q->stride[k - 1];
+            q->label[k] = q->label[k - 1];
+            q->stride[k - 1] = stride;
+            q->label[k - 1] = label;
+        }
+}
+
+/* An operand: axes of one label are a diagonal, private labels are summed. */
+static void tni_build_operand(tni_builder *b, int k)
+{
+    const tni_subscript *o = &b->p->operand[k];
+    const uint64_t      *legs = tni_legs(b->p, k);
+    const bool           last = b->p->n == 1;
+    tni_lain            *q = &b->piece[k], all;
+    int64_t             *s[2];
+    tn_view              v[2];
+    tni_move            *m;
+    int                  i, j, n = 0;
+    s[0] = b->s[0];
+    s[1] = b->s[1];
+    if (q->label || !tni_lain_begin(b, q, o->rank)) return;     /* an earlier step asked for it */
+    q->at.operand = k;
+    for (i = 0; i < o->rank; i++) {
+        const int label = o->label[i];
+        if (label < 0 || b->extent[label] == 1) continue;
+        for (j = 0; j < q->count && q->label[j] != label; j++) {}
+        if (j == q->count) {
+            q->label[q->count] = label;
+            q->stride[q->count++] = 0;
+        }
+        q->stride[j] += o->strides[i];
+    }
+    tni_sort_piece(q);
+    for (i = 0; i < q->count; i++) if (tni_set_has(legs, q->label[i])) b->order[n++] = q->label[i];
+    if (n == q->count) {
+        if (last) tni_build_result(b, q, k);
+        return;
+    }
+    all = *q;
+    for (i = 0; i < q->count; i++) s[1][q->label[i]] = 0;
+    tni_strides_of(q, s[0]);
+    if (last) tni_strides_of(&b->result, s[1]);
+    else tni_plan_strides(b, n, b->order, s[1]);
+    tni_fuse(b, q->count, q->label, 2, s, v);
+    m = tni_emit(b, TN_KERNEL_SUM, k, last, &all, NULL, v, &v[1], tni_elements(b, n, b->order));
+    if (m) tni_lain_set(b, q, m, n, b->order);
+}
+
+/* Whether these labels are one axis with these strides. */
+static bool tni_is_axis(const tni_builder *b, int n, const int *label, const int64_t *s)
+{
+    int i;
+    for (i = 1; i < n; i++) if (s[label[i - 1]] != s[label[i]] * tni_step_of(b, label[i])) return false;
+    return true;
+}
+
+/* Sorts the labels of an axis into their order in q. */
+static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
+{
+    int *list = b->list[axis], n = 0, i, k;
+    for (i = 0; i < q->count; i++)
+        for (k = n; k < b->count[axis]; k++)
+            if (list[k] == q->label[i]) {
+                list[k] = list[n];
+                list[n++] = q->label[i];
+                break;
+            }
+}
+
+/* Chooses the order of an axis' labels: that of one of the operands or of the result, such that the fewest elements have to
+   be copied. x: operands (0, 1) or the result (2). */
+static void tni_axis_choose(tni_builder *b, int axis, const tni_lain *const *q, const double *size)
+{
+    double best = HUGE_VAL;
+    int    x, y, choice = -1;
+    if (b->count[axis] < 2) return;
+    for (x = 0; x < 3 && best > 0; x++) {
+        double cost = 0;
+        if (!q[x]) continue;
+        tni_axis_order(b, axis, q[x]);
+        for (y = 0; y < 3; y++)
+            if (q[y] && !tni_is_axis(b, b->count[axis], b->list[axis], b->s[y])) cost += size[y];
+        if (cost < best) { best = cost; choice = x; }
+    }
+    if (choice >= 0) tni_axis_order(b, axis, q[choice]);
+}
+
+/* A view [..] of up to three axes, each a list of labels. */
+static tn_view tni_axes_view(const tni_builder *b, const int *axis, const int64_t *s)
+{
+    tn_view v;
+    int64_t inner = 1;
+    int     i;
+    memset(&v, 0, sizeof v);
+    v.rank = 3;
+    for (i = 2; i >= 0; i--) {
+        const int n = b->count[axis[i]], *list = b->list[axis[i]];
+        v.shape[i] = tni_elements(b, n, list);
+        v.strides[i] = n > 0 ? s[list[n - 1]] : inner;         /* without labels: as if contiguous */
+        if (n > 0) inner = tni_max(inner, tni_abs(s[list[0]]) * tni_step_of(b, list[0]));
+    }
+    return v;
+}
+
+/* The labels of three axes, one after the other, into b->order. */
+static int tni_axes_order(tni_builder *b, const int *axis)
+{
+    int i, k, n = 0;
+    for (i = 0; i < 3; i++) for (k = 0; k < b->count[axis[i]]; k++) b->order[n++] = b->list[axis[i]][k];
+    return n;
+}
+
+/* The labels of a batch are one axis of the kernel, or any few if it takes them. */
+static bool tni_is_batch(const tni_builder *b, const int64_t *s)
+{
+    if (b->in_place && b->count[TNI_B] <= TN_MAX_RANK - 2) return true;
+    return tni_is_axis(b, b->count[TNI_B], b->list[TNI_B], s);
+}
+
+/* Copies an operand if its labels are not the axes of the kernel. */
+static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axis, int which)
+{
+    int  i, k, n = 0, all, *order;
+    bool fits;
+    tni_strides_of(q, b->s[which]);
+    fits = tni_is_batch(b, b->s[which]);
+    for (i = 1; i < 3; i++) fits = fits && tni_is_axis(b, b->count[axis[i]], b->list[axis[i]], b->s[which]);
+    if (fits) return;
+    all = tni_axes_order(b, axis);
+    order = (int *)tni_pile_take(b->pile, (size_t)all + 1, sizeof *order);
+    if (!order) { b->ok = false; return; }
+    for (i = 0; i < all; i++)
+        for (k = 0; k < q->count; k++) if (q->label[k] == b->order[i]) order[n++] = b->order[i];
+    tni_build_copy(b, q, node, order);
+}
+
+/* If rows or columns are not one axis, the last ones that are become the rows or columns of more products. That is faster
+   than a copy unless these are small, or the other extent is so large that a copy is little. */
+static void tni_build_split(tni_builder *b, int axis, int which, bool last)
+{
+    const int     other = axis == TNI_M ? TNI_N : TNI_M;
+    const int64_t enough = tni_elements(b, b->count[other], b->list[other]) > 512 ? 256 : 32;
+    int *list = b->list[axis], *batch = b->list[TNI_B], first = b->count[axis] - 1, i;
+    if (first < 1 || tni_is_axis(b, first + 1, list, b->s[which])) return;
+    while (first > 0 && tni_is_axis(b, b->count[axis] - first + 1, list + first - 1, b->s[which])
+           && (!last || tni_is_axis(b, b->count[axis] - first + 1, list + first - 1, b->s[2]))) first--;
+    if (b->count[TNI_B] + first > TN_MAX_RANK - 2 || tni_elements(b, b->count[axis] - first, list + first) < enough) return;
+    for (i = 0; i < first; i++) batch[b->count[TNI_B]++] = list[i];
+    b->count[axis] -= first;
+    for (i = 0; i < b->count[axis]; i++) list[i] = list[i + first];
+    b->program->in_place = true;         /* a factor is broadcast */
+}
+
+/* The views of a product: a batch of any number of axes (at least one), and those of the matrices. */
+static void tni_gemm_views(const tni_builder *b, tn_view *v)
+{
+    static const int axes[3][3] = {{TNI_B, TNI_M, TNI_K}, {TNI_B, TNI_K, TNI_N}, {TNI_B, TNI_M, TNI_N}};
+    tn_view batch[3];
+    int     rank, i, k;
+    for (k = 0; k < 3; k++) v[k] = tni_axes_view(b, axes[k], b->s[k]);
+    for (k = 0; k < 3 && tni_is_axis(b, b->count[TNI_B], b->list[TNI_B], b->s[k]); k++) {}
+    if (k == 3 || (rank = tni_fuse(b, b->count[TNI_B], b->list[TNI_B], 3, b->s, batch)) < 1) return;
+    for (k = 0; k < 3; k++) {
+        for (i = 1; i < 3; i++) {
+            batch[k].shape[rank - 1 + i] = v[k].shape[i];
+            batch[k].strides[rank - 1 + i] = v[k].strides[i];
+        }
+        batch[k].rank = rank + 2;
+        v[k] = batch[k];
+    }
+    b->program->in_place = true;
+}
+
+/* Whether an order of these labels suits the next product, with node `with`, whose result is node `to`. 1: each axis is one
+   run of labels; 2: they are in the order that they have in `with`, too; else 0. */
+static int tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
+{
+    const tni_lain *q = &b->piece[with];
+    int             i, k, kind, before[3] = {0, 0, 0}, was = -1, at = -1, suits = 2;
+    for (i = 0; i < n; i++) {
+        kind = !tni_set_has(tni_legs(b->p, with), label[i]) ? 0 : tni_set_has(tni_legs(b->p, to), label[i]) ? 1 : 2;
+        if (kind != was && before[kind]++) return 0;
+        for (k = 0; k < q->count && q->label[k] != label[i]; k++) {}
+        if (kind > 0 && kind == was && k < q->count && k < at) suits = 1;
+        if (k < q->count) at = k;
+        was = kind;
+    }
+    return suits;
+}
+
+/* Zeroes the strides of both operands' labels and of the result's, then sets those that they have. */
+static void tni_set_strides(tni_builder *b, tni_lain *const *q, bool last)
+{
+    int i, k, x;
+    for (k = 0; k < 2; k++)
+        for (i = 0; i < q[k]->count; i++) for (x = 0; x < 3; x++) b->s[x][q[k]->label[i]] = 0;
+    for (k = 0; k < 2; k++) tni_strides_of(q[k], b->s[k]);
+    if (last) tni_strides_of(&b->result, b->s[2]);
+}
+
+/* Copies an operand to the order of the result's labels. */
+static void tni_build_ordered(tni_builder *b, tni_lain *q, int node, int n, const int *order)
+{
+    int *own = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *own), count = 0, i, k;
+    if (!own) { b->ok = false; return; }
+    for (i = 0; i < n; i++)
+        for (k = 0; k < q->count; k++) if (q->label[k] == order[i]) own[count++] = order[i];
+    tni_build_copy(b, q, node, own);
+}
+
+/* A product without sums: in the order of the result; or first the labels that only the smaller operand has, then those of
+   the larger in its own order. If that has too many axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
+static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
+{
+    static const int axes[3] = {TNI_M, TNI_B, TNI_N};
+    const bool       last = node == b->p->root;
+    const int        large = tni_elements(b, q[1]->count, q[1]->label) > tni_elements(b, q[0]->count, q[0]->label);
+    const int        alone = large ? TNI_M : TNI_N;
+    tni_lain        *result = &b->piece[node];
+    tni_move        *m;
+    tn_view          v[3];
+    bool             direct = last, copied = false;
+    int              n = 0, i, *order;
+    order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
+    if (!order || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
+    if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
+    for (i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
+    for (i = 0; !last && i < q[large]->count; i++) order[n++] = q[large]->label[i];
+    for (;;) {
+        int rank;
+        tni_set_strides(b, q, direct);
+        if (!direct) tni_plan_strides(b, n, order, b->s[2]);
+        rank = tni_fuse(b, n, order, 3, b->s, v);
+        if (rank <= TN_MAX_RANK && (copied || n == 0 || ((uint64_t)b->s[0][order[n - 1]] <= 1
+                                                         && (uint64_t)b->s[1][order[n - 1]] <= 1))) break;
+        if (rank > TN_MAX_RANK) {
+            memcpy(order, b->order, (size_t)tni_axes_order(b, axes) * sizeof *order);
+            direct = false;
+        }
+        for (i = 0; i < 2; i++)
+            if (rank > TN_MAX_RANK || (uint64_t)b->s[i][order[n - 1]] > 1) {
+                tni_build_ordered(b, q[i], node, n, order);
+                tni_set_strides(b, q, false);
+            }
+        copied = true;
+        if (!b->ok) return;
+    }
+    m = tni_emit(b, TN_KERNEL_MUL, node, direct, q[0], q[1], v, &v[2], tni_elements(b, n, order));
+    if (!m || direct) return;
+    tni_lain_set(b, result, m, n, order);
+    if (last) tni_build_result(b, result, node);
+}
+
+/* A product that is a vector times a matrix, or a dot product, for each index of a batch whose last label is contiguous in
+   the larger operand. A GEMM would read numbers that are far apart, so it is MUL, then SUM over the first axes. The other
+   operand is copied if that is little work. */
+static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
+{
+    const int       which = b->count[TNI_N] > 0;
+    const tni_lain *large = q[which], *small = q[which ^ 1];
+    const int       inner = large->label[large->count - 1];
+    const bool      last = node == b->p->root, direct = last && b->result.count < TN_MAX_RANK;
+    tni_lain       *result = &b->piece[node], product;
+    tni_move       *m;
+    int64_t        *s[2];
+    tn_view         v[3];
+    int             n, i, k, *order;
+    if ((b->count[TNI_M] && b->count[TNI_N]) || b->s[which][inner] != 1 || b->s[which ^ 1][inner] == 0
+        || !tni_set_has(tni_legs(b->p, node), inner)) return false;
+    if (b->s[which ^ 1][inner] != 1
+        && 4 * tni_elements(b, small->count, small->label) > tni_elements(b, large->count, large->label)) return false;
+    order = (int *)tni_pile_take(b->pile, (size_t)large->count, sizeof *order);
+    if (!order) b->ok = false;
+    if (!b->ok || !tni_lain_begin(b, &product, large->count) || !tni_lain_begin(b, result, large->count)) return false;
+    for (n = 0; n < b->count[TNI_K]; n++) order[n] = b->list[TNI_K][n];
+    for (i = 0; i < large->count; i++) {
+        for (k = 0; k < b->count[TNI_K] && order[k] != large->label[i]; k++) {}
+        if (k == b->count[TNI_K]) order[n++] = large->label[i];
+    }
+    if (b->s[which ^ 1][inner] != 1) {
+        tni_build_ordered(b, q[which ^ 1], node, n, order);
+        if (!b->ok) return false;
+        tni_set_strides(b, q, last);
+    }
+    tni_plan_strides(b, n, order, b->s[2]);
+    if (tni_fuse(b, n, order, 3, b->s, v) > TN_MAX_RANK) {
+        tni_set_strides(b, q, last);
+        return false;
+    }
+    product.at.operand = 0;
+    m = tni_emit(b, TN_KERNEL_MUL, node, false, q[0], q[1], v, &v[2], tni_elements(b, n, order));
+    if (!m) return false;
+    tni_lain_set(b, &product, m, n, order);
+    s[0] = b->s[0];
+    s[1] = b->s[1];
+    k = b->count[TNI_K];
+    tni_strides_of(&product, s[0]);
+    for (i = 0; i < k; i++) s[1][order[i]] = 0;
+    if (direct) tni_strides_of(&b->result, s[1]);
+    else tni_plan_strides(b, n - k, order + k, s[1]);
+    tni_fuse(b, n, order, 2, s, v);
+    m = tni_emit(b, TN_KERNEL_SUM, node, direct, &product, NULL, v, &v[1], tni_elements(b, n - k, order + k));
+    if (!m || direct) return true;
+    tni_lain_set(b, result, m, n - k, order + k);
+    if (last) tni_build_result(b, result, node);
+    return true;
+}
+
+/* Whether a GEMM can write its result directly to its place: each axis has one stride, rows or columns are contiguous. */
+static bool tni_gemm_direct(const tni_builder *b)
+{
+    int  i;
+    bool near = b->count[TNI_M] + b->count[TNI_N] == 0;
+    for (i = 0; i < TNI_AXES; i++) {
+        const int n = b->count[i], *list = b->list[i];
+        if (i == TNI_K) continue;
+        if (i == TNI_B ? !tni_is_batch(b, b->s[2]) : !tni_is_axis(b, n, list, b->s[2])) return false;
+        if (i != TNI_B && n > 0 && b->s[2][list[n - 1]] == 1) near = true;
+    }
+    return near;
+}
+
+/* Where labels [first,end) of the result are one axis that operand `side` alone has: returns the first label, or end. */
+static int tni_run_of_side(const tni_builder *b, const tni_lain *const *q, int side, int end)
+{
+    int first = end, i, k;
+    for (; first > 0; first--) {
+        const int label = b->result.label[first - 1];
+        bool      has[2] = {false, false};
+        for (i = 0; i < 2; i++) for (k = 0; k < q[i]->count; k++) has[i] = has[i] || q[i]->label[k] == label;
+        if (!has[side] || has[side ^ 1] || !tni_is_axis(b, end - first + 1, b->result.label + first - 1, b->s[2])) break;
+    }
+    return first;
+}
+
+/* An operand of a product in place: its labels outside of the run, then the depth, which comes after the run in the left
+   factor. True if it lies like that, or after it was copied. */
+static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, const int *run, int n, bool left)
+{
+    const int *depth = b->list[TNI_K];
+    const int  deep = b->count[TNI_K];
+    int       *order, count = 0, i, k, part;
+    tni_strides_of(q, b->s[which]);             /* which a copy of the other operand has overwritten */
+    if (tni_is_axis(b, deep, depth, b->s[which]) && tni_is_axis(b, n, run, b->s[which])
+        && (left || b->s[which][run[n - 1]] == 1)) return true;
+    order = (int *)tni_pile_take(b->pile, (size_t)q->count + 1, sizeof *order);
+    if (!order) return b->ok = false;
+    for (i = 0; i < b->result.count; i++)
+        for (k = 0; k < q->count; k++)
+            if (q->label[k] == b->result.label[i] && (&b->result.label[i] < run || &b->result.label[i] >= run + n))
+                order[count++] = q->label[k];
+    for (part = 0; part < 2; part++)
+        if ((part == 0) == left) for (i = 0; i < n; i++) order[count++] = run[i];
+        else for (i = 0; i < deep; i++) order[count++] = depth[i];
+    tni_build_copy(b, q, node, order);
+    return b->ok;
+}
+
+/* The last product, where its result would have to be permuted: it is written in place, as a batch of small products. Their
+   columns are the last labels of the result, which one operand has, their rows the most that the other has in one run; all
+   other labels number the products. False if that does not pay. */
+static bool tni_build_in_place(tni_builder *b, int node, tni_lain *const *q)
+{
+    const tni_lain *const lies[2] = {q[0], q[1]};
+    const int      *label = b->result.label;
+    const int64_t   all = tni_elements(b, b->result.count, label), depth = tni_elements(b, b->count[TNI_K], b->list[TNI_K]);
+    int64_t         most = 0, columns;
+    int             side, first = b->result.count, rows = 0, rows_end = 0, end, i, k, n = 0, *batch;
+    int64_t        *s[3];
+    tn_view         v[3];
+    for (side = 0; side < 2; side++)
+        if ((first = tni_run_of_side(b, lies, side, b->result.count)) < b->result.count) break;
+    if (side == 2 || b->s[2][label[b->result.count - 1]] != 1) return false;
+    for (end = first; end > 0; end--) {
+        const int     begin = tni_run_of_side(b, lies, side ^ 1, end);
+        const int64_t count = tni_elements(b, end - begin, label + begin);
+        if (begin < end && count > most) { most = count; rows = begin; rows_end = end; }
+    }
+    columns = tni_elements(b, b->result.count - first, label + first);
+    if (most * columns < 256 || (depth > 32 && (most < 32 || columns < 32))) return false;
+    if (4 * (tni_elements(b, q[0]->count, q[0]->label) + tni_elements(b, q[1]->count, q[1]->label)) > all) return false;
+    if (!tni_build_factor(b, q[side ^ 1], node, side ^ 1, label + rows, rows_end - rows, true)
+        || !tni_build_factor(b, q[side], node, side, label + first, b->result.count - first, false)) return !b->ok;
+    tni_set_strides(b, q, true);
+    batch = b->order;
+    for (i = 0; i < first; i++) if (i < rows || i >= rows_end) batch[n++] = label[i];
+    s[0] = b->s[side ^ 1];
+    s[1] = b->s[side];
+    s[2] = b->s[2];
+    n = tni_fuse(b, n, batch, 3, s, v);
+    for (k = 0; k < 3; k++) {
+        const int last = b->list[TNI_K][b->count[TNI_K] - 1];
+        v[k].shape[n] = k == 1 ? depth : most;
+        v[k].strides[n] = s[k][k == 1 ? last : label[rows_end - 1]];
+        v[k].shape[n + 1] = k == 0 ? depth : columns;
+        v[k].strides[n + 1] = s[k][k == 0 ? last : label[b->result.count - 1]];
+        v[k].rank = n + 2;
+    }
+    tni_emit(b, TN_KERNEL_GEMM, node, true, q[side ^ 1], q[side], v, &v[2], all);
+    b->program->in_place = true;
+    return true;
+}
+
+static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int parent, int with)
+{
+    static const int orders[4][3] = {{TNI_B, TNI_M, TNI_N}, {TNI_B, TNI_N, TNI_M},
+                                     {TNI_M, TNI_B, TNI_N}, {TNI_N, TNI_B, TNI_M}};
+    static const int a[3] = {TNI_B, TNI_M, TNI_K}, c[3] = {TNI_B, TNI_K, TNI_N};
+    const bool       last = node == b->p->root;
+    const tni_lain *lies[3] = {q[0], q[1], last ? &b->result : NULL};
+    double           size[3] = {1, 1, 1};
+    tni_lain        *result = &b->piece[node];
+    tni_move        *m;
+    tn_view          v[3];
+    bool             direct = false;
+    int              i, n = 0, use = 0;
+    int64_t          count;
+    for (i = 0; i < 3; i++) if (lies[i]) size[i] = (double)tni_elements(b, lies[i]->count, lies[i]->label);
+    tni_set_strides(b, q, last);
+    for (i = 0; i < TNI_AXES; i++) {
+        const tni_lain *of[3] = {i == TNI_N ? NULL : lies[0], i == TNI_M ? NULL : lies[1], i == TNI_K ? NULL : lies[2]};
+        tni_axis_choose(b, i, of, size);
+    }
+    if (tni_build_dots(b, node, q) || !b->ok) return;
+    if (last && b->in_place && !tni_gemm_direct(b) && tni_build_in_place(b, node, q)) return;
+    if (b->in_place) for (i = 0; i < 2; i++) tni_build_split(b, i == 0 ? TNI_M : TNI_N, i, last);
+    tni_build_axes(b, q[0], node, a, 0);
+    tni_build_axes(b, q[1], node, c, 1);
+    if (!b->ok || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) return;
+    tni_set_strides(b, q, last);
+    direct = last && tni_gemm_direct(b);
+    if (!direct) {
+        int best = -1;
+        if (!last && with < b->p->n && memcmp(tni_legs(b->p, with), b->p->all + (size_t)with * (size_t)b->p->words,
+                                              (size_t)b->p->words * sizeof *b->p->all) == 0) tni_build_operand(b, with);
+        for (i = 0; i < 4 && !last; i++) {
+            int suits;
+            n = tni_axes_order(b, orders[i]);
+            suits = tni_suits(b, n, b->order, with, parent);
+            if (suits > best) { best = suits; use = i; }
+        }
+        n = tni_axes_order(b, orders[use]);
+        tni_plan_strides(b, n, b->order, b->s[2]);
+    }
+    tni_gemm_views(b, v);
+    count = tni_elements(b, tni_axes_order(b, orders[0]), b->order);
+    if (v[2].strides[v[2].rank - 1] != 1 && v[2].strides[v[2].rank - 2] == 1) {   /* C^T = B^T A^T: contiguous rows */
+        const tn_view t[2] = {tni_transposed_view(v[1]), tni_transposed_view(v[0])}, turned = tni_transposed_view(v[2]);
+        m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[1], q[0], t, &turned, count);
+    } else m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[0], q[1], v, &v[2], count);
+    if (!m || direct) return;
+    n = tni_axes_order(b, orders[use]);
+    {
+        int *order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
+        if (!order) { b->ok = false; return; }
+        memcpy(order, b->order, (size_t)n * sizeof *order);
+        tni_lain_set(b, result, m, n, order);
+    }
+    if (last) tni_build_result(b, result, node);
+}
+
+/* Sorts the labels of two operands into the axes of a product. */
+static void tni_build_pair(tni_builder *b, int node, int parent, int with)
+{
+    const int       *child = b->p->child + 2 * node;
+    tni_lain        *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
+    const uint64_t  *legs = tni_legs(b->p, node);
+    int              i, k, j;
+    for (k = 0; k < 2; k++) if (child[k] < b->p->n) tni_build_operand(b, child[k]);
+    memset(b->count, 0, sizeof b->count);
+    for (k = 0; k < 2; k++)
+        for (i = 0; i < q[k]->count; i++) {
+            const int label = q[k]->label[i];
+            int       axis;
+            for (j = 0; j < q[k ^ 1]->count && q[k ^ 1]->label[j] != label; j++) {}
+            if (j < q[k ^ 1]->count) axis = tni_set_has(legs, label) ? TNI_B : TNI_K;
+            else axis = k == 0 ? TNI_M : TNI_N;
+            if (k == 0 || axis == TNI_N) b->list[axis][b->count[axis]++] = label;
+        }
+    if (b->count[TNI_K] == 0) tni_build_mul(b, node, q);
+    else tni_build_gemm(b, node, q, parent, with);
+}
+
+/* Whether GEMM takes any number of batch axes. */
+static bool tni_gemm_takes_axes(const tn_ctx *ctx)
+{
+    return ctx->backend == tn_cpu_backend() || ctx->backend == tn_reference_backend();
+}
+
+/* Makes the kernel calls for operands of these strides (in p->operand) and slices of these extents. */
+static tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent, bool recorded)
+{
+    const int    n = p->n, labels = p->labels + 1;
+    const size_t nodes = 2 * (size_t)n;
+    int         *parent, *with, i, k;
+    tni_builder  b;
+    memset(&b, 0, sizeof b);
+    b.p = p;
+    b.pile = pile;
+    b.extent = extent;
+    b.size = tni_dtype_size(p->ctx->desc.dtype);
+    b.program = (tni_program *)tni_pile_take(pile, 1, sizeof *b.program);
+    b.piece = (tni_lain *)tni_pile_take(pile, nodes, sizeof *b.piece);
+    b.live = (tni_move **)tni_pile_take(pile, nodes + 8, sizeof *b.live);
+    b.order = (int *)tni_pile_take(pile, (size_t)labels * (TNI_AXES + 1), sizeof *b.order);
+    b.s[0] = (int64_t *)tni_pile_take(pile, (size_t)labels * 3, sizeof *b.s[0]);
+    parent = (int *)tni_pile_take(pile, 2 * nodes, sizeof *parent);
+    if (!b.program || !b.piece || !b.live || !b.order || !b.s[0] || !parent) return NULL;
+    with = parent + nodes;
+    for (i = 0; i < TNI_AXES; i++) b.list[i] = b.order + (size_t)labels * (size_t)(i + 1);
+    for (i = 1; i < 3; i++) b.s[i] = b.s[0] + (size_t)labels * (size_t)i;
+    b.end = &b.program->first;
+    b.ok = true;
+    b.in_place = !recorded && tni_gemm_takes_axes(p->ctx);
+    if (!tni_lain_begin(&b, &b.result, p->out.rank)) return NULL;
+    for (i = 0; i < p->out.rank; i++) {
+        const int label = p->out.label[i];
+        if (label < 0 || extent[label] == 1) continue;
+        b.result.label[b.result.count] = label;
+        b.result.stride[b.result.count++] = p->out.strides[i];
+    }
+    for (i = 0; i + 1 < n; i++)
+        for (k = 0; k < 2; k++) {
+            const int *child = p->child + 2 * p->order[i];
+            parent[child[k]] = p->order[i];
+            with[child[k]] = child[k ^ 1];
+        }
+    if (n == 1) tni_build_operand(&b, 0);
+    for (i = 0; i + 1 < n && b.ok; i++) tni_build_pair(&b, p->order[i], parent[p->order[i]], with[p->order[i]]);
+    return b.ok ? b.program : NULL;
+}
+
+#endif /* TN_NO_CONTRACTION */

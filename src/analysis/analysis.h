@@ -1,0 +1,109 @@
+#ifndef TN_NO_OPERATOR
+/* ======================================================================
+   >>analysis questions about weights, answered with operators
+   docs/math.md has the formulas, under "Questions about weights". Results that own memory follow the rules of >>decomp;
+   functions that take the context first are made of ops.
+   ====================================================================== */
+
+/* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal */
+/* What an operator is compared with. */
+typedef enum tn_null {
+    TN_NULL_ENTRIES = 0,        /* the numbers of each row of each factor are permuted, without the constant's:
+                                   every hidden unit keeps its numbers, but not their places                    */
+    TN_NULL_PAIRS               /* the rows of factor 1 are permuted: every direction is kept, but it is
+                                   multiplied by another one                                                    */
+} tn_null;
+typedef struct tn_signal_desc {
+    tn_null  null;
+    const tn_cp *const *nulls;  /* `draws` operators of the same extents to compare with instead, for example
+                                   untrained layers; or NULL                                                    */
+    bool     scaled;            /* first scales each null's values to the operator's norm, output by output     */
+    int64_t  draws;             /* 0: 19, for 5 %; see below                                                    */
+    int64_t  count;             /* number of eigenvalues; 0: all                                                */
+    uint64_t seed;              /* of the permutations; equal seeds give equal results                          */
+} tn_signal_desc;
+typedef struct tn_signal {
+    int64_t    outputs, count;
+    tn_tensor *values;          /* [outputs,count] eigenvalues of the operator, by decreasing magnitude         */
+    tn_tensor *null_values;     /* [outputs,count] mean over the draws of the magnitude at the same place       */
+    tn_tensor *edge;            /* [outputs] the largest magnitude in all draws                                 */
+    tn_tensor *signal;          /* I32 [outputs] how many values are beyond the edge                            */
+} tn_signal;
+/* Compares the spectrum of every output with those of a null model. If the operator were one more draw of the null model, an
+   output would have a value beyond its edge with a probability of at most 1/(draws + 1). It costs draws + 1 calls of
+   tn_cp_spectrum. Order 2 only.   Parallel analysis: Horn 1965; by permutations: Buja & Eyuboglu 1992 */
+TN_API tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *out);
+TN_API void      tn_signal_destroy(tn_signal *s);                              /* frees the tensors of the result */
+
+/* ---- truncation with a certificate -------------------------------------- >>analysis-certificate */
+typedef struct tn_certificate {
+    tn_cp     *cp;              /* the truncated operator, of the same inputs                                   */
+    tn_tensor *rank;            /* I32 [outputs] eigenpairs that each output has kept                           */
+    tn_tensor *error;           /* [outputs] |Q - Q_k|_F / |Q|_F in the metric; 0 for a zero output             */
+    tn_tensor *bound;           /* [outputs] |y - y_k| is at most this for every x in the ball                  */
+    tn_tensor *mean;            /* [outputs] so is the mean of |y - y_k| over the data; NaN without a moment    */
+} tn_certificate;
+/* Truncates each output to the fewest eigenpairs with a relative error of at most `error`, 0 <= error < 1, and says what
+   this does to the outputs. Without a moment the pairs are those of Q, and the ball is |x| <= radius. With the second moment
+   S = E[x x^T] of the data (of [x;1] if the operator has `constant`) they are those of S^1/2 Q S^1/2, the error is that of
+   the data metric, and the ball is x^T S^-1 x <= radius^2 in the span of the data, outside of which nothing is claimed. Both
+   bounds contain a margin for rounding, 1e-12 of the largest value (F32: 1e-5). Order 2 only.   docs/math.md 10 and 12 */
+TN_API tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out);
+TN_API void      tn_certificate_destroy(tn_certificate *c);        /* frees the operator and the tensors of the result */
+
+/* ---- features ----------------------------------------------------------- >>analysis-features */
+/* Computes how features interact: C[i,j] = d_i^T Q_u d_j for the rows d_i of a dictionary, and with a moment that times
+   E[a_i a_j]: for x = sum_i a_i d_i the sum of all is the mean of u . y.
+   u [out]  d [m,n]  moment [m,m] or NULL -> owned [m,m]
+   With `constant` n does not count the one, and the one is the last feature: m + 1 in C and in the moment, which is then
+   that of [a;1]. Order 2 only.   Sharkey 2023, equation 15 */
+TN_API tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment);
+/* Computes how strongly input features modify the default output features of a layer (W x) * (V x): for the feature d_i the
+   output feature u_l, a column of u, becomes (W d_i) * u_l, and M[i,l] = |u_l - (W d_i) * u_l|. Columns of u are for example
+   the left singular vectors of V, or its independent components. tn_topk along axis 1 finds what d_i modifies most, along
+   axis 0 which features modify u_l most.   w [h,n]  d [m,n]  u [h,l] -> [m,l]   Sharkey 2023, equation 16 */
+TN_API tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u);
+/* Computes the modifier of an MLP of any kind on data: layer(x) = P (m(x) * features) + p. With one encoder m = act(z)/z,
+   and act'(0) where z = 0, for the features z = W x + b; with two m = act(W x + b) for the features V x + c; with more m is
+   the product of all encoders but the last. `features` may be NULL. With one encoder m is computed on the host and is not
+   recorded.   x [..,in] -> [..,hidden]   Sharkey 2023, equation 13 */
+TN_API tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_tensor **features);
+
+/* ---- degree of nonlinearity --------------------------------------------- >>analysis-degree */
+/* A function of a tensor, with a pointer of the caller's. */
+typedef tn_tensor *(*tn_map_fn)(tn_ctx *ctx, const void *user, tn_tensor *x);
+/* Computes the mixed difference of order n, the sum over all subsets of the directions of (-1)^(n - size) f(x + their sum),
+   by 2^n calls of f: what n directions do together and no n - 1 of them explain. It is 0 for every polynomial of a degree
+   below n, so with n = 3 for a bilinear layer. 1 <= n <= 8; a direction has a shape that broadcasts with x. */
+TN_API tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_tensor *x, int n,
+                                      tn_tensor *const *directions);
+
+/* ---- canonical form and alignment --------------------------------------- >>analysis-align */
+/* Brings the hidden units into a form that does not depend on their order, scales or the order of their encoders: rows of
+   factors have length 1 with a positive largest component (the first of equals), the size is in P; of a term's factors
+   the one whose largest component comes first is first; terms are sorted by decreasing |P[:,h]|. Two operators that differ
+   only by these changes become equal up to rounding, unless such a comparison ties. The function does not change, and any
+   order is possible; all inputs have equal length. TN_ERR_NONFINITE if the sizes are beyond the range of the context's
+   dtype. */
+TN_API tn_cp    *tn_cp_canonical(const tn_cp *cp);
+/* Aligns b with a: finds the assignment of terms with the largest sum of cosines of their rank-one tensors
+   sym(w v^T) (x) p, and returns b with its terms in the order of a, factors swapped and scaled as in a, so that weights can
+   be compared one by one. Its function does not change. cosines [terms], if not NULL, becomes those of the pairs; 0 for zero
+   terms. Both have order 2, the same extents and the same number of terms, h; h^2 (n + out) + h^3 operations at most.
+   Assignment: Kuhn 1955, by shortest augmenting paths */
+TN_API tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor **cosines);
+
+/* ---- fewer terms -------------------------------------------------------- >>analysis-refit */
+typedef struct tn_refit_desc {
+    int64_t terms;              /* required: number of terms; fewer are made if fewer are independent         */
+    int64_t sweeps;             /* at most this number; 0: 100                                                */
+    double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
+} tn_refit_desc;
+/* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
+   from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
+   solved for exactly, each encoder by some steps of conjugate gradients, so that the error never rises. *error, if not NULL,
+   becomes |S - S'|_F / |S|_F, which cannot be distinguished from 0 below about 1e-7. A local minimum is possible. Order 2 only.
+   It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
+TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error);
+
+#endif /* TN_NO_OPERATOR */

@@ -1,0 +1,427 @@
+#ifndef TN_NO_CIRCUITS
+/* ---- paths, best first -------------------------------------------------- >>circuits-search-impl
+   A node reads the residual stream x at a position through a covector c, and its value is c . x. Since x is the sum of its
+   sources and of what all heads and MLPs before it add, so is the value: a part c . x_source is a path, one c . (what is
+   added) is the value of the node that reads what that head or MLP reads, through
+
+       head:  c' = r1 (V^T O^T c) P_ts      MLP:  c' = r2 sum_e F_e^T (gate_e * P^T c)
+
+   All in double on the host. Stage 2l is the input of block l's attention, 2l + 1 that of its MLP, 2 layers the end. */
+
+#define TNI_FLAT(X) X(pattern) X(in1) X(in2) X(v) X(o) X(ob) X(w) X(p) X(pb) X(gate) X(values) X(added)
+#define TNI_FLAT_MEMBER(name) double *name;
+typedef struct tni_flat_block { TNI_FLAT(TNI_FLAT_MEMBER) } tni_flat_block;
+#undef TNI_FLAT_MEMBER
+
+typedef struct tni_path_search {
+    tn_ctx                  *ctx;
+    const tn_circuit_frozen *f;
+    int64_t  T, n, layers, heads, d_v;
+    tni_flat_block *block;      /* [layers]                                                     */
+    double  *source;            /* [sources,T,n+1]                                              */
+    double  *one;               /* [2 layers + 1,T,n] what the constant has added so far        */
+    tni_list nodes, heap;       /* tn_circuit_node; int64_t: open nodes, largest |value| first  */
+    tni_list slot, covector;    /* int64_t of each node: its covector or -1; double *           */
+} tni_path_search;
+
+static int64_t *tni_index_at(const tni_list *l, size_t i) { return (int64_t *)l->items + i; }
+static tn_circuit_node *tni_node_at(const tni_path_search *s, int64_t i) { return (tn_circuit_node *)s->nodes.items + i; }
+
+static double tni_urgency(const tni_path_search *s, size_t i)
+{
+    return fabs(tni_node_at(s, *tni_index_at(&s->heap, i))->value);
+}
+
+static bool tni_search_push(tni_path_search *s, int64_t node)
+{
+    size_t   i, up;
+    int64_t *at = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths"), *p = (int64_t *)s->heap.items;
+    if (!at) return false;
+    *at = node;
+    for (i = s->heap.count - 1; i > 0 && tni_urgency(s, i) > tni_urgency(s, up = (i - 1) / 2); i = up) {
+        const int64_t other = p[up];
+        p[up] = p[i];
+        p[i] = other;
+    }
+    return true;
+}
+
+static int64_t tni_search_pop(tni_path_search *s)
+{
+    int64_t *p = (int64_t *)s->heap.items;
+    const int64_t top = p[0];
+    size_t   i = 0, child;
+    p[0] = p[--s->heap.count];
+    for (; (child = 2 * i + 1) < s->heap.count; i = child) {
+        const int64_t moving = p[i];
+        if (child + 1 < s->heap.count && tni_urgency(s, child + 1) > tni_urgency(s, child)) child++;
+        if (tni_urgency(s, child) <= tni_urgency(s, i)) break;
+        p[i] = p[child];
+        p[child] = moving;
+    }
+    return top;
+}
+
+static bool tni_search_add(tni_path_search *s, double value, int64_t next, int64_t position, int64_t block, int head)
+{
+    const int64_t    i = (int64_t)s->nodes.count;
+    tn_circuit_node *node = (tn_circuit_node *)tni_list_add(s->ctx, &s->nodes, "circuit_paths");
+    int64_t         *slot = node ? (int64_t *)tni_list_add(s->ctx, &s->slot, "circuit_paths") : NULL;
+    if (!slot) return false;
+    node->value = value;
+    node->next = next;
+    node->position = position;
+    node->block = (int32_t)block;
+    node->head = head;
+    *slot = -1;
+    return head == TN_CIRCUIT_SOURCE || tni_search_push(s, i);
+}
+
+static void tni_axpy(double *y, double a, const double *x, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) y[i] += a * x[i];
+}
+
+static double tni_dot_f64(const double *x, const double *y, int64_t n)
+{
+    double  a = 0, b = 0, c = 0, d = 0;
+    int64_t i;
+    for (i = 0; i + 4 <= n; i += 4) {
+        a += x[i] * y[i]; b += x[i + 1] * y[i + 1]; c += x[i + 2] * y[i + 2]; d += x[i + 3] * y[i + 3];
+    }
+    for (; i < n; i++) a += x[i] * y[i];
+    return a + b + (c + d);
+}
+
+static double tni_distance_f64(const double *x, const double *y, int64_t n)
+{
+    double  sum = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) sum += (x[i] - y[i]) * (x[i] - y[i]);
+    return sqrt(sum);
+}
+
+static int64_t tni_node_stage(const tn_circuit_frozen *f, const tn_circuit_node *node)
+{
+    return node->head == TN_CIRCUIT_TARGET ? 2 * f->layers : 2 * (int64_t)node->block + (node->head == TN_CIRCUIT_MLP);
+}
+
+/* The product of the blocks' `keep` between what is added in block l and stage j */
+static double tni_frozen_kept(const tn_circuit_frozen *f, int64_t l, int64_t j)
+{
+    double k = 1;
+    for (l++; l <= tni_min(j / 2, f->layers - 1); l++) k *= f->block[l].keep;
+    return k;
+}
+
+/* The factor that sources have at stage j */
+static double tni_frozen_first(const tn_circuit_frozen *f, int64_t j)
+{
+    double  k = 1;
+    int64_t l;
+    for (l = 0; l <= tni_min(j / 2, f->layers - 1); l++) k = k * f->block[l].keep + f->block[l].again;
+    return k;
+}
+
+/* The covector of a node [n+1], from that of the node after it. */
+static bool tni_search_covector(tni_path_search *s, int64_t i, double *work)
+{
+    const tn_circuit_node *node = tni_node_at(s, i), *next = tni_node_at(s, node->next);
+    const tni_flat_block  *b = &s->block[node->block];
+    const int64_t n = s->n, T = s->T, h = node->head, width = s->heads * s->d_v;
+    const double *c = *((double **)s->covector.items + *tni_index_at(&s->slot, (size_t)node->next));
+    const double  kept = tni_frozen_kept(s->f, node->block, tni_node_stage(s->f, next));
+    double       *made = tni_alloc_f64(s->ctx, n + 1, 1, "circuit_paths"), **at, r;
+    int64_t       k, e, hidden;
+    if (!made) return false;
+    if (h >= 0) {
+        r = kept * b->pattern[(h * T + next->position) * T + node->position];
+        memset(work, 0, (size_t)s->d_v * sizeof *work);
+        for (k = 0; k < n; k++) tni_axpy(work, c[k] * r, b->o + k * width + h * s->d_v, s->d_v);
+        for (k = 0; k < s->d_v; k++) tni_axpy(made, work[k], b->v + (h * s->d_v + k) * (n + 1), n + 1);
+        r = b->in1[node->position];
+    } else {
+        const tn_circuit_frozen_block *given = &s->f->block[node->block];
+        hidden = given->p->shape[1];
+        memset(work, 0, (size_t)(hidden + 1) * sizeof *work);
+        for (k = 0; k < n; k++) tni_axpy(work, kept * c[k], b->p + k * hidden, hidden);
+        if (b->pb) work[hidden] = kept * tni_dot_f64(c, b->pb + node->position * n, n);
+        for (e = 0; e < given->w->shape[0]; e++)
+            for (k = 0; k <= hidden; k++)
+                tni_axpy(made, work[k] * b->gate[(e * T + node->position) * (hidden + 1) + k],
+                         b->w + (e * (hidden + 1) + k) * (n + 1), n + 1);
+        r = b->in2[node->position];
+    }
+    for (k = 0; k < n; k++) made[k] *= r;
+    if (!(at = (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths"))) {
+        tni_free_f64(s->ctx, made, n + 1, 1);
+        return false;
+    }
+    *at = made;
+    *tni_index_at(&s->slot, (size_t)i) = (int64_t)s->covector.count - 1;
+    return true;
+}
+
+/* Adds the sources and all that is added to the stream before what node i reads. work [heads d_v] */
+static bool tni_search_expand(tni_path_search *s, int64_t i, double *work)
+{
+    const tn_circuit_node node = *tni_node_at(s, i);
+    const int64_t n = s->n, T = s->T, t = node.position, j = tni_node_stage(s->f, &node), width = s->heads * s->d_v;
+    const double *c = *((double **)s->covector.items + *tni_index_at(&s->slot, (size_t)i));
+    int64_t       l, h, at, k;
+    double        value, p;
+    for (k = 0; k < s->f->sources; k++) {
+        const bool one = s->f->constant && k == s->f->sources - 1;
+        value = one ? c[n] + tni_dot_f64(c, s->one + (j * T + t) * n, n)
+                    : tni_frozen_first(s->f, j) * tni_dot_f64(c, s->source + (k * T + t) * (n + 1), n);
+        if (!tni_search_add(s, value, i, t, k, TN_CIRCUIT_SOURCE)) return false;
+    }
+    for (l = 0; 2 * l < j; l++) {
+        const tni_flat_block *b = &s->block[l];
+        const double          kept = tni_frozen_kept(s->f, l, j);
+        memset(work, 0, (size_t)width * sizeof *work);
+        for (k = 0; k < n; k++) tni_axpy(work, kept * c[k], b->o + k * width, width);
+        for (h = 0; h < s->heads; h++) for (at = 0; at < T; at++) {
+            if ((p = b->pattern[(h * T + t) * T + at]) == 0) continue;
+            value = p * tni_dot_f64(work + h * s->d_v, b->values + (at * s->heads + h) * s->d_v, s->d_v);
+            if (!tni_search_add(s, value, i, at, l, (int)h)) return false;
+        }
+        if (2 * l + 1 < j
+            && !tni_search_add(s, kept * tni_dot_f64(c, b->added + t * n, n), i, t, l, TN_CIRCUIT_MLP)) return false;
+    }
+    return true;
+}
+
+/* What the constant has added to the stream at each stage. */
+static void tni_search_streams(tni_path_search *s)
+{
+    const int64_t each = s->T * s->n, n = s->n;
+    const double *start = s->source + (s->f->sources - 1) * s->T * (n + 1);
+    int64_t       l, t, k;
+    for (l = 0; l <= s->layers && s->f->constant; l++) {
+        double *now = s->one + 2 * l * each, *middle = now + each;
+        const double again = l < s->layers ? s->f->block[l].again : 0, kept = l < s->layers ? s->f->block[l].keep : 1;
+        for (t = 0; t < s->T; t++) for (k = 0; k < n; k++)
+            now[t * n + k] = kept * (l > 0 ? now[t * n + k - each] : start[t * (n + 1) + k])
+                           + again * start[t * (n + 1) + k];
+        if (l == s->layers) break;
+        memcpy(middle, now, (size_t)each * sizeof *now);
+        if (s->block[l].ob) tni_axpy(middle, 1, s->block[l].ob, each);
+    }
+}
+
+/* The number of paths: of those that read each position, from the first block on. */
+static double tni_search_count(tni_path_search *s, int64_t position)
+{
+    double *sum = tni_alloc_f64(s->ctx, s->T, 2, "circuit_paths"), *before = sum + s->T, all = (double)NAN;
+    int64_t l, h, t, at;
+    if (!sum) return all;
+    for (t = 0; t < s->T; t++) sum[t] = s->f->sources;
+    for (l = 0; l < s->layers; l++) {
+        memcpy(before, sum, (size_t)s->T * sizeof *sum);
+        for (h = 0; h < s->heads; h++) for (t = 0; t < s->T; t++) for (at = 0; at < s->T; at++)
+            if (s->block[l].pattern[(h * s->T + t) * s->T + at] != 0) sum[t] += before[at];
+        for (t = 0; t < s->T; t++) sum[t] *= 2;                 /* each passes the MLP by, or through it */
+    }
+    all = sum[position];
+    tni_free_f64(s->ctx, sum, s->T, 2);
+    return all;
+}
+
+static bool tni_search_read(const tn_tensor *t, double **v)
+{
+    *v = t ? tni_analysis_read(t, "circuit_paths") : NULL;
+    return *v || !t;
+}
+
+static bool tni_search_begin(tni_path_search *s, const tn_circuit_frozen *f)
+{
+    const tn_attention_desc *d = &f->model->blocks[0].attn.desc;
+    int64_t l;
+    size_t  bytes;
+    bool    done = true;
+    memset(s, 0, sizeof *s);
+    s->ctx = f->ctx;
+    s->f = f;
+    s->T = f->tokens; s->n = f->model->desc.dim; s->layers = f->layers; s->heads = d->heads; s->d_v = d->d_v;
+    s->nodes.each = sizeof(tn_circuit_node);
+    s->heap.each = s->slot.each = sizeof(int64_t);
+    s->covector.each = sizeof(double *);
+    if (!tni_mul_size((size_t)f->layers, sizeof *s->block, &bytes)
+        || !(s->block = (tni_flat_block *)tni_alloc(s->ctx, bytes, "circuit_paths"))) return false;
+    memset(s->block, 0, bytes);
+    s->one = tni_alloc_f64(s->ctx, 2 * f->layers + 1, s->T * s->n, "circuit_paths");
+    if (!s->one || !tni_search_read(f->source, &s->source)) return false;
+    for (l = 0; l < f->layers && done; l++) {
+        const tn_circuit_frozen_block *from = &f->block[l];
+        tni_flat_block                *to = &s->block[l];
+#define TNI_FLAT_READ(name) done = done && tni_search_read(from->name, &to->name);
+        TNI_FLAT(TNI_FLAT_READ)
+#undef TNI_FLAT_READ
+    }
+    if (done) tni_search_streams(s);
+    return done;
+}
+
+static void tni_search_end(tni_path_search *s)
+{
+    int64_t l;
+    size_t  i;
+    for (l = 0; s->block && l < s->layers; l++) {
+        const tn_circuit_frozen_block *from = &s->f->block[l];
+        tni_flat_block                *to = &s->block[l];
+#define TNI_FLAT_FREE(name) tni_analysis_free(from->name, to->name);
+        TNI_FLAT(TNI_FLAT_FREE)
+#undef TNI_FLAT_FREE
+    }
+    tni_analysis_free(s->f->source, s->source);
+    for (i = 0; i < s->covector.count; i++) tni_free_f64(s->ctx, ((double **)s->covector.items)[i], s->n + 1, 1);
+    tni_free(s->ctx, s->block, s->block ? (size_t)s->layers * sizeof *s->block : 0);
+    tni_free_f64(s->ctx, s->one, 2 * s->layers + 1, s->T * s->n);
+    tni_list_free(s->ctx, &s->heap);
+    tni_list_free(s->ctx, &s->slot);
+    tni_list_free(s->ctx, &s->covector);
+    tni_list_free(s->ctx, &s->nodes);
+}
+
+/* Whether node i is a source or, on the other hand, open. */
+static bool tni_search_lists(const tni_path_search *s, int64_t i, bool sources)
+{
+    const bool source = tni_node_at(s, i)->head == TN_CIRCUIT_SOURCE;
+    return sources ? source : !source && *tni_index_at(&s->slot, (size_t)i) < 0;
+}
+
+/* The nodes of sources, or the open ones, by decreasing |value|; *sum: of their values. An array of at least one. */
+static int64_t *tni_search_list(const tni_path_search *s, bool sources, int64_t *count, double *sum)
+{
+    const int64_t nodes = (int64_t)s->nodes.count;
+    int64_t      *list, *order, k = 0, i;
+    double       *key;
+    for (i = 0; i < nodes; i++) k += tni_search_lists(s, i, sources);
+    *count = k;
+    list = (int64_t *)tni_alloc(s->ctx, (size_t)k * sizeof *list, "circuit_paths");
+    order = (int64_t *)tni_alloc(s->ctx, (size_t)k * 3 * sizeof *order, "circuit_paths");
+    key = tni_alloc_f64(s->ctx, k, 1, "circuit_paths");
+    if (list && order && key) {
+        for (*sum = 0, i = k = 0; i < nodes; i++) {
+            if (!tni_search_lists(s, i, sources)) continue;
+            key[k] = -fabs(tni_node_at(s, i)->value);
+            order[2 * *count + k++] = i;
+            *sum += tni_node_at(s, i)->value;
+        }
+        tni_sort_index(k, key, order, order + k);
+        for (i = 0; i < k; i++) list[i] = order[2 * k + order[i]];
+    } else {
+        tni_free(s->ctx, list, (size_t)k * sizeof *list);
+        list = NULL;
+    }
+    tni_free(s->ctx, order, (size_t)*count * 3 * sizeof *order);
+    tni_free_f64(s->ctx, key, *count, 1);
+    return list;
+}
+
+/* Expands nodes while the budget lasts. */
+static bool tni_search_run(tni_path_search *s, const double *target, const tn_circuit_target *aim, double whole,
+                           int64_t budget, double least, int64_t *expanded)
+{
+    const tn_transformer_desc *d = &s->f->model->desc;
+    int64_t  l, hidden = 1, i;
+    double  *work, **at, *c;
+    bool     done = true;
+    for (l = 0; l < s->layers; l++) hidden = tni_max(hidden, s->f->block[l].p->shape[1]);
+    hidden = tni_max(hidden + 1, s->heads * s->d_v);
+    work = tni_alloc_f64(s->ctx, hidden, 1, "circuit_paths");
+    c = tni_alloc_f64(s->ctx, d->dim + 1, 1, "circuit_paths");
+    at = c ? (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths") : NULL;
+    if (at) {
+        memcpy(c, target, (size_t)(d->dim + 1) * sizeof *c);
+        *at = c;
+    } else tni_free_f64(s->ctx, c, d->dim + 1, 1);
+    done = work && at && tni_search_add(s, whole, -1, aim->position, s->layers, TN_CIRCUIT_TARGET);
+    for (*expanded = 0; done && *expanded < budget && s->heap.count > 0 && tni_urgency(s, 0) >= least; ++*expanded) {
+        i = tni_search_pop(s);
+        if (i == 0) *tni_index_at(&s->slot, 0) = 0;
+        done = (i == 0 || tni_search_covector(s, i, work)) && tni_search_expand(s, i, work);
+    }
+    tni_free_f64(s->ctx, work, hidden, 1);
+    return done;
+}
+
+tn_status tn_circuit_paths_find(const tn_circuit_frozen *f, const tn_circuit_target *target,
+                                const tn_circuit_paths_desc *desc, tn_circuit_paths *out)
+{
+    tni_scope  scope;
+    tni_path_search s;
+    tn_tensor *u;
+    double    *c = NULL;
+    bool       done;
+    if (out) memset(out, 0, sizeof *out);
+    if (!f || !f->ctx) return TN_ERR_ARG;
+    if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths: %s is NULL", out ? "target" : "out");
+    if (desc && (desc->budget < 0 || !(desc->least >= 0)))
+        return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths: budget is %lld and least %g, expected numbers >= 0",
+                        (long long)desc->budget, desc->least);
+    scope = tni_scope_begin(f->ctx);
+    u = tni_target_covector(f, target, "circuit_paths", &out->whole);
+    c = u ? tni_analysis_read(u, "circuit_paths") : NULL;
+    done = c && tni_search_begin(&s, f);
+    if (done) {
+        out->frozen = f;
+        out->target = *target;
+        done = tni_search_run(&s, c, target, out->whole, desc && desc->budget > 0 ? desc->budget : 1000,
+                              desc ? desc->least : 0, &out->expanded);
+        out->all = tni_search_count(&s, target->position);
+        out->path = done ? tni_search_list(&s, true, &out->count, &out->found) : NULL;
+        out->frontier = out->path ? tni_search_list(&s, false, &out->open, &out->rest) : NULL;
+        done = out->frontier != NULL;
+        out->error = out->found + out->rest - out->whole;
+        out->node = (tn_circuit_node *)s.nodes.items;
+        out->nodes = (int64_t)s.nodes.count;
+        out->room = (int64_t)s.nodes.room;
+        s.nodes.items = NULL;
+    }
+    if (c) tni_search_end(&s);
+    tni_free_f64(f->ctx, c, f->model->desc.dim + 1, 1);
+    tni_scope_end(f->ctx, scope);
+    if (done) return TN_OK;
+    tn_circuit_paths_destroy(out);
+    return tni_analysis_status(f->ctx);
+}
+
+void tn_circuit_paths_destroy(tn_circuit_paths *p)
+{
+    if (!p) return;
+    if (p->frozen) {
+        tni_free(p->frozen->ctx, p->node, (size_t)p->room * sizeof *p->node);
+        tni_free(p->frozen->ctx, p->path, (size_t)p->count * sizeof *p->path);
+        tni_free(p->frozen->ctx, p->frontier, (size_t)p->open * sizeof *p->frontier);
+    }
+    memset(p, 0, sizeof *p);
+}
+
+int64_t tn_circuit_path_name(const tn_circuit_paths *p, int64_t i, const char *const *names, char *dst, size_t bytes)
+{
+    const tn_circuit_node *node;
+    tni_text t;
+    if (!p || !p->frozen || i < 0 || i >= p->nodes || (!dst && bytes > 0)) return -1;
+    t.dst = dst; t.room = bytes; t.length = 0;
+    node = &p->node[i];
+    if (node->head == TN_CIRCUIT_SOURCE) {
+        const int32_t id = p->frozen->id[node->position];
+        if (node->block > 0) tni_text_print(&t, "%s", tni_source_name(p->frozen, node->block));
+        else if (names) tni_text_print(&t, "E[%s]", names[id]);
+        else tni_text_print(&t, "E[%d]", (int)id);
+        tni_text_print(&t, "@%lld", (long long)node->position);
+        node = &p->node[node->next];
+    } else tni_text_print(&t, "*@%lld", (long long)node->position);
+    for (; node->next >= 0; node = &p->node[node->next]) {
+        if (node->head == TN_CIRCUIT_MLP) tni_text_print(&t, " -> %d.mlp", (int)node->block);
+        else tni_text_print(&t, " -> %d.head%d", (int)node->block, (int)node->head);
+        tni_text_print(&t, "@%lld", (long long)p->node[node->next].position);
+    }
+    tni_text_print(&t, " -> U");
+    return (int64_t)t.length;
+}
+
+#endif /* TN_NO_CIRCUITS */

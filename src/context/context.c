@@ -1,0 +1,220 @@
+/* ======================================================================
+   >>context  creating and destroying a context
+   Defaults are filled in and the backend is opened (or the cpu backend, if it does not open). Faults that
+   kernels have reported in the fault word on the device become errors at the next sync.
+   ====================================================================== */
+
+static tn_simd tni_cpu_simd(tn_simd wanted);                     /* >>cpu: the best available level up to the wanted one */
+static void    tni_cpu_counts(void *state, tn_ctx *ctx);         /* >>cpu: makes ctx count the memory of the state */
+
+static tn_simd tni_simd_from_environment(void)
+{
+    static const char *const name[] = {"plain", "avx2", "avx512", "neon"};
+    const char *wanted = getenv("TN_SIMD");
+    int i;
+    for (i = 0; wanted && i < 4; i++)
+        if (strcmp(wanted, name[i]) == 0) return (tn_simd)(i + 1);
+    return TN_SIMD_BEST;
+}
+
+const char *tn_ctx_simd_name(const tn_ctx *ctx)
+{
+    static const char *const name[] = {"best", "plain", "avx2", "avx512", "neon"};
+    return ctx ? name[ctx->desc.simd] : "none";             /* by now an available level */
+}
+
+static tn_desc tni_desc_defaults(const tn_desc *given)
+{
+    tn_desc d;
+    memset(&d, 0, sizeof d);
+    if (given) d = *given;
+    if (!d.backend) d.backend = tn_cpu_backend();
+    if (d.dtype == TN_REAL) d.dtype = TN_F32;
+    if (d.activations == TN_REAL) d.activations = d.dtype;
+    if (!d.allocator.alloc) { d.allocator.alloc = tni_malloc; d.allocator.release = tni_mfree; }
+    if (d.threads <= 0) d.threads = tni_default_threads(&d);
+    if (d.simd == TN_SIMD_BEST) d.simd = tni_simd_from_environment();
+    d.simd = tni_cpu_simd(d.simd);
+    if (d.arena_bytes == 0) d.arena_bytes = (size_t)4 << 20;
+    return d;
+}
+
+static tn_status tni_comm_check(const tn_comm *k, char why[TN_WHY])
+{
+    if (!k) return TN_OK;
+    if (k->abi != TN_COMM_ABI)
+        tni_print(why, TN_WHY, "ctx_create: desc.comm->abi is %d, expected %d", k->abi, TN_COMM_ABI);
+    else if (k->size < 1 || k->rank < 0 || k->rank >= k->size)
+        tni_print(why, TN_WHY, "ctx_create: desc.comm is rank %d of %d, expected 0 <= rank < size", k->rank, k->size);
+    else if (k->device && !(k->all_reduce && k->reduce_scatter && k->all_gather && k->broadcast))
+        tni_print(why, TN_WHY, "ctx_create: desc.comm takes memory of devices, expected all four collectives");
+    else if (!k->device && !k->exchange && !(k->all_reduce && k->reduce_scatter && k->all_gather && k->broadcast))
+        tni_print(why, TN_WHY, "ctx_create: desc.comm->exchange is NULL, expected it or all four collectives");
+    else return TN_OK;
+    return TN_ERR_ARG;
+}
+
+static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
+{
+    if (d->dtype != TN_F32 && d->dtype != TN_F64) {
+        tni_print(why, TN_WHY, "ctx_create: desc.dtype is %s, expected F32 or F64", tn_dtype_name(d->dtype));
+        return TN_ERR_DTYPE;
+    }
+#ifdef TN_NO_F64
+    if (d->dtype == TN_F64) {
+        tni_print(why, TN_WHY, "ctx_create: desc.dtype is F64, which TN_NO_F64 left out of this build, expected F32");
+        return TN_ERR_DTYPE;
+    }
+#endif
+    if (d->activations != d->dtype && (d->activations != TN_BF16 || d->dtype != TN_F32)) {
+        tni_print(why, TN_WHY, "ctx_create: desc.activations is %s and dtype is %s, expected %s for activations",
+                  tn_dtype_name(d->activations), tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64");
+        return TN_ERR_DTYPE;
+    }
+    if ((unsigned)d->gemm_precision > TN_GEMM_TF32) {
+        tni_print(why, TN_WHY, "ctx_create: desc.gemm_precision is %d, expected 0 to %d", (int)d->gemm_precision,
+                  (int)TN_GEMM_TF32);
+        return TN_ERR_ARG;
+    }
+    if (!d->allocator.release) {
+        tni_print(why, TN_WHY, "ctx_create: desc.allocator.release is NULL, expected a function: alloc is given");
+        return TN_ERR_ARG;
+    }
+    return tni_comm_check(d->comm, why);
+}
+
+/* Has the backend all graph functions or none of them? A host backend has none, because it reports errors at once. */
+static bool tni_graphs_whole(const tn_backend *b)
+{
+    const int n = (b->capture_begin != NULL) + (b->capture_end != NULL) + (b->replay != NULL) + (b->graph_release != NULL);
+    return n == 0 || (n == 4 && !b->host);
+}
+
+/* Opens the wanted backend; if that fails, logs the reason and opens the cpu backend. */
+static tn_status tni_open_backend(tn_ctx *ctx, char why[TN_WHY])
+{
+    const tn_backend *wanted = ctx->desc.backend;
+    tn_status         s;
+    if (wanted->abi != TN_BACKEND_ABI) {
+        tni_print(why, TN_WHY, "backend %s: abi is %d, expected %d", wanted->name, wanted->abi, TN_BACKEND_ABI);
+        s = TN_ERR_BACKEND;
+    } else if (!tni_graphs_whole(wanted)) {
+        tni_print(why, TN_WHY, "backend %s: it has some of the four graph functions, expected %s", wanted->name,
+                  wanted->host ? "none for a host backend" : "all or none");
+        s = TN_ERR_BACKEND;
+    } else s = wanted->open(&ctx->desc, &ctx->state, why);
+    if (s != TN_OK && !ctx->desc.backend_required && wanted != tn_cpu_backend()) {
+        char first[TN_WHY];
+        memcpy(first, why, sizeof first);
+        first[TN_WHY - 1] = 0;
+        tni_log(ctx, TN_LOG_WARN, "backend %s: %s; running on cpu", wanted->name, first);
+        ctx->desc.backend = wanted = tn_cpu_backend();
+        s = wanted->open(&ctx->desc, &ctx->state, why);
+    }
+    ctx->backend = wanted;
+    if (s == TN_OK && wanted->device) wanted->device(ctx->state, ctx->device);
+    if (s == TN_OK && wanted == tn_cpu_backend()) tni_cpu_counts(ctx->state, ctx);
+    return s;
+}
+
+/* The context's own threads are a desc.parallel_for like any other. */
+static tn_status tni_open_threads(tn_ctx *ctx, char why[TN_WHY])
+{
+#if defined(TNI_OWN_THREADS)
+    tn_desc *d = &ctx->desc;
+    if (d->parallel_for || d->threads == 1) return TN_OK;
+    ctx->threads = tni_threads_create(ctx, d->threads);
+    if (!ctx->threads) {
+        tni_print(why, TN_WHY, "ctx_create: no memory for %d threads", d->threads);
+        return TN_ERR_MEMORY;
+    }
+    d->parallel_for = tni_threads_for;
+    d->parallel_user = ctx->threads;
+#endif
+    (void)ctx, (void)why;
+    return TN_OK;
+}
+
+static void tni_close_threads(tn_ctx *ctx)
+{
+#if defined(TNI_OWN_THREADS)
+#ifndef TN_NO_TRAINING
+    tni_beside_destroy(ctx->beside);
+#endif
+    tni_threads_destroy(ctx->threads);
+#endif
+    (void)ctx;
+}
+
+tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
+{
+    char      room[TN_WHY];
+    tn_desc   d = tni_desc_defaults(given);
+    tn_ctx   *ctx;
+    tn_status s;
+    if (!why) why = room;
+    why[0] = 0;
+    if (!out) return TN_ERR_ARG;
+    *out = NULL;
+    if ((s = tni_desc_check(&d, why)) != TN_OK) return s;
+    ctx = (tn_ctx *)d.allocator.alloc(sizeof *ctx, d.allocator.user);
+    if (!ctx) {
+        tni_print(why, TN_WHY, "ctx_create: no memory for %zu bytes", sizeof *ctx);
+        return TN_ERR_MEMORY;
+    }
+    memset(ctx, 0, sizeof *ctx);
+    ctx->desc = d;
+    ctx->made = d.activations;
+    ctx->fault_rank = d.comm ? d.comm->rank : 0;
+    ctx->link.comm = d.comm && d.comm->size > 1 ? d.comm : NULL;
+    ctx->data[0].device = ctx->data[1].device = true;
+    s = tni_open_threads(ctx, why);
+    ctx->pool.threads = ctx->desc.threads;
+    ctx->pool.fn = ctx->desc.parallel_for;
+    ctx->pool.user = ctx->desc.parallel_user;
+    if (s == TN_OK) s = tni_open_backend(ctx, why);
+    if (s == TN_OK && d.comm && d.comm->device && ctx->backend->host) {
+        tni_print(why, TN_WHY, "ctx_create: comm %s takes memory of a device, expected a backend with one instead of %s",
+                  d.comm->name, ctx->backend->name);
+        ctx->backend->close(ctx->state);
+        s = TN_ERR_ARG;
+    }
+    if (s != TN_OK) {
+        tni_close_threads(ctx);
+        d.allocator.release(ctx, sizeof *ctx, d.allocator.user);
+        return s;
+    }
+    {
+        static const int64_t one = 1, four = 4;
+        ctx->clock = tn_tensor_create(ctx, TN_I32, 1, &one);
+        ctx->fault = tn_tensor_create(ctx, TN_I32, 1, &four);
+    }
+    if (ctx->status != TN_OK) {
+        s = ctx->status;
+        tni_print(why, TN_WHY, "%s", ctx->error);
+        tn_ctx_destroy(ctx);
+        return s;
+    }
+    *out = ctx;
+    return TN_OK;
+}
+
+void tn_ctx_destroy(tn_ctx *ctx)
+{
+#ifndef TN_NO_TRAINING
+    tn_graph *captured;
+    if (ctx && ctx->capture) tn_graph_end(ctx, &captured);
+#endif
+    if (!ctx) return;
+    while (ctx->owned) ctx->owned->destroy(ctx->owned);
+    while (ctx->owned_tensors) tn_tensor_destroy(ctx->owned_tensors);
+    tni_arena_free(ctx, &ctx->data[0]);
+    tni_arena_free(ctx, &ctx->data[1]);
+    tni_arena_free(ctx, &ctx->heads[0]);
+    tni_arena_free(ctx, &ctx->heads[1]);
+    if (ctx->comm_handle) tni_device_free(ctx, ctx->comm_handle, tni_comm_most(ctx));
+    tni_free(ctx, ctx->link.room, ctx->link.bytes);
+    ctx->backend->close(ctx->state);
+    tni_close_threads(ctx);
+    ctx->desc.allocator.release(ctx, sizeof *ctx, ctx->desc.allocator.user);
+}

@@ -1,0 +1,300 @@
+/* ======================================================================
+   >>platform numbers, text and errors, without the C library's locale
+   ====================================================================== */
+
+#ifdef __FAST_MATH__
+#ifndef TN_ALLOW_FAST_MATH
+#error "tensornet.h needs NaN and the order of sums: compile without -ffast-math, or define TN_ALLOW_FAST_MATH"
+#endif
+#endif
+
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#ifndef TN_NO_STDIO
+#include <errno.h>
+#include <stdio.h>
+#if defined(_WIN32)
+#include <io.h>
+#ifdef __cplusplus                      /* declared as in windows.h, which is too large to include for one function */
+extern "C"
+#endif
+__declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
+#include <fcntl.h>
+#elif defined(__unix__) || defined(__APPLE__)
+#define TNI_POSIX
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#if defined(LOCK_EX)
+#define TNI_FLOCK (LOCK_EX | LOCK_NB)
+#elif defined(__APPLE__) || defined(__FreeBSD__) || defined(__NetBSD__) || defined(__OpenBSD__) || defined(__DragonFly__)
+#define TNI_FLOCK (2 | 4)               /* the values are the same, but _POSIX_C_SOURCE and _XOPEN_SOURCE hide them */
+#ifdef __cplusplus
+extern "C"
+#endif
+int flock(int, int);
+#endif
+#if defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) && !defined(__cplusplus)
+int (fileno)(FILE *);                   /* which -std=c99 hides */
+int fsync(int);
+#endif
+#endif
+#endif
+#if defined(TN_NO_THREADS)
+#elif defined(TN_USE_THREADS)
+#define TNI_OWN_THREADS
+#if defined(_WIN32)
+#include <process.h>
+#ifdef _MSC_VER
+#include <intrin.h>
+#endif
+#ifdef _WIN64
+typedef unsigned __int64 tni_affinity;
+#else
+typedef unsigned long tni_affinity;
+#endif
+#ifdef __cplusplus                      /* declared as in windows.h, like MoveFileExA */
+extern "C" {
+#endif
+struct _RTL_SRWLOCK;
+struct _RTL_CONDITION_VARIABLE;
+__declspec(dllimport) void __stdcall AcquireSRWLockExclusive(struct _RTL_SRWLOCK *lock);
+__declspec(dllimport) void __stdcall ReleaseSRWLockExclusive(struct _RTL_SRWLOCK *lock);
+__declspec(dllimport) int __stdcall SleepConditionVariableSRW(struct _RTL_CONDITION_VARIABLE *event,
+                                                              struct _RTL_SRWLOCK *lock, unsigned long milliseconds,
+                                                              unsigned long flags);
+__declspec(dllimport) void __stdcall WakeConditionVariable(struct _RTL_CONDITION_VARIABLE *event);
+__declspec(dllimport) void __stdcall WakeAllConditionVariable(struct _RTL_CONDITION_VARIABLE *event);
+__declspec(dllimport) unsigned long __stdcall WaitForSingleObject(void *handle, unsigned long milliseconds);
+__declspec(dllimport) int __stdcall CloseHandle(void *handle);
+__declspec(dllimport) void *__stdcall GetCurrentProcess(void);
+__declspec(dllimport) int __stdcall GetProcessAffinityMask(void *process, tni_affinity *own, tni_affinity *all);
+__declspec(dllimport) unsigned long __stdcall GetActiveProcessorCount(unsigned short group);
+#ifdef __cplusplus
+}
+#endif
+#else
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+#endif
+#elif defined(_OPENMP)
+#define TNI_OPENMP
+#include <omp.h>
+#endif
+#if defined(__linux__)
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#ifndef __cplusplus
+long syscall(long, ...);                /* which -std=c99 hides */
+#endif
+#endif
+
+#ifndef TN_ASSERT
+#define TN_ASSERT(condition) ((void)0)
+#endif
+
+#if defined(__GNUC__)
+#define TNI_UNUSED __attribute__((unused))
+#define TNI_NOINLINE __attribute__((noinline))
+#define TNI_RARE     __attribute__((noinline, cold))    /* a branch that calls it counts as unlikely */
+#ifdef __MINGW32__                      /* where plain "printf" means Microsoft's, which has no %zu */
+#define TNI_PRINTF(text, first) __attribute__((format(gnu_printf, text, first)))
+#else
+#define TNI_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#endif
+#else
+#define TNI_UNUSED
+#define TNI_NOINLINE
+#define TNI_RARE
+#define TNI_PRINTF(text, first)
+#endif
+
+static int64_t tni_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
+static int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t tni_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+static bool tni_add_size(size_t a, size_t b, size_t *out)
+{
+    *out = a + b;
+    return a <= SIZE_MAX - b;
+}
+
+static bool tni_mul_size(size_t a, size_t b, size_t *out)
+{
+    *out = a * b;
+    return b == 0 || a <= SIZE_MAX / b;
+}
+
+typedef struct tni_text { char *dst; size_t room, length; } tni_text;
+
+typedef struct tni_shape_text { char s[8 * 21 + 3]; } tni_shape_text;
+
+#define TNI_SHAPE(t) tni_shape_of((t)->rank, (t)->shape).s
+
+static size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
+
+/* A struct, by the C library's memset: if gcc knows the size it writes `rep stos` instead, which is slow to begin. */
+static void tni_clear(void *p, size_t bytes)
+{
+    volatile size_t unknown = bytes;
+    memset(p, 0, unknown);
+}
+
+/* ---- the context -------------------------------------------------------- >>context-state
+   Owned objects are in one list, so that the context can free those that its user has not destroyed. */
+typedef struct tni_owned {
+    struct tni_owned *prev, *next;
+    void            (*destroy)(struct tni_owned *self);
+    tn_ctx           *ctx;
+} tni_owned;
+
+typedef struct tni_block { char *p; size_t bytes; } tni_block;
+#define TNI_BLOCKS 128
+#define TNI_BLOCK_MOST ((size_t)256 << 20)  /* blocks double up to this size, then have the requested size */
+
+typedef struct tni_arena {
+    tni_block block[TNI_BLOCKS];
+    size_t    blocks, at, used;         /* the block in use, and its bytes in use */
+    bool      device;
+} tni_arena;
+
+struct tni_node;
+struct tni_threads;
+
+typedef struct tni_pool { int threads; tn_parallel_for_fn fn; void *user; } tni_pool;
+
+/* What communicates, see >>comm-impl. One thread at a time uses it, and nothing else of the context. */
+typedef struct tni_link {
+    const tn_comm *comm;                /* NULL: one process                    */
+    void          *room;                /* host memory in which sums are made   */
+    size_t         bytes;
+    tn_traffic     traffic;
+    char           why[TN_WHY];         /* the failure after which nothing works any more, or "" */
+} tni_link;
+
+struct tn_ctx {
+    tn_desc           desc;             /* with its defaults patched in         */
+    const tn_backend *backend;
+    void             *state;
+    tni_pool          pool;             /* for host algorithms                  */
+    struct tni_threads *threads;        /* the context's own, or NULL           */
+    tn_status         status;
+    char              error[512], device[128];
+    tn_memory         memory;
+    tni_arena         heads[2], data[2];    /* tensor headers and tape; bytes of tensors, of recomputed tensors */
+    int               head;             /* which of the two is in use: TN_DEBUG keeps the last one readable */
+    int               aside;            /* 1: inside tn_recompute, whose tensors have their bytes in data[1] */
+    tn_tensor        *arena_tensors;    /* newest first, linked by prev         */
+    tn_tensor        *owned_tensors;
+    tni_owned        *owned;
+    uint64_t          operators;        /* made so far, see tn_cp_mark */
+    struct tni_node  *tape, *waiting;   /* newest first; the outer tape while a part is recomputed */
+    bool              recording;
+    tn_dtype          made;             /* dtype of results of ops: desc.activations, in a tni_scope desc.dtype */
+    uint64_t          resets;           /* of the arena: a mark is valid until the next */
+    tn_tensor        *idle;             /* gradients whose memory is free again */
+    tn_graph         *graphs, *capture; /* all graphs, newest first; the one being captured, or NULL */
+    tn_status         spoilt;           /* the first failure during the capture, cleared or not */
+    char              spoilt_by[512];
+    tn_tensor        *clock, *fault;    /* device: RNG clock [1], first fault [4] */
+    int64_t           calls;            /* random calls since the clock's last tick */
+    bool            (*describe)(tn_ctx *ctx, const int32_t fault[4]);
+    void             *describe_with;
+    tni_link          link;
+    void             *comm_handle;      /* memory of the backend, tni_comm_most bytes, or NULL */
+    struct tni_beside *beside;          /* the thread that communicates, or NULL */
+    void            (*on_node)(tn_ctx *ctx, const struct tni_node *n);  /* the backward pass has come to n; NULL: to its end */
+    struct tn_optim  *sender;           /* whose on_node this is */
+    int               fault_rank;       /* the process that has found the fault */
+    uint64_t          kernel_calls[TN_KERNEL_COUNT];
+    bool              fallback_said[TN_KERNEL_COUNT];
+};
+
+/* The scalars of an optimiser on the device, see >>op-optim. */
+enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
+
+static void tni_say(const tn_desc *desc, tn_log_level level, const char *message)
+{
+    if (desc->log) desc->log(desc->log_user, level, message);
+}
+
+/* ---- flags of a tensor -------------------------------------------------- >>tensor-flags */
+
+#define TNI_ALIVE 0x7E4508u
+enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GRAD_USED = 16,
+       TNI_ZEROED = 32,                 /* a parameter's gradient that counts as zeros, whatever its bytes are: the first
+                                           writer overwrites it, and a reader fills it (tni_settle) */
+       TNI_SEED = 64,                   /* the loss that tn_backward began with: its gradient is 1 */
+       TNI_NOTED = 128,                 /* of an owned tensor: the current capture uses it ... */
+       TNI_WAS_ZEROED = 256,            /* ... and TNI_ZEROED as it was at its beginning            */
+       TNI_GRAPHED = 512,               /* a graph uses it                                          */
+       TNI_SOUGHT = 1024,               /* of an owned tensor: nodes that read it are looked for     */
+       TNI_SENT = 2048,                 /* a parameter's gradient that processes have averaged; without meaning if TNI_ZEROED */
+       TNI_SHADOW = 4096,               /* products have read it that would read it in BF16, see tni_shadow_operand */
+       TNI_HOLDER = 1 << 16 };          /* of a gradient, in the upper half of the flags: how many further tensors have its
+                                           bytes as their gradient (tni_grad_pass)                  */
+
+/* The tensor whose bytes t refers to: its base, or itself. */
+static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
+
+static void *tni_malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
+static void  tni_mfree(void *p, size_t bytes, void *user) { (void)bytes; (void)user; free(p); }
+
+#define TNI_ALIGN 64
+
+/* The midpoint of one of 2^23 intervals: never 0, never 1, exact in float. */
+static float tni_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
+
+#if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
+/* Random numbers of searches and permutations on the host: words `at`, `at` + 1, .. of the random call `call`. */
+typedef struct tni_dice { uint64_t key; int64_t call; uint64_t at; uint32_t words[4]; } tni_dice;
+#endif
+
+TNI_UNUSED static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
+static const tni_pool tni_alone = {1, NULL, NULL};
+
+#ifndef TN_NO_TRAINING
+enum { TNI_GRAPH_OPTIMS = 8 };
+
+typedef struct tni_used {
+    tn_tensor *tensor;
+    bool       zero_before, zero_after;
+    bool       shadow_before, shadow_after; /* its shadow held when the capture began; holds after the step (>>shadow) */
+} tni_used;
+
+struct tn_graph {
+    tni_owned owned;            /* first: the context destroys it by this */
+    tn_graph *next;
+    void     *recorded;         /* the backend's */
+    tni_used *used;
+    int64_t   used_count, calls;
+    uint64_t  seed, kernel_calls[TN_KERNEL_COUNT];
+    tn_optim *optim[TNI_GRAPH_OPTIMS];
+    int64_t   steps[TNI_GRAPH_OPTIMS];      /* number of updates before the capture */
+    int       optims;
+    char      lost[128];        /* why it can no longer run, or "" */
+};
+#endif /* TN_NO_TRAINING */
+
+typedef struct tni_node tni_node;
+typedef void (*tni_backward_fn)(tn_ctx *ctx, const tni_node *node);
+
+struct tni_node {
+    tni_node       *before;
+    tni_backward_fn backward;
+    tn_tensor      *out, *in[3], *saved[2];
+    tn_tensor     **list;               /* n_list inputs of an op that takes any number of them */
+    int64_t         n_list;
+    int64_t         i[4];
+    double          f[6];
+    const void     *with;               /* the tni_again of a tn_recompute */
+};
+
+static bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }

@@ -1,0 +1,147 @@
+/* ======================================================================
+   >>memory   counted allocations, and arenas
+   ====================================================================== */
+
+static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
+{
+    size_t max = ctx->desc.max_bytes, live = ctx->memory.live;
+    if (max == 0 || (live <= max && bytes <= max - live)) return true;
+    tni_fail(ctx, TN_ERR_MEMORY, "%s: %zu bytes on top of %zu, expected at most max_bytes = %zu", what, bytes, live, max);
+    return false;
+}
+
+static void *tni_counted(tn_ctx *ctx, void *p, size_t bytes, const char *what)
+{
+    if (!p) {
+        tni_fail(ctx, TN_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
+        return NULL;
+    }
+    ctx->memory.allocations++;
+    ctx->memory.live += bytes;
+    if (ctx->memory.live > ctx->memory.peak) ctx->memory.peak = ctx->memory.live;
+    return p;
+}
+
+/* Host memory, not zeroed, counted against max_bytes. NULL with an error that names `what`. */
+static void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what)
+{
+    if (!tni_may_hold(ctx, bytes, what)) return NULL;
+    return tni_counted(ctx, ctx->desc.allocator.alloc(bytes ? bytes : 1, ctx->desc.allocator.user), bytes, what);
+}
+
+TNI_NOINLINE static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
+{
+    if (!p) return;
+    ctx->desc.allocator.release(p, bytes ? bytes : 1, ctx->desc.allocator.user);
+    ctx->memory.live -= bytes;
+}
+
+/* The same for memory of the backend. */
+static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
+{
+    if (ctx->capture) {
+        tni_fail(ctx, TN_ERR_ARG, "graph: %s: %zu bytes are allocated during a capture, expected none: run a step of "
+                 "the same shapes first", what, bytes);
+        return NULL;
+    }
+    if (!tni_may_hold(ctx, bytes, what)) return NULL;
+    return tni_counted(ctx, ctx->backend->alloc(ctx->state, bytes ? bytes : 1), bytes, what);
+}
+
+static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
+{
+    if (!p) return;
+    if (ctx->capture) tni_fail(ctx, TN_ERR_ARG, "graph: %zu bytes are released during a capture, expected none", bytes);
+    ctx->backend->release(ctx->state, p, bytes ? bytes : 1);
+    ctx->memory.live -= bytes;
+}
+
+/* n * m doubles for a host algorithm. */
+static double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+{
+    size_t bytes;
+    if (!tni_area_size(n, m, 8, &bytes)) {
+        tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit the address space", what, (long long)n,
+                 (long long)m);
+        return NULL;
+    }
+    return (double *)tni_alloc(ctx, bytes, what);
+}
+
+/* The same, zeroed. */
+static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+{
+    double *p = tni_room_f64(ctx, n, m, what);
+    if (p) memset(p, 0, (size_t)n * (size_t)m * sizeof *p);
+    return p;
+}
+
+static void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m) { tni_free(ctx, p, (size_t)n * (size_t)m * 8); }
+
+static void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *))
+{
+    o->ctx = ctx;
+    o->destroy = destroy;
+    o->prev = NULL;
+    o->next = ctx->owned;
+    if (o->next) o->next->prev = o;
+    ctx->owned = o;
+}
+
+static void tni_disown(tni_owned *o)
+{
+    if (o->prev) o->prev->next = o->next;
+    else o->ctx->owned = o->next;
+    if (o->next) o->next->prev = o->prev;
+}
+
+/* ---- arenas: blocks that are reused after a reset or a release ---------- >>arenas */
+
+static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
+{
+    size_t want = a->blocks > 0 ? a->block[a->blocks - 1].bytes : a->device ? ctx->desc.arena_bytes / 2 : 16384;
+    void  *p;
+    if (a->blocks == TNI_BLOCKS) {
+        tni_fail(ctx, TN_ERR_MEMORY, "arena: all %d blocks are in use", TNI_BLOCKS);
+        return false;
+    }
+    want = want <= TNI_BLOCK_MOST / 2 ? want * 2 : TNI_BLOCK_MOST;
+    if (want < ctx->memory.arena / 8) want = ctx->memory.arena / 8;
+    if (want < bytes) want = bytes;
+    if (ctx->desc.max_bytes > 0) {       /* near the limit a block of the exact size may still fit */
+        size_t left = ctx->desc.max_bytes - (size_t)tni_min((int64_t)ctx->memory.live, (int64_t)ctx->desc.max_bytes);
+        if (want > left / 2) want = bytes;
+    }
+    p = a->device ? tni_device_alloc(ctx, want, "arena") : tni_alloc(ctx, want, "arena");
+    if (!p) return false;
+    ctx->memory.arena += want;
+    a->block[a->blocks].p = (char *)p;
+    a->block[a->blocks++].bytes = want;
+    return true;
+}
+
+static void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
+{
+    char *p;
+    if (bytes > SIZE_MAX - TNI_ALIGN) {
+        tni_fail(ctx, TN_ERR_MEMORY, "arena: %zu bytes do not fit the address space", bytes);
+        return NULL;
+    }
+    bytes = (bytes + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
+    while (a->at < a->blocks && a->block[a->at].bytes - a->used < bytes) { a->at++; a->used = 0; }
+    if (a->at == a->blocks && !tni_arena_grow(ctx, a, bytes)) return NULL;
+    p = a->block[a->at].p + a->used;
+    a->used += bytes;
+    return p;
+}
+
+static void tni_arena_free(tn_ctx *ctx, tni_arena *a)
+{
+    size_t i;
+    for (i = 0; i < a->blocks; i++) {
+        ctx->memory.arena -= a->block[i].bytes;
+        if (a->device) tni_device_free(ctx, a->block[i].p, a->block[i].bytes);
+        else tni_free(ctx, a->block[i].p, a->block[i].bytes);
+    }
+    a->blocks = a->at = a->used = 0;
+}

@@ -1,0 +1,205 @@
+/* ---- text --------------------------------------------------------------- >>messages
+   The conversions that messages need, %s %c %d %lld %llu %llx %zu %g, the same in every locale and without stdio. */
+
+TNI_NOINLINE static void tni_text_add(tni_text *t, const char *s, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++, t->length++)
+        if (t->length + 1 < t->room) t->dst[t->length] = s[i];
+    if (t->room > 0) t->dst[t->length < t->room ? t->length : t->room - 1] = 0;
+}
+
+static void tni_text_integer(tni_text *t, uint64_t v, bool negative)
+{
+    char digits[24];
+    int  n = 24;
+    do digits[--n] = (char)('0' + v % 10); while ((v /= 10) > 0);
+    if (negative) digits[--n] = '-';
+    tni_text_add(t, digits + n, (size_t)(24 - n));
+}
+
+static void tni_text_hex(tni_text *t, uint64_t v)              /* 16 digits */
+{
+    char digits[16];
+    int  n;
+    for (n = 16; n-- > 0; v >>= 4) digits[n] = "0123456789abcdef"[v & 15];
+    tni_text_add(t, digits, sizeof digits);
+}
+
+static void tni_text_signed(tni_text *t, int64_t v)
+{
+    tni_text_integer(t, v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v, v < 0);
+}
+
+static void tni_text_double(tni_text *t, double v, int digits)
+{
+    char number[32];
+    int  n = tni_format_double(number, v, digits);
+    tni_text_add(t, number, (size_t)n);
+}
+
+static void tni_text_v(tni_text *t, const char *fmt, va_list args)
+{
+    tni_text_add(t, "", 0);
+    for (; *fmt; fmt++) {
+        if (*fmt != '%') { tni_text_add(t, fmt, 1); continue; }
+        fmt++;
+        if (*fmt == 's') { const char *s = va_arg(args, const char *); tni_text_add(t, s ? s : "NULL", s ? strlen(s) : 4); }
+        else if (*fmt == 'c') { char c = (char)va_arg(args, int); tni_text_add(t, &c, 1); }
+        else if (*fmt == 'd') tni_text_signed(t, va_arg(args, int));
+        else if (*fmt == 'g') tni_text_double(t, va_arg(args, double), 6);
+        else if (*fmt == 'z') { fmt++; tni_text_integer(t, va_arg(args, size_t), false); }
+        else if (*fmt == 'l') {
+            fmt += 2;
+            if (*fmt == 'u') tni_text_integer(t, va_arg(args, unsigned long long), false);
+            else if (*fmt == 'x') tni_text_hex(t, va_arg(args, unsigned long long));
+            else tni_text_signed(t, va_arg(args, long long));
+        } else tni_text_add(t, fmt, 1);
+    }
+}
+
+TNI_PRINTF(3, 4) static size_t tni_print(char *dst, size_t room, const char *fmt, ...)
+{
+    tni_text t;
+    va_list  args;
+    t.dst = dst; t.room = room; t.length = 0;
+    va_start(args, fmt);
+    tni_text_v(&t, fmt, args);
+    va_end(args);
+    return t.length;
+}
+
+static tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
+{
+    tni_shape_text out;
+    tni_text       t;
+    int            i;
+    t.dst = out.s; t.room = sizeof out.s; t.length = 0;
+    tni_text_add(&t, "[", 1);
+    for (i = 0; i < rank && i < TN_MAX_RANK; i++) {
+        if (i > 0) tni_text_add(&t, ",", 1);
+        tni_text_signed(&t, shape[i]);
+    }
+    tni_text_add(&t, "]", 1);
+    return out;
+}
+
+const char *tn_dtype_name(tn_dtype d)
+{
+    static const char *const name[] = {"REAL", "F32", "F64", "BF16", "I32"};
+    return (unsigned)d < 5 ? name[d] : "?";
+}
+
+/* A float rounded to its upper 16 bits: to nearest, ties to even; NaN stays NaN. */
+static uint16_t tni_bf16_bits(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+static float tni_bf16_value(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float    f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* The same for a double, without double rounding: a float that is a tie only by its own rounding is moved off it. */
+static uint16_t tni_bf16_of(double v)
+{
+    float    f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if ((bits & 0xFFFF) == 0x8000 && (double)f != v && f == f) {
+        bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
+        memcpy(&f, &bits, 4);
+    }
+    return tni_bf16_bits(f);
+}
+
+/* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
+   without its zeros, so that its strides fit. */
+static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+{
+    int i;
+    *bytes = tni_dtype_size(dtype);
+    for (i = 0; i < rank; i++) {
+        if (shape[i] > PTRDIFF_MAX || !tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes)) return false;
+        if (*bytes > (size_t)PTRDIFF_MAX) return false;
+    }
+    for (i = 0; i < rank; i++) if (shape[i] == 0) *bytes = 0;
+    return true;
+}
+
+const char *tn_status_name(tn_status s)
+{
+    static const char *const name[] = {"ok", "bad argument", "shape", "dtype", "out of memory", "file", "file format",
+                                       "backend", "data", "not finite", "no convergence", "communication"};
+    return (unsigned)s < sizeof name / sizeof *name ? name[s] : "unknown status";
+}
+
+#define TNI_TEXT(x)  #x
+#define TNI_VALUE(x) TNI_TEXT(x)
+const char *tn_version(void)
+{
+    return TNI_VALUE(TN_VERSION_MAJOR) "." TNI_VALUE(TN_VERSION_MINOR) "." TNI_VALUE(TN_VERSION_PATCH);
+}
+
+/* The context keeps the first error; every failure is logged. */
+TNI_PRINTF(3, 4) static tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...)
+{
+    char     message[sizeof ctx->error];
+    tni_text t;
+    va_list  args;
+    t.dst = message; t.room = sizeof message; t.length = 0;
+    va_start(args, fmt);
+    tni_text_v(&t, fmt, args);
+    va_end(args);
+    if (!ctx) return s;
+    if (ctx->status == TN_OK) {
+        ctx->status = s;
+        memcpy(ctx->error, message, sizeof message);
+    }
+    if (ctx->capture && ctx->spoilt == TN_OK) {
+        ctx->spoilt = s;
+        memcpy(ctx->spoilt_by, message, sizeof message);
+    }
+    tni_say(&ctx->desc, TN_LOG_ERROR, message);
+    return s;
+}
+
+TNI_UNUSED TNI_PRINTF(3, 4) static void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...)
+{
+    char     message[512];
+    tni_text t;
+    va_list  args;
+    t.dst = message; t.room = sizeof message; t.length = 0;
+    va_start(args, fmt);
+    tni_text_v(&t, fmt, args);
+    va_end(args);
+    tni_say(&ctx->desc, level, message);
+}
+
+tn_status   tn_ctx_status(const tn_ctx *ctx) { return ctx ? ctx->status : TN_ERR_ARG; }
+const char *tn_ctx_error(const tn_ctx *ctx)  { return ctx ? ctx->error : "the context is NULL"; }
+tn_dtype    tn_ctx_dtype(const tn_ctx *ctx)   { return ctx ? ctx->desc.dtype : TN_REAL; }
+tn_dtype    tn_ctx_activations(const tn_ctx *ctx) { return ctx ? ctx->desc.activations : TN_REAL; }
+int         tn_ctx_threads(const tn_ctx *ctx) { return ctx ? ctx->pool.threads : 0; }
+const char *tn_ctx_device_name(const tn_ctx *ctx) { return ctx ? ctx->device : ""; }
+const char *tn_ctx_backend_name(const tn_ctx *ctx) { return ctx ? ctx->backend->name : "none"; }
+
+tn_memory tn_ctx_memory(const tn_ctx *ctx)
+{
+    static const tn_memory none = {0, 0, 0, 0};
+    return ctx ? ctx->memory : none;
+}
+
+void tn_ctx_clear_error(tn_ctx *ctx)
+{
+    if (!ctx) return;
+    ctx->status = TN_OK;
+    ctx->error[0] = 0;
+}

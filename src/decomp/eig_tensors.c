@@ -1,0 +1,442 @@
+#ifndef TN_NO_OPERATOR
+/* ---- eigenpairs as tensors ------------------------------------------------ >>eig-tensors */
+typedef struct tni_eig_job {
+    int64_t n;
+    double *a, *re, *im, *right, *left;          /* of tni_eig */
+    double *values, *vectors, *lefts, *condition;    /* [n,2], [n,2,n] twice, [n] */
+    int64_t *order;                              /* [n]: first rows of values and pairs, in the order of the results */
+} tni_eig_job;
+
+/* Does the value at row i come before that at j? */
+static bool tni_eig_before(const tni_eig_job *e, int64_t i, int64_t j)
+{
+    const double x = hypot(e->re[i], e->im[i]), y = hypot(e->re[j], e->im[j]);
+    return x > y || (x == y && e->re[i] > e->re[j]);
+}
+
+/* from: a row, and the next one if it is a pair, to a unit vector at to [2,n]. */
+static void tni_eig_unit(const tni_host *h, int64_t n, const double *from, bool pair, double *to)
+{
+    double scale, length;
+    memcpy(to, from, (size_t)((pair ? 2 : 1) * n) * sizeof *to);
+    if (!pair) memset(to + n, 0, (size_t)n * sizeof *to);
+    scale = tni_unit_scale(tni_largest_of(2 * n, to));
+    h->by->scale(2 * n, scale, to);
+    length = sqrt(h->by->dot(2 * n, to, to));
+    if (length > 0) h->by->scale(2 * n, 1 / length, to);
+}
+
+/* Multiplies the vector at x [2,n] by the unit number w. */
+static void tni_eig_phase(int64_t n, tni_complex w, double *x)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const tni_complex c = tni_times(tni_complex_of(x[i], x[n + i]), w);
+        x[i] = c.re;
+        x[n + i] = c.im;
+    }
+}
+
+static void tni_eig_normalise(const tni_host *h, const tni_eig_job *e, int64_t row, bool pair, double *x, double *y)
+{
+    const int64_t n = e->n;
+    tni_complex w = tni_complex_of(1, 0);
+    double  largest = 0, size;
+    int64_t i, at = 0;
+    tni_eig_unit(h, n, e->right + row * n, pair, x);
+    for (i = 0; i < n; i++)
+        if ((size = hypot(x[i], x[n + i])) > largest * (1 + 4 * TNI_EPS)) { largest = size; at = i; }
+    size = hypot(x[at], x[n + at]);
+    if (size > 0) w = tni_complex_of(x[at] / size, -x[n + at] / size);
+    tni_eig_phase(n, w, x);
+    x[n + at] = 0;
+    if (!y) return;
+    tni_eig_unit(h, n, e->left + row * n, pair, y);
+    w = tni_complex_of(h->by->dot(2 * n, y, x), h->by->dot(n, y, x + n) - h->by->dot(n, y + n, x));      /* y^H x */
+    size = hypot(w.re, w.im);
+    if (size > 0) tni_eig_phase(n, tni_complex_of(w.re / size, w.im / size), y);
+    e->condition[row] = size < 1 ? 1 / size : 1;
+}
+
+/* Sorts and normalises; condition is by rows of T until the end. */
+static void tni_eig_finish(const tni_host *h, const tni_eig_job *e, double *spare)
+{
+    const int64_t n = e->n;
+    int64_t count = 0, i, j, k, to = 0;
+    for (i = 0; i < n; i++) if (e->im[i] >= 0) e->order[count++] = i;
+    for (i = 0; i < count; i++) {
+        int64_t first = i, row;
+        for (j = i + 1; j < count; j++) if (tni_eig_before(e, e->order[j], e->order[first])) first = j;
+        row = e->order[first];
+        e->order[first] = e->order[i];
+        e->order[i] = row;
+    }
+    for (i = 0; i < count; i++) {
+        const int64_t row = e->order[i], rows = e->im[row] > 0 ? 2 : 1;
+        double *x = e->vectors + to * 2 * n, *y = e->left ? e->lefts + to * 2 * n : NULL;
+        if (e->right) tni_eig_normalise(h, e, row, rows == 2, x, y);
+        for (k = 0; k < rows; k++, to++) {
+            e->values[2 * to] = e->re[row];
+            e->values[2 * to + 1] = k == 0 ? e->im[row] : -e->im[row];
+            if (e->left) spare[to] = e->condition[row];
+        }
+        if (rows == 1 || !e->right) continue;
+        memcpy(x + 2 * n, x, (size_t)(2 * n) * sizeof *x);
+        h->by->scale(n, -1, x + 3 * n);
+        if (!y) continue;
+        memcpy(y + 2 * n, y, (size_t)(2 * n) * sizeof *y);
+        h->by->scale(n, -1, y + 3 * n);
+    }
+    if (e->left) memcpy(e->condition, spare, (size_t)n * sizeof *spare);
+}
+
+/* The largest |A x - l x| / |A|_F. products [2n,n] */
+static double tni_eig_residual(const tni_host *h, const tni_eig_job *e, double *a, double *products)
+{
+    const int64_t n = e->n;
+    const double  norm = tni_frobenius(n * n, a);
+    double  worst = 0;
+    int64_t i, j;
+    h->by->gemm(h, 2 * n, n, n, 1, tni_rows(e->vectors, n), tni_turned(tni_rows(a, n)), 0, tni_rows(products, n));
+    for (i = 0; i < n; i++) {
+        const double re = e->values[2 * i], im = e->values[2 * i + 1], *x = e->vectors + 2 * i * n, *y = x + n;
+        double *p = products + 2 * i * n;
+        for (j = 0; j < n; j++) {
+            p[j] -= re * x[j] - im * y[j];
+            p[n + j] -= re * y[j] + im * x[j];
+        }
+        worst = tni_max_f64(worst, tni_frobenius(2 * n, p));
+    }
+    return norm > 0 ? worst / norm : worst;
+}
+
+static tn_status tni_eig_tensor(tn_ctx *ctx, tn_eig_result *out, const tn_tensor *a, const tn_eig_desc *desc, tni_eig_job *e,
+                                double *again, double *work)
+{
+    const int64_t n = e->n;
+    tni_host  h = tni_decomp_host(ctx, 2 * n, work + tni_eig_work(n));
+    double    scale;
+    tn_status s = tni_read_scaled(ctx, "eig", "a", a, e->a, &scale);
+    if (s != TN_OK) return s;
+    if (again) memcpy(again, e->a, (size_t)(n * n) * sizeof *again);
+    if ((s = tni_eig(&h, n, e->a, e->re, e->im, e->right, e->left, work)) != TN_OK)
+        return tni_fail(ctx, s, "eig: the iteration did not converge for a, %s", TNI_SHAPE(a));
+    tni_eig_finish(&h, e, work);
+    s = tni_decomp_unscaled(ctx, "eig", &out->values, 2, n, 2, e->values, scale);
+    if (s != TN_OK || desc->no_vectors) return s;
+    if ((s = tni_decomp_put(ctx, "eig", &out->right, TN_REAL, n, 2, 2, n, e->vectors)) != TN_OK) return s;
+    if (e->left && (s = tni_decomp_put(ctx, "eig", &out->left, TN_REAL, n, 2, 2, n, e->lefts)) != TN_OK) return s;
+    if (e->left && (s = tni_decomp_write(ctx, NULL, &out->condition, 1, n, 0, e->condition)) != TN_OK) return s;
+    if (!again) return TN_OK;
+    tni_decomp_round(ctx, 2 * n * n, e->vectors);
+    out->residual = tni_eig_residual(&h, e, again, work);
+    return TN_OK;
+}
+
+tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_eig_result *out)
+{
+    static const tn_eig_desc defaults = {false, false, false};
+    tni_eig_job e;
+    int64_t   n, size;
+    bool      vectors, left;
+    double   *room, *at;
+    tn_status s;
+    if (!tni_decomp_out(ctx, "eig", out, sizeof *out)) return TN_ERR_ARG;
+    memset(&e, 0, sizeof e);
+    out->residual = (double)NAN;
+    if (!desc) desc = &defaults;
+    if ((s = tni_decomp_takes(ctx, "eig", a)) != TN_OK) return s;
+    e.n = n = a->shape[0];
+    if (n != a->shape[1]) return tni_fail(ctx, TN_ERR_SHAPE, "eig: a is %s, expected a square matrix", TNI_SHAPE(a));
+    vectors = !desc->no_vectors;
+    left = vectors && desc->left;
+    size = n * n * (1 + (vectors ? 3 + desc->measure : 0) + (left ? 3 : 0)) + 6 * n + tni_eig_work(n) + tni_host_work(2 * n);
+    if (!(room = tni_room_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
+    at = room;
+    e.a = at;                       at += n * n;
+    e.re = at;                      at += n;
+    e.im = at;                      at += n;
+    e.values = at;                  at += 2 * n;
+    e.condition = at;               at += n;
+    e.order = (int64_t *)(void *)at; at += n;
+    if (vectors) { e.right = at; e.vectors = at + n * n; at += 3 * n * n; }
+    if (left) { e.left = at; e.lefts = at + n * n; at += 3 * n * n; }
+    s = tni_eig_tensor(ctx, out, a, desc, &e, vectors && desc->measure ? at : NULL,
+                       at + (vectors && desc->measure ? n * n : 0));
+    tni_free_f64(ctx, room, 1, size);
+    if (s != TN_OK) tn_eig_destroy(out);
+    return s;
+}
+
+tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_result *out)
+{
+    static const tn_qr_desc defaults = {false, false, 0};
+    int64_t m, n, k, size;
+    tn_status s;
+    double *room;
+    if (!tni_decomp_out(ctx, "qr", out, sizeof *out)) return TN_ERR_ARG;
+    out->error = (double)NAN;
+    if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
+    m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
+    size = m * n + k * (m + n) + 2 * n + tni_pivoted_work(m, n) + tni_host_work(tni_max(m, n));
+    if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
+    s = tni_qr_tensor(ctx, out, a, desc ? desc : &defaults, room);
+    tni_free_f64(ctx, room, 1, size);
+    if (s != TN_OK) tn_qr_destroy(out);
+    return s;
+}
+
+tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn_lstsq_desc *desc, tn_lstsq_result *out)
+{
+    static const tn_lstsq_desc defaults = {0, 0};
+    int64_t m, n, count, rows, size;
+    tn_status s;
+    double *room;
+    if (!tni_decomp_out(ctx, "lstsq", out, sizeof *out)) return TN_ERR_ARG;
+    if (!desc) desc = &defaults;
+    if ((s = tni_decomp_takes(ctx, "lstsq", a)) != TN_OK) return s;
+    if (!tni_usable(ctx, b, "lstsq", "b")) return TN_ERR_ARG;
+    m = a->shape[0]; n = a->shape[1];
+    if ((b->rank != 1 && b->rank != 2) || b->shape[0] != m)
+        return tni_fail(ctx, TN_ERR_SHAPE, "lstsq: b is %s, expected [%lld] or [%lld,r], as a is %s", TNI_SHAPE(b),
+                        (long long)m, (long long)m, TNI_SHAPE(a));
+    count = b->rank == 2 ? b->shape[1] : 1;
+    if (!(desc->ridge >= 0) || !(desc->ridge < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "lstsq: ridge is %g, expected 0 or more", desc->ridge);
+    rows = m + (desc->ridge > 0 ? n : 0);
+    if (!tni_decomp_fits(ctx, "lstsq", rows, n) || !tni_decomp_fits(ctx, "lstsq", rows + n, count)) return TN_ERR_SHAPE;
+    size = rows * n + count * (m + rows + 2 * n + 1) + tni_lstsq_work(rows, n)
+         + tni_host_work(tni_max(rows, tni_max(n, count)));
+    if (!(room = tni_alloc_f64(ctx, 1, size, "lstsq"))) return TN_ERR_MEMORY;
+    s = tni_lstsq_tensor(ctx, out, a, b, desc, room);
+    tni_free_f64(ctx, room, 1, size);
+    if (s != TN_OK) tn_lstsq_destroy(out);
+    return s;
+}
+
+tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out)
+{
+    tn_svd_desc defaults;
+    int64_t   m, n, k, size;
+    tn_status s = TN_ERR_CONVERGENCE;
+    tni_few   few;
+    double   *room;
+    if (!tni_decomp_out(ctx, "svd", out, sizeof *out)) return TN_ERR_ARG;
+    out->error = out->residual = (double)NAN;
+    memset(&defaults, 0, sizeof defaults);
+    if (!desc) desc = &defaults;
+    if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
+    m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
+    if (tni_decomp_top(ctx, "svd", desc->top, k) < 0) return TN_ERR_ARG;
+    if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
+    if ((unsigned)desc->method > TN_SVD_RANDOMISED)
+        return tni_fail(ctx, TN_ERR_ARG, "svd: method is %d, expected 0 to %d", (int)desc->method, (int)TN_SVD_RANDOMISED);
+    if ((s = tni_count_check(ctx, "svd", "oversample", desc->oversample)) != TN_OK) return s;
+    if ((s = tni_count_check(ctx, "svd", "power", desc->power)) != TN_OK) return s;
+    if (desc->method > TN_SVD_EXACT && desc->truncation.weight > 0)
+        return tni_fail(ctx, TN_ERR_ARG, "svd: truncation.weight is %g and method computes some values, expected "
+                        "TN_SVD_EXACT or TN_SVD_AUTO", desc->truncation.weight);
+    if (tni_few_plan(ctx, &few, a, desc)) {
+        size = m * n + few.k * (m + n + 1) + tni_max(4 * few.k, few.k * n) + tni_few_work(&few)
+             + tni_host_work(tni_max(m, n));
+        if (!(room = tni_room_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
+        s = tni_few_tensor(ctx, out, a, desc, &few, room);
+        tni_free_f64(ctx, room, 1, size);
+        if (s != TN_OK) tn_svd_destroy(out);
+        if (s == TN_ERR_CONVERGENCE && desc->method != TN_SVD_AUTO)
+            return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s, and top %lld (TN_SVD_AUTO falls back on "
+                            "all values)", TNI_SHAPE(a), (long long)desc->top);
+        if (s != TN_ERR_CONVERGENCE) return s;
+    }
+    size = m * n + k * (m + n + 1) + tni_max(tni_svd_work(m, n), 4 * k) + tni_host_work(tni_max(m, n));
+    if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
+    s = tni_svd_tensor(ctx, out, a, desc, room);
+    tni_free_f64(ctx, room, 1, size);
+    if (s != TN_OK) tn_svd_destroy(out);
+    return s;
+}
+
+/* Checks a desc and fills in its defaults. */
+static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
+{
+    memset(l, 0, sizeof *l);
+    l->pool = tni_ctx_pool(ctx);
+    l->simd = ctx->desc.simd;
+    if (n < 0 || n > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: n is %lld, expected 0 to 2^31 - 1", (long long)n);
+    if ((unsigned)d->end > TN_LANCZOS_SMALLEST)
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: end is %d, expected 0 to %d", (int)d->end, (int)TN_LANCZOS_SMALLEST);
+    if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
+    if (tni_count_check(ctx, "lanczos", "block", d->block) != TN_OK) return TN_ERR_ARG;
+    if (tni_count_check(ctx, "lanczos", "basis", d->basis) != TN_OK) return TN_ERR_ARG;
+    if (tni_count_check(ctx, "lanczos", "products", d->products) != TN_OK) return TN_ERR_ARG;
+    if (!(d->tol >= 0) || !(d->tol < 1))
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: tol is %g, expected 0 <= tol < 1", d->tol);
+    l->n = n;
+    l->end = d->end;
+    l->seed = d->seed;
+    l->tol = d->tol > 0 ? d->tol : ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12;
+    l->block = tni_min(tni_max(d->block, 1), tni_max(n, 1));
+    l->room = tni_min(n, d->basis > 0 ? d->basis : 2 * l->top + 40 * l->block);
+    l->limit = d->products > 0 ? d->products : 300 * l->room;
+    if (n > 0 && l->room + 2 * l->block > (INT64_MAX >> 8) / n)
+        return tni_fail(ctx, TN_ERR_MEMORY, "lanczos: a basis of %lld vectors of %lld does not fit the address space",
+                        (long long)l->room, (long long)n);
+    if (l->room == n || l->room >= l->top + 2 * l->block) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "lanczos: basis is %lld, expected at least top + 2 block = %lld", (long long)l->room,
+                    (long long)(l->top + 2 * l->block));
+}
+
+/* |A v - l v| / |A| of the results as they are stored: y is A v. */
+static tn_status tni_lanczos_measure(tn_ctx *ctx, tni_lanczos_job *l, double *residual)
+{
+    double    worst = 0;
+    int64_t   i;
+    tn_status s;
+    tni_decomp_round(ctx, l->top, l->theta);
+    tni_decomp_round(ctx, l->top * l->n, l->v);
+    for (i = 0; i < l->top; i++) {
+        if ((s = l->fn(l->user, 1, l->v + i * l->n, l->y)) != TN_OK) return s;
+        l->host.by->axpy(l->n, -l->theta[i], l->v + i * l->n, l->y);
+        worst = tni_max_f64(worst, tni_frobenius(l->n, l->y));
+    }
+    *residual = l->norm > 0 ? worst * l->scale / l->norm : worst;
+    return TN_OK;
+}
+
+static tn_status tni_lanczos_tensor(tn_ctx *ctx, tn_lanczos_result *out, tni_lanczos_job *l, const tn_lanczos_desc *desc)
+{
+    tn_status s = tni_lanczos(l);
+    out->residual = l->residual;
+    out->products = l->products;
+    if (s == TN_ERR_CONVERGENCE)
+        return tni_fail(ctx, s, "lanczos: after %lld products the residual is %g, expected %g", (long long)l->products,
+                        l->residual, l->tol);
+    if (s == TN_ERR_ARG && l->skew > 1e-3 * l->norm)
+        return tni_fail(ctx, s, "lanczos: the matrix is not symmetric: x.A y and y.A x differ by %g |A|",
+                        l->skew / l->norm);
+    if (s == TN_ERR_NONFINITE) return tni_fail(ctx, s, "lanczos: a product has NaN or infinity, expected finite numbers");
+    if (s != TN_OK) return tni_fail(ctx, s, "lanczos: fn failed: %s", tn_status_name(s));
+    if ((s = tni_decomp_write(ctx, "lanczos", &out->values, 1, l->top, 0, l->theta)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, "lanczos", &out->vectors, 2, l->top, l->n, l->v)) != TN_OK || !desc->measure) return s;
+    return tni_lanczos_measure(ctx, l, &out->residual);
+}
+
+tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const tn_lanczos_desc *desc,
+                     tn_lanczos_result *out)
+{
+    static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
+    tni_lanczos_job job;
+    tn_status s;
+    double *room;
+    if (!tni_decomp_out(ctx, "lanczos", out, sizeof *out)) return TN_ERR_ARG;
+    out->residual = (double)NAN;
+    if (!desc) desc = &usual;
+    if (!ctx) return TN_ERR_ARG;
+    if (!fn) return tni_fail(ctx, TN_ERR_ARG, "lanczos: fn is NULL, expected a matrix-vector product");
+    if ((s = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return s;
+    job.fn = fn;
+    job.user = user;
+    if (!(room = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return TN_ERR_MEMORY;
+    tni_lanczos_lay(&job, room);
+    s = tni_lanczos_tensor(ctx, out, &job, desc);
+    tni_free_f64(ctx, room, 1, tni_lanczos_work(&job));
+    if (s != TN_OK) tn_lanczos_destroy(out);
+    return s;
+}
+
+static void tni_drop(tn_tensor **t)
+{
+    if (*t) tn_tensor_destroy(*t);
+    *t = NULL;
+}
+
+static void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
+
+void tn_eigh_destroy(tn_eigh_result *r)
+{
+    if (r) { tni_drop(&r->values); tni_drop(&r->vectors); tni_drop_clusters(&r->cluster, &r->angle); }
+}
+void tn_qr_destroy(tn_qr_result *r)       { if (r) { tni_drop(&r->q); tni_drop(&r->r); tni_drop(&r->order); } }
+void tn_lstsq_destroy(tn_lstsq_result *r) { if (r) { tni_drop(&r->x); tni_drop(&r->residual); } }
+void tn_svd_destroy(tn_svd_result *r)
+{
+    if (r) { tni_drop(&r->u); tni_drop(&r->s); tni_drop(&r->vt); tni_drop_clusters(&r->cluster, &r->angle); }
+}
+void tn_eig_destroy(tn_eig_result *r)
+{
+    if (r) { tni_drop(&r->values); tni_drop(&r->right); tni_drop(&r->left); tni_drop(&r->condition); }
+}
+void tn_lanczos_destroy(tn_lanczos_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
+
+double tn_effective_rank(const double *values, int64_t n)
+{
+    double  largest = 0, sum = 0, squares = 0;
+    int64_t i;
+    if (!values) n = 0;
+    for (i = 0; i < n; i++) if (!(fabs(values[i]) <= largest)) largest = fabs(values[i]);
+    if (largest == 0) return 0;
+    for (i = 0; i < n; i++) {
+        double x = fabs(values[i]) / largest;
+        sum += x;
+        squares += x * x;
+    }
+    return sum * sum / squares;
+}
+
+/* ---- decompositions of tensors: their workspace ---------------------------- >>tensor-workspace
+   A function that lays out a workspace runs twice: without memory, which gives the size, and with one allocation of it. */
+
+static double *tni_take(tni_lay *l, int64_t n, int64_t m)
+{
+    double *p = l->base ? l->base + l->used : NULL;
+    size_t  bytes;
+    if (!tni_area_size(n, m, 8, &bytes) || bytes / 8 > (size_t)(INT64_MAX / 4) - (size_t)l->used) l->used = INT64_MAX / 4;
+    else l->used += n * m;
+    return p;
+}
+
+/* The memory of what was laid out, which is then to be laid out once more; NULL: without it */
+static double *tni_lay_room(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
+{
+    l->base = tni_room_f64(ctx, 1, *size = l->used, op);
+    l->used = 0;
+    return l->base;
+}
+
+static int64_t *tni_take_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_take(l, n, 1); }
+
+/* With memory, the host is ready to compute. */
+static void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
+{
+    double *work = tni_take(l, tni_host_work(extent), 1);
+    if (work) *h = tni_decomp_host(ctx, extent, work);
+}
+
+static tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
+{
+    if (eps >= 0 && eps < HUGE_VAL) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected 0 or more", op, what, eps);
+}
+
+/* The least number of values, descending, whose dropped tail has at most the norm delta. */
+static int64_t tni_tail_rank(int64_t n, const double *s, double delta)
+{
+    double sum = 0;
+    while (n > 0 && (sum += s[n - 1] * s[n - 1]) <= delta * delta) n--;
+    return n;
+}
+
+static double tni_tail_squares(int64_t n, const double *s, int64_t rank)
+{
+    double sum = 0;
+    while (n > rank) { n--; sum += s[n] * s[n]; }
+    return sum;
+}
+
+static double tni_gap(int64_t n, const double *s, int64_t rank)
+{
+    return rank > 0 && rank < n && s[rank - 1] > 0 ? (s[rank - 1] - s[rank]) / s[rank - 1] : 1;
+}
+
+#endif /* TN_NO_OPERATOR */

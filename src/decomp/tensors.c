@@ -1,0 +1,566 @@
+#ifndef TN_NO_OPERATOR
+/* ---- tensors ------------------------------------------------ >>decomp-tensors
+   The tensor is read as doubles and decomposed, and the wanted results are written. `room` is one allocation. */
+
+/* Workspaces are small multiples of m n, of min(m,n)^2 and of m + n: within these bounds their sizes do not overflow. */
+static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
+{
+    if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
+             (long long)n);
+    return false;
+}
+
+static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
+{
+    if (!tni_usable(ctx, a, op, "a")) return TN_ERR_ARG;
+    if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, expected rank 2", op, TNI_SHAPE(a));
+    return tni_decomp_fits(ctx, op, a->shape[0], a->shape[1]) ? TN_OK : TN_ERR_SHAPE;
+}
+
+/* The number of results to keep, where 0 means all; -1 with an error if there are not that many. */
+static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
+{
+    if (top >= 0 && top <= all) return top ? top : all;
+    tni_fail(ctx, TN_ERR_ARG, "%s: top is %lld, expected 0 to %lld", op, (long long)top, (long long)all);
+    return -1;
+}
+
+/* Clears a result; false, with an error, if there is none. */
+static bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
+{
+    if (out) memset(out, 0, bytes);
+    else tni_fail(ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
+    return out != NULL;
+}
+
+/* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power
+   of two, so that nothing leaves the range of a double before it is scaled back. */
+static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
+{
+    int64_t   i, n = tn_tensor_count(a);
+    double    largest;
+    tn_status s = tn_read(a, TN_F64, p, n);
+    if (s != TN_OK) return s;
+    largest = tni_largest_of(n, p);
+    if (!(largest < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_NONFINITE, "%s: %s, %s, has NaN or infinity, expected finite numbers", op, what,
+                        TNI_SHAPE(a));
+    if (!scale) return TN_OK;
+    *scale = tni_unit_scale(largest);
+    for (i = 0; i < n; i++) p[i] *= *scale;
+    return TN_OK;
+}
+
+static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
+{
+    return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
+}
+
+/* An owned tensor. TN_ERR_NONFINITE if its dtype does not reach to a number, unless op is NULL: infinity may be stored. */
+static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_tensor **out, int rank, const int64_t *shape,
+                              const double *p)
+{
+    double  largest;
+    int64_t n;
+    *out = tn_tensor_create(ctx, dtype, rank, shape);
+    if (!*out) return TN_ERR_MEMORY;
+    n = tn_tensor_count(*out);
+    largest = op ? tni_largest_of(n, p) : 0;
+    if (largest < ((*out)->dtype == TN_F32 ? 3.4028235677973366e38 : HUGE_VAL)) return tn_write(*out, TN_F64, p, n);
+    return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is %g, beyond the range of %s", op, largest,
+                    tn_dtype_name((*out)->dtype));
+}
+
+/* The same of the context's dtype. */
+static tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
+{
+    return tni_write_as(ctx, op, TN_REAL, out, rank, shape, p);
+}
+
+/* The same of [n] or [n,m], after the axis `batch` (-1: none). */
+static tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
+                                int64_t n, int64_t m, const double *p)
+{
+    int64_t shape[3];
+    int     axes = 0;
+    if (batch >= 0) shape[axes++] = batch;
+    shape[axes++] = n;
+    if (rank == 2) shape[axes++] = m;
+    return tni_write_as(ctx, op, dtype, out, axes, shape, p);
+}
+
+static tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
+                                  const double *p)
+{
+    return tni_decomp_put(ctx, op, out, TN_REAL, -1, rank, n, m, p);
+}
+
+/* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
+static tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
+{
+    if (count >= 0) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected 0 or more", op, what, (long long)count);
+}
+
+static tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
+{
+    const double bad = !(t->absolute >= 0) ? t->absolute : !(t->relative >= 0) ? t->relative : t->weight;
+    if (bad >= 0) return tni_count_check(ctx, op, "truncation.rank", t->rank);
+    return tni_fail(ctx, TN_ERR_ARG, "%s: truncation.%s is %g, expected 0 or more", op,
+                    !(t->absolute >= 0) ? "absolute" : !(t->relative >= 0) ? "relative" : "weight", bad);
+}
+
+/* The sums are of squares relative to the largest value, from the smallest on. */
+int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *values, double *dropped)
+{
+    double  scale, all = 0, tail = 0, x;
+    int64_t keep, i;
+    if (!values || n < 0) n = 0;
+    scale = n > 0 ? tni_unit_scale(fabs(values[0])) : 1;
+    keep = n;
+    if (rule && rule->rank > 0) keep = tni_min(keep, rule->rank);
+    if (rule)
+        while (keep > 0 && ((rule->absolute > 0 && fabs(values[keep - 1]) <= rule->absolute)
+                            || (rule->relative > 0 && fabs(values[keep - 1]) <= rule->relative * fabs(values[0])))) keep--;
+    for (i = n; i-- > 0; all += x * x) x = values[i] * scale;
+    for (i = n; i-- > 0; tail += x * x) {
+        x = values[i] * scale;
+        if (i < keep && !(rule && rule->weight > 0 && tail + x * x <= rule->weight * all)) break;
+    }
+    if (dropped) *dropped = all > 0 ? tail / all : 0;
+    return tni_min(keep, i + 1);
+}
+
+/* A bound of |E|_F / |A|_F of rounding to a dtype. */
+static double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
+
+static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *a, double given, double *noise)
+{
+    *noise = given > 0 ? given : tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype));
+    if (given >= 0 && given <= 1) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: noise is %g, expected 0 to 1", op, given);
+}
+
+/* cluster and angle of values[n] in any order, of which the first `kept` are results; error: 2 |E|_F. `floor`: zero is a
+   value, too, as of the longer side of a matrix that is not square. order [n], spare [n] */
+#define TNI_CLUSTER_PER_ANGLE 100.0              /* a vector of an angle above 1/100 is in a cluster */
+
+static void tni_clusters(int64_t n, int64_t kept, const double *values, double error, bool floor, double *cluster,
+                         double *angle, int64_t *order, int64_t *spare)
+{
+    int64_t begin, end, first, i;
+    tni_sort_index(n, values, order, spare);
+    for (begin = 0; begin < n; begin = end) {
+        bool   cut = false;
+        double gap = begin > 0 ? values[order[begin]] - values[order[begin - 1]] : floor ? values[order[0]] : HUGE_VAL;
+        for (first = n, end = begin; end < n; end++) {
+            double step = end > begin ? values[order[end]] - values[order[end - 1]] : 0;
+            if (step > TNI_CLUSTER_PER_ANGLE * error) break;
+            first = tni_min(first, order[end]);
+            if (order[end] >= kept) cut = true;
+        }
+        if (end < n && values[order[end]] - values[order[end - 1]] < gap) gap = values[order[end]] - values[order[end - 1]];
+        for (i = begin; i < end; i++) {
+            if (order[i] >= kept) continue;
+            cluster[order[i]] = (double)first;
+            angle[order[i]] = cut || gap <= error ? 1 : error / gap;
+        }
+    }
+}
+
+/* Rounds numbers to the context's dtype. */
+static void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
+{
+    int64_t i;
+    for (i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
+}
+
+/* Writes numbers [n] or [n,m] without the scale of tni_read_scaled, and leaves them as they are stored, scaled. */
+static tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
+                                     double scale)
+{
+    const int64_t count = rank == 2 ? n * m : n;
+    int64_t   i;
+    tn_status s;
+    for (i = 0; i < count; i++) p[i] /= scale;
+    if ((s = tni_decomp_write(ctx, op, out, rank, n, m, p)) != TN_OK) return s;
+    tni_decomp_round(ctx, count, p);
+    for (i = 0; i < count; i++) p[i] *= scale;
+    return TN_OK;
+}
+
+/* |A - L diag(d) R|_F / |A|_F with L [m,k], R [k,n]; d NULL: all ones. a is overwritten; scratch: [k,n]. */
+static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t k, double *a, tni_mat left, const double *d,
+                               const double *right, double *scratch)
+{
+    const double scale = tni_unit_scale(tni_largest(m, n, tni_rows(a, n)));
+    double  size, rest;
+    int64_t i, j;
+    h->by->scale(m * n, scale, a);
+    size = tni_frobenius(m * n, a);
+    for (i = 0; i < k; i++)
+        for (j = 0; j < n; j++) scratch[i * n + j] = (d ? d[i] * scale : scale) * right[i * n + j];
+    h->by->gemm(h, m, n, k, -1, left, tni_rows(scratch, n), 1, tni_rows(a, n));
+    rest = tni_frobenius(m * n, a);
+    return size > 0 ? rest / size : rest;
+}
+
+/* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
+static void tni_symmetrise(int64_t n, double *a)
+{
+    const int64_t side = 16;
+    int64_t bi, bj, i, j;
+    for (bi = 0; bi < n; bi += side)
+        for (bj = bi; bj < n; bj += side)
+            for (i = bi; i < tni_min(bi + side, n); i++)
+                for (j = tni_max(bj, i + 1); j < tni_min(bj + side, n); j++)
+                    a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
+}
+
+/* Makes the matrices of a, which messages call `what` and which are at p, symmetric; TN_ERR_ARG if one is not so up to
+   rounding errors, followed by `advice`. */
+static tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
+                                     double *p)
+{
+    const double  eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
+    const int64_t n = a->shape[a->rank - 1], count = n > 0 ? tn_tensor_count(a) / (n * n) : 0;
+    int64_t b, i, j;
+    for (b = 0; b < count; b++) {
+        double *matrix = p + b * n * n, largest = tni_largest(n, n, tni_rows(matrix, n)), worst = 0;
+        int64_t row = 0, col = 0;
+        char    at[24] = "";
+        for (i = 0; i < n; i++)
+            for (j = 0; j < i; j++) {
+                double x = matrix[i * n + j] / largest - matrix[j * n + i] / largest;
+                if (fabs(x) > worst) { worst = fabs(x); row = i; col = j; }
+            }
+        if (worst > limit) {
+            if (a->rank == 3) tni_print(at, sizeof at, "%lld,", (long long)b);
+            return tni_fail(ctx, TN_ERR_ARG, "%s: %s is not symmetric: |%s[%s%lld,%lld] - %s[%s%lld,%lld]| is %g of the "
+                            "largest element%s, expected at most %g%s", op, what, what, at, (long long)row, (long long)col,
+                            what, at, (long long)col, (long long)row, worst, *at ? " of its matrix" : "", limit, advice);
+        }
+        tni_symmetrise(n, matrix);
+    }
+    return TN_OK;
+}
+
+typedef struct tni_eigh_job {
+    tn_ctx             *ctx;
+    const tn_eigh_desc *desc;
+    const tni_pool     *pool;                    /* of one matrix */
+    const tni_vector_ops *ops;
+    int64_t             n, count, room;          /* of a worker   */
+    double             *matrix, *values, *vectors, *work;
+    tn_status          *status;
+} tni_eigh_job;
+
+static int64_t tni_eigh_room(int64_t n, int64_t size)
+{
+    return tni_eigh_work_of(n, size) + tni_host_work(n) + 2 * TNI_ALIGN / 8;
+}
+
+static void tni_eigh_task(void *arg, int64_t task, int worker)
+{
+    const tni_eigh_job *j = (const tni_eigh_job *)arg;
+    const int64_t n = j->n;
+    double  *work = tni_aligned(j->work + worker * j->room), *values = j->values + task * n;
+    double  *vectors = j->vectors ? j->vectors + task * n * n : NULL;
+    tni_host h = tni_host_of(j->ctx->desc.simd, j->pool, n, work + tni_eigh_work_of(n, j->ops->size));
+    j->status[task] = tni_eigh_in(&h, j->ops, n, j->matrix + task * n * n, values, vectors, work);
+    if (j->desc->order == TN_EIGH_MAGNITUDE && j->status[task] == TN_OK)
+        tni_sort_rows(n, values, tni_before_magnitude, n, vectors, NULL);
+}
+
+/* Moves the pairs to keep to the front, in their order, and returns their number. */
+static int64_t tni_eigh_keep(const tn_eigh_desc *desc, int64_t n, double *values, double *vectors, int64_t keep)
+{
+    if (desc->order == TN_EIGH_ASCENDING && keep < n) {
+        tni_sort_rows(n, values, tni_before_magnitude, n, vectors, NULL);
+        tni_sort_rows(keep, values, tni_before_ascending, n, vectors, NULL);
+    }
+    return desc->top ? tni_min(desc->top, keep) : keep;
+}
+
+static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, const tni_eigh_job *j, double *scratch)
+{
+    const int64_t n = j->n, count = j->count, batch = a->rank == 3 ? count : -1;
+    const tn_eigh_desc *desc = j->desc;
+    const int64_t rank = desc->truncation.rank;
+    int64_t  *order = (int64_t *)(void *)scratch, *spare = order + n, keep = 0, k = 0, b, i;
+    double   *cluster = scratch + 2 * n, *angle = cluster + n * count, noise;
+    tn_status s = tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
+    if (s != TN_OK) return s;
+    if (count == 0) {
+        keep = rank > 0 ? tni_min(rank, n) : n;
+        k = desc->top ? tni_min(desc->top, keep) : keep;
+    }
+    for (b = 0; b < count; b++) {
+        memcpy(scratch, j->values + b * n, (size_t)n * sizeof *scratch);
+        tni_sort_rows(n, scratch, tni_before_magnitude, 0, NULL, NULL);
+        keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, scratch, NULL));
+    }
+    for (b = 0; b < count; b++) {
+        double *vectors = j->vectors ? j->vectors + b * n * n : NULL;
+        k = tni_eigh_keep(desc, n, j->values + b * n, vectors, keep);
+        tni_clusters(n, k, j->values + b * n, 2 * noise * tni_frobenius(n, j->values + b * n), false, cluster + b * k,
+                     angle + b * k, order, spare);
+        memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *scratch);
+        for (i = 0; vectors && i < k; i++)
+            memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *scratch);
+    }
+    s = tni_decomp_put(ctx, "eigh", &out->values, TN_REAL, batch, 1, k, 0, j->values);
+    if (s != TN_OK || !j->vectors) return s;
+    if ((s = tni_decomp_put(ctx, "eigh", &out->vectors, TN_REAL, batch, 2, k, n, j->vectors)) != TN_OK) return s;
+    if ((s = tni_decomp_put(ctx, "eigh", &out->cluster, TN_I32, batch, 1, k, 0, cluster)) != TN_OK) return s;
+    return tni_decomp_put(ctx, "eigh", &out->angle, TN_REAL, batch, 1, k, 0, angle);
+}
+
+/* Each of the next functions reads, decomposes, writes, and measures the residual if requested. */
+static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor *a, tni_eigh_job *j, int workers)
+{
+    const int64_t n = j->n, all = j->count * n * n;
+    double   *again = j->matrix + all, *scratch = j->work, *vectors = j->vectors;
+    tn_status s = tni_read_scaled(ctx, "eigh", "a", a, j->matrix, NULL);
+    tni_pool  many = *tni_ctx_pool(ctx);
+    tni_host  h;
+    int64_t   b, k;
+    for (b = 0; b < j->count && s == TN_OK && j->desc->symmetrise; b++) tni_symmetrise(n, j->matrix + b * n * n);
+    if (s == TN_OK && !j->desc->symmetrise)
+        s = tni_symmetric_parts(ctx, "eigh", "a", " (desc.symmetrise takes the symmetric part)", a, j->matrix);
+    if (s != TN_OK) return s;
+    if (j->desc->measure) memcpy(again, j->matrix, (size_t)all * sizeof *again);
+    if (j->desc->no_vectors) j->vectors = NULL;
+    many.threads = workers;
+    tni_parallel_for(&many, j->count, tni_eigh_task, j);
+    for (b = 0; b < j->count; b++)
+        if (j->status[b] != TN_OK)
+            return tni_fail(ctx, j->status[b], "eigh: the iteration did not converge for a, %s", TNI_SHAPE(a));
+    if ((s = tni_eigh_out(ctx, out, a, j, scratch)) != TN_OK || !j->vectors || !j->desc->measure) return s;
+    k = j->count ? tn_tensor_count(out->values) / j->count : 0;
+    tni_decomp_round(ctx, k * j->count, j->values);
+    tni_decomp_round(ctx, k * j->count * n, vectors);
+    h = tni_decomp_host(ctx, n, scratch);
+    for (out->error = 0, b = 0; b < j->count; b++, vectors += k * n)
+        out->error = tni_max_f64(out->error, tni_decomp_error(&h, n, n, k, again + b * n * n,
+                                 tni_turned(tni_rows(vectors, n)), j->values + b * k, vectors, j->matrix));
+    return TN_OK;
+}
+
+static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, double given, double *tol)
+{
+    const int64_t most = tni_max(a->shape[0], a->shape[1]);
+    *tol = given > 0 ? given : (double)most * tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype));
+    return given >= 0 && given < 1 ? TN_OK : tni_fail(ctx, TN_ERR_ARG, "%s: tol is %g, expected 0 <= tol < 1", op, given);
+}
+
+static tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
+{
+    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i, j;
+    double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol, scale;
+    int64_t  *order = (int64_t *)(void *)(list + n);
+    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_pivoted_work(m, n));
+    tn_status s = tni_rank_tol(ctx, "qr", a, desc->tol, &tol);
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "qr", "a", a, matrix, &scale)) != TN_OK) return s;
+    s = desc->pivot ? tni_pivoted_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), r, order, work)
+                    : tni_qr(&h, m, n, tni_rows(matrix, n), tni_rows(q, k), tni_rows(r, n), work);
+    if (s == TN_OK && desc->pivot) out->rank = tni_pivoted_rank(k, n, r, tol);
+    if (s != TN_OK || (s = tni_decomp_write(ctx, "qr", &out->q, 2, m, k, q)) != TN_OK) return s;
+    if ((s = tni_decomp_unscaled(ctx, "qr", &out->r, 2, k, n, r, scale)) != TN_OK) return s;
+    if (desc->pivot) {
+        for (j = 0; j < n; j++) list[j] = (double)order[j];
+        if ((s = tni_decomp_put(ctx, "qr", &out->order, TN_I32, -1, 1, n, 0, list)) != TN_OK) return s;
+    }
+    if (!desc->measure) return TN_OK;
+    tni_decomp_round(ctx, m * k, q);
+    for (i = 0; i < k && desc->pivot; i++) {                 /* columns back to where they were */
+        for (j = 0; j < n; j++) list[order[j]] = r[i * n + j];
+        memcpy(r + i * n, list, (size_t)n * sizeof *list);
+    }
+    out->error = tni_decomp_error(&h, m, n, k, matrix, tni_rows(q, k), NULL, r, work);
+    return TN_OK;
+}
+
+static tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
+                                  const tn_lstsq_desc *desc, double *room)
+{
+    const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
+    const int64_t rows = m + (desc->ridge > 0 ? n : 0);
+    double   *matrix = room, *right = matrix + rows * n, *c = right + count * m, *x = c + count * rows;
+    double   *turned = x + count * n, *work = turned + count * tni_max(n, 1), tol, scale, right_scale;
+    tni_host  h = tni_decomp_host(ctx, tni_max(rows, tni_max(n, count)), work + tni_lstsq_work(rows, n));
+    tn_status s = tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
+    int64_t   i, j, exponent;
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "lstsq", "a", a, matrix, &scale)) != TN_OK) return s;
+    if ((s = tni_read_scaled(ctx, "lstsq", "b", b, right, &right_scale)) != TN_OK) return s;
+    memset(matrix + m * n, 0, (size_t)((rows - m) * n) * sizeof *matrix);
+    for (i = 0; i < rows - m; i++) matrix[(m + i) * n + i] = sqrt(desc->ridge) * scale;
+    memset(c, 0, (size_t)(count * rows) * sizeof *c);
+    for (i = 0; i < m; i++) for (j = 0; j < count; j++) c[j * rows + i] = right[i * count + j];
+    s = tni_lstsq(&h, rows, n, count, tni_rows(matrix, n), c, x, tol, &out->rank, work);
+    if (s != TN_OK) return tni_fail(ctx, s, "lstsq: a is %s", TNI_SHAPE(a));
+    exponent = tni_exponent(scale) - tni_exponent(right_scale);
+    for (i = 0; i < n; i++) for (j = 0; j < count; j++) turned[i * count + j] = tni_ldexp(x[j * n + i], exponent);
+    if ((s = tni_decomp_write(ctx, "lstsq", &out->x, b->rank, n, count, turned)) != TN_OK) return s;
+    h.by->gemm(&h, count, m, n, -1, tni_rows(x, n), tni_turned(tni_rows(matrix, n)), 0, tni_rows(c, m));
+    for (j = 0; j < count; j++) {
+        for (i = 0; i < m; i++) c[j * m + i] += right[i * count + j];
+        x[j] = tni_frobenius(m, c + j * m);
+    }
+    return tni_decomp_unscaled(ctx, "lstsq", &out->residual, 1, count, 0, x, right_scale);
+}
+
+/* Truncates and writes u [m,k], values [k], vt [k,n], of a and the |E|_F `noise`, all but u and vt multiplied by scale.
+   spare [4 k] and, if desc.measure, [k,n] */
+static tn_status tni_svd_out(tn_ctx *ctx, const tni_host *h, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc,
+                             int64_t k, double scale, double *matrix, double *u, double *values, double *vt, double noise,
+                             double *spare)
+{
+    const int64_t m = a->shape[0], n = a->shape[1];
+    tn_truncation rule = desc->truncation;
+    int64_t  *order = (int64_t *)(void *)spare, top;
+    double   *cluster = spare + 2 * k, *angle = spare + 3 * k;
+    tn_status s;
+    rule.absolute *= scale;
+    top = tn_truncation_count(&rule, k, values, NULL);
+    if (desc->top > 0) top = tni_min(top, desc->top);
+    tni_clusters(k, top, values, 2 * noise, m != n, cluster, angle, order, order + k);
+    tni_keep_columns(m, k, top, u, u);
+    if ((s = tni_decomp_write(ctx, "svd", &out->u, 2, m, top, u)) != TN_OK) return s;
+    if ((s = tni_decomp_unscaled(ctx, "svd", &out->s, 1, top, 0, values, scale)) != TN_OK) return s;
+    if ((s = tni_decomp_put(ctx, "svd", &out->cluster, TN_I32, -1, 1, top, 0, cluster)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, "svd", &out->angle, 1, top, 0, angle)) != TN_OK) return s;
+    if ((s = tni_decomp_write(ctx, "svd", &out->vt, 2, top, n, vt)) != TN_OK || !desc->measure) return s;
+    tni_decomp_round(ctx, m * top, u);
+    tni_decomp_round(ctx, top * n, vt);
+    out->error = tni_decomp_error(h, m, n, top, matrix, tni_rows(u, top), values, vt, spare);
+    return TN_OK;
+}
+
+/* What the method and the shapes say about a few values; false: all are computed. */
+static bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
+{
+    const int64_t least = tni_min(a->shape[0], a->shape[1]), top = desc->top;
+    const tn_truncation *t = &desc->truncation;
+    tni_lanczos_job     *l = &f->lanczos;
+    memset(f, 0, sizeof *f);
+    f->m = tni_max(a->shape[0], a->shape[1]);
+    f->n = least;
+    f->seed = desc->seed;
+    if (top == 0 || desc->method == TN_SVD_EXACT) return false;
+    if (desc->method == TN_SVD_RANDOMISED) {
+        f->width = top + tni_min(least - top, desc->oversample ? desc->oversample : 10);
+        f->power = desc->power ? desc->power : 2;
+        f->k = f->power < least / f->width ? (f->power + 1) * f->width : least;
+        return f->k < least;
+    }
+    f->k = top + 1;                                          /* the next value tells the gap */
+    if (desc->method == TN_SVD_AUTO
+        && (least < 256 || 16 * top > least || t->absolute > 0 || t->relative > 0 || t->weight > 0)) return false;
+    l->pool = tni_ctx_pool(ctx);
+    l->simd = ctx->desc.simd;
+    l->n = least;
+    l->top = f->k;
+    l->block = f->width = 4;
+    l->room = tni_min(least, 2 * f->k + 40 * l->block);
+    l->limit = tni_max(2 * l->room, least);
+    l->tol = 4 * TNI_EPS;
+    l->seed = desc->seed;
+    l->end = TN_LANCZOS_LARGEST;
+    l->fn = tni_few_times;
+    l->user = f;
+    return least > f->k + 2 * l->block;
+}
+
+/* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. */
+static tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
+                                double *matrix)
+{
+    const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
+    const bool    wide = m < n;
+    double   *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *spare = values + k;
+    double   *work = spare + tni_max(4 * k, k * n), noise, largest, residual, size, scale;
+    tni_mat   um = tni_rows(u, k), vm = tni_rows(vt, n);
+    tni_mat   left = wide ? tni_turned(vm) : um, right = wide ? tni_turned(um) : vm;
+    tni_host  h = tni_decomp_host(ctx, f->m, work + tni_few_work(f));
+    tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
+    size = tni_frobenius(m * n, matrix);
+    f->host = &h;
+    f->a = wide ? tni_turned(tni_rows(matrix, n)) : tni_rows(matrix, n);
+    s = f->lanczos.n > 0 ? tni_few_krylov(f, left, values, right, work) : tni_few_random(f, left, values, right, work);
+    if (s != TN_OK) return s;
+    residual = f->lanczos.n > 0                              /* the side that is not exact */
+        ? tni_few_residual(&h, f->m, f->n, desc->top, f->a, left, values, right, work, &largest)
+        : tni_few_residual(&h, f->n, f->m, desc->top, tni_turned(f->a), tni_turned(right), values, tni_turned(left), work,
+                           &largest);
+    if (f->lanczos.n > 0 && !(largest <= 1e-13 * values[0])) return TN_ERR_CONVERGENCE;
+    tni_svd_signs(m, n, k, um, vm);
+    out->residual = size > 0 ? residual / size : residual;
+    return tni_svd_out(ctx, &h, out, a, desc, k, scale, matrix, u, values, vt,
+                       noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual), spare);
+}
+
+static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room)
+{
+    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
+    double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise, scale;
+    tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_max(tni_svd_work(m, n), 4 * k));
+    tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
+    if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
+    if ((s = tni_svd(&h, m, n, tni_rows(matrix, n), tni_rows(u, k), values, tni_rows(vt, n), work)) != TN_OK)
+        return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s", TNI_SHAPE(a));
+    return tni_svd_out(ctx, &h, out, a, desc, k, scale, matrix, u, values, vt, noise * tni_frobenius(k, values), work);
+}
+
+/* Matrices of fewer rows are solved by one thread each if there are several of them. */
+enum { TNI_EIGH_ALONE = 256 };
+
+tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out)
+{
+    tn_eigh_desc defaults;
+    tni_eigh_job j;
+    int64_t   all, work, size;
+    int       workers;
+    tn_status s;
+    double   *room;
+    if (!tni_decomp_out(ctx, "eigh", out, sizeof *out)) return TN_ERR_ARG;
+    memset(&defaults, 0, sizeof defaults);
+    memset(&j, 0, sizeof j);
+    out->error = (double)NAN;
+    j.desc = desc ? desc : &defaults;
+    if (!tni_usable(ctx, a, "eigh", "a")) return TN_ERR_ARG;
+    if (a->rank != 2 && a->rank != 3)
+        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected rank 2 or 3", TNI_SHAPE(a));
+    j.n = a->shape[a->rank - 1];
+    j.count = a->rank == 3 ? a->shape[0] : 1;
+    if (j.n != a->shape[a->rank - 2])
+        return tni_fail(ctx, TN_ERR_SHAPE, "eigh: a is %s, expected %s", TNI_SHAPE(a),
+                        a->rank == 2 ? "a square matrix" : "[b,n,n]");
+    if (!tni_decomp_fits(ctx, "eigh", j.count * j.n, j.n)) return TN_ERR_SHAPE;
+    if ((unsigned)j.desc->order > TN_EIGH_MAGNITUDE)
+        return tni_fail(ctx, TN_ERR_ARG, "eigh: order is %d, expected 0 to %d", (int)j.desc->order, (int)TN_EIGH_MAGNITUDE);
+    if (tni_decomp_top(ctx, "eigh", j.desc->top, j.n) < 0) return TN_ERR_ARG;
+    if ((s = tni_truncation_check(ctx, "eigh", &j.desc->truncation)) != TN_OK) return s;
+    workers = j.count > 1 && j.n < TNI_EIGH_ALONE ? (int)tni_min(tni_ctx_pool(ctx)->threads, j.count) : 1;
+    j.ctx = ctx;
+    j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
+    j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
+    j.room = tni_eigh_room(j.n, j.ops->size);
+    all = j.count * j.n * j.n;
+    work = tni_max(workers * j.room, 2 * j.n + 2 * j.count * j.n);       /* later of clusters and angles */
+    size = (j.desc->measure ? 3 : 2) * all + 2 * j.count * j.n + j.count + work + TNI_ALIGN / 8;
+    if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
+    j.vectors = tni_aligned(room);
+    j.matrix = j.vectors + all;
+    j.values = j.matrix + (j.desc->measure ? 2 : 1) * all;
+    j.status = (tn_status *)(void *)(j.values + j.count * j.n);
+    j.work = j.values + j.count * (j.n + 1);
+    s = tni_eigh_tensor(ctx, out, a, &j, workers);
+    tni_free_f64(ctx, room, 1, size);
+    if (s != TN_OK) tn_eigh_destroy(out);
+    return s;
+}
+
+#endif /* TN_NO_OPERATOR */

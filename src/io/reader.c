@@ -1,0 +1,240 @@
+/* ======================================================================
+   >>io-impl  safetensors, npy, idx
+   Bytes come in through one call and go out through one call, whatever the source or sink is. Between
+   these are a scanner for text headers and one loop that converts numbers of any kind and byte order
+   to the context's. A number from a file is compared before it is added to anything.
+   ====================================================================== */
+
+static tni_file_name tni_file_name_of(const char *name, const char *path, bool calls)
+{
+    tni_file_name out;
+    const char   *s = name ? name : path ? path : calls ? "callback" : "memory";
+    size_t        n = strlen(s), room = sizeof out.s - 4;
+    tni_print(out.s, sizeof out.s, "%s%s", n > room ? "..." : "", n > room ? s + n - room : s);
+    return out;
+}
+
+static tni_quoted tni_quote(const char *s)
+{
+    tni_quoted out;
+    size_t     n = 0;
+    for (; s[n] != 0 && n < sizeof out.s - 6; n++) out.s[n + 1] = (unsigned char)s[n] < 32 || s[n] == 127 ? '?' : s[n];
+    if (s[n] != 0) while (n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80) n--;       /* not inside a character */
+    out.s[0] = '"';
+    tni_print(out.s + 1 + n, 5, "%s\"", s[n] != 0 ? "..." : "");
+    return out;
+}
+
+static const char *tni_reason(const char *otherwise)
+{
+#ifndef TN_NO_STDIO
+    if (errno) return strerror(errno);
+#endif
+    return otherwise;
+}
+
+/* ---- bytes in ----------------------------------------------------------- >>io-reader */
+
+/* "w.safetensors: byte 8: reason" */
+TNI_PRINTF(4, 5) static tn_status tni_reader_fail(const tni_reader *r, tn_status status, uint64_t at, const char *fmt, ...)
+{
+    char     reason[320];
+    tni_text t;
+    va_list  args;
+    t.dst = reason; t.room = sizeof reason; t.length = 0;
+    va_start(args, fmt);
+    tni_text_v(&t, fmt, args);
+    va_end(args);
+    return tni_fail(r->ctx, status, "%s: byte %llu: %s", r->name.s, (unsigned long long)at, reason);
+}
+
+static bool tni_memory_fetch(void *user, uint64_t offset, void *dst, size_t bytes)
+{
+    memcpy(dst, (const char *)user + offset, bytes);
+    return true;
+}
+
+#ifndef TN_NO_STDIO
+/* A long is too short for files over 2 GiB on Windows and on 32-bit machines; of these, Windows has a wider function. */
+static bool tni_seek(FILE *f, uint64_t offset)
+{
+#ifdef _WIN32
+    return _fseeki64(f, (long long)offset, SEEK_SET) == 0;
+#else
+    return offset <= LONG_MAX && fseek(f, (long)offset, SEEK_SET) == 0;
+#endif
+}
+
+static bool tni_stream_size(FILE *f, uint64_t *bytes)
+{
+#ifdef _WIN32
+    long long end = _fseeki64(f, 0, SEEK_END) == 0 ? _ftelli64(f) : -1;
+#else
+    long end = fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
+#endif
+    *bytes = end < 0 ? 0 : (uint64_t)end;
+    return end >= 0;
+}
+
+static bool tni_stream_fetch(void *user, uint64_t offset, void *dst, size_t bytes)
+{
+    FILE *f = (FILE *)user;
+    errno = 0;
+    return tni_seek(f, offset) && fread(dst, 1, bytes, f) == bytes;
+}
+
+static tn_status tni_reader_open_path(tni_reader *r, const char *path)
+{
+    FILE *f;
+    errno = 0;
+    f = fopen(path, "rb");
+    if (!f) return tni_fail(r->ctx, TN_ERR_FILE, "%s: could not be opened: %s", r->name.s, tni_reason("no reason given"));
+    if (!tni_stream_size(f, &r->bytes)) {
+        tni_fail(r->ctx, TN_ERR_FILE, "%s: its size could not be found: %s", r->name.s, tni_reason("no reason given"));
+        fclose(f);
+        return TN_ERR_FILE;
+    }
+    r->fetch = tni_stream_fetch;
+    r->user = r->stream = f;
+    return TN_OK;
+}
+#else
+static tn_status tni_reader_open_path(tni_reader *r, const char *path)
+{
+    (void)path;
+    return tni_fail(r->ctx, TN_ERR_FILE, "%s: a path was given, expected memory or fetch with TN_NO_STDIO", r->name.s);
+}
+#endif
+
+static tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *source)
+{
+    memset(r, 0, sizeof *r);
+    r->ctx = ctx;
+    r->name = tni_file_name_of(source->name, source->path, source->fetch != NULL);
+    r->bytes = source->bytes;
+    r->fetch = source->fetch ? source->fetch : tni_memory_fetch;
+    r->user = source->fetch ? source->user : (void *)source->data;
+    if (source->path && !source->fetch) return tni_reader_open_path(r, source->path);
+    if (source->fetch || source->data || source->bytes == 0) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: data is NULL, expected %llu bytes", r->name.s, (unsigned long long)source->bytes);
+}
+
+static void tni_reader_close(tni_reader *r)
+{
+#ifndef TN_NO_STDIO
+    if (r->stream) fclose((FILE *)r->stream);
+#endif
+    r->stream = NULL;
+}
+
+static tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst, size_t bytes)
+{
+    if (offset > r->bytes || bytes > r->bytes - offset)
+        return tni_reader_fail(r, TN_ERR_FORMAT, offset, "unexpected end of file: expected %zu bytes here, there are %llu",
+                               bytes, (unsigned long long)r->bytes);
+    if (bytes == 0 || r->fetch(r->user, offset, dst, bytes)) return TN_OK;
+    return tni_reader_fail(r, TN_ERR_FILE, offset, "%zu bytes could not be read: %s", bytes,
+                           r->stream ? tni_reason("it has become shorter") : "fetch returned false");
+}
+
+tn_source tn_source_memory(const void *data, size_t bytes)
+{
+    tn_source s;
+    memset(&s, 0, sizeof s);
+    s.data = data;
+    s.bytes = bytes;
+    return s;
+}
+
+tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
+{
+    tn_source s;
+    memset(&s, 0, sizeof s);
+    s.fetch = fetch;
+    s.user = user;
+    s.bytes = bytes;
+    return s;
+}
+
+#ifndef TN_NO_TRAINING
+/* ---- checksum ----------------------------------------------------------- >>io-checksum
+   XXH64 with seed 0 of bytes that come in pieces: four lanes take 8 bytes each of a block of 32, and a block costs four
+   independent multiplications. Collet, https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md */
+
+#define TNI_CHECKSUM_P1 UINT64_C(0x9E3779B185EBCA87)
+#define TNI_CHECKSUM_P2 UINT64_C(0xC2B2AE3D27D4EB4F)
+#define TNI_CHECKSUM_P3 UINT64_C(0x165667B19E3779F9)
+#define TNI_CHECKSUM_P4 UINT64_C(0x85EBCA77C2B2AE63)
+#define TNI_CHECKSUM_P5 UINT64_C(0x27D4EB2F165667C5)
+
+static uint64_t tni_rotated(uint64_t v, int bits) { return v << bits | v >> (64 - bits); }
+
+static uint64_t tni_checksum_word(const uint8_t *p)      /* little-endian, in one load where the compiler sees it */
+{
+    return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24 | (uint64_t)p[4] << 32
+         | (uint64_t)p[5] << 40 | (uint64_t)p[6] << 48 | (uint64_t)p[7] << 56;
+}
+
+static uint64_t tni_checksum_round(uint64_t lane, uint64_t word)
+{
+    return tni_rotated(lane + word * TNI_CHECKSUM_P2, 31) * TNI_CHECKSUM_P1;
+}
+
+static void tni_checksum_open(tni_checksum *s)
+{
+    memset(s, 0, sizeof *s);
+    s->lane[0] = TNI_CHECKSUM_P1 + TNI_CHECKSUM_P2;
+    s->lane[1] = TNI_CHECKSUM_P2;
+    s->lane[3] = 0 - TNI_CHECKSUM_P1;
+}
+
+static void tni_checksum_blocks(tni_checksum *s, const uint8_t *p, size_t blocks)
+{
+    uint64_t a = s->lane[0], b = s->lane[1], c = s->lane[2], d = s->lane[3];
+    for (; blocks > 0; blocks--, p += 32) {
+        a = tni_checksum_round(a, tni_checksum_word(p));
+        b = tni_checksum_round(b, tni_checksum_word(p + 8));
+        c = tni_checksum_round(c, tni_checksum_word(p + 16));
+        d = tni_checksum_round(d, tni_checksum_word(p + 24));
+    }
+    s->lane[0] = a; s->lane[1] = b; s->lane[2] = c; s->lane[3] = d;
+}
+
+static void tni_checksum_add(tni_checksum *s, const void *src, size_t bytes)
+{
+    const uint8_t *p = (const uint8_t *)src;
+    const size_t   held = (size_t)(s->bytes % 32);
+    size_t         n = held == 0 ? 0 : bytes < 32 - held ? bytes : 32 - held;
+    memcpy(s->rest + held, p, n);
+    if (n > 0 && held + n == 32) tni_checksum_blocks(s, s->rest, 1);
+    s->bytes += bytes;
+    p += n;
+    bytes -= n;
+    tni_checksum_blocks(s, p, bytes / 32);
+    if (bytes > 0) memcpy(s->rest, p + bytes / 32 * 32, bytes % 32);
+}
+
+static uint64_t tni_checksum_value(const tni_checksum *s)
+{
+    const uint8_t *p = s->rest, *end = s->rest + s->bytes % 32;
+    uint64_t       h = TNI_CHECKSUM_P5;
+    int            k;
+    if (s->bytes >= 32) {
+        static const int turn[4] = {1, 7, 12, 18};
+        for (k = 0, h = 0; k < 4; k++) h += tni_rotated(s->lane[k], turn[k]);
+        for (k = 0; k < 4; k++) h = (h ^ tni_checksum_round(0, s->lane[k])) * TNI_CHECKSUM_P1 + TNI_CHECKSUM_P4;
+    }
+    h += s->bytes;
+    for (; end - p >= 8; p += 8)
+        h = tni_rotated(h ^ tni_checksum_round(0, tni_checksum_word(p)), 27) * TNI_CHECKSUM_P1 + TNI_CHECKSUM_P4;
+    if (end - p >= 4) {
+        const uint64_t half = (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24;
+        h = tni_rotated(h ^ half * TNI_CHECKSUM_P1, 23) * TNI_CHECKSUM_P2 + TNI_CHECKSUM_P3;
+        p += 4;
+    }
+    for (; p < end; p++) h = tni_rotated(h ^ *p * TNI_CHECKSUM_P5, 11) * TNI_CHECKSUM_P1;
+    h = (h ^ h >> 33) * TNI_CHECKSUM_P2;
+    h = (h ^ h >> 29) * TNI_CHECKSUM_P3;
+    return h ^ h >> 32;
+}
+#endif /* TN_NO_TRAINING */

@@ -1,0 +1,255 @@
+/* ---- the scanner of text headers ---------------------------------------- >>io-scanner
+   The headers of safetensors and npy are flat, at most an object of objects, so that nothing recurses. Strings
+   are decoded in place, since no character is longer than its escape, and end with a zero at their closing quote. */
+
+static bool tni_scan_fail(tni_scan *s, const char *reason)
+{
+    s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "%s", reason);
+    return false;
+}
+
+static void tni_scan_space(tni_scan *s)
+{
+    for (; s->at < s->bytes; s->at++) {
+        char c = s->text[s->at];
+        if (c != ' ' && c != '\t' && c != '\r' && c != '\n') return;
+    }
+}
+
+static bool tni_scan_take(tni_scan *s, char c)
+{
+    tni_scan_space(s);
+    if (s->at == s->bytes || s->text[s->at] != c) return false;
+    s->at++;
+    return true;
+}
+
+static bool tni_scan_unexpected(tni_scan *s, const char *expected)
+{
+    s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "unexpected %s, expected %s",
+                                s->at < s->bytes ? "character" : s->start + s->bytes < s->file->bytes ? "end of header"
+                                                                                              : "end of file", expected);
+    return false;
+}
+
+static bool tni_scan_expect(tni_scan *s, char c)
+{
+    char quoted[] = "' '";
+    quoted[1] = c;
+    return tni_scan_take(s, c) || tni_scan_unexpected(s, quoted);
+}
+
+/* 0 or a number without leading zeros, sign, point or exponent. */
+static bool tni_scan_natural(tni_scan *s, uint64_t *out)
+{
+    size_t first;
+    tni_scan_space(s);
+    first = s->at;
+    for (*out = 0; s->at < s->bytes && s->text[s->at] >= '0' && s->text[s->at] <= '9'; s->at++) {
+        unsigned digit = (unsigned)(s->text[s->at] - '0');
+        if (*out > (UINT64_MAX - digit) / 10) return tni_scan_fail(s, "a number is out of range: more than 64 bits");
+        *out = *out * 10 + digit;
+    }
+    if (s->at == first) return tni_scan_unexpected(s, "a non-negative integer");
+    if (s->text[first] == '0' && s->at - first > 1) return tni_scan_fail(s, "a number has a leading zero");
+    return true;
+}
+
+static bool tni_scan_extent(tni_scan *s, int *rank, int64_t *shape)
+{
+    uint64_t extent;
+    if (!tni_scan_natural(s, &extent)) return false;
+    if (*rank == TN_MAX_RANK) return tni_scan_fail(s, "the shape has more than 8 axes");
+    if (extent > INT64_MAX) return tni_scan_fail(s, "an extent is out of range: more than 63 bits");
+    shape[(*rank)++] = (int64_t)extent;
+    return true;
+}
+
+/* JSON's [], [3], [3,4]; or Python's (), (3,), (3, 4), where Python 2 wrote (3L, 4L). */
+static bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
+{
+    bool comma = false;
+    *rank = 0;
+    if (!tni_scan_expect(s, tuple ? '(' : '[')) return false;
+    while (!tni_scan_take(s, tuple ? ')' : ']')) {
+        if (*rank > 0 && !comma) return tni_scan_unexpected(s, "','");
+        if (!tni_scan_extent(s, rank, shape)) return false;
+        if (tuple) tni_scan_take(s, 'L');
+        comma = tni_scan_take(s, ',');
+    }
+    if (tuple ? *rank == 1 && !comma : comma)
+        return tni_scan_fail(s, tuple ? "expected ',' in a tuple of one" : "trailing comma before ']'");
+    return true;
+}
+
+/* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
+   surrogates. Unicode 15, table 3-7. */
+static size_t tni_utf8_length(const char *text, size_t left)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0, i;
+    if (n > left) return 0;
+    for (i = 1; i < n; i++) if ((p[i] & 0xC0) != 0x80) return 0;
+    if ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F)) return 0;
+    if ((p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F)) return 0;
+    return n;
+}
+
+static size_t tni_utf8_put(char *dst, uint32_t c)
+{
+    static const unsigned char first[] = {0, 0, 0xC0, 0xE0, 0xF0};
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4, i;
+    for (i = n; i-- > 1; c >>= 6) dst[i] = (char)(0x80 | (c & 0x3F));
+    dst[0] = (char)(first[n] | c);
+    return n;
+}
+
+static bool tni_scan_hex4(tni_scan *s, uint32_t *out)
+{
+    int i;
+    for (*out = 0, i = 0; i < 4; i++, s->at++) {
+        char c = s->at < s->bytes ? s->text[s->at] : 'x';
+        bool letter = (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+        if (!letter && (c < '0' || c > '9')) return tni_scan_fail(s, "expected four hexadecimal digits after \\u");
+        *out = *out * 16 + (uint32_t)(letter ? (c | 0x20) - 'a' + 10 : c - '0');
+    }
+    return true;
+}
+
+/* The escape after a backslash. Characters outside the first plane are written as a pair of surrogates. */
+static bool tni_scan_escape(tni_scan *s, uint32_t *out)
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    char        c = s->at < s->bytes ? s->text[s->at] : 0;
+    const char *known = c ? strchr(from, c) : NULL;
+    uint32_t    low;
+    if (c != 'u' && !known) return tni_scan_fail(s, "invalid escape sequence");
+    s->at++;
+    if (known) {
+        *out = (uint32_t)to[known - from];
+        return true;
+    }
+    if (!tni_scan_hex4(s, out)) return false;
+    if (*out == 0) return tni_scan_fail(s, "zero character in a string");
+    if (*out < 0xD800 || *out > 0xDFFF) return true;
+    if (*out > 0xDBFF || s->bytes - s->at < 6 || memcmp(s->text + s->at, "\\u", 2) != 0)
+        return tni_scan_fail(s, "unpaired surrogate");
+    s->at += 2;
+    if (!tni_scan_hex4(s, &low)) return false;
+    if (low < 0xDC00 || low > 0xDFFF) return tni_scan_fail(s, "unpaired surrogate");
+    *out = 0x10000 + ((*out - 0xD800) << 10) + (low - 0xDC00);
+    return true;
+}
+
+static bool tni_scan_string(tni_scan *s, const char **out)
+{
+    char *to;
+    if (!tni_scan_take(s, '"')) return tni_scan_unexpected(s, "a string");
+    *out = to = s->text + s->at;
+    while (s->at < s->bytes && s->text[s->at] != '"') {
+        uint32_t code;
+        size_t   n = tni_utf8_length(s->text + s->at, s->bytes - s->at);
+        if (n == 0) return tni_scan_fail(s, "invalid UTF-8");
+        if ((unsigned char)s->text[s->at] < 32) return tni_scan_fail(s, "control character in a string");
+        if (s->text[s->at] == '\\') {
+            s->at++;
+            if (!tni_scan_escape(s, &code)) return false;
+            to += tni_utf8_put(to, code);
+        } else {
+            memmove(to, s->text + s->at, n);
+            to += n;
+            s->at += n;
+        }
+    }
+    if (s->at == s->bytes) return tni_scan_fail(s, "unterminated string");
+    s->at++;
+    *to = 0;
+    return true;
+}
+
+/* ---- lists and names ---------------------------------------------------- >>io-lists
+   All structs with a name have it as their first member, so that one sort and one search work for all. */
+
+static void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
+{
+    if (l->count == l->room) {
+        size_t room = l->room * 2 + 8, bytes;
+        void  *items = tni_mul_size(room, l->each, &bytes) ? tni_alloc(ctx, bytes, what) : NULL;
+        if (!items) return NULL;
+        if (l->count > 0) memcpy(items, l->items, l->count * l->each);
+        tni_free(ctx, l->items, l->room * l->each);
+        l->items = items;
+        l->room = room;
+    }
+    return memset(tni_list_at(l, l->count++), 0, l->each);
+}
+
+static void tni_sift(const void **p, size_t i, size_t n, tni_before_fn before)
+{
+    const void *moving = p[i];
+    size_t      child;
+    for (; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && before(p[child], p[child + 1])) child++;
+        if (!before(moving, p[child])) break;
+        p[i] = p[child];
+    }
+    p[i] = moving;
+}
+
+/* Heapsort: n log n steps for any input and no memory, neither of which C's qsort guarantees. */
+static void tni_sort(const void **p, size_t n, tni_before_fn before)
+{
+    size_t i;
+    for (i = n / 2; i-- > 0;) tni_sift(p, i, n, before);
+    for (i = n; i-- > 1;) {
+        const void *last = p[0];
+        p[0] = p[i];
+        p[i] = last;
+        tni_sift(p, 0, i, before);
+    }
+}
+
+static const char *tni_name_of(const void *item)
+{
+    const char *name;
+    memcpy(&name, item, sizeof name);
+    return name;
+}
+
+static bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
+
+/* Sorted pointers to the n items, to be freed by tni_free_sorted. */
+static const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before)
+{
+    size_t       i, bytes;
+    const void **p = tni_mul_size(n, sizeof *p, &bytes) ? (const void **)tni_alloc(ctx, bytes, "names") : NULL;
+    if (!p) return NULL;
+    for (i = 0; i < n; i++) p[i] = (const char *)items + i * each;
+    tni_sort(p, n, before);
+    return p;
+}
+
+static void tni_free_sorted(tn_ctx *ctx, const void **p, size_t n) { tni_free(ctx, (void *)p, n * sizeof *p); }
+
+static const void *tni_find_name(const void *const *p, size_t n, const char *name)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int    order = strcmp(tni_name_of(p[middle]), name);
+        if (order == 0) return p[middle];
+        if (order < 0) low = middle + 1;
+        else high = middle;
+    }
+    return NULL;
+}
+
+/* A name that two of the sorted items have, or NULL. */
+static const char *tni_twice(const void *const *p, size_t n)
+{
+    size_t i;
+    for (i = 1; i < n; i++) if (strcmp(tni_name_of(p[i - 1]), tni_name_of(p[i])) == 0) return tni_name_of(p[i]);
+    return NULL;
+}
+
+TNI_UNUSED static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }

@@ -1,0 +1,3 @@
+#define TNI_PASS 0
+#include TN_HEADER_NAME
+#undef TNI_PASS

@@ -1,0 +1,249 @@
+/* ---- gemm as a whole ---------------------------------------------------- >>pass-gemm-run */
+
+/* The whole product, in blocks of `bytes`. */
+TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks, int64_t bytes)
+{
+    const int64_t size = (int64_t)sizeof(TNI_REAL);
+    int64_t       slabs, deep, lines, most_cols, s;
+    g->panels_a = (TNI_REAL *)(void *)blocks;
+    g->panels_b = (TNI_REAL *)(void *)(blocks + bytes);
+    if (g->few) {
+        TNI_T(gemm_few_run)(g, pool);
+        return;
+    }
+    slabs = tni_max(tni_ceil_div(g->k, TNI_GEMM_DEPTH / size), 1);
+    deep = tni_ceil_div(g->k, slabs);
+    lines = tni_min(bytes, TNI_GEMM_LARGE) / size / tni_max(deep, 1);
+    /* A's panels, if they are few, are packed for all columns, which then need no blocks. */
+    g->by_columns = g->m <= tni_min(lines / TNI_MR * TNI_MR, TNI_GEMM_ROWS) && g->m <= g->n;
+    most_cols = g->by_columns ? g->n : lines / TNI_NR * TNI_NR;
+    if (most_cols < g->n) most_cols = tni_ceil_div(tni_ceil_div(g->n, tni_ceil_div(g->n, most_cols)), TNI_NR) * TNI_NR;
+    g->rows = g->m;
+    for (g->j0 = 0; g->j0 < g->n; g->j0 += most_cols) {
+        g->cols = tni_min(most_cols, g->n - g->j0);
+        for (s = 0; s < slabs; s++) {
+            g->k0 = s * deep;
+            g->depth = tni_max(tni_min(deep, g->k - g->k0), 0);
+            TNI_T(gemm_block)(g, pool, bytes);
+        }
+    }
+}
+
+/* C^T = B^T A^T */
+TNI_FAST void TNI_T(gemm_swap)(TNI_T(gemm) *g)
+{
+    TNI_T(gemm) from = *g;
+    g->m = from.n;                g->n = from.m;
+    g->a = from.b;                g->b = from.a;
+    g->a_row = from.b_col;        g->a_col = from.b_row;
+    g->b_row = from.a_col;        g->b_col = from.a_row;
+    g->c_row = from.c_col;        g->c_col = from.c_row;
+    g->bias_row = from.bias_col;  g->bias_col = from.bias_row;
+    g->codes = NULL;
+}
+
+/* Product `index` of the call. */
+TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
+{
+    const tn_view *a = &c->in[0], *b = &c->in[1], *bias = &c->in[2], *out = &c->out[0];
+    const int      row = out->rank - 2, column = out->rank - 1;
+    TNI_T(gemm)    g;
+    memset(&g, 0, sizeof g);
+    g.m = out->shape[row];
+    g.n = out->shape[column];
+    g.k = a->shape[column];
+    g.a = (const TNI_REAL *)a->data + tni_gemm_offset(out, a, index);
+    g.b = (const TNI_REAL *)b->data + tni_gemm_offset(out, b, index);
+    g.c = (TNI_REAL *)out->data + tni_gemm_offset(out, out, index);
+    g.a_row = a->strides[row];
+    g.a_col = a->strides[column];
+    g.b_row = b->strides[row];
+    g.b_col = b->strides[column];
+    g.c_row = out->strides[row];
+    g.c_col = out->strides[column];
+    g.alpha = (TNI_REAL)c->f[0];
+    g.beta = (TNI_REAL)c->f[1];
+    if (c->n_in > 2 && bias->data) {
+        g.bias = (const TNI_REAL *)bias->data;
+        g.bias_col = bias->strides[0];
+    }
+    if (c->n_in > 4) {
+        g.codes = (const uint32_t *)c->in[3].data;
+        g.words = c->in[3].strides[0];
+        g.scales = (const float *)c->in[4].data;
+    }
+    return g;
+}
+
+/* The product is transposed if C is stored by columns, or has few columns and A is transposed, so that vectors are
+   contiguous. Few columns become few rows; tiles are faster once they fill their vectors. */
+TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
+{
+    const bool    by_columns = g->c_col != 1 && g->c_row == 1;
+    const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
+    const int64_t few_rows = 32, few_columns = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
+    TNI_T(gemm)   turned;
+    if (g->n >= g->m && (g->few = TNI_T(gemm_few)(g, few_rows, bytes)) != NULL) return;
+    turned = *g;
+    TNI_T(gemm_swap)(&turned);
+    if (g->n < g->m) turned.few = TNI_T(gemm_few)(&turned, 4 * g->n > 3 * lanes ? 0 : few_columns, bytes);
+    if (turned.few || thin || by_columns) *g = turned;
+}
+
+#if TNI_ALL
+/* ---- products of small matrices, without packing ------------------------ >>pass-small
+   The left factor is read element by element. */
+#define TNI_TEN(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
+
+/* out [rows,columns] = a b, a [rows,depth], b [depth,columns]; strides in elements, of columns 1 except for a's. */
+typedef struct TNI_T(chain_factors) {
+    const TNI_REAL *a, *b;
+    TNI_REAL       *out;
+    int64_t         a_row, a_column, b_row, out_row, rows, depth, columns;
+} TNI_T(chain_factors);
+
+/* n rows from row i on, of `lanes` columns from column j on; wide: of a whole vector of columns and `lanes` more. Rows past
+   the last one repeat it and store the same numbers. */
+TNI_INLINE void TNI_T(small_tile)(const int n, const bool wide, const TNI_T(chain_factors) *x, int64_t i, int64_t j,
+                                  int lanes)
+{
+    const int64_t d = x->depth, step = x->a_column;
+    const int     first = wide ? TNI_W : lanes;
+    int64_t       k;
+#define TNI_X(r) \
+    const TNI_REAL *a##r = x->a + tni_min(i + (r < n ? r : 0), x->rows - 1) * x->a_row; \
+    TNI_V           x##r = TNI_SET((TNI_REAL)0), y##r = x##r;
+    TNI_TEN(TNI_X)
+#undef TNI_X
+    for (k = 0; k < d; k++) {
+        const TNI_REAL *b = x->b + k * x->b_row + j;
+        const TNI_V     left = TNI_LOAD(b, first), right = wide ? TNI_LOAD(b + TNI_W, lanes) : left;
+#define TNI_X(r) \
+        if (r < n) { \
+            const TNI_V v = TNI_SET(a##r[k * step]); \
+            x##r = TNI_FMA(v, left, x##r); \
+            if (wide) y##r = TNI_FMA(v, right, y##r); \
+        }
+        TNI_TEN(TNI_X)
+#undef TNI_X
+    }
+#define TNI_X(r) \
+    if (r < n) { \
+        TNI_REAL *to = x->out + tni_min(i + r, x->rows - 1) * x->out_row + j; \
+        TNI_STORE(to, x##r, first); \
+        if (wide) TNI_STORE(to + TNI_W, y##r, lanes); \
+    }
+    TNI_TEN(TNI_X)
+#undef TNI_X
+}
+#undef TNI_TEN
+
+TNI_FAST void TNI_T(chain_multiply_by)(const TNI_T(chain_factors) *x)
+{
+    int64_t i, j, left;
+    for (j = 0; x->columns - j > TNI_W; j += 2 * TNI_W) {
+        const int lanes = TNI_T(lanes)(x->columns - j - TNI_W);
+        for (i = 0; (left = x->rows - i) > 2; i += 4) TNI_T(small_tile)(4, true, x, i, j, lanes);
+        if (left > 0) TNI_T(small_tile)(2, true, x, i, j, lanes);
+    }
+    if (j >= x->columns) return;
+    for (i = 0; (left = x->rows - i) > 10 || (left > 4 && left < 9); i += 8)
+        TNI_T(small_tile)(8, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    if (left > 8)      TNI_T(small_tile)(10, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    else if (left > 2) TNI_T(small_tile)(4, false, x, i, j, TNI_T(lanes)(x->columns - j));
+    else if (left > 0) TNI_T(small_tile)(2, false, x, i, j, TNI_T(lanes)(x->columns - j));
+}
+
+/* A product of matrices of at most 32 x 32, which needs no more than that; false: it is of another kind. */
+TNI_FAST bool TNI_T(gemm_is_small)(const TNI_T(gemm) *g, TNI_REAL *spare)
+{
+    const int64_t        most = 32, size = (int64_t)sizeof *spare;
+    TNI_T(chain_factors) x;
+    if (g->m > most || g->n > most || g->k > most || g->k < 1 || g->alpha != 1 || g->beta != 0 || g->bias || g->c_col != 1
+        || (g->b_col != 1 && g->b_row != 1)) return false;
+    x.a = g->a;
+    x.a_row = g->a_row;
+    x.a_column = g->a_col;
+    x.b = g->b;
+    x.b_row = g->b_row;
+    if (g->b_col != 1) {
+        tni_copy_turned((char *)spare, g->n * size, (const char *)g->b, g->b_col * size, g->k, g->n, size);
+        x.b = spare;
+        x.b_row = g->n;
+    }
+    x.out = g->c;
+    x.out_row = g->c_row;
+    x.rows = g->m;
+    x.depth = g->k;
+    x.columns = g->n;
+    TNI_T(chain_multiply_by)(&x);
+    return true;
+}
+#endif
+
+/* Task: `share` products, by one worker in its own blocks. */
+TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
+{
+    const tni_pass *p = (const tni_pass *)arg;
+    int64_t         i;
+    for (i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
+        TNI_T(gemm) g = TNI_T(gemm_matrix)(p->call, i);
+        char       *blocks = p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL;
+#if TNI_ALL
+        if (TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)blocks)) continue;
+#endif
+        TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
+        TNI_T(gemm_one)(&g, &tni_alone, blocks, TNI_GEMM_SMALL);
+    }
+}
+
+#ifdef TN_USE_BLAS
+TNI_FAST bool TNI_T(gemm_blas)(const TNI_T(gemm) *g)
+{
+    int64_t i, j;
+    if (g->few || !tni_blas_gemm(TNI_BITS == 64 ? TN_F64 : TN_F32, g->m, g->n, g->k, g->alpha, g->a, g->a_row, g->a_col,
+                                 g->b, g->b_row, g->b_col, g->beta, g->c, g->c_row, g->c_col)) return false;
+    for (i = 0; g->bias && i < g->m; i++)
+        for (j = 0; j < g->n; j++) g->c[i * g->c_row + j] += g->bias[i * g->bias_row + j * g->bias_col];
+    return true;
+}
+#endif
+
+/* The small products of a batch are divided among the threads; large ones are computed one after the other. A batch of
+   contiguous rows times one matrix is a single product. */
+TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
+{
+    const int      axes = c->out[0].rank;
+    const int64_t  m = c->out[0].shape[axes - 2], n = c->out[0].shape[axes - 1];
+    int64_t        batch = tni_gemm_batch(&c->out[0]), rows = m, i;
+    double         work;
+    bool           alone;
+    tni_pass       p;
+    if (batch == 0 || m == 0 || n == 0) return TN_OK;
+    if (axes == 3 && c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
+        && c->out[0].strides[0] == m * c->out[0].strides[1]) {
+        rows *= batch;
+        batch = 1;
+    }
+    work = 2.0 * (double)rows * (double)n * (double)c->in[0].shape[axes - 1];
+    if (batch > 1 && work < (double)TNI_GEMM_CUT) {
+        p.cpu = cpu;
+        p.call = c;
+        tni_pass_run(&p, batch, (int64_t)(work / 64), INT64_MAX, TNI_T(gemm_some));
+        return TN_OK;
+    }
+    for (i = 0; i < batch; i++) {
+        TNI_T(gemm) g = TNI_T(gemm_matrix)(c, i);
+        g.m = rows;
+#if TNI_ALL
+        if (tni_min(rows, n) > 3 && TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)cpu->blocks)) continue;
+#endif
+        TNI_T(gemm_turn)(&g, TNI_GEMM_LARGE);
+#ifdef TN_USE_BLAS
+        if (TNI_T(gemm_blas)(&g)) continue;
+#endif
+        alone = work < (double)(64 * TNI_CPU_SHARE) && !(g.few && g.k * g.n * (int64_t)sizeof(TNI_REAL) >= TNI_GEMM_FEW);
+        TNI_T(gemm_one)(&g, alone ? &tni_alone : &cpu->pool, cpu->blocks, (int64_t)(cpu->block_bytes / 2));
+    }
+    return TN_OK;
+}

@@ -1,0 +1,50 @@
+/* ======================================================================
+   >>cpu-pass the kernels of one level (0 plain, 1 AVX2, 2 AVX-512, 3 NEON) in one precision
+   ====================================================================== */
+
+#define TNI_LEVEL (TNI_PASS / 2)
+#if TNI_PASS == 0
+#define TNI_T(name) tni_f32_##name##_plain
+#elif TNI_PASS == 1
+#define TNI_T(name) tni_f64_##name##_plain
+#elif TNI_PASS == 2
+#define TNI_T(name) tni_f32_##name##_avx2
+#elif TNI_PASS == 3
+#define TNI_T(name) tni_f64_##name##_avx2
+#elif TNI_PASS == 4
+#define TNI_T(name) tni_f32_##name##_avx512
+#elif TNI_PASS == 5
+#define TNI_T(name) tni_f64_##name##_avx512
+#elif TNI_PASS == 6
+#define TNI_T(name) tni_f32_##name##_neon
+#else
+#define TNI_T(name) tni_f64_##name##_neon
+#endif
+#if TNI_PASS % 2 == 0
+#define TNI_BITS 32
+#define TNI_REAL float
+#define TNI_TRANSPOSE tni_float_transpose
+#else
+#define TNI_BITS 64
+#define TNI_REAL double
+#define TNI_TRANSPOSE tni_double_transpose
+#endif
+#if TNI_BITS == 64 && defined(TN_NO_F64)
+#define TNI_ALL 0                       /* of double only the host's algebra and its products */
+#else
+#define TNI_ALL 1
+#endif
+
+#if TNI_LEVEL == 2
+#define TNI_ISA __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#elif TNI_LEVEL == 1
+#define TNI_ISA __attribute__((target("avx2,fma")))
+#else
+#define TNI_ISA
+#endif
+#define TNI_FAST TNI_UNUSED TNI_ISA static
+#ifdef __GNUC__
+#define TNI_INLINE TNI_UNUSED TNI_ISA __attribute__((always_inline)) static inline
+#else
+#define TNI_INLINE static inline
+#endif

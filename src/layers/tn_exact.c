@@ -1,0 +1,255 @@
+#ifndef TN_NO_MPS
+/* ---- exact layers ------------------------------------------------------- >>tn-attention-exact */
+
+/* Zeroed numbers of A, B, vL and vR, one after the other, to be written by tni_tna_write. */
+static int64_t tni_tna_count(const tn_tn_attention *layer)
+{
+    return tn_tensor_count(layer->a) + tn_tensor_count(layer->b) + 2 * layer->desc.bond;
+}
+
+static double *tni_tna_numbers(const tn_tn_attention *layer)
+{
+    const size_t bytes = (size_t)tni_tna_count(layer) * sizeof(double);
+    double      *v = (double *)tni_alloc(layer->a->ctx, bytes, "tn_attention");
+    if (v) memset(v, 0, bytes);
+    return v;
+}
+
+/* Writes and frees the numbers. On failure, or if v is NULL, removes the layer, whose parameters began at `before`. */
+static tn_status tni_tna_write(tn_params *ps, int64_t before, tn_tn_attention *layer, double *v)
+{
+    const int64_t a = v ? tn_tensor_count(layer->a) : 0, b = v ? tn_tensor_count(layer->b) : 0, D = layer->desc.bond;
+    bool          done = v && tn_write(layer->a, TN_F64, v, a) == TN_OK && tn_write(layer->b, TN_F64, v + a, b) == TN_OK;
+    if (done && layer->left)
+        done = tn_write(layer->left, TN_F64, v + a + b, D) == TN_OK
+               && tn_write(layer->right, TN_F64, v + a + b + D, D) == TN_OK;
+    if (v) tni_free(layer->a->ctx, v, (size_t)tni_tna_count(layer) * sizeof(double));
+    return tni_layer_done(ps, before, done, layer, sizeof *layer);
+}
+
+/* Bond 2p + s: p is the state of the last cell, s the guess of the next one, which that one has to confirm. */
+tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int *rules, int64_t count, tn_boundary boundary,
+                                     tn_tn_attention *layer)
+{
+    const int64_t        before = tn_params_count(ps);
+    tn_tn_attention_desc d;
+    tn_status            s;
+    double              *a, *b;
+    int64_t              o;
+    int                  p, c, r;
+    if (!rules) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rules are NULL");
+    if (!tni_is_extent(count))
+        return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_rules: count is %lld, expected 1 to 2^31 - 2",
+                        (long long)count);
+    if (boundary != TN_BOUNDARY_VECTORS && boundary != TN_BOUNDARY_CLOSED)
+        return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: boundary is %d, expected "
+                        "TN_BOUNDARY_CLOSED or TN_BOUNDARY_VECTORS", (int)boundary);
+    for (o = 0; o < count; o++)
+        if (rules[o] < 0 || rules[o] > 255)
+            return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rule %lld is %d, expected 0 to 255",
+                            (long long)o, rules[o]);
+    memset(&d, 0, sizeof d);
+    d.in = 2;
+    d.bond = 4;
+    d.out = count;
+    d.boundary = boundary;
+    if ((s = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return s;
+    a = tni_tna_numbers(layer);
+    b = a ? a + 4 * 4 * 2 : NULL;
+    for (p = 0; a && p < 2; p++)
+        for (c = 0; c < 2; c++)
+            for (r = 0; r < 2; r++) {
+                a[((2 * p + c) * 4 + 2 * c + r) * 2 + c] = 1;
+                for (o = 0; o < count; o++)
+                    b[((2 * p * 4 + r) * count + o) * 2 + c] = rules[o] >> (4 * p + 2 * c + r) & 1 ? 1 : -1;
+            }
+    if (a) {                                    /* cells outside are 0: vL is (1,1,0,0), vR is (1,0,1,0) */
+        double *ends = b + 4 * 4 * 2 * count;
+        ends[0] = ends[1] = ends[4] = ends[6] = 1;
+    }
+    return tni_tna_write(ps, before, layer, a);
+}
+
+static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what, int64_t rows, int64_t columns, double *v)
+{
+    if (!tni_is_real(ctx, t, "tn_attention_from_linear", what)) return false;
+    if (t->rank == 2 && t->shape[0] == rows && t->shape[1] == columns) return tn_read(t, TN_F64, v, rows * columns) == TN_OK;
+    tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: %s is %s, expected [%lld,%lld]", what, TNI_SHAPE(t),
+             (long long)rows, (long long)columns);
+    return false;
+}
+
+/* Bond 0 until the pair (v[a],k[b]) of one site is taken, then 1 + a m + b until q meets it. With a ring, or with both
+   ends at 0, each product has exactly one of these pairs; unit vectors make all other sites count 1. */
+tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
+                                      const tn_tensor *v, bool causal, tn_tn_attention *layer)
+{
+    tn_ctx              *ctx = tn_params_ctx(ps);
+    tn_tn_attention_desc d;
+    const int64_t        m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
+    const int64_t        out = v && v->rank == 2 ? v->shape[0] : 1;
+    const size_t         bytes = (size_t)((2 * m + out) * in) * sizeof(double);
+    const int64_t        before = tn_params_count(ps);
+    int64_t              D, i, j, t, s;
+    double              *a, *b, *wq, *wk, *wv;
+    tn_status            status;
+    bool                 read;
+    memset(&d, 0, sizeof d);
+    d.in = in;
+    d.out = out;
+    d.bond = D = out * m + 1;
+    d.square = d.unit_inputs = true;
+    d.boundary = causal ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED;
+    d.causal = causal;
+    if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
+    if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return TN_ERR_ARG;
+    if (!(wq = (double *)tni_alloc(ctx, bytes, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
+    wk = wq + m * in; wv = wk + m * in;
+    read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
+           && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
+    status = read ? tn_tn_attention_init(ps, name, &d, layer) : TN_ERR_ARG;
+    if (status == TN_OK) {
+        a = tni_tna_numbers(layer);
+        b = a ? a + D * D * in * in : NULL;
+        for (i = 0; a && i < D; i++) for (t = 0; t < in; t++) a[((i * D + i) * in + t) * in + t] = 1;
+        for (i = 0; a && i < out; i++)
+            for (j = 0; j < m; j++)
+                for (s = 0; s < in; s++) {
+                    const int64_t pair = 1 + i * m + j;
+                    for (t = 0; t < in; t++) a[(pair * in + t) * in + s] += wv[i * in + t] * wk[j * in + s];
+                    b[(pair * D * out + i) * in + s] = wq[j * in + s];
+                }
+        status = tni_tna_write(ps, before, layer, a);
+    }
+    tni_free(ctx, wq, bytes);
+    return status;
+}
+
+/* Bond 0 before the first of the two sites, 1 + d t + s between them: t and s have changed places there; d^2 + 1 after. */
+tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int64_t in, tn_tn_attention *layer)
+{
+    const int64_t        before = tn_params_count(ps);
+    tn_tn_attention_desc d;
+    int64_t              D, i, t, s;
+    double              *a;
+    tn_status            status;
+    if (in < 1 || in > 46339)                                    /* D is an extent, too */
+        return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_permutations: in is %lld, expected 1 to 46339",
+                        (long long)in);
+    memset(&d, 0, sizeof d);
+    d.in = in;
+    d.bond = D = in * in + 2;
+    d.square = d.unit_inputs = true;
+    d.boundary = TN_BOUNDARY_VECTORS;
+    if ((status = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return status;
+    a = tni_tna_numbers(layer);
+    for (t = 0; a && t < in; t++) {
+        for (i = 0; i < D; i++) a[((i * D + i) * in + t) * in + t] = 1;
+        for (s = 0; s < in; s++) {
+            a[((1 + in * t + s) * in + t) * in + s] = 1;
+            a[(((1 + in * t + s) * D + D - 1) * in + s) * in + t] = 1;
+        }
+    }
+    if (a) {
+        const int64_t count = D * D * in * in;
+        memcpy(a + count, a, (size_t)count * sizeof(double));
+        a[2 * count] = a[2 * count + 2 * D - 1] = 1;            /* vL is e_0, vR the last unit vector */
+    }
+    return tni_tna_write(ps, before, layer, a);
+}
+
+/* ---- its rule ----------------------------------------------------------- >>tn-attention-rule */
+
+/* Outputs z [2^n,n] of all strings, scaled to about one; cell j of string i is bit j of i. */
+static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, double *bits, double *z)
+{
+    const int64_t strings = (int64_t)1 << n, shape[3] = {strings, n, 2}, flat[2] = {strings, n};
+    tn_tensor    *y;
+    int64_t       i, j;
+    double        largest = 0;
+    for (i = 0; i < strings; i++)
+        for (j = 0; j < n; j++) {
+            bits[2 * (i * n + j)] = !(i >> j & 1);
+            bits[2 * (i * n + j) + 1] = (double)(i >> j & 1);
+        }
+    y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, shape, TN_F64, bits));
+    if (y && layer->desc.out == 2) y = tn_sub(ctx, tn_slice(y, 2, 1, 2), tn_slice(y, 2, 0, 1));
+    y = y ? tn_reshape(y, 2, flat) : NULL;
+    if (!y || tn_read(y, TN_F64, z, strings * n) != TN_OK) return false;
+    for (i = 0; i < strings * n; i++) {
+        largest = fmax(largest, fabs(z[i]));
+        if (fabs(z[i]) < HUGE_VAL) continue;
+        tni_fail(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is %g, expected finite numbers", z[i]);
+        return false;
+    }
+    for (i = 0; i < strings * n && largest > 0; i++) z[i] /= largest;
+    return true;
+}
+
+/* The neighbourhood 4 l + 2 c + r of cell j of string i. */
+static int tni_rule_around(int64_t i, int64_t j, int64_t n, bool ring)
+{
+    const int l = j > 0 ? (int)(i >> (j - 1) & 1) : ring ? (int)(i >> (n - 1) & 1) : 0;
+    const int r = j + 1 < n ? (int)(i >> (j + 1) & 1) : ring ? (int)(i & 1) : 0;
+    return 4 * l + 2 * (int)(i >> j & 1) + r;
+}
+
+static void tni_rule_read(const double *z, int64_t n, bool ring, tn_rule_reading *out)
+{
+    const int64_t strings = (int64_t)1 << n;
+    double        square = 0, size, count[8] = {0, 0, 0, 0, 0, 0, 0, 0}, agree = 0, apart = 0;
+    int64_t       i, j;
+    int           k;
+    for (i = 0; i < strings; i++)
+        for (j = 0; j < n; j++) {
+            k = tni_rule_around(i, j, n, ring);
+            out->mean[k] += z[i * n + j];
+            count[k]++;
+            square += z[i * n + j] * z[i * n + j];
+        }
+    size = sqrt(square / (double)(strings * n));
+    if (size == 0) size = 1;
+    for (k = 0; k < 8; k++) {
+        out->mean[k] /= count[k] * size;
+        out->rule |= (out->mean[k] > 0) << k;
+    }
+    out->margin = HUGE_VAL;
+    for (i = 0; i < strings; i++)
+        for (j = 0; j < n; j++) {
+            const int64_t other = i ^ (int64_t)1 << j;
+            const int     c = (int)(i >> j & 1), at = tni_rule_around(i, j, n, ring);
+            const double  goal = out->rule >> at & 1 ? 1 : -1, next = out->rule >> (at ^ 2) & 1 ? 1 : -1;
+            const double  here = z[i * n + j], there = z[other * n + j], length = hypot(here, there);
+            const double  dot = length > 0 ? (here * goal + there * next) / (length * sqrt(2.0)) : 0;
+            agree += here * goal > 0;
+            out->margin = fmin(out->margin, here * goal / size);
+            if (c == 0) apart += 2 - 2 * dot;
+        }
+    out->agree = agree / (double)(strings * n);
+    out->distance = apart > 0 ? sqrt(apart / (double)(strings / 2 * n)) : 0;
+}
+
+tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, tn_rule_reading *out)
+{
+    const int64_t cells = n >= 3 && n <= 14 ? n << n : 0;
+    const size_t  bytes = (size_t)(3 * cells) * sizeof(double);
+    double       *bits;
+    tn_mark       mark;
+    bool          done;
+    if (!out) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: out is NULL");
+    memset(out, 0, sizeof *out);
+    if (!tni_layer_given(ctx, layer, "tn_attention_rule")) return TN_ERR_ARG;
+    if (cells == 0)
+        return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: n is %lld, expected 3 to 14", (long long)n);
+    if (layer->desc.in != 2 || layer->desc.out > 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
+                        (long long)layer->desc.in, (long long)layer->desc.out);
+    if (!(bits = (double *)tni_alloc(ctx, bytes, "tn_attention_rule"))) return TN_ERR_MEMORY;
+    mark = tn_arena_mark(ctx);
+    done = tni_rule_outputs(ctx, layer, n, bits, bits + 2 * cells);
+    if (done) tni_rule_read(bits + 2 * cells, n, layer->desc.boundary == TN_BOUNDARY_CLOSED, out);
+    tni_free(ctx, bits, bytes);
+    if (!tni_recording(ctx)) tn_arena_release(ctx, mark);
+    return done ? TN_OK : tn_ctx_status(ctx);
+}
+#endif /* TN_NO_MPS */

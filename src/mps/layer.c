@@ -1,0 +1,278 @@
+#ifndef TN_NO_MPS
+/* ---- the layer ----------------------------------------------------------- >>mps-layer-impl */
+
+static tn_status tni_mps_check(tn_params *ps, const char *name, tn_mps_desc *d)
+{
+    tn_ctx   *ctx = tn_params_ctx(ps);
+    tn_status s = tni_layer_extents(ps, "mps", name, "sites", d->uniform && d->sites == 0 ? 1 : d->sites, "bond", d->bond);
+    if (s != TN_OK) return s;
+    if (d->dim == 0) d->dim = 2;
+    if ((s = tni_local_check(ctx, "mps", name, d->map, d->dim)) != TN_OK) return s;
+    if (d->out < 0 || d->out >= INT32_MAX)
+        return tni_fail(ctx, TN_ERR_ARG, "mps%s%s: out is %lld, expected 0 to 2^31 - 2", TNI_NAMED(name), (long long)d->out);
+    if (!(d->std >= 0 && d->std < HUGE_VAL))
+        return tni_fail(ctx, TN_ERR_ARG, "mps%s%s: std is %g, expected 0 or more", TNI_NAMED(name), d->std);
+    if (d->label < TN_MPS_FIRST || (d->sites > 0 && d->label > d->sites))
+        return tni_fail(ctx, TN_ERR_ARG, "mps%s%s: label is %lld, expected 1 to %lld sites before it, 0 for the default, or "
+                        "TN_MPS_FIRST", TNI_NAMED(name), (long long)d->label, (long long)d->sites);
+    return TN_OK;
+}
+
+/* Adds the identity to cores [n,D,s,D]: for each feature, or for the first alone. */
+static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *cores)
+{
+    const int64_t size = tn_tensor_count(cores), rows = size / (d->dim * d->bond);
+    double       *p = tni_room_f64(ctx, 1, size, "mps");
+    tn_status     s = p ? tn_read(cores, TN_F64, p, size) : TN_ERR_MEMORY;
+    int64_t       i, k;
+    for (i = 0; s == TN_OK && i < rows; i++)
+        for (k = 0; k < (d->map == TN_LOCAL_POWERS ? 1 : d->dim); k++) p[(i * d->dim + k) * d->bond + i % d->bond] += 1;
+    if (s == TN_OK) s = tn_write(cores, TN_F64, p, size);
+    if (p) tni_free_f64(ctx, p, 1, size);
+    return s;
+}
+
+tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
+{
+    const int64_t before = tn_params_count(ps);
+    int64_t       shape[4];
+    bool          whole;
+    tn_mps_desc   d;
+    tn_init       init;
+    tn_status     s;
+    if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mps: layer or desc is NULL");
+    memset(layer, 0, sizeof *layer);
+    d = *desc;
+    if ((s = tni_mps_check(ps, name, &d)) != TN_OK) return s;
+    layer->desc = d;
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_NORMAL;
+    init.std = d.std > 0 ? d.std : d.random ? 1 / sqrt((double)d.bond) : 0.01;
+    shape[0] = d.uniform ? 1 : d.sites; shape[1] = shape[3] = d.bond; shape[2] = d.dim;
+    layer->cores = tni_layer_param(ps, name, "cores", 4, shape, init, false);
+    whole = layer->cores && (d.random || tni_mps_identity(ps->owned.ctx, &d, layer->cores) == TN_OK);
+    init.std = 1 / sqrt((double)d.bond);
+    shape[1] = d.out;
+    shape[0] = shape[2] = d.bond;
+    if (whole && d.out > 0) whole = (layer->label = tni_layer_param(ps, name, "label", 3, shape, init, false)) != NULL;
+    if (whole && d.uniform && !d.periodic) {
+        layer->left = tni_layer_vector(ps, name, "left", d.bond, init);
+        layer->right = layer->left ? tni_layer_vector(ps, name, "right", d.bond, init) : NULL;
+        whole = layer->right != NULL;
+    }
+    return tni_layer_done(ps, before, whole, layer, sizeof *layer);
+}
+
+/* Sites before the label core (without one: before the place where both halves meet), of a chain of n. */
+static int64_t tni_mps_place(const tn_mps_desc *d, int64_t n)
+{
+    return d->label == TN_MPS_FIRST ? 0 : d->label > 0 ? d->label : d->uniform ? n : n / 2;
+}
+
+/* The vector at an end, [D] */
+static tn_tensor *tni_mps_end(tn_ctx *ctx, const tn_mps *m, tn_tensor *given)
+{
+    const int64_t bond = m->desc.bond;
+    tn_tensor    *unit = given ? NULL : tn_slice(tn_eye(ctx, bond), 0, 0, 1);
+    return given ? given : unit ? tn_reshape(unit, 1, &bond) : NULL;
+}
+
+/* M_j of the sites first .. stop-1: [b,n,D,D] */
+static tn_tensor *tni_mps_matrices(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t first, int64_t stop)
+{
+    const int64_t bond = m->desc.bond, n = stop - first;
+    int64_t       shape[4];
+    tn_tensor    *c = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop);
+    phi = tn_slice(phi, 1, first, stop);
+    c = c ? tn_copy(ctx, tn_transpose(c, 1, 2)) : NULL;      /* [n,s,D,D] */
+    if (!c || !phi) return NULL;
+    shape[0] = c->shape[0]; shape[1] = m->desc.dim; shape[2] = bond * bond;
+    if (m->desc.uniform) c = tn_matmul(ctx, phi, tn_reshape_2d(c, shape[1], shape[2]));
+    else if ((c = tn_matmul(ctx, tn_transpose(phi, 0, 1), tn_reshape(c, 3, shape))) != NULL)
+        c = tn_copy(ctx, tn_transpose(c, 0, 1));             /* from [n,b,D D] */
+    shape[0] = phi->shape[0]; shape[1] = n; shape[2] = shape[3] = bond;
+    return c ? tn_reshape(c, 4, shape) : NULL;
+}
+
+/* The vector v times the sites first .. stop-1, or these times v: [b,D] of unit length, and the logarithm of its scale */
+static tn_tensor *tni_mps_state(tn_ctx *ctx, const tn_mps *m, tn_tensor *v, tn_tensor *phi, int64_t first, int64_t stop,
+                                bool reverse, tn_tensor **logs)
+{
+    const int64_t b = phi->shape[0], bond = m->desc.bond, at = reverse ? 0 : stop - first;
+    tn_tensor    *cores = m->desc.uniform ? m->cores : tn_slice(m->cores, 0, first, stop), *log;
+    tn_tensor    *y = tn_scan_states(ctx, v, cores, tn_slice(phi, 1, first, stop), reverse, &log);
+    log = y ? tn_slice(log, 1, at, at + 1) : NULL;           /* of all states, the one that has passed all sites */
+    y = y ? tn_copy(ctx, tn_slice(y, 1, at, at + 1)) : NULL;
+    log = log ? tn_copy(ctx, log) : NULL;
+    *logs = log ? tn_reshape(log, 1, &b) : NULL;
+    return *logs && y ? tn_reshape_2d(y, b, bond) : NULL;
+}
+
+/* [b,out], or [b] without a label, from the states on both sides of the label core. */
+static tn_tensor *tni_mps_open(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t place, tn_tensor *logs[2])
+{
+    const int64_t bond = m->desc.bond, b = phi->shape[0], n = phi->shape[1];
+    int64_t       shape[3];
+    tn_tensor    *l = tni_mps_state(ctx, m, tni_mps_end(ctx, m, m->left), phi, 0, place, false, &logs[0]), *t;
+    tn_tensor    *r = tni_mps_state(ctx, m, tni_mps_end(ctx, m, m->right), phi, place, n, true, &logs[1]);
+    if (!l || !r) return NULL;
+    if (!m->label) return tn_sum_axis(ctx, tn_mul(ctx, l, r), 1);
+    t = tn_matmul(ctx, l, tn_reshape_2d(m->label, bond, m->desc.out * bond));
+    shape[0] = b; shape[1] = m->desc.out; shape[2] = bond;
+    t = t ? tn_reshape(t, 3, shape) : NULL;
+    shape[1] = bond; shape[2] = 1;
+    t = t ? tn_matmul(ctx, t, tn_reshape(r, 3, shape)) : NULL;
+    return t ? tn_reshape_2d(t, b, m->desc.out) : NULL;
+}
+
+/* Tr(L B_c R) = sum over a, b of B_c[a,b] (R L)[b,a] */
+static tn_tensor *tni_mps_closed(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t place, tn_tensor *logs[2])
+{
+    const int64_t bond = m->desc.bond, b = phi->shape[0], n = phi->shape[1];
+    tn_tensor    *l = NULL, *r = NULL, *k, *y;
+    if (place > 0 && !(l = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, 0, place), &logs[0]))) return NULL;
+    if (place < n && !(r = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, place, n), &logs[1]))) return NULL;
+    k = l && r ? tn_matmul(ctx, r, l) : l ? l : r;
+    k = k ? tn_reshape_2d(k, b, bond * bond) : NULL;
+    if (!k) return NULL;
+    if (!m->label) {
+        y = tn_matmul(ctx, k, tn_reshape_2d(tn_eye(ctx, bond), bond * bond, 1));
+        return y ? tn_reshape(y, 1, &b) : NULL;
+    }
+    y = tn_transpose(m->label, 0, 2);                        /* [b,c,a] */
+    y = y ? tn_copy(ctx, tn_transpose(y, 1, 2)) : NULL;      /* [b,a,c] */
+    return y ? tn_matmul(ctx, k, tn_reshape_2d(y, bond * bond, m->desc.out)) : NULL;
+}
+
+/* y e^log, with the log limited; -inf gives 0. y [b,out] or [b] */
+static tn_tensor *tni_mps_scaled(tn_ctx *ctx, tn_tensor *y, tn_tensor *log)
+{
+    const int64_t one = 1;
+    tn_tensor    *most = tn_full(ctx, 1, &one, ctx->desc.dtype == TN_F32 ? 80 : 700);
+    log = tn_sub(ctx, most, tn_activation(ctx, tn_sub(ctx, most, log), TN_ACT_RELU));
+    if ((log = tn_exp(ctx, log)) != NULL && y->rank == 2) log = tn_reshape_2d(log, log->shape[0], 1);
+    return tn_mul(ctx, y, log);
+}
+
+static bool tni_mps_takes(tn_ctx *ctx, const tn_mps *m, const tn_tensor *x)
+{
+    const tn_mps_desc *d = &m->desc;
+    const int          rank = d->map == TN_LOCAL_GIVEN ? 3 : 2;
+    int64_t            n;
+    if (!tni_usable(ctx, m->cores, "mps", "cores") || !tni_usable(ctx, x, "mps", "x")) return false;
+    n = x->rank == rank ? x->shape[1] : -1;
+    if (n >= 1 && (d->sites == 0 ? n >= d->label : n == d->sites) && (rank == 2 || x->shape[2] == d->dim)) return true;
+    if (d->sites == 0)
+        tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,n%s] with n >= %lld", TNI_SHAPE(x), rank == 3 ? ",dim" : "",
+                 (long long)tni_max(1, d->label));
+    else if (rank == 2) tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld]", TNI_SHAPE(x), (long long)d->sites);
+    else tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,%lld,%lld]", TNI_SHAPE(x), (long long)d->sites,
+                  (long long)d->dim);
+    return false;
+}
+
+tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor **logs)
+{
+    tn_tensor *y, *phi, *log, *part[2] = {NULL, NULL};
+    tn_dtype   made;
+    int64_t    place;
+    if (logs) *logs = NULL;
+    if (!tni_layer_given(ctx, m, "mps") || !tni_mps_takes(ctx, m, x)) return NULL;
+    made = ctx->made;
+    ctx->made = ctx->desc.dtype;                             /* BF16 would round logarithms */
+    phi = tn_local_features(ctx, x, m->desc.map, m->desc.dim);
+    place = phi ? tni_mps_place(&m->desc, phi->shape[1]) : 0;
+    y = !phi ? NULL : m->desc.periodic ? tni_mps_closed(ctx, m, phi, place, part) : tni_mps_open(ctx, m, phi, place, part);
+    log = part[0] && part[1] ? tn_add(ctx, part[0], part[1]) : part[0] ? part[0] : part[1];
+    if (y && logs) *logs = log;
+    else if (y) y = tni_mps_scaled(ctx, y, log);
+    ctx->made = made;
+    return !logs || log ? y : NULL;
+}
+
+/* x [b,rows rows] divided by its norms, whose logarithms are added to *log [b]. Zeros stay zeros, with the logarithm -inf
+   and the gradient zero. */
+static tn_tensor *tni_mps_unit(tn_ctx *ctx, tn_tensor *x, int64_t b, int64_t rows, tn_tensor **log)
+{
+    tn_tensor *more;
+    int64_t    shape[4];
+    shape[0] = b; shape[1] = 1; shape[2] = shape[3] = rows;
+    x = x ? tn_chain(ctx, tn_reshape(x, 4, shape), &more) : NULL;
+    if (x) *log = tn_add(ctx, *log, more);
+    return x && *log ? x : NULL;
+}
+
+/* One more core A [D,s,D] in E [k,D,D]: sum over s of A_s^T E A_s, divided by its norm, whose logarithm is added to *log. */
+static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, tn_tensor **log)
+{
+    const int64_t k = e->shape[0], bond = e->shape[1], s = core ? core->shape[core->rank - 2] : 0;
+    int64_t       shape[3];
+    tn_tensor    *right = core ? tn_reshape_2d(core, bond, s * bond) : NULL;
+    tn_tensor    *left = core ? tn_reshape_2d(core, bond * s, bond) : NULL;
+    e = tn_matmul(ctx, tn_reshape_2d(e, k * bond, bond), right);
+    shape[0] = k; shape[1] = bond * s; shape[2] = bond;
+    if (!e || !left || !(e = tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, shape)))) return NULL;
+    shape[1] = shape[2] = bond;
+    e = tni_mps_unit(ctx, e, 1, k > 1 ? k : bond, log);          /* k is 1 or bond^2 */
+    return e ? tn_reshape(e, 3, shape) : NULL;
+}
+
+tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
+{
+    const int64_t one = 1;
+    tn_tensor    *e, *log, *l, *r;
+    int64_t       shape[3], j, bond, place;
+    tn_dtype      made;
+    if (!tni_layer_given(ctx, m, "mps_log_norm") || !tni_usable(ctx, m->cores, "mps_log_norm", "cores")) return NULL;
+    if (m->desc.sites == 0) {
+        tni_fail(ctx, TN_ERR_ARG, "mps_log_norm: sites is 0, expected a number of sites in the layer's desc");
+        return NULL;
+    }
+    made = ctx->made;
+    ctx->made = ctx->desc.dtype;
+    bond = m->desc.bond;
+    place = tni_mps_place(&m->desc, m->desc.sites);
+    log = tn_full(ctx, 1, &one, 0);
+    l = m->desc.periodic ? tn_eye(ctx, bond * bond) : tni_mps_end(ctx, m, m->left);
+    r = m->desc.periodic ? l : tni_mps_end(ctx, m, m->right);
+    if (!m->desc.periodic && l && r) {
+        l = tn_reshape_2d(l, bond, 1);
+        r = tn_reshape_2d(r, bond, 1);
+    }
+    shape[0] = m->desc.periodic ? bond * bond : 1; shape[1] = shape[2] = bond;
+    e = m->desc.periodic || !l || !r ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
+    if (!r) e = NULL;
+    e = e ? tn_reshape(e, 3, shape) : NULL;
+    for (j = 0; e && j <= m->desc.sites; j++) {
+        if (j == place && m->label) e = tni_mps_transfer(ctx, e, m->label, &log);
+        if (e && j < m->desc.sites)
+            e = tni_mps_transfer(ctx, e, m->desc.uniform ? m->cores : tn_slice(m->cores, 0, j, j + 1), &log);
+    }
+    if (e && m->desc.periodic) e = tn_mul(ctx, tn_reshape_2d(e, bond * bond, bond * bond), l);
+    else if (e) e = tn_mul(ctx, e, tn_matmul(ctx, r, tn_transpose(r, 0, 1)));
+    e = e ? tni_mps_unit(ctx, tn_sum(ctx, e), 1, 1, &log) : NULL;
+    ctx->made = made;
+    return e ? tn_reshape(log, 0, NULL) : NULL;
+}
+
+tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
+{
+    tn_tensor *y, *logs, *norm;
+    tn_dtype   made;
+    if (!tni_layer_given(ctx, m, "mps_log_probability")) return NULL;
+    if (m->desc.out > 0) {
+        tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
+                 (long long)m->desc.out);
+        return NULL;
+    }
+    y = tn_mps_forward(ctx, m, x, &logs);
+    norm = tn_mps_log_norm(ctx, m);
+    made = ctx->made;
+    ctx->made = ctx->desc.dtype;
+    y = y ? tni_mps_unit(ctx, y, y->shape[0], 1, &logs) : NULL;
+    y = y ? tn_sub(ctx, tn_scale(ctx, logs, 2), norm) : NULL;
+    ctx->made = made;
+    return y;
+}
+
+#endif /* TN_NO_MPS */

@@ -1,0 +1,241 @@
+#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_CONTRACTION
+/* ---- numbers ------------------------------------------------------------------ >>net-numbers-impl */
+
+/* The operands, labels, ranks and shapes of a net as tn_einsum_labels and tn_plan_create_labels take them. */
+typedef struct tni_net_operands {
+    size_t          bytes;
+    tn_tensor     **tensor;
+    const int64_t **shape;
+    const int     **label;
+    int            *rank, *out;
+    int             axes;
+} tni_net_operands;
+
+static bool tni_net_operands_of(const tn_net *net, const char *op, tni_net_operands *o)
+{
+    const size_t nodes = (size_t)net->nodes;
+    int          i;
+    o->axes = net->outs + net->legs;
+    o->bytes = nodes * (sizeof *o->tensor + sizeof *o->shape + sizeof *o->label + sizeof *o->rank)
+               + ((size_t)o->axes + 1) * sizeof *o->out;
+    if (!(o->tensor = (tn_tensor **)tni_alloc(net->ctx, o->bytes, op))) return false;
+    o->shape = (const int64_t **)(void *)(o->tensor + nodes);
+    o->label = (const int **)(void *)(o->shape + nodes);
+    o->rank = (int *)(void *)(o->label + nodes);
+    o->out = o->rank + nodes;
+    for (i = 0; i < net->nodes; i++) {
+        o->tensor[i] = net->node[i].tensor;
+        o->shape[i] = net->node[i].tensor->shape;
+        o->label[i] = net->node[i].label;
+        o->rank[i] = net->node[i].tensor->rank;
+    }
+    for (i = 0; i < o->axes; i++) o->out[i] = net->out[i].label;      /* in follows out */
+    return true;
+}
+
+static tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
+{
+    tni_net_operands o;
+    tn_plan         *plan;
+    if (!tni_net_operands_of(net, op, &o)) return NULL;
+    plan = tni_plan_create(net->ctx, op, NULL, net->nodes, o.rank, o.shape, o.label, o.axes, o.out, desc);
+    tni_free(net->ctx, o.tensor, o.bytes);
+    return plan;
+}
+
+/* With a limit on memory a contraction may take half of it, by slicing. Networks are chains and trees, for which few random
+   searches find what many do. */
+static tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
+{
+    tn_plan_desc d;
+    memset(&d, 0, sizeof d);
+    d.max_bytes = ctx->desc.max_bytes / 2;
+    d.samples = 2;
+    return d;
+}
+
+/* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. */
+static tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
+{
+    tn_ctx          *ctx = net->ctx;
+    tni_net_operands o;
+    tn_plan_desc     d;
+    tn_plan         *once = NULL;
+    tn_tensor       *t = NULL;
+    int              i;
+    for (i = 0; i < net->nodes; i++) if (!tni_usable(ctx, net->node[i].tensor, op, "a node")) return NULL;
+    if (net->outs + net->legs > TN_MAX_RANK) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
+                 net->outs + net->legs, TN_MAX_RANK);
+        return NULL;
+    }
+    d = tni_net_plan_desc(ctx);
+    if (!plan && !(plan = once = tni_net_plan(net, &d, op))) return NULL;
+    if (tni_net_operands_of(net, op, &o)) {
+        t = tni_plan_run(plan, net->nodes, o.tensor, op);
+        tni_free(ctx, o.tensor, o.bytes);
+    }
+    tn_plan_destroy(once);
+    return t;
+}
+
+tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc)
+{
+    return net ? tni_net_plan(net, desc, "net_plan") : NULL;
+}
+
+/* Adds the tensor u with the shape of the output legs as the last node of q, which then has none of them. */
+static bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
+{
+    int  k, label[TN_MAX_RANK];
+    bool fits = net->outs > 0 && u && u->rank == net->outs;
+    if (net->outs == 0 && !u) return true;
+    if (!tni_is_real(net->ctx, u, op, "u")) return false;
+    for (k = 0; k < net->outs && fits; k++) {
+        fits = u->shape[k] == net->out[k].extent;
+        label[k] = net->out[k].label;
+    }
+    if (fits) tni_net_refer(q, net->nodes, (tn_tensor *)(uintptr_t)u, label);
+    else if (net->outs == 1)
+        tni_fail(net->ctx, TN_ERR_SHAPE, "%s: u is %s, expected [%lld]", op, TNI_SHAPE(u), (long long)net->out[0].extent);
+    else tni_fail(net->ctx, TN_ERR_SHAPE, "%s: u is %s, expected the shape of the net's %d output legs%s", op, TNI_SHAPE(u),
+                  net->outs, net->outs == 0 ? ": NULL" : "");
+    return fits;
+}
+
+tn_tensor *tn_net_contract(const tn_net *net)
+{
+    tni_scope  scope;
+    tn_tensor *t;
+    if (!net) return NULL;
+    scope = tni_scope_begin(net->ctx);
+    t = tni_net_run(net, NULL, "net_contract");
+    t = t ? tn_tensor_keep(t) : NULL;
+    tni_scope_end(net->ctx, scope);
+    return t;
+}
+
+/* x [..,extent] or [..,extent - 1] as a node at leg k of q, and the axes before the last one in `lead`. */
+static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_tensor *x, const tn_tensor **lead,
+                         const char *op)
+{
+    const int64_t n = net->in[k].extent;
+    int           label[2], a;
+    int64_t       rows = 1;
+    if (!tni_is_real(ctx, x, op, "x")) return false;
+    if (net->constant && x->rank > 0 && x->shape[x->rank - 1] == n - 1 && !(x = tn_append_one(ctx, x))) return false;
+    if (x->rank < 1 || x->shape[x->rank - 1] != n) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s, expected %lld elements in its last axis for leg %d%s", op, TNI_SHAPE(x),
+                 (long long)n, k, net->constant ? ", or one less without the one" : "");
+        return false;
+    }
+    label[0] = net->labels;
+    label[1] = net->in[k].label;
+    if (x->rank == 1) {
+        tni_net_refer(q, net->nodes + k, x, label + 1);
+        return true;
+    }
+    if (!*lead) *lead = x;
+    for (a = 0; a < x->rank - 1; a++) rows *= x->shape[a];
+    if (x->rank != (*lead)->rank || memcmp(x->shape, (*lead)->shape, sizeof *x->shape * (size_t)(x->rank - 1)) != 0) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s for leg %d and %s for an earlier one, expected equal axes but the last", op,
+                 TNI_SHAPE(x), k, TNI_SHAPE(*lead));
+        return false;
+    }
+    if (!tn_tensor_contiguous(x)) x = tn_copy(ctx, x);
+    x = x ? tn_reshape_2d(x, rows, n) : NULL;
+    if (x) tni_net_refer(q, net->nodes + k, x, label);
+    return x != NULL;
+}
+
+/* Contracts q, the net with the inputs as its last nodes, by the plan of the last call if that had the same shapes. */
+static tn_tensor *tni_net_run_again(const tn_net *net, const tn_net *q, const char *op)
+{
+    tni_net_box *box = tni_net_box_of(net);
+    tn_plan_desc d = tni_net_plan_desc(net->ctx);
+    uint64_t     with_rows = 0;
+    int64_t      rows = 0;
+    int          k;
+    for (k = 0; k < net->legs && k < 64; k++) {
+        const tn_tensor *x = q->node[net->nodes + k].tensor;
+        if (x->rank == 2) rows = x->shape[0], with_rows |= (uint64_t)1 << k;
+    }
+    if (net->legs > 64) return tni_net_run(q, NULL, op);
+    if (!box->plan || rows != box->rows || with_rows != box->with_rows) {
+        tn_plan *plan = tni_net_plan(q, &d, op);
+        if (!plan) return NULL;
+        tni_net_keep_plan(box, plan);
+        box->rows = rows;
+        box->with_rows = with_rows;
+    }
+    return tni_net_run(q, box->plan, op);
+}
+
+static tn_tensor *tni_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *const *x, const char *op)
+{
+    tn_net          *q = tni_net_make(ctx, net->nodes + net->legs, net->outs + 1, 0);
+    const tn_tensor *lead = NULL;
+    tn_tensor       *y;
+    int64_t          shape[TN_MAX_RANK];
+    int              k, j, rank;
+    bool             whole = true;
+    if (!q) return NULL;
+    tni_net_take_all(q, 0, net, 0);
+    for (k = 0; k < net->legs && whole; k++) {
+        for (j = 0; j < k && x[j] != x[k]; j++) continue;
+        if (j < k && net->in[j].extent == net->in[k].extent) {        /* the same node again, at another leg */
+            tn_tensor *t = q->node[net->nodes + j].tensor;
+            int        label[2];
+            label[0] = net->labels;
+            label[1] = net->in[k].label;
+            tni_net_refer(q, net->nodes + k, t, t->rank == 1 ? label + 1 : label);
+        } else whole = tni_net_give(ctx, net, q, k, x[k], &lead, op);
+    }
+    rank = lead ? lead->rank - 1 : 0;
+    if (whole && rank + net->outs > TN_MAX_RANK) {
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d", op, rank + net->outs, TN_MAX_RANK);
+        whole = false;
+    }
+    for (k = 0; whole && k < rank; k++) shape[k] = lead->shape[k];
+    for (k = 0; whole && k < net->outs; k++) shape[rank + k] = net->out[k].extent;
+    q->out[0].label = net->labels;                                    /* the rows */
+    memcpy(q->out + 1, net->out, sizeof *net->out * (size_t)net->outs);
+    if (!lead) {
+        q->out++;
+        q->outs--;
+    }
+    y = whole ? tni_net_run_again(net, q, op) : NULL;
+    tn_net_destroy(q);
+    return y && rank > 1 ? tn_reshape(y, rank + net->outs, shape) : y;
+}
+
+static bool tni_net_given(tn_ctx *ctx, const tn_net *net, const void *x, const char *op)
+{
+    if (!net || !x) tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, net ? "x" : "the net");
+    else if (net->ctx != ctx) tni_fail(ctx, TN_ERR_ARG, "%s: the net belongs to another context", op);
+    else return true;
+    return false;
+}
+
+tn_tensor *tn_net_apply_each(tn_ctx *ctx, const tn_net *net, tn_tensor *const *x)
+{
+    return tni_net_given(ctx, net, (const void *)x, "net_apply_each") ? tni_net_apply(ctx, net, x, "net_apply_each") : NULL;
+}
+
+tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
+{
+    tn_tensor **all, *y;
+    int         k;
+    size_t      bytes;
+    if (!tni_net_given(ctx, net, x, "net_apply")) return NULL;
+    bytes = ((size_t)net->legs + 1) * sizeof *all;
+    if (!(all = (tn_tensor **)tni_alloc(ctx, bytes, "net_apply"))) return NULL;
+    for (k = 0; k < net->legs; k++) all[k] = x;
+    y = tni_net_apply(ctx, net, all, "net_apply");
+    tni_free(ctx, all, bytes);
+    return y;
+}
+
+#endif /* TN_NO_CONTRACTION */
+#endif /* TN_NO_OPERATOR */

@@ -1,0 +1,299 @@
+#ifndef TN_NO_OPERATOR
+/* ---- spectra ------------------------------------------------------------ >>cp-spectra-impl
+   |Q_o|^2 = sum_i l_i^2 without any eigenvalue: from Q_o itself, 2 h n^2 flops each, or for all at once from the inner
+   products of terms (>>cp-pairs), 6 h^2 n. In double. */
+
+static tn_status tni_norms_dense(const tn_cp *cp, double *norms)
+{
+    tni_eigen_product p;
+    int64_t   n = cp->in[0], o;
+    double   *q = tni_alloc_f64(cp->ctx, n, n, "spectrum"), *d = tni_alloc_f64(cp->ctx, cp->out, cp->terms, "spectrum");
+    tn_status s = tni_eigen_product_begin(&p, cp, true, 1);
+    if (s == TN_OK && !(q && d)) s = TN_ERR_MEMORY;
+    if (s == TN_OK) s = tn_read(cp->p, TN_F64, d, cp->out * cp->terms);
+    for (o = 0; o < cp->out && s == TN_OK; o++) {
+        s = tn_write(p.d, TN_F64, d + o * cp->terms, cp->terms);
+        if (s == TN_OK) s = tni_eigen_form(&p, cp);
+        if (s == TN_OK) s = tn_read(p.m, TN_F64, q, n * n);
+        norms[o] = tni_frobenius(n * n, q);
+    }
+    tni_eigen_product_end(&p);
+    tni_free_f64(cp->ctx, q, n, n);
+    tni_free_f64(cp->ctx, d, cp->out, cp->terms);
+    return s;
+}
+
+static tn_status tni_norms_gram(const tn_cp *cp, double *norms)
+{
+    int64_t   o;
+    int      *row = (int *)tni_alloc(cp->ctx, sizeof *row * (size_t)cp->out, "spectrum");
+    tn_status s = row ? tni_cp_gram_host(cp, cp, true, norms, row, NULL, "spectrum") : TN_ERR_MEMORY;
+    for (o = 0; o < cp->out && s == TN_OK; o++) norms[o] = ldexp(sqrt(tni_max_f64(0, norms[o])), row[o]);
+    tni_free(cp->ctx, row, sizeof *row * (size_t)cp->out);
+    return s;
+}
+
+/* The interval of (sum |l|)^2 / sum l^2 for an output of which `count` of `all` values are known, divided by the norm. E,
+   the rest of the sum of squares, belongs to all - count values of at most c = |last|, so E/c <= their sum <=
+   min(sqrt((all - count) E), (all - count) c). `slack` bounds the rounding error of E. */
+static void tni_rank_interval(const double *values, int64_t count, int64_t all, double norm, double slack, double *low,
+                              double *high)
+{
+    double  sum = 0, rest = 1, c = count > 0 ? fabs(values[count - 1]) / norm : HUGE_VAL, left = (double)(all - count), more;
+    int64_t i;
+    *low = *high = 0;
+    if (!(norm > 0)) return;
+    if (count == all) {
+        *low = *high = tn_effective_rank(values, count);
+        return;
+    }
+    for (i = 0; i < count; i++) {
+        double value = fabs(values[i]) / norm;
+        sum += value;
+        rest -= value * value;
+    }
+    more = sqrt(left * tni_max_f64(rest + slack, 0));
+    if (left * c < more) more = left * c;
+    *high = (sum + more) * (sum + more);
+    *low = sum + (c > 0 ? tni_max_f64(rest - slack, 0) / c : 0);
+    *low *= *low;
+}
+
+static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectrum *out, double *values, double *numbers)
+{
+    tn_ctx   *ctx = cp->ctx;
+    int64_t   n = cp->in[0], h = cp->terms, all = tni_min(n, 2 * h), k = e->count, o;
+    double   *norm = numbers, *low = norm + cp->out, *high = low + cp->out;
+    double    slack = ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13;
+    tn_status s = tn_read(e->values, TN_F64, values, cp->out * k);
+    if (s == TN_OK && k < all)
+        s = (double)cp->out * (double)n > 3 * (double)h ? tni_norms_gram(cp, norm) : tni_norms_dense(cp, norm);
+    for (o = 0; o < cp->out && s == TN_OK; o++) {
+        if (k == all) norm[o] = tni_frobenius(k, values + o * k);
+        tni_rank_interval(values + o * k, k, all, norm[o], slack, low + o, high + o);
+    }
+    if (s != TN_OK) return s;
+    out->norm = tni_owned_scaled(ctx, 1, &cp->out, norm, 0, "spectrum");
+    out->rank_low = tni_owned_from(ctx, 1, &cp->out, low);
+    out->rank_high = tni_owned_from(ctx, 1, &cp->out, high);
+    return out->norm && out->rank_low && out->rank_high ? TN_OK : tn_ctx_status(ctx);
+}
+
+static tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
+{
+    tn_eigen  e;
+    double   *values, *numbers;
+    tn_status s = TN_ERR_MEMORY;
+    if (out) memset(out, 0, sizeof *out);
+    else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op) : TN_ERR_ARG;
+    if ((s = tni_eigen_all(cp, count, false, &e, op)) != TN_OK) return s;
+    values = tni_alloc_f64(cp->ctx, cp->out, e.count, op);
+    numbers = tni_alloc_f64(cp->ctx, cp->out, 3, op);
+    out->outputs = cp->out;
+    out->count = e.count;
+    s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
+    out->values = e.values;
+    e.values = NULL;
+    tn_eigen_destroy(&e);                                    /* with its vectors, if any */
+    tni_free_f64(cp->ctx, values, cp->out, out->count);
+    tni_free_f64(cp->ctx, numbers, cp->out, 3);
+    if (s != TN_OK) tn_spectrum_destroy(out);
+    return s;
+}
+
+tn_status tn_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out)
+{
+    return tni_cp_spectrum(cp, count, out, "spectrum");
+}
+
+void tn_spectrum_destroy(tn_spectrum *s)
+{
+    if (!s) return;
+    tn_tensor_destroy(s->values);
+    tn_tensor_destroy(s->norm);
+    tn_tensor_destroy(s->rank_low);
+    tn_tensor_destroy(s->rank_high);
+    memset(s, 0, sizeof *s);
+}
+
+/* Reads s [n,n], which must be symmetric up to rounding of its dtype. */
+static tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
+{
+    tn_status status = tni_read_scaled(s->ctx, op, "s", s, a, NULL);
+    return status == TN_OK ? tni_symmetric_parts(s->ctx, op, "s", "", s, a) : status;
+}
+
+/* R = diag(l^1/4) V, so that S^1/2 = R^T R. If an eigenvalue is negative by more than rounding, s is not semidefinite. */
+static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **root)
+{
+    tn_eigh_result e;
+    int64_t   n = s->shape[0], i;
+    double   *l = tni_room_f64(ctx, n, n, "data_metric");
+    tn_status status = l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY;
+    tn_eigh_desc desc;
+    tni_free_f64(ctx, l, n, n);
+    *root = NULL;
+    if (status != TN_OK) return status;
+    memset(&desc, 0, sizeof desc);
+    desc.symmetrise = true;                           /* of what is left, rounding errors */
+    if ((status = tn_eigh(ctx, s, &desc, &e)) != TN_OK) return status;
+    l = tni_alloc_f64(ctx, n, 1, "data_metric");
+    status = l ? tn_read(e.values, TN_F64, l, n) : TN_ERR_MEMORY;
+    if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
+        status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has an eigenvalue of %g beside %g, expected none below 0",
+                          l[0], l[n - 1]);
+    for (i = 0; i < n && status == TN_OK; i++) l[i] = sqrt(sqrt(tni_max_f64(l[i], 0)));
+    if (status == TN_OK) status = tn_write(e.values, TN_F64, l, n);
+    *root = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, n, n) : NULL;
+    if (*root) status = tni_put_product(ctx, tni_view(*root), tni_view(e.vectors), tni_column_view(e.values), false);
+    else if (status == TN_OK) status = TN_ERR_MEMORY;
+    tni_free_f64(ctx, l, n, 1);
+    tn_eigh_destroy(&e);
+    return status;
+}
+
+tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
+{
+    tn_ctx    *ctx;
+    tn_cp     *to = NULL, plain;
+    tn_tensor *root, *half;
+    tn_status  status;
+    tni_scope  scope;
+    if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
+    ctx = cp->ctx;
+    if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, expected [%lld,%lld] as the operator's inputs%s", TNI_SHAPE(s),
+                 (long long)cp->in[0], (long long)cp->in[0], cp->constant ? ", including the constant one" : "");
+        return NULL;
+    }
+    scope = tni_scope_begin(ctx);
+    status = tni_quarter_root(ctx, s, &root);
+    half = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
+    if (half) status = tni_put_matmul(ctx, tni_view(half), tni_transposed_view(tni_view(root)), tni_view(root), 1, 0);
+    plain = *cp;
+    plain.constant = false;
+    if (half && status == TN_OK) to = tni_cp_fold(&plain, 0, cp->order, half, NULL, NULL, "data_metric");
+    tni_scope_end(ctx, scope);
+    return to;
+}
+
+/* ---- comparing ---------------------------------------------------------- >>cp-comparing-impl
+   K[h,h'] = mean over permutations of prod_s F_s[h] . F'_permutation(s)[h']      G = P K P'^T      <T,T'> = tr G
+   Order 2: K = 1/2 [(W W'^T) * (V V'^T) + (W V'^T) * (V W'^T)]. See >>cp-pairs. */
+
+static bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
+{
+    if (!a) return false;
+    if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second operator is NULL", op);
+    else if (b->ctx != a->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the operators are of two contexts, expected one", op);
+    else if (b->order != a->order)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have orders %d and %d, expected the same", op, a->order, b->order);
+    else if (!tni_cp_one_input(a, op) || !tni_cp_one_input(b, op)) return false;
+    else if (a->in[0] != b->in[0])
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the inputs have %lld and %lld elements, expected the same", op,
+                 (long long)a->in[0], (long long)b->in[0]);
+    else if (a->constant != b->constant)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "%s: one operator has a constant input, the other has none, expected the same", op);
+    else return true;
+    return false;
+}
+
+/* Room for a matrix of all pairs of outputs. */
+static double *tni_cp_room(const tn_cp *a, const tn_cp *b, const char *op)
+{
+    return tni_room_f64(a->ctx, a->out, b->out, op);
+}
+
+tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
+{
+    tn_tensor *gram = NULL;
+    double    *g;
+    int64_t    shape[2];
+    int       *row;
+    if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_room(a, b, "gram"))) return NULL;
+    shape[0] = a->out; shape[1] = b->out;
+    row = (int *)tni_alloc(a->ctx, sizeof *row * (size_t)(a->out + b->out), "gram");
+    if (row && tni_cp_gram_host(a, b, false, g, row, row + a->out, "gram") == TN_OK)
+        gram = tni_owned_by_rows(a->ctx, 2, shape, g, 0, row, row + a->out, "gram");
+    tni_free_f64(a->ctx, g, a->out, b->out);
+    tni_free(a->ctx, row, sizeof *row * (size_t)(a->out + b->out));
+    return gram;
+}
+
+tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
+{
+    tn_tensor *cosines = NULL;
+    double    *g, *na, *nb;
+    int64_t    shape[2], i, j;
+    int       *row;                                          /* no part of a cosine */
+    tn_status  s;
+    if (!tni_cp_comparable(a, b, "cosines")) return NULL;
+    shape[0] = a->out; shape[1] = b->out;
+    g = tni_cp_room(a, b, "cosines");
+    na = tni_room_f64(a->ctx, a->out, 1, "cosines");
+    nb = tni_room_f64(a->ctx, b->out, 1, "cosines");
+    row = (int *)tni_alloc(a->ctx, sizeof *row * (size_t)tni_max(a->out, b->out), "cosines");
+    s = g && na && nb && row ? tni_cp_gram_host(a, b, false, g, row, NULL, "cosines") : TN_ERR_MEMORY;
+    if (s == TN_OK && b != a) s = tni_cp_gram_host(a, a, true, na, row, NULL, "cosines");
+    if (s == TN_OK && b != a) s = tni_cp_gram_host(b, b, true, nb, row, NULL, "cosines");
+    for (i = 0; i < a->out && s == TN_OK && b == a; i++) na[i] = nb[i] = g[i * a->out + i];
+    for (i = 0; i < a->out && s == TN_OK; i++)
+        for (j = 0; j < b->out; j++)
+            g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / sqrt(na[i]) / sqrt(nb[j]) : (double)NAN;
+    if (s == TN_OK) cosines = tni_owned_from(a->ctx, 2, shape, g);
+    tni_free_f64(a->ctx, g, a->out, b->out);
+    tni_free_f64(a->ctx, na, a->out, 1);
+    tni_free_f64(a->ctx, nb, b->out, 1);
+    tni_free(a->ctx, row, sizeof *row * (size_t)tni_max(a->out, b->out));
+    return cosines;
+}
+
+/* Checks for tn_cp_inner and its kin, whose result is NaN until it is known. */
+static tn_status tni_cp_compares(const tn_cp *a, const tn_cp *b, double *result, const char *op)
+{
+    if (result) *result = (double)NAN;
+    if (!a) return TN_ERR_ARG;
+    if (!result) return tni_fail(a->ctx, TN_ERR_ARG, "%s: %s is NULL, expected a place for the result", op, op);
+    if (!tni_cp_comparable(a, b, op)) return b && b->ctx == a->ctx ? TN_ERR_SHAPE : TN_ERR_ARG;
+    if (a->out == b->out) return TN_OK;
+    return tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the operators have %lld and %lld outputs, expected the same", op,
+                    (long long)a->out, (long long)b->out);
+}
+
+tn_status tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner)
+{
+    tn_status s = tni_cp_compares(a, b, inner, "inner");
+    double    sum;
+    int       shift;
+    if (s == TN_OK) s = tni_cp_inner_host(a, b, &sum, &shift, "inner");
+    if (s == TN_OK) s = tni_scale_result(a->ctx, &sum, shift, "inner");
+    if (s == TN_OK) *inner = sum;
+    return s;
+}
+
+tn_status tn_cp_norm(const tn_cp *a, double *norm)
+{
+    tn_status s = tni_cp_compares(a, a, norm, "norm");
+    double    sum;
+    int       shift;                                         /* even, as the two of one operator are equal */
+    if (s == TN_OK) s = tni_cp_inner_host(a, a, &sum, &shift, "norm");
+    if (s == TN_OK) sum = sum > 0 ? sqrt(sum) : 0;           /* rounding may make the sum of a zero operator negative */
+    if (s == TN_OK) s = tni_scale_result(a->ctx, &sum, shift / 2, "norm");
+    if (s == TN_OK) *norm = sum;
+    return s;
+}
+
+tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
+{
+    tn_status s = tni_cp_compares(a, b, cosine, "cosine");
+    double    inner = 0, aa, bb;
+    int       shift;
+    if (s == TN_OK) s = tni_cp_inner_host(a, a, &aa, &shift, "cosine");
+    if (a == b) inner = bb = aa;
+    else if (s == TN_OK && (s = tni_cp_inner_host(b, b, &bb, &shift, "cosine")) == TN_OK)
+        s = tni_cp_inner_host(a, b, &inner, &shift, "cosine");
+    if (s == TN_OK && aa > 0 && bb > 0) *cosine = inner / sqrt(aa) / sqrt(bb);
+    return s;
+}
+
+#endif /* TN_NO_OPERATOR */

@@ -1,0 +1,335 @@
+#ifndef TN_NO_OPERATOR
+/* ---- largest coefficients ----------------------------------------------- >>cp-top-impl
+   One output after the other, and within it one tuple of the leading inputs after the other (for order 2 there are none):
+   d = P[o] * F_0[:,i_0] * .., then blocks of (diag(d) F_left)^T F_right, the sum over permutations of the inputs if
+   symmetrised, each with its bound |d * F_left[:,i]| |F_right[:,j]|. What is known is a heap, see >>tensor-select. */
+enum { TNI_TOP_BLOCK = 128 };
+
+typedef struct tni_top {
+    const tn_cp *cp;
+    int64_t   blocks, skipped;              /* of products                                    */
+    int64_t   left, right, lead;            /* extents; tuples of leading inputs              */
+    int       groups, slot[721][TN_CP_MAX_ORDER];       /* permutations of the inputs, room for one more */
+    bool      symmetric;
+    tni_heap  heap;
+    double   *d, *scaled, *rows, *columns, *block;
+    tni_terms t;
+    tni_host  host;
+} tni_top;
+
+/* The largest of n norms. */
+static double tni_top_most(const double *norms, int64_t n)
+{
+    double  most = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) most = tni_max_f64(most, norms[i]);
+    return most;
+}
+
+/* d [groups,terms] of output o and the leading inputs; rows [groups,left]: |d * F_left[:,i]| */
+static void tni_top_lead(tni_top *t, int64_t o, const int64_t *index)
+{
+    const tn_cp *cp = t->cp;
+    int64_t h = cp->terms, i, j;
+    int     g, s;
+    for (g = 0; g < t->groups; g++) {
+        double *d = t->d + g * h, *rows = t->rows + g * t->left;
+        const double *f = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
+        memcpy(d, t->t.p + o * h, sizeof *d * (size_t)h);
+        for (s = 0; s + 2 < cp->order; s++) {
+            int64_t n = cp->in[t->slot[g][s]];
+            for (i = 0; i < h; i++) d[i] *= t->t.f[t->slot[g][s]][i * n + index[s]];
+        }
+        memset(rows, 0, sizeof *rows * (size_t)t->left);
+        for (i = 0; i < h; i++)
+            for (j = 0; j < t->left; j++) {
+                double x = d[i] * (f ? f[i * t->left + j] : 1);
+                rows[j] += x * x;
+            }
+        for (j = 0; j < t->left; j++) rows[j] = sqrt(rows[j]);
+    }
+}
+
+/* All blocks of one matrix [left,right], whose first coefficient has the number `base`; least: smallest i if symmetrised. */
+static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
+{
+    const tn_cp *cp = t->cp;
+    const double weight = 1.0 / t->groups, slack = 1e-150 * (double)cp->terms;       /* squares of less are lost in bounds */
+    int64_t h = cp->terms, at, to, i, j, m, n;
+    int     g;
+    for (at = 0; at < t->left; at += TNI_TOP_BLOCK) {
+        bool ready = false;
+        m = tni_min(TNI_TOP_BLOCK, t->left - at);
+        if (t->symmetric && at + m <= least) continue;
+        for (to = 0; to < t->right; to += TNI_TOP_BLOCK) {
+            double bound = 0;
+            n = tni_min(TNI_TOP_BLOCK, t->right - to);
+            if (t->symmetric && cp->order > 1 && to + n <= at) continue;
+            t->blocks++;
+            for (g = 0; g < t->groups; g++)
+                bound += weight * tni_top_most(t->rows + g * t->left + at, m)
+                         * tni_top_most(t->columns + t->slot[g][cp->order - 1] * t->right + to, n);
+            if (t->heap.held == t->heap.k
+                && (t->heap.k == 0 || bound * (1 + 1e-12) + slack < fabs(t->heap.found[0].value))) {
+                t->skipped++;
+                continue;
+            }
+            for (g = 0; g < t->groups; g++) {
+                const double *left = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
+                double       *right = t->t.f[t->slot[g][cp->order - 1]], *scaled = t->scaled + g * h * TNI_TOP_BLOCK;
+                for (i = 0; i < h && !ready; i++)
+                    for (j = 0; j < m; j++) scaled[i * m + j] = t->d[g * h + i] * (left ? left[i * t->left + at + j] : 1);
+                t->host.by->gemm(&t->host, m, n, h, weight, tni_turned(tni_rows(scaled, m)), tni_rows(right + to, t->right),
+                                 g > 0 ? 1 : 0, tni_rows(t->block, n));
+            }
+            ready = true;
+            for (i = 0; i < m; i++)
+                for (j = 0; j < n; j++)
+                    if (!t->symmetric || cp->order == 1 || (at + i >= least && to + j >= at + i))
+                        tni_heap_offer(&t->heap, t->block[i * n + j], base + (at + i) * t->right + to + j);
+        }
+    }
+}
+
+static void tni_top_search(tni_top *t)
+{
+    const tn_cp *cp = t->cp;
+    int64_t o, lead, rest, index[TN_CP_MAX_ORDER];
+    int     k;
+    for (o = 0; o < cp->out; o++)
+        for (lead = 0; lead < t->lead; lead++) {
+            bool ascending = true;
+            for (rest = lead, k = cp->order - 3; k >= 0; k--) { index[k] = rest % cp->in[k]; rest /= cp->in[k]; }
+            for (k = 1; k + 2 < cp->order; k++) ascending = ascending && index[k - 1] <= index[k];
+            if (t->symmetric && !ascending) continue;
+            tni_top_lead(t, o, index);
+            tni_top_matrix(t, (o * t->lead + lead) * t->left * t->right, cp->order > 2 ? index[cp->order - 3] : 0);
+        }
+}
+
+/* The numbers of the heap times 2^shift, largest first, and their indices in a tensor of this shape. */
+static tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
+                                        tn_coefficients *out, const char *op)
+{
+    int64_t   i, shape[2], n = heap->held;
+    double   *values = tni_room_f64(ctx, 1, n, op);
+    int32_t  *index = (int32_t *)tni_alloc(ctx, sizeof *index * (size_t)(n * axes), op);
+    int       k;
+    shape[0] = out->count = n;
+    shape[1] = axes;
+    tni_heap_sort(heap);
+    for (i = 0; i < n && values && index; i++) {
+        int64_t rest = heap->found[i].at;
+        values[i] = heap->found[i].value;
+        for (k = axes - 1; k >= 0; rest /= extents[k--]) index[i * axes + k] = (int32_t)(rest % extents[k]);
+    }
+    if (values && index) out->values = tni_owned_scaled(ctx, 1, shape, values, shift, op);
+    if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
+    tni_free_f64(ctx, values, 1, n);
+    if (out->index && tn_write(out->index, TN_I32, index, n * axes) != TN_OK) tni_drop(&out->index);
+    tni_free(ctx, index, sizeof *index * (size_t)(n * axes));
+    return out->index ? TN_OK : tn_ctx_status(ctx);
+}
+
+static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
+{
+    const tn_cp *cp = t->cp;
+    tn_ctx   *ctx = cp->ctx;
+    int64_t   h = cp->terms, extent = tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right)), i, j;
+    int64_t   shape[TN_CP_MAX_ORDER + 1];
+    double   *work = tni_room_f64(ctx, 1, tni_host_work(extent), "top");
+    int       k;
+    tn_status s;
+    t->d = tni_room_f64(ctx, t->groups, h, "top");
+    t->scaled = tni_room_f64(ctx, t->groups * h, TNI_TOP_BLOCK, "top");
+    t->rows = tni_room_f64(ctx, t->groups, t->left, "top");
+    t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
+    t->block = tni_room_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
+    s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, "top");
+    if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block)) s = TN_ERR_MEMORY;
+    if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
+    if (s == TN_OK && h > 0) s = tni_terms_load(&t->t, 0, h);
+    if (s == TN_OK) {
+        t->host = tni_decomp_host(ctx, extent, work);
+        for (k = 0; k < cp->order; k++)
+            for (i = 0; cp->in[k] == t->right && i < h; i++)
+                for (j = 0; j < t->right; j++)
+                    t->columns[k * t->right + j] += t->t.f[k][i * t->right + j] * t->t.f[k][i * t->right + j];
+        for (i = 0; i < cp->order * t->right; i++) t->columns[i] = sqrt(t->columns[i]);
+        tni_top_search(t);
+        for (shape[0] = cp->out, k = 0; k < cp->order; k++) shape[k + 1] = cp->in[k];
+        s = tni_coefficients_store(ctx, &t->heap, cp->order + 1, shape, t->t.shift, out, "top");
+        out->visited = t->blocks > 0 ? (double)(t->blocks - t->skipped) / (double)t->blocks : 0;
+    }
+    tni_terms_end(&t->t);
+    tni_free_f64(ctx, work, 1, tni_host_work(extent));
+    tni_free_f64(ctx, t->d, t->groups, h);
+    tni_free_f64(ctx, t->scaled, t->groups * h, TNI_TOP_BLOCK);
+    tni_free_f64(ctx, t->rows, t->groups, t->left);
+    tni_free_f64(ctx, t->columns, cp->order, t->right);
+    tni_free_f64(ctx, t->block, TNI_TOP_BLOCK, TNI_TOP_BLOCK);
+    tni_heap_end(ctx, &t->heap);
+    return s;
+}
+
+tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
+{
+    tni_top  *t;
+    size_t    all;
+    int       i;
+    tn_status s;
+    if (out) memset(out, 0, sizeof *out);
+    if (!cp) return TN_ERR_ARG;
+    if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "top: out is NULL, expected a place for the result");
+    if (k < 0) return tni_fail(cp->ctx, TN_ERR_ARG, "top: k is %lld, expected 0 or more", (long long)k);
+    if (!unsymmetrised && !tni_cp_one_input(cp, "top")) return TN_ERR_SHAPE;
+    for (all = (size_t)cp->out, i = 0; i < cp->order; i++)
+        if (cp->in[i] > INT32_MAX || cp->out > INT32_MAX || !tni_mul_size(all, (size_t)cp->in[i], &all)
+            || (uint64_t)all > INT64_MAX)
+            return tni_fail(cp->ctx, TN_ERR_SHAPE, "top: the tensor has too many coefficients, expected less than 2^63");
+    if (!(t = (tni_top *)tni_alloc(cp->ctx, sizeof *t, "top"))) return TN_ERR_MEMORY;
+    memset(t, 0, sizeof *t);
+    t->cp = cp;
+    t->symmetric = !unsymmetrised;
+    t->right = cp->in[cp->order - 1];
+    t->left = cp->order > 1 ? cp->in[cp->order - 2] : 1;
+    for (t->lead = 1, i = 0; i + 2 < cp->order; i++) t->lead *= cp->in[i];
+    for (i = 0; i < cp->order; i++) t->slot[0][i] = i;
+    for (t->groups = 1; t->symmetric; t->groups++) {
+        memcpy(t->slot[t->groups], t->slot[t->groups - 1], sizeof t->slot[0]);
+        if (!tni_next_permutation(cp->order, t->slot[t->groups])) break;
+    }
+    s = tni_top_run(t, tni_min(k, (int64_t)all), out);
+    tni_free(cp->ctx, t, sizeof *t);
+    if (s != TN_OK) tn_coefficients_destroy(out);
+    return s;
+}
+
+void tn_coefficients_destroy(tn_coefficients *c)
+{
+    if (!c) return;
+    tn_tensor_destroy(c->values);
+    tn_tensor_destroy(c->index);
+    memset(c, 0, sizeof *c);
+}
+
+/* ---- Gaussian inputs ---------------------------------------------------- >>cp-gaussian-impl
+   Of second moments M = E[x x^T] and a mean m, for Gaussian x:  E[x_a x_b x_c x_d] = M_ab M_cd + M_ac M_bd + M_ad M_bc
+   - 2 m_a m_b m_c m_d (Isserlis 1918). So with f's factors times M in place of F, and K as in >>cp-comparing-impl,
+       E[f g^T] = 2 P K P'^T + E[f] E[g]^T - 2 f(m) g(m)^T      E[f]_o = sum_h P[o,h] w_h^T M v_h       order 1: P K P'^T */
+
+/* mean [out] = E[f] and at [out] = f(m), of order 2; m the last column of s [n,n], or 0 */
+static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *mean, double *at, const char *op)
+{
+    int64_t   n = cp->in[0], width = tni_max(1, tni_terms_width(cp)), first, i, o;
+    int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width)), extent = tni_max(room, width);
+    double   *ws = tni_room_f64(cp->ctx, room, n, op), *c = tni_room_f64(cp->ctx, 2, room, op);
+    double   *work = tni_room_f64(cp->ctx, 1, tni_host_work(extent), op);
+    tni_terms t;
+    tni_host  h;
+    tn_status status = tni_terms_begin(&t, cp, room, false, op);
+    if (status == TN_OK && !(ws && c && work)) status = TN_ERR_MEMORY;
+    if (status == TN_OK) h = tni_decomp_host(cp->ctx, extent, work);
+    for (o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
+    for (first = 0; first < cp->terms && status == TN_OK; first += room) {
+        int64_t rows = tni_min(room, cp->terms - first);
+        if ((status = tni_terms_load(&t, first, rows)) != TN_OK) break;
+        h.by->gemm(&h, rows, n, n, 1, tni_terms_f(&t, 0), tni_rows((double *)s, n), 0, tni_rows(ws, n));
+        for (i = 0; i < rows; i++) {
+            double v = 0;
+            c[i] = h.by->dot(n, ws + i * n, t.f[1] + i * n);
+            for (o = 0; o < n && cp->constant; o++) v += t.f[1][i * n + o] * s[o * n + n - 1];
+            c[room + i] = cp->constant ? ws[i * n + n - 1] * v : 0;
+        }
+        for (o = 0; o < cp->out; o++) {
+            mean[o] += h.by->dot(rows, t.p + o * rows, c);
+            at[o] += h.by->dot(rows, t.p + o * rows, c + room);
+        }
+    }
+    for (o = 0; o < cp->out; o++) { mean[o] = ldexp(mean[o], t.shift); at[o] = ldexp(at[o], t.shift); }
+    tni_terms_end(&t);
+    tni_free_f64(cp->ctx, ws, room, n);
+    tni_free_f64(cp->ctx, c, 2, room);
+    tni_free_f64(cp->ctx, work, 1, tni_host_work(extent));
+    return status;
+}
+
+/* The operator with F M 2^-shift in place of F, so that no product leaves the range. m [n,n] is changed and restored. */
+static tn_cp *tni_cp_times(const tn_cp *cp, double *m, int *shift)
+{
+    const int64_t n = cp->in[0];
+    const double unit = tni_unit_scale(tni_largest(n, n, tni_rows(m, n)));
+    tn_cp     *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
+    tn_tensor *scaled = tni_owned_2d(cp->ctx, n, n);
+    tn_status  s = to && scaled ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
+    int64_t    i;
+    int        k;
+    *shift = -tni_exponent(unit);
+    for (i = 0; i < n * n; i++) m[i] *= unit;
+    if (s == TN_OK) s = tn_write(scaled, TN_F64, m, n * n);
+    for (i = 0; i < n * n; i++) m[i] /= unit;
+    for (k = 0; k < cp->order && s == TN_OK; k++)
+        s = tni_put_matmul(cp->ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(scaled), 1, 0);
+    tn_tensor_destroy(scaled);
+    return to ? tni_cp_done(to, s) : NULL;
+}
+
+static bool tni_gaussian_takes(const tn_cp *a, const tn_cp *b, const tn_tensor *s)
+{
+    int64_t n;
+    if (!tni_cp_comparable(a, b, "gaussian_moment") || !tni_is_matrix(a->ctx, s, "gaussian_moment", "s")) return false;
+    n = a->in[0];
+    if (a->order > 2)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "gaussian_moment: the operators have order %d, expected 1 or 2", a->order);
+    else if (s->shape[0] != n || s->shape[1] != n)
+        tni_fail(a->ctx, TN_ERR_SHAPE, "gaussian_moment: s is %s, expected [%lld,%lld] as the operators' inputs%s",
+                 TNI_SHAPE(s), (long long)n, (long long)n, a->constant ? ", including the constant one" : "");
+    else return true;
+    return false;
+}
+
+tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor *s)
+{
+    tn_ctx    *ctx;
+    tn_cp     *as = NULL;
+    tn_tensor *moment = NULL;
+    double    *g, *means, *m, most = 0;
+    int64_t    n, shape[2], i, j;
+    int        scale = 0, *row;
+    tn_status  status;
+    if (!tni_gaussian_takes(a, b, s)) return NULL;
+    ctx = a->ctx;
+    n = a->in[0];
+    shape[0] = a->out; shape[1] = b->out;
+    m = tni_room_f64(ctx, n, n, "gaussian_moment");
+    g = tni_cp_room(a, b, "gaussian_moment");
+    means = tni_alloc_f64(ctx, 2, a->out + b->out, "gaussian_moment");
+    row = (int *)tni_alloc(ctx, sizeof *row * (size_t)(a->out + b->out), "gaussian_moment");
+    status = m && g && means && row ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
+    if (status == TN_OK && a->constant && !(fabs(m[n * n - 1] - 1) <= 1e-5))
+        status = tni_fail(ctx, TN_ERR_ARG, "gaussian_moment: the last element of s is %g, expected 1: the operators have a "
+                          "constant input", m[n * n - 1]);
+    if (status == TN_OK && !(as = tni_cp_times(a, m, &scale))) status = TN_ERR_MEMORY;
+    if (status == TN_OK) status = tni_cp_gram_host(as, b, false, g, row, row + a->out, "gaussian_moment");
+    if (status == TN_OK && a->order == 2) status = tni_gaussian_means(a, m, means, means + a->out, "gaussian_moment");
+    if (status == TN_OK && a->order == 2)
+        status = tni_gaussian_means(b, m, means + 2 * a->out, means + 2 * a->out + b->out, "gaussian_moment");
+    for (i = 0; i < a->out && status == TN_OK; i++)
+        for (j = 0; j < b->out; j++) {
+            double *to = g + i * b->out + j, *fb = means + 2 * a->out;
+            *to = ldexp(*to, row[i] + row[a->out + j] + a->order * scale);
+            if (a->order == 2) *to = 2 * *to + means[i] * fb[j] - 2 * means[a->out + i] * fb[b->out + j];
+            if (!(fabs(*to) <= most)) most = *to == *to ? fabs(*to) : HUGE_VAL;
+        }
+    if (status == TN_OK && !(most < HUGE_VAL))
+        status = tni_fail(ctx, TN_ERR_NONFINITE, "gaussian_moment: a result is beyond the range of a double");
+    if (status == TN_OK) moment = tni_owned_scaled(ctx, 2, shape, g, 0, "gaussian_moment");
+    tn_cp_destroy(as);
+    tni_free_f64(ctx, m, n, n);
+    tni_free_f64(ctx, g, a->out, b->out);
+    tni_free_f64(ctx, means, 2, a->out + b->out);
+    tni_free(ctx, row, sizeof *row * (size_t)(a->out + b->out));
+    return moment;
+}
+
+#endif /* TN_NO_OPERATOR */

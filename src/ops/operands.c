@@ -1,0 +1,182 @@
+/* ---- helpers of the ops ------------------------------------------------- >>op-helpers */
+
+/* A contiguous tensor as rows x columns: all but the last axis are rows. */
+static void tni_rows_to(tn_view *v, const tn_tensor *t)
+{
+    int64_t columns = t->rank > 0 ? t->shape[t->rank - 1] : 1, rows = 1;
+    int     i;
+    for (i = 0; i + 1 < t->rank; i++) rows *= t->shape[i];
+    tni_view_to(v, t);
+    v->rank = 2;
+    v->shape[0] = rows;
+    v->shape[1] = columns;
+    v->strides[0] = columns;
+    v->strides[1] = 1;
+}
+
+static tn_view tni_rows_view(const tn_tensor *t)
+{
+    tn_view v;
+    tni_rows_to(&v, t);
+    return v;
+}
+
+static tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous tensor as one axis */
+{
+    tn_view v = tni_view(t);
+    v.rank = 1;
+    v.shape[0] = tn_tensor_count(t);
+    v.strides[0] = 1;
+    return v;
+}
+
+/* Append an operand to a call as rows x columns, or as one axis. */
+TNI_NOINLINE static void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
+TNI_NOINLINE static void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
+TNI_NOINLINE static void tni_in_flat(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_flat_view(t); }
+TNI_NOINLINE static void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_flat_view(t); }
+
+/* A view broadcast to a larger shape: repeated axes have stride 0. NumPy's rule: axes are aligned at the last. */
+static tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
+{
+    tn_view e = v;
+    int     i, shift = rank - v.rank;
+    e.rank = rank;
+    for (i = 0; i < rank; i++) {
+        bool here = i >= shift && (v.shape[i - shift] != 1 || shape[i] == 1);
+        e.shape[i] = shape[i];
+        e.strides[i] = here ? v.strides[i - shift] : 0;
+    }
+    return e;
+}
+
+/* The same axes after new ones of extent 1, as SUM expects its output. */
+static tn_view tni_pad_view(tn_view v, int rank)
+{
+    tn_view p = v;
+    int     i, shift = rank - v.rank;
+    p.rank = rank;
+    for (i = 0; i < rank; i++) {
+        p.shape[i] = i < shift ? 1 : v.shape[i - shift];
+        p.strides[i] = i < shift ? 0 : v.strides[i - shift];
+    }
+    return p;
+}
+
+static bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+{
+    if (!tni_usable(ctx, t, op, what)) return false;
+    if (tni_computes(ctx, t->dtype)) return true;
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected %s as in this context", op, what, tn_dtype_name(t->dtype),
+             tn_dtype_name(ctx->desc.dtype));
+    return false;
+}
+
+static bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+{
+    if (!tni_usable(ctx, t, op, what)) return false;
+    if (t->dtype == TN_I32) return true;
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected I32", op, what, tn_dtype_name(t->dtype));
+    return false;
+}
+
+static bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op)
+{
+    if (x->rank > 0) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op);
+    return false;
+}
+
+static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
+{
+    if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
+             (long long)x->shape[x->rank - 1], TNI_SHAPE(x));
+    return false;
+}
+
+/* A real operand; a strided view is replaced by a recorded contiguous copy. */
+TNI_NOINLINE static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
+{
+    if (!tni_is_real(ctx, t, op, what)) return NULL;
+    return tn_tensor_contiguous(t) ? t : tn_copy(ctx, t);
+}
+
+/* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
+static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
+{
+    c->in[clock_in] = tni_view(ctx->clock);
+    c->n_in = clock_in + 1;
+    c->i[0] = (int64_t)ctx->desc.seed;
+    c->i[1] = ctx->calls++;
+}
+
+/* Runs a call of a random kernel, on flat operands, for a part of the batch: its elements are those that follow the parts of
+   the processes of lower rank (>>comm), so that random numbers do not depend on the number of processes. Kernels begin at a
+   multiple of 64 elements; if the part does not, the elements before it are computed as well, and left out. */
+static tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
+{
+    enum { EVEN = 64 };
+    const int64_t n = c->out[0].shape[0], first = ctx->desc.comm ? ctx->desc.comm->rank * n : 0, before = first % EVEN;
+    tn_view       y = c->out[0], x = c->in[0];
+    tn_tensor    *wide[2];
+    tn_call       copy = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    const bool    reads = c->kernel == TN_KERNEL_DROPOUT;
+    tn_status     s = TN_OK;
+    c->i[2] = first / EVEN * EVEN / 4;
+    if (before == 0) return tni_run(ctx, c);
+    wide[0] = tn_tensor_1d(ctx, y.dtype, before + n);
+    wide[1] = reads ? tn_tensor_1d(ctx, x.dtype, before + n) : wide[0];
+    if (!wide[0] || !wide[1]) return ctx->status;
+    c->out[0].data = wide[0]->data;
+    c->out[0].shape[0] = before + n;
+    if (reads) {
+        c->in[0].data = wide[1]->data;
+        c->in[0].shape[0] = before + n;
+        copy.in[copy.n_in++] = x;
+        copy.out[copy.n_out++] = x;
+        copy.out[0].data = (char *)wide[1]->data + (size_t)before * tni_dtype_size(x.dtype);
+        if ((s = tni_fill(wide[1], 0)) == TN_OK) s = tni_run(ctx, &copy);
+    }
+    copy = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    copy.f[0] = 1;
+    copy.accumulate = c->accumulate;
+    c->accumulate = false;
+    if (s == TN_OK) s = tni_run(ctx, c);
+    copy.in[copy.n_in++] = copy.out[copy.n_out++] = y;
+    copy.in[0].data = (char *)wide[0]->data + (size_t)before * tni_dtype_size(y.dtype);
+    return s == TN_OK ? tni_run(ctx, &copy) : s;
+}
+
+static bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, const tn_view *c)
+{
+    const tn_view *v[3];
+    int i, k;
+    v[0] = a; v[1] = b; v[2] = c;
+    memset(w, 0, sizeof *w);
+    w->rank = a->rank - 1;
+    w->inner = a->rank > 0 ? a->shape[a->rank - 1] : 1;
+    for (k = 0; k < 3; k++) {
+        if (!v[k]) continue;
+        w->views = k + 1;
+        w->step[k] = a->rank > 0 ? v[k]->strides[a->rank - 1] : 0;
+        for (i = 0; i < w->rank; i++) w->strides[k][i] = v[k]->strides[i];
+    }
+    for (i = 0; i < w->rank; i++) {
+        w->shape[i] = a->shape[i];
+        if (a->shape[i] == 0) return false;
+    }
+    return w->inner > 0;
+}
+
+static bool tni_walk_next(tni_walk *w)
+{
+    int i, k;
+    for (i = w->rank - 1; i >= 0; i--) {
+        for (k = 0; k < w->views; k++) w->offset[k] += w->strides[k][i];
+        if (++w->at[i] < w->shape[i]) return true;
+        for (k = 0; k < w->views; k++) w->offset[k] -= w->strides[k][i] * w->shape[i];
+        w->at[i] = 0;
+    }
+    return false;
+}

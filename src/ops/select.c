@@ -1,0 +1,141 @@
+/* ---- argmax, accuracy -------------------------------------- >>op-argmax
+   The first index of the largest element; NaN counts as largest, as in NumPy. No gradient. */
+static int64_t TNI_T(row_argmax)(const TNI_REAL *x, int64_t n)
+{
+    int64_t j, best = 0;
+    for (j = 1; j < n && x[best] == x[best]; j++)
+        if (x[j] > x[best] || x[j] != x[j]) best = j;
+    return best;
+}
+
+static void TNI_T(argmax)(const tn_call *c)
+{
+    int64_t r, C = c->in[0].shape[1];
+    for (r = 0; r < c->in[0].shape[0]; r++)
+        ((int32_t *)c->out[0].data)[r] = (int32_t)TNI_T(row_argmax)((const TNI_REAL *)c->in[0].data + r * C, C);
+}
+
+static void TNI_T(accuracy)(const tn_call *c)
+{
+    int64_t r, right = 0, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (r = 0; r < R; r++)
+        if (TNI_T(row_argmax)((const TNI_REAL *)c->in[0].data + r * C, C) == ((const int32_t *)c->in[1].data)[r]) right++;
+    *(TNI_REAL *)c->out[0].data = (TNI_REAL)((double)right / (double)R);
+}
+
+#ifdef TNI_ONCE
+tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
+{
+    tn_tensor *y;
+    tn_call    c;
+    if (!(x = tni_contiguous(ctx, x, "argmax", "x"))) return NULL;
+    if (x->rank < 1 || x->shape[x->rank - 1] == 0) {
+        tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x));
+        return NULL;
+    }
+    y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
+    if (!y) return NULL;
+    c = tni_call(TN_KERNEL_ARGMAX, 0, NULL, 0, NULL);
+    tni_in_rows(&c, x);
+    tni_out_flat(&c, y);
+    return tni_run(ctx, &c) == TN_OK ? y : NULL;
+}
+
+tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
+{
+    tn_tensor *y;
+    tn_call    c;
+    if (!(z = tni_contiguous(ctx, z, "accuracy", "logits")) || !tni_is_ids(ctx, labels, "accuracy", "labels")) return NULL;
+    if (!tni_labels_fit(ctx, "accuracy", z, labels)) return NULL;
+    if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
+    y = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
+    if (!y) return NULL;
+    c = tni_call(TN_KERNEL_ACCURACY, 0, NULL, 1, &y);
+    tni_in_rows(&c, z);
+    tni_in_flat(&c, labels);
+    return tni_run(ctx, &c) == TN_OK ? y : NULL;
+}
+#endif
+
+/* ---- topk, sort ---------------------------------------------- >>op-topk
+   The host selects indices; EMBED fetches the values from t as one table of single numbers. */
+#ifdef TNI_ONCE
+/* For each row along the axis: the indices of its first numbers, and their places in t. row: n numbers. */
+static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_t n, int64_t inner, double *row,
+                          int32_t *ids, int32_t *places)
+{
+    int64_t o, i, j, k = best->room;
+    for (o = 0; o < outer; o++)
+        for (i = 0; i < inner; i++) {
+            for (j = 0; j < n; j++) row[j] = v[(o * n + j) * inner + i];
+            tni_heap_select(best, row, n, k);
+            for (j = 0; j < k; j++) {
+                int64_t at = best->found[j].at;
+                ids[(o * k + j) * inner + i] = (int32_t)at;
+                places[(o * k + j) * inner + i] = (int32_t)((o * n + at) * inner + i);
+            }
+        }
+}
+
+static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids, const char *op)
+{
+    int64_t    shape[TN_MAX_RANK], outer = 1, inner = 1, n, count, wanted;
+    tni_heap   best;
+    double    *v, *row;
+    int32_t   *found;
+    tn_tensor *at = NULL, *places, *y = NULL;
+    bool       held;
+    int        i;
+    if (ids) *ids = NULL;
+    if (!(t = tni_contiguous(ctx, t, op, "t")) || !tni_axis(t, &axis, op, "t")) return NULL;
+    n = t->shape[axis];
+    count = tn_tensor_count(t);
+    if (k < 0) k = n;
+    if (k > n || (unsigned)order > TN_ORDER_MAGNITUDE || count > INT32_MAX) {
+        if (count > INT32_MAX)
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t));
+        else if (k > n)
+            tni_fail(ctx, TN_ERR_ARG, "%s: k is %lld, expected 0 to %lld, the extent of axis %d", op, (long long)k,
+                     (long long)n, axis);
+        else tni_fail(ctx, TN_ERR_ARG, "%s: order is %d, not a valid tn_order", op, (int)order);
+        return NULL;
+    }
+    for (i = 0; i < t->rank; i++) {
+        shape[i] = i == axis ? k : t->shape[i];
+        if (i < axis) outer *= t->shape[i];
+        if (i > axis) inner *= t->shape[i];
+    }
+    wanted = outer * k * inner;
+    v = tni_alloc_f64(ctx, count, 1, op);
+    row = tni_room_f64(ctx, n, 1, op);
+    held = tni_heap_begin(ctx, &best, order, k, op);
+    found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
+    places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
+    if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
+    if (v && row && held && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
+        tni_topk_rows(&best, v, outer, n, inner, row, found, found + wanted);
+        if (tn_write(places, TN_I32, found + wanted, wanted) == TN_OK
+            && (!at || tn_write(at, TN_I32, found, wanted) == TN_OK))
+            y = tn_gather(ctx, tn_reshape(t, 1, &count), 0, places);
+    }
+    tni_free_f64(ctx, v, count, 1);
+    tni_free_f64(ctx, row, n, 1);
+    tni_heap_end(ctx, &best);
+    tni_free_f64(ctx, (double *)(void *)found, wanted, 1);
+    if (y && ids) *ids = at;
+    return y;
+}
+
+tn_tensor *tn_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids)
+{
+    if (k >= 0) return tni_topk(ctx, t, axis, k, order, ids, "topk");
+    if (ids) *ids = NULL;
+    if (tni_is_real(ctx, t, "topk", "t")) tni_fail(ctx, TN_ERR_ARG, "topk: k is %lld, expected 0 or more", (long long)k);
+    return NULL;
+}
+
+tn_tensor *tn_sort(tn_ctx *ctx, tn_tensor *t, int axis, tn_order order, tn_tensor **ids)
+{
+    return tni_topk(ctx, t, axis, -1, order, ids, "sort");
+}
+#endif

@@ -1,0 +1,50 @@
+#ifndef TN_NO_TRAINING
+/* The moments of a parameter, m and v; the rule that uses them, and the number of updates before they were made. Where
+   processes share moments: `at` is the place of its first element in a group of so many elements, or the process that updates a
+   matrix of Muon; m are the moments of this process's part, NULL or empty without one. */
+typedef struct tni_moments {
+    tn_tensor    *m[2];
+    tn_optim_kind rule, placed;         /* placed: the rule when `at` was chosen */
+    bool          made;                 /* the moments exist, in this process or in others */
+    double        born;
+    int64_t       at, group;
+    bool          leaves;               /* its gradient, or value, is among those that are sent, see >>optim-comm */
+} tni_moments;
+
+/* The buckets on their way, see >>optim-comm. */
+typedef struct tni_mail {
+    int64_t   length, row;              /* elements of the longest vector of a process; of it in a bucket          */
+    int64_t   sent, back;               /* how much of the length was sent; has returned                           */
+    const struct tni_node *reached;     /* by the backward pass; NULL: its end                                     */
+    const struct tni_node *last;        /* the last node that adds to the next bucket, if it is `known`; NULL: none */
+    bool      on, known;                /* on: between begin and finish of an announced pass                       */
+    bool      announced, refused;       /* processes first tell each other what they send; they differ             */
+    struct tni_beside *beside;          /* who sends; NULL: the caller                                             */
+    int64_t   first;                    /* the number of beside's first call                                       */
+    tn_status status;
+} tni_mail;
+
+struct tn_optim {
+    tni_owned     owned;
+    tni_watcher   of;           /* of.params, or NULL when they were destroyed */
+    tn_optim_desc desc;
+    tni_moments  *state;        /* one per parameter, filled when its first gradient is there */
+    int64_t       states;
+    tn_tensor    *scalars;      /* on the device, see >>op-optim */
+    tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
+    tn_tensor    *bucket;       /* gradients on their way, see >>optim-comm */
+    tni_mail      mail;
+    int32_t      *told;         /* [ranks,TNI_TOLD]: what processes tell each other before a step */
+    bool          refused;      /* processes differed before an announced backward pass: what they told says how */
+    bool          faulted;      /* in this step all have got the fault of one process, and know which */
+    int64_t       placed;       /* parameters that have a place, with shared moments */
+    int64_t       steps;
+};
+
+/* What a process tells the others before a step: its context's status, the fault word, and a hash of what it steps with. */
+enum { TNI_TOLD_STATUS, TNI_TOLD_FAULT, TNI_TOLD_HASH = 5, TNI_TOLD = 7 };
+#define TNI_TOLD_BYTES(ctx) (sizeof(int32_t) * TNI_TOLD * (size_t)tn_ctx_ranks(ctx))
+
+/* In which call a process is, when it tells the others of itself. */
+typedef enum tni_meeting { TNI_MEET_STEP, TNI_MEET_BACKWARD, TNI_MEET_CHECKPOINT } tni_meeting;
+#endif /* TN_NO_TRAINING */

@@ -1,0 +1,213 @@
+#ifndef TN_NO_TRAINING
+/* ======================================================================
+   >>optim-impl   schedules, update rules, graphs
+   A step is a few kernels per parameter. Learning rate, clip factor and the count of updates are numbers on
+   the device, so that nothing waits for the host and a captured step repeats with other ones.
+   ====================================================================== */
+
+static int64_t tni_schedule_decay(const tn_schedule *s)
+{
+    return s->decay > 0 ? s->decay : tni_min(tni_max(s->total / 5, 1), s->total - s->warmup);
+}
+
+double tn_schedule_at(const tn_schedule *s, int64_t step)
+{
+    double t;
+    if (!s) return 1;
+    if (step < s->warmup) return (double)(step + 1) / (double)s->warmup;
+    if (s->kind == TN_SCHEDULE_CONSTANT) return 1;
+    t = s->total > s->warmup ? (double)(step - s->warmup) / (double)(s->total - s->warmup) : 1;
+    if (t > 1) t = 1;
+    if (s->kind == TN_SCHEDULE_LINEAR) return 1 + (s->floor - 1) * t;
+    if (s->kind == TN_SCHEDULE_COSINE) return s->floor + (1 - s->floor) * 0.5 * (1 + cos(3.141592653589793 * t));
+    t = tni_schedule_decay(s) > 0 ? 1 - (double)(s->total - step) / (double)tni_schedule_decay(s) : 0;
+    t = t < 0 ? 0 : t > 1 ? 1 : t;
+    return 1 + (s->floor - 1) * (s->one_minus_sqrt ? sqrt(t) : t);
+}
+
+static tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
+{
+    int i;
+    for (i = 0; i < g->optims; i++)
+        if (g->optim[i] == o)
+            return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: an optimiser steps twice, expected once per graph");
+    if (g->optims == TNI_GRAPH_OPTIMS)
+        return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: one optimiser too many steps, expected at most %d",
+                        TNI_GRAPH_OPTIMS);
+    g->steps[g->optims] = o->steps;
+    g->optim[g->optims++] = o;
+    return TN_OK;
+}
+
+/* For an optimiser that is destroyed while its step is captured. Releasing its memory has reported the error. */
+static void tni_graph_forget(tn_graph *g, const tn_optim *o)
+{
+    int i;
+    for (i = 0; g && i < g->optims; i++)
+        if (g->optim[i] == o) {
+            g->optim[i] = g->optim[--g->optims];
+            g->steps[i] = g->steps[g->optims];
+        }
+}
+
+/* Reports the fault word of a gradient with the name of its parameter. */
+static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
+{
+    tn_optim *o = (tn_optim *)ctx->describe_with;
+    tn_param *p = tn_params_at(o->of.params, f[1]);
+    if (p)
+        tni_fail(ctx, TN_ERR_NONFINITE,
+                 "step %d: the gradient of %s is not finite; the update was skipped, parameters are unchanged", (int)f[3],
+                 p->name);
+    return p != NULL;
+}
+
+static void tni_optim_forget(tni_moments *m)
+{
+    int k;
+    for (k = 0; k < 2; k++) {
+        tn_tensor_destroy(m->m[k]);
+        m->m[k] = NULL;
+    }
+    m->made = false;
+}
+
+static void tni_optim_destroy(tni_owned *owned)
+{
+    tn_optim *o = (tn_optim *)(void *)owned;
+    tn_ctx   *ctx = owned->ctx;
+    int64_t   i;
+    if (ctx->describe_with == o) { ctx->describe = NULL; ctx->describe_with = NULL; }
+    if (ctx->sender == o) { ctx->on_node = NULL; ctx->sender = NULL; }
+    tni_graph_forget(ctx->capture, o);
+    for (i = 0; i < o->states; i++) tni_optim_forget(&o->state[i]);
+    tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
+    for (i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
+    tn_tensor_destroy(o->bucket);
+    tni_free(ctx, o->told, TNI_TOLD_BYTES(ctx));
+    tn_tensor_destroy(o->scalars);
+    tni_params_unwatch(&o->of);
+    tni_disown(owned);
+    tni_free(ctx, o, sizeof *o);
+}
+
+void tn_optim_destroy(tn_optim *o) { if (o) tni_optim_destroy(&o->owned); }
+
+static tn_status tni_schedule_check(tn_ctx *ctx, const tn_schedule *s)
+{
+    if ((unsigned)s->kind > TN_SCHEDULE_TRAPEZOID)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.kind is %d, not a valid tn_schedule_kind", (int)s->kind);
+    if (s->warmup < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.warmup is %lld, expected 0 or more", (long long)s->warmup);
+    if (!(s->floor >= 0 && s->floor <= 1))
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.floor is %g, expected 0 to 1", s->floor);
+    if (s->kind != TN_SCHEDULE_CONSTANT && s->total <= s->warmup)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.total is %lld, expected more than warmup = %lld",
+                        (long long)s->total, (long long)s->warmup);
+    if (s->kind == TN_SCHEDULE_TRAPEZOID && (s->decay < 0 || s->decay > s->total - s->warmup))
+        return tni_fail(ctx, TN_ERR_ARG, "optim: schedule.decay is %lld, expected 0 to total - warmup = %lld",
+                        (long long)s->decay, (long long)(s->total - s->warmup));
+    return TN_OK;
+}
+
+static tn_status tni_optim_fail(tn_ctx *ctx, const char *field, double value, const char *expected)
+{
+    return tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number %s", field, value, expected);
+}
+
+static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
+{
+    if (d->adam_lr == 0) d->adam_lr = d->muon_scale == TN_MUON_SCALE_RMS ? d->lr : 3e-4;
+    if (d->momentum == 0) d->momentum = 0.95;
+    if (d->momentum_start == 0) d->momentum_start = d->momentum < 0.85 ? d->momentum : 0.85;
+    if (d->newton_schulz == 0) d->newton_schulz = 5;
+    if ((unsigned)d->muon_scale > TN_MUON_SCALE_RMS)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale is %d, not a valid tn_muon_scale", (int)d->muon_scale);
+    if (d->newton_schulz < 1 || d->newton_schulz > 20)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: newton_schulz is %d, expected 1 to 20", d->newton_schulz);
+    if (!(d->adam_lr > 0 && d->adam_lr < HUGE_VAL)) return tni_optim_fail(ctx, "adam_lr", d->adam_lr, "> 0 and finite");
+    if (!(d->momentum_start >= 0 && d->momentum_start < 1))
+        return tni_optim_fail(ctx, "momentum_start", d->momentum_start, ">= 0 and < 1");
+    if (d->momentum_warmup >= 0) return TN_OK;
+    return tni_fail(ctx, TN_ERR_ARG, "optim: momentum_warmup is %lld, expected 0 or more", (long long)d->momentum_warmup);
+}
+
+static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
+{
+    if ((unsigned)d->kind > TN_OPTIM_MUON)
+        return tni_fail(ctx, TN_ERR_ARG, "optim: kind is %d, not a valid tn_optim_kind", (int)d->kind);
+    if (d->lr == 0 && d->kind == TN_OPTIM_MUON && d->muon_scale == TN_MUON_SCALE_SHAPE) d->lr = 2e-2;
+    if (d->lr == 0) d->lr = d->kind == TN_OPTIM_SGD ? 1e-2 : 1e-3;
+    if (d->beta1 == 0) d->beta1 = 0.9;
+    if (d->beta2 == 0) d->beta2 = 0.999;
+    if (d->eps == 0) d->eps = 1e-8;
+    if (!(d->lr > 0 && d->lr < HUGE_VAL)) return tni_optim_fail(ctx, "lr", d->lr, "> 0 and finite");
+    if (!(d->beta1 > 0 && d->beta1 < 1)) return tni_optim_fail(ctx, "beta1", d->beta1, "> 0 and < 1");
+    if (!(d->beta2 > 0 && d->beta2 < 1)) return tni_optim_fail(ctx, "beta2", d->beta2, "> 0 and < 1");
+    if (!(d->eps > 0)) return tni_optim_fail(ctx, "eps", d->eps, "> 0");
+    if (!(d->weight_decay >= 0)) return tni_optim_fail(ctx, "weight_decay", d->weight_decay, ">= 0");
+    if (!(d->momentum >= 0 && d->momentum < 1)) return tni_optim_fail(ctx, "momentum", d->momentum, ">= 0 and < 1");
+    if (!(d->clip_norm >= 0)) return tni_optim_fail(ctx, "clip_norm", d->clip_norm, ">= 0");
+    if (d->kind == TN_OPTIM_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
+    if (d->bucket == 0) d->bucket = 1 << 20;
+    if (d->bucket < 0) return tni_fail(ctx, TN_ERR_ARG, "optim: bucket is %lld, expected 0 or more", (long long)d->bucket);
+    return tni_schedule_check(ctx, &d->schedule);
+}
+
+tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
+{
+    tn_ctx       *ctx = tn_params_ctx(ps);
+    tn_optim     *o;
+    tn_optim_desc d;
+    int64_t       n = TNI_SCALARS;
+    if (!ctx) return NULL;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (tni_optim_check(ctx, &d) != TN_OK) return NULL;
+    o = (tn_optim *)tni_alloc(ctx, sizeof *o, "optim");
+    if (!o) return NULL;
+    memset(o, 0, sizeof *o);
+    tni_params_watch(ps, &o->of);
+    o->desc = d;
+    tni_own(ctx, &o->owned, tni_optim_destroy);
+    o->scalars = tn_tensor_create(ctx, TN_REAL, 1, &n);
+    if (tni_comm(ctx)) o->told = (int32_t *)tni_alloc(ctx, TNI_TOLD_BYTES(ctx), "optim");
+    if (!o->scalars || (tni_comm(ctx) && !o->told) || !tni_comm_ready(ctx)) {   /* room to tell others of errors */
+        tn_optim_destroy(o);
+        return NULL;
+    }
+    return o;
+}
+
+/* Makes entries for the moments of parameters that were added since the last step. */
+static tn_status tni_optim_grow(tn_optim *o)
+{
+    tn_ctx      *ctx = o->owned.ctx;
+    int64_t      want = o->of.params->count;
+    tni_moments *state;
+    if (o->states >= want) return TN_OK;
+    state = (tni_moments *)tni_alloc(ctx, sizeof *state * (size_t)want, "optim");
+    if (!state) return TN_ERR_MEMORY;
+    memset(state, 0, sizeof *state * (size_t)want);
+    if (o->states > 0) memcpy(state, o->state, sizeof *state * (size_t)o->states);
+    tni_free(ctx, o->state, sizeof *state * (size_t)o->states);
+    o->state = state;
+    o->states = want;
+    return TN_OK;
+}
+
+/* The rule by which a parameter is updated. */
+static tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
+{
+    return o->desc.kind == TN_OPTIM_MUON && (p->adamw || p->value->rank < 2) ? TN_OPTIM_ADAMW : o->desc.kind;
+}
+
+/* The number of moments that a rule keeps, and that of a parameter. */
+static int tni_rule_wants(const tn_optim *o, tn_optim_kind rule)
+{
+    return rule == TN_OPTIM_ADAMW ? 2 : rule == TN_OPTIM_MUON || o->desc.momentum > 0 ? 1 : 0;
+}
+
+static int tni_optim_wants(const tn_optim *o, const tn_param *p) { return tni_rule_wants(o, tni_optim_rule(o, p)); }
+
+#endif /* TN_NO_TRAINING */

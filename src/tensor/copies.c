@@ -1,0 +1,167 @@
+/* ---- write and read ----------------------------------------------------- >>tensor-copies
+   Contiguous tensors of the same dtype are copied at once, others are converted in small pieces on the stack, so
+   that neither allocates. Strided views are first copied to a contiguous tensor by a kernel. */
+
+static double tni_load(const void *p, tn_dtype dtype, int64_t i)
+{
+    if (dtype == TN_F64) return ((const double *)p)[i];
+    if (dtype == TN_I32) return ((const int32_t *)p)[i];
+    if (dtype == TN_BF16) return (double)tni_bf16_value(((const uint16_t *)p)[i]);
+    return (double)((const float *)p)[i];
+}
+
+static int32_t tni_i32_of(double v)                     /* towards zero, saturated; NaN becomes 0 */
+{
+    if (v != v) return 0;
+    return v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN : (int32_t)v;
+}
+
+static void tni_store(void *p, tn_dtype dtype, int64_t i, double v)
+{
+    if (dtype == TN_F64) ((double *)p)[i] = v;
+    else if (dtype == TN_I32) ((int32_t *)p)[i] = tni_i32_of(v);
+    else if (dtype == TN_BF16) ((uint16_t *)p)[i] = tni_bf16_of(v);
+    else ((float *)p)[i] = (float)v;
+}
+
+/* The checks that reading and writing share; replaces TN_REAL by the context's dtype. */
+static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *host, int64_t count, const char *op)
+{
+    if (!tni_alive(t)) return TN_ERR_ARG;
+    if (!tni_dtype_known(t->ctx, op, "as", as)) return TN_ERR_DTYPE;
+    if (count != tn_tensor_count(t))
+        return tni_fail(t->ctx, TN_ERR_SHAPE, "%s: count is %lld, expected the elements of %s", op, (long long)count,
+                        TNI_SHAPE(t));
+    if (!host && count > 0) return tni_fail(t->ctx, TN_ERR_ARG, "%s: host memory is NULL", op);
+    if (t->ctx->capture)
+        return tni_fail(t->ctx, TN_ERR_ARG, "graph: %s of %s during a capture, expected kernels only", op, TNI_SHAPE(t));
+    return tni_settle(t);
+}
+
+/* Converts n elements. I32 takes whole numbers in its range only; `first` is the index of the first in the tensor. */
+static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, const void *src, int64_t n, int64_t first,
+                            const char *op)
+{
+    int64_t i;
+    if (to == TN_F64 && from == TN_F32) {                    /* the common pairs, without a branch per element */
+        for (i = 0; i < n; i++) ((double *)dst)[i] = (double)((const float *)src)[i];
+        return TN_OK;
+    }
+    if (to == TN_F32 && from == TN_F64) {
+        for (i = 0; i < n; i++) ((float *)dst)[i] = (float)((const double *)src)[i];
+        return TN_OK;
+    }
+    for (i = 0; i < n; i++) {
+        double v = tni_load(src, from, i);
+        if (to == TN_I32 && (double)tni_i32_of(v) != v)
+            return tni_fail(ctx, TN_ERR_DATA, "%s: element %lld is %g, expected a 32-bit integer", op,
+                            (long long)(first + i), v);
+        tni_store(dst, to, i, v);
+    }
+    return TN_OK;
+}
+
+/* Checks all integers before anything is written. */
+static tn_status tni_i32_check(tn_ctx *ctx, tn_dtype as, const void *src, int64_t count)
+{
+    int64_t   i;
+    int32_t   unused;
+    tn_status s = TN_OK;
+    for (i = 0; i < count && s == TN_OK; i++)
+        s = tni_recode(ctx, TN_I32, &unused, as, (const char *)src + (size_t)i * tni_dtype_size(as), 1, i, "write");
+    return s;
+}
+
+enum { TNI_STAGE = 1024 };               /* elements converted at a time */
+
+static tn_status tni_upload(tn_tensor *t, tn_dtype as, const char *src, int64_t count)
+{
+    tn_ctx   *ctx = t->ctx;
+    double    staged[TNI_STAGE];
+    size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
+    int64_t   i, n;
+    tn_status s = TN_OK;
+    if (as == t->dtype) return tni_to_device(ctx, t->data, src, (size_t)count * size);
+    for (i = 0; i < count && s == TN_OK; i += n) {
+        n = tni_min(count - i, TNI_STAGE);
+        s = tni_recode(ctx, t->dtype, staged, as, src + (size_t)i * given, n, i, "write");
+        if (s == TN_OK) s = tni_to_device(ctx, (char *)t->data + (size_t)i * size, staged, (size_t)n * size);
+    }
+    return s;
+}
+
+static tn_status tni_download(const tn_tensor *t, tn_dtype as, char *dst, int64_t count)
+{
+    tn_ctx   *ctx = t->ctx;
+    double    staged[TNI_STAGE];
+    size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
+    int64_t   i, n;
+    tn_status s = TN_OK;
+    if (as == t->dtype) return tni_to_host(ctx, dst, t->data, (size_t)count * size);
+    for (i = 0; i < count && s == TN_OK; i += n) {
+        n = tni_min(count - i, TNI_STAGE);
+        s = tni_to_host(ctx, staged, (const char *)t->data + (size_t)i * size, (size_t)n * size);
+        if (s == TN_OK) s = tni_recode(ctx, as, dst + (size_t)i * given, t->dtype, staged, n, i, "read");
+    }
+    return s;
+}
+
+tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
+{
+    tn_status s = tni_host_check(t, &as, src, count, "write");
+    tn_ctx   *ctx;
+    if (s != TN_OK || count == 0) return s;
+    ctx = t->ctx;
+    if (tni_tape_reads(ctx, t))
+        return tni_fail(ctx, TN_ERR_ARG, "write: %s is needed by the backward pass", TNI_SHAPE(t));
+    if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
+    tni_rewritten(t);
+    if (!tn_tensor_contiguous(t)) {
+        tn_mark    mark = tn_arena_mark(ctx);
+        tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
+        s = flat ? tn_write(flat, as, src, count) : TN_ERR_MEMORY;
+        if (s == TN_OK) s = tni_copy(t, flat);
+        if (!ctx->tape) tn_arena_release(ctx, mark);
+        return s;
+    }
+    s = tni_upload(t, as, (const char *)src, count);
+    return s == TN_OK ? s : tni_backend_fail(ctx, s, "write");
+}
+
+tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
+{
+    tn_status s = tni_host_check(t, &as, dst, count, "read");
+    tn_ctx   *ctx;
+    if (s != TN_OK || count == 0) return s;
+    ctx = t->ctx;
+    if (!tn_tensor_contiguous(t)) {
+        tn_mark    mark = tn_arena_mark(ctx);
+        tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
+        s = flat ? tni_copy(flat, t) : TN_ERR_MEMORY;
+        if (s == TN_OK) s = tn_read(flat, as, dst, count);
+        if (!ctx->tape) tn_arena_release(ctx, mark);
+        return s;
+    }
+    if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
+    s = tni_download(t, as, (char *)dst, count);
+    return s == TN_OK ? s : tni_backend_fail(ctx, s, "read");
+}
+
+tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
+{
+    if (!tni_alive(to)) return TN_ERR_ARG;
+    if (!tni_usable(to->ctx, from, "assign", "from")) return TN_ERR_ARG;
+    if (to->rank != from->rank || memcmp(to->shape, from->shape, sizeof *to->shape * (size_t)to->rank) != 0)
+        return tni_fail(to->ctx, TN_ERR_SHAPE, "assign: from is %s, expected %s", TNI_SHAPE(from), TNI_SHAPE(to));
+    if (tni_tape_reads(to->ctx, to))
+        return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is needed by the backward pass", TNI_SHAPE(to));
+    if (to->base && tni_settle(to) != TN_OK) return to->ctx->status;      /* a part, and the rest are zeros */
+    tni_rewritten(to);
+    return tni_copy(to, from);
+}
+
+double tn_item(const tn_tensor *t)
+{
+    double v;
+    return tn_read(t, TN_F64, &v, 1) == TN_OK ? v : (double)NAN;
+}

@@ -1,0 +1,372 @@
+/* ======================================================================
+   >>tensor-impl  headers, views, copies to and from the host
+   The header of a tensor is on the host, its bytes are memory of the backend. Arena tensors are linked newest first,
+   so that a release can find those made after the mark; owned tensors have a list of their own. A view has a
+   base and no bytes.
+   ====================================================================== */
+
+/* Writes the zeros that a marked gradient, or a view of one, counts as (TNI_ZEROED). The mark stays. */
+static tn_status tni_settle(const tn_tensor *t)
+{
+    const tn_tensor *root = tni_root(t);
+    tn_call          c;
+    if (!(root->flags & TNI_ZEROED)) return TN_OK;
+    memset(&c, 0, sizeof c);
+    c.kernel = TN_KERNEL_FILL;
+    c.n_out = 1;
+    c.out[0].data = root->data;
+    c.out[0].dtype = root->dtype;
+    c.out[0].rank = 1;
+    c.out[0].shape[0] = (int64_t)(root->bytes / tni_dtype_size(root->dtype));
+    c.out[0].strides[0] = 1;
+    return tni_run(t->ctx, &c);
+}
+
+/* Checks an operand of an op: it is alive and of this context. `what` is its name in the message. */
+static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+{
+    if (!ctx) return false;
+    if (!t) tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, what);
+    else if (t->alive != TNI_ALIVE) tni_fail(ctx, TN_ERR_ARG, "%s: %s is a tensor of an arena that was reset", op, what);
+    else if (t->ctx != ctx) tni_fail(ctx, TN_ERR_ARG, "%s: %s belongs to another context", op, what);
+    else return tni_settle(t) == TN_OK;
+    return false;
+}
+
+static bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *shape)
+{
+    if (rank < 0 || rank > TN_MAX_RANK)
+        tni_fail(ctx, TN_ERR_SHAPE, "%s: rank is %d, expected 0 to %d", op, rank, TN_MAX_RANK);
+    else if (rank > 0 && !shape) tni_fail(ctx, TN_ERR_SHAPE, "%s: shape is NULL, expected %d extents", op, rank);
+    else return true;
+    return false;
+}
+
+/* The bytes of any shape; false with an error if it is not valid or does not fit the address space. */
+static bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+{
+    int i;
+    if (!tni_rank_fits(ctx, op, rank, shape)) return false;
+    for (i = 0; i < rank; i++)
+        if (shape[i] < 0) {
+            tni_fail(ctx, TN_ERR_SHAPE, "%s: extent %d of %s is negative, expected 0 or more", op, i,
+                     tni_shape_of(rank, shape).s);
+            return false;
+        }
+    if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
+    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s %s does not fit the address space", op, tn_dtype_name(dtype),
+             tni_shape_of(rank, shape).s);
+    return false;
+}
+
+static void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+{
+    int64_t stride = 1;
+    int     i;
+    tni_clear(t, sizeof *t);
+    t->ctx = ctx;
+    t->alive = TNI_ALIVE;
+    t->dtype = dtype;
+    t->rank = rank;
+    for (i = rank - 1; i >= 0; i--) {
+        t->shape[i] = shape[i];
+        t->strides[i] = stride;
+        stride *= tni_max(shape[i], 1);
+    }
+}
+
+static bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dtype *dtype)
+{
+    if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
+    if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
+    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %d, expected %d to %d", op, what, (int)*dtype, (int)TN_REAL, (int)TN_I32);
+    return false;
+}
+
+/* A header without bytes, in the arena. */
+static tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+{
+    tn_tensor *t = (tn_tensor *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *t);
+    if (!t) return NULL;
+    tni_fill_header(t, ctx, dtype, rank, shape);
+    t->prev = ctx->arena_tensors;
+    ctx->arena_tensors = t;
+    return t;
+}
+
+tn_tensor *tn_tensor_nd(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+{
+    tn_tensor *t;
+    size_t     bytes;
+    void      *data;
+    if (!ctx || !tni_dtype_known(ctx, "tensor", "dtype", &dtype)) return NULL;
+    if (!tni_shape_bytes(ctx, "tensor", dtype, rank, shape, &bytes)) return NULL;
+    data = tni_arena_take(ctx, &ctx->data[ctx->aside], bytes ? bytes : 1);
+    t = data ? tni_header(ctx, dtype, rank, shape) : NULL;
+    if (!t) return NULL;
+    t->data = data;
+    t->bytes = bytes;
+    return t;
+}
+
+tn_tensor *tn_tensor_1d(tn_ctx *ctx, tn_dtype dtype, int64_t n) { return tn_tensor_nd(ctx, dtype, 1, &n); }
+
+tn_tensor *tn_tensor_2d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m)
+{
+    int64_t shape[2];
+    shape[0] = n; shape[1] = m;
+    return tn_tensor_nd(ctx, dtype, 2, shape);
+}
+
+tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64_t k)
+{
+    int64_t shape[3];
+    shape[0] = n; shape[1] = m; shape[2] = k;
+    return tn_tensor_nd(ctx, dtype, 3, shape);
+}
+
+tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers)
+{
+    tn_tensor *t;
+    size_t     bytes;
+    if (!ctx || !tni_dtype_known(ctx, "tensor_from", "as", &as)) return NULL;
+    if (!tni_shape_bytes(ctx, "tensor_from", as == TN_I32 ? TN_I32 : ctx->desc.dtype, rank, shape, &bytes)) return NULL;
+    t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
+    if (!t) return NULL;
+    if (!numbers && tn_tensor_count(t) > 0) {
+        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t));
+        return NULL;
+    }
+    return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
+}
+
+/* Writes where the view is needed: a small prediction spends a third of its time on calls and views that are copied. */
+TNI_NOINLINE static void tni_view_to(tn_view *v, const tn_tensor *t)
+{
+    if (!t) { tni_clear(v, sizeof *v); return; }
+    v->data = t->data;
+    v->dtype = t->dtype;
+    v->rank = t->rank;
+    memcpy(v->shape, t->shape, sizeof v->shape);
+    memcpy(v->strides, t->strides, sizeof v->strides);
+}
+
+static tn_view tni_view(const tn_tensor *t)
+{
+    tn_view v;
+    tni_view_to(&v, t);
+    return v;
+}
+
+static tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out)
+{
+    tn_call c;
+    int     i;
+    tni_call_begin(&c, kernel);
+    c.n_in = n_in;
+    c.n_out = n_out;
+    for (i = 0; i < n_in; i++) tni_view_to(&c.in[i], in[i]);
+    for (i = 0; i < n_out; i++) tni_view_to(&c.out[i], out[i]);
+    return c;
+}
+
+/* Appends an operand; a NULL tensor is an absent one. */
+static void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in++], t); }
+static void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
+
+static tn_status tni_fill(tn_tensor *t, double value)
+{
+    tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 1, &t);
+    c.f[0] = value;
+    return tni_run(t->ctx, &c);
+}
+
+static tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same shape, any strides, any dtypes */
+{
+    tn_call c = tni_call(TN_KERNEL_COPY, 1, &from, 1, &to);
+    return tni_run(to->ctx, &c);
+}
+
+/* An owned tensor; `what` is its name in an out-of-memory message. */
+static tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape)
+{
+    tn_tensor *t;
+    size_t     bytes;
+    if (!ctx || !tni_dtype_known(ctx, "tensor", "dtype", &dtype)) return NULL;
+    if (!tni_shape_bytes(ctx, "tensor", dtype, rank, shape, &bytes)) return NULL;
+    t = (tn_tensor *)tni_alloc(ctx, sizeof *t, what);
+    if (!t) return NULL;
+    tni_fill_header(t, ctx, dtype, rank, shape);
+    t->flags = TNI_OWNED;
+    t->bytes = bytes;
+    t->data = tni_device_alloc(ctx, bytes, what);
+    if (!t->data) {
+        tni_free(ctx, t, sizeof *t);
+        return NULL;
+    }
+    t->next = ctx->owned_tensors;
+    if (t->next) t->next->prev = t;
+    ctx->owned_tensors = t;
+    if (tni_fill(t, 0) != TN_OK) {
+        tn_tensor_destroy(t);
+        return NULL;
+    }
+    return t;
+}
+
+tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+{
+    return tni_tensor_create(ctx, "tensor", dtype, rank, shape);
+}
+
+static void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
+{
+    if (!c) return;
+    tni_device_free(ctx, c->data, c->bytes);
+    tni_free(ctx, c, sizeof *c);
+}
+
+/* t's numbers are replaced: a gradient does not count as zeros any more, and a compact copy or a shadow is out of date. The
+   memory of a shadow stays, since graphs may use it. */
+static void tni_rewritten(tn_tensor *t)
+{
+    tn_tensor *root = t->base ? t->base : t;
+    root->flags &= ~(uint32_t)(TNI_ZEROED | TNI_SENT);
+    if (root->compact && root->compact->shadow) root->compact->stale = true;
+    else {
+        tni_compact_drop(root->ctx, root->compact);
+        root->compact = NULL;
+    }
+}
+
+void tn_tensor_destroy(tn_tensor *t)
+{
+    tn_ctx *ctx;
+    if (!tni_alive(t) || !(t->flags & TNI_OWNED)) return;
+    ctx = t->ctx;
+#ifndef TN_NO_TRAINING
+    if (t->flags & TNI_GRAPHED) tni_graphs_lose(ctx, t, "was destroyed");
+#endif
+    tn_tensor_destroy(t->grad);
+    if (t->prev) t->prev->next = t->next;
+    else ctx->owned_tensors = t->next;
+    if (t->next) t->next->prev = t->prev;
+    tni_compact_drop(ctx, t->compact);
+    tni_device_free(ctx, t->data, t->bytes);
+    t->alive = 0;
+    tni_free(ctx, t, sizeof *t);
+}
+
+tn_tensor *tn_tensor_keep(const tn_tensor *t)
+{
+    tn_tensor *kept;
+    if (!tni_alive(t)) return NULL;
+    kept = tn_tensor_create(t->ctx, t->dtype, t->rank, t->shape);
+    if (kept && (tni_settle(t) != TN_OK || tni_copy(kept, t) != TN_OK)) {
+        tn_tensor_destroy(kept);
+        return NULL;
+    }
+    return kept;
+}
+
+/* ---- reset and marks ---------------------------------------------------- >>tensor-reset */
+
+/* Marks the removed headers as dead, so that later uses of them are reported. With TN_DEBUG they stay readable
+   until the next reset, and their data is filled with NaN. */
+static void tni_bury(tn_ctx *ctx, const tn_tensor *until)
+{
+    for (; ctx->arena_tensors && ctx->arena_tensors != until; ctx->arena_tensors = ctx->arena_tensors->prev) {
+#ifdef TN_DEBUG
+        tn_tensor *t = ctx->arena_tensors;
+        if (t->bytes > 0 && t->dtype != TN_I32) tni_fill(t, (double)NAN);
+#endif
+        ctx->arena_tensors->alive = 0;
+    }
+}
+
+void tn_ctx_reset(tn_ctx *ctx)
+{
+    if (!ctx || !tni_not_aside(ctx, "reset")) return;
+    tni_tape_clear(ctx);
+    tni_bury(ctx, NULL);
+    ctx->resets++;
+#ifdef TN_DEBUG
+    ctx->head ^= 1;
+#endif
+    ctx->heads[ctx->head].at = ctx->heads[ctx->head].used = 0;
+    ctx->data[0].at = ctx->data[0].used = ctx->data[1].at = ctx->data[1].used = 0;
+    if (ctx->calls > 0) {                /* advance the clock: the next step counts its random calls from zero */
+        tn_call c = tni_call(TN_KERNEL_TICK, 0, NULL, 1, &ctx->clock);
+        c.i[0] = 1;
+        tni_run(ctx, &c);
+        ctx->calls = 0;
+    }
+}
+
+void tn_ctx_seed(tn_ctx *ctx, uint64_t seed)
+{
+    if (!ctx || !tni_uncaptured(ctx, "the random seed is set")) return;
+    ctx->desc.seed = seed;
+    ctx->calls = 0;
+    tni_fill(ctx->clock, 0);
+}
+
+/* A mark is valid until the next reset, and only inside or only outside a tn_recompute, where it was made. */
+static uint64_t tni_mark_age(const tn_ctx *ctx) { return 2 * ctx->resets + (uint64_t)ctx->aside; }
+
+tn_mark tn_arena_mark(const tn_ctx *ctx)
+{
+    tn_mark m;
+    memset(&m, 0, sizeof m);
+    if (!ctx) return m;
+    m.head_block = ctx->heads[ctx->head].at;
+    m.head_used = ctx->heads[ctx->head].used;
+    m.data_block = ctx->data[ctx->aside].at;
+    m.data_used = ctx->data[ctx->aside].used;
+    m.resets = tni_mark_age(ctx);
+    return m;
+}
+
+/* Releases all tensors made after the mark; `newest` is the last header before it. Older tensors lose gradients that were
+   made after it: returns the last such tensor, or NULL. */
+static tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest)
+{
+    tni_arena *heads = &ctx->heads[ctx->head], *data = &ctx->data[ctx->aside];
+    tn_tensor *t, *bereft = NULL;
+    tni_bury(ctx, newest);
+    for (t = newest; t; t = t->prev)
+        if (t->grad && !tni_alive(t->grad)) {
+            t->grad = NULL;
+            t->flags &= ~(uint32_t)TNI_GRAD_USED;
+            bereft = t;
+        }
+    heads->at = m.head_block;
+    heads->used = m.head_used;
+    data->at = m.data_block;
+    data->used = m.data_used;
+    return bereft;
+}
+
+tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
+{
+    tni_arena *heads;
+    tn_tensor *t;
+    if (!ctx) return TN_ERR_ARG;
+    heads = &ctx->heads[ctx->head];
+    if (ctx->tape) return tni_fail(ctx, TN_ERR_ARG, "arena_release: the tape still needs the tensors made after the mark");
+    if (m.resets != tni_mark_age(ctx) || m.head_block > heads->at
+        || (m.head_block == heads->at && m.head_used > heads->used))
+        return tni_fail(ctx, TN_ERR_ARG, "arena_release: the mark is not valid, expected one made since the last reset, "
+                        "on this side of tn_recompute");
+    for (t = ctx->arena_tensors; t; t = t->prev) {          /* the newest header that the mark keeps */
+        size_t b = m.head_block;
+        bool   kept = false;
+        if (b < heads->blocks) kept = (char *)t >= heads->block[b].p && (char *)t < heads->block[b].p + m.head_used;
+        while (!kept && b-- > 0)
+            kept = (char *)t >= heads->block[b].p && (char *)t < heads->block[b].p + heads->block[b].bytes;
+        if (kept) break;
+    }
+    tni_arena_back(ctx, m, t);
+    ctx->idle = NULL;
+    return TN_OK;
+}

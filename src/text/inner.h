@@ -1,0 +1,88 @@
+#ifndef TN_NO_TEXT
+/* Unicode 14.0.0 */
+#define TNI_LETTER_RUNS 3491
+
+typedef struct tni_letter_run { uint32_t first; int32_t value; uint8_t rule, kind; } tni_letter_run;
+typedef struct tni_letters {
+    tni_letter_run run[TNI_LETTER_RUNS];
+    uint8_t        ascii[128], ascii_kind[128];              /* a copy for ASCII, the most frequent           */
+} tni_letters;
+
+enum { TNI_IS_OTHER = 1, TNI_IS_LETTER = 2, TNI_IS_NUMBER = 4, TNI_IS_SPACE = 8 };
+
+/* Unicode 16.0.0 */
+#define TNI_CATEGORY_RUNS 1610
+
+typedef struct tni_categories {
+    uint32_t run[TNI_CATEGORY_RUNS];                         /* its first character times 4, plus the category */
+    uint8_t  ascii[128];                                     /* the same of ASCII, as bits                     */
+} tni_categories;
+
+/* Letters of one class; a single letter of class TNI_LETTER_ALONE. Marks belong to the letter before them. */
+typedef struct tni_word { size_t begin, end; int64_t letters; } tni_word;
+
+/* The place of a letter: its character's first byte, and its part of a syllable. */
+typedef struct tni_place { size_t at; int part; } tni_place;
+
+typedef struct tni_slot { uint64_t key; uint32_t value; } tni_slot;
+typedef struct tni_map { tni_slot *slots; size_t used; unsigned bits; } tni_map;      /* 2^bits slots, at most half in use */
+
+enum { TNI_ROOT = 1 };
+typedef struct tni_trie { tni_map edges; tni_list nodes; } tni_trie;                 /* a node is its value, 0: none */
+
+typedef struct tni_added { int64_t id; bool special; } tni_added;
+#define TNI_ADDED_LATE 0x80000000u      /* bit of an added token's value: looked for in what is between the others */
+
+/* What only byte-level BPE has, see >>text-bpe. */
+typedef struct tni_bpe {
+    bool     is;                        /* the tokenizer is of this kind                                       */
+    bool     prefix_space;              /* a text begins with a space, or gets one                             */
+    bool     whole_first;               /* a word that is a token is that token, whatever its merges make      */
+    bool     merges_as_text;            /* in the file: "a b" and not ["a","b"]                                */
+    bool     late;                      /* some added tokens have TNI_ADDED_LATE                               */
+    int      digits;                    /* numbers are words: 1 each character, 2 runs of them                 */
+    int      rule;                      /* the place of its regular expression in tni_bpe_rules                */
+    int32_t  byte[256];                 /* the id of each byte                                                 */
+    tni_map  ranks;                     /* two ids, left << 32 | right, to the rank of their merge + 1         */
+    tni_list merges;                    /* tni_bpe_merge, by rank                                              */
+    tni_list alone;                     /* bool of each id: merging the bytes of its name gives this token     */
+    tni_list layout;                    /* the file as JSON without spaces; for vocab a byte 1, for merges 2   */
+} tni_bpe;
+typedef struct tni_bpe_merge { int32_t left, right, id; } tni_bpe_merge;
+
+struct tn_tokenizer {
+    tni_owned   owned;
+    bool        bytes;                  /* ids 0 ... 255 are bytes; of the fields below only names is used     */
+    int64_t     bos, eos, unk;
+    bool        bos_first;              /* the file has a template that puts bos first                         */
+    int64_t     longest;                /* letters of a word that is not [UNK]                                 */
+    int         decoder;                /* in the file: 0 none, 1 WordPiece, 2 with cleanup                    */
+    tni_list    names;                  /* size_t: where in strings token id is, + 1                           */
+    tni_list    strings;                /* of all names, each with a zero                                      */
+    tni_list    added;                  /* tni_added: tokens found in the unchanged text, in the order of the file */
+    tni_trie    pieces, specials;       /* values are ids + 1                                                  */
+    uint32_t    inner;                  /* the node of "##" in pieces, 0: no inner pieces                      */
+    bool        begins_special[256];    /* bytes that an added token begins with                               */
+    tni_bpe     bpe;
+    tni_letters letters;
+    tni_categories categories;
+};
+
+typedef struct tni_encoding { int32_t *ids; tn_span *spans; int64_t n, room; } tni_encoding;
+
+static const struct { const char *whose, *regex; int digits; } tni_bpe_rules[] = {
+    {"none", "", 0},
+    {"GPT-2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", 0},
+    {"Llama 3", "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", 3},
+    {"Qwen2", "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", 1}
+};
+enum { TNI_BPE_NONE = 0, TNI_BPE_GPT2, TNI_BPE_RULES = sizeof tni_bpe_rules / sizeof *tni_bpe_rules };
+
+/* A token of the word that is being merged: where it begins, the tokens beside it, the rank of its merge with the next. */
+typedef struct tni_bpe_token { int32_t id; uint32_t begin, next, before, rank; } tni_bpe_token;
+enum { TNI_BPE_SHORT = 96 };            /* bytes of a word that is merged without memory of the allocator */
+
+struct tn_shard { tni_owned owned; tni_reader file; int64_t count, vocab; unsigned width; };
+#endif /* TN_NO_TEXT */
