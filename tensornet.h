@@ -3901,18 +3901,18 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #define TNI_PRINTF(text, first)
 #endif
 
-static int64_t tni_min(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
-static int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t tni_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+static inline int64_t tni_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
+static inline int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t tni_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-static bool tni_add_size(size_t a, size_t b, size_t *out)
+static inline bool tni_add_size(size_t a, size_t b, size_t *out)
 {
     *out = a + b;
     return a <= SIZE_MAX - b;
 }
 
-static bool tni_mul_size(size_t a, size_t b, size_t *out)
+static inline bool tni_mul_size(size_t a, size_t b, size_t *out)
 {
     *out = a * b;
     return b == 0 || a <= SIZE_MAX / b;
@@ -3924,10 +3924,10 @@ typedef struct tni_shape_text { char s[8 * 21 + 3]; } tni_shape_text;
 
 #define TNI_SHAPE(t) tni_shape_of((t)->rank, (t)->shape).s
 
-static size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
+static inline size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
 
 /* A struct, by the C library's memset: if gcc knows the size it writes `rep stos` instead, which is slow to begin. */
-static void tni_clear(void *p, size_t bytes)
+static inline void tni_clear(void *p, size_t bytes)
 {
     volatile size_t unknown = bytes;
     memset(p, 0, unknown);
@@ -3969,6 +3969,9 @@ struct tn_ctx {
     tn_desc           desc;             /* with its defaults patched in         */
     const tn_backend *backend;
     void             *state;
+    tn_kernel_fn      reference;        /* the reference backend's entry: for kernels that the backend lacks */
+    /* Makes a kernel from simpler ones; false: there is no such composition. */
+    bool            (*compose)(struct tn_ctx *ctx, const tn_call *call, tn_status *s);
     tni_pool          pool;             /* for host algorithms                  */
     struct tni_threads *threads;        /* the context's own, or NULL           */
     tn_status         status;
@@ -3987,6 +3990,7 @@ struct tn_ctx {
     uint64_t          resets;           /* of the arena: a mark is valid until the next */
     tn_tensor        *idle;             /* gradients whose memory is free again */
     tn_graph         *graphs, *capture; /* all graphs, newest first; the one being captured, or NULL */
+    tn_status       (*capture_end)(struct tn_ctx *ctx, tn_graph **out);     /* ends this capture */
     tn_status         spoilt;           /* the first failure during the capture, cleared or not */
     char              spoilt_by[512];
     tn_tensor        *clock, *fault;    /* device: RNG clock [1], first fault [4] */
@@ -3998,7 +4002,7 @@ struct tn_ctx {
     struct tni_beside *beside;          /* the thread that communicates, or NULL */
     void            (*on_node)(tn_ctx *ctx, const struct tni_node *n);  /* the backward pass has come to n; NULL: to its end */
     struct tn_optim  *sender;           /* whose on_node this is */
-    int               fault_rank;       /* the process that has found the fault */
+    int               rank, fault_rank; /* of this process in desc.comm; of the one that has found the fault */
     uint64_t          kernel_calls[TN_KERNEL_COUNT];
     bool              fallback_said[TN_KERNEL_COUNT];
 };
@@ -4006,7 +4010,7 @@ struct tn_ctx {
 /* The scalars of an optimiser on the device, see >>op-optim. */
 enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
 
-static void tni_say(const tn_desc *desc, tn_log_level level, const char *message)
+static inline void tni_say(const tn_desc *desc, tn_log_level level, const char *message)
 {
     if (desc->log) desc->log(desc->log_user, level, message);
 }
@@ -4028,22 +4032,22 @@ enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GR
                                            bytes as their gradient (tni_grad_pass)                  */
 
 /* The tensor whose bytes t refers to: its base, or itself. */
-static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
+static inline const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
 
-static void *tni_malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
-static void  tni_mfree(void *p, size_t bytes, void *user) { (void)bytes; (void)user; free(p); }
+static inline void *tni_malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
+static inline void  tni_mfree(void *p, size_t bytes, void *user) { (void)bytes; (void)user; free(p); }
 
 #define TNI_ALIGN 64
 
 /* The midpoint of one of 2^23 intervals: never 0, never 1, exact in float. */
-static float tni_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
+static inline float tni_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
 
 #if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
 /* Random numbers of searches and permutations on the host: words `at`, `at` + 1, .. of the random call `call`. */
 typedef struct tni_dice { uint64_t key; int64_t call; uint64_t at; uint32_t words[4]; } tni_dice;
 #endif
 
-TNI_UNUSED static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
+TNI_UNUSED static inline const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
 static const tni_pool tni_alone = {1, NULL, NULL};
 
 #ifndef TN_NO_TRAINING
@@ -4083,10 +4087,10 @@ struct tni_node {
     const void     *with;               /* the tni_again of a tn_recompute */
 };
 
-static bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }
+static inline bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }
 
 /* The bytes of a * b elements. An extent has 64 bits even where a size_t has 32. */
-static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
+TNI_FN bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
 {
     *bytes = 0;
     if (a < 0 || b < 0) return false;
@@ -4240,7 +4244,7 @@ static size_t tni_parse_nonfinite(const char *s, size_t len, double *out)
 
 /* Reads [+-]digits[.digits][e[+-]digits], inf or nan from the first `len` bytes. Correctly rounded.
    Returns the bytes used, 0 when there is no number. */
-TNI_UNUSED static size_t tni_parse_double(const char *s, size_t len, double *out)
+TNI_UNUSED TNI_FN size_t tni_parse_double(const char *s, size_t len, double *out)
 {
     tni_decimal a;
     size_t      i = 0, used;
@@ -4280,7 +4284,7 @@ TNI_UNUSED static size_t tni_parse_double(const char *s, size_t len, double *out
 }
 
 /* Writes v as C's %.{digits}g does, 1 <= digits <= 17, with a point in every locale. Returns the length. */
-static int tni_format_double(char dst[32], double v, int digits)
+TNI_FN int tni_format_double(char dst[32], double v, int digits)
 {
     tni_decimal a;
     int         exponent, n = 0, i;
@@ -4322,7 +4326,7 @@ static int tni_format_double(char dst[32], double v, int digits)
 /* ---- text --------------------------------------------------------------- >>messages
    The conversions that messages need, %s %c %d %lld %llu %llx %zu %g, the same in every locale and without stdio. */
 
-TNI_NOINLINE static void tni_text_add(tni_text *t, const char *s, size_t n)
+TNI_NOINLINE TNI_FN void tni_text_add(tni_text *t, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n; i++, t->length++)
@@ -4330,7 +4334,7 @@ TNI_NOINLINE static void tni_text_add(tni_text *t, const char *s, size_t n)
     if (t->room > 0) t->dst[t->length < t->room ? t->length : t->room - 1] = 0;
 }
 
-static void tni_text_integer(tni_text *t, uint64_t v, bool negative)
+TNI_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative)
 {
     char digits[24];
     int  n = 24;
@@ -4347,19 +4351,19 @@ static void tni_text_hex(tni_text *t, uint64_t v)              /* 16 digits */
     tni_text_add(t, digits, sizeof digits);
 }
 
-static void tni_text_signed(tni_text *t, int64_t v)
+TNI_FN void tni_text_signed(tni_text *t, int64_t v)
 {
     tni_text_integer(t, v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v, v < 0);
 }
 
-static void tni_text_double(tni_text *t, double v, int digits)
+TNI_FN void tni_text_double(tni_text *t, double v, int digits)
 {
     char number[32];
     int  n = tni_format_double(number, v, digits);
     tni_text_add(t, number, (size_t)n);
 }
 
-static void tni_text_v(tni_text *t, const char *fmt, va_list args)
+TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
 {
     tni_text_add(t, "", 0);
     for (; *fmt; fmt++) {
@@ -4379,7 +4383,7 @@ static void tni_text_v(tni_text *t, const char *fmt, va_list args)
     }
 }
 
-TNI_PRINTF(3, 4) static size_t tni_print(char *dst, size_t room, const char *fmt, ...)
+TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt, ...)
 {
     tni_text t;
     va_list  args;
@@ -4390,7 +4394,7 @@ TNI_PRINTF(3, 4) static size_t tni_print(char *dst, size_t room, const char *fmt
     return t.length;
 }
 
-static tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
+TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
 {
     tni_shape_text out;
     tni_text       t;
@@ -4412,7 +4416,7 @@ const char *tn_dtype_name(tn_dtype d)
 }
 
 /* A float rounded to its upper 16 bits: to nearest, ties to even; NaN stays NaN. */
-static uint16_t tni_bf16_bits(float f)
+TNI_FN uint16_t tni_bf16_bits(float f)
 {
     uint32_t bits;
     memcpy(&bits, &f, 4);
@@ -4420,7 +4424,7 @@ static uint16_t tni_bf16_bits(float f)
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-static float tni_bf16_value(uint16_t half)
+TNI_FN float tni_bf16_value(uint16_t half)
 {
     uint32_t bits = (uint32_t)half << 16;
     float    f;
@@ -4429,7 +4433,7 @@ static float tni_bf16_value(uint16_t half)
 }
 
 /* The same for a double, without double rounding: a float that is a tie only by its own rounding is moved off it. */
-static uint16_t tni_bf16_of(double v)
+TNI_FN uint16_t tni_bf16_of(double v)
 {
     float    f = (float)v;
     uint32_t bits;
@@ -4443,7 +4447,7 @@ static uint16_t tni_bf16_of(double v)
 
 /* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
    without its zeros, so that its strides fit. */
-static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
     *bytes = tni_dtype_size(dtype);
@@ -4470,7 +4474,7 @@ const char *tn_version(void)
 }
 
 /* The context keeps the first error; every failure is logged. */
-TNI_PRINTF(3, 4) static tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...)
+TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...)
 {
     char     message[sizeof ctx->error];
     tni_text t;
@@ -4492,7 +4496,7 @@ TNI_PRINTF(3, 4) static tn_status tni_fail(tn_ctx *ctx, tn_status s, const char 
     return s;
 }
 
-TNI_UNUSED TNI_PRINTF(3, 4) static void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...)
+TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...)
 {
     char     message[512];
     tni_text t;
@@ -4550,13 +4554,13 @@ static void *tni_counted(tn_ctx *ctx, void *p, size_t bytes, const char *what)
 }
 
 /* Host memory, not zeroed, counted against max_bytes. NULL with an error that names `what`. */
-static void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what)
+TNI_FN void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 {
     if (!tni_may_hold(ctx, bytes, what)) return NULL;
     return tni_counted(ctx, ctx->desc.allocator.alloc(bytes ? bytes : 1, ctx->desc.allocator.user), bytes, what);
 }
 
-TNI_NOINLINE static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
+TNI_NOINLINE TNI_FN void tni_free(tn_ctx *ctx, void *p, size_t bytes)
 {
     if (!p) return;
     ctx->desc.allocator.release(p, bytes ? bytes : 1, ctx->desc.allocator.user);
@@ -4564,7 +4568,7 @@ TNI_NOINLINE static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
 }
 
 /* The same for memory of the backend. */
-static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
+TNI_FN void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 {
     if (ctx->capture) {
         tni_fail(ctx, TN_ERR_ARG, "graph: %s: %zu bytes are allocated during a capture, expected none: run a step of "
@@ -4575,7 +4579,7 @@ static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
     return tni_counted(ctx, ctx->backend->alloc(ctx->state, bytes ? bytes : 1), bytes, what);
 }
 
-static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
+TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
 {
     if (!p) return;
     if (ctx->capture) tni_fail(ctx, TN_ERR_ARG, "graph: %zu bytes are released during a capture, expected none", bytes);
@@ -4584,7 +4588,7 @@ static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
 }
 
 /* n * m doubles for a host algorithm. */
-static double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 {
     size_t bytes;
     if (!tni_area_size(n, m, 8, &bytes)) {
@@ -4596,16 +4600,16 @@ static double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 }
 
 /* The same, zeroed. */
-static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+TNI_FN double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 {
     double *p = tni_room_f64(ctx, n, m, what);
     if (p) memset(p, 0, (size_t)n * (size_t)m * sizeof *p);
     return p;
 }
 
-static void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m) { tni_free(ctx, p, (size_t)n * (size_t)m * 8); }
+TNI_FN void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m) { tni_free(ctx, p, (size_t)n * (size_t)m * 8); }
 
-static void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *))
+TNI_FN void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *))
 {
     o->ctx = ctx;
     o->destroy = destroy;
@@ -4615,7 +4619,7 @@ static void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *))
     ctx->owned = o;
 }
 
-static void tni_disown(tni_owned *o)
+TNI_FN void tni_disown(tni_owned *o)
 {
     if (o->prev) o->prev->next = o->next;
     else o->ctx->owned = o->next;
@@ -4647,7 +4651,7 @@ static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
     return true;
 }
 
-static void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
+TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
 {
     char *p;
     if (bytes > SIZE_MAX - TNI_ALIGN) {
@@ -4662,7 +4666,7 @@ static void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
     return p;
 }
 
-static void tni_arena_free(tn_ctx *ctx, tni_arena *a)
+TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)
 {
     size_t i;
     for (i = 0; i < a->blocks; i++) {
@@ -4697,7 +4701,7 @@ static void tni_philox(const uint32_t counter[4], uint64_t key, uint32_t out[4])
 }
 
 /* The four words for elements 4 block .. 4 block + 3 of a random call. */
-static void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_t block, uint32_t out[4])
+TNI_FN void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_t block, uint32_t out[4])
 {
     uint32_t counter[4];
     counter[0] = (uint32_t)block;
@@ -4709,13 +4713,13 @@ static void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_
 
 #if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
 
-static uint32_t tni_dice_word(tni_dice *d)
+TNI_FN uint32_t tni_dice_word(tni_dice *d)
 {
     if (d->at % 4 == 0) tni_random_words(d->key, d->call, 0, d->at / 4, d->words);
     return d->words[d->at++ % 4];
 }
 
-static int64_t tni_dice_below(tni_dice *d, int64_t n) { return (int64_t)((uint64_t)tni_dice_word(d) * (uint64_t)n >> 32); }
+TNI_FN int64_t tni_dice_below(tni_dice *d, int64_t n) { return (int64_t)((uint64_t)tni_dice_word(d) * (uint64_t)n >> 32); }
 #endif
 
 /* ======================================================================
@@ -5094,7 +5098,7 @@ static void tni_threads_start(tni_threads *t, int threads)
     }
 }
 
-static void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
 {
     tni_threads *t = (tni_threads *)user;
     const int    places = (int)tni_min(workers - 1, t->most);
@@ -5123,7 +5127,7 @@ static void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
 static size_t tni_threads_bytes(int most) { return sizeof(tni_threads) + sizeof(tni_thread) * (size_t)most; }
 
 /* No thread begins before the first region. */
-static tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
+TNI_FN tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
 {
     const int    most = (int)tni_min(threads - 1, TNI_GATE_FREE);
     tni_threads *t = (tni_threads *)ctx->desc.allocator.alloc(tni_threads_bytes(most), ctx->desc.allocator.user);
@@ -5136,7 +5140,7 @@ static tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
     return t;
 }
 
-static void tni_threads_destroy(tni_threads *t)
+TNI_FN void tni_threads_destroy(tni_threads *t)
 {
     tn_allocator mem;
     int          i;
@@ -5194,7 +5198,7 @@ static TNI_THREAD_RESULT tni_beside_main(void *user)
 }
 
 /* The context's; NULL if the system gives none. */
-static tni_beside *tni_beside_of(tn_ctx *ctx)
+TNI_FN tni_beside *tni_beside_of(tn_ctx *ctx)
 {
     tni_beside *b = ctx->beside;
     if (b) return b;
@@ -5213,7 +5217,7 @@ static tni_beside *tni_beside_of(tn_ctx *ctx)
 }
 
 /* The calls that follow run fn(arg, number). Returns the number of the first. */
-static int64_t tni_beside_begin(tni_beside *b, void (*fn)(void *, int64_t), void *arg)
+TNI_FN int64_t tni_beside_begin(tni_beside *b, void (*fn)(void *, int64_t), void *arg)
 {
     b->fn = fn;
     b->arg = arg;
@@ -5221,7 +5225,7 @@ static int64_t tni_beside_begin(tni_beside *b, void (*fn)(void *, int64_t), void
     return b->given;
 }
 
-static void tni_beside_give(tni_beside *b)
+TNI_FN void tni_beside_give(tni_beside *b)
 {
     tni_lock_take(&b->lock);
     b->given++;
@@ -5230,7 +5234,7 @@ static void tni_beside_give(tni_beside *b)
 }
 
 /* Whether a call is done; with `wait` it is afterwards. */
-static bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
+TNI_FN bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
 {
     bool done;
     tni_lock_take(&b->lock);
@@ -5240,7 +5244,7 @@ static bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
     return done;
 }
 
-static void tni_beside_destroy(tni_beside *b)
+TNI_FN void tni_beside_destroy(tni_beside *b)
 {
     tn_allocator mem;
     if (!b) return;
@@ -5266,7 +5270,7 @@ static int tni_threads_default(void)
 }
 #endif
 
-static int tni_default_threads(const tn_desc *desc)
+TNI_FN int tni_default_threads(const tn_desc *desc)
 {
 #if defined(TNI_OWN_THREADS)
     if (!desc->parallel_for) return tni_threads_default();
@@ -5277,7 +5281,7 @@ static int tni_default_threads(const tn_desc *desc)
     return 1;
 }
 
-static void tni_parallel_for(const tni_pool *pool, int64_t tasks, tn_task_fn fn, void *arg)
+TNI_FN void tni_parallel_for(const tni_pool *pool, int64_t tasks, tn_task_fn fn, void *arg)
 {
     int64_t task;
     int     workers = (int)tni_min(pool->threads, tasks);
@@ -5314,7 +5318,7 @@ static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
 }
 
 /* Makes all graphs that use a tensor (NULL: all graphs) invalid. */
-static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
+TNI_FN void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
 {
     tn_graph *g;
     int64_t   i;
@@ -5346,13 +5350,13 @@ static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
 }
 
 /* Will the backward pass read t? */
-static bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
+TNI_FN bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
 {
     return tni_nodes_read(ctx->tape, t) || tni_nodes_read(ctx->waiting, t);
 }
 
 /* Removes all nodes. Results are constants from now on, so their TNI_WANTS_GRAD is cleared. */
-static void tni_tape_clear(tn_ctx *ctx)
+TNI_FN void tni_tape_clear(tn_ctx *ctx)
 {
     const tni_node *n;
     for (n = ctx->tape; n; n = n->before)
@@ -5367,9 +5371,6 @@ static void tni_tape_clear(tn_ctx *ctx)
    The backend's own kernel is run, or a composition of its other kernels, or the reference kernel on the host.
    BF16 operands are copied to F32 for kernels that do not take them.
    ====================================================================== */
-
-static tn_status tni_reference_run(void *state, const tn_call *call);           /* >>reference */
-static bool      tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s);   /* >>compose   */
 
 const char *tn_kernel_name(tn_kernel k)
 {
@@ -5401,7 +5402,7 @@ static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
 }
 
 /* The function given to tn_recompute must not reset the arena, start a recording or run a backward pass. */
-static bool tni_not_aside(tn_ctx *ctx, const char *what)
+TNI_FN bool tni_not_aside(tn_ctx *ctx, const char *what)
 {
     if (!ctx->aside) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: called inside a function that tn_recompute runs, expected a call outside of it", what);
@@ -5409,7 +5410,7 @@ static bool tni_not_aside(tn_ctx *ctx, const char *what)
 }
 
 /* A graph holds kernel calls only; false with an error that names `what`, which needs the host, during a capture. */
-static bool tni_uncaptured(tn_ctx *ctx, const char *what)
+TNI_FN bool tni_uncaptured(tn_ctx *ctx, const char *what)
 {
     if (!ctx->capture) return true;
     tni_fail(ctx, TN_ERR_ARG, "graph: %s during a capture, expected kernels only", what);
@@ -5417,7 +5418,7 @@ static bool tni_uncaptured(tn_ctx *ctx, const char *what)
 }
 
 /* Takes the message from the backend's sync. It may be of an earlier error than s, whose status then replaces s. */
-static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
+TNI_FN tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 {
     char            why[TN_WHY] = "";
     const tn_status told = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
@@ -5425,13 +5426,13 @@ static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
     return tni_fail(ctx, s, "%s: backend %s: %s", what, ctx->backend->name, why[0] ? why : tn_status_name(s));
 }
 
-static tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
+TNI_FN tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
     if (!tni_uncaptured(ctx, "host memory is copied")) return TN_ERR_ARG;
     return ctx->backend->upload(ctx->state, dst, src, bytes);
 }
 
-static tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
+TNI_FN tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
     if (!tni_uncaptured(ctx, "device memory is read")) return TN_ERR_ARG;
     return ctx->backend->download(ctx->state, dst, src, bytes);
@@ -5501,7 +5502,7 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
     tni_lent_join(l, n);
     for (i = 0; i < n && s == TN_OK; i++)
         s = tni_lent_get(ctx, l, i, i < call->n_in ? &host.in[i] : &host.out[i - call->n_in]);
-    if (s == TN_OK) s = tni_reference_run(NULL, &host);
+    if (s == TN_OK) s = ctx->reference(NULL, &host);
     for (i = call->n_in; i < n && s == TN_OK; i++) {
         for (k = call->n_in; k < i && l[k].host != l[i].host; k++) {}
         if (k == i && l[i].host) s = tni_to_device(ctx, l[i].low, l[i].host, l[i].bytes);
@@ -5516,7 +5517,7 @@ static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
     tn_kernel_fn fn = ctx->backend->fn[call->kernel];
     tn_status    s;
     if (fn) s = fn(ctx->state, call);
-    else if (!tni_compose(ctx, call, &s)) s = tni_run_on_host(ctx, call);
+    else if (!ctx->compose(ctx, call, &s)) s = tni_run_on_host(ctx, call);
     return s;
 }
 
@@ -5525,7 +5526,7 @@ static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
    composition or the host computes them. */
 
 /* COPY and FILL take any dtype. */
-static bool tni_call_has_bf16(const tn_call *c)
+TNI_FN bool tni_call_has_bf16(const tn_call *c)
 {
     bool has = false;
     int  i;
@@ -5536,7 +5537,7 @@ static bool tni_call_has_bf16(const tn_call *c)
 }
 
 /* Does the call read the old numbers of its output k? */
-static bool tni_call_adds(const tn_call *c, int k)
+TNI_FN bool tni_call_adds(const tn_call *c, int k)
 {
     switch (c->kernel) {
     case TN_KERNEL_GEMM:                      return c->f[1] != 0;
@@ -5577,7 +5578,7 @@ static void tni_packed_strides(tn_view *v)
     }
 }
 
-static tn_status tni_run(tn_ctx *ctx, const tn_call *call);
+TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call);
 
 static tn_status tni_run_cast(tn_ctx *ctx, const tn_view *from, const tn_view *to)
 {
@@ -5625,7 +5626,7 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
 
 /* Passes BF16 operands on to a kernel that takes them, and F32 copies to all others. RESIDUAL_RMSNORM is composed instead,
    because the sum has to be rounded before it is normalised. */
-static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
+TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
     const bool taken = ctx->backend->bf16 && ctx->backend->fn[call->kernel];
@@ -5636,7 +5637,7 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     if (ctx->capture) tni_graph_notes(ctx, call);
 #endif
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
-    if (bf16 && s == TN_ERR_DTYPE && !(call->kernel == TN_KERNEL_RESIDUAL_RMSNORM && tni_compose(ctx, call, &s)))
+    if (bf16 && s == TN_ERR_DTYPE && !(call->kernel == TN_KERNEL_RESIDUAL_RMSNORM && ctx->compose(ctx, call, &s)))
         s = tni_run_widened(ctx, call);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, tn_kernel_name(call->kernel));
 }
@@ -5648,13 +5649,13 @@ static tni_rank_text tni_of_rank(const tn_ctx *ctx)
 {
     tni_rank_text out;
     out.s[0] = 0;
-    if (ctx->desc.comm && ctx->fault_rank != ctx->desc.comm->rank)
+    if (ctx->fault_rank != ctx->rank)
         tni_print(out.s, sizeof out.s, " of rank %d", ctx->fault_rank);
     return out;
 }
 
 /* The fault word is written by kernels: {code, which, value, step}. It is read here and cleared. */
-static tn_status tni_ctx_faults(tn_ctx *ctx)
+TNI_FN tn_status tni_ctx_faults(tn_ctx *ctx)
 {
     int32_t   f[4], zero[4] = {0, 0, 0, 0};
     tn_status s = tni_to_host(ctx, f, ctx->fault->data, sizeof f);
@@ -5681,19 +5682,19 @@ tn_status tn_ctx_sync(tn_ctx *ctx)
     return tni_ctx_faults(ctx);
 }
 
-static bool tni_alive(const tn_tensor *t) { return t && t->alive == TNI_ALIVE; }
+static inline bool tni_alive(const tn_tensor *t) { return t && t->alive == TNI_ALIVE; }
 
 /* Ops take the context's dtype and that of its activations. */
-static bool tni_computes(const tn_ctx *ctx, tn_dtype dtype)
+static inline bool tni_computes(const tn_ctx *ctx, tn_dtype dtype)
 {
     return dtype == ctx->desc.dtype || dtype == ctx->desc.activations;
 }
 
 /* A view asks its base, which may have been watched or frozen after the view was made. */
-static bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
+static inline bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
 
 /* A call without operands */
-static void tni_call_begin(tn_call *c, tn_kernel kernel)
+static inline void tni_call_begin(tn_call *c, tn_kernel kernel)
 {
     tni_clear(c, sizeof *c);
     c->kernel = kernel;
@@ -5713,9 +5714,9 @@ typedef struct tni_compact {
 typedef struct tni_found { double value; int64_t at; } tni_found;
 typedef struct tni_heap { tn_order order; int64_t held, k, room; tni_found *found; } tni_heap;
 
-static void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->room); }
+static inline void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->room); }
 
-static bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
+static inline bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
 {
     return a->rank == b->rank && memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank) == 0;
 }
@@ -5728,7 +5729,7 @@ static bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
    ====================================================================== */
 
 /* Writes the zeros that a marked gradient, or a view of one, counts as (TNI_ZEROED). The mark stays. */
-static tn_status tni_settle(const tn_tensor *t)
+TNI_FN tn_status tni_settle(const tn_tensor *t)
 {
     const tn_tensor *root = tni_root(t);
     tn_call          c;
@@ -5745,7 +5746,7 @@ static tn_status tni_settle(const tn_tensor *t)
 }
 
 /* Checks an operand of an op: it is alive and of this context. `what` is its name in the message. */
-static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+TNI_FN bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!ctx) return false;
     if (!t) tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, what);
@@ -5755,7 +5756,7 @@ static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
     return false;
 }
 
-static bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *shape)
+TNI_FN bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *shape)
 {
     if (rank < 0 || rank > TN_MAX_RANK)
         tni_fail(ctx, TN_ERR_SHAPE, "%s: rank is %d, expected 0 to %d", op, rank, TN_MAX_RANK);
@@ -5765,7 +5766,7 @@ static bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *
 }
 
 /* The bytes of any shape; false with an error if it is not valid or does not fit the address space. */
-static bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+TNI_FN bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
     if (!tni_rank_fits(ctx, op, rank, shape)) return false;
@@ -5781,7 +5782,7 @@ static bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int ran
     return false;
 }
 
-static void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
 {
     int64_t stride = 1;
     int     i;
@@ -5797,7 +5798,7 @@ static void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank,
     }
 }
 
-static bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dtype *dtype)
+TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dtype *dtype)
 {
     if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
     if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
@@ -5806,7 +5807,7 @@ static bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dt
 }
 
 /* A header without bytes, in the arena. */
-static tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+TNI_FN tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
 {
     tn_tensor *t = (tn_tensor *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *t);
     if (!t) return NULL;
@@ -5863,7 +5864,7 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
 }
 
 /* Writes where the view is needed: a small prediction spends a third of its time on calls and views that are copied. */
-TNI_NOINLINE static void tni_view_to(tn_view *v, const tn_tensor *t)
+TNI_NOINLINE TNI_FN void tni_view_to(tn_view *v, const tn_tensor *t)
 {
     if (!t) { tni_clear(v, sizeof *v); return; }
     v->data = t->data;
@@ -5873,14 +5874,14 @@ TNI_NOINLINE static void tni_view_to(tn_view *v, const tn_tensor *t)
     memcpy(v->strides, t->strides, sizeof v->strides);
 }
 
-static tn_view tni_view(const tn_tensor *t)
+TNI_FN tn_view tni_view(const tn_tensor *t)
 {
     tn_view v;
     tni_view_to(&v, t);
     return v;
 }
 
-static tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out)
+TNI_FN tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out)
 {
     tn_call c;
     int     i;
@@ -5893,24 +5894,24 @@ static tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, 
 }
 
 /* Appends an operand; a NULL tensor is an absent one. */
-static void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in++], t); }
-static void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
+TNI_FN void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in++], t); }
+TNI_FN void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
 
-static tn_status tni_fill(tn_tensor *t, double value)
+TNI_FN tn_status tni_fill(tn_tensor *t, double value)
 {
     tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 1, &t);
     c.f[0] = value;
     return tni_run(t->ctx, &c);
 }
 
-static tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same shape, any strides, any dtypes */
+TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same shape, any strides, any dtypes */
 {
     tn_call c = tni_call(TN_KERNEL_COPY, 1, &from, 1, &to);
     return tni_run(to->ctx, &c);
 }
 
 /* An owned tensor; `what` is its name in an out-of-memory message. */
-static tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape)
+TNI_FN tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape)
 {
     tn_tensor *t;
     size_t     bytes;
@@ -5941,7 +5942,7 @@ tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
     return tni_tensor_create(ctx, "tensor", dtype, rank, shape);
 }
 
-static void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
+TNI_FN void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
 {
     if (!c) return;
     tni_device_free(ctx, c->data, c->bytes);
@@ -5950,7 +5951,7 @@ static void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
 
 /* t's numbers are replaced: a gradient does not count as zeros any more, and a compact copy or a shadow is out of date. The
    memory of a shadow stays, since graphs may use it. */
-static void tni_rewritten(tn_tensor *t)
+TNI_FN void tni_rewritten(tn_tensor *t)
 {
     tn_tensor *root = t->base ? t->base : t;
     root->flags &= ~(uint32_t)(TNI_ZEROED | TNI_SENT);
@@ -6051,7 +6052,7 @@ tn_mark tn_arena_mark(const tn_ctx *ctx)
 
 /* Releases all tensors made after the mark; `newest` is the last header before it. Older tensors lose gradients that were
    made after it: returns the last such tensor, or NULL. */
-static tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest)
+TNI_FN tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest)
 {
     tni_arena *heads = &ctx->heads[ctx->head], *data = &ctx->data[ctx->aside];
     tn_tensor *t, *bereft = NULL;
@@ -6118,7 +6119,7 @@ bool tn_tensor_contiguous(const tn_tensor *t)
 }
 
 /* A header over t's data. The gradient of a view is the same view of its base's gradient. */
-static tn_tensor *tni_view_of(tn_tensor *t)
+TNI_FN tn_tensor *tni_view_of(tn_tensor *t)
 {
     tn_tensor *v = tni_header(t->ctx, t->dtype, t->rank, t->shape);
     if (!v) return NULL;
@@ -6128,7 +6129,7 @@ static tn_tensor *tni_view_of(tn_tensor *t)
     return v;
 }
 
-static bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *what)
+TNI_FN bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *what)
 {
     const int given = *axis;
     if (*axis < 0) *axis += t->rank;
@@ -6232,7 +6233,7 @@ tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
 /* ---- the first k numbers in an order ------------------------------------ >>tensor-select
    A heap holds the first k of all numbers that it was offered, the last of them on top. Equal ones are ordered by `at`. */
 
-static bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
+TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
 {
     h->order = order;
     h->held = 0;
@@ -6262,7 +6263,7 @@ static void tni_heap_sink(tni_heap *h, tni_found moved)
     h->found[at] = moved;
 }
 
-static void tni_heap_offer(tni_heap *h, double value, int64_t at)
+TNI_FN void tni_heap_offer(tni_heap *h, double value, int64_t at)
 {
     tni_found x;
     int64_t   i;
@@ -6276,7 +6277,7 @@ static void tni_heap_offer(tni_heap *h, double value, int64_t at)
 }
 
 /* Brings found[0..held) into the order. It is no heap then. */
-static void tni_heap_sort(tni_heap *h)
+TNI_FN void tni_heap_sort(tni_heap *h)
 {
     const int64_t all = h->held;
     while (h->held > 1) {
@@ -6288,7 +6289,7 @@ static void tni_heap_sort(tni_heap *h)
 }
 
 /* The first k of v[0..n). */
-static void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k)
+TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k)
 {
     int64_t i;
     h->held = 0;
@@ -6301,7 +6302,7 @@ static void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k)
    Contiguous tensors of the same dtype are copied at once, others are converted in small pieces on the stack, so
    that neither allocates. Strided views are first copied to a contiguous tensor by a kernel. */
 
-static double tni_load(const void *p, tn_dtype dtype, int64_t i)
+TNI_FN double tni_load(const void *p, tn_dtype dtype, int64_t i)
 {
     if (dtype == TN_F64) return ((const double *)p)[i];
     if (dtype == TN_I32) return ((const int32_t *)p)[i];
@@ -6315,7 +6316,7 @@ static int32_t tni_i32_of(double v)                     /* towards zero, saturat
     return v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN : (int32_t)v;
 }
 
-static void tni_store(void *p, tn_dtype dtype, int64_t i, double v)
+TNI_FN void tni_store(void *p, tn_dtype dtype, int64_t i, double v)
 {
     if (dtype == TN_F64) ((double *)p)[i] = v;
     else if (dtype == TN_I32) ((int32_t *)p)[i] = tni_i32_of(v);
@@ -6725,7 +6726,7 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst
 }
 
 /* Most bytes of numbers of the host that processes exchange at once: enough for what each tells all others. */
-static size_t tni_comm_most(const tn_ctx *ctx)
+static inline size_t tni_comm_most(const tn_ctx *ctx)
 {
     const size_t told = 64 * (size_t)ctx->desc.comm->size;
     return told > 65536 ? told : 65536;
@@ -6747,7 +6748,7 @@ typedef struct tni_span { int64_t begin, count; } tni_span;
 enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at a time: they stay in the cache */
 
 /* The carrier, or NULL for one process. */
-static const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->link.comm; }
+TNI_FN const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->link.comm; }
 
 int        tn_ctx_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
 int        tn_ctx_ranks(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
@@ -6757,13 +6758,13 @@ tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
     return ctx ? ctx->link.traffic : none;
 }
 
-static tn_status tni_comm_failed(tn_ctx *ctx, tn_status s)
+TNI_FN tn_status tni_comm_failed(tn_ctx *ctx, tn_status s)
 {
     return tni_fail(ctx, s, "comm %s, rank %d: %s", ctx->desc.comm->name, ctx->desc.comm->rank, ctx->link.why);
 }
 
 /* Host memory that grows and is kept for the next call. */
-static void *tni_comm_room(tn_ctx *ctx, size_t bytes)
+TNI_FN void *tni_comm_room(tn_ctx *ctx, size_t bytes)
 {
     tni_link *l = &ctx->link;
     if (l->bytes >= bytes) return l->room;
@@ -6773,7 +6774,7 @@ static void *tni_comm_room(tn_ctx *ctx, size_t bytes)
     return l->room;
 }
 
-static tn_status tni_link_exchange(tni_link *l, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes)
+TNI_FN tn_status tni_link_exchange(tni_link *l, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes)
 {
     const tn_comm *k = l->comm;
     if (out_bytes == 0 && in_bytes == 0) return TN_OK;
@@ -6806,7 +6807,7 @@ static tn_status tni_link_meet(tni_link *l, tni_collective what, int64_t n, tn_d
     return TN_OK;
 }
 
-static tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t most)
+TNI_FN tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t most)
 {
     const int64_t each = (n + size - 1) / size, end = tni_min(n, rank * each + tni_min(each, at + most));
     tni_span      p;
@@ -6914,21 +6915,21 @@ static bool tni_comm_has(const tn_comm *k, tni_collective what)
 }
 
 /* Bytes of room that a collective needs. */
-static size_t tni_comm_needs(const tn_comm *k, tni_collective what, int64_t n, tn_dtype dtype)
+TNI_FN size_t tni_comm_needs(const tn_comm *k, tni_collective what, int64_t n, tn_dtype dtype)
 {
     if (tni_comm_has(k, what) || (what != TNI_ALL_REDUCE && what != TNI_REDUCE_SCATTER)) return 0;
     return (size_t)(tni_comm_piece(k, n) * k->size) * tni_dtype_size(dtype);
 }
 
 /* After a failure nothing works any more: why[0] says so. */
-static tn_status tni_link_failed(tni_link *l, tn_status s)
+TNI_FN tn_status tni_link_failed(tni_link *l, tn_status s)
 {
     if (s != TN_OK && !l->why[0]) tni_print(l->why, sizeof l->why, "%s", tn_status_name(s));
     return s;
 }
 
 /* On memory that the carrier takes, [n] of dtype; the room is there. */
-static tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+TNI_FN tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
     const size_t size = tni_dtype_size(dtype);
     tn_status    s = TN_OK;
@@ -6957,7 +6958,7 @@ static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, i
 }
 
 /* On memory of the backend, [n] of dtype. A device's bytes go through the host if the carrier cannot take them. */
-static tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+TNI_FN tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
     const size_t bytes = (size_t)n * tni_dtype_size(dtype);
     void        *host;
@@ -6980,7 +6981,7 @@ static tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int6
 }
 
 /* The memory through which numbers of the host reach a carrier that only takes memory of a device. */
-static bool tni_comm_ready(tn_ctx *ctx)
+TNI_FN bool tni_comm_ready(tn_ctx *ctx)
 {
     if (!tni_comm(ctx) || !ctx->desc.comm->device || ctx->comm_handle) return true;
     ctx->comm_handle = tni_device_alloc(ctx, tni_comm_most(ctx), "comm");
@@ -6988,7 +6989,7 @@ static bool tni_comm_ready(tn_ctx *ctx)
 }
 
 /* tni_comm_run on numbers of the host, which are copied to this memory and back where there has to be one. */
-static tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *numbers, int64_t n, tn_dtype dtype)
+TNI_FN tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *numbers, int64_t n, tn_dtype dtype)
 {
     const size_t bytes = (size_t)n * tni_dtype_size(dtype);
     tn_status    s = TN_OK;
@@ -7040,7 +7041,7 @@ tn_status tn_comm_sum(tn_ctx *ctx, double *numbers, int64_t count)
 }
 
 /* Does the next writer overwrite the gradient of t, which is not a view? */
-static bool tni_grad_is_new(const tn_tensor *t)
+static inline bool tni_grad_is_new(const tn_tensor *t)
 {
     if (!t->grad) return true;
     return t->flags & TNI_PARAM ? (t->grad->flags & TNI_ZEROED) != 0 : (t->flags & TNI_GRAD_USED) == 0;
@@ -7055,23 +7056,23 @@ static bool tni_grad_is_new(const tn_tensor *t)
 
 #ifdef TN_NO_TRAINING
 /* Nothing is recorded; the compiler drops the unused backward functions. */
-static bool tni_recording(const tn_ctx *ctx) { (void)ctx; return false; }
+TNI_FN bool tni_recording(const tn_ctx *ctx) { (void)ctx; return false; }
 
-static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
+TNI_FN tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
     (void)ctx; (void)backward; (void)out; (void)a; (void)b; (void)c;
     return NULL;
 }
 
-static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
+TNI_FN tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
 {
     return tni_note_all(ctx, backward, out, a, b, c);
 }
 #else
-static bool tni_recording(const tn_ctx *ctx) { return ctx->recording; }
+TNI_FN bool tni_recording(const tn_ctx *ctx) { return ctx->recording; }
 
-static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
+TNI_FN tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
     tni_node *n = (tni_node *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *n);
@@ -7087,7 +7088,7 @@ static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *
 }
 
 /* Adds a node while recording, if one of the inputs needs a gradient; the caller adds what the backward pass needs. */
-static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
+TNI_FN tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
 {
     if (!tni_recording(ctx) || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
     return tni_note_all(ctx, backward, out, a, b, c);
@@ -7095,7 +7096,7 @@ static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out,
 #endif
 
 /* Memory for an intermediate gradient: that of a gradient no longer needed, or new. */
-static tn_tensor *tni_grad_new(tn_tensor *t)
+TNI_FN tn_tensor *tni_grad_new(tn_tensor *t)
 {
     tn_ctx     *ctx = t->ctx;
     tn_tensor **link = &ctx->idle, *g;
@@ -7116,11 +7117,11 @@ static tn_tensor *tni_grad_new(tn_tensor *t)
     return g;
 }
 
-static tn_tensor *tni_grad_to_add(tn_tensor *t);
+TNI_FN tn_tensor *tni_grad_to_add(tn_tensor *t);
 
 /* Makes dy, the gradient of n's output, the gradient of t as well, without a copy: for ops that pass it on as it is. False
    if t has a gradient already, or one that must have bytes of its own. Then it has to be added. */
-static bool tni_grad_pass(const tni_node *n, tn_tensor *t)
+TNI_FN bool tni_grad_pass(const tni_node *n, tn_tensor *t)
 {
     tn_tensor *dy = n->out->grad, *g;
     tn_tensor *to = t->base ? t->base : t;
@@ -7152,7 +7153,7 @@ static void tni_grad_leave(tn_ctx *ctx, tn_tensor *t)
 }
 
 /* Before something is added to a gradient that other tensors have as well: a copy for t alone. */
-static bool tni_grad_part(tn_tensor *t)
+TNI_FN bool tni_grad_part(tn_tensor *t)
 {
     tn_tensor *shared = t->grad, *own;
     if (tni_root(shared)->flags < TNI_HOLDER) return true;
@@ -7164,7 +7165,7 @@ static bool tni_grad_part(tn_tensor *t)
 }
 
 /* The part of its base's gradient g that belongs to the view t. */
-static tn_tensor *tni_grad_view(tn_tensor *t, tn_tensor *g)
+TNI_FN tn_tensor *tni_grad_view(tn_tensor *t, tn_tensor *g)
 {
     tn_tensor *v = g ? tni_view_of(t) : NULL;
     if (!v) return NULL;
@@ -7175,7 +7176,7 @@ static tn_tensor *tni_grad_view(tn_tensor *t, tn_tensor *g)
 
 /* The gradient of t, or NULL if t needs none. *add: accumulate; the first writer overwrites instead. The gradient of a
    view of a part is added to zeros. */
-static tn_tensor *tni_grad(tn_tensor *t, bool *add)
+TNI_FN tn_tensor *tni_grad(tn_tensor *t, bool *add)
 {
     *add = true;
     if (!tni_wants_grad(t)) return NULL;
@@ -7197,7 +7198,7 @@ static tn_tensor *tni_grad(tn_tensor *t, bool *add)
 }
 
 /* The same for a writer that can only accumulate. */
-static tn_tensor *tni_grad_to_add(tn_tensor *t)
+TNI_FN tn_tensor *tni_grad_to_add(tn_tensor *t)
 {
     bool       add;
     tn_tensor *g = tni_grad(t, &add);
@@ -7205,7 +7206,7 @@ static tn_tensor *tni_grad_to_add(tn_tensor *t)
 }
 
 /* Runs the call with the gradient of t as call.out[0], if t needs one. */
-static void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t)
+TNI_FN void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t)
 {
     tn_tensor *g = tni_grad(t, &call->accumulate);
     if (!g) return;
@@ -7233,7 +7234,7 @@ tn_status tn_watch(tn_tensor *t)
     return TN_OK;
 }
 
-static void tni_grad_done(tn_ctx *ctx, tn_tensor *t)
+TNI_FN void tni_grad_done(tn_ctx *ctx, tn_tensor *t)
 {
     if (!t->grad || (t->flags & TNI_WATCHED)) return;
     tni_grad_leave(ctx, t);
@@ -7253,9 +7254,9 @@ static tn_status tni_backward_check(tn_ctx *ctx, const tn_tensor *loss)
 static void tni_add_number(tn_tensor *t, double value)
 {
     tn_ctx    *ctx = t->ctx;
-    tn_tensor *number = tn_full(ctx, 0, NULL, value);
+    tn_tensor *number = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     tn_call    c;
-    if (!number) return;
+    if (!number || tni_fill(number, value) != TN_OK) return;
     c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&number, 1, &t);
     c.in[0].rank = t->rank;                                 /* its strides are zero already */
     memcpy(c.in[0].shape, t->shape, sizeof t->shape);
@@ -7265,7 +7266,7 @@ static void tni_add_number(tn_tensor *t, double value)
 }
 
 /* Runs the backward functions from the newest node to the first, until one fails. */
-static void tni_tape_back(tn_ctx *ctx)
+TNI_FN void tni_tape_back(tn_ctx *ctx)
 {
     const tni_node *n;
     for (n = ctx->tape; n && ctx->status == TN_OK; n = n->before) {
@@ -7303,8 +7304,6 @@ tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
    have the same order. */
 
 typedef struct tni_again { tn_recompute_fn fn; const void *with; int64_t first, calls; } tni_again;
-
-static bool tni_same_shape(const tn_tensor *a, const tn_tensor *b);
 
 /* The outer state, which is restored afterwards. */
 typedef struct tni_aside { tn_tensor *idle, *newest; tn_mark mark; } tni_aside;
@@ -7483,17 +7482,17 @@ tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_
 }
 #endif /* TN_NO_TRAINING */
 
-static tn_tensor *tni_like(tn_ctx *ctx, const tn_tensor *t) { return tn_tensor_nd(ctx, t->dtype, t->rank, t->shape); }
+static inline tn_tensor *tni_like(tn_ctx *ctx, const tn_tensor *t) { return tn_tensor_nd(ctx, t->dtype, t->rank, t->shape); }
 
 /* The result of an op, with the dtype of activations. A single number (rank 0: a loss, a mean) has the context's dtype, as
    have tensors made with TN_REAL: norms, log-sum-exps, states, workspaces. */
-static tn_tensor *tni_made(tn_ctx *ctx, int rank, const int64_t *shape)
+static inline tn_tensor *tni_made(tn_ctx *ctx, int rank, const int64_t *shape)
 {
     return tn_tensor_nd(ctx, rank == 0 ? ctx->desc.dtype : ctx->made, rank, shape);
 }
 
 /* The result of an op that moves numbers of this dtype without rounding: F32 stays F32, and I32 stays I32. */
-static tn_tensor *tni_made_of(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+static inline tn_tensor *tni_made_of(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
 {
     return dtype == TN_BF16 ? tni_made(ctx, rank, shape) : tn_tensor_nd(ctx, dtype, rank, shape);
 }
@@ -7505,14 +7504,14 @@ typedef struct tni_walk {
     int64_t strides[4][TN_MAX_RANK], offset[4], step[4];
 } tni_walk;
 
-static bool tni_shadows(const tn_ctx *ctx)
+static inline bool tni_shadows(const tn_ctx *ctx)
 {
     return ctx->backend->shadow > 0 && ctx->backend->fn[TN_KERNEL_GEMM]
            && (ctx->desc.activations == TN_BF16 || ctx->desc.gemm_precision == TN_GEMM_BF16);
 }
 
 /* Whether t has a shadow with the elements of t. */
-static bool tni_shadow_holds(const tn_tensor *t) { return t->compact && t->compact->shadow && !t->compact->stale; }
+static inline bool tni_shadow_holds(const tn_tensor *t) { return t->compact && t->compact->shadow && !t->compact->stale; }
 
 typedef struct tni_prefixes {
     int64_t batch, n, d, states, size;          /* sites, extent of a matrix; states and elements of a state of a chain */
@@ -7520,12 +7519,12 @@ typedef struct tni_prefixes {
 } tni_prefixes;
 
 /* Where state k of chain b is stored, and the matrix that leads to it. */
-static int64_t tni_prefix_place(const tni_prefixes *s, int64_t b, int64_t k)
+static inline int64_t tni_prefix_place(const tni_prefixes *s, int64_t b, int64_t k)
 {
     return b * s->states + (s->reverse ? s->states - 1 - k : k);
 }
 
-static int64_t tni_prefix_site(const tni_prefixes *s, int64_t b, int64_t k)
+static inline int64_t tni_prefix_site(const tni_prefixes *s, int64_t b, int64_t k)
 {
     return b * s->n + (s->reverse ? s->states - 1 - k : k - s->open);
 }
@@ -7534,13 +7533,13 @@ static int64_t tni_prefix_site(const tni_prefixes *s, int64_t b, int64_t k)
 #define TNI_ROW(x, b, t, n) ((TNI_REAL *)(x)->data + (b) * (x)->strides[0] + (t) * (x)->strides[1] + (n) * (x)->strides[2])
 
 /* Copies the numbers of a call to a node, and back. */
-static void tni_node_keep(tni_node *n, const tn_call *c)
+static inline void tni_node_keep(tni_node *n, const tn_call *c)
 {
     memcpy(n->i, c->i, sizeof n->i);
     memcpy(n->f, c->f, sizeof n->f);
 }
 
-static void tni_node_give(const tni_node *n, tn_call *c)
+static inline void tni_node_give(const tni_node *n, tn_call *c)
 {
     memcpy(c->i, n->i, sizeof n->i);
     memcpy(c->f, n->f, sizeof n->f);
@@ -7549,19 +7548,19 @@ static void tni_node_give(const tni_node *n, tn_call *c)
 /* The keys [low,high) of this call that are visible to query i, and their number including the past. */
 typedef struct tni_seen { int64_t low, high, n; } tni_seen;
 
-static bool tni_attend_sums(const tn_call *c) { return (int)c->f[2] == TN_ROW_SCALE_SUM; }
+static inline bool tni_attend_sums(const tn_call *c) { return (int)c->f[2] == TN_ROW_SCALE_SUM; }
 
-static int64_t tni_attend_features(int64_t kind, int64_t d) { return kind == TN_ATTEND_SQUARED ? d * (d + 1) / 2 : d * d; }
+static inline int64_t tni_attend_features(int64_t kind, int64_t d) { return kind == TN_ATTEND_SQUARED ? d * (d + 1) / 2 : d * d; }
 
 /* Keys before this one are in the state when query i's chunk begins with i. */
-static int64_t tni_attend_before(const tn_call *c, int64_t i)
+static inline int64_t tni_attend_before(const tn_call *c, int64_t i)
 {
     const int64_t Tq = c->in[0].shape[1], Tk = c->in[1].shape[1];
     return c->i[1] ? tni_max(Tk - Tq + i, 0) : Tk;
 }
 
 /* The factor that scales a matrix to norm 1; 0 for norms below 1e-30, where it would overflow a float. */
-static double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
+static inline double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
 
 /* ---- helpers of the ops ------------------------------------------------- >>op-helpers */
 
@@ -7579,14 +7578,14 @@ static void tni_rows_to(tn_view *v, const tn_tensor *t)
     v->strides[1] = 1;
 }
 
-static tn_view tni_rows_view(const tn_tensor *t)
+TNI_FN tn_view tni_rows_view(const tn_tensor *t)
 {
     tn_view v;
     tni_rows_to(&v, t);
     return v;
 }
 
-static tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous tensor as one axis */
+TNI_FN tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous tensor as one axis */
 {
     tn_view v = tni_view(t);
     v.rank = 1;
@@ -7596,13 +7595,13 @@ static tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous 
 }
 
 /* Append an operand to a call as rows x columns, or as one axis. */
-TNI_NOINLINE static void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
-TNI_NOINLINE static void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
-TNI_NOINLINE static void tni_in_flat(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_flat_view(t); }
-TNI_NOINLINE static void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_flat_view(t); }
+TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
+TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
+TNI_NOINLINE TNI_FN void tni_in_flat(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_flat_view(t); }
+TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_flat_view(t); }
 
 /* A view broadcast to a larger shape: repeated axes have stride 0. NumPy's rule: axes are aligned at the last. */
-static tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
+TNI_FN tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
 {
     tn_view e = v;
     int     i, shift = rank - v.rank;
@@ -7616,7 +7615,7 @@ static tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
 }
 
 /* The same axes after new ones of extent 1, as SUM expects its output. */
-static tn_view tni_pad_view(tn_view v, int rank)
+TNI_FN tn_view tni_pad_view(tn_view v, int rank)
 {
     tn_view p = v;
     int     i, shift = rank - v.rank;
@@ -7628,7 +7627,7 @@ static tn_view tni_pad_view(tn_view v, int rank)
     return p;
 }
 
-static bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+TNI_FN bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (tni_computes(ctx, t->dtype)) return true;
@@ -7637,7 +7636,7 @@ static bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const c
     return false;
 }
 
-static bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+TNI_FN bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (t->dtype == TN_I32) return true;
@@ -7645,14 +7644,14 @@ static bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
     return false;
 }
 
-static bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op)
+TNI_FN bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op)
 {
     if (x->rank > 0) return true;
     tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op);
     return false;
 }
 
-static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
+TNI_FN bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
 {
     if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
     tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
@@ -7661,14 +7660,14 @@ static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t
 }
 
 /* A real operand; a strided view is replaced by a recorded contiguous copy. */
-TNI_NOINLINE static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
+TNI_NOINLINE TNI_FN tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
     return tn_tensor_contiguous(t) ? t : tn_copy(ctx, t);
 }
 
 /* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
-static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
+TNI_FN void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
 {
     c->in[clock_in] = tni_view(ctx->clock);
     c->n_in = clock_in + 1;
@@ -7679,7 +7678,7 @@ static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
 /* Runs a call of a random kernel, on flat operands, for a part of the batch: its elements are those that follow the parts of
    the processes of lower rank (>>comm), so that random numbers do not depend on the number of processes. Kernels begin at a
    multiple of 64 elements; if the part does not, the elements before it are computed as well, and left out. */
-static tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
+TNI_FN tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
 {
     enum { EVEN = 64 };
     const int64_t n = c->out[0].shape[0], first = ctx->desc.comm ? ctx->desc.comm->rank * n : 0, before = first % EVEN;
@@ -7713,7 +7712,7 @@ static tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
     return s == TN_OK ? tni_run(ctx, &copy) : s;
 }
 
-static bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, const tn_view *c)
+TNI_FN bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, const tn_view *c)
 {
     const tn_view *v[3];
     int i, k;
@@ -7734,7 +7733,7 @@ static bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, cons
     return w->inner > 0;
 }
 
-static bool tni_walk_next(tni_walk *w)
+TNI_FN bool tni_walk_next(tni_walk *w)
 {
     int i, k;
     for (i = w->rank - 1; i >= 0; i--) {
@@ -7780,7 +7779,7 @@ static bool tni_walk_next(tni_walk *w)
 
 /* ---- copy, fill ------------------------------------------ >>op-copy
    y = x, from any dtype to any dtype, with any strides            dx += dy */
-static void TNI_T(copy)(const tn_call *c)
+TNI_FN void TNI_T(copy)(const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     tni_walk w;
@@ -7792,7 +7791,7 @@ static void TNI_T(copy)(const tn_call *c)
                       tni_load(x->data, x->dtype, w.offset[0] + i * w.step[0]));
 }
 
-static void TNI_T(fill)(const tn_call *c)
+TNI_FN void TNI_T(fill)(const tn_call *c)
 {
     const tn_view *y = &c->out[0];
     tni_walk w;
@@ -7802,7 +7801,7 @@ static void TNI_T(fill)(const tn_call *c)
         for (i = 0; i < w.inner; i++) tni_store(y->data, y->dtype, w.offset[0] + i * w.step[0], c->f[0]);
 }
 
-static void TNI_T(tick)(const tn_call *c)
+TNI_FN void TNI_T(tick)(const tn_call *c)
 {
     *(int32_t *)c->out[0].data = (int32_t)((uint32_t)*(int32_t *)c->out[0].data + (uint32_t)c->i[0]);
 }
@@ -7864,7 +7863,7 @@ tn_tensor *tn_eye(tn_ctx *ctx, int64_t n)
 /* ---- uniform, normal ------------------------------------- >>op-random
    u = (w + 1/2) 2^-23 of a Philox word; normals from pairs (u,v): sqrt(-2 ln u) (cos, sin)(2 pi v)
    Box & Muller 1958 */
-static void TNI_T(uniform)(const tn_call *c)
+TNI_FN void TNI_T(uniform)(const tn_call *c)
 {
     TNI_REAL *y = (TNI_REAL *)c->out[0].data;
     uint32_t  clock = (uint32_t)*(const int32_t *)c->in[0].data, word[4] = {0, 0, 0, 0};
@@ -7875,7 +7874,7 @@ static void TNI_T(uniform)(const tn_call *c)
     }
 }
 
-static void TNI_T(normal)(const tn_call *c)
+TNI_FN void TNI_T(normal)(const tn_call *c)
 {
     TNI_REAL *y = (TNI_REAL *)c->out[0].data;
     uint32_t  clock = (uint32_t)*(const int32_t *)c->in[0].data, word[4] = {0, 0, 0, 0};
@@ -7890,7 +7889,7 @@ static void TNI_T(normal)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-static tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int64_t *shape, double f0, double f1,
+TNI_FN tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int64_t *shape, double f0, double f1,
                              bool of_batch)
 {
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
@@ -7919,7 +7918,7 @@ tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, d
    y = f0 a + f1 b      da += f0 dy     db += f1 dy      each summed over the axes it was broadcast along
    y = f0 a * b         da += f0 dy * b                  db += f0 dy * a
    y = f0 a / b         da += q, q = dy / b              db -= q * y          (f0 = 1 where it is recorded) */
-static void TNI_T(add)(const tn_call *c)
+TNI_FN void TNI_T(add)(const tn_call *c)
 {
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = c->n_in > 1 ? (const TNI_REAL *)c->in[1].data : NULL;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -7935,7 +7934,7 @@ static void TNI_T(add)(const tn_call *c)
         }
 }
 
-static void TNI_T(mul)(const tn_call *c)
+TNI_FN void TNI_T(mul)(const tn_call *c)
 {
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -7950,7 +7949,7 @@ static void TNI_T(mul)(const tn_call *c)
         }
 }
 
-static void TNI_T(div)(const tn_call *c)
+TNI_FN void TNI_T(div)(const tn_call *c)
 {
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -7991,7 +7990,7 @@ static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const
 }
 
 /* The gradient of t, += factor * dy summed over the axes along which t was broadcast. */
-static void tni_grad_sum(tn_ctx *ctx, tn_tensor *t, const tn_tensor *dy, double factor)
+TNI_FN void tni_grad_sum(tn_ctx *ctx, tn_tensor *t, const tn_tensor *dy, double factor)
 {
     bool       add, same;
     tn_tensor *g = tni_grad(t, &add);
@@ -8005,7 +8004,7 @@ static void tni_grad_sum(tn_ctx *ctx, tn_tensor *t, const tn_tensor *dy, double 
     tni_run(ctx, &c);
 }
 
-static void tni_add_backward(tn_ctx *ctx, const tni_node *n)
+TNI_FN void tni_add_backward(tn_ctx *ctx, const tni_node *n)
 {
     int k;
     for (k = 0; k < 2 && n->in[k]; k++)
@@ -8014,7 +8013,7 @@ static void tni_add_backward(tn_ctx *ctx, const tni_node *n)
 }
 
 /* The gradient of t += factor dy * other, or factor dy / other; where t was broadcast, a second pass sums the result. */
-static void tni_mul_grad(tn_ctx *ctx, tn_kernel kernel, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy,
+TNI_FN void tni_mul_grad(tn_ctx *ctx, tn_kernel kernel, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy,
                          double factor)
 {
     tn_tensor *product = NULL;
@@ -8119,7 +8118,7 @@ static void TNI_T(where_side)(const tn_call *c, bool chosen)
         }
 }
 
-static void TNI_T(where)(const tn_call *c)
+TNI_FN void TNI_T(where)(const tn_call *c)
 {
     TNI_T(where_side)(c, true);
     TNI_T(where_side)(c, false);
@@ -8183,7 +8182,7 @@ tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *
 
 /* ---- sum ------------------------------------------------- >>op-sum
    y = f0 * sum of x over the axes where y has extent 1      dx += f0 dy, broadcast */
-static void TNI_T(sum)(const tn_call *c)
+TNI_FN void TNI_T(sum)(const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     tn_view  part = *x, at = *y, base = *x;        /* the part of x that is summed into one element; its start */
@@ -8331,7 +8330,7 @@ static double tni_act_slope(int64_t kind, double x)
 }
 #endif
 
-static void TNI_T(act)(const tn_call *c)
+TNI_FN void TNI_T(act)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -8339,7 +8338,7 @@ static void TNI_T(act)(const tn_call *c)
     for (i = 0; i < n; i++) y[i] = (TNI_REAL)tni_act_value(c->i[0], (double)x[i]);
 }
 
-static void TNI_T(act_backward)(const tn_call *c)
+TNI_FN void TNI_T(act_backward)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
@@ -8403,7 +8402,7 @@ tn_tensor *tn_log(tn_ctx *ctx, tn_tensor *a)  { return tni_activation(ctx, "log"
 /* ---- glu -------------------------------------------------- >>op-glu
    y = act(a) * b,  x = [a b]       da += dy * b * act'(a)      db += dy * act(a)
    act = none: bilinear; sigmoid: GLU (Dauphin et al. 2017); relu, gelu, swish: Shazeer 2020 */
-static void TNI_T(glu)(const tn_call *c)
+TNI_FN void TNI_T(glu)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -8412,7 +8411,7 @@ static void TNI_T(glu)(const tn_call *c)
         for (j = 0; j < h; j++) y[j] = (TNI_REAL)(tni_act_value(c->i[0], (double)x[j]) * (double)x[h + j]);
 }
 
-static void TNI_T(glu_backward)(const tn_call *c)
+TNI_FN void TNI_T(glu_backward)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
@@ -8473,7 +8472,7 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
 /* ---- prod -------------------------------------------------- >>op-prod
    y = x_0 * ... * x_(k-1),  x = [x_0 .. x_(k-1)]       dx_e += dy * product of all factors except x_e
    The other factors are multiplied instead of dividing y by x_e, so that zeros are exact. */
-static void TNI_T(prod)(const tn_call *c)
+TNI_FN void TNI_T(prod)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -8486,7 +8485,7 @@ static void TNI_T(prod)(const tn_call *c)
         }
 }
 
-static void TNI_T(prod_backward)(const tn_call *c)
+TNI_FN void TNI_T(prod_backward)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
@@ -8537,7 +8536,7 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
 
 #ifdef TNI_FIRST
 /* The products of a call of GEMM, and where product `index` begins in an operand. C: the result. */
-static int64_t tni_gemm_batch(const tn_view *C)
+TNI_FN int64_t tni_gemm_batch(const tn_view *C)
 {
     int64_t count = 1;
     int     i;
@@ -8545,7 +8544,7 @@ static int64_t tni_gemm_batch(const tn_view *C)
     return count;
 }
 
-static int64_t tni_gemm_offset(const tn_view *C, const tn_view *v, int64_t index)
+TNI_FN int64_t tni_gemm_offset(const tn_view *C, const tn_view *v, int64_t index)
 {
     int64_t offset = 0;
     int     i;
@@ -8562,7 +8561,7 @@ static int64_t tni_gemm_offset(const tn_view *C, const tn_view *v, int64_t index
    C = alpha A B + beta C + bias       dA += dC B^T      dB += A^T dC      dbias += sum of rows of dC
    Transposed operands differ only in their strides. With beta = 0 C is not read. Views have one batch axis; the reference
    and cpu backends take any number of them (tni_gemm_takes_axes), so that contractions write their results in place. */
-static void TNI_T(gemm)(const tn_call *c)
+TNI_FN void TNI_T(gemm)(const tn_call *c)
 {
     const tn_view *A = &c->in[0], *B = &c->in[1], *bias = &c->in[2], *C = &c->out[0];
     const int      row = C->rank - 2, column = C->rank - 1;
@@ -8585,7 +8584,7 @@ static void TNI_T(gemm)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-static tn_view tni_transposed_view(tn_view v)                    /* the last two axes */
+TNI_FN tn_view tni_transposed_view(tn_view v)                    /* the last two axes */
 {
     int64_t n = v.shape[v.rank - 1], s = v.strides[v.rank - 1];
     v.shape[v.rank - 1] = v.shape[v.rank - 2];
@@ -8595,13 +8594,13 @@ static tn_view tni_transposed_view(tn_view v)                    /* the last two
     return v;
 }
 
-static tn_view tni_one_matrix(tn_view v)                         /* [m,n] -> [1,m,n] */
+TNI_FN tn_view tni_one_matrix(tn_view v)                         /* [m,n] -> [1,m,n] */
 {
     return tni_pad_view(v, 3);
 }
 
 /* C = alpha A B + beta C + bias on views [b,m,k] [b,k,n] [b,m,n]. */
-static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
+TNI_FN tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
 {
     tn_call c;
     tni_call_begin(&c, TN_KERNEL_GEMM);
@@ -8615,7 +8614,7 @@ static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bi
 }
 
 /* [.., m, n] as [batch, m, n]; a contiguous tensor, or any matrix */
-static tn_view tni_batch_view(const tn_tensor *t)
+TNI_FN tn_view tni_batch_view(const tn_tensor *t)
 {
     tn_view v = tni_view(t);
     int64_t batch = 1;
@@ -8720,7 +8719,7 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
    the parameter otherwise leaves the shadow stale, and the next product, or the replay of a graph, makes it new by COPY. */
 
 /* The shadow of a parameter as one axis. */
-static tn_view tni_shadow_view(const tn_tensor *t)
+TNI_FN tn_view tni_shadow_view(const tn_tensor *t)
 {
     tn_view v = tni_flat_view(t);
     v.data = t->compact->data;
@@ -8729,7 +8728,7 @@ static tn_view tni_shadow_view(const tn_tensor *t)
 }
 
 /* Makes the elements of a stale shadow new. */
-static tn_status tni_shadow_renew(tn_tensor *t)
+TNI_FN tn_status tni_shadow_renew(tn_tensor *t)
 {
     tn_call   c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
     tn_status s = TN_OK;
@@ -9060,7 +9059,7 @@ tn_tensor *tn_stack(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis)
 /* ---- embed ------------------------------------------------ >>op-embed
    y[r] = table[ids[r]]         dtable[ids[r]] += dy[r], in the order of r         an invalid id: zeros and a fault */
 #ifdef TNI_FIRST
-static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t value, int32_t step)
+TNI_FN void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t value, int32_t step)
 {
     int32_t *f = (int32_t *)word->data;
     if (!f || f[0] != 0) return;                     /* the first fault is kept */
@@ -9071,7 +9070,7 @@ static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t 
 }
 #endif
 
-static void TNI_T(embed)(const tn_call *c)
+TNI_FN void TNI_T(embed)(const tn_call *c)
 {
     const TNI_REAL *table = (const TNI_REAL *)c->in[0].data;
     const int32_t  *ids = (const int32_t *)c->in[1].data;
@@ -9085,7 +9084,7 @@ static void TNI_T(embed)(const tn_call *c)
     }
 }
 
-static void TNI_T(embed_backward)(const tn_call *c)
+TNI_FN void TNI_T(embed_backward)(const tn_call *c)
 {
     const int32_t  *ids = (const int32_t *)c->in[0].data;
     const TNI_REAL *dy = (const TNI_REAL *)c->in[1].data;
@@ -9247,7 +9246,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
    dw[c]   += sum_n dy x r
    dx[n,c] += r (w dy - x r^2 mean_c(w dy x))         saves r[n]
    Zhang & Sennrich 2019 */
-static void TNI_T(rmsnorm)(const tn_call *c)
+TNI_FN void TNI_T(rmsnorm)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *r = (TNI_REAL *)c->out[1].data;
@@ -9267,7 +9266,7 @@ enum { TNI_NORM_COLUMNS = 1024 };
 #endif
 
 /* dx of row n */
-static void TNI_T(rmsnorm_dx)(const tn_call *c, int64_t n)
+TNI_FN void TNI_T(rmsnorm_dx)(const tn_call *c, int64_t n)
 {
     const int64_t   C = c->in[0].shape[1];
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data + n * C, *w = (const TNI_REAL *)c->in[1].data;
@@ -9282,7 +9281,7 @@ static void TNI_T(rmsnorm_dx)(const tn_call *c, int64_t n)
     }
 }
 
-static void TNI_T(rmsnorm_backward)(const tn_call *c)
+TNI_FN void TNI_T(rmsnorm_backward)(const tn_call *c)
 {
     const TNI_REAL *r = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *dw = c->n_out > 1 ? (TNI_REAL *)c->out[1].data : NULL;
@@ -9322,7 +9321,7 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
     tni_run(ctx, &c);
 }
 
-static bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
+TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 {
     if (eps >= 0 && eps < HUGE_VAL) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0 or more", op, eps);
@@ -9357,7 +9356,7 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
    s = x + branch, rounded to its dtype, and y = rmsnorm(s) as above, in one pass over memory. The tape has an addition and
    a norm, so the backward pass needs no kernel of its own: RMSNORM_BACKWARD adds to the gradient of s, whose bytes the
    addition then passes on to x and branch. */
-static void TNI_T(residual_rmsnorm)(const tn_call *c)
+TNI_FN void TNI_T(residual_rmsnorm)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *branch = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *s = (TNI_REAL *)c->out[0].data;
@@ -9427,7 +9426,7 @@ static double TNI_T(row_mean)(const TNI_REAL *x, int64_t C, double *rest)
     return sum;
 }
 
-static void TNI_T(layernorm)(const tn_call *c)
+TNI_FN void TNI_T(layernorm)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data,
                    *b = (const TNI_REAL *)c->in[2].data;
@@ -9465,7 +9464,7 @@ static void TNI_T(layernorm_dx)(const tn_call *c, int64_t n, double mean, double
     }
 }
 
-static void TNI_T(layernorm_backward)(const tn_call *c)
+TNI_FN void TNI_T(layernorm_backward)(const tn_call *c)
 {
     const TNI_REAL *r = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *dw = (TNI_REAL *)c->out[1].data, *db = (TNI_REAL *)c->out[2].data;
@@ -9561,7 +9560,7 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
 
 /* Divides x by its Frobenius norm, which it returns; zeros stay zeros. It is divided by the largest element first, because
    squares could overflow. */
-static double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
+TNI_FN double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
 {
     double  most = 0, sum = 0, norm;
     int64_t i;
@@ -9577,7 +9576,7 @@ static double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
 }
 
 /* out [rows,columns] = a b, or a^T b, or a b^T, summed over `depth` */
-static void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, bool tb, TNI_REAL *out, int64_t rows,
+TNI_FN void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, bool tb, TNI_REAL *out, int64_t rows,
                                  int64_t depth, int64_t columns)
 {
     int64_t i, j, k;
@@ -9599,7 +9598,7 @@ static void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *do
     for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
 }
 
-static void TNI_T(chain)(const tn_call *c)
+TNI_FN void TNI_T(chain)(const tn_call *c)
 {
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *p = (TNI_REAL *)c->out[1].data, *v = (TNI_REAL *)c->out[2].data;
@@ -9621,7 +9620,7 @@ static void TNI_T(chain)(const tn_call *c)
     }
 }
 
-static void TNI_T(chain_backward)(const tn_call *c)
+TNI_FN void TNI_T(chain_backward)(const tn_call *c)
 {
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data,
                    *v = (const TNI_REAL *)c->in[2].data;
@@ -9723,7 +9722,7 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
 
 #ifdef TNI_FIRST
 
-static tni_prefixes tni_prefixes_of(const tn_call *c, int64_t n, int64_t d, const tn_view *y)
+TNI_FN tni_prefixes tni_prefixes_of(const tn_call *c, int64_t n, int64_t d, const tn_view *y)
 {
     tni_prefixes s;
     s.batch = y->shape[0];
@@ -9747,7 +9746,7 @@ static void TNI_T(scan_store)(const tn_call *c, TNI_REAL *x, int64_t size, int64
     if (c->out[2].data) ((TNI_REAL *)c->out[2].data)[at] = (TNI_REAL)norm;
 }
 
-static void TNI_T(scan)(const tn_call *c)
+TNI_FN void TNI_T(scan)(const tn_call *c)
 {
     const tni_prefixes s = tni_prefixes_of(c, c->in[0].shape[1], c->in[0].shape[2], &c->out[0]);
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *v = (const TNI_REAL *)c->in[1].data;
@@ -9782,7 +9781,7 @@ static void TNI_T(scan_adjoint)(TNI_REAL *z, const TNI_REAL *y, const TNI_REAL *
         z[i] = (TNI_REAL)(norm == 0 ? 0 : ((double)dy[i] + (double)z[i] + (*later - dot) * (double)y[i]) / norm);
 }
 
-static void TNI_T(scan_backward)(const tn_call *c)
+TNI_FN void TNI_T(scan_backward)(const tn_call *c)
 {
     const tni_prefixes s = tni_prefixes_of(c, c->in[0].shape[1], c->in[0].shape[2], &c->in[1]);
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *y = (const TNI_REAL *)c->in[1].data;
@@ -9826,7 +9825,7 @@ static const TNI_REAL *TNI_T(scan_core)(const tn_view *cores, const tni_prefixes
     return (const TNI_REAL *)cores->data + site * s->d * s->d * cores->shape[2];
 }
 
-static void TNI_T(scan_states)(const tn_call *c)
+TNI_FN void TNI_T(scan_states)(const tn_call *c)
 {
     const int64_t   n = c->in[2].shape[1], d = c->in[1].shape[1], S = c->in[1].shape[2];
     const tni_prefixes s = tni_prefixes_of(c, n, d, &c->out[0]);
@@ -9858,7 +9857,7 @@ static void TNI_T(scan_states)(const tn_call *c)
     }
 }
 
-static void TNI_T(scan_states_backward)(const tn_call *c)
+TNI_FN void TNI_T(scan_states_backward)(const tn_call *c)
 {
     const int64_t   n = c->in[1].shape[1], d = c->in[0].shape[1], S = c->in[0].shape[2];
     const tni_prefixes s = tni_prefixes_of(c, n, d, &c->in[2]);
@@ -9897,7 +9896,7 @@ static void TNI_T(scan_states_backward)(const tn_call *c)
 
 /* dcores of tn_scan_states: the states before each core times phi, times the z after it, summed over the chains, and over
    the sites if all have the same core. With reverse, states and z exchange their roles. */
-static void TNI_T(scan_cores)(const tn_call *c)
+TNI_FN void TNI_T(scan_cores)(const tn_call *c)
 {
     const int64_t   b = c->in[1].shape[0], n = c->in[1].shape[1], S = c->in[1].shape[2], d = c->in[0].shape[2];
     const TNI_REAL *left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data, *phi = (const TNI_REAL *)c->in[1].data;
@@ -10201,7 +10200,7 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
 #ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 
 /* r_k, the angle per position of pair k. */
-static double tni_rope_rate(const tn_call *c, int64_t k, int64_t d)
+TNI_FN double tni_rope_rate(const tn_call *c, int64_t k, int64_t d)
 {
     const double rate = pow(c->f[0], -2 * (double)k / (double)d), turns = rate * c->f[5] / 6.283185307179586477;
     double       s = c->f[5] > 0 ? (turns - c->f[3]) / (c->f[4] - c->f[3]) : 0;
@@ -10230,7 +10229,7 @@ static double TNI_T(rope_norm)(const tn_call *c, const TNI_REAL *x, int64_t d)
     return 1 / sqrt(squares / (double)d + c->f[1]);
 }
 
-static void TNI_T(rope)(const tn_call *c)
+TNI_FN void TNI_T(rope)(const tn_call *c)
 {
     const tn_view *X = &c->in[0];
     int64_t b, t, n, k, d = X->shape[3], h = d / 2;
@@ -10259,7 +10258,7 @@ static double TNI_T(rope_back)(const tn_call *c, const TNI_REAL *dy, int64_t t, 
     return (double)dy[k] * cosine + (k < h ? (double)dy[k + h] : -(double)dy[k - h]) * sine;
 }
 
-static void TNI_T(rope_backward)(const tn_call *c)
+TNI_FN void TNI_T(rope_backward)(const tn_call *c)
 {
     const tn_view *X = &c->in[0];
     int64_t b, t, n, k, d = X->shape[3];
@@ -10280,7 +10279,7 @@ static void TNI_T(rope_backward)(const tn_call *c)
 
 #ifdef TNI_ONCE
 /* A real operand [B,T,n,d] whose last axis has stride 1; otherwise a recorded copy of it. */
-static tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
+TNI_FN tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
     if (t->rank != 4) {
@@ -10300,7 +10299,7 @@ static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, n->in[0]);
 }
 
-static bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_scaling *s)
+TNI_FN bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_scaling *s)
 {
     if (s->factor == 0 && s->low == 0 && s->high == 0 && s->context == 0) return true;
     if (!(s->factor > 0 && s->factor < HUGE_VAL))
@@ -10364,7 +10363,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
    then dk and dv key by key. */
 #ifdef TNI_FIRST
 
-static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
+TNI_FN tni_seen tni_attend_seen(const tn_call *c, int64_t i)
 {
     const int64_t Tk = c->in[1].shape[1], own = Tk - c->in[0].shape[1] + i, window = c->i[2];
     tni_seen s;
@@ -10376,7 +10375,7 @@ static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
 }
 
 /* c_i, if it depends on the number of keys only */
-static double tni_attend_row_scale(const tn_call *c, int64_t n)
+TNI_FN double tni_attend_row_scale(const tn_call *c, int64_t n)
 {
     switch ((int)c->f[2]) {
     case TN_ROW_SCALE_LENGTH: return (double)n > c->f[1] ? sqrt(c->f[1] / (double)n) : 1;
@@ -10388,7 +10387,7 @@ static double tni_attend_row_scale(const tn_call *c, int64_t n)
 #endif
 
 /* Both scores of query i and key j; with one set of q and k they are equal. */
-static void TNI_T(attend_scores)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, double s[2])
+TNI_FN void TNI_T(attend_scores)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, double s[2])
 {
     const int64_t H = c->in[2].shape[2], d = c->in[0].shape[3], sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
     int64_t set, a;
@@ -10412,7 +10411,7 @@ static double TNI_T(attend_largest)(const tn_call *c, int64_t b, int64_t h, int6
     return most;
 }
 
-static void TNI_T(attention)(const tn_call *c)
+TNI_FN void TNI_T(attention)(const tn_call *c)
 {
     const tn_view *O = &c->out[0];
     const bool     softmax = c->i[0] == TN_ATTEND_SOFTMAX;
@@ -10443,7 +10442,7 @@ static void TNI_T(attention)(const tn_call *c)
 }
 
 /* u_i and, after it, w_i. */
-static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64_t i, double *u)
+TNI_FN void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64_t i, double *u)
 {
     const TNI_REAL *dout = TNI_ROW(&c->in[5], b, i, h);
     const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
@@ -10494,7 +10493,7 @@ static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int
 }
 
 /* Row t of the gradient of q or k (+)= sum [2,d]. */
-static void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, int64_t h, int64_t t, const double *sum)
+TNI_FN void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, int64_t h, int64_t t, const double *sum)
 {
     const int64_t H = c->in[2].shape[2], d = dx->shape[3], two = c->i[0] == TN_ATTEND_BILINEAR;
     int64_t set, a;
@@ -10509,7 +10508,7 @@ static void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, 
 }
 
 /* Row j of dv (+)= sum [dv]. */
-static void TNI_T(attend_store_v)(const tn_call *c, int64_t b, int64_t h, int64_t j, const double *sum)
+TNI_FN void TNI_T(attend_store_v)(const tn_call *c, int64_t b, int64_t h, int64_t j, const double *sum)
 {
     const tn_view *dv = &c->out[2];
     TNI_REAL      *to = TNI_ROW(dv, b, j, h);
@@ -10518,7 +10517,7 @@ static void TNI_T(attend_store_v)(const tn_call *c, int64_t b, int64_t h, int64_
 }
 
 /* Adds the pair (i,j) to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, after it, dv); the other is NULL. */
-static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
+TNI_FN void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
                                double *dk)
 {
     const int64_t d = c->in[0].shape[3], dv = c->in[2].shape[3];
@@ -10530,7 +10529,7 @@ static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i
     for (e = 0; e < dv; e++) dk[2 * d + e] += p * u[e];
 }
 
-static void TNI_T(attention_backward)(const tn_call *c)
+TNI_FN void TNI_T(attention_backward)(const tn_call *c)
 {
     const tn_view *Q = &c->in[0], *V = &c->in[2];
     int64_t  b, h, i, j, a, d = Q->shape[3], dv = V->shape[3];
@@ -10631,7 +10630,7 @@ static void TNI_T(attend_values)(const tn_call *c, int64_t b, int64_t h, int64_t
     v[dv] = 1;
 }
 
-static void TNI_T(attention_linear)(const tn_call *c)
+TNI_FN void TNI_T(attention_linear)(const tn_call *c)
 {
     const tn_view *O = &c->out[0];
     TNI_REAL      *stat = (TNI_REAL *)c->out[1].data, *state = (TNI_REAL *)c->out[2].data;
@@ -10740,7 +10739,7 @@ static void TNI_T(linear_keys)(const tn_call *c, int64_t b, int64_t h, double *G
     TNI_T(linear_keys_of)(c, b, h, 0, to, 0, 0, G, work);
 }
 
-static void TNI_T(attention_linear_backward)(const tn_call *c)
+TNI_FN void TNI_T(attention_linear_backward)(const tn_call *c)
 {
     const tn_view *V = &c->in[2];
     const int64_t  F = tni_attend_features(c->i[0], c->in[0].shape[3]);
@@ -10880,7 +10879,7 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
 }
 
 /* Checks the numbers of a desc and fills in the defaults. */
-static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
+TNI_FN bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
     if ((unsigned)a->kind > TN_ATTEND_BILINEAR)
         tni_fail(ctx, TN_ERR_ARG, "attend: kind is %d, expected 0 to %d", (int)a->kind, (int)TN_ATTEND_BILINEAR);
@@ -10920,7 +10919,7 @@ static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor 
 }
 
 /* An error if the linear form is requested but not possible. */
-static tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv)
+TNI_FN tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv)
 {
     if (a->form != TN_ATTEND_FORM_LINEAR) return TN_OK;
     if (a->kind == TN_ATTEND_SOFTMAX || a->window > 0)
@@ -11023,7 +11022,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
    y[r,c] = e^(x-m) / s       m = max_c x, s = sum_c e^(x-m)      dx += y (dy - sum_c dy y)
    log:  x - m - log s                                            dx += dy - e^y sum_c dy
    A row of only -inf: s = 0, y = 0, and its logarithm is -inf. NaN or +inf makes s, and with it the row, NaN. */
-static void TNI_T(softmax)(const tn_call *c)
+TNI_FN void TNI_T(softmax)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -11039,7 +11038,7 @@ static void TNI_T(softmax)(const tn_call *c)
     }
 }
 
-static void TNI_T(softmax_backward)(const tn_call *c)
+TNI_FN void TNI_T(softmax_backward)(const tn_call *c)
 {
     const TNI_REAL *y = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
@@ -11096,7 +11095,7 @@ tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x) { return tni_softmax(ctx, "
    dropout: y = x/(1-p) where u >= p, else 0    dx += the same of dy: the mask is drawn again instead of saved
    Of many processes each has its part of the batch, the first axis of x, and draws the numbers of its part.
    Srivastava et al. 2014 (dropout); Pearce et al. 2024 (input noise that cleans eigenvectors) */
-static void TNI_T(dropout)(const tn_call *c)
+TNI_FN void TNI_T(dropout)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -11169,7 +11168,7 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
    loss = mean_r (lse[r] - z[r,label])     lse = log sum_c e^z, from the row's maximum
    dz[r,c] = 1/R (e^(z-lse) - [c = label])        written together with the loss, if it is needed
    Fused with softmax. A row with an invalid label adds nothing, and reports a fault. */
-static void TNI_T(cross_entropy)(const tn_call *c)
+TNI_FN void TNI_T(cross_entropy)(const tn_call *c)
 {
     const TNI_REAL *z = (const TNI_REAL *)c->in[0].data;
     const int32_t  *label = (const int32_t *)c->in[1].data;
@@ -11208,7 +11207,7 @@ static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
 }
 
 /* The check of labels that several ops on logits share. */
-static bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, const tn_tensor *labels)
+TNI_FN bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, const tn_tensor *labels)
 {
     bool fits = z->rank >= 1 && labels->rank == z->rank - 1
              && memcmp(z->shape, labels->shape, sizeof *z->shape * (size_t)labels->rank) == 0;
@@ -11258,14 +11257,14 @@ static int64_t TNI_T(row_argmax)(const TNI_REAL *x, int64_t n)
     return best;
 }
 
-static void TNI_T(argmax)(const tn_call *c)
+TNI_FN void TNI_T(argmax)(const tn_call *c)
 {
     int64_t r, C = c->in[0].shape[1];
     for (r = 0; r < c->in[0].shape[0]; r++)
         ((int32_t *)c->out[0].data)[r] = (int32_t)TNI_T(row_argmax)((const TNI_REAL *)c->in[0].data + r * C, C);
 }
 
-static void TNI_T(accuracy)(const tn_call *c)
+TNI_FN void TNI_T(accuracy)(const tn_call *c)
 {
     int64_t r, right = 0, R = c->in[0].shape[0], C = c->in[0].shape[1];
     for (r = 0; r < R; r++)
@@ -11397,7 +11396,7 @@ tn_tensor *tn_sort(tn_ctx *ctx, tn_tensor *t, int axis, tn_order order, tn_tenso
    makes the whole step a skip. An update is also where a gradient is used up: the optimiser marks it (TNI_ZEROED), so no
    kernel writes the zeros that it then counts as. It is among the outputs because a backend may use its memory. */
 
-static void TNI_T(sumsq)(const tn_call *c)
+TNI_FN void TNI_T(sumsq)(const tn_call *c)
 {
     const TNI_REAL *g = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *s = (TNI_REAL *)c->out[0].data;
@@ -11408,7 +11407,7 @@ static void TNI_T(sumsq)(const tn_call *c)
     if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_TAKEN]);
 }
 
-static void TNI_T(step_begin)(const tn_call *c)
+TNI_FN void TNI_T(step_begin)(const tn_call *c)
 {
     TNI_REAL *s = (TNI_REAL *)c->out[0].data;
     double    norm = (double)s[TNI_SIZE];
@@ -11435,7 +11434,7 @@ static void TNI_T(shadow)(const tn_call *c, int k)
 
 /* m = b1 m + (1-b1) g    v = b2 v + (1-b2) g^2    p -= lr (wd p + m^/(sqrt(v^)+eps)),  m^ = m/(1-b1^t)
    Loshchilov & Hutter 2019, algorithm 2 */
-static void TNI_T(adamw)(const tn_call *c)
+TNI_FN void TNI_T(adamw)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
     TNI_REAL *p = (TNI_REAL *)c->out[0].data, *m = (TNI_REAL *)c->out[2].data, *v = (TNI_REAL *)c->out[3].data;
@@ -11454,7 +11453,7 @@ static void TNI_T(adamw)(const tn_call *c)
 
 /* m = mu m + g    p -= lr (wd p + m), or with Nesterov's step  p -= lr (wd p + g + mu m)
    Polyak 1964; Sutskever et al. 2013 */
-static void TNI_T(sgd)(const tn_call *c)
+TNI_FN void TNI_T(sgd)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
     TNI_REAL *p = (TNI_REAL *)c->out[0].data, *m = (TNI_REAL *)c->out[2].data;
@@ -11471,7 +11470,7 @@ static void TNI_T(sgd)(const tn_call *c)
 
 /* m = mu m + (1-mu) g    x = m, or with Nesterov's step  x = mu m + (1-mu) g;    each matrix of x over its Frobenius norm.
    The matrix products that follow do not check whether the step is skipped; in that case x is zero. */
-static void TNI_T(muon_begin)(const tn_call *c)
+TNI_FN void TNI_T(muon_begin)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
     TNI_REAL *x = (TNI_REAL *)c->out[0].data, *m = (TNI_REAL *)c->out[2].data;
@@ -11492,7 +11491,7 @@ static void TNI_T(muon_begin)(const tn_call *c)
 }
 
 /* p -= lr (wd p + scale x) */
-static void TNI_T(muon_end)(const tn_call *c)
+TNI_FN void TNI_T(muon_end)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *x = (const TNI_REAL *)c->in[1].data;
     TNI_REAL *p = (TNI_REAL *)c->out[0].data;
@@ -11513,7 +11512,7 @@ static void TNI_T(muon_end)(const tn_call *c)
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 
 /* ---- the reference backend's one entry ----------------------- >>reference */
-static tn_status tni_reference_run(void *state, const tn_call *c)
+TNI_FN tn_status tni_reference_run(void *state, const tn_call *c)
 {
 #ifdef TN_NO_F64
 #define TNI_X(ENUM, name) {tni_f32_##name, NULL},
@@ -11551,7 +11550,7 @@ static tn_view tni_half_view(tn_view x, int which)               /* columns [0,h
     return x;
 }
 
-static tn_status tni_run_views(tn_ctx *ctx, tn_kernel kernel, const tn_view *a, const tn_view *b, const tn_view *out,
+TNI_FN tn_status tni_run_views(tn_ctx *ctx, tn_kernel kernel, const tn_view *a, const tn_view *b, const tn_view *out,
                                int64_t i0, bool add)
 {
     tn_call c = tni_call(kernel, 0, NULL, 0, NULL);
@@ -11686,7 +11685,7 @@ static tn_status tni_compose_residual_rmsnorm(tn_ctx *ctx, const tn_call *call)
     return tni_run(ctx, &norm);
 }
 
-static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
+TNI_FN bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 {
     switch (call->kernel) {
     case TN_KERNEL_RESIDUAL_RMSNORM: *s = tni_compose_residual_rmsnorm(ctx, call); return true;
@@ -11807,7 +11806,7 @@ typedef struct tni_cpu {
     tni_bf16_products_fn gemm_products;
 } tni_cpu;
 
-static void tni_cpu_counts(void *state, tn_ctx *ctx) { ((tni_cpu *)state)->ctx = ctx; }
+static inline void tni_cpu_counts(void *state, tn_ctx *ctx) { ((tni_cpu *)state)->ctx = ctx; }
 
 typedef struct tni_reserve {
     struct tni_reserve *next;
@@ -11821,8 +11820,8 @@ typedef struct tni_pass {
     float         *sums;                /* of a part of a task: where it adds its share of a sum over rows; else NULL */
 } tni_pass;
 
-static int64_t tni_pass_begin(const tni_pass *p, int64_t task) { return task * p->share; }
-static int64_t tni_pass_end(const tni_pass *p, int64_t task)   { return tni_min(p->n, (task + 1) * p->share); }
+static inline int64_t tni_pass_begin(const tni_pass *p, int64_t task) { return task * p->share; }
+static inline int64_t tni_pass_end(const tni_pass *p, int64_t task)   { return tni_min(p->n, (task + 1) * p->share); }
 
 typedef struct tni_lines {
     int     views, rank;                /* rank: axes before the line */
@@ -11908,7 +11907,7 @@ typedef struct tni_attention {
 } tni_attention;
 
 /* Tasks per head of the linear form's backward pass: one for dq, one for dk and dv, if they are needed. */
-static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
+static inline int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
 
 #ifndef TN_NO_OPERATOR
 enum {
@@ -11918,7 +11917,7 @@ enum {
 };
 
 /* The size in doubles of a block of gemm, for matrices with extents up to `extent`. */
-static int64_t tni_host_block(int64_t extent)
+static inline int64_t tni_host_block(int64_t extent)
 {
     return tni_max(TNI_HOST_LEAST, tni_min(TNI_HOST_MOST, (extent + 16) * tni_min(extent, TNI_GEMM_DEPTH / 8)));
 }
@@ -11938,7 +11937,7 @@ static int64_t tni_host_block(int64_t extent)
 
 /* The best level up to the wanted one that both processor and operating system support. A level of another kind of
    processor counts as plain. */
-static tn_simd tni_cpu_simd(tn_simd wanted)
+TNI_FN tn_simd tni_cpu_simd(tn_simd wanted)
 {
 #if TNI_AVX2
     bool avx2, avx512;
@@ -11960,7 +11959,7 @@ static tn_simd tni_cpu_simd(tn_simd wanted)
    product has LARGE bytes for each; in a batch of small ones every worker has its own blocks of SMALL bytes.
    Both kinds share memory, because they are never used at the same time. */
 
-static tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t bytes)
+TNI_FN tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t bytes)
 {
     (void)state;
     if (bytes > 0) memmove(dst, src, bytes);
@@ -12080,7 +12079,7 @@ static tni_reserve *tni_reserve_make(tni_cpu *cpu, size_t least)
     return r;
 }
 
-static void *tni_cpu_alloc(void *state, size_t bytes)
+TNI_FN void *tni_cpu_alloc(void *state, size_t bytes)
 {
     tni_cpu     *cpu = (tni_cpu *)state;
     const size_t block = (bytes + 2 * TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
@@ -12095,7 +12094,7 @@ static void *tni_cpu_alloc(void *state, size_t bytes)
 static bool tni_reserve_empty(const tni_reserve *r) { return r->left == r->bytes - TNI_ALIGN; }
 
 /* One empty reserve is kept: a tensor that is created and destroyed in turns would need pages to be cleared each time. */
-static void tni_cpu_release(void *state, void *p, size_t bytes)
+TNI_FN void tni_cpu_release(void *state, void *p, size_t bytes)
 {
     tni_cpu       *cpu = (tni_cpu *)state;
     tni_reserve  **at = &cpu->reserves, *r, *other;
@@ -12128,7 +12127,7 @@ static void tni_reserves_release(tni_cpu *cpu)
     }
 }
 
-static void tni_cpu_close(void *state)
+TNI_FN void tni_cpu_close(void *state)
 {
     tni_cpu     *cpu = (tni_cpu *)state;
     tn_allocator mem;
@@ -12140,7 +12139,7 @@ static void tni_cpu_close(void *state)
     mem.release(cpu, sizeof *cpu, mem.user);
 }
 
-static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
+TNI_FN tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
 {
     tni_cpu *cpu = (tni_cpu *)desc->allocator.alloc(sizeof *cpu, desc->allocator.user);
     if (!cpu) return NULL;
@@ -12156,7 +12155,7 @@ static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
 /* ---- a pass over n elements or rows, divided into tasks ----------------- >>cpu-tasks */
 
 /* Divides items of `width` elements into at most `most` tasks and runs them. Returns the number of tasks. */
-static int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most, tn_task_fn fn)
+TNI_FN int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most, tn_task_fn fn)
 {
     int64_t tasks;
     p->n = n;
@@ -12168,7 +12167,7 @@ static int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most,
     return tasks;
 }
 
-static double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
+TNI_FN double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
 {
     double  sum = 0;
     int64_t i;
@@ -12192,7 +12191,7 @@ static void tni_lines_push(tni_lines *l, const tn_view *const *v, int axis)
     l->rank = last + 1;
 }
 
-static tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view *c)
+TNI_FN tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view *c)
 {
     const tn_view *v[3];
     tni_lines      l;
@@ -12215,7 +12214,7 @@ static tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view 
 }
 
 /* The start of piece `index` in each view; returns its length. */
-static int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3])
+TNI_FN int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3])
 {
     int64_t start = index % l->pieces * l->piece;
     int     i, k;
@@ -12230,7 +12229,7 @@ static int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3]
 }
 
 /* Does operand k, counted over inputs and outputs, have a row for each item of the pass? */
-static bool tni_rows_of(const tn_call *c, int k)
+TNI_FN bool tni_rows_of(const tn_call *c, int k)
 {
     const int out = k - c->n_in;
     switch (c->kernel) {
@@ -12245,7 +12244,7 @@ static bool tni_rows_of(const tn_call *c, int k)
 }
 
 /* Do the passes take the call's BF16 operands as they are? Those that do not belong to items, such as gains, are F32. */
-static bool tni_takes_bf16(const tn_call *c)
+TNI_FN bool tni_takes_bf16(const tn_call *c)
 {
     int k;
     switch (c->kernel) {
@@ -12265,7 +12264,7 @@ static bool tni_takes_bf16(const tn_call *c)
     return true;
 }
 
-static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lines *l, tn_task_fn fn)
+TNI_FN tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lines *l, tn_task_fn fn)
 {
     tni_line_pass p;
     p.pass.cpu = cpu;
@@ -12334,7 +12333,7 @@ static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t f
                 memcpy(to + (r + k) * to_row + c * size, from + c * from_column + (r + k) * size, sizeof(T)); \
     }
 #endif
-static void tni_copy_turned(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
+TNI_FN void tni_copy_turned(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
                             int64_t size)
 {
     int64_t r = 0;
@@ -12540,7 +12539,7 @@ static void tni_swap_axes(tn_view *v, int i, int k)
 }
 
 /* fn: casts lines whose steps are 1. The axis whose elements are contiguous in the result becomes the last one. */
-static tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
+TNI_FN tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
 {
     tn_view   to = c->out[0], from = c->in[0];
     tni_lines l;
@@ -12556,7 +12555,7 @@ static tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
 
 static bool tni_is_cast(tn_dtype a, tn_dtype b) { return (a == TN_F32 && b == TN_BF16) || (a == TN_BF16 && b == TN_F32); }
 
-static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
+TNI_FN tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 {
     if (tni_is_cast(c->in[0].dtype, c->out[0].dtype))
         return cpu->run[0] ? cpu->run[0](cpu, c) : tni_cast_run(cpu, c, tni_cast_task);
@@ -12566,7 +12565,7 @@ static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 }
 
 /* One element, copied to all places. */
-static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
+TNI_FN tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
 {
     const tn_dtype dtype = c->out[0].dtype;
     tn_call  copy = *c;
@@ -12595,7 +12594,7 @@ static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, 
 
 /* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot take the operands,
    or would be slower. */
-static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
+TNI_FN bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
                           int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
                           int64_t c_row, int64_t c_col)
 {
@@ -12633,7 +12632,7 @@ static void tni_embed_task(void *arg, int64_t task, int worker)
     }
 }
 
-static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
+TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
 {
     const int32_t *ids = (const int32_t *)c->in[1].data;
     int64_t        r, R = c->out[0].shape[0];
@@ -12647,7 +12646,7 @@ static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
 }
 
 /* Scratch that is kept between kernels and grows if a larger one is needed. NULL: no memory. */
-static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
+TNI_FN char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
 {
     if (bytes <= cpu->room_bytes) return cpu->room;
     if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
@@ -12660,7 +12659,7 @@ static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
 /* ---- scans: the part of a call that is the same at all levels, see >>op-scan ---- >>cpu-scan */
 
 /* Scratch of `numbers` reals of `size` bytes per worker, and `shared` for all. */
-static bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t size)
+TNI_FN bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t size)
 {
     size_t workers, more, all;
     if (!tni_area_size(numbers, (int64_t)size, 1, &p->each) || !tni_add_size(p->each, 63, &p->each)) return false;
@@ -12675,7 +12674,7 @@ static bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t
 /* ---- attention: the part of a call that is the same at all levels, see >>op-attention ---- >>cpu-attention */
 
 /* Scratch for `numbers` of `size` bytes per worker and `shared` more. */
-static bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
+TNI_FN bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
 {
     size_t workers;
     if (!tni_area_size(numbers, (int64_t)size, 1, &t->each) || !tni_add_size(t->each, 63, &t->each)) return false;
@@ -12687,7 +12686,7 @@ static bool tni_attention_room(tni_attention *t, int64_t numbers, double shared,
     return t->room != NULL;
 }
 
-static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)
+TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)
 {
     tni_attention t;
     memset(&t, 0, sizeof t);
@@ -12818,6 +12817,9 @@ typedef struct tni_vector_ops {
 #define TNI_PASS 4
 #include TN_HEADER_NAME
 #undef TNI_PASS
+#endif
+
+#if TNI_BF16
 #endif
 
 #if TNI_AVX512 && !defined(TN_NO_F64)
@@ -14247,7 +14249,7 @@ TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *
 
 /* p = p m_0 m_1 ... for at most n matrices, until the norm of p may be outside of 2^+-16. p is stored by columns. Returns how
    many there were. */
-TNI_FAST int64_t TNI_T(chain_columns)(const TNI_REAL *m, int64_t n, TNI_REAL *p)
+TNI_ISA TNI_FN int64_t TNI_T(chain_columns)(const TNI_REAL *m, int64_t n, TNI_REAL *p)
 {
     const TNI_REAL far = (TNI_REAL)4294967296.0;
     int64_t        j;
@@ -16001,7 +16003,7 @@ TNI_FAST void TNI_T(strip_times)(int64_t rows, int64_t depth, const void *panels
             }
 }
 
-static const tni_vector_ops TNI_T(vector_ops) = {
+TNI_FN const tni_vector_ops TNI_T(vector_ops) = {
     TNI_BITS / 8, TNI_T(lanes_of_strip), TNI_MR, TNI_T(vector_from), TNI_T(vector_column), TNI_T(vector_rotate),
     TNI_T(vector_gemm), TNI_T(vector_pack), TNI_T(strip_times)
 };
@@ -16254,7 +16256,7 @@ TNI_FAST void TNI_T(pair_products)(int64_t n, double weight, double *first, doub
     }
 }
 
-static const tni_algebra TNI_T(algebra) = {
+TNI_FN const tni_algebra TNI_T(algebra) = {
     TNI_T(host_gemm), TNI_T(dot), TNI_T(axpy), TNI_T(scale), TNI_T(rotate), TNI_T(reflect3), TNI_T(upper_times),
     TNI_T(rotate_strip), TNI_T(poles), TNI_T(weights), TNI_T(pole_vector),
     TNI_T(pair_products), &TNI_T(vector_ops)
@@ -18554,7 +18556,7 @@ TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- the entry ---------------------------------------------------------- >>pass-run */
-TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
+TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
 #if TNI_BITS == 32
@@ -18897,7 +18899,7 @@ TNI_ISA_DOT __attribute__((always_inline)) static inline void tni_bf16_dots_of(c
 #undef TNI_END
 }
 
-TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
+TNI_ISA_DOT TNI_FN void tni_bf16_dots(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
                                        int64_t b_next, float *sums)
 {
     (void)parts;
@@ -18935,7 +18937,7 @@ static const uint8_t tni_tile_shape[64] = {
 TNI_ISA_TILE static void tni_bf16_tiles_begin(void) { TNI_TILE_BEGIN(tni_tile_shape); }
 TNI_ISA_TILE static void tni_bf16_tiles_end(void)   { TNI_TILE_END(); }
 
-TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
+TNI_ISA_TILE TNI_FN void tni_bf16_tiles(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
                                         int64_t b_next, float *sums)
 {
     const char *a1 = a + a_next, *b1 = b + b_next;
@@ -19123,7 +19125,7 @@ static const float *tni_bf16_start(const tn_view *out, const tn_view *v, int64_t
 }
 
 /* Computes the product; TN_ERR_DTYPE, before anything is done: it is too small, or of dtypes that are not supported. */
-static tn_status tni_bf16_run(tni_cpu *cpu, const tn_call *c)
+TNI_FN tn_status tni_bf16_run(tni_cpu *cpu, const tn_call *c)
 {
     const tn_view *a = &c->in[0], *b = &c->in[1], *out = &c->out[0];
     const int     axes = out->rank;
@@ -19158,7 +19160,7 @@ static tn_status tni_bf16_run(tni_cpu *cpu, const tn_call *c)
 }
 
 /* Is there an AMX unit, and does the system allow its use? Linux needs a request per process. */
-static bool tni_bf16_has_tiles(void)
+TNI_FN bool tni_bf16_has_tiles(void)
 {
 #if defined(__linux__) && !defined(__ILP32__)
     unsigned a, b, c, d;
@@ -19171,7 +19173,7 @@ static bool tni_bf16_has_tiles(void)
 #endif
 }
 
-static bool tni_bf16_has_dots(void)
+TNI_FN bool tni_bf16_has_dots(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
@@ -19611,7 +19613,7 @@ static void tni_bf16_attention_backward_task(void *arg, int64_t head, int worker
 
 /* TN_ERR_DTYPE, before anything is done: not all operands are BF16, or the shape leaves too much of the tiles unused, or
    heads are few, see heads_run. This depends on the call only. */
-static tn_status tni_bf16_attention_run(tni_cpu *cpu, const tn_call *c)
+TNI_FN tn_status tni_bf16_attention_run(tni_cpu *cpu, const tn_call *c)
 {
     const bool    backward = c->kernel != TN_KERNEL_ATTENTION;
     tni_attention t = tni_attention_of(cpu, c, TNI_BF16_TOKENS);
@@ -19630,25 +19632,6 @@ static tn_status tni_bf16_attention_run(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 #endif
-
-static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
-{
-    static const char *const name[] = {"F32", "BF16", "BF16X3", "BF16X6", "TF32"};
-    char message[128];
-    if (desc->gemm_precision == TN_GEMM_F32 || desc->dtype == TN_F64) return;
-    cpu->gemm_parts = desc->gemm_precision == TN_GEMM_TF32 ? 0 : (int)desc->gemm_precision;
-#if TNI_BF16
-    if (tni_cpu_simd(desc->simd) == TN_SIMD_AVX512) {
-        if (cpu->gemm_parts > 0 && tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
-        else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
-    }
-#endif
-    if (cpu->gemm_products) return;
-    tni_print(message, sizeof message,
-              "desc.gemm_precision is %s: this processor has no unit that is faster at it; products run in F32",
-              name[desc->gemm_precision]);
-    tni_say(desc, TN_LOG_WARN, message);
-}
 
 /* ---- the two host backends ---------------------------------------------- >>host-backends */
 
@@ -19698,6 +19681,25 @@ static void tni_cpu_choose(tni_cpu *cpu, tn_simd simd)
     (void)simd;
 }
 #undef TNI_BOTH
+
+static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
+{
+    static const char *const name[] = {"F32", "BF16", "BF16X3", "BF16X6", "TF32"};
+    char message[128];
+    if (desc->gemm_precision == TN_GEMM_F32 || desc->dtype == TN_F64) return;
+    cpu->gemm_parts = desc->gemm_precision == TN_GEMM_TF32 ? 0 : (int)desc->gemm_precision;
+#if TNI_BF16
+    if (tni_cpu_simd(desc->simd) == TN_SIMD_AVX512) {
+        if (cpu->gemm_parts > 0 && tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
+        else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
+    }
+#endif
+    if (cpu->gemm_products) return;
+    tni_print(message, sizeof message,
+              "desc.gemm_precision is %s: this processor has no unit that is faster at it; products run in F32",
+              name[desc->gemm_precision]);
+    tni_say(desc, TN_LOG_WARN, message);
+}
 
 static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[TN_WHY])
 {
@@ -19761,7 +19763,7 @@ const tn_backend *tn_reference_backend(void)
 #undef TNI_ROWS
 
 #ifndef TN_NO_OPERATOR
-static const tni_algebra *tni_algebra_of(tn_simd level)
+TNI_FN const tni_algebra *tni_algebra_of(tn_simd level)
 {
 #ifndef TN_NO_F64
 #if TNI_AVX512
@@ -19778,7 +19780,7 @@ static const tni_algebra *tni_algebra_of(tn_simd level)
     return &tni_f64_algebra_plain;
 }
 
-static const tni_vector_ops *tni_vector_ops_of(tn_simd level, tn_dtype dtype)
+TNI_FN const tni_vector_ops *tni_vector_ops_of(tn_simd level, tn_dtype dtype)
 {
     if (dtype == TN_F64) return tni_algebra_of(level)->vectors;
 #if TNI_AVX512
@@ -19799,9 +19801,6 @@ static const tni_vector_ops *tni_vector_ops_of(tn_simd level, tn_dtype dtype)
    Defaults are filled in and the backend is opened (or the cpu backend, if it does not open). Faults that
    kernels have reported in the fault word on the device become errors at the next sync.
    ====================================================================== */
-
-static tn_simd tni_cpu_simd(tn_simd wanted);                     /* >>cpu: the best available level up to the wanted one */
-static void    tni_cpu_counts(void *state, tn_ctx *ctx);         /* >>cpu: makes ctx count the memory of the state */
 
 static tn_simd tni_simd_from_environment(void)
 {
@@ -19961,7 +19960,9 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     memset(ctx, 0, sizeof *ctx);
     ctx->desc = d;
     ctx->made = d.activations;
-    ctx->fault_rank = d.comm ? d.comm->rank : 0;
+    ctx->reference = tni_reference_run;
+    ctx->compose = tni_compose;
+    ctx->rank = ctx->fault_rank = d.comm ? d.comm->rank : 0;
     ctx->link.comm = d.comm && d.comm->size > 1 ? d.comm : NULL;
     ctx->data[0].device = ctx->data[1].device = true;
     s = tni_open_threads(ctx, why);
@@ -19999,7 +20000,7 @@ void tn_ctx_destroy(tn_ctx *ctx)
 {
 #ifndef TN_NO_TRAINING
     tn_graph *captured;
-    if (ctx && ctx->capture) tn_graph_end(ctx, &captured);
+    if (ctx && ctx->capture) ctx->capture_end(ctx, &captured);
 #endif
     if (!ctx) return;
     while (ctx->owned) ctx->owned->destroy(ctx->owned);
@@ -20075,7 +20076,7 @@ struct tn_plan {
    `words` words. Node k < n of the tree is operand k without its private labels, node n and later ones are products.
    ====================================================================== */
 
-static void *tni_pile_take(tni_pile *p, size_t count, size_t size)
+TNI_FN void *tni_pile_take(tni_pile *p, size_t count, size_t size)
 {
     size_t bytes = (count * size + 15) / 16 * 16;
     void  *taken;
@@ -20097,7 +20098,7 @@ static void *tni_pile_take(tni_pile *p, size_t count, size_t size)
     return taken;
 }
 
-static void tni_pile_free(tni_pile *p)
+TNI_FN void tni_pile_free(tni_pile *p)
 {
     tni_pile_block *b, *before;
     for (b = p->owned ? p->newest : NULL; b; b = before) {
@@ -20195,7 +20196,7 @@ static bool tni_parse_implicit(tn_plan *p, int at, int most)
     return tni_parse_dots(p, at, &p->out, 0, most);
 }
 
-static bool tni_parse(tn_plan *p)
+TNI_FN bool tni_parse(tn_plan *p)
 {
     const char *e = p->expr;
     int         at = 0, k, dots, most = -1;
@@ -20228,10 +20229,10 @@ static bool tni_parse(tn_plan *p)
 
 /* ---- labels: numbers, extents, sets ------------------------------------- >>einsum-labels */
 
-static bool tni_set_has(const uint64_t *set, int label) { return (set[label / 64] >> (label % 64) & 1) != 0; }
-static void tni_set_add(uint64_t *set, int label) { set[label / 64] |= (uint64_t)1 << (label % 64); }
+TNI_FN bool tni_set_has(const uint64_t *set, int label) { return (set[label / 64] >> (label % 64) & 1) != 0; }
+TNI_FN void tni_set_add(uint64_t *set, int label) { set[label / 64] |= (uint64_t)1 << (label % 64); }
 
-static int tni_lowest_bit(uint64_t bits)
+TNI_FN int tni_lowest_bit(uint64_t bits)
 {
 #if defined(__GNUC__)
     return __builtin_ctzll(bits);
@@ -20298,7 +20299,7 @@ static bool tni_bind_result(tn_plan *p, int *table, size_t slots)
 }
 
 /* Replaces names by numbers, checks extents, and finds the labels of the operands and of the result. */
-static bool tni_plan_bind(tn_plan *p)
+TNI_FN bool tni_plan_bind(tn_plan *p)
 {
     const size_t n = (size_t)p->n;
     int    axes = 1, k, i, *table, *from, *uses;
@@ -20366,10 +20367,10 @@ static bool tni_plan_bind(tn_plan *p)
    A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone, and so
    is the cost of a part of a tree. */
 
-static const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
+TNI_FN const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
 
 /* The product of the extents of labels that are in one of the sets (b may be NULL). */
-static double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
+TNI_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
 {
     double v = 1;
     int    w;
@@ -20381,7 +20382,7 @@ static double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
 }
 
 /* The flops of a product of a and b with these remaining labels. */
-static double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
+TNI_FN double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
 {
     bool sums = false;
     int  w;
@@ -20389,7 +20390,7 @@ static double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64
     return (sums ? 2 : 1) * tni_volume(p, a, b);
 }
 
-static double tni_write_cost(const tn_plan *p) { return p->desc.minimize == TN_PLAN_FLOPS ? 0 : TNI_WRITE_COST; }
+TNI_FN double tni_write_cost(const tn_plan *p) { return p->desc.minimize == TN_PLAN_FLOPS ? 0 : TNI_WRITE_COST; }
 
 static double tni_couple_cost(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
 {
@@ -20558,7 +20559,7 @@ static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, con
     return true;
 }
 
-static double tni_dice_unit(tni_dice *d) { return (double)tni_unit(tni_dice_word(d)); }
+TNI_FN double tni_dice_unit(tni_dice *d) { return (double)tni_unit(tni_dice_word(d)); }
 
 /* A candidate pair of a greedy search. */
 typedef struct tni_couple { double score; int a, b; } tni_couple;
@@ -20825,7 +20826,7 @@ static void tni_plan_order(tn_plan *p, int node, int *count)
 }
 
 /* Finds the tree, and the order in which its products are computed. */
-static bool tni_plan_tree(tn_plan *p)
+TNI_FN bool tni_plan_tree(tn_plan *p)
 {
     tn_ctx      *ctx = p->ctx;
     tni_arena   *heads = &ctx->heads[ctx->head];
@@ -21546,7 +21547,7 @@ static bool tni_gemm_takes_axes(const tn_ctx *ctx)
 }
 
 /* Makes the kernel calls for operands of these strides (in p->operand) and slices of these extents. */
-static tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent, bool recorded)
+TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent, bool recorded)
 {
     const int    n = p->n, labels = p->labels + 1;
     const size_t nodes = 2 * (size_t)n;
@@ -21767,14 +21768,14 @@ static int64_t tni_slice_offset(const tni_subscript *o, const int64_t *from)
 }
 
 /* The labels of the largest buffer; NULL without any. */
-static const uint64_t *tni_program_largest(const tni_program *g)
+TNI_FN const uint64_t *tni_program_largest(const tni_program *g)
 {
     const tni_move *m, *most = NULL;
     for (m = g->first; m; m = m->next) if (m->labels && (!most || m->bytes > most->bytes)) most = m;
     return most ? most->labels : NULL;
 }
 
-static tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
+TNI_FN tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
 {
     return tni_fail(p->ctx, TN_ERR_MEMORY, "%s: intermediate results of %zu bytes, the least that slicing gives, expected "
                     "at most max_bytes = %zu", p->op, g->bytes, p->desc.max_bytes);
@@ -21853,7 +21854,7 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
 }
 
 /* Contiguous strides: those that a plan's own program is made for. */
-static void tni_subscript_lay(tni_subscript *o)
+TNI_FN void tni_subscript_lay(tni_subscript *o)
 {
     int64_t stride = 1;
     int     i;
@@ -21864,7 +21865,7 @@ static void tni_subscript_lay(tni_subscript *o)
 }
 
 /* Checks the operands and stores their strides; *same: all are contiguous, as in the plan's program. */
-static bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
+TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
 {
     char what[32];
     int  k, i;
@@ -21887,7 +21888,7 @@ static bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
     return true;
 }
 
-static tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_program *g)
+TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_program *g)
 {
     tn_ctx     *ctx = p->ctx;
     bool        recorded = false, sliced = false;
@@ -22120,7 +22121,7 @@ static void tni_plan_free(tni_owned *o)
 
 void tn_plan_destroy(tn_plan *p) { if (p) p->owned.destroy(&p->owned); }
 
-static tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, int64_t n, const int *ranks,
+TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, int64_t n, const int *ranks,
                                 const int64_t *const *shapes, const int *const *labels, int rank, const int *out,
                                 const tn_plan_desc *desc)
 {
@@ -22171,7 +22172,7 @@ tn_plan *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks, const i
     return tni_plan_create(ctx, "plan_create_labels", NULL, n, ranks, shapes, labels, rank, out, desc);
 }
 
-static tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands, const char *op)
+TNI_FN tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands, const char *op)
 {
     bool same;
     if (!p) return NULL;
@@ -22578,21 +22579,21 @@ tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t 
 #ifndef TN_NO_OPERATOR
 #define TNI_EPS 2.220446049250313e-16         /* 2^-52 */
 
-static double *tni_aligned(double *p) { return (double *)(void *)((char *)p + (0 - (uintptr_t)p) % TNI_ALIGN); }
+static inline double *tni_aligned(double *p) { return (double *)(void *)((char *)p + (0 - (uintptr_t)p) % TNI_ALIGN); }
 
-static tni_mat tni_mat_of(double *p, int64_t row, int64_t col) { tni_mat m; m.p = p; m.row = row; m.col = col; return m; }
-static tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_of(p, row, 1); }     /* row-major      */
-static tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
-static tni_mat tni_from(tni_mat m, int64_t i, int64_t j)       { m.p += i * m.row + j * m.col; return m; }
+static inline tni_mat tni_mat_of(double *p, int64_t row, int64_t col) { tni_mat m; m.p = p; m.row = row; m.col = col; return m; }
+static inline tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_of(p, row, 1); }     /* row-major      */
+static inline tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
+static inline tni_mat tni_from(tni_mat m, int64_t i, int64_t j)       { m.p += i * m.row + j * m.col; return m; }
 
-static double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_max(-9999, tni_min(9999, exponent))); }
+static inline double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_max(-9999, tni_min(9999, exponent))); }
 
-static double tni_max_f64(double a, double b) { return b > a ? b : a; }
+static inline double tni_max_f64(double a, double b) { return b > a ? b : a; }
 
 /* Sorts values together with their rows. A selection sort needs few swaps, which are what costs time here. */
-static bool tni_before_ascending(double a, double b)  { return a < b; }
-static bool tni_before_descending(double a, double b) { return a > b; }
-static bool tni_before_magnitude(double a, double b)  { return fabs(a) > fabs(b) || (fabs(a) == fabs(b) && a > b); }
+static inline bool tni_before_ascending(double a, double b)  { return a < b; }
+static inline bool tni_before_descending(double a, double b) { return a > b; }
+static inline bool tni_before_magnitude(double a, double b)  { return fabs(a) > fabs(b) || (fabs(a) == fabs(b) && a > b); }
 
 enum { TNI_BLOCK = 32 };                       /* reflections in a block */
 
@@ -22637,8 +22638,8 @@ typedef struct tni_divide {
 
 typedef struct tni_complex { double re, im; } tni_complex;
 
-static tni_complex tni_complex_of(double re, double im) { tni_complex c; c.re = re; c.im = im; return c; }
-static tni_complex tni_times(tni_complex a, tni_complex b)
+static inline tni_complex tni_complex_of(double re, double im) { tni_complex c; c.re = re; c.im = im; return c; }
+static inline tni_complex tni_times(tni_complex a, tni_complex b)
 {
     return tni_complex_of(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re);
 }
@@ -22692,7 +22693,7 @@ typedef struct tni_tt_round_job {
     int64_t    exponent;                 /* the tensor is 2^exponent times the cores */
 } tni_tt_round_job;
 
-static void tni_swap_pointers(double **a, double **b) { double *t = *a; *a = *b; *b = t; }
+static inline void tni_swap_pointers(double **a, double **b) { double *t = *a; *a = *b; *b = t; }
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_OPERATOR
@@ -22706,9 +22707,9 @@ static void tni_swap_pointers(double **a, double **b) { double *t = *a; *a = *b;
 /* ---- host algebra ------------------------------------------ >>host-algebra
    The inner loops are those of a tni_host, at the SIMD level of the context. */
 
-static int64_t tni_host_work(int64_t extent) { return 2 * tni_host_block(extent) + TNI_ALIGN / 8; }
+TNI_FN int64_t tni_host_work(int64_t extent) { return 2 * tni_host_block(extent) + TNI_ALIGN / 8; }
 
-static tni_host tni_host_of(tn_simd level, const tni_pool *pool, int64_t extent, double *work)
+TNI_FN tni_host tni_host_of(tn_simd level, const tni_pool *pool, int64_t extent, double *work)
 {
     tni_host h;
     h.by = tni_algebra_of(level);
@@ -22718,13 +22719,13 @@ static tni_host tni_host_of(tn_simd level, const tni_pool *pool, int64_t extent,
     return h;
 }
 
-static void tni_swap(int64_t n, double *x, double *y)
+TNI_FN void tni_swap(int64_t n, double *x, double *y)
 {
     int64_t i;
     for (i = 0; i < n; i++) { double t = x[i]; x[i] = y[i]; y[i] = t; }
 }
 
-static void tni_unit_matrix(int64_t n, double *x)
+TNI_FN void tni_unit_matrix(int64_t n, double *x)
 {
     int64_t i;
     memset(x, 0, (size_t)(n * n) * sizeof *x);
@@ -22732,14 +22733,14 @@ static void tni_unit_matrix(int64_t n, double *x)
 }
 
 /* The first r columns of x [m,k] become y [m,r], which may be x. */
-static void tni_keep_columns(int64_t m, int64_t k, int64_t r, const double *x, double *y)
+TNI_FN void tni_keep_columns(int64_t m, int64_t k, int64_t r, const double *x, double *y)
 {
     int64_t i;
     for (i = 0; i < m; i++) memmove(y + i * r, x + i * k, (size_t)r * sizeof *y);
 }
 
 /* The largest magnitude; infinity if an element is NaN. */
-static double tni_largest(int64_t m, int64_t n, tni_mat a)
+TNI_FN double tni_largest(int64_t m, int64_t n, tni_mat a)
 {
     double  largest = 0;
     int64_t i, j;
@@ -22751,28 +22752,28 @@ static double tni_largest(int64_t m, int64_t n, tni_mat a)
     return largest;
 }
 
-static double tni_largest_of(int64_t n, const double *x)
+TNI_FN double tni_largest_of(int64_t n, const double *x)
 {
     return tni_largest(1, n, tni_rows((double *)x, n));
 }
 
 /* A power of two that scales a matrix with this largest element to about one, so that squares neither underflow nor
    overflow; its inverse is exact, too. */
-static double tni_unit_scale(double largest)
+TNI_FN double tni_unit_scale(double largest)
 {
     int exponent = 0;
     frexp(largest, &exponent);
     return ldexp(1.0, (int)tni_max(-1000, tni_min(1000, -exponent)));
 }
 
-static int tni_exponent(double power)                        /* of a power of two */
+TNI_FN int tni_exponent(double power)                        /* of a power of two */
 {
     int exponent;
     frexp(power, &exponent);
     return exponent - 1;
 }
 
-static double tni_frobenius(int64_t n, const double *x)
+TNI_FN double tni_frobenius(int64_t n, const double *x)
 {
     double  scale = tni_unit_scale(tni_largest_of(n, x)), sum = 0;
     int64_t i;
@@ -22781,7 +22782,7 @@ static double tni_frobenius(int64_t n, const double *x)
 }
 
 /* Uniform numbers in (-1,1), a function of seed, call and clock. */
-static void tni_random_signed(uint64_t seed, int64_t call, uint32_t clock, int64_t n, double *x)
+TNI_FN void tni_random_signed(uint64_t seed, int64_t call, uint32_t clock, int64_t n, double *x)
 {
     uint32_t word[4] = {0, 0, 0, 0};
     int64_t  i;
@@ -22791,7 +22792,7 @@ static void tni_random_signed(uint64_t seed, int64_t call, uint32_t clock, int64
     }
 }
 
-static void tni_sort_rows(int64_t n, double *values, bool (*before)(double, double), int64_t cols, double *rows,
+TNI_FN void tni_sort_rows(int64_t n, double *values, bool (*before)(double, double), int64_t cols, double *rows,
                           double *more_rows)
 {
     int64_t i, j, first;
@@ -22806,7 +22807,7 @@ static void tni_sort_rows(int64_t n, double *values, bool (*before)(double, doub
 }
 
 /* The sign rule: is the component of largest magnitude (the first of equal ones) negative? */
-static bool tni_points_down(int64_t n, const double *x, int64_t stride)
+TNI_FN bool tni_points_down(int64_t n, const double *x, int64_t stride)
 {
     double  largest = 0;
     int64_t i;
@@ -22815,7 +22816,7 @@ static bool tni_points_down(int64_t n, const double *x, int64_t stride)
     return largest < 0;
 }
 
-static void tni_up(const tni_host *h, int64_t n, double *x)
+TNI_FN void tni_up(const tni_host *h, int64_t n, double *x)
 {
     if (tni_points_down(n, x, 1)) h->by->scale(n, -1, x);
 }
@@ -22828,7 +22829,7 @@ static void tni_up(const tni_host *h, int64_t n, double *x)
 
 /* Replaces x by the v whose H takes x to (beta,0,..,0), and returns beta. tau == 0 means H = I. If squares could
    underflow, x is scaled first. */
-static double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau)
+TNI_FN double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau)
 {
     double alpha = x[0], squares = h->by->dot(n - 1, x + 1, x + 1), scale = 1, beta;
     x[0] = 1;
@@ -22847,7 +22848,7 @@ static double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau
     return beta / scale;
 }
 
-static void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
+TNI_FN void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
 {
     int64_t i, j;
     h->by->gemm(h, w, w, m, 1, tni_turned(v), v, 0, tni_rows(gram, w));
@@ -22858,10 +22859,10 @@ static void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v,
     }
 }
 
-static int64_t tni_reflect_work(int64_t m, int64_t n, int64_t most) { return most * (2 * most + m + n); }
+TNI_FN int64_t tni_reflect_work(int64_t m, int64_t n, int64_t most) { return most * (2 * most + m + n); }
 
 /* C[m,n] = (I - V T V^T) C, or its transposed times C; V is [m,w]. V^T C is stored in the same order as C. */
-static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed,
+TNI_FN void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed,
                         tni_mat c, double *work)
 {
     double *gram = work, *t = gram + w * w, *vt = t + w * w, *product = vt + w * m;
@@ -22881,11 +22882,11 @@ static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_
    a column, and with it a reflector, is contiguous. The columns of Q are orthonormal for any rank of A; the
    diagonal of R is not negative. */
 
-static int64_t tni_qr_work(int64_t m, int64_t n) { return m * n + n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK); }
+TNI_FN int64_t tni_qr_work(int64_t m, int64_t n) { return m * n + n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK); }
 
 /* Reflectors first .. first+w-1. The finished columns of R are moved to r and replaced by zeros, so that the
    rows of `at` hold the reflectors only. */
-static void tni_qr_panel(const tni_host *h, int64_t m, int64_t first, int64_t w, double *at, double *tau, tni_mat r)
+TNI_FN void tni_qr_panel(const tni_host *h, int64_t m, int64_t first, int64_t w, double *at, double *tau, tni_mat r)
 {
     int64_t i, j, l;
     for (j = first; j < first + w; j++) {
@@ -22930,7 +22931,7 @@ static double tni_qr_read(int64_t m, int64_t n, tni_mat a, double *at)
 }
 
 /* a[m,n] = q[m,k] r[k,n], k = min(m,n). a is unchanged. TN_ERR_NONFINITE if a is not finite. */
-static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
+TNI_FN tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
 {
     double *at = work, *tau = at + m * n, *rest = tau + n, scale = tni_qr_read(m, n, a, at);
     int64_t i, j, first, k = tni_min(m, n);
@@ -23000,13 +23001,13 @@ static void tni_pivoted_factor(const tni_host *h, int64_t m, int64_t n, double *
         for (j = k; j < n; j++) r.p[i * r.row + j * r.col] = at[j * m + i];
 }
 
-static int64_t tni_pivoted_work(int64_t m, int64_t n)
+TNI_FN int64_t tni_pivoted_work(int64_t m, int64_t n)
 {
     return m * n + 3 * n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK);
 }
 
 /* a[m,n] with its columns in `order` [n] = q[m,k] r[k,n]; r [k,n] is by rows. a is unchanged. */
-static tn_status tni_pivoted_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, double *r, int64_t *order,
+TNI_FN tn_status tni_pivoted_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, double *r, int64_t *order,
                                 double *work)
 {
     double *at = work, *tau = at + m * n, *lengths = tau + n, *rest = lengths + 2 * n;
@@ -23024,7 +23025,7 @@ static tn_status tni_pivoted_qr(const tni_host *h, int64_t m, int64_t n, tni_mat
 }
 
 /* The number of diagonal elements of r [k,n] above tol times the first. */
-static int64_t tni_pivoted_rank(int64_t k, int64_t n, const double *r, double tol)
+TNI_FN int64_t tni_pivoted_rank(int64_t k, int64_t n, const double *r, double tol)
 {
     int64_t rank = 0;
     while (rank < k && fabs(r[rank * (n + 1)]) > tol * fabs(r[0])) rank++;
@@ -23032,14 +23033,14 @@ static int64_t tni_pivoted_rank(int64_t k, int64_t n, const double *r, double to
 }
 
 /* ---- least squares ---------------------------------------------------- >>lstsq */
-static int64_t tni_lstsq_work(int64_t m, int64_t n)
+TNI_FN int64_t tni_lstsq_work(int64_t m, int64_t n)
 {
     return tni_pivoted_work(m, n) + 4 * n * n + 2 * n + tni_qr_work(n, n);
 }
 
 /* The shortest x of |A x - b| = least, for `count` of them: b [count,m] is overwritten, x [count,n]; rows of both are
    vectors. A P = Q R; with rank < n the first rows of R are T^T Z^T, and x = P Z T^-T (Q^T b).   Golub & Pereyra 1976 */
-static tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t count, tni_mat a, double *b, double *x,
+TNI_FN tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t count, tni_mat a, double *b, double *x,
                            double tol, int64_t *rank, double *work)
 {
     double *at = work, *tau = at + m * n, *lengths = tau + n, *r = lengths + 2 * n, *z = r + n * n, *t = z + n * n;
@@ -23092,7 +23093,7 @@ static tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
    then A is represented by A - sum (v w^T + w v^T).
    Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
 
-static int64_t tni_tridiagonal_work(int64_t n) { return (3 * TNI_BLOCK + TNI_TRIDIAGONAL_BANDS) * n; }
+TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (3 * TNI_BLOCK + TNI_TRIDIAGONAL_BANDS) * n; }
 
 /* Replaces p = A v by w. */
 static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *v, double tau, double *w)
@@ -23201,7 +23202,7 @@ static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int6
                     tni_rows(a + i * n + i, n));
 }
 
-static void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, double *e, double *tau, double *ws)
+TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, double *e, double *tau, double *ws)
 {
     int64_t first;
     for (first = 0; n - first > TNI_TRIDIAGONAL_SMALL; first += TNI_BLOCK) {
@@ -23279,7 +23280,7 @@ static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotatio
     e[m] = 0;
 }
 
-static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int sweeps, tni_rotations *rotations)
+TNI_FN tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int sweeps, tni_rotations *rotations)
 {
     int64_t l, m;
     int     sweep;
@@ -23432,7 +23433,7 @@ static char *tni_divide_at(const tni_divide *v, int64_t row, int64_t col)
 }
 
 /* order: the indices that sort x[n] in ascending order, by merging runs; spare [n]. */
-static void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *spare)
+TNI_FN void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *spare)
 {
     int64_t run, i, k;
     for (i = 0; i < n; i++) order[i] = i;
@@ -23575,7 +23576,7 @@ static tn_status tni_divide_leaf(const tni_divide *v, int64_t first, int64_t n)
 }
 
 /* Rows and columns [first,first+n) of Z; all else in these rows and columns is zero. */
-static tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
+TNI_FN tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
 {
     int64_t   n1 = n / 2;
     double    e;
@@ -23720,7 +23721,7 @@ static int64_t tni_divide_work(int64_t n, int64_t size)
 }
 
 /* In doubles, for vectors with numbers of `size` bytes. */
-static int64_t tni_eigh_work_of(int64_t n, int64_t size)
+TNI_FN int64_t tni_eigh_work_of(int64_t n, int64_t size)
 {
     int64_t work = 2 * n + tni_max(tni_divide_work(n, size), tni_max(tni_tridiagonal_work(n), tni_back_work(n, size)));
 #ifdef TN_USE_BLAS
@@ -23729,7 +23730,7 @@ static int64_t tni_eigh_work_of(int64_t n, int64_t size)
     return work;
 }
 
-static int64_t tni_eigh_work(int64_t n) { return tni_eigh_work_of(n, 8); }
+TNI_FN int64_t tni_eigh_work(int64_t n) { return tni_eigh_work_of(n, 8); }
 
 #ifdef TN_USE_BLAS
 /* The lower triangle by columns of dsyevd is our upper triangle by rows, and its columns are our rows. */
@@ -23803,7 +23804,7 @@ static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, i
    vectors: [n,n], or NULL; row i belongs to values[i], and its largest component is positive.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. ops: the precision in which vectors are computed, which are returned as doubles.
    Eigenvalues have the accuracy of doubles in any case. */
-static tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
+TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
                              double *vectors, double *work)
 {
     double    largest = tni_largest(n, n, tni_rows(a, n)), scale;
@@ -23817,7 +23818,7 @@ static tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64
     return s;
 }
 
-static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
+TNI_FN tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
 {
     return tni_eigh_in(h, h->by->vectors, n, a, values, vectors, work);
 }
@@ -24340,7 +24341,7 @@ static void tni_substitute_all(const tni_host *h, int64_t n, const double *t, co
 }
 
 /* ---- 3. all together -------------------------------------------------------------- >>eig-solve */
-static int64_t tni_eig_work(int64_t n)
+TNI_FN int64_t tni_eig_work(int64_t n)
 {
     return 3 * n * n + 3 * n + tni_max(tni_hessenberg_work(n), tni_schur_work(n));
 }
@@ -24355,7 +24356,7 @@ static void tni_eig_mirror(int64_t n, const double *t, double *to)
 
 /* Values, and vectors as rows in pairs as in tni_substitute_all, [n,n], not normalised, or NULL, of a[n,n], which is
    overwritten. left is NULL or as right. */
-static tn_status tni_eig(const tni_host *h, int64_t n, double *a, double *re, double *im, double *right, double *left,
+TNI_FN tn_status tni_eig(const tni_host *h, int64_t n, double *a, double *re, double *im, double *right, double *left,
                          double *work)
 {
     double   *vs = work, *z = vs + n * n, *x = z + n * n, *tau = x + n * n, *d = tau + n, *y = d + n, *rest = y + n;
@@ -24414,7 +24415,7 @@ static tn_status tni_eig(const tni_host *h, int64_t n, double *a, double *re, do
    even with its residual added, cannot be better than the last wanted one. */
 enum { TNI_LANCZOS_STRIP = 32 };
 
-static int64_t tni_lanczos_work(const tni_lanczos_job *l)
+TNI_FN int64_t tni_lanczos_work(const tni_lanczos_job *l)
 {
     int64_t all = l->room + l->block;
     return (all + l->block) * l->n + (all + 2 * l->room) * l->room + l->room + 2 * all * l->block
@@ -24422,7 +24423,7 @@ static int64_t tni_lanczos_work(const tni_lanczos_job *l)
          + tni_host_work(tni_max(l->n, all));
 }
 
-static void tni_lanczos_lay(tni_lanczos_job *l, double *work)
+TNI_FN void tni_lanczos_lay(tni_lanczos_job *l, double *work)
 {
     int64_t all = l->room + l->block;
     l->v = work;                           l->y = l->v + all * l->n;
@@ -24637,14 +24638,14 @@ static tn_status tni_lanczos_settle(tni_lanczos_job *l)
 
 /* The method in steps, so that several searches may have their products together: it begins; until l->done, the caller
    writes A Q to Y, and the next step takes it; it ends with theta [top] and the first `top` rows of V. */
-static tn_status tni_lanczos_begin(tni_lanczos_job *l)
+TNI_FN tn_status tni_lanczos_begin(tni_lanczos_job *l)
 {
     l->anew = l->done = false;
     tni_lanczos_draw_block(l);
     return tni_lanczos_settle(l);
 }
 
-static tn_status tni_lanczos_take(tni_lanczos_job *l)
+TNI_FN tn_status tni_lanczos_take(tni_lanczos_job *l)
 {
     tn_status s = tni_lanczos_measure_rows(l);
     if (s != TN_OK) return s;
@@ -24653,7 +24654,7 @@ static tn_status tni_lanczos_take(tni_lanczos_job *l)
     return tni_lanczos_settle(l);
 }
 
-static void tni_lanczos_end(tni_lanczos_job *l)
+TNI_FN void tni_lanczos_end(tni_lanczos_job *l)
 {
     tni_lanczos_rotate(l, l->top);
     for (l->last = 0; l->last < l->top; l->last++) {
@@ -24664,7 +24665,7 @@ static void tni_lanczos_end(tni_lanczos_job *l)
 }
 
 /* theta [top] and the first `top` rows of V. TN_ERR_ARG: A is not symmetric. */
-static tn_status tni_lanczos(tni_lanczos_job *l)
+TNI_FN tn_status tni_lanczos(tni_lanczos_job *l)
 {
     tn_status s = tni_lanczos_begin(l);
     while (s == TN_OK && !l->done)
@@ -24689,7 +24690,7 @@ enum { TNI_JACOBI_SWEEPS = 60 };
 static int64_t tni_lapack_svd_work(int64_t m, int64_t n) { return 3 * n + tni_max(m, 5 * n * n + 7 * n) + 32 * (m + n); }
 #endif
 
-static int64_t tni_svd_work(int64_t m, int64_t n)
+TNI_FN int64_t tni_svd_work(int64_t m, int64_t n)
 {
     int64_t k = tni_min(m, n), l = tni_max(m, n);
     int64_t work = l * k + 3 * k * k + tni_max(tni_qr_work(l, k), tni_max(tni_eigh_work(k), 2 * k * k));
@@ -24898,7 +24899,7 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
 }
 
 /* The sign rule: the largest component of each column of u becomes positive. */
-static void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt)
+TNI_FN void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt)
 {
     int64_t i, j;
     for (i = 0; i < k; i++) {
@@ -24910,7 +24911,7 @@ static void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt
 
 /* a[m,n] = u[m,k] diag(s) vt[k,n], k = min(m,n), s descending; the largest component of each column of u is
    positive. a is unchanged. TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
-static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
+TNI_FN tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
 {
     tn_status status = m >= n ? tni_svd_tall(h, m, n, a, u, s, vt, work)
                               : tni_svd_tall(h, n, m, tni_turned(a), tni_turned(vt), s, tni_turned(u), work);
@@ -24924,7 +24925,7 @@ static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni
      and A = U diag(s) (W V^T) on that space. So s does not suffer from the squares in A^T A.
    - Q, a basis of [A X, (A A^T) A X, (A A^T)^2 A X, ..] with random X; then the SVD of Q^T A. Musco & Musco 2015 */
 
-static tn_status tni_few_times(void *user, int64_t count, const double *x, double *y)
+TNI_FN tn_status tni_few_times(void *user, int64_t count, const double *x, double *y)
 {
     const tni_few  *f = (const tni_few *)user;
     const tni_host *h = f->host;
@@ -24933,7 +24934,7 @@ static tn_status tni_few_times(void *user, int64_t count, const double *x, doubl
     return TN_OK;
 }
 
-static int64_t tni_few_work(const tni_few *f)
+TNI_FN int64_t tni_few_work(const tni_few *f)
 {
     const int64_t krylov = f->width * f->m + tni_lanczos_work(&f->lanczos) + f->k * (f->m + f->k) + tni_svd_work(f->m, f->k);
     const int64_t random = f->k * (2 * f->m + f->n + 2 * f->k) + f->width * (f->n + f->m)
@@ -24942,7 +24943,7 @@ static int64_t tni_few_work(const tni_few *f)
 }
 
 /* u [m,k], s [k], vt [k,n] */
-static tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
+TNI_FN tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
 {
     const tni_host *h = f->host;
     const int64_t   m = f->m, n = f->n, k = f->k;
@@ -24960,7 +24961,7 @@ static tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, do
     return TN_OK;
 }
 
-static tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
+TNI_FN tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
 {
     const tni_host *h = f->host;
     const int64_t   m = f->m, n = f->n, k = f->k, width = f->width;
@@ -24987,7 +24988,7 @@ static tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, do
 }
 
 /* |A^T u_i - s_i v_i| of the first `top`: the root of the sum of squares, and the largest. a [m,n], rest [top,n] */
-static double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t top, tni_mat a, tni_mat u, const double *s,
+TNI_FN double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t top, tni_mat a, tni_mat u, const double *s,
                                tni_mat vt, double *rest, double *largest)
 {
     int64_t i, j;
@@ -25006,7 +25007,7 @@ static double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t 
    The tensor is read as doubles and decomposed, and the wanted results are written. `room` is one allocation. */
 
 /* Workspaces are small multiples of m n, of min(m,n)^2 and of m + n: within these bounds their sizes do not overflow. */
-static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
+TNI_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
     tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
@@ -25014,7 +25015,7 @@ static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
     return false;
 }
 
-static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
+TNI_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
 {
     if (!tni_usable(ctx, a, op, "a")) return TN_ERR_ARG;
     if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, expected rank 2", op, TNI_SHAPE(a));
@@ -25022,7 +25023,7 @@ static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *
 }
 
 /* The number of results to keep, where 0 means all; -1 with an error if there are not that many. */
-static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
+TNI_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
 {
     if (top >= 0 && top <= all) return top ? top : all;
     tni_fail(ctx, TN_ERR_ARG, "%s: top is %lld, expected 0 to %lld", op, (long long)top, (long long)all);
@@ -25030,7 +25031,7 @@ static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t 
 }
 
 /* Clears a result; false, with an error, if there is none. */
-static bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
+TNI_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
 {
     if (out) memset(out, 0, bytes);
     else tni_fail(ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
@@ -25039,7 +25040,7 @@ static bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
 
 /* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power
    of two, so that nothing leaves the range of a double before it is scaled back. */
-static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
+TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
 {
     int64_t   i, n = tn_tensor_count(a);
     double    largest;
@@ -25055,7 +25056,7 @@ static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, 
     return TN_OK;
 }
 
-static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
+TNI_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
 {
     return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
 }
@@ -25076,13 +25077,13 @@ static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_te
 }
 
 /* The same of the context's dtype. */
-static tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
+TNI_FN tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
 {
     return tni_write_as(ctx, op, TN_REAL, out, rank, shape, p);
 }
 
 /* The same of [n] or [n,m], after the axis `batch` (-1: none). */
-static tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
+TNI_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
                                 int64_t n, int64_t m, const double *p)
 {
     int64_t shape[3];
@@ -25093,20 +25094,20 @@ static tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn
     return tni_write_as(ctx, op, dtype, out, axes, shape, p);
 }
 
-static tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
+TNI_FN tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
                                   const double *p)
 {
     return tni_decomp_put(ctx, op, out, TN_REAL, -1, rank, n, m, p);
 }
 
 /* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
-static tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
+TNI_FN tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
 {
     if (count >= 0) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected 0 or more", op, what, (long long)count);
 }
 
-static tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
+TNI_FN tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
 {
     const double bad = !(t->absolute >= 0) ? t->absolute : !(t->relative >= 0) ? t->relative : t->weight;
     if (bad >= 0) return tni_count_check(ctx, op, "truncation.rank", t->rank);
@@ -25136,7 +25137,7 @@ int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *
 }
 
 /* A bound of |E|_F / |A|_F of rounding to a dtype. */
-static double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
+TNI_FN double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
 
 static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *a, double given, double *noise)
 {
@@ -25173,14 +25174,14 @@ static void tni_clusters(int64_t n, int64_t kept, const double *values, double e
 }
 
 /* Rounds numbers to the context's dtype. */
-static void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
+TNI_FN void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
 {
     int64_t i;
     for (i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
 }
 
 /* Writes numbers [n] or [n,m] without the scale of tni_read_scaled, and leaves them as they are stored, scaled. */
-static tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
+TNI_FN tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
                                      double scale)
 {
     const int64_t count = rank == 2 ? n * m : n;
@@ -25210,7 +25211,7 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
 }
 
 /* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
-static void tni_symmetrise(int64_t n, double *a)
+TNI_FN void tni_symmetrise(int64_t n, double *a)
 {
     const int64_t side = 16;
     int64_t bi, bj, i, j;
@@ -25223,7 +25224,7 @@ static void tni_symmetrise(int64_t n, double *a)
 
 /* Makes the matrices of a, which messages call `what` and which are at p, symmetric; TN_ERR_ARG if one is not so up to
    rounding errors, followed by `advice`. */
-static tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
+TNI_FN tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
                                      double *p)
 {
     const double  eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
@@ -25358,7 +25359,7 @@ static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, d
     return given >= 0 && given < 1 ? TN_OK : tni_fail(ctx, TN_ERR_ARG, "%s: tol is %g, expected 0 <= tol < 1", op, given);
 }
 
-static tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
+TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i, j;
     double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol, scale;
@@ -25385,7 +25386,7 @@ static tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *
     return TN_OK;
 }
 
-static tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
+TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
                                   const tn_lstsq_desc *desc, double *room)
 {
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
@@ -25442,7 +25443,7 @@ static tn_status tni_svd_out(tn_ctx *ctx, const tni_host *h, tn_svd_result *out,
 }
 
 /* What the method and the shapes say about a few values; false: all are computed. */
-static bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
+TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
 {
     const int64_t least = tni_min(a->shape[0], a->shape[1]), top = desc->top;
     const tn_truncation *t = &desc->truncation;
@@ -25477,7 +25478,7 @@ static bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
 }
 
 /* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. */
-static tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
+TNI_FN tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
                                 double *matrix)
 {
     const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
@@ -25505,7 +25506,7 @@ static tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
                        noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual), spare);
 }
 
-static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room)
+TNI_FN tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
     double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise, scale;
@@ -25827,7 +25828,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
 }
 
 /* Checks a desc and fills in its defaults. */
-static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
+TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
 {
     memset(l, 0, sizeof *l);
     l->pool = tni_ctx_pool(ctx);
@@ -25915,7 +25916,7 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     return s;
 }
 
-static void tni_drop(tn_tensor **t)
+TNI_FN void tni_drop(tn_tensor **t)
 {
     if (*t) tn_tensor_destroy(*t);
     *t = NULL;
@@ -25957,7 +25958,7 @@ double tn_effective_rank(const double *values, int64_t n)
 /* ---- decompositions of tensors: their workspace ---------------------------- >>tensor-workspace
    A function that lays out a workspace runs twice: without memory, which gives the size, and with one allocation of it. */
 
-static double *tni_take(tni_lay *l, int64_t n, int64_t m)
+TNI_FN double *tni_take(tni_lay *l, int64_t n, int64_t m)
 {
     double *p = l->base ? l->base + l->used : NULL;
     size_t  bytes;
@@ -25967,44 +25968,44 @@ static double *tni_take(tni_lay *l, int64_t n, int64_t m)
 }
 
 /* The memory of what was laid out, which is then to be laid out once more; NULL: without it */
-static double *tni_lay_room(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
+TNI_FN double *tni_lay_room(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
 {
     l->base = tni_room_f64(ctx, 1, *size = l->used, op);
     l->used = 0;
     return l->base;
 }
 
-static int64_t *tni_take_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_take(l, n, 1); }
+TNI_FN int64_t *tni_take_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_take(l, n, 1); }
 
 /* With memory, the host is ready to compute. */
-static void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
+TNI_FN void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
 {
     double *work = tni_take(l, tni_host_work(extent), 1);
     if (work) *h = tni_decomp_host(ctx, extent, work);
 }
 
-static tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
+TNI_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
 {
     if (eps >= 0 && eps < HUGE_VAL) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected 0 or more", op, what, eps);
 }
 
 /* The least number of values, descending, whose dropped tail has at most the norm delta. */
-static int64_t tni_tail_rank(int64_t n, const double *s, double delta)
+TNI_FN int64_t tni_tail_rank(int64_t n, const double *s, double delta)
 {
     double sum = 0;
     while (n > 0 && (sum += s[n - 1] * s[n - 1]) <= delta * delta) n--;
     return n;
 }
 
-static double tni_tail_squares(int64_t n, const double *s, int64_t rank)
+TNI_FN double tni_tail_squares(int64_t n, const double *s, int64_t rank)
 {
     double sum = 0;
     while (n > rank) { n--; sum += s[n] * s[n]; }
     return sum;
 }
 
-static double tni_gap(int64_t n, const double *s, int64_t rank)
+TNI_FN double tni_gap(int64_t n, const double *s, int64_t rank)
 {
     return rank > 0 && rank < n && s[rank - 1] > 0 ? (s[rank - 1] - s[rank]) / s[rank - 1] : 1;
 }
@@ -26035,7 +26036,7 @@ void tn_tt_destroy(tn_tt *tt)
 }
 
 /* A train without its cores. */
-static tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
+TNI_FN tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
 {
     tni_tt_box *box = (tni_tt_box *)tni_alloc(ctx, sizeof *box, op);
     if (!box) return NULL;
@@ -26053,21 +26054,21 @@ static tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
     return &box->tt;
 }
 
-static tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
+TNI_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
 {
     if (s == TN_OK) return tt;
     tn_tt_destroy(tt);
     return NULL;
 }
 
-static tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
+TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
 {
     int64_t shape[3];
     shape[0] = r; shape[1] = n; shape[2] = s;
     return tni_write_new(tt->ctx, op, &tt->core[k], 3, shape, p);
 }
 
-static tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
+TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
 {
     *eps = desc && desc->eps != 0 ? desc->eps : ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-12;
     j->limit = desc && desc->rank != 0 ? desc->rank : INT64_MAX;
@@ -26079,7 +26080,7 @@ static tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *d
     return tni_eps_check(ctx, op, "eps", *eps);
 }
 
-static tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
+TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
 {
     int64_t   i, l, k = tni_min(m, n), r;
     tn_status s = tni_svd(&j->host, m, n, tni_rows(j->c, n), tni_rows(j->u, k), j->s, tni_rows(j->vt, n), j->work);
@@ -26099,7 +26100,7 @@ static tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
 }
 
 /* Room for bonds of C [m,n], at most. */
-static void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work)
+TNI_FN void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work)
 {
     j->c = tni_take(l, c, 1);
     j->u = tni_take(l, u, 1);
@@ -26224,7 +26225,7 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 }
 
 /* A power of two brings x to about one; its exponent is added to *exponent. */
-static void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
+TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
 {
     const double scale = tni_unit_scale(tni_largest_of(n, x));
     h->by->scale(n, scale, x);
@@ -26310,7 +26311,7 @@ static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
 }
 
 /* Reads the train and makes all of its cores but the first orthonormal: the norm of that one is the train's. */
-static tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm)
+TNI_FN tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm)
 {
     int64_t   k;
     double    scale;
@@ -26340,7 +26341,7 @@ static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j,
 }
 
 /* The workspace of tni_tt_orthonormal and tni_tt_round, of *size doubles, or NULL. */
-static double *tni_tt_round_room(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
+TNI_FN double *tni_tt_round_room(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
 {
     tni_lay lay;
     memset(&lay, 0, sizeof lay);
@@ -26370,7 +26371,7 @@ tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
 }
 
 /* Is there a train, and the argument that messages call `what`? */
-static bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p)
+TNI_FN bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p)
 {
     if (tt && !p) tni_fail(tt->ctx, TN_ERR_ARG, "%s: %s is NULL, expected a place for numbers", op, what);
     return tt && p;
@@ -26396,7 +26397,7 @@ static bool tni_tt_match(const tn_tt *a, const tn_tt *b, const char *op)
 }
 
 /* Elements of a core, for all of a train: the largest. */
-static int64_t tni_tt_largest_core(const tn_tt *tt)
+TNI_FN int64_t tni_tt_largest_core(const tn_tt *tt)
 {
     int64_t k, most = 1;
     for (k = 0; k < tt->count; k++) most = tni_max(most, tn_tensor_count(tt->core[k]));
@@ -26490,7 +26491,7 @@ static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_hos
 }
 
 /* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right: the inner product is *inner 2^*exponent. */
-static tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
+TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
 {
     tni_lay   lay;
     tni_host  h;
@@ -26532,7 +26533,7 @@ tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
 }
 
 /* The norm is *norm 2^*exponent. */
-static tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
+TNI_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
 {
     tni_tt_round_job j;
     double   *room;
@@ -26696,9 +26697,9 @@ static void tni_axis_times(const tni_host *h, int64_t l, int64_t n, int64_t q, i
         h->by->gemm(h, r, q, n, 1, tni_turned(u), tni_rows((double *)x + i * n * q, q), 0, tni_rows(y + i * r * q, q));
 }
 
-static int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
+TNI_FN int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
 
-static int64_t tni_axis_work(int64_t n, int64_t others)
+TNI_FN int64_t tni_axis_work(int64_t n, int64_t others)
 {
     int64_t m = n + tni_axis_chunk(n);
     if (n > others) return 2 * n * others + others * others + tni_svd_work(n, others);
@@ -26733,7 +26734,7 @@ static void tni_axis_r(const tni_host *h, int64_t l, int64_t n, int64_t q, const
 }
 
 /* Left singular vectors u [n,k] and values s [k] of the unfolding, k = min(n, l q). */
-static tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
+TNI_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
                               double *work)
 {
     const int64_t others = l * q;
@@ -26798,7 +26799,7 @@ static void tni_hosvd_compress(tni_hosvd_job *j, int skip, int64_t *shape)
     if (from == j->a) memcpy(j->x, j->a, (size_t)j->n[0] * sizeof *j->x);        /* one axis, which is skipped */
 }
 
-static int64_t tni_product_of(int count, const int64_t *n, int skip)
+TNI_FN int64_t tni_product_of(int count, const int64_t *n, int skip)
 {
     int64_t all = 1;
     int     k;
@@ -27908,7 +27909,7 @@ static const char *tni_alias_name(const tni_alias *a) { return (const char *)(a 
 static void       *tni_layers_data(tni_layers *l)     { return (char *)l + TNI_LAYERS_HEAD; }
 
 /* Removes the names that were tied since `before`. */
-static void tni_aliases_drop(tn_params *ps, const tni_alias *before)
+TNI_FN void tni_aliases_drop(tn_params *ps, const tni_alias *before)
 {
     while (ps->aliases != before) {
         tni_alias *a = ps->aliases;
@@ -27918,7 +27919,7 @@ static void tni_aliases_drop(tn_params *ps, const tni_alias *before)
 }
 
 /* Removes the newest array of layers. */
-static void tni_layers_drop(tn_params *ps)
+TNI_FN void tni_layers_drop(tn_params *ps)
 {
     tni_layers *l = ps->layers;
     ps->layers = l->next;
@@ -27946,14 +27947,14 @@ static void tni_params_destroy(tni_owned *o)
     tni_free(ctx, ps, sizeof *ps);
 }
 
-TNI_UNUSED static void tni_params_watch(tn_params *ps, tni_watcher *w)
+TNI_UNUSED TNI_FN void tni_params_watch(tn_params *ps, tni_watcher *w)
 {
     w->params = ps;
     w->next = ps->watchers;
     ps->watchers = w;
 }
 
-TNI_UNUSED static void tni_params_unwatch(tni_watcher *w)
+TNI_UNUSED TNI_FN void tni_params_unwatch(tni_watcher *w)
 {
     tni_watcher **link;
     if (!w->params) return;
@@ -28218,7 +28219,7 @@ tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
 }
 
 /* Zeroed memory for a model's array of layers. */
-static void *tni_layers_add(tn_params *ps, size_t bytes)
+TNI_FN void *tni_layers_add(tn_params *ps, size_t bytes)
 {
     tni_layers *l = (tni_layers *)tni_alloc(ps->owned.ctx, TNI_LAYERS_HEAD + bytes, "layers");
     if (!l) return NULL;
@@ -28318,7 +28319,7 @@ static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, cons
 }
 
 /* "name.part" as a parameter of a layer; biases and gains have no weight decay. */
-static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape,
+TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape,
                                   tn_init init, bool decays)
 {
     char      full[256];
@@ -28337,7 +28338,7 @@ static tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
     return p->value;
 }
 
-static tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *part, int64_t n, int64_t m, tn_init init)
+TNI_FN tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *part, int64_t n, int64_t m, tn_init init)
 {
     int64_t shape[2];
     shape[0] = n; shape[1] = m;
@@ -28345,19 +28346,19 @@ static tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *
 }
 
 /* A matrix whose rows belong to ids, one by one, is not a map from one space to another, so Muon does not update it. */
-static void tni_layer_adamw(tn_params *ps, const tn_tensor *w)
+TNI_FN void tni_layer_adamw(tn_params *ps, const tn_tensor *w)
 {
     int64_t i;
     for (i = 0; w && i < ps->count; i++) if (ps->item[i]->value == w) ps->item[i]->adamw = true;
 }
 
-static tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *part, int64_t n, tn_init init)
+TNI_FN tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *part, int64_t n, tn_init init)
 {
     return tni_layer_param(ps, name, part, 1, &n, init, false);
 }
 
 /* The rule that the desc gives, or the layer's default, with the layer's fan-in. */
-static tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in)
+TNI_FN tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in)
 {
     if (init.rule == TN_INIT_DEFAULT) init.rule = usual;
     if (init.fan_in == 0) init.fan_in = fan_in;
@@ -28365,16 +28366,16 @@ static tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in)
 }
 
 /* A bias starts as its layer's weights do, or at zero where they are not random. */
-static tn_init tni_init_bias(tn_init of_weights)
+TNI_FN tn_init tni_init_bias(tn_init of_weights)
 {
     if (of_weights.rule != TN_INIT_UNIFORM) of_weights.rule = TN_INIT_ZERO;
     return of_weights;
 }
 
 /* Products of two such extents plus one fit 64 bits. */
-static bool tni_is_extent(int64_t n) { return n >= 1 && n < INT32_MAX; }
+TNI_FN bool tni_is_extent(int64_t n) { return n >= 1 && n < INT32_MAX; }
 
-static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, const char *what_a, int64_t a,
+TNI_FN tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, const char *what_a, int64_t a,
                                    const char *what_b, int64_t b)
 {
     if (!ps) return TN_ERR_ARG;
@@ -28384,7 +28385,7 @@ static tn_status tni_layer_extents(tn_params *ps, const char *layer, const char 
 }
 
 /* Checks the output side of mlp and modifier layers; `out` gets its default. */
-static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
+TNI_FN tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
                                       int64_t *out, bool none, bool bias)
 {
     if (*out == 0) *out = none ? hidden : in;
@@ -28401,7 +28402,7 @@ static tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char
 }
 
 /* In an augmented layer the last columns of the matrices are its biases. */
-static tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
+TNI_FN tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased)
 {
     if (!augmented || !biased) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s%s%s: a bias is true, expected false with augmented: the matrices hold the biases",
@@ -28409,7 +28410,7 @@ static tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char 
 }
 
 /* A layer is made whole or not at all: what a failed init has added since `before` is removed. */
-static tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void *layer, size_t bytes)
+TNI_FN tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void *layer, size_t bytes)
 {
     if (whole) return TN_OK;
     while (ps->count > before) tni_param_free(ps->owned.ctx, ps->item[--ps->count]);
@@ -28417,7 +28418,7 @@ static tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void 
     return tn_ctx_status(ps->owned.ctx);
 }
 
-static bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
+TNI_FN bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
 {
     if (!layer) tni_fail(ctx, TN_ERR_ARG, "%s: the layer is NULL", what);
     return ctx && layer;
@@ -28599,7 +28600,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
 }
 
 /* Checks the matrices, and provides the memory of a call; w and name have n entries. */
-static tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weights kind,
+TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weights kind,
                                   tn_compact_error *error)
 {
     tn_ctx        *ctx = w[0]->ctx;
@@ -28684,7 +28685,7 @@ tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tenso
 
 /* ---- points that a layer shows to the taps of a run, see >>model-run ------ >>layer-points */
 
-static tni_point_name tni_point_named(int64_t block, const char *part, const char *point)
+TNI_FN tni_point_name tni_point_named(int64_t block, const char *part, const char *point)
 {
     tni_point_name n;
     if (block < 0) tni_print(n.s, sizeof n.s, "%s%s", part, point);
@@ -28692,13 +28693,13 @@ static tni_point_name tni_point_named(int64_t block, const char *part, const cha
     return n;
 }
 
-static bool tni_asked(const tni_taps *taps, const char *part, const char *point)
+TNI_FN bool tni_asked(const tni_taps *taps, const char *part, const char *point)
 {
     return taps && taps->asks(taps, tni_point_named(taps->block, part, point).s);
 }
 
 /* x, or what a tap returns instead. Without taps this is x. */
-static tn_tensor *tni_shown(tn_ctx *ctx, const tni_taps *taps, const char *part, const char *point, tn_tensor *x)
+TNI_FN tn_tensor *tni_shown(tn_ctx *ctx, const tni_taps *taps, const char *part, const char *point, tn_tensor *x)
 {
     return taps && x ? taps->show(ctx, taps, tni_point_named(taps->block, part, point).s, x) : x;
 }
@@ -28739,7 +28740,7 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 }
 
 /* [..,c] -> [..,1] */
-static tn_tensor *tni_mean_of_rows(tn_ctx *ctx, tn_tensor *x)
+TNI_FN tn_tensor *tni_mean_of_rows(tn_ctx *ctx, tn_tensor *x)
 {
     int64_t    shape[TN_MAX_RANK];
     tn_tensor *sum = x ? tn_sum_axis(ctx, x, -1) : NULL;
@@ -28751,7 +28752,7 @@ static tn_tensor *tni_mean_of_rows(tn_ctx *ctx, tn_tensor *x)
 }
 
 /* The norm `part` of x. If the scale is asked for it is computed by ops, and, if it is replaced, so is the norm. */
-static tn_tensor *tni_norm_tapped(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x, const tni_taps *taps, const char *part)
+TNI_FN tn_tensor *tni_norm_tapped(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x, const tni_taps *taps, const char *part)
 {
     const tn_dtype made = ctx->made;
     const int64_t  one = 1;
@@ -28847,7 +28848,7 @@ static tn_tensor *tni_gelu_tanh(tn_ctx *ctx, tn_tensor *x)
 }
 
 /* From [.., W x | V x | ..] to [.., act(W x) * V x * ..]. */
-static tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders, tn_tensor *y)
+TNI_FN tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders, tn_tensor *y)
 {
     if (kind == TN_MLP_GELU_TANH) return tni_gelu_tanh(ctx, y);
     if (encoders == 2) return tn_glu(ctx, y, tni_mlp_kinds[kind].act);
@@ -28868,7 +28869,7 @@ static tn_tensor *tni_mlp_encoded(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *y
 }
 
 /* All encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x | ..]. */
-static tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, const tni_taps *taps)
+TNI_FN tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, const tni_taps *taps)
 {
     const tn_mlp_desc *d;
     int64_t    all = -1;
@@ -28892,7 +28893,7 @@ static tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x,
 tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x) { return tni_mlp_tapped(ctx, layer, x, NULL); }
 
 /* Part i of the first axis of a stack of matrices [k,n,m]. */
-static tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i)
+TNI_FN tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i)
 {
     int64_t    n = stack->shape[1], m = stack->shape[2];
     tn_tensor *t = tn_slice(stack, 0, i, i + 1);
@@ -29039,7 +29040,7 @@ const char *tn_attention_kind_name(tn_attention_kind k)
 }
 
 /* The desc for tn_attend. */
-static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
+TNI_FN tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
 {
     tn_attend_desc a;
     memset(&a, 0, sizeof a);
@@ -29067,7 +29068,7 @@ static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *
 }
 
 /* Checks all fields but dim and heads, and fills in the defaults. */
-static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention_desc *d)
+TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention_desc *d)
 {
     tn_attend_desc a;
     bool           differential;
@@ -29098,7 +29099,7 @@ static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
 }
 
 /* A small parameter that starts as one constant. A tied one keeps its values. */
-static tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value)
+TNI_FN tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value)
 {
     const int64_t before = tn_params_count(ps);
     tn_init       zero;
@@ -29163,7 +29164,7 @@ static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
 }
 
 /* All q and k of x, whose first row is at position `first`: [B,T,2s heads,d_qk], in one product. */
-static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
+TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
 {
     const tn_attention_desc *d = &layer->desc;
     const int64_t heads = layer->qk->shape[0] * d->heads;
@@ -29183,7 +29184,7 @@ static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
 }
 
 /* v [B,T,heads,d_v], with those of an earlier layer, if there is one, mixed in */
-static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor *earlier)
+TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor *earlier)
 {
     const tn_attention_desc *d = &layer->desc;
     tn_tensor *v = tni_attention_split(tn_affine(ctx, x, layer->v, layer->vb), d->heads, d->d_v);
@@ -29215,7 +29216,7 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
 }
 
 /* Whether each head has a norm at its end. */
-static bool tni_attention_normed(const tn_attention_desc *d)
+TNI_FN bool tni_attention_normed(const tn_attention_desc *d)
 {
     return d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL;
 }
@@ -29394,7 +29395,7 @@ static tn_tensor *tni_attention_sets(tn_ctx *ctx, const tn_attention *layer, tn_
     return !other ? t : sets > 1 ? tn_concat(ctx, 2, part, 2) : part[0];
 }
 
-static tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values,
+TNI_FN tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values,
                                     const tni_taps *taps)
 {
     static const char *const queries[2] = {".q1", ".q2"}, *const keys[2] = {".k1", ".k2"};
@@ -29826,7 +29827,7 @@ static tn_tensor *tni_tna_dominant(tn_ctx *ctx, const tn_tn_attention *layer, bo
 #endif
 
 /* vL or vR as a row [1,D] */
-static tn_tensor *tni_tna_boundary(tn_ctx *ctx, const tn_tn_attention *layer, bool right)
+TNI_FN tn_tensor *tni_tna_boundary(tn_ctx *ctx, const tn_tn_attention *layer, bool right)
 {
     const int64_t D = layer->desc.bond;
     tn_tensor    *v = right ? layer->right : layer->left;
@@ -30376,7 +30377,7 @@ tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
     return keep;
 }
 
-static tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
+TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
 {
     int64_t shape[2];
     shape[0] = n; shape[1] = m;
@@ -30384,7 +30385,7 @@ static tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
 }
 
 /* An operator of zeros. */
-static tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
+TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
 {
     tni_cp_box *box = (tni_cp_box *)tni_alloc(ctx, sizeof *box, "operator");
     tn_cp      *cp;
@@ -30412,7 +30413,7 @@ static tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, co
 }
 
 /* Returns the finished operator, or destroys it where s is an error. */
-static tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
+TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 {
     if (s == TN_OK) return cp;
     tn_cp_destroy(cp);
@@ -30421,7 +30422,7 @@ static tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 
 /* ---- blocks ------------------------------------------------------------- >>cp-blocks */
 
-static tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns)
+TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
     tn_view v = tni_view(t);
     v.data = (char *)v.data + (row * v.strides[0] + column * v.strides[1]) * (int64_t)tni_dtype_size(v.dtype);
@@ -30430,7 +30431,7 @@ static tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64
     return v;
 }
 
-static tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1] */
+TNI_FN tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1] */
 {
     tn_view v = tni_view(t);
     v.rank = 2;
@@ -30439,12 +30440,12 @@ static tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1]
     return v;
 }
 
-static tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from)  /* to = from, the same shape */
+TNI_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from)  /* to = from, the same shape */
 {
     return tni_run_views(ctx, TN_KERNEL_COPY, &from, NULL, &to, 0, false);
 }
 
-static tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
+TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
 {
     tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 0, NULL);
     c.out[c.n_out++] = to;
@@ -30452,7 +30453,7 @@ static tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
     return tni_run(ctx, &c);
 }
 
-static tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor)
+TNI_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor)
 {
     tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
     c.in[c.n_in++] = from;
@@ -30461,7 +30462,7 @@ static tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double fa
     return tni_run(ctx, &c);
 }
 
-static tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the diagonal of zeros */
+TNI_FN tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the diagonal of zeros */
 {
     square.rank = 1;
     square.strides[0] += square.strides[1];
@@ -30469,19 +30470,19 @@ static tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the 
 }
 
 /* to (+)= a * b, either one broadcast */
-static tn_status tni_put_product(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, bool add)
+TNI_FN tn_status tni_put_product(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, bool add)
 {
     a = tni_expand_view(a, 2, to.shape);
     b = tni_expand_view(b, 2, to.shape);
     return tni_run_views(ctx, TN_KERNEL_MUL, &a, &b, &to, 0, add);
 }
 
-static tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, double alpha, double beta)
+TNI_FN tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, double alpha, double beta)
 {
     return tni_gemm(ctx, tni_one_matrix(a), tni_one_matrix(b), NULL, tni_one_matrix(to), alpha, beta);
 }
 
-static tni_scope tni_scope_begin(tn_ctx *ctx)
+TNI_FN tni_scope tni_scope_begin(tn_ctx *ctx)
 {
     tni_scope s;
     s.mark = tn_arena_mark(ctx);
@@ -30492,7 +30493,7 @@ static tni_scope tni_scope_begin(tn_ctx *ctx)
     return s;
 }
 
-static void tni_scope_end(tn_ctx *ctx, tni_scope s)
+TNI_FN void tni_scope_end(tn_ctx *ctx, tni_scope s)
 {
     if (!ctx->tape) tn_arena_release(ctx, s.mark);
     ctx->recording = s.recording;
@@ -30501,7 +30502,7 @@ static void tni_scope_end(tn_ctx *ctx, tni_scope s)
 
 /* ---- checks ------------------------------------------------------------- >>cp-checks */
 
-static bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+TNI_FN bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 2) return true;
@@ -30509,7 +30510,7 @@ static bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const
     return false;
 }
 
-static bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what)
+TNI_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 1 && t->shape[0] == n) return true;
@@ -30518,7 +30519,7 @@ static bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char
 }
 
 /* Order 2 with inputs of one length: what symmetrising and everything after it needs. */
-static bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
+TNI_FN bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
     if (cp->order != 2) tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the operator has order %d, expected 2", op, cp->order);
@@ -30529,7 +30530,7 @@ static bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
     return false;
 }
 
-static bool tni_cp_one_input(const tn_cp *cp, const char *op)
+TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
 {
     int k;
     if (!cp) return false;
@@ -30583,7 +30584,7 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
 }
 
 /* A copy with `more` further terms of zeros, and with the constant's column if it has none yet. */
-static tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
+TNI_FN tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
 {
     int64_t   in[TN_CP_MAX_ORDER];
     tn_cp    *to;
@@ -30608,14 +30609,14 @@ static tn_status tni_cp_put_bias(tn_cp *cp, int64_t term, tn_view b)
     return s;
 }
 
-static tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b)
+TNI_FN tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b)
 {
     tn_cp *to = cp ? tni_cp_extend(cp, 1, true) : NULL;
     return to ? tni_cp_done(to, tni_cp_put_bias(to, cp->terms, b)) : NULL;
 }
 
 /* Replaces an intermediate operator by the next one, which was made from it. */
-static tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
+TNI_FN tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
 {
     tn_cp_destroy(used);
     return next;
@@ -30871,7 +30872,7 @@ tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, 
    Rows of P are divided by 2^shift, so that the largest element is about 1, and where outputs are compared one by one by a
    power of each row: neither squares of large numbers nor those of small ones leave the range of a double. */
 
-static int64_t tni_terms_width(const tn_cp *cp)
+TNI_FN int64_t tni_terms_width(const tn_cp *cp)
 {
     int64_t n = cp->out;
     int     k;
@@ -30894,13 +30895,13 @@ static double *tni_terms_group_f(const tni_terms *t, int64_t start, int k)
     return f;
 }
 
-static tni_mat tni_terms_p(const tni_terms *t)
+TNI_FN tni_mat tni_terms_p(const tni_terms *t)
 {
     const int64_t start = tni_terms_start(t, t->first);
     return tni_rows(tni_terms_group_p(t, start) + t->first - start, tni_terms_rows(t, start));
 }
 
-static tni_mat tni_terms_f(const tni_terms *t, int k)
+TNI_FN tni_mat tni_terms_f(const tni_terms *t, int k)
 {
     const int64_t start = tni_terms_start(t, t->first), n = t->cp->in[k];
     return tni_rows(tni_terms_group_f(t, start, k) + (t->first - start) * n, n);
@@ -30913,7 +30914,7 @@ static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, i
 }
 
 /* x 2^exponent, in two steps, as this power may be too large where x is small */
-static double tni_times_power(double x, int exponent)
+TNI_FN double tni_times_power(double x, int exponent)
 {
     const int e = (int)tni_max(-2000, tni_min(2000, exponent));
     uint64_t  bits[2];
@@ -30971,7 +30972,7 @@ static void tni_terms_scale_lines(void *arg, int64_t task, int worker)
 }
 
 /* Makes terms first .. first + rows - 1 the block, and reads and scales as many as fit if they are not held yet. */
-static tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
+TNI_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
 {
     const tn_cp *cp = t->cp;
     const int64_t h = cp->terms;
@@ -31038,7 +31039,7 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
     return TN_OK;
 }
 
-static void tni_terms_end(tni_terms *t)
+TNI_FN void tni_terms_end(tni_terms *t)
 {
     if (!t->cp) return;
     tni_free_f64(t->cp->ctx, t->scale, t->cp->order + 2, t->cp->terms);
@@ -31049,7 +31050,7 @@ static void tni_terms_end(tni_terms *t)
 
 /* Prepares groups of up to `group` terms, `room` of them in all; `like` has the scales already if it is of the same
    operator. */
-static tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
                                         const tni_terms *like, const char *op)
 {
     memset(t, 0, sizeof *t);
@@ -31069,7 +31070,7 @@ static tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t r
 }
 
 /* Prepares blocks of up to `room` terms, which are one group. */
-static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const char *op)
+TNI_FN tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const char *op)
 {
     return tni_terms_begin_groups(t, cp, room, room, by_row, NULL, op);
 }
@@ -31079,7 +31080,7 @@ static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bo
    of factors near 1, and the exponents of each term are divided among the factors of the result. */
 
 /* Multiplies rows of factor k, or columns of P for k = order, by powers of two, in two steps. */
-static tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
+TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 {
     tn_view    to = tni_view(k < cp->order ? cp->f[k] : cp->p);
     tn_tensor *power = tni_owned_2d(cp->ctx, cp->terms, 1);
@@ -31100,7 +31101,7 @@ static tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 }
 
 /* The exponents of rows of factors and columns of P: [order + 1,terms]; all TNI_TERM_ZERO in a term that is 0. */
-static tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
+TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 {
     const int64_t h = cp->terms, room = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
     tni_terms t;
@@ -31116,7 +31117,7 @@ static tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 }
 
 /* A copy with factors near 1; by [terms] becomes the sum of a term's exponents e [order + 1,terms]. */
-static tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
+TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 {
     tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
     tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
@@ -31137,7 +31138,7 @@ static tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 }
 
 /* Multiplies terms by 2^by[h], in equal parts to their factors, or destroys the operator where they do not fit. */
-static tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
+TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
 {
     const int64_t h = cp->terms, numbers = (cp->order + 1) * h;
     const int     most = cp->ctx->desc.dtype == TN_F32 ? 120 : 1000, parts = cp->order + 1;
@@ -31160,10 +31161,10 @@ static tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
     return tni_cp_done(cp, s);
 }
 
-static int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32 ? 60 : 500; }
+TNI_FN int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32 ? 60 : 500; }
 
 /* The least and the greatest of n exponents, except those of zeros. */
-static void tni_exponent_range(int64_t n, const int *e, int *least, int *most)
+TNI_FN void tni_exponent_range(int64_t n, const int *e, int *least, int *most)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
@@ -31237,7 +31238,7 @@ static tn_status tni_raise_exponent(const tn_tensor *t, int *exponent, const cha
 }
 
 /* The same for numbers of any size. */
-static tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
+TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
                           const char *op)
 {
     tn_ctx    *ctx = cp->ctx;
@@ -31334,7 +31335,7 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
 }
 
 /* The permutation after this one in the order of a dictionary; false after the last. */
-static bool tni_next_permutation(int n, int *p)
+TNI_FN bool tni_next_permutation(int n, int *p)
 {
     int i = n - 2, j = n - 1, t;
     while (i >= 0 && p[i] > p[i + 1]) i--;
@@ -31704,7 +31705,7 @@ static tn_tensor *tni_cp_khatri_rao(const tn_cp *cp)
     return k;
 }
 
-static tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)      /* (t + t^T)/2 of the last two axes */
+TNI_FN tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)      /* (t + t^T)/2 of the last two axes */
 {
     tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&t, 1, &to);
     c.in[c.n_in++] = tni_transposed_view(tni_view(t));
@@ -31944,7 +31945,7 @@ static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
     return TN_OK;
 }
 
-static tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values)
+TNI_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_REAL, rank, shape);
     if (t && tn_write(t, TN_F64, values, tn_tensor_count(t)) == TN_OK) return t;
@@ -32014,7 +32015,7 @@ static tn_status tni_eigen_multiply(void *user, int64_t count, const double *x, 
 }
 
 /* G = W^T diag(d) V in chunks of terms, Q = (G + G^T)/2 */
-static tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
+TNI_FN tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
 {
     tn_tensor *g = tni_owned_f64(p->ctx, p->n, p->n), *f[2], *scaled = tni_owned_f64(p->ctx, p->chunk, p->n);
     int64_t    at;
@@ -32041,7 +32042,7 @@ static tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
     return s;
 }
 
-static void tni_eigen_product_end(tni_eigen_product *p)
+TNI_FN void tni_eigen_product_end(tni_eigen_product *p)
 {
     tn_tensor_destroy(p->m);
     tn_tensor_destroy(p->x);
@@ -32051,7 +32052,7 @@ static void tni_eigen_product_end(tni_eigen_product *p)
     tn_tensor_destroy(p->swapped);
 }
 
-static tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most)
+TNI_FN tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most)
 {
     int64_t   n = cp->in[0], h = cp->terms, k;
     tn_status s = TN_OK;
@@ -32371,7 +32372,7 @@ tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eig
     return s;
 }
 
-static tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e, const char *op)
+TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e, const char *op)
 {
     tn_status s = tni_eigen_check(cp, &count, e, op);
     double   *host;
@@ -32445,12 +32446,12 @@ tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
    stored. The A_st of a block are one matrix, the product of all factors of m terms and those of n terms: where inputs are
    equal, the factors of a block lie one after the other. On the host in double, scaled as in >>cp-terms. */
 
-static tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
+TNI_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
 {
     return tni_rows(g->gram + (s * g->m * g->order + t) * g->n, g->order * g->n);
 }
 
-static void tni_pairs_end(tni_pairs *g)
+TNI_FN void tni_pairs_end(tni_pairs *g)
 {
     if (!g->ctx) return;
     tni_terms_end(&g->a);
@@ -32461,7 +32462,7 @@ static void tni_pairs_end(tni_pairs *g)
     tni_free_f64(g->ctx, g->work, 1, g->work_size);
 }
 
-static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, bool by_row, const char *op)
+TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, bool by_row, const char *op)
 {
     int64_t   width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
     int64_t   room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST), extent;
@@ -32490,7 +32491,7 @@ static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
 }
 
 /* Loads the next block, columns outside, rows inside; false at the end and where a read fails. */
-static bool tni_pairs_next(tni_pairs *g, tn_status *s)
+TNI_FN bool tni_pairs_next(tni_pairs *g, tn_status *s)
 {
     int64_t ha = g->a.cp ? g->a.cp->terms : 0, hb = g->b.cp ? g->b.cp->terms : 0;
     if (*s != TN_OK) return false;
@@ -32506,13 +32507,13 @@ static bool tni_pairs_next(tni_pairs *g, tn_status *s)
 }
 
 /* Whether this was the last block of its columns. */
-static bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
+TNI_FN bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
 
 /* The factors of a block, one after the other. */
-static tni_mat tni_pairs_factors(const tni_terms *t) { return tni_rows(tni_terms_f(t, 0).p, t->cp->in[0]); }
+TNI_FN tni_mat tni_pairs_factors(const tni_terms *t) { return tni_rows(tni_terms_f(t, 0).p, t->cp->in[0]); }
 
 /* A_st for all s and t, or for s = t only. On the diagonal of one operator A_ts is A_st transposed. */
-static void tni_pairs_grams(tni_pairs *g, bool all)
+TNI_FN void tni_pairs_grams(tni_pairs *g, bool all)
 {
     const bool diagonal = g->same && g->a.first == g->b.first;
     int64_t    i, j;
@@ -32532,7 +32533,7 @@ static void tni_pairs_grams(tni_pairs *g, bool all)
         }
 }
 
-static void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
+TNI_FN void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
 {
     g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->out, 1, tni_turned(tni_terms_p(&g->a)), tni_terms_p(&g->b), 0,
                      tni_rows(g->pp, g->n));
@@ -32587,7 +32588,7 @@ static void tni_pairs_symmetric_rows(void *arg, int64_t task, int worker)
 
 /* k = weight times the mean over permutations of prod A_(s,permutation(s)). With g->inputs, A_sq is replaced by the same
    without row s and column q, times P^T P'. */
-static void tni_pairs_symmetric(tni_pairs *g)
+TNI_FN void tni_pairs_symmetric(tni_pairs *g)
 {
     if (g->n == 0) return;
     tni_parallel_for(g->host.pool, tni_ceil_div(g->m, tni_ceil_div(TNI_PAIRS_SHARE, g->n)), tni_pairs_symmetric_rows, g);
@@ -32595,7 +32596,7 @@ static void tni_pairs_symmetric(tni_pairs *g)
 
 /* [out_a,out_b], or the diagonal: sum over h, h' of P[o,h] K[h,h'] P'[o',h'], times 2^(row[o] + column[o']) for the true
    value. column may be NULL if a is b. */
-static tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
+TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
                                   const char *op)
 {
     tni_pairs g;
@@ -32630,7 +32631,7 @@ static tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
 }
 
 /* <S,S'> without 2^shift */
-static tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
+TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
 {
     tni_pairs g;
     int64_t   i;
@@ -32658,7 +32659,7 @@ static tn_status tni_out_of_range(tn_ctx *ctx, double number, int shift, const c
 }
 
 /* *number times 2^shift, unless this is neither 0 nor a double. */
-static tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const char *op)
+TNI_FN tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const char *op)
 {
     const double x = ldexp(*number, shift);
     if (!(fabs(x) < HUGE_VAL) || (x == 0 && *number != 0))
@@ -32669,7 +32670,7 @@ static tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const 
 
 /* An owned tensor of numbers times 2^shift, for a matrix 2^(row[i] + column[j]), which may lie beyond the range of the
    context's dtype. Numbers that are too large are refused; small ones become 0, unless all of them do. */
-static tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const int *row,
+TNI_FN tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const int *row,
                                     const int *column, const char *op)
 {
     const bool   single = ctx->desc.dtype == TN_F32;
@@ -32695,7 +32696,7 @@ static tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape,
     return NULL;
 }
 
-static tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
+TNI_FN tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
 {
     return tni_owned_by_rows(ctx, rank, shape, numbers, shift, NULL, NULL, op);
 }
@@ -32783,7 +32784,7 @@ static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectr
     return out->norm && out->rank_low && out->rank_high ? TN_OK : tn_ctx_status(ctx);
 }
 
-static tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
+TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
 {
     tn_eigen  e;
     double   *values, *numbers;
@@ -32821,7 +32822,7 @@ void tn_spectrum_destroy(tn_spectrum *s)
 }
 
 /* Reads s [n,n], which must be symmetric up to rounding of its dtype. */
-static tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
+TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
 {
     tn_status status = tni_read_scaled(s->ctx, op, "s", s, a, NULL);
     return status == TN_OK ? tni_symmetric_parts(s->ctx, op, "s", "", s, a) : status;
@@ -32885,7 +32886,7 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
    K[h,h'] = mean over permutations of prod_s F_s[h] . F'_permutation(s)[h']      G = P K P'^T      <T,T'> = tr G
    Order 2: K = 1/2 [(W W'^T) * (V V'^T) + (W V'^T) * (V W'^T)]. See >>cp-pairs. */
 
-static bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
+TNI_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 {
     if (!a) return false;
     if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second operator is NULL", op);
@@ -32903,7 +32904,7 @@ static bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 }
 
 /* Room for a matrix of all pairs of outputs. */
-static double *tni_cp_room(const tn_cp *a, const tn_cp *b, const char *op)
+TNI_FN double *tni_cp_room(const tn_cp *a, const tn_cp *b, const char *op)
 {
     return tni_room_f64(a->ctx, a->out, b->out, op);
 }
@@ -33517,7 +33518,7 @@ static void tni_top_search(tni_top *t)
 }
 
 /* The numbers of the heap times 2^shift, largest first, and their indices in a tensor of this shape. */
-static tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
+TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
                                         tn_coefficients *out, const char *op)
 {
     int64_t   i, shape[2], n = heap->held;
@@ -34181,13 +34182,13 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
    >>analysis-impl  null models, certificates, features, alignment
    ====================================================================== */
 
-static tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
+TNI_FN tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
 {
     tn_status s = tn_ctx_status(ctx);
     return s == TN_OK ? TN_ERR_MEMORY : s;
 }
 
-static double *tni_analysis_read(const tn_tensor *t, const char *op)     /* [count], freed by tni_analysis_free */
+TNI_FN double *tni_analysis_read(const tn_tensor *t, const char *op)     /* [count], freed by tni_analysis_free */
 {
     const int64_t n = tn_tensor_count(t);
     double       *v = tni_alloc_f64(t->ctx, n, 1, op);
@@ -34196,9 +34197,9 @@ static double *tni_analysis_read(const tn_tensor *t, const char *op)     /* [cou
     return NULL;
 }
 
-static void tni_analysis_free(const tn_tensor *t, double *v) { if (v) tni_free_f64(t->ctx, v, tn_tensor_count(t), 1); }
+TNI_FN void tni_analysis_free(const tn_tensor *t, double *v) { if (v) tni_free_f64(t->ctx, v, tn_tensor_count(t), 1); }
 
-static tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
+TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_I32, 1, &n);
     if (t && tn_write(t, TN_I32, counts, n) == TN_OK) return t;
@@ -34547,7 +34548,7 @@ tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tens
 }
 
 /* act(z)/z, and the slope of act where z = 0 */
-static tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
+TNI_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
 {
     const int64_t n = tn_tensor_count(z);
     tn_tensor    *m = tni_like(ctx, z);
@@ -35197,13 +35198,13 @@ typedef struct tni_net_box {
    both sets of nodes without legs, a function applied to x the one with x as a node at each leg.
    ====================================================================== */
 
-static tni_net_box *tni_net_box_of(const tn_net *net)
+TNI_FN tni_net_box *tni_net_box_of(const tn_net *net)
 {
     return (tni_net_box *)(void *)((char *)(void *)(uintptr_t)net - offsetof(tni_net_box, net));
 }
 
 /* The plan belongs to the net alone, so that a context that ends frees it with the net and not before. */
-static void tni_net_keep_plan(tni_net_box *box, tn_plan *plan)
+TNI_FN void tni_net_keep_plan(tni_net_box *box, tn_plan *plan)
 {
     if (box->plan) {
         tni_own(box->net.ctx, &box->plan->owned, box->plan->owned.destroy);
@@ -35232,7 +35233,7 @@ static void tni_net_destroy(tni_owned *o)
 void tn_net_destroy(tn_net *net) { if (net) tni_net_destroy(&tni_net_box_of(net)->owned); }
 
 /* A net without tensors and labels, in one block of memory. */
-static tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
+TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 {
     const size_t size = sizeof(tni_net_box) + (size_t)nodes * (sizeof(tn_net_node) + sizeof(tni_net_share *))
                         + (size_t)(outs + legs) * sizeof(tn_net_leg);
@@ -35254,7 +35255,7 @@ static tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 
 /* ---- nodes and legs --------------------------------------------------------- >>net-nodes */
 
-static void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *label)
+TNI_FN void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *label)
 {
     int a;
     for (a = 0; a < rank; a++) {
@@ -35264,14 +35265,14 @@ static void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *l
 }
 
 /* Node i refers to a tensor of the caller. */
-static void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label)
+TNI_FN void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label)
 {
     net->node[i].tensor = t;
     tni_net_label(net, &net->node[i], t->rank, label);
 }
 
 /* Node i has an owned tensor, which it takes over; false where that is NULL. */
-static bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
+TNI_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 {
     tni_net_share *s = t ? (tni_net_share *)tni_alloc(net->ctx, sizeof *s, "net") : NULL;
     if (!s) {
@@ -35286,7 +35287,7 @@ static bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 }
 
 /* An owned copy in the context's dtype, times factor. */
-static tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
+TNI_FN tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
 {
     tn_tensor *to = t ? tn_tensor_create(ctx, TN_REAL, t->rank, t->shape) : NULL;
     if (to && (factor == 1 ? tni_copy(to, t) : tni_put_scaled(ctx, tni_view(to), tni_view(t), factor)) == TN_OK) return to;
@@ -35295,7 +35296,7 @@ static tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
 }
 
 /* Node i is node j of `from`, its labels moved up by `shift`. */
-static void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shift)
+TNI_FN void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shift)
 {
     const tn_net_node *node = &from->node[j];
     tni_net_share     *s = tni_net_box_of(from)->share[j];
@@ -35306,14 +35307,14 @@ static void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shif
     tni_net_refer(net, i, node->tensor, label);
 }
 
-static void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
+TNI_FN void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
 {
     int j;
     for (j = 0; j < from->nodes; j++) tni_net_take(net, at + j, from, j, shift);
 }
 
 /* All nodes and legs of a net, except for input leg `without`, and room for `more` nodes; without = -1: all legs. */
-static tn_net *tni_net_like(const tn_net *from, int more, int without)
+TNI_FN tn_net *tni_net_like(const tn_net *from, int more, int without)
 {
     tn_net *net = tni_net_make(from->ctx, from->nodes + more, from->outs, from->legs - (without >= 0));
     int     k, to = 0;
@@ -35338,7 +35339,7 @@ static tni_net_name tni_net_name_of(int label)
 
 /* Fills in the extents of legs and numbers the inputs in the order of their first legs. Returns the net, or destroys it if
    it is not whole or contradicts itself. */
-static tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
+TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
 {
     const size_t bytes = net ? ((size_t)net->labels + 1) * sizeof(int64_t) : 0;
     int64_t     *extent = net && whole ? (int64_t *)tni_alloc(net->ctx, bytes, op) : NULL;
@@ -35483,7 +35484,7 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
 
 /* ---- nets from nets --------------------------------------------------------- >>net-changing-impl */
 
-static tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const char *op)
+TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const char *op)
 {
     const int64_t nodes = outer->nodes + (int64_t)outer->legs * inner->nodes;
     const int64_t labels = outer->labels + (int64_t)outer->legs * inner->labels;
@@ -35881,7 +35882,7 @@ static bool tni_net_operands_of(const tn_net *net, const char *op, tni_net_opera
     return true;
 }
 
-static tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
+TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
 {
     tni_net_operands o;
     tn_plan         *plan;
@@ -35893,7 +35894,7 @@ static tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const 
 
 /* With a limit on memory a contraction may take half of it, by slicing. Networks are chains and trees, for which few random
    searches find what many do. */
-static tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
+TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 {
     tn_plan_desc d;
     memset(&d, 0, sizeof d);
@@ -35903,7 +35904,7 @@ static tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 }
 
 /* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. */
-static tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
+TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
 {
     tn_ctx          *ctx = net->ctx;
     tni_net_operands o;
@@ -35933,7 +35934,7 @@ tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc)
 }
 
 /* Adds the tensor u with the shape of the output legs as the last node of q, which then has none of them. */
-static bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
+TNI_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
 {
     int  k, label[TN_MAX_RANK];
     bool fits = net->outs > 0 && u && u->rank == net->outs;
@@ -36661,7 +36662,7 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
 enum { TNI_LOCAL_POWERS = 64, TNI_LOCAL_TERMS = 25 };
 
 /* Checks a map and its number of features, for a function or a layer `op`. */
-static tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, tn_local_map map, int64_t dim)
+TNI_FN tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, tn_local_map map, int64_t dim)
 {
     const int64_t most = map == TN_LOCAL_POWERS ? TNI_LOCAL_POWERS : map >= TN_LOCAL_GIVEN ? INT32_MAX - 1 : 2;
     if ((unsigned)map > TN_LOCAL_IDS)
@@ -36788,7 +36789,7 @@ tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, 
 }
 
 /* Sites before the label core (without one: before the place where both halves meet), of a chain of n. */
-static int64_t tni_mps_place(const tn_mps_desc *d, int64_t n)
+TNI_FN int64_t tni_mps_place(const tn_mps_desc *d, int64_t n)
 {
     return d->label == TN_MPS_FIRST ? 0 : d->label > 0 ? d->label : d->uniform ? n : n / 2;
 }
@@ -37114,7 +37115,7 @@ static tn_status tni_mps_fits(const tn_mps *m, const tn_tt *tt, int64_t place)
 }
 
 /* Whether there are a train, and a layer with this core. */
-static bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt *tt)
+TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt *tt)
 {
     if (tt) return tni_usable(tt->ctx, core, op, "the layer's core");
     if (tni_alive(core)) tni_fail(core->ctx, TN_ERR_ARG, "%s: the train is NULL", op);
@@ -37301,7 +37302,7 @@ static tn_status tni_tt_orthogonal_left(const tn_tt *tt, tni_tt_round_job *j, in
 
 /* All cores in the canonical form of a site, in *j, whose workspace is returned, or NULL; the core of the site has the norm
    *norm, times 2^exponent. */
-static double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, tni_tt_round_job *j, double *norm,
+TNI_FN double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, tni_tt_round_job *j, double *norm,
                                 int64_t *size, tn_status *s)
 {
     double *room;
@@ -38759,7 +38760,7 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
     return 1 + (s->floor - 1) * (s->one_minus_sqrt ? sqrt(t) : t);
 }
 
-static tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
+TNI_FN tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
 {
     int i;
     for (i = 0; i < g->optims; i++)
@@ -38785,7 +38786,7 @@ static void tni_graph_forget(tn_graph *g, const tn_optim *o)
 }
 
 /* Reports the fault word of a gradient with the name of its parameter. */
-static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
+TNI_FN bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
 {
     tn_optim *o = (tn_optim *)ctx->describe_with;
     tn_param *p = tn_params_at(o->of.params, f[1]);
@@ -38796,7 +38797,7 @@ static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
     return p != NULL;
 }
 
-static void tni_optim_forget(tni_moments *m)
+TNI_FN void tni_optim_forget(tni_moments *m)
 {
     int k;
     for (k = 0; k < 2; k++) {
@@ -38914,7 +38915,7 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 }
 
 /* Makes entries for the moments of parameters that were added since the last step. */
-static tn_status tni_optim_grow(tn_optim *o)
+TNI_FN tn_status tni_optim_grow(tn_optim *o)
 {
     tn_ctx      *ctx = o->owned.ctx;
     int64_t      want = o->of.params->count;
@@ -38931,18 +38932,18 @@ static tn_status tni_optim_grow(tn_optim *o)
 }
 
 /* The rule by which a parameter is updated. */
-static tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
+TNI_FN tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
 {
     return o->desc.kind == TN_OPTIM_MUON && (p->adamw || p->value->rank < 2) ? TN_OPTIM_ADAMW : o->desc.kind;
 }
 
 /* The number of moments that a rule keeps, and that of a parameter. */
-static int tni_rule_wants(const tn_optim *o, tn_optim_kind rule)
+TNI_FN int tni_rule_wants(const tn_optim *o, tn_optim_kind rule)
 {
     return rule == TN_OPTIM_ADAMW ? 2 : rule == TN_OPTIM_MUON || o->desc.momentum > 0 ? 1 : 0;
 }
 
-static int tni_optim_wants(const tn_optim *o, const tn_param *p) { return tni_rule_wants(o, tni_optim_rule(o, p)); }
+TNI_FN int tni_optim_wants(const tn_optim *o, const tn_param *p) { return tni_rule_wants(o, tni_optim_rule(o, p)); }
 
 #endif /* TN_NO_TRAINING */
 
@@ -38950,12 +38951,12 @@ static int tni_optim_wants(const tn_optim *o, const tn_param *p) { return tni_ru
 /* ---- which part of a parameter a process updates ------------------------ >>optim-share */
 
 /* Whether processes share moments. */
-static bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments && tn_ctx_ranks(o->owned.ctx) > 1; }
+TNI_FN bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments && tn_ctx_ranks(o->owned.ctx) > 1; }
 
 /* Gives each parameter its place. From the last to the first, those of AdamW and SGD form groups of a bucket's size or more, of
    which each process gets an equal range: so a group is complete early in the backward pass. A matrix of Muon goes to the process
    that has the fewest elements of matrices so far. */
-static tn_status tni_optim_places(tn_optim *o)
+TNI_FN tn_status tni_optim_places(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     const int size = tn_ctx_ranks(ctx);
@@ -38990,7 +38991,7 @@ static tn_status tni_optim_places(tn_optim *o)
 }
 
 /* The elements of parameter i that process r updates; r < 0, or without shared moments: all. */
-static tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
+TNI_FN tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
 {
     const tn_param *p = o->of.params->item[i];
     const int64_t   n = tn_tensor_count(p->value), at = tni_optim_shares(o) ? o->state[i].at : 0;
@@ -39008,10 +39009,10 @@ static tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
     return part;
 }
 
-static tni_span tni_optim_own(const tn_optim *o, int64_t i) { return tni_optim_part(o, i, tn_ctx_rank(o->owned.ctx)); }
+TNI_FN tni_span tni_optim_own(const tn_optim *o, int64_t i) { return tni_optim_part(o, i, tn_ctx_rank(o->owned.ctx)); }
 
 /* Elements [begin,begin + count) of a contiguous tensor. */
-static tn_view tni_span_view(const tn_tensor *t, int64_t begin, int64_t count)
+TNI_FN tn_view tni_span_view(const tn_tensor *t, int64_t begin, int64_t count)
 {
     tn_view v = tni_flat_view(t);
     v.data = (char *)v.data + (size_t)begin * tni_dtype_size(t->dtype);
@@ -39022,7 +39023,7 @@ static tn_view tni_span_view(const tn_tensor *t, int64_t begin, int64_t count)
 /* Makes the moments of parameter i, which start as zeros: m and v for AdamW, m for Muon and for SGD with momentum. Their
    bias correction counts from here, so a parameter that was added or unfrozen later, or whose rule has changed, starts like
    one of the first step. */
-static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *value)
+TNI_FN tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *value)
 {
     const tn_param *p = o->of.params->item[i];
     const tni_span  own = tni_optim_own(o, i);
@@ -39047,10 +39048,10 @@ static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *valu
     return TN_OK;
 }
 
-static bool tni_optim_updates(const tn_param *p) { return !p->frozen && p->value->grad != NULL; }
+TNI_FN bool tni_optim_updates(const tn_param *p) { return !p->frozen && p->value->grad != NULL; }
 
 /* Uploads the host's numbers that change from one step to the next. */
-static tn_status tni_optim_tell(tn_optim *o)
+TNI_FN tn_status tni_optim_tell(tn_optim *o)
 {
     tn_ctx        *ctx = o->owned.ctx;
     const tn_dtype dtype = o->scalars->dtype;
@@ -39066,7 +39067,7 @@ static tn_status tni_optim_tell(tn_optim *o)
 }
 
 /* The call's place in a series: only where operands are memory that a backend may use until the last call. */
-static void tni_series_place(const tn_ctx *ctx, tn_call *c, int64_t before, int64_t after)
+TNI_FN void tni_series_place(const tn_ctx *ctx, tn_call *c, int64_t before, int64_t after)
 {
     c->i[1] = ctx->backend->host ? before : 0;
     c->i[2] = ctx->backend->host ? after : 0;
@@ -39083,7 +39084,7 @@ static bool tni_optim_sums(const tn_optim *o, int64_t i)
 static tn_status tni_optim_norm(tn_optim *o, tn_status s);
 
 /* Norm over all gradients and clip factor. In a graph the host's numbers are uploaded before each replay. */
-static tn_status tni_optim_begin(tn_optim *o)
+TNI_FN tn_status tni_optim_begin(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     tn_call   c;
@@ -39199,7 +39200,7 @@ static int32_t *tni_optim_tells(tn_optim *o, tni_meeting in, tn_status s)
 }
 
 /* All processes agree whether they can go on: s is the status of this one. */
-static tn_status tni_optim_agree(tn_optim *o, tni_meeting in, tn_status s)
+TNI_FN tn_status tni_optim_agree(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx   *ctx = o->owned.ctx;
     int32_t  *own;
@@ -39489,7 +39490,7 @@ static void tni_optim_on_node(tn_ctx *ctx, const struct tni_node *n)
 }
 
 /* Shared moments: rows of the bucket are pieces of what each process updates. Each gives the updated values to all. */
-static tn_status tni_optim_publish(tn_optim *o)
+TNI_FN tn_status tni_optim_publish(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     tni_mail *m = &o->mail;
@@ -39529,7 +39530,7 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
 }
 
 /* Replaces the gradients by their mean over all processes, with shared moments only those of this process's part. */
-static tn_status tni_optim_mean(tn_optim *o)
+TNI_FN tn_status tni_optim_mean(tn_optim *o)
 {
     tni_mail_choose(o, false);
     if (o->mail.length == 0) return TN_OK;
@@ -39538,7 +39539,7 @@ static tn_status tni_optim_mean(tn_optim *o)
 }
 
 /* Everything but the gradients that a step of many processes needs. */
-static tn_status tni_optim_ready(tn_optim *o)
+TNI_FN tn_status tni_optim_ready(tn_optim *o)
 {
     tn_status s = tni_optim_grow(o);
     if (s == TN_OK) s = tni_optim_places(o);
@@ -39580,7 +39581,7 @@ static void tni_muon_extents(const tn_tensor *t, int64_t want[4])
     want[2] = want[3] = want[0] > 0 ? want[0] / tni_max(t->shape[t->rank - 1], t->shape[t->rank - 2]) * small : 0;
 }
 
-static tn_status tni_muon_room(tn_optim *o)
+TNI_FN tn_status tni_muon_room(tn_optim *o)
 {
     int64_t most[4] = {0, 0, 0, 0}, want[4], i;
     int     k;
@@ -39645,7 +39646,7 @@ static double tni_muon_scale(tn_muon_scale kind, double rows, double columns)
     return kind == TN_MUON_SCALE_RMS ? 0.2 * sqrt(wide) : rows > columns ? sqrt(rows / columns) : 1;
 }
 
-static tn_status tni_muon_update(tn_optim *o, int64_t i)
+TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
 {
     const tn_param *p = o->of.params->item[i];
     tn_ctx         *ctx = o->owned.ctx;
@@ -39891,6 +39892,7 @@ tn_status tn_graph_begin(tn_ctx *ctx)
         return tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, why);
     }
     ctx->capture = g;
+    ctx->capture_end = tn_graph_end;
     ctx->spoilt = TN_OK;
     return TN_OK;
 }
@@ -40061,7 +40063,7 @@ typedef struct tni_scan {
 
 typedef struct tni_list { void *items; size_t count, room, each; } tni_list;
 
-static void *tni_list_at(const tni_list *l, size_t i) { return (char *)l->items + i * l->each; }
+static inline void *tni_list_at(const tni_list *l, size_t i) { return (char *)l->items + i * l->each; }
 
 typedef bool (*tni_before_fn)(const void *a, const void *b);
 
@@ -40102,7 +40104,7 @@ typedef struct tni_value {
 
 typedef struct tni_json { tni_reader file; tni_scan scan; tni_list values; bool twice; } tni_json;
 
-static tni_value *tni_json_at(const tni_json *j, uint32_t i) { return (tni_value *)tni_list_at(&j->values, i); }
+static inline tni_value *tni_json_at(const tni_json *j, uint32_t i) { return (tni_value *)tni_list_at(&j->values, i); }
 #endif
 
 /* ======================================================================
@@ -40112,7 +40114,7 @@ static tni_value *tni_json_at(const tni_json *j, uint32_t i) { return (tni_value
    to the context's. A number from a file is compared before it is added to anything.
    ====================================================================== */
 
-static tni_file_name tni_file_name_of(const char *name, const char *path, bool calls)
+TNI_FN tni_file_name tni_file_name_of(const char *name, const char *path, bool calls)
 {
     tni_file_name out;
     const char   *s = name ? name : path ? path : calls ? "callback" : "memory";
@@ -40121,7 +40123,7 @@ static tni_file_name tni_file_name_of(const char *name, const char *path, bool c
     return out;
 }
 
-static tni_quoted tni_quote(const char *s)
+TNI_FN tni_quoted tni_quote(const char *s)
 {
     tni_quoted out;
     size_t     n = 0;
@@ -40132,7 +40134,7 @@ static tni_quoted tni_quote(const char *s)
     return out;
 }
 
-static const char *tni_reason(const char *otherwise)
+TNI_FN const char *tni_reason(const char *otherwise)
 {
 #ifndef TN_NO_STDIO
     if (errno) return strerror(errno);
@@ -40143,7 +40145,7 @@ static const char *tni_reason(const char *otherwise)
 /* ---- bytes in ----------------------------------------------------------- >>io-reader */
 
 /* "w.safetensors: byte 8: reason" */
-TNI_PRINTF(4, 5) static tn_status tni_reader_fail(const tni_reader *r, tn_status status, uint64_t at, const char *fmt, ...)
+TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status status, uint64_t at, const char *fmt, ...)
 {
     char     reason[320];
     tni_text t;
@@ -40213,7 +40215,7 @@ static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 }
 #endif
 
-static tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *source)
+TNI_FN tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *source)
 {
     memset(r, 0, sizeof *r);
     r->ctx = ctx;
@@ -40226,7 +40228,7 @@ static tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *so
     return tni_fail(ctx, TN_ERR_ARG, "%s: data is NULL, expected %llu bytes", r->name.s, (unsigned long long)source->bytes);
 }
 
-static void tni_reader_close(tni_reader *r)
+TNI_FN void tni_reader_close(tni_reader *r)
 {
 #ifndef TN_NO_STDIO
     if (r->stream) fclose((FILE *)r->stream);
@@ -40234,7 +40236,7 @@ static void tni_reader_close(tni_reader *r)
     r->stream = NULL;
 }
 
-static tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst, size_t bytes)
+TNI_FN tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst, size_t bytes)
 {
     if (offset > r->bytes || bytes > r->bytes - offset)
         return tni_reader_fail(r, TN_ERR_FORMAT, offset, "unexpected end of file: expected %zu bytes here, there are %llu",
@@ -40287,7 +40289,7 @@ static uint64_t tni_checksum_round(uint64_t lane, uint64_t word)
     return tni_rotated(lane + word * TNI_CHECKSUM_P2, 31) * TNI_CHECKSUM_P1;
 }
 
-static void tni_checksum_open(tni_checksum *s)
+TNI_FN void tni_checksum_open(tni_checksum *s)
 {
     memset(s, 0, sizeof *s);
     s->lane[0] = TNI_CHECKSUM_P1 + TNI_CHECKSUM_P2;
@@ -40307,7 +40309,7 @@ static void tni_checksum_blocks(tni_checksum *s, const uint8_t *p, size_t blocks
     s->lane[0] = a; s->lane[1] = b; s->lane[2] = c; s->lane[3] = d;
 }
 
-static void tni_checksum_add(tni_checksum *s, const void *src, size_t bytes)
+TNI_FN void tni_checksum_add(tni_checksum *s, const void *src, size_t bytes)
 {
     const uint8_t *p = (const uint8_t *)src;
     const size_t   held = (size_t)(s->bytes % 32);
@@ -40321,7 +40323,7 @@ static void tni_checksum_add(tni_checksum *s, const void *src, size_t bytes)
     if (bytes > 0) memcpy(s->rest, p + bytes / 32 * 32, bytes % 32);
 }
 
-static uint64_t tni_checksum_value(const tni_checksum *s)
+TNI_FN uint64_t tni_checksum_value(const tni_checksum *s)
 {
     const uint8_t *p = s->rest, *end = s->rest + s->bytes % 32;
     uint64_t       h = TNI_CHECKSUM_P5;
@@ -40349,7 +40351,7 @@ static uint64_t tni_checksum_value(const tni_checksum *s)
 /* ---- bytes out ---------------------------------------------------------- >>io-writer
    The first failure is kept: further pieces are ignored, and the close returns it. */
 
-static void tni_writer_fail(tni_writer *w, tn_status status, const char *what, const char *reason)
+TNI_FN void tni_writer_fail(tni_writer *w, tn_status status, const char *what, const char *reason)
 {
     if (w->status != TN_OK) return;
     w->status = status;
@@ -40626,7 +40628,7 @@ static void tni_writer_close_path(tni_writer *w) { (void)w; }
 static bool tni_stream_put(tni_writer *w, const void *src, size_t bytes) { (void)w; (void)src; return bytes == 0; }
 #endif
 
-static void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
+TNI_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
 {
     memset(w, 0, sizeof *w);
     w->ctx = ctx;
@@ -40642,7 +40644,7 @@ static void tni_memory_put(const tni_writer *w, const void *src, size_t bytes)
     if (w->sink.data && left > 0) memcpy((char *)w->sink.data + w->at, src, bytes < left ? bytes : left);
 }
 
-static void tni_put(tni_writer *w, const void *src, size_t bytes)
+TNI_FN void tni_put(tni_writer *w, const void *src, size_t bytes)
 {
     if (w->status != TN_OK || bytes == 0) return;
 #ifndef TN_NO_TRAINING
@@ -40656,7 +40658,7 @@ static void tni_put(tni_writer *w, const void *src, size_t bytes)
     w->at += bytes;
 }
 
-static tn_status tni_writer_close(tni_writer *w)
+TNI_FN tn_status tni_writer_close(tni_writer *w)
 {
     if (w->sink.store) return w->status;
     if (w->sink.path) tni_writer_close_path(w);
@@ -40699,7 +40701,7 @@ static bool tni_host_is_big_endian(void)
     return first == 0;
 }
 
-static uint64_t tni_load_bits(const uint8_t *p, unsigned bytes, bool big_endian)
+TNI_FN uint64_t tni_load_bits(const uint8_t *p, unsigned bytes, bool big_endian)
 {
     uint64_t v = 0;
     unsigned i;
@@ -40707,7 +40709,7 @@ static uint64_t tni_load_bits(const uint8_t *p, unsigned bytes, bool big_endian)
     return v;
 }
 
-static void tni_store_bits(uint8_t *p, uint64_t v, unsigned bytes)       /* little-endian */
+TNI_FN void tni_store_bits(uint8_t *p, uint64_t v, unsigned bytes)       /* little-endian */
 {
     unsigned i;
     for (i = 0; i < bytes; i++) p[i] = (uint8_t)(v >> 8 * i);
@@ -40749,7 +40751,7 @@ static double tni_number_value(tni_number n, const uint8_t *p)
     return (double)bits;
 }
 
-static bool tni_number_is_float(tni_number n) { return n.kind == TNI_FLOAT || n.kind == TNI_BFLOAT; }
+TNI_FN bool tni_number_is_float(tni_number n) { return n.kind == TNI_FLOAT || n.kind == TNI_BFLOAT; }
 
 /* Whether the file's bytes are those of the tensor. */
 static bool tni_number_is_host(tni_number n, tn_dtype dtype)
@@ -40791,7 +40793,7 @@ static tn_status tni_convert(const tni_reader *r, uint64_t at, tni_number from, 
 }
 
 /* Fills a contiguous tensor. */
-static tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number from, double scale, tn_tensor *to)
+TNI_FN tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number from, double scale, tn_tensor *to)
 {
     tn_ctx   *ctx = to->ctx;
     int64_t   count = tn_tensor_count(to), chunk = tni_min(count, TNI_CHUNK), done, n;
@@ -40816,7 +40818,7 @@ static tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number f
 }
 
 /* An owned tensor from numbers at `at`: I32 for integers without scale, else the context's dtype. */
-static tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number from, double scale, int rank,
+TNI_FN tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number from, double scale, int rank,
                                  const int64_t *shape, tn_tensor **out)
 {
     tn_dtype   dtype = scale == 0 && !tni_number_is_float(from) ? TN_I32 : TN_REAL;
@@ -40831,7 +40833,7 @@ static tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number fr
 }
 
 /* The elements of a shape from a file. The other extents of an empty shape must fit too, as strides are made from them. */
-static bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
+TNI_FN bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
 {
     size_t all = 1, limit = (size_t)PTRDIFF_MAX / 8;
     int    i;
@@ -40845,7 +40847,7 @@ static bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
 }
 
 /* Checks that a header of n bytes at `at`, which is inside the file, is neither cut off nor larger than `most`. */
-static tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most)
+TNI_FN tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most)
 {
     unsigned long long wants = n, has = r->bytes, may = most;
     if (n > r->bytes - at)
@@ -40856,7 +40858,7 @@ static tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, 
 }
 
 /* npy and idx: exactly the data follow the header. */
-static tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, int rank, const int64_t *shape)
+TNI_FN tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, int rank, const int64_t *shape)
 {
     uint64_t rest = r->bytes - at;
     size_t   count, bytes;
@@ -40869,7 +40871,7 @@ static tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, 
 }
 
 /* Converts one chunk of host elements to the file's dtype, little-endian. */
-static void tni_to_file(const uint8_t *host, tn_dtype have, uint8_t *out, tn_dtype as, int64_t n)
+TNI_FN void tni_to_file(const uint8_t *host, tn_dtype have, uint8_t *out, tn_dtype as, int64_t n)
 {
     unsigned width = (unsigned)tni_dtype_size(as);
     size_t   at;
@@ -40902,7 +40904,7 @@ static void tni_put_contiguous(tni_writer *w, const tn_tensor *t, tn_dtype as)
 }
 
 /* A tensor's elements, row-major. `as` is its own dtype or a wider one. */
-static void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
+TNI_FN void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
 {
     tn_tensor *flat;
     if (w->status == TN_OK) w->status = tni_settle(t);
@@ -40921,13 +40923,13 @@ static void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
    The headers of safetensors and npy are flat, at most an object of objects, so that nothing recurses. Strings
    are decoded in place, since no character is longer than its escape, and end with a zero at their closing quote. */
 
-static bool tni_scan_fail(tni_scan *s, const char *reason)
+TNI_FN bool tni_scan_fail(tni_scan *s, const char *reason)
 {
     s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "%s", reason);
     return false;
 }
 
-static void tni_scan_space(tni_scan *s)
+TNI_FN void tni_scan_space(tni_scan *s)
 {
     for (; s->at < s->bytes; s->at++) {
         char c = s->text[s->at];
@@ -40935,7 +40937,7 @@ static void tni_scan_space(tni_scan *s)
     }
 }
 
-static bool tni_scan_take(tni_scan *s, char c)
+TNI_FN bool tni_scan_take(tni_scan *s, char c)
 {
     tni_scan_space(s);
     if (s->at == s->bytes || s->text[s->at] != c) return false;
@@ -40943,7 +40945,7 @@ static bool tni_scan_take(tni_scan *s, char c)
     return true;
 }
 
-static bool tni_scan_unexpected(tni_scan *s, const char *expected)
+TNI_FN bool tni_scan_unexpected(tni_scan *s, const char *expected)
 {
     s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "unexpected %s, expected %s",
                                 s->at < s->bytes ? "character" : s->start + s->bytes < s->file->bytes ? "end of header"
@@ -40951,7 +40953,7 @@ static bool tni_scan_unexpected(tni_scan *s, const char *expected)
     return false;
 }
 
-static bool tni_scan_expect(tni_scan *s, char c)
+TNI_FN bool tni_scan_expect(tni_scan *s, char c)
 {
     char quoted[] = "' '";
     quoted[1] = c;
@@ -40959,7 +40961,7 @@ static bool tni_scan_expect(tni_scan *s, char c)
 }
 
 /* 0 or a number without leading zeros, sign, point or exponent. */
-static bool tni_scan_natural(tni_scan *s, uint64_t *out)
+TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
 {
     size_t first;
     tni_scan_space(s);
@@ -40985,7 +40987,7 @@ static bool tni_scan_extent(tni_scan *s, int *rank, int64_t *shape)
 }
 
 /* JSON's [], [3], [3,4]; or Python's (), (3,), (3, 4), where Python 2 wrote (3L, 4L). */
-static bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
+TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
 {
     bool comma = false;
     *rank = 0;
@@ -41003,7 +41005,7 @@ static bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
 
 /* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
    surrogates. Unicode 15, table 3-7. */
-static size_t tni_utf8_length(const char *text, size_t left)
+TNI_FN size_t tni_utf8_length(const char *text, size_t left)
 {
     const unsigned char *p = (const unsigned char *)text;
     size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0, i;
@@ -41014,7 +41016,7 @@ static size_t tni_utf8_length(const char *text, size_t left)
     return n;
 }
 
-static size_t tni_utf8_put(char *dst, uint32_t c)
+TNI_FN size_t tni_utf8_put(char *dst, uint32_t c)
 {
     static const unsigned char first[] = {0, 0, 0xC0, 0xE0, 0xF0};
     size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4, i;
@@ -41060,7 +41062,7 @@ static bool tni_scan_escape(tni_scan *s, uint32_t *out)
     return true;
 }
 
-static bool tni_scan_string(tni_scan *s, const char **out)
+TNI_FN bool tni_scan_string(tni_scan *s, const char **out)
 {
     char *to;
     if (!tni_scan_take(s, '"')) return tni_scan_unexpected(s, "a string");
@@ -41089,7 +41091,7 @@ static bool tni_scan_string(tni_scan *s, const char **out)
 /* ---- lists and names ---------------------------------------------------- >>io-lists
    All structs with a name have it as their first member, so that one sort and one search work for all. */
 
-static void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
+TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
 {
     if (l->count == l->room) {
         size_t room = l->room * 2 + 8, bytes;
@@ -41116,7 +41118,7 @@ static void tni_sift(const void **p, size_t i, size_t n, tni_before_fn before)
 }
 
 /* Heapsort: n log n steps for any input and no memory, neither of which C's qsort guarantees. */
-static void tni_sort(const void **p, size_t n, tni_before_fn before)
+TNI_FN void tni_sort(const void **p, size_t n, tni_before_fn before)
 {
     size_t i;
     for (i = n / 2; i-- > 0;) tni_sift(p, i, n, before);
@@ -41135,10 +41137,10 @@ static const char *tni_name_of(const void *item)
     return name;
 }
 
-static bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
+TNI_FN bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
 
 /* Sorted pointers to the n items, to be freed by tni_free_sorted. */
-static const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before)
+TNI_FN const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before)
 {
     size_t       i, bytes;
     const void **p = tni_mul_size(n, sizeof *p, &bytes) ? (const void **)tni_alloc(ctx, bytes, "names") : NULL;
@@ -41148,9 +41150,9 @@ static const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t 
     return p;
 }
 
-static void tni_free_sorted(tn_ctx *ctx, const void **p, size_t n) { tni_free(ctx, (void *)p, n * sizeof *p); }
+TNI_FN void tni_free_sorted(tn_ctx *ctx, const void **p, size_t n) { tni_free(ctx, (void *)p, n * sizeof *p); }
 
-static const void *tni_find_name(const void *const *p, size_t n, const char *name)
+TNI_FN const void *tni_find_name(const void *const *p, size_t n, const char *name)
 {
     size_t low = 0, high = n;
     while (low < high) {
@@ -41164,14 +41166,14 @@ static const void *tni_find_name(const void *const *p, size_t n, const char *nam
 }
 
 /* A name that two of the sorted items have, or NULL. */
-static const char *tni_twice(const void *const *p, size_t n)
+TNI_FN const char *tni_twice(const void *const *p, size_t n)
 {
     size_t i;
     for (i = 1; i < n; i++) if (strcmp(tni_name_of(p[i - 1]), tni_name_of(p[i])) == 0) return tni_name_of(p[i]);
     return NULL;
 }
 
-TNI_UNUSED static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
+TNI_UNUSED TNI_FN void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
 
 /* ---- safetensors -------------------------------------------------------- >>io-safetensors-impl
        u64        n, little-endian, at most 100 MB
@@ -41192,7 +41194,7 @@ static const struct { const char *name; tni_number number; } tni_safetensors_dty
     {"F6_E2M3", {TNI_OTHER, 6, false}}, {"F6_E3M2", {TNI_OTHER, 6, false}}, {"F4", {TNI_OTHER, 4, false}}
 };
 
-static bool tni_safetensors_number(const char *dtype, tni_number *out)
+TNI_FN bool tni_safetensors_number(const char *dtype, tni_number *out)
 {
     size_t i;
     for (i = 0; i < sizeof tni_safetensors_dtype / sizeof *tni_safetensors_dtype; i++) {
@@ -41230,7 +41232,7 @@ static void tni_safetensors_destroy(tni_owned *owned)
 }
 
 /* The file that has the data of a tensor. */
-static const tni_reader *tni_entry_file(const tn_safetensors *f, const tn_safetensors_entry *e)
+TNI_FN const tni_reader *tni_entry_file(const tn_safetensors *f, const tn_safetensors_entry *e)
 {
     return f->parts.count > 0 ? &tni_part_at(f, (size_t)e->part)->file->file : &f->file;
 }
@@ -41557,7 +41559,7 @@ static tn_status tni_safetensors_index(tn_safetensors *f, const char *path)
     return tni_index_join(f, path);
 }
 
-static tn_status tni_safetensors_open(tn_ctx *ctx, const tn_source *source, tn_safetensors **out)
+TNI_FN tn_status tni_safetensors_open(tn_ctx *ctx, const tn_source *source, tn_safetensors **out)
 {
     const size_t n = source->path && !source->fetch ? strlen(source->path) : 0;
     tn_status    s = tni_safetensors_one(ctx, source, out);
@@ -41608,7 +41610,7 @@ static const tn_safetensors_entry *tni_safetensors_want(tn_safetensors *f, const
     return e;
 }
 
-static tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_entry *e, tn_tensor **out)
+TNI_FN tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_entry *e, tn_tensor **out)
 {
     tni_number n;
     *out = NULL;
@@ -41640,7 +41642,7 @@ tn_status tn_safetensors_read_bytes(tn_safetensors *f, const char *name, void *d
 
 /* ---- writing safetensors ------------------------------------------------ >>io-safetensors-write */
 
-static void tni_text_escaped(tni_text *t, const char *s)
+TNI_FN void tni_text_escaped(tni_text *t, const char *s)
 {
     static const char hex[] = "0123456789abcdef", known[] = "\b\t\n\f\r", letters[] = "btnfr";
     for (; *s; s++) {
@@ -41657,14 +41659,14 @@ static void tni_text_escaped(tni_text *t, const char *s)
     }
 }
 
-static void tni_text_json(tni_text *t, const char *s)
+TNI_FN void tni_text_json(tni_text *t, const char *s)
 {
     tni_text_add(t, "\"", 1);
     tni_text_escaped(t, s);
     tni_text_add(t, "\"", 1);
 }
 
-static void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, strlen(s)); }
+TNI_FN void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, strlen(s)); }
 
 static size_t tni_tensor_data_bytes(const tn_tensor *t) { return (size_t)tn_tensor_count(t) * tni_dtype_size(t->dtype); }
 
@@ -41803,7 +41805,7 @@ static void tni_put_sum(tni_writer *w)
 }
 
 /* seal: NULL, or the file is a checkpoint. */
-static tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
+TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
                                      int64_t note_count, const tni_seal *seal)
 {
     const void **order;
@@ -41844,7 +41846,7 @@ tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensor
 
 /* ---- parameters --------------------------------------------------------- >>io-params */
 
-static tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
+TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
 {
     const tn_safetensors_entry *e = tn_safetensors_find(f, p->name);
     const tn_tensor *t = p->value;
@@ -41878,7 +41880,7 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
 }
 
 /* Sets the parameters to the values of the file, through `host`, so that no kernel needs memory halfway. */
-static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
+TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
 {
     tn_ctx   *ctx = tn_params_ctx(params);
     int64_t   i;
@@ -41948,7 +41950,7 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *
 }
 
 /* The fewest digits that give exactly this number. */
-TNI_UNUSED static void tni_exact_text(char number[32], double v)
+TNI_UNUSED TNI_FN void tni_exact_text(char number[32], double v)
 {
     int    digits;
     double back = v;
@@ -42996,7 +42998,7 @@ static bool tni_json_parse(tni_json *j)
     return s->at == s->bytes || tni_scan_unexpected(s, "the end of the file");
 }
 
-static bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
+TNI_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
 {
     memset(j, 0, sizeof *j);
     j->values.each = sizeof(tni_value);
@@ -43013,29 +43015,29 @@ static bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
     return tni_reader_get(&j->file, 0, j->scan.text, j->scan.bytes) == TN_OK && tni_json_parse(j);
 }
 
-static void tni_json_close(tni_json *j)
+TNI_FN void tni_json_close(tni_json *j)
 {
     tni_reader_close(&j->file);
     tni_free(j->file.ctx, j->scan.text, j->scan.bytes);
     tni_list_free(j->file.ctx, &j->values);
 }
 
-static const tni_value *tni_json_child(const tni_json *j, const tni_value *v)
+TNI_FN const tni_value *tni_json_child(const tni_json *j, const tni_value *v)
 {
     return v && v->child != 0 ? tni_json_at(j, v->child) : NULL;
 }
 
-static const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
+TNI_FN const tni_value *tni_json_next(const tni_json *j, const tni_value *v)
 {
     return v->next != 0 ? tni_json_at(j, v->next) : NULL;
 }
 
-static const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
+TNI_FN const char *tni_json_key(const tni_json *j, const tni_value *v) { return j->scan.text + v->key; }
 
-static bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
+TNI_FN bool tni_json_is(const tni_value *v, tni_json_kind kind) { return v && v->kind == kind; }
 
 /* The value of a key; NULL if there is none or this is not an object. A duplicate key is an error. */
-static const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
+TNI_FN const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key)
 {
     const tni_value *found = NULL, *v = tni_json_is(object, TNI_JSON_OBJECT) ? tni_json_child(j, object) : NULL;
     for (; v; v = tni_json_next(j, v)) {
@@ -43239,7 +43241,7 @@ static const char *const tni_letter_runs[] = {
     "83D1gsCwn4-C"
 };
 
-static const char *const *tni_letter_rows(size_t *count)
+TNI_FN const char *const *tni_letter_rows(size_t *count)
 {
     *count = sizeof tni_letter_runs / sizeof *tni_letter_runs;
     return tni_letter_runs;
@@ -43270,7 +43272,7 @@ static const char *const tni_category_runs[] = {
     "8p8uD"
 };
 
-static const char *const *tni_category_rows(size_t *count)
+TNI_FN const char *const *tni_category_rows(size_t *count)
 {
     *count = sizeof tni_category_runs / sizeof *tni_category_runs;
     return tni_category_runs;
@@ -43289,8 +43291,6 @@ static const char *const *tni_category_rows(size_t *count)
 /* ---- letters ------------------------------------------------------------ >>text-letters
    Runs of code points with one class and one rule, made by tools/unicode_tables.py, which explains how they are written. */
 enum { TNI_LETTER_SIGN = 0, TNI_LETTER_WORD, TNI_LETTER_SPACE, TNI_LETTER_ALONE, TNI_LETTER_GONE };
-
-static const char *const *tni_letter_rows(size_t *count);        /* >>tables */
 
 static uint32_t tni_letter_number(const char **at)
 {
@@ -43326,7 +43326,7 @@ static uint32_t tni_letter_of(const tni_letters *l, uint32_t c, int *kind)
     return r->rule == 0 || (r->rule == 2 && (c - r->first) % 2 == 1) ? c : (uint32_t)((int32_t)c + r->value);
 }
 
-static void tni_letters_unpack(tni_letters *l)
+TNI_FN void tni_letters_unpack(tni_letters *l)
 {
     uint32_t first = 0, c;
     int32_t  last[2] = {0, 0};
@@ -43352,7 +43352,7 @@ static void tni_letters_unpack(tni_letters *l)
 
 /* The character at text, of *n bytes. Invalid UTF-8 is read as U+FFFD, one for each longest beginning of a character, as
    the Unicode standard recommends (15.0, section 3.9) and Rust and Python do. */
-static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
+TNI_FN uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
 {
     const unsigned char *p = (const unsigned char *)text;
     size_t   whole = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
@@ -43367,8 +43367,6 @@ static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
    Of characters as they are, for the regular expressions of byte-level BPE: \p{L}, \p{N}, \s, and all others. Each is a
    bit, so that several can be meant. The runs are made by tools/unicode_tables.py. */
 
-static const char *const *tni_category_rows(size_t *count);      /* >>tables */
-
 static int tni_category_of(const tni_categories *l, uint32_t c)
 {
     size_t low = 0, high = TNI_CATEGORY_RUNS;
@@ -43380,7 +43378,7 @@ static int tni_category_of(const tni_categories *l, uint32_t c)
     return 1 << (l->run[low] & 3);
 }
 
-static void tni_categories_unpack(tni_categories *l)
+TNI_FN void tni_categories_unpack(tni_categories *l)
 {
     uint32_t first = 0, c;
     size_t   i, k = 0, rows;
@@ -43395,7 +43393,7 @@ static void tni_categories_unpack(tni_categories *l)
 }
 
 /* The category of the character of *n bytes at `at`. Invalid UTF-8 is U+FFFD, of the others. */
-static int tni_category_at(const tni_categories *l, const char *text, size_t at, size_t end, size_t *n)
+TNI_FN int tni_category_at(const tni_categories *l, const char *text, size_t at, size_t end, size_t *n)
 {
     if ((unsigned char)text[at] < 128) { *n = 1; return l->ascii[(unsigned char)text[at]]; }
     return tni_category_of(l, tni_utf8_get(text + at, end - at, n));
@@ -43413,7 +43411,7 @@ static uint32_t tni_hangul_letter(uint32_t c, int part)
 }
 
 /* Finds the next word from w->end on; false: there is none. */
-static bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
+TNI_FN bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
 {
     size_t at = w->end, n;
     int    kind = 0, k;
@@ -43435,7 +43433,7 @@ static bool tni_word_next(const tni_letters *l, const char *text, size_t end, tn
 }
 
 /* The letter at *p as UTF-8, nothing for a mark. Returns the number of bytes and moves *p to the next letter. */
-static size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
+TNI_FN size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
 {
     uint32_t c = (unsigned char)text[p->at];
     size_t   n;
@@ -43461,7 +43459,7 @@ static size_t tni_letter_take(const tni_letters *l, const char *text, size_t end
 
 static size_t tni_map_bytes(const tni_map *m) { return m->slots ? sizeof(tni_slot) << m->bits : 0; }
 
-static void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slots, tni_map_bytes(m)); }
+TNI_FN void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slots, tni_map_bytes(m)); }
 
 /* Fibonacci hashing, Knuth, The Art of Computer Programming 3, section 6.4 */
 static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
@@ -43471,10 +43469,10 @@ static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
     return &m->slots[i];
 }
 
-static uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slots ? tni_map_slot(m, key)->value : 0; }
+TNI_FN uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slots ? tni_map_slot(m, key)->value : 0; }
 
 /* A key that the map does not have yet. */
-static bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
+TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
 {
     tni_slot *slot;
     if (!m->slots || m->used >= (size_t)1 << (m->bits - 1)) {
@@ -43501,12 +43499,12 @@ static bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
     return true;
 }
 
-static uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte)           /* 0: no such node */
+TNI_FN uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte)           /* 0: no such node */
 {
     return tni_map_get(&t->edges, (uint64_t)node << 8 | (unsigned char)byte);
 }
 
-static uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
+TNI_FN uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
     size_t   i;
@@ -43515,16 +43513,16 @@ static uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
 }
 
 /* Node 0 has no value. */
-static uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint32_t *)t->nodes.items + node; }
+TNI_FN uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint32_t *)t->nodes.items + node; }
 
-static void tni_trie_free(tn_ctx *ctx, tni_trie *t)
+TNI_FN void tni_trie_free(tn_ctx *ctx, tni_trie *t)
 {
     tni_map_free(ctx, &t->edges);
     tni_free(ctx, t->nodes.items, t->nodes.room * t->nodes.each);
 }
 
 /* Nodes 0 (none) and TNI_ROOT. */
-static bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
+TNI_FN bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
 {
     memset(t, 0, sizeof *t);
     t->nodes.each = sizeof(uint32_t);
@@ -43532,7 +43530,7 @@ static bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
 }
 
 /* The value of a string, to be set; valid until the next call. NULL: out of memory. */
-static uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
+TNI_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
     size_t   i;
@@ -43576,7 +43574,7 @@ static void tni_tokenizer_destroy(tni_owned *owned)
 
 void tn_tokenizer_destroy(tn_tokenizer *t) { if (t) tni_tokenizer_destroy(&t->owned); }
 
-static tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
+TNI_FN tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
 {
     tn_tokenizer *t = (tn_tokenizer *)tni_alloc(ctx, sizeof *t, "tokenizer");
     if (!t) return NULL;
@@ -43610,9 +43608,9 @@ static size_t tni_strings_add(tn_ctx *ctx, tni_list *l, const char *s, size_t n)
 }
 
 /* Adds an id without a name. */
-static bool tni_names_grow(tn_tokenizer *t) { return tni_list_add(t->owned.ctx, &t->names, "tokenizer") != NULL; }
+TNI_FN bool tni_names_grow(tn_tokenizer *t) { return tni_list_add(t->owned.ctx, &t->names, "tokenizer") != NULL; }
 
-static bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
+TNI_FN bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
 {
     size_t at = tni_strings_add(t->owned.ctx, &t->strings, s, n);
     *(size_t *)tni_list_at(&t->names, (size_t)id) = at;
@@ -43620,7 +43618,7 @@ static bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
 }
 
 /* Gives token id, which has a place in names but no name yet, the name s. */
-static bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n)
+TNI_FN bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n)
 {
     uint32_t *value = tni_trie_add(t->owned.ctx, &t->pieces, s, n);
     if (!value) return false;
@@ -43628,7 +43626,7 @@ static bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n)
     return tni_token_name(t, id, s, n);
 }
 
-static bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool special, bool late)
+TNI_FN bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool special, bool late)
 {
     tn_ctx    *ctx = t->owned.ctx;
     uint32_t  *value = tni_trie_add(ctx, &t->specials, s, strlen(s));
@@ -43643,7 +43641,7 @@ static bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool speci
 }
 
 /* Called when all tokens have been added. */
-static void tni_tokenizer_finish(tn_tokenizer *t)
+TNI_FN void tni_tokenizer_finish(tn_tokenizer *t)
 {
     t->inner = tni_trie_find(&t->pieces, "##", 2);
     t->eos = tn_tokenizer_id(t, "[EOS]");
@@ -43696,7 +43694,7 @@ int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
 
 /* ---- text to ids -------------------------------------------------------- >>text-encode */
 
-static void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end)
+TNI_FN void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end)
 {
     if (e->n < e->room) e->ids[e->n] = (int32_t)id;
     if (e->n < e->room && e->spans) {
@@ -43708,7 +43706,7 @@ static void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end
 
 /* Where the next added token from `at` on begins, the longest if several do there; `end`: none. late: 0 or
    TNI_ADDED_LATE. */
-static size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, int64_t *id,
+TNI_FN size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, int64_t *id,
                                size_t *bytes)
 {
     for (; at < end; at++) {
@@ -43743,7 +43741,7 @@ static int tni_bpe_byte(uint32_t c)
     return (int)(c < 33 ? c : c < 67 ? c - 33 + 127 : 173);
 }
 
-static size_t tni_bpe_letter(unsigned byte, char utf8[4])
+TNI_FN size_t tni_bpe_letter(unsigned byte, char utf8[4])
 {
     return tni_utf8_put(utf8, byte < 33 ? 256 + byte : byte >= 127 && byte <= 160 ? 289 + byte - 127
                               : byte == 173 ? 323 : byte);
@@ -43819,7 +43817,7 @@ static size_t tni_bpe_word_llama(const tn_tokenizer *t, const char *text, size_t
 }
 
 /* The token of a word or of a token's bytes, as the vocabulary has it, or -1. */
-static int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, bool space)
+TNI_FN int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, bool space)
 {
     uint32_t node = TNI_ROOT;
     char     utf8[4];
@@ -43844,7 +43842,7 @@ static int32_t tni_bpe_merged(const tn_tokenizer *t, uint32_t rank)
 }
 
 /* Merges the n tokens of a short word, by looking for the lowest rank each time. Returns their new number. */
-static size_t tni_bpe_merge_short(const tn_tokenizer *t, tni_bpe_token *w, size_t n)
+TNI_FN size_t tni_bpe_merge_short(const tn_tokenizer *t, tni_bpe_token *w, size_t n)
 {
     size_t i, best;
     for (i = 0; i < n; i++) w[i].rank = i + 1 < n ? tni_bpe_rank(t, w[i].id, w[i + 1].id) : TNI_BPE_NO;
@@ -43911,7 +43909,7 @@ static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n
     }
 }
 
-static void tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w)
+TNI_FN void tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w)
 {
     size_t i;
     for (i = 0; i < n + space; i++) {
@@ -43991,7 +43989,7 @@ static bool tni_bpe_encode_plain(const tn_tokenizer *t, const char *text, size_t
 }
 
 /* First the added tokens of the text as it is, then, in what is left, those of the normalised text, which is the same. */
-static bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, tni_encoding *e)
+TNI_FN bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, tni_encoding *e)
 {
     while (at < end) {
         int64_t id = -1;
@@ -44006,7 +44004,7 @@ static bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, s
 }
 
 /* Appends the bytes that the letters of a name stand for to *out, which may be NULL. false: a letter stands for none. */
-static bool tni_bpe_name_bytes(const char *name, tni_text *out)
+TNI_FN bool tni_bpe_name_bytes(const char *name, tni_text *out)
 {
     size_t n, left = strlen(name);
     for (; left > 0; name += n, left -= n) {
@@ -44019,7 +44017,7 @@ static bool tni_bpe_name_bytes(const char *name, tni_text *out)
 }
 
 /* The bytes of a token; a name that is not made of such letters, as an added token may be, is its own text. */
-static void tni_bpe_print(tni_text *out, const char *name)
+TNI_FN void tni_bpe_print(tni_text *out, const char *name)
 {
     if (tni_bpe_name_bytes(name, NULL)) tni_bpe_name_bytes(name, out);
     else tni_text_add(out, name, strlen(name));
@@ -45488,7 +45486,7 @@ static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t
     return false;
 }
 
-static bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
+TNI_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
 {
     if (is) tni_fail(ctx, TN_ERR_ARG, "transformer: %s", what);
     return is;
@@ -45545,7 +45543,7 @@ static int64_t tni_block_period(const tn_transformer_desc *d)
 }
 
 /* Whether that attention can use a form or row scale which is not the default. */
-static bool tni_takes_form(tn_attention_kind k) { return k == TN_ATTENTION_SQUARED || k == TN_ATTENTION_BILINEAR; }
+TNI_FN bool tni_takes_form(tn_attention_kind k) { return k == TN_ATTENTION_SQUARED || k == TN_ATTENTION_BILINEAR; }
 static bool tni_takes_row(tn_attention_kind k, tn_row_scale row)
 {
     return k == TN_ATTENTION_SQUARED || (k == TN_ATTENTION_BILINEAR && row != TN_ROW_SCALE_SUM);
@@ -45553,7 +45551,7 @@ static bool tni_takes_row(tn_attention_kind k, tn_row_scale row)
 
 /* The desc of a model whose blocks are all like block l: without settings that only other blocks can use, and with the width
    of its own MLP. */
-static tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t l)
+TNI_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t l)
 {
     tn_transformer_desc b = *d;
     bool                form = false, row = false, order = false;       /* that another block can use */
@@ -45622,7 +45620,7 @@ static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 }
 
 /* The init of a matrix; `out`: it writes to the residual stream. */
-static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
+TNI_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
 {
     tn_init init;
     memset(&init, 0, sizeof init);
@@ -45637,7 +45635,7 @@ static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
     return init;
 }
 
-static tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
+TNI_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
 {
     tn_attention_desc a;
     memset(&a, 0, sizeof a);
@@ -45970,9 +45968,9 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
 
 /* ---- forward ------------------------------------------------------------ >>model-forward */
 
-static bool tni_block_asked(const tn_transformer *m, const tni_taps *taps);      /* >>model-run-impl */
+TNI_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps);      /* >>model-run-impl */
 
-static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what, const char *op)
+TNI_FN bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what, const char *op)
 {
     if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, m ? "not initialised" : "NULL");
     if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, op, what)) return false;
@@ -45981,14 +45979,14 @@ static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tenso
     return false;
 }
 
-static tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor *x,
+TNI_FN tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor *x,
                                    const tni_taps *taps, const char *part)
 {
     return m->desc.no_norm ? x : tni_shown(ctx, taps, part, "", tni_norm_tapped(ctx, norm, x, taps, part));
 }
 
 /* l0 x + l1 x0 */
-static tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, tn_tensor *x0)
+TNI_FN tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, tn_tensor *x0)
 {
     return tn_add(ctx, tn_mul(ctx, x, tn_slice(lambdas, 0, 0, 1)), tn_mul(ctx, x0, tn_slice(lambdas, 0, 1, 2)));
 }
@@ -45996,7 +45994,7 @@ static tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, t
 static double tni_branch_scale(const tn_transformer_desc *d, int which) { return which ? d->mlp_scale : d->attn_scale; }
 
 /* Whether what the attention or the MLP returns is a point of its own: it is not what is added. */
-static bool tni_branch_changed(const tn_transformer_desc *d, int which)
+TNI_FN bool tni_branch_changed(const tn_transformer_desc *d, int which)
 {
     return d->place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
 }
@@ -46009,7 +46007,7 @@ static const tn_norm *tni_model_fused(const tn_transformer *m, const tn_norm *no
 
 /* Adds the result of a branch to the residual stream. next, or NULL: *normed becomes this norm of the sum, unless what is
    added is broadcast. */
-static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
+TNI_FN tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
                                  tn_tensor *y, int which, const tni_taps *taps, const tn_norm *next, tn_tensor **normed)
 {
     const tni_branch *at = &tni_branches[which];
@@ -46027,7 +46025,7 @@ static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, const tn_
 }
 
 /* What the attention of a block reads. *x: the residual stream at the block's beginning. */
-static tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor **x,
+TNI_FN tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor **x,
                                      tn_tensor *x0, const tni_taps *taps)
 {
     if (b->lambdas) *x = tni_shown(ctx, taps, "input", "", tni_model_mix(ctx, b->lambdas, *x, x0));
@@ -46035,7 +46033,7 @@ static tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const
 }
 
 /* The rest of a block, from what its attention returns. next, normed: as tni_model_join takes them. */
-static tn_tensor *tni_model_after(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
+TNI_FN tn_tensor *tni_model_after(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
                                   tn_tensor *y, const tni_taps *taps, const tn_norm *next, tn_tensor **normed)
 {
     tn_tensor *z = NULL;
@@ -46084,7 +46082,7 @@ static tn_tensor *tni_model_recomputed(tn_ctx *ctx, const tn_transformer *m, con
 }
 
 /* What the first block begins with: ids [B,T], which follow `past` others -> [B,T,dim] */
-static tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
+TNI_FN tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
                                      const tni_taps *taps)
 {
     const int64_t end = m->position ? past + ids->shape[1] : 0;
@@ -46111,7 +46109,7 @@ static const tn_norm *tni_model_next(const tn_transformer *m, int64_t l, int64_t
 }
 
 /* The residual stream after the first n blocks. normed, or NULL: becomes the model's last norm of it, or NULL. */
-static tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x0, int64_t n,
+TNI_FN tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x0, int64_t n,
                                    tn_transformer_cache *cache, tni_taps *taps, tn_tensor **normed)
 {
     tn_tensor *x = x0, *values = NULL, *y = NULL;
@@ -46132,13 +46130,13 @@ static tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tens
 }
 
 /* The last norm, if there is one. */
-static tn_tensor *tni_model_ended(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
+TNI_FN tn_tensor *tni_model_ended(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
 {
     return m->desc.place == TN_PLACE_POST ? x : tni_model_normed(ctx, m, &m->norm, x, taps, "norm");
 }
 
 /* ids [B,T], which follow `past` others -> [B,T,dim] */
-static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
+TNI_FN tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
                                 tn_transformer_cache *cache, tni_taps *taps)
 {
     tn_tensor *y, *x = tni_model_embedded(ctx, m, ids, past, taps);
@@ -46167,7 +46165,7 @@ tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tenso
 }
 
 /* The factor 1/c of the soft cap multiplies the unembedding's input, which is smaller than the logits. */
-static tn_tensor *tni_model_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
+TNI_FN tn_tensor *tni_model_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
 {
     const double c = m->desc.softcap;
     tn_tensor   *shown;
@@ -46353,7 +46351,7 @@ static int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *point
 }
 
 /* Whether the name is the pattern with a text for each *. The last * takes more where that fails: no recursion. */
-static bool tni_name_matches(const char *pattern, const char *name)
+TNI_FN bool tni_name_matches(const char *pattern, const char *name)
 {
     const char *star = NULL, *from = NULL;
     while (*name) {
@@ -46398,7 +46396,7 @@ static tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *n
 }
 
 /* Whether a point of the block taps->block is asked for. */
-static bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
+TNI_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
 {
     tn_point points[TNI_BLOCK_POINTS];
     int64_t  i, n;
@@ -46427,7 +46425,7 @@ static int tni_name_distance(const char *a, const char *b)
 }
 
 /* The block of a name that begins with "blocks.N", or -1; *rest, if not NULL, becomes what follows N. */
-static int64_t tni_name_block(const char *name, const char **rest)
+TNI_FN int64_t tni_name_block(const char *name, const char **rest)
 {
     const char *at;
     int64_t     l = 0;
@@ -48174,7 +48172,7 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
 
 /* ---- what a circuit reads ----------------------------------------------- >>circuits-reading */
 
-static bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
+TNI_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
 {
     if (!ctx) return false;
     if (!m || !m->blocks || !tni_alive(m->embed.w)) {
@@ -48204,14 +48202,14 @@ static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circ
 }
 
 /* What a part of the model that the caller asked for cannot be. */
-static bool tni_circuit_refused(tn_ctx *ctx, const char *op, bool is, const char *what, const char *why)
+TNI_FN bool tni_circuit_refused(tn_ctx *ctx, const char *op, bool is, const char *what, const char *why)
 {
     if (is) tni_fail(ctx, TN_ERR_ARG, "%s: the model has %s: %s", op, what, why);
     return is;
 }
 
 /* Whether what a branch adds to the stream is normed again. */
-static bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const char *op)
+TNI_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const char *op)
 {
     return tni_circuit_refused(ctx, op, m->desc.place != TN_PLACE_PRE,
                                m->desc.place == TN_PLACE_POST ? "post norms" : "sandwich norms",
@@ -48220,7 +48218,7 @@ static bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const
 
 /* The rows [diag(gain) C; bias], and with `constant` the column of the one: what is read per direction of the normed stream.
    [dim,dim] or [dim+1,dim+1]; the rows of directions times `factor`. C centres where the norm is a LayerNorm. */
-static tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, bool constant, double factor)
+TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, bool constant, double factor)
 {
     const int64_t dim = m->desc.dim, row[2] = {1, dim};
     const bool    normed = !m->desc.no_norm && m->desc.place != TN_PLACE_POST;
@@ -48237,7 +48235,7 @@ static tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const 
 }
 
 /* The residual stream before block 0 of each token, alone at a position: [vocab,1,dim] */
-static tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
+TNI_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
 {
     const int64_t vocab = m->desc.vocab;
     tn_tensor    *ids = tn_tensor_2d(ctx, TN_I32, vocab, 1);
@@ -48314,7 +48312,7 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */
 
 /* `plain` leaves out biases. */
-static tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
+TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
 {
     static const tn_head_part parts[2][2] = {{TN_HEAD_Q1, TN_HEAD_K1}, {TN_HEAD_Q2, TN_HEAD_K2}};
     const tn_transformer_block *b = &m->blocks[d->block];
@@ -48361,7 +48359,7 @@ tn_circuit *tn_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit
 }
 
 /* Values of one head per row of x: [rows,d_v] */
-static tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t h, tn_tensor *x)
+TNI_FN tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t h, tn_tensor *x)
 {
     const tn_attention *a = &m->blocks[block].attn;
     const int64_t       dv = a->desc.d_v;
@@ -48370,7 +48368,7 @@ static tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64
 }
 
 /* Whether what a head writes is linear in the normed stream. */
-static bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
+TNI_FN bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
 {
     const tn_attention *a = &m->blocks[block].attn;
     return !tni_circuit_normed_after(ctx, m, op)
@@ -48381,7 +48379,7 @@ static bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t blo
                                    "a head of a later block reads the first block's values as well");
 }
 
-static tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
+TNI_FN tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
 {
     const tn_transformer_block *b = &m->blocks[d->block];
     const bool constant = !plain && (b->attn.vb || b->norm1.bias);
@@ -48451,7 +48449,7 @@ tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side side, co
 }
 
 /* Calls fn for all rows, in blocks that need at most an eighth of max_bytes, or 32 MiB without a limit. */
-static tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circuit_fn fn, void *user)
+TNI_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circuit_fn fn, void *user)
 {
     const int64_t most = c->ctx->desc.max_bytes > 0 ? (int64_t)(c->ctx->desc.max_bytes / 8) : (int64_t)1 << 25;
     const int64_t block = tni_max(1, tni_min(c->rows, most / (24 * tni_max(1, c->columns))));
@@ -48904,7 +48902,7 @@ tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tenso
 }
 
 /* Each token alone, as the MLP's operator reads it: normed without gain and bias, which are in the operator. [vocab,dim] */
-static tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, int64_t block)
+TNI_FN tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, int64_t block)
 {
     tn_tensor *x = tni_circuit_stream(ctx, m, 0);
     tn_norm    norm = m->blocks[block].norm2;
@@ -49576,7 +49574,7 @@ static tn_tensor *tni_row_means(tn_ctx *ctx, tn_tensor *x)                      
 }
 
 /* 1/denominator of a norm: x [..,n] -> [rows,1]; a NULL norm gives ones */
-static tn_tensor *tni_frozen_scale(tn_ctx *ctx, const tn_norm *norm, tn_tensor *x)
+TNI_FN tn_tensor *tni_frozen_scale(tn_ctx *ctx, const tn_norm *norm, tn_tensor *x)
 {
     int64_t    shape[2];
     tn_tensor *ones;
@@ -49763,7 +49761,7 @@ static bool tni_frozen_block(tn_circuit_frozen *f, int64_t l, tn_tensor **x, tn_
 }
 
 /* x [..,n], with c as its last column: [..,n+1] */
-static tn_tensor *tni_frozen_with(tn_ctx *ctx, tn_tensor *x, double c)
+TNI_FN tn_tensor *tni_frozen_with(tn_ctx *ctx, tn_tensor *x, double c)
 {
     int64_t    shape[TN_MAX_RANK];
     tn_tensor *part[2];
@@ -49841,7 +49839,7 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
 }
 
 /* [r x; c] for x with c as its last column.   x [..,n+1]  r [T,1] */
-static tn_tensor *tni_frozen_read(tn_ctx *ctx, tn_tensor *x, tn_tensor *r)
+TNI_FN tn_tensor *tni_frozen_read(tn_ctx *ctx, tn_tensor *x, tn_tensor *r)
 {
     const int64_t n = x ? x->shape[x->rank - 1] - 1 : 0;
     tn_tensor    *part[2];
@@ -49852,20 +49850,20 @@ static tn_tensor *tni_frozen_read(tn_ctx *ctx, tn_tensor *x, tn_tensor *r)
 }
 
 /* What is multiplied with x [..,n+1]: `factor` n times, then `last`. */
-static tn_tensor *tni_frozen_factors(tn_ctx *ctx, int64_t n, double factor, double last)
+TNI_FN tn_tensor *tni_frozen_factors(tn_ctx *ctx, int64_t n, double factor, double last)
 {
     return tni_frozen_with(ctx, tn_full(ctx, 1, &n, factor), last);
 }
 
 /* What an MLP adds, for its products h [T,h+1] of encoders times m. */
-static tn_tensor *tni_frozen_added(tn_ctx *ctx, const tn_circuit_frozen_block *b, tn_tensor *h)
+TNI_FN tn_tensor *tni_frozen_added(tn_ctx *ctx, const tn_circuit_frozen_block *b, tn_tensor *h)
 {
     const int64_t hidden = b->p->shape[1];
     tn_tensor    *y = h ? tn_affine(ctx, tn_slice(h, -1, 0, hidden), b->p, NULL) : NULL;
     return y && b->pb ? tn_add(ctx, y, tn_mul(ctx, tn_slice(h, -1, hidden, hidden + 1), b->pb)) : y;
 }
 
-static bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
+TNI_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
 {
     tn_tensor_destroy(*slot);
     *slot = tn_tensor_keep(t);
@@ -50214,7 +50212,7 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
     return true;
 }
 
-static bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
+TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 {
     if (f->logits) return true;
     tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail", op);
@@ -50251,7 +50249,7 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
     return t;
 }
 
-static tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
+TNI_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
                                       double *whole)
 {
     const int64_t t = target->position, all = -1;
@@ -50372,7 +50370,7 @@ static double tni_parts_count(const tn_circuit_frozen *f, tn_circuit_by by, bool
     return degree + 1;
 }
 
-static double tni_values_sum(const tn_tensor *t)
+TNI_FN double tni_values_sum(const tn_tensor *t)
 {
     double *v = tni_analysis_read(t, "circuit_parts"), sum = 0;
     int64_t i;
@@ -50431,7 +50429,7 @@ void tn_circuit_parts_destroy(tn_circuit_parts *p)
     memset(p, 0, sizeof *p);
 }
 
-TNI_PRINTF(2, 3) static void tni_text_print(tni_text *t, const char *fmt, ...)
+TNI_PRINTF(2, 3) TNI_FN void tni_text_print(tni_text *t, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -50439,7 +50437,7 @@ TNI_PRINTF(2, 3) static void tni_text_print(tni_text *t, const char *fmt, ...)
     va_end(args);
 }
 
-static const char *tni_source_name(const tn_circuit_frozen *f, int64_t s)
+TNI_FN const char *tni_source_name(const tn_circuit_frozen *f, int64_t s)
 {
     return f->constant && s == f->sources - 1 ? "1" : s == 0 ? "E" : "P";
 }
@@ -50587,7 +50585,7 @@ static void tni_axpy(double *y, double a, const double *x, int64_t n)
     for (i = 0; i < n; i++) y[i] += a * x[i];
 }
 
-static double tni_dot_f64(const double *x, const double *y, int64_t n)
+TNI_FN double tni_dot_f64(const double *x, const double *y, int64_t n)
 {
     double  a = 0, b = 0, c = 0, d = 0;
     int64_t i;
@@ -50598,7 +50596,7 @@ static double tni_dot_f64(const double *x, const double *y, int64_t n)
     return a + b + (c + d);
 }
 
-static double tni_distance_f64(const double *x, const double *y, int64_t n)
+TNI_FN double tni_distance_f64(const double *x, const double *y, int64_t n)
 {
     double  sum = 0;
     int64_t i;
@@ -50606,13 +50604,13 @@ static double tni_distance_f64(const double *x, const double *y, int64_t n)
     return sqrt(sum);
 }
 
-static int64_t tni_node_stage(const tn_circuit_frozen *f, const tn_circuit_node *node)
+TNI_FN int64_t tni_node_stage(const tn_circuit_frozen *f, const tn_circuit_node *node)
 {
     return node->head == TN_CIRCUIT_TARGET ? 2 * f->layers : 2 * (int64_t)node->block + (node->head == TN_CIRCUIT_MLP);
 }
 
 /* The product of the blocks' `keep` between what is added in block l and stage j */
-static double tni_frozen_kept(const tn_circuit_frozen *f, int64_t l, int64_t j)
+TNI_FN double tni_frozen_kept(const tn_circuit_frozen *f, int64_t l, int64_t j)
 {
     double k = 1;
     for (l++; l <= tni_min(j / 2, f->layers - 1); l++) k *= f->block[l].keep;
@@ -50620,7 +50618,7 @@ static double tni_frozen_kept(const tn_circuit_frozen *f, int64_t l, int64_t j)
 }
 
 /* The factor that sources have at stage j */
-static double tni_frozen_first(const tn_circuit_frozen *f, int64_t j)
+TNI_FN double tni_frozen_first(const tn_circuit_frozen *f, int64_t j)
 {
     double  k = 1;
     int64_t l;
@@ -52141,7 +52139,7 @@ typedef struct tni_figure {
    Lengths in the code are in pixels at scale 1, times the canvas' scale where they are used.
    ====================================================================== */
 
-static tni_picture *tni_picture_of(const tn_image *image)
+TNI_FN tni_picture *tni_picture_of(const tn_image *image)
 {
     return (tni_picture *)(void *)((char *)(uintptr_t)image - offsetof(tni_picture, image));
 }
@@ -52247,7 +52245,7 @@ static void tni_map_colour(const tni_lch *map, double t, uint8_t rgb[3])     /* 
     tni_oklab_to_rgb(lab, rgb);
 }
 
-static void tni_unpack(uint32_t ink, uint8_t rgb[3])
+TNI_FN void tni_unpack(uint32_t ink, uint8_t rgb[3])
 {
     rgb[0] = (uint8_t)(ink >> 16);
     rgb[1] = (uint8_t)(ink >> 8 & 255);
@@ -52268,7 +52266,7 @@ void tn_colour(tn_colours colours, double t, uint8_t rgb[3])
 /* ---- ink ---------------------------------------------------- >>image-ink
    Each function that covers pixels also records a mark for the SVG, if it changes them. */
 
-static tni_mark *tni_mark_add(tni_canvas *c, tni_mark_kind kind, double v0, double v1, double v2, double v3, double v4)
+TNI_FN tni_mark *tni_mark_add(tni_canvas *c, tni_mark_kind kind, double v0, double v1, double v2, double v3, double v4)
 {
     tni_mark *m = c->failed ? NULL : (tni_mark *)tni_list_add(c->image->ctx, &tni_picture_of(c->image)->marks, "image");
     if (!m) {
@@ -52280,7 +52278,7 @@ static tni_mark *tni_mark_add(tni_canvas *c, tni_mark_kind kind, double v0, doub
     return m;
 }
 
-static void tni_canvas_clip(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, int64_t y1)
+TNI_FN void tni_canvas_clip(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, int64_t y1)
 {
     c->clip_x0 = tni_max(x0, 0);
     c->clip_y0 = tni_max(y0, 0);
@@ -52291,7 +52289,7 @@ static void tni_canvas_clip(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, i
 
 static size_t tni_canvas_bytes(const tni_canvas *c) { return 2 * (size_t)c->image->width * (size_t)c->image->height; }
 
-static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double height, double scale)
+TNI_FN bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double height, double scale)
 {
     memset(c, 0, sizeof *c);
     c->scale = scale;
@@ -52310,7 +52308,7 @@ static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
     return true;
 }
 
-static tn_image *tni_canvas_close(tni_canvas *c)
+TNI_FN tn_image *tni_canvas_close(tni_canvas *c)
 {
     tni_free(c->image->ctx, c->cover, tni_canvas_bytes(c));
     if (c->failed) {
@@ -52335,7 +52333,7 @@ static void tni_cover_grow(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, in
 
 /* A stroke with round ends: a pixel's share is radius + 1/2 - distance of its centre. a == b gives a dot. Returns whether
    a pixel's share is larger than that of all strokes with a mark by 1/8 or more: only then the SVG needs another one. */
-static bool tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
+TNI_FN bool tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
 {
     double  dx = bx - ax, dy = by - ay, length2 = dx * dx + dy * dy, reach = radius + 0.5;
     int64_t top = tni_pixel(fmin(ay, by) - reach, c->clip_y0, c->clip_y1),
@@ -52410,7 +52408,7 @@ static bool tni_mark_continues(const tni_canvas *c, double ax, double ay, double
     return m->kind == TNI_MARK_LINE && m->v[2] == ax && m->v[3] == ay;
 }
 
-static void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
+TNI_FN void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
 {
     bool changed = tni_cover_stroke(c, ax, ay, bx, by, radius);
     if (tni_mark_extend(c, ax, ay, bx, by, radius)) return;
@@ -52436,13 +52434,13 @@ static bool tni_cover_area(tni_canvas *c, double x0, double y0, double x1, doubl
     return changed;
 }
 
-static void tni_cover_box(tni_canvas *c, double x0, double y0, double x1, double y1)
+TNI_FN void tni_cover_box(tni_canvas *c, double x0, double y0, double x1, double y1)
 {
     if (tni_cover_area(c, x0, y0, x1, y1)) tni_mark_add(c, TNI_MARK_BOX, x0, y0, x1, y1, 0);
 }
 
 /* The area between two lines from x = a to x = b: from (a,a0) to (b,b0) and from (a,a1) to (b,b1), by columns of pixels. */
-static void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double b, double b0, double b1)
+TNI_FN void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double b, double b0, double b1)
 {
     tni_mark *m = tni_mark_add(c, TNI_MARK_BAND, a, a0, a1, b, b0);
     double    from = fmax(a, (double)c->clip_x0), to = fmin(b, (double)c->clip_x1), x;
@@ -52456,7 +52454,7 @@ static void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double
 }
 
 /* Ends a shape: blends its colour and clears the coverage. */
-static void tni_paint(tni_canvas *c, uint32_t ink, double strength)
+TNI_FN void tni_paint(tni_canvas *c, uint32_t ink, double strength)
 {
     uint8_t   rgb[3];
     int       most = (int)(strength * 256), i;
@@ -52476,14 +52474,14 @@ static void tni_paint(tni_canvas *c, uint32_t ink, double strength)
     c->x1 = c->y1 = 0;
 }
 
-static void tni_draw_box(tni_canvas *c, double x0, double y0, double x1, double y1, uint32_t ink)
+TNI_FN void tni_draw_box(tni_canvas *c, double x0, double y0, double x1, double y1, uint32_t ink)
 {
     tni_cover_box(c, x0, y0, x1, y1);
     tni_paint(c, ink, 1);
 }
 
 /* A frame of the given width around a box. */
-static void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, double y1, double width, uint32_t ink)
+TNI_FN void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, double y1, double width, uint32_t ink)
 {
     tni_cover_box(c, x0 - width, y0 - width, x1 + width, y0);
     tni_cover_box(c, x0 - width, y1, x1 + width, y1 + width);
@@ -52610,7 +52608,7 @@ static void tni_sign_of(tni_sign *s, uint32_t code)
 
 /* The next character of a text; invalid UTF-8 counts as one unknown character per byte.
    A hyphen that begins a text, or a number within it, is a minus sign. */
-static uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
+TNI_FN uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
 {
     const unsigned char *s = (const unsigned char *)*at;
     int      more = *s >= 0xF0 && *s < 0xF8 ? 3 : *s >= 0xE0 && *s < 0xF0 ? 2 : *s >= 0xC2 && *s < 0xE0 ? 1 : 0, k;
@@ -52781,10 +52779,10 @@ static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x,
 /* ---- labels and paragraphs ---------------------------------- >>image-words */
 enum { TNI_LINES = 6 };                                                    /* of a paragraph      */
 
-static double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
+TNI_FN double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
 
 /* One line of text. Text wider than `room` is set smaller, down to 3/4, then shortened to end with "...". */
-static void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
+TNI_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
                            double room, uint32_t ink)
 {
     double width = tni_label_width(s, size), dots, back;
@@ -52818,7 +52816,7 @@ static size_t tni_line_bytes(const char *s, double size, double room)
 }
 
 /* Lines centred at x below y, wrapped at `room`; returns their height. Without a canvas they are only measured. */
-static double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
+TNI_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
 {
     double height = 0;
     int    lines;
@@ -52845,20 +52843,20 @@ static double tni_paragraph(tni_canvas *c, const char *s, double x, double y, do
    between two of them, or round numbers where it spans less than that. All labels of an axis are
    written in one style: with exponents if one of them needs an exponent. */
 
-static double tni_ruler_pixel(const tni_ruler *r, double v)
+TNI_FN double tni_ruler_pixel(const tni_ruler *r, double v)
 {
     double pixel = r->from + (v - r->low) / (r->high - r->low) * (r->to - r->from);
     return pixel > 1e6 ? 1e6 : pixel > -1e6 ? pixel : -1e6;
 }
 
-static double tni_round_step(double raw)
+TNI_FN double tni_round_step(double raw)
 {
     double unit = pow(10, floor(log10(raw))), m = raw / unit;
     return unit * (m < 1.0001 ? 1 : m < 2.0001 ? 2 : m < 5.0001 ? 5 : 10);
 }
 
 /* Like %.{digits}g, with at least `decimals` digits after the point, and 1e5 for 1e+05. */
-static void tni_tick_text(char dst[32], double v, int digits, int decimals)
+TNI_FN void tni_tick_text(char dst[32], double v, int digits, int decimals)
 {
     int   n = tni_format_double(dst, v, digits);
     char *e = strchr(dst, 'e'), *point = strchr(dst, '.'), *from;
@@ -52884,7 +52882,7 @@ static void tni_tick_exponent(char dst[32], double v, int digits)
     else tni_print(dst, 32, "%se%d", mantissa, (int)e);
 }
 
-static void tni_tick(tni_ruler *r, double at, double value, int digits, int decimals)
+TNI_FN void tni_tick(tni_ruler *r, double at, double value, int digits, int decimals)
 {
     double slack = 1e-9 * (r->high - r->low);
     if (r->ticks == TNI_TICKS || at < r->low - slack || at > r->high + slack) return;
@@ -52936,7 +52934,7 @@ static void tni_ticks_one_style(tni_ruler *r, int digits)
         if (!strchr(r->label[k], 'e')) tni_tick_exponent(r->label[k], r->value[k], digits);
 }
 
-static void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
+TNI_FN void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
 {
     int tries;
     memset(r, 0, sizeof *r);
@@ -52952,7 +52950,7 @@ static void tni_ruler_init(tni_ruler *r, double low, double high, bool log, doub
     tni_ticks_one_style(r, 12);
 }
 
-static double tni_ruler_label_width(const tni_ruler *r, double size)
+TNI_FN double tni_ruler_label_width(const tni_ruler *r, double size)
 {
     double width = 0;
     int    k;
@@ -52972,7 +52970,7 @@ static int64_t tni_heat_side(int64_t n, int64_t size, int64_t scale, int64_t *bl
 }
 
 /* How a matrix fills `size` pixels: whole pixels per cell, or, where there are more values, blocks of them. */
-static bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
+TNI_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
                           int64_t size, int64_t scale, bool stretch)
 {
     size_t bytes;
@@ -53111,7 +53109,7 @@ static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *
 
 /* The scale of `count` matrices: as the desc says, or of the data and zero. A clip at zero is ignored, since the picture
    would be blank. */
-static bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
+TNI_FN bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
                           int64_t count)
 {
     double  low = scale->low, high = scale->high;
@@ -53144,7 +53142,7 @@ static void tni_mark_cells(tni_canvas *c, tni_mark_kind kind, int64_t x, int64_t
 }
 
 /* Cells with their corner at (x,y), in a thin frame. */
-static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
+TNI_FN void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
 {
     int64_t i, j, k;
     tni_mark_cells(c, TNI_MARK_CELLS, x, y, h->width, h->height, h->cell_w, h->cell_h);
@@ -53195,7 +53193,7 @@ static double tni_numbers_fit(const tni_heat *h, const tni_shades *s, const doub
 }
 
 /* The value of each cell that has room for it. */
-static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
+TNI_FN void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
                              int64_t y)
 {
     double  size = tni_small * c->scale, room = (double)h->cell_w - 4 * c->scale;
@@ -53227,7 +53225,7 @@ static void tni_bar_end(tni_ruler *r, double v)
 }
 
 /* Returns the width that the bar needs. */
-static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
+TNI_FN double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
 {
     double least = 16 * scale / height * (s->high - s->low);
     int    kept = 0, k;
@@ -53245,7 +53243,7 @@ static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, dou
     return (tni_bar_gap + tni_bar_width + tni_tick_length + 4) * scale + tni_ruler_label_width(r, tni_small * scale);
 }
 
-static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
+TNI_FN void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
 {
     double  u = c->scale, right = x + tni_bar_width * u;
     int64_t row, column;
@@ -53272,7 +53270,7 @@ static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, doubl
 #ifndef TN_NO_IMAGE
 /* ---- one matrix --------------------------------------------- >>image-matrix */
 /* Checks of a desc: `what` is the function that was called, `name` the field. */
-static bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
+TNI_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
 {
     if (v >= low && v <= high) return true;
     if (high == INT64_MAX)
@@ -53299,7 +53297,7 @@ static bool tni_figure_number(tn_ctx *ctx, const char *what, const char *name, d
     return false;
 }
 
-static bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
+TNI_FN bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
 {
     if (!needed || array) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name);
@@ -53307,7 +53305,7 @@ static bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bo
 }
 
 /* The ends of a scale: both 0, low < high, or, on a scale that is symmetric about zero, any two numbers. */
-static bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric)
+TNI_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric)
 {
     char name[2][8];
     tni_print(name[0], sizeof name[0], "%slow", axis);
@@ -53407,7 +53405,7 @@ static double tni_figure_text(tni_canvas *c, const tni_figure *f, const char *s,
 }
 
 /* Adds title and caption to the margins, and width where they need it; opens the picture and writes both. */
-static bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
+TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
 {
     double u = f->scale, wish = fmax(tni_label_width(f->title, tni_large * u), tni_label_width(f->caption, tni_medium * u)),
            more;
@@ -53430,10 +53428,10 @@ static bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     return true;
 }
 
-static double tni_axis_title_room(const char *title, double scale) { return title && *title ? (tni_medium + 7) * scale : 0; }
+TNI_FN double tni_axis_title_room(const char *title, double scale) { return title && *title ? (tni_medium + 7) * scale : 0; }
 
 /* The titles of both axes: centred below `bottom`, and at the left edge. */
-static void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
+TNI_FN void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
                                  double left)
 {
     double u = c->scale, size = tni_medium * u, x = f->left + f->body_width / 2, y = f->top + f->body_height / 2;

@@ -1,3 +1,6 @@
+#pragma once
+#include "core/core.h"
+
 #ifndef TN_NO_CONTRACTION
 /* ======================================================================
    >>contraction  products of many tensors, summed over shared labels

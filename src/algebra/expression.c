@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "algebra/inner.h"
+
 #ifndef TN_NO_CONTRACTION
 /* ======================================================================
    >>contraction-impl  from an expression to labels, from labels to a tree of pairs, from the tree to kernel calls
@@ -5,7 +8,7 @@
    `words` words. Node k < n of the tree is operand k without its private labels, node n and later ones are products.
    ====================================================================== */
 
-static void *tni_pile_take(tni_pile *p, size_t count, size_t size)
+TNI_FN void *tni_pile_take(tni_pile *p, size_t count, size_t size)
 {
     size_t bytes = (count * size + 15) / 16 * 16;
     void  *taken;
@@ -27,7 +30,7 @@ static void *tni_pile_take(tni_pile *p, size_t count, size_t size)
     return taken;
 }
 
-static void tni_pile_free(tni_pile *p)
+TNI_FN void tni_pile_free(tni_pile *p)
 {
     tni_pile_block *b, *before;
     for (b = p->owned ? p->newest : NULL; b; b = before) {
@@ -125,7 +128,7 @@ static bool tni_parse_implicit(tn_plan *p, int at, int most)
     return tni_parse_dots(p, at, &p->out, 0, most);
 }
 
-static bool tni_parse(tn_plan *p)
+TNI_FN bool tni_parse(tn_plan *p)
 {
     const char *e = p->expr;
     int         at = 0, k, dots, most = -1;
@@ -158,10 +161,10 @@ static bool tni_parse(tn_plan *p)
 
 /* ---- labels: numbers, extents, sets ------------------------------------- >>einsum-labels */
 
-static bool tni_set_has(const uint64_t *set, int label) { return (set[label / 64] >> (label % 64) & 1) != 0; }
-static void tni_set_add(uint64_t *set, int label) { set[label / 64] |= (uint64_t)1 << (label % 64); }
+TNI_FN bool tni_set_has(const uint64_t *set, int label) { return (set[label / 64] >> (label % 64) & 1) != 0; }
+TNI_FN void tni_set_add(uint64_t *set, int label) { set[label / 64] |= (uint64_t)1 << (label % 64); }
 
-static int tni_lowest_bit(uint64_t bits)
+TNI_FN int tni_lowest_bit(uint64_t bits)
 {
 #if defined(__GNUC__)
     return __builtin_ctzll(bits);
@@ -228,7 +231,7 @@ static bool tni_bind_result(tn_plan *p, int *table, size_t slots)
 }
 
 /* Replaces names by numbers, checks extents, and finds the labels of the operands and of the result. */
-static bool tni_plan_bind(tn_plan *p)
+TNI_FN bool tni_plan_bind(tn_plan *p)
 {
     const size_t n = (size_t)p->n;
     int    axes = 1, k, i, *table, *from, *uses;

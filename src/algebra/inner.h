@@ -1,3 +1,7 @@
+#pragma once
+#include "core/inner.h"
+#include "algebra/algebra.h"
+
 #ifndef TN_NO_CONTRACTION
 enum { TNI_EXACT = 14, TNI_CLASSES = 128, TNI_OPERANDS = 4096 };
 #define TNI_WRITE_COST 64.0              /* flops that writing an element costs */
@@ -50,3 +54,42 @@ struct tn_plan {
     tni_program   *program;
 };
 #endif /* TN_NO_CONTRACTION */
+
+#ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
+
+#ifndef TN_NO_CONTRACTION
+/* expression.c */
+TNI_FN void *tni_pile_take(tni_pile *p, size_t count, size_t size);
+TNI_FN void tni_pile_free(tni_pile *p);
+TNI_FN bool tni_parse(tn_plan *p);
+TNI_FN bool tni_set_has(const uint64_t *set, int label);
+TNI_FN void tni_set_add(uint64_t *set, int label);
+TNI_FN int tni_lowest_bit(uint64_t bits);
+TNI_FN bool tni_plan_bind(tn_plan *p);
+
+/* order.c */
+TNI_FN const uint64_t *tni_legs(const tn_plan *p, int node);
+TNI_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b);
+TNI_FN double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left);
+TNI_FN double tni_write_cost(const tn_plan *p);
+TNI_FN double tni_dice_unit(tni_dice *d);
+TNI_FN bool tni_plan_tree(tn_plan *p);
+
+/* program.c */
+TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent, bool recorded);
+
+/* run.c */
+TNI_FN const uint64_t *tni_program_largest(const tni_program *g);
+TNI_FN tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g);
+TNI_FN void tni_subscript_lay(tni_subscript *o);
+TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same);
+TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_program *g);
+
+/* plan.c */
+TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, int64_t n, const int *ranks,
+                                const int64_t *const *shapes, const int *const *labels, int rank, const int *out,
+                                const tn_plan_desc *desc);
+TNI_FN tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands, const char *op);
+#endif /* TN_NO_CONTRACTION */
+
+#endif

@@ -1,12 +1,15 @@
+#include "core/inner.h"
+#include "algebra/inner.h"
+
 #ifndef TN_NO_CONTRACTION
 /* ---- the order of products ---------------------------------------------- >>plan-order
    A tree of pairs. Its cost is the sum over products of flops + 64 * elements of the result, or of the flops alone, and so
    is the cost of a part of a tree. */
 
-static const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
+TNI_FN const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (size_t)node * (size_t)p->words; }
 
 /* The product of the extents of labels that are in one of the sets (b may be NULL). */
-static double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
+TNI_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
 {
     double v = 1;
     int    w;
@@ -18,7 +21,7 @@ static double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
 }
 
 /* The flops of a product of a and b with these remaining labels. */
-static double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
+TNI_FN double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
 {
     bool sums = false;
     int  w;
@@ -26,7 +29,7 @@ static double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64
     return (sums ? 2 : 1) * tni_volume(p, a, b);
 }
 
-static double tni_write_cost(const tn_plan *p) { return p->desc.minimize == TN_PLAN_FLOPS ? 0 : TNI_WRITE_COST; }
+TNI_FN double tni_write_cost(const tn_plan *p) { return p->desc.minimize == TN_PLAN_FLOPS ? 0 : TNI_WRITE_COST; }
 
 static double tni_couple_cost(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
 {
@@ -195,7 +198,7 @@ static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, con
     return true;
 }
 
-static double tni_dice_unit(tni_dice *d) { return (double)tni_unit(tni_dice_word(d)); }
+TNI_FN double tni_dice_unit(tni_dice *d) { return (double)tni_unit(tni_dice_word(d)); }
 
 /* A candidate pair of a greedy search. */
 typedef struct tni_couple { double score; int a, b; } tni_couple;
@@ -462,7 +465,7 @@ static void tni_plan_order(tn_plan *p, int node, int *count)
 }
 
 /* Finds the tree, and the order in which its products are computed. */
-static bool tni_plan_tree(tn_plan *p)
+TNI_FN bool tni_plan_tree(tn_plan *p)
 {
     tn_ctx      *ctx = p->ctx;
     tni_arena   *heads = &ctx->heads[ctx->head];

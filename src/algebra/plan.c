@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "algebra/inner.h"
+
 #ifndef TN_NO_CONTRACTION
 /* ---- making a plan ------------------------------------------------------ >>plan-create */
 
@@ -192,7 +197,7 @@ static void tni_plan_free(tni_owned *o)
 
 void tn_plan_destroy(tn_plan *p) { if (p) p->owned.destroy(&p->owned); }
 
-static tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, int64_t n, const int *ranks,
+TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, int64_t n, const int *ranks,
                                 const int64_t *const *shapes, const int *const *labels, int rank, const int *out,
                                 const tn_plan_desc *desc)
 {
@@ -243,7 +248,7 @@ tn_plan *tn_plan_create_labels(tn_ctx *ctx, int64_t n, const int *ranks, const i
     return tni_plan_create(ctx, "plan_create_labels", NULL, n, ranks, shapes, labels, rank, out, desc);
 }
 
-static tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands, const char *op)
+TNI_FN tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands, const char *op)
 {
     bool same;
     if (!p) return NULL;

@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "algebra/inner.h"
+
 #ifndef TN_NO_CONTRACTION
 /* ======================================================================
    >>products-impl  views with moved and added axes, one product, one reshape

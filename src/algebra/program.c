@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "ops/inner.h"
+#include "algebra/inner.h"
+
 #ifndef TN_NO_CONTRACTION
 /* ---- kernel calls ------------------------------------------------------- >>plan-program
    A product whose labels are summed is a GEMM [b,m,k] [b,k,n] -> [b,m,n], each axis a run of labels whose elements have one
@@ -681,7 +685,7 @@ static bool tni_gemm_takes_axes(const tn_ctx *ctx)
 }
 
 /* Makes the kernel calls for operands of these strides (in p->operand) and slices of these extents. */
-static tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent, bool recorded)
+TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int64_t *extent, bool recorded)
 {
     const int    n = p->n, labels = p->labels + 1;
     const size_t nodes = 2 * (size_t)n;

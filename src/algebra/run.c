@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "algebra/inner.h"
+
 #ifndef TN_NO_CONTRACTION
 /* ---- running a plan ----------------------------------------------------- >>plan-run */
 
@@ -175,14 +181,14 @@ static int64_t tni_slice_offset(const tni_subscript *o, const int64_t *from)
 }
 
 /* The labels of the largest buffer; NULL without any. */
-static const uint64_t *tni_program_largest(const tni_program *g)
+TNI_FN const uint64_t *tni_program_largest(const tni_program *g)
 {
     const tni_move *m, *most = NULL;
     for (m = g->first; m; m = m->next) if (m->labels && (!most || m->bytes > most->bytes)) most = m;
     return most ? most->labels : NULL;
 }
 
-static tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
+TNI_FN tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
 {
     return tni_fail(p->ctx, TN_ERR_MEMORY, "%s: intermediate results of %zu bytes, the least that slicing gives, expected "
                     "at most max_bytes = %zu", p->op, g->bytes, p->desc.max_bytes);
@@ -261,7 +267,7 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
 }
 
 /* Contiguous strides: those that a plan's own program is made for. */
-static void tni_subscript_lay(tni_subscript *o)
+TNI_FN void tni_subscript_lay(tni_subscript *o)
 {
     int64_t stride = 1;
     int     i;
@@ -272,7 +278,7 @@ static void tni_subscript_lay(tni_subscript *o)
 }
 
 /* Checks the operands and stores their strides; *same: all are contiguous, as in the plan's program. */
-static bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
+TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
 {
     char what[32];
     int  k, i;
@@ -295,7 +301,7 @@ static bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
     return true;
 }
 
-static tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_program *g)
+TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_program *g)
 {
     tn_ctx     *ctx = p->ctx;
     bool        recorded = false, sliced = false;

@@ -1,3 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "context/inner.h"
+#include "decomp/inner.h"
+#include "operator/inner.h"
+#include "analysis/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- canonical form and alignment --------------------------------------- >>analysis-align-impl */
 

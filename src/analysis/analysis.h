@@ -1,3 +1,8 @@
+#pragma once
+#include "core/core.h"
+#include "layers/layers.h"
+#include "operator/operator.h"
+
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>analysis questions about weights, answered with operators

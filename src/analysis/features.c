@@ -1,3 +1,10 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "layers/inner.h"
+#include "operator/inner.h"
+#include "analysis/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- features ----------------------------------------------------------- >>analysis-features-impl */
 
@@ -54,7 +61,7 @@ tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tens
 }
 
 /* act(z)/z, and the slope of act where z = 0 */
-static tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
+TNI_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope)
 {
     const int64_t n = tn_tensor_count(z);
     tn_tensor    *m = tni_like(ctx, z);

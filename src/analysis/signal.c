@@ -1,15 +1,22 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "decomp/decomp.h"
+#include "operator/inner.h"
+#include "analysis/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>analysis-impl  null models, certificates, features, alignment
    ====================================================================== */
 
-static tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
+TNI_FN tn_status tni_analysis_status(const tn_ctx *ctx)                  /* of a call that returned NULL */
 {
     tn_status s = tn_ctx_status(ctx);
     return s == TN_OK ? TN_ERR_MEMORY : s;
 }
 
-static double *tni_analysis_read(const tn_tensor *t, const char *op)     /* [count], freed by tni_analysis_free */
+TNI_FN double *tni_analysis_read(const tn_tensor *t, const char *op)     /* [count], freed by tni_analysis_free */
 {
     const int64_t n = tn_tensor_count(t);
     double       *v = tni_alloc_f64(t->ctx, n, 1, op);
@@ -18,9 +25,9 @@ static double *tni_analysis_read(const tn_tensor *t, const char *op)     /* [cou
     return NULL;
 }
 
-static void tni_analysis_free(const tn_tensor *t, double *v) { if (v) tni_free_f64(t->ctx, v, tn_tensor_count(t), 1); }
+TNI_FN void tni_analysis_free(const tn_tensor *t, double *v) { if (v) tni_free_f64(t->ctx, v, tn_tensor_count(t), 1); }
 
-static tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
+TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_I32, 1, &n);
     if (t && tn_write(t, TN_I32, counts, n) == TN_OK) return t;

@@ -1,3 +1,13 @@
+#include "core/inner.h"
+#include "tensor/tensor.h"
+#include "ops/ops.h"
+#include "algebra/algebra.h"
+#include "layers/inner.h"
+#include "operator/inner.h"
+#include "analysis/inner.h"
+#include "models/inner.h"
+#include "circuits/inner.h"
+
 #ifndef TN_NO_CIRCUITS
 /* ---- attribution -------------------------------------------------------- >>circuits-attribution-impl */
 

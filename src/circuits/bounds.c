@@ -1,3 +1,14 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "algebra/algebra.h"
+#include "decomp/inner.h"
+#include "layers/inner.h"
+#include "operator/inner.h"
+#include "analysis/inner.h"
+#include "models/inner.h"
+#include "circuits/inner.h"
+
 #ifndef TN_NO_CIRCUITS
 /* ---- bounds for all texts ----------------------------------------------- >>circuits-bounds-impl */
 

@@ -1,3 +1,11 @@
+#pragma once
+#include "core/core.h"
+#include "tensor/tensor.h"
+#include "layers/layers.h"
+#include "operator/operator.h"
+#include "network/network.h"
+#include "models/models.h"
+
 #ifndef TN_NO_CIRCUITS
 /* ======================================================================
    >>circuits what a transformer does, read from its weights

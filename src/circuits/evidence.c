@@ -1,3 +1,12 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "algebra/inner.h"
+#include "decomp/inner.h"
+#include "operator/inner.h"
+#include "network/network.h"
+#include "circuits/inner.h"
+
 #ifndef TN_NO_CIRCUITS
 /* ---- maximising inputs -------------------------------------------------- >>circuits-maximum
    On spheres |x_a| = r: x_a <- r (g_a + s x_a) / |g_a + s x_a|, g_a the gradient. For a shift s that is large enough the

@@ -1,3 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/ops.h"
+#include "layers/inner.h"
+#include "operator/inner.h"
+#include "models/inner.h"
+#include "circuits/inner.h"
+
 #ifndef TN_NO_CIRCUITS
 /* ======================================================================
    >>circuits-impl  what a transformer does, read from its weights
@@ -83,7 +91,7 @@ tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int6
 
 /* ---- what a circuit reads ----------------------------------------------- >>circuits-reading */
 
-static bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
+TNI_FN bool tni_circuit_given(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
 {
     if (!ctx) return false;
     if (!m || !m->blocks || !tni_alive(m->embed.w)) {
@@ -113,14 +121,14 @@ static bool tni_circuit_head(tn_ctx *ctx, const tn_transformer *m, const tn_circ
 }
 
 /* What a part of the model that the caller asked for cannot be. */
-static bool tni_circuit_refused(tn_ctx *ctx, const char *op, bool is, const char *what, const char *why)
+TNI_FN bool tni_circuit_refused(tn_ctx *ctx, const char *op, bool is, const char *what, const char *why)
 {
     if (is) tni_fail(ctx, TN_ERR_ARG, "%s: the model has %s: %s", op, what, why);
     return is;
 }
 
 /* Whether what a branch adds to the stream is normed again. */
-static bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const char *op)
+TNI_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const char *op)
 {
     return tni_circuit_refused(ctx, op, m->desc.place != TN_PLACE_PRE,
                                m->desc.place == TN_PLACE_POST ? "post norms" : "sandwich norms",
@@ -129,7 +137,7 @@ static bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const
 
 /* The rows [diag(gain) C; bias], and with `constant` the column of the one: what is read per direction of the normed stream.
    [dim,dim] or [dim+1,dim+1]; the rows of directions times `factor`. C centres where the norm is a LayerNorm. */
-static tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, bool constant, double factor)
+TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, bool constant, double factor)
 {
     const int64_t dim = m->desc.dim, row[2] = {1, dim};
     const bool    normed = !m->desc.no_norm && m->desc.place != TN_PLACE_POST;
@@ -146,7 +154,7 @@ static tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const 
 }
 
 /* The residual stream before block 0 of each token, alone at a position: [vocab,1,dim] */
-static tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
+TNI_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64_t position)
 {
     const int64_t vocab = m->desc.vocab;
     tn_tensor    *ids = tn_tensor_2d(ctx, TN_I32, vocab, 1);
@@ -223,7 +231,7 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
 /* ---- heads -------------------------------------------------------------- >>circuits-heads */
 
 /* `plain` leaves out biases. */
-static tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
+TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
 {
     static const tn_head_part parts[2][2] = {{TN_HEAD_Q1, TN_HEAD_K1}, {TN_HEAD_Q2, TN_HEAD_K2}};
     const tn_transformer_block *b = &m->blocks[d->block];
@@ -270,7 +278,7 @@ tn_circuit *tn_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit
 }
 
 /* Values of one head per row of x: [rows,d_v] */
-static tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t h, tn_tensor *x)
+TNI_FN tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t h, tn_tensor *x)
 {
     const tn_attention *a = &m->blocks[block].attn;
     const int64_t       dv = a->desc.d_v;
@@ -279,7 +287,7 @@ static tn_tensor *tni_circuit_values(tn_ctx *ctx, const tn_transformer *m, int64
 }
 
 /* Whether what a head writes is linear in the normed stream. */
-static bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
+TNI_FN bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t block, const char *op)
 {
     const tn_attention *a = &m->blocks[block].attn;
     return !tni_circuit_normed_after(ctx, m, op)
@@ -290,7 +298,7 @@ static bool tni_circuit_writes(tn_ctx *ctx, const tn_transformer *m, int64_t blo
                                    "a head of a later block reads the first block's values as well");
 }
 
-static tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
+TNI_FN tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d, bool plain, const char *op)
 {
     const tn_transformer_block *b = &m->blocks[d->block];
     const bool constant = !plain && (b->attn.vb || b->norm1.bias);

@@ -1,3 +1,13 @@
+#include "core/inner.h"
+#include "tensor/tensor.h"
+#include "ops/ops.h"
+#include "algebra/algebra.h"
+#include "layers/inner.h"
+#include "operator/inner.h"
+#include "analysis/inner.h"
+#include "models/inner.h"
+#include "circuits/inner.h"
+
 #ifndef TN_NO_CIRCUITS
 /* ---- every path at once ------------------------------------------------- >>circuits-parts-impl
    The residual stream is a list of vectors, one for each part. Linear maps act on each of them, a product on all pairs, and
@@ -189,7 +199,7 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
     return true;
 }
 
-static bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
+TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 {
     if (f->logits) return true;
     tni_fail(f->ctx, TN_ERR_ARG, "%s: the frozen network has no logits, expected one whose last update did not fail", op);
@@ -226,7 +236,7 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
     return t;
 }
 
-static tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
+TNI_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op,
                                       double *whole)
 {
     const int64_t t = target->position, all = -1;
@@ -347,7 +357,7 @@ static double tni_parts_count(const tn_circuit_frozen *f, tn_circuit_by by, bool
     return degree + 1;
 }
 
-static double tni_values_sum(const tn_tensor *t)
+TNI_FN double tni_values_sum(const tn_tensor *t)
 {
     double *v = tni_analysis_read(t, "circuit_parts"), sum = 0;
     int64_t i;
@@ -406,7 +416,7 @@ void tn_circuit_parts_destroy(tn_circuit_parts *p)
     memset(p, 0, sizeof *p);
 }
 
-TNI_PRINTF(2, 3) static void tni_text_print(tni_text *t, const char *fmt, ...)
+TNI_PRINTF(2, 3) TNI_FN void tni_text_print(tni_text *t, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -414,7 +424,7 @@ TNI_PRINTF(2, 3) static void tni_text_print(tni_text *t, const char *fmt, ...)
     va_end(args);
 }
 
-static const char *tni_source_name(const tn_circuit_frozen *f, int64_t s)
+TNI_FN const char *tni_source_name(const tn_circuit_frozen *f, int64_t s)
 {
     return f->constant && s == f->sources - 1 ? "1" : s == 0 ? "E" : "P";
 }

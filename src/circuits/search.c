@@ -1,3 +1,12 @@
+#include "core/inner.h"
+#include "decomp/inner.h"
+#include "layers/layers.h"
+#include "operator/inner.h"
+#include "analysis/inner.h"
+#include "io/inner.h"
+#include "models/models.h"
+#include "circuits/inner.h"
+
 #ifndef TN_NO_CIRCUITS
 /* ---- paths, best first -------------------------------------------------- >>circuits-search-impl
    A node reads the residual stream x at a position through a covector c, and its value is c . x. Since x is the sum of its
@@ -83,7 +92,7 @@ static void tni_axpy(double *y, double a, const double *x, int64_t n)
     for (i = 0; i < n; i++) y[i] += a * x[i];
 }
 
-static double tni_dot_f64(const double *x, const double *y, int64_t n)
+TNI_FN double tni_dot_f64(const double *x, const double *y, int64_t n)
 {
     double  a = 0, b = 0, c = 0, d = 0;
     int64_t i;
@@ -94,7 +103,7 @@ static double tni_dot_f64(const double *x, const double *y, int64_t n)
     return a + b + (c + d);
 }
 
-static double tni_distance_f64(const double *x, const double *y, int64_t n)
+TNI_FN double tni_distance_f64(const double *x, const double *y, int64_t n)
 {
     double  sum = 0;
     int64_t i;
@@ -102,13 +111,13 @@ static double tni_distance_f64(const double *x, const double *y, int64_t n)
     return sqrt(sum);
 }
 
-static int64_t tni_node_stage(const tn_circuit_frozen *f, const tn_circuit_node *node)
+TNI_FN int64_t tni_node_stage(const tn_circuit_frozen *f, const tn_circuit_node *node)
 {
     return node->head == TN_CIRCUIT_TARGET ? 2 * f->layers : 2 * (int64_t)node->block + (node->head == TN_CIRCUIT_MLP);
 }
 
 /* The product of the blocks' `keep` between what is added in block l and stage j */
-static double tni_frozen_kept(const tn_circuit_frozen *f, int64_t l, int64_t j)
+TNI_FN double tni_frozen_kept(const tn_circuit_frozen *f, int64_t l, int64_t j)
 {
     double k = 1;
     for (l++; l <= tni_min(j / 2, f->layers - 1); l++) k *= f->block[l].keep;
@@ -116,7 +125,7 @@ static double tni_frozen_kept(const tn_circuit_frozen *f, int64_t l, int64_t j)
 }
 
 /* The factor that sources have at stage j */
-static double tni_frozen_first(const tn_circuit_frozen *f, int64_t j)
+TNI_FN double tni_frozen_first(const tn_circuit_frozen *f, int64_t j)
 {
     double  k = 1;
     int64_t l;

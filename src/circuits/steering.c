@@ -1,3 +1,14 @@
+#include "core/inner.h"
+#include "tensor/tensor.h"
+#include "ops/ops.h"
+#include "decomp/inner.h"
+#include "layers/layers.h"
+#include "operator/inner.h"
+#include "analysis/analysis.h"
+#include "io/inner.h"
+#include "models/inner.h"
+#include "circuits/inner.h"
+
 #ifndef TN_NO_CIRCUITS
 /* ---- steering ----------------------------------------------------------- >>circuits-steering-impl
    The frozen network is affine but for the products of MLPs, so a batch of copies of the texts carries the polynomial in s:

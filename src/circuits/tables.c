@@ -1,3 +1,13 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/ops.h"
+#include "algebra/algebra.h"
+#include "decomp/inner.h"
+#include "layers/layers.h"
+#include "operator/inner.h"
+#include "models/inner.h"
+#include "circuits/inner.h"
+
 #ifndef TN_NO_CIRCUITS
 /* ---- tables ------------------------------------------------------------- >>circuits-tables-impl */
 
@@ -70,7 +80,7 @@ tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tenso
 }
 
 /* Each token alone, as the MLP's operator reads it: normed without gain and bias, which are in the operator. [vocab,dim] */
-static tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, int64_t block)
+TNI_FN tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, int64_t block)
 {
     tn_tensor *x = tni_circuit_stream(ctx, m, 0);
     tn_norm    norm = m->blocks[block].norm2;

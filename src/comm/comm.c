@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "comm/inner.h"
+
 /* ======================================================================
    >>comm-impl    collectives from exchanges
    n numbers are divided into parts of equal length, one per process; the last may be shorter, or empty. In step k of N-1 a
@@ -9,7 +13,7 @@
 enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at a time: they stay in the cache */
 
 /* The carrier, or NULL for one process. */
-static const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->link.comm; }
+TNI_FN const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->link.comm; }
 
 int        tn_ctx_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
 int        tn_ctx_ranks(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
@@ -19,13 +23,13 @@ tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
     return ctx ? ctx->link.traffic : none;
 }
 
-static tn_status tni_comm_failed(tn_ctx *ctx, tn_status s)
+TNI_FN tn_status tni_comm_failed(tn_ctx *ctx, tn_status s)
 {
     return tni_fail(ctx, s, "comm %s, rank %d: %s", ctx->desc.comm->name, ctx->desc.comm->rank, ctx->link.why);
 }
 
 /* Host memory that grows and is kept for the next call. */
-static void *tni_comm_room(tn_ctx *ctx, size_t bytes)
+TNI_FN void *tni_comm_room(tn_ctx *ctx, size_t bytes)
 {
     tni_link *l = &ctx->link;
     if (l->bytes >= bytes) return l->room;
@@ -35,7 +39,7 @@ static void *tni_comm_room(tn_ctx *ctx, size_t bytes)
     return l->room;
 }
 
-static tn_status tni_link_exchange(tni_link *l, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes)
+TNI_FN tn_status tni_link_exchange(tni_link *l, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes)
 {
     const tn_comm *k = l->comm;
     if (out_bytes == 0 && in_bytes == 0) return TN_OK;
@@ -68,7 +72,7 @@ static tn_status tni_link_meet(tni_link *l, tni_collective what, int64_t n, tn_d
     return TN_OK;
 }
 
-static tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t most)
+TNI_FN tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t most)
 {
     const int64_t each = (n + size - 1) / size, end = tni_min(n, rank * each + tni_min(each, at + most));
     tni_span      p;
@@ -176,21 +180,21 @@ static bool tni_comm_has(const tn_comm *k, tni_collective what)
 }
 
 /* Bytes of room that a collective needs. */
-static size_t tni_comm_needs(const tn_comm *k, tni_collective what, int64_t n, tn_dtype dtype)
+TNI_FN size_t tni_comm_needs(const tn_comm *k, tni_collective what, int64_t n, tn_dtype dtype)
 {
     if (tni_comm_has(k, what) || (what != TNI_ALL_REDUCE && what != TNI_REDUCE_SCATTER)) return 0;
     return (size_t)(tni_comm_piece(k, n) * k->size) * tni_dtype_size(dtype);
 }
 
 /* After a failure nothing works any more: why[0] says so. */
-static tn_status tni_link_failed(tni_link *l, tn_status s)
+TNI_FN tn_status tni_link_failed(tni_link *l, tn_status s)
 {
     if (s != TN_OK && !l->why[0]) tni_print(l->why, sizeof l->why, "%s", tn_status_name(s));
     return s;
 }
 
 /* On memory that the carrier takes, [n] of dtype; the room is there. */
-static tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+TNI_FN tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
     const size_t size = tni_dtype_size(dtype);
     tn_status    s = TN_OK;
@@ -219,7 +223,7 @@ static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, i
 }
 
 /* On memory of the backend, [n] of dtype. A device's bytes go through the host if the carrier cannot take them. */
-static tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
+TNI_FN tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
     const size_t bytes = (size_t)n * tni_dtype_size(dtype);
     void        *host;
@@ -242,7 +246,7 @@ static tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int6
 }
 
 /* The memory through which numbers of the host reach a carrier that only takes memory of a device. */
-static bool tni_comm_ready(tn_ctx *ctx)
+TNI_FN bool tni_comm_ready(tn_ctx *ctx)
 {
     if (!tni_comm(ctx) || !ctx->desc.comm->device || ctx->comm_handle) return true;
     ctx->comm_handle = tni_device_alloc(ctx, tni_comm_most(ctx), "comm");
@@ -250,7 +254,7 @@ static bool tni_comm_ready(tn_ctx *ctx)
 }
 
 /* tni_comm_run on numbers of the host, which are copied to this memory and back where there has to be one. */
-static tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *numbers, int64_t n, tn_dtype dtype)
+TNI_FN tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *numbers, int64_t n, tn_dtype dtype)
 {
     const size_t bytes = (size_t)n * tni_dtype_size(dtype);
     tn_status    s = TN_OK;

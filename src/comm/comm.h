@@ -1,3 +1,6 @@
+#pragma once
+#include "core/core.h"
+
 /* ======================================================================
    >>comm     processes that train together
    N processes train one model on batches that are divided among them: each has all parameters, and the N-th part of every

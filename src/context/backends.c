@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "ops/inner.h"
+#include "cpu/inner.h"
+#include "kernels/inner.h"
+#include "context/inner.h"
+
 /* ---- the two host backends ---------------------------------------------- >>host-backends */
 
 /* Copies are chosen by the size of an element, all other kernels by the precision of their first wanted result. */
@@ -46,6 +52,25 @@ static void tni_cpu_choose(tni_cpu *cpu, tn_simd simd)
     (void)simd;
 }
 #undef TNI_BOTH
+
+static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
+{
+    static const char *const name[] = {"F32", "BF16", "BF16X3", "BF16X6", "TF32"};
+    char message[128];
+    if (desc->gemm_precision == TN_GEMM_F32 || desc->dtype == TN_F64) return;
+    cpu->gemm_parts = desc->gemm_precision == TN_GEMM_TF32 ? 0 : (int)desc->gemm_precision;
+#if TNI_BF16
+    if (tni_cpu_simd(desc->simd) == TN_SIMD_AVX512) {
+        if (cpu->gemm_parts > 0 && tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
+        else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
+    }
+#endif
+    if (cpu->gemm_products) return;
+    tni_print(message, sizeof message,
+              "desc.gemm_precision is %s: this processor has no unit that is faster at it; products run in F32",
+              name[desc->gemm_precision]);
+    tni_say(desc, TN_LOG_WARN, message);
+}
 
 static tn_status tni_cpu_refuse(tni_cpu *cpu, void **state, char why[TN_WHY])
 {
@@ -109,7 +134,7 @@ const tn_backend *tn_reference_backend(void)
 #undef TNI_ROWS
 
 #ifndef TN_NO_OPERATOR
-static const tni_algebra *tni_algebra_of(tn_simd level)
+TNI_FN const tni_algebra *tni_algebra_of(tn_simd level)
 {
 #ifndef TN_NO_F64
 #if TNI_AVX512
@@ -126,7 +151,7 @@ static const tni_algebra *tni_algebra_of(tn_simd level)
     return &tni_f64_algebra_plain;
 }
 
-static const tni_vector_ops *tni_vector_ops_of(tn_simd level, tn_dtype dtype)
+TNI_FN const tni_vector_ops *tni_vector_ops_of(tn_simd level, tn_dtype dtype)
 {
     if (dtype == TN_F64) return tni_algebra_of(level)->vectors;
 #if TNI_AVX512

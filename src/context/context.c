@@ -1,11 +1,15 @@
+#include "core/inner.h"
+#include "tensor/tensor.h"
+#include "comm/inner.h"
+#include "ops/inner.h"
+#include "cpu/inner.h"
+#include "context/inner.h"
+
 /* ======================================================================
    >>context  creating and destroying a context
    Defaults are filled in and the backend is opened (or the cpu backend, if it does not open). Faults that
    kernels have reported in the fault word on the device become errors at the next sync.
    ====================================================================== */
-
-static tn_simd tni_cpu_simd(tn_simd wanted);                     /* >>cpu: the best available level up to the wanted one */
-static void    tni_cpu_counts(void *state, tn_ctx *ctx);         /* >>cpu: makes ctx count the memory of the state */
 
 static tn_simd tni_simd_from_environment(void)
 {
@@ -165,7 +169,9 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     memset(ctx, 0, sizeof *ctx);
     ctx->desc = d;
     ctx->made = d.activations;
-    ctx->fault_rank = d.comm ? d.comm->rank : 0;
+    ctx->reference = tni_reference_run;
+    ctx->compose = tni_compose;
+    ctx->rank = ctx->fault_rank = d.comm ? d.comm->rank : 0;
     ctx->link.comm = d.comm && d.comm->size > 1 ? d.comm : NULL;
     ctx->data[0].device = ctx->data[1].device = true;
     s = tni_open_threads(ctx, why);
@@ -203,7 +209,7 @@ void tn_ctx_destroy(tn_ctx *ctx)
 {
 #ifndef TN_NO_TRAINING
     tn_graph *captured;
-    if (ctx && ctx->capture) tn_graph_end(ctx, &captured);
+    if (ctx && ctx->capture) ctx->capture_end(ctx, &captured);
 #endif
     if (!ctx) return;
     while (ctx->owned) ctx->owned->destroy(ctx->owned);

@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "ops/inner.h"
+
 #ifndef TN_NO_TRAINING
 /* ======================================================================
    >>graph    the host's record of a captured step, see >>graph-run
@@ -17,7 +20,7 @@ static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
 }
 
 /* Makes all graphs that use a tensor (NULL: all graphs) invalid. */
-static void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
+TNI_FN void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
 {
     tn_graph *g;
     int64_t   i;
@@ -49,13 +52,13 @@ static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
 }
 
 /* Will the backward pass read t? */
-static bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
+TNI_FN bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
 {
     return tni_nodes_read(ctx->tape, t) || tni_nodes_read(ctx->waiting, t);
 }
 
 /* Removes all nodes. Results are constants from now on, so their TNI_WANTS_GRAD is cleared. */
-static void tni_tape_clear(tn_ctx *ctx)
+TNI_FN void tni_tape_clear(tn_ctx *ctx)
 {
     const tni_node *n;
     for (n = ctx->tape; n; n = n->before)
@@ -70,9 +73,6 @@ static void tni_tape_clear(tn_ctx *ctx)
    The backend's own kernel is run, or a composition of its other kernels, or the reference kernel on the host.
    BF16 operands are copied to F32 for kernels that do not take them.
    ====================================================================== */
-
-static tn_status tni_reference_run(void *state, const tn_call *call);           /* >>reference */
-static bool      tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s);   /* >>compose   */
 
 const char *tn_kernel_name(tn_kernel k)
 {
@@ -104,7 +104,7 @@ static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
 }
 
 /* The function given to tn_recompute must not reset the arena, start a recording or run a backward pass. */
-static bool tni_not_aside(tn_ctx *ctx, const char *what)
+TNI_FN bool tni_not_aside(tn_ctx *ctx, const char *what)
 {
     if (!ctx->aside) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: called inside a function that tn_recompute runs, expected a call outside of it", what);
@@ -112,7 +112,7 @@ static bool tni_not_aside(tn_ctx *ctx, const char *what)
 }
 
 /* A graph holds kernel calls only; false with an error that names `what`, which needs the host, during a capture. */
-static bool tni_uncaptured(tn_ctx *ctx, const char *what)
+TNI_FN bool tni_uncaptured(tn_ctx *ctx, const char *what)
 {
     if (!ctx->capture) return true;
     tni_fail(ctx, TN_ERR_ARG, "graph: %s during a capture, expected kernels only", what);
@@ -120,7 +120,7 @@ static bool tni_uncaptured(tn_ctx *ctx, const char *what)
 }
 
 /* Takes the message from the backend's sync. It may be of an earlier error than s, whose status then replaces s. */
-static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
+TNI_FN tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 {
     char            why[TN_WHY] = "";
     const tn_status told = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
@@ -128,13 +128,13 @@ static tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
     return tni_fail(ctx, s, "%s: backend %s: %s", what, ctx->backend->name, why[0] ? why : tn_status_name(s));
 }
 
-static tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
+TNI_FN tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
     if (!tni_uncaptured(ctx, "host memory is copied")) return TN_ERR_ARG;
     return ctx->backend->upload(ctx->state, dst, src, bytes);
 }
 
-static tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
+TNI_FN tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
     if (!tni_uncaptured(ctx, "device memory is read")) return TN_ERR_ARG;
     return ctx->backend->download(ctx->state, dst, src, bytes);
@@ -204,7 +204,7 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
     tni_lent_join(l, n);
     for (i = 0; i < n && s == TN_OK; i++)
         s = tni_lent_get(ctx, l, i, i < call->n_in ? &host.in[i] : &host.out[i - call->n_in]);
-    if (s == TN_OK) s = tni_reference_run(NULL, &host);
+    if (s == TN_OK) s = ctx->reference(NULL, &host);
     for (i = call->n_in; i < n && s == TN_OK; i++) {
         for (k = call->n_in; k < i && l[k].host != l[i].host; k++) {}
         if (k == i && l[i].host) s = tni_to_device(ctx, l[i].low, l[i].host, l[i].bytes);
@@ -219,7 +219,7 @@ static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
     tn_kernel_fn fn = ctx->backend->fn[call->kernel];
     tn_status    s;
     if (fn) s = fn(ctx->state, call);
-    else if (!tni_compose(ctx, call, &s)) s = tni_run_on_host(ctx, call);
+    else if (!ctx->compose(ctx, call, &s)) s = tni_run_on_host(ctx, call);
     return s;
 }
 
@@ -228,7 +228,7 @@ static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
    composition or the host computes them. */
 
 /* COPY and FILL take any dtype. */
-static bool tni_call_has_bf16(const tn_call *c)
+TNI_FN bool tni_call_has_bf16(const tn_call *c)
 {
     bool has = false;
     int  i;
@@ -239,7 +239,7 @@ static bool tni_call_has_bf16(const tn_call *c)
 }
 
 /* Does the call read the old numbers of its output k? */
-static bool tni_call_adds(const tn_call *c, int k)
+TNI_FN bool tni_call_adds(const tn_call *c, int k)
 {
     switch (c->kernel) {
     case TN_KERNEL_GEMM:                      return c->f[1] != 0;
@@ -280,7 +280,7 @@ static void tni_packed_strides(tn_view *v)
     }
 }
 
-static tn_status tni_run(tn_ctx *ctx, const tn_call *call);
+TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call);
 
 static tn_status tni_run_cast(tn_ctx *ctx, const tn_view *from, const tn_view *to)
 {
@@ -328,7 +328,7 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
 
 /* Passes BF16 operands on to a kernel that takes them, and F32 copies to all others. RESIDUAL_RMSNORM is composed instead,
    because the sum has to be rounded before it is normalised. */
-static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
+TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
     const bool taken = ctx->backend->bf16 && ctx->backend->fn[call->kernel];
@@ -339,7 +339,7 @@ static tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     if (ctx->capture) tni_graph_notes(ctx, call);
 #endif
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
-    if (bf16 && s == TN_ERR_DTYPE && !(call->kernel == TN_KERNEL_RESIDUAL_RMSNORM && tni_compose(ctx, call, &s)))
+    if (bf16 && s == TN_ERR_DTYPE && !(call->kernel == TN_KERNEL_RESIDUAL_RMSNORM && ctx->compose(ctx, call, &s)))
         s = tni_run_widened(ctx, call);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, tn_kernel_name(call->kernel));
 }
@@ -351,13 +351,13 @@ static tni_rank_text tni_of_rank(const tn_ctx *ctx)
 {
     tni_rank_text out;
     out.s[0] = 0;
-    if (ctx->desc.comm && ctx->fault_rank != ctx->desc.comm->rank)
+    if (ctx->fault_rank != ctx->rank)
         tni_print(out.s, sizeof out.s, " of rank %d", ctx->fault_rank);
     return out;
 }
 
 /* The fault word is written by kernels: {code, which, value, step}. It is read here and cleared. */
-static tn_status tni_ctx_faults(tn_ctx *ctx)
+TNI_FN tn_status tni_ctx_faults(tn_ctx *ctx)
 {
     int32_t   f[4], zero[4] = {0, 0, 0, 0};
     tn_status s = tni_to_host(ctx, f, ctx->fault->data, sizeof f);

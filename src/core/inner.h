@@ -1,3 +1,6 @@
+#pragma once
+#include "core/core.h"
+
 /* ======================================================================
    >>platform numbers, text and errors, without the C library's locale
    ====================================================================== */
@@ -99,6 +102,14 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #define TN_ASSERT(condition) ((void)0)
 #endif
 
+#ifndef TENSORNET_IMPLEMENTATION        /* begins each function that other files of src/ use; in the one header static */
+#ifdef __GNUC__
+#define TNI_FN __attribute__((visibility("hidden")))
+#else
+#define TNI_FN
+#endif
+#endif
+
 #if defined(__GNUC__)
 #define TNI_UNUSED __attribute__((unused))
 #define TNI_NOINLINE __attribute__((noinline))
@@ -115,18 +126,18 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #define TNI_PRINTF(text, first)
 #endif
 
-static int64_t tni_min(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
-static int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t tni_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+static inline int64_t tni_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
+static inline int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t tni_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-static bool tni_add_size(size_t a, size_t b, size_t *out)
+static inline bool tni_add_size(size_t a, size_t b, size_t *out)
 {
     *out = a + b;
     return a <= SIZE_MAX - b;
 }
 
-static bool tni_mul_size(size_t a, size_t b, size_t *out)
+static inline bool tni_mul_size(size_t a, size_t b, size_t *out)
 {
     *out = a * b;
     return b == 0 || a <= SIZE_MAX / b;
@@ -138,10 +149,10 @@ typedef struct tni_shape_text { char s[8 * 21 + 3]; } tni_shape_text;
 
 #define TNI_SHAPE(t) tni_shape_of((t)->rank, (t)->shape).s
 
-static size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
+static inline size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
 
 /* A struct, by the C library's memset: if gcc knows the size it writes `rep stos` instead, which is slow to begin. */
-static void tni_clear(void *p, size_t bytes)
+static inline void tni_clear(void *p, size_t bytes)
 {
     volatile size_t unknown = bytes;
     memset(p, 0, unknown);
@@ -183,6 +194,9 @@ struct tn_ctx {
     tn_desc           desc;             /* with its defaults patched in         */
     const tn_backend *backend;
     void             *state;
+    tn_kernel_fn      reference;        /* the reference backend's entry: for kernels that the backend lacks */
+    /* Makes a kernel from simpler ones; false: there is no such composition. */
+    bool            (*compose)(struct tn_ctx *ctx, const tn_call *call, tn_status *s);
     tni_pool          pool;             /* for host algorithms                  */
     struct tni_threads *threads;        /* the context's own, or NULL           */
     tn_status         status;
@@ -201,6 +215,7 @@ struct tn_ctx {
     uint64_t          resets;           /* of the arena: a mark is valid until the next */
     tn_tensor        *idle;             /* gradients whose memory is free again */
     tn_graph         *graphs, *capture; /* all graphs, newest first; the one being captured, or NULL */
+    tn_status       (*capture_end)(struct tn_ctx *ctx, tn_graph **out);     /* ends this capture */
     tn_status         spoilt;           /* the first failure during the capture, cleared or not */
     char              spoilt_by[512];
     tn_tensor        *clock, *fault;    /* device: RNG clock [1], first fault [4] */
@@ -212,7 +227,7 @@ struct tn_ctx {
     struct tni_beside *beside;          /* the thread that communicates, or NULL */
     void            (*on_node)(tn_ctx *ctx, const struct tni_node *n);  /* the backward pass has come to n; NULL: to its end */
     struct tn_optim  *sender;           /* whose on_node this is */
-    int               fault_rank;       /* the process that has found the fault */
+    int               rank, fault_rank; /* of this process in desc.comm; of the one that has found the fault */
     uint64_t          kernel_calls[TN_KERNEL_COUNT];
     bool              fallback_said[TN_KERNEL_COUNT];
 };
@@ -220,7 +235,7 @@ struct tn_ctx {
 /* The scalars of an optimiser on the device, see >>op-optim. */
 enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
 
-static void tni_say(const tn_desc *desc, tn_log_level level, const char *message)
+static inline void tni_say(const tn_desc *desc, tn_log_level level, const char *message)
 {
     if (desc->log) desc->log(desc->log_user, level, message);
 }
@@ -242,22 +257,22 @@ enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GR
                                            bytes as their gradient (tni_grad_pass)                  */
 
 /* The tensor whose bytes t refers to: its base, or itself. */
-static const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
+static inline const tn_tensor *tni_root(const tn_tensor *t) { return t->base ? t->base : t; }
 
-static void *tni_malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
-static void  tni_mfree(void *p, size_t bytes, void *user) { (void)bytes; (void)user; free(p); }
+static inline void *tni_malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
+static inline void  tni_mfree(void *p, size_t bytes, void *user) { (void)bytes; (void)user; free(p); }
 
 #define TNI_ALIGN 64
 
 /* The midpoint of one of 2^23 intervals: never 0, never 1, exact in float. */
-static float tni_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
+static inline float tni_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
 
 #if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
 /* Random numbers of searches and permutations on the host: words `at`, `at` + 1, .. of the random call `call`. */
 typedef struct tni_dice { uint64_t key; int64_t call; uint64_t at; uint32_t words[4]; } tni_dice;
 #endif
 
-TNI_UNUSED static const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
+TNI_UNUSED static inline const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
 static const tni_pool tni_alone = {1, NULL, NULL};
 
 #ifndef TN_NO_TRAINING
@@ -297,4 +312,78 @@ struct tni_node {
     const void     *with;               /* the tni_again of a tn_recompute */
 };
 
-static bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }
+static inline bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }
+
+#ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
+
+/* numbers.c */
+TNI_FN bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes);
+TNI_UNUSED TNI_FN size_t tni_parse_double(const char *s, size_t len, double *out);
+TNI_FN int tni_format_double(char dst[32], double v, int digits);
+
+/* messages.c */
+TNI_NOINLINE TNI_FN void tni_text_add(tni_text *t, const char *s, size_t n);
+TNI_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative);
+TNI_FN void tni_text_signed(tni_text *t, int64_t v);
+TNI_FN void tni_text_double(tni_text *t, double v, int digits);
+TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args);
+TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt, ...);
+TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape);
+TNI_FN uint16_t tni_bf16_bits(float f);
+TNI_FN float tni_bf16_value(uint16_t half);
+TNI_FN uint16_t tni_bf16_of(double v);
+TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes);
+TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...);
+TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...);
+
+/* memory.c */
+TNI_FN void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what);
+TNI_NOINLINE TNI_FN void tni_free(tn_ctx *ctx, void *p, size_t bytes);
+TNI_FN void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what);
+TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes);
+TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
+TNI_FN double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
+TNI_FN void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m);
+TNI_FN void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *));
+TNI_FN void tni_disown(tni_owned *o);
+TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes);
+TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a);
+
+/* rng.c */
+TNI_FN void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_t block, uint32_t out[4]);
+#if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
+TNI_FN uint32_t tni_dice_word(tni_dice *d);
+TNI_FN int64_t tni_dice_below(tni_dice *d, int64_t n);
+#endif
+#if defined(TNI_OWN_THREADS)
+/* threads.c */
+TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg);
+TNI_FN struct tni_threads *tni_threads_create(tn_ctx *ctx, int threads);
+TNI_FN void tni_threads_destroy(struct tni_threads *t);
+#ifndef TN_NO_TRAINING
+TNI_FN struct tni_beside *tni_beside_of(tn_ctx *ctx);
+TNI_FN int64_t tni_beside_begin(struct tni_beside *b, void (*fn)(void *, int64_t), void *arg);
+TNI_FN void tni_beside_give(struct tni_beside *b);
+TNI_FN bool tni_beside_done(struct tni_beside *b, int64_t number, bool wait);
+TNI_FN void tni_beside_destroy(struct tni_beside *b);
+#endif /* TN_NO_TRAINING */
+#endif
+TNI_FN int tni_default_threads(const tn_desc *desc);
+TNI_FN void tni_parallel_for(const tni_pool *pool, int64_t tasks, tn_task_fn fn, void *arg);
+#ifndef TN_NO_TRAINING
+/* dispatch.c */
+TNI_FN void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why);
+#endif /* TN_NO_TRAINING */
+TNI_FN bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t);
+TNI_FN void tni_tape_clear(tn_ctx *ctx);
+TNI_FN bool tni_not_aside(tn_ctx *ctx, const char *what);
+TNI_FN bool tni_uncaptured(tn_ctx *ctx, const char *what);
+TNI_FN tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what);
+TNI_FN tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes);
+TNI_FN tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes);
+TNI_FN bool tni_call_has_bf16(const tn_call *c);
+TNI_FN bool tni_call_adds(const tn_call *c, int k);
+TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call);
+TNI_FN tn_status tni_ctx_faults(tn_ctx *ctx);
+
+#endif

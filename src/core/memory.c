@@ -1,3 +1,5 @@
+#include "core/inner.h"
+
 /* ======================================================================
    >>memory   counted allocations, and arenas
    ====================================================================== */
@@ -23,13 +25,13 @@ static void *tni_counted(tn_ctx *ctx, void *p, size_t bytes, const char *what)
 }
 
 /* Host memory, not zeroed, counted against max_bytes. NULL with an error that names `what`. */
-static void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what)
+TNI_FN void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 {
     if (!tni_may_hold(ctx, bytes, what)) return NULL;
     return tni_counted(ctx, ctx->desc.allocator.alloc(bytes ? bytes : 1, ctx->desc.allocator.user), bytes, what);
 }
 
-TNI_NOINLINE static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
+TNI_NOINLINE TNI_FN void tni_free(tn_ctx *ctx, void *p, size_t bytes)
 {
     if (!p) return;
     ctx->desc.allocator.release(p, bytes ? bytes : 1, ctx->desc.allocator.user);
@@ -37,7 +39,7 @@ TNI_NOINLINE static void tni_free(tn_ctx *ctx, void *p, size_t bytes)
 }
 
 /* The same for memory of the backend. */
-static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
+TNI_FN void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
 {
     if (ctx->capture) {
         tni_fail(ctx, TN_ERR_ARG, "graph: %s: %zu bytes are allocated during a capture, expected none: run a step of "
@@ -48,7 +50,7 @@ static void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what)
     return tni_counted(ctx, ctx->backend->alloc(ctx->state, bytes ? bytes : 1), bytes, what);
 }
 
-static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
+TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
 {
     if (!p) return;
     if (ctx->capture) tni_fail(ctx, TN_ERR_ARG, "graph: %zu bytes are released during a capture, expected none", bytes);
@@ -57,7 +59,7 @@ static void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
 }
 
 /* n * m doubles for a host algorithm. */
-static double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 {
     size_t bytes;
     if (!tni_area_size(n, m, 8, &bytes)) {
@@ -69,16 +71,16 @@ static double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 }
 
 /* The same, zeroed. */
-static double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+TNI_FN double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 {
     double *p = tni_room_f64(ctx, n, m, what);
     if (p) memset(p, 0, (size_t)n * (size_t)m * sizeof *p);
     return p;
 }
 
-static void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m) { tni_free(ctx, p, (size_t)n * (size_t)m * 8); }
+TNI_FN void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m) { tni_free(ctx, p, (size_t)n * (size_t)m * 8); }
 
-static void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *))
+TNI_FN void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *))
 {
     o->ctx = ctx;
     o->destroy = destroy;
@@ -88,7 +90,7 @@ static void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *))
     ctx->owned = o;
 }
 
-static void tni_disown(tni_owned *o)
+TNI_FN void tni_disown(tni_owned *o)
 {
     if (o->prev) o->prev->next = o->next;
     else o->ctx->owned = o->next;
@@ -120,7 +122,7 @@ static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
     return true;
 }
 
-static void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
+TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
 {
     char *p;
     if (bytes > SIZE_MAX - TNI_ALIGN) {
@@ -135,7 +137,7 @@ static void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
     return p;
 }
 
-static void tni_arena_free(tn_ctx *ctx, tni_arena *a)
+TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)
 {
     size_t i;
     for (i = 0; i < a->blocks; i++) {

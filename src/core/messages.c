@@ -1,7 +1,9 @@
+#include "core/inner.h"
+
 /* ---- text --------------------------------------------------------------- >>messages
    The conversions that messages need, %s %c %d %lld %llu %llx %zu %g, the same in every locale and without stdio. */
 
-TNI_NOINLINE static void tni_text_add(tni_text *t, const char *s, size_t n)
+TNI_NOINLINE TNI_FN void tni_text_add(tni_text *t, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n; i++, t->length++)
@@ -9,7 +11,7 @@ TNI_NOINLINE static void tni_text_add(tni_text *t, const char *s, size_t n)
     if (t->room > 0) t->dst[t->length < t->room ? t->length : t->room - 1] = 0;
 }
 
-static void tni_text_integer(tni_text *t, uint64_t v, bool negative)
+TNI_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative)
 {
     char digits[24];
     int  n = 24;
@@ -26,19 +28,19 @@ static void tni_text_hex(tni_text *t, uint64_t v)              /* 16 digits */
     tni_text_add(t, digits, sizeof digits);
 }
 
-static void tni_text_signed(tni_text *t, int64_t v)
+TNI_FN void tni_text_signed(tni_text *t, int64_t v)
 {
     tni_text_integer(t, v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v, v < 0);
 }
 
-static void tni_text_double(tni_text *t, double v, int digits)
+TNI_FN void tni_text_double(tni_text *t, double v, int digits)
 {
     char number[32];
     int  n = tni_format_double(number, v, digits);
     tni_text_add(t, number, (size_t)n);
 }
 
-static void tni_text_v(tni_text *t, const char *fmt, va_list args)
+TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args)
 {
     tni_text_add(t, "", 0);
     for (; *fmt; fmt++) {
@@ -58,7 +60,7 @@ static void tni_text_v(tni_text *t, const char *fmt, va_list args)
     }
 }
 
-TNI_PRINTF(3, 4) static size_t tni_print(char *dst, size_t room, const char *fmt, ...)
+TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt, ...)
 {
     tni_text t;
     va_list  args;
@@ -69,7 +71,7 @@ TNI_PRINTF(3, 4) static size_t tni_print(char *dst, size_t room, const char *fmt
     return t.length;
 }
 
-static tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
+TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4]" */
 {
     tni_shape_text out;
     tni_text       t;
@@ -91,7 +93,7 @@ const char *tn_dtype_name(tn_dtype d)
 }
 
 /* A float rounded to its upper 16 bits: to nearest, ties to even; NaN stays NaN. */
-static uint16_t tni_bf16_bits(float f)
+TNI_FN uint16_t tni_bf16_bits(float f)
 {
     uint32_t bits;
     memcpy(&bits, &f, 4);
@@ -99,7 +101,7 @@ static uint16_t tni_bf16_bits(float f)
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-static float tni_bf16_value(uint16_t half)
+TNI_FN float tni_bf16_value(uint16_t half)
 {
     uint32_t bits = (uint32_t)half << 16;
     float    f;
@@ -108,7 +110,7 @@ static float tni_bf16_value(uint16_t half)
 }
 
 /* The same for a double, without double rounding: a float that is a tie only by its own rounding is moved off it. */
-static uint16_t tni_bf16_of(double v)
+TNI_FN uint16_t tni_bf16_of(double v)
 {
     float    f = (float)v;
     uint32_t bits;
@@ -122,7 +124,7 @@ static uint16_t tni_bf16_of(double v)
 
 /* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
    without its zeros, so that its strides fit. */
-static bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
     *bytes = tni_dtype_size(dtype);
@@ -149,7 +151,7 @@ const char *tn_version(void)
 }
 
 /* The context keeps the first error; every failure is logged. */
-TNI_PRINTF(3, 4) static tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...)
+TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...)
 {
     char     message[sizeof ctx->error];
     tni_text t;
@@ -171,7 +173,7 @@ TNI_PRINTF(3, 4) static tn_status tni_fail(tn_ctx *ctx, tn_status s, const char 
     return s;
 }
 
-TNI_UNUSED TNI_PRINTF(3, 4) static void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...)
+TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...)
 {
     char     message[512];
     tni_text t;

@@ -1,5 +1,7 @@
+#include "core/inner.h"
+
 /* The bytes of a * b elements. An extent has 64 bits even where a size_t has 32. */
-static bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
+TNI_FN bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
 {
     *bytes = 0;
     if (a < 0 || b < 0) return false;
@@ -153,7 +155,7 @@ static size_t tni_parse_nonfinite(const char *s, size_t len, double *out)
 
 /* Reads [+-]digits[.digits][e[+-]digits], inf or nan from the first `len` bytes. Correctly rounded.
    Returns the bytes used, 0 when there is no number. */
-TNI_UNUSED static size_t tni_parse_double(const char *s, size_t len, double *out)
+TNI_UNUSED TNI_FN size_t tni_parse_double(const char *s, size_t len, double *out)
 {
     tni_decimal a;
     size_t      i = 0, used;
@@ -193,7 +195,7 @@ TNI_UNUSED static size_t tni_parse_double(const char *s, size_t len, double *out
 }
 
 /* Writes v as C's %.{digits}g does, 1 <= digits <= 17, with a point in every locale. Returns the length. */
-static int tni_format_double(char dst[32], double v, int digits)
+TNI_FN int tni_format_double(char dst[32], double v, int digits)
 {
     tni_decimal a;
     int         exponent, n = 0, i;

@@ -1,3 +1,5 @@
+#include "core/inner.h"
+
 /* ======================================================================
    >>rng      Philox 4x32-10: a counter and a key give four words
    The same numbers on every backend and for any number of threads, since element e of random call c
@@ -22,7 +24,7 @@ static void tni_philox(const uint32_t counter[4], uint64_t key, uint32_t out[4])
 }
 
 /* The four words for elements 4 block .. 4 block + 3 of a random call. */
-static void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_t block, uint32_t out[4])
+TNI_FN void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_t block, uint32_t out[4])
 {
     uint32_t counter[4];
     counter[0] = (uint32_t)block;
@@ -34,11 +36,11 @@ static void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_
 
 #if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
 
-static uint32_t tni_dice_word(tni_dice *d)
+TNI_FN uint32_t tni_dice_word(tni_dice *d)
 {
     if (d->at % 4 == 0) tni_random_words(d->key, d->call, 0, d->at / 4, d->words);
     return d->words[d->at++ % 4];
 }
 
-static int64_t tni_dice_below(tni_dice *d, int64_t n) { return (int64_t)((uint64_t)tni_dice_word(d) * (uint64_t)n >> 32); }
+TNI_FN int64_t tni_dice_below(tni_dice *d, int64_t n) { return (int64_t)((uint64_t)tni_dice_word(d) * (uint64_t)n >> 32); }
 #endif

@@ -1,3 +1,5 @@
+#include "core/inner.h"
+
 /* ======================================================================
    >>threads  parallel loops over tasks, whose boundaries do not depend on the number of threads
    ====================================================================== */
@@ -374,7 +376,7 @@ static void tni_threads_start(tni_threads *t, int threads)
     }
 }
 
-static void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
 {
     tni_threads *t = (tni_threads *)user;
     const int    places = (int)tni_min(workers - 1, t->most);
@@ -403,7 +405,7 @@ static void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
 static size_t tni_threads_bytes(int most) { return sizeof(tni_threads) + sizeof(tni_thread) * (size_t)most; }
 
 /* No thread begins before the first region. */
-static tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
+TNI_FN tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
 {
     const int    most = (int)tni_min(threads - 1, TNI_GATE_FREE);
     tni_threads *t = (tni_threads *)ctx->desc.allocator.alloc(tni_threads_bytes(most), ctx->desc.allocator.user);
@@ -416,7 +418,7 @@ static tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
     return t;
 }
 
-static void tni_threads_destroy(tni_threads *t)
+TNI_FN void tni_threads_destroy(tni_threads *t)
 {
     tn_allocator mem;
     int          i;
@@ -474,7 +476,7 @@ static TNI_THREAD_RESULT tni_beside_main(void *user)
 }
 
 /* The context's; NULL if the system gives none. */
-static tni_beside *tni_beside_of(tn_ctx *ctx)
+TNI_FN tni_beside *tni_beside_of(tn_ctx *ctx)
 {
     tni_beside *b = ctx->beside;
     if (b) return b;
@@ -493,7 +495,7 @@ static tni_beside *tni_beside_of(tn_ctx *ctx)
 }
 
 /* The calls that follow run fn(arg, number). Returns the number of the first. */
-static int64_t tni_beside_begin(tni_beside *b, void (*fn)(void *, int64_t), void *arg)
+TNI_FN int64_t tni_beside_begin(tni_beside *b, void (*fn)(void *, int64_t), void *arg)
 {
     b->fn = fn;
     b->arg = arg;
@@ -501,7 +503,7 @@ static int64_t tni_beside_begin(tni_beside *b, void (*fn)(void *, int64_t), void
     return b->given;
 }
 
-static void tni_beside_give(tni_beside *b)
+TNI_FN void tni_beside_give(tni_beside *b)
 {
     tni_lock_take(&b->lock);
     b->given++;
@@ -510,7 +512,7 @@ static void tni_beside_give(tni_beside *b)
 }
 
 /* Whether a call is done; with `wait` it is afterwards. */
-static bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
+TNI_FN bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
 {
     bool done;
     tni_lock_take(&b->lock);
@@ -520,7 +522,7 @@ static bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
     return done;
 }
 
-static void tni_beside_destroy(tni_beside *b)
+TNI_FN void tni_beside_destroy(tni_beside *b)
 {
     tn_allocator mem;
     if (!b) return;
@@ -546,7 +548,7 @@ static int tni_threads_default(void)
 }
 #endif
 
-static int tni_default_threads(const tn_desc *desc)
+TNI_FN int tni_default_threads(const tn_desc *desc)
 {
 #if defined(TNI_OWN_THREADS)
     if (!desc->parallel_for) return tni_threads_default();
@@ -557,7 +559,7 @@ static int tni_default_threads(const tn_desc *desc)
     return 1;
 }
 
-static void tni_parallel_for(const tni_pool *pool, int64_t tasks, tn_task_fn fn, void *arg)
+TNI_FN void tni_parallel_for(const tni_pool *pool, int64_t tasks, tn_task_fn fn, void *arg)
 {
     int64_t task;
     int     workers = (int)tni_min(pool->threads, tasks);

@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "ops/inner.h"
+#include "cpu/inner.h"
+
 /* ---- lines -------------------------------------------------------------- >>cpu-lines
    Views of one shape with as few axes as possible: neighbouring axes that are contiguous in all views are merged.
    A kernel runs along the last axis, the line; long lines are divided into pieces. */
@@ -14,7 +18,7 @@ static void tni_lines_push(tni_lines *l, const tn_view *const *v, int axis)
     l->rank = last + 1;
 }
 
-static tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view *c)
+TNI_FN tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view *c)
 {
     const tn_view *v[3];
     tni_lines      l;
@@ -37,7 +41,7 @@ static tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view 
 }
 
 /* The start of piece `index` in each view; returns its length. */
-static int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3])
+TNI_FN int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3])
 {
     int64_t start = index % l->pieces * l->piece;
     int     i, k;
@@ -52,7 +56,7 @@ static int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3]
 }
 
 /* Does operand k, counted over inputs and outputs, have a row for each item of the pass? */
-static bool tni_rows_of(const tn_call *c, int k)
+TNI_FN bool tni_rows_of(const tn_call *c, int k)
 {
     const int out = k - c->n_in;
     switch (c->kernel) {
@@ -67,7 +71,7 @@ static bool tni_rows_of(const tn_call *c, int k)
 }
 
 /* Do the passes take the call's BF16 operands as they are? Those that do not belong to items, such as gains, are F32. */
-static bool tni_takes_bf16(const tn_call *c)
+TNI_FN bool tni_takes_bf16(const tn_call *c)
 {
     int k;
     switch (c->kernel) {
@@ -87,7 +91,7 @@ static bool tni_takes_bf16(const tn_call *c)
     return true;
 }
 
-static tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lines *l, tn_task_fn fn)
+TNI_FN tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lines *l, tn_task_fn fn)
 {
     tni_line_pass p;
     p.pass.cpu = cpu;
@@ -156,7 +160,7 @@ static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t f
                 memcpy(to + (r + k) * to_row + c * size, from + c * from_column + (r + k) * size, sizeof(T)); \
     }
 #endif
-static void tni_copy_turned(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
+TNI_FN void tni_copy_turned(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
                             int64_t size)
 {
     int64_t r = 0;
@@ -362,7 +366,7 @@ static void tni_swap_axes(tn_view *v, int i, int k)
 }
 
 /* fn: casts lines whose steps are 1. The axis whose elements are contiguous in the result becomes the last one. */
-static tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
+TNI_FN tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
 {
     tn_view   to = c->out[0], from = c->in[0];
     tni_lines l;
@@ -378,7 +382,7 @@ static tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
 
 static bool tni_is_cast(tn_dtype a, tn_dtype b) { return (a == TN_F32 && b == TN_BF16) || (a == TN_BF16 && b == TN_F32); }
 
-static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
+TNI_FN tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 {
     if (tni_is_cast(c->in[0].dtype, c->out[0].dtype))
         return cpu->run[0] ? cpu->run[0](cpu, c) : tni_cast_run(cpu, c, tni_cast_task);
@@ -388,7 +392,7 @@ static tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c)
 }
 
 /* One element, copied to all places. */
-static tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
+TNI_FN tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c)
 {
     const tn_dtype dtype = c->out[0].dtype;
     tn_call  copy = *c;

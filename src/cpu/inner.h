@@ -1,3 +1,7 @@
+#pragma once
+#include "core/inner.h"
+#include "ops/inner.h"
+
 /* gcc for Windows aligns its stack to 16 bytes only, which is too little for wider vectors (GCC PR 54412). */
 #if defined(__GNUC__) && defined(__x86_64__) && (!defined(_WIN32) || defined(__clang__))
 #define TNI_X86 1
@@ -106,7 +110,7 @@ typedef struct tni_cpu {
     tni_bf16_products_fn gemm_products;
 } tni_cpu;
 
-static void tni_cpu_counts(void *state, tn_ctx *ctx) { ((tni_cpu *)state)->ctx = ctx; }
+static inline void tni_cpu_counts(void *state, tn_ctx *ctx) { ((tni_cpu *)state)->ctx = ctx; }
 
 typedef struct tni_reserve {
     struct tni_reserve *next;
@@ -120,8 +124,8 @@ typedef struct tni_pass {
     float         *sums;                /* of a part of a task: where it adds its share of a sum over rows; else NULL */
 } tni_pass;
 
-static int64_t tni_pass_begin(const tni_pass *p, int64_t task) { return task * p->share; }
-static int64_t tni_pass_end(const tni_pass *p, int64_t task)   { return tni_min(p->n, (task + 1) * p->share); }
+static inline int64_t tni_pass_begin(const tni_pass *p, int64_t task) { return task * p->share; }
+static inline int64_t tni_pass_end(const tni_pass *p, int64_t task)   { return tni_min(p->n, (task + 1) * p->share); }
 
 typedef struct tni_lines {
     int     views, rank;                /* rank: axes before the line */
@@ -207,7 +211,7 @@ typedef struct tni_attention {
 } tni_attention;
 
 /* Tasks per head of the linear form's backward pass: one for dq, one for dk and dv, if they are needed. */
-static int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
+static inline int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
 
 #ifndef TN_NO_OPERATOR
 enum {
@@ -217,8 +221,45 @@ enum {
 };
 
 /* The size in doubles of a block of gemm, for matrices with extents up to `extent`. */
-static int64_t tni_host_block(int64_t extent)
+static inline int64_t tni_host_block(int64_t extent)
 {
     return tni_max(TNI_HOST_LEAST, tni_min(TNI_HOST_MOST, (extent + 16) * tni_min(extent, TNI_GEMM_DEPTH / 8)));
 }
 #endif /* TN_NO_OPERATOR */
+
+#ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
+
+/* state.c */
+TNI_FN tn_simd tni_cpu_simd(tn_simd wanted);
+TNI_FN tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t bytes);
+TNI_FN void *tni_cpu_alloc(void *state, size_t bytes);
+TNI_FN void tni_cpu_release(void *state, void *p, size_t bytes);
+TNI_FN void tni_cpu_close(void *state);
+TNI_FN tni_cpu *tni_cpu_new(const tn_desc *desc, int threads);
+TNI_FN int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most, tn_task_fn fn);
+TNI_FN double tni_parts_sum(const tni_cpu *cpu, int64_t parts);
+
+/* copy.c */
+TNI_FN tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view *c);
+TNI_FN int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3]);
+TNI_FN bool tni_rows_of(const tn_call *c, int k);
+TNI_FN bool tni_takes_bf16(const tn_call *c);
+TNI_FN tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lines *l, tn_task_fn fn);
+TNI_FN void tni_copy_turned(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
+                            int64_t size);
+TNI_FN tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn);
+TNI_FN tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c);
+TNI_FN tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c);
+#ifdef TN_USE_BLAS
+/* tasks.c */
+TNI_FN bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
+                          int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
+                          int64_t c_row, int64_t c_col);
+#endif
+TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c);
+TNI_FN char *tni_cpu_room(tni_cpu *cpu, size_t bytes);
+TNI_FN bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t size);
+TNI_FN bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size);
+TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side);
+
+#endif

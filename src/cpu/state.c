@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "cpu/inner.h"
+
 /* ======================================================================
    >>cpu      the fast host backend
    Nearly all time is spent in a few kernels: the matrix product, and passes over memory that are fused so that
@@ -12,7 +15,7 @@
 
 /* The best level up to the wanted one that both processor and operating system support. A level of another kind of
    processor counts as plain. */
-static tn_simd tni_cpu_simd(tn_simd wanted)
+TNI_FN tn_simd tni_cpu_simd(tn_simd wanted)
 {
 #if TNI_AVX2
     bool avx2, avx512;
@@ -34,7 +37,7 @@ static tn_simd tni_cpu_simd(tn_simd wanted)
    product has LARGE bytes for each; in a batch of small ones every worker has its own blocks of SMALL bytes.
    Both kinds share memory, because they are never used at the same time. */
 
-static tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t bytes)
+TNI_FN tn_status tni_cpu_move(void *state, void *dst, const void *src, size_t bytes)
 {
     (void)state;
     if (bytes > 0) memmove(dst, src, bytes);
@@ -154,7 +157,7 @@ static tni_reserve *tni_reserve_make(tni_cpu *cpu, size_t least)
     return r;
 }
 
-static void *tni_cpu_alloc(void *state, size_t bytes)
+TNI_FN void *tni_cpu_alloc(void *state, size_t bytes)
 {
     tni_cpu     *cpu = (tni_cpu *)state;
     const size_t block = (bytes + 2 * TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
@@ -169,7 +172,7 @@ static void *tni_cpu_alloc(void *state, size_t bytes)
 static bool tni_reserve_empty(const tni_reserve *r) { return r->left == r->bytes - TNI_ALIGN; }
 
 /* One empty reserve is kept: a tensor that is created and destroyed in turns would need pages to be cleared each time. */
-static void tni_cpu_release(void *state, void *p, size_t bytes)
+TNI_FN void tni_cpu_release(void *state, void *p, size_t bytes)
 {
     tni_cpu       *cpu = (tni_cpu *)state;
     tni_reserve  **at = &cpu->reserves, *r, *other;
@@ -202,7 +205,7 @@ static void tni_reserves_release(tni_cpu *cpu)
     }
 }
 
-static void tni_cpu_close(void *state)
+TNI_FN void tni_cpu_close(void *state)
 {
     tni_cpu     *cpu = (tni_cpu *)state;
     tn_allocator mem;
@@ -214,7 +217,7 @@ static void tni_cpu_close(void *state)
     mem.release(cpu, sizeof *cpu, mem.user);
 }
 
-static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
+TNI_FN tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
 {
     tni_cpu *cpu = (tni_cpu *)desc->allocator.alloc(sizeof *cpu, desc->allocator.user);
     if (!cpu) return NULL;
@@ -230,7 +233,7 @@ static tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
 /* ---- a pass over n elements or rows, divided into tasks ----------------- >>cpu-tasks */
 
 /* Divides items of `width` elements into at most `most` tasks and runs them. Returns the number of tasks. */
-static int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most, tn_task_fn fn)
+TNI_FN int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most, tn_task_fn fn)
 {
     int64_t tasks;
     p->n = n;
@@ -242,7 +245,7 @@ static int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most,
     return tasks;
 }
 
-static double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
+TNI_FN double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
 {
     double  sum = 0;
     int64_t i;

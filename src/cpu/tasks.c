@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "ops/inner.h"
+#include "cpu/inner.h"
+
 /* ======================================================================
    >>blas     calls of BLAS and LAPACK, with TN_USE_BLAS
    ====================================================================== */
@@ -13,7 +17,7 @@ static char tni_blas_lies(int64_t rows, int64_t cols, int64_t row, int64_t col, 
 
 /* C = alpha A B + beta C with C by rows, that is, C^T = B^T A^T with C^T by columns. False: BLAS cannot take the operands,
    or would be slower. */
-static bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
+TNI_FN bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
                           int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
                           int64_t c_row, int64_t c_col)
 {
@@ -51,7 +55,7 @@ static void tni_embed_task(void *arg, int64_t task, int worker)
     }
 }
 
-static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
+TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
 {
     const int32_t *ids = (const int32_t *)c->in[1].data;
     int64_t        r, R = c->out[0].shape[0];
@@ -65,7 +69,7 @@ static tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
 }
 
 /* Scratch that is kept between kernels and grows if a larger one is needed. NULL: no memory. */
-static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
+TNI_FN char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
 {
     if (bytes <= cpu->room_bytes) return cpu->room;
     if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
@@ -78,7 +82,7 @@ static char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
 /* ---- scans: the part of a call that is the same at all levels, see >>op-scan ---- >>cpu-scan */
 
 /* Scratch of `numbers` reals of `size` bytes per worker, and `shared` for all. */
-static bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t size)
+TNI_FN bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t size)
 {
     size_t workers, more, all;
     if (!tni_area_size(numbers, (int64_t)size, 1, &p->each) || !tni_add_size(p->each, 63, &p->each)) return false;
@@ -93,7 +97,7 @@ static bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t
 /* ---- attention: the part of a call that is the same at all levels, see >>op-attention ---- >>cpu-attention */
 
 /* Scratch for `numbers` of `size` bytes per worker and `shared` more. */
-static bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
+TNI_FN bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
 {
     size_t workers;
     if (!tni_area_size(numbers, (int64_t)size, 1, &t->each) || !tni_add_size(t->each, 63, &t->each)) return false;
@@ -105,7 +109,7 @@ static bool tni_attention_room(tni_attention *t, int64_t numbers, double shared,
     return t->room != NULL;
 }
 
-static tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)
+TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)
 {
     tni_attention t;
     memset(&t, 0, sizeof t);

@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- CP by alternating least squares ------------------------------------ >>cp-als-impl
    The best F_k for the others solves F_k (G + ridge I) = M with

@@ -1,3 +1,6 @@
+#pragma once
+#include "core/core.h"
+
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>decomp   QR, symmetric eigen, SVD, Lanczos

@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- divide and conquer ------------------------------------------------- >>eigh-divide
    Without its middle off-diagonal element +-rho, T is two blocks, whose diagonals lose rho where they meet:
@@ -134,7 +138,7 @@ static char *tni_divide_at(const tni_divide *v, int64_t row, int64_t col)
 }
 
 /* order: the indices that sort x[n] in ascending order, by merging runs; spare [n]. */
-static void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *spare)
+TNI_FN void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *spare)
 {
     int64_t run, i, k;
     for (i = 0; i < n; i++) order[i] = i;
@@ -277,7 +281,7 @@ static tn_status tni_divide_leaf(const tni_divide *v, int64_t first, int64_t n)
 }
 
 /* Rows and columns [first,first+n) of Z; all else in these rows and columns is zero. */
-static tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
+TNI_FN tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
 {
     int64_t   n1 = n / 2;
     double    e;

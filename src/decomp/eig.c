@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- eigenpairs of any square matrix ------------------------------------ >>eig
    B = D^-1 A D, with D of powers of two that make rows and columns about equally long (balancing); B = Q H Q^T, H zero
@@ -514,7 +518,7 @@ static void tni_substitute_all(const tni_host *h, int64_t n, const double *t, co
 }
 
 /* ---- 3. all together -------------------------------------------------------------- >>eig-solve */
-static int64_t tni_eig_work(int64_t n)
+TNI_FN int64_t tni_eig_work(int64_t n)
 {
     return 3 * n * n + 3 * n + tni_max(tni_hessenberg_work(n), tni_schur_work(n));
 }
@@ -529,7 +533,7 @@ static void tni_eig_mirror(int64_t n, const double *t, double *to)
 
 /* Values, and vectors as rows in pairs as in tni_substitute_all, [n,n], not normalised, or NULL, of a[n,n], which is
    overwritten. left is NULL or as right. */
-static tn_status tni_eig(const tni_host *h, int64_t n, double *a, double *re, double *im, double *right, double *left,
+TNI_FN tn_status tni_eig(const tni_host *h, int64_t n, double *a, double *re, double *im, double *right, double *left,
                          double *work)
 {
     double   *vs = work, *z = vs + n * n, *x = z + n * n, *tau = x + n * n, *d = tau + n, *y = d + n, *rest = y + n;

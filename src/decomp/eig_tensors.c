@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- eigenpairs as tensors ------------------------------------------------ >>eig-tensors */
 typedef struct tni_eig_job {
@@ -257,7 +262,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
 }
 
 /* Checks a desc and fills in its defaults. */
-static tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
+TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d)
 {
     memset(l, 0, sizeof *l);
     l->pool = tni_ctx_pool(ctx);
@@ -345,7 +350,7 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     return s;
 }
 
-static void tni_drop(tn_tensor **t)
+TNI_FN void tni_drop(tn_tensor **t)
 {
     if (*t) tn_tensor_destroy(*t);
     *t = NULL;
@@ -387,7 +392,7 @@ double tn_effective_rank(const double *values, int64_t n)
 /* ---- decompositions of tensors: their workspace ---------------------------- >>tensor-workspace
    A function that lays out a workspace runs twice: without memory, which gives the size, and with one allocation of it. */
 
-static double *tni_take(tni_lay *l, int64_t n, int64_t m)
+TNI_FN double *tni_take(tni_lay *l, int64_t n, int64_t m)
 {
     double *p = l->base ? l->base + l->used : NULL;
     size_t  bytes;
@@ -397,44 +402,44 @@ static double *tni_take(tni_lay *l, int64_t n, int64_t m)
 }
 
 /* The memory of what was laid out, which is then to be laid out once more; NULL: without it */
-static double *tni_lay_room(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
+TNI_FN double *tni_lay_room(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
 {
     l->base = tni_room_f64(ctx, 1, *size = l->used, op);
     l->used = 0;
     return l->base;
 }
 
-static int64_t *tni_take_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_take(l, n, 1); }
+TNI_FN int64_t *tni_take_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_take(l, n, 1); }
 
 /* With memory, the host is ready to compute. */
-static void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
+TNI_FN void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
 {
     double *work = tni_take(l, tni_host_work(extent), 1);
     if (work) *h = tni_decomp_host(ctx, extent, work);
 }
 
-static tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
+TNI_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
 {
     if (eps >= 0 && eps < HUGE_VAL) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected 0 or more", op, what, eps);
 }
 
 /* The least number of values, descending, whose dropped tail has at most the norm delta. */
-static int64_t tni_tail_rank(int64_t n, const double *s, double delta)
+TNI_FN int64_t tni_tail_rank(int64_t n, const double *s, double delta)
 {
     double sum = 0;
     while (n > 0 && (sum += s[n - 1] * s[n - 1]) <= delta * delta) n--;
     return n;
 }
 
-static double tni_tail_squares(int64_t n, const double *s, int64_t rank)
+TNI_FN double tni_tail_squares(int64_t n, const double *s, int64_t rank)
 {
     double sum = 0;
     while (n > rank) { n--; sum += s[n] * s[n]; }
     return sum;
 }
 
-static double tni_gap(int64_t n, const double *s, int64_t rank)
+TNI_FN double tni_gap(int64_t n, const double *s, int64_t rank)
 {
     return rank > 0 && rank < n && s[rank - 1] > 0 ? (s[rank - 1] - s[rank]) / s[rank - 1] : 1;
 }

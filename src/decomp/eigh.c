@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "cpu/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- 3. back to the vectors of A ---------------------------------------- >>eigh-back
    V = Z Q^T: blocks of reflections I - V T V^T, from the last to the first, are applied to the vectors as columns. A strip
@@ -126,7 +131,7 @@ static int64_t tni_divide_work(int64_t n, int64_t size)
 }
 
 /* In doubles, for vectors with numbers of `size` bytes. */
-static int64_t tni_eigh_work_of(int64_t n, int64_t size)
+TNI_FN int64_t tni_eigh_work_of(int64_t n, int64_t size)
 {
     int64_t work = 2 * n + tni_max(tni_divide_work(n, size), tni_max(tni_tridiagonal_work(n), tni_back_work(n, size)));
 #ifdef TN_USE_BLAS
@@ -135,7 +140,7 @@ static int64_t tni_eigh_work_of(int64_t n, int64_t size)
     return work;
 }
 
-static int64_t tni_eigh_work(int64_t n) { return tni_eigh_work_of(n, 8); }
+TNI_FN int64_t tni_eigh_work(int64_t n) { return tni_eigh_work_of(n, 8); }
 
 #ifdef TN_USE_BLAS
 /* The lower triangle by columns of dsyevd is our upper triangle by rows, and its columns are our rows. */
@@ -209,7 +214,7 @@ static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, i
    vectors: [n,n], or NULL; row i belongs to values[i], and its largest component is positive.
    TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. ops: the precision in which vectors are computed, which are returned as doubles.
    Eigenvalues have the accuracy of doubles in any case. */
-static tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
+TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
                              double *vectors, double *work)
 {
     double    largest = tni_largest(n, n, tni_rows(a, n)), scale;
@@ -223,7 +228,7 @@ static tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64
     return s;
 }
 
-static tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
+TNI_FN tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *values, double *vectors, double *work)
 {
     return tni_eigh_in(h, h->by->vectors, n, a, values, vectors, work);
 }

@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "cpu/inner.h"
+#include "kernels/inner.h"
+#include "context/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>decomp-impl   QR, symmetric eigenproblem, SVD, Lanczos, on the host
@@ -9,9 +15,9 @@
 /* ---- host algebra ------------------------------------------ >>host-algebra
    The inner loops are those of a tni_host, at the SIMD level of the context. */
 
-static int64_t tni_host_work(int64_t extent) { return 2 * tni_host_block(extent) + TNI_ALIGN / 8; }
+TNI_FN int64_t tni_host_work(int64_t extent) { return 2 * tni_host_block(extent) + TNI_ALIGN / 8; }
 
-static tni_host tni_host_of(tn_simd level, const tni_pool *pool, int64_t extent, double *work)
+TNI_FN tni_host tni_host_of(tn_simd level, const tni_pool *pool, int64_t extent, double *work)
 {
     tni_host h;
     h.by = tni_algebra_of(level);
@@ -21,13 +27,13 @@ static tni_host tni_host_of(tn_simd level, const tni_pool *pool, int64_t extent,
     return h;
 }
 
-static void tni_swap(int64_t n, double *x, double *y)
+TNI_FN void tni_swap(int64_t n, double *x, double *y)
 {
     int64_t i;
     for (i = 0; i < n; i++) { double t = x[i]; x[i] = y[i]; y[i] = t; }
 }
 
-static void tni_unit_matrix(int64_t n, double *x)
+TNI_FN void tni_unit_matrix(int64_t n, double *x)
 {
     int64_t i;
     memset(x, 0, (size_t)(n * n) * sizeof *x);
@@ -35,14 +41,14 @@ static void tni_unit_matrix(int64_t n, double *x)
 }
 
 /* The first r columns of x [m,k] become y [m,r], which may be x. */
-static void tni_keep_columns(int64_t m, int64_t k, int64_t r, const double *x, double *y)
+TNI_FN void tni_keep_columns(int64_t m, int64_t k, int64_t r, const double *x, double *y)
 {
     int64_t i;
     for (i = 0; i < m; i++) memmove(y + i * r, x + i * k, (size_t)r * sizeof *y);
 }
 
 /* The largest magnitude; infinity if an element is NaN. */
-static double tni_largest(int64_t m, int64_t n, tni_mat a)
+TNI_FN double tni_largest(int64_t m, int64_t n, tni_mat a)
 {
     double  largest = 0;
     int64_t i, j;
@@ -54,28 +60,28 @@ static double tni_largest(int64_t m, int64_t n, tni_mat a)
     return largest;
 }
 
-static double tni_largest_of(int64_t n, const double *x)
+TNI_FN double tni_largest_of(int64_t n, const double *x)
 {
     return tni_largest(1, n, tni_rows((double *)x, n));
 }
 
 /* A power of two that scales a matrix with this largest element to about one, so that squares neither underflow nor
    overflow; its inverse is exact, too. */
-static double tni_unit_scale(double largest)
+TNI_FN double tni_unit_scale(double largest)
 {
     int exponent = 0;
     frexp(largest, &exponent);
     return ldexp(1.0, (int)tni_max(-1000, tni_min(1000, -exponent)));
 }
 
-static int tni_exponent(double power)                        /* of a power of two */
+TNI_FN int tni_exponent(double power)                        /* of a power of two */
 {
     int exponent;
     frexp(power, &exponent);
     return exponent - 1;
 }
 
-static double tni_frobenius(int64_t n, const double *x)
+TNI_FN double tni_frobenius(int64_t n, const double *x)
 {
     double  scale = tni_unit_scale(tni_largest_of(n, x)), sum = 0;
     int64_t i;
@@ -84,7 +90,7 @@ static double tni_frobenius(int64_t n, const double *x)
 }
 
 /* Uniform numbers in (-1,1), a function of seed, call and clock. */
-static void tni_random_signed(uint64_t seed, int64_t call, uint32_t clock, int64_t n, double *x)
+TNI_FN void tni_random_signed(uint64_t seed, int64_t call, uint32_t clock, int64_t n, double *x)
 {
     uint32_t word[4] = {0, 0, 0, 0};
     int64_t  i;
@@ -94,7 +100,7 @@ static void tni_random_signed(uint64_t seed, int64_t call, uint32_t clock, int64
     }
 }
 
-static void tni_sort_rows(int64_t n, double *values, bool (*before)(double, double), int64_t cols, double *rows,
+TNI_FN void tni_sort_rows(int64_t n, double *values, bool (*before)(double, double), int64_t cols, double *rows,
                           double *more_rows)
 {
     int64_t i, j, first;
@@ -109,7 +115,7 @@ static void tni_sort_rows(int64_t n, double *values, bool (*before)(double, doub
 }
 
 /* The sign rule: is the component of largest magnitude (the first of equal ones) negative? */
-static bool tni_points_down(int64_t n, const double *x, int64_t stride)
+TNI_FN bool tni_points_down(int64_t n, const double *x, int64_t stride)
 {
     double  largest = 0;
     int64_t i;
@@ -118,7 +124,7 @@ static bool tni_points_down(int64_t n, const double *x, int64_t stride)
     return largest < 0;
 }
 
-static void tni_up(const tni_host *h, int64_t n, double *x)
+TNI_FN void tni_up(const tni_host *h, int64_t n, double *x)
 {
     if (tni_points_down(n, x, 1)) h->by->scale(n, -1, x);
 }
@@ -131,7 +137,7 @@ static void tni_up(const tni_host *h, int64_t n, double *x)
 
 /* Replaces x by the v whose H takes x to (beta,0,..,0), and returns beta. tau == 0 means H = I. If squares could
    underflow, x is scaled first. */
-static double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau)
+TNI_FN double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau)
 {
     double alpha = x[0], squares = h->by->dot(n - 1, x + 1, x + 1), scale = 1, beta;
     x[0] = 1;
@@ -150,7 +156,7 @@ static double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau
     return beta / scale;
 }
 
-static void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
+TNI_FN void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
 {
     int64_t i, j;
     h->by->gemm(h, w, w, m, 1, tni_turned(v), v, 0, tni_rows(gram, w));
@@ -161,10 +167,10 @@ static void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v,
     }
 }
 
-static int64_t tni_reflect_work(int64_t m, int64_t n, int64_t most) { return most * (2 * most + m + n); }
+TNI_FN int64_t tni_reflect_work(int64_t m, int64_t n, int64_t most) { return most * (2 * most + m + n); }
 
 /* C[m,n] = (I - V T V^T) C, or its transposed times C; V is [m,w]. V^T C is stored in the same order as C. */
-static void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed,
+TNI_FN void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_mat v, const double *tau, bool transposed,
                         tni_mat c, double *work)
 {
     double *gram = work, *t = gram + w * w, *vt = t + w * w, *product = vt + w * m;

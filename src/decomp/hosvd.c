@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- HOSVD and HOOI ----------------------------------------------------- >>hosvd-impl
    Axis k of a tensor in place is [l,n,q]: l elements before it, q after. The left singular vectors of its unfolding [n, l q]
@@ -15,9 +20,9 @@ static void tni_axis_times(const tni_host *h, int64_t l, int64_t n, int64_t q, i
         h->by->gemm(h, r, q, n, 1, tni_turned(u), tni_rows((double *)x + i * n * q, q), 0, tni_rows(y + i * r * q, q));
 }
 
-static int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
+TNI_FN int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
 
-static int64_t tni_axis_work(int64_t n, int64_t others)
+TNI_FN int64_t tni_axis_work(int64_t n, int64_t others)
 {
     int64_t m = n + tni_axis_chunk(n);
     if (n > others) return 2 * n * others + others * others + tni_svd_work(n, others);
@@ -52,7 +57,7 @@ static void tni_axis_r(const tni_host *h, int64_t l, int64_t n, int64_t q, const
 }
 
 /* Left singular vectors u [n,k] and values s [k] of the unfolding, k = min(n, l q). */
-static tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
+TNI_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
                               double *work)
 {
     const int64_t others = l * q;
@@ -117,7 +122,7 @@ static void tni_hosvd_compress(tni_hosvd_job *j, int skip, int64_t *shape)
     if (from == j->a) memcpy(j->x, j->a, (size_t)j->n[0] * sizeof *j->x);        /* one axis, which is skipped */
 }
 
-static int64_t tni_product_of(int count, const int64_t *n, int skip)
+TNI_FN int64_t tni_product_of(int count, const int64_t *n, int skip)
 {
     int64_t all = 1;
     int     k;

@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- joint diagonalisation ---------------------------------------------- >>joint-impl
    A rotation of p and q by the angle t changes the squares of the off-diagonal part by a quadratic form in (cos 4t, sin 4t),

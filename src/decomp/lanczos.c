@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- Lanczos --------------------------------------------------------- >>lanczos
    The rows of V are an orthonormal basis, H = V A V^T, and the part of A V^T outside of it is in the next block:
@@ -11,7 +14,7 @@
    even with its residual added, cannot be better than the last wanted one. */
 enum { TNI_LANCZOS_STRIP = 32 };
 
-static int64_t tni_lanczos_work(const tni_lanczos_job *l)
+TNI_FN int64_t tni_lanczos_work(const tni_lanczos_job *l)
 {
     int64_t all = l->room + l->block;
     return (all + l->block) * l->n + (all + 2 * l->room) * l->room + l->room + 2 * all * l->block
@@ -19,7 +22,7 @@ static int64_t tni_lanczos_work(const tni_lanczos_job *l)
          + tni_host_work(tni_max(l->n, all));
 }
 
-static void tni_lanczos_lay(tni_lanczos_job *l, double *work)
+TNI_FN void tni_lanczos_lay(tni_lanczos_job *l, double *work)
 {
     int64_t all = l->room + l->block;
     l->v = work;                           l->y = l->v + all * l->n;
@@ -234,14 +237,14 @@ static tn_status tni_lanczos_settle(tni_lanczos_job *l)
 
 /* The method in steps, so that several searches may have their products together: it begins; until l->done, the caller
    writes A Q to Y, and the next step takes it; it ends with theta [top] and the first `top` rows of V. */
-static tn_status tni_lanczos_begin(tni_lanczos_job *l)
+TNI_FN tn_status tni_lanczos_begin(tni_lanczos_job *l)
 {
     l->anew = l->done = false;
     tni_lanczos_draw_block(l);
     return tni_lanczos_settle(l);
 }
 
-static tn_status tni_lanczos_take(tni_lanczos_job *l)
+TNI_FN tn_status tni_lanczos_take(tni_lanczos_job *l)
 {
     tn_status s = tni_lanczos_measure_rows(l);
     if (s != TN_OK) return s;
@@ -250,7 +253,7 @@ static tn_status tni_lanczos_take(tni_lanczos_job *l)
     return tni_lanczos_settle(l);
 }
 
-static void tni_lanczos_end(tni_lanczos_job *l)
+TNI_FN void tni_lanczos_end(tni_lanczos_job *l)
 {
     tni_lanczos_rotate(l, l->top);
     for (l->last = 0; l->last < l->top; l->last++) {
@@ -261,7 +264,7 @@ static void tni_lanczos_end(tni_lanczos_job *l)
 }
 
 /* theta [top] and the first `top` rows of V. TN_ERR_ARG: A is not symmetric. */
-static tn_status tni_lanczos(tni_lanczos_job *l)
+TNI_FN tn_status tni_lanczos(tni_lanczos_job *l)
 {
     tn_status s = tni_lanczos_begin(l);
     while (s == TN_OK && !l->done)

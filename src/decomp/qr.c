@@ -1,14 +1,18 @@
+#include "core/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- QR -------------------------------------------------------------- >>qr
    A = Q R by Householder reflections in blocks [GVL 5.2] [dgeqrf, dorgqr]. A is stored transposed, so that
    a column, and with it a reflector, is contiguous. The columns of Q are orthonormal for any rank of A; the
    diagonal of R is not negative. */
 
-static int64_t tni_qr_work(int64_t m, int64_t n) { return m * n + n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK); }
+TNI_FN int64_t tni_qr_work(int64_t m, int64_t n) { return m * n + n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK); }
 
 /* Reflectors first .. first+w-1. The finished columns of R are moved to r and replaced by zeros, so that the
    rows of `at` hold the reflectors only. */
-static void tni_qr_panel(const tni_host *h, int64_t m, int64_t first, int64_t w, double *at, double *tau, tni_mat r)
+TNI_FN void tni_qr_panel(const tni_host *h, int64_t m, int64_t first, int64_t w, double *at, double *tau, tni_mat r)
 {
     int64_t i, j, l;
     for (j = first; j < first + w; j++) {
@@ -53,7 +57,7 @@ static double tni_qr_read(int64_t m, int64_t n, tni_mat a, double *at)
 }
 
 /* a[m,n] = q[m,k] r[k,n], k = min(m,n). a is unchanged. TN_ERR_NONFINITE if a is not finite. */
-static tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
+TNI_FN tn_status tni_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, tni_mat r, double *work)
 {
     double *at = work, *tau = at + m * n, *rest = tau + n, scale = tni_qr_read(m, n, a, at);
     int64_t i, j, first, k = tni_min(m, n);
@@ -123,13 +127,13 @@ static void tni_pivoted_factor(const tni_host *h, int64_t m, int64_t n, double *
         for (j = k; j < n; j++) r.p[i * r.row + j * r.col] = at[j * m + i];
 }
 
-static int64_t tni_pivoted_work(int64_t m, int64_t n)
+TNI_FN int64_t tni_pivoted_work(int64_t m, int64_t n)
 {
     return m * n + 3 * n + tni_reflect_work(m, tni_max(m, n), TNI_BLOCK);
 }
 
 /* a[m,n] with its columns in `order` [n] = q[m,k] r[k,n]; r [k,n] is by rows. a is unchanged. */
-static tn_status tni_pivoted_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, double *r, int64_t *order,
+TNI_FN tn_status tni_pivoted_qr(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat q, double *r, int64_t *order,
                                 double *work)
 {
     double *at = work, *tau = at + m * n, *lengths = tau + n, *rest = lengths + 2 * n;
@@ -147,7 +151,7 @@ static tn_status tni_pivoted_qr(const tni_host *h, int64_t m, int64_t n, tni_mat
 }
 
 /* The number of diagonal elements of r [k,n] above tol times the first. */
-static int64_t tni_pivoted_rank(int64_t k, int64_t n, const double *r, double tol)
+TNI_FN int64_t tni_pivoted_rank(int64_t k, int64_t n, const double *r, double tol)
 {
     int64_t rank = 0;
     while (rank < k && fabs(r[rank * (n + 1)]) > tol * fabs(r[0])) rank++;
@@ -155,14 +159,14 @@ static int64_t tni_pivoted_rank(int64_t k, int64_t n, const double *r, double to
 }
 
 /* ---- least squares ---------------------------------------------------- >>lstsq */
-static int64_t tni_lstsq_work(int64_t m, int64_t n)
+TNI_FN int64_t tni_lstsq_work(int64_t m, int64_t n)
 {
     return tni_pivoted_work(m, n) + 4 * n * n + 2 * n + tni_qr_work(n, n);
 }
 
 /* The shortest x of |A x - b| = least, for `count` of them: b [count,m] is overwritten, x [count,n]; rows of both are
    vectors. A P = Q R; with rank < n the first rows of R are T^T Z^T, and x = P Z T^-T (Q^T b).   Golub & Pereyra 1976 */
-static tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t count, tni_mat a, double *b, double *x,
+TNI_FN tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t count, tni_mat a, double *b, double *x,
                            double tol, int64_t *rank, double *work)
 {
     double *at = work, *tau = at + m * n, *lengths = tau + n, *r = lengths + 2 * n, *z = r + n * n, *t = z + n * n;

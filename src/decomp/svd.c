@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "cpu/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- SVD ------------------------------------------------------------ >>svd
    A = Q R (a square A: R = A; a wide A: its transposed), then R = L^T diag(s) V with rows of Y = L R that are orthogonal:
@@ -12,7 +17,7 @@ enum { TNI_JACOBI_SWEEPS = 60 };
 static int64_t tni_lapack_svd_work(int64_t m, int64_t n) { return 3 * n + tni_max(m, 5 * n * n + 7 * n) + 32 * (m + n); }
 #endif
 
-static int64_t tni_svd_work(int64_t m, int64_t n)
+TNI_FN int64_t tni_svd_work(int64_t m, int64_t n)
 {
     int64_t k = tni_min(m, n), l = tni_max(m, n);
     int64_t work = l * k + 3 * k * k + tni_max(tni_qr_work(l, k), tni_max(tni_eigh_work(k), 2 * k * k));
@@ -221,7 +226,7 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
 }
 
 /* The sign rule: the largest component of each column of u becomes positive. */
-static void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt)
+TNI_FN void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt)
 {
     int64_t i, j;
     for (i = 0; i < k; i++) {
@@ -233,7 +238,7 @@ static void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt
 
 /* a[m,n] = u[m,k] diag(s) vt[k,n], k = min(m,n), s descending; the largest component of each column of u is
    positive. a is unchanged. TN_ERR_NONFINITE, TN_ERR_CONVERGENCE. */
-static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
+TNI_FN tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
 {
     tn_status status = m >= n ? tni_svd_tall(h, m, n, a, u, s, vt, work)
                               : tni_svd_tall(h, n, m, tni_turned(a), tni_turned(vt), s, tni_turned(u), work);
@@ -247,7 +252,7 @@ static tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni
      and A = U diag(s) (W V^T) on that space. So s does not suffer from the squares in A^T A.
    - Q, a basis of [A X, (A A^T) A X, (A A^T)^2 A X, ..] with random X; then the SVD of Q^T A. Musco & Musco 2015 */
 
-static tn_status tni_few_times(void *user, int64_t count, const double *x, double *y)
+TNI_FN tn_status tni_few_times(void *user, int64_t count, const double *x, double *y)
 {
     const tni_few  *f = (const tni_few *)user;
     const tni_host *h = f->host;
@@ -256,7 +261,7 @@ static tn_status tni_few_times(void *user, int64_t count, const double *x, doubl
     return TN_OK;
 }
 
-static int64_t tni_few_work(const tni_few *f)
+TNI_FN int64_t tni_few_work(const tni_few *f)
 {
     const int64_t krylov = f->width * f->m + tni_lanczos_work(&f->lanczos) + f->k * (f->m + f->k) + tni_svd_work(f->m, f->k);
     const int64_t random = f->k * (2 * f->m + f->n + 2 * f->k) + f->width * (f->n + f->m)
@@ -265,7 +270,7 @@ static int64_t tni_few_work(const tni_few *f)
 }
 
 /* u [m,k], s [k], vt [k,n] */
-static tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
+TNI_FN tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
 {
     const tni_host *h = f->host;
     const int64_t   m = f->m, n = f->n, k = f->k;
@@ -283,7 +288,7 @@ static tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, do
     return TN_OK;
 }
 
-static tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
+TNI_FN tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work)
 {
     const tni_host *h = f->host;
     const int64_t   m = f->m, n = f->n, k = f->k, width = f->width;
@@ -310,7 +315,7 @@ static tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, do
 }
 
 /* |A^T u_i - s_i v_i| of the first `top`: the root of the sum of squares, and the largest. a [m,n], rest [top,n] */
-static double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t top, tni_mat a, tni_mat u, const double *s,
+TNI_FN double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t top, tni_mat a, tni_mat u, const double *s,
                                tni_mat vt, double *rest, double *largest)
 {
     int64_t i, j;

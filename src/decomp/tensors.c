@@ -1,9 +1,15 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "context/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- tensors ------------------------------------------------ >>decomp-tensors
    The tensor is read as doubles and decomposed, and the wanted results are written. `room` is one allocation. */
 
 /* Workspaces are small multiples of m n, of min(m,n)^2 and of m + n: within these bounds their sizes do not overflow. */
-static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
+TNI_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
     tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
@@ -11,7 +17,7 @@ static bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
     return false;
 }
 
-static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
+TNI_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)
 {
     if (!tni_usable(ctx, a, op, "a")) return TN_ERR_ARG;
     if (a->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s, expected rank 2", op, TNI_SHAPE(a));
@@ -19,7 +25,7 @@ static tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *
 }
 
 /* The number of results to keep, where 0 means all; -1 with an error if there are not that many. */
-static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
+TNI_FN int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t all)
 {
     if (top >= 0 && top <= all) return top ? top : all;
     tni_fail(ctx, TN_ERR_ARG, "%s: top is %lld, expected 0 to %lld", op, (long long)top, (long long)all);
@@ -27,7 +33,7 @@ static int64_t tni_decomp_top(tn_ctx *ctx, const char *op, int64_t top, int64_t 
 }
 
 /* Clears a result; false, with an error, if there is none. */
-static bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
+TNI_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
 {
     if (out) memset(out, 0, bytes);
     else tni_fail(ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op);
@@ -36,7 +42,7 @@ static bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
 
 /* The numbers of a tensor, which messages call `what`. Unless scale is NULL, they are scaled to about one by *scale, a power
    of two, so that nothing leaves the range of a double before it is scaled back. */
-static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
+TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
 {
     int64_t   i, n = tn_tensor_count(a);
     double    largest;
@@ -52,7 +58,7 @@ static tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, 
     return TN_OK;
 }
 
-static tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
+TNI_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
 {
     return tni_host_of(ctx->desc.simd, tni_ctx_pool(ctx), extent, work);
 }
@@ -73,13 +79,13 @@ static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_te
 }
 
 /* The same of the context's dtype. */
-static tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
+TNI_FN tn_status tni_write_new(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, const int64_t *shape, const double *p)
 {
     return tni_write_as(ctx, op, TN_REAL, out, rank, shape, p);
 }
 
 /* The same of [n] or [n,m], after the axis `batch` (-1: none). */
-static tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
+TNI_FN tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn_dtype dtype, int64_t batch, int rank,
                                 int64_t n, int64_t m, const double *p)
 {
     int64_t shape[3];
@@ -90,20 +96,20 @@ static tn_status tni_decomp_put(tn_ctx *ctx, const char *op, tn_tensor **out, tn
     return tni_write_as(ctx, op, dtype, out, axes, shape, p);
 }
 
-static tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
+TNI_FN tn_status tni_decomp_write(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m,
                                   const double *p)
 {
     return tni_decomp_put(ctx, op, out, TN_REAL, -1, rank, n, m, p);
 }
 
 /* ---- which values to keep, and which vectors they determine --------------- >>decomp-truncation */
-static tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
+TNI_FN tn_status tni_count_check(tn_ctx *ctx, const char *op, const char *what, int64_t count)
 {
     if (count >= 0) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %lld, expected 0 or more", op, what, (long long)count);
 }
 
-static tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
+TNI_FN tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_truncation *t)
 {
     const double bad = !(t->absolute >= 0) ? t->absolute : !(t->relative >= 0) ? t->relative : t->weight;
     if (bad >= 0) return tni_count_check(ctx, op, "truncation.rank", t->rank);
@@ -133,7 +139,7 @@ int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *
 }
 
 /* A bound of |E|_F / |A|_F of rounding to a dtype. */
-static double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
+TNI_FN double tni_dtype_eps(tn_dtype d) { return d == TN_F64 ? TNI_EPS : d == TN_BF16 ? 0x1p-7 : d == TN_F32 ? 0x1p-23 : 0; }
 
 static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *a, double given, double *noise)
 {
@@ -170,14 +176,14 @@ static void tni_clusters(int64_t n, int64_t kept, const double *values, double e
 }
 
 /* Rounds numbers to the context's dtype. */
-static void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
+TNI_FN void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
 {
     int64_t i;
     for (i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
 }
 
 /* Writes numbers [n] or [n,m] without the scale of tni_read_scaled, and leaves them as they are stored, scaled. */
-static tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
+TNI_FN tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **out, int rank, int64_t n, int64_t m, double *p,
                                      double scale)
 {
     const int64_t count = rank == 2 ? n * m : n;
@@ -207,7 +213,7 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
 }
 
 /* (A + A^T)/2, by square blocks that stay in the cache together with their transposed blocks */
-static void tni_symmetrise(int64_t n, double *a)
+TNI_FN void tni_symmetrise(int64_t n, double *a)
 {
     const int64_t side = 16;
     int64_t bi, bj, i, j;
@@ -220,7 +226,7 @@ static void tni_symmetrise(int64_t n, double *a)
 
 /* Makes the matrices of a, which messages call `what` and which are at p, symmetric; TN_ERR_ARG if one is not so up to
    rounding errors, followed by `advice`. */
-static tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
+TNI_FN tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
                                      double *p)
 {
     const double  eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
@@ -355,7 +361,7 @@ static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, d
     return given >= 0 && given < 1 ? TN_OK : tni_fail(ctx, TN_ERR_ARG, "%s: tol is %g, expected 0 <= tol < 1", op, given);
 }
 
-static tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
+TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i, j;
     double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol, scale;
@@ -382,7 +388,7 @@ static tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *
     return TN_OK;
 }
 
-static tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
+TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
                                   const tn_lstsq_desc *desc, double *room)
 {
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
@@ -439,7 +445,7 @@ static tn_status tni_svd_out(tn_ctx *ctx, const tni_host *h, tn_svd_result *out,
 }
 
 /* What the method and the shapes say about a few values; false: all are computed. */
-static bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
+TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc)
 {
     const int64_t least = tni_min(a->shape[0], a->shape[1]), top = desc->top;
     const tn_truncation *t = &desc->truncation;
@@ -474,7 +480,7 @@ static bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
 }
 
 /* Some values. TN_ERR_CONVERGENCE without a message, if others are to be tried. */
-static tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
+TNI_FN tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
                                 double *matrix)
 {
     const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
@@ -502,7 +508,7 @@ static tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
                        noise * size + (f->lanczos.n > 0 ? 0 : sqrt(2.0) * residual), spare);
 }
 
-static tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room)
+TNI_FN tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room)
 {
     int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
     double   *matrix = room, *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *work = values + k, noise, scale;

@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- tensor trains ------------------------------------------------------ >>tt-impl
    A core [r,n,s] is, without moving a number, the matrix [r n,s] or [r,n s]. The bonds of a train whose part to the right
@@ -22,7 +27,7 @@ void tn_tt_destroy(tn_tt *tt)
 }
 
 /* A train without its cores. */
-static tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
+TNI_FN tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
 {
     tni_tt_box *box = (tni_tt_box *)tni_alloc(ctx, sizeof *box, op);
     if (!box) return NULL;
@@ -40,21 +45,21 @@ static tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
     return &box->tt;
 }
 
-static tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
+TNI_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
 {
     if (s == TN_OK) return tt;
     tn_tt_destroy(tt);
     return NULL;
 }
 
-static tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
+TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
 {
     int64_t shape[3];
     shape[0] = r; shape[1] = n; shape[2] = s;
     return tni_write_new(tt->ctx, op, &tt->core[k], 3, shape, p);
 }
 
-static tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
+TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)
 {
     *eps = desc && desc->eps != 0 ? desc->eps : ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-12;
     j->limit = desc && desc->rank != 0 ? desc->rank : INT64_MAX;
@@ -66,7 +71,7 @@ static tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *d
     return tni_eps_check(ctx, op, "eps", *eps);
 }
 
-static tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
+TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
 {
     int64_t   i, l, k = tni_min(m, n), r;
     tn_status s = tni_svd(&j->host, m, n, tni_rows(j->c, n), tni_rows(j->u, k), j->s, tni_rows(j->vt, n), j->work);
@@ -86,7 +91,7 @@ static tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
 }
 
 /* Room for bonds of C [m,n], at most. */
-static void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work)
+TNI_FN void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work)
 {
     j->c = tni_take(l, c, 1);
     j->u = tni_take(l, u, 1);
@@ -211,7 +216,7 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 }
 
 /* A power of two brings x to about one; its exponent is added to *exponent. */
-static void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
+TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent)
 {
     const double scale = tni_unit_scale(tni_largest_of(n, x));
     h->by->scale(n, scale, x);
@@ -297,7 +302,7 @@ static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
 }
 
 /* Reads the train and makes all of its cores but the first orthonormal: the norm of that one is the train's. */
-static tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm)
+TNI_FN tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm)
 {
     int64_t   k;
     double    scale;
@@ -327,7 +332,7 @@ static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j,
 }
 
 /* The workspace of tni_tt_orthonormal and tni_tt_round, of *size doubles, or NULL. */
-static double *tni_tt_round_room(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
+TNI_FN double *tni_tt_round_room(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
 {
     tni_lay lay;
     memset(&lay, 0, sizeof lay);
@@ -357,7 +362,7 @@ tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
 }
 
 /* Is there a train, and the argument that messages call `what`? */
-static bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p)
+TNI_FN bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p)
 {
     if (tt && !p) tni_fail(tt->ctx, TN_ERR_ARG, "%s: %s is NULL, expected a place for numbers", op, what);
     return tt && p;
@@ -383,7 +388,7 @@ static bool tni_tt_match(const tn_tt *a, const tn_tt *b, const char *op)
 }
 
 /* Elements of a core, for all of a train: the largest. */
-static int64_t tni_tt_largest_core(const tn_tt *tt)
+TNI_FN int64_t tni_tt_largest_core(const tn_tt *tt)
 {
     int64_t k, most = 1;
     for (k = 0; k < tt->count; k++) most = tni_max(most, tn_tensor_count(tt->core[k]));
@@ -477,7 +482,7 @@ static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_hos
 }
 
 /* V [ra,rb] = sum over i of A_k[i]^T V B_k[i], from left to right: the inner product is *inner 2^*exponent. */
-static tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
+TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent)
 {
     tni_lay   lay;
     tni_host  h;
@@ -519,7 +524,7 @@ tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
 }
 
 /* The norm is *norm 2^*exponent. */
-static tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
+TNI_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
 {
     tni_tt_round_job j;
     double   *room;

@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- symmetric eigenproblem --------------------------------------- >>eigh
    A = V^T diag(l) V, the rows of V are eigenvectors. Three steps:
@@ -14,7 +18,7 @@
    then A is represented by A - sum (v w^T + w v^T).
    Dongarra, Hammarling & Sorensen 1989. [dlatrd] */
 
-static int64_t tni_tridiagonal_work(int64_t n) { return (3 * TNI_BLOCK + TNI_TRIDIAGONAL_BANDS) * n; }
+TNI_FN int64_t tni_tridiagonal_work(int64_t n) { return (3 * TNI_BLOCK + TNI_TRIDIAGONAL_BANDS) * n; }
 
 /* Replaces p = A v by w. */
 static void tni_tridiagonal_partner(const tni_host *h, int64_t m, const double *v, double tau, double *w)
@@ -123,7 +127,7 @@ static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int6
                     tni_rows(a + i * n + i, n));
 }
 
-static void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, double *e, double *tau, double *ws)
+TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, double *e, double *tau, double *ws)
 {
     int64_t first;
     for (first = 0; n - first > TNI_TRIDIAGONAL_SMALL; first += TNI_BLOCK) {
@@ -201,7 +205,7 @@ static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotatio
     e[m] = 0;
 }
 
-static tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int sweeps, tni_rotations *rotations)
+TNI_FN tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int sweeps, tni_rotations *rotations)
 {
     int64_t l, m;
     int     sweep;

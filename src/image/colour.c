@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "image/inner.h"
+
 #ifndef TN_NO_IMAGE
 /* ======================================================================
    >>image-impl matrices and curves as pixels
@@ -7,7 +10,7 @@
    Lengths in the code are in pixels at scale 1, times the canvas' scale where they are used.
    ====================================================================== */
 
-static tni_picture *tni_picture_of(const tn_image *image)
+TNI_FN tni_picture *tni_picture_of(const tn_image *image)
 {
     return (tni_picture *)(void *)((char *)(uintptr_t)image - offsetof(tni_picture, image));
 }
@@ -113,7 +116,7 @@ static void tni_map_colour(const tni_lch *map, double t, uint8_t rgb[3])     /* 
     tni_oklab_to_rgb(lab, rgb);
 }
 
-static void tni_unpack(uint32_t ink, uint8_t rgb[3])
+TNI_FN void tni_unpack(uint32_t ink, uint8_t rgb[3])
 {
     rgb[0] = (uint8_t)(ink >> 16);
     rgb[1] = (uint8_t)(ink >> 8 & 255);

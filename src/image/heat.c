@@ -1,23 +1,26 @@
+#include "core/inner.h"
+#include "image/inner.h"
+
 #ifndef TN_NO_IMAGE
 /* ---- rulers: an axis and its round numbers ------------------ >>image-rulers
    Steps are 1, 2 or 5 times a power of ten. On a logarithmic axis they are powers of ten, or 1, 2, 5
    between two of them, or round numbers where it spans less than that. All labels of an axis are
    written in one style: with exponents if one of them needs an exponent. */
 
-static double tni_ruler_pixel(const tni_ruler *r, double v)
+TNI_FN double tni_ruler_pixel(const tni_ruler *r, double v)
 {
     double pixel = r->from + (v - r->low) / (r->high - r->low) * (r->to - r->from);
     return pixel > 1e6 ? 1e6 : pixel > -1e6 ? pixel : -1e6;
 }
 
-static double tni_round_step(double raw)
+TNI_FN double tni_round_step(double raw)
 {
     double unit = pow(10, floor(log10(raw))), m = raw / unit;
     return unit * (m < 1.0001 ? 1 : m < 2.0001 ? 2 : m < 5.0001 ? 5 : 10);
 }
 
 /* Like %.{digits}g, with at least `decimals` digits after the point, and 1e5 for 1e+05. */
-static void tni_tick_text(char dst[32], double v, int digits, int decimals)
+TNI_FN void tni_tick_text(char dst[32], double v, int digits, int decimals)
 {
     int   n = tni_format_double(dst, v, digits);
     char *e = strchr(dst, 'e'), *point = strchr(dst, '.'), *from;
@@ -43,7 +46,7 @@ static void tni_tick_exponent(char dst[32], double v, int digits)
     else tni_print(dst, 32, "%se%d", mantissa, (int)e);
 }
 
-static void tni_tick(tni_ruler *r, double at, double value, int digits, int decimals)
+TNI_FN void tni_tick(tni_ruler *r, double at, double value, int digits, int decimals)
 {
     double slack = 1e-9 * (r->high - r->low);
     if (r->ticks == TNI_TICKS || at < r->low - slack || at > r->high + slack) return;
@@ -95,7 +98,7 @@ static void tni_ticks_one_style(tni_ruler *r, int digits)
         if (!strchr(r->label[k], 'e')) tni_tick_exponent(r->label[k], r->value[k], digits);
 }
 
-static void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
+TNI_FN void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
 {
     int tries;
     memset(r, 0, sizeof *r);
@@ -111,7 +114,7 @@ static void tni_ruler_init(tni_ruler *r, double low, double high, bool log, doub
     tni_ticks_one_style(r, 12);
 }
 
-static double tni_ruler_label_width(const tni_ruler *r, double size)
+TNI_FN double tni_ruler_label_width(const tni_ruler *r, double size)
 {
     double width = 0;
     int    k;
@@ -131,7 +134,7 @@ static int64_t tni_heat_side(int64_t n, int64_t size, int64_t scale, int64_t *bl
 }
 
 /* How a matrix fills `size` pixels: whole pixels per cell, or, where there are more values, blocks of them. */
-static bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
+TNI_FN bool tni_heat_plan(tn_ctx *ctx, const char *what, tni_heat *h, int64_t rows, int64_t columns, int64_t cell,
                           int64_t size, int64_t scale, bool stretch)
 {
     size_t bytes;
@@ -270,7 +273,7 @@ static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *
 
 /* The scale of `count` matrices: as the desc says, or of the data and zero. A clip at zero is ignored, since the picture
    would be blank. */
-static bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
+TNI_FN bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
                           int64_t count)
 {
     double  low = scale->low, high = scale->high;
@@ -303,7 +306,7 @@ static void tni_mark_cells(tni_canvas *c, tni_mark_kind kind, int64_t x, int64_t
 }
 
 /* Cells with their corner at (x,y), in a thin frame. */
-static void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
+TNI_FN void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
 {
     int64_t i, j, k;
     tni_mark_cells(c, TNI_MARK_CELLS, x, y, h->width, h->height, h->cell_w, h->cell_h);
@@ -354,7 +357,7 @@ static double tni_numbers_fit(const tni_heat *h, const tni_shades *s, const doub
 }
 
 /* The value of each cell that has room for it. */
-static void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
+TNI_FN void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
                              int64_t y)
 {
     double  size = tni_small * c->scale, room = (double)h->cell_w - 4 * c->scale;
@@ -386,7 +389,7 @@ static void tni_bar_end(tni_ruler *r, double v)
 }
 
 /* Returns the width that the bar needs. */
-static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
+TNI_FN double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
 {
     double least = 16 * scale / height * (s->high - s->low);
     int    kept = 0, k;
@@ -404,7 +407,7 @@ static double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, dou
     return (tni_bar_gap + tni_bar_width + tni_tick_length + 4) * scale + tni_ruler_label_width(r, tni_small * scale);
 }
 
-static void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
+TNI_FN void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
 {
     double  u = c->scale, right = x + tni_bar_width * u;
     int64_t row, column;

@@ -1,3 +1,7 @@
+#pragma once
+#include "core/core.h"
+#include "io/io.h"
+
 #ifndef TN_NO_IMAGE
 /* ======================================================================
    >>image    matrices and curves as pixels

@@ -1,8 +1,12 @@
+#include "core/inner.h"
+#include "io/inner.h"
+#include "image/inner.h"
+
 #ifndef TN_NO_IMAGE
 /* ---- ink ---------------------------------------------------- >>image-ink
    Each function that covers pixels also records a mark for the SVG, if it changes them. */
 
-static tni_mark *tni_mark_add(tni_canvas *c, tni_mark_kind kind, double v0, double v1, double v2, double v3, double v4)
+TNI_FN tni_mark *tni_mark_add(tni_canvas *c, tni_mark_kind kind, double v0, double v1, double v2, double v3, double v4)
 {
     tni_mark *m = c->failed ? NULL : (tni_mark *)tni_list_add(c->image->ctx, &tni_picture_of(c->image)->marks, "image");
     if (!m) {
@@ -14,7 +18,7 @@ static tni_mark *tni_mark_add(tni_canvas *c, tni_mark_kind kind, double v0, doub
     return m;
 }
 
-static void tni_canvas_clip(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, int64_t y1)
+TNI_FN void tni_canvas_clip(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, int64_t y1)
 {
     c->clip_x0 = tni_max(x0, 0);
     c->clip_y0 = tni_max(y0, 0);
@@ -25,7 +29,7 @@ static void tni_canvas_clip(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, i
 
 static size_t tni_canvas_bytes(const tni_canvas *c) { return 2 * (size_t)c->image->width * (size_t)c->image->height; }
 
-static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double height, double scale)
+TNI_FN bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double height, double scale)
 {
     memset(c, 0, sizeof *c);
     c->scale = scale;
@@ -44,7 +48,7 @@ static bool tni_canvas_open(tni_canvas *c, tn_ctx *ctx, double width, double hei
     return true;
 }
 
-static tn_image *tni_canvas_close(tni_canvas *c)
+TNI_FN tn_image *tni_canvas_close(tni_canvas *c)
 {
     tni_free(c->image->ctx, c->cover, tni_canvas_bytes(c));
     if (c->failed) {
@@ -69,7 +73,7 @@ static void tni_cover_grow(tni_canvas *c, int64_t x0, int64_t y0, int64_t x1, in
 
 /* A stroke with round ends: a pixel's share is radius + 1/2 - distance of its centre. a == b gives a dot. Returns whether
    a pixel's share is larger than that of all strokes with a mark by 1/8 or more: only then the SVG needs another one. */
-static bool tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
+TNI_FN bool tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
 {
     double  dx = bx - ax, dy = by - ay, length2 = dx * dx + dy * dy, reach = radius + 0.5;
     int64_t top = tni_pixel(fmin(ay, by) - reach, c->clip_y0, c->clip_y1),
@@ -144,7 +148,7 @@ static bool tni_mark_continues(const tni_canvas *c, double ax, double ay, double
     return m->kind == TNI_MARK_LINE && m->v[2] == ax && m->v[3] == ay;
 }
 
-static void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
+TNI_FN void tni_cover_segment(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
 {
     bool changed = tni_cover_stroke(c, ax, ay, bx, by, radius);
     if (tni_mark_extend(c, ax, ay, bx, by, radius)) return;
@@ -170,13 +174,13 @@ static bool tni_cover_area(tni_canvas *c, double x0, double y0, double x1, doubl
     return changed;
 }
 
-static void tni_cover_box(tni_canvas *c, double x0, double y0, double x1, double y1)
+TNI_FN void tni_cover_box(tni_canvas *c, double x0, double y0, double x1, double y1)
 {
     if (tni_cover_area(c, x0, y0, x1, y1)) tni_mark_add(c, TNI_MARK_BOX, x0, y0, x1, y1, 0);
 }
 
 /* The area between two lines from x = a to x = b: from (a,a0) to (b,b0) and from (a,a1) to (b,b1), by columns of pixels. */
-static void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double b, double b0, double b1)
+TNI_FN void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double b, double b0, double b1)
 {
     tni_mark *m = tni_mark_add(c, TNI_MARK_BAND, a, a0, a1, b, b0);
     double    from = fmax(a, (double)c->clip_x0), to = fmin(b, (double)c->clip_x1), x;
@@ -190,7 +194,7 @@ static void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double
 }
 
 /* Ends a shape: blends its colour and clears the coverage. */
-static void tni_paint(tni_canvas *c, uint32_t ink, double strength)
+TNI_FN void tni_paint(tni_canvas *c, uint32_t ink, double strength)
 {
     uint8_t   rgb[3];
     int       most = (int)(strength * 256), i;
@@ -210,14 +214,14 @@ static void tni_paint(tni_canvas *c, uint32_t ink, double strength)
     c->x1 = c->y1 = 0;
 }
 
-static void tni_draw_box(tni_canvas *c, double x0, double y0, double x1, double y1, uint32_t ink)
+TNI_FN void tni_draw_box(tni_canvas *c, double x0, double y0, double x1, double y1, uint32_t ink)
 {
     tni_cover_box(c, x0, y0, x1, y1);
     tni_paint(c, ink, 1);
 }
 
 /* A frame of the given width around a box. */
-static void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, double y1, double width, uint32_t ink)
+TNI_FN void tni_draw_frame(tni_canvas *c, double x0, double y0, double x1, double y1, double width, uint32_t ink)
 {
     tni_cover_box(c, x0 - width, y0 - width, x1 + width, y0);
     tni_cover_box(c, x0 - width, y1, x1 + width, y1 + width);

@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "io/inner.h"
+#include "image/inner.h"
+
 #ifndef TN_NO_IMAGE
 /* ---- letters ------------------------------------------------ >>image-letters
    Glyphs are strokes. A glyph's first letter is the space at its sides. Then come points of two letters, x
@@ -114,7 +118,7 @@ static void tni_sign_of(tni_sign *s, uint32_t code)
 
 /* The next character of a text; invalid UTF-8 counts as one unknown character per byte.
    A hyphen that begins a text, or a number within it, is a minus sign. */
-static uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
+TNI_FN uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
 {
     const unsigned char *s = (const unsigned char *)*at;
     int      more = *s >= 0xF0 && *s < 0xF8 ? 3 : *s >= 0xE0 && *s < 0xF0 ? 2 : *s >= 0xC2 && *s < 0xE0 ? 1 : 0, k;
@@ -285,10 +289,10 @@ static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x,
 /* ---- labels and paragraphs ---------------------------------- >>image-words */
 enum { TNI_LINES = 6 };                                                    /* of a paragraph      */
 
-static double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
+TNI_FN double tni_label_width(const char *s, double size) { return s ? tni_text_width(s, strlen(s), size) : 0; }
 
 /* One line of text. Text wider than `room` is set smaller, down to 3/4, then shortened to end with "...". */
-static void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
+TNI_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
                            double room, uint32_t ink)
 {
     double width = tni_label_width(s, size), dots, back;
@@ -322,7 +326,7 @@ static size_t tni_line_bytes(const char *s, double size, double room)
 }
 
 /* Lines centred at x below y, wrapped at `room`; returns their height. Without a canvas they are only measured. */
-static double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
+TNI_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
 {
     double height = 0;
     int    lines;

@@ -1,7 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "image/inner.h"
+
 #ifndef TN_NO_IMAGE
 /* ---- one matrix --------------------------------------------- >>image-matrix */
 /* Checks of a desc: `what` is the function that was called, `name` the field. */
-static bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
+TNI_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, int64_t v, int64_t low, int64_t high)
 {
     if (v >= low && v <= high) return true;
     if (high == INT64_MAX)
@@ -28,7 +32,7 @@ static bool tni_figure_number(tn_ctx *ctx, const char *what, const char *name, d
     return false;
 }
 
-static bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
+TNI_FN bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array)
 {
     if (!needed || array) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL, expected an array", what, name);
@@ -36,7 +40,7 @@ static bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bo
 }
 
 /* The ends of a scale: both 0, low < high, or, on a scale that is symmetric about zero, any two numbers. */
-static bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric)
+TNI_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric)
 {
     char name[2][8];
     tni_print(name[0], sizeof name[0], "%slow", axis);
@@ -136,7 +140,7 @@ static double tni_figure_text(tni_canvas *c, const tni_figure *f, const char *s,
 }
 
 /* Adds title and caption to the margins, and width where they need it; opens the picture and writes both. */
-static bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
+TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
 {
     double u = f->scale, wish = fmax(tni_label_width(f->title, tni_large * u), tni_label_width(f->caption, tni_medium * u)),
            more;
@@ -159,10 +163,10 @@ static bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     return true;
 }
 
-static double tni_axis_title_room(const char *title, double scale) { return title && *title ? (tni_medium + 7) * scale : 0; }
+TNI_FN double tni_axis_title_room(const char *title, double scale) { return title && *title ? (tni_medium + 7) * scale : 0; }
 
 /* The titles of both axes: centred below `bottom`, and at the left edge. */
-static void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
+TNI_FN void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
                                  double left)
 {
     double u = c->scale, size = tni_medium * u, x = f->left + f->body_width / 2, y = f->top + f->body_height / 2;

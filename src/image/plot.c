@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "image/inner.h"
+
 #ifndef TN_NO_IMAGE
 /* ---- curves and spectra ------------------------------------- >>image-plot */
 static const double tni_legend_line = 18;

@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "io/inner.h"
+#include "image/inner.h"
+
 #ifndef TN_NO_IMAGE
 /* ---- files -------------------------------------------------- >>image-files
    The writer is the one of weights, so that a picture is replaced completely or not at all. */

@@ -1,3 +1,10 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "comm/inner.h"
+#include "layers/layers.h"
+#include "optim/inner.h"
+#include "io/inner.h"
+
 #ifndef TN_NO_TRAINING
 /* ---- checkpoints -------------------------------------------------------- >>io-checkpoints-impl
    A safetensors file: values NAME, moments optim.m.NAME and optim.v.NAME where they exist, optim.scalars and optim.clock,

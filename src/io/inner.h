@@ -1,3 +1,8 @@
+#pragma once
+#include "core/inner.h"
+#include "layers/layers.h"
+#include "io/io.h"
+
 /* A file's name for a message; of a long one the end. */
 typedef struct tni_file_name { char s[160]; } tni_file_name;
 
@@ -46,7 +51,7 @@ typedef struct tni_scan {
 
 typedef struct tni_list { void *items; size_t count, room, each; } tni_list;
 
-static void *tni_list_at(const tni_list *l, size_t i) { return (char *)l->items + i * l->each; }
+static inline void *tni_list_at(const tni_list *l, size_t i) { return (char *)l->items + i * l->each; }
 
 typedef bool (*tni_before_fn)(const void *a, const void *b);
 
@@ -87,5 +92,88 @@ typedef struct tni_value {
 
 typedef struct tni_json { tni_reader file; tni_scan scan; tni_list values; bool twice; } tni_json;
 
-static tni_value *tni_json_at(const tni_json *j, uint32_t i) { return (tni_value *)tni_list_at(&j->values, i); }
+static inline tni_value *tni_json_at(const tni_json *j, uint32_t i) { return (tni_value *)tni_list_at(&j->values, i); }
+#endif
+
+#ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
+
+/* reader.c */
+TNI_FN tni_file_name tni_file_name_of(const char *name, const char *path, bool calls);
+TNI_FN tni_quoted tni_quote(const char *s);
+TNI_FN const char *tni_reason(const char *otherwise);
+TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status status, uint64_t at, const char *fmt, ...);
+TNI_FN tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *source);
+TNI_FN void tni_reader_close(tni_reader *r);
+TNI_FN tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst, size_t bytes);
+#ifndef TN_NO_TRAINING
+TNI_FN void tni_checksum_open(tni_checksum *s);
+TNI_FN void tni_checksum_add(tni_checksum *s, const void *src, size_t bytes);
+TNI_FN uint64_t tni_checksum_value(const tni_checksum *s);
+#endif /* TN_NO_TRAINING */
+
+/* writer.c */
+TNI_FN void tni_writer_fail(tni_writer *w, tn_status status, const char *what, const char *reason);
+TNI_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink);
+TNI_FN void tni_put(tni_writer *w, const void *src, size_t bytes);
+TNI_FN tn_status tni_writer_close(tni_writer *w);
+
+/* numbers.c */
+TNI_FN uint64_t tni_load_bits(const uint8_t *p, unsigned bytes, bool big_endian);
+TNI_FN void tni_store_bits(uint8_t *p, uint64_t v, unsigned bytes);
+TNI_FN bool tni_number_is_float(tni_number n);
+TNI_FN tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number from, double scale, tn_tensor *to);
+TNI_FN tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number from, double scale, int rank,
+                                 const int64_t *shape, tn_tensor **out);
+TNI_FN bool tni_count_extents(int rank, const int64_t *shape, size_t *count);
+TNI_FN tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most);
+TNI_FN tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, int rank, const int64_t *shape);
+TNI_FN void tni_to_file(const uint8_t *host, tn_dtype have, uint8_t *out, tn_dtype as, int64_t n);
+TNI_FN void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as);
+
+/* scanner.c */
+TNI_FN bool tni_scan_fail(tni_scan *s, const char *reason);
+TNI_FN void tni_scan_space(tni_scan *s);
+TNI_FN bool tni_scan_take(tni_scan *s, char c);
+TNI_FN bool tni_scan_unexpected(tni_scan *s, const char *expected);
+TNI_FN bool tni_scan_expect(tni_scan *s, char c);
+TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out);
+TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape);
+TNI_FN size_t tni_utf8_length(const char *text, size_t left);
+TNI_FN size_t tni_utf8_put(char *dst, uint32_t c);
+TNI_FN bool tni_scan_string(tni_scan *s, const char **out);
+TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what);
+TNI_FN void tni_sort(const void **p, size_t n, tni_before_fn before);
+TNI_FN bool tni_by_name(const void *a, const void *b);
+TNI_FN const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before);
+TNI_FN void tni_free_sorted(tn_ctx *ctx, const void **p, size_t n);
+TNI_FN const void *tni_find_name(const void *const *p, size_t n, const char *name);
+TNI_FN const char *tni_twice(const void *const *p, size_t n);
+TNI_UNUSED TNI_FN void tni_list_free(tn_ctx *ctx, tni_list *l);
+
+/* safetensors.c */
+TNI_FN bool tni_safetensors_number(const char *dtype, tni_number *out);
+TNI_FN const tni_reader *tni_entry_file(const tn_safetensors *f, const tn_safetensors_entry *e);
+TNI_FN tn_status tni_safetensors_open(tn_ctx *ctx, const tn_source *source, tn_safetensors **out);
+TNI_FN tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_entry *e, tn_tensor **out);
+
+/* safetensors_write.c */
+TNI_FN void tni_text_escaped(tni_text *t, const char *s);
+TNI_FN void tni_text_json(tni_text *t, const char *s);
+TNI_FN void tni_text_string(tni_text *t, const char *s);
+TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
+                                     int64_t note_count, const tni_seal *seal);
+TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p);
+TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host);
+TNI_UNUSED TNI_FN void tni_exact_text(char number[32], double v);
+#if !defined(TN_NO_TEXT) || !defined(TN_NO_MODELS)
+/* json.c */
+TNI_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source);
+TNI_FN void tni_json_close(tni_json *j);
+TNI_FN const tni_value *tni_json_child(const tni_json *j, const tni_value *v);
+TNI_FN const tni_value *tni_json_next(const tni_json *j, const tni_value *v);
+TNI_FN const char *tni_json_key(const tni_json *j, const tni_value *v);
+TNI_FN bool tni_json_is(const tni_value *v, tni_json_kind kind);
+TNI_FN const tni_value *tni_json_get(tni_json *j, const tni_value *object, const char *key);
+#endif
+
 #endif

@@ -1,3 +1,6 @@
+#pragma once
+#include "core/core.h"
+
 /* ======================================================================
    >>io       safetensors, npy, idx
    A damaged file is an error that names the file, the byte and the reason, and that changes nothing. Tensors that are

@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "io/inner.h"
+
 /* ---- npy ---------------------------------------------------------------- >>io-npy-impl
        "\x93NUMPY"  major 0  length (2 bytes; from version 2 on 4)
        {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }      padded with spaces, newline

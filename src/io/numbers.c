@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "io/inner.h"
+
 /* ---- numbers: any kind, width and byte order ---------------------------- >>io-numbers */
 
 static bool tni_host_is_big_endian(void)
@@ -8,7 +12,7 @@ static bool tni_host_is_big_endian(void)
     return first == 0;
 }
 
-static uint64_t tni_load_bits(const uint8_t *p, unsigned bytes, bool big_endian)
+TNI_FN uint64_t tni_load_bits(const uint8_t *p, unsigned bytes, bool big_endian)
 {
     uint64_t v = 0;
     unsigned i;
@@ -16,7 +20,7 @@ static uint64_t tni_load_bits(const uint8_t *p, unsigned bytes, bool big_endian)
     return v;
 }
 
-static void tni_store_bits(uint8_t *p, uint64_t v, unsigned bytes)       /* little-endian */
+TNI_FN void tni_store_bits(uint8_t *p, uint64_t v, unsigned bytes)       /* little-endian */
 {
     unsigned i;
     for (i = 0; i < bytes; i++) p[i] = (uint8_t)(v >> 8 * i);
@@ -58,7 +62,7 @@ static double tni_number_value(tni_number n, const uint8_t *p)
     return (double)bits;
 }
 
-static bool tni_number_is_float(tni_number n) { return n.kind == TNI_FLOAT || n.kind == TNI_BFLOAT; }
+TNI_FN bool tni_number_is_float(tni_number n) { return n.kind == TNI_FLOAT || n.kind == TNI_BFLOAT; }
 
 /* Whether the file's bytes are those of the tensor. */
 static bool tni_number_is_host(tni_number n, tn_dtype dtype)
@@ -100,7 +104,7 @@ static tn_status tni_convert(const tni_reader *r, uint64_t at, tni_number from, 
 }
 
 /* Fills a contiguous tensor. */
-static tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number from, double scale, tn_tensor *to)
+TNI_FN tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number from, double scale, tn_tensor *to)
 {
     tn_ctx   *ctx = to->ctx;
     int64_t   count = tn_tensor_count(to), chunk = tni_min(count, TNI_CHUNK), done, n;
@@ -125,7 +129,7 @@ static tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number f
 }
 
 /* An owned tensor from numbers at `at`: I32 for integers without scale, else the context's dtype. */
-static tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number from, double scale, int rank,
+TNI_FN tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number from, double scale, int rank,
                                  const int64_t *shape, tn_tensor **out)
 {
     tn_dtype   dtype = scale == 0 && !tni_number_is_float(from) ? TN_I32 : TN_REAL;
@@ -140,7 +144,7 @@ static tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number fr
 }
 
 /* The elements of a shape from a file. The other extents of an empty shape must fit too, as strides are made from them. */
-static bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
+TNI_FN bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
 {
     size_t all = 1, limit = (size_t)PTRDIFF_MAX / 8;
     int    i;
@@ -154,7 +158,7 @@ static bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
 }
 
 /* Checks that a header of n bytes at `at`, which is inside the file, is neither cut off nor larger than `most`. */
-static tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most)
+TNI_FN tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most)
 {
     unsigned long long wants = n, has = r->bytes, may = most;
     if (n > r->bytes - at)
@@ -165,7 +169,7 @@ static tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, 
 }
 
 /* npy and idx: exactly the data follow the header. */
-static tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, int rank, const int64_t *shape)
+TNI_FN tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, int rank, const int64_t *shape)
 {
     uint64_t rest = r->bytes - at;
     size_t   count, bytes;
@@ -178,7 +182,7 @@ static tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, 
 }
 
 /* Converts one chunk of host elements to the file's dtype, little-endian. */
-static void tni_to_file(const uint8_t *host, tn_dtype have, uint8_t *out, tn_dtype as, int64_t n)
+TNI_FN void tni_to_file(const uint8_t *host, tn_dtype have, uint8_t *out, tn_dtype as, int64_t n)
 {
     unsigned width = (unsigned)tni_dtype_size(as);
     size_t   at;
@@ -211,7 +215,7 @@ static void tni_put_contiguous(tni_writer *w, const tn_tensor *t, tn_dtype as)
 }
 
 /* A tensor's elements, row-major. `as` is its own dtype or a wider one. */
-static void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
+TNI_FN void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
 {
     tn_tensor *flat;
     if (w->status == TN_OK) w->status = tni_settle(t);

@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "io/inner.h"
+
 /* ======================================================================
    >>io-impl  safetensors, npy, idx
    Bytes come in through one call and go out through one call, whatever the source or sink is. Between
@@ -5,7 +8,7 @@
    to the context's. A number from a file is compared before it is added to anything.
    ====================================================================== */
 
-static tni_file_name tni_file_name_of(const char *name, const char *path, bool calls)
+TNI_FN tni_file_name tni_file_name_of(const char *name, const char *path, bool calls)
 {
     tni_file_name out;
     const char   *s = name ? name : path ? path : calls ? "callback" : "memory";
@@ -14,7 +17,7 @@ static tni_file_name tni_file_name_of(const char *name, const char *path, bool c
     return out;
 }
 
-static tni_quoted tni_quote(const char *s)
+TNI_FN tni_quoted tni_quote(const char *s)
 {
     tni_quoted out;
     size_t     n = 0;
@@ -25,7 +28,7 @@ static tni_quoted tni_quote(const char *s)
     return out;
 }
 
-static const char *tni_reason(const char *otherwise)
+TNI_FN const char *tni_reason(const char *otherwise)
 {
 #ifndef TN_NO_STDIO
     if (errno) return strerror(errno);
@@ -36,7 +39,7 @@ static const char *tni_reason(const char *otherwise)
 /* ---- bytes in ----------------------------------------------------------- >>io-reader */
 
 /* "w.safetensors: byte 8: reason" */
-TNI_PRINTF(4, 5) static tn_status tni_reader_fail(const tni_reader *r, tn_status status, uint64_t at, const char *fmt, ...)
+TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status status, uint64_t at, const char *fmt, ...)
 {
     char     reason[320];
     tni_text t;
@@ -106,7 +109,7 @@ static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 }
 #endif
 
-static tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *source)
+TNI_FN tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *source)
 {
     memset(r, 0, sizeof *r);
     r->ctx = ctx;
@@ -119,7 +122,7 @@ static tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *so
     return tni_fail(ctx, TN_ERR_ARG, "%s: data is NULL, expected %llu bytes", r->name.s, (unsigned long long)source->bytes);
 }
 
-static void tni_reader_close(tni_reader *r)
+TNI_FN void tni_reader_close(tni_reader *r)
 {
 #ifndef TN_NO_STDIO
     if (r->stream) fclose((FILE *)r->stream);
@@ -127,7 +130,7 @@ static void tni_reader_close(tni_reader *r)
     r->stream = NULL;
 }
 
-static tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst, size_t bytes)
+TNI_FN tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst, size_t bytes)
 {
     if (offset > r->bytes || bytes > r->bytes - offset)
         return tni_reader_fail(r, TN_ERR_FORMAT, offset, "unexpected end of file: expected %zu bytes here, there are %llu",
@@ -180,7 +183,7 @@ static uint64_t tni_checksum_round(uint64_t lane, uint64_t word)
     return tni_rotated(lane + word * TNI_CHECKSUM_P2, 31) * TNI_CHECKSUM_P1;
 }
 
-static void tni_checksum_open(tni_checksum *s)
+TNI_FN void tni_checksum_open(tni_checksum *s)
 {
     memset(s, 0, sizeof *s);
     s->lane[0] = TNI_CHECKSUM_P1 + TNI_CHECKSUM_P2;
@@ -200,7 +203,7 @@ static void tni_checksum_blocks(tni_checksum *s, const uint8_t *p, size_t blocks
     s->lane[0] = a; s->lane[1] = b; s->lane[2] = c; s->lane[3] = d;
 }
 
-static void tni_checksum_add(tni_checksum *s, const void *src, size_t bytes)
+TNI_FN void tni_checksum_add(tni_checksum *s, const void *src, size_t bytes)
 {
     const uint8_t *p = (const uint8_t *)src;
     const size_t   held = (size_t)(s->bytes % 32);
@@ -214,7 +217,7 @@ static void tni_checksum_add(tni_checksum *s, const void *src, size_t bytes)
     if (bytes > 0) memcpy(s->rest, p + bytes / 32 * 32, bytes % 32);
 }
 
-static uint64_t tni_checksum_value(const tni_checksum *s)
+TNI_FN uint64_t tni_checksum_value(const tni_checksum *s)
 {
     const uint8_t *p = s->rest, *end = s->rest + s->bytes % 32;
     uint64_t       h = TNI_CHECKSUM_P5;

@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "io/inner.h"
+
 /* ---- safetensors -------------------------------------------------------- >>io-safetensors-impl
        u64        n, little-endian, at most 100 MB
        n bytes    {"__metadata__":{"key":"value",...},
@@ -17,7 +20,7 @@ static const struct { const char *name; tni_number number; } tni_safetensors_dty
     {"F6_E2M3", {TNI_OTHER, 6, false}}, {"F6_E3M2", {TNI_OTHER, 6, false}}, {"F4", {TNI_OTHER, 4, false}}
 };
 
-static bool tni_safetensors_number(const char *dtype, tni_number *out)
+TNI_FN bool tni_safetensors_number(const char *dtype, tni_number *out)
 {
     size_t i;
     for (i = 0; i < sizeof tni_safetensors_dtype / sizeof *tni_safetensors_dtype; i++) {
@@ -55,7 +58,7 @@ static void tni_safetensors_destroy(tni_owned *owned)
 }
 
 /* The file that has the data of a tensor. */
-static const tni_reader *tni_entry_file(const tn_safetensors *f, const tn_safetensors_entry *e)
+TNI_FN const tni_reader *tni_entry_file(const tn_safetensors *f, const tn_safetensors_entry *e)
 {
     return f->parts.count > 0 ? &tni_part_at(f, (size_t)e->part)->file->file : &f->file;
 }
@@ -382,7 +385,7 @@ static tn_status tni_safetensors_index(tn_safetensors *f, const char *path)
     return tni_index_join(f, path);
 }
 
-static tn_status tni_safetensors_open(tn_ctx *ctx, const tn_source *source, tn_safetensors **out)
+TNI_FN tn_status tni_safetensors_open(tn_ctx *ctx, const tn_source *source, tn_safetensors **out)
 {
     const size_t n = source->path && !source->fetch ? strlen(source->path) : 0;
     tn_status    s = tni_safetensors_one(ctx, source, out);
@@ -433,7 +436,7 @@ static const tn_safetensors_entry *tni_safetensors_want(tn_safetensors *f, const
     return e;
 }
 
-static tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_entry *e, tn_tensor **out)
+TNI_FN tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_entry *e, tn_tensor **out)
 {
     tni_number n;
     *out = NULL;

@@ -1,6 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "layers/inner.h"
+#include "io/inner.h"
+
 /* ---- writing safetensors ------------------------------------------------ >>io-safetensors-write */
 
-static void tni_text_escaped(tni_text *t, const char *s)
+TNI_FN void tni_text_escaped(tni_text *t, const char *s)
 {
     static const char hex[] = "0123456789abcdef", known[] = "\b\t\n\f\r", letters[] = "btnfr";
     for (; *s; s++) {
@@ -17,14 +22,14 @@ static void tni_text_escaped(tni_text *t, const char *s)
     }
 }
 
-static void tni_text_json(tni_text *t, const char *s)
+TNI_FN void tni_text_json(tni_text *t, const char *s)
 {
     tni_text_add(t, "\"", 1);
     tni_text_escaped(t, s);
     tni_text_add(t, "\"", 1);
 }
 
-static void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, strlen(s)); }
+TNI_FN void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, strlen(s)); }
 
 static size_t tni_tensor_data_bytes(const tn_tensor *t) { return (size_t)tn_tensor_count(t) * tni_dtype_size(t->dtype); }
 
@@ -163,7 +168,7 @@ static void tni_put_sum(tni_writer *w)
 }
 
 /* seal: NULL, or the file is a checkpoint. */
-static tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
+TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
                                      int64_t note_count, const tni_seal *seal)
 {
     const void **order;
@@ -204,7 +209,7 @@ tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensor
 
 /* ---- parameters --------------------------------------------------------- >>io-params */
 
-static tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
+TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
 {
     const tn_safetensors_entry *e = tn_safetensors_find(f, p->name);
     const tn_tensor *t = p->value;
@@ -238,7 +243,7 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
 }
 
 /* Sets the parameters to the values of the file, through `host`, so that no kernel needs memory halfway. */
-static tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
+TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
 {
     tn_ctx   *ctx = tn_params_ctx(params);
     int64_t   i;
@@ -308,7 +313,7 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *
 }
 
 /* The fewest digits that give exactly this number. */
-TNI_UNUSED static void tni_exact_text(char number[32], double v)
+TNI_UNUSED TNI_FN void tni_exact_text(char number[32], double v)
 {
     int    digits;
     double back = v;

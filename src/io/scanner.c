@@ -1,14 +1,17 @@
+#include "core/inner.h"
+#include "io/inner.h"
+
 /* ---- the scanner of text headers ---------------------------------------- >>io-scanner
    The headers of safetensors and npy are flat, at most an object of objects, so that nothing recurses. Strings
    are decoded in place, since no character is longer than its escape, and end with a zero at their closing quote. */
 
-static bool tni_scan_fail(tni_scan *s, const char *reason)
+TNI_FN bool tni_scan_fail(tni_scan *s, const char *reason)
 {
     s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "%s", reason);
     return false;
 }
 
-static void tni_scan_space(tni_scan *s)
+TNI_FN void tni_scan_space(tni_scan *s)
 {
     for (; s->at < s->bytes; s->at++) {
         char c = s->text[s->at];
@@ -16,7 +19,7 @@ static void tni_scan_space(tni_scan *s)
     }
 }
 
-static bool tni_scan_take(tni_scan *s, char c)
+TNI_FN bool tni_scan_take(tni_scan *s, char c)
 {
     tni_scan_space(s);
     if (s->at == s->bytes || s->text[s->at] != c) return false;
@@ -24,7 +27,7 @@ static bool tni_scan_take(tni_scan *s, char c)
     return true;
 }
 
-static bool tni_scan_unexpected(tni_scan *s, const char *expected)
+TNI_FN bool tni_scan_unexpected(tni_scan *s, const char *expected)
 {
     s->status = tni_reader_fail(s->file, TN_ERR_FORMAT, s->start + s->at, "unexpected %s, expected %s",
                                 s->at < s->bytes ? "character" : s->start + s->bytes < s->file->bytes ? "end of header"
@@ -32,7 +35,7 @@ static bool tni_scan_unexpected(tni_scan *s, const char *expected)
     return false;
 }
 
-static bool tni_scan_expect(tni_scan *s, char c)
+TNI_FN bool tni_scan_expect(tni_scan *s, char c)
 {
     char quoted[] = "' '";
     quoted[1] = c;
@@ -40,7 +43,7 @@ static bool tni_scan_expect(tni_scan *s, char c)
 }
 
 /* 0 or a number without leading zeros, sign, point or exponent. */
-static bool tni_scan_natural(tni_scan *s, uint64_t *out)
+TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
 {
     size_t first;
     tni_scan_space(s);
@@ -66,7 +69,7 @@ static bool tni_scan_extent(tni_scan *s, int *rank, int64_t *shape)
 }
 
 /* JSON's [], [3], [3,4]; or Python's (), (3,), (3, 4), where Python 2 wrote (3L, 4L). */
-static bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
+TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
 {
     bool comma = false;
     *rank = 0;
@@ -84,7 +87,7 @@ static bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
 
 /* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
    surrogates. Unicode 15, table 3-7. */
-static size_t tni_utf8_length(const char *text, size_t left)
+TNI_FN size_t tni_utf8_length(const char *text, size_t left)
 {
     const unsigned char *p = (const unsigned char *)text;
     size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0, i;
@@ -95,7 +98,7 @@ static size_t tni_utf8_length(const char *text, size_t left)
     return n;
 }
 
-static size_t tni_utf8_put(char *dst, uint32_t c)
+TNI_FN size_t tni_utf8_put(char *dst, uint32_t c)
 {
     static const unsigned char first[] = {0, 0, 0xC0, 0xE0, 0xF0};
     size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4, i;
@@ -141,7 +144,7 @@ static bool tni_scan_escape(tni_scan *s, uint32_t *out)
     return true;
 }
 
-static bool tni_scan_string(tni_scan *s, const char **out)
+TNI_FN bool tni_scan_string(tni_scan *s, const char **out)
 {
     char *to;
     if (!tni_scan_take(s, '"')) return tni_scan_unexpected(s, "a string");
@@ -170,7 +173,7 @@ static bool tni_scan_string(tni_scan *s, const char **out)
 /* ---- lists and names ---------------------------------------------------- >>io-lists
    All structs with a name have it as their first member, so that one sort and one search work for all. */
 
-static void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
+TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what)
 {
     if (l->count == l->room) {
         size_t room = l->room * 2 + 8, bytes;
@@ -197,7 +200,7 @@ static void tni_sift(const void **p, size_t i, size_t n, tni_before_fn before)
 }
 
 /* Heapsort: n log n steps for any input and no memory, neither of which C's qsort guarantees. */
-static void tni_sort(const void **p, size_t n, tni_before_fn before)
+TNI_FN void tni_sort(const void **p, size_t n, tni_before_fn before)
 {
     size_t i;
     for (i = n / 2; i-- > 0;) tni_sift(p, i, n, before);
@@ -216,10 +219,10 @@ static const char *tni_name_of(const void *item)
     return name;
 }
 
-static bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
+TNI_FN bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_of(a), tni_name_of(b)) < 0; }
 
 /* Sorted pointers to the n items, to be freed by tni_free_sorted. */
-static const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before)
+TNI_FN const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before)
 {
     size_t       i, bytes;
     const void **p = tni_mul_size(n, sizeof *p, &bytes) ? (const void **)tni_alloc(ctx, bytes, "names") : NULL;
@@ -229,9 +232,9 @@ static const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t 
     return p;
 }
 
-static void tni_free_sorted(tn_ctx *ctx, const void **p, size_t n) { tni_free(ctx, (void *)p, n * sizeof *p); }
+TNI_FN void tni_free_sorted(tn_ctx *ctx, const void **p, size_t n) { tni_free(ctx, (void *)p, n * sizeof *p); }
 
-static const void *tni_find_name(const void *const *p, size_t n, const char *name)
+TNI_FN const void *tni_find_name(const void *const *p, size_t n, const char *name)
 {
     size_t low = 0, high = n;
     while (low < high) {
@@ -245,11 +248,11 @@ static const void *tni_find_name(const void *const *p, size_t n, const char *nam
 }
 
 /* A name that two of the sorted items have, or NULL. */
-static const char *tni_twice(const void *const *p, size_t n)
+TNI_FN const char *tni_twice(const void *const *p, size_t n)
 {
     size_t i;
     for (i = 1; i < n; i++) if (strcmp(tni_name_of(p[i - 1]), tni_name_of(p[i])) == 0) return tni_name_of(p[i]);
     return NULL;
 }
 
-TNI_UNUSED static void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }
+TNI_UNUSED TNI_FN void tni_list_free(tn_ctx *ctx, tni_list *l) { tni_free(ctx, l->items, l->room * l->each); }

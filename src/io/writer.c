@@ -1,7 +1,10 @@
+#include "core/inner.h"
+#include "io/inner.h"
+
 /* ---- bytes out ---------------------------------------------------------- >>io-writer
    The first failure is kept: further pieces are ignored, and the close returns it. */
 
-static void tni_writer_fail(tni_writer *w, tn_status status, const char *what, const char *reason)
+TNI_FN void tni_writer_fail(tni_writer *w, tn_status status, const char *what, const char *reason)
 {
     if (w->status != TN_OK) return;
     w->status = status;
@@ -278,7 +281,7 @@ static void tni_writer_close_path(tni_writer *w) { (void)w; }
 static bool tni_stream_put(tni_writer *w, const void *src, size_t bytes) { (void)w; (void)src; return bytes == 0; }
 #endif
 
-static void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
+TNI_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
 {
     memset(w, 0, sizeof *w);
     w->ctx = ctx;
@@ -294,7 +297,7 @@ static void tni_memory_put(const tni_writer *w, const void *src, size_t bytes)
     if (w->sink.data && left > 0) memcpy((char *)w->sink.data + w->at, src, bytes < left ? bytes : left);
 }
 
-static void tni_put(tni_writer *w, const void *src, size_t bytes)
+TNI_FN void tni_put(tni_writer *w, const void *src, size_t bytes)
 {
     if (w->status != TN_OK || bytes == 0) return;
 #ifndef TN_NO_TRAINING
@@ -308,7 +311,7 @@ static void tni_put(tni_writer *w, const void *src, size_t bytes)
     w->at += bytes;
 }
 
-static tn_status tni_writer_close(tni_writer *w)
+TNI_FN tn_status tni_writer_close(tni_writer *w)
 {
     if (w->sink.store) return w->status;
     if (w->sink.path) tni_writer_close_path(w);

@@ -78,7 +78,7 @@ TNI_FAST void TNI_T(strip_times)(int64_t rows, int64_t depth, const void *panels
             }
 }
 
-static const tni_vector_ops TNI_T(vector_ops) = {
+TNI_FN const tni_vector_ops TNI_T(vector_ops) = {
     TNI_BITS / 8, TNI_T(lanes_of_strip), TNI_MR, TNI_T(vector_from), TNI_T(vector_column), TNI_T(vector_rotate),
     TNI_T(vector_gemm), TNI_T(vector_pack), TNI_T(strip_times)
 };
@@ -331,7 +331,7 @@ TNI_FAST void TNI_T(pair_products)(int64_t n, double weight, double *first, doub
     }
 }
 
-static const tni_algebra TNI_T(algebra) = {
+TNI_FN const tni_algebra TNI_T(algebra) = {
     TNI_T(host_gemm), TNI_T(dot), TNI_T(axpy), TNI_T(scale), TNI_T(rotate), TNI_T(reflect3), TNI_T(upper_times),
     TNI_T(rotate_strip), TNI_T(poles), TNI_T(weights), TNI_T(pole_vector),
     TNI_T(pair_products), &TNI_T(vector_ops)

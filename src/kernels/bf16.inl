@@ -231,7 +231,7 @@ TNI_ISA_DOT __attribute__((always_inline)) static inline void tni_bf16_dots_of(c
 #undef TNI_END
 }
 
-TNI_ISA_DOT static void tni_bf16_dots(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
+TNI_ISA_DOT TNI_FN void tni_bf16_dots(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
                                        int64_t b_next, float *sums)
 {
     (void)parts;
@@ -269,7 +269,7 @@ static const uint8_t tni_tile_shape[64] = {
 TNI_ISA_TILE static void tni_bf16_tiles_begin(void) { TNI_TILE_BEGIN(tni_tile_shape); }
 TNI_ISA_TILE static void tni_bf16_tiles_end(void)   { TNI_TILE_END(); }
 
-TNI_ISA_TILE static void tni_bf16_tiles(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
+TNI_ISA_TILE TNI_FN void tni_bf16_tiles(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
                                         int64_t b_next, float *sums)
 {
     const char *a1 = a + a_next, *b1 = b + b_next;
@@ -457,7 +457,7 @@ static const float *tni_bf16_start(const tn_view *out, const tn_view *v, int64_t
 }
 
 /* Computes the product; TN_ERR_DTYPE, before anything is done: it is too small, or of dtypes that are not supported. */
-static tn_status tni_bf16_run(tni_cpu *cpu, const tn_call *c)
+TNI_FN tn_status tni_bf16_run(tni_cpu *cpu, const tn_call *c)
 {
     const tn_view *a = &c->in[0], *b = &c->in[1], *out = &c->out[0];
     const int     axes = out->rank;
@@ -492,7 +492,7 @@ static tn_status tni_bf16_run(tni_cpu *cpu, const tn_call *c)
 }
 
 /* Is there an AMX unit, and does the system allow its use? Linux needs a request per process. */
-static bool tni_bf16_has_tiles(void)
+TNI_FN bool tni_bf16_has_tiles(void)
 {
 #if defined(__linux__) && !defined(__ILP32__)
     unsigned a, b, c, d;
@@ -505,7 +505,7 @@ static bool tni_bf16_has_tiles(void)
 #endif
 }
 
-static bool tni_bf16_has_dots(void)
+TNI_FN bool tni_bf16_has_dots(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);

@@ -430,7 +430,7 @@ static void tni_bf16_attention_backward_task(void *arg, int64_t head, int worker
 
 /* TN_ERR_DTYPE, before anything is done: not all operands are BF16, or the shape leaves too much of the tiles unused, or
    heads are few, see heads_run. This depends on the call only. */
-static tn_status tni_bf16_attention_run(tni_cpu *cpu, const tn_call *c)
+TNI_FN tn_status tni_bf16_attention_run(tni_cpu *cpu, const tn_call *c)
 {
     const bool    backward = c->kernel != TN_KERNEL_ATTENTION;
     tni_attention t = tni_attention_of(cpu, c, TNI_BF16_TOKENS);
@@ -449,22 +449,3 @@ static tn_status tni_bf16_attention_run(tni_cpu *cpu, const tn_call *c)
     return TN_OK;
 }
 #endif
-
-static void tni_bf16_choose(tni_cpu *cpu, const tn_desc *desc)
-{
-    static const char *const name[] = {"F32", "BF16", "BF16X3", "BF16X6", "TF32"};
-    char message[128];
-    if (desc->gemm_precision == TN_GEMM_F32 || desc->dtype == TN_F64) return;
-    cpu->gemm_parts = desc->gemm_precision == TN_GEMM_TF32 ? 0 : (int)desc->gemm_precision;
-#if TNI_BF16
-    if (tni_cpu_simd(desc->simd) == TN_SIMD_AVX512) {
-        if (cpu->gemm_parts > 0 && tni_bf16_has_tiles()) cpu->gemm_products = tni_bf16_tiles;
-        else if (cpu->gemm_parts == 1 && tni_bf16_has_dots()) cpu->gemm_products = tni_bf16_dots;
-    }
-#endif
-    if (cpu->gemm_products) return;
-    tni_print(message, sizeof message,
-              "desc.gemm_precision is %s: this processor has no unit that is faster at it; products run in F32",
-              name[desc->gemm_precision]);
-    tni_say(desc, TN_LOG_WARN, message);
-}

@@ -99,7 +99,7 @@ TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *
 
 /* p = p m_0 m_1 ... for at most n matrices, until the norm of p may be outside of 2^+-16. p is stored by columns. Returns how
    many there were. */
-TNI_FAST int64_t TNI_T(chain_columns)(const TNI_REAL *m, int64_t n, TNI_REAL *p)
+TNI_ISA TNI_FN int64_t TNI_T(chain_columns)(const TNI_REAL *m, int64_t n, TNI_REAL *p)
 {
     const TNI_REAL far = (TNI_REAL)4294967296.0;
     int64_t        j;

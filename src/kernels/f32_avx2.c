@@ -1,5 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "cpu/inner.h"
+#include "kernels/inner.h"
+
 #if TNI_AVX2
 #define TNI_PASS 2
-#include TN_HEADER_NAME
+#include "kernels/pass.inl"
 #undef TNI_PASS
 #endif

@@ -1,5 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "cpu/inner.h"
+#include "kernels/inner.h"
+
 #if TNI_NEON
 #define TNI_PASS 6
-#include TN_HEADER_NAME
+#include "kernels/pass.inl"
 #undef TNI_PASS
 #endif

@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "cpu/inner.h"
+#include "kernels/inner.h"
+
 #define TNI_PASS 0
-#include TN_HEADER_NAME
+#include "kernels/pass.inl"
 #undef TNI_PASS

@@ -1,3 +1,7 @@
+#pragma once
+#include "core/inner.h"
+#include "cpu/inner.h"
+
 /* ---- the passes: each level in float, then in double -------------------- >>cpu-passes */
 #if TNI_AVX2
 static const int32_t tni_lane_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -74,3 +78,51 @@ typedef struct tni_vector_ops {
 } tni_vector_ops;
 
 #endif /* TN_NO_OPERATOR */
+
+#ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
+
+/* The kernels of a level, and with TNI_BF16 those of products in BF16. */
+TNI_FN tn_status tni_f32_run_plain(void *state, const tn_call *c);
+TNI_FN tn_status tni_f64_run_plain(void *state, const tn_call *c);
+#ifndef TN_NO_OPERATOR
+extern TNI_FN const tni_algebra    tni_f64_algebra_plain;
+extern TNI_FN const tni_vector_ops tni_f32_vector_ops_plain;
+#endif
+#if TNI_AVX2
+TNI_FN tn_status tni_f32_run_avx2(void *state, const tn_call *c);
+TNI_FN tn_status tni_f64_run_avx2(void *state, const tn_call *c);
+TNI_FN int64_t   tni_f32_chain_columns_avx2(const float *m, int64_t n, float *p);      /* 8 x 8, for AVX-512 too */
+#ifndef TN_NO_OPERATOR
+extern TNI_FN const tni_algebra    tni_f64_algebra_avx2;
+extern TNI_FN const tni_vector_ops tni_f32_vector_ops_avx2;
+#endif
+#endif
+#if TNI_AVX512
+TNI_FN tn_status tni_f32_run_avx512(void *state, const tn_call *c);
+TNI_FN tn_status tni_f64_run_avx512(void *state, const tn_call *c);
+#ifndef TN_NO_OPERATOR
+extern TNI_FN const tni_algebra    tni_f64_algebra_avx512;
+extern TNI_FN const tni_vector_ops tni_f32_vector_ops_avx512;
+#endif
+#endif
+#if TNI_NEON
+TNI_FN tn_status tni_f32_run_neon(void *state, const tn_call *c);
+TNI_FN tn_status tni_f64_run_neon(void *state, const tn_call *c);
+#ifndef TN_NO_OPERATOR
+extern TNI_FN const tni_algebra    tni_f64_algebra_neon;
+extern TNI_FN const tni_vector_ops tni_f32_vector_ops_neon;
+#endif
+#endif
+
+#if TNI_BF16
+TNI_FN bool      tni_bf16_has_tiles(void);
+TNI_FN bool      tni_bf16_has_dots(void);
+TNI_FN void      tni_bf16_tiles(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b, int64_t b_next,
+                                float *sums);
+TNI_FN void      tni_bf16_dots(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b, int64_t b_next,
+                               float *sums);
+TNI_FN tn_status tni_bf16_run(tni_cpu *cpu, const tn_call *c);
+TNI_FN tn_status tni_bf16_attention_run(tni_cpu *cpu, const tn_call *c);
+#endif
+
+#endif

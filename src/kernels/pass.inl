@@ -48,3 +48,22 @@
 #else
 #define TNI_INLINE static inline
 #endif
+
+#include "kernels/vector.inl"
+#include "kernels/gemm.inl"
+#include "kernels/gemm_few.inl"
+#include "kernels/gemm_run.inl"
+#include "kernels/chain.inl"
+#include "kernels/functions.inl"
+#include "kernels/elements.inl"
+#include "kernels/norm.inl"
+#include "kernels/random.inl"
+#include "kernels/optim.inl"
+#include "kernels/algebra.inl"
+#include "kernels/attention.inl"
+#include "kernels/attention_linear.inl"
+#include "kernels/rope.inl"
+#include "kernels/scan.inl"
+#include "kernels/scan_lanes.inl"
+#include "kernels/run.inl"
+#include "kernels/pass_end.inl"

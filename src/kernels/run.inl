@@ -29,7 +29,7 @@ TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
 }
 
 /* ---- the entry ---------------------------------------------------------- >>pass-run */
-TNI_FAST tn_status TNI_T(run)(void *state, const tn_call *c)
+TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
 #if TNI_BITS == 32

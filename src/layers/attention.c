@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "layers/inner.h"
+
 /* ---- attention ---------------------------------------------------------- >>layer-attention-impl */
 
 const char *tn_attention_kind_name(tn_attention_kind k)
@@ -6,7 +12,7 @@ const char *tn_attention_kind_name(tn_attention_kind k)
 }
 
 /* The desc for tn_attend. */
-static tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
+TNI_FN tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
 {
     tn_attend_desc a;
     memset(&a, 0, sizeof a);
@@ -34,7 +40,7 @@ static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *
 }
 
 /* Checks all fields but dim and heads, and fills in the defaults. */
-static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention_desc *d)
+TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention_desc *d)
 {
     tn_attend_desc a;
     bool           differential;
@@ -65,7 +71,7 @@ static tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
 }
 
 /* A small parameter that starts as one constant. A tied one keeps its values. */
-static tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value)
+TNI_FN tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value)
 {
     const int64_t before = tn_params_count(ps);
     tn_init       zero;
@@ -130,7 +136,7 @@ static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
 }
 
 /* All q and k of x, whose first row is at position `first`: [B,T,2s heads,d_qk], in one product. */
-static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
+TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first)
 {
     const tn_attention_desc *d = &layer->desc;
     const int64_t heads = layer->qk->shape[0] * d->heads;
@@ -150,7 +156,7 @@ static tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
 }
 
 /* v [B,T,heads,d_v], with those of an earlier layer, if there is one, mixed in */
-static tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor *earlier)
+TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor *earlier)
 {
     const tn_attention_desc *d = &layer->desc;
     tn_tensor *v = tni_attention_split(tn_affine(ctx, x, layer->v, layer->vb), d->heads, d->d_v);
@@ -182,7 +188,7 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
 }
 
 /* Whether each head has a norm at its end. */
-static bool tni_attention_normed(const tn_attention_desc *d)
+TNI_FN bool tni_attention_normed(const tn_attention_desc *d)
 {
     return d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL;
 }
@@ -361,7 +367,7 @@ static tn_tensor *tni_attention_sets(tn_ctx *ctx, const tn_attention *layer, tn_
     return !other ? t : sets > 1 ? tn_concat(ctx, 2, part, 2) : part[0];
 }
 
-static tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values,
+TNI_FN tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values,
                                     const tni_taps *taps)
 {
     static const char *const queries[2] = {".q1", ".q2"}, *const keys[2] = {".k1", ".k2"};

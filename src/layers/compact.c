@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "layers/inner.h"
+
 /* ---- compact weights ----------------------------------------------------- >>compact
    A row of BF16 is in blocks of 32 weights, 16 words: word i holds weight i in its lower half and weight i + 16 in its upper
    half, so that one shift, or one mask, makes a vector of float32 of neighbouring weights. A row of INT8 is its bytes in
@@ -174,7 +178,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
 }
 
 /* Checks the matrices, and provides the memory of a call; w and name have n entries. */
-static tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weights kind,
+TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weights kind,
                                   tn_compact_error *error)
 {
     tn_ctx        *ctx = w[0]->ctx;

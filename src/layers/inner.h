@@ -1,3 +1,9 @@
+#pragma once
+#include "core/inner.h"
+#include "tensor/tensor.h"
+#include "ops/ops.h"
+#include "layers/layers.h"
+
 typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* followed by its name */
 
 /* The head of an array of layers that a model keeps outside its struct. It is destroyed together with the parameters that
@@ -58,3 +64,59 @@ struct tn_attention_cache {
     tn_tensor        *k, *v;            /* [batch,length,s heads,d_qk], [batch,length,heads,d_v]; or NULL */
     tn_tensor        *state;            /* in tn_attend's format; or NULL           */
 };
+
+#ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
+
+/* params.c */
+TNI_FN void tni_aliases_drop(tn_params *ps, const tni_alias *before);
+TNI_FN void tni_layers_drop(tn_params *ps);
+TNI_UNUSED TNI_FN void tni_params_watch(tn_params *ps, tni_watcher *w);
+TNI_UNUSED TNI_FN void tni_params_unwatch(tni_watcher *w);
+TNI_FN void *tni_layers_add(tn_params *ps, size_t bytes);
+TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape,
+                                  tn_init init, bool decays);
+TNI_FN tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *part, int64_t n, int64_t m, tn_init init);
+TNI_FN void tni_layer_adamw(tn_params *ps, const tn_tensor *w);
+TNI_FN tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *part, int64_t n, tn_init init);
+TNI_FN tn_init tni_init_or(tn_init init, tn_init_rule usual, int64_t fan_in);
+TNI_FN tn_init tni_init_bias(tn_init of_weights);
+TNI_FN bool tni_is_extent(int64_t n);
+TNI_FN tn_status tni_layer_extents(tn_params *ps, const char *layer, const char *name, const char *what_a, int64_t a,
+                                   const char *what_b, int64_t b);
+TNI_FN tn_status tni_layer_projection(tn_ctx *ctx, const char *layer, const char *name, int64_t in, int64_t hidden,
+                                      int64_t *out, bool none, bool bias);
+TNI_FN tn_status tni_layer_augmented(tn_ctx *ctx, const char *layer, const char *name, bool augmented, bool biased);
+TNI_FN tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void *layer, size_t bytes);
+TNI_FN bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what);
+
+/* compact.c */
+TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weights kind,
+                                  tn_compact_error *error);
+
+/* linear.c */
+TNI_FN tni_point_name tni_point_named(int64_t block, const char *part, const char *point);
+TNI_FN bool tni_asked(const tni_taps *taps, const char *part, const char *point);
+TNI_FN tn_tensor *tni_shown(tn_ctx *ctx, const tni_taps *taps, const char *part, const char *point, tn_tensor *x);
+TNI_FN tn_tensor *tni_mean_of_rows(tn_ctx *ctx, tn_tensor *x);
+TNI_FN tn_tensor *tni_norm_tapped(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x, const tni_taps *taps, const char *part);
+
+/* mlp.c */
+TNI_FN tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders, tn_tensor *y);
+TNI_FN tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, const tni_taps *taps);
+TNI_FN tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i);
+
+/* attention.c */
+TNI_FN tn_attend_desc tni_attention_attend(const tn_attention_desc *d);
+TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention_desc *d);
+TNI_FN tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value);
+TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, int64_t first);
+TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor *earlier);
+TNI_FN bool tni_attention_normed(const tn_attention_desc *d);
+TNI_FN tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values,
+                                    const tni_taps *taps);
+#ifndef TN_NO_MPS
+/* tn_attention.c */
+TNI_FN tn_tensor *tni_tna_boundary(tn_ctx *ctx, const tn_tn_attention *layer, bool right);
+#endif /* TN_NO_MPS */
+
+#endif

@@ -1,3 +1,8 @@
+#pragma once
+#include "core/core.h"
+#include "tensor/tensor.h"
+#include "ops/ops.h"
+
 /* ======================================================================
    >>layers   parameters by name, and the layers that own them
    A layer's init adds its parameters to a tn_params, under names such as "name.w", and fills the struct; forward computes

@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/tensor.h"
+#include "ops/inner.h"
+#include "layers/inner.h"
+
 /* ---- linear ------------------------------------------------------------- >>layer-linear-impl */
 tn_status tn_linear_init(tn_params *ps, const char *name, const tn_linear_desc *desc, tn_linear *layer)
 {
@@ -46,7 +51,7 @@ tn_tensor *tn_embedding_forward(tn_ctx *ctx, const tn_embedding *layer, tn_tenso
 
 /* ---- points that a layer shows to the taps of a run, see >>model-run ------ >>layer-points */
 
-static tni_point_name tni_point_named(int64_t block, const char *part, const char *point)
+TNI_FN tni_point_name tni_point_named(int64_t block, const char *part, const char *point)
 {
     tni_point_name n;
     if (block < 0) tni_print(n.s, sizeof n.s, "%s%s", part, point);
@@ -54,13 +59,13 @@ static tni_point_name tni_point_named(int64_t block, const char *part, const cha
     return n;
 }
 
-static bool tni_asked(const tni_taps *taps, const char *part, const char *point)
+TNI_FN bool tni_asked(const tni_taps *taps, const char *part, const char *point)
 {
     return taps && taps->asks(taps, tni_point_named(taps->block, part, point).s);
 }
 
 /* x, or what a tap returns instead. Without taps this is x. */
-static tn_tensor *tni_shown(tn_ctx *ctx, const tni_taps *taps, const char *part, const char *point, tn_tensor *x)
+TNI_FN tn_tensor *tni_shown(tn_ctx *ctx, const tni_taps *taps, const char *part, const char *point, tn_tensor *x)
 {
     return taps && x ? taps->show(ctx, taps, tni_point_named(taps->block, part, point).s, x) : x;
 }
@@ -101,7 +106,7 @@ tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
 }
 
 /* [..,c] -> [..,1] */
-static tn_tensor *tni_mean_of_rows(tn_ctx *ctx, tn_tensor *x)
+TNI_FN tn_tensor *tni_mean_of_rows(tn_ctx *ctx, tn_tensor *x)
 {
     int64_t    shape[TN_MAX_RANK];
     tn_tensor *sum = x ? tn_sum_axis(ctx, x, -1) : NULL;
@@ -113,7 +118,7 @@ static tn_tensor *tni_mean_of_rows(tn_ctx *ctx, tn_tensor *x)
 }
 
 /* The norm `part` of x. If the scale is asked for it is computed by ops, and, if it is replaced, so is the norm. */
-static tn_tensor *tni_norm_tapped(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x, const tni_taps *taps, const char *part)
+TNI_FN tn_tensor *tni_norm_tapped(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x, const tni_taps *taps, const char *part)
 {
     const tn_dtype made = ctx->made;
     const int64_t  one = 1;

@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "layers/inner.h"
+
 /* ---- mlp ---------------------------------------------------------------- >>layer-mlp-impl */
 
 int         tn_mlp_encoders(tn_mlp_kind k)  { return (unsigned)k < TNI_MLP_KINDS ? tni_mlp_kinds[k].encoders : 0; }
@@ -71,7 +76,7 @@ static tn_tensor *tni_gelu_tanh(tn_ctx *ctx, tn_tensor *x)
 }
 
 /* From [.., W x | V x | ..] to [.., act(W x) * V x * ..]. */
-static tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders, tn_tensor *y)
+TNI_FN tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders, tn_tensor *y)
 {
     if (kind == TN_MLP_GELU_TANH) return tni_gelu_tanh(ctx, y);
     if (encoders == 2) return tn_glu(ctx, y, tni_mlp_kinds[kind].act);
@@ -92,7 +97,7 @@ static tn_tensor *tni_mlp_encoded(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *y
 }
 
 /* All encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x | ..]. */
-static tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, const tni_taps *taps)
+TNI_FN tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, const tni_taps *taps)
 {
     const tn_mlp_desc *d;
     int64_t    all = -1;
@@ -116,7 +121,7 @@ static tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x,
 tn_tensor *tn_mlp_forward(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x) { return tni_mlp_tapped(ctx, layer, x, NULL); }
 
 /* Part i of the first axis of a stack of matrices [k,n,m]. */
-static tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i)
+TNI_FN tn_tensor *tni_layer_part(tn_tensor *stack, int64_t i)
 {
     int64_t    n = stack->shape[1], m = stack->shape[2];
     tn_tensor *t = tn_slice(stack, 0, i, i + 1);

@@ -1,3 +1,10 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "decomp/decomp.h"
+#include "layers/inner.h"
+
 #ifndef TN_NO_MPS
 /* ---- TN attention ------------------------------------------------------- >>tn-attention-impl */
 
@@ -227,7 +234,7 @@ static tn_tensor *tni_tna_dominant(tn_ctx *ctx, const tn_tn_attention *layer, bo
 #endif
 
 /* vL or vR as a row [1,D] */
-static tn_tensor *tni_tna_boundary(tn_ctx *ctx, const tn_tn_attention *layer, bool right)
+TNI_FN tn_tensor *tni_tna_boundary(tn_ctx *ctx, const tn_tn_attention *layer, bool right)
 {
     const int64_t D = layer->desc.bond;
     tn_tensor    *v = right ? layer->right : layer->left;

@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "layers/inner.h"
+
 #ifndef TN_NO_MPS
 /* ---- exact layers ------------------------------------------------------- >>tn-attention-exact */
 

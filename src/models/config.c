@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "ops/ops.h"
+#include "layers/inner.h"
+#include "io/inner.h"
+#include "models/inner.h"
+
 #ifndef TN_NO_MODELS
 /* ---- config.json -------------------------------------------------------- >>model-config-impl
    One flat object. A table of keys gives the place of each value in the desc; "model_type" selects the table. Writing and

@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tape/inner.h"
+#include "layers/layers.h"
+#include "models/inner.h"
+
 #ifndef TN_NO_MODELS
 /* ---- decoding ----------------------------------------------------------- >>model-decode */
 

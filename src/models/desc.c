@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "ops/ops.h"
+#include "layers/inner.h"
+#include "models/inner.h"
+
 #ifndef TN_NO_MODELS
 /* ======================================================================
    >>models-impl  transformers
@@ -35,7 +40,7 @@ static bool tni_enum_known(tn_ctx *ctx, const char *what, int64_t value, int64_t
     return false;
 }
 
-static bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
+TNI_FN bool tni_contradiction(tn_ctx *ctx, bool is, const char *what)
 {
     if (is) tni_fail(ctx, TN_ERR_ARG, "transformer: %s", what);
     return is;
@@ -92,7 +97,7 @@ static int64_t tni_block_period(const tn_transformer_desc *d)
 }
 
 /* Whether that attention can use a form or row scale which is not the default. */
-static bool tni_takes_form(tn_attention_kind k) { return k == TN_ATTENTION_SQUARED || k == TN_ATTENTION_BILINEAR; }
+TNI_FN bool tni_takes_form(tn_attention_kind k) { return k == TN_ATTENTION_SQUARED || k == TN_ATTENTION_BILINEAR; }
 static bool tni_takes_row(tn_attention_kind k, tn_row_scale row)
 {
     return k == TN_ATTENTION_SQUARED || (k == TN_ATTENTION_BILINEAR && row != TN_ROW_SCALE_SUM);
@@ -100,7 +105,7 @@ static bool tni_takes_row(tn_attention_kind k, tn_row_scale row)
 
 /* The desc of a model whose blocks are all like block l: without settings that only other blocks can use, and with the width
    of its own MLP. */
-static tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t l)
+TNI_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t l)
 {
     tn_transformer_desc b = *d;
     bool                form = false, row = false, order = false;       /* that another block can use */
@@ -169,7 +174,7 @@ static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 }
 
 /* The init of a matrix; `out`: it writes to the residual stream. */
-static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
+TNI_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
 {
     tn_init init;
     memset(&init, 0, sizeof init);
@@ -184,7 +189,7 @@ static tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
     return init;
 }
 
-static tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
+TNI_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
 {
     tn_attention_desc a;
     memset(&a, 0, sizeof a);

@@ -1,3 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/tape.h"
+#include "ops/inner.h"
+#include "layers/inner.h"
+#include "io/inner.h"
+#include "models/inner.h"
+
 #ifndef TN_NO_MODELS
 /* ---- init --------------------------------------------------------------- >>model-init */
 
@@ -153,9 +161,9 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
 
 /* ---- forward ------------------------------------------------------------ >>model-forward */
 
-static bool tni_block_asked(const tn_transformer *m, const tni_taps *taps);      /* >>model-run-impl */
+TNI_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps);      /* >>model-run-impl */
 
-static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what, const char *op)
+TNI_FN bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what, const char *op)
 {
     if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, m ? "not initialised" : "NULL");
     if (!ctx || !m || !m->blocks || !tni_is_ids(ctx, ids, op, what)) return false;
@@ -164,14 +172,14 @@ static bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tenso
     return false;
 }
 
-static tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor *x,
+TNI_FN tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, tn_tensor *x,
                                    const tni_taps *taps, const char *part)
 {
     return m->desc.no_norm ? x : tni_shown(ctx, taps, part, "", tni_norm_tapped(ctx, norm, x, taps, part));
 }
 
 /* l0 x + l1 x0 */
-static tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, tn_tensor *x0)
+TNI_FN tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, tn_tensor *x0)
 {
     return tn_add(ctx, tn_mul(ctx, x, tn_slice(lambdas, 0, 0, 1)), tn_mul(ctx, x0, tn_slice(lambdas, 0, 1, 2)));
 }
@@ -179,7 +187,7 @@ static tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, t
 static double tni_branch_scale(const tn_transformer_desc *d, int which) { return which ? d->mlp_scale : d->attn_scale; }
 
 /* Whether what the attention or the MLP returns is a point of its own: it is not what is added. */
-static bool tni_branch_changed(const tn_transformer_desc *d, int which)
+TNI_FN bool tni_branch_changed(const tn_transformer_desc *d, int which)
 {
     return d->place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
 }
@@ -192,7 +200,7 @@ static const tn_norm *tni_model_fused(const tn_transformer *m, const tn_norm *no
 
 /* Adds the result of a branch to the residual stream. next, or NULL: *normed becomes this norm of the sum, unless what is
    added is broadcast. */
-static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
+TNI_FN tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
                                  tn_tensor *y, int which, const tni_taps *taps, const tn_norm *next, tn_tensor **normed)
 {
     const tni_branch *at = &tni_branches[which];
@@ -210,7 +218,7 @@ static tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, const tn_
 }
 
 /* What the attention of a block reads. *x: the residual stream at the block's beginning. */
-static tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor **x,
+TNI_FN tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor **x,
                                      tn_tensor *x0, const tni_taps *taps)
 {
     if (b->lambdas) *x = tni_shown(ctx, taps, "input", "", tni_model_mix(ctx, b->lambdas, *x, x0));
@@ -218,7 +226,7 @@ static tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const
 }
 
 /* The rest of a block, from what its attention returns. next, normed: as tni_model_join takes them. */
-static tn_tensor *tni_model_after(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
+TNI_FN tn_tensor *tni_model_after(tn_ctx *ctx, const tn_transformer *m, const tn_transformer_block *b, tn_tensor *x,
                                   tn_tensor *y, const tni_taps *taps, const tn_norm *next, tn_tensor **normed)
 {
     tn_tensor *z = NULL;
@@ -267,7 +275,7 @@ static tn_tensor *tni_model_recomputed(tn_ctx *ctx, const tn_transformer *m, con
 }
 
 /* What the first block begins with: ids [B,T], which follow `past` others -> [B,T,dim] */
-static tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
+TNI_FN tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
                                      const tni_taps *taps)
 {
     const int64_t end = m->position ? past + ids->shape[1] : 0;
@@ -294,7 +302,7 @@ static const tn_norm *tni_model_next(const tn_transformer *m, int64_t l, int64_t
 }
 
 /* The residual stream after the first n blocks. normed, or NULL: becomes the model's last norm of it, or NULL. */
-static tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x0, int64_t n,
+TNI_FN tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x0, int64_t n,
                                    tn_transformer_cache *cache, tni_taps *taps, tn_tensor **normed)
 {
     tn_tensor *x = x0, *values = NULL, *y = NULL;
@@ -315,13 +323,13 @@ static tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tens
 }
 
 /* The last norm, if there is one. */
-static tn_tensor *tni_model_ended(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
+TNI_FN tn_tensor *tni_model_ended(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
 {
     return m->desc.place == TN_PLACE_POST ? x : tni_model_normed(ctx, m, &m->norm, x, taps, "norm");
 }
 
 /* ids [B,T], which follow `past` others -> [B,T,dim] */
-static tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
+TNI_FN tn_tensor *tni_model_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t past,
                                 tn_transformer_cache *cache, tni_taps *taps)
 {
     tn_tensor *y, *x = tni_model_embedded(ctx, m, ids, past, taps);
@@ -350,7 +358,7 @@ tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tenso
 }
 
 /* The factor 1/c of the soft cap multiplies the unembedding's input, which is smaller than the logits. */
-static tn_tensor *tni_model_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
+TNI_FN tn_tensor *tni_model_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
 {
     const double c = m->desc.softcap;
     tn_tensor   *shown;

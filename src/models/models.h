@@ -1,3 +1,10 @@
+#pragma once
+#include "core/core.h"
+#include "tensor/tensor.h"
+#include "ops/ops.h"
+#include "layers/layers.h"
+#include "io/io.h"
+
 #ifndef TN_NO_MODELS
 /* ======================================================================
    >>models   transformers: blocks of attention and MLP, from one desc

@@ -1,3 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "layers/inner.h"
+#include "io/inner.h"
+#include "models/inner.h"
+
 #ifndef TN_NO_MODELS
 /* ---- runs ---------------------------------------------------------------- >>model-run-impl */
 
@@ -103,7 +111,7 @@ static int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *point
 }
 
 /* Whether the name is the pattern with a text for each *. The last * takes more where that fails: no recursion. */
-static bool tni_name_matches(const char *pattern, const char *name)
+TNI_FN bool tni_name_matches(const char *pattern, const char *name)
 {
     const char *star = NULL, *from = NULL;
     while (*name) {
@@ -148,7 +156,7 @@ static tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *n
 }
 
 /* Whether a point of the block taps->block is asked for. */
-static bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
+TNI_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
 {
     tn_point points[TNI_BLOCK_POINTS];
     int64_t  i, n;
@@ -177,7 +185,7 @@ static int tni_name_distance(const char *a, const char *b)
 }
 
 /* The block of a name that begins with "blocks.N", or -1; *rest, if not NULL, becomes what follows N. */
-static int64_t tni_name_block(const char *name, const char **rest)
+TNI_FN int64_t tni_name_block(const char *name, const char **rest)
 {
     const char *at;
     int64_t     l = 0;

@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/tensor.h"
+#include "layers/inner.h"
+#include "io/inner.h"
+#include "models/inner.h"
+
 #ifndef TN_NO_MODELS
 /* ---- weights of other libraries, by a map of names ---------------------- >>model-weights-impl */
 

@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "decomp/inner.h"
+#include "mps/inner.h"
+
 #ifndef TN_NO_MPS
 #ifndef TN_NO_OPERATOR
 /* ---- Born machines ------------------------------------------------------------ >>tt-born-impl

@@ -1,3 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "decomp/inner.h"
+#include "layers/inner.h"
+#include "network/inner.h"
+#include "mps/inner.h"
+
 #ifndef TN_NO_MPS
 #if !defined(TN_NO_OPERATOR) && !defined(TN_NO_CONTRACTION)
 /* ---- trains and networks ------------------------------------------------------- >>mps-networks-impl */

@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "layers/inner.h"
+#include "mps/inner.h"
+
 #ifndef TN_NO_MPS
 /* ======================================================================
    >>mps-impl   matrix product states
@@ -8,7 +14,7 @@
 enum { TNI_LOCAL_POWERS = 64, TNI_LOCAL_TERMS = 25 };
 
 /* Checks a map and its number of features, for a function or a layer `op`. */
-static tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, tn_local_map map, int64_t dim)
+TNI_FN tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, tn_local_map map, int64_t dim)
 {
     const int64_t most = map == TN_LOCAL_POWERS ? TNI_LOCAL_POWERS : map >= TN_LOCAL_GIVEN ? INT32_MAX - 1 : 2;
     if ((unsigned)map > TN_LOCAL_IDS)

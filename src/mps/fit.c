@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+#include "mps/inner.h"
+
 #ifndef TN_NO_MPS
 #ifndef TN_NO_OPERATOR
 /* ---- exchanging axes ---------------------------------------------------------- >>tt-swap */

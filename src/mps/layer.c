@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/ops.h"
+#include "layers/inner.h"
+#include "mps/inner.h"
+
 #ifndef TN_NO_MPS
 /* ---- the layer ----------------------------------------------------------- >>mps-layer-impl */
 
@@ -64,7 +70,7 @@ tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, 
 }
 
 /* Sites before the label core (without one: before the place where both halves meet), of a chain of n. */
-static int64_t tni_mps_place(const tn_mps_desc *d, int64_t n)
+TNI_FN int64_t tni_mps_place(const tn_mps_desc *d, int64_t n)
 {
     return d->label == TN_MPS_FIRST ? 0 : d->label > 0 ? d->label : d->uniform ? n : n / 2;
 }

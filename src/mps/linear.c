@@ -1,3 +1,10 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "decomp/inner.h"
+#include "layers/inner.h"
+#include "mps/inner.h"
+
 #ifndef TN_NO_MPS
 /* ---- a linear layer as a train ------------------------------------------------ >>tt-linear-impl
    x is [P, r_k in_k, Q]: P outputs so far and all rows, Q the inputs that are left. One core turns it into

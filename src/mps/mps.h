@@ -1,3 +1,11 @@
+#pragma once
+#include "core/core.h"
+#include "ops/ops.h"
+#include "decomp/decomp.h"
+#include "layers/layers.h"
+#include "operator/operator.h"
+#include "network/network.h"
+
 #ifndef TN_NO_MPS
 /* ======================================================================
    >>mps      matrix product states

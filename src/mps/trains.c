@@ -1,3 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+#include "layers/inner.h"
+#include "operator/operator.h"
+#include "mps/inner.h"
+
 #ifndef TN_NO_MPS
 #ifndef TN_NO_OPERATOR
 /* ---- trains and layers ---------------------------------------------------- >>mps-trains-impl */
@@ -111,7 +119,7 @@ static tn_status tni_mps_fits(const tn_mps *m, const tn_tt *tt, int64_t place)
 }
 
 /* Whether there are a train, and a layer with this core. */
-static bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt *tt)
+TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt *tt)
 {
     if (tt) return tni_usable(tt->ctx, core, op, "the layer's core");
     if (tni_alive(core)) tni_fail(core->ctx, TN_ERR_ARG, "%s: the train is NULL", op);
@@ -298,7 +306,7 @@ static tn_status tni_tt_orthogonal_left(const tn_tt *tt, tni_tt_round_job *j, in
 
 /* All cores in the canonical form of a site, in *j, whose workspace is returned, or NULL; the core of the site has the norm
    *norm, times 2^exponent. */
-static double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, tni_tt_round_job *j, double *norm,
+TNI_FN double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, tni_tt_round_job *j, double *norm,
                                 int64_t *size, tn_status *s)
 {
     double *room;

@@ -1,3 +1,10 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/ops.h"
+#include "algebra/algebra.h"
+#include "operator/inner.h"
+#include "network/inner.h"
+
 #ifndef TN_NO_OPERATOR
 #ifndef TN_NO_CONTRACTION
 /* ---- inner products ------------------------------------------------------------- >>net-comparing */

@@ -1,3 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/ops.h"
+#include "algebra/algebra.h"
+#include "decomp/decomp.h"
+#include "operator/inner.h"
+#include "network/inner.h"
+
 #ifndef TN_NO_OPERATOR
 #ifndef TN_NO_CONTRACTION
 /* ---- interaction matrices -------------------------------------------------------- >>net-eigen */

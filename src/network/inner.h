@@ -1,3 +1,8 @@
+#pragma once
+#include "core/inner.h"
+#include "algebra/algebra.h"
+#include "network/network.h"
+
 #ifndef TN_NO_OPERATOR
 #ifndef TN_NO_CONTRACTION
 /* An owned tensor and the number of nodes, of one net or several, that use it. */
@@ -14,3 +19,31 @@ typedef struct tni_net_box {
 } tni_net_box;
 #endif /* TN_NO_CONTRACTION */
 #endif /* TN_NO_OPERATOR */
+
+#ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
+
+#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_CONTRACTION
+/* net.c */
+TNI_FN tni_net_box *tni_net_box_of(const tn_net *net);
+TNI_FN void tni_net_keep_plan(tni_net_box *box, tn_plan *plan);
+TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs);
+TNI_FN void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *label);
+TNI_FN void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label);
+TNI_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label);
+TNI_FN tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor);
+TNI_FN void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shift);
+TNI_FN void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift);
+TNI_FN tn_net *tni_net_like(const tn_net *from, int more, int without);
+TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op);
+TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const char *op);
+
+/* numbers.c */
+TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op);
+TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx);
+TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op);
+TNI_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op);
+#endif /* TN_NO_CONTRACTION */
+#endif /* TN_NO_OPERATOR */
+
+#endif

@@ -1,3 +1,10 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "layers/layers.h"
+#include "operator/inner.h"
+#include "network/inner.h"
+
 #ifndef TN_NO_OPERATOR
 #ifndef TN_NO_CONTRACTION
 /* ---- made from operators and layers ----------------------------------------- >>net-layers */

@@ -1,3 +1,10 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "algebra/inner.h"
+#include "operator/inner.h"
+#include "network/inner.h"
+
 #ifndef TN_NO_OPERATOR
 #ifndef TN_NO_CONTRACTION
 /* ======================================================================
@@ -7,13 +14,13 @@
    both sets of nodes without legs, a function applied to x the one with x as a node at each leg.
    ====================================================================== */
 
-static tni_net_box *tni_net_box_of(const tn_net *net)
+TNI_FN tni_net_box *tni_net_box_of(const tn_net *net)
 {
     return (tni_net_box *)(void *)((char *)(void *)(uintptr_t)net - offsetof(tni_net_box, net));
 }
 
 /* The plan belongs to the net alone, so that a context that ends frees it with the net and not before. */
-static void tni_net_keep_plan(tni_net_box *box, tn_plan *plan)
+TNI_FN void tni_net_keep_plan(tni_net_box *box, tn_plan *plan)
 {
     if (box->plan) {
         tni_own(box->net.ctx, &box->plan->owned, box->plan->owned.destroy);
@@ -42,7 +49,7 @@ static void tni_net_destroy(tni_owned *o)
 void tn_net_destroy(tn_net *net) { if (net) tni_net_destroy(&tni_net_box_of(net)->owned); }
 
 /* A net without tensors and labels, in one block of memory. */
-static tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
+TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 {
     const size_t size = sizeof(tni_net_box) + (size_t)nodes * (sizeof(tn_net_node) + sizeof(tni_net_share *))
                         + (size_t)(outs + legs) * sizeof(tn_net_leg);
@@ -64,7 +71,7 @@ static tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 
 /* ---- nodes and legs --------------------------------------------------------- >>net-nodes */
 
-static void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *label)
+TNI_FN void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *label)
 {
     int a;
     for (a = 0; a < rank; a++) {
@@ -74,14 +81,14 @@ static void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *l
 }
 
 /* Node i refers to a tensor of the caller. */
-static void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label)
+TNI_FN void tni_net_refer(tn_net *net, int i, tn_tensor *t, const int *label)
 {
     net->node[i].tensor = t;
     tni_net_label(net, &net->node[i], t->rank, label);
 }
 
 /* Node i has an owned tensor, which it takes over; false where that is NULL. */
-static bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
+TNI_FN bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 {
     tni_net_share *s = t ? (tni_net_share *)tni_alloc(net->ctx, sizeof *s, "net") : NULL;
     if (!s) {
@@ -96,7 +103,7 @@ static bool tni_net_put(tn_net *net, int i, tn_tensor *t, const int *label)
 }
 
 /* An owned copy in the context's dtype, times factor. */
-static tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
+TNI_FN tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
 {
     tn_tensor *to = t ? tn_tensor_create(ctx, TN_REAL, t->rank, t->shape) : NULL;
     if (to && (factor == 1 ? tni_copy(to, t) : tni_put_scaled(ctx, tni_view(to), tni_view(t), factor)) == TN_OK) return to;
@@ -105,7 +112,7 @@ static tn_tensor *tni_net_copy(tn_ctx *ctx, const tn_tensor *t, double factor)
 }
 
 /* Node i is node j of `from`, its labels moved up by `shift`. */
-static void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shift)
+TNI_FN void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shift)
 {
     const tn_net_node *node = &from->node[j];
     tni_net_share     *s = tni_net_box_of(from)->share[j];
@@ -116,14 +123,14 @@ static void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shif
     tni_net_refer(net, i, node->tensor, label);
 }
 
-static void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
+TNI_FN void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
 {
     int j;
     for (j = 0; j < from->nodes; j++) tni_net_take(net, at + j, from, j, shift);
 }
 
 /* All nodes and legs of a net, except for input leg `without`, and room for `more` nodes; without = -1: all legs. */
-static tn_net *tni_net_like(const tn_net *from, int more, int without)
+TNI_FN tn_net *tni_net_like(const tn_net *from, int more, int without)
 {
     tn_net *net = tni_net_make(from->ctx, from->nodes + more, from->outs, from->legs - (without >= 0));
     int     k, to = 0;
@@ -148,7 +155,7 @@ static tni_net_name tni_net_name_of(int label)
 
 /* Fills in the extents of legs and numbers the inputs in the order of their first legs. Returns the net, or destroys it if
    it is not whole or contradicts itself. */
-static tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
+TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
 {
     const size_t bytes = net ? ((size_t)net->labels + 1) * sizeof(int64_t) : 0;
     int64_t     *extent = net && whole ? (int64_t *)tni_alloc(net->ctx, bytes, op) : NULL;
@@ -293,7 +300,7 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
 
 /* ---- nets from nets --------------------------------------------------------- >>net-changing-impl */
 
-static tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const char *op)
+TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const char *op)
 {
     const int64_t nodes = outer->nodes + (int64_t)outer->legs * inner->nodes;
     const int64_t labels = outer->labels + (int64_t)outer->legs * inner->labels;

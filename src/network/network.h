@@ -1,3 +1,9 @@
+#pragma once
+#include "core/core.h"
+#include "algebra/algebra.h"
+#include "layers/layers.h"
+#include "operator/operator.h"
+
 #ifndef TN_NO_OPERATOR
 #ifndef TN_NO_CONTRACTION
 /* ======================================================================

@@ -1,3 +1,10 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "algebra/inner.h"
+#include "operator/inner.h"
+#include "network/inner.h"
+
 #ifndef TN_NO_OPERATOR
 #ifndef TN_NO_CONTRACTION
 /* ---- numbers ------------------------------------------------------------------ >>net-numbers-impl */
@@ -34,7 +41,7 @@ static bool tni_net_operands_of(const tn_net *net, const char *op, tni_net_opera
     return true;
 }
 
-static tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
+TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
 {
     tni_net_operands o;
     tn_plan         *plan;
@@ -46,7 +53,7 @@ static tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const 
 
 /* With a limit on memory a contraction may take half of it, by slicing. Networks are chains and trees, for which few random
    searches find what many do. */
-static tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
+TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 {
     tn_plan_desc d;
     memset(&d, 0, sizeof d);
@@ -56,7 +63,7 @@ static tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 }
 
 /* The contracted network, axes [outputs..,inputs..], an arena tensor: by a plan, or by one made for this call. */
-static tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
+TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
 {
     tn_ctx          *ctx = net->ctx;
     tni_net_operands o;
@@ -86,7 +93,7 @@ tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc)
 }
 
 /* Adds the tensor u with the shape of the output legs as the last node of q, which then has none of them. */
-static bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
+TNI_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
 {
     int  k, label[TN_MAX_RANK];
     bool fits = net->outs > 0 && u && u->rank == net->outs;

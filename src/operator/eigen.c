@@ -1,3 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "kernels/inner.h"
+#include "context/inner.h"
+#include "decomp/inner.h"
+#include "operator/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- eigenpairs --------------------------------------------------------- >>cp-eigen-impl
    Q_u = 1/2 (W^T D V + V^T D W),  D = diag(P^T u).
@@ -110,7 +118,7 @@ static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
     return TN_OK;
 }
 
-static tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values)
+TNI_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values)
 {
     tn_tensor *t = tn_tensor_create(ctx, TN_REAL, rank, shape);
     if (t && tn_write(t, TN_F64, values, tn_tensor_count(t)) == TN_OK) return t;
@@ -180,7 +188,7 @@ static tn_status tni_eigen_multiply(void *user, int64_t count, const double *x, 
 }
 
 /* G = W^T diag(d) V in chunks of terms, Q = (G + G^T)/2 */
-static tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
+TNI_FN tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
 {
     tn_tensor *g = tni_owned_f64(p->ctx, p->n, p->n), *f[2], *scaled = tni_owned_f64(p->ctx, p->chunk, p->n);
     int64_t    at;
@@ -207,7 +215,7 @@ static tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
     return s;
 }
 
-static void tni_eigen_product_end(tni_eigen_product *p)
+TNI_FN void tni_eigen_product_end(tni_eigen_product *p)
 {
     tn_tensor_destroy(p->m);
     tn_tensor_destroy(p->x);
@@ -217,7 +225,7 @@ static void tni_eigen_product_end(tni_eigen_product *p)
     tn_tensor_destroy(p->swapped);
 }
 
-static tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most)
+TNI_FN tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most)
 {
     int64_t   n = cp->in[0], h = cp->terms, k;
     tn_status s = TN_OK;
@@ -537,7 +545,7 @@ tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eig
     return s;
 }
 
-static tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e, const char *op)
+TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e, const char *op)
 {
     tn_status s = tni_eigen_check(cp, &count, e, op);
     double   *host;

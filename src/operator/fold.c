@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "decomp/inner.h"
+#include "operator/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- folding ------------------------------------------------------------ >>cp-folding-impl
    In: F [E b; 0 1], that is F' = F[:,:m] E and, for the constant, F[:,:m] b + F[:,m].      Out: U P. */
@@ -60,7 +66,7 @@ static tn_status tni_raise_exponent(const tn_tensor *t, int *exponent, const cha
 }
 
 /* The same for numbers of any size. */
-static tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
+TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
                           const char *op)
 {
     tn_ctx    *ctx = cp->ctx;
@@ -157,7 +163,7 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
 }
 
 /* The permutation after this one in the order of a dictionary; false after the last. */
-static bool tni_next_permutation(int n, int *p)
+TNI_FN bool tni_next_permutation(int n, int *p)
 {
     int i = n - 2, j = n - 1, t;
     while (i >= 0 && p[i] > p[i + 1]) i--;

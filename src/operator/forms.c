@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "operator/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- forms -------------------------------------------------------------- >>cp-forms-impl */
 
@@ -38,7 +43,7 @@ static tn_tensor *tni_cp_khatri_rao(const tn_cp *cp)
     return k;
 }
 
-static tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)      /* (t + t^T)/2 of the last two axes */
+TNI_FN tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t)      /* (t + t^T)/2 of the last two axes */
 {
     tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&t, 1, &to);
     c.in[c.n_in++] = tni_transposed_view(tni_view(t));

@@ -1,3 +1,9 @@
+#pragma once
+#include "core/core.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "operator/operator.h"
+
 #ifndef TN_NO_OPERATOR
 /* Operators are made outside of any recording, from arena tensors that are released at the end, and never in BF16. */
 typedef struct tni_scope { tn_mark mark; bool recording; tn_dtype made; } tni_scope;
@@ -48,3 +54,91 @@ typedef struct tni_pairs {
     tni_host  host;
 } tni_pairs;
 #endif /* TN_NO_OPERATOR */
+
+#ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
+
+#ifndef TN_NO_OPERATOR
+/* operator.c */
+TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m);
+TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant);
+TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s);
+TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns);
+TNI_FN tn_view tni_column_view(const tn_tensor *t);
+TNI_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from);
+TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value);
+TNI_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor);
+TNI_FN tn_status tni_put_identity(tn_ctx *ctx, tn_view square);
+TNI_FN tn_status tni_put_product(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, bool add);
+TNI_FN tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, double alpha, double beta);
+TNI_FN tni_scope tni_scope_begin(tn_ctx *ctx);
+TNI_FN void tni_scope_end(tn_ctx *ctx, tni_scope s);
+TNI_FN bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what);
+TNI_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what);
+TNI_FN bool tni_cp_is_bilinear(const tn_cp *cp, const char *op);
+TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op);
+TNI_FN tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant);
+TNI_FN tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b);
+TNI_FN tn_cp *tni_cp_next(tn_cp *used, tn_cp *next);
+
+/* terms.c */
+TNI_FN int64_t tni_terms_width(const tn_cp *cp);
+TNI_FN tni_mat tni_terms_p(const tni_terms *t);
+TNI_FN tni_mat tni_terms_f(const tni_terms *t, int k);
+TNI_FN double tni_times_power(double x, int exponent);
+TNI_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows);
+TNI_FN void tni_terms_end(tni_terms *t);
+TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+                                        const tni_terms *like, const char *op);
+TNI_FN tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const char *op);
+TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by);
+TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op);
+TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by);
+TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op);
+TNI_FN int tni_range_limit(const tn_ctx *ctx);
+TNI_FN void tni_exponent_range(int64_t n, const int *e, int *least, int *most);
+
+/* fold.c */
+TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor *e, const tn_tensor *b, const tn_tensor *u,
+                          const char *op);
+TNI_FN bool tni_next_permutation(int n, int *p);
+
+/* forms.c */
+TNI_FN tn_status tni_put_symmetric(tn_ctx *ctx, tn_tensor *to, tn_tensor *t);
+
+/* eigen.c */
+TNI_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, const double *values);
+TNI_FN tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp);
+TNI_FN void tni_eigen_product_end(tni_eigen_product *p);
+TNI_FN tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most);
+TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e, const char *op);
+
+/* pairs.c */
+TNI_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t);
+TNI_FN void tni_pairs_end(tni_pairs *g);
+TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, bool by_row, const char *op);
+TNI_FN bool tni_pairs_next(tni_pairs *g, tn_status *s);
+TNI_FN bool tni_pairs_column_done(const tni_pairs *g);
+TNI_FN tni_mat tni_pairs_factors(const tni_terms *t);
+TNI_FN void tni_pairs_grams(tni_pairs *g, bool all);
+TNI_FN void tni_pairs_outputs(tni_pairs *g);
+TNI_FN void tni_pairs_symmetric(tni_pairs *g);
+TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
+                                  const char *op);
+TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op);
+TNI_FN tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const char *op);
+TNI_FN tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const int *row,
+                                    const int *column, const char *op);
+TNI_FN tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op);
+
+/* spectra.c */
+TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op);
+TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op);
+TNI_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op);
+TNI_FN double *tni_cp_room(const tn_cp *a, const tn_cp *b, const char *op);
+
+/* top.c */
+TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
+                                        tn_coefficients *out, const char *op);
+#endif /* TN_NO_OPERATOR */
+
+#endif

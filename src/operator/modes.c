@@ -1,3 +1,10 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "context/inner.h"
+#include "decomp/inner.h"
+#include "operator/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- HOSVD -------------------------------------------------------------- >>cp-modes-impl
    Sums over pairs of terms, see >>cp-pairs; C_sq leaves row s and column q out of A:

@@ -1,3 +1,10 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "decomp/decomp.h"
+#include "layers/inner.h"
+#include "operator/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>operator-impl  a layer as one tensor in CP form: a sum of products of vectors
@@ -38,7 +45,7 @@ tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
     return keep;
 }
 
-static tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
+TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
 {
     int64_t shape[2];
     shape[0] = n; shape[1] = m;
@@ -46,7 +53,7 @@ static tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
 }
 
 /* An operator of zeros. */
-static tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
+TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
 {
     tni_cp_box *box = (tni_cp_box *)tni_alloc(ctx, sizeof *box, "operator");
     tn_cp      *cp;
@@ -74,7 +81,7 @@ static tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, co
 }
 
 /* Returns the finished operator, or destroys it where s is an error. */
-static tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
+TNI_FN tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 {
     if (s == TN_OK) return cp;
     tn_cp_destroy(cp);
@@ -83,7 +90,7 @@ static tn_cp *tni_cp_done(tn_cp *cp, tn_status s)
 
 /* ---- blocks ------------------------------------------------------------- >>cp-blocks */
 
-static tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns)
+TNI_FN tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
     tn_view v = tni_view(t);
     v.data = (char *)v.data + (row * v.strides[0] + column * v.strides[1]) * (int64_t)tni_dtype_size(v.dtype);
@@ -92,7 +99,7 @@ static tn_view tni_block_of(const tn_tensor *t, int64_t row, int64_t rows, int64
     return v;
 }
 
-static tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1] */
+TNI_FN tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1] */
 {
     tn_view v = tni_view(t);
     v.rank = 2;
@@ -101,12 +108,12 @@ static tn_view tni_column_view(const tn_tensor *t)               /* [n] as [n,1]
     return v;
 }
 
-static tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from)  /* to = from, the same shape */
+TNI_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from)  /* to = from, the same shape */
 {
     return tni_run_views(ctx, TN_KERNEL_COPY, &from, NULL, &to, 0, false);
 }
 
-static tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
+TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
 {
     tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 0, NULL);
     c.out[c.n_out++] = to;
@@ -114,7 +121,7 @@ static tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
     return tni_run(ctx, &c);
 }
 
-static tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor)
+TNI_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor)
 {
     tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
     c.in[c.n_in++] = from;
@@ -123,7 +130,7 @@ static tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double fa
     return tni_run(ctx, &c);
 }
 
-static tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the diagonal of zeros */
+TNI_FN tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the diagonal of zeros */
 {
     square.rank = 1;
     square.strides[0] += square.strides[1];
@@ -131,19 +138,19 @@ static tn_status tni_put_identity(tn_ctx *ctx, tn_view square)   /* ones on the 
 }
 
 /* to (+)= a * b, either one broadcast */
-static tn_status tni_put_product(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, bool add)
+TNI_FN tn_status tni_put_product(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, bool add)
 {
     a = tni_expand_view(a, 2, to.shape);
     b = tni_expand_view(b, 2, to.shape);
     return tni_run_views(ctx, TN_KERNEL_MUL, &a, &b, &to, 0, add);
 }
 
-static tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, double alpha, double beta)
+TNI_FN tn_status tni_put_matmul(tn_ctx *ctx, tn_view to, tn_view a, tn_view b, double alpha, double beta)
 {
     return tni_gemm(ctx, tni_one_matrix(a), tni_one_matrix(b), NULL, tni_one_matrix(to), alpha, beta);
 }
 
-static tni_scope tni_scope_begin(tn_ctx *ctx)
+TNI_FN tni_scope tni_scope_begin(tn_ctx *ctx)
 {
     tni_scope s;
     s.mark = tn_arena_mark(ctx);
@@ -154,7 +161,7 @@ static tni_scope tni_scope_begin(tn_ctx *ctx)
     return s;
 }
 
-static void tni_scope_end(tn_ctx *ctx, tni_scope s)
+TNI_FN void tni_scope_end(tn_ctx *ctx, tni_scope s)
 {
     if (!ctx->tape) tn_arena_release(ctx, s.mark);
     ctx->recording = s.recording;
@@ -163,7 +170,7 @@ static void tni_scope_end(tn_ctx *ctx, tni_scope s)
 
 /* ---- checks ------------------------------------------------------------- >>cp-checks */
 
-static bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+TNI_FN bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 2) return true;
@@ -171,7 +178,7 @@ static bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const
     return false;
 }
 
-static bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what)
+TNI_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return false;
     if (t->rank == 1 && t->shape[0] == n) return true;
@@ -180,7 +187,7 @@ static bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char
 }
 
 /* Order 2 with inputs of one length: what symmetrising and everything after it needs. */
-static bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
+TNI_FN bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
 {
     if (!cp) return false;
     if (cp->order != 2) tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: the operator has order %d, expected 2", op, cp->order);
@@ -191,7 +198,7 @@ static bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
     return false;
 }
 
-static bool tni_cp_one_input(const tn_cp *cp, const char *op)
+TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
 {
     int k;
     if (!cp) return false;
@@ -245,7 +252,7 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
 }
 
 /* A copy with `more` further terms of zeros, and with the constant's column if it has none yet. */
-static tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
+TNI_FN tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
 {
     int64_t   in[TN_CP_MAX_ORDER];
     tn_cp    *to;
@@ -270,14 +277,14 @@ static tn_status tni_cp_put_bias(tn_cp *cp, int64_t term, tn_view b)
     return s;
 }
 
-static tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b)
+TNI_FN tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b)
 {
     tn_cp *to = cp ? tni_cp_extend(cp, 1, true) : NULL;
     return to ? tni_cp_done(to, tni_cp_put_bias(to, cp->terms, b)) : NULL;
 }
 
 /* Replaces an intermediate operator by the next one, which was made from it. */
-static tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
+TNI_FN tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
 {
     tn_cp_destroy(used);
     return next;

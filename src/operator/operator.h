@@ -1,3 +1,8 @@
+#pragma once
+#include "core/core.h"
+#include "decomp/decomp.h"
+#include "layers/layers.h"
+
 #ifndef TN_NO_OPERATOR
 /* ======================================================================
    >>operator a whole layer as one tensor

@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+#include "operator/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- inner products of terms -------------------------------------------- >>cp-pairs
    Everything that compares, measures or decomposes operators without their dense tensors is a sum over pairs of terms h, h'
@@ -5,12 +10,12 @@
    stored. The A_st of a block are one matrix, the product of all factors of m terms and those of n terms: where inputs are
    equal, the factors of a block lie one after the other. On the host in double, scaled as in >>cp-terms. */
 
-static tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
+TNI_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t)
 {
     return tni_rows(g->gram + (s * g->m * g->order + t) * g->n, g->order * g->n);
 }
 
-static void tni_pairs_end(tni_pairs *g)
+TNI_FN void tni_pairs_end(tni_pairs *g)
 {
     if (!g->ctx) return;
     tni_terms_end(&g->a);
@@ -21,7 +26,7 @@ static void tni_pairs_end(tni_pairs *g)
     tni_free_f64(g->ctx, g->work, 1, g->work_size);
 }
 
-static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, bool by_row, const char *op)
+TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, bool by_row, const char *op)
 {
     int64_t   width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
     int64_t   room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST), extent;
@@ -50,7 +55,7 @@ static tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
 }
 
 /* Loads the next block, columns outside, rows inside; false at the end and where a read fails. */
-static bool tni_pairs_next(tni_pairs *g, tn_status *s)
+TNI_FN bool tni_pairs_next(tni_pairs *g, tn_status *s)
 {
     int64_t ha = g->a.cp ? g->a.cp->terms : 0, hb = g->b.cp ? g->b.cp->terms : 0;
     if (*s != TN_OK) return false;
@@ -66,13 +71,13 @@ static bool tni_pairs_next(tni_pairs *g, tn_status *s)
 }
 
 /* Whether this was the last block of its columns. */
-static bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
+TNI_FN bool tni_pairs_column_done(const tni_pairs *g) { return g->i >= g->a.cp->terms || (g->same && g->i > g->j); }
 
 /* The factors of a block, one after the other. */
-static tni_mat tni_pairs_factors(const tni_terms *t) { return tni_rows(tni_terms_f(t, 0).p, t->cp->in[0]); }
+TNI_FN tni_mat tni_pairs_factors(const tni_terms *t) { return tni_rows(tni_terms_f(t, 0).p, t->cp->in[0]); }
 
 /* A_st for all s and t, or for s = t only. On the diagonal of one operator A_ts is A_st transposed. */
-static void tni_pairs_grams(tni_pairs *g, bool all)
+TNI_FN void tni_pairs_grams(tni_pairs *g, bool all)
 {
     const bool diagonal = g->same && g->a.first == g->b.first;
     int64_t    i, j;
@@ -92,7 +97,7 @@ static void tni_pairs_grams(tni_pairs *g, bool all)
         }
 }
 
-static void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
+TNI_FN void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
 {
     g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->out, 1, tni_turned(tni_terms_p(&g->a)), tni_terms_p(&g->b), 0,
                      tni_rows(g->pp, g->n));
@@ -147,7 +152,7 @@ static void tni_pairs_symmetric_rows(void *arg, int64_t task, int worker)
 
 /* k = weight times the mean over permutations of prod A_(s,permutation(s)). With g->inputs, A_sq is replaced by the same
    without row s and column q, times P^T P'. */
-static void tni_pairs_symmetric(tni_pairs *g)
+TNI_FN void tni_pairs_symmetric(tni_pairs *g)
 {
     if (g->n == 0) return;
     tni_parallel_for(g->host.pool, tni_ceil_div(g->m, tni_ceil_div(TNI_PAIRS_SHARE, g->n)), tni_pairs_symmetric_rows, g);
@@ -155,7 +160,7 @@ static void tni_pairs_symmetric(tni_pairs *g)
 
 /* [out_a,out_b], or the diagonal: sum over h, h' of P[o,h] K[h,h'] P'[o',h'], times 2^(row[o] + column[o']) for the true
    value. column may be NULL if a is b. */
-static tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
+TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal, double *sum, int *row, int *column,
                                   const char *op)
 {
     tni_pairs g;
@@ -190,7 +195,7 @@ static tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
 }
 
 /* <S,S'> without 2^shift */
-static tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
+TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
 {
     tni_pairs g;
     int64_t   i;
@@ -218,7 +223,7 @@ static tn_status tni_out_of_range(tn_ctx *ctx, double number, int shift, const c
 }
 
 /* *number times 2^shift, unless this is neither 0 nor a double. */
-static tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const char *op)
+TNI_FN tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const char *op)
 {
     const double x = ldexp(*number, shift);
     if (!(fabs(x) < HUGE_VAL) || (x == 0 && *number != 0))
@@ -229,7 +234,7 @@ static tn_status tni_scale_result(tn_ctx *ctx, double *number, int shift, const 
 
 /* An owned tensor of numbers times 2^shift, for a matrix 2^(row[i] + column[j]), which may lie beyond the range of the
    context's dtype. Numbers that are too large are refused; small ones become 0, unless all of them do. */
-static tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const int *row,
+TNI_FN tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const int *row,
                                     const int *column, const char *op)
 {
     const bool   single = ctx->desc.dtype == TN_F32;
@@ -255,7 +260,7 @@ static tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape,
     return NULL;
 }
 
-static tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
+TNI_FN tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, double *numbers, int shift, const char *op)
 {
     return tni_owned_by_rows(ctx, rank, shape, numbers, shift, NULL, NULL, op);
 }

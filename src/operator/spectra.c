@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "decomp/inner.h"
+#include "operator/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- spectra ------------------------------------------------------------ >>cp-spectra-impl
    |Q_o|^2 = sum_i l_i^2 without any eigenvalue: from Q_o itself, 2 h n^2 flops each, or for all at once from the inner
@@ -79,7 +85,7 @@ static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectr
     return out->norm && out->rank_low && out->rank_high ? TN_OK : tn_ctx_status(ctx);
 }
 
-static tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
+TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
 {
     tn_eigen  e;
     double   *values, *numbers;
@@ -117,7 +123,7 @@ void tn_spectrum_destroy(tn_spectrum *s)
 }
 
 /* Reads s [n,n], which must be symmetric up to rounding of its dtype. */
-static tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
+TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op)
 {
     tn_status status = tni_read_scaled(s->ctx, op, "s", s, a, NULL);
     return status == TN_OK ? tni_symmetric_parts(s->ctx, op, "s", "", s, a) : status;
@@ -181,7 +187,7 @@ tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
    K[h,h'] = mean over permutations of prod_s F_s[h] . F'_permutation(s)[h']      G = P K P'^T      <T,T'> = tr G
    Order 2: K = 1/2 [(W W'^T) * (V V'^T) + (W V'^T) * (V W'^T)]. See >>cp-pairs. */
 
-static bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
+TNI_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 {
     if (!a) return false;
     if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second operator is NULL", op);
@@ -199,7 +205,7 @@ static bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 }
 
 /* Room for a matrix of all pairs of outputs. */
-static double *tni_cp_room(const tn_cp *a, const tn_cp *b, const char *op)
+TNI_FN double *tni_cp_room(const tn_cp *a, const tn_cp *b, const char *op)
 {
     return tni_room_f64(a->ctx, a->out, b->out, op);
 }

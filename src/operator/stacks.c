@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+#include "operator/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- stacks ------------------------------------------------------------- >>cp-stacks-impl
    Layers as plain matrices: with `constant` each but the last has one output and one term more, 1 = 1 * 1, so that the stack

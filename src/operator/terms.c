@@ -1,10 +1,18 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "kernels/inner.h"
+#include "context/inner.h"
+#include "decomp/inner.h"
+#include "operator/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- terms in double ---------------------------------------------------- >>cp-terms
    Each row of a factor is divided by a power of two, which is exact; the product of a term's is a factor of its column of P.
    Rows of P are divided by 2^shift, so that the largest element is about 1, and where outputs are compared one by one by a
    power of each row: neither squares of large numbers nor those of small ones leave the range of a double. */
 
-static int64_t tni_terms_width(const tn_cp *cp)
+TNI_FN int64_t tni_terms_width(const tn_cp *cp)
 {
     int64_t n = cp->out;
     int     k;
@@ -27,13 +35,13 @@ static double *tni_terms_group_f(const tni_terms *t, int64_t start, int k)
     return f;
 }
 
-static tni_mat tni_terms_p(const tni_terms *t)
+TNI_FN tni_mat tni_terms_p(const tni_terms *t)
 {
     const int64_t start = tni_terms_start(t, t->first);
     return tni_rows(tni_terms_group_p(t, start) + t->first - start, tni_terms_rows(t, start));
 }
 
-static tni_mat tni_terms_f(const tni_terms *t, int k)
+TNI_FN tni_mat tni_terms_f(const tni_terms *t, int k)
 {
     const int64_t start = tni_terms_start(t, t->first), n = t->cp->in[k];
     return tni_rows(tni_terms_group_f(t, start, k) + (t->first - start) * n, n);
@@ -46,7 +54,7 @@ static tn_status tni_read_block(const tn_tensor *t, int64_t row, int64_t rows, i
 }
 
 /* x 2^exponent, in two steps, as this power may be too large where x is small */
-static double tni_times_power(double x, int exponent)
+TNI_FN double tni_times_power(double x, int exponent)
 {
     const int e = (int)tni_max(-2000, tni_min(2000, exponent));
     uint64_t  bits[2];
@@ -104,7 +112,7 @@ static void tni_terms_scale_lines(void *arg, int64_t task, int worker)
 }
 
 /* Makes terms first .. first + rows - 1 the block, and reads and scales as many as fit if they are not held yet. */
-static tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
+TNI_FN tn_status tni_terms_load(tni_terms *t, int64_t first, int64_t rows)
 {
     const tn_cp *cp = t->cp;
     const int64_t h = cp->terms;
@@ -171,7 +179,7 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
     return TN_OK;
 }
 
-static void tni_terms_end(tni_terms *t)
+TNI_FN void tni_terms_end(tni_terms *t)
 {
     if (!t->cp) return;
     tni_free_f64(t->cp->ctx, t->scale, t->cp->order + 2, t->cp->terms);
@@ -182,7 +190,7 @@ static void tni_terms_end(tni_terms *t)
 
 /* Prepares groups of up to `group` terms, `room` of them in all; `like` has the scales already if it is of the same
    operator. */
-static tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
+TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t room, int64_t group, bool by_row,
                                         const tni_terms *like, const char *op)
 {
     memset(t, 0, sizeof *t);
@@ -202,7 +210,7 @@ static tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t r
 }
 
 /* Prepares blocks of up to `room` terms, which are one group. */
-static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const char *op)
+TNI_FN tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bool by_row, const char *op)
 {
     return tni_terms_begin_groups(t, cp, room, room, by_row, NULL, op);
 }
@@ -212,7 +220,7 @@ static tn_status tni_terms_begin(tni_terms *t, const tn_cp *cp, int64_t room, bo
    of factors near 1, and the exponents of each term are divided among the factors of the result. */
 
 /* Multiplies rows of factor k, or columns of P for k = order, by powers of two, in two steps. */
-static tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
+TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 {
     tn_view    to = tni_view(k < cp->order ? cp->f[k] : cp->p);
     tn_tensor *power = tni_owned_2d(cp->ctx, cp->terms, 1);
@@ -233,7 +241,7 @@ static tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 }
 
 /* The exponents of rows of factors and columns of P: [order + 1,terms]; all TNI_TERM_ZERO in a term that is 0. */
-static tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
+TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 {
     const int64_t h = cp->terms, room = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
     tni_terms t;
@@ -249,7 +257,7 @@ static tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
 }
 
 /* A copy with factors near 1; by [terms] becomes the sum of a term's exponents e [order + 1,terms]. */
-static tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
+TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 {
     tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
     tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
@@ -270,7 +278,7 @@ static tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 }
 
 /* Multiplies terms by 2^by[h], in equal parts to their factors, or destroys the operator where they do not fit. */
-static tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
+TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
 {
     const int64_t h = cp->terms, numbers = (cp->order + 1) * h;
     const int     most = cp->ctx->desc.dtype == TN_F32 ? 120 : 1000, parts = cp->order + 1;
@@ -293,10 +301,10 @@ static tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
     return tni_cp_done(cp, s);
 }
 
-static int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32 ? 60 : 500; }
+TNI_FN int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32 ? 60 : 500; }
 
 /* The least and the greatest of n exponents, except those of zeros. */
-static void tni_exponent_range(int64_t n, const int *e, int *least, int *most)
+TNI_FN void tni_exponent_range(int64_t n, const int *e, int *least, int *most)
 {
     int64_t i;
     for (i = 0; i < n; i++) {

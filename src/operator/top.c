@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "kernels/inner.h"
+#include "decomp/inner.h"
+#include "operator/inner.h"
+
 #ifndef TN_NO_OPERATOR
 /* ---- largest coefficients ----------------------------------------------- >>cp-top-impl
    One output after the other, and within it one tuple of the leading inputs after the other (for order 2 there are none):
@@ -108,7 +114,7 @@ static void tni_top_search(tni_top *t)
 }
 
 /* The numbers of the heap times 2^shift, largest first, and their indices in a tensor of this shape. */
-static tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
+TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
                                         tn_coefficients *out, const char *op)
 {
     int64_t   i, shape[2], n = heap->held;

@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- activation ------------------------------------------ >>op-act
    relu max(x,0)   relu2 max(x,0)^2   gelu x Phi(x)   swish x s(x)   sigmoid s(x) = 1/(1+e^-x)
    Phi' = phi: gelu' = Phi + x phi;  s' = s(1-s): swish' = s + x s(1-s)
@@ -42,7 +48,7 @@ static double tni_act_slope(int64_t kind, double x)
 }
 #endif
 
-static void TNI_T(act)(const tn_call *c)
+TNI_FN void TNI_T(act)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -50,7 +56,7 @@ static void TNI_T(act)(const tn_call *c)
     for (i = 0; i < n; i++) y[i] = (TNI_REAL)tni_act_value(c->i[0], (double)x[i]);
 }
 
-static void TNI_T(act_backward)(const tn_call *c)
+TNI_FN void TNI_T(act_backward)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
@@ -114,7 +120,7 @@ tn_tensor *tn_log(tn_ctx *ctx, tn_tensor *a)  { return tni_activation(ctx, "log"
 /* ---- glu -------------------------------------------------- >>op-glu
    y = act(a) * b,  x = [a b]       da += dy * b * act'(a)      db += dy * act(a)
    act = none: bilinear; sigmoid: GLU (Dauphin et al. 2017); relu, gelu, swish: Shazeer 2020 */
-static void TNI_T(glu)(const tn_call *c)
+TNI_FN void TNI_T(glu)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -123,7 +129,7 @@ static void TNI_T(glu)(const tn_call *c)
         for (j = 0; j < h; j++) y[j] = (TNI_REAL)(tni_act_value(c->i[0], (double)x[j]) * (double)x[h + j]);
 }
 
-static void TNI_T(glu_backward)(const tn_call *c)
+TNI_FN void TNI_T(glu_backward)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
@@ -184,7 +190,7 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
 /* ---- prod -------------------------------------------------- >>op-prod
    y = x_0 * ... * x_(k-1),  x = [x_0 .. x_(k-1)]       dx_e += dy * product of all factors except x_e
    The other factors are multiplied instead of dividing y by x_e, so that zeros are exact. */
-static void TNI_T(prod)(const tn_call *c)
+TNI_FN void TNI_T(prod)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -197,7 +203,7 @@ static void TNI_T(prod)(const tn_call *c)
         }
 }
 
-static void TNI_T(prod_backward)(const tn_call *c)
+TNI_FN void TNI_T(prod_backward)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
@@ -248,7 +254,7 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
 
 #ifdef TNI_FIRST
 /* The products of a call of GEMM, and where product `index` begins in an operand. C: the result. */
-static int64_t tni_gemm_batch(const tn_view *C)
+TNI_FN int64_t tni_gemm_batch(const tn_view *C)
 {
     int64_t count = 1;
     int     i;
@@ -256,7 +262,7 @@ static int64_t tni_gemm_batch(const tn_view *C)
     return count;
 }
 
-static int64_t tni_gemm_offset(const tn_view *C, const tn_view *v, int64_t index)
+TNI_FN int64_t tni_gemm_offset(const tn_view *C, const tn_view *v, int64_t index)
 {
     int64_t offset = 0;
     int     i;
@@ -268,3 +274,6 @@ static int64_t tni_gemm_offset(const tn_view *C, const tn_view *v, int64_t index
     return offset;
 }
 #endif
+
+#define TNI_AGAIN "ops/act.c"
+#include "ops/again.h"

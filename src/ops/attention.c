@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- attention, quadratic ------------------------------------ >>op-attention
    o_i = c_i sum_j P_ij v_j,  s_ij = f0 q_i.k_j over the keys visible to query i
    softmax: P_ij = exp(s_ij - l_i), l_i = log sum_j exp s_ij;   bilinear: P = s1 s2;   squared: the same with both sets equal
@@ -9,7 +13,7 @@
    then dk and dv key by key. */
 #ifdef TNI_FIRST
 
-static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
+TNI_FN tni_seen tni_attend_seen(const tn_call *c, int64_t i)
 {
     const int64_t Tk = c->in[1].shape[1], own = Tk - c->in[0].shape[1] + i, window = c->i[2];
     tni_seen s;
@@ -21,7 +25,7 @@ static tni_seen tni_attend_seen(const tn_call *c, int64_t i)
 }
 
 /* c_i, if it depends on the number of keys only */
-static double tni_attend_row_scale(const tn_call *c, int64_t n)
+TNI_FN double tni_attend_row_scale(const tn_call *c, int64_t n)
 {
     switch ((int)c->f[2]) {
     case TN_ROW_SCALE_LENGTH: return (double)n > c->f[1] ? sqrt(c->f[1] / (double)n) : 1;
@@ -33,7 +37,7 @@ static double tni_attend_row_scale(const tn_call *c, int64_t n)
 #endif
 
 /* Both scores of query i and key j; with one set of q and k they are equal. */
-static void TNI_T(attend_scores)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, double s[2])
+TNI_FN void TNI_T(attend_scores)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, double s[2])
 {
     const int64_t H = c->in[2].shape[2], d = c->in[0].shape[3], sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
     int64_t set, a;
@@ -57,7 +61,7 @@ static double TNI_T(attend_largest)(const tn_call *c, int64_t b, int64_t h, int6
     return most;
 }
 
-static void TNI_T(attention)(const tn_call *c)
+TNI_FN void TNI_T(attention)(const tn_call *c)
 {
     const tn_view *O = &c->out[0];
     const bool     softmax = c->i[0] == TN_ATTEND_SOFTMAX;
@@ -88,7 +92,7 @@ static void TNI_T(attention)(const tn_call *c)
 }
 
 /* u_i and, after it, w_i. */
-static void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64_t i, double *u)
+TNI_FN void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64_t i, double *u)
 {
     const TNI_REAL *dout = TNI_ROW(&c->in[5], b, i, h);
     const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
@@ -139,7 +143,7 @@ static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int
 }
 
 /* Row t of the gradient of q or k (+)= sum [2,d]. */
-static void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, int64_t h, int64_t t, const double *sum)
+TNI_FN void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, int64_t h, int64_t t, const double *sum)
 {
     const int64_t H = c->in[2].shape[2], d = dx->shape[3], two = c->i[0] == TN_ATTEND_BILINEAR;
     int64_t set, a;
@@ -154,7 +158,7 @@ static void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, 
 }
 
 /* Row j of dv (+)= sum [dv]. */
-static void TNI_T(attend_store_v)(const tn_call *c, int64_t b, int64_t h, int64_t j, const double *sum)
+TNI_FN void TNI_T(attend_store_v)(const tn_call *c, int64_t b, int64_t h, int64_t j, const double *sum)
 {
     const tn_view *dv = &c->out[2];
     TNI_REAL      *to = TNI_ROW(dv, b, j, h);
@@ -163,7 +167,7 @@ static void TNI_T(attend_store_v)(const tn_call *c, int64_t b, int64_t h, int64_
 }
 
 /* Adds the pair (i,j) to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, after it, dv); the other is NULL. */
-static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
+TNI_FN void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
                                double *dk)
 {
     const int64_t d = c->in[0].shape[3], dv = c->in[2].shape[3];
@@ -175,7 +179,7 @@ static void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i
     for (e = 0; e < dv; e++) dk[2 * d + e] += p * u[e];
 }
 
-static void TNI_T(attention_backward)(const tn_call *c)
+TNI_FN void TNI_T(attention_backward)(const tn_call *c)
 {
     const tn_view *Q = &c->in[0], *V = &c->in[2];
     int64_t  b, h, i, j, a, d = Q->shape[3], dv = V->shape[3];
@@ -202,3 +206,6 @@ static void TNI_T(attention_backward)(const tn_call *c)
             }
         }
 }
+
+#define TNI_AGAIN "ops/attention.c"
+#include "ops/again.h"

@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- attention, linear --------------------------------------- >>op-attention_linear
    (q1.k1)(q2.k2) = phi(q)^T W phi(k),  phi(x) = x1 (x) x2: the rows' Khatri-Rao product, and W = 1. Squared: x_a x_b,
    a <= b, and W doubles where a < b; a state does not contain W, which its readers apply, so that saving it is exact.
@@ -71,7 +77,7 @@ static void TNI_T(attend_values)(const tn_call *c, int64_t b, int64_t h, int64_t
     v[dv] = 1;
 }
 
-static void TNI_T(attention_linear)(const tn_call *c)
+TNI_FN void TNI_T(attention_linear)(const tn_call *c)
 {
     const tn_view *O = &c->out[0];
     TNI_REAL      *stat = (TNI_REAL *)c->out[1].data, *state = (TNI_REAL *)c->out[2].data;
@@ -180,7 +186,7 @@ static void TNI_T(linear_keys)(const tn_call *c, int64_t b, int64_t h, double *G
     TNI_T(linear_keys_of)(c, b, h, 0, to, 0, 0, G, work);
 }
 
-static void TNI_T(attention_linear_backward)(const tn_call *c)
+TNI_FN void TNI_T(attention_linear_backward)(const tn_call *c)
 {
     const tn_view *V = &c->in[2];
     const int64_t  F = tni_attend_features(c->i[0], c->in[0].shape[3]);
@@ -320,7 +326,7 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
 }
 
 /* Checks the numbers of a desc and fills in the defaults. */
-static bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
+TNI_FN bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
 {
     if ((unsigned)a->kind > TN_ATTEND_BILINEAR)
         tni_fail(ctx, TN_ERR_ARG, "attend: kind is %d, expected 0 to %d", (int)a->kind, (int)TN_ATTEND_BILINEAR);
@@ -360,7 +366,7 @@ static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor 
 }
 
 /* An error if the linear form is requested but not possible. */
-static tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv)
+TNI_FN tn_status tni_attend_possible(tn_ctx *ctx, const tn_attend_desc *a, int64_t d, int64_t dv)
 {
     if (a->form != TN_ATTEND_FORM_LINEAR) return TN_OK;
     if (a->kind == TN_ATTEND_SOFTMAX || a->window > 0)
@@ -458,3 +464,6 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     return o;
 }
 #endif
+
+#define TNI_AGAIN "ops/attention_linear.c"
+#include "ops/again.h"

@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- chain --------------------------------------------------- >>op-chain
    P_j = P_(j-1) M_j / v_j,  v_j = |P_(j-1) M_j|_F,  P_(-1) = I.    y = P_(n-1),  s = sum_j log v_j
    dM_j = e^(l + g) P_(j-1)^T G_j      l = log of the divisors of P_(j-1), g = log of those of G_j
@@ -8,7 +14,7 @@
 
 /* Divides x by its Frobenius norm, which it returns; zeros stay zeros. It is divided by the largest element first, because
    squares could overflow. */
-static double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
+TNI_FN double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
 {
     double  most = 0, sum = 0, norm;
     int64_t i;
@@ -24,7 +30,7 @@ static double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
 }
 
 /* out [rows,columns] = a b, or a^T b, or a b^T, summed over `depth` */
-static void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, bool tb, TNI_REAL *out, int64_t rows,
+TNI_FN void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, bool tb, TNI_REAL *out, int64_t rows,
                                  int64_t depth, int64_t columns)
 {
     int64_t i, j, k;
@@ -46,7 +52,7 @@ static void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *do
     for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
 }
 
-static void TNI_T(chain)(const tn_call *c)
+TNI_FN void TNI_T(chain)(const tn_call *c)
 {
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *p = (TNI_REAL *)c->out[1].data, *v = (TNI_REAL *)c->out[2].data;
@@ -68,7 +74,7 @@ static void TNI_T(chain)(const tn_call *c)
     }
 }
 
-static void TNI_T(chain_backward)(const tn_call *c)
+TNI_FN void TNI_T(chain_backward)(const tn_call *c)
 {
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data,
                    *v = (const TNI_REAL *)c->in[2].data;
@@ -152,3 +158,6 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     return (*log_norm = tn_copy(ctx, sum)) ? y : NULL;
 }
 #endif
+
+#define TNI_AGAIN "ops/chain.c"
+#include "ops/again.h"

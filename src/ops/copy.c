@@ -1,6 +1,12 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- copy, fill ------------------------------------------ >>op-copy
    y = x, from any dtype to any dtype, with any strides            dx += dy */
-static void TNI_T(copy)(const tn_call *c)
+TNI_FN void TNI_T(copy)(const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     tni_walk w;
@@ -12,7 +18,7 @@ static void TNI_T(copy)(const tn_call *c)
                       tni_load(x->data, x->dtype, w.offset[0] + i * w.step[0]));
 }
 
-static void TNI_T(fill)(const tn_call *c)
+TNI_FN void TNI_T(fill)(const tn_call *c)
 {
     const tn_view *y = &c->out[0];
     tni_walk w;
@@ -22,7 +28,7 @@ static void TNI_T(fill)(const tn_call *c)
         for (i = 0; i < w.inner; i++) tni_store(y->data, y->dtype, w.offset[0] + i * w.step[0], c->f[0]);
 }
 
-static void TNI_T(tick)(const tn_call *c)
+TNI_FN void TNI_T(tick)(const tn_call *c)
 {
     *(int32_t *)c->out[0].data = (int32_t)((uint32_t)*(int32_t *)c->out[0].data + (uint32_t)c->i[0]);
 }
@@ -84,7 +90,7 @@ tn_tensor *tn_eye(tn_ctx *ctx, int64_t n)
 /* ---- uniform, normal ------------------------------------- >>op-random
    u = (w + 1/2) 2^-23 of a Philox word; normals from pairs (u,v): sqrt(-2 ln u) (cos, sin)(2 pi v)
    Box & Muller 1958 */
-static void TNI_T(uniform)(const tn_call *c)
+TNI_FN void TNI_T(uniform)(const tn_call *c)
 {
     TNI_REAL *y = (TNI_REAL *)c->out[0].data;
     uint32_t  clock = (uint32_t)*(const int32_t *)c->in[0].data, word[4] = {0, 0, 0, 0};
@@ -95,7 +101,7 @@ static void TNI_T(uniform)(const tn_call *c)
     }
 }
 
-static void TNI_T(normal)(const tn_call *c)
+TNI_FN void TNI_T(normal)(const tn_call *c)
 {
     TNI_REAL *y = (TNI_REAL *)c->out[0].data;
     uint32_t  clock = (uint32_t)*(const int32_t *)c->in[0].data, word[4] = {0, 0, 0, 0};
@@ -110,7 +116,7 @@ static void TNI_T(normal)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-static tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int64_t *shape, double f0, double f1,
+TNI_FN tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int64_t *shape, double f0, double f1,
                              bool of_batch)
 {
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
@@ -134,3 +140,6 @@ tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, d
     return tni_random(ctx, TN_KERNEL_NORMAL, rank, shape, mean, std, false);
 }
 #endif
+
+#define TNI_AGAIN "ops/copy.c"
+#include "ops/again.h"

@@ -1,8 +1,14 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- add, mul, div, scale -------------------------------- >>op-add
    y = f0 a + f1 b      da += f0 dy     db += f1 dy      each summed over the axes it was broadcast along
    y = f0 a * b         da += f0 dy * b                  db += f0 dy * a
    y = f0 a / b         da += q, q = dy / b              db -= q * y          (f0 = 1 where it is recorded) */
-static void TNI_T(add)(const tn_call *c)
+TNI_FN void TNI_T(add)(const tn_call *c)
 {
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = c->n_in > 1 ? (const TNI_REAL *)c->in[1].data : NULL;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -18,7 +24,7 @@ static void TNI_T(add)(const tn_call *c)
         }
 }
 
-static void TNI_T(mul)(const tn_call *c)
+TNI_FN void TNI_T(mul)(const tn_call *c)
 {
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -33,7 +39,7 @@ static void TNI_T(mul)(const tn_call *c)
         }
 }
 
-static void TNI_T(div)(const tn_call *c)
+TNI_FN void TNI_T(div)(const tn_call *c)
 {
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -74,7 +80,7 @@ static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const
 }
 
 /* The gradient of t, += factor * dy summed over the axes along which t was broadcast. */
-static void tni_grad_sum(tn_ctx *ctx, tn_tensor *t, const tn_tensor *dy, double factor)
+TNI_FN void tni_grad_sum(tn_ctx *ctx, tn_tensor *t, const tn_tensor *dy, double factor)
 {
     bool       add, same;
     tn_tensor *g = tni_grad(t, &add);
@@ -88,7 +94,7 @@ static void tni_grad_sum(tn_ctx *ctx, tn_tensor *t, const tn_tensor *dy, double 
     tni_run(ctx, &c);
 }
 
-static void tni_add_backward(tn_ctx *ctx, const tni_node *n)
+TNI_FN void tni_add_backward(tn_ctx *ctx, const tni_node *n)
 {
     int k;
     for (k = 0; k < 2 && n->in[k]; k++)
@@ -97,7 +103,7 @@ static void tni_add_backward(tn_ctx *ctx, const tni_node *n)
 }
 
 /* The gradient of t += factor dy * other, or factor dy / other; where t was broadcast, a second pass sums the result. */
-static void tni_mul_grad(tn_ctx *ctx, tn_kernel kernel, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy,
+TNI_FN void tni_mul_grad(tn_ctx *ctx, tn_kernel kernel, tn_tensor *t, const tn_tensor *other, const tn_tensor *dy,
                          double factor)
 {
     tn_tensor *product = NULL;
@@ -202,7 +208,7 @@ static void TNI_T(where_side)(const tn_call *c, bool chosen)
         }
 }
 
-static void TNI_T(where)(const tn_call *c)
+TNI_FN void TNI_T(where)(const tn_call *c)
 {
     TNI_T(where_side)(c, true);
     TNI_T(where_side)(c, false);
@@ -266,7 +272,7 @@ tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *
 
 /* ---- sum ------------------------------------------------- >>op-sum
    y = f0 * sum of x over the axes where y has extent 1      dx += f0 dy, broadcast */
-static void TNI_T(sum)(const tn_call *c)
+TNI_FN void TNI_T(sum)(const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     tn_view  part = *x, at = *y, base = *x;        /* the part of x that is summed into one element; its start */
@@ -369,3 +375,6 @@ tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     return d ? tn_mean(ctx, d) : NULL;
 }
 #endif
+
+#define TNI_AGAIN "ops/elementwise.c"
+#include "ops/again.h"

@@ -1,8 +1,14 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- gemm: matmul and affine ------------------------------ >>op-gemm
    C = alpha A B + beta C + bias       dA += dC B^T      dB += A^T dC      dbias += sum of rows of dC
    Transposed operands differ only in their strides. With beta = 0 C is not read. Views have one batch axis; the reference
    and cpu backends take any number of them (tni_gemm_takes_axes), so that contractions write their results in place. */
-static void TNI_T(gemm)(const tn_call *c)
+TNI_FN void TNI_T(gemm)(const tn_call *c)
 {
     const tn_view *A = &c->in[0], *B = &c->in[1], *bias = &c->in[2], *C = &c->out[0];
     const int      row = C->rank - 2, column = C->rank - 1;
@@ -25,7 +31,7 @@ static void TNI_T(gemm)(const tn_call *c)
 }
 
 #ifdef TNI_ONCE
-static tn_view tni_transposed_view(tn_view v)                    /* the last two axes */
+TNI_FN tn_view tni_transposed_view(tn_view v)                    /* the last two axes */
 {
     int64_t n = v.shape[v.rank - 1], s = v.strides[v.rank - 1];
     v.shape[v.rank - 1] = v.shape[v.rank - 2];
@@ -35,13 +41,13 @@ static tn_view tni_transposed_view(tn_view v)                    /* the last two
     return v;
 }
 
-static tn_view tni_one_matrix(tn_view v)                         /* [m,n] -> [1,m,n] */
+TNI_FN tn_view tni_one_matrix(tn_view v)                         /* [m,n] -> [1,m,n] */
 {
     return tni_pad_view(v, 3);
 }
 
 /* C = alpha A B + beta C + bias on views [b,m,k] [b,k,n] [b,m,n]. */
-static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
+TNI_FN tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bias, tn_view out, double alpha, double beta)
 {
     tn_call c;
     tni_call_begin(&c, TN_KERNEL_GEMM);
@@ -55,7 +61,7 @@ static tn_status tni_gemm(tn_ctx *ctx, tn_view a, tn_view b, const tn_tensor *bi
 }
 
 /* [.., m, n] as [batch, m, n]; a contiguous tensor, or any matrix */
-static tn_view tni_batch_view(const tn_tensor *t)
+TNI_FN tn_view tni_batch_view(const tn_tensor *t)
 {
     tn_view v = tni_view(t);
     int64_t batch = 1;
@@ -160,7 +166,7 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
    the parameter otherwise leaves the shadow stale, and the next product, or the replay of a graph, makes it new by COPY. */
 
 /* The shadow of a parameter as one axis. */
-static tn_view tni_shadow_view(const tn_tensor *t)
+TNI_FN tn_view tni_shadow_view(const tn_tensor *t)
 {
     tn_view v = tni_flat_view(t);
     v.data = t->compact->data;
@@ -169,7 +175,7 @@ static tn_view tni_shadow_view(const tn_tensor *t)
 }
 
 /* Makes the elements of a stale shadow new. */
-static tn_status tni_shadow_renew(tn_tensor *t)
+TNI_FN tn_status tni_shadow_renew(tn_tensor *t)
 {
     tn_call   c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
     tn_status s = TN_OK;
@@ -358,3 +364,6 @@ tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
     return y;
 }
 #endif
+
+#define TNI_AGAIN "ops/gemm.c"
+#include "ops/again.h"

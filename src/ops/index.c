@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- concat, stack ---------------------------------------- >>op-concat
    y = the parts one after the other along an axis; in a stack, each part is one index of a new axis
    dpart += its slice of dy          no kernel of its own: COPY into slices of y, ADD from slices of dy */
@@ -139,7 +145,7 @@ tn_tensor *tn_stack(tn_ctx *ctx, int64_t n, tn_tensor *const *tensors, int axis)
 /* ---- embed ------------------------------------------------ >>op-embed
    y[r] = table[ids[r]]         dtable[ids[r]] += dy[r], in the order of r         an invalid id: zeros and a fault */
 #ifdef TNI_FIRST
-static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t value, int32_t step)
+TNI_FN void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t value, int32_t step)
 {
     int32_t *f = (int32_t *)word->data;
     if (!f || f[0] != 0) return;                     /* the first fault is kept */
@@ -150,7 +156,7 @@ static void tni_fault(const tn_view *word, int32_t code, int64_t which, int64_t 
 }
 #endif
 
-static void TNI_T(embed)(const tn_call *c)
+TNI_FN void TNI_T(embed)(const tn_call *c)
 {
     const TNI_REAL *table = (const TNI_REAL *)c->in[0].data;
     const int32_t  *ids = (const int32_t *)c->in[1].data;
@@ -164,7 +170,7 @@ static void TNI_T(embed)(const tn_call *c)
     }
 }
 
-static void TNI_T(embed_backward)(const tn_call *c)
+TNI_FN void TNI_T(embed_backward)(const tn_call *c)
 {
     const int32_t  *ids = (const int32_t *)c->in[0].data;
     const TNI_REAL *dy = (const TNI_REAL *)c->in[1].data;
@@ -320,3 +326,6 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     return y;
 }
 #endif
+
+#define TNI_AGAIN "ops/index.c"
+#include "ops/again.h"

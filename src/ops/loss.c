@@ -1,8 +1,14 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- softmax, log_softmax ---------------------------------- >>op-softmax
    y[r,c] = e^(x-m) / s       m = max_c x, s = sum_c e^(x-m)      dx += y (dy - sum_c dy y)
    log:  x - m - log s                                            dx += dy - e^y sum_c dy
    A row of only -inf: s = 0, y = 0, and its logarithm is -inf. NaN or +inf makes s, and with it the row, NaN. */
-static void TNI_T(softmax)(const tn_call *c)
+TNI_FN void TNI_T(softmax)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -18,7 +24,7 @@ static void TNI_T(softmax)(const tn_call *c)
     }
 }
 
-static void TNI_T(softmax_backward)(const tn_call *c)
+TNI_FN void TNI_T(softmax_backward)(const tn_call *c)
 {
     const TNI_REAL *y = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
@@ -75,7 +81,7 @@ tn_tensor *tn_log_softmax(tn_ctx *ctx, tn_tensor *x) { return tni_softmax(ctx, "
    dropout: y = x/(1-p) where u >= p, else 0    dx += the same of dy: the mask is drawn again instead of saved
    Of many processes each has its part of the batch, the first axis of x, and draws the numbers of its part.
    Srivastava et al. 2014 (dropout); Pearce et al. 2024 (input noise that cleans eigenvectors) */
-static void TNI_T(dropout)(const tn_call *c)
+TNI_FN void TNI_T(dropout)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
@@ -148,7 +154,7 @@ tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
    loss = mean_r (lse[r] - z[r,label])     lse = log sum_c e^z, from the row's maximum
    dz[r,c] = 1/R (e^(z-lse) - [c = label])        written together with the loss, if it is needed
    Fused with softmax. A row with an invalid label adds nothing, and reports a fault. */
-static void TNI_T(cross_entropy)(const tn_call *c)
+TNI_FN void TNI_T(cross_entropy)(const tn_call *c)
 {
     const TNI_REAL *z = (const TNI_REAL *)c->in[0].data;
     const int32_t  *label = (const int32_t *)c->in[1].data;
@@ -187,7 +193,7 @@ static void tni_cross_entropy_backward(tn_ctx *ctx, const tni_node *n)
 }
 
 /* The check of labels that several ops on logits share. */
-static bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, const tn_tensor *labels)
+TNI_FN bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, const tn_tensor *labels)
 {
     bool fits = z->rank >= 1 && labels->rank == z->rank - 1
              && memcmp(z->shape, labels->shape, sizeof *z->shape * (size_t)labels->rank) == 0;
@@ -226,3 +232,6 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     return loss;
 }
 #endif
+
+#define TNI_AGAIN "ops/loss.c"
+#include "ops/again.h"

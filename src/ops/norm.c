@@ -1,9 +1,15 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- rmsnorm ---------------------------------------------- >>op-rmsnorm
    y[n,c]   = x[n,c] r[n] w[c]      r[n] = 1/sqrt(mean_c x^2 + eps)
    dw[c]   += sum_n dy x r
    dx[n,c] += r (w dy - x r^2 mean_c(w dy x))         saves r[n]
    Zhang & Sennrich 2019 */
-static void TNI_T(rmsnorm)(const tn_call *c)
+TNI_FN void TNI_T(rmsnorm)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *r = (TNI_REAL *)c->out[1].data;
@@ -23,7 +29,7 @@ enum { TNI_NORM_COLUMNS = 1024 };
 #endif
 
 /* dx of row n */
-static void TNI_T(rmsnorm_dx)(const tn_call *c, int64_t n)
+TNI_FN void TNI_T(rmsnorm_dx)(const tn_call *c, int64_t n)
 {
     const int64_t   C = c->in[0].shape[1];
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data + n * C, *w = (const TNI_REAL *)c->in[1].data;
@@ -38,7 +44,7 @@ static void TNI_T(rmsnorm_dx)(const tn_call *c, int64_t n)
     }
 }
 
-static void TNI_T(rmsnorm_backward)(const tn_call *c)
+TNI_FN void TNI_T(rmsnorm_backward)(const tn_call *c)
 {
     const TNI_REAL *r = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *dw = c->n_out > 1 ? (TNI_REAL *)c->out[1].data : NULL;
@@ -78,7 +84,7 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
     tni_run(ctx, &c);
 }
 
-static bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
+TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 {
     if (eps >= 0 && eps < HUGE_VAL) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0 or more", op, eps);
@@ -113,7 +119,7 @@ tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
    s = x + branch, rounded to its dtype, and y = rmsnorm(s) as above, in one pass over memory. The tape has an addition and
    a norm, so the backward pass needs no kernel of its own: RMSNORM_BACKWARD adds to the gradient of s, whose bytes the
    addition then passes on to x and branch. */
-static void TNI_T(residual_rmsnorm)(const tn_call *c)
+TNI_FN void TNI_T(residual_rmsnorm)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *branch = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *s = (TNI_REAL *)c->out[0].data;
@@ -183,7 +189,7 @@ static double TNI_T(row_mean)(const TNI_REAL *x, int64_t C, double *rest)
     return sum;
 }
 
-static void TNI_T(layernorm)(const tn_call *c)
+TNI_FN void TNI_T(layernorm)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data,
                    *b = (const TNI_REAL *)c->in[2].data;
@@ -221,7 +227,7 @@ static void TNI_T(layernorm_dx)(const tn_call *c, int64_t n, double mean, double
     }
 }
 
-static void TNI_T(layernorm_backward)(const tn_call *c)
+TNI_FN void TNI_T(layernorm_backward)(const tn_call *c)
 {
     const TNI_REAL *r = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *dw = (TNI_REAL *)c->out[1].data, *db = (TNI_REAL *)c->out[2].data;
@@ -306,3 +312,6 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     return y;
 }
 #endif
+
+#define TNI_AGAIN "ops/norm.c"
+#include "ops/again.h"

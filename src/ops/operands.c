@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "comm/comm.h"
+#include "ops/inner.h"
+
 /* ---- helpers of the ops ------------------------------------------------- >>op-helpers */
 
 /* A contiguous tensor as rows x columns: all but the last axis are rows. */
@@ -14,14 +19,14 @@ static void tni_rows_to(tn_view *v, const tn_tensor *t)
     v->strides[1] = 1;
 }
 
-static tn_view tni_rows_view(const tn_tensor *t)
+TNI_FN tn_view tni_rows_view(const tn_tensor *t)
 {
     tn_view v;
     tni_rows_to(&v, t);
     return v;
 }
 
-static tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous tensor as one axis */
+TNI_FN tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous tensor as one axis */
 {
     tn_view v = tni_view(t);
     v.rank = 1;
@@ -31,13 +36,13 @@ static tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous 
 }
 
 /* Append an operand to a call as rows x columns, or as one axis. */
-TNI_NOINLINE static void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
-TNI_NOINLINE static void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
-TNI_NOINLINE static void tni_in_flat(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_flat_view(t); }
-TNI_NOINLINE static void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_flat_view(t); }
+TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
+TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
+TNI_NOINLINE TNI_FN void tni_in_flat(tn_call *c, const tn_tensor *t)  { c->in[c->n_in++] = tni_flat_view(t); }
+TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c->n_out++] = tni_flat_view(t); }
 
 /* A view broadcast to a larger shape: repeated axes have stride 0. NumPy's rule: axes are aligned at the last. */
-static tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
+TNI_FN tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
 {
     tn_view e = v;
     int     i, shift = rank - v.rank;
@@ -51,7 +56,7 @@ static tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
 }
 
 /* The same axes after new ones of extent 1, as SUM expects its output. */
-static tn_view tni_pad_view(tn_view v, int rank)
+TNI_FN tn_view tni_pad_view(tn_view v, int rank)
 {
     tn_view p = v;
     int     i, shift = rank - v.rank;
@@ -63,7 +68,7 @@ static tn_view tni_pad_view(tn_view v, int rank)
     return p;
 }
 
-static bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+TNI_FN bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (tni_computes(ctx, t->dtype)) return true;
@@ -72,7 +77,7 @@ static bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const c
     return false;
 }
 
-static bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+TNI_FN bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (t->dtype == TN_I32) return true;
@@ -80,14 +85,14 @@ static bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
     return false;
 }
 
-static bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op)
+TNI_FN bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op)
 {
     if (x->rank > 0) return true;
     tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op);
     return false;
 }
 
-static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
+TNI_FN bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
 {
     if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
     tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
@@ -96,14 +101,14 @@ static bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t
 }
 
 /* A real operand; a strided view is replaced by a recorded contiguous copy. */
-TNI_NOINLINE static tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
+TNI_NOINLINE TNI_FN tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
     return tn_tensor_contiguous(t) ? t : tn_copy(ctx, t);
 }
 
 /* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
-static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
+TNI_FN void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
 {
     c->in[clock_in] = tni_view(ctx->clock);
     c->n_in = clock_in + 1;
@@ -114,7 +119,7 @@ static void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
 /* Runs a call of a random kernel, on flat operands, for a part of the batch: its elements are those that follow the parts of
    the processes of lower rank (>>comm), so that random numbers do not depend on the number of processes. Kernels begin at a
    multiple of 64 elements; if the part does not, the elements before it are computed as well, and left out. */
-static tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
+TNI_FN tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
 {
     enum { EVEN = 64 };
     const int64_t n = c->out[0].shape[0], first = ctx->desc.comm ? ctx->desc.comm->rank * n : 0, before = first % EVEN;
@@ -148,7 +153,7 @@ static tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
     return s == TN_OK ? tni_run(ctx, &copy) : s;
 }
 
-static bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, const tn_view *c)
+TNI_FN bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, const tn_view *c)
 {
     const tn_view *v[3];
     int i, k;
@@ -169,7 +174,7 @@ static bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, cons
     return w->inner > 0;
 }
 
-static bool tni_walk_next(tni_walk *w)
+TNI_FN bool tni_walk_next(tni_walk *w)
 {
     int i, k;
     for (i = w->rank - 1; i >= 0; i--) {

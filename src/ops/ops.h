@@ -1,3 +1,7 @@
+#pragma once
+#include "core/core.h"
+#include "tensor/tensor.h"
+
 /* ======================================================================
    >>ops      pure functions of tensors
    Results are arena tensors. A NULL operand gives NULL, so that one check per step is enough. Float operands have the

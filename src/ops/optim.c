@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- the optimisers' kernels -------------------------------- >>op-optim
    Scalars: learning rate, updates done, norm so far, clip factor, skip, gradient norm, Muon's momentum, the step's
    number. They are on the device, so that no step waits for the host and a graph can replay a step. The norm is added up
@@ -5,7 +9,7 @@
    makes the whole step a skip. An update is also where a gradient is used up: the optimiser marks it (TNI_ZEROED), so no
    kernel writes the zeros that it then counts as. It is among the outputs because a backend may use its memory. */
 
-static void TNI_T(sumsq)(const tn_call *c)
+TNI_FN void TNI_T(sumsq)(const tn_call *c)
 {
     const TNI_REAL *g = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *s = (TNI_REAL *)c->out[0].data;
@@ -16,7 +20,7 @@ static void TNI_T(sumsq)(const tn_call *c)
     if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_TAKEN]);
 }
 
-static void TNI_T(step_begin)(const tn_call *c)
+TNI_FN void TNI_T(step_begin)(const tn_call *c)
 {
     TNI_REAL *s = (TNI_REAL *)c->out[0].data;
     double    norm = (double)s[TNI_SIZE];
@@ -43,7 +47,7 @@ static void TNI_T(shadow)(const tn_call *c, int k)
 
 /* m = b1 m + (1-b1) g    v = b2 v + (1-b2) g^2    p -= lr (wd p + m^/(sqrt(v^)+eps)),  m^ = m/(1-b1^t)
    Loshchilov & Hutter 2019, algorithm 2 */
-static void TNI_T(adamw)(const tn_call *c)
+TNI_FN void TNI_T(adamw)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
     TNI_REAL *p = (TNI_REAL *)c->out[0].data, *m = (TNI_REAL *)c->out[2].data, *v = (TNI_REAL *)c->out[3].data;
@@ -62,7 +66,7 @@ static void TNI_T(adamw)(const tn_call *c)
 
 /* m = mu m + g    p -= lr (wd p + m), or with Nesterov's step  p -= lr (wd p + g + mu m)
    Polyak 1964; Sutskever et al. 2013 */
-static void TNI_T(sgd)(const tn_call *c)
+TNI_FN void TNI_T(sgd)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
     TNI_REAL *p = (TNI_REAL *)c->out[0].data, *m = (TNI_REAL *)c->out[2].data;
@@ -79,7 +83,7 @@ static void TNI_T(sgd)(const tn_call *c)
 
 /* m = mu m + (1-mu) g    x = m, or with Nesterov's step  x = mu m + (1-mu) g;    each matrix of x over its Frobenius norm.
    The matrix products that follow do not check whether the step is skipped; in that case x is zero. */
-static void TNI_T(muon_begin)(const tn_call *c)
+TNI_FN void TNI_T(muon_begin)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
     TNI_REAL *x = (TNI_REAL *)c->out[0].data, *m = (TNI_REAL *)c->out[2].data;
@@ -100,7 +104,7 @@ static void TNI_T(muon_begin)(const tn_call *c)
 }
 
 /* p -= lr (wd p + scale x) */
-static void TNI_T(muon_end)(const tn_call *c)
+TNI_FN void TNI_T(muon_end)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *x = (const TNI_REAL *)c->in[1].data;
     TNI_REAL *p = (TNI_REAL *)c->out[0].data;
@@ -110,3 +114,6 @@ static void TNI_T(muon_end)(const tn_call *c)
         p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + c->f[0] * (double)x[i]));
     TNI_T(shadow)(c, 1);
 }
+
+#define TNI_AGAIN "ops/optim.c"
+#include "ops/again.h"

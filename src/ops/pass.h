@@ -4,6 +4,12 @@
    are tested against. The fast kernels are in >>cpu. R rows, C columns.
    ====================================================================== */
 
+#ifndef TENSORNET_IMPLEMENTATION        /* a file of src/ is read first in float; again.h reads it in double */
+#ifndef TNI_PASS
+#define TNI_PASS 8
+#endif
+#endif
+
 #if TNI_PASS == 8
 #define TNI_REAL float
 #define TNI_T(name) tni_f32_##name

@@ -1,5 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+
 /* ---- the reference backend's one entry ----------------------- >>reference */
-static tn_status tni_reference_run(void *state, const tn_call *c)
+TNI_FN tn_status tni_reference_run(void *state, const tn_call *c)
 {
 #ifdef TN_NO_F64
 #define TNI_X(ENUM, name) {tni_f32_##name, NULL},
@@ -37,7 +41,7 @@ static tn_view tni_half_view(tn_view x, int which)               /* columns [0,h
     return x;
 }
 
-static tn_status tni_run_views(tn_ctx *ctx, tn_kernel kernel, const tn_view *a, const tn_view *b, const tn_view *out,
+TNI_FN tn_status tni_run_views(tn_ctx *ctx, tn_kernel kernel, const tn_view *a, const tn_view *b, const tn_view *out,
                                int64_t i0, bool add)
 {
     tn_call c = tni_call(kernel, 0, NULL, 0, NULL);
@@ -172,7 +176,7 @@ static tn_status tni_compose_residual_rmsnorm(tn_ctx *ctx, const tn_call *call)
     return tni_run(ctx, &norm);
 }
 
-static bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
+TNI_FN bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 {
     switch (call->kernel) {
     case TN_KERNEL_RESIDUAL_RMSNORM: *s = tni_compose_residual_rmsnorm(ctx, call); return true;

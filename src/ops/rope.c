@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- rope --------------------------------------------------- >>op-rope
    y = R_t x / |x|,  |x| = sqrt(mean_k x_k^2 + eps), or 1 without the norm
    R_t rotates (x_k, x_(k+h)), k < h = d/2, by the angle (first + t) r_k,  r_k = base^(-2k/d) (s + (1-s)/factor),
@@ -8,7 +14,7 @@
 #ifdef TNI_FIRST                        /* needed by both precisions: read with the first */
 
 /* r_k, the angle per position of pair k. */
-static double tni_rope_rate(const tn_call *c, int64_t k, int64_t d)
+TNI_FN double tni_rope_rate(const tn_call *c, int64_t k, int64_t d)
 {
     const double rate = pow(c->f[0], -2 * (double)k / (double)d), turns = rate * c->f[5] / 6.283185307179586477;
     double       s = c->f[5] > 0 ? (turns - c->f[3]) / (c->f[4] - c->f[3]) : 0;
@@ -37,7 +43,7 @@ static double TNI_T(rope_norm)(const tn_call *c, const TNI_REAL *x, int64_t d)
     return 1 / sqrt(squares / (double)d + c->f[1]);
 }
 
-static void TNI_T(rope)(const tn_call *c)
+TNI_FN void TNI_T(rope)(const tn_call *c)
 {
     const tn_view *X = &c->in[0];
     int64_t b, t, n, k, d = X->shape[3], h = d / 2;
@@ -66,7 +72,7 @@ static double TNI_T(rope_back)(const tn_call *c, const TNI_REAL *dy, int64_t t, 
     return (double)dy[k] * cosine + (k < h ? (double)dy[k + h] : -(double)dy[k - h]) * sine;
 }
 
-static void TNI_T(rope_backward)(const tn_call *c)
+TNI_FN void TNI_T(rope_backward)(const tn_call *c)
 {
     const tn_view *X = &c->in[0];
     int64_t b, t, n, k, d = X->shape[3];
@@ -87,7 +93,7 @@ static void TNI_T(rope_backward)(const tn_call *c)
 
 #ifdef TNI_ONCE
 /* A real operand [B,T,n,d] whose last axis has stride 1; otherwise a recorded copy of it. */
-static tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
+TNI_FN tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
     if (t->rank != 4) {
@@ -107,7 +113,7 @@ static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, n->in[0]);
 }
 
-static bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_scaling *s)
+TNI_FN bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_scaling *s)
 {
     if (s->factor == 0 && s->low == 0 && s->high == 0 && s->context == 0) return true;
     if (!(s->factor > 0 && s->factor < HUGE_VAL))
@@ -159,3 +165,6 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     return y;
 }
 #endif
+
+#define TNI_AGAIN "ops/rope.c"
+#include "ops/again.h"

@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- scan ---------------------------------------------------- >>op-scan
    The states x_0, x_1, ... of a chain, each divided by its norm:
      x_0 = the boundary v, or the first matrix;   x_k = y_(k-1) M, or M y_(k-1) with reverse
@@ -15,7 +21,7 @@
 
 #ifdef TNI_FIRST
 
-static tni_prefixes tni_prefixes_of(const tn_call *c, int64_t n, int64_t d, const tn_view *y)
+TNI_FN tni_prefixes tni_prefixes_of(const tn_call *c, int64_t n, int64_t d, const tn_view *y)
 {
     tni_prefixes s;
     s.batch = y->shape[0];
@@ -39,7 +45,7 @@ static void TNI_T(scan_store)(const tn_call *c, TNI_REAL *x, int64_t size, int64
     if (c->out[2].data) ((TNI_REAL *)c->out[2].data)[at] = (TNI_REAL)norm;
 }
 
-static void TNI_T(scan)(const tn_call *c)
+TNI_FN void TNI_T(scan)(const tn_call *c)
 {
     const tni_prefixes s = tni_prefixes_of(c, c->in[0].shape[1], c->in[0].shape[2], &c->out[0]);
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *v = (const TNI_REAL *)c->in[1].data;
@@ -74,7 +80,7 @@ static void TNI_T(scan_adjoint)(TNI_REAL *z, const TNI_REAL *y, const TNI_REAL *
         z[i] = (TNI_REAL)(norm == 0 ? 0 : ((double)dy[i] + (double)z[i] + (*later - dot) * (double)y[i]) / norm);
 }
 
-static void TNI_T(scan_backward)(const tn_call *c)
+TNI_FN void TNI_T(scan_backward)(const tn_call *c)
 {
     const tni_prefixes s = tni_prefixes_of(c, c->in[0].shape[1], c->in[0].shape[2], &c->in[1]);
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *y = (const TNI_REAL *)c->in[1].data;
@@ -118,7 +124,7 @@ static const TNI_REAL *TNI_T(scan_core)(const tn_view *cores, const tni_prefixes
     return (const TNI_REAL *)cores->data + site * s->d * s->d * cores->shape[2];
 }
 
-static void TNI_T(scan_states)(const tn_call *c)
+TNI_FN void TNI_T(scan_states)(const tn_call *c)
 {
     const int64_t   n = c->in[2].shape[1], d = c->in[1].shape[1], S = c->in[1].shape[2];
     const tni_prefixes s = tni_prefixes_of(c, n, d, &c->out[0]);
@@ -150,7 +156,7 @@ static void TNI_T(scan_states)(const tn_call *c)
     }
 }
 
-static void TNI_T(scan_states_backward)(const tn_call *c)
+TNI_FN void TNI_T(scan_states_backward)(const tn_call *c)
 {
     const int64_t   n = c->in[1].shape[1], d = c->in[0].shape[1], S = c->in[0].shape[2];
     const tni_prefixes s = tni_prefixes_of(c, n, d, &c->in[2]);
@@ -189,7 +195,7 @@ static void TNI_T(scan_states_backward)(const tn_call *c)
 
 /* dcores of tn_scan_states: the states before each core times phi, times the z after it, summed over the chains, and over
    the sites if all have the same core. With reverse, states and z exchange their roles. */
-static void TNI_T(scan_cores)(const tn_call *c)
+TNI_FN void TNI_T(scan_cores)(const tn_call *c)
 {
     const int64_t   b = c->in[1].shape[0], n = c->in[1].shape[1], S = c->in[1].shape[2], d = c->in[0].shape[2];
     const TNI_REAL *left = (const TNI_REAL *)c->in[c->i[0] ? 2 : 0].data, *phi = (const TNI_REAL *)c->in[1].data;
@@ -482,3 +488,6 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
     return tni_scan_run(ctx, &c, extent, reverse, tni_scan_states_backward, v, cores, phi, logs);
 }
 #endif
+
+#define TNI_AGAIN "ops/scan.c"
+#include "ops/again.h"

@@ -1,3 +1,8 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "ops/pass.h"
+
 /* ---- argmax, accuracy -------------------------------------- >>op-argmax
    The first index of the largest element; NaN counts as largest, as in NumPy. No gradient. */
 static int64_t TNI_T(row_argmax)(const TNI_REAL *x, int64_t n)
@@ -8,14 +13,14 @@ static int64_t TNI_T(row_argmax)(const TNI_REAL *x, int64_t n)
     return best;
 }
 
-static void TNI_T(argmax)(const tn_call *c)
+TNI_FN void TNI_T(argmax)(const tn_call *c)
 {
     int64_t r, C = c->in[0].shape[1];
     for (r = 0; r < c->in[0].shape[0]; r++)
         ((int32_t *)c->out[0].data)[r] = (int32_t)TNI_T(row_argmax)((const TNI_REAL *)c->in[0].data + r * C, C);
 }
 
-static void TNI_T(accuracy)(const tn_call *c)
+TNI_FN void TNI_T(accuracy)(const tn_call *c)
 {
     int64_t r, right = 0, R = c->in[0].shape[0], C = c->in[0].shape[1];
     for (r = 0; r < R; r++)
@@ -139,3 +144,6 @@ tn_tensor *tn_sort(tn_ctx *ctx, tn_tensor *t, int axis, tn_order order, tn_tenso
     return tni_topk(ctx, t, axis, -1, order, ids, "sort");
 }
 #endif
+
+#define TNI_AGAIN "ops/select.c"
+#include "ops/again.h"

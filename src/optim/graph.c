@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "comm/comm.h"
+#include "ops/inner.h"
+#include "optim/inner.h"
+
 #ifndef TN_NO_TRAINING
 /* ---- graphs --------------------------------------------------------------------------- >>graph-run
    The backend keeps kernels, numbers and addresses. The state that the host keeps is here: which owned tensors a graph
@@ -56,6 +62,7 @@ tn_status tn_graph_begin(tn_ctx *ctx)
         return tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, why);
     }
     ctx->capture = g;
+    ctx->capture_end = tn_graph_end;
     ctx->spoilt = TN_OK;
     return TN_OK;
 }

@@ -1,3 +1,9 @@
+#pragma once
+#include "core/inner.h"
+#include "comm/inner.h"
+#include "layers/inner.h"
+#include "optim/optim.h"
+
 #ifndef TN_NO_TRAINING
 /* The moments of a parameter, m and v; the rule that uses them, and the number of updates before they were made. Where
    processes share moments: `at` is the place of its first element in a group of so many elements, or the process that updates a
@@ -48,3 +54,38 @@ enum { TNI_TOLD_STATUS, TNI_TOLD_FAULT, TNI_TOLD_HASH = 5, TNI_TOLD = 7 };
 /* In which call a process is, when it tells the others of itself. */
 typedef enum tni_meeting { TNI_MEET_STEP, TNI_MEET_BACKWARD, TNI_MEET_CHECKPOINT } tni_meeting;
 #endif /* TN_NO_TRAINING */
+
+#ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
+
+#ifndef TN_NO_TRAINING
+/* optim.c */
+TNI_FN tn_status tni_graph_steps(tn_graph *g, tn_optim *o);
+TNI_FN bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4]);
+TNI_FN void tni_optim_forget(tni_moments *m);
+TNI_FN tn_status tni_optim_grow(tn_optim *o);
+TNI_FN tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p);
+TNI_FN int tni_rule_wants(const tn_optim *o, tn_optim_kind rule);
+TNI_FN int tni_optim_wants(const tn_optim *o, const tn_param *p);
+
+/* share.c */
+TNI_FN bool tni_optim_shares(const tn_optim *o);
+TNI_FN tn_status tni_optim_places(tn_optim *o);
+TNI_FN tni_span tni_optim_part(const tn_optim *o, int64_t i, int r);
+TNI_FN tni_span tni_optim_own(const tn_optim *o, int64_t i);
+TNI_FN tn_view tni_span_view(const tn_tensor *t, int64_t begin, int64_t count);
+TNI_FN tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *value);
+TNI_FN bool tni_optim_updates(const tn_param *p);
+TNI_FN tn_status tni_optim_tell(tn_optim *o);
+TNI_FN void tni_series_place(const tn_ctx *ctx, tn_call *c, int64_t before, int64_t after);
+TNI_FN tn_status tni_optim_begin(tn_optim *o);
+TNI_FN tn_status tni_optim_agree(tn_optim *o, tni_meeting in, tn_status s);
+TNI_FN tn_status tni_optim_publish(tn_optim *o);
+TNI_FN tn_status tni_optim_mean(tn_optim *o);
+TNI_FN tn_status tni_optim_ready(tn_optim *o);
+
+/* muon.c */
+TNI_FN tn_status tni_muon_room(tn_optim *o);
+TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i);
+#endif /* TN_NO_TRAINING */
+
+#endif

@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "layers/layers.h"
+#include "optim/inner.h"
+
 #ifndef TN_NO_TRAINING
 /* ---- Muon --------------------------------------------------------------- >>optim-muon
    Let x = U S V^T be the momentum over its Frobenius norm. The odd polynomial a x + b x x^T x + c (x x^T)^2 x keeps U and
@@ -15,7 +21,7 @@ static void tni_muon_extents(const tn_tensor *t, int64_t want[4])
     want[2] = want[3] = want[0] > 0 ? want[0] / tni_max(t->shape[t->rank - 1], t->shape[t->rank - 2]) * small : 0;
 }
 
-static tn_status tni_muon_room(tn_optim *o)
+TNI_FN tn_status tni_muon_room(tn_optim *o)
 {
     int64_t most[4] = {0, 0, 0, 0}, want[4], i;
     int     k;
@@ -80,7 +86,7 @@ static double tni_muon_scale(tn_muon_scale kind, double rows, double columns)
     return kind == TN_MUON_SCALE_RMS ? 0.2 * sqrt(wide) : rows > columns ? sqrt(rows / columns) : 1;
 }
 
-static tn_status tni_muon_update(tn_optim *o, int64_t i)
+TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
 {
     const tn_param *p = o->of.params->item[i];
     tn_ctx         *ctx = o->owned.ctx;

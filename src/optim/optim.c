@@ -1,3 +1,9 @@
+#include "core/inner.h"
+#include "tensor/tensor.h"
+#include "comm/inner.h"
+#include "layers/inner.h"
+#include "optim/inner.h"
+
 #ifndef TN_NO_TRAINING
 /* ======================================================================
    >>optim-impl   schedules, update rules, graphs
@@ -25,7 +31,7 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
     return 1 + (s->floor - 1) * (s->one_minus_sqrt ? sqrt(t) : t);
 }
 
-static tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
+TNI_FN tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
 {
     int i;
     for (i = 0; i < g->optims; i++)
@@ -51,7 +57,7 @@ static void tni_graph_forget(tn_graph *g, const tn_optim *o)
 }
 
 /* Reports the fault word of a gradient with the name of its parameter. */
-static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
+TNI_FN bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
 {
     tn_optim *o = (tn_optim *)ctx->describe_with;
     tn_param *p = tn_params_at(o->of.params, f[1]);
@@ -62,7 +68,7 @@ static bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
     return p != NULL;
 }
 
-static void tni_optim_forget(tni_moments *m)
+TNI_FN void tni_optim_forget(tni_moments *m)
 {
     int k;
     for (k = 0; k < 2; k++) {
@@ -180,7 +186,7 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 }
 
 /* Makes entries for the moments of parameters that were added since the last step. */
-static tn_status tni_optim_grow(tn_optim *o)
+TNI_FN tn_status tni_optim_grow(tn_optim *o)
 {
     tn_ctx      *ctx = o->owned.ctx;
     int64_t      want = o->of.params->count;
@@ -197,17 +203,17 @@ static tn_status tni_optim_grow(tn_optim *o)
 }
 
 /* The rule by which a parameter is updated. */
-static tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
+TNI_FN tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
 {
     return o->desc.kind == TN_OPTIM_MUON && (p->adamw || p->value->rank < 2) ? TN_OPTIM_ADAMW : o->desc.kind;
 }
 
 /* The number of moments that a rule keeps, and that of a parameter. */
-static int tni_rule_wants(const tn_optim *o, tn_optim_kind rule)
+TNI_FN int tni_rule_wants(const tn_optim *o, tn_optim_kind rule)
 {
     return rule == TN_OPTIM_ADAMW ? 2 : rule == TN_OPTIM_MUON || o->desc.momentum > 0 ? 1 : 0;
 }
 
-static int tni_optim_wants(const tn_optim *o, const tn_param *p) { return tni_rule_wants(o, tni_optim_rule(o, p)); }
+TNI_FN int tni_optim_wants(const tn_optim *o, const tn_param *p) { return tni_rule_wants(o, tni_optim_rule(o, p)); }
 
 #endif /* TN_NO_TRAINING */

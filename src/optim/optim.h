@@ -1,3 +1,6 @@
+#pragma once
+#include "core/core.h"
+
 #ifndef TN_NO_TRAINING
 /* ======================================================================
    >>optim    update rules and schedules

@@ -1,13 +1,20 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "comm/inner.h"
+#include "ops/inner.h"
+#include "layers/layers.h"
+#include "optim/inner.h"
+
 #ifndef TN_NO_TRAINING
 /* ---- which part of a parameter a process updates ------------------------ >>optim-share */
 
 /* Whether processes share moments. */
-static bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments && tn_ctx_ranks(o->owned.ctx) > 1; }
+TNI_FN bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments && tn_ctx_ranks(o->owned.ctx) > 1; }
 
 /* Gives each parameter its place. From the last to the first, those of AdamW and SGD form groups of a bucket's size or more, of
    which each process gets an equal range: so a group is complete early in the backward pass. A matrix of Muon goes to the process
    that has the fewest elements of matrices so far. */
-static tn_status tni_optim_places(tn_optim *o)
+TNI_FN tn_status tni_optim_places(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     const int size = tn_ctx_ranks(ctx);
@@ -42,7 +49,7 @@ static tn_status tni_optim_places(tn_optim *o)
 }
 
 /* The elements of parameter i that process r updates; r < 0, or without shared moments: all. */
-static tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
+TNI_FN tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
 {
     const tn_param *p = o->of.params->item[i];
     const int64_t   n = tn_tensor_count(p->value), at = tni_optim_shares(o) ? o->state[i].at : 0;
@@ -60,10 +67,10 @@ static tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
     return part;
 }
 
-static tni_span tni_optim_own(const tn_optim *o, int64_t i) { return tni_optim_part(o, i, tn_ctx_rank(o->owned.ctx)); }
+TNI_FN tni_span tni_optim_own(const tn_optim *o, int64_t i) { return tni_optim_part(o, i, tn_ctx_rank(o->owned.ctx)); }
 
 /* Elements [begin,begin + count) of a contiguous tensor. */
-static tn_view tni_span_view(const tn_tensor *t, int64_t begin, int64_t count)
+TNI_FN tn_view tni_span_view(const tn_tensor *t, int64_t begin, int64_t count)
 {
     tn_view v = tni_flat_view(t);
     v.data = (char *)v.data + (size_t)begin * tni_dtype_size(t->dtype);
@@ -74,7 +81,7 @@ static tn_view tni_span_view(const tn_tensor *t, int64_t begin, int64_t count)
 /* Makes the moments of parameter i, which start as zeros: m and v for AdamW, m for Muon and for SGD with momentum. Their
    bias correction counts from here, so a parameter that was added or unfrozen later, or whose rule has changed, starts like
    one of the first step. */
-static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *value)
+TNI_FN tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *value)
 {
     const tn_param *p = o->of.params->item[i];
     const tni_span  own = tni_optim_own(o, i);
@@ -99,10 +106,10 @@ static tn_status tni_optim_moments(tn_optim *o, int64_t i, const tn_tensor *valu
     return TN_OK;
 }
 
-static bool tni_optim_updates(const tn_param *p) { return !p->frozen && p->value->grad != NULL; }
+TNI_FN bool tni_optim_updates(const tn_param *p) { return !p->frozen && p->value->grad != NULL; }
 
 /* Uploads the host's numbers that change from one step to the next. */
-static tn_status tni_optim_tell(tn_optim *o)
+TNI_FN tn_status tni_optim_tell(tn_optim *o)
 {
     tn_ctx        *ctx = o->owned.ctx;
     const tn_dtype dtype = o->scalars->dtype;
@@ -118,7 +125,7 @@ static tn_status tni_optim_tell(tn_optim *o)
 }
 
 /* The call's place in a series: only where operands are memory that a backend may use until the last call. */
-static void tni_series_place(const tn_ctx *ctx, tn_call *c, int64_t before, int64_t after)
+TNI_FN void tni_series_place(const tn_ctx *ctx, tn_call *c, int64_t before, int64_t after)
 {
     c->i[1] = ctx->backend->host ? before : 0;
     c->i[2] = ctx->backend->host ? after : 0;
@@ -135,7 +142,7 @@ static bool tni_optim_sums(const tn_optim *o, int64_t i)
 static tn_status tni_optim_norm(tn_optim *o, tn_status s);
 
 /* Norm over all gradients and clip factor. In a graph the host's numbers are uploaded before each replay. */
-static tn_status tni_optim_begin(tn_optim *o)
+TNI_FN tn_status tni_optim_begin(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     tn_call   c;
@@ -251,7 +258,7 @@ static int32_t *tni_optim_tells(tn_optim *o, tni_meeting in, tn_status s)
 }
 
 /* All processes agree whether they can go on: s is the status of this one. */
-static tn_status tni_optim_agree(tn_optim *o, tni_meeting in, tn_status s)
+TNI_FN tn_status tni_optim_agree(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx   *ctx = o->owned.ctx;
     int32_t  *own;
@@ -541,7 +548,7 @@ static void tni_optim_on_node(tn_ctx *ctx, const struct tni_node *n)
 }
 
 /* Shared moments: rows of the bucket are pieces of what each process updates. Each gives the updated values to all. */
-static tn_status tni_optim_publish(tn_optim *o)
+TNI_FN tn_status tni_optim_publish(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     tni_mail *m = &o->mail;
@@ -581,7 +588,7 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
 }
 
 /* Replaces the gradients by their mean over all processes, with shared moments only those of this process's part. */
-static tn_status tni_optim_mean(tn_optim *o)
+TNI_FN tn_status tni_optim_mean(tn_optim *o)
 {
     tni_mail_choose(o, false);
     if (o->mail.length == 0) return TN_OK;
@@ -590,7 +597,7 @@ static tn_status tni_optim_mean(tn_optim *o)
 }
 
 /* Everything but the gradients that a step of many processes needs. */
-static tn_status tni_optim_ready(tn_optim *o)
+TNI_FN tn_status tni_optim_ready(tn_optim *o)
 {
     tn_status s = tni_optim_grow(o);
     if (s == TN_OK) s = tni_optim_places(o);

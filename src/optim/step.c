@@ -1,3 +1,10 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "comm/inner.h"
+#include "ops/inner.h"
+#include "layers/layers.h"
+#include "optim/inner.h"
+
 #ifndef TN_NO_TRAINING
 /* ---- a step ------------------------------------------------------------- >>optim-step */
 

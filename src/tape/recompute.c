@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+
 #ifndef TN_NO_TRAINING
 /* ---- recompute ---------------------------------------------------------- >>recompute
    Tensors made by fn are kept apart: their bytes are in an arena of their own, their headers after a mark, their nodes
@@ -6,8 +10,6 @@
    have the same order. */
 
 typedef struct tni_again { tn_recompute_fn fn; const void *with; int64_t first, calls; } tni_again;
-
-static bool tni_same_shape(const tn_tensor *a, const tn_tensor *b);
 
 /* The outer state, which is restored afterwards. */
 typedef struct tni_aside { tn_tensor *idle, *newest; tn_mark mark; } tni_aside;

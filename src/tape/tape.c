@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "tape/inner.h"
+
 /* ======================================================================
    >>tape     recorded operations and the backward pass
    There is one node per recorded op, newest first. A gradient is made when something is first added to it. The
@@ -7,23 +11,23 @@
 
 #ifdef TN_NO_TRAINING
 /* Nothing is recorded; the compiler drops the unused backward functions. */
-static bool tni_recording(const tn_ctx *ctx) { (void)ctx; return false; }
+TNI_FN bool tni_recording(const tn_ctx *ctx) { (void)ctx; return false; }
 
-static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
+TNI_FN tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
     (void)ctx; (void)backward; (void)out; (void)a; (void)b; (void)c;
     return NULL;
 }
 
-static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
+TNI_FN tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
 {
     return tni_note_all(ctx, backward, out, a, b, c);
 }
 #else
-static bool tni_recording(const tn_ctx *ctx) { return ctx->recording; }
+TNI_FN bool tni_recording(const tn_ctx *ctx) { return ctx->recording; }
 
-static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
+TNI_FN tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b,
                               tn_tensor *c)
 {
     tni_node *n = (tni_node *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *n);
@@ -39,7 +43,7 @@ static tni_node *tni_note_all(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *
 }
 
 /* Adds a node while recording, if one of the inputs needs a gradient; the caller adds what the backward pass needs. */
-static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
+TNI_FN tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out, tn_tensor *a, tn_tensor *b, tn_tensor *c)
 {
     if (!tni_recording(ctx) || !out || !(tni_wants_grad(a) || tni_wants_grad(b) || tni_wants_grad(c))) return NULL;
     return tni_note_all(ctx, backward, out, a, b, c);
@@ -47,7 +51,7 @@ static tni_node *tni_note(tn_ctx *ctx, tni_backward_fn backward, tn_tensor *out,
 #endif
 
 /* Memory for an intermediate gradient: that of a gradient no longer needed, or new. */
-static tn_tensor *tni_grad_new(tn_tensor *t)
+TNI_FN tn_tensor *tni_grad_new(tn_tensor *t)
 {
     tn_ctx     *ctx = t->ctx;
     tn_tensor **link = &ctx->idle, *g;
@@ -68,11 +72,11 @@ static tn_tensor *tni_grad_new(tn_tensor *t)
     return g;
 }
 
-static tn_tensor *tni_grad_to_add(tn_tensor *t);
+TNI_FN tn_tensor *tni_grad_to_add(tn_tensor *t);
 
 /* Makes dy, the gradient of n's output, the gradient of t as well, without a copy: for ops that pass it on as it is. False
    if t has a gradient already, or one that must have bytes of its own. Then it has to be added. */
-static bool tni_grad_pass(const tni_node *n, tn_tensor *t)
+TNI_FN bool tni_grad_pass(const tni_node *n, tn_tensor *t)
 {
     tn_tensor *dy = n->out->grad, *g;
     tn_tensor *to = t->base ? t->base : t;
@@ -104,7 +108,7 @@ static void tni_grad_leave(tn_ctx *ctx, tn_tensor *t)
 }
 
 /* Before something is added to a gradient that other tensors have as well: a copy for t alone. */
-static bool tni_grad_part(tn_tensor *t)
+TNI_FN bool tni_grad_part(tn_tensor *t)
 {
     tn_tensor *shared = t->grad, *own;
     if (tni_root(shared)->flags < TNI_HOLDER) return true;
@@ -116,7 +120,7 @@ static bool tni_grad_part(tn_tensor *t)
 }
 
 /* The part of its base's gradient g that belongs to the view t. */
-static tn_tensor *tni_grad_view(tn_tensor *t, tn_tensor *g)
+TNI_FN tn_tensor *tni_grad_view(tn_tensor *t, tn_tensor *g)
 {
     tn_tensor *v = g ? tni_view_of(t) : NULL;
     if (!v) return NULL;
@@ -127,7 +131,7 @@ static tn_tensor *tni_grad_view(tn_tensor *t, tn_tensor *g)
 
 /* The gradient of t, or NULL if t needs none. *add: accumulate; the first writer overwrites instead. The gradient of a
    view of a part is added to zeros. */
-static tn_tensor *tni_grad(tn_tensor *t, bool *add)
+TNI_FN tn_tensor *tni_grad(tn_tensor *t, bool *add)
 {
     *add = true;
     if (!tni_wants_grad(t)) return NULL;
@@ -149,7 +153,7 @@ static tn_tensor *tni_grad(tn_tensor *t, bool *add)
 }
 
 /* The same for a writer that can only accumulate. */
-static tn_tensor *tni_grad_to_add(tn_tensor *t)
+TNI_FN tn_tensor *tni_grad_to_add(tn_tensor *t)
 {
     bool       add;
     tn_tensor *g = tni_grad(t, &add);
@@ -157,7 +161,7 @@ static tn_tensor *tni_grad_to_add(tn_tensor *t)
 }
 
 /* Runs the call with the gradient of t as call.out[0], if t needs one. */
-static void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t)
+TNI_FN void tni_run_grad(tn_ctx *ctx, tn_call *call, tn_tensor *t)
 {
     tn_tensor *g = tni_grad(t, &call->accumulate);
     if (!g) return;
@@ -185,7 +189,7 @@ tn_status tn_watch(tn_tensor *t)
     return TN_OK;
 }
 
-static void tni_grad_done(tn_ctx *ctx, tn_tensor *t)
+TNI_FN void tni_grad_done(tn_ctx *ctx, tn_tensor *t)
 {
     if (!t->grad || (t->flags & TNI_WATCHED)) return;
     tni_grad_leave(ctx, t);
@@ -205,9 +209,9 @@ static tn_status tni_backward_check(tn_ctx *ctx, const tn_tensor *loss)
 static void tni_add_number(tn_tensor *t, double value)
 {
     tn_ctx    *ctx = t->ctx;
-    tn_tensor *number = tn_full(ctx, 0, NULL, value);
+    tn_tensor *number = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     tn_call    c;
-    if (!number) return;
+    if (!number || tni_fill(number, value) != TN_OK) return;
     c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&number, 1, &t);
     c.in[0].rank = t->rank;                                 /* its strides are zero already */
     memcpy(c.in[0].shape, t->shape, sizeof t->shape);
@@ -217,7 +221,7 @@ static void tni_add_number(tn_tensor *t, double value)
 }
 
 /* Runs the backward functions from the newest node to the first, until one fails. */
-static void tni_tape_back(tn_ctx *ctx)
+TNI_FN void tni_tape_back(tn_ctx *ctx)
 {
     const tni_node *n;
     for (n = ctx->tape; n && ctx->status == TN_OK; n = n->before) {

@@ -1,3 +1,6 @@
+#pragma once
+#include "core/core.h"
+
 #ifndef TN_NO_TRAINING
 /* ======================================================================
    >>grad     recording and the backward pass

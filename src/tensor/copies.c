@@ -1,8 +1,11 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+
 /* ---- write and read ----------------------------------------------------- >>tensor-copies
    Contiguous tensors of the same dtype are copied at once, others are converted in small pieces on the stack, so
    that neither allocates. Strided views are first copied to a contiguous tensor by a kernel. */
 
-static double tni_load(const void *p, tn_dtype dtype, int64_t i)
+TNI_FN double tni_load(const void *p, tn_dtype dtype, int64_t i)
 {
     if (dtype == TN_F64) return ((const double *)p)[i];
     if (dtype == TN_I32) return ((const int32_t *)p)[i];
@@ -16,7 +19,7 @@ static int32_t tni_i32_of(double v)                     /* towards zero, saturat
     return v >= 2147483647.0 ? INT32_MAX : v <= -2147483648.0 ? INT32_MIN : (int32_t)v;
 }
 
-static void tni_store(void *p, tn_dtype dtype, int64_t i, double v)
+TNI_FN void tni_store(void *p, tn_dtype dtype, int64_t i, double v)
 {
     if (dtype == TN_F64) ((double *)p)[i] = v;
     else if (dtype == TN_I32) ((int32_t *)p)[i] = tni_i32_of(v);

@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+
 /* ---- format: as NumPy prints -------------------------------------------- >>tensor-format */
 
 #define TNI_FORMAT_EDGE 3                /* elements shown at both ends of an axis longer than 8 */

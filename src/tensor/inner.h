@@ -1,16 +1,20 @@
-static bool tni_alive(const tn_tensor *t) { return t && t->alive == TNI_ALIVE; }
+#pragma once
+#include "core/inner.h"
+#include "tensor/tensor.h"
+
+static inline bool tni_alive(const tn_tensor *t) { return t && t->alive == TNI_ALIVE; }
 
 /* Ops take the context's dtype and that of its activations. */
-static bool tni_computes(const tn_ctx *ctx, tn_dtype dtype)
+static inline bool tni_computes(const tn_ctx *ctx, tn_dtype dtype)
 {
     return dtype == ctx->desc.dtype || dtype == ctx->desc.activations;
 }
 
 /* A view asks its base, which may have been watched or frozen after the view was made. */
-static bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
+static inline bool tni_wants_grad(const tn_tensor *t) { return t && (tni_root(t)->flags & TNI_WANTS_GRAD) != 0; }
 
 /* A call without operands */
-static void tni_call_begin(tn_call *c, tn_kernel kernel)
+static inline void tni_call_begin(tn_call *c, tn_kernel kernel)
 {
     tni_clear(c, sizeof *c);
     c->kernel = kernel;
@@ -30,9 +34,45 @@ typedef struct tni_compact {
 typedef struct tni_found { double value; int64_t at; } tni_found;
 typedef struct tni_heap { tn_order order; int64_t held, k, room; tni_found *found; } tni_heap;
 
-static void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->room); }
+static inline void tni_heap_end(tn_ctx *ctx, tni_heap *h) { tni_free(ctx, h->found, sizeof *h->found * (size_t)h->room); }
 
-static bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
+static inline bool tni_same_shape(const tn_tensor *a, const tn_tensor *b)
 {
     return a->rank == b->rank && memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank) == 0;
 }
+
+#ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
+
+/* tensor.c */
+TNI_FN tn_status tni_settle(const tn_tensor *t);
+TNI_FN bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what);
+TNI_FN bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *shape);
+TNI_FN bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes);
+TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);
+TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dtype *dtype);
+TNI_FN tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);
+TNI_NOINLINE TNI_FN void tni_view_to(tn_view *v, const tn_tensor *t);
+TNI_FN tn_view tni_view(const tn_tensor *t);
+TNI_FN tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out);
+TNI_FN void tni_in(tn_call *c, const tn_tensor *t);
+TNI_FN void tni_out(tn_call *c, const tn_tensor *t);
+TNI_FN tn_status tni_fill(tn_tensor *t, double value);
+TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from);
+TNI_FN tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape);
+TNI_FN void tni_compact_drop(tn_ctx *ctx, tni_compact *c);
+TNI_FN void tni_rewritten(tn_tensor *t);
+TNI_FN tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest);
+
+/* views.c */
+TNI_FN tn_tensor *tni_view_of(tn_tensor *t);
+TNI_FN bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *what);
+TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op);
+TNI_FN void tni_heap_offer(tni_heap *h, double value, int64_t at);
+TNI_FN void tni_heap_sort(tni_heap *h);
+TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k);
+
+/* copies.c */
+TNI_FN double tni_load(const void *p, tn_dtype dtype, int64_t i);
+TNI_FN void tni_store(void *p, tn_dtype dtype, int64_t i, double v);
+
+#endif

@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+
 /* ======================================================================
    >>tensor-impl  headers, views, copies to and from the host
    The header of a tensor is on the host, its bytes are memory of the backend. Arena tensors are linked newest first,
@@ -6,7 +9,7 @@
    ====================================================================== */
 
 /* Writes the zeros that a marked gradient, or a view of one, counts as (TNI_ZEROED). The mark stays. */
-static tn_status tni_settle(const tn_tensor *t)
+TNI_FN tn_status tni_settle(const tn_tensor *t)
 {
     const tn_tensor *root = tni_root(t);
     tn_call          c;
@@ -23,7 +26,7 @@ static tn_status tni_settle(const tn_tensor *t)
 }
 
 /* Checks an operand of an op: it is alive and of this context. `what` is its name in the message. */
-static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
+TNI_FN bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!ctx) return false;
     if (!t) tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, what);
@@ -33,7 +36,7 @@ static bool tni_usable(tn_ctx *ctx, const tn_tensor *t, const char *op, const ch
     return false;
 }
 
-static bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *shape)
+TNI_FN bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *shape)
 {
     if (rank < 0 || rank > TN_MAX_RANK)
         tni_fail(ctx, TN_ERR_SHAPE, "%s: rank is %d, expected 0 to %d", op, rank, TN_MAX_RANK);
@@ -43,7 +46,7 @@ static bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *
 }
 
 /* The bytes of any shape; false with an error if it is not valid or does not fit the address space. */
-static bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
+TNI_FN bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
     int i;
     if (!tni_rank_fits(ctx, op, rank, shape)) return false;
@@ -59,7 +62,7 @@ static bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int ran
     return false;
 }
 
-static void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
 {
     int64_t stride = 1;
     int     i;
@@ -75,7 +78,7 @@ static void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank,
     }
 }
 
-static bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dtype *dtype)
+TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dtype *dtype)
 {
     if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
     if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
@@ -84,7 +87,7 @@ static bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dt
 }
 
 /* A header without bytes, in the arena. */
-static tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
+TNI_FN tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
 {
     tn_tensor *t = (tn_tensor *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *t);
     if (!t) return NULL;
@@ -141,7 +144,7 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
 }
 
 /* Writes where the view is needed: a small prediction spends a third of its time on calls and views that are copied. */
-TNI_NOINLINE static void tni_view_to(tn_view *v, const tn_tensor *t)
+TNI_NOINLINE TNI_FN void tni_view_to(tn_view *v, const tn_tensor *t)
 {
     if (!t) { tni_clear(v, sizeof *v); return; }
     v->data = t->data;
@@ -151,14 +154,14 @@ TNI_NOINLINE static void tni_view_to(tn_view *v, const tn_tensor *t)
     memcpy(v->strides, t->strides, sizeof v->strides);
 }
 
-static tn_view tni_view(const tn_tensor *t)
+TNI_FN tn_view tni_view(const tn_tensor *t)
 {
     tn_view v;
     tni_view_to(&v, t);
     return v;
 }
 
-static tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out)
+TNI_FN tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out)
 {
     tn_call c;
     int     i;
@@ -171,24 +174,24 @@ static tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, 
 }
 
 /* Appends an operand; a NULL tensor is an absent one. */
-static void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in++], t); }
-static void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
+TNI_FN void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in++], t); }
+TNI_FN void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
 
-static tn_status tni_fill(tn_tensor *t, double value)
+TNI_FN tn_status tni_fill(tn_tensor *t, double value)
 {
     tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 1, &t);
     c.f[0] = value;
     return tni_run(t->ctx, &c);
 }
 
-static tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same shape, any strides, any dtypes */
+TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same shape, any strides, any dtypes */
 {
     tn_call c = tni_call(TN_KERNEL_COPY, 1, &from, 1, &to);
     return tni_run(to->ctx, &c);
 }
 
 /* An owned tensor; `what` is its name in an out-of-memory message. */
-static tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape)
+TNI_FN tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape)
 {
     tn_tensor *t;
     size_t     bytes;
@@ -219,7 +222,7 @@ tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t
     return tni_tensor_create(ctx, "tensor", dtype, rank, shape);
 }
 
-static void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
+TNI_FN void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
 {
     if (!c) return;
     tni_device_free(ctx, c->data, c->bytes);
@@ -228,7 +231,7 @@ static void tni_compact_drop(tn_ctx *ctx, tni_compact *c)
 
 /* t's numbers are replaced: a gradient does not count as zeros any more, and a compact copy or a shadow is out of date. The
    memory of a shadow stays, since graphs may use it. */
-static void tni_rewritten(tn_tensor *t)
+TNI_FN void tni_rewritten(tn_tensor *t)
 {
     tn_tensor *root = t->base ? t->base : t;
     root->flags &= ~(uint32_t)(TNI_ZEROED | TNI_SENT);
@@ -329,7 +332,7 @@ tn_mark tn_arena_mark(const tn_ctx *ctx)
 
 /* Releases all tensors made after the mark; `newest` is the last header before it. Older tensors lose gradients that were
    made after it: returns the last such tensor, or NULL. */
-static tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest)
+TNI_FN tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest)
 {
     tni_arena *heads = &ctx->heads[ctx->head], *data = &ctx->data[ctx->aside];
     tn_tensor *t, *bereft = NULL;

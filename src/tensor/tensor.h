@@ -1,3 +1,6 @@
+#pragma once
+#include "core/core.h"
+
 /* ======================================================================
    >>tensor   make, view, read, write, format
    Tensors are row-major unless a view says otherwise; strides count elements. Programs may read the fields, not

@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "tensor/inner.h"
+
 /* ---- queries and views -------------------------------------------------- >>tensor-views */
 
 int64_t tn_tensor_count(const tn_tensor *t)
@@ -23,7 +26,7 @@ bool tn_tensor_contiguous(const tn_tensor *t)
 }
 
 /* A header over t's data. The gradient of a view is the same view of its base's gradient. */
-static tn_tensor *tni_view_of(tn_tensor *t)
+TNI_FN tn_tensor *tni_view_of(tn_tensor *t)
 {
     tn_tensor *v = tni_header(t->ctx, t->dtype, t->rank, t->shape);
     if (!v) return NULL;
@@ -33,7 +36,7 @@ static tn_tensor *tni_view_of(tn_tensor *t)
     return v;
 }
 
-static bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *what)
+TNI_FN bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *what)
 {
     const int given = *axis;
     if (*axis < 0) *axis += t->rank;
@@ -137,7 +140,7 @@ tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
 /* ---- the first k numbers in an order ------------------------------------ >>tensor-select
    A heap holds the first k of all numbers that it was offered, the last of them on top. Equal ones are ordered by `at`. */
 
-static bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
+TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
 {
     h->order = order;
     h->held = 0;
@@ -167,7 +170,7 @@ static void tni_heap_sink(tni_heap *h, tni_found moved)
     h->found[at] = moved;
 }
 
-static void tni_heap_offer(tni_heap *h, double value, int64_t at)
+TNI_FN void tni_heap_offer(tni_heap *h, double value, int64_t at)
 {
     tni_found x;
     int64_t   i;
@@ -181,7 +184,7 @@ static void tni_heap_offer(tni_heap *h, double value, int64_t at)
 }
 
 /* Brings found[0..held) into the order. It is no heap then. */
-static void tni_heap_sort(tni_heap *h)
+TNI_FN void tni_heap_sort(tni_heap *h)
 {
     const int64_t all = h->held;
     while (h->held > 1) {
@@ -193,7 +196,7 @@ static void tni_heap_sort(tni_heap *h)
 }
 
 /* The first k of v[0..n). */
-static void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k)
+TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k)
 {
     int64_t i;
     h->held = 0;

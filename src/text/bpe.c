@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "io/inner.h"
+#include "text/inner.h"
+
 #ifndef TN_NO_TEXT
 /* ---- byte-level BPE ----------------------------------------------------- >>text-bpe
    A regular expression divides the text into words, of any bytes; a word is the tokens of its bytes, of which the two
@@ -14,7 +18,7 @@ static int tni_bpe_byte(uint32_t c)
     return (int)(c < 33 ? c : c < 67 ? c - 33 + 127 : 173);
 }
 
-static size_t tni_bpe_letter(unsigned byte, char utf8[4])
+TNI_FN size_t tni_bpe_letter(unsigned byte, char utf8[4])
 {
     return tni_utf8_put(utf8, byte < 33 ? 256 + byte : byte >= 127 && byte <= 160 ? 289 + byte - 127
                               : byte == 173 ? 323 : byte);
@@ -90,7 +94,7 @@ static size_t tni_bpe_word_llama(const tn_tokenizer *t, const char *text, size_t
 }
 
 /* The token of a word or of a token's bytes, as the vocabulary has it, or -1. */
-static int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, bool space)
+TNI_FN int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, bool space)
 {
     uint32_t node = TNI_ROOT;
     char     utf8[4];
@@ -115,7 +119,7 @@ static int32_t tni_bpe_merged(const tn_tokenizer *t, uint32_t rank)
 }
 
 /* Merges the n tokens of a short word, by looking for the lowest rank each time. Returns their new number. */
-static size_t tni_bpe_merge_short(const tn_tokenizer *t, tni_bpe_token *w, size_t n)
+TNI_FN size_t tni_bpe_merge_short(const tn_tokenizer *t, tni_bpe_token *w, size_t n)
 {
     size_t i, best;
     for (i = 0; i < n; i++) w[i].rank = i + 1 < n ? tni_bpe_rank(t, w[i].id, w[i + 1].id) : TNI_BPE_NO;
@@ -182,7 +186,7 @@ static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n
     }
 }
 
-static void tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w)
+TNI_FN void tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w)
 {
     size_t i;
     for (i = 0; i < n + space; i++) {
@@ -262,7 +266,7 @@ static bool tni_bpe_encode_plain(const tn_tokenizer *t, const char *text, size_t
 }
 
 /* First the added tokens of the text as it is, then, in what is left, those of the normalised text, which is the same. */
-static bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, tni_encoding *e)
+TNI_FN bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, tni_encoding *e)
 {
     while (at < end) {
         int64_t id = -1;
@@ -277,7 +281,7 @@ static bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, s
 }
 
 /* Appends the bytes that the letters of a name stand for to *out, which may be NULL. false: a letter stands for none. */
-static bool tni_bpe_name_bytes(const char *name, tni_text *out)
+TNI_FN bool tni_bpe_name_bytes(const char *name, tni_text *out)
 {
     size_t n, left = strlen(name);
     for (; left > 0; name += n, left -= n) {
@@ -290,7 +294,7 @@ static bool tni_bpe_name_bytes(const char *name, tni_text *out)
 }
 
 /* The bytes of a token; a name that is not made of such letters, as an added token may be, is its own text. */
-static void tni_bpe_print(tni_text *out, const char *name)
+TNI_FN void tni_bpe_print(tni_text *out, const char *name)
 {
     if (tni_bpe_name_bytes(name, NULL)) tni_bpe_name_bytes(name, out);
     else tni_text_add(out, name, strlen(name));

@@ -1,3 +1,8 @@
+#pragma once
+#include "core/inner.h"
+#include "io/inner.h"
+#include "text/text.h"
+
 #ifndef TN_NO_TEXT
 /* Unicode 14.0.0 */
 #define TNI_LETTER_RUNS 3491
@@ -86,3 +91,50 @@ enum { TNI_BPE_SHORT = 96 };            /* bytes of a word that is merged withou
 
 struct tn_shard { tni_owned owned; tni_reader file; int64_t count, vocab; unsigned width; };
 #endif /* TN_NO_TEXT */
+
+#ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
+
+#ifndef TN_NO_TEXT
+/* tables.c */
+TNI_FN const char *const *tni_letter_rows(size_t *count);
+TNI_FN const char *const *tni_category_rows(size_t *count);
+
+/* letters.c */
+TNI_FN void tni_letters_unpack(tni_letters *l);
+TNI_FN uint32_t tni_utf8_get(const char *text, size_t left, size_t *n);
+TNI_FN void tni_categories_unpack(tni_categories *l);
+TNI_FN int tni_category_at(const tni_categories *l, const char *text, size_t at, size_t end, size_t *n);
+TNI_FN bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w);
+TNI_FN size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4]);
+TNI_FN void tni_map_free(tn_ctx *ctx, tni_map *m);
+TNI_FN uint32_t tni_map_get(const tni_map *m, uint64_t key);
+TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value);
+TNI_FN uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte);
+TNI_FN uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n);
+TNI_FN uint32_t *tni_trie_value(const tni_trie *t, uint32_t node);
+TNI_FN void tni_trie_free(tn_ctx *ctx, tni_trie *t);
+TNI_FN bool tni_trie_begin(tn_ctx *ctx, tni_trie *t);
+TNI_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n);
+
+/* tokenizer.c */
+TNI_FN tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx);
+TNI_FN bool tni_names_grow(tn_tokenizer *t);
+TNI_FN bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n);
+TNI_FN bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n);
+TNI_FN bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool special, bool late);
+TNI_FN void tni_tokenizer_finish(tn_tokenizer *t);
+TNI_FN void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end);
+TNI_FN size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, int64_t *id,
+                               size_t *bytes);
+
+/* bpe.c */
+TNI_FN size_t tni_bpe_letter(unsigned byte, char utf8[4]);
+TNI_FN int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, bool space);
+TNI_FN size_t tni_bpe_merge_short(const tn_tokenizer *t, tni_bpe_token *w, size_t n);
+TNI_FN void tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w);
+TNI_FN bool tni_bpe_encode(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, tni_encoding *e);
+TNI_FN bool tni_bpe_name_bytes(const char *name, tni_text *out);
+TNI_FN void tni_bpe_print(tni_text *out, const char *name);
+#endif /* TN_NO_TEXT */
+
+#endif

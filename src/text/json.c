@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "io/inner.h"
+#include "text/inner.h"
+
 #ifndef TN_NO_TEXT
 /* ---- reading tokenizer.json --------------------------------------------- >>text-json-read
    https://github.com/huggingface/tokenizers, as its version 0.22 writes it. */

@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "io/inner.h"
+#include "text/inner.h"
+
 #ifndef TN_NO_TEXT
 /* ======================================================================
    >>text-impl letters, words, pieces; byte-level BPE; tokenizer.json; training; token shards
@@ -10,8 +14,6 @@
 /* ---- letters ------------------------------------------------------------ >>text-letters
    Runs of code points with one class and one rule, made by tools/unicode_tables.py, which explains how they are written. */
 enum { TNI_LETTER_SIGN = 0, TNI_LETTER_WORD, TNI_LETTER_SPACE, TNI_LETTER_ALONE, TNI_LETTER_GONE };
-
-static const char *const *tni_letter_rows(size_t *count);        /* >>tables */
 
 static uint32_t tni_letter_number(const char **at)
 {
@@ -47,7 +49,7 @@ static uint32_t tni_letter_of(const tni_letters *l, uint32_t c, int *kind)
     return r->rule == 0 || (r->rule == 2 && (c - r->first) % 2 == 1) ? c : (uint32_t)((int32_t)c + r->value);
 }
 
-static void tni_letters_unpack(tni_letters *l)
+TNI_FN void tni_letters_unpack(tni_letters *l)
 {
     uint32_t first = 0, c;
     int32_t  last[2] = {0, 0};
@@ -73,7 +75,7 @@ static void tni_letters_unpack(tni_letters *l)
 
 /* The character at text, of *n bytes. Invalid UTF-8 is read as U+FFFD, one for each longest beginning of a character, as
    the Unicode standard recommends (15.0, section 3.9) and Rust and Python do. */
-static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
+TNI_FN uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
 {
     const unsigned char *p = (const unsigned char *)text;
     size_t   whole = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
@@ -88,8 +90,6 @@ static uint32_t tni_utf8_get(const char *text, size_t left, size_t *n)
    Of characters as they are, for the regular expressions of byte-level BPE: \p{L}, \p{N}, \s, and all others. Each is a
    bit, so that several can be meant. The runs are made by tools/unicode_tables.py. */
 
-static const char *const *tni_category_rows(size_t *count);      /* >>tables */
-
 static int tni_category_of(const tni_categories *l, uint32_t c)
 {
     size_t low = 0, high = TNI_CATEGORY_RUNS;
@@ -101,7 +101,7 @@ static int tni_category_of(const tni_categories *l, uint32_t c)
     return 1 << (l->run[low] & 3);
 }
 
-static void tni_categories_unpack(tni_categories *l)
+TNI_FN void tni_categories_unpack(tni_categories *l)
 {
     uint32_t first = 0, c;
     size_t   i, k = 0, rows;
@@ -116,7 +116,7 @@ static void tni_categories_unpack(tni_categories *l)
 }
 
 /* The category of the character of *n bytes at `at`. Invalid UTF-8 is U+FFFD, of the others. */
-static int tni_category_at(const tni_categories *l, const char *text, size_t at, size_t end, size_t *n)
+TNI_FN int tni_category_at(const tni_categories *l, const char *text, size_t at, size_t end, size_t *n)
 {
     if ((unsigned char)text[at] < 128) { *n = 1; return l->ascii[(unsigned char)text[at]]; }
     return tni_category_of(l, tni_utf8_get(text + at, end - at, n));
@@ -134,7 +134,7 @@ static uint32_t tni_hangul_letter(uint32_t c, int part)
 }
 
 /* Finds the next word from w->end on; false: there is none. */
-static bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
+TNI_FN bool tni_word_next(const tni_letters *l, const char *text, size_t end, tni_word *w)
 {
     size_t at = w->end, n;
     int    kind = 0, k;
@@ -156,7 +156,7 @@ static bool tni_word_next(const tni_letters *l, const char *text, size_t end, tn
 }
 
 /* The letter at *p as UTF-8, nothing for a mark. Returns the number of bytes and moves *p to the next letter. */
-static size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
+TNI_FN size_t tni_letter_take(const tni_letters *l, const char *text, size_t end, tni_place *p, char utf8[4])
 {
     uint32_t c = (unsigned char)text[p->at];
     size_t   n;
@@ -182,7 +182,7 @@ static size_t tni_letter_take(const tni_letters *l, const char *text, size_t end
 
 static size_t tni_map_bytes(const tni_map *m) { return m->slots ? sizeof(tni_slot) << m->bits : 0; }
 
-static void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slots, tni_map_bytes(m)); }
+TNI_FN void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slots, tni_map_bytes(m)); }
 
 /* Fibonacci hashing, Knuth, The Art of Computer Programming 3, section 6.4 */
 static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
@@ -192,10 +192,10 @@ static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
     return &m->slots[i];
 }
 
-static uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slots ? tni_map_slot(m, key)->value : 0; }
+TNI_FN uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slots ? tni_map_slot(m, key)->value : 0; }
 
 /* A key that the map does not have yet. */
-static bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
+TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
 {
     tni_slot *slot;
     if (!m->slots || m->used >= (size_t)1 << (m->bits - 1)) {
@@ -222,12 +222,12 @@ static bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
     return true;
 }
 
-static uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte)           /* 0: no such node */
+TNI_FN uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte)           /* 0: no such node */
 {
     return tni_map_get(&t->edges, (uint64_t)node << 8 | (unsigned char)byte);
 }
 
-static uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
+TNI_FN uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
     size_t   i;
@@ -236,16 +236,16 @@ static uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
 }
 
 /* Node 0 has no value. */
-static uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint32_t *)t->nodes.items + node; }
+TNI_FN uint32_t *tni_trie_value(const tni_trie *t, uint32_t node) { return (uint32_t *)t->nodes.items + node; }
 
-static void tni_trie_free(tn_ctx *ctx, tni_trie *t)
+TNI_FN void tni_trie_free(tn_ctx *ctx, tni_trie *t)
 {
     tni_map_free(ctx, &t->edges);
     tni_free(ctx, t->nodes.items, t->nodes.room * t->nodes.each);
 }
 
 /* Nodes 0 (none) and TNI_ROOT. */
-static bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
+TNI_FN bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
 {
     memset(t, 0, sizeof *t);
     t->nodes.each = sizeof(uint32_t);
@@ -253,7 +253,7 @@ static bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
 }
 
 /* The value of a string, to be set; valid until the next call. NULL: out of memory. */
-static uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
+TNI_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
     size_t   i;

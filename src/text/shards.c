@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "io/inner.h"
+#include "text/inner.h"
+
 #ifndef TN_NO_TEXT
 /* ---- token shards ------------------------------------------------------- >>text-shards-impl */
 

@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "io/inner.h"
+#include "text/inner.h"
+
 #ifndef TN_NO_TEXT
 /* ---- the tokenizer ------------------------------------------------------ >>text-tokenizer */
 
@@ -20,7 +24,7 @@ static void tni_tokenizer_destroy(tni_owned *owned)
 
 void tn_tokenizer_destroy(tn_tokenizer *t) { if (t) tni_tokenizer_destroy(&t->owned); }
 
-static tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
+TNI_FN tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
 {
     tn_tokenizer *t = (tn_tokenizer *)tni_alloc(ctx, sizeof *t, "tokenizer");
     if (!t) return NULL;
@@ -54,9 +58,9 @@ static size_t tni_strings_add(tn_ctx *ctx, tni_list *l, const char *s, size_t n)
 }
 
 /* Adds an id without a name. */
-static bool tni_names_grow(tn_tokenizer *t) { return tni_list_add(t->owned.ctx, &t->names, "tokenizer") != NULL; }
+TNI_FN bool tni_names_grow(tn_tokenizer *t) { return tni_list_add(t->owned.ctx, &t->names, "tokenizer") != NULL; }
 
-static bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
+TNI_FN bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
 {
     size_t at = tni_strings_add(t->owned.ctx, &t->strings, s, n);
     *(size_t *)tni_list_at(&t->names, (size_t)id) = at;
@@ -64,7 +68,7 @@ static bool tni_token_name(tn_tokenizer *t, int64_t id, const char *s, size_t n)
 }
 
 /* Gives token id, which has a place in names but no name yet, the name s. */
-static bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n)
+TNI_FN bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n)
 {
     uint32_t *value = tni_trie_add(t->owned.ctx, &t->pieces, s, n);
     if (!value) return false;
@@ -72,7 +76,7 @@ static bool tni_token_set(tn_tokenizer *t, int64_t id, const char *s, size_t n)
     return tni_token_name(t, id, s, n);
 }
 
-static bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool special, bool late)
+TNI_FN bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool special, bool late)
 {
     tn_ctx    *ctx = t->owned.ctx;
     uint32_t  *value = tni_trie_add(ctx, &t->specials, s, strlen(s));
@@ -87,7 +91,7 @@ static bool tni_added_set(tn_tokenizer *t, const char *s, int64_t id, bool speci
 }
 
 /* Called when all tokens have been added. */
-static void tni_tokenizer_finish(tn_tokenizer *t)
+TNI_FN void tni_tokenizer_finish(tn_tokenizer *t)
 {
     t->inner = tni_trie_find(&t->pieces, "##", 2);
     t->eos = tn_tokenizer_id(t, "[EOS]");
@@ -140,7 +144,7 @@ int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
 
 /* ---- text to ids -------------------------------------------------------- >>text-encode */
 
-static void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end)
+TNI_FN void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end)
 {
     if (e->n < e->room) e->ids[e->n] = (int32_t)id;
     if (e->n < e->room && e->spans) {
@@ -152,7 +156,7 @@ static void tni_encode_put(tni_encoding *e, int64_t id, size_t begin, size_t end
 
 /* Where the next added token from `at` on begins, the longest if several do there; `end`: none. late: 0 or
    TNI_ADDED_LATE. */
-static size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, int64_t *id,
+TNI_FN size_t tni_special_next(const tn_tokenizer *t, const char *text, size_t at, size_t end, uint32_t late, int64_t *id,
                                size_t *bytes)
 {
     for (; at < end; at++) {

@@ -1,3 +1,7 @@
+#include "core/inner.h"
+#include "io/inner.h"
+#include "text/inner.h"
+
 #ifndef TN_NO_TEXT
 /* ---- training ----------------------------------------------------------- >>text-train
    Words are counted, then split into letters; the most frequent pair of neighbours becomes a piece, again and again. Counts

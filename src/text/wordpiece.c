@@ -1,3 +1,6 @@
+#include "core/inner.h"
+#include "text/inner.h"
+
 #ifndef TN_NO_TEXT
 /* ---- WordPiece ---------------------------------------------------------- >>text-wordpiece */
 
