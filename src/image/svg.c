@@ -2,6 +2,12 @@
 #include "io/inner.h"
 #include "image/inner.h"
 
+#ifndef TENSORNET_IMPLEMENTATION        /* the one header has it if it is included before the implementation */
+#ifdef HAVE_STB_IMAGE_WRITE
+#include <stb_image_write.h>
+#endif
+#endif
+
 #ifndef TN_NO_IMAGE
 /* ---- files -------------------------------------------------- >>image-files
    The writer is the one of weights, so that a picture is replaced completely or not at all. */
