@@ -1,3 +1,5 @@
+/* Generated from the files of src/cuda/ by `make header`: make changes there. */
+
 /* tensornet_cuda.cu - the CUDA backend of tensornet.h                                                C++17, CUDA 12 or later
 
    One file beside tensornet.h. Compile it, link it and pass it to a context:

@@ -1,11 +1,11 @@
 # awk -f tools/header.awk src/ORDER > tensornet.h: the one header, from the files of src/ in the order of the map. With
 # -v declarations=1 only its declarations, as programs need them that link the library; with -v cuda=1 and src/cuda/ORDER the
-# one tensornet_cuda.cu.
+# one tensornet_cuda.cu, whose map has files without folders.
 #
 # Files are copied as they are, without what only separate units need: the includes of files of src/, `#pragma once`, the
-# two lines that let a file of ops be read again, and what stands under `#ifndef TENSORNET_IMPLEMENTATION`. Where readings
-# (passes) begin and end, the header closes and opens the part that is read once; the unit of a SIMD level becomes the
-# header's inclusion of itself.
+# two lines that let a file of ops be read again, and what stands under `#ifndef TENSORNET_IMPLEMENTATION` or, in src/cuda/,
+# `#ifndef TNC_ONE_FILE`. Where readings (passes) begin and end, the header closes and opens the part that is read once; the
+# unit of a SIMD level becomes the header's inclusion of itself.
 
 function fail(why) { print "header.awk: " why > "/dev/stderr"; bad = 1; exit 1 }
 
@@ -17,9 +17,9 @@ function copy(file,    line, n, skip, depth, started, blank, status) {
             else if (line ~ /^#endif/ && --depth == 0) skip = 0
             continue
         }
-        if (line ~ /^#ifndef TENSORNET_IMPLEMENTATION/) { skip = depth = 1; continue }
+        if (line ~ /^#ifndef (TENSORNET_IMPLEMENTATION|TNC_ONE_FILE)/) { skip = depth = 1; continue }
         if (line ~ /^#include "[a-z_0-9]+\/pass\.inl"/) line = "#include TN_HEADER_NAME"
-        if (line ~ /^#pragma once|^#include "|^#define TNI_AGAIN/) continue
+        if (line ~ /^#pragma once|^#define TNI_AGAIN/ || line ~ (cuda ? "^#include \"cuda/" : "^#include \"")) continue
         if (line ~ /^[ \t]*$/) { blank = started; continue }
         if (blank) print ""
         blank = 0
@@ -28,7 +28,7 @@ function copy(file,    line, n, skip, depth, started, blank, status) {
         n++
     }
     if (status < 0) fail("cannot read " file)
-    if (skip) fail(file ": an #ifndef TENSORNET_IMPLEMENTATION without its #endif")
+    if (skip) fail(file ": an #ifndef without its #endif")
     close(file)
     return n
 }
@@ -41,11 +41,19 @@ function open_implementation() {
 
 FNR == 1 { root = FILENAME; sub(/[^\/]*$/, "", root) }
 /^#/ || NF == 0 { next }
+cuda { files[1] = files[1] " " $1; next }
 /^[^ ]/ { folder = $1; if ($1 ~ /\./) next; folders[++folder_count] = folder; next }
 { files[folder_count] = files[folder_count] " " $1 }
 
 END {
     if (bad) exit 1
+    if (cuda) {
+        print "/* Generated from the files of src/cuda/ by `make header`: make changes there. */\n"
+        n = split(files[1], file, " ")
+        for (k = 1; k < n; k++) part(file[k])
+        copy(root file[n])
+        exit
+    }
     if (!folder_count) fail("no folders in " FILENAME)
     part("readme.h")
     print "#ifndef TENSORNET_H\n#define TENSORNET_H\n"
