@@ -1,4 +1,4 @@
-# make             builds the examples, and the library once for all of them
+# make             builds the library from src/, one object for each of its files, and the examples
 # make demo        trains, folds and draws
 # make test        every test once, in a few minutes: with gcc, under sanitizers where files are read or memory is freed
 # make test-all    the longer suite: also clang, C++, all tests under sanitizers, the CUDA file under them and by nvcc
@@ -28,7 +28,7 @@
 # make map         every block of tensornet.h with its tag, its first line and its length
 # make clean       removes build/
 #
-# CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given.
+# CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given; V=1 shows the commands.
 
 CFLAGS = -O2 -g
 STB    = /usr/include/stb
@@ -40,64 +40,90 @@ PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -is
 .PHONY: all header map docs examples tn tn-cuda tn-mpi weights demo pages test test-all check mutants cuda bench fuzz clean
 all: examples
 
-# ---- examples: each can be compiled alone, by the line at its top, because it defines TENSORNET_IMPLEMENTATION. Here the
-#      library is compiled once, for the examples and the command together; TNI_IMPLEMENTED keeps it out of each example.
+# ---- the library: the files of src/, each compiled by itself, and the one header that is made from them. A compiler that
+#      writes the dependencies of what it compiles (-MMD) saves listing them here.
 
-PNG_OBJECT = $(if $(PNG_FLAGS),build/examples/stb_image_write.o)
-links      = $(shell echo 'int main(void) { return 0; }' | $(CC) $1 -x c - -o /dev/null >/dev/null 2>&1 && echo $1)
-THREADS    = -DTN_USE_THREADS $(call links,-pthread)
-LIBRARY    = build/tn.d/library.o $(PNG_OBJECT)
-ALONE      = $(CFLAGS) $(WARN) -I. -DTNI_IMPLEMENTED
+# Units are compiled side by side, unless it is said otherwise (make -j1).
+ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS))$(filter clean,$(MAKECMDGOALS)),)
+MAKEFLAGS += -j$(JOBS)
+endif
+
+, := ,
+Q    = $(if $(V),,@echo "  $@";)
+links    = $(shell echo 'int main(void) { return 0; }' | $(CC) $1 -x c - -o /dev/null >/dev/null 2>&1 && echo $1)
+THREADS := -DTN_USE_THREADS $(call links,-pthread)
+# The shared library has the same objects. Without interposition its calls of its own functions cost as much as in a program.
+PIC     := $(call links,-fPIC -fno-semantic-interposition)
+UNITS    = $(patsubst src/%.c,build/lib/%.o,$(wildcard src/*/*.c))
+PNG_OBJECT = $(if $(PNG_FLAGS),build/lib/stb_image_write.o)
+ARCHIVE  = build/lib/libtensornet.a
+LIBRARY  = $(ARCHIVE) $(PNG_OBJECT)
+COMPILE  = $(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) $(PNG_FLAGS) -Isrc -I. -MMD -MP
+
+build/lib/%.o: src/%.c build/lib/flags
+	@mkdir -p $(@D)
+	$(Q) $(COMPILE) $(PIC) -c $< -o $@
+$(ARCHIVE): $(UNITS)
+	@rm -f $@
+	$(Q) $(AR) rcs $@ $(UNITS)
+build/lib/stb_image_write.o: $(STB)/stb_image_write.h build/lib/flags
+	$(Q) $(CC) $(CFLAGS) -w $(PIC) -DSTB_IMAGE_WRITE_IMPLEMENTATION -x c -c $< -o $@
+# Other flags, such as those of a PNG writer that has been installed, make other objects.
+build/lib/flags: FORCE
+	@mkdir -p $(@D); echo '$(COMPILE) $(PIC)' | cmp -s - $@ || echo '$(COMPILE) $(PIC)' > $@
+-include $(wildcard build/*/*.d build/*/*/*.d)
+
+# Branches do not carry the generated files: who merges makes them once.
+header:
+	@mkdir -p build
+	awk -f tools/header.awk src/ORDER > build/tensornet.h.new
+	mv build/tensornet.h.new tensornet.h
+
+# ---- examples: each can be compiled alone, by the line at its top, because it defines TENSORNET_IMPLEMENTATION before it
+#      includes the one header. Here it finds src/tensornet.h, which has declarations only.
+
 examples: $(patsubst examples/%.c,build/examples/%,$(wildcard examples/*.c examples/studies/*.c)) \
           build/examples/cpp build/examples/embed/predict build/examples/embed/predict_cpp
 
-build/examples/%: examples/%.c $(wildcard examples/studies/*.h) tensornet.h $(LIBRARY)
+build/examples/%: examples/%.c $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CC) -std=c99 $(ALONE) $(THREADS) $(PNG_FLAGS) $< $(LIBRARY) $(LDFLAGS) -o $@ -lm
-build/examples/cpp: examples/cpp.cpp tensornet.h $(LIBRARY)
+	$(Q) $(COMPILE) -MF $@.d $< $(LIBRARY) $(LDFLAGS) -o $@ -lm
+build/examples/%: examples/%.cpp $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 $(ALONE) $(THREADS) $< $(LIBRARY) $(LDFLAGS) -o $@
+	$(Q) $(CXX) -std=c++17 $(CFLAGS) $(THREADS) $(WARN) -Isrc -MMD -MP -MF $@.d $< $(LIBRARY) $(LDFLAGS) -o $@
 
 # A model inside the program: see examples/embed/train.c.
 build/examples/embed/predict build/examples/embed/train: examples/embed/digits.h
 build/examples/embed/predict: examples/embed/weights.h
-build/examples/embed/predict_cpp: examples/embed/predict.cpp examples/embed/digits.h examples/embed/weights.h tensornet.h \
-                                  $(LIBRARY)
+build/examples/embed/predict_cpp: examples/embed/predict.cpp examples/embed/digits.h examples/embed/weights.h $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 $(ALONE) $(THREADS) $< $(LIBRARY) $(LDFLAGS) -o $@
+	$(Q) $(CXX) -std=c++17 $(CFLAGS) $(THREADS) $(WARN) -Isrc -MMD -MP -MF $@.d $< $(LIBRARY) $(LDFLAGS) -o $@
 
 weights: build/examples/embed/train build/examples/embed/bytes
 	build/examples/embed/train build/examples/embed/digits.safetensors
 	build/examples/embed/bytes build/examples/embed/digits.safetensors weights > build/examples/embed/weights.h
 	cp build/examples/embed/weights.h examples/embed/weights.h
 
-build/examples/stb_image_write.o: $(STB)/stb_image_write.h
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -w -DSTB_IMAGE_WRITE_IMPLEMENTATION -x c -c $< -o $@
-
-# ---- the command tn. PNG's writer is one object for it and the examples.
+# ---- the command tn
 
 TN_SOURCES = $(wildcard tools/tn/*.c)
 TN_OBJECTS = $(TN_SOURCES:tools/tn/%.c=build/tn.d/%.o) build/tn.d/comm/socket.o
 tn: build/tn$(if $(CUDA),-cuda)
 tn-cuda: build/tn-cuda
-build/tn: $(TN_OBJECTS) $(PNG_OBJECT)
-	$(CC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ -lm
+TN_COMPILE = $(COMPILE) -D_XOPEN_SOURCE=700
+build/tn: $(TN_OBJECTS) $(LIBRARY)
+	$(Q) $(CC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ -lm
 
-build/tn.d/comm/%.o: examples/comm/%.c $(wildcard examples/comm/*.h) tensornet.h
+build/tn.d/comm/%.o: examples/comm/%.c build/lib/flags
 	@mkdir -p $(@D)
-	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -I. -c $< -o $@
+	$(Q) $(COMPILE) -c $< -o $@
 # What the pages of `tn look` and `tn demo` are made of, as arrays of C.
 include tools/tn/look/assets.mk
 build/tn.d/look_page.o: build/look_assets.h
-build/tn.d/processes.o: $(wildcard examples/comm/*.h)
 build/tn.d/demo.o: build/demo_assets.h
-build/tn.d/%.o: tools/tn/%.c $(wildcard tools/tn/*.h) tensornet.h
+build/tn.d/%.o: tools/tn/%.c build/lib/flags
 	@mkdir -p $(@D)
-	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -I. $(PNG_FLAGS) -c $< -o $@
-
-# gcc takes five seconds to check how a C file as long as the header is indented; tests/standards.sh has it checked.
-build/tn.d/library.o build/gpu/tensornet.o: WARN += -Wno-misleading-indentation
+	$(Q) $(TN_COMPILE) -c $< -o $@
 
 # With a GPU: two objects know of it, and what nvcc compiles is linked with CUDA's static runtime, so that neither cuBLAS nor a
 # driver has to be there before a context opens.
@@ -120,12 +146,12 @@ CUDA_LINK   = $(addprefix -L$(CUDA_HOME)/,lib64 lib targets/x86_64-linux/lib) -l
 CUDA_OBJECT = build/cuda/tensornet_cuda.o
 CUDA_KNOWS  = run processes
 build/tn-cuda: $(filter-out $(CUDA_KNOWS:%=build/tn.d/%.o),$(TN_OBJECTS)) $(CUDA_KNOWS:%=build/tn.d/%-cuda.o) \
-               build/tn.d/comm/nccl.o $(PNG_OBJECT) $(CUDA_OBJECT)
-	$(CC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ $(CUDA_LINK)
+               build/tn.d/comm/nccl.o $(LIBRARY) $(CUDA_OBJECT)
+	$(Q) $(CC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ $(CUDA_LINK)
 
-build/tn.d/%-cuda.o: tools/tn/%.c $(wildcard tools/tn/*.h examples/comm/*.h) tensornet.h
+build/tn.d/%-cuda.o: tools/tn/%.c build/lib/flags
 	@mkdir -p $(@D)
-	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -DTN_TOOL_CUDA -I. $(PNG_FLAGS) -c $< -o $@
+	$(Q) $(TN_COMPILE) -DTN_TOOL_CUDA -c $< -o $@
 
 $(CUDA_OBJECT): tensornet_cuda.cu tensornet.h build/cuda/arch
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_ARCH) -c $< -o $@
@@ -138,19 +164,12 @@ build/cuda/arch: FORCE
 # Over MPI: one object knows of it, and MPI's compiler links.
 MPICC = mpicc
 tn-mpi: build/tn-mpi
-build/tn-mpi: $(TN_OBJECTS:build/tn.d/processes.o=build/tn.d/processes-mpi.o) build/tn.d/comm/mpi.o $(PNG_OBJECT)
-	$(MPICC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ -lm
-build/tn.d/processes-mpi.o: tools/tn/processes.c $(wildcard tools/tn/*.h examples/comm/*.h) tensornet.h
+build/tn-mpi: $(TN_OBJECTS:build/tn.d/processes.o=build/tn.d/processes-mpi.o) build/tn.d/comm/mpi.o $(LIBRARY)
+	$(Q) $(MPICC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ -lm
+build/tn.d/processes-mpi.o: tools/tn/processes.c build/lib/flags
 	@mkdir -p $(@D)
-	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -D_XOPEN_SOURCE=700 -DTN_TOOL_MPI -I. -c $< -o $@
+	$(Q) $(TN_COMPILE) -DTN_TOOL_MPI -c $< -o $@
 build/tn.d/comm/mpi.o: CC = $(MPICC)
-
-# ---- the one header is made from src/
-
-header:
-	@mkdir -p build
-	awk -f tools/header.awk src/ORDER > build/tensornet.h.new
-	mv build/tensornet.h.new tensornet.h
 
 docs:
 	@mkdir -p build
@@ -192,11 +211,9 @@ cuda:
 
 SANITIZE = $(or $(shell command -v compute-sanitizer 2>/dev/null),$(CUDA_HOME)/bin/compute-sanitizer)
 
-build/gpu/tensornet.o: tensornet.h
+build/gpu/test_%: tests/test_%.c $(LIBRARY) $(CUDA_OBJECT)
 	@mkdir -p $(@D)
-	$(CC) -std=c99 -O2 -g $(THREADS) $(WARN) -x c -DTENSORNET_IMPLEMENTATION -c $< -o $@
-build/gpu/test_%: tests/test_%.c $(wildcard tests/*.h) build/gpu/tensornet.o $(CUDA_OBJECT)
-	$(CC) -std=c99 -O2 -g $(THREADS) $(WARN) -I. -Itests $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
+	$(Q) $(COMPILE) -MF $@.d -Itests $< $(LIBRARY) $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
 
 # Every case, the large shapes; attention again with wgmma, by TMA and without, where the GPU takes it; our own products instead of cuBLAS's; then a
 # program that loses its GPU, and one that sees none.
@@ -236,8 +253,9 @@ sanitize-%: $(GPU_TESTS)
 # Peers: a python3 with PyTorch, GPU_PYTHON; without it their columns are skipped by name.
 GPU_BENCH  = ceilings attention linear gpt small rows
 GPU_PYTHON = python3
-build/gpu/bench: tools/bench/gpu/bench_gpu.c tools/bench/clock.h build/gpu/tensornet.o $(CUDA_OBJECT)
-	$(CC) -std=gnu11 $(CFLAGS) $(THREADS) -Wall -Wextra -I. $< build/gpu/tensornet.o $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
+build/gpu/bench: tools/bench/gpu/bench_gpu.c tools/bench/clock.h $(LIBRARY) $(CUDA_OBJECT)
+	@mkdir -p $(@D)
+	$(Q) $(CC) -std=gnu11 $(CFLAGS) $(THREADS) -Wall -Wextra -Isrc -I. $< $(LIBRARY) $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
 bench-gpu: build/gpu/bench
 	@BENCH_TORCH="exec $(GPU_PYTHON) tools/bench/gpu/torch_peer.py" $< $(GPU_BENCH)
 
@@ -268,12 +286,11 @@ bench: build/bench/bench
 	@$(BENCH_ENV) $< $(BENCH)
 	@$(if $(filter gemm,$(BENCH)),$(BENCH_ENV) TN_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $< gemm)
 
-build/bench/bench: $(patsubst tools/bench/%.c,build/bench/%.o,$(wildcard tools/bench/*.c))
-	$(CC) $(CFLAGS) $(THREADS) $(call links,-fopenmp) $^ $(LDFLAGS) -o $@ -ldl -lm
-build/bench/%.o: tools/bench/%.c $(wildcard tools/bench/*.h) tensornet.h
+build/bench/bench: $(patsubst tools/bench/%.c,build/bench/%.o,$(wildcard tools/bench/*.c)) $(LIBRARY)
+	$(Q) $(CC) -std=gnu11 $(CFLAGS) $(THREADS) $(call links,-fopenmp) $^ $(LDFLAGS) -o $@ -ldl -lm
+build/bench/%.o: tools/bench/%.c build/lib/flags
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 $(CFLAGS) $(THREADS) $(call links,-fopenmp) -Wall -Wextra -Wno-misleading-indentation -I. -Itools/bench \
-	    -c $< -o $@
+	$(Q) $(CC) -std=gnu11 $(CFLAGS) $(THREADS) $(call links,-fopenmp) -Wall -Wextra -Isrc -Itools/bench -MMD -MP -c $< -o $@
 
 # ---- for other projects: the sources, what pkg-config and CMake need to know of them, the documents; and tn, which alone is
 #      compiled. tools/install/install.sh lists what goes where. A `tn` that runs on this machine can be given as TN.
@@ -291,14 +308,11 @@ install install-library uninstall:
 	    sh tools/install/install.sh $@
 
 # The shared library, for Python and other languages. Before version 1 a new minor version may change structs, so the soname
-# has both numbers. Without interposition the library's calls of its own functions cost as much as in a program.
+# has both numbers.
 SONAME = libtensornet.so.$(basename $(VERSION))
 lib: $(SHARED)
-build/lib/libtensornet.so.$(VERSION): tools/tn/library.c tensornet.h
-	@mkdir -p $(@D)
-	$(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) -Wno-misleading-indentation -I. -fPIC \
-	    $(call links,-fno-semantic-interposition) $(if $(PNG_FLAGS),$(PNG_FLAGS) -DSTB_IMAGE_WRITE_IMPLEMENTATION \
-	    -DSTB_IMAGE_WRITE_STATIC) -shared -Wl,-soname,$(SONAME) $< $(LDFLAGS) -o $@ -lm
+build/lib/libtensornet.so.$(VERSION): $(UNITS) $(PNG_OBJECT)
+	$(Q) $(CC) $(CFLAGS) $(THREADS) -shared $(call links,-Wl$(,)-Bsymbolic-functions) -Wl,-soname,$(SONAME) $^ $(LDFLAGS) -o $@ -lm
 	ln -sf $(@F) $(@D)/$(SONAME)
 	ln -sf $(SONAME) $(@D)/libtensornet.so
 

@@ -1,7 +1,7 @@
-/* The library itself, for all files of the benchmark, and what they need of its contexts. */
+/* What the benchmark needs of the library's contexts. */
 #define _GNU_SOURCE
-#define TENSORNET_IMPLEMENTATION
 #include "bench.h"
+#include "core/inner.h"
 
 #include <stdio.h>
 #include <stdlib.h>
