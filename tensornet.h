@@ -16884,6 +16884,10 @@ TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
     tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_task), &t);
     return TN_OK;
 }
+#endif
+
+#if TNI_ALL
+/* ---- attention, backward pass, see >>op-attention ------------------------ >>pass-attention-backward */
 
 /* u and w of the block's queries, see >>op-attention: u in rows and transposed. With `one`, w follows u. */
 TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
@@ -20067,6 +20071,25 @@ struct tn_plan {
     int64_t        runs;                /* that were measured */
     tni_program   *program;
 };
+
+/* Where the numbers of a node are, and their layout: its labels of extent other than 1, by decreasing stride. */
+typedef struct tni_lain { tni_source at; int count, *label; int64_t *stride; } tni_lain;
+
+enum { TNI_B, TNI_M, TNI_K, TNI_N, TNI_AXES };      /* the axes of a GEMM: batch, rows, depth, columns */
+
+typedef struct tni_builder {
+    const tn_plan *p;
+    tni_pile      *pile;
+    const int64_t *extent;              /* [labels] of a slice */
+    size_t         size;                /* of an element */
+    tni_program   *program;
+    tni_move     **end;
+    tni_lain      *piece, result;       /* [2n-1] */
+    tni_move     **live;                /* buffers in use, by offset */
+    int            lives, *list[TNI_AXES], count[TNI_AXES], *order;
+    int64_t       *s[3];                /* [labels] strides of a, b and the result of a step; 0: absent */
+    bool           ok, in_place;        /* in_place: GEMM takes any number of batch axes */
+} tni_builder;
 #endif /* TN_NO_CONTRACTION */
 
 #ifndef TN_NO_CONTRACTION
@@ -20865,34 +20888,14 @@ TNI_FN bool tni_plan_tree(tn_plan *p)
 #endif /* TN_NO_CONTRACTION */
 
 #ifndef TN_NO_CONTRACTION
-/* ---- kernel calls ------------------------------------------------------- >>plan-program
-   A product whose labels are summed is a GEMM [b,m,k] [b,k,n] -> [b,m,n], each axis a run of labels whose elements have one
-   stride; an operand of another layout is copied. A product without sums is MUL, private labels are SUM. */
+/* ---- layouts of nodes, and the kernel calls that change them ------------- >>plan-layout
+   A buffer of the workspace is used once, and is free afterwards. */
 
-/* Where the numbers of a node are, and their layout: its labels of extent other than 1, by decreasing stride. */
-typedef struct tni_lain { tni_source at; int count, *label; int64_t *stride; } tni_lain;
-
-enum { TNI_B, TNI_M, TNI_K, TNI_N, TNI_AXES };      /* the axes of a GEMM: batch, rows, depth, columns */
-
-typedef struct tni_builder {
-    const tn_plan *p;
-    tni_pile      *pile;
-    const int64_t *extent;              /* [labels] of a slice */
-    size_t         size;                /* of an element */
-    tni_program   *program;
-    tni_move     **end;
-    tni_lain      *piece, result;       /* [2n-1] */
-    tni_move     **live;                /* buffers in use, by offset */
-    int            lives, *list[TNI_AXES], count[TNI_AXES], *order;
-    int64_t       *s[3];                /* [labels] strides of a, b and the result of a step; 0: absent */
-    bool           ok, in_place;        /* in_place: GEMM takes any number of batch axes */
-} tni_builder;
-
-static int64_t tni_step_of(const tni_builder *b, int label) { return tni_max(b->extent[label], 1); }
+TNI_FN int64_t tni_step_of(const tni_builder *b, int label) { return tni_max(b->extent[label], 1); }
 
 /* Merges neighbouring labels that are one axis in all `views` operands. Returns the number of axes, at most
    TN_MAX_RANK + 1. */
-static int tni_fuse(const tni_builder *b, int n, const int *label, int views, int64_t *const *s, tn_view *v)
+TNI_FN int tni_fuse(const tni_builder *b, int n, const int *label, int views, int64_t *const *s, tn_view *v)
 {
     int i, k, rank = 0;
     memset(v, 0, (size_t)views * sizeof *v);
@@ -20911,7 +20914,7 @@ static int tni_fuse(const tni_builder *b, int n, const int *label, int views, in
     return rank;
 }
 
-static int64_t tni_elements(const tni_builder *b, int n, const int *label)
+TNI_FN int64_t tni_elements(const tni_builder *b, int n, const int *label)
 {
     int64_t count = 1;
     int     i;
@@ -20920,7 +20923,7 @@ static int64_t tni_elements(const tni_builder *b, int n, const int *label)
 }
 
 /* Gives labels the strides of a contiguous tensor in this order. */
-static void tni_plan_strides(const tni_builder *b, int n, const int *label, int64_t *s)
+TNI_FN void tni_plan_strides(const tni_builder *b, int n, const int *label, int64_t *s)
 {
     int64_t stride = 1;
     int     i;
@@ -20930,13 +20933,13 @@ static void tni_plan_strides(const tni_builder *b, int n, const int *label, int6
     }
 }
 
-static void tni_strides_of(const tni_lain *q, int64_t *s)
+TNI_FN void tni_strides_of(const tni_lain *q, int64_t *s)
 {
     int i;
     for (i = 0; i < q->count; i++) s[q->label[i]] = q->stride[i];
 }
 
-static bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
+TNI_FN bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
 {
     q->count = 0;
     q->label = (int *)tni_pile_take(b->pile, (size_t)most + 1, sizeof *q->label);
@@ -20944,7 +20947,7 @@ static bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
     return b->ok = b->ok && q->label && q->stride;
 }
 
-static void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, const int *label)
+TNI_FN void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, const int *label)
 {
     int i;
     tni_plan_strides(b, n, label, b->s[2]);
@@ -20980,7 +20983,7 @@ static void tni_buffer_free(tni_builder *b, const tni_move *m)
 }
 
 /* Appends a kernel call: v[0], v[1] its operands, v[2] its result. A buffer is used once, and is free afterwards. */
-static tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_lain *x, const tni_lain *y,
+TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_lain *x, const tni_lain *y,
                           const tn_view *v, const tn_view *out, int64_t count)
 {
     tni_move *m = b->ok ? (tni_move *)tni_pile_take(b->pile, 1, sizeof *m) : NULL;
@@ -21005,7 +21008,7 @@ static tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last,
 
 /* Copies the numbers of q into this order of its labels. With more than 8 runs of labels it takes several copies, each of
    which brings the next three runs to their place. */
-static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order)
+TNI_FN void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order)
 {
     const int n = q->count;
     int64_t  *s[2];
@@ -21037,7 +21040,7 @@ static void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *ord
 }
 
 /* Appends the last call where the result is in a buffer: a copy to its place. */
-static void tni_build_result(tni_builder *b, const tni_lain *q, int node)
+TNI_FN void tni_build_result(tni_builder *b, const tni_lain *q, int node)
 {
     tni_lain from = *q;
     tn_view   v[2];
@@ -21065,7 +21068,7 @@ static void tni_sort_piece(tni_lain *q)
 }
 
 /* An operand: axes of one label are a diagonal, private labels are summed. */
-static void tni_build_operand(tni_builder *b, int k)
+TNI_FN void tni_build_operand(tni_builder *b, int k)
 {
     const tni_subscript *o = &b->p->operand[k];
     const uint64_t      *legs = tni_legs(b->p, k);
@@ -21104,6 +21107,12 @@ static void tni_build_operand(tni_builder *b, int k)
     m = tni_emit(b, TN_KERNEL_SUM, k, last, &all, NULL, v, &v[1], tni_elements(b, n, b->order));
     if (m) tni_lain_set(b, q, m, n, b->order);
 }
+#endif /* TN_NO_CONTRACTION */
+
+#ifndef TN_NO_CONTRACTION
+/* ---- kernel calls ------------------------------------------------------- >>plan-program
+   A product whose labels are summed is a GEMM [b,m,k] [b,k,n] -> [b,m,n], each axis a run of labels whose elements have one
+   stride; an operand of another layout is copied. A product without sums is MUL, private labels are SUM. */
 
 /* Whether these labels are one axis with these strides. */
 static bool tni_is_axis(const tni_builder *b, int n, const int *label, const int64_t *s)

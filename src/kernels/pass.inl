@@ -61,6 +61,7 @@
 #include "kernels/optim.inl"
 #include "kernels/algebra.inl"
 #include "kernels/attention.inl"
+#include "kernels/attention_backward.inl"
 #include "kernels/attention_linear.inl"
 #include "kernels/rope.inl"
 #include "kernels/scan.inl"

@@ -42,7 +42,6 @@
        look.c                     its options
        demo.c                     tn demo: pages that teach
        tn.c                       main: finds the subcommand
-       library.c                  the implementation of tensornet.h
 
    What only the files of `tn train` share is in train.h, what those of `tn circuits` share in circuits.h, of `tn look` in
    look.h. Memory that is needed until the end of the program is not freed. */

@@ -1,0 +1,32 @@
+#!/bin/sh
+# sh tests/tree.sh: the source tree is what src/README.md says it is. tensornet.h and tensornet_cuda.cu are what is made from it;
+# src/ORDER lists every file; calls and includes between folders go one way (floors.awk); src/tensornet.h has all public
+# declarations; no file is longer than 700 lines. Prints only what is wrong, and the figures of floors.awk.
+set -u
+status=0
+fail() { echo "FAIL $*"; status=1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+awk -f tools/header.awk src/ORDER > "$work/tensornet.h" && cmp "$work/tensornet.h" tensornet.h ||
+    fail "tensornet.h is not what src/ makes: make header"
+
+awk '/^[a-z]/ { folder = $1 ~ /\./ ? "" : $1 "/"; if (folder == "") print $1 } /^    / { print folder $1 }' src/ORDER |
+    LC_ALL=C sort > "$work/listed"
+[ -z "$(uniq -d "$work/listed")" ] || fail "twice in src/ORDER: $(uniq -d "$work/listed")"
+# Units find these two, and the header needs them in no other form.
+(cd src && ls ./*.h ./*/*.c ./*/*.h ./*/*.inl | sed 's|^\./||' | grep -Ev '^cuda/|^tensornet\.h$|^ops/again\.h$' | LC_ALL=C sort) > "$work/there"
+difference=$(diff "$work/listed" "$work/there") || fail "src/ORDER (<) and the files of src/ (>) differ: $difference"
+
+awk -f tests/floors.awk src/ORDER src/*/*.c src/*/*.h src/*/*.inl || status=1
+
+for header in src/*/*.h; do
+    folder=${header%/*} name=${header##*/}
+    [ "${folder##*/}.h" = "$name" ] || continue
+    grep -q "^#include \"${folder##*/}/$name\"" src/tensornet.h || fail "src/tensornet.h lacks ${folder##*/}/$name"
+done
+for file in src/*/*; do
+    lines=$(wc -l < "$file")
+    [ "$lines" -le 700 ] || fail "$file has $lines lines, expected 700 at most: is it about more than one thing?"
+done
+exit $status
