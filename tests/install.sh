@@ -32,8 +32,12 @@ prints_version() {   # PROGRAM
 }
 files_in() { (cd "$1" && find . -type f | sed 's|^\./||' | LC_ALL=C sort | tr '\n' ' '); }
 tree() { (cd "$1" && find . | LC_ALL=C sort); }
+# The files of src/ that the target tensornet::implementation is compiled from
+source=$(for file in src/*.h src/*/*.c src/*/*.h src/*/*.inl; do
+             case $file in src/cuda/*) ;; *) echo "share/tensornet/$file" ;; esac
+         done | LC_ALL=C sort | tr '\n' ' ')
 library="include/tensornet.h share/doc/tensornet/LICENSE share/pkgconfig/tensornet.pc share/tensornet/installed \
-share/tensornet/tensornet.c share/tensornet/tensornetConfig.cmake share/tensornet/tensornetConfigVersion.cmake \
+${source}share/tensornet/tensornetConfig.cmake share/tensornet/tensornetConfigVersion.cmake \
 share/tensornet/tensornetTargets.cmake share/tensornet/tensornet_cuda.cu "
 
 case $way in
@@ -161,7 +165,7 @@ vcpkg)
     # vcpkg itself is not here: tests/install/vcpkg_mock.cmake stands in for the functions that the port calls.
     quiet cmake -DPORT_DIR="$PWD/tools/vcpkg/tensornet" -DPACKAGES="$folder/packages" -P tests/install/vcpkg_mock.cmake
     found=$(files_in "$folder/packages")
-    expected="include/tensornet.h share/pkgconfig/tensornet.pc share/tensornet/copyright share/tensornet/tensornet.c \
+    expected="include/tensornet.h share/pkgconfig/tensornet.pc share/tensornet/copyright ${source}\
 share/tensornet/tensornetConfig.cmake share/tensornet/tensornetConfigVersion.cmake \
 share/tensornet/tensornetTargets.cmake share/tensornet/tensornet_cuda.cu share/tensornet/usage "
     [ "$found" = "$expected" ] || fail "the port installs: $found"

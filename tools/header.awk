@@ -50,7 +50,10 @@ END {
     if (cuda) {
         print "/* Generated from the files of src/cuda/ by `make header`: make changes there. */\n"
         n = split(files[1], file, " ")
-        for (k = 1; k < n; k++) part(file[k])
+        for (k = 1; k < n; k++) {
+            part(file[k])
+            if (k == 1) print "/* Functions that several files of src/cuda/ use: here all are in one file. */\n#define TNC_FN static\n"
+        }
         copy(root file[n])
         exit
     }

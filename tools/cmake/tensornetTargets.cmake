@@ -1,9 +1,9 @@
 # The targets, for FetchContent and add_subdirectory (CMakeLists.txt) as well as for find_package (tensornetConfig.cmake).
-# Before it is included, tensornet_header is the folder of tensornet.h, tensornet_source that of tensornet.c, tensornet_cuda
-# that of tensornet_cuda.cu.
+# Before it is included, tensornet_header is the folder of tensornet.h, tensornet_source that of the library's source, whose
+# files are compiled side by side, tensornet_cuda that of tensornet_cuda.cu.
 #
 #   tensornet::tensornet        the header; one file of yours defines TENSORNET_IMPLEMENTATION
-#   tensornet::implementation   the same, with the implementation compiled as a static library; none of yours defines it
+#   tensornet::implementation   the same, with the library compiled from its source; no file of yours defines it
 #   tensornet::cuda             besides either of them: the CUDA backend, tn_cuda_backend()
 include_guard(GLOBAL)
 
@@ -15,7 +15,9 @@ endif()
 
 # -O2 even where nobody asks for it: without optimisation the library is seven to ten times slower.
 macro(tensornet_add_implementation)
-  add_library(tensornet_implementation STATIC EXCLUDE_FROM_ALL "${tensornet_source}/tensornet.c")
+  file(GLOB tensornet_units CONFIGURE_DEPENDS "${tensornet_source}/*/*.c")
+  add_library(tensornet_implementation STATIC EXCLUDE_FROM_ALL ${tensornet_units})
+  target_include_directories(tensornet_implementation PRIVATE "${tensornet_source}")
   add_library(tensornet::implementation ALIAS tensornet_implementation)
   target_link_libraries(tensornet_implementation PUBLIC tensornet::tensornet)
   set_target_properties(tensornet_implementation PROPERTIES OUTPUT_NAME tensornet POSITION_INDEPENDENT_CODE ON)

@@ -14,6 +14,9 @@ case $PREFIX in /*) ;; *) echo "install: PREFIX is '$PREFIX', expected an absolu
 # note LINE: adds to the list, which is saved each time, so that what a killed installation made can be removed.
 note() {
     echo "$1" >> "$work/list"
+    save
+}
+save() {
     [ ! -d "$DESTDIR$PREFIX/${list%/*}" ] || cp "$work/list" "$DESTDIR$PREFIX/$list"
 }
 # folder PATH: makes a folder, and notes which folders on the way are new. Folders are noted with PREFIX, files without.
@@ -32,6 +35,16 @@ put() {
     cp "$2" "$DESTDIR$PREFIX/$3/$name"
     chmod "$1" "$DESTDIR$PREFIX/$3/$name"
 }
+# put_all FOLDER SOURCE...: copies files, whose names have no blanks, to PREFIX/FOLDER at once
+put_all() {
+    to=$1
+    shift
+    folder "$PREFIX/$to"
+    for file; do echo "file $to/${file##*/}"; done >> "$work/list"
+    save
+    cp "$@" "$DESTDIR$PREFIX/$to"
+    (cd "$DESTDIR$PREFIX/$to" && chmod 644 $(for file; do echo "${file##*/}"; done))
+}
 # link TARGET FOLDER NAME: a symbolic link PREFIX/FOLDER/NAME to TARGET
 link() {
     note "file $2/$3"
@@ -46,7 +59,11 @@ install_library() {
     for file in tensornet.pc tensornetConfig.cmake tensornetConfigVersion.cmake; do fill $file; done
     put 644 tensornet.h                              include
     put 644 tensornet_cuda.cu                        share/tensornet
-    put 644 tools/cmake/tensornet.c                  share/tensornet
+    put_all share/tensornet/src src/*.h
+    for from in src/*/; do
+        from=${from%/}
+        [ "$from" = src/cuda ] || put_all "share/tensornet/$from" $(ls "$from"/*.c "$from"/*.h "$from"/*.inl 2>/dev/null)
+    done
     put 644 "$work/tensornet.pc"                     share/pkgconfig
     put 644 "$work/tensornetConfig.cmake"            share/tensornet
     put 644 "$work/tensornetConfigVersion.cmake"     share/tensornet
