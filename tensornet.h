@@ -36,14 +36,17 @@
        DECLARATIONS                                IMPLEMENTATION
        >>readme   use, macros, limits
        >>types    status, context, memory          >>platform  numbers, text, errors
-                                                   >>memory  >>rng  >>threads
-       >>backend  the kernel table                 >>graph  >>nodes
-                                                   >>dispatch  >>context
+       >>backend  the kernel table                 >>memory  >>rng  >>threads
+                                                   >>graph  >>nodes  >>dispatch
        >>tensor   make, view, read, format         >>tensor-impl
-       >>ops  >>grad  functions, their gradients   >>tape  >>ops-impl  shape, forward, backward together
+       >>comm     processes that train together    >>comm-impl
+       >>grad     gradients                        >>tape
+       >>ops      functions of tensors             >>ops-impl  shape, forward, backward together
+                                                   >>cpu  >>cpu-pass   packed GEMM, SIMD kernels
+                                                   >>blas  >>context
        >>contraction  einsum, plans                >>contraction-impl
        >>products Khatri-Rao, Kronecker, unfold    >>products-impl
-       >>decomp   QR, symmetric eigen, SVD,        >>blas  >>decomp-impl
+       >>decomp   QR, symmetric eigen, SVD,        >>decomp-impl
                   Lanczos; HOSVD, CP, trains
        >>layers   parameters, linear, norm, mlp,   >>layers-impl
                   quadratic, modifier, attention
@@ -52,15 +55,12 @@
                   alignment of two models
        >>network  tn_net: compose, apply, inner    >>network-impl
        >>mps      matrix product states, trains    >>mps-impl
-       >>comm     processes that train together    >>comm-impl
        >>optim    AdamW, SGD, Muon, schedules      >>optim-impl
        >>io       safetensors, npy, idx            >>io-impl
-       >>text     tokenizers, token shards         >>text-impl
+       >>text     tokenizers, token shards         >>tables  >>text-impl
        >>models   transformer, config.json, names  >>models-impl
        >>circuits heads, tables and paths          >>circuits-impl
        >>image    pictures of matrices and curves  >>image-impl
-                                                   >>cpu  >>cpu-pass   packed GEMM, SIMD kernels
-                                                   >>tables
 
    FAMILIES: the places of one subject
        attention   >>op-attention >>op-attention_linear >>pass-attention >>pass-attention_linear
@@ -112,7 +112,9 @@
        follows them). Calls that copy a number of elements or bytes, such as tn_read, have memcpy's and snprintf's order.
 
    docs/guide.md is a first course, howto.md answers questions, api.md lists every function, language.md is about
-   language models, math.md has the formulas, internals.md explains how to change this file.
+   language models, math.md has the formulas.
+
+   This file is made from src/ by `make header`: change it there. src/README.md and docs/internals.md explain how.
 */
 
 #ifndef TENSORNET_H
