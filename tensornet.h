@@ -169,7 +169,7 @@ typedef struct tn_params  tn_params;
 typedef struct tn_backend tn_backend;
 typedef struct tn_graph   tn_graph;
 typedef struct tn_comm    tn_comm;
-typedef struct tn_optim tn_optim;
+typedef struct tn_optim   tn_optim;
 
 typedef enum tn_status {
     TN_OK = 0,
@@ -271,6 +271,8 @@ typedef struct tn_memory {
     size_t   arena;                     /* the part of `live` that is in the arena's blocks  */
     uint64_t allocations;               /* calls of the allocator and the backend so far     */
 } tn_memory;
+
+/* A tensor, see >>tensor. Programs may read the fields, not write them. */
 struct tn_tensor {
     tn_ctx    *ctx;                     /* whose backend owns the bytes                  */
     tn_dtype   dtype;                   /* never TN_REAL                                 */
@@ -299,10 +301,6 @@ TN_API tn_status   tn_ctx_sync(tn_ctx *ctx);
 TN_API void        tn_ctx_reset(tn_ctx *ctx);
 TN_API void        tn_ctx_seed(tn_ctx *ctx, uint64_t seed);    /* restarts the random numbers from this seed       */
 TN_API tn_memory   tn_ctx_memory(const tn_ctx *ctx);           /* how much memory the context holds                */
-/* What this process has sent since the context was created, without the 32 bytes for each other process with which a collective
-   begins. Of a carrier's own collectives: what a ring sends. */
-typedef struct tn_traffic { uint64_t calls, bytes; } tn_traffic;
-TN_API TN_EXPERIMENTAL tn_traffic tn_ctx_traffic(const tn_ctx *ctx);
 TN_API tn_dtype    tn_ctx_dtype(const tn_ctx *ctx);            /* TN_F32 or TN_F64                                 */
 TN_API tn_dtype    tn_ctx_activations(const tn_ctx *ctx);      /* the dtype of the results of ops; never TN_REAL   */
 TN_API int         tn_ctx_threads(const tn_ctx *ctx);          /* the number of threads                            */
@@ -311,8 +309,14 @@ TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);        /* "plain", "avx2
 /* Names the device of the backend, "NVIDIA H200, sm_90"; "" on cpu. The string belongs to the context. */
 TN_API TN_EXPERIMENTAL const char *tn_ctx_device_name(const tn_ctx *ctx);
 TN_API const char *tn_status_name(tn_status s);                /* names a status: a constant string                */
-TN_API const char *tn_dtype_name(tn_dtype dtype);
 TN_API const char *tn_version(void);                           /* the version of the implementation, "0.2.0"       */
+/* Names a dtype: "REAL", "F32", "F64", "BF16" or "I32", else "?". The string is a constant. */
+TN_API const char *tn_dtype_name(tn_dtype dtype);
+
+/* What this process has sent since the context was created, without the 32 bytes for each other process with which a collective
+   begins. Of a carrier's own collectives: what a ring sends. */
+typedef struct tn_traffic { uint64_t calls, bytes; } tn_traffic;
+TN_API TN_EXPERIMENTAL tn_traffic tn_ctx_traffic(const tn_ctx *ctx);
 
 /* A position in the arena. */
 typedef struct tn_mark { size_t head_block, head_used, data_block, data_used; uint64_t resets; } tn_mark;
@@ -462,6 +466,8 @@ TN_API uint64_t          tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k);
    write them. `data` is the backend's handle: only kernels may dereference it. A tensor that was freed has no context
    that could keep a message: a function that is given nothing else returns NULL, TN_ERR_ARG, -1 or NaN without one.
    ====================================================================== */
+
+/* What a compact copy of a matrix consists of, see >>compact-weights. */
 typedef enum tn_weights { TN_WEIGHTS_F32 = 0, TN_WEIGHTS_BF16, TN_WEIGHTS_INT8 } tn_weights;
 
 /* Creates an arena tensor, which lives until tn_ctx_reset or the release of an earlier mark. Its elements are not
@@ -483,7 +489,6 @@ TN_API void       tn_tensor_destroy(tn_tensor *t);            /* frees an owned 
 /* Makes an owned, contiguous copy of any tensor or view. */
 TN_API tn_tensor *tn_tensor_keep(const tn_tensor *t);
 
-/* Names a dtype: "REAL", "F32", "F64", "BF16" or "I32", else "?". The string is a constant. */
 TN_API int64_t    tn_tensor_count(const tn_tensor *t);        /* number of elements; 1 for rank 0              */
 TN_API bool       tn_tensor_contiguous(const tn_tensor *t);   /* whether it is row-major without gaps          */
 

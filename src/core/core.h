@@ -17,7 +17,7 @@ typedef struct tn_params  tn_params;
 typedef struct tn_backend tn_backend;
 typedef struct tn_graph   tn_graph;
 typedef struct tn_comm    tn_comm;
-typedef struct tn_optim tn_optim;
+typedef struct tn_optim   tn_optim;
 
 typedef enum tn_status {
     TN_OK = 0,
@@ -119,6 +119,8 @@ typedef struct tn_memory {
     size_t   arena;                     /* the part of `live` that is in the arena's blocks  */
     uint64_t allocations;               /* calls of the allocator and the backend so far     */
 } tn_memory;
+
+/* A tensor, see >>tensor. Programs may read the fields, not write them. */
 struct tn_tensor {
     tn_ctx    *ctx;                     /* whose backend owns the bytes                  */
     tn_dtype   dtype;                   /* never TN_REAL                                 */
@@ -147,10 +149,6 @@ TN_API tn_status   tn_ctx_sync(tn_ctx *ctx);
 TN_API void        tn_ctx_reset(tn_ctx *ctx);
 TN_API void        tn_ctx_seed(tn_ctx *ctx, uint64_t seed);    /* restarts the random numbers from this seed       */
 TN_API tn_memory   tn_ctx_memory(const tn_ctx *ctx);           /* how much memory the context holds                */
-/* What this process has sent since the context was created, without the 32 bytes for each other process with which a collective
-   begins. Of a carrier's own collectives: what a ring sends. */
-typedef struct tn_traffic { uint64_t calls, bytes; } tn_traffic;
-TN_API TN_EXPERIMENTAL tn_traffic tn_ctx_traffic(const tn_ctx *ctx);
 TN_API tn_dtype    tn_ctx_dtype(const tn_ctx *ctx);            /* TN_F32 or TN_F64                                 */
 TN_API tn_dtype    tn_ctx_activations(const tn_ctx *ctx);      /* the dtype of the results of ops; never TN_REAL   */
 TN_API int         tn_ctx_threads(const tn_ctx *ctx);          /* the number of threads                            */
@@ -159,8 +157,14 @@ TN_API const char *tn_ctx_simd_name(const tn_ctx *ctx);        /* "plain", "avx2
 /* Names the device of the backend, "NVIDIA H200, sm_90"; "" on cpu. The string belongs to the context. */
 TN_API TN_EXPERIMENTAL const char *tn_ctx_device_name(const tn_ctx *ctx);
 TN_API const char *tn_status_name(tn_status s);                /* names a status: a constant string                */
-TN_API const char *tn_dtype_name(tn_dtype dtype);
 TN_API const char *tn_version(void);                           /* the version of the implementation, "0.2.0"       */
+/* Names a dtype: "REAL", "F32", "F64", "BF16" or "I32", else "?". The string is a constant. */
+TN_API const char *tn_dtype_name(tn_dtype dtype);
+
+/* What this process has sent since the context was created, without the 32 bytes for each other process with which a collective
+   begins. Of a carrier's own collectives: what a ring sends. */
+typedef struct tn_traffic { uint64_t calls, bytes; } tn_traffic;
+TN_API TN_EXPERIMENTAL tn_traffic tn_ctx_traffic(const tn_ctx *ctx);
 
 /* A position in the arena. */
 typedef struct tn_mark { size_t head_block, head_used, data_block, data_used; uint64_t resets; } tn_mark;

@@ -7,6 +7,8 @@
    write them. `data` is the backend's handle: only kernels may dereference it. A tensor that was freed has no context
    that could keep a message: a function that is given nothing else returns NULL, TN_ERR_ARG, -1 or NaN without one.
    ====================================================================== */
+
+/* What a compact copy of a matrix consists of, see >>compact-weights. */
 typedef enum tn_weights { TN_WEIGHTS_F32 = 0, TN_WEIGHTS_BF16, TN_WEIGHTS_INT8 } tn_weights;
 
 /* Creates an arena tensor, which lives until tn_ctx_reset or the release of an earlier mark. Its elements are not
@@ -28,7 +30,6 @@ TN_API void       tn_tensor_destroy(tn_tensor *t);            /* frees an owned 
 /* Makes an owned, contiguous copy of any tensor or view. */
 TN_API tn_tensor *tn_tensor_keep(const tn_tensor *t);
 
-/* Names a dtype: "REAL", "F32", "F64", "BF16" or "I32", else "?". The string is a constant. */
 TN_API int64_t    tn_tensor_count(const tn_tensor *t);        /* number of elements; 1 for rank 0              */
 TN_API bool       tn_tensor_contiguous(const tn_tensor *t);   /* whether it is row-major without gaps          */
 
