@@ -1,6 +1,6 @@
 /* closing.h: files whose bytes all arrive, but whose closing reports an error, as it may over a network or at a quota.
 
-       #include "closing.h"              (before the implementation, whose calls of fclose it takes)
+       #include "closing.h"              (before a file of src/ whose calls of fclose it takes, such as io/writer.c)
 
        closing.error = EIO;              from here on every fclose closes its file and reports this error
        closing.error = 0;                fclose is fclose again                                                    */

@@ -1,6 +1,6 @@
 /* starting.h: a system that refuses to start threads.
 
-       #include "starting.h"             (before the implementation, whose calls it takes)
+       #include "starting.h"             (before core/threads.c, whose calls it takes)
 
        starting.allowed = 2;             two more threads start, every later one is refused
        starting.allowed = -1;            threads start as they do

@@ -1,6 +1,6 @@
 /* test.h: the harness of one test program, in C99 and C++17.
 
-       #include "test.h"                 (a test of internals defines TENSORNET_IMPLEMENTATION first; inside.c includes it)
+       #include "test.h"                 (a test that looks inside the library includes core/inner.h and others, too)
 
        TEST(adds) { CHECK_INT(1 + 1, 2); }
        TEST(reads_npy) {
@@ -28,7 +28,7 @@
 #include <string.h>
 
 #define TEST(name) static void name(void)
-#ifndef TEST_PROGRAM                    /* inside.c makes one program of several */
+#ifndef TEST_PROGRAM                    /* a program of several tests renames this one's main */
 #define TEST_PROGRAM main
 #endif
 #define TEST_MAIN(...) \

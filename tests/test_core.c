@@ -1,11 +1,16 @@
 /* test_core.c: numbers, text, random numbers, memory, errors, tensors, the tape's rules, threads. It looks inside. */
 
-#define TENSORNET_IMPLEMENTATION
 #include "comma.h"
-#include "closing.h"
+#include "closing.h"                    /* before io/writer.c, whose files it closes */
 #include "sealed.h"
 #include "cases.h"
 #include "pool.h"
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "core/rng.c"
+#include "io/writer.c"
+#include "text/letters.c"
 #include <limits.h>
 #if SEALED
 #include <sys/stat.h>

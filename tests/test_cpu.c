@@ -1,8 +1,12 @@
 /* The fast host kernels against the reference, on every SIMD level this machine has. */
 
-#define TENSORNET_IMPLEMENTATION
 #include "pool.h"
 #include "test.h"
+#include "core/inner.h"
+#include "tensor/inner.h"
+#include "ops/inner.h"
+#include "cpu/inner.h"
+#include "cpu/state.c"
 
 /* ---- backends, buffers, calls ----------------------------------------------------------- */
 

@@ -1,8 +1,12 @@
 /* test_decomp.c: QR, symmetric eigen and SVD, inside and through tensors. */
 
-#define TENSORNET_IMPLEMENTATION
 #include "pool.h"
 #include "test.h"
+#include "core/inner.h"
+#include "cpu/inner.h"
+#include "context/inner.h"
+#include "decomp/inner.h"
+#include "context/context.c"
 
 #define EPS 0x1p-52
 

@@ -1,15 +1,18 @@
 /* test_image.c: colours, letters, ticks, and the pixels of every kind of figure */
-#ifdef HAVE_STB_IMAGE_WRITE
-#define STB_IMAGE_WRITE_IMPLEMENTATION
-#include "stb_image_write.h"
-#endif
 #ifdef HAVE_STB_IMAGE                   /* some have only the writer */
 #define STB_IMAGE_IMPLEMENTATION
 #define STBI_ONLY_PNG
 #include "stb_image.h"
 #endif
-#define TENSORNET_IMPLEMENTATION
 #include "test.h"
+#include "image/inner.h"
+#include "image/heat.c"
+#include "image/letters.c"
+#include "image/plot.c"
+#ifdef HAVE_STB_IMAGE_WRITE
+#define STB_IMAGE_WRITE_IMPLEMENTATION  /* of the writer of PNG that svg.c includes */
+#endif
+#include "image/svg.c"
 
 static tn_ctx *open_ctx(test_heap *heap)
 {

@@ -1,10 +1,12 @@
 /* desc.gemm_precision: packing, splitting and both kernels against products in double. The kernel for AMX runs on every processor with
    AVX-512: its tile instructions are made of C here, after Intel's manual, and the real ones run where they are. */
 
-#include "tiles.h"                      /* before the implementation, which uses them */
-#define TENSORNET_IMPLEMENTATION
+#include "tiles.h"                      /* before the kernels, which use them */
 #include "pool.h"
 #include "test.h"
+#include "core/inner.h"
+#include "cpu/inner.h"
+#include "kernels/f32_avx512.c"
 
 /* ---- contexts that say what they logged ------------------------------------------------------------------------------------ */
 typedef struct diary { int lines; char last[256]; } diary;

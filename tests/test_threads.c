@@ -5,10 +5,11 @@
    Tasks make no checks: the counters of test.h are not atomic. */
 
 #include "comma.h"
-#include "starting.h"
-#define TENSORNET_IMPLEMENTATION
+#include "starting.h"                   /* before core/threads.c, whose threads it refuses */
 #include "test.h"
 #include "pool.h"
+#include "core/inner.h"
+#include "core/threads.c"
 #include <fenv.h>
 #include <time.h>
 #if defined(__unix__) || defined(__APPLE__)

@@ -1,5 +1,5 @@
 /* tiles.h: AMX's tile instructions in C, after Intel's manual: eight tiles and what they can do, TILELOADD, TILESTORED,
-   TILEZERO, TDPBF16PS. It is included before the implementation, whose tile kernels are made of these then; the
+   TILEZERO, TDPBF16PS. It is included before kernels/f32_avx512.c, whose tile kernels are made of these then; the
    processor's own run where tiles_in_c is false. */
 
 #ifndef TN_TILES_H
