@@ -2,17 +2,14 @@
    instructions of AMX are made of C (tests/tiles.h), so the numbers are those of the unit on any processor with AVX-512. No suite
    runs it; docs/measurements.md has what it printed.
 
-       gcc -O2 -I. -Itests tests/heavy/split_curves.c -o build/split_curves -lm && build/split_curves docs/math.md 100 */
+       make && gcc -O2 -pthread -Isrc -Itests tests/heavy/split_curves.c build/lib/libtensornet.a -o build/split_curves -lm &&
+       build/split_curves docs/math.md 100 */
 
-#include "tiles.h"                      /* before the implementation, which uses them */
-#define TENSORNET_IMPLEMENTATION
-#define TN_NO_TEXT
-#define TN_NO_CIRCUITS
-#define TN_NO_IMAGE
-#define TN_NO_MPS
-#define TN_NO_OPERATOR
-#define TN_NO_CONTRACTION
+#include "tiles.h"                      /* before the kernels, which use them */
 #include "tensornet.h"
+#include "core/inner.h"
+#include "cpu/inner.h"
+#include "kernels/f32_avx512.c"
 
 #include <stdio.h>
 #include <stdlib.h>
