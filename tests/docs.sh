@@ -21,7 +21,8 @@
 #   <!-- numbers: T A -->     each number of the output may differ by this part of it, T = 0.1 for example, or by A, if that
 #                             is given
 #   <!-- only links -->       on the page's first line: its code is not looked at
-# Links between pages are followed, too: the file must exist, and the heading.
+# Links between pages are followed, too: the file must exist, and the heading. So must every path of the repository that a page
+# names in its text, such as src/ops/norm.c; capitals stand for any name (tests/test_NAME.c).
 set -u
 export LC_ALL=C
 object=$1 tn=$2
@@ -293,6 +294,10 @@ for page; do
         elif [ -n "$anchor" ] && ! anchors "$target" | grep -qx -- "$anchor"; then
             fail "$page:$line links to $link: no such heading"
         else ok; fi
+    done
+    for path in $(grep -oE '(^|[^A-Za-z0-9_./-])(src|tests|tools|examples|docs)/[A-Za-z0-9_./*-]*[A-Za-z0-9_*/]' "$page" |
+                  sed 's/^[^a-z]*//' | grep -v '[A-Z][A-Z]' | LC_ALL=C sort -u); do
+        if ls -d $path > /dev/null 2>&1 || [ -e "$path.c" ]; then ok; else fail "$page names $path, which does not exist"; fi
     done
 done
 
