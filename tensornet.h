@@ -5855,21 +5855,6 @@ tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64
     return tn_tensor_nd(ctx, dtype, 3, shape);
 }
 
-tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers)
-{
-    tn_tensor *t;
-    size_t     bytes;
-    if (!ctx || !tni_dtype_known(ctx, "tensor_from", "as", &as)) return NULL;
-    if (!tni_shape_bytes(ctx, "tensor_from", as == TN_I32 ? TN_I32 : ctx->desc.dtype, rank, shape, &bytes)) return NULL;
-    t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
-    if (!t) return NULL;
-    if (!numbers && tn_tensor_count(t) > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t));
-        return NULL;
-    }
-    return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
-}
-
 /* Writes where the view is needed: a small prediction spends a third of its time on calls and views that are copied. */
 TNI_NOINLINE TNI_FN void tni_view_to(tn_view *v, const tn_tensor *t)
 {
@@ -6433,6 +6418,21 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
     }
     s = tni_upload(t, as, (const char *)src, count);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "write");
+}
+
+tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers)
+{
+    tn_tensor *t;
+    size_t     bytes;
+    if (!ctx || !tni_dtype_known(ctx, "tensor_from", "as", &as)) return NULL;
+    if (!tni_shape_bytes(ctx, "tensor_from", as == TN_I32 ? TN_I32 : ctx->desc.dtype, rank, shape, &bytes)) return NULL;
+    t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
+    if (!t) return NULL;
+    if (!numbers && tn_tensor_count(t) > 0) {
+        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t));
+        return NULL;
+    }
+    return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
 }
 
 tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
@@ -7666,13 +7666,6 @@ TNI_FN bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t
     return false;
 }
 
-/* A real operand; a strided view is replaced by a recorded contiguous copy. */
-TNI_NOINLINE TNI_FN tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
-{
-    if (!tni_is_real(ctx, t, op, what)) return NULL;
-    return tn_tensor_contiguous(t) ? t : tn_copy(ctx, t);
-}
-
 /* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
 TNI_FN void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
 {
@@ -7829,6 +7822,13 @@ tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a)
     if (!y || tni_copy(y, a) != TN_OK) return NULL;
     tni_note(ctx, tni_copy_backward, y, a, NULL, NULL);
     return y;
+}
+
+/* A real operand; a strided view is replaced by a recorded contiguous copy. */
+TNI_NOINLINE TNI_FN tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
+{
+    if (!tni_is_real(ctx, t, op, what)) return NULL;
+    return tn_tensor_contiguous(t) ? t : tn_copy(ctx, t);
 }
 
 tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
@@ -25537,6 +25537,19 @@ TNI_FN tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
 /* Matrices of fewer rows are solved by one thread each if there are several of them. */
 enum { TNI_EIGH_ALONE = 256 };
 
+TNI_FN void tni_drop(tn_tensor **t)
+{
+    if (*t) tn_tensor_destroy(*t);
+    *t = NULL;
+}
+
+TNI_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
+
+void tn_eigh_destroy(tn_eigh_result *r)
+{
+    if (r) { tni_drop(&r->values); tni_drop(&r->vectors); tni_drop_clusters(&r->cluster, &r->angle); }
+}
+
 tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out)
 {
     tn_eigh_desc defaults;
@@ -25932,18 +25945,6 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     return s;
 }
 
-TNI_FN void tni_drop(tn_tensor **t)
-{
-    if (*t) tn_tensor_destroy(*t);
-    *t = NULL;
-}
-
-static void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
-
-void tn_eigh_destroy(tn_eigh_result *r)
-{
-    if (r) { tni_drop(&r->values); tni_drop(&r->vectors); tni_drop_clusters(&r->cluster, &r->angle); }
-}
 void tn_qr_destroy(tn_qr_result *r)       { if (r) { tni_drop(&r->q); tni_drop(&r->r); tni_drop(&r->order); } }
 void tn_lstsq_destroy(tn_lstsq_result *r) { if (r) { tni_drop(&r->x); tni_drop(&r->residual); } }
 void tn_svd_destroy(tn_svd_result *r)
@@ -30559,7 +30560,7 @@ TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
     return true;
 }
 
-static bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *op)
+TNI_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *op)
 {
     if (!ps) return false;
     if (cp->ctx == tn_params_ctx(ps)) return tni_cp_one_input(cp, op);
@@ -30567,7 +30568,7 @@ static bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *o
     return false;
 }
 
-/* ---- made from arrays, layers and stacks -------------------------------- >>cp-create */
+/* ---- made from arrays --------------------------------------------------- >>cp-create */
 
 tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const *f, tn_cp_input input)
 {
@@ -30637,249 +30638,6 @@ TNI_FN tn_cp *tni_cp_next(tn_cp *used, tn_cp *next)
     tn_cp_destroy(used);
     return next;
 }
-
-static tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
-{
-    tn_view v = tni_view(t);
-    v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
-    v.rank = 2;
-    v.shape[0] = v.shape[1]; v.shape[1] = v.shape[2];
-    v.strides[0] = v.strides[1]; v.strides[1] = v.strides[2];
-    return v;
-}
-
-/* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
-static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
-{
-    const tn_mlp_desc *d = &m->desc;
-    const int order = (int)m->w->shape[0];
-    tn_ctx   *ctx = m->w->ctx;
-    tn_cp    *cp;
-    tn_status s;
-    int64_t   in[TN_CP_MAX_ORDER];
-    int       k;
-    for (k = 0; k < order; k++) in[k] = d->in + (m->b || d->augmented);
-    cp = tni_cp_make(ctx, order, d->out, d->hidden, in, m->b || d->augmented);
-    if (!cp) return NULL;
-    s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden))
-             : tni_put_identity(ctx, tni_view(cp->p));
-    for (k = 0; k < order && s == TN_OK; k++) {
-        tn_view w = tni_slice_view(m->w, k);
-        s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, 0, w.shape[1]), w);
-        if (s == TN_OK && m->b) {
-            tn_view b = tni_transposed_view(tni_block_of(m->b, k, 1, 0, d->hidden));
-            s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, d->in, 1), b);
-        }
-    }
-    cp = tni_cp_done(cp, s);
-    if (cp && m->pb) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb)));
-    if (cp && m->p && d->augmented) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_block_of(m->p, 0, d->out, d->hidden, 1)));
-    return cp;
-}
-
-/* P = F_0 diag(weights), and the other factors transposed. */
-tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
-{
-    const bool constant = input == TN_CP_INPUT_CONSTANT;
-    int64_t    in[TN_CP_MAX_ORDER];
-    tn_cp     *cp;
-    tn_status  s;
-    int        k;
-    if (!tni_usable(ctx, r ? r->weights : NULL, "cp_from_als", "the decomposition")) return NULL;
-    if (r->rank > TN_CP_MAX_ORDER + 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: the decomposition is of a tensor of rank %d, expected 2 to %d", r->rank,
-                 TN_CP_MAX_ORDER + 1);
-        return NULL;
-    }
-    for (k = 1; k < r->rank; k++) {
-        in[k - 1] = r->factor[k]->shape[0];
-        if (in[k - 1] > 0 || !constant) continue;
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: axis %d has no elements, expected a last one for the constant one", k);
-        return NULL;
-    }
-    cp = tni_cp_make(ctx, r->rank - 1, r->factor[0]->shape[0], r->weights->shape[0], in, constant);
-    if (!cp) return NULL;
-    s = tni_put_product(ctx, tni_view(cp->p), tni_view(r->factor[0]), tni_transposed_view(tni_column_view(r->weights)), false);
-    for (k = 1; k < r->rank && s == TN_OK; k++)
-        s = tni_put_copy(ctx, tni_view(cp->f[k - 1]), tni_transposed_view(tni_view(r->factor[k])));
-    return tni_cp_done(cp, s);
-}
-
-tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
-{
-    tn_cp *cp;
-    if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
-    if (m->desc.kind != TN_MLP_BILINEAR) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer's kind is %s, expected bilinear: no other one is a tensor",
-                 tn_mlp_kind_name(m->desc.kind));
-        return NULL;
-    }
-    if (m->w->shape[0] > TN_CP_MAX_ORDER) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer has %lld encoders, expected at most %d (TN_CP_MAX_ORDER)",
-                 (long long)m->w->shape[0], TN_CP_MAX_ORDER);
-        return NULL;
-    }
-    cp = tni_cp_from_encoders(m);
-    return cp && m->desc.residual ? tni_cp_next(cp, tn_cp_residual(cp)) : cp;
-}
-
-/* F_0 = [W 1] or [A B 1]   F_1 = [V c] */
-tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
-{
-    const tn_modifier_desc *d;
-    int64_t   in[2], h, n;
-    tn_cp    *cp;
-    tn_view   w;
-    tn_status s;
-    if (!tni_usable(ctx, m ? m->v : NULL, "cp_from_modifier", "layer")) return NULL;
-    d = &m->desc;
-    h = d->hidden;
-    n = d->in;
-    if (d->step > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: the layer's step is %g, expected 0: with rounding it is not a tensor",
-                 d->step);
-        return NULL;
-    }
-    in[0] = in[1] = n + 1;
-    cp = tni_cp_make(ctx, 2, d->out, h, in, true);
-    if (!cp) return NULL;
-    w = tni_block_of(cp->f[0], 0, h, 0, n);
-    s = m->w ? tni_put_copy(ctx, w, tni_view(m->w)) : tni_put_matmul(ctx, w, tni_view(m->wa), tni_view(m->wb), 1, 0);
-    if (s == TN_OK) s = tni_put_value(ctx, tni_block_of(cp->f[0], 0, h, n, 1), 1);
-    if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], 0, h, 0, n), tni_view(m->v));
-    if (s == TN_OK && m->c) s = tni_put_copy(ctx, tni_block_of(cp->f[1], 0, h, n, 1), tni_column_view(m->c));
-    if (s == TN_OK) s = m->p ? tni_copy(cp->p, m->p) : tni_put_identity(ctx, tni_view(cp->p));
-    cp = tni_cp_done(cp, s);
-    return cp && m->pb ? tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb))) : cp;
-}
-
-/* Term (o,i): P = e_o, F_0 = e_i, F_1 = t[o,i,:]. */
-tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
-{
-    const bool constant = input == TN_CP_INPUT_CONSTANT;
-    int64_t    in[2], out, n, terms, o;
-    size_t     numbers, bytes;
-    tn_cp     *cp;
-    tn_status  s = TN_OK;
-    if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
-    if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
-        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, expected [out,n,m]%s", TNI_SHAPE(t),
-                 constant ? ", with a last row and column for the constant one" : "");
-        return NULL;
-    }
-    out = t->shape[0];
-    n = in[0] = t->shape[1];
-    in[1] = t->shape[2];
-    if (!tni_mul_size((size_t)out, (size_t)n, &numbers)
-        || !tni_mul_size(numbers, (size_t)out + (size_t)n + (size_t)in[1], &numbers)
-        || !tni_mul_size(numbers, tni_dtype_size(ctx->desc.dtype), &bytes)
-        || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, which makes %lld x %lld terms of %lld numbers, "
-                 "more than max_bytes = %zu", TNI_SHAPE(t), (long long)out, (long long)n, (long long)(out + n + in[1]),
-                 ctx->desc.max_bytes);
-        return NULL;
-    }
-    terms = out * n;
-    cp = tni_cp_make(ctx, 2, out, terms, in, constant);
-    for (o = 0; cp && o < out && s == TN_OK; o++) {
-        s = tni_put_value(ctx, tni_block_of(cp->p, o, 1, o * n, n), 1);
-        if (s == TN_OK) s = tni_put_identity(ctx, tni_block_of(cp->f[0], o * n, n, 0, n));
-        if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], o * n, n, 0, in[1]), tni_slice_view(t, o));
-    }
-    return cp ? tni_cp_done(cp, s) : NULL;
-}
-
-tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
-{
-    if (!tni_usable(ctx, m ? m->t : NULL, "cp_from_quadratic", "layer")) return NULL;
-    return tn_cp_from_tensor(ctx, m->t, m->desc.bias || m->desc.augmented ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
-}
-
-/* To factors that can be trained: F_k as slice k of w, and the constant's column, if there is one, as b. */
-tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
-{
-    int64_t     before = tn_params_count(ps), n;
-    tn_ctx     *ctx = tn_params_ctx(ps);
-    tn_mlp_desc d;
-    tn_status   s;
-    int         k;
-    if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "mlp_from_cp: %s is NULL", layer ? "the operator" : "the layer");
-    memset(layer, 0, sizeof *layer);
-    if (!tni_cp_of_params(ps, cp, "mlp_from_cp")) return tn_ctx_status(ctx);
-    n = cp->in[0] - cp->constant;
-    memset(&d, 0, sizeof d);
-    d.in = n;
-    d.hidden = cp->terms;
-    d.out = cp->out;
-    d.order = cp->order;
-    d.bias = cp->constant;
-    d.init.rule = d.init_out.rule = TN_INIT_ZERO;
-    if ((s = tn_mlp_init(ps, name, &d, layer)) != TN_OK) return s;
-    s = tni_copy(layer->p, cp->p);
-    for (k = 0; k < cp->order && s == TN_OK; k++) {
-        s = tni_put_copy(ctx, tni_slice_view(layer->w, k), tni_block_of(cp->f[k], 0, cp->terms, 0, n));
-        if (s == TN_OK && d.bias)
-            s = tni_put_copy(ctx, tni_transposed_view(tni_block_of(layer->b, k, 1, 0, cp->terms)),
-                             tni_block_of(cp->f[k], 0, cp->terms, n, 1));
-    }
-    return tni_layer_done(ps, before, s == TN_OK, layer, sizeof *layer);
-}
-
-tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_quadratic *layer)
-{
-    int64_t           before = tn_params_count(ps);
-    tn_ctx           *ctx = tn_params_ctx(ps);
-    tn_quadratic_desc d;
-    tn_tensor        *t;
-    tn_status         s;
-    if (!layer || !cp)
-        return tni_fail(ctx, TN_ERR_ARG, "quadratic_from_cp: %s is NULL", layer ? "the operator" : "the layer");
-    memset(layer, 0, sizeof *layer);
-    if (!tni_cp_of_params(ps, cp, "quadratic_from_cp") || !tni_cp_is_bilinear(cp, "quadratic_from_cp"))
-        return tn_ctx_status(ctx);
-    memset(&d, 0, sizeof d);
-    d.in = cp->in[0] - cp->constant;
-    d.out = cp->out;
-    d.bias = cp->constant;
-    d.init.rule = TN_INIT_ZERO;
-    if (!(t = tn_cp_dense(cp))) return tn_ctx_status(ctx);
-    s = tn_quadratic_init(ps, name, &d, layer);
-    if (s == TN_OK) s = tni_layer_done(ps, before, tni_copy(layer->t, t) == TN_OK, layer, sizeof *layer);
-    tn_tensor_destroy(t);
-    return s;
-}
-
-/* A linear layer's matrix and bias, wherever it keeps them. */
-static bool tni_linear_parts(const tn_linear *l, tn_tensor **w, tn_tensor **b)
-{
-    *w = l->w;
-    *b = l->b;
-    if (!l->desc.augmented) return true;
-    *w = tn_slice(l->w, 1, 0, l->desc.in);
-    *b = tn_slice(l->w, 1, l->desc.in, l->desc.in + 1);
-    if (*b) (*b)->rank = 1;                          /* the last column, as a vector */
-    return *w && *b;
-}
-
-tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed)
-{
-    tn_cp     *cp = tn_cp_from_mlp(ctx, mlp);
-    tn_tensor *w, *b;
-    tni_scope  scope;
-    if (!cp) return NULL;
-    scope = tni_scope_begin(ctx);
-    if (unembed) {
-        bool whole = tni_linear_parts(unembed, &w, &b);
-        cp = tni_cp_next(cp, whole ? tn_cp_fold_out(cp, w, b) : NULL);
-    }
-    if (cp && embed) {
-        bool whole = tni_linear_parts(embed, &w, &b);
-        cp = tni_cp_next(cp, whole ? tn_cp_fold_in(cp, w, b) : NULL);
-    }
-    tni_scope_end(ctx, scope);
-    return cp;
-}
-
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_OPERATOR
@@ -31845,6 +31603,253 @@ tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x)
     if (cp->constant && x->rank > 0 && x->shape[x->rank - 1] == cp->in[0] - 1) x = tn_append_one(ctx, x);
     for (k = 0; k < cp->order; k++) all[k] = x;
     return tn_cp_apply_each(ctx, cp, all);
+}
+
+#endif /* TN_NO_OPERATOR */
+
+#ifndef TN_NO_OPERATOR
+/* ---- made from layers and stacks, and made into layers -------------------- >>cp-layers */
+
+static tn_view tni_slice_view(const tn_tensor *t, int64_t i)     /* slice i of [k,h,n] */
+{
+    tn_view v = tni_view(t);
+    v.data = (char *)v.data + i * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
+    v.rank = 2;
+    v.shape[0] = v.shape[1]; v.shape[1] = v.shape[2];
+    v.strides[0] = v.strides[1]; v.strides[1] = v.strides[2];
+    return v;
+}
+
+/* The encoders, with the biases as their last columns where there are any; P, or I; then p as a term of its own. */
+static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
+{
+    const tn_mlp_desc *d = &m->desc;
+    const int order = (int)m->w->shape[0];
+    tn_ctx   *ctx = m->w->ctx;
+    tn_cp    *cp;
+    tn_status s;
+    int64_t   in[TN_CP_MAX_ORDER];
+    int       k;
+    for (k = 0; k < order; k++) in[k] = d->in + (m->b || d->augmented);
+    cp = tni_cp_make(ctx, order, d->out, d->hidden, in, m->b || d->augmented);
+    if (!cp) return NULL;
+    s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden))
+             : tni_put_identity(ctx, tni_view(cp->p));
+    for (k = 0; k < order && s == TN_OK; k++) {
+        tn_view w = tni_slice_view(m->w, k);
+        s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, 0, w.shape[1]), w);
+        if (s == TN_OK && m->b) {
+            tn_view b = tni_transposed_view(tni_block_of(m->b, k, 1, 0, d->hidden));
+            s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, d->in, 1), b);
+        }
+    }
+    cp = tni_cp_done(cp, s);
+    if (cp && m->pb) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb)));
+    if (cp && m->p && d->augmented) cp = tni_cp_next(cp, tni_cp_with_bias(cp, tni_block_of(m->p, 0, d->out, d->hidden, 1)));
+    return cp;
+}
+
+/* P = F_0 diag(weights), and the other factors transposed. */
+tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
+{
+    const bool constant = input == TN_CP_INPUT_CONSTANT;
+    int64_t    in[TN_CP_MAX_ORDER];
+    tn_cp     *cp;
+    tn_status  s;
+    int        k;
+    if (!tni_usable(ctx, r ? r->weights : NULL, "cp_from_als", "the decomposition")) return NULL;
+    if (r->rank > TN_CP_MAX_ORDER + 1) {
+        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: the decomposition is of a tensor of rank %d, expected 2 to %d", r->rank,
+                 TN_CP_MAX_ORDER + 1);
+        return NULL;
+    }
+    for (k = 1; k < r->rank; k++) {
+        in[k - 1] = r->factor[k]->shape[0];
+        if (in[k - 1] > 0 || !constant) continue;
+        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: axis %d has no elements, expected a last one for the constant one", k);
+        return NULL;
+    }
+    cp = tni_cp_make(ctx, r->rank - 1, r->factor[0]->shape[0], r->weights->shape[0], in, constant);
+    if (!cp) return NULL;
+    s = tni_put_product(ctx, tni_view(cp->p), tni_view(r->factor[0]), tni_transposed_view(tni_column_view(r->weights)), false);
+    for (k = 1; k < r->rank && s == TN_OK; k++)
+        s = tni_put_copy(ctx, tni_view(cp->f[k - 1]), tni_transposed_view(tni_view(r->factor[k])));
+    return tni_cp_done(cp, s);
+}
+
+tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
+{
+    tn_cp *cp;
+    if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
+    if (m->desc.kind != TN_MLP_BILINEAR) {
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer's kind is %s, expected bilinear: no other one is a tensor",
+                 tn_mlp_kind_name(m->desc.kind));
+        return NULL;
+    }
+    if (m->w->shape[0] > TN_CP_MAX_ORDER) {
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer has %lld encoders, expected at most %d (TN_CP_MAX_ORDER)",
+                 (long long)m->w->shape[0], TN_CP_MAX_ORDER);
+        return NULL;
+    }
+    cp = tni_cp_from_encoders(m);
+    return cp && m->desc.residual ? tni_cp_next(cp, tn_cp_residual(cp)) : cp;
+}
+
+/* F_0 = [W 1] or [A B 1]   F_1 = [V c] */
+tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
+{
+    const tn_modifier_desc *d;
+    int64_t   in[2], h, n;
+    tn_cp    *cp;
+    tn_view   w;
+    tn_status s;
+    if (!tni_usable(ctx, m ? m->v : NULL, "cp_from_modifier", "layer")) return NULL;
+    d = &m->desc;
+    h = d->hidden;
+    n = d->in;
+    if (d->step > 0) {
+        tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: the layer's step is %g, expected 0: with rounding it is not a tensor",
+                 d->step);
+        return NULL;
+    }
+    in[0] = in[1] = n + 1;
+    cp = tni_cp_make(ctx, 2, d->out, h, in, true);
+    if (!cp) return NULL;
+    w = tni_block_of(cp->f[0], 0, h, 0, n);
+    s = m->w ? tni_put_copy(ctx, w, tni_view(m->w)) : tni_put_matmul(ctx, w, tni_view(m->wa), tni_view(m->wb), 1, 0);
+    if (s == TN_OK) s = tni_put_value(ctx, tni_block_of(cp->f[0], 0, h, n, 1), 1);
+    if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], 0, h, 0, n), tni_view(m->v));
+    if (s == TN_OK && m->c) s = tni_put_copy(ctx, tni_block_of(cp->f[1], 0, h, n, 1), tni_column_view(m->c));
+    if (s == TN_OK) s = m->p ? tni_copy(cp->p, m->p) : tni_put_identity(ctx, tni_view(cp->p));
+    cp = tni_cp_done(cp, s);
+    return cp && m->pb ? tni_cp_next(cp, tni_cp_with_bias(cp, tni_column_view(m->pb))) : cp;
+}
+
+/* Term (o,i): P = e_o, F_0 = e_i, F_1 = t[o,i,:]. */
+tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
+{
+    const bool constant = input == TN_CP_INPUT_CONSTANT;
+    int64_t    in[2], out, n, terms, o;
+    size_t     numbers, bytes;
+    tn_cp     *cp;
+    tn_status  s = TN_OK;
+    if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
+    if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
+        tni_fail(ctx, TN_ERR_SHAPE, "cp_from_tensor: t is %s, expected [out,n,m]%s", TNI_SHAPE(t),
+                 constant ? ", with a last row and column for the constant one" : "");
+        return NULL;
+    }
+    out = t->shape[0];
+    n = in[0] = t->shape[1];
+    in[1] = t->shape[2];
+    if (!tni_mul_size((size_t)out, (size_t)n, &numbers)
+        || !tni_mul_size(numbers, (size_t)out + (size_t)n + (size_t)in[1], &numbers)
+        || !tni_mul_size(numbers, tni_dtype_size(ctx->desc.dtype), &bytes)
+        || (ctx->desc.max_bytes > 0 && bytes > ctx->desc.max_bytes)) {
+        tni_fail(ctx, TN_ERR_MEMORY, "cp_from_tensor: t is %s, which makes %lld x %lld terms of %lld numbers, "
+                 "more than max_bytes = %zu", TNI_SHAPE(t), (long long)out, (long long)n, (long long)(out + n + in[1]),
+                 ctx->desc.max_bytes);
+        return NULL;
+    }
+    terms = out * n;
+    cp = tni_cp_make(ctx, 2, out, terms, in, constant);
+    for (o = 0; cp && o < out && s == TN_OK; o++) {
+        s = tni_put_value(ctx, tni_block_of(cp->p, o, 1, o * n, n), 1);
+        if (s == TN_OK) s = tni_put_identity(ctx, tni_block_of(cp->f[0], o * n, n, 0, n));
+        if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], o * n, n, 0, in[1]), tni_slice_view(t, o));
+    }
+    return cp ? tni_cp_done(cp, s) : NULL;
+}
+
+tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
+{
+    if (!tni_usable(ctx, m ? m->t : NULL, "cp_from_quadratic", "layer")) return NULL;
+    return tn_cp_from_tensor(ctx, m->t, m->desc.bias || m->desc.augmented ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+}
+
+/* To factors that can be trained: F_k as slice k of w, and the constant's column, if there is one, as b. */
+tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
+{
+    int64_t     before = tn_params_count(ps), n;
+    tn_ctx     *ctx = tn_params_ctx(ps);
+    tn_mlp_desc d;
+    tn_status   s;
+    int         k;
+    if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "mlp_from_cp: %s is NULL", layer ? "the operator" : "the layer");
+    memset(layer, 0, sizeof *layer);
+    if (!tni_cp_of_params(ps, cp, "mlp_from_cp")) return tn_ctx_status(ctx);
+    n = cp->in[0] - cp->constant;
+    memset(&d, 0, sizeof d);
+    d.in = n;
+    d.hidden = cp->terms;
+    d.out = cp->out;
+    d.order = cp->order;
+    d.bias = cp->constant;
+    d.init.rule = d.init_out.rule = TN_INIT_ZERO;
+    if ((s = tn_mlp_init(ps, name, &d, layer)) != TN_OK) return s;
+    s = tni_copy(layer->p, cp->p);
+    for (k = 0; k < cp->order && s == TN_OK; k++) {
+        s = tni_put_copy(ctx, tni_slice_view(layer->w, k), tni_block_of(cp->f[k], 0, cp->terms, 0, n));
+        if (s == TN_OK && d.bias)
+            s = tni_put_copy(ctx, tni_transposed_view(tni_block_of(layer->b, k, 1, 0, cp->terms)),
+                             tni_block_of(cp->f[k], 0, cp->terms, n, 1));
+    }
+    return tni_layer_done(ps, before, s == TN_OK, layer, sizeof *layer);
+}
+
+tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_quadratic *layer)
+{
+    int64_t           before = tn_params_count(ps);
+    tn_ctx           *ctx = tn_params_ctx(ps);
+    tn_quadratic_desc d;
+    tn_tensor        *t;
+    tn_status         s;
+    if (!layer || !cp)
+        return tni_fail(ctx, TN_ERR_ARG, "quadratic_from_cp: %s is NULL", layer ? "the operator" : "the layer");
+    memset(layer, 0, sizeof *layer);
+    if (!tni_cp_of_params(ps, cp, "quadratic_from_cp") || !tni_cp_is_bilinear(cp, "quadratic_from_cp"))
+        return tn_ctx_status(ctx);
+    memset(&d, 0, sizeof d);
+    d.in = cp->in[0] - cp->constant;
+    d.out = cp->out;
+    d.bias = cp->constant;
+    d.init.rule = TN_INIT_ZERO;
+    if (!(t = tn_cp_dense(cp))) return tn_ctx_status(ctx);
+    s = tn_quadratic_init(ps, name, &d, layer);
+    if (s == TN_OK) s = tni_layer_done(ps, before, tni_copy(layer->t, t) == TN_OK, layer, sizeof *layer);
+    tn_tensor_destroy(t);
+    return s;
+}
+
+/* A linear layer's matrix and bias, wherever it keeps them. */
+static bool tni_linear_parts(const tn_linear *l, tn_tensor **w, tn_tensor **b)
+{
+    *w = l->w;
+    *b = l->b;
+    if (!l->desc.augmented) return true;
+    *w = tn_slice(l->w, 1, 0, l->desc.in);
+    *b = tn_slice(l->w, 1, l->desc.in, l->desc.in + 1);
+    if (*b) (*b)->rank = 1;                          /* the last column, as a vector */
+    return *w && *b;
+}
+
+tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed)
+{
+    tn_cp     *cp = tn_cp_from_mlp(ctx, mlp);
+    tn_tensor *w, *b;
+    tni_scope  scope;
+    if (!cp) return NULL;
+    scope = tni_scope_begin(ctx);
+    if (unembed) {
+        bool whole = tni_linear_parts(unembed, &w, &b);
+        cp = tni_cp_next(cp, whole ? tn_cp_fold_out(cp, w, b) : NULL);
+    }
+    if (cp && embed) {
+        bool whole = tni_linear_parts(embed, &w, &b);
+        cp = tni_cp_next(cp, whole ? tn_cp_fold_in(cp, w, b) : NULL);
+    }
+    tni_scope_end(ctx, scope);
+    return cp;
 }
 
 #endif /* TN_NO_OPERATOR */
@@ -38961,6 +38966,17 @@ TNI_FN int tni_rule_wants(const tn_optim *o, tn_optim_kind rule)
 
 TNI_FN int tni_optim_wants(const tn_optim *o, const tn_param *p) { return tni_rule_wants(o, tni_optim_rule(o, p)); }
 
+double tn_optim_lr(const tn_optim *o) { return o ? o->desc.lr * tn_schedule_at(&o->desc.schedule, o->steps) : 0; }
+
+double tn_optim_momentum(const tn_optim *o)
+{
+    double start, t;
+    if (!o || o->desc.kind == TN_OPTIM_ADAMW) return 0;
+    if (o->desc.kind == TN_OPTIM_SGD || o->steps >= o->desc.momentum_warmup) return o->desc.momentum;
+    start = o->desc.momentum_start;
+    t = (double)o->steps / (double)o->desc.momentum_warmup;
+    return start + (o->desc.momentum - start) * t;
+}
 #endif /* TN_NO_TRAINING */
 
 #ifndef TN_NO_TRAINING
@@ -39826,17 +39842,6 @@ tn_status tn_optim_step(tn_optim *o)
 }
 
 int64_t tn_optim_steps(const tn_optim *o) { return o ? o->steps : 0; }
-double  tn_optim_lr(const tn_optim *o)    { return o ? o->desc.lr * tn_schedule_at(&o->desc.schedule, o->steps) : 0; }
-
-double tn_optim_momentum(const tn_optim *o)
-{
-    double start, t;
-    if (!o || o->desc.kind == TN_OPTIM_ADAMW) return 0;
-    if (o->desc.kind == TN_OPTIM_SGD || o->steps >= o->desc.momentum_warmup) return o->desc.momentum;
-    start = o->desc.momentum_start;
-    t = (double)o->steps / (double)o->desc.momentum_warmup;
-    return start + (o->desc.momentum - start) * t;
-}
 
 double tn_optim_grad_norm(const tn_optim *o)
 {
@@ -45463,6 +45468,11 @@ struct tn_transformer_cache {
     bool                 broken;        /* a call failed, some layers may hold its tokens */
     tn_attention_cache **attn;          /* [layers] */
 };
+
+enum { TNI_BLOCK_POINTS = 32 };         /* most points of a block */
+
+/* A list of points: the first `max` are stored in `to`, all are counted. */
+typedef struct tni_points { int64_t count, max; tn_point *to; } tni_points;
 #endif /* TN_NO_MODELS */
 
 #ifndef TN_NO_MODELS
@@ -45830,6 +45840,171 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
 #endif /* TN_NO_MODELS */
 
 #ifndef TN_NO_MODELS
+/* ---- points of a forward pass, and the taps that are shown them ---------- >>model-points */
+
+TNI_FN double tni_branch_scale(const tn_transformer_desc *d, int which) { return which ? d->mlp_scale : d->attn_scale; }
+
+/* Whether what the attention or the MLP returns is a point of its own: it is not what is added. */
+TNI_FN bool tni_branch_changed(const tn_transformer_desc *d, int which)
+{
+    return d->place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
+}
+
+/* Lists a point whose shape is the first `rank` of four extents. */
+TNI_FN void tni_point_add(tni_points *p, int64_t block, const char *part, const char *point, int rank, int64_t B, int64_t T,
+                          int64_t n, int64_t d)
+{
+    tn_point *to = p->count < p->max ? &p->to[p->count] : NULL;
+    p->count++;
+    if (!to) return;
+    memset(to, 0, sizeof *to);
+    memcpy(to->name, tni_point_named(block, part, point).s, sizeof to->name);
+    to->rank = rank;
+    to->shape[0] = B; to->shape[1] = T; to->shape[2] = n; to->shape[3] = rank > 3 ? d : 0;
+}
+
+static void tni_point_norm(tni_points *p, const tn_transformer *m, int64_t block, const char *part, bool result, int64_t B,
+                           int64_t T)
+{
+    if (m->desc.no_norm) return;
+    tni_point_add(p, block, part, ".scale", 3, B, T, 1, 0);
+    if (result) tni_point_add(p, block, part, "", 3, B, T, m->desc.dim, 0);
+}
+
+/* The points of tni_model_join */
+static void tni_points_join(tni_points *p, const tn_transformer *m, int64_t l, int which, int64_t B, int64_t T)
+{
+    const tni_branch *at = &tni_branches[which];
+    const int64_t     n = m->desc.dim;
+    if (tni_branch_changed(&m->desc, which)) tni_point_add(p, l, at->name, ".out", 3, B, T, n, 0);
+    if (m->desc.place == TN_PLACE_SANDWICH) tni_point_norm(p, m, l, at->norm_out, true, B, T);
+    tni_point_add(p, l, at->name, "", 3, B, T, n, 0);
+    if (m->desc.place == TN_PLACE_POST) tni_point_norm(p, m, l, at->norm, false, B, T);
+    tni_point_add(p, l, at->end, "", 3, B, T, n, 0);
+}
+
+static void tni_points_block(tni_points *p, const tn_transformer *m, int64_t l, int64_t B, int64_t T)
+{
+    static const char *const names[4] = {".q1", ".q2", ".k1", ".k2"};
+    const tn_transformer_block *b = &m->blocks[l];
+    const tn_attention_desc    *a = &b->attn.desc;
+    const int  sets = tni_attention_kinds[a->kind].sets;
+    const bool post = m->desc.place == TN_PLACE_POST;
+    int        i;
+    if (b->lambdas) tni_point_add(p, l, "input", "", 3, B, T, m->desc.dim, 0);
+    if (!post) tni_point_norm(p, m, l, "norm1", true, B, T);
+    for (i = 0; i < 4; i++) if (i % 2 < sets) tni_point_add(p, l, "attn", names[i], 4, B, T, a->heads, a->d_qk);
+    tni_point_add(p, l, "attn", ".v", 4, B, T, a->heads, a->d_v);
+    tni_point_add(p, l, "attn", ".pattern", 4, B, a->heads, T, T);
+    if (tni_attention_normed(a)) tni_point_add(p, l, "attn", ".z.scale", 4, B, T, a->heads, 1);
+    tni_point_add(p, l, "attn", ".z", 4, B, T, a->heads, a->d_v);
+    tni_points_join(p, m, l, 0, B, T);
+    if (!post) tni_point_norm(p, m, l, "norm2", true, B, T);
+    tni_point_add(p, l, "mlp", ".encoders", 4, B, T, b->mlp.w->shape[0], b->mlp.desc.hidden);
+    tni_point_add(p, l, "mlp", ".hidden", 3, B, T, b->mlp.desc.hidden, 0);
+    tni_points_join(p, m, l, 1, B, T);
+}
+
+static void tni_points_before(tni_points *p, const tn_transformer *m, int64_t B, int64_t T)
+{
+    if (m->desc.embed_norm) tni_point_norm(p, m, -1, "embed_norm", false, B, T);
+    tni_point_add(p, -1, "embed", "", 3, B, T, m->desc.dim, 0);
+}
+
+static void tni_points_after(tni_points *p, const tn_transformer *m, int64_t B, int64_t T)
+{
+    if (m->desc.place != TN_PLACE_POST) tni_point_norm(p, m, -1, "norm", true, B, T);
+    if (m->desc.softcap != 0) tni_point_add(p, -1, "head", "", 3, B, T, m->desc.vocab, 0);
+    tni_point_add(p, -1, "logits", "", 3, B, T, m->desc.vocab, 0);
+}
+
+int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_point *points, int64_t max)
+{
+    tni_points p;
+    int64_t    l;
+    p.count = 0;
+    p.max = points ? max : 0;
+    p.to = points;
+    if (!m || !m->blocks) return 0;
+    tni_points_before(&p, m, B, T);
+    for (l = 0; l < m->desc.layers; l++) tni_points_block(&p, m, l, B, T);
+    tni_points_after(&p, m, B, T);
+    return p.count;
+}
+
+/* The points of block l, or with -1 those outside of all blocks. Needs no memory, for a step that allocates none. */
+TNI_FN int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *points)
+{
+    tni_points p;
+    p.count = 0;
+    p.max = TNI_BLOCK_POINTS;
+    p.to = points;
+    if (l >= 0) tni_points_block(&p, m, l, 1, 1);
+    else {
+        tni_points_before(&p, m, 1, 1);
+        tni_points_after(&p, m, 1, 1);
+    }
+    return p.count;
+}
+
+/* Whether the name is the pattern with a text for each *. The last * takes more where that fails: no recursion. */
+TNI_FN bool tni_name_matches(const char *pattern, const char *name)
+{
+    const char *star = NULL, *from = NULL;
+    while (*name) {
+        if (*pattern == '*') { star = ++pattern; from = name; }
+        else if (*pattern == *name) { pattern++; name++; }
+        else if (star) { pattern = star; name = ++from; }
+        else return false;
+    }
+    while (*pattern == '*') pattern++;
+    return !*pattern;
+}
+
+TNI_FN bool tni_taps_ask(const tni_taps *taps, const char *name)
+{
+    const tn_tap *list = (const tn_tap *)taps->list;
+    int64_t       i;
+    for (i = 0; i < taps->count; i++) if (tni_name_matches(list[i].points, name)) return true;
+    return false;
+}
+
+TNI_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *name, tn_tensor *x)
+{
+    const tn_tap *list = (const tn_tap *)taps->list;
+    tn_tensor    *y;
+    int64_t       i;
+    for (i = 0; i < taps->count; i++) {
+        if (!tni_name_matches(list[i].points, name)) continue;
+        y = list[i].fn(ctx, list[i].user, name, x);
+        if (!y && ctx->status == TN_OK) tni_fail(ctx, TN_ERR_ARG, "transformer_run: the tap of %s returned NULL", name);
+        if (!y || !tni_is_real(ctx, y, "transformer_run", name)) return NULL;
+        if (y == x) continue;
+        if (!tni_same_shape(y, x)) {
+            tni_fail(ctx, TN_ERR_SHAPE, "transformer_run: the tap of %s returned %s, expected %s", name, TNI_SHAPE(y),
+                     TNI_SHAPE(x));
+            return NULL;
+        }
+        if (y->dtype != x->dtype) y = tn_cast(ctx, y, x->dtype);
+        if (!(y = tni_contiguous(ctx, y, "transformer_run", name))) return NULL;
+        x = y;
+    }
+    return x;
+}
+
+/* Whether a point of the block taps->block is asked for. */
+TNI_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
+{
+    tn_point points[TNI_BLOCK_POINTS];
+    int64_t  i, n;
+    if (!taps) return false;
+    n = tni_points_at(m, taps->block, points);
+    for (i = 0; i < n; i++) if (tni_taps_ask(taps, points[i].name)) return true;
+    return false;
+}
+#endif /* TN_NO_MODELS */
+
+#ifndef TN_NO_MODELS
 /* ---- init --------------------------------------------------------------- >>model-init */
 
 /* While the branches are small, a model with a tied table E reads norm(E[id]) at its end, where the logit of id itself is
@@ -45984,8 +46159,6 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
 
 /* ---- forward ------------------------------------------------------------ >>model-forward */
 
-TNI_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps);      /* >>model-run-impl */
-
 TNI_FN bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what, const char *op)
 {
     if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, m ? "not initialised" : "NULL");
@@ -46005,14 +46178,6 @@ TNI_FN tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const t
 TNI_FN tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, tn_tensor *x0)
 {
     return tn_add(ctx, tn_mul(ctx, x, tn_slice(lambdas, 0, 0, 1)), tn_mul(ctx, x0, tn_slice(lambdas, 0, 1, 2)));
-}
-
-static double tni_branch_scale(const tn_transformer_desc *d, int which) { return which ? d->mlp_scale : d->attn_scale; }
-
-/* Whether what the attention or the MLP returns is a point of its own: it is not what is added. */
-TNI_FN bool tni_branch_changed(const tn_transformer_desc *d, int which)
-{
-    return d->place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
 }
 
 /* The norm, if the addition whose sum it reads can compute it as well, or NULL. With taps, points between may be asked for. */
@@ -46264,163 +46429,6 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_co
 
 #ifndef TN_NO_MODELS
 /* ---- runs ---------------------------------------------------------------- >>model-run-impl */
-
-typedef struct tni_points { int64_t count, max; tn_point *to; } tni_points;
-
-/* Lists a point whose shape is the first `rank` of four extents. */
-static void tni_point_add(tni_points *p, int64_t block, const char *part, const char *point, int rank, int64_t B, int64_t T,
-                          int64_t n, int64_t d)
-{
-    tn_point *to = p->count < p->max ? &p->to[p->count] : NULL;
-    p->count++;
-    if (!to) return;
-    memset(to, 0, sizeof *to);
-    memcpy(to->name, tni_point_named(block, part, point).s, sizeof to->name);
-    to->rank = rank;
-    to->shape[0] = B; to->shape[1] = T; to->shape[2] = n; to->shape[3] = rank > 3 ? d : 0;
-}
-
-static void tni_point_norm(tni_points *p, const tn_transformer *m, int64_t block, const char *part, bool result, int64_t B,
-                           int64_t T)
-{
-    if (m->desc.no_norm) return;
-    tni_point_add(p, block, part, ".scale", 3, B, T, 1, 0);
-    if (result) tni_point_add(p, block, part, "", 3, B, T, m->desc.dim, 0);
-}
-
-/* The points of tni_model_join */
-static void tni_points_join(tni_points *p, const tn_transformer *m, int64_t l, int which, int64_t B, int64_t T)
-{
-    const tni_branch *at = &tni_branches[which];
-    const int64_t     n = m->desc.dim;
-    if (tni_branch_changed(&m->desc, which)) tni_point_add(p, l, at->name, ".out", 3, B, T, n, 0);
-    if (m->desc.place == TN_PLACE_SANDWICH) tni_point_norm(p, m, l, at->norm_out, true, B, T);
-    tni_point_add(p, l, at->name, "", 3, B, T, n, 0);
-    if (m->desc.place == TN_PLACE_POST) tni_point_norm(p, m, l, at->norm, false, B, T);
-    tni_point_add(p, l, at->end, "", 3, B, T, n, 0);
-}
-
-static void tni_points_block(tni_points *p, const tn_transformer *m, int64_t l, int64_t B, int64_t T)
-{
-    static const char *const names[4] = {".q1", ".q2", ".k1", ".k2"};
-    const tn_transformer_block *b = &m->blocks[l];
-    const tn_attention_desc    *a = &b->attn.desc;
-    const int  sets = tni_attention_kinds[a->kind].sets;
-    const bool post = m->desc.place == TN_PLACE_POST;
-    int        i;
-    if (b->lambdas) tni_point_add(p, l, "input", "", 3, B, T, m->desc.dim, 0);
-    if (!post) tni_point_norm(p, m, l, "norm1", true, B, T);
-    for (i = 0; i < 4; i++) if (i % 2 < sets) tni_point_add(p, l, "attn", names[i], 4, B, T, a->heads, a->d_qk);
-    tni_point_add(p, l, "attn", ".v", 4, B, T, a->heads, a->d_v);
-    tni_point_add(p, l, "attn", ".pattern", 4, B, a->heads, T, T);
-    if (tni_attention_normed(a)) tni_point_add(p, l, "attn", ".z.scale", 4, B, T, a->heads, 1);
-    tni_point_add(p, l, "attn", ".z", 4, B, T, a->heads, a->d_v);
-    tni_points_join(p, m, l, 0, B, T);
-    if (!post) tni_point_norm(p, m, l, "norm2", true, B, T);
-    tni_point_add(p, l, "mlp", ".encoders", 4, B, T, b->mlp.w->shape[0], b->mlp.desc.hidden);
-    tni_point_add(p, l, "mlp", ".hidden", 3, B, T, b->mlp.desc.hidden, 0);
-    tni_points_join(p, m, l, 1, B, T);
-}
-
-static void tni_points_before(tni_points *p, const tn_transformer *m, int64_t B, int64_t T)
-{
-    if (m->desc.embed_norm) tni_point_norm(p, m, -1, "embed_norm", false, B, T);
-    tni_point_add(p, -1, "embed", "", 3, B, T, m->desc.dim, 0);
-}
-
-static void tni_points_after(tni_points *p, const tn_transformer *m, int64_t B, int64_t T)
-{
-    if (m->desc.place != TN_PLACE_POST) tni_point_norm(p, m, -1, "norm", true, B, T);
-    if (m->desc.softcap != 0) tni_point_add(p, -1, "head", "", 3, B, T, m->desc.vocab, 0);
-    tni_point_add(p, -1, "logits", "", 3, B, T, m->desc.vocab, 0);
-}
-
-int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_point *points, int64_t max)
-{
-    tni_points p;
-    int64_t    l;
-    p.count = 0;
-    p.max = points ? max : 0;
-    p.to = points;
-    if (!m || !m->blocks) return 0;
-    tni_points_before(&p, m, B, T);
-    for (l = 0; l < m->desc.layers; l++) tni_points_block(&p, m, l, B, T);
-    tni_points_after(&p, m, B, T);
-    return p.count;
-}
-
-enum { TNI_BLOCK_POINTS = 32 };
-
-/* The points of block l, or with -1 those outside of all blocks. Needs no memory, for a step that allocates none. */
-static int64_t tni_points_at(const tn_transformer *m, int64_t l, tn_point *points)
-{
-    tni_points p;
-    p.count = 0;
-    p.max = TNI_BLOCK_POINTS;
-    p.to = points;
-    if (l >= 0) tni_points_block(&p, m, l, 1, 1);
-    else {
-        tni_points_before(&p, m, 1, 1);
-        tni_points_after(&p, m, 1, 1);
-    }
-    return p.count;
-}
-
-/* Whether the name is the pattern with a text for each *. The last * takes more where that fails: no recursion. */
-TNI_FN bool tni_name_matches(const char *pattern, const char *name)
-{
-    const char *star = NULL, *from = NULL;
-    while (*name) {
-        if (*pattern == '*') { star = ++pattern; from = name; }
-        else if (*pattern == *name) { pattern++; name++; }
-        else if (star) { pattern = star; name = ++from; }
-        else return false;
-    }
-    while (*pattern == '*') pattern++;
-    return !*pattern;
-}
-
-static bool tni_taps_ask(const tni_taps *taps, const char *name)
-{
-    const tn_tap *list = (const tn_tap *)taps->list;
-    int64_t       i;
-    for (i = 0; i < taps->count; i++) if (tni_name_matches(list[i].points, name)) return true;
-    return false;
-}
-
-static tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *name, tn_tensor *x)
-{
-    const tn_tap *list = (const tn_tap *)taps->list;
-    tn_tensor    *y;
-    int64_t       i;
-    for (i = 0; i < taps->count; i++) {
-        if (!tni_name_matches(list[i].points, name)) continue;
-        y = list[i].fn(ctx, list[i].user, name, x);
-        if (!y && ctx->status == TN_OK) tni_fail(ctx, TN_ERR_ARG, "transformer_run: the tap of %s returned NULL", name);
-        if (!y || !tni_is_real(ctx, y, "transformer_run", name)) return NULL;
-        if (y == x) continue;
-        if (!tni_same_shape(y, x)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "transformer_run: the tap of %s returned %s, expected %s", name, TNI_SHAPE(y),
-                     TNI_SHAPE(x));
-            return NULL;
-        }
-        if (y->dtype != x->dtype) y = tn_cast(ctx, y, x->dtype);
-        if (!(y = tni_contiguous(ctx, y, "transformer_run", name))) return NULL;
-        x = y;
-    }
-    return x;
-}
-
-/* Whether a point of the block taps->block is asked for. */
-TNI_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
-{
-    tn_point points[TNI_BLOCK_POINTS];
-    int64_t  i, n;
-    if (!taps) return false;
-    n = tni_points_at(m, taps->block, points);
-    for (i = 0; i < n; i++) if (tni_taps_ask(taps, points[i].name)) return true;
-    return false;
-}
 
 /* The number of insertions, removals and replacements of letters that turn the first 55 bytes of a into those of b.
    Levenshtein 1966 */

@@ -350,18 +350,6 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     return s;
 }
 
-TNI_FN void tni_drop(tn_tensor **t)
-{
-    if (*t) tn_tensor_destroy(*t);
-    *t = NULL;
-}
-
-static void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
-
-void tn_eigh_destroy(tn_eigh_result *r)
-{
-    if (r) { tni_drop(&r->values); tni_drop(&r->vectors); tni_drop_clusters(&r->cluster, &r->angle); }
-}
 void tn_qr_destroy(tn_qr_result *r)       { if (r) { tni_drop(&r->q); tni_drop(&r->r); tni_drop(&r->order); } }
 void tn_lstsq_destroy(tn_lstsq_result *r) { if (r) { tni_drop(&r->x); tni_drop(&r->residual); } }
 void tn_svd_destroy(tn_svd_result *r)

@@ -228,10 +228,11 @@ TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_s
 TNI_FN tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
                                 double *matrix);
 TNI_FN tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *room);
+TNI_FN void tni_drop(tn_tensor **t);
+TNI_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle);
 
 /* eig_tensors.c */
 TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d);
-TNI_FN void tni_drop(tn_tensor **t);
 TNI_FN double *tni_take(tni_lay *l, int64_t n, int64_t m);
 TNI_FN double *tni_lay_room(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size);
 TNI_FN int64_t *tni_take_int(tni_lay *l, int64_t n);

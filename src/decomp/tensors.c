@@ -523,6 +523,19 @@ TNI_FN tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
 /* Matrices of fewer rows are solved by one thread each if there are several of them. */
 enum { TNI_EIGH_ALONE = 256 };
 
+TNI_FN void tni_drop(tn_tensor **t)
+{
+    if (*t) tn_tensor_destroy(*t);
+    *t = NULL;
+}
+
+TNI_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle) { tni_drop(cluster); tni_drop(angle); }
+
+void tn_eigh_destroy(tn_eigh_result *r)
+{
+    if (r) { tni_drop(&r->values); tni_drop(&r->vectors); tni_drop_clusters(&r->cluster, &r->angle); }
+}
+
 tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_eigh_result *out)
 {
     tn_eigh_desc defaults;

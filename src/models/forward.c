@@ -161,8 +161,6 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
 
 /* ---- forward ------------------------------------------------------------ >>model-forward */
 
-TNI_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps);      /* >>model-run-impl */
-
 TNI_FN bool tni_model_given(tn_ctx *ctx, const tn_transformer *m, const tn_tensor *ids, const char *what, const char *op)
 {
     if (ctx && (!m || !m->blocks)) tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s", op, m ? "not initialised" : "NULL");
@@ -182,14 +180,6 @@ TNI_FN tn_tensor *tni_model_normed(tn_ctx *ctx, const tn_transformer *m, const t
 TNI_FN tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, tn_tensor *x0)
 {
     return tn_add(ctx, tn_mul(ctx, x, tn_slice(lambdas, 0, 0, 1)), tn_mul(ctx, x0, tn_slice(lambdas, 0, 1, 2)));
-}
-
-static double tni_branch_scale(const tn_transformer_desc *d, int which) { return which ? d->mlp_scale : d->attn_scale; }
-
-/* Whether what the attention or the MLP returns is a point of its own: it is not what is added. */
-TNI_FN bool tni_branch_changed(const tn_transformer_desc *d, int which)
-{
-    return d->place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
 }
 
 /* The norm, if the addition whose sum it reads can compute it as well, or NULL. With taps, points between may be asked for. */

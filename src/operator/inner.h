@@ -76,6 +76,7 @@ TNI_FN bool tni_is_matrix(tn_ctx *ctx, const tn_tensor *t, const char *op, const
 TNI_FN bool tni_is_vector(tn_ctx *ctx, const tn_tensor *t, int64_t n, const char *op, const char *what);
 TNI_FN bool tni_cp_is_bilinear(const tn_cp *cp, const char *op);
 TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op);
+TNI_FN bool tni_cp_of_params(const tn_params *ps, const tn_cp *cp, const char *op);
 TNI_FN tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant);
 TNI_FN tn_cp *tni_cp_with_bias(const tn_cp *cp, tn_view b);
 TNI_FN tn_cp *tni_cp_next(tn_cp *used, tn_cp *next);

@@ -98,13 +98,13 @@ TNI_FN bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const c
 TNI_FN bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what);
 TNI_FN bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op);
 TNI_FN bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what);
-TNI_NOINLINE TNI_FN tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what);
 TNI_FN void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in);
 TNI_FN tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c);
 TNI_FN bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, const tn_view *c);
 TNI_FN bool tni_walk_next(tni_walk *w);
 
 /* copy.c */
+TNI_NOINLINE TNI_FN tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what);
 TNI_FN tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int64_t *shape, double f0, double f1,
                              bool of_batch);
 

@@ -100,13 +100,6 @@ TNI_FN bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t
     return false;
 }
 
-/* A real operand; a strided view is replaced by a recorded contiguous copy. */
-TNI_NOINLINE TNI_FN tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
-{
-    if (!tni_is_real(ctx, t, op, what)) return NULL;
-    return tn_tensor_contiguous(t) ? t : tn_copy(ctx, t);
-}
-
 /* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */
 TNI_FN void tni_random_call(tn_ctx *ctx, tn_call *c, int clock_in)
 {

@@ -216,4 +216,15 @@ TNI_FN int tni_rule_wants(const tn_optim *o, tn_optim_kind rule)
 
 TNI_FN int tni_optim_wants(const tn_optim *o, const tn_param *p) { return tni_rule_wants(o, tni_optim_rule(o, p)); }
 
+double tn_optim_lr(const tn_optim *o) { return o ? o->desc.lr * tn_schedule_at(&o->desc.schedule, o->steps) : 0; }
+
+double tn_optim_momentum(const tn_optim *o)
+{
+    double start, t;
+    if (!o || o->desc.kind == TN_OPTIM_ADAMW) return 0;
+    if (o->desc.kind == TN_OPTIM_SGD || o->steps >= o->desc.momentum_warmup) return o->desc.momentum;
+    start = o->desc.momentum_start;
+    t = (double)o->steps / (double)o->desc.momentum_warmup;
+    return start + (o->desc.momentum - start) * t;
+}
 #endif /* TN_NO_TRAINING */

@@ -130,17 +130,6 @@ tn_status tn_optim_step(tn_optim *o)
 }
 
 int64_t tn_optim_steps(const tn_optim *o) { return o ? o->steps : 0; }
-double  tn_optim_lr(const tn_optim *o)    { return o ? o->desc.lr * tn_schedule_at(&o->desc.schedule, o->steps) : 0; }
-
-double tn_optim_momentum(const tn_optim *o)
-{
-    double start, t;
-    if (!o || o->desc.kind == TN_OPTIM_ADAMW) return 0;
-    if (o->desc.kind == TN_OPTIM_SGD || o->steps >= o->desc.momentum_warmup) return o->desc.momentum;
-    start = o->desc.momentum_start;
-    t = (double)o->steps / (double)o->desc.momentum_warmup;
-    return start + (o->desc.momentum - start) * t;
-}
 
 double tn_optim_grad_norm(const tn_optim *o)
 {

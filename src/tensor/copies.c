@@ -131,6 +131,21 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "write");
 }
 
+tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers)
+{
+    tn_tensor *t;
+    size_t     bytes;
+    if (!ctx || !tni_dtype_known(ctx, "tensor_from", "as", &as)) return NULL;
+    if (!tni_shape_bytes(ctx, "tensor_from", as == TN_I32 ? TN_I32 : ctx->desc.dtype, rank, shape, &bytes)) return NULL;
+    t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
+    if (!t) return NULL;
+    if (!numbers && tn_tensor_count(t) > 0) {
+        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t));
+        return NULL;
+    }
+    return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
+}
+
 tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
 {
     tn_status s = tni_host_check(t, &as, dst, count, "read");

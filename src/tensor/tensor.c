@@ -128,21 +128,6 @@ tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64
     return tn_tensor_nd(ctx, dtype, 3, shape);
 }
 
-tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers)
-{
-    tn_tensor *t;
-    size_t     bytes;
-    if (!ctx || !tni_dtype_known(ctx, "tensor_from", "as", &as)) return NULL;
-    if (!tni_shape_bytes(ctx, "tensor_from", as == TN_I32 ? TN_I32 : ctx->desc.dtype, rank, shape, &bytes)) return NULL;
-    t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
-    if (!t) return NULL;
-    if (!numbers && tn_tensor_count(t) > 0) {
-        tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t));
-        return NULL;
-    }
-    return tn_write(t, as, numbers, tn_tensor_count(t)) == TN_OK ? t : NULL;
-}
-
 /* Writes where the view is needed: a small prediction spends a third of its time on calls and views that are copied. */
 TNI_NOINLINE TNI_FN void tni_view_to(tn_view *v, const tn_tensor *t)
 {
