@@ -1,5 +1,4 @@
 #include "core/inner.h"
-#include "ops/inner.h"
 #include "algebra/inner.h"
 
 #ifndef TN_NO_CONTRACTION

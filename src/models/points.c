@@ -1,6 +1,5 @@
 #include "core/inner.h"
 #include "tensor/inner.h"
-#include "tape/inner.h"
 #include "ops/inner.h"
 #include "layers/inner.h"
 #include "io/inner.h"

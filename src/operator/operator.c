@@ -1,8 +1,7 @@
 #include "core/inner.h"
 #include "tensor/inner.h"
 #include "ops/inner.h"
-#include "decomp/decomp.h"
-#include "layers/inner.h"
+#include "layers/layers.h"
 #include "operator/inner.h"
 
 #ifndef TN_NO_OPERATOR
