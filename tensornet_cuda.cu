@@ -92,6 +92,9 @@
            >>cuda-tick         the clock of the random numbers
        >>cuda-table        the backend                                                                                     */
 
+/* Functions that several files of src/cuda/ use: here all are in one file. */
+#define TNC_FN static
+
 #include "tensornet.h"
 
 #include <stdarg.h>
@@ -434,8 +437,8 @@ typedef __nv_bfloat16 tnc_bf16;
 /* ======================================================================
    >>cuda-state       the state of a context and its first error
    A context owns one stream, one cuBLAS handle, pinned staging buffers, scratch and a list of collected optimiser calls.
-   The first error is kept with its message until the caller asks for it. Every entry runs through tnc_run, which selects
-   the device and checks for errors of CUDA afterwards.
+   The first error is kept with its message until the caller asks for it. Every entry runs through tnc_run (>>cuda-table),
+   which selects the device and checks for errors of CUDA afterwards.
    ====================================================================== */
 
 /* What is computed by cublasLt: extents and types of a product, layouts of its matrices, whether a bias is added. */
@@ -528,6 +531,7 @@ typedef struct tnc_pending {
     tnc_part    part[TNC_PENDING];
 } tnc_pending;
 
+enum { TNC_GEMM_THIN = 64 };             /* a smaller extent makes a product thin */
 enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_WORKSPACE = 32 << 20, TNC_SHARED_RAISED = 64 };
 
 /* Device memory that cannot be freed yet: a graph may use it, or it was released during a capture, when nothing can
@@ -571,10 +575,10 @@ typedef struct tnc {
 typedef tn_status tnc_entry_fn(tnc *s, const tn_call *call);
 
 /* Runs the collected optimiser calls. Every function that touches device memory or the stream calls it first. */
-static tn_status tnc_flush(tnc *s);
+TNC_FN tn_status tnc_flush(tnc *s);
 
 /* Records an error with its message, unless an earlier one is recorded. tnc_take_error reports it. Returns the status. */
-static tn_status tnc_error(tnc *s, tn_status status, const char *format, ...)
+TNC_FN tn_status tnc_error(tnc *s, tn_status status, const char *format, ...)
 {
     va_list list;
     if (s->failed != TN_OK) return status;
@@ -586,7 +590,7 @@ static tn_status tnc_error(tnc *s, tn_status status, const char *format, ...)
 
 /* Records an error of CUDA. A sticky error, such as a fault of a kernel, makes the context lost: from then on it reports
    only that error. */
-static tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
+TNC_FN tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return TN_OK;
     (void)cudaGetLastError();
@@ -601,7 +605,7 @@ static tn_status tnc_fail(tnc *s, cudaError_t e, const char *what)
 
 /* Returns the recorded error with its message and clears it; without one it returns `status`. A lost context keeps
    its error. */
-static tn_status tnc_take_error(tnc *s, tn_status status, char why[TN_WHY])
+TNC_FN tn_status tnc_take_error(tnc *s, tn_status status, char why[TN_WHY])
 {
     if (s->failed != TN_OK) status = s->failed;
     if (status != TN_OK) snprintf(why, 256, "%s", s->failed != TN_OK ? s->why : tn_status_name(status));
@@ -611,7 +615,7 @@ static tn_status tnc_take_error(tnc *s, tn_status status, char why[TN_WHY])
 
 /* The begin of every call except sync: selects the device, and clears the error that was recorded before and any error that
    the program left in CUDA. Returns the error of a flush that could not report it. */
-static tn_status tnc_enter(tnc *s)
+TNC_FN tn_status tnc_enter(tnc *s)
 {
     const tn_status late = s->late;
     cudaError_t     e;
@@ -622,47 +626,6 @@ static tn_status tnc_enter(tnc *s)
     e = cudaSetDevice(s->device);
     (void)cudaGetLastError();
     return tnc_fail(s, e, "cudaSetDevice");
-}
-
-/* "gemm [1,64,128] [1,128,32] -> [1,64,32]" */
-static void tnc_describe(char *text, size_t size, const tn_call *c)
-{
-#define TNC_X(ENUM, name) #name,
-    static const char *const names[] = { TN_KERNELS(TNC_X) };       /* tn_kernel_name may be static in another unit */
-#undef TNC_X
-    int i, k, n = snprintf(text, size, "%s", names[c->kernel]);
-    for (i = 0; i < c->n_in + c->n_out && n >= 0 && (size_t)n + 32 < size; i++) {
-        const tn_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
-        n += snprintf(text + n, size - (size_t)n, i == c->n_in ? " -> [" : " [");
-        for (k = 0; v->data && k < v->rank && (size_t)n + 24 < size; k++)
-            n += snprintf(text + n, size - (size_t)n, k ? ",%lld" : "%lld", (long long)v->shape[k]);
-        n += snprintf(text + n, size - (size_t)n, "]");
-    }
-}
-
-/* Runs one entry of the kernel table. After a launch CUDA may report a fault of any earlier kernel: hence "at or before". */
-template <tnc_entry_fn *entry> static tn_status tnc_run(void *state, const tn_call *call)
-{
-    tnc        *s = (tnc *)state;
-    tn_status   status = tnc_enter(s);
-    cudaError_t e;
-    char        what[200] = "at or before ";
-    const int   from = s->wait ? 0 : 13;
-    if (status == TN_OK && s->pending.count > 0 && s->pending.kernel != call->kernel) status = tnc_flush(s);
-    if (status != TN_OK) return status;
-    status = entry(s, call);
-    if (s->wait && status == TN_OK) status = tnc_flush(s);
-    e = cudaGetLastError();
-    if (e == cudaSuccess && s->wait && status == TN_OK) e = cudaStreamSynchronize(s->stream);
-    if (e == cudaSuccess) return status;
-    tnc_describe(what + from, sizeof what - (size_t)from, call);
-    return tnc_fail(s, e, what);
-}
-
-template <tnc_entry_fn *entry> static constexpr tn_kernel_fn tnc_entry(void)
-{
-    if constexpr (entry == nullptr) return nullptr;
-    else return tnc_run<entry>;
 }
 
 /* ---- cuBLAS -------------------------------------------------------------------------------------------------- >>cuda-blas
@@ -759,7 +722,7 @@ static void tnc_library_path(void *library, char path[512])
 }
 #endif
 
-static void tnc_plan_destroy(const tnc_lt *b, tnc_plan *p)
+TNC_FN void tnc_plan_destroy(const tnc_lt *b, tnc_plan *p)
 {
     if (p->a) b->layout_destroy(p->a);
     if (p->b) b->layout_destroy(p->b);
@@ -768,7 +731,7 @@ static void tnc_plan_destroy(const tnc_lt *b, tnc_plan *p)
     memset(p, 0, sizeof *p);
 }
 
-static void tnc_lt_close(tnc_lt *b)
+TNC_FN void tnc_lt_close(tnc_lt *b)
 {
     while (b->plans > 0) tnc_plan_destroy(b, &b->plan[--b->plans]);
     if (b->preference) b->preference_destroy(b->preference);
@@ -810,7 +773,7 @@ static bool tnc_lt_open(tnc_lt *b)
     return false;
 }
 
-static void tnc_blas_close(tnc_blas *b)
+TNC_FN void tnc_blas_close(tnc_blas *b)
 {
     if (b->handle) b->destroy(b->handle);
     if (b->library) tnc_library_close(b->library);
@@ -830,7 +793,7 @@ static void tnc_blas_log(const tn_desc *desc, tn_log_level level, const char *fo
 
 /* The log says which cuBLAS computes the products of the context. Without one it is the slow kernel of this file, and the line
    is a warning. Products of BF16 are accumulated in F32: reductions in reduced precision are disabled. */
-static void tnc_blas_open(tnc *s, const tn_desc *desc)
+TNC_FN void tnc_blas_open(tnc *s, const tn_desc *desc)
 {
     tnc_blas   *b = &s->blas;
     const char *wanted = getenv("TN_CUBLAS");
@@ -880,7 +843,7 @@ static void tnc_blas_open(tnc *s, const tn_desc *desc)
    tnc_open selects the device, creates the stream and the staging buffers, and loads cuBLAS. If a step fails, tnc_close
    frees what exists by then. */
 
-static bool tnc_keep(tnc *s, void *p, bool of_graph)
+TNC_FN bool tnc_keep(tnc *s, void *p, bool of_graph)
 {
     tnc_kept *k = (tnc_kept *)s->allocator.alloc(sizeof *k, s->allocator.user);
     if (!k) return false;
@@ -892,14 +855,14 @@ static bool tnc_keep(tnc *s, void *p, bool of_graph)
 }
 
 /* Frees memory that kernels may still use. cudaFree usually waits for them, but does not guarantee it. */
-static void tnc_free(tnc *s, void *p)
+TNC_FN void tnc_free(tnc *s, void *p)
 {
     if (p) cudaStreamSynchronize(s->stream);
     cudaFree(p);
 }
 
 /* Frees the memory that no graph uses any more. */
-static void tnc_kept_free(tnc *s)
+TNC_FN void tnc_kept_free(tnc *s)
 {
     tnc_kept **link = &s->kept;
     while (!s->capturing && *link) {
@@ -911,7 +874,7 @@ static void tnc_kept_free(tnc *s)
     }
 }
 
-static void tnc_close(void *state)
+TNC_FN void tnc_close(void *state)
 {
     tnc *s = (tnc *)state;
     int  i;
@@ -1009,19 +972,19 @@ static void tnc_wgmma_open(tnc *s, const tn_desc *desc)
 }
 
 /* A line of the log that comes once. So a test knows, on a GPU too, that these kernels have run and not others. */
-static void tnc_say_once(const tnc *s, bool *said, tn_log_level level, const char *text)
+TNC_FN void tnc_say_once(const tnc *s, bool *said, tn_log_level level, const char *text)
 {
     if (s->log && !*said) s->log(s->log_user, level, text);
     *said = true;
 }
 
-static void tnc_wgmma_launched(tnc *s, bool tma)
+TNC_FN void tnc_wgmma_launched(tnc *s, bool tma)
 {
     tnc_say_once(s, &s->said_wgmma, TN_LOG_INFO, "desc.wgmma: the first launch with wgmma");
     if (tma) tnc_say_once(s, &s->said_tma, TN_LOG_INFO, "desc.wgmma: the first launch with TMA");
 }
 
-static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
+TNC_FN tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
 {
     tnc        *s = (tnc *)desc->allocator.alloc(sizeof *s, desc->allocator.user);
     const char *wait = getenv("TN_SYNC");
@@ -1063,7 +1026,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     return TN_OK;
 }
 
-static void tnc_device(void *state, char name[128])
+TNC_FN void tnc_device(void *state, char name[128])
 {
     const tnc     *s = (const tnc *)state;
     cudaDeviceProp p;
@@ -1080,7 +1043,7 @@ static void tnc_device(void *state, char name[128])
    each other.
    ====================================================================== */
 
-static void *tnc_alloc(void *state, size_t bytes)
+TNC_FN void *tnc_alloc(void *state, size_t bytes)
 {
     tnc  *s = (tnc *)state;
     void *p = NULL;
@@ -1094,7 +1057,7 @@ static void *tnc_alloc(void *state, size_t bytes)
     return NULL;
 }
 
-static void tnc_release(void *state, void *p, size_t bytes)
+TNC_FN void tnc_release(void *state, void *p, size_t bytes)
 {
     tnc            *s = (tnc *)state;
     const tn_status status = tnc_flush(s);
@@ -1106,7 +1069,7 @@ static void tnc_release(void *state, void *p, size_t bytes)
 
 /* Copies through pinned buffers, in the order of the stream: the function returns as soon as the bytes are in
    the buffers. */
-static tn_status tnc_upload(void *state, void *to, const void *from, size_t bytes)
+TNC_FN tn_status tnc_upload(void *state, void *to, const void *from, size_t bytes)
 {
     tnc        *s = (tnc *)state;
     tn_status   status = tnc_enter(s);
@@ -1128,7 +1091,7 @@ static tn_status tnc_upload(void *state, void *to, const void *from, size_t byte
     return tnc_fail(s, e, "upload");
 }
 
-static tn_status tnc_download(void *state, void *to, const void *from, size_t bytes)
+TNC_FN tn_status tnc_download(void *state, void *to, const void *from, size_t bytes)
 {
     tnc        *s = (tnc *)state;
     tn_status   status = tnc_enter(s);
@@ -1142,7 +1105,7 @@ static tn_status tnc_download(void *state, void *to, const void *from, size_t by
 
 /* Reports the first error since the last sync. The stream is not synchronised during a capture, when that is
    not possible. */
-static tn_status tnc_sync(void *state, char why[TN_WHY])
+TNC_FN tn_status tnc_sync(void *state, char why[TN_WHY])
 {
     tnc      *s = (tnc *)state;
     tn_status status = s->late;
@@ -1160,7 +1123,7 @@ static tn_status tnc_sync(void *state, char why[TN_WHY])
 /* Device memory for the calling entry until it returns: the kernels of the next entry run after its own. Its contents are
    undefined. Returns NULL if there is not enough memory, or if scratch would have to grow during a capture; the error with
    the numbers of bytes is recorded for sync. */
-static void *tnc_scratch(tnc *s, size_t bytes)
+TNC_FN void *tnc_scratch(tnc *s, size_t bytes)
 {
     void       *p = NULL;
     size_t      more;
@@ -1210,7 +1173,7 @@ static tn_status tnc_capture_fails(tnc *s, tn_status status, char why[TN_WHY])
     return status;
 }
 
-static tn_status tnc_capture_begin(void *state, char why[TN_WHY])
+TNC_FN tn_status tnc_capture_begin(void *state, char why[TN_WHY])
 {
     tnc        *s = (tnc *)state;
     tn_status   status = tnc_enter(s);
@@ -1229,7 +1192,7 @@ static tn_status tnc_capture_begin(void *state, char why[TN_WHY])
 }
 
 /* Ends the capture of the stream in every case, also after an error. */
-static tn_status tnc_capture_end(void *state, void **out, char why[TN_WHY])
+TNC_FN tn_status tnc_capture_end(void *state, void **out, char why[TN_WHY])
 {
     tnc            *s = (tnc *)state;
     cudaGraph_t     graph = NULL;
@@ -1249,7 +1212,7 @@ static tn_status tnc_capture_end(void *state, void **out, char why[TN_WHY])
     return TN_OK;
 }
 
-static tn_status tnc_replay(void *state, void *graph)
+TNC_FN tn_status tnc_replay(void *state, void *graph)
 {
     tnc      *s = (tnc *)state;
     tn_status status = tnc_enter(s);
@@ -1257,7 +1220,7 @@ static tn_status tnc_replay(void *state, void *graph)
     return status == TN_OK ? tnc_fail(s, cudaGraphLaunch((cudaGraphExec_t)graph, s->stream), "replay") : status;
 }
 
-static void tnc_graph_release(void *state, void *graph)
+TNC_FN void tnc_graph_release(void *state, void *graph)
 {
     tnc *s = (tnc *)state;
     if (cudaSetDevice(s->device) == cudaSuccess) {
@@ -1315,7 +1278,7 @@ static inline int64_t tnc_size_of(int dtype) { return dtype == TN_F64 ? 8 : dtyp
 static inline bool tnc_has(const tn_view *v, int dtype) { return !v->data || (int)v->dtype == dtype; }
 
 /* Whether all operands that are present have the dtype of the first output. */
-static bool tnc_same_dtype(const tn_call *c)
+static inline bool tnc_same_dtype(const tn_call *c)
 {
     int i;
     for (i = 0; i < c->n_in; i++)
@@ -1636,7 +1599,7 @@ typedef struct tnc_walk {
     tnc_axis axis[TN_MAX_RANK];
 } tnc_walk;
 
-static tnc_divisor tnc_divisor_of(int64_t by)
+static inline tnc_divisor tnc_divisor_of(int64_t by)
 {
     tnc_divisor d = { by, 1, 0 };
     if (by < 1 || by > INT32_MAX) return d;
@@ -1664,7 +1627,7 @@ template <int VIEWS> static __device__ __forceinline__ void tnc_at(const tnc_wal
 }
 
 /* The walk of up to three views of the shape of the first; absent views are NULL. */
-static tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c)
+static inline tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c)
 {
     const tn_view *view[TNC_VIEWS] = { a, b, c };
     tnc_walk w;
@@ -1697,7 +1660,7 @@ static tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c
 
 /* Widens a walk to pieces of V elements. Returns false and does nothing if in some view with a nonzero size the pieces are
    not contiguous and 16-byte aligned. */
-static bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_t *size)
+static inline bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_t *size)
 {
     int k, v;
     if (w->axis[0].extent.by % V != 0) return false;
@@ -1807,7 +1770,7 @@ static void tnc_map(tnc *s, tnc_walk w, const Op &op, Y *y, const A *a, const B 
    glu and prod read rows of parts * h columns as several views of h columns each, which share one walk. */
 
 /* Columns [part h, (part + 1) h) of a view whose rows have parts * h columns. */
-static tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
+static inline tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
 {
     x.shape[1] /= parts;
     x.data = (char *)x.data + part * x.shape[1] * x.strides[1] * tnc_size_of(x.dtype);
@@ -1815,7 +1778,7 @@ static tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
 }
 
 /* Widens the walk of one part of x, dx and dy, if the other parts are aligned like the first. */
-static bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const void *x, const void *dx, const void *dy)
+static inline bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const void *x, const void *dx, const void *dy)
 {
     const void  *p[TNC_VIEWS] = { x, dy, NULL };
     const size_t sizes[TNC_VIEWS] = { size, size, 0 };
@@ -1874,7 +1837,7 @@ static __device__ __forceinline__ void tnc_load_four(typename tnc_real<T>::type 
     for (int k = 0; k < 4; k++) v[k] = 4 * block + k < n ? tnc_to(x[4 * block + k]) : typename tnc_real<T>::type(0);
 }
 
-static tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
+static inline tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
 {
     tnc_stream_of g = { (uint64_t)c->i[0], (uint64_t)c->i[2], (uint32_t)c->i[1], low, width };
     return g;
@@ -1885,7 +1848,7 @@ static tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
    later: the kind of error, the row or parameter, the id, the step. */
 
 /* Reports an invalid id at `row`. The first one of a call is reported, so the thread returns if an earlier row has one. */
-static __device__ void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end)
+static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end)
 {
     int64_t i;
     for (i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
@@ -1896,7 +1859,7 @@ static __device__ void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t ro
     fault[3] = 0;
 }
 
-static __device__ void tnc_not_finite(int32_t *fault, int32_t which, int32_t step)
+static __device__ inline void tnc_not_finite(int32_t *fault, int32_t which, int32_t step)
 {
     if (!fault || fault[0] != 0) return;
     fault[0] = 2;
@@ -2031,7 +1994,7 @@ template <typename Y, typename X> static void tnc_copy_as(tnc *s, const tn_view 
     } else tnc_map(s, w, tnc_same<Y>(), (Y *)to->data, (const X *)from->data, (const X *)NULL, false);
 }
 
-static void tnc_copy_views(tnc *s, const tn_view *x, const tn_view *y)
+TNC_FN void tnc_copy_views(tnc *s, const tn_view *x, const tn_view *y)
 {
     if (x->dtype == TN_F32 && y->dtype == TN_BF16) tnc_copy_as<tnc_bf16, float>(s, x, y);
     else if (x->dtype == TN_BF16 && y->dtype == TN_F32) tnc_copy_as<float, tnc_bf16>(s, x, y);
@@ -2045,7 +2008,7 @@ static void tnc_copy_views(tnc *s, const tn_view *x, const tn_view *y)
     else tnc_copy_as<uint32_t, uint32_t>(s, x, y);
 }
 
-static tn_status tnc_copy(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_copy(tnc *s, const tn_call *c)
 {
     tnc_copy_views(s, &c->in[0], &c->out[0]);
     return TN_OK;
@@ -2057,7 +2020,7 @@ template <typename T> static void tnc_fill_as(tnc *s, const tn_view *y, T value)
     tnc_map(s, tnc_walk_of(y, NULL, NULL), op, (T *)y->data, (const T *)NULL, (const T *)NULL, false);
 }
 
-static tn_status tnc_fill(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_fill(tnc *s, const tn_call *c)
 {
     const tn_view *y = &c->out[0];
     const double   v = c->f[0];
@@ -2163,7 +2126,7 @@ tnc_normal_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n, 
     }
 }
 
-static tn_status tnc_uniform(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_uniform(tnc *s, const tn_call *c)
 {
     const tn_view *y = &c->out[0];
     const int64_t  n = y->shape[0];
@@ -2175,7 +2138,7 @@ static tn_status tnc_uniform(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-static tn_status tnc_normal(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_normal(tnc *s, const tn_call *c)
 {
     const tn_view *y = &c->out[0];
     const int64_t  n = y->shape[0];
@@ -2230,7 +2193,7 @@ static tn_status tnc_pairs_run(tnc *s, const tn_call *c, const tn_view *a, const
     return TN_OK;
 }
 
-static tn_status tnc_add_one(tnc *s, const tn_view *y, const tn_view *a, double f0, bool add)
+TNC_FN tn_status tnc_add_one(tnc *s, const tn_view *y, const tn_view *a, double f0, bool add)
 {
     switch (TNC_MIX(0, y->dtype, a->dtype)) {
     case TNC_MIX(0, TN_F32, TN_F32):   return tnc_scaled_run<float, float>(s, y, a, f0, add);
@@ -2242,7 +2205,7 @@ static tn_status tnc_add_one(tnc *s, const tn_view *y, const tn_view *a, double 
     }
 }
 
-static tn_status tnc_add(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_add(tnc *s, const tn_call *c)
 {
     const tn_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
     double         f0 = c->f[0], f1 = c->f[1];
@@ -2267,7 +2230,7 @@ static tn_status tnc_add(tnc *s, const tn_call *c)
     }
 }
 
-static tn_status tnc_mul(tnc *s, const tn_call *c) { return tnc_add(s, c); }
+TNC_FN tn_status tnc_mul(tnc *s, const tn_call *c) { return tnc_add(s, c); }
 
 template <typename R> struct tnc_ratio {                /* f0 a / b, correctly rounded */
     enum { inputs = 2, adds = 1 };
@@ -2279,7 +2242,7 @@ template <typename R> struct tnc_ratio {                /* f0 a / b, correctly r
     }
 };
 
-static tn_status tnc_div(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_div(tnc *s, const tn_call *c)
 {
     const tn_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
@@ -2318,7 +2281,7 @@ template <typename T> static void tnc_where_side(tnc *s, const tn_call *c, bool 
               (const T *)x->data, chosen, c->accumulate);
 }
 
-static tn_status tnc_where(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_where(tnc *s, const tn_call *c)
 {
     const int dtype = c->out[0].dtype;
     if (!tnc_has(&c->in[1], dtype) || !tnc_has(&c->in[2], dtype)) return TN_ERR_DTYPE;
@@ -2521,7 +2484,7 @@ template <typename Y, typename X> static tn_status tnc_sum_run(tnc *s, tnc_sums 
     return TN_OK;
 }
 
-static tn_status tnc_sum(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_sum(tnc *s, const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     tnc_sums       j = { *x, *y, *x, false };
@@ -2673,7 +2636,7 @@ template <typename T> struct tnc_gate_of {              /* act(a) * b, or act'(a
     }
 };
 
-static tn_status tnc_act(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_act(tnc *s, const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
@@ -2693,9 +2656,9 @@ static tn_status tnc_gate(tnc *s, const tn_call *c, const tn_view *a, const tn_v
     return TN_OK;
 }
 
-static tn_status tnc_act_backward(tnc *s, const tn_call *c) { return tnc_gate(s, c, &c->in[0], &c->in[1], true); }
+TNC_FN tn_status tnc_act_backward(tnc *s, const tn_call *c) { return tnc_gate(s, c, &c->in[0], &c->in[1], true); }
 
-static tn_status tnc_glu(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_glu(tnc *s, const tn_call *c)
 {
     const tn_view a = tnc_part_view(c->in[0], 2, 0), b = tnc_part_view(c->in[0], 2, 1);
     return tnc_gate(s, c, &a, &b, false);
@@ -2748,7 +2711,7 @@ template <typename T> static void tnc_glu_backward_run(tnc *s, const tn_call *c)
                   c->accumulate);
 }
 
-static tn_status tnc_glu_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_glu_backward(tnc *s, const tn_call *c)
 {
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_glu_backward_run<T>(s, c))
@@ -2832,14 +2795,14 @@ template <typename T> static void tnc_prod_run(tnc *s, const tn_call *c, bool ba
         tnc_prod_launch<1, T>(s, c, w, h, back ? NULL : to, to, x, dy);
 }
 
-static tn_status tnc_prod(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_prod(tnc *s, const tn_call *c)
 {
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, false))
     return TN_OK;
 }
 
-static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_prod_backward(tnc *s, const tn_call *c)
 {
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, true))
@@ -2862,8 +2825,6 @@ static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
    type of C: an F32 bias of a BF16 product is rounded, as its factors are. What has no plan (F64, products of a vector, what
    the heuristic refuses, such as some odd addresses) is computed by cublasGemmEx, and another kernel adds the bias. So is a
    product for which cublasLt fails in another way, and then the log has a warning. */
-
-enum { TNC_GEMM_THIN = 64 };             /* a smaller extent makes a product thin */
 
 typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
     int64_t batch, m, n, k, a_step[3], b_step[3], c_step[3], bias_step;
@@ -3253,8 +3214,12 @@ static tn_status tnc_gemm_keep(tnc *s, const tn_call *c, const tn_view *z)
     if (c->f[1] == 0) return tnc_add_one(s, &c->out[0], z, 1, false);
     memset(&add, 0, sizeof add);
     add.kernel = TN_KERNEL_ADD;
-    add.out[0] = c->out[0];
-    return tnc_pairs_run<tnc_bf16, tnc_bf16, float>(s, &add, &c->out[0], z, c->f[1], 1);
+    add.in[add.n_in++] = c->out[0];
+    add.in[add.n_in++] = *z;
+    add.out[add.n_out++] = c->out[0];
+    add.f[0] = c->f[1];
+    add.f[1] = 1;
+    return tnc_add(s, &add);
 }
 
 /* The type in which A and B are multiplied. */
@@ -3275,7 +3240,7 @@ static bool tnc_gemm_shadowed(const tn_call *c)
         && (b->shape[0] == 1 || shadow->strides[0] == copy.strides[0]);
 }
 
-static tn_status tnc_gemm(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
 {
     tn_call            made = *c;
     tn_view           *z = &made.out[0];
@@ -3389,7 +3354,7 @@ template <typename T> static tn_status tnc_embed_of(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-static tn_status tnc_embed(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_embed(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->out[0].dtype, T, return tnc_embed_of<T>(s, c))
 }
@@ -3668,7 +3633,7 @@ template <typename T> static tn_status tnc_embed_backward_of(tnc *s, const tn_ca
     return TN_OK;
 }
 
-static tn_status tnc_embed_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_embed_backward(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[1].dtype, T, return tnc_embed_backward_of<T>(s, c))
 }
@@ -3798,17 +3763,17 @@ template <typename T, bool CENTRED, bool ADD> static tn_status tnc_norm_of(tnc *
     return TN_OK;
 }
 
-static tn_status tnc_rmsnorm(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_rmsnorm(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, false, false>(s, c))
 }
 
-static tn_status tnc_residual_rmsnorm(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_residual_rmsnorm(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, false, true>(s, c))
 }
 
-static tn_status tnc_layernorm(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_layernorm(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, true, false>(s, c))
 }
@@ -4043,12 +4008,12 @@ template <typename T, bool CENTRED> static tn_status tnc_norm_backward_of(tnc *s
     return TN_OK;
 }
 
-static tn_status tnc_rmsnorm_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_rmsnorm_backward(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_backward_of<T, false>(s, c))
 }
 
-static tn_status tnc_layernorm_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_layernorm_backward(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_backward_of<T, true>(s, c))
 }
@@ -4080,7 +4045,7 @@ tnc_dropout_kernel(const tnc_stream_of g, const int32_t *clock, T *y, const T *x
     }
 }
 
-static tn_status tnc_dropout(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_dropout(tnc *s, const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     const int64_t  n = y->shape[0];
@@ -4243,7 +4208,7 @@ template <typename T> static tn_status tnc_cross_entropy_of(tnc *s, const tn_cal
     return tnc_entropy_launch<T, tnc_wide<T>::count>(s, a);
 }
 
-static tn_status tnc_cross_entropy(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_cross_entropy(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_cross_entropy_of<T>(s, c))
 }
@@ -4343,9 +4308,9 @@ template <typename T> static tn_status tnc_softmax_of(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-static tn_status tnc_softmax(tnc *s, const tn_call *c) { TNC_TYPES(c->out[0].dtype, T, return tnc_softmax_of<T>(s, c)) }
+TNC_FN tn_status tnc_softmax(tnc *s, const tn_call *c) { TNC_TYPES(c->out[0].dtype, T, return tnc_softmax_of<T>(s, c)) }
 
-static tn_status tnc_softmax_backward(tnc *s, const tn_call *c) { return tnc_softmax(s, c); }
+TNC_FN tn_status tnc_softmax_backward(tnc *s, const tn_call *c) { return tnc_softmax(s, c); }
 
 /* ---- chain, chain_backward ---------------------------------------------------------------------------------- >>cuda-chain
    One block per chain, whose products depend on each other. The running product is in shared memory, and the next matrix is
@@ -4597,8 +4562,8 @@ static tn_status tnc_chain_call(tnc *s, const tn_call *c, bool backward)
     TNC_REALS(c->in[0].dtype, R, return tnc_chain_of<R>(s, c, backward))
 }
 
-static tn_status tnc_chain(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, false); }
-static tn_status tnc_chain_backward(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, true); }
+TNC_FN tn_status tnc_chain(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, false); }
+TNC_FN tn_status tnc_chain_backward(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, true); }
 
 /* ---- scan, scan_states and their backward passes ------------------------------------------------------------ >>cuda-scan
    Matrices: one block per chain, as in >>cuda-chain. The running product stays as it is until its norm leaves 2^+-16, and is
@@ -4948,13 +4913,10 @@ static tn_status tnc_scan_call(tnc *s, const tn_call *c, bool states, bool backw
     TNC_REALS(c->in[0].dtype, R, return tnc_scan_of<R>(s, c, states, backward))
 }
 
-static tn_status tnc_scan(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, false, false); }
-static tn_status tnc_scan_backward(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, false, true); }
-static tn_status tnc_scan_states(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, true, false); }
-static tn_status tnc_scan_states_backward(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, true, true); }
-
-/* No entry: composed of products, which the device computes in parallel over sites, chains and numbers. */
-static constexpr tnc_entry_fn *tnc_scan_cores = nullptr;
+TNC_FN tn_status tnc_scan(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, false, false); }
+TNC_FN tn_status tnc_scan_backward(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, false, true); }
+TNC_FN tn_status tnc_scan_states(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, true, false); }
+TNC_FN tn_status tnc_scan_states_backward(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, true, true); }
 
 /* ---- rope, rope_backward ------------------------------------------------------------------------------------- >>cuda-rope
    A block has one position t and some of the rows [b,t,n] of that position. The cosines and sines of t are computed once, in
@@ -5177,14 +5139,14 @@ template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
     } else TNC_START((tnc_rope_plain_kernel<T>), tnc_blocks(rows * g.length, TNC_THREADS / 32), g);
 }
 
-static tn_status tnc_rope(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_rope(tnc *s, const tn_call *c)
 {
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_rope_run<T>(s, c))
     return TN_OK;
 }
 
-static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s, c); }
+TNC_FN tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s, c); }
 
 /* ---- quadratic attention ------------------------------------------------------------------------------ >>cuda-attention
    The formulas are at >>op-attention of tensornet.h:
@@ -5254,10 +5216,19 @@ typedef struct tnc_attend {
     float     score, power, square;      /* scale; scale / ln 2; scale squared                                   */
 } tnc_attend;
 
+/* Kernels with tensor cores for head dimensions up to d and dv, and the shared memory that they need. */
+typedef struct tnc_attend_size {
+    int  d, dv;
+    struct { int shared; void (*run)(tnc *, const tnc_attend &, bool); } kind[3];           /* indexed by tn_attend_kind */
+} tnc_attend_size;
+
 template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_heads &x, int64_t b, int64_t t, int64_t h)
 {
     return (T *)x.data + b * x.b + t * x.t + h * x.h;
 }
+
+/* Number of 64-row blocks of all heads */
+static inline int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
 
 /* A range of keys or queries; tnc_attend_keys_of: the keys that are visible to query i. Neither bound decreases as i grows.
    I: int in kernels that are short of registers. */
@@ -6091,11 +6062,10 @@ static __device__ __forceinline__ void tnc_attend_mask_back(const tnc_attend &p,
 
 /* The A fragments of P, of dS and, bilinear, of dS of the second set, from 16 rows of scores a and b and of dP, for 16 columns
    from 16 k on. queries: the row_stats of this lane's first column (KEYS) or row. */
-template <int KIND, bool KEYS, int N>
+template <int KIND, bool KEYS>
 static __device__ __forceinline__ void tnc_attend_back_frags(const tnc_attend &p, unsigned (&p_frag)[4], unsigned (&ds_first)[4],
-                                                             unsigned (&ds_second)[4], const float (&a)[N][4],
-                                                             const float (&b)[N][4], const float (&dp)[N][4],
-                                                             const float4 *queries, int k)
+                                                             unsigned (&ds_second)[4], const float (*a)[4], const float (*b)[4],
+                                                             const float (*dp)[4], const float4 *queries, int k)
 {
     const bool softmax = KIND == TN_ATTEND_SOFTMAX;
     int        e;
@@ -6141,6 +6111,16 @@ static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, 
     for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
     if (KEYS && p.dv.data && !redo)
         tnc_attend_store_rows<M, 8 * CV>(p, p.dv, at.b, at.h, row, T, (int)p.n_v, dv, factor, p.add);
+}
+
+/* The same call with its heads in groups, for a kernel whose blocks own one of `tiles` tiles of a head and stream `rows` rows
+   of `bytes` bytes: half of the L2 cache holds those of a group, and groups are about equal. */
+static inline tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles, int64_t rows, int64_t bytes)
+{
+    const int64_t fit = (int64_t)s->l2 / 2 / (rows * bytes), heads = p.B * p.H;
+    p.group = (int)tnc_ceil(heads, tnc_ceil(heads, fit > 1 ? fit : 1));
+    p.group_blocks = (int)(p.group * tiles);
+    return p;
 }
 
 /* How registers and shared memory are divided. A thread may have 255 registers, so that two blocks of 128 threads use the 64
@@ -6866,33 +6846,6 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
 #endif
 }
 
-/* ---- which kernels a call takes ------------------------------------------------------------------ >>cuda-attention-choose
-   Dtype, head dimensions, lengths and the shared memory of the device decide; values and timing do not. Operands that the
-   tensor-core kernels cannot read in place are copied to scratch first. */
-
-/* The longest sum that is computed on tensor cores */
-static const int64_t TNC_ATTEND_TERMS = (int64_t)1 << 20;
-
-/* The most keys that are visible to a query, which also bounds the number of queries to which a key is visible. */
-static int64_t tnc_attend_max_visible(const tnc_attend &p, int64_t T)
-{
-    const int64_t most = p.window > 0 ? (p.causal ? p.window : 2 * p.window - 1) : T;
-    return most < T ? most : T;
-}
-
-/* Number of 64-row blocks of all heads */
-static int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
-
-/* The same call with its heads in groups, for a kernel whose blocks own one of `tiles` tiles of a head and stream `rows` rows
-   of `bytes` bytes: half of the L2 cache holds those of a group, and groups are about equal. */
-static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles, int64_t rows, int64_t bytes)
-{
-    const int64_t fit = (int64_t)s->l2 / 2 / (rows * bytes), heads = p.B * p.H;
-    p.group = (int)tnc_ceil(heads, tnc_ceil(heads, fit > 1 ? fit : 1));
-    p.group_blocks = (int)(p.group * tiles);
-    return p;
-}
-
 /* The tensor map of an operand [B,T,heads,D] from which TMA copies `rows` rows of a head at once: panels of 64 columns,
    swizzled as wgmma needs them, or more columns as they are. It is a parameter of the kernel, so a graph keeps it. Its axes
    are D, heads, T, B, because cuda.h documents strides that grow. Returns false where no map can describe the operand: all
@@ -6917,7 +6870,7 @@ static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int6
                          CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/* Launch the kernels of >>cuda-attention-wgmma, if the context and the call are for them. */
+/* Launch these kernels, by TMA where that is possible, if the context and the call are for them. */
 template <int KIND, int D> static bool tnc_attend_run_tma(tnc *s, const tnc_attend &p)
 {
     typedef tnc_attend_tma_plan<KIND, D> plan;
@@ -6957,36 +6910,61 @@ static bool tnc_attend_run_back_tma(tnc *s, const tnc_attend &p, const tnc_atten
     } else return false;
 }
 
-template <int KIND, int D, int DV> static bool tnc_attend_run_wgmma(tnc *s, const tnc_attend &p)
+template <int KIND, int D> static bool tnc_attend_run_forward_wgmma(tnc *s, const tnc_attend &p)
 {
-    if constexpr (D == DV && D >= 64) {
-        typedef tnc_attend_wgmma_plan<KIND, D> plan;
-        const int64_t tiles = tnc_ceil(p.Tq, plan::queries);
-        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
-        if (tnc_attend_run_tma<KIND, D>(s, p)) return true;
-        tnc_shared_for(s, tnc_attend_wgmma<KIND, D>, plan::bytes);
-        TNC_LAUNCH((tnc_attend_wgmma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
-                   tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row));
-        tnc_wgmma_launched(s, false);
-        return true;
-    } else return false;
+    typedef tnc_attend_wgmma_plan<KIND, D> plan;
+    const int64_t tiles = tnc_ceil(p.Tq, plan::queries);
+    if ((size_t)plan::bytes > s->shared_max) return false;
+    if (tnc_attend_run_tma<KIND, D>(s, p)) return true;
+    tnc_shared_for(s, tnc_attend_wgmma<KIND, D>, plan::bytes);
+    TNC_LAUNCH((tnc_attend_wgmma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
+               tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row));
+    tnc_wgmma_launched(s, false);
+    return true;
 }
 
-template <int KIND, int D, int DV, bool KEYS> static bool tnc_attend_run_back_wgmma(tnc *s, const tnc_attend &p)
+template <int KIND, int D, bool KEYS> static bool tnc_attend_run_back_wgmma(tnc *s, const tnc_attend &p)
 {
-    if constexpr (D == DV && D >= 64) {
-        typedef tnc_attend_wgmma_back_plan<KIND, D, KEYS> plan;
-        const int64_t tiles = tnc_ceil(KEYS ? p.Tk : p.Tq, plan::resident);
-        tnc_attend    in_groups = tnc_attend_in_groups(s, p, tiles, KEYS ? p.Tq : p.Tk, 2 * plan::stage / plan::streamed);
-        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
-        if (KEYS) in_groups.redo += tnc_attend_tiles(p, p.Tq);
-        if (tnc_attend_run_back_tma<KIND, D, KEYS>(s, p, in_groups, tiles)) return true;
-        tnc_shared_for(s, tnc_attend_back_wgmma<KIND, D, KEYS>, plan::bytes);
-        TNC_LAUNCH((tnc_attend_back_wgmma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
-                   in_groups);
-        tnc_wgmma_launched(s, false);
-        return true;
-    } else return false;
+    typedef tnc_attend_wgmma_back_plan<KIND, D, KEYS> plan;
+    const int64_t tiles = tnc_ceil(KEYS ? p.Tk : p.Tq, plan::resident);
+    tnc_attend    in_groups = tnc_attend_in_groups(s, p, tiles, KEYS ? p.Tq : p.Tk, 2 * plan::stage / plan::streamed);
+    if ((size_t)plan::bytes > s->shared_max) return false;
+    if (KEYS) in_groups.redo += tnc_attend_tiles(p, p.Tq);
+    if (tnc_attend_run_back_tma<KIND, D, KEYS>(s, p, in_groups, tiles)) return true;
+    tnc_shared_for(s, tnc_attend_back_wgmma<KIND, D, KEYS>, plan::bytes);
+    TNC_LAUNCH((tnc_attend_back_wgmma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
+               in_groups);
+    tnc_wgmma_launched(s, false);
+    return true;
+}
+
+/* Launches the kernel for a call with D = DV: of the forward pass; or of the backward pass, for the gradients of queries or of
+   keys. Returns false where there is none. */
+TNC_FN bool tnc_attend_run_wgmma(tnc *s, const tnc_attend &p, int D, bool back, bool keys)
+{
+    if (!s->wgmma) return false;
+#define TNC_CASE(KIND, n) \
+    if (p.kind == KIND && D == n) \
+        return !back ? tnc_attend_run_forward_wgmma<KIND, n>(s, p) \
+               : keys ? tnc_attend_run_back_wgmma<KIND, n, true>(s, p) : tnc_attend_run_back_wgmma<KIND, n, false>(s, p)
+    TNC_CASE(TN_ATTEND_SOFTMAX, 64);   TNC_CASE(TN_ATTEND_SQUARED, 64);   TNC_CASE(TN_ATTEND_BILINEAR, 64);
+    TNC_CASE(TN_ATTEND_SOFTMAX, 128);  TNC_CASE(TN_ATTEND_SQUARED, 128);  TNC_CASE(TN_ATTEND_BILINEAR, 128);
+#undef TNC_CASE
+    return false;
+}
+
+/* ---- which kernels a call takes ------------------------------------------------------------------ >>cuda-attention-choose
+   Dtype, head dimensions, lengths and the shared memory of the device decide; values and timing do not. Operands that the
+   tensor-core kernels cannot read in place are copied to scratch first. */
+
+/* The longest sum that is computed on tensor cores */
+static const int64_t TNC_ATTEND_TERMS = (int64_t)1 << 20;
+
+/* The most keys that are visible to a query, which also bounds the number of queries to which a key is visible. */
+TNC_FN int64_t tnc_attend_max_visible(const tnc_attend &p, int64_t T)
+{
+    const int64_t most = p.window > 0 ? (p.causal ? p.window : 2 * p.window - 1) : T;
+    return most < T ? most : T;
 }
 
 /* Launches the forward kernel of a kind and a pair of head dimensions, or the two backward kernels. */
@@ -6998,19 +6976,19 @@ template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const 
     const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries), row = 2 * by_key::row;
     const int64_t queries = tnc_ceil(p.Tq, by_query::resident), keys = tnc_ceil(p.Tk, by_key::resident);
     if (!back) {
-        if (tnc_attend_run_wgmma<KIND, D, DV>(s, p)) return;
+        if (D == DV && tnc_attend_run_wgmma(s, p, D, false, false)) return;
         tnc_shared_for(s, tnc_attend_mma<KIND, D, DV>, plan::bytes);
         TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)(tiles * heads), plan::threads, plan::bytes, s->stream,
                    tnc_attend_in_groups(s, p, tiles, p.Tk, row));
         return;
     }
-    if (p.dq.data && !tnc_attend_run_back_wgmma<KIND, D, DV, false>(s, p)) {
+    if (p.dq.data && !(D == DV && tnc_attend_run_wgmma(s, p, D, true, false))) {
         tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, false>, by_query::bytes);
         TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)(queries * heads), by_query::threads,
                    by_query::bytes, s->stream, tnc_attend_in_groups(s, p, queries, p.Tk, row));
     }
     if (p.dk.data || p.dv.data) {
-        if (tnc_attend_run_back_wgmma<KIND, D, DV, true>(s, p)) return;
+        if (D == DV && tnc_attend_run_wgmma(s, p, D, true, true)) return;
         tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, true>, by_key::bytes);
         tnc_attend at_keys = tnc_attend_in_groups(s, p, keys, p.Tq, row + 16);
         at_keys.redo += tnc_attend_tiles(p, p.Tq);
@@ -7027,13 +7005,8 @@ template <int KIND, int D, int DV> static constexpr int tnc_attend_shared(void)
     return c > d ? c : d;
 }
 
-typedef struct tnc_attend_size {
-    int  d, dv;
-    struct { int shared; void (*run)(tnc *, const tnc_attend &, bool); } kind[3];           /* indexed by tn_attend_kind */
-} tnc_attend_size;
-
 /* The tensor-core kernels for a call, or NULL if it does not use them. */
-static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend &p, tn_dtype dtype)
+TNC_FN const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend &p, tn_dtype dtype)
 {
 #define TNC_Y(KIND, D, DV) { tnc_attend_shared<KIND, D, DV>(), tnc_attend_run_mma<KIND, D, DV> }
 #define TNC_ALL(D, DV) \
@@ -7086,14 +7059,14 @@ static char *tnc_attend_copy(tnc *s, tnc_attend_operand o, tn_dtype dtype, char 
 }
 
 /* Bytes of `redo`: one int per 64 queries; in the backward pass, those of the keys follow. */
-static size_t tnc_attend_redo_bytes(const tnc_attend &p, bool back)
+TNC_FN size_t tnc_attend_redo_bytes(const tnc_attend &p, bool back)
 {
     return (size_t)tnc_ceil(tnc_attend_tiles(p, p.Tq) + (back ? tnc_attend_tiles(p, p.Tk) : 0), 4) * 16;
 }
 
 /* Allocates scratch and copies operands to it as the tensor-core kernels need them. The first `taken` bytes are
    the caller's. */
-static tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_size *size, tn_dtype dtype, size_t taken,
+TNC_FN tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_size *size, tn_dtype dtype, size_t taken,
                                      bool back, void **scratch)
 {
     const tnc_attend_operand all[] = { tnc_attend_operand_of(*p, &p->q, dtype, false, false, size->d),
@@ -7189,7 +7162,7 @@ template <typename T> static void tnc_attend_run_split(tnc *s, const tnc_attend 
     TNC_LAUNCH((tnc_attend_combine<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p, splits);
 }
 
-static tn_status tnc_attention(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_attention(tnc *s, const tn_call *c)
 {
     const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->out[0] };
     const tn_dtype dtype = c->in[0].dtype;
@@ -7237,7 +7210,7 @@ template <typename T> static void tnc_attend_run_plain_back(tnc *s, const tnc_at
 }
 
 /* The gradients of a call without pairs of queries and keys, or without values: zeros, if they are overwritten. */
-static tn_status tnc_attend_no_pairs(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_attend_no_pairs(tnc *s, const tn_call *c)
 {
     tn_status status = TN_OK;
     int       i;
@@ -7251,7 +7224,7 @@ static tn_status tnc_attend_no_pairs(tnc *s, const tn_call *c)
     return status;
 }
 
-static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_attention_backward(tnc *s, const tn_call *c)
 {
     const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->in[3], &c->in[5], &c->out[0], &c->out[1], &c->out[2] };
     tnc_attend     p = tnc_attend_of(c);
@@ -7611,10 +7584,10 @@ static __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, 
 /* A group: states of `chunks` chunks of `heads` heads, in `bytes` of scratch, summed in `segments` segments. */
 typedef struct tnc_linear_group { int64_t heads, chunks, segments; size_t bytes; bool states; } tnc_linear_group;
 
-static int64_t tnc_linear_clamp(double x, int64_t most) { return x < 1 ? 1 : x < (double)most ? (int64_t)x : most; }
+static inline int64_t tnc_linear_clamp(double x, int64_t most) { return x < 1 ? 1 : x < (double)most ? (int64_t)x : most; }
 
 /* t with its three vectors in the order a, b, m, and the strides of its state in that order. */
-static tnc_linear tnc_linear_permute(const tnc_linear *t, int m)
+static inline tnc_linear tnc_linear_permute(const tnc_linear *t, int m)
 {
     const int64_t stride[3] = { (int64_t)t->D * t->NE, t->NE, 1 };
     const int     order[3] = { m == 0 ? 1 : 0, m == 2 ? 1 : 2, m };
@@ -8219,7 +8192,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
    other; totals of the segments. If the tiles of the heads do not fill a GPU, the chunks are divided into segments that run
    in parallel, and every chunk is summed twice, first for the segments after its own. 264 blocks: twice the multiprocessors
    of an H200, and a constant, so that the sums do not depend on the device. */
-static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
+TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
 {
     tnc_linear_group g;
     const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS);
@@ -8241,7 +8214,7 @@ static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool
     return g;
 }
 
-static size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N)
+TNC_FN size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N)
 {
     const int64_t ring = TNC_LINEAR_STAGES * (K < 64 ? 64 : K) * N, pairs = 2 * TNC_LINEAR_KEYS * (D + K + N);
     return (size_t)(TNC_LINEAR_ROWS * D + (ring > pairs ? ring : pairs)) * 2;
@@ -8289,7 +8262,7 @@ static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_t
 }
 
 /* The same for tensor cores. room: two carries, the totals of the segments, the BF16 states. */
-static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<float> *pass, int passes, tnc_linear_group g,
+TNC_FN void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<float> *pass, int passes, tnc_linear_group g,
                              tnc_bf16 *room, float *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE;
@@ -8692,8 +8665,8 @@ static tn_status tnc_linear_choose(tnc *s, const tn_call *c, bool backward)
     return tnc_linear_run<float, float>(s, c, backward);
 }
 
-static tn_status tnc_attention_linear(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, false); }
-static tn_status tnc_attention_linear_backward(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, true); }
+TNC_FN tn_status tnc_attention_linear(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, false); }
+TNC_FN tn_status tnc_attention_linear_backward(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, true); }
 
 /* ---- argmax, accuracy -------------------------------------------------------------------------------------- >>cuda-argmax
    The first of the largest numbers; a NaN counts as largest. Of two numbers the better one is determined by their values
@@ -8757,7 +8730,7 @@ template <typename T> static unsigned tnc_argmax_launch(tnc *s, const tn_view *x
     return blocks;
 }
 
-static tn_status tnc_argmax(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_argmax(tnc *s, const tn_call *c)
 {
     if (c->in[0].shape[0] == 0) return TN_OK;
     TNC_TYPES(c->in[0].dtype, T, tnc_argmax_launch<T>(s, &c->in[0], NULL, (int32_t *)c->out[0].data));
@@ -8777,7 +8750,7 @@ template <typename T> static tn_status tnc_accuracy_of(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-static tn_status tnc_accuracy(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_accuracy(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_accuracy_of<T>(s, c))
 }
@@ -8931,7 +8904,7 @@ template <typename R> static tn_status tnc_sumsq_flush(tnc *s, const tnc_pending
     return TN_OK;
 }
 
-static tn_status tnc_sumsq(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_sumsq(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->in[0], NULL, NULL, NULL };
     return tnc_pend(s, c, "sumsq", x, NULL, c->in[0].shape[0], c->out[0].data, c->out[1].data);
@@ -8955,7 +8928,7 @@ template <typename R> static __global__ void tnc_step_begin_kernel(R *s, int32_t
     s[TNC_SIZE] = 0;
 }
 
-static tn_status tnc_step_begin(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_step_begin(tnc *s, const tn_call *c)
 {
     int32_t *fault = (int32_t *)c->out[1].data;
     TNC_REALS(c->out[0].dtype, R,
@@ -9052,19 +9025,19 @@ tnc_update_kernel(const __grid_constant__ tnc_pending a)
     for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) tnc_update<R, 1, KERNEL>(r, part, i);
 }
 
-static tn_status tnc_adamw(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_adamw(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->out[0], &c->out[1], &c->out[2], &c->out[3] };
     return tnc_pend(s, c, "adamw", x, c->n_out > 4 ? &c->out[4] : NULL, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
-static tn_status tnc_sgd(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_sgd(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->out[0], &c->out[1], c->n_out > 2 ? &c->out[2] : NULL, NULL };
     return tnc_pend(s, c, "sgd", x, c->n_out > 3 ? &c->out[3] : NULL, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
-static tn_status tnc_muon_end(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_muon_end(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->out[0], &c->in[1], NULL, NULL };
     return tnc_pend(s, c, "muon_end", x, c->n_out > 1 ? &c->out[1] : NULL, c->out[0].shape[0], c->in[0].data, NULL);
@@ -9085,7 +9058,7 @@ template <typename R> static tn_status tnc_flush_of(tnc *s, const tnc_pending &a
     return TN_OK;
 }
 
-static tn_status tnc_flush(tnc *s)
+TNC_FN tn_status tnc_flush(tnc *s)
 {
     tnc_pending *a = &s->pending;
     tn_status    status = TN_ERR_BACKEND;
@@ -9197,7 +9170,7 @@ template <typename R> static tn_status tnc_muon_begin_of(tnc *s, const tn_call *
     return TN_OK;
 }
 
-static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_muon_begin(tnc *s, const tn_call *c)
 {
     TNC_REALS(c->in[0].dtype, R, return tnc_muon_begin_of<R>(s, c))
 }
@@ -9215,8 +9188,49 @@ static tn_status tnc_tick(tnc *s, const tn_call *c)
 
 /* ======================================================================
    >>cuda-table       the backend
-   The one exported symbol. Entries are in the order of TN_KERNELS.
+   The one exported symbol. Entries are in the order of TN_KERNELS, and each runs through tnc_run.
    ====================================================================== */
+
+/* "gemm [1,64,128] [1,128,32] -> [1,64,32]" */
+static void tnc_describe(char *text, size_t size, const tn_call *c)
+{
+#define TNC_X(ENUM, name) #name,
+    static const char *const names[] = { TN_KERNELS(TNC_X) };       /* tn_kernel_name may be static in another unit */
+#undef TNC_X
+    int i, k, n = snprintf(text, size, "%s", names[c->kernel]);
+    for (i = 0; i < c->n_in + c->n_out && n >= 0 && (size_t)n + 32 < size; i++) {
+        const tn_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
+        n += snprintf(text + n, size - (size_t)n, i == c->n_in ? " -> [" : " [");
+        for (k = 0; v->data && k < v->rank && (size_t)n + 24 < size; k++)
+            n += snprintf(text + n, size - (size_t)n, k ? ",%lld" : "%lld", (long long)v->shape[k]);
+        n += snprintf(text + n, size - (size_t)n, "]");
+    }
+}
+
+/* Runs one entry of the kernel table. After a launch CUDA may report a fault of any earlier kernel: hence "at or before". */
+template <tnc_entry_fn *entry> static tn_status tnc_run(void *state, const tn_call *call)
+{
+    tnc        *s = (tnc *)state;
+    tn_status   status = tnc_enter(s);
+    cudaError_t e;
+    char        what[200] = "at or before ";
+    const int   from = s->wait ? 0 : 13;
+    if (status == TN_OK && s->pending.count > 0 && s->pending.kernel != call->kernel) status = tnc_flush(s);
+    if (status != TN_OK) return status;
+    status = entry(s, call);
+    if (s->wait && status == TN_OK) status = tnc_flush(s);
+    e = cudaGetLastError();
+    if (e == cudaSuccess && s->wait && status == TN_OK) e = cudaStreamSynchronize(s->stream);
+    if (e == cudaSuccess) return status;
+    tnc_describe(what + from, sizeof what - (size_t)from, call);
+    return tnc_fail(s, e, what);
+}
+
+template <tnc_entry_fn *entry> static constexpr tn_kernel_fn tnc_entry(void) { return tnc_run<entry>; }
+template <> constexpr tn_kernel_fn tnc_entry<nullptr>(void) { return nullptr; }
+
+/* No entry: composed of products, which the device computes in parallel over sites, chains and numbers. */
+static constexpr tnc_entry_fn *tnc_scan_cores = nullptr;
 
 extern "C" const tn_backend *tn_cuda_backend(void)
 {

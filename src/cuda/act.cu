@@ -1,3 +1,5 @@
+#include "cuda/inner.h"
+
 /* ---- act, glu and their backward passes ----------------------------------------------------------------------- >>cuda-act
    One pass each. The two halves of the input of glu are two views of x, so that its forward pass is an elementwise kernel of
    two operands. F32 uses the CPU's polynomials for Phi and CUDA's functions for the others; BF16, which has 8 significant
@@ -132,7 +134,7 @@ template <typename T> struct tnc_gate_of {              /* act(a) * b, or act'(a
     }
 };
 
-static tn_status tnc_act(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_act(tnc *s, const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
@@ -152,9 +154,9 @@ static tn_status tnc_gate(tnc *s, const tn_call *c, const tn_view *a, const tn_v
     return TN_OK;
 }
 
-static tn_status tnc_act_backward(tnc *s, const tn_call *c) { return tnc_gate(s, c, &c->in[0], &c->in[1], true); }
+TNC_FN tn_status tnc_act_backward(tnc *s, const tn_call *c) { return tnc_gate(s, c, &c->in[0], &c->in[1], true); }
 
-static tn_status tnc_glu(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_glu(tnc *s, const tn_call *c)
 {
     const tn_view a = tnc_part_view(c->in[0], 2, 0), b = tnc_part_view(c->in[0], 2, 1);
     return tnc_gate(s, c, &a, &b, false);
@@ -207,7 +209,7 @@ template <typename T> static void tnc_glu_backward_run(tnc *s, const tn_call *c)
                   c->accumulate);
 }
 
-static tn_status tnc_glu_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_glu_backward(tnc *s, const tn_call *c)
 {
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_glu_backward_run<T>(s, c))
@@ -291,14 +293,14 @@ template <typename T> static void tnc_prod_run(tnc *s, const tn_call *c, bool ba
         tnc_prod_launch<1, T>(s, c, w, h, back ? NULL : to, to, x, dy);
 }
 
-static tn_status tnc_prod(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_prod(tnc *s, const tn_call *c)
 {
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, false))
     return TN_OK;
 }
 
-static tn_status tnc_prod_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_prod_backward(tnc *s, const tn_call *c)
 {
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_prod_run<T>(s, c, true))

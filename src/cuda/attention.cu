@@ -1,3 +1,5 @@
+#include "cuda/attention_plain.h"
+
 /* ---- the entries ---------------------------------------------------------------------------------- >>cuda-attention-entry
    Each fills a tnc_attend from its call, allocates scratch, and launches the kernels chosen above. */
 
@@ -77,7 +79,7 @@ template <typename T> static void tnc_attend_run_split(tnc *s, const tnc_attend 
     TNC_LAUNCH((tnc_attend_combine<T>), tnc_grid(s, rows, 8), 256, 0, s->stream, p, splits);
 }
 
-static tn_status tnc_attention(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_attention(tnc *s, const tn_call *c)
 {
     const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->out[0] };
     const tn_dtype dtype = c->in[0].dtype;
@@ -125,7 +127,7 @@ template <typename T> static void tnc_attend_run_plain_back(tnc *s, const tnc_at
 }
 
 /* The gradients of a call without pairs of queries and keys, or without values: zeros, if they are overwritten. */
-static tn_status tnc_attend_no_pairs(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_attend_no_pairs(tnc *s, const tn_call *c)
 {
     tn_status status = TN_OK;
     int       i;
@@ -139,7 +141,7 @@ static tn_status tnc_attend_no_pairs(tnc *s, const tn_call *c)
     return status;
 }
 
-static tn_status tnc_attention_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_attention_backward(tnc *s, const tn_call *c)
 {
     const tn_view *all[] = { &c->in[0], &c->in[1], &c->in[2], &c->in[3], &c->in[5], &c->out[0], &c->out[1], &c->out[2] };
     tnc_attend     p = tnc_attend_of(c);

@@ -1,3 +1,6 @@
+#pragma once
+#include "cuda/inner.h"
+
 /* ---- quadratic attention ------------------------------------------------------------------------------ >>cuda-attention
    The formulas are at >>op-attention of tensornet.h:
        S = scale * Q K^T over the visible pairs       P = exp(S - lse), or S1 * S2 (bilinear), or S * S (squared)
@@ -66,10 +69,19 @@ typedef struct tnc_attend {
     float     score, power, square;      /* scale; scale / ln 2; scale squared                                   */
 } tnc_attend;
 
+/* Kernels with tensor cores for head dimensions up to d and dv, and the shared memory that they need. */
+typedef struct tnc_attend_size {
+    int  d, dv;
+    struct { int shared; void (*run)(tnc *, const tnc_attend &, bool); } kind[3];           /* indexed by tn_attend_kind */
+} tnc_attend_size;
+
 template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_heads &x, int64_t b, int64_t t, int64_t h)
 {
     return (T *)x.data + b * x.b + t * x.t + h * x.h;
 }
+
+/* Number of 64-row blocks of all heads */
+static inline int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
 
 /* A range of keys or queries; tnc_attend_keys_of: the keys that are visible to query i. Neither bound decreases as i grows.
    I: int in kernels that are short of registers. */
@@ -163,3 +175,12 @@ template <typename T, bool DOTS> static __global__ void tnc_attend_delta(tnc_att
             c, p.sums ? -dot * c : -dot, softmax && stat == -R(INFINITY) ? R(INFINITY) : stat * R(p.unit), R(0) };
     }
 }
+
+#ifndef TNC_ONE_FILE
+/* attention_tensor.cu */
+TNC_FN int64_t tnc_attend_max_visible(const tnc_attend &p, int64_t T);
+TNC_FN const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend &p, tn_dtype dtype);
+TNC_FN size_t tnc_attend_redo_bytes(const tnc_attend &p, bool back);
+TNC_FN tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_size *size, tn_dtype dtype,
+                                     size_t taken, bool back, void **scratch);
+#endif

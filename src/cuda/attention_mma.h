@@ -1,3 +1,6 @@
+#pragma once
+#include "cuda/attention_tiles.h"
+
 /* How registers and shared memory are divided. A thread may have 255 registers, so that two blocks of 128 threads use the 64
    K registers of a multiprocessor; two times 112 KiB is about its shared memory. A thread needs C / 2 registers for the sums
    of 16 rows and C columns. Forward: a warp has 32 queries, so that each B fragment is used for two A fragments. A stage has

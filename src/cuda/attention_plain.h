@@ -1,3 +1,6 @@
+#pragma once
+#include "cuda/attention.h"
+
 /* ---- any dtype and head size ---------------------------------------------------------------------- >>cuda-attention-plain
    A block has `side` rows (queries, or resident rows in the backward pass) and walks over blocks of `side` others. A thread
    has a cell of 4 x 4 (in double 2 x 2) elements of each tile: rows 4 y .. 4 y + 3 and columns x, x + lanes, ..., so that

@@ -1,3 +1,5 @@
+#include "cuda/attention_mma.h"
+
 /* ---- which kernels a call takes ------------------------------------------------------------------ >>cuda-attention-choose
    Dtype, head dimensions, lengths and the shared memory of the device decide; values and timing do not. Operands that the
    tensor-core kernels cannot read in place are copied to scratch first. */
@@ -6,119 +8,10 @@
 static const int64_t TNC_ATTEND_TERMS = (int64_t)1 << 20;
 
 /* The most keys that are visible to a query, which also bounds the number of queries to which a key is visible. */
-static int64_t tnc_attend_max_visible(const tnc_attend &p, int64_t T)
+TNC_FN int64_t tnc_attend_max_visible(const tnc_attend &p, int64_t T)
 {
     const int64_t most = p.window > 0 ? (p.causal ? p.window : 2 * p.window - 1) : T;
     return most < T ? most : T;
-}
-
-/* Number of 64-row blocks of all heads */
-static int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
-
-/* The same call with its heads in groups, for a kernel whose blocks own one of `tiles` tiles of a head and stream `rows` rows
-   of `bytes` bytes: half of the L2 cache holds those of a group, and groups are about equal. */
-static tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles, int64_t rows, int64_t bytes)
-{
-    const int64_t fit = (int64_t)s->l2 / 2 / (rows * bytes), heads = p.B * p.H;
-    p.group = (int)tnc_ceil(heads, tnc_ceil(heads, fit > 1 ? fit : 1));
-    p.group_blocks = (int)(p.group * tiles);
-    return p;
-}
-
-/* The tensor map of an operand [B,T,heads,D] from which TMA copies `rows` rows of a head at once: panels of 64 columns,
-   swizzled as wgmma needs them, or more columns as they are. It is a parameter of the kernel, so a graph keeps it. Its axes
-   are D, heads, T, B, because cuda.h documents strides that grow. Returns false where no map can describe the operand: all
-   strides must be positive multiples of 16 bytes, coordinates are ints. */
-static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int64_t B, int64_t T, int64_t heads, int64_t D,
-                        int rows, int columns = 64)
-{
-    const cuuint64_t extents[4] = { (cuuint64_t)D, (cuuint64_t)heads, (cuuint64_t)T, (cuuint64_t)B };
-    const int64_t    steps[3] = { x.h, x.t, x.b };
-    const cuuint32_t ones[4] = { 1, 1, 1, 1 }, box[4] = { (cuuint32_t)columns, 1, (cuuint32_t)rows, 1 };
-    cuuint64_t       strides[3];
-    int64_t          step = D;
-    int              i;
-    if (D > INT32_MAX / 2) return false;
-    for (i = 0; i < 3; i++) {
-        if (extents[i + 1] > 1) step = steps[i];                            /* the stride of one row means nothing */
-        if (step <= 0 || step % 8) return false;
-        strides[i] = (cuuint64_t)step * sizeof(tnc_bf16);
-    }
-    return s->tma_encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, x.data, extents, strides, box, ones,
-                         CU_TENSOR_MAP_INTERLEAVE_NONE, columns > 64 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
-                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
-/* Launch the kernels of >>cuda-attention-wgmma, if the context and the call are for them. */
-template <int KIND, int D> static bool tnc_attend_run_tma(tnc *s, const tnc_attend &p)
-{
-    typedef tnc_attend_tma_plan<KIND, D> plan;
-    const int64_t   tiles = tnc_ceil(p.Tq, plan::queries), set_heads = plan::sets * p.H;
-    tnc_tma_maps<3> maps;
-    if (!s->tma_encode || (size_t)plan::ring::bytes > s->shared_max
-        || !tnc_tma_map(s, &maps.map[0], p.q, p.B, p.Tq, set_heads, D, plan::queries)
-        || !tnc_tma_map(s, &maps.map[1], p.k, p.B, p.Tk, set_heads, D, plan::keys)
-        || !tnc_tma_map(s, &maps.map[2], p.v, p.B, p.Tk, p.H, D, plan::keys)) return false;
-    tnc_shared_for(s, tnc_attend_tma<KIND, D>, plan::ring::bytes);
-    TNC_LAUNCH((tnc_attend_tma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::ring::threads, plan::ring::bytes, s->stream,
-               tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row), maps);
-    tnc_wgmma_launched(s, true);
-    return true;
-}
-
-template <int KIND, int D, bool KEYS>
-static bool tnc_attend_run_back_tma(tnc *s, const tnc_attend &p, const tnc_attend &in_groups, int64_t tiles)
-{
-    typedef tnc_attend_tma_back_plan<KIND, D, KEYS> plan;
-    if constexpr (plan::fits) {
-        const int       queries = KEYS ? plan::streamed : plan::resident, keys = KEYS ? plan::resident : plan::streamed;
-        const int64_t   set_heads = plan::sets * p.H;
-        const tnc_heads stats = { p.row_stats, 0, 8 * p.Tq, 0 };        /* [1,B H,1,8 Tq], see tnc_tma_load_stats */
-        tnc_tma_maps<5> maps;
-        if (!s->tma_encode || (size_t)plan::ring::bytes > s->shared_max
-            || !tnc_tma_map(s, &maps.map[KEYS ? 2 : 0], p.q, p.B, p.Tq, set_heads, D, queries)
-            || !tnc_tma_map(s, &maps.map[KEYS ? 0 : 2], p.k, p.B, p.Tk, set_heads, D, keys)
-            || !tnc_tma_map(s, &maps.map[KEYS ? 1 : 3], p.v, p.B, p.Tk, p.H, D, keys)
-            || !tnc_tma_map(s, &maps.map[KEYS ? 3 : 1], p.dout, p.B, p.Tq, p.H, D, queries)
-            || !tnc_tma_map(s, &maps.map[4], stats, 1, p.B * p.H, 1, 8 * p.Tq, 1, TNC_TMA_STATS)) return false;
-        tnc_shared_for(s, tnc_attend_back_tma<KIND, D, KEYS>, plan::ring::bytes);
-        TNC_LAUNCH((tnc_attend_back_tma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::ring::threads,
-                   plan::ring::bytes, s->stream, in_groups, maps);
-        tnc_wgmma_launched(s, true);
-        return true;
-    } else return false;
-}
-
-template <int KIND, int D, int DV> static bool tnc_attend_run_wgmma(tnc *s, const tnc_attend &p)
-{
-    if constexpr (D == DV && D >= 64) {
-        typedef tnc_attend_wgmma_plan<KIND, D> plan;
-        const int64_t tiles = tnc_ceil(p.Tq, plan::queries);
-        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
-        if (tnc_attend_run_tma<KIND, D>(s, p)) return true;
-        tnc_shared_for(s, tnc_attend_wgmma<KIND, D>, plan::bytes);
-        TNC_LAUNCH((tnc_attend_wgmma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
-                   tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row));
-        tnc_wgmma_launched(s, false);
-        return true;
-    } else return false;
-}
-
-template <int KIND, int D, int DV, bool KEYS> static bool tnc_attend_run_back_wgmma(tnc *s, const tnc_attend &p)
-{
-    if constexpr (D == DV && D >= 64) {
-        typedef tnc_attend_wgmma_back_plan<KIND, D, KEYS> plan;
-        const int64_t tiles = tnc_ceil(KEYS ? p.Tk : p.Tq, plan::resident);
-        tnc_attend    in_groups = tnc_attend_in_groups(s, p, tiles, KEYS ? p.Tq : p.Tk, 2 * plan::stage / plan::streamed);
-        if (!s->wgmma || (size_t)plan::bytes > s->shared_max) return false;
-        if (KEYS) in_groups.redo += tnc_attend_tiles(p, p.Tq);
-        if (tnc_attend_run_back_tma<KIND, D, KEYS>(s, p, in_groups, tiles)) return true;
-        tnc_shared_for(s, tnc_attend_back_wgmma<KIND, D, KEYS>, plan::bytes);
-        TNC_LAUNCH((tnc_attend_back_wgmma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
-                   in_groups);
-        tnc_wgmma_launched(s, false);
-        return true;
-    } else return false;
 }
 
 /* Launches the forward kernel of a kind and a pair of head dimensions, or the two backward kernels. */
@@ -130,19 +23,19 @@ template <int KIND, int D, int DV> static void tnc_attend_run_mma(tnc *s, const 
     const int64_t heads = p.B * p.H, tiles = tnc_ceil(p.Tq, plan::queries), row = 2 * by_key::row;
     const int64_t queries = tnc_ceil(p.Tq, by_query::resident), keys = tnc_ceil(p.Tk, by_key::resident);
     if (!back) {
-        if (tnc_attend_run_wgmma<KIND, D, DV>(s, p)) return;
+        if (D == DV && tnc_attend_run_wgmma(s, p, D, false, false)) return;
         tnc_shared_for(s, tnc_attend_mma<KIND, D, DV>, plan::bytes);
         TNC_LAUNCH((tnc_attend_mma<KIND, D, DV>), (unsigned)(tiles * heads), plan::threads, plan::bytes, s->stream,
                    tnc_attend_in_groups(s, p, tiles, p.Tk, row));
         return;
     }
-    if (p.dq.data && !tnc_attend_run_back_wgmma<KIND, D, DV, false>(s, p)) {
+    if (p.dq.data && !(D == DV && tnc_attend_run_wgmma(s, p, D, true, false))) {
         tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, false>, by_query::bytes);
         TNC_LAUNCH((tnc_attend_mma_back<KIND, D, DV, false>), (unsigned)(queries * heads), by_query::threads,
                    by_query::bytes, s->stream, tnc_attend_in_groups(s, p, queries, p.Tk, row));
     }
     if (p.dk.data || p.dv.data) {
-        if (tnc_attend_run_back_wgmma<KIND, D, DV, true>(s, p)) return;
+        if (D == DV && tnc_attend_run_wgmma(s, p, D, true, true)) return;
         tnc_shared_for(s, tnc_attend_mma_back<KIND, D, DV, true>, by_key::bytes);
         tnc_attend at_keys = tnc_attend_in_groups(s, p, keys, p.Tq, row + 16);
         at_keys.redo += tnc_attend_tiles(p, p.Tq);
@@ -159,13 +52,8 @@ template <int KIND, int D, int DV> static constexpr int tnc_attend_shared(void)
     return c > d ? c : d;
 }
 
-typedef struct tnc_attend_size {
-    int  d, dv;
-    struct { int shared; void (*run)(tnc *, const tnc_attend &, bool); } kind[3];           /* indexed by tn_attend_kind */
-} tnc_attend_size;
-
 /* The tensor-core kernels for a call, or NULL if it does not use them. */
-static const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend &p, tn_dtype dtype)
+TNC_FN const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend &p, tn_dtype dtype)
 {
 #define TNC_Y(KIND, D, DV) { tnc_attend_shared<KIND, D, DV>(), tnc_attend_run_mma<KIND, D, DV> }
 #define TNC_ALL(D, DV) \
@@ -218,14 +106,14 @@ static char *tnc_attend_copy(tnc *s, tnc_attend_operand o, tn_dtype dtype, char 
 }
 
 /* Bytes of `redo`: one int per 64 queries; in the backward pass, those of the keys follow. */
-static size_t tnc_attend_redo_bytes(const tnc_attend &p, bool back)
+TNC_FN size_t tnc_attend_redo_bytes(const tnc_attend &p, bool back)
 {
     return (size_t)tnc_ceil(tnc_attend_tiles(p, p.Tq) + (back ? tnc_attend_tiles(p, p.Tk) : 0), 4) * 16;
 }
 
 /* Allocates scratch and copies operands to it as the tensor-core kernels need them. The first `taken` bytes are
    the caller's. */
-static tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_size *size, tn_dtype dtype, size_t taken,
+TNC_FN tn_status tnc_attend_operands(tnc *s, tnc_attend *p, const tnc_attend_size *size, tn_dtype dtype, size_t taken,
                                      bool back, void **scratch)
 {
     const tnc_attend_operand all[] = { tnc_attend_operand_of(*p, &p->q, dtype, false, false, size->d),

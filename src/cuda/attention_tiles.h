@@ -1,3 +1,6 @@
+#pragma once
+#include "cuda/attention.h"
+
 /* ---- tensor cores --------------------------------------------------------------------------------- >>cuda-attention-mma
    mma m16n8k16 multiplies a 16 x 16 A fragment by a 16 x 8 B fragment. With g = lane / 4 and t = 2 (lane % 4), a lane holds
    (g, t), (g, t+1), (g+8, t), (g+8, t+1) of the C fragment, and of the A fragment the pairs at (g, t), (g+8, t), (g, t+8),
@@ -329,11 +332,10 @@ static __device__ __forceinline__ void tnc_attend_mask_back(const tnc_attend &p,
 
 /* The A fragments of P, of dS and, bilinear, of dS of the second set, from 16 rows of scores a and b and of dP, for 16 columns
    from 16 k on. queries: the row_stats of this lane's first column (KEYS) or row. */
-template <int KIND, bool KEYS, int N>
+template <int KIND, bool KEYS>
 static __device__ __forceinline__ void tnc_attend_back_frags(const tnc_attend &p, unsigned (&p_frag)[4], unsigned (&ds_first)[4],
-                                                             unsigned (&ds_second)[4], const float (&a)[N][4],
-                                                             const float (&b)[N][4], const float (&dp)[N][4],
-                                                             const float4 *queries, int k)
+                                                             unsigned (&ds_second)[4], const float (*a)[4], const float (*b)[4],
+                                                             const float (*dp)[4], const float4 *queries, int k)
 {
     const bool softmax = KIND == TN_ATTEND_SOFTMAX;
     int        e;
@@ -380,3 +382,18 @@ static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, 
     if (KEYS && p.dv.data && !redo)
         tnc_attend_store_rows<M, 8 * CV>(p, p.dv, at.b, at.h, row, T, (int)p.n_v, dv, factor, p.add);
 }
+
+/* The same call with its heads in groups, for a kernel whose blocks own one of `tiles` tiles of a head and stream `rows` rows
+   of `bytes` bytes: half of the L2 cache holds those of a group, and groups are about equal. */
+static inline tnc_attend tnc_attend_in_groups(const tnc *s, tnc_attend p, int64_t tiles, int64_t rows, int64_t bytes)
+{
+    const int64_t fit = (int64_t)s->l2 / 2 / (rows * bytes), heads = p.B * p.H;
+    p.group = (int)tnc_ceil(heads, tnc_ceil(heads, fit > 1 ? fit : 1));
+    p.group_blocks = (int)(p.group * tiles);
+    return p;
+}
+
+#ifndef TNC_ONE_FILE
+/* attention_wgmma.cu */
+TNC_FN bool tnc_attend_run_wgmma(tnc *s, const tnc_attend &p, int D, bool back, bool keys);
+#endif

@@ -1,3 +1,5 @@
+#include "cuda/attention_tiles.h"
+
 /* ---- tensor cores of Hopper ----------------------------------------------------------------------- >>cuda-attention-wgmma
    The kernels above with wgmma, which multiplies 64 rows of A, in registers or in shared memory, by B in shared memory. What
    a lane holds of the accumulators and of A is what it holds for mma, so that what is done with scores is the same. Products
@@ -508,4 +510,111 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
 #else
     (void)p, (void)maps;
 #endif
+}
+
+/* The tensor map of an operand [B,T,heads,D] from which TMA copies `rows` rows of a head at once: panels of 64 columns,
+   swizzled as wgmma needs them, or more columns as they are. It is a parameter of the kernel, so a graph keeps it. Its axes
+   are D, heads, T, B, because cuda.h documents strides that grow. Returns false where no map can describe the operand: all
+   strides must be positive multiples of 16 bytes, coordinates are ints. */
+static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int64_t B, int64_t T, int64_t heads, int64_t D,
+                        int rows, int columns = 64)
+{
+    const cuuint64_t extents[4] = { (cuuint64_t)D, (cuuint64_t)heads, (cuuint64_t)T, (cuuint64_t)B };
+    const int64_t    steps[3] = { x.h, x.t, x.b };
+    const cuuint32_t ones[4] = { 1, 1, 1, 1 }, box[4] = { (cuuint32_t)columns, 1, (cuuint32_t)rows, 1 };
+    cuuint64_t       strides[3];
+    int64_t          step = D;
+    int              i;
+    if (D > INT32_MAX / 2) return false;
+    for (i = 0; i < 3; i++) {
+        if (extents[i + 1] > 1) step = steps[i];                            /* the stride of one row means nothing */
+        if (step <= 0 || step % 8) return false;
+        strides[i] = (cuuint64_t)step * sizeof(tnc_bf16);
+    }
+    return s->tma_encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, x.data, extents, strides, box, ones,
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, columns > 64 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/* Launch these kernels, by TMA where that is possible, if the context and the call are for them. */
+template <int KIND, int D> static bool tnc_attend_run_tma(tnc *s, const tnc_attend &p)
+{
+    typedef tnc_attend_tma_plan<KIND, D> plan;
+    const int64_t   tiles = tnc_ceil(p.Tq, plan::queries), set_heads = plan::sets * p.H;
+    tnc_tma_maps<3> maps;
+    if (!s->tma_encode || (size_t)plan::ring::bytes > s->shared_max
+        || !tnc_tma_map(s, &maps.map[0], p.q, p.B, p.Tq, set_heads, D, plan::queries)
+        || !tnc_tma_map(s, &maps.map[1], p.k, p.B, p.Tk, set_heads, D, plan::keys)
+        || !tnc_tma_map(s, &maps.map[2], p.v, p.B, p.Tk, p.H, D, plan::keys)) return false;
+    tnc_shared_for(s, tnc_attend_tma<KIND, D>, plan::ring::bytes);
+    TNC_LAUNCH((tnc_attend_tma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::ring::threads, plan::ring::bytes, s->stream,
+               tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row), maps);
+    tnc_wgmma_launched(s, true);
+    return true;
+}
+
+template <int KIND, int D, bool KEYS>
+static bool tnc_attend_run_back_tma(tnc *s, const tnc_attend &p, const tnc_attend &in_groups, int64_t tiles)
+{
+    typedef tnc_attend_tma_back_plan<KIND, D, KEYS> plan;
+    if constexpr (plan::fits) {
+        const int       queries = KEYS ? plan::streamed : plan::resident, keys = KEYS ? plan::resident : plan::streamed;
+        const int64_t   set_heads = plan::sets * p.H;
+        const tnc_heads stats = { p.row_stats, 0, 8 * p.Tq, 0 };        /* [1,B H,1,8 Tq], see tnc_tma_load_stats */
+        tnc_tma_maps<5> maps;
+        if (!s->tma_encode || (size_t)plan::ring::bytes > s->shared_max
+            || !tnc_tma_map(s, &maps.map[KEYS ? 2 : 0], p.q, p.B, p.Tq, set_heads, D, queries)
+            || !tnc_tma_map(s, &maps.map[KEYS ? 0 : 2], p.k, p.B, p.Tk, set_heads, D, keys)
+            || !tnc_tma_map(s, &maps.map[KEYS ? 1 : 3], p.v, p.B, p.Tk, p.H, D, keys)
+            || !tnc_tma_map(s, &maps.map[KEYS ? 3 : 1], p.dout, p.B, p.Tq, p.H, D, queries)
+            || !tnc_tma_map(s, &maps.map[4], stats, 1, p.B * p.H, 1, 8 * p.Tq, 1, TNC_TMA_STATS)) return false;
+        tnc_shared_for(s, tnc_attend_back_tma<KIND, D, KEYS>, plan::ring::bytes);
+        TNC_LAUNCH((tnc_attend_back_tma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::ring::threads,
+                   plan::ring::bytes, s->stream, in_groups, maps);
+        tnc_wgmma_launched(s, true);
+        return true;
+    } else return false;
+}
+
+template <int KIND, int D> static bool tnc_attend_run_forward_wgmma(tnc *s, const tnc_attend &p)
+{
+    typedef tnc_attend_wgmma_plan<KIND, D> plan;
+    const int64_t tiles = tnc_ceil(p.Tq, plan::queries);
+    if ((size_t)plan::bytes > s->shared_max) return false;
+    if (tnc_attend_run_tma<KIND, D>(s, p)) return true;
+    tnc_shared_for(s, tnc_attend_wgmma<KIND, D>, plan::bytes);
+    TNC_LAUNCH((tnc_attend_wgmma<KIND, D>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
+               tnc_attend_in_groups(s, p, tiles, p.Tk, 2 * plan::row));
+    tnc_wgmma_launched(s, false);
+    return true;
+}
+
+template <int KIND, int D, bool KEYS> static bool tnc_attend_run_back_wgmma(tnc *s, const tnc_attend &p)
+{
+    typedef tnc_attend_wgmma_back_plan<KIND, D, KEYS> plan;
+    const int64_t tiles = tnc_ceil(KEYS ? p.Tk : p.Tq, plan::resident);
+    tnc_attend    in_groups = tnc_attend_in_groups(s, p, tiles, KEYS ? p.Tq : p.Tk, 2 * plan::stage / plan::streamed);
+    if ((size_t)plan::bytes > s->shared_max) return false;
+    if (KEYS) in_groups.redo += tnc_attend_tiles(p, p.Tq);
+    if (tnc_attend_run_back_tma<KIND, D, KEYS>(s, p, in_groups, tiles)) return true;
+    tnc_shared_for(s, tnc_attend_back_wgmma<KIND, D, KEYS>, plan::bytes);
+    TNC_LAUNCH((tnc_attend_back_wgmma<KIND, D, KEYS>), (unsigned)(tiles * p.B * p.H), plan::threads, plan::bytes, s->stream,
+               in_groups);
+    tnc_wgmma_launched(s, false);
+    return true;
+}
+
+/* Launches the kernel for a call with D = DV: of the forward pass; or of the backward pass, for the gradients of queries or of
+   keys. Returns false where there is none. */
+TNC_FN bool tnc_attend_run_wgmma(tnc *s, const tnc_attend &p, int D, bool back, bool keys)
+{
+    if (!s->wgmma) return false;
+#define TNC_CASE(KIND, n) \
+    if (p.kind == KIND && D == n) \
+        return !back ? tnc_attend_run_forward_wgmma<KIND, n>(s, p) \
+               : keys ? tnc_attend_run_back_wgmma<KIND, n, true>(s, p) : tnc_attend_run_back_wgmma<KIND, n, false>(s, p)
+    TNC_CASE(TN_ATTEND_SOFTMAX, 64);   TNC_CASE(TN_ATTEND_SQUARED, 64);   TNC_CASE(TN_ATTEND_BILINEAR, 64);
+    TNC_CASE(TN_ATTEND_SOFTMAX, 128);  TNC_CASE(TN_ATTEND_SQUARED, 128);  TNC_CASE(TN_ATTEND_BILINEAR, 128);
+#undef TNC_CASE
+    return false;
 }

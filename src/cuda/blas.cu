@@ -1,3 +1,5 @@
+#include "cuda/state.h"
+
 /* ---- cuBLAS -------------------------------------------------------------------------------------------------- >>cuda-blas
    The library is opened at run time, so that a program also runs where it is not installed; only its headers are needed to
    compile this file. A context owns one handle with a workspace of its own, and its results are then the same in every run,
@@ -92,7 +94,7 @@ static void tnc_library_path(void *library, char path[512])
 }
 #endif
 
-static void tnc_plan_destroy(const tnc_lt *b, tnc_plan *p)
+TNC_FN void tnc_plan_destroy(const tnc_lt *b, tnc_plan *p)
 {
     if (p->a) b->layout_destroy(p->a);
     if (p->b) b->layout_destroy(p->b);
@@ -101,7 +103,7 @@ static void tnc_plan_destroy(const tnc_lt *b, tnc_plan *p)
     memset(p, 0, sizeof *p);
 }
 
-static void tnc_lt_close(tnc_lt *b)
+TNC_FN void tnc_lt_close(tnc_lt *b)
 {
     while (b->plans > 0) tnc_plan_destroy(b, &b->plan[--b->plans]);
     if (b->preference) b->preference_destroy(b->preference);
@@ -143,7 +145,7 @@ static bool tnc_lt_open(tnc_lt *b)
     return false;
 }
 
-static void tnc_blas_close(tnc_blas *b)
+TNC_FN void tnc_blas_close(tnc_blas *b)
 {
     if (b->handle) b->destroy(b->handle);
     if (b->library) tnc_library_close(b->library);
@@ -163,7 +165,7 @@ static void tnc_blas_log(const tn_desc *desc, tn_log_level level, const char *fo
 
 /* The log says which cuBLAS computes the products of the context. Without one it is the slow kernel of this file, and the line
    is a warning. Products of BF16 are accumulated in F32: reductions in reduced precision are disabled. */
-static void tnc_blas_open(tnc *s, const tn_desc *desc)
+TNC_FN void tnc_blas_open(tnc *s, const tn_desc *desc)
 {
     tnc_blas   *b = &s->blas;
     const char *wanted = getenv("TN_CUBLAS");

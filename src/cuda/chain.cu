@@ -1,3 +1,5 @@
+#include "cuda/chain.h"
+
 template <typename R, int TILE> static __global__ void __launch_bounds__(TNC_THREADS, 2) tnc_chain_kernel(tnc_chains<R> a)
 {
     TNC_DYN_SHARED(R, shared);
@@ -144,5 +146,5 @@ static tn_status tnc_chain_call(tnc *s, const tn_call *c, bool backward)
     TNC_REALS(c->in[0].dtype, R, return tnc_chain_of<R>(s, c, backward))
 }
 
-static tn_status tnc_chain(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, false); }
-static tn_status tnc_chain_backward(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, true); }
+TNC_FN tn_status tnc_chain(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, false); }
+TNC_FN tn_status tnc_chain_backward(tnc *s, const tn_call *c) { return tnc_chain_call(s, c, true); }

@@ -1,3 +1,6 @@
+#pragma once
+#include "cuda/inner.h"
+
 /* ---- chain, chain_backward ---------------------------------------------------------------------------------- >>cuda-chain
    One block per chain, whose products depend on each other. The running product is in shared memory, and the next matrix is
    loaded into registers while the present one is multiplied. The product is normalised when its norm leaves 2^+-16, and at

@@ -1,3 +1,5 @@
+#include "cuda/inner.h"
+
 /* ======================================================================
    >>cuda-kernels     the entries of the kernel table
    In the order of the table, each with its CUDA kernels. The formulas and contracts are in tensornet.h, at >>op- and the
@@ -124,7 +126,7 @@ template <typename Y, typename X> static void tnc_copy_as(tnc *s, const tn_view 
     } else tnc_map(s, w, tnc_same<Y>(), (Y *)to->data, (const X *)from->data, (const X *)NULL, false);
 }
 
-static void tnc_copy_views(tnc *s, const tn_view *x, const tn_view *y)
+TNC_FN void tnc_copy_views(tnc *s, const tn_view *x, const tn_view *y)
 {
     if (x->dtype == TN_F32 && y->dtype == TN_BF16) tnc_copy_as<tnc_bf16, float>(s, x, y);
     else if (x->dtype == TN_BF16 && y->dtype == TN_F32) tnc_copy_as<float, tnc_bf16>(s, x, y);
@@ -138,7 +140,7 @@ static void tnc_copy_views(tnc *s, const tn_view *x, const tn_view *y)
     else tnc_copy_as<uint32_t, uint32_t>(s, x, y);
 }
 
-static tn_status tnc_copy(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_copy(tnc *s, const tn_call *c)
 {
     tnc_copy_views(s, &c->in[0], &c->out[0]);
     return TN_OK;
@@ -150,7 +152,7 @@ template <typename T> static void tnc_fill_as(tnc *s, const tn_view *y, T value)
     tnc_map(s, tnc_walk_of(y, NULL, NULL), op, (T *)y->data, (const T *)NULL, (const T *)NULL, false);
 }
 
-static tn_status tnc_fill(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_fill(tnc *s, const tn_call *c)
 {
     const tn_view *y = &c->out[0];
     const double   v = c->f[0];
@@ -256,7 +258,7 @@ tnc_normal_kernel(const tnc_stream_of g, const int32_t *clock, T *y, int64_t n, 
     }
 }
 
-static tn_status tnc_uniform(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_uniform(tnc *s, const tn_call *c)
 {
     const tn_view *y = &c->out[0];
     const int64_t  n = y->shape[0];
@@ -268,7 +270,7 @@ static tn_status tnc_uniform(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-static tn_status tnc_normal(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_normal(tnc *s, const tn_call *c)
 {
     const tn_view *y = &c->out[0];
     const int64_t  n = y->shape[0];

@@ -1,3 +1,6 @@
+#pragma once
+#include "cuda/rows.h"
+
 /* ---- indices of strided views -------------------------------------------------------------------------------- >>cuda-walk
    A walk is what a kernel receives in place of up to three views of one shape. Axes that are contiguous with each other in
    every view are merged, and axes are sorted so that those with the smallest strides of view 0 come first. A thread finds
@@ -18,7 +21,7 @@ typedef struct tnc_walk {
     tnc_axis axis[TN_MAX_RANK];
 } tnc_walk;
 
-static tnc_divisor tnc_divisor_of(int64_t by)
+static inline tnc_divisor tnc_divisor_of(int64_t by)
 {
     tnc_divisor d = { by, 1, 0 };
     if (by < 1 || by > INT32_MAX) return d;
@@ -46,7 +49,7 @@ template <int VIEWS> static __device__ __forceinline__ void tnc_at(const tnc_wal
 }
 
 /* The walk of up to three views of the shape of the first; absent views are NULL. */
-static tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c)
+static inline tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c)
 {
     const tn_view *view[TNC_VIEWS] = { a, b, c };
     tnc_walk w;
@@ -79,7 +82,7 @@ static tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_view *c
 
 /* Widens a walk to pieces of V elements. Returns false and does nothing if in some view with a nonzero size the pieces are
    not contiguous and 16-byte aligned. */
-static bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_t *size)
+static inline bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_t *size)
 {
     int k, v;
     if (w->axis[0].extent.by % V != 0) return false;
@@ -189,7 +192,7 @@ static void tnc_map(tnc *s, tnc_walk w, const Op &op, Y *y, const A *a, const B 
    glu and prod read rows of parts * h columns as several views of h columns each, which share one walk. */
 
 /* Columns [part h, (part + 1) h) of a view whose rows have parts * h columns. */
-static tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
+static inline tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
 {
     x.shape[1] /= parts;
     x.data = (char *)x.data + part * x.shape[1] * x.strides[1] * tnc_size_of(x.dtype);
@@ -197,7 +200,7 @@ static tn_view tnc_part_view(tn_view x, int64_t parts, int64_t part)
 }
 
 /* Widens the walk of one part of x, dx and dy, if the other parts are aligned like the first. */
-static bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const void *x, const void *dx, const void *dy)
+static inline bool tnc_parts_widen(tnc_walk *w, int V, size_t size, int64_t h, const void *x, const void *dx, const void *dy)
 {
     const void  *p[TNC_VIEWS] = { x, dy, NULL };
     const size_t sizes[TNC_VIEWS] = { size, size, 0 };
@@ -256,7 +259,7 @@ static __device__ __forceinline__ void tnc_load_four(typename tnc_real<T>::type 
     for (int k = 0; k < 4; k++) v[k] = 4 * block + k < n ? tnc_to(x[4 * block + k]) : typename tnc_real<T>::type(0);
 }
 
-static tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
+static inline tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
 {
     tnc_stream_of g = { (uint64_t)c->i[0], (uint64_t)c->i[2], (uint32_t)c->i[1], low, width };
     return g;
@@ -267,7 +270,7 @@ static tnc_stream_of tnc_stream_from(const tn_call *c, double low, double width)
    later: the kind of error, the row or parameter, the id, the step. */
 
 /* Reports an invalid id at `row`. The first one of a call is reported, so the thread returns if an earlier row has one. */
-static __device__ void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end)
+static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end)
 {
     int64_t i;
     for (i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
@@ -278,7 +281,7 @@ static __device__ void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t ro
     fault[3] = 0;
 }
 
-static __device__ void tnc_not_finite(int32_t *fault, int32_t which, int32_t step)
+static __device__ inline void tnc_not_finite(int32_t *fault, int32_t which, int32_t step)
 {
     if (!fault || fault[0] != 0) return;
     fault[0] = 2;

@@ -1,3 +1,5 @@
+#include "cuda/inner.h"
+
 /* ---- add, mul, div -------------------------------------------------------------------------------------------- >>cuda-add
    The operands may have different types, F32 and BF16, as when a parameter is added to activations. Floor: the bytes read
    and written. */
@@ -42,7 +44,7 @@ static tn_status tnc_pairs_run(tnc *s, const tn_call *c, const tn_view *a, const
     return TN_OK;
 }
 
-static tn_status tnc_add_one(tnc *s, const tn_view *y, const tn_view *a, double f0, bool add)
+TNC_FN tn_status tnc_add_one(tnc *s, const tn_view *y, const tn_view *a, double f0, bool add)
 {
     switch (TNC_MIX(0, y->dtype, a->dtype)) {
     case TNC_MIX(0, TN_F32, TN_F32):   return tnc_scaled_run<float, float>(s, y, a, f0, add);
@@ -54,7 +56,7 @@ static tn_status tnc_add_one(tnc *s, const tn_view *y, const tn_view *a, double 
     }
 }
 
-static tn_status tnc_add(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_add(tnc *s, const tn_call *c)
 {
     const tn_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
     double         f0 = c->f[0], f1 = c->f[1];
@@ -79,7 +81,7 @@ static tn_status tnc_add(tnc *s, const tn_call *c)
     }
 }
 
-static tn_status tnc_mul(tnc *s, const tn_call *c) { return tnc_add(s, c); }
+TNC_FN tn_status tnc_mul(tnc *s, const tn_call *c) { return tnc_add(s, c); }
 
 template <typename R> struct tnc_ratio {                /* f0 a / b, correctly rounded */
     enum { inputs = 2, adds = 1 };
@@ -91,7 +93,7 @@ template <typename R> struct tnc_ratio {                /* f0 a / b, correctly r
     }
 };
 
-static tn_status tnc_div(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_div(tnc *s, const tn_call *c)
 {
     const tn_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
@@ -130,7 +132,7 @@ template <typename T> static void tnc_where_side(tnc *s, const tn_call *c, bool 
               (const T *)x->data, chosen, c->accumulate);
 }
 
-static tn_status tnc_where(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_where(tnc *s, const tn_call *c)
 {
     const int dtype = c->out[0].dtype;
     if (!tnc_has(&c->in[1], dtype) || !tnc_has(&c->in[2], dtype)) return TN_ERR_DTYPE;
@@ -333,7 +335,7 @@ template <typename Y, typename X> static tn_status tnc_sum_run(tnc *s, tnc_sums 
     return TN_OK;
 }
 
-static tn_status tnc_sum(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_sum(tnc *s, const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     tnc_sums       j = { *x, *y, *x, false };

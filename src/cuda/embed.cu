@@ -1,3 +1,5 @@
+#include "cuda/inner.h"
+
 /* ---- embed -------------------------------------------------------------------------------------------------- >>cuda-embed
    y[r] = table[ids[r]]. A group of threads copies one row of the table at a time, in vectors. Floor: reads and writes R
    d numbers. */
@@ -47,7 +49,7 @@ template <typename T> static tn_status tnc_embed_of(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-static tn_status tnc_embed(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_embed(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->out[0].dtype, T, return tnc_embed_of<T>(s, c))
 }
@@ -326,7 +328,7 @@ template <typename T> static tn_status tnc_embed_backward_of(tnc *s, const tn_ca
     return TN_OK;
 }
 
-static tn_status tnc_embed_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_embed_backward(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[1].dtype, T, return tnc_embed_backward_of<T>(s, c))
 }

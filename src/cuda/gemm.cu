@@ -1,3 +1,5 @@
+#include "cuda/inner.h"
+
 /* ---- gemm ---------------------------------------------------------------------------------------------------- >>cuda-gemm
    cuBLAS computes the product where the strides allow it: of the last two axes of each of A, B and C, one must have stride
    1. Both orders will do, since a transposed operand is only a flag for cuBLAS, and C^T = B^T A^T. Where A or B is BF16, or
@@ -14,8 +16,6 @@
    type of C: an F32 bias of a BF16 product is rounded, as its factors are. What has no plan (F64, products of a vector, what
    the heuristic refuses, such as some odd addresses) is computed by cublasGemmEx, and another kernel adds the bias. So is a
    product for which cublasLt fails in another way, and then the log has a warning. */
-
-enum { TNC_GEMM_THIN = 64 };             /* a smaller extent makes a product thin */
 
 typedef struct tnc_matrices {            /* [batch,m,k] [batch,k,n] [batch,m,n] */
     int64_t batch, m, n, k, a_step[3], b_step[3], c_step[3], bias_step;
@@ -405,8 +405,12 @@ static tn_status tnc_gemm_keep(tnc *s, const tn_call *c, const tn_view *z)
     if (c->f[1] == 0) return tnc_add_one(s, &c->out[0], z, 1, false);
     memset(&add, 0, sizeof add);
     add.kernel = TN_KERNEL_ADD;
-    add.out[0] = c->out[0];
-    return tnc_pairs_run<tnc_bf16, tnc_bf16, float>(s, &add, &c->out[0], z, c->f[1], 1);
+    add.in[add.n_in++] = c->out[0];
+    add.in[add.n_in++] = *z;
+    add.out[add.n_out++] = c->out[0];
+    add.f[0] = c->f[1];
+    add.f[1] = 1;
+    return tnc_add(s, &add);
 }
 
 /* The type in which A and B are multiplied. */
@@ -427,7 +431,7 @@ static bool tnc_gemm_shadowed(const tn_call *c)
         && (b->shape[0] == 1 || shadow->strides[0] == copy.strides[0]);
 }
 
-static tn_status tnc_gemm(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
 {
     tn_call            made = *c;
     tn_view           *z = &made.out[0];

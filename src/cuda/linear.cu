@@ -1,3 +1,5 @@
+#include "cuda/linear_plain.h"
+
 /* ---- decoding: a few tokens with a state ------------------------------------------------------------ >>cuda-linear-decode
    The state is read and written once; the work does not depend on the number of earlier tokens. Blocks have 64 features
    each, and a second kernel combines their partial results with the pairs of the call, as in split-K. */
@@ -357,5 +359,5 @@ static tn_status tnc_linear_choose(tnc *s, const tn_call *c, bool backward)
     return tnc_linear_run<float, float>(s, c, backward);
 }
 
-static tn_status tnc_attention_linear(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, false); }
-static tn_status tnc_attention_linear_backward(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, true); }
+TNC_FN tn_status tnc_attention_linear(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, false); }
+TNC_FN tn_status tnc_attention_linear_backward(tnc *s, const tn_call *c) { return tnc_linear_choose(s, c, true); }

@@ -1,3 +1,6 @@
+#pragma once
+#include "cuda/inner.h"
+
 /* ---- linear attention ------------------------------------------------------------------------------------ >>cuda-linear
    The output and all gradients come from one trilinear sum over the visible pairs, L = sum_ij
    (q1_i.k1_j)(q2_i.k2_j)(u_i.v_j): the output is dL/du, and the gradients are dL/dq1, dL/dq2, dL/dk1, dL/dk2 and dL/dv. So

@@ -1,3 +1,6 @@
+#pragma once
+#include "cuda/linear.h"
+
 /* ---- any extents, F32 and F64 ------------------------------------------------------------------------ >>cuda-linear-plain
    Tiles of 64 x 64 with 256 threads, each of which has 4 x 4 sums. One kernel sums the states of the chunks, one computes
    their prefix sums, and one computes the results from states and pairs. */
@@ -204,10 +207,10 @@ static __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, 
 /* A group: states of `chunks` chunks of `heads` heads, in `bytes` of scratch, summed in `segments` segments. */
 typedef struct tnc_linear_group { int64_t heads, chunks, segments; size_t bytes; bool states; } tnc_linear_group;
 
-static int64_t tnc_linear_clamp(double x, int64_t most) { return x < 1 ? 1 : x < (double)most ? (int64_t)x : most; }
+static inline int64_t tnc_linear_clamp(double x, int64_t most) { return x < 1 ? 1 : x < (double)most ? (int64_t)x : most; }
 
 /* t with its three vectors in the order a, b, m, and the strides of its state in that order. */
-static tnc_linear tnc_linear_permute(const tnc_linear *t, int m)
+static inline tnc_linear tnc_linear_permute(const tnc_linear *t, int m)
 {
     const int64_t stride[3] = { (int64_t)t->D * t->NE, t->NE, 1 };
     const int     order[3] = { m == 0 ? 1 : 0, m == 2 ? 1 : 2, m };
@@ -275,3 +278,11 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
         if (state) TNC_LAUNCH((tnc_linear_carry<R>), wide, 256, 0, s->stream, carry, state, t, head, heads, true);
     }
 }
+
+#ifndef TNC_ONE_FILE
+/* linear_tensor.cu */
+TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16);
+TNC_FN size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N);
+TNC_FN void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<float> *pass, int passes,
+                             tnc_linear_group g, tnc_bf16 *room, float *state);
+#endif

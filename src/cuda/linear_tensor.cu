@@ -1,3 +1,5 @@
+#include "cuda/linear_plain.h"
+
 /* ---- tensor cores ------------------------------------------------------------------------------------ >>cuda-linear-mma
    BF16 operands, d and n up to 128. tnc_linear_scan sums the states, and tnc_linear_mma computes results from them.
 
@@ -534,7 +536,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
    other; totals of the segments. If the tiles of the heads do not fill a GPU, the chunks are divided into segments that run
    in parallel, and every chunk is summed twice, first for the segments after its own. 264 blocks: twice the multiprocessors
    of an H200, and a constant, so that the sums do not depend on the device. */
-static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
+TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool kept, tnc_bf16)
 {
     tnc_linear_group g;
     const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS);
@@ -556,7 +558,7 @@ static tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool
     return g;
 }
 
-static size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N)
+TNC_FN size_t tnc_linear_shared(int64_t D, int64_t K, int64_t N)
 {
     const int64_t ring = TNC_LINEAR_STAGES * (K < 64 ? 64 : K) * N, pairs = 2 * TNC_LINEAR_KEYS * (D + K + N);
     return (size_t)(TNC_LINEAR_ROWS * D + (ring > pairs ? ring : pairs)) * 2;
@@ -604,7 +606,7 @@ static void tnc_linear_scan_rows(tnc *s, const tnc_linear &t, const tnc_linear_t
 }
 
 /* The same for tensor cores. room: two carries, the totals of the segments, the BF16 states. */
-static void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<float> *pass, int passes, tnc_linear_group g,
+TNC_FN void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<float> *pass, int passes, tnc_linear_group g,
                              tnc_bf16 *room, float *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE;

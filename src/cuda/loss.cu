@@ -1,3 +1,5 @@
+#include "cuda/inner.h"
+
 /* ---- dropout ---------------------------------------------------------------------------------------------- >>cuda-dropout
    Masks are bit-identical to the CPU's: p is rounded to a float that lies between the same two of the 2^23 possible random
    numbers as p itself. Kept numbers are multiplied by 1/(1-p); in F64 they are divided by 1-p, as the reference does. Floor:
@@ -25,7 +27,7 @@ tnc_dropout_kernel(const tnc_stream_of g, const int32_t *clock, T *y, const T *x
     }
 }
 
-static tn_status tnc_dropout(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_dropout(tnc *s, const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     const int64_t  n = y->shape[0];
@@ -188,7 +190,7 @@ template <typename T> static tn_status tnc_cross_entropy_of(tnc *s, const tn_cal
     return tnc_entropy_launch<T, tnc_wide<T>::count>(s, a);
 }
 
-static tn_status tnc_cross_entropy(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_cross_entropy(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_cross_entropy_of<T>(s, c))
 }
@@ -288,6 +290,6 @@ template <typename T> static tn_status tnc_softmax_of(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-static tn_status tnc_softmax(tnc *s, const tn_call *c) { TNC_TYPES(c->out[0].dtype, T, return tnc_softmax_of<T>(s, c)) }
+TNC_FN tn_status tnc_softmax(tnc *s, const tn_call *c) { TNC_TYPES(c->out[0].dtype, T, return tnc_softmax_of<T>(s, c)) }
 
-static tn_status tnc_softmax_backward(tnc *s, const tn_call *c) { return tnc_softmax(s, c); }
+TNC_FN tn_status tnc_softmax_backward(tnc *s, const tn_call *c) { return tnc_softmax(s, c); }

@@ -1,3 +1,5 @@
+#include "cuda/state.h"
+
 /* ======================================================================
    >>cuda-memory      allocation, copies, scratch
    Uploads go through pinned staging buffers and are asynchronous; downloads wait for the stream. Scratch is one block of
@@ -5,7 +7,7 @@
    each other.
    ====================================================================== */
 
-static void *tnc_alloc(void *state, size_t bytes)
+TNC_FN void *tnc_alloc(void *state, size_t bytes)
 {
     tnc  *s = (tnc *)state;
     void *p = NULL;
@@ -19,7 +21,7 @@ static void *tnc_alloc(void *state, size_t bytes)
     return NULL;
 }
 
-static void tnc_release(void *state, void *p, size_t bytes)
+TNC_FN void tnc_release(void *state, void *p, size_t bytes)
 {
     tnc            *s = (tnc *)state;
     const tn_status status = tnc_flush(s);
@@ -31,7 +33,7 @@ static void tnc_release(void *state, void *p, size_t bytes)
 
 /* Copies through pinned buffers, in the order of the stream: the function returns as soon as the bytes are in
    the buffers. */
-static tn_status tnc_upload(void *state, void *to, const void *from, size_t bytes)
+TNC_FN tn_status tnc_upload(void *state, void *to, const void *from, size_t bytes)
 {
     tnc        *s = (tnc *)state;
     tn_status   status = tnc_enter(s);
@@ -53,7 +55,7 @@ static tn_status tnc_upload(void *state, void *to, const void *from, size_t byte
     return tnc_fail(s, e, "upload");
 }
 
-static tn_status tnc_download(void *state, void *to, const void *from, size_t bytes)
+TNC_FN tn_status tnc_download(void *state, void *to, const void *from, size_t bytes)
 {
     tnc        *s = (tnc *)state;
     tn_status   status = tnc_enter(s);
@@ -67,7 +69,7 @@ static tn_status tnc_download(void *state, void *to, const void *from, size_t by
 
 /* Reports the first error since the last sync. The stream is not synchronised during a capture, when that is
    not possible. */
-static tn_status tnc_sync(void *state, char why[TN_WHY])
+TNC_FN tn_status tnc_sync(void *state, char why[TN_WHY])
 {
     tnc      *s = (tnc *)state;
     tn_status status = s->late;
@@ -85,7 +87,7 @@ static tn_status tnc_sync(void *state, char why[TN_WHY])
 /* Device memory for the calling entry until it returns: the kernels of the next entry run after its own. Its contents are
    undefined. Returns NULL if there is not enough memory, or if scratch would have to grow during a capture; the error with
    the numbers of bytes is recorded for sync. */
-static void *tnc_scratch(tnc *s, size_t bytes)
+TNC_FN void *tnc_scratch(tnc *s, size_t bytes)
 {
     void       *p = NULL;
     size_t      more;
@@ -135,7 +137,7 @@ static tn_status tnc_capture_fails(tnc *s, tn_status status, char why[TN_WHY])
     return status;
 }
 
-static tn_status tnc_capture_begin(void *state, char why[TN_WHY])
+TNC_FN tn_status tnc_capture_begin(void *state, char why[TN_WHY])
 {
     tnc        *s = (tnc *)state;
     tn_status   status = tnc_enter(s);
@@ -154,7 +156,7 @@ static tn_status tnc_capture_begin(void *state, char why[TN_WHY])
 }
 
 /* Ends the capture of the stream in every case, also after an error. */
-static tn_status tnc_capture_end(void *state, void **out, char why[TN_WHY])
+TNC_FN tn_status tnc_capture_end(void *state, void **out, char why[TN_WHY])
 {
     tnc            *s = (tnc *)state;
     cudaGraph_t     graph = NULL;
@@ -174,7 +176,7 @@ static tn_status tnc_capture_end(void *state, void **out, char why[TN_WHY])
     return TN_OK;
 }
 
-static tn_status tnc_replay(void *state, void *graph)
+TNC_FN tn_status tnc_replay(void *state, void *graph)
 {
     tnc      *s = (tnc *)state;
     tn_status status = tnc_enter(s);
@@ -182,7 +184,7 @@ static tn_status tnc_replay(void *state, void *graph)
     return status == TN_OK ? tnc_fail(s, cudaGraphLaunch((cudaGraphExec_t)graph, s->stream), "replay") : status;
 }
 
-static void tnc_graph_release(void *state, void *graph)
+TNC_FN void tnc_graph_release(void *state, void *graph)
 {
     tnc *s = (tnc *)state;
     if (cudaSetDevice(s->device) == cudaSuccess) {

@@ -1,3 +1,5 @@
+#include "cuda/inner.h"
+
 /* ---- rmsnorm, residual_rmsnorm, layernorm -------------------------------------------------------------------- >>cuda-norm
    A row is read once and kept in registers; what does not fit is read again. If it is centred, its mean is computed, and
    then the mean of what remains, which corrects the rounding of the first; then its mean square, then y. The squares of
@@ -123,17 +125,17 @@ template <typename T, bool CENTRED, bool ADD> static tn_status tnc_norm_of(tnc *
     return TN_OK;
 }
 
-static tn_status tnc_rmsnorm(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_rmsnorm(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, false, false>(s, c))
 }
 
-static tn_status tnc_residual_rmsnorm(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_residual_rmsnorm(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, false, true>(s, c))
 }
 
-static tn_status tnc_layernorm(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_layernorm(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_of<T, true, false>(s, c))
 }
@@ -368,12 +370,12 @@ template <typename T, bool CENTRED> static tn_status tnc_norm_backward_of(tnc *s
     return TN_OK;
 }
 
-static tn_status tnc_rmsnorm_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_rmsnorm_backward(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_backward_of<T, false>(s, c))
 }
 
-static tn_status tnc_layernorm_backward(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_layernorm_backward(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_norm_backward_of<T, true>(s, c))
 }

@@ -1,3 +1,6 @@
+#pragma once
+#include "cuda/state.h"
+
 /* ======================================================================
    >>cuda-device      what the kernels share
    Types, conversions, grid sizes, reductions, vector loads, index computations, elementwise kernels, random numbers and the
@@ -44,7 +47,7 @@ static inline int64_t tnc_size_of(int dtype) { return dtype == TN_F64 ? 8 : dtyp
 static inline bool tnc_has(const tn_view *v, int dtype) { return !v->data || (int)v->dtype == dtype; }
 
 /* Whether all operands that are present have the dtype of the first output. */
-static bool tnc_same_dtype(const tn_call *c)
+static inline bool tnc_same_dtype(const tn_call *c)
 {
     int i;
     for (i = 0; i < c->n_in; i++)

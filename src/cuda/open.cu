@@ -1,8 +1,10 @@
+#include "cuda/state.h"
+
 /* ---- creating and destroying the state ----------------------------------------------------------------------- >>cuda-open
    tnc_open selects the device, creates the stream and the staging buffers, and loads cuBLAS. If a step fails, tnc_close
    frees what exists by then. */
 
-static bool tnc_keep(tnc *s, void *p, bool of_graph)
+TNC_FN bool tnc_keep(tnc *s, void *p, bool of_graph)
 {
     tnc_kept *k = (tnc_kept *)s->allocator.alloc(sizeof *k, s->allocator.user);
     if (!k) return false;
@@ -14,14 +16,14 @@ static bool tnc_keep(tnc *s, void *p, bool of_graph)
 }
 
 /* Frees memory that kernels may still use. cudaFree usually waits for them, but does not guarantee it. */
-static void tnc_free(tnc *s, void *p)
+TNC_FN void tnc_free(tnc *s, void *p)
 {
     if (p) cudaStreamSynchronize(s->stream);
     cudaFree(p);
 }
 
 /* Frees the memory that no graph uses any more. */
-static void tnc_kept_free(tnc *s)
+TNC_FN void tnc_kept_free(tnc *s)
 {
     tnc_kept **link = &s->kept;
     while (!s->capturing && *link) {
@@ -33,7 +35,7 @@ static void tnc_kept_free(tnc *s)
     }
 }
 
-static void tnc_close(void *state)
+TNC_FN void tnc_close(void *state)
 {
     tnc *s = (tnc *)state;
     int  i;
@@ -131,19 +133,19 @@ static void tnc_wgmma_open(tnc *s, const tn_desc *desc)
 }
 
 /* A line of the log that comes once. So a test knows, on a GPU too, that these kernels have run and not others. */
-static void tnc_say_once(const tnc *s, bool *said, tn_log_level level, const char *text)
+TNC_FN void tnc_say_once(const tnc *s, bool *said, tn_log_level level, const char *text)
 {
     if (s->log && !*said) s->log(s->log_user, level, text);
     *said = true;
 }
 
-static void tnc_wgmma_launched(tnc *s, bool tma)
+TNC_FN void tnc_wgmma_launched(tnc *s, bool tma)
 {
     tnc_say_once(s, &s->said_wgmma, TN_LOG_INFO, "desc.wgmma: the first launch with wgmma");
     if (tma) tnc_say_once(s, &s->said_tma, TN_LOG_INFO, "desc.wgmma: the first launch with TMA");
 }
 
-static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
+TNC_FN tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
 {
     tnc        *s = (tnc *)desc->allocator.alloc(sizeof *s, desc->allocator.user);
     const char *wait = getenv("TN_SYNC");
@@ -185,7 +187,7 @@ static tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     return TN_OK;
 }
 
-static void tnc_device(void *state, char name[128])
+TNC_FN void tnc_device(void *state, char name[128])
 {
     const tnc     *s = (const tnc *)state;
     cudaDeviceProp p;

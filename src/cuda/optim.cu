@@ -1,3 +1,5 @@
+#include "cuda/inner.h"
+
 /* ---- collecting the calls of optimisers --------------------------------------------------------------------- >>cuda-optim
    The header calls an optimiser once per parameter. Consecutive calls of one kind are collected in s->pending until a call
    of another kind comes or tnc_flush is called, and then run in one launch: each block updates TNC_SHARE elements of one
@@ -147,7 +149,7 @@ template <typename R> static tn_status tnc_sumsq_flush(tnc *s, const tnc_pending
     return TN_OK;
 }
 
-static tn_status tnc_sumsq(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_sumsq(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->in[0], NULL, NULL, NULL };
     return tnc_pend(s, c, "sumsq", x, NULL, c->in[0].shape[0], c->out[0].data, c->out[1].data);
@@ -171,7 +173,7 @@ template <typename R> static __global__ void tnc_step_begin_kernel(R *s, int32_t
     s[TNC_SIZE] = 0;
 }
 
-static tn_status tnc_step_begin(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_step_begin(tnc *s, const tn_call *c)
 {
     int32_t *fault = (int32_t *)c->out[1].data;
     TNC_REALS(c->out[0].dtype, R,
@@ -268,19 +270,19 @@ tnc_update_kernel(const __grid_constant__ tnc_pending a)
     for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) tnc_update<R, 1, KERNEL>(r, part, i);
 }
 
-static tn_status tnc_adamw(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_adamw(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->out[0], &c->out[1], &c->out[2], &c->out[3] };
     return tnc_pend(s, c, "adamw", x, c->n_out > 4 ? &c->out[4] : NULL, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
-static tn_status tnc_sgd(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_sgd(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->out[0], &c->out[1], c->n_out > 2 ? &c->out[2] : NULL, NULL };
     return tnc_pend(s, c, "sgd", x, c->n_out > 3 ? &c->out[3] : NULL, c->out[0].shape[0], c->in[0].data, NULL);
 }
 
-static tn_status tnc_muon_end(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_muon_end(tnc *s, const tn_call *c)
 {
     const tn_view *const x[4] = { &c->out[0], &c->in[1], NULL, NULL };
     return tnc_pend(s, c, "muon_end", x, c->n_out > 1 ? &c->out[1] : NULL, c->out[0].shape[0], c->in[0].data, NULL);
@@ -301,7 +303,7 @@ template <typename R> static tn_status tnc_flush_of(tnc *s, const tnc_pending &a
     return TN_OK;
 }
 
-static tn_status tnc_flush(tnc *s)
+TNC_FN tn_status tnc_flush(tnc *s)
 {
     tnc_pending *a = &s->pending;
     tn_status    status = TN_ERR_BACKEND;
@@ -413,7 +415,7 @@ template <typename R> static tn_status tnc_muon_begin_of(tnc *s, const tn_call *
     return TN_OK;
 }
 
-static tn_status tnc_muon_begin(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_muon_begin(tnc *s, const tn_call *c)
 {
     TNC_REALS(c->in[0].dtype, R, return tnc_muon_begin_of<R>(s, c))
 }

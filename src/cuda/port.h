@@ -1,9 +1,19 @@
+#pragma once
+
 #include "tensornet.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifndef TNC_ONE_FILE        /* begins each function that other files of src/cuda/ use; in tensornet_cuda.cu static */
+#ifdef __GNUC__
+#define TNC_FN __attribute__((visibility("hidden")))
+#else
+#define TNC_FN
+#endif
+#endif
 
 /* ======================================================================
    >>cuda-port        CUDA under other names

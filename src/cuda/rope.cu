@@ -1,3 +1,5 @@
+#include "cuda/inner.h"
+
 /* ---- rope, rope_backward ------------------------------------------------------------------------------------- >>cuda-rope
    A block has one position t and some of the rows [b,t,n] of that position. The cosines and sines of t are computed once, in
    double since t may exceed a hundred thousand, and kept in shared memory. A group of lanes (`team`) has one row, and a lane
@@ -219,11 +221,11 @@ template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
     } else TNC_START((tnc_rope_plain_kernel<T>), tnc_blocks(rows * g.length, TNC_THREADS / 32), g);
 }
 
-static tn_status tnc_rope(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_rope(tnc *s, const tn_call *c)
 {
     if (!tnc_same_dtype(c)) return TN_ERR_DTYPE;
     TNC_TYPES(c->out[0].dtype, T, tnc_rope_run<T>(s, c))
     return TN_OK;
 }
 
-static tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s, c); }
+TNC_FN tn_status tnc_rope_backward(tnc *s, const tn_call *c) { return tnc_rope(s, c); }

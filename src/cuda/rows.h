@@ -1,3 +1,6 @@
+#pragma once
+#include "cuda/numbers.h"
+
 /* ---- reductions -------------------------------------------------------------------------------------------- >>cuda-reduce
    Sums over a warp, a block, or the threads of a row. The order of the additions is always the same, and every thread
    receives the result. All threads of the block must call these functions. */

@@ -1,3 +1,5 @@
+#include "cuda/chain.h"
+
 /* ---- scan, scan_states and their backward passes ------------------------------------------------------------ >>cuda-scan
    Matrices: one block per chain, as in >>cuda-chain. The running product stays as it is until its norm leaves 2^+-16, and is
    divided by its norm on the way to memory. Floor: 2 n d^3 flops per chain, twice that backward.
@@ -346,10 +348,7 @@ static tn_status tnc_scan_call(tnc *s, const tn_call *c, bool states, bool backw
     TNC_REALS(c->in[0].dtype, R, return tnc_scan_of<R>(s, c, states, backward))
 }
 
-static tn_status tnc_scan(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, false, false); }
-static tn_status tnc_scan_backward(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, false, true); }
-static tn_status tnc_scan_states(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, true, false); }
-static tn_status tnc_scan_states_backward(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, true, true); }
-
-/* No entry: composed of products, which the device computes in parallel over sites, chains and numbers. */
-static constexpr tnc_entry_fn *tnc_scan_cores = nullptr;
+TNC_FN tn_status tnc_scan(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, false, false); }
+TNC_FN tn_status tnc_scan_backward(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, false, true); }
+TNC_FN tn_status tnc_scan_states(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, true, false); }
+TNC_FN tn_status tnc_scan_states_backward(tnc *s, const tn_call *c) { return tnc_scan_call(s, c, true, true); }

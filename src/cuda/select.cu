@@ -1,3 +1,5 @@
+#include "cuda/inner.h"
+
 /* ---- argmax, accuracy -------------------------------------------------------------------------------------- >>cuda-argmax
    The first of the largest numbers; a NaN counts as largest. Of two numbers the better one is determined by their values
    and positions alone, so that every order of comparisons finds the same one. Accuracy counts rows in integers. Floor:
@@ -60,7 +62,7 @@ template <typename T> static unsigned tnc_argmax_launch(tnc *s, const tn_view *x
     return blocks;
 }
 
-static tn_status tnc_argmax(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_argmax(tnc *s, const tn_call *c)
 {
     if (c->in[0].shape[0] == 0) return TN_OK;
     TNC_TYPES(c->in[0].dtype, T, tnc_argmax_launch<T>(s, &c->in[0], NULL, (int32_t *)c->out[0].data));
@@ -80,7 +82,7 @@ template <typename T> static tn_status tnc_accuracy_of(tnc *s, const tn_call *c)
     return TN_OK;
 }
 
-static tn_status tnc_accuracy(tnc *s, const tn_call *c)
+TNC_FN tn_status tnc_accuracy(tnc *s, const tn_call *c)
 {
     TNC_TYPES(c->in[0].dtype, T, return tnc_accuracy_of<T>(s, c))
 }

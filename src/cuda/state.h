@@ -1,8 +1,11 @@
+#pragma once
+#include "cuda/port.h"
+
 /* ======================================================================
    >>cuda-state       the state of a context and its first error
    A context owns one stream, one cuBLAS handle, pinned staging buffers, scratch and a list of collected optimiser calls.
-   The first error is kept with its message until the caller asks for it. Every entry runs through tnc_run, which selects
-   the device and checks for errors of CUDA afterwards.
+   The first error is kept with its message until the caller asks for it. Every entry runs through tnc_run (>>cuda-table),
+   which selects the device and checks for errors of CUDA afterwards.
    ====================================================================== */
 
 /* What is computed by cublasLt: extents and types of a product, layouts of its matrices, whether a bias is added. */
@@ -95,6 +98,7 @@ typedef struct tnc_pending {
     tnc_part    part[TNC_PENDING];
 } tnc_pending;
 
+enum { TNC_GEMM_THIN = 64 };             /* a smaller extent makes a product thin */
 enum { TNC_STAGE = 1 << 20, TNC_STAGES = 4, TNC_BLAS_WORKSPACE = 32 << 20, TNC_SHARED_RAISED = 64 };
 
 /* Device memory that cannot be freed yet: a graph may use it, or it was released during a capture, when nothing can
@@ -138,4 +142,40 @@ typedef struct tnc {
 typedef tn_status tnc_entry_fn(tnc *s, const tn_call *call);
 
 /* Runs the collected optimiser calls. Every function that touches device memory or the stream calls it first. */
-static tn_status tnc_flush(tnc *s);
+TNC_FN tn_status tnc_flush(tnc *s);
+
+#ifndef TNC_ONE_FILE                     /* in the one file each of these is defined before it is used */
+/* state.cu */
+TNC_FN tn_status tnc_error(tnc *s, tn_status status, const char *format, ...);
+TNC_FN tn_status tnc_fail(tnc *s, cudaError_t e, const char *what);
+TNC_FN tn_status tnc_take_error(tnc *s, tn_status status, char why[TN_WHY]);
+TNC_FN tn_status tnc_enter(tnc *s);
+
+/* blas.cu */
+TNC_FN void tnc_plan_destroy(const tnc_lt *b, tnc_plan *p);
+TNC_FN void tnc_lt_close(tnc_lt *b);
+TNC_FN void tnc_blas_close(tnc_blas *b);
+TNC_FN void tnc_blas_open(tnc *s, const tn_desc *desc);
+
+/* open.cu */
+TNC_FN bool tnc_keep(tnc *s, void *p, bool of_graph);
+TNC_FN void tnc_free(tnc *s, void *p);
+TNC_FN void tnc_kept_free(tnc *s);
+TNC_FN void tnc_close(void *state);
+TNC_FN void tnc_say_once(const tnc *s, bool *said, tn_log_level level, const char *text);
+TNC_FN void tnc_wgmma_launched(tnc *s, bool tma);
+TNC_FN tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY]);
+TNC_FN void tnc_device(void *state, char name[128]);
+
+/* memory.cu */
+TNC_FN void *tnc_alloc(void *state, size_t bytes);
+TNC_FN void tnc_release(void *state, void *p, size_t bytes);
+TNC_FN tn_status tnc_upload(void *state, void *to, const void *from, size_t bytes);
+TNC_FN tn_status tnc_download(void *state, void *to, const void *from, size_t bytes);
+TNC_FN tn_status tnc_sync(void *state, char why[TN_WHY]);
+TNC_FN void *tnc_scratch(tnc *s, size_t bytes);
+TNC_FN tn_status tnc_capture_begin(void *state, char why[TN_WHY]);
+TNC_FN tn_status tnc_capture_end(void *state, void **out, char why[TN_WHY]);
+TNC_FN tn_status tnc_replay(void *state, void *graph);
+TNC_FN void tnc_graph_release(void *state, void *graph);
+#endif
