@@ -185,7 +185,8 @@ pages: build/tn
 # ---- tests, by tests/Makefile. What does not build is a failed test, so a run does not stop at an error; the sum is last.
 
 export WARN STB PNG_FLAGS CUDA_FLAGS CUDA_BOTH
-suite = $(MAKE) --no-print-directory -f tests/Makefile -k $(if $(filter output-sync,$(.FEATURES)),-O) -j$(JOBS) SUITE=$1
+suite = $(MAKE) --no-print-directory -f tests/Makefile -k $(if $(filter output-sync,$(.FEATURES)),-O) \
+        $(if $(findstring --jobserver,$(MAKEFLAGS)),,-j$(JOBS)) SUITE=$1
 test test-all check: $(PNG_OBJECT)
 	@rm -rf build/*/*.log build/*/*/*.log build/*/*/*/*.log
 	+@$(call suite,$@) begin
