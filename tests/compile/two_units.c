@@ -1,5 +1,5 @@
 /* One file of a program holds the implementation, the other one only calls it. Another header may have included tensornet.h
-   before, and another may do it after. The smallest library is enough for this: tests/inside.c includes all of it again. */
+   before, and another may do it after. The smallest library is enough for this; tests/test_debug.c includes all of it again. */
 #include "smallest.h"
 #include "tensornet.h"
 #include "tensornet.h"
