@@ -67,7 +67,7 @@ $(ARCHIVE): $(UNITS)
 	@rm -f $@
 	$(Q) $(AR) rcs $@ $(UNITS)
 build/lib/stb_image_write.o: $(STB)/stb_image_write.h build/lib/flags
-	$(Q) $(CC) $(CFLAGS) -w $(PIC) -DSTB_IMAGE_WRITE_IMPLEMENTATION -x c -c $< -o $@
+	$(Q) $(CC) $(CFLAGS) -w $(PIC) $(call links,-fvisibility=hidden) -DSTB_IMAGE_WRITE_IMPLEMENTATION -x c -c $< -o $@
 # Other flags, such as those of a PNG writer that has been installed, make other objects.
 build/lib/flags: FORCE
 	@mkdir -p $(@D); echo '$(COMPILE) $(PIC)' | cmp -s - $@ || echo '$(COMPILE) $(PIC)' > $@
