@@ -6,8 +6,7 @@ status=0
 awk -v check=1 -f tests/map.awk "${1:-tensornet.h}" || status=1
 awk -v check=1 -v cuda=1 -f tests/map.awk tensornet_cuda.cu || status=1
 awk -f tests/calls.awk tools/tn/tn.h tools/tn/*.c || status=1
-for list in "header tensornet.h" "cuda tensornet_cuda.cu"; do
-    awk -f tests/heavy/mutants/mutate.awk -v out=/dev/null -v list=/dev/null \
-        "tests/heavy/mutants/${list% *}.txt" "${list#* }" || status=1
+for list in header cuda; do
+    awk -f tests/heavy/mutants/mutate.awk "tests/heavy/mutants/$list.txt" $(sh tests/heavy/mutants/sources.sh $list) || status=1
 done
 exit $status

@@ -1,7 +1,8 @@
-# awk -f mutate.awk -v out=COPY -v list=TABLE LIST SOURCE: writes a copy of SOURCE with all mutants of LIST in it, and a
-# table with one line per mutant: number, section, name, line, tests, needs, reason why equivalent, line of the source,
-# change. The fields are separated by tabs, and - stands for nothing. format.txt describes LIST. An entry that is wrong or
-# that does not fit is reported, and the exit status is then 1.
+# awk -f mutate.awk -v out=FOLDER -v list=TABLE LIST SOURCE...: writes into a folder, in which the folders of the sources are
+# already, a copy of each source with all mutants of LIST in it, and a table with one line per mutant: number, section, name,
+# file and line, tests, needs, reason why equivalent, line of the source, change. The fields are separated by tabs, and -
+# stands for nothing. Several sources count as one, in their order. format.txt describes LIST. An entry that is wrong or that
+# does not fit is reported, and the exit status is then 1. Without `out` and `list` this is all that is done.
 
 function bad(i, what) { printf "%s: %s\n", name[i], what; failed = 1 }
 
@@ -81,6 +82,8 @@ function place(i,    k, l, count, from, at, seen, first, mark, whole) {
 
 FILENAME != ARGV[1] {
     source[++lines] = $0
+    file[lines] = FILENAME
+    row[lines] = FNR
     if ($0 ~ /^[A-Za-z_]/ && index($0, "(")) head[++heads] = lines
     next
 }
@@ -138,18 +141,20 @@ END {
                               "(TN_MUTANT(" i ") ? (" new[i] ") : (" old "))"
         shown = source[line[i]]
         sub(/^[ \t]*/, "", shown)
-        printf "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", i, section_of[i], name[i], line[i], or_nothing(first_of[i]), \
-               or_nothing(needs[i]), or_nothing(reason[i]), shown, old " -> " (new[i] == "" ? "dropped" : new[i]) > list
+        if (list == "") continue
+        printf "%d\t%s\t%s\t%s:%d\t%s\t%s\t%s\t%s\t%s\n", i, section_of[i], name[i], file[line[i]], row[line[i]], \
+               or_nothing(first_of[i]), or_nothing(needs[i]), or_nothing(reason[i]), shown, \
+               old " -> " (new[i] == "" ? "dropped" : new[i]) > list
     }
-    printf "#include \"mutant.h\"\n#line 1\n" > out
-    for (l = 1; l <= lines; l++) {
+    for (l = 1; out != "" && l <= lines; l++) {
         s = source[l]
         count = from_the_right(here[l], on)
         for (a = 1; a <= count; a++) {
             i = on[a]
             s = substr(s, 1, column[i] - 1) with[i] substr(s, column[i] + size[i])
         }
-        print s > out
+        if (row[l] == 1) close(out "/" file[l - 1])
+        print s > (out "/" file[l])
     }
     exit failed
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
-# sh tests/heavy/mutants/run.sh header|cuda [NAME... | survived]: compiles tensornet.h, or tensornet_cuda.cu on the engine
-# for the processor, with all mutants of header.txt or cuda.txt in it; runs the tests once without a mutant, when all must
-# pass; then the tests against each mutant, or those named, or those that survived the last run. format.txt says what a
-# mutant is.
+# sh tests/heavy/mutants/run.sh header|cuda [NAME... | survived]: compiles the library from a copy of src/, or
+# tensornet_cuda.cu on the engine for the processor, with all mutants of header.txt or cuda.txt in it; runs the tests once
+# without a mutant, when all must pass; then the tests against each mutant, or those named, or those that survived the last
+# run. format.txt says what a mutant is.
 #
 # The report is build/mutants/WHAT/report.txt and names every survivor; kills.txt beside it says which test killed which
 # mutant. The exit status is 0 only if every mutant is found in the source, every survivor is marked as equivalent, and the
@@ -12,7 +12,7 @@ what=${1:-} here=tests/heavy/mutants dir=build/mutants/${1:-}
 CC=${CC:-gcc} CXX=${CXX:-g++} JOBS=${JOBS:-2} STB=${STB:-/usr/include/stb}
 # `sizes` are values of TN_TEST_SMALL; all: none. What survives with less data meets more.
 case $what in
-header) source=tensornet.h       sizes='yes all'   least=97 ;;
+header) source=src/              sizes='yes all'   least=97 ;;
 cuda)   source=tensornet_cuda.cu sizes='least all' least=95 ;;
 *) sed -n '2,10s/^# //p' "$0"; exit 2 ;;
 esac
@@ -90,18 +90,25 @@ mkdir -p "$dir/results" "$dir/tmp"
 rm -f "$dir/failed" "$dir/list.new"
 fail() { echo "mutants: $*" >&2; exit 1; }
 
-awk -f $here/mutate.awk -v out="$dir/$source.new" -v list="$dir/list.new" "$here/$what.txt" $source > "$dir/stale"
+rm -rf "$dir/new" && mkdir "$dir/new" && cp -R src "$dir/new"
+awk -f $here/mutate.awk -v out="$dir/new" -v list="$dir/list.new" "$here/$what.txt" $(sh $here/sources.sh $what) > "$dir/stale"
 cat "$dir/stale"
 [ -s "$dir/list.new" ] || fail "no mutants"
 mv "$dir/list.new" "$dir/list"
-if cmp -s "$dir/$source.new" "$dir/$source"; then rm "$dir/$source.new"; else mv "$dir/$source.new" "$dir/$source"; fi
+# The one header is for tests that contain it, and for tensornet_cuda.cu.
+awk -f tools/header.awk "$dir/new/src/ORDER" > "$dir/new/tensornet.h" || fail "no header"
+if ! diff -r "$dir/new/src" "$dir/src" > /dev/null 2>&1; then rm -rf "$dir/src"; mv "$dir/new/src" "$dir/src"; touch "$dir/src"; fi
+for f in tensornet.h tensornet_cuda.cu; do
+    [ ! -e "$dir/new/$f" ] || cmp -s "$dir/new/$f" "$dir/$f" || mv "$dir/new/$f" "$dir/$f"
+done
+rm -rf "$dir/new"
 
 png=
 [ ! -e "$STB/stb_image_write.h" ] || png="-DHAVE_STB_IMAGE_WRITE -isystem $STB"
 [ ! -e "$STB/stb_image.h" ] || png="$png -DHAVE_STB_IMAGE"
-c="$CC -x c -std=c99 -O1 -w -DTN_USE_THREADS -pthread -I$dir -I. -Itests -I$here $png"
+c="$CC -x c -std=c99 -O1 -w -DTN_USE_THREADS -pthread -include $here/mutant.h -I. -Itests $png"
 engine=tests/cuda_host
-cxx="$CXX -std=c++17 -O1 -g1 -w -Wno-psabi -ffp-contract=off -I$dir -I. -Itests -I$engine -I$here -DTN_CUDA_HOST"
+cxx="$CXX -std=c++17 -O1 -g1 -w -Wno-psabi -ffp-contract=off -include $here/mutant.h -I$dir -I. -Itests -I$engine -DTN_CUDA_HOST"
 ! grep -qw fma /proc/cpuinfo 2>/dev/null || cxx="$cxx -mfma"
 
 build() { echo "  $1"; shift; "$@" || touch "$dir/failed"; }
@@ -116,48 +123,49 @@ later() {                               # in the background, JOBS at a time
 ! newer "$dir/mutant.o" $here/mutant.c $here/mutant.h ||
     build "$dir/mutant.o" "$CC" -std=gnu99 -O1 -I$here -c $here/mutant.c -o "$dir/mutant.o"
 
-programs= header=tensornet.h
-[ "$what" != header ] || header=$dir/tensornet.h
-! newer "$dir/tensornet.o" "$header" $here/mutant.h ||
-    later "$dir/tensornet.o" $c -DTENSORNET_IMPLEMENTATION -c "$header" -o "$dir/tensornet.o"
+programs= library=$dir/libtensornet.a
+if newer "$library" "$dir/src" $here/mutant.h; then
+    rm -rf "$dir/lib" && mkdir "$dir/lib"
+    for unit in src/*/*.c; do
+        object=$(echo "${unit#src/}" | tr / -)
+        later "$unit" $c -iquote "$dir/src" -UHAVE_STB_IMAGE_WRITE -c "$dir/$unit" -o "$dir/lib/${object%.c}.o"
+    done
+    wait
+    rm -f "$library"
+    [ -e "$dir/failed" ] || build "$library" ar rcs "$library" "$dir/lib"/*.o
+fi
 
 if [ "$what" = header ]; then
-    together=" $(sed -n 's/^#include "\(test_.*\)\.c"$/\1/p' tests/inside.c | tr '\n' ' ')"
-    alone=$(grep -l 'define TENSORNET_IMPLEMENTATION' tests/test_*.c)
-    ! newer "$dir/inside" "$header" $here/mutant.h tests/inside.c $(printf 'tests/%s.c ' $together) tests/*.h ||
-        later "$dir/inside" $c tests/inside.c -o "$dir/inside" -x none "$dir/mutant.o" -lm
-    wait
+    whole=$(grep -l 'define TENSORNET_IMPLEMENTATION' tests/test_*.c)
     for t in tests/test_*.c; do
-        p=${t#tests/} p=${p%.c} level=
+        p=${t#tests/} p=${p%.c} how="-iquote $dir/src"
         case $p in test_cuda*) continue ;; esac
         programs="$programs $p"
-        case $together in *" $p "*) ln -f "$dir/inside" "$dir/$p"; continue ;; esac
-        case $alone in *"$t"*) level=-O0 ;; esac
-        ! newer "$dir/$p" "$t" "$dir/tensornet.o" tests/*.h tools/tn/ngram.c tools/tn/names.[ch] tools/tn/mojibake.c tools/tn/tn.h \
+        case $whole in *"$t"*) how="-iquote $dir -O0" ;; esac
+        ! newer "$dir/$p" "$t" "$library" tests/*.h tools/tn/ngram.c tools/tn/names.[ch] tools/tn/mojibake.c tools/tn/tn.h \
             tools/tn/dry.[ch] examples/comm/* examples/studies/*.h ||
-            later "$dir/$p" $c $level "$t" -o "$dir/$p" -x none "$dir/tensornet.o" "$dir/mutant.o" -lm
+            later "$dir/$p" $c $how "$t" -o "$dir/$p" -x none "$library" "$dir/mutant.o" -lm
     done
     scripts=$(cut -f5 "$dir/list" | tr ' ' '\n' | sed -n 's/:.*//; /\.sh$/p' | sort -u)
-    if [ -n "$scripts" ] && newer "$dir/tn" tools/tn/*.[ch] "$dir/tensornet.o"; then
+    if [ -n "$scripts" ] && newer "$dir/tn" tools/tn/*.[ch] "$library"; then
         sh tools/tn/look/embed.sh build/look_assets.h
-        later "$dir/tn" $c -D_XOPEN_SOURCE=700 -UHAVE_STB_IMAGE_WRITE $(ls tools/tn/*.c | grep -v /library.c) -o "$dir/tn" \
-            -x none "$dir/tensornet.o" "$dir/mutant.o" -lm
+        later "$dir/tn" $c -iquote "$dir/src" -D_XOPEN_SOURCE=700 -UHAVE_STB_IMAGE_WRITE $(ls tools/tn/*.c | grep -v /library.c) \
+            -o "$dir/tn" -x none "$library" "$dir/mutant.o" -lm
     fi
     programs="$programs $scripts"
 else
     ! newer "$dir/engine.o" $engine/cuda_host.cpp $engine/*.h ||
         later "$dir/engine.o" $cxx -O2 -c $engine/cuda_host.cpp -o "$dir/engine.o"
-    ! newer "$dir/tensornet_cuda.o" "$dir/$source" $here/mutant.h tensornet.h $engine/*.h ||
+    ! newer "$dir/tensornet_cuda.o" "$dir/$source" $here/mutant.h "$dir/tensornet.h" $engine/*.h ||
         later "$dir/tensornet_cuda.o" $cxx -x c++ -c "$dir/$source" -o "$dir/tensornet_cuda.o"
     wait
     for t in tests/test_cuda*.c; do
         p=${t#tests/} p=${p%.c}
         [ "$p" != test_cuda_nccl ] || continue          # needs libraries beside it, and is about no kernel
         programs="$programs $p"
-        ! newer "$dir/$p" "$t" tests/*.h $engine/control.h "$dir/tensornet.o" "$dir/tensornet_cuda.o" "$dir/engine.o" ||
-            later "$dir/$p" sh -c "$c -I$engine -DTN_CUDA_HOST -c $t -o $dir/$p.o &&
-                $CXX -pthread $dir/$p.o $dir/tensornet_cuda.o $dir/engine.o $dir/tensornet.o $dir/mutant.o -o $dir/$p \
-                    -ldl -lm"
+        ! newer "$dir/$p" "$t" tests/*.h $engine/control.h "$library" "$dir/tensornet_cuda.o" "$dir/engine.o" ||
+            later "$dir/$p" sh -c "$c -iquote $dir/src -I$engine -DTN_CUDA_HOST -c $t -o $dir/$p.o &&
+                $CXX -pthread $dir/$p.o $dir/tensornet_cuda.o $dir/engine.o $library $dir/mutant.o -o $dir/$p -ldl -lm"
     done
 fi
 wait
@@ -225,7 +233,7 @@ awk -F'\t' -v last="$dir/last" -v lacks="$dir/lacks" -v source=$source -v least=
         }
     }
     {
-        what = sprintf("%s, line %d: %s\n    in: %s\n", $3, $4, $9, $8)
+        what = sprintf("%s, %s: %s\n    in: %s\n", $3, $4, $9, $8)
         v = verdict[$3]
         if (!($2 in all)) order[++sections] = $2
         all[$2]++
