@@ -197,7 +197,7 @@ test test-all check: $(PNG_OBJECT)
 map:
 	@awk -f tests/map.awk tensornet.h
 
-# Small deliberate bugs in tensornet.h and tensornet_cuda.cu, one at a time, which the tests must find: two reports in
+# Small deliberate bugs in src/ and tensornet_cuda.cu, one at a time, which the tests must find: two reports in
 # build/mutants. 23 minutes of processor time.
 mutants:
 	@status=0; for what in header cuda; do JOBS=$(JOBS) sh tests/heavy/mutants/run.sh $$what || status=1; done; exit $$status
