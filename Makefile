@@ -23,7 +23,7 @@
 # make test-gpu, sanitize-gpu, bench-gpu
 #                  on a machine with a GPU: the backend against the reference, under compute-sanitizer's four tools, and its
 #                  speed beside PyTorch's (GPU_BENCH=ceilings, attention, linear, gpt, small, rows: one of them alone)
-# make header      makes tensornet.h from src/, in the order of src/ORDER
+# make header      makes tensornet.h and tensornet_cuda.cu from src/, in the order of src/ORDER and src/cuda/ORDER
 # make docs        writes docs/api.md from tensornet.h
 # make map         every block of tensornet.h with its tag, its first line and its length
 # make clean       removes build/
@@ -71,13 +71,13 @@ build/lib/stb_image_write.o: $(STB)/stb_image_write.h build/lib/flags
 # Other flags, such as those of a PNG writer that has been installed, make other objects.
 build/lib/flags: FORCE
 	@mkdir -p $(@D); echo '$(COMPILE) $(PIC)' | cmp -s - $@ || echo '$(COMPILE) $(PIC)' > $@
--include $(wildcard $(foreach d,lib tn.d examples bench gpu,build/$d/*.d build/$d/*/*.d))
+-include $(wildcard $(foreach d,lib tn.d examples bench gpu cuda,build/$d/*.d build/$d/*/*.d))
 
 # Branches do not carry the generated files: who merges makes them once.
 header:
 	@mkdir -p build
-	awk -f tools/header.awk src/ORDER > build/tensornet.h.new
-	mv build/tensornet.h.new tensornet.h
+	awk -f tools/header.awk src/ORDER > build/header.new && mv build/header.new tensornet.h
+	awk -v cuda=1 -f tools/header.awk src/cuda/ORDER > build/header.new && mv build/header.new tensornet_cuda.cu
 
 # ---- examples: each can be compiled alone, by the line at its top, because it defines TENSORNET_IMPLEMENTATION before it
 #      includes the one header. Here it finds src/tensornet.h, which has declarations only.
@@ -143,18 +143,19 @@ CUDA_CAPABILITY = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,nohead
 test-gpu sanitize-gpu bench-gpu build/gpu/bench build/gpu/test_%: CUDA_ARCH = -arch=$(if $(filter 9.0,$(CUDA_CAPABILITY)),sm_90a,native)
 CUDA_FLAGS  = -std=c++17 -O3 -lineinfo --threads 2
 CUDA_LINK   = $(addprefix -L$(CUDA_HOME)/,lib64 lib targets/x86_64-linux/lib) -lcudart_static -lstdc++ -lpthread -ldl -lrt -lm
-CUDA_OBJECT = build/cuda/tensornet_cuda.o
+CUDA_UNITS  = $(patsubst src/cuda/%.cu,build/cuda/unit/%.o,$(wildcard src/cuda/*.cu))
 CUDA_KNOWS  = run processes
 build/tn-cuda: $(filter-out $(CUDA_KNOWS:%=build/tn.d/%.o),$(TN_OBJECTS)) $(CUDA_KNOWS:%=build/tn.d/%-cuda.o) \
-               build/tn.d/comm/nccl.o $(LIBRARY) $(CUDA_OBJECT)
+               build/tn.d/comm/nccl.o $(LIBRARY) $(CUDA_UNITS)
 	$(Q) $(CC) $(CFLAGS) $(THREADS) $^ $(LDFLAGS) -o $@ $(CUDA_LINK)
 
 build/tn.d/%-cuda.o: tools/tn/%.c build/lib/flags
 	@mkdir -p $(@D)
 	$(Q) $(TN_COMPILE) -DTN_TOOL_CUDA -c $< -o $@
 
-$(CUDA_OBJECT): tensornet_cuda.cu tensornet.h build/cuda/arch
-	$(NVCC) $(CUDA_FLAGS) $(CUDA_ARCH) -c $< -o $@
+build/cuda/unit/%.o: src/cuda/%.cu build/cuda/arch
+	@mkdir -p $(@D)
+	$(Q) $(NVCC) $(CUDA_FLAGS) $(CUDA_ARCH) -Isrc -MMD -MP -MF $@.d -c $< -o $@
 
 # For other GPUs it is another object: this says for which ones the last one is, and is new when they are.
 build/cuda/arch: FORCE
@@ -212,9 +213,9 @@ cuda:
 
 SANITIZE = $(or $(shell command -v compute-sanitizer 2>/dev/null),$(CUDA_HOME)/bin/compute-sanitizer)
 
-build/gpu/test_%: tests/test_%.c $(LIBRARY) $(CUDA_OBJECT)
+build/gpu/test_%: tests/test_%.c $(LIBRARY) $(CUDA_UNITS)
 	@mkdir -p $(@D)
-	$(Q) $(COMPILE) -MF $@.d -Itests $< $(LIBRARY) $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
+	$(Q) $(COMPILE) -MF $@.d -Itests $< $(LIBRARY) $(CUDA_UNITS) -o $@ $(CUDA_LINK)
 
 # Every case, the large shapes; attention again with wgmma, by TMA and without, where the GPU takes it; our own products instead of cuBLAS's; then a
 # program that loses its GPU, and one that sees none.
@@ -254,9 +255,9 @@ sanitize-%: $(GPU_TESTS)
 # Peers: a python3 with PyTorch, GPU_PYTHON; without it their columns are skipped by name.
 GPU_BENCH  = ceilings attention linear gpt small rows
 GPU_PYTHON = python3
-build/gpu/bench: tools/bench/gpu/bench_gpu.c tools/bench/clock.h $(LIBRARY) $(CUDA_OBJECT)
+build/gpu/bench: tools/bench/gpu/bench_gpu.c tools/bench/clock.h $(LIBRARY) $(CUDA_UNITS)
 	@mkdir -p $(@D)
-	$(Q) $(CC) -std=gnu11 $(CFLAGS) $(THREADS) -Wall -Wextra -Isrc -I. $< $(LIBRARY) $(CUDA_OBJECT) -o $@ $(CUDA_LINK)
+	$(Q) $(CC) -std=gnu11 $(CFLAGS) $(THREADS) -Wall -Wextra -Isrc -I. $< $(LIBRARY) $(CUDA_UNITS) -o $@ $(CUDA_LINK)
 bench-gpu: build/gpu/bench
 	@BENCH_TORCH="exec $(GPU_PYTHON) tools/bench/gpu/torch_peer.py" $< $(GPU_BENCH)
 

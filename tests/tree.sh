@@ -10,13 +10,17 @@ trap 'rm -rf "$work"' EXIT
 
 awk -f tools/header.awk src/ORDER > "$work/tensornet.h" && cmp "$work/tensornet.h" tensornet.h ||
     fail "tensornet.h is not what src/ makes: make header"
+awk -v cuda=1 -f tools/header.awk src/cuda/ORDER > "$work/tensornet_cuda.cu" && cmp "$work/tensornet_cuda.cu" tensornet_cuda.cu ||
+    fail "tensornet_cuda.cu is not what src/cuda/ makes: make header"
 
-awk '/^[a-z]/ { folder = $1 ~ /\./ ? "" : $1 "/"; if (folder == "") print $1 } /^    / { print folder $1 }' src/ORDER |
-    LC_ALL=C sort > "$work/listed"
-[ -z "$(uniq -d "$work/listed")" ] || fail "twice in src/ORDER: $(uniq -d "$work/listed")"
-# Units find these two, and the header needs them in no other form.
-(cd src && ls ./*.h ./*/*.c ./*/*.h ./*/*.inl | sed 's|^\./||' | grep -Ev '^cuda/|^tensornet\.h$|^ops/again\.h$' | LC_ALL=C sort) > "$work/there"
-difference=$(diff "$work/listed" "$work/there") || fail "src/ORDER (<) and the files of src/ (>) differ: $difference"
+{
+    awk '/^[a-z]/ { folder = $1 ~ /\./ ? "" : $1 "/"; if (folder == "") print $1 } /^    / { print folder $1 }' src/ORDER
+    awk '/^[a-z]/ { print "cuda/" $1 }' src/cuda/ORDER
+} | LC_ALL=C sort > "$work/listed"
+[ -z "$(uniq -d "$work/listed")" ] || fail "twice in an ORDER: $(uniq -d "$work/listed")"
+# Only units need these two.
+(cd src && ls *.h */*.c */*.h */*.inl */*.cu | grep -Ev '^tensornet\.h$|^ops/again\.h$' | LC_ALL=C sort) > "$work/there"
+difference=$(diff "$work/listed" "$work/there") || fail "src/ORDER with src/cuda/ORDER (<) and the files of src/ (>) differ: $difference"
 
 awk -f tests/floors.awk src/ORDER src/*/*.c src/*/*.h src/*/*.inl || status=1
 

@@ -1,6 +1,5 @@
 # awk -f tools/header.awk src/ORDER > tensornet.h: the one header, from the files of src/ in the order of the map. With
-# -v declarations=1 only its declarations, as programs need them that link the library; with -v cuda=1 and src/cuda/ORDER the
-# one tensornet_cuda.cu, whose map has files without folders.
+# -v cuda=1 and src/cuda/ORDER the one tensornet_cuda.cu, whose map has files without folders.
 #
 # Files are copied as they are, without what only separate units need: the includes of files of src/, `#pragma once`, the
 # two lines that let a file of ops be read again, and what stands under `#ifndef TENSORNET_IMPLEMENTATION` or, in src/cuda/,
@@ -65,7 +64,6 @@ END {
     for (i = 1; i <= folder_count; i++)
         if (index(files[i] " ", " " folders[i] ".h ")) part(folders[i] "/" folders[i] ".h")
     print "#ifdef __cplusplus\n}\n#endif\n#endif /* TENSORNET_H */"
-    if (declarations) exit
     print "\n/* ======================================================================"
     print "   IMPLEMENTATION"
     print "   ====================================================================== */"
