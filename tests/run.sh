@@ -45,7 +45,7 @@ case $status/$last in
 esac
 {
     [ -z "$fault" ] || echo "FAIL $fault"
-    echo "processor seconds: $(awk -f tests/seconds.awk "$log.times")"
+    echo "processor seconds: $(awk -f tests/seconds.awk "$log.times" | sed 's/ .*//')"
     echo "$sum"
 } >> "$log.new"
 mv "$log.new" "$log"

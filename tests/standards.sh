@@ -52,14 +52,16 @@ while read -r compiler language dialect what; do
         echo "FAIL $compiler -std=$dialect $what: $(echo "$said" | head -n 4)"
     fi
 done <<END
-gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_STATIC tensornet.h
 gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_STDIO tensornet.h
-gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_DEBUG tensornet.h
-clang++ c++ c++17 -DTENSORNET_IMPLEMENTATION -DTN_USE_THREADS tensornet.h
 $(for switch in TEXT CIRCUITS TRAINING OPERATOR MODELS IMAGE CONTRACTION MPS F64; do
     more "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
 done
 more "gcc c gnu17" \
+    "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_STATIC tensornet.h" \
+    "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_DEBUG tensornet.h" \
+    "clang++ c++ c++17 -DTENSORNET_IMPLEMENTATION -DTN_USE_THREADS tensornet.h" \
+    "clang c c99 $(grep -L '/inner\.h"' $tests | tr '\n' ' ')" \
+    "clang c c99 -iquote src $(grep -l '/inner\.h"' $tests | tr '\n' ' ')" \
     "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_USE_THREADS -DTNI_NO_ATOMICS tensornet.h" \
     "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=0 tensornet.h" \
     "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=1 tensornet.h" \
@@ -71,8 +73,6 @@ more "gcc c gnu17" \
 clang c c99 tests/compile/smallest.c
 g++ c++ c++17 tests/compile/smallest.c
 clang c c99
-clang c c99 $(grep -L '/inner\.h"' $tests | tr '\n' ' ')
-clang c c99 -iquote src $(grep -l '/inner\.h"' $tests | tr '\n' ' ')
 g++ c++ c++17
 g++ c++ c++17 tests/compile/cpp17.cpp
 END

@@ -15,10 +15,8 @@ for log; do
         printf 'FAIL %s: did not build\n0 passed, 1 failed, 0 skipped\n' "$name"
     fi
 done > "$sum"
-find build -name '*.seconds' -newer "$begun" | while read -r file; do
-    name=${file#build/}
-    echo "seconds $(cat "$file") build ${name%.seconds}"
-done >> "$sum"
+find build -name '*.seconds' -newer "$begun" -exec awk -f tests/seconds.awk {} + |
+    sed 's|^\([^ ]*\) build/\(.*\)\.seconds$|seconds \1 build \2|' >> "$sum"
 
 grep -E '^(FAIL|SKIP) ' "$sum" || :
 awk '/^seconds / { of[$3] += $2 }
