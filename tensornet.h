@@ -66,12 +66,14 @@
        attention   >>op-attention >>op-attention_linear >>pass-attention >>pass-attention_linear
                    >>attention-bf16 >>layer-attention >>layer-attention-cache >>model-decode
        product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
+       norms       >>op-rmsnorm >>op-residual_rmsnorm >>op-layernorm >>pass-rmsnorm >>pass-layernorm >>layer-norm
        eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
        trains      >>tt >>tt-canonical >>tt-born >>tt-fit >>mps-layer >>op-scan >>tn-attention >>mps-deep
        training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>optim-share >>optim-comm
                    >>shadow >>graph >>graph-run
        files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
        text        >>text-tokenizer >>text-encode >>text-bpe >>text-bpe-read >>text-train >>text-shards >>letter-table
+       errors      >>messages >>memory >>arenas >>dispatch
        backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>cpu-memory >>pass-run >>host-backends
 
    MACROS, defined before the include; none of them changes a struct
@@ -4106,6 +4108,38 @@ TNI_FN bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
     return tni_mul_size((size_t)a, (size_t)b, bytes) && tni_mul_size(*bytes, each, bytes);
 }
 
+/* ---- BF16 ---------------------------------------------------------------- >>bf16 */
+
+/* A float rounded to its upper 16 bits: to nearest, ties to even; NaN stays NaN. */
+TNI_FN uint16_t tni_bf16_bits(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+TNI_FN float tni_bf16_value(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float    f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* The same for a double, without double rounding: a float that is a tie only by its own rounding is moved off it. */
+TNI_FN uint16_t tni_bf16_of(double v)
+{
+    float    f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if ((bits & 0xFFFF) == 0x8000 && (double)f != v && f == f) {
+        bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
+        memcpy(&f, &bits, 4);
+    }
+    return tni_bf16_bits(f);
+}
+
 /* ---- decimal numbers, whatever the locale ------------------------------- >>decimal
    A double is an integer times a power of two, so both directions shift a long decimal by bits: this is
    exact, and is rounded once, half to even. 800 digits hold any double (at most 767 are needed); further
@@ -4422,36 +4456,6 @@ const char *tn_dtype_name(tn_dtype d)
     return (unsigned)d < 5 ? name[d] : "?";
 }
 
-/* A float rounded to its upper 16 bits: to nearest, ties to even; NaN stays NaN. */
-TNI_FN uint16_t tni_bf16_bits(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-TNI_FN float tni_bf16_value(uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float    f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-/* The same for a double, without double rounding: a float that is a tie only by its own rounding is moved off it. */
-TNI_FN uint16_t tni_bf16_of(double v)
-{
-    float    f = (float)v;
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    if ((bits & 0xFFFF) == 0x8000 && (double)f != v && f == f) {
-        bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
-        memcpy(&f, &bits, 4);
-    }
-    return tni_bf16_bits(f);
-}
-
 /* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
    without its zeros, so that its strides fit. */
 TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
@@ -4517,17 +4521,6 @@ TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level,
 
 tn_status   tn_ctx_status(const tn_ctx *ctx) { return ctx ? ctx->status : TN_ERR_ARG; }
 const char *tn_ctx_error(const tn_ctx *ctx)  { return ctx ? ctx->error : "the context is NULL"; }
-tn_dtype    tn_ctx_dtype(const tn_ctx *ctx)   { return ctx ? ctx->desc.dtype : TN_REAL; }
-tn_dtype    tn_ctx_activations(const tn_ctx *ctx) { return ctx ? ctx->desc.activations : TN_REAL; }
-int         tn_ctx_threads(const tn_ctx *ctx) { return ctx ? ctx->pool.threads : 0; }
-const char *tn_ctx_device_name(const tn_ctx *ctx) { return ctx ? ctx->device : ""; }
-const char *tn_ctx_backend_name(const tn_ctx *ctx) { return ctx ? ctx->backend->name : "none"; }
-
-tn_memory tn_ctx_memory(const tn_ctx *ctx)
-{
-    static const tn_memory none = {0, 0, 0, 0};
-    return ctx ? ctx->memory : none;
-}
 
 void tn_ctx_clear_error(tn_ctx *ctx)
 {
@@ -4538,6 +4531,8 @@ void tn_ctx_clear_error(tn_ctx *ctx)
 
 /* ======================================================================
    >>memory   counted allocations, and arenas
+   An allocation that fails, or that max_bytes forbids, returns NULL after it has given the context an error
+   (TN_ERR_MEMORY) that names what the memory was for. The caller frees what it has and passes the error on.
    ====================================================================== */
 
 static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
@@ -11933,8 +11928,8 @@ static inline int64_t tni_host_block(int64_t extent)
 /* ======================================================================
    >>cpu      the fast host backend
    Nearly all time is spent in a few kernels: the matrix product, and passes over memory that are fused so that
-   each number is read once. They are written once, in terms of a vector of TNI_W numbers, and the header
-   reads them several times (>>cpu-pass): for plain C, AVX2, AVX-512 and NEON, in float and in double.
+   each number is read once. They are written once, in terms of a vector of TNI_W numbers, and read
+   several times (>>cpu-pass): for plain C, AVX2, AVX-512 and NEON, in float and in double.
    The context chooses one of these levels by the features of the processor; no -m flag is needed. Unusual
    strides and rare kernels are left to the reference backend.
 
@@ -12721,7 +12716,7 @@ TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t si
 
 #endif
 
-/* ---- the passes: each level in float, then in double -------------------- >>cpu-passes */
+/* ---- what all levels have: masks, and the tables of inner loops ---------- >>cpu-passes */
 #if TNI_AVX2
 static const int32_t tni_lane_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 #endif
@@ -19829,6 +19824,18 @@ const char *tn_ctx_simd_name(const tn_ctx *ctx)
     return ctx ? name[ctx->desc.simd] : "none";             /* by now an available level */
 }
 
+tn_dtype    tn_ctx_dtype(const tn_ctx *ctx)   { return ctx ? ctx->desc.dtype : TN_REAL; }
+tn_dtype    tn_ctx_activations(const tn_ctx *ctx) { return ctx ? ctx->desc.activations : TN_REAL; }
+int         tn_ctx_threads(const tn_ctx *ctx) { return ctx ? ctx->pool.threads : 0; }
+const char *tn_ctx_device_name(const tn_ctx *ctx) { return ctx ? ctx->device : ""; }
+const char *tn_ctx_backend_name(const tn_ctx *ctx) { return ctx ? ctx->backend->name : "none"; }
+
+tn_memory tn_ctx_memory(const tn_ctx *ctx)
+{
+    static const tn_memory none = {0, 0, 0, 0};
+    return ctx ? ctx->memory : none;
+}
+
 static tn_desc tni_desc_defaults(const tn_desc *given)
 {
     tn_desc d;
@@ -19888,6 +19895,8 @@ static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
     }
     return tni_comm_check(d->comm, why);
 }
+
+/* ---- opening the backend and the threads -------------------------------- >>context-open */
 
 /* Has the backend all graph functions or none of them? A host backend has none, because it reports errors at once. */
 static bool tni_graphs_whole(const tn_backend *b)
@@ -30312,7 +30321,7 @@ enum { TNI_TERM_ZERO = -(1 << 28) };
 typedef struct tni_terms {              /* one operator's scales, some of its terms in double, and a block of these */
     const tn_cp *cp;
     int64_t  room, base, held;          /* terms that fit; those that are held            */
-    int64_t  group;                     /* terms of a group, see below                    */
+    int64_t  group;                     /* terms of a group, see >>cp-terms                */
     int64_t  first, rows;               /* the block                                      */
     bool     scaled;                    /* whether those that are held are                */
     double  *scale;                     /* [order + 2,terms]: of factors; exponents: sums of those of the factors, or
@@ -30358,8 +30367,8 @@ typedef struct tni_pairs {
 /* ======================================================================
    >>operator-impl  a layer as one tensor in CP form: a sum of products of vectors
    Factors stay factors: only tn_cp_dense and the forms make dense tensors. Folding multiplies
-   neighbouring matrices into a factor, forms contract factors with vectors, eigenpairs come from the Gram
-   matrices of factors, or by products with a vector where there are many.
+   neighbouring matrices into a factor, forms contract factors with vectors, eigenpairs come from a QR
+   factorisation of the factors, or from products with vectors where there are many.
    Rows of the factors are rank-one terms. Whatever joins an operator to biases, residuals or other layers
    copies blocks into a larger one: views of blocks, moved by COPY, and products of them by GEMM.
    ====================================================================== */
@@ -40286,6 +40295,17 @@ tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
     return s;
 }
 
+/* Checks that a header of n bytes at `at`, which is inside the file, is neither cut off nor larger than `most`. */
+TNI_FN tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most)
+{
+    unsigned long long wants = n, has = r->bytes, may = most;
+    if (n > r->bytes - at)
+        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, but the file only %llu", wants, has);
+    if (n > most)
+        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, expected at most %llu", wants, may);
+    return TN_OK;
+}
+
 #ifndef TN_NO_TRAINING
 /* ---- checksum ----------------------------------------------------------- >>io-checksum
    XXH64 with seed 0 of bytes that come in pieces: four lanes take 8 bytes each of a block of 32, and a block costs four
@@ -40865,17 +40885,6 @@ TNI_FN bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
         *count *= (size_t)shape[i];
     }
     return true;
-}
-
-/* Checks that a header of n bytes at `at`, which is inside the file, is neither cut off nor larger than `most`. */
-TNI_FN tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most)
-{
-    unsigned long long wants = n, has = r->bytes, may = most;
-    if (n > r->bytes - at)
-        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, but the file only %llu", wants, has);
-    if (n > most)
-        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, expected at most %llu", wants, may);
-    return TN_OK;
 }
 
 /* npy and idx: exactly the data follow the header. */
@@ -43082,12 +43091,6 @@ tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path) { return tn_npy_read(ctx, 
 tn_status  tn_npy_save(const tn_tensor *t, const char *path) { return tn_npy_write(t, tn_sink_path(path)); }
 tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_idx_read(ctx, tn_source_path(path), scale); }
 #endif
-
-#undef TNI_CHUNK
-#undef TNI_TEMPORARIES
-#undef TNI_TEMPORARIES_SEEN
-#undef TNI_SAFETENSORS_HEADER
-#undef TNI_NPY_HEADER
 
 #ifndef TN_NO_TEXT
 /* Unicode 14.0.0 */
@@ -54858,6 +54861,11 @@ tn_status tn_image_save_svg(const tn_image *image, const char *path)
 #undef TNI_VALUE
 #undef TNI_WRITE_COST
 #undef TNI_X86
+#undef TNI_CHUNK
+#undef TNI_TEMPORARIES
+#undef TNI_TEMPORARIES_SEEN
+#undef TNI_SAFETENSORS_HEADER
+#undef TNI_NPY_HEADER
 #define TNI_IMPLEMENTED
 #endif /* TENSORNET_IMPLEMENTATION */
 

@@ -66,12 +66,14 @@
        attention   >>op-attention >>op-attention_linear >>pass-attention >>pass-attention_linear
                    >>attention-bf16 >>layer-attention >>layer-attention-cache >>model-decode
        product     >>op-gemm >>pass-gemm >>pass-gemm-few >>gemm-bf16 >>gemm-amx >>blas
+       norms       >>op-rmsnorm >>op-residual_rmsnorm >>op-layernorm >>pass-rmsnorm >>pass-layernorm >>layer-norm
        eigenpairs  >>eigh >>eigh-divide >>lanczos >>pass-algebra >>cp-eigen >>cp-eigen-some
        trains      >>tt >>tt-canonical >>tt-born >>tt-fit >>mps-layer >>op-scan >>tn-attention >>mps-deep
        training    >>tape >>recompute >>op-optim >>pass-optim >>optim-step >>optim-muon >>optim-share >>optim-comm
                    >>shadow >>graph >>graph-run
        files       >>io-reader >>io-writer >>io-safetensors >>io-checkpoints >>io-json >>model-config >>model-weights
        text        >>text-tokenizer >>text-encode >>text-bpe >>text-bpe-read >>text-train >>text-shards >>letter-table
+       errors      >>messages >>memory >>arenas >>dispatch
        backends    >>backend >>dispatch >>compose >>reference >>cpu-state >>cpu-memory >>pass-run >>host-backends
 
    MACROS, defined before the include; none of them changes a struct

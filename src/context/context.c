@@ -27,6 +27,18 @@ const char *tn_ctx_simd_name(const tn_ctx *ctx)
     return ctx ? name[ctx->desc.simd] : "none";             /* by now an available level */
 }
 
+tn_dtype    tn_ctx_dtype(const tn_ctx *ctx)   { return ctx ? ctx->desc.dtype : TN_REAL; }
+tn_dtype    tn_ctx_activations(const tn_ctx *ctx) { return ctx ? ctx->desc.activations : TN_REAL; }
+int         tn_ctx_threads(const tn_ctx *ctx) { return ctx ? ctx->pool.threads : 0; }
+const char *tn_ctx_device_name(const tn_ctx *ctx) { return ctx ? ctx->device : ""; }
+const char *tn_ctx_backend_name(const tn_ctx *ctx) { return ctx ? ctx->backend->name : "none"; }
+
+tn_memory tn_ctx_memory(const tn_ctx *ctx)
+{
+    static const tn_memory none = {0, 0, 0, 0};
+    return ctx ? ctx->memory : none;
+}
+
 static tn_desc tni_desc_defaults(const tn_desc *given)
 {
     tn_desc d;
@@ -86,6 +98,8 @@ static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
     }
     return tni_comm_check(d->comm, why);
 }
+
+/* ---- opening the backend and the threads -------------------------------- >>context-open */
 
 /* Has the backend all graph functions or none of them? A host backend has none, because it reports errors at once. */
 static bool tni_graphs_whole(const tn_backend *b)

@@ -2,7 +2,6 @@
 #include "core/core.h"
 #include "kernels/inner.h"
 
-
 #ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
 
 #ifndef TN_NO_OPERATOR

@@ -317,6 +317,9 @@ static inline bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype ==
 #ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
 
 /* numbers.c */
+TNI_FN uint16_t tni_bf16_bits(float f);
+TNI_FN float tni_bf16_value(uint16_t half);
+TNI_FN uint16_t tni_bf16_of(double v);
 TNI_FN bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes);
 TNI_UNUSED TNI_FN size_t tni_parse_double(const char *s, size_t len, double *out);
 TNI_FN int tni_format_double(char dst[32], double v, int digits);
@@ -329,9 +332,6 @@ TNI_FN void tni_text_double(tni_text *t, double v, int digits);
 TNI_FN void tni_text_v(tni_text *t, const char *fmt, va_list args);
 TNI_PRINTF(3, 4) TNI_FN size_t tni_print(char *dst, size_t room, const char *fmt, ...);
 TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape);
-TNI_FN uint16_t tni_bf16_bits(float f);
-TNI_FN float tni_bf16_value(uint16_t half);
-TNI_FN uint16_t tni_bf16_of(double v);
 TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes);
 TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...);
 TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...);

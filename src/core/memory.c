@@ -2,6 +2,8 @@
 
 /* ======================================================================
    >>memory   counted allocations, and arenas
+   An allocation that fails, or that max_bytes forbids, returns NULL after it has given the context an error
+   (TN_ERR_MEMORY) that names what the memory was for. The caller frees what it has and passes the error on.
    ====================================================================== */
 
 static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)

@@ -92,36 +92,6 @@ const char *tn_dtype_name(tn_dtype d)
     return (unsigned)d < 5 ? name[d] : "?";
 }
 
-/* A float rounded to its upper 16 bits: to nearest, ties to even; NaN stays NaN. */
-TNI_FN uint16_t tni_bf16_bits(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-TNI_FN float tni_bf16_value(uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float    f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-/* The same for a double, without double rounding: a float that is a tie only by its own rounding is moved off it. */
-TNI_FN uint16_t tni_bf16_of(double v)
-{
-    float    f = (float)v;
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    if ((bits & 0xFFFF) == 0x8000 && (double)f != v && f == f) {
-        bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
-        memcpy(&f, &bits, 4);
-    }
-    return tni_bf16_bits(f);
-}
-
 /* The bytes of a shape without negative extents; false if they do not fit the address space. An empty shape has to fit
    without its zeros, so that its strides fit. */
 TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
@@ -187,17 +157,6 @@ TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level,
 
 tn_status   tn_ctx_status(const tn_ctx *ctx) { return ctx ? ctx->status : TN_ERR_ARG; }
 const char *tn_ctx_error(const tn_ctx *ctx)  { return ctx ? ctx->error : "the context is NULL"; }
-tn_dtype    tn_ctx_dtype(const tn_ctx *ctx)   { return ctx ? ctx->desc.dtype : TN_REAL; }
-tn_dtype    tn_ctx_activations(const tn_ctx *ctx) { return ctx ? ctx->desc.activations : TN_REAL; }
-int         tn_ctx_threads(const tn_ctx *ctx) { return ctx ? ctx->pool.threads : 0; }
-const char *tn_ctx_device_name(const tn_ctx *ctx) { return ctx ? ctx->device : ""; }
-const char *tn_ctx_backend_name(const tn_ctx *ctx) { return ctx ? ctx->backend->name : "none"; }
-
-tn_memory tn_ctx_memory(const tn_ctx *ctx)
-{
-    static const tn_memory none = {0, 0, 0, 0};
-    return ctx ? ctx->memory : none;
-}
 
 void tn_ctx_clear_error(tn_ctx *ctx)
 {

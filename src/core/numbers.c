@@ -10,6 +10,38 @@ TNI_FN bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
     return tni_mul_size((size_t)a, (size_t)b, bytes) && tni_mul_size(*bytes, each, bytes);
 }
 
+/* ---- BF16 ---------------------------------------------------------------- >>bf16 */
+
+/* A float rounded to its upper 16 bits: to nearest, ties to even; NaN stays NaN. */
+TNI_FN uint16_t tni_bf16_bits(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+TNI_FN float tni_bf16_value(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float    f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* The same for a double, without double rounding: a float that is a tie only by its own rounding is moved off it. */
+TNI_FN uint16_t tni_bf16_of(double v)
+{
+    float    f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if ((bits & 0xFFFF) == 0x8000 && (double)f != v && f == f) {
+        bits = fabs(v) > fabs((double)f) ? bits + 1 : bits - 1;
+        memcpy(&f, &bits, 4);
+    }
+    return tni_bf16_bits(f);
+}
+
 /* ---- decimal numbers, whatever the locale ------------------------------- >>decimal
    A double is an integer times a power of two, so both directions shift a long decimal by bits: this is
    exact, and is rounded once, half to even. 800 digits hold any double (at most 767 are needed); further

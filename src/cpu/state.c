@@ -4,8 +4,8 @@
 /* ======================================================================
    >>cpu      the fast host backend
    Nearly all time is spent in a few kernels: the matrix product, and passes over memory that are fused so that
-   each number is read once. They are written once, in terms of a vector of TNI_W numbers, and the header
-   reads them several times (>>cpu-pass): for plain C, AVX2, AVX-512 and NEON, in float and in double.
+   each number is read once. They are written once, in terms of a vector of TNI_W numbers, and read
+   several times (>>cpu-pass): for plain C, AVX2, AVX-512 and NEON, in float and in double.
    The context chooses one of these levels by the features of the processor; no -m flag is needed. Unusual
    strides and rare kernels are left to the reference backend.
 

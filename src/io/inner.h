@@ -110,6 +110,7 @@ TNI_FN void tni_checksum_open(tni_checksum *s);
 TNI_FN void tni_checksum_add(tni_checksum *s, const void *src, size_t bytes);
 TNI_FN uint64_t tni_checksum_value(const tni_checksum *s);
 #endif /* TN_NO_TRAINING */
+TNI_FN tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most);
 
 /* writer.c */
 TNI_FN void tni_writer_fail(tni_writer *w, tn_status status, const char *what, const char *reason);
@@ -125,7 +126,6 @@ TNI_FN tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number f
 TNI_FN tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number from, double scale, int rank,
                                  const int64_t *shape, tn_tensor **out);
 TNI_FN bool tni_count_extents(int rank, const int64_t *shape, size_t *count);
-TNI_FN tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most);
 TNI_FN tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, int rank, const int64_t *shape);
 TNI_FN void tni_to_file(const uint8_t *host, tn_dtype have, uint8_t *out, tn_dtype as, int64_t n);
 TNI_FN void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as);

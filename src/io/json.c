@@ -174,9 +174,3 @@ tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path) { return tn_npy_read(ctx, 
 tn_status  tn_npy_save(const tn_tensor *t, const char *path) { return tn_npy_write(t, tn_sink_path(path)); }
 tn_tensor *tn_idx_load(tn_ctx *ctx, const char *path, double scale) { return tn_idx_read(ctx, tn_source_path(path), scale); }
 #endif
-
-#undef TNI_CHUNK
-#undef TNI_TEMPORARIES
-#undef TNI_TEMPORARIES_SEEN
-#undef TNI_SAFETENSORS_HEADER
-#undef TNI_NPY_HEADER

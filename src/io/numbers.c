@@ -157,17 +157,6 @@ TNI_FN bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
     return true;
 }
 
-/* Checks that a header of n bytes at `at`, which is inside the file, is neither cut off nor larger than `most`. */
-TNI_FN tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most)
-{
-    unsigned long long wants = n, has = r->bytes, may = most;
-    if (n > r->bytes - at)
-        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, but the file only %llu", wants, has);
-    if (n > most)
-        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, expected at most %llu", wants, may);
-    return TN_OK;
-}
-
 /* npy and idx: exactly the data follow the header. */
 TNI_FN tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, int rank, const int64_t *shape)
 {

@@ -159,6 +159,17 @@ tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
     return s;
 }
 
+/* Checks that a header of n bytes at `at`, which is inside the file, is neither cut off nor larger than `most`. */
+TNI_FN tn_status tni_check_header(const tni_reader *r, uint64_t at, uint64_t n, uint64_t most)
+{
+    unsigned long long wants = n, has = r->bytes, may = most;
+    if (n > r->bytes - at)
+        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, but the file only %llu", wants, has);
+    if (n > most)
+        return tni_reader_fail(r, TN_ERR_FORMAT, at, "the header has %llu bytes, expected at most %llu", wants, may);
+    return TN_OK;
+}
+
 #ifndef TN_NO_TRAINING
 /* ---- checksum ----------------------------------------------------------- >>io-checksum
    XXH64 with seed 0 of bytes that come in pieces: four lanes take 8 bytes each of a block of 32, and a block costs four

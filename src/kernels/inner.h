@@ -2,7 +2,7 @@
 #include "core/inner.h"
 #include "cpu/inner.h"
 
-/* ---- the passes: each level in float, then in double -------------------- >>cpu-passes */
+/* ---- what all levels have: masks, and the tables of inner loops ---------- >>cpu-passes */
 #if TNI_AVX2
 static const int32_t tni_lane_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 #endif

@@ -13,7 +13,7 @@ enum { TNI_TERM_ZERO = -(1 << 28) };
 typedef struct tni_terms {              /* one operator's scales, some of its terms in double, and a block of these */
     const tn_cp *cp;
     int64_t  room, base, held;          /* terms that fit; those that are held            */
-    int64_t  group;                     /* terms of a group, see below                    */
+    int64_t  group;                     /* terms of a group, see >>cp-terms                */
     int64_t  first, rows;               /* the block                                      */
     bool     scaled;                    /* whether those that are held are                */
     double  *scale;                     /* [order + 2,terms]: of factors; exponents: sums of those of the factors, or

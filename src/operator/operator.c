@@ -8,8 +8,8 @@
 /* ======================================================================
    >>operator-impl  a layer as one tensor in CP form: a sum of products of vectors
    Factors stay factors: only tn_cp_dense and the forms make dense tensors. Folding multiplies
-   neighbouring matrices into a factor, forms contract factors with vectors, eigenpairs come from the Gram
-   matrices of factors, or by products with a vector where there are many.
+   neighbouring matrices into a factor, forms contract factors with vectors, eigenpairs come from a QR
+   factorisation of the factors, or from products with vectors where there are many.
    Rows of the factors are rank-one terms. Whatever joins an operator to biases, residuals or other layers
    copies blocks into a larger one: views of blocks, moved by COPY, and products of them by GEMM.
    ====================================================================== */
