@@ -33864,7 +33864,10 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
     x = tni_room_f64(t->ctx, t->layers > 1 ? 2 * high : 0, wide, "stack_inner");
     c = tni_room_f64(t->ctx, 3 * tall, TNI_STACK_BLOCK, "stack_inner");
     s = g && x && c ? TN_OK : TN_ERR_MEMORY;
-    next = g + wide * wide; y = x + high * wide; d = c + tall * TNI_STACK_BLOCK; e = d + tall * TNI_STACK_BLOCK;
+    if (s == TN_OK) {
+        next = g + wide * wide; y = x + high * wide;
+        d = c + tall * TNI_STACK_BLOCK; e = d + tall * TNI_STACK_BLOCK;
+    }
     for (*inner = 0, *shift = 0, l = 0; s == TN_OK && l < t->layers; l++) {
         const tni_layer *p = a + l, *q = b + l;
         const double    *left[2], *right[2];
@@ -50743,9 +50746,10 @@ static void tni_search_streams(tni_path_search *s)
 /* The number of paths: of those that read each position, from the first block on. */
 static double tni_search_count(tni_path_search *s, int64_t position)
 {
-    double *sum = tni_alloc_f64(s->ctx, s->T, 2, "circuit_paths"), *before = sum + s->T, all = (double)NAN;
+    double *sum = tni_alloc_f64(s->ctx, s->T, 2, "circuit_paths"), *before, all = (double)NAN;
     int64_t l, h, t, at;
     if (!sum) return all;
+    before = sum + s->T;
     for (t = 0; t < s->T; t++) sum[t] = s->f->sources;
     for (l = 0; l < s->layers; l++) {
         memcpy(before, sum, (size_t)s->T * sizeof *sum);

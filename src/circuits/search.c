@@ -223,9 +223,10 @@ static void tni_search_streams(tni_path_search *s)
 /* The number of paths: of those that read each position, from the first block on. */
 static double tni_search_count(tni_path_search *s, int64_t position)
 {
-    double *sum = tni_alloc_f64(s->ctx, s->T, 2, "circuit_paths"), *before = sum + s->T, all = (double)NAN;
+    double *sum = tni_alloc_f64(s->ctx, s->T, 2, "circuit_paths"), *before, all = (double)NAN;
     int64_t l, h, t, at;
     if (!sum) return all;
+    before = sum + s->T;
     for (t = 0; t < s->T; t++) sum[t] = s->f->sources;
     for (l = 0; l < s->layers; l++) {
         memcpy(before, sum, (size_t)s->T * sizeof *sum);

@@ -93,7 +93,10 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
     x = tni_room_f64(t->ctx, t->layers > 1 ? 2 * high : 0, wide, "stack_inner");
     c = tni_room_f64(t->ctx, 3 * tall, TNI_STACK_BLOCK, "stack_inner");
     s = g && x && c ? TN_OK : TN_ERR_MEMORY;
-    next = g + wide * wide; y = x + high * wide; d = c + tall * TNI_STACK_BLOCK; e = d + tall * TNI_STACK_BLOCK;
+    if (s == TN_OK) {
+        next = g + wide * wide; y = x + high * wide;
+        d = c + tall * TNI_STACK_BLOCK; e = d + tall * TNI_STACK_BLOCK;
+    }
     for (*inner = 0, *shift = 0, l = 0; s == TN_OK && l < t->layers; l++) {
         const tni_layer *p = a + l, *q = b + l;
         const double    *left[2], *right[2];
