@@ -71,7 +71,7 @@ build/lib/stb_image_write.o: $(STB)/stb_image_write.h build/lib/flags
 # Other flags, such as those of a PNG writer that has been installed, make other objects.
 build/lib/flags: FORCE
 	@mkdir -p $(@D); echo '$(COMPILE) $(PIC)' | cmp -s - $@ || echo '$(COMPILE) $(PIC)' > $@
--include $(wildcard $(foreach d,lib tn.d examples bench gpu cuda,build/$d/*.d build/$d/*/*.d))
+-include $(wildcard $(foreach d,lib tn.d examples bench gpu cuda/unit,$(patsubst %,build/$d/%.d,* */*)))
 
 # Branches do not carry the generated files: who merges makes them once.
 header:
