@@ -1,6 +1,6 @@
 # make             builds the library from src/, one object for each of its files, and the examples
 # make demo        trains, folds and draws
-# make test        every test once, in a few minutes: with gcc, under sanitizers where files are read or memory is freed
+# make test        most tests once, in a few minutes: with gcc, what reads files or manages memory also under sanitizers
 # make test-all    the longer suite: also clang, C++, all tests under sanitizers, the CUDA file under them and by nvcc
 # make check       above it: more compilers, word sizes, processors and SIMD levels (sh tools/setup.sh --check installs them)
 # make mutants     plants faults in the library, one after the other, and counts how many the tests find
@@ -43,8 +43,9 @@ all: examples
 # ---- the library: the files of src/, each compiled by itself, and the one header that is made from them. A compiler that
 #      writes the dependencies of what it compiles (-MMD) saves listing them here.
 
-# Units are compiled side by side, unless it is said otherwise (make -j1).
-ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS))$(filter clean,$(MAKECMDGOALS)),)
+# Units are compiled side by side, unless make is told how many jobs to run, is called by another make, or has a goal whose parts
+# must not run at once.
+ifeq ($(MAKELEVEL)$(filter clean header docs uninstall bench %-gpu sanitize-%,$(MAKECMDGOALS)),0)
 MAKEFLAGS += -j$(JOBS)
 endif
 
@@ -53,7 +54,7 @@ Q    = $(if $(V),,@echo "  $@";)
 links    = $(shell echo 'int main(void) { return 0; }' | $(CC) $1 -x c - -o /dev/null >/dev/null 2>&1 && echo $1)
 THREADS := -DTN_USE_THREADS $(call links,-pthread)
 # The shared library has the same objects. Without interposition its calls of its own functions cost as much as in a program.
-PIC     := $(call links,-fPIC -fno-semantic-interposition)
+PIC     := -fPIC $(call links,-fno-semantic-interposition)
 UNITS    = $(patsubst src/%.c,build/lib/%.o,$(wildcard src/*/*.c))
 PNG_OBJECT = $(if $(PNG_FLAGS),build/lib/stb_image_write.o)
 ARCHIVE  = build/lib/libtensornet.a
@@ -68,16 +69,16 @@ $(ARCHIVE): $(UNITS)
 	$(Q) $(AR) rcs $@ $(UNITS)
 build/lib/stb_image_write.o: $(STB)/stb_image_write.h build/lib/flags
 	$(Q) $(CC) $(CFLAGS) -w $(PIC) $(call links,-fvisibility=hidden) -DSTB_IMAGE_WRITE_IMPLEMENTATION -x c -c $< -o $@
-# Other flags, such as those of a PNG writer that has been installed, make other objects.
+# Other flags, such as those of a PNG writer that has been installed, make other objects, and so do other units.
 build/lib/flags: FORCE
-	@mkdir -p $(@D); echo '$(COMPILE) $(PIC)' | cmp -s - $@ || echo '$(COMPILE) $(PIC)' > $@
+	@mkdir -p $(@D); echo '$(COMPILE) $(PIC) $(UNITS)' | cmp -s - $@ || echo '$(COMPILE) $(PIC) $(UNITS)' > $@
 -include $(wildcard $(foreach d,lib tn.d examples bench gpu cuda/unit,$(patsubst %,build/$d/%.d,* */*)))
 
-# Branches do not carry the generated files: who merges makes them once.
+# Branches need not carry the generated files: run this once after a merge.
 header:
 	@mkdir -p build
 	awk -f tools/header.awk src/ORDER > build/header.new && mv build/header.new tensornet.h
-	awk -v cuda=1 -f tools/header.awk src/cuda/ORDER > build/header.new && mv build/header.new tensornet_cuda.cu
+	awk -v cuda=1 -f tools/header.awk src/cuda/ORDER > build/cuda.new && mv build/cuda.new tensornet_cuda.cu
 
 # ---- examples: each can be compiled alone, by the line at its top, because it defines TENSORNET_IMPLEMENTATION before it
 #      includes the one header. Here it finds src/tensornet.h, which has declarations only.
@@ -315,8 +316,8 @@ SONAME = libtensornet.so.$(basename $(VERSION))
 lib: $(SHARED)
 build/lib/libtensornet.so.$(VERSION): $(UNITS) $(PNG_OBJECT)
 	$(Q) $(CC) $(CFLAGS) $(THREADS) -shared $(call links,-Wl$(,)-Bsymbolic-functions) -Wl,-soname,$(SONAME) $^ $(LDFLAGS) -o $@ -lm
-	ln -sf $(@F) $(@D)/$(SONAME)
-	ln -sf $(SONAME) $(@D)/libtensornet.so
+	@ln -sf $(@F) $(@D)/$(SONAME)
+	@ln -sf $(SONAME) $(@D)/libtensornet.so
 
 clean:
 	rm -rf build

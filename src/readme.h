@@ -1,4 +1,4 @@
-/* tensornet.h - tensor-network neural layers in one C file. v0.2.0. No warranty; licence at the end.
+/* tensornet.h - tensor-network neural layers in one C file, generated from src/. v0.2.0. No warranty; licence at the end.
 
    >>readme
 

@@ -8,8 +8,8 @@ command -v nm >/dev/null || { echo "SKIP symbols: needs nm"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 case $1 in *.a)
-    command -v objcopy >/dev/null || { echo "SKIP symbols: needs objcopy"; exit 77; }
-    ld -r --whole-archive "$1" -o "$work/library.o"
+    ld -r --whole-archive "$1" -o "$work/library.o" && command -v objcopy >/dev/null ||
+        { echo "SKIP symbols: needs GNU ld and objcopy"; exit 77; }
     objcopy --localize-hidden "$work/library.o"
     set -- "$work/library.o" ;;
 esac

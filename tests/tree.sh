@@ -19,7 +19,7 @@ awk -v cuda=1 -f tools/header.awk src/cuda/ORDER > "$work/tensornet_cuda.cu" && 
 } | LC_ALL=C sort > "$work/listed"
 [ -z "$(uniq -d "$work/listed")" ] || fail "twice in an ORDER: $(uniq -d "$work/listed")"
 # Only units need these two.
-(cd src && ls *.h */*.c */*.h */*.inl */*.cu | grep -Ev '^tensornet\.h$|^ops/again\.h$' | LC_ALL=C sort) > "$work/there"
+(cd src && find . -type f | sed 's|^\./||' | grep -Ev '^tensornet\.h$|^ops/again\.h$|^README\.md$|ORDER$' | LC_ALL=C sort) > "$work/there"
 difference=$(diff "$work/listed" "$work/there") || fail "src/ORDER with src/cuda/ORDER (<) and the files of src/ (>) differ: $difference"
 
 awk -f tests/floors.awk src/ORDER src/*/*.c src/*/*.h src/*/*.inl || status=1
@@ -29,6 +29,9 @@ for header in src/*/*.h; do
     [ "${folder##*/}.h" = "$name" ] || continue
     grep -q "^#include \"${folder##*/}/$name\"" src/tensornet.h || fail "src/tensornet.h lacks ${folder##*/}/$name"
 done
+grep -o '"[a-z]*/[a-z]*\.h"' src/tensornet.h | sed 's|"\(.*\)/.*|\1|' > "$work/included"
+awk '/^[a-z]/ && $1 !~ /\./ { print $1 }' src/ORDER | grep -xF -f "$work/included" | cmp -s - "$work/included" ||
+    fail "src/tensornet.h has the folders in another order than src/ORDER"
 for file in src/*/*; do
     lines=$(wc -l < "$file")
     [ "$lines" -le 700 ] || fail "$file has $lines lines, expected 700 at most: is it about more than one thing?"

@@ -13,12 +13,14 @@ function copy(file,    line, n, skip, depth, started, blank, status) {
     while ((status = (getline line < file)) > 0) {
         if (skip) {
             if (line ~ /^#if/) depth++
+            else if (line ~ /^#el/ && depth == 1) fail(file ": an #else of what only units need")
             else if (line ~ /^#endif/ && --depth == 0) skip = 0
             continue
         }
         if (line ~ /^#ifndef (TENSORNET_IMPLEMENTATION|TNC_ONE_FILE)/) { skip = depth = 1; continue }
         if (line ~ /^#include "[a-z_0-9]+\/pass\.inl"/) line = "#include TN_HEADER_NAME"
-        if (line ~ /^#pragma once|^#define TNI_AGAIN/ || line ~ (cuda ? "^#include \"cuda/" : "^#include \"")) continue
+        if (line ~ /^#pragma once|^#define TNI_AGAIN|^#include "([a-z]+\/[a-z_0-9]+\.(h|inl)|config\.h)"/) continue
+        if (line ~ /^#include "/ && line !~ /"(tensornet|cuda_host)[a-z_]*\.h"/) fail(file ": " line " is no file of src/")
         if (line ~ /^[ \t]*$/) { blank = started; continue }
         if (blank) print ""
         blank = 0

@@ -1,7 +1,6 @@
 #pragma once
-#include "core/core.h"
+#include "core/inner.h"
 #include "analysis/analysis.h"
-
 
 #ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
 

@@ -355,8 +355,9 @@ TNI_FN void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_
 TNI_FN uint32_t tni_dice_word(tni_dice *d);
 TNI_FN int64_t tni_dice_below(tni_dice *d, int64_t n);
 #endif
-#if defined(TNI_OWN_THREADS)
+
 /* threads.c */
+#if defined(TNI_OWN_THREADS)
 TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg);
 TNI_FN struct tni_threads *tni_threads_create(tn_ctx *ctx, int threads);
 TNI_FN void tni_threads_destroy(struct tni_threads *t);
@@ -370,8 +371,9 @@ TNI_FN void tni_beside_destroy(struct tni_beside *b);
 #endif
 TNI_FN int tni_default_threads(const tn_desc *desc);
 TNI_FN void tni_parallel_for(const tni_pool *pool, int64_t tasks, tn_task_fn fn, void *arg);
-#ifndef TN_NO_TRAINING
+
 /* dispatch.c */
+#ifndef TN_NO_TRAINING
 TNI_FN void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why);
 #endif /* TN_NO_TRAINING */
 TNI_FN bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t);

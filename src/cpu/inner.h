@@ -250,8 +250,9 @@ TNI_FN void tni_copy_turned(char *to, int64_t to_row, const char *from, int64_t 
 TNI_FN tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn);
 TNI_FN tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c);
 TNI_FN tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c);
-#ifdef TN_USE_BLAS
+
 /* tasks.c */
+#ifdef TN_USE_BLAS
 TNI_FN bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a, int64_t a_row,
                           int64_t a_col, const void *b, int64_t b_row, int64_t b_col, double beta, void *c,
                           int64_t c_row, int64_t c_col);

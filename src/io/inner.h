@@ -165,8 +165,9 @@ TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *
 TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p);
 TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host);
 TNI_UNUSED TNI_FN void tni_exact_text(char number[32], double v);
-#if !defined(TN_NO_TEXT) || !defined(TN_NO_MODELS)
+
 /* json.c */
+#if !defined(TN_NO_TEXT) || !defined(TN_NO_MODELS)
 TNI_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source);
 TNI_FN void tni_json_close(tni_json *j);
 TNI_FN const tni_value *tni_json_child(const tni_json *j, const tni_value *v);

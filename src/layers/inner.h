@@ -114,8 +114,9 @@ TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_ten
 TNI_FN bool tni_attention_normed(const tn_attention_desc *d);
 TNI_FN tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values,
                                     const tni_taps *taps);
-#ifndef TN_NO_MPS
+
 /* tn_attention.c */
+#ifndef TN_NO_MPS
 TNI_FN tn_tensor *tni_tna_boundary(tn_ctx *ctx, const tn_tn_attention *layer, bool right);
 #endif /* TN_NO_MPS */
 

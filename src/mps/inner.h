@@ -3,7 +3,6 @@
 #include "decomp/inner.h"
 #include "mps/mps.h"
 
-
 #ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
 
 #ifndef TN_NO_MPS
@@ -12,8 +11,9 @@ TNI_FN tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, 
 
 /* layer.c */
 TNI_FN int64_t tni_mps_place(const tn_mps_desc *d, int64_t n);
-#ifndef TN_NO_OPERATOR
+
 /* trains.c */
+#ifndef TN_NO_OPERATOR
 TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt *tt);
 TNI_FN double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, tni_tt_round_job *j, double *norm,
                                 int64_t *size, tn_status *s);

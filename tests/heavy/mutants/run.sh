@@ -149,7 +149,7 @@ if [ "$what" = header ]; then
     scripts=$(cut -f5 "$dir/list" | tr ' ' '\n' | sed -n 's/:.*//; /\.sh$/p' | sort -u)
     if [ -n "$scripts" ] && newer "$dir/tn" tools/tn/*.[ch] "$library"; then
         sh tools/tn/look/embed.sh build/look_assets.h
-        later "$dir/tn" $c -iquote "$dir/src" -D_XOPEN_SOURCE=700 -UHAVE_STB_IMAGE_WRITE $(ls tools/tn/*.c | grep -v /library.c) \
+        later "$dir/tn" $c -iquote "$dir/src" -D_XOPEN_SOURCE=700 -UHAVE_STB_IMAGE_WRITE tools/tn/*.c \
             -o "$dir/tn" -x none "$library" "$dir/mutant.o" -lm
     fi
     programs="$programs $scripts"
