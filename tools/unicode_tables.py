@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tables of letters in tensornet.h (>>text-impl, tni_letter_runs and tni_category_runs), and the hashes that tests/test_core.c
+"""The tables of letters in src/text/tables.c (>>tables, tni_letter_runs and tni_category_runs), and the hashes that tests/test_core.c
 holds them against.
 
     python3 tools/unicode_tables.py            prints both; `unicodedata` says which Unicode that is
