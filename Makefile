@@ -1,7 +1,7 @@
 # make             builds the library from src/, one object for each of its files, and the examples
 # make demo        trains, folds and draws
 # make test        most tests once, in a few minutes: with gcc, what reads files or manages memory also under sanitizers
-# make test-all    the longer suite: also clang, C++, all tests under sanitizers, the CUDA file under them and by nvcc
+# make test-all    the longer suite: also clang, C++, most tests under sanitizers, the CUDA file under the race checker and by nvcc
 # make check       above it: more compilers, word sizes, processors and SIMD levels (sh tools/setup.sh --check installs them)
 # make mutants     plants faults in the library, one after the other, and counts how many the tests find
 # make fuzz        FUZZ_SECONDS=600 of changed files for each reader of files, with clang's libFuzzer
@@ -60,6 +60,7 @@ PNG_OBJECT = $(if $(PNG_FLAGS),build/lib/stb_image_write.o)
 ARCHIVE  = build/lib/libtensornet.a
 LIBRARY  = $(ARCHIVE) $(PNG_OBJECT)
 COMPILE  = $(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) $(PNG_FLAGS) -Isrc -I. -MMD -MP
+CXX_COMPILE = $(CXX) -std=c++17 $(CFLAGS) $(THREADS) $(WARN) -Isrc -MMD -MP
 
 build/lib/%.o: src/%.c build/lib/flags
 	@mkdir -p $(@D)
@@ -91,14 +92,14 @@ build/examples/%: examples/%.c $(LIBRARY)
 	$(Q) $(COMPILE) -MF $@.d $< $(LIBRARY) $(LDFLAGS) -o $@ -lm
 build/examples/%: examples/%.cpp $(LIBRARY)
 	@mkdir -p $(@D)
-	$(Q) $(CXX) -std=c++17 $(CFLAGS) $(THREADS) $(WARN) -Isrc -MMD -MP -MF $@.d $< $(LIBRARY) $(LDFLAGS) -o $@
+	$(Q) $(CXX_COMPILE) -MF $@.d $< $(LIBRARY) $(LDFLAGS) -o $@
 
 # A model inside the program: see examples/embed/train.c.
 build/examples/embed/predict build/examples/embed/train: examples/embed/digits.h
 build/examples/embed/predict: examples/embed/weights.h
 build/examples/embed/predict_cpp: examples/embed/predict.cpp examples/embed/digits.h examples/embed/weights.h $(LIBRARY)
 	@mkdir -p $(@D)
-	$(Q) $(CXX) -std=c++17 $(CFLAGS) $(THREADS) $(WARN) -Isrc -MMD -MP -MF $@.d $< $(LIBRARY) $(LDFLAGS) -o $@
+	$(Q) $(CXX_COMPILE) -MF $@.d $< $(LIBRARY) $(LDFLAGS) -o $@
 
 weights: build/examples/embed/train build/examples/embed/bytes
 	build/examples/embed/train build/examples/embed/digits.safetensors
