@@ -30,12 +30,8 @@
 #
 # CC, CXX, CFLAGS, LDFLAGS, STB (the folder of stb_image_write.h) and JOBS can be given; V=1 shows the commands.
 
-CFLAGS = -O2 -g
-STB    = /usr/include/stb
 # One more than there are processors, because some tests wait.
 JOBS  := $(shell expr `getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2` + 1)
-WARN   = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
-PNG_FLAGS = $(if $(wildcard $(STB)/stb_image_write.h),-DHAVE_STB_IMAGE_WRITE -isystem $(STB))
 
 .PHONY: all header map docs examples tn tn-cuda tn-mpi weights demo pages test test-all check mutants cuda bench fuzz clean
 all: examples
@@ -49,31 +45,14 @@ ifeq ($(MAKELEVEL)$(filter clean header docs uninstall bench %-gpu sanitize-%,$(
 MAKEFLAGS += -j$(JOBS)
 endif
 
-, := ,
-Q    = $(if $(V),,@echo "  $@";)
-links    = $(shell echo 'int main(void) { return 0; }' | $(CC) $1 -x c - -o /dev/null >/dev/null 2>&1 && echo $1)
-THREADS := -DTN_USE_THREADS $(call links,-pthread)
-# The shared library has the same objects. Without interposition its calls of its own functions cost as much as in a program.
-PIC     := -fPIC $(call links,-fno-semantic-interposition)
-UNITS    = $(patsubst src/%.c,build/lib/%.o,$(wildcard src/*/*.c))
+include tools/library.mk
 PNG_OBJECT = $(if $(PNG_FLAGS),build/lib/stb_image_write.o)
-ARCHIVE  = build/lib/libtensornet.a
 LIBRARY  = $(ARCHIVE) $(PNG_OBJECT)
-COMPILE  = $(CC) -std=c99 $(CFLAGS) $(THREADS) $(WARN) $(PNG_FLAGS) -Isrc -I. -MMD -MP
 CXX_COMPILE = $(CXX) -std=c++17 $(CFLAGS) $(THREADS) $(WARN) -Isrc -MMD -MP
 
-build/lib/%.o: src/%.c build/lib/flags
-	@mkdir -p $(@D)
-	$(Q) $(COMPILE) $(PIC) -c $< -o $@
-$(ARCHIVE): $(UNITS)
-	@rm -f $@
-	$(Q) $(AR) rcs $@ $(UNITS)
 build/lib/stb_image_write.o: $(STB)/stb_image_write.h build/lib/flags
-	$(Q) $(CC) $(CFLAGS) -w $(PIC) $(call links,-fvisibility=hidden) -DSTB_IMAGE_WRITE_IMPLEMENTATION -x c -c $< -o $@
-# Other flags, such as those of a PNG writer that has been installed, make other objects, and so do other units.
-build/lib/flags: FORCE
-	@mkdir -p $(@D); echo '$(COMPILE) $(PIC) $(UNITS)' | cmp -s - $@ || echo '$(COMPILE) $(PIC) $(UNITS)' > $@
--include $(wildcard $(foreach d,lib tn.d examples bench gpu cuda/unit,$(patsubst %,build/$d/%.d,* */*)))
+	$(Q) $(CC) $(CFLAGS) -w $(PIC) $(call linked_by_cc,-fvisibility=hidden) -DSTB_IMAGE_WRITE_IMPLEMENTATION -x c -c $< -o $@
+-include $(wildcard $(foreach d,tn.d examples bench gpu cuda/unit,$(patsubst %,build/$d/%.d,* */*)))
 
 # Branches need not carry the generated files: run this once after a merge.
 header:
@@ -291,10 +270,10 @@ bench: build/bench/bench
 	@$(if $(filter gemm,$(BENCH)),$(BENCH_ENV) TN_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $< gemm)
 
 build/bench/bench: $(patsubst tools/bench/%.c,build/bench/%.o,$(wildcard tools/bench/*.c)) $(LIBRARY)
-	$(Q) $(CC) -std=gnu11 $(CFLAGS) $(THREADS) $(call links,-fopenmp) $^ $(LDFLAGS) -o $@ -ldl -lm
+	$(Q) $(CC) -std=gnu11 $(CFLAGS) $(THREADS) $(call linked_by_cc,-fopenmp) $^ $(LDFLAGS) -o $@ -ldl -lm
 build/bench/%.o: tools/bench/%.c build/lib/flags
 	@mkdir -p $(@D)
-	$(Q) $(CC) -std=gnu11 $(CFLAGS) $(THREADS) $(call links,-fopenmp) -Wall -Wextra -Isrc -Itools/bench -MMD -MP -c $< -o $@
+	$(Q) $(CC) -std=gnu11 $(CFLAGS) $(THREADS) $(call linked_by_cc,-fopenmp) -Wall -Wextra -Isrc -Itools/bench -MMD -MP -c $< -o $@
 
 # ---- for other projects: the sources, what pkg-config and CMake need to know of them, the documents; and tn, which alone is
 #      compiled. tools/install/install.sh lists what goes where. A `tn` that runs on this machine can be given as TN.
@@ -315,8 +294,8 @@ install install-library uninstall:
 # has both numbers.
 SONAME = libtensornet.so.$(basename $(VERSION))
 lib: $(SHARED)
-build/lib/libtensornet.so.$(VERSION): $(UNITS) $(PNG_OBJECT)
-	$(Q) $(CC) $(CFLAGS) $(THREADS) -shared $(call links,-Wl$(,)-Bsymbolic-functions) -Wl,-soname,$(SONAME) $^ $(LDFLAGS) -o $@ -lm
+build/lib/libtensornet.so.$(VERSION): $(LIBRARY_UNITS) $(PNG_OBJECT)
+	$(Q) $(CC) $(CFLAGS) $(THREADS) -shared $(call linked_by_cc,-Wl$(,)-Bsymbolic-functions) -Wl,-soname,$(SONAME) $^ $(LDFLAGS) -o $@ -lm
 	@ln -sf $(@F) $(@D)/$(SONAME)
 	@ln -sf $(SONAME) $(@D)/libtensornet.so
 
