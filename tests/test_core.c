@@ -1151,12 +1151,12 @@ TEST(files_that_cannot_be_closed)
 }
 
 #ifdef HAVE_PTHREADS
-/* TN_SIMD forces a level, a desc forces it harder, and what is no level is ignored. */
+/* TN_SIMD forces a level, a desc forces it harder, and what is no level is an error, unless the desc has decided. */
 TEST(simd_of_the_environment)
 {
-    static const char *const word[] = {"plain", "avx2", "avx512", "turbo", "neon"};
+    static const char *const word[] = {"plain", "avx2", "avx512", "tur\x1B" "bo", "neon", ""};
     const char *was = getenv("TN_SIMD");
-    char kept[64], best[16];
+    char kept[64], best[16], why[TN_WHY];
     tn_ctx *ctx;
     size_t k;
     snprintf(kept, sizeof kept, "%s", was ? was : "");
@@ -1167,9 +1167,12 @@ TEST(simd_of_the_environment)
     for (k = 0; k < sizeof word / sizeof *word; k++) {
         tn_desc d = desc_of(TN_F32);
         setenv("TN_SIMD", word[k], 1);
-        ctx = ctx_new(&d);
+        if (k == 3) CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_ARG);
+        if (k == 3) CHECK_STR(why, "ctx_create: the environment variable TN_SIMD is \"tur?bo\", expected plain, avx2, avx512 "
+                                   "or neon");
+        ctx = k == 3 ? NULL : ctx_new(&d);
         if (k == 0) CHECK_STR(tn_ctx_simd_name(ctx), "plain");
-        if (k == 3) CHECK_STR(tn_ctx_simd_name(ctx), best);
+        if (k == 5) CHECK_STR(tn_ctx_simd_name(ctx), best);
         if (k == 1) CHECK_STR(tn_ctx_simd_name(ctx), best[0] == 'a' ? "avx2" : "plain");
         if (k == 2) CHECK_STR(tn_ctx_simd_name(ctx), best[0] == 'a' ? best : "plain");      /* no more than there is */
         if (k == 4) CHECK_STR(tn_ctx_simd_name(ctx), best[0] == 'n' ? best : "plain");      /* of this kind of processor */
@@ -2407,6 +2410,39 @@ TEST(strides_of_reshaped_tensors)
     tn_ctx_destroy(ctx);
 }
 
+/* What a terminal could obey, or what hides other text, becomes a question mark. */
+TEST(printable)
+{
+    static const struct { const char *text, *word, *lines; } item[] = {
+        {"plain, gr\xC3\xB6\xC3\x9F" "e, \xE6\x97\xA5, \xF0\x9F\x99\x82", NULL, NULL},
+        {"\x1B]0;t\x07", "?]0;t?", "?]0;t?"}, {"a\tb\nc\rd\x7F", "a?b?c?d?", "a\tb\nc?d?"},
+        {"\x9B" "31m", "?31m", "?31m"}, {"\xC2\x9B" "31m \xC2\xA0", "?31m \xC2\xA0", "?31m \xC2\xA0"},
+        {"a\xE2\x80\xAE" "b\xE2\x80\xAC", "a?b?", "a?b?"}, {"\xE2\x81\xA6|\xE2\x81\xA9|\xD8\x9C|\xE2\x80\x8E", "?|?|?|?", "?|?|?|?"},
+        {"\xE2\x80\xA8|\xE2\x80\xA9|\xE2\x80\x8B|\xEF\xBB\xBF", "?|?|?|?", "?|?|?|?"},
+        {"\xF3\xA0\x81\x81|\xE2\x80\x8D", "?|?", "?|\xE2\x80\x8D"},
+        {"\xE2\x80", "??", "??"}, {"\xC0\x9B|\xED\xA0\x80|\xF5", "??|???|?", "??|???|?"}, {"", NULL, NULL}
+    };
+    char   name[40];
+    size_t i, k;
+    for (i = 0; i < 2 * sizeof item / sizeof *item; i++) {
+        const char *text = item[i / 2].text, *expected = i % 2 ? item[i / 2].lines : item[i / 2].word;
+        snprintf(name, sizeof name, "%s", text);
+        k = tn_printable(name, strlen(name), i % 2 == 1);
+        CHECK_STR(name, expected ? expected : text);
+        CHECK(k == strlen(name));
+    }
+    memcpy(name, "a\0b", 4);
+    CHECK(tn_printable(name, 3, false) == 3 && strcmp(name, "a?b") == 0);
+#ifndef TN_NO_STDIO
+    {
+        tn_ctx *ctx = ctx_of(TN_F32);
+        CHECK(tn_npy_load(ctx, "no-such-\x1B[31m\xE2\x80\xAE\n.npy") == NULL);
+        CHECK(strncmp(tn_ctx_error(ctx), "no-such-?[31m??.npy: ", 21) == 0);
+        tn_ctx_destroy(ctx);
+    }
+#endif
+}
+
 /* Names in messages: letters of any alphabet as they are, control characters not, and never half of a character. */
 TEST(names_in_messages)
 {
@@ -2486,4 +2522,5 @@ TEST_MAIN(numbers_parse, numbers_halfway, numbers_just_above_halfway, numbers_lo
           faults, faults_and_gradients, special_numbers, nan_is_seen, nan_in_training,
           tape_rules, views_follow_their_base, gradients_are_reused, reading_while_recording, writes_while_recording,
           threads_openmp, threads_random, threads_pool, threads_two_contexts,
-          letters_of_unicode, categories_of_unicode, strided_integers, strides_of_reshaped_tensors, names_in_messages, checksums)
+          letters_of_unicode, categories_of_unicode, strided_integers, strides_of_reshaped_tensors, printable, names_in_messages,
+          checksums)

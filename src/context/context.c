@@ -11,20 +11,25 @@
    kernels have reported in the fault word on the device become errors at the next sync.
    ====================================================================== */
 
-static tn_simd tni_simd_from_environment(void)
+static const char *const tni_simd_names[] = {"best", "plain", "avx2", "avx512", "neon"};
+
+/* An empty variable is as none. */
+static tn_status tni_simd_from_environment(tn_simd *simd, char why[TN_WHY])
 {
-    static const char *const name[] = {"plain", "avx2", "avx512", "neon"};
-    const char *wanted = getenv("TN_SIMD");
+    const char *wanted = *simd == TN_SIMD_BEST ? getenv("TN_SIMD") : NULL;
     int i;
-    for (i = 0; wanted && i < 4; i++)
-        if (strcmp(wanted, name[i]) == 0) return (tn_simd)(i + 1);
-    return TN_SIMD_BEST;
+    if (!wanted || !*wanted) return TN_OK;
+    for (i = 1; i < 5; i++)
+        if (strcmp(wanted, tni_simd_names[i]) == 0) { *simd = (tn_simd)i; return TN_OK; }
+    tni_print(why, TN_WHY, "ctx_create: the environment variable TN_SIMD is \"%s\", expected plain, avx2, avx512 or neon",
+              wanted);
+    tn_printable(why, strlen(why), false);
+    return TN_ERR_ARG;
 }
 
 const char *tn_ctx_simd_name(const tn_ctx *ctx)
 {
-    static const char *const name[] = {"best", "plain", "avx2", "avx512", "neon"};
-    return ctx ? name[ctx->desc.simd] : "none";             /* by now an available level */
+    return ctx ? tni_simd_names[ctx->desc.simd] : "none";   /* by now an available level */
 }
 
 tn_dtype    tn_ctx_dtype(const tn_ctx *ctx)   { return ctx ? ctx->desc.dtype : TN_REAL; }
@@ -49,8 +54,6 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
     if (d.activations == TN_REAL) d.activations = d.dtype;
     if (!d.allocator.alloc) { d.allocator.alloc = tni_malloc; d.allocator.release = tni_mfree; }
     if (d.threads <= 0) d.threads = tni_default_threads(&d);
-    if (d.simd == TN_SIMD_BEST) d.simd = tni_simd_from_environment();
-    d.simd = tni_cpu_simd(d.simd);
     if (d.arena_bytes == 0) d.arena_bytes = (size_t)4 << 20;
     return d;
 }
@@ -174,7 +177,8 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     why[0] = 0;
     if (!out) return TN_ERR_ARG;
     *out = NULL;
-    if ((s = tni_desc_check(&d, why)) != TN_OK) return s;
+    if ((s = tni_desc_check(&d, why)) != TN_OK || (s = tni_simd_from_environment(&d.simd, why)) != TN_OK) return s;
+    d.simd = tni_cpu_simd(d.simd);
     ctx = (tn_ctx *)d.allocator.alloc(sizeof *ctx, d.allocator.user);
     if (!ctx) {
         tni_print(why, TN_WHY, "ctx_create: no memory for %zu bytes", sizeof *ctx);

@@ -105,7 +105,8 @@ typedef struct tn_desc {
                                            share (malloc's, on Linux) do not count               */
     size_t            arena_bytes;      /* size of the arena's first block; 0: 4 MiB             */
     tn_simd           simd;             /* 0: as the environment variable TN_SIMD says (plain, avx2,
-                                           avx512, neon; read once), else the processor's best   */
+                                           avx512, neon; read once; another word is an error), else
+                                           the processor's best                                  */
     tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of shorter numbers */
     const tn_comm    *comm;             /* the processes that train together, see >>comm; NULL: this one alone. It must
                                            outlive the context                                   */
@@ -143,6 +144,11 @@ TN_API void        tn_ctx_destroy(tn_ctx *ctx);
 TN_API tn_status   tn_ctx_status(const tn_ctx *ctx);           /* the first error since the last clear, or TN_OK   */
 TN_API const char *tn_ctx_error(const tn_ctx *ctx);            /* the message of that error; "" if there is none   */
 TN_API void        tn_ctx_clear_error(tn_ctx *ctx);            /* forgets the error, so that the next one is kept  */
+/* Makes a text that comes from a file fit for a terminal, in place: a "?" replaces each character that a terminal obeys or that
+   shows something else than what is there (controls, C0 and C1; marks of the direction of writing; characters without width;
+   separators of lines), and each byte that is not UTF-8. lines: newline, tab and the joiners U+200C and U+200D stay. Returns
+   the new length, which is not larger; a zero follows if it is smaller. All messages of a context have passed through it. */
+TN_API size_t      tn_printable(char *text, size_t bytes, bool lines);
 /* Waits for the device and reports what it found: bad token ids, non-finite gradients. */
 TN_API tn_status   tn_ctx_sync(tn_ctx *ctx);
 /* Frees all arena tensors and the tape, and keeps their memory for the next step. */

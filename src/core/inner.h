@@ -325,6 +325,7 @@ TNI_UNUSED TNI_FN size_t tni_parse_double(const char *s, size_t len, double *out
 TNI_FN int tni_format_double(char dst[32], double v, int digits);
 
 /* messages.c */
+TNI_FN size_t tni_utf8_length(const char *text, size_t left);
 TNI_NOINLINE TNI_FN void tni_text_add(tni_text *t, const char *s, size_t n);
 TNI_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative);
 TNI_FN void tni_text_signed(tni_text *t, int64_t v);

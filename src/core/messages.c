@@ -120,15 +120,63 @@ const char *tn_version(void)
     return TNI_VALUE(TN_VERSION_MAJOR) "." TNI_VALUE(TN_VERSION_MINOR) "." TNI_VALUE(TN_VERSION_PATCH);
 }
 
+/* ---- text of others ------------------------------------------------------ >>printable */
+
+/* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
+   surrogates. Unicode 15, table 3-7. */
+TNI_FN size_t tni_utf8_length(const char *text, size_t left)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0, i;
+    if (n > left) return 0;
+    for (i = 1; i < n; i++) if ((p[i] & 0xC0) != 0x80) return 0;
+    if ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F)) return 0;
+    if ((p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F)) return 0;
+    return n;
+}
+
+
+static bool tni_is_hidden(uint32_t c, bool lines)
+{
+    static const uint32_t range[][2] = {{0, 31}, {127, 159}, {0x61C, 0x61C}, {0x200B, 0x200F}, {0x2028, 0x202E},
+                                        {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
+    size_t i;
+    if (lines && (c == '\n' || c == '\t' || c == 0x200C || c == 0x200D)) return false;
+    for (i = 0; i < sizeof range / sizeof *range; i++) if (c >= range[i][0] && c <= range[i][1]) return true;
+    return false;
+}
+
+size_t tn_printable(char *text, size_t bytes, bool lines)
+{
+    size_t at, to = 0, n, i;
+    for (at = 0; at < bytes; at += n) {
+        uint32_t c = (unsigned char)text[at];
+        size_t   length = tni_utf8_length(text + at, bytes - at);
+        n = length ? length : 1;
+        if (n > 1) for (c &= 0x7Fu >> n, i = 1; i < n; i++) c = c << 6 | ((unsigned char)text[at + i] & 0x3F);
+        if (length == 0 || tni_is_hidden(c, lines)) text[to++] = '?';
+        else for (i = 0; i < n; i++) text[to++] = text[at + i];
+    }
+    if (to < bytes) text[to] = 0;
+    return to;
+}
+
+/* A message. Its names and values may come from files, and whoever gets it may print it. */
+static void tni_message(char *dst, size_t room, const char *fmt, va_list args)
+{
+    tni_text t;
+    t.dst = dst; t.room = room; t.length = 0;
+    tni_text_v(&t, fmt, args);
+    tn_printable(dst, strlen(dst), false);
+}
+
 /* The context keeps the first error; every failure is logged. */
 TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...)
 {
-    char     message[sizeof ctx->error];
-    tni_text t;
-    va_list  args;
-    t.dst = message; t.room = sizeof message; t.length = 0;
+    char    message[sizeof ctx->error];
+    va_list args;
     va_start(args, fmt);
-    tni_text_v(&t, fmt, args);
+    tni_message(message, sizeof message, fmt, args);
     va_end(args);
     if (!ctx) return s;
     if (ctx->status == TN_OK) {
@@ -145,12 +193,10 @@ TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char 
 
 TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...)
 {
-    char     message[512];
-    tni_text t;
-    va_list  args;
-    t.dst = message; t.room = sizeof message; t.length = 0;
+    char    message[512];
+    va_list args;
     va_start(args, fmt);
-    tni_text_v(&t, fmt, args);
+    tni_message(message, sizeof message, fmt, args);
     va_end(args);
     tni_say(&ctx->desc, level, message);
 }

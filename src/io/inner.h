@@ -6,7 +6,7 @@
 /* A file's name for a message; of a long one the end. */
 typedef struct tni_file_name { char s[160]; } tni_file_name;
 
-/* A string from a file or a caller, in quotes for a message: control characters replaced, and a long one shortened. */
+/* A string from a file or a caller, in quotes for a message: made printable, and a long one shortened. */
 typedef struct tni_quoted { char s[72]; } tni_quoted;
 
 typedef struct tni_reader {
@@ -138,7 +138,6 @@ TNI_FN bool tni_scan_unexpected(tni_scan *s, const char *expected);
 TNI_FN bool tni_scan_expect(tni_scan *s, char c);
 TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out);
 TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape);
-TNI_FN size_t tni_utf8_length(const char *text, size_t left);
 TNI_FN size_t tni_utf8_put(char *dst, uint32_t c);
 TNI_FN bool tni_scan_string(tni_scan *s, const char **out);
 TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what);

@@ -21,10 +21,13 @@ TNI_FN tni_quoted tni_quote(const char *s)
 {
     tni_quoted out;
     size_t     n = 0;
-    for (; s[n] != 0 && n < sizeof out.s - 6; n++) out.s[n + 1] = (unsigned char)s[n] < 32 || s[n] == 127 ? '?' : s[n];
-    if (s[n] != 0) while (n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80) n--;       /* not inside a character */
+    bool       cut;
+    for (; s[n] != 0 && n < sizeof out.s - 6; n++) out.s[n + 1] = s[n];
+    cut = s[n] != 0;
+    if (cut) while (n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80) n--;             /* not inside a character */
     out.s[0] = '"';
-    tni_print(out.s + 1 + n, 5, "%s\"", s[n] != 0 ? "..." : "");
+    n = tn_printable(out.s + 1, n, false);
+    tni_print(out.s + 1 + n, 5, "%s\"", cut ? "..." : "");
     return out;
 }
 

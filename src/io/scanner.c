@@ -85,19 +85,6 @@ TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
     return true;
 }
 
-/* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
-   surrogates. Unicode 15, table 3-7. */
-TNI_FN size_t tni_utf8_length(const char *text, size_t left)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0, i;
-    if (n > left) return 0;
-    for (i = 1; i < n; i++) if ((p[i] & 0xC0) != 0x80) return 0;
-    if ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F)) return 0;
-    if ((p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F)) return 0;
-    return n;
-}
-
 TNI_FN size_t tni_utf8_put(char *dst, uint32_t c)
 {
     static const unsigned char first[] = {0, 0, 0xC0, 0xE0, 0xF0};

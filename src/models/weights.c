@@ -283,7 +283,6 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
     const size_t          blocks = (size_t)model->desc.layers * sizeof *model->blocks;
     tn_ctx               *ctx = m->file->file.ctx;
     int64_t               i, left = 0, first = 0;
-    char                  text[256];
     for (i = 0; i < tn_params_count(m->params); i++) {
         const tn_param *p = tn_params_at(m->params, i);
         if (m->got[i] == tn_tensor_count(p->value)) continue;
@@ -298,9 +297,8 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
         first = i;
     }
     if (left == 0) return TN_OK;
-    tni_print(text, sizeof text, "%s: %lld tensors are in no line of the name map, the first is %s", m->file->file.name.s,
-              (long long)left, tni_quote(tn_safetensors_at(m->file, first)->name).s);
-    tni_say(&ctx->desc, TN_LOG_WARN, text);
+    tni_log(ctx, TN_LOG_WARN, "%s: %lld tensors are in no line of the name map, the first is %s", m->file->file.name.s,
+            (long long)left, tni_quote(tn_safetensors_at(m->file, first)->name).s);
     return TN_OK;
 }
 

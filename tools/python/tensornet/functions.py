@@ -28,7 +28,8 @@ NONE = {"tn_params_find", "tn_safetensors_find", "tn_safetensors_metadata"}
 COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attention_cache"}
 # Context does these; and what frees objects of others, or writes into layouts of the caller, has no place in Python.
 BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error",
-           "tn_arena_release", "tn_record", "tn_backward", "tn_cp_mark", "tn_cp_release", "tn_params_rebind"}
+           "tn_arena_release", "tn_record", "tn_backward", "tn_cp_mark", "tn_cp_release", "tn_params_rebind",
+           "tn_printable"}
 
 
 class Argument:
