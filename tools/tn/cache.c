@@ -160,9 +160,9 @@ static void list_points(void)
     int64_t i;
     int     k;
     for (i = 0; i < items.count; i++) {
-        printf("%-32s [", items.list[i].point.name);
-        for (k = 0; k < items.list[i].rank; k++) printf(k ? ",%lld" : "%lld", (long long)items.list[i].shape[k]);
-        printf("]\n");
+        print("%-32s [", items.list[i].point.name);
+        for (k = 0; k < items.list[i].rank; k++) print(k ? ",%lld" : "%lld", (long long)items.list[i].shape[k]);
+        print("]\n");
     }
 }
 
@@ -291,7 +291,7 @@ int cache_main(int argc, char **argv)
         check_space("--out", settings.out, bytes);
         write_texts();
         write_points(&m);
-        printf("texts: %lld\ntokens: %lld\npoints: %lld\nbytes: %.0f\nwritten: %s\n", (long long)texts.count,
+        print("texts: %lld\ntokens: %lld\npoints: %lld\nbytes: %.0f\nwritten: %s\n", (long long)texts.count,
                (long long)texts.tokens, (long long)items.count, bytes, settings.out);
     }
     close_model(&m);

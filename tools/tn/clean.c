@@ -56,12 +56,12 @@ static void print_kinds(kinds *k)
     if (k->count) qsort(k->list, (size_t)k->count, sizeof *k->list, more_often);
     for (i = 0; i < k->count && i < 12; i++) {
         const char *s = k->list[i].text;
-        printf("  %6lld x", (long long)k->list[i].count);
-        for (; *s; s++) printf(" %02X", (unsigned)(unsigned char)*s);
+        print("  %6lld x", (long long)k->list[i].count);
+        for (; *s; s++) print(" %02X", (unsigned)(unsigned char)*s);
         s = k->list[i].text;
-        printf(utf8_errors(s, strlen(s), &first) || (unsigned char)s[0] == 0xC2 ? "\n" : "  %s\n", s);
+        print(utf8_errors(s, strlen(s), &first) || (unsigned char)s[0] == 0xC2 ? "\n" : "  %s\n", s);
     }
-    if (k->count > 12) printf("  and %lld other kinds\n", (long long)k->count - 12);
+    if (k->count > 12) print("  and %lld other kinds\n", (long long)k->count - 12);
 }
 
 static struct { file_list files; const char *out; int split; } settings;
@@ -108,13 +108,13 @@ int clean_main(int argc, char **argv)
             if (how == SPLIT_MARKS) atomic_store(f, STORY_MARK "\n", strlen(STORY_MARK) + 1);
         }
     }
-    printf("%lld places with mojibake%s\n", (long long)k.all, k.all ? ":" : "");
+    print("%lld places with mojibake%s\n", (long long)k.all, k.all ? ":" : "");
     print_kinds(&k);
-    printf("stories: %lld\ndropped: %lld\ndropped_bytes: %.0f\nkept: %lld\n", (long long)stories, (long long)dropped,
+    print("stories: %lld\ndropped: %lld\ndropped_bytes: %.0f\nkept: %lld\n", (long long)stories, (long long)dropped,
            dropped_bytes, (long long)(stories - dropped));
     if (out) {
         if (!atomic_commit(f)) fail("%s", write_failure(f, out, strerror(f->error)));
-        printf("written: %s\n", out);
+        print("written: %s\n", out);
     }
     free(f);
     free(k.list);

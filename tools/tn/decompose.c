@@ -127,10 +127,10 @@ static void print_svd(const tn_svd_result *r, double size)
     double *s = numbers_in(r->s), *rest = (double *)allocate((size_t)n + 1, sizeof *rest);
     rest[n] = r->error;                                     /* from the smallest value on, so that no digits cancel */
     for (k = n; k > 0; k--) rest[k - 1] = hypot(rest[k], size > 0 ? s[k - 1] / size : 0);
-    printf("\n  value          singular value   relative error with the values so far\n");
+    print("\n  value          singular value   relative error with the values so far\n");
     for (k = 0; k < n; k++) {
-        if (k < SHOWN || k == n - 1) printf("  %-8lld %20.9g   %.6g\n", (long long)k + 1, s[k], rest[k + 1]);
-        else if (k == SHOWN) printf("  ...\n");
+        if (k < SHOWN || k == n - 1) print("  %-8lld %20.9g   %.6g\n", (long long)k + 1, s[k], rest[k + 1]);
+        else if (k == SHOWN) print("  ...\n");
     }
     free(s);
     free(rest);
@@ -140,14 +140,14 @@ static void print_hosvd(const tn_hosvd_result *r)
 {
     int     k;
     int64_t i;
-    printf("\n  axis   extent     rank        gap   singular values\n");
+    print("\n  axis   extent     rank        gap   singular values\n");
     for (k = 0; k < r->rank; k++) {
         double *s = numbers_in(r->values[k]);
         int64_t n = tn_tensor_count(r->values[k]);
-        int     at = printf("  %-4d %8lld %8lld   %8.3g  ", k, (long long)r->factor[k]->shape[0],
+        int     at = print("  %-4d %8lld %8lld   %8.3g  ", k, (long long)r->factor[k]->shape[0],
                             (long long)r->factor[k]->shape[1], r->gap[k]);
-        for (i = 0; i < n && i < 5 && at <= 64; i++) at += printf(" %.5g", s[i]);          /* " -1.2345e-05 ..." */
-        printf(i < n ? " ...\n" : "\n");
+        for (i = 0; i < n && i < 5 && at <= 64; i++) at += print(" %.5g", s[i]);          /* " -1.2345e-05 ..." */
+        print(i < n ? " ...\n" : "\n");
         free(s);
     }
 }
@@ -156,19 +156,19 @@ static void print_terms(const tn_cp_als_result *r)
 {
     double *w = numbers_in(r->weights);
     int64_t k, n = tn_tensor_count(r->weights);
-    printf("\n  term                   weight\n");
-    for (k = 0; k < n && k < SHOWN; k++) printf("  %-8lld %20.9g\n", (long long)k + 1, w[k]);
-    if (n > SHOWN) printf("  ...\n");
+    print("\n  term                   weight\n");
+    for (k = 0; k < n && k < SHOWN; k++) print("  %-8lld %20.9g\n", (long long)k + 1, w[k]);
+    if (n > SHOWN) print("  ...\n");
     free(w);
 }
 
 static void print_train(const tn_tt *tt)
 {
     int64_t k;
-    printf("\n  core      numbers   shape\n");
+    print("\n  core      numbers   shape\n");
     for (k = 0; k < tt->count; k++) {
         char *text = shape_text(3, tt->core[k]->shape);
-        printf("  %-4lld %12lld   %s\n", (long long)k, (long long)tn_tensor_count(tt->core[k]), text);
+        print("  %-4lld %12lld   %s\n", (long long)k, (long long)tn_tensor_count(tt->core[k]), text);
         free(text);
     }
 }
@@ -210,8 +210,8 @@ static double run_hosvd(tn_ctx *ctx, tn_tensor *t)
     for (k = 0; k < t->rank; k++) d.axis[k].rank = rank->count ? rank->value[k % rank->count] : 0;
     if (tn_hosvd(ctx, t, &d, &r) != TN_OK) check_ctx(ctx, "the decomposition");
     print_hosvd(&r);
-    printf("\nbound: %.6g\n", r.bound);
-    if (settings.sweeps) printf("sweeps: %lld\nconverged: %s\n", (long long)r.sweeps, r.converged ? "yes" : "no");
+    print("\nbound: %.6g\n", r.bound);
+    if (settings.sweeps) print("sweeps: %lld\nconverged: %s\n", (long long)r.sweeps, r.converged ? "yes" : "no");
     add_result(ctx, copy_text("core"), r.core);
     for (k = 0; k < t->rank; k++) add_result(ctx, format_text("factor.%d", k), r.factor[k]);
     return r.error;
@@ -230,7 +230,7 @@ static double run_cp(tn_ctx *ctx, tn_tensor *t)
     d.seed = (uint64_t)settings.seed;
     if (tn_cp_als(ctx, t, &d, &r) != TN_OK) check_ctx(ctx, "the decomposition");
     print_terms(&r);
-    printf("\nsweeps: %lld\nconverged: %s\nstart: %lld\ncongruence: %.4f\ncancellation: %.4g\ndegenerate: %s\n",
+    print("\nsweeps: %lld\nconverged: %s\nstart: %lld\ncongruence: %.4f\ncancellation: %.4g\ndegenerate: %s\n",
            (long long)r.sweeps, r.converged ? "yes" : "no", (long long)r.start, r.congruence, r.cancellation,
            r.degenerate ? "yes" : "no");
     add_result(ctx, copy_text("weights"), r.weights);
@@ -249,7 +249,7 @@ static double run_tt(tn_ctx *ctx, const tn_tensor *t, int64_t count, const int64
     tt = tn_tt_svd(ctx, t, count, count ? extents : NULL, &d);
     check_ctx(ctx, "the decomposition");
     print_train(tt);
-    printf("\ngap: %.3g\n", tt->gap);
+    print("\ngap: %.3g\n", tt->gap);
     for (k = 0; k < tt->count; k++) add_result(ctx, format_text("core.%lld", (long long)k), tt->core[k]);
     return tt->error;
 }
@@ -276,16 +276,17 @@ int decompose_main(int argc, char **argv)
     t = read_array(ctx, file, settings.name, "--name NAME", NULL);
     count = extents_of(t, extents);
     text = shape_text(count, extents);
-    printf("tensor: %s\nnumbers: %lld\n", text, (long long)tn_tensor_count(t));
+    print("tensor: %s\nnumbers: %lld\n", text, (long long)tn_tensor_count(t));
     if (method != TT) t = shaped(ctx, t, count, extents);
     error = method == SVD ? run_svd(ctx, t) : method == HOSVD ? run_hosvd(ctx, t) : method == CP ? run_cp(ctx, t)
                                                                                   : run_tt(ctx, t, count, extents);
-    printf("%serror: %.6g\nnumbers_of_factors: %lld\n", method == SVD ? "\n" : "", error, (long long)results.numbers);
-    if (tn_tensor_count(t) > 0) printf("share: %.4g\n", (double)results.numbers / (double)tn_tensor_count(t));
+    print(method == SVD ? "\n" : "");
+    print("error: %.6g\nnumbers_of_factors: %lld\n", error, (long long)results.numbers);
+    if (tn_tensor_count(t) > 0) print("share: %.4g\n", (double)results.numbers / (double)tn_tensor_count(t));
     if (settings.out) {
         char *failed = write_file_with(settings.out, store, ctx, ctx);
         if (failed) fail("%s", failed);
-        printf("written: %s\n", settings.out);
+        print("written: %s\n", settings.out);
     }
     free(text);
     free(file);

@@ -80,7 +80,7 @@ static void end_page(page *p, const char *out)
 {
     page_close(p, ']');
     page_write(p, out);
-    printf("page: %s\n", out);
+    print("page: %s\n", out);
 }
 
 /* whole: with links to the other pages. */

@@ -454,14 +454,14 @@ static void print_numbers(const drawing *d)
         norm = hypot(norm, v);
         sum += fabs(v);
     }
-    printf("drawn: %s\n", d->title);
-    if (d->rank == 2) printf("shape: [%lld,%lld]\n", (long long)d->axis[0].count, (long long)d->axis[1].count);
-    else printf("shape: [%lld]\n", (long long)d->axis[1].count);
-    printf("smallest: %.6g\nlargest: %.6g\nnorm: %.6g\n", low, high, norm);
-    if (settings.spectrum && norm > 0) printf("effective_rank: %.4g\n", sum / norm * (sum / norm));
-    if (nans) printf("nan: %lld\n", (long long)nans);
-    if (infinite) printf("infinite: %lld\n", (long long)infinite);
-    if (d->notes.data) printf("%s", d->notes.data);
+    print("drawn: %s\n", d->title);
+    if (d->rank == 2) print("shape: [%lld,%lld]\n", (long long)d->axis[0].count, (long long)d->axis[1].count);
+    else print("shape: [%lld]\n", (long long)d->axis[1].count);
+    print("smallest: %.6g\nlargest: %.6g\nnorm: %.6g\n", low, high, norm);
+    if (settings.spectrum && norm > 0) print("effective_rank: %.4g\n", sum / norm * (sum / norm));
+    if (nans) print("nan: %lld\n", (long long)nans);
+    if (infinite) print("infinite: %lld\n", (long long)infinite);
+    if (d->notes.data) print_text(d->notes.data, d->notes.bytes);
 }
 
 /* How many values of an axis a cell shows: as tn_image_matrix does it. */
@@ -511,7 +511,7 @@ static tn_image *draw_matrix(drawing *d)
     m.largest = settings.reduce == 1;
     m.numbers = settings.numbers;
     if (down > 1 || across > 1) {
-        printf("reduced: blocks of %lld x %lld, their %s\n", (long long)down, (long long)across, words[settings.reduce]);
+        print("reduced: blocks of %lld x %lld, their %s\n", (long long)down, (long long)across, words[settings.reduce]);
         buffer_print(&caption, "each cell: the %s of %lld x %lld", words[settings.reduce], (long long)down,
                      (long long)across);
     }
@@ -627,7 +627,7 @@ int draw_main(int argc, char **argv)
     out = settings.out ? copy_text(settings.out) : default_out(d);
     failed = write_file_with(out, writer_of(out), image, d->ctx);
     if (failed) fail("%s", failed);
-    printf("picture: %s\n", out);
+    print("picture: %s\n", out);
     free(out);
     tn_ctx_destroy(d->ctx);
     return 0;

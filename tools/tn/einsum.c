@@ -49,11 +49,12 @@ static tn_ctx *read_operands(tn_dtype dtype, int n, char **files, tn_tensor **t)
 }
 
 /* Prints the text that a function like snprintf writes, and a newline if it does not end with one. */
-static void print_text(int64_t length, int64_t (*format)(const void *of, char *to, size_t bytes), const void *of)
+static void print_formatted(int64_t length, int64_t (*format)(const void *of, char *to, size_t bytes), const void *of)
 {
     char *text = (char *)allocate((size_t)length + 1, 1);
     format(of, text, (size_t)length + 1);
-    printf("%s%s", text, length > 0 && text[length - 1] == '\n' ? "" : "\n");
+    print_text(text, (size_t)length);
+    print(length > 0 && text[length - 1] == '\n' ? "" : "\n");
     free(text);
 }
 
@@ -94,8 +95,8 @@ int einsum_main(int argc, char **argv)
     if (!y) fail("%s", tn_ctx_error(ctx));
     if (einsum.out) tn_npy_save(y, einsum.out);
     check_ctx(ctx, einsum.out ? einsum.out : "the result");
-    if (einsum.plan) print_text(tn_plan_format(plan, NULL, 0), format_plan, plan);
-    else if (!einsum.out) print_text(tn_tensor_format(y, NULL, 0), format_tensor, y);
+    if (einsum.plan) print_formatted(tn_plan_format(plan, NULL, 0), format_plan, plan);
+    else if (!einsum.out) print_formatted(tn_tensor_format(y, NULL, 0), format_tensor, y);
     tn_ctx_destroy(ctx);
     free(t);
     free(ranks);

@@ -105,26 +105,26 @@ static void print_number(double v, const char *format, int width)
 {
     char text[64];
     snprintf(text, sizeof text, format, v);
-    printf(" %*s", width, isnan(v) ? "-" : text);
+    print(" %*s", width, isnan(v) ? "-" : text);
 }
 
 static void print_heading(int name, bool grams)
 {
-    printf("%-*s %8s %10s %10s %10s %9s", name, "", "tokens", "bytes", "nats/token", "perplexity", "nats/byte");
-    printf(grams ? " %7s %6s\n" : "\n", "trigram", "5-gram");
+    print("%-*s %8s %10s %10s %10s %9s", name, "", "tokens", "bytes", "nats/token", "perplexity", "nats/byte");
+    print(grams ? " %7s %6s\n" : "\n", "trigram", "5-gram");
 }
 
 /* c: the file's tokens, as a held-out part; grams: nats per token of n-grams, or NULL. */
 static void print_row(const char *name, int width, const corpus *c, double nats, const double *grams)
 {
-    if ((int)strlen(name) > width) printf("%s\n", name), name = "";
-    printf("%-*s %8lld", width, name, (long long)(c->held_count - 1));
+    if ((int)strlen(name) > width) print("%s\n", name), name = "";
+    print("%-*s %8lld", width, name, (long long)(c->held_count - 1));
     print_number(c->held_bytes > 0 ? c->held_bytes : NAN, "%.0f", 10);
     print_number(nats, "%.6f", 10);                   /* enough digits to compare programs */
     print_number(exp(nats), "%.2f", 10);
     print_number(nats_per_byte(c, nats), "%.4f", 9);
     if (grams) print_number(grams[3], "%.4f", 7), print_number(grams[5], "%.4f", 6);
-    printf("\n");
+    print("\n");
     fflush(stdout);
 }
 
@@ -144,7 +144,7 @@ static void add_positions(positions *p, const scoring *s)
 static void print_by_position(const positions *p)
 {
     int64_t from, to, i;
-    printf("\n%-24s  %9s  %10s\n", "context", "tokens", "nats/token");
+    print("\n%-24s  %9s  %10s\n", "context", "tokens", "nats/token");
     for (from = 1; from <= p->context; from = to + 1) {
         double  nats = 0;
         int64_t count = 0;
@@ -153,7 +153,7 @@ static void print_by_position(const positions *p)
         if (to > p->context) to = p->context;
         for (i = from; i <= to; i++) nats += p->nats[i - 1], count += p->tokens[i - 1];
         snprintf(name, sizeof name, from == to ? "%lld" : "%lld-%lld", (long long)from, (long long)to);
-        if (count) printf("%-24s  %9lld  %10.4f\n", name, (long long)count, nats / (double)count);
+        if (count) print("%-24s  %9lld  %10.4f\n", name, (long long)count, nats / (double)count);
     }
 }
 
@@ -202,10 +202,10 @@ static void print_by_frequency(const frequencies *f)
     int64_t all = 0;
     int     k;
     for (k = 0; k < FREQUENCIES; k++) all += f->tokens[k];
-    printf("\n%-24s  %9s  %10s  %7s\n", "rank in training text", "tokens", "nats/token", "share");
+    print("\n%-24s  %9s  %10s  %7s\n", "rank in training text", "tokens", "nats/token", "share");
     for (k = 0; k < FREQUENCIES; k++)
         if (f->tokens[k])
-            printf("%-24s  %9lld  %10.4f  %6.2f%%\n", names[k], (long long)f->tokens[k], f->nats[k] / (double)f->tokens[k],
+            print("%-24s  %9lld  %10.4f  %6.2f%%\n", names[k], (long long)f->tokens[k], f->nats[k] / (double)f->tokens[k],
                    100 * (double)f->tokens[k] / (double)all);
 }
 
@@ -226,7 +226,7 @@ static logit_file *open_logits(const char *path, int64_t rows, int64_t vocab)
     const double  bytes = 128 + 4 * (double)rows * (double)vocab;
     char         *folder = folder_of(path), *name = format_text("--logits %s", path);
     check_space(name, folder, bytes);
-    fprintf(stderr, "writing %lld x %lld logits, %.1f MB, to %s\n", (long long)rows, (long long)vocab, bytes / 1e6, path);
+    print_to(stderr, "writing %lld x %lld logits, %.1f MB, to %s\n", (long long)rows, (long long)vocab, bytes / 1e6, path);
     f->path = path;
     f->vocab = vocab;
     if (!atomic_open(&f->file, path)) fail("%s", write_failure(&f->file, path, strerror(errno)));

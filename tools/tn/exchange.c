@@ -34,7 +34,7 @@ static void write_weights(const char *folder, weights_file *w, writer_fn writer)
 {
     char *path = join_path(folder, "model.safetensors"), *why = write_file_with(path, writer, w, w->m->ctx);
     if (why) fail("%s", why);
-    printf("written: %s\n", path);
+    print("written: %s\n", path);
     free(path);
 }
 
@@ -42,7 +42,7 @@ static void write_text(const char *folder, const char *name, const buffer *text)
 {
     char *path = join_path(folder, name);
     write_file(path, text->data, text->bytes);
-    printf("written: %s\n", path);
+    print("written: %s\n", path);
     free(path);
 }
 
@@ -226,7 +226,7 @@ int import_main(int argc, char **argv)
     tn_transformer_init(m.params, "", &m.desc, &m.net);
     tn_transformer_read_mapped(m.params, &m.net, tn_source_path(path), w.map, w.lines);
     check_ctx(m.ctx, "weights");
-    printf("model: %s, %lld layers, width %lld, %lld parameters, vocabulary %lld\n", type, (long long)m.desc.layers,
+    print("model: %s, %lld layers, width %lld, %lld parameters, vocabulary %lld\n", type, (long long)m.desc.layers,
            (long long)m.desc.dim, (long long)tn_params_elements(m.params), (long long)m.desc.vocab);
     make_folder(importing.out);
     text = config_json(&m);
@@ -245,7 +245,7 @@ int import_main(int argc, char **argv)
         free(path);
         path = join_path(importing.out, "tokenizer.json");
         save_tokenizer(path, m.tokenizer, m.ctx);
-        printf("written: %s\n", path);
+        print("written: %s\n", path);
     } else warn("%s has no tokenizer.json: tn generate needs --ids or --tokenizer", folder);
     free(path);
     free(config);
@@ -459,7 +459,7 @@ static void write_tokenizer(const char *folder, const model *m)
         write_file(path, b.data, b.bytes);
         b.bytes = 0;
     } else save_tokenizer(path, m->tokenizer, m->ctx);
-    printf("written: %s\n", path);
+    print("written: %s\n", path);
     buffer_print(&b, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
     for (i = 0; i < 2; i++) {
         const char *name = special[i] >= 0 ? tn_tokenizer_token(t, special[i]) : NULL;

@@ -52,15 +52,12 @@ const usage generate_usage = {
 
 /* ---- printing ------------------------------------------------------------------------------- */
 
-static void print_text(void *user, const char *text, size_t bytes)
+static void show_text(void *user, const char *text, size_t bytes)
 {
-    char *copy = (char *)allocate(bytes, 1);
     (void)user;
-    memcpy(copy, text, bytes);
-    if (!settings.raw) hide_controls(copy, bytes);
-    fwrite(copy, 1, bytes, stdout);
+    if (settings.raw) print_raw(text, bytes);
+    else print_text(text, bytes);
     fflush(stdout);
-    free(copy);
 }
 
 static void print_logprob(void *m, int32_t id, double logprob)
@@ -68,7 +65,7 @@ static void print_logprob(void *m, int32_t id, double logprob)
     const tn_tokenizer *t = ((const model *)m)->tokenizer;
     buffer              token = {0};
     if (t) json_quote(&token, tn_tokenizer_token(t, id), strlen(tn_tokenizer_token(t, id)));
-    printf("%d\t%.6f%s%s\n", (int)id, logprob, t ? "\t" : "", t ? token.data : "");
+    print(t ? "%d\t%.6f\t%s\n" : "%d\t%.6f\n", (int)id, logprob, token.data);
     fflush(stdout);
     free(token.data);
 }
@@ -119,7 +116,7 @@ static char *read_line(void)
     buffer b = {0};
     int    c;
     if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) {
-        printf("> ");
+        print("> ");
         fflush(stdout);
     }
     buffer_add(&b, "", 0);
@@ -155,7 +152,7 @@ static void write_texts(model *m, const char *prompt, uint64_t number)
     for (k = 0; k < settings.count; k++) {
         sampling s = { .temperature = settings.temperature, .top_p = settings.top_p, .top_k = settings.top_k,
                        .seed = splitmix64((uint64_t)settings.seed) + number + (uint64_t)k, .no_stop = settings.no_stop,
-                       .stop = settings.stop, .show = settings.ids || settings.logprobs ? NULL : print_text,
+                       .stop = settings.stop, .show = settings.ids || settings.logprobs ? NULL : show_text,
                        .chosen = settings.logprobs ? print_logprob : NULL, .user = m };
         int32_t *ids;
         int64_t  n = first_tokens(m, prompt, s.seed, &ids), i;
@@ -176,9 +173,9 @@ static void write_texts(model *m, const char *prompt, uint64_t number)
                  (long long)s.length, (long long)m->desc.context);
         ids = (int32_t *)resize(ids, (size_t)s.length, sizeof *ids);
         n = generate_tokens(m, ids, n, &s);
-        for (i = 0; settings.ids && i < n; i++) printf(i ? " %d" : "%d", (int)ids[i]);
-        if (!settings.logprobs) printf("\n");
-        if (k + 1 < settings.count && !settings.ids) printf("\n");
+        for (i = 0; settings.ids && i < n; i++) print(i ? " %d" : "%d", (int)ids[i]);
+        if (!settings.logprobs) print("\n");
+        if (k + 1 < settings.count && !settings.ids) print("\n");
         fflush(stdout);
         free(ids);
     }
@@ -197,7 +194,7 @@ static void converse(model *m)
         }
         free(line);
     }
-    if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) printf("\n");
+    if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) print("\n");
 }
 
 int generate_main(int argc, char **argv)

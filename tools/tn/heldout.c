@@ -107,8 +107,9 @@ void write_sample(run *r)
         text = decode_tokens(t, ids, n, &bytes);
         json_quote(&quoted, text, bytes);
         journal_line(&r->journal, "\"step\":%lld,\"sample\":%s", (long long)r->step, quoted.data);
-        hide_controls(text, bytes);
-        journal_print(&r->journal, "  %.*s\n", (int)bytes, text);
+        journal_print(&r->journal, "  ");
+        print_text(text, bytes);
+        print("\n");
         free(text);
         free(quoted.data);
     }

@@ -15,8 +15,8 @@ static void print_tokenizer(tn_ctx *ctx, const char *path)
     int64_t       special[3];
     int           i;
     special[0] = tn_tokenizer_unk(t), special[1] = tn_tokenizer_bos(t), special[2] = tn_tokenizer_eos(t);
-    printf("tokenizer: %s\ntokens: %lld\n", path, (long long)tn_tokenizer_count(t));
-    for (i = 0; i < 3; i++) if (special[i] >= 0) printf("%s: %lld %s\n", names[i], (long long)special[i],
+    print("tokenizer: %s\ntokens: %lld\n", path, (long long)tn_tokenizer_count(t));
+    for (i = 0; i < 3; i++) if (special[i] >= 0) print("%s: %lld %s\n", names[i], (long long)special[i],
                                                         tn_tokenizer_token(t, special[i]));
 }
 
@@ -26,9 +26,9 @@ static void print_model(tn_ctx *ctx, const tn_transformer_desc *d)
     char                name[128];
     model_name(d, name, sizeof name);
     check_ctx(ctx, "the model");
-    printf("model: %s\nparameters: %lld\nparameters_in_tables: %lld\n", name, (long long)cost.params, (long long)cost.table);
-    printf("mflop_per_token: %.4g\nmflop_per_token_training: %.4g\n", cost.forward / 1e6, cost.training / 1e6);
-    printf("vocabulary: %lld\ncontext: %lld\n", (long long)d->vocab, (long long)d->context);
+    print("model: %s\nparameters: %lld\nparameters_in_tables: %lld\n", name, (long long)cost.params, (long long)cost.table);
+    print("mflop_per_token: %.4g\nmflop_per_token_training: %.4g\n", cost.forward / 1e6, cost.training / 1e6);
+    print("vocabulary: %lld\ncontext: %lld\n", (long long)d->vocab, (long long)d->context);
 }
 
 /* A model's config.json has a model_type, a tokenizer.json has none. */
@@ -55,22 +55,23 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
     int64_t             i, k;
     size_t              n;
     check_ctx(ctx, "weights");
-    printf("file: %s\n", path);
+    print("file: %s\n", path);
     for (n = 0; n < sizeof notes / sizeof *notes; n++)
-        if ((value = tn_safetensors_metadata(st, notes[n])) != NULL) printf("%s: %s\n", notes[n] + 3, value);
+        if ((value = tn_safetensors_metadata(st, notes[n])) != NULL) print("%s: %s\n", notes[n] + 3, value);
     if ((text = tn_safetensors_metadata(st, "tn.model")) != NULL) {
         tn_transformer_config_read(ctx, tn_source_memory(text, strlen(text)), &desc);
         check_ctx(ctx, path);
         print_model(ctx, &desc);
-        printf("%s\n", text);
+        print_text(text, strlen(text));
+        print("\n");
     }
-    if ((value = tn_safetensors_metadata(st, "tn.config")) != NULL) printf("%s", value);
-    printf("tensors: %lld\n", (long long)tn_safetensors_count(st));
+    if ((value = tn_safetensors_metadata(st, "tn.config")) != NULL) print_text(value, strlen(value));
+    print("tensors: %lld\n", (long long)tn_safetensors_count(st));
     for (i = 0; tensors && i < tn_safetensors_count(st); i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(st, i);
-        printf("  %-40s %-4s [", e->name, e->dtype);
-        for (k = 0; k < e->rank; k++) printf(k ? ",%lld" : "%lld", (long long)e->shape[k]);
-        printf("]\n");
+        print("  %-40s %-4s [", e->name, e->dtype);
+        for (k = 0; k < e->rank; k++) print(k ? ",%lld" : "%lld", (long long)e->shape[k]);
+        print("]\n");
     }
     tn_safetensors_close(st);
 }
@@ -86,7 +87,7 @@ static void print_config(tn_ctx *ctx, const char *path)
     vocab = train_settings.vocab ? train_settings.vocab : tn_tokenizer_count(open_tokenizer(ctx, train_settings.tokenizer));
     set_model_desc(ctx, vocab, &desc);
     print_model(ctx, &desc);
-    printf("tokens_per_step: %lld\n", (long long)(train_settings.batch * train_settings.accumulate * desc.context));
+    print("tokens_per_step: %lld\n", (long long)(train_settings.batch * train_settings.accumulate * desc.context));
     if (plan) print_plan(ctx, &desc, &train_settings, plan);
     free(text);
 }
@@ -98,8 +99,8 @@ static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
     char    *config = join_path(folder, "config.txt");
     if (!count && !is_file(model_file))
         fail("%s holds %s", folder, is_file(config) ? "a run that was stopped before its first checkpoint" : "no run");
-    for (i = 0; i < count; i++) printf("checkpoint: step %lld\n", (long long)steps[i]);
-    printf("done: %s\n", is_file(model_file) ? "yes" : "no");
+    for (i = 0; i < count; i++) print("checkpoint: step %lld\n", (long long)steps[i]);
+    print("done: %s\n", is_file(model_file) ? "yes" : "no");
     if (is_file(tokenizer)) print_tokenizer(ctx, tokenizer);
     if (count) {
         int64_t step;
@@ -139,17 +140,17 @@ static void print_csv(const char *folder)
     const char *stop;
     if (!is_file(path)) fail("%s holds no run, expected %s", folder, path);
     text = read_file(path, &bytes);
-    for (k = 0; k < sizeof keys / sizeof *keys; k++) printf("%s,", keys[k]);
-    printf("held_all\n");
+    for (k = 0; k < sizeof keys / sizeof *keys; k++) print("%s,", keys[k]);
+    print("held_all\n");
     for (line = text; (stop = strchr(line, '\n')) != NULL; line = text + (stop - text) + 1) {
         const char  *to, *bad, *all = json_find(line, stop, "all", &to, &bad);
         if (isnan(json_number(line, stop, "loss")) && isnan(json_number(line, stop, "held"))) continue;
         for (k = 0; k < sizeof keys / sizeof *keys; k++) {
             const double v = json_number(line, stop, keys[k]);
-            if (isnan(v)) printf(",");
-            else printf("%.9g,", v);
+            if (isnan(v)) print(",");
+            else print("%.9g,", v);
         }
-        printf("%s\n", !all ? "" : *all == 't' ? "true" : "false");
+        print("%s\n", !all ? "" : *all == 't' ? "true" : "false");
     }
     free(text);
     free(path);
@@ -177,7 +178,7 @@ int info_main(int argc, char **argv)
     else if (is_shard(path)) {
         tn_shard *shard = tn_shard_open(ctx, tn_source_path(path), INT32_MAX);
         check_ctx(ctx, "token shard");
-        printf("token shard: %s\ntokens: %lld\n", path, (long long)tn_shard_count(shard));
+        print("token shard: %s\ntokens: %lld\n", path, (long long)tn_shard_count(shard));
     } else if (ends_with(path, ".json")) print_json(ctx, path);
     else if (ends_with(path, ".txt")) print_config(ctx, path);
     else if (!is_weights(path) && !ends_with(path, ".safetensors"))

@@ -195,7 +195,7 @@ void print_held_out_so_far(journal *j)
 void clear_progress(journal *j)
 {
     if (!j->shown) return;
-    printf("\r\033[K");
+    print("\r\033[K");
     fflush(stdout);
     j->shown = false;
 }
@@ -205,7 +205,7 @@ void journal_print(journal *j, const char *format, ...)
     va_list list;
     clear_progress(j);
     va_start(list, format);
-    vprintf(format, list);
+    print_list(stdout, format, list);
     va_end(list);
     fflush(stdout);
 }
@@ -244,15 +244,15 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
     if (j->bar) {
         cells = 76 - (int)strlen(line);
         if (cells > 24) cells = 24;
-        printf("\r");
+        print("\r");
         if (cells >= 4) {
-            putchar('[');
-            for (i = 0; i < cells; i++) putchar(i < cells * step / steps ? '#' : '.');
-            printf("] ");
+            print("[");
+            for (i = 0; i < cells; i++) print(i < cells * step / steps ? "#" : ".");
+            print("] ");
         }
-        printf("%s\033[K", line);
+        print("%s\033[K", line);
         j->shown = true;
-    } else printf("%s\n", line);
+    } else print("%s\n", line);
     fflush(stdout);
 }
 
@@ -260,7 +260,7 @@ void show_part(journal *j, const char *what, int64_t done, int64_t count)
 {
     if (!j->bar || now() - j->last_shown < 0.1) return;
     j->last_shown = now();
-    printf("\r%s: %.0f%% evaluated\033[K", what, 100 * (double)done / (double)count);
+    print("\r%s: %.0f%% evaluated\033[K", what, 100 * (double)done / (double)count);
     fflush(stdout);
     j->shown = true;
 }

@@ -4,6 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool is_printable(const char *character, size_t bytes)
+{
+    char copy[4];
+    memcpy(copy, character, bytes);
+    return tn_printable(copy, bytes, false) == bytes && !memcmp(copy, character, bytes);
+}
+
+/* Adds a character as its units of UTF-16. */
+static void quote_units(buffer *b, const char *character, int bytes)
+{
+    unsigned c = (unsigned char)character[0];
+    int      i;
+    if (bytes > 1) for (c &= 0x7Fu >> bytes, i = 1; i < bytes; i++) c = c << 6 | ((unsigned char)character[i] & 0x3F);
+    if (c >= 0x10000) buffer_print(b, "\\u%04x", 0xD7C0 + (c >> 10));
+    buffer_print(b, "\\u%04x", c < 0x10000 ? c : 0xDC00 + (c & 0x3FF));
+}
+
+/* What a terminal could obey is escaped: lines of JSON are printed, too. */
 void json_quote(buffer *b, const char *text, size_t bytes)
 {
     size_t i = 0;
@@ -14,8 +32,8 @@ void json_quote(buffer *b, const char *text, size_t bytes)
         if (n == 0) buffer_add(b, "\xEF\xBF\xBD", 3);
         else if (c == '"' || c == '\\') buffer_print(b, "\\%c", c);
         else if (c == '\n') buffer_add(b, "\\n", 2);
-        else if (c < 0x20 || c == 0x7F) buffer_print(b, "\\u%04x", c);
-        else buffer_add(b, text + i, (size_t)n);
+        else if (is_printable(text + i, (size_t)n)) buffer_add(b, text + i, (size_t)n);
+        else quote_units(b, text + i, n);
         i += n ? (size_t)n : 1;
     }
     buffer_add(b, "\"", 1);

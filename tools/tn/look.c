@@ -103,7 +103,7 @@ int look_main(int argc, char **argv)
     else if (is_language(ctx, file)) look_at_model(argv[0], title, out);
     else if (!look_at_layers(ctx, file, title, out)) look_at_tensors(ctx, file, title, out);
     tn_ctx_destroy(ctx);
-    printf("page: %s\nseconds: %.1f\n", out, now() - began);
+    print("page: %s\nseconds: %.1f\n", out, now() - began);
     free(out);
     free(base);
     free(file);

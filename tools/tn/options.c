@@ -169,13 +169,13 @@ void print_folded(const char *words, int at, int indent)
     for (word = words; *word; ) {
         const int n = (int)strcspn(word, " ");
         if (word > words && at + 1 + n > 80) {
-            printf("\n%*s", indent, "");
+            print("\n%*s", indent, "");
             at = indent;
-        } else if (word > words) at += printf(" ");
-        at += printf("%.*s", n, word);
+        } else if (word > words) at += print(" ");
+        at += print("%.*s", n, word);
         word += n + (word[n] == ' ');
     }
-    printf("\n");
+    print("\n");
 }
 
 /* "" if the option has no default, or if it is zero, which its help explains */
@@ -201,24 +201,24 @@ char *option_help(const option *o)
 void print_help(const usage *u)
 {
     int i;
-    print_folded(u->arguments, printf("usage: tn %s ", u->command), 10);
-    printf("\n");
+    print_folded(u->arguments, print("usage: tn %s ", u->command), 10);
+    print("\n");
     print_folded(u->about, 0, 0);
-    if (u->count) printf("\n");
+    if (u->count) print("\n");
     for (i = 0; i < u->count; i++) {
         const option *o = &u->options[i];
         const char   *title = group_title(u, o), letter = short_name(o->name);
         char         *text = option_help(o);
         int           left;
-        if (title) printf("%s%s\n", i ? "\n" : "", title);
-        left = letter ? printf("  -%c, ", letter) : printf("      ");
-        left += printf("--%s %s", o->name, o->kind == OPTION_FLAG ? "" : o->hint);
-        printf("%s%*s", left > 27 ? "\n" : "", left > 27 ? 28 : 28 - left, "");
+        if (title) print(i ? "\n%s\n" : "%s\n", title);
+        left = letter ? print("  -%c, ", letter) : print("      ");
+        left += print("--%s %s", o->name, o->kind == OPTION_FLAG ? "" : o->hint);
+        print(left > 27 ? "\n%*s" : "%*s", left > 27 ? 28 : 28 - left, "");
         print_folded(text, 28, 28);
         free(text);
     }
     if (!u->more) return;
-    printf("\n");
+    print("\n");
     print_folded(u->more, 0, 0);
 }
 

@@ -44,7 +44,7 @@ static double peak_of(const tn_transformer_desc *desc, const settings *s, int64_
     return (double)memory.peak;
 }
 
-static void print_gigabytes(const char *name, double bytes) { printf("%s: %.3g\n", name, bytes / 1e9); }
+static void print_gigabytes(const char *name, double bytes) { print("%s: %.3g\n", name, bytes / 1e9); }
 
 void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s, int64_t gpus)
 {
@@ -60,25 +60,25 @@ void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s,
     sent = 2 * (n - 1) / n * weights;
     compute = cost.training * tokens / (n * PEAK * USE);
     network = sent / (gpus > TOGETHER ? FAR : NEAR);
-    printf("plan: %lld GPUs, %lld texts per forward pass, %.4g tokens per step\n", (long long)gpus, (long long)s->batch, tokens);
+    print("plan: %lld GPUs, %lld texts per forward pass, %.4g tokens per step\n", (long long)gpus, (long long)s->batch, tokens);
     if (n > (double)s->batch)
-        printf("note: fewer texts than GPUs; the memory is that of one text per GPU, the time that of %lld parts all the same\n",
+        print("note: fewer texts than GPUs; the memory is that of one text per GPU, the time that of %lld parts all the same\n",
                (long long)s->accumulate);
-    printf("pflop_per_step: %.4g\n", cost.training * tokens / 1e15);
+    print("pflop_per_step: %.4g\n", cost.training * tokens / 1e15);
     print_gigabytes("sent_per_gpu_gb", sent);
     for (shared = 0; shared < 2; shared++) {
         moments = (s->optimiser ? 2 : 1) * weights + (s->optimiser ? 0 : width * (double)cost.table);
         update = (3 * weights + 2 * moments) / (shared ? n : 1) / MEMORY;       /* gradients, values, moments: read and written */
         step = compute + update + network;
         if (shared) moments /= n;
-        printf("%s:\n", shared ? "with --share-moments" : "each GPU with all moments");
+        print("%s:\n", shared ? "with --share-moments" : "each GPU with all moments");
         peak = peak_of(&d, s, gpus, shared);
-        printf("  memory_gb: %.3g = weights %.3g + gradients %.3g + moments %.3g + activations, buckets and weights in BF16 "
+        print("  memory_gb: %.3g = weights %.3g + gradients %.3g + moments %.3g + activations, buckets and weights in BF16 "
                "%.3g\n", peak / 1e9, weights / 1e9, weights / 1e9, moments / 1e9, (peak - 2 * weights - moments) / 1e9);
-        printf("  seconds_per_step: %.3g = compute %.3g + update %.3g + network %.3g\n", step, compute, update, network);
-        printf("  tokens_per_second: %.3g\n", tokens / step);
+        print("  seconds_per_step: %.3g = compute %.3g + update %.3g + network %.3g\n", step, compute, update, network);
+        print("  tokens_per_second: %.3g\n", tokens / step);
     }
-    printf("assumptions, none measured: %.0f Tflop/s, of which %.0f %% are used; %.2f TB/s memory; %.0f GB/s between the %d GPUs "
+    print("assumptions, none measured: %.0f Tflop/s, of which %.0f %% are used; %.2f TB/s memory; %.0f GB/s between the %d GPUs "
            "of a machine, %.0f GB/s per GPU between machines; Muon's products left out; the network "
            "waits for the backward pass. Memory is what a step asks for, without what kernels keep for themselves\n",
            PEAK / 1e12, 100 * USE, MEMORY / 1e12, NEAR / 1e9, TOGETHER, FAR / 1e9);

@@ -66,11 +66,11 @@ static void print_last(const char *text, int width, int indent)
             while (end && text[end] != ' ') end--;
             if (!end) end = bytes;
         }
-        printf("%.*s", (int)end, text);
+        print("%.*s", (int)end, text);
         text += end;
         while (*text == ' ') text++;
         if (!*text) return;
-        printf("\n%*s", indent, "");
+        print("\n%*s", indent, "");
     }
 }
 
@@ -79,9 +79,9 @@ static void print_cell(const char *text, int width, int place)
 {
     int          columns;
     const size_t bytes = columns_of(text, width, &columns);
-    if (place == RIGHT) printf("%*s%s", text[bytes] ? 0 : width - columns, "", text);
-    else if (text[bytes]) printf("%.*s\xE2\x80\xA6", (int)columns_of(text, width - 1, &columns), text);
-    else printf("%s%*s", text, place == LAST ? 0 : width - columns, "");
+    if (place == RIGHT) print("%*s%s", text[bytes] ? 0 : width - columns, "", text);
+    else if (text[bytes]) print("%.*s\xE2\x80\xA6", (int)columns_of(text, width - 1, &columns), text);
+    else print("%s%*s", text, place == LAST ? 0 : width - columns, "");
 }
 
 static bool is_text(const column *c) { return !strcmp(c->format, "%s"); }
@@ -91,7 +91,7 @@ void report_table(const char *key, const char *title, const column *columns)
 {
     int i;
     end_table();
-    if (!report.json && report.tables++) printf("\n");
+    if (!report.json && report.tables++) print("\n");
     report.in_table = report.first_row = true;
     if (report.json) {
         json_key(key);
@@ -100,10 +100,10 @@ void report_table(const char *key, const char *title, const column *columns)
     }
     if (title) print_folded(title, 0, 0);
     for (i = 0; columns[i].key; i++) {
-        printf("  ");
+        print("  ");
         print_cell(columns[i].title ? columns[i].title : columns[i].key, columns[i].width, place_of(&columns[i]));
     }
-    printf("\n");
+    print("\n");
 }
 
 void report_row(const column *columns, ...)
@@ -124,7 +124,7 @@ void report_row(const column *columns, ...)
             else json_double(v);
             continue;
         }
-        printf("  ");
+        print("  ");
         if (!words && isnan(v)) s = "-";
         else if (!words) snprintf(text, sizeof text, columns[i].format, v), s = text;
         at += 2;
@@ -134,7 +134,7 @@ void report_row(const column *columns, ...)
     }
     va_end(list);
     if (report.json) buffer_print(&report.out, "}");
-    else printf("\n");
+    else print("\n");
 }
 
 void report_note(const char *format, ...)
@@ -171,7 +171,7 @@ void report_text(const char *name, const char *text)
         end_table();
         json_key(name);
         json_quote(&report.out, text, strlen(text));
-    } else buffer_print(&report.values, "%s: %s\n", name, text);
+    } else buffer_show(&report.values, "%s: %s\n", name, text);
 }
 
 void report_end(void)
@@ -186,13 +186,14 @@ void report_end(void)
             json_quote(&report.out, report.note[i], strlen(report.note[i]));
         }
         buffer_print(&report.out, "]\n}\n");
-        fwrite(report.out.data, 1, report.out.bytes, stdout);
+        print_text(report.out.data, report.out.bytes);
     } else {
         for (i = 0; i < report.note_count; i++) {
-            printf("\n");
+            print("\n");
             print_folded(report.note[i], 0, 0);
         }
-        printf("\n%s", report.values.data ? report.values.data : "");
+        print("\n");
+        print_text(report.values.data, report.values.bytes);
     }
     for (i = 0; i < report.note_count; i++) free(report.note[i]);
     free(report.note);

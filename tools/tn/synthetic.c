@@ -54,7 +54,7 @@ int synthetic_main(int argc, char **argv)
     state = splitmix64((uint64_t)settings.seed);
     for (i = 0; i < settings.tokens; i++) ids[i] = next_token(i ? ids[i - 1] : 0, settings.vocab, &state);
     write_shard(settings.out, ctx, ids, settings.tokens, settings.vocab);
-    printf("tokens: %lld\nwritten: %s\n", (long long)settings.tokens, settings.out);
+    print("tokens: %lld\nwritten: %s\n", (long long)settings.tokens, settings.out);
     free(ids);
     tn_ctx_destroy(ctx);
     return 0;

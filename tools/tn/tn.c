@@ -49,16 +49,16 @@ static void list_commands(FILE *to, const char *group)
     int i;
     for (i = 0; i < COMMANDS; i++) {
         const usage *u = commands[i].usage;
-        if (!group || !strncmp(u->command, group, strlen(group))) fprintf(to, "  %-18s %s\n", u->command, u->summary);
+        if (!group || !strncmp(u->command, group, strlen(group))) print_to(to, "  %-18s %s\n", u->command, u->summary);
     }
 }
 
 static void help(FILE *to)
 {
-    fprintf(to, "usage: tn COMMAND ... (tn COMMAND --help explains a command)\n\n");
+    print_to(to, "usage: tn COMMAND ... (tn COMMAND --help explains a command)\n\n");
     list_commands(to, NULL);
-    fprintf(to, "  %-18s %s\n", "help COMMAND", "explain a command, as tn COMMAND --help does");
-    fprintf(to, "\nExit status:\n  0         done\n  1         a file, the data or the machine failed\n"
+    print_to(to, "  %-18s %s\n", "help COMMAND", "explain a command, as tn COMMAND --help does");
+    print_to(to, "\nExit status:\n  0         done\n  1         a file, the data or the machine failed\n"
                 "  2         wrong usage\n  130, 143  stopped by SIGINT, SIGTERM after everything was saved\n");
 }
 
@@ -99,7 +99,7 @@ static bool is_help(const char *word) { return !strcmp(word, "--help") || !strcm
 
 static int group_help(void)
 {
-    printf("usage: tn tokenizer train|encode|decode|compare ... (--help explains each)\n\n");
+    print("usage: tn tokenizer train|encode|decode|compare ... (--help explains each)\n\n");
     list_commands(stdout, "tokenizer ");
     return 0;
 }
@@ -134,7 +134,7 @@ static int run_command(int count, char **words)
         return EXIT_USAGE;
     }
     if (!strcmp(words[0], "--version")) {
-        printf("tn %s\n", tn_version());
+        print("tn %s\n", tn_version());
         return 0;
     }
     if (is_help(words[0])) {

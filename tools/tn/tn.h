@@ -63,6 +63,20 @@ enum { EXIT_ERROR = 1,              /* a file, memory, the data or the machine f
        EXIT_USAGE = 2,              /* wrong usage: the command line, a config file    */
        PATH_ROOM = 4096 };
 
+/* ---- printing --------------------------------------------------------------------------- util.c
+
+   Nothing else prints. What a terminal could obey becomes a question mark (tn_printable). */
+
+/* As printf and its kin, where each text that is converted is printable: a word without newlines and tabs, which only the
+   format has. */
+int  print(const char *format, ...) PRINTF_LIKE(1, 2);
+int  print_to(FILE *to, const char *format, ...) PRINTF_LIKE(2, 3);
+int  print_list(FILE *to, const char *format, va_list list);
+/* Prints a text that may have lines and tabs. */
+void print_text(const char *text, size_t bytes);
+/* Prints bytes as they are: where the user has asked for that, or where the result is not for a terminal. */
+void print_raw(const char *text, size_t bytes);
+
 /* ---- messages, to the standard error: "tn COMMAND: ..." ------------------------------ util.c */
 
 /* What messages begin with: "tn NAME: ". NULL: "tn: ". The name is not copied. */
@@ -96,13 +110,12 @@ void consider_word(suggestion *best, const char *written, const char *word);
 typedef struct buffer { char *data; size_t bytes, capacity; } buffer;
 void buffer_add(buffer *b, const void *src, size_t bytes);
 void buffer_print(buffer *b, const char *format, ...) PRINTF_LIKE(2, 3);
+void buffer_show(buffer *b, const char *format, ...) PRINTF_LIKE(2, 3);        /* where texts become printable, as by print */
 
 /* ---- UTF-8 ---------------------------------------------------------------------------- util.c */
 
 /* The number of bytes of the character at `text`; 0: invalid UTF-8 */
 int utf8_length(const char *text, size_t bytes);
-/* Replaces control characters by question marks, for a terminal; tab and newline stay. */
-void hide_controls(char *text, size_t bytes);
 /* The number of bytes that are not valid UTF-8, and the position of the first. */
 int64_t utf8_errors(const char *text, size_t bytes, size_t *first);
 

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static tn_tokenizer *train_tokenizer(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab)
 {
@@ -35,7 +36,7 @@ static void print_tokens_per_story(const tn_tokenizer *t, const char *text, size
     const split_kind how = resolve_split(split, text, bytes);
     int64_t vocab = tn_tokenizer_count(t), stories;
     double  mean = tokens_per_story(t, text, bytes, how, &stories);
-    printf("vocabulary %lld: %.1f tokens per %s (%lld %s)\n", (long long)vocab, mean, split_name(how, false),
+    print("vocabulary %lld: %.1f tokens per %s (%lld %s)\n", (long long)vocab, mean, split_name(how, false),
            (long long)stories, split_name(how, true));
     fflush(stdout);
 }
@@ -80,7 +81,7 @@ int tokenizer_train_main(int argc, char **argv)
              (long long)tn_tokenizer_count(t));
     save_tokenizer(training.out, t, ctx);
     print_tokens_per_story(t, text, bytes, (split_kind)training.split);
-    printf("written: %s\n", training.out);
+    print("written: %s\n", training.out);
     tn_ctx_destroy(ctx);
     free(text);
     return 0;
@@ -133,9 +134,9 @@ static void encode_lines(const tn_tokenizer *t, const char *name, const char *te
             fail("%s:%lld: \"text\" is %.*s, expected a string", name, (long long)line, from ? (int)(to - from) : 7,
                  from ? from : "missing");
         ids = encode(t, string.data, string.bytes, bos, &n);
-        printf("{\"ids\": [");
-        for (i = 0; i < n; i++) printf(i ? ", %d" : "%d", (int)ids[i]);
-        printf("]}\n");
+        print("{\"ids\": [");
+        for (i = 0; i < n; i++) print(i ? ", %d" : "%d", (int)ids[i]);
+        print("]}\n");
         free(ids);
     }
     free(string.data);
@@ -180,11 +181,11 @@ int tokenizer_encode_main(int argc, char **argv)
             double text_bytes, hidden;
             n = encode_text(t, text, bytes, SPLIT_AUTO, &ids, &text_bytes, &hidden);
             write_shard(encoding.shard, ctx, ids, n, tn_tokenizer_count(t));
-            printf("tokens: %lld\nwritten: %s\n", (long long)n, encoding.shard);
+            print("tokens: %lld\nwritten: %s\n", (long long)n, encoding.shard);
         } else {
             ids = encode(t, text, bytes, !encoding.no_bos, &n);
-            for (i = 0; i < n; i++) printf(i ? " %d" : "%d", (int)ids[i]);
-            printf("\n");
+            for (i = 0; i < n; i++) print(i ? " %d" : "%d", (int)ids[i]);
+            print("\n");
         }
         free(ids);
     }
@@ -236,7 +237,7 @@ static void decode_lines(const tn_tokenizer *t, const char *name, const char *te
         ids = format_text("%.*s", (int)(to - from), from);
         words = decode(t, where, ids, strlen(ids), &length);
         json_quote(&quoted, words, length);
-        printf("{\"text\": %s}\n", quoted.data);
+        print("{\"text\": %s}\n", quoted.data);
         free(quoted.data);
         free(words);
         free(ids);
@@ -269,8 +270,9 @@ int tokenizer_decode_main(int argc, char **argv)
     if (text[strspn(text, " \t\r\n")] == '{') decode_lines(t, path, text, bytes);
     else {
         words = decode(t, path, text, bytes, &n);
-        fwrite(words, 1, n, stdout);
-        printf("\n");
+        if (isatty(STDOUT_FILENO)) print_text(words, n);
+        else print_raw(words, n);
+        print("\n");
         free(words);
     }
     free(text);

@@ -177,12 +177,12 @@ int train_main(int argc, char **argv)
     if (r.step < r.steps) {
         clear_progress(&r.journal);
         save_or_stop(&r);
-        printf("Stopped after step %lld of %lld, saved %s. Continue: tn train --resume %s\n", (long long)r.step,
+        print("Stopped after step %lld of %lld, saved %s. Continue: tn train --resume %s\n", (long long)r.step,
                (long long)r.steps, r.saved, r.folder);
     } else {
         evaluate_trained(&r, title);
         finish(&r);
-        printf("Done: saved %s/model.safetensors after %.1f s. Next: tn generate %s\n", r.folder,
+        print("Done: saved %s/model.safetensors after %.1f s. Next: tn generate %s\n", r.folder,
                journal_seconds(&r.journal), r.folder);
     }
     i = r.step < r.steps && stop_signal() ? 128 + stop_signal() : 0;

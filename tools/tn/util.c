@@ -4,6 +4,85 @@
 #include <string.h>
 #include <time.h>
 
+/* ---- printing ---------------------------------------------------------------
+   Names, settings and texts come from files, and a terminal obeys what is in them. So nothing else in the command prints
+   (tests/idioms.sh), and every conversion of a text is made printable here, where no caller can forget it. */
+
+/* Adds what vsprintf would write, where the texts that are converted, not the format, are made printable. */
+static void add_printable(buffer *b, const char *format, va_list list)
+{
+    const char *next;
+    for (; (next = strchr(format, '%')) != NULL; format = next + 1) {
+        char         spec[48] = "%";
+        size_t       n = 1, at;
+        int          longs = 0;
+        buffer_add(b, format, (size_t)(next - format));
+        at = b->bytes;
+        for (next++; *next && strchr("-+ #0123456789.*", *next); next++)
+            if (*next == '*') n += (size_t)snprintf(spec + n, sizeof spec - n, "%d", va_arg(list, int));
+            else spec[n++] = *next;
+        for (; *next == 'l' || *next == 'z'; next++) longs += *next == 'l', spec[n++] = *next;
+        spec[n] = *next;
+        if (*next == '%') buffer_add(b, "%", 1);
+        else if (*next == 's') buffer_print(b, spec, va_arg(list, const char *));
+        else if (strchr("aefgAEFG", *next)) buffer_print(b, spec, va_arg(list, double));
+        else if (spec[n - 1] == 'z') buffer_print(b, spec, va_arg(list, size_t));
+        else if (longs == 2) buffer_print(b, spec, va_arg(list, long long));
+        else if (longs == 1) buffer_print(b, spec, va_arg(list, long));
+        else buffer_print(b, spec, va_arg(list, int));
+        if (*next == 's' || *next == 'c') b->bytes = at + tn_printable(b->data + at, b->bytes - at, false);
+    }
+    buffer_add(b, format, strlen(format));
+}
+
+int print_list(FILE *to, const char *format, va_list list)
+{
+    buffer b = {0};
+    int    n;
+    add_printable(&b, format, list);
+    n = (int)fwrite(b.data, 1, b.bytes, to);
+    free(b.data);
+    return n;
+}
+
+int print_to(FILE *to, const char *format, ...)
+{
+    va_list list;
+    int     n;
+    va_start(list, format);
+    n = print_list(to, format, list);
+    va_end(list);
+    return n;
+}
+
+int print(const char *format, ...)
+{
+    va_list list;
+    int     n;
+    va_start(list, format);
+    n = print_list(stdout, format, list);
+    va_end(list);
+    return n;
+}
+
+void print_text(const char *text, size_t bytes)
+{
+    buffer b = {0};
+    buffer_add(&b, text, bytes);
+    fwrite(b.data, 1, tn_printable(b.data, bytes, true), stdout);
+    free(b.data);
+}
+
+void print_raw(const char *text, size_t bytes) { fwrite(text, 1, bytes, stdout); }
+
+void buffer_show(buffer *b, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    add_printable(b, format, list);
+    va_end(list);
+}
+
 /* ---- messages --------------------------------------------------------------- */
 
 static const char *command_name;
@@ -13,9 +92,9 @@ void set_command_name(const char *name) { command_name = name; }
 static void print_message(const char *format, va_list list)
 {
     fflush(stdout);
-    fprintf(stderr, command_name ? "tn %s: " : "tn: ", command_name);
-    vfprintf(stderr, format, list);
-    fputc('\n', stderr);
+    print_to(stderr, command_name ? "tn %s: " : "tn: ", command_name);
+    print_list(stderr, format, list);
+    print_to(stderr, "\n");
 }
 
 #define PRINT(format) do { va_list list_; va_start(list_, format); print_message(format, list_); va_end(list_); } while (0)
@@ -178,17 +257,6 @@ int utf8_length(const char *text, size_t bytes)
     if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0))) return 0;   /* overlong; surrogate */
     if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90))) return 0;   /* overlong; too large */
     return n;
-}
-
-void hide_controls(char *text, size_t bytes)
-{
-    unsigned char *s = (unsigned char *)text;
-    size_t         i;
-    for (i = 0; i < bytes; i++) {
-        const bool second = i + 1 < bytes && s[i] == 0xC2 && s[i + 1] >= 0x80 && s[i + 1] < 0xA0;    /* U+0080 to U+009F */
-        if (second) s[i + 1] = '?';
-        if (second || s[i] == 0x7F || (s[i] < ' ' && s[i] != '\n' && s[i] != '\t')) s[i] = '?';
-    }
 }
 
 int64_t utf8_errors(const char *text, size_t bytes, size_t *first)
