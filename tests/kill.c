@@ -174,25 +174,25 @@ static const char *const state_names[] = {"absent", "in part", "whole"};
 /* Of step 7, in the middle of the run, and of the files around the run. */
 #define STEP "step-00000007.safetensors"
 static const struct { const char *fault, *file; enum state temporary, named; } places[] = {
-    {"open:1:kill:config.txt.tmp", "config.txt", ABSENT, ABSENT},
-    {"write:1:half:config.txt.tmp", "config.txt", PART, ABSENT},
-    {"rename:1:after:config.txt.tmp", "config.txt", ABSENT, WHOLE},
-    {"rename:1:kill:config.json.tmp", "config.json", WHOLE, ABSENT},
-    {"open:1:kill:step-00000000", "step-00000000.safetensors", ABSENT, ABSENT},
-    {"write:1:half:step-00000000", "step-00000000.safetensors", PART, ABSENT},
-    {"open:1:kill:" STEP ".tmp", STEP, ABSENT, ABSENT},
-    {"open:1:after:" STEP ".tmp", STEP, PART, ABSENT},
-    {"write:1:half:" STEP ".tmp", STEP, PART, ABSENT},
-    {"write:2:half:" STEP ".tmp", STEP, PART, ABSENT},
-    {"fsync:1:kill:" STEP ".tmp", STEP, WHOLE, ABSENT},
-    {"rename:1:kill:" STEP ".tmp", STEP, WHOLE, ABSENT},
-    {"rename:1:after:" STEP ".tmp", STEP, ABSENT, WHOLE},
+    {"fopen:2:kill:config.txt.tn1.tmp", "config.txt", ABSENT, ABSENT},
+    {"fwrite:1:half:config.txt.tn1.tmp", "config.txt", PART, ABSENT},
+    {"rename:1:after:config.txt.tn1.tmp", "config.txt", ABSENT, WHOLE},
+    {"rename:1:kill:config.json.tn1.tmp", "config.json", WHOLE, ABSENT},
+    {"fopen:2:kill:step-00000000", "step-00000000.safetensors", ABSENT, ABSENT},
+    {"fwrite:1:half:step-00000000", "step-00000000.safetensors", PART, ABSENT},
+    {"fopen:2:kill:" STEP ".tn1.tmp", STEP, ABSENT, ABSENT},
+    {"fopen:2:after:" STEP ".tn1.tmp", STEP, PART, ABSENT},
+    {"fwrite:1:half:" STEP ".tn1.tmp", STEP, PART, ABSENT},
+    {"fwrite:2:half:" STEP ".tn1.tmp", STEP, PART, ABSENT},
+    {"fsync:1:kill:" STEP ".tn1.tmp", STEP, WHOLE, ABSENT},
+    {"rename:1:kill:" STEP ".tn1.tmp", STEP, WHOLE, ABSENT},
+    {"rename:1:after:" STEP ".tn1.tmp", STEP, ABSENT, WHOLE},
     {"fsync:7:kill:log.jsonl", "step-00000006.safetensors", ABSENT, ABSENT},
     {"unlink:1:kill:step-00000005", "step-00000005.safetensors", ABSENT, WHOLE},
     {"unlink:1:after:step-00000005", "step-00000005.safetensors", ABSENT, ABSENT},
-    {"write:1:half:model.safetensors.tmp", "model.safetensors", PART, ABSENT},
-    {"rename:1:kill:model.safetensors.tmp", "model.safetensors", WHOLE, ABSENT},
-    {"rename:1:after:model.safetensors.tmp", "model.safetensors", ABSENT, WHOLE}
+    {"fwrite:1:half:model.safetensors.tn1.tmp", "model.safetensors", PART, ABSENT},
+    {"rename:1:kill:model.safetensors.tn1.tmp", "model.safetensors", WHOLE, ABSENT},
+    {"rename:1:after:model.safetensors.tn1.tmp", "model.safetensors", ABSENT, WHOLE}
 };
 
 /* Headers of two steps differ by the digits of a number. */
@@ -224,7 +224,7 @@ static int planted(int *halves)
         if (end_of(start("planted", 1 + i % 2, 0, places[i].fault), "planted") != SIGKILL)
             stop("no kill came at", places[i].fault);
         if (stat(path("whole", whole_file), &s) != 0) stop("cannot read", whole_file);
-        snprintf(temporary, sizeof temporary, "%s.tmp", places[i].file);
+        snprintf(temporary, sizeof temporary, "%s.tn1.tmp", places[i].file);
         left = state_of(path("planted", temporary), (long)s.st_size);
         *halves += left == PART;
         ok = in_state(places[i].fault, temporary, left, places[i].temporary);
@@ -280,7 +280,7 @@ int main(int argc, char **argv)
                 killed++;
                 before_config += !exists(path("trial", "config.txt"));
                 for (i = 0; i <= STEPS; i++) {
-                    snprintf(half, sizeof half, "step-%08d.safetensors.tmp", i);
+                    snprintf(half, sizeof half, "step-%08d.safetensors.tn1.tmp", i);
                     if (exists(path("trial", half))) break;
                 }
                 halves += i <= STEPS;

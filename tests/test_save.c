@@ -8,6 +8,7 @@
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -266,11 +267,59 @@ TEST(all_names_are_taken)
     remove(place("w"));
     CHECK(remove(place("")) == 0);
 }
+/* A file of a program's own: pieces, kept or not; two at the same time; what lies beside it; a pipe. */
+TEST(files_of_a_program)
+{
+    tn_ctx  *ctx;
+    tn_file *f, *other;
+    char     path[TEST_PATH];
+    int      pipe;
+    REQUIRE(mkdir(place(""), 0777) == 0 && tn_ctx_create(NULL, &ctx, NULL) == TN_OK);
+    put(place("w"), "old");
+    put(place("w.tmp"), "mine");
+    CHECK(symlink("w.tmp", place("w.tn1.tmp")) == 0);
+    snprintf(path, sizeof path, "%s", place("w"));
+    f = tn_file_create(ctx, path);
+    other = tn_file_create(ctx, path);
+    memset(path, 'x', strlen(path));                    /* the path was copied */
+    REQUIRE(f && other);
+    CHECK_STATUS(tn_file_write(f, "one, ", 5), TN_OK);
+    CHECK_STATUS(tn_file_write(other, "of the other, which is longer", 29), TN_OK);
+    CHECK_STATUS(tn_file_write(f, "two", 3), TN_OK);
+    CHECK_STATUS(tn_file_close(other, true), TN_OK);
+    CHECK(holds(place("w"), "of the other, which is longer"));
+    CHECK_STATUS(tn_file_close(f, true), TN_OK);
+    CHECK(holds(place("w"), "one, two") && holds(place("w.tmp"), "mine"));
+    remove(place("w.tn1.tmp"));
+    REQUIRE((f = tn_file_create(ctx, place("w"))) != NULL);
+    CHECK_STATUS(tn_file_write(f, "three", 5), TN_OK);
+    CHECK_INT(files(), 3);
+    CHECK_STATUS(tn_file_close(f, false), TN_OK);
+    CHECK(holds(place("w"), "one, two"));
+    CHECK_INT(files(), 2);
+    CHECK(mkfifo(place("pipe"), 0600) == 0 && (pipe = open(place("pipe"), O_RDWR)) >= 0);
+    REQUIRE((f = tn_file_create(ctx, place("pipe"))) != NULL);
+    CHECK_STATUS(tn_file_write(f, "piped", 5), TN_OK);
+    CHECK_STATUS(tn_file_close(f, true), TN_OK);
+    CHECK(read(pipe, path, 5) == 5 && memcmp(path, "piped", 5) == 0);
+    close(pipe);
+    REQUIRE(tn_file_create(ctx, place("w")) != NULL);
+    CHECK_CTX(ctx);
+    CHECK(tn_file_create(ctx, place("no/such")) == NULL && tn_ctx_status(ctx) == TN_ERR_FILE);
+    CHECK_STATUS(tn_file_write(NULL, "", 0), TN_ERR_ARG);
+    CHECK_STATUS(tn_file_close(NULL, true), TN_ERR_ARG);
+    tn_ctx_destroy(ctx);                                /* removes what is left */
+    CHECK_INT(files(), 3);
+    remove(place("pipe")); remove(place("w")); remove(place("w.tmp"));
+    CHECK(remove(place("")) == 0);
+}
 #else
+TEST(files_of_a_program)          { SKIP("posix", "links and pipes"); }
 TEST(killed_saves_leave_one_file) { SKIP("posix", "fork and kill"); }
 TEST(only_the_dead_are_removed)   { SKIP("posix", "fork and kill"); }
 TEST(all_names_are_taken)         { SKIP("posix", "folders"); }
 TEST(a_temporary_file_that_is_replaced) { SKIP("posix", "fork, and files that can be removed while they are open"); }
 #endif
 
-TEST_MAIN(killed_saves_leave_one_file, only_the_dead_are_removed, a_temporary_file_that_is_replaced, all_names_are_taken)
+TEST_MAIN(killed_saves_leave_one_file, only_the_dead_are_removed, a_temporary_file_that_is_replaced, all_names_are_taken,
+          files_of_a_program)

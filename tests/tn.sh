@@ -448,7 +448,7 @@ expect 1 "--out: a already holds a run" train text --out a $small
 mkdir mine && echo dear > mine/tokenizer.json
 expect 1 "--out: mine contains tokenizer.json, expected a new or empty folder" train text --out mine $small
 is "what lies there stays" "$(cat mine/tokenizer.json) $(ls mine)" "dear tokenizer.json"
-rm mine/tokenizer.json && echo half > mine/config.txt.tmp
+rm mine/tokenizer.json && echo half > mine/config.txt.tn1.tmp
 expect 0 "Stopped after step 1" train text --out mine $small --stop-at 1
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --steps 3 --tokens 100
 expect 2 "2 of --steps, --tokens and --minutes are given, expected one" train text --out x --tokens 100 --minutes 1
@@ -516,12 +516,12 @@ expect 2 "--tokens cannot be changed" train --resume c --tokens 100
 expect 2 "--minutes cannot be changed" train --resume c --minutes 1
 cp -r c half
 echo '{"step":6,"loss":9}' >> c/log.jsonl
-echo garbage > c/step-00000006.safetensors.tmp
+echo garbage > c/step-00000006.safetensors.tn1.tmp
 expect 0 "resumed from c/step-00000005" train --resume c --threads 1
 same "resumed" a/step-00000012.safetensors c/step-00000012.safetensors
 same "resumed weights" a/model.safetensors c/model.safetensors
 log_same "resumed log" a c
-holds "no half file is left" test ! -e c/step-00000006.safetensors.tmp
+holds "no half file is left" test ! -e c/step-00000006.safetensors.tn1.tmp
 expect 0 "Done" train --resume c
 cp -r half started && rm started/step-* && head -n 1 half/log.jsonl > started/log.jsonl
 expect 0 "Done" train --resume started
@@ -811,7 +811,7 @@ is "exit status with a full disk" "$?" 1
 holds "a full disk is spoken of" grep -q "cannot write disk/step-.*: File too large" said
 holds "what to do is said" grep -q "When there is space on the disk: tn train --resume disk" said
 same "the old checkpoint stays" before disk/step-00000004.safetensors
-holds "the half one goes" test ! -e disk/step-00000012.safetensors.tmp
+holds "the half one goes" test ! -e disk/step-00000012.safetensors.tn1.tmp
 # Nor may the log grow: it has 512 bytes already. And a picture that cannot be written is no reason to stop.
 cp -r disk full-log
 ( ulimit -f 1; ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" "$tn" train --resume full-log 2> said > /dev/null )
@@ -820,7 +820,7 @@ holds "the log is spoken of" grep -q "cannot write full-log/log.jsonl: File too 
 holds "and the checkpoint" grep -q "stopped because the log cannot be written; the last checkpoint is full-log/step-00000004" said
 expect 0 "Done" train --resume full-log
 same "and goes on" a/model.safetensors full-log/model.safetensors
-cp -r disk no-picture && mkdir no-picture/loss.png.tmp no-picture/loss.svg.tmp
+cp -r disk no-picture && mkdir no-picture/loss.png no-picture/loss.svg
 expect 0 "tn train: cannot write no-picture/loss." train --resume no-picture
 same "without a picture" a/model.safetensors no-picture/model.safetensors
 # A disk that is full, where there may be one.
@@ -1002,7 +1002,7 @@ expect 0 "held-out bytes, " train s.bin --val part2 --out m $small --tokenizer t
 # The best weights cannot be written: training goes on.
 rm -rf m
 expect 0 "Stopped" train text --val part2 --out m $small --keep-best --stop-at 1
-mkdir m/best.safetensors.tmp
+mkdir m/best.safetensors
 expect 0 "best.safetensors: Is a directory; training continues" train --resume m
 rm -rf m
 rm -rf m

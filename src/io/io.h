@@ -23,7 +23,8 @@
    save to the same PATH from two machines at the same time: one may remove the temporary file of the other. That save fails
    with a message, unless the file is replaced just before the rename. On Windows a save can fail, but not damage a file, if
    another one to the same PATH begins between the closing and the renaming of its temporary file.
-   A symbolic link is replaced, not followed. Devices (/dev/...) are written directly.
+   A symbolic link is replaced, not followed. What is no file (/dev/...; on POSIX also a pipe with a name) is written
+   directly.
    ====================================================================== */
 
 /* A source of bytes: a path, memory, or a function that copies `bytes` bytes at `offset` to dst (false: it could not).
@@ -59,6 +60,18 @@ TN_API tn_source tn_source_memory(const void *data, size_t bytes);              
 TN_API tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes);   /* reads by calling fetch  */
 TN_API tn_sink   tn_sink_memory(void *data, size_t room, size_t *used);            /* writes memory           */
 TN_API tn_sink   tn_sink_calls(tn_store_fn store, void *user);                     /* writes by calling store */
+
+#ifndef TN_NO_STDIO
+/* ---- files in a program's own format ------------------------------------ >>io-file
+   A file that is written piece by piece, and appears whole or not at all, as the files of a save do. */
+typedef struct tn_file tn_file;
+TN_API tn_file  *tn_file_create(tn_ctx *ctx, const char *path);                     /* NULL on error               */
+/* Appends bytes. After an error it does nothing, and returns that error. */
+TN_API tn_status tn_file_write(tn_file *file, const void *src, size_t bytes);
+/* Ends the file, which gets its name if keep is set and nothing failed; otherwise what was written is removed, unless it went
+   to a device. Without this call the context removes it when it is destroyed. */
+TN_API tn_status tn_file_close(tn_file *file, bool keep);
+#endif
 
 /* ---- safetensors: named tensors and a few strings ----------------------- >>io-safetensors
    Opening a file reads and checks its header; a tensor's bytes are read by tn_safetensors_read. Large models are in several

@@ -120,9 +120,13 @@ static FILE *tni_temporary_open(const tni_writer *w, bool *taken)
     return NULL;
 }
 
-/* A device is written directly: it must not be replaced by a temporary file. */
+/* A device or a pipe is written directly: it must not be replaced by a temporary file. */
 static bool tni_path_is_device(const char *path)
 {
+#ifdef TNI_POSIX
+    struct stat s;
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode)) return true;
+#endif
     return strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0;
 }
 
@@ -343,3 +347,51 @@ tn_sink tn_sink_calls(tn_store_fn store, void *user)
     s.user = user;
     return s;
 }
+
+/* ---- files in a program's own format ------------------------------------ >>io-file-impl */
+
+#ifndef TN_NO_STDIO
+struct tn_file {
+    tni_owned  owned;                   /* first: the context destroys it by this */
+    tni_writer writer;
+    size_t     bytes;                   /* of this struct and the path, which follows it */
+};
+
+static void tni_file_destroy(tni_owned *owned) { tn_file_close((tn_file *)(void *)owned, false); }
+
+tn_file *tn_file_create(tn_ctx *ctx, const char *path)
+{
+    const size_t bytes = sizeof(tn_file) + strlen(path ? path : "") + 1;
+    tn_file     *f = ctx ? (tn_file *)tni_alloc(ctx, bytes, "file_create") : NULL;
+    tn_sink      sink;
+    if (!f) return NULL;
+    f->bytes = bytes;
+    sink = tn_sink_path(strcpy((char *)(f + 1), path ? path : ""));
+    tni_writer_open(&f->writer, ctx, &sink);
+    tni_own(ctx, &f->owned, tni_file_destroy);
+    if (f->writer.status == TN_OK) return f;
+    tn_file_close(f, false);
+    return NULL;
+}
+
+tn_status tn_file_write(tn_file *f, const void *src, size_t bytes)
+{
+    if (!f) return TN_ERR_ARG;
+    tni_put(&f->writer, src, bytes);
+    return f->writer.status;
+}
+
+tn_status tn_file_close(tn_file *f, bool keep)
+{
+    tn_ctx   *ctx;
+    tn_status s;
+    if (!f) return TN_ERR_ARG;
+    ctx = f->writer.ctx;
+    s = f->writer.status;
+    if (!keep) f->writer.status = TN_ERR_FILE;                  /* without a message: it is removed, as after an error */
+    if (tni_writer_close(&f->writer) != TN_OK && keep) s = f->writer.status;
+    tni_disown(&f->owned);
+    tni_free(ctx, f, f->bytes);
+    return s;
+}
+#endif

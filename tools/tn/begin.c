@@ -326,7 +326,7 @@ static bool is_left_over(const char *folder, const char *name)
     struct stat s;
     char       *path;
     bool        empty;
-    if (!strcmp(name, "config.txt.tmp")) return true;
+    if (!strcmp(name, "config.txt.tn1.tmp")) return true;
     if (strcmp(name, "log.jsonl")) return false;
     path = join_path(folder, name);
     empty = stat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size == 0;

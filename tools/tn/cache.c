@@ -174,13 +174,13 @@ static void open_file(item *p, const char *name, const char *type, int rank, con
     p->path = join_path(settings.out, file);
     p->file = (atomic_file *)allocate(1, sizeof *p->file);
     if (!atomic_open(p->file, p->path) || !store_npy_header(p->file, type, rank, shape))
-        fail("%s", write_failure(p->file, p->path, strerror(p->file->error)));
+        fail("%s", p->file->why);
     free(file);
 }
 
 static void close_file(item *p)
 {
-    if (!atomic_commit(p->file)) fail("%s", write_failure(p->file, p->path, strerror(errno)));
+    if (!atomic_commit(p->file)) fail("%s", p->file->why);
     free(p->file);
     free(p->path);
 }
@@ -206,7 +206,7 @@ static tn_tensor *append(tn_ctx *ctx, void *user, const char *name, tn_tensor *x
         free(zeros);
     }
     free(numbers);
-    if (p->file->error) fail("%s", write_failure(p->file, p->path, strerror(p->file->error)));
+    if (p->file->why) fail("%s", p->file->why);
     return x;
 }
 

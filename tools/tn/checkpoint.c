@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct weights { run *r; const tn_note *notes; int64_t count; bool begun; } weights;
+typedef struct weights { run *r; const tn_note *notes; int64_t count; } weights;
 
 /* The notes of a file of weights: its model, and the tokens that its texts begin with. */
 static int64_t model_notes(const run *r, tn_note *notes, buffer *starts)
@@ -20,8 +20,7 @@ static int64_t model_notes(const run *r, tn_note *notes, buffer *starts)
 
 static tn_status put_checkpoint(void *user, tn_sink sink)
 {
-    weights *w = (weights *)user;
-    w->begun = true;
+    const weights *w = (const weights *)user;
     return tn_checkpoint_write(w->r->optim, sink, w->notes, w->count);
 }
 
@@ -52,9 +51,8 @@ static bool save(run *r)
     w.r = r;
     w.notes = notes;
     w.count = 6 + model_notes(r, notes + 6, &starts);
-    w.begun = false;
     why = is_first() ? write_file_with(path, put_checkpoint, &w, r->m.ctx) : NULL;
-    if (r->s->share_moments && !w.begun) put_checkpoint(&w, tn_sink_memory(NULL, 0, NULL));     /* the others send moments */
+    if (r->s->share_moments && !is_first()) put_checkpoint(&w, tn_sink_memory(NULL, 0, NULL));     /* the others send moments */
     free(starts.data);
     if (!why && any_of_all(r->m.ctx, false) && !is_first()) why = copy_text("the first process could not save");
     else if (why) any_of_all(r->m.ctx, true);

@@ -89,23 +89,23 @@ int clean_main(int argc, char **argv)
     double      dropped_bytes = 0;
     kinds       k = {0};
     split_kind  how;
-    atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
+    atomic_file f = {0};
     read_options_and_files(&clean_usage, argc, argv, &settings.files);
     out = settings.out;
     if (!settings.files.count) usage_error("no text is given, expected tn clean FILE... [--out FILE]");
     text = read_texts(&settings.files, &bytes);
     how = resolve_split((split_kind)settings.split, text, bytes);
-    if (out && !atomic_open(f, out)) fail("cannot write %s: %s", out, strerror(f->error));
+    if (out && !atomic_open(&f, out)) fail("%s", f.why);
     while (next_story(text, bytes, how, &at, &start, &length)) {
         stories++;
         if (count_damage(text + start, length, &k)) {
             dropped++;
             dropped_bytes += (double)length;
         } else if (out) {
-            if (stories > dropped + 1) atomic_store(f, how == SPLIT_BLANK ? "\n" : "", how == SPLIT_BLANK ? 1 : 0);
-            atomic_store(f, text + start, length);
-            atomic_store(f, "\n", 1);
-            if (how == SPLIT_MARKS) atomic_store(f, STORY_MARK "\n", strlen(STORY_MARK) + 1);
+            if (stories > dropped + 1) atomic_store(&f, how == SPLIT_BLANK ? "\n" : "", how == SPLIT_BLANK ? 1 : 0);
+            atomic_store(&f, text + start, length);
+            atomic_store(&f, "\n", 1);
+            if (how == SPLIT_MARKS) atomic_store(&f, STORY_MARK "\n", strlen(STORY_MARK) + 1);
         }
     }
     print("%lld places with mojibake%s\n", (long long)k.all, k.all ? ":" : "");
@@ -113,10 +113,9 @@ int clean_main(int argc, char **argv)
     print("stories: %lld\ndropped: %lld\ndropped_bytes: %.0f\nkept: %lld\n", (long long)stories, (long long)dropped,
            dropped_bytes, (long long)(stories - dropped));
     if (out) {
-        if (!atomic_commit(f)) fail("%s", write_failure(f, out, strerror(f->error)));
+        if (!atomic_commit(&f)) fail("%s", f.why);
         print("written: %s\n", out);
     }
-    free(f);
     free(k.list);
     free(text);
     return 0;

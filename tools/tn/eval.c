@@ -211,11 +211,11 @@ static void print_by_frequency(const frequencies *f)
 
 /* ---- logits as .npy --------------------------------------------------------------------------------------------- */
 
-typedef struct logit_file { atomic_file file; const char *path; int64_t vocab; } logit_file;
+typedef struct logit_file { atomic_file file; int64_t vocab; } logit_file;
 
 static void store(logit_file *f, const void *src, size_t bytes)
 {
-    if (!atomic_store(&f->file, src, bytes)) fail("%s", write_failure(&f->file, f->path, strerror(f->file.error)));
+    if (!atomic_store(&f->file, src, bytes)) fail("%s", f->file.why);
 }
 
 /* Says how large the file will be, and fails if the disk has less space. */
@@ -227,11 +227,8 @@ static logit_file *open_logits(const char *path, int64_t rows, int64_t vocab)
     char         *folder = folder_of(path), *name = format_text("--logits %s", path);
     check_space(name, folder, bytes);
     print_to(stderr, "writing %lld x %lld logits, %.1f MB, to %s\n", (long long)rows, (long long)vocab, bytes / 1e6, path);
-    f->path = path;
     f->vocab = vocab;
-    if (!atomic_open(&f->file, path)) fail("%s", write_failure(&f->file, path, strerror(errno)));
-    if (!store_npy_header(&f->file, "f4", 2, shape))
-        fail("%s", write_failure(&f->file, path, strerror(f->file.error)));
+    if (!atomic_open(&f->file, path) || !store_npy_header(&f->file, "f4", 2, shape)) fail("%s", f->file.why);
     free(folder);
     free(name);
     return f;
@@ -280,7 +277,7 @@ static void evaluate(evaluation *e, const char *name, const corpus *c)
     if (!isfinite(nats)) fail("%s: the loss is %g, expected a finite number", name, nats);
     if (s.user) {
         logit_file *f = (logit_file *)s.user;
-        if (!atomic_commit(&f->file)) fail("%s", write_failure(&f->file, f->path, strerror(errno)));
+        if (!atomic_commit(&f->file)) fail("%s", f->file.why);
         free(f);
     }
     if (e->has_run && !settings_of_eval.no_baseline)

@@ -41,53 +41,67 @@ void make_folder(const char *path)
         fail("cannot create the folder %s: %s", path, strerror(errno));
 }
 
-/* A link is followed to its file. A device or a pipe is opened and written directly. */
-bool atomic_open(atomic_file *f, const char *path)
+/* The library replaces a link. The command follows it, but not those of /dev, which lead to what is no path. */
+static char *target_of(const char *path)
 {
-    struct stat there;
-    const bool  exists = stat(path, &there) == 0, in_place = exists && !S_ISREG(there.st_mode);
-    char       *real = exists && !in_place ? realpath(path, NULL) : NULL;
-    f->error = 0;
-    f->used = 0;
-    f->fd = -1;
-    f->in_place = false;
-    f->tmp[0] = 0;
-    if (real) path = real;
-    if (strlen(path) >= PATH_ROOM) errno = ENAMETOOLONG;
-    else {
-        snprintf(f->path, sizeof f->path, "%s", path);
-        if (!in_place) snprintf(f->tmp, sizeof f->tmp, "%s.tmp", path);
-        f->fd = in_place ? open(path, O_WRONLY) : open(f->tmp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    }
-    if (f->fd < 0) f->error = errno;
-    free(real);
-    return f->fd >= 0;
+    char *real = strncmp(path, "/dev/", 5) ? realpath(path, NULL) : NULL;
+    return real ? real : copy_text(path);
 }
 
-static bool flush_bytes(atomic_file *f, const char *src, size_t bytes)
+/* A context of their own: the failure of one file is not the end of the others, nor of a run. */
+static tn_ctx *files;
+
+/* Keeps the first failure of a file, and removes what was written of it. */
+static bool went_well(atomic_file *f, bool good)
 {
-    while (bytes > 0 && !f->error) {
-        ssize_t n = write(f->fd, src, bytes);
-        if (n >= 0) {
-            src += n;
-            bytes -= (size_t)n;
-        } else if (errno != EINTR) f->error = errno;
+    if (!good && !f->why) {
+        f->why = format_text("cannot write %s", tn_ctx_error(files));
+        tn_file_close(f->file, false);
+        f->file = NULL;
     }
-    return !f->error;
+    tn_ctx_clear_error(files);
+    return good;
+}
+
+bool atomic_open(atomic_file *f, const char *path)
+{
+    tn_desc desc;
+    char    why[TN_WHY], *target = target_of(path);
+    memset(&desc, 0, sizeof desc);
+    desc.threads = 1;
+    if (!files && tn_ctx_create(&desc, &files, why) != TN_OK) fail("%s", why);
+    f->why = NULL;
+    f->file = tn_file_create(files, target);
+    free(target);
+    return went_well(f, f->file != NULL);
 }
 
 bool atomic_store(void *file, const void *src, size_t bytes)
 {
     atomic_file *f = (atomic_file *)file;
-    if (f->error) return false;
-    if (bytes > sizeof f->bytes - f->used) {
-        if (!flush_bytes(f, f->bytes, f->used)) return false;
-        f->used = 0;
-        if (bytes >= sizeof f->bytes) return flush_bytes(f, (const char *)src, bytes);
-    }
-    memcpy(f->bytes + f->used, src, bytes);
-    f->used += bytes;
-    return true;
+    return went_well(f, tn_file_write(f->file, src, bytes) == TN_OK);
+}
+
+bool atomic_commit(atomic_file *f)
+{
+    tn_file *file = f->file;
+    f->file = NULL;
+    return went_well(f, tn_file_close(file, true) == TN_OK);
+}
+
+char *write_file_with(const char *path, writer_fn writer, void *user, tn_ctx *ctx)
+{
+    char *target = target_of(path), *why = NULL;
+    if (writer(user, tn_sink_path(target)) != TN_OK) why = format_text("cannot write %s", tn_ctx_error(ctx));
+    if (tn_ctx_status(ctx) == TN_ERR_FILE) tn_ctx_clear_error(ctx);
+    free(target);
+    return why;
+}
+
+void write_file(const char *path, const void *src, size_t bytes)
+{
+    atomic_file f;
+    if (!atomic_open(&f, path) || !atomic_store(&f, src, bytes) || !atomic_commit(&f)) fail("%s", f.why);
 }
 
 /* Also true if the file system does not support it. */
@@ -102,82 +116,6 @@ bool sync_file(int fd)
 #endif
     do failed = fsync(fd); while (failed && errno == EINTR);
     return !failed || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOTSUP || errno == EROFS;
-}
-
-/* The folder must be synced as well, or a power loss may remove the new name. A folder that is writable but not readable
-   cannot be synced. */
-static bool sync_folder_of(const char *path)
-{
-    char  folder[PATH_ROOM];
-    char *slash;
-    int   fd;
-    bool  synced;
-    snprintf(folder, sizeof folder, "%s", path);
-    slash = strrchr(folder, '/');
-    if (!slash) snprintf(folder, sizeof folder, ".");
-    else if (slash == folder) folder[1] = 0;
-    else *slash = 0;
-    fd = open(folder, O_RDONLY);
-    if (fd < 0) return errno == EACCES || errno == EPERM || errno == EISDIR;
-    synced = sync_file(fd);
-    return close(fd) == 0 && synced;
-}
-
-void atomic_abandon(atomic_file *f)
-{
-    int error = f->error ? f->error : errno;
-    if (f->fd >= 0) {
-        close(f->fd);
-        if (f->tmp[0]) unlink(f->tmp);
-    }
-    f->fd = -1;
-    errno = error;
-}
-
-bool atomic_commit(atomic_file *f)
-{
-    if (!f->error) flush_bytes(f, f->bytes, f->used);
-    if (!f->error && !sync_file(f->fd)) f->error = errno;
-    if (f->fd >= 0 && close(f->fd) != 0 && !f->error) f->error = errno;
-    f->fd = -1;                                       /* closed, even if close failed */
-    if (!f->error && f->tmp[0]) {
-        f->in_place = rename(f->tmp, f->path) == 0;
-        if (!f->in_place || !sync_folder_of(f->path)) f->error = errno;
-    }
-    if (f->error) {
-        if (f->tmp[0] && !f->in_place) unlink(f->tmp);
-        errno = f->error;
-        return false;
-    }
-    return true;
-}
-
-char *write_failure(const atomic_file *f, const char *path, const char *why)
-{
-    if (f->in_place) return format_text("%s was written, but its folder could not be synced to the disk: %s", path, why);
-    return format_text("cannot write %s: %s", path, why);
-}
-
-char *write_file_with(const char *path, writer_fn writer, void *user, const tn_ctx *ctx)
-{
-    atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
-    char        *why = NULL;
-    bool         good = atomic_open(f, path) && writer(user, tn_sink_calls(atomic_store, f)) == TN_OK;
-    if (good) good = atomic_commit(f);
-    else atomic_abandon(f);
-    if (!good) why = write_failure(f, path, f->error ? strerror(f->error) : tn_ctx_error(ctx));
-    free(f);
-    return why;
-}
-
-void write_file(const char *path, const void *src, size_t bytes)
-{
-    atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
-    bool         good = atomic_open(f, path) && atomic_store(f, src, bytes);
-    if (good) good = atomic_commit(f);
-    else atomic_abandon(f);
-    if (!good) fail("%s", write_failure(f, path, strerror(errno)));
-    free(f);
 }
 
 void check_space(const char *name, const char *folder, double bytes)

@@ -326,19 +326,14 @@ static bool store_page(page *p, atomic_file *f)
 
 void page_write(page *p, const char *path)
 {
-    atomic_file *f = (atomic_file *)allocate(1, sizeof *f);
-    const char  *note;
-    bool         good;
-    int          i;
+    atomic_file f;
+    const char *note;
+    int         i;
     page_open(p, "notes", '[');
     for (i = 0; (note = report_note_at(i)) != NULL; i++) page_text(p, NULL, note);
     page_close(p, ']');
     page_close(p, '}');
-    good = atomic_open(f, path) && store_page(p, f);
-    if (good) good = atomic_commit(f);
-    else atomic_abandon(f);
-    if (!good) fail("%s", write_failure(f, path, strerror(errno)));
-    free(f);
+    if (!atomic_open(&f, path) || !store_page(p, &f) || !atomic_commit(&f)) fail("%s", f.why);
     free(p->json.data);
     free(p->blob.data);
     free(p->title);

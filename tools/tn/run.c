@@ -51,8 +51,7 @@ void remove_partial_files(const char *folder)
     DIR           *d = opendir(folder);
     struct dirent *e;
     while (d && (e = readdir(d)) != NULL) {
-        size_t n = strlen(e->d_name);
-        if (!strncmp(e->d_name, "step-", 5) && n > 16 && !strcmp(e->d_name + n - 16, ".safetensors.tmp")) {
+        if (!strncmp(e->d_name, "step-", 5) && strstr(e->d_name, ".safetensors.t") && ends_with(e->d_name, ".tmp")) {
             char *path = join_path(folder, e->d_name);
             unlink(path);
             free(path);

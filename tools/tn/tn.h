@@ -128,28 +128,21 @@ bool  is_file(const char *path);
 void  make_folder(const char *path);                  /* or it exists already         */
 bool  sync_file(int fd);                              /* false: errno has the reason  */
 
-/* A file that appears whole or not at all: PATH.tmp, fsync, rename, fsync of the folder. The name PATH.tmp is used for
-   nothing else: a file that a killed program left there is overwritten. */
+/* A file that appears whole or not at all, written by the library's tn_file; a link is followed. */
 typedef struct atomic_file {
-    char   path[PATH_ROOM], tmp[PATH_ROOM + 8];
-    int    fd, error;                                 /* errno of the first failure, or 0 */
-    bool   in_place;                                  /* the new file has been renamed    */
-    size_t used;
-    char   bytes[1 << 16];
+    tn_file *file;
+    char    *why;                                     /* "cannot write PATH: ...", the first failure, or NULL */
 } atomic_file;
 bool atomic_open(atomic_file *f, const char *path);
-bool atomic_store(void *file, const void *src, size_t bytes);    /* a tn_store_fn */
-/* Returns false and sets errno on failure. Then the new file is removed and the old one remains, unless only syncing the
-   folder failed: then the new file is in place. */
+bool atomic_store(void *file, const void *src, size_t bytes);
+/* Returns false on failure, also of an earlier call. Then the new file is removed and the old one remains, unless only syncing
+   the folder failed: then the new file is in place. */
 bool atomic_commit(atomic_file *f);
-/* A new string: "cannot write PATH: WHY", or the message for a folder that could not be synced. */
-char *write_failure(const atomic_file *f, const char *path, const char *why);
-void atomic_abandon(atomic_file *f);
 /* Writes a whole file, or fails. */
 void write_file(const char *path, const void *src, size_t bytes);
 /* Writes a file by a function of the library. Returns NULL, or a message with the path, a new string. */
 typedef tn_status (*writer_fn)(void *user, tn_sink sink);
-char *write_file_with(const char *path, writer_fn writer, void *user, const tn_ctx *ctx);
+char *write_file_with(const char *path, writer_fn writer, void *user, tn_ctx *ctx);
 /* Fails if the disk of a folder has fewer bytes free than `name` needs. */
 void check_space(const char *name, const char *folder, double bytes);
 /* Begins a .npy file of at most 4 axes; type: "f4", "f8", "i4" or "i8". The numbers follow in this machine's order of bytes. */

@@ -29,7 +29,7 @@ COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attenti
 # Context does these; and what frees objects of others, or writes into layouts of the caller, has no place in Python.
 BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error",
            "tn_arena_release", "tn_record", "tn_backward", "tn_cp_mark", "tn_cp_release", "tn_params_rebind",
-           "tn_printable"}
+           "tn_printable", "tn_file_create", "tn_file_write", "tn_file_close"}
 
 
 class Argument:
