@@ -231,18 +231,23 @@ static strongest strongest_of(const subject *s, const head_numbers *heads, int64
     return x;
 }
 
-static void head_name(const subject *s, int64_t i, char *name, size_t bytes)
+/* word: "" in a column of heads; "head" elsewhere, as in paths: 0.1 alone looks like a decimal */
+static void head_name(const subject *s, int64_t i, const char *word, char *name, size_t bytes)
 {
     const int64_t H = s->m.desc.heads;
-    snprintf(name, bytes, i < 0 ? "-" : "%lld.%lld", (long long)(i / H), (long long)(i % H));
+    if (i < 0) snprintf(name, bytes, "-");
+    else snprintf(name, bytes, "%lld.%s%lld", (long long)(i / H), word, (long long)(i % H));
 }
 
-static void pair_name(const subject *s, const head_numbers *heads, int64_t i, char *name, size_t bytes)
+static void pair_name(const subject *s, const head_numbers *heads, int64_t i, const char *word, char *name, size_t bytes)
 {
-    char one[48];
-    head_name(s, i, one, sizeof one);
-    snprintf(name, bytes, i < 0 ? "-" : "%s %s %lld.%lld", one, i < 0 ? "" : heads[i].part,
-             i < 0 ? 0 : (long long)heads[i].block, i < 0 ? 0 : (long long)heads[i].head);
+    char one[48], other[48];
+    if (i < 0) snprintf(name, bytes, "-");
+    else {
+        head_name(s, i, word, one, sizeof one);
+        head_name(s, heads[i].block * s->m.desc.heads + heads[i].head, word, other, sizeof other);
+        snprintf(name, bytes, "%s %s %s", one, heads[i].part, other);
+    }
 }
 
 /* The earlier head of its composition: "K of 0.1", or "K 0.1". */
@@ -293,7 +298,7 @@ void heads_report(subject *s)
     for (i = 0; i < s->m.desc.layers * H; i++) {
         const head_numbers *n = &heads[i];
         char                with[64];
-        head_name(s, i, name, sizeof name);
+        head_name(s, i, "", name, sizeof name);
         with_name(n, "of ", with, sizeof with);
         report_row(columns, name, tn_attention_kind_name(s->m.net.blocks[i / H].attn.desc.kind), n->qk, n->ov, n->copying,
                    n->composition, with);
@@ -309,13 +314,13 @@ void heads_report(subject *s)
                 "raises the logits of the tokens that it attends to. The norms of blocks after the first are "
                 "constants here.");
     report_value("heads", "%.0f", (double)(s->m.desc.layers * H));
-    head_name(s, t.copying, name, sizeof name);
+    head_name(s, t.copying, "head", name, sizeof name);
     report_value("copying", "%.4f", t.copying < 0 ? NAN : heads[t.copying].copying);
     report_text("copying_head", name);
-    head_name(s, t.previous, name, sizeof name);
+    head_name(s, t.previous, "head", name, sizeof name);
     report_value("distance_1", "%.4f", t.previous < 0 ? NAN : heads[t.previous].share[1]);
     report_text("distance_1_head", name);
-    pair_name(s, heads, t.pair, name, sizeof name);
+    pair_name(s, heads, t.pair, "head", name, sizeof name);
     report_value("composition", "%.4f", t.pair < 0 ? NAN : heads[t.pair].composition);
     report_text("composition_heads", name);
     free_heads(s, heads);
@@ -398,9 +403,9 @@ void history_report(subject *s)
         heads[i] = measure_heads(s, &D);
         for (k = 0; k < x.count; k++) loss += sample_loss(&s->m, &x, k, NULL, 0) / (double)x.count;
         t = strongest_of(s, heads[i], D);
-        head_name(s, t.copying, copying, sizeof copying);
-        head_name(s, t.previous, previous, sizeof previous);
-        pair_name(s, heads[i], t.pair, pair, sizeof pair);
+        head_name(s, t.copying, "", copying, sizeof copying);
+        head_name(s, t.previous, "", previous, sizeof previous);
+        pair_name(s, heads[i], t.pair, "", pair, sizeof pair);
         report_row(columns, (double)list[i].step, x.count ? loss : NAN, t.copying < 0 ? NAN : heads[i][t.copying].copying,
                    copying, t.previous < 0 ? NAN : heads[i][t.previous].share[1], previous,
                    t.pair < 0 ? NAN : heads[i][t.pair].composition, pair);
@@ -414,7 +419,7 @@ void history_report(subject *s)
         for (k = 0; k < n; k++) {
             const head_numbers *h = &heads[i][k];
             char                name[48], with[64];
-            head_name(s, k, name, sizeof name);
+            head_name(s, k, "", name, sizeof name);
             with_name(h, "", with, sizeof with);
             report_row(each, (double)list[i].step, name, h->qk, h->ov, h->copying, h->share && D > 1 ? h->share[1] : NAN,
                        h->composition, with);

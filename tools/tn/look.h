@@ -34,6 +34,7 @@ void page_begin(page *p, const char *made_by, const char *kind, const char *titl
 void page_write(page *p, const char *path);
 /* Opens and closes an object or a list: bracket is one of { } [ ]. key: NULL within a list. */
 void page_open(page *p, const char *key, char bracket);
+void page_open_live(page *p);       /* what the live part needs; warns if this program has none */
 void page_close(page *p, char bracket);
 void page_text(page *p, const char *key, const char *text);
 void page_number(page *p, const char *key, double v);           /* null if it is not finite */

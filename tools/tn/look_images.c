@@ -318,7 +318,7 @@ static bool find_pixels(int64_t n, int64_t *width, int64_t *height)
     long long w, h;
     char      rest;
     if (look_settings.pixels) {
-        if (sscanf(look_settings.pixels, "%lldx%lld%c", &w, &h, &rest) != 2 || w < 1 || h < 1 || w > n || w * h != n)
+        if (sscanf(look_settings.pixels, "%lldx%lld%c", &w, &h, &rest) != 2 || w < 1 || h < 1 || n % w || n / w != h)
             usage_error("--pixels is \"%s\", expected WIDTHxHEIGHT with a product of %lld, the inputs", look_settings.pixels,
                         (long long)n);
         *width = w, *height = h;
@@ -610,7 +610,7 @@ static void live_part(page *p, const seen *s)
     if (tn_safetensors_write(ctx, tn_sink_memory(bytes, room, &used), list, count, NULL, 0) != TN_OK)
         check_ctx(ctx, "the part that computes");
     a = page_store_bytes(p, bytes, used);
-    page_open(p, "live", '{');
+    page_open_live(p);
     page_text(p, "kind", "images");
     page_array(p, "weights", &a);
     page_close(p, '}');

@@ -756,7 +756,7 @@ static void live_part(page *p, const subject *s)
         report_note("The part of the page that computes has the weights rounded to BF16, so its numbers differ from those above "
                     "in the third digit.");
     a = page_store_bytes(p, bytes, used);
-    page_open(p, "live", '{');
+    page_open_live(p);
     page_text(p, "kind", "language");
     page_array(p, "weights", &a);
     page_text(p, "config", config);

@@ -238,6 +238,14 @@ void page_vector(page *p, const char *key, array_type type, int64_t n, const dou
     page_numbers(p, key, type, 1, &n, v);
 }
 
+void page_open_live(page *p)
+{
+    if (!p->wasm.bytes)
+        warn("the page has no live part: this tn was built without a compiler for WebAssembly (sh tools/setup.sh --look "
+             "installs one; then build tn again)");
+    page_open(p, "live", '{');
+}
+
 /* ---- the whole --------------------------------------------------------------------------------------------------------- */
 
 void page_begin(page *p, const char *made_by, const char *kind, const char *title)

@@ -1,6 +1,8 @@
 /* options.c - one table of options makes a subcommand's command line, its keys in config files and its help. manual.c and
    completions.c read the same tables. */
 #include "tn.h"
+#include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,17 +90,23 @@ static double auto_value(const option *o)
     return o->kind != OPTION_COUNT ? AUTO_NUMBER : o->low > 0 ? AUTO_COUNT : AUTO_COUNT_FROM_0;
 }
 
-/* A number, after which k, M or G may follow; or auto. */
+/* A number, after which k, M or G may follow, small or capital; or auto. A number that settings of 32 bits would turn into 0,
+   or a double into infinity, is not what was meant. */
 static double parse_number(const option *o, const char *where, const char *text)
 {
-    char  *end, low[40], high[40];
-    double v = strtod(text, &end);
+    static const char units[] = "kKmMgG";
+    char       *end, low[40], high[40];
+    const char *unit;
+    double      v;
+    errno = 0;
+    v = strtod(text, &end);
     if (o->automatic && !strcmp(text, "auto")) return auto_value(o);
-    if (end != text && *end == 'k') v *= 1e3, end++;
-    else if (end != text && *end == 'M') v *= 1e6, end++;
-    else if (end != text && *end == 'G') v *= 1e9, end++;
-    if (end == text || *end || !isfinite(v))
+    unit = end != text && *end ? strchr(units, *end) : NULL;
+    if (unit) v *= unit < units + 2 ? 1e3 : unit < units + 4 ? 1e6 : 1e9, end++;
+    if (end == text || *end || (!isfinite(v) && errno != ERANGE))
         usage_error("%s%s is \"%s\", expected a number%s", where, o->name, text, o->automatic ? " or auto" : "");
+    if (isfinite(v) && fabs(v) < FLT_MIN && (v != 0 || errno == ERANGE))
+        usage_error("%s%s is %s, which is too small, expected 0 or at least %.3g", where, o->name, text, (double)FLT_MIN);
     if (v < o->low || v > o->high)
         usage_error("%s%s is %s, expected %s%s <= %s <= %s", where, o->name, text, o->automatic ? "auto, or " : "",
                     number_text(o->low, low, sizeof low), o->name, number_text(o->high, high, sizeof high));
@@ -329,7 +337,7 @@ static char *unquoted(char *value, const char *where)
 static bool is_old_auto(const option *o, const char *value)
 {
     char *end;
-    return o->automatic == AUTO && strtod(value, &end) == 0 && end != value && !*end;
+    return o->automatic == AUTO && strpbrk(value, "123456789") == NULL && strtod(value, &end) == 0 && end != value && !*end;
 }
 
 void read_config(const usage *u, const char *text, size_t bytes, const char *name)

@@ -60,6 +60,15 @@ void ask_question(const subject *s, const char *text, question *q)
                     "a small change of it is that of the loss.");
 }
 
+/* The title of the first table, a new string: what is divided, and how. */
+static char *target_title(const subject *s, const question *q, const char *how)
+{
+    const tn_circuit_target *t = &q->target;
+    return format_text("The %s of %s%s%s at position %lld, %s:", t->aim == TN_CIRCUIT_LOSS ? "linearised loss" : "logit",
+                       s->names[t->token], t->aim == TN_CIRCUIT_DIFFERENCE ? " minus that of " : "",
+                       t->aim == TN_CIRCUIT_DIFFERENCE ? s->names[t->other] : "", (long long)t->position, how);
+}
+
 static void report_question(const subject *s, const question *q)
 {
     report_text("token", s->names[q->target.token]);
@@ -172,6 +181,7 @@ static void report_whole(const subject *s, const question *q)
     tn_circuit_parts       parts;
     share                 *list;
     double                *v, first = 0, all = 0;
+    char                  *title = target_title(s, q, "by part");
     int64_t                i;
     memset(&d, 0, sizeof d);
     d.by = (tn_circuit_by)(circuit_settings.by - 1);
@@ -182,7 +192,8 @@ static void report_whole(const subject *s, const question *q)
     v = numbers_in(parts.values);
     for (i = 0; i < parts.count; i++) list[i].value = v[i], list[i].position = i;
     qsort(list, (size_t)parts.count, sizeof *list, by_size);
-    report_table("per_part", NULL, columns);
+    report_table("per_part", title, columns);
+    free(title);
     for (i = 0; i < parts.count; i++) {
         const int64_t n = tn_circuit_part_name(&parts, list[i].position, NULL, 0);
         char         *name = (char *)allocate((size_t)n + 1, 1);
@@ -209,11 +220,13 @@ static void report_search(const subject *s, const question *q)
     tn_circuit_paths_desc d;
     tn_circuit_paths      p;
     double                first, all;
+    char                 *title = target_title(s, q, "by path");
     memset(&d, 0, sizeof d);
     d.budget = circuit_settings.budget;
     tn_circuit_paths_find(&q->frozen, &q->target, &d, &p);
     check_ctx(s->m.ctx, "paths");
-    report_nodes(s, &p, "per_path", NULL, p.path, p.count < top ? p.count : top);
+    report_nodes(s, &p, "per_path", title, p.path, p.count < top ? p.count : top);
+    free(title);
     if (p.open) report_nodes(s, &p, "frontier", "Ends of paths that the budget did not reach, the largest:", p.frontier,
                  p.open < 5 ? p.open : 5);
     if (circuit_settings.remove)
@@ -257,10 +270,12 @@ static void report_sources(const subject *s, const question *q, const tn_circuit
     const int64_t            n = f->sources * f->tokens, top = circuit_settings.top ? circuit_settings.top : 20;
     double                  *v = numbers_in(a->values);
     share                   *list = (share *)allocate((size_t)n, sizeof *list);
+    char                    *title = target_title(s, q, "by token and position");
     int64_t                  i;
     for (i = 0; i < n; i++) list[i].value = v[i], list[i].source = i / f->tokens, list[i].position = i % f->tokens;
     qsort(list, (size_t)n, sizeof *list, by_size);
-    report_table("per_source", "By token and position:", columns);
+    report_table("per_source", title, columns);
+    free(title);
     for (i = 0; i < n && i < top && list[i].value != 0; i++) {
         const int64_t source = list[i].source;
         report_row(columns, (double)list[i].position, !source ? s->names[q->ids[list[i].position]]

@@ -1,6 +1,8 @@
 /* tn.c - the command `tn`: finds the subcommand. tn.h has a map of the files. */
 #include "tn.h"
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int man_main(int argc, char **argv);
 static int completions_main(int argc, char **argv);
@@ -155,9 +157,16 @@ static int run_command(int count, char **words)
     return found->run(count - used, words + used);
 }
 
+/* However the command ends: what could not be printed is an error. */
+static void check_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return;
+    warn("cannot write to the standard output");
+    _exit(EXIT_ERROR);
+}
+
 int main(int argc, char **argv)
 {
-    int status = run_command(argc - 1, argv + 1);
-    if (fflush(stdout) != 0 || ferror(stdout)) fail("cannot write to the standard output");
-    return status;
+    atexit(check_output);
+    return run_command(argc - 1, argv + 1);
 }

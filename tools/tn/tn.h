@@ -162,7 +162,7 @@ double json_number(const char *line, const char *end, const char *key);     /* N
 
 typedef enum option_kind {
     OPTION_FLAG,                    /* bool                                  */
-    OPTION_COUNT,                   /* int64_t: 12, 4k, 6M, 1e6              */
+    OPTION_COUNT,                   /* int64_t: 12, 4k, 500K, 6M, 1e6        */
     OPTION_NUMBER,                  /* double                                */
     OPTION_TEXT,                    /* const char *                          */
     OPTION_FILES,                   /* file_list: may be given several times */

@@ -75,7 +75,8 @@ const fill = (section, box) => {
 /* ---- the live part, if there is one. Without it everything else is as it was. */
 const wasm = document.getElementById("tn-wasm");
 const withoutLive = () => typeof WebAssembly !== "object" ? "this browser has no WebAssembly"
-    : !wasm || !wasm.textContent.trim() ? "the program that made this page was built without a compiler for WebAssembly"
+    : !wasm || !wasm.textContent.trim() ? "the program that made this page was built without a compiler for " +
+        "WebAssembly (sh tools/setup.sh --look installs one; then build tn and make the page again)"
     : !tn.live ? "the page has no script for it" : "";
 tn.sections.live = (section, box) => {
     const why = withoutLive();
@@ -83,7 +84,7 @@ tn.sections.live = (section, box) => {
         text: `There is no live part here: ${why}. All that is below was computed before.` }));
     else tn.live(page.live, box);
 };
-const liveSection = page.live && { type: "live", id: "live", title: "Live", text: page.live.text ||
+const liveSection = page.live && { type: "live", id: "live", title: "Live", text: withoutLive() ? "" : page.live.text ||
     (page.kind === "language" ? "The model itself runs in this page. Type a text and see what it predicts, and why."
         : "The model itself runs in this page. Draw, and see what it predicts, and why.") };
 
