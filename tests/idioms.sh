@@ -11,6 +11,8 @@
 # BWK awk, which is the awk of macOS and of the BSDs.
 #
 # And no format in tensornet.h has a conversion that its own printing, tni_text_v, does not know.
+# The command prints by the functions of tools/tn/util.c alone, which make texts printable, and the only file that it writes
+# itself is log.jsonl. In src/ only io/writer.c opens a file to write.
 # Prints FAIL FILE:LINE for each line that is not allowed.
 set -eu
 sizes='size|largest|most|high|best|moved|end|element|unit'
@@ -175,6 +177,44 @@ if [ "$found" != "2 3 5 " ]; then
     exit 1
 fi
 
+# FILE:LINE of a call that prints, or opens a file to write, renames or links one.
+printing() {
+    awk '{
+        line = $0
+        gsub(/"([^"\\]|\\.)*"/, "0", line)
+        gsub(/\/\*([^*]|\*+[^*\/])*\*+\//, "", line)
+        if (line ~ /(^|[^a-zA-Z0-9_])(v?f?printf|f?puts|f?putc|putchar|fwrite|perror|psignal|write)[ ]*\(/) print FILENAME ":" FNR " " $0
+    }' "$@"
+}
+writing() {
+    awk '{
+        line = $0
+        if (line ~ /(^|[^a-zA-Z0-9_])(creat|mkstemp|mkdtemp|tmpfile|tmpnam|openat|rename|link|symlink)[ ]*\(/ ||
+            line ~ /open[ ]*\(.*O_(WRONLY|RDWR|CREAT)/ || line ~ /f(re|d)?open[ ]*\(.*"([wa]|r[b]?\+)/) print FILENAME ":" FNR " " $0
+    }' "$@"
+}
+cat > "$probe" <<'END'
+    printf("%s", name); fprintf(stderr, "x");
+    else fputs(name, stdout);
+    if (write(1, s, n) < 0) return vprintf(f, list);
+    print("%s", name); buffer_print(&b, "puts(x)"); snprintf(s, n, "%s", t); tn_image_write(f);
+    f = fopen(path, "wb");
+    fd = open(path, O_WRONLY | O_TRUNC);
+    rename(a, b); f = fopen(path, "rb+"); freopen("/dev/null", "w", stdout);
+    f = fopen(path, "rb"); fd = open(path, O_RDONLY);
+END
+found=$({ printing "$probe"; writing "$probe"; } | sed 's/^[^:]*:\([0-9]*\).*/\1/' | tr '\n' ' ')
+if [ "$found" != "1 2 3 5 6 7 " ]; then
+    echo "FAIL idioms: of the lines 1, 2, 3, 5, 6 and 7 that print or write, these were found: $found"
+    exit 1
+fi
+root=${0%/*}/..
+# A signal handler writes what it says itself, and processes but the first have no standard output.
+prints=$(printing "$root"/tools/tn/*.[ch] | grep -v -e '/util\.c:.*fwrite(' -e '/journal\.c:.*j->file' \
+             -e '/signals\.c:.* (write(STDERR_FILENO, ' | sed 's/^/FAIL prints around tools\/tn\/util.c: /' || true)
+writes=$(writing "$root"/tools/tn/*.[ch] $(find "$root/src" -name '*.[ch]') | grep -v -e '/src/io/writer\.c:' \
+             -e '/journal\.c:.*j->file = ' -e '/processes\.c:.*"/dev/null"' | sed 's/^/FAIL writes a file around the library: /' || true)
+
 # cuda_host.h defines CUDA's own max by fmax; this file plants what it looks for.
 bad=$(find "$@" -name '*.[ch]' ! -name cuda_host.h -o -name '*.cu' -o -name '*.cpp' -o -name '*.awk' \
            -o -name '*.sh' ! -name idioms.sh | sort | while read -r file; do losing "$file"; done |
@@ -182,4 +222,4 @@ bad=$(find "$@" -name '*.[ch]' ! -name cuda_host.h -o -name '*.cu' -o -name '*.c
 loose=$(find "$@" tools .ci -name '*.awk' -o -name '*.sh' ! -name idioms.sh -o -path .ci/run | sort |
         while read -r file; do unparenthesised "$file"; done | sed 's/^/FAIL a comparison to print needs parentheses: /')
 formats=$(unknown "${0%/*}/../tensornet.h" | sed 's/^/FAIL a conversion that tni_text_v does not know: /')
-[ -z "$bad$loose$formats" ] || { printf '%s\n' "$bad" "$loose" "$formats"; exit 1; }
+[ -z "$bad$loose$formats$prints$writes" ] || { printf '%s\n' "$bad" "$loose" "$formats" "$prints" "$writes"; exit 1; }

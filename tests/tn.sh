@@ -93,7 +93,29 @@ expect 2 "no --out is given, expected tn tokenizer train TEXT --out FILE" tokeni
 if [ -w /dev/full ]; then
     "$tn" --version > /dev/full 2> said
     is "a full disk as the standard output" "$?" 1
+    for command in "train --help" help "help train" man "completions bash" "info $data/tokenizer.json"; do
+        "$tn" $command > /dev/full 2> said
+        is "tn $command > /dev/full" "$?" 1
+        holds "tn $command > /dev/full says it" grep -q "cannot write to the standard output" said
+    done
 fi
+# Numbers: none becomes 0 or infinity without a word.
+expect 2 "--clip is 1e-400, which is too small, expected 0 or at least" train text --out r --clip 1e-400
+expect 2 "--clip is 1e-60, which is too small, expected 0 or at least" train text --out r --clip 1e-60
+expect 2 "--clip is 1e400, expected auto, or 0 <= clip <= " train text --out r --clip 1e400
+expect 2 "--clip is \"inf\", expected a number or auto" train text --out r --clip inf
+for thousand in 1k 1K 0.001M 0.000001g 1000; do expect 0 "tokens: 1000" synthetic --tokens $thousand --vocab 50 --out r; done
+rm r
+is "a level that does not exist" "$(TN_SIMD=quick "$tn" einsum "ab->ba" product.npy 2>&1)" \
+    "tn einsum: ctx_create: the environment variable TN_SIMD is \"quick\", expected plain, avx2, avx512 or neon"
+# Two write one file, through a link that lies where the temporary file was; a file of the user's own stays.
+echo mine > r.tmp && echo elsewhere > other && ln -s other r.tn1.tmp
+for i in 1 2 3 4; do "$tn" synthetic --tokens $((1000 * i)) --vocab 50 --out r > "said$i" & done
+wait
+case $(wc -c < r | tr -d ' ') in 3024 | 5024 | 7024 | 9024) pass ;; *) fail "of four writers none has the file whole: $(wc -c < r)" ;; esac
+is "files beside it" "$(cat r.tmp other) $(ls r.*)" "mine
+elsewhere r.tmp"
+rm r r.tmp other
 
 # ---- the manual page, completions ----------------------------------------------------------------
 

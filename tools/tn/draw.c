@@ -575,11 +575,12 @@ static writer_fn writer_of(const char *path)
 }
 
 /* The name of the tensor, with what was chosen of it, in the current folder. */
+/* The name of a tensor as that of a file in this folder, which is no option and is not hidden. */
 static char *default_out(const drawing *d)
 {
     char  *path = format_text("%s%s" PICTURE_ENDING, d->base, settings.spectrum ? ".spectrum" : "");
-    size_t i;
-    for (i = 0; path[i]; i++) if (path[i] == '/' || path[i] == '\\') path[i] = '_';
+    size_t i, n = tn_printable(path, strlen(path), false);
+    for (i = 0; i < n; i++) if (strchr("/\\?", path[i]) || (i == 0 && strchr("-.", path[i]))) path[i] = '_';
     return path;
 }
 
