@@ -1199,7 +1199,7 @@ expect 2 "--ids is given with --logprobs" generate a --ids --logprobs
 expect 0 "Done" train text --out bytes-run $small --vocab auto
 control=$(printf 'a\033[31m\tb\001\302\205\177c')
 "$tn" generate bytes-run --prompt "$control" --new 1 --temperature 0 2> warned | cut -c 1-14 > said
-is "control characters" "$(cut -c 1-13 said)" "$(printf 'a?[31m\tb????c' | cut -c 1-13)"
+is "control characters" "$(cut -c 1-12 said)" "$(printf 'a?[31m\tb???c')"
 "$tn" generate bytes-run --prompt "$control" --new 1 --temperature 0 --raw 2> warned | head -c 13 > said
 is "raw control characters" "$(cat said)" "$control"
 expect 1 "the prompt has" generate a --prompt "one day the cat saw a ball" --length 4

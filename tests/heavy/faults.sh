@@ -40,7 +40,7 @@ train whole > said 2>&1 || { cat said; fail "a run without faults"; }
 untimed whole > whole.log
 mkdir good
 for step in 0 1 2 3 4 5; do
-    { TN_FAULT=open:1:kill:step-0000000$((step + 1)) train part > said 2>&1; } 2> /dev/null
+    { TN_FAULT=fopen:1:kill:step-0000000$((step + 1)) train part > said 2>&1; } 2> /dev/null
     cp part/step-0000000$step.safetensors good/ || fail "a run that ends after step $step: $(tail -n 1 said)"
     rm -rf part
 done

@@ -44,7 +44,9 @@ void make_folder(const char *path)
 /* The library replaces a link. The command follows it, but not those of /dev, which lead to what is no path. */
 static char *target_of(const char *path)
 {
-    char *real = strncmp(path, "/dev/", 5) ? realpath(path, NULL) : NULL;
+    struct stat s;
+    const bool  link = lstat(path, &s) == 0 && S_ISLNK(s.st_mode) && strncmp(path, "/dev/", 5);
+    char       *real = link ? realpath(path, NULL) : NULL;
     return real ? real : copy_text(path);
 }
 

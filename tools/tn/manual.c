@@ -131,7 +131,7 @@ static const char *const statuses[][2] = {
 
 static const char *const variables[][2] = {
     {"OMP_NUM_THREADS", "number of threads, if --threads is not given"},
-    {"TN_SIMD", "the highest SIMD level that is used"},
+    {"TN_SIMD", "the highest SIMD level that is used: plain, avx2, avx512 or neon"},
 };
 
 static const char *const examples[][2] = {
