@@ -71,7 +71,7 @@ one() {
     fi
     case $2,$(cat told) in
     ,'fsync '*' run')
-        grep -q '^tn train: .* was written, but its folder could not be synced to the disk: ' said ||
+        grep -q '^tn train: .*: the file was saved, but its folder could not be synced to the disk: ' said ||
             wrong "$1" "not what happened: $(grep '^tn train: ' said)" ;;
     esac
     for file in run/*.safetensors; do
@@ -106,22 +106,21 @@ every() {
 }
 # of all calls of one kind every other one
 other() { begin; one "$1" harmless; end "$1"; }
-every open EMFILE 1
-every write ENOSPC 1
-every write EIO 3
-every write short 3 harmless
-every write EINTR 3 harmless
-other write:/2:short
-other write:/2:EINTR
+every fopen EMFILE 2 either
+every fwrite ENOSPC 3 "" .safetensors.tn
+every fwrite short 7 "" .safetensors.tn
+every fwrite ENOSPC 1 "" run/config
+every fwrite ENOSPC 499 "" run/loss
+every fflush ENOSPC 1 "" run/
 every fsync EIO 1
 every fsync EINTR 4 harmless
-every close EIO 1
+every dup EMFILE 1
+every flock ENOLCK 1 harmless
+every fclose EIO 1 either run/
+every close EIO 4 harmless
 every rename EIO 1
 every unlink EIO 1
 every ftruncate EIO 1
-every fopen EMFILE 1
-every fflush ENOSPC 1 "" run/log.jsonl
-every fclose EIO 1 "" run/log.jsonl
 every malloc NULL 9 either
 every calloc NULL 9
 every realloc NULL 9

@@ -53,11 +53,18 @@ static char *target_of(const char *path)
 /* A context of their own: the failure of one file is not the end of the others, nor of a run. */
 static tn_ctx *files;
 
+/* The message for a file that a context could not write, a new string; it may be in place all the same. */
+static char *write_failure(const tn_ctx *ctx)
+{
+    const char *why = tn_ctx_error(ctx);
+    return format_text(strstr(why, ": the file was saved, but") ? "%s" : "cannot write %s", why);
+}
+
 /* Keeps the first failure of a file, and removes what was written of it. */
 static bool went_well(atomic_file *f, bool good)
 {
     if (!good && !f->why) {
-        f->why = format_text("cannot write %s", tn_ctx_error(files));
+        f->why = write_failure(files);
         tn_file_close(f->file, false);
         f->file = NULL;
     }
@@ -94,7 +101,7 @@ bool atomic_commit(atomic_file *f)
 char *write_file_with(const char *path, writer_fn writer, void *user, tn_ctx *ctx)
 {
     char *target = target_of(path), *why = NULL;
-    if (writer(user, tn_sink_path(target)) != TN_OK) why = format_text("cannot write %s", tn_ctx_error(ctx));
+    if (writer(user, tn_sink_path(target)) != TN_OK) why = write_failure(ctx);
     if (tn_ctx_status(ctx) == TN_ERR_FILE) tn_ctx_clear_error(ctx);
     free(target);
     return why;
