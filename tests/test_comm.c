@@ -1288,7 +1288,7 @@ static bool leaves_early(job *j)
         carrier c;
         int     fds[KINDS][3] = {{-1, -1, -1}, {-1, -1, -1}}, kind;
         memset(&c, 0, sizeof c);
-        c.comm.rank = 1, c.comm.size = 3;
+        c.comm.rank = 1, c.comm.size = 3, c.job = comm_job();
         for (kind = 0; kind < KINDS; kind++) c.fd[kind] = fds[kind];
         snprintf(c.folder, sizeof c.folder, "%s", j->folder);
         for (kind = 0; kind < KINDS; kind++) c.fd[kind][0] = call(&c, 0, kind, since + 30, why);
@@ -1304,6 +1304,134 @@ TEST(the_end_of_a_process_is_noticed_before_all_have_met)
     shared *all = share();
     CHECK_INT(processes(2, 0, all, leaves_early), 0);
     CHECK_STR(all->said[0], "rank 1 has ended");
+    munmap(all, sizeof *all);
+}
+
+/* ---- who may connect ---- */
+
+static const char *const launcher_names[] = {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
+    "PMI_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_LOCALID", "TN_COMM_SECONDS"};
+
+/* The first text sets variables, as NAME=VALUE of one or two. */
+TEST(numbers_of_the_environment_are_whole)
+{
+    static const char *const cases[][3] = {
+        {"RANK=abc", "WORLD_SIZE=2", "RANK is \"abc\", expected a whole number from 0 to 1048575"},
+        {"RANK=1x", "WORLD_SIZE=2", "RANK is \"1x\""}, {"RANK=-1", "WORLD_SIZE=2", "RANK is \"-1\""},
+        {"RANK= 1", "WORLD_SIZE=2", "RANK is \" 1\""}, {"RANK=0", "WORLD_SIZE=0", "WORLD_SIZE is \"0\""},
+        {"RANK=0", "WORLD_SIZE=4294967297", "WORLD_SIZE is \"4294967297\""},
+        {"RANK=2", "WORLD_SIZE=2", "RANK is 2, expected less than WORLD_SIZE, which is 2"},
+        {"OMPI_COMM_WORLD_RANK=1e0", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK is \"1e0\""},
+        {"PMI_RANK=0", "PMI_SIZE=two", "PMI_SIZE is \"two\""}, {"SLURM_PROCID=0x1", "SLURM_NTASKS=2", "SLURM_PROCID is \"0x1\""},
+        {"RANK=1", "TN_COMM_SECONDS=60", "the environment has neither RANK and WORLD_SIZE"},
+        {"LOCAL_RANK=first", "RANK=", "LOCAL_RANK is \"first\""},
+        {"LOCAL_WORLD_SIZE=0", "RANK=", "LOCAL_WORLD_SIZE is \"0\", expected a whole number from 1"},
+        {"SLURM_LOCALID=2(x3)", "RANK=", "SLURM_LOCALID is \"2(x3)\""},
+        {"TN_COMM_SECONDS=soon", "RANK=", "TN_COMM_SECONDS is \"soon\", expected a whole number from 1"}
+    };
+    size_t i, k;
+    int    rank, size;
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char why[TN_WHY] = "";
+        for (k = 0; k < sizeof launcher_names / sizeof *launcher_names; k++) unsetenv(launcher_names[k]);
+        for (k = 0; k < 2; k++) {
+            const char *value = strchr(cases[i][k], '=');
+            char        name[40];
+            snprintf(name, sizeof name, "%.*s", (int)(value - cases[i][k]), cases[i][k]);
+            setenv(name, value + 1, 1);
+        }
+        if (!strncmp(cases[i][0], "TN_", 3)) CHECK(!comm_socket(NULL, 0, 1, why));
+        else if (*cases[i][0] == 'L' || !strncmp(cases[i][0], "SLURM_L", 7))
+            CHECK(!comm_local(!strncmp(cases[i][0], "LOCAL_W", 7), &rank, why));
+        else CHECK(!comm_launcher(&rank, &size, why));
+        if (!CHECK(!strncmp(why, cases[i][2], strlen(cases[i][2])))) printf("%s: %s\n", cases[i][0], why);
+    }
+    for (k = 0; k < sizeof launcher_names / sizeof *launcher_names; k++) unsetenv(launcher_names[k]);
+}
+
+TEST(a_folder_that_others_may_enter_is_refused)
+{
+    static const mode_t modes[] = {0777, 0770, 0701};
+    char   folder[] = "/tmp/tn-test-XXXXXX", why[TN_WHY], text[200];
+    size_t i;
+    REQUIRE(CHECK(mkdtemp(folder) != NULL));
+    for (i = 0; i < sizeof modes / sizeof *modes; i++) {
+        chmod(folder, modes[i]);
+        CHECK(!comm_socket(folder, 0, 2, why));
+        snprintf(text, sizeof text, "%s: its mode is %04o, expected 0700, a folder that nobody else can enter", folder,
+                 (unsigned)modes[i]);
+        CHECK_STR(why, text);
+    }
+    rmdir(folder);
+}
+
+/* Rank 1 has connected to rank 0 several times before, and said less than a hello. */
+static bool comes_after_others(job *j)
+{
+    struct sockaddr_un at;
+    carrier            c;
+    int                fd[3], i;
+    memset(&c, 0, sizeof c);
+    snprintf(c.folder, sizeof c.folder, "%s", j->folder);
+    for (i = 0; i < 3 && j->rank == 1; i++) {
+        if (!place_of(&c, 0, &at)) return false;
+        while ((fd[i] = connect_to(&at)) < 0) sleep_for(0.01);
+        if (!sends(fd[i], "some bytes", (size_t)(5 * i))) return false;
+    }
+    return open_job(j, TN_F32) && close_job(j, true);       /* with its first connections still open */
+}
+
+TEST(a_silent_connection_delays_nobody)
+{
+    CHECK_INT(processes(3, 0, NULL, comes_after_others), 0);
+}
+
+/* Another process of the same rank, and one of another job. */
+TEST(jobs_do_not_mix)
+{
+    char               folder[] = "/tmp/tn-test-XXXXXX", why[TN_WHY] = "", text[TN_WHY];
+    int                fds[KINDS][2] = {{-1, -1}, {-1, -1}}, listener, status, kind;
+    shared            *all = share();
+    const double       until = seconds_now() + 120;
+    struct sockaddr_un at;
+    pid_t              child;
+    carrier            c;
+    door               d;
+    memset(&c, 0, sizeof c);
+    REQUIRE(CHECK(mkdtemp(folder) != NULL));
+    snprintf(c.folder, sizeof c.folder, "%s", folder);
+    c.comm.size = 2;
+    c.job = comm_job();
+    for (kind = 0; kind < KINDS; kind++) c.fd[kind] = fds[kind];
+    listener = listen_here(&c, &at, why);
+    REQUIRE(CHECK(listener >= 0));
+    CHECK(!comm_socket(folder, 0, 2, why));
+    snprintf(text, sizeof text, "%s/0: another process of this rank listens there, expected a folder, or MASTER_PORT, of its "
+             "own for each job", folder);
+    CHECK_STR(why, text);
+    CHECK(access(at.sun_path, F_OK) == 0);                  /* it was not removed */
+    open_door(&d, listener, sizeof(hello), 0);
+    if ((child = fork()) == 0) {
+        setenv("SLURM_STEP_ID", "7", 1);
+        alarm(150);
+        _exit(comm_socket(folder, 1, 2, all->said[1]) != NULL);
+    }
+    while (waitpid(child, &status, WNOHANG) == 0 && answer(&c, &d, until, why)) { }
+    CHECK_INT(status, 0);
+    CHECK_STR(all->said[1], "rank 0 is part of another job, expected a folder, or MASTER_PORT, of its own for each job");
+    CHECK_INT(fds[DATA][1], -1);
+    fds[DATA][1] = listener;                                /* as if its place were taken */
+    if ((child = fork()) == 0) {
+        alarm(150);
+        _exit(comm_socket(folder, 1, 2, all->said[1]) != NULL);
+    }
+    while (waitpid(child, &status, WNOHANG) == 0 && answer(&c, &d, until, why)) { }
+    CHECK_INT(status, 0);
+    CHECK_STR(all->said[1], "rank 0 is connected to another process of this rank, expected a folder, or MASTER_PORT, of its "
+              "own for each job");
+    close_door(&d);
+    unlink(at.sun_path);
+    rmdir(folder);
     munmap(all, sizeof *all);
 }
 
@@ -1451,7 +1579,8 @@ TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, 
           a_checkpoint_that_cannot_be_read_changes_nothing, a_checkpoint_has_the_moments_of_the_rule_that_made_them,
           an_error_of_one_process_is_everybodys, a_fault_in_one_part_stops_all, moments_can_be_shared, parameters_in_bf16,
           curves_do_not_depend_on_the_number_of_processes, buckets_of_any_size_have_the_same_curve, overlap_does_not_change_a_bit,
-          the_end_of_a_process_is_noticed_before_all_have_met, nobody_waits_for_a_process_that_was_killed)
+          the_end_of_a_process_is_noticed_before_all_have_met, numbers_of_the_environment_are_whole,
+          a_folder_that_others_may_enter_is_refused, a_silent_connection_delays_nobody, jobs_do_not_mix, nobody_waits_for_a_process_that_was_killed)
 #else
 #include "test.h"
 TEST(processes) { SKIP("fork", "many processes, on a system without fork"); }

@@ -30,8 +30,8 @@ static tn_comm *open_carrier(job *j, char why[TN_WHY])
         snprintf(path, sizeof path, "%s/place", j->folder);
         setenv("TN_COMM_FILE", path, 1);
     }
-    if (!comm_launcher(&rank, &size)) return NULL;
-    return comm_nccl(rank, size, comm_local(false, rank), why);
+    if (!comm_launcher(&rank, &size, why)) return NULL;
+    return comm_nccl(rank, size, rank, why);
 }
 
 static const tn_backend *backend_of(const job *j)
@@ -54,7 +54,25 @@ TEST(collectives_of_whole_numbers)
 
 /* A file of an earlier run; one that listens at the port and does not answer, as torchrun's store may; a name; one that has
    called before, and did not wait for the answer. */
-enum { OLD_FILE, PORT_TAKEN, LOCALHOST, GIVEN_UP };
+enum { OLD_FILE, PORT_TAKEN, LOCALHOST, GIVEN_UP, STRANGERS, SECRET };
+
+/* So many connections that are silent, or say less than a hello. They stay. */
+static bool comes_after_strangers(const job *j)
+{
+    struct sockaddr_in at;
+    int                i, fd, tries = 0;
+    memset(&at, 0, sizeof at);
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at.sin_port = htons((unsigned short)(20000 + (int)getppid() % 20000));
+    for (i = 0; i < 40 && j->rank == 1; i++) {
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+        for (; connect(fd, (struct sockaddr *)&at, sizeof at) != 0; sleep_for(0.05), tries++)
+            if (tries > 1000) return false;
+        if (i % 2) sends(fd, "GET", 3);
+    }
+    return true;
+}
 
 /* Says hello to the first process, and goes away before that can answer. */
 static bool gives_up(const job *j)
@@ -68,7 +86,7 @@ static bool gives_up(const job *j)
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     at.sin_port = htons((unsigned short)(20000 + (int)getppid() % 20000));
-    h.word = MEET;
+    h.word = MEET ^ comm_job();
     h.rank = j->rank;
     h.size = j->size;
     for (tries = 0; tries < 200 && !called; tries++, sleep_for(0.05)) {
@@ -89,6 +107,8 @@ static bool meets(job *j)
     if (j->kind == OLD_FILE) by_file = true;
     if (j->kind == OLD_FILE && j->rank == 0) sleep_for(0.3);          /* the others read the old one first */
     if (j->kind == GIVEN_UP && j->rank == 1 && !gives_up(j)) return false;
+    if (j->kind == STRANGERS && !comes_after_strangers(j)) return false;
+    if (j->kind == SECRET) setenv("TN_COMM_SECRET", "of the three", 1);
     if (!open_job(j, TN_F32)) return false;
     t = tn_tensor_create(j->ctx, TN_F32, 1, &one);
     good = tn_write(t, TN_F64, &sum, 1) == TN_OK && tn_comm_all_reduce(t) == TN_OK && tn_read(t, TN_F64, &sum, 1) == TN_OK
@@ -110,6 +130,93 @@ TEST(processes_find_each_other)
     CHECK_INT(processes(2, LOCALHOST, NULL, meets), 0);
     CHECK_INT(processes(4, PORT_TAKEN, NULL, meets), 0);
     CHECK_INT(processes(3, GIVEN_UP, NULL, meets), 0);
+    setenv("TN_COMM_SECONDS", "40", 1);                      /* two seconds for each of them would take longer */
+    CHECK_INT(processes(3, STRANGERS, NULL, meets), 0);
+    unsetenv("TN_COMM_SECONDS");
+    CHECK_INT(processes(3, SECRET, NULL, meets), 0);
+}
+
+/* Where they meet, by the environment: for this machine alone unless MASTER_ADDR or a file says more. */
+TEST(places_are_read_strictly)
+{
+    static const char *const ports[] = {"abc", "70000", "0", "-1", "29500 ", "4e3"};
+    static const struct { const char *address, *file; bool here; } addresses[] = {{NULL, NULL, true}, {"", NULL, true},
+        {"localhost", NULL, true}, {"127.0.0.1", NULL, true}, {"127.0.0.1", "f", true}, {"10.1.2.3", NULL, false}, {NULL, "f", false}};
+    char    why[TN_WHY], text[TN_WHY];
+    carrier c;
+    place   p;
+    size_t  i;
+    memset(&c, 0, sizeof c);
+    for (i = 0; i < sizeof ports / sizeof *ports; i++) {
+        setenv("MASTER_PORT", ports[i], 1);
+        CHECK(!find_place(&c, &p, NULL, why));
+        snprintf(text, sizeof text, "MASTER_PORT is \"%s\", expected a whole number from 1 to 65535", ports[i]);
+        CHECK_STR(why, text);
+    }
+    setenv("MASTER_PORT", "65534", 1);
+    CHECK(find_place(&c, &p, NULL, why));
+    CHECK_INT(p.ports, 2);
+    for (i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+        struct sockaddr_in6 at;
+        socklen_t           bytes = sizeof at;
+        int                 fd;
+        if (addresses[i].address) setenv("MASTER_ADDR", addresses[i].address, 1);
+        else unsetenv("MASTER_ADDR");
+        CHECK(find_place(&c, &p, addresses[i].file, why));
+        CHECK(p.here == addresses[i].here);
+        p.port = 0;
+        fd = listen_for(&p, 2);
+        memset(&at, 0, sizeof at);
+        CHECK(fd >= 0 && getsockname(fd, (struct sockaddr *)&at, &bytes) == 0);
+        if (p.here) CHECK(at.sin6_family == AF_INET && ((struct sockaddr_in *)(void *)&at)->sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+        close(fd);
+    }
+    unsetenv("MASTER_PORT");
+    unsetenv("MASTER_ADDR");
+}
+
+/* Rank 1 has another secret, or none: it is told so, and is not let in. */
+static bool has_another_secret(job *j)
+{
+    char    why[TN_WHY] = "";
+    carrier c;
+    place   p;
+    nccl_id id;
+    int     link[2] = {-1, -1};
+    memset(&c, 0, sizeof c);
+    memset(&id, 0, sizeof id);
+    c.comm.rank = j->rank, c.comm.size = 2, c.link = link, c.culprit = -1;
+    setenv("TN_COMM_SECRET", j->rank == 0 ? "of rank 0" : j->kind ? "of rank 1" : "", 1);
+    if (!find_place(&c, &p, NULL, why)) return false;
+    p.port = 20000 + (int)getppid() % 20000;
+    c.seconds = 100;
+    if (j->rank == 0) {
+        door d;
+        const double until = seconds_now() + 100;
+        open_door(&d, listen_for(&p, 2), sizeof(hello), sizeof(uint64_t));
+        while (((volatile shared *)j->all)->sent[1] == 0 && seconds_now() < until) {
+            guest *g = hear_guests(&d);
+            if (g && answer(&c, &p, g, &id)) return false;
+        }
+        close_door(&d);
+        return j->all->sent[1] == 1;
+    }
+    j->all->sent[1] = call_first(&c, &p, NULL, &id, why) ? 2 : 1;
+    return strstr(why, "has another TN_COMM_SECRET") != NULL;
+}
+
+TEST(a_secret_has_to_be_the_same)
+{
+    static const unsigned char bytes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static const uint64_t      key[2] = {UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)};
+    shared *all = share();
+    int     kind;
+    CHECK(sip_hash(key, bytes, 15) == UINT64_C(0xa129ca6149be45e5));     /* of the paper, appendix A */
+    for (kind = 0; kind < 2; kind++) {
+        all->sent[1] = 0;
+        CHECK_INT(processes(2, kind, all, has_another_secret), 0);
+    }
+    munmap(all, sizeof *all);
 }
 
 static bool meets_by_an_old_file(job *j)
@@ -326,7 +433,7 @@ TEST(nobody_waits_for_a_process_that_has_finished)
     munmap(all, sizeof *all);
 }
 
-TEST_MAIN(collectives_of_whole_numbers, processes_find_each_other, a_file_of_an_earlier_run_is_passed_over,
+TEST_MAIN(collectives_of_whole_numbers, places_are_read_strictly, a_secret_has_to_be_the_same, processes_find_each_other, a_file_of_an_earlier_run_is_passed_over,
           curves_do_not_depend_on_the_number_of_gpus, moments_are_saved_from_all_gpus,
           a_dry_step_needs_the_memory_of_a_real_one, the_end_of_a_process_ends_the_others,
           an_error_of_a_gpu_ends_the_others, nobody_waits_for_a_process_that_has_finished)

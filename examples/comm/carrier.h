@@ -1,4 +1,4 @@
-/* carrier.h - what the carriers share: time, waiting, and how long to wait. */
+/* carrier.h - what the carriers share: time, waiting, how long to wait, and which job a process is part of. */
 #ifndef CARRIER_H
 #define CARRIER_H
 
@@ -27,6 +27,25 @@ static inline void wait_a_little(long looks)
 }
 
 /* A process that does not answer for so long counts as ended. */
-static inline int comm_seconds(void) { return comm_setting("TN_COMM_SECONDS", 600); }
+static inline bool comm_seconds(int *seconds, char why[TN_WHY])
+{
+    *seconds = 600;
+    return comm_number("TN_COMM_SECONDS", 1, 1 << 24, seconds, why);
+}
+
+/* A number of what the launchers call the job, its step and its restart, so that processes of two of them do not mix. */
+static inline uint64_t comm_job(void)
+{
+    static const char *const names[] = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID",
+                                        "SLURM_STEP_ID", "PMIX_NAMESPACE"};
+    uint64_t hash = UINT64_C(14695981039346656037);
+    size_t   i;
+    for (i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = getenv(names[i]);
+        for (; text && *text; text++) hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+        hash = (hash ^ 256) * UINT64_C(1099511628211);          /* between two variables */
+    }
+    return hash;
+}
 
 #endif

@@ -9,24 +9,16 @@
 #ifndef _DARWIN_C_SOURCE
 #define _DARWIN_C_SOURCE
 #endif
-#include "carrier.h"
+#include "meeting.h"
+#include <arpa/inet.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
-
-#ifndef MSG_NOSIGNAL
-#define MSG_NOSIGNAL 0                  /* where it is missing, the program ignores SIGPIPE */
-#endif
 
 /* What nccl.h declares. */
 typedef struct nccl_id { char bytes[128]; } nccl_id;
@@ -43,6 +35,7 @@ typedef struct carrier {
     int        *link;                   /* [size] of the first process; the others use link[0]. -1: none */
     int         finished, culprit;      /* a rank that is done with everything; that has ended; or -1   */
     int         seconds;
+    uint64_t    key[2];                 /* of TN_COMM_SECRET; zeros without one */
     char        broken[TN_WHY];
     int         (*get_id)(nccl_id *);                                        /* NCCL's */
     int         (*init)(nccl_handle *, int, nccl_id, int);
@@ -192,17 +185,78 @@ static void close_nccl(tn_comm *comm, bool failed)
 
 /* ---- how they meet: the first process listens, and answers each other one ---- */
 
-typedef struct hello { uint64_t word; int rank, size; } hello;
+/* The other one says hello, with a random number; the first one answers with another number and a proof that it has the secret;
+   the other one proves the same, and gets the id. The secret is not sent, and a proof is good for these two numbers only.
+   Whoever has none, or another one, gets nothing. */
+typedef struct hello { uint64_t word, number; int rank, size; } hello;
+typedef struct challenge { uint64_t word, number, proof; } challenge;
 typedef struct reply { uint64_t word; nccl_id id; int culprit; } reply;     /* who has ended meanwhile, or -1 */
 
-/* Seconds that the first process waits for a hello, and another one for the reply: longer, since others may come first. It answers
-   the reply with the word; one that has given up does not, and calls again. */
-enum { STRANGER = 2, REPLY = 5 };
+/* Seconds for the answer to a hello: if something else listens there, the next port is tried. */
+enum { CHALLENGE = 5 };
+
+#define ROTATED(x, by) ((x) << (by) | (x) >> (64 - (by)))
+
+static void sip_round(uint64_t v[4])
+{
+    v[0] += v[1], v[1] = ROTATED(v[1], 13) ^ v[0], v[0] = ROTATED(v[0], 32);
+    v[2] += v[3], v[3] = ROTATED(v[3], 16) ^ v[2];
+    v[0] += v[3], v[3] = ROTATED(v[3], 21) ^ v[0];
+    v[2] += v[1], v[1] = ROTATED(v[1], 17) ^ v[2], v[2] = ROTATED(v[2], 32);
+}
+
+/* SipHash-2-4 (Aumasson and Bernstein 2012): a hash of the bytes that nobody can compute without the key. */
+static uint64_t sip_hash(const uint64_t key[2], const void *bytes, size_t count)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    uint64_t v[4], word = 0;
+    size_t   i;
+    int      round;
+    v[0] = key[0] ^ UINT64_C(0x736f6d6570736575);
+    v[1] = key[1] ^ UINT64_C(0x646f72616e646f6d);
+    v[2] = key[0] ^ UINT64_C(0x6c7967656e657261);
+    v[3] = key[1] ^ UINT64_C(0x7465646279746573);
+    for (i = 0; i <= count + 7 - count % 8; i++) {           /* the last word has the length in its last byte */
+        const uint64_t byte = i < count ? at[i] : i % 8 == 7 ? count & 255 : 0;
+        word |= byte << (8 * (i % 8));
+        if (i % 8 < 7) continue;
+        v[3] ^= word;
+        sip_round(v);
+        sip_round(v);
+        v[0] ^= word;
+        word = 0;
+    }
+    v[2] ^= 255;
+    for (round = 0; round < 4; round++) sip_round(v);
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+/* What only one with the secret can say to this hello and this number; first: whether it is the first process that says it. */
+static uint64_t proof_of(const carrier *c, const hello *h, uint64_t number, bool first)
+{
+    uint64_t said[5];
+    said[0] = h->word;
+    said[1] = h->number;
+    said[2] = number;
+    said[3] = (uint64_t)h->rank << 32 | (uint64_t)h->size;
+    said[4] = first;
+    return sip_hash(c->key, said, sizeof said);
+}
+
+static bool random_number(uint64_t *number)
+{
+    FILE      *f = fopen("/dev/urandom", "rb");
+    const bool good = f && fread(number, sizeof *number, 1, f) == 1;
+    if (f) fclose(f);
+    return good;
+}
 
 /* Where the first process is: by TCP, or as the file says, which appears whole, by a rename. */
 typedef struct place {
-    uint64_t word;                      /* of the file, so that one of an earlier run is known; else MEET */
+    uint64_t word;                      /* of the file, so that one of an earlier run is known; else of the job */
+    uint64_t number;                    /* random, of this process                                          */
     int      port, ports, count;        /* first port, and how many there are to try                      */
+    bool     here;                      /* for processes of this machine alone: at its own address         */
     char     address[ADDRESSES][ADDRESS];
 } place;
 
@@ -252,8 +306,14 @@ static bool read_place(place *p, const char *path)
     return good;
 }
 
-/* A socket that listens at this port of all addresses; -1 if there is none. One for IPv6 hears IPv4, too. */
-static int listen_at(int family, int port, int size)
+/* A name of this machine may have an address that is for itself alone, too, but the others find it at another one. */
+static bool is_here(const char *address)
+{
+    return !strcmp(address, "localhost") || !strncmp(address, "127.", 4) || !strcmp(address, "::1");
+}
+
+/* A socket that listens at this port of one address, or NULL: of all; -1 if there is none. One for IPv6 hears IPv4, too. */
+static int listen_at(const char *address, int family, int port, int size)
 {
     const int           yes = 1, no = 0, fd = socket(family, SOCK_STREAM, 0);
     struct sockaddr_in6 six;
@@ -264,10 +324,14 @@ static int listen_at(int family, int port, int size)
     four.sin_family = AF_INET;
     six.sin6_port = four.sin_port = htons((unsigned short)port);
     if (fd < 0) return -1;
+    if (address && inet_pton(family, address, family == AF_INET6 ? (void *)&six.sin6_addr : (void *)&four.sin_addr) != 1) {
+        close(fd);
+        return -1;
+    }
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
     if (bind(fd, family == AF_INET6 ? (struct sockaddr *)&six : (struct sockaddr *)&four,
-             family == AF_INET6 ? sizeof six : sizeof four) == 0 && listen(fd, size) == 0) return fd;
+             family == AF_INET6 ? sizeof six : sizeof four) == 0 && listen(fd, size + GUESTS) == 0) return fd;
     close(fd);
     return -1;
 }
@@ -279,29 +343,49 @@ static int listen_for(place *p, int size)
     socklen_t           bytes = sizeof own;
     int                 i, fd = -1;
     for (i = 0; i < p->ports && fd < 0; i++) {
-        fd = listen_at(AF_INET6, p->port + i, size);
-        if (fd < 0) fd = listen_at(AF_INET, p->port + i, size);
+        fd = listen_at(p->here ? p->address[0] : NULL, AF_INET6, p->port + i, size);
+        if (fd < 0) fd = listen_at(p->here ? p->address[0] : NULL, AF_INET, p->port + i, size);
     }
     memset(&own, 0, sizeof own);
     if (fd >= 0 && getsockname(fd, (struct sockaddr *)&own, &bytes) == 0) p->port = ntohs(own.sin6_port);  /* as of sockaddr_in */
     return fd;
 }
 
-/* Bytes of another process, which may be something else altogether: it gets so many seconds. */
-static bool receive(int fd, void *bytes, size_t count, double seconds)
+/* Answers what a guest has said. true: it is one of the others, and has all that it needs. */
+static bool answer(carrier *c, const place *p, guest *g, const nccl_id *id)
 {
-    struct pollfd w;
-    const double  until = seconds_now() + seconds;
-    char         *at = (char *)bytes;
-    ssize_t       n = 1;
-    w.fd = fd;
-    w.events = POLLIN;
-    while (count > 0 && n > 0 && seconds_now() < until) {
-        if (poll(&w, 1, 100) <= 0) continue;
-        n = recv(fd, at, count, MSG_DONTWAIT);
-        if (n > 0) at += n, count -= (size_t)n;
+    const uint64_t key[2] = {p->number, p->word};
+    hello    h;
+    uint64_t number, proof;
+    memcpy(&h, g->message[0], sizeof h);
+    if (h.word != p->word || h.size != c->comm.size || h.rank <= 0 || h.rank >= h.size || c->link[h.rank] >= 0) {
+        dismiss(g);
+        return false;
     }
-    return count == 0;
+    number = sip_hash(key, &g->until, sizeof g->until);      /* random, of this guest: when it came */
+    if (g->said == 1) {
+        challenge answer;
+        answer.word = p->word;
+        answer.number = number;
+        answer.proof = proof_of(c, &h, number, true);
+        if (!sends(g->fd, &answer, sizeof answer)) dismiss(g);
+        return false;
+    }
+    memcpy(&proof, g->message[1], sizeof proof);
+    if ((proof ^ proof_of(c, &h, number, false)) == 0) {     /* in one operation, so that its time says nothing */
+        reply r;
+        memset(&r, 0, sizeof r);
+        r.word = p->word;
+        r.id = *id;
+        r.culprit = c->culprit;
+        if (sends(g->fd, &r, sizeof r)) {
+            c->link[h.rank] = g->fd;
+            g->fd = -1;
+            return true;
+        }
+    }
+    dismiss(g);
+    return false;
 }
 
 /* The first process: answers until all are there. If one of them has ended it goes on for a while, so that those that come late
@@ -309,45 +393,36 @@ static bool receive(int fd, void *bytes, size_t count, double seconds)
 static bool answer_all(carrier *c, const place *p, int listener, const nccl_id *id, char why[TN_WHY])
 {
     enum { LATE = 20 };
-    double        until = seconds_now() + c->seconds;
-    int           left = c->comm.size - 1;
-    struct pollfd w;
-    w.fd = listener;
-    w.events = POLLIN;
+    double until = seconds_now() + c->seconds;
+    int    left = c->comm.size - 1;
+    door   d;
+    open_door(&d, listener, sizeof(hello), sizeof(uint64_t));
     while (left > 0 && seconds_now() < until) {
-        hello    h;
-        reply    r;
-        uint64_t there;
-        int      fd;
+        guest *g;
         if (c->culprit < 0 && hear(c, why) != TN_OK && until > seconds_now() + LATE) until = seconds_now() + LATE;
-        if (poll(&w, 1, 100) <= 0 || (fd = accept(listener, NULL, NULL)) < 0) continue;
-        memset(&r, 0, sizeof r);
-        r.word = p->word;
-        r.id = *id;
-        r.culprit = c->culprit;
-        if (receive(fd, &h, sizeof h, STRANGER) && h.word == p->word && h.size == c->comm.size && h.rank > 0 && h.rank < h.size
-            && c->link[h.rank] < 0 && send(fd, &r, sizeof r, MSG_NOSIGNAL) == (ssize_t)sizeof r
-            && receive(fd, &there, sizeof there, REPLY) && there == p->word) {
-            c->link[h.rank] = fd;
-            left--;
-        } else close(fd);
+        g = hear_guests(&d);
+        left -= g && answer(c, p, g, id);
     }
+    close_door(&d);
     return left == 0 && c->culprit < 0;
 }
 
 /* One of the others: calls the first process at one address and port. */
-static bool call_at(carrier *c, const place *p, const char *address, int port, nccl_id *id)
+static bool call_at(carrier *c, const place *p, const char *address, int port, double until, nccl_id *id, char why[TN_WHY])
 {
     struct addrinfo hints, *all = NULL, *at;
     struct timeval  limit = {10, 0};
     hello           h;
+    challenge       first;
     reply           r;
+    uint64_t        proof;
     char            number[16];
     bool            good = false;
     memset(&hints, 0, sizeof hints);
     memset(&h, 0, sizeof h);
     hints.ai_socktype = SOCK_STREAM;
     h.word = p->word;
+    h.number = p->number;
     h.rank = c->comm.rank;
     h.size = c->comm.size;
     snprintf(number, sizeof number, "%d", port);
@@ -356,9 +431,16 @@ static bool call_at(carrier *c, const place *p, const char *address, int port, n
         const int fd = socket(at->ai_family, at->ai_socktype, at->ai_protocol);
         if (fd < 0) continue;
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);      /* also of connect, on Linux */
-        good = connect(fd, at->ai_addr, at->ai_addrlen) == 0 && send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h
-            && receive(fd, &r, sizeof r, REPLY) && r.word == p->word
-            && send(fd, &r.word, sizeof r.word, MSG_NOSIGNAL) == (ssize_t)sizeof r.word;
+        good = connect(fd, at->ai_addr, at->ai_addrlen) == 0 && sends(fd, &h, sizeof h)
+            && receive(fd, &first, sizeof first, seconds_now() + CHALLENGE) && first.word == p->word;
+        if (good && (first.proof ^ proof_of(c, &h, first.number, true)) != 0) {
+            good = false;
+            snprintf(c->broken, sizeof c->broken, "rank %d of %d: what listens at %.100s, port %d, has another TN_COMM_SECRET",
+                     c->comm.rank, c->comm.size, address, port);
+            memcpy(why, c->broken, TN_WHY);
+        }
+        proof = proof_of(c, &h, first.number, false);
+        good = good && sends(fd, &proof, sizeof proof) && receive(fd, &r, sizeof r, until) && r.word == p->word;
         if (good) *id = r.id, c->link[0] = fd, c->culprit = r.culprit;
         else close(fd);
     }
@@ -370,30 +452,47 @@ static bool call_first(carrier *c, place *p, const char *file, nccl_id *id, char
 {
     const double until = seconds_now() + c->seconds;
     int          i, k;
-    for (; seconds_now() < until; sleep_for(0.05)) {
+    for (; !c->broken[0] && seconds_now() < until; sleep_for(0.05)) {
         if (file && !read_place(p, file)) continue;
         for (i = 0; i < p->count; i++)
-            for (k = 0; k < p->ports; k++) {
-                if (!call_at(c, p, p->address[i], p->port + k, id)) continue;
+            for (k = 0; k < p->ports && !c->broken[0]; k++) {
+                if (!call_at(c, p, p->address[i], p->port + k, until, id, why)) continue;
                 return c->culprit < 0 || breaks(c, c->culprit, "has ended", why) == TN_OK;
             }
     }
     return false;
 }
 
+/* Where they meet, by the environment. */
+static bool find_place(carrier *c, place *p, const char *file, char why[TN_WHY])
+{
+    const uint64_t keys[2][2] = {{1, 0}, {2, 0}};
+    const char    *address = getenv("MASTER_ADDR"), *secret = getenv("TN_COMM_SECRET");
+    int            i;
+    memset(p, 0, sizeof *p);
+    p->word = MEET ^ comm_job();
+    p->port = 29500;
+    if (!comm_number("MASTER_PORT", 1, 65535, &p->port, why)) return false;
+    p->ports = p->port + PORTS <= 65536 ? PORTS : 65536 - p->port;
+    p->count = 1;
+    p->here = address && *address ? is_here(address) : !file;
+    if (!address || !*address || !strcmp(address, "localhost")) address = "127.0.0.1";
+    snprintf(p->address[0], sizeof p->address[0], "%s", address);
+    for (i = 0; i < 2; i++) c->key[i] = secret && *secret ? sip_hash(keys[i], secret, strlen(secret)) : 0;
+    if (random_number(&p->number)) return true;
+    if (!secret || !*secret) return true;
+    snprintf(why, TN_WHY, "TN_COMM_SECRET needs random numbers, and /dev/urandom cannot be read");
+    return false;
+}
+
 /* After this all have the id, and the first process is connected to each other one. */
 static bool meet(carrier *c, nccl_id *id, char why[TN_WHY])
 {
-    const char *file = getenv("TN_COMM_FILE"), *address = getenv("MASTER_ADDR");
+    const char *file = getenv("TN_COMM_FILE");
     place       p;
     int         listener;
     bool        good;
-    memset(&p, 0, sizeof p);
-    p.word = MEET;
-    p.port = comm_setting("MASTER_PORT", 29500);
-    p.ports = PORTS;
-    p.count = 1;
-    snprintf(p.address[0], sizeof p.address[0], "%s", address ? address : "127.0.0.1");
+    if (!find_place(c, &p, file, why)) return false;
     if (c->comm.size == 1) return true;
     snprintf(why, TN_WHY, "rank %d of %d: the others were not found within %d s: %.100s", c->comm.rank, c->comm.size, c->seconds,
              file ? file : p.address[0]);
@@ -401,15 +500,16 @@ static bool meet(carrier *c, nccl_id *id, char why[TN_WHY])
     if (file) {
         memcpy(&p.word, id->bytes + 8, sizeof p.word);      /* differs from one run to the next */
         p.word ^= (uint64_t)getpid() << 32 ^ (uint64_t)time(NULL);
-        p.port = p.count = 0;
+        p.port = 0;
         p.ports = 1;
-        find_addresses(&p);
+        if (!p.here) p.count = 0, find_addresses(&p);
     }
     listener = listen_for(&p, c->comm.size);
     if (listener < 0) snprintf(why, TN_WHY, "rank 0 of %d: cannot listen at port %d or the %d after it", c->comm.size, p.port,
                                p.ports - 1);
-    good = listener >= 0 && (!file || write_place(&p, file)) && answer_all(c, &p, listener, id, why);
-    if (listener >= 0) close(listener);
+    good = listener >= 0 && (!file || write_place(&p, file));
+    if (good) good = answer_all(c, &p, listener, id, why);
+    else if (listener >= 0) close(listener);
     if (file) remove(file);
     return good;
 }
@@ -503,8 +603,12 @@ tn_comm *comm_nccl(int rank, int size, int device, char why[TN_WHY])
     carrier    *c = rank >= 0 && rank < size ? (carrier *)calloc(1, sizeof *c) : NULL;
     const char *wrong = NULL;
     nccl_id     id;
-    int         status = 0, r;
+    int         status = 0, r, seconds;
     bool        left = false, good;
+    if (!comm_seconds(&seconds, why)) {
+        free(c);
+        return NULL;
+    }
     memset(&id, 0, sizeof id);
     if (c) c->link = (int *)malloc((size_t)size * sizeof *c->link);
     if (!c || !c->link) {
@@ -514,7 +618,7 @@ tn_comm *comm_nccl(int rank, int size, int device, char why[TN_WHY])
     }
     for (r = 0; r < size; r++) c->link[r] = -1;
     c->finished = c->culprit = -1;
-    c->seconds = comm_seconds();
+    c->seconds = seconds;
     c->comm.abi = TN_COMM_ABI;
     c->comm.name = "nccl";
     c->comm.rank = rank;

@@ -6,20 +6,11 @@
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
-#include "carrier.h"
-#include <errno.h>
+#include "meeting.h"
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
-
-#ifndef MSG_NOSIGNAL
-#define MSG_NOSIGNAL 0                  /* where it is missing, the program ignores SIGPIPE */
-#endif
 
 enum { DATA, NEWS, KINDS, FINISHED = -1 };
 
@@ -28,6 +19,7 @@ typedef struct carrier {
     int    *fd[KINDS];                  /* [size] each; -1: none */
     struct pollfd *watched;             /* [size + 2] */
     int     seconds;
+    uint64_t job;
     char    broken[TN_WHY];             /* why nothing works any more, or "" */
     char    folder[96];                 /* the path of a socket has at most about 104 bytes */
 } carrier;
@@ -140,7 +132,10 @@ static void close_all(tn_comm *comm, bool failed)
 
 /* ---- how they find each other: rank r listens at FOLDER/r and connects to those before it ---- */
 
-typedef struct hello { int rank, size, kind; } hello;
+typedef struct hello { uint64_t job; int rank, size, kind, unused; } hello;
+
+/* What the other one answers: one int. */
+enum { WELCOME = 1, TAKEN, OTHER_JOB };
 
 static bool place_of(const carrier *c, int rank, struct sockaddr_un *at)
 {
@@ -162,36 +157,58 @@ static bool ended_early(carrier *c, char why[TN_WHY])
     return false;
 }
 
+/* Does not wait: -1 with EAGAIN in errno if too many wait for that process. */
+static int connect_to(const struct sockaddr_un *at)
+{
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    int       before;
+    if (fd >= 0 && fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && connect(fd, (const struct sockaddr *)at, sizeof *at) == 0) return fd;
+    before = errno;
+    if (fd >= 0) close(fd);
+    errno = before;
+    return -1;
+}
+
 static int call(carrier *c, int rank, int kind, double until, char why[TN_WHY])
 {
     struct sockaddr_un at;
-    const hello        h = {c->comm.rank, c->comm.size, kind};
-    int                fd;
-    for (; seconds_now() < until && !ended_early(c, why); sleep_for(0.01)) {
-        fd = socket(AF_UNIX, SOCK_STREAM, 0);
-        if (fd < 0 || !place_of(c, rank, &at)) return fd;
-        if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
-            send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h) return fd;
+    hello              h;
+    int                fd, word;
+    memset(&h, 0, sizeof h);
+    h.job = c->job;
+    h.rank = c->comm.rank;
+    h.size = c->comm.size;
+    h.kind = kind;
+    if (!place_of(c, rank, &at)) return -1;
+    for (; !c->broken[0] && seconds_now() < until && !ended_early(c, why); sleep_for(0.01)) {
+        if ((fd = connect_to(&at)) < 0) continue;
+        word = 0;
+        if (sends(fd, &h, sizeof h) && receive(fd, &word, sizeof word, until) && word == WELCOME) return fd;
         close(fd);
+        if (word == 0) continue;
+        snprintf(c->broken, sizeof c->broken, "rank %d %s, expected a folder, or MASTER_PORT, of its own for each job", rank,
+                 word == TAKEN ? "is connected to another process of this rank" : "is part of another job");
+        memcpy(why, c->broken, TN_WHY);
     }
     return -1;
 }
 
-/* Accepts a call from a process after this one. */
-static bool answer(carrier *c, int listener, double until, char why[TN_WHY])
+/* Lets in those of the processes after this one that have called. */
+static bool answer(carrier *c, door *d, double until, char why[TN_WHY])
 {
-    struct pollfd w = {listener, POLLIN, 0};
-    hello         h;
-    int           fd;
-    while (poll(&w, 1, 100) <= 0) if (seconds_now() > until || ended_early(c, why)) return false;
-    fd = accept(listener, NULL, NULL);
-    if (fd < 0) return errno == EINTR;
-    if (recv(fd, &h, sizeof h, MSG_WAITALL) != (ssize_t)sizeof h || h.size != c->comm.size || h.rank <= c->comm.rank ||
-        h.rank >= h.size || h.kind < 0 || h.kind >= KINDS || c->fd[h.kind][h.rank] >= 0) {
-        close(fd);
-        return true;
+    guest *g = hear_guests(d);
+    hello  h;
+    int    word;
+    if (seconds_now() > until || ended_early(c, why)) return false;
+    if (!g) return true;
+    memcpy(&h, g->message[0], sizeof h);
+    word = h.job != c->job || h.size != c->comm.size || h.rank <= c->comm.rank || h.rank >= h.size || h.kind < 0
+         || h.kind >= KINDS ? OTHER_JOB : c->fd[h.kind][h.rank] >= 0 ? TAKEN : WELCOME;
+    if (sends(g->fd, &word, sizeof word) && word == WELCOME) {
+        c->fd[h.kind][h.rank] = g->fd;
+        g->fd = -1;
     }
-    c->fd[h.kind][h.rank] = fd;
+    dismiss(g);
     return true;
 }
 
@@ -202,29 +219,49 @@ static int first_missing(const carrier *c)
     return -1;
 }
 
+/* A socket that listens at this process's place; -1 with the reason. */
+static int listen_here(const carrier *c, struct sockaddr_un *at, char why[TN_WHY])
+{
+    struct stat s;
+    int         fd;
+    if ((mkdir(c->folder, 0700) != 0 && errno != EEXIST) || !place_of(c, c->comm.rank, at) || lstat(c->folder, &s) != 0 ||
+        !S_ISDIR(s.st_mode) || s.st_uid != geteuid()) {
+        snprintf(why, TN_WHY, "%.80s: not a folder of this user in which sockets can be made", c->folder);
+        return -1;
+    }
+    if (s.st_mode & 077) {
+        snprintf(why, TN_WHY, "%.80s: its mode is %04o, expected 0700, a folder that nobody else can enter", c->folder,
+                 (unsigned)s.st_mode & 07777);
+        return -1;
+    }
+    fd = connect_to(at);
+    if (fd >= 0 || errno == EAGAIN) {
+        if (fd >= 0) close(fd);
+        snprintf(why, TN_WHY, "%.80s: another process of this rank listens there, expected a folder, or MASTER_PORT, of its own "
+                 "for each job", at->sun_path);
+        return -1;
+    }
+    unlink(at->sun_path);               /* left by a process that was killed */
+    fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (fd >= 0 && bind(fd, (struct sockaddr *)at, sizeof *at) == 0 && listen(fd, KINDS * c->comm.size + GUESTS) == 0) return fd;
+    snprintf(why, TN_WHY, "%.80s: %s", at->sun_path, strerror(errno));
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
 static bool connect_all(carrier *c, char why[TN_WHY])
 {
     const double       until = seconds_now() + (c->seconds < 60 ? c->seconds : 60);
     struct sockaddr_un at;
-    struct stat        s;
-    int                listener = socket(AF_UNIX, SOCK_STREAM, 0), r, kind;
-    if (mkdir(c->folder, 0700) != 0 && errno != EEXIST) listener = -1;
-    if (listener < 0 || !place_of(c, c->comm.rank, &at) || lstat(c->folder, &s) != 0 || !S_ISDIR(s.st_mode) ||
-        s.st_uid != geteuid()) {
-        snprintf(why, TN_WHY, "%.80s: not a folder of this user in which sockets can be made", c->folder);
-        if (listener >= 0) close(listener);
-        return false;
-    }
-    unlink(at.sun_path);                /* left by a process that was killed */
-    if (bind(listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(listener, KINDS * c->comm.size) != 0) {
-        snprintf(why, TN_WHY, "%.80s: %s", at.sun_path, strerror(errno));
-        close(listener);
-        return false;
-    }
+    const int          listener = listen_here(c, &at, why);
+    door               d;
+    int                r, kind;
+    if (listener < 0) return false;
+    open_door(&d, listener, sizeof(hello), 0);
     for (r = 0; r < c->comm.rank && !c->broken[0]; r++)
         for (kind = 0; kind < KINDS && !c->broken[0]; kind++) c->fd[kind][r] = call(c, r, kind, until, why);
-    while (!c->broken[0] && first_missing(c) > c->comm.rank && answer(c, listener, until, why)) { }
-    close(listener);
+    while (!c->broken[0] && first_missing(c) > c->comm.rank && answer(c, &d, until, why)) { }
+    close_door(&d);
     unlink(at.sun_path);
     rmdir(c->folder);                   /* the last one succeeds */
     r = first_missing(c);
@@ -235,11 +272,10 @@ static bool connect_all(carrier *c, char why[TN_WHY])
 
 tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
 {
-    const char *tmp = getenv("TMPDIR"), *job = getenv("MASTER_PORT");
+    const char *tmp = getenv("TMPDIR");
     carrier    *c;
-    int         r, kind;
-    if (!job) job = getenv("SLURM_JOB_ID");
-    if (!job) job = getenv("PMIX_NAMESPACE");
+    int         r, kind, seconds;
+    if (!comm_seconds(&seconds, why)) return NULL;
     if (size < 1 || rank < 0 || rank >= size || !(c = (carrier *)calloc(1, sizeof *c))) {
         snprintf(why, TN_WHY, "rank %d of %d, expected 0 <= rank < size, and memory", rank, size);
         return NULL;
@@ -252,9 +288,11 @@ tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
     c->comm.any_thread = true;
     c->comm.exchange = exchange;
     c->comm.close = close_all;
-    c->seconds = comm_seconds();
+    c->seconds = seconds;
+    c->job = comm_job();
     r = folder ? snprintf(c->folder, sizeof c->folder, "%s", folder)
-               : snprintf(c->folder, sizeof c->folder, "%s/tn-%d-%s", tmp ? tmp : "/tmp", (int)geteuid(), job ? job : "0");
+               : snprintf(c->folder, sizeof c->folder, "%s/tn-%d-%016llx", tmp ? tmp : "/tmp", (int)geteuid(),
+                          (unsigned long long)c->job);
     if (r >= (int)sizeof c->folder) {
         snprintf(why, TN_WHY, "%.80s...: the path is too long for sockets, expected at most %d bytes", c->folder,
                  (int)sizeof c->folder - 1);

@@ -25,8 +25,10 @@ void close_processes(void)
     if (comm) comm->close(comm, false);
 }
 
-int processes_here(void) { return others ? comm_local(true, others->size) : 1; }
-int rank_here(void)      { return others ? comm_local(false, others->rank) : 0; }
+static int here, place_here;            /* the processes of this machine, and which of them this is */
+
+int processes_here(void) { return others ? here : 1; }
+int rank_here(void)      { return others ? place_here : 0; }
 
 void open_processes(const char *kind, int64_t device)
 {
@@ -41,12 +43,12 @@ void open_processes(const char *kind, int64_t device)
         usage_error("--comm is mpi, expected another: this tn was built without MPI (make tn-mpi builds one with it)");
 #endif
     } else {
-        if (!comm_launcher(&rank, &size))
-            usage_error("--comm is %s, but the environment has neither RANK and WORLD_SIZE nor the variables of mpirun or "
-                        "srun: start the processes by a launcher", kind);
+        if (!comm_launcher(&rank, &size, why)) usage_error("--comm is %s, but %s", kind, why);
+        place_here = rank;
+        if (!comm_local(false, &place_here, why)) usage_error("--comm is %s, but %s", kind, why);
         if (!strcmp(kind, "socket")) others = comm_socket(NULL, rank, size, why);
 #ifdef TN_TOOL_CUDA
-        else others = comm_nccl(rank, size, (int)device + comm_local(false, rank), why);
+        else others = comm_nccl(rank, size, (int)device + place_here, why);
 #else
         else usage_error("--comm is %s, expected another: this tn was built without CUDA (make tn-cuda builds one with it)",
                          kind);
@@ -54,6 +56,9 @@ void open_processes(const char *kind, int64_t device)
     }
     if (!others) fail("--comm %s: %s", kind, why);
     atexit(leave);
+    here = others->size;
+    place_here = others->rank;
+    if (!comm_local(true, &here, why) || !comm_local(false, &place_here, why)) usage_error("--comm is %s, but %s", kind, why);
     if (others->size == 1) return;
     name = format_text("train, rank %d", others->rank);
     set_command_name(name);
