@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -146,10 +147,23 @@ void journal_resume(journal *j, int64_t step, int64_t lines, bool finished)
     j->started = now();
 }
 
+/* Whether the open file is still the one of that name. If it was removed, so was the lock that is on it. */
+static bool log_is_there(const journal *j)
+{
+    struct stat own, named;
+    return !is_first() || fstat(fileno(j->file), &own) != 0
+        || (stat(j->path, &named) == 0 && own.st_ino == named.st_ino && own.st_dev == named.st_dev);
+}
+
 void journal_line(journal *j, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
+    if (!j->failed && !log_is_there(j)) {
+        j->failed = true;
+        clear_progress(j);
+        warn("%s was removed or replaced while it was written, expected that it stays: it has the lock of the run", j->path);
+    }
     if (!j->failed) {
         fputc('{', j->file);
         vfprintf(j->file, format, list);

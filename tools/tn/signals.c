@@ -1,5 +1,6 @@
-/* signals.c - tn train: SIGINT and SIGTERM. The current step is finished and everything is saved; a second signal ends the
-   program at once. SIGBUS: a token shard, whose file is mapped, became shorter or cannot be read. */
+/* signals.c - tn train: SIGINT, SIGTERM and SIGHUP end it after everything is saved; a second one ends the program at once.
+   SIGUSR1: everything is saved after this step, and training goes on. SIGBUS: a token shard, whose file is mapped, became
+   shorter or cannot be read. */
 #include "train.h"
 #include <errno.h>
 #include <signal.h>
@@ -7,11 +8,19 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stopped_by;
+const int stop_signals[STOP_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+
+static volatile sig_atomic_t stopped_by, save_wanted;
+
+static void on_save_signal(int number)
+{
+    (void)number;
+    save_wanted = 1;
+}
 
 static void on_signal(int number)
 {
-    static const char words[] = "\ntn train: stopping after this step; interrupt again to stop at once\n";
+    static const char words[] = "\ntn train: stopping when everything is saved; a second signal stops it at once\n";
     int before = errno;
     if (write(STDERR_FILENO, words, sizeof words - 1) < 0) errno = 0;      /* stops even if nobody can read it */
     errno = before;
@@ -37,14 +46,20 @@ void end_if_stopped(void)
 
 void catch_signals(const char *folder)
 {
-    struct sigaction a;
+    struct sigaction a, before;
+    int              i;
     snprintf(lost_data, sizeof lost_data, "\ntn train: a token shard was truncated while it was in use, or cannot be read "
              "from the disk. When it is whole again: tn train --resume %s\n", folder ? folder : "RUN");
     memset(&a, 0, sizeof a);
     a.sa_handler = on_signal;
     a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);    /* a read or write in progress continues */
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
+    for (i = 0; i < STOP_SIGNALS; i++)
+        if (stop_signals[i] != SIGHUP || sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN)     /* nohup */
+            sigaction(stop_signals[i], &a, NULL);
+    a.sa_handler = on_save_signal;
+    a.sa_flags = (int)SA_RESTART;
+    sigaction(SIGUSR1, &a, NULL);
+    a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);
     a.sa_handler = on_lost_data;
     sigaction(SIGBUS, &a, NULL);
     a.sa_handler = SIG_IGN;                           /* write reports a full disk or a file limit instead */
@@ -54,3 +69,10 @@ void catch_signals(const char *folder)
 }
 
 int stop_signal(void) { return (int)stopped_by; }
+
+bool save_signal(bool taken)
+{
+    const bool wanted = save_wanted != 0;
+    if (taken) save_wanted = 0;
+    return wanted;
+}

@@ -53,11 +53,18 @@ void close_feed(feed *f)
     free(f->numbers);
 }
 
-static void upload_batch(run *r, feed *f)
+/* Of a step that is broken off only the random numbers remain, which count its parts: with them a step is finished, unless
+   what would be saved is saved already. */
+static bool may_break_off(const run *r)
+{
+    return r->saved_step == r->step || (r->s->dropout == 0 && r->s->embed_noise == 0);
+}
+
+static void upload_batch(run *r, feed *f, bool breaks)
 {
     const int64_t n = r->texts * f->m->desc.context;
     int64_t       k;
-    for (k = 0; k < f->parts; k++) {
+    for (k = 0; k < f->parts && !(breaks && stop_signal()); k++) {
         fill_batch(r, k, r->ids, r->targets);
         tn_write(f->x[k], TN_I32, r->ids, n);
         tn_write(f->y[k], TN_I32, r->targets, n);
@@ -70,13 +77,15 @@ static void store_number(feed *f, int64_t k, tn_tensor *t)
     if (t) tn_assign(tn_slice(f->current, 1, k, k + 1), tn_reshape_2d(t, 1, 1));
 }
 
-/* Computes the losses of all parts, and with `learn` their gradients. */
-static void compute_parts(feed *f, bool learn)
+/* Computes the losses of all parts, and with `learn` their gradients. breaks: a signal to any of the processes ends it between
+   two parts, and false is returned. */
+static bool compute_parts(feed *f, bool learn, bool breaks)
 {
     tn_ctx *ctx = f->m->ctx;
     int64_t k;
     for (k = 0; k < f->parts; k++) {
         tn_tensor *loss;
+        if (breaks && any_of_all(ctx, stop_signal() != 0)) return false;
         tn_ctx_reset(ctx);
         if (learn) tn_record(ctx);
         loss = tn_transformer_loss(ctx, &f->m->net, f->x[k], f->y[k]);
@@ -84,6 +93,7 @@ static void compute_parts(feed *f, bool learn)
         if (learn) tn_backward(ctx, f->parts > 1 ? tn_scale(ctx, loss, 1 / (double)f->parts) : loss);
         store_number(f, k, loss);
     }
+    return true;
 }
 
 static double mean_loss(const double *losses, int64_t parts)
@@ -96,20 +106,25 @@ static double mean_loss(const double *losses, int64_t parts)
 
 double batch_loss(run *r, feed *f, bool learn)
 {
-    double shared[2];
-    upload_batch(r, f);
-    compute_parts(f, learn);
-    shared[0] = NAN;
-    if (tn_read(f->current, TN_F64, f->numbers, f->parts + EXTRA_NUMBERS) == TN_OK) shared[0] = mean_loss(f->numbers, f->parts);
-    shared[1] = stop_signal() != 0;
-    if (tn_comm_sum(r->m.ctx, shared, 2) != TN_OK) return NAN;
-    r->stops = shared[1] != 0;
-    return shared[0] / tn_ctx_ranks(r->m.ctx);
+    enum { LOSS = STOP_SIGNALS, SAVES, COUNT };
+    const bool breaks = learn && f->parts > 1 && may_break_off(r);
+    double     shared[COUNT];
+    int        i;
+    upload_batch(r, f, breaks);
+    r->broken_off = !compute_parts(f, learn, breaks);
+    shared[LOSS] = NAN;
+    if (tn_read(f->current, TN_F64, f->numbers, f->parts + EXTRA_NUMBERS) == TN_OK) shared[LOSS] = mean_loss(f->numbers, f->parts);
+    for (i = 0; i < STOP_SIGNALS; i++) shared[i] = stop_signal() == stop_signals[i];
+    shared[SAVES] = save_signal(true);
+    if (tn_comm_sum(r->m.ctx, shared, COUNT) != TN_OK) return NAN;
+    for (i = STOP_SIGNALS; i-- > 0; ) if (shared[i] != 0) r->stops = stop_signals[i];
+    r->saves = r->saves || shared[SAVES] != 0;
+    return shared[LOSS] / tn_ctx_ranks(r->m.ctx);
 }
 
 void compute_step(feed *f)
 {
-    compute_parts(f, true);
+    compute_parts(f, true, false);
     tn_optim_step(f->optim);
     store_number(f, f->parts + NORM, tn_optim_grad_norm_view(f->optim));
     store_number(f, f->parts + SKIPPED, tn_optim_skipped_view(f->optim));
@@ -134,7 +149,7 @@ void launch_step(run *r, feed *f)
 {
     if (!f->waiting) f->since = now();
     f->lr[f->waiting] = current_rate(r);
-    upload_batch(r, f);
+    upload_batch(r, f, false);
     capture_step(f);
     if (f->graph) tn_graph_run(f->graph);
     else compute_step(f);

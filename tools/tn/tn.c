@@ -1,5 +1,6 @@
 /* tn.c - the command `tn`: finds the subcommand. tn.h has a map of the files. */
 #include "tn.h"
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -165,8 +166,17 @@ static void check_output(void)
     _exit(EXIT_ERROR);
 }
 
+/* A standard descriptor that is closed would be that of the next file which is opened: messages would go into it. */
+static void open_standard_files(void)
+{
+    int fd;
+    for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) _exit(EXIT_ERROR);
+}
+
 int main(int argc, char **argv)
 {
+    open_standard_files();
     atexit(check_output);
     return run_command(argc - 1, argv + 1);
 }

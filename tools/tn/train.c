@@ -18,6 +18,7 @@ static void train_step_on_host(run *r)
     const uint64_t sent = tn_ctx_traffic(r->m.ctx).bytes;
     snapshot   before = {0};
     double     start = now(), loss = batch_loss(r, &r->feed, true), lr = current_rate(r);
+    if (r->broken_off && tn_ctx_status(r->m.ctx) == TN_OK) return;
     if (log_layers) before = open_snapshot(r);
     if (!(loss <= loss_limit(r)) || tn_ctx_status(r->m.ctx) != TN_OK || tn_optim_step(r->optim) != TN_OK) {
         fault found = take_error(r->m.ctx);
@@ -35,7 +36,7 @@ static void train_step_on_device(run *r, int64_t until)
     launch_step(r, &r->feed);
     r->step++;
     if (tn_ctx_status(r->m.ctx) != TN_OK || r->feed.waiting == MAX_PENDING || now() - r->feed.since > 1 ||
-        r->step == until || stop_signal() || is_due(s->val_every, r->step) || is_due(s->sample_every, r->step) ||
+        r->step == until || stop_signal() || save_signal(false) || is_due(s->val_every, r->step) || is_due(s->sample_every, r->step) ||
         is_due(s->save_every, r->step) || is_due(s->weights_every, r->step))
         finish_steps(r);
 }
@@ -47,20 +48,30 @@ static void stop_without_log(const run *r)
     if (r->journal.failed) fail("stopped because the log cannot be written; the last checkpoint is %s", r->saved);
 }
 
-/* Processes stop together, after a step in which one of them had a signal. */
-static bool is_stopped(const run *r) { return other_processes() ? r->stops : stop_signal() != 0; }
+/* Processes stop together, after a step in which one of them had a signal, or between two parts of it. */
+static int stopped_by(const run *r) { return other_processes() ? r->stops : stop_signal(); }
+
+/* Whether a signal to one of them asked for a checkpoint after this step. */
+static bool asked_to_save(run *r)
+{
+    const bool asked = r->saves || (!other_processes() && save_signal(true));
+    r->saves = false;
+    return asked;
+}
 
 static void train(run *r, const char *title)
 {
     const settings *s = r->s;
     int64_t         until = s->stop_at && s->stop_at < r->steps ? s->stop_at : r->steps;
     if (!r->step) save_history(r);
-    while (r->step < until && !is_stopped(r)) {
-        bool last;
+    while (r->step < until && !stopped_by(r)) {
+        bool last, asked;
         if (r->device && !other_processes()) train_step_on_device(r, until);
         else train_step_on_host(r);
+        if (r->broken_off) break;
         if (r->feed.waiting) continue;
         last = r->step == r->steps;
+        asked = asked_to_save(r);
         show_progress(&r->journal, r->step, r->steps, r->rate, share_of_peak(r), last);
         if (is_due(s->val_every, r->step) && !last) {
             evaluate_held_out(r, false);
@@ -69,7 +80,8 @@ static void train(run *r, const char *title)
         if (is_due(s->sample_every, r->step) && !last) write_sample(r);
         stop_without_log(r);
         save_history(r);
-        if (last || is_due(s->save_every, r->step)) save_or_stop(r);
+        if (last || asked || is_due(s->save_every, r->step)) save_or_stop(r);
+        if (asked) journal_print(&r->journal, "step %lld: saved %s, as a signal asked\n", (long long)r->step, r->saved);
     }
     finish_steps(r);                                  /* those that were not waited for when the loop ended */
     if (r->sent > 0)
@@ -176,7 +188,8 @@ int train_main(int argc, char **argv)
     train(&r, title);
     if (r.step < r.steps) {
         clear_progress(&r.journal);
-        save_or_stop(&r);
+        if (r.saved_step != r.step) save_or_stop(&r);
+        if (stopped_by(&r) && !stop_signal()) warn("stopped with all processes: another one has received signal %d", r.stops);
         print("Stopped after step %lld of %lld, saved %s. Continue: tn train --resume %s\n", (long long)r.step,
                (long long)r.steps, r.saved, r.folder);
     } else {
@@ -185,7 +198,7 @@ int train_main(int argc, char **argv)
         print("Done: saved %s/model.safetensors after %.1f s. Next: tn generate %s\n", r.folder,
                journal_seconds(&r.journal), r.folder);
     }
-    i = r.step < r.steps && stop_signal() ? 128 + stop_signal() : 0;
+    i = r.step < r.steps && stopped_by(&r) ? 128 + stopped_by(&r) : 0;
     if (!journal_close(&r.journal))
         fail("%s is saved, but %s may be incomplete", r.step < r.steps ? r.saved : join_path(r.folder, "model.safetensors"),
              join_path(r.folder, "log.jsonl"));

@@ -139,7 +139,9 @@ typedef struct run {
     double      rate;               /* tokens per second, a running average       */
     double      sent;               /* bytes, by this process in its last step    */
     bool        device;             /* not the host: reading results waits        */
-    bool        stops;              /* one of the processes was asked to stop     */
+    int         stops;              /* the signal by which a process was asked to stop, or 0 */
+    bool        saves;              /* one of them was asked to save              */
+    bool        broken_off;         /* the step was, since it need not be finished: nothing of it counts */
     int64_t     texts;              /* of this process in a forward pass          */
     feed        feed;
     int32_t    *ids, *targets;      /* [texts,context]                            */
@@ -149,7 +151,11 @@ typedef struct run {
 /* folder: of the run, or NULL; a message names it. */
 void catch_signals(const char *folder);
 /* The signal that asked the training to stop, or 0. */
+enum { STOP_SIGNALS = 3 };
+extern const int stop_signals[STOP_SIGNALS];
 int  stop_signal(void);
+/* Whether a signal asked for a checkpoint. taken: the next call says no. */
+bool save_signal(bool taken);
 /* Ends the program if a signal asked for it. Called between the parts of a start, when there is nothing to save yet. */
 void end_if_stopped(void);
 
@@ -171,7 +177,8 @@ void   open_feed(run *r, model *m, tn_optim *optim, feed *f);
 void   close_feed(feed *f);        /* its lists; the context owns the tensors */
 /* One step: gradients, update, and its numbers to f->current. */
 void   compute_step(feed *f);
-/* The loss of the next batch, of all processes. learn: also computes the gradients, for the optimiser. */
+/* The loss of the next batch, of all processes. learn: also computes the gradients, for the optimiser. Sets r->stops and
+   r->saves, and with `learn` r->broken_off. */
 double batch_loss(run *r, feed *f, bool learn);
 /* The learning rate of the next step. */
 double current_rate(const run *r);
