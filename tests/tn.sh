@@ -694,6 +694,42 @@ holds "a signal is answered" grep -q "^tn train: stopping" said
 holds "and ends a start between its parts" grep -q "nothing was written" said
 holds "nothing was written" test ! -e early
 
+# A signal ends a step of many parts between two of them: what is saved is the last complete step.
+start train text --out parts $small --no-baseline --steps 3 --accumulate 300000
+wait_for "the first step" grep -q "^steps: 3 of" said
+kill -TERM "$child"
+status_of
+is "exit status within a step" "$status" 143
+holds "the step was not finished" grep -q "Stopped after step 0 of 3" said
+many="--width 16 --heads 2 --context 16 --batch 2 --vocab 60 --steps 3 --accumulate 1500 --val-every 0 --sample-every 0 --no-baseline"
+expect 0 "Done" train text --out whole_parts $many
+start train text --out broken_off $many
+wait_for "step 1" grep -qs '"step":1,' broken_off/log.jsonl
+kill -HUP "$child"
+status_of
+is "exit status after SIGHUP" "$status" 129
+expect 0 "Done" train --resume broken_off
+same "a step that was broken off" whole_parts/model.safetensors broken_off/model.safetensors
+log_same "the log after it" whole_parts broken_off
+# SIGUSR1 saves, and training goes on. A log that is removed takes the lock with it, so the training ends.
+start train text --out asked $small --no-baseline --steps 1000000 --save-every 0 --val-every 0 --sample-every 0
+wait_for "step 3" grep -qs '"step":3,' asked/log.jsonl
+kill -USR1 "$child"
+wait_for "its answer" grep -q "as a signal asked" said
+saved=$(sed -n 's/^step \([0-9]*\): saved .*/\1/p' said)
+holds "the checkpoint" test -f "asked/step-$(printf %08d "${saved:-0}").safetensors"
+wait_for "a later step" grep -qs "\"step\":$((saved + 1))," asked/log.jsonl
+rm asked/log.jsonl
+status_of
+is "exit status without a log" "$status" 1
+holds "it says why" grep -q "asked/log.jsonl was removed or replaced while it was written" said
+# Standard descriptors that are closed do not become those of files.
+"$tn" train text --out closed $small --no-baseline --stop-at 2 >&-
+is "lines of the log that are none" "$(grep -vc '^{' closed/log.jsonl)" 0
+"$tn" train text --out closed2 $small --no-baseline --stop-at 2 2>&- >&- <&-
+is "lines of the log that are none" "$(grep -vc '^{' closed2/log.jsonl)" 0
+rm -rf parts whole_parts broken_off asked closed closed2
+
 # ---- damaged checkpoints, changed data -------------------------------------------------------------------------------
 
 expect 1 "no run" train --resume nothing

@@ -30,8 +30,13 @@ start() {
         echo $! > pid.$r
         r=$((r + 1))
     done
-    good=0
-    for p in $pids; do wait "$p" 2> /dev/null || good=1; done
+    good=0 statuses=
+    for p in $pids; do
+        wait "$p" 2> /dev/null
+        status=$?
+        statuses="$statuses $status"
+        [ $status = 0 ] || good=1
+    done
     return $good
 }
 finish() {
@@ -71,6 +76,19 @@ start 2 train s.bin --out again $tiny $often --stop-at 7 && pass || fail "stoppe
 start 3 train --resume again --comm $carrier --stop-at 13 --share-moments && pass || fail "resumed by three: $(cat said.*)"
 expect 0 "Done" train --resume again
 near "resumed by other numbers" one again
+# A signal to one of them ends all, with its status.
+if [ "$carrier" != mpi ]; then
+    rm -rf stopped
+    (
+        tries=0
+        until grep -qs '"step":3,' stopped/log.jsonl || [ $tries = 3000 ]; do sleep 0.1; tries=$((tries + 1)); done
+        kill -TERM "$(cat pid.1)"
+    ) &
+    start 2 train s.bin --out stopped $tiny $often --steps 1000000 && fail "stopped by a signal: a process says 0"
+    [ "$statuses" = " 143 143" ] && pass || fail "exit statuses after SIGTERM to rank 1:$statuses: $(cat said.*)"
+    grep -q "Stopped after step" said.0 && grep -q "another one has received signal 15" said.0 && pass ||
+        fail "stopped by a signal: $(cat said.0)"
+fi
 # What cannot be.
 start 5 train s.bin --out no $tiny $often && fail "12 texts for 5 processes"
 grep -q -e "--batch is 12, expected a multiple of 5" said.0 && pass || fail "12 texts for 5 processes: $(cat said.0)"
@@ -78,6 +96,8 @@ start 2 train s.bin --out no $tiny $often --log-layers 2 && fail "--log-layers"
 grep -q -e "--log-layers is given with $forbids" said.0 && pass || fail "--log-layers: $(cat said.0)"
 expect 2 "neither RANK and WORLD_SIZE" train s.bin --out no $tiny --comm socket
 if [ "$carrier" = socket ]; then
+    RANK=abc WORLD_SIZE=1 expect 2 'RANK is "abc", expected a whole number from 0' train s.bin --out no $tiny --comm socket
+    RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=x expect 2 'LOCAL_WORLD_SIZE is "x"' train s.bin --out no $tiny --comm socket
     expect 2 "built without MPI" train s.bin --out no $tiny --comm mpi
     for other in "--lr 0.5" "--seed 2" "--batch 24" "--stop-at 5" "--share-moments"; do      # of rank 1 alone
         RANK=0 WORLD_SIZE=2 MASTER_PORT=$port "$tn" train s.bin --out no $tiny $often > said.0 2>&1 &

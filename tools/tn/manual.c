@@ -126,7 +126,7 @@ static const char *const files[][2] = {
 
 static const char *const statuses[][2] = {
     {"0", "done"}, {"1", "a file, the data or the machine failed"}, {"2", "wrong usage"},
-    {"130, 143", "stopped by SIGINT, SIGTERM after everything was saved"},
+    {"129, 130, 143", "stopped by SIGHUP, SIGINT, SIGTERM after everything was saved"},
 };
 
 static const char *const variables[][2] = {

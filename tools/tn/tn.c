@@ -62,7 +62,7 @@ static void help(FILE *to)
     list_commands(to, NULL);
     print_to(to, "  %-18s %s\n", "help COMMAND", "explain a command, as tn COMMAND --help does");
     print_to(to, "\nExit status:\n  0         done\n  1         a file, the data or the machine failed\n"
-                "  2         wrong usage\n  130, 143  stopped by SIGINT, SIGTERM after everything was saved\n");
+                "  2         wrong usage\n  129, 130, 143  stopped by SIGHUP, SIGINT, SIGTERM after everything was saved\n");
 }
 
 static int man_main(int argc, char **argv)
