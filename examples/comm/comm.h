@@ -10,8 +10,8 @@
        if (comm) comm->close(comm, false);
 
    A program compiles the file of the carrier that it uses: socket.c (POSIX), mpi.c (mpicc), nccl.c (dlopen, no library); what
-   they share is in carrier.h and meeting.h. Each function returns NULL with the reason in why. A process that exits without close counts as
-   one that failed. */
+   they share is in carrier.h and meeting.h. Each function returns NULL with the reason in why. A process that exits without
+   close counts as one that failed. */
 #ifndef COMM_H
 #define COMM_H
 
