@@ -1,3 +1,4 @@
+#undef TNI_ADAMW_LARGEST
 #undef TNI_ALIGN
 #undef TNI_ALIVE
 #undef TNI_ATTENTION_KINDS

@@ -1003,6 +1003,7 @@ TEST(optimisers)
             trial   f = begin(kernel[k], 1e-6);
             for (i = 0; i < n; i++) set(&v, i, fabs(get(&v, i)));
             for (i = 0; i < 4; i++) set(&fault, i, 0);
+            if (t % 8 == 3) set(&g, n / 2, t % 16 == 3 ? 1e25 : -3e38);                 /* squares that overflow */
             if (t % 8 == 7) set(&g, n / 2, t % 16 == 7 ? (double)NAN : HUGE_VAL);
             set(&s, TNI_LR, 0.01);
             set(&s, TNI_STEP, 1 + t);

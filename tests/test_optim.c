@@ -667,6 +667,44 @@ TEST(a_norm_that_overflows)
     close_world(&w);
 }
 
+/* One gradient whose square no float holds, up to the largest one: the parameter moves as in double, then and later. Its first
+   step is the one whose bias correction is largest. */
+static void spike_on(const tn_backend *backend, tn_optim_kind kind)
+{
+    static const double size[] = {2e19, 1e25, -3.4e38};
+    double worst = 0, g[MOST], v[MOST];
+    for (int k = 0; k < 6; k++) {
+        world         w;
+        plain         a;
+        tn_optim_desc d = desc_of(kind, 0.05, 0.1), adamw = desc_of(TN_OPTIM_ADAMW, 0.05, 0.1);
+        tn_optim     *o;
+        d.adam_lr = 0.05;
+        if (!open_on(&w, TN_F32, 5, 1, backend)) return;
+        memset(&a, 0, sizeof a);
+        a.n = values_of(add(&w, "p", 37)->value, a.p);
+        a.lr_scale = a.decay_scale = 1;
+        o = tn_optim_create(w.params, &d);
+        for (int64_t t = 1; t <= 12; t++) {
+            any(&w, g, 37, 1);
+            if (t == 1 + k / 3 * 4) g[k * 7] = size[k % 3];
+            for (int i = 0; i < 37; i++) g[i] = (double)(float)g[i];
+            CHECK_STATUS(step_with(&w, o, g), TN_OK);
+            plain_step(&adamw, &a, g, 1, 0.05, t);
+            values_of(tn_params_at(w.params, 0)->value, v);
+            test_raise(&worst, test_max_error(v, a.p, 37));
+        }
+        close_world(&w);
+    }
+    WORST("twelve steps, one with a gradient beyond 2^63", worst, 2e-6);
+}
+
+TEST(a_gradient_whose_square_overflows)
+{
+    spike_on(NULL, TN_OPTIM_ADAMW);
+    spike_on(NULL, TN_OPTIM_MUON);
+    spike_on(tn_reference_backend(), TN_OPTIM_ADAMW);
+}
+
 /* A label outside its table spoils the loss: no update, and the next step is as if there had been none. */
 TEST(a_bad_label)
 {
@@ -1341,9 +1379,8 @@ TEST(no_memory)
 
 TEST_MAIN(against_plain_loops, against_plain_loops_on_reference, against_plain_loops_on_sealed, golden, schedules,
           biases_and_gains_take_no_decay, a_group_s_scales_are_doubles, frozen_parameters, gradients_add_up,
-          a_step_leaves_zeros,
-          clipping_is_by_the_global_norm, not_finite, not_finite_on_reference, two_optimisers, a_norm_that_overflows, a_bad_label,
-          a_device_that_fails_halfway,
+          a_step_leaves_zeros, clipping_is_by_the_global_norm, not_finite, not_finite_on_reference, two_optimisers,
+          a_norm_that_overflows, a_gradient_whose_square_overflows, a_bad_label, a_device_that_fails_halfway,
           a_step_after_an_error, parameters_that_come_later, a_teacher_is_learnt, same_bits_for_any_threads_and_twice,
           training_on_reference, destroyed_in_any_order, defaults_and_bad_descs, init_rules, init_of_the_layers,
           init_depends_on_the_seed_alone, bad_parameters, bad_layers, half_a_layer, no_memory)

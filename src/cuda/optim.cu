@@ -9,6 +9,7 @@ enum { TNC_SHARE = 8192 };
 enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM, TNC_MOMENTUM, TNC_TAKEN };     /* the scalars of a step */
 
 #define TNC_FINITE 1.7976931348623157e308
+#define TNC_ADAMW_LARGEST 9223372036854775808.0f        /* 2^63, see TNI_ADAMW_LARGEST */
 
 /* The parameter that a block works on. */
 static __device__ __forceinline__ int tnc_part_of(const tnc_pending &a, int64_t block)
@@ -211,6 +212,10 @@ template <typename R> static __device__ void tnc_rule_of(tnc_rule<R> *r, const t
     r->unbias2 = (R)(1 / (1 - pow(a.f[1], t)));
 }
 
+/* Bounds a float, and leaves a double. NaN stays. */
+static __device__ __forceinline__ float  tnc_clamp(float x, float most) { return x > most ? most : x < -most ? -most : x; }
+static __device__ __forceinline__ double tnc_clamp(double x, float) { return x; }
+
 /* Updates V elements. */
 template <typename R, int V, int KERNEL>
 static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tnc_part &part, int64_t i)
@@ -226,7 +231,7 @@ static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tn
         tnc_load(m_, m);
         tnc_load(v_, v);
         TNC_EACH {
-            R d = g_[k] * r.factor;
+            R d = tnc_clamp(g_[k] * r.factor, TNC_ADAMW_LARGEST);
             m_[k] = tnc_fma(r.take1, d, r.keep1 * m_[k]);
             v_[k] = tnc_fma(r.take2 * d, d, r.keep2 * v_[k]);
             d = m_[k] * r.unbias1 / (tnc_sqrt(v_[k] * r.unbias2) + r.eps);

@@ -25,11 +25,11 @@ TNI_FAST void TNI_T(adamw_part)(const tni_update *u, int64_t begin, int64_t end)
     const TNI_V  unbias1 = TNI_SET((float)(1 / (1 - pow(b1, t))));
     const TNI_V  unbias2 = TNI_SET((float)(1 / (1 - pow(b2, t))));
     const TNI_V  eps = TNI_SET((float)u->f[2]), decay = TNI_SET((float)u->f[3]), down = TNI_SET((float)-rate);
-    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]);
+    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), most = TNI_SET(TNI_ADAMW_LARGEST), least = TNI_SET(-TNI_ADAMW_LARGEST);
     int64_t      i;
     for (i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
         int   k = TNI_T(lanes)(end - i);
-        TNI_V wi = TNI_LOAD(w + i, k), d = TNI_LOAD(g + i, k) * factor, mi, vi;
+        TNI_V wi = TNI_LOAD(w + i, k), d = TNI_MIN(most, TNI_MAX(least, TNI_LOAD(g + i, k) * factor)), mi, vi;
         mi = TNI_FMA(take1, d, keep1 * TNI_LOAD(m + i, k));
         vi = TNI_FMA(take2 * d, d, keep2 * TNI_LOAD(v + i, k));
         TNI_STORE(m + i, mi, k);

@@ -83,6 +83,10 @@ static inline int64_t tni_attend_before(const tn_call *c, int64_t i)
 /* The factor that scales a matrix to norm 1; 0 for norms below 1e-30, where it would overflow a float. */
 static inline double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
 
+/* 2^63: AdamW takes larger gradients of F32 as this, because a square that overflows would stop its parameter for ever. The
+   update is the same: m and sqrt(v) are proportional to a gradient that is so much larger than all others. */
+#define TNI_ADAMW_LARGEST 9223372036854775808.0f
+
 #ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
 
 /* operands.c */

@@ -46,7 +46,7 @@ static void TNI_T(shadow)(const tn_call *c, int k)
 }
 
 /* m = b1 m + (1-b1) g    v = b2 v + (1-b2) g^2    p -= lr (wd p + m^/(sqrt(v^)+eps)),  m^ = m/(1-b1^t)
-   Loshchilov & Hutter 2019, algorithm 2 */
+   |g| <= 2^63 in F32. Loshchilov & Hutter 2019, algorithm 2 */
 TNI_FN void TNI_T(adamw)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
@@ -54,9 +54,12 @@ TNI_FN void TNI_T(adamw)(const tn_call *c)
     int64_t   i, n = c->out[0].shape[0];
     double    b1 = c->f[0], b2 = c->f[1], eps = c->f[2], lr = (double)s[TNI_LR] * c->f[4], t = (double)s[TNI_STEP] - c->f[5];
     double    c1 = 1 / (1 - pow(b1, t)), c2 = 1 / (1 - pow(b2, t));
+    double    most = sizeof(TNI_REAL) == sizeof(float) ? (double)TNI_ADAMW_LARGEST : HUGE_VAL;
     for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
-        double d = (double)g[i] * (double)s[TNI_FACTOR];
-        double mi = b1 * (double)m[i] + (1 - b1) * d, vi = b2 * (double)v[i] + (1 - b2) * d * d;
+        double d = (double)g[i] * (double)s[TNI_FACTOR], mi, vi;
+        d = d > most ? most : d < -most ? -most : d;
+        mi = b1 * (double)m[i] + (1 - b1) * d;
+        vi = b2 * (double)v[i] + (1 - b2) * d * d;
         m[i] = (TNI_REAL)mi;
         v[i] = (TNI_REAL)vi;
         p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + mi * c1 / (sqrt(vi * c2) + eps)));
