@@ -1401,7 +1401,11 @@ TEST(shape_errors)
             "residual_rmsnorm: branch is [4,3], expected [3,4] as x");
     CHECK_REFUSED(ctx, tn_residual_rmsnorm(ctx, a, a, scalar, 1e-5, NULL), TN_ERR_SHAPE,
             "residual_rmsnorm: gain is [], expected [4], for x is [3,4]");
-    CHECK_REFUSED(ctx, tn_residual_rmsnorm(ctx, a, a, NULL, -1, NULL), TN_ERR_ARG, "residual_rmsnorm: eps is -1, expected 0 or more");
+    CHECK_REFUSED(ctx, tn_residual_rmsnorm(ctx, a, a, NULL, -1, NULL), TN_ERR_ARG, "residual_rmsnorm: eps is -1, expected 0, or from");
+    CHECK_REFUSED(ctx, tn_rmsnorm(ctx, a, NULL, 1e-60), TN_ERR_ARG, "rmsnorm: eps is 1e-60, expected 0, or from 1.17549e-38");
+    CHECK_REFUSED(ctx, tn_scale(ctx, a, 1e300), TN_ERR_ARG, "scale: factor is 1e+300, expected a number that F32 can hold");
+    CHECK_REFUSED(ctx, tn_full(ctx, 0, NULL, -1e300), TN_ERR_ARG, "fill: a number is -1e+300, expected a number that F32");
+    CHECK_REFUSED(ctx, tn_normal(ctx, 0, NULL, 0, 1e300), TN_ERR_ARG, "normal: a number is 1e+300, expected");
     CHECK_REFUSED(ctx, tn_residual_rmsnorm(ctx, scalar, scalar, NULL, 1e-5, NULL), TN_ERR_SHAPE,
             "residual_rmsnorm: x has rank 0, expected at least 1");
     CHECK_REFUSED(ctx, tn_layernorm(ctx, a, scalar, NULL, 1e-5), TN_ERR_SHAPE,

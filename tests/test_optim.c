@@ -1049,9 +1049,12 @@ TEST(defaults_and_bad_descs)
     BAD(d.beta1 = 1, "optim: beta1 is 1, expected a number > 0 and < 1");
     BAD(d.beta2 = -0.5, "optim: beta2 is -0.5, expected a number > 0 and < 1");
     BAD(d.eps = -1, "optim: eps is -1, expected a number > 0");
+    BAD(d.eps = 1e-60, "optim: eps is 1e-60, expected a number > 0 and finite in F32");        /* what F32 cannot hold */
+    BAD(d.lr = 1e39, "optim: lr is 1e+39, expected a number > 0 and finite in F32");
+    BAD(d.clip_norm = 1e-320, "optim: clip_norm is 9.99989e-321, expected 0 or a number >= 1.17549e-38");
     BAD(d.weight_decay = -1, "optim: weight_decay is -1, expected a number >= 0");
     BAD(d.momentum = 1, "optim: momentum is 1, expected a number >= 0 and < 1");
-    BAD(d.clip_norm = -2, "optim: clip_norm is -2, expected a number >= 0");
+    BAD(d.clip_norm = -2, "optim: clip_norm is -2, expected 0 or a number >= 1.17549e-38");
     BAD(memcpy(&d.schedule.kind, &nine, sizeof d.schedule.kind), "optim: schedule.kind is 9, not a valid tn_schedule_kind");
     BAD(d.schedule.warmup = -3, "optim: schedule.warmup is -3, expected 0 or more");
     /* the rate would be zero from the start */
@@ -1059,6 +1062,29 @@ TEST(defaults_and_bad_descs)
     BAD(d.schedule = schedule(TN_SCHEDULE_LINEAR, 10, 10, 0), "optim: schedule.total is 10, expected more than warmup = 10");
     BAD(d.schedule = schedule(TN_SCHEDULE_LINEAR, 0, 10, -1), "optim: schedule.floor is -1, expected 0 to 1");
     BAD(d.schedule = schedule(TN_SCHEDULE_LINEAR, 0, 10, (double)NAN), "optim: schedule.floor is nan, expected 0 to 1");
+    close_world(&w);
+}
+
+/* Scales of a parameter that no number holds: the step is refused before anything moves. A clip norm beyond F32 clips nothing. */
+TEST(scales_that_f32_cannot_hold)
+{
+    static const double scales[4][2] = {{1e300, 1}, {(double)NAN, 1}, {1, 1e60}, {1, 1}};
+    world         w;
+    tn_optim     *o;
+    tn_optim_desc d = desc_of(TN_OPTIM_MUON, 0.1, 0.1);
+    double        g[1] = {1}, before[MOST], after[MOST];
+    if (!open_world(&w, TN_F32)) return;
+    d.clip_norm = 1e300;
+    add(&w, "p", 1);
+    o = tn_optim_create(w.params, &d);
+    values_of(tn_params_at(w.params, 0)->value, before);
+    for (int k = 0; k < 4; k++) {
+        CHECK_INT(tn_params_set_scales(w.params, "p", scales[k][0], scales[k][1]), 1);
+        CHECK_STATUS(step_with(&w, o, g), k < 3 ? TN_ERR_ARG : TN_OK);
+        if (k < 3) CHECK_ERROR(w.ctx, TN_ERR_ARG, "optim: the scales of p are");
+        values_of(tn_params_at(w.params, 0)->value, after);
+        CHECK((before[0] == after[0]) == (k < 3));
+    }
     close_world(&w);
 }
 
@@ -1382,5 +1408,6 @@ TEST_MAIN(against_plain_loops, against_plain_loops_on_reference, against_plain_l
           a_step_leaves_zeros, clipping_is_by_the_global_norm, not_finite, not_finite_on_reference, two_optimisers,
           a_norm_that_overflows, a_gradient_whose_square_overflows, a_bad_label, a_device_that_fails_halfway,
           a_step_after_an_error, parameters_that_come_later, a_teacher_is_learnt, same_bits_for_any_threads_and_twice,
-          training_on_reference, destroyed_in_any_order, defaults_and_bad_descs, init_rules, init_of_the_layers,
+          training_on_reference, destroyed_in_any_order, defaults_and_bad_descs,
+          scales_that_f32_cannot_hold, init_rules, init_of_the_layers,
           init_depends_on_the_seed_alone, bad_parameters, bad_layers, half_a_layer, no_memory)

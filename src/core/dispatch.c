@@ -325,14 +325,27 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
+/* Whether a number that is given in double stays finite as one of dtype; else an error, because infinity times 0 is NaN. What
+   is not finite itself is what the caller wants. */
+TNI_FN bool tni_holds(tn_ctx *ctx, tn_dtype dtype, const char *op, const char *name, double x)
+{
+    if (dtype == TN_F64 || !(fabs(x) > tni_dtype_most(dtype)) || fabs(x) > tni_dtype_most(TN_F64)) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a number that %s can hold, up to %g", op, name, x, tn_dtype_name(dtype),
+             tni_dtype_most(dtype));
+    return false;
+}
+
 /* Passes BF16 operands on to a kernel that takes them, and F32 copies to all others. RESIDUAL_RMSNORM is composed instead,
-   because the sum has to be rounded before it is normalised. */
+   because the sum has to be rounded before it is normalised. Kernels take their numbers in the dtype of the result. */
 TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
     const bool taken = ctx->backend->bf16 && ctx->backend->fn[call->kernel];
     tn_status  s;
+    int        k;
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
+    for (k = 0; k < (int)(sizeof call->f / sizeof *call->f); k++)
+        if (!tni_holds(ctx, call->out[0].dtype, tn_kernel_name(call->kernel), "a number", call->f[k])) return TN_ERR_ARG;
     ctx->kernel_calls[call->kernel]++;
 #ifndef TN_NO_TRAINING
     if (ctx->capture) tni_graph_notes(ctx, call);

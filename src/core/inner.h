@@ -150,6 +150,8 @@ typedef struct tni_shape_text { char s[8 * 21 + 3]; } tni_shape_text;
 #define TNI_SHAPE(t) tni_shape_of((t)->rank, (t)->shape).s
 
 static inline size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
+static inline double tni_dtype_most(tn_dtype d)  { return d == TN_F64 ? 1.7976931348623157e308 : 3.4028234663852886e38; }
+static inline double tni_dtype_least(tn_dtype d) { return d == TN_F64 ? 2.2250738585072014e-308 : 1.1754943508222875e-38; }
 
 /* A struct, by the C library's memset: if gcc knows the size it writes `rep stos` instead, which is slow to begin. */
 static inline void tni_clear(void *p, size_t bytes)
@@ -386,6 +388,7 @@ TNI_FN tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t b
 TNI_FN tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes);
 TNI_FN bool tni_call_has_bf16(const tn_call *c);
 TNI_FN bool tni_call_adds(const tn_call *c, int k);
+TNI_FN bool tni_holds(tn_ctx *ctx, tn_dtype dtype, const char *op, const char *name, double x);
 TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call);
 TNI_FN tn_status tni_ctx_faults(tn_ctx *ctx);
 

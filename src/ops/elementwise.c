@@ -176,7 +176,7 @@ tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor)
     tn_tensor *y;
     tn_call    c;
     tni_node  *n;
-    if (!tni_is_real(ctx, a, "scale", "a")) return NULL;
+    if (!tni_is_real(ctx, a, "scale", "a") || !tni_holds(ctx, ctx->desc.dtype, "scale", "factor", factor)) return NULL;
     y = tni_made(ctx, a->rank, a->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&a, 1, &y);

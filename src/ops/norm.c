@@ -86,8 +86,10 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
 
 TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 {
-    if (eps >= 0 && eps < HUGE_VAL) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0 or more", op, eps);
+    const tn_dtype dtype = ctx->desc.dtype;
+    if (eps == 0 || (eps >= tni_dtype_least(dtype) && eps <= tni_dtype_most(dtype))) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0, or from %g to %g in %s", op, eps, tni_dtype_least(dtype),
+             tni_dtype_most(dtype), tn_dtype_name(dtype));
     return false;
 }
 

@@ -9,6 +9,8 @@
    Ops take the context besides their operands because an operand may be NULL, the result of a failed call. So do
    functions made of ops (the layers' _forward, tn_cp_apply) and those that make an object from one of another kind
    (tn_cp_from_...). Functions of one object, such as views and the other tn_cp_ functions, use that object's context.
+   Numbers are given in double. One that F32 cannot hold is an error in an F32 context, because as an infinity it would turn
+   zeros into NaN; so is an eps that would vanish.
    With BF16 in desc.activations, operands may be F32 and BF16 in any mix. Results are then BF16, except those of rank 0
    (losses, means), of tn_chain, scans, tn_full, tn_uniform and tn_normal; tn_copy keeps the dtype of its operand, and
    tn_concat, tn_stack and tn_gather keep F32 if all of their operands are F32. A gradient has the dtype of its tensor.

@@ -121,6 +121,16 @@ static tn_status tni_optim_fail(tn_ctx *ctx, const char *field, double value, co
     return tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number %s", field, value, expected);
 }
 
+/* Settings that must not vanish or overflow as numbers of the context's dtype. */
+static bool tni_optim_positive(tn_ctx *ctx, const char *field, double value)
+{
+    const tn_dtype dtype = ctx->desc.dtype;
+    if (value >= tni_dtype_least(dtype) && value <= tni_dtype_most(dtype)) return true;
+    tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0 and finite in %s, %g to %g", field, value,
+             tn_dtype_name(dtype), tni_dtype_least(dtype), tni_dtype_most(dtype));
+    return false;
+}
+
 static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
 {
     if (d->adam_lr == 0) d->adam_lr = d->muon_scale == TN_MUON_SCALE_RMS ? d->lr : 3e-4;
@@ -131,7 +141,7 @@ static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
         return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale is %d, not a valid tn_muon_scale", (int)d->muon_scale);
     if (d->newton_schulz < 1 || d->newton_schulz > 20)
         return tni_fail(ctx, TN_ERR_ARG, "optim: newton_schulz is %d, expected 1 to 20", d->newton_schulz);
-    if (!(d->adam_lr > 0 && d->adam_lr < HUGE_VAL)) return tni_optim_fail(ctx, "adam_lr", d->adam_lr, "> 0 and finite");
+    if (!tni_optim_positive(ctx, "adam_lr", d->adam_lr)) return TN_ERR_ARG;
     if (!(d->momentum_start >= 0 && d->momentum_start < 1))
         return tni_optim_fail(ctx, "momentum_start", d->momentum_start, ">= 0 and < 1");
     if (d->momentum_warmup >= 0) return TN_OK;
@@ -147,13 +157,14 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
-    if (!(d->lr > 0 && d->lr < HUGE_VAL)) return tni_optim_fail(ctx, "lr", d->lr, "> 0 and finite");
+    if (!tni_optim_positive(ctx, "lr", d->lr) || !tni_optim_positive(ctx, "eps", d->eps)) return TN_ERR_ARG;
+    if (!(d->clip_norm == 0 || d->clip_norm >= tni_dtype_least(ctx->desc.dtype)))
+        return tni_fail(ctx, TN_ERR_ARG, "optim: clip_norm is %g, expected 0 or a number >= %g", d->clip_norm,
+                        tni_dtype_least(ctx->desc.dtype));
     if (!(d->beta1 > 0 && d->beta1 < 1)) return tni_optim_fail(ctx, "beta1", d->beta1, "> 0 and < 1");
     if (!(d->beta2 > 0 && d->beta2 < 1)) return tni_optim_fail(ctx, "beta2", d->beta2, "> 0 and < 1");
-    if (!(d->eps > 0)) return tni_optim_fail(ctx, "eps", d->eps, "> 0");
     if (!(d->weight_decay >= 0)) return tni_optim_fail(ctx, "weight_decay", d->weight_decay, ">= 0");
     if (!(d->momentum >= 0 && d->momentum < 1)) return tni_optim_fail(ctx, "momentum", d->momentum, ">= 0 and < 1");
-    if (!(d->clip_norm >= 0)) return tni_optim_fail(ctx, "clip_norm", d->clip_norm, ">= 0");
     if (d->kind == TN_OPTIM_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
     if (d->bucket == 0) d->bucket = 1 << 20;
     if (d->bucket < 0) return tni_fail(ctx, TN_ERR_ARG, "optim: bucket is %lld, expected 0 or more", (long long)d->bucket);

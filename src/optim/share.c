@@ -164,7 +164,7 @@ TNI_FN tn_status tni_optim_begin(tn_optim *o)
     if (s != TN_OK) return s;
     c = tni_call(TN_KERNEL_STEP_BEGIN, 0, NULL, 1, &o->scalars);
     tni_out(&c, ctx->fault);
-    c.f[0] = o->desc.clip_norm;
+    c.f[0] = fmin(o->desc.clip_norm, tni_dtype_most(o->scalars->dtype));
     return tni_run(ctx, &c);
 }
 

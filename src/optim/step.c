@@ -11,6 +11,25 @@
 /* Parameters that are updated one after the other by the same kernel, the last first. */
 typedef struct tni_series { tn_optim_kind rule; int64_t before, after; } tni_series;
 
+/* The factor of the learning rate, and the weight decay, of a parameter. */
+static double tni_optim_rate(const tn_optim *o, const tn_param *p)
+{
+    const bool beside = o->desc.kind == TN_OPTIM_MUON && tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
+    return beside ? p->lr_scale * (o->desc.adam_lr / o->desc.lr) : p->lr_scale;
+}
+
+static double tni_optim_decay(const tn_optim *o, const tn_param *p) { return o->desc.weight_decay * p->decay_scale; }
+
+/* Whether both are finite, alone and times the learning rate. */
+static tn_status tni_optim_scales_fit(const tn_optim *o, const tn_param *p)
+{
+    const double most = tni_dtype_most(o->scalars->dtype), larger = fmax(1, o->desc.lr);
+    if (fabs(tni_optim_rate(o, p)) <= most / larger && fabs(tni_optim_decay(o, p)) <= most) return TN_OK;
+    return tni_fail(o->owned.ctx, TN_ERR_ARG, "optim: the scales of %s are %g of lr %g and %g of weight_decay %g, expected "
+                    "products that %s can hold", p->name, p->lr_scale, o->desc.lr, p->decay_scale, o->desc.weight_decay,
+                    tn_dtype_name(o->scalars->dtype));
+}
+
 static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series *at)
 {
     const tn_optim_desc *d = &o->desc;
@@ -30,8 +49,8 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series 
     c.f[0] = adamw ? d->beta1 : d->momentum;
     c.f[1] = adamw ? d->beta2 : d->nesterov && d->momentum > 0 ? 1 : 0;
     c.f[2] = d->eps;
-    c.f[3] = d->weight_decay * p->decay_scale;
-    c.f[4] = d->kind == TN_OPTIM_MUON ? p->lr_scale * (d->adam_lr / d->lr) : p->lr_scale;
+    c.f[3] = tni_optim_decay(o, p);
+    c.f[4] = tni_optim_rate(o, p);
     c.f[5] = o->state[i].born;
     tni_series_place(o->owned.ctx, &c, at->before, at->after);
     return tni_run(o->owned.ctx, &c);
@@ -94,6 +113,7 @@ static tn_status tni_optim_prepare(tn_optim *o)
     if (ctx->sender == o) ctx->on_node = NULL;
     o->faulted = false;
     if (s == TN_OK) s = tni_optim_ready(o);
+    for (i = 0; i < o->of.params->count && s == TN_OK; i++) s = tni_optim_scales_fit(o, o->of.params->item[i]);
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
     for (i = 0; i < o->of.params->count && s == TN_OK; i++) s = tni_shadow_make(o->of.params->item[i]->value);
