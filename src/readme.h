@@ -86,7 +86,7 @@
        TN_NO_THREADS             one thread: neither OpenMP nor TN_USE_THREADS, even if they are switched on
        TN_USE_BLAS               BLAS and LAPACK (link them) for large products, eigh, SVD; results may vary with threads
        TN_DEBUG                  detects the use of tensors that a reset has freed, and fills them with NaN
-       TN_ALLOW_FAST_MATH        permits -ffast-math, without any promise about bit-identical results and NaN
+       TN_ALLOW_FAST_MATH        permits -ffast-math and its parts, without any promise about bit-identical results and NaN
        TN_HEADER_NAME            the name of this file, which includes itself; default: "tensornet.h"
      These leave parts out, with their declarations. All files of one program must define the same ones.
        TN_NO_TEXT                no tokenizers and token shards (>>text)

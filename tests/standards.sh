@@ -25,6 +25,23 @@ for cc in gcc clang; do
     *) failed=$((failed + 1)); echo "FAIL $cc -std=c89: $(echo "$said" | head -n 1)" ;;
     esac
 done
+# Parts of -ffast-math that change results are refused at once, where the compiler tells of them; others are not.
+flags() {   # COMPILER FLAG...: whether the library begins with these flags: 0, or 1 with the message that refuses them
+    said=$("$@" -x c -std=c99 -Isrc -E src/core/inner.h 2>&1 > /dev/null) && return 0
+    case $said in *'compile without -ffast-math'*) return 1 ;; *) return 2 ;; esac
+}
+for flag in 1:-ffast-math 1:-Ofast 1:-ffinite-math-only 0:"-fno-math-errno -fno-trapping-math" \
+    gcc:-funsafe-math-optimizations gcc:-freciprocal-math gcc:-fno-signed-zeros \
+    gcc:"-fassociative-math -fno-signed-zeros -fno-trapping-math" 0:"-ffast-math -DTN_ALLOW_FAST_MATH"; do
+    for cc in gcc clang; do
+        command -v $cc > /dev/null || continue
+        case $flag in $cc:* | 1:*) want=1 ;; 0:*) want=0 ;; *) continue ;; esac
+        flags $cc ${flag#*:} && got=0 || got=$?
+        [ $got = $want ] && passed=$((passed + 1)) && continue
+        failed=$((failed + 1))
+        echo "FAIL $cc ${flag#*:}: result $got, expected $want: $(echo "$said" | head -n 1)"
+    done
+done
 # A renamed copy that includes itself finds no tensornet.h.
 renamed=$(mktemp -d)
 cp tensornet.h "$renamed/other.h"

@@ -5,10 +5,13 @@
    >>platform numbers, text and errors, without the C library's locale
    ====================================================================== */
 
-#ifdef __FAST_MATH__
-#ifndef TN_ALLOW_FAST_MATH
-#error "tensornet.h needs NaN and the order of sums: compile without -ffast-math, or define TN_ALLOW_FAST_MATH"
-#endif
+/* Each part of -ffast-math that changes results, as far as compilers tell of it: gcc of all, clang up to 14 of the whole and of
+   -ffinite-math-only, Microsoft's of /fp:fast. -fno-math-errno and -fno-trapping-math change nothing here. */
+#if !defined(TN_ALLOW_FAST_MATH) && \
+    (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) || defined(__ASSOCIATIVE_MATH__) || \
+     defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__) || defined(_M_FP_FAST))
+#error "tensornet.h needs NaN, signed zeros and the order of sums: compile without -ffast-math and without its parts \
+(-ffinite-math-only, -funsafe-math-optimizations and others), or define TN_ALLOW_FAST_MATH"
 #endif
 
 #include <limits.h>
