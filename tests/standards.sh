@@ -1,8 +1,9 @@
 #!/bin/sh
 # sh tests/standards.sh: the header and the tests through the front ends of compilers, which takes a second each. A C
 # older than C99 is refused in one clear sentence; later ones, C++ from C++17 on, and the macros that change what is
-# compiled give no warning. A compiler that is not here, or does not know a dialect, is one skipped part. With TN_TEST_SMALL
-# only the oldest dialects are tried, and the macros that leave out a part only all at once, but for TN_NO_STDIO.
+# compiled give no warning, also after the macros of systems and other libraries (compile/macros.h). A compiler that is not
+# here, or does not know a dialect, is one skipped part. With TN_TEST_SMALL only the oldest dialects are tried, and the macros
+# that leave out a part only all at once, but for TN_NO_STDIO.
 #
 # How the header is indented is checked by clang and by g++. As C, gcc takes five seconds each time: whenever it looks back,
 # it reads the file again from near its beginning.
@@ -86,11 +87,13 @@ more "gcc c gnu17" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_MODELS -DTN_NO_OPERATOR -DTN_NO_TEXT tensornet.h" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_IMAGE -DTN_NO_TRAINING -DTN_NO_STDIO tensornet.h" \
     "clang c c17" "g++ c++ c++20" "g++ c++ c++23" "clang++ c++ c++20" "clang++ c++ c++2b" \
-    "clang++ c++ c++20 tests/compile/cpp17.cpp")
+    "clang++ c++ c++20 tests/compile/cpp17.cpp" \
+    "g++ c++ c++17 -include tests/compile/macros.h -DTN_CUDA_HOST -Itests/cuda_host -Wno-pedantic -Wno-conversion -Wno-shadow \
+        -Wno-unknown-pragmas -Wno-psabi tensornet_cuda.cu")
 clang c c99 tests/compile/smallest.c
 g++ c++ c++17 tests/compile/smallest.c
-clang c c99
-g++ c++ c++17
+clang c c99 -include tests/compile/macros.h -DTENSORNET_IMPLEMENTATION tensornet.h
+g++ c++ c++17 -include tests/compile/macros.h -DTENSORNET_IMPLEMENTATION tensornet.h
 g++ c++ c++17 tests/compile/cpp17.cpp
 END
 [ -z "${TN_TEST_SMALL:-}" ] || echo "LESS standards: later dialects, and each macro that leaves a part out, are in the longer suite"

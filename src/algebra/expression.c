@@ -176,10 +176,10 @@ TNI_FN int tni_lowest_bit(uint64_t bits)
 }
 
 /* The number of a label, new ones in order; the table is open hashing of number + 1. */
-static int tni_label_number(tn_plan *p, int *table, size_t slots, int name)
+static int tni_label_number(tn_plan *p, int *table, size_t room, int name)
 {
-    size_t i = ((uint32_t)name * 2654435761u) % slots;
-    for (; table[i] != 0; i = (i + 1) % slots)
+    size_t i = ((uint32_t)name * 2654435761u) % room;
+    for (; table[i] != 0; i = (i + 1) % room)
         if (p->name[table[i] - 1] == name) return table[i] - 1;
     p->name[p->labels] = name;
     table[i] = ++p->labels;
@@ -211,12 +211,12 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
                               (long long)now, k);
 }
 
-static bool tni_bind_result(tn_plan *p, int *table, size_t slots)
+static bool tni_bind_result(tn_plan *p, int *table, size_t room)
 {
     char text[32];
     int  i, known = p->labels;
     for (i = 0; i < p->out.rank; i++) {
-        const int name = p->out.label[i], label = tni_label_number(p, table, slots, name);
+        const int name = p->out.label[i], label = tni_label_number(p, table, room, name);
         if (label >= known)
             return tni_subscript_fail(p, p->out.at[i], "%s of the result, expected a label of an operand",
                                       tni_label_text(p, label, text));
@@ -235,10 +235,10 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
 {
     const size_t n = (size_t)p->n;
     int    axes = 1, k, i, *table, *from, *uses;
-    size_t slots;
+    size_t room;
     for (k = 0; k < p->n; k++) axes += p->operand[k].rank;
     axes += p->out.rank;
-    for (slots = 16; slots < 2 * (size_t)axes; slots *= 2) {}
+    for (room = 16; room < 2 * (size_t)axes; room *= 2) {}
     p->name = (int *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->name);
     p->extent = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->extent);
     p->part = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->part);
@@ -246,14 +246,14 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->child = (int *)tni_pile_take(&p->pile, 4 * n, sizeof *p->child);
     p->order = (int *)tni_pile_take(&p->pile, n, sizeof *p->order);
     p->seconds = (double *)tni_pile_take(&p->pile, 2 * n, sizeof *p->seconds);
-    table = (int *)tni_pile_take(&p->pile, slots, sizeof *table);
+    table = (int *)tni_pile_take(&p->pile, room, sizeof *table);
     from = (int *)tni_pile_take(&p->pile, 2 * (size_t)axes, sizeof *from);
     if (!p->name || !p->extent || !p->part || !p->width || !p->child || !p->order || !p->seconds || !table || !from)
         return false;
     uses = from + axes;
     for (k = 0; k < p->n; k++)
         for (i = 0; i < p->operand[k].rank; i++) {
-            const int label = tni_label_number(p, table, slots, p->operand[k].label[i]);
+            const int label = tni_label_number(p, table, room, p->operand[k].label[i]);
             if (!tni_bind_extent(p, k, i, label, from)) return false;
             p->operand[k].label[i] = label;
         }
@@ -262,7 +262,7 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->all = (uint64_t *)tni_pile_take(&p->pile, n * (size_t)p->words, sizeof *p->all);
     p->legs = (uint64_t *)tni_pile_take(&p->pile, 2 * n * (size_t)p->words, sizeof *p->legs);
     if (!p->keep || !p->all || !p->legs) return false;
-    if (!tni_bind_result(p, table, slots)) return false;
+    if (!tni_bind_result(p, table, room)) return false;
     for (k = 0; k < p->n; k++) {
         uint64_t *all = p->all + (size_t)k * (size_t)p->words;
         for (i = 0; i < p->operand[k].rank; i++) {

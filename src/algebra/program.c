@@ -218,7 +218,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
 static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
 {
     const int       which = b->count[TNI_N] > 0;
-    const tni_lain *large = q[which], *small = q[which ^ 1];
+    const tni_lain *large = q[which], *other = q[which ^ 1];
     const int       inner = large->label[large->count - 1];
     const bool      last = node == b->p->root, direct = last && b->result.count < TN_MAX_RANK;
     tni_lain       *result = &b->piece[node], product;
@@ -229,7 +229,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
     if ((b->count[TNI_M] && b->count[TNI_N]) || b->s[which][inner] != 1 || b->s[which ^ 1][inner] == 0
         || !tni_set_has(tni_legs(b->p, node), inner)) return false;
     if (b->s[which ^ 1][inner] != 1
-        && 4 * tni_elements(b, small->count, small->label) > tni_elements(b, large->count, large->label)) return false;
+        && 4 * tni_elements(b, other->count, other->label) > tni_elements(b, large->count, large->label)) return false;
     order = (int *)tni_pile_take(b->pile, (size_t)large->count, sizeof *order);
     if (!order) b->ok = false;
     if (!b->ok || !tni_lain_begin(b, &product, large->count) || !tni_lain_begin(b, result, large->count)) return false;
@@ -271,14 +271,14 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
 static bool tni_gemm_direct(const tni_builder *b)
 {
     int  i;
-    bool near = b->count[TNI_M] + b->count[TNI_N] == 0;
+    bool adjacent = b->count[TNI_M] + b->count[TNI_N] == 0;
     for (i = 0; i < TNI_AXES; i++) {
         const int n = b->count[i], *list = b->list[i];
         if (i == TNI_K) continue;
         if (i == TNI_B ? !tni_is_batch(b, b->s[2]) : !tni_is_axis(b, n, list, b->s[2])) return false;
-        if (i != TNI_B && n > 0 && b->s[2][list[n - 1]] == 1) near = true;
+        if (i != TNI_B && n > 0 && b->s[2][list[n - 1]] == 1) adjacent = true;
     }
-    return near;
+    return adjacent;
 }
 
 /* Where labels [first,end) of the result are one axis that operand `side` alone has: returns the first label, or end. */

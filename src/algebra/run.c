@@ -240,12 +240,12 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
     const size_t       labels = (size_t)p->labels + 1;
     int64_t           *from = (int64_t *)tni_pile_take(room, labels, sizeof *from);
     int64_t           *extent = (int64_t *)tni_pile_take(room, labels, sizeof *extent);
-    int64_t           *small = (int64_t *)tni_pile_take(room, labels, sizeof *small);
+    int64_t           *last = (int64_t *)tni_pile_take(room, labels, sizeof *last);
     const tni_program *kept = NULL;
     const tn_mark      mark = tn_arena_mark(p->ctx);
     const tni_pile     before = *room;
     tn_status          s = TN_OK;
-    if (!from || !extent || !small) return TN_ERR_MEMORY;
+    if (!from || !extent || !last) return TN_ERR_MEMORY;
     do {
         bool whole = true;
         int  i;
@@ -253,12 +253,12 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
             extent[i] = tni_min(p->part[i], p->extent[i] - from[i]);
             whole = whole && extent[i] == p->part[i];
         }
-        if (!whole && (!kept || memcmp(small, extent, labels * sizeof *small) != 0)) {
+        if (!whole && (!kept || memcmp(last, extent, labels * sizeof *last) != 0)) {
             if (!p->ctx->tape) {
                 tn_arena_release(p->ctx, mark);
                 *room = before;
             }
-            memcpy(small, extent, labels * sizeof *small);
+            memcpy(last, extent, labels * sizeof *last);
             if (!(kept = tni_plan_program(p, room, extent, false))) return TN_ERR_MEMORY;
         }
         s = tni_plan_slice(p, r, room, whole ? g : kept, from, extent);

@@ -205,7 +205,7 @@ static double tni_steering_norm(tn_ctx *ctx, tn_tensor *x)
 static bool tni_steering_parts(tn_ctx *ctx, const tni_steering *t, tn_tensor *y, tn_circuit_steering *out)
 {
     const int64_t K = t->orders;
-    tn_tensor    *c[TNI_STEERING_MOST + 4], *sum, *frozen, *zero = tni_steering_copy(t, y, K + 2);
+    tn_tensor    *c[TNI_STEERING_MOST + 4] = {NULL}, *sum, *frozen, *zero = tni_steering_copy(t, y, K + 2);
     int64_t       i;
     double        size;
     for (i = 1; i <= K + 1; i++) c[i] = tn_sub(ctx, tni_steering_copy(t, y, i), zero);

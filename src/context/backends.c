@@ -90,12 +90,12 @@ static tn_status tni_reference_open(const tn_desc *desc, void **state, char why[
 static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[TN_WHY])
 {
     tni_cpu *cpu = tni_cpu_new(desc, desc->threads);
-    size_t   small;
+    size_t   least;
     *state = cpu;
-    if (!cpu || !tni_mul_size((size_t)desc->threads, 2 * TNI_GEMM_SMALL, &small)) return tni_cpu_refuse(cpu, state, why);
+    if (!cpu || !tni_mul_size((size_t)desc->threads, 2 * TNI_GEMM_SMALL, &least)) return tni_cpu_refuse(cpu, state, why);
     tni_cpu_choose(cpu, tni_cpu_simd(desc->simd));
     tni_bf16_choose(cpu, desc);
-    cpu->block_bytes = small > 2 * TNI_GEMM_LARGE ? small : 2 * TNI_GEMM_LARGE;
+    cpu->block_bytes = least > 2 * TNI_GEMM_LARGE ? least : 2 * TNI_GEMM_LARGE;
     cpu->blocks = (char *)tni_cpu_alloc(cpu, cpu->block_bytes);
     return cpu->blocks ? TN_OK : tni_cpu_refuse(cpu, state, why);
 }

@@ -84,13 +84,13 @@ template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_he
 static inline int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
 
 /* A range of keys or queries; tnc_attend_keys_of: the keys that are visible to query i. Neither bound decreases as i grows.
-   I: int in kernels that are short of registers. */
-template <typename I> struct tnc_span { I low, high; };
+   Int: int in kernels that are short of registers. */
+template <typename Int> struct tnc_span { Int low, high; };
 
-template <typename I> static __device__ __forceinline__ tnc_span<I> tnc_attend_keys_of(const tnc_attend &p, I i)
+template <typename Int> static __device__ __forceinline__ tnc_span<Int> tnc_attend_keys_of(const tnc_attend &p, Int i)
 {
-    const I     Tk = (I)p.Tk, diagonal = Tk - (I)p.Tq + i, window = (I)p.window;
-    tnc_span<I> s = { 0, Tk };
+    const Int     Tk = (Int)p.Tk, diagonal = Tk - (Int)p.Tq + i, window = (Int)p.window;
+    tnc_span<Int> s = { 0, Tk };
     if (window > 0 && diagonal - window + 1 > 0) s.low = diagonal - window + 1;
     if (p.causal) s.high = diagonal + 1;
     else if (window > 0 && diagonal + window < Tk) s.high = diagonal + window;
@@ -99,11 +99,11 @@ template <typename I> static __device__ __forceinline__ tnc_span<I> tnc_attend_k
 }
 
 /* The queries [low,high) to which some key of [first,last] may be visible: the function above, solved for i. */
-template <typename I>
-static __device__ __forceinline__ tnc_span<I> tnc_attend_queries_of(const tnc_attend &p, I first, I last)
+template <typename Int>
+static __device__ __forceinline__ tnc_span<Int> tnc_attend_queries_of(const tnc_attend &p, Int first, Int last)
 {
-    const I     Tq = (I)p.Tq, ahead = (I)p.Tk - Tq, window = (I)p.window;
-    tnc_span<I> s = { 0, Tq };
+    const Int     Tq = (Int)p.Tq, ahead = (Int)p.Tk - Tq, window = (Int)p.window;
+    tnc_span<Int> s = { 0, Tq };
     if (p.causal) s.low = first - ahead;
     else if (window > 0) s.low = first - ahead - window + 1;
     if (window > 0 && last - ahead + window < Tq) s.high = last - ahead + window;
@@ -112,7 +112,7 @@ static __device__ __forceinline__ tnc_span<I> tnc_attend_queries_of(const tnc_at
 }
 
 /* The row scale c_i, if it depends on the number of visible keys alone */
-template <typename R, typename I> static __device__ R tnc_attend_row_scale(const tnc_attend &p, tnc_span<I> s)
+template <typename R, typename Int> static __device__ R tnc_attend_row_scale(const tnc_attend &p, tnc_span<Int> s)
 {
     const R n = R((int64_t)(s.high - s.low) + p.past);
     if (p.row == TN_ROW_SCALE_LENGTH) return n > R(p.length) ? sqrt(R(p.length) / n) : R(1);

@@ -66,14 +66,14 @@ tnc_norm_kernel(const T *x, const T *branch, const typename tnc_real<T>::type *w
         sum = tnc_row_sum(sum, lanes);
         scale = (R)rsqrt((double)sum * whole + eps);
         if constexpr (sizeof(R) == sizeof(float)) {
-            const bool far = !(sum > 1e-30f && sum < 1e30f);
-            if (__any_sync(0xffffffffu, far)) {
+            const bool beyond = !(sum > 1e-30f && sum < 1e30f);
+            if (__any_sync(0xffffffffu, beyond)) {
                 double wide = 0;
                 pieces([&](R (&v)[V], int) {
                     for (int i = 0; i < V; i++) { double z = v[i] - mean - rest; wide = fma(z, z, wide); }
                 });
                 wide = tnc_row_sum(wide, lanes);
-                if (far) scale = (R)rsqrt(wide * whole + eps);
+                if (beyond) scale = (R)rsqrt(wide * whole + eps);
             }
         }
         if (mine >= rows) continue;
@@ -179,7 +179,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         const R       scale = r[row];
         tnc_pack<T, V> held[HELD], held_dy[HELD];
         R    mean = 0, rest = 0, sum = 0, dot = 0, along = 0;
-        bool far = false;
+        bool beyond = false;
         int  k;
         auto pieces = [&](auto use) {               /* use(x, dy, index of the vector, its number among this thread's) */
             R   v[V], d[V];
@@ -233,9 +233,9 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         if constexpr (sizeof(R) == sizeof(float) && !CENTRED) {         /* scale^3 or d * v may be out of range: use z */
             const double factor = (double)scale * scale * scale * dot * whole, size = factor < 0 ? -factor : factor;
             const R      least = 1e-37f * C;            /* below, terms may be subnormal; above the range, dot may be NaN */
-            far = !(scale > 1e-6f && scale < 1e6f) || !(size <= 3.4e38) || (size != 0 && size < 1.2e-38)
+            beyond = !(scale > 1e-6f && scale < 1e6f) || !(size <= 3.4e38) || (size != 0 && size < 1.2e-38)
                || (dot > -least && dot < least);
-            if (__any_sync(0xffffffffu, far)) {
+            if (__any_sync(0xffffffffu, beyond)) {
                 double wide = 0;
                 pieces([&](R (&v)[V], R (&d)[V], int i, int) {
                     R gain[V] = {};
@@ -246,7 +246,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
                     }
                 });
                 wide = tnc_row_sum(wide, lanes);
-                if (far) along = (R)(-(double)scale * wide * whole);
+                if (beyond) along = (R)(-(double)scale * wide * whole);
             }
         }
         dot = (R)(CENTRED ? -(double)dot * whole : -(double)scale * scale * scale * dot * whole);
@@ -259,7 +259,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
             for (int q = 0; q < V; q++) {
                 const R g = w ? d[q] * gain[q] : d[q];
                 if (CENTRED) v[q] = scale * tnc_fma((v[q] - mean - rest) * scale, dot, g - sum);
-                else v[q] = far ? tnc_fma(v[q] * scale, along, g * scale) : tnc_fma(v[q], dot, g * scale);
+                else v[q] = beyond ? tnc_fma(v[q] * scale, along, g * scale) : tnc_fma(v[q], dot, g * scale);
             }
             if (more.accumulate) tnc_add_to(to, v);
             else tnc_store(to, v);

@@ -172,12 +172,12 @@ static __device__ __forceinline__ void tnc_store_pair(char *row, int column, int
         *to = tnc_pair(__uint_as_float(old << 16) + x, __uint_as_float(old & 0xffff0000u) + y);
     } else {
         float    *to = (float *)row + column;
-        tnc_bf16 *small = (tnc_bf16 *)row + column;
+        tnc_bf16 *narrow = (tnc_bf16 *)row + column;
         int       i;
         for (i = 0; i < 2 && column + i < width; i++) {
             const float value = i ? y : x;
             if (f32) to[i] = add ? to[i] + value : value;
-            else small[i] = __float2bfloat16(add ? __bfloat162float(small[i]) + value : value);
+            else narrow[i] = __float2bfloat16(add ? __bfloat162float(narrow[i]) + value : value);
         }
     }
 }

@@ -274,10 +274,10 @@ static int64_t tni_schur_split(const tni_schur *s, int64_t hi, double norm)
         if (sum == 0) sum = norm;
         if (e <= TNI_EPS * TNI_EPS * norm) { d[-1] = 0; break; }
         if (e <= TNI_EPS * sum) {
-            double other = fabs(d[-n]), large = fmax(e, other), small = fmin(e, other), gap = fabs(above - here);
-            double most = fmax(fabs(here), gap), least = fmin(fabs(here), gap), all = most + large;
+            double other = fabs(d[-n]), larger = fmax(e, other), smaller = fmin(e, other), gap = fabs(above - here);
+            double most = fmax(fabs(here), gap), least = fmin(fabs(here), gap), all = most + larger;
             double limit = fmax(TNI_EPS * TNI_EPS * norm, TNI_EPS * (least * (most / all)));
-            if (small * (large / all) <= limit) { d[-1] = 0; break; }
+            if (smaller * (larger / all) <= limit) { d[-1] = 0; break; }
         }
     }
     return l;

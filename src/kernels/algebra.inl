@@ -32,7 +32,7 @@ TNI_FAST void TNI_T(vector_rotate)(int64_t n, double cosine, double sine, void *
 TNI_FAST void TNI_T(vector_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row,
                                  const void *b, int64_t b_row, void *c, int64_t c_row)
 {
-    const bool  small = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
+    const bool  alone = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
     TNI_T(gemm) g;
     if (m == 0 || n == 0) return;
     memset(&g, 0, sizeof g);
@@ -42,7 +42,7 @@ TNI_FAST void TNI_T(vector_gemm)(const tni_host *h, int64_t m, int64_t n, int64_
     g.c = (TNI_REAL *)c;       g.c_row = c_row; g.c_col = 1;
     g.alpha = 1;
     TNI_T(gemm_turn)(&g, h->bytes);
-    TNI_T(gemm_one)(&g, small ? &tni_alone : h->pool, h->blocks, h->bytes);
+    TNI_T(gemm_one)(&g, alone ? &tni_alone : h->pool, h->blocks, h->bytes);
 }
 
 TNI_FAST void TNI_T(vector_pack)(int width, int64_t rows, int64_t depth, const void *a, int64_t row, int64_t col, void *p,
@@ -89,7 +89,7 @@ TNI_FN const tni_vector_ops TNI_T(vector_ops) = {
 TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b,
                                double beta, tni_mat c)
 {
-    const bool  small = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
+    const bool  alone = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
     TNI_T(gemm) g;
     if (m == 0 || n == 0) return;
     memset(&g, 0, sizeof g);
@@ -100,7 +100,7 @@ TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t 
     g.alpha = alpha;
     g.beta = beta;
     TNI_T(gemm_turn)(&g, h->bytes);
-    TNI_T(gemm_one)(&g, small ? &tni_alone : h->pool, h->blocks, h->bytes);
+    TNI_T(gemm_one)(&g, alone ? &tni_alone : h->pool, h->blocks, h->bytes);
 }
 
 TNI_FAST double TNI_T(dot)(int64_t n, const double *x, const double *y)

@@ -101,7 +101,7 @@ TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *
    many there were. */
 TNI_ISA TNI_FN int64_t TNI_T(chain_columns)(const TNI_REAL *m, int64_t n, TNI_REAL *p)
 {
-    const TNI_REAL far = (TNI_REAL)4294967296.0;
+    const TNI_REAL most = (TNI_REAL)4294967296.0;
     int64_t        j;
 #define TNI_LOAD_P(k, i)  TNI_V s##i = TNI_LOAD(p + i * TNI_W, TNI_W);
 #define TNI_BEGIN(k, i)   TNI_V x##i = s0 * TNI_SET(m[i]);
@@ -122,7 +122,7 @@ TNI_ISA TNI_FN int64_t TNI_T(chain_columns)(const TNI_REAL *m, int64_t n, TNI_RE
         TNI_COLUMNS(TNI_NEXT, 0)
         TNI_COLUMNS(TNI_SQUARE, 0)
         even = even + odd;
-        if (TNI_ANY_ABOVE(even, far / (2 * TNI_W)) || !TNI_ANY_ABOVE(even, 2 / far)) { j++; break; }
+        if (TNI_ANY_ABOVE(even, most / (2 * TNI_W)) || !TNI_ANY_ABOVE(even, 2 / most)) { j++; break; }
     }
     TNI_COLUMNS(TNI_STORE_P, 0)
 #undef TNI_LOAD_P

@@ -221,10 +221,10 @@ TNI_INLINE TNI_T(wide) TNI_T(log)(TNI_V x)
 TNI_INLINE TNI_V TNI_T(log_of)(TNI_V x)
 {
     const TNI_V zero = TNI_SET(0.0f), infinity = TNI_SET((float)HUGE_VAL);
-    const TNI_I small = (TNI_I)(x < TNI_SET(1.17549435e-38f));
-    TNI_T(wide) ln = TNI_T(log)(TNI_PICK(small, x * TNI_SET(8388608.0f), x));
+    const TNI_I tiny = (TNI_I)(x < TNI_SET(1.17549435e-38f));
+    TNI_T(wide) ln = TNI_T(log)(TNI_PICK(tiny, x * TNI_SET(8388608.0f), x));
     TNI_V y = TNI_T(narrow)(ln.low, ln.high);
-    y = TNI_PICK(small, y - TNI_SET(15.9423850f), y);
+    y = TNI_PICK(tiny, y - TNI_SET(15.9423850f), y);
     y = TNI_PICK(x > zero, TNI_PICK(x < infinity, y, x), TNI_SET((float)NAN));
     return TNI_PICK(x == zero, zero - infinity, y);
 }

@@ -477,7 +477,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     tn_ctx       *ctx = cp->ctx;
     tni_eigen_job j;
     int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1)), work;
-    bool          small;
+    bool          few;
     tn_status     s = TN_ERR_MEMORY;
     if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
         s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
@@ -489,8 +489,8 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.pool = outputs > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
     j.n = cp->in[0]; j.h = cp->terms; j.out = cp->out; j.outputs = outputs; j.u = u;
-    small = 2 * j.h < j.n;
-    j.r = small ? 2 * j.h : j.n;
+    few = 2 * j.h < j.n;
+    j.r = few ? 2 * j.h : j.n;
     j.count = count == 0 ? j.r : count;
     work = tni_eigen_work(&j);
     j.left = tni_room_f64(ctx, j.r, j.h, "eigen");
@@ -500,8 +500,8 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     if (vectors) j.vectors = tni_alloc_f64(ctx, outputs * j.count, j.n, "eigen");
     j.work = tni_room_f64(ctx, threads, work, "eigen");
     j.status = (tn_status *)tni_alloc(ctx, sizeof *j.status * (size_t)outputs, "eigen");
-    if (small) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
-    if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!small || j.q))
+    if (few) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
+    if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!few || j.q))
         s = tni_eigen_run(ctx, &j, cp);
     tni_eigen_say(ctx, s, op);
     if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, j.count, j.n, j.values, j.vectors);

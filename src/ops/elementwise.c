@@ -317,7 +317,7 @@ static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
 /* Sums over one axis, or over all axes (axis -1), which gives rank 0. */
 static tn_tensor *tni_sum(tn_ctx *ctx, tn_tensor *a, int axis, double factor)
 {
-    int64_t    shape[TN_MAX_RANK];
+    int64_t    shape[TN_MAX_RANK] = {0};
     int        i, rank = 0;
     tn_tensor *y;
     tn_call    c;

@@ -98,7 +98,7 @@ static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *con
 
 static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t, int axis, bool stacked)
 {
-    int64_t    shape[TN_MAX_RANK], k, start = 0;
+    int64_t    shape[TN_MAX_RANK] = {0}, k, start = 0;
     const int  given = axis;
     int        rank, i;
     tn_dtype   dtype;

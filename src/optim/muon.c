@@ -16,9 +16,9 @@
 /* How many elements of each part of the workspace a parameter needs. */
 static void tni_muon_extents(const tn_tensor *t, int64_t want[4])
 {
-    int64_t small = tni_min(t->shape[t->rank - 1], t->shape[t->rank - 2]);
+    int64_t least = tni_min(t->shape[t->rank - 1], t->shape[t->rank - 2]);
     want[0] = want[1] = tn_tensor_count(t);
-    want[2] = want[3] = want[0] > 0 ? want[0] / tni_max(t->shape[t->rank - 1], t->shape[t->rank - 2]) * small : 0;
+    want[2] = want[3] = want[0] > 0 ? want[0] / tni_max(t->shape[t->rank - 1], t->shape[t->rank - 2]) * least : 0;
 }
 
 TNI_FN tn_status tni_muon_room(tn_optim *o)

@@ -30,7 +30,7 @@ typedef struct tni_word { size_t begin, end; int64_t letters; } tni_word;
 typedef struct tni_place { size_t at; int part; } tni_place;
 
 typedef struct tni_slot { uint64_t key; uint32_t value; } tni_slot;
-typedef struct tni_map { tni_slot *slots; size_t used; unsigned bits; } tni_map;      /* 2^bits slots, at most half in use */
+typedef struct tni_map { tni_slot *slot; size_t used; unsigned bits; } tni_map;      /* 2^bits slots, at most half in use */
 
 enum { TNI_ROOT = 1 };
 typedef struct tni_trie { tni_map edges; tni_list nodes; } tni_trie;                 /* a node is its value, 0: none */

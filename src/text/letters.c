@@ -180,38 +180,38 @@ TNI_FN size_t tni_letter_take(const tni_letters *l, const char *text, size_t end
 /* ---- maps and tries ----------------------------------------------------- >>text-tries
    A map has a number (not 0) for each of its keys. A trie's edges are one: a node and a byte lead to a node. */
 
-static size_t tni_map_bytes(const tni_map *m) { return m->slots ? sizeof(tni_slot) << m->bits : 0; }
+static size_t tni_map_bytes(const tni_map *m) { return m->slot ? sizeof(tni_slot) << m->bits : 0; }
 
-TNI_FN void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slots, tni_map_bytes(m)); }
+TNI_FN void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slot, tni_map_bytes(m)); }
 
 /* Fibonacci hashing, Knuth, The Art of Computer Programming 3, section 6.4 */
 static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
 {
     size_t i = (size_t)(key * 0x9E3779B97F4A7C15u >> (64 - m->bits)), mask = ((size_t)1 << m->bits) - 1;
-    while (m->slots[i].value != 0 && m->slots[i].key != key) i = (i + 1) & mask;
-    return &m->slots[i];
+    while (m->slot[i].value != 0 && m->slot[i].key != key) i = (i + 1) & mask;
+    return &m->slot[i];
 }
 
-TNI_FN uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slots ? tni_map_slot(m, key)->value : 0; }
+TNI_FN uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slot ? tni_map_slot(m, key)->value : 0; }
 
 /* A key that the map does not have yet. */
 TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
 {
     tni_slot *slot;
-    if (!m->slots || m->used >= (size_t)1 << (m->bits - 1)) {
+    if (!m->slot || m->used >= (size_t)1 << (m->bits - 1)) {
         tni_map bigger;
         size_t  i;
-        bigger.bits = m->slots ? m->bits + 1 : 6;
+        bigger.bits = m->slot ? m->bits + 1 : 6;
         bigger.used = m->used;
         if (bigger.bits > 8 * sizeof(size_t) - 6) {
             tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots are larger than the address space", (int)bigger.bits);
             return false;
         }
-        bigger.slots = (tni_slot *)tni_alloc(ctx, sizeof(tni_slot) << bigger.bits, "map");
-        if (!bigger.slots) return false;
-        memset(bigger.slots, 0, tni_map_bytes(&bigger));
-        for (i = 0; m->slots && i >> m->bits == 0; i++)
-            if (m->slots[i].value != 0) *tni_map_slot(&bigger, m->slots[i].key) = m->slots[i];
+        bigger.slot = (tni_slot *)tni_alloc(ctx, sizeof(tni_slot) << bigger.bits, "map");
+        if (!bigger.slot) return false;
+        memset(bigger.slot, 0, tni_map_bytes(&bigger));
+        for (i = 0; m->slot && i >> m->bits == 0; i++)
+            if (m->slot[i].value != 0) *tni_map_slot(&bigger, m->slot[i].key) = m->slot[i];
         tni_map_free(ctx, m);
         *m = bigger;
     }
