@@ -117,7 +117,9 @@ check "a damaged file" fetched sh mnist "TN_DATA_DIR=$folder/good"
 
 # ---- a server that breaks connections, and one that cannot continue either
 
+loopback='import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); socket.create_connection(s.getsockname())'
 if ! command -v python3 > /dev/null; then missing python3 "for a server that breaks connections"
+elif ! python3 -c "$loopback" 2> /dev/null; then missing loopback "(an interface with 127.0.0.1), for such a server"
 else
     python3 tests/get_data_server.py "$folder/good" > "$folder/port" &
     server=$!

@@ -40,9 +40,37 @@ static const tn_backend *backend_of(const job *j)
     return computes_nothing ? dry_backend() : tn_cuda_backend();
 }
 
+/* Whether processes of this machine can call each other: a root without interfaces has no 127.0.0.1. */
+static bool loopback(void)
+{
+    struct sockaddr_in at;
+    socklen_t          bytes = sizeof at;
+    const int          door = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
+    bool               good;
+    memset(&at, 0, sizeof at);
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    good = bind(door, (struct sockaddr *)&at, sizeof at) == 0 && listen(door, 1) == 0
+        && getsockname(door, (struct sockaddr *)&at, &bytes) == 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0;
+    if (door >= 0) close(door);
+    if (fd >= 0) close(fd);
+    return good;
+}
+
+#define NEED_LOOPBACK() do { if (!loopback()) SKIP("loopback", "no interface has 127.0.0.1"); } while (0)
+
+static bool resolves(const char *name)
+{
+    struct addrinfo *all = NULL;
+    const bool       found = getaddrinfo(name, NULL, NULL, &all) == 0;
+    if (found) freeaddrinfo(all);
+    return found;
+}
+
 TEST(collectives_of_whole_numbers)
 {
     int size;
+    NEED_LOOPBACK();
     whole_numbers = true;
     for (size = 1; size <= 4; size++) CHECK_INT(processes(size, 0, NULL, collectives), 0);
     by_file = true;
@@ -120,6 +148,7 @@ TEST(processes_find_each_other)
 {
     place p;
     int   taken;
+    NEED_LOOPBACK();
     memset(&p, 0, sizeof p);
     p.port = 20000 + (int)getpid() % 20000;
     p.ports = 1;
@@ -127,7 +156,8 @@ TEST(processes_find_each_other)
     CHECK(taken >= 0);
     CHECK_INT(processes(3, PORT_TAKEN, NULL, meets), 0);
     close(taken);
-    CHECK_INT(processes(2, LOCALHOST, NULL, meets), 0);
+    if (!test_leave_out(!resolves("localhost"), "meeting at localhost, a name that this system does not know"))
+        CHECK_INT(processes(2, LOCALHOST, NULL, meets), 0);
     CHECK_INT(processes(4, PORT_TAKEN, NULL, meets), 0);
     CHECK_INT(processes(3, GIVEN_UP, NULL, meets), 0);
     setenv("TN_COMM_SECONDS", "40", 1);                      /* two seconds for each of them would take longer */
@@ -238,6 +268,7 @@ TEST(a_file_of_an_earlier_run_is_passed_over)
 {
     place p;
     int   taken;
+    NEED_LOOPBACK();
     CHECK_INT(processes(3, 0, NULL, meets_by_an_old_file), 0);
     memset(&p, 0, sizeof p);                                 /* and where it points, something else listens now */
     p.port = 20000 + (int)getpid() % 20000;
@@ -256,6 +287,7 @@ TEST(curves_do_not_depend_on_the_number_of_gpus)
     double  worst = 0;
     size_t  k;
     int     size, r, i;
+    NEED_LOOPBACK();
     for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         CHECK_INT(processes(1, kinds[k] & 7, one, trains), 0);
         for (size = 2; size <= 4; size += 2) {
@@ -278,6 +310,7 @@ TEST(moments_are_saved_from_all_gpus)
     double  worst = 0;
     char    file[64];
     int     kind, i;
+    NEED_LOOPBACK();
     snprintf(file, sizeof file, "/tmp/tn-test-%d.safetensors", (int)getpid());
     for (kind = ADAMW; kind <= MUON; kind++) {
         CHECK_INT(processes(1, kind, one, trains), 0);
@@ -354,6 +387,7 @@ TEST(a_dry_step_needs_the_memory_of_a_real_one)
     static const int kinds[] = {ADAMW | TIED, ADAMW, MUON, ADAMW | SHARED, MUON | SHARED | OVERLAP, PARTS | OVERLAP};
     size_t k;
     int    size;
+    NEED_LOOPBACK();
     for (k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (size = 1; size <= 4; size++)
             if (size != 3 && (size < 4 || !test_small())) CHECK_INT(processes(size, kinds[k], NULL, measures), 0);
@@ -386,6 +420,7 @@ TEST(the_end_of_a_process_ends_the_others)
     uint64_t seed = 5;
     int      i;
     char     text[32];
+    NEED_LOOPBACK();
     for (i = 0; i < (test_small() ? 6 : 12); i++) {
         const int size = 2 + i % 3, victim = (int)test_random_int(&seed, 0, size - 1);
         if (i < 3) snprintf(text, sizeof text, "%d:init", victim);
@@ -403,6 +438,7 @@ TEST(an_error_of_a_gpu_ends_the_others)
 {
     static const char *const what[] = {"1:gpu", "2:init", "1:call", "0:init", "0:id", "0:call"};
     size_t i;
+    NEED_LOOPBACK();
     for (i = 0; i < sizeof what / sizeof *what; i++) {
         setenv("TNFN_WRONG", what[i], 1);
         check_ends(3, ADAMW, atoi(what[i]), " has ");
@@ -427,6 +463,7 @@ static bool leaves(job *j)
 TEST(nobody_waits_for_a_process_that_has_finished)
 {
     shared *all = share();
+    NEED_LOOPBACK();
     CHECK_INT(processes(3, 0, all, leaves), 0);
     if (!CHECK(strstr(all->said[0], "rank 1 has finished before this one") != NULL)) printf("%s\n", all->said[0]);
     if (!CHECK(strstr(all->said[2], "rank 1 has ended") != NULL)) printf("%s\n", all->said[2]);

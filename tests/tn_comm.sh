@@ -4,6 +4,9 @@
 # a checkpoint, and the resumed run ends with the same log. MPIRUN="mpirun -n": the same started by MPI, with --comm mpi, where it
 # is mpirun that ends the others and names the killed one. CARRIER=nccl: by --comm nccl, on GPUs of the engine.
 set -u
+if [ "${CARRIER:-}" = nccl ] && ! grep -qs '127\.0\.0\.1' /proc/net/fib_trie; then
+    exec sh tests/missing.sh loopback "(an interface with 127.0.0.1), for --comm nccl"
+fi
 . "${0%/*}/expect.sh"
 kills=${2:-5}
 port=$((20000 + $$ % 20000))
