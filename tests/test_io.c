@@ -1,6 +1,11 @@
 /* test_io.c: safetensors, npy and idx, good files and hostile ones. */
 
 #include "test.h"
+#ifdef __linux__
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#endif
 
 /* ---- helpers ---------------------------------------------------------------- */
 
@@ -620,6 +625,60 @@ TEST(hostile_safetensors)
     tn_ctx_destroy(ctx);
 }
 
+/* What people give in the place of a file is named, by every reader. */
+TEST(other_formats)
+{
+    #define BEGINS(text) text, sizeof text - 1
+    static const struct { const char *begin; size_t bytes; const char *is; } row[] = {
+        {BEGINS("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 497774208\n"), "a Git LFS pointer, not the file"},
+        {BEGINS("<!DOCTYPE html><html>"), "an HTML page"}, {BEGINS("<!doctype html>"), "an HTML page"}, {BEGINS("<html><head>"), "an HTML page"},
+        {BEGINS("PK\3\4\x14\0\0\0\0\0"), "a zip archive"}, {BEGINS("\x80\2\x8A\x0Al\xFC\x9C"), "a Python pickle"},
+        {BEGINS("\x80\4\x95\x10\0\0\0\0\0\0\0"), "a Python pickle"}, {BEGINS("GGUF\3\0\0\0\0\0\0\0"), "a GGUF file"},
+        {BEGINS("\x89HDF\r\n\x1A\n"), "an HDF5 file"}, {BEGINS("\x1F\x8B\x08\0\0\0\0\0\0\3"), "compressed, expected the result of gunzip"}
+    };
+    tn_ctx             *ctx = make_context(TN_F32);
+    tn_transformer_desc desc;
+    unsigned char       zeros[2048];
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        tn_source source;
+        memset(zeros, 0, sizeof zeros);
+        memcpy(zeros, row[i].begin, row[i].bytes);
+        source = tn_source_memory(zeros, sizeof zeros);
+        for (int f = 0; f < 6; f++) {
+            if (f < 3) CHECK(!reads(ctx, (format)f, source));
+            else if (f == 3) CHECK(!tn_tokenizer_read(ctx, source));
+            else if (f == 4) CHECK(!tn_shard_open(ctx, source, 9));
+            else CHECK(tn_transformer_config_read(ctx, source, &desc) != TN_OK);
+            CHECK_ERROR(ctx, TN_ERR_FORMAT, row[i].is);
+        }
+    }
+    /* Damaged safetensors files whose length has the first bytes of gzip's and of pickle's are what they are. */
+    for (int k = 0; k < 2; k++) {
+        memset(zeros, ' ', sizeof zeros);
+        memcpy(zeros, k ? "\x80\2\0\0\0\0\0\0{" : "\x1F\x8B\x08\0\0\0\0\0{", 9);
+        CHECK(!reads(ctx, SAFETENSORS, tn_source_memory(zeros, sizeof zeros)));
+        CHECK_ERROR(ctx, TN_ERR_FORMAT, k ? "expected a string" : "the header has 559903 bytes, but the file only 2048");
+    }
+    tn_ctx_destroy(ctx);
+}
+
+TEST(json_places)
+{
+    static const struct { const char *json, *place; } row[] = {
+        {"", "byte 0: unexpected end of file, expected a value (line 1, column 1)"},
+        {"{\n  \"n_layer\": 1,\n}", "byte 18: unexpected character, expected a string (line 3, column 1)"},
+        {"{\"\\n\\n\": 1,\r\n \"\u00e9\u00e9\": x}", "unexpected character, expected a value (line 2, column 8)"},
+        {"{\n\n\"n_layer\": 0}", "n_layer is 0, expected an integer from 1 to 2147483646 (line 3, column 12)"}
+    };
+    tn_ctx             *ctx = make_context(TN_F32);
+    tn_transformer_desc desc;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        CHECK(tn_transformer_config_read(ctx, tn_source_memory(row[i].json, strlen(row[i].json)), &desc) != TN_OK);
+        CHECK_ERROR(ctx, TN_ERR_FORMAT, row[i].place);
+    }
+    tn_ctx_destroy(ctx);
+}
+
 TEST(json_strings)
 {
     static const struct { const char *json, *name; } good[] = {
@@ -751,7 +810,7 @@ TEST(idx_files)
     b = idx_of(0x0E, 3, huge, "", 0);
     refuses(ctx, IDX, &b, TN_ERR_FORMAT, "is larger than the address space");
     b = idx_of(0x1F8B0800, 0, NULL, "", 0);
-    b.p[0] = 0x1F; b.p[1] = 0x8B;
+    b.p[0] = 0x1F; b.p[1] = 0x8B; b.p[2] = 8;
     refuses(ctx, IDX, &b, TN_ERR_FORMAT, "gunzip");
     tn_ctx_destroy(ctx);
 }
@@ -1128,13 +1187,22 @@ TEST(paths_that_fail)
     CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/w.npy: byte 0: its temporary file could not be created: ");
     CHECK(!tn_npy_load(ctx, "tests"));       /* a folder: opened by some systems, read by none */
     CHECK_ERROR(ctx, TN_ERR_FILE, "tests: ");
+#ifdef __linux__
+    {
+        char path[TEST_PATH];
+        scratch(path, "pipe");
+        CHECK(mkfifo(path, 0600) == 0);      /* opening it would wait for somebody who writes */
+        CHECK(!tn_npy_load(ctx, path));
+        CHECK_ERROR(ctx, TN_ERR_FILE, "pipe: it is a pipe or a device, expected a file");
+        remove(path);
+        CHECK(!tn_npy_load(ctx, "/dev/zero"));
+        CHECK_ERROR(ctx, TN_ERR_FILE, "/dev/zero: it is a pipe or a device, expected a file");
+    }
+#endif
     tn_ctx_destroy(ctx);
 }
 
 #ifdef __linux__
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 
 static bool write_file(const char *path, const void *p, size_t n)
 {
@@ -1309,7 +1377,7 @@ TEST(escapes_at_the_end)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(safetensors_conformance, npy_conformance, safetensors_values, npy_values, trained_models, sixteen_bit_floats,
+TEST_MAIN(other_formats, json_places, safetensors_conformance, npy_conformance, safetensors_values, npy_values, trained_models, sixteen_bit_floats,
           integers, raw_bytes, damaged_safetensors, damaged_npy, damaged_idx, hostile_safetensors, json_strings,
           hostile_npy, npy_orders, idx_files, safetensors_round_trip, large_and_strided, npy_round_trip,
           bad_writes, params_round_trip, params_that_do_not_fit, failing_source, no_memory, paths_that_fail,

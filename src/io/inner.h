@@ -15,6 +15,7 @@ typedef struct tni_reader {
     void         *user;
     uint64_t      bytes;                /* of the whole file     */
     void         *stream;               /* of a path: its FILE * */
+    bool          is_text;              /* its errors say the line and the column */
     tni_file_name name;
 } tni_reader;
 

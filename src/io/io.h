@@ -3,9 +3,10 @@
 
 /* ======================================================================
    >>io       safetensors, npy, idx
-   A damaged file is an error that names the file, the byte and the reason, and that changes nothing. Tensors that are
-   read are owned; floats get the context's dtype, integers I32 if all of them fit. A finite double that is too large for
-   a float is an error, too.
+   A damaged file is an error that names the file, the byte (of JSON also line and column) and the reason, and that changes
+   nothing; so is a file of another format (a Git LFS pointer, HTML, zip, pickle, GGUF, HDF5, gzip), which is named. A pipe or
+   a device is not opened for reading. Tensors that are read are owned; floats get the context's dtype, integers I32 if all of
+   them fit. A finite double that is too large for a float is an error, too.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
    A save writes PATH.tn1.tmp and renames it to PATH once it is complete: a save that fails leaves the old file as it was,
    and removes the new one. Before the rename the data is synced to the disk, and after it the folder (fsync, on macOS

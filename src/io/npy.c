@@ -234,8 +234,6 @@ static tn_status tni_idx_header(const tni_reader *r, tni_number *number, int *ra
     tn_status s = tni_reader_get(r, 0, head, 4);
     int       i;
     if (s != TN_OK) return s;
-    if (head[0] == 0x1F && head[1] == 0x8B)
-        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "the file is compressed, expected the result of gunzip");
     if (head[0] != 0 || head[1] != 0)
         return tni_reader_fail(r, TN_ERR_FORMAT, 0, "not an idx file: it does not begin with two zeros");
     if (!tni_idx_number(head[2], number))

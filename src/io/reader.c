@@ -41,17 +41,62 @@ TNI_FN const char *tni_reason(const char *otherwise)
 
 /* ---- bytes in ----------------------------------------------------------- >>io-reader */
 
-/* "w.safetensors: byte 8: reason" */
+/* What a file is whose first bytes are those of another format than any that is read here, or NULL. A safetensors file may
+   begin with any length below 2^32, and then '{'. */
+static const char *tni_other_format(const tni_reader *r)
+{
+    static const struct { const char *begin, *is; } known[] = {
+        {"version https://git-lfs", "a Git LFS pointer, not the file itself: run git lfs pull"},
+        {"<!DOC", "an HTML page"}, {"<!doc", "an HTML page"}, {"<html", "an HTML page"},
+        {"GGUF", "a GGUF file"}, {"PK\3\4", "a zip archive, as of torch.save and numpy.savez"},
+        {"\x89HDF", "an HDF5 file"}, {"\x1F\x8B\x08", "compressed, expected the result of gunzip"}
+    };
+    char   head[24];
+    size_t k, n = r->bytes < sizeof head ? (size_t)r->bytes : sizeof head;
+    memset(head, 0, sizeof head);
+    if (n == 0 || !r->fetch(r->user, 0, head, n)) return NULL;
+    if (memcmp(head + 4, "\0\0\0\0{", 5) == 0) return NULL;
+    for (k = 0; k < sizeof known / sizeof *known; k++)
+        if (strncmp(head, known[k].begin, strlen(known[k].begin)) == 0) return known[k].is;
+    if (head[0] == '\x80' && head[1] >= 2 && head[1] <= 5 && head[2] != 0) return "a Python pickle, which is never run";
+    return NULL;
+}
+
+/* The line and the column of a byte of a text, both from 1. The text is read again, as strings were decoded in place. */
+static bool tni_reader_place(const tni_reader *r, uint64_t at, uint64_t *line, uint64_t *column)
+{
+    char     chunk[256];
+    uint64_t from = 0;
+    size_t   n, i;
+    *line = *column = 1;
+    for (; from < at && from < r->bytes; from += n) {
+        n = (size_t)tni_min((int64_t)sizeof chunk, (int64_t)((at < r->bytes ? at : r->bytes) - from));
+        if (!r->fetch(r->user, from, chunk, n)) return false;
+        for (i = 0; i < n; i++) {
+            if (chunk[i] == '\n') { ++*line; *column = 1; }
+            else if (((unsigned char)chunk[i] & 0xC0) != 0x80) ++*column;
+        }
+    }
+    return true;
+}
+
+/* "w.safetensors: byte 8: reason", of a text "config.json: byte 30: reason (line 2, column 5)" */
 TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status status, uint64_t at, const char *fmt, ...)
 {
-    char     reason[320];
-    tni_text t;
-    va_list  args;
+    const char *other = status == TN_ERR_FORMAT ? tni_other_format(r) : NULL;
+    char        reason[320], place[64];
+    uint64_t    line, column;
+    tni_text    t;
+    va_list     args;
+    if (other) return tni_fail(r->ctx, status, "%s: byte 0: the file is %s", r->name.s, other);
     t.dst = reason; t.room = sizeof reason; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
-    return tni_fail(r->ctx, status, "%s: byte %llu: %s", r->name.s, (unsigned long long)at, reason);
+    place[0] = 0;
+    if (r->is_text && tni_reader_place(r, at, &line, &column))
+        tni_print(place, sizeof place, " (line %llu, column %llu)", (unsigned long long)line, (unsigned long long)column);
+    return tni_fail(r->ctx, status, "%s: byte %llu: %s%s", r->name.s, (unsigned long long)at, reason, place);
 }
 
 static bool tni_memory_fetch(void *user, uint64_t offset, void *dst, size_t bytes)
@@ -89,9 +134,23 @@ static bool tni_stream_fetch(void *user, uint64_t offset, void *dst, size_t byte
     return tni_seek(f, offset) && fread(dst, 1, bytes, f) == bytes;
 }
 
+/* Whether there is something that is no file: opening a pipe with a name would wait for a writer. Folders are left to fopen. */
+static bool tni_is_device(const char *path)
+{
+#ifdef TNI_POSIX
+    struct stat s;
+    return stat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+#else
+    (void)path;
+    return false;
+#endif
+}
+
 static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 {
     FILE *f;
+    if (tni_is_device(path))
+        return tni_fail(r->ctx, TN_ERR_FILE, "%s: it is a pipe or a device, expected a file", r->name.s);
     errno = 0;
     f = fopen(path, "rb");
     if (!f) return tni_fail(r->ctx, TN_ERR_FILE, "%s: could not be opened: %s", r->name.s, tni_reason("no reason given"));

@@ -368,6 +368,7 @@ static tn_status tni_safetensors_index(tn_safetensors *f, const char *path)
     tni_scan    scan;
     tn_status   s = tni_check_header(&f->file, 0, f->file.bytes, TNI_SAFETENSORS_HEADER);
     if (s != TN_OK) return s;
+    f->file.is_text = true;
     if (!(f->header = (char *)tni_alloc(ctx, (size_t)f->file.bytes, "safetensors index"))) return TN_ERR_MEMORY;
     f->header_bytes = (size_t)f->file.bytes;
     if ((s = tni_reader_get(&f->file, 0, f->header, f->header_bytes)) != TN_OK) return s;
