@@ -364,6 +364,114 @@ TEST(an_index_that_is_wrong)
     for (size_t k = 0; k < sizeof written / sizeof *written; k++) remove(in_tmp(written[k]));
 }
 
+/* ---- tied heads, and what nothing reads ---------------------------------------- */
+
+static void log_line(void *user, tn_log_level level, const char *message)
+{
+    char *lines = (char *)user;
+    if (level == TN_LOG_WARN) snprintf(lines + strlen(lines), 1024 - strlen(lines), "%s\n", message);
+}
+
+/* Writes GPT-2 again, into one file: `table` is the name of its embedding, and `head` that of another tensor of this shape, or
+   NULL; `other` is a further name of the table, which stands in the metadata. */
+static void write_gpt2(tn_ctx *ctx, const char *table, const char *head, bool equal, const char *other)
+{
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_path(path_of("gpt2", "model.safetensors.index.json")));
+    const int64_t   count = tn_safetensors_count(f);
+    const tn_note   note = {other, table};
+    tn_named        named[64];
+    REQUIRE(f && count < 60);
+    for (int64_t i = 0; i < count; i++) {
+        named[i].name = tn_safetensors_at(f, i)->name;
+        named[i].tensor = tn_safetensors_read(f, named[i].name);
+        if (strcmp(named[i].name, "transformer.wte.weight")) continue;
+        named[i].name = table;
+        named[count].name = head;
+        named[count].tensor = equal ? named[i].tensor : tn_scale(ctx, (tn_tensor *)named[i].tensor, -1);
+    }
+    CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_path(in_tmp("again.safetensors")), named, count + (head != NULL), &note,
+                                      other ? 1 : 0), TN_OK);
+    tn_safetensors_close(f);
+}
+
+static tn_status read_gpt2(tn_ctx *ctx, bool tied, loaded *m)
+{
+    tn_transformer_desc desc;
+    int64_t             lines;
+    const tn_name_map  *map = tn_name_map_gpt2(&lines);
+    tn_transformer_config_read(ctx, tn_source_path(path_of("gpt2", "config.json")), &desc);
+    desc.tied = tied;
+    m->params = tn_params_create(ctx);
+    tn_transformer_init(m->params, "", &desc, &m->net);
+    return tn_transformer_read_mapped(m->params, &m->net, tn_source_path(in_tmp("again.safetensors")), map, lines);
+}
+
+/* The sum of the elements of a b */
+static double product(tn_ctx *ctx, tn_tensor *a, tn_tensor *b) { return tn_item(tn_sum(ctx, tn_mul(ctx, a, b))); }
+
+TEST(tied_heads)
+{
+    static const struct { const char *table, *head; bool equal; const char *other; bool tied; double sign; } row[] = {
+        {"transformer.wte.weight", "lm_head.weight", true, NULL, true, 1},
+        {"transformer.wte.weight", "lm_head.weight", false, NULL, true, 0},
+        {"transformer.wte.weight", "lm_head.weight", false, NULL, false, -1},
+        {"lm_head.weight", NULL, true, "transformer.wte.weight", true, 1},           /* as save_model leaves one out */
+        {"lm_head.weight", NULL, true, "wte.weight", false, 1},
+        {"transformer.wte.weight", NULL, true, "lm_head.weight", true, 1},
+        {"wte.weight", NULL, true, "lm_head.weight", false, 1},
+    };
+    tn_ctx *ctx = make_context(TN_F64);
+    loaded  want, m;
+    REQUIRE(load(ctx, "gpt2", "model.safetensors.index.json", &want));
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        tn_status s;
+        write_gpt2(ctx, row[i].table, row[i].head, row[i].equal, row[i].other);
+        s = read_gpt2(ctx, row[i].tied, &m);
+        if (row[i].sign == 0) {
+            CHECK_INT(s, TN_ERR_DATA);
+            CHECK_ERROR(ctx, TN_ERR_DATA, "\"lm_head.weight\" differs from \"transformer.wte.weight\", expected equal ones");
+        } else if (CHECK_CTX(ctx)) {
+            const double square = product(ctx, want.net.embed.w, want.net.embed.w);
+            CHECK(product(ctx, m.net.embed.w, want.net.embed.w) == square);
+            CHECK(product(ctx, m.net.head.w, want.net.embed.w) == row[i].sign * square);
+        }
+    }
+    tn_ctx_destroy(ctx);
+    remove(in_tmp("again.safetensors"));
+}
+
+TEST(keys_that_nothing_reads)
+{
+#define SMALL "\"vocab_size\":8,\"hidden_size\":8,\"intermediate_size\":8,\"num_hidden_layers\":2,\"num_attention_heads\":2," \
+              "\"max_position_embeddings\":16,"
+    static const struct { const char *config, *says; } row[] = {
+        {"{\"model_type\":\"llama\"," SMALL "\"logit_scale\":2,\"use_qk_norm\":false,\"mscale\":null,\"x\":[],\"bos_token_id\":1,"
+         "\"attention_dropout\":0.1}", "memory: 1 keys are not read, as they are of no setting here: \"logit_scale\"\n"},
+        {"{\"model_type\":\"llama\"," SMALL "\"sliding_window\":4,\"a\":1,\"b\":1,\"c\":1,\"d\":1}",
+         "memory: 5 keys are not read, as they are of no setting here: \"sliding_window\", \"a\", \"b\", \"c\", ...\n"},
+        {"{\"model_type\":\"mistral\"," SMALL "\"sliding_window\":4,\"attention_bias\":true}",
+         "memory: attention_bias and mlp_bias are of llama, and are not read\n"},
+        {"{\"model_type\":\"llama\"," SMALL "\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2,\"mscale\":3}}",
+         "memory: 1 keys of RoPE are not read, as they are of no setting here: \"mscale\"\n"},
+        {"{\"model_type\":\"llama\"," SMALL "\"quantization_config\":{\"bits\":4}}", NULL},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char                said[1024] = "";
+        tn_ctx             *ctx = NULL;
+        tn_desc             d;
+        tn_transformer_desc desc;
+        tn_source           source = tn_source_memory(row[i].config, strlen(row[i].config));
+        memset(&d, 0, sizeof d);
+        d.log = log_line;
+        d.log_user = said;
+        REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
+        CHECK_INT(tn_transformer_config_read(ctx, source, &desc), row[i].says ? TN_OK : TN_ERR_FORMAT);
+        if (row[i].says) test_check_str(said, row[i].says, __FILE__, __LINE__, "the log");
+        else CHECK_ERROR(ctx, TN_ERR_FORMAT, "quantization_config is given, expected weights that are not quantised (line 1, column ");
+        tn_ctx_destroy(ctx);
+    }
+}
+
 /* ---- RoPE of Llama 3.1 ---------------------------------------------------------- */
 
 TEST(scaled_rotations)
@@ -464,4 +572,5 @@ TEST(configs_of_relatives)
 }
 
 TEST_MAIN(greedy_tokens_in_double, greedy_tokens_in_float, written_as_it_was_read, maps_that_cannot_be_written, heads_that_differ,
-          an_index_is_one_file, an_index_that_is_wrong, scaled_rotations, configs_of_relatives)
+          an_index_is_one_file, an_index_that_is_wrong, scaled_rotations, configs_of_relatives,
+          tied_heads, keys_that_nothing_reads)

@@ -595,7 +595,8 @@ TEST(hostile_safetensors)
         {F32("\"shape\":[1,],\"data_offsets\":[0,4]"), 4, "comma before"},
         {F32("\"shape\":[,1],\"data_offsets\":[0,4]"), 4, "unexpected character, expected a non-negative integer"},
         {F32("\"shape\":[[1]],\"data_offsets\":[0,4]"), 4, "unexpected character, expected a non-negative integer"},
-        {F32("\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]"), 4, "more than 8 axes"},
+        {F32("\"shape\":[1,1,1,1,1,1,1,1,9223372036854775808],\"data_offsets\":[0,4]"), 4, "more than 63 bits"},
+        {F32("\"shape\":[1,1,1,1,1,1,1,4294967296,4294967296],\"data_offsets\":[0,0]"), 0, "address space"},
         {F32("\"shape\":[9223372036854775808],\"data_offsets\":[0,4]"), 4, "more than 63 bits"},
         {F32("\"shape\":[18446744073709551616],\"data_offsets\":[0,4]"), 4, "more than 64 bits"},
         {F32("\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]"), 0, "address space"},
@@ -676,6 +677,56 @@ TEST(json_places)
         CHECK(tn_transformer_config_read(ctx, tn_source_memory(row[i].json, strlen(row[i].json)), &desc) != TN_OK);
         CHECK_ERROR(ctx, TN_ERR_FORMAT, row[i].place);
     }
+    tn_ctx_destroy(ctx);
+}
+
+/* Numbers of more axes than a tensor has can be read in a row; the other tensors of the file are as they would be without. */
+TEST(nine_axes)
+{
+    static const float  numbers[6] = {1, 2, 3, 4, 5, 6};
+    static const double first[4] = {1, 2, 3, 4}, last[2] = {5, 6};
+    const bytes b = safetensors_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,2,1,1,1,1,2,1],\"data_offsets\":[0,16]},"
+                                   "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[16,24]}}", numbers, 24);
+    const bytes n[2] = {npy_of(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 2, 1, 1, 1, 1, 2, 1)}", numbers, 16),
+                        npy_of(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1, 2, 1, 1, 1, 1, 2, 1)}", numbers, 16)};
+    tn_ctx         *ctx = make_context(TN_F64);
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
+    const tn_safetensors_entry *e = tn_safetensors_find(f, "a");
+    REQUIRE(f && e);
+    CHECK(e->axes == 9 && e->rank == 1 && e->shape[0] == 4 && tn_safetensors_find(f, "b")->axes == 1);
+    CHECK(!tn_safetensors_read(f, "a"));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "tensor \"a\" has 9 axes, expected at most 8: tn_safetensors_read_flat reads its numbers");
+    check_values(tn_safetensors_read_flat(f, "a"), TN_F64, 4, first);
+    check_values(tn_safetensors_read_flat(f, "b"), TN_F64, 2, last);
+    CHECK(!tn_safetensors_read_flat(f, "c"));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "there is no tensor \"c\"");
+    CHECK(!read_npy(ctx, &n[0]));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "the array has 9 axes, expected at most 8: tn_npy_read_flat reads its numbers");
+    check_values(tn_npy_read_flat(ctx, tn_source_memory(n[0].p, n[0].n)), TN_F64, 4, first);
+    CHECK(!tn_npy_read_flat(ctx, tn_source_memory(n[1].p, n[1].n)));
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "the array has 9 axes in Fortran's order, expected at most 8");
+    tn_ctx_destroy(ctx);
+}
+
+/* safetensors' save_model writes a tensor of two names once, and notes the other name. */
+TEST(other_names)
+{
+    static const float numbers[2] = {1, 2};
+    static const double same[1] = {1};
+    const bytes b = safetensors_of("{\"__metadata__\":{\"x\":\"a\",\"y\":\"x\",\"b\":\"a\"},"
+                                   "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                                   "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", numbers, 8);
+    tn_ctx         *ctx = make_context(TN_F32);
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
+    REQUIRE(f);
+    CHECK(tn_safetensors_find(f, "x") == tn_safetensors_find(f, "a") && tn_safetensors_find(f, "x"));
+    CHECK(!tn_safetensors_find(f, "y"));                     /* the name of no tensor */
+    CHECK(tn_safetensors_find(f, "b") != tn_safetensors_find(f, "a"));
+    check_values(tn_safetensors_read(f, "x"), TN_F32, 1, same);
+    CHECK(tn_safetensors_equal(f, "a", "x") && !tn_safetensors_equal(f, "a", "b"));
+    CHECK_CTX(ctx);
+    CHECK(!tn_safetensors_equal(f, "a", "y"));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "there is no tensor \"y\"");
     tn_ctx_destroy(ctx);
 }
 
@@ -1377,7 +1428,7 @@ TEST(escapes_at_the_end)
     tn_ctx_destroy(ctx);
 }
 
-TEST_MAIN(other_formats, json_places, safetensors_conformance, npy_conformance, safetensors_values, npy_values, trained_models, sixteen_bit_floats,
+TEST_MAIN(other_formats, json_places, nine_axes, other_names, safetensors_conformance, npy_conformance, safetensors_values, npy_values, trained_models, sixteen_bit_floats,
           integers, raw_bytes, damaged_safetensors, damaged_npy, damaged_idx, hostile_safetensors, json_strings,
           hostile_npy, npy_orders, idx_files, safetensors_round_trip, large_and_strided, npy_round_trip,
           bad_writes, params_round_trip, params_that_do_not_fit, failing_source, no_memory, paths_that_fail,

@@ -138,7 +138,7 @@ TNI_FN bool tni_scan_take(tni_scan *s, char c);
 TNI_FN bool tni_scan_unexpected(tni_scan *s, const char *expected);
 TNI_FN bool tni_scan_expect(tni_scan *s, char c);
 TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out);
-TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape);
+TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, int64_t *shape);
 TNI_FN size_t tni_utf8_put(char *dst, uint32_t c);
 TNI_FN bool tni_scan_string(tni_scan *s, const char **out);
 TNI_FN void *tni_list_add(tn_ctx *ctx, tni_list *l, const char *what);

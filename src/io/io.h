@@ -86,6 +86,7 @@ typedef struct tn_safetensors_entry {
     int64_t     shape[TN_MAX_RANK];
     uint64_t    offset, bytes;          /* of its data in the file                               */
     int64_t     part;                   /* number of its file, if an index was opened; else 0    */
+    int64_t     axes;                   /* of more than TN_MAX_RANK axes, shape is [number of elements], and rank 1 */
 } tn_safetensors_entry;
 
 /* Opens a safetensors file, or those of an index. It is closed by _close or with the context; NULL on error. */
@@ -93,13 +94,20 @@ TN_API tn_safetensors *tn_safetensors_open(tn_ctx *ctx, tn_source source);
 TN_API void            tn_safetensors_close(tn_safetensors *file);                  /* closes the file               */
 TN_API int64_t         tn_safetensors_count(const tn_safetensors *file);            /* number of tensors             */
 TN_API const tn_safetensors_entry *tn_safetensors_at(const tn_safetensors *file, int64_t i);   /* in order of the data  */
-TN_API const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *file, const char *name);   /* NULL: none */
+/* NULL: none. A name that the metadata says to be another name of a tensor, as safetensors' save_model writes it, finds that. */
+TN_API const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *file, const char *name);
 TN_API const char     *tn_safetensors_metadata(const tn_safetensors *file, const char *key);   /* its value, or NULL     */
 /* Reads one tensor. F64 F32 F16 BF16 become the context's dtype, I64 ... I8, U64 ... U8 and BOOL become I32; any other dtype
    is an error that names it. */
 TN_API tn_tensor      *tn_safetensors_read(tn_safetensors *file, const char *name);
+/* The same as [number of elements]: a tensor of more axes than TN_MAX_RANK can be read in no other way. */
+TN_API tn_tensor      *tn_safetensors_read_flat(tn_safetensors *file, const char *name);
 /* Reads a tensor's bytes unchanged, of any dtype; `bytes` must be the entry's. */
 TN_API tn_status       tn_safetensors_read_bytes(tn_safetensors *file, const char *name, void *dst, size_t bytes);
+
+/* Whether two tensors of a file have the same dtype, shape and bits; also false if one is not there or cannot be read, which
+   is an error. */
+TN_API bool            tn_safetensors_equal(tn_safetensors *file, const char *a, const char *b);
 
 typedef struct tn_named { const char *name; const tn_tensor *tensor; } tn_named;   /* a tensor and its name in a file */
 typedef struct tn_note  { const char *key, *value; } tn_note;      /* a line of metadata */
@@ -153,6 +161,7 @@ TN_API tn_status tn_checkpoint_check(tn_ctx *ctx, tn_source source);
    Versions 1 to 3 can be read, with f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
    Objects are never unpickled. Version 1 is written; BF16 becomes f4, because NumPy has no such type. */
 TN_API tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source);                  /* reads an array; NULL on error  */
+TN_API tn_tensor *tn_npy_read_flat(tn_ctx *ctx, tn_source source);             /* as [elements], of any number of axes in C's order */
 TN_API tn_status  tn_npy_write(const tn_tensor *t, tn_sink sink);              /* writes one array               */
 #ifndef TN_NO_STDIO
 TN_API tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path);                  /* reads a .npy file              */

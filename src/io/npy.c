@@ -14,7 +14,7 @@ typedef struct tni_npy {
     tni_number number;
     bool       fortran;
     int        rank;
-    int64_t    shape[TN_MAX_RANK];
+    int64_t    axes, shape[TN_MAX_RANK];
 } tni_npy;
 
 /* A Python string without escapes, which none of the known names has. It is terminated in place. */
@@ -86,7 +86,7 @@ static bool tni_parse_npy(tni_scan *s, tni_npy *a)
         if (k == 3) return tni_scan_fail(s, "unknown key, expected descr, fortran_order or shape");
         if (seen >> k & 1) return tni_scan_fail(s, "duplicate key");
         seen |= 1u << k;
-        if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a) : tni_scan_shape(s, true, &a->rank, a->shape)))
+        if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a) : tni_scan_shape(s, true, &a->axes, &a->rank, a->shape)))
             return false;
         if (!tni_scan_take(s, ',')) {
             if (!tni_scan_expect(s, '}')) return false;
@@ -161,7 +161,7 @@ static tn_tensor *tni_read_fortran(const tni_reader *r, uint64_t at, const tni_n
     return rows;
 }
 
-tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source)
+static tn_tensor *tni_npy_read(tn_ctx *ctx, tn_source source, bool flat)
 {
     tni_reader r;
     tni_npy    a;
@@ -169,12 +169,22 @@ tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source)
     tn_tensor *t = NULL;
     if (!ctx || tni_reader_open(&r, ctx, &source) != TN_OK) return NULL;
     if (tni_npy_header(&r, &at, &a) == TN_OK) {
-        if (a.fortran && a.rank > 1) t = tni_read_fortran(&r, at, &a);
+        if (a.axes > TN_MAX_RANK && (a.fortran || !flat))
+            tni_reader_fail(&r, TN_ERR_SHAPE, 0, "the array has %lld axes%s, expected at most %d%s", (long long)a.axes,
+                            a.fortran ? " in Fortran's order" : "", TN_MAX_RANK,
+                            a.fortran ? "" : ": tn_npy_read_flat reads its numbers");
+        else if (a.fortran && a.rank > 1) t = tni_read_fortran(&r, at, &a);
         else tni_read_tensor(&r, at, a.number, 0, a.rank, a.shape, &t);
     }
     tni_reader_close(&r);
+    if (!t || !flat) return t;
+    t->shape[0] = tn_tensor_count(t);       /* it is owned and compact */
+    t->strides[0] = t->rank = 1;
     return t;
 }
+
+tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source)      { return tni_npy_read(ctx, source, false); }
+tn_tensor *tn_npy_read_flat(tn_ctx *ctx, tn_source source) { return tni_npy_read(ctx, source, true); }
 
 static void tni_text_npy(tni_text *t, const tn_tensor *of, tn_dtype as)
 {

@@ -112,7 +112,7 @@ static bool tni_parse_tensor(tni_scan *s, tn_safetensors_entry *e)
         if (seen >> k & 1) return tni_scan_fail(s, "duplicate key");
         seen |= 1u << k;
         if (!(k == 0 ? tni_scan_string(s, &e->dtype)
-              : k == 1 ? tni_scan_shape(s, false, &e->rank, e->shape) : tni_parse_offsets(s, e)))
+              : k == 1 ? tni_scan_shape(s, false, &e->axes, &e->rank, e->shape) : tni_parse_offsets(s, e)))
             return false;
     } while (tni_scan_take(s, ','));
     if (!tni_scan_expect(s, '}')) return false;
@@ -417,9 +417,20 @@ const tn_safetensors_entry *tn_safetensors_at(const tn_safetensors *f, int64_t i
     return f && i >= 0 && (uint64_t)i < f->entries.count ? (const tn_safetensors_entry *)f->by_offset[i] : NULL;
 }
 
+/* The name under which a file has a tensor of two names: a note {"left out": "kept"}, as safetensors' save_model writes it. */
+static const char *tni_kept_name(const tn_safetensors *f, const char *name)
+{
+    const char *kept = tn_safetensors_metadata(f, name);
+    size_t      k;
+    for (k = 0; !kept && k < f->parts.count; k++) kept = tn_safetensors_metadata(tni_part_at(f, k)->file, name);
+    return kept;
+}
+
 const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *f, const char *name)
 {
-    return f && name ? (const tn_safetensors_entry *)tni_find_name(f->by_name, f->entries.count, name) : NULL;
+    const void *e = f && name ? tni_find_name(f->by_name, f->entries.count, name) : NULL;
+    const char *kept = f && name && !e ? tni_kept_name(f, name) : NULL;
+    return (const tn_safetensors_entry *)(kept ? tni_find_name(f->by_name, f->entries.count, kept) : e);
 }
 
 const char *tn_safetensors_metadata(const tn_safetensors *f, const char *key)
@@ -441,6 +452,10 @@ TNI_FN tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_en
 {
     tni_number n;
     *out = NULL;
+    if (e->axes > TN_MAX_RANK)
+        return tni_reader_fail(tni_entry_file(f, e), TN_ERR_SHAPE, e->offset,
+                               "tensor %s has %lld axes, expected at most %d: tn_safetensors_read_flat reads its numbers",
+                               tni_quote(e->name).s, (long long)e->axes, TN_MAX_RANK);
     if (tni_safetensors_number(e->dtype, &n) && n.kind != TNI_OTHER)
         return tni_read_tensor(tni_entry_file(f, e), e->offset, n, 0, e->rank, e->shape, out);
     return tni_reader_fail(tni_entry_file(f, e), TN_ERR_DTYPE, e->offset,
@@ -452,6 +467,38 @@ tn_tensor *tn_safetensors_read(tn_safetensors *f, const char *name)
     const tn_safetensors_entry *e = tni_safetensors_want(f, name);
     tn_tensor                  *t = NULL;
     if (e) tni_entry_read(f, e, &t);
+    return t;
+}
+
+bool tn_safetensors_equal(tn_safetensors *f, const char *a, const char *b)
+{
+    const tn_safetensors_entry *x = tni_safetensors_want(f, a), *y = tni_safetensors_want(f, b);
+    uint64_t                    at;
+    uint8_t                     left[1024], right[1024];
+    size_t                      n;
+    if (!x || !y || strcmp(x->dtype, y->dtype) != 0 || x->axes != y->axes || x->rank != y->rank
+        || memcmp(x->shape, y->shape, (size_t)x->rank * sizeof *x->shape) != 0) return false;
+    for (at = 0; x != y && at < x->bytes; at += n) {
+        n = x->bytes - at < sizeof left ? (size_t)(x->bytes - at) : sizeof left;
+        if (tni_reader_get(tni_entry_file(f, x), x->offset + at, left, n) != TN_OK
+            || tni_reader_get(tni_entry_file(f, y), y->offset + at, right, n) != TN_OK
+            || memcmp(left, right, n) != 0) return false;
+    }
+    return true;
+}
+
+tn_tensor *tn_safetensors_read_flat(tn_safetensors *f, const char *name)
+{
+    const tn_safetensors_entry *e = tni_safetensors_want(f, name);
+    tn_safetensors_entry        flat;
+    tn_tensor                  *t = NULL;
+    size_t                      count;
+    if (!e) return NULL;
+    flat = *e;
+    tni_count_extents(e->rank, e->shape, &count);
+    flat.axes = flat.rank = 1;
+    flat.shape[0] = (int64_t)count;
+    tni_entry_read(f, &flat, &t);
     return t;
 }
 

@@ -58,30 +58,30 @@ TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
     return true;
 }
 
-static bool tni_scan_extent(tni_scan *s, int *rank, int64_t *shape)
+/* JSON's [], [3], [3,4]; or Python's (), (3,), (3, 4), where Python 2 wrote (3L, 4L). The shape of more axes than a tensor can
+   have is that of their numbers in a row, and INT64_MAX if these are more than a size_t can count. */
+TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, int64_t *shape)
 {
+    bool     comma = false;
+    size_t   all = 1;
     uint64_t extent;
-    if (!tni_scan_natural(s, &extent)) return false;
-    if (*rank == TN_MAX_RANK) return tni_scan_fail(s, "the shape has more than 8 axes");
-    if (extent > INT64_MAX) return tni_scan_fail(s, "an extent is out of range: more than 63 bits");
-    shape[(*rank)++] = (int64_t)extent;
-    return true;
-}
-
-/* JSON's [], [3], [3,4]; or Python's (), (3,), (3, 4), where Python 2 wrote (3L, 4L). */
-TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
-{
-    bool comma = false;
-    *rank = 0;
+    *axes = *rank = 0;
     if (!tni_scan_expect(s, tuple ? '(' : '[')) return false;
     while (!tni_scan_take(s, tuple ? ')' : ']')) {
-        if (*rank > 0 && !comma) return tni_scan_unexpected(s, "','");
-        if (!tni_scan_extent(s, rank, shape)) return false;
+        if (*axes > 0 && !comma) return tni_scan_unexpected(s, "','");
+        if (!tni_scan_natural(s, &extent)) return false;
+        if (extent > INT64_MAX) return tni_scan_fail(s, "an extent is out of range: more than 63 bits");
+        if (*rank < TN_MAX_RANK) shape[(*rank)++] = (int64_t)extent;
+        if (extent > SIZE_MAX || !tni_mul_size(all, (size_t)extent, &all)) all = SIZE_MAX;
+        ++*axes;
         if (tuple) tni_scan_take(s, 'L');
         comma = tni_scan_take(s, ',');
     }
-    if (tuple ? *rank == 1 && !comma : comma)
+    if (tuple ? *axes == 1 && !comma : comma)
         return tni_scan_fail(s, tuple ? "expected ',' in a tuple of one" : "trailing comma before ']'");
+    if (*axes == *rank) return true;
+    *rank = 1;
+    shape[0] = all > INT64_MAX ? INT64_MAX : (int64_t)all;
     return true;
 }
 

@@ -227,6 +227,46 @@ static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_k
     return TN_OK;
 }
 
+/* Keys of transformers that change nothing in what is computed here, or that are read elsewhere. A star stands for any text. */
+static bool tni_key_is_idle(const char *name, bool windows)
+{
+    static const char *const idle[] = {
+        "architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "use_cache", "*_token_id", "*_dropout",
+        "*_pdrop", "initializer_range", "summary_*", "output_*", "return_dict*", "_*", "id2label", "label2id", "num_labels",
+        "task_specific_params", "problem_type", "tokenizer_class", "pretraining_tp", "n_ctx", "reorder_and_upcast_attn",
+        "rope_scaling", "rope_parameters", "rope_type", "type", "num_key_value_heads", "is_decoder", "name_or_path",
+        "gradient_checkpointing", "keys_to_ignore_at_inference", "chunk_size_feed_forward",
+        "sliding_window", "use_sliding_window", "max_window_layers", "layer_types"          /* the last four: of windows */
+    };
+    const size_t count = sizeof idle / sizeof *idle - (windows ? 0 : 4), length = strlen(name);
+    size_t       i, n;
+    for (i = 0; i < count; i++) {
+        n = strlen(idle[i]) - 1;
+        if (idle[i][0] == '*' ? length >= n && strcmp(name + length - n, idle[i] + 1) == 0
+            : idle[i][n] == '*' ? strncmp(name, idle[i], n) == 0 : strcmp(name, idle[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* Says which keys of the object nothing has read. Those that are null, false or empty leave something out. */
+static void tni_config_unread(const tni_json *j, const tni_value *root, const char *where, const tni_key *keys, size_t n,
+                              bool windows)
+{
+    const tni_value *v;
+    char             names[320];
+    size_t           used = 0;
+    int64_t          count = 0;
+    for (v = tni_json_child(j, root); v; v = tni_json_next(j, v)) {
+        const char *name = tni_json_key(j, v);
+        if (v->kind < TNI_JSON_TRUE || (v->kind >= TNI_JSON_ARRAY && v->child == 0)) continue;
+        if (tni_key_find(keys, n, name) || tni_key_is_idle(name, windows)) continue;
+        if (count++ < 4) used += tni_print(names + used, sizeof names - used, "%s%s", count > 1 ? ", " : "", tni_quote(name).s);
+    }
+    if (count > 0)
+        tni_log(j->file.ctx, TN_LOG_WARN, "%s: %lld keys%s are not read, as they are of no setting here: %s%s", j->file.name.s,
+                (long long)count, where, names, count > 4 ? ", ..." : "");
+}
+
 /* Reads the object into the desc. `own`: unknown keys are errors; otherwise null and keys not in the table are ignored. */
 static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_key *keys, size_t n, bool own,
                                  tn_transformer_desc *d)
@@ -254,6 +294,7 @@ static tn_status tni_config_gpt2(tni_json *j, const tni_value *root, tn_transfor
     d->norm_bias = true;
     d->positions = TN_POSITIONS_LEARNED;
     d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = d->tied = true;
+    tni_config_unread(j, root, "", TNI_KEYS(tni_gpt2_keys), false);
     return tni_config_take(j, root, TNI_KEYS(tni_gpt2_keys), false, d);
 }
 
@@ -268,6 +309,7 @@ static tn_status tni_config_rope(tni_json *j, const tni_value *root, const char 
     if (rope->kind != TNI_JSON_OBJECT)
         return tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "%s is not an object or null", key);
     if ((s = tni_config_take(j, rope, TNI_KEYS(tni_rope_keys), false, d)) != TN_OK) return s;
+    tni_config_unread(j, rope, " of RoPE", TNI_KEYS(tni_rope_keys), false);
     type = tni_json_get(j, rope, "rope_type");
     if (!type) type = tni_json_get(j, rope, "type");
     kind = !type ? "default" : tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
@@ -317,10 +359,13 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relati
     tn_status s;
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
+    tni_config_unread(j, root, "", TNI_KEYS(tni_llama_keys), which != TNI_LLAMA);
     s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
     if (s == TN_OK && which != TNI_LLAMA) {
+        if (d->attn_bias || d->mlp_bias)
+            tni_log(j->file.ctx, TN_LOG_WARN, "%s: attention_bias and mlp_bias are of llama, and are not read", j->file.name.s);
         d->attn_bias = d->mlp_bias = false;             /* not read by these models */
         s = tni_config_window(j, root, which == TNI_MISTRAL, d);
     }
@@ -343,11 +388,15 @@ static tn_status tni_config_own(tni_json *j, const tni_value *root, tn_transform
 
 static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
 {
-    const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type");
+    const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type"), *quantised;
     const char      *name = tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
     memset(d, 0, sizeof *d);
     if (root->kind != TNI_JSON_OBJECT)
         return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "unexpected value, expected an object");
+    quantised = tni_json_get(j, root, "quantization_config");
+    if (quantised && quantised->kind != TNI_JSON_NULL)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, quantised->at, "quantization_config is given, expected weights that are "
+                               "not quantised");
     if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(j, root, d);
     if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, TNI_LLAMA, d);
     if (strcmp(name, "mistral") == 0) return tni_config_llama(j, root, TNI_MISTRAL, d);

@@ -258,8 +258,9 @@ TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *d
 /* Writes config.json with every key of docs/language.md, defaults filled in. */
 TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
 /* Reads config.json: these keys, the required ones present, none unknown or twice, all in range. If "model_type" is "gpt2",
-   "llama", "mistral" or "qwen2", Hugging Face's keys are read: those that change what is computed are used, or are an error;
-   others are ignored. On error *desc does not change. */
+   "llama", "mistral" or "qwen2", Hugging Face's keys are read: those that change what is computed are used, or are an error, as
+   quantization_config is. Others are ignored; a warning in the log names those that are not known to change nothing. On error
+   *desc does not change. */
 TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transformer_desc *desc);
 
 /* ---- weights of other programs ------------------------------------------ >>model-weights
@@ -283,7 +284,8 @@ TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hu
 TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral and Qwen2             */
 /* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
    Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the
-   file has but the model lacks (such as a bias). Other tensors in the file are ignored; the log says so. */
+   file has but the model lacks (such as a bias). A file that has a tied parameter under both of its names must have equal
+   numbers there. Other tensors in the file are ignored; the log says so. */
 TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
                                              const tn_name_map *map, int64_t lines);
 /* Counts the heads of keys and values that differ: fewer than desc.heads if in all blocks groups of neighbours are equal, as

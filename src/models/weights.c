@@ -76,6 +76,8 @@ typedef struct tni_mapped {
     tn_safetensors       *file;
     tn_params            *params;
     const tn_transformer *model;
+    const tn_name_map    *map;
+    int64_t               lines;
     char                  prefix[256];  /* of the model's names: "" or "NAME." */
     tn_tensor           **value;
     int64_t              *got;
@@ -244,6 +246,22 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     return s;
 }
 
+/* The file may have a tied parameter under both names, which must then be equal. A second name is not read. */
+static tn_status tni_mapped_tied(const tni_mapped *m, const tn_name_map *line, const tn_safetensors_entry *e, const tn_param *p)
+{
+    tn_ctx                     *ctx = m->file->file.ctx;
+    const size_t                n = strlen(m->prefix);
+    const tn_safetensors_entry *first = NULL;
+    tni_part                    name;
+    int64_t                     k;
+    for (k = 0; e && !first && k < m->lines; k++)
+        if (strncmp(p->name, m->prefix, n) == 0 && strcmp(p->name + n, m->map[k].param) == 0
+            && m->map[k].transpose == line->transpose) first = tni_mapped_entry(m, m->map[k].file, 0, &name);
+    if (!first || tn_safetensors_equal(m->file, e->name, first->name)) return TN_OK;
+    return tni_fail(ctx, TN_ERR_DATA, "%s: tensor %s differs from %s, expected equal ones, as the model ties them",
+                    m->file->file.name.s, tni_quote(e->name).s, tni_quote(first->name).s);
+}
+
 static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t l)
 {
     tn_ctx                     *ctx = m->file->file.ctx;
@@ -256,7 +274,7 @@ static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t
     e = tni_mapped_entry(m, line->file, l, &name);
     p = tn_params_find(m->params, param.s);
     for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
-    if (p && strcmp(p->name, param.s) != 0) return TN_OK;  /* tied: it is read under its first name */
+    if (p && strcmp(p->name, param.s) != 0) return tni_mapped_tied(m, line, e, p);
     if (!p && !e) return TN_OK;
     if (!p)
         return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s belongs to parameter %s, which the model does not have",
@@ -302,16 +320,16 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
     return TN_OK;
 }
 
-static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t lines)
+static tn_status tni_mapped_all(tni_mapped *m)
 {
     tn_ctx   *ctx = m->file->file.ctx;
     tn_status s = TN_OK;
     int64_t   k, l;
     size_t    widest = 0;
     void     *host;
-    for (k = 0; k < lines && s == TN_OK; k++)
-        for (l = 0; l < (strstr(map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
-            s = tni_mapped_line(m, &map[k], l);
+    for (k = 0; k < m->lines && s == TN_OK; k++)
+        for (l = 0; l < (strstr(m->map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
+            s = tni_mapped_line(m, &m->map[k], l);
     if (s == TN_OK) s = tni_mapped_whole(m);
     for (k = 0; k < tn_params_count(m->params); k++)
         if (m->value[k] && m->value[k]->bytes > widest) widest = m->value[k]->bytes;
@@ -368,6 +386,8 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
     memset(&m, 0, sizeof m);
     m.params = params;
     m.model = model;
+    m.map = map;
+    m.lines = lines;
     if (!tni_mapped_prefix(&m)) return TN_ERR_ARG;
     if ((s = tni_safetensors_open(ctx, &source, &m.file)) != TN_OK) return s;
     n = (size_t)tn_params_count(params);
@@ -381,7 +401,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
         m.value = (tn_tensor **)(void *)(room + counts);
         m.used = (bool *)(void *)(room + counts + values);
         m.runs.each = sizeof(tni_mapped_run);
-        s = tni_mapped_all(&m, map, lines);
+        s = tni_mapped_all(&m);
         tni_list_free(ctx, &m.runs);
         for (i = 0; i < (int64_t)n; i++) tn_tensor_destroy(m.value[i]);
         tni_free(ctx, room, counts + values + tensors);
