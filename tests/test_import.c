@@ -446,13 +446,13 @@ TEST(keys_that_nothing_reads)
               "\"max_position_embeddings\":16,"
     static const struct { const char *config, *says; } row[] = {
         {"{\"model_type\":\"llama\"," SMALL "\"logit_scale\":2,\"use_qk_norm\":false,\"mscale\":null,\"x\":[],\"bos_token_id\":1,"
-         "\"attention_dropout\":0.1}", "memory: 1 keys are not read, as they are of no setting here: \"logit_scale\"\n"},
+         "\"attention_dropout\":0.1}", "memory: these keys are not read, as no setting here has them: \"logit_scale\"\n"},
         {"{\"model_type\":\"llama\"," SMALL "\"sliding_window\":4,\"a\":1,\"b\":1,\"c\":1,\"d\":1}",
-         "memory: 5 keys are not read, as they are of no setting here: \"sliding_window\", \"a\", \"b\", \"c\", ...\n"},
+         "memory: these keys are not read, as no setting here has them: \"sliding_window\", \"a\", \"b\", \"c\", ...\n"},
         {"{\"model_type\":\"mistral\"," SMALL "\"sliding_window\":4,\"attention_bias\":true}",
          "memory: attention_bias and mlp_bias are of llama, and are not read\n"},
         {"{\"model_type\":\"llama\"," SMALL "\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2,\"mscale\":3}}",
-         "memory: 1 keys of RoPE are not read, as they are of no setting here: \"mscale\"\n"},
+         "memory: these keys of RoPE are not read, as no setting here has them: \"mscale\"\n"},
         {"{\"model_type\":\"llama\"," SMALL "\"quantization_config\":{\"bits\":4}}", NULL},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

@@ -1344,8 +1344,8 @@ mv in-qwen2/config in-qwen2/config.json
 expect 0 "model: qwen2" import in-qwen2 --out run-stop
 expect 0 "417 444 260 389" generate run-stop --prompt "Once upon a time" --temperature 0 --ids
 is "it stops" "$(cat said)" "417 444 260 389 402 384"
-expect 1 "already holds a run" import in-gpt2 --out run-gpt2
-expect 1 "already holds a model" export run-gpt2 --hf out-gpt2
+expect 1 "--out: run-gpt2 contains " import in-gpt2 --out run-gpt2
+expect 1 "--hf: out-gpt2 contains " export run-gpt2 --hf out-gpt2
 expect 2 "no --out is given" import in-gpt2
 expect 2 "no --hf is given" export run-gpt2
 expect 1 "is not a folder" import in-gpt2/config.json --out x
@@ -1373,7 +1373,7 @@ cp in-qwen2/config.json torn
 expect 1 "q_norm.weight\" has no counterpart in a tn_transformer" import torn --out x
 cp in-qwen2/model.safetensors torn
 sed 's/"ByteLevel"/"Metaspace"/' in-gpt2/tokenizer.json > torn/tokenizer.json
-expect 1 "type is \"Metaspace\", expected ByteLevel; --no-tokenizer imports the weights alone" import torn --out x
+expect 1 "type is \"Metaspace\", expected ByteLevel (line 17, column 20); --no-tokenizer imports the weights alone" import torn --out x
 expect 0 "written: bare/config.json" import torn --out bare --no-tokenizer
 expect 0 "Done" train text --out shaped $small --mlp swiglu --no-qk-norm --no-embed-norm --steps 2
 expect 0 "written: out-shaped/tokenizer_config.json" export shaped --hf out-shaped
@@ -1383,7 +1383,104 @@ expect 1 "the model has MLPs whose number of encoders is not two" export one-enc
 expect 0 "Done" train text --out unlike $small --steps 1
 expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which none of the supported models of transformers has" \
     export unlike --hf x
-rm -rf in-* out-* run-* again-* torn old bare shaped one-encoder unlike
+
+# ---- files and folders of others ----------------------------------------------------------------
+
+# A text is read only if the weights have its hash, or it is named. Here a run of others names one of this user's.
+{ cat text; echo "the password is cat"; } > o-secret
+cp -r run-gpt2 o-theirs
+sed "s|^data = .*|data = $dir/o-secret|" a/config.txt > o-theirs/config.txt
+noted="o-theirs/model.safetensors does not say what it was trained on, so the text that its config.txt names is not read"
+expect 1 "$noted" eval o-theirs
+expect 0 "$noted; n-grams are left out" eval o-theirs plain1
+expect 0 "The run's text is left out: o-theirs/model.safetensors does not say what it was" circuits o-theirs bigrams
+expect 0 "page: " look o-theirs --text "the cat" --out o-theirs.html
+holds "the page says so" grep -q "text is left out: $noted" o-theirs.html
+cp -r a named && sed "s|^data = .*|data = $dir/o-secret|" a/config.txt > named/config.txt
+expect 1 "o-secret differ, expected those that named/model.safetensors was trained on" eval named
+expect 1 "text are not those that $dir/a/step-00000008.safetensors was made from; to train on them, name the text: --data FILE" \
+    train --from a/step-00000008.safetensors --out x --held-out 0.2
+expect 0 "Done" train text --from a/step-00000008.safetensors --out o-retold --held-out 0.2
+mkdir o-begun && sed "s|^data = .*|data = $dir/o-secret|" a/config.txt > o-begun/config.txt
+expect 1 "o-secret are not those that o-begun/config.txt was made from" train --resume o-begun
+grep -v '^# data' a/config.txt > o-begun/config.txt
+expect 1 "text are not those that o-begun/config.txt was made from; to train on them, name the text: --data FILE" train --resume o-begun
+cp a/config.txt o-begun
+expect 0 "Done" train --resume o-begun
+rm -rf o-theirs named o-retold o-begun
+
+# A header that promises more than the file has is refused before there is memory for the model.
+edited() { sed "s/$1/$2/" in-qwen2/config.json > torn/config.json; }
+rm -f torn/tokenizer.json
+( ulimit -v 800000; "$tn" --version ) > /dev/null 2>&1 && limit="ulimit -v 800000" || limit=:      # not with sanitizers
+huge() {
+    ( $limit; "$tn" "$@" > said 2>&1 < /dev/null )
+    is "exit status of a model that is too large: $*" "$?" 1
+    holds "its size is said: $(cat said)" grep -q "model.safetensors holds [0-9.e+]* numbers, expected the [0-9.e+]* of the model" said
+}
+edited '"num_hidden_layers": 2' '"num_hidden_layers": 60000000'
+huge import torn --out x
+sed 's/\\"n_layer\\": 2,\\n  /\\"n_layer\\": 60000,/' run-gpt2/model.safetensors > o-deep && mkdir o-huge && mv o-deep o-huge/model.safetensors
+for command in "generate o-huge" "look o-huge" "circuits o-huge heads" "export o-huge --hf x"; do huge $command; done
+rm -r o-huge
+
+# Whatever nothing takes is said.
+edited '"vocab_size": 496' '"vocab_size": 496, "logit_scale": 2'
+expect 0 "these keys are not read, as no setting here has them: \"logit_scale\"" import torn --out run-scaled
+edited '"vocab_size": 496' '"vocab_size": 496, "quantization_config": {"bits": 4}'
+expect 1 "quantization_config is given, expected weights that are not quantised (line " import torn --out x
+edited '"num_key_value_heads": 2' '"num_key_value_heads": 4'
+expect 1 "k_proj.weight\" has 8 rows, expected 4 heads of 4, as num_key_value_heads is in config.json" import torn --out x
+edited '"vocab_size": 496' '"vocab_size": 496,'
+expect 1 "torn/config.json: line $(wc -l < torn/config.json), column 1: expected a key in quotes and a colon" import torn --out x
+edited '"vocab_size": 496' '"vocab_size": 496'
+printf '{\n  "eos_token_id": 1\n' > torn/generation_config.json
+expect 1 "torn/generation_config.json: line 3, column 1: expected a comma or }" import torn --out x
+rm torn/generation_config.json
+sed 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' out-shaped/config.json > out && mv out out-shaped/config.json
+expect 0 "lm_head.weight differs from model.embed_tokens.weight: they are not tied, although config.json says so" \
+    import out-shaped --out run-untied
+same "a head of its own" again-shaped/model.safetensors run-untied/model.safetensors
+sed 's/\\"n_layer\\": 2/\\"n_layer\\": 1/' run-gpt2/model.safetensors > out && mkdir fewer && mv out fewer/model.safetensors
+expect 0 "14 of its tensors are not read, as the model has no place for them, such as blocks.1." generate fewer --ids --prompt-ids 1 --new 1
+rm -r fewer
+
+# What is no file is not opened, what is another file is named, and what is there is not overwritten.
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 4096\n' 7 > torn/model.safetensors
+expect 1 "torn/model.safetensors: byte 0: the file is a Git LFS pointer, not the file itself: run git lfs pull" import torn --out x
+mkfifo o-pipe && rm torn/model.safetensors && ln -s ../o-pipe torn/model-1.safetensors
+printf '{"weight_map":{"lm_head.weight":"model-1.safetensors"}}' > torn/model.safetensors.index.json
+expect 1 "torn/model-1.safetensors: it is a pipe or a device, expected a file" import torn --out x
+rm torn/config.json && ln -s ../o-pipe torn/config.json
+expect 1 "torn/config.json is not a file, expected the config.json of a model" import torn --out x
+mkdir o-full && cp plain1 o-full/kept && ln -s kept o-full/model.safetensors
+expect 1 "--out: o-full contains " import in-qwen2 --out o-full
+same "what a link leads to" plain1 o-full/kept
+rm -rf o-pipe o-full o-secret o-theirs.html
+
+# Config files: the versions before and after this one, lines of Windows, bytes of zero.
+printf '# tn config 3\nlayers = 2\n' > few.txt
+expect 2 "few.txt:1: the file is of a later version of tn: \"# tn config 3\", expected \"# tn config 2\"" info few.txt
+printf '# tn config 2\r\nclip = 0\r\nlayers = 2\r\n' > few.txt
+expect 0 "2l-2h-128embd" info few.txt
+is "a file of this version says nothing of earlier ones" "$(grep -c earlier said)" 0
+printf 'width = 64\nlayers = 2\0\n' > few.txt
+expect 2 "few.txt:2: a zero byte, expected text" info few.txt
+printf '{"text": [\0]}\n' > zero.jsonl
+expect 1 "zero.jsonl:1: invalid JSON object: incomplete value" tokenizer encode zero.jsonl --jsonl
+
+# Ids of 32 bits, arrays of many axes, an expression that begins with a dash.
+expect 0 "written: wide.bin" synthetic --vocab 128256 --tokens 2000 --out wide.bin
+expect 0 "Done" train wide.bin --vocab 128256 --width 4 --context 16 --batch 2 --steps 1 --no-baseline --val-every 0 --out run-wide
+printf 'vocab = 128256\nwidth = 8\n' > few.txt
+expect 0 "plan: 8 GPUs" info few.txt --plan 8
+{ printf '\223NUMPY\001\000\166\000'; printf "%-117s\n" "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 2, 2, 2, \
+2, 2, 2, 2), }" | tr -d '\\'; head -c 512 /dev/zero | tr '\0' '\1'; } > nine.npy
+expect 0 "tensor: [2,2,2,2,2,2,2,2,2]" decompose nine.npy --tt 0 --shape 2,2,2,2,2,2,2,2,2
+expect 1 "the array has 9 axes, expected at most 8" decompose nine.npy --svd
+expect 1 "plan_create: character 1, \"->\": 0 labels for operand 0 of rank 2" einsum "->" "$npy/ok_f4_v1.npy"
+expect 2 "unknown option -x" einsum -x
+rm -rf in-* out-* run-* again-* torn old bare shaped one-encoder unlike wide.bin few.txt
 
 # ---- tn cache ---------------------------------------------------------------------------------
 
@@ -1655,7 +1752,7 @@ expect 2 "--precision is \"fp8\", expected one of f32|tf32|bf16|bf16x3|bf16x6" t
 expect 2 "--activations is \"f16\", expected one of f32|bf16" train text --out x --activations f16
 expect 2 "--dtype is f64, expected f32 with --precision or --activations" train text --out x --dtype f64 --activations bf16
 expect 2 "no --out is given, expected tn synthetic --out FILE" synthetic
-expect 2 "--vocab is 1, expected 2 <= vocab <= 65536" synthetic --vocab 1 --out x
+expect 2 "--vocab is 1, expected 2 <= vocab <= 1G" synthetic --vocab 1 --out x
 expect 0 "tokens: 3000" synthetic --vocab 70 --tokens 3000 --out y.bin
 expect 0 "tokens: 3000" synthetic --vocab 70 --tokens 3000 --out y2.bin
 same "the same seed, the same tokens" y.bin y2.bin

@@ -24,13 +24,13 @@ void no_such_tensor(const tn_safetensors *file, const char *path, const char *na
     fail("%s has no %s %s (tn info %s lists its tensors)", path, what, name, path);
 }
 
-tn_tensor *read_array(tn_ctx *ctx, const char *path, const char *name, const char *how, char **found)
+tn_tensor *read_array(tn_ctx *ctx, const char *path, const char *name, const char *how, bool flat, char **found)
 {
     tn_safetensors *file;
     tn_tensor      *t;
     if (is_npy(path)) {
         const char *slash = strrchr(path, '/');
-        t = tn_npy_load(ctx, path);
+        t = flat ? tn_npy_read_flat(ctx, tn_source_path(path)) : tn_npy_load(ctx, path);
         check_ctx(ctx, path);
         path = slash ? slash + 1 : path;
         if (found) *found = format_text("%.*s", (int)strlen(path) - 4, path);
@@ -43,7 +43,7 @@ tn_tensor *read_array(tn_ctx *ctx, const char *path, const char *name, const cha
         usage_error("%s has %lld tensors, expected %s (tn info %s lists them)", path,
                     (long long)tn_safetensors_count(file), how, path);
     if (!tn_safetensors_find(file, name)) no_such_tensor(file, path, name, "", "tensor");
-    t = tn_safetensors_read(file, name);
+    t = flat ? tn_safetensors_read_flat(file, name) : tn_safetensors_read(file, name);
     check_ctx(ctx, path);
     if (found) *found = copy_text(name);
     tn_safetensors_close(file);

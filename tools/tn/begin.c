@@ -401,6 +401,33 @@ static void check_same_run(const run *r)
     check_alike(r->m.ctx, more, strlen(more), "data");
 }
 
+/* Fails if the tokens are not those of a hash, or there is none: then whoever wrote the settings may never have had these files. */
+static void check_trained(const run *r, const char *hash, const char *path)
+{
+    char ours[32];
+    snprintf(ours, sizeof ours, "%016llx", (unsigned long long)r->data.hash);
+    if (!hash || strncmp(hash, ours, 16))
+        fail("the tokens of %s are not those that %s was made from; to train on them, name the text: --data FILE",
+             r->s->data.path[0], path);
+}
+
+#define DATA_MARK "\n# data "
+
+/* config.txt, and its hash of the data: a run that is killed before its first checkpoint has it nowhere else. */
+static void make_config(run *r)
+{
+    r->config.bytes = 0;
+    write_config(&train_usage, &r->config);
+    r->config.bytes--;                                /* DATA_MARK has the newline */
+    buffer_print(&r->config, DATA_MARK "%016llx\n", (unsigned long long)r->data.hash);
+}
+
+static const char *noted_data(const char *config)
+{
+    const char *mark = strstr(config, DATA_MARK);
+    return mark ? mark + strlen(DATA_MARK) : NULL;
+}
+
 /* again: the run was killed after it wrote config.txt and before its first checkpoint. */
 void start_run(run *r, bool again)
 {
@@ -425,10 +452,14 @@ void start_run(run *r, bool again)
         usage_error("--prompt is given, expected --tokenizer FILE as well: without it, runs of token shards have no samples");
     per_step = s->batch * s->accumulate * r->m.desc.context;
     if (s->from) {
-        tn_ctx *look;
-        r->step = strtoll(checkpoint_note(open_checkpoint(s->from, &look), s->from, "tn.step"), NULL, 10);
+        tn_ctx         *look;
+        tn_safetensors *st = open_checkpoint(s->from, &look);
+        check_size(&r->m.desc, st, s->from, 1);
+        if (!r->data_named) check_trained(r, checkpoint_note(st, s->from, "tn.data"), s->from);
+        r->step = strtoll(checkpoint_note(st, s->from, "tn.step"), NULL, 10);
         tn_ctx_destroy(look);
     }
+    if (again && !r->data_named) check_trained(r, noted_data(r->config.data), config);
     if (s->minutes > 0) {
         const int64_t steps = is_first() ? steps_in_minutes(r, s->minutes, &desc) : 0;
         s->steps = r->step + (int64_t)of_first(r->m.ctx, (double)steps);
@@ -443,7 +474,7 @@ void start_run(run *r, bool again)
     if (s->from) continue_from(r, s->from);
     else share_parameters(r);
     r->config_json = config_json(&r->m);
-    write_config(&train_usage, &r->config);
+    make_config(r);
     check_same_run(r);
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     end_if_stopped();
@@ -462,10 +493,10 @@ void start_run(run *r, bool again)
     save_or_stop(r);
 }
 
-/* Skips the lines of a config.txt that name data. */
+/* Skips the lines of a config.txt that are about the data. */
 static const char *after_paths(const char *text)
 {
-    while (!strncmp(text, "data = ", 7) || !strncmp(text, "val = ", 6)) {
+    while (!strncmp(text, "data = ", 7) || !strncmp(text, "val = ", 6) || !strncmp(text, DATA_MARK + 1, strlen(DATA_MARK) - 1)) {
         text += strcspn(text, "\n");
         text += *text != 0;
     }
@@ -531,7 +562,6 @@ void resume_run(run *r)
     r->saved = newest_checkpoint(r->folder, &r->saved_step);
     if (!count) {                                     /* killed before the first one: starts from the beginning */
         check_not_trained(r, config);
-        r->config.bytes = 0;
         free(config);
         free(tokenizer);
         start_run(r, true);
@@ -546,6 +576,7 @@ void resume_run(run *r)
     r->peak = is_first() ? measure_peak(&desc) : NAN;
     build_run(r, &desc, is_file(tokenizer) ? tokenizer : NULL);
     r->steps = s->steps;
+    check_size(&r->m.desc, st, r->saved, 1);
     make_model(r, r->m.ctx, &r->m, &r->optim);
     open_feed(r, &r->m, r->optim, &r->feed);
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
@@ -572,8 +603,7 @@ void resume_run(run *r)
     if (moved && is_first()) {
         make_all_absolute(&s->data);
         make_all_absolute(&s->val);
-        r->config.bytes = 0;
-        write_config(&train_usage, &r->config);
+        make_config(r);
         write_file(config, r->config.data, r->config.bytes);
     }
     journal_print(&r->journal, "resumed from %s\n", r->saved);

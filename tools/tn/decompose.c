@@ -273,7 +273,7 @@ int decompose_main(int argc, char **argv)
     if (settings.name && is_npy(argv[0]))
         usage_error("--name is given, expected none with a .npy file, which has one array");
     file = array_file(argv[0]);
-    t = read_array(ctx, file, settings.name, "--name NAME", NULL);
+    t = read_array(ctx, file, settings.name, "--name NAME", settings.shape.count > 0, NULL);
     count = extents_of(t, extents);
     text = shape_text(count, extents);
     print("tensor: %s\nnumbers: %lld\n", text, (long long)tn_tensor_count(t));

@@ -614,7 +614,7 @@ int draw_main(int argc, char **argv)
     find_tokenizer(d);
     if (settings.interaction) take_interaction(d, name);
     else {
-        tn_tensor *t = read_array(d->ctx, d->file, name, "the NAME of one", &d->title);
+        tn_tensor *t = read_array(d->ctx, d->file, name, "the NAME of one", false, &d->title);
         d->base = copy_text(d->title);
         take_part(d, t);
         if (settings.spectrum) take_singular_values(d);

@@ -76,9 +76,11 @@ static char *trained_hash(const model *m, const char *file)
 char *read_run_data(const model *m, const char *file, corpus *c)
 {
     const file_list *lists[2];
-    char             hash[32], *expected, *why = NULL;
+    char             hash[32], *expected = trained_hash(m, file), *why = NULL;
     int64_t          i;
     int              k;
+    if (!expected) return format_text("%s does not say what it was trained on, so the text that its config.txt names is not read",
+                                      file);
     lists[0] = &train_settings.data, lists[1] = &train_settings.val;
     for (k = 0; k < 2; k++)
         for (i = 0; i < lists[k]->count; i++)
@@ -86,8 +88,7 @@ char *read_run_data(const model *m, const char *file, corpus *c)
     if (!train_settings.data.count) return format_text("the config.txt of %s names no data", file);
     load_corpus(c, m->ctx, m->tokenizer, m->desc.vocab, &train_settings);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->hash);
-    expected = trained_hash(m, file);
-    if (expected && strcmp(hash, expected)) {
+    if (strcmp(hash, expected)) {
         why = format_text("the tokens of the run's text %s differ, expected those that %s was trained on",
                           train_settings.data.path[0], file);
         free_corpus(c);

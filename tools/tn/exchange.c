@@ -71,13 +71,30 @@ const usage import_usage = {
     import_options, sizeof import_options / sizeof *import_options, 1, NULL
 };
 
-/* The string of a key, a new one; NULL: there is none. */
+/* The string of a key, a new one; NULL: there is none. The text is a JSON object. */
 static char *json_text(const char *text, size_t bytes, const char *key)
 {
     const char *to, *bad, *from = json_find(text, text + bytes, key, &to, &bad);
     buffer      out = {0};
     buffer_add(&out, "", 0);
     return from && json_unquote(from, to, &out) ? out.data : NULL;
+}
+
+/* A file of the folder that is a JSON object; NULL: there is none. Fails with line and column if it is something else. */
+static char *read_json(const char *folder, const char *name, size_t *bytes)
+{
+    char       *path = join_path(folder, name), *text = NULL;
+    const char *to, *bad, *at;
+    int         line = 1;
+    if (is_file(path)) {
+        text = read_file(path, bytes);
+        json_find(text, text + *bytes, "", &to, &bad);
+        for (at = text; bad && at < to; at++) line += *at == '\n';
+        while (bad && at > text && at[-1] != '\n') at--;
+        if (bad) fail("%s: line %d, column %d: %s", path, line, (int)(to - at) + 1, bad);
+    }
+    free(path);
+    return text;
 }
 
 /* Whether a name of the map, whose alternatives are separated by |, is this one. {l} is any number, which goes to *block,
@@ -119,8 +136,29 @@ static bool is_buffer(const char *name)
     return false;
 }
 
-/* Every tensor must have a place in the map, and belong to one of the model's blocks. */
-static void check_tensors(tn_ctx *ctx, const char *path, const tn_name_map *map, int64_t lines, int64_t layers)
+/* The tensor of a file that a line of the map gives to a parameter outside of the blocks; NULL: it has none under its names. */
+static const char *tensor_of(const tn_safetensors *st, const tn_name_map *map, int64_t lines, const char *param)
+{
+    int64_t i, k, block;
+    for (k = 0; k < lines; k++)
+        for (i = 0; !strcmp(map[k].param, param) && i < tn_safetensors_count(st); i++)
+            if (names_tensor(map[k].file, tn_safetensors_at(st, i)->name, &block)) return tn_safetensors_at(st, i)->name;
+    return NULL;
+}
+
+/* transformers ties two tables only if the file has one of them, or both and they are equal. */
+static void untie(tn_safetensors *st, const char *path, const tn_name_map *map, int64_t lines, tn_transformer_desc *desc)
+{
+    const char *table = tensor_of(st, map, lines, "embed.w"), *head = tensor_of(st, map, lines, "head.w");
+    if (!desc->tied || !table || !head || tn_safetensors_equal(st, table, head)) return;
+    desc->tied = false;
+    warn("%s: %s differs from %s: they are not tied, although config.json says so", path, head, table);
+}
+
+/* Every tensor must have a place in the map, and belong to one of the model's blocks, and those of keys must have as many heads.
+   All of this is known from the header, before there is memory for the model. */
+static void check_tensors(tn_ctx *ctx, const char *path, const tn_name_map *map, int64_t lines, tn_transformer_desc *desc,
+                          double kv_heads)
 {
     tn_safetensors *st = tn_safetensors_open(ctx, tn_source_path(path));
     int64_t         i, k, block = -1;
@@ -129,10 +167,16 @@ static void check_tensors(tn_ctx *ctx, const char *path, const tn_name_map *map,
         const char *name = tn_safetensors_at(st, i)->name;
         for (k = 0; k < lines && !names_tensor(map[k].file, name, &block); k++) {}
         if (k == lines && !is_buffer(name)) fail("%s: tensor \"%s\" has no counterpart in a tn_transformer", path, name);
-        if (k < lines && block >= layers)
+        if (ends_with(name, "k_proj.weight") && kv_heads * (double)desc->d_qk != (double)tn_safetensors_at(st, i)->shape[0])
+            fail("%s: tensor \"%s\" has %lld rows, expected %g heads of %lld, as num_key_value_heads is in config.json", path, name,
+                 (long long)tn_safetensors_at(st, i)->shape[0], kv_heads, (long long)desc->d_qk);
+        if (k < lines && block >= desc->layers)
             fail("%s: tensor \"%s\" belongs to block %lld, expected less than %lld, the number of blocks in config.json",
-                 path, name, (long long)block, (long long)layers);
+                 path, name, (long long)block, (long long)desc->layers);
     }
+    check_size(desc, st, path, desc->heads);          /* heads may share keys and values */
+    untie(st, path, map, lines, desc);
+    check_ctx(ctx, "weights");
     tn_safetensors_close(st);
 }
 
@@ -179,7 +223,7 @@ static tn_tokenizer *read_hf_tokenizer(tn_ctx *ctx, const char *folder, int64_t 
 /* The ids of "eos_token_id", one or a list, in generation_config.json or else in the config, separated by spaces. */
 static void stop_tokens(const char *folder, const char *config, size_t bytes, buffer *out)
 {
-    char       *path = join_path(folder, "generation_config.json"), *own = is_file(path) ? read_file(path, &bytes) : NULL;
+    char       *own = read_json(folder, "generation_config.json", &bytes);
     const char *text = own ? own : config, *to, *bad, *at = json_find(text, text + bytes, "eos_token_id", &to, &bad);
     buffer_add(out, "", 0);
     for (; at && at < to; at++) {
@@ -188,7 +232,6 @@ static void stop_tokens(const char *folder, const char *config, size_t bytes, bu
         while (at + 1 < to && at[1] >= '0' && at[1] <= '9') at++;
     }
     free(own);
-    free(path);
 }
 
 int import_main(int argc, char **argv)
@@ -198,6 +241,7 @@ int import_main(int argc, char **argv)
     char        *config, *type, *path, *text;
     bool         plain = false;
     size_t       bytes;
+    double       kv_heads;
     model        m;
     weights_file w;
     tn_note      notes[4];
@@ -205,22 +249,23 @@ int import_main(int argc, char **argv)
     if (!folder) usage_error("no model is given, expected tn import DIRECTORY --out RUN");
     if (!importing.out) usage_error("no --out is given, expected tn import DIRECTORY --out RUN");
     if (!is_folder(folder)) fail("%s is not a folder, expected one with config.json and model.safetensors", folder);
-    if (folder_has(importing.out, "config.json") || folder_has(importing.out, "config.txt"))
-        fail("--out: %s already holds a run, expected a new folder", importing.out);
+    check_new_folder("--out", importing.out);
     memset(&m, 0, sizeof m);
     memset(&w, 0, sizeof w);
     m.ctx = new_context();
     path = join_path(folder, "config.json");
-    config = read_file(path, &bytes);
+    config = read_json(folder, "config.json", &bytes);
+    if (!config) fail("%s is not a file, expected the config.json of a model", path);
     type = json_text(config, bytes, "model_type");
     if (!type || !strcmp(type, "tensornet"))
         fail("%s: model_type is %s, expected gpt2, llama, mistral or qwen2", path, type ? type : "missing");
     tn_transformer_config_read(m.ctx, tn_source_path(path), &m.desc);
     check_ctx(m.ctx, "the model");
     free(path);
+    kv_heads = json_number(config, config + bytes, "num_key_value_heads");
     path = find_hf_weights(folder);
     w.map = map_of(type, &w.lines);
-    check_tensors(m.ctx, path, w.map, w.lines, m.desc.layers);
+    check_tensors(m.ctx, path, w.map, w.lines, &m.desc, isnan(kv_heads) ? (double)m.desc.heads : kv_heads);
     m.tokenizer = read_hf_tokenizer(m.ctx, folder, m.desc.vocab, &plain);
     m.params = tn_params_create(m.ctx);
     tn_transformer_init(m.params, "", &m.desc, &m.net);
@@ -513,7 +558,7 @@ int export_main(int argc, char **argv)
     memset(&w, 0, sizeof w);
     if (!arguments) usage_error("no model is given, expected tn export RUN --hf DIRECTORY");
     if (!exporting.hf) usage_error("no --hf is given, expected tn export RUN --hf DIRECTORY");
-    if (folder_has(exporting.hf, "config.json")) fail("--hf: %s already holds a model, expected a new folder", exporting.hf);
+    check_new_folder("--hf", exporting.hf);
     open_model(&m, argv[0], exporting.tokenizer, &ctx_desc, NULL);
     desc = m.desc;
     bad = obstacle(&desc, desc.norm == TN_NORM_LAYER || desc.positions == TN_POSITIONS_LEARNED);

@@ -71,7 +71,7 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
         const tn_safetensors_entry *e = tn_safetensors_at(st, i);
         print("  %-40s %-4s [", e->name, e->dtype);
         for (k = 0; k < e->rank; k++) print(k ? ",%lld" : "%lld", (long long)e->shape[k]);
-        print("]\n");
+        print(e->axes > e->rank ? "] numbers of %lld axes\n" : "]\n", (long long)e->axes);
     }
     tn_safetensors_close(st);
 }

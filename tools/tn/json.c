@@ -84,7 +84,11 @@ static bool skip_value(scan *s)
         } else if (*s->at == ',' || *s->at == ':') {
             if (depth == 0) return false;
             s->at++;
-        } else while (s->at < s->end && !strchr(" \t\r\n,:]}[{\"", *s->at)) s->at++;
+        } else {
+            const char *from = s->at;
+            while (s->at < s->end && *s->at && !strchr(" \t\r\n,:]}[{\"", *s->at)) s->at++;
+            if (s->at == from) return false;             /* a zero byte */
+        }
     } while (depth > 0);
     return true;
 }
@@ -118,6 +122,7 @@ const char *json_find(const char *line, const char *end, const char *key, const 
     skip_space(&s);
     if (!*bad && s.at < s.end) *bad = "unexpected text after }";
     free(name.data);
+    if (*bad) *to = s.at;
     return *bad ? NULL : found;
 }
 

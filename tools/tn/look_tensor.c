@@ -159,7 +159,7 @@ static void write_tables(tn_ctx *ctx, const char *path, const char *title, const
 void look_at_array(tn_ctx *ctx, const char *path, const char *title, const char *out)
 {
     char      *name;
-    tn_tensor *t = read_array(ctx, path, NULL, "", &name);
+    tn_tensor *t = read_array(ctx, path, NULL, "", false, &name);
     table      x = table_of(t, name);
     write_tables(ctx, path, title, out, &x, 1);
     free(name);

@@ -238,6 +238,13 @@ static option *named_option(const usage *u, const char *argument, char *name, si
     return find_option(u, name);
 }
 
+/* "-" is a file, and "->" an expression. */
+static bool is_option(const char *argument)
+{
+    const char c = (char)(argument[1] | 0x20);
+    return argument[0] == '-' && (argument[1] == '-' || (c >= 'a' && c <= 'z'));
+}
+
 static bool is_help(const char *argument) { return !strcmp(argument, "--help") || !strcmp(argument, "-h"); }
 
 /* Looked for before any option is set: the help shows the defaults. */
@@ -246,7 +253,7 @@ static bool help_requested(const usage *u, int argc, char **argv)
     int  i;
     char name[64];
     for (i = 0; i < argc && strcmp(argv[i], "--"); i++) {
-        const option *o = argv[i][0] != '-' || !argv[i][1] ? NULL : named_option(u, argv[i], name, sizeof name);
+        const option *o = !is_option(argv[i]) ? NULL : named_option(u, argv[i], name, sizeof name);
         if (is_help(argv[i])) return true;
         if (o && o->kind != OPTION_FLAG && !strchr(argv[i], '=')) i++;
     }
@@ -274,7 +281,7 @@ int read_options(const usage *u, int argc, char **argv)
         char        name[64];
         const char *text;
         option     *o;
-        if (only_arguments || argv[i][0] != '-' || !argv[i][1]) {
+        if (only_arguments || !is_option(argv[i])) {
             if (arguments == u->most_arguments)
                 usage_error("unexpected argument \"%s\", expected tn %s%s%s (tn %s --help)", argv[i], u->command,
                             *u->arguments ? " " : "", u->arguments, u->command);
@@ -340,10 +347,21 @@ static bool is_old_auto(const option *o, const char *value)
     return o->automatic == AUTO && strpbrk(value, "123456789") == NULL && strtod(value, &end) == 0 && end != value && !*end;
 }
 
+/* Whether a config file is of an earlier version, which had no mark or a lower number in it. One of a later version is an error. */
+static bool is_old_config(const char *text, size_t bytes, const char *name)
+{
+    const char  *newline = (const char *)memchr(text, '\n', bytes);
+    const size_t mark = strlen(CONFIG_MARK), first = newline ? (size_t)(newline - text) : bytes;
+    const size_t n = first > 0 && text[first - 1] == '\r' ? first - 1 : first;
+    if (n == mark && !memcmp(text, CONFIG_MARK, mark)) return false;
+    if (n >= mark && !memcmp(text, CONFIG_MARK, mark - 1) && strtol(text + mark - 1, NULL, 10) > CONFIG_MARK[mark - 1] - '0')
+        usage_error("%s:1: the file is of a later version of tn: \"%.*s\", expected \"%s\"", name, (int)n, text, CONFIG_MARK);
+    return true;
+}
+
 void read_config(const usage *u, const char *text, size_t bytes, const char *name)
 {
-    const size_t mark = strlen(CONFIG_MARK);
-    const bool   old = bytes <= mark || memcmp(text, CONFIG_MARK, mark) || text[mark] != '\n';
+    const bool   old = is_old_config(text, bytes, name);
     bool         warned = false;
     const char *end = text + bytes;
     int         line = 0, i;
@@ -355,6 +373,7 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
         option     *o;
         if (!stop) stop = end;
         line++;
+        if (memchr(text, 0, (size_t)(stop - text))) usage_error("%s:%d: a zero byte, expected text", name, line);
         last = stop;
         while (last > text && strchr(" \t\r", last[-1])) last--;
         while (text < last && strchr(" \t", *text)) text++;

@@ -1,6 +1,7 @@
 /* run.c - a run's folder, models from it, generating text */
 #include "tn.h"
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,17 @@ int64_t list_checkpoints(const char *folder, int64_t **steps)
     if (d) closedir(d);
     if (count) qsort(*steps, (size_t)count, sizeof **steps, by_number);
     return count;
+}
+
+void check_new_folder(const char *name, const char *folder)
+{
+    DIR           *d = opendir(folder);
+    struct dirent *e;
+    if (!d && errno != ENOENT) fail("%s: %s: %s", name, folder, strerror(errno));
+    while (d && (e = readdir(d)) != NULL)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            fail("%s: %s contains %s, expected a new or empty folder", name, folder, e->d_name);
+    if (d) closedir(d);
 }
 
 /* Removes the partial checkpoints of a run that was killed. */
@@ -120,6 +132,21 @@ char *folder_of(const char *path)
     return slash ? format_text("%.*s", (int)(slash - path) + 1, path) : copy_text("./");
 }
 
+void check_size(const tn_transformer_desc *desc, const tn_safetensors *st, const char *path, int64_t shared)
+{
+    const double needed = (double)tn_transformer_cost_of(desc, 1).params;
+    double       there = 0;
+    int64_t      i, k;
+    for (i = 0; i < tn_safetensors_count(st); i++) {
+        const tn_safetensors_entry *e = tn_safetensors_at(st, i);
+        double                      numbers = 1;
+        for (k = 0; k < e->rank; k++) numbers *= (double)e->shape[k];
+        there += numbers;
+    }
+    if (needed > there * (double)shared)
+        fail("%s holds %.4g numbers, expected the %.4g of the model that its config describes", path, there, needed);
+}
+
 /* Ids, separated by spaces; `text` may be NULL. Returns how many are below vocab, at most `room`. */
 static int read_note_ids(const char *text, int64_t vocab, int32_t *ids, int room)
 {
@@ -132,6 +159,25 @@ static int read_note_ids(const char *text, int64_t vocab, int32_t *ids, int room
         text = end;
     }
     return count;
+}
+
+/* Tells of tensors that the model has no place for; those of an optimiser are in every checkpoint. A tied table may be in the file
+   under both names, if they are equal. */
+static void report_unread(tn_safetensors *st, const model *m, const char *path)
+{
+    const char *first = NULL;
+    int64_t     i, count = 0;
+    for (i = 0; i < tn_safetensors_count(st); i++) {
+        const char     *name = tn_safetensors_at(st, i)->name;
+        const tn_param *p = tn_params_find(m->params, name);
+        if (p && strcmp(p->name, name) && tn_safetensors_find(st, p->name) != tn_safetensors_at(st, i)
+            && !tn_safetensors_equal(st, name, p->name))
+            fail("%s: tensor %s differs from %s, to which the model's config ties it", path, name, p->name);
+        if (p || !strncmp(name, "optim.", 6)) continue;
+        if (!count++) first = name;
+    }
+    if (count) warn("%s: %lld of its tensors are not read, as the model has no place for them, such as %s", path, (long long)count,
+                    first);
 }
 
 void open_model_in(tn_ctx *ctx, model *m, const char *path, const char *tokenizer, char **weights)
@@ -148,12 +194,12 @@ void open_model_in(tn_ctx *ctx, model *m, const char *path, const char *tokenize
     else if (is_file(beside)) tn_transformer_config_read(m->ctx, tn_source_path(beside), &m->desc);
     else fail("%s does not describe its model, expected %s beside it", file, beside);
     check_ctx(m->ctx, text ? file : "model");
+    check_size(&m->desc, st, file, 1);
     m->start_count = read_note_ids(tn_safetensors_metadata(st, "tn.begin"), m->desc.vocab, m->start, START_TOKENS);
     m->stop_count = read_note_ids(tn_safetensors_metadata(st, "tn.stop"), m->desc.vocab, m->stop, 8);
     m->imported = tn_safetensors_metadata(st, "tn.import") != NULL;
     text = tn_safetensors_metadata(st, "tn.bos");
     m->plain_prompt = text && !strcmp(text, "none");
-    tn_safetensors_close(st);
     free(beside);
     beside = tokenizer ? copy_text(tokenizer) : join_path(folder, "tokenizer.json");
     m->tokenizer = open_tokenizer(m->ctx, tokenizer || is_file(beside) ? beside : NULL);
@@ -170,6 +216,8 @@ void open_model_in(tn_ctx *ctx, model *m, const char *path, const char *tokenize
     tn_params_freeze(m->params, "");
     tn_params_read(m->params, tn_source_path(file), TN_MATCH_IGNORE_EXTRA);
     check_ctx(m->ctx, "weights");
+    report_unread(st, m, file);
+    tn_safetensors_close(st);
     free(beside);
     free(folder);
     if (weights) *weights = file;

@@ -44,7 +44,7 @@ static option options[] = {
          "named, with its settings except those that are given, such as a lower --lr or more --steps", ALWAYS),
     TEXT("config", config, "FILE", "read settings from a file of `key = value` lines; options on the command line override "
          "it", NEVER),
-    AUTO_COUNT_OF("vocab", vocab, "train a tokenizer of N tokens on the text; auto: that of --tokenizer, or bytes", 1, 65536,
+    AUTO_COUNT_OF("vocab", vocab, "train a tokenizer of N tokens on the text; auto: that of --tokenizer, or bytes", 1, LARGE,
                   ALWAYS),
     TEXT("tokenizer", tokenizer, "FILE", "a tokenizer.json (WordPiece, or byte-level BPE)", ALWAYS),
     FILES_ROW("val", &train_settings.val, "a text or a token shard that is held out, instead of the end of --data", ALWAYS),

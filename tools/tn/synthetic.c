@@ -25,7 +25,7 @@ static struct { const char *out; int64_t vocab, tokens, seed; } settings = { NUL
 
 static option options[] = {
     TEXT_ROW("out", &settings.out, "FILE", "the shard to write (llm.c's format)", NEVER),
-    COUNT_ROW("vocab", &settings.vocab, "size of the vocabulary: ids are below N", 2, 65536, NEVER),
+    COUNT_ROW("vocab", &settings.vocab, "size of the vocabulary: ids are below N", 2, 1e9, NEVER),
     COUNT_ROW("tokens", &settings.tokens, "number of tokens", 2, 1e9, NEVER),
     COUNT_ROW("seed", &settings.seed, "the same seed gives the same tokens", 0, 9e15, NEVER),
 };

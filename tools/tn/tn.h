@@ -152,7 +152,7 @@ bool store_npy_header(atomic_file *f, const char *type, int rank, const int64_t 
 
 void json_quote(buffer *b, const char *text, size_t bytes);       /* with quotes; invalid UTF-8 becomes U+FFFD */
 /* The raw value of `key` in a line that is a JSON object, up to *to; NULL if there is none. *bad: why the line is not an
-   object, or NULL. */
+   object, which it is up to *to, or NULL. */
 const char *json_find(const char *line, const char *end, const char *key, const char **to, const char **bad);
 /* Decodes the string in from..to, quotes included; false if it is not one. */
 bool   json_unquote(const char *from, const char *to, buffer *out);
@@ -374,6 +374,8 @@ char *join_path(const char *folder, const char *file);
 char *folder_of(const char *path);                    /* "./" if the path has no slash */
 /* The steps of the checkpoints in a folder, ascending; returns their number. */
 int64_t list_checkpoints(const char *folder, int64_t **steps);
+/* Fails if a folder that shall be written has anything in it. name: the option */
+void    check_new_folder(const char *name, const char *folder);
 void    remove_partial_files(const char *folder);
 char   *checkpoint_path(const char *folder, int64_t step);
 /* The newest checkpoint of a run that is not damaged, a new string, and its step. NULL if there are none; fails if all are
@@ -382,6 +384,9 @@ char   *newest_checkpoint(const char *folder, int64_t *step);
 /* The weights that a path means: the file itself, which must not be damaged; of a folder the finished model, otherwise the
    newest checkpoint that is not damaged. */
 char   *find_weights(const char *path);
+/* Fails if a file has fewer numbers than a model that it shall fill: a config can ask for more memory than there is. shared: how
+   many parts of a parameter a number of the file may become. */
+void check_size(const tn_transformer_desc *desc, const tn_safetensors *st, const char *path, int64_t shared);
 /* Opens a model for use, not for training. path: a run's folder, a checkpoint, or weights with a config.json beside them.
    tokenizer: NULL for the one beside the weights; m->tokenizer is NULL if there is none that fits. *weights: the file that
    was read; NULL is allowed. */
@@ -404,8 +409,8 @@ char *array_file(const char *path);
 bool  is_npy(const char *path);
 /* Reads the array of a .npy file or a tensor of a safetensors file. name: the tensor's, or NULL for the only one. how: "--name
    NAME", how a name is given. *found: what it is called, a new string, of a .npy file the file without folders and ending;
-   NULL is allowed. */
-tn_tensor *read_array(tn_ctx *ctx, const char *path, const char *name, const char *how, char **found);
+   NULL is allowed. flat: as [elements], which has any number of axes in the file. */
+tn_tensor *read_array(tn_ctx *ctx, const char *path, const char *name, const char *how, bool flat, char **found);
 /* Fails: there is no tensor `name` + `end` (of rank 3, unless end is ""), and proposes the nearest. what: what it would be. */
 void no_such_tensor(const tn_safetensors *file, const char *path, const char *name, const char *end, const char *what);
 

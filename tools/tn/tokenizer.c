@@ -49,7 +49,7 @@ static option training_options[] = {
     FILES_ROW("data", &training.files, "a text; several are joined", NEVER),
     WORDS_ROW("split", &training.split, SPLIT_WORDS, "what separates two stories, for the tokens per story", NEVER),
     TEXT_ROW("out", &training.out, "FILE", "the tokenizer.json to write", NEVER),
-    COUNT_ROW("vocab", &training.vocab, "number of tokens", 4, 65536, NEVER),
+    COUNT_ROW("vocab", &training.vocab, "number of tokens", 4, 1e9, NEVER),
 };
 
 const usage tokenizer_train_usage = {

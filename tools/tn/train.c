@@ -156,6 +156,7 @@ int train_main(int argc, char **argv)
     lengths = find_option(&train_usage, "steps")->given + find_option(&train_usage, "tokens")->given +
               find_option(&train_usage, "minutes")->given;
     if (lengths > 1) usage_error("%d of --steps, --tokens and --minutes are given, expected one", lengths);
+    r.data_named = train_settings.data.count > 0;
     r.journal.trigram = r.journal.fivegram = NAN;     /* not known yet */
     open_processes(choice_word(COMM_WORDS, train_settings.comm, word, sizeof word), train_settings.device);
     catch_signals(train_settings.resume ? train_settings.resume : train_settings.out);

@@ -139,6 +139,7 @@ typedef struct run {
     double      rate;               /* tokens per second, a running average       */
     double      sent;               /* bytes, by this process in its last step    */
     bool        device;             /* not the host: reading results waits        */
+    bool        data_named;         /* on the command line, not by other settings */
     int         stops;              /* the signal by which a process was asked to stop, or 0 */
     bool        saves;              /* one of them was asked to save              */
     bool        broken_off;         /* the step was, since it need not be finished: nothing of it counts */
