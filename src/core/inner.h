@@ -134,6 +134,9 @@ static inline int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
 static inline int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t tni_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
+/* A product of extents that becomes a size. What overflows is INT64_MAX, which no allocation grants. */
+static inline int64_t tni_area(int64_t a, int64_t b)  { return a > 0 && b > INT64_MAX / a ? INT64_MAX : a * b; }
+
 static inline bool tni_add_size(size_t a, size_t b, size_t *out)
 {
     *out = a + b;

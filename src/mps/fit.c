@@ -58,7 +58,7 @@ tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
     memset(&w, 0, sizeof w);
     memset(&lay, 0, sizeof lay);
     w.cut.gap = 1;
-    if (axis < 0 || axis + 1 >= from->count) {
+    if (axis < 0 || axis >= from->count - 1) {
         if (from->count < 2) tni_fail(from->ctx, TN_ERR_ARG, "tt_swap: the train has 1 axis, expected 2 or more");
         else tni_fail(from->ctx, TN_ERR_ARG, "tt_swap: axis is %lld, expected 0 to %lld", (long long)axis,
                       (long long)from->count - 2);
@@ -526,11 +526,14 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
     tni_lay   lay;
     int64_t   size, more, k;
     double    norm = 0, *room;
+    size_t    unused;
     tn_tt    *tt = NULL;
     tn_status s;
     memset(&lay, 0, sizeof lay);
     room = tni_tt_canonical(from, "tt_fit", label, &c, &norm, &size, &s);
     for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.rank));
+    if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, f->dim * f->out), 1024, &unused))
+        s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller rank", (long long)f->most);
     if (s == TN_OK) {
         tni_fit_lay(&lay, f);
         s = tni_lay_room(&lay, f->ctx, "tt_fit", &more) ? TN_OK : TN_ERR_MEMORY;

@@ -157,7 +157,7 @@ tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
 
 tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed)
 {
-    int64_t   k, i, r = 1, next, most = 1, *bond;
+    int64_t   k, i, size = 1, *bond;
     double   *numbers, unused;
     tn_tt    *tt, *made;
     tn_status s = TN_OK;
@@ -173,21 +173,23 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
                      (long long)extents[k]);
             return NULL;
         }
-        most = tni_max(most, extents[k]);
     }
     if (!(bond = (int64_t *)tni_alloc(ctx, (size_t)(count + 1) * sizeof *bond, "tt_random"))) return NULL;
     bond[count] = 1;
     for (k = count; k-- > 0;) bond[k] = bond[k + 1] > rank / extents[k] ? rank : bond[k + 1] * extents[k];
-    numbers = tni_room_f64(ctx, rank * most, rank, "tt_random");
+    for (bond[0] = 1, k = 0; k < count; k++) {
+        bond[k + 1] = tni_min(bond[k + 1], bond[k] > rank / extents[k] ? rank : bond[k] * extents[k]);
+        size = tni_max(size, tni_area(tni_area(bond[k], extents[k]), bond[k + 1]));
+    }
+    numbers = tni_room_f64(ctx, 1, size, "tt_random");
     tt = numbers ? tni_tt_make(ctx, "tt_random", count) : NULL;
-    for (k = 0; tt && s == TN_OK && k < count; k++, r = next) {
-        const int64_t n = extents[k];
-        next = k + 1 == count ? 1 : tni_min(bond[k + 1], r > rank / n ? rank : r * n);
+    for (k = 0; tt && s == TN_OK && k < count; k++) {
+        const int64_t r = bond[k], n = extents[k], next = bond[k + 1];
         tni_random_signed(seed, k, 0, r * n * next, numbers);
         for (i = 0; i < r * n * next; i++) numbers[i] *= sqrt(3 / (double)(n * next));
         s = tni_tt_put(tt, "tt_random", k, r, n, next, numbers);
     }
-    if (numbers) tni_free_f64(ctx, numbers, rank * most, rank);
+    if (numbers) tni_free_f64(ctx, numbers, 1, size);
     tni_free(ctx, bond, (size_t)(count + 1) * sizeof *bond);
     if (!tt || !(tt = tni_tt_done(tt, s))) return NULL;
     made = tn_tt_canonical(tt, 0, &unused);

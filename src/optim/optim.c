@@ -11,22 +11,23 @@
    the device, so that nothing waits for the host and a captured step repeats with other ones.
    ====================================================================== */
 
-static int64_t tni_schedule_decay(const tn_schedule *s)
+/* In double, as all differences of steps: the caller's numbers may be any. */
+static double tni_schedule_decay(const tn_schedule *s)
 {
-    return s->decay > 0 ? s->decay : tni_min(tni_max(s->total / 5, 1), s->total - s->warmup);
+    return s->decay > 0 ? (double)s->decay : fmin((double)tni_max(s->total / 5, 1), (double)s->total - (double)s->warmup);
 }
 
 double tn_schedule_at(const tn_schedule *s, int64_t step)
 {
     double t;
     if (!s) return 1;
-    if (step < s->warmup) return (double)(step + 1) / (double)s->warmup;
+    if (step < s->warmup) return ((double)step + 1) / (double)s->warmup;
     if (s->kind == TN_SCHEDULE_CONSTANT) return 1;
-    t = s->total > s->warmup ? (double)(step - s->warmup) / (double)(s->total - s->warmup) : 1;
+    t = s->total > s->warmup ? ((double)step - (double)s->warmup) / ((double)s->total - (double)s->warmup) : 1;
     if (t > 1) t = 1;
     if (s->kind == TN_SCHEDULE_LINEAR) return 1 + (s->floor - 1) * t;
     if (s->kind == TN_SCHEDULE_COSINE) return s->floor + (1 - s->floor) * 0.5 * (1 + cos(3.141592653589793 * t));
-    t = tni_schedule_decay(s) > 0 ? 1 - (double)(s->total - step) / (double)tni_schedule_decay(s) : 0;
+    t = tni_schedule_decay(s) > 0 ? 1 - ((double)s->total - (double)step) / tni_schedule_decay(s) : 0;
     t = t < 0 ? 0 : t > 1 ? 1 : t;
     return 1 + (s->floor - 1) * (s->one_minus_sqrt ? sqrt(t) : t);
 }
