@@ -10,6 +10,9 @@
 # And no awk program prints the result of a comparison without parentheses around it: print a == b ? "x" : "y" is an error in
 # BWK awk, which is the awk of macOS and of the BSDs.
 #
+# And no allocation in tensornet.h multiplies in the arguments of its call, where a product could wrap: the functions take a
+# number of elements and their size, tni_area multiplies extents and tni_plus adds them.
+#
 # And no format in tensornet.h has a conversion that its own printing, tni_text_v, does not know.
 # The command prints by the functions of tools/tn/util.c alone, which make texts printable, and the only file that it writes
 # itself is log.jsonl. In src/ only io/writer.c opens a file to write.
@@ -213,7 +216,44 @@ root=${0%/*}/..
 prints=$(printing "$root"/tools/tn/*.[ch] | grep -v -e '/util\.c:.*fwrite(' -e '/journal\.c:.*j->file' \
              -e '/signals\.c:.* (write(STDERR_FILENO, ' | sed 's/^/FAIL prints around tools\/tn\/util.c: /' || true)
 writes=$(writing "$root"/tools/tn/*.[ch] $(find "$root/src" -name '*.[ch]') | grep -v -e '/src/io/writer\.c:' \
-             -e '/journal\.c:.*j->file = ' -e '/processes\.c:.*"/dev/null"' | sed 's/^/FAIL writes a file around the library: /' || true)
+             -e '/journal\.c:.*j->file = ' -e '/processes\.c:.*"/dev/null"' -e '/tn\.c:.*"/dev/null"' | sed 's/^/FAIL writes a file around the library: /' || true)
+# FILE:LINE of a call that allocates and has a product, a shift or, of extents, a sum in its arguments. A sum with a constant is
+# allowed, and sums of bytes that are there already (tni_alloc).
+multiplying() {
+    awk '
+    {
+        line = $0
+        gsub(/"([^"\\]|\\.)*"/, "0", line)
+        while (match(line, /tni_(alloc|device_alloc|array|room_f64|alloc_f64|arena_take|arena_list)\(/)) {
+            extents = substr(line, RSTART, RLENGTH) !~ /_take|alloc\(/
+            line = substr(line, RSTART + RLENGTH)
+            for (depth = at = 1; depth > 0 && at <= length(line); at++) {
+                c = substr(line, at, 1)
+                if (c == "(") depth++
+                if (c == ")") depth--
+            }
+            call = substr(line, 1, at - 1)
+            gsub(/[a-z0-9_]+ \*+[),]|sizeof \*+/, "", call)
+            if (call ~ /[]A-Za-z0-9_)] ?\* ?[A-Za-z0-9_(*]|<</ && call !~ /^[a-z_]+ [*]|1 <<[^,]*, sizeof/) print FILENAME ":" FNR
+            else if (extents && call ~ /[])A-Za-z_] \+ [A-Za-z_(]/) print FILENAME ":" FNR
+        }
+    }' "$@"
+}
+cat > "$probe" <<'END'
+    p = (int *)tni_alloc(ctx, (size_t)n * sizeof *p, "op");
+    if (!(p = tni_room_f64(ctx, rank * most, rank, "op"))) return x * y;
+    q = tni_array(ctx, a->out + b->out, sizeof *q, "op");
+    r = tni_alloc(ctx, sizeof(tni_slot) << bits, "op");
+    q = (tni_q **)tni_array(ctx, tni_area(n, m), sizeof *q, "a * b"), x = y * z;      /* the rest is allowed */
+    TNI_FN void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what)
+    q = tni_array(ctx, tni_plus(n, 1), sizeof(tn_q *), op); p = tni_alloc(ctx, sizeof *p + length, "op");
+    q = tni_array(ctx, (int64_t)1 << bits, sizeof(tni_slot), "map"); r = tni_alloc_f64(ctx, h, n + 1, op);
+END
+found=$(multiplying "$probe" | sed 's/.*://' | tr '\n' ' ')
+if [ "$found" != "1 2 3 4 " ]; then
+    echo "FAIL idioms: of the allocations in lines 1 to 4, these were found: $found"
+    exit 1
+fi
 
 # cuda_host.h defines CUDA's own max by fmax; this file plants what it looks for.
 bad=$(find "$@" -name '*.[ch]' ! -name cuda_host.h -o -name '*.cu' -o -name '*.cpp' -o -name '*.awk' \
@@ -222,4 +262,5 @@ bad=$(find "$@" -name '*.[ch]' ! -name cuda_host.h -o -name '*.cu' -o -name '*.c
 loose=$(find "$@" tools .ci -name '*.awk' -o -name '*.sh' ! -name idioms.sh -o -path .ci/run | sort |
         while read -r file; do unparenthesised "$file"; done | sed 's/^/FAIL a comparison to print needs parentheses: /')
 formats=$(unknown "${0%/*}/../tensornet.h" | sed 's/^/FAIL a conversion that tni_text_v does not know: /')
-[ -z "$bad$loose$formats$prints$writes" ] || { printf '%s\n' "$bad" "$loose" "$formats" "$prints" "$writes"; exit 1; }
+wraps=$(multiplying "${0%/*}/../tensornet.h" | sed 's/^/FAIL an allocation whose size may wrap: /')
+[ -z "$bad$loose$formats$prints$writes$wraps" ] || { printf '%s\n' "$bad" "$loose" "$formats" "$prints" "$writes" "$wraps"; exit 1; }

@@ -262,7 +262,7 @@ tn_status tn_circuit_paths_delete(const tn_circuit_paths *p, int64_t count, tn_c
     if (!tni_frozen_whole(f, "circuit_paths_delete")) return TN_ERR_ARG;
     room = tni_min(count, tni_max(p->count, 1));
     v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_delete");
-    leaf = (int32_t *)tni_alloc(f->ctx, (size_t)room * sizeof *leaf, "circuit_paths_delete");
+    leaf = (int32_t *)tni_array(f->ctx, room, sizeof *leaf, "circuit_paths_delete");
     scope = tni_scope_begin(f->ctx);
     done = v && leaf;
     for (i = 0; i < p->count && k < room && done; i++) {

@@ -255,7 +255,7 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
 static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e, bool one)
 {
     const int64_t V = b->V, c = b->c;
-    int32_t      *id = (int32_t *)tni_alloc(b->ctx, (size_t)V * (size_t)(c + 1) * sizeof *id, "circuit_bound");
+    int32_t      *id = (int32_t *)tni_array(b->ctx, tni_area(V, c + 1), sizeof *id, "circuit_bound");
     int64_t       v;
     bool          done;
     if (!id) return false;
@@ -393,7 +393,7 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
     tn_ctx   *ctx = b->ctx;
     double   *room = tni_alloc_f64(ctx, all, 1, "circuit_bound"), *mass = room, *known = mass + b->heads, *margin, *change;
     double   *weight = NULL;
-    int32_t  *id = (int32_t *)tni_alloc(ctx, (size_t)N * 2 * sizeof *id, "circuit_bound");
+    int32_t  *id = (int32_t *)tni_array(ctx, tni_area(N, 2), sizeof *id, "circuit_bound");
     int64_t   i, v;
     bool      done = room && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
     tni_bound_end     e;

@@ -129,7 +129,7 @@ tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *sc
     a = tn_matmul(c->ctx, tn_transpose(tn_slice(c->right[0], 0, 0, c->rows), 0, 1), c->left[0]);
     s = a ? tn_eig(c->ctx, a, &desc, &e) : tn_ctx_status(c->ctx);
     tni_scope_end(c->ctx, scope);
-    if (s == TN_OK && !(v = (double *)tni_alloc(c->ctx, (size_t)rank * 2 * sizeof *v, "circuit_copying"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(v = (double *)tni_array(c->ctx, tni_area(rank, 2), sizeof *v, "circuit_copying"))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_read(e.values, TN_F64, v, 2 * rank);
     for (i = 0; i < rank && s == TN_OK; i++) {
         sum += v[2 * i];
@@ -190,8 +190,8 @@ tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t 
         return NULL;
     }
     H = shape[0] = shape[1] = m->desc.heads;
-    outer = (tn_circuit **)tni_alloc(ctx, (size_t)H * sizeof *outer, op);
-    v = (double *)tni_alloc(ctx, (size_t)(H * H) * sizeof *v, op);
+    outer = (tn_circuit **)tni_array(ctx, H, sizeof *outer, op);
+    v = (double *)tni_array(ctx, tni_area(H, H), sizeof *v, op);
     whole = outer && v;
     scope = tni_scope_begin(ctx);
     for (a = 0; a < H && outer; a++) {
@@ -308,7 +308,7 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     const tn_attention *a = &m->blocks[d->block].attn;
     const int64_t dim = m->desc.dim, H = m->desc.heads, shape[2] = {1, dim + 1};
     tn_tensor    *x = tni_circuit_basis(ctx, m, &m->blocks[d->block].norm1, true, factor);
-    tn_tensor   **list = (tn_tensor **)tni_alloc(ctx, (size_t)(3 * H + 1) * sizeof *list, "circuit_ovpp"), *join[2];
+    tn_tensor   **list = (tn_tensor **)tni_array(ctx, tni_plus(tni_area(3, H), 1), sizeof *list, "circuit_ovpp"), *join[2];
     int64_t       h;
     bool          whole = list && x;
     if (whole) {

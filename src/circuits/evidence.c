@@ -28,7 +28,7 @@ static tn_status tni_climb_at(const tni_climb *t, const double *x, double *f, do
     const int64_t n = t->n, outs = tn_tensor_count(t->u), square[2] = {n, n};
     int           k;
     int64_t       i;
-    double        sum = 0, *part = (double *)tni_alloc(ctx, (size_t)n * sizeof *part, "circuit_maximise");
+    double        sum = 0, *part = (double *)tni_array(ctx, n, sizeof *part, "circuit_maximise");
     tn_status     s = part ? TN_OK : TN_ERR_MEMORY;
     for (i = 0; i < t->inputs * n; i++) g[i] = 0;
     for (k = 0; k < t->net->legs; k++)
@@ -143,7 +143,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     t.free = t.n - net->constant;
     for (k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
     m = t.inputs * t.n;
-    if (!(room = tni_room_f64(net->ctx, 1, 5 * m + d.starts, "circuit_maximise"))) return TN_ERR_MEMORY;
+    if (!(room = tni_room_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
     x = room + 3 * m; best = room + 4 * m; ends = room + 5 * m;
     memset(&dice, 0, sizeof dice);
     dice.key = d.seed;
@@ -324,7 +324,7 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     out->rows = e->rows;
     out->top = out->random = k;
     v = tni_room_f64(ctx, F, tni_max(k, 3), "circuit_evidence");
-    at = v ? (int32_t *)tni_alloc(ctx, (size_t)(F * k) * sizeof *at, "circuit_evidence") : NULL;
+    at = v ? (int32_t *)tni_array(ctx, tni_area(F, k), sizeof *at, "circuit_evidence") : NULL;
     whole = at != NULL;
     for (f = 0; f < F && whole; f++) {
         tni_found *found = e->best[f].found, first;

@@ -414,7 +414,6 @@ tn_status tn_circuit_frozen_update(tn_circuit_frozen *f)
 tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_circuit_frozen *out)
 {
     const tn_transformer_desc *d;
-    size_t    bytes;
     tni_scope scope;
     bool      done;
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s is NULL", ctx ? "out" : "ctx");
@@ -429,10 +428,9 @@ tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids
     out->layers = d->layers;
     out->tokens = ids->shape[1];
     out->constant = d->attn_bias || d->attn_out_bias || d->mlp_bias || d->mlp_out_bias || d->norm_bias;
-    if (tni_mul_size((size_t)d->layers, sizeof *out->block, &bytes))
-        out->block = (tn_circuit_frozen_block *)tni_alloc(ctx, bytes, "circuit_freeze");
-    if (out->block) memset(out->block, 0, bytes);
-    out->id = (int32_t *)tni_alloc(ctx, (size_t)out->tokens * sizeof *out->id, "circuit_freeze");
+    out->block = (tn_circuit_frozen_block *)tni_array(ctx, d->layers, sizeof *out->block, "circuit_freeze");
+    if (out->block) memset(out->block, 0, (size_t)d->layers * sizeof *out->block);
+    out->id = (int32_t *)tni_array(ctx, out->tokens, sizeof *out->id, "circuit_freeze");
     scope = tni_scope_begin(ctx);
     done = out->block && out->id && tn_read(ids, TN_I32, out->id, out->tokens) == TN_OK && tni_frozen_run(out, ids);
     tni_scope_end(ctx, scope);

@@ -158,7 +158,7 @@ TNI_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64
 {
     const int64_t vocab = m->desc.vocab;
     tn_tensor    *ids = tn_tensor_2d(ctx, TN_I32, vocab, 1);
-    int32_t      *all = (int32_t *)tni_alloc(ctx, (size_t)vocab * sizeof *all, "circuit");
+    int32_t      *all = (int32_t *)tni_array(ctx, vocab, sizeof *all, "circuit");
     int64_t       i;
     tn_status     s = ids && all ? TN_OK : TN_ERR_MEMORY;
     for (i = 0; i < vocab && all; i++) all[i] = (int32_t)i;

@@ -26,7 +26,7 @@ typedef struct tni_expansion {
 static bool tni_parts_make(tn_ctx *ctx, tni_part_list *t, int64_t count)
 {
     t->count = count;
-    t->at = (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], (size_t)count * sizeof *t->at);
+    t->at = tni_arena_list(ctx, count);
     if (t->at) memset((void *)t->at, 0, (size_t)count * sizeof *t->at);
     return t->at != NULL;
 }

@@ -249,7 +249,6 @@ static bool tni_search_begin(tni_path_search *s, const tn_circuit_frozen *f)
 {
     const tn_attention_desc *d = &f->model->blocks[0].attn.desc;
     int64_t l;
-    size_t  bytes;
     bool    done = true;
     memset(s, 0, sizeof *s);
     s->ctx = f->ctx;
@@ -258,10 +257,9 @@ static bool tni_search_begin(tni_path_search *s, const tn_circuit_frozen *f)
     s->nodes.each = sizeof(tn_circuit_node);
     s->heap.each = s->slot.each = sizeof(int64_t);
     s->covector.each = sizeof(double *);
-    if (!tni_mul_size((size_t)f->layers, sizeof *s->block, &bytes)
-        || !(s->block = (tni_flat_block *)tni_alloc(s->ctx, bytes, "circuit_paths"))) return false;
-    memset(s->block, 0, bytes);
-    s->one = tni_alloc_f64(s->ctx, 2 * f->layers + 1, s->T * s->n, "circuit_paths");
+    if (!(s->block = (tni_flat_block *)tni_array(s->ctx, f->layers, sizeof *s->block, "circuit_paths"))) return false;
+    memset(s->block, 0, (size_t)f->layers * sizeof *s->block);
+    s->one = tni_alloc_f64(s->ctx, tni_plus(tni_area(2, f->layers), 1), tni_area(s->T, s->n), "circuit_paths");
     if (!s->one || !tni_search_read(f->source, &s->source)) return false;
     for (l = 0; l < f->layers && done; l++) {
         const tn_circuit_frozen_block *from = &f->block[l];
@@ -310,8 +308,8 @@ static int64_t *tni_search_list(const tni_path_search *s, bool sources, int64_t 
     double       *key;
     for (i = 0; i < nodes; i++) k += tni_search_lists(s, i, sources);
     *count = k;
-    list = (int64_t *)tni_alloc(s->ctx, (size_t)k * sizeof *list, "circuit_paths");
-    order = (int64_t *)tni_alloc(s->ctx, (size_t)k * 3 * sizeof *order, "circuit_paths");
+    list = (int64_t *)tni_array(s->ctx, k, sizeof *list, "circuit_paths");
+    order = (int64_t *)tni_array(s->ctx, tni_area(k, 3), sizeof *order, "circuit_paths");
     key = tni_alloc_f64(s->ctx, k, 1, "circuit_paths");
     if (list && order && key) {
         for (*sum = 0, i = k = 0; i < nodes; i++) {

@@ -204,8 +204,8 @@ static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *ou
 {
     tn_ctx       *ctx = t->c->ctx;
     const int64_t n = t->best.held, shape[2] = {n, 2};
-    double       *v = (double *)tni_alloc(ctx, (size_t)n * sizeof *v, "circuit_top");
-    int32_t      *index = (int32_t *)tni_alloc(ctx, (size_t)(2 * n) * sizeof *index, "circuit_top");
+    double       *v = (double *)tni_array(ctx, n, sizeof *v, "circuit_top");
+    int32_t      *index = (int32_t *)tni_array(ctx, tni_area(2, n), sizeof *index, "circuit_top");
     int64_t       i;
     tn_status     s = v && index ? TN_OK : TN_ERR_MEMORY;
     for (i = 0; i < n && s == TN_OK; i++) {
@@ -322,7 +322,7 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
     n = c->rows * top;
     whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
     t.v = tni_room_f64(c->ctx, n, 1, "circuit_top_rows");
-    t.id = t.v ? (int32_t *)tni_alloc(c->ctx, (size_t)n * sizeof *t.id, "circuit_top_rows") : NULL;
+    t.id = t.v ? (int32_t *)tni_array(c->ctx, n, sizeof *t.id, "circuit_top_rows") : NULL;
     s = whole && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
     if (s == TN_OK) *values = tn_tensor_create(c->ctx, TN_REAL, 2, shape);
     if (s == TN_OK) *ids = tn_tensor_create(c->ctx, TN_I32, 2, shape);

@@ -134,9 +134,6 @@ static inline int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
 static inline int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t tni_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-/* A product of extents that becomes a size. What overflows is INT64_MAX, which no allocation grants. */
-static inline int64_t tni_area(int64_t a, int64_t b)  { return a > 0 && b > INT64_MAX / a ? INT64_MAX : a * b; }
-
 static inline bool tni_add_size(size_t a, size_t b, size_t *out)
 {
     *out = a + b;
@@ -328,6 +325,8 @@ static inline bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype ==
 TNI_FN uint16_t tni_bf16_bits(float f);
 TNI_FN float tni_bf16_value(uint16_t half);
 TNI_FN uint16_t tni_bf16_of(double v);
+TNI_NOINLINE TNI_FN int64_t tni_plus(int64_t a, int64_t b);
+TNI_NOINLINE TNI_FN int64_t tni_area(int64_t a, int64_t b);
 TNI_FN bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes);
 TNI_UNUSED TNI_FN size_t tni_parse_double(const char *s, size_t len, double *out);
 TNI_FN int tni_format_double(char dst[32], double v, int digits);
@@ -347,15 +346,17 @@ TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level,
 
 /* memory.c */
 TNI_FN void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what);
+TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const char *what);
 TNI_NOINLINE TNI_FN void tni_free(tn_ctx *ctx, void *p, size_t bytes);
 TNI_FN void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what);
 TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes);
-TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
+TNI_NOINLINE TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
 TNI_FN double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
 TNI_FN void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m);
 TNI_FN void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *));
 TNI_FN void tni_disown(tni_owned *o);
 TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes);
+TNI_NOINLINE TNI_FN tn_tensor **tni_arena_list(tn_ctx *ctx, int64_t n);
 TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a);
 
 /* rng.c */

@@ -4,6 +4,8 @@
    >>memory   counted allocations, and arenas
    An allocation that fails, or that max_bytes forbids, returns NULL after it has given the context an error
    (TN_ERR_MEMORY) that names what the memory was for. The caller frees what it has and passes the error on.
+   A number of elements becomes a size here alone: tni_array, tni_room_f64 and tni_arena_list check the product, and what
+   callers multiply goes through tni_area (tests/idioms.sh finds a bare product in a call).
    ====================================================================== */
 
 static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
@@ -60,16 +62,19 @@ TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
     ctx->memory.live -= bytes;
 }
 
-/* n * m doubles for a host algorithm. */
-TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+/* n elements of `each` bytes. */
+TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const char *what)
 {
     size_t bytes;
-    if (!tni_area_size(n, m, 8, &bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit the address space", what, (long long)n,
-                 (long long)m);
-        return NULL;
-    }
-    return (double *)tni_alloc(ctx, bytes, what);
+    if (tni_area_size(n, 1, each, &bytes)) return tni_alloc(ctx, bytes, what);
+    tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld numbers do not fit the address space", what, (long long)n);
+    return NULL;
+}
+
+/* n * m doubles for a host algorithm. */
+TNI_NOINLINE TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+{
+    return (double *)tni_array(ctx, tni_area(n, m), 8, what);
 }
 
 /* The same, zeroed. */
@@ -137,6 +142,16 @@ TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
     p = a->block[a->at].p + a->used;
     a->used += bytes;
     return p;
+}
+
+/* n pointers to tensors, which live as long as the heads of tensors that are made now. */
+TNI_NOINLINE TNI_FN tn_tensor **tni_arena_list(tn_ctx *ctx, int64_t n)
+{
+    size_t bytes;
+    if (tni_area_size(n, 1, sizeof(tn_tensor *), &bytes))
+        return (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], bytes);
+    tni_fail(ctx, TN_ERR_MEMORY, "arena: %lld tensors do not fit the address space", (long long)n);
+    return NULL;
 }
 
 TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)

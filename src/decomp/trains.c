@@ -35,7 +35,7 @@ TNI_FN tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
     tni_own(ctx, &box->owned, tni_tt_free);
     box->tt.ctx = ctx;
     box->tt.gap = 1;
-    box->tt.core = (tn_tensor **)tni_alloc(ctx, (size_t)count * sizeof *box->tt.core, op);
+    box->tt.core = (tn_tensor **)tni_array(ctx, count, sizeof *box->tt.core, op);
     if (!box->tt.core) {
         tn_tt_destroy(&box->tt);
         return NULL;
@@ -429,7 +429,7 @@ tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
         size = tni_max(size, (n[0] + m[0]) * n[1] * (n[2] + m[2]));
     }
-    if (!(numbers = tni_room_f64(a->ctx, 1, most + size, "tt_add"))) return NULL;
+    if (!(numbers = tni_room_f64(a->ctx, 1, tni_plus(most, size), "tt_add"))) return NULL;
     sum = numbers + most;
     tt = tni_tt_make(a->ctx, "tt_add", a->count);
     for (k = 0; tt && k <= last && s == TN_OK; k++) {

@@ -252,10 +252,10 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_n
     c->note_room = n + 6 + TNI_OPTIM_NUMBERS + note_count;
     c->names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
     for (i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
-    c->named = (tn_named *)tni_alloc(ctx, (size_t)c->tensor_room * sizeof *c->named, "checkpoint");
-    c->notes = (tn_note *)tni_alloc(ctx, (size_t)c->note_room * sizeof *c->notes, "checkpoint");
+    c->named = (tn_named *)tni_array(ctx, c->tensor_room, sizeof *c->named, "checkpoint");
+    c->notes = (tn_note *)tni_array(ctx, c->note_room, sizeof *c->notes, "checkpoint");
     c->names.text = (char *)tni_alloc(ctx, c->names.room, "checkpoint");
-    c->moment = (int64_t *)tni_alloc(ctx, (size_t)c->tensor_room * sizeof *c->moment, "checkpoint");
+    c->moment = (int64_t *)tni_array(ctx, c->tensor_room, sizeof *c->moment, "checkpoint");
     s = TN_ERR_MEMORY;
     if (c->named && c->notes && c->names.text && c->moment) {
         memset(&seal, 0, sizeof seal);
@@ -283,7 +283,7 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
     const int64_t chunk = TNI_CHUNK;
     int64_t       i;
     int           k;
-    c->host = (uint8_t *)tni_alloc(ctx, (size_t)TNI_CHUNK * 16, "checkpoint");
+    c->host = (uint8_t *)tni_array(ctx, TNI_CHUNK, 16, "checkpoint");
     if (tni_comm_spreads(ctx->desc.comm)) c->piece = tn_tensor_create(ctx, TN_REAL, 1, &chunk);
     if (s == TN_OK) s = ctx->status;
     if (s == TN_OK && (!c->host || (tni_comm_spreads(ctx->desc.comm) && !c->piece))) s = TN_ERR_MEMORY;

@@ -262,8 +262,8 @@ static tn_status tni_params_fill(const tn_safetensors *f, tn_params *params)
 {
     tn_ctx     *ctx = f->file.ctx;
     int64_t     i, n = tn_params_count(params);
-    size_t      bytes = (size_t)n * sizeof(tn_tensor *), widest = 0;
-    tn_tensor **value = (tn_tensor **)tni_alloc(ctx, bytes, "parameters");
+    size_t      widest = 0;
+    tn_tensor **value = (tn_tensor **)tni_array(ctx, n, sizeof *value, "parameters");
     void       *host;
     tn_status   s = TN_OK;
     if (!value) return TN_ERR_MEMORY;
@@ -277,7 +277,7 @@ static tn_status tni_params_fill(const tn_safetensors *f, tn_params *params)
     else if (s == TN_OK) s = TN_ERR_MEMORY;
     tni_free(ctx, host, widest);
     for (i = 0; i < n; i++) tn_tensor_destroy(value[i]);
-    tni_free(ctx, value, bytes);
+    tni_free(ctx, value, (size_t)n * sizeof *value);
     return s;
 }
 
@@ -297,18 +297,17 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *
 {
     tn_ctx   *ctx = params ? tn_params_ctx(params) : NULL;
     int64_t   i, n = params ? tn_params_count(params) : 0;
-    size_t    bytes = (size_t)n * sizeof(tn_named);
     tn_named *named;
     tn_status s;
     if (!ctx) return TN_ERR_ARG;
-    named = (tn_named *)tni_alloc(ctx, bytes, "parameters");
+    named = (tn_named *)tni_array(ctx, n, sizeof *named, "parameters");
     if (!named) return TN_ERR_MEMORY;
     for (i = 0; i < n; i++) {
         named[i].name = params->item[i]->name;
         named[i].tensor = params->item[i]->value;
     }
     s = tn_safetensors_write(ctx, sink, named, n, notes, note_count);
-    tni_free(ctx, named, bytes);
+    tni_free(ctx, named, (size_t)n * sizeof *named);
     return s;
 }
 

@@ -184,7 +184,6 @@ TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const c
     tn_ctx        *ctx = w[0]->ctx;
     tni_compacting k;
     tni_compact  **copy;
-    const size_t   bytes = (size_t)n * sizeof *copy;
     size_t         most = 0, host;
     int64_t        i;
     tn_status      s = TN_OK;
@@ -198,13 +197,13 @@ TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const c
         most = host > most ? host : most;
     }
     if (s != TN_OK) return s;
-    copy = (tni_compact **)tni_alloc(ctx, bytes, what);
+    copy = (tni_compact **)tni_array(ctx, n, sizeof *copy, what);
     if (!copy) return TN_ERR_MEMORY;
-    memset(copy, 0, bytes);
+    memset(copy, 0, (size_t)n * sizeof *copy);
     k.host = (float *)tni_alloc(ctx, most, what);
     s = k.host ? tni_compact_all(&k, w, name, n, copy, error) : TN_ERR_MEMORY;
     tni_free(ctx, k.host, most);
-    tni_free(ctx, copy, bytes);
+    tni_free(ctx, copy, (size_t)n * sizeof *copy);
     return s;
 }
 

@@ -140,7 +140,7 @@ static bool tni_params_grow(tn_params *ps)
     int64_t    room = ps->room > 0 ? 2 * ps->room : 16;
     tn_param **item;
     if (ps->count < ps->room) return true;
-    item = (tn_param **)tni_alloc(ps->owned.ctx, sizeof *item * (size_t)room, "params");
+    item = (tn_param **)tni_array(ps->owned.ctx, room, sizeof *item, "params");
     if (!item) return false;
     if (ps->count > 0) memcpy(item, ps->item, sizeof *item * (size_t)ps->count);
     tni_free(ps->owned.ctx, ps->item, sizeof *item * (size_t)ps->room);

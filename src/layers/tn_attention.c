@@ -62,9 +62,8 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
 {
     const int64_t D = layer->desc.bond, count = tn_tensor_count(layer->a);
     const int64_t inner = layer->desc.in * (layer->desc.square ? layer->desc.in : 1);
-    const size_t  bytes = (size_t)count * sizeof(double);
     tn_ctx       *ctx = layer->a->ctx;
-    double       *v = (double *)tni_alloc(ctx, bytes, "tn_attention");
+    double       *v = tni_room_f64(ctx, 1, count, "tn_attention");
     bool          done = v && tn_read(layer->a, TN_F64, v, count) == TN_OK;
     int64_t       site, i, j;
     for (site = 0; done && site < count / (D * D * inner); site++)
@@ -74,7 +73,7 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
                 *upper = *lower = (*upper + *lower) / 2;
             }
     done = done && tn_write(layer->a, TN_F64, v, count) == TN_OK;
-    tni_free(ctx, v, bytes);
+    tni_free_f64(ctx, v, 1, count);
     return done;
 }
 
@@ -170,8 +169,7 @@ static tn_tensor *tni_tna_b(tn_ctx *ctx, const tn_tn_attention *layer, bool tran
 static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_result *e, bool right)
 {
     const int64_t   n = m->shape[0], count = n * n, shape[2] = {n, n};
-    const size_t    bytes = (size_t)(2 * count + 2 * n + 1) * sizeof(double);
-    double         *a = (double *)tni_alloc(ctx, bytes, "tn_attention"), *v, *w, *p, value = 0, vw = 0;
+    double         *a = tni_room_f64(ctx, tni_plus(tni_area(2, n), 3), n, "tn_attention"), *v, *w, *p, value = 0, vw = 0;
     tn_tensor      *k = NULL, *first, *move;
     tn_lstsq_result inverse;
     int64_t         i;
@@ -193,7 +191,7 @@ static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_re
         k = tn_sub(ctx, inverse.x, tn_tensor_from(ctx, 2, shape, TN_F64, p));
         tn_lstsq_destroy(&inverse);
     } else k = NULL;
-    tni_free(ctx, a, bytes);
+    tni_free_f64(ctx, a, 2 * n + 3, n);
     first = k ? tni_shaped(ctx, tn_copy(ctx, first), 2, 1, n, 1, 1) : NULL;     /* e is destroyed before the backward pass */
     move = first ? tn_sub(ctx, tn_matmul(ctx, first, m), tn_scale(ctx, first, value)) : NULL;
     return move ? tni_tna_unit(ctx, tn_add(ctx, first, tn_matmul(ctx, move, k)), 0) : NULL;

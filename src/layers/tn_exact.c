@@ -15,10 +15,7 @@ static int64_t tni_tna_count(const tn_tn_attention *layer)
 
 static double *tni_tna_numbers(const tn_tn_attention *layer)
 {
-    const size_t bytes = (size_t)tni_tna_count(layer) * sizeof(double);
-    double      *v = (double *)tni_alloc(layer->a->ctx, bytes, "tn_attention");
-    if (v) memset(v, 0, bytes);
-    return v;
+    return tni_alloc_f64(layer->a->ctx, 1, tni_tna_count(layer), "tn_attention");
 }
 
 /* Writes and frees the numbers. On failure, or if v is NULL, removes the layer, whose parameters began at `before`. */
@@ -94,7 +91,6 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     tn_tn_attention_desc d;
     const int64_t        m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
     const int64_t        out = v && v->rank == 2 ? v->shape[0] : 1;
-    const size_t         bytes = (size_t)((2 * m + out) * in) * sizeof(double);
     const int64_t        before = tn_params_count(ps);
     int64_t              D, i, j, t, s;
     double              *a, *b, *wq, *wk, *wv;
@@ -109,7 +105,7 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     d.causal = causal;
     if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
     if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return TN_ERR_ARG;
-    if (!(wq = (double *)tni_alloc(ctx, bytes, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
+    if (!(wq = tni_room_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
     wk = wq + m * in; wv = wk + m * in;
     read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
            && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
@@ -127,7 +123,7 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
                 }
         status = tni_tna_write(ps, before, layer, a);
     }
-    tni_free(ctx, wq, bytes);
+    tni_free_f64(ctx, wq, 2 * m + out, in);
     return status;
 }
 
@@ -238,7 +234,6 @@ static void tni_rule_read(const double *z, int64_t n, bool ring, tn_rule_reading
 tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, tn_rule_reading *out)
 {
     const int64_t cells = n >= 3 && n <= 14 ? n << n : 0;
-    const size_t  bytes = (size_t)(3 * cells) * sizeof(double);
     double       *bits;
     tn_mark       mark;
     bool          done;
@@ -250,11 +245,11 @@ tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_
     if (layer->desc.in != 2 || layer->desc.out > 2)
         return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
                         (long long)layer->desc.in, (long long)layer->desc.out);
-    if (!(bits = (double *)tni_alloc(ctx, bytes, "tn_attention_rule"))) return TN_ERR_MEMORY;
+    if (!(bits = tni_room_f64(ctx, 3, cells, "tn_attention_rule"))) return TN_ERR_MEMORY;
     mark = tn_arena_mark(ctx);
     done = tni_rule_outputs(ctx, layer, n, bits, bits + 2 * cells);
     if (done) tni_rule_read(bits + 2 * cells, n, layer->desc.boundary == TN_BOUNDARY_CLOSED, out);
-    tni_free(ctx, bits, bytes);
+    tni_free_f64(ctx, bits, 3, cells);
     if (!tni_recording(ctx)) tn_arena_release(ctx, mark);
     return done ? TN_OK : tn_ctx_status(ctx);
 }

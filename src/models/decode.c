@@ -46,7 +46,7 @@ tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transfor
     c = (tn_transformer_cache *)tni_alloc(ctx, sizeof *c, "transformer cache");
     if (!c) return NULL;
     memset(c, 0, sizeof *c);
-    c->attn = (tn_attention_cache **)tni_alloc(ctx, (size_t)m->desc.layers * sizeof *c->attn, "transformer cache");
+    c->attn = (tn_attention_cache **)tni_array(ctx, m->desc.layers, sizeof *c->attn, "transformer cache");
     whole = c->attn != NULL;
     if (whole) c->layers = m->desc.layers;
     for (l = 0; l < c->layers; l++) {

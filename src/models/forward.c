@@ -398,17 +398,17 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_co
     tn_ctx     *ctx;
     tn_tensor **w;
     char      (*name)[64];
-    size_t      each = sizeof *w + sizeof *name, bytes;
-    int64_t     l, n = 0;
+    size_t      each = sizeof *w + sizeof *name;
+    int64_t     l, n = 0, room;
     int         i;
     tn_status   s;
     if (error) memset(error, 0, sizeof *error);
     if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
     ctx = m->head.w->ctx;
-    bytes = (size_t)(5 * m->desc.layers + 1) * each;
-    w = (tn_tensor **)tni_alloc(ctx, bytes, "transformer_compact");
+    room = tni_area(5, m->desc.layers) + 1;
+    w = (tn_tensor **)tni_array(ctx, room, each, "transformer_compact");
     if (!w) return TN_ERR_MEMORY;
-    name = (char (*)[64])(void *)(w + 5 * m->desc.layers + 1);
+    name = (char (*)[64])(void *)(w + room);
     for (l = 0; l < m->desc.layers; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
@@ -423,7 +423,7 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_co
         tni_print(name[n++], sizeof *name, "head.w");
     }
     s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
-    tni_free(ctx, w, bytes);
+    tni_free(ctx, w, (size_t)room * each);
     return s;
 }
 

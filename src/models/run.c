@@ -329,13 +329,12 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     tn_tap         taps[5];
     tni_read_parts read;
     tn_tensor    **list, *y;
-    int64_t        n = 0, i;
-    size_t         bytes;
+    int64_t        n = 0, i, room;
     if (!tni_attribution_given(ctx, m, ids, targets, others)) return NULL;
     read.layers = m->desc.layers;
-    bytes = (size_t)(6 * read.layers + 4) * sizeof *list;
-    if (!(list = (tn_tensor **)tni_alloc(ctx, bytes, "transformer_attribution"))) return NULL;
-    memset(list, 0, bytes);
+    room = tni_area(6, read.layers) + 4;
+    if (!(list = (tn_tensor **)tni_array(ctx, room, sizeof *list, "transformer_attribution"))) return NULL;
+    memset(list, 0, (size_t)room * sizeof *list);
     read.of = list + 3 * read.layers + 2;
     for (i = 0; i < 5; i++) {
         if ((i == 3 && m->desc.place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
@@ -346,7 +345,7 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     y = tn_transformer_run(ctx, m, ids, taps, n);
     y = y ? tni_attribution_to(ctx, m, targets, others) : NULL;
     y = y ? tni_attribution_parts(ctx, m, &read, y, list) : NULL;
-    tni_free(ctx, list, bytes);
+    tni_free(ctx, list, (size_t)room * sizeof *list);
     return y;
 }
 

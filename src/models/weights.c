@@ -634,7 +634,7 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     if (!(w.used = (bool *)tni_alloc(ctx, used, "name map"))) return TN_ERR_MEMORY;
     memset(w.used, 0, used);
     s = tni_mapping_all(&w);
-    named = s == TN_OK ? (tn_named *)tni_alloc(ctx, w.out.count * sizeof *named, "name map") : NULL;
+    named = s == TN_OK ? (tn_named *)tni_array(ctx, (int64_t)w.out.count, sizeof *named, "name map") : NULL;
     if (s == TN_OK && !named) s = TN_ERR_MEMORY;
     for (i = 0; named && i < w.out.count; i++) {
         const tni_outgoing *o = (const tni_outgoing *)tni_list_at(&w.out, i);

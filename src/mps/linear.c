@@ -159,7 +159,7 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
         return NULL;
     }
     size = rows * columns;
-    if (!(room = tni_room_f64(ctx, 1, 2 * size + count, "tt_from_matrix"))) return NULL;
+    if (!(room = tni_room_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
     both = (int64_t *)(void *)(room + 2 * size);
     for (k = 0; k < count; k++) both[k] = out[k] * in[k];
     if (tn_read(w, TN_F64, room, size) == TN_OK) {
@@ -241,7 +241,7 @@ tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
                             (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
     most = tni_tt_linear_most(m);
     other = tni_tt_largest_core(tt);
-    if (!(room = tni_room_f64(tt->ctx, 1, most + other, "tt_linear_from_tt"))) return TN_ERR_MEMORY;
+    if (!(room = tni_room_f64(tt->ctx, 1, tni_plus(most, other), "tt_linear_from_tt"))) return TN_ERR_MEMORY;
     for (k = 0; k < tt->count && s == TN_OK; k++)            /* all are checked before the first is written */
         s = tni_read_scaled(tt->ctx, "tt_linear_from_tt", "a core", tt->core[k], room, NULL);
     for (k = 0; k < tt->count && s == TN_OK; k++) {

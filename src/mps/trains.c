@@ -86,7 +86,7 @@ tn_tt *tn_mps_to_tt(const tn_mps *m)
     wide = m->desc.periodic ? m->desc.bond : 1;
     most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
     s = tni_mps_read(m, "mps_to_tt", &c);
-    if (s == TN_OK && !(core = tni_room_f64(ctx, most, m->desc.bond * wide, "mps_to_tt"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(core = tni_room_f64(ctx, most, tni_area(m->desc.bond, wide), "mps_to_tt"))) s = TN_ERR_MEMORY;
     if (s == TN_OK && !(tt = tni_tt_make(ctx, "mps_to_tt", count))) s = TN_ERR_MEMORY;
     for (k = 0; s == TN_OK && k < count; k++) {
         const int64_t bond = m->desc.bond * wide;
@@ -129,7 +129,7 @@ TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt
 tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
 {
     const int64_t place = m && m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
-    int64_t       bond, core, label, k, i, j;
+    int64_t       bond, core, label, all, k, i, j;
     double       *room, *numbers, *to;
     tn_status     s;
     if (!tni_from_tt_given("mps_from_tt", m ? m->cores : NULL, tt)) return TN_ERR_ARG;
@@ -137,8 +137,8 @@ tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
     bond = m->desc.bond;
     core = bond * m->desc.dim * bond;
     label = bond * m->desc.out * bond;
-    if (!(room = tni_alloc_f64(tt->ctx, 1, m->desc.sites * core + label + tni_max(core, label), "mps_from_tt")))
-        return TN_ERR_MEMORY;
+    all = tni_plus(tni_area(m->desc.sites, core), tni_plus(label, tni_max(core, label)));
+    if (!(room = tni_alloc_f64(tt->ctx, 1, all, "mps_from_tt"))) return TN_ERR_MEMORY;
     numbers = room + m->desc.sites * core + label;
     for (k = 0, to = room; k < tt->count && s == TN_OK; k++) {
         const int64_t *n = tt->core[k]->shape;
@@ -151,7 +151,7 @@ tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
     }
     if (s == TN_OK) s = tn_write(m->cores, TN_F64, room, m->desc.sites * core);
     if (s == TN_OK && m->label) s = tn_write(m->label, TN_F64, room + m->desc.sites * core, label);
-    tni_free_f64(tt->ctx, room, 1, m->desc.sites * core + label + tni_max(core, label));
+    tni_free_f64(tt->ctx, room, 1, all);
     return s;
 }
 
@@ -174,7 +174,7 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
             return NULL;
         }
     }
-    if (!(bond = (int64_t *)tni_alloc(ctx, (size_t)(count + 1) * sizeof *bond, "tt_random"))) return NULL;
+    if (!(bond = (int64_t *)tni_array(ctx, tni_plus(count, 1), sizeof *bond, "tt_random"))) return NULL;
     bond[count] = 1;
     for (k = count; k-- > 0;) bond[k] = bond[k + 1] > rank / extents[k] ? rank : bond[k + 1] * extents[k];
     for (bond[0] = 1, k = 0; k < count; k++) {
@@ -211,7 +211,7 @@ tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
         return NULL;
     }
     for (most = cp->out, k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
-    if (!(f = tni_room_f64(cp->ctx, most * cp->terms, cp->terms + 1, "tt_from_cp"))) return NULL;
+    if (!(f = tni_room_f64(cp->ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
     core = f + most * cp->terms;
     tt = tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
     for (k = 0; tt && s == TN_OK && k <= cp->order; k++) {
@@ -273,7 +273,7 @@ tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
     }
     a = tni_tt_largest_core(w);
     b = tni_tt_largest_core(x);
-    if (!(room = tni_room_f64(x->ctx, 1, a + b + most, "tt_apply"))) return NULL;
+    if (!(room = tni_room_f64(x->ctx, 1, tni_plus(tni_plus(a, b), most), "tt_apply"))) return NULL;
     tt = tni_tt_make(x->ctx, "tt_apply", x->count);
     for (k = 0; tt && s == TN_OK && k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;

@@ -234,13 +234,11 @@ tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
 {
     tn_tensor **all, *y;
     int         k;
-    size_t      bytes;
     if (!tni_net_given(ctx, net, x, "net_apply")) return NULL;
-    bytes = ((size_t)net->legs + 1) * sizeof *all;
-    if (!(all = (tn_tensor **)tni_alloc(ctx, bytes, "net_apply"))) return NULL;
+    if (!(all = (tn_tensor **)tni_array(ctx, net->legs, sizeof *all, "net_apply"))) return NULL;
     for (k = 0; k < net->legs; k++) all[k] = x;
     y = tni_net_apply(ctx, net, all, "net_apply");
-    tni_free(ctx, all, bytes);
+    tni_free(ctx, all, (size_t)net->legs * sizeof *all);
     return y;
 }
 

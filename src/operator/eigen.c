@@ -398,9 +398,9 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
     b.y = tni_alloc_f64(ctx, most, b.n, "eigen");
     b.d = tni_alloc_f64(ctx, most, b.h, "eigen");
     b.blocks = tni_alloc_f64(ctx, threads, b.block, "eigen");
-    b.job = (tni_lanczos_job *)tni_alloc(ctx, sizeof *b.job * (size_t)most, "eigen");
-    b.output = (int64_t *)tni_alloc(ctx, sizeof *b.output * (size_t)most, "eigen");
-    b.status = (tn_status *)tni_alloc(ctx, sizeof *b.status * (size_t)most, "eigen");
+    b.job = (tni_lanczos_job *)tni_array(ctx, most, sizeof *b.job, "eigen");
+    b.output = (int64_t *)tni_array(ctx, most, sizeof *b.output, "eigen");
+    b.status = (tn_status *)tni_array(ctx, most, sizeof *b.status, "eigen");
     if (!room || !b.x || !b.y || !b.d || !b.blocks || !b.job || !b.output || !b.status) s = TN_ERR_MEMORY;
     else s = tni_eigen_batch_run(&b, product, cp, u, outputs, most, &desc, room, work, p, values, vectors);
     tni_free_f64(ctx, room, most, work);
@@ -434,7 +434,7 @@ static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t out
     int64_t           n = cp->in[0], h = cp->terms;
     double           *p = tni_alloc_f64(ctx, cp->out, h, "eigen"), *d = tni_alloc_f64(ctx, 1, h, "eigen");
     double           *values = tni_alloc_f64(ctx, outputs, count, "eigen");
-    double           *vectors = tni_alloc_f64(ctx, outputs * count, n, "eigen");
+    double           *vectors = tni_alloc_f64(ctx, tni_area(outputs, count), n, "eigen");
     const bool        together = outputs >= TNI_EIGEN_TOGETHER && (!formed || n >= 2 * TNI_EIGEN_LARGE);
     const int64_t     most = together ? tni_min(outputs, TNI_EIGEN_BATCH) : 1;
     tni_eigen_product product;
@@ -497,9 +497,9 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.right = tni_room_f64(ctx, j.r, j.h, "eigen");
     j.p = tni_alloc_f64(ctx, j.out, j.h, "eigen");
     j.values = tni_alloc_f64(ctx, outputs, j.count, "eigen");
-    if (vectors) j.vectors = tni_alloc_f64(ctx, outputs * j.count, j.n, "eigen");
+    if (vectors) j.vectors = tni_alloc_f64(ctx, tni_area(outputs, j.count), j.n, "eigen");
     j.work = tni_room_f64(ctx, threads, work, "eigen");
-    j.status = (tn_status *)tni_alloc(ctx, sizeof *j.status * (size_t)outputs, "eigen");
+    j.status = (tn_status *)tni_array(ctx, outputs, sizeof *j.status, "eigen");
     if (few) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
     if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!few || j.q))
         s = tni_eigen_run(ctx, &j, cp);

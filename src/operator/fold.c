@@ -70,13 +70,12 @@ TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor 
                           const char *op)
 {
     tn_ctx    *ctx = cp->ctx;
-    const int64_t h = cp->terms;
-    const size_t  bytes = sizeof(int) * (size_t)((cp->order + 2) * h);
+    const int64_t h = cp->terms, numbers = tni_area(cp->order + 2, h);
     const tn_tensor *m = u ? u : e;
     tn_tensor *scaled[2] = {NULL, NULL};
     tn_cp     *to = NULL, *unit;
     int64_t    i;
-    int       *exponents = (int *)tni_alloc(ctx, bytes, op), *by = exponents + (cp->order + 1) * h;
+    int       *exponents = (int *)tni_array(ctx, numbers, sizeof *exponents, op), *by = exponents + (cp->order + 1) * h;
     int        raise = -2000, least = 0, most = 0, k;
     double     one;
     tn_status  s = exponents ? tni_raise_exponent(m, &raise, op, u ? "u" : "e") : TN_ERR_MEMORY;
@@ -106,7 +105,7 @@ TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor 
         tn_tensor_destroy(scaled[0]);
         tn_tensor_destroy(scaled[1]);
     }
-    tni_free(ctx, exponents, bytes);
+    tni_free(ctx, exponents, sizeof *exponents * (size_t)numbers);
     return to;
 }
 
@@ -299,8 +298,9 @@ static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
 static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
     tn_ctx   *ctx = outer->ctx;
-    int64_t   ho = outer->terms, hi = inner->terms, numbers = (outer->order + 2) * ho + (inner->order + 2) * hi, i, rest;
-    int      *eo = (int *)tni_alloc(ctx, sizeof *eo * (size_t)numbers, "compose"), *bo = eo + (outer->order + 1) * ho;
+    int64_t   ho = outer->terms, hi = inner->terms, i, rest;
+    int64_t   numbers = tni_plus(tni_area(outer->order + 2, ho), tni_area(inner->order + 2, hi));
+    int      *eo = (int *)tni_array(ctx, numbers, sizeof *eo, "compose"), *bo = eo + (outer->order + 1) * ho;
     int      *ei = bo + ho, *bi = ei + (inner->order + 1) * hi, *by = NULL;
     int       least[3] = {0, 0, 0}, most[3] = {0, 0, 0}, top, k;
     tn_cp    *to = NULL, *one = NULL, *two = NULL;
@@ -323,7 +323,7 @@ static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
         two = one ? tni_cp_near_one(inner, ei, bi) : NULL;
         for (i = 0; i < ho; i++) bo[i] = (int)tni_max(bo[i] - top, -2 * tni_range_limit(ctx));
         if (two && tni_cp_shift(one, outer->order, bo) == TN_OK) to = tni_cp_composed(one, two);
-        by = to ? (int *)tni_alloc(ctx, sizeof *by * (size_t)to->terms, "compose") : NULL;
+        by = to ? (int *)tni_array(ctx, to->terms, sizeof *by, "compose") : NULL;
         if (!by) to = to ? tni_cp_done(to, TN_ERR_MEMORY) : NULL;
         else {
             for (i = 0; i < to->terms; i++)

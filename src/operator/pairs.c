@@ -40,7 +40,7 @@ TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
     g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
     extent = tni_max(g->order * g->block, width);
     g->work_size = tni_host_work(extent);
-    g->gram = tni_room_f64(g->ctx, g->order * g->order, g->block * g->block, op);
+    g->gram = tni_room_f64(g->ctx, tni_area(g->order, g->order), tni_area(g->block, g->block), op);
     g->k = tni_room_f64(g->ctx, g->block, g->block, op);
     g->pp = tni_room_f64(g->ctx, g->block, g->block, op);
     g->work = tni_room_f64(g->ctx, 1, g->work_size, op);

@@ -32,7 +32,7 @@ static tn_status tni_norms_dense(const tn_cp *cp, double *norms)
 static tn_status tni_norms_gram(const tn_cp *cp, double *norms)
 {
     int64_t   o;
-    int      *row = (int *)tni_alloc(cp->ctx, sizeof *row * (size_t)cp->out, "spectrum");
+    int      *row = (int *)tni_array(cp->ctx, cp->out, sizeof *row, "spectrum");
     tn_status s = row ? tni_cp_gram_host(cp, cp, true, norms, row, NULL, "spectrum") : TN_ERR_MEMORY;
     for (o = 0; o < cp->out && s == TN_OK; o++) norms[o] = ldexp(sqrt(tni_max_f64(0, norms[o])), row[o]);
     tni_free(cp->ctx, row, sizeof *row * (size_t)cp->out);
@@ -218,7 +218,7 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
     int       *row;
     if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_room(a, b, "gram"))) return NULL;
     shape[0] = a->out; shape[1] = b->out;
-    row = (int *)tni_alloc(a->ctx, sizeof *row * (size_t)(a->out + b->out), "gram");
+    row = (int *)tni_array(a->ctx, tni_plus(a->out, b->out), sizeof *row, "gram");
     if (row && tni_cp_gram_host(a, b, false, g, row, row + a->out, "gram") == TN_OK)
         gram = tni_owned_by_rows(a->ctx, 2, shape, g, 0, row, row + a->out, "gram");
     tni_free_f64(a->ctx, g, a->out, b->out);
@@ -238,7 +238,7 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
     g = tni_cp_room(a, b, "cosines");
     na = tni_room_f64(a->ctx, a->out, 1, "cosines");
     nb = tni_room_f64(a->ctx, b->out, 1, "cosines");
-    row = (int *)tni_alloc(a->ctx, sizeof *row * (size_t)tni_max(a->out, b->out), "cosines");
+    row = (int *)tni_array(a->ctx, tni_max(a->out, b->out), sizeof *row, "cosines");
     s = g && na && nb && row ? tni_cp_gram_host(a, b, false, g, row, NULL, "cosines") : TN_ERR_MEMORY;
     if (s == TN_OK && b != a) s = tni_cp_gram_host(a, a, true, na, row, NULL, "cosines");
     if (s == TN_OK && b != a) s = tni_cp_gram_host(b, b, true, nb, row, NULL, "cosines");

@@ -89,9 +89,9 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
         wide = tni_max(wide, tni_max(a[l].out, b[l].out));
     }
     tall = tni_max(high, wide);
-    g = tni_room_f64(t->ctx, t->layers > 1 ? 2 * wide : 0, wide, "stack_inner");
-    x = tni_room_f64(t->ctx, t->layers > 1 ? 2 * high : 0, wide, "stack_inner");
-    c = tni_room_f64(t->ctx, 3 * tall, TNI_STACK_BLOCK, "stack_inner");
+    g = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, wide) : 0, wide, "stack_inner");
+    x = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, high) : 0, wide, "stack_inner");
+    c = tni_room_f64(t->ctx, tni_area(3, tall), TNI_STACK_BLOCK, "stack_inner");
     s = g && x && c ? TN_OK : TN_ERR_MEMORY;
     if (s == TN_OK) {
         next = g + wide * wide; y = x + high * wide;
@@ -157,13 +157,13 @@ static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const t
     tn_ctx   *ctx = t->ctx;
     int64_t   n = a->n, ha = a[1].h, hb = b[1].h, e = t->extent, k, l, i, j;
     double   *form[4], *product[4];
-    double   *x = tni_room_f64(ctx, hb * n, n, "stack_inner"), *y = tni_room_f64(ctx, hb * n, n, "stack_inner");
+    double   *x = tni_room_f64(ctx, tni_area(hb, n), n, "stack_inner"), *y = tni_room_f64(ctx, tni_area(hb, n), n, "stack_inner");
     double   *d = tni_room_f64(ctx, 1, e, "stack_inner"), *scaled = tni_room_f64(ctx, e, n, "stack_inner");
     double   *pp = tni_room_f64(ctx, ha, hb, "stack_inner");
     int       m;
     tn_status s = x && y && d && scaled && pp ? TN_OK : TN_ERR_MEMORY;
     for (m = 0; m < 4; m++) {
-        form[m] = tni_room_f64(ctx, (m < 2 ? ha : hb) * n, n, "stack_inner");
+        form[m] = tni_room_f64(ctx, tni_area(m < 2 ? ha : hb, n), n, "stack_inner");
         product[m] = tni_room_f64(ctx, ha, hb, "stack_inner");
         if (!form[m] || !product[m]) s = TN_ERR_MEMORY;
     }
@@ -244,8 +244,8 @@ static void tni_stack_layer(const tni_stack *t, const tni_layer *l, int64_t rows
 static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t seed, bool sphere, double *numbers)
 {
     int64_t   e = t->extent, first, r, i;
-    double   *z = tni_room_f64(t->ctx, 4 * TNI_STACK_ROWS, e, "stack_inner");
-    double   *room = tni_room_f64(t->ctx, 4 * TNI_STACK_ROWS, e, "stack_inner");
+    double   *z = tni_room_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
+    double   *room = tni_room_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
     tn_status s = z && room ? TN_OK : TN_ERR_MEMORY;
     int       side, l;
     for (first = 0; first < samples && s == TN_OK; first += TNI_STACK_ROWS) {
@@ -410,7 +410,7 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     for (l = 0; l < layers; l++) same = same && a[l] == b[l];
     read = layers > 1 || out->method == TN_STACK_TREE || out->method == TN_STACK_SAMPLED;        /* else blocks are read */
     for (s = TN_OK, side = 0; side < (same ? 1 : 2); side++) {
-        t.layer[side] = (tni_layer *)tni_alloc(t.ctx, sizeof(tni_layer) * (size_t)layers, "stack_inner");
+        t.layer[side] = (tni_layer *)tni_array(t.ctx, layers, sizeof(tni_layer), "stack_inner");
         if (t.layer[side]) memset(t.layer[side], 0, sizeof(tni_layer) * (size_t)layers);
         else s = TN_ERR_MEMORY;
         for (l = 0; l < layers && s == TN_OK && read; l++) {

@@ -198,7 +198,7 @@ TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t r
     t->room = room;
     t->group = group;
     t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
-    t->row = (int *)tni_alloc(cp->ctx, sizeof *t->row * (size_t)cp->out, op);
+    t->row = (int *)tni_array(cp->ctx, cp->out, sizeof *t->row, op);
     t->p = tni_room_f64(cp->ctx, cp->out, room, op);
     t->f[0] = tni_room_f64(cp->ctx, room, tni_terms_width(cp) - cp->out, op);
     if (!t->scale || !t->row || !t->p || !t->f[0]) return TN_ERR_MEMORY;
@@ -280,9 +280,9 @@ TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 /* Multiplies terms by 2^by[h], in equal parts to their factors, or destroys the operator where they do not fit. */
 TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
 {
-    const int64_t h = cp->terms, numbers = (cp->order + 1) * h;
+    const int64_t h = cp->terms, numbers = tni_area(cp->order + 1, h);
     const int     most = cp->ctx->desc.dtype == TN_F32 ? 120 : 1000, parts = cp->order + 1;
-    int          *e = (int *)tni_alloc(cp->ctx, sizeof *e * (size_t)numbers, op), k;
+    int          *e = (int *)tni_array(cp->ctx, numbers, sizeof *e, op), k;
     tn_status     s = e ? tni_cp_exponents(cp, e, op) : TN_ERR_MEMORY;
     int64_t       i;
     for (i = 0; i < h && s == TN_OK; i++) {

@@ -119,7 +119,7 @@ TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, c
 {
     int64_t   i, shape[2], n = heap->held;
     double   *values = tni_room_f64(ctx, 1, n, op);
-    int32_t  *index = (int32_t *)tni_alloc(ctx, sizeof *index * (size_t)(n * axes), op);
+    int32_t  *index = (int32_t *)tni_array(ctx, tni_area(n, axes), sizeof *index, op);
     int       k;
     shape[0] = out->count = n;
     shape[1] = axes;
@@ -147,7 +147,7 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
     int       k;
     tn_status s;
     t->d = tni_room_f64(ctx, t->groups, h, "top");
-    t->scaled = tni_room_f64(ctx, t->groups * h, TNI_TOP_BLOCK, "top");
+    t->scaled = tni_room_f64(ctx, tni_area(t->groups, h), TNI_TOP_BLOCK, "top");
     t->rows = tni_room_f64(ctx, t->groups, t->left, "top");
     t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
     t->block = tni_room_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
@@ -309,8 +309,8 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     shape[0] = a->out; shape[1] = b->out;
     m = tni_room_f64(ctx, n, n, "gaussian_moment");
     g = tni_cp_room(a, b, "gaussian_moment");
-    means = tni_alloc_f64(ctx, 2, a->out + b->out, "gaussian_moment");
-    row = (int *)tni_alloc(ctx, sizeof *row * (size_t)(a->out + b->out), "gaussian_moment");
+    means = tni_alloc_f64(ctx, 2, tni_plus(a->out, b->out), "gaussian_moment");
+    row = (int *)tni_array(ctx, tni_plus(a->out, b->out), sizeof *row, "gaussian_moment");
     status = m && g && means && row ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
     if (status == TN_OK && a->constant && !(fabs(m[n * n - 1] - 1) <= 1e-5))
         status = tni_fail(ctx, TN_ERR_ARG, "gaussian_moment: the last element of s is %g, expected 1: the operators have a "

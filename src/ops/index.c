@@ -85,7 +85,7 @@ static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *con
     int64_t     k;
     for (k = 0; k < n && !tni_wants_grad(t[k]); k++) {}
     if (!tni_recording(ctx) || k == n) return true;
-    list = (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], (size_t)n * sizeof *list);
+    list = tni_arena_list(ctx, n);
     node = list ? tni_note_all(ctx, tni_concat_backward, y, NULL, NULL, NULL) : NULL;
     if (!node) return false;
     memcpy(list, t, (size_t)n * sizeof *list);

@@ -80,7 +80,7 @@ static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
     int64_t    n = 0;
     tn_tensor *t;
     for (t = ctx->owned_tensors; t; t = t->next) n += (t->flags & TNI_NOTED) != 0;
-    if (wanted && n > 0) g->used = (tni_used *)tni_alloc(ctx, (size_t)n * sizeof *g->used, "graph");
+    if (wanted && n > 0) g->used = (tni_used *)tni_array(ctx, n, sizeof *g->used, "graph");
     for (t = ctx->owned_tensors; t; t = t->next) {
         const bool zero = (t->flags & TNI_WAS_ZEROED) != 0;
         if ((t->flags & TNI_NOTED) && g->used) {

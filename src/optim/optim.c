@@ -204,7 +204,7 @@ TNI_FN tn_status tni_optim_grow(tn_optim *o)
     int64_t      want = o->of.params->count;
     tni_moments *state;
     if (o->states >= want) return TN_OK;
-    state = (tni_moments *)tni_alloc(ctx, sizeof *state * (size_t)want, "optim");
+    state = (tni_moments *)tni_array(ctx, want, sizeof *state, "optim");
     if (!state) return TN_ERR_MEMORY;
     memset(state, 0, sizeof *state * (size_t)want);
     if (o->states > 0) memcpy(state, o->state, sizeof *state * (size_t)o->states);

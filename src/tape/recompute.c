@@ -145,7 +145,7 @@ static tn_tensor **tni_recompute_found(tn_ctx *ctx, int64_t *count)
 {
     tn_tensor **list, *t;
     for (t = ctx->owned_tensors; t; t = t->next) *count += (t->flags & TNI_SOUGHT) != 0;
-    list = (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *list * (size_t)tni_max(*count, 1));
+    list = tni_arena_list(ctx, tni_max(*count, 1));
     for (*count = 0, t = ctx->owned_tensors; t; t = t->next) {
         if (list && (t->flags & TNI_SOUGHT)) list[(*count)++] = t;
         t->flags &= ~(uint32_t)TNI_SOUGHT;

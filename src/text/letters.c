@@ -207,7 +207,7 @@ TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
             tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots are larger than the address space", (int)bigger.bits);
             return false;
         }
-        bigger.slot = (tni_slot *)tni_alloc(ctx, sizeof(tni_slot) << bigger.bits, "map");
+        bigger.slot = (tni_slot *)tni_array(ctx, (int64_t)1 << bigger.bits, sizeof(tni_slot), "map");
         if (!bigger.slot) return false;
         memset(bigger.slot, 0, tni_map_bytes(&bigger));
         for (i = 0; m->slot && i >> m->bits == 0; i++)
