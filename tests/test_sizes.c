@@ -5,8 +5,31 @@
 
 #include "test.h"
 
+/* ---- the numbers ---------------------------------------------------------------------------------------------------- */
+
+static const int64_t extremes[] = {
+    0, -1, INT64_MIN, INT64_MAX, INT64_MAX - 1, (int64_t)1 << 31, ((int64_t)1 << 31) + 1, (int64_t)1 << 62,
+};
+enum { EXTREMES = sizeof extremes / sizeof *extremes };
+
+enum { NONE = -1, ALL = -2 };
+
+static struct turn {
+    int         at, place;      /* the number at hand of a call, and the one that is replaced, or NONE or ALL */
+    int64_t     value, calls;
+    const char *function, *name;
+} turn;
+
+static int64_t number(const char *name, int64_t valid, int64_t most)
+{
+    if ((turn.at++ != turn.place && turn.place != ALL) || turn.value > most) return valid;
+    turn.name = turn.place == ALL ? "all" : name;
+    return turn.value;
+}
+
 /* ---- what the calls take ------------------------------------------------------------------------------------------- */
 
+static const tn_backend *backend;
 static tn_ctx        *ctx;
 static tn_params     *params;
 static double         doubles[64];
@@ -15,9 +38,9 @@ static char           text[256];
 static const tn_note  notes[1] = {{"key", "value"}};
 static int64_t        indices[8];
 static const int64_t  shape34[2] = {3, 4}, shape344[3] = {3, 4, 4}, shape3332[4] = {3, 3, 3, 2}, shape46[2] = {4, 6};
-static const int64_t *const shapes[2] = {shape34, shape34};
 static const int      ranks[2] = {2, 2}, label[2] = {0, 1}, rules[2] = {30, 110};
-static const int     *const labels[2] = {label, label};
+static const int      second[2] = {1, 2}, ends[2] = {0, 2};
+static const int     *const labels[2] = {label, label}, *const product[2] = {label, second};
 static const float    logits[8] = {0, 1, 2, 3, 0, 1, 2, 3};
 static const char     sentence[] = "the cat sat on the mat and the rat sat on the cat";
 
@@ -40,6 +63,37 @@ static tn_tensor *four(int64_t b, int64_t n, int64_t h, int64_t d)
 }
 
 static tn_tensor *vector(int64_t n) { return tn_normal(ctx, 1, &n, 0, 1); }
+
+static const int64_t *const *shapes(void)
+{
+    static int64_t               two[2][2];
+    static const int64_t *const  both[2] = {two[0], two[1]};
+    two[0][0] = number("shapes[0][0]", 3, INT64_MAX);
+    two[0][1] = two[1][0] = number("shapes[0][1]", 4, INT64_MAX);
+    two[1][1] = number("shapes[1][1]", 5, INT64_MAX);
+    return both;
+}
+
+static tn_plan *plan(void)
+{
+    static const int64_t *const both[2] = {shape34, shape34};
+    return tn_plan_create(ctx, "ij,ij->ij", 2, ranks, both, NULL);
+}
+
+static const tn_tap *edits(void)
+{
+    static tn_edit edit;
+    static tn_tap  tap;
+    memset(&edit, 0, sizeof edit);
+    edit.head = number("edit.head", 0, INT64_MAX);
+    edit.heads = number("edit.heads", 1, INT64_MAX);
+    edit.token = number("edit.token", 1, INT64_MAX);
+    edit.tokens = number("edit.tokens", 2, INT64_MAX);
+    tap.points = "blocks.0.attn.z";
+    tap.fn = tn_tap_edit;
+    tap.user = &edit;
+    return &tap;
+}
 
 static tn_tensor *const *pair(void)
 {
@@ -243,28 +297,7 @@ static tn_status doubled(void *user, int64_t count, const double *x, double *y)
     return TN_OK;
 }
 
-/* ---- the numbers ---------------------------------------------------------------------------------------------------- */
-
-static const int64_t extremes[] = {
-    0, -1, INT64_MIN, INT64_MAX, INT64_MAX - 1, (int64_t)1 << 31, ((int64_t)1 << 31) + 1, (int64_t)1 << 62,
-};
-enum { EXTREMES = sizeof extremes / sizeof *extremes };
-
-enum { NONE = -1, ALL = -2 };
-
-static const tn_backend *backend;
-static struct turn {
-    int         at, place;      /* the number at hand of a call, and the one that is replaced, or NONE or ALL */
-    int64_t     value, calls;
-    const char *function, *name;
-} turn;
-
-static int64_t number(const char *name, int64_t valid, int64_t most)
-{
-    if ((turn.at++ != turn.place && turn.place != ALL) || turn.value > most) return valid;
-    turn.name = turn.place == ALL ? "all" : name;
-    return turn.value;
-}
+/* ---- the calls ------------------------------------------------------------------------------------------------------- */
 
 static void complain(const char *what)
 {
