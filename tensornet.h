@@ -86,7 +86,7 @@
        TN_NO_THREADS             one thread: neither OpenMP nor TN_USE_THREADS, even if they are switched on
        TN_USE_BLAS               BLAS and LAPACK (link them) for large products, eigh, SVD; results may vary with threads
        TN_DEBUG                  detects the use of tensors that a reset has freed, and fills them with NaN
-       TN_ALLOW_FAST_MATH        permits -ffast-math, without any promise about bit-identical results and NaN
+       TN_ALLOW_FAST_MATH        permits -ffast-math and its parts, without any promise about bit-identical results and NaN
        TN_HEADER_NAME            the name of this file, which includes itself; default: "tensornet.h"
      These leave parts out, with their declarations. All files of one program must define the same ones.
        TN_NO_TEXT                no tokenizers and token shards (>>text)
@@ -259,7 +259,8 @@ typedef struct tn_desc {
                                            share (malloc's, on Linux) do not count               */
     size_t            arena_bytes;      /* size of the arena's first block; 0: 4 MiB             */
     tn_simd           simd;             /* 0: as the environment variable TN_SIMD says (plain, avx2,
-                                           avx512, neon; read once), else the processor's best   */
+                                           avx512, neon; read once; another word is an error), else
+                                           the processor's best                                  */
     tn_gemm_precision gemm_precision;   /* TN_GEMM_F32 (default), or products of shorter numbers */
     const tn_comm    *comm;             /* the processes that train together, see >>comm; NULL: this one alone. It must
                                            outlive the context                                   */
@@ -297,6 +298,11 @@ TN_API void        tn_ctx_destroy(tn_ctx *ctx);
 TN_API tn_status   tn_ctx_status(const tn_ctx *ctx);           /* the first error since the last clear, or TN_OK   */
 TN_API const char *tn_ctx_error(const tn_ctx *ctx);            /* the message of that error; "" if there is none   */
 TN_API void        tn_ctx_clear_error(tn_ctx *ctx);            /* forgets the error, so that the next one is kept  */
+/* Makes a text that comes from a file fit for a terminal, in place: a "?" replaces each character that a terminal obeys or that
+   shows something else than what is there (controls, C0 and C1; marks of the direction of writing; characters without width;
+   separators of lines), and each byte that is not UTF-8. lines: newline, tab and the joiners U+200C and U+200D stay. Returns
+   the new length, which is not larger; a zero follows if it is smaller. All messages of a context have passed through it. */
+TN_API size_t      tn_printable(char *text, size_t bytes, bool lines);
 /* Waits for the device and reports what it found: bad token ids, non-finite gradients. */
 TN_API tn_status   tn_ctx_sync(tn_ctx *ctx);
 /* Frees all arena tensors and the tape, and keeps their memory for the next step. */
@@ -637,6 +643,8 @@ TN_API TN_EXPERIMENTAL tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, 
    Ops take the context besides their operands because an operand may be NULL, the result of a failed call. So do
    functions made of ops (the layers' _forward, tn_cp_apply) and those that make an object from one of another kind
    (tn_cp_from_...). Functions of one object, such as views and the other tn_cp_ functions, use that object's context.
+   Numbers are given in double. One that F32 cannot hold is an error in an F32 context, because as an infinity it would turn
+   zeros into NaN; so is an eps that would vanish.
    With BF16 in desc.activations, operands may be F32 and BF16 in any mix. Results are then BF16, except those of rank 0
    (losses, means), of tn_chain, scans, tn_full, tn_uniform and tn_normal; tn_copy keeps the dtype of its operand, and
    tn_concat, tn_stack and tn_gather keep F32 if all of their operands are F32. A gradient has the dtype of its tensor.
@@ -2520,6 +2528,8 @@ typedef enum tn_muon_scale {
     TN_MUON_SCALE_RMS           /* 0.2 sqrt(max(rows, cols)): as large as AdamW's, so its lr can be used   Liu et al. 2025 */
 } tn_muon_scale;
 
+/* lr, eps and clip_norm must not vanish in the context's dtype; F32: 1.2e-38 or more. AdamW in F32 takes gradients beyond 2^63,
+   whose squares overflow, as 2^63. */
 typedef struct tn_optim_desc {
     tn_optim_kind kind;
     double        lr;           /* 0: 1e-3 (AdamW, TN_MUON_SCALE_RMS), 1e-2 (SGD), 2e-2 (Muon)     */
@@ -2633,9 +2643,10 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);        /* fr
 
 /* ======================================================================
    >>io       safetensors, npy, idx
-   A damaged file is an error that names the file, the byte and the reason, and that changes nothing. Tensors that are
-   read are owned; floats get the context's dtype, integers I32 if all of them fit. A finite double that is too large for
-   a float is an error, too.
+   A damaged file is an error that names the file, the byte (of JSON also line and column) and the reason, and that changes
+   nothing; so is a file of another format (a Git LFS pointer, HTML, zip, pickle, GGUF, HDF5, gzip), which is named. A pipe or
+   a device is not opened for reading. Tensors that are read are owned; floats get the context's dtype, integers I32 if all of
+   them fit. A finite double that is too large for a float is an error, too.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
    A save writes PATH.tn1.tmp and renames it to PATH once it is complete: a save that fails leaves the old file as it was,
    and removes the new one. Before the rename the data is synced to the disk, and after it the folder (fsync, on macOS
@@ -2653,7 +2664,8 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);        /* fr
    save to the same PATH from two machines at the same time: one may remove the temporary file of the other. That save fails
    with a message, unless the file is replaced just before the rename. On Windows a save can fail, but not damage a file, if
    another one to the same PATH begins between the closing and the renaming of its temporary file.
-   A symbolic link is replaced, not followed. Devices (/dev/...) are written directly.
+   A symbolic link is replaced, not followed. What is no file (/dev/...; on POSIX also a pipe with a name) is written
+   directly.
    ====================================================================== */
 
 /* A source of bytes: a path, memory, or a function that copies `bytes` bytes at `offset` to dst (false: it could not).
@@ -2690,6 +2702,18 @@ TN_API tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes);
 TN_API tn_sink   tn_sink_memory(void *data, size_t room, size_t *used);            /* writes memory           */
 TN_API tn_sink   tn_sink_calls(tn_store_fn store, void *user);                     /* writes by calling store */
 
+#ifndef TN_NO_STDIO
+/* ---- files in a program's own format ------------------------------------ >>io-file
+   A file that is written piece by piece, and appears whole or not at all, as the files of a save do. */
+typedef struct tn_file tn_file;
+TN_API tn_file  *tn_file_create(tn_ctx *ctx, const char *path);                     /* NULL on error               */
+/* Appends bytes. After an error it does nothing, and returns that error. */
+TN_API tn_status tn_file_write(tn_file *file, const void *src, size_t bytes);
+/* Ends the file, which gets its name if keep is set and nothing failed; otherwise what was written is removed, unless it went
+   to a device. Without this call the context removes it when it is destroyed. */
+TN_API tn_status tn_file_close(tn_file *file, bool keep);
+#endif
+
 /* ---- safetensors: named tensors and a few strings ----------------------- >>io-safetensors
    Opening a file reads and checks its header; a tensor's bytes are read by tn_safetensors_read. Large models are in several
    files: the path of their model.safetensors.index.json (any path that ends with ".json") opens all of them as one, which
@@ -2702,6 +2726,7 @@ typedef struct tn_safetensors_entry {
     int64_t     shape[TN_MAX_RANK];
     uint64_t    offset, bytes;          /* of its data in the file                               */
     int64_t     part;                   /* number of its file, if an index was opened; else 0    */
+    int64_t     axes;                   /* of more than TN_MAX_RANK axes, shape is [number of elements], and rank 1 */
 } tn_safetensors_entry;
 
 /* Opens a safetensors file, or those of an index. It is closed by _close or with the context; NULL on error. */
@@ -2709,13 +2734,20 @@ TN_API tn_safetensors *tn_safetensors_open(tn_ctx *ctx, tn_source source);
 TN_API void            tn_safetensors_close(tn_safetensors *file);                  /* closes the file               */
 TN_API int64_t         tn_safetensors_count(const tn_safetensors *file);            /* number of tensors             */
 TN_API const tn_safetensors_entry *tn_safetensors_at(const tn_safetensors *file, int64_t i);   /* in order of the data  */
-TN_API const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *file, const char *name);   /* NULL: none */
+/* NULL: none. A name that the metadata says to be another name of a tensor, as safetensors' save_model writes it, finds that. */
+TN_API const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *file, const char *name);
 TN_API const char     *tn_safetensors_metadata(const tn_safetensors *file, const char *key);   /* its value, or NULL     */
 /* Reads one tensor. F64 F32 F16 BF16 become the context's dtype, I64 ... I8, U64 ... U8 and BOOL become I32; any other dtype
    is an error that names it. */
 TN_API tn_tensor      *tn_safetensors_read(tn_safetensors *file, const char *name);
+/* The same as [number of elements]: a tensor of more axes than TN_MAX_RANK can be read in no other way. */
+TN_API tn_tensor      *tn_safetensors_read_flat(tn_safetensors *file, const char *name);
 /* Reads a tensor's bytes unchanged, of any dtype; `bytes` must be the entry's. */
 TN_API tn_status       tn_safetensors_read_bytes(tn_safetensors *file, const char *name, void *dst, size_t bytes);
+
+/* Whether two tensors of a file have the same dtype, shape and bits; also false if one is not there or cannot be read, which
+   is an error. */
+TN_API bool            tn_safetensors_equal(tn_safetensors *file, const char *a, const char *b);
 
 typedef struct tn_named { const char *name; const tn_tensor *tensor; } tn_named;   /* a tensor and its name in a file */
 typedef struct tn_note  { const char *key, *value; } tn_note;      /* a line of metadata */
@@ -2769,6 +2801,7 @@ TN_API tn_status tn_checkpoint_check(tn_ctx *ctx, tn_source source);
    Versions 1 to 3 can be read, with f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
    Objects are never unpickled. Version 1 is written; BF16 becomes f4, because NumPy has no such type. */
 TN_API tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source);                  /* reads an array; NULL on error  */
+TN_API tn_tensor *tn_npy_read_flat(tn_ctx *ctx, tn_source source);             /* as [elements], of any number of axes in C's order */
 TN_API tn_status  tn_npy_write(const tn_tensor *t, tn_sink sink);              /* writes one array               */
 #ifndef TN_NO_STDIO
 TN_API tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path);                  /* reads a .npy file              */
@@ -3133,8 +3166,9 @@ TN_API tn_status  tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *d
 /* Writes config.json with every key of docs/language.md, defaults filled in. */
 TN_API tn_status  tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *desc, tn_sink sink);
 /* Reads config.json: these keys, the required ones present, none unknown or twice, all in range. If "model_type" is "gpt2",
-   "llama", "mistral" or "qwen2", Hugging Face's keys are read: those that change what is computed are used, or are an error;
-   others are ignored. On error *desc does not change. */
+   "llama", "mistral" or "qwen2", Hugging Face's keys are read: those that change what is computed are used, or are an error, as
+   quantization_config is. Others are ignored; a warning in the log names those that are not known to change nothing. On error
+   *desc does not change. */
 TN_API tn_status  tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transformer_desc *desc);
 
 /* ---- weights of other programs ------------------------------------------ >>model-weights
@@ -3158,7 +3192,8 @@ TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hu
 TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral and Qwen2             */
 /* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
    Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the
-   file has but the model lacks (such as a bias). Other tensors in the file are ignored; the log says so. */
+   file has but the model lacks (such as a bias). A file that has a tied parameter under both of its names must have equal
+   numbers there. Other tensors in the file are ignored; the log says so. */
 TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
                                              const tn_name_map *map, int64_t lines);
 /* Counts the heads of keys and values that differ: fewer than desc.heads if in all blocks groups of neighbours are equal, as
@@ -3797,10 +3832,13 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
    >>platform numbers, text and errors, without the C library's locale
    ====================================================================== */
 
-#ifdef __FAST_MATH__
-#ifndef TN_ALLOW_FAST_MATH
-#error "tensornet.h needs NaN and the order of sums: compile without -ffast-math, or define TN_ALLOW_FAST_MATH"
-#endif
+/* Each part of -ffast-math that changes results, as far as compilers tell of it: gcc of all, clang up to 14 of the whole and of
+   -ffinite-math-only, Microsoft's of /fp:fast. -fno-math-errno and -fno-trapping-math change nothing here. */
+#if !defined(TN_ALLOW_FAST_MATH) && \
+    (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) || defined(__ASSOCIATIVE_MATH__) || \
+     defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__) || defined(_M_FP_FAST))
+#error "tensornet.h needs NaN, signed zeros and the order of sums: compile without -ffast-math and without its parts \
+(-ffinite-math-only, -funsafe-math-optimizations and others), or define TN_ALLOW_FAST_MATH"
 #endif
 
 #include <limits.h>
@@ -3934,6 +3972,8 @@ typedef struct tni_shape_text { char s[8 * 21 + 3]; } tni_shape_text;
 #define TNI_SHAPE(t) tni_shape_of((t)->rank, (t)->shape).s
 
 static inline size_t tni_dtype_size(tn_dtype d) { return d == TN_F64 ? 8 : d == TN_BF16 ? 2 : 4; }
+static inline double tni_dtype_most(tn_dtype d)  { return d == TN_F64 ? 1.7976931348623157e308 : 3.4028234663852886e38; }
+static inline double tni_dtype_least(tn_dtype d) { return d == TN_F64 ? 2.2250738585072014e-308 : 1.1754943508222875e-38; }
 
 /* A struct, by the C library's memset: if gcc knows the size it writes `rep stos` instead, which is slow to begin. */
 static inline void tni_clear(void *p, size_t bytes)
@@ -4097,6 +4137,10 @@ struct tni_node {
 };
 
 static inline bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }
+
+/* Sums and products of extents that become sizes. What overflows is INT64_MAX, which no allocation grants. */
+TNI_NOINLINE TNI_FN int64_t tni_plus(int64_t a, int64_t b) { return b > INT64_MAX - a ? INT64_MAX : a + b; }
+TNI_NOINLINE TNI_FN int64_t tni_area(int64_t a, int64_t b) { return a > 0 && b > INT64_MAX / a ? INT64_MAX : a * b; }
 
 /* The bytes of a * b elements. An extent has 64 bits even where a size_t has 32. */
 TNI_FN bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
@@ -4484,15 +4528,62 @@ const char *tn_version(void)
     return TNI_VALUE(TN_VERSION_MAJOR) "." TNI_VALUE(TN_VERSION_MINOR) "." TNI_VALUE(TN_VERSION_PATCH);
 }
 
+/* ---- text of others ------------------------------------------------------ >>printable */
+
+/* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
+   surrogates. Unicode 15, table 3-7. */
+TNI_FN size_t tni_utf8_length(const char *text, size_t left)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0, i;
+    if (n > left) return 0;
+    for (i = 1; i < n; i++) if ((p[i] & 0xC0) != 0x80) return 0;
+    if ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F)) return 0;
+    if ((p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F)) return 0;
+    return n;
+}
+
+static bool tni_is_hidden(uint32_t c, bool lines)
+{
+    static const uint32_t range[][2] = {{0, 31}, {127, 159}, {0x61C, 0x61C}, {0x200B, 0x200F}, {0x2028, 0x202E},
+                                        {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
+    size_t i;
+    if (lines && (c == '\n' || c == '\t' || c == 0x200C || c == 0x200D)) return false;
+    for (i = 0; i < sizeof range / sizeof *range; i++) if (c >= range[i][0] && c <= range[i][1]) return true;
+    return false;
+}
+
+size_t tn_printable(char *text, size_t bytes, bool lines)
+{
+    size_t at, to = 0, n, i;
+    for (at = 0; at < bytes; at += n) {
+        uint32_t c = (unsigned char)text[at];
+        size_t   length = tni_utf8_length(text + at, bytes - at);
+        n = length ? length : 1;
+        if (n > 1) for (c &= 0x7Fu >> n, i = 1; i < n; i++) c = c << 6 | ((unsigned char)text[at + i] & 0x3F);
+        if (length == 0 || tni_is_hidden(c, lines)) text[to++] = '?';
+        else for (i = 0; i < n; i++) text[to++] = text[at + i];
+    }
+    if (to < bytes) text[to] = 0;
+    return to;
+}
+
+/* A message. Its names and values may come from files, and whoever gets it may print it. */
+static void tni_message(char *dst, size_t room, const char *fmt, va_list args)
+{
+    tni_text t;
+    t.dst = dst; t.room = room; t.length = 0;
+    tni_text_v(&t, fmt, args);
+    tn_printable(dst, strlen(dst), false);
+}
+
 /* The context keeps the first error; every failure is logged. */
 TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...)
 {
-    char     message[sizeof ctx->error];
-    tni_text t;
-    va_list  args;
-    t.dst = message; t.room = sizeof message; t.length = 0;
+    char    message[sizeof ctx->error];
+    va_list args;
     va_start(args, fmt);
-    tni_text_v(&t, fmt, args);
+    tni_message(message, sizeof message, fmt, args);
     va_end(args);
     if (!ctx) return s;
     if (ctx->status == TN_OK) {
@@ -4509,12 +4600,10 @@ TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char 
 
 TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...)
 {
-    char     message[512];
-    tni_text t;
-    va_list  args;
-    t.dst = message; t.room = sizeof message; t.length = 0;
+    char    message[512];
+    va_list args;
     va_start(args, fmt);
-    tni_text_v(&t, fmt, args);
+    tni_message(message, sizeof message, fmt, args);
     va_end(args);
     tni_say(&ctx->desc, level, message);
 }
@@ -4533,6 +4622,8 @@ void tn_ctx_clear_error(tn_ctx *ctx)
    >>memory   counted allocations, and arenas
    An allocation that fails, or that max_bytes forbids, returns NULL after it has given the context an error
    (TN_ERR_MEMORY) that names what the memory was for. The caller frees what it has and passes the error on.
+   A number of elements becomes a size here alone: tni_array, tni_room_f64 and tni_arena_list check the product, and what
+   callers multiply goes through tni_area (tests/idioms.sh finds a bare product in a call).
    ====================================================================== */
 
 static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
@@ -4589,16 +4680,19 @@ TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
     ctx->memory.live -= bytes;
 }
 
-/* n * m doubles for a host algorithm. */
-TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+/* n elements of `each` bytes. */
+TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const char *what)
 {
     size_t bytes;
-    if (!tni_area_size(n, m, 8, &bytes)) {
-        tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld x %lld doubles do not fit the address space", what, (long long)n,
-                 (long long)m);
-        return NULL;
-    }
-    return (double *)tni_alloc(ctx, bytes, what);
+    if (tni_area_size(n, 1, each, &bytes)) return tni_alloc(ctx, bytes, what);
+    tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld numbers do not fit the address space", what, (long long)n);
+    return NULL;
+}
+
+/* n * m doubles for a host algorithm. */
+TNI_NOINLINE TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+{
+    return (double *)tni_array(ctx, tni_area(n, m), 8, what);
 }
 
 /* The same, zeroed. */
@@ -4666,6 +4760,16 @@ TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
     p = a->block[a->at].p + a->used;
     a->used += bytes;
     return p;
+}
+
+/* n pointers to tensors, which live as long as the heads of tensors that are made now. */
+TNI_NOINLINE TNI_FN tn_tensor **tni_arena_list(tn_ctx *ctx, int64_t n)
+{
+    size_t bytes;
+    if (tni_area_size(n, 1, sizeof(tn_tensor *), &bytes))
+        return (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], bytes);
+    tni_fail(ctx, TN_ERR_MEMORY, "arena: %lld tensors do not fit the address space", (long long)n);
+    return NULL;
 }
 
 TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)
@@ -5626,14 +5730,27 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
+/* Whether a number that is given in double stays finite as one of dtype; else an error, because infinity times 0 is NaN. What
+   is not finite itself is what the caller wants. */
+TNI_FN bool tni_holds(tn_ctx *ctx, tn_dtype dtype, const char *op, const char *name, double x)
+{
+    if (dtype == TN_F64 || !(fabs(x) > tni_dtype_most(dtype)) || fabs(x) > tni_dtype_most(TN_F64)) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a number that %s can hold, up to %g", op, name, x, tn_dtype_name(dtype),
+             tni_dtype_most(dtype));
+    return false;
+}
+
 /* Passes BF16 operands on to a kernel that takes them, and F32 copies to all others. RESIDUAL_RMSNORM is composed instead,
-   because the sum has to be rounded before it is normalised. */
+   because the sum has to be rounded before it is normalised. Kernels take their numbers in the dtype of the result. */
 TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
     const bool taken = ctx->backend->bf16 && ctx->backend->fn[call->kernel];
     tn_status  s;
+    int        k;
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
+    for (k = 0; k < (int)(sizeof call->f / sizeof *call->f); k++)
+        if (!tni_holds(ctx, call->out[0].dtype, tn_kernel_name(call->kernel), "a number", call->f[k])) return TN_ERR_ARG;
     ctx->kernel_calls[call->kernel]++;
 #ifndef TN_NO_TRAINING
     if (ctx->capture) tni_graph_notes(ctx, call);
@@ -7441,7 +7558,7 @@ static tn_tensor **tni_recompute_found(tn_ctx *ctx, int64_t *count)
 {
     tn_tensor **list, *t;
     for (t = ctx->owned_tensors; t; t = t->next) *count += (t->flags & TNI_SOUGHT) != 0;
-    list = (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *list * (size_t)tni_max(*count, 1));
+    list = tni_arena_list(ctx, tni_max(*count, 1));
     for (*count = 0, t = ctx->owned_tensors; t; t = t->next) {
         if (list && (t->flags & TNI_SOUGHT)) list[(*count)++] = t;
         t->flags &= ~(uint32_t)TNI_SOUGHT;
@@ -7563,6 +7680,10 @@ static inline int64_t tni_attend_before(const tn_call *c, int64_t i)
 
 /* The factor that scales a matrix to norm 1; 0 for norms below 1e-30, where it would overflow a float. */
 static inline double tni_muon_unit(double squares) { return squares > 1e-60 ? 1 / sqrt(squares) : 0; }
+
+/* 2^63: AdamW takes larger gradients of F32 as this, because a square that overflows would stop its parameter for ever. The
+   update is the same: m and sqrt(v) are proportional to a gradient that is so much larger than all others. */
+#define TNI_ADAMW_LARGEST 9223372036854775808.0f
 
 /* ---- helpers of the ops ------------------------------------------------- >>op-helpers */
 
@@ -8088,7 +8209,7 @@ tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor)
     tn_tensor *y;
     tn_call    c;
     tni_node  *n;
-    if (!tni_is_real(ctx, a, "scale", "a")) return NULL;
+    if (!tni_is_real(ctx, a, "scale", "a") || !tni_holds(ctx, ctx->desc.dtype, "scale", "factor", factor)) return NULL;
     y = tni_made(ctx, a->rank, a->shape);
     if (!y) return NULL;
     c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&a, 1, &y);
@@ -8229,7 +8350,7 @@ static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
 /* Sums over one axis, or over all axes (axis -1), which gives rank 0. */
 static tn_tensor *tni_sum(tn_ctx *ctx, tn_tensor *a, int axis, double factor)
 {
-    int64_t    shape[TN_MAX_RANK];
+    int64_t    shape[TN_MAX_RANK] = {0};
     int        i, rank = 0;
     tn_tensor *y;
     tn_call    c;
@@ -9001,7 +9122,7 @@ static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *con
     int64_t     k;
     for (k = 0; k < n && !tni_wants_grad(t[k]); k++) {}
     if (!tni_recording(ctx) || k == n) return true;
-    list = (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], (size_t)n * sizeof *list);
+    list = tni_arena_list(ctx, n);
     node = list ? tni_note_all(ctx, tni_concat_backward, y, NULL, NULL, NULL) : NULL;
     if (!node) return false;
     memcpy(list, t, (size_t)n * sizeof *list);
@@ -9014,7 +9135,7 @@ static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *con
 
 static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t, int axis, bool stacked)
 {
-    int64_t    shape[TN_MAX_RANK], k, start = 0;
+    int64_t    shape[TN_MAX_RANK] = {0}, k, start = 0;
     const int  given = axis;
     int        rank, i;
     tn_dtype   dtype;
@@ -9325,8 +9446,10 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
 
 TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 {
-    if (eps >= 0 && eps < HUGE_VAL) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0 or more", op, eps);
+    const tn_dtype dtype = ctx->desc.dtype;
+    if (eps == 0 || (eps >= tni_dtype_least(dtype) && eps <= tni_dtype_most(dtype))) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0, or from %g to %g in %s", op, eps, tni_dtype_least(dtype),
+             tni_dtype_most(dtype), tn_dtype_name(dtype));
     return false;
 }
 
@@ -11435,7 +11558,7 @@ static void TNI_T(shadow)(const tn_call *c, int k)
 }
 
 /* m = b1 m + (1-b1) g    v = b2 v + (1-b2) g^2    p -= lr (wd p + m^/(sqrt(v^)+eps)),  m^ = m/(1-b1^t)
-   Loshchilov & Hutter 2019, algorithm 2 */
+   |g| <= 2^63 in F32. Loshchilov & Hutter 2019, algorithm 2 */
 TNI_FN void TNI_T(adamw)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
@@ -11443,9 +11566,12 @@ TNI_FN void TNI_T(adamw)(const tn_call *c)
     int64_t   i, n = c->out[0].shape[0];
     double    b1 = c->f[0], b2 = c->f[1], eps = c->f[2], lr = (double)s[TNI_LR] * c->f[4], t = (double)s[TNI_STEP] - c->f[5];
     double    c1 = 1 / (1 - pow(b1, t)), c2 = 1 / (1 - pow(b2, t));
+    double    most = sizeof(TNI_REAL) == sizeof(float) ? (double)TNI_ADAMW_LARGEST : HUGE_VAL;
     for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
-        double d = (double)g[i] * (double)s[TNI_FACTOR];
-        double mi = b1 * (double)m[i] + (1 - b1) * d, vi = b2 * (double)v[i] + (1 - b2) * d * d;
+        double d = (double)g[i] * (double)s[TNI_FACTOR], mi, vi;
+        d = d > most ? most : d < -most ? -most : d;
+        mi = b1 * (double)m[i] + (1 - b1) * d;
+        vi = b2 * (double)v[i] + (1 - b2) * d * d;
         m[i] = (TNI_REAL)mi;
         v[i] = (TNI_REAL)vi;
         p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + mi * c1 / (sqrt(vi * c2) + eps)));
@@ -14253,7 +14379,7 @@ TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *
    many there were. */
 TNI_ISA TNI_FN int64_t TNI_T(chain_columns)(const TNI_REAL *m, int64_t n, TNI_REAL *p)
 {
-    const TNI_REAL far = (TNI_REAL)4294967296.0;
+    const TNI_REAL most = (TNI_REAL)4294967296.0;
     int64_t        j;
 #define TNI_LOAD_P(k, i)  TNI_V s##i = TNI_LOAD(p + i * TNI_W, TNI_W);
 #define TNI_BEGIN(k, i)   TNI_V x##i = s0 * TNI_SET(m[i]);
@@ -14274,7 +14400,7 @@ TNI_ISA TNI_FN int64_t TNI_T(chain_columns)(const TNI_REAL *m, int64_t n, TNI_RE
         TNI_COLUMNS(TNI_NEXT, 0)
         TNI_COLUMNS(TNI_SQUARE, 0)
         even = even + odd;
-        if (TNI_ANY_ABOVE(even, far / (2 * TNI_W)) || !TNI_ANY_ABOVE(even, 2 / far)) { j++; break; }
+        if (TNI_ANY_ABOVE(even, most / (2 * TNI_W)) || !TNI_ANY_ABOVE(even, 2 / most)) { j++; break; }
     }
     TNI_COLUMNS(TNI_STORE_P, 0)
 #undef TNI_LOAD_P
@@ -14629,10 +14755,10 @@ TNI_INLINE TNI_T(wide) TNI_T(log)(TNI_V x)
 TNI_INLINE TNI_V TNI_T(log_of)(TNI_V x)
 {
     const TNI_V zero = TNI_SET(0.0f), infinity = TNI_SET((float)HUGE_VAL);
-    const TNI_I small = (TNI_I)(x < TNI_SET(1.17549435e-38f));
-    TNI_T(wide) ln = TNI_T(log)(TNI_PICK(small, x * TNI_SET(8388608.0f), x));
+    const TNI_I tiny = (TNI_I)(x < TNI_SET(1.17549435e-38f));
+    TNI_T(wide) ln = TNI_T(log)(TNI_PICK(tiny, x * TNI_SET(8388608.0f), x));
     TNI_V y = TNI_T(narrow)(ln.low, ln.high);
-    y = TNI_PICK(small, y - TNI_SET(15.9423850f), y);
+    y = TNI_PICK(tiny, y - TNI_SET(15.9423850f), y);
     y = TNI_PICK(x > zero, TNI_PICK(x < infinity, y, x), TNI_SET((float)NAN));
     return TNI_PICK(x == zero, zero - infinity, y);
 }
@@ -15747,11 +15873,11 @@ TNI_FAST void TNI_T(adamw_part)(const tni_update *u, int64_t begin, int64_t end)
     const TNI_V  unbias1 = TNI_SET((float)(1 / (1 - pow(b1, t))));
     const TNI_V  unbias2 = TNI_SET((float)(1 / (1 - pow(b2, t))));
     const TNI_V  eps = TNI_SET((float)u->f[2]), decay = TNI_SET((float)u->f[3]), down = TNI_SET((float)-rate);
-    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]);
+    const TNI_V  factor = TNI_SET(s[TNI_FACTOR]), most = TNI_SET(TNI_ADAMW_LARGEST), least = TNI_SET(-TNI_ADAMW_LARGEST);
     int64_t      i;
     for (i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
         int   k = TNI_T(lanes)(end - i);
-        TNI_V wi = TNI_LOAD(w + i, k), d = TNI_LOAD(g + i, k) * factor, mi, vi;
+        TNI_V wi = TNI_LOAD(w + i, k), d = TNI_MIN(most, TNI_MAX(least, TNI_LOAD(g + i, k) * factor)), mi, vi;
         mi = TNI_FMA(take1, d, keep1 * TNI_LOAD(m + i, k));
         vi = TNI_FMA(take2 * d, d, keep2 * TNI_LOAD(v + i, k));
         TNI_STORE(m + i, mi, k);
@@ -15959,7 +16085,7 @@ TNI_FAST void TNI_T(vector_rotate)(int64_t n, double cosine, double sine, void *
 TNI_FAST void TNI_T(vector_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row,
                                  const void *b, int64_t b_row, void *c, int64_t c_row)
 {
-    const bool  small = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
+    const bool  alone = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
     TNI_T(gemm) g;
     if (m == 0 || n == 0) return;
     memset(&g, 0, sizeof g);
@@ -15969,7 +16095,7 @@ TNI_FAST void TNI_T(vector_gemm)(const tni_host *h, int64_t m, int64_t n, int64_
     g.c = (TNI_REAL *)c;       g.c_row = c_row; g.c_col = 1;
     g.alpha = 1;
     TNI_T(gemm_turn)(&g, h->bytes);
-    TNI_T(gemm_one)(&g, small ? &tni_alone : h->pool, h->blocks, h->bytes);
+    TNI_T(gemm_one)(&g, alone ? &tni_alone : h->pool, h->blocks, h->bytes);
 }
 
 TNI_FAST void TNI_T(vector_pack)(int width, int64_t rows, int64_t depth, const void *a, int64_t row, int64_t col, void *p,
@@ -16016,7 +16142,7 @@ TNI_FN const tni_vector_ops TNI_T(vector_ops) = {
 TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t k, double alpha, tni_mat a, tni_mat b,
                                double beta, tni_mat c)
 {
-    const bool  small = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
+    const bool  alone = 2.0 * (double)m * (double)n * (double)k < (double)TNI_HOST_CUT;
     TNI_T(gemm) g;
     if (m == 0 || n == 0) return;
     memset(&g, 0, sizeof g);
@@ -16027,7 +16153,7 @@ TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t 
     g.alpha = alpha;
     g.beta = beta;
     TNI_T(gemm_turn)(&g, h->bytes);
-    TNI_T(gemm_one)(&g, small ? &tni_alone : h->pool, h->blocks, h->bytes);
+    TNI_T(gemm_one)(&g, alone ? &tni_alone : h->pool, h->blocks, h->bytes);
 }
 
 TNI_FAST double TNI_T(dot)(int64_t n, const double *x, const double *y)
@@ -19725,12 +19851,12 @@ static tn_status tni_reference_open(const tn_desc *desc, void **state, char why[
 static tn_status tni_cpu_open(const tn_desc *desc, void **state, char why[TN_WHY])
 {
     tni_cpu *cpu = tni_cpu_new(desc, desc->threads);
-    size_t   small;
+    size_t   least;
     *state = cpu;
-    if (!cpu || !tni_mul_size((size_t)desc->threads, 2 * TNI_GEMM_SMALL, &small)) return tni_cpu_refuse(cpu, state, why);
+    if (!cpu || !tni_mul_size((size_t)desc->threads, 2 * TNI_GEMM_SMALL, &least)) return tni_cpu_refuse(cpu, state, why);
     tni_cpu_choose(cpu, tni_cpu_simd(desc->simd));
     tni_bf16_choose(cpu, desc);
-    cpu->block_bytes = small > 2 * TNI_GEMM_LARGE ? small : 2 * TNI_GEMM_LARGE;
+    cpu->block_bytes = least > 2 * TNI_GEMM_LARGE ? least : 2 * TNI_GEMM_LARGE;
     cpu->blocks = (char *)tni_cpu_alloc(cpu, cpu->block_bytes);
     return cpu->blocks ? TN_OK : tni_cpu_refuse(cpu, state, why);
 }
@@ -19808,20 +19934,25 @@ TNI_FN const tni_vector_ops *tni_vector_ops_of(tn_simd level, tn_dtype dtype)
    kernels have reported in the fault word on the device become errors at the next sync.
    ====================================================================== */
 
-static tn_simd tni_simd_from_environment(void)
+static const char *const tni_simd_names[] = {"best", "plain", "avx2", "avx512", "neon"};
+
+/* An empty variable is as none. */
+static tn_status tni_simd_from_environment(tn_simd *simd, char why[TN_WHY])
 {
-    static const char *const name[] = {"plain", "avx2", "avx512", "neon"};
-    const char *wanted = getenv("TN_SIMD");
+    const char *wanted = *simd == TN_SIMD_BEST ? getenv("TN_SIMD") : NULL;
     int i;
-    for (i = 0; wanted && i < 4; i++)
-        if (strcmp(wanted, name[i]) == 0) return (tn_simd)(i + 1);
-    return TN_SIMD_BEST;
+    if (!wanted || !*wanted) return TN_OK;
+    for (i = 1; i < 5; i++)
+        if (strcmp(wanted, tni_simd_names[i]) == 0) { *simd = (tn_simd)i; return TN_OK; }
+    tni_print(why, TN_WHY, "ctx_create: the environment variable TN_SIMD is \"%s\", expected plain, avx2, avx512 or neon",
+              wanted);
+    tn_printable(why, strlen(why), false);
+    return TN_ERR_ARG;
 }
 
 const char *tn_ctx_simd_name(const tn_ctx *ctx)
 {
-    static const char *const name[] = {"best", "plain", "avx2", "avx512", "neon"};
-    return ctx ? name[ctx->desc.simd] : "none";             /* by now an available level */
+    return ctx ? tni_simd_names[ctx->desc.simd] : "none";   /* by now an available level */
 }
 
 tn_dtype    tn_ctx_dtype(const tn_ctx *ctx)   { return ctx ? ctx->desc.dtype : TN_REAL; }
@@ -19846,8 +19977,6 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
     if (d.activations == TN_REAL) d.activations = d.dtype;
     if (!d.allocator.alloc) { d.allocator.alloc = tni_malloc; d.allocator.release = tni_mfree; }
     if (d.threads <= 0) d.threads = tni_default_threads(&d);
-    if (d.simd == TN_SIMD_BEST) d.simd = tni_simd_from_environment();
-    d.simd = tni_cpu_simd(d.simd);
     if (d.arena_bytes == 0) d.arena_bytes = (size_t)4 << 20;
     return d;
 }
@@ -19971,7 +20100,8 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     why[0] = 0;
     if (!out) return TN_ERR_ARG;
     *out = NULL;
-    if ((s = tni_desc_check(&d, why)) != TN_OK) return s;
+    if ((s = tni_desc_check(&d, why)) != TN_OK || (s = tni_simd_from_environment(&d.simd, why)) != TN_OK) return s;
+    d.simd = tni_cpu_simd(d.simd);
     ctx = (tn_ctx *)d.allocator.alloc(sizeof *ctx, d.allocator.user);
     if (!ctx) {
         tni_print(why, TN_WHY, "ctx_create: no memory for %zu bytes", sizeof *ctx);
@@ -20283,10 +20413,10 @@ TNI_FN int tni_lowest_bit(uint64_t bits)
 }
 
 /* The number of a label, new ones in order; the table is open hashing of number + 1. */
-static int tni_label_number(tn_plan *p, int *table, size_t slots, int name)
+static int tni_label_number(tn_plan *p, int *table, size_t room, int name)
 {
-    size_t i = ((uint32_t)name * 2654435761u) % slots;
-    for (; table[i] != 0; i = (i + 1) % slots)
+    size_t i = ((uint32_t)name * 2654435761u) % room;
+    for (; table[i] != 0; i = (i + 1) % room)
         if (p->name[table[i] - 1] == name) return table[i] - 1;
     p->name[p->labels] = name;
     table[i] = ++p->labels;
@@ -20318,12 +20448,12 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
                               (long long)now, k);
 }
 
-static bool tni_bind_result(tn_plan *p, int *table, size_t slots)
+static bool tni_bind_result(tn_plan *p, int *table, size_t room)
 {
     char text[32];
     int  i, known = p->labels;
     for (i = 0; i < p->out.rank; i++) {
-        const int name = p->out.label[i], label = tni_label_number(p, table, slots, name);
+        const int name = p->out.label[i], label = tni_label_number(p, table, room, name);
         if (label >= known)
             return tni_subscript_fail(p, p->out.at[i], "%s of the result, expected a label of an operand",
                                       tni_label_text(p, label, text));
@@ -20342,10 +20472,10 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
 {
     const size_t n = (size_t)p->n;
     int    axes = 1, k, i, *table, *from, *uses;
-    size_t slots;
+    size_t room;
     for (k = 0; k < p->n; k++) axes += p->operand[k].rank;
     axes += p->out.rank;
-    for (slots = 16; slots < 2 * (size_t)axes; slots *= 2) {}
+    for (room = 16; room < 2 * (size_t)axes; room *= 2) {}
     p->name = (int *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->name);
     p->extent = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->extent);
     p->part = (int64_t *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->part);
@@ -20353,14 +20483,14 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->child = (int *)tni_pile_take(&p->pile, 4 * n, sizeof *p->child);
     p->order = (int *)tni_pile_take(&p->pile, n, sizeof *p->order);
     p->seconds = (double *)tni_pile_take(&p->pile, 2 * n, sizeof *p->seconds);
-    table = (int *)tni_pile_take(&p->pile, slots, sizeof *table);
+    table = (int *)tni_pile_take(&p->pile, room, sizeof *table);
     from = (int *)tni_pile_take(&p->pile, 2 * (size_t)axes, sizeof *from);
     if (!p->name || !p->extent || !p->part || !p->width || !p->child || !p->order || !p->seconds || !table || !from)
         return false;
     uses = from + axes;
     for (k = 0; k < p->n; k++)
         for (i = 0; i < p->operand[k].rank; i++) {
-            const int label = tni_label_number(p, table, slots, p->operand[k].label[i]);
+            const int label = tni_label_number(p, table, room, p->operand[k].label[i]);
             if (!tni_bind_extent(p, k, i, label, from)) return false;
             p->operand[k].label[i] = label;
         }
@@ -20369,7 +20499,7 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->all = (uint64_t *)tni_pile_take(&p->pile, n * (size_t)p->words, sizeof *p->all);
     p->legs = (uint64_t *)tni_pile_take(&p->pile, 2 * n * (size_t)p->words, sizeof *p->legs);
     if (!p->keep || !p->all || !p->legs) return false;
-    if (!tni_bind_result(p, table, slots)) return false;
+    if (!tni_bind_result(p, table, room)) return false;
     for (k = 0; k < p->n; k++) {
         uint64_t *all = p->all + (size_t)k * (size_t)p->words;
         for (i = 0; i < p->operand[k].rank; i++) {
@@ -21341,7 +21471,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
 static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
 {
     const int       which = b->count[TNI_N] > 0;
-    const tni_lain *large = q[which], *small = q[which ^ 1];
+    const tni_lain *large = q[which], *other = q[which ^ 1];
     const int       inner = large->label[large->count - 1];
     const bool      last = node == b->p->root, direct = last && b->result.count < TN_MAX_RANK;
     tni_lain       *result = &b->piece[node], product;
@@ -21352,7 +21482,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
     if ((b->count[TNI_M] && b->count[TNI_N]) || b->s[which][inner] != 1 || b->s[which ^ 1][inner] == 0
         || !tni_set_has(tni_legs(b->p, node), inner)) return false;
     if (b->s[which ^ 1][inner] != 1
-        && 4 * tni_elements(b, small->count, small->label) > tni_elements(b, large->count, large->label)) return false;
+        && 4 * tni_elements(b, other->count, other->label) > tni_elements(b, large->count, large->label)) return false;
     order = (int *)tni_pile_take(b->pile, (size_t)large->count, sizeof *order);
     if (!order) b->ok = false;
     if (!b->ok || !tni_lain_begin(b, &product, large->count) || !tni_lain_begin(b, result, large->count)) return false;
@@ -21394,14 +21524,14 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
 static bool tni_gemm_direct(const tni_builder *b)
 {
     int  i;
-    bool near = b->count[TNI_M] + b->count[TNI_N] == 0;
+    bool adjacent = b->count[TNI_M] + b->count[TNI_N] == 0;
     for (i = 0; i < TNI_AXES; i++) {
         const int n = b->count[i], *list = b->list[i];
         if (i == TNI_K) continue;
         if (i == TNI_B ? !tni_is_batch(b, b->s[2]) : !tni_is_axis(b, n, list, b->s[2])) return false;
-        if (i != TNI_B && n > 0 && b->s[2][list[n - 1]] == 1) near = true;
+        if (i != TNI_B && n > 0 && b->s[2][list[n - 1]] == 1) adjacent = true;
     }
-    return near;
+    return adjacent;
 }
 
 /* Where labels [first,end) of the result are one axis that operand `side` alone has: returns the first label, or end. */
@@ -21852,12 +21982,12 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
     const size_t       labels = (size_t)p->labels + 1;
     int64_t           *from = (int64_t *)tni_pile_take(room, labels, sizeof *from);
     int64_t           *extent = (int64_t *)tni_pile_take(room, labels, sizeof *extent);
-    int64_t           *small = (int64_t *)tni_pile_take(room, labels, sizeof *small);
+    int64_t           *last = (int64_t *)tni_pile_take(room, labels, sizeof *last);
     const tni_program *kept = NULL;
     const tn_mark      mark = tn_arena_mark(p->ctx);
     const tni_pile     before = *room;
     tn_status          s = TN_OK;
-    if (!from || !extent || !small) return TN_ERR_MEMORY;
+    if (!from || !extent || !last) return TN_ERR_MEMORY;
     do {
         bool whole = true;
         int  i;
@@ -21865,12 +21995,12 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
             extent[i] = tni_min(p->part[i], p->extent[i] - from[i]);
             whole = whole && extent[i] == p->part[i];
         }
-        if (!whole && (!kept || memcmp(small, extent, labels * sizeof *small) != 0)) {
+        if (!whole && (!kept || memcmp(last, extent, labels * sizeof *last) != 0)) {
             if (!p->ctx->tape) {
                 tn_arena_release(p->ctx, mark);
                 *room = before;
             }
-            memcpy(small, extent, labels * sizeof *small);
+            memcpy(last, extent, labels * sizeof *last);
             if (!(kept = tni_plan_program(p, room, extent, false))) return TN_ERR_MEMORY;
         }
         s = tni_plan_slice(p, r, room, whole ? g : kept, from, extent);
@@ -24122,10 +24252,10 @@ static int64_t tni_schur_split(const tni_schur *s, int64_t hi, double norm)
         if (sum == 0) sum = norm;
         if (e <= TNI_EPS * TNI_EPS * norm) { d[-1] = 0; break; }
         if (e <= TNI_EPS * sum) {
-            double other = fabs(d[-n]), large = fmax(e, other), small = fmin(e, other), gap = fabs(above - here);
-            double most = fmax(fabs(here), gap), least = fmin(fabs(here), gap), all = most + large;
+            double other = fabs(d[-n]), larger = fmax(e, other), smaller = fmin(e, other), gap = fabs(above - here);
+            double most = fmax(fabs(here), gap), least = fmin(fabs(here), gap), all = most + larger;
             double limit = fmax(TNI_EPS * TNI_EPS * norm, TNI_EPS * (least * (most / all)));
-            if (small * (large / all) <= limit) { d[-1] = 0; break; }
+            if (smaller * (larger / all) <= limit) { d[-1] = 0; break; }
         }
     }
     return l;
@@ -26070,7 +26200,7 @@ TNI_FN tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count)
     tni_own(ctx, &box->owned, tni_tt_free);
     box->tt.ctx = ctx;
     box->tt.gap = 1;
-    box->tt.core = (tn_tensor **)tni_alloc(ctx, (size_t)count * sizeof *box->tt.core, op);
+    box->tt.core = (tn_tensor **)tni_array(ctx, count, sizeof *box->tt.core, op);
     if (!box->tt.core) {
         tn_tt_destroy(&box->tt);
         return NULL;
@@ -26464,7 +26594,7 @@ tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
         size = tni_max(size, (n[0] + m[0]) * n[1] * (n[2] + m[2]));
     }
-    if (!(numbers = tni_room_f64(a->ctx, 1, most + size, "tt_add"))) return NULL;
+    if (!(numbers = tni_room_f64(a->ctx, 1, tni_plus(most, size), "tt_add"))) return NULL;
     sum = numbers + most;
     tt = tni_tt_make(a->ctx, "tt_add", a->count);
     for (k = 0; tt && k <= last && s == TN_OK; k++) {
@@ -28058,7 +28188,7 @@ static bool tni_params_grow(tn_params *ps)
     int64_t    room = ps->room > 0 ? 2 * ps->room : 16;
     tn_param **item;
     if (ps->count < ps->room) return true;
-    item = (tn_param **)tni_alloc(ps->owned.ctx, sizeof *item * (size_t)room, "params");
+    item = (tn_param **)tni_array(ps->owned.ctx, room, sizeof *item, "params");
     if (!item) return false;
     if (ps->count > 0) memcpy(item, ps->item, sizeof *item * (size_t)ps->count);
     tni_free(ps->owned.ctx, ps->item, sizeof *item * (size_t)ps->room);
@@ -28632,7 +28762,6 @@ TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const c
     tn_ctx        *ctx = w[0]->ctx;
     tni_compacting k;
     tni_compact  **copy;
-    const size_t   bytes = (size_t)n * sizeof *copy;
     size_t         most = 0, host;
     int64_t        i;
     tn_status      s = TN_OK;
@@ -28646,13 +28775,13 @@ TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const c
         most = host > most ? host : most;
     }
     if (s != TN_OK) return s;
-    copy = (tni_compact **)tni_alloc(ctx, bytes, what);
+    copy = (tni_compact **)tni_array(ctx, n, sizeof *copy, what);
     if (!copy) return TN_ERR_MEMORY;
-    memset(copy, 0, bytes);
+    memset(copy, 0, (size_t)n * sizeof *copy);
     k.host = (float *)tni_alloc(ctx, most, what);
     s = k.host ? tni_compact_all(&k, w, name, n, copy, error) : TN_ERR_MEMORY;
     tni_free(ctx, k.host, most);
-    tni_free(ctx, copy, bytes);
+    tni_free(ctx, copy, (size_t)n * sizeof *copy);
     return s;
 }
 
@@ -29681,9 +29810,8 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
 {
     const int64_t D = layer->desc.bond, count = tn_tensor_count(layer->a);
     const int64_t inner = layer->desc.in * (layer->desc.square ? layer->desc.in : 1);
-    const size_t  bytes = (size_t)count * sizeof(double);
     tn_ctx       *ctx = layer->a->ctx;
-    double       *v = (double *)tni_alloc(ctx, bytes, "tn_attention");
+    double       *v = tni_room_f64(ctx, 1, count, "tn_attention");
     bool          done = v && tn_read(layer->a, TN_F64, v, count) == TN_OK;
     int64_t       site, i, j;
     for (site = 0; done && site < count / (D * D * inner); site++)
@@ -29693,7 +29821,7 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
                 *upper = *lower = (*upper + *lower) / 2;
             }
     done = done && tn_write(layer->a, TN_F64, v, count) == TN_OK;
-    tni_free(ctx, v, bytes);
+    tni_free_f64(ctx, v, 1, count);
     return done;
 }
 
@@ -29789,8 +29917,7 @@ static tn_tensor *tni_tna_b(tn_ctx *ctx, const tn_tn_attention *layer, bool tran
 static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_result *e, bool right)
 {
     const int64_t   n = m->shape[0], count = n * n, shape[2] = {n, n};
-    const size_t    bytes = (size_t)(2 * count + 2 * n + 1) * sizeof(double);
-    double         *a = (double *)tni_alloc(ctx, bytes, "tn_attention"), *v, *w, *p, value = 0, vw = 0;
+    double         *a = tni_room_f64(ctx, tni_plus(tni_area(2, n), 3), n, "tn_attention"), *v, *w, *p, value = 0, vw = 0;
     tn_tensor      *k = NULL, *first, *move;
     tn_lstsq_result inverse;
     int64_t         i;
@@ -29812,7 +29939,7 @@ static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_re
         k = tn_sub(ctx, inverse.x, tn_tensor_from(ctx, 2, shape, TN_F64, p));
         tn_lstsq_destroy(&inverse);
     } else k = NULL;
-    tni_free(ctx, a, bytes);
+    tni_free_f64(ctx, a, 2 * n + 3, n);
     first = k ? tni_shaped(ctx, tn_copy(ctx, first), 2, 1, n, 1, 1) : NULL;     /* e is destroyed before the backward pass */
     move = first ? tn_sub(ctx, tn_matmul(ctx, first, m), tn_scale(ctx, first, value)) : NULL;
     return move ? tni_tna_unit(ctx, tn_add(ctx, first, tn_matmul(ctx, move, k)), 0) : NULL;
@@ -30067,10 +30194,7 @@ static int64_t tni_tna_count(const tn_tn_attention *layer)
 
 static double *tni_tna_numbers(const tn_tn_attention *layer)
 {
-    const size_t bytes = (size_t)tni_tna_count(layer) * sizeof(double);
-    double      *v = (double *)tni_alloc(layer->a->ctx, bytes, "tn_attention");
-    if (v) memset(v, 0, bytes);
-    return v;
+    return tni_alloc_f64(layer->a->ctx, 1, tni_tna_count(layer), "tn_attention");
 }
 
 /* Writes and frees the numbers. On failure, or if v is NULL, removes the layer, whose parameters began at `before`. */
@@ -30146,7 +30270,6 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     tn_tn_attention_desc d;
     const int64_t        m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
     const int64_t        out = v && v->rank == 2 ? v->shape[0] : 1;
-    const size_t         bytes = (size_t)((2 * m + out) * in) * sizeof(double);
     const int64_t        before = tn_params_count(ps);
     int64_t              D, i, j, t, s;
     double              *a, *b, *wq, *wk, *wv;
@@ -30161,7 +30284,7 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     d.causal = causal;
     if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
     if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return TN_ERR_ARG;
-    if (!(wq = (double *)tni_alloc(ctx, bytes, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
+    if (!(wq = tni_room_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
     wk = wq + m * in; wv = wk + m * in;
     read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
            && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
@@ -30179,7 +30302,7 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
                 }
         status = tni_tna_write(ps, before, layer, a);
     }
-    tni_free(ctx, wq, bytes);
+    tni_free_f64(ctx, wq, 2 * m + out, in);
     return status;
 }
 
@@ -30290,7 +30413,6 @@ static void tni_rule_read(const double *z, int64_t n, bool ring, tn_rule_reading
 tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, tn_rule_reading *out)
 {
     const int64_t cells = n >= 3 && n <= 14 ? n << n : 0;
-    const size_t  bytes = (size_t)(3 * cells) * sizeof(double);
     double       *bits;
     tn_mark       mark;
     bool          done;
@@ -30302,11 +30424,11 @@ tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_
     if (layer->desc.in != 2 || layer->desc.out > 2)
         return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
                         (long long)layer->desc.in, (long long)layer->desc.out);
-    if (!(bits = (double *)tni_alloc(ctx, bytes, "tn_attention_rule"))) return TN_ERR_MEMORY;
+    if (!(bits = tni_room_f64(ctx, 3, cells, "tn_attention_rule"))) return TN_ERR_MEMORY;
     mark = tn_arena_mark(ctx);
     done = tni_rule_outputs(ctx, layer, n, bits, bits + 2 * cells);
     if (done) tni_rule_read(bits + 2 * cells, n, layer->desc.boundary == TN_BOUNDARY_CLOSED, out);
-    tni_free(ctx, bits, bytes);
+    tni_free_f64(ctx, bits, 3, cells);
     if (!tni_recording(ctx)) tn_arena_release(ctx, mark);
     return done ? TN_OK : tn_ctx_status(ctx);
 }
@@ -30841,7 +30963,7 @@ TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t r
     t->room = room;
     t->group = group;
     t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
-    t->row = (int *)tni_alloc(cp->ctx, sizeof *t->row * (size_t)cp->out, op);
+    t->row = (int *)tni_array(cp->ctx, cp->out, sizeof *t->row, op);
     t->p = tni_room_f64(cp->ctx, cp->out, room, op);
     t->f[0] = tni_room_f64(cp->ctx, room, tni_terms_width(cp) - cp->out, op);
     if (!t->scale || !t->row || !t->p || !t->f[0]) return TN_ERR_MEMORY;
@@ -30923,9 +31045,9 @@ TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 /* Multiplies terms by 2^by[h], in equal parts to their factors, or destroys the operator where they do not fit. */
 TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
 {
-    const int64_t h = cp->terms, numbers = (cp->order + 1) * h;
+    const int64_t h = cp->terms, numbers = tni_area(cp->order + 1, h);
     const int     most = cp->ctx->desc.dtype == TN_F32 ? 120 : 1000, parts = cp->order + 1;
-    int          *e = (int *)tni_alloc(cp->ctx, sizeof *e * (size_t)numbers, op), k;
+    int          *e = (int *)tni_array(cp->ctx, numbers, sizeof *e, op), k;
     tn_status     s = e ? tni_cp_exponents(cp, e, op) : TN_ERR_MEMORY;
     int64_t       i;
     for (i = 0; i < h && s == TN_OK; i++) {
@@ -31025,13 +31147,12 @@ TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor 
                           const char *op)
 {
     tn_ctx    *ctx = cp->ctx;
-    const int64_t h = cp->terms;
-    const size_t  bytes = sizeof(int) * (size_t)((cp->order + 2) * h);
+    const int64_t h = cp->terms, numbers = tni_area(cp->order + 2, h);
     const tn_tensor *m = u ? u : e;
     tn_tensor *scaled[2] = {NULL, NULL};
     tn_cp     *to = NULL, *unit;
     int64_t    i;
-    int       *exponents = (int *)tni_alloc(ctx, bytes, op), *by = exponents + (cp->order + 1) * h;
+    int       *exponents = (int *)tni_array(ctx, numbers, sizeof *exponents, op), *by = exponents + (cp->order + 1) * h;
     int        raise = -2000, least = 0, most = 0, k;
     double     one;
     tn_status  s = exponents ? tni_raise_exponent(m, &raise, op, u ? "u" : "e") : TN_ERR_MEMORY;
@@ -31061,7 +31182,7 @@ TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor 
         tn_tensor_destroy(scaled[0]);
         tn_tensor_destroy(scaled[1]);
     }
-    tni_free(ctx, exponents, bytes);
+    tni_free(ctx, exponents, sizeof *exponents * (size_t)numbers);
     return to;
 }
 
@@ -31254,8 +31375,9 @@ static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
 static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
     tn_ctx   *ctx = outer->ctx;
-    int64_t   ho = outer->terms, hi = inner->terms, numbers = (outer->order + 2) * ho + (inner->order + 2) * hi, i, rest;
-    int      *eo = (int *)tni_alloc(ctx, sizeof *eo * (size_t)numbers, "compose"), *bo = eo + (outer->order + 1) * ho;
+    int64_t   ho = outer->terms, hi = inner->terms, i, rest;
+    int64_t   numbers = tni_plus(tni_area(outer->order + 2, ho), tni_area(inner->order + 2, hi));
+    int      *eo = (int *)tni_array(ctx, numbers, sizeof *eo, "compose"), *bo = eo + (outer->order + 1) * ho;
     int      *ei = bo + ho, *bi = ei + (inner->order + 1) * hi, *by = NULL;
     int       least[3] = {0, 0, 0}, most[3] = {0, 0, 0}, top, k;
     tn_cp    *to = NULL, *one = NULL, *two = NULL;
@@ -31278,7 +31400,7 @@ static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
         two = one ? tni_cp_near_one(inner, ei, bi) : NULL;
         for (i = 0; i < ho; i++) bo[i] = (int)tni_max(bo[i] - top, -2 * tni_range_limit(ctx));
         if (two && tni_cp_shift(one, outer->order, bo) == TN_OK) to = tni_cp_composed(one, two);
-        by = to ? (int *)tni_alloc(ctx, sizeof *by * (size_t)to->terms, "compose") : NULL;
+        by = to ? (int *)tni_array(ctx, to->terms, sizeof *by, "compose") : NULL;
         if (!by) to = to ? tni_cp_done(to, TN_ERR_MEMORY) : NULL;
         else {
             for (i = 0; i < to->terms; i++)
@@ -32255,9 +32377,9 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
     b.y = tni_alloc_f64(ctx, most, b.n, "eigen");
     b.d = tni_alloc_f64(ctx, most, b.h, "eigen");
     b.blocks = tni_alloc_f64(ctx, threads, b.block, "eigen");
-    b.job = (tni_lanczos_job *)tni_alloc(ctx, sizeof *b.job * (size_t)most, "eigen");
-    b.output = (int64_t *)tni_alloc(ctx, sizeof *b.output * (size_t)most, "eigen");
-    b.status = (tn_status *)tni_alloc(ctx, sizeof *b.status * (size_t)most, "eigen");
+    b.job = (tni_lanczos_job *)tni_array(ctx, most, sizeof *b.job, "eigen");
+    b.output = (int64_t *)tni_array(ctx, most, sizeof *b.output, "eigen");
+    b.status = (tn_status *)tni_array(ctx, most, sizeof *b.status, "eigen");
     if (!room || !b.x || !b.y || !b.d || !b.blocks || !b.job || !b.output || !b.status) s = TN_ERR_MEMORY;
     else s = tni_eigen_batch_run(&b, product, cp, u, outputs, most, &desc, room, work, p, values, vectors);
     tni_free_f64(ctx, room, most, work);
@@ -32291,7 +32413,7 @@ static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t out
     int64_t           n = cp->in[0], h = cp->terms;
     double           *p = tni_alloc_f64(ctx, cp->out, h, "eigen"), *d = tni_alloc_f64(ctx, 1, h, "eigen");
     double           *values = tni_alloc_f64(ctx, outputs, count, "eigen");
-    double           *vectors = tni_alloc_f64(ctx, outputs * count, n, "eigen");
+    double           *vectors = tni_alloc_f64(ctx, tni_area(outputs, count), n, "eigen");
     const bool        together = outputs >= TNI_EIGEN_TOGETHER && (!formed || n >= 2 * TNI_EIGEN_LARGE);
     const int64_t     most = together ? tni_min(outputs, TNI_EIGEN_BATCH) : 1;
     tni_eigen_product product;
@@ -32334,7 +32456,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     tn_ctx       *ctx = cp->ctx;
     tni_eigen_job j;
     int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1)), work;
-    bool          small;
+    bool          few;
     tn_status     s = TN_ERR_MEMORY;
     if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
         s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
@@ -32346,19 +32468,19 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.pool = outputs > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
     j.n = cp->in[0]; j.h = cp->terms; j.out = cp->out; j.outputs = outputs; j.u = u;
-    small = 2 * j.h < j.n;
-    j.r = small ? 2 * j.h : j.n;
+    few = 2 * j.h < j.n;
+    j.r = few ? 2 * j.h : j.n;
     j.count = count == 0 ? j.r : count;
     work = tni_eigen_work(&j);
     j.left = tni_room_f64(ctx, j.r, j.h, "eigen");
     j.right = tni_room_f64(ctx, j.r, j.h, "eigen");
     j.p = tni_alloc_f64(ctx, j.out, j.h, "eigen");
     j.values = tni_alloc_f64(ctx, outputs, j.count, "eigen");
-    if (vectors) j.vectors = tni_alloc_f64(ctx, outputs * j.count, j.n, "eigen");
+    if (vectors) j.vectors = tni_alloc_f64(ctx, tni_area(outputs, j.count), j.n, "eigen");
     j.work = tni_room_f64(ctx, threads, work, "eigen");
-    j.status = (tn_status *)tni_alloc(ctx, sizeof *j.status * (size_t)outputs, "eigen");
-    if (small) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
-    if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!small || j.q))
+    j.status = (tn_status *)tni_array(ctx, outputs, sizeof *j.status, "eigen");
+    if (few) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
+    if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!few || j.q))
         s = tni_eigen_run(ctx, &j, cp);
     tni_eigen_say(ctx, s, op);
     if (s == TN_OK) s = tni_eigen_store(ctx, e, outputs, j.count, j.n, j.values, j.vectors);
@@ -32506,7 +32628,7 @@ TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
     g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
     extent = tni_max(g->order * g->block, width);
     g->work_size = tni_host_work(extent);
-    g->gram = tni_room_f64(g->ctx, g->order * g->order, g->block * g->block, op);
+    g->gram = tni_room_f64(g->ctx, tni_area(g->order, g->order), tni_area(g->block, g->block), op);
     g->k = tni_room_f64(g->ctx, g->block, g->block, op);
     g->pp = tni_room_f64(g->ctx, g->block, g->block, op);
     g->work = tni_room_f64(g->ctx, 1, g->work_size, op);
@@ -32761,7 +32883,7 @@ static tn_status tni_norms_dense(const tn_cp *cp, double *norms)
 static tn_status tni_norms_gram(const tn_cp *cp, double *norms)
 {
     int64_t   o;
-    int      *row = (int *)tni_alloc(cp->ctx, sizeof *row * (size_t)cp->out, "spectrum");
+    int      *row = (int *)tni_array(cp->ctx, cp->out, sizeof *row, "spectrum");
     tn_status s = row ? tni_cp_gram_host(cp, cp, true, norms, row, NULL, "spectrum") : TN_ERR_MEMORY;
     for (o = 0; o < cp->out && s == TN_OK; o++) norms[o] = ldexp(sqrt(tni_max_f64(0, norms[o])), row[o]);
     tni_free(cp->ctx, row, sizeof *row * (size_t)cp->out);
@@ -32947,7 +33069,7 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
     int       *row;
     if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_room(a, b, "gram"))) return NULL;
     shape[0] = a->out; shape[1] = b->out;
-    row = (int *)tni_alloc(a->ctx, sizeof *row * (size_t)(a->out + b->out), "gram");
+    row = (int *)tni_array(a->ctx, tni_plus(a->out, b->out), sizeof *row, "gram");
     if (row && tni_cp_gram_host(a, b, false, g, row, row + a->out, "gram") == TN_OK)
         gram = tni_owned_by_rows(a->ctx, 2, shape, g, 0, row, row + a->out, "gram");
     tni_free_f64(a->ctx, g, a->out, b->out);
@@ -32967,7 +33089,7 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
     g = tni_cp_room(a, b, "cosines");
     na = tni_room_f64(a->ctx, a->out, 1, "cosines");
     nb = tni_room_f64(a->ctx, b->out, 1, "cosines");
-    row = (int *)tni_alloc(a->ctx, sizeof *row * (size_t)tni_max(a->out, b->out), "cosines");
+    row = (int *)tni_array(a->ctx, tni_max(a->out, b->out), sizeof *row, "cosines");
     s = g && na && nb && row ? tni_cp_gram_host(a, b, false, g, row, NULL, "cosines") : TN_ERR_MEMORY;
     if (s == TN_OK && b != a) s = tni_cp_gram_host(a, a, true, na, row, NULL, "cosines");
     if (s == TN_OK && b != a) s = tni_cp_gram_host(b, b, true, nb, row, NULL, "cosines");
@@ -33553,7 +33675,7 @@ TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, c
 {
     int64_t   i, shape[2], n = heap->held;
     double   *values = tni_room_f64(ctx, 1, n, op);
-    int32_t  *index = (int32_t *)tni_alloc(ctx, sizeof *index * (size_t)(n * axes), op);
+    int32_t  *index = (int32_t *)tni_array(ctx, tni_area(n, axes), sizeof *index, op);
     int       k;
     shape[0] = out->count = n;
     shape[1] = axes;
@@ -33581,7 +33703,7 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
     int       k;
     tn_status s;
     t->d = tni_room_f64(ctx, t->groups, h, "top");
-    t->scaled = tni_room_f64(ctx, t->groups * h, TNI_TOP_BLOCK, "top");
+    t->scaled = tni_room_f64(ctx, tni_area(t->groups, h), TNI_TOP_BLOCK, "top");
     t->rows = tni_room_f64(ctx, t->groups, t->left, "top");
     t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
     t->block = tni_room_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
@@ -33743,8 +33865,8 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     shape[0] = a->out; shape[1] = b->out;
     m = tni_room_f64(ctx, n, n, "gaussian_moment");
     g = tni_cp_room(a, b, "gaussian_moment");
-    means = tni_alloc_f64(ctx, 2, a->out + b->out, "gaussian_moment");
-    row = (int *)tni_alloc(ctx, sizeof *row * (size_t)(a->out + b->out), "gaussian_moment");
+    means = tni_alloc_f64(ctx, 2, tni_plus(a->out, b->out), "gaussian_moment");
+    row = (int *)tni_array(ctx, tni_plus(a->out, b->out), sizeof *row, "gaussian_moment");
     status = m && g && means && row ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
     if (status == TN_OK && a->constant && !(fabs(m[n * n - 1] - 1) <= 1e-5))
         status = tni_fail(ctx, TN_ERR_ARG, "gaussian_moment: the last element of s is %g, expected 1: the operators have a "
@@ -33860,9 +33982,9 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
         wide = tni_max(wide, tni_max(a[l].out, b[l].out));
     }
     tall = tni_max(high, wide);
-    g = tni_room_f64(t->ctx, t->layers > 1 ? 2 * wide : 0, wide, "stack_inner");
-    x = tni_room_f64(t->ctx, t->layers > 1 ? 2 * high : 0, wide, "stack_inner");
-    c = tni_room_f64(t->ctx, 3 * tall, TNI_STACK_BLOCK, "stack_inner");
+    g = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, wide) : 0, wide, "stack_inner");
+    x = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, high) : 0, wide, "stack_inner");
+    c = tni_room_f64(t->ctx, tni_area(3, tall), TNI_STACK_BLOCK, "stack_inner");
     s = g && x && c ? TN_OK : TN_ERR_MEMORY;
     if (s == TN_OK) {
         next = g + wide * wide; y = x + high * wide;
@@ -33928,13 +34050,13 @@ static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const t
     tn_ctx   *ctx = t->ctx;
     int64_t   n = a->n, ha = a[1].h, hb = b[1].h, e = t->extent, k, l, i, j;
     double   *form[4], *product[4];
-    double   *x = tni_room_f64(ctx, hb * n, n, "stack_inner"), *y = tni_room_f64(ctx, hb * n, n, "stack_inner");
+    double   *x = tni_room_f64(ctx, tni_area(hb, n), n, "stack_inner"), *y = tni_room_f64(ctx, tni_area(hb, n), n, "stack_inner");
     double   *d = tni_room_f64(ctx, 1, e, "stack_inner"), *scaled = tni_room_f64(ctx, e, n, "stack_inner");
     double   *pp = tni_room_f64(ctx, ha, hb, "stack_inner");
     int       m;
     tn_status s = x && y && d && scaled && pp ? TN_OK : TN_ERR_MEMORY;
     for (m = 0; m < 4; m++) {
-        form[m] = tni_room_f64(ctx, (m < 2 ? ha : hb) * n, n, "stack_inner");
+        form[m] = tni_room_f64(ctx, tni_area(m < 2 ? ha : hb, n), n, "stack_inner");
         product[m] = tni_room_f64(ctx, ha, hb, "stack_inner");
         if (!form[m] || !product[m]) s = TN_ERR_MEMORY;
     }
@@ -34015,8 +34137,8 @@ static void tni_stack_layer(const tni_stack *t, const tni_layer *l, int64_t rows
 static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t seed, bool sphere, double *numbers)
 {
     int64_t   e = t->extent, first, r, i;
-    double   *z = tni_room_f64(t->ctx, 4 * TNI_STACK_ROWS, e, "stack_inner");
-    double   *room = tni_room_f64(t->ctx, 4 * TNI_STACK_ROWS, e, "stack_inner");
+    double   *z = tni_room_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
+    double   *room = tni_room_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
     tn_status s = z && room ? TN_OK : TN_ERR_MEMORY;
     int       side, l;
     for (first = 0; first < samples && s == TN_OK; first += TNI_STACK_ROWS) {
@@ -34181,7 +34303,7 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     for (l = 0; l < layers; l++) same = same && a[l] == b[l];
     read = layers > 1 || out->method == TN_STACK_TREE || out->method == TN_STACK_SAMPLED;        /* else blocks are read */
     for (s = TN_OK, side = 0; side < (same ? 1 : 2); side++) {
-        t.layer[side] = (tni_layer *)tni_alloc(t.ctx, sizeof(tni_layer) * (size_t)layers, "stack_inner");
+        t.layer[side] = (tni_layer *)tni_array(t.ctx, layers, sizeof(tni_layer), "stack_inner");
         if (t.layer[side]) memset(t.layer[side], 0, sizeof(tni_layer) * (size_t)layers);
         else s = TN_ERR_MEMORY;
         for (l = 0; l < layers && s == TN_OK && read; l++) {
@@ -34737,7 +34859,7 @@ static bool tni_units_fit(const tni_units *u, const char *op)
     const tn_dtype dtype = u->cp->ctx->desc.dtype;
     const double least = dtype == TN_F32 ? 1.1754943508222875e-38 : 2.2250738585072014e-308;
     const double largest = tni_largest(u->cp->terms, u->cp->out, tni_rows(u->p, u->cp->out));
-    if (u->zero || (largest >= least && largest <= (dtype == TN_F32 ? 3.4028234663852886e38 : 1.7976931348623157e308)))
+    if (u->zero || (largest >= least && largest <= tni_dtype_most(dtype)))
         return true;
     tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of these lengths the largest element of p is %g, beyond the "
              "range of %s", op, largest, tn_dtype_name(dtype));
@@ -36108,13 +36230,11 @@ tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
 {
     tn_tensor **all, *y;
     int         k;
-    size_t      bytes;
     if (!tni_net_given(ctx, net, x, "net_apply")) return NULL;
-    bytes = ((size_t)net->legs + 1) * sizeof *all;
-    if (!(all = (tn_tensor **)tni_alloc(ctx, bytes, "net_apply"))) return NULL;
+    if (!(all = (tn_tensor **)tni_array(ctx, net->legs, sizeof *all, "net_apply"))) return NULL;
     for (k = 0; k < net->legs; k++) all[k] = x;
     y = tni_net_apply(ctx, net, all, "net_apply");
-    tni_free(ctx, all, bytes);
+    tni_free(ctx, all, (size_t)net->legs * sizeof *all);
     return y;
 }
 
@@ -37115,7 +37235,7 @@ tn_tt *tn_mps_to_tt(const tn_mps *m)
     wide = m->desc.periodic ? m->desc.bond : 1;
     most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
     s = tni_mps_read(m, "mps_to_tt", &c);
-    if (s == TN_OK && !(core = tni_room_f64(ctx, most, m->desc.bond * wide, "mps_to_tt"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(core = tni_room_f64(ctx, most, tni_area(m->desc.bond, wide), "mps_to_tt"))) s = TN_ERR_MEMORY;
     if (s == TN_OK && !(tt = tni_tt_make(ctx, "mps_to_tt", count))) s = TN_ERR_MEMORY;
     for (k = 0; s == TN_OK && k < count; k++) {
         const int64_t bond = m->desc.bond * wide;
@@ -37158,7 +37278,7 @@ TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt
 tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
 {
     const int64_t place = m && m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
-    int64_t       bond, core, label, k, i, j;
+    int64_t       bond, core, label, all, k, i, j;
     double       *room, *numbers, *to;
     tn_status     s;
     if (!tni_from_tt_given("mps_from_tt", m ? m->cores : NULL, tt)) return TN_ERR_ARG;
@@ -37166,8 +37286,8 @@ tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
     bond = m->desc.bond;
     core = bond * m->desc.dim * bond;
     label = bond * m->desc.out * bond;
-    if (!(room = tni_alloc_f64(tt->ctx, 1, m->desc.sites * core + label + tni_max(core, label), "mps_from_tt")))
-        return TN_ERR_MEMORY;
+    all = tni_plus(tni_area(m->desc.sites, core), tni_plus(label, tni_max(core, label)));
+    if (!(room = tni_alloc_f64(tt->ctx, 1, all, "mps_from_tt"))) return TN_ERR_MEMORY;
     numbers = room + m->desc.sites * core + label;
     for (k = 0, to = room; k < tt->count && s == TN_OK; k++) {
         const int64_t *n = tt->core[k]->shape;
@@ -37180,13 +37300,13 @@ tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
     }
     if (s == TN_OK) s = tn_write(m->cores, TN_F64, room, m->desc.sites * core);
     if (s == TN_OK && m->label) s = tn_write(m->label, TN_F64, room + m->desc.sites * core, label);
-    tni_free_f64(tt->ctx, room, 1, m->desc.sites * core + label + tni_max(core, label));
+    tni_free_f64(tt->ctx, room, 1, all);
     return s;
 }
 
 tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed)
 {
-    int64_t   k, i, r = 1, next, most = 1, *bond;
+    int64_t   k, i, size = 1, *bond;
     double   *numbers, unused;
     tn_tt    *tt, *made;
     tn_status s = TN_OK;
@@ -37202,21 +37322,23 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
                      (long long)extents[k]);
             return NULL;
         }
-        most = tni_max(most, extents[k]);
     }
-    if (!(bond = (int64_t *)tni_alloc(ctx, (size_t)(count + 1) * sizeof *bond, "tt_random"))) return NULL;
+    if (!(bond = (int64_t *)tni_array(ctx, tni_plus(count, 1), sizeof *bond, "tt_random"))) return NULL;
     bond[count] = 1;
     for (k = count; k-- > 0;) bond[k] = bond[k + 1] > rank / extents[k] ? rank : bond[k + 1] * extents[k];
-    numbers = tni_room_f64(ctx, rank * most, rank, "tt_random");
+    for (bond[0] = 1, k = 0; k < count; k++) {
+        bond[k + 1] = tni_min(bond[k + 1], bond[k] > rank / extents[k] ? rank : bond[k] * extents[k]);
+        size = tni_max(size, tni_area(tni_area(bond[k], extents[k]), bond[k + 1]));
+    }
+    numbers = tni_room_f64(ctx, 1, size, "tt_random");
     tt = numbers ? tni_tt_make(ctx, "tt_random", count) : NULL;
-    for (k = 0; tt && s == TN_OK && k < count; k++, r = next) {
-        const int64_t n = extents[k];
-        next = k + 1 == count ? 1 : tni_min(bond[k + 1], r > rank / n ? rank : r * n);
+    for (k = 0; tt && s == TN_OK && k < count; k++) {
+        const int64_t r = bond[k], n = extents[k], next = bond[k + 1];
         tni_random_signed(seed, k, 0, r * n * next, numbers);
         for (i = 0; i < r * n * next; i++) numbers[i] *= sqrt(3 / (double)(n * next));
         s = tni_tt_put(tt, "tt_random", k, r, n, next, numbers);
     }
-    if (numbers) tni_free_f64(ctx, numbers, rank * most, rank);
+    if (numbers) tni_free_f64(ctx, numbers, 1, size);
     tni_free(ctx, bond, (size_t)(count + 1) * sizeof *bond);
     if (!tt || !(tt = tni_tt_done(tt, s))) return NULL;
     made = tn_tt_canonical(tt, 0, &unused);
@@ -37238,7 +37360,7 @@ tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
         return NULL;
     }
     for (most = cp->out, k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
-    if (!(f = tni_room_f64(cp->ctx, most * cp->terms, cp->terms + 1, "tt_from_cp"))) return NULL;
+    if (!(f = tni_room_f64(cp->ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
     core = f + most * cp->terms;
     tt = tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
     for (k = 0; tt && s == TN_OK && k <= cp->order; k++) {
@@ -37300,7 +37422,7 @@ tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
     }
     a = tni_tt_largest_core(w);
     b = tni_tt_largest_core(x);
-    if (!(room = tni_room_f64(x->ctx, 1, a + b + most, "tt_apply"))) return NULL;
+    if (!(room = tni_room_f64(x->ctx, 1, tni_plus(tni_plus(a, b), most), "tt_apply"))) return NULL;
     tt = tni_tt_make(x->ctx, "tt_apply", x->count);
     for (k = 0; tt && s == TN_OK && k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
@@ -37678,7 +37800,7 @@ tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
     memset(&w, 0, sizeof w);
     memset(&lay, 0, sizeof lay);
     w.cut.gap = 1;
-    if (axis < 0 || axis + 1 >= from->count) {
+    if (axis < 0 || axis >= from->count - 1) {
         if (from->count < 2) tni_fail(from->ctx, TN_ERR_ARG, "tt_swap: the train has 1 axis, expected 2 or more");
         else tni_fail(from->ctx, TN_ERR_ARG, "tt_swap: axis is %lld, expected 0 to %lld", (long long)axis,
                       (long long)from->count - 2);
@@ -38146,11 +38268,14 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
     tni_lay   lay;
     int64_t   size, more, k;
     double    norm = 0, *room;
+    size_t    unused;
     tn_tt    *tt = NULL;
     tn_status s;
     memset(&lay, 0, sizeof lay);
     room = tni_tt_canonical(from, "tt_fit", label, &c, &norm, &size, &s);
     for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.rank));
+    if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, f->dim * f->out), 1024, &unused))
+        s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller rank", (long long)f->most);
     if (s == TN_OK) {
         tni_fit_lay(&lay, f);
         s = tni_lay_room(&lay, f->ctx, "tt_fit", &more) ? TN_OK : TN_ERR_MEMORY;
@@ -38354,7 +38479,7 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
         return NULL;
     }
     size = rows * columns;
-    if (!(room = tni_room_f64(ctx, 1, 2 * size + count, "tt_from_matrix"))) return NULL;
+    if (!(room = tni_room_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
     both = (int64_t *)(void *)(room + 2 * size);
     for (k = 0; k < count; k++) both[k] = out[k] * in[k];
     if (tn_read(w, TN_F64, room, size) == TN_OK) {
@@ -38436,7 +38561,7 @@ tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
                             (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
     most = tni_tt_linear_most(m);
     other = tni_tt_largest_core(tt);
-    if (!(room = tni_room_f64(tt->ctx, 1, most + other, "tt_linear_from_tt"))) return TN_ERR_MEMORY;
+    if (!(room = tni_room_f64(tt->ctx, 1, tni_plus(most, other), "tt_linear_from_tt"))) return TN_ERR_MEMORY;
     for (k = 0; k < tt->count && s == TN_OK; k++)            /* all are checked before the first is written */
         s = tni_read_scaled(tt->ctx, "tt_linear_from_tt", "a core", tt->core[k], room, NULL);
     for (k = 0; k < tt->count && s == TN_OK; k++) {
@@ -38773,22 +38898,23 @@ typedef enum tni_meeting { TNI_MEET_STEP, TNI_MEET_BACKWARD, TNI_MEET_CHECKPOINT
    the device, so that nothing waits for the host and a captured step repeats with other ones.
    ====================================================================== */
 
-static int64_t tni_schedule_decay(const tn_schedule *s)
+/* In double, as all differences of steps: the caller's numbers may be any. */
+static double tni_schedule_decay(const tn_schedule *s)
 {
-    return s->decay > 0 ? s->decay : tni_min(tni_max(s->total / 5, 1), s->total - s->warmup);
+    return s->decay > 0 ? (double)s->decay : fmin((double)tni_max(s->total / 5, 1), (double)s->total - (double)s->warmup);
 }
 
 double tn_schedule_at(const tn_schedule *s, int64_t step)
 {
     double t;
     if (!s) return 1;
-    if (step < s->warmup) return (double)(step + 1) / (double)s->warmup;
+    if (step < s->warmup) return ((double)step + 1) / (double)s->warmup;
     if (s->kind == TN_SCHEDULE_CONSTANT) return 1;
-    t = s->total > s->warmup ? (double)(step - s->warmup) / (double)(s->total - s->warmup) : 1;
+    t = s->total > s->warmup ? ((double)step - (double)s->warmup) / ((double)s->total - (double)s->warmup) : 1;
     if (t > 1) t = 1;
     if (s->kind == TN_SCHEDULE_LINEAR) return 1 + (s->floor - 1) * t;
     if (s->kind == TN_SCHEDULE_COSINE) return s->floor + (1 - s->floor) * 0.5 * (1 + cos(3.141592653589793 * t));
-    t = tni_schedule_decay(s) > 0 ? 1 - (double)(s->total - step) / (double)tni_schedule_decay(s) : 0;
+    t = tni_schedule_decay(s) > 0 ? 1 - ((double)s->total - (double)step) / tni_schedule_decay(s) : 0;
     t = t < 0 ? 0 : t > 1 ? 1 : t;
     return 1 + (s->floor - 1) * (s->one_minus_sqrt ? sqrt(t) : t);
 }
@@ -38883,6 +39009,16 @@ static tn_status tni_optim_fail(tn_ctx *ctx, const char *field, double value, co
     return tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number %s", field, value, expected);
 }
 
+/* Settings that must not vanish or overflow as numbers of the context's dtype. */
+static bool tni_optim_positive(tn_ctx *ctx, const char *field, double value)
+{
+    const tn_dtype dtype = ctx->desc.dtype;
+    if (value >= tni_dtype_least(dtype) && value <= tni_dtype_most(dtype)) return true;
+    tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0 and finite in %s, %g to %g", field, value,
+             tn_dtype_name(dtype), tni_dtype_least(dtype), tni_dtype_most(dtype));
+    return false;
+}
+
 static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
 {
     if (d->adam_lr == 0) d->adam_lr = d->muon_scale == TN_MUON_SCALE_RMS ? d->lr : 3e-4;
@@ -38893,7 +39029,7 @@ static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
         return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale is %d, not a valid tn_muon_scale", (int)d->muon_scale);
     if (d->newton_schulz < 1 || d->newton_schulz > 20)
         return tni_fail(ctx, TN_ERR_ARG, "optim: newton_schulz is %d, expected 1 to 20", d->newton_schulz);
-    if (!(d->adam_lr > 0 && d->adam_lr < HUGE_VAL)) return tni_optim_fail(ctx, "adam_lr", d->adam_lr, "> 0 and finite");
+    if (!tni_optim_positive(ctx, "adam_lr", d->adam_lr)) return TN_ERR_ARG;
     if (!(d->momentum_start >= 0 && d->momentum_start < 1))
         return tni_optim_fail(ctx, "momentum_start", d->momentum_start, ">= 0 and < 1");
     if (d->momentum_warmup >= 0) return TN_OK;
@@ -38909,13 +39045,14 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
-    if (!(d->lr > 0 && d->lr < HUGE_VAL)) return tni_optim_fail(ctx, "lr", d->lr, "> 0 and finite");
+    if (!tni_optim_positive(ctx, "lr", d->lr) || !tni_optim_positive(ctx, "eps", d->eps)) return TN_ERR_ARG;
+    if (!(d->clip_norm == 0 || d->clip_norm >= tni_dtype_least(ctx->desc.dtype)))
+        return tni_fail(ctx, TN_ERR_ARG, "optim: clip_norm is %g, expected 0 or a number >= %g", d->clip_norm,
+                        tni_dtype_least(ctx->desc.dtype));
     if (!(d->beta1 > 0 && d->beta1 < 1)) return tni_optim_fail(ctx, "beta1", d->beta1, "> 0 and < 1");
     if (!(d->beta2 > 0 && d->beta2 < 1)) return tni_optim_fail(ctx, "beta2", d->beta2, "> 0 and < 1");
-    if (!(d->eps > 0)) return tni_optim_fail(ctx, "eps", d->eps, "> 0");
     if (!(d->weight_decay >= 0)) return tni_optim_fail(ctx, "weight_decay", d->weight_decay, ">= 0");
     if (!(d->momentum >= 0 && d->momentum < 1)) return tni_optim_fail(ctx, "momentum", d->momentum, ">= 0 and < 1");
-    if (!(d->clip_norm >= 0)) return tni_optim_fail(ctx, "clip_norm", d->clip_norm, ">= 0");
     if (d->kind == TN_OPTIM_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
     if (d->bucket == 0) d->bucket = 1 << 20;
     if (d->bucket < 0) return tni_fail(ctx, TN_ERR_ARG, "optim: bucket is %lld, expected 0 or more", (long long)d->bucket);
@@ -38954,7 +39091,7 @@ TNI_FN tn_status tni_optim_grow(tn_optim *o)
     int64_t      want = o->of.params->count;
     tni_moments *state;
     if (o->states >= want) return TN_OK;
-    state = (tni_moments *)tni_alloc(ctx, sizeof *state * (size_t)want, "optim");
+    state = (tni_moments *)tni_array(ctx, want, sizeof *state, "optim");
     if (!state) return TN_ERR_MEMORY;
     memset(state, 0, sizeof *state * (size_t)want);
     if (o->states > 0) memcpy(state, o->state, sizeof *state * (size_t)o->states);
@@ -39150,7 +39287,7 @@ TNI_FN tn_status tni_optim_begin(tn_optim *o)
     if (s != TN_OK) return s;
     c = tni_call(TN_KERNEL_STEP_BEGIN, 0, NULL, 1, &o->scalars);
     tni_out(&c, ctx->fault);
-    c.f[0] = o->desc.clip_norm;
+    c.f[0] = fmin(o->desc.clip_norm, tni_dtype_most(o->scalars->dtype));
     return tni_run(ctx, &c);
 }
 
@@ -39620,9 +39757,9 @@ tn_status tn_optim_overlap(tn_optim *o)
 /* How many elements of each part of the workspace a parameter needs. */
 static void tni_muon_extents(const tn_tensor *t, int64_t want[4])
 {
-    int64_t small = tni_min(t->shape[t->rank - 1], t->shape[t->rank - 2]);
+    int64_t least = tni_min(t->shape[t->rank - 1], t->shape[t->rank - 2]);
     want[0] = want[1] = tn_tensor_count(t);
-    want[2] = want[3] = want[0] > 0 ? want[0] / tni_max(t->shape[t->rank - 1], t->shape[t->rank - 2]) * small : 0;
+    want[2] = want[3] = want[0] > 0 ? want[0] / tni_max(t->shape[t->rank - 1], t->shape[t->rank - 2]) * least : 0;
 }
 
 TNI_FN tn_status tni_muon_room(tn_optim *o)
@@ -39735,6 +39872,25 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
 /* Parameters that are updated one after the other by the same kernel, the last first. */
 typedef struct tni_series { tn_optim_kind rule; int64_t before, after; } tni_series;
 
+/* The factor of the learning rate, and the weight decay, of a parameter. */
+static double tni_optim_rate(const tn_optim *o, const tn_param *p)
+{
+    const bool beside = o->desc.kind == TN_OPTIM_MUON && tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
+    return beside ? p->lr_scale * (o->desc.adam_lr / o->desc.lr) : p->lr_scale;
+}
+
+static double tni_optim_decay(const tn_optim *o, const tn_param *p) { return o->desc.weight_decay * p->decay_scale; }
+
+/* Whether both are finite, alone and times the learning rate. */
+static tn_status tni_optim_scales_fit(const tn_optim *o, const tn_param *p)
+{
+    const double most = tni_dtype_most(o->scalars->dtype), larger = fmax(1, o->desc.lr);
+    if (fabs(tni_optim_rate(o, p)) <= most / larger && fabs(tni_optim_decay(o, p)) <= most) return TN_OK;
+    return tni_fail(o->owned.ctx, TN_ERR_ARG, "optim: the scales of %s are %g of lr %g and %g of weight_decay %g, expected "
+                    "products that %s can hold", p->name, p->lr_scale, o->desc.lr, p->decay_scale, o->desc.weight_decay,
+                    tn_dtype_name(o->scalars->dtype));
+}
+
 static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series *at)
 {
     const tn_optim_desc *d = &o->desc;
@@ -39754,8 +39910,8 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series 
     c.f[0] = adamw ? d->beta1 : d->momentum;
     c.f[1] = adamw ? d->beta2 : d->nesterov && d->momentum > 0 ? 1 : 0;
     c.f[2] = d->eps;
-    c.f[3] = d->weight_decay * p->decay_scale;
-    c.f[4] = d->kind == TN_OPTIM_MUON ? p->lr_scale * (d->adam_lr / d->lr) : p->lr_scale;
+    c.f[3] = tni_optim_decay(o, p);
+    c.f[4] = tni_optim_rate(o, p);
     c.f[5] = o->state[i].born;
     tni_series_place(o->owned.ctx, &c, at->before, at->after);
     return tni_run(o->owned.ctx, &c);
@@ -39818,6 +39974,7 @@ static tn_status tni_optim_prepare(tn_optim *o)
     if (ctx->sender == o) ctx->on_node = NULL;
     o->faulted = false;
     if (s == TN_OK) s = tni_optim_ready(o);
+    for (i = 0; i < o->of.params->count && s == TN_OK; i++) s = tni_optim_scales_fit(o, o->of.params->item[i]);
     for (i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
     for (i = 0; i < o->of.params->count && s == TN_OK; i++) s = tni_shadow_make(o->of.params->item[i]->value);
@@ -39943,7 +40100,7 @@ static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
     int64_t    n = 0;
     tn_tensor *t;
     for (t = ctx->owned_tensors; t; t = t->next) n += (t->flags & TNI_NOTED) != 0;
-    if (wanted && n > 0) g->used = (tni_used *)tni_alloc(ctx, (size_t)n * sizeof *g->used, "graph");
+    if (wanted && n > 0) g->used = (tni_used *)tni_array(ctx, n, sizeof *g->used, "graph");
     for (t = ctx->owned_tensors; t; t = t->next) {
         const bool zero = (t->flags & TNI_WAS_ZEROED) != 0;
         if ((t->flags & TNI_NOTED) && g->used) {
@@ -40051,7 +40208,7 @@ tn_status tn_graph_run(tn_graph *g)
 /* A file's name for a message; of a long one the end. */
 typedef struct tni_file_name { char s[160]; } tni_file_name;
 
-/* A string from a file or a caller, in quotes for a message: control characters replaced, and a long one shortened. */
+/* A string from a file or a caller, in quotes for a message: made printable, and a long one shortened. */
 typedef struct tni_quoted { char s[72]; } tni_quoted;
 
 typedef struct tni_reader {
@@ -40060,6 +40217,7 @@ typedef struct tni_reader {
     void         *user;
     uint64_t      bytes;                /* of the whole file     */
     void         *stream;               /* of a path: its FILE * */
+    bool          is_text;              /* its errors say the line and the column */
     tni_file_name name;
 } tni_reader;
 
@@ -40160,10 +40318,13 @@ TNI_FN tni_quoted tni_quote(const char *s)
 {
     tni_quoted out;
     size_t     n = 0;
-    for (; s[n] != 0 && n < sizeof out.s - 6; n++) out.s[n + 1] = (unsigned char)s[n] < 32 || s[n] == 127 ? '?' : s[n];
-    if (s[n] != 0) while (n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80) n--;       /* not inside a character */
+    bool       cut;
+    for (; s[n] != 0 && n < sizeof out.s - 6; n++) out.s[n + 1] = s[n];
+    cut = s[n] != 0;
+    if (cut) while (n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80) n--;             /* not inside a character */
     out.s[0] = '"';
-    tni_print(out.s + 1 + n, 5, "%s\"", s[n] != 0 ? "..." : "");
+    n = tn_printable(out.s + 1, n, false);
+    tni_print(out.s + 1 + n, 5, "%s\"", cut ? "..." : "");
     return out;
 }
 
@@ -40177,17 +40338,62 @@ TNI_FN const char *tni_reason(const char *otherwise)
 
 /* ---- bytes in ----------------------------------------------------------- >>io-reader */
 
-/* "w.safetensors: byte 8: reason" */
+/* What a file is whose first bytes are those of another format than any that is read here, or NULL. A safetensors file may
+   begin with any length below 2^32, and then '{'. */
+static const char *tni_other_format(const tni_reader *r)
+{
+    static const struct { const char *begin, *is; } known[] = {
+        {"version https://git-lfs", "a Git LFS pointer, not the file itself: run git lfs pull"},
+        {"<!DOC", "an HTML page"}, {"<!doc", "an HTML page"}, {"<html", "an HTML page"},
+        {"GGUF", "a GGUF file"}, {"PK\3\4", "a zip archive, as of torch.save and numpy.savez"},
+        {"\x89HDF", "an HDF5 file"}, {"\x1F\x8B\x08", "compressed, expected the result of gunzip"}
+    };
+    char   head[24];
+    size_t k, n = r->bytes < sizeof head ? (size_t)r->bytes : sizeof head;
+    memset(head, 0, sizeof head);
+    if (n == 0 || !r->fetch(r->user, 0, head, n)) return NULL;
+    if (memcmp(head + 4, "\0\0\0\0{", 5) == 0) return NULL;
+    for (k = 0; k < sizeof known / sizeof *known; k++)
+        if (strncmp(head, known[k].begin, strlen(known[k].begin)) == 0) return known[k].is;
+    if (head[0] == '\x80' && head[1] >= 2 && head[1] <= 5 && head[2] != 0) return "a Python pickle, which is never run";
+    return NULL;
+}
+
+/* The line and the column of a byte of a text, both from 1. The text is read again, as strings were decoded in place. */
+static bool tni_reader_place(const tni_reader *r, uint64_t at, uint64_t *line, uint64_t *column)
+{
+    char     chunk[256];
+    uint64_t from = 0;
+    size_t   n, i;
+    *line = *column = 1;
+    for (; from < at && from < r->bytes; from += n) {
+        n = (size_t)tni_min((int64_t)sizeof chunk, (int64_t)((at < r->bytes ? at : r->bytes) - from));
+        if (!r->fetch(r->user, from, chunk, n)) return false;
+        for (i = 0; i < n; i++) {
+            if (chunk[i] == '\n') { ++*line; *column = 1; }
+            else if (((unsigned char)chunk[i] & 0xC0) != 0x80) ++*column;
+        }
+    }
+    return true;
+}
+
+/* "w.safetensors: byte 8: reason", of a text "config.json: byte 30: reason (line 2, column 5)" */
 TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status status, uint64_t at, const char *fmt, ...)
 {
-    char     reason[320];
-    tni_text t;
-    va_list  args;
+    const char *other = status == TN_ERR_FORMAT ? tni_other_format(r) : NULL;
+    char        reason[320], place[64];
+    uint64_t    line, column;
+    tni_text    t;
+    va_list     args;
+    if (other) return tni_fail(r->ctx, status, "%s: byte 0: the file is %s", r->name.s, other);
     t.dst = reason; t.room = sizeof reason; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
-    return tni_fail(r->ctx, status, "%s: byte %llu: %s", r->name.s, (unsigned long long)at, reason);
+    place[0] = 0;
+    if (r->is_text && tni_reader_place(r, at, &line, &column))
+        tni_print(place, sizeof place, " (line %llu, column %llu)", (unsigned long long)line, (unsigned long long)column);
+    return tni_fail(r->ctx, status, "%s: byte %llu: %s%s", r->name.s, (unsigned long long)at, reason, place);
 }
 
 static bool tni_memory_fetch(void *user, uint64_t offset, void *dst, size_t bytes)
@@ -40225,9 +40431,23 @@ static bool tni_stream_fetch(void *user, uint64_t offset, void *dst, size_t byte
     return tni_seek(f, offset) && fread(dst, 1, bytes, f) == bytes;
 }
 
+/* Whether there is something that is no file: opening a pipe with a name would wait for a writer. Folders are left to fopen. */
+static bool tni_is_device(const char *path)
+{
+#ifdef TNI_POSIX
+    struct stat s;
+    return stat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+#else
+    (void)path;
+    return false;
+#endif
+}
+
 static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 {
     FILE *f;
+    if (tni_is_device(path))
+        return tni_fail(r->ctx, TN_ERR_FILE, "%s: it is a pipe or a device, expected a file", r->name.s);
     errno = 0;
     f = fopen(path, "rb");
     if (!f) return tni_fail(r->ctx, TN_ERR_FILE, "%s: could not be opened: %s", r->name.s, tni_reason("no reason given"));
@@ -40511,9 +40731,13 @@ static FILE *tni_temporary_open(const tni_writer *w, bool *taken)
     return NULL;
 }
 
-/* A device is written directly: it must not be replaced by a temporary file. */
+/* A device or a pipe is written directly: it must not be replaced by a temporary file. */
 static bool tni_path_is_device(const char *path)
 {
+#ifdef TNI_POSIX
+    struct stat s;
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode)) return true;
+#endif
     return strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0;
 }
 
@@ -40734,6 +40958,54 @@ tn_sink tn_sink_calls(tn_store_fn store, void *user)
     s.user = user;
     return s;
 }
+
+/* ---- files in a program's own format ------------------------------------ >>io-file-impl */
+
+#ifndef TN_NO_STDIO
+struct tn_file {
+    tni_owned  owned;                   /* first: the context destroys it by this */
+    tni_writer writer;
+    size_t     bytes;                   /* of this struct and the path, which follows it */
+};
+
+static void tni_file_destroy(tni_owned *owned) { tn_file_close((tn_file *)(void *)owned, false); }
+
+tn_file *tn_file_create(tn_ctx *ctx, const char *path)
+{
+    const size_t bytes = sizeof(tn_file) + strlen(path ? path : "") + 1;
+    tn_file     *f = ctx ? (tn_file *)tni_alloc(ctx, bytes, "file_create") : NULL;
+    tn_sink      sink;
+    if (!f) return NULL;
+    f->bytes = bytes;
+    sink = tn_sink_path(strcpy((char *)(f + 1), path ? path : ""));
+    tni_writer_open(&f->writer, ctx, &sink);
+    tni_own(ctx, &f->owned, tni_file_destroy);
+    if (f->writer.status == TN_OK) return f;
+    tn_file_close(f, false);
+    return NULL;
+}
+
+tn_status tn_file_write(tn_file *f, const void *src, size_t bytes)
+{
+    if (!f) return TN_ERR_ARG;
+    tni_put(&f->writer, src, bytes);
+    return f->writer.status;
+}
+
+tn_status tn_file_close(tn_file *f, bool keep)
+{
+    tn_ctx   *ctx;
+    tn_status s;
+    if (!f) return TN_ERR_ARG;
+    ctx = f->writer.ctx;
+    s = f->writer.status;
+    if (!keep) f->writer.status = TN_ERR_FILE;                  /* without a message: it is removed, as after an error */
+    if (tni_writer_close(&f->writer) != TN_OK && keep) s = f->writer.status;
+    tni_disown(&f->owned);
+    tni_free(ctx, f, f->bytes);
+    return s;
+}
+#endif
 
 /* ---- numbers: any kind, width and byte order ---------------------------- >>io-numbers */
 
@@ -41009,44 +41281,31 @@ TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
     return true;
 }
 
-static bool tni_scan_extent(tni_scan *s, int *rank, int64_t *shape)
+/* JSON's [], [3], [3,4]; or Python's (), (3,), (3, 4), where Python 2 wrote (3L, 4L). The shape of more axes than a tensor can
+   have is that of their numbers in a row, and INT64_MAX if these are more than a size_t can count. */
+TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, int64_t *shape)
 {
+    bool     comma = false;
+    size_t   all = 1;
     uint64_t extent;
-    if (!tni_scan_natural(s, &extent)) return false;
-    if (*rank == TN_MAX_RANK) return tni_scan_fail(s, "the shape has more than 8 axes");
-    if (extent > INT64_MAX) return tni_scan_fail(s, "an extent is out of range: more than 63 bits");
-    shape[(*rank)++] = (int64_t)extent;
-    return true;
-}
-
-/* JSON's [], [3], [3,4]; or Python's (), (3,), (3, 4), where Python 2 wrote (3L, 4L). */
-TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int *rank, int64_t *shape)
-{
-    bool comma = false;
-    *rank = 0;
+    *axes = *rank = 0;
     if (!tni_scan_expect(s, tuple ? '(' : '[')) return false;
     while (!tni_scan_take(s, tuple ? ')' : ']')) {
-        if (*rank > 0 && !comma) return tni_scan_unexpected(s, "','");
-        if (!tni_scan_extent(s, rank, shape)) return false;
+        if (*axes > 0 && !comma) return tni_scan_unexpected(s, "','");
+        if (!tni_scan_natural(s, &extent)) return false;
+        if (extent > INT64_MAX) return tni_scan_fail(s, "an extent is out of range: more than 63 bits");
+        if (*rank < TN_MAX_RANK) shape[(*rank)++] = (int64_t)extent;
+        if (extent > SIZE_MAX || !tni_mul_size(all, (size_t)extent, &all)) all = SIZE_MAX;
+        ++*axes;
         if (tuple) tni_scan_take(s, 'L');
         comma = tni_scan_take(s, ',');
     }
-    if (tuple ? *rank == 1 && !comma : comma)
+    if (tuple ? *axes == 1 && !comma : comma)
         return tni_scan_fail(s, tuple ? "expected ',' in a tuple of one" : "trailing comma before ']'");
+    if (*axes == *rank) return true;
+    *rank = 1;
+    shape[0] = all > INT64_MAX ? INT64_MAX : (int64_t)all;
     return true;
-}
-
-/* The length of the UTF-8 character that text begins with, or 0 for invalid UTF-8, which includes overlong forms and
-   surrogates. Unicode 15, table 3-7. */
-TNI_FN size_t tni_utf8_length(const char *text, size_t left)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0, i;
-    if (n > left) return 0;
-    for (i = 1; i < n; i++) if ((p[i] & 0xC0) != 0x80) return 0;
-    if ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F)) return 0;
-    if ((p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F)) return 0;
-    return n;
 }
 
 TNI_FN size_t tni_utf8_put(char *dst, uint32_t c)
@@ -41319,7 +41578,7 @@ static bool tni_parse_tensor(tni_scan *s, tn_safetensors_entry *e)
         if (seen >> k & 1) return tni_scan_fail(s, "duplicate key");
         seen |= 1u << k;
         if (!(k == 0 ? tni_scan_string(s, &e->dtype)
-              : k == 1 ? tni_scan_shape(s, false, &e->rank, e->shape) : tni_parse_offsets(s, e)))
+              : k == 1 ? tni_scan_shape(s, false, &e->axes, &e->rank, e->shape) : tni_parse_offsets(s, e)))
             return false;
     } while (tni_scan_take(s, ','));
     if (!tni_scan_expect(s, '}')) return false;
@@ -41575,6 +41834,7 @@ static tn_status tni_safetensors_index(tn_safetensors *f, const char *path)
     tni_scan    scan;
     tn_status   s = tni_check_header(&f->file, 0, f->file.bytes, TNI_SAFETENSORS_HEADER);
     if (s != TN_OK) return s;
+    f->file.is_text = true;
     if (!(f->header = (char *)tni_alloc(ctx, (size_t)f->file.bytes, "safetensors index"))) return TN_ERR_MEMORY;
     f->header_bytes = (size_t)f->file.bytes;
     if ((s = tni_reader_get(&f->file, 0, f->header, f->header_bytes)) != TN_OK) return s;
@@ -41623,9 +41883,20 @@ const tn_safetensors_entry *tn_safetensors_at(const tn_safetensors *f, int64_t i
     return f && i >= 0 && (uint64_t)i < f->entries.count ? (const tn_safetensors_entry *)f->by_offset[i] : NULL;
 }
 
+/* The name under which a file has a tensor of two names: a note {"left out": "kept"}, as safetensors' save_model writes it. */
+static const char *tni_kept_name(const tn_safetensors *f, const char *name)
+{
+    const char *kept = tn_safetensors_metadata(f, name);
+    size_t      k;
+    for (k = 0; !kept && k < f->parts.count; k++) kept = tn_safetensors_metadata(tni_part_at(f, k)->file, name);
+    return kept;
+}
+
 const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *f, const char *name)
 {
-    return f && name ? (const tn_safetensors_entry *)tni_find_name(f->by_name, f->entries.count, name) : NULL;
+    const void *e = f && name ? tni_find_name(f->by_name, f->entries.count, name) : NULL;
+    const char *kept = f && name && !e ? tni_kept_name(f, name) : NULL;
+    return (const tn_safetensors_entry *)(kept ? tni_find_name(f->by_name, f->entries.count, kept) : e);
 }
 
 const char *tn_safetensors_metadata(const tn_safetensors *f, const char *key)
@@ -41647,6 +41918,10 @@ TNI_FN tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_en
 {
     tni_number n;
     *out = NULL;
+    if (e->axes > TN_MAX_RANK)
+        return tni_reader_fail(tni_entry_file(f, e), TN_ERR_SHAPE, e->offset,
+                               "tensor %s has %lld axes, expected at most %d: tn_safetensors_read_flat reads its numbers",
+                               tni_quote(e->name).s, (long long)e->axes, TN_MAX_RANK);
     if (tni_safetensors_number(e->dtype, &n) && n.kind != TNI_OTHER)
         return tni_read_tensor(tni_entry_file(f, e), e->offset, n, 0, e->rank, e->shape, out);
     return tni_reader_fail(tni_entry_file(f, e), TN_ERR_DTYPE, e->offset,
@@ -41658,6 +41933,38 @@ tn_tensor *tn_safetensors_read(tn_safetensors *f, const char *name)
     const tn_safetensors_entry *e = tni_safetensors_want(f, name);
     tn_tensor                  *t = NULL;
     if (e) tni_entry_read(f, e, &t);
+    return t;
+}
+
+bool tn_safetensors_equal(tn_safetensors *f, const char *a, const char *b)
+{
+    const tn_safetensors_entry *x = tni_safetensors_want(f, a), *y = tni_safetensors_want(f, b);
+    uint64_t                    at;
+    uint8_t                     left[1024], right[1024];
+    size_t                      n;
+    if (!x || !y || strcmp(x->dtype, y->dtype) != 0 || x->axes != y->axes || x->rank != y->rank
+        || memcmp(x->shape, y->shape, (size_t)x->rank * sizeof *x->shape) != 0) return false;
+    for (at = 0; x != y && at < x->bytes; at += n) {
+        n = x->bytes - at < sizeof left ? (size_t)(x->bytes - at) : sizeof left;
+        if (tni_reader_get(tni_entry_file(f, x), x->offset + at, left, n) != TN_OK
+            || tni_reader_get(tni_entry_file(f, y), y->offset + at, right, n) != TN_OK
+            || memcmp(left, right, n) != 0) return false;
+    }
+    return true;
+}
+
+tn_tensor *tn_safetensors_read_flat(tn_safetensors *f, const char *name)
+{
+    const tn_safetensors_entry *e = tni_safetensors_want(f, name);
+    tn_safetensors_entry        flat;
+    tn_tensor                  *t = NULL;
+    size_t                      count;
+    if (!e) return NULL;
+    flat = *e;
+    tni_count_extents(e->rank, e->shape, &count);
+    flat.axes = flat.rank = 1;
+    flat.shape[0] = (int64_t)count;
+    tni_entry_read(f, &flat, &t);
     return t;
 }
 
@@ -41932,8 +42239,8 @@ static tn_status tni_params_fill(const tn_safetensors *f, tn_params *params)
 {
     tn_ctx     *ctx = f->file.ctx;
     int64_t     i, n = tn_params_count(params);
-    size_t      bytes = (size_t)n * sizeof(tn_tensor *), widest = 0;
-    tn_tensor **value = (tn_tensor **)tni_alloc(ctx, bytes, "parameters");
+    size_t      widest = 0;
+    tn_tensor **value = (tn_tensor **)tni_array(ctx, n, sizeof *value, "parameters");
     void       *host;
     tn_status   s = TN_OK;
     if (!value) return TN_ERR_MEMORY;
@@ -41947,7 +42254,7 @@ static tn_status tni_params_fill(const tn_safetensors *f, tn_params *params)
     else if (s == TN_OK) s = TN_ERR_MEMORY;
     tni_free(ctx, host, widest);
     for (i = 0; i < n; i++) tn_tensor_destroy(value[i]);
-    tni_free(ctx, value, bytes);
+    tni_free(ctx, value, (size_t)n * sizeof *value);
     return s;
 }
 
@@ -41967,18 +42274,17 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *
 {
     tn_ctx   *ctx = params ? tn_params_ctx(params) : NULL;
     int64_t   i, n = params ? tn_params_count(params) : 0;
-    size_t    bytes = (size_t)n * sizeof(tn_named);
     tn_named *named;
     tn_status s;
     if (!ctx) return TN_ERR_ARG;
-    named = (tn_named *)tni_alloc(ctx, bytes, "parameters");
+    named = (tn_named *)tni_array(ctx, n, sizeof *named, "parameters");
     if (!named) return TN_ERR_MEMORY;
     for (i = 0; i < n; i++) {
         named[i].name = params->item[i]->name;
         named[i].tensor = params->item[i]->value;
     }
     s = tn_safetensors_write(ctx, sink, named, n, notes, note_count);
-    tni_free(ctx, named, bytes);
+    tni_free(ctx, named, (size_t)n * sizeof *named);
     return s;
 }
 
@@ -42240,10 +42546,10 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_n
     c->note_room = n + 6 + TNI_OPTIM_NUMBERS + note_count;
     c->names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
     for (i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
-    c->named = (tn_named *)tni_alloc(ctx, (size_t)c->tensor_room * sizeof *c->named, "checkpoint");
-    c->notes = (tn_note *)tni_alloc(ctx, (size_t)c->note_room * sizeof *c->notes, "checkpoint");
+    c->named = (tn_named *)tni_array(ctx, c->tensor_room, sizeof *c->named, "checkpoint");
+    c->notes = (tn_note *)tni_array(ctx, c->note_room, sizeof *c->notes, "checkpoint");
     c->names.text = (char *)tni_alloc(ctx, c->names.room, "checkpoint");
-    c->moment = (int64_t *)tni_alloc(ctx, (size_t)c->tensor_room * sizeof *c->moment, "checkpoint");
+    c->moment = (int64_t *)tni_array(ctx, c->tensor_room, sizeof *c->moment, "checkpoint");
     s = TN_ERR_MEMORY;
     if (c->named && c->notes && c->names.text && c->moment) {
         memset(&seal, 0, sizeof seal);
@@ -42271,7 +42577,7 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
     const int64_t chunk = TNI_CHUNK;
     int64_t       i;
     int           k;
-    c->host = (uint8_t *)tni_alloc(ctx, (size_t)TNI_CHUNK * 16, "checkpoint");
+    c->host = (uint8_t *)tni_array(ctx, TNI_CHUNK, 16, "checkpoint");
     if (tni_comm_spreads(ctx->desc.comm)) c->piece = tn_tensor_create(ctx, TN_REAL, 1, &chunk);
     if (s == TN_OK) s = ctx->status;
     if (s == TN_OK && (!c->host || (tni_comm_spreads(ctx->desc.comm) && !c->piece))) s = TN_ERR_MEMORY;
@@ -42673,7 +42979,7 @@ typedef struct tni_npy {
     tni_number number;
     bool       fortran;
     int        rank;
-    int64_t    shape[TN_MAX_RANK];
+    int64_t    axes, shape[TN_MAX_RANK];
 } tni_npy;
 
 /* A Python string without escapes, which none of the known names has. It is terminated in place. */
@@ -42745,7 +43051,7 @@ static bool tni_parse_npy(tni_scan *s, tni_npy *a)
         if (k == 3) return tni_scan_fail(s, "unknown key, expected descr, fortran_order or shape");
         if (seen >> k & 1) return tni_scan_fail(s, "duplicate key");
         seen |= 1u << k;
-        if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a) : tni_scan_shape(s, true, &a->rank, a->shape)))
+        if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a) : tni_scan_shape(s, true, &a->axes, &a->rank, a->shape)))
             return false;
         if (!tni_scan_take(s, ',')) {
             if (!tni_scan_expect(s, '}')) return false;
@@ -42820,7 +43126,7 @@ static tn_tensor *tni_read_fortran(const tni_reader *r, uint64_t at, const tni_n
     return rows;
 }
 
-tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source)
+static tn_tensor *tni_npy_read(tn_ctx *ctx, tn_source source, bool flat)
 {
     tni_reader r;
     tni_npy    a;
@@ -42828,12 +43134,22 @@ tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source)
     tn_tensor *t = NULL;
     if (!ctx || tni_reader_open(&r, ctx, &source) != TN_OK) return NULL;
     if (tni_npy_header(&r, &at, &a) == TN_OK) {
-        if (a.fortran && a.rank > 1) t = tni_read_fortran(&r, at, &a);
+        if (a.axes > TN_MAX_RANK && (a.fortran || !flat))
+            tni_reader_fail(&r, TN_ERR_SHAPE, 0, "the array has %lld axes%s, expected at most %d%s", (long long)a.axes,
+                            a.fortran ? " in Fortran's order" : "", TN_MAX_RANK,
+                            a.fortran ? "" : ": tn_npy_read_flat reads its numbers");
+        else if (a.fortran && a.rank > 1) t = tni_read_fortran(&r, at, &a);
         else tni_read_tensor(&r, at, a.number, 0, a.rank, a.shape, &t);
     }
     tni_reader_close(&r);
+    if (!t || !flat) return t;
+    t->shape[0] = tn_tensor_count(t);       /* it is owned and compact */
+    t->strides[0] = t->rank = 1;
     return t;
 }
+
+tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source)      { return tni_npy_read(ctx, source, false); }
+tn_tensor *tn_npy_read_flat(tn_ctx *ctx, tn_source source) { return tni_npy_read(ctx, source, true); }
 
 static void tni_text_npy(tni_text *t, const tn_tensor *of, tn_dtype as)
 {
@@ -42893,8 +43209,6 @@ static tn_status tni_idx_header(const tni_reader *r, tni_number *number, int *ra
     tn_status s = tni_reader_get(r, 0, head, 4);
     int       i;
     if (s != TN_OK) return s;
-    if (head[0] == 0x1F && head[1] == 0x8B)
-        return tni_reader_fail(r, TN_ERR_FORMAT, 0, "the file is compressed, expected the result of gunzip");
     if (head[0] != 0 || head[1] != 0)
         return tni_reader_fail(r, TN_ERR_FORMAT, 0, "not an idx file: it does not begin with two zeros");
     if (!tni_idx_number(head[2], number))
@@ -43036,6 +43350,7 @@ TNI_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
     memset(j, 0, sizeof *j);
     j->values.each = sizeof(tni_value);
     if (tni_reader_open(&j->file, ctx, source) != TN_OK) return false;
+    j->file.is_text = true;
     if (j->file.bytes > (uint64_t)TNI_JSON_MOST) {
         tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "the file has %llu bytes, expected at most %d of JSON",
                         (unsigned long long)j->file.bytes, TNI_JSON_MOST);
@@ -43122,7 +43437,7 @@ typedef struct tni_word { size_t begin, end; int64_t letters; } tni_word;
 typedef struct tni_place { size_t at; int part; } tni_place;
 
 typedef struct tni_slot { uint64_t key; uint32_t value; } tni_slot;
-typedef struct tni_map { tni_slot *slots; size_t used; unsigned bits; } tni_map;      /* 2^bits slots, at most half in use */
+typedef struct tni_map { tni_slot *slot; size_t used; unsigned bits; } tni_map;      /* 2^bits slots, at most half in use */
 
 enum { TNI_ROOT = 1 };
 typedef struct tni_trie { tni_map edges; tni_list nodes; } tni_trie;                 /* a node is its value, 0: none */
@@ -43484,38 +43799,38 @@ TNI_FN size_t tni_letter_take(const tni_letters *l, const char *text, size_t end
 /* ---- maps and tries ----------------------------------------------------- >>text-tries
    A map has a number (not 0) for each of its keys. A trie's edges are one: a node and a byte lead to a node. */
 
-static size_t tni_map_bytes(const tni_map *m) { return m->slots ? sizeof(tni_slot) << m->bits : 0; }
+static size_t tni_map_bytes(const tni_map *m) { return m->slot ? sizeof(tni_slot) << m->bits : 0; }
 
-TNI_FN void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slots, tni_map_bytes(m)); }
+TNI_FN void tni_map_free(tn_ctx *ctx, tni_map *m) { tni_free(ctx, m->slot, tni_map_bytes(m)); }
 
 /* Fibonacci hashing, Knuth, The Art of Computer Programming 3, section 6.4 */
 static tni_slot *tni_map_slot(const tni_map *m, uint64_t key)
 {
     size_t i = (size_t)(key * 0x9E3779B97F4A7C15u >> (64 - m->bits)), mask = ((size_t)1 << m->bits) - 1;
-    while (m->slots[i].value != 0 && m->slots[i].key != key) i = (i + 1) & mask;
-    return &m->slots[i];
+    while (m->slot[i].value != 0 && m->slot[i].key != key) i = (i + 1) & mask;
+    return &m->slot[i];
 }
 
-TNI_FN uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slots ? tni_map_slot(m, key)->value : 0; }
+TNI_FN uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slot ? tni_map_slot(m, key)->value : 0; }
 
 /* A key that the map does not have yet. */
 TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
 {
     tni_slot *slot;
-    if (!m->slots || m->used >= (size_t)1 << (m->bits - 1)) {
+    if (!m->slot || m->used >= (size_t)1 << (m->bits - 1)) {
         tni_map bigger;
         size_t  i;
-        bigger.bits = m->slots ? m->bits + 1 : 6;
+        bigger.bits = m->slot ? m->bits + 1 : 6;
         bigger.used = m->used;
         if (bigger.bits > 8 * sizeof(size_t) - 6) {
             tni_fail(ctx, TN_ERR_MEMORY, "map: 2^%d slots are larger than the address space", (int)bigger.bits);
             return false;
         }
-        bigger.slots = (tni_slot *)tni_alloc(ctx, sizeof(tni_slot) << bigger.bits, "map");
-        if (!bigger.slots) return false;
-        memset(bigger.slots, 0, tni_map_bytes(&bigger));
-        for (i = 0; m->slots && i >> m->bits == 0; i++)
-            if (m->slots[i].value != 0) *tni_map_slot(&bigger, m->slots[i].key) = m->slots[i];
+        bigger.slot = (tni_slot *)tni_array(ctx, (int64_t)1 << bigger.bits, sizeof(tni_slot), "map");
+        if (!bigger.slot) return false;
+        memset(bigger.slot, 0, tni_map_bytes(&bigger));
+        for (i = 0; m->slot && i >> m->bits == 0; i++)
+            if (m->slot[i].value != 0) *tni_map_slot(&bigger, m->slot[i].key) = m->slot[i];
         tni_map_free(ctx, m);
         *m = bigger;
     }
@@ -46402,17 +46717,17 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_co
     tn_ctx     *ctx;
     tn_tensor **w;
     char      (*name)[64];
-    size_t      each = sizeof *w + sizeof *name, bytes;
-    int64_t     l, n = 0;
+    size_t      each = sizeof *w + sizeof *name;
+    int64_t     l, n = 0, room;
     int         i;
     tn_status   s;
     if (error) memset(error, 0, sizeof *error);
     if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
     ctx = m->head.w->ctx;
-    bytes = (size_t)(5 * m->desc.layers + 1) * each;
-    w = (tn_tensor **)tni_alloc(ctx, bytes, "transformer_compact");
+    room = tni_area(5, m->desc.layers) + 1;
+    w = (tn_tensor **)tni_array(ctx, room, each, "transformer_compact");
     if (!w) return TN_ERR_MEMORY;
-    name = (char (*)[64])(void *)(w + 5 * m->desc.layers + 1);
+    name = (char (*)[64])(void *)(w + room);
     for (l = 0; l < m->desc.layers; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
@@ -46427,7 +46742,7 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_co
         tni_print(name[n++], sizeof *name, "head.w");
     }
     s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
-    tni_free(ctx, w, bytes);
+    tni_free(ctx, w, (size_t)room * each);
     return s;
 }
 
@@ -46756,13 +47071,12 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     tn_tap         taps[5];
     tni_read_parts read;
     tn_tensor    **list, *y;
-    int64_t        n = 0, i;
-    size_t         bytes;
+    int64_t        n = 0, i, room;
     if (!tni_attribution_given(ctx, m, ids, targets, others)) return NULL;
     read.layers = m->desc.layers;
-    bytes = (size_t)(6 * read.layers + 4) * sizeof *list;
-    if (!(list = (tn_tensor **)tni_alloc(ctx, bytes, "transformer_attribution"))) return NULL;
-    memset(list, 0, bytes);
+    room = tni_area(6, read.layers) + 4;
+    if (!(list = (tn_tensor **)tni_array(ctx, room, sizeof *list, "transformer_attribution"))) return NULL;
+    memset(list, 0, (size_t)room * sizeof *list);
     read.of = list + 3 * read.layers + 2;
     for (i = 0; i < 5; i++) {
         if ((i == 3 && m->desc.place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
@@ -46773,7 +47087,7 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     y = tn_transformer_run(ctx, m, ids, taps, n);
     y = y ? tni_attribution_to(ctx, m, targets, others) : NULL;
     y = y ? tni_attribution_parts(ctx, m, &read, y, list) : NULL;
-    tni_free(ctx, list, bytes);
+    tni_free(ctx, list, (size_t)room * sizeof *list);
     return y;
 }
 
@@ -46822,7 +47136,7 @@ tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transfor
     c = (tn_transformer_cache *)tni_alloc(ctx, sizeof *c, "transformer cache");
     if (!c) return NULL;
     memset(c, 0, sizeof *c);
-    c->attn = (tn_attention_cache **)tni_alloc(ctx, (size_t)m->desc.layers * sizeof *c->attn, "transformer cache");
+    c->attn = (tn_attention_cache **)tni_array(ctx, m->desc.layers, sizeof *c->attn, "transformer cache");
     whole = c->attn != NULL;
     if (whole) c->layers = m->desc.layers;
     for (l = 0; l < c->layers; l++) {
@@ -47243,6 +47557,46 @@ static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_k
     return TN_OK;
 }
 
+/* Keys of transformers that change nothing in what is computed here, or that are read elsewhere. A star stands for any text. */
+static bool tni_key_is_idle(const char *name, bool windows)
+{
+    static const char *const idle[] = {
+        "architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "use_cache", "*_token_id", "*_dropout",
+        "*_pdrop", "initializer_range", "summary_*", "output_*", "return_dict*", "_*", "id2label", "label2id", "num_labels",
+        "task_specific_params", "problem_type", "tokenizer_class", "pretraining_tp", "n_ctx", "reorder_and_upcast_attn",
+        "rope_scaling", "rope_parameters", "rope_type", "type", "num_key_value_heads", "is_decoder", "name_or_path",
+        "gradient_checkpointing", "keys_to_ignore_at_inference", "chunk_size_feed_forward",
+        "sliding_window", "use_sliding_window", "max_window_layers", "layer_types"          /* the last four: of windows */
+    };
+    const size_t count = sizeof idle / sizeof *idle - (windows ? 0 : 4), length = strlen(name);
+    size_t       i, n;
+    for (i = 0; i < count; i++) {
+        n = strlen(idle[i]) - 1;
+        if (idle[i][0] == '*' ? length >= n && strcmp(name + length - n, idle[i] + 1) == 0
+            : idle[i][n] == '*' ? strncmp(name, idle[i], n) == 0 : strcmp(name, idle[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* Says which keys of the object nothing has read. Those that are null, false or empty leave something out. */
+static void tni_config_unread(const tni_json *j, const tni_value *root, const char *where, const tni_key *keys, size_t n,
+                              bool windows)
+{
+    const tni_value *v;
+    char             names[320];
+    size_t           used = 0;
+    int64_t          count = 0;
+    for (v = tni_json_child(j, root); v; v = tni_json_next(j, v)) {
+        const char *name = tni_json_key(j, v);
+        if (v->kind < TNI_JSON_TRUE || (v->kind >= TNI_JSON_ARRAY && v->child == 0)) continue;
+        if (tni_key_find(keys, n, name) || tni_key_is_idle(name, windows)) continue;
+        if (count++ < 4) used += tni_print(names + used, sizeof names - used, "%s%s", count > 1 ? ", " : "", tni_quote(name).s);
+    }
+    if (count > 0)
+        tni_log(j->file.ctx, TN_LOG_WARN, "%s: %lld keys%s are not read, as they are of no setting here: %s%s", j->file.name.s,
+                (long long)count, where, names, count > 4 ? ", ..." : "");
+}
+
 /* Reads the object into the desc. `own`: unknown keys are errors; otherwise null and keys not in the table are ignored. */
 static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_key *keys, size_t n, bool own,
                                  tn_transformer_desc *d)
@@ -47270,6 +47624,7 @@ static tn_status tni_config_gpt2(tni_json *j, const tni_value *root, tn_transfor
     d->norm_bias = true;
     d->positions = TN_POSITIONS_LEARNED;
     d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = d->tied = true;
+    tni_config_unread(j, root, "", TNI_KEYS(tni_gpt2_keys), false);
     return tni_config_take(j, root, TNI_KEYS(tni_gpt2_keys), false, d);
 }
 
@@ -47284,6 +47639,7 @@ static tn_status tni_config_rope(tni_json *j, const tni_value *root, const char 
     if (rope->kind != TNI_JSON_OBJECT)
         return tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "%s is not an object or null", key);
     if ((s = tni_config_take(j, rope, TNI_KEYS(tni_rope_keys), false, d)) != TN_OK) return s;
+    tni_config_unread(j, rope, " of RoPE", TNI_KEYS(tni_rope_keys), false);
     type = tni_json_get(j, rope, "rope_type");
     if (!type) type = tni_json_get(j, rope, "type");
     kind = !type ? "default" : tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
@@ -47333,10 +47689,13 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relati
     tn_status s;
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
+    tni_config_unread(j, root, "", TNI_KEYS(tni_llama_keys), which != TNI_LLAMA);
     s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
     if (s == TN_OK && which != TNI_LLAMA) {
+        if (d->attn_bias || d->mlp_bias)
+            tni_log(j->file.ctx, TN_LOG_WARN, "%s: attention_bias and mlp_bias are of llama, and are not read", j->file.name.s);
         d->attn_bias = d->mlp_bias = false;             /* not read by these models */
         s = tni_config_window(j, root, which == TNI_MISTRAL, d);
     }
@@ -47359,11 +47718,15 @@ static tn_status tni_config_own(tni_json *j, const tni_value *root, tn_transform
 
 static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
 {
-    const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type");
+    const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type"), *quantised;
     const char      *name = tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
     memset(d, 0, sizeof *d);
     if (root->kind != TNI_JSON_OBJECT)
         return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "unexpected value, expected an object");
+    quantised = tni_json_get(j, root, "quantization_config");
+    if (quantised && quantised->kind != TNI_JSON_NULL)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, quantised->at, "quantization_config is given, expected weights that are "
+                               "not quantised");
     if (strcmp(name, "gpt2") == 0) return tni_config_gpt2(j, root, d);
     if (strcmp(name, "llama") == 0) return tni_config_llama(j, root, TNI_LLAMA, d);
     if (strcmp(name, "mistral") == 0) return tni_config_llama(j, root, TNI_MISTRAL, d);
@@ -47533,6 +47896,8 @@ typedef struct tni_mapped {
     tn_safetensors       *file;
     tn_params            *params;
     const tn_transformer *model;
+    const tn_name_map    *map;
+    int64_t               lines;
     char                  prefix[256];  /* of the model's names: "" or "NAME." */
     tn_tensor           **value;
     int64_t              *got;
@@ -47701,6 +48066,22 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     return s;
 }
 
+/* The file may have a tied parameter under both names, which must then be equal. A second name is not read. */
+static tn_status tni_mapped_tied(const tni_mapped *m, const tn_name_map *line, const tn_safetensors_entry *e, const tn_param *p)
+{
+    tn_ctx                     *ctx = m->file->file.ctx;
+    const size_t                n = strlen(m->prefix);
+    const tn_safetensors_entry *first = NULL;
+    tni_part                    name;
+    int64_t                     k;
+    for (k = 0; e && !first && k < m->lines; k++)
+        if (strncmp(p->name, m->prefix, n) == 0 && strcmp(p->name + n, m->map[k].param) == 0
+            && m->map[k].transpose == line->transpose) first = tni_mapped_entry(m, m->map[k].file, 0, &name);
+    if (!first || tn_safetensors_equal(m->file, e->name, first->name)) return TN_OK;
+    return tni_fail(ctx, TN_ERR_DATA, "%s: tensor %s differs from %s, expected equal ones, as the model ties them",
+                    m->file->file.name.s, tni_quote(e->name).s, tni_quote(first->name).s);
+}
+
 static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t l)
 {
     tn_ctx                     *ctx = m->file->file.ctx;
@@ -47713,7 +48094,7 @@ static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t
     e = tni_mapped_entry(m, line->file, l, &name);
     p = tn_params_find(m->params, param.s);
     for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
-    if (p && strcmp(p->name, param.s) != 0) return TN_OK;  /* tied: it is read under its first name */
+    if (p && strcmp(p->name, param.s) != 0) return tni_mapped_tied(m, line, e, p);
     if (!p && !e) return TN_OK;
     if (!p)
         return tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s belongs to parameter %s, which the model does not have",
@@ -47740,7 +48121,6 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
     const size_t          blocks = (size_t)model->desc.layers * sizeof *model->blocks;
     tn_ctx               *ctx = m->file->file.ctx;
     int64_t               i, left = 0, first = 0;
-    char                  text[256];
     for (i = 0; i < tn_params_count(m->params); i++) {
         const tn_param *p = tn_params_at(m->params, i);
         if (m->got[i] == tn_tensor_count(p->value)) continue;
@@ -47755,22 +48135,21 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
         first = i;
     }
     if (left == 0) return TN_OK;
-    tni_print(text, sizeof text, "%s: %lld tensors are in no line of the name map, the first is %s", m->file->file.name.s,
-              (long long)left, tni_quote(tn_safetensors_at(m->file, first)->name).s);
-    tni_say(&ctx->desc, TN_LOG_WARN, text);
+    tni_log(ctx, TN_LOG_WARN, "%s: %lld tensors are in no line of the name map, the first is %s", m->file->file.name.s,
+            (long long)left, tni_quote(tn_safetensors_at(m->file, first)->name).s);
     return TN_OK;
 }
 
-static tn_status tni_mapped_all(tni_mapped *m, const tn_name_map *map, int64_t lines)
+static tn_status tni_mapped_all(tni_mapped *m)
 {
     tn_ctx   *ctx = m->file->file.ctx;
     tn_status s = TN_OK;
     int64_t   k, l;
     size_t    widest = 0;
     void     *host;
-    for (k = 0; k < lines && s == TN_OK; k++)
-        for (l = 0; l < (strstr(map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
-            s = tni_mapped_line(m, &map[k], l);
+    for (k = 0; k < m->lines && s == TN_OK; k++)
+        for (l = 0; l < (strstr(m->map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
+            s = tni_mapped_line(m, &m->map[k], l);
     if (s == TN_OK) s = tni_mapped_whole(m);
     for (k = 0; k < tn_params_count(m->params); k++)
         if (m->value[k] && m->value[k]->bytes > widest) widest = m->value[k]->bytes;
@@ -47827,6 +48206,8 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
     memset(&m, 0, sizeof m);
     m.params = params;
     m.model = model;
+    m.map = map;
+    m.lines = lines;
     if (!tni_mapped_prefix(&m)) return TN_ERR_ARG;
     if ((s = tni_safetensors_open(ctx, &source, &m.file)) != TN_OK) return s;
     n = (size_t)tn_params_count(params);
@@ -47840,7 +48221,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
         m.value = (tn_tensor **)(void *)(room + counts);
         m.used = (bool *)(void *)(room + counts + values);
         m.runs.each = sizeof(tni_mapped_run);
-        s = tni_mapped_all(&m, map, lines);
+        s = tni_mapped_all(&m);
         tni_list_free(ctx, &m.runs);
         for (i = 0; i < (int64_t)n; i++) tn_tensor_destroy(m.value[i]);
         tni_free(ctx, room, counts + values + tensors);
@@ -48073,7 +48454,7 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     if (!(w.used = (bool *)tni_alloc(ctx, used, "name map"))) return TN_ERR_MEMORY;
     memset(w.used, 0, used);
     s = tni_mapping_all(&w);
-    named = s == TN_OK ? (tn_named *)tni_alloc(ctx, w.out.count * sizeof *named, "name map") : NULL;
+    named = s == TN_OK ? (tn_named *)tni_array(ctx, (int64_t)w.out.count, sizeof *named, "name map") : NULL;
     if (s == TN_OK && !named) s = TN_ERR_MEMORY;
     for (i = 0; named && i < w.out.count; i++) {
         const tni_outgoing *o = (const tni_outgoing *)tni_list_at(&w.out, i);
@@ -48269,7 +48650,7 @@ TNI_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64
 {
     const int64_t vocab = m->desc.vocab;
     tn_tensor    *ids = tn_tensor_2d(ctx, TN_I32, vocab, 1);
-    int32_t      *all = (int32_t *)tni_alloc(ctx, (size_t)vocab * sizeof *all, "circuit");
+    int32_t      *all = (int32_t *)tni_array(ctx, vocab, sizeof *all, "circuit");
     int64_t       i;
     tn_status     s = ids && all ? TN_OK : TN_ERR_MEMORY;
     for (i = 0; i < vocab && all; i++) all[i] = (int32_t)i;
@@ -48563,7 +48944,7 @@ tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *sc
     a = tn_matmul(c->ctx, tn_transpose(tn_slice(c->right[0], 0, 0, c->rows), 0, 1), c->left[0]);
     s = a ? tn_eig(c->ctx, a, &desc, &e) : tn_ctx_status(c->ctx);
     tni_scope_end(c->ctx, scope);
-    if (s == TN_OK && !(v = (double *)tni_alloc(c->ctx, (size_t)rank * 2 * sizeof *v, "circuit_copying"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(v = (double *)tni_array(c->ctx, tni_area(rank, 2), sizeof *v, "circuit_copying"))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_read(e.values, TN_F64, v, 2 * rank);
     for (i = 0; i < rank && s == TN_OK; i++) {
         sum += v[2 * i];
@@ -48624,8 +49005,8 @@ tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t 
         return NULL;
     }
     H = shape[0] = shape[1] = m->desc.heads;
-    outer = (tn_circuit **)tni_alloc(ctx, (size_t)H * sizeof *outer, op);
-    v = (double *)tni_alloc(ctx, (size_t)(H * H) * sizeof *v, op);
+    outer = (tn_circuit **)tni_array(ctx, H, sizeof *outer, op);
+    v = (double *)tni_array(ctx, tni_area(H, H), sizeof *v, op);
     whole = outer && v;
     scope = tni_scope_begin(ctx);
     for (a = 0; a < H && outer; a++) {
@@ -48742,7 +49123,7 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     const tn_attention *a = &m->blocks[d->block].attn;
     const int64_t dim = m->desc.dim, H = m->desc.heads, shape[2] = {1, dim + 1};
     tn_tensor    *x = tni_circuit_basis(ctx, m, &m->blocks[d->block].norm1, true, factor);
-    tn_tensor   **list = (tn_tensor **)tni_alloc(ctx, (size_t)(3 * H + 1) * sizeof *list, "circuit_ovpp"), *join[2];
+    tn_tensor   **list = (tn_tensor **)tni_array(ctx, tni_plus(tni_area(3, H), 1), sizeof *list, "circuit_ovpp"), *join[2];
     int64_t       h;
     bool          whole = list && x;
     if (whole) {
@@ -49056,8 +49437,8 @@ static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *ou
 {
     tn_ctx       *ctx = t->c->ctx;
     const int64_t n = t->best.held, shape[2] = {n, 2};
-    double       *v = (double *)tni_alloc(ctx, (size_t)n * sizeof *v, "circuit_top");
-    int32_t      *index = (int32_t *)tni_alloc(ctx, (size_t)(2 * n) * sizeof *index, "circuit_top");
+    double       *v = (double *)tni_array(ctx, n, sizeof *v, "circuit_top");
+    int32_t      *index = (int32_t *)tni_array(ctx, tni_area(2, n), sizeof *index, "circuit_top");
     int64_t       i;
     tn_status     s = v && index ? TN_OK : TN_ERR_MEMORY;
     for (i = 0; i < n && s == TN_OK; i++) {
@@ -49174,7 +49555,7 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
     n = c->rows * top;
     whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
     t.v = tni_room_f64(c->ctx, n, 1, "circuit_top_rows");
-    t.id = t.v ? (int32_t *)tni_alloc(c->ctx, (size_t)n * sizeof *t.id, "circuit_top_rows") : NULL;
+    t.id = t.v ? (int32_t *)tni_array(c->ctx, n, sizeof *t.id, "circuit_top_rows") : NULL;
     s = whole && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
     if (s == TN_OK) *values = tn_tensor_create(c->ctx, TN_REAL, 2, shape);
     if (s == TN_OK) *ids = tn_tensor_create(c->ctx, TN_I32, 2, shape);
@@ -49211,7 +49592,7 @@ static tn_status tni_climb_at(const tni_climb *t, const double *x, double *f, do
     const int64_t n = t->n, outs = tn_tensor_count(t->u), square[2] = {n, n};
     int           k;
     int64_t       i;
-    double        sum = 0, *part = (double *)tni_alloc(ctx, (size_t)n * sizeof *part, "circuit_maximise");
+    double        sum = 0, *part = (double *)tni_array(ctx, n, sizeof *part, "circuit_maximise");
     tn_status     s = part ? TN_OK : TN_ERR_MEMORY;
     for (i = 0; i < t->inputs * n; i++) g[i] = 0;
     for (k = 0; k < t->net->legs; k++)
@@ -49326,7 +49707,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     t.free = t.n - net->constant;
     for (k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
     m = t.inputs * t.n;
-    if (!(room = tni_room_f64(net->ctx, 1, 5 * m + d.starts, "circuit_maximise"))) return TN_ERR_MEMORY;
+    if (!(room = tni_room_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
     x = room + 3 * m; best = room + 4 * m; ends = room + 5 * m;
     memset(&dice, 0, sizeof dice);
     dice.key = d.seed;
@@ -49507,7 +49888,7 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     out->rows = e->rows;
     out->top = out->random = k;
     v = tni_room_f64(ctx, F, tni_max(k, 3), "circuit_evidence");
-    at = v ? (int32_t *)tni_alloc(ctx, (size_t)(F * k) * sizeof *at, "circuit_evidence") : NULL;
+    at = v ? (int32_t *)tni_array(ctx, tni_area(F, k), sizeof *at, "circuit_evidence") : NULL;
     whole = at != NULL;
     for (f = 0; f < F && whole; f++) {
         tni_found *found = e->best[f].found, first;
@@ -49997,7 +50378,6 @@ tn_status tn_circuit_frozen_update(tn_circuit_frozen *f)
 tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_circuit_frozen *out)
 {
     const tn_transformer_desc *d;
-    size_t    bytes;
     tni_scope scope;
     bool      done;
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s is NULL", ctx ? "out" : "ctx");
@@ -50012,10 +50392,9 @@ tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids
     out->layers = d->layers;
     out->tokens = ids->shape[1];
     out->constant = d->attn_bias || d->attn_out_bias || d->mlp_bias || d->mlp_out_bias || d->norm_bias;
-    if (tni_mul_size((size_t)d->layers, sizeof *out->block, &bytes))
-        out->block = (tn_circuit_frozen_block *)tni_alloc(ctx, bytes, "circuit_freeze");
-    if (out->block) memset(out->block, 0, bytes);
-    out->id = (int32_t *)tni_alloc(ctx, (size_t)out->tokens * sizeof *out->id, "circuit_freeze");
+    out->block = (tn_circuit_frozen_block *)tni_array(ctx, d->layers, sizeof *out->block, "circuit_freeze");
+    if (out->block) memset(out->block, 0, (size_t)d->layers * sizeof *out->block);
+    out->id = (int32_t *)tni_array(ctx, out->tokens, sizeof *out->id, "circuit_freeze");
     scope = tni_scope_begin(ctx);
     done = out->block && out->id && tn_read(ids, TN_I32, out->id, out->tokens) == TN_OK && tni_frozen_run(out, ids);
     tni_scope_end(ctx, scope);
@@ -50069,7 +50448,7 @@ typedef struct tni_expansion {
 static bool tni_parts_make(tn_ctx *ctx, tni_part_list *t, int64_t count)
 {
     t->count = count;
-    t->at = (tn_tensor **)tni_arena_take(ctx, &ctx->heads[ctx->head], (size_t)count * sizeof *t->at);
+    t->at = tni_arena_list(ctx, count);
     if (t->at) memset((void *)t->at, 0, (size_t)count * sizeof *t->at);
     return t->at != NULL;
 }
@@ -50772,7 +51151,6 @@ static bool tni_search_begin(tni_path_search *s, const tn_circuit_frozen *f)
 {
     const tn_attention_desc *d = &f->model->blocks[0].attn.desc;
     int64_t l;
-    size_t  bytes;
     bool    done = true;
     memset(s, 0, sizeof *s);
     s->ctx = f->ctx;
@@ -50781,10 +51159,9 @@ static bool tni_search_begin(tni_path_search *s, const tn_circuit_frozen *f)
     s->nodes.each = sizeof(tn_circuit_node);
     s->heap.each = s->slot.each = sizeof(int64_t);
     s->covector.each = sizeof(double *);
-    if (!tni_mul_size((size_t)f->layers, sizeof *s->block, &bytes)
-        || !(s->block = (tni_flat_block *)tni_alloc(s->ctx, bytes, "circuit_paths"))) return false;
-    memset(s->block, 0, bytes);
-    s->one = tni_alloc_f64(s->ctx, 2 * f->layers + 1, s->T * s->n, "circuit_paths");
+    if (!(s->block = (tni_flat_block *)tni_array(s->ctx, f->layers, sizeof *s->block, "circuit_paths"))) return false;
+    memset(s->block, 0, (size_t)f->layers * sizeof *s->block);
+    s->one = tni_alloc_f64(s->ctx, tni_plus(tni_area(2, f->layers), 1), tni_area(s->T, s->n), "circuit_paths");
     if (!s->one || !tni_search_read(f->source, &s->source)) return false;
     for (l = 0; l < f->layers && done; l++) {
         const tn_circuit_frozen_block *from = &f->block[l];
@@ -50833,8 +51210,8 @@ static int64_t *tni_search_list(const tni_path_search *s, bool sources, int64_t 
     double       *key;
     for (i = 0; i < nodes; i++) k += tni_search_lists(s, i, sources);
     *count = k;
-    list = (int64_t *)tni_alloc(s->ctx, (size_t)k * sizeof *list, "circuit_paths");
-    order = (int64_t *)tni_alloc(s->ctx, (size_t)k * 3 * sizeof *order, "circuit_paths");
+    list = (int64_t *)tni_array(s->ctx, k, sizeof *list, "circuit_paths");
+    order = (int64_t *)tni_array(s->ctx, tni_area(k, 3), sizeof *order, "circuit_paths");
     key = tni_alloc_f64(s->ctx, k, 1, "circuit_paths");
     if (list && order && key) {
         for (*sum = 0, i = k = 0; i < nodes; i++) {
@@ -51213,7 +51590,7 @@ tn_status tn_circuit_paths_delete(const tn_circuit_paths *p, int64_t count, tn_c
     if (!tni_frozen_whole(f, "circuit_paths_delete")) return TN_ERR_ARG;
     room = tni_min(count, tni_max(p->count, 1));
     v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_delete");
-    leaf = (int32_t *)tni_alloc(f->ctx, (size_t)room * sizeof *leaf, "circuit_paths_delete");
+    leaf = (int32_t *)tni_array(f->ctx, room, sizeof *leaf, "circuit_paths_delete");
     scope = tni_scope_begin(f->ctx);
     done = v && leaf;
     for (i = 0; i < p->count && k < room && done; i++) {
@@ -51499,7 +51876,7 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
 static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_bound_end *e, bool one)
 {
     const int64_t V = b->V, c = b->c;
-    int32_t      *id = (int32_t *)tni_alloc(b->ctx, (size_t)V * (size_t)(c + 1) * sizeof *id, "circuit_bound");
+    int32_t      *id = (int32_t *)tni_array(b->ctx, tni_area(V, c + 1), sizeof *id, "circuit_bound");
     int64_t       v;
     bool          done;
     if (!id) return false;
@@ -51637,7 +52014,7 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
     tn_ctx   *ctx = b->ctx;
     double   *room = tni_alloc_f64(ctx, all, 1, "circuit_bound"), *mass = room, *known = mass + b->heads, *margin, *change;
     double   *weight = NULL;
-    int32_t  *id = (int32_t *)tni_alloc(ctx, (size_t)N * 2 * sizeof *id, "circuit_bound");
+    int32_t  *id = (int32_t *)tni_array(ctx, tni_area(N, 2), sizeof *id, "circuit_bound");
     int64_t   i, v;
     bool      done = room && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
     tni_bound_end     e;
@@ -51935,7 +52312,7 @@ static double tni_steering_norm(tn_ctx *ctx, tn_tensor *x)
 static bool tni_steering_parts(tn_ctx *ctx, const tni_steering *t, tn_tensor *y, tn_circuit_steering *out)
 {
     const int64_t K = t->orders;
-    tn_tensor    *c[TNI_STEERING_MOST + 4], *sum, *frozen, *zero = tni_steering_copy(t, y, K + 2);
+    tn_tensor    *c[TNI_STEERING_MOST + 4] = {NULL}, *sum, *frozen, *zero = tni_steering_copy(t, y, K + 2);
     int64_t       i;
     double        size;
     for (i = 1; i <= K + 1; i++) c[i] = tn_sub(ctx, tni_steering_copy(t, y, i), zero);
@@ -54820,6 +55197,7 @@ tn_status tn_image_save_svg(const tn_image *image, const char *path)
 #undef TNI_HUGE
 #endif /* TN_NO_IMAGE */
 
+#undef TNI_ADAMW_LARGEST
 #undef TNI_ALIGN
 #undef TNI_ALIVE
 #undef TNI_ATTENTION_KINDS

@@ -1569,12 +1569,12 @@ static __device__ __forceinline__ void tnc_store_pair(char *row, int column, int
         *to = tnc_pair(__uint_as_float(old << 16) + x, __uint_as_float(old & 0xffff0000u) + y);
     } else {
         float    *to = (float *)row + column;
-        tnc_bf16 *small = (tnc_bf16 *)row + column;
+        tnc_bf16 *narrow = (tnc_bf16 *)row + column;
         int       i;
         for (i = 0; i < 2 && column + i < width; i++) {
             const float value = i ? y : x;
             if (f32) to[i] = add ? to[i] + value : value;
-            else small[i] = __float2bfloat16(add ? __bfloat162float(small[i]) + value : value);
+            else narrow[i] = __float2bfloat16(add ? __bfloat162float(narrow[i]) + value : value);
         }
     }
 }
@@ -3704,14 +3704,14 @@ tnc_norm_kernel(const T *x, const T *branch, const typename tnc_real<T>::type *w
         sum = tnc_row_sum(sum, lanes);
         scale = (R)rsqrt((double)sum * whole + eps);
         if constexpr (sizeof(R) == sizeof(float)) {
-            const bool far = !(sum > 1e-30f && sum < 1e30f);
-            if (__any_sync(0xffffffffu, far)) {
+            const bool beyond = !(sum > 1e-30f && sum < 1e30f);
+            if (__any_sync(0xffffffffu, beyond)) {
                 double wide = 0;
                 pieces([&](R (&v)[V], int) {
                     for (int i = 0; i < V; i++) { double z = v[i] - mean - rest; wide = fma(z, z, wide); }
                 });
                 wide = tnc_row_sum(wide, lanes);
-                if (far) scale = (R)rsqrt(wide * whole + eps);
+                if (beyond) scale = (R)rsqrt(wide * whole + eps);
             }
         }
         if (mine >= rows) continue;
@@ -3817,7 +3817,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         const R       scale = r[row];
         tnc_pack<T, V> held[HELD], held_dy[HELD];
         R    mean = 0, rest = 0, sum = 0, dot = 0, along = 0;
-        bool far = false;
+        bool beyond = false;
         int  k;
         auto pieces = [&](auto use) {               /* use(x, dy, index of the vector, its number among this thread's) */
             R   v[V], d[V];
@@ -3871,9 +3871,9 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         if constexpr (sizeof(R) == sizeof(float) && !CENTRED) {         /* scale^3 or d * v may be out of range: use z */
             const double factor = (double)scale * scale * scale * dot * whole, size = factor < 0 ? -factor : factor;
             const R      least = 1e-37f * C;            /* below, terms may be subnormal; above the range, dot may be NaN */
-            far = !(scale > 1e-6f && scale < 1e6f) || !(size <= 3.4e38) || (size != 0 && size < 1.2e-38)
+            beyond = !(scale > 1e-6f && scale < 1e6f) || !(size <= 3.4e38) || (size != 0 && size < 1.2e-38)
                || (dot > -least && dot < least);
-            if (__any_sync(0xffffffffu, far)) {
+            if (__any_sync(0xffffffffu, beyond)) {
                 double wide = 0;
                 pieces([&](R (&v)[V], R (&d)[V], int i, int) {
                     R gain[V] = {};
@@ -3884,7 +3884,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
                     }
                 });
                 wide = tnc_row_sum(wide, lanes);
-                if (far) along = (R)(-(double)scale * wide * whole);
+                if (beyond) along = (R)(-(double)scale * wide * whole);
             }
         }
         dot = (R)(CENTRED ? -(double)dot * whole : -(double)scale * scale * scale * dot * whole);
@@ -3897,7 +3897,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
             for (int q = 0; q < V; q++) {
                 const R g = w ? d[q] * gain[q] : d[q];
                 if (CENTRED) v[q] = scale * tnc_fma((v[q] - mean - rest) * scale, dot, g - sum);
-                else v[q] = far ? tnc_fma(v[q] * scale, along, g * scale) : tnc_fma(v[q], dot, g * scale);
+                else v[q] = beyond ? tnc_fma(v[q] * scale, along, g * scale) : tnc_fma(v[q], dot, g * scale);
             }
             if (more.accumulate) tnc_add_to(to, v);
             else tnc_store(to, v);
@@ -5231,13 +5231,13 @@ template <typename T> static __device__ __forceinline__ T *tnc_head(const tnc_he
 static inline int64_t tnc_attend_tiles(const tnc_attend &p, int64_t T) { return tnc_ceil(T, 64) * p.B * p.H; }
 
 /* A range of keys or queries; tnc_attend_keys_of: the keys that are visible to query i. Neither bound decreases as i grows.
-   I: int in kernels that are short of registers. */
-template <typename I> struct tnc_span { I low, high; };
+   Int: int in kernels that are short of registers. */
+template <typename Int> struct tnc_span { Int low, high; };
 
-template <typename I> static __device__ __forceinline__ tnc_span<I> tnc_attend_keys_of(const tnc_attend &p, I i)
+template <typename Int> static __device__ __forceinline__ tnc_span<Int> tnc_attend_keys_of(const tnc_attend &p, Int i)
 {
-    const I     Tk = (I)p.Tk, diagonal = Tk - (I)p.Tq + i, window = (I)p.window;
-    tnc_span<I> s = { 0, Tk };
+    const Int     Tk = (Int)p.Tk, diagonal = Tk - (Int)p.Tq + i, window = (Int)p.window;
+    tnc_span<Int> s = { 0, Tk };
     if (window > 0 && diagonal - window + 1 > 0) s.low = diagonal - window + 1;
     if (p.causal) s.high = diagonal + 1;
     else if (window > 0 && diagonal + window < Tk) s.high = diagonal + window;
@@ -5246,11 +5246,11 @@ template <typename I> static __device__ __forceinline__ tnc_span<I> tnc_attend_k
 }
 
 /* The queries [low,high) to which some key of [first,last] may be visible: the function above, solved for i. */
-template <typename I>
-static __device__ __forceinline__ tnc_span<I> tnc_attend_queries_of(const tnc_attend &p, I first, I last)
+template <typename Int>
+static __device__ __forceinline__ tnc_span<Int> tnc_attend_queries_of(const tnc_attend &p, Int first, Int last)
 {
-    const I     Tq = (I)p.Tq, ahead = (I)p.Tk - Tq, window = (I)p.window;
-    tnc_span<I> s = { 0, Tq };
+    const Int     Tq = (Int)p.Tq, ahead = (Int)p.Tk - Tq, window = (Int)p.window;
+    tnc_span<Int> s = { 0, Tq };
     if (p.causal) s.low = first - ahead;
     else if (window > 0) s.low = first - ahead - window + 1;
     if (window > 0 && last - ahead + window < Tq) s.high = last - ahead + window;
@@ -5259,7 +5259,7 @@ static __device__ __forceinline__ tnc_span<I> tnc_attend_queries_of(const tnc_at
 }
 
 /* The row scale c_i, if it depends on the number of visible keys alone */
-template <typename R, typename I> static __device__ R tnc_attend_row_scale(const tnc_attend &p, tnc_span<I> s)
+template <typename R, typename Int> static __device__ R tnc_attend_row_scale(const tnc_attend &p, tnc_span<Int> s)
 {
     const R n = R((int64_t)(s.high - s.low) + p.past);
     if (p.row == TN_ROW_SCALE_LENGTH) return n > R(p.length) ? sqrt(R(p.length) / n) : R(1);
@@ -8764,6 +8764,7 @@ enum { TNC_SHARE = 8192 };
 enum { TNC_LR, TNC_STEP, TNC_SIZE, TNC_FACTOR, TNC_SKIP, TNC_NORM, TNC_MOMENTUM, TNC_TAKEN };     /* the scalars of a step */
 
 #define TNC_FINITE 1.7976931348623157e308
+#define TNC_ADAMW_LARGEST 9223372036854775808.0f        /* 2^63, see TNI_ADAMW_LARGEST */
 
 /* The parameter that a block works on. */
 static __device__ __forceinline__ int tnc_part_of(const tnc_pending &a, int64_t block)
@@ -8966,6 +8967,10 @@ template <typename R> static __device__ void tnc_rule_of(tnc_rule<R> *r, const t
     r->unbias2 = (R)(1 / (1 - pow(a.f[1], t)));
 }
 
+/* Bounds a float, and leaves a double. NaN stays. */
+static __device__ __forceinline__ float  tnc_clamp(float x, float most) { return x > most ? most : x < -most ? -most : x; }
+static __device__ __forceinline__ double tnc_clamp(double x, float) { return x; }
+
 /* Updates V elements. */
 template <typename R, int V, int KERNEL>
 static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tnc_part &part, int64_t i)
@@ -8981,7 +8986,7 @@ static __device__ __forceinline__ void tnc_update(const tnc_rule<R> &r, const tn
         tnc_load(m_, m);
         tnc_load(v_, v);
         TNC_EACH {
-            R d = g_[k] * r.factor;
+            R d = tnc_clamp(g_[k] * r.factor, TNC_ADAMW_LARGEST);
             m_[k] = tnc_fma(r.take1, d, r.keep1 * m_[k]);
             v_[k] = tnc_fma(r.take2 * d, d, r.keep2 * v_[k]);
             d = m_[k] * r.unbias1 / (tnc_sqrt(v_[k] * r.unbias2) + r.eps);
