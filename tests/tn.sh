@@ -1461,7 +1461,7 @@ rm -rf o-pipe o-full o-secret o-theirs.html
 # Config files: the versions before and after this one, lines of Windows, bytes of zero.
 printf '# tn config 3\nlayers = 2\n' > few.txt
 expect 2 "few.txt:1: the file is of a later version of tn: \"# tn config 3\", expected \"# tn config 2\"" info few.txt
-printf '# tn config 2\r\nclip = 0\r\nlayers = 2\r\n' > few.txt
+printf '# tn config 2\r\nlr = 0\r\nlayers = 2\r\n' > few.txt
 expect 0 "2l-2h-128embd" info few.txt
 is "a file of this version says nothing of earlier ones" "$(grep -c earlier said)" 0
 printf 'width = 64\nlayers = 2\0\n' > few.txt
