@@ -59,7 +59,7 @@ TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
 }
 
 /* JSON's [], [3], [3,4]; or Python's (), (3,), (3, 4), where Python 2 wrote (3L, 4L). The shape of more axes than a tensor can
-   have is that of their numbers in a row, and INT64_MAX if these are more than a size_t can count. */
+   have is that of their numbers in a row, at most PTRDIFF_MAX, which no memory holds. */
 TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, int64_t *shape)
 {
     bool     comma = false;
@@ -72,7 +72,7 @@ TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, in
         if (!tni_scan_natural(s, &extent)) return false;
         if (extent > INT64_MAX) return tni_scan_fail(s, "an extent is out of range: more than 63 bits");
         if (*rank < TN_MAX_RANK) shape[(*rank)++] = (int64_t)extent;
-        if (extent > SIZE_MAX || !tni_mul_size(all, (size_t)extent, &all)) all = SIZE_MAX;
+        if (extent > PTRDIFF_MAX || !tni_mul_size(all, (size_t)extent, &all) || all > PTRDIFF_MAX) all = PTRDIFF_MAX;
         ++*axes;
         if (tuple) tni_scan_take(s, 'L');
         comma = tni_scan_take(s, ',');
@@ -81,7 +81,7 @@ TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, in
         return tni_scan_fail(s, tuple ? "expected ',' in a tuple of one" : "trailing comma before ']'");
     if (*axes == *rank) return true;
     *rank = 1;
-    shape[0] = all > INT64_MAX ? INT64_MAX : (int64_t)all;
+    shape[0] = (int64_t)all;
     return true;
 }
 

@@ -263,8 +263,8 @@ static void tni_config_unread(const tni_json *j, const tni_value *root, const ch
         if (count++ < 4) used += tni_print(names + used, sizeof names - used, "%s%s", count > 1 ? ", " : "", tni_quote(name).s);
     }
     if (count > 0)
-        tni_log(j->file.ctx, TN_LOG_WARN, "%s: %lld keys%s are not read, as they are of no setting here: %s%s", j->file.name.s,
-                (long long)count, where, names, count > 4 ? ", ..." : "");
+        tni_log(j->file.ctx, TN_LOG_WARN, "%s: these keys%s are not read, as no setting here has them: %s%s", j->file.name.s, where,
+                names, count > 4 ? ", ..." : "");
 }
 
 /* Reads the object into the desc. `own`: unknown keys are errors; otherwise null and keys not in the table are ignored. */

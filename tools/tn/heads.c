@@ -293,7 +293,7 @@ void heads_report(subject *s)
     int64_t       D, i;
     head_numbers *heads = measure_heads(s, &D);
     strongest     t = strongest_of(s, heads, D);
-    char          name[96];
+    char          name[128];
     report_table("per_head", NULL, columns);
     for (i = 0; i < s->m.desc.layers * H; i++) {
         const head_numbers *n = &heads[i];
