@@ -4139,8 +4139,8 @@ struct tni_node {
 static inline bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }
 
 /* Sums and products of extents that become sizes. What overflows is INT64_MAX, which no allocation grants. */
-TNI_NOINLINE TNI_FN int64_t tni_plus(int64_t a, int64_t b) { return b > INT64_MAX - a ? INT64_MAX : a + b; }
-TNI_NOINLINE TNI_FN int64_t tni_area(int64_t a, int64_t b) { return a > 0 && b > INT64_MAX / a ? INT64_MAX : a * b; }
+TNI_UNUSED TNI_NOINLINE TNI_FN int64_t tni_plus(int64_t a, int64_t b) { return b > INT64_MAX - a ? INT64_MAX : a + b; }
+TNI_UNUSED TNI_NOINLINE TNI_FN int64_t tni_area(int64_t a, int64_t b) { return a > 0 && b > INT64_MAX / a ? INT64_MAX : a * b; }
 
 /* The bytes of a * b elements. An extent has 64 bits even where a size_t has 32. */
 TNI_FN bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)

@@ -44,7 +44,13 @@ static double noise(int64_t i, int64_t j)
 /* Who computes: the level that TN_SIMD names, or the best. room: [HOST_ROOM], for one thread at a time */
 enum { EXTENT = 1024, HOST_ROOM = 2 * TNI_HOST_MOST + 8 };
 
-static tni_host host_in(double *room) { return tni_host_of(tni_cpu_simd(tni_simd_from_environment()), &tni_alone, EXTENT, room); }
+static tni_host host_in(double *room)
+{
+    char    why[TN_WHY];
+    tn_simd simd = TN_SIMD_BEST;
+    if (tni_simd_from_environment(&simd, why) != TN_OK) test_fail(__FILE__, __LINE__, "TN_SIMD", why, "a level");
+    return tni_host_of(tni_cpu_simd(simd), &tni_alone, EXTENT, room);
+}
 
 static const tni_host *host(void)
 {

@@ -1042,8 +1042,9 @@ static void safetensors(life *l)
         CHECK_INT(tn_safetensors_count(opened), 3);
         CHECK_STR(tn_safetensors_metadata(opened, "a key"), "a value");
         for (int k = 0; k < 3; k++) {
-            tn_tensor *t = tn_safetensors_read(opened, named[k].name);
-            CHECK(t != NULL);
+            tn_tensor *t = tn_safetensors_read(opened, named[k].name), *flat = tn_safetensors_read_flat(opened, named[k].name);
+            CHECK(t != NULL && flat != NULL);
+            tn_tensor_destroy(flat);
             tn_tensor_destroy(t);
         }
         wide = tn_safetensors_find(opened, "wide");
@@ -1075,9 +1076,10 @@ static void arrays(life *l)
     static const unsigned char idx[] = {0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 250, 251, 255};
     static const char order[] = "'fortran_order': False", other[] = "'fortran_order': True ";
     static file f;
-    tn_tensor  *made[6] = {NULL, NULL, NULL, NULL, NULL, NULL}, *matrix = numbers(l, 5, 4, -1);
-    int         n = 4;
+    tn_tensor  *made[7] = {NULL, NULL, NULL, NULL, NULL, NULL, NULL}, *matrix = numbers(l, 5, 4, -1);
+    int         n = 5;
     CHECK_STATUS(tn_npy_write(tn_transpose(matrix, 0, 1), into(&f)), TN_OK);
+    made[4] = tn_npy_read_flat(l->ctx, from(&f));
     made[0] = tn_npy_read(l->ctx, from(&f));
     for (size_t i = 0; i + sizeof order <= f.used; i++)
         if (memcmp(f.bytes + i, order, sizeof order - 1) == 0) memcpy(f.bytes + i, other, sizeof other - 1);
@@ -1087,6 +1089,9 @@ static void arrays(life *l)
     if (l->files) {
         const char *path = path_of("npy");
         FILE       *out;
+        tn_file    *file_of_a_program = tn_file_create(l->ctx, path);
+        CHECK_STATUS(tn_file_write(file_of_a_program, idx, sizeof idx), TN_OK);
+        CHECK_STATUS(tn_file_close(file_of_a_program, true), TN_OK);
         CHECK_STATUS(tn_npy_save(matrix, path), TN_OK);
         made[n++] = tn_npy_load(l->ctx, path);
         out = fopen(path, "wb");

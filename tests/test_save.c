@@ -273,7 +273,7 @@ TEST(files_of_a_program)
     tn_ctx  *ctx;
     tn_file *f, *other;
     char     path[TEST_PATH];
-    int      pipe;
+    int      pipe = -1;
     REQUIRE(mkdir(place(""), 0777) == 0 && tn_ctx_create(NULL, &ctx, NULL) == TN_OK);
     put(place("w"), "old");
     put(place("w.tmp"), "mine");
