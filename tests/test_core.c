@@ -1154,7 +1154,7 @@ TEST(files_that_cannot_be_closed)
 /* TN_SIMD forces a level, a desc forces it harder, and what is no level is an error, unless the desc has decided. */
 TEST(simd_of_the_environment)
 {
-    static const char *const word[] = {"plain", "avx2", "avx512", "tur\x1B" "bo", "neon", ""};
+    static const char *const word[] = {"plain", "avx2", "avx512", "tur\033bo", "neon", ""};
     const char *was = getenv("TN_SIMD");
     char kept[64], best[16], why[TN_WHY];
     tn_ctx *ctx;
