@@ -299,8 +299,8 @@ TN_API tn_status   tn_ctx_status(const tn_ctx *ctx);           /* the first erro
 TN_API const char *tn_ctx_error(const tn_ctx *ctx);            /* the message of that error; "" if there is none   */
 TN_API void        tn_ctx_clear_error(tn_ctx *ctx);            /* forgets the error, so that the next one is kept  */
 /* Makes a text that comes from a file fit for a terminal, in place: a "?" replaces each character that a terminal obeys or that
-   shows something else than what is there (controls, C0 and C1; marks of the direction of writing; characters without width;
-   separators of lines), and each byte that is not UTF-8. lines: newline, tab and the joiners U+200C and U+200D stay. Returns
+   shows something else than what is there (controls, C0 and C1; marks of the direction of writing; format characters without
+   width; separators of lines), and each byte that is not UTF-8. lines: newline, tab and the joiners U+200C and U+200D stay. Returns
    the new length, which is not larger; a zero follows if it is smaller. All messages of a context have passed through it. */
 TN_API size_t      tn_printable(char *text, size_t bytes, bool lines);
 /* Waits for the device and reports what it found: bad token ids, non-finite gradients. */
@@ -2528,8 +2528,8 @@ typedef enum tn_muon_scale {
     TN_MUON_SCALE_RMS           /* 0.2 sqrt(max(rows, cols)): as large as AdamW's, so its lr can be used   Liu et al. 2025 */
 } tn_muon_scale;
 
-/* lr, eps and clip_norm must not vanish in the context's dtype; F32: 1.2e-38 or more. AdamW in F32 takes gradients beyond 2^63,
-   whose squares overflow, as 2^63. */
+/* lr, adam_lr, eps and a clip_norm other than 0 must be at least the smallest normal number of the context's dtype, in F32
+   1.2e-38. AdamW in F32 bounds gradients by 2^63; squares overflow from 2^64 on. */
 typedef struct tn_optim_desc {
     tn_optim_kind kind;
     double        lr;           /* 0: 1e-3 (AdamW, TN_MUON_SCALE_RMS), 1e-2 (SGD), 2e-2 (Muon)     */
@@ -2643,9 +2643,9 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);        /* fr
 
 /* ======================================================================
    >>io       safetensors, npy, idx
-   A damaged file is an error that names the file, the byte (of JSON also line and column) and the reason, and that changes
-   nothing; so is a file of another format (a Git LFS pointer, HTML, zip, pickle, GGUF, HDF5, gzip), which is named. A pipe or
-   a device is not opened for reading. Tensors that are read are owned; floats get the context's dtype, integers I32 if all of
+   A damaged file is an error that names the file, the byte (of a JSON file also line and column) and the reason, and that changes
+   nothing; so is a file of another format (a Git LFS pointer, HTML, zip, pickle, GGUF, HDF5, gzip), which is named. On POSIX a
+   pipe or a device is not opened for reading. Tensors that are read are owned; floats get the context's dtype, integers I32 if all of
    them fit. A finite double that is too large for a float is an error, too.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
    A save writes PATH.tn1.tmp and renames it to PATH once it is complete: a save that fails leaves the old file as it was,
@@ -2664,7 +2664,7 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);        /* fr
    save to the same PATH from two machines at the same time: one may remove the temporary file of the other. That save fails
    with a message, unless the file is replaced just before the rename. On Windows a save can fail, but not damage a file, if
    another one to the same PATH begins between the closing and the renaming of its temporary file.
-   A symbolic link is replaced, not followed. What is no file (/dev/...; on POSIX also a pipe with a name) is written
+   A symbolic link is replaced, not followed. Devices (/dev/...) and, on POSIX, pipes with a name are written
    directly.
    ====================================================================== */
 
@@ -2734,7 +2734,8 @@ TN_API tn_safetensors *tn_safetensors_open(tn_ctx *ctx, tn_source source);
 TN_API void            tn_safetensors_close(tn_safetensors *file);                  /* closes the file               */
 TN_API int64_t         tn_safetensors_count(const tn_safetensors *file);            /* number of tensors             */
 TN_API const tn_safetensors_entry *tn_safetensors_at(const tn_safetensors *file, int64_t i);   /* in order of the data  */
-/* NULL: none. A name that the metadata says to be another name of a tensor, as safetensors' save_model writes it, finds that. */
+/* NULL if there is none. If no tensor has the name, but the metadata maps it to the name of one (as safetensors' save_model does
+   for shared tensors), that tensor is returned. */
 TN_API const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *file, const char *name);
 TN_API const char     *tn_safetensors_metadata(const tn_safetensors *file, const char *key);   /* its value, or NULL     */
 /* Reads one tensor. F64 F32 F16 BF16 become the context's dtype, I64 ... I8, U64 ... U8 and BOOL become I32; any other dtype
@@ -2745,8 +2746,8 @@ TN_API tn_tensor      *tn_safetensors_read_flat(tn_safetensors *file, const char
 /* Reads a tensor's bytes unchanged, of any dtype; `bytes` must be the entry's. */
 TN_API tn_status       tn_safetensors_read_bytes(tn_safetensors *file, const char *name, void *dst, size_t bytes);
 
-/* Whether two tensors of a file have the same dtype, shape and bits; also false if one is not there or cannot be read, which
-   is an error. */
+/* Whether two tensors of a file have the same dtype, shape (of more than TN_MAX_RANK axes their number and that of
+   the elements) and bits; also false if one is not there or cannot be read, which is an error. */
 TN_API bool            tn_safetensors_equal(tn_safetensors *file, const char *a, const char *b);
 
 typedef struct tn_named { const char *name; const tn_tensor *tensor; } tn_named;   /* a tensor and its name in a file */
@@ -2801,7 +2802,7 @@ TN_API tn_status tn_checkpoint_check(tn_ctx *ctx, tn_source source);
    Versions 1 to 3 can be read, with f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
    Objects are never unpickled. Version 1 is written; BF16 becomes f4, because NumPy has no such type. */
 TN_API tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source);                  /* reads an array; NULL on error  */
-TN_API tn_tensor *tn_npy_read_flat(tn_ctx *ctx, tn_source source);             /* as [elements], of any number of axes in C's order */
+TN_API tn_tensor *tn_npy_read_flat(tn_ctx *ctx, tn_source source);             /* as [elements], any axes, C's order */
 TN_API tn_status  tn_npy_write(const tn_tensor *t, tn_sink sink);              /* writes one array               */
 #ifndef TN_NO_STDIO
 TN_API tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path);                  /* reads a .npy file              */
@@ -3192,8 +3193,8 @@ TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hu
 TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral and Qwen2             */
 /* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
    Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the
-   file has but the model lacks (such as a bias). A file that has a tied parameter under both of its names must have equal
-   numbers there. Other tensors in the file are ignored; the log says so. */
+   file has but the model lacks (such as a bias). A file that has a tied parameter under both of its names must have the same
+   dtype and bits there. Other tensors in the file are ignored; the log says so. */
 TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
                                              const tn_name_map *map, int64_t lines);
 /* Counts the heads of keys and values that differ: fewer than desc.heads if in all blocks groups of neighbours are equal, as
@@ -3832,7 +3833,7 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
    >>platform numbers, text and errors, without the C library's locale
    ====================================================================== */
 
-/* Each part of -ffast-math that changes results, as far as compilers tell of it: gcc of all, clang up to 14 of the whole and of
+/* Each part of -ffast-math that changes results, where the compiler defines a macro for it: gcc of all, clang up to 14 of the whole and of
    -ffinite-math-only, Microsoft's of /fp:fast. -fno-math-errno and -fno-trapping-math change nothing here. */
 #if !defined(TN_ALLOW_FAST_MATH) && \
     (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) || defined(__ASSOCIATIVE_MATH__) || \
@@ -4138,9 +4139,17 @@ struct tni_node {
 
 static inline bool tni_is_bf16(const tn_view *v) { return v->data && v->dtype == TN_BF16; }
 
-/* Sums and products of extents that become sizes. What overflows is INT64_MAX, which no allocation grants. */
-TNI_UNUSED TNI_NOINLINE TNI_FN int64_t tni_plus(int64_t a, int64_t b) { return b > INT64_MAX - a ? INT64_MAX : a + b; }
-TNI_UNUSED TNI_NOINLINE TNI_FN int64_t tni_area(int64_t a, int64_t b) { return a > 0 && b > INT64_MAX / a ? INT64_MAX : a * b; }
+/* Sums and products of extents that become sizes. What overflows is INT64_MAX, and what has a negative part -1: no allocation
+   grants either. */
+TNI_UNUSED TNI_NOINLINE TNI_FN int64_t tni_plus(int64_t a, int64_t b)
+{
+    return a < 0 || b < 0 ? -1 : b > INT64_MAX - a ? INT64_MAX : a + b;
+}
+
+TNI_UNUSED TNI_NOINLINE TNI_FN int64_t tni_area(int64_t a, int64_t b)
+{
+    return a < 0 || b < 0 ? -1 : a > 0 && b > INT64_MAX / a ? INT64_MAX : a * b;
+}
 
 /* The bytes of a * b elements. An extent has 64 bits even where a size_t has 32. */
 TNI_FN bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)
@@ -4545,7 +4554,8 @@ TNI_FN size_t tni_utf8_length(const char *text, size_t left)
 
 static bool tni_is_hidden(uint32_t c, bool lines)
 {
-    static const uint32_t range[][2] = {{0, 31}, {127, 159}, {0x61C, 0x61C}, {0x200B, 0x200F}, {0x2028, 0x202E},
+    static const uint32_t range[][2] = {{0, 31}, {127, 159}, {0xAD, 0xAD}, {0x34F, 0x34F}, {0x61C, 0x61C}, {0x180B, 0x180F},
+                                        {0x200B, 0x200F}, {0x2028, 0x202E}, {0x1D173, 0x1D17A},
                                         {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
     size_t i;
     if (lines && (c == '\n' || c == '\t' || c == 0x200C || c == 0x200D)) return false;
@@ -4622,8 +4632,8 @@ void tn_ctx_clear_error(tn_ctx *ctx)
    >>memory   counted allocations, and arenas
    An allocation that fails, or that max_bytes forbids, returns NULL after it has given the context an error
    (TN_ERR_MEMORY) that names what the memory was for. The caller frees what it has and passes the error on.
-   A number of elements becomes a size here alone: tni_array, tni_room_f64 and tni_arena_list check the product, and what
-   callers multiply goes through tni_area (tests/idioms.sh finds a bare product in a call).
+   Arrays are allocated by tni_array, tni_room_f64 and tni_arena_list, which check the product; extents are multiplied by
+   tni_area. tests/idioms.sh finds a bare product in the arguments of a call, not one that was computed before.
    ====================================================================== */
 
 static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
@@ -4685,7 +4695,8 @@ TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const c
 {
     size_t bytes;
     if (tni_area_size(n, 1, each, &bytes)) return tni_alloc(ctx, bytes, what);
-    tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld numbers do not fit the address space", what, (long long)n);
+    tni_fail(ctx, TN_ERR_MEMORY, n == INT64_MAX ? "%s: more elements than the address space can hold"
+             : "%s: %lld elements do not fit the address space", what, (long long)n);
     return NULL;
 }
 
@@ -5730,8 +5741,8 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
-/* Whether a number that is given in double stays finite as one of dtype; else an error, because infinity times 0 is NaN. What
-   is not finite itself is what the caller wants. */
+/* Whether a number that is given in double stays finite as one of dtype; else an error, because infinity times 0 is NaN. An
+   argument that is itself infinite or NaN is passed on. */
 TNI_FN bool tni_holds(tn_ctx *ctx, tn_dtype dtype, const char *op, const char *name, double x)
 {
     if (dtype == TN_F64 || !(fabs(x) > tni_dtype_most(dtype)) || fabs(x) > tni_dtype_most(TN_F64)) return true;
@@ -7960,7 +7971,9 @@ tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
 
 tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
 {
-    tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
+    tn_tensor *y;
+    if (ctx && !tni_holds(ctx, ctx->desc.dtype, "full", "value", value)) return NULL;
+    y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     return y && tni_fill(y, value) == TN_OK ? y : NULL;
 }
 
@@ -8028,11 +8041,15 @@ TNI_FN tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int6
 
 tn_tensor *tn_uniform(tn_ctx *ctx, int rank, const int64_t *shape, double low, double high)
 {
+    if (ctx && (!tni_holds(ctx, ctx->desc.dtype, "uniform", "low", low)
+                || !tni_holds(ctx, ctx->desc.dtype, "uniform", "high", high))) return NULL;
     return tni_random(ctx, TN_KERNEL_UNIFORM, rank, shape, low, high, false);
 }
 
 tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, double std)
 {
+    if (ctx && (!tni_holds(ctx, ctx->desc.dtype, "normal", "mean", mean)
+                || !tni_holds(ctx, ctx->desc.dtype, "normal", "std", std))) return NULL;
     return tni_random(ctx, TN_KERNEL_NORMAL, rank, shape, mean, std, false);
 }
 #endif
@@ -9444,9 +9461,10 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
     tni_run(ctx, &c);
 }
 
+/* A desc may be checked before there is a context, and so a dtype. */
 TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 {
-    const tn_dtype dtype = ctx->desc.dtype;
+    const tn_dtype dtype = ctx ? ctx->desc.dtype : TN_F64;
     if (eps == 0 || (eps >= tni_dtype_least(dtype) && eps <= tni_dtype_most(dtype))) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0, or from %g to %g in %s", op, eps, tni_dtype_least(dtype),
              tni_dtype_most(dtype), tn_dtype_name(dtype));
@@ -19936,7 +19954,7 @@ TNI_FN const tni_vector_ops *tni_vector_ops_of(tn_simd level, tn_dtype dtype)
 
 static const char *const tni_simd_names[] = {"best", "plain", "avx2", "avx512", "neon"};
 
-/* An empty variable is as none. */
+/* An empty variable counts as unset. */
 static tn_status tni_simd_from_environment(tn_simd *simd, char why[TN_WHY])
 {
     const char *wanted = *simd == TN_SIMD_BEST ? getenv("TN_SIMD") : NULL;
@@ -34857,10 +34875,8 @@ static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
 static bool tni_units_fit(const tni_units *u, const char *op)
 {
     const tn_dtype dtype = u->cp->ctx->desc.dtype;
-    const double least = dtype == TN_F32 ? 1.1754943508222875e-38 : 2.2250738585072014e-308;
     const double largest = tni_largest(u->cp->terms, u->cp->out, tni_rows(u->p, u->cp->out));
-    if (u->zero || (largest >= least && largest <= tni_dtype_most(dtype)))
-        return true;
+    if (u->zero || (largest >= tni_dtype_least(dtype) && largest <= tni_dtype_most(dtype))) return true;
     tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of these lengths the largest element of p is %g, beyond the "
              "range of %s", op, largest, tn_dtype_name(dtype));
     return false;
@@ -37417,7 +37433,7 @@ tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
                      "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]);
             return NULL;
         }
-        size = tni_area_size(n[0] * m[0] * (n[1] / m[1]), n[2] * m[2], 8, &bytes) ? (int64_t)(bytes / 8) : INT64_MAX / 8;
+        size = tni_area_size(tni_area(tni_area(n[0], m[0]), n[1] / m[1]), tni_area(n[2], m[2]), 8, &bytes) ? (int64_t)(bytes / 8) : INT64_MAX / 8;
         most = tni_max(most, size);
     }
     a = tni_tt_largest_core(w);
@@ -38274,7 +38290,8 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
     memset(&lay, 0, sizeof lay);
     room = tni_tt_canonical(from, "tt_fit", label, &c, &norm, &size, &s);
     for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.rank));
-    if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, f->dim * f->out), 1024, &unused))
+    /* With room to spare for every bare product of tni_fit_lay: the largest, of the SVD, is a few of these matrices. */
+    if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, tni_area(f->dim, f->out)), 1024, &unused))
         s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller rank", (long long)f->most);
     if (s == TN_OK) {
         tni_fit_lay(&lay, f);
@@ -39051,7 +39068,8 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
                         tni_dtype_least(ctx->desc.dtype));
     if (!(d->beta1 > 0 && d->beta1 < 1)) return tni_optim_fail(ctx, "beta1", d->beta1, "> 0 and < 1");
     if (!(d->beta2 > 0 && d->beta2 < 1)) return tni_optim_fail(ctx, "beta2", d->beta2, "> 0 and < 1");
-    if (!(d->weight_decay >= 0)) return tni_optim_fail(ctx, "weight_decay", d->weight_decay, ">= 0");
+    if (!(d->weight_decay >= 0 && d->weight_decay <= tni_dtype_most(ctx->desc.dtype)))
+        return tni_optim_fail(ctx, "weight_decay", d->weight_decay, ">= 0 and finite");
     if (!(d->momentum >= 0 && d->momentum < 1)) return tni_optim_fail(ctx, "momentum", d->momentum, ">= 0 and < 1");
     if (d->kind == TN_OPTIM_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
     if (d->bucket == 0) d->bucket = 1 << 20;
@@ -39106,6 +39124,15 @@ TNI_FN tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
 {
     return o->desc.kind == TN_OPTIM_MUON && (p->adamw || p->value->rank < 2) ? TN_OPTIM_ADAMW : o->desc.kind;
 }
+
+/* The factor of the learning rate, and the weight decay, of a parameter. */
+TNI_FN double tni_optim_rate(const tn_optim *o, const tn_param *p)
+{
+    const bool beside = o->desc.kind == TN_OPTIM_MUON && tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
+    return beside ? p->lr_scale * (o->desc.adam_lr / o->desc.lr) : p->lr_scale;
+}
+
+TNI_FN double tni_optim_decay(const tn_optim *o, const tn_param *p) { return o->desc.weight_decay * p->decay_scale; }
 
 /* The number of moments that a rule keeps, and that of a parameter. */
 TNI_FN int tni_rule_wants(const tn_optim *o, tn_optim_kind rule)
@@ -39859,8 +39886,8 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     c.in[1].data = k % 2 == 0 ? x.data : y.data;
     tni_out_flat(&c, p->value);
     if (tni_shadow_holds(p->value)) c.out[c.n_out++] = tni_shadow_view(p->value);
-    c.f[3] = o->desc.weight_decay * p->decay_scale;
-    c.f[4] = p->lr_scale;
+    c.f[3] = tni_optim_decay(o, p);
+    c.f[4] = tni_optim_rate(o, p);
     return s == TN_OK ? tni_run(ctx, &c) : s;
 }
 
@@ -39872,16 +39899,7 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
 /* Parameters that are updated one after the other by the same kernel, the last first. */
 typedef struct tni_series { tn_optim_kind rule; int64_t before, after; } tni_series;
 
-/* The factor of the learning rate, and the weight decay, of a parameter. */
-static double tni_optim_rate(const tn_optim *o, const tn_param *p)
-{
-    const bool beside = o->desc.kind == TN_OPTIM_MUON && tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
-    return beside ? p->lr_scale * (o->desc.adam_lr / o->desc.lr) : p->lr_scale;
-}
-
-static double tni_optim_decay(const tn_optim *o, const tn_param *p) { return o->desc.weight_decay * p->decay_scale; }
-
-/* Whether both are finite, alone and times the learning rate. */
+/* Whether both are finite, and the first also times the learning rate. */
 static tn_status tni_optim_scales_fit(const tn_optim *o, const tn_param *p)
 {
     const double most = tni_dtype_most(o->scalars->dtype), larger = fmax(1, o->desc.lr);
@@ -40391,7 +40409,7 @@ TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status
     tni_text_v(&t, fmt, args);
     va_end(args);
     place[0] = 0;
-    if (r->is_text && tni_reader_place(r, at, &line, &column))
+    if (r->is_text && status != TN_ERR_FILE && tni_reader_place(r, at, &line, &column))
         tni_print(place, sizeof place, " (line %llu, column %llu)", (unsigned long long)line, (unsigned long long)column);
     return tni_fail(r->ctx, status, "%s: byte %llu: %s%s", r->name.s, (unsigned long long)at, reason, place);
 }
@@ -40431,8 +40449,8 @@ static bool tni_stream_fetch(void *user, uint64_t offset, void *dst, size_t byte
     return tni_seek(f, offset) && fread(dst, 1, bytes, f) == bytes;
 }
 
-/* Whether there is something that is no file: opening a pipe with a name would wait for a writer. Folders are left to fopen. */
-static bool tni_is_device(const char *path)
+/* Whether the path names a pipe or a device: opening a pipe with a name would wait for a writer. Folders are left to fopen. */
+TNI_FN bool tni_is_device(const char *path)
 {
 #ifdef TNI_POSIX
     struct stat s;
@@ -40734,11 +40752,7 @@ static FILE *tni_temporary_open(const tni_writer *w, bool *taken)
 /* A device or a pipe is written directly: it must not be replaced by a temporary file. */
 static bool tni_path_is_device(const char *path)
 {
-#ifdef TNI_POSIX
-    struct stat s;
-    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode)) return true;
-#endif
-    return strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0;
+    return tni_is_device(path) || (strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0);
 }
 
 static void tni_writer_open_path(tni_writer *w)
@@ -41815,6 +41829,7 @@ static tn_status tni_index_join(tn_safetensors *f, const char *index)
         }
     }
     f->notes.count = 0;                                      /* an index has no metadata */
+    f->file.is_text = false;                                 /* what is wrong now has no place in it */
     if ((s = tni_safetensors_order(f)) != TN_OK) return s;
     for (i = 1; i < f->entries.count; i++) {
         a = (const tn_safetensors_entry *)f->by_name[i - 1];
@@ -43051,7 +43066,8 @@ static bool tni_parse_npy(tni_scan *s, tni_npy *a)
         if (k == 3) return tni_scan_fail(s, "unknown key, expected descr, fortran_order or shape");
         if (seen >> k & 1) return tni_scan_fail(s, "duplicate key");
         seen |= 1u << k;
-        if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a) : tni_scan_shape(s, true, &a->axes, &a->rank, a->shape)))
+        if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a)
+                                             : tni_scan_shape(s, true, &a->axes, &a->rank, a->shape)))
             return false;
         if (!tni_scan_take(s, ',')) {
             if (!tni_scan_expect(s, '}')) return false;
@@ -43350,12 +43366,12 @@ TNI_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
     memset(j, 0, sizeof *j);
     j->values.each = sizeof(tni_value);
     if (tni_reader_open(&j->file, ctx, source) != TN_OK) return false;
-    j->file.is_text = true;
     if (j->file.bytes > (uint64_t)TNI_JSON_MOST) {
         tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "the file has %llu bytes, expected at most %d of JSON",
                         (unsigned long long)j->file.bytes, TNI_JSON_MOST);
         return false;
     }
+    j->file.is_text = true;                                  /* what is wrong from here on has a line and a column */
     j->scan.file = &j->file;
     j->scan.text = (char *)tni_alloc(ctx, (size_t)j->file.bytes, "JSON");
     if (!j->scan.text) return false;
@@ -46724,7 +46740,7 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_co
     if (error) memset(error, 0, sizeof *error);
     if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
     ctx = m->head.w->ctx;
-    room = tni_area(5, m->desc.layers) + 1;
+    room = tni_plus(tni_area(5, m->desc.layers), 1);
     w = (tn_tensor **)tni_array(ctx, room, each, "transformer_compact");
     if (!w) return TN_ERR_MEMORY;
     name = (char (*)[64])(void *)(w + room);
@@ -47074,7 +47090,7 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     int64_t        n = 0, i, room;
     if (!tni_attribution_given(ctx, m, ids, targets, others)) return NULL;
     read.layers = m->desc.layers;
-    room = tni_area(6, read.layers) + 4;
+    room = tni_plus(tni_area(6, read.layers), 4);
     if (!(list = (tn_tensor **)tni_array(ctx, room, sizeof *list, "transformer_attribution"))) return NULL;
     memset(list, 0, (size_t)room * sizeof *list);
     read.of = list + 3 * read.layers + 2;
@@ -47578,7 +47594,7 @@ static bool tni_key_is_idle(const char *name, bool windows)
     return false;
 }
 
-/* Says which keys of the object nothing has read. Those that are null, false or empty leave something out. */
+/* Says which keys of the object nothing has read. Values that are null, false or empty switch nothing on, and are not reported. */
 static void tni_config_unread(const tni_json *j, const tni_value *root, const char *where, const tni_key *keys, size_t n,
                               bool windows)
 {
@@ -47695,7 +47711,7 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relati
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
     if (s == TN_OK && which != TNI_LLAMA) {
         if (d->attn_bias || d->mlp_bias)
-            tni_log(j->file.ctx, TN_LOG_WARN, "%s: attention_bias and mlp_bias are of llama, and are not read", j->file.name.s);
+            tni_log(j->file.ctx, TN_LOG_WARN, "%s: attention_bias and mlp_bias are read for llama only", j->file.name.s);
         d->attn_bias = d->mlp_bias = false;             /* not read by these models */
         s = tni_config_window(j, root, which == TNI_MISTRAL, d);
     }

@@ -44,7 +44,6 @@ function late(s) { statements = statements "    " s "\n" }
 
 FILENAME ~ /\.txt$/ {
     if (/^#/ || !NF) next
-    if ($1 == "-") { left_out[$2] = 1; next }
     if ($1 == "?") { silent[$2] = 1; next }
     at = index($0, " = ")
     table[trim(substr($0, 1, at - 1))] = trim(substr($0, at + 3))
@@ -93,7 +92,6 @@ function declared(d,    head, n, p, i, type, name, takes) {
     match(head, /tn_[a-z0-9_]+ *$/)
     fn = trim(substr(head, RSTART)); result = trim(substr(head, 1, RSTART - 1))
     d = substr(d, index(d, "(") + 1); sub(/\) *$/, "", d)
-    functions++
     n = split(d, p, ",")
     takes = 0
     for (i = 1; i <= n; i++) {
@@ -108,7 +106,6 @@ function declared(d,    head, n, p, i, type, name, takes) {
     }
     if (n == 1 && fn ~ /_destroy$/) destroy[types[1]] = fn
     if (!takes) return
-    if (fn in left_out) { used["-" fn] = 1; return }
     body = statements = args = ""
     for (i = 1; i <= n; i++) {
         type = types[i]; name = params[i]; base = type; sub(/^const /, "", base); sub(/ \*$/, "", base)
@@ -150,7 +147,6 @@ function declared(d,    head, n, p, i, type, name, takes) {
 END {
     for (i in table) if (!(i in used)) wrong("sizes.txt: nothing uses `" i "`")
     for (i in silent) if (!(("?" i) in used)) wrong("sizes.txt: no function " i " takes an int64_t")
-    for (i in left_out) if (!(("-" i) in used)) wrong("sizes.txt: no function " i " takes an int64_t")
     if (calls < 100) wrong("sizes.awk found " calls + 0 " functions")
     for (i = 1; i <= calls; i++) {
         printf "static void call_%s(void)\n{\n%s", called[i], code_of[i]

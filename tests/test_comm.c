@@ -1396,7 +1396,7 @@ TEST(jobs_do_not_mix)
     struct sockaddr_un at;
     pid_t              child;
     carrier            c;
-    door               d;
+    entrance           d;
     memset(&c, 0, sizeof c);
     REQUIRE(CHECK(mkdtemp(folder) != NULL));
     snprintf(c.folder, sizeof c.folder, "%s", folder);
@@ -1410,12 +1410,13 @@ TEST(jobs_do_not_mix)
              "own for each job", folder);
     CHECK_STR(why, text);
     CHECK(access(at.sun_path, F_OK) == 0);                  /* it was not removed */
-    open_door(&d, listener, sizeof(hello), 0);
+    open_entrance(&d, listener, sizeof(hello), 0);
     if ((child = fork()) == 0) {
         setenv("SLURM_STEP_ID", "7", 1);
         alarm(150);
         _exit(comm_socket(folder, 1, 2, all->said[1]) != NULL);
     }
+    status = -1;
     while (waitpid(child, &status, WNOHANG) == 0 && answer(&c, &d, until, why)) { }
     CHECK_INT(status, 0);
     CHECK_STR(all->said[1], "rank 0 is part of another job, expected a folder, or MASTER_PORT, of its own for each job");
@@ -1425,11 +1426,12 @@ TEST(jobs_do_not_mix)
         alarm(150);
         _exit(comm_socket(folder, 1, 2, all->said[1]) != NULL);
     }
+    status = -1;
     while (waitpid(child, &status, WNOHANG) == 0 && answer(&c, &d, until, why)) { }
     CHECK_INT(status, 0);
     CHECK_STR(all->said[1], "rank 0 is connected to another process of this rank, expected a folder, or MASTER_PORT, of its "
               "own for each job");
-    close_door(&d);
+    close_entrance(&d);
     unlink(at.sun_path);
     rmdir(folder);
     munmap(all, sizeof *all);

@@ -1151,7 +1151,7 @@ TEST(files_that_cannot_be_closed)
 }
 
 #ifdef HAVE_PTHREADS
-/* TN_SIMD forces a level, a desc forces it harder, and what is no level is an error, unless the desc has decided. */
+/* TN_SIMD forces a level, desc.simd takes precedence, and an unknown level is an error unless desc.simd is set. */
 TEST(simd_of_the_environment)
 {
     static const char *const word[] = {"plain", "avx2", "avx512", "tur\033bo", "neon", ""};
@@ -1404,8 +1404,8 @@ TEST(shape_errors)
     CHECK_REFUSED(ctx, tn_residual_rmsnorm(ctx, a, a, NULL, -1, NULL), TN_ERR_ARG, "residual_rmsnorm: eps is -1, expected 0, or from");
     CHECK_REFUSED(ctx, tn_rmsnorm(ctx, a, NULL, 1e-60), TN_ERR_ARG, "rmsnorm: eps is 1e-60, expected 0, or from 1.17549e-38");
     CHECK_REFUSED(ctx, tn_scale(ctx, a, 1e300), TN_ERR_ARG, "scale: factor is 1e+300, expected a number that F32 can hold");
-    CHECK_REFUSED(ctx, tn_full(ctx, 0, NULL, -1e300), TN_ERR_ARG, "fill: a number is -1e+300, expected a number that F32");
-    CHECK_REFUSED(ctx, tn_normal(ctx, 0, NULL, 0, 1e300), TN_ERR_ARG, "normal: a number is 1e+300, expected");
+    CHECK_REFUSED(ctx, tn_full(ctx, 0, NULL, -1e300), TN_ERR_ARG, "full: value is -1e+300, expected a number that F32");
+    CHECK_REFUSED(ctx, tn_normal(ctx, 0, NULL, 0, 1e300), TN_ERR_ARG, "normal: std is 1e+300, expected");
     CHECK_REFUSED(ctx, tn_residual_rmsnorm(ctx, scalar, scalar, NULL, 1e-5, NULL), TN_ERR_SHAPE,
             "residual_rmsnorm: x has rank 0, expected at least 1");
     CHECK_REFUSED(ctx, tn_layernorm(ctx, a, scalar, NULL, 1e-5), TN_ERR_SHAPE,

@@ -45,14 +45,14 @@ static bool loopback(void)
 {
     struct sockaddr_in at;
     socklen_t          bytes = sizeof at;
-    const int          door = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
+    const int          listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
     bool               good;
     memset(&at, 0, sizeof at);
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    good = bind(door, (struct sockaddr *)&at, sizeof at) == 0 && listen(door, 1) == 0
-        && getsockname(door, (struct sockaddr *)&at, &bytes) == 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0;
-    if (door >= 0) close(door);
+    good = bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 1) == 0
+        && getsockname(listener, (struct sockaddr *)&at, &bytes) == 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0;
+    if (listener >= 0) close(listener);
     if (fd >= 0) close(fd);
     return good;
 }
@@ -170,7 +170,7 @@ TEST(processes_find_each_other)
 TEST(places_are_read_strictly)
 {
     static const char *const ports[] = {"abc", "70000", "0", "-1", "29500 ", "4e3"};
-    static const struct { const char *address, *file; bool here; } addresses[] = {{NULL, NULL, true}, {"", NULL, true},
+    static const struct { const char *address, *file; bool here; } places[] = {{NULL, NULL, true}, {"", NULL, true},
         {"localhost", NULL, true}, {"127.0.0.1", NULL, true}, {"127.0.0.1", "f", true}, {"10.1.2.3", NULL, false}, {NULL, "f", false}};
     char    why[TN_WHY], text[TN_WHY];
     carrier c;
@@ -186,14 +186,14 @@ TEST(places_are_read_strictly)
     setenv("MASTER_PORT", "65534", 1);
     CHECK(find_place(&c, &p, NULL, why));
     CHECK_INT(p.ports, 2);
-    for (i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+    for (i = 0; i < sizeof places / sizeof *places; i++) {
         struct sockaddr_in6 at;
         socklen_t           bytes = sizeof at;
         int                 fd;
-        if (addresses[i].address) setenv("MASTER_ADDR", addresses[i].address, 1);
+        if (places[i].address) setenv("MASTER_ADDR", places[i].address, 1);
         else unsetenv("MASTER_ADDR");
-        CHECK(find_place(&c, &p, addresses[i].file, why));
-        CHECK(p.here == addresses[i].here);
+        CHECK(find_place(&c, &p, places[i].file, why));
+        CHECK(p.here == places[i].here);
         p.port = 0;
         fd = listen_for(&p, 2);
         memset(&at, 0, sizeof at);
@@ -205,7 +205,7 @@ TEST(places_are_read_strictly)
     unsetenv("MASTER_ADDR");
 }
 
-/* Rank 1 has another secret, or none: it is told so, and is not let in. */
+/* Rank 1 has another secret, or none: it gets that error, and is not accepted. */
 static bool has_another_secret(job *j)
 {
     char    why[TN_WHY] = "";
@@ -221,14 +221,14 @@ static bool has_another_secret(job *j)
     p.port = 20000 + (int)getppid() % 20000;
     c.seconds = 100;
     if (j->rank == 0) {
-        door d;
+        entrance d;
         const double until = seconds_now() + 100;
-        open_door(&d, listen_for(&p, 2), sizeof(hello), sizeof(uint64_t));
+        open_entrance(&d, listen_for(&p, 2), sizeof(hello), sizeof(uint64_t));
         while (((volatile shared *)j->all)->sent[1] == 0 && seconds_now() < until) {
-            guest *g = hear_guests(&d);
+            caller *g = poll_callers(&d);
             if (g && answer(&c, &p, g, &id)) return false;
         }
-        close_door(&d);
+        close_entrance(&d);
         return j->all->sent[1] == 1;
     }
     j->all->sent[1] = call_first(&c, &p, NULL, &id, why) ? 2 : 1;

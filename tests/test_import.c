@@ -450,7 +450,7 @@ TEST(keys_that_nothing_reads)
         {"{\"model_type\":\"llama\"," SMALL "\"sliding_window\":4,\"a\":1,\"b\":1,\"c\":1,\"d\":1}",
          "memory: these keys are not read, as no setting here has them: \"sliding_window\", \"a\", \"b\", \"c\", ...\n"},
         {"{\"model_type\":\"mistral\"," SMALL "\"sliding_window\":4,\"attention_bias\":true}",
-         "memory: attention_bias and mlp_bias are of llama, and are not read\n"},
+         "memory: attention_bias and mlp_bias are read for llama only\n"},
         {"{\"model_type\":\"llama\"," SMALL "\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2,\"mscale\":3}}",
          "memory: these keys of RoPE are not read, as no setting here has them: \"mscale\"\n"},
         {"{\"model_type\":\"llama\"," SMALL "\"quantization_config\":{\"bits\":4}}", NULL},

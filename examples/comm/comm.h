@@ -88,8 +88,8 @@ tn_comm *comm_mpi(bool device, char why[TN_WHY]);
    (29500) of MASTER_ADDR (127.0.0.1), or at one of the 15 ports after it if others use that one, as torchrun may; or, if
    TN_COMM_FILE is set, at any port, which it writes to the file of that name, where all can read it. Other machines can call it
    unless MASTER_ADDR is missing, without a file, or is localhost, 127.* or ::1. TN_COMM_SECRET, the same for all: each side
-   proves to the other that it has it, by a keyed hash of random numbers. Without it whoever can reach the port can take a
-   process's place; what NCCL sends is neither encrypted nor authenticated in any case. Link with -pthread. */
+   proves to the other that it has it, by a keyed hash of random numbers. Without it any program that can reach the port can
+   take a process's place; what NCCL sends is neither encrypted nor authenticated in any case. Link with -pthread. */
 tn_comm *comm_nccl(int rank, int size, int device, char why[TN_WHY]);
 
 #ifdef __cplusplus

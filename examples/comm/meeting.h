@@ -1,5 +1,5 @@
-/* meeting.h - what those carriers share whose processes connect to each other: a door that many come to at once, and messages
-   that have to be whole within a time. Whoever connects may be something else altogether. */
+/* meeting.h - what carriers share whose processes connect to each other: accepting many connections at once, and messages that
+   must arrive completely within a time limit. A connection may come from any other program. */
 #ifndef MEETING_H
 #define MEETING_H
 
@@ -14,94 +14,94 @@
 #define MSG_NOSIGNAL 0                  /* where it is missing, the program ignores SIGPIPE */
 #endif
 
-enum { GUESTS = 64, GUEST_SECONDS = 10, GUEST_MESSAGES = 2, GUEST_BYTES = 64 };
+enum { CALLERS = 64, CALLER_SECONDS = 10, CALLER_MESSAGES = 2, CALLER_BYTES = 64 };
 
-/* One that has connected, and has not yet said everything. */
-typedef struct guest {
-    int    fd, said;                    /* -1: none; how many of its messages were whole */
-    size_t have;                        /* bytes of the next one                         */
+/* A connection whose messages are not complete yet. */
+typedef struct caller {
+    int    fd, received;                /* -1: none; number of complete messages */
+    size_t have;                        /* bytes of the next one                 */
     double until;
-    char   message[GUEST_MESSAGES][GUEST_BYTES];
-} guest;
+    char   message[CALLER_MESSAGES][CALLER_BYTES];
+} caller;
 
-/* They are heard together, so that a silent one delays nobody. */
-typedef struct door {
+/* All are read together, so that one that sends nothing does not delay the others. */
+typedef struct entrance {
     int    listener;
-    size_t bytes[GUEST_MESSAGES];       /* of each message; 0: there is none */
-    guest  guests[GUESTS];
-} door;
+    size_t bytes[CALLER_MESSAGES];       /* of each message; 0: there is none */
+    caller  callers[CALLERS];
+} entrance;
 
-static inline void open_door(door *d, int listener, size_t first, size_t second)
+static inline void open_entrance(entrance *d, int listener, size_t first, size_t second)
 {
     int i;
     memset(d, 0, sizeof *d);
     d->listener = listener;
     d->bytes[0] = first;
     d->bytes[1] = second;
-    for (i = 0; i < GUESTS; i++) d->guests[i].fd = -1;
+    for (i = 0; i < CALLERS; i++) d->callers[i].fd = -1;
 }
 
-static inline void dismiss(guest *g)
+static inline void drop_caller(caller *g)
 {
     if (g->fd >= 0) close(g->fd);
     g->fd = -1;
 }
 
-static inline void close_door(door *d)
+static inline void close_entrance(entrance *d)
 {
     int i;
-    for (i = 0; i < GUESTS; i++) dismiss(&d->guests[i]);
+    for (i = 0; i < CALLERS; i++) drop_caller(&d->callers[i]);
     close(d->listener);
 }
 
-/* If there are too many, the one that has come first makes room: those who belong here are quick. */
-static inline void admit(door *d, int fd)
+/* If there are too many, the oldest one is dropped: the processes of the job send at once. */
+static inline void add_caller(entrance *d, int fd)
 {
-    guest *g = d->guests;
+    caller *g = d->callers;
     int    i;
     if (fd < 0) return;
-    for (i = 0; i < GUESTS && g->fd >= 0; i++)
-        if (d->guests[i].fd < 0 || d->guests[i].until < g->until) g = &d->guests[i];
-    dismiss(g);
+    for (i = 0; i < CALLERS && g->fd >= 0; i++)
+        if (d->callers[i].fd < 0 || d->callers[i].until < g->until) g = &d->callers[i];
+    drop_caller(g);
     g->fd = fd;
-    g->said = 0;
+    g->received = 0;
     g->have = 0;
-    g->until = seconds_now() + GUEST_SECONDS;
+    g->until = seconds_now() + CALLER_SECONDS;
 }
 
-/* Looks for a tenth of a second. Returns a guest whose message number `said` - 1 has just become whole, or NULL. */
-static inline guest *hear_guests(door *d)
+/* Looks for a tenth of a second. Returns a caller whose message number `received` - 1 is now complete, or NULL. */
+static inline caller *poll_callers(entrance *d)
 {
-    struct pollfd w[GUESTS + 1];
+    struct pollfd w[CALLERS + 1];
     int           i;
-    for (i = 0; i < GUESTS; i++) {
-        if (d->guests[i].fd >= 0 && seconds_now() > d->guests[i].until) dismiss(&d->guests[i]);
-        w[i].fd = d->guests[i].fd;      /* poll passes over -1 */
+    for (i = 0; i < CALLERS; i++) {
+        if (d->callers[i].fd >= 0 && seconds_now() > d->callers[i].until) drop_caller(&d->callers[i]);
+        w[i].fd = d->callers[i].fd;      /* poll passes over -1 */
         w[i].events = POLLIN;
         w[i].revents = 0;
     }
-    w[GUESTS].fd = d->listener;
-    w[GUESTS].events = POLLIN;
-    w[GUESTS].revents = 0;
-    if (poll(w, GUESTS + 1, 100) <= 0) return NULL;
-    for (i = 0; i < GUESTS; i++) {
-        guest       *g = &d->guests[i];
-        const size_t left = g->said < GUEST_MESSAGES ? d->bytes[g->said] - g->have : 0;
-        const ssize_t n = w[i].revents && left ? recv(g->fd, g->message[g->said] + g->have, left, MSG_DONTWAIT) : -1;
+    w[CALLERS].fd = d->listener;
+    w[CALLERS].events = POLLIN;
+    w[CALLERS].revents = 0;
+    if (poll(w, CALLERS + 1, 100) <= 0) return NULL;
+    for (i = 0; i < CALLERS; i++) {
+        caller       *g = &d->callers[i];
+        const size_t left = g->received < CALLER_MESSAGES ? d->bytes[g->received] - g->have : 0;
+        const ssize_t n = w[i].revents && left ? recv(g->fd, g->message[g->received] + g->have, left, MSG_DONTWAIT) : -1;
         if (!w[i].revents || (left && n < 0 && (errno == EAGAIN || errno == EINTR))) continue;
-        if (n <= 0) dismiss(g);         /* has gone, or says more than there is to say */
+        if (n <= 0) drop_caller(g);         /* closed, or sent too much */
         else if ((size_t)n < left) g->have += (size_t)n;
         else {
             g->have = 0;
-            g->said++;
+            g->received++;
             return g;
         }
     }
-    if (w[GUESTS].revents) admit(d, accept(d->listener, NULL, NULL));
+    if (w[CALLERS].revents) add_caller(d, accept(d->listener, NULL, NULL));
     return NULL;
 }
 
-/* A message of one that was called. */
+/* Receives a message from a process that this one has connected to. */
 static inline bool receive(int fd, void *bytes, size_t count, double until)
 {
     struct pollfd w;

@@ -187,7 +187,7 @@ static void close_nccl(tn_comm *comm, bool failed)
 
 /* The other one says hello, with a random number; the first one answers with another number and a proof that it has the secret;
    the other one proves the same, and gets the id. The secret is not sent, and a proof is good for these two numbers only.
-   Whoever has none, or another one, gets nothing. */
+   A process without the secret gets no id. */
 typedef struct hello { uint64_t word, number; int rank, size; } hello;
 typedef struct challenge { uint64_t word, number, proof; } challenge;
 typedef struct reply { uint64_t word; nccl_id id; int culprit; } reply;     /* who has ended meanwhile, or -1 */
@@ -331,7 +331,7 @@ static int listen_at(const char *address, int family, int port, int size)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
     if (bind(fd, family == AF_INET6 ? (struct sockaddr *)&six : (struct sockaddr *)&four,
-             family == AF_INET6 ? sizeof six : sizeof four) == 0 && listen(fd, size + GUESTS) == 0) return fd;
+             family == AF_INET6 ? sizeof six : sizeof four) == 0 && listen(fd, size + CALLERS) == 0) return fd;
     close(fd);
     return -1;
 }
@@ -351,24 +351,24 @@ static int listen_for(place *p, int size)
     return fd;
 }
 
-/* Answers what a guest has said. true: it is one of the others, and has all that it needs. */
-static bool answer(carrier *c, const place *p, guest *g, const nccl_id *id)
+/* Answers a message. true: the caller is one of the other processes, and has all that it needs. */
+static bool answer(carrier *c, const place *p, caller *g, const nccl_id *id)
 {
     const uint64_t key[2] = {p->number, p->word};
     hello    h;
     uint64_t number, proof;
     memcpy(&h, g->message[0], sizeof h);
     if (h.word != p->word || h.size != c->comm.size || h.rank <= 0 || h.rank >= h.size || c->link[h.rank] >= 0) {
-        dismiss(g);
+        drop_caller(g);
         return false;
     }
-    number = sip_hash(key, &g->until, sizeof g->until);      /* random, of this guest: when it came */
-    if (g->said == 1) {
+    number = sip_hash(key, &g->until, sizeof g->until);      /* random, of this caller: when it came */
+    if (g->received == 1) {
         challenge answer;
         answer.word = p->word;
         answer.number = number;
         answer.proof = proof_of(c, &h, number, true);
-        if (!sends(g->fd, &answer, sizeof answer)) dismiss(g);
+        if (!sends(g->fd, &answer, sizeof answer)) drop_caller(g);
         return false;
     }
     memcpy(&proof, g->message[1], sizeof proof);
@@ -384,7 +384,7 @@ static bool answer(carrier *c, const place *p, guest *g, const nccl_id *id)
             return true;
         }
     }
-    dismiss(g);
+    drop_caller(g);
     return false;
 }
 
@@ -395,15 +395,15 @@ static bool answer_all(carrier *c, const place *p, int listener, const nccl_id *
     enum { LATE = 20 };
     double until = seconds_now() + c->seconds;
     int    left = c->comm.size - 1;
-    door   d;
-    open_door(&d, listener, sizeof(hello), sizeof(uint64_t));
+    entrance   d;
+    open_entrance(&d, listener, sizeof(hello), sizeof(uint64_t));
     while (left > 0 && seconds_now() < until) {
-        guest *g;
+        caller *g;
         if (c->culprit < 0 && hear(c, why) != TN_OK && until > seconds_now() + LATE) until = seconds_now() + LATE;
-        g = hear_guests(&d);
+        g = poll_callers(&d);
         left -= g && answer(c, p, g, id);
     }
-    close_door(&d);
+    close_entrance(&d);
     return left == 0 && c->culprit < 0;
 }
 
@@ -415,7 +415,7 @@ static bool call_at(carrier *c, const place *p, const char *address, int port, d
     hello           h;
     challenge       first;
     reply           r;
-    uint64_t        proof;
+    uint64_t        proof = 0;
     char            number[16];
     bool            good = false;
     memset(&hints, 0, sizeof hints);
@@ -439,7 +439,7 @@ static bool call_at(carrier *c, const place *p, const char *address, int port, d
                      c->comm.rank, c->comm.size, address, port);
             memcpy(why, c->broken, TN_WHY);
         }
-        proof = proof_of(c, &h, first.number, false);
+        if (good) proof = proof_of(c, &h, first.number, false);
         good = good && sends(fd, &proof, sizeof proof) && receive(fd, &r, sizeof r, until) && r.word == p->word;
         if (good) *id = r.id, c->link[0] = fd, c->culprit = r.culprit;
         else close(fd);

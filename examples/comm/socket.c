@@ -194,9 +194,9 @@ static int call(carrier *c, int rank, int kind, double until, char why[TN_WHY])
 }
 
 /* Lets in those of the processes after this one that have called. */
-static bool answer(carrier *c, door *d, double until, char why[TN_WHY])
+static bool answer(carrier *c, entrance *d, double until, char why[TN_WHY])
 {
-    guest *g = hear_guests(d);
+    caller *g = poll_callers(d);
     hello  h;
     int    word;
     if (seconds_now() > until || ended_early(c, why)) return false;
@@ -208,7 +208,7 @@ static bool answer(carrier *c, door *d, double until, char why[TN_WHY])
         c->fd[h.kind][h.rank] = g->fd;
         g->fd = -1;
     }
-    dismiss(g);
+    drop_caller(g);
     return true;
 }
 
@@ -243,7 +243,7 @@ static int listen_here(const carrier *c, struct sockaddr_un *at, char why[TN_WHY
     }
     unlink(at->sun_path);               /* left by a process that was killed */
     fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    if (fd >= 0 && bind(fd, (struct sockaddr *)at, sizeof *at) == 0 && listen(fd, KINDS * c->comm.size + GUESTS) == 0) return fd;
+    if (fd >= 0 && bind(fd, (struct sockaddr *)at, sizeof *at) == 0 && listen(fd, KINDS * c->comm.size + CALLERS) == 0) return fd;
     snprintf(why, TN_WHY, "%.80s: %s", at->sun_path, strerror(errno));
     if (fd >= 0) close(fd);
     return -1;
@@ -254,14 +254,14 @@ static bool connect_all(carrier *c, char why[TN_WHY])
     const double       until = seconds_now() + (c->seconds < 60 ? c->seconds : 60);
     struct sockaddr_un at;
     const int          listener = listen_here(c, &at, why);
-    door               d;
+    entrance               d;
     int                r, kind;
     if (listener < 0) return false;
-    open_door(&d, listener, sizeof(hello), 0);
+    open_entrance(&d, listener, sizeof(hello), 0);
     for (r = 0; r < c->comm.rank && !c->broken[0]; r++)
         for (kind = 0; kind < KINDS && !c->broken[0]; kind++) c->fd[kind][r] = call(c, r, kind, until, why);
     while (!c->broken[0] && first_missing(c) > c->comm.rank && answer(c, &d, until, why)) { }
-    close_door(&d);
+    close_entrance(&d);
     unlink(at.sun_path);
     rmdir(c->folder);                   /* the last one succeeds */
     r = first_missing(c);

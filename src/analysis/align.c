@@ -86,10 +86,8 @@ static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
 static bool tni_units_fit(const tni_units *u, const char *op)
 {
     const tn_dtype dtype = u->cp->ctx->desc.dtype;
-    const double least = dtype == TN_F32 ? 1.1754943508222875e-38 : 2.2250738585072014e-308;
     const double largest = tni_largest(u->cp->terms, u->cp->out, tni_rows(u->p, u->cp->out));
-    if (u->zero || (largest >= least && largest <= tni_dtype_most(dtype)))
-        return true;
+    if (u->zero || (largest >= tni_dtype_least(dtype) && largest <= tni_dtype_most(dtype))) return true;
     tni_fail(u->cp->ctx, TN_ERR_NONFINITE, "%s: with factors of these lengths the largest element of p is %g, beyond the "
              "range of %s", op, largest, tn_dtype_name(dtype));
     return false;

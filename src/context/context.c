@@ -13,7 +13,7 @@
 
 static const char *const tni_simd_names[] = {"best", "plain", "avx2", "avx512", "neon"};
 
-/* An empty variable is as none. */
+/* An empty variable counts as unset. */
 static tn_status tni_simd_from_environment(tn_simd *simd, char why[TN_WHY])
 {
     const char *wanted = *simd == TN_SIMD_BEST ? getenv("TN_SIMD") : NULL;

@@ -145,8 +145,8 @@ TN_API tn_status   tn_ctx_status(const tn_ctx *ctx);           /* the first erro
 TN_API const char *tn_ctx_error(const tn_ctx *ctx);            /* the message of that error; "" if there is none   */
 TN_API void        tn_ctx_clear_error(tn_ctx *ctx);            /* forgets the error, so that the next one is kept  */
 /* Makes a text that comes from a file fit for a terminal, in place: a "?" replaces each character that a terminal obeys or that
-   shows something else than what is there (controls, C0 and C1; marks of the direction of writing; characters without width;
-   separators of lines), and each byte that is not UTF-8. lines: newline, tab and the joiners U+200C and U+200D stay. Returns
+   shows something else than what is there (controls, C0 and C1; marks of the direction of writing; format characters without
+   width; separators of lines), and each byte that is not UTF-8. lines: newline, tab and the joiners U+200C and U+200D stay. Returns
    the new length, which is not larger; a zero follows if it is smaller. All messages of a context have passed through it. */
 TN_API size_t      tn_printable(char *text, size_t bytes, bool lines);
 /* Waits for the device and reports what it found: bad token ids, non-finite gradients. */

@@ -325,8 +325,8 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     return s;
 }
 
-/* Whether a number that is given in double stays finite as one of dtype; else an error, because infinity times 0 is NaN. What
-   is not finite itself is what the caller wants. */
+/* Whether a number that is given in double stays finite as one of dtype; else an error, because infinity times 0 is NaN. An
+   argument that is itself infinite or NaN is passed on. */
 TNI_FN bool tni_holds(tn_ctx *ctx, tn_dtype dtype, const char *op, const char *name, double x)
 {
     if (dtype == TN_F64 || !(fabs(x) > tni_dtype_most(dtype)) || fabs(x) > tni_dtype_most(TN_F64)) return true;

@@ -4,8 +4,8 @@
    >>memory   counted allocations, and arenas
    An allocation that fails, or that max_bytes forbids, returns NULL after it has given the context an error
    (TN_ERR_MEMORY) that names what the memory was for. The caller frees what it has and passes the error on.
-   A number of elements becomes a size here alone: tni_array, tni_room_f64 and tni_arena_list check the product, and what
-   callers multiply goes through tni_area (tests/idioms.sh finds a bare product in a call).
+   Arrays are allocated by tni_array, tni_room_f64 and tni_arena_list, which check the product; extents are multiplied by
+   tni_area. tests/idioms.sh finds a bare product in the arguments of a call, not one that was computed before.
    ====================================================================== */
 
 static bool tni_may_hold(tn_ctx *ctx, size_t bytes, const char *what)
@@ -67,7 +67,8 @@ TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const c
 {
     size_t bytes;
     if (tni_area_size(n, 1, each, &bytes)) return tni_alloc(ctx, bytes, what);
-    tni_fail(ctx, TN_ERR_MEMORY, "%s: %lld numbers do not fit the address space", what, (long long)n);
+    tni_fail(ctx, TN_ERR_MEMORY, n == INT64_MAX ? "%s: more elements than the address space can hold"
+             : "%s: %lld elements do not fit the address space", what, (long long)n);
     return NULL;
 }
 

@@ -135,10 +135,10 @@ TNI_FN size_t tni_utf8_length(const char *text, size_t left)
     return n;
 }
 
-
 static bool tni_is_hidden(uint32_t c, bool lines)
 {
-    static const uint32_t range[][2] = {{0, 31}, {127, 159}, {0x61C, 0x61C}, {0x200B, 0x200F}, {0x2028, 0x202E},
+    static const uint32_t range[][2] = {{0, 31}, {127, 159}, {0xAD, 0xAD}, {0x34F, 0x34F}, {0x61C, 0x61C}, {0x180B, 0x180F},
+                                        {0x200B, 0x200F}, {0x2028, 0x202E}, {0x1D173, 0x1D17A},
                                         {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
     size_t i;
     if (lines && (c == '\n' || c == '\t' || c == 0x200C || c == 0x200D)) return false;

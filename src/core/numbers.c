@@ -1,8 +1,16 @@
 #include "core/inner.h"
 
-/* Sums and products of extents that become sizes. What overflows is INT64_MAX, which no allocation grants. */
-TNI_UNUSED TNI_NOINLINE TNI_FN int64_t tni_plus(int64_t a, int64_t b) { return b > INT64_MAX - a ? INT64_MAX : a + b; }
-TNI_UNUSED TNI_NOINLINE TNI_FN int64_t tni_area(int64_t a, int64_t b) { return a > 0 && b > INT64_MAX / a ? INT64_MAX : a * b; }
+/* Sums and products of extents that become sizes. What overflows is INT64_MAX, and what has a negative part -1: no allocation
+   grants either. */
+TNI_UNUSED TNI_NOINLINE TNI_FN int64_t tni_plus(int64_t a, int64_t b)
+{
+    return a < 0 || b < 0 ? -1 : b > INT64_MAX - a ? INT64_MAX : a + b;
+}
+
+TNI_UNUSED TNI_NOINLINE TNI_FN int64_t tni_area(int64_t a, int64_t b)
+{
+    return a < 0 || b < 0 ? -1 : a > 0 && b > INT64_MAX / a ? INT64_MAX : a * b;
+}
 
 /* The bytes of a * b elements. An extent has 64 bits even where a size_t has 32. */
 TNI_FN bool tni_area_size(int64_t a, int64_t b, size_t each, size_t *bytes)

@@ -103,6 +103,9 @@ TNI_FN tni_file_name tni_file_name_of(const char *name, const char *path, bool c
 TNI_FN tni_quoted tni_quote(const char *s);
 TNI_FN const char *tni_reason(const char *otherwise);
 TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status status, uint64_t at, const char *fmt, ...);
+#ifndef TN_NO_STDIO
+TNI_FN bool tni_is_device(const char *path);
+#endif
 TNI_FN tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *source);
 TNI_FN void tni_reader_close(tni_reader *r);
 TNI_FN tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst, size_t bytes);

@@ -3,9 +3,9 @@
 
 /* ======================================================================
    >>io       safetensors, npy, idx
-   A damaged file is an error that names the file, the byte (of JSON also line and column) and the reason, and that changes
-   nothing; so is a file of another format (a Git LFS pointer, HTML, zip, pickle, GGUF, HDF5, gzip), which is named. A pipe or
-   a device is not opened for reading. Tensors that are read are owned; floats get the context's dtype, integers I32 if all of
+   A damaged file is an error that names the file, the byte (of a JSON file also line and column) and the reason, and that changes
+   nothing; so is a file of another format (a Git LFS pointer, HTML, zip, pickle, GGUF, HDF5, gzip), which is named. On POSIX a
+   pipe or a device is not opened for reading. Tensors that are read are owned; floats get the context's dtype, integers I32 if all of
    them fit. A finite double that is too large for a float is an error, too.
    _load and _save take a path; _read and _write take any source or sink, in the same format.
    A save writes PATH.tn1.tmp and renames it to PATH once it is complete: a save that fails leaves the old file as it was,
@@ -24,7 +24,7 @@
    save to the same PATH from two machines at the same time: one may remove the temporary file of the other. That save fails
    with a message, unless the file is replaced just before the rename. On Windows a save can fail, but not damage a file, if
    another one to the same PATH begins between the closing and the renaming of its temporary file.
-   A symbolic link is replaced, not followed. What is no file (/dev/...; on POSIX also a pipe with a name) is written
+   A symbolic link is replaced, not followed. Devices (/dev/...) and, on POSIX, pipes with a name are written
    directly.
    ====================================================================== */
 
@@ -94,7 +94,8 @@ TN_API tn_safetensors *tn_safetensors_open(tn_ctx *ctx, tn_source source);
 TN_API void            tn_safetensors_close(tn_safetensors *file);                  /* closes the file               */
 TN_API int64_t         tn_safetensors_count(const tn_safetensors *file);            /* number of tensors             */
 TN_API const tn_safetensors_entry *tn_safetensors_at(const tn_safetensors *file, int64_t i);   /* in order of the data  */
-/* NULL: none. A name that the metadata says to be another name of a tensor, as safetensors' save_model writes it, finds that. */
+/* NULL if there is none. If no tensor has the name, but the metadata maps it to the name of one (as safetensors' save_model does
+   for shared tensors), that tensor is returned. */
 TN_API const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *file, const char *name);
 TN_API const char     *tn_safetensors_metadata(const tn_safetensors *file, const char *key);   /* its value, or NULL     */
 /* Reads one tensor. F64 F32 F16 BF16 become the context's dtype, I64 ... I8, U64 ... U8 and BOOL become I32; any other dtype
@@ -105,8 +106,8 @@ TN_API tn_tensor      *tn_safetensors_read_flat(tn_safetensors *file, const char
 /* Reads a tensor's bytes unchanged, of any dtype; `bytes` must be the entry's. */
 TN_API tn_status       tn_safetensors_read_bytes(tn_safetensors *file, const char *name, void *dst, size_t bytes);
 
-/* Whether two tensors of a file have the same dtype, shape and bits; also false if one is not there or cannot be read, which
-   is an error. */
+/* Whether two tensors of a file have the same dtype, shape (of more than TN_MAX_RANK axes their number and that of
+   the elements) and bits; also false if one is not there or cannot be read, which is an error. */
 TN_API bool            tn_safetensors_equal(tn_safetensors *file, const char *a, const char *b);
 
 typedef struct tn_named { const char *name; const tn_tensor *tensor; } tn_named;   /* a tensor and its name in a file */
@@ -161,7 +162,7 @@ TN_API tn_status tn_checkpoint_check(tn_ctx *ctx, tn_source source);
    Versions 1 to 3 can be read, with f2 f4 f8, i1 ... i8, u1 ... u8 and b1, in either byte order, row- or column-major.
    Objects are never unpickled. Version 1 is written; BF16 becomes f4, because NumPy has no such type. */
 TN_API tn_tensor *tn_npy_read(tn_ctx *ctx, tn_source source);                  /* reads an array; NULL on error  */
-TN_API tn_tensor *tn_npy_read_flat(tn_ctx *ctx, tn_source source);             /* as [elements], of any number of axes in C's order */
+TN_API tn_tensor *tn_npy_read_flat(tn_ctx *ctx, tn_source source);             /* as [elements], any axes, C's order */
 TN_API tn_status  tn_npy_write(const tn_tensor *t, tn_sink sink);              /* writes one array               */
 #ifndef TN_NO_STDIO
 TN_API tn_tensor *tn_npy_load(tn_ctx *ctx, const char *path);                  /* reads a .npy file              */

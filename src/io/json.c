@@ -116,12 +116,12 @@ TNI_FN bool tni_json_open(tni_json *j, tn_ctx *ctx, const tn_source *source)
     memset(j, 0, sizeof *j);
     j->values.each = sizeof(tni_value);
     if (tni_reader_open(&j->file, ctx, source) != TN_OK) return false;
-    j->file.is_text = true;
     if (j->file.bytes > (uint64_t)TNI_JSON_MOST) {
         tni_reader_fail(&j->file, TN_ERR_FORMAT, 0, "the file has %llu bytes, expected at most %d of JSON",
                         (unsigned long long)j->file.bytes, TNI_JSON_MOST);
         return false;
     }
+    j->file.is_text = true;                                  /* what is wrong from here on has a line and a column */
     j->scan.file = &j->file;
     j->scan.text = (char *)tni_alloc(ctx, (size_t)j->file.bytes, "JSON");
     if (!j->scan.text) return false;

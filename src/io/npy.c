@@ -86,7 +86,8 @@ static bool tni_parse_npy(tni_scan *s, tni_npy *a)
         if (k == 3) return tni_scan_fail(s, "unknown key, expected descr, fortran_order or shape");
         if (seen >> k & 1) return tni_scan_fail(s, "duplicate key");
         seen |= 1u << k;
-        if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a) : tni_scan_shape(s, true, &a->axes, &a->rank, a->shape)))
+        if (!(k == 0 ? tni_parse_descr(s, a) : k == 1 ? tni_parse_order(s, a)
+                                             : tni_scan_shape(s, true, &a->axes, &a->rank, a->shape)))
             return false;
         if (!tni_scan_take(s, ',')) {
             if (!tni_scan_expect(s, '}')) return false;

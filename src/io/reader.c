@@ -94,7 +94,7 @@ TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status
     tni_text_v(&t, fmt, args);
     va_end(args);
     place[0] = 0;
-    if (r->is_text && tni_reader_place(r, at, &line, &column))
+    if (r->is_text && status != TN_ERR_FILE && tni_reader_place(r, at, &line, &column))
         tni_print(place, sizeof place, " (line %llu, column %llu)", (unsigned long long)line, (unsigned long long)column);
     return tni_fail(r->ctx, status, "%s: byte %llu: %s%s", r->name.s, (unsigned long long)at, reason, place);
 }
@@ -134,8 +134,8 @@ static bool tni_stream_fetch(void *user, uint64_t offset, void *dst, size_t byte
     return tni_seek(f, offset) && fread(dst, 1, bytes, f) == bytes;
 }
 
-/* Whether there is something that is no file: opening a pipe with a name would wait for a writer. Folders are left to fopen. */
-static bool tni_is_device(const char *path)
+/* Whether the path names a pipe or a device: opening a pipe with a name would wait for a writer. Folders are left to fopen. */
+TNI_FN bool tni_is_device(const char *path)
 {
 #ifdef TNI_POSIX
     struct stat s;

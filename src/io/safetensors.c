@@ -349,6 +349,7 @@ static tn_status tni_index_join(tn_safetensors *f, const char *index)
         }
     }
     f->notes.count = 0;                                      /* an index has no metadata */
+    f->file.is_text = false;                                 /* what is wrong now has no place in it */
     if ((s = tni_safetensors_order(f)) != TN_OK) return s;
     for (i = 1; i < f->entries.count; i++) {
         a = (const tn_safetensors_entry *)f->by_name[i - 1];

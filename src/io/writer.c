@@ -123,11 +123,7 @@ static FILE *tni_temporary_open(const tni_writer *w, bool *taken)
 /* A device or a pipe is written directly: it must not be replaced by a temporary file. */
 static bool tni_path_is_device(const char *path)
 {
-#ifdef TNI_POSIX
-    struct stat s;
-    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode)) return true;
-#endif
-    return strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0;
+    return tni_is_device(path) || (strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0);
 }
 
 static void tni_writer_open_path(tni_writer *w)

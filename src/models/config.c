@@ -248,7 +248,7 @@ static bool tni_key_is_idle(const char *name, bool windows)
     return false;
 }
 
-/* Says which keys of the object nothing has read. Those that are null, false or empty leave something out. */
+/* Says which keys of the object nothing has read. Values that are null, false or empty switch nothing on, and are not reported. */
 static void tni_config_unread(const tni_json *j, const tni_value *root, const char *where, const tni_key *keys, size_t n,
                               bool windows)
 {
@@ -365,7 +365,7 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relati
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
     if (s == TN_OK && which != TNI_LLAMA) {
         if (d->attn_bias || d->mlp_bias)
-            tni_log(j->file.ctx, TN_LOG_WARN, "%s: attention_bias and mlp_bias are of llama, and are not read", j->file.name.s);
+            tni_log(j->file.ctx, TN_LOG_WARN, "%s: attention_bias and mlp_bias are read for llama only", j->file.name.s);
         d->attn_bias = d->mlp_bias = false;             /* not read by these models */
         s = tni_config_window(j, root, which == TNI_MISTRAL, d);
     }

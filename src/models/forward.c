@@ -405,7 +405,7 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_co
     if (error) memset(error, 0, sizeof *error);
     if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
     ctx = m->head.w->ctx;
-    room = tni_area(5, m->desc.layers) + 1;
+    room = tni_plus(tni_area(5, m->desc.layers), 1);
     w = (tn_tensor **)tni_array(ctx, room, each, "transformer_compact");
     if (!w) return TN_ERR_MEMORY;
     name = (char (*)[64])(void *)(w + room);

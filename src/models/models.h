@@ -284,8 +284,8 @@ TN_API const tn_name_map *tn_name_map_gpt2(int64_t *count);     /* the map of Hu
 TN_API const tn_name_map *tn_name_map_llama(int64_t *count);    /* the same of Llama, Mistral and Qwen2             */
 /* Reads all parameters of a model from a safetensors file through a map; on error none is set (unless a device fails).
    Errors are a parameter that the map or the file lacks, a shape that does not match, and a tensor of the map that the
-   file has but the model lacks (such as a bias). A file that has a tied parameter under both of its names must have equal
-   numbers there. Other tensors in the file are ignored; the log says so. */
+   file has but the model lacks (such as a bias). A file that has a tied parameter under both of its names must have the same
+   dtype and bits there. Other tensors in the file are ignored; the log says so. */
 TN_API tn_status  tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
                                              const tn_name_map *map, int64_t lines);
 /* Counts the heads of keys and values that differ: fewer than desc.heads if in all blocks groups of neighbours are equal, as

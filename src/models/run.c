@@ -332,7 +332,7 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     int64_t        n = 0, i, room;
     if (!tni_attribution_given(ctx, m, ids, targets, others)) return NULL;
     read.layers = m->desc.layers;
-    room = tni_area(6, read.layers) + 4;
+    room = tni_plus(tni_area(6, read.layers), 4);
     if (!(list = (tn_tensor **)tni_array(ctx, room, sizeof *list, "transformer_attribution"))) return NULL;
     memset(list, 0, (size_t)room * sizeof *list);
     read.of = list + 3 * read.layers + 2;

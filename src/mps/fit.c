@@ -532,7 +532,8 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
     memset(&lay, 0, sizeof lay);
     room = tni_tt_canonical(from, "tt_fit", label, &c, &norm, &size, &s);
     for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.rank));
-    if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, f->dim * f->out), 1024, &unused))
+    /* With room to spare for every bare product of tni_fit_lay: the largest, of the SVD, is a few of these matrices. */
+    if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, tni_area(f->dim, f->out)), 1024, &unused))
         s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller rank", (long long)f->most);
     if (s == TN_OK) {
         tni_fit_lay(&lay, f);

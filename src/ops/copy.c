@@ -71,7 +71,9 @@ tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
 
 tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
 {
-    tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
+    tn_tensor *y;
+    if (ctx && !tni_holds(ctx, ctx->desc.dtype, "full", "value", value)) return NULL;
+    y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     return y && tni_fill(y, value) == TN_OK ? y : NULL;
 }
 
@@ -139,11 +141,15 @@ TNI_FN tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int6
 
 tn_tensor *tn_uniform(tn_ctx *ctx, int rank, const int64_t *shape, double low, double high)
 {
+    if (ctx && (!tni_holds(ctx, ctx->desc.dtype, "uniform", "low", low)
+                || !tni_holds(ctx, ctx->desc.dtype, "uniform", "high", high))) return NULL;
     return tni_random(ctx, TN_KERNEL_UNIFORM, rank, shape, low, high, false);
 }
 
 tn_tensor *tn_normal(tn_ctx *ctx, int rank, const int64_t *shape, double mean, double std)
 {
+    if (ctx && (!tni_holds(ctx, ctx->desc.dtype, "normal", "mean", mean)
+                || !tni_holds(ctx, ctx->desc.dtype, "normal", "std", std))) return NULL;
     return tni_random(ctx, TN_KERNEL_NORMAL, rank, shape, mean, std, false);
 }
 #endif

@@ -84,9 +84,10 @@ static void tni_rmsnorm_backward(tn_ctx *ctx, const tni_node *n)
     tni_run(ctx, &c);
 }
 
+/* A desc may be checked before there is a context, and so a dtype. */
 TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 {
-    const tn_dtype dtype = ctx->desc.dtype;
+    const tn_dtype dtype = ctx ? ctx->desc.dtype : TN_F64;
     if (eps == 0 || (eps >= tni_dtype_least(dtype) && eps <= tni_dtype_most(dtype))) return true;
     tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0, or from %g to %g in %s", op, eps, tni_dtype_least(dtype),
              tni_dtype_most(dtype), tn_dtype_name(dtype));

@@ -64,6 +64,8 @@ TNI_FN bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4]);
 TNI_FN void tni_optim_forget(tni_moments *m);
 TNI_FN tn_status tni_optim_grow(tn_optim *o);
 TNI_FN tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p);
+TNI_FN double tni_optim_rate(const tn_optim *o, const tn_param *p);
+TNI_FN double tni_optim_decay(const tn_optim *o, const tn_param *p);
 TNI_FN int tni_rule_wants(const tn_optim *o, tn_optim_kind rule);
 TNI_FN int tni_optim_wants(const tn_optim *o, const tn_param *p);
 

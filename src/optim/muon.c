@@ -118,8 +118,8 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     c.in[1].data = k % 2 == 0 ? x.data : y.data;
     tni_out_flat(&c, p->value);
     if (tni_shadow_holds(p->value)) c.out[c.n_out++] = tni_shadow_view(p->value);
-    c.f[3] = o->desc.weight_decay * p->decay_scale;
-    c.f[4] = p->lr_scale;
+    c.f[3] = tni_optim_decay(o, p);
+    c.f[4] = tni_optim_rate(o, p);
     return s == TN_OK ? tni_run(ctx, &c) : s;
 }
 

@@ -164,7 +164,8 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
                         tni_dtype_least(ctx->desc.dtype));
     if (!(d->beta1 > 0 && d->beta1 < 1)) return tni_optim_fail(ctx, "beta1", d->beta1, "> 0 and < 1");
     if (!(d->beta2 > 0 && d->beta2 < 1)) return tni_optim_fail(ctx, "beta2", d->beta2, "> 0 and < 1");
-    if (!(d->weight_decay >= 0)) return tni_optim_fail(ctx, "weight_decay", d->weight_decay, ">= 0");
+    if (!(d->weight_decay >= 0 && d->weight_decay <= tni_dtype_most(ctx->desc.dtype)))
+        return tni_optim_fail(ctx, "weight_decay", d->weight_decay, ">= 0 and finite");
     if (!(d->momentum >= 0 && d->momentum < 1)) return tni_optim_fail(ctx, "momentum", d->momentum, ">= 0 and < 1");
     if (d->kind == TN_OPTIM_MUON && tni_muon_check(ctx, d) != TN_OK) return TN_ERR_ARG;
     if (d->bucket == 0) d->bucket = 1 << 20;
@@ -219,6 +220,15 @@ TNI_FN tn_optim_kind tni_optim_rule(const tn_optim *o, const tn_param *p)
 {
     return o->desc.kind == TN_OPTIM_MUON && (p->adamw || p->value->rank < 2) ? TN_OPTIM_ADAMW : o->desc.kind;
 }
+
+/* The factor of the learning rate, and the weight decay, of a parameter. */
+TNI_FN double tni_optim_rate(const tn_optim *o, const tn_param *p)
+{
+    const bool beside = o->desc.kind == TN_OPTIM_MUON && tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
+    return beside ? p->lr_scale * (o->desc.adam_lr / o->desc.lr) : p->lr_scale;
+}
+
+TNI_FN double tni_optim_decay(const tn_optim *o, const tn_param *p) { return o->desc.weight_decay * p->decay_scale; }
 
 /* The number of moments that a rule keeps, and that of a parameter. */
 TNI_FN int tni_rule_wants(const tn_optim *o, tn_optim_kind rule)

@@ -37,8 +37,8 @@ typedef enum tn_muon_scale {
     TN_MUON_SCALE_RMS           /* 0.2 sqrt(max(rows, cols)): as large as AdamW's, so its lr can be used   Liu et al. 2025 */
 } tn_muon_scale;
 
-/* lr, eps and clip_norm must not vanish in the context's dtype; F32: 1.2e-38 or more. AdamW in F32 takes gradients beyond 2^63,
-   whose squares overflow, as 2^63. */
+/* lr, adam_lr, eps and a clip_norm other than 0 must be at least the smallest normal number of the context's dtype, in F32
+   1.2e-38. AdamW in F32 bounds gradients by 2^63; squares overflow from 2^64 on. */
 typedef struct tn_optim_desc {
     tn_optim_kind kind;
     double        lr;           /* 0: 1e-3 (AdamW, TN_MUON_SCALE_RMS), 1e-2 (SGD), 2e-2 (Muon)     */

@@ -11,16 +11,7 @@
 /* Parameters that are updated one after the other by the same kernel, the last first. */
 typedef struct tni_series { tn_optim_kind rule; int64_t before, after; } tni_series;
 
-/* The factor of the learning rate, and the weight decay, of a parameter. */
-static double tni_optim_rate(const tn_optim *o, const tn_param *p)
-{
-    const bool beside = o->desc.kind == TN_OPTIM_MUON && tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
-    return beside ? p->lr_scale * (o->desc.adam_lr / o->desc.lr) : p->lr_scale;
-}
-
-static double tni_optim_decay(const tn_optim *o, const tn_param *p) { return o->desc.weight_decay * p->decay_scale; }
-
-/* Whether both are finite, alone and times the learning rate. */
+/* Whether both are finite, and the first also times the learning rate. */
 static tn_status tni_optim_scales_fit(const tn_optim *o, const tn_param *p)
 {
     const double most = tni_dtype_most(o->scalars->dtype), larger = fmax(1, o->desc.lr);

@@ -401,14 +401,18 @@ static void check_same_run(const run *r)
     check_alike(r->m.ctx, more, strlen(more), "data");
 }
 
-/* Fails if the tokens are not those of a hash, or there is none: then whoever wrote the settings may never have had these files. */
+/* Fails unless the command line names the data, or their tokens have the hash of a checkpoint or of config.txt: the author of
+   these settings may never have had the files that they name. hash: NULL: there is none */
 static void check_trained(const run *r, const char *hash, const char *path)
 {
-    char ours[32];
+    const char *name_it = r->s->val.count ? "--data FILE --val FILE" : "--data FILE";
+    char        ours[32];
+    if (r->data_named && (r->val_named || !r->s->val.count)) return;
     snprintf(ours, sizeof ours, "%016llx", (unsigned long long)r->data.hash);
-    if (!hash || strncmp(hash, ours, 16))
-        fail("the tokens of %s are not those that %s was made from; to train on them, name the text: --data FILE",
-             r->s->data.path[0], path);
+    if (!hash) fail("%s has no hash of its data; to train on %s, name it: %s", path, r->s->data.path[0], name_it);
+    if (strncmp(hash, ours, 16))
+        fail("the tokens of %s%s differ from those that %s was made from; to train on them, name them: %s", r->s->data.path[0],
+             r->s->val.count ? " or of the held-out file" : "", path, name_it);
 }
 
 #define DATA_MARK "\n# data "
@@ -426,6 +430,18 @@ static const char *noted_data(const char *config)
 {
     const char *mark = strstr(config, DATA_MARK);
     return mark ? mark + strlen(DATA_MARK) : NULL;
+}
+
+/* Whether the checkpoint of --from fits the model and the data. Sets the step. */
+static void check_from(run *r)
+{
+    const char     *from = r->s->from;
+    tn_ctx         *look;
+    tn_safetensors *st = open_checkpoint(from, &look);
+    check_size(&r->m.desc, st, from, 1);
+    check_trained(r, checkpoint_note(st, from, "tn.data"), from);
+    r->step = strtoll(checkpoint_note(st, from, "tn.step"), NULL, 10);
+    tn_ctx_destroy(look);
 }
 
 /* again: the run was killed after it wrote config.txt and before its first checkpoint. */
@@ -451,15 +467,8 @@ void start_run(run *r, bool again)
     if (*s->prompt && !r->m.tokenizer)
         usage_error("--prompt is given, expected --tokenizer FILE as well: without it, runs of token shards have no samples");
     per_step = s->batch * s->accumulate * r->m.desc.context;
-    if (s->from) {
-        tn_ctx         *look;
-        tn_safetensors *st = open_checkpoint(s->from, &look);
-        check_size(&r->m.desc, st, s->from, 1);
-        if (!r->data_named) check_trained(r, checkpoint_note(st, s->from, "tn.data"), s->from);
-        r->step = strtoll(checkpoint_note(st, s->from, "tn.step"), NULL, 10);
-        tn_ctx_destroy(look);
-    }
-    if (again && !r->data_named) check_trained(r, noted_data(r->config.data), config);
+    if (s->from) check_from(r);
+    if (again) check_trained(r, noted_data(r->config.data), config);
     if (s->minutes > 0) {
         const int64_t steps = is_first() ? steps_in_minutes(r, s->minutes, &desc) : 0;
         s->steps = r->step + (int64_t)of_first(r->m.ctx, (double)steps);
@@ -529,20 +538,12 @@ static void check_not_trained(run *r, const char *config)
     free(file);
 }
 
-void resume_run(run *r)
+static void check_resume_options(const char *config)
 {
     static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at",
                                           "comm", "share-moments"};
-    settings       *s = &train_settings;
-    char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text;
-    char           *weights;
-    char            machine[128], hash[32];
-    int64_t         count, *steps, lines, i;
-    size_t          bytes, k;
-    const bool      moved = s->data.count > 0 || s->val.count > 0;
-    tn_desc         desc;
-    tn_ctx         *look;
-    tn_safetensors *st;
+    int64_t i;
+    size_t  k;
     for (i = 0; i < train_usage.count; i++) {
         const option *o = &train_usage.options[i];
         bool          fine = !o->given;
@@ -551,6 +552,33 @@ void resume_run(run *r)
             usage_error("--%s cannot be changed by --resume, which continues the same run. To start another one: tn train "
                         "--config %s --out NEW, or tn train --from CHECKPOINT --out NEW", o->name, config);
     }
+}
+
+/* A resumed run has the tokens of its checkpoint; another machine's results differ in their last bits. */
+static void check_resumed(run *r, const tn_safetensors *st)
+{
+    char machine[128], hash[32];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
+    if (strcmp(hash, checkpoint_note(st, r->saved, "tn.data")))
+        fail("--data: the tokens of %s differ, expected those that %s was trained on", r->s->data.path[0], r->saved);
+    machine_name(r->m.ctx, machine, sizeof machine);
+    if (strcmp(machine, checkpoint_note(st, r->saved, "tn.machine")))
+        warn("%s was made with %s, and this is %s: results will differ in their last bits", r->saved,
+             checkpoint_note(st, r->saved, "tn.machine"), machine);
+}
+
+void resume_run(run *r)
+{
+    settings       *s = &train_settings;
+    char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text;
+    char           *weights;
+    int64_t         count, *steps, lines;
+    size_t          bytes;
+    const bool      moved = s->data.count > 0 || s->val.count > 0;
+    tn_desc         desc;
+    tn_ctx         *look;
+    tn_safetensors *st;
+    check_resume_options(config);
     if (!is_file(config)) fail("--resume: %s holds no run, expected %s", r->folder, config);
     journal_lock(&r->journal, r->folder);
     text = read_file(config, &bytes);
@@ -581,13 +609,7 @@ void resume_run(run *r)
     open_feed(r, &r->m, r->optim, &r->feed);
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     r->config_json = config_json(&r->m);
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
-    if (strcmp(hash, checkpoint_note(st, r->saved, "tn.data")))
-        fail("--data: the tokens of %s differ, expected those that %s was trained on", s->data.path[0], r->saved);
-    machine_name(r->m.ctx, machine, sizeof machine);
-    if (strcmp(machine, checkpoint_note(st, r->saved, "tn.machine")))
-        warn("%s was made with %s, and this is %s: results will differ in their last bits", r->saved,
-             checkpoint_note(st, r->saved, "tn.machine"), machine);
+    check_resumed(r, st);
     r->step = strtoll(checkpoint_note(st, r->saved, "tn.step"), NULL, 10);
     lines = strtoll(checkpoint_note(st, r->saved, "tn.log_lines"), NULL, 10);
     if (any_of_all(r->m.ctx, of_first(r->m.ctx, (double)r->saved_step) != (double)r->saved_step))

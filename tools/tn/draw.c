@@ -574,7 +574,6 @@ static writer_fn writer_of(const char *path)
     return put_png;
 }
 
-/* The name of the tensor, with what was chosen of it, in the current folder. */
 /* The name of a tensor as that of a file in this folder, which is no option and is not hidden. */
 static char *default_out(const drawing *d)
 {

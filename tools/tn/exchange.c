@@ -156,7 +156,7 @@ static void untie(tn_safetensors *st, const char *path, const tn_name_map *map, 
 }
 
 /* Every tensor must have a place in the map, and belong to one of the model's blocks, and those of keys must have as many heads.
-   All of this is known from the header, before there is memory for the model. */
+   This is known from the header, before there is memory for the model. Then tables that differ are untied. */
 static void check_tensors(tn_ctx *ctx, const char *path, const tn_name_map *map, int64_t lines, tn_transformer_desc *desc,
                           double kv_heads)
 {

@@ -95,7 +95,7 @@ void write_sample(run *r)
     int64_t   n;
     int32_t  *ids;
     size_t    bytes;
-    char     *text, *shown;
+    char     *text;
     buffer    quoted = {0};
     if (!t || !is_first()) return;
     n = prompt_tokens(&r->m, r->s->prompt, s.seed, &ids);
@@ -107,11 +107,11 @@ void write_sample(run *r)
         text = decode_tokens(t, ids, n, &bytes);
         json_quote(&quoted, text, bytes);
         journal_line(&r->journal, "\"step\":%lld,\"sample\":%s", (long long)r->step, quoted.data);
-        shown = format_text("  %.*s\n", (int)bytes, text);
         clear_progress(&r->journal);
-        print_text(shown, strlen(shown));
+        print("  ");
+        print_text(text, bytes);
+        print("\n");
         fflush(stdout);
-        free(shown);
         free(text);
         free(quoted.data);
     }

@@ -161,7 +161,7 @@ static int read_note_ids(const char *text, int64_t vocab, int32_t *ids, int room
     return count;
 }
 
-/* Tells of tensors that the model has no place for; those of an optimiser are in every checkpoint. A tied table may be in the file
+/* Reports tensors that the model has no place for; those of an optimiser are in every checkpoint. A tied table may be in the file
    under both names, if they are equal. */
 static void report_unread(tn_safetensors *st, const model *m, const char *path)
 {

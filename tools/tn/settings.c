@@ -172,8 +172,8 @@ const usage train_usage = {
     "Trains a language model. The folder RUN holds all that it writes: config.txt, config.json, tokenizer.json, log.jsonl, "
     PICTURE ", checkpoints, and at the end model.safetensors.",
     "If it is interrupted (SIGINT, SIGTERM, SIGHUP), it saves a checkpoint of the last complete step and ends with exit status "
-    "130, 143 or 129, all processes with the same. A step is finished before, but one of many parts (--accumulate) only with "
-    "dropout or noise, or on a device. After SIGUSR1 it saves a checkpoint and goes on. "
+    "130, 143 or 129, all processes with the same. The step is finished first; one of many parts (--accumulate) is ended between "
+    "two of them, unless there is dropout or noise, or one process trains on a device. After SIGUSR1 it saves a checkpoint and goes on. "
     "--resume continues from the last checkpoint, also after a kill; the results are bit-identical to those of a run that "
     "was never stopped.",
     options, sizeof options / sizeof *options, INT_MAX, groups

@@ -1,4 +1,5 @@
-/* signals.c - tn train: SIGINT, SIGTERM and SIGHUP end it after everything is saved; a second one ends the program at once.
+/* signals.c - tn train: SIGINT, SIGTERM and SIGHUP end it after everything is saved; the same one again
+   ends the program at once.
    SIGUSR1: everything is saved after this step, and training goes on. SIGBUS: a token shard, whose file is mapped, became
    shorter or cannot be read. */
 #include "train.h"
@@ -20,7 +21,7 @@ static void on_save_signal(int number)
 
 static void on_signal(int number)
 {
-    static const char words[] = "\ntn train: stopping when everything is saved; a second signal stops it at once\n";
+    static const char words[] = "\ntn train: saving, then stopping; the same signal again stops it at once\n";
     int before = errno;
     if (write(STDERR_FILENO, words, sizeof words - 1) < 0) errno = 0;      /* stops even if nobody can read it */
     errno = before;

@@ -61,8 +61,8 @@ static void help(FILE *to)
     print_to(to, "usage: tn COMMAND ... (tn COMMAND --help explains a command)\n\n");
     list_commands(to, NULL);
     print_to(to, "  %-18s %s\n", "help COMMAND", "explain a command, as tn COMMAND --help does");
-    print_to(to, "\nExit status:\n  0         done\n  1         a file, the data or the machine failed\n"
-                "  2         wrong usage\n  129, 130, 143  stopped by SIGHUP, SIGINT, SIGTERM after everything was saved\n");
+    print_to(to, "\nExit status:\n  0              done\n  1              a file, the data or the machine failed\n"
+                "  2              wrong usage\n  129, 130, 143  stopped by SIGHUP, SIGINT, SIGTERM after everything was saved\n");
 }
 
 static int man_main(int argc, char **argv)

@@ -69,8 +69,8 @@ enum { EXIT_ERROR = 1,              /* a file, memory, the data or the machine f
 
 /* As printf and its kin, where each text that is converted is printable: a word without newlines and tabs, which only the
    format has. */
-int  print(const char *format, ...) PRINTF_LIKE(1, 2);
 int  print_to(FILE *to, const char *format, ...) PRINTF_LIKE(2, 3);
+#define print(...) print_to(stdout, __VA_ARGS__)
 int  print_list(FILE *to, const char *format, va_list list);
 /* Prints a text that may have lines and tabs. */
 void print_text(const char *text, size_t bytes);

@@ -145,6 +145,28 @@ static void find_from(const char **path)
     *path = file;
 }
 
+/* Takes the settings from --config or --from, and starts. */
+static void begin_new(run *r)
+{
+    if (train_settings.config && train_settings.from)
+        usage_error("--config is given with --from, expected one of them: a checkpoint holds its settings");
+    if (train_settings.config) {
+        size_t bytes;
+        char  *text = read_file(train_settings.config, &bytes);
+        apply_settings(text, bytes, train_settings.config);
+        free(text);
+    } else if (train_settings.from) {
+        find_from(&train_settings.from);
+        apply_settings_of(train_settings.from);
+    }
+    if (!train_settings.data.count) usage_error("no data is given, expected tn train FILE --out RUN");
+    if (!train_settings.out) usage_error("no --out is given, expected tn train FILE --out RUN");
+    if (train_settings.keep_best && !train_settings.val_every)
+        usage_error("--keep-best is given with --val-every 0, expected --val-every of at least 1");
+    r->folder = train_settings.out;
+    start_run(r, false);
+}
+
 int train_main(int argc, char **argv)
 {
     run    r;
@@ -157,6 +179,7 @@ int train_main(int argc, char **argv)
               find_option(&train_usage, "minutes")->given;
     if (lengths > 1) usage_error("%d of --steps, --tokens and --minutes are given, expected one", lengths);
     r.data_named = train_settings.data.count > 0;
+    r.val_named = train_settings.val.count > 0;
     r.journal.trigram = r.journal.fivegram = NAN;     /* not known yet */
     open_processes(choice_word(COMM_WORDS, train_settings.comm, word, sizeof word), train_settings.device);
     catch_signals(train_settings.resume ? train_settings.resume : train_settings.out);
@@ -166,25 +189,7 @@ int train_main(int argc, char **argv)
             usage_error("--%s is given with --resume, expected --resume RUN alone: the settings are those of the run",
                         train_settings.out ? "out" : train_settings.config ? "config" : "from");
         resume_run(&r);
-    } else {
-        if (train_settings.config && train_settings.from)
-            usage_error("--config is given with --from, expected one of them: a checkpoint holds its settings");
-        if (train_settings.config) {
-            size_t bytes;
-            char  *text = read_file(train_settings.config, &bytes);
-            apply_settings(text, bytes, train_settings.config);
-            free(text);
-        } else if (train_settings.from) {
-            find_from(&train_settings.from);
-            apply_settings_of(train_settings.from);
-        }
-        if (!train_settings.data.count) usage_error("no data is given, expected tn train FILE --out RUN");
-        if (!train_settings.out) usage_error("no --out is given, expected tn train FILE --out RUN");
-        if (train_settings.keep_best && !train_settings.val_every)
-            usage_error("--keep-best is given with --val-every 0, expected --val-every of at least 1");
-        r.folder = train_settings.out;
-        start_run(&r, false);
-    }
+    } else begin_new(&r);
     snprintf(title, sizeof title, "%.200s", r.folder);
     train(&r, title);
     if (r.step < r.steps) {

@@ -139,7 +139,7 @@ typedef struct run {
     double      rate;               /* tokens per second, a running average       */
     double      sent;               /* bytes, by this process in its last step    */
     bool        device;             /* not the host: reading results waits        */
-    bool        data_named;         /* on the command line, not by other settings */
+    bool        data_named, val_named;  /* on the command line, not by other settings */
     int         stops;              /* the signal by which a process was asked to stop, or 0 */
     bool        saves;              /* one of them was asked to save              */
     bool        broken_off;         /* the step was, since it need not be finished: nothing of it counts */
@@ -151,9 +151,9 @@ typedef struct run {
 /* signals.c */
 /* folder: of the run, or NULL; a message names it. */
 void catch_signals(const char *folder);
-/* The signal that asked the training to stop, or 0. */
 enum { STOP_SIGNALS = 3 };
 extern const int stop_signals[STOP_SIGNALS];
+/* The signal that asked the training to stop, or 0. */
 int  stop_signal(void);
 /* Whether a signal asked for a checkpoint. taken: the next call says no. */
 bool save_signal(bool taken);

@@ -55,16 +55,6 @@ int print_to(FILE *to, const char *format, ...)
     return n;
 }
 
-int print(const char *format, ...)
-{
-    va_list list;
-    int     n;
-    va_start(list, format);
-    n = print_list(stdout, format, list);
-    va_end(list);
-    return n;
-}
-
 void print_text(const char *text, size_t bytes)
 {
     buffer b = {0};
