@@ -85,7 +85,7 @@
        TN_USE_THREADS            each context has a thread pool of its own: POSIX threads (-pthread) or those of Windows
        TN_NO_THREADS             one thread: neither OpenMP nor TN_USE_THREADS, even if they are switched on
        TN_USE_BLAS               BLAS and LAPACK (link them) for large products, eigh, SVD; results may vary with threads
-       TN_DEBUG                  detects the use of tensors that a reset has freed, and fills them with NaN
+       TN_DEBUG                  detects tensors that a reset has freed, and fills them with NaN; two threads in one context
        TN_ALLOW_FAST_MATH        permits -ffast-math and its parts, without any promise about bit-identical results and NaN
        TN_HEADER_NAME            the name of this file, which includes itself; default: "tensornet.h"
      These leave parts out, with their declarations. All files of one program must define the same ones.
@@ -3920,6 +3920,9 @@ __declspec(dllimport) unsigned long __stdcall GetActiveProcessorCount(unsigned s
 #define TNI_OPENMP
 #include <omp.h>
 #endif
+#ifdef TN_DEBUG
+#include <errno.h>
+#endif
 #if defined(__linux__)
 #include <errno.h>
 #include <sys/syscall.h>
@@ -4055,7 +4058,21 @@ struct tn_ctx {
     int               rank, fault_rank; /* of this process in desc.comm; of the one that has found the fault */
     uint64_t          kernel_calls[TN_KERNEL_COUNT];
     bool              fallback_said[TN_KERNEL_COUNT];
+#ifdef TN_DEBUG
+    void             *user;             /* the thread that is in a call, see >>one-thread; NULL: none */
+    const char       *user_call, *intruder;     /* its call, and one of another thread that came meanwhile, or NULL */
+    int               user_depth;       /* calls inside of that call */
+#endif
 };
+
+/* Between these two a thread uses the context: >>one-thread. false: another one does. Nothing without TN_DEBUG. */
+#ifdef TN_DEBUG
+#define TNI_ENTER(ctx, call) tni_enter(ctx, call)
+#define TNI_LEAVE(ctx)       tni_leave(ctx)
+#else
+#define TNI_ENTER(ctx, call) true
+#define TNI_LEAVE(ctx)       ((void)0)
+#endif
 
 /* The scalars of an optimiser on the device, see >>op-optim. */
 enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
@@ -4587,6 +4604,30 @@ static void tni_message(char *dst, size_t room, const char *fmt, va_list args)
     tn_printable(dst, strlen(dst), false);
 }
 
+#ifdef TN_DEBUG
+/* ---- two threads in one context ----------------------------------------- >>one-thread
+   A context belongs to one thread at a time. Under TN_DEBUG each kernel call, copy, allocation in an arena and reset notes the
+   thread that is in it, known by the address of its errno. A thread that comes meanwhile touches nothing, and its call fails;
+   the first one reports both calls when it leaves. */
+#if defined(__GNUC__)
+#define TNI_SEE(p)           __atomic_load_n(p, __ATOMIC_SEQ_CST)
+#define TNI_SWAP(p, old, v)  (*(old) = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST))
+#define TNI_CLAIM(p, old, v) __atomic_compare_exchange_n(p, old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+#else                                   /* most overlaps are seen */
+#define TNI_SEE(p)           (*(p))
+#define TNI_SWAP(p, old, v)  (*(old) = *(p), *(p) = (v))
+#define TNI_CLAIM(p, old, v) ((*(old) = *(p)) == NULL ? (*(p) = (v), true) : false)
+#endif
+
+static bool tni_intrudes(tn_ctx *ctx)
+{
+    void *user = TNI_SEE(&ctx->user);
+    return user != NULL && user != (void *)&errno;
+}
+#else
+static inline bool tni_intrudes(tn_ctx *ctx) { (void)ctx; return false; }
+#endif
+
 /* The context keeps the first error; every failure is logged. */
 TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...)
 {
@@ -4595,7 +4636,7 @@ TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char 
     va_start(args, fmt);
     tni_message(message, sizeof message, fmt, args);
     va_end(args);
-    if (!ctx) return s;
+    if (!ctx || tni_intrudes(ctx)) return s;
     if (ctx->status == TN_OK) {
         ctx->status = s;
         memcpy(ctx->error, message, sizeof message);
@@ -4617,6 +4658,36 @@ TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level,
     va_end(args);
     tni_say(&ctx->desc, level, message);
 }
+
+#ifdef TN_DEBUG
+TNI_FN bool tni_enter(tn_ctx *ctx, const char *call)
+{
+    void       *user = NULL;
+    const char *other;
+    if (TNI_CLAIM(&ctx->user, &user, (void *)&errno)) ctx->user_call = call;
+    else if (user != (void *)&errno) {
+        TNI_SWAP(&ctx->intruder, &other, call);
+        return false;
+    }
+    ctx->user_depth++;
+    return true;
+}
+
+TNI_FN void tni_leave(tn_ctx *ctx)
+{
+    void       *user;
+    const char *other;
+    if (--ctx->user_depth > 0) return;
+    TNI_SWAP(&ctx->intruder, &other, (const char *)NULL);
+    if (other)
+        tni_fail(ctx, TN_ERR_ARG, "%s: another thread used the context meanwhile, in %s; expected one thread at a time",
+                 ctx->user_call, other);
+    TNI_SWAP(&ctx->user, &user, (void *)NULL);
+}
+#undef TNI_SWAP
+#undef TNI_SEE
+#undef TNI_CLAIM
+#endif
 
 tn_status   tn_ctx_status(const tn_ctx *ctx) { return ctx ? ctx->status : TN_ERR_ARG; }
 const char *tn_ctx_error(const tn_ctx *ctx)  { return ctx ? ctx->error : "the context is NULL"; }
@@ -4766,10 +4837,11 @@ TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
         return NULL;
     }
     bytes = (bytes + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
+    if (!TNI_ENTER(ctx, "allocation")) return NULL;
     while (a->at < a->blocks && a->block[a->at].bytes - a->used < bytes) { a->at++; a->used = 0; }
-    if (a->at == a->blocks && !tni_arena_grow(ctx, a, bytes)) return NULL;
-    p = a->block[a->at].p + a->used;
-    a->used += bytes;
+    p = a->at < a->blocks || tni_arena_grow(ctx, a, bytes) ? a->block[a->at].p + a->used : NULL;
+    if (p) a->used += bytes;
+    TNI_LEAVE(ctx);
     return p;
 }
 
@@ -5545,14 +5617,20 @@ TNI_FN tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 
 TNI_FN tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
-    if (!tni_uncaptured(ctx, "host memory is copied")) return TN_ERR_ARG;
-    return ctx->backend->upload(ctx->state, dst, src, bytes);
+    tn_status s;
+    if (!tni_uncaptured(ctx, "host memory is copied") || !TNI_ENTER(ctx, "upload")) return TN_ERR_ARG;
+    s = ctx->backend->upload(ctx->state, dst, src, bytes);
+    TNI_LEAVE(ctx);
+    return s;
 }
 
 TNI_FN tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
-    if (!tni_uncaptured(ctx, "device memory is read")) return TN_ERR_ARG;
-    return ctx->backend->download(ctx->state, dst, src, bytes);
+    tn_status s;
+    if (!tni_uncaptured(ctx, "device memory is read") || !TNI_ENTER(ctx, "download")) return TN_ERR_ARG;
+    s = ctx->backend->download(ctx->state, dst, src, bytes);
+    TNI_LEAVE(ctx);
+    return s;
 }
 
 /* The bytes of an operand and their copy on the host. Operands that overlap, such as views of one tensor, share a copy. */
@@ -5762,6 +5840,7 @@ TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
     for (k = 0; k < (int)(sizeof call->f / sizeof *call->f); k++)
         if (!tni_holds(ctx, call->out[0].dtype, tn_kernel_name(call->kernel), "a number", call->f[k])) return TN_ERR_ARG;
+    if (!TNI_ENTER(ctx, tn_kernel_name(call->kernel))) return TN_ERR_ARG;
     ctx->kernel_calls[call->kernel]++;
 #ifndef TN_NO_TRAINING
     if (ctx->capture) tni_graph_notes(ctx, call);
@@ -5769,6 +5848,7 @@ TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
     if (bf16 && s == TN_ERR_DTYPE && !(call->kernel == TN_KERNEL_RESIDUAL_RMSNORM && ctx->compose(ctx, call, &s)))
         s = tni_run_widened(ctx, call);
+    TNI_LEAVE(ctx);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, tn_kernel_name(call->kernel));
 }
 
@@ -6124,7 +6204,7 @@ static void tni_bury(tn_ctx *ctx, const tn_tensor *until)
 
 void tn_ctx_reset(tn_ctx *ctx)
 {
-    if (!ctx || !tni_not_aside(ctx, "reset")) return;
+    if (!ctx || !tni_not_aside(ctx, "reset") || !TNI_ENTER(ctx, "reset")) return;
     tni_tape_clear(ctx);
     tni_bury(ctx, NULL);
     ctx->resets++;
@@ -6139,6 +6219,7 @@ void tn_ctx_reset(tn_ctx *ctx)
         tni_run(ctx, &c);
         ctx->calls = 0;
     }
+    TNI_LEAVE(ctx);
 }
 
 void tn_ctx_seed(tn_ctx *ctx, uint64_t seed)
@@ -55226,6 +55307,7 @@ tn_status tn_image_save_svg(const tn_image *image, const char *path)
 #undef TNI_BLOCK_MOST
 #undef TNI_CHECKPOINT_FORMAT
 #undef TNI_DIGITS
+#undef TNI_ENTER
 #undef TNI_FLOCK
 #undef TNI_FORMAT_EDGE
 #undef TNI_ISA512
@@ -55234,6 +55316,7 @@ tn_status tn_image_save_svg(const tn_image *image, const char *path)
 #undef TNI_JSON_MOST
 #undef TNI_LAPACK_MOST
 #undef TNI_LAYERS_HEAD
+#undef TNI_LEAVE
 #undef TNI_MLP_KINDS
 #undef TNI_MLP_LIST
 #undef TNI_MOST_STEPS

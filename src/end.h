@@ -11,6 +11,7 @@
 #undef TNI_BLOCK_MOST
 #undef TNI_CHECKPOINT_FORMAT
 #undef TNI_DIGITS
+#undef TNI_ENTER
 #undef TNI_FLOCK
 #undef TNI_FORMAT_EDGE
 #undef TNI_ISA512
@@ -19,6 +20,7 @@
 #undef TNI_JSON_MOST
 #undef TNI_LAPACK_MOST
 #undef TNI_LAYERS_HEAD
+#undef TNI_LEAVE
 #undef TNI_MLP_KINDS
 #undef TNI_MLP_LIST
 #undef TNI_MOST_STEPS

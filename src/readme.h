@@ -85,7 +85,7 @@
        TN_USE_THREADS            each context has a thread pool of its own: POSIX threads (-pthread) or those of Windows
        TN_NO_THREADS             one thread: neither OpenMP nor TN_USE_THREADS, even if they are switched on
        TN_USE_BLAS               BLAS and LAPACK (link them) for large products, eigh, SVD; results may vary with threads
-       TN_DEBUG                  detects the use of tensors that a reset has freed, and fills them with NaN
+       TN_DEBUG                  detects tensors that a reset has freed, and fills them with NaN; two threads in one context
        TN_ALLOW_FAST_MATH        permits -ffast-math and its parts, without any promise about bit-identical results and NaN
        TN_HEADER_NAME            the name of this file, which includes itself; default: "tensornet.h"
      These leave parts out, with their declarations. All files of one program must define the same ones.

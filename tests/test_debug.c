@@ -1,5 +1,5 @@
 /* test_debug.c: what TN_DEBUG catches. A tensor of a reset arena is told from the tensors that came after it, by ops and by views,
-   until the reset after; its data is NaN.
+   until the reset after; its data is NaN. A second thread that uses a context while the first one is in a call is refused.
 
    And two more macros that change what is compiled, so that it is compiled once. TN_STATIC keeps every name inside this file: the
    program is linked with a second copy of the library, and nothing clashes. Under TN_NO_STDIO the library does without stdio.h:
@@ -14,6 +14,7 @@
 #ifdef BUFSIZ
 #error "tensornet.h includes stdio.h under TN_NO_STDIO"
 #endif
+#include "pool.h"
 #include "test.h"
 
 static tn_ctx *ctx_on(const tn_backend *backend)
@@ -155,6 +156,65 @@ TEST(debug_training)
     tn_ctx_destroy(ctx);
 }
 
+/* ---- two threads in one context ---- */
+
+#ifdef HAVE_PTHREADS
+typedef struct guest { tn_ctx *ctx; tn_tensor *kept; int call; bool refused; } guest;
+
+static void *visit(void *user)
+{
+    guest *g = (guest *)user;
+    float  v = 0;
+    if (g->call == 0) g->refused = tn_full(g->ctx, 0, NULL, 1) == NULL;
+    else if (g->call == 1) g->refused = tn_read(g->kept, TN_F32, &v, 1) == TN_ERR_ARG;
+    else tn_ctx_reset(g->ctx);
+    return NULL;
+}
+
+/* A parallel loop in the middle of which another thread visits its context, if there is one. */
+static void visited_for(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
+{
+    guest    *g = (guest *)user;
+    pthread_t thread;
+    if (g->ctx && CHECK(pthread_create(&thread, NULL, visit, g) == 0)) pthread_join(thread, NULL);
+    g->ctx = NULL;
+    pool_backwards(NULL, tasks, workers, fn, arg);
+}
+
+TEST(two_threads_in_a_context)
+{
+    static const char *const said[3] = {"act: another thread used the context meanwhile, in allocation; expected one thread",
+                                        "act: another thread used the context meanwhile, in download; expected one thread",
+                                        "act: another thread used the context meanwhile, in reset; expected one thread"};
+    const int64_t n = 1 << 18, one = 1;
+    tn_desc       d;
+    tn_ctx       *ctx;
+    tn_tensor    *x, *y;
+    guest         g;
+    memset(&d, 0, sizeof d);
+    memset(&g, 0, sizeof g);
+    d.threads = 2;
+    d.parallel_for = visited_for;
+    d.parallel_user = &g;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
+    g.kept = tn_tensor_create(ctx, TN_REAL, 1, &one);
+    x = tn_full(ctx, 1, &n, 1);
+    for (g.call = 0; g.call < 3; g.call++) {
+        CHECK(tn_exp(ctx, x) != NULL);
+        CHECK_CTX(ctx);
+        g.ctx = ctx;
+        g.refused = g.call == 2;
+        y = tn_exp(ctx, x);
+        CHECK(!g.ctx && g.refused);
+        CHECK_ERROR(ctx, TN_ERR_ARG, said[g.call]);
+        CHECK(y && fabs(tn_item(tn_slice(y, 0, n - 1, n)) - exp(1.0)) < 1e-6 && tn_item(tn_slice(x, 0, 0, 1)) == 1);
+    }
+    tn_ctx_destroy(ctx);
+}
+#else
+TEST(two_threads_in_a_context) { SKIP("pthreads", "two threads"); }
+#endif
+
 static void opens(void)
 {
     tn_ctx *ctx = NULL;
@@ -165,4 +225,4 @@ static void opens(void)
 TEST(is_static) { opens(); }
 TEST(no_stdio)  { opens(); }
 
-TEST_MAIN(stale_tensors, taps_that_reset, poison, debug_training, is_static, no_stdio)
+TEST_MAIN(stale_tensors, taps_that_reset, poison, debug_training, two_threads_in_a_context, is_static, no_stdio)

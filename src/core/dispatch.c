@@ -129,14 +129,20 @@ TNI_FN tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 
 TNI_FN tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
-    if (!tni_uncaptured(ctx, "host memory is copied")) return TN_ERR_ARG;
-    return ctx->backend->upload(ctx->state, dst, src, bytes);
+    tn_status s;
+    if (!tni_uncaptured(ctx, "host memory is copied") || !TNI_ENTER(ctx, "upload")) return TN_ERR_ARG;
+    s = ctx->backend->upload(ctx->state, dst, src, bytes);
+    TNI_LEAVE(ctx);
+    return s;
 }
 
 TNI_FN tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
-    if (!tni_uncaptured(ctx, "device memory is read")) return TN_ERR_ARG;
-    return ctx->backend->download(ctx->state, dst, src, bytes);
+    tn_status s;
+    if (!tni_uncaptured(ctx, "device memory is read") || !TNI_ENTER(ctx, "download")) return TN_ERR_ARG;
+    s = ctx->backend->download(ctx->state, dst, src, bytes);
+    TNI_LEAVE(ctx);
+    return s;
 }
 
 /* The bytes of an operand and their copy on the host. Operands that overlap, such as views of one tensor, share a copy. */
@@ -346,6 +352,7 @@ TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
     for (k = 0; k < (int)(sizeof call->f / sizeof *call->f); k++)
         if (!tni_holds(ctx, call->out[0].dtype, tn_kernel_name(call->kernel), "a number", call->f[k])) return TN_ERR_ARG;
+    if (!TNI_ENTER(ctx, tn_kernel_name(call->kernel))) return TN_ERR_ARG;
     ctx->kernel_calls[call->kernel]++;
 #ifndef TN_NO_TRAINING
     if (ctx->capture) tni_graph_notes(ctx, call);
@@ -353,6 +360,7 @@ TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call)
     s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
     if (bf16 && s == TN_ERR_DTYPE && !(call->kernel == TN_KERNEL_RESIDUAL_RMSNORM && ctx->compose(ctx, call, &s)))
         s = tni_run_widened(ctx, call);
+    TNI_LEAVE(ctx);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, tn_kernel_name(call->kernel));
 }
 

@@ -92,6 +92,9 @@ __declspec(dllimport) unsigned long __stdcall GetActiveProcessorCount(unsigned s
 #define TNI_OPENMP
 #include <omp.h>
 #endif
+#ifdef TN_DEBUG
+#include <errno.h>
+#endif
 #if defined(__linux__)
 #include <errno.h>
 #include <sys/syscall.h>
@@ -235,7 +238,21 @@ struct tn_ctx {
     int               rank, fault_rank; /* of this process in desc.comm; of the one that has found the fault */
     uint64_t          kernel_calls[TN_KERNEL_COUNT];
     bool              fallback_said[TN_KERNEL_COUNT];
+#ifdef TN_DEBUG
+    void             *user;             /* the thread that is in a call, see >>one-thread; NULL: none */
+    const char       *user_call, *intruder;     /* its call, and one of another thread that came meanwhile, or NULL */
+    int               user_depth;       /* calls inside of that call */
+#endif
 };
+
+/* Between these two a thread uses the context: >>one-thread. false: another one does. Nothing without TN_DEBUG. */
+#ifdef TN_DEBUG
+#define TNI_ENTER(ctx, call) tni_enter(ctx, call)
+#define TNI_LEAVE(ctx)       tni_leave(ctx)
+#else
+#define TNI_ENTER(ctx, call) true
+#define TNI_LEAVE(ctx)       ((void)0)
+#endif
 
 /* The scalars of an optimiser on the device, see >>op-optim. */
 enum { TNI_LR, TNI_STEP, TNI_SIZE, TNI_FACTOR, TNI_SKIP, TNI_NORM, TNI_MOMENTUM, TNI_TAKEN, TNI_SCALARS };
@@ -343,6 +360,10 @@ TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape);
 TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes);
 TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...);
 TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level, const char *fmt, ...);
+#ifdef TN_DEBUG
+TNI_FN bool tni_enter(tn_ctx *ctx, const char *call);
+TNI_FN void tni_leave(tn_ctx *ctx);
+#endif
 
 /* memory.c */
 TNI_FN void *tni_alloc(tn_ctx *ctx, size_t bytes, const char *what);

@@ -138,10 +138,11 @@ TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
         return NULL;
     }
     bytes = (bytes + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
+    if (!TNI_ENTER(ctx, "allocation")) return NULL;
     while (a->at < a->blocks && a->block[a->at].bytes - a->used < bytes) { a->at++; a->used = 0; }
-    if (a->at == a->blocks && !tni_arena_grow(ctx, a, bytes)) return NULL;
-    p = a->block[a->at].p + a->used;
-    a->used += bytes;
+    p = a->at < a->blocks || tni_arena_grow(ctx, a, bytes) ? a->block[a->at].p + a->used : NULL;
+    if (p) a->used += bytes;
+    TNI_LEAVE(ctx);
     return p;
 }
 

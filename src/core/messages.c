@@ -170,6 +170,30 @@ static void tni_message(char *dst, size_t room, const char *fmt, va_list args)
     tn_printable(dst, strlen(dst), false);
 }
 
+#ifdef TN_DEBUG
+/* ---- two threads in one context ----------------------------------------- >>one-thread
+   A context belongs to one thread at a time. Under TN_DEBUG each kernel call, copy, allocation in an arena and reset notes the
+   thread that is in it, known by the address of its errno. A thread that comes meanwhile touches nothing, and its call fails;
+   the first one reports both calls when it leaves. */
+#if defined(__GNUC__)
+#define TNI_SEE(p)           __atomic_load_n(p, __ATOMIC_SEQ_CST)
+#define TNI_SWAP(p, old, v)  (*(old) = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST))
+#define TNI_CLAIM(p, old, v) __atomic_compare_exchange_n(p, old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+#else                                   /* most overlaps are seen */
+#define TNI_SEE(p)           (*(p))
+#define TNI_SWAP(p, old, v)  (*(old) = *(p), *(p) = (v))
+#define TNI_CLAIM(p, old, v) ((*(old) = *(p)) == NULL ? (*(p) = (v), true) : false)
+#endif
+
+static bool tni_intrudes(tn_ctx *ctx)
+{
+    void *user = TNI_SEE(&ctx->user);
+    return user != NULL && user != (void *)&errno;
+}
+#else
+static inline bool tni_intrudes(tn_ctx *ctx) { (void)ctx; return false; }
+#endif
+
 /* The context keeps the first error; every failure is logged. */
 TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char *fmt, ...)
 {
@@ -178,7 +202,7 @@ TNI_PRINTF(3, 4) TNI_FN tn_status tni_fail(tn_ctx *ctx, tn_status s, const char 
     va_start(args, fmt);
     tni_message(message, sizeof message, fmt, args);
     va_end(args);
-    if (!ctx) return s;
+    if (!ctx || tni_intrudes(ctx)) return s;
     if (ctx->status == TN_OK) {
         ctx->status = s;
         memcpy(ctx->error, message, sizeof message);
@@ -200,6 +224,36 @@ TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level,
     va_end(args);
     tni_say(&ctx->desc, level, message);
 }
+
+#ifdef TN_DEBUG
+TNI_FN bool tni_enter(tn_ctx *ctx, const char *call)
+{
+    void       *user = NULL;
+    const char *other;
+    if (TNI_CLAIM(&ctx->user, &user, (void *)&errno)) ctx->user_call = call;
+    else if (user != (void *)&errno) {
+        TNI_SWAP(&ctx->intruder, &other, call);
+        return false;
+    }
+    ctx->user_depth++;
+    return true;
+}
+
+TNI_FN void tni_leave(tn_ctx *ctx)
+{
+    void       *user;
+    const char *other;
+    if (--ctx->user_depth > 0) return;
+    TNI_SWAP(&ctx->intruder, &other, (const char *)NULL);
+    if (other)
+        tni_fail(ctx, TN_ERR_ARG, "%s: another thread used the context meanwhile, in %s; expected one thread at a time",
+                 ctx->user_call, other);
+    TNI_SWAP(&ctx->user, &user, (void *)NULL);
+}
+#undef TNI_SWAP
+#undef TNI_SEE
+#undef TNI_CLAIM
+#endif
 
 tn_status   tn_ctx_status(const tn_ctx *ctx) { return ctx ? ctx->status : TN_ERR_ARG; }
 const char *tn_ctx_error(const tn_ctx *ctx)  { return ctx ? ctx->error : "the context is NULL"; }

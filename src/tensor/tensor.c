@@ -274,7 +274,7 @@ static void tni_bury(tn_ctx *ctx, const tn_tensor *until)
 
 void tn_ctx_reset(tn_ctx *ctx)
 {
-    if (!ctx || !tni_not_aside(ctx, "reset")) return;
+    if (!ctx || !tni_not_aside(ctx, "reset") || !TNI_ENTER(ctx, "reset")) return;
     tni_tape_clear(ctx);
     tni_bury(ctx, NULL);
     ctx->resets++;
@@ -289,6 +289,7 @@ void tn_ctx_reset(tn_ctx *ctx)
         tni_run(ctx, &c);
         ctx->calls = 0;
     }
+    TNI_LEAVE(ctx);
 }
 
 void tn_ctx_seed(tn_ctx *ctx, uint64_t seed)
