@@ -108,6 +108,7 @@
        failed call returns NULL or a status, the context keeps the first message, and ops given NULL return NULL.
        Of OpenMP and TN_USE_THREADS prefer the latter: its waiting threads sleep, where OpenMP's spin by default, which
        on a busy machine is many times slower.
+       Calls need up to 64 KB of stack (gcc -O2 on x86-64).
 
    ARGUMENTS
        The object or the context comes first, then the inputs, last the outputs (only `why`, a buffer for a message,

@@ -120,7 +120,7 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #define TNI_UNUSED __attribute__((unused))
 #define TNI_NOINLINE __attribute__((noinline))
 #define TNI_RARE     __attribute__((noinline, cold))    /* a branch that calls it counts as unlikely */
-#ifdef __MINGW32__                      /* where plain "printf" means Microsoft's, which has no %zu */
+#if defined(__MINGW32__) && !defined(__clang__)       /* where plain "printf" means Microsoft's, which has no %zu */
 #define TNI_PRINTF(text, first) __attribute__((format(gnu_printf, text, first)))
 #else
 #define TNI_PRINTF(text, first) __attribute__((format(printf, text, first)))

@@ -11,7 +11,7 @@
 char *read_file(const char *path, size_t *bytes)
 {
     buffer b = {0};
-    char   piece[1 << 16];
+    char   piece[1 << 13];
     FILE  *f = !strcmp(path, "-") ? stdin : fopen(path, "rb");
     size_t n;
     if (!f) fail("%s: %s", path, strerror(errno));
