@@ -1398,13 +1398,13 @@ expect 0 "page: " look o-theirs --text "the cat" --out o-theirs.html
 holds "the page says so" grep -q "text is left out: $noted" o-theirs.html
 cp -r a named && sed "s|^data = .*|data = $dir/o-secret|" a/config.txt > named/config.txt
 expect 1 "o-secret differ, expected those that named/model.safetensors was trained on" eval named
-expect 1 "text are not those that $dir/a/step-00000008.safetensors was made from; to train on them, name the text: --data FILE" \
+expect 1 "text differ from those that $dir/a/step-00000008.safetensors was made from; to train on them, name them: --data FILE" \
     train --from a/step-00000008.safetensors --out x --held-out 0.2
 expect 0 "Done" train text --from a/step-00000008.safetensors --out o-retold --held-out 0.2
 mkdir o-begun && sed "s|^data = .*|data = $dir/o-secret|" a/config.txt > o-begun/config.txt
-expect 1 "o-secret are not those that o-begun/config.txt was made from" train --resume o-begun
+expect 1 "o-secret differ from those that o-begun/config.txt was made from" train --resume o-begun
 grep -v '^# data' a/config.txt > o-begun/config.txt
-expect 1 "text are not those that o-begun/config.txt was made from; to train on them, name the text: --data FILE" train --resume o-begun
+expect 1 "o-begun/config.txt has no hash of its data; to train on $dir/text, name it: --data FILE" train --resume o-begun
 cp a/config.txt o-begun
 expect 0 "Done" train --resume o-begun
 rm -rf o-theirs named o-retold o-begun

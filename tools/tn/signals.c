@@ -21,7 +21,7 @@ static void on_save_signal(int number)
 
 static void on_signal(int number)
 {
-    static const char words[] = "\ntn train: saving, then stopping; the same signal again stops it at once\n";
+    static const char words[] = "\ntn train: stopping once everything is saved; the same signal again stops it at once\n";
     int before = errno;
     if (write(STDERR_FILENO, words, sizeof words - 1) < 0) errno = 0;      /* stops even if nobody can read it */
     errno = before;
