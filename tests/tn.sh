@@ -772,6 +772,9 @@ cp -r half hurt && unseal $newest && sed 's/"tn.format":"1"/"tn.format":"9"/' $n
     damaged "another format" "has format 9, expected format 1"
 cp -r half hurt && unseal $newest && sed 's/"tn.step":/"tn.stop":/' $newest > changed && mv changed $newest && \
     damaged "no step" 'no "tn.step"'
+cp -r half hurt && unseal $newest && sed 's/"tn.step":"./"tn.step":"-/' $newest > changed && mv changed $newest && \
+    damaged "a negative step" 'has tn.step "-'
+
 cp -r half hurt && cp a/model.safetensors hurt/step-00000005.safetensors && damaged "weights" "is not a checkpoint of tn train"
 cp -r half hurt && sed 's/^width.*/width = 32/' half/config.txt > hurt/config.txt && damaged "another shape" \
     "config.txt was changed"

@@ -440,7 +440,7 @@ static void check_from(run *r)
     tn_safetensors *st = open_checkpoint(from, &look);
     check_size(&r->m.desc, st, from, 1);
     check_trained(r, checkpoint_note(st, from, "tn.data"), from);
-    r->step = strtoll(checkpoint_note(st, from, "tn.step"), NULL, 10);
+    r->step = checkpoint_count(st, from, "tn.step");
     tn_ctx_destroy(look);
 }
 
@@ -610,8 +610,9 @@ void resume_run(run *r)
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     r->config_json = config_json(&r->m);
     check_resumed(r, st);
-    r->step = strtoll(checkpoint_note(st, r->saved, "tn.step"), NULL, 10);
-    lines = strtoll(checkpoint_note(st, r->saved, "tn.log_lines"), NULL, 10);
+    r->step = checkpoint_count(st, r->saved, "tn.step");
+    if (r->step > r->steps) fail("%s is of step %lld, expected at most %lld", r->saved, (long long)r->step, (long long)r->steps);
+    lines = checkpoint_count(st, r->saved, "tn.log_lines");
     if (any_of_all(r->m.ctx, of_first(r->m.ctx, (double)r->saved_step) != (double)r->saved_step))
         fail("%s: the first process, or another, resumes from another checkpoint, expected one folder for all", r->saved);
     check_same_run(r);

@@ -130,6 +130,15 @@ const char *checkpoint_note(const tn_safetensors *st, const char *path, const ch
     return value;
 }
 
+int64_t checkpoint_count(const tn_safetensors *st, const char *path, const char *key)
+{
+    const char   *text = checkpoint_note(st, path, key);
+    const size_t  digits = strspn(text, "0123456789");
+    if (digits == 0 || digits > 15 || text[digits])
+        fail("%s has %s \"%s\", expected a whole number of at most 15 digits", path, key, text);
+    return strtoll(text, NULL, 10);
+}
+
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)
 {
     char            why[256];

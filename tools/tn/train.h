@@ -212,6 +212,8 @@ void save_history(run *r);
 void remove_old_checkpoints(const run *r);
 void save_or_stop(run *r);
 const char *checkpoint_note(const tn_safetensors *st, const char *path, const char *key);
+/* A note that counts something: from 0 to what a double holds exactly. */
+int64_t checkpoint_count(const tn_safetensors *st, const char *path, const char *key);
 /* Opens a checkpoint of this format. *look: a context for it alone; destroying it closes the file. */
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
 
