@@ -35,12 +35,20 @@ static void add_printable(buffer *b, const char *format, va_list list)
     buffer_add(b, format, strlen(format));
 }
 
+static bool line_open;                                /* what was printed last on stdout does not end a line */
+
+static int put(FILE *to, const char *text, size_t bytes)
+{
+    if (to == stdout && bytes) line_open = text[bytes - 1] != '\n';
+    return (int)fwrite(text, 1, bytes, to);
+}
+
 int print_list(FILE *to, const char *format, va_list list)
 {
     buffer b = {0};
     int    n;
     add_printable(&b, format, list);
-    n = (int)fwrite(b.data, 1, b.bytes, to);
+    n = put(to, b.data, b.bytes);
     free(b.data);
     return n;
 }
@@ -59,11 +67,11 @@ void print_text(const char *text, size_t bytes)
 {
     buffer b = {0};
     buffer_add(&b, text, bytes);
-    fwrite(b.data, 1, tn_printable(b.data, bytes, true), stdout);
+    put(stdout, b.data, tn_printable(b.data, bytes, true));
     free(b.data);
 }
 
-void print_raw(const char *text, size_t bytes) { fwrite(text, 1, bytes, stdout); }
+void print_raw(const char *text, size_t bytes) { put(stdout, text, bytes); }
 
 void buffer_show(buffer *b, const char *format, ...)
 {
@@ -89,7 +97,21 @@ static void print_message(const char *format, va_list list)
 
 #define PRINT(format) do { va_list list_; va_start(list_, format); print_message(format, list_); va_end(list_); } while (0)
 
-void fail(const char *format, ...)        { PRINT(format); exit(EXIT_ERROR); }
+/* A message has a line of its own. Where there is no memory to print it, these words have to do. */
+void fail(const char *format, ...)
+{
+    static const char no_memory[] = "out of memory\n";
+    static bool       failing;
+    if (failing) {
+        put(stderr, no_memory, sizeof no_memory - 1);
+        exit(EXIT_ERROR);
+    }
+    failing = true;
+    if (line_open) print_raw("\n", 1);
+    PRINT(format);
+    exit(EXIT_ERROR);
+}
+
 void usage_error(const char *format, ...) { PRINT(format); exit(EXIT_USAGE); }
 void warn(const char *format, ...)        { PRINT(format); }
 
