@@ -165,7 +165,7 @@ static bool collectives(job *j)
 
 /* ---- training ------------------------------------------------------------------------------ */
 
-/* Bits of a job's kind. BUCKETS: gradients go in messages of seven numbers; ALONE: without a thread beside. */
+/* Bits of a job's kind. BUCKETS: gradients go in messages of 41 numbers; ALONE: without a thread beside. */
 enum { ADAMW, MUON, PARTS, KINDS_OF_TRAINING, SHARED = 8, SAVED = 16, RESUMED = 32, OVERLAP = 64, BUCKETS = 128, ALONE = 256,
        TIED = 512 };
 
@@ -218,7 +218,7 @@ static bool trains(job *j)
     memset(&od, 0, sizeof od);
     od.kind = kind == MUON ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
     od.share_moments = (j->kind & SHARED) != 0;
-    od.bucket = j->kind & BUCKETS ? 7 : 0;
+    od.bucket = j->kind & BUCKETS ? 41 : 0;
     od.lr = kind == MUON ? 2e-3 : 0;                        /* Muon enlarges what is small in a gradient */
     od.clip_norm = 0.3;
     od.weight_decay = 0.1;
