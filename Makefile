@@ -1,7 +1,7 @@
 # make             builds the library from src/, one object for each of its files, and the examples
 # make demo        trains, folds and draws
 # make test        most tests once, in a few minutes: with gcc, what reads files or manages memory also under sanitizers
-# make test-all    the longer suite: also clang, C++, most tests under sanitizers, the CUDA file under the race checker and by nvcc
+# make test-all    the longer suite: also clang, C++, most tests under sanitizers, the CUDA file under the race checker and by nvcc for sm_90a
 # make check       above it: more compilers, word sizes, processors and SIMD levels (sh tools/setup.sh --check installs them)
 # make mutants     plants faults in the library, one after the other, and counts how many the tests find
 # make fuzz        FUZZ_SECONDS=600 of changed files for each reader of files, with clang's libFuzzer

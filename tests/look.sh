@@ -1,12 +1,12 @@
 #!/bin/sh
-# sh tests/look.sh FIXTURE TN [planted]: the page of `tn look` in a browser without a screen. FIXTURE makes pages whose values are
+# sh tests/look.sh FIXTURE TN [planted [only]]: the page of `tn look` in a browser without a screen. FIXTURE makes pages whose values are
 # known, TN one of a model whose numbers `tn circuits` prints; the scripts of tests/look run in them, read what a reader reads and
 # press what a reader presses. Each page is seen in both themes and 360 pixels wide; then without WebAssembly, and printed. With
-# `planted`, faults are planted in the page at last, which these checks have to find. The last
-# line is `N passed, N failed, N skipped`.
+# `planted`, faults are planted in the page first, which these checks have to find; with `only`, nothing else is done. The
+# last line is `N passed, N failed, N skipped`.
 set -u
 export LC_ALL=C
-fixture=$1 tn=$2 faults=${3:-} passed=0 failed=0
+fixture=$1 tn=$2 faults=${3:-} only=${4:-} passed=0 failed=0
 for browser in chromium chromium-browser google-chrome chrome none; do
     if command -v $browser > /dev/null; then break; fi
 done
@@ -47,6 +47,11 @@ END
 checks_of() {   # what a dump says, a line for each check
     sed -n '/<pre id="tn-checks">/,/end of the checks/p' | sed 's/.*<pre id="tn-checks">//'
 }
+finish() {
+    echo "$passed passed, $failed failed, 0 skipped"
+    [ "$failed" = 0 ]
+    exit
+}
 check() {   # NAME PAGE ARGUMENT...: all checks of a page pass, and its console has no error
     name=$1 path=$2
     shift 2
@@ -65,6 +70,29 @@ check() {   # NAME PAGE ARGUMENT...: all checks of a page pass, and its console 
 }
 
 for kind in images language broken; do page $kind; done
+
+# planted KIND WIDTH NAME FROM TO: with a fault in the page its checks fail. FROM is in the page.
+planted() {
+    sed "s/$4/$5/" "$folder/$1.html" > "$folder/fault.html"
+    if cmp -s "$folder/$1.html" "$folder/fault.html"; then fail "planted $3: nothing in the page is $4"; return; fi
+    with_checks "$1" "$folder/fault.html" > "$folder/fault-checked.html"
+    framed "$folder/fault-checked.html" "$2" > "$folder/phone.html"
+    headless --window-size=1280,1600 --dump-dom "file://$folder/phone.html" | checks_of > "$folder/said"
+    if grep -q '^FAIL ' "$folder/said" || ! [ -s "$folder/said" ]; then pass; else fail "planted $3: no check failed"; fi
+}
+if [ "$faults" = planted ]; then
+    planted language 1200 "names as HTML" 'element.append(run)' 'element.innerHTML += run'
+    planted language 1200 "a sign in the product" '+ y \* wc\[from + j\]' '- y * wc[from + j]'
+    planted language 1200 "the symmetric half of one element" '(wr\[a\]\[r\] \* vc\[b\]\[r\] +' '(wr[a][r] * vc[b][r] -'
+    planted language 1200 "hidden characters" 'if (code < 32)' 'if (code < 0)'
+    planted images 1200 "a colour of the map" '\.188, 29' '.188, 39'
+    planted images 1200 "an eigenvalue that is not squared" 'one.value \* activation \* activation' 'one.value * activation'
+    planted images 1200 "a theme that changes nothing" 'root.data-theme="dark".' 'root[data-theme="none"]'
+    planted images 360 "a paragraph wider than a phone" "max-width: 44rem" "min-width: 44rem"
+    planted images 1200 "a key without an effect" '"+": () => zoomKey(1.5)' '"+": () => 0'
+fi
+[ -z "$only" ] || finish
+
 for kind in images language; do
     check $kind "$folder/$kind-checked.html" --window-size=1280,900
     check "$kind, dark" "$folder/$kind-checked.html" --window-size=1280,900 --blink-settings=preferredColorScheme=0
@@ -123,26 +151,4 @@ then fail "the page names $(cat "$folder/why")"; else pass; fi
 headless --no-pdf-header-footer --print-to-pdf="$folder/page.pdf" "file://$folder/images.html" > /dev/null
 if [ "$(head -c 4 "$folder/page.pdf" 2> /dev/null)" = %PDF ]; then pass; else fail "the page is not printed"; fi
 
-# planted KIND WIDTH NAME FROM TO: with a fault in the page its checks fail. FROM is in the page.
-planted() {
-    sed "s/$4/$5/" "$folder/$1.html" > "$folder/fault.html"
-    if cmp -s "$folder/$1.html" "$folder/fault.html"; then fail "planted $3: nothing in the page is $4"; return; fi
-    with_checks "$1" "$folder/fault.html" > "$folder/fault-checked.html"
-    framed "$folder/fault-checked.html" "$2" > "$folder/phone.html"
-    headless --window-size=1280,1600 --dump-dom "file://$folder/phone.html" | checks_of > "$folder/said"
-    if grep -q '^FAIL ' "$folder/said" || ! [ -s "$folder/said" ]; then pass; else fail "planted $3: no check failed"; fi
-}
-if [ "$faults" = planted ]; then
-    planted language 1200 "names as HTML" 'element.append(run)' 'element.innerHTML += run'
-    planted language 1200 "a sign in the product" '+ y \* wc\[from + j\]' '- y * wc[from + j]'
-    planted language 1200 "the symmetric half of one element" '(wr\[a\]\[r\] \* vc\[b\]\[r\] +' '(wr[a][r] * vc[b][r] -'
-    planted language 1200 "hidden characters" 'if (code < 32)' 'if (code < 0)'
-    planted images 1200 "a colour of the map" '\.188, 29' '.188, 39'
-    planted images 1200 "an eigenvalue that is not squared" 'one.value \* activation \* activation' 'one.value * activation'
-    planted images 1200 "a theme that changes nothing" 'root.data-theme="dark".' 'root[data-theme="none"]'
-    planted images 360 "a paragraph wider than a phone" "max-width: 44rem" "min-width: 44rem"
-    planted images 1200 "a key without an effect" '"+": () => zoomKey(1.5)' '"+": () => 0'
-fi
-
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+finish

@@ -3,7 +3,7 @@
 # older than C99 is refused in one clear sentence; later ones, C++ from C++17 on, and the macros that change what is
 # compiled give no warning, also after the macros of systems and other libraries (compile/macros.h). A compiler that is not
 # here, or does not know a dialect, is one skipped part. With TN_TEST_SMALL only the oldest dialects are tried, and the macros
-# that leave out a part only all at once, but for TN_NO_STDIO.
+# that leave out a part only all at once, but for TN_NO_STDIO. With DIALECTS=all those between the oldest and the newest, too.
 #
 # How the header is indented is checked by clang and by g++. As C, gcc takes five seconds each time: whenever it looks back,
 # it reads the file again from near its beginning.
@@ -14,6 +14,7 @@ passed=0 failed=0 skipped=0
 more() {   # LINE...: parts that TN_TEST_SMALL leaves out
     [ -n "${TN_TEST_SMALL:-}" ] || printf '%s\n' "$@"
 }
+between() { [ "${DIALECTS:-}" != all ] || more "$@"; }
 missing() {   # COMPILER: one skipped part, or a failed one where TN_REQUIRE lists it
     if sh tests/missing.sh "$1"; then :; elif [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
 }
@@ -74,19 +75,19 @@ gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_STDIO tensornet.h
 $(for switch in TEXT CIRCUITS TRAINING OPERATOR MODELS IMAGE CONTRACTION MPS F64; do
     more "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
 done
-more "gcc c gnu17" \
-    "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_STATIC tensornet.h" \
+between "gcc c gnu17" "clang c c17" "g++ c++ c++20" "clang++ c++ c++20" \
+    "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=1 tensornet.h"
+more "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_STATIC tensornet.h" \
     "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_DEBUG tensornet.h" \
     "clang++ c++ c++17 -DTENSORNET_IMPLEMENTATION -DTN_USE_THREADS tensornet.h" \
     "clang c c99 $(grep -L '/inner\.h"' $tests | tr '\n' ' ')" \
     "clang c c99 -iquote src $(grep -l '/inner\.h"' $tests | tr '\n' ' ')" \
     "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_USE_THREADS -DTNI_NO_ATOMICS tensornet.h" \
     "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=0 tensornet.h" \
-    "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=1 tensornet.h" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_TRAINING -DTN_NO_F64 -DTN_SIMD_MAX=0 tensornet.h" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_MODELS -DTN_NO_OPERATOR -DTN_NO_TEXT tensornet.h" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_IMAGE -DTN_NO_TRAINING -DTN_NO_STDIO tensornet.h" \
-    "clang c c17" "g++ c++ c++20" "g++ c++ c++23" "clang++ c++ c++20" "clang++ c++ c++2b" \
+    "g++ c++ c++23" "clang++ c++ c++2b" \
     "clang++ c++ c++20 tests/compile/cpp17.cpp" \
     "g++ c++ c++17 -include tests/compile/macros.h -DTN_CUDA_HOST -Itests/cuda_host -Wno-pedantic -Wno-conversion -Wno-shadow \
         -Wno-unknown-pragmas -Wno-psabi tensornet_cuda.cu")

@@ -151,7 +151,7 @@ TEST(numbers_halfway)
     uint64_t rng = 2;
     char text[1500];
     int i;
-    for (i = 0; i < 3000; i++) {
+    for (i = 0; i < (test_small() ? 600 : 3000); i++) {
         uint64_t m = (test_random(&rng) >> 11) | ((uint64_t)1 << 52);
         int e = (int)(i % 3 == 0 ? test_random_int(&rng, -1075, -1000) : i % 3 == 1 ? test_random_int(&rng, -80, 80) : test_random_int(&rng, -1075, 970));
         if (e < -1030) m >>= test_random_int(&rng, 0, 50);               /* subnormal: fewer bits */

@@ -1,12 +1,12 @@
 #!/bin/sh
-# sh tests/cuda_host/nvcc.sh SOURCE.cu BUDGET FOLDER [--budget | --prove]: nvcc compiles the file for sm_80 and sm_90a into
+# sh tests/cuda_host/nvcc.sh SOURCE.cu BUDGET FOLDER [--budget | --prove]: nvcc compiles the file for CUDA_BOTH into
 # FOLDER/SOURCE.o, what a user links; and then
 #     no warning of nvcc or of the host compiler            registers, stack, spills, shared memory within BUDGET
 #     tn_cuda_backend is all that the object exports        tensor cores and TMA where BUDGET requires them, and no double in kernels of floats
 #     no wgmma that ptxas serialises or waits for itself, no setmaxnreg that it ignores, nor in a kernel that begins with fewer registers than fit
 #     launches, shared memory and assembly appear only in the section >>cuda-port
 # --budget prints the lines that BUDGET would need instead; --prove compiles unfit.cu first, and all of its mistakes must be found.
-# NVCC: the compiler. CUDA_FLAGS, CUDA_BOTH: the Makefile's, which asks for --budget by `make cuda MODE=--budget`. The last line is `N passed, N failed, N skipped`.
+# NVCC: the compiler. CUDA_FLAGS, CUDA_BOTH (sm_80 and sm_90a, or one of them): the Makefile's, which asks for --budget by `make cuda MODE=--budget`. The last line is `N passed, N failed, N skipped`.
 set -u
 : "${CUDA_FLAGS:?make cuda says what these are}" "${CUDA_BOTH:?}"
 here=$(dirname "$0") source=$1 budget=$2 folder=$3 mode=${4:-}
@@ -70,6 +70,6 @@ grep -h '(C75[0-9]*)' "$keep/log" | sed 's/^/ptxas: /' > "$keep/ignored"
 verdict "$keep/ignored"
 
 kernels=$(grep -c "Compiling entry function.*'sm_90a'" "$keep/log")
-echo "$kernels kernels for sm_80 and sm_90a, $(wc -c < "$folder/$name.o") bytes"
+echo "$kernels kernels for $(echo "$CUDA_BOTH" | grep -o 'code=sm_[0-9a]*' | sed 's/code=//' | paste -sd, | sed 's/,/ and /'), $(wc -c < "$folder/$name.o") bytes"
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]

@@ -2,8 +2,8 @@
 # sh tests/heavy/faults.sh TN SAVES: what becomes of `tn train`, and of the library's saves, when a system call fails
 #
 # TN and SAVES (faults.c) are linked with hook.c. A run of six steps, with a checkpoint after each, is repeated with one call
-# failing, and then resumed: for most kinds of faults each call of that kind, for those with many calls one in three, four or
-# nine (the strides at the end). A fault called harmless must leave no trace; any other must be answered by a message, except
+# failing, and then resumed: for most kinds of faults each call of that kind, for those with many calls one of several (the
+# strides at the end). A fault called harmless must leave no trace; any other must be answered by a message, except
 # one called either: a run can do without some memory, such as a reserve. No file may be damaged; the resumed run must leave
 # no temporary file and end with the bits of a run without faults. A table says how many runs there were and how they ended;
 # the last line is `N passed, N failed, N skipped`.
@@ -106,8 +106,8 @@ every() {
 }
 # of all calls of one kind every other one
 other() { begin; one "$1" harmless; end "$1"; }
-every fopen EMFILE 2 either
-every fwrite ENOSPC 3 "" .safetensors.tn
+every fopen EMFILE 4 either
+every fwrite ENOSPC 5 "" .safetensors.tn
 every fwrite short 7 "" .safetensors.tn
 every fwrite ENOSPC 1 "" run/config
 every fwrite ENOSPC 499 "" run/loss
@@ -121,8 +121,8 @@ every close EIO 4 harmless
 every rename EIO 1
 every unlink EIO 1
 every ftruncate EIO 1
-every malloc NULL 9 either
-every calloc NULL 9
+every malloc NULL 13 either
+every calloc NULL 13
 every realloc NULL 9
 echo "failed_calls_of_tn_train: $total"
 failed=$((failed + bad))
