@@ -168,7 +168,7 @@ void journal_line(journal *j, const char *format, ...)
         fputc('{', j->file);
         vfprintf(j->file, format, list);
         fputs("}\n", j->file);
-        if (fflush(j->file) != 0) log_failed(j);
+        if (fflush(j->file) != 0 || ferror(j->file)) log_failed(j);
     }
     va_end(list);
     j->lines++;
