@@ -13,11 +13,13 @@ Functions have their names of C without tn_ and the name of the object that they
 cp.fold_in(e, b). Numbers of elements are not given, nor the context where an object has one. help() of a function shows the
 header's comment. A failed call raises TensornetError; enumerations are tn.ATTEND_SQUARED, tn.AttendKind.SQUARED or "squared".
 """
+import ctypes
+import math
 import operator
 
 import numpy as np
 
-from . import functions, objects
+from . import arrays, functions, objects
 from .abi import class_name, enums, header, version as __version__
 from .look import Page, look, look_at_params, look_at_transformer, svg
 from .objects import Context, Dtype, Object, Params, Status, Tensor, TensornetError, classes
@@ -51,11 +53,12 @@ def numpy(self, copy=True):
 
 def copied(read, function):
     def call(self, array):
-        kinds = {np.float32: Dtype.F32, np.float64: Dtype.F64, np.int32: Dtype.I32}
-        dtype = kinds.get(array.dtype.type)
+        kinds = {np.dtype(np.float32): Dtype.F32, np.dtype(np.float64): Dtype.F64, np.dtype(np.int32): Dtype.I32}
+        dtype = kinds.get(getattr(array, "dtype", None))    # of this machine's byte order
         if dtype is None or not array.flags.c_contiguous or read and not array.flags.writeable:
-            raise TensornetError(f"{function.__name__}: expected a contiguous array of float32, float64 or int32, not "
-                                 f"{array.dtype} with strides {array.strides}", Status.ERR_DTYPE)
+            raise TensornetError(f"{function.__name__}: expected a contiguous array of float32, float64 or int32, "
+                                 f"not {getattr(array, 'dtype', type(array).__name__)} with strides "
+                                 f"{getattr(array, 'strides', None)}{', or one that may be written' * read}", Status.ERR_DTYPE)
         if array.shape != self.shape:
             raise TensornetError(f"{function.__name__}: the array is {list(array.shape)} but the tensor is "
                                  f"{list(self.shape)}", Status.ERR_SHAPE)
@@ -64,6 +67,19 @@ def copied(read, function):
             ctx._collect()
             ctx._check(function(self._address, dtype, array.ctypes.data, array.size))
     return call
+
+
+def tensor_from(self, shape, as_, numbers):
+    """An arena tensor of numbers of type as_, one for each element, row-major; tensor() takes any array"""
+    dtype = objects.enum_of("tn_dtype", as_)
+    if dtype == Dtype.REAL:
+        dtype = self.dtype()
+    base = {Dtype.F32: "float", Dtype.F64: "double", Dtype.I32: "int32_t"}.get(dtype)
+    if not base:
+        raise TypeError("tensor_from: as: expected F32, F64, I32 or REAL")
+    extents = [arrays.integer("int64_t", extent, "tensor_from: shape") for extent in shape]
+    array = arrays.numbers(base, numbers, True, "tensor_from: numbers", math.prod(extents))
+    return self.tensor(array.reshape(extents), Dtype.I32 if base == "int32_t" else None)
 
 
 def index(self, key):
@@ -83,6 +99,16 @@ def index(self, key):
     return view
 
 
+def length(self):
+    if not self.rank:
+        raise TypeError("a tensor without axes has no length")
+    return self.shape[0]
+
+
+def truth(self):
+    raise TypeError("a tensor is neither true nor false: t.item() is its number, `t is None` says whether there is one")
+
+
 def binary(function, reverse=False):
     def call(self, other):
         ctx = self._ctx
@@ -96,7 +122,8 @@ Tensor.numpy, Tensor.__getitem__, Tensor.__array_priority__ = numpy, index, 100
 Tensor.__array__ = lambda self, dtype=None, copy=None: numpy(self, copy is not False).astype(dtype or None, copy=False)
 Tensor.shape = property(lambda self: tuple((f := self._fields()).shape[:f.rank]))
 Tensor.T = property(lambda self: self.transpose(0, 1))
-Tensor.__len__ = lambda self: self.shape[0]
+Tensor.__len__ = length
+Tensor.__bool__ = truth
 Tensor.__index__ = lambda self: operator.index(self.numpy().item())
 Tensor.__float__ = lambda self: self.item()
 Tensor.__repr__ = lambda self: self.format() if self._at is not None else "<tn_tensor, freed>"
@@ -112,19 +139,19 @@ def encode(self, text, bos=0):
     """The ids of a text, int32"""
     raw = text.encode()
     ids = np.empty(len(raw) + 2, np.int32)
-    count = self._encode(text, bos=bos, ids=ids, room=len(ids))
+    count = self._encode(text, bos, ids)
     return ids[:count]
 
 
 def decode(self, ids):
     """The text of ids"""
-    ids = np.ascontiguousarray(ids, np.int32)
-    room = np.empty(self._decode(ids, room=0) + 1, np.uint8)
-    self._decode(ids, dst=room, room=len(room))
+    room = np.empty(self._decode(ids) + 1, np.uint8)
+    self._decode(ids, room)
     return room[:-1].tobytes().decode(errors="replace")
 
 
 globals().update(functions.attach())
+Context.tensor_from = tensor_from
 Tensor.read = copied(True, objects.lib.tn_read)
 Tensor.write = copied(False, objects.lib.tn_write)
 Tokenizer = classes["tn_tokenizer"]
@@ -132,13 +159,31 @@ Tokenizer._encode, Tokenizer.encode = Tokenizer.encode, encode
 Tokenizer._decode, Tokenizer.decode = Tokenizer.decode, decode
 
 
+# ---- circuits
+
+def tops(self, descs):
+    """The entries of 1 to 4 descs, a list of dicts, while the matrix is computed once"""
+    ctx, keep = self._ctx, []
+    with ctx._lock:
+        ctx._collect()
+        found = (objects.structs["tn_circuit_entries"] * len(descs))()
+        filled = (objects.structs["tn_circuit_top_desc"] * len(descs))(
+            *(ctx._fill("tn_circuit_top_desc", desc, keep) for desc in descs))
+        ctx._check(objects.lib.tn_circuit_tops(self._address, len(found), ctypes.addressof(filled),
+                                               ctypes.addressof(found)), "tops")
+        return [classes["tn_circuit_entries"](ctx, one, (self,), keep, True) for one in found]
+
+
+classes["tn_circuit"].tops = tops
+
+
 # ---- transformers
 
 def points(list_points):
     def call(self, *sizes):
         """The points of a forward pass, or the parts of an attribution, as (name, shape)"""
-        found = (objects.structs["tn_point"] * list_points(self, *sizes, None, 0))()
-        list_points(self, *sizes, found, len(found))
+        found = (objects.structs["tn_point"] * list_points(self, *sizes, None))()
+        list_points(self, *sizes, found)
         return [(point.name.decode(), tuple(point.shape[:point.rank])) for point in found]
     return call
 

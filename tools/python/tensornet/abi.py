@@ -9,6 +9,12 @@ here = Path(__file__).parent
 header = json.loads((here / "declarations.json").read_text())
 lib = ctypes.CDLL(os.environ.get("TENSORNET_LIBRARY") or str(here / "libtensornet.so"))
 
+# Before anything else: another version lacks functions, or has them with other arguments.
+version = ".".join(str(header["constants"]["TN_VERSION_" + part]) for part in ("MAJOR", "MINOR", "PATCH"))
+lib.tn_version.restype = ctypes.c_char_p
+if lib.tn_version().decode() != version:
+    raise ImportError(f"the library is version {lib.tn_version().decode()}, this package is made for {version}")
+
 NUMBERS = {"bool": ctypes.c_bool, "int": ctypes.c_int, "float": ctypes.c_float, "double": ctypes.c_double,
            "size_t": ctypes.c_size_t, "uint8_t": ctypes.c_uint8, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32,
            "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64}
@@ -83,8 +89,3 @@ def callback(c_name):
     """The ctypes type of a C function that Python is to be."""
     what = header["callbacks"][c_name]
     return ctypes.CFUNCTYPE(returned(*what["result"]), *(parameter(*kind) for _, kind in what["arguments"]))
-
-
-version = ".".join(str(header["constants"]["TN_VERSION_" + part]) for part in ("MAJOR", "MINOR", "PATCH"))
-if lib.tn_version().decode() != version:
-    raise ImportError(f"the library is version {lib.tn_version().decode()}, this package is made for {version}")

@@ -4,22 +4,15 @@ import ctypes
 import keyword
 import threading
 
-import numpy as np
-
+from . import arrays
 from .abi import enums, header, lib, structs
 from .objects import POINTED, Context, Object, Params, Status, Tensor, TensornetError, classes
 
 # Integers that count the elements of the array beside them, and the arrays that can be counted.
 COUNTS = {"n", "count", "rank", "known", "bytes", "note_count", "lines"}
 ARRAYS = {"double", "float", "int", "int32_t", "int64_t", "tn_tap", "tn_note", "tn_named", "tn_series", "tn_name_map"}
-# Counts that stand elsewhere, and functions whose numbers of these names count something else.
+# Counts that stand elsewhere. Lengths that no count says, and counts that Python may give, are in arrays.py.
 COUNT_OF = {("tn_cp_create", "order"): "f", ("tn_circuit_create", "sets"): "left", ("tn_cp_stack_inner", "layers"): "a"}
-UNCOUNTED = {"tn_tt_elements", "tn_tt_log_conditionals", "tn_tt_sample", "tn_plan_create", "tn_plan_create_labels",
-             "tn_circuit_tops", "tn_lanczos", "tn_einsum_labels", "tn_comm_sum", "tn_shard_read"}
-# Functions whose outputs are arrays of the caller, not one number or one struct.
-BUFFERS = {"tn_tt_elements", "tn_tt_conditional", "tn_tt_log_conditionals", "tn_tt_sample", "tn_shard_read", "tn_comm_sum",
-           "tn_tokenizer_encode", "tn_tokenizer_decode", "tn_safetensors_read_bytes", "tn_read", "tn_sink_memory",
-           "tn_transformer_points", "tn_transformer_parts", "tn_circuit_tops", "tn_colour"}
 # What goes in and out, and may be NULL.
 NOT_GIVEN = {("tn_attention_forward", "values"), ("tn_attention_decode", "values")}
 # NULL is an answer of these.
@@ -28,8 +21,8 @@ NONE = {"tn_params_find", "tn_safetensors_find", "tn_safetensors_metadata"}
 COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attention_cache"}
 # Context does these; and what frees objects of others, or writes into layouts of the caller, has no place in Python.
 BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error",
-           "tn_arena_release", "tn_record", "tn_backward", "tn_cp_mark", "tn_cp_release", "tn_params_rebind",
-           "tn_printable", "tn_file_create", "tn_file_write", "tn_file_close"}
+           "tn_arena_release", "tn_read", "tn_write", "tn_tensor_from", "tn_circuit_tops", "tn_record", "tn_backward",
+           "tn_cp_mark", "tn_cp_release", "tn_params_rebind", "tn_printable", "tn_file_create", "tn_file_write", "tn_file_close"}
 
 
 class Argument:
@@ -37,7 +30,10 @@ class Argument:
 
     def __init__(self, function, name, kind, index):
         base, stars, const, extents = kind
-        written = stars and not const and function not in BUFFERS
+        self.size = arrays.SIZES.get(function, {}).get(name)
+        self.default = arrays.DEFAULTS.get(function, {}).get(name)
+        self.may_be_none = (function, name) in arrays.MAY_BE_NONE
+        written = stars and not const and not self.size
         inner = written and index > 0
         self.name, self.kind, self.base, self.stars, self.count = name, kind, base, stars, None
         self.role = (
@@ -47,22 +43,13 @@ class Argument:
             "number" if written and stars == 1 and base in ("double", "int64_t") else
             "desc" if name == "desc" and stars == 1 else "in")
         # What may be left out is zero in C, too.
-        self.optional = index > 1 if stars else base in enums or base in structs and base not in (
-            "tn_source", "tn_sink", "tn_mark")
+        self.optional = bool(self.default) or (index > 1 if stars else base in enums or base in structs and base not in (
+            "tn_source", "tn_sink", "tn_mark"))
 
     def can_be_counted(self, by):
         base, stars, const, _ = self.kind
         return self.role == "in" and const and (
             stars == 2 or stars == 1 and (base in ("char", "void") and by == "bytes" or base in ARRAYS))
-
-    def length(self, value):
-        if value is None:
-            return 0
-        if self.base == "tn_name_map":                      # (map, lines), as tn_name_map_gpt2 returns it
-            return value[1]
-        if isinstance(value, (str, bytes)):
-            return len(value.encode() if isinstance(value, str) else value)
-        return np.size(value) if self.stars == 1 and self.base not in classes else len(value)
 
 
 def arguments_of(function):
@@ -71,7 +58,7 @@ def arguments_of(function):
         name = argument.name
         if (function, name) in COUNT_OF:
             argument.count = next(a for a in result if a.name == COUNT_OF[function, name])
-        elif name in COUNTS and function not in UNCOUNTED and not argument.stars:
+        elif name in COUNTS and not argument.default and not argument.stars:
             if before and before.can_be_counted(name) and name not in ("rank", "known"):
                 argument.count = before
             elif after and after.can_be_counted(name):
@@ -79,29 +66,67 @@ def arguments_of(function):
         argument.role = "count" if argument.count else argument.role
     if [a.name for a in result[-2:]] == ["dst", "bytes"]:
         result[-2].role = result[-1].role = "text"
+    counted = [a.count for a in result]
+    for a in result:
+        a.is_array = a in counted or bool(a.size)
+        if a.role == "in" and arrays.is_array(*a.kind) and not a.is_array and function not in BY_HAND:
+            raise ImportError(f"{function}: nothing says how long {a.name} is: arrays.SIZES needs a line")
     return result
 
 
 class Call:
     """A call of a C function, until C is called: what is given, what is made of it, and what is kept alive"""
 
-    def __init__(self, ctx, given, fields):
-        self.ctx, self.given, self.fields, self.keep, self.made, self.outputs = ctx, given, fields, [], {}, []
+    def __init__(self, ctx, function, name, declared, given, fields):
+        self.ctx, self.function, self.name, self.declared = ctx, function, name, declared
+        self.given, self.fields = given, fields
+        self.keep, self.made, self.outputs = [], {}, []
+
+    def known(self, name):
+        """An argument, a field of the desc, or what arrays.DEFAULTS says of it, as a number or as it was given"""
+        a = self.declared.get(name)
+        if a and a.count:
+            return arrays.length(a.count.base, a.count.stars, self.given.get(a.count.name))
+        value = self.given.get(name)
+        desc = self.given.get("desc")
+        if value is None and not a:
+            value = self.fields.get(name, desc.get(name) if isinstance(desc, dict) else getattr(desc, name, None))
+        default = arrays.DEFAULTS.get(self.function, {}).get(name)
+        if value is None and default:
+            return arrays.by_names(default, self.known)
+        if isinstance(value, (list, tuple)) or a and a.stars:
+            return value
+        return 0 if value is None else arrays.integer("int64_t", value, f"{self.name}: {name}")
+
+    def size(self, a, value):
+        """The number of elements that C takes an array for; None for what is no array"""
+        if not a.is_array or value is None and a.may_be_none:
+            return None
+        need = arrays.by_names(a.size, self.known) if a.size else arrays.length(a.base, a.stars, value)
+        if value is None:
+            arrays.check_length(f"{self.name}: {a.name}", 0, need)
+        return need
 
     def value(self, a):
         """What C gets for an argument"""
+        where = f"{self.name}: {a.name}"
         if a.role == "in":
             value = self.given.get(a.name, 0 if not a.stars and a.base in enums else None)
-            if a.base == "tn_name_map" and a.stars and value is not None:
-                value = value[0]
-            self.made[a.name] = value = self.ctx._in(a.kind, value, self.keep)
+            if value is None and a.default:
+                value = self.known(a.name)
+            if value is None and not a.stars and a.base not in header["callbacks"] and a.base not in structs:
+                raise TypeError(f"{where}: expected {a.base}, not None")
+            self.made[a.name] = value = self.ctx._in(a.kind, value, self.keep, where, self.size(a, value))
             return value
         if a.role == "count":
-            return a.count.length(self.given.get(a.count.name))
+            return self.known(a.name)
         if a.role == "desc":
             value = self.given.get(a.name)
             value = {**(value or {}), **self.fields} if self.fields or value is None else value
-            self.keep.append(filled := self.ctx._fill(a.base, value, self.keep))
+            sizes = {name[len("desc."):]: arrays.by_names(rule, self.known)
+                     for name, rule in arrays.SIZES.get(self.function, {}).items() if name.startswith("desc.")
+                     and isinstance(value, dict) and value.get(name[len("desc."):]) is not None}
+            self.keep.append(filled := self.ctx._fill(a.base, value, self.keep, sizes))
             return ctypes.addressof(filled)
         if a.role in ("null", "text"):
             return None if a.stars else 0
@@ -138,8 +163,8 @@ class Call:
             borrowed = const or base in ("tn_param", "tn_name_map")
             tied = borrowed or base in ("tn_optim", "tn_net")
             answer.append(self.object(base, returned, owners if tied else (), self_, not borrowed))
-        elif base in structs:
-            answer.append(classes[base](self.ctx, returned))
+        elif base in structs:                               # a source refers to the bytes that it reads
+            answer.append(classes[base](self.ctx, returned, (), self.keep))
         elif base in enums:
             answer += [] if base == "tn_status" else [enums[base](returned)]
         elif base != "void":
@@ -147,6 +172,8 @@ class Call:
         for a, output in self.outputs:
             answer.append(classes[a.base](self.ctx, output, owners, self.keep, True) if a.role == "struct" else
                           self.object(a.base, output.value, (), self_) if a.role == "object" else output.value)
+        if base == "tn_name_map":
+            answer[0]._count = answer[1]
         return answer[0] if len(answer) == 1 else tuple(answer) or None
 
 
@@ -175,7 +202,7 @@ def wrap(function, name, implied):
     """The Python function of a C function; implied: the number of first arguments that are self: the context, or also an object
     of it"""
     raw, what, declared = getattr(lib, function), header["functions"][function], arguments_of(function)
-    first, others = declared[:implied], declared[implied:]
+    first, others, by_name = declared[:implied], declared[implied:], {a.name: a for a in declared}
     taken = [a for a in others if a.role in ("in", "desc")]
     desc = next((a for a in taken if a.role == "desc"), None)
     is_text = bool(declared) and declared[-1].role == "text"
@@ -186,7 +213,12 @@ def wrap(function, name, implied):
         with ctx._lock:
             if ctx._dead:
                 ctx._collect()
-            call = Call(ctx, *sort_out(name, taken, desc, args, kw))
+            given, fields = sort_out(name, taken, desc, args, kw)
+            if first:
+                given[first[-1].name] = self
+            for map_ in (a.name for a in taken if a.base == "tn_name_map" and isinstance(given.get(a.name), tuple)):
+                given[map_] = given[map_][0]                # (map, lines), as tn_name_map_gpt2 returns it
+            call = Call(ctx, function, name, by_name, given, fields)
             values = [*([ctx._address, self._address][-len(first):] if first else ()), *map(call.value, others)]
             ctx._depth += 1
             try:
@@ -216,7 +248,8 @@ def wrap(function, name, implied):
 class Nobody:
     """In place of a context, for functions that need none"""
     _lock, _depth, _dead, _handle, destroy = threading.RLock(), 0, (), None, None
-    _fill, _in, _callback, _object = Context._fill, Context._in, Context._callback, Context._object
+    _fill, _in, _one, _callback = Context._fill, Context._in, Context._one, Context._callback
+    _object, _field, _value = Context._object, Context._field, Context._value
 
     def _check(self, status, name):
         if status:

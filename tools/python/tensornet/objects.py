@@ -8,20 +8,23 @@ were made in. What ends takes its views along: later uses raise TensornetError, 
 import contextlib
 import ctypes
 import keyword
-import operator
-import os
 import threading
 import weakref
 
 import numpy as np
 
+from . import arrays
 from .abi import callback, class_name, enums, header, lib, prefix, structs
 
+KINDS = arrays.KINDS
 Status, Dtype = enums["tn_status"], enums["tn_dtype"]
 OWNED = 1                                           # of tn_tensor.flags
 # Pointers to arrays of structs or objects inside of structs: the field that counts them.
 COUNTED = {("tn_transformer", "blocks"): "desc.layers", ("tn_deep", "layer"): "desc.layers", ("tn_tt", "core"): "count",
            ("tn_circuit_frozen", "block"): "layers"}
+# Fields that programs may change; what does it for others.
+WRITABLE = {("tn_param", "lr_scale"), ("tn_param", "decay_scale"), ("tn_param", "adamw")}
+SET_BY = {("tn_param", "frozen"): "params.freeze(pattern) does that"}
 NUMPY = {Dtype.F32: np.float32, Dtype.F64: np.float64, Dtype.BF16: np.uint16, Dtype.I32: np.int32}
 classes = {}
 
@@ -85,11 +88,29 @@ class Object:
             raise AttributeError(f"{self.c_name} has no field or function {name}")
         return self._ctx._field(self, name.rstrip("_"), kind)
 
+    def __setattr__(self, name, value):
+        kind = not name.startswith("_") and (self.kinds or {}).get(name.rstrip("_"))
+        if kind and (self.c_name, name) in WRITABLE:
+            setattr(self._fields(), name, arrays.scalar(kind[0], value, f"{self.c_name}.{name}"))
+        elif kind or not hasattr(type(self), name) and not name.startswith("_"):
+            raise AttributeError(f"{self.c_name}.{name} cannot be set: " + (SET_BY.get((self.c_name, name)) or (
+                "settings are given to the function that makes the object, numbers by write() of a tensor")))
+        else:
+            object.__setattr__(self, name, value)
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError(f"{self.c_name}: it belongs to its context, and cannot be copied or pickled by Python"
+                        + (": copy() makes a tensor of the same numbers" if self.c_name == "tn_tensor" else ""))
+
     def __dir__(self):
         return [*super().__dir__(), *(name + "_" * keyword.iskeyword(name) for name in self.kinds or ())]
 
     def __repr__(self):
-        if not self.layout or self._at is None:
+        try:
+            self._address
+        except TensornetError:
+            return f"<{self.c_name}, freed>"
+        if not self.layout:
             return f"<{self.c_name}>"
         shown = (f"{name}={value!r}" for name in self.kinds if not isinstance(value := getattr(self, name), (Object, list)))
         return f"<{self.c_name} {' '.join(shown)}>"
@@ -103,6 +124,9 @@ for c_name in [*structs, *header["opaque"]]:
         "kinds": dict(header["structs"].get(c_name, ())), "destroy": destroys.get(c_name)})
 # What functions return a pointer to, or what only pointers lead to; all other structs are filled by their caller.
 POINTED = {f["result"][0] for f in header["functions"].values() if f["result"][1]} & {*classes} | {*header["opaque"]}
+# What only functions fill; a struct that is neither this nor POINTED may be given as a dict.
+FILLED = {base for f in header["functions"].values() for _, (base, stars, const, _) in f["arguments"]
+          if stars == 1 and not const and base in structs and not base.endswith("_desc")} | {"tn_comm"}
 Tensor, Params = classes["tn_tensor"], classes["tn_params"]
 
 
@@ -181,6 +205,8 @@ class Context(Object):
 
     def backward(self, loss):
         """Adds d loss / d t to t.grad of every recorded t that needs it, and ends the recording; loss has one element."""
+        if not isinstance(loss, Tensor):
+            raise TypeError(f"backward: loss: expected a tensor, not {type(loss).__name__}")
         with self._lock:
             status = lib.tn_backward(self._handle, loss._address)
             self._check(status, "backward")
@@ -197,6 +223,8 @@ class Context(Object):
 
     def arena_release(self, mark, _serial=None):
         """Frees the arena tensors that were made after the mark."""
+        if not isinstance(mark, classes["tn_mark"]) or mark._ctx is not self:
+            raise TypeError("arena_release: mark: expected what arena_mark() of this context returned")
         serial = mark._serial if _serial is None else _serial
         self._check_views(since=serial)
         with self._lock:
@@ -287,7 +315,7 @@ class Context(Object):
 
     def tensor(self, numbers, dtype=None, keep=False):
         """An arena tensor (keep: an owned one) of an array, a list or a number. Integers become I32, floats the context's."""
-        array = numbers.numpy() if isinstance(numbers, Tensor) else np.asarray(numbers)
+        array = numbers.numpy() if isinstance(numbers, Tensor) else np.asarray(numbers)     # any byte order
         if array.dtype.kind not in "fiub":
             raise TensornetError(f"an array of {array.dtype} is no tensor: expected floats, integers or bools",
                                  Status.ERR_DTYPE)
@@ -298,110 +326,161 @@ class Context(Object):
             raise TensornetError("an integer does not fit into I32", Status.ERR_DATA)
         dtype = enum_of("tn_dtype", (Dtype.I32 if whole else Dtype.REAL) if dtype is None else dtype)
         same = array.dtype == np.float64 or whole and dtype != Dtype.I32
-        array = np.ascontiguousarray(array, np.float64 if same else np.int32 if whole else np.float32)
+        array = np.asarray(array, np.float64 if same else np.int32 if whole else np.float32, order="C")
         result = (self.tensor_create if keep else self.tensor_nd)(dtype, array.shape)
         result.write(array)
         return result
 
-    def _fill(self, c_name, values, keep):
-        """A ctypes struct of a dictionary, or of one of our structs"""
+    def _fill(self, c_name, values, keep, sizes=None):
+        """A ctypes struct of a dictionary, or of one of our structs; sizes: of arrays, by field, as a call has them"""
         if isinstance(values, Object) and values.c_name == c_name:
             keep.append(values)
             return values._fields()
-        result, kinds = structs[c_name](), dict(header["structs"][c_name])
-        for name, value in (values or {}).items():
-            kind = kinds.get(name.rstrip("_"))
-            if kind is None:
+        if not isinstance(values, dict) and values is not None:
+            kind = getattr(values, "c_name", type(values).__name__)
+            raise TypeError(f"expected {c_name}, or a dict of its fields, not {kind}")
+        result, kinds, values = structs[c_name](), dict(header["structs"][c_name]), {
+            name.rstrip("_"): value for name, value in (values or {}).items() if value is not None}
+        for name in values:
+            if name not in kinds:
                 raise TypeError(f"{c_name} has no field {name}; it has {', '.join(kinds)}")
-            if value is None:
-                continue
-            base, stars, _, extents = kind
+        for name, rule in arrays.DEFAULTS.get(c_name, {}).items():
+            if name not in values:
+                values[name] = arrays.by_names(rule, values.get)
+        for name, value in values.items():
+            base, stars, const, extents = kinds[name]
+            where = f"{c_name}.{name}"
             if extents:
-                array = getattr(result, name.rstrip("_"))
-                for i, v in enumerate(value):
-                    array[i] = self._in([base, stars, True, []], v, keep)
-            else:
-                setattr(result, name.rstrip("_"), self._in(kind, value, keep))
+                array = getattr(result, name)
+                if len(value) > len(array):
+                    raise ValueError(f"{where}: it has {len(value)} elements, expected at most {len(array)}")
+                for i, one in enumerate(value):
+                    array[i] = self._in([base, stars, True, []], one, keep, where)
+                continue
+            size = (sizes or {}).get(name)
+            rule = arrays.SIZES.get(c_name, {}).get(name)
+            if rule:
+                size = arrays.by_names(rule, lambda other: values.get(other, 0))
+            elif size is None and arrays.is_array(*kinds[name]):
+                raise TypeError(f"{where} can only be None in Python")
+            setattr(result, name, self._in(kinds[name], value, keep, where, size))
         return result
 
-    def _in(self, kind, value, keep):
-        """What C takes for a Python value. keep: what must live as long as C may look at it"""
+    def _in(self, kind, value, keep, name, size=None):
+        """What C takes for a Python value. keep: what must live as long as C may look at it; name: of the argument, for
+        messages; size: the number of elements of an array, None: one struct, or a text that ends with a NUL"""
         base, stars, const, extents = kind
-        if isinstance(value, Object) and stars == 1 and value.c_name == base:
-            keep.append(value)
-            return value._address
         stars += len(extents)
-        if base in header["callbacks"] and not stars:
-            function = value and self._callback(base, value)
-            keep.append(function)
-            return function and ctypes.cast(function, ctypes.c_void_p).value
         if not stars:
-            if base in ("tn_source", "tn_sink") and not isinstance(value, (dict, Object)):
-                value = {"path": os.fspath(value)} if not isinstance(value, (bytes, bytearray)) else {
-                    "data": np.frombuffer(value, np.uint8), "bytes": len(value)}
-            if base in structs:
-                return self._fill(base, value, keep)
-            return (enum_of(base, value) if base in enums else float(value) if base in ("double", "float") else
-                    bool(value) if base == "bool" else operator.index(value))
+            return self._one(base, value, keep, name, size)
         if value is None:
             return None
-        if base == "char" and stars == 1 and isinstance(value, (str, bytes, os.PathLike)):
-            value = os.fspath(value)
-            keep.append(value := value.encode() if isinstance(value, str) else value)
-            return value
-        if base == "char" and stars == 2:
-            value = (ctypes.c_char_p * len(value))(*(name.encode() for name in value))
-        elif stars == 2 and base in classes:
-            value = [self._in([base, 1, const, []], one, keep) for one in value]
-            value = (ctypes.c_void_p * len(value))(*value)
-        elif base == "tn_tensor" and not isinstance(value, Object):
+        if stars == 1 and base in KINDS:
+            if base == "char" and const:
+                keep.append(value := arrays.text(value, name, size is not None))
+                return value
+            if size is None:
+                raise TypeError(f"{name} can only be None in Python")
+            keep.append(value := arrays.numbers(base, value, const, name, size))
+            return value.ctypes.data
+        if stars == 2:
+            if isinstance(value, (str, bytes, dict)):
+                raise TypeError(f"{name}: expected a list, not {type(value).__name__}")
+            value = list(value)
+            arrays.check_length(name, len(value), len(size) if isinstance(size, list) else size)
+            sizes = size if isinstance(size, list) else [None] * len(value)
+            may_be_none = base != "char" or name == "tn_plot_desc.x_names"
+            made = [self._in([base, 1, True, []], one, keep, f"{name}[{i}]", n)
+                    if one is not None or not may_be_none else None for i, (one, n) in enumerate(zip(value, sizes))]
+            if base == "char" and None in made and not may_be_none:
+                raise TypeError(f"{name}: expected texts, not None")
+            keep.append(value := ((ctypes.c_char_p if base == "char" else ctypes.c_void_p) * len(made))(*made))
+            return ctypes.addressof(value)
+        if base == "tn_tensor" and not isinstance(value, Object):
             value = self.tensor(value)
-        elif base in structs and base not in POINTED and not isinstance(value, (Object, ctypes.Array)):
-            value = self._fill(base, value, keep) if isinstance(value, dict) else (structs[base] * len(value))(
-                *(self._fill(base, one, keep) for one in value))
-        keep.append(value)
         if isinstance(value, Object):
             if value.c_name != base:
-                raise TypeError(f"expected {base}, not {value.c_name}")
+                raise TypeError(f"{name}: expected {base}, not {value.c_name}")
+            arrays.check_length(name, getattr(value, "_count", 1), size)
+            keep.append(value)
             return value._address
-        if isinstance(value, (ctypes.Structure, ctypes.Array)):
-            return ctypes.addressof(value)
-        if isinstance(value, (int, bytes)):
-            return value
-        kinds = {"double": np.float64, "float": np.float32, "int": np.intc, "int32_t": np.int32, "int64_t": np.int64}
-        array = np.asarray(value) if base == "void" else np.ascontiguousarray(value, kinds.get(base, np.uint8))
-        if not const and array is not value:
-            raise TypeError(f"expected a contiguous array of {base}, because it is written")
-        keep.append(array)
-        return array.ctypes.data
+        if isinstance(value, ctypes.Array) and size is not None and value._type_ is structs.get(base):
+            arrays.check_length(name, len(value), size)
+        elif base not in structs or base in POINTED | FILLED or not isinstance(
+                value, dict if size is None else (dict, list, tuple)):
+            raise TypeError(f"{name}: expected {base}, not {type(value).__name__}")
+        elif isinstance(value, dict):
+            arrays.check_length(name, 1, size)
+            value = self._fill(base, value, keep)
+        else:
+            arrays.check_length(name, len(value), size)
+            value = (structs[base] * len(value))(*(self._fill(base, one, keep) for one in value))
+        keep.append(value)
+        return ctypes.addressof(value)
 
-    def _callback(self, c_name, function):
-        """C calls `function`; what it raises is raised again where Python called C."""
+    def _one(self, base, value, keep, name, size=None):
+        """A number, a struct or a function, which C takes by value"""
+        if base in header["callbacks"]:
+            function = self._callback(base, value, name, size) if value is not None else None
+            keep.append(function)
+            return function and ctypes.cast(function, ctypes.c_void_p).value
+        if base in ("tn_source", "tn_sink") and not isinstance(value, (dict, Object)):
+            value = ({"data": value} if isinstance(value, (bytes, bytearray, memoryview)) else
+                     {"path": arrays.text(value, name)})
+        if base in structs:
+            return self._fill(base, value, keep)
+        if base in enums:
+            return arrays.integer("int", enum_of(base, value), name)
+        return arrays.scalar(base, value, name)
+
+    def _callback(self, c_name, function, where, row=None):
+        """C calls `function`; what it raises is raised again where Python called C. Arrays are copies, which may outlive the
+        call; what it writes is copied back. row: the length of a row, where C says only how many there are"""
         what = header["callbacks"][c_name]
         base, stars = what["result"][:2]
+        arguments = [(name, kind) for name, kind in what["arguments"] if name != "user"]
+        if not callable(function):
+            raise TypeError(f"{where}: expected a function, not {type(function).__name__}")
+        if (base, stars) == ("void", 1) or any(kind[0] in header["callbacks"] for _, kind in arguments):
+            raise TypeError(f"{where}: only functions of C can be this")
 
         def called(*values):
-            given = []
-            for value, (name, (kind, deep, _, extents)) in zip(values, what["arguments"]):
-                if name == "user":
-                    continue
-                if kind in classes and deep == 1 and not extents:
-                    value = self._object(kind, value, owned=False)
-                elif kind in classes and extents:
-                    value = [self._object(kind, at, owned=False) for at in (ctypes.c_void_p * extents[0]).from_address(value)]
-                given.append(value.decode(errors="replace") if isinstance(value, bytes) else value)
+            given, written, values = [], [], dict(zip((name for name, _ in what["arguments"]), values))
             serial = next(self._serial)
             try:
+                for name, (kind, deep, const, extents) in arguments:
+                    value = values[name]
+                    if kind in classes and deep == 1 and not extents:
+                        value = self._object(kind, value, owned=False)
+                    elif kind in classes and extents:
+                        value = [self._object(kind, at, owned=False)
+                                 for at in (ctypes.c_void_p * extents[0]).from_address(value)]
+                    elif deep and kind in KINDS and kind != "char" and ("count" in values or "bytes" in values):
+                        count = values.get("count", values.get("bytes"))
+                        value, at = np.zeros(count if row is None else (count, row), KINDS[kind]), value
+                        if const:
+                            ctypes.memmove(value.ctypes.data, at, value.nbytes if at else 0)
+                        else:
+                            written.append((at, value))
+                    given.append(value.decode(errors="replace") if isinstance(value, bytes) else value)
                 result = function(*given)
+                for at, array in written:
+                    ctypes.memmove(at, array.ctypes.data, array.nbytes)
                 if result is None and c_name == "tn_tap_fn":        # it only looked
                     result = given[-1]
-                result = result._address if isinstance(result, Object) else result
+                if stars and result is not None:
+                    result = self.tensor(result) if not isinstance(result, Object) else result
+                    if result.c_name != base:
+                        raise TypeError(f"{where}: it returned {result.c_name}, expected {base}")
+                    result = result._address
+                elif not stars and base != "void":
+                    result = arrays.scalar("int" if base in enums else base, result or 0, where)
                 if c_name in ("tn_recompute_fn", "tn_map_fn"):      # what these compute is freed when they return
                     self._expire(serial)
-                return result if stars or result is not None else 0
+                return result
             except BaseException as error:                          # C knows no exceptions
                 self._raised = error
-                return None if stars or base == "void" else base == "tn_status" and int(Status.ERR_ARG)
+                return None if stars or base == "void" else int(Status.ERR_ARG) if base == "tn_status" else 0
         return callback(c_name)(called)
 
 
@@ -411,7 +490,7 @@ classes["tn_ctx"] = Context
 def enum_of(base, value):
     """A number of an enumeration: itself, its name in Python or in C: "f64", "F64", "TN_F64" """
     if not isinstance(value, str):
-        return int(value)
+        return arrays.integer("int", value, base)
     items = enums[base].__members__
     name = value.upper()
     start = prefix(header["enums"][base])
