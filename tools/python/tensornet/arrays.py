@@ -126,6 +126,7 @@ DEFAULTS = {
     "tn_signal_desc": {"draws": lambda nulls: length("tn_cp", 2, nulls)},
     "tn_source": {"bytes": lambda data: length("void", 1, data)},
     "tn_sink": {"room": lambda data: length("void", 1, data)},
+    "tn_tt_linear_desc": {"count": lambda out: length("int64_t", 2, out)},
     "tn_transformer_desc": {"attention_count": lambda attention_cycle: length("int", 2, attention_cycle),
                             "window_count": lambda window_cycle: length("int64_t", 2, window_cycle),
                             "mlp_count": lambda mlp_cycle: length("int", 2, mlp_cycle)},
@@ -194,6 +195,8 @@ def numbers(base, value, const, name, size=None):
             raise TypeError(f"{name}: it is written: expected a contiguous array of {'numbers' if base == 'void' else kind} "
                             f"that may be written, not {what}")
     else:
+        if isinstance(value, (bool, int, float, complex)):
+            raise TypeError(f"{name}: expected an array, not a number")
         try:
             array = np.asarray(array)
         except ValueError as error:

@@ -238,6 +238,7 @@ def wrap(function, name, implied):
             return answer
 
     method.__name__ = method.__qualname__ = name
+    method.c_name, method.taken, method.implied = function, taken, first
     method.__doc__ = f"{function}({', '.join(a.name for a in declared)})\n\n{what['doc']}"
     if desc:
         fields = (field + "_" * keyword.iskeyword(field) for field, _ in header["structs"][desc.base])
@@ -293,5 +294,6 @@ def unbound(method):
     def function(*args, **kw):
         objects = (o for value in args for o in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(o, Object))
         return method(next((o.ctx for o in objects), nobody), *args, **kw)
+    function.__dict__.update(method.__dict__)
     function.__name__, function.__doc__ = method.__name__, method.__doc__
     return function
