@@ -51,34 +51,42 @@ def numpy(self, copy=True):
     return array
 
 
-def copied(read, function):
+# What tn_read and tn_write copy, of this machine's byte order.
+COPIED = {np.dtype(np.float32): Dtype.F32, np.dtype(np.float64): Dtype.F64, np.dtype(np.int32): Dtype.I32}
+
+
+def copied(name):
+    function = getattr(objects.lib, "tn_" + name)
+
     def call(self, array):
-        kinds = {np.dtype(np.float32): Dtype.F32, np.dtype(np.float64): Dtype.F64, np.dtype(np.int32): Dtype.I32}
-        dtype = kinds.get(getattr(array, "dtype", None))    # of this machine's byte order
-        if dtype is None or not array.flags.c_contiguous or read and not array.flags.writeable:
-            raise TensornetError(f"{function.__name__}: expected a contiguous array of float32, float64 or int32, "
-                                 f"not {getattr(array, 'dtype', type(array).__name__)} with strides "
-                                 f"{getattr(array, 'strides', None)}{', or one that may be written' * read}", Status.ERR_DTYPE)
+        dtype = COPIED.get(getattr(array, "dtype", None))
+        if dtype is None or not array.flags.c_contiguous or name == "read" and not array.flags.writeable:
+            raise TensornetError(f"{name}: array: expected a contiguous array of float32, float64 or int32"
+                                 f"{' that may be written' * (name == 'read')}, not {getattr(array, 'dtype', type(array).__name__)} "
+                                 f"with strides {getattr(array, 'strides', None)}", Status.ERR_DTYPE)
         if array.shape != self.shape:
-            raise TensornetError(f"{function.__name__}: the array is {list(array.shape)} but the tensor is "
-                                 f"{list(self.shape)}", Status.ERR_SHAPE)
+            raise TensornetError(f"{name}: array: the array is {list(array.shape)} but the tensor is {list(self.shape)}",
+                                 Status.ERR_SHAPE)
         ctx = self._ctx
         with ctx._lock:
             ctx._collect()
             ctx._check(function(self._address, dtype, array.ctypes.data, array.size))
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"tn_{name}(t, array)\n\n{header['functions']['tn_' + name]['doc']}"
     return call
 
 
 def tensor_from(self, shape, as_, numbers):
     """An arena tensor of numbers of type as_, one for each element, row-major; tensor() takes any array"""
-    dtype = objects.enum_of("tn_dtype", as_)
+    dtype = objects.enum_of("tn_dtype", as_, "tensor_from: as")
     if dtype == Dtype.REAL:
         dtype = self.dtype()
     base = {Dtype.F32: "float", Dtype.F64: "double", Dtype.I32: "int32_t"}.get(dtype)
     if not base:
         raise TypeError("tensor_from: as: expected F32, F64, I32 or REAL")
-    extents = [arrays.integer("int64_t", extent, "tensor_from: shape") for extent in shape]
-    array = arrays.numbers(base, numbers, True, "tensor_from: numbers", math.prod(extents))
+    extents = arrays.numbers("int64_t", shape, True, "tensor_from: shape").tolist()
+    array = arrays.numbers(base, numbers, True, "tensor_from: numbers")
+    arrays.check_length("tensor_from: numbers", array, math.prod(extents))
     return self.tensor(array.reshape(extents), Dtype.I32 if base == "int32_t" else None)
 
 
@@ -126,7 +134,6 @@ Tensor.__len__ = length
 Tensor.__bool__ = truth
 Tensor.__index__ = lambda self: operator.index(self.numpy().item())
 Tensor.__float__ = lambda self: self.item()
-Tensor.__repr__ = lambda self: self.format() if self._at is not None else "<tn_tensor, freed>"
 Tensor.__neg__ = lambda self: self.scale(-1)
 for sign, function in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "matmul": "matmul"}.items():
     setattr(Tensor, f"__{sign}__", binary(function))
@@ -137,8 +144,8 @@ for sign, function in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div
 
 def encode(self, text, bos=0):
     """The ids of a text, int32"""
-    raw = text.encode()
-    ids = np.empty(len(raw) + 2, np.int32)
+    text = arrays.text(text, "encode: text", True)
+    ids = np.empty(len(text) + 2, np.int32)
     count = self._encode(text, bos, ids)
     return ids[:count]
 
@@ -152,8 +159,7 @@ def decode(self, ids):
 
 globals().update(functions.attach())
 Context.tensor_from = tensor_from
-Tensor.read = copied(True, objects.lib.tn_read)
-Tensor.write = copied(False, objects.lib.tn_write)
+Tensor.read, Tensor.write = copied("read"), copied("write")
 Tokenizer = classes["tn_tokenizer"]
 Tokenizer._encode, Tokenizer.encode = Tokenizer.encode, encode
 Tokenizer._decode, Tokenizer.decode = Tokenizer.decode, decode
@@ -163,12 +169,12 @@ Tokenizer._decode, Tokenizer.decode = Tokenizer.decode, decode
 
 def tops(self, descs):
     """The entries of 1 to 4 descs, a list of dicts, while the matrix is computed once"""
-    ctx, keep = self._ctx, []
+    ctx, keep, descs = self._ctx, [], arrays.listed(descs, "tops: descs")
     with ctx._lock:
         ctx._collect()
         found = (objects.structs["tn_circuit_entries"] * len(descs))()
         filled = (objects.structs["tn_circuit_top_desc"] * len(descs))(
-            *(ctx._fill("tn_circuit_top_desc", desc, keep) for desc in descs))
+            *(ctx._fill("tn_circuit_top_desc", desc, keep, f"tops: descs[{i}]") for i, desc in enumerate(descs)))
         ctx._check(objects.lib.tn_circuit_tops(self._address, len(found), ctypes.addressof(filled),
                                                ctypes.addressof(found)), "tops")
         return [classes["tn_circuit_entries"](ctx, one, (self,), keep, True) for one in found]

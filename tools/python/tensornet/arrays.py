@@ -11,35 +11,25 @@ from .abi import NUMBERS, header
 
 KINDS = {**{base: np.dtype(kind) for base, kind in NUMBERS.items() if base != "bool"}, "char": np.dtype(np.uint8),
          "void": np.dtype(np.uint8)}
+LIMITS = {base: (int(np.iinfo(kind).min), int(np.iinfo(kind).max)) for base, kind in KINDS.items()
+          if kind.kind in "iu" and base not in ("char", "void")}
 
 
 # ---- lengths
 
 def shape(value):
-    """The shape of a tensor, an array or a list"""
-    return tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
+    """The shape of a tensor or an array, () of None"""
+    return () if value is None else tuple(value.shape)
 
 
 def end(value, at):
     """An extent of an array, at: -1 the last one, -2 the one before; 1 if there are fewer axes"""
-    return (1, 1, *shape(value))[at]
+    return (1, 1, 1, *shape(value))[at]
 
 
-def length(base, stars, value):
+def length(value):
     """The number of elements that an array has for C"""
-    if value is None:
-        return 0
-    if isinstance(value, str):
-        return len(value.encode())
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return memoryview(value).nbytes
-    if hasattr(value, "_count"):                            # a map of names, as a function returns it
-        return value._count
-    if stars > 1 or isinstance(value, (list, tuple, ctypes.Array)) and base not in KINDS:
-        return len(value)
-    if base == "void":
-        return np.asarray(value).nbytes
-    return math.prod(shape(value)) if base in KINDS else 1
+    return 0 if value is None else value.size if isinstance(value, np.ndarray) else getattr(value, "_count", None) or len(value)
 
 
 def rows_of(count, rows, columns):
@@ -72,7 +62,7 @@ SIZES = {
     "tn_net_apply_each": {"x": lambda net: net.legs},
     "tn_net_from_tt": {"input": lambda tt: tt.count},
     "tn_tt_elements": {"index": lambda tt, count: count * tt.count, "values": lambda count: count},
-    "tn_tt_conditional": {"index": lambda known: known, "p": lambda tt, known: tt.core[known].shape[1]},
+    "tn_tt_conditional": {"index": lambda known: known, "p": lambda tt, known: tt.core[known].shape[1] if 0 <= known < tt.count else None},
     "tn_tt_log_conditionals": {"index": lambda tt, count: count * tt.count, "log_p": lambda tt, count: count * tt.count},
     "tn_tt_sample": {"index": lambda tt, count: count * tt.count},
     "tn_tt_from_matrix": {"in": lambda count: count},
@@ -99,37 +89,36 @@ SIZES = {
 }
 # What an argument or a field is that is left out. In Python the first is the place of counts that C has in front of arrays.
 DEFAULTS = {
-    "tn_comm_sum": {"count": lambda numbers: length("double", 1, numbers)},
-    "tn_einsum_labels": {"n": lambda operands: len(operands), "rank": lambda out: len(out)},
-    "tn_plan_create": {"n": lambda shapes: len(shapes), "ranks": lambda shapes: [len(s) for s in shapes]},
-    "tn_plan_create_labels": {"n": lambda shapes: len(shapes), "ranks": lambda shapes: [len(s) for s in shapes],
-                              "rank": lambda out: len(out)},
-    "tn_tt_elements": {"count": lambda values: length("double", 1, values)},
-    "tn_tt_conditional": {"known": lambda index: length("int64_t", 1, index)},
-    "tn_tt_log_conditionals": {"count": lambda tt, index: length("int64_t", 1, index) // tt.count},
-    "tn_tt_sample": {"count": lambda tt, index: length("int64_t", 1, index) // tt.count},
-    "tn_sink_memory": {"room": lambda data: length("void", 1, data)},
-    "tn_safetensors_read_bytes": {"bytes": lambda dst: length("void", 1, dst)},
-    "tn_tokenizer_encode": {"room": lambda ids: length("int32_t", 1, ids)},
-    "tn_tokenizer_decode": {"room": lambda dst: length("char", 1, dst)},
-    "tn_shard_read": {"n": lambda ids: length("int32_t", 1, ids)},
-    "tn_transformer_points": {"max": lambda points: length("tn_point", 1, points)},
-    "tn_transformer_parts": {"max": lambda parts: length("tn_point", 1, parts)},
+    "tn_comm_sum": {"count": lambda numbers: length(numbers)},
+    "tn_einsum_labels": {"n": lambda operands: length(operands), "rank": lambda out: length(out)},
+    "tn_plan_create": {"n": lambda shapes: length(shapes), "ranks": lambda shapes: [length(one) for one in shapes]},
+    "tn_plan_create_labels": {"n": lambda shapes: length(shapes), "ranks": lambda shapes: [length(one) for one in shapes],
+                              "rank": lambda out: length(out)},
+    "tn_tt_elements": {"count": lambda values: length(values)},
+    "tn_tt_conditional": {"known": lambda index: length(index)},
+    "tn_tt_log_conditionals": {"count": lambda tt, index: length(index) // tt.count},
+    "tn_tt_sample": {"count": lambda tt, index: length(index) // tt.count},
+    "tn_sink_memory": {"room": lambda data: length(data)},
+    "tn_safetensors_read_bytes": {"bytes": lambda dst: length(dst)},
+    "tn_tokenizer_encode": {"room": lambda ids: length(ids)},
+    "tn_tokenizer_decode": {"room": lambda dst: length(dst)},
+    "tn_shard_read": {"n": lambda ids: length(ids)},
+    "tn_transformer_points": {"max": lambda points: length(points)},
+    "tn_transformer_parts": {"max": lambda parts: length(parts)},
     "tn_image_matrix": {"rows": lambda values: end(values, -2), "columns": lambda values: end(values, -1)},
     "tn_image_matrix_of": {"rows": lambda t: end(t, -2), "columns": lambda t: end(t, -1)},
-    "tn_image_tiles": {"count": lambda values: (1, *shape(values))[-3], "height": lambda values: end(values, -2),
+    "tn_image_tiles": {"count": lambda values: end(values, -3), "height": lambda values: end(values, -2),
                        "width": lambda values: end(values, -1)},
-    "tn_image_tiles_of": {"count": lambda t: (1, 1, 1, *shape(t))[-3], "height": lambda t: end(t, -2),
-                          "width": lambda t: end(t, -1)},
-    "tn_series": {"count": lambda y: length("double", 1, y)},
-    "tn_plot_desc": {"x_name_count": lambda x_names: length("char", 2, x_names)},
-    "tn_signal_desc": {"draws": lambda nulls: length("tn_cp", 2, nulls)},
-    "tn_source": {"bytes": lambda data: length("void", 1, data)},
-    "tn_sink": {"room": lambda data: length("void", 1, data)},
-    "tn_tt_linear_desc": {"count": lambda out: length("int64_t", 2, out)},
-    "tn_transformer_desc": {"attention_count": lambda attention_cycle: length("int", 2, attention_cycle),
-                            "window_count": lambda window_cycle: length("int64_t", 2, window_cycle),
-                            "mlp_count": lambda mlp_cycle: length("int", 2, mlp_cycle)},
+    "tn_image_tiles_of": {"count": lambda t: end(t, -3), "height": lambda t: end(t, -2), "width": lambda t: end(t, -1)},
+    "tn_series": {"count": lambda y: length(y)},
+    "tn_plot_desc": {"x_name_count": lambda x_names: length(x_names)},
+    "tn_signal_desc": {"draws": lambda nulls: length(nulls)},
+    "tn_source": {"bytes": lambda data: length(data)},
+    "tn_sink": {"room": lambda data: length(data)},
+    "tn_tt_linear_desc": {"count": lambda out: length(out)},
+    "tn_transformer_desc": {"attention_count": lambda attention_cycle: length(attention_cycle),
+                            "window_count": lambda window_cycle: length(window_cycle),
+                            "mlp_count": lambda mlp_cycle: length(mlp_cycle)},
 }
 # What may be NULL although C would read so many elements of it.
 MAY_BE_NONE = {("tn_net_from_tt", "input"), ("tn_tokenizer_encode", "spans"), ("tn_circuit_path_name", "names"),
@@ -141,19 +130,28 @@ def by_names(rule, value_of):
     return rule(*map(value_of, rule.__code__.co_varnames[:rule.__code__.co_argcount]))
 
 
-def check_length(name, have, need):
-    if need is not None and have != need:
-        raise ValueError(f"{name}: it has {have} elements, expected {need}")
+def check_length(name, value, need):
+    """need: a number, None if C checks it itself, or for an array of arrays a list"""
+    if isinstance(need, (list, np.ndarray)):
+        check_length(name, value, len(need))
+        for i, one in enumerate(need):
+            check_length(f"{name}[{i}]", value[i], one)
+    elif need is not None and length(value) != need:
+        raise ValueError(f"{name}: it has {length(value)} elements, expected {need}")
 
 
 # ---- values
+
+def type_of(value):
+    return getattr(value, "c_name", type(value).__name__)
+
 
 def integer(base, value, name):
     try:
         value = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name}: expected an integer, not {type(value).__name__}") from None
-    low, high = np.iinfo(KINDS[base]).min, np.iinfo(KINDS[base]).max
+        raise TypeError(f"{name}: expected an integer, not {type_of(value)}") from None
+    low, high = LIMITS[base]
     if not low <= value <= high:
         raise OverflowError(f"{name}: {value} does not fit into {base}, whose numbers are {low} to {high}")
     return value
@@ -161,7 +159,7 @@ def integer(base, value, name):
 
 def scalar(base, value, name):
     """A number of C; enumerations are integers here"""
-    if base in KINDS and KINDS[base].kind in "iu":
+    if base in LIMITS:
         return integer(base, value, name)
     whole = base == "bool"
     if isinstance(value, (str, bytes)) or whole and not (isinstance(value, (bool, int, np.bool_)) and value in (0, 1)):
@@ -169,13 +167,13 @@ def scalar(base, value, name):
     try:
         return bool(value) if whole else float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name}: expected a number, not {type(value).__name__}") from None
+        raise TypeError(f"{name}: expected a number, not {type_of(value)}") from None
 
 
 def text(value, name, counted=False):
     """The bytes of a text or a path. Where no count stands beside it, C would read it to the first NUL."""
     if not isinstance(value, (str, bytes, os.PathLike)):
-        raise TypeError(f"{name}: expected a text, not {type(value).__name__}")
+        raise TypeError(f"{name}: expected a text, not {type_of(value)}")
     value = os.fspath(value)
     value = value.encode() if isinstance(value, str) else value
     if not counted and 0 in value:
@@ -183,32 +181,43 @@ def text(value, name, counted=False):
     return value
 
 
-def numbers(base, value, const, name, size=None):
-    """The array whose address C gets: of its type and byte order, contiguous, of `size` elements (void: bytes)"""
-    kind = KINDS[base]
-    array = np.frombuffer(value, np.uint8) if isinstance(value, (bytes, bytearray, memoryview)) else value
-    if not const:
-        fits = isinstance(array, np.ndarray) and (array.dtype == kind or base == "void" and array.dtype.isnative
-                                                  and array.dtype.kind in "fiub")
-        if not fits or not array.flags.c_contiguous or not array.flags.writeable:
-            what = f"{array.dtype}, strides {array.strides}" if isinstance(array, np.ndarray) else type(value).__name__
-            raise TypeError(f"{name}: it is written: expected a contiguous array of {'numbers' if base == 'void' else kind} "
-                            f"that may be written, not {what}")
+def listed(value, name):
+    try:
+        if not isinstance(value, (str, bytes, dict)):
+            return list(value)
+    except TypeError:
+        pass
+    raise TypeError(f"{name}: expected a list, not {type_of(value)}")
+
+
+def array(value, name):
+    """Any array; bytes are numbers from 0 to 255"""
+    try:
+        return np.frombuffer(value, np.uint8) if isinstance(value, (bytes, bytearray)) else np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name}: expected an array, not {type_of(value)}: {error}") from None
+
+
+def numbers(base, value, const, name):
+    """A contiguous array of the type of C, in this machine's byte order; for `void` the bytes of any numbers"""
+    kind, any_kind = KINDS[base], base == "void"
+    if isinstance(value, (bool, int, float, complex)):
+        raise TypeError(f"{name}: expected an array, not a number")
+    given = array(value, name)
+    if const:
+        if given.dtype.kind not in ("iub" if base in LIMITS and given.size else "fiub"):
+            raise TypeError(f"{name}: expected numbers of {base}, not of {given.dtype}")
+        if base in LIMITS and given.size and not np.can_cast(given.dtype, kind):
+            integer(base, given.min(), name)
+            integer(base, given.max(), name)
+        given = np.asarray(given, given.dtype.newbyteorder("=") if any_kind else kind, order="C")
     else:
-        if isinstance(value, (bool, int, float, complex)):
-            raise TypeError(f"{name}: expected an array, not a number")
-        try:
-            array = np.asarray(array)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-        if array.dtype.kind not in ("iub" if kind.kind in "iu" and base != "void" and array.size else "fiub"):
-            raise TypeError(f"{name}: expected numbers of {base}, not of {array.dtype}")
-        if base != "void" and kind.kind in "iu" and array.size:
-            integer(base, array.min().item(), name)
-            integer(base, array.max().item(), name)
-        array = np.asarray(array, array.dtype.newbyteorder("=") if base == "void" else kind, order="C")
-    check_length(name, array.nbytes if base == "void" else array.size, size)
-    return array
+        fits = given.dtype.isnative and given.dtype.kind in "fiub" if any_kind else given.dtype == kind
+        if not fits or not given.flags.c_contiguous or not given.flags.writeable or not isinstance(
+                value, (np.ndarray, bytearray, memoryview)):
+            raise TypeError(f"{name}: it is written: expected a contiguous array of {'numbers' if any_kind else kind} that may "
+                            f"be written, not {type_of(value)} of {given.dtype} with strides {given.strides}")
+    return given.reshape(-1).view(np.uint8) if any_kind else given
 
 
 def is_array(base, stars, const, extents):

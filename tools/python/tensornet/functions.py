@@ -17,22 +17,32 @@ COUNT_OF = {("tn_cp_create", "order"): "f", ("tn_circuit_create", "sets"): "left
 NOT_GIVEN = {("tn_attention_forward", "values"), ("tn_attention_decode", "values")}
 # NULL is an answer of these.
 NONE = {"tn_params_find", "tn_safetensors_find", "tn_safetensors_metadata"}
+# Functions of C that take a `void *` and say what is there.
+KIND_OF = {("tn_tap_edit", "user"): ["tn_edit", 1, True, []]}
+# What may belong to another context than the rest of the call.
+OF_ANY_CONTEXT = {("tn_params_clone", "params")}
 # Results that hold copies of all that they are made of.
 COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attention_cache"}
 # Context does these; and what frees objects of others, or writes into layouts of the caller, has no place in Python.
 BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error",
            "tn_arena_release", "tn_read", "tn_write", "tn_tensor_from", "tn_circuit_tops", "tn_record", "tn_backward",
-           "tn_cp_mark", "tn_cp_release", "tn_params_rebind", "tn_printable", "tn_file_create", "tn_file_write", "tn_file_close"}
+           "tn_cp_mark", "tn_cp_release", "tn_params_rebind", "tn_tap_read", "tn_printable",
+           "tn_file_create", "tn_file_write", "tn_file_close"}
 
 
 class Argument:
     """An argument of C. role: where its value comes from, as below; count: the argument whose elements it counts"""
 
     def __init__(self, function, name, kind, index):
+        kind = KIND_OF.get((function, name), kind)
         base, stars, const, extents = kind
         self.size = arrays.SIZES.get(function, {}).get(name)
         self.default = arrays.DEFAULTS.get(function, {}).get(name)
         self.may_be_none = (function, name) in arrays.MAY_BE_NONE
+        self.any_context = (function, name) in OF_ANY_CONTEXT
+        self.sizes_of_fields = [(field[len("desc."):], rule) for field, rule in arrays.SIZES.get(function, {}).items()
+                                if name == "desc" and field.startswith("desc.")]
+        self.read = base, stars + len(extents), const or bool(extents)
         written = stars and not const and not self.size
         inner = written and index > 0
         self.name, self.kind, self.base, self.stars, self.count = name, kind, base, stars, None
@@ -75,94 +85,113 @@ def arguments_of(function):
 
 
 class Call:
-    """A call of a C function, until C is called: what is given, what is made of it, and what is kept alive"""
+    """A call of a C function: what is given, what is made of it, and what is kept alive. wrap() makes a class of each function"""
+    function = name = declared = None                       # in C, in Python, and the arguments of C by name
 
-    def __init__(self, ctx, function, name, declared, given, fields):
-        self.ctx, self.function, self.name, self.declared = ctx, function, name, declared
-        self.given, self.fields = given, fields
-        self.keep, self.made, self.outputs = [], {}, []
+    def __init__(self, ctx, given, fields):
+        self.ctx, self.given, self.fields, self.keep, self.outputs = ctx, given, fields, [], []
+
+    def read(self, a, value):
+        """Replaces what is given for an argument by what C can take, before anything else looks at it"""
+        if a.base == "tn_name_map" and isinstance(value, tuple):
+            value = value[0]                                # (map, lines), as tn_name_map_gpt2 returns it
+        ctx = value._ctx if a.any_context and isinstance(value, Object) else self.ctx
+        self.given[a.name] = value = ctx._read(a.read, value, self.keep, a.where, a.is_array)
+        return value
 
     def known(self, name):
-        """An argument, a field of the desc, or what arrays.DEFAULTS says of it, as a number or as it was given"""
+        """An argument, a field of the desc, or what arrays.DEFAULTS says of it"""
         a = self.declared.get(name)
         if a and a.count:
-            return arrays.length(a.count.base, a.count.stars, self.given.get(a.count.name))
-        value = self.given.get(name)
-        desc = self.given.get("desc")
-        if value is None and not a:
-            value = self.fields.get(name, desc.get(name) if isinstance(desc, dict) else getattr(desc, name, None))
+            return self.counted(a)
+        value = self.given.get(name) if a else self.field(name)
         default = arrays.DEFAULTS.get(self.function, {}).get(name)
         if value is None and default:
             return arrays.by_names(default, self.known)
-        if isinstance(value, (list, tuple)) or a and a.stars:
-            return value
-        return 0 if value is None else arrays.integer("int64_t", value, f"{self.name}: {name}")
+        return value if value is not None else () if a and a.stars > 1 else None if a and a.stars else 0
 
-    def size(self, a, value):
-        """The number of elements that C takes an array for; None for what is no array"""
-        if not a.is_array or value is None and a.may_be_none:
-            return None
-        need = arrays.by_names(a.size, self.known) if a.size else arrays.length(a.base, a.stars, value)
+    def field(self, name):
+        desc = self.given.get("desc")
+        value = self.fields.get(name, desc.get(name) if isinstance(desc, dict) else getattr(desc, name, None))
+        return None if value is None else arrays.integer("int64_t", value, f"{self.name}: {name}")
+
+    # What C gets for an argument, by where that comes from
+
+    def counted(self, a):
+        return arrays.length(self.given.get(a.count.name))
+
+    def taken(self, a):
+        return self.ctx._pass(self.given.get(a.name), self.keep, a.where)
+
+    def checked(self, a):
+        """An argument that arrays.py has a line of"""
+        value = self.given.get(a.name)
+        if value is None and a.default:
+            value = self.read(a, self.known(a.name))
+        need = arrays.by_names(a.size, self.known) if a.size else None
+        if a.base in header["callbacks"]:
+            return self.ctx._one(a.base, value, self.keep, a.where, need)
+        if not (value is None and a.may_be_none):
+            arrays.check_length(a.where, value, need)
+        return self.ctx._pass(value, self.keep, a.where)
+
+    def desc(self, a):
+        value = self.given.get(a.name)
         if value is None:
-            arrays.check_length(f"{self.name}: {a.name}", 0, need)
-        return need
+            value = self.fields
+        elif self.fields:
+            if not isinstance(value, dict):
+                raise TypeError(f"{a.where}: expected a dict beside keywords, not {arrays.type_of(value)}")
+            value = {**value, **self.fields}
+        sizes = {name: arrays.by_names(rule, self.known) for name, rule in a.sizes_of_fields
+                 if isinstance(value, dict) and value.get(name) is not None}
+        self.keep.append(filled := self.ctx._fill(a.base, value, self.keep, a.where, sizes))
+        return ctypes.addressof(filled)
 
-    def value(self, a):
-        """What C gets for an argument"""
-        where = f"{self.name}: {a.name}"
-        if a.role == "in":
-            value = self.given.get(a.name, 0 if not a.stars and a.base in enums else None)
-            if value is None and a.default:
-                value = self.known(a.name)
-            if value is None and not a.stars and a.base not in header["callbacks"] and a.base not in structs:
-                raise TypeError(f"{where}: expected {a.base}, not None")
-            self.made[a.name] = value = self.ctx._in(a.kind, value, self.keep, where, self.size(a, value))
-            return value
-        if a.role == "count":
-            return self.known(a.name)
-        if a.role == "desc":
-            value = self.given.get(a.name)
-            value = {**(value or {}), **self.fields} if self.fields or value is None else value
-            sizes = {name[len("desc."):]: arrays.by_names(rule, self.known)
-                     for name, rule in arrays.SIZES.get(self.function, {}).items() if name.startswith("desc.")
-                     and isinstance(value, dict) and value.get(name[len("desc."):]) is not None}
-            self.keep.append(filled := self.ctx._fill(a.base, value, self.keep, sizes))
-            return ctypes.addressof(filled)
-        if a.role in ("null", "text"):
-            return None if a.stars else 0
+    def nothing(self, a):
+        return None if a.stars else 0
+
+    def output(self, a):
         output = structs[a.base]() if a.role == "struct" else {"double": ctypes.c_double, "int64_t": ctypes.c_int64}.get(
             a.base, ctypes.c_void_p)()
         self.outputs.append((a, output))
         return ctypes.addressof(output)
 
-    def owners(self, function, self_):
+    # What C returns
+
+    def owners(self, self_):
         """What the results end with: parameters that their tensors belong to, or what C says they refer to"""
         def of(kind):
             return tuple(o for o in (self_, *self.keep) if isinstance(o, classes[kind]))
-        if function == "tn_net_create":
-            return of("tn_tensor") if self.made["nodes"] else ()
-        if header["functions"][function]["result"][0] == "tn_net":
+        if self.function == "tn_net_create":
+            return of("tn_tensor") if self.given.get("nodes") else ()
+        if header["functions"][self.function]["result"][0] == "tn_net":
             return tuple(net for net in of("tn_net") if net._owners)
-        if function == "tn_circuit_freeze":
+        if self.function == "tn_circuit_freeze":
             return of("tn_transformer")
         result = self_.destroy and self_.c_name not in POINTED      # a struct that C fills and frees
         return (self_,) if isinstance(self_, Params) or result else ()
 
     def object(self, base, address, owners, self_, owned=True):
-        """The Python object of a pointer that C returns. A view ends with the tensor or the object whose bytes it shares."""
+        """The Python object of a pointer that C returns: of an argument that it returns the same one, so that nothing has two
+        owners. A view ends with the tensor or the object whose bytes it shares."""
+        kind = classes[base]
+        for o in (self_, *self.keep, *self.ctx._returned):
+            if type(o) is kind and o._at == address:
+                return o
         if base == "tn_tensor" and address and (shared := structs[base].from_address(address).base):
             owners = tuple(o for o in (self_, *self.keep) if isinstance(o, Object) and o is not self.ctx and (
                 not isinstance(o, Tensor) or shared in (o._at, o._fields().base)))
         return self.ctx._object(base, address, owners, () if base in COMPLETE else self.keep, owned)
 
-    def answer(self, what, returned, owners, self_):
+    def answer(self, what, returned, self_):
         """What Python gets: what C returns, and its outputs"""
         base, stars, const, _ = what["result"]
         answer = []
         if stars and base in classes:
             borrowed = const or base in ("tn_param", "tn_name_map")
             tied = borrowed or base in ("tn_optim", "tn_net")
-            answer.append(self.object(base, returned, owners if tied else (), self_, not borrowed))
+            answer.append(self.object(base, returned, self.owners(self_) if tied else (), self_, not borrowed))
         elif base in structs:                               # a source refers to the bytes that it reads
             answer.append(classes[base](self.ctx, returned, (), self.keep))
         elif base in enums:
@@ -170,7 +199,7 @@ class Call:
         elif base != "void":
             answer.append(returned.decode(errors="replace") if isinstance(returned, bytes) else returned)
         for a, output in self.outputs:
-            answer.append(classes[a.base](self.ctx, output, owners, self.keep, True) if a.role == "struct" else
+            answer.append(classes[a.base](self.ctx, output, self.owners(self_), self.keep, True) if a.role == "struct" else
                           self.object(a.base, output.value, (), self_) if a.role == "object" else output.value)
         if base == "tn_name_map":
             answer[0]._count = answer[1]
@@ -178,23 +207,24 @@ class Call:
 
 
 def sort_out(name, taken, desc, args, kw):
-    """Which value belongs to which argument, and which to fields of the desc"""
+    """Which value belongs to which argument, and which to fields of the desc; taken: arguments by name"""
     if len(args) > len(taken):
-        raise TypeError(f"{name} takes {len(taken)} arguments: {', '.join(a.name for a in taken)}")
-    given, fields = dict(zip((a.name for a in taken), args)), {}
+        raise TypeError(f"{name} takes {len(taken)} arguments: {', '.join(taken)}")
+    given, fields = dict(zip(taken, args)), {}
     for key, value in kw.items():
         key = key.rstrip("_")
         if key in given:
             raise TypeError(f"{name} has {key} twice")
-        if any(a.name == key for a in taken):
+        if key in taken:
             given[key] = value
         elif desc:
             fields[key] = value
         else:
             raise TypeError(f"{name} has no argument {key}")
-    for a in taken:
-        if a.name not in given and not a.optional and a is not desc:
-            raise TypeError(f"{name} needs {a.name}")
+    if len(given) < len(taken):
+        for key, a in taken.items():
+            if key not in given and not a.optional and a is not desc:
+                raise TypeError(f"{name} needs {key}")
     return given, fields
 
 
@@ -202,11 +232,20 @@ def wrap(function, name, implied):
     """The Python function of a C function; implied: the number of first arguments that are self: the context, or also an object
     of it"""
     raw, what, declared = getattr(lib, function), header["functions"][function], arguments_of(function)
-    first, others, by_name = declared[:implied], declared[implied:], {a.name: a for a in declared}
-    taken = [a for a in others if a.role in ("in", "desc")]
-    desc = next((a for a in taken if a.role == "desc"), None)
+    first, others = declared[:implied], declared[implied:]
+    for a in declared:
+        a.where = f"{name}: {a.name}"                       # for messages
+    call_of = type("Call", (Call,), {"function": function, "name": name, "declared": {a.name: a for a in declared}})
+    taken = {a.name: a for a in others if a.role in ("in", "desc")}
+    desc = next((a for a in taken.values() if a.role == "desc"), None)
     is_text = bool(declared) and declared[-1].role == "text"
     is_status = what["result"][:2] == ["tn_status", 0]
+    read = [(a.name, a, classes.get(a.base) if a.read[1] == 1 else None, 0 if a.base in enums and not a.stars else None)
+            for a in taken.values() if a.role == "in" and a.base not in header["callbacks"]]
+    ways = {"count": Call.counted, "desc": Call.desc, "null": Call.nothing, "text": Call.nothing}
+    passed = [(a, ways.get(a.role, Call.output) if a.role != "in" else Call.checked if a.size or a.default or
+               a.base in header["callbacks"] else Call.taken) for a in others]
+    is_tensor = what["result"][:3] == ["tn_tensor", 1, False] and Call.output not in (way for _, way in passed)
 
     def method(self, *args, **kw):
         ctx = self._ctx
@@ -214,12 +253,16 @@ def wrap(function, name, implied):
             if ctx._dead:
                 ctx._collect()
             given, fields = sort_out(name, taken, desc, args, kw)
+            itself = ()
             if first:
-                given[first[-1].name] = self
-            for map_ in (a.name for a in taken if a.base == "tn_name_map" and isinstance(given.get(a.name), tuple)):
-                given[map_] = given[map_][0]                # (map, lines), as tn_name_map_gpt2 returns it
-            call = Call(ctx, function, name, by_name, given, fields)
-            values = [*([ctx._address, self._address][-len(first):] if first else ()), *map(call.value, others)]
+                given[first[-1].name], itself = self, (ctx._handle, self._address)[-implied:]
+            call = call_of(ctx, given, fields)
+            for key, a, kind, zero in read:
+                value = given.get(key, zero)
+                if value is None and (a.stars or a.default) or type(value) is kind and value._ctx is ctx:
+                    continue                                # what is most common needs no more
+                call.read(a, value)
+            values = [*itself, *[way(call, a) for a, way in passed]]
             ctx._depth += 1
             try:
                 returned = raw(*values)
@@ -232,13 +275,15 @@ def wrap(function, name, implied):
             ctx._check(returned if is_status else 0, name)
             if returned is None and what["result"][1] and function not in NONE:
                 raise TensornetError(f"{name} returned NULL: is an argument None, or a number out of range?")
-            answer = call.answer(what, returned, call.owners(function, self), self)
+            answer = call.object("tn_tensor", returned, (), self) if is_tensor else call.answer(what, returned, self)
+            if ctx._returned and not ctx._depth:
+                ctx._returned.clear()
             if function == "tn_arena_mark":
                 answer._serial = next(ctx._serial)
             return answer
 
     method.__name__ = method.__qualname__ = name
-    method.c_name, method.taken, method.implied = function, taken, first
+    method.c_name, method.taken, method.implied = function, [*taken.values()], first
     method.__doc__ = f"{function}({', '.join(a.name for a in declared)})\n\n{what['doc']}"
     if desc:
         fields = (field + "_" * keyword.iskeyword(field) for field, _ in header["structs"][desc.base])
@@ -248,8 +293,8 @@ def wrap(function, name, implied):
 
 class Nobody:
     """In place of a context, for functions that need none"""
-    _lock, _depth, _dead, _handle, destroy = threading.RLock(), 0, (), None, None
-    _fill, _in, _one, _callback = Context._fill, Context._in, Context._one, Context._callback
+    _lock, _depth, _dead, _returned, _inside, _handle, destroy = threading.RLock(), 0, (), [], [], None, None
+    _fill, _read, _pass, _one, _callback = Context._fill, Context._read, Context._pass, Context._one, Context._callback
     _object, _field, _value = Context._object, Context._field, Context._value
 
     def _check(self, status, name):
@@ -292,7 +337,8 @@ def place(function, base, implied):
 def unbound(method):
     """A function without an object of its own: its errors are those of the context that its arguments belong to"""
     def function(*args, **kw):
-        objects = (o for value in args for o in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(o, Object))
+        objects = (o for value in (*args, *kw.values()) for o in (value if isinstance(value, (list, tuple)) else [value])
+                   if isinstance(o, Object))
         return method(next((o.ctx for o in objects), nobody), *args, **kw)
     function.__dict__.update(method.__dict__)
     function.__name__, function.__doc__ = method.__name__, method.__doc__

@@ -40,15 +40,15 @@ class TensornetError(Exception):
 class Object:
     """Something of C: a struct or what a pointer leads to. Fields are attributes (`in_` where Python has a keyword)."""
     c_name = layout = destroy = None
+    _count = 1                                      # of the structs that it points to
 
     def __init__(self, ctx, memory, owners=(), keep=(), owned=False):
         """memory: an address, or a ctypes struct, which then belongs to this object; owners: what it ends with"""
-        self._ctx, self._owners, self._keep, self._end = ctx, owners, keep, None
-        self._memory = None if isinstance(memory, int) else memory
-        self._at = memory if isinstance(memory, int) else ctypes.addressof(memory)
-        if owned and self.destroy:
-            # A finalizer may run in any thread and inside any call, so it only notes what the next call frees.
-            self._end = weakref.finalize(self, ctx._dead.append, (next(ctx._serial), self.destroy, memory))
+        at, memory_ = (memory, None) if isinstance(memory, int) else (ctypes.addressof(memory), memory)
+        # A finalizer may run in any thread and inside any call, so it only notes what the next call frees.
+        end = weakref.finalize(self, ctx._dead.append, (next(ctx._serial), self.destroy, memory)) if (
+            owned and self.destroy) else None
+        self.__dict__.update(_ctx=ctx, _owners=owners, _keep=keep, _memory=memory_, _at=at, _end=end)
 
     @property
     def _address(self):
@@ -89,14 +89,13 @@ class Object:
         return self._ctx._field(self, name.rstrip("_"), kind)
 
     def __setattr__(self, name, value):
-        kind = not name.startswith("_") and (self.kinds or {}).get(name.rstrip("_"))
-        if kind and (self.c_name, name) in WRITABLE:
-            setattr(self._fields(), name, arrays.scalar(kind[0], value, f"{self.c_name}.{name}"))
-        elif kind or not hasattr(type(self), name) and not name.startswith("_"):
-            raise AttributeError(f"{self.c_name}.{name} cannot be set: " + (SET_BY.get((self.c_name, name)) or (
-                "settings are given to the function that makes the object, numbers by write() of a tensor")))
-        else:
+        if name.startswith("_"):
             object.__setattr__(self, name, value)
+        elif (self.c_name, name) in WRITABLE:
+            setattr(self._fields(), name, arrays.scalar(self.kinds[name][0], value, f"{self.c_name}.{name}"))
+        else:
+            raise AttributeError(f"{self.c_name}.{name} cannot be set: " + SET_BY.get((self.c_name, name), (
+                "settings are given to the function that makes the object, numbers by write() of a tensor")))
 
     def __reduce_ex__(self, protocol):
         raise TypeError(f"{self.c_name}: it belongs to its context, and cannot be copied or pickled by Python"
@@ -110,6 +109,8 @@ class Object:
             self._address
         except TensornetError:
             return f"<{self.c_name}, freed>"
+        if self.c_name == "tn_tensor":
+            return self.format()
         if not self.layout:
             return f"<{self.c_name}>"
         shown = (f"{name}={value!r}" for name in self.kinds if not isinstance(value := getattr(self, name), (Object, list)))
@@ -145,14 +146,16 @@ class Context(Object):
         self._lock, self._depth, self._dead = threading.RLock(), 0, []
         self._arena, self._views = weakref.WeakSet(), weakref.WeakSet()
         self._serial, self._raised, self._recording = iter(range(1 << 62)), None, False
+        # What functions of Python returned to the call of C that is under way, and when those that have not yet returned began.
+        self._returned, self._inside = [], []
         self._owners, self._keep, self._at = (), [], 0
         address, why = ctypes.c_void_p(), ctypes.create_string_buffer(header["constants"]["TN_WHY"])
-        filled = self._fill("tn_desc", desc, self._keep)
+        filled = self._fill("tn_desc", desc, self._keep, "Context")
         status = lib.tn_ctx_create(ctypes.byref(filled), ctypes.byref(address), why)
         if status:
             raise TensornetError(why.value.decode(), Status(status))
-        self._number = address.value
-        self._end = weakref.finalize(self, lib.tn_ctx_destroy, address.value)
+        self._alive = [address.value]               # empty when the context has ended
+        self._end = weakref.finalize(self, lambda alive: lib.tn_ctx_destroy(alive.pop()), self._alive)
         self._host = lib.tn_ctx_backend_name(address.value) in (b"cpu", b"reference")
 
     def __getattr__(self, name):
@@ -162,13 +165,13 @@ class Context(Object):
         return object.__dir__(self)
 
     def __repr__(self):
-        return f"<tn_ctx {self.backend_name()}, {self.dtype().name}>" if self._end.alive else "<tn_ctx, closed>"
+        return f"<tn_ctx {self.backend_name()}, {self.dtype().name}>" if self._alive else "<tn_ctx, closed>"
 
     @property
     def _handle(self):
-        if not self._end.alive:
+        if not self._alive:
             raise TensornetError("the context is closed")
-        return self._number
+        return self._alive[0]
 
     @property
     def _address(self):
@@ -182,15 +185,17 @@ class Context(Object):
 
     def close(self):
         """Frees the context and all that it owns. A second call does nothing."""
-        if self._end.alive:
-            self._check_views(self)
-            with self._lock:
+        with self._lock:
+            if self._alive:
+                self._check_views(self)
+                self._check_callback("close", -1)
                 self._end()
 
     def reset(self):
         """Frees all arena tensors and the tape, and keeps their memory for the next step."""
-        self._check_views()
         with self._lock:
+            self._check_views()
+            self._check_callback("reset", -1)
             lib.tn_ctx_reset(self._handle)
             self._recording = False
             self._expire(-1)
@@ -206,9 +211,11 @@ class Context(Object):
     def backward(self, loss):
         """Adds d loss / d t to t.grad of every recorded t that needs it, and ends the recording; loss has one element."""
         if not isinstance(loss, Tensor):
-            raise TypeError(f"backward: loss: expected a tensor, not {type(loss).__name__}")
+            raise TypeError(f"backward: loss: expected a tensor, not {arrays.type_of(loss)}")
         with self._lock:
-            status = lib.tn_backward(self._handle, loss._address)
+            name, keep = "backward: loss", []
+            loss = self._pass(self._read(("tn_tensor", 1, False), loss, keep, name), keep, name)
+            status = lib.tn_backward(self._handle, loss)
             self._check(status, "backward")
             self._recording = False
 
@@ -226,8 +233,9 @@ class Context(Object):
         if not isinstance(mark, classes["tn_mark"]) or mark._ctx is not self:
             raise TypeError("arena_release: mark: expected what arena_mark() of this context returned")
         serial = mark._serial if _serial is None else _serial
-        self._check_views(since=serial)
         with self._lock:
+            self._check_views(since=serial)
+            self._check_callback("arena_release", serial)
             status = lib.tn_arena_release(self._handle, mark._fields())
             self._check(status)
             self._expire(serial)
@@ -246,6 +254,11 @@ class Context(Object):
         if seen:
             raise BufferError(f"{seen} arrays look at memory that this frees; take copies: t.numpy()")
 
+    def _check_callback(self, name, since):
+        """Refuses to free, in a function that C called, what C had made before"""
+        if self._inside and since < self._inside[-1]:
+            raise TensornetError(f"{name}: this was called by a callback, and would free what its caller needs")
+
     def _collect(self):
         with self._lock:
             while self._dead and not self._depth and not self._recording:       # a recording may need what is dropped
@@ -257,11 +270,11 @@ class Context(Object):
 
     def _check(self, status=0, name=""):
         """Raises what a function of Python raised that C called, or the error of the context, which is then forgotten"""
-        raised, self._raised = self._raised, None
-        said = lib.tn_ctx_status(self._handle)
-        message = lib.tn_ctx_error(self._handle).decode(errors="replace") if said else ""
+        raised, self._raised, ctx = self._raised, None, self._handle
+        said = lib.tn_ctx_status(ctx)
+        message = lib.tn_ctx_error(ctx).decode(errors="replace") if said else ""
         if said:
-            lib.tn_ctx_clear_error(self._handle)
+            lib.tn_ctx_clear_error(ctx)
         if raised:
             raise raised
         if said or status:
@@ -313,125 +326,129 @@ class Context(Object):
 
     # ---- to C
 
-    def tensor(self, numbers, dtype=None, keep=False):
+    def tensor(self, numbers, dtype=None, keep=False, _name="tensor"):
         """An arena tensor (keep: an owned one) of an array, a list or a number. Integers become I32, floats the context's."""
-        array = numbers.numpy() if isinstance(numbers, Tensor) else np.asarray(numbers)     # any byte order
+        array = numbers.numpy() if isinstance(numbers, Tensor) else arrays.array(numbers, _name)
         if array.dtype.kind not in "fiub":
-            raise TensornetError(f"an array of {array.dtype} is no tensor: expected floats, integers or bools",
+            raise TensornetError(f"{_name}: an array of {array.dtype} is no tensor: expected floats, integers or bools",
                                  Status.ERR_DTYPE)
         if array.ndim > header["constants"]["TN_MAX_RANK"]:
-            raise TensornetError(f"an array has {array.ndim} axes, expected at most 8", Status.ERR_SHAPE)
+            raise TensornetError(f"{_name}: an array has {array.ndim} axes, expected at most 8", Status.ERR_SHAPE)
         whole = array.dtype.kind != "f"
         if whole and array.size and not -1 << 31 <= int(array.min()) <= int(array.max()) < 1 << 31:
-            raise TensornetError("an integer does not fit into I32", Status.ERR_DATA)
-        dtype = enum_of("tn_dtype", (Dtype.I32 if whole else Dtype.REAL) if dtype is None else dtype)
+            raise TensornetError(f"{_name}: an integer does not fit into I32", Status.ERR_DATA)
+        dtype = enum_of("tn_dtype", (Dtype.I32 if whole else Dtype.REAL) if dtype is None else dtype, f"{_name}: dtype")
         same = array.dtype == np.float64 or whole and dtype != Dtype.I32
         array = np.asarray(array, np.float64 if same else np.int32 if whole else np.float32, order="C")
         result = (self.tensor_create if keep else self.tensor_nd)(dtype, array.shape)
         result.write(array)
         return result
 
-    def _fill(self, c_name, values, keep, sizes=None):
+    def _fill(self, c_name, values, keep, where, sizes=None):
         """A ctypes struct of a dictionary, or of one of our structs; sizes: of arrays, by field, as a call has them"""
         if isinstance(values, Object) and values.c_name == c_name:
             keep.append(values)
             return values._fields()
-        if not isinstance(values, dict) and values is not None:
-            kind = getattr(values, "c_name", type(values).__name__)
-            raise TypeError(f"expected {c_name}, or a dict of its fields, not {kind}")
-        result, kinds, values = structs[c_name](), dict(header["structs"][c_name]), {
-            name.rstrip("_"): value for name, value in (values or {}).items() if value is not None}
-        for name in values:
+        if not isinstance(values, dict):
+            raise TypeError(f"{where}: expected {c_name}, or a dict of its fields, not {arrays.type_of(values)}")
+        result, kinds, read, sizes = structs[c_name](), classes[c_name].kinds, {}, sizes or {}
+        rules = arrays.SIZES.get(c_name, {})
+        for name, value in values.items():
+            name = name.rstrip("_")
             if name not in kinds:
                 raise TypeError(f"{c_name} has no field {name}; it has {', '.join(kinds)}")
+            if value is not None:
+                base, stars, const, extents = kinds[name]
+                if not extents and arrays.is_array(*kinds[name]) and name not in rules and name not in sizes:
+                    raise TypeError(f"{c_name}.{name} can only be None in Python")
+                read[name] = self._read((base, stars + len(extents), const or bool(extents)), value, keep, f"{c_name}.{name}")
         for name, rule in arrays.DEFAULTS.get(c_name, {}).items():
-            if name not in values:
-                values[name] = arrays.by_names(rule, values.get)
-        for name, value in values.items():
-            base, stars, const, extents = kinds[name]
-            where = f"{c_name}.{name}"
+            if name not in read:
+                read[name] = arrays.by_names(rule, read.get)
+        for name, value in read.items():
+            where, extents = f"{c_name}.{name}", kinds[name][3]
+            if name in rules:
+                arrays.check_length(where, value, arrays.by_names(rules[name], lambda other: read.get(other, 0)))
+            elif name in sizes:
+                arrays.check_length(where, value, sizes[name])
             if extents:
+                if len(value) > extents[0]:
+                    raise ValueError(f"{where}: it has {len(value)} elements, expected at most {extents[0]}")
                 array = getattr(result, name)
-                if len(value) > len(array):
-                    raise ValueError(f"{where}: it has {len(value)} elements, expected at most {len(array)}")
-                for i, one in enumerate(value):
-                    array[i] = self._in([base, stars, True, []], one, keep, where)
-                continue
-            size = (sizes or {}).get(name)
-            rule = arrays.SIZES.get(c_name, {}).get(name)
-            if rule:
-                size = arrays.by_names(rule, lambda other: values.get(other, 0))
-            elif size is None and arrays.is_array(*kinds[name]):
-                raise TypeError(f"{where} can only be None in Python")
-            setattr(result, name, self._in(kinds[name], value, keep, where, size))
+                for i, one in enumerate(value.tolist() if isinstance(value, np.ndarray) else value):
+                    array[i] = self._pass(one, keep, where)
+            else:
+                setattr(result, name, self._pass(value, keep, where))
         return result
 
-    def _in(self, kind, value, keep, name, size=None):
-        """What C takes for a Python value. keep: what must live as long as C may look at it; name: of the argument, for
-        messages; size: the number of elements of an array, None: one struct, or a text that ends with a NUL"""
-        base, stars, const, extents = kind
-        stars += len(extents)
+    def _read(self, kind, value, keep, name, counted=False):
+        """What is given for an argument or a field as what C takes: a number, an array of its type, bytes of a text, an
+        object, a struct, or a list of these. keep: what must live as long as C may look at it; name: of the argument, for
+        messages; counted: whether C knows where a text ends"""
+        base, stars, const = kind
         if not stars:
-            return self._one(base, value, keep, name, size)
+            return self._one(base, value, keep, name)
         if value is None:
             return None
-        if stars == 1 and base in KINDS:
-            if base == "char" and const:
-                keep.append(value := arrays.text(value, name, size is not None))
+        if stars > 1:
+            kind, inner, value = classes.get(base), (base, stars - 1, True), arrays.listed(value, name)
+            value = [one if type(one) is kind and one._ctx is self else self._read(inner, one, keep, f"{name}[{i}]")
+                     for i, one in enumerate(value)]
+            if base != "char":
                 return value
-            if size is None:
-                raise TypeError(f"{name} can only be None in Python")
-            keep.append(value := arrays.numbers(base, value, const, name, size))
-            return value.ctypes.data
-        if stars == 2:
-            if isinstance(value, (str, bytes, dict)):
-                raise TypeError(f"{name}: expected a list, not {type(value).__name__}")
-            value = list(value)
-            arrays.check_length(name, len(value), len(size) if isinstance(size, list) else size)
-            sizes = size if isinstance(size, list) else [None] * len(value)
-            may_be_none = base != "char" or name == "tn_plot_desc.x_names"
-            made = [self._in([base, 1, True, []], one, keep, f"{name}[{i}]", n)
-                    if one is not None or not may_be_none else None for i, (one, n) in enumerate(zip(value, sizes))]
-            if base == "char" and None in made and not may_be_none:
+            if None in value and name != "tn_plot_desc.x_names":
                 raise TypeError(f"{name}: expected texts, not None")
-            keep.append(value := ((ctypes.c_char_p if base == "char" else ctypes.c_void_p) * len(made))(*made))
-            return ctypes.addressof(value)
-        if base == "tn_tensor" and not isinstance(value, Object):
-            value = self.tensor(value)
+            return (ctypes.c_char_p * len(value))(*value)
         if isinstance(value, Object):
             if value.c_name != base:
                 raise TypeError(f"{name}: expected {base}, not {value.c_name}")
-            arrays.check_length(name, getattr(value, "_count", 1), size)
-            keep.append(value)
-            return value._address
-        if isinstance(value, ctypes.Array) and size is not None and value._type_ is structs.get(base):
-            arrays.check_length(name, len(value), size)
-        elif base not in structs or base in POINTED | FILLED or not isinstance(
-                value, dict if size is None else (dict, list, tuple)):
-            raise TypeError(f"{name}: expected {base}, not {type(value).__name__}")
-        elif isinstance(value, dict):
-            arrays.check_length(name, 1, size)
-            value = self._fill(base, value, keep)
-        else:
-            arrays.check_length(name, len(value), size)
-            value = (structs[base] * len(value))(*(self._fill(base, one, keep) for one in value))
-        keep.append(value)
-        return ctypes.addressof(value)
+            if value._ctx is not self and isinstance(value._ctx, Context):
+                raise TensornetError(f"{name}: it belongs to another context")
+            return value
+        if base == "char" and const:
+            return arrays.text(value, name, counted)
+        if base in KINDS:
+            return arrays.numbers(base, value, const, name)
+        if base == "tn_tensor":
+            return self.tensor(value, _name=name)
+        if base in enums:
+            return [enum_of(base, one, name) for one in arrays.listed(value, name)]
+        if isinstance(value, ctypes.Array) and value._type_ is structs.get(base):
+            return value
+        if base not in structs or base in POINTED | FILLED:
+            raise TypeError(f"{name}: expected {base}, not {arrays.type_of(value)}")
+        value = [value] if isinstance(value, dict) else arrays.listed(value, name)
+        return (structs[base] * len(value))(*(self._fill(base, one, keep, f"{name}[{i}]") for i, one in enumerate(value)))
 
-    def _one(self, base, value, keep, name, size=None):
+    def _one(self, base, value, keep, name, row=None):
         """A number, a struct or a function, which C takes by value"""
         if base in header["callbacks"]:
-            function = self._callback(base, value, name, size) if value is not None else None
+            function = self._callback(base, value, name, row) if value is not None else None
             keep.append(function)
             return function and ctypes.cast(function, ctypes.c_void_p).value
         if base in ("tn_source", "tn_sink") and not isinstance(value, (dict, Object)):
             value = ({"data": value} if isinstance(value, (bytes, bytearray, memoryview)) else
                      {"path": arrays.text(value, name)})
         if base in structs:
-            return self._fill(base, value, keep)
-        if base in enums:
-            return arrays.integer("int", enum_of(base, value), name)
-        return arrays.scalar(base, value, name)
+            return self._fill(base, {} if value is None else value, keep, name)
+        return enum_of(base, value, name) if base in enums else arrays.scalar(base, value, name)
+
+    def _pass(self, value, keep, name):
+        """What C gets of what _read returned: an address, or what it takes by value"""
+        if isinstance(value, Object):
+            keep.append(value)
+            try:
+                return value._address
+            except TensornetError as error:                 # it ended
+                raise TensornetError(f"{name}: {error}", error.status) from None
+        if value is None or isinstance(value, (int, float, ctypes.Structure)):
+            return value
+        keep.append(value)
+        if isinstance(value, np.ndarray):
+            return value.ctypes.data
+        if isinstance(value, list):
+            keep.append(value := (ctypes.c_void_p * len(value))(*[self._pass(one, keep, name) for one in value]))
+        return ctypes.addressof(value) if isinstance(value, ctypes.Array) else value
 
     def _callback(self, c_name, function, where, row=None):
         """C calls `function`; what it raises is raised again where Python called C. Arrays are copies, which may outlive the
@@ -447,6 +464,7 @@ class Context(Object):
         def called(*values):
             given, written, values = [], [], dict(zip((name for name, _ in what["arguments"]), values))
             serial = next(self._serial)
+            self._inside.append(serial)
             try:
                 for name, (kind, deep, const, extents) in arguments:
                     value = values[name]
@@ -472,6 +490,7 @@ class Context(Object):
                     result = self.tensor(result) if not isinstance(result, Object) else result
                     if result.c_name != base:
                         raise TypeError(f"{where}: it returned {result.c_name}, expected {base}")
+                    self._returned.append(result)                   # C may return it in turn
                     result = result._address
                 elif not stars and base != "void":
                     result = arrays.scalar("int" if base in enums else base, result or 0, where)
@@ -481,21 +500,23 @@ class Context(Object):
             except BaseException as error:                          # C knows no exceptions
                 self._raised = error
                 return None if stars or base == "void" else int(Status.ERR_ARG) if base == "tn_status" else 0
+            finally:
+                self._inside.pop()
         return callback(c_name)(called)
 
 
 classes["tn_ctx"] = Context
 
 
-def enum_of(base, value):
+def enum_of(base, value, name):
     """A number of an enumeration: itself, its name in Python or in C: "f64", "F64", "TN_F64" """
     if not isinstance(value, str):
-        return arrays.integer("int", value, base)
+        return arrays.integer("int", value, name)
     items = enums[base].__members__
-    name = value.upper()
+    item = value.upper()
     start = prefix(header["enums"][base])
-    name = name[len(start):] if name.startswith(start) else name
-    found = items.get(name, items.get("_" + name))
+    item = item[len(start):] if item.startswith(start) else item
+    found = items.get(item, items.get("_" + item))
     if found is None:
-        raise ValueError(f"{base} has no {value!r}; it has {', '.join(n.lower() for n in items)}")
+        raise ValueError(f"{name}: {base} has no {value!r}; it has {', '.join(n.lower() for n in items)}")
     return int(found)
