@@ -64,6 +64,17 @@ def pool_of(ctx):
     return pool
 
 
+def ended(o):
+    """Closes an object, and says whether that, or the end of what it belongs to, was the end of it"""
+    if o.c_name != "tn_ctx":
+        o.close()
+    try:
+        o._address
+    except tn.TensornetError:
+        return True
+    return False
+
+
 class Wrong:
     """No argument of anything"""
 
@@ -210,8 +221,7 @@ class Calls:
         yield MAY_RAISE, "", lambda: self.call({})
         for a in self.method.implied[-1:]:                  # self: only what has a method can be there
             for o in self.closed[a.base][:1]:
-                if isinstance(o._ctx, tn.Context):
-                    yield f"{CLOSED}: {a.name}", "freed|closed", lambda a=a, o=o: self.call({a.name: o})
+                yield f"{CLOSED}: {a.name}", "freed", lambda a=a, o=o: self.call({a.name: o})
         for a in self.method.taken:
             for what, value in self.wrong(a):
                 words = rf"\b{a.name}(\[\d+\])*:"
@@ -243,7 +253,7 @@ def functions_of_package():
 def by_hand(pool, closed, foreign):
     """The same of functions that the package does not make from the declarations"""
     ctx, t, tokenizer, model = (pool[base][0] for base in ("tn_ctx", "tn_tensor", "tn_tokenizer", "tn_transformer"))
-    ended, other = closed["tn_tensor"][0], foreign["tn_tensor"][0]
+    gone, other = closed["tn_tensor"][0], foreign["tn_tensor"][0]
     circuit, fixed = ctx.circuit_qk(model), np.ones((3, 3))
     fixed.flags.writeable = False
     for what, desc in wrong_desc("tn_desc"):
@@ -256,17 +266,17 @@ def by_hand(pool, closed, foreign):
     yield "tn_read", FIXED, "read: array:", lambda: t.read(fixed)
     for array in (t.numpy, lambda: t.numpy(copy=False)):
         yield "tn_read", MAY_RAISE, "", array
-    for call in (ended.numpy, lambda: ended.numpy(copy=False), lambda: ended.write(np.ones((3, 3))), lambda: ended[0], lambda: +len(ended)):
+    for call in (gone.numpy, lambda: gone.numpy(copy=False), lambda: gone.write(np.ones((3, 3))), lambda: gone[0], lambda: +len(gone)):
         yield "tn_read", CLOSED, "closed|freed", call
     for what, arguments, word in (
             (SHORT, ([2, 2], "f32", [1.0] * 3), "numbers"), (LONG, ([2, 2], "f32", [1.0] * 5), "numbers"),
             (KIND, ([2, 2], "f32", ["a"] * 4), "numbers"), (KIND, ([2, 2], "bf16", [1.0] * 4), "as"), (KIND, (Wrong(), "f32", []), "shape"),
             (KIND, ([2, 2], "no such", [1.0] * 4), "as"), (RANGE, ([1], "i32", [1 << 40]), "numbers"), (RANGE, ([1 << 70], "f32", []), "shape")):
         yield "tn_tensor_from", f"{what}: {arguments}", f"tensor_from: {word}:", lambda arguments=arguments: ctx.tensor_from(*arguments)
-    for what, value, words in ((KIND, Wrong(), "loss"), (KIND, 5, "loss"), (CLOSED, ended, "loss"), (FOREIGN, other, "loss"),
+    for what, value, words in ((KIND, Wrong(), "loss"), (KIND, 5, "loss"), (CLOSED, gone, "loss"), (FOREIGN, other, "loss"),
                                (OTHER, model, "loss"), (MAY_RAISE, t, "")):
         yield "tn_backward", what, words, lambda value=value: ctx.backward(value)
-    for what, value in ((KIND, Wrong()), (KIND, 5), (OTHER, t), (FOREIGN, foreign["tn_mark"][0]), (CLOSED, closed["tn_mark"][0])):
+    for what, value in ((KIND, Wrong()), (KIND, 5), (OTHER, t), (FOREIGN, foreign["tn_mark"][0])):
         yield "tn_arena_release", what, "mark:", lambda value=value: ctx.arena_release(value)
     for what, value, words in ((KIND, 5, "descs:"), (KIND, [5], r"descs\[0\]:"), (KIND, Wrong(), "descs:"), (RANGE, [dict(count=1 << 70)], "count"),
                                (MAY_RAISE, [], ""), (LONG, [{}] * 5, "descs|circuit_tops"), (MAY_RAISE, [{}], "")):
@@ -280,7 +290,7 @@ def by_hand(pool, closed, foreign):
         yield "tn_transformer_points", what, "B:", lambda sizes=sizes: model.points(*sizes)
     for what, key in ((RANGE, 3), (RANGE, (0, 0, 0)), (KIND, "a"), (KIND, 1.5), (KIND, [0, 1])):
         yield "tn_slice", f"{what}: {key!r}", "", lambda key=key: t[key]
-    for call in (lambda: t + other, lambda: t @ Wrong(), lambda: t + "a", lambda: ended + 1, lambda: t / ended):
+    for call in (lambda: t + other, lambda: t @ Wrong(), lambda: t + "a", lambda: gone + 1, lambda: t / gone):
         yield "tn_add", KIND, "", call
     yield "tn_transformer_parts", MAY_RAISE, "", model.parts
     mine = ctx.params_create()                              # one of the taps closes it
@@ -291,7 +301,7 @@ def by_hand(pool, closed, foreign):
     for name, call in {"reset": ctx.reset, "close": ctx.close, "arena_release": lambda: ctx.arena_release(pool["tn_mark"][0])}.items():
         yield "tn_transformer_run", f"{KIND}: a tap that calls {name}", f"{name}: this was called by a callback", (
             lambda call=call: run(call))
-    for call in (ctx.record, lambda: ctx.backward(t), lambda: 5, lambda: t, lambda: other, lambda: ended, mine.close):
+    for call in (ctx.record, lambda: ctx.backward(t), lambda: 5, lambda: t, lambda: other, lambda: gone, mine.close):
         yield "tn_transformer_run", f"{MAY_RAISE}: a tap that calls {call}", "", lambda call=call: run(call)
     for c_name, call in {"tn_record": ctx.record, "tn_ctx_reset": ctx.reset, "tn_ctx_destroy": lambda: tn.Context(threads=1).close()}.items():
         yield c_name, MAY_RAISE, "", call
@@ -309,13 +319,14 @@ def outcome(what, words, call):
 
 def child(names, methods, out):
     """Makes the calls of the functions `names`, and says each of them before it is made"""
-    pools = [pool_of(tn.Context(threads=1, seed=1, max_bytes=1 << 28)) for _ in range(3)]
-    pools[1]["tn_ctx"][0].close()
+    contexts = [tn.Context(threads=1, seed=1, max_bytes=1 << 28) for _ in range(2)]
+    pools = [pool_of(ctx) for ctx in (contexts[0], contexts[0], contexts[1])]
+    closed = collections.defaultdict(list, {base: [o for o in pools[1][base] if ended(o)] for base in tn.classes})
     hand = collections.defaultdict(list)
-    for c_name, *call in by_hand(*pools):
+    for c_name, *call in by_hand(pools[0], closed, pools[2]):
         hand[c_name].append(call)
     for name in names:
-        calls = [*(Calls(methods[name], *pools).all() if name in methods else ())]
+        calls = [*(Calls(methods[name], pools[0], closed, pools[2]).all() if name in methods else ())]
         for what, words, call in calls + hand[name]:
             print(f"call {name}: {what}", file=out)
             said, failed = outcome(what, words, call)

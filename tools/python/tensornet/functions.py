@@ -6,7 +6,7 @@ import threading
 
 from . import arrays
 from .abi import enums, header, lib, structs
-from .objects import POINTED, Context, Object, Params, Status, Tensor, TensornetError, classes
+from .objects import PARAM, POINTED, Context, Object, Params, Status, Tensor, TensornetError, classes
 
 # Integers that count the elements of the array beside them, and the arrays that can be counted.
 COUNTS = {"n", "count", "rank", "known", "bytes", "note_count", "lines"}
@@ -173,15 +173,18 @@ class Call:
         return (self_,) if isinstance(self_, Params) or result else ()
 
     def object(self, base, address, owners, self_, owned=True):
-        """The Python object of a pointer that C returns: of an argument that it returns the same one, so that nothing has two
-        owners. A view ends with the tensor or the object whose bytes it shares."""
+        """The Python object of a pointer that C returns. Nothing has two owners: an argument that it returns is the same object,
+        and a parameter belongs to its parameters. A view ends with the tensor or the object whose bytes it shares."""
         kind = classes[base]
         for o in (self_, *self.keep, *self.ctx._returned):
             if type(o) is kind and o._at == address:
                 return o
-        if base == "tn_tensor" and address and (shared := structs[base].from_address(address).base):
-            owners = tuple(o for o in (self_, *self.keep) if isinstance(o, Object) and o is not self.ctx and (
-                not isinstance(o, Tensor) or shared in (o._at, o._fields().base)))
+        if base == "tn_tensor" and address:
+            t = structs[base].from_address(address)
+            if t.base or t.flags & PARAM:
+                owners = tuple(o for o in (self_, *self.keep) if isinstance(o, Object) and o is not self.ctx and (
+                    not isinstance(o, Tensor) or t.base and t.base in (o._at, o._fields().base)))
+                owned = not t.flags & PARAM
         return self.ctx._object(base, address, owners, () if base in COMPLETE else self.keep, owned)
 
     def answer(self, what, returned, self_):

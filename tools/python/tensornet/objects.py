@@ -18,7 +18,7 @@ from .abi import callback, class_name, enums, header, lib, prefix, structs
 
 KINDS = arrays.KINDS
 Status, Dtype = enums["tn_status"], enums["tn_dtype"]
-OWNED = 1                                           # of tn_tensor.flags
+OWNED, PARAM = 1, 8                                 # of tn_tensor.flags
 # Pointers to arrays of structs or objects inside of structs: the field that counts them.
 COUNTED = {("tn_transformer", "blocks"): "desc.layers", ("tn_deep", "layer"): "desc.layers", ("tn_tt", "core"): "count",
            ("tn_circuit_frozen", "block"): "layers"}
@@ -48,6 +48,9 @@ class Object:
         # A finalizer may run in any thread and inside any call, so it only notes what the next call frees.
         end = weakref.finalize(self, ctx._dead.append, (next(ctx._serial), self.destroy, memory)) if (
             owned and self.destroy) else None
+        if end:
+            for owner in owners:                            # it is freed before they are
+                owner.__dict__.setdefault("_owned", weakref.WeakSet()).add(self)
         self.__dict__.update(_ctx=ctx, _owners=owners, _keep=keep, _memory=memory_, _at=at, _end=end)
 
     @property
@@ -69,12 +72,18 @@ class Object:
         return self.layout.from_address(self._address)
 
     def close(self):
-        """Frees the object now. A second call does nothing."""
-        if self._end and self._end.alive and self._at is not None:
-            self._ctx._check_views(self)
-            self._end()
-            self._at = None
-            self._ctx._collect()
+        """Frees the object now, and what ends with it. A second call does nothing."""
+        with self._ctx._lock:
+            if self._end and self._end.alive and self._at is not None:
+                self._ctx._check_views(self)
+                self._finish()
+                self._at = None
+                self._ctx._collect()
+
+    def _finish(self):
+        for owned in self.__dict__.get("_owned", ()):
+            owned._finish()
+        self._end()
 
     def __enter__(self):
         return self
@@ -143,7 +152,7 @@ class Context(Object):
     c_name, kinds = "tn_ctx", {}
 
     def __init__(self, **desc):
-        self._lock, self._depth, self._dead = threading.RLock(), 0, []
+        self._lock, self._depth, self._dead, self._alive = threading.RLock(), 0, [], []
         self._arena, self._views = weakref.WeakSet(), weakref.WeakSet()
         self._serial, self._raised, self._recording = iter(range(1 << 62)), None, False
         # What functions of Python returned to the call of C that is under way, and when those that have not yet returned began.
@@ -154,7 +163,7 @@ class Context(Object):
         status = lib.tn_ctx_create(ctypes.byref(filled), ctypes.byref(address), why)
         if status:
             raise TensornetError(why.value.decode(), Status(status))
-        self._alive = [address.value]               # empty when the context has ended
+        self._alive.append(address.value)           # until the context ends
         self._end = weakref.finalize(self, lambda alive: lib.tn_ctx_destroy(alive.pop()), self._alive)
         self._host = lib.tn_ctx_backend_name(address.value) in (b"cpu", b"reference")
 
@@ -261,6 +270,8 @@ class Context(Object):
 
     def _collect(self):
         with self._lock:
+            if not self._alive:                             # the context has freed all of it
+                self._dead.clear()
             while self._dead and not self._depth and not self._recording:       # a recording may need what is dropped
                 self._dead.sort(key=lambda dead: dead[0])      # what was made last is freed first
                 _, destroy, memory = self._dead.pop()
