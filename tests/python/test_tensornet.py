@@ -1,8 +1,10 @@
 """The Python package: python3 test_tensornet.py PROGRAM (compiled program.c) LAYOUT (what the C compiler says of structs)."""
 import contextlib
+import copy
 import ctypes
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -281,6 +283,40 @@ class Lifetimes(Base):
         self.ctx.reset()
         self.assertLess(self.ctx.memory().live, live + 5 * 2**20)
 
+    def test_owned_once(self):
+        """What C returns as it was given, or what belongs to parameters, has one owner; nothing is freed after its context"""
+        t = self.ctx.tensor(np.ones((2, 2)), keep=True)
+        for same in (t.noise(0.5), t.dropout(0.5), self.ctx.recompute(lambda ctx, with_, given: t, None, [t])):
+            self.assertIs(same, t)
+        params = self.ctx.params_create()
+        model = params.transformer_init("m", vocab=5, layers=1, dim=4, heads=1, context=4, attention="bilinear", no_norm=True)
+        before = model.head.w.numpy()
+        for w in (model.head.w.noise(0.5), self.ctx.circuit_unembedding(model)):
+            np.testing.assert_array_equal(w.numpy(), before)
+            w.close()
+            del w
+        for _ in range(10):
+            self.ctx.tensor(np.zeros_like(before), keep=True)
+        np.testing.assert_array_equal(model.head.w.numpy(), before)
+        frozen = self.ctx.circuit_freeze(model, np.zeros((1, 4), int))
+        paths = frozen.circuit_paths_find(dict(position=3, token=1))
+        frozen.close()
+        paths.close()
+        ctx = tn.Context(threads=1)
+        owned = [ctx.params_create(), ctx.tensor(np.ones((9, 9)), keep=True), ctx.cp_from_tensor(np.ones((2, 2, 2)))]
+        ctx.close()
+        owned.pop().close()
+        owned.clear()
+        with self.fails("the context is closed"):
+            ctx.memory()
+        self.assertEqual(repr(ctx), "<tn_ctx, closed>")
+
+    def test_closed_by_callbacks(self):
+        x = self.ctx.tensor([1.0])
+        for call in (self.ctx.close, self.ctx.reset, lambda mark=self.ctx.arena_mark(): self.ctx.arena_release(mark)):
+            with self.fails("was called by a callback"):
+                self.ctx.recompute(lambda ctx, with_, given: call(), None, [x])
+
     def test_refers(self):
         """A net of the caller's tensors, and a frozen run of a model, end with these"""
         params = self.ctx.params_create()
@@ -374,6 +410,113 @@ class Lifetimes(Base):
         for thread in threads:
             thread.join()
         self.assertEqual(errors, [])
+
+
+class Arguments(Base):
+    """What C cannot see; calls.py does the same for every function"""
+
+    def test_lengths(self):
+        ctx, tt, x = self.ctx, self.ctx.tt_random([2, 3, 2], 2, 1), np.eye(3)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.bin")
+            ctx.shard_write(path, [1, 2, 3, 4], 5)
+            shard = ctx.shard_open(path, 5)
+        read = np.zeros(2, np.int32)
+        shard.read(1, ids=read)
+        np.testing.assert_array_equal(read, [2, 3])
+        for call in (lambda: shard.read(0, 200000, np.zeros(4, np.int32)), lambda: tt.sample(200000, 0, 1, np.zeros(3, np.int64)),
+                     lambda: tt.conditional(1, [0], np.zeros(2)),
+                     lambda: tt.elements(300000, np.zeros((2, 3), int), np.zeros(300000)), lambda: tt.to_matrix([2], [2]),
+                     lambda: ctx.tt_from_matrix(np.eye(4), [2, 2], [2]), lambda: ctx.image_matrix(np.zeros(4), 3000, 3000),
+                     lambda: ctx.image_matrix_of(np.zeros((2, 3000)), x_names=["a", "b"]),
+                     lambda: ctx.image_tiles_of(np.zeros((4, 2, 2)), captions=["a", "b"]),
+                     lambda: ctx.image_plot([dict(y=[1, 2, 3], x=[1, 2])]), lambda: ctx.einsum_labels(1, [x], [[0, 1, 2]], 1, [0]),
+                     lambda: ctx.plan_create("ij,jk->ik", shapes=[[2, 3], [3, 4]], ranks=[2, 3]),
+                     lambda: ctx.plan_create_labels(shapes=[[2, 3]], labels=[[0]], out=[0]), lambda: ctx.tensor_from([2, 2], "f32", [1, 2, 3])):
+            with self.fails("it has [0-9]+ elements, expected [0-9]+", error=ValueError):
+                call()
+
+    def test_pointers_to_pointers(self):
+        a, b = np.arange(6.0).reshape(2, 3), np.ones((3, 4))
+        plans = (self.ctx.plan_create("ij,jk->ik", shapes=[[2, 3], [3, 4]]),
+                 self.ctx.plan_create_labels(shapes=[[2, 3], [3, 4]], labels=[[0, 1], [1, 2]], out=[0, 2]))
+        for product in (*(plan.run([a, b]) for plan in plans), self.ctx.einsum_labels(operands=[a, b], labels=[[0, 1], [1, 2]], out=[0, 2])):
+            np.testing.assert_array_equal(product.numpy(), a @ b)
+
+    def test_kinds(self):
+        self.assertEqual(tn.effective_rank(np.array([1, 1, 1], np.dtype(float).newbyteorder())), 3)
+        self.assertEqual(tn.effective_rank(memoryview(np.ones(3))), 3)
+        tt, index = self.ctx.tt_svd(np.arange(6.0), [2, 3]), np.array([[1, 2]])
+        for array in (np.zeros(1, np.dtype(float).newbyteorder()), np.zeros(1, np.float32), bytes(8), [0.0]):
+            with self.fails("elements: values: it is written", error=TypeError):
+                tt.elements(1, index, array)
+        fixed = np.zeros((2, 2))
+        fixed.flags.writeable = False
+        with self.fails("may be written", tn.ERR_DTYPE):
+            self.ctx.eye(2).read(fixed)
+        for value, error in ((2**64 + 1, OverflowError), (2**40, OverflowError), (1.5, TypeError), (None, TypeError), ("1", TypeError)):
+            with self.fails("slice: axis: ", error=error):
+                self.ctx.eye(2).slice(value, 0, 1)
+        for desc, error in ((dict(threads=2**40), OverflowError), (dict(max_bytes=-1), OverflowError), (dict(backend=5), TypeError),
+                            (dict(log=5), TypeError), (dict(backend_required=2), TypeError), (dict(seed=1.5), TypeError)):
+            with self.fails("tn_desc." + next(iter(desc)), error=error):
+                tn.Context(**desc)
+        with self.fails("NUL", error=ValueError):
+            self.ctx.safetensors_open("a\0b")
+        with self.fails("NUL", error=ValueError):
+            self.ctx.params_create().linear_init("a\0b", in_=2, out=2)
+
+    def test_without_axes(self):
+        s = self.ctx.tensor([1.0, 2]).sum()
+        self.assertEqual((s.shape, self.ctx.tensor(s.numpy()).shape, self.ctx.tensor(np.float32(3)).shape), ((), (), ()))
+        np.testing.assert_array_equal(self.ctx.einsum(",i->i", [np.float32(3), [1.0, 2]]).numpy(), [3, 6])
+        with self.fails("neither true nor false", error=TypeError):
+            bool(s)
+        with self.fails("no length", error=TypeError):
+            len(s)
+
+    def test_fields(self):
+        layer = self.ctx.params_create().linear_init("l", in_=2, out=2)
+        param = layer.w.ctx.params_create().add("w", [2], dict(rule="normal", std=1))
+        for o, field in ((layer.desc, "in_"), (layer, "w"), (layer.w, "shape"), (layer, "something"), (self.ctx, "seed"),
+                         (self.ctx.params_create(), "frozen")):
+            with self.fails("cannot be set", error=AttributeError):
+                setattr(o, field, 5)
+        with self.fails("freeze", error=AttributeError):
+            param.frozen = True
+        param.lr_scale = 2
+        self.assertEqual(param.lr_scale, 2)
+
+    def test_copies(self):
+        for o in (self.ctx.eye(2), self.ctx, self.ctx.params_create(), self.ctx.cp_from_tensor(np.ones((2, 2, 2)))):
+            for call in (copy.copy, copy.deepcopy, pickle.dumps):
+                with self.fails("cannot be copied or pickled", error=TypeError):
+                    call(o)
+
+    def test_callbacks_get_arrays(self):
+        def matvec(count, x, y):
+            self.assertEqual((x.shape, y.shape), ((count, 3), (count, 3)))
+            y[:] = x * [1, 2, 3]
+        np.testing.assert_allclose(self.ctx.lanczos(3, matvec, top=1).values.numpy(), [3], rtol=1e-6)
+        raw = []
+        self.ctx.eye(2).npy_write(tn.sink_calls(lambda part, count: raw.append(bytes(part)) or True))
+        text = b"".join(raw)
+        again = self.ctx.npy_read(tn.source_calls(lambda offset, dst, count: dst.__setitem__(
+            slice(None), np.frombuffer(text[offset:offset + len(dst)], np.uint8)) or True, len(text)))
+        np.testing.assert_array_equal(again.numpy(), np.eye(2))
+        for sink in (tn.sink_calls(lambda part, count: 1 / 0), dict(store=lambda part, count: 1 / 0)):
+            with self.fails("division by zero", error=ZeroDivisionError):
+                self.ctx.eye(2).npy_write(sink)
+
+    def test_version(self):
+        """Another library is refused by its version, before names are looked up that it does not have"""
+        with tempfile.TemporaryDirectory() as folder:
+            library = os.path.join(folder, "lib.so")
+            subprocess.run(["cc", "-x", "c", "-", "-shared", "-fPIC", "-o", library], check=True,
+                           input=b'const char *tn_version(void) { return "9.8.7"; }')
+            said = subprocess.run([sys.executable, "-c", "import tensornet"], capture_output=True, text=True,
+                                  env={**os.environ, "TENSORNET_LIBRARY": library}).stderr
+        self.assertIn("the library is version 9.8.7", said)
 
 
 class Calls(Base):

@@ -297,6 +297,7 @@ def wrap(function, name, implied):
 class Nobody:
     """In place of a context, for functions that need none"""
     _lock, _depth, _dead, _returned, _inside, _handle, destroy = threading.RLock(), 0, (), [], [], None, None
+    _serial, _note = iter(range(1 << 62)), Context._stray.append
     _fill, _read, _pass, _one, _callback = Context._fill, Context._read, Context._pass, Context._one, Context._callback
     _object, _field, _value = Context._object, Context._field, Context._value
 

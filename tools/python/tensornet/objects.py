@@ -150,6 +150,7 @@ class _Memory:
 class Context(Object):
     """A context: memory, backend, random numbers. Settings are those of tn_desc: Context(seed=7, dtype="f64", threads=2)"""
     c_name, kinds = "tn_ctx", {}
+    _stray = []                                     # what functions raised that belong to no context, as of tn.sink_calls
 
     def __init__(self, **desc):
         self._lock, self._depth, self._dead, self._alive = threading.RLock(), 0, [], []
@@ -281,7 +282,7 @@ class Context(Object):
 
     def _check(self, status=0, name=""):
         """Raises what a function of Python raised that C called, or the error of the context, which is then forgotten"""
-        raised, self._raised, ctx = self._raised, None, self._handle
+        raised, self._raised, ctx = self._raised or self._stray and self._stray.pop(), None, self._handle
         said = lib.tn_ctx_status(ctx)
         message = lib.tn_ctx_error(ctx).decode(errors="replace") if said else ""
         if said:
@@ -291,6 +292,9 @@ class Context(Object):
         if said or status:
             status = Status(said or status)
             raise TensornetError(message or f"{name}: {lib.tn_status_name(status).decode()}", status)
+
+    def _note(self, error):
+        self._raised = error
 
     def _object(self, c_name, address, owners=(), keep=(), owned=True):
         """The Python object of a pointer; None for NULL"""
@@ -509,7 +513,7 @@ class Context(Object):
                     self._expire(serial)
                 return result
             except BaseException as error:                          # C knows no exceptions
-                self._raised = error
+                self._note(error)
                 return None if stars or base == "void" else int(Status.ERR_ARG) if base == "tn_status" else 0
             finally:
                 self._inside.pop()
