@@ -430,9 +430,11 @@ class Arguments(Base):
                      lambda: ctx.tt_from_matrix(np.eye(4), [2, 2], [2]), lambda: ctx.image_matrix(np.zeros(4), 3000, 3000),
                      lambda: ctx.image_matrix_of(np.zeros((2, 3000)), x_names=["a", "b"]),
                      lambda: ctx.image_tiles_of(np.zeros((4, 2, 2)), captions=["a", "b"]),
-                     lambda: ctx.image_plot([dict(y=[1, 2, 3], x=[1, 2])]), lambda: ctx.einsum_labels(1, [x], [[0, 1, 2]], 1, [0]),
+                     lambda: ctx.image_plot([dict(y=[1, 2, 3], x=[1, 2])]),
+                     lambda: ctx.einsum_labels(1, [x], [[0, 1, 2]], 1, [0]),
                      lambda: ctx.plan_create("ij,jk->ik", shapes=[[2, 3], [3, 4]], ranks=[2, 3]),
-                     lambda: ctx.plan_create_labels(shapes=[[2, 3]], labels=[[0]], out=[0]), lambda: ctx.tensor_from([2, 2], "f32", [1, 2, 3])):
+                     lambda: ctx.plan_create_labels(shapes=[[2, 3]], labels=[[0]], out=[0]),
+                     lambda: ctx.tensor_from([2, 2], "f32", [1, 2, 3])):
             with self.fails("it has [0-9]+ elements, expected [0-9]+", error=ValueError):
                 call()
 
@@ -440,7 +442,8 @@ class Arguments(Base):
         a, b = np.arange(6.0).reshape(2, 3), np.ones((3, 4))
         plans = (self.ctx.plan_create("ij,jk->ik", shapes=[[2, 3], [3, 4]]),
                  self.ctx.plan_create_labels(shapes=[[2, 3], [3, 4]], labels=[[0, 1], [1, 2]], out=[0, 2]))
-        for product in (*(plan.run([a, b]) for plan in plans), self.ctx.einsum_labels(operands=[a, b], labels=[[0, 1], [1, 2]], out=[0, 2])):
+        for product in (*(plan.run([a, b]) for plan in plans),
+                        self.ctx.einsum_labels(operands=[a, b], labels=[[0, 1], [1, 2]], out=[0, 2])):
             np.testing.assert_array_equal(product.numpy(), a @ b)
 
     def test_kinds(self):
@@ -454,11 +457,13 @@ class Arguments(Base):
         fixed.flags.writeable = False
         with self.fails("may be written", tn.ERR_DTYPE):
             self.ctx.eye(2).read(fixed)
-        for value, error in ((2**64 + 1, OverflowError), (2**40, OverflowError), (1.5, TypeError), (None, TypeError), ("1", TypeError)):
+        for value, error in ((2**64 + 1, OverflowError), (2**40, OverflowError), (1.5, TypeError), (None, TypeError),
+                             ("1", TypeError)):
             with self.fails("slice: axis: ", error=error):
                 self.ctx.eye(2).slice(value, 0, 1)
-        for desc, error in ((dict(threads=2**40), OverflowError), (dict(max_bytes=-1), OverflowError), (dict(backend=5), TypeError),
-                            (dict(log=5), TypeError), (dict(backend_required=2), TypeError), (dict(seed=1.5), TypeError)):
+        for desc, error in ((dict(threads=2**40), OverflowError), (dict(max_bytes=-1), OverflowError),
+                            (dict(backend=5), TypeError), (dict(log=5), TypeError), (dict(backend_required=2), TypeError),
+                            (dict(seed=1.5), TypeError)):
             with self.fails("tn_desc." + next(iter(desc)), error=error):
                 tn.Context(**desc)
         with self.fails("NUL", error=ValueError):

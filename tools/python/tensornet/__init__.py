@@ -62,8 +62,8 @@ def copied(name):
         dtype = COPIED.get(getattr(array, "dtype", None))
         if dtype is None or not array.flags.c_contiguous or name == "read" and not array.flags.writeable:
             raise TensornetError(f"{name}: array: expected a contiguous array of float32, float64 or int32"
-                                 f"{' that may be written' * (name == 'read')}, not {getattr(array, 'dtype', type(array).__name__)} "
-                                 f"with strides {getattr(array, 'strides', None)}", Status.ERR_DTYPE)
+                                 f"{' that may be written' * (name == 'read')}, not {arrays.type_of(array)} of "
+                                 f"{getattr(array, 'dtype', None)} with strides {getattr(array, 'strides', None)}", Status.ERR_DTYPE)
         if array.shape != self.shape:
             raise TensornetError(f"{name}: array: the array is {list(array.shape)} but the tensor is {list(self.shape)}",
                                  Status.ERR_SHAPE)

@@ -44,10 +44,9 @@ MATRIX = {"desc.x_names": lambda columns: columns, "desc.y_names": lambda rows: 
 TILES = {"desc.captions": lambda count: count, "desc.row_names": rows_of, "desc.column_names": columns_of,
          "desc.x_names": lambda width: width, "desc.y_names": lambda height: height}
 
-# How many elements C reads or writes of an array that no count stands beside, or not only; what the names of the parameters
-# mean are other arguments of C, fields of the desc, or what DEFAULTS says. For an array of arrays it is a list.
-# A function with an array that has neither a count nor a line here stops the import; a field of a struct without a line can
-# only be None.
+# The number of elements that C reads or writes of an array, where it is not simply the count beside it. The parameters of a
+# rule are, by name, other arguments of the function, fields of its desc, or other fields of the struct. An array of arrays has
+# a list. A function that has an array with neither a count nor a rule stops the import; such a field can only be None.
 SIZES = {
     "tn_comm_sum": {"numbers": lambda count: count},
     "tn_lanczos": {"fn": lambda n: n},                      # of a row of what the function gets
@@ -62,7 +61,8 @@ SIZES = {
     "tn_net_apply_each": {"x": lambda net: net.legs},
     "tn_net_from_tt": {"input": lambda tt: tt.count},
     "tn_tt_elements": {"index": lambda tt, count: count * tt.count, "values": lambda count: count},
-    "tn_tt_conditional": {"index": lambda known: known, "p": lambda tt, known: tt.core[known].shape[1] if 0 <= known < tt.count else None},
+    "tn_tt_conditional": {"index": lambda known: known,
+                          "p": lambda tt, known: tt.core[known].shape[1] if 0 <= known < tt.count else None},
     "tn_tt_log_conditionals": {"index": lambda tt, count: count * tt.count, "log_p": lambda tt, count: count * tt.count},
     "tn_tt_sample": {"index": lambda tt, count: count * tt.count},
     "tn_tt_from_matrix": {"in": lambda count: count},
@@ -87,7 +87,7 @@ SIZES = {
     "tn_source": {"data": lambda bytes: bytes},
     "tn_sink": {"data": lambda room: room, "used": lambda: 1},
 }
-# What an argument or a field is that is left out. In Python the first is the place of counts that C has in front of arrays.
+# What C gets for an argument or a field that is left out: mostly a count that can be taken from the array.
 DEFAULTS = {
     "tn_comm_sum": {"count": lambda numbers: length(numbers)},
     "tn_einsum_labels": {"n": lambda operands: length(operands), "rank": lambda out: length(out)},
@@ -120,18 +120,18 @@ DEFAULTS = {
                             "window_count": lambda window_cycle: length(window_cycle),
                             "mlp_count": lambda mlp_cycle: length(mlp_cycle)},
 }
-# What may be NULL although C would read so many elements of it.
+# Arrays that have a rule in SIZES and may be left out.
 MAY_BE_NONE = {("tn_net_from_tt", "input"), ("tn_tokenizer_encode", "spans"), ("tn_circuit_path_name", "names"),
                ("tn_sink_memory", "used"), ("tn_sink_memory", "data")}
 
 
 def by_names(rule, value_of):
-    """What a line of SIZES or DEFAULTS says, for the values of its parameters"""
+    """The value of a rule of SIZES or DEFAULTS"""
     return rule(*map(value_of, rule.__code__.co_varnames[:rule.__code__.co_argcount]))
 
 
 def check_length(name, value, need):
-    """need: a number, None if C checks it itself, or for an array of arrays a list"""
+    """need: a number; for an array of arrays a list; None if C sees the length itself"""
     if isinstance(need, (list, np.ndarray)):
         check_length(name, value, len(need))
         for i, one in enumerate(need):
@@ -204,19 +204,20 @@ def numbers(base, value, const, name):
     if isinstance(value, (bool, int, float, complex)):
         raise TypeError(f"{name}: expected an array, not a number")
     given = array(value, name)
-    if const:
+    if any_kind and given.dtype.kind in "fiub":
+        kind = given.dtype.newbyteorder("=")
+    flags, same = given.flags, given.dtype == kind
+    if not const:
+        if not (same and flags.c_contiguous and flags.writeable and isinstance(value, (np.ndarray, bytearray, memoryview))):
+            raise TypeError(f"{name}: it is written: expected a contiguous array of {'numbers' if any_kind else kind} that may "
+                            f"be written, not {type_of(value)} of {given.dtype} with strides {given.strides}")
+    elif not same or not flags.c_contiguous:
         if given.dtype.kind not in ("iub" if base in LIMITS and given.size else "fiub"):
             raise TypeError(f"{name}: expected numbers of {base}, not of {given.dtype}")
         if base in LIMITS and given.size and not np.can_cast(given.dtype, kind):
             integer(base, given.min(), name)
             integer(base, given.max(), name)
-        given = np.asarray(given, given.dtype.newbyteorder("=") if any_kind else kind, order="C")
-    else:
-        fits = given.dtype.isnative and given.dtype.kind in "fiub" if any_kind else given.dtype == kind
-        if not fits or not given.flags.c_contiguous or not given.flags.writeable or not isinstance(
-                value, (np.ndarray, bytearray, memoryview)):
-            raise TypeError(f"{name}: it is written: expected a contiguous array of {'numbers' if any_kind else kind} that may "
-                            f"be written, not {type_of(value)} of {given.dtype} with strides {given.strides}")
+        given = np.asarray(given, kind, order="C")
     return given.reshape(-1).view(np.uint8) if any_kind else given
 
 
@@ -226,6 +227,6 @@ def is_array(base, stars, const, extents):
     return stars > 1 or stars == 1 and base in KINDS and not (base == "char" and const)
 
 
-for _name in [*SIZES, *DEFAULTS]:                           # a line of what is no longer declared
+for _name in [*SIZES, *DEFAULTS]:                           # a rule for what is no longer declared
     if _name not in header["functions"] and _name not in header["structs"]:
         raise ImportError(f"arrays.py: {_name} is neither a function nor a struct of tensornet.h")

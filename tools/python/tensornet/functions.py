@@ -80,13 +80,13 @@ def arguments_of(function):
     for a in result:
         a.is_array = a in counted or bool(a.size)
         if a.role == "in" and arrays.is_array(*a.kind) and not a.is_array and function not in BY_HAND:
-            raise ImportError(f"{function}: nothing says how long {a.name} is: arrays.SIZES needs a line")
+            raise ImportError(f"{function}: nothing says how long {a.name} is: arrays.SIZES needs a rule")
     return result
 
 
 class Call:
-    """A call of a C function: what is given, what is made of it, and what is kept alive. wrap() makes a class of each function"""
-    function = name = declared = None                       # in C, in Python, and the arguments of C by name
+    """A call of a C function: what is given, what is made of it, and what is kept alive. Each function has a subclass."""
+    function = name = declared = None                       # the names in C and in Python, and the arguments of C by name
 
     def __init__(self, ctx, given, fields):
         self.ctx, self.given, self.fields, self.keep, self.outputs = ctx, given, fields, [], []
@@ -124,7 +124,7 @@ class Call:
         return self.ctx._pass(self.given.get(a.name), self.keep, a.where)
 
     def checked(self, a):
-        """An argument that arrays.py has a line of"""
+        """An argument that arrays.py has a rule for, or a function of Python"""
         value = self.given.get(a.name)
         if value is None and a.default:
             value = self.read(a, self.known(a.name))
@@ -266,7 +266,7 @@ def wrap(function, name, implied):
                     continue                                # what is most common needs no more
                 call.read(a, value)
             values = [*itself, *[way(call, a) for a, way in passed]]
-            ctx._depth += 1
+            ctx._calls.append(function)
             try:
                 returned = raw(*values)
                 if is_text and returned >= 0:               # the first call says how long the text is
@@ -274,15 +274,13 @@ def wrap(function, name, implied):
                     raw(*values[:-2], room, len(room))
                     returned = room.value
             finally:
-                ctx._depth -= 1
+                ctx._calls.pop()
             ctx._check(returned if is_status else 0, name)
             if returned is None and what["result"][1] and function not in NONE:
                 raise TensornetError(f"{name} returned NULL: is an argument None, or a number out of range?")
             answer = call.object("tn_tensor", returned, (), self) if is_tensor else call.answer(what, returned, self)
-            if ctx._returned and not ctx._depth:
+            if ctx._returned and not ctx._calls:
                 ctx._returned.clear()
-            if function == "tn_arena_mark":
-                answer._serial = next(ctx._serial)
             return answer
 
     method.__name__ = method.__qualname__ = name
@@ -296,8 +294,8 @@ def wrap(function, name, implied):
 
 class Nobody:
     """In place of a context, for functions that need none"""
-    _lock, _depth, _dead, _returned, _inside, _handle, destroy = threading.RLock(), 0, (), [], [], None, None
-    _serial, _note = iter(range(1 << 62)), Context._stray.append
+    _lock, _calls, _dead, _returned, _inside, _handle, destroy = threading.RLock(), [], (), [], [], None, None
+    _serial, _raised = iter(range(1 << 62)), Context._stray
     _fill, _read, _pass, _one, _callback = Context._fill, Context._read, Context._pass, Context._one, Context._callback
     _object, _field, _value = Context._object, Context._field, Context._value
 

@@ -44,14 +44,13 @@ class Object:
 
     def __init__(self, ctx, memory, owners=(), keep=(), owned=False):
         """memory: an address, or a ctypes struct, which then belongs to this object; owners: what it ends with"""
-        at, memory_ = (memory, None) if isinstance(memory, int) else (ctypes.addressof(memory), memory)
+        at, serial = memory if isinstance(memory, int) else ctypes.addressof(memory), next(ctx._serial)
         # A finalizer may run in any thread and inside any call, so it only notes what the next call frees.
-        end = weakref.finalize(self, ctx._dead.append, (next(ctx._serial), self.destroy, memory)) if (
-            owned and self.destroy) else None
+        end = weakref.finalize(self, ctx._dead.append, (serial, self.destroy, memory)) if owned and self.destroy else None
+        self.__dict__.update(_ctx=ctx, _owners=owners, _keep=keep, _memory=memory, _at=at, _end=end, _serial=serial)
         if end:
             for owner in owners:                            # it is freed before they are
                 owner.__dict__.setdefault("_owned", weakref.WeakSet()).add(self)
-        self.__dict__.update(_ctx=ctx, _owners=owners, _keep=keep, _memory=memory_, _at=at, _end=end)
 
     @property
     def _address(self):
@@ -153,9 +152,9 @@ class Context(Object):
     _stray = []                                     # what functions raised that belong to no context, as of tn.sink_calls
 
     def __init__(self, **desc):
-        self._lock, self._depth, self._dead, self._alive = threading.RLock(), 0, [], []
+        self._lock, self._calls, self._dead, self._alive = threading.RLock(), [], [], []
         self._arena, self._views = weakref.WeakSet(), weakref.WeakSet()
-        self._serial, self._raised, self._recording = iter(range(1 << 62)), None, False
+        self._serial, self._raised, self._recording = iter(range(1 << 62)), [], False
         # What functions of Python returned to the call of C that is under way, and when those that have not yet returned began.
         self._returned, self._inside = [], []
         self._owners, self._keep, self._at = (), [], 0
@@ -232,17 +231,17 @@ class Context(Object):
     @contextlib.contextmanager
     def scratch(self):
         """with ctx.scratch(): frees the arena tensors that are made inside. Not while recording."""
-        serial, mark = next(self._serial), self.arena_mark()
+        mark = self.arena_mark()
         try:
             yield
         finally:
-            self.arena_release(mark, _serial=serial)
+            self.arena_release(mark)
 
-    def arena_release(self, mark, _serial=None):
+    def arena_release(self, mark):
         """Frees the arena tensors that were made after the mark."""
         if not isinstance(mark, classes["tn_mark"]) or mark._ctx is not self:
             raise TypeError("arena_release: mark: expected what arena_mark() of this context returned")
-        serial = mark._serial if _serial is None else _serial
+        serial = mark._serial
         with self._lock:
             self._check_views(since=serial)
             self._check_callback("arena_release", serial)
@@ -259,7 +258,7 @@ class Context(Object):
         """Refuses to free bytes that arrays of NumPy look at; ending: what is freed, None: the arena"""
         def ends(o):
             return o is ending or ending is self or any(map(ends, o._owners)) or (
-                ending is None and getattr(o, "_serial", -1) > since)
+                ending is None and o in self._arena and o._serial > since)
         seen = sum(ends(view.tensor) for view in self._views)
         if seen:
             raise BufferError(f"{seen} arrays look at memory that this frees; take copies: t.numpy()")
@@ -273,7 +272,7 @@ class Context(Object):
         with self._lock:
             if not self._alive:                             # the context has freed all of it
                 self._dead.clear()
-            while self._dead and not self._depth and not self._recording:       # a recording may need what is dropped
+            while self._dead and not self._calls and not self._recording:       # a recording may need what is dropped
                 self._dead.sort(key=lambda dead: dead[0])      # what was made last is freed first
                 _, destroy, memory = self._dead.pop()
                 destroy(memory if isinstance(memory, int) else ctypes.byref(memory))
@@ -282,19 +281,18 @@ class Context(Object):
 
     def _check(self, status=0, name=""):
         """Raises what a function of Python raised that C called, or the error of the context, which is then forgotten"""
-        raised, self._raised, ctx = self._raised or self._stray and self._stray.pop(), None, self._handle
+        raised, ctx = self._raised or self._stray, self._handle
         said = lib.tn_ctx_status(ctx)
         message = lib.tn_ctx_error(ctx).decode(errors="replace") if said else ""
         if said:
             lib.tn_ctx_clear_error(ctx)
         if raised:
-            raise raised
+            error = raised[0]
+            raised.clear()
+            raise error
         if said or status:
             status = Status(said or status)
             raise TensornetError(message or f"{name}: {lib.tn_status_name(status).decode()}", status)
-
-    def _note(self, error):
-        self._raised = error
 
     def _object(self, c_name, address, owners=(), keep=(), owned=True):
         """The Python object of a pointer; None for NULL"""
@@ -307,7 +305,6 @@ class Context(Object):
         arena = not structs[c_name].from_address(address).flags & OWNED
         tensor = Tensor(self, address, owners, keep, owned and not arena)
         if arena:
-            tensor._serial = next(self._serial)
             self._arena.add(tensor)
         return tensor
 
@@ -352,7 +349,7 @@ class Context(Object):
         whole = array.dtype.kind != "f"
         if whole and array.size and not -1 << 31 <= int(array.min()) <= int(array.max()) < 1 << 31:
             raise TensornetError(f"{_name}: an integer does not fit into I32", Status.ERR_DATA)
-        dtype = enum_of("tn_dtype", (Dtype.I32 if whole else Dtype.REAL) if dtype is None else dtype, f"{_name}: dtype")
+        dtype = (Dtype.I32 if whole else Dtype.REAL) if dtype is None else enum_of("tn_dtype", dtype, f"{_name}: dtype")
         same = array.dtype == np.float64 or whole and dtype != Dtype.I32
         array = np.asarray(array, np.float64 if same else np.int32 if whole else np.float32, order="C")
         result = (self.tensor_create if keep else self.tensor_nd)(dtype, array.shape)
@@ -513,7 +510,7 @@ class Context(Object):
                     self._expire(serial)
                 return result
             except BaseException as error:                          # C knows no exceptions
-                self._note(error)
+                self._raised.append(error)
                 return None if stars or base == "void" else int(Status.ERR_ARG) if base == "tn_status" else 0
             finally:
                 self._inside.pop()
