@@ -1,6 +1,7 @@
 #!/bin/sh
-# sh tests/python.sh package|notebook|analyses: tools/python, installed by pip without a network from a copy of the tree.
-# `package`: its tests, with a C program that computes the same, and docs/howto.md; `notebook`: examples/guide.ipynb; `analyses`:
+# sh tests/python.sh package|asan|notebook|analyses: tools/python, installed by pip without a network from a copy of the tree.
+# `package`: its tests, with a C program that computes the same, every function with wrong arguments, and docs/howto.md; `asan`:
+# these tests and calls with build/asan/libtensornet.so; `notebook`: examples/guide.ipynb; `analyses`:
 # examples/studies/analyses.py. PYTHON is a Python with NumPy (data/python after `sh tools/setup.sh --python`).
 set -eu
 step=$1
@@ -19,6 +20,13 @@ trap 'rm -rf "$folder"' EXIT
 fail() { echo "FAIL $*"; exit 1; }
 version=$(awk '/^#define TN_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, $3; dot = "." }' tensornet.h)
 library=build/lib/libtensornet.so.$version
+sanitizer=
+if [ "$step" = asan ]; then
+    library=build/asan/libtensornet.so
+    # Python itself frees little of its own memory at its end; its allocator would hide what is read beyond an array.
+    sanitizer="env LD_PRELOAD=$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc
+               ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1"
+fi
 
 # A copy, because a build leaves files behind; the network is out of order.
 mkdir -p "$folder/tree/tools/python"
@@ -32,7 +40,7 @@ export PYTHONPATH="$folder/site" PYTHONDONTWRITEBYTECODE=1
 [ ! -x build/gcc/tn ] || export TN="$PWD/build/gcc/tn"
 
 case $step in
-package)
+package | asan)
     for name in "libtensornet.so libtensornet.so.${version%.*}" "libtensornet.so.${version%.*} libtensornet.so.$version"; do
         [ "$(readlink "build/lib/${name% *}")" = "${name#* }" ] || fail "${name% *} does not lead to ${name#* }"
     done
@@ -45,7 +53,9 @@ package)
     "$python" tests/python/layout.py "$folder/site/tensornet/declarations.json" > "$folder/layout.c"
     cc -std=c99 -I. "$folder/layout.c" -o "$folder/layout"
     "$folder/layout" > "$folder/layout.txt"
-    "$python" tests/python/test_tensornet.py "$folder/program" "$folder/layout.txt"
+    $sanitizer "$python" tests/python/calls.py || fail "tests/python/calls.py"
+    $sanitizer "$python" tests/python/test_tensornet.py "$folder/program" "$folder/layout.txt"
+    [ "$step" = package ] || exit 0
     # The page: each block, and the text below it.
     awk -v out="$folder/page" '/^```$/ { inside = "" }
         inside { print > (out inside) }
