@@ -398,6 +398,7 @@ TEST(edits_by_hand)
         for (i = 0; i < 120; i++) test_raise(&worst, fabs(got[i] - want[i]));
     }
     WORST("edits against loops", worst, 1e-15);
+    CHECK(!tn_tap_read(w.ctx, NULL, "embed", NULL));                /* there is nowhere to keep it */
     close_world(&w);
 }
 

@@ -12,6 +12,7 @@
 Functions have their names of C without tn_ and the name of the object that they belong to: tn_cp_fold_in(cp, e, b) is
 cp.fold_in(e, b). Numbers of elements are not given, nor the context where an object has one. help() of a function shows the
 header's comment. A failed call raises TensornetError; enumerations are tn.ATTEND_SQUARED, tn.AttendKind.SQUARED or "squared".
+What C cannot see, such as the length of an array, is checked before the call: ValueError, TypeError or OverflowError.
 """
 import ctypes
 import math
@@ -63,7 +64,8 @@ def copied(name):
         if dtype is None or not array.flags.c_contiguous or name == "read" and not array.flags.writeable:
             raise TensornetError(f"{name}: array: expected a contiguous array of float32, float64 or int32"
                                  f"{' that may be written' * (name == 'read')}, not {arrays.type_of(array)} of "
-                                 f"{getattr(array, 'dtype', None)} with strides {getattr(array, 'strides', None)}", Status.ERR_DTYPE)
+                                 f"{getattr(array, 'dtype', None)} with strides {getattr(array, 'strides', None)}",
+                                 Status.ERR_DTYPE)
         if array.shape != self.shape:
             raise TensornetError(f"{name}: array: the array is {list(array.shape)} but the tensor is {list(self.shape)}",
                                  Status.ERR_SHAPE)
