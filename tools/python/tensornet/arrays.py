@@ -29,7 +29,9 @@ def end(value, at):
 
 def length(value):
     """The number of elements that an array has for C"""
-    return 0 if value is None else value.size if isinstance(value, np.ndarray) else getattr(value, "_count", None) or len(value)
+    if value is None:
+        return 0
+    return value.size if isinstance(value, np.ndarray) else value._count if hasattr(value, "_count") else len(value)
 
 
 def rows_of(count, rows, columns):
@@ -172,9 +174,10 @@ def scalar(base, value, name):
 
 def text(value, name, counted=False):
     """The bytes of a text or a path. Where no count stands beside it, C would read it to the first NUL."""
-    if not isinstance(value, (str, bytes, os.PathLike)):
-        raise TypeError(f"{name}: expected a text, not {type_of(value)}")
-    value = os.fspath(value)
+    if not isinstance(value, str):
+        if not isinstance(value, (bytes, os.PathLike)):
+            raise TypeError(f"{name}: expected a text, not {type_of(value)}")
+        value = os.fspath(value)
     value = value.encode() if isinstance(value, str) else value
     if not counted and 0 in value:
         raise ValueError(f"{name}: {value!r} contains a NUL, where its end would be for C")
