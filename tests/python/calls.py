@@ -24,6 +24,8 @@ MAY_RAISE = "extreme"
 # What only C code can use, or what a Python object does by itself.
 NOT_IN_PYTHON = {"tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error", "tn_cp_mark", "tn_cp_release", "tn_params_rebind",
                  "tn_tap_read", "tn_printable", "tn_file_create", "tn_file_write", "tn_file_close"}
+# What holds no memory, or belongs to no context; and the context, which ends last.
+NEVER_END = {"tn_ctx", "tn_memory", "tn_mark", "tn_source", "tn_sink", "tn_backend", "tn_name_map"}
 
 
 def pool_of(ctx):
@@ -65,9 +67,7 @@ def pool_of(ctx):
 
 
 def ended(o):
-    """Closes an object, and says whether that, or the end of what it belongs to, was the end of it"""
-    if o.c_name != "tn_ctx":
-        o.close()
+    """Whether an object was closed, or what it belongs to"""
     try:
         o._address
     except tn.TensornetError:
@@ -328,7 +328,12 @@ def child(names, methods, out):
     """Makes the calls of the functions `names`, and says each of them before it is made"""
     contexts = [tn.Context(threads=1, seed=1, max_bytes=1 << 28) for _ in range(2)]
     pools = [pool_of(ctx) for ctx in (contexts[0], contexts[0], contexts[1])]
+    for o in (o for base in pools[1] if base != "tn_ctx" for o in pools[1][base]):
+        o.close()
     closed = collections.defaultdict(list, {base: [o for o in pools[1][base] if ended(o)] for base in tn.classes})
+    usable = {base for base in pools[1] if pools[1][base] and not closed[base]} - NEVER_END
+    if usable:
+        print(f"fault close: after it these can still be used: {', '.join(sorted(usable))}", file=out)
     hand = collections.defaultdict(list)
     for c_name, *call in by_hand(pools[0], closed, pools[2]):
         hand[c_name].append(call)
