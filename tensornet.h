@@ -494,7 +494,9 @@ TN_API tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m
 TN_API tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers);
 /* Creates an owned tensor of zeros, which lives until tn_tensor_destroy or the end of the context. */
 TN_API tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);
-TN_API void       tn_tensor_destroy(tn_tensor *t);            /* frees an owned tensor                         */
+/* Frees an owned tensor: while there is a recording, which may need it, only when that ends. Every other tn_..._destroy does
+   the same with the tensors that it frees. */
+TN_API void       tn_tensor_destroy(tn_tensor *t);
 /* Makes an owned, contiguous copy of any tensor or view. */
 TN_API tn_tensor *tn_tensor_keep(const tn_tensor *t);
 
@@ -4036,6 +4038,7 @@ struct tn_ctx {
     int               aside;            /* 1: inside tn_recompute, whose tensors have their bytes in data[1] */
     tn_tensor        *arena_tensors;    /* newest first, linked by prev         */
     tn_tensor        *owned_tensors;
+    int64_t           doomed;           /* of them have TNI_DOOMED */
     tni_owned        *owned;
     uint64_t          operators;        /* made so far, see tn_cp_mark */
     struct tni_node  *tape, *waiting;   /* newest first; the outer tape while a part is recomputed */
@@ -4096,6 +4099,7 @@ enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GR
        TNI_SOUGHT = 1024,               /* of an owned tensor: nodes that read it are looked for     */
        TNI_SENT = 2048,                 /* a parameter's gradient that processes have averaged; without meaning if TNI_ZEROED */
        TNI_SHADOW = 4096,               /* products have read it that would read it in BF16, see tni_shadow_operand */
+       TNI_DOOMED = 8192,               /* destroyed while a recording may read it: freed when that ends    */
        TNI_HOLDER = 1 << 16 };          /* of a gradient, in the upper half of the flags: how many further tensors have its
                                            bytes as their gradient (tni_grad_pass)                  */
 
@@ -5545,17 +5549,6 @@ TNI_FN bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
     return tni_nodes_read(ctx->tape, t) || tni_nodes_read(ctx->waiting, t);
 }
 
-/* Removes all nodes. Results are constants from now on, so their TNI_WANTS_GRAD is cleared. */
-TNI_FN void tni_tape_clear(tn_ctx *ctx)
-{
-    const tni_node *n;
-    for (n = ctx->tape; n; n = n->before)
-        if (!(n->out->flags & TNI_WATCHED)) n->out->flags &= ~(uint32_t)TNI_WANTS_GRAD;
-    ctx->tape = NULL;
-    ctx->idle = NULL;
-    ctx->recording = false;
-}
-
 /* ======================================================================
    >>dispatch chooses the implementation of a kernel call
    The backend's own kernel is run, or a composition of its other kernels, or the reference kernel on the host.
@@ -6166,7 +6159,13 @@ void tn_tensor_destroy(tn_tensor *t)
 #ifndef TN_NO_TRAINING
     if (t->flags & TNI_GRAPHED) tni_graphs_lose(ctx, t, "was destroyed");
 #endif
+    if (ctx->tape || ctx->waiting) {
+        if (!(t->flags & TNI_DOOMED)) ctx->doomed++;
+        t->flags |= TNI_DOOMED;
+        return;
+    }
     tn_tensor_destroy(t->grad);
+    ctx->doomed -= (t->flags & TNI_DOOMED) != 0;
     if (t->prev) t->prev->next = t->next;
     else ctx->owned_tensors = t->next;
     if (t->next) t->next->prev = t->prev;
@@ -6186,6 +6185,27 @@ tn_tensor *tn_tensor_keep(const tn_tensor *t)
         return NULL;
     }
     return kept;
+}
+
+/* Removes all nodes. Results are constants from now on, so their TNI_WANTS_GRAD is cleared. What was
+   destroyed meanwhile is freed. */
+TNI_FN void tni_tape_clear(tn_ctx *ctx)
+{
+    const tni_node *n;
+    tn_tensor      *t, *next;
+    for (n = ctx->tape; n; n = n->before)
+        if (!(n->out->flags & TNI_WATCHED)) n->out->flags &= ~(uint32_t)TNI_WANTS_GRAD;
+    ctx->tape = NULL;
+    ctx->idle = NULL;
+    ctx->recording = false;
+    for (t = ctx->owned_tensors; ctx->doomed > 0; t = next) {
+        if (t->flags & TNI_DOOMED) {                         /* before `next`, which its gradient might be */
+            tn_tensor_destroy(t->grad);
+            t->grad = NULL;
+        }
+        next = t->next;
+        if (t->flags & TNI_DOOMED) tn_tensor_destroy(t);
+    }
 }
 
 /* ---- reset and marks ---------------------------------------------------- >>tensor-reset */
@@ -20253,6 +20273,7 @@ void tn_ctx_destroy(tn_ctx *ctx)
     if (ctx && ctx->capture) ctx->capture_end(ctx, &captured);
 #endif
     if (!ctx) return;
+    tni_tape_clear(ctx);
     while (ctx->owned) ctx->owned->destroy(ctx->owned);
     while (ctx->owned_tensors) tn_tensor_destroy(ctx->owned_tensors);
     tni_arena_free(ctx, &ctx->data[0]);

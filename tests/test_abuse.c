@@ -41,6 +41,52 @@ static tn_tensor *make_2d(tn_ctx *ctx, int64_t n, int64_t m)
 
 /* ---- objects in the wrong order --------------------------------------------------------- */
 
+static size_t owned_bytes(const tn_ctx *ctx) { return tn_ctx_memory(ctx).live - tn_ctx_memory(ctx).arena; }
+
+/* The sum of y = f(x), for x of ones and a factor of twos that is destroyed before the backward pass, and then others are made
+   where it was: the gradient is that of the factor. */
+TEST(what_a_recording_reads_may_be_destroyed)
+{
+    enum { WHOLE, VIEW, TWICE, PARAMS, CP, KINDS };
+    int kind;
+    for (kind = 0; kind < KINDS; kind++) {
+        tn_ctx     *ctx = make_context(TN_F64);
+        tn_tensor  *x, *t, *y = NULL, *f[2];
+        tn_params  *params = tn_params_create(ctx);
+        tn_init     init;
+        tn_cp      *cp;
+        double      gradient[9];
+        size_t      owned;
+        int64_t     shape[2] = {3, 3}, i;
+        memset(&init, 0, sizeof init);
+        init.rule = TN_INIT_ONE;
+        tn_record(ctx);
+        x = tn_full(ctx, 2, shape, 1);
+        tn_watch(x);
+        t = tn_tensor_keep(tn_full(ctx, 2, shape, 2));
+        switch (kind) {
+        case WHOLE: case TWICE: y = tn_mul(ctx, x, t); break;
+        case VIEW: y = tn_mul(ctx, x, tn_transpose(t, 0, 1)); break;
+        case PARAMS: y = tn_mul(ctx, tn_add(ctx, x, x), tn_params_add(params, "w", 2, shape, init)->value); break;
+        default:                                /* sum_r c_rk (sum_i f0_ri x_i) (sum_j f1_rj x_j): 2 * 3 * 3 of rows of ones */
+            f[0] = f[1] = tn_scale(ctx, tn_full(ctx, 2, shape, 1), 1 / 3.0);
+            cp = tn_cp_create(ctx, 2, tn_full(ctx, 2, shape, 1), f, TN_CP_INPUT_PLAIN);
+            y = tn_scale(ctx, tn_cp_apply(ctx, cp, x), 1 / 3.0);
+            tn_cp_destroy(cp);
+        }
+        tn_tensor_destroy(t);
+        if (kind == TWICE) tn_tensor_destroy(t);
+        tn_params_destroy(params);
+        for (i = 0; i < 20; i++) tn_tensor_keep(tn_full(ctx, 2, shape, 7));
+        owned = owned_bytes(ctx);
+        CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
+        CHECK_STATUS(tn_read(x->grad, TN_F64, gradient, 9), TN_OK);
+        for (i = 0; i < 9; i++) CHECK_NEAR(gradient[i], 2, 1e-14);
+        CHECK(owned_bytes(ctx) < owned);
+        tn_ctx_destroy(ctx);
+    }
+}
+
 TEST(a_step_after_the_parameters_are_gone)
 {
     tn_ctx    *ctx = make_context(TN_F32);
@@ -571,6 +617,6 @@ TEST(a_comma_locale_changes_nothing)
     CHECK(memcmp(usual.text, comma.text, usual.n) == 0);
 }
 
-TEST_MAIN(a_step_after_the_parameters_are_gone, a_double_that_does_not_fit_a_float, operators_of_vast_extents, dense_that_does_not_fit,
+TEST_MAIN(a_step_after_the_parameters_are_gone, what_a_recording_reads_may_be_destroyed, a_double_that_does_not_fit_a_float, operators_of_vast_extents, dense_that_does_not_fit,
           pictures_of_tiny_and_huge_ranges, paths_of_every_bad_kind, nobody_else_s_file_is_touched, folders_that_may_not_be_written,
           disks_that_are_full_or_read_only, two_contexts_on_two_threads, a_comma_locale_changes_nothing)

@@ -1,5 +1,5 @@
 #include "core/inner.h"
-#include "tensor/tensor.h"
+#include "tensor/inner.h"
 #include "comm/inner.h"
 #include "ops/inner.h"
 #include "cpu/inner.h"
@@ -230,6 +230,7 @@ void tn_ctx_destroy(tn_ctx *ctx)
     if (ctx && ctx->capture) ctx->capture_end(ctx, &captured);
 #endif
     if (!ctx) return;
+    tni_tape_clear(ctx);
     while (ctx->owned) ctx->owned->destroy(ctx->owned);
     while (ctx->owned_tensors) tn_tensor_destroy(ctx->owned_tensors);
     tni_arena_free(ctx, &ctx->data[0]);

@@ -56,17 +56,6 @@ TNI_FN bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t)
     return tni_nodes_read(ctx->tape, t) || tni_nodes_read(ctx->waiting, t);
 }
 
-/* Removes all nodes. Results are constants from now on, so their TNI_WANTS_GRAD is cleared. */
-TNI_FN void tni_tape_clear(tn_ctx *ctx)
-{
-    const tni_node *n;
-    for (n = ctx->tape; n; n = n->before)
-        if (!(n->out->flags & TNI_WATCHED)) n->out->flags &= ~(uint32_t)TNI_WANTS_GRAD;
-    ctx->tape = NULL;
-    ctx->idle = NULL;
-    ctx->recording = false;
-}
-
 /* ======================================================================
    >>dispatch chooses the implementation of a kernel call
    The backend's own kernel is run, or a composition of its other kernels, or the reference kernel on the host.

@@ -215,6 +215,7 @@ struct tn_ctx {
     int               aside;            /* 1: inside tn_recompute, whose tensors have their bytes in data[1] */
     tn_tensor        *arena_tensors;    /* newest first, linked by prev         */
     tn_tensor        *owned_tensors;
+    int64_t           doomed;           /* of them have TNI_DOOMED */
     tni_owned        *owned;
     uint64_t          operators;        /* made so far, see tn_cp_mark */
     struct tni_node  *tape, *waiting;   /* newest first; the outer tape while a part is recomputed */
@@ -275,6 +276,7 @@ enum { TNI_OWNED = 1, TNI_WANTS_GRAD = 2, TNI_WATCHED = 4, TNI_PARAM = 8, TNI_GR
        TNI_SOUGHT = 1024,               /* of an owned tensor: nodes that read it are looked for     */
        TNI_SENT = 2048,                 /* a parameter's gradient that processes have averaged; without meaning if TNI_ZEROED */
        TNI_SHADOW = 4096,               /* products have read it that would read it in BF16, see tni_shadow_operand */
+       TNI_DOOMED = 8192,               /* destroyed while a recording may read it: freed when that ends    */
        TNI_HOLDER = 1 << 16 };          /* of a gradient, in the upper half of the flags: how many further tensors have its
                                            bytes as their gradient (tni_grad_pass)                  */
 
@@ -408,7 +410,6 @@ TNI_FN void tni_parallel_for(const tni_pool *pool, int64_t tasks, tn_task_fn fn,
 TNI_FN void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why);
 #endif /* TN_NO_TRAINING */
 TNI_FN bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t);
-TNI_FN void tni_tape_clear(tn_ctx *ctx);
 TNI_FN bool tni_not_aside(tn_ctx *ctx, const char *what);
 TNI_FN bool tni_uncaptured(tn_ctx *ctx, const char *what);
 TNI_FN tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what);

@@ -61,6 +61,7 @@ TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from);
 TNI_FN tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape);
 TNI_FN void tni_compact_drop(tn_ctx *ctx, tni_compact *c);
 TNI_FN void tni_rewritten(tn_tensor *t);
+TNI_FN void tni_tape_clear(tn_ctx *ctx);
 TNI_FN tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest);
 
 /* views.c */

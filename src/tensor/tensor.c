@@ -235,7 +235,13 @@ void tn_tensor_destroy(tn_tensor *t)
 #ifndef TN_NO_TRAINING
     if (t->flags & TNI_GRAPHED) tni_graphs_lose(ctx, t, "was destroyed");
 #endif
+    if (ctx->tape || ctx->waiting) {
+        if (!(t->flags & TNI_DOOMED)) ctx->doomed++;
+        t->flags |= TNI_DOOMED;
+        return;
+    }
     tn_tensor_destroy(t->grad);
+    ctx->doomed -= (t->flags & TNI_DOOMED) != 0;
     if (t->prev) t->prev->next = t->next;
     else ctx->owned_tensors = t->next;
     if (t->next) t->next->prev = t->prev;
@@ -255,6 +261,27 @@ tn_tensor *tn_tensor_keep(const tn_tensor *t)
         return NULL;
     }
     return kept;
+}
+
+/* Removes all nodes. Results are constants from now on, so their TNI_WANTS_GRAD is cleared. What was
+   destroyed meanwhile is freed. */
+TNI_FN void tni_tape_clear(tn_ctx *ctx)
+{
+    const tni_node *n;
+    tn_tensor      *t, *next;
+    for (n = ctx->tape; n; n = n->before)
+        if (!(n->out->flags & TNI_WATCHED)) n->out->flags &= ~(uint32_t)TNI_WANTS_GRAD;
+    ctx->tape = NULL;
+    ctx->idle = NULL;
+    ctx->recording = false;
+    for (t = ctx->owned_tensors; ctx->doomed > 0; t = next) {
+        if (t->flags & TNI_DOOMED) {                         /* before `next`, which its gradient might be */
+            tn_tensor_destroy(t->grad);
+            t->grad = NULL;
+        }
+        next = t->next;
+        if (t->flags & TNI_DOOMED) tn_tensor_destroy(t);
+    }
 }
 
 /* ---- reset and marks ---------------------------------------------------- >>tensor-reset */

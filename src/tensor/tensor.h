@@ -26,7 +26,9 @@ TN_API tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m
 TN_API tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers);
 /* Creates an owned tensor of zeros, which lives until tn_tensor_destroy or the end of the context. */
 TN_API tn_tensor *tn_tensor_create(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape);
-TN_API void       tn_tensor_destroy(tn_tensor *t);            /* frees an owned tensor                         */
+/* Frees an owned tensor: while there is a recording, which may need it, only when that ends. Every other tn_..._destroy does
+   the same with the tensors that it frees. */
+TN_API void       tn_tensor_destroy(tn_tensor *t);
 /* Makes an owned, contiguous copy of any tensor or view. */
 TN_API tn_tensor *tn_tensor_keep(const tn_tensor *t);
 
