@@ -1365,6 +1365,47 @@ TEST(a_folder_that_others_may_enter_is_refused)
     rmdir(folder);
 }
 
+/* Only sockets are removed: a file named like a rank is refused, and one of another name keeps the folder. */
+TEST(files_in_the_folder_are_kept)
+{
+    static const char *const names[] = {"0", "notes"};
+    char     folder[] = "/tmp/tn-test-XXXXXX", file[64], why[TN_WHY] = "", text[200];
+    tn_comm *comm;
+    FILE    *f;
+    int      i;
+    REQUIRE(CHECK(mkdtemp(folder) != NULL));
+    for (i = 0; i < 2; i++) {
+        snprintf(file, sizeof file, "%s/%s", folder, names[i]);
+        f = fopen(file, "w");
+        REQUIRE(CHECK(f != NULL && fclose(f) == 0));
+        comm = comm_socket(folder, 0, 1, why);
+        snprintf(text, sizeof text, "%s is not a socket, expected a new or empty folder", file);
+        if (i == 0) CHECK_STR(why, text);
+        CHECK((comm != NULL) == (i == 1));
+        if (comm) comm->close(comm, false);
+        CHECK_INT(remove(file), 0);
+    }
+    rmdir(folder);
+}
+
+/* TMPDIR= is no TMPDIR, and not the root folder. */
+TEST(an_empty_variable_is_not_set)
+{
+    const char *tmp = getenv("TMPDIR");
+    char        kept[200], why[TN_WHY] = "";
+    tn_comm    *comm;
+    snprintf(kept, sizeof kept, "%s", tmp ? tmp : "");
+    setenv("TMPDIR", "", 1);
+    comm = comm_socket(NULL, 0, 1, why);
+    if (tmp) setenv("TMPDIR", kept, 1);
+    else unsetenv("TMPDIR");
+    if (!CHECK(comm != NULL)) printf("%s\n", why);
+    else {
+        CHECK(!strncmp(((carrier *)comm->state)->folder, "/tmp/tn-", 8));
+        comm->close(comm, false);
+    }
+}
+
 /* Rank 1 has connected to rank 0 several times before, and said less than a hello. */
 static bool comes_after_others(job *j)
 {
@@ -1582,7 +1623,8 @@ TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, 
           an_error_of_one_process_is_everybodys, a_fault_in_one_part_stops_all, moments_can_be_shared, parameters_in_bf16,
           curves_do_not_depend_on_the_number_of_processes, buckets_of_any_size_have_the_same_curve, overlap_does_not_change_a_bit,
           the_end_of_a_process_is_noticed_before_all_have_met, numbers_of_the_environment_are_whole,
-          a_folder_that_others_may_enter_is_refused, a_silent_connection_delays_nobody, jobs_do_not_mix, nobody_waits_for_a_process_that_was_killed)
+          a_folder_that_others_may_enter_is_refused, files_in_the_folder_are_kept, an_empty_variable_is_not_set,
+          a_silent_connection_delays_nobody, jobs_do_not_mix, nobody_waits_for_a_process_that_was_killed)
 #else
 #include "test.h"
 TEST(processes) { SKIP("fork", "many processes, on a system without fork"); }

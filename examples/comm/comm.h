@@ -25,14 +25,21 @@ extern "C" {
 
 enum { COMM_MOST = 1 << 20 };           /* processes */
 
-/* A whole number of the environment, low <= number <= high; one that is not set, or empty, leaves *number. false: it is
-   something else, and why says so. */
-static inline bool comm_number(const char *name, int low, int high, int *number, char why[TN_WHY])
+/* A variable of the environment. NULL: it is not set, or empty. */
+static inline const char *comm_variable(const char *name)
 {
     const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+/* A whole number of the environment, low <= number <= high; one that is not set leaves *number. false: it is something else,
+   and why says so. */
+static inline bool comm_number(const char *name, int low, int high, int *number, char why[TN_WHY])
+{
+    const char *text = comm_variable(name);
     char       *end;
     long        value;
-    if (!text || !*text) return true;
+    if (!text) return true;
     value = strtol(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || value < low || value > high) {
         snprintf(why, TN_WHY, "%s is \"%.80s\", expected a whole number from %d to %d", name, text, low, high);
@@ -77,8 +84,10 @@ static inline bool comm_local(bool size, int *number, char why[TN_WHY])
 
 /* Sockets between processes of one machine. folder: a new or empty one, the same for all processes, in which they find each
    other, and which nobody but this user may enter (0700); NULL: one in TMPDIR or /tmp named by what the launcher calls the job
-   and its step (MASTER_PORT, for example). A process that ends closes its sockets, so the others know at once. One that does
-   not answer for TN_COMM_SECONDS (600) counts as ended. */
+   and its step (MASTER_PORT, for example). They remove it when they have met. In one that is not empty they replace and
+   remove sockets named like a rank, refuse another file of such a name, and keep the rest, and the folder.
+   A process that ends closes its sockets, so the others know at once. One that sends or takes no byte for TN_COMM_SECONDS (600)
+   counts as ended; there is no limit for a whole message, which may be large. */
 tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY]);
 
 /* MPI, started by mpirun. device: the MPI library takes memory of GPUs. Call it before threads are started. */

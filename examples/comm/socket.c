@@ -234,6 +234,10 @@ static int listen_here(const carrier *c, struct sockaddr_un *at, char why[TN_WHY
                  (unsigned)s.st_mode & 07777);
         return -1;
     }
+    if (lstat(at->sun_path, &s) == 0 && !S_ISSOCK(s.st_mode)) {
+        snprintf(why, TN_WHY, "%.100s is not a socket, expected a new or empty folder", at->sun_path);
+        return -1;
+    }
     fd = connect_to(at);
     if (fd >= 0 || errno == EAGAIN) {
         if (fd >= 0) close(fd);
@@ -263,7 +267,7 @@ static bool connect_all(carrier *c, char why[TN_WHY])
     while (!c->broken[0] && first_missing(c) > c->comm.rank && answer(c, &d, until, why)) { }
     close_entrance(&d);
     unlink(at.sun_path);
-    rmdir(c->folder);                   /* the last one succeeds */
+    rmdir(c->folder);                   /* the last one succeeds, if nothing else is there */
     r = first_missing(c);
     if (r >= 0 && !c->broken[0])
         snprintf(why, TN_WHY, "rank %d of %d did not connect within %d s", r, c->comm.size, c->seconds < 60 ? c->seconds : 60);
@@ -272,7 +276,7 @@ static bool connect_all(carrier *c, char why[TN_WHY])
 
 tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
 {
-    const char *tmp = getenv("TMPDIR");
+    const char *tmp = comm_variable("TMPDIR");
     carrier    *c;
     int         r, kind, seconds;
     if (!comm_seconds(&seconds, why)) return NULL;
