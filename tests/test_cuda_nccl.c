@@ -81,8 +81,8 @@ TEST(collectives_of_whole_numbers)
 /* ---- how they meet ---- */
 
 /* A file of an earlier run; one that listens at the port and does not answer, as torchrun's store may; a name; one that has
-   called before, and did not wait for the answer. */
-enum { OLD_FILE, PORT_TAKEN, LOCALHOST, GIVEN_UP, STRANGERS, SECRET };
+   called before, and did not wait for the answer; two jobs of two processes at one port, with a secret each. */
+enum { OLD_FILE, PORT_TAKEN, LOCALHOST, GIVEN_UP, STRANGERS, SECRET, EMPTY_FILE, TWO_JOBS };
 
 /* So many connections that are silent, or say less than a hello. They stay. */
 static bool comes_after_strangers(const job *j)
@@ -129,18 +129,26 @@ static bool meets(job *j)
 {
     const int64_t one = 1;
     tn_tensor    *t;
-    double        sum = j->rank + 1;
+    double        sum;
     bool          good;
     if (j->kind == LOCALHOST) setenv("MASTER_ADDR", "localhost", 1);
     if (j->kind == OLD_FILE) by_file = true;
     if (j->kind == OLD_FILE && j->rank == 0) sleep_for(0.3);          /* the others read the old one first */
     if (j->kind == GIVEN_UP && j->rank == 1 && !gives_up(j)) return false;
     if (j->kind == STRANGERS && !comes_after_strangers(j)) return false;
-    if (j->kind == SECRET) setenv("TN_COMM_SECRET", "of the three", 1);
+    if (j->kind == SECRET) setenv("TN_COMM_SECRET", "the secret of the three", 1);
+    if (j->kind == EMPTY_FILE) setenv("TN_COMM_FILE", "", 1);
+    if (j->kind == TWO_JOBS) {
+        setenv("TN_COMM_SECRET", j->rank < 2 ? "the secret of one job" : "the secret of the other", 1);
+        j->rank %= 2;
+        j->size = 2;
+    }
     if (!open_job(j, TN_F32)) return false;
+    sum = j->rank + 1;
     t = tn_tensor_create(j->ctx, TN_F32, 1, &one);
     good = tn_write(t, TN_F64, &sum, 1) == TN_OK && tn_comm_all_reduce(t) == TN_OK && tn_read(t, TN_F64, &sum, 1) == TN_OK
         && sum == j->size * (j->size + 1) / 2;
+    if (!good) printf("rank %d of %d: sum %g: %s\n", j->rank, j->size, sum, tn_ctx_error(j->ctx));
     return close_job(j, good);
 }
 
@@ -154,6 +162,7 @@ TEST(processes_find_each_other)
     p.ports = 1;
     taken = listen_for(&p, 4);
     CHECK(taken >= 0);
+    setenv("TN_COMM_SECONDS", "20", 1);                      /* so that an answer is waited for one second, not five */
     CHECK_INT(processes(3, PORT_TAKEN, NULL, meets), 0);
     close(taken);
     if (!test_leave_out(!resolves("localhost"), "meeting at localhost, a name that this system does not know"))
@@ -162,8 +171,82 @@ TEST(processes_find_each_other)
     CHECK_INT(processes(3, GIVEN_UP, NULL, meets), 0);
     setenv("TN_COMM_SECONDS", "40", 1);                      /* two seconds for each of them would take longer */
     CHECK_INT(processes(3, STRANGERS, NULL, meets), 0);
-    unsetenv("TN_COMM_SECONDS");
+    setenv("TN_COMM_SECONDS", "20", 1);
     CHECK_INT(processes(3, SECRET, NULL, meets), 0);
+    CHECK_INT(processes(2, EMPTY_FILE, NULL, meets), 0);
+    CHECK_INT(processes(4, TWO_JOBS, NULL, meets), 0);
+    unsetenv("TN_COMM_SECONDS");
+}
+
+/* The processes of one user meet through a regular file of this user, and no other file is written, read or removed. */
+TEST(a_file_is_that_of_this_user)
+{
+    char        folder[] = "/tmp/tn-test-XXXXXX", path[64], part[80], victim[64], why[TN_WHY] = "";
+    const char *const refused = "is not a regular file of this user";
+    struct stat s;
+    place       p, q;
+    REQUIRE(CHECK(mkdtemp(folder) != NULL));
+    memset(&p, 0, sizeof p);
+    p.word = 7, p.port = 8, p.count = 1;
+    snprintf(p.address[0], sizeof p.address[0], "127.0.0.1");
+    snprintf(path, sizeof path, "%s/place", folder);
+    snprintf(part, sizeof part, "%s.part", path);
+    snprintf(victim, sizeof victim, "%s/victim", folder);
+    REQUIRE(CHECK(close(open(victim, O_WRONLY | O_CREAT, 0600)) == 0));
+    CHECK(symlink(victim, path) == 0 && symlink(victim, part) == 0);
+    CHECK(!read_place(&q, path, why) && strstr(why, refused));
+    CHECK(write_place(&p, path));                           /* in place of the link */
+    CHECK(stat(victim, &s) == 0 && s.st_size == 0);
+    CHECK(read_place(&q, path, why) && q.word == 7 && q.port == 8 && !strcmp(q.address[0], "127.0.0.1"));
+    if (!test_leave_out(geteuid() != 0 || chown(path, 12345, (gid_t)-1) != 0, "a file of another user"))
+        CHECK(!read_place(&q, path, why) && strstr(why, refused));
+    CHECK(remove(path) == 0 && mkfifo(path, 0600) == 0);
+    alarm(20);
+    why[0] = 0;
+    CHECK(!read_place(&q, path, why) && strstr(why, refused));           /* and does not wait for its other end */
+    alarm(0);
+    CHECK(remove(path) == 0 && mkdir(path, 0700) == 0);
+    CHECK(!write_place(&p, path) && errno == EISDIR);
+    CHECK(rmdir(path) == 0 && remove(part) == 0 && remove(victim) == 0 && rmdir(folder) == 0);       /* nothing is left */
+}
+
+/* What the first process cannot write it does not remove either: here an empty folder. */
+static bool has_a_folder_as_file(job *j)
+{
+    char why[TN_WHY] = "", path[64];
+    bool good;
+    snprintf(path, sizeof path, "%s/place", j->folder);
+    by_file = true;
+    j->size = 2;
+    good = mkdir(path, 0700) == 0 && !open_carrier(j, why) && strstr(why, "TN_COMM_FILE") && strstr(why, strerror(EISDIR));
+    if (!good) printf("%s\n", why);
+    return rmdir(path) == 0 && good;
+}
+
+TEST(only_what_was_written_is_removed) { CHECK_INT(processes(1, 0, NULL, has_a_folder_as_file), 0); }
+
+/* Three listeners that say nothing: after TN_COMM_SECONDS the next ports are not tried. */
+TEST(the_limit_is_for_all_ports)
+{
+    const double since = seconds_now();
+    char         why[TN_WHY] = "";
+    carrier      c;
+    place        p;
+    nccl_id      id;
+    int          fd[3], i;
+    NEED_LOOPBACK();
+    memset(&c, 0, sizeof c);
+    memset(&p, 0, sizeof p);
+    c.seconds = 1, c.comm.rank = 1, c.comm.size = 2;
+    p.port = 20000 + (int)getpid() % 20000;
+    p.count = p.ports = 1;
+    snprintf(p.address[0], sizeof p.address[0], "127.0.0.1");
+    for (i = 0; i < 3; i++, p.port++) fd[i] = listen_for(&p, 2);
+    p.port -= 3;
+    p.ports = 3;
+    CHECK(!call_first(&c, &p, NULL, &id, why));
+    CHECK(seconds_now() - since < 4);
+    for (i = 0; i < 3; i++) close(fd[i]);
 }
 
 /* Where they meet, by the environment: for this machine alone unless MASTER_ADDR or a file says more. */
@@ -171,7 +254,10 @@ TEST(places_are_read_strictly)
 {
     static const char *const ports[] = {"abc", "70000", "0", "-1", "29500 ", "4e3"};
     static const struct { const char *address, *file; bool here; } places[] = {{NULL, NULL, true}, {"", NULL, true},
-        {"localhost", NULL, true}, {"127.0.0.1", NULL, true}, {"127.0.0.1", "f", true}, {"10.1.2.3", NULL, false}, {NULL, "f", false}};
+        {"localhost", NULL, true}, {"LOCALHOST", NULL, true}, {"localhost.", NULL, true}, {"ip6-localhost", NULL, true},
+        {"127.0.0.1", NULL, true}, {"127.0.0.1", "f", true}, {"127.1", NULL, true}, {"2130706433", NULL, true},
+        {"::1", NULL, true}, {"0:0:0:0:0:0:0:1", NULL, true}, {"::ffff:127.0.0.1", NULL, true},
+        {"10.1.2.3", NULL, false}, {"::ffff:10.1.2.3", NULL, false}, {NULL, "f", false}};
     char    why[TN_WHY], text[TN_WHY];
     carrier c;
     place   p;
@@ -190,22 +276,30 @@ TEST(places_are_read_strictly)
         struct sockaddr_in6 at;
         socklen_t           bytes = sizeof at;
         int                 fd;
+        const bool          known = !places[i].address || !*places[i].address || resolves(places[i].address);
+        if (test_leave_out(!known && strcmp(places[i].address, "localhost."), "names that this system does not know")) continue;
         if (places[i].address) setenv("MASTER_ADDR", places[i].address, 1);
         else unsetenv("MASTER_ADDR");
+        if (!known) {                                       /* then nobody listens, rather than for all */
+            CHECK(!find_place(&c, &p, NULL, why));
+            CHECK_STR(why, "MASTER_ADDR is \"localhost.\", which this machine cannot resolve");
+            continue;
+        }
         CHECK(find_place(&c, &p, places[i].file, why));
-        CHECK(p.here == places[i].here);
+        if (!CHECK(p.here == places[i].here)) printf("%s\n", places[i].address);
         p.port = 0;
         fd = listen_for(&p, 2);
         memset(&at, 0, sizeof at);
+        if (test_leave_out(fd < 0 && p.here && strchr(p.address[0], ':'), "listening at ::1, which no interface has")) continue;
         CHECK(fd >= 0 && getsockname(fd, (struct sockaddr *)&at, &bytes) == 0);
-        if (p.here) CHECK(at.sin6_family == AF_INET && ((struct sockaddr_in *)(void *)&at)->sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+        if (!CHECK(is_loopback((struct sockaddr *)&at) == places[i].here)) printf("%s\n", places[i].address);
         close(fd);
     }
     unsetenv("MASTER_PORT");
     unsetenv("MASTER_ADDR");
 }
 
-/* Rank 1 has another secret, or none: it gets that error, and is not accepted. */
+/* Rank 1 has another secret, or none: that is what it says in the end, and it is not accepted. */
 static bool has_another_secret(job *j)
 {
     char    why[TN_WHY] = "";
@@ -213,16 +307,18 @@ static bool has_another_secret(job *j)
     place   p;
     nccl_id id;
     int     link[2] = {-1, -1};
+    char    text[TN_WHY];
+    bool    found = false;
+    const double until = seconds_now() + 100;
     memset(&c, 0, sizeof c);
     memset(&id, 0, sizeof id);
     c.comm.rank = j->rank, c.comm.size = 2, c.link = link, c.culprit = -1;
-    setenv("TN_COMM_SECRET", j->rank == 0 ? "of rank 0" : j->kind ? "of rank 1" : "", 1);
+    setenv("TN_COMM_SECRET", j->rank == 0 ? "the secret of rank 0" : j->kind ? "the secret of rank 1" : "", 1);
+    c.seconds = 100;
     if (!find_place(&c, &p, NULL, why)) return false;
     p.port = 20000 + (int)getppid() % 20000;
-    c.seconds = 100;
     if (j->rank == 0) {
         entrance d;
-        const double until = seconds_now() + 100;
         open_entrance(&d, listen_for(&p, 2), sizeof(hello), sizeof(uint64_t));
         while (((volatile shared *)j->all)->sent[1] == 0 && seconds_now() < until) {
             caller *g = poll_callers(&d);
@@ -231,8 +327,12 @@ static bool has_another_secret(job *j)
         close_entrance(&d);
         return j->all->sent[1] == 1;
     }
-    j->all->sent[1] = call_first(&c, &p, NULL, &id, why) ? 2 : 1;
-    return strstr(why, "has another TN_COMM_SECRET") != NULL;
+    for (c.seconds = 1; !why[0] && until > seconds_now(); ) found = found || call_first(&c, &p, NULL, &id, why);
+    j->all->sent[1] = found ? 2 : 1;
+    snprintf(text, sizeof text, "rank 1 of 2: the others were not found within 1 s: what listens at 127.0.0.1, port %d, gives a "
+             "wrong proof, expected the same TN_COMM_SECRET for all, which is %s here", p.port, j->kind ? "set" : "not set");
+    if (strcmp(why, text) != 0) printf("%s\n", why);
+    return strcmp(why, text) == 0;
 }
 
 TEST(a_secret_has_to_be_the_same)
@@ -247,6 +347,20 @@ TEST(a_secret_has_to_be_the_same)
         CHECK_INT(processes(2, kind, all, has_another_secret), 0);
     }
     munmap(all, sizeof *all);
+}
+
+TEST(a_short_secret_is_refused)
+{
+    char    why[TN_WHY] = "";
+    carrier c;
+    place   p;
+    memset(&c, 0, sizeof c);
+    setenv("TN_COMM_SECRET", "123456789012345", 1);
+    CHECK(!find_place(&c, &p, NULL, why));
+    CHECK_STR(why, "TN_COMM_SECRET has 15 characters, expected at least 16, and random ones");
+    setenv("TN_COMM_SECRET", "1234567890123456", 1);
+    CHECK(find_place(&c, &p, NULL, why));
+    unsetenv("TN_COMM_SECRET");
 }
 
 static bool meets_by_an_old_file(job *j)
@@ -269,12 +383,14 @@ TEST(a_file_of_an_earlier_run_is_passed_over)
     place p;
     int   taken;
     NEED_LOOPBACK();
+    setenv("TN_COMM_SECONDS", "20", 1);
     CHECK_INT(processes(3, 0, NULL, meets_by_an_old_file), 0);
     memset(&p, 0, sizeof p);                                 /* and where it points, something else listens now */
     p.port = 20000 + (int)getpid() % 20000;
     p.ports = 1;
     taken = listen_for(&p, 4);
     CHECK_INT(processes(2, 0, NULL, meets_by_an_old_file), 0);
+    unsetenv("TN_COMM_SECONDS");
     close(taken);
 }
 
@@ -464,13 +580,16 @@ TEST(nobody_waits_for_a_process_that_has_finished)
 {
     shared *all = share();
     NEED_LOOPBACK();
+    setenv("TN_COMM_SECONDS", "20", 1);                      /* then a second for its last words, not five */
     CHECK_INT(processes(3, 0, all, leaves), 0);
+    unsetenv("TN_COMM_SECONDS");
     if (!CHECK(strstr(all->said[0], "rank 1 has finished before this one") != NULL)) printf("%s\n", all->said[0]);
     if (!CHECK(strstr(all->said[2], "rank 1 has ended") != NULL)) printf("%s\n", all->said[2]);
     munmap(all, sizeof *all);
 }
 
-TEST_MAIN(collectives_of_whole_numbers, places_are_read_strictly, a_secret_has_to_be_the_same, processes_find_each_other, a_file_of_an_earlier_run_is_passed_over,
-          curves_do_not_depend_on_the_number_of_gpus, moments_are_saved_from_all_gpus,
+TEST_MAIN(collectives_of_whole_numbers, places_are_read_strictly, a_secret_has_to_be_the_same, a_short_secret_is_refused,
+          processes_find_each_other, a_file_is_that_of_this_user, only_what_was_written_is_removed, the_limit_is_for_all_ports,
+          a_file_of_an_earlier_run_is_passed_over, curves_do_not_depend_on_the_number_of_gpus, moments_are_saved_from_all_gpus,
           a_dry_step_needs_the_memory_of_a_real_one, the_end_of_a_process_ends_the_others,
           an_error_of_a_gpu_ends_the_others, nobody_waits_for_a_process_that_has_finished)

@@ -95,10 +95,22 @@ tn_comm *comm_mpi(bool device, char why[TN_WHY]);
 
 /* NCCL 2, for the backend cuda: GPUs of one or more machines. The processes meet by TCP: the first one listens at MASTER_PORT
    (29500) of MASTER_ADDR (127.0.0.1), or at one of the 15 ports after it if others use that one, as torchrun may; or, if
-   TN_COMM_FILE is set, at any port, which it writes to the file of that name, where all can read it. Other machines can call it
-   unless MASTER_ADDR is missing, without a file, or is localhost, 127.* or ::1. TN_COMM_SECRET, the same for all: each side
-   proves to the other that it has it, by a keyed hash of random numbers. Without it any program that can reach the port can
-   take a process's place; what NCCL sends is neither encrypted nor authenticated in any case. Link with -pthread. */
+   TN_COMM_FILE is set, at any port, which it writes to the file of that name. A variable that is empty counts as not set.
+
+   The first process listens at a loopback address (127.0.0.0/8, ::1) if MASTER_ADDR resolves to such addresses only on its
+   machine, or if neither it nor TN_COMM_FILE is set; otherwise at all addresses. Where /etc/hosts gives the machine's own name a
+   loopback address, MASTER_ADDR must be an address that other machines can reach.
+
+   The file is new, for this user alone, and gets its name by a rename, which follows no link; it is removed when all have met.
+   A process reads it only if it is a regular file of its own user or of root. Others who can
+   write to its folder can keep the processes from meeting, or put an older file of this user there; TN_COMM_SECRET is needed
+   then.
+
+   TN_COMM_SECRET, the same for all: each side proves to the other that it has it, by a keyed hash of random numbers. It has at
+   least 16 characters and should be random and long, such as 32 hexadecimal digits: any caller gets a hash, with which it can
+   try secrets by itself. Without a secret any program that can reach the port can take a process's place; what NCCL sends is
+   neither encrypted nor authenticated in any case. What listens at a port with another secret, as another job may, is passed
+   over. Link with -pthread. */
 tn_comm *comm_nccl(int rank, int size, int device, char why[TN_WHY]);
 
 #ifdef __cplusplus

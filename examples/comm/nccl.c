@@ -12,12 +12,14 @@
 #include "meeting.h"
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 
 /* What nccl.h declares. */
@@ -26,7 +28,7 @@ typedef struct nccl_comm *nccl_handle;
 enum { NCCL_BYTE = 0, NCCL_INT32 = 2, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_SUM = 0 };
 enum { NCCL_CUDA = 1, NCCL_INTERNAL = 3, NCCL_IN_PROGRESS = 7 };
 
-enum { FINISHED = -1, PORTS = 16, ADDRESSES = 8, ADDRESS = 256 };
+enum { FINISHED = -1, PORTS = 16, ADDRESSES = 8, ADDRESS = 256, LEAST_SECRET = 16 };
 
 typedef struct carrier {
     tn_comm     comm;
@@ -95,12 +97,15 @@ static tn_status hear(carrier *c, char why[TN_WHY])
     return TN_OK;
 }
 
+/* Seconds for an answer that comes at once if it comes: 5, less where TN_COMM_SECONDS is below 100. */
+static double moment(const carrier *c) { return c->seconds < 20 ? 1 : c->seconds > 100 ? 5 : c->seconds / 20.0; }
+
 /* Waits for the GPU, if NCCL has begun (status 0). What NCCL says of an error has not the name of the process that has ended, so
    it is reported only if nothing is heard of one. */
 static tn_status wait_for(carrier *c, int status, char why[TN_WHY])
 {
-    enum { CUDA_NOT_READY = 600, LAST_WORDS = 5 };
-    const int last = c->comm.rank == 0 ? LAST_WORDS : LAST_WORDS + 2;       /* the first one hears of all */
+    enum { CUDA_NOT_READY = 600 };
+    const double last = moment(c) + (c->comm.rank == 0 ? 0 : 2);            /* the first one hears of all */
     double until = seconds_now() + c->seconds;
     int    error = status;
     bool   ending = false;
@@ -192,9 +197,6 @@ typedef struct hello { uint64_t word, number; int rank, size; } hello;
 typedef struct challenge { uint64_t word, number, proof; } challenge;
 typedef struct reply { uint64_t word; nccl_id id; int culprit; } reply;     /* who has ended meanwhile, or -1 */
 
-/* Seconds for the answer to a hello: if something else listens there, the next port is tried. */
-enum { CHALLENGE = 5 };
-
 #define ROTATED(x, by) ((x) << (by) | (x) >> (64 - (by)))
 
 static void sip_round(uint64_t v[4])
@@ -256,7 +258,7 @@ typedef struct place {
     uint64_t word;                      /* of the file, so that one of an earlier run is known; else of the job */
     uint64_t number;                    /* random, of this process                                          */
     int      port, ports, count;        /* first port, and how many there are to try                      */
-    bool     here;                      /* for processes of this machine alone: at its own address         */
+    bool     here;                      /* for processes of this machine alone: at these addresses         */
     char     address[ADDRESSES][ADDRESS];
 } place;
 
@@ -280,36 +282,70 @@ static void find_addresses(place *p)
     freeifaddrs(all);
 }
 
+/* Writes a new file of a random name beside it, for this user alone, and renames that: neither follows a link. */
 static bool write_place(const place *p, const char *path)
 {
     char  part[1024];
     FILE *f;
-    int   i;
+    int   fd, i;
     bool  good;
-    if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part || !(f = fopen(part, "wb"))) return false;
-    good = fprintf(f, "%llu %d %d\n", (unsigned long long)p->word, p->port, p->count) > 0;
-    for (i = 0; i < p->count; i++) good = fprintf(f, "%s\n", p->address[i]) > 0 && good;
-    return fclose(f) == 0 && good && rename(part, path) == 0;
+    errno = ENAMETOOLONG;
+    if (snprintf(part, sizeof part, "%s.XXXXXX", path) >= (int)sizeof part || (fd = mkstemp(part)) < 0) return false;
+    f = fdopen(fd, "wb");
+    good = f && fprintf(f, "%llu %d %d\n", (unsigned long long)p->word, p->port, p->count) > 0;
+    for (i = 0; i < p->count; i++) good = good && fprintf(f, "%s\n", p->address[i]) > 0;
+    good = (f ? fclose(f) : close(fd)) == 0 && good && rename(part, path) == 0;
+    if (!good) {
+        const int wrong = errno;
+        unlink(part);
+        errno = wrong;
+    }
+    return good;
 }
 
-static bool read_place(place *p, const char *path)
+/* Another user may have made a link, a pipe or a file of that name: none is waited for or believed. */
+static bool read_place(place *p, const char *path, char why[TN_WHY])
 {
-    FILE              *f = fopen(path, "rb");
+    const int          fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+    struct stat        s;
+    const bool         found = fd >= 0 || errno != ENOENT, regular = fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
+    const bool         own = regular && (s.st_uid == geteuid() || s.st_uid == 0);
+    FILE              *f = own ? fdopen(fd, "rb") : NULL;
     unsigned long long word = 0;
     bool               good = f && fscanf(f, "%llu %d %d", &word, &p->port, &p->count) == 3 && p->count >= 0
                            && p->count <= ADDRESSES;
     int                i;
     for (i = 0; good && i < p->count; i++) good = fscanf(f, "%255s", p->address[i]) == 1;
     if (f) fclose(f);
+    else if (fd >= 0) close(fd);
+    if (found && !own) snprintf(why, TN_WHY, "TN_COMM_FILE, %.160s, is not a regular file of this user", path);
     p->word = word;
     p->ports = 1;
     return good;
 }
 
-/* A name of this machine may have an address that is for itself alone, too, but the others find it at another one. */
-static bool is_here(const char *address)
+/* Whether an address is for this machine alone: 127.0.0.0/8, also as an address of IPv6, or ::1. */
+static bool is_loopback(const struct sockaddr *at)
 {
-    return !strcmp(address, "localhost") || !strncmp(address, "127.", 4) || !strcmp(address, "::1");
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)at)->sin6_addr;
+    if (at->sa_family == AF_INET) return ntohl(((const struct sockaddr_in *)(const void *)at)->sin_addr.s_addr) >> 24 == 127;
+    return at->sa_family == AF_INET6 && (IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127));
+}
+
+/* Where all addresses of the name are for this machine alone, they replace it. false: nobody knows the name. */
+static bool resolve(place *p)
+{
+    struct addrinfo hints, *all = NULL, *at;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_STREAM;
+    if (getaddrinfo(p->address[0], NULL, &hints, &all) != 0) return false;
+    p->here = true;
+    for (at = all; at; at = at->ai_next) p->here = p->here && is_loopback(at->ai_addr);
+    if (p->here) p->count = 0;
+    for (at = p->here ? all : NULL; at && p->count < ADDRESSES; at = at->ai_next)
+        if (getnameinfo(at->ai_addr, at->ai_addrlen, p->address[p->count], ADDRESS, NULL, 0, NI_NUMERICHOST) == 0) p->count++;
+    freeaddrinfo(all);
+    return true;
 }
 
 /* A socket that listens at this port of one address, or NULL: of all; -1 if there is none. One for IPv6 hears IPv4, too. */
@@ -336,16 +372,18 @@ static int listen_at(const char *address, int family, int port, int size)
     return -1;
 }
 
-/* At the first of these ports that is free; port 0 is any. */
+/* At the first of these ports that is free, and the first address that can be used; port 0 is any. */
 static int listen_for(place *p, int size)
 {
     struct sockaddr_in6 own;
     socklen_t           bytes = sizeof own;
-    int                 i, fd = -1;
-    for (i = 0; i < p->ports && fd < 0; i++) {
-        fd = listen_at(p->here ? p->address[0] : NULL, AF_INET6, p->port + i, size);
-        if (fd < 0) fd = listen_at(p->here ? p->address[0] : NULL, AF_INET, p->port + i, size);
-    }
+    int                 i, k, fd = -1;
+    for (i = 0; i < p->ports && fd < 0; i++)
+        for (k = 0; k < (p->here ? p->count : 1) && fd < 0; k++) {
+            const char *address = p->here ? p->address[k] : NULL;
+            fd = listen_at(address, AF_INET6, p->port + i, size);
+            if (fd < 0) fd = listen_at(address, AF_INET, p->port + i, size);
+        }
     memset(&own, 0, sizeof own);
     if (fd >= 0 && getsockname(fd, (struct sockaddr *)&own, &bytes) == 0) p->port = ntohs(own.sin6_port);  /* as of sockaddr_in */
     return fd;
@@ -407,11 +445,13 @@ static bool answer_all(carrier *c, const place *p, int listener, const nccl_id *
     return left == 0 && c->culprit < 0;
 }
 
-/* One of the others: calls the first process at one address and port. */
+/* One of the others: calls the first process at one address and port. What listens there may be another program, or another
+   job with its own secret: why keeps a wrong proof, and the next port is tried. */
 static bool call_at(carrier *c, const place *p, const char *address, int port, double until, nccl_id *id, char why[TN_WHY])
 {
     struct addrinfo hints, *all = NULL, *at;
-    struct timeval  limit = {10, 0};
+    const double    left = until - seconds_now();
+    struct timeval  limit = {0, 0};
     hello           h;
     challenge       first;
     reply           r;
@@ -421,6 +461,7 @@ static bool call_at(carrier *c, const place *p, const char *address, int port, d
     memset(&hints, 0, sizeof hints);
     memset(&h, 0, sizeof h);
     hints.ai_socktype = SOCK_STREAM;
+    limit.tv_sec = left > 10 ? 10 : left > 1 ? (time_t)left : 1;
     h.word = p->word;
     h.number = p->number;
     h.rank = c->comm.rank;
@@ -432,12 +473,12 @@ static bool call_at(carrier *c, const place *p, const char *address, int port, d
         if (fd < 0) continue;
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);      /* also of connect, on Linux */
         good = connect(fd, at->ai_addr, at->ai_addrlen) == 0 && sends(fd, &h, sizeof h)
-            && receive(fd, &first, sizeof first, seconds_now() + CHALLENGE) && first.word == p->word;
+            && receive(fd, &first, sizeof first, seconds_now() + moment(c)) && first.word == p->word;
         if (good && (first.proof ^ proof_of(c, &h, first.number, true)) != 0) {
             good = false;
-            snprintf(c->broken, sizeof c->broken, "rank %d of %d: what listens at %.100s, port %d, has another TN_COMM_SECRET",
-                     c->comm.rank, c->comm.size, address, port);
-            memcpy(why, c->broken, TN_WHY);
+            snprintf(why, TN_WHY, "rank %d of %d: the others were not found within %d s: what listens at %.60s, port %d, gives a "
+                     "wrong proof, expected the same TN_COMM_SECRET for all, which is %s here", c->comm.rank, c->comm.size,
+                     c->seconds, address, port, comm_variable("TN_COMM_SECRET") ? "set" : "not set");
         }
         if (good) proof = proof_of(c, &h, first.number, false);
         good = good && sends(fd, &proof, sizeof proof) && receive(fd, &r, sizeof r, until) && r.word == p->word;
@@ -452,10 +493,10 @@ static bool call_first(carrier *c, place *p, const char *file, nccl_id *id, char
 {
     const double until = seconds_now() + c->seconds;
     int          i, k;
-    for (; !c->broken[0] && seconds_now() < until; sleep_for(0.05)) {
-        if (file && !read_place(p, file)) continue;
+    for (; seconds_now() < until; sleep_for(0.05)) {
+        if (file && !read_place(p, file, why)) continue;
         for (i = 0; i < p->count; i++)
-            for (k = 0; k < p->ports && !c->broken[0]; k++) {
+            for (k = 0; k < p->ports && seconds_now() < until; k++) {
                 if (!call_at(c, p, p->address[i], p->port + k, until, id, why)) continue;
                 return c->culprit < 0 || breaks(c, c->culprit, "has ended", why) == TN_OK;
             }
@@ -467,7 +508,9 @@ static bool call_first(carrier *c, place *p, const char *file, nccl_id *id, char
 static bool find_place(carrier *c, place *p, const char *file, char why[TN_WHY])
 {
     const uint64_t keys[2][2] = {{1, 0}, {2, 0}};
-    const char    *address = getenv("MASTER_ADDR"), *secret = getenv("TN_COMM_SECRET");
+    const char    *address = comm_variable("MASTER_ADDR"), *secret = comm_variable("TN_COMM_SECRET");
+    const double   until = seconds_now() + c->seconds;
+    bool           listens;
     int            i;
     memset(p, 0, sizeof *p);
     p->word = MEET ^ comm_job();
@@ -475,12 +518,20 @@ static bool find_place(carrier *c, place *p, const char *file, char why[TN_WHY])
     if (!comm_number("MASTER_PORT", 1, 65535, &p->port, why)) return false;
     p->ports = p->port + PORTS <= 65536 ? PORTS : 65536 - p->port;
     p->count = 1;
-    p->here = address && *address ? is_here(address) : !file;
-    if (!address || !*address || !strcmp(address, "localhost")) address = "127.0.0.1";
-    snprintf(p->address[0], sizeof p->address[0], "%s", address);
-    for (i = 0; i < 2; i++) c->key[i] = secret && *secret ? sip_hash(keys[i], secret, strlen(secret)) : 0;
-    if (random_number(&p->number)) return true;
-    if (!secret || !*secret) return true;
+    snprintf(p->address[0], sizeof p->address[0], "%s", address && strcmp(address, "localhost") ? address : "127.0.0.1");
+    if (secret && strlen(secret) < LEAST_SECRET) {
+        snprintf(why, TN_WHY, "TN_COMM_SECRET has %d characters, expected at least %d, and random ones", (int)strlen(secret),
+                 LEAST_SECRET);
+        return false;
+    }
+    listens = c->comm.rank == 0 && c->comm.size != 1 && (address || !file);
+    for (; listens && !resolve(p); sleep_for(0.05)) {        /* a name server may know the name late */
+        if (seconds_now() < until) continue;
+        snprintf(why, TN_WHY, "MASTER_ADDR is \"%.100s\", which this machine cannot resolve", p->address[0]);
+        return false;
+    }
+    for (i = 0; i < 2; i++) c->key[i] = secret ? sip_hash(keys[i], secret, strlen(secret)) : 0;
+    if (random_number(&p->number) || !secret) return true;
     snprintf(why, TN_WHY, "TN_COMM_SECRET needs random numbers, and /dev/urandom cannot be read");
     return false;
 }
@@ -488,7 +539,7 @@ static bool find_place(carrier *c, place *p, const char *file, char why[TN_WHY])
 /* After this all have the id, and the first process is connected to each other one. */
 static bool meet(carrier *c, nccl_id *id, char why[TN_WHY])
 {
-    const char *file = getenv("TN_COMM_FILE");
+    const char *file = comm_variable("TN_COMM_FILE");
     place       p;
     int         listener;
     bool        good;
@@ -505,12 +556,19 @@ static bool meet(carrier *c, nccl_id *id, char why[TN_WHY])
         if (!p.here) p.count = 0, find_addresses(&p);
     }
     listener = listen_for(&p, c->comm.size);
-    if (listener < 0) snprintf(why, TN_WHY, "rank 0 of %d: cannot listen at port %d or the %d after it", c->comm.size, p.port,
-                               p.ports - 1);
-    good = listener >= 0 && (!file || write_place(&p, file));
-    if (good) good = answer_all(c, &p, listener, id, why);
-    else if (listener >= 0) close(listener);
-    if (file) remove(file);
+    if (listener < 0) {
+        snprintf(why, TN_WHY, "rank 0 of %d: cannot listen at port %d or the %d after it", c->comm.size, p.port, p.ports - 1);
+        return false;
+    }
+    if (!file) snprintf(why, TN_WHY, "rank 0 of %d: the others were not found within %d s, listening at %.100s, port %d",
+                        c->comm.size, c->seconds, p.here ? p.address[0] : "all addresses", p.port);
+    if (file && !write_place(&p, file)) {
+        snprintf(why, TN_WHY, "TN_COMM_FILE, %.160s, cannot be written: %.60s", file, strerror(errno));
+        close(listener);
+        return false;
+    }
+    good = answer_all(c, &p, listener, id, why);
+    if (file) unlink(file);
     return good;
 }
 
