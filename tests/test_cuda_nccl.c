@@ -182,7 +182,7 @@ TEST(processes_find_each_other)
 TEST(a_file_is_that_of_this_user)
 {
     char        folder[] = "/tmp/tn-test-XXXXXX", path[64], part[80], victim[64], why[TN_WHY] = "";
-    const char *const refused = "is not a regular file of this user";
+    const char *const refused = "is not a regular file that only this user can write";
     struct stat s;
     place       p, q;
     REQUIRE(CHECK(mkdtemp(folder) != NULL));
@@ -198,6 +198,8 @@ TEST(a_file_is_that_of_this_user)
     CHECK(write_place(&p, path));                           /* in place of the link */
     CHECK(stat(victim, &s) == 0 && s.st_size == 0);
     CHECK(read_place(&q, path, why) && q.word == 7 && q.port == 8 && !strcmp(q.address[0], "127.0.0.1"));
+    CHECK(chmod(path, 0620) == 0 && !read_place(&q, path, why) && strstr(why, refused));
+    CHECK(chmod(path, 0600) == 0 && read_place(&q, path, why));
     if (!test_leave_out(geteuid() != 0 || chown(path, 12345, (gid_t)-1) != 0, "a file of another user"))
         CHECK(!read_place(&q, path, why) && strstr(why, refused));
     CHECK(remove(path) == 0 && mkfifo(path, 0600) == 0);

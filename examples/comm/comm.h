@@ -102,9 +102,8 @@ tn_comm *comm_mpi(bool device, char why[TN_WHY]);
    loopback address, MASTER_ADDR must be an address that other machines can reach.
 
    The file is new, for this user alone, and gets its name by a rename, which follows no link; it is removed when all have met.
-   A process reads it only if it is a regular file of its own user or of root. Others who can
-   write to its folder can keep the processes from meeting, or put an older file of this user there; TN_COMM_SECRET is needed
-   then.
+   A process reads it only if it is a regular file of its own user or of root that nobody else can write. Others who can write to
+   its folder can keep the processes from meeting, or put an older file of this user there; TN_COMM_SECRET is needed then.
 
    TN_COMM_SECRET, the same for all: each side proves to the other that it has it, by a keyed hash of random numbers. It has at
    least 16 characters and should be random and long, such as 32 hexadecimal digits: any caller gets a hash, with which it can

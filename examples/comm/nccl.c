@@ -309,7 +309,7 @@ static bool read_place(place *p, const char *path, char why[TN_WHY])
     const int          fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
     struct stat        s;
     const bool         found = fd >= 0 || errno != ENOENT, regular = fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
-    const bool         own = regular && (s.st_uid == geteuid() || s.st_uid == 0);
+    const bool         own = regular && (s.st_uid == geteuid() || s.st_uid == 0) && !(s.st_mode & 022);
     FILE              *f = own ? fdopen(fd, "rb") : NULL;
     unsigned long long word = 0;
     bool               good = f && fscanf(f, "%llu %d %d", &word, &p->port, &p->count) == 3 && p->count >= 0
@@ -318,7 +318,7 @@ static bool read_place(place *p, const char *path, char why[TN_WHY])
     for (i = 0; good && i < p->count; i++) good = fscanf(f, "%255s", p->address[i]) == 1;
     if (f) fclose(f);
     else if (fd >= 0) close(fd);
-    if (found && !own) snprintf(why, TN_WHY, "TN_COMM_FILE, %.160s, is not a regular file of this user", path);
+    if (found && !own) snprintf(why, TN_WHY, "TN_COMM_FILE, %.160s, is not a regular file that only this user can write", path);
     p->word = word;
     p->ports = 1;
     return good;
