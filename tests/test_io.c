@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
 #endif
 
 /* ---- helpers ---------------------------------------------------------------- */
@@ -1293,6 +1295,42 @@ static void check_disk_full(tn_ctx *ctx, tn_params *params, size_t room)
     remove(path);
 }
 
+/* A file that is written again keeps its permissions: what was private stays so. A new one has those of the umask. */
+TEST(permissions)
+{
+    static const mode_t modes[] = {0600, 0640, 0444, 0755};
+    tn_ctx     *ctx = make_context(TN_F32);
+    tn_params  *params = make_params(ctx, 2);
+    const mode_t umask_before = umask(022);
+    char        path[TEST_PATH], beside[TEST_PATH + 8];
+    struct stat st;
+    tn_file    *f;
+    size_t      i;
+    scratch(path, "kept.safetensors");
+    snprintf(beside, sizeof beside, "%s.tn1.tmp", path);
+    CHECK_STATUS(tn_params_save(params, path), TN_OK);
+    CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == 0644);
+    for (i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (!CHECK(chmod(path, modes[i]) == 0)) break;
+        CHECK_STATUS(tn_params_save(params, path), TN_OK);
+        CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == modes[i]);
+    }
+    CHECK(chmod(path, 0600) == 0);                  /* nor can others read what is not complete yet */
+    f = tn_file_create(ctx, path);
+    CHECK(f && stat(beside, &st) == 0 && (st.st_mode & 07777) == 0600);
+    CHECK_STATUS(tn_file_write(f, "new", 3), TN_OK);
+    CHECK_STATUS(tn_file_close(f, true), TN_OK);
+    CHECK(file_is(path, "new") && stat(path, &st) == 0 && (st.st_mode & 07777) == 0600);
+    if (geteuid() == 0) {                           /* the owner and the group, where that is possible */
+        CHECK(chown(path, 12, 34) == 0);
+        CHECK_STATUS(tn_params_save(params, path), TN_OK);
+        CHECK(stat(path, &st) == 0 && st.st_uid == 12 && st.st_gid == 34 && (st.st_mode & 07777) == 0600);
+    }
+    umask(umask_before);
+    remove(path);
+    tn_ctx_destroy(ctx);
+}
+
 TEST(full_disk)
 {
     static const int64_t shape[] = {300, 300};
@@ -1322,6 +1360,7 @@ TEST(full_disk)
     tn_ctx_destroy(ctx);
 }
 #else
+TEST(permissions) { SKIP("linux", "permissions of files"); }
 TEST(full_disk) { SKIP("linux", "RLIMIT_FSIZE and /dev/full"); }
 #endif
 
@@ -1432,4 +1471,4 @@ TEST_MAIN(other_formats, json_places, nine_axes, other_names, safetensors_confor
           integers, raw_bytes, damaged_safetensors, damaged_npy, damaged_idx, hostile_safetensors, json_strings,
           hostile_npy, npy_orders, idx_files, safetensors_round_trip, large_and_strided, npy_round_trip,
           bad_writes, params_round_trip, params_that_do_not_fit, failing_source, no_memory, paths_that_fail,
-          full_disk, failing_sink, vast_file, a_file_with_more, escapes_at_the_end)
+          permissions, full_disk, failing_sink, vast_file, a_file_with_more, escapes_at_the_end)

@@ -34,6 +34,7 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 #if defined(LOCK_EX)
 #define TNI_FLOCK (LOCK_EX | LOCK_NB)
@@ -47,6 +48,8 @@ int flock(int, int);
 #if defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) && !defined(__cplusplus)
 int (fileno)(FILE *);                   /* which -std=c99 hides */
 int fsync(int);
+int fchmod(int, mode_t);
+int fchown(int, uid_t, gid_t);
 #endif
 #endif
 #endif

@@ -24,6 +24,7 @@
    save to the same PATH from two machines at the same time: one may remove the temporary file of the other. That save fails
    with a message, unless the file is replaced just before the rename. On Windows a save can fail, but not damage a file, if
    another one to the same PATH begins between the closing and the renaming of its temporary file.
+   On POSIX the new file has the permissions of the one that it replaces, and where that is allowed its owner and its group.
    A symbolic link is replaced, not followed. Devices (/dev/...) and, on POSIX, pipes with a name are written
    directly.
    ====================================================================== */

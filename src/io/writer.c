@@ -32,6 +32,19 @@ static bool tni_path_names(const char *path, int fd)
     errno = ENOENT;
     return file.st_ino == named.st_ino && file.st_dev == named.st_dev;
 }
+
+/* What replaces a file has its permissions, and where possible its owner and group: a private file stays private. Another
+   group gets no more than everybody. more: permissions that are added while it is being written. */
+static void tni_take_mode(int fd, const char *path, mode_t more)
+{
+    struct stat old;
+    mode_t      mode;
+    if (stat(path, &old) != 0 || !S_ISREG(old.st_mode)) return;
+    mode = old.st_mode & 0777;
+    if (fchown(fd, old.st_uid, old.st_gid) != 0 && fchown(fd, (uid_t)-1, old.st_gid) != 0)
+        mode = (mode_t)(mode & (~070u | (mode & 07u) << 3));
+    fchmod(fd, (mode_t)(mode | more));                          /* fails only where files have no permissions */
+}
 #endif
 
 /* A temporary file is locked as long as it is being written, and a lock ends with its process, which may run on this
@@ -136,6 +149,9 @@ static void tni_writer_open_path(tni_writer *w)
         if (!w->temporary) { w->status = TN_ERR_MEMORY; return; }
         tni_temporaries_clear(w);
         w->stream = tni_temporary_open(w, &taken);
+#ifdef TNI_POSIX
+        if (w->stream) tni_take_mode(fileno((FILE *)w->stream), path, 0600);
+#endif
     } else {
         errno = 0;
         w->stream = fopen(path, "wb");
@@ -223,6 +239,7 @@ static void tni_temporary_close(tni_writer *w, FILE *f, bool sync)
         return;
     }
     if (fclose(f) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
+    tni_take_mode(kept, w->sink.path, 0);
     if (tni_path_names(w->temporary, kept)) tni_temporary_finish(w, sync);
     else if (errno == ENOENT)
         tni_writer_fail(w, TN_ERR_FILE, "its temporary file was removed or replaced by another program", "");
