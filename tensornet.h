@@ -2667,6 +2667,7 @@ TN_API TN_EXPERIMENTAL void      tn_graph_destroy(tn_graph *graph);        /* fr
    save to the same PATH from two machines at the same time: one may remove the temporary file of the other. That save fails
    with a message, unless the file is replaced just before the rename. On Windows a save can fail, but not damage a file, if
    another one to the same PATH begins between the closing and the renaming of its temporary file.
+   On POSIX the new file has the permissions of the one that it replaces, and where that is allowed its owner and its group.
    A symbolic link is replaced, not followed. Devices (/dev/...) and, on POSIX, pipes with a name are written
    directly.
    ====================================================================== */
@@ -2890,8 +2891,9 @@ typedef struct tn_span { size_t begin, end; } tn_span;
 typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [BOS] is put before the text */
 
 /* Converts a UTF-8 text to ids and returns their number, or -1 on error. Only the first `room` are written, so (NULL, 0)
-   counts. Names of added tokens in the text ("[EOS]") become their ids. Invalid UTF-8 is read as U+FFFD; BPE keeps its
-   bytes. spans: room for `room`, or NULL. */
+   counts. There can be more ids than bytes, but never more than bytes + bytes / 2 + 2: one for each byte, [BOS], and with BPE
+   a space before each part between two added tokens. Names of added tokens in the text ("[EOS]") become their ids. Invalid
+   UTF-8 is read as U+FFFD; BPE keeps its bytes. spans: room for `room`, or NULL. */
 TN_API int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids,
                                    int64_t room, tn_span *spans);
 /* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if room is 0). Returns the text's length
@@ -3865,6 +3867,7 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 #if defined(LOCK_EX)
 #define TNI_FLOCK (LOCK_EX | LOCK_NB)
@@ -3878,6 +3881,8 @@ int flock(int, int);
 #if defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) && !defined(__cplusplus)
 int (fileno)(FILE *);                   /* which -std=c99 hides */
 int fsync(int);
+int fchmod(int, mode_t);
+int fchown(int, uid_t, gid_t);
 #endif
 #endif
 #endif
@@ -40764,6 +40769,19 @@ static bool tni_path_names(const char *path, int fd)
     errno = ENOENT;
     return file.st_ino == named.st_ino && file.st_dev == named.st_dev;
 }
+
+/* What replaces a file has its permissions, and where possible its owner and group: a private file stays private. Another
+   group gets no more than everybody. more: permissions that are added while it is being written. */
+static void tni_take_mode(int fd, const char *path, mode_t more)
+{
+    struct stat old;
+    mode_t      mode;
+    if (stat(path, &old) != 0 || !S_ISREG(old.st_mode)) return;
+    mode = old.st_mode & 0777;
+    if (fchown(fd, old.st_uid, old.st_gid) != 0 && fchown(fd, (uid_t)-1, old.st_gid) != 0)
+        mode = (mode_t)(mode & (~070u | (mode & 07u) << 3));
+    fchmod(fd, (mode_t)(mode | more));                          /* fails only where files have no permissions */
+}
 #endif
 
 /* A temporary file is locked as long as it is being written, and a lock ends with its process, which may run on this
@@ -40868,6 +40886,9 @@ static void tni_writer_open_path(tni_writer *w)
         if (!w->temporary) { w->status = TN_ERR_MEMORY; return; }
         tni_temporaries_clear(w);
         w->stream = tni_temporary_open(w, &taken);
+#ifdef TNI_POSIX
+        if (w->stream) tni_take_mode(fileno((FILE *)w->stream), path, 0600);
+#endif
     } else {
         errno = 0;
         w->stream = fopen(path, "wb");
@@ -40955,6 +40976,7 @@ static void tni_temporary_close(tni_writer *w, FILE *f, bool sync)
         return;
     }
     if (fclose(f) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
+    tni_take_mode(kept, w->sink.path, 0);
     if (tni_path_names(w->temporary, kept)) tni_temporary_finish(w, sync);
     else if (errno == ENOENT)
         tni_writer_fail(w, TN_ERR_FILE, "its temporary file was removed or replaced by another program", "");

@@ -373,6 +373,34 @@ TEST(long_words_and_any_bytes)
     tn_ctx_destroy(ctx);
 }
 
+/* The bound of the declaration is reached where each letter between two added tokens gets a space. */
+TEST(more_tokens_than_bytes)
+{
+    tn_ctx       *ctx = make_context();
+    const char   *head = "{`added_tokens`:[{`id`:65,`content`:`A`,`single_word`:false,`lstrip`:false,`rstrip`:false,"
+                         "`normalized`:false,`special`:false},{`id`:66,`content`:`B`,`single_word`:false,`lstrip`:false,"
+                         "`rstrip`:false,`normalized`:true,`special`:false}]";
+    char         *small = small_file("{`type`:`ByteLevel`,`add_prefix_space`:true}", "", "`[BOS]`:256", "[]");
+    char         *rest = small ? strstr(small, "[]") + 2 : NULL, *file, *p, text[64];
+    tn_tokenizer *t;
+    uint64_t      state = 5;
+    REQUIRE(rest && (file = (char *)malloc(20000)) != NULL);
+    snprintf(file, 20000, "%s%s", head, rest);
+    for (p = file; *p; p++) if (*p == '`') *p = '"';
+    t = read_small(ctx, file);
+    CHECK_CTX(ctx);
+    for (size_t n = 0; n < sizeof text; n++) {
+        memset(text, 0, sizeof text);
+        for (size_t i = 0; i < n; i++) text[i] = i % 2 ? i % 4 == 1 ? 'A' : 'B' : 'c';
+        CHECK_INT(tn_tokenizer_encode(t, text, n, TN_BOS_FIRST, NULL, 0, NULL), n + (n + 1) / 2 + 1);
+        for (size_t i = 0; i < n; i++) text[i] = "AAB cd\xE2"[test_random_int(&state, 0, 6)];
+        CHECK(tn_tokenizer_encode(t, text, n, TN_BOS_FIRST, NULL, 0, NULL) <= (int64_t)(n + n / 2 + 2));
+    }
+    free(small);
+    free(file);
+    tn_ctx_destroy(ctx);
+}
+
 /* Out of memory at each allocation of reading, of a long word, of writing. */
 TEST(memory_that_ends)
 {
@@ -406,4 +434,4 @@ TEST(memory_that_ends)
 }
 
 TEST_MAIN(golden_ids, names_and_kinds, files_come_back, files_that_are_refused, merging_by_definition,
-          long_words_and_any_bytes, memory_that_ends)
+          long_words_and_any_bytes, more_tokens_than_bytes, memory_that_ends)

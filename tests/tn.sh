@@ -317,6 +317,25 @@ expect 1 "id 258 is outside the vocabulary, expected 0 <= id < 258" tokenizer de
 echo "1 two" > ids
 expect 1 "\"two" tokenizer decode ids
 expect 1 "missing.txt" tokenizer encode missing.txt
+# BPE that puts a space before a text puts one between each two added tokens as well: more tokens than bytes, wherever they go.
+letter=$(sed -n 's/^ *"A": \([0-9]*\).*/\1/p' "$tests/data/bpe/prefix.json")
+sed "s/\"id\": 1,/\"id\": $letter,/; s/\"content\": \"<.s>\"/\"content\": \"A\"/" "$tests/data/bpe/prefix.json" > more.json
+many=$(for i in 1 2 3 4 5 6 7 8 9 10; do printf '1A2A'; done)
+printf '%s' "$many" > many
+"$tn" tokenizer encode many --tokenizer more.json > many.ids
+is "tokens of 40 bytes" "$(wc -w < many.ids)" 61
+printf '{"text": "%s"}\n' "$many" > lines
+is "tokens of a line" "$("$tn" tokenizer encode lines --jsonl --tokenizer more.json | tr -cd ' 0-9' | wc -w)" 61
+for i in 1 2 3; do cat many; printf '\n\n'; done > many3
+expect 0 "tokens: 188" tokenizer encode many3 --tokenizer more.json --shard many.bin
+expect 0 "Done" train many3 text --tokenizer more.json --out more --width 8 --heads 1 --context 70 --batch 1 --steps 1 --no-baseline \
+    --prompt "$many" --sample-every 1 --sample-length 65
+expect 0 "" generate more --ids --prompt "$many" --new 1
+is "the ids of a prompt" "$(head -n 1 said | tr -d ',[]' | cut -d ' ' -f 1-61)" "$(cat many.ids)"
+expect 0 "tokens: 61" cache more "$many" --points embed --out more.points
+sed 's/"<s>"/"<no>"/' "$tests/data/bpe/prefix.json" > nobos.json
+expect 1 "nobos.json has no [BOS] to put before the text, expected --no-bos" tokenizer encode plain --tokenizer nobos.json
+expect 0 "" tokenizer encode plain --tokenizer nobos.json --no-bos
 expect 2 "--jsonl and --shard are given, expected one of them" tokenizer encode plain --jsonl --shard x
 expect 2 "--no-bos and --shard are given, expected one of them" tokenizer encode plain --no-bos --shard x
 # A line of 80 MB needs 16 bytes for each of its own at once, which is more than this limit: how much it was is said.

@@ -71,8 +71,9 @@ typedef struct tn_span { size_t begin, end; } tn_span;
 typedef enum tn_bos { TN_BOS_NONE = 0, TN_BOS_FIRST } tn_bos;      /* whether [BOS] is put before the text */
 
 /* Converts a UTF-8 text to ids and returns their number, or -1 on error. Only the first `room` are written, so (NULL, 0)
-   counts. Names of added tokens in the text ("[EOS]") become their ids. Invalid UTF-8 is read as U+FFFD; BPE keeps its
-   bytes. spans: room for `room`, or NULL. */
+   counts. There can be more ids than bytes, but never more than bytes + bytes / 2 + 2: one for each byte, [BOS], and with BPE
+   a space before each part between two added tokens. Names of added tokens in the text ("[EOS]") become their ids. Invalid
+   UTF-8 is read as U+FFFD; BPE keeps its bytes. spans: room for `room`, or NULL. */
 TN_API int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, int32_t *ids,
                                    int64_t room, tn_span *spans);
 /* Converts n ids to text: dst gets what fits, and a final zero (dst may be NULL if room is 0). Returns the text's length

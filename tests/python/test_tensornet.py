@@ -3,6 +3,7 @@ import contextlib
 import copy
 import ctypes
 import gc
+import json
 import os
 import pickle
 import subprocess
@@ -643,6 +644,13 @@ class Calls(Base):
             self.assertEqual(letters.decode(ids), text)
         trained = self.ctx.tokenizer_train("the cat and the dog and the bird. " * 20, 40)
         self.assertEqual(trained.decode(trained.encode("the dog")), "the dog")
+        with open(os.path.join(os.path.dirname(__file__), "..", "data", "bpe", "prefix.json")) as file:
+            spaced = json.load(file)
+        spaced["added_tokens"][1].update(content="A", id=spaced["model"]["vocab"]["A"])
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "t.json"), "w") as file:
+                json.dump(spaced, file)
+            self.assertEqual(len(self.ctx.tokenizer_load(file.name).encode("1A2A" * 9)), 54)    # more than there are bytes
 
     def test_transformer(self):
         params = self.ctx.params_create()

@@ -33,13 +33,29 @@ void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx)
     if (why) fail("%s", why);
 }
 
-typedef struct token_list { int32_t *ids; int64_t count, capacity; } token_list;
-
-static void list_reserve(token_list *l, int64_t more)
+static void list_reserve(token_list *l, int64_t more, bool spans)
 {
+    if (spans && l->span_capacity < more) {
+        l->span_capacity = more;
+        l->spans = (tn_span *)resize(l->spans, (size_t)more, sizeof *l->spans);
+    }
     if (l->capacity - l->count >= more) return;
     l->capacity = l->capacity * 2 + more;
     l->ids = (int32_t *)resize(l->ids, (size_t)l->capacity, sizeof *l->ids);
+}
+
+/* A tokenizer of a file may make more tokens than the text has bytes, so what it says that it made decides. */
+int64_t add_tokens(token_list *l, tn_ctx *ctx, const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, bool spans)
+{
+    int64_t room, n = (int64_t)bytes + 2;               /* [BOS], and a space that BPE may put before a text */
+    do {
+        room = n;
+        list_reserve(l, room, spans);
+        n = tn_tokenizer_encode(t, text, bytes, bos, l->ids + l->count, room, spans ? l->spans : NULL);
+    } while (n > room);
+    check_ctx(ctx, "encode");
+    l->count += n;
+    return n;
 }
 
 /* The length of the next piece: encoding one piece at a time bounds the memory for the spans. A space after a visible letter
@@ -52,26 +68,17 @@ static size_t piece_length(const char *text, size_t bytes)
     return n;
 }
 
-static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes, token_list *l, tn_span **spans,
-                           size_t *span_capacity)
+static double encode_story(tn_ctx *ctx, const tn_tokenizer *t, const char *text, size_t bytes, token_list *l)
 {
     const int32_t unknown = (int32_t)tn_tokenizer_unk(t);
     double        hidden = 0;
     bool          first = tn_tokenizer_bos(t) >= 0;
     do {
-        size_t  n = piece_length(text, bytes);
-        int64_t count, i;
-        if (n + 2 > *span_capacity) {                 /* [BOS], and a space that BPE may put before a text */
-            *span_capacity = n + 2;
-            *spans = (tn_span *)resize(*spans, n + 2, sizeof **spans);
-        }
-        list_reserve(l, (int64_t)n + 2);
-        count = tn_tokenizer_encode(t, text, n, first ? TN_BOS_FIRST : TN_BOS_NONE, l->ids + l->count, (int64_t)n + 2,
-                                    *spans);
-        if (count < 0 || count > (int64_t)n + 2) fail("the tokenizer failed on a text of %zu bytes", n);
+        const size_t  n = piece_length(text, bytes);
+        const int64_t before = l->count, count = add_tokens(l, ctx, t, text, n, first ? TN_BOS_FIRST : TN_BOS_NONE, true);
+        int64_t       i;
         for (i = 0; i < count && unknown >= 0; i++)
-            if (l->ids[l->count + i] == unknown) hidden += (double)((*spans)[i].end - (*spans)[i].begin);
-        l->count += count;
+            if (l->ids[before + i] == unknown) hidden += (double)(l->spans[i].end - l->spans[i].begin);
         text += n;
         bytes -= n;
         first = false;
@@ -79,24 +86,23 @@ static double encode_story(const tn_tokenizer *t, const char *text, size_t bytes
     return hidden;
 }
 
-int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, int32_t **ids,
+int64_t encode_text(tn_ctx *ctx, const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, int32_t **ids,
                     double *text_bytes, double *unknown_bytes)
 {
     token_list l = {0};
-    tn_span   *spans = NULL;
-    size_t     span_capacity = 0, at = 0, start = 0, length = 0;
+    size_t     at = 0, start = 0, length = 0;
     *unknown_bytes = *text_bytes = 0;
     if (split == SPLIT_AUTO && resolve_split(SPLIT_AUTO, text, bytes) == SPLIT_MARKS) split = SPLIT_MARKS;
     if (split != SPLIT_AUTO) {
         while (next_story(text, bytes, split, &at, &start, &length)) {
-            *unknown_bytes += encode_story(t, text + start, length, &l, &spans, &span_capacity);
+            *unknown_bytes += encode_story(ctx, t, text + start, length, &l);
             *text_bytes += (double)length;
         }
     } else if (bytes) {
-        *unknown_bytes = encode_story(t, text, bytes, &l, &spans, &span_capacity);
+        *unknown_bytes = encode_story(ctx, t, text, bytes, &l);
         *text_bytes = (double)bytes;
     }
-    free(spans);
+    free(l.spans);
     *ids = l.ids;
     return l.count;
 }
@@ -118,13 +124,14 @@ static void hash_tokens(corpus *c)
     c->hash = h;
 }
 
-void load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, double share)
+static void load_text(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, const char *text, size_t bytes, split_kind split,
+                      double share)
 {
     size_t cut = held_out_start(text, bytes, share);
     double unused;
     memset(c, 0, sizeof *c);
-    c->train_count = c->train.count = encode_text(t, text, cut, split, &c->train.ids, &c->train_bytes, &unused);
-    c->held_count = encode_text(t, text + cut, bytes - cut, split, &c->held, &c->held_bytes, &c->held_unknown);
+    c->train_count = c->train.count = encode_text(ctx, t, text, cut, split, &c->train.ids, &c->train_bytes, &unused);
+    c->held_count = encode_text(ctx, t, text + cut, bytes - cut, split, &c->held, &c->held_bytes, &c->held_unknown);
     hash_tokens(c);
 }
 
@@ -216,7 +223,7 @@ void load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, co
     }
     if (!t) fail("%s is text, and the model has no tokenizer: give its --tokenizer, or token shards", files->path[0]);
     text = read_texts(files, &bytes);
-    load_text(c, t, text, bytes, split, share);
+    load_text(c, ctx, t, text, bytes, split, share);
     free(text);
 }
 

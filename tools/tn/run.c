@@ -455,34 +455,31 @@ void report_unknown(const model *m, const char *prompt)
 {
     const size_t  n = strlen(prompt);
     const int32_t unknown = (int32_t)tn_tokenizer_unk(m->tokenizer);
-    int32_t      *ids = (int32_t *)allocate(n + 1, sizeof *ids);
-    tn_span      *spans = (tn_span *)allocate(n + 1, sizeof *spans);
-    const int64_t count = tn_tokenizer_encode(m->tokenizer, prompt, n, TN_BOS_NONE, ids, (int64_t)n + 1, spans);
+    token_list    l = {0};
+    const int64_t count = add_tokens(&l, m->ctx, m->tokenizer, prompt, n, TN_BOS_NONE, true);
     int64_t       i, found = 0;
     buffer        words = {0};
-    check_ctx(m->ctx, "the prompt");
     for (i = 0; i < count && unknown >= 0; i++) {
-        if (ids[i] != unknown) continue;
+        if (l.ids[i] != unknown) continue;
         if (found++ >= 5) continue;
         buffer_print(&words, found > 1 ? ", " : "");
-        json_quote(&words, prompt + spans[i].begin, spans[i].end - spans[i].begin);
+        json_quote(&words, prompt + l.spans[i].begin, l.spans[i].end - l.spans[i].begin);
     }
     if (found)
         warn("%lld part%s of the prompt %s not in the vocabulary and become%s [UNK]: %s%s", (long long)found,
              found == 1 ? "" : "s", found == 1 ? "is" : "are", found == 1 ? "s" : "", words.data, found > 5 ? ", ..." : "");
     free(words.data);
-    free(ids);
-    free(spans);
+    free(l.ids);
+    free(l.spans);
 }
 
 int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t **ids)
 {
     const bool learnt = m->start_count == 0;
     const bool bos = learnt && tn_tokenizer_bos(m->tokenizer) >= 0 && !(m->plain_prompt && *prompt);
-    int64_t    capacity = (int64_t)strlen(prompt) + 3, n;
-    *ids = (int32_t *)allocate((size_t)capacity, sizeof **ids);
-    n = tn_tokenizer_encode(m->tokenizer, prompt, strlen(prompt), bos ? TN_BOS_FIRST : TN_BOS_NONE, *ids, capacity, NULL);
-    check_ctx(m->ctx, "the prompt");
+    token_list l = {0};
+    int64_t    n = add_tokens(&l, m->ctx, m->tokenizer, prompt, strlen(prompt), bos ? TN_BOS_FIRST : TN_BOS_NONE, false);
+    *ids = l.ids;
     if (n == 0 && !learnt) (*ids)[n++] = m->start[splitmix64(seed) % (uint64_t)m->start_count];
     return n;
 }

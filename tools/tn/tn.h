@@ -310,15 +310,18 @@ tn_ctx *new_context(void);
 /* The tokenizer in a file; path NULL: the tokenizer of bytes. */
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path);
 void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx);
+/* A list of tokens, and the spans of those that were added to it last. */
+typedef struct token_list { int32_t *ids; tn_span *spans; int64_t count, capacity, span_capacity; } token_list;
+/* Appends the tokens of a text, with their spans if these are wanted; returns their number. Fails with the library's message. */
+int64_t add_tokens(token_list *l, tn_ctx *ctx, const tn_tokenizer *t, const char *text, size_t bytes, tn_bos bos, bool spans);
 /* The tokens of a text, with [BOS] before each story (SPLIT_AUTO: only marks separate stories); returns their number.
    *unknown_bytes: bytes that [UNK] replaces. */
-int64_t encode_text(const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, int32_t **ids,
+int64_t encode_text(tn_ctx *ctx, const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, int32_t **ids,
                     double *text_bytes, double *unknown_bytes);
 /* Writes token ids in llm.c's format, or fails. */
 void    write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t count, int64_t vocab);
 /* Fails if the file does not exist, or cannot be read twice. */
 bool    is_shard(const char *path);
-void    load_text(corpus *c, const tn_tokenizer *t, const char *text, size_t bytes, split_kind split, double share);
 void    load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, double share);
 /* One or the other: all files must be of one kind. `name` is the option's. */
 void    load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, const char *name,

@@ -106,23 +106,14 @@ int tokenizer_compare_main(int argc, char **argv)
 
 /* ---- encode, decode --------------------------------------------------------------------------- */
 
-static int32_t *encode(const tn_tokenizer *t, const char *text, size_t bytes, bool bos, int64_t *count)
+static void encode_lines(tn_ctx *ctx, const tn_tokenizer *t, const char *name, const char *text, size_t bytes, tn_bos bos)
 {
-    int64_t  capacity = (int64_t)bytes + 2;
-    int32_t *ids = (int32_t *)allocate((size_t)capacity, sizeof *ids);
-    *count = tn_tokenizer_encode(t, text, bytes, bos ? TN_BOS_FIRST : TN_BOS_NONE, ids, capacity, NULL);
-    if (*count < 0 || *count > capacity) fail("the tokenizer failed on a text of %zu bytes", bytes);
-    return ids;
-}
-
-static void encode_lines(const tn_tokenizer *t, const char *name, const char *text, size_t bytes, bool bos)
-{
+    token_list  l = {0};
     buffer      string = {0};
     const char *end = text + bytes, *stop;
-    int64_t     line = 0, n, i;
+    int64_t     line = 0, i;
     for (; text < end; text = stop + 1) {
         const char *to, *bad, *from;
-        int32_t    *ids;
         stop = (const char *)memchr(text, '\n', (size_t)(end - text));
         if (!stop) stop = end;
         line++;
@@ -133,12 +124,13 @@ static void encode_lines(const tn_tokenizer *t, const char *name, const char *te
         if (!from || !json_unquote(from, to, &string))
             fail("%s:%lld: \"text\" is %.*s, expected a string", name, (long long)line, from ? (int)(to - from) : 7,
                  from ? from : "missing");
-        ids = encode(t, string.data, string.bytes, bos, &n);
+        l.count = 0;
+        add_tokens(&l, ctx, t, string.data, string.bytes, bos, false);
         print("{\"ids\": [");
-        for (i = 0; i < n; i++) print(i ? ", %d" : "%d", (int)ids[i]);
+        for (i = 0; i < l.count; i++) print(i ? ", %d" : "%d", (int)l.ids[i]);
         print("]}\n");
-        free(ids);
     }
+    free(l.ids);
     free(string.data);
 }
 
@@ -166,12 +158,15 @@ int tokenizer_encode_main(int argc, char **argv)
     tn_tokenizer *t = open_tokenizer(ctx, encoding.tokenizer);
     size_t        bytes, first;
     char         *text;
-    int64_t       n, i, faults;
-    int32_t      *ids;
+    int64_t       i, faults;
+    token_list    l = {0};
+    const tn_bos  bos = encoding.no_bos ? TN_BOS_NONE : TN_BOS_FIRST;
     if (encoding.jsonl && encoding.shard) usage_error("--jsonl and --shard are given, expected one of them");
     if (encoding.no_bos && encoding.shard) usage_error("--no-bos and --shard are given, expected one of them");
+    if (bos && !encoding.shard && tn_tokenizer_bos(t) < 0)
+        fail("%s has no [BOS] to put before the text, expected --no-bos", encoding.tokenizer);
     text = read_file(path, &bytes);
-    if (encoding.jsonl) encode_lines(t, path, text, bytes, !encoding.no_bos);
+    if (encoding.jsonl) encode_lines(ctx, t, path, text, bytes, bos);
     else {
         faults = utf8_errors(text, bytes, &first);
         if (faults)
@@ -179,15 +174,15 @@ int tokenizer_encode_main(int argc, char **argv)
                  tn_tokenizer_is_bytes(t) ? "kept" : "read as U+FFFD");
         if (encoding.shard) {
             double text_bytes, hidden;
-            n = encode_text(t, text, bytes, SPLIT_AUTO, &ids, &text_bytes, &hidden);
-            write_shard(encoding.shard, ctx, ids, n, tn_tokenizer_count(t));
-            print("tokens: %lld\nwritten: %s\n", (long long)n, encoding.shard);
+            l.count = encode_text(ctx, t, text, bytes, SPLIT_AUTO, &l.ids, &text_bytes, &hidden);
+            write_shard(encoding.shard, ctx, l.ids, l.count, tn_tokenizer_count(t));
+            print("tokens: %lld\nwritten: %s\n", (long long)l.count, encoding.shard);
         } else {
-            ids = encode(t, text, bytes, !encoding.no_bos, &n);
-            for (i = 0; i < n; i++) print(i ? " %d" : "%d", (int)ids[i]);
+            add_tokens(&l, ctx, t, text, bytes, bos, false);
+            for (i = 0; i < l.count; i++) print(i ? " %d" : "%d", (int)l.ids[i]);
             print("\n");
         }
-        free(ids);
+        free(l.ids);
     }
     free(text);
     tn_ctx_destroy(ctx);

@@ -147,7 +147,7 @@ for sign, function in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div
 def encode(self, text, bos=0):
     """The ids of a text, int32"""
     text = arrays.text(text, "encode: text", True)
-    ids = np.empty(len(text) + 2, np.int32)
+    ids = np.empty(len(text) + len(text) // 2 + 2, np.int32)
     count = self._encode(text, bos, ids)
     return ids[:count]
 
