@@ -604,6 +604,12 @@ expect 0 "Done" train --resume m
 if grep -q "was changed" said; then fail "an edited log is not put right"; else pass; fi
 untimed a/log.jsonl | sed 2d > log1 && untimed m/log.jsonl > log2 && same "the log after it" log1 log2
 rm -rf m
+# Numbers in a log may be any: what no run writes is not used.
+cp -r half m && echo '{"step":-1e300,"held":2,"seconds":-1e308}' > m/log.jsonl && echo '{"step":1,"loss":1,"seconds":1e308}' >> m/log.jsonl
+expect 0 "Done: saved m/model.safetensors after " train --resume m
+holds "the time that is left" grep -q " [0-9]*:[0-9][0-9] left " said
+if grep -q "after [0-9]\{9\}\|held out so far\|-[0-9]*:[-0-9]* left" said; then fail "numbers of a log: $(cat said)"; else pass; fi
+rm -rf m
 
 # start ARGUMENT...: tn in the background. $child is its process; `ended` is there, with its exit status, once it has ended.
 start() {

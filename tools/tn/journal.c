@@ -79,15 +79,16 @@ static void read_log_line(journal *j, const char *line, const char *end)
         held = json_number(line, end, "held");
     double seconds = json_number(line, end, "seconds"), three = json_number(line, end, "trigram"),
         five = json_number(line, end, "fivegram");
-    if (!isnan(loss)) {
+    const bool is_step = step >= 0 && step <= 1e18;   /* a log of others may hold any number */
+    if (!isnan(loss) && is_step) {
         j->smooth = smoothed(j->smooth, loss);
         curve_add(&j->loss, step, j->smooth);
     }
-    if (!isnan(held)) {
+    if (!isnan(held) && is_step) {
         const char *to, *all = json_find(line, end, "all", &to, &bad);
         journal_held(j, (int64_t)step, held, all && *all == 't');
     }
-    if (!isnan(seconds)) j->seconds_before = seconds;
+    if (seconds >= 0 && seconds <= 1e12) j->seconds_before = seconds;
     if (!isnan(three)) j->trigram = three;
     if (!isnan(five)) j->fivegram = five;
 }
@@ -238,15 +239,16 @@ static void line_add(char *line, int columns, const char *format, ...)
 
 void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always)
 {
-    double    left, every = j->bar ? 0.1 : 5;
+    double    every = j->bar ? 0.1 : 5;
+    long long left;
     const int columns = j->bar ? 79 : 199;            /* a line that wraps could not be erased */
     int       i, cells;
     char      line[200] = "";
     if (!always && now() - j->last_shown < every) return;
-    left = step ? (double)(steps - step) * (journal_seconds(j) / (double)step) : 0;
+    left = step ? (long long)fmin((double)(steps - step) * (journal_seconds(j) / (double)step), 1e15) : 0;
     j->last_shown = now();
-    line_add(line, columns, "step %lld/%lld  %d:%02d left  ", (long long)step, (long long)steps, (int)(left / 60),
-             (int)left % 60);
+    line_add(line, columns, "step %lld/%lld  %lld:%02lld left  ", (long long)step, (long long)steps, left / 60,
+             left % 60);
     if (j->bar) line_add(line, columns, "mean %.3f", j->smooth);
     else line_add(line, columns, "loss %.3f  mean loss %.3f", j->last, j->smooth);
     if (j->held.count) line_add(line, columns, j->bar ? " held %.3f" : "  held out %.3f", j->held.y[j->held.count - 1]);

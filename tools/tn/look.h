@@ -17,7 +17,7 @@ typedef struct page {
 } page;
 
 /* How the numbers of an array are kept. Q8: whole numbers of 8 bits, with one scale for each row of the last axis. */
-typedef enum array_type { ARRAY_F32, ARRAY_F64, ARRAY_I32, ARRAY_U8, ARRAY_Q8 } array_type;
+typedef enum array_type { ARRAY_F32, ARRAY_F64, ARRAY_U8, ARRAY_Q8 } array_type;
 /* An array that is in the blob. error: of Q8, largest |difference| / largest |number|. */
 typedef struct stored {
     array_type type;
@@ -39,7 +39,7 @@ void page_close(page *p, char bracket);
 void page_text(page *p, const char *key, const char *text);
 void page_number(page *p, const char *key, double v);           /* null if it is not finite */
 void page_flag(page *p, const char *key, bool v);
-/* Puts numbers into the blob. v [shape[0],..,shape[rank-1]] */
+/* Puts numbers into the blob, as F32, F64 or Q8. v [shape[0],..,shape[rank-1]] */
 stored page_store(page *p, array_type type, int rank, const int64_t *shape, const double *v);
 stored page_store_bytes(page *p, const void *bytes, size_t count);
 void page_array(page *p, const char *key, const stored *a);

@@ -140,7 +140,7 @@ static double scale_of(const double *row, int64_t n)
 static double in_scale(double v, double scale)
 {
     const double q = scale > 0 ? rint(v / scale) : 0;
-    return q > 127 ? 127 : q < -127 ? -127 : q;
+    return isnan(q) ? 0 : q > 127 ? 127 : q < -127 ? -127 : q;
 }
 
 void round_to_q8(int64_t rows, int64_t n, double *v)
@@ -188,12 +188,8 @@ stored page_store(page *p, array_type type, int rank, const int64_t *shape, cons
         return a;
     }
     for (i = 0; i < n; i++) {
-        const int32_t       whole = type == ARRAY_I32 ? (int32_t)v[i] : 0;
-        const unsigned char byte = (unsigned char)(type == ARRAY_U8 ? v[i] : 0);
         if (type == ARRAY_F32) add_f32(&p->blob, v[i]);
-        else if (type == ARRAY_F64) add_little(&p->blob, &v[i], sizeof v[i]);
-        else if (type == ARRAY_I32) add_little(&p->blob, &whole, sizeof whole);
-        else buffer_add(&p->blob, &byte, 1);
+        else add_little(&p->blob, &v[i], sizeof v[i]);
     }
     return a;
 }
@@ -212,7 +208,7 @@ stored page_store_bytes(page *p, const void *bytes, size_t count)
 
 void page_array(page *p, const char *key, const stored *a)
 {
-    static const char *const words[] = {"f32", "f64", "i32", "u8", "q8"};
+    static const char *const words[] = {"f32", "f64", "u8", "q8"};
     int k;
     page_open(p, key, '{');
     page_number(p, "at", (double)a->at);

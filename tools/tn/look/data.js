@@ -18,7 +18,7 @@ tn.bytes = (id, first = 0, count) => {
     return bytes;
 };
 
-const types = { f32: Float32Array, f64: Float64Array, i32: Int32Array, u8: Uint8Array, q8: Int8Array };
+const types = { f32: Float32Array, f64: Float64Array, u8: Uint8Array, q8: Int8Array };
 tn.size = shape => shape.reduce((product, extent) => product * extent, 1);
 const raw = (type, at, count) => {
     const array = types[type];
