@@ -53434,8 +53434,8 @@ static void tni_tick_exponent(char dst[32], double v, int digits)
 
 TNI_FN void tni_tick(tni_ruler *r, double at, double value, int digits, int decimals)
 {
-    double slack = 1e-9 * (r->high - r->low);
-    if (r->ticks == TNI_TICKS || at < r->low - slack || at > r->high + slack) return;
+    double slack = 1e-9 * (r->high - r->low);                /* infinite for an axis of all doubles */
+    if (r->ticks == TNI_TICKS || at < r->low - slack || at > r->high + slack || value - value != 0) return;
     r->at[r->ticks] = at;
     r->value[r->ticks] = value;
     r->decimals = decimals;
