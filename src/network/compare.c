@@ -72,7 +72,7 @@ static tn_status tni_net_pair(tni_net_pairing *p)
         p->plan[p->plans] = plan;
         p->net[p->plans++] = q;
     }
-    t = tni_net_run(q, plan, p->op);
+    t = plan || p->plans == TNI_NET_PLANS ? tni_net_run(q, plan, p->op) : NULL;
     s = t ? tn_read(t, TN_F64, &value, 1) : tn_ctx_status(a->ctx);
     if (p->plans == 0 || p->net[p->plans - 1] != q) tn_net_destroy(q);
     if (!a->ctx->tape) tn_arena_release(a->ctx, mark);

@@ -197,8 +197,8 @@ tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores)
         else tni_fail(ctx, TN_ERR_ARG, "net_from_mps: cores is NULL");
         return NULL;
     }
+    for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_mps", "a core")) return NULL;
     for (i = 0; i < n; i++) {
-        if (!tni_is_real(ctx, cores[i], "net_from_mps", "a core")) return NULL;
         if (cores[i]->rank < 2 || cores[i]->rank > 4) {
             tni_fail(ctx, TN_ERR_SHAPE, "net_from_mps: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
                      TNI_SHAPE(cores[i]));
