@@ -105,6 +105,7 @@ TNI_FN const char *tni_reason(const char *otherwise);
 TNI_PRINTF(4, 5) TNI_FN tn_status tni_reader_fail(const tni_reader *r, tn_status status, uint64_t at, const char *fmt, ...);
 #ifndef TN_NO_STDIO
 TNI_FN bool tni_is_device(const char *path);
+TNI_FN tn_status tni_path_empty(tn_ctx *ctx, const char *op);
 #endif
 TNI_FN tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *source);
 TNI_FN void tni_reader_close(tni_reader *r);

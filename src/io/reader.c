@@ -146,9 +146,16 @@ TNI_FN bool tni_is_device(const char *path)
 #endif
 }
 
+/* tn_sink_path and tn_source_path make an empty path of NULL. */
+TNI_FN tn_status tni_path_empty(tn_ctx *ctx, const char *op)
+{
+    return tni_fail(ctx, TN_ERR_FILE, "%s: the path is empty or NULL, expected the name of a file", op);
+}
+
 static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 {
     FILE *f;
+    if (!*path) return tni_path_empty(r->ctx, "source_path");
     if (tni_is_device(path))
         return tni_fail(r->ctx, TN_ERR_FILE, "%s: it is a pipe or a device, expected a file", r->name.s);
     errno = 0;
@@ -171,6 +178,13 @@ static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 }
 #endif
 
+/* Instead of a function that is NULL: tni_reader_open refuses it. */
+static bool tni_no_fetch(void *user, uint64_t offset, void *dst, size_t bytes)
+{
+    (void)user; (void)offset; (void)dst;
+    return bytes == 0;
+}
+
 TNI_FN tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *source)
 {
     memset(r, 0, sizeof *r);
@@ -179,6 +193,8 @@ TNI_FN tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *so
     r->bytes = source->bytes;
     r->fetch = source->fetch ? source->fetch : tni_memory_fetch;
     r->user = source->fetch ? source->user : (void *)source->data;
+    if (source->fetch == tni_no_fetch)
+        return tni_fail(ctx, TN_ERR_ARG, "source_calls: fetch is NULL, expected a function");
     if (source->path && !source->fetch) return tni_reader_open_path(r, source->path);
     if (source->fetch || source->data || source->bytes == 0) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s: data is NULL, expected %llu bytes", r->name.s, (unsigned long long)source->bytes);
@@ -215,7 +231,7 @@ tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
 {
     tn_source s;
     memset(&s, 0, sizeof s);
-    s.fetch = fetch;
+    s.fetch = fetch ? fetch : tni_no_fetch;
     s.user = user;
     s.bytes = bytes;
     return s;

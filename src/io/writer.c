@@ -143,7 +143,7 @@ static void tni_writer_open_path(tni_writer *w)
 {
     const char *path = w->sink.path;
     bool        taken = false;
-    if (!*path) { tni_writer_fail(w, TN_ERR_FILE, "the path is empty, expected a file name", ""); return; }
+    if (!*path) { w->status = tni_path_empty(w->ctx, "sink_path"); return; }
     if (!tni_path_is_device(path)) {
         w->temporary = (char *)tni_alloc(w->ctx, tni_temporary_bytes(w), "save");
         if (!w->temporary) { w->status = TN_ERR_MEMORY; return; }
@@ -298,13 +298,17 @@ static void tni_writer_close_path(tni_writer *w) { (void)w; }
 static bool tni_stream_put(tni_writer *w, const void *src, size_t bytes) { (void)w; (void)src; return bytes == 0; }
 #endif
 
+/* Instead of a function that is NULL: tni_writer_open refuses it. */
+static bool tni_no_store(void *user, const void *src, size_t bytes) { (void)user; (void)src; return bytes == 0; }
+
 TNI_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
 {
     memset(w, 0, sizeof *w);
     w->ctx = ctx;
     w->sink = *sink;
     w->name = tni_file_name_of(sink->name, sink->path, sink->store != NULL);
-    if (sink->path && !sink->store) tni_writer_open_path(w);
+    if (sink->store == tni_no_store) w->status = tni_fail(ctx, TN_ERR_ARG, "sink_calls: store is NULL, expected a function");
+    else if (sink->path && !sink->store) tni_writer_open_path(w);
 }
 
 /* Memory takes the bytes that fit; the close reports the rest. */
@@ -356,7 +360,7 @@ tn_sink tn_sink_memory(void *data, size_t room, size_t *used)
 tn_sink tn_sink_calls(tn_store_fn store, void *user)
 {
     tn_sink s = tn_sink_memory(NULL, 0, NULL);
-    s.store = store;
+    s.store = store ? store : tni_no_store;
     s.user = user;
     return s;
 }
