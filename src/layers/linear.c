@@ -8,16 +8,18 @@ tn_status tn_linear_init(tn_params *ps, const char *name, const tn_linear_desc *
 {
     int64_t   before = tn_params_count(ps);
     tn_init   init;
+    tn_linear_desc d;
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "linear", name, "in", desc->in, "out", desc->out)) != TN_OK) return s;
-    if ((s = tni_layer_augmented(tn_params_ctx(ps), "linear", name, desc->augmented, desc->bias)) != TN_OK) return s;
-    layer->desc = *desc;
-    init = tni_init_or(desc->init, TN_INIT_UNIFORM, desc->in);
-    layer->w = tni_layer_matrix(ps, name, "w", desc->out, desc->in + desc->augmented, init);
-    if (layer->w && desc->bias) layer->b = tni_layer_vector(ps, name, "b", desc->out, tni_init_bias(init));
-    return tni_layer_done(ps, before, layer->w && (layer->b || !desc->bias), layer, sizeof *layer);
+    if ((s = tni_layer_extents(ps, "linear", name, "in", d.in, "out", d.out)) != TN_OK) return s;
+    if ((s = tni_layer_augmented(tn_params_ctx(ps), "linear", name, d.augmented, d.bias)) != TN_OK) return s;
+    layer->desc = d;
+    init = tni_init_or(d.init, TN_INIT_UNIFORM, d.in);
+    layer->w = tni_layer_matrix(ps, name, "w", d.out, d.in + d.augmented, init);
+    if (layer->w && d.bias) layer->b = tni_layer_vector(ps, name, "b", d.out, tni_init_bias(init));
+    return tni_layer_done(ps, before, layer->w && (layer->b || !d.bias), layer, sizeof *layer);
 }
 
 tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
@@ -33,13 +35,15 @@ tn_status tn_embedding_init(tn_params *ps, const char *name, const tn_embedding_
 {
     int64_t   before = tn_params_count(ps);
     tn_init   init;
+    tn_embedding_desc d;
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "embedding: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "embedding", name, "count", desc->count, "dim", desc->dim)) != TN_OK) return s;
-    layer->desc = *desc;
-    init = tni_init_or(desc->init, TN_INIT_NORMAL, 1);
-    layer->w = tni_layer_matrix(ps, name, "w", desc->count, desc->dim, init);
+    if ((s = tni_layer_extents(ps, "embedding", name, "count", d.count, "dim", d.dim)) != TN_OK) return s;
+    layer->desc = d;
+    init = tni_init_or(d.init, TN_INIT_NORMAL, 1);
+    layer->w = tni_layer_matrix(ps, name, "w", d.count, d.dim, init);
     tni_layer_adamw(ps, layer->w);
     return tni_layer_done(ps, before, layer->w != NULL, layer, sizeof *layer);
 }
@@ -75,27 +79,29 @@ tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc
 {
     int64_t   before = tn_params_count(ps);
     tn_init   ones;
+    tn_norm_desc d;
     tn_status s;
     bool      whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     memset(&ones, 0, sizeof ones);
     ones.rule = TN_INIT_ONE;
-    if ((s = tni_layer_extents(ps, "norm", name, "dim", desc->dim, "", 1)) != TN_OK) return s;
-    if ((unsigned)desc->kind > TN_NORM_LAYER)
+    if ((s = tni_layer_extents(ps, "norm", name, "dim", d.dim, "", 1)) != TN_OK) return s;
+    if ((unsigned)d.kind > TN_NORM_LAYER)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm%s%s: kind is %d, not a valid tn_norm_kind", TNI_NAMED(name),
-                        (int)desc->kind);
-    if (desc->bias && desc->kind != TN_NORM_LAYER)
+                        (int)d.kind);
+    if (d.bias && d.kind != TN_NORM_LAYER)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm%s%s: bias is true, expected false: only TN_NORM_LAYER has one",
                         TNI_NAMED(name));
-    if (!tni_is_eps(tn_params_ctx(ps), desc->eps, "norm")) return TN_ERR_ARG;
-    layer->desc = *desc;
+    if (!tni_is_eps(tn_params_ctx(ps), d.eps, "norm")) return TN_ERR_ARG;
+    layer->desc = d;
     if (layer->desc.eps == 0) layer->desc.eps = 1e-5;
-    if (!desc->no_gain) layer->gain = tni_layer_vector(ps, name, "gain", desc->dim, ones);
-    whole = layer->gain || desc->no_gain;
+    if (!d.no_gain) layer->gain = tni_layer_vector(ps, name, "gain", d.dim, ones);
+    whole = layer->gain || d.no_gain;
     ones.rule = TN_INIT_ZERO;
-    if (whole && desc->bias) layer->bias = tni_layer_vector(ps, name, "bias", desc->dim, ones);
-    return tni_layer_done(ps, before, whole && (layer->bias || !desc->bias), layer, sizeof *layer);
+    if (whole && d.bias) layer->bias = tni_layer_vector(ps, name, "bias", d.dim, ones);
+    return tni_layer_done(ps, before, whole && (layer->bias || !d.bias), layer, sizeof *layer);
 }
 
 tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)

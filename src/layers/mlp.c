@@ -50,8 +50,8 @@ tn_status tn_mlp_init(tn_params *ps, const char *name, const tn_mlp_desc *desc, 
     tn_status   s;
     bool        whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mlp: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    d = *desc;
     if ((s = tni_mlp_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
     tni_mlp_rules(&d, &in, &out);
@@ -141,17 +141,19 @@ tn_tensor *tn_mlp_encoder(const tn_mlp *layer, int64_t e)
 tn_status tn_quadratic_init(tn_params *ps, const char *name, const tn_quadratic_desc *desc, tn_quadratic *layer)
 {
     int64_t   shape[3], before = tn_params_count(ps);
+    tn_quadratic_desc d;
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "quadratic", name, "in", desc->in, "out", desc->out)) != TN_OK) return s;
-    if (desc->augmented && desc->bias)
+    if ((s = tni_layer_extents(ps, "quadratic", name, "in", d.in, "out", d.out)) != TN_OK) return s;
+    if (d.augmented && d.bias)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic%s%s: bias is true, expected false with augmented: the "
                         "tensor holds the bias", TNI_NAMED(name));
-    layer->desc = *desc;
-    shape[0] = desc->out;
-    shape[1] = shape[2] = desc->in + (desc->bias || desc->augmented);
-    layer->t = tni_layer_param(ps, name, "t", 3, shape, tni_init_or(desc->init, TN_INIT_NORMAL, shape[1] * shape[2]), true);
+    layer->desc = d;
+    shape[0] = d.out;
+    shape[1] = shape[2] = d.in + (d.bias || d.augmented);
+    layer->t = tni_layer_param(ps, name, "t", 3, shape, tni_init_or(d.init, TN_INIT_NORMAL, shape[1] * shape[2]), true);
     return tni_layer_done(ps, before, layer->t != NULL, layer, sizeof *layer);
 }
 
@@ -219,8 +221,8 @@ tn_status tn_modifier_init(tn_params *ps, const char *name, const tn_modifier_de
     tn_status        s;
     bool             whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "modifier: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    d = *desc;
     if ((s = tni_modifier_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
     in = tni_init_or(d.init, TN_INIT_NORMAL, d.in);

@@ -87,8 +87,8 @@ tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_atte
     tn_status            s;
     bool                 whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    d = *desc;
     if ((s = tni_tna_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
     a = tni_init_or(d.init_a, TN_INIT_NORMAL, d.bond);

@@ -167,8 +167,8 @@ tn_status tn_deep_init(tn_params *ps, const char *name, const tn_deep_desc *desc
     char                 part[200];
     int64_t              l;
     if (!model || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "deep: model or desc is NULL");
+    d = *desc;                                              /* which may be the model's own */
     memset(model, 0, sizeof *model);
-    d = *desc;
     if ((s = tni_deep_check(ps, name, &d)) != TN_OK) return s;
     memset(&a, 0, sizeof a); memset(&e, 0, sizeof e); memset(&linear, 0, sizeof linear); memset(&mps, 0, sizeof mps);
     model->desc = d;

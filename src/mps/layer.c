@@ -47,8 +47,8 @@ tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, 
     tn_init       init;
     tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mps: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    d = *desc;
     if ((s = tni_mps_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
     memset(&init, 0, sizeof init);

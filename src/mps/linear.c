@@ -25,43 +25,45 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
     char          part[16];
     tn_init       init;
     bool          whole = true;
+    tn_tt_linear_desc d;
     tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tt_linear: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if (!ps) return TN_ERR_ARG;
-    if (desc->count < 1 || desc->count > TN_MAX_RANK)
+    if (d.count < 1 || d.count > TN_MAX_RANK)
         return tni_fail(ps->owned.ctx, TN_ERR_ARG, "tt_linear%s%s: count is %lld, expected 1 to %d", TNI_NAMED(name),
-                        (long long)desc->count, TN_MAX_RANK);
-    if (!(desc->std >= 0 && desc->std < HUGE_VAL))
+                        (long long)d.count, TN_MAX_RANK);
+    if (!(d.std >= 0 && d.std < HUGE_VAL))
         return tni_fail(ps->owned.ctx, TN_ERR_ARG, "tt_linear%s%s: std is %g, expected 0 or more", TNI_NAMED(name),
-                        desc->std);
-    for (k = 0; k < desc->count; k++) {
-        const bool good = tni_is_extent(desc->in[k]);
-        if (good && tni_is_extent(desc->out[k])) continue;
+                        d.std);
+    for (k = 0; k < d.count; k++) {
+        const bool good = tni_is_extent(d.in[k]);
+        if (good && tni_is_extent(d.out[k])) continue;
         return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "tt_linear%s%s: %s[%lld] is %lld, expected 1 to 2^31 - 2",
-                        TNI_NAMED(name), good ? "out" : "in", (long long)k, (long long)(good ? desc->out : desc->in)[k]);
+                        TNI_NAMED(name), good ? "out" : "in", (long long)k, (long long)(good ? d.out : d.in)[k]);
     }
-    s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(desc, desc->in),
-                          "the product of out", tni_tt_linear_size(desc, desc->out));
-    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", desc->rank, "rank", desc->rank);
+    s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(&d, d.in),
+                          "the product of out", tni_tt_linear_size(&d, d.out));
+    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", d.rank, "rank", d.rank);
     if (s != TN_OK) return s;
-    layer->desc = *desc;
+    layer->desc = d;
     memset(&init, 0, sizeof init);
     init.rule = TN_INIT_NORMAL;
-    init.std = desc->std > 0 ? desc->std : 1 / sqrt((double)tni_tt_linear_size(desc, desc->in));
-    variance = init.std * init.std / pow((double)desc->rank, (double)(desc->count - 1));   /* a sum over all bonds */
-    init.std = pow(variance, 0.5 / (double)desc->count);
-    for (k = 0; whole && k < desc->count; k++) {
-        shape[0] = desc->out[k]; shape[1] = k + 1 == desc->count ? 1 : desc->rank;
-        shape[2] = k == 0 ? 1 : desc->rank; shape[3] = desc->in[k];
+    init.std = d.std > 0 ? d.std : 1 / sqrt((double)tni_tt_linear_size(&d, d.in));
+    variance = init.std * init.std / pow((double)d.rank, (double)(d.count - 1));   /* a sum over all bonds */
+    init.std = pow(variance, 0.5 / (double)d.count);
+    for (k = 0; whole && k < d.count; k++) {
+        shape[0] = d.out[k]; shape[1] = k + 1 == d.count ? 1 : d.rank;
+        shape[2] = k == 0 ? 1 : d.rank; shape[3] = d.in[k];
         tni_print(part, sizeof part, "core%d", (int)k);
         layer->core[k] = tni_layer_param(ps, name, part, 4, shape, init, true);
         whole = layer->core[k] != NULL;
         tni_layer_adamw(ps, layer->core[k]);
     }
     init.rule = TN_INIT_ZERO;
-    if (whole && desc->bias) {
-        layer->b = tni_layer_vector(ps, name, "b", tni_tt_linear_size(desc, desc->out), init);
+    if (whole && d.bias) {
+        layer->b = tni_layer_vector(ps, name, "b", tni_tt_linear_size(&d, d.out), init);
         whole = layer->b != NULL;
     }
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
