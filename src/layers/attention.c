@@ -56,9 +56,7 @@ TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     a = tni_attention_attend(d);
     if (!tni_attend_numbers(ctx, &a, d->d_qk)) return TN_ERR_ARG;
     if ((s = tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) != TN_OK) return s;
-    if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: rope_base is %g, expected a finite number >= 0", TNI_NAMED(name),
-                        d->rope_base);
+    if (d->rope_base != 0 && !tni_rope_number(ctx, "attention", "rope_base", d->rope_base)) return TN_ERR_ARG;
     if (!tni_rope_scaling_fits(ctx, "attention", &d->rope_scaling)) return TN_ERR_ARG;
     if (d->depth < 0)
         return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: depth is %lld, expected 0 or more", TNI_NAMED(name),
@@ -103,8 +101,8 @@ tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_
     tn_status         s;
     bool              whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "attention: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    d = *desc;
     if ((s = tni_layer_extents(ps, "attention", name, "dim", d.dim, "heads", d.heads)) != TN_OK
         || (s = tni_attention_check(tn_params_ctx(ps), name, &d)) != TN_OK) return s;
     layer->desc = d;

@@ -152,6 +152,7 @@ TNI_FN tni_prefixes tni_prefixes_of(const tn_call *c, int64_t n, int64_t d, cons
 /* rope.c */
 TNI_FN double tni_rope_rate(const tn_call *c, int64_t k, int64_t d);
 TNI_FN tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what);
+TNI_FN bool tni_rope_number(tn_ctx *ctx, const char *op, const char *what, double x);
 TNI_FN bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_scaling *s);
 
 /* attention.c */

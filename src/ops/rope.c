@@ -113,12 +113,19 @@ static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, n->in[0]);
 }
 
+/* The base, or the factor of the scaling. The angles are at most 2^63 / (base factor), which stays finite. */
+TNI_FN bool tni_rope_number(tn_ctx *ctx, const char *op, const char *what, double x)
+{
+    if (x >= 1e-30 && x < HUGE_VAL) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a finite number >= 1e-30", op, what, x);
+    return false;
+}
+
 TNI_FN bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_scaling *s)
 {
     if (s->factor == 0 && s->low == 0 && s->high == 0 && s->context == 0) return true;
-    if (!(s->factor > 0 && s->factor < HUGE_VAL))
-        tni_fail(ctx, TN_ERR_ARG, "%s: factor of the scaling is %g, expected a positive number", op, s->factor);
-    else if (!(s->context >= 0 && s->context < HUGE_VAL))
+    if (!tni_rope_number(ctx, op, "factor of the scaling", s->factor)) return false;
+    if (!(s->context >= 0 && s->context < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "%s: context of the scaling is %g, expected 0 or more", op, s->context);
     else if (s->context > 0 && !(s->low >= 0 && s->high > s->low && s->high < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "%s: low and high of the scaling are %g and %g, expected 0 <= low < high", op, s->low,
@@ -138,10 +145,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     if (!(x = tni_heads(ctx, x, "rope", "x")) || !tni_is_eps(ctx, d.eps, "rope")) return NULL;
     if (d.base == 0) d.base = 10000;
     if (d.eps == 0) d.eps = 1e-6;
-    if (!(d.base > 0 && d.base < HUGE_VAL)) {
-        tni_fail(ctx, TN_ERR_ARG, "rope: base is %g, expected a positive number", d.base);
-        return NULL;
-    }
+    if (!tni_rope_number(ctx, "rope", "base", d.base)) return NULL;
     if (d.first > INT64_MAX - x->shape[1]) {
         tni_fail(ctx, TN_ERR_ARG, "rope: first is %lld, expected at most 2^63 - 1 less the %lld positions of x",
                  (long long)d.first, (long long)x->shape[1]);
