@@ -81,7 +81,8 @@ TNI_FN tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t
     return p;
 }
 
-/* own[i] = the sum over ranks of row[rank][i], in this order, where the row of this rank is `own`. */
+/* own[i] = the sum over ranks of row[rank][i], in this order, where the row of this rank is `own`. Integers whose magnitude is 2^31
+   or more become INT32_MIN, by which all processes that get them know: tni_comm_direct. */
 static void tni_comm_add(const tn_comm *k, char *own, const char *rows, size_t pitch, int64_t n, tn_dtype dtype)
 {
     enum { FEW = 256 };
@@ -99,7 +100,7 @@ static void tni_comm_add(const tn_comm *k, char *own, const char *rows, size_t p
         }
         if (dtype == TN_F32) for (i = 0; i < m; i++) ((float *)(void *)own)[first + i] = (float)sum[i];
         else if (dtype == TN_F64) for (i = 0; i < m; i++) ((double *)(void *)own)[first + i] = sum[i];
-        else for (i = 0; i < m; i++) ((int32_t *)(void *)own)[first + i] = (int32_t)(int64_t)sum[i];
+        else for (i = 0; i < m; i++) ((int32_t *)(void *)own)[first + i] = fabs(sum[i]) <= INT32_MAX ? (int32_t)sum[i] : INT32_MIN;
     }
 }
 
@@ -215,11 +216,21 @@ TNI_FN tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int6
 
 static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
-    const size_t needs = tni_comm_needs(ctx->link.comm, what, n, dtype);
-    tn_status    s;
+    const size_t   needs = tni_comm_needs(ctx->link.comm, what, n, dtype);
+    const int32_t *sum = (const int32_t *)data;
+    tni_span       own;
+    tn_status      s;
     if (needs > 0 && !tni_comm_room(ctx, needs)) return TN_ERR_MEMORY;
     s = tni_link_run(&ctx->link, what, data, n, dtype, root);
-    return s == TN_OK ? s : tni_comm_failed(ctx, s);
+    if (s != TN_OK) return tni_comm_failed(ctx, s);
+    if (needs == 0 || dtype != TN_I32) return s;
+    own = tni_comm_span(n, ctx->link.comm->size, ctx->rank, 0, n);      /* the sums that are here */
+    if (what == TNI_ALL_REDUCE) own.begin = 0, own.count = n;
+    for (; own.count > 0; own.begin++, own.count--)
+        if (sum[own.begin] == INT32_MIN)
+            return tni_fail(ctx, TN_ERR_DATA, "comm: the sum of element %lld does not fit I32, expected -2147483647 to 2147483647",
+                            (long long)own.begin);
+    return s;
 }
 
 /* On memory of the backend, [n] of dtype. A device's bytes go through the host if the carrier cannot take them. */
