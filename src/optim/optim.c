@@ -21,6 +21,7 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
 {
     double t;
     if (!s) return 1;
+    step = tni_max(step, 0);
     if (step < s->warmup) return ((double)step + 1) / (double)s->warmup;
     if (s->kind == TN_SCHEDULE_CONSTANT) return 1;
     t = s->total > s->warmup ? ((double)step - (double)s->warmup) / ((double)s->total - (double)s->warmup) : 1;
@@ -123,14 +124,17 @@ static tn_status tni_optim_fail(tn_ctx *ctx, const char *field, double value, co
 }
 
 /* Settings that must not vanish or overflow as numbers of the context's dtype. */
-static bool tni_optim_positive(tn_ctx *ctx, const char *field, double value)
+static bool tni_optim_positive(tn_ctx *ctx, const char *field, double value, double most)
 {
     const tn_dtype dtype = ctx->desc.dtype;
-    if (value >= tni_dtype_least(dtype) && value <= tni_dtype_most(dtype)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0 and finite in %s, %g to %g", field, value,
-             tn_dtype_name(dtype), tni_dtype_least(dtype), tni_dtype_most(dtype));
+    most = fmin(most, tni_dtype_most(dtype));
+    if (value >= tni_dtype_least(dtype) && value <= most) return true;
+    tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0, in %s from %g to %g", field, value, tn_dtype_name(dtype),
+             tni_dtype_least(dtype), most);
     return false;
 }
+
+static const double tni_lr_most = 1e6;
 
 static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
 {
@@ -142,7 +146,7 @@ static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
         return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale is %d, not a valid tn_muon_scale", (int)d->muon_scale);
     if (d->newton_schulz < 1 || d->newton_schulz > 20)
         return tni_fail(ctx, TN_ERR_ARG, "optim: newton_schulz is %d, expected 1 to 20", d->newton_schulz);
-    if (!tni_optim_positive(ctx, "adam_lr", d->adam_lr)) return TN_ERR_ARG;
+    if (!tni_optim_positive(ctx, "adam_lr", d->adam_lr, tni_lr_most)) return TN_ERR_ARG;
     if (!(d->momentum_start >= 0 && d->momentum_start < 1))
         return tni_optim_fail(ctx, "momentum_start", d->momentum_start, ">= 0 and < 1");
     if (d->momentum_warmup >= 0) return TN_OK;
@@ -158,7 +162,7 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
-    if (!tni_optim_positive(ctx, "lr", d->lr) || !tni_optim_positive(ctx, "eps", d->eps)) return TN_ERR_ARG;
+    if (!tni_optim_positive(ctx, "lr", d->lr, tni_lr_most) || !tni_optim_positive(ctx, "eps", d->eps, HUGE_VAL)) return TN_ERR_ARG;
     if (!(d->clip_norm == 0 || d->clip_norm >= tni_dtype_least(ctx->desc.dtype)))
         return tni_fail(ctx, TN_ERR_ARG, "optim: clip_norm is %g, expected 0 or a number >= %g", d->clip_norm,
                         tni_dtype_least(ctx->desc.dtype));

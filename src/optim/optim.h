@@ -22,7 +22,7 @@ typedef struct tn_schedule {
                                            1, and at most total - warmup                                                 */
     bool             one_minus_sqrt;    /* of the trapezoid: in place of the line                                        */
 } tn_schedule;
-TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);    /* the factor at a step, from 0; NULL: 1 */
+TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);    /* the factor at a step, from 0, as is one below 0; NULL: 1 */
 
 typedef enum tn_optim_kind {
     TN_OPTIM_ADAMW = 0,         /* Loshchilov & Hutter 2019 */
@@ -38,7 +38,8 @@ typedef enum tn_muon_scale {
 } tn_muon_scale;
 
 /* lr, adam_lr, eps and a clip_norm other than 0 must be at least the smallest normal number of the context's dtype, in F32
-   1.2e-38. AdamW in F32 bounds gradients by 2^63; squares overflow from 2^64 on. */
+   1.2e-38; lr and adam_lr at most 1e6. A step checks that the gradient is finite, not the parameters: a large one can
+   make them infinite. AdamW in F32 bounds gradients by 2^63; squares overflow from 2^64 on. */
 typedef struct tn_optim_desc {
     tn_optim_kind kind;
     double        lr;           /* 0: 1e-3 (AdamW, TN_MUON_SCALE_RMS), 1e-2 (SGD), 2e-2 (Muon)     */

@@ -11,11 +11,14 @@
 /* Parameters that are updated one after the other by the same kernel, the last first. */
 typedef struct tni_series { tn_optim_kind rule; int64_t before, after; } tni_series;
 
-/* Whether both are finite, and the first also times the learning rate. */
+/* Whether both are finite and not negative, and the first is finite also times the learning rate. */
 static tn_status tni_optim_scales_fit(const tn_optim *o, const tn_param *p)
 {
     const double most = tni_dtype_most(o->scalars->dtype), larger = fmax(1, o->desc.lr);
-    if (fabs(tni_optim_rate(o, p)) <= most / larger && fabs(tni_optim_decay(o, p)) <= most) return TN_OK;
+    if (!(p->lr_scale >= 0 && p->decay_scale >= 0))
+        return tni_fail(o->owned.ctx, TN_ERR_ARG, "optim: the scales of %s are %g of lr and %g of weight_decay, expected numbers "
+                        ">= 0", p->name, p->lr_scale, p->decay_scale);
+    if (tni_optim_rate(o, p) <= most / larger && tni_optim_decay(o, p) <= most) return TN_OK;
     return tni_fail(o->owned.ctx, TN_ERR_ARG, "optim: the scales of %s are %g of lr %g and %g of weight_decay %g, expected "
                     "products that %s can hold", p->name, p->lr_scale, o->desc.lr, p->decay_scale, o->desc.weight_decay,
                     tn_dtype_name(o->scalars->dtype));
