@@ -490,7 +490,7 @@ TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, do
     int64_t   k, size;
     tn_status s = TN_OK;
     *exponent = 0;
-    if (!tni_tt_match(a, b, op) || !tni_tt_given(a, op, "inner", inner)) return TN_ERR_ARG;
+    if (!tni_tt_match(a, b, op) || !tni_tt_given(a, op, "inner", inner)) return tn_ctx_status(a ? a->ctx : NULL);
     memset(&lay, 0, sizeof lay);
     tni_tt_inner_lay(&lay, a, b, &h, p);
     if (!tni_lay_room(&lay, a->ctx, op, &size)) return TN_ERR_MEMORY;
