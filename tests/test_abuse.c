@@ -118,6 +118,408 @@ TEST(a_step_after_the_parameters_are_gone)
     tn_ctx_destroy(ctx);
 }
 
+/* ---- what a recording needs is destroyed ------------------------------------------------ */
+
+typedef struct lost {
+    tn_ctx    *ctx;
+    tn_tensor *x;                       /* [3,3], watched */
+    tn_params *params;
+    tn_linear  linear;
+} lost;
+
+static tn_tensor *random_2d(tn_ctx *ctx, int64_t n, int64_t m)
+{
+    int64_t shape[2];
+    shape[0] = n; shape[1] = m;
+    return tn_normal(ctx, 2, shape, 0, 1);
+}
+
+static tn_cp *make_operator(lost *l)
+{
+    tn_tensor *factor[2];
+    factor[0] = random_2d(l->ctx, 4, 3);
+    factor[1] = random_2d(l->ctx, 4, 3);
+    return tn_cp_create(l->ctx, 2, random_2d(l->ctx, 2, 4), factor, TN_CP_INPUT_PLAIN);
+}
+
+static tn_tensor *lose_factor(lost *l)
+{
+    tn_tensor *t = make_2d(l->ctx, 3, 3), *y = tn_mul(l->ctx, t, l->x);
+    tn_tensor_destroy(t);
+    return y;
+}
+static tn_tensor *lose_summand(lost *l)                     /* its numbers are not needed */
+{
+    tn_tensor *t = make_2d(l->ctx, 3, 3), *y = tn_add(l->ctx, t, l->x);
+    tn_tensor_destroy(t);
+    return y;
+}
+static tn_tensor *lose_kept(lost *l)
+{
+    tn_tensor *t = tn_tensor_keep(l->x), *y = tn_matmul(l->ctx, l->x, t);
+    tn_tensor_destroy(t);
+    return y;
+}
+static tn_tensor *lose_base(lost *l)
+{
+    tn_tensor *t = make_2d(l->ctx, 3, 3), *y = tn_mul(l->ctx, tn_transpose(t, 0, 1), l->x);
+    tn_tensor_destroy(t);
+    return y;
+}
+static tn_tensor *lose_listed(lost *l)
+{
+    tn_tensor *t[2], *y;
+    t[0] = l->x;
+    t[1] = make_2d(l->ctx, 3, 3);
+    y = tn_concat(l->ctx, 2, t, 0);
+    tn_tensor_destroy(t[1]);
+    return y;
+}
+static tn_tensor *lose_params(lost *l)
+{
+    tn_tensor *y = tn_linear_forward(l->ctx, &l->linear, l->x);
+    tn_params_destroy(l->params);
+    return y;
+}
+static tn_tensor *lose_cp(lost *l)
+{
+    tn_cp     *cp = make_operator(l);
+    tn_tensor *y = tn_cp_apply(l->ctx, cp, l->x);
+    tn_cp_destroy(cp);
+    return y;
+}
+static tn_tensor *lose_cp_made_since(lost *l)
+{
+    const uint64_t mark = tn_cp_mark(l->ctx);
+    tn_tensor     *y = tn_cp_apply(l->ctx, make_operator(l), l->x);
+    tn_cp_release(l->ctx, mark, NULL);
+    return y;
+}
+static tn_tensor *lose_net(lost *l)
+{
+    tn_cp     *cp = make_operator(l);
+    tn_net    *n = tn_net_from_cp(l->ctx, cp);
+    tn_tensor *y = tn_net_apply(l->ctx, n, l->x);
+    tn_net_destroy(n);
+    tn_cp_destroy(cp);
+    return y;
+}
+static tn_tensor *lose_svd(lost *l)
+{
+    tn_svd_result svd;
+    tn_tensor    *y;
+    if (!CHECK_STATUS(tn_svd(l->ctx, l->x, NULL, &svd), TN_OK)) return NULL;
+    y = tn_matmul(l->ctx, l->x, svd.vt);
+    tn_svd_destroy(&svd);
+    return y;
+}
+static tn_tensor *lose_train(lost *l)
+{
+    const int64_t extent[2] = {3, 3};
+    tn_tt        *tt = tn_tt_random(l->ctx, 2, extent, 2, 1);
+    tn_tensor    *y = tn_matmul(l->ctx, l->x, tn_reshape_2d(tt->core[0], 3, 2));
+    tn_tt_destroy(tt);
+    return y;
+}
+
+/* A function that tn_recompute runs, with `with`: it destroys what it has made; it reads a layer that is destroyed afterwards. */
+static tn_tensor *loses(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    lost l;
+    (void)with;
+    l.ctx = ctx;
+    l.x = in[0];
+    return lose_factor(&l);
+}
+static tn_tensor *reads_layer(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
+{
+    return tn_linear_forward(ctx, *(const tn_linear *const *)with, in[0]);
+}
+static tn_tensor *lose_inside(lost *l) { return tn_recompute(l->ctx, loses, NULL, 0, 1, &l->x); }
+static tn_tensor *lose_recomputed(lost *l)
+{
+    const tn_linear *layer = &l->linear;
+    tn_tensor       *y = tn_recompute(l->ctx, reads_layer, &layer, sizeof layer, 1, &l->x);
+    tn_params_destroy(l->params);
+    memset(&l->linear, 0, sizeof l->linear);
+    return y;
+}
+
+/* What is destroyed is not needed. */
+static tn_tensor *lose_nothing(lost *l)
+{
+    tn_params *params = tn_params_create(l->ctx);
+    tn_optim  *optim = tn_optim_create(params, NULL);
+    tn_tensor *y = tn_mul(l->ctx, l->x, l->x), *t = make_2d(l->ctx, 3, 3);
+    tn_plan   *plan;
+    const int64_t *shape[2], extent[2] = {3, 3};
+    int        rank[2] = {2, 2};
+    shape[0] = shape[1] = extent;
+    plan = tn_plan_create(l->ctx, "ij,jk->ik", 2, rank, shape, NULL);
+    if (plan) {
+        tn_tensor *both[2];
+        both[0] = both[1] = y;
+        y = tn_plan_run(plan, 2, both);
+    }
+    tn_plan_destroy(plan);
+    tn_add(l->ctx, t, t);
+    tn_tensor_destroy(t);
+    tn_optim_destroy(optim);
+    tn_params_destroy(params);
+    return y;
+}
+
+TEST(what_a_recording_needs_is_destroyed)
+{
+    static const struct { tn_tensor *(*lose)(lost *); bool fails; } all[] = {
+        {lose_factor, false}, {lose_summand, false}, {lose_kept, false}, {lose_base, false}, {lose_listed, false},
+        {lose_params, false}, {lose_cp, false}, {lose_cp_made_since, false}, {lose_net, false}, {lose_svd, false},
+        {lose_train, false}, {lose_inside, false}, {lose_recomputed, true}, {lose_nothing, false},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (int end = 0; end < 3; end++) {                 /* the backward pass, the end of the recording, of the context */
+            test_heap      heap = {0, 0, 0, 0, false};
+            tn_desc        d;
+            tn_linear_desc layer;
+            lost           l;
+            tn_tensor     *y;
+            memset(&d, 0, sizeof d);
+            d.allocator = test_heap_allocator(&heap);
+            d.threads = 1;
+            REQUIRE(tn_ctx_create(&d, &l.ctx, NULL) == TN_OK);
+            l.params = tn_params_create(l.ctx);
+            memset(&layer, 0, sizeof layer);
+            layer.in = 3;
+            layer.out = 4;
+            layer.bias = true;
+            CHECK_STATUS(tn_linear_init(l.params, "l", &layer, &l.linear), TN_OK);
+            tn_record(l.ctx);
+            l.x = random_2d(l.ctx, 3, 3);
+            tn_watch(l.x);
+            y = all[i].lose(&l);
+            CHECK_CTX(l.ctx);
+            for (int k = 0; k < 4; k++) make_2d(l.ctx, 3, 3);               /* may get the freed memory */
+            CHECK_STATUS(tn_assign(random_2d(l.ctx, 3, 3), l.x), TN_OK);    /* asks what the recording needs */
+            if (end == 0 && all[i].fails) {
+                CHECK_STATUS(tn_backward(l.ctx, tn_sum(l.ctx, y)), TN_ERR_ARG);
+                CHECK_ERROR(l.ctx, TN_ERR_ARG, "recompute: parameters were destroyed since, expected tn_backward before");
+            } else if (end == 0) CHECK_STATUS(tn_backward(l.ctx, tn_sum(l.ctx, y)), TN_OK);
+            else if (end == 1) tn_ctx_reset(l.ctx);
+            CHECK_CTX(l.ctx);
+            tn_ctx_destroy(l.ctx);
+            CHECK_INT(heap.live, 0);
+        }
+}
+
+/* ---- arguments that no call can use ---------------------------------------------------------- */
+
+TEST(threads_and_levels_that_do_not_exist)
+{
+    static const struct { int threads, simd; const char *message; } bad[] = {
+        {-1, 0, "ctx_create: desc.threads is -1, expected 0 to 32767"},
+        {100000, 0, "ctx_create: desc.threads is 100000, expected 0 to 32767"},
+        {1, 99, "ctx_create: desc.simd is 99, expected 0 to 4"},
+        {1, -1, "ctx_create: desc.simd is -1, expected 0 to 4"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char    why[TN_WHY];
+        tn_ctx *ctx;
+        tn_desc d;
+        memset(&d, 0, sizeof d);
+        d.threads = bad[i].threads;
+        d.simd = (tn_simd)bad[i].simd;
+        CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_ARG);
+        CHECK_STR(why, bad[i].message);
+        tn_ctx_destroy(ctx);
+    }
+}
+
+TEST(functions_and_paths_that_are_null)
+{
+    tn_ctx         *ctx = make_context(TN_F32);
+    tn_params      *params = tn_params_create(ctx);
+    tn_tensor      *t = make_2d(ctx, 2, 2);
+    const tn_sink   store = tn_sink_calls(NULL, NULL);
+    const tn_source fetch = tn_source_calls(NULL, NULL, 100);
+    CHECK_STATUS(tn_npy_write(t, store), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "sink_calls: store is NULL, expected a function");
+    CHECK_STATUS(tn_params_write(params, store, NULL, 0), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "sink_calls: store is NULL, expected a function");
+    CHECK(!tn_npy_read(ctx, fetch));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "source_calls: fetch is NULL, expected a function");
+    CHECK_STATUS(tn_params_read(params, fetch, TN_MATCH_ALL), TN_ERR_ARG);
+    CHECK_ERROR(ctx, TN_ERR_ARG, "source_calls: fetch is NULL, expected a function");
+    CHECK_STATUS(tn_npy_save(t, NULL), TN_ERR_FILE);
+    CHECK_ERROR(ctx, TN_ERR_FILE, "sink_path: the path is empty or NULL, expected the name of a file");
+    CHECK(!tn_npy_load(ctx, ""));
+    CHECK_ERROR(ctx, TN_ERR_FILE, "source_path: the path is empty or NULL, expected the name of a file");
+    tn_ctx_destroy(ctx);
+}
+
+TEST(a_core_that_is_null)
+{
+    tn_ctx       *ctx = make_context(TN_F32);
+    const int64_t shape[3] = {1, 3, 1};
+    tn_tensor    *cores[2];
+    cores[0] = tn_full(ctx, 3, shape, 1);
+    cores[1] = NULL;
+    CHECK(!tn_net_from_mps(ctx, 2, cores));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "net_from_mps: a core is NULL");
+    tn_ctx_destroy(ctx);
+}
+
+/* What returns TN_OK leaves no error in the context. */
+TEST(an_inner_product_without_memory)
+{
+    test_heap heap = {0, 0, 0, 0, false};
+    tn_desc   d;
+    tn_status s = TN_ERR_MEMORY;
+    memset(&d, 0, sizeof d);
+    d.allocator = test_heap_allocator(&heap);
+    d.arena_bytes = 64;
+    d.threads = 1;
+    for (uint64_t k = 1; k < 200 && s != TN_OK; k++) {
+        lost    l;
+        tn_net *n;
+        double  inner;
+        heap.fail_at = 0;
+        REQUIRE(tn_ctx_create(&d, &l.ctx, NULL) == TN_OK);
+        n = tn_net_from_cp(l.ctx, make_operator(&l));
+        CHECK_CTX(l.ctx);
+        heap.fail_at = heap.count + k;
+        s = tn_net_inner(n, n, TN_NET_SYMMETRIC, &inner);
+        CHECK_STATUS(s, tn_ctx_status(l.ctx));
+        tn_ctx_destroy(l.ctx);
+    }
+    CHECK_STATUS(s, TN_OK);
+    CHECK_INT(heap.live, 0);
+}
+
+TEST(angles_that_are_not_finite)
+{
+    tn_ctx       *ctx = make_context(TN_F32);
+    const int64_t shape[4] = {1, 2, 1, 4};
+    tn_rope_desc  d;
+    memset(&d, 0, sizeof d);
+    d.scaling.factor = 5e-324;
+    CHECK(!tn_rope(ctx, tn_full(ctx, 4, shape, 1), &d));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "rope: factor of the scaling is 4.94066e-324, expected a finite number >= 1e-30");
+    d.scaling.factor = 0;
+    d.base = 5e-324;
+    CHECK(!tn_rope(ctx, tn_full(ctx, 4, shape, 1), &d));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "rope: base is 4.94066e-324, expected a finite number >= 1e-30");
+    d.base = d.scaling.factor = 1e-30;
+    d.first = INT64_MAX - 2;
+    CHECK(tn_item(tn_sum(ctx, tn_rope(ctx, tn_full(ctx, 4, shape, 1), &d))) < 100);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(rates_and_scales_that_ruin_a_step)
+{
+    tn_ctx       *ctx = make_context(TN_F32);
+    tn_params    *params = tn_params_create(ctx);
+    tn_optim_desc d;
+    tn_optim     *o;
+    net           m;
+    double        loss;
+    REQUIRE(net_make(params, &m));
+    memset(&d, 0, sizeof d);
+    d.lr = 1e38;
+    CHECK(!tn_optim_create(params, &d));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "optim: lr is 1e+38, expected a number > 0, in F32 from 1.17549e-38 to 1e+06");
+    o = net_optim(params);
+    for (int k = 0; k < 2; k++) {
+        tn_params_set_scales(params, "head.w", k ? 1 : -1, k ? -1 : 1);
+        CHECK(!net_train(ctx, &m, o, &loss));
+        CHECK_ERROR(ctx, TN_ERR_ARG, k ? "optim: the scales of head.w are 1 of lr and -1 of weight_decay, expected numbers >= 0"
+                                       : "optim: the scales of head.w are -1 of lr and 1 of weight_decay, expected numbers >= 0");
+    }
+    tn_ctx_destroy(ctx);
+}
+
+TEST(the_desc_of_the_layer_itself)
+{
+    tn_ctx         *ctx = make_context(TN_F32);
+    tn_params      *params = tn_params_create(ctx);
+    tn_linear       linear;
+    tn_embedding    embedding;
+    tn_norm         norm;
+    tn_mlp          mlp;
+    tn_quadratic    quadratic;
+    tn_modifier     modifier;
+    tn_attention    attention;
+    tn_tn_attention tna;
+    tn_mps          mps;
+    tn_tt_linear    tt;
+    tn_deep         deep;
+    tn_transformer  model;
+#define OWN(layer) memset(&layer, 0, sizeof layer)
+    OWN(linear); OWN(embedding); OWN(norm); OWN(mlp); OWN(quadratic); OWN(modifier); OWN(attention); OWN(tna); OWN(mps); OWN(tt);
+    OWN(deep); OWN(model);
+#undef OWN
+    linear.desc.in = linear.desc.out = embedding.desc.count = embedding.desc.dim = norm.desc.dim = 3;
+    mlp.desc.in = mlp.desc.hidden = quadratic.desc.in = quadratic.desc.out = modifier.desc.in = modifier.desc.hidden = 3;
+    attention.desc.dim = attention.desc.heads = tna.desc.in = tna.desc.bond = mps.desc.sites = mps.desc.bond = mps.desc.dim = 3;
+    tt.desc.count = 1;
+    tt.desc.in[0] = tt.desc.out[0] = tt.desc.rank = 3;
+    deep.desc.vocab = deep.desc.sites = deep.desc.dim = deep.desc.bond = deep.desc.layers = deep.desc.out = deep.desc.head_bond = 3;
+    model.desc.vocab = model.desc.layers = model.desc.dim = model.desc.heads = model.desc.context = 3;
+    mps.desc.map = TN_LOCAL_GIVEN;
+    CHECK_STATUS(tn_linear_init(params, "a", &linear.desc, &linear), TN_OK);
+    CHECK_STATUS(tn_embedding_init(params, "b", &embedding.desc, &embedding), TN_OK);
+    CHECK_STATUS(tn_norm_init(params, "c", &norm.desc, &norm), TN_OK);
+    CHECK_STATUS(tn_mlp_init(params, "d", &mlp.desc, &mlp), TN_OK);
+    CHECK_STATUS(tn_quadratic_init(params, "e", &quadratic.desc, &quadratic), TN_OK);
+    CHECK_STATUS(tn_modifier_init(params, "f", &modifier.desc, &modifier), TN_OK);
+    CHECK_STATUS(tn_attention_init(params, "g", &attention.desc, &attention), TN_OK);
+    CHECK_STATUS(tn_tn_attention_init(params, "h", &tna.desc, &tna), TN_OK);
+    CHECK_STATUS(tn_mps_init(params, "i", &mps.desc, &mps), TN_OK);
+    CHECK_STATUS(tn_tt_linear_init(params, "j", &tt.desc, &tt), TN_OK);
+    CHECK_STATUS(tn_deep_init(params, "k", &deep.desc, &deep), TN_OK);
+    CHECK_STATUS(tn_transformer_init(params, "l", &model.desc, &model), TN_OK);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
+TEST(a_status_is_that_of_the_context)
+{
+    tn_ctx         *ctx = make_context(TN_F32);
+    tn_params      *params = tn_params_create(ctx);
+    tn_tensor      *q = tn_tensor_2d(ctx, TN_I32, 1, 1), *k = make_2d(ctx, 1, 1);
+    const int64_t   extent[2] = {3, 3}, other[3] = {3, 3, 3};
+    tn_tn_attention layer;
+    double          inner;
+    CHECK_STATUS(tn_tn_attention_from_linear(params, "a", q, k, k, false, &layer), TN_ERR_DTYPE);
+    CHECK_ERROR(ctx, TN_ERR_DTYPE, "tn_attention_from_linear: q is");
+    CHECK_STATUS(tn_tt_inner(tn_tt_random(ctx, 2, extent, 2, 1), tn_tt_random(ctx, 3, other, 2, 1), &inner), TN_ERR_SHAPE);
+    CHECK_ERROR(ctx, TN_ERR_SHAPE, "tt_inner: b has 3 axes, expected 2 as a");
+    tn_ctx_destroy(ctx);
+}
+
+/* x becomes its own reverse, its own transpose, and the half beside it. */
+TEST(a_tensor_assigned_to_itself)
+{
+    static const double given[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8}, turned[9] = {0, 3, 6, 1, 4, 7, 2, 5, 8};
+    tn_ctx    *ctx = make_context(TN_F32);
+    tn_tensor *x = make_2d(ctx, 3, 3), *flat = tn_reshape_2d(x, 1, 9);
+    double     v[9];
+    int        i;
+    CHECK_STATUS(tn_write(x, TN_F64, given, 9), TN_OK);
+    CHECK_STATUS(tn_assign(flat, tn_slice_step(flat, 1, 8, -1, -1)), TN_OK);
+    CHECK_STATUS(tn_read(x, TN_F64, v, 9), TN_OK);
+    for (i = 0; i < 9; i++) CHECK(v[i] == given[8 - i]);
+    CHECK_STATUS(tn_write(x, TN_F64, given, 9), TN_OK);
+    CHECK_STATUS(tn_assign(x, tn_transpose(x, 0, 1)), TN_OK);
+    CHECK_STATUS(tn_read(x, TN_F64, v, 9), TN_OK);
+    for (i = 0; i < 9; i++) CHECK(v[i] == turned[i]);
+    CHECK_STATUS(tn_assign(tn_slice(x, 1, 0, 2), tn_slice(x, 1, 1, 3)), TN_OK);
+    CHECK_STATUS(tn_read(x, TN_F64, v, 9), TN_OK);
+    for (i = 0; i < 9; i++) CHECK(v[i] == turned[i % 3 < 2 ? i + 1 : i]);
+    CHECK_CTX(ctx);
+    tn_ctx_destroy(ctx);
+}
+
 /* ---- numbers and extents beyond all measure ------------------------------------------------ */
 
 static size_t npy_of(unsigned char *file, const double *v, size_t n)
@@ -382,7 +784,7 @@ TEST(paths_of_every_bad_kind)
     CHECK_STATUS(tn_params_load(x.params, folder), TN_ERR_FILE);
     CHECK_ERROR(x.ctx, TN_ERR_FILE, "/folder: ");
     CHECK(!tn_idx_load(x.ctx, "", 0));
-    CHECK_ERROR(x.ctx, TN_ERR_FILE, "could not be opened: ");
+    CHECK_ERROR(x.ctx, TN_ERR_FILE, "source_path: the path is empty or NULL, expected the name of a file");
     saving_works(&x, place("file"));
     CHECK_INT(folder_count(place("")), 2);
     remove(folder);
@@ -617,6 +1019,11 @@ TEST(a_comma_locale_changes_nothing)
     CHECK(memcmp(usual.text, comma.text, usual.n) == 0);
 }
 
-TEST_MAIN(a_step_after_the_parameters_are_gone, what_a_recording_reads_may_be_destroyed, a_double_that_does_not_fit_a_float, operators_of_vast_extents, dense_that_does_not_fit,
-          pictures_of_tiny_and_huge_ranges, paths_of_every_bad_kind, nobody_else_s_file_is_touched, folders_that_may_not_be_written,
-          disks_that_are_full_or_read_only, two_contexts_on_two_threads, a_comma_locale_changes_nothing)
+TEST_MAIN(a_step_after_the_parameters_are_gone, what_a_recording_needs_is_destroyed,
+          what_a_recording_reads_may_be_destroyed, threads_and_levels_that_do_not_exist,
+          functions_and_paths_that_are_null, a_core_that_is_null, an_inner_product_without_memory, angles_that_are_not_finite,
+          rates_and_scales_that_ruin_a_step, the_desc_of_the_layer_itself, a_status_is_that_of_the_context,
+          a_tensor_assigned_to_itself, a_double_that_does_not_fit_a_float, operators_of_vast_extents, dense_that_does_not_fit,
+          pictures_of_tiny_and_huge_ranges, paths_of_every_bad_kind, nobody_else_s_file_is_touched,
+          folders_that_may_not_be_written, disks_that_are_full_or_read_only, two_contexts_on_two_threads,
+          a_comma_locale_changes_nothing)

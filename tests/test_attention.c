@@ -930,7 +930,7 @@ TEST(bad_operands)
     REFUSED(ctx, tn_rope(ctx, NULL, NULL), TN_ERR_ARG, "rope: x is NULL");
     REFUSED(ctx, tn_rope(ctx, flat, NULL), TN_ERR_SHAPE, "rope: x is [2,3], expected four axes");
     rope.base = -2;
-    REFUSED(ctx, tn_rope(ctx, q, &rope), TN_ERR_ARG, "rope: base is -2, expected a positive number");
+    REFUSED(ctx, tn_rope(ctx, q, &rope), TN_ERR_ARG, "rope: base is -2, expected a finite number >= 1e-30");
     rope.base = 0; rope.eps = -1;
     REFUSED(ctx, tn_rope(ctx, q, &rope), TN_ERR_ARG, "rope: eps is -1");
     rope.eps = 0; rope.first = INT64_MAX - 1;

@@ -179,7 +179,7 @@ TEST(replay_is_the_step)
                 CHECK((plain[i].skipped != 0) == (i == 33) && plain[i].skipped == replayed[i].skipped);
                 CHECK(i == 0 || plain[i].sum != plain[i - 1].sum || i == 33);
             }
-            CHECK(strstr(plain[33].error, "element 2 of the ids or labels is 15") != NULL);
+            CHECK(strstr(plain[33].error, "embed: element 2 of the ids is 15") != NULL);
             CHECK(plain[33].sum == plain[32].sum && plain[STEPS - 1].loss < plain[0].loss);
         }
 }

@@ -1231,7 +1231,7 @@ TEST(paths_that_fail)
     CHECK(!tn_npy_load(ctx, "no/such.npy"));
     CHECK_ERROR(ctx, TN_ERR_FILE, "no/such.npy: could not be opened: ");
     CHECK(!tn_idx_load(ctx, NULL, 0));
-    CHECK_ERROR(ctx, TN_ERR_FILE, ": could not be opened: ");
+    CHECK_ERROR(ctx, TN_ERR_FILE, "source_path: the path is empty or NULL, expected the name of a file");
     CHECK_STATUS(tn_params_load(params, "no/such"), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "no/such: could not be opened: ");
     CHECK_STATUS(tn_params_save(params, "no/such/w.safetensors"), TN_ERR_FILE);

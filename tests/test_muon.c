@@ -561,8 +561,8 @@ TEST(defaults_and_bad_descs)
     int           nine = 9;                                                 /* which C++ does not let in by a cast */
     static const char *const said[11] = {
         "optim: muon_scale is 9, not a valid tn_muon_scale", "optim: newton_schulz is -1, expected 1 to 20",
-        "optim: newton_schulz is 21, expected 1 to 20", "optim: adam_lr is -1, expected a number > 0 and finite",
-        "optim: adam_lr is nan, expected a number > 0 and finite", "optim: momentum_warmup is -1, expected 0 or more",
+        "optim: newton_schulz is 21, expected 1 to 20", "optim: adam_lr is -1, expected a number > 0",
+        "optim: adam_lr is nan, expected a number > 0", "optim: momentum_warmup is -1, expected 0 or more",
         "optim: momentum_start is 1, expected a number >= 0 and < 1", "optim: momentum is 1, expected a number >= 0 and < 1",
         "optim: schedule.decay is 6, expected 0 to total - warmup = 5",
         "optim: schedule.decay is -1, expected 0 to total - warmup = 5",

@@ -728,7 +728,7 @@ TEST(a_bad_label)
         CHECK_STATUS(tn_optim_step(o), pass == 0 ? TN_ERR_DATA : TN_OK);
         values_of(p, after);
         CHECK((memcmp(before, after, sizeof *before * 8) == 0) == (pass == 0));
-        if (pass == 0) CHECK_ERROR(w.ctx, TN_ERR_DATA, "element 1 of the ids or labels is 7");
+        if (pass == 0) CHECK_ERROR(w.ctx, TN_ERR_DATA, "cross_entropy: element 1 of the labels is 7");
         label[1] = 3;
     }
     close_world(&w);
@@ -1043,14 +1043,14 @@ TEST(defaults_and_bad_descs)
         CHECK(tn_optim_create(w.params, &d) == NULL); \
         CHECK_ERROR(w.ctx, TN_ERR_ARG, part); } while (0)
     BAD(memcpy(&d.kind, &nine, sizeof d.kind), "optim: kind is 9, not a valid tn_optim_kind");
-    BAD(d.lr = -1, "optim: lr is -1, expected a number > 0 and finite");
-    BAD(d.lr = (double)NAN, "optim: lr is nan, expected a number > 0 and finite");
-    BAD(d.lr = HUGE_VAL, "optim: lr is inf, expected a number > 0 and finite");
+    BAD(d.lr = -1, "optim: lr is -1, expected a number > 0");
+    BAD(d.lr = (double)NAN, "optim: lr is nan, expected a number > 0");
+    BAD(d.lr = HUGE_VAL, "optim: lr is inf, expected a number > 0");
     BAD(d.beta1 = 1, "optim: beta1 is 1, expected a number > 0 and < 1");
     BAD(d.beta2 = -0.5, "optim: beta2 is -0.5, expected a number > 0 and < 1");
     BAD(d.eps = -1, "optim: eps is -1, expected a number > 0");
-    BAD(d.eps = 1e-60, "optim: eps is 1e-60, expected a number > 0 and finite in F32");        /* what F32 cannot hold */
-    BAD(d.lr = 1e39, "optim: lr is 1e+39, expected a number > 0 and finite in F32");
+    BAD(d.eps = 1e-60, "optim: eps is 1e-60, expected a number > 0, in F32 from 1.17549e-38");        /* what F32 cannot hold */
+    BAD(d.lr = 1e39, "optim: lr is 1e+39, expected a number > 0, in F32 from 1.17549e-38");
     BAD(d.clip_norm = 1e-320, "optim: clip_norm is 9.99989e-321, expected 0 or a number >= 1.17549e-38");
     BAD(d.weight_decay = -1, "optim: weight_decay is -1, expected a number >= 0");
     BAD(d.momentum = 1, "optim: momentum is 1, expected a number >= 0 and < 1");

@@ -679,7 +679,7 @@ TEST(linear_attention)
                 }
             }
         CHECK_STATUS(tn_tn_attention_from_linear(ps, "", tensor_of(ctx, 1, M, D, q), tensor_of(ctx, 1, M, D, k),
-                                                 tensor_of(ctx, 1, O, D, v), causal, &layer), TN_ERR_ARG);
+                                                 tensor_of(ctx, 1, O, D, v), causal, &layer), TN_ERR_SHAPE);
         CHECK_ERROR(ctx, TN_ERR_SHAPE, "tn_attention_from_linear: q is [1,2,3], expected [1,1]");
         CHECK_STATUS(tn_tn_attention_from_linear(ps, "", tn_reshape_2d(tensor_of(ctx, 1, M, D, q), M, D),
                                                  tn_reshape_2d(tensor_of(ctx, 1, M, D, k), M, D),

@@ -53,7 +53,7 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
     if (d.dtype == TN_REAL) d.dtype = TN_F32;
     if (d.activations == TN_REAL) d.activations = d.dtype;
     if (!d.allocator.alloc) { d.allocator.alloc = tni_malloc; d.allocator.release = tni_mfree; }
-    if (d.threads <= 0) d.threads = tni_default_threads(&d);
+    if (d.threads == 0) d.threads = tni_default_threads(&d);
     if (d.arena_bytes == 0) d.arena_bytes = (size_t)4 << 20;
     return d;
 }
@@ -89,6 +89,14 @@ static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
         tni_print(why, TN_WHY, "ctx_create: desc.activations is %s and dtype is %s, expected %s for activations",
                   tn_dtype_name(d->activations), tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64");
         return TN_ERR_DTYPE;
+    }
+    if (d->threads < 1 || d->threads > TNI_MOST_THREADS) {
+        tni_print(why, TN_WHY, "ctx_create: desc.threads is %d, expected 0 to %d", d->threads, TNI_MOST_THREADS);
+        return TN_ERR_ARG;
+    }
+    if ((unsigned)d->simd > TN_SIMD_NEON) {
+        tni_print(why, TN_WHY, "ctx_create: desc.simd is %d, expected 0 to %d", (int)d->simd, (int)TN_SIMD_NEON);
+        return TN_ERR_ARG;
     }
     if ((unsigned)d->gemm_precision > TN_GEMM_TF32) {
         tni_print(why, TN_WHY, "ctx_create: desc.gemm_precision is %d, expected 0 to %d", (int)d->gemm_precision,

@@ -91,8 +91,8 @@ typedef struct tn_desc {
                                            gradients are stored in BF16. Parameters, their gradients, optimisers,
                                            statistics, losses and the caller's tensors stay F32; sums are F32 or wider */
     uint64_t          seed;             /* of the random numbers (Philox)                        */
-    int               threads;          /* 0: with TN_USE_THREADS the environment variable OMP_NUM_THREADS, else one per
-                                           processor that the process may use; with OpenMP what it offers; else,
+    int               threads;          /* at most 32767. 0: with TN_USE_THREADS the environment variable OMP_NUM_THREADS, else one
+                                           per processor that the process may use; with OpenMP what it offers; else,
                                            and if parallel_for is given, 1                       */
     tn_parallel_for_fn parallel_for;    /* NULL: the context's own pool with TN_USE_THREADS, else OpenMP if compiled in,
                                            else one thread                                       */
@@ -206,7 +206,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(PROD,                   prod)                   /* i0 number of factors                   */ \
     T(PROD_BACKWARD,          prod_backward)          /* i0 number of factors; accumulate       */ \
     X(GEMM,                   gemm)                   /* f0 alpha, f1 beta; may use a copy of B in fewer bytes */ \
-    X(EMBED,                  embed)                  \
+    X(EMBED,                  embed)                  /* i0 1: the call of a gather, in messages  */ \
     T(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
     T(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \

@@ -76,7 +76,7 @@ uint64_t tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k)
 }
 
 /* The bytes that a view spans, from its lowest address: they are copied when a kernel runs on the host. */
-static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
+TNI_FN void tni_view_span(const tn_view *v, char **low, size_t *bytes)
 {
     int64_t first = 0, last = 0;
     int     i;
@@ -365,17 +365,19 @@ static tni_rank_text tni_of_rank(const tn_ctx *ctx)
     return out;
 }
 
-/* The fault word is written by kernels: {code, which, value, step}. It is read here and cleared. */
+/* The fault word is written by kernels: {1, index, id, 0 embed, 1 gather, 2 cross_entropy} or {2, which, value, step}. It is read
+   here and cleared. */
 TNI_FN tn_status tni_ctx_faults(tn_ctx *ctx)
 {
+    static const char *const who[] = {"embed", "gather", "cross_entropy"};
     int32_t   f[4], zero[4] = {0, 0, 0, 0};
     tn_status s = tni_to_host(ctx, f, ctx->fault->data, sizeof f);
     if (s != TN_OK) return tni_backend_fail(ctx, s, "sync");
     if (f[0] == 0) return TN_OK;
     tni_to_device(ctx, ctx->fault->data, zero, sizeof zero);
     if (f[0] == 1)
-        return tni_fail(ctx, TN_ERR_DATA, "embed, gather or cross_entropy: element %d of the ids or labels%s is %d, which "
-                        "is outside the table", (int)f[1], tni_of_rank(ctx).s, (int)f[2]);
+        return tni_fail(ctx, TN_ERR_DATA, "%s: element %d of the %s%s is %d, which is outside the table", who[(unsigned)f[3] % 3],
+                        (int)f[1], f[3] == 2 ? "labels" : "ids", tni_of_rank(ctx).s, (int)f[2]);
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
     return tni_fail(ctx, TN_ERR_NONFINITE,
                     "step %d: the norm of the gradient is not finite; the update was skipped, the parameters are unchanged",

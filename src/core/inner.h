@@ -190,6 +190,8 @@ typedef struct tni_arena {
 struct tni_node;
 struct tni_threads;
 
+enum { TNI_MOST_THREADS = 32767 };      /* the places of a gate, see threads.c */
+
 typedef struct tni_pool { int threads; tn_parallel_for_fn fn; void *user; } tni_pool;
 
 /* What communicates, see >>comm-impl. One thread at a time uses it, and nothing else of the context. */
@@ -219,6 +221,7 @@ struct tn_ctx {
     tn_tensor        *arena_tensors;    /* newest first, linked by prev         */
     tn_tensor        *owned_tensors;
     int64_t           doomed;           /* of them have TNI_DOOMED */
+    bool              params_doomed;    /* some of these are parameters, whose tn_param is gone */
     tni_owned        *owned;
     uint64_t          operators;        /* made so far, see tn_cp_mark */
     struct tni_node  *tape, *waiting;   /* newest first; the outer tape while a part is recomputed */
@@ -415,6 +418,7 @@ TNI_FN void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
 TNI_FN bool tni_tape_reads(const tn_ctx *ctx, const tn_tensor *t);
 TNI_FN bool tni_not_aside(tn_ctx *ctx, const char *what);
 TNI_FN bool tni_uncaptured(tn_ctx *ctx, const char *what);
+TNI_FN void tni_view_span(const tn_view *v, char **low, size_t *bytes);
 TNI_FN tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what);
 TNI_FN tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes);
 TNI_FN tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes);

@@ -540,18 +540,27 @@ TNI_FN void tni_beside_destroy(tni_beside *b)
 }
 #endif /* TN_NO_TRAINING */
 
-static int tni_threads_default(void)
+/* OMP_NUM_THREADS may be a list of numbers, one per level of nested regions: the first counts. */
+static int tni_threads_default(const tn_desc *desc)
 {
     const char *given = getenv("OMP_NUM_THREADS");
-    const long  threads = given ? strtol(given, NULL, 10) : 0;
-    return threads > 0 ? (int)tni_min(threads, TNI_GATE_FREE) : tni_processors();
+    char       *end = NULL, message[160];
+    const long  threads = given ? strtol(given, &end, 10) : 0;
+    if (threads > 0 && (*end == 0 || *end == ',')) return (int)tni_min(threads, TNI_MOST_THREADS);
+    if (given && *given) {
+        tni_print(message, sizeof message, "ctx_create: the environment variable OMP_NUM_THREADS is \"%s\", expected a number of "
+                  "threads; it is ignored", given);
+        tn_printable(message, strlen(message), false);
+        tni_say(desc, TN_LOG_WARN, message);
+    }
+    return tni_processors();
 }
 #endif
 
 TNI_FN int tni_default_threads(const tn_desc *desc)
 {
 #if defined(TNI_OWN_THREADS)
-    if (!desc->parallel_for) return tni_threads_default();
+    if (!desc->parallel_for) return tni_threads_default(desc);
 #elif defined(TNI_OPENMP)
     if (!desc->parallel_for) return omp_get_max_threads();
 #endif

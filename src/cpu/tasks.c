@@ -64,7 +64,7 @@ TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
     p.call = c;
     tni_pass_run(&p, R, c->out[0].shape[1], INT64_MAX, tni_embed_task);
     for (r = 0; r < R; r++)
-        if (ids[r] < 0 || ids[r] >= c->in[0].shape[0]) tni_fault(&c->out[1], 1, r, ids[r], 0);
+        if (ids[r] < 0 || ids[r] >= c->in[0].shape[0]) tni_fault(&c->out[1], 1, r, ids[r], (int32_t)c->i[0]);
     return TN_OK;
 }
 

@@ -267,10 +267,11 @@ static inline tnc_stream_of tnc_stream_from(const tn_call *c, double low, double
 
 /* ---- the fault word ----------------------------------------------------------------------------------------- >>cuda-fault
    Kernels cannot return an error. They write the first one of a step to four numbers in device memory, which the host reads
-   later: the kind of error, the row or parameter, the id, the step. */
+   later: the kind of error, the row or parameter, the id, the step. Of an invalid id the fourth says who has found it: 0 embed,
+   1 gather, 2 cross_entropy. */
 
 /* Reports an invalid id at `row`. The first one of a call is reported, so the thread returns if an earlier row has one. */
-static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end)
+static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end, int32_t who)
 {
     int64_t i;
     for (i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
@@ -278,7 +279,7 @@ static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int
     fault[0] = 1;
     fault[1] = (int32_t)row;
     fault[2] = ids[row];
-    fault[3] = 0;
+    fault[3] = who;
 }
 
 static __device__ inline void tnc_not_finite(int32_t *fault, int32_t which, int32_t step)

@@ -6,7 +6,7 @@
 
 template <typename T, int V> static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_embed_kernel(const typename tnc_real<T>::type *table, const int32_t *ids, T *y, int32_t *fault, int64_t rows, int64_t d,
-                 int64_t words, int lanes)
+                 int64_t words, int lanes, int32_t who)
 {
     typedef typename tnc_real<T>::type R;
     const int64_t n = d / V, step = (int64_t)gridDim.x * (TNC_THREADS / lanes);
@@ -23,7 +23,7 @@ tnc_embed_kernel(const typename tnc_real<T>::type *table, const int32_t *ids, T 
             if (good) tnc_load(v, from + i * V);
             tnc_store(to + i * V, v);
         }
-        if (!good && lane == 0) tnc_bad_id(fault, ids, row, words);
+        if (!good && lane == 0) tnc_bad_id(fault, ids, row, words, who);
     }
 }
 
@@ -34,7 +34,7 @@ template <typename T, int V> static void tnc_embed_launch(tnc *s, const tn_call 
     const int     lanes = tnc_lanes(d / V, 32);
     TNC_START((tnc_embed_kernel<T, V>), tnc_grid(s, rows, TNC_THREADS / lanes), (const R *)c->in[0].data,
               (const int32_t *)c->in[1].data, (T *)c->out[0].data, (int32_t *)c->out[1].data, rows, d, c->in[0].shape[0],
-              lanes);
+              lanes, (int32_t)c->i[0]);
 }
 
 template <typename T> static tn_status tnc_embed_of(tnc *s, const tn_call *c)

@@ -120,7 +120,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
         if (lane == 0) {
             a.lse[row] = top + tnc_log(sum);
             if (good) loss += (double)(top - tnc_to(from[label]) + tnc_log(sum));
-            else tnc_bad_id(a.fault, a.label, row, a.C);
+            else tnc_bad_id(a.fault, a.label, row, a.C, 2);
         }
         if (!a.dz) continue;
         {

@@ -322,7 +322,7 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
     for (r = 0; r < R; r++)
         if (label[r] >= 0 && label[r] < C)
             loss += (double)TNI_OUT(1)[r] - (double)TNI_T(element)(&c->in[0], r * C + label[r]);
-        else tni_fault(&c->out[2], 1, r, label[r], 0);
+        else tni_fault(&c->out[2], 1, r, label[r], 2);
     *TNI_OUT(0) = (float)(loss / (double)R);
     return TN_OK;
 }

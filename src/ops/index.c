@@ -166,7 +166,7 @@ TNI_FN void TNI_T(embed)(const tn_call *c)
         bool good = ids[r] >= 0 && ids[r] < c->in[0].shape[0];
         if (good) memcpy(y, table + ids[r] * d, sizeof *y * (size_t)d);
         else memset(y, 0, sizeof *y * (size_t)d);
-        if (!good) tni_fault(&c->out[1], 1, r, ids[r], 0);
+        if (!good) tni_fault(&c->out[1], 1, r, ids[r], (int32_t)c->i[0]);
     }
 }
 
@@ -310,6 +310,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     rows = !table || outer == 1 ? y : tn_tensor_3d(ctx, y->dtype, n, outer, inner);
     if (!table || !rows) return NULL;
     c = tni_call(TN_KERNEL_EMBED, 0, NULL, 0, NULL);
+    c.i[0] = 1;
     c.in[c.n_in++] = tni_table_view(table, v, outer * inner);
     tni_in_flat(&c, ids);
     c.out[c.n_out++] = tni_table_view(rows, n, outer * inner);

@@ -169,7 +169,7 @@ TNI_FN void TNI_T(cross_entropy)(const tn_call *c)
         sum = top + log(sum);
         lse[r] = (TNI_REAL)sum;
         if (good) loss += sum - (double)z[label[r]];
-        else tni_fault(&c->out[2], 1, r, label[r], 0);
+        else tni_fault(&c->out[2], 1, r, label[r], 2);
         for (j = 0; dz && j < C; j++)
             dz[r * C + j] = (TNI_REAL)(good ? (exp((double)z[j] - sum) - (j == label[r])) / (double)R : 0);
     }

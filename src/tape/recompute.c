@@ -62,6 +62,10 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
     tni_aside        a;
     tn_tensor       *y, *bereft;
     int              i;
+    if (ctx->params_doomed) {                               /* fn would read the structs that they were in */
+        tni_fail(ctx, TN_ERR_ARG, "recompute: parameters were destroyed since, expected tn_backward before");
+        return;
+    }
     for (i = 0; i < 3; i++) early[i] = tni_grad_early(n->in[i]);
     a = tni_step_aside(ctx);
     ctx->calls = again->first;

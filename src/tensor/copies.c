@@ -165,8 +165,23 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "read");
 }
 
+/* May two tensors have memory in common? Views of one tensor whose elements alternate count as such. */
+static bool tni_overlap(const tn_tensor *a, const tn_tensor *b)
+{
+    const tn_view v = tni_view(a), w = tni_view(b);
+    char         *low, *other;
+    size_t        bytes, others;
+    if (tni_root(a) != tni_root(b)) return false;
+    tni_view_span(&v, &low, &bytes);
+    tni_view_span(&w, &other, &others);
+    return low < other + others && other < low + bytes;
+}
+
 tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
 {
+    tn_mark    mark;
+    tn_tensor *flat;
+    tn_status  s;
     if (!tni_alive(to)) return TN_ERR_ARG;
     if (!tni_usable(to->ctx, from, "assign", "from")) return TN_ERR_ARG;
     if (to->rank != from->rank || memcmp(to->shape, from->shape, sizeof *to->shape * (size_t)to->rank) != 0)
@@ -175,7 +190,13 @@ tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
         return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is needed by the backward pass", TNI_SHAPE(to));
     if (to->base && tni_settle(to) != TN_OK) return to->ctx->status;      /* a part, and the rest are zeros */
     tni_rewritten(to);
-    return tni_copy(to, from);
+    if (!tni_overlap(to, from)) return tni_copy(to, from);
+    mark = tn_arena_mark(to->ctx);
+    flat = tn_tensor_nd(from->ctx, from->dtype, from->rank, from->shape);
+    s = flat ? tni_copy(flat, from) : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_copy(to, flat);
+    if (!to->ctx->tape) tn_arena_release(to->ctx, mark);
+    return s;
 }
 
 double tn_item(const tn_tensor *t)

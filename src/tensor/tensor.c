@@ -238,6 +238,7 @@ void tn_tensor_destroy(tn_tensor *t)
     if (ctx->tape || ctx->waiting) {
         if (!(t->flags & TNI_DOOMED)) ctx->doomed++;
         t->flags |= TNI_DOOMED;
+        ctx->params_doomed = ctx->params_doomed || (t->flags & TNI_PARAM);
         return;
     }
     tn_tensor_destroy(t->grad);
@@ -274,6 +275,7 @@ TNI_FN void tni_tape_clear(tn_ctx *ctx)
     ctx->tape = NULL;
     ctx->idle = NULL;
     ctx->recording = false;
+    ctx->params_doomed = false;
     for (t = ctx->owned_tensors; ctx->doomed > 0; t = next) {
         if (t->flags & TNI_DOOMED) {                         /* before `next`, which its gradient might be */
             tn_tensor_destroy(t->grad);

@@ -40,8 +40,8 @@ TN_API bool       tn_tensor_contiguous(const tn_tensor *t);   /* whether it is r
 TN_API tn_status  tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count);
 TN_API tn_status  tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count);   /* the same, to the host */
 TN_API double     tn_item(const tn_tensor *t);                /* the only element of t; NaN on error           */
-/* Copies the numbers of `from` into `to`, which has the same shape and no common memory. Dtypes and strides may differ. It
-   is not recorded and does not wait. TN_ERR_ARG if a recording still needs the old numbers. */
+/* Copies the numbers of `from` into `to`, which has the same shape. Dtypes and strides may differ; views of one tensor may have
+   memory in common. It is not recorded and does not wait. TN_ERR_ARG if a recording still needs the old numbers. */
 TN_API tn_status  tn_assign(tn_tensor *to, const tn_tensor *from);
 
 /* Returns a view of [start,stop) along an axis, 0 <= start <= stop <= extent. Views copy nothing: they are arena headers of
