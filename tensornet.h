@@ -246,8 +246,8 @@ typedef struct tn_desc {
                                            gradients are stored in BF16. Parameters, their gradients, optimisers,
                                            statistics, losses and the caller's tensors stay F32; sums are F32 or wider */
     uint64_t          seed;             /* of the random numbers (Philox)                        */
-    int               threads;          /* 0: with TN_USE_THREADS the environment variable OMP_NUM_THREADS, else one per
-                                           processor that the process may use; with OpenMP what it offers; else,
+    int               threads;          /* at most 32767. 0: with TN_USE_THREADS the environment variable OMP_NUM_THREADS, else one
+                                           per processor that the process may use; with OpenMP what it offers; else,
                                            and if parallel_for is given, 1                       */
     tn_parallel_for_fn parallel_for;    /* NULL: the context's own pool with TN_USE_THREADS, else OpenMP if compiled in,
                                            else one thread                                       */
@@ -361,7 +361,7 @@ TN_API tn_status   tn_arena_release(tn_ctx *ctx, tn_mark mark);
     X(PROD,                   prod)                   /* i0 number of factors                   */ \
     T(PROD_BACKWARD,          prod_backward)          /* i0 number of factors; accumulate       */ \
     X(GEMM,                   gemm)                   /* f0 alpha, f1 beta; may use a copy of B in fewer bytes */ \
-    X(EMBED,                  embed)                  \
+    X(EMBED,                  embed)                  /* i0 1: the call of a gather, in messages  */ \
     T(EMBED_BACKWARD,         embed_backward)         /* always adds                            */ \
     X(RMSNORM,                rmsnorm)                /* f0 eps                                 */ \
     T(RMSNORM_BACKWARD,       rmsnorm_backward)       /* accumulate                             */ \
@@ -508,8 +508,8 @@ TN_API bool       tn_tensor_contiguous(const tn_tensor *t);   /* whether it is r
 TN_API tn_status  tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count);
 TN_API tn_status  tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count);   /* the same, to the host */
 TN_API double     tn_item(const tn_tensor *t);                /* the only element of t; NaN on error           */
-/* Copies the numbers of `from` into `to`, which has the same shape and no common memory. Dtypes and strides may differ. It
-   is not recorded and does not wait. TN_ERR_ARG if a recording still needs the old numbers. */
+/* Copies the numbers of `from` into `to`, which has the same shape. Dtypes and strides may differ; views of one tensor may have
+   memory in common. It is not recorded and does not wait. TN_ERR_ARG if a recording still needs the old numbers. */
 TN_API tn_status  tn_assign(tn_tensor *to, const tn_tensor *from);
 
 /* Returns a view of [start,stop) along an axis, 0 <= start <= stop <= extent. Views copy nothing: they are arena headers of
@@ -603,7 +603,8 @@ struct tn_comm {
 TN_API TN_EXPERIMENTAL int tn_ctx_rank(const tn_ctx *ctx);      /* number of this process, from 0; 0 without desc.comm */
 TN_API TN_EXPERIMENTAL int tn_ctx_ranks(const tn_ctx *ctx);     /* number of processes; 1 without desc.comm            */
 /* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. TN_ERR_SHAPE if the
-   first axis of t has to be divided among the processes and cannot be. */
+   first axis of t has to be divided among the processes and cannot be; TN_ERR_DATA where a sum of I32 is above 2147483647 or below
+   -2147483647, unless the carrier sums by itself: then it may wrap around. */
 TN_API TN_EXPERIMENTAL tn_status tn_comm_all_reduce(tn_tensor *t);               /* t becomes the sum over all processes */
 /* t [size*k,..]: rows rank*k to rank*k + k - 1 become the sum over all processes; the others are undefined. */
 TN_API TN_EXPERIMENTAL tn_status tn_comm_reduce_scatter(tn_tensor *t);
@@ -1394,7 +1395,7 @@ TN_API tn_status  tn_params_zero_grad(tn_params *params);
    ("blocks.*.b"); one without stars matches the names that begin with it ("" matches all). */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern);
 TN_API int64_t    tn_params_thaw(tn_params *params, const char *pattern);   /* the reverse: trains them again  */
-/* Replaces both scales of matching parameters. A decay_scale of 1 gives decay to biases and gains, too. No decay for
+/* Replaces both scales of matching parameters; the next tn_optim_step checks that they are not negative. A decay_scale of 1 gives decay to biases and gains, too. No decay for
    embeddings: tn_params_set_scales(params, "embed.", 1, 0). Decay for weights only: "" with 0, then "*.w" with 1. */
 TN_API int64_t    tn_params_set_scales(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
 /* Sets `adamw` of matching parameters. Only the program itself can clear it again. */
@@ -2516,7 +2517,7 @@ typedef struct tn_schedule {
                                            1, and at most total - warmup                                                 */
     bool             one_minus_sqrt;    /* of the trapezoid: in place of the line                                        */
 } tn_schedule;
-TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);    /* the factor at a step, from 0; NULL: 1 */
+TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);    /* the factor at a step, from 0, as is one below 0; NULL: 1 */
 
 typedef enum tn_optim_kind {
     TN_OPTIM_ADAMW = 0,         /* Loshchilov & Hutter 2019 */
@@ -2532,7 +2533,8 @@ typedef enum tn_muon_scale {
 } tn_muon_scale;
 
 /* lr, adam_lr, eps and a clip_norm other than 0 must be at least the smallest normal number of the context's dtype, in F32
-   1.2e-38. AdamW in F32 bounds gradients by 2^63; squares overflow from 2^64 on. */
+   1.2e-38; lr and adam_lr at most 1e6. A step checks that the gradient is finite, not the parameters: a large one can
+   make them infinite. AdamW in F32 bounds gradients by 2^63; squares overflow from 2^64 on. */
 typedef struct tn_optim_desc {
     tn_optim_kind kind;
     double        lr;           /* 0: 1e-3 (AdamW, TN_MUON_SCALE_RMS), 1e-2 (SGD), 2e-2 (Muon)     */
@@ -4015,6 +4017,8 @@ typedef struct tni_arena {
 struct tni_node;
 struct tni_threads;
 
+enum { TNI_MOST_THREADS = 32767 };      /* the places of a gate, see threads.c */
+
 typedef struct tni_pool { int threads; tn_parallel_for_fn fn; void *user; } tni_pool;
 
 /* What communicates, see >>comm-impl. One thread at a time uses it, and nothing else of the context. */
@@ -4044,6 +4048,7 @@ struct tn_ctx {
     tn_tensor        *arena_tensors;    /* newest first, linked by prev         */
     tn_tensor        *owned_tensors;
     int64_t           doomed;           /* of them have TNI_DOOMED */
+    bool              params_doomed;    /* some of these are parameters, whose tn_param is gone */
     tni_owned        *owned;
     uint64_t          operators;        /* made so far, see tn_cp_mark */
     struct tni_node  *tape, *waiting;   /* newest first; the outer tape while a part is recomputed */
@@ -5461,18 +5466,27 @@ TNI_FN void tni_beside_destroy(tni_beside *b)
 }
 #endif /* TN_NO_TRAINING */
 
-static int tni_threads_default(void)
+/* OMP_NUM_THREADS may be a list of numbers, one per level of nested regions: the first counts. */
+static int tni_threads_default(const tn_desc *desc)
 {
     const char *given = getenv("OMP_NUM_THREADS");
-    const long  threads = given ? strtol(given, NULL, 10) : 0;
-    return threads > 0 ? (int)tni_min(threads, TNI_GATE_FREE) : tni_processors();
+    char       *end = NULL, message[160];
+    const long  threads = given ? strtol(given, &end, 10) : 0;
+    if (threads > 0 && (*end == 0 || *end == ',')) return (int)tni_min(threads, TNI_MOST_THREADS);
+    if (given && *given) {
+        tni_print(message, sizeof message, "ctx_create: the environment variable OMP_NUM_THREADS is \"%s\", expected a number of "
+                  "threads; it is ignored", given);
+        tn_printable(message, strlen(message), false);
+        tni_say(desc, TN_LOG_WARN, message);
+    }
+    return tni_processors();
 }
 #endif
 
 TNI_FN int tni_default_threads(const tn_desc *desc)
 {
 #if defined(TNI_OWN_THREADS)
-    if (!desc->parallel_for) return tni_threads_default();
+    if (!desc->parallel_for) return tni_threads_default(desc);
 #elif defined(TNI_OPENMP)
     if (!desc->parallel_for) return omp_get_max_threads();
 #endif
@@ -5574,7 +5588,7 @@ uint64_t tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k)
 }
 
 /* The bytes that a view spans, from its lowest address: they are copied when a kernel runs on the host. */
-static void tni_view_span(const tn_view *v, char **low, size_t *bytes)
+TNI_FN void tni_view_span(const tn_view *v, char **low, size_t *bytes)
 {
     int64_t first = 0, last = 0;
     int     i;
@@ -5863,17 +5877,19 @@ static tni_rank_text tni_of_rank(const tn_ctx *ctx)
     return out;
 }
 
-/* The fault word is written by kernels: {code, which, value, step}. It is read here and cleared. */
+/* The fault word is written by kernels: {1, index, id, 0 embed, 1 gather, 2 cross_entropy} or {2, which, value, step}. It is read
+   here and cleared. */
 TNI_FN tn_status tni_ctx_faults(tn_ctx *ctx)
 {
+    static const char *const who[] = {"embed", "gather", "cross_entropy"};
     int32_t   f[4], zero[4] = {0, 0, 0, 0};
     tn_status s = tni_to_host(ctx, f, ctx->fault->data, sizeof f);
     if (s != TN_OK) return tni_backend_fail(ctx, s, "sync");
     if (f[0] == 0) return TN_OK;
     tni_to_device(ctx, ctx->fault->data, zero, sizeof zero);
     if (f[0] == 1)
-        return tni_fail(ctx, TN_ERR_DATA, "embed, gather or cross_entropy: element %d of the ids or labels%s is %d, which "
-                        "is outside the table", (int)f[1], tni_of_rank(ctx).s, (int)f[2]);
+        return tni_fail(ctx, TN_ERR_DATA, "%s: element %d of the %s%s is %d, which is outside the table", who[(unsigned)f[3] % 3],
+                        (int)f[1], f[3] == 2 ? "labels" : "ids", tni_of_rank(ctx).s, (int)f[2]);
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
     return tni_fail(ctx, TN_ERR_NONFINITE,
                     "step %d: the norm of the gradient is not finite; the update was skipped, the parameters are unchanged",
@@ -6167,6 +6183,7 @@ void tn_tensor_destroy(tn_tensor *t)
     if (ctx->tape || ctx->waiting) {
         if (!(t->flags & TNI_DOOMED)) ctx->doomed++;
         t->flags |= TNI_DOOMED;
+        ctx->params_doomed = ctx->params_doomed || (t->flags & TNI_PARAM);
         return;
     }
     tn_tensor_destroy(t->grad);
@@ -6203,6 +6220,7 @@ TNI_FN void tni_tape_clear(tn_ctx *ctx)
     ctx->tape = NULL;
     ctx->idle = NULL;
     ctx->recording = false;
+    ctx->params_doomed = false;
     for (t = ctx->owned_tensors; ctx->doomed > 0; t = next) {
         if (t->flags & TNI_DOOMED) {                         /* before `next`, which its gradient might be */
             tn_tensor_destroy(t->grad);
@@ -6684,8 +6702,23 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "read");
 }
 
+/* May two tensors have memory in common? Views of one tensor whose elements alternate count as such. */
+static bool tni_overlap(const tn_tensor *a, const tn_tensor *b)
+{
+    const tn_view v = tni_view(a), w = tni_view(b);
+    char         *low, *other;
+    size_t        bytes, others;
+    if (tni_root(a) != tni_root(b)) return false;
+    tni_view_span(&v, &low, &bytes);
+    tni_view_span(&w, &other, &others);
+    return low < other + others && other < low + bytes;
+}
+
 tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
 {
+    tn_mark    mark;
+    tn_tensor *flat;
+    tn_status  s;
     if (!tni_alive(to)) return TN_ERR_ARG;
     if (!tni_usable(to->ctx, from, "assign", "from")) return TN_ERR_ARG;
     if (to->rank != from->rank || memcmp(to->shape, from->shape, sizeof *to->shape * (size_t)to->rank) != 0)
@@ -6694,7 +6727,13 @@ tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
         return tni_fail(to->ctx, TN_ERR_ARG, "assign: %s is needed by the backward pass", TNI_SHAPE(to));
     if (to->base && tni_settle(to) != TN_OK) return to->ctx->status;      /* a part, and the rest are zeros */
     tni_rewritten(to);
-    return tni_copy(to, from);
+    if (!tni_overlap(to, from)) return tni_copy(to, from);
+    mark = tn_arena_mark(to->ctx);
+    flat = tn_tensor_nd(from->ctx, from->dtype, from->rank, from->shape);
+    s = flat ? tni_copy(flat, from) : TN_ERR_MEMORY;
+    if (s == TN_OK) s = tni_copy(to, flat);
+    if (!to->ctx->tape) tn_arena_release(to->ctx, mark);
+    return s;
 }
 
 double tn_item(const tn_tensor *t)
@@ -7053,7 +7092,8 @@ TNI_FN tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t
     return p;
 }
 
-/* own[i] = the sum over ranks of row[rank][i], in this order, where the row of this rank is `own`. */
+/* own[i] = the sum over ranks of row[rank][i], in this order, where the row of this rank is `own`. Integers whose magnitude is 2^31
+   or more become INT32_MIN, by which all processes that get them know: tni_comm_direct. */
 static void tni_comm_add(const tn_comm *k, char *own, const char *rows, size_t pitch, int64_t n, tn_dtype dtype)
 {
     enum { FEW = 256 };
@@ -7071,7 +7111,7 @@ static void tni_comm_add(const tn_comm *k, char *own, const char *rows, size_t p
         }
         if (dtype == TN_F32) for (i = 0; i < m; i++) ((float *)(void *)own)[first + i] = (float)sum[i];
         else if (dtype == TN_F64) for (i = 0; i < m; i++) ((double *)(void *)own)[first + i] = sum[i];
-        else for (i = 0; i < m; i++) ((int32_t *)(void *)own)[first + i] = (int32_t)(int64_t)sum[i];
+        else for (i = 0; i < m; i++) ((int32_t *)(void *)own)[first + i] = fabs(sum[i]) <= INT32_MAX ? (int32_t)sum[i] : INT32_MIN;
     }
 }
 
@@ -7187,11 +7227,21 @@ TNI_FN tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int6
 
 static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
-    const size_t needs = tni_comm_needs(ctx->link.comm, what, n, dtype);
-    tn_status    s;
+    const size_t   needs = tni_comm_needs(ctx->link.comm, what, n, dtype);
+    const int32_t *sum = (const int32_t *)data;
+    tni_span       own;
+    tn_status      s;
     if (needs > 0 && !tni_comm_room(ctx, needs)) return TN_ERR_MEMORY;
     s = tni_link_run(&ctx->link, what, data, n, dtype, root);
-    return s == TN_OK ? s : tni_comm_failed(ctx, s);
+    if (s != TN_OK) return tni_comm_failed(ctx, s);
+    if (needs == 0 || dtype != TN_I32) return s;
+    own = tni_comm_span(n, ctx->link.comm->size, ctx->rank, 0, n);      /* the sums that are here */
+    if (what == TNI_ALL_REDUCE) own.begin = 0, own.count = n;
+    for (; own.count > 0; own.begin++, own.count--)
+        if (sum[own.begin] == INT32_MIN)
+            return tni_fail(ctx, TN_ERR_DATA, "comm: the sum of element %lld does not fit I32, expected -2147483647 to 2147483647",
+                            (long long)own.begin);
+    return s;
 }
 
 /* On memory of the backend, [n] of dtype. A device's bytes go through the host if the carrier cannot take them. */
@@ -7593,6 +7643,10 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
     tni_aside        a;
     tn_tensor       *y, *bereft;
     int              i;
+    if (ctx->params_doomed) {                               /* fn would read the structs that they were in */
+        tni_fail(ctx, TN_ERR_ARG, "recompute: parameters were destroyed since, expected tn_backward before");
+        return;
+    }
     for (i = 0; i < 3; i++) early[i] = tni_grad_early(n->in[i]);
     a = tni_step_aside(ctx);
     ctx->calls = again->first;
@@ -9327,7 +9381,7 @@ TNI_FN void TNI_T(embed)(const tn_call *c)
         bool good = ids[r] >= 0 && ids[r] < c->in[0].shape[0];
         if (good) memcpy(y, table + ids[r] * d, sizeof *y * (size_t)d);
         else memset(y, 0, sizeof *y * (size_t)d);
-        if (!good) tni_fault(&c->out[1], 1, r, ids[r], 0);
+        if (!good) tni_fault(&c->out[1], 1, r, ids[r], (int32_t)c->i[0]);
     }
 }
 
@@ -9471,6 +9525,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     rows = !table || outer == 1 ? y : tn_tensor_3d(ctx, y->dtype, n, outer, inner);
     if (!table || !rows) return NULL;
     c = tni_call(TN_KERNEL_EMBED, 0, NULL, 0, NULL);
+    c.i[0] = 1;
     c.in[c.n_in++] = tni_table_view(table, v, outer * inner);
     tni_in_flat(&c, ids);
     c.out[c.n_out++] = tni_table_view(rows, n, outer * inner);
@@ -10549,12 +10604,19 @@ static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
     tni_run_grad(ctx, &c, n->in[0]);
 }
 
+/* The base, or the factor of the scaling. The angles are at most 2^63 / (base factor), which stays finite. */
+TNI_FN bool tni_rope_number(tn_ctx *ctx, const char *op, const char *what, double x)
+{
+    if (x >= 1e-30 && x < HUGE_VAL) return true;
+    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a finite number >= 1e-30", op, what, x);
+    return false;
+}
+
 TNI_FN bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_scaling *s)
 {
     if (s->factor == 0 && s->low == 0 && s->high == 0 && s->context == 0) return true;
-    if (!(s->factor > 0 && s->factor < HUGE_VAL))
-        tni_fail(ctx, TN_ERR_ARG, "%s: factor of the scaling is %g, expected a positive number", op, s->factor);
-    else if (!(s->context >= 0 && s->context < HUGE_VAL))
+    if (!tni_rope_number(ctx, op, "factor of the scaling", s->factor)) return false;
+    if (!(s->context >= 0 && s->context < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "%s: context of the scaling is %g, expected 0 or more", op, s->context);
     else if (s->context > 0 && !(s->low >= 0 && s->high > s->low && s->high < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "%s: low and high of the scaling are %g and %g, expected 0 <= low < high", op, s->low,
@@ -10574,10 +10636,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     if (!(x = tni_heads(ctx, x, "rope", "x")) || !tni_is_eps(ctx, d.eps, "rope")) return NULL;
     if (d.base == 0) d.base = 10000;
     if (d.eps == 0) d.eps = 1e-6;
-    if (!(d.base > 0 && d.base < HUGE_VAL)) {
-        tni_fail(ctx, TN_ERR_ARG, "rope: base is %g, expected a positive number", d.base);
-        return NULL;
-    }
+    if (!tni_rope_number(ctx, "rope", "base", d.base)) return NULL;
     if (d.first > INT64_MAX - x->shape[1]) {
         tni_fail(ctx, TN_ERR_ARG, "rope: first is %lld, expected at most 2^63 - 1 less the %lld positions of x",
                  (long long)d.first, (long long)x->shape[1]);
@@ -11433,7 +11492,7 @@ TNI_FN void TNI_T(cross_entropy)(const tn_call *c)
         sum = top + log(sum);
         lse[r] = (TNI_REAL)sum;
         if (good) loss += sum - (double)z[label[r]];
-        else tni_fault(&c->out[2], 1, r, label[r], 0);
+        else tni_fault(&c->out[2], 1, r, label[r], 2);
         for (j = 0; dz && j < C; j++)
             dz[r * C + j] = (TNI_REAL)(good ? (exp((double)z[j] - sum) - (j == label[r])) / (double)R : 0);
     }
@@ -12894,7 +12953,7 @@ TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
     p.call = c;
     tni_pass_run(&p, R, c->out[0].shape[1], INT64_MAX, tni_embed_task);
     for (r = 0; r < R; r++)
-        if (ids[r] < 0 || ids[r] >= c->in[0].shape[0]) tni_fault(&c->out[1], 1, r, ids[r], 0);
+        if (ids[r] < 0 || ids[r] >= c->in[0].shape[0]) tni_fault(&c->out[1], 1, r, ids[r], (int32_t)c->i[0]);
     return TN_OK;
 }
 
@@ -15737,7 +15796,7 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
     for (r = 0; r < R; r++)
         if (label[r] >= 0 && label[r] < C)
             loss += (double)TNI_OUT(1)[r] - (double)TNI_T(element)(&c->in[0], r * C + label[r]);
-        else tni_fault(&c->out[2], 1, r, label[r], 0);
+        else tni_fault(&c->out[2], 1, r, label[r], 2);
     *TNI_OUT(0) = (float)(loss / (double)R);
     return TN_OK;
 }
@@ -20101,7 +20160,7 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
     if (d.dtype == TN_REAL) d.dtype = TN_F32;
     if (d.activations == TN_REAL) d.activations = d.dtype;
     if (!d.allocator.alloc) { d.allocator.alloc = tni_malloc; d.allocator.release = tni_mfree; }
-    if (d.threads <= 0) d.threads = tni_default_threads(&d);
+    if (d.threads == 0) d.threads = tni_default_threads(&d);
     if (d.arena_bytes == 0) d.arena_bytes = (size_t)4 << 20;
     return d;
 }
@@ -20137,6 +20196,14 @@ static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
         tni_print(why, TN_WHY, "ctx_create: desc.activations is %s and dtype is %s, expected %s for activations",
                   tn_dtype_name(d->activations), tn_dtype_name(d->dtype), d->dtype == TN_F32 ? "F32 or BF16" : "F64");
         return TN_ERR_DTYPE;
+    }
+    if (d->threads < 1 || d->threads > TNI_MOST_THREADS) {
+        tni_print(why, TN_WHY, "ctx_create: desc.threads is %d, expected 0 to %d", d->threads, TNI_MOST_THREADS);
+        return TN_ERR_ARG;
+    }
+    if ((unsigned)d->simd > TN_SIMD_NEON) {
+        tni_print(why, TN_WHY, "ctx_create: desc.simd is %d, expected 0 to %d", (int)d->simd, (int)TN_SIMD_NEON);
+        return TN_ERR_ARG;
     }
     if ((unsigned)d->gemm_precision > TN_GEMM_TF32) {
         tni_print(why, TN_WHY, "ctx_create: desc.gemm_precision is %d, expected 0 to %d", (int)d->gemm_precision,
@@ -26781,7 +26848,7 @@ TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, do
     int64_t   k, size;
     tn_status s = TN_OK;
     *exponent = 0;
-    if (!tni_tt_match(a, b, op) || !tni_tt_given(a, op, "inner", inner)) return TN_ERR_ARG;
+    if (!tni_tt_match(a, b, op) || !tni_tt_given(a, op, "inner", inner)) return tn_ctx_status(a ? a->ctx : NULL);
     memset(&lay, 0, sizeof lay);
     tni_tt_inner_lay(&lay, a, b, &h, p);
     if (!tni_lay_room(&lay, a->ctx, op, &size)) return TN_ERR_MEMORY;
@@ -28923,16 +28990,18 @@ tn_status tn_linear_init(tn_params *ps, const char *name, const tn_linear_desc *
 {
     int64_t   before = tn_params_count(ps);
     tn_init   init;
+    tn_linear_desc d;
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "linear", name, "in", desc->in, "out", desc->out)) != TN_OK) return s;
-    if ((s = tni_layer_augmented(tn_params_ctx(ps), "linear", name, desc->augmented, desc->bias)) != TN_OK) return s;
-    layer->desc = *desc;
-    init = tni_init_or(desc->init, TN_INIT_UNIFORM, desc->in);
-    layer->w = tni_layer_matrix(ps, name, "w", desc->out, desc->in + desc->augmented, init);
-    if (layer->w && desc->bias) layer->b = tni_layer_vector(ps, name, "b", desc->out, tni_init_bias(init));
-    return tni_layer_done(ps, before, layer->w && (layer->b || !desc->bias), layer, sizeof *layer);
+    if ((s = tni_layer_extents(ps, "linear", name, "in", d.in, "out", d.out)) != TN_OK) return s;
+    if ((s = tni_layer_augmented(tn_params_ctx(ps), "linear", name, d.augmented, d.bias)) != TN_OK) return s;
+    layer->desc = d;
+    init = tni_init_or(d.init, TN_INIT_UNIFORM, d.in);
+    layer->w = tni_layer_matrix(ps, name, "w", d.out, d.in + d.augmented, init);
+    if (layer->w && d.bias) layer->b = tni_layer_vector(ps, name, "b", d.out, tni_init_bias(init));
+    return tni_layer_done(ps, before, layer->w && (layer->b || !d.bias), layer, sizeof *layer);
 }
 
 tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
@@ -28948,13 +29017,15 @@ tn_status tn_embedding_init(tn_params *ps, const char *name, const tn_embedding_
 {
     int64_t   before = tn_params_count(ps);
     tn_init   init;
+    tn_embedding_desc d;
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "embedding: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "embedding", name, "count", desc->count, "dim", desc->dim)) != TN_OK) return s;
-    layer->desc = *desc;
-    init = tni_init_or(desc->init, TN_INIT_NORMAL, 1);
-    layer->w = tni_layer_matrix(ps, name, "w", desc->count, desc->dim, init);
+    if ((s = tni_layer_extents(ps, "embedding", name, "count", d.count, "dim", d.dim)) != TN_OK) return s;
+    layer->desc = d;
+    init = tni_init_or(d.init, TN_INIT_NORMAL, 1);
+    layer->w = tni_layer_matrix(ps, name, "w", d.count, d.dim, init);
     tni_layer_adamw(ps, layer->w);
     return tni_layer_done(ps, before, layer->w != NULL, layer, sizeof *layer);
 }
@@ -28990,27 +29061,29 @@ tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc
 {
     int64_t   before = tn_params_count(ps);
     tn_init   ones;
+    tn_norm_desc d;
     tn_status s;
     bool      whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     memset(&ones, 0, sizeof ones);
     ones.rule = TN_INIT_ONE;
-    if ((s = tni_layer_extents(ps, "norm", name, "dim", desc->dim, "", 1)) != TN_OK) return s;
-    if ((unsigned)desc->kind > TN_NORM_LAYER)
+    if ((s = tni_layer_extents(ps, "norm", name, "dim", d.dim, "", 1)) != TN_OK) return s;
+    if ((unsigned)d.kind > TN_NORM_LAYER)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm%s%s: kind is %d, not a valid tn_norm_kind", TNI_NAMED(name),
-                        (int)desc->kind);
-    if (desc->bias && desc->kind != TN_NORM_LAYER)
+                        (int)d.kind);
+    if (d.bias && d.kind != TN_NORM_LAYER)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm%s%s: bias is true, expected false: only TN_NORM_LAYER has one",
                         TNI_NAMED(name));
-    if (!tni_is_eps(tn_params_ctx(ps), desc->eps, "norm")) return TN_ERR_ARG;
-    layer->desc = *desc;
+    if (!tni_is_eps(tn_params_ctx(ps), d.eps, "norm")) return TN_ERR_ARG;
+    layer->desc = d;
     if (layer->desc.eps == 0) layer->desc.eps = 1e-5;
-    if (!desc->no_gain) layer->gain = tni_layer_vector(ps, name, "gain", desc->dim, ones);
-    whole = layer->gain || desc->no_gain;
+    if (!d.no_gain) layer->gain = tni_layer_vector(ps, name, "gain", d.dim, ones);
+    whole = layer->gain || d.no_gain;
     ones.rule = TN_INIT_ZERO;
-    if (whole && desc->bias) layer->bias = tni_layer_vector(ps, name, "bias", desc->dim, ones);
-    return tni_layer_done(ps, before, whole && (layer->bias || !desc->bias), layer, sizeof *layer);
+    if (whole && d.bias) layer->bias = tni_layer_vector(ps, name, "bias", d.dim, ones);
+    return tni_layer_done(ps, before, whole && (layer->bias || !d.bias), layer, sizeof *layer);
 }
 
 tn_tensor *tn_norm_forward(tn_ctx *ctx, const tn_norm *layer, tn_tensor *x)
@@ -29103,8 +29176,8 @@ tn_status tn_mlp_init(tn_params *ps, const char *name, const tn_mlp_desc *desc, 
     tn_status   s;
     bool        whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mlp: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    d = *desc;
     if ((s = tni_mlp_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
     tni_mlp_rules(&d, &in, &out);
@@ -29194,17 +29267,19 @@ tn_tensor *tn_mlp_encoder(const tn_mlp *layer, int64_t e)
 tn_status tn_quadratic_init(tn_params *ps, const char *name, const tn_quadratic_desc *desc, tn_quadratic *layer)
 {
     int64_t   shape[3], before = tn_params_count(ps);
+    tn_quadratic_desc d;
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    if ((s = tni_layer_extents(ps, "quadratic", name, "in", desc->in, "out", desc->out)) != TN_OK) return s;
-    if (desc->augmented && desc->bias)
+    if ((s = tni_layer_extents(ps, "quadratic", name, "in", d.in, "out", d.out)) != TN_OK) return s;
+    if (d.augmented && d.bias)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic%s%s: bias is true, expected false with augmented: the "
                         "tensor holds the bias", TNI_NAMED(name));
-    layer->desc = *desc;
-    shape[0] = desc->out;
-    shape[1] = shape[2] = desc->in + (desc->bias || desc->augmented);
-    layer->t = tni_layer_param(ps, name, "t", 3, shape, tni_init_or(desc->init, TN_INIT_NORMAL, shape[1] * shape[2]), true);
+    layer->desc = d;
+    shape[0] = d.out;
+    shape[1] = shape[2] = d.in + (d.bias || d.augmented);
+    layer->t = tni_layer_param(ps, name, "t", 3, shape, tni_init_or(d.init, TN_INIT_NORMAL, shape[1] * shape[2]), true);
     return tni_layer_done(ps, before, layer->t != NULL, layer, sizeof *layer);
 }
 
@@ -29272,8 +29347,8 @@ tn_status tn_modifier_init(tn_params *ps, const char *name, const tn_modifier_de
     tn_status        s;
     bool             whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "modifier: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    d = *desc;
     if ((s = tni_modifier_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
     in = tni_init_or(d.init, TN_INIT_NORMAL, d.in);
@@ -29365,9 +29440,7 @@ TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
     a = tni_attention_attend(d);
     if (!tni_attend_numbers(ctx, &a, d->d_qk)) return TN_ERR_ARG;
     if ((s = tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) != TN_OK) return s;
-    if (!(d->rope_base >= 0 && d->rope_base < HUGE_VAL))
-        return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: rope_base is %g, expected a finite number >= 0", TNI_NAMED(name),
-                        d->rope_base);
+    if (d->rope_base != 0 && !tni_rope_number(ctx, "attention", "rope_base", d->rope_base)) return TN_ERR_ARG;
     if (!tni_rope_scaling_fits(ctx, "attention", &d->rope_scaling)) return TN_ERR_ARG;
     if (d->depth < 0)
         return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: depth is %lld, expected 0 or more", TNI_NAMED(name),
@@ -29412,8 +29485,8 @@ tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_
     tn_status         s;
     bool              whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "attention: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    d = *desc;
     if ((s = tni_layer_extents(ps, "attention", name, "dim", d.dim, "heads", d.heads)) != TN_OK
         || (s = tni_attention_check(tn_params_ctx(ps), name, &d)) != TN_OK) return s;
     layer->desc = d;
@@ -29961,8 +30034,8 @@ tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_atte
     tn_status            s;
     bool                 whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    d = *desc;
     if ((s = tni_tna_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
     a = tni_init_or(d.init_a, TN_INIT_NORMAL, d.bond);
@@ -30409,12 +30482,12 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     d.boundary = causal ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED;
     d.causal = causal;
     if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
-    if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return TN_ERR_ARG;
+    if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return tn_ctx_status(ctx);
     if (!(wq = tni_room_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
     wk = wq + m * in; wv = wk + m * in;
     read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
            && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
-    status = read ? tn_tn_attention_init(ps, name, &d, layer) : TN_ERR_ARG;
+    status = read ? tn_tn_attention_init(ps, name, &d, layer) : tn_ctx_status(ctx);
     if (status == TN_OK) {
         a = tni_tna_numbers(layer);
         b = a ? a + D * D * in * in : NULL;
@@ -36093,8 +36166,8 @@ tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores)
         else tni_fail(ctx, TN_ERR_ARG, "net_from_mps: cores is NULL");
         return NULL;
     }
+    for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_mps", "a core")) return NULL;
     for (i = 0; i < n; i++) {
-        if (!tni_is_real(ctx, cores[i], "net_from_mps", "a core")) return NULL;
         if (cores[i]->rank < 2 || cores[i]->rank > 4) {
             tni_fail(ctx, TN_ERR_SHAPE, "net_from_mps: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
                      TNI_SHAPE(cores[i]));
@@ -36432,7 +36505,7 @@ static tn_status tni_net_pair(tni_net_pairing *p)
         p->plan[p->plans] = plan;
         p->net[p->plans++] = q;
     }
-    t = tni_net_run(q, plan, p->op);
+    t = plan || p->plans == TNI_NET_PLANS ? tni_net_run(q, plan, p->op) : NULL;
     s = t ? tn_read(t, TN_F64, &value, 1) : tn_ctx_status(a->ctx);
     if (p->plans == 0 || p->net[p->plans - 1] != q) tn_net_destroy(q);
     if (!a->ctx->tape) tn_arena_release(a->ctx, mark);
@@ -37043,8 +37116,8 @@ tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, 
     tn_init       init;
     tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mps: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    d = *desc;
     if ((s = tni_mps_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
     memset(&init, 0, sizeof init);
@@ -38470,43 +38543,45 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
     char          part[16];
     tn_init       init;
     bool          whole = true;
+    tn_tt_linear_desc d;
     tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tt_linear: layer or desc is NULL");
+    d = *desc;                                              /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if (!ps) return TN_ERR_ARG;
-    if (desc->count < 1 || desc->count > TN_MAX_RANK)
+    if (d.count < 1 || d.count > TN_MAX_RANK)
         return tni_fail(ps->owned.ctx, TN_ERR_ARG, "tt_linear%s%s: count is %lld, expected 1 to %d", TNI_NAMED(name),
-                        (long long)desc->count, TN_MAX_RANK);
-    if (!(desc->std >= 0 && desc->std < HUGE_VAL))
+                        (long long)d.count, TN_MAX_RANK);
+    if (!(d.std >= 0 && d.std < HUGE_VAL))
         return tni_fail(ps->owned.ctx, TN_ERR_ARG, "tt_linear%s%s: std is %g, expected 0 or more", TNI_NAMED(name),
-                        desc->std);
-    for (k = 0; k < desc->count; k++) {
-        const bool good = tni_is_extent(desc->in[k]);
-        if (good && tni_is_extent(desc->out[k])) continue;
+                        d.std);
+    for (k = 0; k < d.count; k++) {
+        const bool good = tni_is_extent(d.in[k]);
+        if (good && tni_is_extent(d.out[k])) continue;
         return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "tt_linear%s%s: %s[%lld] is %lld, expected 1 to 2^31 - 2",
-                        TNI_NAMED(name), good ? "out" : "in", (long long)k, (long long)(good ? desc->out : desc->in)[k]);
+                        TNI_NAMED(name), good ? "out" : "in", (long long)k, (long long)(good ? d.out : d.in)[k]);
     }
-    s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(desc, desc->in),
-                          "the product of out", tni_tt_linear_size(desc, desc->out));
-    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", desc->rank, "rank", desc->rank);
+    s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(&d, d.in),
+                          "the product of out", tni_tt_linear_size(&d, d.out));
+    if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", d.rank, "rank", d.rank);
     if (s != TN_OK) return s;
-    layer->desc = *desc;
+    layer->desc = d;
     memset(&init, 0, sizeof init);
     init.rule = TN_INIT_NORMAL;
-    init.std = desc->std > 0 ? desc->std : 1 / sqrt((double)tni_tt_linear_size(desc, desc->in));
-    variance = init.std * init.std / pow((double)desc->rank, (double)(desc->count - 1));   /* a sum over all bonds */
-    init.std = pow(variance, 0.5 / (double)desc->count);
-    for (k = 0; whole && k < desc->count; k++) {
-        shape[0] = desc->out[k]; shape[1] = k + 1 == desc->count ? 1 : desc->rank;
-        shape[2] = k == 0 ? 1 : desc->rank; shape[3] = desc->in[k];
+    init.std = d.std > 0 ? d.std : 1 / sqrt((double)tni_tt_linear_size(&d, d.in));
+    variance = init.std * init.std / pow((double)d.rank, (double)(d.count - 1));   /* a sum over all bonds */
+    init.std = pow(variance, 0.5 / (double)d.count);
+    for (k = 0; whole && k < d.count; k++) {
+        shape[0] = d.out[k]; shape[1] = k + 1 == d.count ? 1 : d.rank;
+        shape[2] = k == 0 ? 1 : d.rank; shape[3] = d.in[k];
         tni_print(part, sizeof part, "core%d", (int)k);
         layer->core[k] = tni_layer_param(ps, name, part, 4, shape, init, true);
         whole = layer->core[k] != NULL;
         tni_layer_adamw(ps, layer->core[k]);
     }
     init.rule = TN_INIT_ZERO;
-    if (whole && desc->bias) {
-        layer->b = tni_layer_vector(ps, name, "b", tni_tt_linear_size(desc, desc->out), init);
+    if (whole && d.bias) {
+        layer->b = tni_layer_vector(ps, name, "b", tni_tt_linear_size(&d, d.out), init);
         whole = layer->b != NULL;
     }
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
@@ -38888,8 +38963,8 @@ tn_status tn_deep_init(tn_params *ps, const char *name, const tn_deep_desc *desc
     char                 part[200];
     int64_t              l;
     if (!model || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "deep: model or desc is NULL");
+    d = *desc;                                              /* which may be the model's own */
     memset(model, 0, sizeof *model);
-    d = *desc;
     if ((s = tni_deep_check(ps, name, &d)) != TN_OK) return s;
     memset(&a, 0, sizeof a); memset(&e, 0, sizeof e); memset(&linear, 0, sizeof linear); memset(&mps, 0, sizeof mps);
     model->desc = d;
@@ -39033,6 +39108,7 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
 {
     double t;
     if (!s) return 1;
+    step = tni_max(step, 0);
     if (step < s->warmup) return ((double)step + 1) / (double)s->warmup;
     if (s->kind == TN_SCHEDULE_CONSTANT) return 1;
     t = s->total > s->warmup ? ((double)step - (double)s->warmup) / ((double)s->total - (double)s->warmup) : 1;
@@ -39135,14 +39211,17 @@ static tn_status tni_optim_fail(tn_ctx *ctx, const char *field, double value, co
 }
 
 /* Settings that must not vanish or overflow as numbers of the context's dtype. */
-static bool tni_optim_positive(tn_ctx *ctx, const char *field, double value)
+static bool tni_optim_positive(tn_ctx *ctx, const char *field, double value, double most)
 {
     const tn_dtype dtype = ctx->desc.dtype;
-    if (value >= tni_dtype_least(dtype) && value <= tni_dtype_most(dtype)) return true;
-    tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0 and finite in %s, %g to %g", field, value,
-             tn_dtype_name(dtype), tni_dtype_least(dtype), tni_dtype_most(dtype));
+    most = fmin(most, tni_dtype_most(dtype));
+    if (value >= tni_dtype_least(dtype) && value <= most) return true;
+    tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0, in %s from %g to %g", field, value, tn_dtype_name(dtype),
+             tni_dtype_least(dtype), most);
     return false;
 }
+
+static const double tni_lr_most = 1e6;
 
 static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
 {
@@ -39154,7 +39233,7 @@ static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
         return tni_fail(ctx, TN_ERR_ARG, "optim: muon_scale is %d, not a valid tn_muon_scale", (int)d->muon_scale);
     if (d->newton_schulz < 1 || d->newton_schulz > 20)
         return tni_fail(ctx, TN_ERR_ARG, "optim: newton_schulz is %d, expected 1 to 20", d->newton_schulz);
-    if (!tni_optim_positive(ctx, "adam_lr", d->adam_lr)) return TN_ERR_ARG;
+    if (!tni_optim_positive(ctx, "adam_lr", d->adam_lr, tni_lr_most)) return TN_ERR_ARG;
     if (!(d->momentum_start >= 0 && d->momentum_start < 1))
         return tni_optim_fail(ctx, "momentum_start", d->momentum_start, ">= 0 and < 1");
     if (d->momentum_warmup >= 0) return TN_OK;
@@ -39170,7 +39249,7 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
-    if (!tni_optim_positive(ctx, "lr", d->lr) || !tni_optim_positive(ctx, "eps", d->eps)) return TN_ERR_ARG;
+    if (!tni_optim_positive(ctx, "lr", d->lr, tni_lr_most) || !tni_optim_positive(ctx, "eps", d->eps, HUGE_VAL)) return TN_ERR_ARG;
     if (!(d->clip_norm == 0 || d->clip_norm >= tni_dtype_least(ctx->desc.dtype)))
         return tni_fail(ctx, TN_ERR_ARG, "optim: clip_norm is %g, expected 0 or a number >= %g", d->clip_norm,
                         tni_dtype_least(ctx->desc.dtype));
@@ -40007,11 +40086,14 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
 /* Parameters that are updated one after the other by the same kernel, the last first. */
 typedef struct tni_series { tn_optim_kind rule; int64_t before, after; } tni_series;
 
-/* Whether both are finite, and the first also times the learning rate. */
+/* Whether both are finite and not negative, and the first is finite also times the learning rate. */
 static tn_status tni_optim_scales_fit(const tn_optim *o, const tn_param *p)
 {
     const double most = tni_dtype_most(o->scalars->dtype), larger = fmax(1, o->desc.lr);
-    if (fabs(tni_optim_rate(o, p)) <= most / larger && fabs(tni_optim_decay(o, p)) <= most) return TN_OK;
+    if (!(p->lr_scale >= 0 && p->decay_scale >= 0))
+        return tni_fail(o->owned.ctx, TN_ERR_ARG, "optim: the scales of %s are %g of lr and %g of weight_decay, expected numbers "
+                        ">= 0", p->name, p->lr_scale, p->decay_scale);
+    if (tni_optim_rate(o, p) <= most / larger && tni_optim_decay(o, p) <= most) return TN_OK;
     return tni_fail(o->owned.ctx, TN_ERR_ARG, "optim: the scales of %s are %g of lr %g and %g of weight_decay %g, expected "
                     "products that %s can hold", p->name, p->lr_scale, o->desc.lr, p->decay_scale, o->desc.weight_decay,
                     tn_dtype_name(o->scalars->dtype));
@@ -40569,9 +40651,16 @@ TNI_FN bool tni_is_device(const char *path)
 #endif
 }
 
+/* tn_sink_path and tn_source_path make an empty path of NULL. */
+TNI_FN tn_status tni_path_empty(tn_ctx *ctx, const char *op)
+{
+    return tni_fail(ctx, TN_ERR_FILE, "%s: the path is empty or NULL, expected the name of a file", op);
+}
+
 static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 {
     FILE *f;
+    if (!*path) return tni_path_empty(r->ctx, "source_path");
     if (tni_is_device(path))
         return tni_fail(r->ctx, TN_ERR_FILE, "%s: it is a pipe or a device, expected a file", r->name.s);
     errno = 0;
@@ -40594,6 +40683,13 @@ static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 }
 #endif
 
+/* Instead of a function that is NULL: tni_reader_open refuses it. */
+static bool tni_no_fetch(void *user, uint64_t offset, void *dst, size_t bytes)
+{
+    (void)user; (void)offset; (void)dst;
+    return bytes == 0;
+}
+
 TNI_FN tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *source)
 {
     memset(r, 0, sizeof *r);
@@ -40602,6 +40698,8 @@ TNI_FN tn_status tni_reader_open(tni_reader *r, tn_ctx *ctx, const tn_source *so
     r->bytes = source->bytes;
     r->fetch = source->fetch ? source->fetch : tni_memory_fetch;
     r->user = source->fetch ? source->user : (void *)source->data;
+    if (source->fetch == tni_no_fetch)
+        return tni_fail(ctx, TN_ERR_ARG, "source_calls: fetch is NULL, expected a function");
     if (source->path && !source->fetch) return tni_reader_open_path(r, source->path);
     if (source->fetch || source->data || source->bytes == 0) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "%s: data is NULL, expected %llu bytes", r->name.s, (unsigned long long)source->bytes);
@@ -40638,7 +40736,7 @@ tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
 {
     tn_source s;
     memset(&s, 0, sizeof s);
-    s.fetch = fetch;
+    s.fetch = fetch ? fetch : tni_no_fetch;
     s.user = user;
     s.bytes = bytes;
     return s;
@@ -40880,7 +40978,7 @@ static void tni_writer_open_path(tni_writer *w)
 {
     const char *path = w->sink.path;
     bool        taken = false;
-    if (!*path) { tni_writer_fail(w, TN_ERR_FILE, "the path is empty, expected a file name", ""); return; }
+    if (!*path) { w->status = tni_path_empty(w->ctx, "sink_path"); return; }
     if (!tni_path_is_device(path)) {
         w->temporary = (char *)tni_alloc(w->ctx, tni_temporary_bytes(w), "save");
         if (!w->temporary) { w->status = TN_ERR_MEMORY; return; }
@@ -41035,13 +41133,17 @@ static void tni_writer_close_path(tni_writer *w) { (void)w; }
 static bool tni_stream_put(tni_writer *w, const void *src, size_t bytes) { (void)w; (void)src; return bytes == 0; }
 #endif
 
+/* Instead of a function that is NULL: tni_writer_open refuses it. */
+static bool tni_no_store(void *user, const void *src, size_t bytes) { (void)user; (void)src; return bytes == 0; }
+
 TNI_FN void tni_writer_open(tni_writer *w, tn_ctx *ctx, const tn_sink *sink)
 {
     memset(w, 0, sizeof *w);
     w->ctx = ctx;
     w->sink = *sink;
     w->name = tni_file_name_of(sink->name, sink->path, sink->store != NULL);
-    if (sink->path && !sink->store) tni_writer_open_path(w);
+    if (sink->store == tni_no_store) w->status = tni_fail(ctx, TN_ERR_ARG, "sink_calls: store is NULL, expected a function");
+    else if (sink->path && !sink->store) tni_writer_open_path(w);
 }
 
 /* Memory takes the bytes that fit; the close reports the rest. */
@@ -41093,7 +41195,7 @@ tn_sink tn_sink_memory(void *data, size_t room, size_t *used)
 tn_sink tn_sink_calls(tn_store_fn store, void *user)
 {
     tn_sink s = tn_sink_memory(NULL, 0, NULL);
-    s.store = store;
+    s.store = store ? store : tni_no_store;
     s.user = user;
     return s;
 }

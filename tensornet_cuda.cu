@@ -1845,10 +1845,11 @@ static inline tnc_stream_of tnc_stream_from(const tn_call *c, double low, double
 
 /* ---- the fault word ----------------------------------------------------------------------------------------- >>cuda-fault
    Kernels cannot return an error. They write the first one of a step to four numbers in device memory, which the host reads
-   later: the kind of error, the row or parameter, the id, the step. */
+   later: the kind of error, the row or parameter, the id, the step. Of an invalid id the fourth says who has found it: 0 embed,
+   1 gather, 2 cross_entropy. */
 
 /* Reports an invalid id at `row`. The first one of a call is reported, so the thread returns if an earlier row has one. */
-static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end)
+static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end, int32_t who)
 {
     int64_t i;
     for (i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
@@ -1856,7 +1857,7 @@ static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int
     fault[0] = 1;
     fault[1] = (int32_t)row;
     fault[2] = ids[row];
-    fault[3] = 0;
+    fault[3] = who;
 }
 
 static __device__ inline void tnc_not_finite(int32_t *fault, int32_t which, int32_t step)
@@ -3311,7 +3312,7 @@ TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
 
 template <typename T, int V> static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_embed_kernel(const typename tnc_real<T>::type *table, const int32_t *ids, T *y, int32_t *fault, int64_t rows, int64_t d,
-                 int64_t words, int lanes)
+                 int64_t words, int lanes, int32_t who)
 {
     typedef typename tnc_real<T>::type R;
     const int64_t n = d / V, step = (int64_t)gridDim.x * (TNC_THREADS / lanes);
@@ -3328,7 +3329,7 @@ tnc_embed_kernel(const typename tnc_real<T>::type *table, const int32_t *ids, T 
             if (good) tnc_load(v, from + i * V);
             tnc_store(to + i * V, v);
         }
-        if (!good && lane == 0) tnc_bad_id(fault, ids, row, words);
+        if (!good && lane == 0) tnc_bad_id(fault, ids, row, words, who);
     }
 }
 
@@ -3339,7 +3340,7 @@ template <typename T, int V> static void tnc_embed_launch(tnc *s, const tn_call 
     const int     lanes = tnc_lanes(d / V, 32);
     TNC_START((tnc_embed_kernel<T, V>), tnc_grid(s, rows, TNC_THREADS / lanes), (const R *)c->in[0].data,
               (const int32_t *)c->in[1].data, (T *)c->out[0].data, (int32_t *)c->out[1].data, rows, d, c->in[0].shape[0],
-              lanes);
+              lanes, (int32_t)c->i[0]);
 }
 
 template <typename T> static tn_status tnc_embed_of(tnc *s, const tn_call *c)
@@ -4138,7 +4139,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
         if (lane == 0) {
             a.lse[row] = top + tnc_log(sum);
             if (good) loss += (double)(top - tnc_to(from[label]) + tnc_log(sum));
-            else tnc_bad_id(a.fault, a.label, row, a.C);
+            else tnc_bad_id(a.fault, a.label, row, a.C, 2);
         }
         if (!a.dz) continue;
         {
