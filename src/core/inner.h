@@ -48,7 +48,9 @@ int flock(int, int);
 #if defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) && !defined(__cplusplus)
 int (fileno)(FILE *);                   /* which -std=c99 hides */
 int fsync(int);
-int fchmod(int, mode_t);
+#endif
+#ifndef __cplusplus
+int fchmod(int, mode_t);                /* which older versions of POSIX hide */
 int fchown(int, uid_t, gid_t);
 #endif
 #endif
