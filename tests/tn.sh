@@ -399,6 +399,17 @@ ln -s linked link
 expect 0 "written: link" clean stories --out link
 same "through a link" whole linked
 holds "the link is one still" test -L link
+for path in whole stream; do
+    [ $path = whole ] || { cat whole > stream & }
+    "$tn" tokenizer encode $path > "said.$path" < /dev/null
+done
+wait
+same "read through a pipe" said.whole said.stream
+"$tn" tokenizer encode /dev/stdin < whole > said.stream
+same "read as the standard input" said.whole said.stream
+is "an empty standard input" "$("$tn" tokenizer encode --no-bos /dev/stdin < /dev/null)" ""
+expect 1 "/dev/zero is a pipe or a device, expected a file" tokenizer encode /dev/zero
+expect 1 "/dev/zero is a pipe or a device, expected a file" train text --config /dev/zero --out c
 holds "a failed cleaning writes nothing" test ! -e clean2
 
 # Texts without marks are counted in paragraphs, or lines.
@@ -711,9 +722,8 @@ start train text --config settings.pipe --out early --width 16 --no-baseline
 exec 3> settings.pipe
 kill -INT "$child"
 wait_for "its answer" grep -q "^tn train: stopping" said
-( trap '' PIPE; echo 'context = 16' >&3 )            # should it have ended
+status_of                                            # nobody writes into the pipe, which is not waited for
 exec 3>&-
-status_of
 is "exit status in the middle of a start" "$status" 130
 holds "a signal is answered" grep -q "^tn train: stopping" said
 holds "and ends a start between its parts" grep -q "nothing was written" said
@@ -1437,6 +1447,77 @@ cp a/config.txt o-begun
 expect 0 "Done" train --resume o-begun
 rm -rf o-theirs named o-retold o-begun
 
+# Names that the user never wrote, in the folder of a run, may be links to files of the user's, or pipes. No link of that kind
+# is written through, and no pipe is waited for.
+expect 0 "Stopped" train text --out o-run $small --stop-at 4 --keep-best --weights-every 4
+picture=$(cd a && echo loss.*)
+cp o-secret o-kept
+cp -r o-run o-links
+for file in "$picture" model best weights-00000008 step-00000008 weights-00000012 step-00000012; do
+    case $file in loss.*) ;; *) file=$file.safetensors ;; esac
+    rm -f "o-links/$file"
+    ln -s "$dir/o-secret" "o-links/$file"
+done
+expect 0 "the checkpoint before it is used" train --resume o-links
+same "a run with links" a/model.safetensors o-links/model.safetensors
+same "what they led to" o-kept o-secret
+is "links that were written" "$(find o-links -type l)" ""
+rm o-links/step-* o-links/*.json o-links/model.safetensors && : > o-links/log.jsonl
+mv o-links/config.txt o-config && ln -s "$dir/o-config" o-links/config.txt && cp o-config o-config.kept
+for file in tokenizer.json config.json step-00000000.safetensors.tn1.tmp; do ln -s "$dir/o-secret" o-links/$file; done
+expect 0 "Done" train --resume o-links
+same "what links of a start led to" o-kept o-secret
+same "what its settings lead to" o-config.kept o-config
+is "links of a start" "$(find o-links -type l | sort)" ""
+same "a start with links" a/model.safetensors o-links/model.safetensors
+rm -rf o-links
+for file in log.jsonl "$picture" model.safetensors; do
+    cp -r o-run o-links && rm -f "o-links/$file" && mkfifo "o-links/$file"
+    case $file in
+    log.jsonl) expect 1 "o-links/log.jsonl is a link, a pipe or a device, expected a file" train --resume o-links
+        rm o-links/log.jsonl && ln -s "$dir/o-secret" o-links/log.jsonl
+        expect 1 "o-links/log.jsonl is a link, a pipe or a device, expected a file" train --resume o-links
+        expect 0 "page: " look o-links --no-data --text "the cat" --out o-page.html ;;
+    model*) expect 1 "cannot write o-links/$file: it is a pipe or a device, expected a file" train --resume o-links ;;
+    *) expect 0 "cannot write o-links/$file: it is a pipe or a device, expected a file" train --resume o-links ;;
+    esac
+    rm -rf o-links
+done
+same "what a log leads to" o-kept o-secret
+mkdir o-links && cp -r o-run o-links/run && (cd o-links && ln -s ../o-secret run.html && "$tn" look run --no-data --text "the cat") > said 2>&1
+same "what a default name leads to" o-kept o-secret
+rm -rf o-links o-run o-kept o-config o-config.kept o-page.html
+
+# What a command reads is not what it writes, whatever the name: each of them refuses it before it reads anything.
+cp -r a o-run && ln -s o-run o-way && cp "$npy/ok_f4_v1.npy" o-array.npy
+find o-run -type f | sort | xargs cksum > o-sums
+cp text o-text && ln o-text o-same
+for file in model.safetensors step-00000012.safetensors config.txt config.json tokenizer.json log.jsonl; do
+    expect 2 "--out is o-way/$file, which is the model, expected another file" look o-run --out o-way/$file
+    expect 2 "--logits is o-way/$file, which is the model" eval o-run --logits o-way/$file
+    expect 2 "--out is o-way/$file, which is the model" decompose o-run --name head.w --svd --out o-way/$file
+done
+mv o-run/tokenizer.json o-run/t.svg
+expect 2 "--out is o-way/t.svg, which is the tokenizer" draw o-run head.w --tokenizer o-run/t.svg --out o-way/t.svg
+mv o-run/t.svg o-run/tokenizer.json
+expect 2 "--out is o-way/config.json, which is the model" look o-run/model.safetensors --out o-way/config.json
+expect 2 "--out is o-way/model.safetensors, which is the model of --against" look a --against o-run --out o-way/model.safetensors
+expect 2 "--out is o-array.npy, which is --data" look a --data o-array.npy --out o-array.npy
+expect 2 "--out is o-array.npy, which is an operand" einsum "ij->ji" o-array.npy --out o-array.npy
+expect 2 "--out is o-same, which is the text" clean text o-text --out o-same
+expect 2 "--out is o-same, which is the text" tokenizer train o-text --out o-same
+expect 2 "--shard is o-same, which is the text" tokenizer encode o-text --shard o-same
+expect 2 "--shard is o-way/tokenizer.json, which is the tokenizer" tokenizer encode text --tokenizer o-run/tokenizer.json --shard o-way/tokenizer.json
+expect 2 "--logits is o-same, which is the text" eval a o-text --logits o-same
+expect 2 "--logits is text, which is the text of the run" eval a --logits text
+expect 2 "--out is text, which is the text of the run" look a --text "the cat" --out text
+find o-run -type f | sort | xargs cksum > o-sums.after
+same "what was to be overwritten" o-sums o-sums.after
+same "a text that was to be overwritten" text o-text
+expect 0 "written: o-run/new.safetensors" decompose o-run --name head.w --svd --out o-run/new.safetensors
+expect 0 "written: o-run/new.safetensors" decompose o-run --name head.w --svd --out o-run/new.safetensors
+rm -rf o-run o-way o-array.npy o-sums o-sums.after o-text o-same
+
 # A header that promises more than the file has is refused before there is memory for the model.
 edited() { sed "s/$1/$2/" in-qwen2/config.json > torn/config.json; }
 rm -f torn/tokenizer.json
@@ -1512,6 +1593,7 @@ rm -rf in-* out-* run-* again-* torn old bare shaped one-encoder unlike wide.bin
 
 # ---- tn cache ---------------------------------------------------------------------------------
 
+rm -rf c
 expect 0 "Done" train text --out cached $small --layers 2 --attention bilinear,softmax --steps 1
 expect 2 "no model is given, expected tn cache RUN" cache
 expect 2 "no text is given, expected tn cache RUN TEXT, or --lines FILE" cache cached --points embed --out c
@@ -1542,8 +1624,9 @@ done
 holds "one row per token" [ $((rows * 16 * 4 + 128)) = "$(wc -c < c1/embed.npy)" ]
 "$tn" einsum "qhk->qh" c/blocks.1.attn.pattern.npy | tr -d '[] .\n' > sums
 holds "rows of a softmax pattern sum to 1" [ -n "$(grep -x '1*' sums)" ]
-expect 0 "bytes: $((2 * $(wc -c < c1/embed.npy) - 256))" cache cached "the dog" --points embed --out c1 --f64
-rm -rf c c1 cached lines sums
+expect 0 "bytes: $((2 * $(wc -c < c1/embed.npy) - 256))" cache cached "the dog" --points embed --out c2 --f64
+expect 1 "--out: c2 contains " cache cached "the dog" --points embed --out c2
+rm -rf c c1 c2 cached lines sums
 
 # ---- tn circuits ------------------------------------------------------------------------------
 
@@ -1824,7 +1907,7 @@ expect 1 "the model has no tokenizer (--tokenizer FILE): id 99 is outside the vo
 expect 1 "\"the\" is not an id, expected ids such as \"1 2 3\"" circuits y paths "1 the"
 expect 0 "token: #7" circuits y paths "1 2 3" --token "#7"
 expect 0 "tokens: 3" cache y "1 2 3" --points embed --out of-ids
-expect 1 "text 1 is of ids, as the model has no tokenizer" cache y "1 two" --points embed --out of-ids
+expect 1 "text 1 is of ids, as the model has no tokenizer" cache y "1 two" --points embed --out of-words
 expect 1 "\"the\" is not a token's number, expected 0 to 69" circuits y pairs the
 expect 0 "remainder: " circuits y paths "1 2 3" --token 7
 # A run of shards without a tokenizer writes ids.

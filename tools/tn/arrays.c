@@ -1,5 +1,7 @@
 /* arrays.c - arrays of .npy files, and tensors of safetensors files and of runs */
 #include "tn.h"
+#include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 
 char *array_file(const char *path)
@@ -7,6 +9,34 @@ char *array_file(const char *path)
     if (is_folder(path)) return find_weights(path);
     if (!is_file(path)) fail("%s: no such run or file", path);
     return copy_text(path);
+}
+
+/* Whether a file belongs to the model of its folder, or only describes that of a file beside it. */
+static bool is_of_model(const char *name, bool folder)
+{
+    static const char *const fixed[] = {"config.txt", "config.json", "tokenizer.json", "log.jsonl"};
+    static const char *const begins[] = {"model", "step-", "best.", "weights-"};
+    size_t k;
+    for (k = 0; k < 4; k++) if (!strcmp(name, fixed[k])) return true;
+    for (k = 0; k < 4 && folder && ends_with(name, ".safetensors"); k++)
+        if (!strncmp(name, begins[k], strlen(begins[k]))) return true;
+    return false;
+}
+
+void check_not_model(const char *name, const char *out, const char *what, const char *from)
+{
+    const bool     folder = from && is_folder(from);
+    char          *place = folder ? copy_text(from) : from ? folder_of(from) : NULL;
+    DIR           *d = out && from ? opendir(place) : NULL;
+    struct dirent *e;
+    check_not_input(name, out, what, from);
+    while (d && (e = readdir(d)) != NULL) {
+        char *path = is_of_model(e->d_name, folder) ? join_path(place, e->d_name) : NULL;
+        check_not_input(name, out, what, path);
+        free(path);
+    }
+    if (d) closedir(d);
+    free(place);
 }
 
 bool is_npy(const char *path) { return ends_with(path, ".npy"); }

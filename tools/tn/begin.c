@@ -329,7 +329,7 @@ static bool is_left_over(const char *folder, const char *name)
     if (!strcmp(name, "config.txt.tn1.tmp")) return true;
     if (strcmp(name, "log.jsonl")) return false;
     path = join_path(folder, name);
-    empty = stat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size == 0;
+    empty = lstat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size == 0;
     free(path);
     return empty;
 }
@@ -384,7 +384,7 @@ static void write_folder(run *r, const char *config, const char *config_json_fil
     write_file(config, r->config.data, r->config.bytes);     /* first: it makes the folder a run, which --resume starts */
     if (r->m.tokenizer && !tn_tokenizer_is_bytes(r->m.tokenizer)) {
         char *file = join_path(r->folder, "tokenizer.json");
-        save_tokenizer(file, r->m.tokenizer, r->m.ctx);
+        save_tokenizer(file, BY_NAME, r->m.tokenizer, r->m.ctx);
         free(file);
     }
     write_file(config_json_file, r->config_json, strlen(r->config_json));
@@ -581,7 +581,7 @@ void resume_run(run *r)
     check_resume_options(config);
     if (!is_file(config)) fail("--resume: %s holds no run, expected %s", r->folder, config);
     journal_lock(&r->journal, r->folder);
-    text = read_file(config, &bytes);
+    text = read_file(config, BY_NAME, &bytes);
     read_config(&train_usage, text, bytes, config);
     buffer_add(&r->config, text, bytes);
     free(text);

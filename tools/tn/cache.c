@@ -14,7 +14,7 @@ static struct {
 static option options[] = {
     TEXT_ROW("points", &settings.points, "PATTERN[,...]", "which points: names, where * is any text, as in "
              "\"embed,blocks.*.attn.pattern\"; the default is all with --list", NEVER),
-    TEXT_ROW("out", &settings.out, "DIR", "a folder for the files, one per point", NEVER),
+    TEXT_ROW("out", &settings.out, "DIR", "a folder for the files, one per point; it must be new or empty", NEVER),
     FLAG_ROW("list", &settings.list, "print the points and the shapes of their files, and write nothing", NEVER),
     TEXT_ROW("lines", &settings.lines, "FILE", "instead of TEXT: each line of a file is a text, or with - of the standard "
              "input", NEVER),
@@ -61,7 +61,7 @@ static void add_text(const model *m, const char *text)
 static void add_lines(const model *m, const char *path)
 {
     size_t bytes, at = 0, start, length;
-    char  *all = read_file(path, &bytes);
+    char  *all = read_file(path, BY_USER, &bytes);
     if (strlen(all) != bytes) fail("%s: byte %zu is zero, expected text", path, strlen(all));
     while (next_story(all, bytes, SPLIT_LINES, &at, &start, &length)) {
         char *line = format_text("%.*s", (int)length, all + start);
@@ -173,7 +173,7 @@ static void open_file(item *p, const char *name, const char *type, int rank, con
     char *file = format_text("%s.npy", name);
     p->path = join_path(settings.out, file);
     p->file = (atomic_file *)allocate(1, sizeof *p->file);
-    if (!atomic_open(p->file, p->path) || !store_npy_header(p->file, type, rank, shape))
+    if (!atomic_open(p->file, p->path, BY_NAME) || !store_npy_header(p->file, type, rank, shape))
         fail("%s", p->file->why);
     free(file);
 }
@@ -258,6 +258,7 @@ static void check_usage(int arguments)
     if (arguments < 2 && !settings.lines) usage_error("no text is given, expected tn cache RUN TEXT, or --lines FILE");
     if (!settings.points) usage_error("no --points are given, expected names as tn cache RUN --list prints them");
     if (!settings.out) usage_error("no --out is given, expected a folder for the files");
+    check_new_folder("--out", settings.out);
 }
 
 int cache_main(int argc, char **argv)

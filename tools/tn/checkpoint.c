@@ -51,7 +51,7 @@ static bool save(run *r)
     w.r = r;
     w.notes = notes;
     w.count = 6 + model_notes(r, notes + 6, &starts);
-    why = is_first() ? write_file_with(path, put_checkpoint, &w, r->m.ctx) : NULL;
+    why = is_first() ? write_file_with(path, BY_NAME, put_checkpoint, &w, r->m.ctx) : NULL;
     if (r->s->share_moments && !is_first()) put_checkpoint(&w, tn_sink_memory(NULL, 0, NULL));     /* the others send moments */
     free(starts.data);
     if (!why && any_of_all(r->m.ctx, false) && !is_first()) why = copy_text("the first process could not save");
@@ -83,7 +83,7 @@ char *save_weights(run *r, const char *name)
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
     notes[0].key = "tn.data", notes[0].value = hash;
     w.count = 1 + model_notes(r, notes + 1, &starts);
-    why = write_file_with(path, put_weights, &w, r->m.ctx);
+    why = write_file_with(path, BY_NAME, put_weights, &w, r->m.ctx);
     free(starts.data);
     free(path);
     return why;

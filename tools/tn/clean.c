@@ -93,9 +93,10 @@ int clean_main(int argc, char **argv)
     read_options_and_files(&clean_usage, argc, argv, &settings.files);
     out = settings.out;
     if (!settings.files.count) usage_error("no text is given, expected tn clean FILE... [--out FILE]");
+    check_not_inputs("out", out, "the text", &settings.files);
     text = read_texts(&settings.files, &bytes);
     how = resolve_split((split_kind)settings.split, text, bytes);
-    if (out && !atomic_open(&f, out)) fail("%s", f.why);
+    if (out && !atomic_open(&f, out, BY_USER)) fail("%s", f.why);
     while (next_story(text, bytes, how, &at, &start, &length)) {
         stories++;
         if (count_damage(text + start, length, &k)) {

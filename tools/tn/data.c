@@ -27,9 +27,9 @@ tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path)
 
 static tn_status put_tokenizer(void *t, tn_sink sink) { return tn_tokenizer_write((const tn_tokenizer *)t, sink); }
 
-void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx)
+void save_tokenizer(const char *path, path_kind kind, tn_tokenizer *t, tn_ctx *ctx)
 {
-    char *why = write_file_with(path, put_tokenizer, t, ctx);
+    char *why = write_file_with(path, kind, put_tokenizer, t, ctx);
     if (why) fail("%s", why);
 }
 
@@ -146,7 +146,7 @@ static tn_status put_shard(void *user, tn_sink sink)
 void write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t count, int64_t vocab)
 {
     shard_of all = {ctx, ids, count, vocab};
-    char    *why = write_file_with(path, put_shard, &all, ctx);
+    char    *why = write_file_with(path, BY_USER, put_shard, &all, ctx);
     if (why) fail("%s", why);
 }
 
@@ -159,8 +159,7 @@ bool is_shard(const char *path)
     if (access(path, F_OK) != 0) fail("%s: %s", path, strerror(errno));
     if (!is_file(path))
         fail("%s is not a regular file, expected a text or a token shard that can be read more than once", path);
-    f = fopen(path, "rb");
-    if (!f) fail("%s: %s", path, strerror(errno));
+    f = open_input(path, BY_NAME);
     read = fread(b, sizeof b, 1, f) == 1;
     fclose(f);
     if (!read) return false;

@@ -272,6 +272,7 @@ int decompose_main(int argc, char **argv)
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
     if (settings.name && is_npy(argv[0]))
         usage_error("--name is given, expected none with a .npy file, which has one array");
+    check_not_model("out", settings.out, "the model", argv[0]);
     file = array_file(argv[0]);
     t = read_array(ctx, file, settings.name, "--name NAME", settings.shape.count > 0, NULL);
     count = extents_of(t, extents);
@@ -284,7 +285,7 @@ int decompose_main(int argc, char **argv)
     print("error: %.6g\nnumbers_of_factors: %lld\n", error, (long long)results.numbers);
     if (tn_tensor_count(t) > 0) print("share: %.4g\n", (double)results.numbers / (double)tn_tensor_count(t));
     if (settings.out) {
-        char *failed = write_file_with(settings.out, store, ctx, ctx);
+        char *failed = write_file_with(settings.out, BY_USER, store, ctx, ctx);
         if (failed) fail("%s", failed);
         print("written: %s\n", settings.out);
     }

@@ -76,10 +76,10 @@ static void begin_page(page *p, const char *kind, const char *title, const page_
     p->wasm = program;
 }
 
-static void end_page(page *p, const char *out)
+static void end_page(page *p, const char *out, path_kind kind)
 {
     page_close(p, ']');
-    page_write(p, out);
+    page_write(p, out, kind);
     print("page: %s\n", out);
 }
 
@@ -92,7 +92,7 @@ static void write_lesson(const lesson *l, const char *out, bool whole)
     if (!strcmp(l->name, "digits")) put_digits(&p);
     page_open(&p, "sections", '[');
     if (whole) links_section(&p, l, "more", "More", "Each page works alone; together they are one tour.");
-    end_page(&p, out);
+    end_page(&p, out, !whole && out_option ? BY_USER : BY_NAME);
     free(title);
 }
 
@@ -105,7 +105,7 @@ static void write_index(const char *out)
     page_open(&p, "sections", '[');
     links_section(&p, NULL, "lessons", "Lessons", "Each page trains a small network in your browser, with the same library that "
                   "trains large ones, compiled to WebAssembly. A page is one file and needs no network.");
-    end_page(&p, out);
+    end_page(&p, out, BY_NAME);
 }
 
 static void write_all(const char *folder)

@@ -605,6 +605,8 @@ int draw_main(int argc, char **argv)
     if (!arguments) usage_error("no file is given, expected tn draw %s", draw_usage.arguments);
     if (settings.out) writer_of(settings.out);
     check_settings(is_npy(argv[0]), name);
+    check_not_model("out", settings.out, "the model", argv[0]);
+    check_not_model("out", settings.out, "the tokenizer", settings.tokenizer);
     d->file = array_file(argv[0]);
     d->folder = folder_of(d->file);
     desc.dtype = TN_F64;
@@ -625,7 +627,7 @@ int draw_main(int argc, char **argv)
     image = d->rank == 2 ? draw_matrix(d) : draw_vector(d);
     check_ctx(d->ctx, "the picture");
     out = settings.out ? copy_text(settings.out) : default_out(d);
-    failed = write_file_with(out, writer_of(out), image, d->ctx);
+    failed = write_file_with(out, settings.out ? BY_USER : BY_NAME, writer_of(out), image, d->ctx);
     if (failed) fail("%s", failed);
     print("picture: %s\n", out);
     free(out);

@@ -65,6 +65,8 @@ static int64_t format_tensor(const void *of, char *to, size_t bytes)
     return tn_tensor_format((const tn_tensor *)of, to, bytes);
 }
 
+static tn_status put_result(void *y, tn_sink sink) { return tn_npy_write((const tn_tensor *)y, sink); }
+
 int einsum_main(int argc, char **argv)
 {
     const int       n = read_options(&einsum_usage, argc, argv) - 1;
@@ -76,6 +78,7 @@ int einsum_main(int argc, char **argv)
     const int64_t **shapes;
     if (n < 0) usage_error("no expression is given, expected tn einsum EXPRESSION FILE...");
     if (n < 1) usage_error("no file is given, expected tn einsum EXPRESSION FILE...");
+    for (k = 0; k < n; k++) check_not_input("out", einsum.out, "an operand", argv[k + 1]);
     t = (tn_tensor **)allocate((size_t)n, sizeof *t);
     ranks = (int *)allocate((size_t)n, sizeof *ranks);
     shapes = (const int64_t **)allocate((size_t)n, sizeof *shapes);
@@ -93,8 +96,11 @@ int einsum_main(int argc, char **argv)
     if (!plan) fail("%s", tn_ctx_error(ctx));
     y = tn_plan_run(plan, n, t);
     if (!y) fail("%s", tn_ctx_error(ctx));
-    if (einsum.out) tn_npy_save(y, einsum.out);
-    check_ctx(ctx, einsum.out ? einsum.out : "the result");
+    if (einsum.out) {
+        char *failed = write_file_with(einsum.out, BY_USER, put_result, y, ctx);
+        if (failed) fail("%s", failed);
+    }
+    check_ctx(ctx, "the result");
     if (einsum.plan) print_formatted(tn_plan_format(plan, NULL, 0), format_plan, plan);
     else if (!einsum.out) print_formatted(tn_tensor_format(y, NULL, 0), format_tensor, y);
     tn_ctx_destroy(ctx);

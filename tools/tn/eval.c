@@ -53,7 +53,7 @@ bool read_run_settings(const char *file)
     size_t bytes;
     bool   found = is_file(config);
     if (found) {
-        text = read_file(config, &bytes);
+        text = read_file(config, BY_NAME, &bytes);
         read_config(&train_usage, text, bytes, config);
         free(text);
     }
@@ -229,7 +229,7 @@ static logit_file *open_logits(const char *path, int64_t rows, int64_t vocab)
     check_space(name, folder, bytes);
     print_to(stderr, "writing %lld x %lld logits, %.1f MB, to %s\n", (long long)rows, (long long)vocab, bytes / 1e6, path);
     f->vocab = vocab;
-    if (!atomic_open(&f->file, path) || !store_npy_header(&f->file, "f4", 2, shape)) fail("%s", f->file.why);
+    if (!atomic_open(&f->file, path, BY_USER) || !store_npy_header(&f->file, "f4", 2, shape)) fail("%s", f->file.why);
     free(folder);
     free(name);
     return f;
@@ -356,6 +356,9 @@ int eval_main(int argc, char **argv)
     for (i = 1; i < arguments; i++) add_file(files, argv[i]);
     if (settings_of_eval.logits && files->count > 1)
         usage_error("--logits is given with %lld files, expected one", (long long)files->count);
+    check_not_model("logits", settings_of_eval.logits, "the model", argv[0]);
+    check_not_input("logits", settings_of_eval.logits, "the tokenizer", settings_of_eval.tokenizer);
+    check_not_inputs("logits", settings_of_eval.logits, "the text", files);
     file = find_weights(argv[0]);
     known = read_run_settings(file);
     if (!known && !files->count)
@@ -371,6 +374,8 @@ int eval_main(int argc, char **argv)
     open_model(&e.m, file, settings_of_eval.tokenizer, &desc, NULL);
     compact_model(&e.m, settings_of_eval.weights);
     needed = !files->count || settings_of_eval.by_frequency;
+    check_not_inputs("logits", settings_of_eval.logits, "the text of the run", &train_settings.data);
+    check_not_inputs("logits", settings_of_eval.logits, "the text of the run", &train_settings.val);
     if (known && (needed || !settings_of_eval.no_baseline)) {
         why = read_run_data(&e.m, file, &e.run);
         if (why && needed) fail("%s", why);

@@ -32,7 +32,7 @@ static tn_status put_mapped(void *user, tn_sink sink)
 /* Writes the file NAME of a folder, and says so. */
 static void write_weights(const char *folder, weights_file *w, writer_fn writer)
 {
-    char *path = join_path(folder, "model.safetensors"), *why = write_file_with(path, writer, w, w->m->ctx);
+    char *path = join_path(folder, "model.safetensors"), *why = write_file_with(path, BY_NAME, writer, w, w->m->ctx);
     if (why) fail("%s", why);
     print("written: %s\n", path);
     free(path);
@@ -87,7 +87,7 @@ static char *read_json(const char *folder, const char *name, size_t *bytes)
     const char *to, *bad, *at;
     int         line = 1;
     if (is_file(path)) {
-        text = read_file(path, bytes);
+        text = read_file(path, BY_NAME, bytes);
         json_find(text, text + *bytes, "", &to, &bad);
         for (at = text; bad && at < to; at++) line += *at == '\n';
         while (bad && at > text && at[-1] != '\n') at--;
@@ -211,7 +211,7 @@ static tn_tokenizer *read_hf_tokenizer(tn_ctx *ctx, const char *folder, int64_t 
     if (!t) fail("%s; --no-tokenizer imports the weights alone", tn_ctx_error(ctx));
     if (tn_tokenizer_count(t) > vocab)
         fail("%s has %lld tokens, but the model has only %lld", path, (long long)tn_tokenizer_count(t), (long long)vocab);
-    text = read_file(path, &bytes);
+    text = read_file(path, BY_NAME, &bytes);
     from = json_find(text, text + bytes, "post_processor", &to, &bad);
     *plain = true;
     for (at = from; at && at + 12 < to; at++) if (!strncmp(at, "SpecialToken", 12)) *plain = false;
@@ -289,7 +289,7 @@ int import_main(int argc, char **argv)
     if (m.tokenizer) {
         free(path);
         path = join_path(importing.out, "tokenizer.json");
-        save_tokenizer(path, m.tokenizer, m.ctx);
+        save_tokenizer(path, BY_NAME, m.tokenizer, m.ctx);
         print("written: %s\n", path);
     } else warn("%s has no tokenizer.json: tn generate needs --ids or --tokenizer", folder);
     free(path);
@@ -503,7 +503,7 @@ static void write_tokenizer(const char *folder, const model *m)
         print_byte_tokenizer(&b, t);
         write_file(path, b.data, b.bytes);
         b.bytes = 0;
-    } else save_tokenizer(path, m->tokenizer, m->ctx);
+    } else save_tokenizer(path, BY_NAME, m->tokenizer, m->ctx);
     print("written: %s\n", path);
     buffer_print(&b, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
     for (i = 0; i < 2; i++) {

@@ -2,22 +2,53 @@
 #include "tn.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-char *read_file(const char *path, size_t *bytes)
+static volatile sig_atomic_t waiting;
+
+bool waits_for_input(void) { return waiting != 0; }
+
+static bool is_standard_input(const struct stat *file)
+{
+    struct stat in;
+    return fstat(STDIN_FILENO, &in) == 0 && in.st_dev == file->st_dev && in.st_ino == file->st_ino;
+}
+
+FILE *open_input(const char *path, path_kind kind)
+{
+    struct stat s;
+    const bool  pipe = kind == BY_USER && stat(path, &s) == 0 && S_ISFIFO(s.st_mode);
+    int         fd;
+    FILE       *f;
+    waiting = pipe;
+    fd = open(path, O_RDONLY | (pipe ? 0 : O_NONBLOCK));      /* anything else does not wait for another program */
+    if (fd < 0 || fstat(fd, &s) != 0) fail("%s: %s", path, strerror(errno));
+    if (S_ISDIR(s.st_mode)) fail("%s: %s", path, strerror(EISDIR));
+    if (!S_ISREG(s.st_mode) && !(kind == BY_USER && (S_ISFIFO(s.st_mode) || isatty(fd) || is_standard_input(&s))))
+        fail("%s is a pipe or a device, expected a file", path);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    waiting = !S_ISREG(s.st_mode);
+    f = fdopen(fd, "rb");
+    if (!f) fail("%s: %s", path, strerror(errno));
+    return f;
+}
+
+char *read_file(const char *path, path_kind kind, size_t *bytes)
 {
     buffer b = {0};
     char   piece[1 << 13];
-    FILE  *f = !strcmp(path, "-") ? stdin : fopen(path, "rb");
+    FILE  *f = !strcmp(path, "-") ? stdin : open_input(path, kind);
     size_t n;
-    if (!f) fail("%s: %s", path, strerror(errno));
+    if (f == stdin) waiting = true;
     buffer_add(&b, "", 0);
     while ((n = fread(piece, 1, sizeof piece, f)) > 0) buffer_add(&b, piece, n);
     if (ferror(f)) fail("%s: %s", path, strerror(errno));
+    waiting = false;
     if (f != stdin) fclose(f);
     *bytes = b.bytes;
     return b.data;
@@ -41,13 +72,44 @@ void make_folder(const char *path)
         fail("cannot create the folder %s: %s", path, strerror(errno));
 }
 
-/* The library replaces a link. The command follows it, but not those of /dev, which lead to what is no path. */
-static char *target_of(const char *path)
+/* Where the library, which replaces a link, shall write; NULL: nowhere, and *why is a new string. A link that the user named
+   is followed, but not those of /dev, which lead to what is no path. */
+static char *target_of(const char *path, path_kind kind, char **why)
 {
     struct stat s;
-    const bool  link = lstat(path, &s) == 0 && S_ISLNK(s.st_mode) && strncmp(path, "/dev/", 5);
+    const bool  link = kind == BY_USER && lstat(path, &s) == 0 && S_ISLNK(s.st_mode) && strncmp(path, "/dev/", 5);
     char       *real = link ? realpath(path, NULL) : NULL;
-    return real ? real : copy_text(path);
+    *why = NULL;
+    if (kind == BY_USER || stat(path, &s) != 0 || S_ISREG(s.st_mode) || S_ISDIR(s.st_mode)) return real ? real : copy_text(path);
+    *why = format_text("cannot write %s: it is a pipe or a device, expected a file", path);
+    return NULL;
+}
+
+FILE *open_log(const char *path)
+{
+    struct stat s;
+    const int   fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0666);
+    const bool  opened = fd >= 0 && fstat(fd, &s) == 0;
+    FILE       *f;
+    if (opened ? !S_ISREG(s.st_mode) : lstat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode))
+        fail("%s is a link, a pipe or a device, expected a file", path);
+    f = opened ? fdopen(fd, "a+b") : NULL;
+    if (!f) fail("cannot write %s: %s", path, strerror(errno));
+    return f;
+}
+
+void check_not_input(const char *name, const char *out, const char *what, const char *input)
+{
+    struct stat a, b;
+    if (out && input && stat(out, &a) == 0 && S_ISREG(a.st_mode) && stat(input, &b) == 0 && a.st_dev == b.st_dev &&
+        a.st_ino == b.st_ino)
+        usage_error("--%s is %s, which is %s, expected another file", name, out, what);
+}
+
+void check_not_inputs(const char *name, const char *out, const char *what, const file_list *inputs)
+{
+    int64_t i;
+    for (i = 0; i < inputs->count; i++) check_not_input(name, out, what, inputs->path[i]);
 }
 
 /* A context of their own: the failure of one file is not the end of the others, nor of a run. */
@@ -72,14 +134,15 @@ static bool went_well(atomic_file *f, bool good)
     return good;
 }
 
-bool atomic_open(atomic_file *f, const char *path)
+bool atomic_open(atomic_file *f, const char *path, path_kind kind)
 {
     tn_desc desc;
-    char    why[TN_WHY], *target = target_of(path);
+    char    why[TN_WHY], *target = target_of(path, kind, &f->why);
+    f->file = NULL;
+    if (!target) return false;
     memset(&desc, 0, sizeof desc);
     desc.threads = 1;
     if (!files && tn_ctx_create(&desc, &files, why) != TN_OK) fail("%s", why);
-    f->why = NULL;
     f->file = tn_file_create(files, target);
     free(target);
     return went_well(f, f->file != NULL);
@@ -98,9 +161,10 @@ bool atomic_commit(atomic_file *f)
     return went_well(f, tn_file_close(file, true) == TN_OK);
 }
 
-char *write_file_with(const char *path, writer_fn writer, void *user, tn_ctx *ctx)
+char *write_file_with(const char *path, path_kind kind, writer_fn writer, void *user, tn_ctx *ctx)
 {
-    char *target = target_of(path), *why = NULL;
+    char *why, *target = target_of(path, kind, &why);
+    if (!target) return why;
     if (writer(user, tn_sink_path(target)) != TN_OK) why = write_failure(ctx);
     if (tn_ctx_status(ctx) == TN_ERR_FILE) tn_ctx_clear_error(ctx);
     free(target);
@@ -110,7 +174,7 @@ char *write_file_with(const char *path, writer_fn writer, void *user, tn_ctx *ct
 void write_file(const char *path, const void *src, size_t bytes)
 {
     atomic_file f;
-    if (!atomic_open(&f, path) || !atomic_store(&f, src, bytes) || !atomic_commit(&f)) fail("%s", f.why);
+    if (!atomic_open(&f, path, BY_NAME) || !atomic_store(&f, src, bytes) || !atomic_commit(&f)) fail("%s", f.why);
 }
 
 /* Also true if the file system does not support it. */

@@ -104,7 +104,7 @@ static char *given_prompt(void)
     if (given > 1)
         usage_error("%d of --prompt, --prompt-file, --prompt-ids and --interactive are given, expected one", given);
     if (!settings.prompt_file) return copy_text(settings.prompt ? settings.prompt : "");
-    text = read_file(settings.prompt_file, &bytes);
+    text = read_file(settings.prompt_file, BY_USER, &bytes);
     if (strlen(text) != bytes) fail("%s: byte %zu is zero, expected text", settings.prompt_file, strlen(text));
     if (bytes && text[bytes - 1] == '\n') text[bytes - 1] = 0;
     return text;

@@ -36,7 +36,7 @@ static void print_json(tn_ctx *ctx, const char *path)
 {
     tn_transformer_desc desc;
     size_t              bytes;
-    char               *text = read_file(path, &bytes);
+    char               *text = read_file(path, BY_USER, &bytes);
     const char         *to, *bad;
     if (json_find(text, text + bytes, "model_type", &to, &bad)) {
         tn_transformer_config_read(ctx, tn_source_path(path), &desc);
@@ -81,7 +81,7 @@ static void print_config(tn_ctx *ctx, const char *path)
 {
     tn_transformer_desc desc;
     size_t              bytes;
-    char               *text = read_file(path, &bytes);
+    char               *text = read_file(path, BY_USER, &bytes);
     int64_t             vocab;
     read_config(&train_usage, text, bytes, path);
     vocab = train_settings.vocab ? train_settings.vocab : tn_tokenizer_count(open_tokenizer(ctx, train_settings.tokenizer));
@@ -118,9 +118,9 @@ static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
 static bool is_weights(const char *path)
 {
     unsigned char head[9] = {0};
-    FILE         *file = fopen(path, "rb");
-    const bool    weights = file && fread(head, 1, sizeof head, file) == sizeof head && head[8] == '{';
-    if (file) fclose(file);
+    FILE         *file = open_input(path, BY_NAME);
+    const bool    weights = fread(head, 1, sizeof head, file) == sizeof head && head[8] == '{';
+    fclose(file);
     return weights;
 }
 
@@ -139,7 +139,7 @@ static void print_csv(const char *folder)
     size_t      bytes, k;
     const char *stop;
     if (!is_file(path)) fail("%s holds no run, expected %s", folder, path);
-    text = read_file(path, &bytes);
+    text = read_file(path, BY_NAME, &bytes);
     for (k = 0; k < sizeof keys / sizeof *keys; k++) print("%s,", keys[k]);
     print("held_all\n");
     for (line = text; (stop = strchr(line, '\n')) != NULL; line = text + (stop - text) + 1) {

@@ -38,8 +38,7 @@ void journal_lock(journal *j, const char *folder)
         if (!j->file) fail("no temporary file can be made: %s", strerror(errno));
         return;
     }
-    j->file = fopen(j->path, "a+b");
-    if (!j->file) fail("cannot write %s: %s", j->path, strerror(errno));
+    j->file = open_log(j->path);
     if (lockf(fileno(j->file), F_TLOCK, 0) != 0 && (errno == EAGAIN || errno == EACCES))
         fail("%s is locked: another process trains this run", j->path);
 }
@@ -153,7 +152,7 @@ static bool log_is_there(const journal *j)
 {
     struct stat own, named;
     return !is_first() || fstat(fileno(j->file), &own) != 0
-        || (stat(j->path, &named) == 0 && own.st_ino == named.st_ino && own.st_dev == named.st_dev);
+        || (lstat(j->path, &named) == 0 && own.st_ino == named.st_ino && own.st_dev == named.st_dev);
 }
 
 void journal_line(journal *j, const char *format, ...)
@@ -354,7 +353,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
         desc.y_high = high;
     }
     image = tn_image_plot(ctx, series, n, &desc);
-    if (image) why = write_file_with(j->picture, put_picture, image, ctx);
+    if (image) why = write_file_with(j->picture, BY_NAME, put_picture, image, ctx);
     /* Training continues without the picture. */
     if (!image || why) {
         clear_progress(j);

@@ -89,6 +89,11 @@ int look_main(int argc, char **argv)
         usage_error("--%s is given, expected --w NAME as well", look_settings.v ? "v" : "p");
     if (look_settings.labels && !look_settings.data) usage_error("--labels is given, expected --data as well");
     if (!arguments) usage_error("no model is given, expected tn look %s", look_usage.arguments);
+    check_not_model("out", look_settings.out, "the model", argv[0]);
+    check_not_model("out", look_settings.out, "the model of --against", look_settings.against);
+    check_not_input("out", look_settings.out, "the tokenizer", circuit_settings.tokenizer);
+    check_not_input("out", look_settings.out, "--data", look_settings.data);
+    check_not_input("out", look_settings.out, "--labels", look_settings.labels);
     report_begin(false);
     file = array_file(argv[0]);
     base = base_name(argv[0]);

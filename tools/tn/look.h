@@ -31,7 +31,7 @@ typedef struct stored {
    the object, in any order. */
 void page_begin(page *p, const char *made_by, const char *kind, const char *title);
 /* Writes the notes (report_note), ends the object and writes the page. Fails with the file's name, and leaves nothing. */
-void page_write(page *p, const char *path);
+void page_write(page *p, const char *path, path_kind kind);
 /* Opens and closes an object or a list: bracket is one of { } [ ]. key: NULL within a list. */
 void page_open(page *p, const char *key, char bracket);
 void page_open_live(page *p);       /* what the live part needs; warns if this program has none */

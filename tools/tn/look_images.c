@@ -774,7 +774,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     if (data.x && n.count == 1) spoke_section(&p, &s, &data);
     page_close(&p, ']');
     if (picture && n.count == 1 && s.quadratic->out == s.all && look_settings.live && !look_settings.against) live_part(&p, &s);
-    page_write(&p, out);
+    page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);
     free_seen(&s);
     if (look_settings.against) {
         free_seen(&t);

@@ -4,6 +4,7 @@
    between tokens as if nothing else had been added to the stream. */
 #include "look.h"
 #include "names.h"
+#include "train.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +49,7 @@ static void model_rows(page *p, const subject *s)
 static void curve_of_log(page *p, const char *path)
 {
     size_t      bytes;
-    char       *text = read_file(path, &bytes);
+    char       *text = read_file(path, BY_NAME, &bytes);
     const char *at = text, *end = text + bytes;
     double     *x = NULL, *y = NULL, *held = NULL;
     int64_t     n = 0, bin, i, k, kept = 0;
@@ -995,6 +996,8 @@ void look_at_model(const char *path, const char *title, const char *out)
     int32_t *ids = NULL;
     int64_t  T = 0, V;
     open_subject(&s, path, true);
+    check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.data);
+    check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.val);
     V = s.m.desc.vocab;
     if (look_settings.against) open_other(&s, &b);
     page_begin(&p, "look", look_settings.against ? "comparison" : "language", title);
@@ -1022,7 +1025,7 @@ void look_at_model(const char *path, const char *title, const char *out)
         if (look_settings.live && !look_settings.against) live_part(&p, &s);
         free(text);
     } else page_close(&p, ']');
-    page_write(&p, out);
+    page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);
     free(ids);
     free(pairs.data);
     close_subject(&s);

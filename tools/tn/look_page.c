@@ -328,7 +328,7 @@ static bool store_page(page *p, atomic_file *f)
     return good && atomic_store(f, at, (size_t)(end - at));
 }
 
-void page_write(page *p, const char *path)
+void page_write(page *p, const char *path, path_kind kind)
 {
     atomic_file f;
     const char *note;
@@ -337,7 +337,7 @@ void page_write(page *p, const char *path)
     for (i = 0; (note = report_note_at(i)) != NULL; i++) page_text(p, NULL, note);
     page_close(p, ']');
     page_close(p, '}');
-    if (!atomic_open(&f, path) || !store_page(p, &f) || !atomic_commit(&f)) fail("%s", f.why);
+    if (!atomic_open(&f, path, kind) || !store_page(p, &f) || !atomic_commit(&f)) fail("%s", f.why);
     free(p->json.data);
     free(p->blob.data);
     free(p->title);

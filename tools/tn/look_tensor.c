@@ -153,7 +153,7 @@ static void write_tables(tn_ctx *ctx, const char *path, const char *title, const
     spectra_of_tables(&p, ctx, list, count);
     for (i = 0; i < count; i++) if (tn_tensor_count(list[i].t)) matrix_of_table(&p, &list[i], i);
     page_close(&p, ']');
-    page_write(&p, out);
+    page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);
 }
 
 void look_at_array(tn_ctx *ctx, const char *path, const char *title, const char *out)

@@ -22,8 +22,13 @@ static void on_save_signal(int number)
 static void on_signal(int number)
 {
     static const char words[] = "\ntn train: stopping once everything is saved; the same signal again stops it at once\n";
+    static const char nothing[] = "tn train: stopped before the first step, nothing was written\n";
     int before = errno;
     if (write(STDERR_FILENO, words, sizeof words - 1) < 0) errno = 0;      /* stops even if nobody can read it */
+    if (waits_for_input()) {                          /* which may never come, and nothing is written before it has */
+        if (write(STDERR_FILENO, nothing, sizeof nothing - 1) < 0) errno = 0;
+        _exit(128 + number);
+    }
     errno = before;
     stopped_by = number;
 }

@@ -75,7 +75,7 @@ char *read_texts(const file_list *files, size_t *bytes)
     buffer_add(&all, "", 0);
     for (i = 0; i < files->count; i++) {
         size_t  n, first;
-        char   *text = read_file(files->path[i], &n);
+        char   *text = read_file(files->path[i], BY_USER, &n);
         int64_t faults = utf8_errors(text, n, &first);
         if (n == 0) fail("%s is empty, expected text", files->path[i]);
         if (faults)

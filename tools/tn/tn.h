@@ -121,28 +121,43 @@ int64_t utf8_errors(const char *text, size_t bytes, size_t *first);
 
 /* ---- files --------------------------------------------------------------------------- files.c */
 
+/* Where a path comes from. BY_NAME: it is a fixed name in a folder, whose files may be anybody's: only a regular file is read,
+   and what is written replaces a link. BY_USER: it is on the command line: a link is followed, and a pipe is used. */
+typedef enum path_kind { BY_NAME, BY_USER } path_kind;
+
+typedef struct file_list { const char **path; int64_t count; } file_list;
+
+/* Opens a file for reading, or fails: a device must be a terminal or the standard input. */
+FILE *open_input(const char *path, path_kind kind);
 /* All bytes of a file ("-": the standard input), followed by a zero. */
-char *read_file(const char *path, size_t *bytes);
+char *read_file(const char *path, path_kind kind, size_t *bytes);
+/* Whether the bytes of a file come from a pipe or a terminal at this moment. A signal handler may call it. */
+bool  waits_for_input(void);
+/* Opens a run's log to read it and to append to it, or fails: it is never a link, nor a device. */
+FILE *open_log(const char *path);
+/* Fails if `out`, the value of --NAME, is a file that the command reads; what: what `input` is. Either may be NULL. */
+void  check_not_input(const char *name, const char *out, const char *what, const char *input);
+void  check_not_inputs(const char *name, const char *out, const char *what, const file_list *inputs);
 bool  is_folder(const char *path);
 bool  is_file(const char *path);
 void  make_folder(const char *path);                  /* or it exists already         */
 bool  sync_file(int fd);                              /* false: errno has the reason  */
 
-/* A file that appears whole or not at all, written by the library's tn_file; a link is followed. */
+/* A file that appears whole or not at all, written by the library's tn_file. */
 typedef struct atomic_file {
     tn_file *file;
     char    *why;                                     /* "cannot write PATH: ...", the first failure, or NULL */
 } atomic_file;
-bool atomic_open(atomic_file *f, const char *path);
+bool atomic_open(atomic_file *f, const char *path, path_kind kind);
 bool atomic_store(void *file, const void *src, size_t bytes);
 /* Returns false on failure, also of an earlier call. Then the new file is removed and the old one remains, unless only syncing
    the folder failed: then the new file is in place. */
 bool atomic_commit(atomic_file *f);
-/* Writes a whole file, or fails. */
+/* Writes a whole file of a folder (BY_NAME), or fails. */
 void write_file(const char *path, const void *src, size_t bytes);
 /* Writes a file by a function of the library. Returns NULL, or a message with the path, a new string. */
 typedef tn_status (*writer_fn)(void *user, tn_sink sink);
-char *write_file_with(const char *path, writer_fn writer, void *user, tn_ctx *ctx);
+char *write_file_with(const char *path, path_kind kind, writer_fn writer, void *user, tn_ctx *ctx);
 /* Fails if the disk of a folder has fewer bytes free than `name` needs. */
 void check_space(const char *name, const char *folder, double bytes);
 /* Begins a .npy file of at most 4 axes; type: "f4", "f8", "i4" or "i8". The numbers follow in this machine's order of bytes. */
@@ -173,8 +188,6 @@ typedef enum option_kind {
 
 /* What blocks use in turn. */
 typedef struct cycle { int64_t count, value[TN_MAX_CYCLE]; } cycle;
-
-typedef struct file_list { const char **path; int64_t count; } file_list;
 
 /* The path is copied. */
 void add_file(file_list *files, const char *path);
@@ -309,7 +322,7 @@ typedef struct corpus {
 tn_ctx *new_context(void);
 /* The tokenizer in a file; path NULL: the tokenizer of bytes. */
 tn_tokenizer *open_tokenizer(tn_ctx *ctx, const char *path);
-void save_tokenizer(const char *path, tn_tokenizer *t, tn_ctx *ctx);
+void save_tokenizer(const char *path, path_kind kind, tn_tokenizer *t, tn_ctx *ctx);
 /* A list of tokens, and the spans of those that were added to it last. */
 typedef struct token_list { int32_t *ids; tn_span *spans; int64_t count, capacity, span_capacity; } token_list;
 /* Appends the tokens of a text, with their spans if these are wanted; returns their number. Fails with the library's message. */
@@ -409,6 +422,8 @@ void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab);
 
 /* The file that a path means, a new string: itself, or the weights of a run. Fails if there is neither. */
 char *array_file(const char *path);
+/* check_not_input for a model: a run, or a file and what beside it describes it. */
+void  check_not_model(const char *name, const char *out, const char *what, const char *from);
 bool  is_npy(const char *path);
 /* Reads the array of a .npy file or a tensor of a safetensors file. name: the tensor's, or NULL for the only one. how: "--name
    NAME", how a name is given. *found: what it is called, a new string, of a .npy file the file without folders and ending;

@@ -73,13 +73,14 @@ int tokenizer_train_main(int argc, char **argv)
     read_options_and_files(&tokenizer_train_usage, argc, argv, &training.files);
     if (!training.files.count) usage_error("no text is given, expected tn tokenizer train TEXT --out FILE");
     if (!training.out) usage_error("no --out is given, expected tn tokenizer train TEXT --out FILE");
+    check_not_inputs("out", training.out, "the text", &training.files);
     text = read_texts(&training.files, &bytes);
     ctx = new_context();
     t = train_tokenizer(ctx, text, bytes, training.vocab);
     if (tn_tokenizer_count(t) < training.vocab)
         warn("--vocab is %lld, but the text gives only %lld tokens", (long long)training.vocab,
              (long long)tn_tokenizer_count(t));
-    save_tokenizer(training.out, t, ctx);
+    save_tokenizer(training.out, BY_USER, t, ctx);
     print_tokens_per_story(t, text, bytes, (split_kind)training.split);
     print("written: %s\n", training.out);
     tn_ctx_destroy(ctx);
@@ -154,8 +155,8 @@ int tokenizer_encode_main(int argc, char **argv)
 {
     int           arguments = read_options(&tokenizer_encode_usage, argc, argv);
     const char   *path = arguments ? argv[0] : "-";
-    tn_ctx       *ctx = new_context();
-    tn_tokenizer *t = open_tokenizer(ctx, encoding.tokenizer);
+    tn_ctx       *ctx;
+    tn_tokenizer *t;
     size_t        bytes, first;
     char         *text;
     int64_t       i, faults;
@@ -163,9 +164,13 @@ int tokenizer_encode_main(int argc, char **argv)
     const tn_bos  bos = encoding.no_bos ? TN_BOS_NONE : TN_BOS_FIRST;
     if (encoding.jsonl && encoding.shard) usage_error("--jsonl and --shard are given, expected one of them");
     if (encoding.no_bos && encoding.shard) usage_error("--no-bos and --shard are given, expected one of them");
+    check_not_input("shard", encoding.shard, "the text", arguments ? path : NULL);
+    check_not_input("shard", encoding.shard, "the tokenizer", encoding.tokenizer);
+    ctx = new_context();
+    t = open_tokenizer(ctx, encoding.tokenizer);
     if (bos && !encoding.shard && tn_tokenizer_bos(t) < 0)
         fail("%s has no [BOS] to put before the text, expected --no-bos", encoding.tokenizer);
-    text = read_file(path, &bytes);
+    text = read_file(path, BY_USER, &bytes);
     if (encoding.jsonl) encode_lines(ctx, t, path, text, bytes, bos);
     else {
         faults = utf8_errors(text, bytes, &first);
@@ -261,7 +266,7 @@ int tokenizer_decode_main(int argc, char **argv)
     tn_ctx       *ctx = new_context();
     tn_tokenizer *t = open_tokenizer(ctx, decoding_tokenizer);
     size_t        bytes, n;
-    char         *text = read_file(path, &bytes), *words;
+    char         *text = read_file(path, BY_USER, &bytes), *words;
     if (text[strspn(text, " \t\r\n")] == '{') decode_lines(t, path, text, bytes);
     else {
         words = decode(t, path, text, bytes, &n);

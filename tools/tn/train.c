@@ -152,7 +152,7 @@ static void begin_new(run *r)
         usage_error("--config is given with --from, expected one of them: a checkpoint holds its settings");
     if (train_settings.config) {
         size_t bytes;
-        char  *text = read_file(train_settings.config, &bytes);
+        char  *text = read_file(train_settings.config, BY_USER, &bytes);
         apply_settings(text, bytes, train_settings.config);
         free(text);
     } else if (train_settings.from) {
