@@ -1307,6 +1307,22 @@ plain=$(sed -n 's/^  memory_gb: \([0-9.]*\) .*/\1/p' said | head -1)
 expect 0 "weights 0.989 + gradients 0.989 + moments 1.98 + " info double.txt --plan 8
 double=$(sed -n 's/^  memory_gb: \([0-9.]*\) .*/\1/p' said | head -1)
 holds "twice the memory in double precision" awk "BEGIN { r = $double / $plain; exit !(r > 1.98 && r < 2.02) }"
+# A plan is computed from shapes, in a moment, or refused. What was computed before there were few parts and few buckets:
+sed 's/^accumulate = .*/accumulate = 80/' eight.txt > many.txt
+expect 0 "memory_gb: 9.99 = " info many.txt --plan 8
+expect 0 "memory_gb: 9.13 = " info many.txt --plan 8
+printf '# tn config 2\nvocab = 60\nheads = 2\noptimizer = adamw\nwidth = 12288\nlayers = 3\n' > wide.txt
+expect 0 "memory_gb: 88.4 = " info wide.txt --plan 8
+expect 0 "memory_gb: 50.3 = " info wide.txt --plan 8
+for large in "width = 16777216" "vocab = 1000000000" "accumulate = 1000000000"; do
+    { echo '# tn config 2'; printf 'vocab = 60\nheads = 2\n' | grep -v "^${large%% *}"; echo "$large"; } > large.txt
+    ( ulimit -t 5; "$tn" info large.txt --plan 8 ) > said 2>&1
+    is "lines with the memory of $large" "$(grep -c "memory_gb" said)" 2
+done
+printf '# tn config 2\nvocab = 60\nlayers = 10000\n' > large.txt
+expect 1 "--plan 8: the model has 10000 layers, expected at most 1000" info large.txt --plan 8
+printf '# tn config 2\nvocab = 60\nbatch = 1000000000\naccumulate = 1000000000\n' > large.txt
+expect 2 "--batch is 1000000000, --accumulate 1000000000 and --context 256, which is 2.56e+20 tokens per step" info large.txt
 expect 0 "parameters: 353894400" info "$configs/gpt2-medium-bilinear.txt"
 # Two steps of each, with fewer tokens: the first loss is that of guessing, the second is less or nearly so.
 expect 0 "tokens: 3000" synthetic --vocab 2048 --tokens 3000 --out configs.bin

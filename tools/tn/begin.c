@@ -17,13 +17,14 @@ static double embedding_scale(const run *r, const model *m, double adam_lr, bool
 {
     tn_tensor    *table = m->net.embed.w;
     const int64_t width = table->shape[1], rows = 65536 / width + 1;    /* read at a time */
+    const int64_t all = r->planned ? 1 : table->shape[0];               /* of a plan only the memory counts */
     int64_t       from, i;
     double       *w, sum = 0;
     if (r->s->embed_lr >= 0) return r->s->embed_lr / adam_lr;
     if (!rate || m->desc.tied) return rate ? 4 : 0;
     w = (double *)allocate((size_t)(rows * width), sizeof *w);
-    for (from = 0; from < table->shape[0]; from += rows) {
-        const int64_t to = from + rows < table->shape[0] ? from + rows : table->shape[0], n = (to - from) * width;
+    for (from = 0; from < all; from += rows) {
+        const int64_t to = from + rows < all ? from + rows : all, n = (to - from) * width;
         if (tn_read(tn_slice(table, 0, from, to), TN_F64, w, n) == TN_OK) for (i = 0; i < n; i++) sum += w[i] * w[i];
     }
     free(w);
@@ -61,6 +62,7 @@ void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
     tn_transformer_init(m->params, "", &m->desc, &m->net);
     check_ctx(ctx, "the model");
     set_optim_desc(r->s, m->desc.no_norm, &desc);
+    if (r->planned) desc.bucket = planned_bucket(r->s, m->params);
     set_rates(r, m, &desc);
     *optim = tn_optim_create(m->params, &desc);
     check_ctx(ctx, "the model");

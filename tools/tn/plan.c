@@ -3,6 +3,7 @@
    Everything that was not measured is a constant here, and is printed as an assumption. */
 #include "train.h"
 #include "dry.h"
+#include <math.h>
 #include <string.h>
 
 #define PEAK      989e12                /* bf16 products of an H100, dense: its data sheet                             */
@@ -12,8 +13,30 @@
 #define FAR       40e9                  /* to those of other machines: 80 % of 400 Gbit/s for each GPU                 */
 #define TOGETHER  8                     /* GPUs in a machine                                                           */
 
-/* Bytes of a GPU: a few steps of the training itself, without computing anything. */
-static double peak_of(const tn_transformer_desc *desc, const settings *s, int64_t gpus, bool shared)
+#define BUCKETS   8                     /* of gradients, about as many as a plan sends; in a training they have 2^20   */
+#define ON_WAY    4                     /* buckets for which there is memory                                           */
+#define NUMBER(s) ((s)->dtype ? 8 : 4)  /* bytes of a number                                                           */
+
+/* What takes longer than a second */
+#define LAYERS    1000
+#define PARTS     300000                /* of layers, each on a GPU                                                    */
+
+int64_t planned_bucket(const settings *s, tn_params *params)
+{
+    double  all = 0, matrix = 0;                            /* the largest one of Muon, which one process gets */
+    int64_t i;
+    for (i = 0; i < tn_params_count(params); i++) {
+        const tn_param *p = tn_params_at(params, i);
+        const double    n = (double)tn_tensor_count(p->value);
+        all += n;
+        if (!s->optimiser && !p->adamw && p->value->rank >= 2) matrix = fmax(matrix, n);
+    }
+    if (s->share_moments) all += matrix * (double)tn_ctx_ranks(tn_params_ctx(params));
+    return (int64_t)fmin(fmax(all / BUCKETS, 1 << 20), 1e18);
+}
+
+/* Bytes of a GPU: a few steps of the training itself, of so many parts, without computing anything. */
+static double peak_of_parts(const tn_transformer_desc *desc, const settings *s, int64_t gpus, bool shared, int64_t parts)
 {
     settings  with = *s;
     tn_comm   others = dry_comm((int)gpus);
@@ -23,10 +46,12 @@ static double peak_of(const tn_transformer_desc *desc, const settings *s, int64_
     feed      f;
     char      why[TN_WHY];
     tn_memory memory;
+    double    larger;
     int       step;
     memset(&r, 0, sizeof r);
     set_dtypes(s, &d);
     with.share_moments = shared;
+    with.accumulate = parts;
     d.backend = dry_backend();
     d.backend_required = true;
     d.comm = gpus > 1 ? &others : NULL;
@@ -34,14 +59,25 @@ static double peak_of(const tn_transformer_desc *desc, const settings *s, int64_
     r.s = &with;
     r.texts = (s->batch + gpus - 1) / gpus;
     r.m.desc = *desc;
+    r.planned = true;
     make_model(&r, ctx, &r.m, &r.optim);
     open_feed(&r, &r.m, r.optim, &f);
     for (step = 0; step < 3; step++) compute_step(&f);
     check_ctx(ctx, "a step");
     memory = tn_ctx_memory(ctx);
+    larger = (double)(planned_bucket(&with, r.m.params) - (1 << 20)) * ON_WAY * NUMBER(s);
     close_feed(&f);
     tn_ctx_destroy(ctx);
-    return (double)memory.peak;
+    return (double)memory.peak - (gpus > 1 ? larger : 0);
+}
+
+/* Each further part has the same texts and losses, and so the same bytes. */
+static double peak_of(const tn_transformer_desc *desc, const settings *s, int64_t gpus, bool shared)
+{
+    const int64_t few = s->accumulate < 3 ? s->accumulate : 3;
+    const double  peak = peak_of_parts(desc, s, gpus, shared, few);
+    if (few == s->accumulate) return peak;
+    return peak + (double)(s->accumulate - few) * (peak - peak_of_parts(desc, s, gpus, shared, few - 1));
 }
 
 static void print_gigabytes(const char *name, double bytes) { print("%s: %.3g\n", name, bytes / 1e9); }
@@ -49,13 +85,16 @@ static void print_gigabytes(const char *name, double bytes) { print("%s: %.3g\n"
 void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s, int64_t gpus)
 {
     const double        tokens = (double)(s->batch * s->accumulate * desc->context), n = (double)gpus;
-    const double        width = s->dtype ? 8 : 4;       /* bytes of a number */
+    const double        width = NUMBER(s);
     tn_transformer_cost cost = tn_transformer_cost_of(desc, desc->context);
     tn_transformer_desc d;
     double              weights, moments, sent, compute, update, network, step, peak;
     int                 shared;
     tn_transformer_check(ctx, desc, &d);
     check_ctx(ctx, "the model");
+    if (desc->layers > LAYERS || desc->layers * gpus > PARTS)
+        fail("--plan %lld: the model has %lld layers, expected at most %lld", (long long)gpus, (long long)desc->layers,
+             (long long)(PARTS / gpus < LAYERS ? PARTS / gpus : LAYERS));
     weights = width * (double)cost.params;
     sent = 2 * (n - 1) / n * weights;
     compute = cost.training * tokens / (n * PEAK * USE);

@@ -217,7 +217,8 @@ static double branch_scale(const tn_transformer_desc *desc, double given)
 
 void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
 {
-    int i;
+    double tokens;
+    int    i;
     memset(desc, 0, sizeof *desc);
     if (train_settings.model) {
         char why[256];
@@ -274,6 +275,10 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (train_settings.row_scale && !has_row_scale(desc))
         usage_error("--row-scale is given with --attention softmax or differential, expected squared or bilinear");
     if (tn_transformer_check(ctx, desc, desc) != TN_OK) usage_error("the model: %s", tn_ctx_error(ctx));
+    tokens = (double)train_settings.batch * (double)train_settings.accumulate * (double)desc->context;
+    if (tokens > 1e15)
+        usage_error("--batch is %lld, --accumulate %lld and --context %lld, which is %.3g tokens per step, expected at most 1e15",
+                    (long long)train_settings.batch, (long long)train_settings.accumulate, (long long)desc->context, tokens);
 }
 
 void set_optim_desc(const settings *s, bool no_norm, tn_optim_desc *desc)

@@ -144,6 +144,7 @@ typedef struct run {
     bool        saves;              /* one of them was asked to save              */
     bool        broken_off;         /* the step was, since it need not be finished: nothing of it counts */
     int64_t     texts;              /* of this process in a forward pass          */
+    bool        planned;            /* nothing is computed, see planned_bucket    */
     feed        feed;
     int32_t    *ids, *targets;      /* [texts,context]                            */
 } run;
@@ -232,7 +233,10 @@ char *read_run_data(const model *m, const char *file, corpus *c);
 /* begin.c: a model and its optimiser by the settings of a run */
 void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim);
 
-/* plan.c, for tn info: prints what a step costs on so many GPUs */
+/* plan.c, for tn info */
+/* The size of a bucket of gradients of which a model has few: each takes time, although nothing is sent. */
+int64_t planned_bucket(const settings *s, tn_params *params);
+/* Prints what a step costs on so many GPUs. */
 void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s, int64_t gpus);
 
 /* begin.c */
