@@ -111,7 +111,8 @@ done
 for file in descr dict; do say einsum einsum "ij->ji" "$folder/$file.npy"; done
 say draw draw model embed.w --tokenizer "$folder/tokenizer.json"
 say draw draw model --interaction the --tokens blocks.0.mlp
-say look look model --data "$folder/images-idx1-ubyte" --out page.html
+say look look model/model.safetensors --w blocks.0.mlp.w --p blocks.0.mlp.p --data "$folder/images-idx1-ubyte" --out page.html
+"$tn" look model --title "$text<" --out page.html > said 2>&1 && sed -n 's/.*<title>/hOsT /p' page.html > said.title
 for from in "$folder/hf" "$folder"; do say import import "$from" --out imported; done
 say "tokenizer train" tokenizer train "$folder/story" --vocab 30 --out "$folder/t.json"
 say "tokenizer encode" tokenizer encode "$folder/story" --tokenizer "$folder/tokenizer.json"
@@ -161,6 +162,7 @@ else
     sh "$tests/missing.sh" script "for a terminal"
     if [ $? = 77 ]; then skipped=$((skipped + 1)); else failed=$((failed + 1)); fi
 fi
+if [ -s said.title ] && [ "$(bad said.title)" = 0 ]; then pass; else fail "the title of a page: $(cat -v said.title)"; fi
 # The names of files that were made from names in files
 if ls | grep -v "^aRgV\|^q" | LC_ALL=C grep -q "$(printf '[\001-\037\177-\377]')"; then fail "a file whose name is hostile: $(ls | cat -v | tr '\n' ' ')"; else pass; fi
 echo "runs: $runs"

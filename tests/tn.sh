@@ -1663,7 +1663,7 @@ expect 1 "\"thex\" is not a token of the vocabulary; did you mean the?" circuits
 expect 1 "expected one, or a number from 0 to 59" circuits seen pairs 60
 expect 1 "\"5x\" is not a token of the vocabulary" circuits seen pairs 5x
 expect 2 "--mean is given, expected none with heads" circuits seen heads --mean
-expect 2 "--delete is given, expected none with attribute" circuits seen attribute "the cat" --delete 3
+expect 2 "--delete is given, expected none with attribute: it is for paths" circuits seen attribute "the cat" --delete 3
 expect 2 "--against is given with --loss, expected one of them" circuits seen paths "the cat" --loss --against the
 expect 2 "the tokens of the text that another one follows" circuits seen paths "the cat and" --loss --position 40
 expect 1 "a loss needs a token that follows" circuits seen attribute "" --loss
@@ -1787,7 +1787,8 @@ npy=$tests/data/npy
 expect 2 "no file is given, expected tn decompose RUN|FILE" decompose
 expect 2 "no method is given, expected one of --svd, --hosvd, --cp N and --tt X" decompose "$npy/ok_f8_v2.npy"
 expect 2 "several methods are given" decompose "$npy/ok_f8_v2.npy" --svd --cp 2
-expect 2 "--ridge is given, expected none with --svd" decompose "$npy/ok_f8_v2.npy" --svd --ridge 1
+expect 2 "--f64 is given, expected --out FILE as well" decompose "$npy/ok_f8_v2.npy" --svd --f64
+expect 2 "--ridge is given, expected none with --svd: it is for --cp" decompose "$npy/ok_f8_v2.npy" --svd --ridge 1
 expect 2 "--name is given, expected none with a .npy file" decompose "$npy/ok_f8_v2.npy" --svd --name x
 expect 1 "missing.npy: no such run or file" decompose missing.npy --svd
 expect 1 "has NaN or infinity" decompose "$npy/IL2_Response_Tensor.npy" --hosvd
@@ -1868,6 +1869,9 @@ expect 1 "tn draw: $npy/bad_truncated_header.npy: byte 10" draw "$npy/bad_trunca
 { printf '\223NUMPY\001\000\166\000%-117s\n' "{'descr': '|i1', 'fortran_order': False, 'shape': (2401, 3), }"
   head -c 7203 /dev/zero; } > tall.npy
 expect 0 "reduced: blocks of 4 x 1, their value of largest magnitude" draw tall.npy --reduce largest --out tall.svg
+for option in "--reduce largest" "--clip 99" --numbers; do
+    expect 2 "${option% *} is given, expected none with a plot: it is for a matrix" draw tall.npy --spectrum $option
+done
 
 # ---- devices, precision, made-up tokens: what needs a device is in tn_device.sh -----------------------------------------------
 

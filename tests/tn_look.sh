@@ -91,6 +91,7 @@ cp -r run broken
 at=$(($(od -An -tu8 -N 8 run/model.safetensors) + 8))
 printf '\377\377\377\177' | dd of=broken/model.safetensors bs=1 seek=$at conv=notrunc 2> /dev/null
 if "$tn" look broken --out broken.html > said 2>&1; then
+    holds "warns of them" grep -q '^tn look: .* has 1 numbers that are NaN or infinite' said
     holds "names the weights that are NaN" grep -q 'has 1 numbers that are NaN or infinite' broken.html
     holds "what follows from them is left out" lacks '"id":"heads"' broken.html
 else holds "names the damaged file" grep -qF "broken/model.safetensors" said; fi
@@ -157,12 +158,26 @@ holds "is shown as it is" grep -qF "names in this file are not those of a layer"
 expect 0 "page: nan.html" look "$npy/ok_nan_inf.npy" --out nan.html
 holds "names what is not finite" grep -qF "numbers that are NaN or infinite" nan.html
 holds "JSON has no NaN" lacks ":nan" nan.html
+holds "and warns of it" grep -q "^tn look: ok_nan_inf has .* its singular values are left out$" said
 expect 1 "no such run or file" look missing
 echo text > plain
 expect 1 "plain" look plain
 expect 1 "bad_truncated_header.npy" look "$npy/bad_truncated_header.npy"
 expect 2 "no model is given, expected tn look RUN|FILE" look
 expect 2 "--vectors is 0, expected" look run --vectors 0
+# Options of other pages
+for option in "--data x" "--names a,b" "--pixels 3x3" "--residual yes" "--data x --labels x" "--data x --examples 3"; do
+    expect 2 " is given, expected none with a language model: it is for a network of bilinear layers" look run $option
+done
+for option in "--data x" "--text x" "--token x" "--tokenizer x" "--vectors 3" "--outputs 3" "--against x" "--w x" "--pixels 3x3"; do
+    expect 2 "tn look: ${option% *} is given, expected none with a .npy file: it is for a" look "$npy/ok_f4_v1.npy" $option
+done
+expect 2 "--text is given, expected none with a network of bilinear layers: it is for a language model" look $weights \
+    --w blocks.0.mlp.w --p blocks.0.mlp.p --text x
+expect 2 "--vectors is given, expected none with a file of other tensors: it is for a language model, a network of bilinear layers" \
+    look big.safetensors --vectors 3
+for option in "--p x" "--embed x" "--head x"; do expect 2 "${option% *} is given, expected --w NAME as well" look run $option; done
+for option in "--labels x" "--examples 3"; do expect 2 "${option% *} is given, expected --data as well" look run $option; done
 expect 2 "--pixels is \"3\", expected WIDTHxHEIGHT" look $weights --w blocks.0.mlp.w --pixels 3
 mkdir locked
 expect 1 "cannot write nowhere/x.html" look run --out nowhere/x.html

@@ -108,7 +108,7 @@ int circuits_main(int argc, char **argv)
     if (t->needed && !argument)
         usage_error("no %s is given, expected tn circuits RUN %s %s", t->argument, t->name, t->argument);
     if (argument && !t->argument) usage_error("\"%s\" is given, expected tn circuits RUN %s", argument, t->name);
-    check_limited(&circuits_usage, limited, t->bit, t->name);
+    check_limited(&circuits_usage, limited, t->bit, WHAT_WORDS);
     report_begin(circuit_settings.json);
     open_subject(&s, argv[0], t->data);
     check_finite(&s.m, argv[0]);

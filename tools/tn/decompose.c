@@ -61,7 +61,8 @@ static int chosen_method(void)
     if (count != 1)
         usage_error("%s, expected one of --svd, --hosvd, --cp N and --tt X", count ? "several methods are given"
                                                                                    : "no method is given");
-    check_limited(&decompose_usage, limited, 1 << chosen, names[chosen]);
+    check_limited(&decompose_usage, limited, 1 << chosen, "--svd|--hosvd|--cp|--tt");
+    if (settings.f64 && !settings.out) usage_error("--f64 is given, expected --out FILE as well");
     return 1 << chosen;
 }
 

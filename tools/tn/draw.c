@@ -583,6 +583,10 @@ static char *default_out(const drawing *d)
     return path;
 }
 
+/* What is drawn, as bits */
+enum { MATRIX = 1, PLOT = 2 };
+static const limited_option limited[] = {{"reduce", MATRIX}, {"clip", MATRIX}, {"numbers", MATRIX}, {NULL, 0}};
+
 static void check_settings(bool npy, const char *name)
 {
     if (settings.interaction && npy) usage_error("--interaction is given, expected a run or a safetensors file");
@@ -624,6 +628,7 @@ int draw_main(int argc, char **argv)
     if (!settings.spectrum) take_top(d);
     name_axes(d);
     print_numbers(d);
+    check_limited(&draw_usage, limited, d->rank == 2 ? MATRIX : PLOT, "a matrix|a plot");
     image = d->rank == 2 ? draw_matrix(d) : draw_vector(d);
     check_ctx(d->ctx, "the picture");
     out = settings.out ? copy_text(settings.out) : default_out(d);

@@ -49,6 +49,31 @@ const usage look_usage = {
     options, sizeof options / sizeof *options, 1, NULL
 };
 
+static const limited_option limited[] = {
+    {"vectors", LOOK_LANGUAGE | LOOK_LAYERS}, {"outputs", LOOK_LANGUAGE | LOOK_LAYERS}, {"against", LOOK_LANGUAGE | LOOK_LAYERS},
+    {"data", LOOK_LAYERS}, {"labels", LOOK_LAYERS}, {"examples", LOOK_LAYERS}, {"names", LOOK_LAYERS}, {"pixels", LOOK_LAYERS},
+    {"residual", LOOK_LAYERS}, {"w", LOOK_LAYERS}, {"text", LOOK_LANGUAGE}, {"token", LOOK_LANGUAGE},
+    {"tokenizer", LOOK_LANGUAGE}, {NULL, 0}
+};
+
+void look_is_of(int what)
+{
+    check_limited(&look_usage, limited, what, "a .npy file|a language model|a network of bilinear layers|a file of other tensors");
+}
+
+/* What is given without the option that it belongs to. */
+static void check_pairs(void)
+{
+    static const struct { const char *name, *of, *value; } pairs[] = {
+        {"v", "w", " NAME"}, {"p", "w", " NAME"}, {"embed", "w", " NAME"}, {"head", "w", " NAME"}, {"labels", "data", ""},
+        {"examples", "data", ""},
+    };
+    size_t i;
+    for (i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (find_option(&look_usage, pairs[i].name)->given && !find_option(&look_usage, pairs[i].of)->given)
+            usage_error("--%s is given, expected --%s%s as well", pairs[i].name, pairs[i].of, pairs[i].value);
+}
+
 /* The name of the file or folder, without its ending. */
 static char *base_name(const char *path)
 {
@@ -85,9 +110,7 @@ int look_main(int argc, char **argv)
     tn_desc     desc;
     char        why[TN_WHY], *file, *out, *base;
     double      began = now();
-    if (look_settings.w ? 0 : look_settings.v || look_settings.p)
-        usage_error("--%s is given, expected --w NAME as well", look_settings.v ? "v" : "p");
-    if (look_settings.labels && !look_settings.data) usage_error("--labels is given, expected --data as well");
+    check_pairs();
     if (!arguments) usage_error("no model is given, expected tn look %s", look_usage.arguments);
     check_not_model("out", look_settings.out, "the model", argv[0]);
     check_not_model("out", look_settings.out, "the model of --against", look_settings.against);

@@ -47,6 +47,8 @@ void page_array(page *p, const char *key, const stored *a);
 void page_vector(page *p, const char *key, array_type type, int64_t n, const double *v);
 void page_numbers(page *p, const char *key, array_type type, int rank, const int64_t *shape, const double *v);
 void page_names(page *p, const char *key, const char *const *names, int64_t count);
+/* A note that a tensor has `bad` numbers that are not finite, and of the first one a warning. left: what the page lacks. */
+void page_nonfinite(const char *name, const tn_tensor *t, int64_t bad, const char *left);
 /* Opens a section, an object of the list `sections`. */
 void page_section(page *p, const char *type, const char *id, const char *title, const char *text);
 /* A row of a card. */
@@ -69,6 +71,12 @@ void     spectra_section(page *p, const char *id, const char *title, const tn_cp
 void     put_factors(page *p, const tn_cp *cp, tn_tensor *x);
 /* The keys "of" and what follows of a section "matrix". dense: written out if they are few numbers. */
 void     put_interactions(page *p, const tn_cp *cp, bool dense);
+
+/* ---- what a page can be of, as bits ------------------------------------------------------------------------------ look.c */
+
+enum { LOOK_ARRAY = 1, LOOK_LANGUAGE = 2, LOOK_LAYERS = 4, LOOK_TENSORS = 8 };
+/* Fails if an option is given that pages of this are made without. */
+void look_is_of(int what);
 
 /* ---- look_images.c, look_tensor.c -------------------------------------------------------------------------------------- */
 

@@ -33,9 +33,7 @@ static tn_tensor *take(network *n, const char *name)
     t = tn_safetensors_read(n->file, name);
     check_ctx(n->ctx, n->path);
     bad = count_nonfinite(t);
-    if (bad)
-        report_note("%s has %lld numbers that are NaN or infinite, of %lld: what would follow from it is left out.", name,
-                    (long long)bad, (long long)tn_tensor_count(t));
+    if (bad) page_nonfinite(name, t, bad, "what would follow from it is left out");
     n->broken = n->broken || bad;
     n->numbers += tn_tensor_count(t);
     return t;
@@ -739,6 +737,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
         close_network(&n);
         return false;
     }
+    look_is_of(LOOK_LAYERS);
     memset(&s, 0, sizeof s);
     memset(&data, 0, sizeof data);
     if (!n.broken) {

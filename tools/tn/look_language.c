@@ -118,8 +118,7 @@ static bool note_nonfinite(const model *m)
     for (i = 0; i < tn_params_count(m->params); i++) {
         const tn_param *q = tn_params_at(m->params, i);
         if ((bad = count_nonfinite(q->value)) == 0) continue;
-        report_note("%s has %lld numbers that are NaN or infinite, of %lld: what would follow from it is left out.", q->name,
-                    (long long)bad, (long long)tn_tensor_count(q->value));
+        page_nonfinite(q->name, q->value, bad, "what would follow from it is left out");
         any = true;
     }
     return any;
@@ -995,6 +994,7 @@ void look_at_model(const char *path, const char *title, const char *out)
     char    *text;
     int32_t *ids = NULL;
     int64_t  T = 0, V;
+    look_is_of(LOOK_LANGUAGE);
     open_subject(&s, path, true);
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.data);
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.val);

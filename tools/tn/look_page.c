@@ -82,6 +82,17 @@ void page_names(page *p, const char *key, const char *const *names, int64_t coun
     page_close(p, ']');
 }
 
+void page_nonfinite(const char *name, const tn_tensor *t, int64_t bad, const char *left)
+{
+    static bool warned;
+    char       *text = format_text("%s has %lld numbers that are NaN or infinite, of %lld: %s", name, (long long)bad,
+                                   (long long)tn_tensor_count(t), left);
+    report_note("%s.", text);
+    if (!warned) warn("%s", text);
+    warned = true;
+    free(text);
+}
+
 void page_section(page *p, const char *type, const char *id, const char *title, const char *text)
 {
     page_open(p, NULL, '{');
@@ -249,6 +260,7 @@ void page_begin(page *p, const char *made_by, const char *kind, const char *titl
     char *made;
     memset(p, 0, sizeof *p);
     p->title = copy_text(title);
+    p->title[tn_printable(p->title, strlen(title), false)] = 0;       /* of the window, not within JSON */
     p->wasm.data = look_wasm;
     p->wasm.bytes = look_wasm_size;
     page_open(p, NULL, '{');

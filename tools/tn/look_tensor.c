@@ -22,9 +22,7 @@ static table table_of(tn_tensor *t, const char *name)
     if (t->rank > 1) x.rows = t->shape[t->rank - 2];
     for (k = 0; k + 2 < t->rank; k++) x.slices *= t->shape[k];
     x.bad = count_nonfinite(t);
-    if (x.bad)
-        report_note("%s has %lld numbers that are NaN or infinite, of %lld: its singular values are left out.", name,
-                    (long long)x.bad, (long long)tn_tensor_count(t));
+    if (x.bad) page_nonfinite(name, t, x.bad, "its singular values are left out");
     return x;
 }
 
@@ -161,6 +159,7 @@ void look_at_array(tn_ctx *ctx, const char *path, const char *title, const char 
     char      *name;
     tn_tensor *t = read_array(ctx, path, NULL, "", false, &name);
     table      x = table_of(t, name);
+    look_is_of(LOOK_ARRAY);
     write_tables(ctx, path, title, out, &x, 1);
     free(name);
 }
@@ -171,6 +170,7 @@ void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const cha
     table          *list;
     int64_t         i, count = 0;
     check_ctx(ctx, path);
+    look_is_of(LOOK_TENSORS);
     list = (table *)allocate(MOST_TENSORS, sizeof *list);
     for (i = 0; i < tn_safetensors_count(file) && count < MOST_TENSORS; i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(file, i);

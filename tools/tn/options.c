@@ -29,11 +29,19 @@ option *find_option(const usage *u, const char *name)
     return NULL;
 }
 
-void check_limited(const usage *u, const limited_option *list, int task, const char *name)
+void check_limited(const usage *u, const limited_option *list, int task, const char *words)
 {
-    for (; list->name; list++)
-        if (!(list->tasks & task) && find_option(u, list->name)->given)
-            usage_error("--%s is given, expected none with %s", list->name, name);
+    buffer others = {0};
+    char   name[64] = "", one[64];
+    int    i;
+    for (; list->name; list++) {
+        if ((list->tasks & task) || !find_option(u, list->name)->given) continue;
+        for (i = 0; *choice_word(words, i, one, sizeof one); i++) {
+            if (list->tasks >> i & 1) buffer_print(&others, "%s%s", others.bytes ? ", " : "", one);
+            if (task >> i & 1) memcpy(name, one, sizeof name);
+        }
+        usage_error("--%s is given, expected none with %s: it is for %s", list->name, name, others.data);
+    }
 }
 
 static const struct { char letter; const char *name; } short_names[] = {

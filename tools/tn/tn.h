@@ -265,9 +265,10 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
 /* Writes the saved options in the same form, after CONFIG_MARK. */
 void write_config(const usage *u, buffer *out);
 option *find_option(const usage *u, const char *name);
-/* Fails if an option is given that is of other tasks than `task`, a bit. The list ends with {NULL, 0}. name: of the task. */
+/* Fails if an option is given that is of other tasks than `task`, a bit. The list ends with {NULL, 0}. words: the tasks'
+   names, those of the lowest bit first, such as "heads|pairs". */
 typedef struct limited_option { const char *name; int tasks; } limited_option;
-void check_limited(const usage *u, const limited_option *list, int task, const char *name);
+void check_limited(const usage *u, const limited_option *list, int task, const char *words);
 /* The heading above an option, or NULL. */
 const char *group_title(const usage *u, const option *o);
 /* The letter of an option's short form, or 0. It is the same in each subcommand that has the option. */
