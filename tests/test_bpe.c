@@ -274,6 +274,18 @@ TEST(files_that_are_refused)
         CHECK_ERROR(ctx, TN_ERR_FORMAT, change[k].why);
         free(file);
     }
+    for (int n = 512; n < 514; n++) {
+        char changed[20000], name[514];
+        memset(name, 'a', sizeof name);
+        name[n] = 0;
+        file = small_file(BYTE_LEVEL, "", "`ab`:256", "[]");
+        REQUIRE(file && (at = strstr(file, "[]")) != NULL);
+        snprintf(changed, sizeof changed, "%.*s[{\"id\":257,\"content\":\"%s\"}]%s", (int)(at - file), file, name, at + 2);
+        CHECK_INT(read_small(ctx, changed) != NULL, n == 512);
+        if (n == 512) CHECK_CTX(ctx);
+        else CHECK_ERROR(ctx, TN_ERR_FORMAT, " has 513 bytes, expected at most 512");
+        free(file);
+    }
     tn_ctx_destroy(ctx);
 }
 

@@ -57,6 +57,8 @@ static const char plain[] =
     "`model`:{`type`:`WordPiece`,`unk_token`:`u`,`continuing_subword_prefix`:`##`,`max_input_chars_per_word`:9,"
     "`vocab`:{`u`:0,`a`:1,`##a`:2,`b`:3}}}";
 
+#define LETTERS_64 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
 /* `plain` with its one `from` replaced. */
 static char *changed(const char *from, const char *to)
 {
@@ -332,6 +334,8 @@ TEST(files_of_other_kinds)
         {"`b`:3", "`b`:-1", "token \"b\": its id is not a non-negative integer"},
         {"`b`:3", "`b`:3.0", "token \"b\": its id is not a non-negative integer"},
         {"`b`:3", "`b`:null", "token \"b\": its id is not a non-negative integer"},
+        {"`b`:3", "`" LETTERS_64 LETTERS_64 LETTERS_64 LETTERS_64 LETTERS_64 LETTERS_64 LETTERS_64 LETTERS_64 "b`:3",
+         " has 513 bytes, expected at most 512"},
         {"`b`:3", "`a`:3", "duplicate token \"a\""},
         {"`b`:3}}}", "`b`:3}},`model`:{}}", "duplicate key \"model\""},
         {"`b`:3", "`b`:03", "a number has a leading zero"},

@@ -35,6 +35,7 @@ typedef struct tni_map { tni_slot *slot; size_t used; unsigned bits; } tni_map; 
 enum { TNI_ROOT = 1 };
 typedef struct tni_trie { tni_map edges; tni_list nodes; } tni_trie;                 /* a node is its value, 0: none */
 
+enum { TNI_TOKEN_MOST = 512 };          /* bytes of an added token, and of a piece of WordPiece: more than 100 letters */
 typedef struct tni_added { int64_t id; bool special; } tni_added;
 #define TNI_ADDED_LATE 0x80000000u      /* bit of an added token's value: looked for in what is between the others */
 

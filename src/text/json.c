@@ -126,10 +126,18 @@ static bool tni_tokens_id(const tni_json *j, const tn_tokenizer *t, const tni_va
                            (unsigned long long)v->number);
 }
 
+/* From each letter of a text the longest token is looked for that begins there, which would take as long as the token is. */
+static bool tni_tokens_short(const tni_json *j, const tni_value *v, const char *name)
+{
+    const size_t n = strlen(name);
+    return n <= TNI_TOKEN_MOST || tni_tokens_fail(j, v, "token %s has %zu bytes, expected at most %d", tni_quote(name).s, n,
+                                                  (int)TNI_TOKEN_MOST);
+}
+
 static bool tni_tokens_piece(tni_json *j, const tni_value *v, tn_tokenizer *t)
 {
     const char *name = tni_json_key(j, v);
-    if (!tni_tokens_id(j, t, v, name)) return false;
+    if (!tni_tokens_id(j, t, v, name) || (!t->bpe.is && !tni_tokens_short(j, v, name))) return false;
     if (tn_tokenizer_id(t, name) >= 0) return tni_tokens_fail(j, v, "duplicate token %s", tni_quote(name).s);
     return tni_token_set(t, (int64_t)v->number, name, strlen(name));
 }
@@ -142,6 +150,7 @@ static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
     int64_t          known;
     int k;
     if (!name || !*name) return tni_tokens_fail(j, v, "an added token has no content, expected a string");
+    if (!tni_tokens_short(j, v, name)) return false;
     for (k = 0; k < 4; k++)
         if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE) && !(t->bpe.is && k == 3))
             return tni_tokens_fail(j, v, "added token %s: %s is true, expected false", tni_quote(name).s, flag[k]);

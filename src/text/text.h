@@ -27,8 +27,8 @@ TN_API tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx);
 /* Reads a tokenizer.json of one of the kinds above; anything else is an error that names the difference. Ids must be
    0 ... n-1, each once. post_processor: none, or one special token before the text; pairs of texts are not encoded. BPE:
    pre_tokenizer ByteLevel, alone or after Split by the regular expression of GPT-2, Llama 3 or Qwen2, or after Digits;
-   normalizer null; a token for each of the 256 bytes. The tokenizer is freed by _destroy or with the context. NULL on
-   error. */
+   normalizer null; a token for each of the 256 bytes. An added token, and one of WordPiece, has at most 512 bytes. The
+   tokenizer is freed by _destroy or with the context. NULL on error. */
 TN_API tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source);
 /* Writes a tokenizer.json, byte for byte as Hugging Face does (but WordPiece's template for pairs is always the default).
    TN_ERR_ARG for a tokenizer of bytes, which has no file. */
