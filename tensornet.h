@@ -2849,8 +2849,8 @@ TN_API tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx);
 /* Reads a tokenizer.json of one of the kinds above; anything else is an error that names the difference. Ids must be
    0 ... n-1, each once. post_processor: none, or one special token before the text; pairs of texts are not encoded. BPE:
    pre_tokenizer ByteLevel, alone or after Split by the regular expression of GPT-2, Llama 3 or Qwen2, or after Digits;
-   normalizer null; a token for each of the 256 bytes. The tokenizer is freed by _destroy or with the context. NULL on
-   error. */
+   normalizer null; a token for each of the 256 bytes. An added token, and one of WordPiece, has at most 512 bytes. The
+   tokenizer is freed by _destroy or with the context. NULL on error. */
 TN_API tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source);
 /* Writes a tokenizer.json, byte for byte as Hugging Face does (but WordPiece's template for pairs is always the default).
    TN_ERR_ARG for a tokenizer of bytes, which has no file. */
@@ -43687,6 +43687,7 @@ typedef struct tni_map { tni_slot *slot; size_t used; unsigned bits; } tni_map; 
 enum { TNI_ROOT = 1 };
 typedef struct tni_trie { tni_map edges; tni_list nodes; } tni_trie;                 /* a node is its value, 0: none */
 
+enum { TNI_TOKEN_MOST = 512 };          /* bytes of an added token, and of a piece of WordPiece: more than 100 letters */
 typedef struct tni_added { int64_t id; bool special; } tni_added;
 #define TNI_ADDED_LATE 0x80000000u      /* bit of an added token's value: looked for in what is between the others */
 
@@ -44909,10 +44910,18 @@ static bool tni_tokens_id(const tni_json *j, const tn_tokenizer *t, const tni_va
                            (unsigned long long)v->number);
 }
 
+/* From each letter of a text the longest token is looked for that begins there, which would take as long as the token is. */
+static bool tni_tokens_short(const tni_json *j, const tni_value *v, const char *name)
+{
+    const size_t n = strlen(name);
+    return n <= TNI_TOKEN_MOST || tni_tokens_fail(j, v, "token %s has %zu bytes, expected at most %d", tni_quote(name).s, n,
+                                                  (int)TNI_TOKEN_MOST);
+}
+
 static bool tni_tokens_piece(tni_json *j, const tni_value *v, tn_tokenizer *t)
 {
     const char *name = tni_json_key(j, v);
-    if (!tni_tokens_id(j, t, v, name)) return false;
+    if (!tni_tokens_id(j, t, v, name) || (!t->bpe.is && !tni_tokens_short(j, v, name))) return false;
     if (tn_tokenizer_id(t, name) >= 0) return tni_tokens_fail(j, v, "duplicate token %s", tni_quote(name).s);
     return tni_token_set(t, (int64_t)v->number, name, strlen(name));
 }
@@ -44925,6 +44934,7 @@ static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
     int64_t          known;
     int k;
     if (!name || !*name) return tni_tokens_fail(j, v, "an added token has no content, expected a string");
+    if (!tni_tokens_short(j, v, name)) return false;
     for (k = 0; k < 4; k++)
         if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE) && !(t->bpe.is && k == 3))
             return tni_tokens_fail(j, v, "added token %s: %s is true, expected false", tni_quote(name).s, flag[k]);
