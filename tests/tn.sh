@@ -820,7 +820,7 @@ cp -r half hurt && cp t50.json hurt/tokenizer.json && damaged "another tokenizer
     "--vocab is 60, expected 50, the number of tokens of hurt/tokenizer.json"
 cp text text.kept
 awk 'NR == 3 { $0 = "tom tom tom" } { print }' text.kept > text
-cp -r half hurt && damaged "other data" "the tokens of"
+cp -r half hurt && damaged "other data" "the text is not that which hurt was made from"
 mv text.kept text
 
 # ---- bad data ------------------------------------------------------------------------------------------------------------
@@ -1049,7 +1049,7 @@ rm -rf m && cp -r a m && cp cuda.txt m/config.txt
 expect 0 "held-out part" eval m --backend cpu --no-baseline
 rm -rf m
 # The text of a run must be the one that it was trained on.
-cp text text.kept && echo "tom tom tom" >> text
+cp text text.kept && { echo "tom tom tom"; tail -c +13 text.kept; } > text
 expect 1 "text differ, expected those that a/model.safetensors was trained on" eval a
 expect 0 "differ, expected those that a/model.safetensors was trained on; n-grams are left out" eval a part1
 mv text text.changed
@@ -1441,7 +1441,8 @@ expect 1 "the model has QK-norm (tn train --no-qk-norm is without), which none o
 # ---- files and folders of others ----------------------------------------------------------------
 
 # A text is read only if the weights have its hash, or it is named. Here a run of others names one of this user's.
-{ cat text; echo "the password is cat"; } > o-secret
+{ echo "the password is cat"; tail -c +21 text; } > o-secret
+{ cat text; echo "the password is cat"; } > o-longer
 cp -r run-gpt2 o-theirs
 sed "s|^data = .*|data = $dir/o-secret|" a/config.txt > o-theirs/config.txt
 noted="o-theirs/model.safetensors does not say what it was trained on, so the text that its config.txt names is not read"
@@ -1461,7 +1462,53 @@ grep -v '^# data' a/config.txt > o-begun/config.txt
 expect 1 "o-begun/config.txt has no hash of its data; to train on $dir/text, name it: --data FILE" train --resume o-begun
 cp a/config.txt o-begun
 expect 0 "Done" train --resume o-begun
-rm -rf o-theirs named o-retold o-begun
+# The note has the number of bytes as well: what is of another size is not read. An earlier version did not note it.
+larger() { sed "s|^data = .*|data = $1|" a/config.txt; }
+unnoted() { larger "$1" | sed 's/^\(# data [0-9a-f]*\) .*/\1/'; }
+longer="o-longer has $(wc -c < o-longer | tr -d ' ') bytes, expected $(wc -c < text | tr -d ' '): the text is not that which"
+larger "$dir/o-longer" > named/config.txt
+expect 1 "$longer named/model.safetensors was made from" eval named
+expect 0 "The run's text is left out: $dir/o-longer" circuits named bigrams
+larger "$dir/o-longer" > o-begun/config.txt && rm o-begun/[!c]*
+expect 1 "$longer o-begun was made from; to train on it, name it: --data FILE" train --resume o-begun
+dd if=/dev/zero of=o-vast bs=1 count=1 seek=300000000 2> /dev/null
+vast="o-vast has 300000001 bytes, expected at most 256 MB, as"
+unnoted "$dir/o-vast" > named/config.txt
+expect 1 "$vast named/model.safetensors does not note how large its text is" eval named
+unnoted "$dir/o-vast" > o-begun/config.txt
+expect 1 "$vast o-begun does not note how large its text is; to train on it, name it" train --resume o-begun
+unnoted "$dir/text" > named/config.txt
+holds "a note of an earlier version" grep -qx '# data [0-9a-f]*' named/config.txt
+expect 0 "held-out part" eval named
+expect 0 "Stopped" train text --out o-old $small --stop-at 4
+sed 's/^\(# data [0-9a-f]*\) .*/\1/' o-old/config.txt > o-note && mv o-note o-old/config.txt
+expect 0 "Done" train --resume o-old
+rm -r o-old
+if [ -r /proc/version ]; then
+    larger /proc/version > named/config.txt
+    expect 1 "/proc/version, which named/model.safetensors names, is not a file on a disk" eval named/model.safetensors
+fi
+rm -rf o-theirs named o-retold o-begun o-longer o-vast
+
+# The settings of others may name any file: it has the hash that they note, or the user names it, and is told of it.
+sed 's/^# data ................/# data 0000000000000000/' a/config.txt > o-settings.txt
+expect 1 "the tokens of $dir/text differ from those that o-settings.txt was made from; to train on them, name them: --data FILE" \
+    train --config o-settings.txt --out o-run
+holds "nothing is written" test ! -e o-run
+expect 0 "Stopped" train text --config o-settings.txt --out o-run --stop-at 1
+grep -v '^# data' o-settings.txt > o-plain.txt && rm -r o-run
+expect 0 "reading $dir/text, which o-plain.txt names" train --config o-plain.txt --out o-run --stop-at 1
+if [ -r /proc/version ]; then
+    sed "s|^data = .*|data = /proc/version|" o-plain.txt > o-settings.txt
+    expect 1 "/proc/version, which o-settings.txt names, is not a file on a disk" train --config o-settings.txt --out x
+fi
+mkdir o-config && printf '# tn config 2\ntokenizer = %s\n' "$dir/t50.json" > o-config/c.txt
+expect 1 "o-config/c.txt names the tokenizer $dir/t50.json, which is not in its folder" info o-config/c.txt
+expect 0 "vocabulary: 50" info o-config/c.txt --tokenizer t50.json
+cp t50.json o-config && expect 0 "vocabulary: 50" info o-config/c.txt
+mv o-config/t50.json o-config/tokenizer.json && expect 0 "vocabulary: 50" info o-config/c.txt
+expect 2 "--tokenizer is given with a, expected a config file (.txt)" info a --tokenizer t50.json
+rm -rf o-run o-settings.txt o-plain.txt o-config
 
 # Names that the user never wrote, in the folder of a run, may be links to files of the user's, or pipes. No link of that kind
 # is written through, and no pipe is waited for.

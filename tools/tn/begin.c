@@ -114,6 +114,52 @@ void load_corpus(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, c
     replace_held_out(c, &held);
 }
 
+/* Of the files that do not exist 0. */
+static int64_t data_bytes(const settings *s)
+{
+    const file_list *lists[2];
+    struct stat      f;
+    int64_t          bytes = 0, i;
+    int              k;
+    lists[0] = &s->data, lists[1] = &s->val;
+    for (k = 0; k < 2; k++)
+        for (i = 0; i < lists[k]->count; i++) if (stat(lists[k]->path[i], &f) == 0) bytes += (int64_t)f.st_size;
+    return bytes;
+}
+
+/* Whether a file is on a disk: not a pipe, not a device, and not one that a system makes up while it is read. */
+static bool is_on_disk(const char *path)
+{
+    static const char *const made_up[] = {"/proc/", "/sys/", "/dev/"};
+    struct stat s;
+    char        full[PATH_ROOM + 1];
+    int         k;
+    if (stat(path, &s) != 0 || !S_ISREG(s.st_mode) || !realpath(path, full)) return false;
+    for (k = 0; k < 3; k++) if (!strncmp(full, made_up[k], strlen(made_up[k])) && strncmp(full, "/dev/shm/", 9)) return false;
+    return true;
+}
+
+char *unfit_data(const settings *s, const char *from, bool of_run)
+{
+    enum { UNNOTED = 256000000 };
+    const int64_t bytes = data_bytes(s), files = s->data.count + s->val.count;
+    int64_t       i;
+    for (i = 0; i < files; i++) {
+        const char *path = i < s->data.count ? s->data.path[i] : s->val.path[i - s->data.count];
+        if (!is_on_disk(path)) return format_text("%s, which %s names, is not a file on a disk", path, from);
+    }
+    if (s->data_bytes && bytes != s->data_bytes)
+        return format_text("%s%s %lld bytes, expected %lld: the text is not that which %s was made from", s->data.path[0],
+                           files > 1 ? " and the others have" : " has", (long long)bytes, (long long)s->data_bytes, from);
+    if (!s->data_bytes && of_run && bytes > UNNOTED)
+        return format_text("%s%s %lld bytes, expected at most 256 MB, as %s does not note how large its text is",
+                           s->data.path[0], files > 1 ? " and the others have" : " has", (long long)bytes, from);
+    return NULL;
+}
+
+/* Whether all of the data are on the command line. */
+static bool all_named(const run *r) { return r->data_named && (r->val_named || !r->s->val.count); }
+
 static void read_data(run *r, const char *tokenizer)
 {
     const settings *s = r->s;
@@ -294,6 +340,16 @@ static void check_files_exist(const file_list *files, const char *name, const ch
             fail("%s: %s; if it was moved: tn train --resume %s --%s FILE", files->path[i], strerror(errno), folder, name);
 }
 
+/* The data of settings that others may have written. */
+static void check_named(const run *r)
+{
+    const settings *s = r->s;
+    const bool      of_run = s->resume || s->from;
+    char           *why = all_named(r) || !(of_run || s->config) ? NULL
+                        : unfit_data(s, s->resume ? r->folder : s->from ? s->from : s->config, of_run);
+    if (why) fail("%s; to train on it, name it: %s", why, s->val.count ? "--data FILE --val FILE" : "--data FILE");
+}
+
 /* What a new and a resumed run have in common once the settings are known: data and the desc of the model. */
 static void build_run(run *r, const tn_desc *desc, const char *tokenizer)
 {
@@ -305,6 +361,7 @@ static void build_run(run *r, const tn_desc *desc, const char *tokenizer)
                     with.comm->size);
     if (tn_ctx_create(&with, &r->m.ctx, why) != TN_OK) fail("--backend %s: %s", desc->backend->name, why);
     r->device = !desc->backend->host;
+    check_named(r);
     read_data(r, tokenizer);
     set_model_desc(r->m.ctx, r->m.desc.vocab, &r->m.desc);
     check_data(r);
@@ -409,7 +466,7 @@ static void check_trained(const run *r, const char *hash, const char *path)
 {
     const char *name_it = r->s->val.count ? "--data FILE --val FILE" : "--data FILE";
     char        ours[32];
-    if (r->data_named && (r->val_named || !r->s->val.count)) return;
+    if (all_named(r)) return;
     snprintf(ours, sizeof ours, "%016llx", (unsigned long long)r->data.hash);
     if (!hash) fail("%s has no hash of its data; to train on %s, name it: %s", path, r->s->data.path[0], name_it);
     if (strncmp(hash, ours, 16))
@@ -417,21 +474,13 @@ static void check_trained(const run *r, const char *hash, const char *path)
              r->s->val.count ? " or of the held-out file" : "", path, name_it);
 }
 
-#define DATA_MARK "\n# data "
-
-/* config.txt, and its hash of the data: a run that is killed before its first checkpoint has it nowhere else. */
+/* config.txt, and its note of the data: a run that is killed before its first checkpoint has it nowhere else. */
 static void make_config(run *r)
 {
     r->config.bytes = 0;
     write_config(&train_usage, &r->config);
     r->config.bytes--;                                /* DATA_MARK has the newline */
-    buffer_print(&r->config, DATA_MARK "%016llx\n", (unsigned long long)r->data.hash);
-}
-
-static const char *noted_data(const char *config)
-{
-    const char *mark = strstr(config, DATA_MARK);
-    return mark ? mark + strlen(DATA_MARK) : NULL;
+    buffer_print(&r->config, DATA_MARK "%016llx %lld\n", (unsigned long long)r->data.hash, (long long)data_bytes(r->s));
 }
 
 /* Whether the checkpoint of --from fits the model and the data. Sets the step. */
@@ -470,7 +519,8 @@ void start_run(run *r, bool again)
         usage_error("--prompt is given, expected --tokenizer FILE as well: without it, runs of token shards have no samples");
     per_step = s->batch * s->accumulate * r->m.desc.context;
     if (s->from) check_from(r);
-    if (again) check_trained(r, noted_data(r->config.data), config);
+    if (again) check_trained(r, *s->data_hash ? s->data_hash : NULL, config);
+    else if (s->config && *s->data_hash) check_trained(r, s->data_hash, s->config);
     if (s->minutes > 0) {
         const int64_t steps = is_first() ? steps_in_minutes(r, s->minutes, &desc) : 0;
         s->steps = r->step + (int64_t)of_first(r->m.ctx, (double)steps);
@@ -507,7 +557,8 @@ void start_run(run *r, bool again)
 /* Skips the lines of a config.txt that are about the data. */
 static const char *after_paths(const char *text)
 {
-    while (!strncmp(text, "data = ", 7) || !strncmp(text, "val = ", 6) || !strncmp(text, DATA_MARK + 1, strlen(DATA_MARK) - 1)) {
+    while (!strncmp(text, "data = ", 7) || !strncmp(text, "val = ", 6) ||
+           !strncmp(text, &DATA_MARK[1], strlen(DATA_MARK) - 1)) {
         text += strcspn(text, "\n");
         text += *text != 0;
     }
@@ -584,7 +635,7 @@ void resume_run(run *r)
     if (!is_file(config)) fail("--resume: %s holds no run, expected %s", r->folder, config);
     journal_lock(&r->journal, r->folder);
     text = read_file(config, BY_NAME, &bytes);
-    read_config(&train_usage, text, bytes, config);
+    read_settings(text, bytes, config);
     buffer_add(&r->config, text, bytes);
     free(text);
     count = list_checkpoints(r->folder, &steps);

@@ -54,7 +54,7 @@ bool read_run_settings(const char *file)
     bool   found = is_file(config);
     if (found) {
         text = read_file(config, BY_NAME, &bytes);
-        read_config(&train_usage, text, bytes, config);
+        read_settings(text, bytes, config);
         free(text);
     }
     free(config);
@@ -86,6 +86,8 @@ char *read_run_data(const model *m, const char *file, corpus *c)
         for (i = 0; i < lists[k]->count; i++)
             if (!is_file(lists[k]->path[i])) return format_text("the run's text %s no longer exists", lists[k]->path[i]);
     if (!train_settings.data.count) return format_text("the config.txt of %s names no data", file);
+    why = unfit_data(&train_settings, file, true);
+    if (why) return why;
     load_corpus(c, m->ctx, m->tokenizer, m->desc.vocab, &train_settings);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->hash);
     if (strcmp(hash, expected)) {

@@ -80,7 +80,8 @@ static char *target_of(const char *path, path_kind kind, char **why)
     const bool  link = kind == BY_USER && lstat(path, &s) == 0 && S_ISLNK(s.st_mode) && strncmp(path, "/dev/", 5);
     char       *real = link ? realpath(path, NULL) : NULL;
     *why = NULL;
-    if (kind == BY_USER || stat(path, &s) != 0 || S_ISREG(s.st_mode) || S_ISDIR(s.st_mode)) return real ? real : copy_text(path);
+    if (kind == BY_USER || stat(path, &s) != 0 || S_ISREG(s.st_mode) || S_ISDIR(s.st_mode))
+        return real ? real : copy_text(path);
     *why = format_text("cannot write %s: it is a pipe or a device, expected a file", path);
     return NULL;
 }

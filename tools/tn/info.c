@@ -7,6 +7,7 @@
 
 static bool    no_tensors, csv;
 static int64_t plan;
+static const char *tokenizer_option;
 
 static void print_tokenizer(tn_ctx *ctx, const char *path)
 {
@@ -76,6 +77,21 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
     tn_safetensors_close(st);
 }
 
+/* The tokenizer of a config file, which may name any path: the file of that name beside it, the copy of a run, or --tokenizer.
+   NULL: none, which means bytes. */
+static char *tokenizer_of(const char *config)
+{
+    const char *named = train_settings.tokenizer, *slash = named ? strrchr(named, '/') : NULL;
+    char       *folder = folder_of(config), *own, *copy = join_path(folder, "tokenizer.json");
+    if (tokenizer_option) return copy_text(tokenizer_option);
+    if (!named) return NULL;
+    own = join_path(folder, slash ? slash + 1 : named);
+    if (is_file(own)) return own;
+    if (is_file(copy)) return copy;
+    fail("%s names the tokenizer %s, which is not in its folder; to read it, name it: --tokenizer FILE", config, named);
+    return NULL;
+}
+
 /* The model that `tn train` would make of a config file. */
 static void print_config(tn_ctx *ctx, const char *path)
 {
@@ -84,7 +100,7 @@ static void print_config(tn_ctx *ctx, const char *path)
     char               *text = read_file(path, BY_USER, &bytes);
     int64_t             vocab;
     read_config(&train_usage, text, bytes, path);
-    vocab = train_settings.vocab ? train_settings.vocab : tn_tokenizer_count(open_tokenizer(ctx, train_settings.tokenizer));
+    vocab = train_settings.vocab ? train_settings.vocab : tn_tokenizer_count(open_tokenizer(ctx, tokenizer_of(path)));
     set_model_desc(ctx, vocab, &desc);
     print_model(ctx, &desc);
     print("tokens_per_step: %lld\n", (long long)(train_settings.batch * train_settings.accumulate * desc.context));
@@ -127,6 +143,8 @@ static bool is_weights(const char *path)
 static option options[] = {
     COUNT_ROW("plan", &plan, "of a config file: also what a step costs on N GPUs: flops, bytes sent, memory, time, and the "
               "assumptions behind them; 0 (the default): not", 0, 65536, NEVER),
+    TEXT_ROW("tokenizer", &tokenizer_option, "FILE", "of a config file: a tokenizer.json; the default is the one that it "
+             "names, if that is in its folder", NEVER),
     FLAG_ROW("no-tensors", &no_tensors, "do not list the tensors", NEVER),
     FLAG_ROW("csv", &csv, "print the log of a run as CSV instead: a line per step and evaluation", NEVER),
 };
@@ -172,6 +190,8 @@ int info_main(int argc, char **argv)
     if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
     if (plan && !ends_with(path, ".txt"))
         usage_error("--plan is given with %s, expected a config file (.txt), which has the texts per step", path);
+    if (tokenizer_option && !ends_with(path, ".txt"))
+        usage_error("--tokenizer is given with %s, expected a config file (.txt)", path);
     if (csv) print_csv(path);
     else if (is_folder(path)) print_run(ctx, path, !no_tensors);
     else if (!is_file(path)) fail("%s: no such run or file", path);

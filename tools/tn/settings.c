@@ -43,7 +43,7 @@ static option options[] = {
     TEXT("from", from, "RUN|CHECKPOINT", "start a new run from the newest checkpoint of another one, or from that which is "
          "named, with its settings except those that are given, such as a lower --lr or more --steps", ALWAYS),
     TEXT("config", config, "FILE", "read settings from a file of `key = value` lines; options on the command line override "
-         "it", NEVER),
+         "it. If it notes a hash of its data, as a run's does, other data must be named by --data", NEVER),
     AUTO_COUNT_OF("vocab", vocab, "train a tokenizer of N tokens on the text; auto: that of --tokenizer, or bytes", 1, LARGE,
                   ALWAYS),
     TEXT("tokenizer", tokenizer, "FILE", "a tokenizer.json (WordPiece, or byte-level BPE)", ALWAYS),
@@ -279,6 +279,16 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (tokens > 1e15)
         usage_error("--batch is %lld, --accumulate %lld and --context %lld, which is %.3g tokens per step, expected at most 1e15",
                     (long long)train_settings.batch, (long long)train_settings.accumulate, (long long)desc->context, tokens);
+}
+
+void read_settings(const char *text, size_t bytes, const char *name)
+{
+    const char *mark = strstr(text, DATA_MARK);
+    long long   size = 0;
+    read_config(&train_usage, text, bytes, name);
+    *train_settings.data_hash = 0;
+    if (mark) sscanf(mark + strlen(DATA_MARK), "%16[0-9a-f] %lld", train_settings.data_hash, &size);
+    train_settings.data_bytes = size > 0 ? size : 0;
 }
 
 void set_optim_desc(const settings *s, bool no_norm, tn_optim_desc *desc)

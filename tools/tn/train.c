@@ -116,7 +116,13 @@ static void apply_settings(const char *text, size_t bytes, const char *name)
 {
     option *steps = find_option(&train_usage, "steps");
     steps->given = steps->given || find_option(&train_usage, "tokens")->given || find_option(&train_usage, "minutes")->given;
-    read_config(&train_usage, text, bytes, name);
+    read_settings(text, bytes, name);
+}
+
+/* A stranger's file may name any path. */
+static void say_named(run *r, const char *path)
+{
+    if (path) journal_print(&r->journal, "reading %s, which %s names\n", path, train_settings.config);
 }
 
 /* The settings of the run that wrote a checkpoint. */
@@ -148,13 +154,19 @@ static void find_from(const char **path)
 /* Takes the settings from --config or --from, and starts. */
 static void begin_new(run *r)
 {
+    int64_t i;
     if (train_settings.config && train_settings.from)
         usage_error("--config is given with --from, expected one of them: a checkpoint holds its settings");
     if (train_settings.config) {
         size_t bytes;
-        char  *text = read_file(train_settings.config, BY_USER, &bytes);
+        const bool tokenizer = train_settings.tokenizer != NULL;
+        char      *text = read_file(train_settings.config, BY_USER, &bytes);
         apply_settings(text, bytes, train_settings.config);
         free(text);
+        for (i = 0; !r->data_named && i < train_settings.data.count; i++) say_named(r, train_settings.data.path[i]);
+        for (i = 0; !r->val_named && i < train_settings.val.count; i++) say_named(r, train_settings.val.path[i]);
+        if (!tokenizer) say_named(r, train_settings.tokenizer);
+        say_named(r, train_settings.from);
     } else if (train_settings.from) {
         find_from(&train_settings.from);
         apply_settings_of(train_settings.from);

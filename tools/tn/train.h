@@ -28,10 +28,18 @@ typedef struct settings {
     /* what is logged and saved */
     int64_t     log_layers, val_every, val_tokens, sample_every, sample_length, save_every, keep, weights_every, stop_at;
     bool        no_baseline, keep_best;
+    /* no options: what a config file notes about its data */
+    char        data_hash[17];          /* of the tokens; "": it notes nothing                     */
+    int64_t     data_bytes;             /* of the files; 0: not noted, as in earlier versions */
 } settings;
 
 extern settings    train_settings;
 extern const usage train_usage;
+
+/* Reads a config file with its note. */
+void read_settings(const char *text, size_t bytes, const char *name);
+/* What config.txt ends with: the hash and the number of bytes of its data. */
+#define DATA_MARK "\n# data "
 
 /* The model that the settings describe, with that vocabulary. Fails if the settings contradict each other. */
 void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc);
@@ -218,6 +226,9 @@ int64_t checkpoint_count(const tn_safetensors *st, const char *path, const char 
 /* Opens a checkpoint of this format. *look: a context for it alone; destroying it closes the file. */
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look);
 
+/* Why data that other settings than the command line name are not read, a new string; NULL: they may be. They are files of a
+   disk, as large as noted, and without a note at most 256 MB if they are of a run. from: what names them. */
+char *unfit_data(const settings *s, const char *from, bool of_run);
 /* data of a run: its training and held-out part, with a tokenizer that is known */
 void load_corpus(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const settings *s);
 /* nats per token of n-grams of c's training part, on the held-out part of `on`; false: out of memory, which is said */
