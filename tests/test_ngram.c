@@ -94,7 +94,7 @@ TEST(by_hand)
 {
     const int32_t text[] = {0, 1, 0, 1, 0}, held[] = {0, 1};
     double nats[NGRAM_MAX + 1];
-    REQUIRE(ngram_losses(text, 5, held, 2, 2, nats));
+    REQUIRE(ngram_losses(text, 5, held, 2, 2, nats, NULL));
     CHECK_NEAR(nats[1], log(2.0), 1e-12);
 }
 
@@ -110,7 +110,7 @@ TEST(as_counted)
         int64_t       i;
         for (i = 0; i < count; i++) text[i] = word(vocab);
         for (i = 0; i < held_count; i++) held[i] = word(vocab);
-        REQUIRE(ngram_losses(text, count, held, held_count, vocab, nats));
+        REQUIRE(ngram_losses(text, count, held, held_count, vocab, nats, NULL));
         for (n = 1; n <= NGRAM_MAX; n++) {
             double error = fabs(nats[n] - counted(text, count, held, held_count, n, vocab));
             test_raise(&worst, error);
@@ -130,7 +130,7 @@ TEST(sums_to_one)
     for (pair[0] = 0; pair[0] < VOCAB; pair[0]++) {
         memset(sum, 0, sizeof sum);
         for (pair[1] = 0; pair[1] < VOCAB; pair[1]++) {
-            REQUIRE(ngram_losses(text, COUNT, pair, 2, VOCAB, nats));
+            REQUIRE(ngram_losses(text, COUNT, pair, 2, VOCAB, nats, NULL));
             for (n = 1; n <= NGRAM_MAX; n++) sum[n] += exp(-nats[n]);
         }
         for (n = 1; n <= NGRAM_MAX; n++) test_raise(&worst, fabs(sum[n] - 1));

@@ -690,7 +690,16 @@ for signal in INT KILL; do
     is "lines of evaluations" "$(grep -c '"all":true' looked/log.jsonl)" 1
     rm -rf looked
 done
-rm long
+# It also ends the count of n-grams, before which the run is there.
+for i in 1 2 3; do cat long long >> longer; mv longer long; done
+start train long --out counted --width 8 --context 16 --batch 1 --steps 3 --threads 1 --val-tokens 64
+wait_for "the run" test -e counted/config.txt
+kill -TERM "$child"
+status_of
+is "exit status while n-grams are counted" "$status" 143
+holds "what is saved" grep -q "^Stopped after step 0 of 3, saved counted/step-00000000.safetensors" said
+if grep -q "^n-grams" said; then fail "a signal does not end the n-grams: $(cat said)"; else pass; fi
+rm -rf long counted
 
 # Two starts into one folder: the second to get there ends, and what the first wrote stays. The one that is stopped has
 # looked at the folder, and measures the speed; should it have been faster than that, there is nothing to test.

@@ -54,6 +54,22 @@ static void set_rates(run *r, const model *m, const tn_optim_desc *desc)
                          embedding_decay(r->s, m->desc.no_norm, desc->weight_decay));
 }
 
+enum { BUCKETS = 8 };               /* about as many as a plan sends; in a training they have 2^20 numbers */
+
+int64_t planned_bucket(const settings *s, tn_params *params)
+{
+    double  all = 0, matrix = 0;                            /* the largest one of Muon, which one process gets */
+    int64_t i;
+    for (i = 0; i < tn_params_count(params); i++) {
+        const tn_param *p = tn_params_at(params, i);
+        const double    n = (double)tn_tensor_count(p->value);
+        all += n;
+        if (!s->optimiser && !p->adamw && p->value->rank >= 2) matrix = fmax(matrix, n);
+    }
+    if (s->share_moments) all += matrix * (double)tn_ctx_ranks(tn_params_ctx(params));
+    return (int64_t)fmin(fmax(all / BUCKETS, 1 << 20), 1e18);
+}
+
 void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim)
 {
     tn_optim_desc desc;
@@ -259,10 +275,10 @@ bool baseline_losses(const corpus *c, const corpus *on, int64_t vocab, double na
     int32_t      *some = (int32_t *)allocate((size_t)n, sizeof *some);
     bool          fits;
     copy_tokens(&c->train, 0, n, some);
-    fits = ngram_losses(some, n, on->held, on->held_count, vocab, nats);
+    fits = ngram_losses(some, n, on->held, on->held_count, vocab, nats, stop_signal);
     free(some);
     if (!fits) warn("out of memory: the n-gram baseline is left out");
-    return fits;
+    return fits && !stop_signal();
 }
 
 static void print_baseline(run *r)

@@ -77,6 +77,7 @@ static double encode_story(tn_ctx *ctx, const tn_tokenizer *t, const char *text,
         const size_t  n = piece_length(text, bytes);
         const int64_t before = l->count, count = add_tokens(l, ctx, t, text, n, first ? TN_BOS_FIRST : TN_BOS_NONE, true);
         int64_t       i;
+        end_if_stopped();
         for (i = 0; i < count && unknown >= 0; i++)
             if (l->ids[before + i] == unknown) hidden += (double)(l->spans[i].end - l->spans[i].begin);
         text += n;
@@ -116,6 +117,7 @@ static void hash_tokens(corpus *c)
     h = (h ^ (uint64_t)c->train_count) * prime;
     for (i = 0; i < c->train_count; i += n) {
         n = c->train_count - i < 4096 ? c->train_count - i : 4096;
+        end_if_stopped();
         copy_tokens(&c->train, i, n, some);
         for (k = 0; k < n; k++) h = (h ^ (uint64_t)some[k]) * prime;
     }
@@ -175,6 +177,7 @@ static void check_ids(const token_store *t, int64_t vocab, const tn_shard *shard
     bool    good = true;
     for (i = before; i < t->count && good; i += n) {
         n = t->count - i < 4096 ? t->count - i : 4096;
+        end_if_stopped();
         copy_tokens(t, i, n, some);
         for (k = 0; k < n; k++) good = good && (uint32_t)some[k] < (uint64_t)vocab && some[k] >= 0;
         if (!good) tn_shard_read(shard, i - before, n, some);

@@ -46,7 +46,10 @@ char *read_file(const char *path, path_kind kind, size_t *bytes)
     size_t n;
     if (f == stdin) waiting = true;
     buffer_add(&b, "", 0);
-    while ((n = fread(piece, 1, sizeof piece, f)) > 0) buffer_add(&b, piece, n);
+    while ((n = fread(piece, 1, sizeof piece, f)) > 0) {
+        buffer_add(&b, piece, n);
+        end_if_stopped();
+    }
     if (ferror(f)) fail("%s: %s", path, strerror(errno));
     waiting = false;
     if (f != stdin) fclose(f);

@@ -54,6 +54,11 @@ void page_section(page *p, const char *type, const char *id, const char *title, 
 /* A row of a card. */
 void page_row(page *p, const char *label, const char *format, ...) PRINTF_LIKE(3, 4);
 
+/* What a page of tn look can be of, as bits. */
+enum { LOOK_ARRAY = 1, LOOK_LANGUAGE = 2, LOOK_LAYERS = 4, LOOK_TENSORS = 8 };
+/* Fails if an option is given that pages of this are made without. */
+void look_is_of(int what);
+
 /* What ARRAY_Q8 makes of rows [rows,n]. */
 void round_to_q8(int64_t rows, int64_t n, double *v);
 
@@ -71,12 +76,6 @@ void     spectra_section(page *p, const char *id, const char *title, const tn_cp
 void     put_factors(page *p, const tn_cp *cp, tn_tensor *x);
 /* The keys "of" and what follows of a section "matrix". dense: written out if they are few numbers. */
 void     put_interactions(page *p, const tn_cp *cp, bool dense);
-
-/* ---- what a page can be of, as bits ------------------------------------------------------------------------------ look.c */
-
-enum { LOOK_ARRAY = 1, LOOK_LANGUAGE = 2, LOOK_LAYERS = 4, LOOK_TENSORS = 8 };
-/* Fails if an option is given that pages of this are made without. */
-void look_is_of(int what);
 
 /* ---- look_images.c, look_tensor.c -------------------------------------------------------------------------------------- */
 

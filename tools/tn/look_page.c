@@ -253,6 +253,20 @@ void page_open_live(page *p)
     page_open(p, "live", '{');
 }
 
+/* ---- what a page is of ------------------------------------------------------------------------------------------------- */
+
+static const limited_option limited[] = {
+    {"vectors", LOOK_LANGUAGE | LOOK_LAYERS}, {"outputs", LOOK_LANGUAGE | LOOK_LAYERS}, {"against", LOOK_LANGUAGE | LOOK_LAYERS},
+    {"data", LOOK_LAYERS}, {"labels", LOOK_LAYERS}, {"examples", LOOK_LAYERS}, {"names", LOOK_LAYERS}, {"pixels", LOOK_LAYERS},
+    {"residual", LOOK_LAYERS}, {"w", LOOK_LAYERS}, {"text", LOOK_LANGUAGE}, {"token", LOOK_LANGUAGE},
+    {"tokenizer", LOOK_LANGUAGE}, {NULL, 0}
+};
+
+void look_is_of(int what)
+{
+    check_limited(&look_usage, limited, what, "a .npy file|a language model|a network of bilinear layers|a file of other tensors");
+}
+
 /* ---- the whole --------------------------------------------------------------------------------------------------------- */
 
 void page_begin(page *p, const char *made_by, const char *kind, const char *title)

@@ -88,8 +88,11 @@ static void order_sums(order *o, const int32_t *a, int64_t contexts)
     for (i = 0; i < contexts; i++) if (o->total[i] > 0) o->left[i] /= o->total[i];
 }
 
+/* Whether to go on with token i: asked now and then. */
+static bool goes_on(int64_t i, int (*stopped)(void)) { return i % 65536 || !stopped || !stopped(); }
+
 /* The mean of -log p of order n. at [n+1]: the numbers of the n-grams that end at the previous word, -1: unknown. */
-static double score(order *orders, int n, const int32_t *held, int64_t count, int64_t vocab)
+static double score(order *orders, int n, const int32_t *held, int64_t count, int64_t vocab, int (*stopped)(void))
 {
     double  nats = 0;
     int64_t i;
@@ -101,7 +104,7 @@ static double score(order *orders, int n, const int32_t *held, int64_t count, in
         at[k] = -1;
     }
     at[0] = next[0] = 0;
-    for (i = 0; i < count; i++) {
+    for (i = 0; i < count && goes_on(i, stopped); i++) {
         double p = 1 / (double)vocab;
         bool   known = true;
         for (k = 1; k <= n; k++) {
@@ -121,7 +124,7 @@ static double score(order *orders, int n, const int32_t *held, int64_t count, in
 }
 
 bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held, int64_t held_count, int64_t vocab,
-                  double nats[NGRAM_MAX + 1])
+                  double nats[NGRAM_MAX + 1], int (*stopped)(void))
 {
     order   orders[NGRAM_MAX + 1];
     bool    fits = true;
@@ -132,7 +135,7 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
     for (k = 1; k <= NGRAM_MAX && fits; k++) fits = order_init(&orders[k], train_count > 0 ? train_count : 1);
     for (k = 0; k <= NGRAM_MAX; k++) at[k] = k ? -1 : 0;
     next[0] = 0;
-    for (i = 0; i < train_count && fits; i++) {
+    for (i = 0; i < train_count && fits && goes_on(i, stopped); i++) {
         for (k = 1; k <= NGRAM_MAX; k++) {
             int64_t old = orders[k].count;
             next[k] = at[k - 1] < 0 ? -1 : ngram_number(&orders[k], at[k - 1], train[i], true);
@@ -145,7 +148,7 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
         }
         memcpy(at, next, sizeof at);
     }
-    for (k = 1; k <= NGRAM_MAX && fits; k++) nats[k] = score(orders, k, held, held_count, vocab);
+    for (k = 1; k <= NGRAM_MAX && fits && goes_on(0, stopped); k++) nats[k] = score(orders, k, held, held_count, vocab, stopped);
     for (k = 1; k <= NGRAM_MAX; k++) order_free(&orders[k]);
     return fits;
 }

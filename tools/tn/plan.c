@@ -3,7 +3,6 @@
    Everything that was not measured is a constant here, and is printed as an assumption. */
 #include "train.h"
 #include "dry.h"
-#include <math.h>
 #include <string.h>
 
 #define PEAK      989e12                /* bf16 products of an H100, dense: its data sheet                             */
@@ -13,27 +12,12 @@
 #define FAR       40e9                  /* to those of other machines: 80 % of 400 Gbit/s for each GPU                 */
 #define TOGETHER  8                     /* GPUs in a machine                                                           */
 
-#define BUCKETS   8                     /* of gradients, about as many as a plan sends; in a training they have 2^20   */
-#define ON_WAY    4                     /* buckets for which there is memory                                           */
+#define ON_WAY    4                     /* buckets of gradients for which there is memory                              */
 #define NUMBER(s) ((s)->dtype ? 8 : 4)  /* bytes of a number                                                           */
 
 /* What takes longer than a second */
 #define LAYERS    1000
 #define PARTS     300000                /* of layers, each on a GPU                                                    */
-
-int64_t planned_bucket(const settings *s, tn_params *params)
-{
-    double  all = 0, matrix = 0;                            /* the largest one of Muon, which one process gets */
-    int64_t i;
-    for (i = 0; i < tn_params_count(params); i++) {
-        const tn_param *p = tn_params_at(params, i);
-        const double    n = (double)tn_tensor_count(p->value);
-        all += n;
-        if (!s->optimiser && !p->adamw && p->value->rank >= 2) matrix = fmax(matrix, n);
-    }
-    if (s->share_moments) all += matrix * (double)tn_ctx_ranks(tn_params_ctx(params));
-    return (int64_t)fmin(fmax(all / BUCKETS, 1 << 20), 1e18);
-}
 
 /* Bytes of a GPU: a few steps of the training itself, of so many parts, without computing anything. */
 static double peak_of_parts(const tn_transformer_desc *desc, const settings *s, int64_t gpus, bool shared, int64_t parts)
@@ -65,6 +49,7 @@ static double peak_of_parts(const tn_transformer_desc *desc, const settings *s, 
     for (step = 0; step < 3; step++) compute_step(&f);
     check_ctx(ctx, "a step");
     memory = tn_ctx_memory(ctx);
+    /* What its larger buckets take more than those of a training */
     larger = (double)(planned_bucket(&with, r.m.params) - (1 << 20)) * ON_WAY * NUMBER(s);
     close_feed(&f);
     tn_ctx_destroy(ctx);

@@ -11,7 +11,7 @@
 
 const int stop_signals[STOP_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
 
-static volatile sig_atomic_t stopped_by, save_wanted;
+static volatile sig_atomic_t save_wanted;
 
 static void on_save_signal(int number)
 {
@@ -30,7 +30,7 @@ static void on_signal(int number)
         _exit(128 + number);
     }
     errno = before;
-    stopped_by = number;
+    ask_to_stop(number);
 }
 
 static char lost_data[PATH_ROOM + 200];
@@ -41,13 +41,6 @@ static void on_lost_data(int number)
     (void)number;
     if (write(STDERR_FILENO, lost_data, strlen(lost_data)) < 0) _exit(EXIT_ERROR);
     _exit(EXIT_ERROR);
-}
-
-void end_if_stopped(void)
-{
-    if (!stopped_by) return;
-    warn("stopped before the first step, nothing was written");
-    exit(128 + (int)stopped_by);
 }
 
 void catch_signals(const char *folder)
@@ -73,8 +66,6 @@ void catch_signals(const char *folder)
     sigaction(SIGXFSZ, &a, NULL);
     sigaction(SIGPIPE, &a, NULL);
 }
-
-int stop_signal(void) { return (int)stopped_by; }
 
 bool save_signal(bool taken)
 {

@@ -85,6 +85,12 @@ void set_command_name(const char *name);
 void fail(const char *format, ...) PRINTF_LIKE(1, 2);
 void usage_error(const char *format, ...) PRINTF_LIKE(1, 2);
 void warn(const char *format, ...) PRINTF_LIKE(1, 2);
+/* The signal that asked tn train to stop, or 0. A signal handler may call ask_to_stop. */
+int  stop_signal(void);
+void ask_to_stop(int signal);
+/* Ends the program if a signal asked for it: between the parts of a start and within long ones, as long as there is nothing to
+   save. */
+void end_if_stopped(void);
 /* Calls fail if the context has an error; `what` names the operation or the file. */
 void check_ctx(const tn_ctx *ctx, const char *what);
 /* The numbers of a tensor, a new list; fails if they cannot be read. */
@@ -350,9 +356,9 @@ void    free_corpus(corpus *c);
 
 enum { NGRAM_MAX = 5 };
 /* nats per predicted token of held[1..], by interpolated modified Kneser-Ney models of order 1..NGRAM_MAX of `train`;
-   false: out of memory */
+   false: out of memory. stopped: NULL, or says whether to end early, and then nats is not complete */
 bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held, int64_t held_count, int64_t vocab,
-                  double nats[NGRAM_MAX + 1]);
+                  double nats[NGRAM_MAX + 1], int (*stopped)(void));
 
 /* ---- runs and models ---------------------------------------------------------------------------- run.c
 

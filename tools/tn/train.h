@@ -162,12 +162,8 @@ typedef struct run {
 void catch_signals(const char *folder);
 enum { STOP_SIGNALS = 3 };
 extern const int stop_signals[STOP_SIGNALS];
-/* The signal that asked the training to stop, or 0. */
-int  stop_signal(void);
 /* Whether a signal asked for a checkpoint. taken: the next call says no. */
 bool save_signal(bool taken);
-/* Ends the program if a signal asked for it. Called between the parts of a start, when there is nothing to save yet. */
-void end_if_stopped(void);
 
 /* speed.c: floating-point operations per second of a large matrix product with these settings; NaN if it fails */
 double measure_peak(const tn_desc *desc);
@@ -243,11 +239,10 @@ char *read_run_data(const model *m, const char *file, corpus *c);
 
 /* begin.c: a model and its optimiser by the settings of a run */
 void make_model(run *r, tn_ctx *ctx, model *m, tn_optim **optim);
-
-/* plan.c, for tn info */
 /* The size of a bucket of gradients of which a model has few: each takes time, although nothing is sent. */
 int64_t planned_bucket(const settings *s, tn_params *params);
-/* Prints what a step costs on so many GPUs. */
+
+/* plan.c, for tn info: prints what a step costs on so many GPUs */
 void print_plan(tn_ctx *ctx, const tn_transformer_desc *desc, const settings *s, int64_t gpus);
 
 /* begin.c */

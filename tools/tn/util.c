@@ -1,5 +1,6 @@
 /* util.c - messages, memory, strings, UTF-8, the clock */
 #include "tn.h"
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -114,6 +115,20 @@ void fail(const char *format, ...)
 
 void usage_error(const char *format, ...) { PRINT(format); exit(EXIT_USAGE); }
 void warn(const char *format, ...)        { PRINT(format); }
+
+/* ---- stopping, which tn train does after a signal ---------------------------- */
+
+static volatile sig_atomic_t stopped_by;
+
+void ask_to_stop(int signal) { stopped_by = signal; }
+int  stop_signal(void)       { return (int)stopped_by; }
+
+void end_if_stopped(void)
+{
+    if (!stopped_by) return;
+    warn("stopped before the first step, nothing was written");
+    exit(128 + (int)stopped_by);
+}
 
 /* ---- suggestions -------------------------------------------------------------- */
 
@@ -273,11 +288,12 @@ int utf8_length(const char *text, size_t bytes)
 
 int64_t utf8_errors(const char *text, size_t bytes, size_t *first)
 {
-    int64_t faults = 0;
+    int64_t faults = 0, k;
     size_t  i = 0;
     *first = 0;
-    while (i < bytes) {
+    for (k = 0; i < bytes; k++) {
         int n = utf8_length(text + i, bytes - i);
+        if (k % 65536 == 0) end_if_stopped();
         if (n == 0 && faults++ == 0) *first = i;
         i += n ? (size_t)n : 1;
     }
