@@ -44910,12 +44910,11 @@ static bool tni_tokens_id(const tni_json *j, const tn_tokenizer *t, const tni_va
                            (unsigned long long)v->number);
 }
 
-/* From each letter of a text the longest token is looked for that begins there, which would take as long as the token is. */
+/* At each letter the longest token that begins there is looked for, which takes as long as that is. */
 static bool tni_tokens_short(const tni_json *j, const tni_value *v, const char *name)
 {
-    const size_t n = strlen(name);
-    return n <= TNI_TOKEN_MOST || tni_tokens_fail(j, v, "token %s has %zu bytes, expected at most %d", tni_quote(name).s, n,
-                                                  (int)TNI_TOKEN_MOST);
+    return strlen(name) <= TNI_TOKEN_MOST || tni_tokens_fail(j, v, "token %s has %zu bytes, expected at most %d",
+                                                             tni_quote(name).s, strlen(name), (int)TNI_TOKEN_MOST);
 }
 
 static bool tni_tokens_piece(tni_json *j, const tni_value *v, tn_tokenizer *t)
@@ -45448,8 +45447,7 @@ static void tni_pretty_layout(tni_pretty *p, const tn_tokenizer *z)
 
 static void tni_pretty_any(tni_pretty *p, const tn_tokenizer *z)
 {
-    if (z->bpe.is) tni_pretty_layout(p, z);
-    else tni_pretty_tokenizer(p, z);
+    (z->bpe.is ? tni_pretty_layout : tni_pretty_tokenizer)(p, z);
 }
 
 tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
@@ -45481,12 +45479,8 @@ tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
 #ifndef TN_NO_STDIO
 tn_tokenizer *tn_tokenizer_load(tn_ctx *ctx, const char *path) { return tn_tokenizer_read(ctx, tn_source_path(path)); }
 
-tn_status tn_tokenizer_save(const tn_tokenizer *t, const char *path)
-{
-    return tn_tokenizer_write(t, tn_sink_path(path));
-}
+tn_status tn_tokenizer_save(const tn_tokenizer *t, const char *path) { return tn_tokenizer_write(t, tn_sink_path(path)); }
 #endif
-
 #endif /* TN_NO_TEXT */
 
 #ifndef TN_NO_TEXT
