@@ -84,13 +84,12 @@ char *read_run_data(const model *m, const char *file, corpus *c)
     lists[0] = &train_settings.data, lists[1] = &train_settings.val;
     for (k = 0; k < 2; k++)
         for (i = 0; i < lists[k]->count; i++)
-            if (!is_file(lists[k]->path[i])) return format_text("the run's text %s no longer exists", lists[k]->path[i]);
-    if (!train_settings.data.count) return format_text("the config.txt of %s names no data", file);
-    why = unfit_data(&train_settings, file, true);
-    if (why) return why;
-    load_corpus(c, m->ctx, m->tokenizer, m->desc.vocab, &train_settings);
+            if (!why && !is_file(lists[k]->path[i])) why = format_text("the run's text %s no longer exists", lists[k]->path[i]);
+    if (!train_settings.data.count) why = format_text("the config.txt of %s names no data", file);
+    if (!why) why = unfit_data(&train_settings, file, true);
+    if (!why) load_corpus(c, m->ctx, m->tokenizer, m->desc.vocab, &train_settings);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->hash);
-    if (strcmp(hash, expected)) {
+    if (!why && strcmp(hash, expected)) {
         why = format_text("the tokens of the run's text %s differ, expected those that %s was trained on",
                           train_settings.data.path[0], file);
         free_corpus(c);

@@ -82,14 +82,18 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
 static char *tokenizer_of(const char *config)
 {
     const char *named = train_settings.tokenizer, *slash = named ? strrchr(named, '/') : NULL;
-    char       *folder = folder_of(config), *own, *copy = join_path(folder, "tokenizer.json");
-    if (tokenizer_option) return copy_text(tokenizer_option);
-    if (!named) return NULL;
+    char       *folder, *own;
+    if (tokenizer_option || !named) return tokenizer_option ? copy_text(tokenizer_option) : NULL;
+    folder = folder_of(config);
     own = join_path(folder, slash ? slash + 1 : named);
-    if (is_file(own)) return own;
-    if (is_file(copy)) return copy;
-    fail("%s names the tokenizer %s, which is not in its folder; to read it, name it: --tokenizer FILE", config, named);
-    return NULL;
+    if (!is_file(own)) {
+        free(own);
+        own = join_path(folder, "tokenizer.json");
+    }
+    if (!is_file(own))
+        fail("%s names the tokenizer %s, which is not in its folder; to read it, name it: --tokenizer FILE", config, named);
+    free(folder);
+    return own;
 }
 
 /* The model that `tn train` would make of a config file. */
@@ -99,12 +103,15 @@ static void print_config(tn_ctx *ctx, const char *path)
     size_t              bytes;
     char               *text = read_file(path, BY_USER, &bytes);
     int64_t             vocab;
+    char               *tokenizer;
     read_config(&train_usage, text, bytes, path);
-    vocab = train_settings.vocab ? train_settings.vocab : tn_tokenizer_count(open_tokenizer(ctx, tokenizer_of(path)));
+    tokenizer = train_settings.vocab ? NULL : tokenizer_of(path);
+    vocab = train_settings.vocab ? train_settings.vocab : tn_tokenizer_count(open_tokenizer(ctx, tokenizer));
     set_model_desc(ctx, vocab, &desc);
     print_model(ctx, &desc);
     print("tokens_per_step: %lld\n", (long long)(train_settings.batch * train_settings.accumulate * desc.context));
     if (plan) print_plan(ctx, &desc, &train_settings, plan);
+    free(tokenizer);
     free(text);
 }
 
