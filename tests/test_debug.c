@@ -159,7 +159,7 @@ TEST(debug_training)
 /* ---- two threads in one context ---- */
 
 #ifdef HAVE_PTHREADS
-typedef struct guest { tn_ctx *ctx; tn_tensor *kept; int call; bool refused; } guest;
+typedef struct guest { tn_ctx *ctx; tn_tensor *kept; tn_params *params; int call; bool refused; } guest;
 
 static void *visit(void *user)
 {
@@ -167,7 +167,9 @@ static void *visit(void *user)
     float  v = 0;
     if (g->call == 0) g->refused = tn_full(g->ctx, 0, NULL, 1) == NULL;
     else if (g->call == 1) g->refused = tn_read(g->kept, TN_F32, &v, 1) == TN_ERR_ARG;
-    else tn_ctx_reset(g->ctx);
+    else if (g->call == 2) tn_ctx_reset(g->ctx);
+    else if (g->call == 3) g->refused = tn_params_find(g->params, "w") == NULL;
+    else g->refused = tn_params_freeze(g->params, "w") == 0;
     return NULL;
 }
 
@@ -183,9 +185,8 @@ static void visited_for(void *user, int64_t tasks, int workers, tn_task_fn fn, v
 
 TEST(two_threads_in_a_context)
 {
-    static const char *const said[3] = {"act: another thread used the context meanwhile, in allocation; expected one thread",
-                                        "act: another thread used the context meanwhile, in download; expected one thread",
-                                        "act: another thread used the context meanwhile, in reset; expected one thread"};
+    static const char *const said[5] = {"allocation", "download", "reset", "params_find", "params_freeze"};
+    const tn_init zeros = {TN_INIT_ZERO, 0, 0, 0};
     const int64_t n = 1 << 18, one = 1;
     tn_desc       d;
     tn_ctx       *ctx;
@@ -199,14 +200,18 @@ TEST(two_threads_in_a_context)
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
     g.kept = tn_tensor_create(ctx, TN_REAL, 1, &one);
     x = tn_full(ctx, 1, &n, 1);
-    for (g.call = 0; g.call < 3; g.call++) {
+    g.params = tn_params_create(ctx);
+    CHECK(tn_params_add(g.params, "w", 1, &one, zeros) && tn_params_find(g.params, "w"));
+    for (g.call = 0; g.call < 5; g.call++) {
+        char message[128];
+        snprintf(message, sizeof message, "act: another thread used the context meanwhile, in %s; expected one thread", said[g.call]);
         CHECK(tn_exp(ctx, x) != NULL);
         CHECK_CTX(ctx);
         g.ctx = ctx;
         g.refused = g.call == 2;
         y = tn_exp(ctx, x);
         CHECK(!g.ctx && g.refused);
-        CHECK_ERROR(ctx, TN_ERR_ARG, said[g.call]);
+        CHECK_ERROR(ctx, TN_ERR_ARG, message);
         CHECK(y && fabs(tn_item(tn_slice(y, 0, n - 1, n)) - exp(1.0)) < 1e-6 && tn_item(tn_slice(x, 0, 0, 1)) == 1);
     }
     tn_ctx_destroy(ctx);

@@ -103,11 +103,14 @@ static const tni_alias *tni_alias_find(const tn_params *ps, const char *name)
 tn_param *tn_params_find(tn_params *ps, const char *name)
 {
     const tni_alias *a;
+    tn_param        *p = NULL;
     int64_t          i;
-    for (i = 0; ps && name && i < ps->count; i++)
-        if (strcmp(ps->item[i]->name, name) == 0) return ps->item[i];
-    a = name ? tni_alias_find(ps, name) : NULL;
-    return a ? a->param : NULL;
+    if (!ps || !name || !TNI_ENTER(ps->owned.ctx, "params_find")) return NULL;
+    for (i = 0; i < ps->count && !p; i++)
+        if (strcmp(ps->item[i]->name, name) == 0) p = ps->item[i];
+    a = p ? NULL : tni_alias_find(ps, name);
+    TNI_LEAVE(ps->owned.ctx);
+    return a ? a->param : p;
 }
 
 /* Fills t by its rule. A fan that the layer does not give is one of the last two extents. */
@@ -216,7 +219,8 @@ static bool tni_name_fits(const char *name, const char *pattern)
 static int64_t tni_params_mark(tn_params *ps, const char *pattern, bool frozen)
 {
     int64_t i, n = 0;
-    for (i = 0; ps && pattern && i < ps->count; i++) {
+    if (!ps || !pattern || !TNI_ENTER(ps->owned.ctx, frozen ? "params_freeze" : "params_thaw")) return 0;
+    for (i = 0; i < ps->count; i++) {
         tn_param *p = ps->item[i];
         if (!tni_name_fits(p->name, pattern)) continue;
         p->frozen = frozen;
@@ -228,6 +232,7 @@ static int64_t tni_params_mark(tn_params *ps, const char *pattern, bool frozen)
         }
         n++;
     }
+    TNI_LEAVE(ps->owned.ctx);
     return n;
 }
 
