@@ -134,7 +134,7 @@ static bool tni_optim_positive(tn_ctx *ctx, const char *field, double value, dou
     return false;
 }
 
-static const double tni_lr_most = 1e6;
+static const double tni_lr_most = 1e12;
 
 static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
 {

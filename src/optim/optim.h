@@ -38,7 +38,7 @@ typedef enum tn_muon_scale {
 } tn_muon_scale;
 
 /* lr, adam_lr, eps and a clip_norm other than 0 must be at least the smallest normal number of the context's dtype, in F32
-   1.2e-38; lr and adam_lr at most 1e6. A step checks that the gradient is finite, not the parameters: a large one can
+   1.2e-38; lr and adam_lr at most 1e12. A step checks that the gradient is finite, not the parameters: a large one can
    make them infinite. AdamW in F32 bounds gradients by 2^63; squares overflow from 2^64 on. */
 typedef struct tn_optim_desc {
     tn_optim_kind kind;
