@@ -54,7 +54,7 @@ static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
     counts      c = {0};
     int64_t     bytes, at, end, next, i, n;
     char       *text = read_text(*o->held ? o->held : o->text, &bytes);
-    int32_t    *ids = zeros(bytes + 1, sizeof *ids), *order;
+    int32_t    *ids = zeros(2 * bytes + 1, sizeof *ids), *order;      /* at most 3 tokens for 2 bytes, or 2 for one */
     c.ids = ids;
     c.tokenizer = tokenizer;
     c.vocab = tn_tokenizer_count(tokenizer);
@@ -64,7 +64,7 @@ static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
     for (i = 0; i < c.vocab; i++) c.name[i] = tn_tokenizer_token(tokenizer, i);
     for (at = 0; at < bytes; at += next) {
         end = document_end(text + at, bytes - at, &next);
-        n = tn_tokenizer_encode(tokenizer, text + at, (size_t)end, TN_BOS_NONE, ids, bytes - c.total, NULL);
+        n = tn_tokenizer_encode(tokenizer, text + at, (size_t)end, TN_BOS_NONE, ids, 2 * bytes - c.total, NULL);
         if (n < 0) check(ctx);
         for (i = 0; i < n; i++) c.one[ids[i]]++;
         for (i = 0; i + 1 < n; i++) c.pair[ids[i] * c.vocab + ids[i + 1]]++;
