@@ -2533,7 +2533,7 @@ typedef enum tn_muon_scale {
 } tn_muon_scale;
 
 /* lr, adam_lr, eps and a clip_norm other than 0 must be at least the smallest normal number of the context's dtype, in F32
-   1.2e-38; lr and adam_lr at most 1e6. A step checks that the gradient is finite, not the parameters: a large one can
+   1.2e-38; lr and adam_lr at most 1e12. A step checks that the gradient is finite, not the parameters: a large one can
    make them infinite. AdamW in F32 bounds gradients by 2^63; squares overflow from 2^64 on. */
 typedef struct tn_optim_desc {
     tn_optim_kind kind;
@@ -4623,8 +4623,8 @@ static void tni_message(char *dst, size_t room, const char *fmt, va_list args)
 
 #ifdef TN_DEBUG
 /* ---- two threads in one context ----------------------------------------- >>one-thread
-   A context belongs to one thread at a time. Under TN_DEBUG each kernel call, copy, allocation in an arena and reset notes the
-   thread that is in it, known by the address of its errno. A thread that comes meanwhile touches nothing, and its call fails;
+   A context belongs to one thread at a time. Under TN_DEBUG each kernel call, copy, allocation in an arena, reset, and search,
+   freeze or thaw of parameters notes the thread that is in it, known by the address of its errno. A thread that comes meanwhile touches nothing, and its call fails;
    the first one reports both calls when it leaves. */
 #if defined(__GNUC__)
 #define TNI_SEE(p)           __atomic_load_n(p, __ATOMIC_SEQ_CST)
@@ -28346,11 +28346,14 @@ static const tni_alias *tni_alias_find(const tn_params *ps, const char *name)
 tn_param *tn_params_find(tn_params *ps, const char *name)
 {
     const tni_alias *a;
+    tn_param        *p = NULL;
     int64_t          i;
-    for (i = 0; ps && name && i < ps->count; i++)
-        if (strcmp(ps->item[i]->name, name) == 0) return ps->item[i];
-    a = name ? tni_alias_find(ps, name) : NULL;
-    return a ? a->param : NULL;
+    if (!ps || !name || !TNI_ENTER(ps->owned.ctx, "params_find")) return NULL;
+    for (i = 0; i < ps->count && !p; i++)
+        if (strcmp(ps->item[i]->name, name) == 0) p = ps->item[i];
+    a = p ? NULL : tni_alias_find(ps, name);
+    TNI_LEAVE(ps->owned.ctx);
+    return a ? a->param : p;
 }
 
 /* Fills t by its rule. A fan that the layer does not give is one of the last two extents. */
@@ -28459,7 +28462,8 @@ static bool tni_name_fits(const char *name, const char *pattern)
 static int64_t tni_params_mark(tn_params *ps, const char *pattern, bool frozen)
 {
     int64_t i, n = 0;
-    for (i = 0; ps && pattern && i < ps->count; i++) {
+    if (!ps || !pattern || !TNI_ENTER(ps->owned.ctx, frozen ? "params_freeze" : "params_thaw")) return 0;
+    for (i = 0; i < ps->count; i++) {
         tn_param *p = ps->item[i];
         if (!tni_name_fits(p->name, pattern)) continue;
         p->frozen = frozen;
@@ -28471,6 +28475,7 @@ static int64_t tni_params_mark(tn_params *ps, const char *pattern, bool frozen)
         }
         n++;
     }
+    TNI_LEAVE(ps->owned.ctx);
     return n;
 }
 
@@ -39223,7 +39228,7 @@ static bool tni_optim_positive(tn_ctx *ctx, const char *field, double value, dou
     return false;
 }
 
-static const double tni_lr_most = 1e6;
+static const double tni_lr_most = 1e12;
 
 static tn_status tni_muon_check(tn_ctx *ctx, tn_optim_desc *d)
 {
