@@ -417,21 +417,34 @@ static void set_threads(const char *value)
 #endif
 }
 
-/* How many there are if the desc does not say */
+static void keep_message(void *user, tn_log_level level, const char *message)
+{
+    CHECK(level == TN_LOG_WARN);
+    snprintf((char *)user, 160, "%s", message);
+}
+
+/* How many there are if the desc does not say; a value that is no number of threads is logged. */
 TEST(threads_default)
 {
     static const struct { const char *value; int threads; } given[] = {
-        {"1", 1}, {"3", 3}, {"4,2", 4}, {"", 0}, {"0", 0}, {"-2", 0}, {"many", 0}, {"99999999999", 0x7FFF}};
+        {"1", 1}, {"3", 3}, {"4,2", 4}, {"", 0}, {"0", 0}, {"-2", 0}, {"many", 0}, {"3x", 0}, {"99999999999", 0x7FFF}};
     const char *was = getenv("OMP_NUM_THREADS");
-    char kept[64];
+    char kept[64], said[160], expected[160];
     size_t k;
     snprintf(kept, sizeof kept, "%s", was ? was : "");
     CHECK(tni_processors() >= 1);
     for (k = 0; k < sizeof given / sizeof *given; k++) {
         tn_desc d;
         memset(&d, 0, sizeof d);
+        d.log = keep_message;
+        d.log_user = said;
+        said[0] = expected[0] = 0;
+        if (given[k].threads == 0 && *given[k].value)
+            snprintf(expected, sizeof expected, "ctx_create: the environment variable OMP_NUM_THREADS is \"%s\", expected a number of "
+                     "threads; it is ignored", given[k].value);
         set_threads(given[k].value);
         CHECK_INT(tni_default_threads(&d), given[k].threads > 0 ? given[k].threads : tni_processors());
+        CHECK_STR(said, expected);
         d.parallel_for = pool_backwards;
         CHECK_INT(tni_default_threads(&d), 1);
     }
