@@ -204,7 +204,8 @@ TEST(two_threads_in_a_context)
     CHECK(tn_params_add(g.params, "w", 1, &one, zeros) && tn_params_find(g.params, "w"));
     for (g.call = 0; g.call < 5; g.call++) {
         char message[128];
-        snprintf(message, sizeof message, "act: another thread used the context meanwhile, in %s; expected one thread", said[g.call]);
+        snprintf(message, sizeof message, "act: another thread used the context meanwhile, in %s; expected one thread",
+                 said[g.call]);
         CHECK(tn_exp(ctx, x) != NULL);
         CHECK_CTX(ctx);
         g.ctx = ctx;

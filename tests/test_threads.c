@@ -440,8 +440,8 @@ TEST(threads_default)
         d.log_user = said;
         said[0] = expected[0] = 0;
         if (given[k].threads == 0 && *given[k].value)
-            snprintf(expected, sizeof expected, "ctx_create: the environment variable OMP_NUM_THREADS is \"%s\", expected a number of "
-                     "threads; it is ignored", given[k].value);
+            snprintf(expected, sizeof expected, "ctx_create: the environment variable OMP_NUM_THREADS is \"%s\", expected a number "
+                     "of threads; it is ignored", given[k].value);
         set_threads(given[k].value);
         CHECK_INT(tni_default_threads(&d), given[k].threads > 0 ? given[k].threads : tni_processors());
         CHECK_STR(said, expected);

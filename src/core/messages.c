@@ -173,8 +173,8 @@ static void tni_message(char *dst, size_t room, const char *fmt, va_list args)
 #ifdef TN_DEBUG
 /* ---- two threads in one context ----------------------------------------- >>one-thread
    A context belongs to one thread at a time. Under TN_DEBUG each kernel call, copy, allocation in an arena, reset, and search,
-   freeze or thaw of parameters notes the thread that is in it, known by the address of its errno. A thread that comes meanwhile touches nothing, and its call fails;
-   the first one reports both calls when it leaves. */
+   freeze or thaw of parameters notes the thread that is in it, known by the address of its errno. A thread that comes meanwhile
+   touches nothing, and its call fails; the first one reports both calls when it leaves. */
 #if defined(__GNUC__)
 #define TNI_SEE(p)           __atomic_load_n(p, __ATOMIC_SEQ_CST)
 #define TNI_SWAP(p, old, v)  (*(old) = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST))

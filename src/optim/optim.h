@@ -22,7 +22,7 @@ typedef struct tn_schedule {
                                            1, and at most total - warmup                                                 */
     bool             one_minus_sqrt;    /* of the trapezoid: in place of the line                                        */
 } tn_schedule;
-TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);    /* the factor at a step, from 0, as is one below 0; NULL: 1 */
+TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);    /* the factor at a step; below 0 as at 0; NULL: 1 */
 
 typedef enum tn_optim_kind {
     TN_OPTIM_ADAMW = 0,         /* Loshchilov & Hutter 2019 */
