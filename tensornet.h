@@ -1395,8 +1395,8 @@ TN_API tn_status  tn_params_zero_grad(tn_params *params);
    ("blocks.*.b"); one without stars matches the names that begin with it ("" matches all). */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern);
 TN_API int64_t    tn_params_thaw(tn_params *params, const char *pattern);   /* the reverse: trains them again  */
-/* Replaces both scales of matching parameters; the next tn_optim_step checks that they are not negative. A decay_scale of 1 gives decay to biases and gains, too. No decay for
-   embeddings: tn_params_set_scales(params, "embed.", 1, 0). Decay for weights only: "" with 0, then "*.w" with 1. */
+/* Replaces both scales of matching parameters; the next tn_optim_step checks that they are not negative. A decay_scale of 1 gives
+   decay to biases and gains, too. No decay for embeddings: tn_params_set_scales(params, "embed.", 1, 0). Decay for weights only: "" with 0, then "*.w" with 1. */
 TN_API int64_t    tn_params_set_scales(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
 /* Sets `adamw` of matching parameters. Only the program itself can clear it again. */
 TN_API int64_t    tn_params_use_adamw(tn_params *params, const char *pattern);
@@ -2517,7 +2517,7 @@ typedef struct tn_schedule {
                                            1, and at most total - warmup                                                 */
     bool             one_minus_sqrt;    /* of the trapezoid: in place of the line                                        */
 } tn_schedule;
-TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);    /* the factor at a step, from 0, as is one below 0; NULL: 1 */
+TN_API double tn_schedule_at(const tn_schedule *schedule, int64_t step);    /* the factor at a step; below 0 as at 0; NULL: 1 */
 
 typedef enum tn_optim_kind {
     TN_OPTIM_ADAMW = 0,         /* Loshchilov & Hutter 2019 */
@@ -4624,8 +4624,8 @@ static void tni_message(char *dst, size_t room, const char *fmt, va_list args)
 #ifdef TN_DEBUG
 /* ---- two threads in one context ----------------------------------------- >>one-thread
    A context belongs to one thread at a time. Under TN_DEBUG each kernel call, copy, allocation in an arena, reset, and search,
-   freeze or thaw of parameters notes the thread that is in it, known by the address of its errno. A thread that comes meanwhile touches nothing, and its call fails;
-   the first one reports both calls when it leaves. */
+   freeze or thaw of parameters notes the thread that is in it, known by the address of its errno. A thread that comes meanwhile
+   touches nothing, and its call fails; the first one reports both calls when it leaves. */
 #if defined(__GNUC__)
 #define TNI_SEE(p)           __atomic_load_n(p, __ATOMIC_SEQ_CST)
 #define TNI_SWAP(p, old, v)  (*(old) = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST))
