@@ -40876,12 +40876,19 @@ static bool tni_path_names(const char *path, int fd)
 }
 
 /* What replaces a file has its permissions, and where possible its owner and group: a private file stays private. Another
-   group gets no more than everybody. more: permissions that are added while it is being written. */
-static void tni_take_mode(int fd, const char *path, mode_t more)
+   group gets no more than everybody. more: permissions that are added while it is being written. The save fails if there is a
+   file of which they cannot be read. */
+static void tni_take_mode(tni_writer *w, int fd, mode_t more)
 {
     struct stat old;
     mode_t      mode;
-    if (stat(path, &old) != 0 || !S_ISREG(old.st_mode)) return;
+    errno = 0;
+    if (stat(w->sink.path, &old) != 0) {
+        if (errno != ENOENT)
+            tni_writer_fail(w, TN_ERR_FILE, "the permissions of the file there could not be read", tni_reason("no reason given"));
+        return;
+    }
+    if (!S_ISREG(old.st_mode)) return;
     mode = old.st_mode & 0777;
     if (fchown(fd, old.st_uid, old.st_gid) != 0 && fchown(fd, (uid_t)-1, old.st_gid) != 0)
         mode = (mode_t)(mode & (~070u | (mode & 07u) << 3));
@@ -40992,7 +40999,7 @@ static void tni_writer_open_path(tni_writer *w)
         tni_temporaries_clear(w);
         w->stream = tni_temporary_open(w, &taken);
 #ifdef TNI_POSIX
-        if (w->stream) tni_take_mode(fileno((FILE *)w->stream), path, 0600);
+        if (w->stream) tni_take_mode(w, fileno((FILE *)w->stream), 0600);
 #endif
     } else {
         errno = 0;
@@ -41081,7 +41088,7 @@ static void tni_temporary_close(tni_writer *w, FILE *f, bool sync)
         return;
     }
     if (fclose(f) != 0) tni_writer_fail(w, TN_ERR_FILE, "could not be closed", tni_reason("no reason given"));
-    tni_take_mode(kept, w->sink.path, 0);
+    tni_take_mode(w, kept, 0);
     if (tni_path_names(w->temporary, kept)) tni_temporary_finish(w, sync);
     else if (errno == ENOENT)
         tni_writer_fail(w, TN_ERR_FILE, "its temporary file was removed or replaced by another program", "");
