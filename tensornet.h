@@ -632,7 +632,7 @@ TN_API tn_status  tn_watch(tn_tensor *t);
        tn_ctx_reset and graphs are errors in it. Arena tensors that need a gradient must be among the inputs. An error
        names one that is not, unless later ops have given it a gradient already (then its gradient is right, too).
        fn may be called at any time until tn_backward, with a copy of the `bytes` bytes at `with`, and must do the same
-       each time.
+       each time. What it reads must still be there: tn_backward is an error if parameters were destroyed meanwhile.
    0 <= n <= 3; an input may be NULL. While not recording, or inside another tn_recompute, it only calls fn. A tensor that
    fn watches has no gradient afterwards. Returns NULL where fn does; the context has the error. */
 typedef tn_tensor *(*tn_recompute_fn)(tn_ctx *ctx, const void *with, tn_tensor *const in[3]);
@@ -1395,8 +1395,9 @@ TN_API tn_status  tn_params_zero_grad(tn_params *params);
    ("blocks.*.b"); one without stars matches the names that begin with it ("" matches all). */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern);
 TN_API int64_t    tn_params_thaw(tn_params *params, const char *pattern);   /* the reverse: trains them again  */
-/* Replaces both scales of matching parameters; the next tn_optim_step checks that they are not negative. A decay_scale of 1 gives
-   decay to biases and gains, too. No decay for embeddings: tn_params_set_scales(params, "embed.", 1, 0). Decay for weights only: "" with 0, then "*.w" with 1. */
+/* Replaces both scales of matching parameters; the next tn_optim_step checks that they are not negative. A decay_scale of 1
+   gives decay to biases and gains, too. No decay for embeddings: tn_params_set_scales(params, "embed.", 1, 0). Decay for
+   weights only: "" with 0, then "*.w" with 1. */
 TN_API int64_t    tn_params_set_scales(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
 /* Sets `adamw` of matching parameters. Only the program itself can clear it again. */
 TN_API int64_t    tn_params_use_adamw(tn_params *params, const char *pattern);
@@ -3840,8 +3841,8 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
    >>platform numbers, text and errors, without the C library's locale
    ====================================================================== */
 
-/* Each part of -ffast-math that changes results, where the compiler defines a macro for it: gcc of all, clang up to 14 of the whole and of
-   -ffinite-math-only, Microsoft's of /fp:fast. -fno-math-errno and -fno-trapping-math change nothing here. */
+/* Each part of -ffast-math that changes results, where the compiler defines a macro for it: gcc of all, clang up to 14 of the
+   whole and of -ffinite-math-only, Microsoft's of /fp:fast. -fno-math-errno and -fno-trapping-math change nothing here. */
 #if !defined(TN_ALLOW_FAST_MATH) && \
     (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) || defined(__ASSOCIATIVE_MATH__) || \
      defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__) || defined(_M_FP_FAST))
@@ -6211,15 +6212,15 @@ tn_tensor *tn_tensor_keep(const tn_tensor *t)
     return kept;
 }
 
-/* Removes all nodes. Results are constants from now on, so their TNI_WANTS_GRAD is cleared. What was
-   destroyed meanwhile is freed. */
+/* Removes all nodes, and frees what was destroyed meanwhile. Results are constants from now on, so their TNI_WANTS_GRAD is
+   cleared. */
 TNI_FN void tni_tape_clear(tn_ctx *ctx)
 {
     const tni_node *n;
     tn_tensor      *t, *next;
     for (n = ctx->tape; n; n = n->before)
         if (!(n->out->flags & TNI_WATCHED)) n->out->flags &= ~(uint32_t)TNI_WANTS_GRAD;
-    ctx->tape = NULL;
+    ctx->tape = ctx->waiting = NULL;
     ctx->idle = NULL;
     ctx->recording = false;
     ctx->params_doomed = false;
@@ -37621,7 +37622,8 @@ tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
                      "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]);
             return NULL;
         }
-        size = tni_area_size(tni_area(tni_area(n[0], m[0]), n[1] / m[1]), tni_area(n[2], m[2]), 8, &bytes) ? (int64_t)(bytes / 8) : INT64_MAX / 8;
+        size = tni_area_size(tni_area(tni_area(n[0], m[0]), n[1] / m[1]), tni_area(n[2], m[2]), 8, &bytes)
+                   ? (int64_t)(bytes / 8) : INT64_MAX / 8;
         most = tni_max(most, size);
     }
     a = tni_tt_largest_core(w);

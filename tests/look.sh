@@ -1,6 +1,6 @@
 #!/bin/sh
-# sh tests/look.sh FIXTURE TN [planted [only]]: the page of `tn look` in a browser without a screen. FIXTURE makes pages whose values are
-# known, TN one of a model whose numbers `tn circuits` prints; the scripts of tests/look run in them, read what a reader reads and
+# sh tests/look.sh FIXTURE TN [planted [only]]: the page of `tn look` in a browser without a screen. FIXTURE makes pages whose
+# values are known, TN one of a model whose numbers `tn circuits` prints; the scripts of tests/look run in them, read what a reader reads and
 # press what a reader presses. Each page is seen in both themes and 360 pixels wide; then without WebAssembly, and printed. With
 # `planted`, faults are planted in the page first, which these checks have to find; with `only`, nothing else is done. The
 # last line is `N passed, N failed, N skipped`.

@@ -5,8 +5,8 @@
    >>platform numbers, text and errors, without the C library's locale
    ====================================================================== */
 
-/* Each part of -ffast-math that changes results, where the compiler defines a macro for it: gcc of all, clang up to 14 of the whole and of
-   -ffinite-math-only, Microsoft's of /fp:fast. -fno-math-errno and -fno-trapping-math change nothing here. */
+/* Each part of -ffast-math that changes results, where the compiler defines a macro for it: gcc of all, clang up to 14 of the
+   whole and of -ffinite-math-only, Microsoft's of /fp:fast. -fno-math-errno and -fno-trapping-math change nothing here. */
 #if !defined(TN_ALLOW_FAST_MATH) && \
     (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) || defined(__ASSOCIATIVE_MATH__) || \
      defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__) || defined(_M_FP_FAST))

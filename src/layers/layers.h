@@ -58,8 +58,9 @@ TN_API tn_status  tn_params_zero_grad(tn_params *params);
    ("blocks.*.b"); one without stars matches the names that begin with it ("" matches all). */
 TN_API int64_t    tn_params_freeze(tn_params *params, const char *pattern);
 TN_API int64_t    tn_params_thaw(tn_params *params, const char *pattern);   /* the reverse: trains them again  */
-/* Replaces both scales of matching parameters; the next tn_optim_step checks that they are not negative. A decay_scale of 1 gives
-   decay to biases and gains, too. No decay for embeddings: tn_params_set_scales(params, "embed.", 1, 0). Decay for weights only: "" with 0, then "*.w" with 1. */
+/* Replaces both scales of matching parameters; the next tn_optim_step checks that they are not negative. A decay_scale of 1
+   gives decay to biases and gains, too. No decay for embeddings: tn_params_set_scales(params, "embed.", 1, 0). Decay for
+   weights only: "" with 0, then "*.w" with 1. */
 TN_API int64_t    tn_params_set_scales(tn_params *params, const char *pattern, double lr_scale, double decay_scale);
 /* Sets `adamw` of matching parameters. Only the program itself can clear it again. */
 TN_API int64_t    tn_params_use_adamw(tn_params *params, const char *pattern);

@@ -268,7 +268,8 @@ tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
                      "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]);
             return NULL;
         }
-        size = tni_area_size(tni_area(tni_area(n[0], m[0]), n[1] / m[1]), tni_area(n[2], m[2]), 8, &bytes) ? (int64_t)(bytes / 8) : INT64_MAX / 8;
+        size = tni_area_size(tni_area(tni_area(n[0], m[0]), n[1] / m[1]), tni_area(n[2], m[2]), 8, &bytes)
+                   ? (int64_t)(bytes / 8) : INT64_MAX / 8;
         most = tni_max(most, size);
     }
     a = tni_tt_largest_core(w);

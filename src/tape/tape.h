@@ -20,7 +20,7 @@ TN_API tn_status  tn_watch(tn_tensor *t);
        tn_ctx_reset and graphs are errors in it. Arena tensors that need a gradient must be among the inputs. An error
        names one that is not, unless later ops have given it a gradient already (then its gradient is right, too).
        fn may be called at any time until tn_backward, with a copy of the `bytes` bytes at `with`, and must do the same
-       each time.
+       each time. What it reads must still be there: tn_backward is an error if parameters were destroyed meanwhile.
    0 <= n <= 3; an input may be NULL. While not recording, or inside another tn_recompute, it only calls fn. A tensor that
    fn watches has no gradient afterwards. Returns NULL where fn does; the context has the error. */
 typedef tn_tensor *(*tn_recompute_fn)(tn_ctx *ctx, const void *with, tn_tensor *const in[3]);

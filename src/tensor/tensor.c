@@ -264,15 +264,15 @@ tn_tensor *tn_tensor_keep(const tn_tensor *t)
     return kept;
 }
 
-/* Removes all nodes. Results are constants from now on, so their TNI_WANTS_GRAD is cleared. What was
-   destroyed meanwhile is freed. */
+/* Removes all nodes, and frees what was destroyed meanwhile. Results are constants from now on, so their TNI_WANTS_GRAD is
+   cleared. */
 TNI_FN void tni_tape_clear(tn_ctx *ctx)
 {
     const tni_node *n;
     tn_tensor      *t, *next;
     for (n = ctx->tape; n; n = n->before)
         if (!(n->out->flags & TNI_WATCHED)) n->out->flags &= ~(uint32_t)TNI_WANTS_GRAD;
-    ctx->tape = NULL;
+    ctx->tape = ctx->waiting = NULL;
     ctx->idle = NULL;
     ctx->recording = false;
     ctx->params_doomed = false;

@@ -595,16 +595,22 @@ static bool same_settings(const char *a, const char *b)
     }
 }
 
+static bool has_weights(const run *r)
+{
+    char      *file = join_path(r->folder, "model.safetensors");
+    const bool there = is_file(file);
+    free(file);
+    return there;
+}
+
 /* A run has a checkpoint before its first step: without one, a run that has trained has lost it. */
 static void check_not_trained(run *r, const char *config)
 {
-    char      *file = join_path(r->folder, "model.safetensors");
-    const bool done = is_file(file);
+    const bool done = has_weights(r);
     if (done || journal_has_steps(&r->journal))
         fail("--resume: %s holds no checkpoint, expected step-NNNNNNNN.safetensors, but %s: nothing was changed. To train "
              "it again from the beginning: tn train --config %s --out NEW", r->folder,
              done ? "model.safetensors, so the run is done" : "its log.jsonl has steps", config);
-    free(file);
 }
 
 static void check_resume_options(const char *config)
@@ -636,11 +642,20 @@ static void check_resumed(run *r, const tn_safetensors *st)
              checkpoint_note(st, r->saved, "tn.machine"), machine);
 }
 
+/* Sets the step, which is the same in all processes; returns the number of lines that the log had then. */
+static int64_t read_progress(run *r, const tn_safetensors *st)
+{
+    r->step = checkpoint_count(st, r->saved, "tn.step");
+    if (r->step > r->steps) fail("%s is of step %lld, expected at most %lld", r->saved, (long long)r->step, (long long)r->steps);
+    if (any_of_all(r->m.ctx, of_first(r->m.ctx, (double)r->saved_step) != (double)r->saved_step))
+        fail("%s: the first process, or another, resumes from another checkpoint, expected one folder for all", r->saved);
+    return checkpoint_count(st, r->saved, "tn.log_lines");
+}
+
 void resume_run(run *r)
 {
     settings       *s = &train_settings;
     char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text;
-    char           *weights;
     int64_t         count, *steps, lines;
     size_t          bytes;
     const bool      moved = s->data.count > 0 || s->val.count > 0;
@@ -679,18 +694,12 @@ void resume_run(run *r)
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     r->config_json = config_json(&r->m);
     check_resumed(r, st);
-    r->step = checkpoint_count(st, r->saved, "tn.step");
-    if (r->step > r->steps) fail("%s is of step %lld, expected at most %lld", r->saved, (long long)r->step, (long long)r->steps);
-    lines = checkpoint_count(st, r->saved, "tn.log_lines");
-    if (any_of_all(r->m.ctx, of_first(r->m.ctx, (double)r->saved_step) != (double)r->saved_step))
-        fail("%s: the first process, or another, resumes from another checkpoint, expected one folder for all", r->saved);
+    lines = read_progress(r, st);
     check_same_run(r);
     tn_checkpoint_read(r->optim, tn_source_path(r->saved));
     check_ctx(r->m.ctx, "checkpoint");
     tn_ctx_destroy(look);
-    weights = join_path(r->folder, "model.safetensors");
-    journal_resume(&r->journal, r->step, lines, r->step == r->steps && is_file(weights));
-    free(weights);
+    journal_resume(&r->journal, r->step, lines, r->step == r->steps && has_weights(r));
     if (is_first()) remove_partial_files(r->folder);         /* after locking: no process is writing one */
     if (moved && is_first()) {
         make_all_absolute(&s->data);
