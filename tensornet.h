@@ -12016,24 +12016,16 @@ TNI_FN bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 /* gcc for Windows aligns its stack to 16 bytes only, which is too little for wider vectors (GCC PR 54412). */
 #if defined(__GNUC__) && defined(__x86_64__) && (!defined(_WIN32) || defined(__clang__))
 #define TNI_X86 1
-#if TN_SIMD_MAX >= 1
-#include <immintrin.h>
-#else
-#include <emmintrin.h>
-#endif
 #else
 #define TNI_X86 0
 #endif
 #if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__) && TN_SIMD_MAX >= 1
 #define TNI_NEON 1                      /* every such processor has it */
-#include <arm_neon.h>
 #else
 #define TNI_NEON 0
 #endif
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
-/* Intrinsics of AVX-512 are here often given a mask of all lanes, as in _mm512_maskz_max_ps(0xffff, a, b): the forms without a
-   mask pass a vector that is not initialised, of which g++ 12 warns. */
 /* Vectors cannot be mixed with the x87. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__) || defined(__wasm_simd128__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
@@ -12148,43 +12140,6 @@ typedef struct tni_lines {
 
 typedef struct tni_line_pass { tni_pass pass; tni_lines lines; } tni_line_pass;   /* a tni_pass comes first */
 
-#if TNI_X86 || TNI_NEON
-/* to[d width + lane] = from[lane stride + d], for 4 lanes of floats or 2 of doubles, and as many d */
-static inline void tni_float_transpose(float *to, int64_t width, const float *from, int64_t stride)
-{
-#if TNI_NEON
-    float32x4_t r0 = vld1q_f32(from), r1 = vld1q_f32(from + stride);
-    float32x4_t r2 = vld1q_f32(from + 2 * stride), r3 = vld1q_f32(from + 3 * stride);
-    float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
-    vst1q_f32(to, vzip1q_f32(a0, a1));
-    vst1q_f32(to + width, vzip2q_f32(a0, a1));
-    vst1q_f32(to + 2 * width, vzip1q_f32(a2, a3));
-    vst1q_f32(to + 3 * width, vzip2q_f32(a2, a3));
-#else
-    __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + stride);
-    __m128 r2 = _mm_loadu_ps(from + 2 * stride), r3 = _mm_loadu_ps(from + 3 * stride);
-    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
-    _mm_storeu_ps(to, r0);
-    _mm_storeu_ps(to + width, r1);
-    _mm_storeu_ps(to + 2 * width, r2);
-    _mm_storeu_ps(to + 3 * width, r3);
-#endif
-}
-
-static inline void tni_double_transpose(double *to, int64_t width, const double *from, int64_t stride)
-{
-#if TNI_NEON
-    float64x2_t r0 = vld1q_f64(from), r1 = vld1q_f64(from + stride);
-    vst1q_f64(to, vzip1q_f64(r0, r1));
-    vst1q_f64(to + width, vzip2q_f64(r0, r1));
-#else
-    __m128d r0 = _mm_loadu_pd(from), r1 = _mm_loadu_pd(from + stride);
-    _mm_storeu_pd(to, _mm_unpacklo_pd(r0, r1));
-    _mm_storeu_pd(to + width, _mm_unpackhi_pd(r0, r1));
-#endif
-}
-#endif
-
 enum { TNI_SCAN_GROUP = 16 };           /* most chains of a task, of those that have the same cores */
 
 typedef struct tni_scans {
@@ -12237,6 +12192,54 @@ static inline int64_t tni_host_block(int64_t extent)
     return tni_max(TNI_HOST_LEAST, tni_min(TNI_HOST_MOST, (extent + 16) * tni_min(extent, TNI_GEMM_DEPTH / 8)));
 }
 #endif /* TN_NO_OPERATOR */
+
+/* ---- instructions for vectors, which take a compiler longer to read than most files ------ */
+#if TNI_NEON
+#include <arm_neon.h>
+#elif TNI_AVX2
+#include <immintrin.h>
+#elif TNI_X86
+#include <emmintrin.h>
+#endif
+/* Intrinsics of AVX-512 are here often given a mask of all lanes, as in _mm512_maskz_max_ps(0xffff, a, b): the forms without a
+   mask pass a vector that is not initialised, of which g++ 12 warns. */
+
+#if TNI_X86 || TNI_NEON
+/* to[d width + lane] = from[lane stride + d], for 4 lanes of floats or 2 of doubles, and as many d */
+static inline void tni_float_transpose(float *to, int64_t width, const float *from, int64_t stride)
+{
+#if TNI_NEON
+    float32x4_t r0 = vld1q_f32(from), r1 = vld1q_f32(from + stride);
+    float32x4_t r2 = vld1q_f32(from + 2 * stride), r3 = vld1q_f32(from + 3 * stride);
+    float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
+    vst1q_f32(to, vzip1q_f32(a0, a1));
+    vst1q_f32(to + width, vzip2q_f32(a0, a1));
+    vst1q_f32(to + 2 * width, vzip1q_f32(a2, a3));
+    vst1q_f32(to + 3 * width, vzip2q_f32(a2, a3));
+#else
+    __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + stride);
+    __m128 r2 = _mm_loadu_ps(from + 2 * stride), r3 = _mm_loadu_ps(from + 3 * stride);
+    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
+    _mm_storeu_ps(to, r0);
+    _mm_storeu_ps(to + width, r1);
+    _mm_storeu_ps(to + 2 * width, r2);
+    _mm_storeu_ps(to + 3 * width, r3);
+#endif
+}
+
+static inline void tni_double_transpose(double *to, int64_t width, const double *from, int64_t stride)
+{
+#if TNI_NEON
+    float64x2_t r0 = vld1q_f64(from), r1 = vld1q_f64(from + stride);
+    vst1q_f64(to, vzip1q_f64(r0, r1));
+    vst1q_f64(to + width, vzip2q_f64(r0, r1));
+#else
+    __m128d r0 = _mm_loadu_pd(from), r1 = _mm_loadu_pd(from + stride);
+    _mm_storeu_pd(to, _mm_unpacklo_pd(r0, r1));
+    _mm_storeu_pd(to + width, _mm_unpackhi_pd(r0, r1));
+#endif
+}
+#endif
 
 /* ======================================================================
    >>cpu      the fast host backend
@@ -13189,11 +13192,14 @@ typedef struct tni_vector_ops {
 #define TNI_REAL double
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
+/* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
+   level have products alone: what else a context in F64 computes is in plain C. */
 #if TNI_BITS == 64 && defined(TN_NO_F64)
-#define TNI_ALL 0                       /* of double only the host's algebra and its products */
+#define TNI_PRODUCTS 0
 #else
-#define TNI_ALL 1
+#define TNI_PRODUCTS 1
 #endif
+#define TNI_ALL (TNI_PRODUCTS && (TNI_BITS == 32 || TNI_LEVEL == 0))
 
 #if TNI_LEVEL == 2
 #define TNI_ISA __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
@@ -14305,7 +14311,7 @@ TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
     if (turned.few || thin || by_columns) *g = turned;
 }
 
-#if TNI_ALL
+#if TNI_PRODUCTS
 /* ---- products of small matrices, without packing ------------------------ >>pass-small
    The left factor is read element by element. */
 #define TNI_TEN(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
@@ -14404,7 +14410,7 @@ TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
     for (i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(p->call, i);
         char       *blocks = p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL;
-#if TNI_ALL
+#if TNI_PRODUCTS
         if (TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)blocks)) continue;
 #endif
         TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
@@ -14450,7 +14456,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     for (i = 0; i < batch; i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(c, i);
         g.m = rows;
-#if TNI_ALL
+#if TNI_PRODUCTS
         if (tni_min(rows, n) > 3 && TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)cpu->blocks)) continue;
 #endif
         TNI_T(gemm_turn)(&g, TNI_GEMM_LARGE);
@@ -16641,6 +16647,7 @@ TNI_NOINLINE TNI_FAST void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int
 
 #if TNI_BITS == 32
 TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x) { return TNI_T(exp)(x); }
+TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
 #else
 TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x)
 {
@@ -16650,8 +16657,7 @@ TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x)
     for (i = 0; i < TNI_W; i++) lane[i] = exp(lane[i]);
     return TNI_LOAD(lane, TNI_W);
 }
-#endif
-#if TNI_BITS == 64 && (TNI_LEVEL == 0 || TNI_LEVEL == 3)
+
 TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b)
 {
     double x[TNI_W], y[TNI_W];
@@ -16661,8 +16667,6 @@ TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b)
     for (i = 0; i < TNI_W; i++) x[i] = x[i] > y[i] ? x[i] : y[i];
     return TNI_LOAD(x, TNI_W);
 }
-#else
-TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
 #endif
 
 /* Rows of an operand: their strides, and, if these are unfavourable, memory for a copy of TNI_ATTEND_KEYS rows. */
@@ -18332,6 +18336,7 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
 #endif
 
 #if TNI_ALL
+#if TNI_BITS == 32
 /* ---- scan_states of many chains, a chain in each lane, see >>op-scan ------- >>pass-scan-lanes
    A task is TNI_W chains. Numbers of theirs lie side by side, [number,chain], and a state times a core,
      t[q] = sum_j x[j] core[j,q],   q = (s,f),     or with the core transposed   t[q] = sum_j core[q,j] x[j],   q = (e,s),
@@ -18430,7 +18435,7 @@ TNI_FAST void TNI_T(scan_from_lanes)(const TNI_REAL *lanes, TNI_REAL *to, int64_
 /* Norms of states x [d,W] whose squares float cannot sum: x is divided by them, and inverse becomes 1. */
 TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, TNI_REAL *norm, TNI_REAL *inverse, TNI_REAL *spare)
 {
-    const TNI_REAL limit = (TNI_REAL)(TNI_BITS == 32 ? 1e15 : 1e150);
+    const TNI_REAL limit = (TNI_REAL)1e15;
     int64_t        f, i;
     for (i = 0; i < TNI_W; i++) {
         if (norm[i] > 1 / limit && norm[i] < limit) continue;
@@ -18477,13 +18482,7 @@ TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p,
             for (j = 0; j < S; j++) TNI_STORE(w->by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
             total = TNI_T(scan_lanes_combine)(false, p, w->t, w->by, NULL, w->x);
         }
-#if TNI_BITS == 32 || TNI_LEVEL > 0
         root = TNI_SQRT(total);
-#else
-        TNI_STORE(lane, total, TNI_W);
-        for (i = 0; i < TNI_W; i++) lane[i] = sqrt(lane[i]);
-        root = TNI_LOAD(lane, TNI_W);
-#endif
         scale = TNI_SET((TNI_REAL)1) / root;
         range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large after a small norm, NaN after infinity */
         TNI_STORE(w->norms + at * TNI_W, root, TNI_W);
@@ -18494,7 +18493,7 @@ TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p,
     }
     for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
     TNI_STORE(lane, range, TNI_W);
-    for (i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)(TNI_BITS == 32 ? 1e28 : 1e290);
+    for (i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)1e28;
     return good;
 }
 
@@ -18536,11 +18535,7 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
         if (r) TNI_T(scan_from_lanes)(w.norms, r + place, s.states, chains, n);
         for (k = begin; k < end; k++) {
             TNI_REAL *log_scale = w.norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
-#if TNI_BITS == 32
             TNI_STORE(log_scale, TNI_T(log_of)(TNI_LOAD(log_scale, TNI_W)), TNI_W);
-#else
-            for (i = 0; i < TNI_W; i++) log_scale[i] = log(log_scale[i]);
-#endif
             for (i = 0; i < TNI_W; i++) {
                 sums[i] += (double)log_scale[i];
                 log_scale[i] = (TNI_REAL)sums[i];
@@ -18635,6 +18630,8 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
     }
 }
 
+#endif
+
 TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
 {
     const bool backward = c->kernel == TN_KERNEL_SCAN_BACKWARD || c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
@@ -18654,7 +18651,8 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
         tni_parallel_for(&cpu->pool, p.s.batch, backward ? TNI_T(scan_backward_task) : TNI_T(scan_task), &p);
         return TN_OK;
     }
-    if (states && TNI_W > 2 && 2 * p.s.batch >= TNI_W) {
+#if TNI_BITS == 32
+    if (states && TNI_W > 1 && 2 * p.s.batch >= TNI_W) {
         const int64_t block = TNI_T(scan_lanes_block)(p.s.d), S = p.features;
         if (!tni_scans_room(&p, TNI_W * (p.s.d * (2 + 2 * block + tni_max(S, 1)) + (S + 2) * (block + 1)), 0,
                             sizeof(TNI_REAL))) return TN_ERR_MEMORY;
@@ -18662,6 +18660,7 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
                          backward ? TNI_T(scan_lanes_backward_task) : TNI_T(scan_lanes_task), &p);
         return TN_OK;
     }
+#endif
     p.group = states ? TNI_SCAN_GROUP : 1;
     if (!tni_scans_room(&p, p.group * p.s.d * (1 + tni_max(p.features, 1)) + (states ? 0 : p.s.d * p.s.d),
                         states && p.turned ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))
@@ -18873,7 +18872,9 @@ TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
                      &p);
     return TN_OK;
 }
+#endif /* TNI_ALL */
 
+#if TNI_PRODUCTS
 /* ---- the entry ---------------------------------------------------------- >>pass-run */
 TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 {
@@ -18884,6 +18885,7 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 #endif
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
+#if TNI_ALL
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
     case TN_KERNEL_SCAN:
     case TN_KERNEL_SCAN_STATES:      return TNI_T(scan_run)(cpu, c);
@@ -18900,6 +18902,7 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
     case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
 #endif
+#endif /* TNI_ALL */
 #if TNI_BITS == 32
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:
@@ -18933,13 +18936,17 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
         task = TNI_T(prod_backward_task); break;
 #endif
 #endif
+#if TNI_ALL
     default:                         return tni_reference_run(cpu, c);
+#else
+    default:                         return tni_f64_run_plain(cpu, c);
+#endif
     }
 #if TNI_BITS == 32
     return TNI_T(pass_run)(cpu, c, task);
 #endif
 }
-#endif /* TNI_ALL */
+#endif /* TNI_PRODUCTS */
 
 #undef TNI_ISA
 #undef TNI_FAST
@@ -18975,6 +18982,7 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_IN
 #undef TNI_OUT
 #undef TNI_ALL
+#undef TNI_PRODUCTS
 #undef TNI_T
 #undef TNI_TRANSPOSE
 #undef TNI_REAL

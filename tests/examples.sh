@@ -10,6 +10,11 @@ for example in $all; do
     "$@" -DTNI_IMPLEMENTED -fsyntax-only "$example" || fail "$example"
 done
 
+# The benchmark looks into contexts, and nothing else compiles it.
+for file in tools/bench/*.c; do
+    "$1" -std=gnu11 -Isrc -Itools/bench -fopenmp -Wall -Wextra -Werror -fsyntax-only "$file" || fail "$file"
+done
+
 for example in $(grep -l '"tensornet.h"' $all); do
     awk '/^#define TENSORNET_IMPLEMENTATION$/ { exit } /^#include "tensornet.h"$/ { exit 1 }' "$example" &&
         grep -q '^#define TENSORNET_IMPLEMENTATION$' "$example" || fail "$example: it lacks the implementation"

@@ -1,6 +1,7 @@
 #include "core/inner.h"
 #include "ops/inner.h"
 #include "cpu/inner.h"
+#include "cpu/vectors.h"
 
 /* ---- lines -------------------------------------------------------------- >>cpu-lines
    Views of one shape with as few axes as possible: neighbouring axes that are contiguous in all views are merged.

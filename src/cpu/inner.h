@@ -5,24 +5,16 @@
 /* gcc for Windows aligns its stack to 16 bytes only, which is too little for wider vectors (GCC PR 54412). */
 #if defined(__GNUC__) && defined(__x86_64__) && (!defined(_WIN32) || defined(__clang__))
 #define TNI_X86 1
-#if TN_SIMD_MAX >= 1
-#include <immintrin.h>
-#else
-#include <emmintrin.h>
-#endif
 #else
 #define TNI_X86 0
 #endif
 #if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__) && TN_SIMD_MAX >= 1
 #define TNI_NEON 1                      /* every such processor has it */
-#include <arm_neon.h>
 #else
 #define TNI_NEON 0
 #endif
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
-/* Intrinsics of AVX-512 are here often given a mask of all lanes, as in _mm512_maskz_max_ps(0xffff, a, b): the forms without a
-   mask pass a vector that is not initialised, of which g++ 12 warns. */
 /* Vectors cannot be mixed with the x87. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__) || defined(__wasm_simd128__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
@@ -136,43 +128,6 @@ typedef struct tni_lines {
 } tni_lines;
 
 typedef struct tni_line_pass { tni_pass pass; tni_lines lines; } tni_line_pass;   /* a tni_pass comes first */
-
-#if TNI_X86 || TNI_NEON
-/* to[d width + lane] = from[lane stride + d], for 4 lanes of floats or 2 of doubles, and as many d */
-static inline void tni_float_transpose(float *to, int64_t width, const float *from, int64_t stride)
-{
-#if TNI_NEON
-    float32x4_t r0 = vld1q_f32(from), r1 = vld1q_f32(from + stride);
-    float32x4_t r2 = vld1q_f32(from + 2 * stride), r3 = vld1q_f32(from + 3 * stride);
-    float32x4_t a0 = vzip1q_f32(r0, r2), a1 = vzip1q_f32(r1, r3), a2 = vzip2q_f32(r0, r2), a3 = vzip2q_f32(r1, r3);
-    vst1q_f32(to, vzip1q_f32(a0, a1));
-    vst1q_f32(to + width, vzip2q_f32(a0, a1));
-    vst1q_f32(to + 2 * width, vzip1q_f32(a2, a3));
-    vst1q_f32(to + 3 * width, vzip2q_f32(a2, a3));
-#else
-    __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + stride);
-    __m128 r2 = _mm_loadu_ps(from + 2 * stride), r3 = _mm_loadu_ps(from + 3 * stride);
-    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
-    _mm_storeu_ps(to, r0);
-    _mm_storeu_ps(to + width, r1);
-    _mm_storeu_ps(to + 2 * width, r2);
-    _mm_storeu_ps(to + 3 * width, r3);
-#endif
-}
-
-static inline void tni_double_transpose(double *to, int64_t width, const double *from, int64_t stride)
-{
-#if TNI_NEON
-    float64x2_t r0 = vld1q_f64(from), r1 = vld1q_f64(from + stride);
-    vst1q_f64(to, vzip1q_f64(r0, r1));
-    vst1q_f64(to + width, vzip2q_f64(r0, r1));
-#else
-    __m128d r0 = _mm_loadu_pd(from), r1 = _mm_loadu_pd(from + stride);
-    _mm_storeu_pd(to, _mm_unpacklo_pd(r0, r1));
-    _mm_storeu_pd(to + width, _mm_unpackhi_pd(r0, r1));
-#endif
-}
-#endif
 
 enum { TNI_SCAN_GROUP = 16 };           /* most chains of a task, of those that have the same cores */
 

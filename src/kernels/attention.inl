@@ -61,6 +61,7 @@ TNI_NOINLINE TNI_FAST void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int
 
 #if TNI_BITS == 32
 TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x) { return TNI_T(exp)(x); }
+TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
 #else
 TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x)
 {
@@ -70,8 +71,7 @@ TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x)
     for (i = 0; i < TNI_W; i++) lane[i] = exp(lane[i]);
     return TNI_LOAD(lane, TNI_W);
 }
-#endif
-#if TNI_BITS == 64 && (TNI_LEVEL == 0 || TNI_LEVEL == 3)
+
 TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b)
 {
     double x[TNI_W], y[TNI_W];
@@ -81,8 +81,6 @@ TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b)
     for (i = 0; i < TNI_W; i++) x[i] = x[i] > y[i] ? x[i] : y[i];
     return TNI_LOAD(x, TNI_W);
 }
-#else
-TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
 #endif
 
 /* Rows of an operand: their strides, and, if these are unfavourable, memory for a copy of TNI_ATTEND_KEYS rows. */

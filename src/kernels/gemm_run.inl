@@ -90,7 +90,7 @@ TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
     if (turned.few || thin || by_columns) *g = turned;
 }
 
-#if TNI_ALL
+#if TNI_PRODUCTS
 /* ---- products of small matrices, without packing ------------------------ >>pass-small
    The left factor is read element by element. */
 #define TNI_TEN(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
@@ -189,7 +189,7 @@ TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
     for (i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(p->call, i);
         char       *blocks = p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL;
-#if TNI_ALL
+#if TNI_PRODUCTS
         if (TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)blocks)) continue;
 #endif
         TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
@@ -235,7 +235,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
     for (i = 0; i < batch; i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(c, i);
         g.m = rows;
-#if TNI_ALL
+#if TNI_PRODUCTS
         if (tni_min(rows, n) > 3 && TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)cpu->blocks)) continue;
 #endif
         TNI_T(gemm_turn)(&g, TNI_GEMM_LARGE);

@@ -29,11 +29,14 @@
 #define TNI_REAL double
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
+/* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
+   level have products alone: what else a context in F64 computes is in plain C. */
 #if TNI_BITS == 64 && defined(TN_NO_F64)
-#define TNI_ALL 0                       /* of double only the host's algebra and its products */
+#define TNI_PRODUCTS 0
 #else
-#define TNI_ALL 1
+#define TNI_PRODUCTS 1
 #endif
+#define TNI_ALL (TNI_PRODUCTS && (TNI_BITS == 32 || TNI_LEVEL == 0))
 
 #if TNI_LEVEL == 2
 #define TNI_ISA __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))

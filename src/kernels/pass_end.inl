@@ -32,6 +32,7 @@
 #undef TNI_IN
 #undef TNI_OUT
 #undef TNI_ALL
+#undef TNI_PRODUCTS
 #undef TNI_T
 #undef TNI_TRANSPOSE
 #undef TNI_REAL

@@ -27,7 +27,9 @@ TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
                      &p);
     return TN_OK;
 }
+#endif /* TNI_ALL */
 
+#if TNI_PRODUCTS
 /* ---- the entry ---------------------------------------------------------- >>pass-run */
 TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 {
@@ -38,6 +40,7 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 #endif
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
+#if TNI_ALL
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
     case TN_KERNEL_SCAN:
     case TN_KERNEL_SCAN_STATES:      return TNI_T(scan_run)(cpu, c);
@@ -54,6 +57,7 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
     case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
 #endif
+#endif /* TNI_ALL */
 #if TNI_BITS == 32
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:
@@ -87,10 +91,14 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
         task = TNI_T(prod_backward_task); break;
 #endif
 #endif
+#if TNI_ALL
     default:                         return tni_reference_run(cpu, c);
+#else
+    default:                         return tni_f64_run_plain(cpu, c);
+#endif
     }
 #if TNI_BITS == 32
     return TNI_T(pass_run)(cpu, c, task);
 #endif
 }
-#endif /* TNI_ALL */
+#endif /* TNI_PRODUCTS */

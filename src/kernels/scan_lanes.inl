@@ -1,4 +1,5 @@
 #if TNI_ALL
+#if TNI_BITS == 32
 /* ---- scan_states of many chains, a chain in each lane, see >>op-scan ------- >>pass-scan-lanes
    A task is TNI_W chains. Numbers of theirs lie side by side, [number,chain], and a state times a core,
      t[q] = sum_j x[j] core[j,q],   q = (s,f),     or with the core transposed   t[q] = sum_j core[q,j] x[j],   q = (e,s),
@@ -97,7 +98,7 @@ TNI_FAST void TNI_T(scan_from_lanes)(const TNI_REAL *lanes, TNI_REAL *to, int64_
 /* Norms of states x [d,W] whose squares float cannot sum: x is divided by them, and inverse becomes 1. */
 TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, TNI_REAL *norm, TNI_REAL *inverse, TNI_REAL *spare)
 {
-    const TNI_REAL limit = (TNI_REAL)(TNI_BITS == 32 ? 1e15 : 1e150);
+    const TNI_REAL limit = (TNI_REAL)1e15;
     int64_t        f, i;
     for (i = 0; i < TNI_W; i++) {
         if (norm[i] > 1 / limit && norm[i] < limit) continue;
@@ -144,13 +145,7 @@ TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p,
             for (j = 0; j < S; j++) TNI_STORE(w->by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
             total = TNI_T(scan_lanes_combine)(false, p, w->t, w->by, NULL, w->x);
         }
-#if TNI_BITS == 32 || TNI_LEVEL > 0
         root = TNI_SQRT(total);
-#else
-        TNI_STORE(lane, total, TNI_W);
-        for (i = 0; i < TNI_W; i++) lane[i] = sqrt(lane[i]);
-        root = TNI_LOAD(lane, TNI_W);
-#endif
         scale = TNI_SET((TNI_REAL)1) / root;
         range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large after a small norm, NaN after infinity */
         TNI_STORE(w->norms + at * TNI_W, root, TNI_W);
@@ -161,7 +156,7 @@ TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p,
     }
     for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
     TNI_STORE(lane, range, TNI_W);
-    for (i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)(TNI_BITS == 32 ? 1e28 : 1e290);
+    for (i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)1e28;
     return good;
 }
 
@@ -203,11 +198,7 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
         if (r) TNI_T(scan_from_lanes)(w.norms, r + place, s.states, chains, n);
         for (k = begin; k < end; k++) {
             TNI_REAL *log_scale = w.norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
-#if TNI_BITS == 32
             TNI_STORE(log_scale, TNI_T(log_of)(TNI_LOAD(log_scale, TNI_W)), TNI_W);
-#else
-            for (i = 0; i < TNI_W; i++) log_scale[i] = log(log_scale[i]);
-#endif
             for (i = 0; i < TNI_W; i++) {
                 sums[i] += (double)log_scale[i];
                 log_scale[i] = (TNI_REAL)sums[i];
@@ -302,6 +293,8 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
     }
 }
 
+#endif
+
 TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
 {
     const bool backward = c->kernel == TN_KERNEL_SCAN_BACKWARD || c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
@@ -321,7 +314,8 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
         tni_parallel_for(&cpu->pool, p.s.batch, backward ? TNI_T(scan_backward_task) : TNI_T(scan_task), &p);
         return TN_OK;
     }
-    if (states && TNI_W > 2 && 2 * p.s.batch >= TNI_W) {
+#if TNI_BITS == 32
+    if (states && TNI_W > 1 && 2 * p.s.batch >= TNI_W) {
         const int64_t block = TNI_T(scan_lanes_block)(p.s.d), S = p.features;
         if (!tni_scans_room(&p, TNI_W * (p.s.d * (2 + 2 * block + tni_max(S, 1)) + (S + 2) * (block + 1)), 0,
                             sizeof(TNI_REAL))) return TN_ERR_MEMORY;
@@ -329,6 +323,7 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
                          backward ? TNI_T(scan_lanes_backward_task) : TNI_T(scan_lanes_task), &p);
         return TN_OK;
     }
+#endif
     p.group = states ? TNI_SCAN_GROUP : 1;
     if (!tni_scans_room(&p, p.group * p.s.d * (1 + tni_max(p.features, 1)) + (states ? 0 : p.s.d * p.s.d),
                         states && p.turned ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))

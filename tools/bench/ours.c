@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "bench.h"
 #include "core/inner.h"
+#include "layers/inner.h"
 
 #include <stdio.h>
 #include <stdlib.h>
