@@ -427,7 +427,8 @@ static void keep_message(void *user, tn_log_level level, const char *message)
 TEST(threads_default)
 {
     static const struct { const char *value; int threads; } given[] = {
-        {"1", 1}, {"3", 3}, {"4,2", 4}, {"", 0}, {"0", 0}, {"-2", 0}, {"many", 0}, {"3x", 0}, {"99999999999", 0x7FFF}};
+        {"1", 1}, {"3", 3}, {"4,2", 4}, {" 5 ", 5}, {"4 , 2", 4}, {"", 0}, {"0", 0}, {"-2", 0}, {"many", 0}, {"3x", 0}, {"3 4", 0},
+        {"99999999999", 0x7FFF}};
     const char *was = getenv("OMP_NUM_THREADS");
     char kept[64], said[160], expected[160];
     size_t k;

@@ -540,12 +540,13 @@ TNI_FN void tni_beside_destroy(tni_beside *b)
 }
 #endif /* TN_NO_TRAINING */
 
-/* OMP_NUM_THREADS may be a list of numbers, one per level of nested regions: the first counts. */
+/* OMP_NUM_THREADS may be a list of numbers, one per level of nested regions: the first counts. OpenMP allows spaces. */
 static int tni_threads_default(const tn_desc *desc)
 {
     const char *given = getenv("OMP_NUM_THREADS");
     char       *end = NULL, message[160];
     const long  threads = given ? strtol(given, &end, 10) : 0;
+    if (threads > 0) end += strspn(end, " \t");
     if (threads > 0 && (*end == 0 || *end == ',')) return (int)tni_min(threads, TNI_MOST_THREADS);
     if (given && *given) {
         tni_print(message, sizeof message, "ctx_create: the environment variable OMP_NUM_THREADS is \"%s\", expected a number of "
