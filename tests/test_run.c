@@ -399,6 +399,7 @@ TEST(edits_by_hand)
     }
     WORST("edits against loops", worst, 1e-15);
     CHECK(!tn_tap_read(w.ctx, NULL, "embed", NULL));                /* there is nowhere to keep it */
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "tap_read: user is NULL at embed, expected the address of a tensor *");
     close_world(&w);
 }
 

@@ -107,9 +107,10 @@ tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *i
 
 tn_tensor *tn_tap_read(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
 {
-    (void)ctx;
-    (void)name;
-    if (!user) return NULL;
+    if (!user) {
+        tni_fail(ctx, TN_ERR_ARG, "tap_read: user is NULL at %s, expected the address of a tensor *", name ? name : "a point");
+        return NULL;
+    }
     *(tn_tensor **)user = x;
     return x;
 }
