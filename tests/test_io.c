@@ -1,10 +1,17 @@
 /* test_io.c: safetensors, npy and idx, good files and hostile ones. */
 
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
 #include "test.h"
 #ifdef __linux__
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 #endif
@@ -1295,6 +1302,37 @@ static void check_disk_full(tn_ctx *ctx, tn_params *params, size_t room)
     remove(path);
 }
 
+/* The library's calls come here. A lock is the first thing that happens to a temporary file: its permissions then are those of
+   its creation. */
+static mode_t mode_when_locked;
+static bool   nothing_is_given_away;
+
+int flock(int fd, int operation)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0) mode_when_locked = st.st_mode & 07777;
+    return (int)syscall(SYS_flock, fd, operation);
+}
+
+int fchown(int fd, uid_t owner, gid_t group)
+{
+    if (!nothing_is_given_away) return fchownat(fd, "", owner, group, AT_EMPTY_PATH);
+    errno = EPERM;
+    return -1;
+}
+
+/* What a save leaves of these permissions, where the owner and the group cannot be kept. */
+static mode_t mode_after(tn_params *params, const char *path, mode_t before)
+{
+    struct stat st;
+    if (!CHECK(chmod(path, before) == 0)) return 0;
+    nothing_is_given_away = true;
+    CHECK_STATUS(tn_params_save(params, path), TN_OK);
+    nothing_is_given_away = false;
+    if (!CHECK(stat(path, &st) == 0)) return 0;
+    return st.st_mode & 07777;
+}
+
 /* A file that is written again keeps its permissions: what was private stays so. A new one has those of the umask. */
 TEST(permissions)
 {
@@ -1315,7 +1353,11 @@ TEST(permissions)
         CHECK_STATUS(tn_params_save(params, path), TN_OK);
         CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == modes[i]);
     }
-    CHECK(chmod(path, 0600) == 0);                  /* nor can others read what is not complete yet */
+    CHECK_INT(mode_after(params, path, 0660), 0600);        /* another group gets no more than everybody */
+    CHECK_INT(mode_after(params, path, 0674), 0644);
+    CHECK(chmod(path, 0600) == 0);                  /* nor can others open what is not complete yet */
+    CHECK_STATUS(tn_params_save(params, path), TN_OK);
+    CHECK_INT(mode_when_locked, 0600);
     f = tn_file_create(ctx, path);
     CHECK(f && stat(beside, &st) == 0 && (st.st_mode & 07777) == 0600);
     CHECK_STATUS(tn_file_write(f, "new", 3), TN_OK);
@@ -1326,6 +1368,10 @@ TEST(permissions)
         CHECK_STATUS(tn_params_save(params, path), TN_OK);
         CHECK(stat(path, &st) == 0 && st.st_uid == 12 && st.st_gid == 34 && (st.st_mode & 07777) == 0600);
     }
+    remove(path);
+    CHECK(symlink(strrchr(path, '/') ? strrchr(path, '/') + 1 : path, path) == 0);     /* to itself: replaced, as any link */
+    CHECK_STATUS(tn_params_save(params, path), TN_OK);
+    CHECK(lstat(path, &st) == 0 && st.st_mode == (S_IFREG | 0644));
     umask(umask_before);
     remove(path);
     tn_ctx_destroy(ctx);

@@ -47,6 +47,7 @@ int flock(int, int);
 #endif
 #if defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) && !defined(__cplusplus)
 int (fileno)(FILE *);                   /* which -std=c99 hides */
+FILE *fdopen(int, const char *);
 int fsync(int);
 #endif
 #ifndef __cplusplus

@@ -42,7 +42,7 @@ static void tni_take_mode(tni_writer *w, int fd, mode_t more)
     mode_t      mode;
     errno = 0;
     if (stat(w->sink.path, &old) != 0) {
-        if (errno != ENOENT)
+        if (errno != ENOENT && errno != ELOOP)                  /* ELOOP: links in a circle, which are replaced */
             tni_writer_fail(w, TN_ERR_FILE, "the permissions of the file there could not be read", tni_reason("no reason given"));
         return;
     }
@@ -101,15 +101,17 @@ static void tni_temporaries_clear(const tni_writer *w)
     }
 }
 
-/* Creates a file that does not exist yet. An existing one belongs to another save. */
-static FILE *tni_create_new(const char *path, bool *taken)
+/* Creates a file that does not exist yet. An existing one belongs to another save. hidden: on POSIX only this user may open
+   it, from the start: who has it open could read all that follows. */
+static FILE *tni_create_new(const char *path, bool hidden, bool *taken)
 {
     FILE *f;
-#ifdef _WIN32
+#if defined(_WIN32) || defined(TNI_POSIX)
     int   fd;
 #endif
     errno = 0;
 #ifdef _WIN32                           /* whose older C libraries lack mode "x" */
+    (void)hidden;
     fd = _open(path, _O_RDWR | _O_CREAT | _O_EXCL | _O_BINARY, 0600);
     f = fd < 0 ? NULL : _fdopen(fd, "wb");
     if (fd >= 0 && !f) {
@@ -117,7 +119,16 @@ static FILE *tni_create_new(const char *path, bool *taken)
         remove(path);
     }
     *taken = fd < 0 && errno == EEXIST;
+#elif defined(TNI_POSIX)
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL, hidden ? 0600 : 0666);
+    *taken = fd < 0 && errno == EEXIST;
+    f = fd < 0 ? NULL : fdopen(fd, "wb");
+    if (fd >= 0 && !f) {
+        close(fd);
+        remove(path);
+    }
 #else
+    (void)hidden;
     f = fopen(path, "wbx");
     *taken = !f && errno == EEXIST;
 #endif
@@ -127,11 +138,16 @@ static FILE *tni_create_new(const char *path, bool *taken)
 /* Creates the file under the first free name. NULL with *taken set: no name is free. */
 static FILE *tni_temporary_open(const tni_writer *w, bool *taken)
 {
-    int i;
+    bool hidden = false;
+    int  i;
+#ifdef TNI_POSIX
+    struct stat old;
+    hidden = stat(w->sink.path, &old) == 0;                     /* then tni_take_mode gives it the permissions of that file */
+#endif
     for (i = 1; i <= TNI_TEMPORARIES; i++) {
         FILE *f;
         tni_temporary_name(w, i);
-        f = tni_create_new(w->temporary, taken);
+        f = tni_create_new(w->temporary, hidden, taken);
         if (!f && *taken) continue;
         if (!f || tni_temporary_hold(f, w->temporary) != TNI_LOST) return f;
         fclose(f);                      /* another save locked it first, took it for a leftover, and removes it */

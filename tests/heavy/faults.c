@@ -170,15 +170,16 @@ static bool fails_once(const char *call, const char *what, int n, int kind, bool
 }
 
 /* fopen: the first eight look for leftovers of killed saves; there are none here. An interrupted sync is repeated. close is
-   that of the lock, after the file and its folder are safe; and files are written where there are no locks. The first stat
-   and the first fstat belong to the lock, too; those before the rename must succeed. */
+   that of the lock, after the file and its folder are safe; and files are written where there are no locks. The first
+   stat asks whether there is an old file, the second and the first fstat belong to the lock, too; the others must succeed. */
 TEST(calls_that_fail)
 {
-    static const struct { const char *call, *what; int harmless_up_to; } faults[] = {{"fopen", "EMFILE", 8},
+    static const struct { const char *call, *what; int harmless_up_to; } faults[] = {
+        {"fopen", "EMFILE", 8}, {"open", "EMFILE", 0}, {"open", "EIO", 0},
         {"fopen", "EIO", 8}, {"fwrite", "ENOSPC", 0}, {"fwrite", "short", 0}, {"fwrite", "EIO", 0}, {"fflush", "ENOSPC", 0},
         {"fflush", "EIO", 0}, {"fsync", "EIO", 0}, {"fsync", "EDQUOT", 0}, {"fsync", "EINTR", 99}, {"fclose", "EIO", 0},
         {"fclose", "EDQUOT", 0}, {"close", "EIO", 99}, {"rename", "EIO", 0}, {"flock", "ENOLCK", 99}, {"flock", "EIO", 99},
-        {"dup", "EMFILE", 0}, {"stat", "EIO", 2}, {"fstat", "EIO", 1}, {"malloc", "NULL", 0}};
+        {"dup", "EMFILE", 0}, {"stat", "EIO", 3}, {"fstat", "EIO", 1}, {"malloc", "NULL", 0}};
     if (!begin()) return;
     printf("fault of a save            saves  failed  unharmed\n");
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
@@ -216,7 +217,8 @@ static bool killed(const char *fault, int kind, bool no_sync)
 
 TEST(kills_in_each_call)
 {
-    static const struct { const char *call, *what; } faults[] = {{"fopen", "kill"}, {"fopen", "after"}, {"flock", "kill"},
+    static const struct { const char *call, *what; } faults[] = {
+        {"fopen", "kill"}, {"fopen", "after"}, {"open", "kill"}, {"open", "after"}, {"flock", "kill"},
         {"fwrite", "kill"}, {"fwrite", "half"}, {"fwrite", "after"}, {"fflush", "kill"}, {"fflush", "after"},
         {"fsync", "kill"}, {"fsync", "after"}, {"dup", "kill"}, {"fclose", "kill"}, {"fclose", "after"}, {"rename", "kill"},
         {"rename", "after"}, {"close", "kill"}, {"close", "after"}};
