@@ -112,6 +112,45 @@ TEST(sums_beyond_32_bits)
     tn_ctx_destroy(ctx);
 }
 
+/* Gradients were to be sent during the backward pass, and their parameters are destroyed before it. */
+TEST(parameters_destroyed_before_they_are_sent)
+{
+    const int64_t shape[1] = {4};
+    tn_desc       d;
+    tn_comm       k;
+    tn_init       init;
+    tn_ctx       *ctx;
+    tn_params    *params;
+    tn_param     *w;
+    tn_optim     *optim;
+    tn_tensor    *loss;
+    memset(&d, 0, sizeof d);
+    memset(&k, 0, sizeof k);
+    memset(&init, 0, sizeof init);
+    init.rule = TN_INIT_ONE;
+    k.abi = TN_COMM_ABI;
+    k.name = "echo";
+    k.size = 2;
+    k.exchange = echo;
+    d.comm = &k;
+    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
+    params = tn_params_create(ctx);
+    w = tn_params_add(params, "w", 1, shape, init);
+    optim = tn_optim_create(params, NULL);
+    REQUIRE(CHECK(w && optim));
+    for (int step = 0; step < 2; step++) {                     /* the first one makes the gradient */
+        tn_record(ctx);
+        loss = tn_sum(ctx, tn_mul(ctx, w->value, w->value));
+        CHECK_STATUS(tn_optim_overlap(optim), TN_OK);
+        if (step == 1) tn_params_destroy(params);
+        CHECK_STATUS(tn_backward(ctx, loss), step == 0 ? TN_OK : TN_ERR_ARG);
+        if (step == 0) CHECK_STATUS(tn_optim_step(optim), TN_OK);
+    }
+    CHECK_ERROR(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
+    CHECK_STATUS(tn_optim_step(optim), TN_ERR_ARG);
+    tn_ctx_destroy(ctx);
+}
+
 /* The four collectives, without exchange. */
 static tn_comm *collectives_alone(tn_comm *inner, bool device)
 {
@@ -1661,7 +1700,8 @@ TEST_MAIN(sums_in_the_order_of_ranks, memory_of_a_device_goes_through_the_host, 
           curves_do_not_depend_on_the_number_of_processes, buckets_of_any_size_have_the_same_curve, overlap_does_not_change_a_bit,
           the_end_of_a_process_is_noticed_before_all_have_met, numbers_of_the_environment_are_whole,
           a_folder_that_others_may_enter_is_refused, files_in_the_folder_are_kept, an_empty_variable_is_not_set,
-          a_silent_connection_delays_nobody, jobs_do_not_mix, sums_beyond_32_bits, nobody_waits_for_a_process_that_was_killed)
+          a_silent_connection_delays_nobody, jobs_do_not_mix, sums_beyond_32_bits,
+          parameters_destroyed_before_they_are_sent, nobody_waits_for_a_process_that_was_killed)
 #else
 #include "test.h"
 TEST(processes) { SKIP("fork", "many processes, on a system without fork"); }

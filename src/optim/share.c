@@ -537,6 +537,11 @@ static void tni_optim_on_node(tn_ctx *ctx, const struct tni_node *n)
 {
     tn_optim *o = ctx->sender;
     tni_mail *m = &o->mail;
+    if (!o->of.params) {
+        tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
+        ctx->on_node = NULL;
+        return;
+    }
     if (n && !m->on) tni_mail_open(o, true);
     if (m->known && m->last == m->reached) m->last = NULL;
     m->reached = n;
