@@ -26,6 +26,7 @@ FILE *open_input(const char *path, path_kind kind)
     int         fd;
     FILE       *f;
     waiting = pipe;
+    end_if_stopped();                                         /* by a signal that came before `waiting` was set */
     fd = open(path, O_RDONLY | (pipe ? 0 : O_NONBLOCK));      /* anything else does not wait for another program */
     if (fd < 0 || fstat(fd, &s) != 0) fail("%s: %s", path, strerror(errno));
     if (S_ISDIR(s.st_mode)) fail("%s: %s", path, strerror(EISDIR));
@@ -45,6 +46,7 @@ char *read_file(const char *path, path_kind kind, size_t *bytes)
     FILE  *f = !strcmp(path, "-") ? stdin : open_input(path, kind);
     size_t n;
     if (f == stdin) waiting = true;
+    end_if_stopped();
     buffer_add(&b, "", 0);
     while ((n = fread(piece, 1, sizeof piece, f)) > 0) {
         buffer_add(&b, piece, n);
