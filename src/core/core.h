@@ -91,9 +91,9 @@ typedef struct tn_desc {
                                            gradients are stored in BF16. Parameters, their gradients, optimisers,
                                            statistics, losses and the caller's tensors stay F32; sums are F32 or wider */
     uint64_t          seed;             /* of the random numbers (Philox)                        */
-    int               threads;          /* at most 32767. 0: with TN_USE_THREADS the environment variable OMP_NUM_THREADS, else one
-                                           per processor that the process may use; with OpenMP what it offers; else,
-                                           and if parallel_for is given, 1                       */
+    int               threads;          /* at most 32767. 0: with TN_USE_THREADS the environment variable OMP_NUM_THREADS,
+                                           else one per processor that the process may use; with OpenMP what it offers;
+                                           else, and if parallel_for is given, 1                 */
     tn_parallel_for_fn parallel_for;    /* NULL: the context's own pool with TN_USE_THREADS, else OpenMP if compiled in,
                                            else one thread                                       */
     void             *parallel_user;

@@ -15,7 +15,7 @@
 #define ON_WAY    4                     /* buckets of gradients for which there is memory                              */
 #define NUMBER(s) ((s)->dtype ? 8 : 4)  /* bytes of a number                                                           */
 
-/* What takes longer than a second */
+/* More would take longer than a second. */
 #define LAYERS    1000
 #define PARTS     300000                /* of layers, each on a GPU                                                    */
 
