@@ -246,9 +246,9 @@ typedef struct tn_desc {
                                            gradients are stored in BF16. Parameters, their gradients, optimisers,
                                            statistics, losses and the caller's tensors stay F32; sums are F32 or wider */
     uint64_t          seed;             /* of the random numbers (Philox)                        */
-    int               threads;          /* at most 32767. 0: with TN_USE_THREADS the environment variable OMP_NUM_THREADS, else one
-                                           per processor that the process may use; with OpenMP what it offers; else,
-                                           and if parallel_for is given, 1                       */
+    int               threads;          /* at most 32767. 0: with TN_USE_THREADS the environment variable OMP_NUM_THREADS,
+                                           else one per processor that the process may use; with OpenMP what it offers;
+                                           else, and if parallel_for is given, 1                 */
     tn_parallel_for_fn parallel_for;    /* NULL: the context's own pool with TN_USE_THREADS, else OpenMP if compiled in,
                                            else one thread                                       */
     void             *parallel_user;
@@ -3883,6 +3883,7 @@ int flock(int, int);
 #endif
 #if defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) && !defined(__cplusplus)
 int (fileno)(FILE *);                   /* which -std=c99 hides */
+FILE *fdopen(int, const char *);
 int fsync(int);
 #endif
 #ifndef __cplusplus
@@ -5469,12 +5470,13 @@ TNI_FN void tni_beside_destroy(tni_beside *b)
 }
 #endif /* TN_NO_TRAINING */
 
-/* OMP_NUM_THREADS may be a list of numbers, one per level of nested regions: the first counts. */
+/* OMP_NUM_THREADS may be a list of numbers, one per level of nested regions: the first counts. OpenMP allows spaces. */
 static int tni_threads_default(const tn_desc *desc)
 {
     const char *given = getenv("OMP_NUM_THREADS");
     char       *end = NULL, message[160];
     const long  threads = given ? strtol(given, &end, 10) : 0;
+    if (threads > 0) end += strspn(end, " \t");
     if (threads > 0 && (*end == 0 || *end == ',')) return (int)tni_min(threads, TNI_MOST_THREADS);
     if (given && *given) {
         tni_print(message, sizeof message, "ctx_create: the environment variable OMP_NUM_THREADS is \"%s\", expected a number of "
@@ -39891,6 +39893,11 @@ static void tni_optim_on_node(tn_ctx *ctx, const struct tni_node *n)
 {
     tn_optim *o = ctx->sender;
     tni_mail *m = &o->mail;
+    if (!o->of.params) {
+        tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
+        ctx->on_node = NULL;
+        return;
+    }
     if (n && !m->on) tni_mail_open(o, true);
     if (m->known && m->last == m->reached) m->last = NULL;
     m->reached = n;
@@ -40894,7 +40901,7 @@ static void tni_take_mode(tni_writer *w, int fd, mode_t more)
     mode_t      mode;
     errno = 0;
     if (stat(w->sink.path, &old) != 0) {
-        if (errno != ENOENT)
+        if (errno != ENOENT && errno != ELOOP)                  /* ELOOP: links in a circle, which are replaced */
             tni_writer_fail(w, TN_ERR_FILE, "the permissions of the file there could not be read", tni_reason("no reason given"));
         return;
     }
@@ -40953,15 +40960,17 @@ static void tni_temporaries_clear(const tni_writer *w)
     }
 }
 
-/* Creates a file that does not exist yet. An existing one belongs to another save. */
-static FILE *tni_create_new(const char *path, bool *taken)
+/* Creates a file that does not exist yet. An existing one belongs to another save. hidden: on POSIX only this user may open
+   it, from the start: who has it open could read all that follows. */
+static FILE *tni_create_new(const char *path, bool hidden, bool *taken)
 {
     FILE *f;
-#ifdef _WIN32
+#if defined(_WIN32) || defined(TNI_POSIX)
     int   fd;
 #endif
     errno = 0;
 #ifdef _WIN32                           /* whose older C libraries lack mode "x" */
+    (void)hidden;
     fd = _open(path, _O_RDWR | _O_CREAT | _O_EXCL | _O_BINARY, 0600);
     f = fd < 0 ? NULL : _fdopen(fd, "wb");
     if (fd >= 0 && !f) {
@@ -40969,7 +40978,16 @@ static FILE *tni_create_new(const char *path, bool *taken)
         remove(path);
     }
     *taken = fd < 0 && errno == EEXIST;
+#elif defined(TNI_POSIX)
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL, hidden ? 0600 : 0666);
+    *taken = fd < 0 && errno == EEXIST;
+    f = fd < 0 ? NULL : fdopen(fd, "wb");
+    if (fd >= 0 && !f) {
+        close(fd);
+        remove(path);
+    }
 #else
+    (void)hidden;
     f = fopen(path, "wbx");
     *taken = !f && errno == EEXIST;
 #endif
@@ -40979,11 +40997,16 @@ static FILE *tni_create_new(const char *path, bool *taken)
 /* Creates the file under the first free name. NULL with *taken set: no name is free. */
 static FILE *tni_temporary_open(const tni_writer *w, bool *taken)
 {
-    int i;
+    bool hidden = false;
+    int  i;
+#ifdef TNI_POSIX
+    struct stat old;
+    hidden = stat(w->sink.path, &old) == 0;                     /* then tni_take_mode gives it the permissions of that file */
+#endif
     for (i = 1; i <= TNI_TEMPORARIES; i++) {
         FILE *f;
         tni_temporary_name(w, i);
-        f = tni_create_new(w->temporary, taken);
+        f = tni_create_new(w->temporary, hidden, taken);
         if (!f && *taken) continue;
         if (!f || tni_temporary_hold(f, w->temporary) != TNI_LOST) return f;
         fclose(f);                      /* another save locked it first, took it for a leftover, and removes it */
@@ -47120,9 +47143,10 @@ tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *i
 
 tn_tensor *tn_tap_read(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
 {
-    (void)ctx;
-    (void)name;
-    if (!user) return NULL;
+    if (!user) {
+        tni_fail(ctx, TN_ERR_ARG, "tap_read: user is NULL at %s, expected the address of a tensor *", name ? name : "a point");
+        return NULL;
+    }
     *(tn_tensor **)user = x;
     return x;
 }
