@@ -12195,7 +12195,7 @@ static inline int64_t tni_host_block(int64_t extent)
 }
 #endif /* TN_NO_OPERATOR */
 
-/* ---- instructions for vectors, which take a compiler longer to read than most files ------ */
+/* ---- vectors: their instructions, which take a compiler longer to read than most files ---- >>cpu-vectors */
 #if TNI_NEON
 #include <arm_neon.h>
 #elif TNI_AVX2

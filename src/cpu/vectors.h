@@ -1,7 +1,7 @@
 #pragma once
 #include "cpu/inner.h"
 
-/* ---- instructions for vectors, which take a compiler longer to read than most files ------ */
+/* ---- vectors: their instructions, which take a compiler longer to read than most files ---- >>cpu-vectors */
 #if TNI_NEON
 #include <arm_neon.h>
 #elif TNI_AVX2
