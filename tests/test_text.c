@@ -306,6 +306,8 @@ TEST(files_of_other_kinds)
         {"`added_tokens`:[]", "`added_tokens`:[],`truncation`:{`max_length`:5}", "truncation is given, expected null"},
         {"`added_tokens`:[]", "`added_tokens`:[],`padding`:{}", "padding is given, expected null"},
         {"`added_tokens`:[]", "`added_tokens`:[],`decoder`:{`type`:`ByteLevel`}", "decoder: type is \"ByteLevel\", expected WordPiece"},
+        {"`added_tokens`:[]", "`added_tokens`:[],`decoder`:{`type`:`WordPiece`,`prefix`:`@@`}",
+         "decoder: prefix is \"@@\", expected \"##\""},
         {"`added_tokens`:[]", "`added_tokens`:[],`post_processor`:{`type`:`BertProcessing`}", "post_processor: type is \"BertProcessing\""},
         {"`added_tokens`:[]", "`added_tokens`:[],`post_processor`:{`type`:`TemplateProcessing`,`single`:[]}", "post_processor: single is not one special token"},
         {"`added_tokens`:[]", "`added_tokens`:[],`post_processor`:{`type`:`TemplateProcessing`,`single`:[{`SpecialToken`:{`id`:`b`}},"

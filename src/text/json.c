@@ -81,8 +81,7 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
     if (!tni_tokens_unused(j, root)) return false;
     s = tni_json_string(j, model, "type");
     if (!s) return tni_tokens_fail(j, model, "model has no type, expected WordPiece or BPE");
-    if (strcmp(s, "WordPiece") != 0)
-        return tni_tokens_fail(j, model, "model: type is %s, expected WordPiece or BPE", tni_quote(s).s);
+    if (strcmp(s, "WordPiece")) return tni_tokens_fail(j, model, "model: type is %s, expected WordPiece or BPE", tni_quote(s).s);
     if (!tni_tokens_sequence(j, root, "normalizer", "normalizers", normalizers, step)
         || !tni_tokens_sequence(j, root, "pre_tokenizer", "pretokenizers", splitters, step)) return false;
     s = tni_json_string(j, step[0], "behavior");
@@ -93,6 +92,8 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
     v = tni_json_get(j, root, "decoder");
     if (v && v->kind != TNI_JSON_NULL) {
         if (!tni_tokens_type(j, v, "decoder", "WordPiece")) return false;
+        if ((s = tni_json_string(j, v, "prefix")) != NULL && strcmp(s, "##") != 0)
+            return tni_tokens_fail(j, v, "decoder: prefix is %s, expected \"##\"", tni_quote(s).s);
         t->decoder = tni_json_is(tni_json_get(j, v, "cleanup"), TNI_JSON_TRUE) ? 2 : 1;
     }
     s = tni_json_string(j, model, "continuing_subword_prefix");
@@ -490,8 +491,7 @@ static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
     if (!tni_tokens_template(j, tni_json_get(j, root, "post_processor"), t)) return false;
     unk = tni_json_string(j, model, "unk_token");
     t->unk = tn_tokenizer_id(t, unk);
-    if (t->unk < 0)
-        return tni_tokens_fail(j, model, "unk_token is %s, expected a token", unk ? tni_quote(unk).s : "missing");
+    if (t->unk < 0) return tni_tokens_fail(j, model, "unk_token is %s, expected a token", unk ? tni_quote(unk).s : "missing");
     tni_tokenizer_finish(t);
     return !j->twice;
 }
