@@ -1441,6 +1441,11 @@ expect 0 "written: bare/config.json" import torn --out bare --no-tokenizer
 expect 0 "Done" train text --out shaped $small --mlp swiglu --no-qk-norm --no-embed-norm --steps 2
 expect 0 "written: out-shaped/tokenizer_config.json" export shaped --hf out-shaped
 expect 0 "model: llama" import out-shaped --out again-shaped
+# The tokenizer has a [BOS] first, whether the model has learned it or not.
+if grep -q "not learned" said; then fail "a model that has learned [BOS]: $(cat said)"; else pass; fi
+expect 0 "Done" train plain1 --out no-marks $small --vocab 50 --mlp swiglu --no-qk-norm --no-embed-norm --steps 1
+expect 0 "out-no-marks/tokenizer.json puts [BOS] before a text, which the model has not learned" export no-marks --hf out-no-marks
+rm -r no-marks out-no-marks
 expect 0 "Done" train text --out one-encoder $small --order 1 --no-qk-norm --no-embed-norm --steps 2
 expect 1 "the model has MLPs whose number of encoders is not two" export one-encoder --hf x
 expect 0 "Done" train text --out unlike $small --steps 1
@@ -1617,7 +1622,20 @@ expect 1 "torn/config.json: line $(wc -l < torn/config.json), column 1: expected
 edited '"vocab_size": 496' '"vocab_size": 496'
 printf '{\n  "eos_token_id": 1\n' > torn/generation_config.json
 expect 1 "torn/generation_config.json: line 3, column 1: expected a comma or }" import torn --out x
+for ids in 1.5 '"1"' 1e1 99999999999999999999 '[[1],2]' '{"a": 1}' true; do
+    echo "{\"eos_token_id\": $ids}" > torn/generation_config.json
+    expect 1 "torn/generation_config.json: eos_token_id is " import torn --out x
+done
+echo "{\"eos_token_id\": [$(seq -s , 1 33)]}" > torn/generation_config.json
+expect 1 "torn/generation_config.json: eos_token_id has more than 32 tokens" import torn --out x
+echo '{"eos_token_id": [1, -2 , 496]}' > torn/generation_config.json
+expect 0 "torn/generation_config.json: eos_token_id -2 is no token of the model, and ends no text" import torn --out run-ended
+holds "one that is a token is left" grep -q '"tn.stop": *"1"' run-ended/model.safetensors
 rm torn/generation_config.json
+# Weights that are integers have lost their scales, whoever forgot to say so in config.json.
+mv torn/model.safetensors whole && sed 's/"dtype":"BF16"/"dtype": "I16"/g' whole > torn/model.safetensors
+expect 1 "dtype is I16, expected F64, F32, F16 or BF16" import torn --out x
+mv whole torn/model.safetensors
 sed 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' out-shaped/config.json > out && mv out out-shaped/config.json
 expect 0 "lm_head.weight differs from model.embed_tokens.weight: they are not tied, although config.json says so" \
     import out-shaped --out run-untied

@@ -209,21 +209,25 @@ tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensor
 
 /* ---- parameters --------------------------------------------------------- >>io-params */
 
+TNI_FN tn_status tni_entry_real(const tn_safetensors *f, const tn_safetensors_entry *e)
+{
+    tni_number n;
+    if (tni_safetensors_number(e->dtype, &n) && tni_number_is_float(n)) return TN_OK;
+    return tni_fail(f->file.ctx, TN_ERR_DTYPE, "%s: tensor %s: dtype is %s, expected F64, F32, F16 or BF16", f->file.name.s,
+                    tni_quote(e->name).s, e->dtype);
+}
+
 TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
 {
     const tn_safetensors_entry *e = tn_safetensors_find(f, p->name);
     const tn_tensor *t = p->value;
     tn_ctx          *ctx = f->file.ctx;
     tni_quoted       name = tni_quote(p->name);
-    tni_number       n;
     if (!e) return tni_fail(ctx, TN_ERR_ARG, "%s: parameter %s %s is not in the file", f->file.name.s, name.s, TNI_SHAPE(t));
     if (e->rank != t->rank || memcmp(e->shape, t->shape, (size_t)e->rank * sizeof *e->shape) != 0)
         return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor %s is %s, expected %s as the parameter", f->file.name.s, name.s,
                         TNI_SHAPE(e), TNI_SHAPE(t));
-    if (!tni_safetensors_number(e->dtype, &n) || !tni_number_is_float(n))
-        return tni_fail(ctx, TN_ERR_DTYPE, "%s: tensor %s: dtype is %s, expected F64, F32, F16 or BF16", f->file.name.s,
-                        name.s, e->dtype);
-    return TN_OK;
+    return tni_entry_real(f, e);
 }
 
 static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn_params_match match)

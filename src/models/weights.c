@@ -234,6 +234,7 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
         || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts)
         || !tni_mapped_fits(line, from, to, heads))
         return tni_mapped_shape_fail(m, line, name, e, p);
+    if ((s = tni_entry_real(m->file, e)) != TN_OK) return s;
     if ((s = tni_mapped_once(m, i, to.first * columns, to.rows * columns)) != TN_OK) return s;
     if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
     n = tn_tensor_count(t);

@@ -1,5 +1,6 @@
 /* exchange.c - tn import, tn export: models of Hugging Face's transformers become runs, and runs become such models */
 #include "tn.h"
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,14 +193,26 @@ static char *find_hf_weights(const char *folder)
     return NULL;
 }
 
+/* Whether a tokenizer.json puts a token before a text. */
+static bool puts_token(const char *path)
+{
+    const char *to, *bad, *at;
+    size_t      bytes;
+    char       *text = read_file(path, BY_NAME, &bytes);
+    bool        puts = false;
+    at = json_find(text, text + bytes, "post_processor", &to, &bad);
+    for (; at && at + 12 < to; at++) if (!strncmp(at, "SpecialToken", 12)) puts = true;
+    free(text);
+    return puts;
+}
+
 /* The tokenizer of the folder, if it has one. *plain: it puts nothing before a text. */
 static tn_tokenizer *read_hf_tokenizer(tn_ctx *ctx, const char *folder, int64_t vocab, bool *plain)
 {
     static const char *const others[] = {"tokenizer.model", "vocab.json", "vocab.txt"};
-    char         *path = join_path(folder, "tokenizer.json"), *text;
-    const char   *from, *to, *bad, *at;
+    char         *path = join_path(folder, "tokenizer.json");
     tn_tokenizer *t;
-    size_t        bytes, i;
+    size_t        i;
     if (importing.no_tokenizer || !is_file(path)) {
         for (i = 0; !importing.no_tokenizer && i < sizeof others / sizeof *others; i++)
             if (folder_has(folder, others[i]))
@@ -211,25 +224,37 @@ static tn_tokenizer *read_hf_tokenizer(tn_ctx *ctx, const char *folder, int64_t 
     if (!t) fail("%s; --no-tokenizer imports the weights alone", tn_ctx_error(ctx));
     if (tn_tokenizer_count(t) > vocab)
         fail("%s has %lld tokens, but the model has only %lld", path, (long long)tn_tokenizer_count(t), (long long)vocab);
-    text = read_file(path, BY_NAME, &bytes);
-    from = json_find(text, text + bytes, "post_processor", &to, &bad);
-    *plain = true;
-    for (at = from; at && at + 12 < to; at++) if (!strncmp(at, "SpecialToken", 12)) *plain = false;
-    free(text);
+    *plain = !puts_token(path);
     free(path);
     return t;
 }
 
-/* The ids of "eos_token_id", one or a list, in generation_config.json or else in the config, separated by spaces. */
-static void stop_tokens(const char *folder, const char *config, size_t bytes, buffer *out)
+/* The ids of "eos_token_id", one or a list, in generation_config.json or else in the config, separated by spaces. Those that
+   the model does not have end no text, and are named. */
+static void stop_tokens(const char *folder, const char *config, size_t bytes, int64_t vocab, buffer *out)
 {
-    char       *own = read_json(folder, "generation_config.json", &bytes);
-    const char *text = own ? own : config, *to, *bad, *at = json_find(text, text + bytes, "eos_token_id", &to, &bad);
+    char       *own = read_json(folder, "generation_config.json", &bytes), *end;
+    const char *text = own ? own : config, *name = own ? "generation_config.json" : "config.json", *to, *bad, *at;
+    const char *blanks = " \t\r\n";
+    int         count = 0;
+    bool        list;
+    long        id;
+    at = json_find(text, text + bytes, "eos_token_id", &to, &bad);
     buffer_add(out, "", 0);
-    for (; at && at < to; at++) {
-        if (*at < '0' || *at > '9') continue;
-        buffer_print(out, out->bytes ? " %ld" : "%ld", strtol(at, NULL, 10));
-        while (at + 1 < to && at[1] >= '0' && at[1] <= '9') at++;
+    list = at && *at == '[';
+    if (list) at += 1 + strspn(at + 1, blanks);
+    while (at && at < to && *at != ']' && (list || strncmp(at, "null", 4))) {
+        errno = 0;
+        id = strtol(at, &end, 10);
+        if (end == at || errno || (end < to && !strchr(list ? ",] \t\r\n" : blanks, *end)))
+            fail("%s/%s: eos_token_id is %.*s, expected an integer, a list of integers or null", folder, name,
+                 to - at < 40 ? (int)(to - at) : 40, at);
+        if (id < 0 || id >= vocab)
+            warn("%s/%s: eos_token_id %ld is no token of the model, and ends no text", folder, name, id);
+        else if (count++ == STOP_TOKENS)
+            fail("%s/%s: eos_token_id has more than %d tokens", folder, name, STOP_TOKENS);
+        else buffer_print(out, out->bytes ? " %ld" : "%ld", id);
+        at = end + strspn(end, ", \t\r\n");
     }
     free(own);
 }
@@ -281,7 +306,7 @@ int import_main(int argc, char **argv)
     notes[2].key = "tn.bos", notes[2].value = plain ? "none" : "first";
     w.m = &m;
     w.notes = notes;
-    stop_tokens(folder, config, bytes, &stop);
+    stop_tokens(folder, config, bytes, m.desc.vocab, &stop);
     notes[3].key = "tn.stop", notes[3].value = stop.data;
     w.count = 4;
     write_weights(importing.out, &w, put_own);
@@ -505,6 +530,9 @@ static void write_tokenizer(const char *folder, const model *m)
         b.bytes = 0;
     } else save_tokenizer(path, BY_NAME, m->tokenizer, m->ctx);
     print("written: %s\n", path);
+    if (m->start_count && puts_token(path))
+        warn("%s puts %s before a text, which the model has not learned: in Python, give the tokenizer add_special_tokens=False",
+             path, tn_tokenizer_token(t, special[0]));
     buffer_print(&b, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
     for (i = 0; i < 2; i++) {
         const char *name = special[i] >= 0 ? tn_tokenizer_token(t, special[i]) : NULL;

@@ -196,7 +196,7 @@ void open_model_in(tn_ctx *ctx, model *m, const char *path, const char *tokenize
     check_ctx(m->ctx, text ? file : "model");
     check_size(&m->desc, st, file, 1);
     m->start_count = read_note_ids(tn_safetensors_metadata(st, "tn.begin"), m->desc.vocab, m->start, START_TOKENS);
-    m->stop_count = read_note_ids(tn_safetensors_metadata(st, "tn.stop"), m->desc.vocab, m->stop, 8);
+    m->stop_count = read_note_ids(tn_safetensors_metadata(st, "tn.stop"), m->desc.vocab, m->stop, STOP_TOKENS);
     m->imported = tn_safetensors_metadata(st, "tn.import") != NULL;
     text = tn_safetensors_metadata(st, "tn.bos");
     m->plain_prompt = text && !strcmp(text, "none");

@@ -376,7 +376,7 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 #define PICTURE "loss" PICTURE_ENDING
 #define WEIGHTS_FILE "weights-%08lld.safetensors"
 
-enum { START_TOKENS = 64 };
+enum { START_TOKENS = 64, STOP_TOKENS = 32 };
 
 typedef struct model {
     tn_ctx             *ctx;
@@ -389,7 +389,7 @@ typedef struct model {
     int                 start_count;
     bool                imported;             /* from Hugging Face: the model may have more ids than the tokenizer */
     bool                plain_prompt;         /* nothing is put before a prompt                                    */
-    int32_t             stop[8];              /* further tokens that end a text                                    */
+    int32_t             stop[STOP_TOKENS];    /* further tokens that end a text                                    */
     int                 stop_count;
 } model;
 
