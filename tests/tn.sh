@@ -925,6 +925,19 @@ holds "the log is spoken of" grep -q "cannot write full-log/log.jsonl: File too 
 holds "and the checkpoint" grep -q "stopped because the log cannot be written; the last checkpoint is full-log/step-00000004" said
 expect 0 "Done" train --resume full-log
 same "and goes on" a/model.safetensors full-log/model.safetensors
+# Whatever a command writes, a limit is an error with words, after which no part of a file is left.
+mkdir o-limit
+for command in "look a --no-data --out o-limit/a.html" "draw a embed.w --out o-limit/a.svg" "draw a embed.w --out o-limit/a.ppm" \
+    "decompose a --name embed.w --svd --out o-limit/a.safetensors" "eval a text --no-baseline --logits o-limit/a.npy" \
+    "tokenizer train text --vocab 60 --out o-limit/a.json" "tokenizer encode text --shard o-limit/a.shard" \
+    "demo xor --out o-limit/a.htm" \
+    "clean text --out o-limit/a.txt" "synthetic --tokens 10000 --out o-limit/a.bin" "cache a the --points * --out o-limit/b"; do
+    ( set -f; ulimit -f 1; ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" "$tn" $command 2> said > /dev/null )
+    is "exit status with a limit: $command" "$?" 1
+    holds "the limit is spoken of: $command: $(cat said)" grep -q "cannot write o-limit/.*: File too large" said
+    holds "nothing half is left: $command" test -z "$(find o-limit -name '*.tmp' -o -name 'a.*')"
+done
+rm -r o-limit
 cp -r disk no-picture && rm -f no-picture/loss.* && mkdir no-picture/loss.png no-picture/loss.svg
 expect 0 "tn train: cannot write no-picture/loss." train --resume no-picture
 same "without a picture" a/model.safetensors no-picture/model.safetensors

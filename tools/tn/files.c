@@ -140,15 +140,18 @@ static bool went_well(atomic_file *f, bool good)
     return good;
 }
 
+/* At the exit: a failure elsewhere is the end of the files that are open, too. */
+static void remove_unfinished(void) { tn_ctx_destroy(files); }
+
 bool atomic_open(atomic_file *f, const char *path, path_kind kind)
 {
     tn_desc desc;
-    char    why[TN_WHY], *target = target_of(path, kind, &f->why);
+    char    why[TN_WHY] = "out of memory", *target = target_of(path, kind, &f->why);
     f->file = NULL;
     if (!target) return false;
     memset(&desc, 0, sizeof desc);
     desc.threads = 1;
-    if (!files && tn_ctx_create(&desc, &files, why) != TN_OK) fail("%s", why);
+    if (!files && (tn_ctx_create(&desc, &files, why) != TN_OK || atexit(remove_unfinished) != 0)) fail("%s", why);
     f->file = tn_file_create(files, target);
     free(target);
     return went_well(f, f->file != NULL);

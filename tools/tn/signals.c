@@ -61,9 +61,8 @@ void catch_signals(const char *folder)
     a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);
     a.sa_handler = on_lost_data;
     sigaction(SIGBUS, &a, NULL);
-    a.sa_handler = SIG_IGN;                           /* write reports a full disk or a file limit instead */
+    a.sa_handler = SIG_IGN;                           /* write reports it instead */
     a.sa_flags = 0;
-    sigaction(SIGXFSZ, &a, NULL);
     sigaction(SIGPIPE, &a, NULL);
 }
 

@@ -1,6 +1,7 @@
 /* tn.c - the command `tn`: finds the subcommand. tn.h has a map of the files. */
 #include "tn.h"
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -177,6 +178,7 @@ static void open_standard_files(void)
 int main(int argc, char **argv)
 {
     open_standard_files();
+    signal(SIGXFSZ, SIG_IGN);                         /* a write beyond a file limit is an error, after which nothing is left */
     atexit(check_output);
     return run_command(argc - 1, argv + 1);
 }
