@@ -141,6 +141,31 @@ alike "the largest ones are shown" mine theirs 1e-12
 expect 2 "--v is given, expected --w NAME as well" look $weights --v blocks.0.mlp.w
 expect 1 "has no tensor blocks.0.mlp.x; did you mean blocks.0.mlp." look $weights --w blocks.0.mlp.x
 expect 1 "which does not fit" look $weights --w blocks.0.mlp.w --p blocks.0.attn.o
+# Pictures and labels that no share of right answers can be of. array FILE TYPE SHAPE: a .npy file; its numbers are read.
+array() {
+    { printf '\223NUMPY\001\000\166\000' && printf "%-117s\n" "{'descr': '$2', 'fortran_order': False, 'shape': ($3), }" &&
+      cat; } > "$1"
+}
+four() { for i in 1 2 3 4; do printf "$1"; done; }
+sixteen() { four "$1"; four "$1"; four "$1"; four "$1"; }
+{ sixteen '\000\000\000\077'; sixteen '\000\000\000\100'; } | array two.npy '<f4' 2,16           # 0.5, 2
+{ sixteen '\000\000\000\077'; sixteen '\000\000\300\177'; } | array nan.npy '<f4' 2,16
+printf '\003\017' | array right.npy '|u1' 2,
+printf '\003\021' | array beyond.npy '|u1' 2,
+printf '\003\377' | array below.npy '|i1' 2,
+layer="$weights --w blocks.0.mlp.w --p blocks.0.mlp.p --out spoke.html"
+expect 1 "nan.npy has nan in picture 1, expected finite numbers" look $layer --data nan.npy
+expect 1 "beyond.npy has 17 for picture 1, expected 0 to 15, the number of an output" \
+    look $layer --data two.npy --labels beyond.npy
+expect 1 "below.npy has -1 for picture 1, expected 0 to 15, the number of an output" \
+    look $layer --data two.npy --labels below.npy
+expect 0 "page: spoke.html" look $layer --data two.npy --labels right.npy
+# Numbers that are no bytes stay as they are: the first picture has the output that it has beside a smaller one.
+at=$(section spoke.html spoke | sed -n 's/.*"logits":{"at":\([0-9]*\),*$/\1/p')
+two=$(f64 spoke.html "$at")
+{ sixteen '\000\000\000\077'; sixteen '\000\000\000\077'; } | array half.npy '<f4' 2,16
+expect 0 "page: spoke.html" look $layer --data half.npy
+near "an output of numbers that are no bytes" "$(f64 spoke.html "$at")" "$two" 1e-12
 
 # 100,000 outputs, all alike: a header of 160 bytes, then numbers of four letters A, which is about 12.
 big='{"w":{"dtype":"F32","shape":[2,3,4],"data_offsets":[0,96]},"p":{"dtype":"F32","shape":[100000,3],"data_offsets":[96,1200096]}}'

@@ -337,11 +337,24 @@ static tn_tensor *read_file_of_data(tn_ctx *ctx, const char *path, double scale)
     return t;
 }
 
+/* Whether numbers are bytes, which become 0 to 1. */
+static bool are_bytes(const double *v, int64_t n)
+{
+    double  most = 0;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        if (v[i] < 0 || v[i] > 255 || v[i] != rint(v[i])) return false;
+        most = fmax(most, v[i]);
+    }
+    return most > 1;
+}
+
 static pictures read_pictures(tn_ctx *ctx, int64_t n)
 {
     pictures   s;
     tn_tensor *t, *labels;
-    double    *v, most = 0;
+    double    *v;
+    bool       bytes;
     int64_t    i, all;
     memset(&s, 0, sizeof s);
     if (!look_settings.data) return s;
@@ -350,8 +363,11 @@ static pictures read_pictures(tn_ctx *ctx, int64_t n)
     if (!all || all % n || t->rank < 1 || (t->rank > 1 && t->shape[0] * n != all))
         fail("--data: %s has %lld numbers, expected rows of %lld, the inputs", look_settings.data, (long long)all, (long long)n);
     v = numbers_in(t);
-    for (i = 0; i < all; i++) most = fmax(most, fabs(v[i]));
-    for (i = 0; is_npy(look_settings.data) && most > 1.5 && i < all; i++) v[i] /= 255;     /* bytes */
+    for (i = 0; i < all; i++)
+        if (!isfinite(v[i]))
+            fail("--data: %s has %g in picture %lld, expected finite numbers", look_settings.data, v[i], (long long)(i / n));
+    bytes = is_npy(look_settings.data) && are_bytes(v, all);
+    for (i = 0; bytes && i < all; i++) v[i] /= 255;
     s.count = all / n;
     s.x = tn_tensor_2d(ctx, TN_REAL, s.count, n);
     tn_write(s.x, TN_F64, v, all);
@@ -375,9 +391,14 @@ static double *outputs_of(const tn_cp *cp, tn_tensor *x, int64_t first, int64_t 
     tn_mark    mark = tn_arena_mark(cp->ctx);
     tn_tensor *y = tn_cp_apply(cp->ctx, cp, tn_slice(x, 0, first, first + count));
     double    *v;
+    int64_t    i;
     check_ctx(cp->ctx, "outputs");
     v = numbers_in(y);
     tn_arena_release(cp->ctx, mark);
+    for (i = 0; i < count * cp->out; i++)
+        if (!isfinite(v[i]))
+            fail("--data: %s: picture %lld has the output %g, expected a finite one", look_settings.data,
+                 (long long)(first + i / cp->out), v[i]);
     return v;
 }
 
@@ -390,6 +411,9 @@ static double accuracy_of(const tn_cp *cp, const pictures *s)
         double       *y = outputs_of(cp, s->x, first, n);
         for (i = 0; i < n; i++) {
             int64_t best = 0;
+            if (s->label[first + i] < 0 || s->label[first + i] >= cp->out)
+                fail("--labels: %s has %d for picture %lld, expected 0 to %lld, the number of an output", look_settings.labels,
+                     (int)s->label[first + i], (long long)(first + i), (long long)cp->out - 1);
             for (o = 1; o < cp->out; o++) if (y[i * cp->out + o] > y[i * cp->out + best]) best = o;
             right += best == s->label[first + i];
         }
