@@ -691,7 +691,7 @@ for signal in INT KILL; do
     rm -rf looked
 done
 # It also ends the count of n-grams, before which the run is there.
-for i in 1 2 3; do cat long long >> longer; mv longer long; done
+for i in 1 2 3; do cat long long > doubled; mv doubled long; done
 start train long --out counted --width 8 --context 16 --batch 1 --steps 3 --threads 1 --val-tokens 64
 wait_for "the run" test -e counted/config.txt
 kill -TERM "$child"
