@@ -318,6 +318,32 @@ class Lifetimes(Base):
             with self.fails("was called by a callback"):
                 self.ctx.recompute(lambda ctx, with_, given: call(), None, [x])
 
+    def test_closed_by_arguments(self):
+        """What is closed while an argument is read is not freed before the call is over, and a context is not closed"""
+        class Closing:
+            def __init__(self, close):
+                self.close = close
+
+            def __index__(self):
+                self.close()
+                return 0
+
+            def __float__(self):
+                return float(self.__index__())
+        params, bytes_, x = self.ctx.params_create(), self.ctx.tokenizer_create_bytes(), self.ctx.tensor([1.0], keep=True)
+        params.linear_init("l", in_=2, out=2)
+        with self.fails("was freed"):
+            params.optim_create(lr=Closing(params.close))
+        with self.fails("was freed"):
+            bytes_.token(Closing(bytes_.close))
+        with self.fails("was freed"):
+            x.slice(Closing(x.close), 0, 1)
+        mark = self.ctx.arena_mark()
+        for close in (self.ctx.close, self.ctx.reset, lambda: self.ctx.arena_release(mark)):
+            with self.fails("by an argument"):
+                self.ctx.full((3,), Closing(close))
+        self.assertEqual(self.ctx.eye(2).numpy()[1, 1], 1)
+
     def test_refers(self):
         """A net of the caller's tensors, and a frozen run of a model, end with these"""
         params = self.ctx.params_create()

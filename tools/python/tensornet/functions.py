@@ -256,24 +256,26 @@ def wrap(function, name, implied):
             if ctx._dead:
                 ctx._collect()
             given, fields = sort_out(name, taken, desc, args, kw)
-            itself = ()
-            if first:
-                given[first[-1].name], itself = self, (ctx._handle, self._address)[-implied:]
             call = call_of(ctx, given, fields)
-            for key, a, kind, zero in read:
-                value = given.get(key, zero)
-                if value is None and (a.stars or a.default) or type(value) is kind and value._ctx is ctx:
-                    continue                                # what is most common needs no more
-                call.read(a, value)
-            values = [*itself, *[way(call, a) for a, way in passed]]
-            ctx._calls.append(function)
+            ctx._calls.append(function)                     # what reads an argument may close objects: they are freed later
+            ctx._inside.append(next(ctx._serial))
             try:
+                if first:
+                    given[first[-1].name] = self
+                for key, a, kind, zero in read:
+                    value = given.get(key, zero)
+                    if value is None and (a.stars or a.default) or type(value) is kind and value._ctx is ctx:
+                        continue                            # what is most common needs no more
+                    call.read(a, value)
+                passed_on = [way(call, a) for a, way in passed]
+                values = [*((ctx._handle, self._address)[-implied:] if first else ()), *passed_on]
                 returned = raw(*values)
                 if is_text and returned >= 0:               # the first call says how long the text is
                     room = ctypes.create_string_buffer(returned + 1)
                     raw(*values[:-2], room, len(room))
                     returned = room.value
             finally:
+                ctx._inside.pop()
                 ctx._calls.pop()
             ctx._check(returned if is_status else 0, name)
             if returned is None and what["result"][1] and function not in NONE:

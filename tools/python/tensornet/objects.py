@@ -264,9 +264,10 @@ class Context(Object):
             raise BufferError(f"{seen} arrays look at memory that this frees; take copies: t.numpy()")
 
     def _check_callback(self, name, since):
-        """Refuses to free, in a function that C called, what C had made before"""
+        """Refuses to free, in a function that C called or in what reads arguments, what C had made before"""
         if self._inside and since < self._inside[-1]:
-            raise TensornetError(f"{name}: this was called by a callback, and would free what its caller needs")
+            raise TensornetError(f"{name}: this was called by a callback or by an argument, and would free what its caller "
+                                 "needs")
 
     def _collect(self):
         with self._lock:
