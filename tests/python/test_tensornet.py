@@ -344,6 +344,32 @@ class Lifetimes(Base):
                 self.ctx.full((3,), Closing(close))
         self.assertEqual(self.ctx.eye(2).numpy()[1, 1], 1)
 
+    def test_callback_of_a_recording(self):
+        """backward calls a function of which Python has nothing any more"""
+        w = self.ctx.params_create().linear_init("l", in_=2, out=2).w
+        for depth in range(1, 20):
+            self.ctx.reset()
+            self.ctx.record()
+            y = self.ctx.tensor(np.ones((1, 2)))
+            for _ in range(depth):
+                y = self.ctx.recompute(lambda ctx, with_, given: (given[0] @ w.T).scale(1), None, [y])
+            gc.collect()
+            self.ctx.backward(y.sum())
+        self.assertTrue(np.isfinite(w.grad.numpy()).all())
+
+    def test_kept_by_a_callback(self):
+        """What a callback gets is the caller's object, so that it ends with it"""
+        x, given = self.ctx.tensor(np.ones((1000, 1000)), keep=True), []
+        self.ctx.recompute(lambda ctx, with_, inputs: given.append(inputs[0]) or inputs[0].scale(2), None, [x])
+        self.assertIs(given[0], x)
+        view = given[0].numpy(copy=False)
+        with self.fails("1 arrays look", error=BufferError):
+            x.close()
+        del view
+        x.close()
+        with self.fails("was freed"):
+            given[0].numpy()
+
     def test_refers(self):
         """A net of the caller's tensors, and a frozen run of a model, end with these"""
         params = self.ctx.params_create()

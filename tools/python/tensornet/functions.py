@@ -297,9 +297,11 @@ def wrap(function, name, implied):
 class Nobody:
     """In place of a context, for functions that need none"""
     _lock, _calls, _dead, _returned, _inside, _handle, destroy = threading.RLock(), [], (), [], [], None, None
+    _recording = False
     _serial, _raised = iter(range(1 << 62)), Context._stray
     _fill, _read, _pass, _one, _callback = Context._fill, Context._read, Context._pass, Context._one, Context._callback
-    _object, _field, _value = Context._object, Context._field, Context._value
+    _object, _lent, _field, _value = Context._object, Context._lent, Context._field, Context._value
+    _arena, _known = (), {}
 
     def _check(self, status, name):
         if status:

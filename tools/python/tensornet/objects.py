@@ -155,6 +155,8 @@ class Context(Object):
         self._lock, self._calls, self._dead, self._alive = threading.RLock(), [], [], []
         self._arena, self._views = weakref.WeakSet(), weakref.WeakSet()
         self._serial, self._raised, self._recording = iter(range(1 << 62)), [], False
+        # Functions that backward may call again; the objects of tensors that are not of the arena, by address.
+        self._recorded, self._known = [], weakref.WeakValueDictionary()
         # What functions of Python returned to the call of C that is under way, and when those that have not yet returned began.
         self._returned, self._inside = [], []
         self._owners, self._keep, self._at = (), [], 0
@@ -207,6 +209,7 @@ class Context(Object):
             self._check_callback("reset", -1)
             lib.tn_ctx_reset(self._handle)
             self._recording = False
+            self._recorded.clear()
             self._expire(-1)
 
     def record(self):
@@ -227,6 +230,7 @@ class Context(Object):
             status = lib.tn_backward(self._handle, loss)
             self._check(status, "backward")
             self._recording = False
+            self._recorded.clear()
 
     @contextlib.contextmanager
     def scratch(self):
@@ -307,7 +311,22 @@ class Context(Object):
         tensor = Tensor(self, address, owners, keep, owned and not arena)
         if arena:
             self._arena.add(tensor)
+        else:
+            self._known[address] = tensor
         return tensor
+
+    def _lent(self, c_name, address, lent):
+        """The object that a callback gets: the caller's own if there is one; lent: those that end with the callback"""
+        known = self._known.get(address) if c_name == "tn_tensor" and address else None
+        try:
+            if known is not None and known._address == address:
+                return known
+        except TensornetError:                              # it ended
+            pass
+        made = self._object(c_name, address, owned=False)
+        if isinstance(made, Object) and made is not self and made not in self._arena:
+            lent.append(made)
+        return made
 
     def _field(self, holder, name, kind):
         base, stars, const, extents = kind
@@ -475,16 +494,16 @@ class Context(Object):
             raise TypeError(f"{where}: only functions of C can be this")
 
         def called(*values):
-            given, written, values = [], [], dict(zip((name for name, _ in what["arguments"]), values))
+            given, written, lent, values = [], [], [], dict(zip((name for name, _ in what["arguments"]), values))
             serial = next(self._serial)
             self._inside.append(serial)
             try:
                 for name, (kind, deep, const, extents) in arguments:
                     value = values[name]
                     if kind in classes and deep == 1 and not extents:
-                        value = self._object(kind, value, owned=False)
+                        value = self._lent(kind, value, lent)
                     elif kind in classes and extents:
-                        value = [self._object(kind, at, owned=False)
+                        value = [self._lent(kind, at, lent)
                                  for at in (ctypes.c_void_p * extents[0]).from_address(value)]
                     elif deep and kind in KINDS and kind != "char" and ("count" in values or "bytes" in values):
                         count = values.get("count", values.get("bytes"))
@@ -515,7 +534,12 @@ class Context(Object):
                 return None if stars or base == "void" else int(Status.ERR_ARG) if base == "tn_status" else 0
             finally:
                 self._inside.pop()
-        return callback(c_name)(called)
+                for one in lent:
+                    one._at = None
+        made = callback(c_name)(called)
+        if self._recording:
+            self._recorded.append(made)
+        return made
 
 
 classes["tn_ctx"] = Context
