@@ -370,6 +370,26 @@ class Lifetimes(Base):
         with self.fails("was freed"):
             given[0].numpy()
 
+    def test_frozen_gradients(self):
+        """freeze frees gradients: their objects end, and it is refused while an array looks at one"""
+        params = self.ctx.params_create()
+        w, other = (params.linear_init(name, in_=300, out=300).w for name in ("l", "m"))
+        self.ctx.record()
+        self.ctx.backward((w @ other).sum())
+        grad, row, rest = w.grad, w.grad[3], other.grad
+        view, looked = grad.numpy(copy=False), rest.numpy(copy=False)
+        for pattern in ("l", "*.w", ""):
+            with self.fails("1 arrays look", error=BufferError):
+                params.freeze(pattern)
+        self.assertTrue(np.isfinite(view).all())
+        del view
+        self.assertEqual(params.freeze("l*"), 1)
+        self.assertEqual(params.freeze("[lm]?w"), 0)
+        for ended in (grad, row):
+            with self.fails("was freed"):
+                ended.numpy()
+        np.testing.assert_array_equal(rest.numpy(), looked)
+
     def test_refers(self):
         """A net of the caller's tensors, and a frozen run of a model, end with these"""
         params = self.ctx.params_create()

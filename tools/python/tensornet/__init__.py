@@ -15,8 +15,10 @@ header's comment. A failed call raises TensornetError; enumerations are tn.ATTEN
 What C cannot see, such as the length of an array, is checked before the call: ValueError, TypeError or OverflowError.
 """
 import ctypes
+import fnmatch
 import math
 import operator
+import re
 
 import numpy as np
 
@@ -142,6 +144,21 @@ for sign, function in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div
     setattr(Tensor, f"__r{sign}__", binary(function, True))
 
 
+def freeze(self, pattern):
+    ctx, text = self._ctx, arrays.text(pattern, "freeze: pattern").decode(errors="replace")
+    with ctx._lock:
+        params = [self.at(i) for i in range(self.count())]
+        fits = [fnmatch.fnmatchcase(p.name, re.sub(r"([?[])", r"[\1]", text + "*" * ("*" not in text))) for p in params]
+        freed = {p.value._fields().grad for p, one in zip(params, fits) if one} - {None}
+        ending = [grad for grad in ctx._gradients if grad._at in freed]
+        for grad in ending:
+            ctx._check_views(grad)
+        count = self._freeze(pattern)
+        for grad in ending:
+            grad._at = None
+    return count
+
+
 # ---- texts
 
 def encode(self, text, bos=0):
@@ -162,6 +179,8 @@ def decode(self, ids):
 globals().update(functions.attach())
 Context.tensor_from = tensor_from
 Tensor.read, Tensor.write = copied("read"), copied("write")
+freeze.__doc__ = Params.freeze.__doc__ + "\n\nIt ends the objects of these gradients; BufferError while an array looks at one."
+Params._freeze, Params.freeze = Params.freeze, freeze
 Tokenizer = classes["tn_tokenizer"]
 Tokenizer._encode, Tokenizer.encode = Tokenizer.encode, encode
 Tokenizer._decode, Tokenizer.decode = Tokenizer.decode, decode

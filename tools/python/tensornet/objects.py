@@ -156,7 +156,7 @@ class Context(Object):
         self._arena, self._views = weakref.WeakSet(), weakref.WeakSet()
         self._serial, self._raised, self._recording = iter(range(1 << 62)), [], False
         # Functions that backward may call again; the objects of tensors that are not of the arena, by address.
-        self._recorded, self._known = [], weakref.WeakValueDictionary()
+        self._recorded, self._known, self._gradients = [], weakref.WeakValueDictionary(), weakref.WeakSet()
         # What functions of Python returned to the call of C that is under way, and when those that have not yet returned began.
         self._returned, self._inside = [], []
         self._owners, self._keep, self._at = (), [], 0
@@ -345,7 +345,10 @@ class Context(Object):
                 return [self._object(base, address, (holder,), owned=False) for address in array]
             size = ctypes.sizeof(structs[base])
             return [classes[base](self, value + i * size, (holder,)) for i in range(count)]
-        return self._value(value, base, stars, holder, place)
+        value = self._value(value, base, stars, holder, place)
+        if name == "grad" and value is not None:
+            self._gradients.add(value)
+        return value
 
     def _value(self, value, base, stars, holder, place):
         if stars == 1 and base in classes:
