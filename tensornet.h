@@ -42475,21 +42475,25 @@ tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensor
 
 /* ---- parameters --------------------------------------------------------- >>io-params */
 
+TNI_FN tn_status tni_entry_real(const tn_safetensors *f, const tn_safetensors_entry *e)
+{
+    tni_number n;
+    if (tni_safetensors_number(e->dtype, &n) && tni_number_is_float(n)) return TN_OK;
+    return tni_fail(f->file.ctx, TN_ERR_DTYPE, "%s: tensor %s: dtype is %s, expected F64, F32, F16 or BF16", f->file.name.s,
+                    tni_quote(e->name).s, e->dtype);
+}
+
 TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
 {
     const tn_safetensors_entry *e = tn_safetensors_find(f, p->name);
     const tn_tensor *t = p->value;
     tn_ctx          *ctx = f->file.ctx;
     tni_quoted       name = tni_quote(p->name);
-    tni_number       n;
     if (!e) return tni_fail(ctx, TN_ERR_ARG, "%s: parameter %s %s is not in the file", f->file.name.s, name.s, TNI_SHAPE(t));
     if (e->rank != t->rank || memcmp(e->shape, t->shape, (size_t)e->rank * sizeof *e->shape) != 0)
         return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor %s is %s, expected %s as the parameter", f->file.name.s, name.s,
                         TNI_SHAPE(e), TNI_SHAPE(t));
-    if (!tni_safetensors_number(e->dtype, &n) || !tni_number_is_float(n))
-        return tni_fail(ctx, TN_ERR_DTYPE, "%s: tensor %s: dtype is %s, expected F64, F32, F16 or BF16", f->file.name.s,
-                        name.s, e->dtype);
-    return TN_OK;
+    return tni_entry_real(f, e);
 }
 
 static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn_params_match match)
@@ -44910,8 +44914,7 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
     if (!tni_tokens_unused(j, root)) return false;
     s = tni_json_string(j, model, "type");
     if (!s) return tni_tokens_fail(j, model, "model has no type, expected WordPiece or BPE");
-    if (strcmp(s, "WordPiece") != 0)
-        return tni_tokens_fail(j, model, "model: type is %s, expected WordPiece or BPE", tni_quote(s).s);
+    if (strcmp(s, "WordPiece")) return tni_tokens_fail(j, model, "model: type is %s, expected WordPiece or BPE", tni_quote(s).s);
     if (!tni_tokens_sequence(j, root, "normalizer", "normalizers", normalizers, step)
         || !tni_tokens_sequence(j, root, "pre_tokenizer", "pretokenizers", splitters, step)) return false;
     s = tni_json_string(j, step[0], "behavior");
@@ -44922,6 +44925,8 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
     v = tni_json_get(j, root, "decoder");
     if (v && v->kind != TNI_JSON_NULL) {
         if (!tni_tokens_type(j, v, "decoder", "WordPiece")) return false;
+        if ((s = tni_json_string(j, v, "prefix")) != NULL && strcmp(s, "##") != 0)
+            return tni_tokens_fail(j, v, "decoder: prefix is %s, expected \"##\"", tni_quote(s).s);
         t->decoder = tni_json_is(tni_json_get(j, v, "cleanup"), TNI_JSON_TRUE) ? 2 : 1;
     }
     s = tni_json_string(j, model, "continuing_subword_prefix");
@@ -45319,8 +45324,7 @@ static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
     if (!tni_tokens_template(j, tni_json_get(j, root, "post_processor"), t)) return false;
     unk = tni_json_string(j, model, "unk_token");
     t->unk = tn_tokenizer_id(t, unk);
-    if (t->unk < 0)
-        return tni_tokens_fail(j, model, "unk_token is %s, expected a token", unk ? tni_quote(unk).s : "missing");
+    if (t->unk < 0) return tni_tokens_fail(j, model, "unk_token is %s, expected a token", unk ? tni_quote(unk).s : "missing");
     tni_tokenizer_finish(t);
     return !j->twice;
 }
@@ -47723,7 +47727,7 @@ static const tni_key tni_gpt2_keys[] = {
     TNI_INT("vocab_size", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
     TNI_INT("n_positions", true, context, 1), TNI_INT("n_embd", true, dim, 1), TNI_INT("n_inner", false, hidden, 1),
     TNI_CHOICE("activation_function", mlp, tni_gpt2_acts), TNI_NUMBER("layer_norm_epsilon", norm_eps, 0),
-    TNI_FLAG("tie_word_embeddings", tied), TNI_MUST("scale_attn_weights", true),
+    TNI_FLAG("tie_word_embeddings", tied), TNI_MUST("is_causal", true), TNI_MUST("scale_attn_weights", true),
     TNI_MUST("scale_attn_by_inverse_layer_idx", false), TNI_MUST("add_cross_attention", false)
 };
 static const tni_key tni_rope_keys[] = {                /* of "rope_scaling", and of "rope_parameters" in transformers 5 */
@@ -47737,7 +47741,7 @@ static const tni_key tni_llama_keys[] = {
     TNI_INT("hidden_size", true, dim, 1), TNI_INT("intermediate_size", true, hidden, 1), TNI_INT("head_dim", false, d_qk, 1),
     TNI_CHOICE("hidden_act", mlp, tni_llama_acts), TNI_NUMBER("rms_norm_eps", norm_eps, 0),
     TNI_NUMBER("rope_theta", rope_base, 0), TNI_ONE("partial_rotary_factor"), TNI_FLAG("tie_word_embeddings", tied),
-    TNI_FLAG("attention_bias", attn_bias), TNI_FLAG("mlp_bias", mlp_bias)
+    TNI_FLAG("attention_bias", attn_bias), TNI_FLAG("mlp_bias", mlp_bias), TNI_MUST("is_causal", true)
 };
 #define TNI_KEYS(table) (table), (sizeof(table) / sizeof *(table))
 
@@ -47952,21 +47956,50 @@ static tn_status tni_config_rope(tni_json *j, const tni_value *root, const char 
     return TN_OK;
 }
 
+/* Counts the layers of "layer_types", which has one of two words for each layer, and those that have a window. */
+static tn_status tni_config_layers(tni_json *j, const tni_value *types, int64_t *sliding, int64_t *count)
+{
+    const tni_value *v;
+    for (v = tni_json_child(j, types); v; v = tni_json_next(j, v), ++*count) {
+        const char *word = tni_json_is(v, TNI_JSON_STRING) ? j->scan.text + v->string : "";
+        if (strcmp(word, "sliding_attention") == 0) ++*sliding;
+        else if (strcmp(word, "full_attention") != 0)
+            return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "layer_types has %s, expected full_attention or "
+                                   "sliding_attention", *word ? tni_quote(word).s : "what is not a word");
+    }
+    return TN_OK;
+}
+
+/* Whether a value that switches windows on is there, and of its kind: `kind` is a number, or true where it is a flag. */
+static tn_status tni_config_kind(tni_json *j, const tni_value *v, tni_json_kind kind, const char *must)
+{
+    const bool flag = kind == TNI_JSON_TRUE && v && v->kind == TNI_JSON_FALSE;
+    if (!v || v->kind == TNI_JSON_NULL || flag || (v->kind == kind && !(kind == TNI_JSON_NUMBER && v->number > INT32_MAX)))
+        return TN_OK;
+    return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "%s", must);
+}
+
 /* The window of Mistral, and of Qwen2 where it uses one; "layer_types" has a word for each layer. */
 static tn_status tni_config_window(tni_json *j, const tni_value *root, bool mistral, tn_transformer_desc *d)
 {
-    const tni_value *v = tni_json_get(j, root, "sliding_window"), *types = tni_json_get(j, root, "layer_types"), *type;
-    const tni_value *first = tni_json_get(j, root, "max_window_layers");
-    const bool       used = mistral || tni_json_is(tni_json_get(j, root, "use_sliding_window"), TNI_JSON_TRUE);
+    const tni_value *v = tni_json_get(j, root, "sliding_window"), *types = tni_json_get(j, root, "layer_types");
+    const tni_value *first = tni_json_get(j, root, "max_window_layers"), *use = tni_json_get(j, root, "use_sliding_window");
+    const bool       used = mistral || tni_json_is(use, TNI_JSON_TRUE), listed = types && types->kind != TNI_JSON_NULL;
     const uint64_t   full = tni_json_is(first, TNI_JSON_NUMBER) ? first->number : 28;
     int64_t          sliding = 0, count = 0;
-    if (v && v->kind != TNI_JSON_NULL && !(v->kind == TNI_JSON_NUMBER && v->number > 0 && v->number <= INT32_MAX))
+    tn_status        s = tni_config_kind(j, v, TNI_JSON_NUMBER, "sliding_window is not null or a positive integer");
+    if (s == TN_OK) s = tni_config_kind(j, use, TNI_JSON_TRUE, "use_sliding_window is not true or false");
+    if (s == TN_OK) s = tni_config_kind(j, first, TNI_JSON_NUMBER, "max_window_layers is not an integer");
+    if (s == TN_OK) s = tni_config_kind(j, types, TNI_JSON_ARRAY, "layer_types is not an array");
+    if (s == TN_OK && listed) s = tni_config_layers(j, types, &sliding, &count);
+    if (s != TN_OK) return s;
+    if (tni_json_is(v, TNI_JSON_NUMBER) && v->number == 0)
         return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "sliding_window is not null or a positive integer");
     if (!used || tni_json_is(v, TNI_JSON_NULL)) return TN_OK;
-    if (types && types->kind == TNI_JSON_ARRAY) {
-        for (type = tni_json_child(j, types); type; type = tni_json_next(j, type), count++)
-            sliding += tni_json_is(type, TNI_JSON_STRING) && strcmp(j->scan.text + type->string, "sliding_attention") == 0;
-    } else {
+    if (listed && count != d->layers)
+        return tni_reader_fail(&j->file, TN_ERR_FORMAT, types->at, "layer_types has %lld words, expected %lld, the number of "
+                               "layers", (long long)count, (long long)d->layers);
+    if (!listed) {
         count = d->layers;
         sliding = mistral || full == 0 ? count : full >= (uint64_t)count ? 0 : count - (int64_t)full;
     }
@@ -48350,6 +48383,7 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
         || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts)
         || !tni_mapped_fits(line, from, to, heads))
         return tni_mapped_shape_fail(m, line, name, e, p);
+    if ((s = tni_entry_real(m->file, e)) != TN_OK) return s;
     if ((s = tni_mapped_once(m, i, to.first * columns, to.rows * columns)) != TN_OK) return s;
     if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
     n = tn_tensor_count(t);
