@@ -143,8 +143,40 @@
 #ifndef TN_HEADER_NAME
 #define TN_HEADER_NAME "tensornet.h"
 #endif
+/* TN_SMALL: layers, training, files, folding, eigenpairs and pictures, in float. */
+#ifdef TN_SMALL
+#ifndef TN_NO_TEXT
+#define TN_NO_TEXT
+#endif
+#ifndef TN_NO_MODELS
+#define TN_NO_MODELS
+#endif
+#ifndef TN_NO_ANALYSIS
+#define TN_NO_ANALYSIS
+#endif
+#ifndef TN_NO_COMM
+#define TN_NO_COMM
+#endif
+#ifndef TN_NO_F64
+#define TN_NO_F64
+#endif
+#ifndef TN_SIMD_MAX
+#define TN_SIMD_MAX 1
+#endif
+#endif
 #ifndef TN_SIMD_MAX
 #define TN_SIMD_MAX 2
+#endif
+/* What needs a part that is left out is left out as well. */
+#ifdef TN_NO_ANALYSIS
+#ifndef TN_NO_MPS
+#define TN_NO_MPS
+#endif
+#ifndef TN_NO_CONTRACTION
+#define TN_NO_CONTRACTION
+#endif
+#elif defined(TN_NO_OPERATOR)
+#define TN_NO_ANALYSIS
 #endif
 #if !defined(TN_NO_CIRCUITS) && (defined(TN_NO_MODELS) || defined(TN_NO_OPERATOR) || defined(TN_NO_CONTRACTION))
 #define TN_NO_CIRCUITS
@@ -602,6 +634,7 @@ struct tn_comm {
 
 TN_API TN_EXPERIMENTAL int tn_ctx_rank(const tn_ctx *ctx);      /* number of this process, from 0; 0 without desc.comm */
 TN_API TN_EXPERIMENTAL int tn_ctx_ranks(const tn_ctx *ctx);     /* number of processes; 1 without desc.comm            */
+#ifndef TN_NO_COMM
 /* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. TN_ERR_SHAPE if the
    first axis of t has to be divided among the processes and cannot be; TN_ERR_DATA where a sum of I32 is above 2147483647 or below
    -2147483647, unless the carrier sums by itself: then it may wrap around. */
@@ -612,6 +645,7 @@ TN_API TN_EXPERIMENTAL tn_status tn_comm_all_gather(tn_tensor *t);              
 TN_API TN_EXPERIMENTAL tn_status tn_comm_broadcast(tn_tensor *t, int root);      /* that of process `root`, to all     */
 /* Replaces each of `count` numbers of the host by its sum over all processes: a mean loss, a wish to stop, a time. */
 TN_API TN_EXPERIMENTAL tn_status tn_comm_sum(tn_ctx *ctx, double *numbers, int64_t count);
+#endif /* TN_NO_COMM */
 
 #ifndef TN_NO_TRAINING
 /* ======================================================================
@@ -1083,6 +1117,7 @@ TN_API tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, c
                           tn_lstsq_result *out);
 TN_API void      tn_lstsq_destroy(tn_lstsq_result *r);   /* frees the tensors of the result */
 
+#ifndef TN_NO_ANALYSIS
 /* ---- eigenpairs of any square matrix ----------------------------------- >>eig-desc */
 typedef struct tn_eig_desc {
     bool no_vectors;             /* values only                               */
@@ -1106,6 +1141,7 @@ typedef struct tn_eig_result {
    twice, with condition numbers of 1/eps and more. */
 TN_API tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_eig_result *out);
 TN_API void      tn_eig_destroy(tn_eig_result *r);       /* frees the tensors of the result */
+#endif /* TN_NO_ANALYSIS */
 
 /* ---- Lanczos: some eigenpairs of a symmetric matrix that is given by its products ---- >>lanczos-desc */
 
@@ -1151,6 +1187,7 @@ TN_API tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user,
                             tn_lanczos_result *out);
 TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);     /* frees the tensors of the result */
 
+#ifndef TN_NO_ANALYSIS
 /* ---- decompositions of tensors ------------------------------------------ >>decomp-tensor
    From copies on the host, in double, as above. A tensor [n_0,..,n_d-1] is unfolded along axis k into the matrix
    [n_k, product of the other extents]. docs/math.md, Decompositions of tensors, has the formulas.
@@ -1334,6 +1371,7 @@ typedef struct tn_ica_result {
    TN_ERR_ARG if the centred data have a smaller rank than `components`, or `start` has. */
 TN_API tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ica_result *out);
 TN_API void      tn_ica_destroy(tn_ica_result *r);       /* frees the tensors of the result */
+#endif /* TN_NO_ANALYSIS */
 
 /* The effective rank (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 if all are zero, n is 0 or values is
    NULL. */
@@ -1804,8 +1842,10 @@ TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);    /
 /* Makes an operator from a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold
    out n (out + n + m) numbers: TN_ERR_MEMORY, with the size, if these exceed desc.max_bytes. */
 TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input);
+#ifndef TN_NO_ANALYSIS
 /* Makes an operator from a decomposition of a tensor [out,in_0,..] of rank 2 to TN_CP_MAX_ORDER + 1. */
 TN_API tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *terms, tn_cp_input input);
+#endif /* TN_NO_ANALYSIS */
 /* Makes one operator of the stack x -> embed -> mlp -> unembed; embed and unembed may be NULL. */
 TN_API tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed);
 /* Makes a trainable bilinear layer with the operator's factors. With `constant` the layer has biases and accepts a plain x.
@@ -1928,6 +1968,7 @@ TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);                         /* the norm of this tensor  */
 TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);     /* cosine; NaN if one is 0  */
 
+#ifndef TN_NO_ANALYSIS
 /* ---- modes of the whole tensor ------------------------------------------ >>cp-modes
    HOSVD: the tensor in orthonormal directions of its output and of its inputs, B[o,i,j] = sum core[p,q,r] U_out[p,o]
    U_in[q,i] U_in[r,j], from the factors. The directions of a mode are the eigenvectors of its Gram matrix: O(h^2 (out +
@@ -1956,6 +1997,7 @@ typedef struct tn_cp_hosvd_result {
 /* Any order. A NULL desc means all defaults. On failure all results are NULL. */
 TN_API tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd_result *out);
 TN_API void      tn_cp_hosvd_destroy(tn_cp_hosvd_result *r);                   /* frees the tensors of the result */
+#endif /* TN_NO_ANALYSIS */
 
 /* The largest coefficients of a tensor. */
 typedef struct tn_coefficients {
@@ -1977,6 +2019,7 @@ TN_API void      tn_coefficients_destroy(tn_coefficients *c);                  /
    column is the mean and ends with 1; without it the mean is 0. Orders 1 and 2. Isserlis 1918; docs/math.md 11 */
 TN_API tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor *s);
 
+#ifndef TN_NO_ANALYSIS
 /* ---- inner products of stacks ------------------------------------------- >>cp-stacks
    A stack is the composition of operators of order 2, layers[0] first: a polynomial of degree 2^layers. */
 typedef enum tn_stack_method {
@@ -2012,10 +2055,10 @@ typedef struct tn_stack_result {
    docs/math.md 11 */
 TN_API tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_stack_desc *desc,
                                    tn_stack_result *out);
-
+#endif /* TN_NO_ANALYSIS */
 #endif /* TN_NO_OPERATOR */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ======================================================================
    >>analysis questions about weights, answered with operators
    docs/math.md has the formulas, under "Questions about weights". Results that own memory follow the rules of >>decomp;
@@ -2123,7 +2166,7 @@ typedef struct tn_refit_desc {
    It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error);
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
 #ifndef TN_NO_OPERATOR
 #ifndef TN_NO_CONTRACTION
@@ -3835,7 +3878,7 @@ TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t cou
 #if defined(TENSORNET_IMPLEMENTATION) && !defined(TNI_IMPLEMENTED) && !defined(TNI_PASS)
 
 /* Functions that several files of src/ use: here all are in one file. */
-#define TNI_FN static
+#define TNI_FN TNI_UNUSED static
 
 /* ======================================================================
    >>platform numbers, text and errors, without the C library's locale
@@ -7018,6 +7061,17 @@ typedef enum tni_collective { TNI_ALL_REDUCE, TNI_REDUCE_SCATTER, TNI_ALL_GATHER
 /* Elements [begin,begin + count) of n: `most` of rank's part from its element `at`. */
 typedef struct tni_span { int64_t begin, count; } tni_span;
 
+/* The carrier, or NULL for one process. */
+static inline const tn_comm *tni_comm(const tn_ctx *ctx)
+{
+#ifdef TN_NO_COMM
+    (void)ctx;
+    return NULL;
+#else
+    return ctx->link.comm;
+#endif
+}
+
 /* ======================================================================
    >>comm-impl    collectives from exchanges
    n numbers are divided into parts of equal length, one per process; the last may be shorter, or empty. In step k of N-1 a
@@ -7028,11 +7082,14 @@ typedef struct tni_span { int64_t begin, count; } tni_span;
 
 enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at a time: they stay in the cache */
 
-/* The carrier, or NULL for one process. */
-TNI_FN const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->link.comm; }
-
+/* With TN_NO_COMM both are constants, from which the compiler sees what it can leave out. */
+#ifdef TN_NO_COMM
+int        tn_ctx_rank(const tn_ctx *ctx)    { (void)ctx; return 0; }
+int        tn_ctx_ranks(const tn_ctx *ctx)   { (void)ctx; return 1; }
+#else
 int        tn_ctx_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
 int        tn_ctx_ranks(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
+#endif
 tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
 {
     static const tn_traffic none = {0, 0};
@@ -7297,6 +7354,7 @@ TNI_FN tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *number
     return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
 }
 
+#ifndef TN_NO_COMM
 static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *name, int root)
 {
     const bool divides = what == TNI_REDUCE_SCATTER || what == TNI_ALL_GATHER;
@@ -7331,6 +7389,7 @@ tn_status tn_comm_sum(tn_ctx *ctx, double *numbers, int64_t count)
                         numbers ? "an address" : "NULL");
     return tni_comm_numbers(ctx, TNI_ALL_REDUCE, numbers, count, TN_F64);
 }
+#endif /* TN_NO_COMM */
 
 /* Does the next writer overwrite the gradient of t, which is not a view? */
 static inline bool tni_grad_is_new(const tn_tensor *t)
@@ -7763,9 +7822,9 @@ tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_
     again->first = ctx->calls;
     a = tni_step_aside(ctx);
     y = fn(ctx, copy, all);
-    if (ctx->link.comm) tni_recompute_seeks(ctx->tape);
+    if (tni_comm(ctx)) tni_recompute_seeks(ctx->tape);
     y = tni_recompute_keep(ctx, &a, y);
-    if (ctx->link.comm && !(read = tni_recompute_found(ctx, &n_read))) return NULL;
+    if (tni_comm(ctx) && !(read = tni_recompute_found(ctx, &n_read))) return NULL;
     again->calls = ctx->calls - again->first;
     if (y && tni_wants_grad(y)) {
         tni_node *node = tni_note_all(ctx, tni_recompute_backward, y, all[0], all[1], all[2]);
@@ -13195,13 +13254,18 @@ typedef struct tni_vector_ops {
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
-   level have products alone: what else a context in F64 computes is in plain C. */
+   level have products alone: what else a context in F64 computes is in plain C. So has plain C of floats with TN_SMALL, where
+   nearly every processor has vectors: the rest is left to the reference. */
 #if TNI_BITS == 64 && defined(TN_NO_F64)
 #define TNI_PRODUCTS 0
 #else
 #define TNI_PRODUCTS 1
 #endif
+#if defined(TN_SMALL) && (TNI_AVX2 || TNI_NEON)
+#define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
+#else
 #define TNI_ALL (TNI_PRODUCTS && (TNI_BITS == 32 || TNI_LEVEL == 0))
+#endif
 
 #if TNI_LEVEL == 2
 #define TNI_ISA __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
@@ -18881,10 +18945,10 @@ TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
 TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
-#if TNI_BITS == 32
+#if TNI_ALL && TNI_BITS == 32
     tn_task_fn task;
-    if (tni_call_has_bf16(c) && !tni_takes_bf16(c)) return TN_ERR_DTYPE;
 #endif
+    if (tni_call_has_bf16(c) && !(TNI_ALL && tni_takes_bf16(c))) return TN_ERR_DTYPE;
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
 #if TNI_ALL
@@ -18904,7 +18968,6 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
     case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
 #endif
-#endif /* TNI_ALL */
 #if TNI_BITS == 32
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:
@@ -18938,13 +19001,14 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
         task = TNI_T(prod_backward_task); break;
 #endif
 #endif
-#if TNI_ALL
+#endif /* TNI_ALL */
+#if TNI_ALL || TNI_LEVEL == 0
     default:                         return tni_reference_run(cpu, c);
 #else
     default:                         return tni_f64_run_plain(cpu, c);
 #endif
     }
-#if TNI_BITS == 32
+#if TNI_ALL && TNI_BITS == 32
     return TNI_T(pass_run)(cpu, c, task);
 #endif
 }
@@ -20181,6 +20245,10 @@ static tn_desc tni_desc_defaults(const tn_desc *given)
 static tn_status tni_comm_check(const tn_comm *k, char why[TN_WHY])
 {
     if (!k) return TN_OK;
+#ifdef TN_NO_COMM
+    tni_print(why, TN_WHY, "ctx_create: desc.comm is %s, but TN_NO_COMM left processes that train together out of this build", k->name);
+    return TN_ERR_ARG;
+#else
     if (k->abi != TN_COMM_ABI)
         tni_print(why, TN_WHY, "ctx_create: desc.comm->abi is %d, expected %d", k->abi, TN_COMM_ABI);
     else if (k->size < 1 || k->rank < 0 || k->rank >= k->size)
@@ -20191,6 +20259,7 @@ static tn_status tni_comm_check(const tn_comm *k, char why[TN_WHY])
         tni_print(why, TN_WHY, "ctx_create: desc.comm->exchange is NULL, expected it or all four collectives");
     else return TN_OK;
     return TN_ERR_ARG;
+#endif
 }
 
 static tn_status tni_desc_check(const tn_desc *d, char why[TN_WHY])
@@ -23000,7 +23069,7 @@ typedef struct tni_divide {
 typedef struct tni_complex { double re, im; } tni_complex;
 
 static inline tni_complex tni_complex_of(double re, double im) { tni_complex c; c.re = re; c.im = im; return c; }
-static inline tni_complex tni_times(tni_complex a, tni_complex b)
+TNI_UNUSED static inline tni_complex tni_times(tni_complex a, tni_complex b)
 {
     return tni_complex_of(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re);
 }
@@ -23054,7 +23123,7 @@ typedef struct tni_tt_round_job {
     int64_t    exponent;                 /* the tensor is 2^exponent times the cores */
 } tni_tt_round_job;
 
-static inline void tni_swap_pointers(double **a, double **b) { double *t = *a; *a = *b; *b = t; }
+TNI_UNUSED static inline void tni_swap_pointers(double **a, double **b) { double *t = *a; *a = *b; *b = t; }
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_OPERATOR
@@ -24186,7 +24255,7 @@ TNI_FN tn_status tni_eigh(const tni_host *h, int64_t n, double *a, double *value
 
 #endif /* TN_NO_OPERATOR */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- eigenpairs of any square matrix ------------------------------------ >>eig
    B = D^-1 A D, with D of powers of two that make rows and columns about equally long (balancing); B = Q H Q^T, H zero
    below its first subdiagonal, by reflections in blocks; H = Z T Z^T by implicit QR steps with two shifts, T with blocks of
@@ -24761,7 +24830,7 @@ TNI_FN tn_status tni_eig(const tni_host *h, int64_t n, double *a, double *re, do
     return TN_OK;
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
 #ifndef TN_NO_OPERATOR
 /* ---- Lanczos --------------------------------------------------------- >>lanczos
@@ -25944,6 +26013,7 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- eigenpairs as tensors ------------------------------------------------ >>eig-tensors */
 typedef struct tni_eig_job {
     int64_t n;
@@ -26112,6 +26182,7 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     if (s != TN_OK) tn_eig_destroy(out);
     return s;
 }
+#endif /* TN_NO_ANALYSIS */
 
 tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_result *out)
 {
@@ -26296,10 +26367,12 @@ void tn_svd_destroy(tn_svd_result *r)
 {
     if (r) { tni_drop(&r->u); tni_drop(&r->s); tni_drop(&r->vt); tni_drop_clusters(&r->cluster, &r->angle); }
 }
+#ifndef TN_NO_ANALYSIS
 void tn_eig_destroy(tn_eig_result *r)
 {
     if (r) { tni_drop(&r->values); tni_drop(&r->right); tni_drop(&r->left); tni_drop(&r->condition); }
 }
+#endif /* TN_NO_ANALYSIS */
 void tn_lanczos_destroy(tn_lanczos_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
 
 double tn_effective_rank(const double *values, int64_t n)
@@ -26374,7 +26447,7 @@ TNI_FN double tni_gap(int64_t n, const double *s, int64_t rank)
 
 #endif /* TN_NO_OPERATOR */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- tensor trains ------------------------------------------------------ >>tt-impl
    A core [r,n,s] is, without moving a number, the matrix [r n,s] or [r,n s]. The bonds of a train whose part to the right
    is orthonormal have the singular values of the whole tensor's unfoldings, so that what an SVD drops is the error, and the
@@ -27040,9 +27113,9 @@ tn_tensor *tn_tt_dense(const tn_tt *tt)
     return out;
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- HOSVD and HOOI ----------------------------------------------------- >>hosvd-impl
    Axis k of a tensor in place is [l,n,q]: l elements before it, q after. The left singular vectors of its unfolding [n, l q]
    are those of R^T, where the unfolding transposed is Q R: R is built from a few rows at a time, which needs no copy of the
@@ -27350,9 +27423,9 @@ void tn_hosvd_destroy(tn_hosvd_result *r)
     }
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- CP by alternating least squares ------------------------------------ >>cp-als-impl
    The best F_k for the others solves F_k (G + ridge I) = M with
        G = product over j != k of F_j^T F_j, elementwise      M = unfolding_k times the Khatri-Rao product of the others
@@ -27710,9 +27783,9 @@ void tn_cp_als_destroy(tn_cp_als_result *r)
     for (k = 0; k < TN_MAX_RANK; k++) tni_drop(&r->factor[k]);
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- joint diagonalisation ---------------------------------------------- >>joint-impl
    A rotation of p and q by the angle t changes the squares of the off-diagonal part by a quadratic form in (cos 4t, sin 4t),
    whose minimum is known: with x = a_pp - a_qq and y = 2 a_pq of each matrix,
@@ -28194,7 +28267,7 @@ void tn_ica_destroy(tn_ica_result *r)
 }
 
 #undef TNI_EPS
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
 typedef struct tni_alias { struct tni_alias *next; tn_param *param; } tni_alias;        /* followed by its name */
 
@@ -31997,6 +32070,7 @@ static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
     return cp;
 }
 
+#ifndef TN_NO_ANALYSIS
 /* P = F_0 diag(weights), and the other factors transposed. */
 tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
 {
@@ -32024,6 +32098,7 @@ tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
         s = tni_put_copy(ctx, tni_view(cp->f[k - 1]), tni_transposed_view(tni_view(r->factor[k])));
     return tni_cp_done(cp, s);
 }
+#endif
 
 tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {
@@ -33372,7 +33447,7 @@ tn_status tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine)
 
 #endif /* TN_NO_OPERATOR */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- HOSVD -------------------------------------------------------------- >>cp-modes-impl
    Sums over pairs of terms, see >>cp-pairs; C_sq leaves row s and column q out of A:
        G_out = P (mean over permutations of prod_s A_(s,p(s))) P^T
@@ -33775,7 +33850,7 @@ void tn_cp_hosvd_destroy(tn_cp_hosvd_result *r)
     tni_drop(&r->core);
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
 #ifndef TN_NO_OPERATOR
 /* ---- largest coefficients ----------------------------------------------- >>cp-top-impl
@@ -34113,7 +34188,7 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
 
 #endif /* TN_NO_OPERATOR */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- stacks ------------------------------------------------------------- >>cp-stacks-impl
    Layers as plain matrices: with `constant` each but the last has one output and one term more, 1 = 1 * 1, so that the stack
    is a homogeneous polynomial of [x;1]. Then, with f = a, g = b and G_0 = I,
@@ -34547,9 +34622,9 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     return s;
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ======================================================================
    >>analysis-impl  null models, certificates, features, alignment
    ====================================================================== */
@@ -34862,9 +34937,9 @@ void tn_certificate_destroy(tn_certificate *c)
     memset(c, 0, sizeof *c);
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- features ----------------------------------------------------------- >>analysis-features-impl */
 
 tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
@@ -34992,9 +35067,9 @@ tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_t
     return sum;
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- canonical form and alignment --------------------------------------- >>analysis-align-impl */
 
 /* Scales a vector to length 1 with a positive largest component, the first of equals. Returns what it was multiplied by
@@ -35540,7 +35615,7 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error)
     return to;
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
 #ifndef TN_NO_OPERATOR
 #ifndef TN_NO_CONTRACTION

@@ -71,7 +71,7 @@ END {
     print "   ====================================================================== */"
     open_implementation()
     print "/* Functions that several files of src/ use: here all are in one file. */"
-    print "#define TNI_FN static\n"
+    print "#define TNI_FN TNI_UNUSED static\n"
     for (i = 1; i <= folder_count; i++) {
         n = split(files[i], file, " ")
         for (k = 1; k <= n; k++) {

@@ -6,7 +6,7 @@
 #include "operator/inner.h"
 #include "analysis/inner.h"
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- canonical form and alignment --------------------------------------- >>analysis-align-impl */
 
 /* Scales a vector to length 1 with a positive largest component, the first of equals. Returns what it was multiplied by
@@ -552,4 +552,4 @@ tn_cp *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error)
     return to;
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */

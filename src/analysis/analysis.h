@@ -3,7 +3,7 @@
 #include "layers/layers.h"
 #include "operator/operator.h"
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ======================================================================
    >>analysis questions about weights, answered with operators
    docs/math.md has the formulas, under "Questions about weights". Results that own memory follow the rules of >>decomp;
@@ -111,4 +111,4 @@ typedef struct tn_refit_desc {
    It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
 TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error);
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */

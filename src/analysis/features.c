@@ -5,7 +5,7 @@
 #include "operator/inner.h"
 #include "analysis/inner.h"
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- features ----------------------------------------------------------- >>analysis-features-impl */
 
 tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
@@ -133,4 +133,4 @@ tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_t
     return sum;
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */

@@ -4,7 +4,7 @@
 
 #ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* signal.c */
 TNI_FN tn_status tni_analysis_status(const tn_ctx *ctx);
 TNI_FN double *tni_analysis_read(const tn_tensor *t, const char *op);
@@ -13,6 +13,6 @@ TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts
 
 /* features.c */
 TNI_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *z, double slope);
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */
 
 #endif

@@ -5,7 +5,7 @@
 #include "operator/inner.h"
 #include "analysis/inner.h"
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ======================================================================
    >>analysis-impl  null models, certificates, features, alignment
    ====================================================================== */
@@ -318,4 +318,4 @@ void tn_certificate_destroy(tn_certificate *c)
     memset(c, 0, sizeof *c);
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */

@@ -12,11 +12,14 @@
 
 enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at a time: they stay in the cache */
 
-/* The carrier, or NULL for one process. */
-TNI_FN const tn_comm *tni_comm(const tn_ctx *ctx) { return ctx->link.comm; }
-
+/* With TN_NO_COMM both are constants, from which the compiler sees what it can leave out. */
+#ifdef TN_NO_COMM
+int        tn_ctx_rank(const tn_ctx *ctx)    { (void)ctx; return 0; }
+int        tn_ctx_ranks(const tn_ctx *ctx)   { (void)ctx; return 1; }
+#else
 int        tn_ctx_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
 int        tn_ctx_ranks(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
+#endif
 tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
 {
     static const tn_traffic none = {0, 0};
@@ -281,6 +284,7 @@ TNI_FN tn_status tni_comm_numbers(tn_ctx *ctx, tni_collective what, void *number
     return s == TN_OK || ctx->status != TN_OK ? s : tni_backend_fail(ctx, s, "comm");
 }
 
+#ifndef TN_NO_COMM
 static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *name, int root)
 {
     const bool divides = what == TNI_REDUCE_SCATTER || what == TNI_ALL_GATHER;
@@ -315,3 +319,4 @@ tn_status tn_comm_sum(tn_ctx *ctx, double *numbers, int64_t count)
                         numbers ? "an address" : "NULL");
     return tni_comm_numbers(ctx, TNI_ALL_REDUCE, numbers, count, TN_F64);
 }
+#endif /* TN_NO_COMM */

@@ -58,6 +58,7 @@ struct tn_comm {
 
 TN_API TN_EXPERIMENTAL int tn_ctx_rank(const tn_ctx *ctx);      /* number of this process, from 0; 0 without desc.comm */
 TN_API TN_EXPERIMENTAL int tn_ctx_ranks(const tn_ctx *ctx);     /* number of processes; 1 without desc.comm            */
+#ifndef TN_NO_COMM
 /* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. TN_ERR_SHAPE if the
    first axis of t has to be divided among the processes and cannot be; TN_ERR_DATA where a sum of I32 is above 2147483647 or below
    -2147483647, unless the carrier sums by itself: then it may wrap around. */
@@ -68,3 +69,4 @@ TN_API TN_EXPERIMENTAL tn_status tn_comm_all_gather(tn_tensor *t);              
 TN_API TN_EXPERIMENTAL tn_status tn_comm_broadcast(tn_tensor *t, int root);      /* that of process `root`, to all     */
 /* Replaces each of `count` numbers of the host by its sum over all processes: a mean loss, a wish to stop, a time. */
 TN_API TN_EXPERIMENTAL tn_status tn_comm_sum(tn_ctx *ctx, double *numbers, int64_t count);
+#endif /* TN_NO_COMM */

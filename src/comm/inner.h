@@ -14,10 +14,20 @@ typedef enum tni_collective { TNI_ALL_REDUCE, TNI_REDUCE_SCATTER, TNI_ALL_GATHER
 /* Elements [begin,begin + count) of n: `most` of rank's part from its element `at`. */
 typedef struct tni_span { int64_t begin, count; } tni_span;
 
+/* The carrier, or NULL for one process. */
+static inline const tn_comm *tni_comm(const tn_ctx *ctx)
+{
+#ifdef TN_NO_COMM
+    (void)ctx;
+    return NULL;
+#else
+    return ctx->link.comm;
+#endif
+}
+
 #ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */
 
 /* comm.c */
-TNI_FN const tn_comm *tni_comm(const tn_ctx *ctx);
 TNI_FN tn_status tni_comm_failed(tn_ctx *ctx, tn_status s);
 TNI_FN void *tni_comm_room(tn_ctx *ctx, size_t bytes);
 TNI_FN tn_status tni_link_exchange(tni_link *l, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes);

@@ -3,7 +3,7 @@
 #include "kernels/inner.h"
 #include "decomp/inner.h"
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- CP by alternating least squares ------------------------------------ >>cp-als-impl
    The best F_k for the others solves F_k (G + ridge I) = M with
        G = product over j != k of F_j^T F_j, elementwise      M = unfolding_k times the Khatri-Rao product of the others
@@ -361,4 +361,4 @@ void tn_cp_als_destroy(tn_cp_als_result *r)
     for (k = 0; k < TN_MAX_RANK; k++) tni_drop(&r->factor[k]);
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */

@@ -150,6 +150,7 @@ TN_API tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, c
                           tn_lstsq_result *out);
 TN_API void      tn_lstsq_destroy(tn_lstsq_result *r);   /* frees the tensors of the result */
 
+#ifndef TN_NO_ANALYSIS
 /* ---- eigenpairs of any square matrix ----------------------------------- >>eig-desc */
 typedef struct tn_eig_desc {
     bool no_vectors;             /* values only                               */
@@ -173,6 +174,7 @@ typedef struct tn_eig_result {
    twice, with condition numbers of 1/eps and more. */
 TN_API tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_eig_result *out);
 TN_API void      tn_eig_destroy(tn_eig_result *r);       /* frees the tensors of the result */
+#endif /* TN_NO_ANALYSIS */
 
 /* ---- Lanczos: some eigenpairs of a symmetric matrix that is given by its products ---- >>lanczos-desc */
 
@@ -218,6 +220,7 @@ TN_API tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user,
                             tn_lanczos_result *out);
 TN_API void      tn_lanczos_destroy(tn_lanczos_result *r);     /* frees the tensors of the result */
 
+#ifndef TN_NO_ANALYSIS
 /* ---- decompositions of tensors ------------------------------------------ >>decomp-tensor
    From copies on the host, in double, as above. A tensor [n_0,..,n_d-1] is unfolded along axis k into the matrix
    [n_k, product of the other extents]. docs/math.md, Decompositions of tensors, has the formulas.
@@ -401,6 +404,7 @@ typedef struct tn_ica_result {
    TN_ERR_ARG if the centred data have a smaller rank than `components`, or `start` has. */
 TN_API tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ica_result *out);
 TN_API void      tn_ica_destroy(tn_ica_result *r);       /* frees the tensors of the result */
+#endif /* TN_NO_ANALYSIS */
 
 /* The effective rank (sum |l|)^2 / sum l^2: n for n equal values, 1 for a single one, 0 if all are zero, n is 0 or values is
    NULL. */

@@ -2,7 +2,7 @@
 #include "kernels/inner.h"
 #include "decomp/inner.h"
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- eigenpairs of any square matrix ------------------------------------ >>eig
    B = D^-1 A D, with D of powers of two that make rows and columns about equally long (balancing); B = Q H Q^T, H zero
    below its first subdiagonal, by reflections in blocks; H = Z T Z^T by implicit QR steps with two shifts, T with blocks of
@@ -577,4 +577,4 @@ TNI_FN tn_status tni_eig(const tni_host *h, int64_t n, double *a, double *re, do
     return TN_OK;
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */

@@ -4,6 +4,7 @@
 #include "decomp/inner.h"
 
 #ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- eigenpairs as tensors ------------------------------------------------ >>eig-tensors */
 typedef struct tni_eig_job {
     int64_t n;
@@ -172,6 +173,7 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     if (s != TN_OK) tn_eig_destroy(out);
     return s;
 }
+#endif /* TN_NO_ANALYSIS */
 
 tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_result *out)
 {
@@ -356,10 +358,12 @@ void tn_svd_destroy(tn_svd_result *r)
 {
     if (r) { tni_drop(&r->u); tni_drop(&r->s); tni_drop(&r->vt); tni_drop_clusters(&r->cluster, &r->angle); }
 }
+#ifndef TN_NO_ANALYSIS
 void tn_eig_destroy(tn_eig_result *r)
 {
     if (r) { tni_drop(&r->values); tni_drop(&r->right); tni_drop(&r->left); tni_drop(&r->condition); }
 }
+#endif /* TN_NO_ANALYSIS */
 void tn_lanczos_destroy(tn_lanczos_result *r) { if (r) { tni_drop(&r->values); tni_drop(&r->vectors); } }
 
 double tn_effective_rank(const double *values, int64_t n)

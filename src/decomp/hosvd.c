@@ -3,7 +3,7 @@
 #include "kernels/inner.h"
 #include "decomp/inner.h"
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- HOSVD and HOOI ----------------------------------------------------- >>hosvd-impl
    Axis k of a tensor in place is [l,n,q]: l elements before it, q after. The left singular vectors of its unfolding [n, l q]
    are those of R^T, where the unfolding transposed is Q R: R is built from a few rows at a time, which needs no copy of the
@@ -311,4 +311,4 @@ void tn_hosvd_destroy(tn_hosvd_result *r)
     }
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */

@@ -66,7 +66,7 @@ typedef struct tni_divide {
 typedef struct tni_complex { double re, im; } tni_complex;
 
 static inline tni_complex tni_complex_of(double re, double im) { tni_complex c; c.re = re; c.im = im; return c; }
-static inline tni_complex tni_times(tni_complex a, tni_complex b)
+TNI_UNUSED static inline tni_complex tni_times(tni_complex a, tni_complex b)
 {
     return tni_complex_of(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re);
 }
@@ -120,7 +120,7 @@ typedef struct tni_tt_round_job {
     int64_t    exponent;                 /* the tensor is 2^exponent times the cores */
 } tni_tt_round_job;
 
-static inline void tni_swap_pointers(double **a, double **b) { double *t = *a; *a = *b; *b = t; }
+TNI_UNUSED static inline void tni_swap_pointers(double **a, double **b) { double *t = *a; *a = *b; *b = t; }
 #endif /* TN_NO_OPERATOR */
 
 #ifndef TENSORNET_IMPLEMENTATION        /* in the one header each function is defined before it is used */

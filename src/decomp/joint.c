@@ -3,7 +3,7 @@
 #include "kernels/inner.h"
 #include "decomp/inner.h"
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- joint diagonalisation ---------------------------------------------- >>joint-impl
    A rotation of p and q by the angle t changes the squares of the off-diagonal part by a quadratic form in (cos 4t, sin 4t),
    whose minimum is known: with x = a_pp - a_qq and y = 2 a_pq of each matrix,
@@ -485,4 +485,4 @@ void tn_ica_destroy(tn_ica_result *r)
 }
 
 #undef TNI_EPS
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */

@@ -3,7 +3,7 @@
 #include "kernels/inner.h"
 #include "decomp/inner.h"
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- tensor trains ------------------------------------------------------ >>tt-impl
    A core [r,n,s] is, without moving a number, the matrix [r n,s] or [r,n s]. The bonds of a train whose part to the right
    is orthonormal have the singular values of the whole tensor's unfoldings, so that what an SVD drops is the error, and the
@@ -669,4 +669,4 @@ tn_tensor *tn_tt_dense(const tn_tt *tt)
     return out;
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */

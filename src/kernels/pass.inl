@@ -30,13 +30,18 @@
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
-   level have products alone: what else a context in F64 computes is in plain C. */
+   level have products alone: what else a context in F64 computes is in plain C. So has plain C of floats with TN_SMALL, where
+   nearly every processor has vectors: the rest is left to the reference. */
 #if TNI_BITS == 64 && defined(TN_NO_F64)
 #define TNI_PRODUCTS 0
 #else
 #define TNI_PRODUCTS 1
 #endif
+#if defined(TN_SMALL) && (TNI_AVX2 || TNI_NEON)
+#define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
+#else
 #define TNI_ALL (TNI_PRODUCTS && (TNI_BITS == 32 || TNI_LEVEL == 0))
+#endif
 
 #if TNI_LEVEL == 2
 #define TNI_ISA __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))

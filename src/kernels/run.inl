@@ -34,10 +34,10 @@ TNI_FAST tn_status TNI_T(embed_backward_run)(tni_cpu *cpu, const tn_call *c)
 TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 {
     tni_cpu *cpu = (tni_cpu *)state;
-#if TNI_BITS == 32
+#if TNI_ALL && TNI_BITS == 32
     tn_task_fn task;
-    if (tni_call_has_bf16(c) && !tni_takes_bf16(c)) return TN_ERR_DTYPE;
 #endif
+    if (tni_call_has_bf16(c) && !(TNI_ALL && tni_takes_bf16(c))) return TN_ERR_DTYPE;
     switch (c->kernel) {
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
 #if TNI_ALL
@@ -57,7 +57,6 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
     case TN_KERNEL_EMBED_BACKWARD:   return TNI_T(embed_backward_run)(cpu, c);
 #endif
-#endif /* TNI_ALL */
 #if TNI_BITS == 32
     case TN_KERNEL_ADD:
     case TN_KERNEL_MUL:
@@ -91,13 +90,14 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
         task = TNI_T(prod_backward_task); break;
 #endif
 #endif
-#if TNI_ALL
+#endif /* TNI_ALL */
+#if TNI_ALL || TNI_LEVEL == 0
     default:                         return tni_reference_run(cpu, c);
 #else
     default:                         return tni_f64_run_plain(cpu, c);
 #endif
     }
-#if TNI_BITS == 32
+#if TNI_ALL && TNI_BITS == 32
     return TNI_T(pass_run)(cpu, c, task);
 #endif
 }

@@ -47,6 +47,7 @@ static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
     return cp;
 }
 
+#ifndef TN_NO_ANALYSIS
 /* P = F_0 diag(weights), and the other factors transposed. */
 tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
 {
@@ -74,6 +75,7 @@ tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
         s = tni_put_copy(ctx, tni_view(cp->f[k - 1]), tni_transposed_view(tni_view(r->factor[k])));
     return tni_cp_done(cp, s);
 }
+#endif
 
 tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {

@@ -5,7 +5,7 @@
 #include "decomp/inner.h"
 #include "operator/inner.h"
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- HOSVD -------------------------------------------------------------- >>cp-modes-impl
    Sums over pairs of terms, see >>cp-pairs; C_sq leaves row s and column q out of A:
        G_out = P (mean over permutations of prod_s A_(s,p(s))) P^T
@@ -408,4 +408,4 @@ void tn_cp_hosvd_destroy(tn_cp_hosvd_result *r)
     tni_drop(&r->core);
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */

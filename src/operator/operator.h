@@ -40,8 +40,10 @@ TN_API tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *layer);    /
 /* Makes an operator from a full tensor t [out,n,m], exactly, in out n terms: term (o,i) is e_o, e_i, t[o,i,:]. They hold
    out n (out + n + m) numbers: TN_ERR_MEMORY, with the size, if these exceed desc.max_bytes. */
 TN_API tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input);
+#ifndef TN_NO_ANALYSIS
 /* Makes an operator from a decomposition of a tensor [out,in_0,..] of rank 2 to TN_CP_MAX_ORDER + 1. */
 TN_API tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *terms, tn_cp_input input);
+#endif /* TN_NO_ANALYSIS */
 /* Makes one operator of the stack x -> embed -> mlp -> unembed; embed and unembed may be NULL. */
 TN_API tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, const tn_linear *unembed);
 /* Makes a trainable bilinear layer with the operator's factors. With `constant` the layer has biases and accepts a plain x.
@@ -164,6 +166,7 @@ TN_API tn_status  tn_cp_inner(const tn_cp *a, const tn_cp *b, double *inner);
 TN_API tn_status  tn_cp_norm(const tn_cp *a, double *norm);                         /* the norm of this tensor  */
 TN_API tn_status  tn_cp_cosine(const tn_cp *a, const tn_cp *b, double *cosine);     /* cosine; NaN if one is 0  */
 
+#ifndef TN_NO_ANALYSIS
 /* ---- modes of the whole tensor ------------------------------------------ >>cp-modes
    HOSVD: the tensor in orthonormal directions of its output and of its inputs, B[o,i,j] = sum core[p,q,r] U_out[p,o]
    U_in[q,i] U_in[r,j], from the factors. The directions of a mode are the eigenvectors of its Gram matrix: O(h^2 (out +
@@ -192,6 +195,7 @@ typedef struct tn_cp_hosvd_result {
 /* Any order. A NULL desc means all defaults. On failure all results are NULL. */
 TN_API tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd_result *out);
 TN_API void      tn_cp_hosvd_destroy(tn_cp_hosvd_result *r);                   /* frees the tensors of the result */
+#endif /* TN_NO_ANALYSIS */
 
 /* The largest coefficients of a tensor. */
 typedef struct tn_coefficients {
@@ -213,6 +217,7 @@ TN_API void      tn_coefficients_destroy(tn_coefficients *c);                  /
    column is the mean and ends with 1; without it the mean is 0. Orders 1 and 2. Isserlis 1918; docs/math.md 11 */
 TN_API tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor *s);
 
+#ifndef TN_NO_ANALYSIS
 /* ---- inner products of stacks ------------------------------------------- >>cp-stacks
    A stack is the composition of operators of order 2, layers[0] first: a polynomial of degree 2^layers. */
 typedef enum tn_stack_method {
@@ -248,5 +253,5 @@ typedef struct tn_stack_result {
    docs/math.md 11 */
 TN_API tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_stack_desc *desc,
                                    tn_stack_result *out);
-
+#endif /* TN_NO_ANALYSIS */
 #endif /* TN_NO_OPERATOR */

@@ -3,7 +3,7 @@
 #include "decomp/inner.h"
 #include "operator/inner.h"
 
-#ifndef TN_NO_OPERATOR
+#ifndef TN_NO_ANALYSIS
 /* ---- stacks ------------------------------------------------------------- >>cp-stacks-impl
    Layers as plain matrices: with `constant` each but the last has one output and one term more, 1 = 1 * 1, so that the stack
    is a homogeneous polynomial of [x;1]. Then, with f = a, g = b and G_0 = I,
@@ -437,4 +437,4 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     return s;
 }
 
-#endif /* TN_NO_OPERATOR */
+#endif /* TN_NO_ANALYSIS */

@@ -177,9 +177,9 @@ tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_
     again->first = ctx->calls;
     a = tni_step_aside(ctx);
     y = fn(ctx, copy, all);
-    if (ctx->link.comm) tni_recompute_seeks(ctx->tape);
+    if (tni_comm(ctx)) tni_recompute_seeks(ctx->tape);
     y = tni_recompute_keep(ctx, &a, y);
-    if (ctx->link.comm && !(read = tni_recompute_found(ctx, &n_read))) return NULL;
+    if (tni_comm(ctx) && !(read = tni_recompute_found(ctx, &n_read))) return NULL;
     again->calls = ctx->calls - again->first;
     if (y && tni_wants_grad(y)) {
         tni_node *node = tni_note_all(ctx, tni_recompute_backward, y, all[0], all[1], all[2]);
