@@ -21,6 +21,7 @@
 #   <!-- numbers: T A -->     each number of the output may differ by this part of it, T = 0.1 for example, or by A, if that
 #                             is given
 #   <!-- only links -->       on the page's first line: its code is not looked at
+# What a program has printed is kept: it is compiled and run again only if it, its compiler or the library is another one.
 # Links between pages are followed, too: the file must exist, and the heading. So must every path of the repository that a page
 # names in its text, such as src/ops/norm.c; capitals stand for any name (tests/test_NAME.c).
 set -u
@@ -29,7 +30,7 @@ object=$1 tn=$2
 shift 2
 work=${TN_TEST_TMP:-build}/docs
 rm -rf "$work"
-mkdir -p "$work/here/build" "$work/home"
+mkdir -p "$work/here/build" "$work/home" "$work.kept"
 root=$(pwd) passed=0 failed=0 skipped=0
 for entry in "$root"/*; do case $entry in */build) ;; *) ln -s "$entry" "$work/here/" ;; esac; done
 case $tn in /*) ;; *) tn=$root/$tn ;; esac
@@ -226,13 +227,14 @@ run() {   # NEEDS PAGE LINE SHOWN COMMAND...: runs and compares
     needs=$1 page=$2 line=$3 shown=$4
     shift 4
     if [ "$needs" != - ] && [ ! -e "$work/here/$needs" ]; then
-        missing "${needs##*/}" "($needs) for $page:$line"; return
+        missing "${needs##*/}" "($needs) for $page:$line"; return 1
     fi
     if ! (cd "$work/here" && HOME=$root/$work/home OMP_NUM_THREADS=1 "$@") \
         > "$work/printed" 2> "$work/errors" < /dev/null; then
         fail "$page:$line: it failed"; cat "$work/errors" "$work/printed"
-    elif compare "$page" "$shown" "$work/printed"; then ok
+    elif compare "$page" "$shown" "$work/printed"; then ok; return 0
     else failed=$((failed + 1)); fi
+    return 1
 }
 
 while read -r kind page line file needs; do
@@ -245,8 +247,15 @@ while read -r kind page line file needs; do
         compiler=$CC lib=
         case $file in *.cpp) compiler=${CXX:-} lib=-lm ;; esac
         if [ -z "$compiler" ]; then missing g++ "for $page:$line"; continue; fi
-        if $compiler "$file" -o "${file%.c*}" -x none "$object" -lm $lib 2> "$work/errors"
-        then run "$needs" "$page" "$line" "$root/${file%.c*}.shown" "$root/${file%.c*}"
+        kept=$work.kept/${file##*/}
+        { echo "$compiler"; cat "$file"; } > "$work/program"
+        if cmp -s "$work/program" "$kept" && [ "$(find "$kept" -newer "$object" -newer tensornet.h)" ]
+        then run "$needs" "$page" "$line" "$root/${file%.c*}.shown" cat "$root/$kept.printed"
+        elif $compiler "$file" -o "${file%.c*}" -x none "$object" -lm $lib 2> "$work/errors"
+        then
+            rm -f "$kept"
+            if run "$needs" "$page" "$line" "$root/${file%.c*}.shown" "$root/${file%.c*}"
+            then mv "$work/printed" "$kept.printed"; mv "$work/program" "$kept"; fi
         else fail "$page:$line: it does not compile"; cat "$work/errors"; fi ;;
     same)
         awk 'NR == 1 && /^\/\*/ { first = 1 }

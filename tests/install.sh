@@ -65,7 +65,7 @@ files)
     for name in "libtensornet.so libtensornet.so.${version%.*}" "libtensornet.so.${version%.*} libtensornet.so.$version"; do
         [ "$(readlink "$place/lib/${name% *}")" = "${name#* }" ] || fail "${name% *} does not lead to ${name#* }"
     done
-    for document in README.md docs/*.md docs/images/*; do
+    for document in README.md CONTRIBUTING.md docs/*.md docs/images/*; do
         cmp "$document" "$place/share/doc/tensornet/$document" || fail "not installed: $document"
     done
     grep -q '^prefix=/opt/tn$' "$place/share/pkgconfig/tensornet.pc" || fail "DESTDIR is in tensornet.pc, or PREFIX is not"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # sh tests/python.sh package|asan|notebook|analyses: tools/python, installed by pip without a network from a copy of the tree.
-# `package`: its tests, with a C program that computes the same, every function with wrong arguments, and docs/howto.md; `asan`:
+# `package`: its tests, with a C program that computes the same, every function with wrong arguments, and the documents; `asan`:
 # these tests and calls with build/asan/libtensornet.so; `notebook`: examples/guide.ipynb; `analyses`:
 # examples/studies/analyses.py. PYTHON is a Python with NumPy (data/python after `sh tools/setup.sh --python`).
 set -eu
@@ -56,13 +56,16 @@ package | asan)
     $sanitizer "$python" tests/python/calls.py || fail "tests/python/calls.py"
     $sanitizer "$python" tests/python/test_tensornet.py "$folder/program" "$folder/layout.txt"
     [ "$step" = package ] || exit 0
-    # The page: each block, and the text below it.
-    awk -v out="$folder/page" '/^```$/ { inside = "" }
-        inside { print > (out inside) }
-        /^```python$/ { inside = ".py" } /^```text$/ && last ~ /py$/ { inside = ".txt" }
-        /^```(python|c|sh|cpp)$/ { last = $0; sub(/thon/, "", last) }' docs/howto.md
-    "$python" "$folder/page.py" > "$folder/page.out" || fail "docs/howto.md: the blocks of Python"
-    diff "$folder/page.txt" "$folder/page.out" || fail "docs/howto.md: what the blocks of Python print" ;;
+    # Documents: their blocks are one program, and the text below each is what it prints.
+    for page in README.md docs/howto.md; do
+        rm -f "$folder/page".*
+        awk -v out="$folder/page" '/^```$/ { inside = "" }
+            inside { print > (out inside) }
+            /^```python$/ { inside = ".py" } /^```text$/ && last ~ /py$/ { inside = ".txt" }
+            /^```(python|c|sh|cpp)$/ { last = $0; sub(/thon/, "", last) }' "$page"
+        "$python" "$folder/page.py" > "$folder/page.out" || fail "$page: the blocks of Python"
+        diff "$folder/page.txt" "$folder/page.out" || fail "$page: what the blocks of Python print"
+    done ;;
 notebook)
     "$python" tests/python/notebook.py examples/guide.ipynb > "$folder/said" || { cat "$folder/said"; fail "examples/guide.ipynb"; }
     for line in "step 300  loss" "10 outputs, 64 inputs, 32 terms" "effective rank of zero" "with noise:" "<svg"; do

@@ -1,5 +1,6 @@
 #include "core/inner.h"
 #include "tensor/inner.h"
+#include "comm/inner.h"
 #include "tape/inner.h"
 
 #ifndef TN_NO_TRAINING

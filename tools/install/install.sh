@@ -79,7 +79,7 @@ install_command() {
     put 644 "$work/bash"  share/bash-completion/completions   tn
     put 644 "$work/zsh"   share/zsh/site-functions            _tn
     put 644 "$work/fish"  share/fish/vendor_completions.d     tn.fish
-    for file in README.md docs/*.md docs/images/*; do
+    for file in README.md CONTRIBUTING.md docs/*.md docs/images/*; do
         case $file in */*) put 644 "$file" "share/doc/tensornet/${file%/*}" ;; *) put 644 "$file" share/doc/tensornet ;; esac
     done
 }
