@@ -13254,8 +13254,8 @@ typedef struct tni_vector_ops {
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
-   level have products alone: what else a context in F64 computes is in plain C. So has plain C of floats with TN_SMALL, where
-   nearly every processor has vectors: the rest is left to the reference. */
+   level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL plain C has products alone, too,
+   and the reference has the rest, wherever a level with vectors is compiled; scans are left to the reference in any case. */
 #if TNI_BITS == 64 && defined(TN_NO_F64)
 #define TNI_PRODUCTS 0
 #else
@@ -13263,8 +13263,15 @@ typedef struct tni_vector_ops {
 #endif
 #if defined(TN_SMALL) && (TNI_AVX2 || TNI_NEON)
 #define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
+#define TNI_FEW TNI_ALL                 /* the products with few rows that need no packing */
 #else
 #define TNI_ALL (TNI_PRODUCTS && (TNI_BITS == 32 || TNI_LEVEL == 0))
+#define TNI_FEW 1
+#endif
+#ifdef TN_SMALL
+#define TNI_SCANS 0
+#else
+#define TNI_SCANS TNI_ALL
 #endif
 
 #if TNI_LEVEL == 2
@@ -14257,6 +14264,7 @@ TNI_FAST tn_task_fn TNI_T(gemm_few)(const TNI_T(gemm) *g, int64_t dots, int64_t 
 {
     const bool deep = g->m == 1 || g->k >= 4 * TNI_W;
     const bool fits = g->a_col == 1 || g->m * g->k <= bytes / (int64_t)sizeof(TNI_REAL);
+    if (!TNI_FEW) return NULL;
     if (g->b_col == 1 && g->m <= 3 && g->n >= TNI_W) return TNI_T(gemm_strips);
     if (g->b_row == 1 && g->m <= dots && deep && fits) return TNI_T(gemm_dots);
     return NULL;
@@ -14294,7 +14302,7 @@ TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks
     int64_t       slabs, deep, lines, most_cols, s;
     g->panels_a = (TNI_REAL *)(void *)blocks;
     g->panels_b = (TNI_REAL *)(void *)(blocks + bytes);
-    if (g->few) {
+    if (TNI_FEW && g->few) {
         TNI_T(gemm_few_run)(g, pool);
         return;
     }
@@ -18049,7 +18057,7 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
 
 #endif
 
-#if TNI_ALL
+#if TNI_SCANS
 /* ---- scan, scan_states, see >>op-scan ------------------------------------ >>pass-scan
    Matrices: a task is a chain. The products are not normalised, unless their norms leave 2^+-16, so that a product need not
    wait for the norm of the one before it, whose division by its norm follows after it.
@@ -18401,7 +18409,7 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
 
 #endif
 
-#if TNI_ALL
+#if TNI_SCANS
 #if TNI_BITS == 32
 /* ---- scan_states of many chains, a chain in each lane, see >>op-scan ------- >>pass-scan-lanes
    A task is TNI_W chains. Numbers of theirs lie side by side, [number,chain], and a state times a core,
@@ -18953,16 +18961,20 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
     case TN_KERNEL_GEMM:             return TNI_T(gemm_run)(cpu, c);
 #if TNI_ALL
     case TN_KERNEL_CHAIN:            return TNI_T(chain_run)(cpu, c, TNI_T(chain_task));
+#if TNI_SCANS
     case TN_KERNEL_SCAN:
     case TN_KERNEL_SCAN_STATES:      return TNI_T(scan_run)(cpu, c);
+#ifndef TN_NO_TRAINING
+    case TN_KERNEL_SCAN_BACKWARD:
+    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
+    case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
+#endif
+#endif
     case TN_KERNEL_ROPE:             return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION:        return TNI_T(attention_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR: return TNI_T(attention_linear_run)(cpu, c);
 #ifndef TN_NO_TRAINING
     case TN_KERNEL_CHAIN_BACKWARD:   return TNI_T(chain_run)(cpu, c, TNI_T(chain_backward_task));
-    case TN_KERNEL_SCAN_BACKWARD:
-    case TN_KERNEL_SCAN_STATES_BACKWARD: return TNI_T(scan_run)(cpu, c);
-    case TN_KERNEL_SCAN_CORES:       return TNI_T(scan_cores_run)(cpu, c);
     case TN_KERNEL_ROPE_BACKWARD:    return TNI_T(rope_run)(cpu, c);
     case TN_KERNEL_ATTENTION_BACKWARD: return TNI_T(attention_backward_run)(cpu, c);
     case TN_KERNEL_ATTENTION_LINEAR_BACKWARD: return TNI_T(attention_linear_backward_run)(cpu, c);
@@ -19049,6 +19061,8 @@ TNI_ISA TNI_FN tn_status TNI_T(run)(void *state, const tn_call *c)
 #undef TNI_OUT
 #undef TNI_ALL
 #undef TNI_PRODUCTS
+#undef TNI_FEW
+#undef TNI_SCANS
 #undef TNI_T
 #undef TNI_TRANSPOSE
 #undef TNI_REAL

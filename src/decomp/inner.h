@@ -242,6 +242,7 @@ TNI_FN int64_t tni_tail_rank(int64_t n, const double *s, double delta);
 TNI_FN double tni_tail_squares(int64_t n, const double *s, int64_t rank);
 TNI_FN double tni_gap(int64_t n, const double *s, int64_t rank);
 
+#ifndef TN_NO_ANALYSIS
 /* trains.c */
 TNI_FN tn_tt *tni_tt_make(tn_ctx *ctx, const char *op, int64_t count);
 TNI_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s);
@@ -263,6 +264,7 @@ TNI_FN int64_t tni_axis_work(int64_t n, int64_t others);
 TNI_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q, const double *x, double *u, double *s,
                               double *work);
 TNI_FN int64_t tni_product_of(int count, const int64_t *n, int skip);
+#endif /* TN_NO_ANALYSIS */
 #endif /* TN_NO_OPERATOR */
 
 #endif

@@ -358,6 +358,7 @@ TNI_FAST tn_task_fn TNI_T(gemm_few)(const TNI_T(gemm) *g, int64_t dots, int64_t 
 {
     const bool deep = g->m == 1 || g->k >= 4 * TNI_W;
     const bool fits = g->a_col == 1 || g->m * g->k <= bytes / (int64_t)sizeof(TNI_REAL);
+    if (!TNI_FEW) return NULL;
     if (g->b_col == 1 && g->m <= 3 && g->n >= TNI_W) return TNI_T(gemm_strips);
     if (g->b_row == 1 && g->m <= dots && deep && fits) return TNI_T(gemm_dots);
     return NULL;

@@ -7,7 +7,7 @@ TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks
     int64_t       slabs, deep, lines, most_cols, s;
     g->panels_a = (TNI_REAL *)(void *)blocks;
     g->panels_b = (TNI_REAL *)(void *)(blocks + bytes);
-    if (g->few) {
+    if (TNI_FEW && g->few) {
         TNI_T(gemm_few_run)(g, pool);
         return;
     }

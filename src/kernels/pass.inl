@@ -30,8 +30,8 @@
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
-   level have products alone: what else a context in F64 computes is in plain C. So has plain C of floats with TN_SMALL, where
-   nearly every processor has vectors: the rest is left to the reference. */
+   level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL plain C has products alone, too,
+   and the reference has the rest, wherever a level with vectors is compiled; scans are left to the reference in any case. */
 #if TNI_BITS == 64 && defined(TN_NO_F64)
 #define TNI_PRODUCTS 0
 #else
@@ -39,8 +39,15 @@
 #endif
 #if defined(TN_SMALL) && (TNI_AVX2 || TNI_NEON)
 #define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
+#define TNI_FEW TNI_ALL                 /* the products with few rows that need no packing */
 #else
 #define TNI_ALL (TNI_PRODUCTS && (TNI_BITS == 32 || TNI_LEVEL == 0))
+#define TNI_FEW 1
+#endif
+#ifdef TN_SMALL
+#define TNI_SCANS 0
+#else
+#define TNI_SCANS TNI_ALL
 #endif
 
 #if TNI_LEVEL == 2

@@ -33,6 +33,8 @@
 #undef TNI_OUT
 #undef TNI_ALL
 #undef TNI_PRODUCTS
+#undef TNI_FEW
+#undef TNI_SCANS
 #undef TNI_T
 #undef TNI_TRANSPOSE
 #undef TNI_REAL
