@@ -89,6 +89,9 @@
        TN_ALLOW_FAST_MATH        permits -ffast-math and its parts, without any promise about bit-identical results and NaN
        TN_HEADER_NAME            the name of this file, which includes itself; default: "tensornet.h"
      These leave parts out, with their declarations. All files of one program must define the same ones.
+       TN_SMALL                  the set for a small network inside a program: layers, training, files, folding, eigenpairs and
+                                 pictures. It is TN_NO_TEXT, TN_NO_MODELS, TN_NO_ANALYSIS, TN_NO_COMM, TN_NO_F64, and TN_SIMD_MAX
+                                 1 unless you define it; without AVX2 or NEON only products are fast, and BF16 is an error
        TN_NO_TEXT                no tokenizers and token shards (>>text)
        TN_NO_MODELS              no transformers (>>models, >>circuits)
        TN_NO_CIRCUITS            no circuits of transformers (>>circuits)
@@ -97,10 +100,14 @@
                                  >>circuits)
        TN_NO_OPERATOR            no operators, decompositions, networks and circuits (>>decomp, >>operator, >>analysis,
                                  >>network, >>circuits)
+       TN_NO_ANALYSIS            no decompositions of tensors (HOSVD, CP, trains, joint, ICA), eigenpairs of matrices that are
+                                 not symmetric, inner products of stacks, >>analysis, and what needs these: contraction, MPS
+       TN_NO_COMM                no processes that train together (>>comm): a desc.comm is an error
        TN_NO_MPS                 no matrix product states and tensor-network attention (>>mps, >>tn-attention)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
-       TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context uses the best available
+       TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C; -1: no fast kernels at all, for networks of a
+                                 few weights. A context uses the best available
 
    LIMITS
        Ranks are at most 8. One thread at a time may use a context; two contexts need no lock. A context computes in F32
@@ -13174,7 +13181,7 @@ typedef struct tni_vector_ops {
 #include TN_HEADER_NAME
 #undef TNI_PASS
 
-#if !defined(TN_NO_F64) || !defined(TN_NO_OPERATOR)
+#if !defined(TN_NO_OPERATOR) || (TN_SIMD_MAX >= 0 && !defined(TN_NO_F64))
 #define TNI_PASS 1
 #include TN_HEADER_NAME
 #undef TNI_PASS
@@ -13256,7 +13263,7 @@ typedef struct tni_vector_ops {
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
    level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL plain C has products alone, too,
    and the reference has the rest, wherever a level with vectors is compiled; scans are left to the reference in any case. */
-#if TNI_BITS == 64 && defined(TN_NO_F64)
+#if TN_SIMD_MAX < 0 || (TNI_BITS == 64 && defined(TN_NO_F64))
 #define TNI_PRODUCTS 0
 #else
 #define TNI_PRODUCTS 1
@@ -20075,7 +20082,11 @@ static tn_status tni_cpu_run(void *state, const tn_call *c)
 #endif
 static void tni_cpu_choose(tni_cpu *cpu, tn_simd simd)
 {
+#if TN_SIMD_MAX < 0
+    (void)cpu;                          /* the reference computes */
+#else
     TNI_BOTH(plain);
+#endif
 #if TNI_AVX2
     if (simd == TN_SIMD_AVX2) TNI_BOTH(avx2);
 #endif
@@ -20260,7 +20271,7 @@ static tn_status tni_comm_check(const tn_comm *k, char why[TN_WHY])
 {
     if (!k) return TN_OK;
 #ifdef TN_NO_COMM
-    tni_print(why, TN_WHY, "ctx_create: desc.comm is %s, but TN_NO_COMM left processes that train together out of this build", k->name);
+    tni_print(why, TN_WHY, "ctx_create: desc.comm is %s, expected NULL: TN_NO_COMM left it out of this build", k->name);
     return TN_ERR_ARG;
 #else
     if (k->abi != TN_COMM_ABI)

@@ -89,6 +89,9 @@
        TN_ALLOW_FAST_MATH        permits -ffast-math and its parts, without any promise about bit-identical results and NaN
        TN_HEADER_NAME            the name of this file, which includes itself; default: "tensornet.h"
      These leave parts out, with their declarations. All files of one program must define the same ones.
+       TN_SMALL                  the set for a small network inside a program: layers, training, files, folding, eigenpairs and
+                                 pictures. It is TN_NO_TEXT, TN_NO_MODELS, TN_NO_ANALYSIS, TN_NO_COMM, TN_NO_F64, and TN_SIMD_MAX
+                                 1 unless you define it; without AVX2 or NEON only products are fast, and BF16 is an error
        TN_NO_TEXT                no tokenizers and token shards (>>text)
        TN_NO_MODELS              no transformers (>>models, >>circuits)
        TN_NO_CIRCUITS            no circuits of transformers (>>circuits)
@@ -97,10 +100,14 @@
                                  >>circuits)
        TN_NO_OPERATOR            no operators, decompositions, networks and circuits (>>decomp, >>operator, >>analysis,
                                  >>network, >>circuits)
+       TN_NO_ANALYSIS            no decompositions of tensors (HOSVD, CP, trains, joint, ICA), eigenpairs of matrices that are
+                                 not symmetric, inner products of stacks, >>analysis, and what needs these: contraction, MPS
+       TN_NO_COMM                no processes that train together (>>comm): a desc.comm is an error
        TN_NO_MPS                 no matrix product states and tensor-network attention (>>mps, >>tn-attention)
        TN_NO_TRAINING            inference only: no recording, backward pass, optimisers, graphs and checkpoints
        TN_NO_F64                 F64 contexts are an error; decompositions still compute in double, in plain C
-       TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C. A context uses the best available
+       TN_SIMD_MAX               2: all levels; 1: up to AVX2 or NEON; 0: plain C; -1: no fast kernels at all, for networks of a
+                                 few weights. A context uses the best available
 
    LIMITS
        Ranks are at most 8. One thread at a time may use a context; two contexts need no lock. A context computes in F32

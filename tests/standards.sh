@@ -72,7 +72,7 @@ while read -r compiler language dialect what; do
     fi
 done <<END
 gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_STDIO tensornet.h
-$(for switch in TEXT CIRCUITS TRAINING OPERATOR MODELS IMAGE CONTRACTION MPS F64; do
+$(for switch in TEXT CIRCUITS TRAINING OPERATOR ANALYSIS MODELS IMAGE CONTRACTION MPS COMM F64; do
     more "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_$switch tensornet.h"
 done
 between "gcc c gnu17" "clang c c17" "g++ c++ c++20" "clang++ c++ c++20" \
@@ -84,6 +84,10 @@ more "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_STATIC tensornet.h" \
     "clang c c99 -iquote src $(grep -l '/inner\.h"' $tests | tr '\n' ' ')" \
     "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_USE_THREADS -DTNI_NO_ATOMICS tensornet.h" \
     "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=0 tensornet.h" \
+    "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_SIMD_MAX=-1 tensornet.h" \
+    "g++ c++ c++17 -DTENSORNET_IMPLEMENTATION -DTN_SMALL tensornet.h" \
+    "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_SMALL -DTN_SIMD_MAX=-1 tensornet.h" \
+    "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_SMALL -DTN_NO_TRAINING -DTN_NO_OPERATOR -DTN_NO_IMAGE tensornet.h" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_TRAINING -DTN_NO_F64 -DTN_SIMD_MAX=0 tensornet.h" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_MODELS -DTN_NO_OPERATOR -DTN_NO_TEXT tensornet.h" \
     "clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_NO_IMAGE -DTN_NO_TRAINING -DTN_NO_STDIO tensornet.h" \
@@ -91,6 +95,7 @@ more "gcc c c99 -DTENSORNET_IMPLEMENTATION -DTN_STATIC tensornet.h" \
     "clang++ c++ c++20 tests/compile/cpp17.cpp" \
     "g++ c++ c++17 -include tests/compile/macros.h -DTN_CUDA_HOST -Itests/cuda_host -Wno-pedantic -Wno-conversion -Wno-shadow \
         -Wno-unknown-pragmas -Wno-psabi tensornet_cuda.cu")
+clang c c99 -DTENSORNET_IMPLEMENTATION -DTN_SMALL tensornet.h
 clang c c99 tests/compile/smallest.c
 g++ c++ c++17 tests/compile/smallest.c
 clang c c99 -include tests/compile/macros.h -DTENSORNET_IMPLEMENTATION tensornet.h

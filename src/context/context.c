@@ -62,7 +62,7 @@ static tn_status tni_comm_check(const tn_comm *k, char why[TN_WHY])
 {
     if (!k) return TN_OK;
 #ifdef TN_NO_COMM
-    tni_print(why, TN_WHY, "ctx_create: desc.comm is %s, but TN_NO_COMM left processes that train together out of this build", k->name);
+    tni_print(why, TN_WHY, "ctx_create: desc.comm is %s, expected NULL: TN_NO_COMM left it out of this build", k->name);
     return TN_ERR_ARG;
 #else
     if (k->abi != TN_COMM_ABI)

@@ -32,7 +32,7 @@
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
    level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL plain C has products alone, too,
    and the reference has the rest, wherever a level with vectors is compiled; scans are left to the reference in any case. */
-#if TNI_BITS == 64 && defined(TN_NO_F64)
+#if TN_SIMD_MAX < 0 || (TNI_BITS == 64 && defined(TN_NO_F64))
 #define TNI_PRODUCTS 0
 #else
 #define TNI_PRODUCTS 1

@@ -6,7 +6,7 @@
 
 /* What is left out is not declared: its names are free. */
 enum { tn_record, tn_backward, tn_recompute, tn_optim_step, tn_graph_begin, tn_checkpoint_read, tn_eigh, tn_hosvd, tn_cp_create,
-       tn_unfold,
+       tn_unfold, tn_mps_init, tn_tt_svd, tn_comm_sum,
        tn_tokenizer_read, tn_shard_open, tn_transformer_init, tn_circuit_create, tn_image_create };
 
 enum { IN = 3, HIDDEN = 5, OUT = 2, ROWS = 4 };
@@ -84,12 +84,19 @@ TEST(predicts)
 TEST(what_is_left_out_is_an_error)
 {
     tn_desc desc;
+    tn_comm comm;
     tn_ctx *ctx;
     char    why[256];
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
     CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_ERR_DTYPE);
     CHECK(strstr(why, "TN_NO_F64") != NULL);
+    memset(&desc, 0, sizeof desc);
+    memset(&comm, 0, sizeof comm);
+    desc.comm = &comm;
+    comm.name = "one";
+    CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_ERR_ARG);
+    CHECK(strstr(why, "TN_NO_COMM") != NULL);
     CHECK(tn_cpu_backend()->fn[TN_KERNEL_ADAMW] == NULL && tn_reference_backend()->fn[TN_KERNEL_ADAMW] == NULL);
     CHECK(tn_cpu_backend()->fn[TN_KERNEL_GEMM] != NULL);
     CHECK_INT(TN_KERNEL_TICK + 1, TN_KERNEL_COUNT);
