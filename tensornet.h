@@ -955,10 +955,10 @@ TN_API void       tn_plan_destroy(tn_plan *plan);              /* frees the plan
    the first of them change fastest, so their unfolding has the columns of this one in another order.
    ====================================================================== */
 
-/* Contracts axis j of u with axis k of v, which are counted from 1 here, as the tensor inner product U .jk V is printed:
-   the free axes of u come first, then those of v. A matrix product is tn_contract_axes(ctx, a, 2, b, 1).
+/* Contracts axis j of u with axis k of v, which may count from the last one as -1: the free axes of u come first, then those of
+   v. A matrix product is tn_tensordot(ctx, a, 1, b, 0). It is the tensor inner product U .jk V with axes counted from 0.
    Sharkey 2023, equation 1 */
-TN_API tn_tensor *tn_contract_axes(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k);
+TN_API tn_tensor *tn_tensordot(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k);
 /* The column-wise Khatri-Rao product: column c is the Kronecker product of the columns c.   a [m,r]  b [n,r] -> [m n,r] */
 TN_API tn_tensor *tn_khatri_rao(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
 /* The row-wise Khatri-Rao product, row r (x) row r; also called face-splitting.   a [r,m]  b [r,n] -> [r,m n] */
@@ -22885,31 +22885,26 @@ static tn_tensor *tni_added_axis(tn_tensor *t, int axis)
     return v;
 }
 
-tn_tensor *tn_contract_axes(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k)
+tn_tensor *tn_tensordot(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k)
 {
     enum { SHARED = 2 * TN_MAX_RANK };
     int        of_u[TN_MAX_RANK], of_v[TN_MAX_RANK], of_y[2 * TN_MAX_RANK], rank = 0, i;
     const int *labels[2];
     tn_tensor *both[2];
-    if (!tni_is_real(ctx, u, "contract_axes", "u") || !tni_is_real(ctx, v, "contract_axes", "v")) return NULL;
-    if (j < 1 || j > u->rank || k < 1 || k > v->rank) {
-        const bool in_u = j < 1 || j > u->rank;
-        tni_fail(ctx, TN_ERR_ARG, "contract_axes: %s is %d, expected an axis of %s, counted from 1", in_u ? "j" : "k",
-                 in_u ? j : k, TNI_SHAPE(in_u ? u : v));
-        return NULL;
-    }
-    if (u->shape[j - 1] != v->shape[k - 1]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: axis %d of u %s and axis %d of v %s differ, expected equal extents", j,
+    if (!tni_is_real(ctx, u, "tensordot", "u") || !tni_is_real(ctx, v, "tensordot", "v")
+        || !tni_axis(u, &j, "tensordot", "u") || !tni_axis(v, &k, "tensordot", "v")) return NULL;
+    if (u->shape[j] != v->shape[k]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "tensordot: axis %d of u %s and axis %d of v %s differ, expected equal extents", j,
                  TNI_SHAPE(u), k, TNI_SHAPE(v));
         return NULL;
     }
     if (u->rank + v->rank - 2 > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: the result of u %s and v %s has rank %d, expected at most %d",
+        tni_fail(ctx, TN_ERR_SHAPE, "tensordot: the result of u %s and v %s has rank %d, expected at most %d",
                  TNI_SHAPE(u), TNI_SHAPE(v), u->rank + v->rank - 2, TN_MAX_RANK);
         return NULL;
     }
-    for (i = 0; i < u->rank; i++) if ((of_u[i] = i + 1 == j ? SHARED : i) != SHARED) of_y[rank++] = of_u[i];
-    for (i = 0; i < v->rank; i++) if ((of_v[i] = i + 1 == k ? SHARED : TN_MAX_RANK + i) != SHARED) of_y[rank++] = of_v[i];
+    for (i = 0; i < u->rank; i++) if ((of_u[i] = i == j ? SHARED : i) != SHARED) of_y[rank++] = of_u[i];
+    for (i = 0; i < v->rank; i++) if ((of_v[i] = i == k ? SHARED : TN_MAX_RANK + i) != SHARED) of_y[rank++] = of_v[i];
     labels[0] = of_u; labels[1] = of_v;
     both[0] = u; both[1] = v;
     return tn_einsum_labels(ctx, 2, both, labels, rank, of_y);

@@ -88,7 +88,8 @@
        TN_DEBUG                  detects tensors that a reset has freed, and fills them with NaN; two threads in one context
        TN_ALLOW_FAST_MATH        permits -ffast-math and its parts, without any promise about bit-identical results and NaN
        TN_HEADER_NAME            the name of this file, which includes itself; default: "tensornet.h"
-     These leave parts out, with their declarations. All files of one program must define the same ones.
+     These leave parts out, with their declarations. Files that define other ones than the file with the implementation still
+     fit it; if they call what it leaves out, the linker says which function is missing.
        TN_SMALL                  the set for a small network inside a program: layers, training, files, folding, eigenpairs and
                                  pictures. It is TN_NO_TEXT, TN_NO_MODELS, TN_NO_ANALYSIS, TN_NO_COMM, TN_NO_F64, and TN_SIMD_MAX
                                  1 unless you define it; without AVX2 or NEON only products are fast, and BF16 is an error

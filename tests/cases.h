@@ -1302,7 +1302,7 @@ static inline tn_tensor *run_products(setting *s)
 {
     tn_tensor *a = case_x(s, 0), *b = s->inputs > 1 ? case_x(s, 1) : NULL;
     switch (s->of->kind) {
-    case PRODUCT_CONTRACT:  return tn_contract_axes(s->ctx, a, (int)s->k[0] + 1, b, (int)s->k[1] + 1);
+    case PRODUCT_CONTRACT:  return tn_tensordot(s->ctx, a, (int)s->k[0], b, (int)s->k[1]);
     case PRODUCT_RAO:       return tn_khatri_rao(s->ctx, a, b);
     case PRODUCT_ROWS:      return tn_khatri_rao_rows(s->ctx, a, b);
     case PRODUCT_KRONECKER: return tn_kronecker(s->ctx, a, b);
@@ -2347,7 +2347,7 @@ static const test_case cases[] = {
     {"stack",            JOIN_STACK,      0,    true, build_join,      run_join,      want_join},
     {"gather",           0,               1e-6, true, build_gather,    run_gather,    want_gather},
 #ifndef TN_NO_CONTRACTION
-    {"contract_axes",    PRODUCT_CONTRACT, 1e-6, true, build_products, run_products,  want_products},
+    {"tensordot",        PRODUCT_CONTRACT, 1e-6, true, build_products, run_products,  want_products},
     {"khatri_rao",       PRODUCT_RAO,     1e-6, true, build_products,  run_products,  want_products},
     {"khatri_rao_rows",  PRODUCT_ROWS,    1e-6, true, build_products,  run_products,  want_products},
     {"kronecker",        PRODUCT_KRONECKER, 1e-6, true, build_products, run_products, want_products},

@@ -67,16 +67,16 @@ static void tensors(tn_ctx *ctx)
     int64_t    su[3] = {3, 4, 5}, sv[3] = {2, 5, 3}, out[4] = {4, 5, 2, 5}, i, j, k, l, c;
     tn_tensor *u = tn_normal(ctx, 3, su, 0, 1), *v = tn_normal(ctx, 3, sv, 0, 1), *direct, *m, *b;
     double    *x = read_all(u), *y = read_all(v), z[200];
-    printf("equation 1, the inner product U .jk V: axis j of U with axis k of V, both counted from 1\n");
+    printf("equation 1, the inner product U .jk V: axis j of U with axis k of V, in the equation counted from 1\n");
     for (i = 0; i < 4; i++) for (j = 0; j < 5; j++) for (k = 0; k < 2; k++) for (l = 0; l < 5; l++)
         for (z[((i * 5 + j) * 2 + k) * 5 + l] = 0, c = 0; c < 3; c++)
             z[((i * 5 + j) * 2 + k) * 5 + l] += x[(c * 4 + i) * 5 + j] * y[(k * 5 + l) * 3 + c];
     direct = tn_tensor_from(ctx, 4, out, TN_F64, z);
-    claim(ctx, "inner_product_13", tn_contract_axes(ctx, u, 1, v, 3), direct);
+    claim(ctx, "inner_product_13", tn_tensordot(ctx, u, 0, v, 2), direct);
     free(x); free(y);
     m = number(ctx, 3, 4); b = number(ctx, 4, 5);
-    claim(ctx, "matrix_product_21", tn_contract_axes(ctx, m, 2, b, 1), tn_matmul(ctx, m, b));
-    claim(ctx, "transposed_product_11", tn_contract_axes(ctx, m, 1, tn_transpose(m, 0, 1), 2),
+    claim(ctx, "matrix_product_21", tn_tensordot(ctx, m, 1, b, 0), tn_matmul(ctx, m, b));
+    claim(ctx, "transposed_product_11", tn_tensordot(ctx, m, 0, tn_transpose(m, 0, 1), 1),
           tn_matmul(ctx, tn_transpose(m, 0, 1), m));
 
     /* Its text says that the axes of V are a batch; the definition puts the free axes of U first. */
@@ -87,7 +87,7 @@ static void tensors(tn_ctx *ctx)
         for (z[i * 10 + j] = 0, c = 0; c < 3; c++) z[i * 10 + j] += x[i * 3 + c] * y[j * 3 + c];
     out[1] = 2; out[2] = 5;
     direct = tn_tensor_from(ctx, 3, out, TN_F64, z);
-    claim(ctx, "example_6", tn_contract_axes(ctx, m, 2, v, 3), direct);
+    claim(ctx, "example_6", tn_tensordot(ctx, m, 1, v, 2), direct);
     free(x); free(y);
 }
 
@@ -99,13 +99,13 @@ static void bilinear_layers(tn_ctx *ctx, tn_tensor *w1, tn_tensor *w2, tn_tensor
     tn_cp     *cp, *plus;
     printf("the layer (W1 x) * (W2 x) as B = W1 .12 Z .21 W2, with ones on the diagonal of Z; the axes are (in, out, in)\n");
     z = tn_reshape(tn_khatri_rao(ctx, eye, eye), 3, cube);
-    b = tn_contract_axes(ctx, tn_contract_axes(ctx, w1, 1, z, 2), 2, w2, 1);
-    claim(ctx, "layer_from_tensor", tn_contract_axes(ctx, tn_contract_axes(ctx, x1, 1, b, 1), 2, x1, 1), y);
+    b = tn_tensordot(ctx, tn_tensordot(ctx, w1, 0, z, 1), 1, w2, 0);
+    claim(ctx, "layer_from_tensor", tn_tensordot(ctx, tn_tensordot(ctx, x1, 0, b, 0), 1, x1, 0), y);
     f[0] = w1; f[1] = w2;
     cp = tn_cp_create(ctx, 2, eye, f, TN_CP_INPUT_PLAIN);
     claim(ctx, "axes_of_this_library", tn_copy(ctx, tn_transpose(b, 0, 1)), tn_cp_dense(cp));
     printf("the order of contractions does not matter: one input held gives a matrix, diag(W1 x) W2\n");
-    claim(ctx, "one_input_held", tn_contract_axes(ctx, x1, 1, b, 1),
+    claim(ctx, "one_input_held", tn_tensordot(ctx, x1, 0, b, 0),
           tn_mul(ctx, w2, tn_transpose(tn_affine(ctx, x, w1, NULL), 0, 1)));
     printf("a bias is one more input; with a projection and the residual the layer is P B + I on [x;1]\n");
     cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
@@ -145,7 +145,7 @@ static void one_layer_transformer(tn_ctx *ctx, tn_tensor *w1, tn_tensor *w2)
         other = sum(ctx, other, h < HEADS ? tn_matmul(ctx, ah, tn_matmul(ctx, e, ov[h])) : e);
         for (k = 0; k <= HEADS; k++) {
             tn_tensor *ak = k < HEADS ? a[k] : tn_eye(ctx, T), *y, *printed, *sh, *sk;
-            y = tn_contract_axes(ctx, tn_contract_axes(ctx, s[h], 2, b, 2), 3, s[k], 2);        /* [s,out,s'] */
+            y = tn_tensordot(ctx, tn_tensordot(ctx, s[h], 1, b, 1), 2, s[k], 1);        /* [s,out,s'] */
             y = tn_reshape(tn_copy(ctx, tn_transpose(y, 1, 2)), 2, pairs);                      /* [s s',out] */
             paths = tn_add(ctx, paths, tn_matmul(ctx, tn_khatri_rao_rows(ctx, ah, ak), y));
             printed = tn_cp_apply_each(ctx, cp, (tn_tensor *[]){s[h], s[k]});                   /* the same token twice */

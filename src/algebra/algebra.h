@@ -76,10 +76,10 @@ TN_API void       tn_plan_destroy(tn_plan *plan);              /* frees the plan
    the first of them change fastest, so their unfolding has the columns of this one in another order.
    ====================================================================== */
 
-/* Contracts axis j of u with axis k of v, which are counted from 1 here, as the tensor inner product U .jk V is printed:
-   the free axes of u come first, then those of v. A matrix product is tn_contract_axes(ctx, a, 2, b, 1).
+/* Contracts axis j of u with axis k of v, which may count from the last one as -1: the free axes of u come first, then those of
+   v. A matrix product is tn_tensordot(ctx, a, 1, b, 0). It is the tensor inner product U .jk V with axes counted from 0.
    Sharkey 2023, equation 1 */
-TN_API tn_tensor *tn_contract_axes(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k);
+TN_API tn_tensor *tn_tensordot(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k);
 /* The column-wise Khatri-Rao product: column c is the Kronecker product of the columns c.   a [m,r]  b [n,r] -> [m n,r] */
 TN_API tn_tensor *tn_khatri_rao(tn_ctx *ctx, tn_tensor *a, tn_tensor *b);
 /* The row-wise Khatri-Rao product, row r (x) row r; also called face-splitting.   a [r,m]  b [r,n] -> [r,m n] */

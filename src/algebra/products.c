@@ -36,31 +36,26 @@ static tn_tensor *tni_added_axis(tn_tensor *t, int axis)
     return v;
 }
 
-tn_tensor *tn_contract_axes(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k)
+tn_tensor *tn_tensordot(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k)
 {
     enum { SHARED = 2 * TN_MAX_RANK };
     int        of_u[TN_MAX_RANK], of_v[TN_MAX_RANK], of_y[2 * TN_MAX_RANK], rank = 0, i;
     const int *labels[2];
     tn_tensor *both[2];
-    if (!tni_is_real(ctx, u, "contract_axes", "u") || !tni_is_real(ctx, v, "contract_axes", "v")) return NULL;
-    if (j < 1 || j > u->rank || k < 1 || k > v->rank) {
-        const bool in_u = j < 1 || j > u->rank;
-        tni_fail(ctx, TN_ERR_ARG, "contract_axes: %s is %d, expected an axis of %s, counted from 1", in_u ? "j" : "k",
-                 in_u ? j : k, TNI_SHAPE(in_u ? u : v));
-        return NULL;
-    }
-    if (u->shape[j - 1] != v->shape[k - 1]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: axis %d of u %s and axis %d of v %s differ, expected equal extents", j,
+    if (!tni_is_real(ctx, u, "tensordot", "u") || !tni_is_real(ctx, v, "tensordot", "v")
+        || !tni_axis(u, &j, "tensordot", "u") || !tni_axis(v, &k, "tensordot", "v")) return NULL;
+    if (u->shape[j] != v->shape[k]) {
+        tni_fail(ctx, TN_ERR_SHAPE, "tensordot: axis %d of u %s and axis %d of v %s differ, expected equal extents", j,
                  TNI_SHAPE(u), k, TNI_SHAPE(v));
         return NULL;
     }
     if (u->rank + v->rank - 2 > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "contract_axes: the result of u %s and v %s has rank %d, expected at most %d",
+        tni_fail(ctx, TN_ERR_SHAPE, "tensordot: the result of u %s and v %s has rank %d, expected at most %d",
                  TNI_SHAPE(u), TNI_SHAPE(v), u->rank + v->rank - 2, TN_MAX_RANK);
         return NULL;
     }
-    for (i = 0; i < u->rank; i++) if ((of_u[i] = i + 1 == j ? SHARED : i) != SHARED) of_y[rank++] = of_u[i];
-    for (i = 0; i < v->rank; i++) if ((of_v[i] = i + 1 == k ? SHARED : TN_MAX_RANK + i) != SHARED) of_y[rank++] = of_v[i];
+    for (i = 0; i < u->rank; i++) if ((of_u[i] = i == j ? SHARED : i) != SHARED) of_y[rank++] = of_u[i];
+    for (i = 0; i < v->rank; i++) if ((of_v[i] = i == k ? SHARED : TN_MAX_RANK + i) != SHARED) of_y[rank++] = of_v[i];
     labels[0] = of_u; labels[1] = of_v;
     both[0] = u; both[1] = v;
     return tn_einsum_labels(ctx, 2, both, labels, rank, of_y);
