@@ -1052,7 +1052,6 @@ static inline void want_attend(setting *s)
     const plain_attention a = case_attention(s);
     const bool one = (s->of->kind & (ATTEND_SELF | ATTEND_JOINT)) != 0;
     plain   q = plain_x(s, 0), k = plain_x(s, one ? 0 : 1), v = plain_x(s, one ? 0 : 2);
-    int64_t shape[4];
     if (s->of->kind & ATTEND_JOINT) {
         q.shape[2] = k.shape[2] = plain_sets(&a) * a.H;
         k.v += q.shape[2] * q.strides[2];
@@ -1062,7 +1061,7 @@ static inline void want_attend(setting *s)
     double *fq = plain_flat(&q);
     double *fk = plain_flat(&k);
     double *fv = plain_flat(&v);
-    shape[0] = a.B; shape[1] = a.Tq; shape[2] = a.H; shape[3] = a.dv;
+    int64_t shape[4] = {a.B, a.Tq, a.H, a.dv};
     plain_attend(&a, fq, fk, fv, case_want(s, 4, shape));
     free(fq); free(fk); free(fv);
 }
@@ -1415,11 +1414,10 @@ static inline const char *einsum_of(const setting *s)
 
 static inline void build_einsum(setting *s)
 {
-    const char *e;
     int64_t shape[TN_MAX_RANK];
     int rank = 0;
     draw_shape(s, 4, s->k, true);
-    for (e = einsum_of(s); ; e++) {
+    for (const char *e = einsum_of(s); ; e++) {
         if (*e >= 'a') { shape[rank++] = s->k[*e - 'a']; continue; }
         case_real(s, rank, shape, CASE_UNIT);
         rank = 0;

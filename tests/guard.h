@@ -127,10 +127,9 @@ static inline void guard_release(void *state, void *p, size_t bytes)
 /* All that is allocated now. false: something was hurt since the last check. */
 static inline bool guard_check(void)
 {
-    const guard_block *b;
     const int before = guard.damage;
     static int told;
-    for (b = guard.blocks; b; b = b->next)
+    for (const guard_block *b = guard.blocks; b; b = b->next)
         if (!guard_intact(b)) {
             guard_hurt("a strip round an allocation was written to");
             guard_fill(b->state, b->bytes - GUARD, GUARD);
@@ -302,8 +301,7 @@ static inline tn_status guard_run(void *state, const tn_call *c)
 
 static inline void guard_close(void *state)
 {
-    guard_block *b;
-    for (b = guard.blocks; b; b = b->next) if (b->state == state) guard_hurt("not everything was given back");
+    for (guard_block *b = guard.blocks; b; b = b->next) if (b->state == state) guard_hurt("not everything was given back");
     guard_buffers_drop(state);
     guard.inner->close(state);
 }

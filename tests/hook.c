@@ -283,9 +283,8 @@ int __wrap_ftruncate(int fd, off_t bytes)
 FILE *__wrap_fopen(const char *path, const char *mode)
 {
     fault f = fault_of(HOOK_fopen, path);
-    FILE *stream;
     if (fails(f)) return NULL;
-    stream = __real_fopen(path, mode);
+    FILE *stream = __real_fopen(path, mode);
     if (stream) remember(fileno(stream), path);
     end_after(f);
     return stream;

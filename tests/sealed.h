@@ -77,8 +77,7 @@ static inline void *sealed_alloc(void *state, size_t bytes)
 
 static inline bool sealed_intact(const sealed_block *b)
 {
-    const unsigned char *p;
-    for (p = b->pages; p < b->pages + b->size; p++)
+    for (const unsigned char *p = b->pages; p < b->pages + b->size; p++)
         if ((p < b->bytes || p >= b->bytes + b->used) && *p != SEALED_PATTERN) return false;
     return true;
 }
@@ -100,8 +99,7 @@ static inline void sealed_release(void *state, void *p, size_t bytes)
 static inline void sealed_protect(const sealed_state *s, const void *p, size_t bytes, int how)
 {
     const size_t page = sealed_page();
-    sealed_block *b;
-    for (b = s->blocks; b; b = b->next)
+    for (sealed_block *b = s->blocks; b; b = b->next)
         if ((const unsigned char *)p >= b->bytes && (const unsigned char *)p < b->bytes + b->used) {
             const size_t at = (size_t)((const unsigned char *)p - b->pages), first = at / page * page;
             mprotect(b->pages + first, (at + bytes + page - 1) / page * page - first, how);

@@ -21,8 +21,7 @@
 
 static tn_tensor *make_2d(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_tensor_create(ctx, TN_REAL, 2, shape);
 }
 
@@ -112,8 +111,7 @@ typedef struct lost {
 
 static tn_tensor *random_2d(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_normal(ctx, 2, shape, 0, 1);
 }
 
@@ -804,7 +802,6 @@ TEST(disks_that_are_full_or_read_only)
 {
     things large = things_make(true), small = things_make(false);
     char   disk[TEST_PATH], zeros[4096] = {0};
-    FILE  *f;
     place_make();
     snprintf(disk, sizeof disk, "%s", place("disk"));
     CHECK(mkdir(disk, 0777) == 0);
@@ -817,7 +814,7 @@ TEST(disks_that_are_full_or_read_only)
     CHECK(file_put(place("disk/file"), "old"));
     saving_fails(&large, disk, "file", "could not be written: No space left on device");
     saving_fails(&large, disk, "new", "could not be written: No space left on device");
-    f = fopen(place("disk/filler"), "wb");
+    FILE *f = fopen(place("disk/filler"), "wb");
     while (f && fwrite(zeros, 1, sizeof zeros, f) == sizeof zeros && fflush(f) == 0) {}
     if (f) fclose(f);
     saving_fails(&small, disk, "file", "could not be written: No space left on device");      /* found at the flush */

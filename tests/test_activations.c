@@ -102,9 +102,8 @@ typedef struct bench { tn_ctx *ctx; tn_params *params; tn_tensor *x; double valu
 
 static bool run_at(bench *b, const tn_backend *backend, int kind, const double *x, int64_t n)
 {
-    tn_desc    d = ZERO;
-    tn_init    zero = ZERO;
-    tn_tensor *y;
+    tn_desc d = ZERO;
+    tn_init zero = ZERO;
     zero.rule = TN_INIT_ZERO;
     d.backend = backend;
     d.dtype = TN_F64;
@@ -114,7 +113,7 @@ static bool run_at(bench *b, const tn_backend *backend, int kind, const double *
     bool ok = CHECK(p != NULL) && CHECK_STATUS(tn_write(p->value, TN_F64, x, n), TN_OK);
     if (ok) {
         tn_record(b->ctx);
-        y = tn_activation(b->ctx, p->value, (tn_act)kind);
+        tn_tensor *y = tn_activation(b->ctx, p->value, (tn_act)kind);
         ok = CHECK(y != NULL) && CHECK_STATUS(tn_read(y, TN_F64, b->value, n), TN_OK)
              && CHECK_STATUS(tn_backward(b->ctx, tn_sum(b->ctx, y)), TN_OK)
              && CHECK_STATUS(tn_read(p->value->grad, TN_F64, b->slope, n), TN_OK);

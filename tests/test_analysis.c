@@ -14,8 +14,7 @@ static tn_tensor *random_tensor(tn_ctx *ctx, uint64_t *seed, int rank, const int
 
 static inline tn_tensor *random_2d(tn_ctx *ctx, uint64_t *seed, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return random_tensor(ctx, seed, 2, shape);
 }
 
@@ -504,6 +503,10 @@ TEST(certificates_hold)
         CHECK_ERROR(ctx, TN_ERR_ARG, "certify: out is NULL");
         CHECK_STATUS(tn_cp_certify(cp, 0, 1, NULL, &c), TN_OK);
         CHECK(largest_difference(tn_cp_dense_symmetric(c.cp), tn_cp_dense_symmetric(cp)) < 1e-13);
+        tn_certificate_destroy(&c);
+        CHECK_STATUS(tn_assign(cp->p, tn_scale(ctx, cp->p, 0)), TN_OK);
+        REQUIRE(CHECK_STATUS(tn_cp_certify(cp, 0.5, 1, NULL, &c), TN_OK));
+        CHECK(host(c.error)[0] == 0 && host(c.bound)[0] == 0);      /* of a zero output */
         CLOSE_CTX(ctx);
     }
     WORST("error of a certificate against the tensors", worst_error, 1e-12);
@@ -780,6 +783,7 @@ TEST(alignment_finds_the_units)
         REQUIRE(CHECK_STATUS(tn_cp_align(a, same, &aligned, &cosines), TN_OK));
         test_raise(&weights, largest_difference(aligned->p, a->p));
         for (int k = 0; k < 2; k++) test_raise(&weights, largest_difference(aligned->f[k], a->f[k]));
+        CHECK_INT(cosines->rank, 1);
         v = host(cosines);
         for (int64_t i = 0; i < a->terms; i++) test_raise(&weights, fabs(v[i] - 1));
         tn_tensor_destroy(cosines);

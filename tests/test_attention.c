@@ -13,8 +13,7 @@ static double *numbers(int64_t n, uint64_t *rng)
 
 static tn_tensor *tensor_of(tn_ctx *ctx, int64_t a, int64_t b, int64_t c, int64_t d, const double *v)
 {
-    int64_t shape[4];
-    shape[0] = a; shape[1] = b; shape[2] = c; shape[3] = d;
+    int64_t shape[4] = {a, b, c, d};
     tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, 4, shape);
     CHECK_STATUS(tn_write(t, TN_F64, v, a * b * c * d), TN_OK);
     return t;
@@ -114,10 +113,9 @@ TEST(chunked_is_quadratic)
         for (int t = 0; t < 6; t++)
             for (int round = 0; round < (t == 5 ? 3 : 8); round++) {
                 plain_attention a = draw_attention(&rng, (tn_attend_kind)kind, most[t]);
-                double  *want;
                 if (t == 5) { a.B = a.H = 1; a.Tq = a.Tk = 257 + 2 * test_random_int(&rng, 0, 40); }
                 operands x = draw_operands(&rng, &a);
-                want = doubles(x.no);
+                double *want = doubles(x.no);
                 plain_attend(&a, x.q, x.k, x.v, want);
                 outcome quadratic = both_ways(wide, &a, TN_ATTEND_FORM_QUADRATIC, &x);
                 outcome linear = both_ways(wide, &a, TN_ATTEND_FORM_LINEAR, &x);
@@ -145,13 +143,12 @@ TEST(long_rows)
     for (int kind = TN_ATTEND_SOFTMAX; kind <= TN_ATTEND_BILINEAR; kind++)
         for (int round = 0; round < 6; round++) {
             plain_attention a = draw_attention(&rng, (tn_attend_kind)kind, 301);
-            double  *want, *o, *o32;
             if (round % 2) a.window = test_random_int(&rng, 1, 300);
             operands x = draw_operands(&rng, &a);
-            want = doubles(x.no);
+            double *want = doubles(x.no);
             plain_attend(&a, x.q, x.k, x.v, want);
-            o = forward(wide, &a, TN_ATTEND_FORM_QUADRATIC, &x);
-            o32 = forward(narrow, &a, TN_ATTEND_FORM_QUADRATIC, &x);
+            double *o = forward(wide, &a, TN_ATTEND_FORM_QUADRATIC, &x);
+            double *o32 = forward(narrow, &a, TN_ATTEND_FORM_QUADRATIC, &x);
             test_raise(&worst, test_frobenius(o, want, x.no));
             test_raise(&single, test_frobenius(o32, want, x.no));
         }
@@ -678,14 +675,13 @@ static double decoding(tn_dtype dtype, int rounds)
         tn_attention  layer;
         tn_tensor    *values = NULL;
         int64_t       B = test_random_int(&rng, 1, 3), T = test_random_int(&rng, 1, 45), at, b;
-        double       *x, *want, *got, *earlier;
         if (!CHECK_STATUS(tn_attention_init(params, "", &d, &layer), TN_OK)) return HUGE_VAL;
         d = layer.desc;
-        x = numbers(B * T * d.dim, &rng);
-        earlier = numbers(B * T * d.heads * d.d_v, &rng);
-        got = doubles(B * T * d.out);
+        double *x = numbers(B * T * d.dim, &rng);
+        double *earlier = numbers(B * T * d.heads * d.d_v, &rng);
+        double *got = doubles(B * T * d.out);
         if (d.mix_values) values = tensor_of(ctx, B, T, d.heads, d.d_v, earlier);
-        want = host(tn_attention_forward(ctx, &layer, rows_of(ctx, B, T, d.dim, x), &values));
+        double *want = host(tn_attention_forward(ctx, &layer, rows_of(ctx, B, T, d.dim, x), &values));
         tn_attention_cache *cache = tn_attention_cache_create(ctx, &layer, B, T);
         if (!CHECK(cache != NULL)) return HUGE_VAL;
         for (int again = 0; again < 3; again++) {

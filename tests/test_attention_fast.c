@@ -500,20 +500,19 @@ TEST(unseen_keys)
     const int64_t T = 300;
     for (int kind = 0; kind < 3; kind++)
         for (int form = TN_ATTEND_FORM_QUADRATIC; form <= TN_ATTEND_FORM_LINEAR; form++) {
-            problem    p = make((tn_attend_kind)kind, (tn_attend_form)form, 1, T, T, 1, 8, 16);
-            tn_ctx    *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
-            tn_tensor *q, *k, *v, *o;
-            float     *x = (float *)malloc(sizeof *x * (size_t)(T * 16)), *y = (float *)malloc(sizeof *y * (size_t)(T * 16));
+            problem p = make((tn_attend_kind)kind, (tn_attend_form)form, 1, T, T, 1, 8, 16);
+            tn_ctx *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+            float  *x = (float *)malloc(sizeof *x * (size_t)(T * 16)), *y = (float *)malloc(sizeof *y * (size_t)(T * 16));
             if (form == TN_ATTEND_FORM_LINEAR && !linear_can(p.a.kind)) { free(x); free(y); tn_ctx_destroy(ctx); continue; }
             for (int round = 0; round < 2; round++) {
                 tn_ctx_reset(ctx);
-                q = operand(ctx, 1, T, 2, 8, 1, false, NULL);
-                k = operand(ctx, 1, T, 2, 8, 2, false, NULL);
-                v = operand(ctx, 1, T, 1, 16, 3, false, NULL);
+                tn_tensor *q = operand(ctx, 1, T, 2, 8, 1, false, NULL);
+                tn_tensor *k = operand(ctx, 1, T, 2, 8, 2, false, NULL);
+                tn_tensor *v = operand(ctx, 1, T, 1, 16, 3, false, NULL);
                 if (kind != TN_ATTEND_BILINEAR) { q = tn_slice(q, 2, 0, 1); k = tn_slice(k, 2, 0, 1); }
                 for (int64_t i = 0; i < (T - 200) * 16; i++) y[i] = 1e6f;
                 if (round == 1) tn_write(tn_slice(v, 1, 200, T), TN_F32, y, (T - 200) * 16);
-                o = tn_attend(ctx, q, k, v, &p.a);
+                tn_tensor *o = tn_attend(ctx, q, k, v, &p.a);
                 tn_read(o, TN_F32, round ? y : x, T * 16);
             }
             CHECK(memcmp(x, y, sizeof *x * 200 * 16) == 0);

@@ -5,8 +5,7 @@
 
 static tn_tensor *chains(tn_ctx *ctx, int64_t b, int64_t n, int64_t d)
 {
-    int64_t shape[4];
-    shape[0] = b; shape[1] = n; shape[2] = d; shape[3] = d;
+    int64_t shape[4] = {b, n, d, d};
     return tn_tensor_nd(ctx, TN_REAL, 4, shape);
 }
 
@@ -174,7 +173,6 @@ TEST(recorded_or_not)
     static const double by[] = {0.1, 0.3, 1, 30, 1e9, 1e-9, 1e30};
     static const int    length[] = {1, 2, 3, 60};
     tn_ctx *ctx = ctx_threads(TN_F32, 1, NULL);
-    int64_t dd;
     REQUIRE(ctx != NULL);
     for (int64_t d = 7; d <= 17; d += d == 8 ? 7 : 1)
         for (int64_t n = 0; n < 4; n++)
@@ -183,7 +181,7 @@ TEST(recorded_or_not)
                 int64_t    shape[4], count;
                 tn_tensor *m, *sum, *p;
                 tn_ctx_reset(ctx);
-                dd = d * d;
+                int64_t dd = d * d;
                 count = 3 * length[n] * dd;
                 shape[0] = 3; shape[1] = length[n]; shape[2] = shape[3] = d;
                 v = (float *)malloc(sizeof *v * (size_t)count);

@@ -218,6 +218,7 @@ TEST(files_notes_and_weights)
     CHECK_STR(tn_safetensors_metadata(f, "config"), "{\"layers\": 1}");
     CHECK_STR(tn_safetensors_metadata(f, "position"), "4711");
     CHECK_STR(tn_safetensors_metadata(f, "tensornet.steps"), "3");
+    CHECK_STR(tn_safetensors_metadata(f, "tensornet.version"), tn_version());
     CHECK_STR(tn_safetensors_metadata(f, "tensornet.optim"), "adamw");
     CHECK_STR(tn_safetensors_metadata(f, "tensornet.seed"), "7");
     CHECK_STR(tn_safetensors_metadata(f, "tensornet.lr"), "0.02");
@@ -275,6 +276,7 @@ static void unseal(file *f)
 static void reseal(tn_ctx *ctx, file *f)
 {
     static const char before[] = "its checksum is ";
+    const size_t      live = tn_ctx_memory(ctx).live;
     CHECK_STATUS(tn_checkpoint_check(ctx, tn_source_memory(f->bytes, f->used)), TN_ERR_FORMAT);
     const char *at = strstr(tn_ctx_error(ctx), before);
     if (!CHECK(at)) return;
@@ -282,6 +284,7 @@ static void reseal(tn_ctx *ctx, file *f)
     for (size_t i = 0; i < 8; i++) f->bytes[f->used - 8 + i] = (char)(sum >> 8 * i & 255);
     tn_ctx_clear_error(ctx);
     CHECK_STATUS(tn_checkpoint_check(ctx, tn_source_memory(f->bytes, f->used)), TN_OK);
+    CHECK_INT(tn_ctx_memory(ctx).live, live);
 }
 
 TEST(another_optimiser_or_model)
@@ -725,11 +728,10 @@ TEST(infinities_of_both_signs_are_named)
     tn_optim_desc d = rule(TN_OPTIM_SGD);
     int64_t       one = 1;
     tn_init       init = ZERO;
-    double        v;
     if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
     tn_param *p = tn_params_add(a.w.params, "extra", 1, &one, init);
     for (int i = 0; i < 4; i++) {
-        v = i < 3 ? odd[i] : 1e30;
+        double v = i < 3 ? odd[i] : 1e30;
         tn_write(p->value, TN_F64, &v, 1);
         save(&a, &saved, NULL, 0);
         warnings = 0;

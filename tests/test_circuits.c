@@ -289,7 +289,6 @@ TEST(tokens_of_a_later_block)
     tn_transformer      m;
     tn_circuit_desc     at;
     tn_circuit         *c, *r;
-    tn_tensor          *x;
     double              worst = 0;
     REQUIRE(open_on(&w, TN_F64, 5, 1, NULL));
     for (int norms = 0; norms < 2; norms++) {
@@ -301,7 +300,7 @@ TEST(tokens_of_a_later_block)
         at.tokens = true;
         if (norms) at.factor = 0.5;
         REQUIRE((c = tn_circuit_qk(w.ctx, &m, &at)) != NULL);
-        x = norms ? tn_scale(w.ctx, m.embed.w, 0.5) : m.embed.w;
+        tn_tensor *x = norms ? tn_scale(w.ctx, m.embed.w, 0.5) : m.embed.w;
         for (int s = 0; s < 2; s++) {
             test_raise(&worst, differs(c->left[s], tn_matmul(w.ctx, x, r->left[s])));
             test_raise(&worst, differs(c->right[s], tn_matmul(w.ctx, x, r->right[s])));

@@ -1294,15 +1294,13 @@ TEST(a_folder_that_others_may_enter_is_refused)
 TEST(files_in_the_folder_are_kept)
 {
     static const char *const names[] = {"0", "notes"};
-    char     folder[] = "/tmp/tn-test-XXXXXX", file[64], why[TN_WHY] = "", text[200];
-    tn_comm *comm;
-    FILE    *f;
+    char folder[] = "/tmp/tn-test-XXXXXX", file[64], why[TN_WHY] = "", text[200];
     REQUIRE(CHECK(mkdtemp(folder) != NULL));
     for (int i = 0; i < 2; i++) {
         snprintf(file, sizeof file, "%s/%s", folder, names[i]);
-        f = fopen(file, "w");
+        FILE *f = fopen(file, "w");
         REQUIRE(CHECK(f != NULL && fclose(f) == 0));
-        comm = comm_socket(folder, 0, 1, why);
+        tn_comm *comm = comm_socket(folder, 0, 1, why);
         snprintf(text, sizeof text, "%s is not a socket, expected a new or empty folder", file);
         if (i == 0) CHECK_STR(why, text);
         CHECK((comm != NULL) == (i == 1));

@@ -54,8 +54,7 @@ static float *numbers_of(const tn_tensor *t)
 /* An owned tensor of normal numbers. */
 static tn_tensor *matrix_of(tn_ctx *ctx, int rank, int64_t a, int64_t b, int64_t c)
 {
-    int64_t shape[3];
-    shape[0] = a; shape[1] = b; shape[2] = c;
+    int64_t shape[3] = {a, b, c};
     tn_tensor *t = tn_tensor_create(ctx, TN_F32, rank, shape);
     if (t && tn_tensor_count(t) > 0) CHECK_STATUS(tn_assign(t, tn_normal(ctx, rank, shape, 0, 1)), TN_OK);
     return t;

@@ -46,17 +46,15 @@ static tn_tensor *counting(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t 
 
 static tn_tensor *counted(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return counting(ctx, TN_REAL, 2, shape);
 }
 
 static tn_param *param_of(tn_params *ps, const char *name, int64_t n, int64_t m)
 {
-    int64_t shape[2];
     tn_init init = ZERO;
     init.rule = TN_INIT_NORMAL;
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_params_add(ps, name, 2, shape, init);
 }
 
@@ -528,8 +526,7 @@ TEST(random_clock)
 /* A longer tensor begins with the numbers of a shorter one, at any length and level. */
 TEST(random_prefix)
 {
-    tn_simd level;
-    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level = (tn_simd)(level + 1)) {
+    for (tn_simd level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level = (tn_simd)(level + 1)) {
         tn_desc d = desc_of(TN_F32);
         float all[3][77], v[77];
         int64_t n = 77;
@@ -1220,6 +1217,8 @@ TEST(bad_operands)
     CHECK(tn_add(NULL, o.a, o.a) == NULL);
     CHECK(tn_copy(NULL, o.a) == NULL);
     CHECK(tn_tensor_1d(NULL, TN_F32, 3) == NULL);
+    CHECK(tn_tensor_from(o.ctx, 1, &n, TN_F64, NULL) == NULL);
+    CHECK_ERROR(o.ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor [6]");
     CHECK_INT(tn_tensor_count(NULL), 0);
     CHECK(!tn_tensor_contiguous(NULL));
     CHECK(tn_slice(NULL, 0, 0, 1) == NULL);
@@ -1511,8 +1510,7 @@ static void strided_io(tn_ctx *ctx, tn_dtype dtype)
 TEST(strided_read_and_write)
 {
     tn_ctx *ctx = ctx_of(TN_F32);
-    tn_dtype dtype;
-    for (dtype = TN_F32; dtype <= TN_I32; dtype = (tn_dtype)(dtype + 1)) strided_io(ctx, dtype);
+    for (tn_dtype dtype = TN_F32; dtype <= TN_I32; dtype = (tn_dtype)(dtype + 1)) strided_io(ctx, dtype);
     tn_ctx_destroy(ctx);
 }
 
@@ -1566,14 +1564,13 @@ TEST(copies)
     backend[2] = sealed_cpu();
     for (int b = 0; b < 3; b++) {
         tn_desc d = desc_of(TN_F32);
-        tn_dtype from, to;
         int64_t shape[3] = {3, 4, 10}, k;
         double out[36];
         if (test_leave_out(!backend[b], NO_SEALED)) continue;
         d.backend = backend[b];
         tn_ctx *ctx = ctx_new(&d);
-        for (from = TN_F32; from <= TN_I32; from = (tn_dtype)(from + 1))
-            for (to = TN_F32; to <= TN_I32; to = (tn_dtype)(to + 1)) {
+        for (tn_dtype from = TN_F32; from <= TN_I32; from = (tn_dtype)(from + 1))
+            for (tn_dtype to = TN_F32; to <= TN_I32; to = (tn_dtype)(to + 1)) {
                 tn_tensor *t = counting(ctx, from, 3, shape);                              /* to 119: whole in all of them */
                 t = tn_cast(ctx, tn_transpose(tn_slice_step(tn_slice_step(t, 2, 9, -1, -3), 1, 1, 4, 1), 0, 2), to);   /* [4,3,3]: t[z, 1+y, 9-3x] */
                 REQUIRE(t != NULL);
@@ -1829,9 +1826,8 @@ static void specials(tn_simd level, const tn_backend *backend)
         tn_backward(wide, tn_sum(wide, tw));
         ga = gb = NULL;
         if (ctx->arena_tensors && wide->arena_tensors) {
-            tn_tensor *p;
-            for (p = ctx->arena_tensors; p; p = p->prev) if ((p->flags & TNI_WATCHED) && p->grad) ga = host(p->grad);
-            for (p = wide->arena_tensors; p; p = p->prev) if ((p->flags & TNI_WATCHED) && p->grad) gb = host(p->grad);
+            for (tn_tensor *p = ctx->arena_tensors; p; p = p->prev) if ((p->flags & TNI_WATCHED) && p->grad) ga = host(p->grad);
+            for (tn_tensor *p = wide->arena_tensors; p; p = p->prev) if ((p->flags & TNI_WATCHED) && p->grad) gb = host(p->grad);
         }
         REQUIRE(ga && gb);
         for (int i = 0; i < SPECIALS; i++) {
@@ -1893,18 +1889,17 @@ TEST(nan_is_seen)
 static void nan_training(const tn_backend *backend)
 {
     tn_desc d = desc_of(TN_F32);
-    tn_tensor *good, *bad, *x;
     double before[4], after[4];
     d.backend = backend;
     tn_ctx *ctx = ctx_new(&d);
     tn_params *ps = tn_params_create(ctx);
-    good = param_of(ps, "good", 2, 2)->value;
-    bad = param_of(ps, "bad", 2, 2)->value;
+    tn_tensor *good = param_of(ps, "good", 2, 2)->value;
+    tn_tensor *bad = param_of(ps, "bad", 2, 2)->value;
     tn_optim *optim = tn_optim_create(ps, NULL);
     for (int step = 1; step <= 3; step++) {
         CHECK_STATUS(tn_read(good, TN_F64, before, 4), TN_OK);
         tn_record(ctx);
-        x = tn_scale(ctx, bad, step == 2 ? HUGE_VAL : 1);
+        tn_tensor *x = tn_scale(ctx, bad, step == 2 ? HUGE_VAL : 1);
         CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, tn_mul(ctx, good, good)), tn_sum(ctx, x))), TN_OK);
         CHECK_STATUS(tn_optim_step(optim), step == 2 && backend->host ? TN_ERR_NONFINITE : TN_OK);
         if (step == 2 && !backend->host) CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_NONFINITE);       /* a device tells when it is asked */
@@ -2107,8 +2102,7 @@ static void same_bits(const trained *a, const trained *b)
 
 TEST(threads_openmp)
 {
-    tn_dtype dtype;
-    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+    for (tn_dtype dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         tn_desc d = desc_of(dtype);
         int64_t used = 0;
         d.threads = 1;
@@ -2281,12 +2275,11 @@ TEST(printable)
         {"\xF3\xA0\x81\x81|\xE2\x80\x8D", "?|?", "?|\xE2\x80\x8D"},
         {"\xE2\x80", "??", "??"}, {"\xC0\x9B|\xED\xA0\x80|\xF5", "??|???|?", "??|???|?"}, {"", NULL, NULL}
     };
-    char   name[40];
-    size_t k;
+    char name[40];
     for (size_t i = 0; i < 2 * sizeof item / sizeof *item; i++) {
         const char *text = item[i / 2].text, *expected = i % 2 ? item[i / 2].lines : item[i / 2].word;
         snprintf(name, sizeof name, "%s", text);
-        k = tn_printable(name, strlen(name), i % 2 == 1);
+        size_t k = tn_printable(name, strlen(name), i % 2 == 1);
         CHECK_STR(name, expected ? expected : text);
         CHECK(k == strlen(name));
     }

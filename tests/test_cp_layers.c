@@ -57,7 +57,6 @@ static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *de
     tn_mlp      layer;
     int64_t     most = order > 4 ? 3 : 6, rows = test_random_int(rng, 1, 4), n, r, i;
     int         kind = (int)test_random_int(rng, 0, 5);
-    double      error, *t, *vx, *vy, *want, *one;
     d.in = test_random_int(rng, 1, most);
     d.hidden = test_random_int(rng, 1, 7);
     d.residual = kind >= 4;
@@ -76,17 +75,17 @@ static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *de
     tn_tensor *x = random_rows(ctx, rows, d.in, rng);
     tn_tensor *y = tn_mlp_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
     if (y && d.augmented) y = tn_copy(ctx, tn_slice(y, 1, 0, d.out));
-    error = apart(tn_cp_apply(ctx, cp, x), y);
+    double error = apart(tn_cp_apply(ctx, cp, x), y);
     tn_tensor *full = tn_cp_dense(cp);
     if (CHECK(full && y)) {
         n = cp->in[0];
-        vx = host(x);
-        vy = host(y);
-        want = doubles(rows * d.out);
-        one = doubles(n);
+        double *vx = host(x);
+        double *vy = host(y);
+        double *want = doubles(rows * d.out);
+        double *one = doubles(n);
         one[n - 1] = 1;
         for (r = 0; r < rows; r++) {
-            t = host(full);
+            double *t = host(full);
             memcpy(one, vx + r * d.in, sizeof *one * (size_t)d.in);
             contract(t, d.out, n, order, one);
             for (i = 0; i < d.out; i++) want[r * d.out + i] = t[i];
@@ -167,8 +166,7 @@ TEST(product_backward_needs_no_division)
         {1, 2, 3, 4, 5, 6, 7, 8}, {0, 2, 3, 4, 5, 6, 7, 8}, {2, 0, 3, 4, 0, 6, 7, 8}, {1e-20, 1e20, 1e-20, 1e20, 2, 2, 2, 2},
         {0, 0, 0, 0, 0, 0, 0, 0}
     };
-    tn_dtype dtype;
-    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+    for (tn_dtype dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         tn_ctx *ctx = ctx_of(dtype);
         double  x[K * H], want[K * H], *got;
         int     f;
@@ -490,7 +488,6 @@ TEST(both_forms_learn_a_tensor)
     tn_quadratic      goal, whole;
     tn_mlp            factors;
     tn_optim_desc     o = ZERO;
-    tn_tensor        *want, *got;
     uint64_t          rng = 31;
     double           *began, *ended, twist = 0;
     d.in = e.in = N;
@@ -516,11 +513,11 @@ TEST(both_forms_learn_a_tensor)
         CHECK_STATUS(tn_optim_step(optim), TN_OK);
     }
     tn_cp *cp = tn_cp_from_quadratic(ctx, &goal);
-    want = tn_cp_dense_symmetric(cp);
+    tn_tensor *want = tn_cp_dense_symmetric(cp);
     tn_cp_destroy(cp);
     for (int which = 0; which < 2; which++) {
         cp = which == 0 ? tn_cp_from_quadratic(ctx, &whole) : tn_cp_from_mlp(ctx, &factors);
-        got = tn_cp_dense_symmetric(cp);
+        tn_tensor *got = tn_cp_dense_symmetric(cp);
         WORST(which == 0 ? "the tensor a full layer has learnt" : "the tensor a CP layer has learnt", apart(got, want), which == 0 ? 1e-15 : 5e-3);
         tn_tensor_destroy(got);
         tn_cp_destroy(cp);
@@ -590,8 +587,7 @@ static double modifier_identity(tn_ctx *ctx, int kind, uint64_t *rng)
 
 TEST(modifier_is_its_tensor)
 {
-    tn_dtype dtype;
-    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+    for (tn_dtype dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         tn_ctx  *ctx = ctx_of(dtype);
         uint64_t rng = 61;
         double   worst = 0;

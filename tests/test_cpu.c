@@ -183,10 +183,9 @@ enum { HEADER = 64 };                                       /* bytes before each
 /* How many reserves have a tensor; at most one has none. The blocks of each fill it, and what is noted of the free ones is true. */
 static int reserves_used(const tni_cpu *cpu)
 {
-    tni_reserve *r;
-    size_t       at, left;
-    int          used = 0, empty = 0;
-    for (r = cpu->reserves; r; r = r->next) {
+    size_t at, left;
+    int    used = 0, empty = 0;
+    for (tni_reserve *r = cpu->reserves; r; r = r->next) {
         for (left = 0, at = HEADER; at < r->bytes; at += tni_block_at(r, at)->bytes) {
             if (!tni_block_at(r, at)->used) left += tni_block_at(r, at)->bytes;
             CHECK(tni_block_at(r, at)->used || at >= r->first);

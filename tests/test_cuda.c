@@ -207,8 +207,7 @@ static bool all_chosen(void) { return !getenv("TN_CUDA_CASE") && !getenv("TN_CUD
 static uint64_t seed_of(int k, int round)
 {
     uint64_t h = CASE_SEED + (uint64_t)round;
-    const char *p;
-    for (p = cases[k].name; *p; p++) h = (h ^ (unsigned char)*p) * 0x100000001B3u;
+    for (const char *p = cases[k].name; *p; p++) h = (h ^ (unsigned char)*p) * 0x100000001B3u;
     return h;
 }
 
@@ -400,11 +399,10 @@ static void walk(const way *w)
     for (int index = 0; index < RESULTS; index++) {
         setting s;
         result r;
-        bool ok;
         if (chosen(index / CASE_ROUNDS, index % CASE_ROUNDS) && among(w->rounds, index % CASE_ROUNDS)) {
             if (test_leave_out(is_ill(w, index / CASE_ROUNDS),
                                "cases of attention with norms, where products are not in F32")) continue;
-            ok = run_one(ctx, index, &r, &s) && compare(w, index, &r, &t);
+            bool ok = run_one(ctx, index, &r, &s) && compare(w, index, &r, &t);
             if (!CHECK(guard_check())) ok = false;
             if (!ok && shown++ < 12) rerun(&s);
             tn_ctx_clear_error(ctx);
@@ -896,7 +894,6 @@ static bool tall_on(const tn_backend *backend, tn_dtype dtype, const tall_case *
     uint64_t   rng = 99;
     double    *v = (double *)malloc(sizeof *v * (size_t)n);
     int32_t   *id = (int32_t *)malloc(sizeof *id * (size_t)rows);
-    tn_tensor *x, *ids, *y;
     tn_ctx    *ctx;
     memset(r, 0, sizeof *r);
     d.arena_bytes = 0;
@@ -905,13 +902,13 @@ static bool tall_on(const tn_backend *backend, tn_dtype dtype, const tall_case *
     bool ok = CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
     if (ok) {
         tn_ctx_reset(ctx);
-        x = tn_tensor_nd(ctx, TN_REAL, c->rank, c->shape);
-        ids = tn_tensor_1d(ctx, TN_I32, rows);
+        tn_tensor *x = tn_tensor_nd(ctx, TN_REAL, c->rank, c->shape);
+        tn_tensor *ids = tn_tensor_1d(ctx, TN_I32, rows);
         CHECK_STATUS(tn_write(x, TN_F64, v, n), TN_OK);
         CHECK_STATUS(tn_write(ids, TN_I32, id, rows), TN_OK);
         CHECK_STATUS(tn_watch(x), TN_OK);
         tn_record(ctx);
-        y = tall_run(ctx, x, ids, c->what);
+        tn_tensor *y = tall_run(ctx, x, ids, c->what);
         if (y) {
             r->count = tn_tensor_count(y);
             r->inputs = n;

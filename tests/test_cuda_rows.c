@@ -1445,7 +1445,6 @@ TEST(scans)
         {3, 4, 1, 1, 0}, {40, 3, 4, 2, 0}, {9, 4, 10, 2, 1}, {3, 2, 33, 3, 0}, {5, 3, 70, 1, 1}, {1, 2, 120, 5, 0}, {2, 0, 3, 2, 0}, {2, 3, 4, 0, 1},
     };
     uint64_t seed = 25;
-    int      reverse;
     NEED_GPU();
     if (!open_place()) return;
     for (int k = 0; k < (int)(sizeof list / sizeof *list); k++)
@@ -1458,7 +1457,7 @@ TEST(scans)
             row            f = row_of(states ? TN_KERNEL_SCAN_STATES : TN_KERNEL_SCAN), g = row_of(states ? TN_KERNEL_SCAN_STATES_BACKWARD : TN_KERNEL_SCAN_BACKWARD);
             operand       *m, *phi = NULL, *v = NULL, *y, *logs, *r;
             int            at = 0;
-            reverse = t % 2;
+            int reverse = t % 2;
             if (left_out(k + t)) continue;
             NAME("scan of [%d,%d,%d], s %d, dtype %d, reverse %d", (int)b, (int)n, (int)d, (int)list[k].s, (int)dtype, reverse);
             m = fill(make(dtype, sites * width * d, k % 4, 0), &seed, 0, 1);
@@ -1631,9 +1630,8 @@ TEST(linear_attention_at_the_end_of_memory)
         const tn_dtype dtype = type[k % 3];
         const double   bound = dtype == TN_F64 ? 1e-11 : dtype == TN_F32 ? 2e-5 : 8e-2;
         const int      kind = k / 3 % 2 ? TN_ATTEND_SQUARED : TN_ATTEND_BILINEAR;
-        row            f, b;
         if (left_out(k)) continue;
-        f = attention(dtype, kind, TN_ROW_SCALE_MEAN, 1, 2, at[0], at[1], at[2], at[3], bound, 7);
+        row f = attention(dtype, kind, TN_ROW_SCALE_MEAN, 1, 2, at[0], at[1], at[2], at[3], bound, 7);
         NAME("linear attention of kind %d, %d queries of %d keys, d %d, dtype %d", kind, (int)at[0], (int)at[1], (int)at[2],
              (int)dtype);
         f.c.kernel = TN_KERNEL_ATTENTION_LINEAR;
@@ -1642,7 +1640,7 @@ TEST(linear_attention_at_the_end_of_memory)
         f.c.out[2] = f.c.out[3] = view_of(NULL, -1, -1, -1);
         both(&f);
         for (int add = 0; add < 2; add++) {
-            b = attention_backward(&f, 9, add == 1);
+            row b = attention_backward(&f, 9, add == 1);
             both(&b);
         }
         finish();

@@ -169,14 +169,13 @@ TEST(two_threads_in_a_context)
     const int64_t n = 1 << 18, one = 1;
     tn_desc       d = ZERO;
     tn_ctx       *ctx;
-    tn_tensor    *x, *y;
     guest         g = ZERO;
     d.threads = 2;
     d.parallel_for = visited_for;
     d.parallel_user = &g;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
     g.kept = tn_tensor_create(ctx, TN_REAL, 1, &one);
-    x = tn_full(ctx, 1, &n, 1);
+    tn_tensor *x = tn_full(ctx, 1, &n, 1);
     g.params = tn_params_create(ctx);
     CHECK(tn_params_add(g.params, "w", 1, &one, zeros) && tn_params_find(g.params, "w"));
     for (g.call = 0; g.call < 5; g.call++) {
@@ -187,7 +186,7 @@ TEST(two_threads_in_a_context)
         CHECK_CTX(ctx);
         g.ctx = ctx;
         g.refused = g.call == 2;
-        y = tn_exp(ctx, x);
+        tn_tensor *y = tn_exp(ctx, x);
         CHECK(!g.ctx && g.refused);
         CHECK_ERROR(ctx, TN_ERR_ARG, message);
         CHECK(y && fabs(tn_item(tn_slice(y, 0, n - 1, n)) - exp(1.0)) < 1e-6 && tn_item(tn_slice(x, 0, 0, 1)) == 1);

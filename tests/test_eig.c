@@ -309,10 +309,9 @@ static void check_eig(tn_ctx *ctx, int64_t n, const double *a, eig_errors *worst
     const double  size = norm(a, n * n), unit = EPS * (double)(n > 0 ? n : 1);
     tn_eig_desc   desc = ZERO;
     tn_eig_result e;
-    double       *l, *x, *y, *c;
     desc.left = desc.measure = true;
     if (!CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, n, n, a), &desc, &e), TN_OK)) { tn_ctx_clear_error(ctx); return; }
-    l = host(e.values); x = host(e.right); y = host(e.left); c = host(e.condition);
+    double *l = host(e.values), *x = host(e.right), *y = host(e.left), *c = host(e.condition);
     CHECK(e.residual >= 0 && (n == 0 || e.residual <= 30 * unit));
     for (int64_t i = 0; i < n; i++) {
         const double *xr = x + 2 * i * n, *xi = xr + n, *yr = y + 2 * i * n, *yi = yr + n, re = l[2 * i], im = l[2 * i + 1];
@@ -594,20 +593,19 @@ TEST(lstsq_of_all_shapes)
             for (int ridge = 0; ridge < (c ? 1 : 2); ridge++) {
                 const int64_t   m = shapes[z][0], n = shapes[z][1], count = 3, k = m < n ? m : n;
                 double         *a = of_rank(m, n, shapes[z][2], 3, 60 + z), *b = random_doubles(m * count, 5);
-                double         *x, *rest, *u, *s, *vt;
                 const double    unit = norm(a, m * n);
                 tn_lstsq_desc   desc = ZERO;
                 tn_lstsq_result f;
                 tn_svd_result   d;
                 desc.ridge = ridge ? 0.01 : 0;
                 REQUIRE(CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, m, n, a), NULL, &d), TN_OK));
-                u = host(d.u); s = host(d.s); vt = host(d.vt);
+                double *u = host(d.u), *s = host(d.s), *vt = host(d.vt);
                 tn_svd_destroy(&d);
                 for (int64_t i = 0; i < m * n; i++) a[i] *= scales[c];
                 REQUIRE(CHECK_STATUS(tn_lstsq(ctx, matrix_of(ctx, m, n, a), matrix_of(ctx, m, count, b), &desc, &f), TN_OK));
                 CHECK_INT(f.rank, ridge ? n : shapes[z][2]);
                 CHECK_INT(f.x->shape[0], n); CHECK_INT(f.x->shape[1], count);
-                x = host(f.x); rest = host(f.residual);
+                double *x = host(f.x), *rest = host(f.residual);
                 for (int64_t j = 0; j < count; j++) {
                     double *expected = doubles(n), size = 0, off = 0, least = 0, gradient = 0;
                     for (int64_t l = 0; l < k; l++) {
@@ -656,9 +654,8 @@ TEST(lstsq_known)
     tn_tensor      *line = matrix_of(ctx, 3, 2, a);
     tn_lstsq_desc   desc = ZERO;
     tn_lstsq_result f;
-    double         *x, *rest;
     REQUIRE(CHECK_STATUS(tn_lstsq(ctx, line, tensor_of(ctx, 1, 3, 1, 1, b), NULL, &f), TN_OK));
-    x = host(f.x); rest = host(f.residual);
+    double *x = host(f.x), *rest = host(f.residual);
     CHECK_INT(f.x->rank, 1); CHECK_INT(f.rank, 2);
     CHECK_NEAR(x[0], 1.5, 1e-6); CHECK_NEAR(x[1], 0.5, 1e-6); CHECK_NEAR(rest[0], sqrt(1.5), 1e-6);
     tn_lstsq_destroy(&f);

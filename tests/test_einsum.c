@@ -90,10 +90,9 @@ TEST(file)
     text = test_read_file(path, &n);
     REQUIRE(text != NULL);
     for (int pass = 0; pass < 2; pass++) {
-        tn_ctx     *ctx = ctx_of(pass ? TN_F32 : TN_F64);
-        const char *line;
+        tn_ctx *ctx = ctx_of(pass ? TN_F32 : TN_F64);
         REQUIRE(ctx != NULL);
-        for (line = text; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+        for (const char *line = text; line && *line; line = strchr(line, '\n'), line += line != NULL) {
             file_case(ctx, line);
             tn_ctx_reset(ctx);
             cases++;

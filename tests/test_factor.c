@@ -29,8 +29,7 @@ static tn_tt *train(tn_ctx *ctx, int64_t count, const int64_t *n, const int64_t 
 {
     tn_tensor **core = (tn_tensor **)calloc((size_t)count, sizeof *core);
     for (int64_t k = 0; k < count; k++) {
-        int64_t shape[3];
-        shape[0] = k ? bonds[k - 1] : 1; shape[1] = n[k]; shape[2] = k + 1 < count ? bonds[k] : 1;
+        int64_t shape[3] = {k ? bonds[k - 1] : 1, n[k], k + 1 < count ? bonds[k] : 1};
         double *p = noise_by(shape_count(3, shape), seed);
         core[k] = tensor_from(ctx, 3, shape, p);
     }
@@ -65,7 +64,7 @@ static double *expanded(const tn_tt *tt)
         }
         out[e] = v[0];
     }
-    free(index);
+    free(core); free(index);
     return out;
 }
 
@@ -235,17 +234,16 @@ TEST(tt_rounding)
     tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t seed = 4;
     double   over = 0, claim = 0, size = 0;
-    tn_tt   *tt, *back, *rest, *less;
     for (int k = 0; k < 14; k++) { n[k] = 2 + k % 2; if (k < 13) bonds[k] = 1 + (k * 5 + 3) % 7; }
-    tt = train(ctx, 14, n, bonds, &seed);
+    tn_tt *tt = train(ctx, 14, n, bonds, &seed);
     CHECK_STATUS(tn_tt_norm(tt, &size), TN_OK);
     for (int e = 0; e < 5; e++) {
         tn_tt_desc d = ZERO;
         double     error = 0;
         d.eps = eps[e];
-        less = tn_tt_round(tt, &d);
-        back = tn_tt_scale(less, -1);
-        rest = tn_tt_add(tt, back);
+        tn_tt *less = tn_tt_round(tt, &d);
+        tn_tt *back = tn_tt_scale(less, -1);
+        tn_tt *rest = tn_tt_add(tt, back);
         REQUIRE(less && back && rest);
         CHECK_STATUS(tn_tt_norm(rest, &error), TN_OK);
         test_raise(&over, error / size / eps[e]);

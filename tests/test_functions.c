@@ -23,8 +23,7 @@ static tn_tensor *ids_of(tn_ctx *ctx, int64_t n, const int32_t *v) { return tn_t
 
 static tn_tensor *matrix(tn_ctx *ctx, int64_t n, int64_t m, const double *v)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_tensor_from(ctx, 2, shape, TN_F64, v);
 }
 
@@ -74,10 +73,9 @@ TEST(softmax_of_rows_of_any_length)
     double worst = 0, worst_log = 0;
     for (int level = 0; level <= TN_SIMD_NEON; level++) {
         tn_ctx *ctx = ctx_of(TN_F32, level);
-        int64_t at;
         for (int64_t n = 1; n <= 70; n++) {
             double x[70], y[70], z[70], g[70], weights[70], sum = 0, flow = 0;
-            at = n * n % 11 % n;
+            int64_t at = n * n % 11 % n;
             for (int64_t j = 0; j < n; j++) { x[j] = (double)(j * 5 % 7) - 3; weights[j] = (double)(j % 3) - 1; }
             x[(n * 3 + 1) % n] = -I;
             x[at] = n % 2 ? 90 : 4;

@@ -60,11 +60,10 @@ static void study_step(study *s)
 {
     const int64_t one = 1;
     tn_ctx       *ctx = s->w.ctx;
-    tn_tensor    *x;
     for (int k = 0; k < PARTS; k++) {
         tn_ctx_reset(ctx);
         tn_record(ctx);
-        x = tn_dropout(ctx, tn_noise(ctx, tn_embedding_forward(ctx, &s->embed, s->ids[k]), 0.1), 0.2);
+        tn_tensor *x = tn_dropout(ctx, tn_noise(ctx, tn_embedding_forward(ctx, &s->embed, s->ids[k]), 0.1), 0.2);
         x = tn_mlp_forward(ctx, &s->mlp, tn_norm_forward(ctx, &s->norm, x));
         x = tn_cross_entropy(ctx, tn_linear_forward(ctx, &s->head, x), s->labels[k]);
         if (!x) return;
@@ -391,7 +390,6 @@ static double train_model(tn_dtype dtype, tn_dtype activations, int attention, b
     tn_transformer_desc d = ZERO;
     tn_transformer      m;
     tn_optim_desc       od = ZERO;
-    tn_tensor          *ids, *kept, *loss;
     tn_graph           *g = NULL;
     const int64_t       shape[2] = {2, 6};
     int32_t             id[12];
@@ -409,8 +407,8 @@ static double train_model(tn_dtype dtype, tn_dtype activations, int attention, b
     if (!open_as(&w, dtype, activations, 5, 1, capture_backend())
         || !CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK)) return NAN;
     tn_optim *o = tn_optim_create(w.params, &od);
-    ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
-    kept = tn_tensor_create(w.ctx, TN_REAL, 0, NULL);
+    tn_tensor *ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
+    tn_tensor *kept = tn_tensor_create(w.ctx, TN_REAL, 0, NULL);
     for (int step = 0; step < 8; step++) {
         bool noted = false;
         for (int i = 0; i < 12; i++) id[i] = (int32_t)((i * 5 + step * 3) % 11);
@@ -420,7 +418,7 @@ static double train_model(tn_dtype dtype, tn_dtype activations, int attention, b
             if (!noted) CHECK_STATUS(tn_graph_begin(w.ctx), TN_OK);
             tn_ctx_reset(w.ctx);
             tn_record(w.ctx);
-            loss = tn_transformer_loss(w.ctx, &m, ids, ids);
+            tn_tensor *loss = tn_transformer_loss(w.ctx, &m, ids, ids);
             tn_backward(w.ctx, loss);
             tn_assign(kept, loss);
             tn_optim_step(o);

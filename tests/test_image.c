@@ -58,9 +58,8 @@ static double linear(uint8_t byte) { return byte <= 10 ? byte / 255.0 / 12.92 : 
 static double lightness(tn_colours colours, double t)      /* Oklab's L */
 {
     uint8_t rgb[3];
-    double  r, g, b;
     tn_colour(colours, t, rgb);
-    r = linear(rgb[0]); g = linear(rgb[1]); b = linear(rgb[2]);
+    double r = linear(rgb[0]), g = linear(rgb[1]), b = linear(rgb[2]);
     return 0.2104542553 * cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b)
          + 0.7936177850 * cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b)
          - 0.0040720468 * cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
@@ -888,19 +887,18 @@ TEST(plots_draw_lines_bars_and_gaps)
     tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
     tn_plot_desc d = ZERO;
     tn_series    s[2];
-    int64_t      with_gap, all;
     s[0] = series_of(NULL, y, 5, TN_SERIES_LINE);
     tn_image *image = tn_image_plot(ctx, s, 1, &d);
     CHECK_INT(image->width, 560);
     CHECK_INT(image->height, 360);
-    with_gap = count_ink(image, 0x0072B2);
+    int64_t with_gap = count_ink(image, 0x0072B2);
     CHECK(with_gap > 100);
     tn_image_destroy(image);
     {
         static const double whole[5] = {1, 2, 3, 4, 3};
         s[0] = series_of(NULL, whole, 5, TN_SERIES_LINE);
         image = tn_image_plot(ctx, s, 1, &d);
-        all = count_ink(image, 0x0072B2);
+        int64_t all = count_ink(image, 0x0072B2);
         CHECK(all > with_gap);
         tn_image_destroy(image);
     }
@@ -1494,17 +1492,15 @@ TEST(svg_embeds_large_columns)
 {
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
     tn_matrix_desc d = ZERO;
-    tn_image      *image;
-    char          *svg;
     size_t         bytes;
     double         v[5000];
     for (int i = 0; i < 5000; i++) v[i] = i;
     d.cell = 1;
     d.no_ticks = true;
     for (int across = 0; across < 2; across++) {
-        image = tn_image_matrix(ctx, v, across ? 1 : 5000, across ? 5000 : 1, &d);
+        tn_image *image = tn_image_matrix(ctx, v, across ? 1 : 5000, across ? 5000 : 1, &d);
         REQUIRE(image != NULL);
-        svg = svg_of(image, &bytes);
+        char *svg = svg_of(image, &bytes);
         REQUIRE(svg != NULL);
         CHECK_INT(count_text(svg, "<image "), 1);
         CHECK(count_text(svg, "<rect ") < 1500);

@@ -217,10 +217,9 @@ static int check_folder(format f, const char *folder, const char *verdict_format
     char    path[TEST_PATH], suffix[160], line[512], name[128], verdict[32];
     tn_ctx *ctx = ctx_of(TN_F32);
     int     count = 0;
-    FILE   *expected;
     snprintf(suffix, sizeof suffix, "%s/EXPECTED.tsv", folder);
     if (!CHECK(test_data(suffix, path))) return 0;
-    expected = fopen(path, "r");
+    FILE *expected = fopen(path, "r");
     if (!CHECK(ctx && expected)) return 0;
     while (fgets(line, sizeof line, expected)) {
         if (sscanf(line, verdict_format, name, verdict) != 2 || strcmp(name, "name") == 0) continue;

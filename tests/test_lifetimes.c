@@ -747,13 +747,12 @@ static void bounds(life *l)
     tn_transformer        m;
     tn_circuit_bound      b;
     tn_tensor            *next = ids_of(l, 1, 3, 7);
-    tn_status             s;
     if (!CHECK(ps != NULL)) return;
     d.layers = 1;
     next = next ? tn_reshape(next, 1, &three) : NULL;
     if (CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK))
         for (more.unknown = 1; more.unknown < 3; more.unknown++) {
-            s = tn_circuit_bound_of(l->ctx, &m, ids_of(l, 3, 2, 7), next, NULL, &more, &b);
+            tn_status s = tn_circuit_bound_of(l->ctx, &m, ids_of(l, 3, 2, 7), next, NULL, &more, &b);
             whole(l, s, b.best, b.margin, b.change, b.best);
             tn_circuit_bound_destroy(&b);
         }
@@ -1020,13 +1019,12 @@ static void arrays(life *l)
     made[3] = tn_idx_read(l->ctx, tn_source_memory(idx, sizeof idx), 1 / 255.0);
     if (l->files) {
         const char *path = path_of("npy");
-        FILE       *out;
         tn_file    *file_of_a_program = tn_file_create(l->ctx, path);
         CHECK_STATUS(tn_file_write(file_of_a_program, idx, sizeof idx), TN_OK);
         CHECK_STATUS(tn_file_close(file_of_a_program, true), TN_OK);
         CHECK_STATUS(tn_npy_save(matrix, path), TN_OK);
         made[n++] = tn_npy_load(l->ctx, path);
-        out = fopen(path, "wb");
+        FILE *out = fopen(path, "wb");
         CHECK(out && fwrite(idx, 1, sizeof idx, out) == sizeof idx && fclose(out) == 0);
         made[n++] = tn_idx_load(l->ctx, path, 0);
         remove(path);

@@ -573,7 +573,6 @@ TEST(noise_and_dropout)
     enum { T = 5, SEEDS = 400 };
     tn_transformer_desc d = tiny(), full;
     tn_transformer      m, plain;
-    tn_tensor          *ids;
     world               w, v;
     double             *got, *want, first[2], mean, var, size;
     int                 k;
@@ -600,7 +599,7 @@ TEST(noise_and_dropout)
     for (k = 0, mean = var = size = 0; k < SEEDS; k++) {
         int zeros = 0;
         tn_ctx_reset(w.ctx);
-        ids = ids_of(w.ctx, &d, 1, T, 1);
+        tn_tensor *ids = ids_of(w.ctx, &d, 1, T, 1);
         want = host(tn_embedding_forward(w.ctx, &m.embed, ids));
         tn_record(w.ctx);
         got = host(tn_transformer_hidden(w.ctx, &m, ids));
@@ -1452,11 +1451,10 @@ TEST(sampling)
     float    v[50], nan_in[3] = {0, NAN, 1}, inf_in[2] = {0, HUGE_VALF}, none[2] = {-HUGE_VALF, -HUGE_VALF}, signs[3];
     double   want[64];
     uint64_t seed = 8;
-    int      n;
     for (int round = 0; round < 40; round++) {
         double temperature = 0.3 + 2 * fabs(test_random_real(&seed)), p = round % 3 ? fabs(test_random_real(&seed)) : 0;
         int    k = round % 2 ? (int)test_random_int(&seed, 1, 50) : 0;
-        n = (int)test_random_int(&seed, 1, 50);
+        int n = (int)test_random_int(&seed, 1, 50);
         for (int i = 0; i < n; i++)                              /* every other round has equals */
             v[i] = round % 4 < 2 ? (float)test_random_int(&seed, -3, 3) : 4 * (float)test_random_real(&seed);
         sample_want(v, n, temperature, k, p, want);
@@ -1580,7 +1578,6 @@ TEST(decoding_memory)
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         tn_transformer      m;
-        tn_tensor          *id;
         world               w;
         uint64_t            before;
         int                 i;
@@ -1590,7 +1587,7 @@ TEST(decoding_memory)
         tn_transformer_cache *c = tn_transformer_cache_create(w.ctx, &m, 1, 6);
         for (i = 0, before = 0; i < 6; i++) {
             tn_ctx_reset(w.ctx);
-            id = ids_of(w.ctx, &d, 1, 1, (uint64_t)i);
+            tn_tensor *id = ids_of(w.ctx, &d, 1, 1, (uint64_t)i);
             CHECK(tn_transformer_decode(w.ctx, &m, id, c) != NULL);
             if (i == 1) before = w.heap.count;
         }

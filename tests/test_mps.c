@@ -103,7 +103,6 @@ static bool chain_of(world *w, int k, chain *c)
     static const int64_t sites[3] = {1, 2, 5}, dims[5] = {2, 2, 3, 3, 4};
     const int   map = k % 5, kind = k / 5 % 4, n = k / 20 % 3, place = k / 60 % 4;
     tn_mps_desc d = ZERO;
-    int64_t     shape[3];
     memset(c, 0, sizeof *c);
     if (k >= 240) return false;
     d.map = (tn_local_map)map;
@@ -118,7 +117,7 @@ static bool chain_of(world *w, int k, chain *c)
     c->sites = sites[n];
     c->rows = 2;
     c->place = place == 1 ? 0 : place == 2 || (place == 0 && d.uniform) ? sites[n] : sites[n] / 2;
-    shape[0] = c->rows; shape[1] = sites[n]; shape[2] = d.dim;
+    int64_t shape[3] = {c->rows, sites[n], d.dim};
     if (!CHECK_STATUS(tn_mps_init(w->params, "m", &d, &c->layer), TN_OK)) return false;
     if (map == TN_LOCAL_IDS) {
         int32_t ids[10];
@@ -158,8 +157,8 @@ TEST(layer_is_its_definition)
             const int64_t out = c.layer.desc.out ? c.layer.desc.out : 1;
             double        got[8], scaled[8], log[2], phi[32], want[8], size = 0;
             if (!CHECK(y && z && logs && y->rank == (c.layer.desc.out ? 2 : 1) && tn_tensor_count(y) == 2 * out)) break;
-            memcpy(got, host(y), sizeof got);
-            memcpy(scaled, host(z), sizeof scaled);
+            memcpy(got, host(y), sizeof *got * (size_t)(2 * out));
+            memcpy(scaled, host(z), sizeof *scaled * (size_t)(2 * out));
             memcpy(log, host(logs), sizeof log);
             for (int64_t r = 0; r < c.rows; r++) {
                 phi_of(&c, r, phi);
@@ -1379,8 +1378,6 @@ TEST(sweeps_tell_their_error)
 {
     static const int64_t extents[6] = {3, 3, 3, 4, 3, 3};
     world          w;
-    tn_tensor     *phi, *y, *made;
-    tn_tt         *tt, *fit;
     tn_mps_desc    d = ZERO;
     tn_mps         m;
     tn_tt_fit_desc f = ZERO;
@@ -1388,17 +1385,17 @@ TEST(sweeps_tell_their_error)
     if (!open_on(&w, TN_F64, 22, 1, NULL)) return;
     d.sites = 5; d.bond = 6; d.out = 4; d.dim = 3; d.map = TN_LOCAL_GIVEN; d.label = 3;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
-    phi = tn_tensor_keep(any(&w, 3, 300, 5, 3, 0, 1));
-    y = tn_tensor_keep(any(&w, 2, 300, 4, 0, 0, 1));
-    tt = tn_tt_random(w.ctx, 6, extents, 4, 1);
+    tn_tensor *phi = tn_tensor_keep(any(&w, 3, 300, 5, 3, 0, 1));
+    tn_tensor *y = tn_tensor_keep(any(&w, 2, 300, 4, 0, 0, 1));
+    tn_tt *tt = tn_tt_random(w.ctx, 6, extents, 4, 1);
     f.rank = 4;
     for (f.sweeps = 1; f.sweeps <= 3; f.sweeps++) {
         double sum = 0;
         tn_ctx_reset(w.ctx);
-        fit = tn_tt_fit(tt, 3, phi, y, &f, &error);
+        tn_tt *fit = tn_tt_fit(tt, 3, phi, y, &f, &error);
         if (!CHECK(fit != NULL)) break;
         CHECK_STATUS(tn_mps_from_tt(&m, fit), TN_OK);
-        made = tn_sub(w.ctx, tn_mps_forward(w.ctx, &m, phi, NULL), y);
+        tn_tensor *made = tn_sub(w.ctx, tn_mps_forward(w.ctx, &m, phi, NULL), y);
         for (int i = 0; i < 1200; i++) sum += host(made)[i] * host(made)[i];
         test_raise(&apart, fabs(sqrt(sum / 1200) - error));
         CHECK(error < before * 1.01);

@@ -18,8 +18,7 @@ static tn_param *add(world *w, const char *name, int rank, const int64_t *shape)
 
 static tn_param *add_matrix(world *w, const char *name, int64_t rows, int64_t columns)
 {
-    int64_t shape[2];
-    shape[0] = rows; shape[1] = columns;
+    int64_t shape[2] = {rows, columns};
     return add(w, name, 2, shape);
 }
 
@@ -672,15 +671,14 @@ TEST(same_bits_for_large_matrices)
     for (int k = 0; k < 4; k++) {
         world         w;
         tn_optim_desc d = muon(0.1);
-        tn_tensor    *p, *g;
         int64_t       shape[3] = {2, 300, 260};
         if (!open_on(&w, TN_F32, 4, k < 3 ? k + 1 : 1, NULL)) return;
-        p = add(&w, "p", 3, shape)->value;
+        tn_tensor *p = add(&w, "p", 3, shape)->value;
         tn_optim *o = tn_optim_create(w.params, &d);
         for (int t = 0; t < 2; t++) {
             tn_ctx_reset(w.ctx);
             tn_record(w.ctx);
-            g = tn_normal(w.ctx, 3, shape, 0, 1);
+            tn_tensor *g = tn_normal(w.ctx, 3, shape, 0, 1);
             CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, tn_mul(w.ctx, p, g))), TN_OK);
             CHECK_STATUS(tn_optim_step(o), TN_OK);
         }

@@ -16,8 +16,7 @@ static tn_tensor *any(world *w, int rank, const int64_t *shape)
 
 static tn_tensor *as_3d(tn_tensor *t, int64_t a, int64_t b, int64_t c)
 {
-    int64_t shape[3];
-    shape[0] = a; shape[1] = b; shape[2] = c;
+    int64_t shape[3] = {a, b, c};
     return tn_reshape(t, 3, shape);
 }
 
@@ -649,7 +648,6 @@ TEST(norms_keep_their_precision_at_any_scale)
     for (int p = 0; p < 2; p++) {
         world      w;
         tn_tensor *t[3], *far[3];
-        tn_net    *near, *big;
         double     x = 0, y = 0, worst = 0;
         if (!open_world(&w, f64_f32[p], 41)) return;
         for (int sign = -1; sign <= 1; sign += 2) {
@@ -657,8 +655,8 @@ TEST(norms_keep_their_precision_at_any_scale)
                 t[i] = any_matrix(&w, 3, 3);
                 far[i] = tn_scale(w.ctx, t[i], sign < 0 ? 1e-30 : 1e30);
             }
-            near = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
-            big = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, far, TN_NET_COPY);
+            tn_net *near = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
+            tn_net *big = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, far, TN_NET_COPY);
             CHECK_STATUS(tn_net_norm(near, TN_NET_SYMMETRIC, &x), TN_OK);
             CHECK_STATUS(tn_net_norm(big, TN_NET_SYMMETRIC, &y), TN_OK);
             test_raise(&worst, apart(y * (sign < 0 ? 1e90 : 1e-90), x, x));

@@ -1123,18 +1123,17 @@ TEST(even_and_homogeneous)
         double jacobian = 0;
         if (!open_world(&w, f64_f32[d], 73)) return;
         for (size_t i = 0; i < SHAPES; i++) {
-            shape      s = shapes[i];
-            tn_cp     *cp = any_cp(&w, 2, s.o, s.h, s.n, false);
-            double    *xs = noise(&w, s.n), *minus = doubles(s.n), *jx = doubles(s.o), *y = NULL;
-            tn_tensor *x, *out;
+            shape   s = shapes[i];
+            tn_cp  *cp = any_cp(&w, 2, s.o, s.h, s.n, false);
+            double *xs = noise(&w, s.n), *minus = doubles(s.n), *jx = doubles(s.o), *y = NULL;
             for (int64_t k = 0; k < s.n; k++) minus[k] = -xs[k];
             CHECK(same_bits(tn_cp_apply(w.ctx, cp, vector(&w, s.n, minus)), tn_cp_apply(w.ctx, cp, vector(&w, s.n, xs))));
             for (int64_t o = 0; o < s.o; o++) {
                 tn_ctx_reset(w.ctx);
                 tn_record(w.ctx);
-                x = vector(&w, s.n, xs);
+                tn_tensor *x = vector(&w, s.n, xs);
                 tn_watch(x);
-                out = tn_cp_apply(w.ctx, cp, x);
+                tn_tensor *out = tn_cp_apply(w.ctx, cp, x);
                 if (!CHECK_STATUS(tn_backward(w.ctx, tn_slice(out, 0, o, o + 1)), TN_OK)) break;
                 jx[o] = dot(host(x->grad), host(x), s.n) / 2;
                 y = host(out);
@@ -1151,20 +1150,19 @@ TEST(even_and_homogeneous)
 /* Operators made and asked in the middle of a recording leave no trace in it. */
 TEST(operators_are_not_recorded)
 {
-    world      w;
-    tn_mlp     m;
-    shape      s = {5, 4, 5};
-    tn_tensor *x, *y;
-    double    *xs, *without = NULL, *with;
-    tn_eigen   e;
-    double     cosine;
+    world    w;
+    tn_mlp   m;
+    shape    s = {5, 4, 5};
+    double  *xs, *without = NULL, *with;
+    tn_eigen e;
+    double   cosine;
     if (!open_world(&w, TN_F64, 79) || !any_mlp(&w, &m, BIAS | OUT_BIAS | RESIDUAL, s)) return;
     xs = noise(&w, 15);
     for (int pass = 0; pass < 2; pass++) {
         tn_ctx_reset(w.ctx);
         tn_record(w.ctx);
-        x = matrix(&w, 3, 5, xs);
-        y = tn_mlp_forward(w.ctx, &m, x);
+        tn_tensor *x = matrix(&w, 3, 5, xs);
+        tn_tensor *y = tn_mlp_forward(w.ctx, &m, x);
         if (pass == 1) {
             tn_cp *cp = tn_cp_from_stack(w.ctx, NULL, &m, NULL), *more = tn_cp_symmetrise(cp), *q;
             tn_tensor *l, *c;
@@ -1583,7 +1581,6 @@ static void memory_that_ends(const tn_backend *backend)
             test_heap heap = ZERO;
             tn_desc   desc = ZERO;
             tn_ctx   *ctx;
-            bool      reached;
             char      why[256];
             heap.fail_at = k;
             heap.fail_on = on == 1;
@@ -1597,7 +1594,7 @@ static void memory_that_ends(const tn_backend *backend)
                 CHECK(ctx == NULL && heap.count >= k);
             } else {
                 all_of_it(ctx, &heap);
-                reached = heap.count >= k;
+                bool reached = heap.count >= k;
                 if (reached) CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_MEMORY);
                 tn_ctx_destroy(ctx);
                 if (!reached) { last = k; k = 5000; }

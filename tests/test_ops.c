@@ -325,9 +325,8 @@ static void same_bits(const configuration *inner, const configuration *other)
 
 TEST(threads)
 {
-    tn_dtype dtype;
     REQUIRE(oracle_ready());
-    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+    for (tn_dtype dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         configuration one = configure("cpu, one thread", NULL, dtype, TN_SIMD_BEST), three = one, own = one;
         three.name = "cpu, three threads";
         three.threads = 3;
@@ -379,12 +378,11 @@ static bool dies(const tn_backend *backend, bool write)
     if (child == 0) {
         tn_desc desc = ZERO;
         tn_ctx *ctx;
-        tn_tensor *t;
         FILE *quiet = freopen("/dev/null", "w", stderr);
         desc.backend = backend;
         if (quiet && tn_ctx_create(&desc, &ctx, NULL) == TN_OK) {
             int64_t n = 3;
-            t = tn_full(ctx, 1, &n, 1);
+            tn_tensor *t = tn_full(ctx, 1, &n, 1);
             if (write) ((volatile float *)t->data)[0] = 2;
             else if (((volatile float *)t->data)[0] != 1) _exit(0);
         }

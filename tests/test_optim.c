@@ -676,19 +676,18 @@ TEST(a_gradient_whose_square_overflows)
 TEST(a_bad_label)
 {
     world     w;
-    tn_tensor *logits, *labels, *p;
     int32_t   label[2] = {1, 7};
     double    before[MOST], after[MOST];
     tn_optim_desc d = desc_of(TN_OPTIM_ADAMW, 0.1, 0.1);
     if (!open_world(&w, TN_F32, 1)) return;
-    p = add(&w, "p", 8)->value;
+    tn_tensor *p = add(&w, "p", 8)->value;
     tn_optim *o = tn_optim_create(w.params, &d);
     values_of(p, before);
     for (int pass = 0; pass < 2; pass++) {
         tn_ctx_reset(w.ctx);
         tn_record(w.ctx);
-        logits = tn_reshape_2d(p, 2, 4);
-        labels = tn_tensor_1d(w.ctx, TN_I32, 2);
+        tn_tensor *logits = tn_reshape_2d(p, 2, 4);
+        tn_tensor *labels = tn_tensor_1d(w.ctx, TN_I32, 2);
         tn_write(labels, TN_I32, label, 2);
         CHECK_STATUS(tn_backward(w.ctx, tn_cross_entropy(w.ctx, logits, labels)), TN_OK);
         CHECK_STATUS(tn_optim_step(o), pass == 0 ? TN_ERR_DATA : TN_OK);

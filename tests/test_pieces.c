@@ -7,8 +7,7 @@ enum { R = 5, C = 7, N = R * C };
 static tn_param *param_of(tn_params *ps, const char *name, int64_t n, int64_t m, const double *values)
 {
     tn_init init = ZERO;
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     tn_param *p = tn_params_add(ps, name, 2, shape, init);
     CHECK(p && tn_write(p->value, TN_F64, values, n * m) == TN_OK);
     return p;

@@ -375,18 +375,17 @@ TEST(what_it_is_part_of)
     };
     world         w;
     const int64_t three = 3;
-    tn_tensor    *x, *y, *z;
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
     for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
         tn_ctx_reset(w.ctx);
-        x = tn_full(w.ctx, 1, &three, 2);
+        tn_tensor *x = tn_full(w.ctx, 1, &three, 2);
         tn_watch(x);
         outside = tn_full(w.ctx, 1, &three, 3);
         tn_watch(outside);
         tn_record(w.ctx);
-        z = tn_mul(w.ctx, outside, outside);
+        tn_tensor *z = tn_mul(w.ctx, outside, outside);
         middle = no[i].act;
-        y = tn_recompute(w.ctx, with_middle, NULL, 0, 1, &x);
+        tn_tensor *y = tn_recompute(w.ctx, with_middle, NULL, 0, 1, &x);
         CHECK_ERROR(w.ctx, TN_ERR_ARG, no[i].message);
         CHECK(tn_backward(w.ctx, tn_sum(w.ctx, tn_add(w.ctx, y, z))) != TN_OK);      /* again, at the second time */
         CHECK_ERROR(w.ctx, TN_ERR_ARG, no[i].message);
@@ -478,16 +477,15 @@ TEST(an_addition_outside)
     const int64_t n = 3;
     const double  x[3] = {1, -2, 3};
     double        got[3] = {0, 0, 0};
-    tn_tensor    *of, *h, *y;
     REQUIRE(open_on(&w, TN_F64, 1, 1, NULL));
     for (int swapped = 0; swapped < 2; swapped++) {
         tn_ctx_reset(w.ctx);
-        of = tn_tensor_nd(w.ctx, TN_REAL, 1, &n);
+        tn_tensor *of = tn_tensor_nd(w.ctx, TN_REAL, 1, &n);
         tn_write(of, TN_F64, x, 3);
         tn_watch(of);
         tn_record(w.ctx);
-        h = tn_scale(w.ctx, of, 2);
-        y = tn_recompute(w.ctx, squares, NULL, 0, 1, &h);
+        tn_tensor *h = tn_scale(w.ctx, of, 2);
+        tn_tensor *y = tn_recompute(w.ctx, squares, NULL, 0, 1, &h);
         y = swapped ? tn_add(w.ctx, y, h) : tn_add(w.ctx, h, y);
         CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
         tn_read(of->grad, TN_F64, got, 3);

@@ -239,9 +239,8 @@ TEST(wide_norms_have_the_same_bits)
             tn_ctx    *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, threads[t]);
             tn_params *ps = tn_params_create(ctx);
             tn_param  *gain = vector_param(ps, "gain", dim[k], TN_INIT_ONE);
-            int64_t    shape[2];
             float     *v = (float *)malloc(sizeof *v * (size_t)dim[k]);
-            shape[0] = 5; shape[1] = dim[k];
+            int64_t shape[2] = {5, dim[k]};
             tn_tensor *x = tn_normal(ctx, 2, shape, 0, 1);
             tn_record(ctx);
             tn_tensor *y = k == 0 ? tn_layernorm(ctx, x, gain->value, NULL, 1e-5) : tn_rmsnorm(ctx, x, gain->value, 1e-5);

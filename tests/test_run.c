@@ -99,7 +99,6 @@ TEST(copies_in_place_of_points)
         tn_point            points[80];
         world               w;
         tn_transformer      m;
-        tn_tensor          *ids, *whole;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
         int64_t n = tn_transformer_points(&m, TEXTS, tokens_of(&d), points, 80);
         for (int64_t i = 0; i < n; i++) {
@@ -108,8 +107,8 @@ TEST(copies_in_place_of_points)
             tap.points = points[i].name;
             tap.fn = copies;
             tap.user = &called;
-            ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
-            whole = tn_transformer_forward(w.ctx, &m, ids);
+            tn_tensor *ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
+            tn_tensor *whole = tn_transformer_forward(w.ctx, &m, ids);
             double off = apart(tn_transformer_run(w.ctx, &m, ids, &tap, 1), whole);
             test_raise(&worst, off);
             if (!CHECK_INT(called, 1) || !(off < 1e-12)) fprintf(test_out(), "in: %s, %s: %g\n", what, tap.points, off);
@@ -171,12 +170,11 @@ TEST(points_fit_together)
         world               w;
         tn_transformer      m;
         kept                p;
-        tn_tensor          *ids, *logits, *x, *v, *z;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
-        ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
-        logits = run_kept(&p, w.ctx, &m, ids);
+        tn_tensor *ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
+        tn_tensor *logits = run_kept(&p, w.ctx, &m, ids);
         REQUIRE(logits);
-        x = of_point(&p, "embed");
+        tn_tensor *x = of_point(&p, "embed");
         for (int64_t l = 0; l < m.desc.layers && !post; l++) {
             const tn_attention_desc *a = &m.blocks[l].attn.desc;
             char name[64];
@@ -190,8 +188,8 @@ TEST(points_fit_together)
                 test_raise(&norms, apart(norm_again(w.ctx, &m.blocks[l].norm2, x, POINT(".norm2.scale")), POINT(".norm2")));
             test_raise(&sums, apart(tn_add(w.ctx, x, POINT(".mlp")), POINT("")));
             x = POINT("");
-            v = POINT(".attn.v");
-            z = POINT(".attn.z");
+            tn_tensor *v = POINT(".attn.v");
+            tn_tensor *z = POINT(".attn.z");
             if (!a->head_norm && a->kind != TN_ATTENTION_DIFFERENTIAL) {
                 tn_tensor *again = tn_matmul(w.ctx, POINT(".attn.pattern"), tn_transpose(v, 1, 2));
                 test_raise(&patterns, apart(tn_transpose(again, 1, 2), z));

@@ -19,8 +19,7 @@ static tn_ctx *ctx_as(tn_dtype dtype, tn_dtype activations, int threads, const t
 
 static tn_tensor *normal(tn_ctx *ctx, int rank, int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    int64_t shape[4];
-    shape[0] = a; shape[1] = b; shape[2] = c; shape[3] = d;
+    int64_t shape[4] = {a, b, c, d};
     tn_tensor *t = tn_normal(ctx, rank, shape, 0, 1);
     tn_watch(t);
     return t;
@@ -28,8 +27,7 @@ static tn_tensor *normal(tn_ctx *ctx, int rank, int64_t a, int64_t b, int64_t c,
 
 static tn_tensor *given(tn_ctx *ctx, int rank, int64_t a, int64_t b, int64_t c, int64_t d, const double *v)
 {
-    int64_t shape[4];
-    shape[0] = a; shape[1] = b; shape[2] = c; shape[3] = d;
+    int64_t shape[4] = {a, b, c, d};
     tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     CHECK_STATUS(tn_write(t, TN_F64, v, tn_tensor_count(t)), TN_OK);
     tn_watch(t);
@@ -167,19 +165,18 @@ static void zeros_on(const tn_backend *backend)
     static const double start[2] = {3, 4}, none[2] = {0, 0};
     tn_ctx    *ctx = ctx_as(TN_F32, TN_REAL, 1, backend);
     tn_tensor *m, *y, *logs, *b, *phi;
-    double    *got, *of, *gradient;
     REQUIRE(ctx != NULL);
     m = given(ctx, 4, 2, 3, 2, 2, v);
     tn_record(ctx);
     y = tn_scan(ctx, m, false, &logs);
-    got = host(y); of = host(logs);
+    double *got = host(y), *of = host(logs);
     for (int i = 0; i < 4; i++) CHECK_NEAR(got[i], v[i] / sqrt(39.), 1e-6);
     for (int i = 4; i < 12; i++) CHECK(got[i] == 0);
     for (int i = 12; i < 24; i++) CHECK(got[i] != 0);
     CHECK_NEAR(of[0], log(39.) / 2, 1e-6);
     CHECK(of[1] == -INFINITY && of[2] == -INFINITY && of[5] > 0);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_add(ctx, tn_mul(ctx, y, tn_add(ctx, y, y)), tn_slice(y, 0, 0, 1)))), TN_OK);
-    gradient = host(m->grad);
+    double *gradient = host(m->grad);
     for (int i = 0; i < 24; i++) CHECK(gradient[i] == gradient[i]);
     for (int i = 0; i < 4; i++) CHECK(fabs(gradient[i]) > 1e-3);
     for (int i = 4; i < 12; i++) CHECK(gradient[i] == 0);

@@ -71,12 +71,11 @@ static study *small_study(int64_t seeds)
 static void empty_results(const study *s)
 {
     char           folder[600], path[900];
-    DIR           *d;
     struct dirent *e;
     snprintf(folder, sizeof folder, "%s/runs", s->out);
     make_folder(s->out);
     make_folder(folder);
-    d = opendir(folder);
+    DIR *d = opendir(folder);
     while (d && (e = readdir(d)) != NULL) {
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
         if (*e->d_name != '.') remove(path);
@@ -267,14 +266,13 @@ TEST(results_are_of_their_settings)
 TEST(cuts_between)
 {
     const int64_t mark = (int64_t)strlen(DOCUMENT_END);
-    int64_t       cut;
     char          text[400];
     for (int64_t bytes = 40; bytes < 400; bytes += 13)
         for (int64_t at = 0; at + mark <= bytes; at++) {
             int64_t plain = bytes - (int64_t)(HELD_OUT * (double)bytes);
             memset(text, 'a', sizeof text);
             memcpy(text + at, DOCUMENT_END, (size_t)mark);
-            cut = held_out_at(text, bytes);
+            int64_t cut = held_out_at(text, bytes);
             CHECK_INT(cut, plain > at && plain < at + mark ? at : plain);
             for (int64_t i = 0; i + 1 < bytes; i += 2) memcpy(text + i, "\xC3\xA9", 2);       /* e with an accent, two bytes */
             CHECK_INT(held_out_at(text, bytes), plain / 2 * 2);

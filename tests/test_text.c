@@ -964,6 +964,8 @@ TEST(shards_that_are_none)
     CHECK_INT(tn_shard_count(NULL), 0);
     tn_shard_close(NULL);
     tn_shard_close(s);
+    CHECK_STATUS(tn_shard_write(ctx, tn_sink_memory(file, size, &used), NULL, 0, 301), TN_OK);
+    CHECK_INT(used, 1024);
     CHECK_STATUS(tn_shard_write(ctx, tn_sink_memory(file, size, &used), id, 5, 300), TN_ERR_DATA);
     CHECK_ERROR(ctx, TN_ERR_DATA, "token 2 is id 300, but the vocabulary has 300");
     CHECK_STATUS(tn_shard_write(ctx, tn_sink_memory(file, 1033, &used), id, 5, 301), TN_ERR_FILE);

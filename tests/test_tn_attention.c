@@ -490,7 +490,6 @@ TEST(states_continue)
         tn_tn_attention_desc d = desc_of(3, 5, 3, form % 2 ? TN_BOUNDARY_FIRST : TN_BOUNDARY_VECTORS);
         tn_params           *ps = tn_params_create(ctx);
         tn_tn_attention      layer;
-        tn_tensor           *whole, *state, *t;
         double               x[2 * 9 * 3], want[2 * 9 * 3], got[2 * 9 * 3];
         int64_t              next;
         d.causal = true;
@@ -498,14 +497,14 @@ TEST(states_continue)
         d.unit_inputs = d.unit_weights = d.residual = form == 2;
         CHECK_STATUS(tn_tn_attention_init(ps, "t", &d, &layer), TN_OK);
         fill(x, 2 * 9 * 3, &rng);
-        whole = tensor_of(ctx, 2, 9, 3, x);
+        tn_tensor *whole = tensor_of(ctx, 2, 9, 3, x);
         tn_read(tn_tn_attention_forward(ctx, &layer, whole), TN_F64, want, 2 * 9 * 3);
-        state = tn_tn_attention_state(ctx, &layer, 2);
+        tn_tensor *state = tn_tn_attention_state(ctx, &layer, 2);
         CHECK_INT(tn_tensor_count(state), 2 * 6);
         for (int64_t at = 0; at < 9; at = next) {
             double part[2 * 9 * 3];
             next = at == 0 ? 4 : at + 1;                    /* a prompt, then one by one */
-            t = tn_tn_attention_decode(ctx, &layer, tn_copy(ctx, tn_slice(whole, 1, at, next)), state);
+            tn_tensor *t = tn_tn_attention_decode(ctx, &layer, tn_copy(ctx, tn_slice(whole, 1, at, next)), state);
             tn_read(t, TN_F64, part, 2 * (next - at) * 3);
             for (int64_t i = 0; i < 2 * (next - at) * 3; i++)
                 got[i / (3 * (next - at)) * 27 + at * 3 + i % (3 * (next - at))] = part[i];
@@ -552,7 +551,6 @@ TEST(every_elementary_automaton)
             int           c[12 * 33 + 16];
             double        x[2 * (12 * 33 + 16)];
             float        *y = (float *)malloc(sizeof *y * (size_t)cells * 256);
-            int64_t       j;
             REQUIRE(y != NULL);
             for (int64_t i = 0; i < cells; i++) {
                 c[i] = n < 5 ? (int)(i / n >> i % n & 1) : (int)test_random_int(&rng, 0, 1);
@@ -564,7 +562,7 @@ TEST(every_elementary_automaton)
             for (int64_t i = 0; i < cells; i++)
                 for (int64_t o = 0; o < 256; o++) {
                     const int *s = c + i / n * n;
-                    j = i % n;
+                    int64_t j = i % n;
                     j = o >> (4 * cell_at(s, j - 1, n, !open) + 2 * s[j] + cell_at(s, j + 1, n, !open)) & 1;
                     test_raise(&worst, fabs((double)y[i * 256 + o] - (j ? 1 : -1)));
                 }
