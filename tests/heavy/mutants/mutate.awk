@@ -163,14 +163,14 @@ $1 == "section" {
     next
 }
 # A mutant made by rule that is equivalent: NAME is TEXT, and on indented lines why.
-$2 == "is" { known_rule[++n] = $1; name[n] = $1; text[n] = substr($0, length($1) + 5); next }
-$1 == "tests" { $1 = ""; first_of[n] = substr($0, 2) " " first_of[n]; next }
-$1 == "needs" { needs[n] = $2; next }
-$1 == "equivalent" { $1 = ""; reason[n] = reason[n] (reason[n] == "" ? substr($0, 2) : $0); next }
+$2 == "is" { name[now = --marks] = $1; text[now] = substr($0, length($1) + 5); next }
+$1 == "tests" { $1 = ""; first_of[now] = substr($0, 2) " " first_of[now]; next }
+$1 == "needs" { needs[now] = $2; next }
+$1 == "equivalent" { $1 = ""; reason[now] = reason[now] (reason[now] == "" ? substr($0, 2) : $0); next }
 $1 == "=>" || /^[^ \t]/ && ($2 == "in" || $2 == "at") && index($0, ": ") {
     change = $0
     if ($1 != "=>") {
-        name[++n] = $1
+        name[now = ++n] = $1
         if ($1 in known) bad(n, "a second mutant of this name")
         known[$1] = 1
         section_of[n] = section
@@ -217,9 +217,9 @@ function shape(s,    w, c, n, k, out) {
 }
 
 END {
-    for (i = 1; i <= n; i++) if (i in known_rule) settled[name[i] shape(text[i])] = reason[i]
+    for (i = marks; i < 0; i++) settled[name[i] shape(text[i])] = reason[i]
     for (i = 1; i <= n; i++) if (i in at_of && (name[i] shape(text[i])) in settled) reason[i] = settled[name[i] shape(text[i])]
-    for (i = 1; i <= n; i++) if (i in known_rule) continue; else if (text[i] == "") bad(i, "no text"); else place(i)
+    for (i = 1; i <= n; i++) if (text[i] == "") bad(i, "no text"); else place(i)
     for (i = 1; i <= n; i++) {
         if (!line[i]) continue
         old = substr(source[line[i]], column[i], size[i])
