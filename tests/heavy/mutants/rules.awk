@@ -143,8 +143,8 @@ function functions(    l, name, k) {
         if (mask[l] !~ /^[A-Za-z_].*\(/ || mask[l] ~ /^(typedef|struct|enum|union|static const)/) continue
         for (k = l; k < lines && mask[k] !~ /[{;]/; k++) ;
         if (mask[k] !~ /^[{]/ && mask[k] !~ /[{][ \t]*$/) continue
-        name = mask[l]
-        sub(/TNI_PRINTF\([^)]*\)/, "", name)
+        for (name = mask[from = l]; from < k; ) name = name " " mask[++from]
+        gsub(/(TNI_PRINTF|__launch_bounds__)\([^)]*\)/, "", name)
         if (match(name, /TNI_T\([a-z0-9_]+\)\(/)) name = substr(name, RSTART, RLENGTH - 1)
         else if (match(name, /[A-Za-z_][A-Za-z0-9_]*\(/)) name = substr(name, RSTART, RLENGTH - 1)
         else continue

@@ -4,7 +4,9 @@
 # rules.awk makes; runs the tests once without a mutant, when all must pass; then the tests against each mutant, or those
 # named, those of a section, or those that survived the last run. format.txt says what a mutant is.
 #
-# SEED (1) chooses what the rules make, EVERY (70) says of how many lines of code one is taken; TESTS: these programs alone.
+# SEED (1) chooses what the rules make, EVERY (70; cuda: 100) says of how many lines of code one is taken; TESTS: these programs
+# alone.
+#
 # The report is build/mutants/WHAT/report.txt and names every survivor; kills.txt beside it says which test killed which
 # mutant. The exit status is 0 only if every mutant is found in the source, every survivor is marked as equivalent, and the
 # rate of kills is reached. JOBS (2) mutants run at a time; TN_TEST_DATA says, as for all tests, where their data are.
@@ -13,9 +15,9 @@ what=${1:-} here=tests/heavy/mutants dir=build/mutants/${1:-}
 CC=${CC:-gcc} CXX=${CXX:-g++} JOBS=${JOBS:-2} STB=${STB:-/usr/include/stb}
 # `sizes` are values of TN_TEST_SMALL; all: none. What survives with less data meets more.
 case $what in
-header) source=src/              sizes='yes all'   least=97 ;;
-cuda)   source=tensornet_cuda.cu sizes='least all' least=95 ;;
-*) sed -n '2,10s/^# //p' "$0"; exit 2 ;;
+header) source=src/              sizes='yes all'   least=97 every=70 ;;
+cuda)   source=tensornet_cuda.cu sizes='least all' least=95 every=100 ;;
+*) sed -n '2,12s/^# //p' "$0"; exit 2 ;;
 esac
 shift
 tab=$(printf '\t')
@@ -102,7 +104,7 @@ cxx="$CXX -std=c++17 -O1 -g1 -w -Wno-psabi -ffp-contract=off -include $here/muta
 # What the rules make is left out where it does not compile, on the lines in `without`: those of an error, or the last before it
 # that a rule has changed. It is left out where this machine compiles none of it, too: then its number is not in `compiled`.
 sources=$(sh $here/sources.sh $what)
-awk -v seed="${SEED:-1}" -v every="${EVERY:-70}" -f $here/rules.awk $sources > "$dir/rules.txt"
+awk -v seed="${SEED:-1}" -v every="${EVERY:-$every}" -f $here/rules.awk $sources > "$dir/rules.txt"
 cat "$here/$what.txt" "$here/mutate.awk" "$dir/rules.txt" $sources | cksum > "$dir/sum.new"
 cmp -s "$dir/sum" "$dir/sum.new" || rm -f "$dir/without" "$dir/compiled"
 touch "$dir/without"
@@ -244,6 +246,10 @@ begin=$(date +%s)
 for size in $sizes; do
     [ -s "$dir/pending" ] || break
     mkdir -p "$dir/$size"
+    for p in "$dir/$size"/*.base; do                # of earlier runs with other programs
+        p=${p##*/}
+        case " $programs " in *" ${p%.base} "*) ;; *) rm -f "$dir/$size/${p%.base}".* ;; esac
+    done
     echo "tests without a mutant, TN_TEST_SMALL=${size#all}"
     echo $programs | tr ' ' '\n' | xargs -P "$JOBS" -n 1 sh "$0" "$what" --base "$size" > "$dir/failed"
     [ ! -s "$dir/failed" ] || { cat "$dir/failed"; fail "the tests must pass first"; }
