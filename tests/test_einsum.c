@@ -697,6 +697,7 @@ TEST(refusals)
             "einsum: character 6, \"z\": z of the result, expected a label of an operand");
     refused(ctx, "ij->ii", "2x3", TN_ERR_SHAPE, "einsum: character 6, \"i\": i is twice in the result, expected once");
     refused(ctx, "i1->i", "2x3", TN_ERR_SHAPE, "einsum: character 2, \"1->i\": expected a letter");
+    refused(ctx, "1bcdefghijkl->i", "2x3", TN_ERR_SHAPE, "einsum: character 1, \"1bcdefghijkl..\": expected a letter");
     refused(ctx, "i$,jk", "2x3;3x3", TN_ERR_SHAPE, "character 2, \"$,jk\"");
     refused(ctx, "ij", "2x3;3x3", TN_ERR_SHAPE, "the expression has 1 operand, expected 2");
     refused(ctx, "ij,jk,kl", "2x3;3x3", TN_ERR_SHAPE, "character 6, \",kl\": a term for operand 2, expected 2 operands");
@@ -774,6 +775,11 @@ TEST(plans)
     CHECK(tn_plan_run(plan, 2, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "plan_run: the array of operands is NULL");
     CHECK_INT(tn_plan_format(NULL, text, sizeof text), -1);
+    tn_plan_destroy(plan);
+    plan = plan_of(ctx, "ij,jka->ik", "i2 j3 k4 a5", NULL);     /* an operand that is summed alone, first */
+    REQUIRE(plan != NULL);
+    CHECK(tn_plan_format(plan, text, sizeof text) > 0);
+    CHECK(strstr(text, "   1  jka->jk         3          60          96  sum\n") != NULL);
     tn_plan_destroy(plan);
     plan = plan_of(ctx, "abcdef,cdefgh,xyz->abghxyz", "a2 b2 c2 d2 e2 f2 g2 h2 x2 y2 z2", &desc);
     REQUIRE(plan != NULL);
