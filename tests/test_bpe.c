@@ -180,6 +180,23 @@ static tn_tokenizer *read_small(tn_ctx *ctx, const char *file)
 #define SPLIT(pattern, more) "{`type`:`Sequence`,`pretokenizers`:[{`type`:`Split`,`pattern`:" pattern more "}," \
                              "{`type`:`ByteLevel`,`add_prefix_space`:false,`use_regex`:false}]}"
 
+/* Digits keeps each digit alone, or only numbers apart from what is between them: then they can be merged. */
+TEST(digits_alone_or_together)
+{
+    tn_ctx *ctx = ctx_of(TN_REAL);
+    for (int alone = 0; alone < 2; alone++) {
+        char *file = small_file(alone ? "{`type`:`Sequence`,`pretokenizers`:[{`type`:`Digits`,`individual_digits`:true}," BYTE_LEVEL "]}"
+                                      : "{`type`:`Sequence`,`pretokenizers`:[{`type`:`Digits`}," BYTE_LEVEL "]}",
+                                "", "`12`:256", "[`1 2`]");
+        tn_tokenizer *t = file ? read_small(ctx, file) : NULL;
+        REQUIRE(t != NULL);
+        CHECK_INT(tn_tokenizer_encode(t, "a12", 3, TN_BOS_NONE, NULL, 0, NULL), alone ? 3 : 2);
+        tn_tokenizer_destroy(t);
+        free(file);
+    }
+    CLOSE_CTX(ctx);
+}
+
 TEST(files_that_are_refused)
 {
     static const struct { const char *words, *model, *more, *merges, *why; } bad[] = {
@@ -411,5 +428,5 @@ TEST(memory_that_ends)
     free(file);
 }
 
-TEST_MAIN(golden_ids, names_and_kinds, files_come_back, files_that_are_refused, merging_by_definition,
+TEST_MAIN(golden_ids, names_and_kinds, files_come_back, digits_alone_or_together, files_that_are_refused, merging_by_definition,
           long_words_and_any_bytes, more_tokens_than_bytes, memory_that_ends)
