@@ -32,9 +32,8 @@ static capture_state *capture_last;
 static inline tn_status capture_open(const tn_desc *desc, void **state, char why[256])
 {
     capture_state *s = (capture_state *)calloc(1, sizeof *s);
-    tn_status      status;
     if (!s) return TN_ERR_MEMORY;
-    status = tn_cpu_backend()->open(desc, &s->cpu, why);
+    tn_status status = tn_cpu_backend()->open(desc, &s->cpu, why);
     if (status != TN_OK) { free(s); return status; }
     *state = capture_last = s;
     return TN_OK;
@@ -128,9 +127,8 @@ static inline tn_status capture_replay(void *state, void *graph)
 {
     capture_state *s = (capture_state *)state;
     captured      *g = (captured *)graph;
-    int64_t        i;
     tn_status      status = s->refuse_replay ? TN_ERR_BACKEND : TN_OK;
-    for (i = 0; i < g->count && status == TN_OK; i++) {
+    for (int64_t i = 0; i < g->count && status == TN_OK; i++) {
         tn_call c = g->call[i];                       /* a row may scribble in its own copy only */
         status = capture_row(c.kernel)(s->cpu, &c);
     }
@@ -156,7 +154,6 @@ static inline void capture_device(void *state, char name[128])
 static inline const tn_backend *capture_backend(void)
 {
     static tn_backend b;
-    int k;
     if (b.abi) return &b;
     b.name = "capture";
     b.open = capture_open;
@@ -170,7 +167,7 @@ static inline const tn_backend *capture_backend(void)
     b.replay = capture_replay;
     b.graph_release = capture_graph_release;
     b.device = capture_device;
-    for (k = 0; k < TN_KERNEL_COUNT; k++) b.fn[k] = capture_run;
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) b.fn[k] = capture_run;
     b.abi = TN_BACKEND_ABI;
     return &b;
 }

@@ -10,6 +10,7 @@
 #ifndef TN_CASES_H
 #define TN_CASES_H
 
+#include "kit.h"
 #include "attention.h"
 
 /* ---- plain numbers: a strided look at doubles, which shares no code with the library ------------------- */
@@ -20,25 +21,15 @@ typedef struct plain {
     int64_t shape[TN_MAX_RANK], strides[TN_MAX_RANK];
 } plain;
 
-static inline int64_t shape_count(int rank, const int64_t *shape)
-{
-    int64_t n = 1;
-    int i;
-    for (i = 0; i < rank; i++) n *= shape[i];
-    return n;
-}
-
 static inline int64_t plain_count(const plain *p) { return shape_count(p->rank, p->shape); }
 
 static inline plain plain_of(const double *v, int rank, const int64_t *shape)
 {
-    plain p;
+    plain p = ZERO;
     int64_t stride = 1;
-    int i;
-    memset(&p, 0, sizeof p);
     p.v = v;
     p.rank = rank;
-    for (i = rank - 1; i >= 0; i--) { p.shape[i] = shape[i]; p.strides[i] = stride; stride *= shape[i]; }
+    for (int i = rank - 1; i >= 0; i--) { p.shape[i] = shape[i]; p.strides[i] = stride; stride *= shape[i]; }
     return p;
 }
 
@@ -46,8 +37,7 @@ static inline plain plain_of(const double *v, int rank, const int64_t *shape)
 static inline double plain_at(const plain *p, int64_t i)
 {
     const double *v = p->v;
-    int k;
-    for (k = p->rank - 1; k >= 0; k--) { v += i % p->shape[k] * p->strides[k]; i /= p->shape[k]; }
+    for (int k = p->rank - 1; k >= 0; k--) { v += i % p->shape[k] * p->strides[k]; i /= p->shape[k]; }
     return *v;
 }
 
@@ -55,8 +45,7 @@ static inline double plain_at(const plain *p, int64_t i)
 static inline plain plain_stretch(plain p, int rank, const int64_t *shape)
 {
     plain s = plain_of(p.v, rank, shape);
-    int i, j;
-    for (i = rank - 1, j = p.rank - 1; i >= 0; i--, j--) s.strides[i] = j < 0 || p.shape[j] != shape[i] ? 0 : p.strides[j];
+    for (int i = rank - 1, j = p.rank - 1; i >= 0; i--, j--) s.strides[i] = j < 0 || p.shape[j] != shape[i] ? 0 : p.strides[j];
     return s;
 }
 
@@ -146,8 +135,7 @@ static inline int draw_rank(setting *s, int low, int high)
 
 static inline void draw_shape(setting *s, int rank, int64_t *shape, bool zero)
 {
-    int i;
-    for (i = 0; i < rank; i++)
+    for (int i = 0; i < rank; i++)
         shape[i] = i + 2 < rank && s->round == CASE_DEEP ? draw(s, 1, 2) : i + 2 < rank && s->round > 0 ? draw(s, 1, 3) : draw_extent(s, zero);
 }
 
@@ -166,7 +154,6 @@ static inline void draw_recipe(setting *s, case_input *in)
 {
     case_recipe *r = &in->recipe;
     bool whole = s->round == 0 || s->round == CASE_LARGE || !in->views;
-    int i;
     memset(r, 0, sizeof *r);
     memcpy(r->shape, in->shape, sizeof r->shape);
     r->flat = !whole && draw(s, 0, 7) == 0;
@@ -178,7 +165,7 @@ static inline void draw_recipe(setting *s, case_input *in)
     }
     in->base_rank = r->flat ? 1 : in->rank;
     if (r->flat) in->base_shape[0] = shape_count(in->rank, in->shape);
-    for (i = 0; i < in->rank && !r->flat; i++) {
+    for (int i = 0; i < in->rank && !r->flat; i++) {
         static const int64_t steps[] = {1, 2, 3, -1, -2};
         bool    sliced = !whole && draw(s, 0, 2) == 0;
         int64_t step = sliced ? steps[draw(s, 0, 4)] : 1, low = sliced ? draw(s, 0, 2) : 0, tail = sliced ? draw(s, 0, 2) : 0;
@@ -205,8 +192,7 @@ static inline case_input *case_slot(setting *s, int rank, const int64_t *shape, 
 
 static inline tn_init case_init_zero(void)
 {
-    tn_init init;
-    memset(&init, 0, sizeof init);
+    tn_init init = ZERO;
     init.rule = TN_INIT_ZERO;
     return init;
 }
@@ -216,8 +202,7 @@ static inline void case_real(setting *s, int rank, const int64_t *shape, case_ra
     static const char *const name[CASE_INPUTS] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9"};
     const char *called = name[s->inputs];
     case_input *in = case_slot(s, rank, shape, true, true);
-    int64_t i;
-    for (i = 0; i < in->count; i++) in->v[i] = draw_number(s, range);
+    for (int64_t i = 0; i < in->count; i++) in->v[i] = draw_number(s, range);
     if (!s->watch) {
         tn_param *p = tn_params_add(s->params, called, in->base_rank, in->base_shape, case_init_zero());
         if (CHECK(p != NULL)) in->base = p->value;
@@ -228,20 +213,18 @@ static inline void case_real(setting *s, int rank, const int64_t *shape, case_ra
 static inline void case_ids(setting *s, int rank, const int64_t *shape, int64_t limit)
 {
     case_input *in = case_slot(s, rank, shape, false, true);
-    int64_t i;
-    for (i = 0; i < in->count; i++) in->v[i] = (double)draw(s, 0, limit - 1);
+    for (int64_t i = 0; i < in->count; i++) in->v[i] = (double)draw(s, 0, limit - 1);
 }
 
 /* The parameters that a layer's init has made are inputs from here on, with numbers of our own. */
 static inline void case_layer(setting *s, int64_t made_before)
 {
-    int64_t i, j;
-    for (i = made_before; i < tn_params_count(s->params); i++) {
+    for (int64_t i = made_before; i < tn_params_count(s->params); i++) {
         tn_tensor  *t = tn_params_at(s->params, i)->value;
         case_input *in = case_slot(s, t->rank, t->shape, true, false);
         in->base = t;
         in->param = true;
-        for (j = 0; j < in->count; j++) in->v[j] = draw_number(s, CASE_UNIT);
+        for (int64_t j = 0; j < in->count; j++) in->v[j] = draw_number(s, CASE_UNIT);
     }
 }
 
@@ -252,9 +235,8 @@ static inline tn_tensor *case_x(setting *s, int k)
     const case_input  *in = &s->in[k];
     const case_recipe *r = &in->recipe;
     tn_tensor *t = in->base;
-    int i;
     if (r->flat) return tn_reshape(t, in->rank, in->shape);
-    for (i = 0; t && i < in->rank; i++) {
+    for (int i = 0; t && i < in->rank; i++) {
         int64_t n = r->shape[i], step = r->step[i], start = r->start[i], stop = start;
         if (n > 0) stop = step > 0 ? start + (n - 1) * step + 1 : start + (n - 1) * step - 1;
         if (step != 1 || n != in->base_shape[i]) t = tn_slice_step(t, i - (i % 2 ? in->rank : 0), start, stop, step);
@@ -268,17 +250,15 @@ static inline plain plain_x(const setting *s, int k)
     const case_input  *in = &s->in[k];
     const case_recipe *r = &in->recipe;
     plain p = plain_of(in->v, in->base_rank, in->base_shape);
-    int64_t stride;
-    int i;
     if (r->flat) return plain_of(in->v, in->rank, in->shape);
-    for (i = 0; i < in->rank; i++) {
+    for (int i = 0; i < in->rank; i++) {
         if (r->shape[i] > 0) p.v += r->start[i] * p.strides[i];
         p.strides[i] *= r->step[i];
     }
-    stride = p.strides[r->swap_a];
+    int64_t stride = p.strides[r->swap_a];
     p.strides[r->swap_a] = p.strides[r->swap_b];
     p.strides[r->swap_b] = stride;
-    for (i = 0; i < in->rank; i++) p.shape[i] = in->shape[i];
+    for (int i = 0; i < in->rank; i++) p.shape[i] = in->shape[i];
     return p;
 }
 
@@ -306,15 +286,14 @@ static inline void plain_philox(const uint32_t counter[4], const uint32_t key[2]
 {
     static const uint32_t multiplier[2] = {0xD2511F53u, 0xCD9E8D57u}, weyl[2] = {0x9E3779B9u, 0xBB67AE85u};
     uint32_t left[2], right[2], k[2];
-    int round, i;
-    for (i = 0; i < 2; i++) { right[i] = counter[2 * i]; left[i] = counter[2 * i + 1]; k[i] = key[i]; }
-    for (round = 0; round < 10; round++) {
+    for (int i = 0; i < 2; i++) { right[i] = counter[2 * i]; left[i] = counter[2 * i + 1]; k[i] = key[i]; }
+    for (int round = 0; round < 10; round++) {
         uint64_t product[2];
-        for (i = 0; i < 2; i++) product[i] = (uint64_t)multiplier[i] * right[i];
-        for (i = 0; i < 2; i++) right[i] = (uint32_t)(product[1 - i] >> 32) ^ left[i] ^ k[i];
-        for (i = 0; i < 2; i++) { left[i] = (uint32_t)product[1 - i]; k[i] += weyl[i]; }
+        for (int i = 0; i < 2; i++) product[i] = (uint64_t)multiplier[i] * right[i];
+        for (int i = 0; i < 2; i++) right[i] = (uint32_t)(product[1 - i] >> 32) ^ left[i] ^ k[i];
+        for (int i = 0; i < 2; i++) { left[i] = (uint32_t)product[1 - i]; k[i] += weyl[i]; }
     }
-    for (i = 0; i < 2; i++) { out[2 * i] = right[i]; out[2 * i + 1] = left[i]; }
+    for (int i = 0; i < 2; i++) { out[2 * i] = right[i]; out[2 * i + 1] = left[i]; }
 }
 
 /* Element e of the call-th random call after tn_ctx_seed(ctx, seed), as DESIGN says it. */
@@ -376,8 +355,7 @@ static inline void want_cast(setting *s)
 {
     plain x = plain_x(s, 0);
     double *y = case_want(s, x.rank, x.shape);
-    int64_t i;
-    for (i = 0; i < s->want_count; i++) {
+    for (int64_t i = 0; i < s->want_count; i++) {
         y[i] = plain_at(&x, i);
         if (s->of->kind == TN_BF16) y[i] = plain_bf16(y[i]);
         if (s->of->kind == TN_I32) y[i] = trunc(y[i]);
@@ -388,8 +366,7 @@ static inline tn_tensor *run_full(setting *s) { return tn_full(s->ctx, s->in[0].
 static inline void want_full(setting *s)
 {
     double *y = case_want(s, s->in[0].rank, s->in[0].shape);
-    int64_t i;
-    for (i = 0; i < s->want_count; i++) y[i] = -2.5;
+    for (int64_t i = 0; i < s->want_count; i++) y[i] = -2.5;
 }
 
 /* ---- random ------------------------------------------------------------------------------------------------------------ */
@@ -408,8 +385,7 @@ static inline tn_tensor *run_normals(setting *s)
 static inline void want_random(setting *s)
 {
     double *y = case_want(s, s->in[0].rank, s->in[0].shape);
-    int64_t i;
-    for (i = 0; i < s->want_count; i++)
+    for (int64_t i = 0; i < s->want_count; i++)
         y[i] = s->of->kind == 0 ? -1.5 + 3.5 * plain_uniform(CASE_RANDOM, 0, i)
              : s->of->kind == 1 ? 0.5 + 2 * plain_normal(CASE_RANDOM, 0, i)
                                 : plain_normal(CASE_RANDOM, 0, i) - plain_normal(CASE_RANDOM, 1, i);
@@ -421,8 +397,7 @@ static inline void want_noise(setting *s)
 {
     plain x = plain_x(s, 0);
     double *y = case_want(s, x.rank, x.shape);
-    int64_t i;
-    for (i = 0; i < s->want_count; i++) y[i] = plain_at(&x, i) + 0.25 * plain_normal(CASE_RANDOM, 0, i);
+    for (int64_t i = 0; i < s->want_count; i++) y[i] = plain_at(&x, i) + 0.25 * plain_normal(CASE_RANDOM, 0, i);
 }
 
 static inline void want_dropout(setting *s)
@@ -455,17 +430,17 @@ static inline tn_tensor *run_mul(setting *s) { return tn_mul(s->ctx, case_x(s, 0
 static inline void want_binary(setting *s)
 {
     plain a = plain_x(s, 0), b = plain_x(s, 1);
-    int64_t shape[TN_MAX_RANK], i;
-    int rank = a.rank > b.rank ? a.rank : b.rank, k;
+    int64_t shape[TN_MAX_RANK];
+    int rank = a.rank > b.rank ? a.rank : b.rank;
     double *y;
-    for (k = 1; k <= rank; k++) {
+    for (int k = 1; k <= rank; k++) {
         int64_t na = k <= a.rank ? a.shape[a.rank - k] : 1, nb = k <= b.rank ? b.shape[b.rank - k] : 1;
         shape[rank - k] = na == 1 ? nb : na;
     }
     a = plain_stretch(a, rank, shape);
     b = plain_stretch(b, rank, shape);
     y = case_want(s, rank, shape);
-    for (i = 0; i < s->want_count; i++)
+    for (int64_t i = 0; i < s->want_count; i++)
         switch (s->of->kind) {
         case '+': y[i] = plain_at(&a, i) + plain_at(&b, i); break;
         case '-': y[i] = plain_at(&a, i) - plain_at(&b, i); break;
@@ -479,8 +454,7 @@ static inline void want_scale(setting *s)
 {
     plain x = plain_x(s, 0);
     double *y = case_want(s, x.rank, x.shape);
-    int64_t i;
-    for (i = 0; i < s->want_count; i++) y[i] = -1.75 * plain_at(&x, i);
+    for (int64_t i = 0; i < s->want_count; i++) y[i] = -1.75 * plain_at(&x, i);
 }
 
 /* To the nearest integer, ties to even. */
@@ -523,8 +497,7 @@ static inline void want_act(setting *s)
 {
     plain x = plain_x(s, 0);
     double *y = case_want(s, x.rank, x.shape);
-    int64_t i;
-    for (i = 0; i < s->want_count; i++) y[i] = plain_act(s->of->kind, 4 * plain_at(&x, i));
+    for (int64_t i = 0; i < s->want_count; i++) y[i] = plain_act(s->of->kind, 4 * plain_at(&x, i));
 }
 
 static inline void build_glu(setting *s)
@@ -540,12 +513,11 @@ static inline tn_tensor *run_glu(setting *s) { return tn_glu(s->ctx, case_x(s, 0
 static inline void want_glu(setting *s)
 {
     plain x = plain_x(s, 0);
-    int64_t shape[TN_MAX_RANK], h = x.shape[x.rank - 1] / 2, i;
-    double *y;
+    int64_t shape[TN_MAX_RANK], h = x.shape[x.rank - 1] / 2;
     memcpy(shape, x.shape, sizeof shape);
     shape[x.rank - 1] = h;
-    y = case_want(s, x.rank, shape);
-    for (i = 0; i < s->want_count; i++)
+    double *y = case_want(s, x.rank, shape);
+    for (int64_t i = 0; i < s->want_count; i++)
         y[i] = plain_act(s->of->kind, plain_at(&x, i / h * 2 * h + i % h)) * plain_at(&x, i / h * 2 * h + h + i % h);
 }
 
@@ -563,12 +535,11 @@ static inline tn_tensor *run_prod(setting *s) { return tn_prod(s->ctx, tn_scale(
 static inline void want_prod(setting *s)
 {
     plain x = plain_x(s, 0);
-    int64_t shape[TN_MAX_RANK], h = x.shape[x.rank - 1] / s->of->kind, i, e;
-    double *y;
+    int64_t shape[TN_MAX_RANK], h = x.shape[x.rank - 1] / s->of->kind, e;
     memcpy(shape, x.shape, sizeof shape);
     shape[x.rank - 1] = h;
-    y = case_want(s, x.rank, shape);
-    for (i = 0; i < s->want_count; i++)
+    double *y = case_want(s, x.rank, shape);
+    for (int64_t i = 0; i < s->want_count; i++)
         for (y[i] = 1, e = 0; e < s->of->kind; e++) y[i] *= 1.5 * plain_at(&x, (i / h * s->of->kind + e) * h + i % h);
 }
 
@@ -606,14 +577,12 @@ static inline tn_tensor *run_sum_axis(setting *s) { return tn_sum_axis(s->ctx, c
 static inline void want_sum_axis(setting *s)
 {
     plain x = plain_x(s, 0), rest = x;
-    int64_t i, j;
     int axis = (int)(s->k[0] < 0 ? s->k[0] + x.rank : s->k[0]), k;
-    double *y;
     rest.rank--;
     for (k = axis; k < rest.rank; k++) { rest.shape[k] = x.shape[k + 1]; rest.strides[k] = x.strides[k + 1]; }
-    y = case_want(s, rest.rank, rest.shape);
-    for (j = 0; j < x.shape[axis]; j++, rest.v += x.strides[axis])
-        for (i = 0; i < s->want_count; i++) y[i] += plain_at(&rest, i);
+    double *y = case_want(s, rest.rank, rest.shape);
+    for (int64_t j = 0; j < x.shape[axis]; j++, rest.v += x.strides[axis])
+        for (int64_t i = 0; i < s->want_count; i++) y[i] += plain_at(&rest, i);
 }
 
 static inline void build_pair(setting *s)
@@ -663,19 +632,18 @@ static inline tn_tensor *run_matmul(setting *s) { return tn_matmul(s->ctx, case_
 static inline void want_matmul(setting *s)
 {
     plain a = plain_x(s, 0), b = plain_x(s, 1);
-    int64_t shape[TN_MAX_RANK], m = a.shape[a.rank - 2], k = a.shape[a.rank - 1], n = b.shape[b.rank - 1], i, j;
+    int64_t shape[TN_MAX_RANK], m = a.shape[a.rank - 2], k = a.shape[a.rank - 1], n = b.shape[b.rank - 1];
     int rank = a.rank > b.rank ? a.rank : b.rank;
-    double *fa, *fb, *y;
     memcpy(shape, a.rank > 2 ? a.shape : b.shape, sizeof shape);
     shape[rank - 2] = m;
     shape[rank - 1] = n;
-    y = case_want(s, rank, shape);
-    fa = plain_flat(&a);
-    fb = plain_flat(&b);
-    for (i = 0; i < s->want_count; i++) {
+    double *y = case_want(s, rank, shape);
+    double *fa = plain_flat(&a);
+    double *fb = plain_flat(&b);
+    for (int64_t i = 0; i < s->want_count; i++) {
         int64_t batch = i / (m * n), row = i / n % m, column = i % n;
         const double *x = fa + ((a.rank > 2 ? batch : 0) * m + row) * k, *w = fb + (b.rank > 2 ? batch : 0) * k * n + column;
-        for (j = 0; j < k; j++) y[i] += x[j] * w[j * n];
+        for (int64_t j = 0; j < k; j++) y[i] += x[j] * w[j * n];
     }
     free(fa);
     free(fb);
@@ -702,11 +670,10 @@ static inline tn_tensor *run_affine(setting *s)
 /* y = x w^T + b on rows; b may be NULL */
 static inline void plain_affine(double *y, const double *x, const double *w, const double *b, int64_t rows, int64_t n, int64_t m)
 {
-    int64_t r, i, j;
-    for (r = 0; r < rows; r++)
-        for (i = 0; i < m; i++) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < m; i++) {
             double sum = b ? b[i] : 0;
-            for (j = 0; j < n; j++) sum += x[r * n + j] * w[i * n + j];
+            for (int64_t j = 0; j < n; j++) sum += x[r * n + j] * w[i * n + j];
             y[r * m + i] = sum;
         }
 }
@@ -738,12 +705,11 @@ static inline tn_tensor *run_append_one(setting *s) { return tn_append_one(s->ct
 static inline void want_append_one(setting *s)
 {
     plain x = plain_x(s, 0);
-    int64_t shape[TN_MAX_RANK], n = x.shape[x.rank - 1], i;
-    double *y;
+    int64_t shape[TN_MAX_RANK], n = x.shape[x.rank - 1];
     memcpy(shape, x.shape, sizeof shape);
     shape[x.rank - 1] = n + 1;
-    y = case_want(s, x.rank, shape);
-    for (i = 0; i < s->want_count; i++) y[i] = i % (n + 1) == n ? 1 : plain_at(&x, i / (n + 1) * n + i % (n + 1));
+    double *y = case_want(s, x.rank, shape);
+    for (int64_t i = 0; i < s->want_count; i++) y[i] = i % (n + 1) == n ? 1 : plain_at(&x, i / (n + 1) * n + i % (n + 1));
 }
 
 /* ---- tables, norms ---------------------------------------------------------------------------------------------------------------- */
@@ -763,12 +729,11 @@ static inline tn_tensor *run_embed(setting *s) { return tn_embed(s->ctx, case_x(
 static inline void want_embed(setting *s)
 {
     plain table = plain_x(s, 0), ids = plain_x(s, 1);
-    int64_t shape[TN_MAX_RANK], d = table.shape[1], i;
-    double *y;
+    int64_t shape[TN_MAX_RANK], d = table.shape[1];
     memcpy(shape, ids.shape, sizeof shape);
     shape[ids.rank] = d;
-    y = case_want(s, ids.rank + 1, shape);
-    for (i = 0; i < s->want_count; i++) y[i] = plain_at(&table, (int64_t)plain_at(&ids, i / d) * d + i % d);
+    double *y = case_want(s, ids.rank + 1, shape);
+    for (int64_t i = 0; i < s->want_count; i++) y[i] = plain_at(&table, (int64_t)plain_at(&ids, i / d) * d + i % d);
 }
 
 /* kind 1: with gain */
@@ -857,24 +822,24 @@ static inline tn_tensor *run_chain(setting *s)
 static inline void want_chain(setting *s)
 {
     plain   x = plain_x(s, 0);
-    int64_t b, j, i, k, l, n = x.shape[1], d = x.shape[2], dd = d * d, shape[3];
+    int64_t n = x.shape[1], d = x.shape[2], dd = d * d, shape[3];
     double *want, *y = (double *)calloc((size_t)dd * 2 + 1, sizeof *y), *next = y + dd;
     shape[0] = x.shape[0]; shape[1] = d; shape[2] = d;
     want = case_want(s, s->of->kind == 1 ? 1 : 3, shape);
-    for (b = 0; b < x.shape[0]; b++) {
+    for (int64_t b = 0; b < x.shape[0]; b++) {
         double squares = 0;
-        for (i = 0; i < dd; i++) y[i] = i / d == i % d;
-        for (j = 0; j < n; j++) {
-            for (i = 0; i < d; i++)
-                for (k = 0; k < d; k++) {
+        for (int64_t i = 0; i < dd; i++) y[i] = i / d == i % d;
+        for (int64_t j = 0; j < n; j++) {
+            for (int64_t i = 0; i < d; i++)
+                for (int64_t k = 0; k < d; k++) {
                     next[i * d + k] = 0;
-                    for (l = 0; l < d; l++) next[i * d + k] += y[i * d + l] * plain_at(&x, ((b * n + j) * d + l) * d + k);
+                    for (int64_t l = 0; l < d; l++) next[i * d + k] += y[i * d + l] * plain_at(&x, ((b * n + j) * d + l) * d + k);
                 }
             memcpy(y, next, sizeof *y * (size_t)dd);
         }
-        for (i = 0; i < dd; i++) squares += y[i] * y[i];
+        for (int64_t i = 0; i < dd; i++) squares += y[i] * y[i];
         if (s->of->kind == 1) want[b] = log(squares) / 2;
-        else for (i = 0; i < dd; i++) want[b * dd + i] = y[i] / sqrt(squares) * (s->of->kind == 2 ? log(squares) / 2 : 1);
+        else for (int64_t i = 0; i < dd; i++) want[b * dd + i] = y[i] / sqrt(squares) * (s->of->kind == 2 ? log(squares) / 2 : 1);
     }
     free(y);
 }
@@ -928,12 +893,12 @@ static inline tn_tensor *run_scan(setting *s)
 static inline void scan_matrix(setting *s, int64_t b, int64_t j, double *to)
 {
     plain   m = plain_x(s, 0), phi = plain_x(s, s->of->kind & SCAN_STATES ? 1 : 0);
-    int64_t e, f, i, d = m.shape[3], features = m.shape[2], n = phi.shape[1];
-    for (e = 0; e < d; e++)
-        for (f = 0; f < d; f++) {
+    int64_t d = m.shape[3], features = m.shape[2], n = phi.shape[1];
+    for (int64_t e = 0; e < d; e++)
+        for (int64_t f = 0; f < d; f++) {
             double sum = 0;
             if (s->of->kind & SCAN_STATES)
-                for (i = 0; i < features; i++)
+                for (int64_t i = 0; i < features; i++)
                     sum += plain_at(&m, (((s->of->kind & SCAN_UNIFORM ? 0 : j) * d + e) * features + i) * d + f)
                          * plain_at(&phi, (b * n + j) * features + i);
             else sum = plain_at(&m, ((b * n + j) * d + e) * d + f);
@@ -1004,8 +969,7 @@ static inline void build_rope(setting *s)
 
 static inline tn_tensor *run_rope(setting *s)
 {
-    tn_rope_desc d;
-    memset(&d, 0, sizeof d);
+    tn_rope_desc d = ZERO;
     d.base = s->round % 2 ? 500 : 0;
     d.first = s->k[0];
     d.scaling = rope_scaling_of(s);
@@ -1019,9 +983,9 @@ static inline void want_rope(setting *s)
 {
     plain   x = plain_x(s, 0);
     double *flat = plain_flat(&x), *y = case_want(s, 4, x.shape), base = s->round % 2 ? 500 : 10000, eps = s->round % 3 ? 1e-2 : 1e-6;
-    int64_t r, n = x.shape[2], d = x.shape[3];
+    int64_t n = x.shape[2], d = x.shape[3];
     const tn_rope_scaling scaling = rope_scaling_of(s);
-    for (r = 0; r < x.shape[0] * x.shape[1] * n; r++)
+    for (int64_t r = 0; r < x.shape[0] * x.shape[1] * n; r++)
         plain_rope_scaled(flat + r * d, d, s->k[0] + r / n % x.shape[1], s->of->kind & ROPE_STILL ? 0 : base,
                           scaling.factor > 0 ? &scaling : NULL, s->of->kind & ROPE_NORM ? eps : -1, y + r * d);
     free(flat);
@@ -1033,9 +997,8 @@ enum { ATTEND_QUADRATIC = 4, ATTEND_LINEAR = 8, ATTEND_ROW = 16 /* times the tn_
 
 static inline plain_attention case_attention(const setting *s)
 {
-    plain_attention a;
+    plain_attention a = ZERO;
     const int64_t k = s->of->kind;
-    memset(&a, 0, sizeof a);
     a.kind = (tn_attend_kind)(k % 4);
     a.causal = (k & ATTEND_CAUSAL) != 0;
     a.row = (tn_row_scale)(k / ATTEND_ROW % 8);
@@ -1077,9 +1040,8 @@ static inline tn_tensor *run_attend(setting *s)
                                                   : s->of->kind & ATTEND_QUADRATIC ? TN_ATTEND_FORM_QUADRATIC
                                                       : TN_ATTEND_FORM_AUTO);
     const int64_t n = plain_sets(&a) * a.H;
-    tn_tensor *x;
     if (!(s->of->kind & (ATTEND_SELF | ATTEND_JOINT))) return tn_attend(s->ctx, case_x(s, 0), case_x(s, 1), case_x(s, 2), &d);
-    x = case_x(s, 0);
+    tn_tensor *x = case_x(s, 0);
     if (s->of->kind & ATTEND_JOINT)
         return tn_attend(s->ctx, tn_slice(x, 2, 0, n), tn_slice(x, 2, n, 2 * n), tn_slice(x, 2, 2 * n, 2 * n + a.H), &d);
     return tn_attend(s->ctx, x, x, plain_sets(&a) == 2 ? tn_slice(x, 2, 0, a.H) : x, &d);
@@ -1090,18 +1052,16 @@ static inline void want_attend(setting *s)
     const plain_attention a = case_attention(s);
     const bool one = (s->of->kind & (ATTEND_SELF | ATTEND_JOINT)) != 0;
     plain   q = plain_x(s, 0), k = plain_x(s, one ? 0 : 1), v = plain_x(s, one ? 0 : 2);
-    double *fq, *fk, *fv;
-    int64_t shape[4];
     if (s->of->kind & ATTEND_JOINT) {
         q.shape[2] = k.shape[2] = plain_sets(&a) * a.H;
         k.v += q.shape[2] * q.strides[2];
         v.v += 2 * q.shape[2] * q.strides[2];
     }
     v.shape[2] = a.H;
-    fq = plain_flat(&q);
-    fk = plain_flat(&k);
-    fv = plain_flat(&v);
-    shape[0] = a.B; shape[1] = a.Tq; shape[2] = a.H; shape[3] = a.dv;
+    double *fq = plain_flat(&q);
+    double *fk = plain_flat(&k);
+    double *fv = plain_flat(&v);
+    int64_t shape[4] = {a.B, a.Tq, a.H, a.dv};
     plain_attend(&a, fq, fk, fv, case_want(s, 4, shape));
     free(fq); free(fk); free(fv);
 }
@@ -1174,8 +1134,8 @@ static inline void want_cross_entropy(setting *s)
 
 static inline int64_t plain_argmax(const plain *x, int64_t row, int64_t c)
 {
-    int64_t j, best = 0;
-    for (j = 1; j < c; j++) if (plain_at(x, row * c + j) > plain_at(x, row * c + best)) best = j;
+    int64_t best = 0;
+    for (int64_t j = 1; j < c; j++) if (plain_at(x, row * c + j) > plain_at(x, row * c + best)) best = j;
     return best;
 }
 
@@ -1184,8 +1144,7 @@ static inline void want_argmax(setting *s)
 {
     plain x = plain_x(s, 0);
     double *y = case_want(s, x.rank - 1, x.shape);
-    int64_t r;
-    for (r = 0; r < s->want_count; r++) y[r] = (double)plain_argmax(&x, r, x.shape[x.rank - 1]);
+    for (int64_t r = 0; r < s->want_count; r++) y[r] = (double)plain_argmax(&x, r, x.shape[x.rank - 1]);
 }
 
 static inline tn_tensor *run_accuracy(setting *s) { return tn_accuracy(s->ctx, case_x(s, 0), case_x(s, 1)); }
@@ -1215,26 +1174,24 @@ static inline void want_positive(setting *s)
 {
     plain x = plain_x(s, 0);
     double *y = case_want(s, x.rank, x.shape);
-    int64_t i;
-    for (i = 0; i < s->want_count; i++) y[i] = plain_act(s->of->kind, 1.5 + plain_at(&x, i));
+    for (int64_t i = 0; i < s->want_count; i++) y[i] = plain_act(s->of->kind, 1.5 + plain_at(&x, i));
 }
 
 static inline void want_positive_glu(setting *s)
 {
     plain x = plain_x(s, 0);
-    int64_t shape[TN_MAX_RANK], h = x.shape[x.rank - 1] / 2, i;
-    double *y;
+    int64_t shape[TN_MAX_RANK], h = x.shape[x.rank - 1] / 2;
     memcpy(shape, x.shape, sizeof shape);
     shape[x.rank - 1] = h;
-    y = case_want(s, x.rank, shape);
-    for (i = 0; i < s->want_count; i++)
+    double *y = case_want(s, x.rank, shape);
+    for (int64_t i = 0; i < s->want_count; i++)
         y[i] = plain_act(s->of->kind, 1.5 + plain_at(&x, i / h * 2 * h + i % h)) * (1.5 + plain_at(&x, i / h * 2 * h + h + i % h));
 }
 
 /* Three shapes that broadcast; input 0 is the condition, half of it zeros. */
 static inline void build_where(setting *s)
 {
-    int64_t shape[TN_MAX_RANK], part[TN_MAX_RANK], j;
+    int64_t shape[TN_MAX_RANK], part[TN_MAX_RANK];
     int rank = draw_rank(s, 0, 4), side, i;
     draw_shape(s, rank, shape, true);
     for (side = 0; side < 3; side++) {
@@ -1243,27 +1200,26 @@ static inline void build_where(setting *s)
         if (side > 0) case_real(s, rank - from, part + from, CASE_UNIT);
         else case_ids(s, rank - from, part + from, 4);
     }
-    for (j = 0; j < s->in[0].count; j++) s->in[0].v[j] = s->in[0].v[j] < 2 ? 0 : s->in[0].v[j] == 2 ? 1 : -7;
+    for (int64_t j = 0; j < s->in[0].count; j++) s->in[0].v[j] = s->in[0].v[j] < 2 ? 0 : s->in[0].v[j] == 2 ? 1 : -7;
 }
 
 static inline tn_tensor *run_where(setting *s) { return tn_where(s->ctx, case_x(s, 0), case_x(s, 1), case_x(s, 2)); }
 static inline void want_where(setting *s)
 {
     plain x[3];
-    int64_t shape[TN_MAX_RANK], i;
+    int64_t shape[TN_MAX_RANK];
     int rank = 0, k, j;
-    double *y;
     for (k = 0; k < 3; k++) {
         x[k] = plain_x(s, k);
         while (rank < x[k].rank) rank++;
     }
-    for (i = 1; i <= rank; i++) {
+    for (int64_t i = 1; i <= rank; i++) {
         shape[rank - i] = 1;
         for (k = 0; k < 3; k++) if (i <= x[k].rank && x[k].shape[x[k].rank - i] != 1) shape[rank - i] = x[k].shape[x[k].rank - i];
     }
     for (j = 0; j < 3; j++) x[j] = plain_stretch(x[j], rank, shape);
-    y = case_want(s, rank, shape);
-    for (i = 0; i < s->want_count; i++) y[i] = plain_at(&x[0], i) != 0 ? plain_at(&x[1], i) : plain_at(&x[2], i);
+    double *y = case_want(s, rank, shape);
+    for (int64_t i = 0; i < s->want_count; i++) y[i] = plain_at(&x[0], i) != 0 ? plain_at(&x[1], i) : plain_at(&x[2], i);
 }
 
 #ifndef TN_NO_CONTRACTION
@@ -1315,8 +1271,7 @@ static inline tn_tensor *run_products(setting *s)
 static inline double plain_index(const plain *p, const int64_t *index)
 {
     const double *v = p->v;
-    int i;
-    for (i = 0; i < p->rank; i++) v += index[i] * p->strides[i];
+    for (int i = 0; i < p->rank; i++) v += index[i] * p->strides[i];
     return *v;
 }
 
@@ -1325,9 +1280,8 @@ static inline void want_products(setting *s)
 {
     const int64_t kind = s->of->kind, axis = s->k[0];
     plain a = plain_x(s, 0), b = s->inputs > 1 ? plain_x(s, 1) : a;
-    int64_t shape[TN_MAX_RANK], at[TN_MAX_RANK], ia[TN_MAX_RANK], ib[TN_MAX_RANK], n, i, depth = 1, c;
+    int64_t shape[TN_MAX_RANK], at[TN_MAX_RANK], ia[TN_MAX_RANK], ib[TN_MAX_RANK], i, depth = 1;
     int rank = 0, k, m;
-    double *y;
     for (k = 0; k < TN_MAX_RANK; k++) shape[k] = 1;
     if (kind == PRODUCT_CONTRACT) {
         for (k = 0; k < a.rank; k++) if (k != axis) shape[rank++] = a.shape[k];
@@ -1344,11 +1298,11 @@ static inline void want_products(setting *s)
         if (kind == PRODUCT_MODE) shape[axis] = b.shape[0];
     }
     if (kind == PRODUCT_CONTRACT || kind == PRODUCT_MODE) depth = a.shape[axis];
-    y = case_want(s, rank, shape);
-    for (n = 0; n < s->want_count; n++) {
+    double *y = case_want(s, rank, shape);
+    for (int64_t n = 0; n < s->want_count; n++) {
         for (k = rank, i = n; k-- > 0; i /= shape[k]) at[k] = i % shape[k];
         y[n] = 0;
-        for (c = 0; c < depth; c++) {
+        for (int64_t c = 0; c < depth; c++) {
             for (k = 0, m = 0; k < a.rank; k++) ia[k] = kind == PRODUCT_CONTRACT ? (k == axis ? c : at[m++]) : at[k];
             for (k = 0; k < b.rank && kind < PRODUCT_UNFOLD; k++) {
                 ib[k] = kind == PRODUCT_CONTRACT ? (k == s->k[1] ? c : at[m++]) : at[k] % b.shape[k];
@@ -1433,11 +1387,10 @@ static inline void want_join(setting *s)
     plain x = plain_x(s, 0);
     int64_t shape[TN_MAX_RANK], outer = 1, inner = 1, at = 0, i, j, n = s->k[1] + (s->of->kind == JOIN_TWICE);
     int rank = x.rank + stack, axis = (int)(s->k[0] < 0 ? s->k[0] + rank : s->k[0]), k;
-    double *y;
     for (k = 0; k < axis; k++) outer *= shape[k] = x.shape[k];
     for (k = axis + 1; k < rank; k++) inner *= shape[k] = x.shape[k - stack];
     for (shape[axis] = 0, k = 0; k < n; k++) shape[axis] += stack ? 1 : s->in[k % s->k[1]].shape[axis];
-    y = case_want(s, rank, shape);
+    double *y = case_want(s, rank, shape);
     for (k = 0; k < n; k++) {
         plain part = plain_x(s, k % (int)s->k[1]);
         int64_t m = stack ? 1 : part.shape[axis];
@@ -1461,11 +1414,10 @@ static inline const char *einsum_of(const setting *s)
 
 static inline void build_einsum(setting *s)
 {
-    const char *e;
     int64_t shape[TN_MAX_RANK];
     int rank = 0;
     draw_shape(s, 4, s->k, true);
-    for (e = einsum_of(s); ; e++) {
+    for (const char *e = einsum_of(s); ; e++) {
         if (*e >= 'a') { shape[rank++] = s->k[*e - 'a']; continue; }
         case_real(s, rank, shape, CASE_UNIT);
         rank = 0;
@@ -1476,8 +1428,7 @@ static inline void build_einsum(setting *s)
 static inline tn_tensor *run_einsum(setting *s)
 {
     tn_tensor *t[4];
-    int k;
-    for (k = 0; k < s->inputs; k++) t[k] = case_x(s, k);
+    for (int k = 0; k < s->inputs; k++) t[k] = case_x(s, k);
     return tn_einsum(s->ctx, einsum_of(s), s->inputs, t);
 }
 
@@ -1485,29 +1436,28 @@ static inline void want_einsum(setting *s)
 {
     const char *e = einsum_of(s), *out = strchr(e, '>') + 1;
     plain x[4];
-    int64_t shape[TN_MAX_RANK], n = 1, i, at[4];
-    int rank = 0, k, l;
-    double *y;
-    for (l = 0; l < 4; l++) if (strchr(e, 'a' + l)) n *= s->k[l];
-    for (k = 0; k < s->inputs; k++) x[k] = plain_x(s, k);
+    int64_t shape[TN_MAX_RANK], n = 1, at[4];
+    int rank = 0;
+    for (int l = 0; l < 4; l++) if (strchr(e, 'a' + l)) n *= s->k[l];
+    for (int k = 0; k < s->inputs; k++) x[k] = plain_x(s, k);
     for (; out[rank]; rank++) shape[rank] = s->k[out[rank] - 'a'];
-    y = case_want(s, rank, shape);
-    for (i = 0; i < n; i++) {
+    double *y = case_want(s, rank, shape);
+    for (int64_t i = 0; i < n; i++) {
         int64_t rest = i, to = 0;
         double  product = 1;
         const char *p = e;
-        for (l = 3; l >= 0; l--) {
+        for (int l = 3; l >= 0; l--) {
             at[l] = 0;
             if (!strchr(e, 'a' + l)) continue;
             at[l] = rest % s->k[l];
             rest /= s->k[l];
         }
-        for (k = 0; k < s->inputs; k++, p++) {
+        for (int k = 0; k < s->inputs; k++, p++) {
             int64_t from = 0;
-            for (l = 0; *p >= 'a'; p++, l++) from += at[*p - 'a'] * x[k].strides[l];
+            for (int l = 0; *p >= 'a'; p++, l++) from += at[*p - 'a'] * x[k].strides[l];
             product *= x[k].v[from];
         }
-        for (k = 0; k < rank; k++) to = to * shape[k] + at[out[k] - 'a'];
+        for (int k = 0; k < rank; k++) to = to * shape[k] + at[out[k] - 'a'];
         y[to] += product;
     }
 }
@@ -1534,11 +1484,10 @@ static inline void want_gather(setting *s)
     plain x = plain_x(s, 0), ids = plain_x(s, 1);
     int64_t shape[TN_MAX_RANK], n = plain_count(&ids), inner = 1, i;
     int axis = (int)(s->k[0] < 0 ? s->k[0] + x.rank : s->k[0]), k;
-    double *y;
     for (k = 0; k < axis; k++) shape[k] = x.shape[k];
     for (k = 0; k < ids.rank; k++) shape[axis + k] = ids.shape[k];
     for (k = axis + 1; k < x.rank; k++) inner *= shape[ids.rank + k - 1] = x.shape[k];
-    y = case_want(s, x.rank - 1 + ids.rank, shape);
+    double *y = case_want(s, x.rank - 1 + ids.rank, shape);
     for (i = 0; i < s->want_count; i++) {
         int64_t id = (int64_t)plain_at(&ids, i / inner % n), outer = i / inner / n;
         y[i] = plain_at(&x, (outer * x.shape[axis] + id) * inner + i % inner);
@@ -1587,30 +1536,30 @@ static inline tn_tensor *run_twice(setting *s)
 static inline void want_twice(setting *s)
 {
     plain x = plain_x(s, 0);
-    int64_t n = x.shape[0], m = x.shape[1], shape[2], i, j, k;
+    int64_t n = x.shape[0], m = x.shape[1], shape[2];
     double *v = plain_flat(&x), *y;
     shape[0] = n; shape[1] = m;
     if (s->of->kind == TWICE_GRAM) shape[1] = n;
     if (s->of->kind == TWICE_NEIGHBOURS) shape[1] = m - 1;
     if (s->of->kind == TWICE_VIEWS) shape[1] = (m + 1) / 2;
     y = case_want(s, 2, shape);
-    for (i = 0; i < shape[0]; i++)
-        for (j = 0; j < shape[1]; j++) {
+    for (int64_t i = 0; i < shape[0]; i++)
+        for (int64_t j = 0; j < shape[1]; j++) {
             double a = v[i * m + (j < m ? j : 0)], back = v[i * m + m - 1 - (j < m ? j : 0)], *to = &y[i * shape[1] + j], squares = 0, mean = 0;
             switch (s->of->kind) {
             case TWICE_SQUARE:     *to = a * a; break;
             case TWICE_SUM:        *to = a + a; break;
-            case TWICE_GRAM:       for (k = 0; k < m; k++) *to += v[i * m + k] * v[j * m + k]; break;
+            case TWICE_GRAM:       for (int64_t k = 0; k < m; k++) *to += v[i * m + k] * v[j * m + k]; break;
             case TWICE_NEIGHBOURS: *to = a * v[i * m + j + 1]; break;
             case TWICE_FAN:        *to = 3 * a * a + 3 * back * back * 3 * a * a + a; break;
             case TWICE_VIEWS:      *to = 4 * v[2 * j * n + i] * v[2 * j * n + i]; break;
             case TWICE_LAYERNORM:
-                for (k = 0; k < m; k++) mean += v[i * m + k] / (double)m;
-                for (k = 0; k < m; k++) squares += pow(v[i * m + k] - mean, 2);
+                for (int64_t k = 0; k < m; k++) mean += v[i * m + k] / (double)m;
+                for (int64_t k = 0; k < m; k++) squares += pow(v[i * m + k] - mean, 2);
                 *to = (a - mean) * v[j] / sqrt(squares / (double)m + 1e-1) + v[j];
                 break;
             default:
-                for (k = 0; k < m; k++) squares += v[i * m + k] * v[i * m + k];
+                for (int64_t k = 0; k < m; k++) squares += v[i * m + k] * v[i * m + k];
                 *to = a * v[j] / sqrt(squares / (double)m + 1e-2);
             }
         }
@@ -1632,15 +1581,13 @@ static inline void layer_rows(setting *s, int64_t columns, case_range range)
 
 static inline void build_linear(setting *s)
 {
-    tn_linear_desc d;
-    int64_t before;
-    memset(&d, 0, sizeof d);
+    tn_linear_desc d = ZERO;
     d.in = draw_extent(s, false);
     d.out = draw_extent(s, false);
     d.bias = s->of->kind != LAYER_PLAIN && s->of->kind != LAYER_AUGMENTED;
     d.augmented = s->of->kind == LAYER_AUGMENTED;
     layer_rows(s, d.in + d.augmented, CASE_UNIT);
-    before = tn_params_count(s->params);
+    int64_t before = tn_params_count(s->params);
     CHECK_STATUS(tn_linear_init(s->params, "linear", &d, &s->linear), TN_OK);
     case_layer(s, before);
 }
@@ -1651,8 +1598,7 @@ static inline tn_tensor *run_linear(setting *s) { return tn_linear_forward(s->ct
 static inline double *plain_with_ones(const double *y, int64_t rows, int64_t m)
 {
     double *z = (double *)malloc(sizeof(double) * (size_t)(rows * (m + 1) + 1));
-    int64_t r;
-    for (r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows; r++) {
         memcpy(z + r * (m + 1), y + r * m, sizeof *y * (size_t)m);
         z[r * (m + 1) + m] = 1;
     }
@@ -1678,10 +1624,9 @@ static inline void want_linear(setting *s)
 
 static inline void build_embedding(setting *s)
 {
-    tn_embedding_desc d;
+    tn_embedding_desc d = ZERO;
     int64_t shape[2];
     int rank = (int)draw(s, 0, 2);
-    memset(&d, 0, sizeof d);
     d.count = draw_extent(s, false);
     d.dim = draw_extent(s, false);
     CHECK_STATUS(tn_embedding_init(s->params, "embedding", &d, &s->embedding), TN_OK);
@@ -1696,16 +1641,14 @@ enum { NORM_LAYER = 2 };                 /* + 1: with gain, and bias where there
 
 static inline void build_norm(setting *s)
 {
-    tn_norm_desc d;
-    int64_t before;
-    memset(&d, 0, sizeof d);
+    tn_norm_desc d = ZERO;
     d.dim = draw_extent(s, false);
     d.no_gain = s->of->kind % NORM_LAYER == 0;
     d.kind = s->of->kind >= NORM_LAYER ? TN_NORM_LAYER : TN_NORM_RMS;
     d.bias = d.kind == TN_NORM_LAYER && s->of->kind % NORM_LAYER != 0;
     d.eps = s->of->kind >= NORM_LAYER ? 3e-2 : 0;
     layer_rows(s, d.dim, CASE_AWAY);
-    before = tn_params_count(s->params);
+    int64_t before = tn_params_count(s->params);
     CHECK_STATUS(tn_norm_init(s->params, "norm", &d, &s->norm), TN_OK);
     case_layer(s, before);
 }
@@ -1724,9 +1667,8 @@ enum { MLP_BIAS = 16, MLP_OUT_BIAS = 32, MLP_NO_P = 64, MLP_RESIDUAL = 128, MLP_
 
 static inline void build_mlp(setting *s)
 {
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     int64_t before, most = s->round == CASE_LARGE ? 40 : 9;      /* small: every hidden unit is to be away from its kink */
-    memset(&d, 0, sizeof d);
     d.kind = (tn_mlp_kind)(s->of->kind % 16);
     d.in = draw(s, 1, most);
     d.hidden = draw(s, 1, most);
@@ -1805,9 +1747,8 @@ static inline void want_mlp(setting *s)
 /* kind: order + what else, as for mlp */
 static inline void build_product(setting *s)
 {
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     int64_t before, most = s->round == CASE_LARGE ? 40 : 9;
-    memset(&d, 0, sizeof d);
     d.order = s->of->kind % 16;
     d.in = draw(s, 1, most);
     d.hidden = draw(s, 1, most);
@@ -1861,9 +1802,8 @@ static inline void want_product(setting *s)
 
 static inline void build_quadratic(setting *s)
 {
-    tn_quadratic_desc d;
+    tn_quadratic_desc d = ZERO;
     int64_t before, most = s->round == CASE_LARGE ? 20 : 7;
-    memset(&d, 0, sizeof d);
     d.in = draw(s, 1, most);
     d.out = draw(s, 1, most);
     d.bias = s->of->kind == LAYER_BIAS;
@@ -1899,10 +1839,9 @@ enum { MODIFIER_RANK = 1, MODIFIER_L2 = 2, MODIFIER_BIAS = 4, MODIFIER_NO_P = 8,
 
 static inline void build_modifier(setting *s)
 {
-    tn_modifier_desc d;
+    tn_modifier_desc d = ZERO;
     int64_t before, most = s->round == CASE_LARGE && !(s->of->kind & MODIFIER_STEP) ? 40 : 5, shape[TN_MAX_RANK];
     int rank = draw_rank(s, 1, 3);
-    memset(&d, 0, sizeof d);
     d.in = draw(s, 1, most);
     d.hidden = draw(s, 1, most);
     d.rank = s->of->kind & MODIFIER_RANK ? draw(s, 1, 3) : 0;
@@ -1978,9 +1917,8 @@ static inline void build_attention(setting *s)
 {
     const int64_t kind = s->of->kind;
     const bool    large = s->round == CASE_LARGE;
-    tn_attention_desc d;
+    tn_attention_desc d = ZERO;
     int64_t before, shape[4];
-    memset(&d, 0, sizeof d);
     d.kind = (tn_attention_kind)(kind % 8);
     d.row = (tn_row_scale)(kind / ATTENTION_ROW % 8);
     d.heads = draw(s, 1, 3);
@@ -2023,9 +1961,8 @@ static inline tn_tensor *run_attention(setting *s)
 static inline void build_pattern(setting *s)
 {
     const tn_attention *a = &s->attention;
-    int k;
     build_attention(s);
-    for (k = 1; k < s->inputs; k++) {
+    for (int k = 1; k < s->inputs; k++) {
         const tn_tensor *t = s->in[k].base;
         if (t == a->v || t == a->o || t == a->vb || t == a->ob) s->in[k].real = false;
     }
@@ -2037,8 +1974,7 @@ static inline tn_tensor *run_pattern(setting *s) { return tn_attention_pattern(s
 static inline plain_weights case_attention_weights(const setting *s, int next)
 {
     const tn_attention_desc *d = &s->attention.desc;
-    plain_weights w;
-    memset(&w, 0, sizeof w);
+    plain_weights w = ZERO;
     w.qk = s->in[next++].v;
     w.v = s->in[next++].v;
     w.o = s->in[next++].v;
@@ -2087,9 +2023,8 @@ enum { TNA_OPEN = 1, TNA_CAUSAL = 2, TNA_SQUARE = 4, TNA_SITES = 8, TNA_MOST = 8
 
 static inline void build_tna(setting *s)
 {
-    tn_tn_attention_desc d;
+    tn_tn_attention_desc d = ZERO;
     int64_t before, shape[3];
-    memset(&d, 0, sizeof d);
     shape[0] = draw(s, s->round > 0 ? 0 : 1, 3);
     shape[1] = draw(s, 1, 5);
     shape[2] = d.in = draw(s, 1, 3);
@@ -2111,19 +2046,19 @@ static inline tn_tensor *run_tna(setting *s) { return tn_tn_attention_forward(s-
 static inline void plain_tna_step(const setting *s, int64_t site, const double *x, bool right, const double *a, double *to)
 {
     const tn_tn_attention_desc *d = &s->tna.desc;
-    int64_t D = d->bond, rows = s->of->kind & TNA_OPEN ? 1 : D, i, j, k, p, q;
+    int64_t D = d->bond, rows = s->of->kind & TNA_OPEN ? 1 : D;
     double  m[TNA_MOST * TNA_MOST];
-    for (k = 0; k < D * D; k++) {
+    for (int64_t k = 0; k < D * D; k++) {
         const int64_t first = ((d->sites > 0 ? site * D * D : 0) + k) * d->in;
         m[k] = 0;
-        for (p = 0; p < d->in; p++)
-            for (q = 0; q < (d->square ? d->in : 1); q++)
+        for (int64_t p = 0; p < d->in; p++)
+            for (int64_t q = 0; q < (d->square ? d->in : 1); q++)
                 m[k] += d->square ? s->in[1].v[(first + p) * d->in + q] * x[p] * x[q] : s->in[1].v[first + p] * x[p];
     }
-    for (i = 0; i < rows; i++)
-        for (j = 0; j < D; j++) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < D; j++) {
             double sum = 0;
-            for (k = 0; k < D; k++)
+            for (int64_t k = 0; k < D; k++)
                 sum += !right ? a[i * D + k] * m[k * D + j] : rows == 1 ? m[j * D + k] * a[k] : m[i * D + k] * a[k * D + j];
             to[i * D + j] = sum;
         }
@@ -2134,31 +2069,31 @@ static inline void want_tna(setting *s)
     const tn_tn_attention_desc *d = &s->tna.desc;
     const bool open = (s->of->kind & TNA_OPEN) != 0;
     plain   x = plain_x(s, 0);
-    int64_t D = d->bond, n = x.shape[1], shape[3], b, at, j, i, t, k, p, q;
+    int64_t D = d->bond, n = x.shape[1], shape[3];
     double *fx = plain_flat(&x), *y, l[TNA_MOST * TNA_MOST], r[TNA_MOST * TNA_MOST], next[TNA_MOST * TNA_MOST];
     shape[0] = x.shape[0]; shape[1] = n; shape[2] = d->out;
     y = case_want(s, 3, shape);
-    for (b = 0; b < x.shape[0]; b++)
-        for (at = 0; at < n; at++) {
-            for (i = 0; i < (open ? D : D * D); i++) {
+    for (int64_t b = 0; b < x.shape[0]; b++)
+        for (int64_t at = 0; at < n; at++) {
+            for (int64_t i = 0; i < (open ? D : D * D); i++) {
                 l[i] = open ? s->in[3].v[i] : i / D == i % D;
                 r[i] = open ? s->in[4].v[i] : i / D == i % D;
             }
-            for (j = 0; j < at; j++) {
+            for (int64_t j = 0; j < at; j++) {
                 plain_tna_step(s, j, fx + (b * n + j) * d->in, false, l, next);
                 memcpy(l, next, sizeof l);
             }
-            for (j = n - 1; j > at && !d->causal; j--) {
+            for (int64_t j = n - 1; j > at && !d->causal; j--) {
                 plain_tna_step(s, j, fx + (b * n + j) * d->in, true, r, next);
                 memcpy(r, next, sizeof r);
             }
-            for (p = 0; p < D; p++)
-                for (q = 0; q < D; q++) {
+            for (int64_t p = 0; p < D; p++)
+                for (int64_t q = 0; q < D; q++) {
                     double weight = 0;
                     if (open) weight = l[p] * r[q];
-                    else for (i = 0; i < D; i++) weight += l[i * D + p] * r[q * D + i];
-                    for (t = 0; t < d->out; t++)
-                        for (k = 0; k < d->in; k++)
+                    else for (int64_t i = 0; i < D; i++) weight += l[i * D + p] * r[q * D + i];
+                    for (int64_t t = 0; t < d->out; t++)
+                        for (int64_t k = 0; k < d->in; k++)
                             y[(b * n + at) * d->out + t] += weight * fx[(b * n + at) * d->in + k]
                                 * s->in[2].v[(((d->sites > 0 ? at * D : 0) + p) * D + q) * d->out * d->in + t * d->in + k];
                 }

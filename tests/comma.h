@@ -35,8 +35,6 @@ static inline bool comma_make(void)
     static const char fields[] = ",\0\0\177\0\0\0\0" ",\0\0\0" "\0\0\0\0" "UTF-8";       /* 32, 34, 35, 40, 44, 48 */
     uint32_t word[8] = {0x20031115u ^ 1, 6, 32, 34, 35, 40, 44, 48}, wide = ',';
     char     file[32 + sizeof fields], folder[64], locale[80], path[96];
-    bool     ok;
-    FILE    *f;
     memcpy(file, word, sizeof word);
     memcpy(file + 32, fields, sizeof fields);
     memcpy(file + 40, &wide, sizeof wide);
@@ -46,8 +44,8 @@ static inline bool comma_make(void)
     mkdir("build", 0777);
     mkdir(folder, 0777);
     mkdir(locale, 0777);
-    f = fopen(path, "wb");
-    ok = f && fwrite(file, 1, sizeof file, f) == sizeof file;
+    FILE *f = fopen(path, "wb");
+    bool ok = f && fwrite(file, 1, sizeof file, f) == sizeof file;
     ok = f && fclose(f) == 0 && ok && setenv("LOCPATH", folder, 1) == 0 && setlocale(LC_NUMERIC, "xx_XX");
     unsetenv("LOCPATH");
     remove(path);                       /* it is loaded */

@@ -9,4 +9,9 @@ awk -f tests/calls.awk tools/tn/tn.h tools/tn/*.c || status=1
 for list in header cuda; do
     awk -f tests/heavy/mutants/mutate.awk "tests/heavy/mutants/$list.txt" $(sh tests/heavy/mutants/sources.sh $list) || status=1
 done
+# The rules find something in each of these files.
+for file in src/io/npy.c src/text/bpe.c; do
+    awk -v every=20 -f tests/heavy/mutants/rules.awk $file | grep -q ' => ' ||
+        { echo "tests/heavy/mutants/rules.awk finds nothing in $file"; status=1; }
+done
 exit $status

@@ -15,13 +15,11 @@ static bool faulty(const char *name)
 
 static double get(const tn_view *v, int64_t at)
 {
-    uint16_t half;
-    uint32_t word;
-    float    f;
+    float f;
     if (v->dtype == TN_F64) return ((const double *)v->data)[at];
     if (v->dtype == TN_F32) return (double)((const float *)v->data)[at];
-    half = ((const uint16_t *)v->data)[at];
-    word = (uint32_t)half << 16;
+    uint16_t half = ((const uint16_t *)v->data)[at];
+    uint32_t word = (uint32_t)half << 16;
     memcpy(&f, &word, sizeof f);
     return (double)f;
 }
@@ -39,8 +37,7 @@ static void set(const tn_view *v, int64_t at, double x)
 static int64_t count(const tn_view *v)
 {
     int64_t n = 1;
-    int     i;
-    for (i = 0; i < v->rank; i++) n *= v->shape[i];
+    for (int i = 0; i < v->rank; i++) n *= v->shape[i];
     return n;
 }
 
@@ -48,13 +45,12 @@ static int64_t count(const tn_view *v)
 static tn_status gemm(const tn_call *c)
 {
     const tn_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
-    int64_t z, i, j, k;
-    for (z = 0; z < y->shape[0]; z++)
-        for (i = 0; i < y->shape[1]; i++)
-            for (j = 0; j < y->shape[2]; j++) {
+    for (int64_t z = 0; z < y->shape[0]; z++)
+        for (int64_t i = 0; i < y->shape[1]; i++)
+            for (int64_t j = 0; j < y->shape[2]; j++) {
                 int64_t at = z * y->strides[0] + i * y->strides[1] + j * y->strides[2];
                 double  sum = 0;
-                for (k = 0; k < a->shape[2]; k++)
+                for (int64_t k = 0; k < a->shape[2]; k++)
                     sum += get(a, z * a->strides[0] + i * a->strides[1] + k * a->strides[2]) * get(b, z * b->strides[0] + k * b->strides[1] + j * b->strides[2]);
                 sum *= c->f[0];
                 if (c->f[1] != 0 || faulty("gemm reads C")) sum += c->f[1] * get(y, at);
@@ -66,8 +62,7 @@ static tn_status gemm(const tn_call *c)
 
 static bool mixed(const tn_call *c)
 {
-    int i;
-    for (i = 0; i < c->n_in + c->n_out; i++) {
+    for (int i = 0; i < c->n_in + c->n_out; i++) {
         const tn_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
         if (v->data && v->dtype == TN_BF16) return true;
     }
@@ -78,13 +73,12 @@ static tn_status run(void *state, const tn_call *c)
 {
     static unsigned calls;
     const tn_view *y = &c->out[0];
-    tn_status s;
     if (c->kernel == TN_KERNEL_GEMM && (mixed(c) || faulty("gemm reads C"))) return gemm(c);
     if (c->kernel != TN_KERNEL_COPY && c->kernel != TN_KERNEL_FILL && mixed(c)) {
         if (faulty("refuses too late") && y->data && y->dtype != TN_I32 && count(y) > 0) set(y, 0, 7);
         return TN_ERR_DTYPE;
     }
-    s = tn_cpu_backend()->fn[c->kernel](state, c);
+    tn_status s = tn_cpu_backend()->fn[c->kernel](state, c);
     calls++;
     if (s != TN_OK || !y->data || y->dtype > TN_F64 || count(y) == 0) return s;
     if (c->kernel == TN_KERNEL_ACT && faulty("writes behind") && c->in[0].dtype == TN_F32) set(y, count(y), 1);
@@ -113,13 +107,12 @@ static tn_status open_one(const tn_desc *desc, void **state, char why[256])
 const tn_backend *tn_cuda_backend(void)
 {
     static tn_backend fake;
-    int k;
     if (fake.abi) return &fake;
     fake = *tn_cpu_backend();
     fake.name = "fake";
     fake.host = false;
     fake.bf16 = true;
     fake.open = open_one;
-    for (k = 0; k < TN_KERNEL_COUNT; k++) fake.fn[k] = run;
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) fake.fn[k] = run;
     return &fake;
 }

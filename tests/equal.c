@@ -67,8 +67,8 @@ static void run(const tn_desc *desc, const char *name)
     }
     for (int64_t i = 0; i < tn_params_count(params); i++) h = hash_tensor(h, tn_params_at(params, i)->value);
 
-    tn_cp    *cp = tn_cp_from_mlp(ctx, &m.mlp);
-    tn_eigen  eigen;
+    tn_cp   *cp = tn_cp_from_mlp(ctx, &m.mlp);
+    tn_eigen eigen;
     if (tn_cp_eigen_all(cp, 4, &eigen) == TN_OK) {
         h = hash_tensor(hash_tensor(h, eigen.values), eigen.vectors);
         tn_eigen_destroy(&eigen);

@@ -45,14 +45,13 @@ static inline size_t guard_size(tn_dtype dtype) { return dtype == TN_F64 ? 8 : d
 
 static inline void guard_describe(const tn_call *c)
 {
-    int i, k;
     printf("     %s", tn_kernel_name(c->kernel));
-    for (i = 0; i < c->n_in + c->n_out; i++) {
+    for (int i = 0; i < c->n_in + c->n_out; i++) {
         const tn_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
         printf(i == c->n_in ? " -> " : " ");
         if (!v->data) { printf("absent"); continue; }
         printf("%s[", v->dtype == TN_F32 ? "F32" : v->dtype == TN_F64 ? "F64" : v->dtype == TN_BF16 ? "BF16" : "I32");
-        for (k = 0; k < v->rank; k++) printf(k ? ",%" PRId64 : "%" PRId64, v->shape[k]);
+        for (int k = 0; k < v->rank; k++) printf(k ? ",%" PRId64 : "%" PRId64, v->shape[k]);
         printf("]");
     }
     printf("%s\n", c->accumulate ? ", adding" : "");
@@ -90,9 +89,8 @@ static inline bool guard_intact(const guard_block *b)
 static inline void *guard_alloc(void *state, size_t bytes)
 {
     guard_block *b;
-    char        *p;
     if (bytes > SIZE_MAX - 2 * GUARD) return NULL;
-    p = (char *)guard.inner->alloc(state, bytes + 2 * GUARD);
+    char *p = (char *)guard.inner->alloc(state, bytes + 2 * GUARD);
     if (!p) return NULL;
     b = (guard_block *)malloc(sizeof *b);
     if (!b || !guard_fill(state, p, bytes + 2 * GUARD)) {
@@ -129,17 +127,15 @@ static inline void guard_release(void *state, void *p, size_t bytes)
 /* All that is allocated now. false: something was hurt since the last check. */
 static inline bool guard_check(void)
 {
-    const guard_block *b;
     const int before = guard.damage;
     static int told;
-    bool well;
-    for (b = guard.blocks; b; b = b->next)
+    for (const guard_block *b = guard.blocks; b; b = b->next)
         if (!guard_intact(b)) {
             guard_hurt("a strip round an allocation was written to");
             guard_fill(b->state, b->bytes - GUARD, GUARD);
             guard_fill(b->state, b->bytes + b->used, GUARD);
         }
-    well = guard.damage == before && guard.damage == told;
+    bool well = guard.damage == before && guard.damage == told;
     told = guard.damage;
     return well;
 }
@@ -149,12 +145,10 @@ static inline bool guard_check(void)
 /* The bytes between a view's lowest element and its highest one. */
 static inline guard_span guard_span_of(const tn_view *v)
 {
-    guard_span s;
+    guard_span s = ZERO;
     int64_t first = 0, last = 0;
-    int i;
-    memset(&s, 0, sizeof s);
     if (!v->data) return s;
-    for (i = 0; i < v->rank; i++) {
+    for (int i = 0; i < v->rank; i++) {
         if (v->shape[i] == 0) return s;
         if (v->strides[i] < 0) first += (v->shape[i] - 1) * v->strides[i];
         else last += (v->shape[i] - 1) * v->strides[i];
@@ -168,12 +162,12 @@ static inline guard_span guard_span_of(const tn_view *v)
 /* Whatever touches becomes one. Returns how many there are. */
 static inline int guard_spans(const tn_call *c, guard_span *spans)
 {
-    int n = 0, i, k;
-    for (i = 0; i < c->n_in + c->n_out; i++) {
+    int n = 0;
+    for (int i = 0; i < c->n_in + c->n_out; i++) {
         guard_span s = guard_span_of(i < c->n_in ? &c->in[i] : &c->out[i - c->n_in]);
         if (s.size == 0) continue;
         s.written = i >= c->n_in;
-        for (k = 0; k < n; k++)
+        for (int k = 0; k < n; k++)
             if (spans[k].low < s.low + s.size && s.low < spans[k].low + spans[k].size) {      /* takes that in, and looks again */
                 char *low = spans[k].low < s.low ? spans[k].low : s.low, *end = s.low + s.size;
                 if (spans[k].low + spans[k].size > end) end = spans[k].low + spans[k].size;
@@ -191,8 +185,7 @@ static inline int guard_spans(const tn_call *c, guard_span *spans)
 
 static inline guard_span *guard_home(guard_span *spans, int n, const char *p)
 {
-    int k;
-    for (k = 0; k < n; k++) if (p >= spans[k].low && p < spans[k].low + spans[k].size) return &spans[k];
+    for (int k = 0; k < n; k++) if (p >= spans[k].low && p < spans[k].low + spans[k].size) return &spans[k];
     return NULL;
 }
 
@@ -217,9 +210,8 @@ static inline void guard_mark(const tn_view *v, unsigned char *map_at_element_0)
 
 static inline char *guard_buffer(void *state, int k, size_t bytes)
 {
-    int i;
     if (guard.buffer_of != state)
-        for (i = 0; i < GUARD_SPANS; i++) { guard.buffer[i] = NULL; guard.room[i] = 0; }
+        for (int i = 0; i < GUARD_SPANS; i++) { guard.buffer[i] = NULL; guard.room[i] = 0; }
     guard.buffer_of = state;
     if (guard.room[k] >= bytes) return guard.buffer[k];
     if (guard.buffer[k]) guard.inner->release(state, guard.buffer[k], guard.room[k]);
@@ -231,9 +223,8 @@ static inline char *guard_buffer(void *state, int k, size_t bytes)
 
 static inline void guard_buffers_drop(void *state)
 {
-    int i;
     if (guard.buffer_of != state) return;
-    for (i = 0; i < GUARD_SPANS; i++) {
+    for (int i = 0; i < GUARD_SPANS; i++) {
         if (guard.buffer[i]) guard.inner->release(state, guard.buffer[i], guard.room[i]);
         guard.buffer[i] = NULL;
         guard.room[i] = 0;
@@ -251,10 +242,9 @@ static inline tn_status guard_run_staged(void *state, const tn_call *c)
     tn_status      status = TN_OK, result = TN_OK;
     int            n = guard_spans(c, spans), i, k;
     for (k = 0; k < n && status == TN_OK; k++) {
-        char *buffer;
         lead[k] = GUARD + (size_t)((uintptr_t)spans[k].low % GUARD) + (guard.shift ? spans[k].element : 0);
         total[k] = lead[k] + spans[k].size + GUARD;
-        buffer = guard_buffer(state, k, total[k]);
+        char *buffer = guard_buffer(state, k, total[k]);
         image[k] = (unsigned char *)malloc(total[k]);
         if (!buffer || !image[k]) { status = TN_ERR_MEMORY; break; }
         memset(image[k], GUARD_BYTE, total[k]);
@@ -263,14 +253,14 @@ static inline tn_status guard_run_staged(void *state, const tn_call *c)
         spans[k].staged = buffer + lead[k];
     }
     for (i = 0; i < c->n_in + c->n_out; i++) {
-        tn_view          *v = i < c->n_in ? &moved.in[i] : &moved.out[i - c->n_in];
-        const guard_span  own = guard_span_of(v), *s = own.size ? guard_home(spans, n, own.low) : NULL;
+        tn_view         *v = i < c->n_in ? &moved.in[i] : &moved.out[i - c->n_in];
+        const guard_span own = guard_span_of(v), *s = own.size ? guard_home(spans, n, own.low) : NULL;
         if (s) v->data = s->staged + ((char *)v->data - s->low);
     }
     if (status == TN_OK) result = in->fn[c->kernel](state, &moved);
     for (k = 0; k < n && status == TN_OK; k++) {
         unsigned char *after = (unsigned char *)malloc(total[k]);
-        size_t         b, bad = 0;
+        size_t         bad = 0;
         map = (unsigned char *)calloc(total[k], 1);
         if (!map || !after) status = TN_ERR_MEMORY;
         else status = in->download(state, after, spans[k].staged - lead[k], total[k]);
@@ -278,7 +268,7 @@ static inline tn_status guard_run_staged(void *state, const tn_call *c)
             const guard_span own = guard_span_of(&c->out[i]);
             if (own.size && guard_home(spans, n, own.low) == &spans[k]) guard_mark(&c->out[i], map + lead[k] + ((char *)c->out[i].data - spans[k].low));
         }
-        for (b = 0; b < total[k] && status == TN_OK; b++) if (!map[b] && after[b] != image[k][b]) bad++;
+        for (size_t b = 0; b < total[k] && status == TN_OK; b++) if (!map[b] && after[b] != image[k][b]) bad++;
         if (bad) {
             printf("     guard: %zu bytes that are no element of an output were written to%s\n", bad, result == TN_OK ? "" : ", in a call that was refused");
             guard_describe(c);
@@ -296,9 +286,8 @@ static inline tn_status guard_run_staged(void *state, const tn_call *c)
 static inline tn_dtype guard_dtype(const tn_call *c)
 {
     bool seen[TN_I32 + 1] = {false};
-    int  i;
-    for (i = 0; i < c->n_in; i++) if (c->in[i].data) seen[c->in[i].dtype] = true;
-    for (i = 0; i < c->n_out; i++) if (c->out[i].data) seen[c->out[i].dtype] = true;
+    for (int i = 0; i < c->n_in; i++) if (c->in[i].data) seen[c->in[i].dtype] = true;
+    for (int i = 0; i < c->n_out; i++) if (c->out[i].data) seen[c->out[i].dtype] = true;
     return seen[TN_BF16] ? TN_BF16 : seen[TN_F32] ? TN_F32 : seen[TN_F64] ? TN_F64 : TN_I32;
 }
 
@@ -312,22 +301,20 @@ static inline tn_status guard_run(void *state, const tn_call *c)
 
 static inline void guard_close(void *state)
 {
-    guard_block *b;
-    for (b = guard.blocks; b; b = b->next) if (b->state == state) guard_hurt("not everything was given back");
+    for (guard_block *b = guard.blocks; b; b = b->next) if (b->state == state) guard_hurt("not everything was given back");
     guard_buffers_drop(state);
     guard.inner->close(state);
 }
 
 static inline const tn_backend *guard_of(const tn_backend *inner)
 {
-    int k;
     if (guard.inner == inner) return &guard.table;
     guard.inner = inner;
     guard.table = *inner;
     guard.table.close = guard_close;
     guard.table.alloc = guard_alloc;
     guard.table.release = guard_release;
-    for (k = 0; k < TN_KERNEL_COUNT; k++) if (inner->fn[k]) guard.table.fn[k] = guard_run;
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) if (inner->fn[k]) guard.table.fn[k] = guard_run;
     return &guard.table;
 }
 

@@ -128,13 +128,12 @@ static void read_plan(const char *text)
         {"after", AFTER, 0}, {"half", HALF, 0}};
     const char *at = text;
     char       *end;
-    size_t      i;
     memset(&plan, 0, sizeof plan);
     plan.read = true;
     plan.call = HOOK_COUNT;
     matches = happened = 0;
     if (!text || !*text) return;
-    for (i = 0; i < HOOK_COUNT; i++) if (word_is(at, call_names[i])) plan.call = (int)i;
+    for (size_t i = 0; i < HOOK_COUNT; i++) if (word_is(at, call_names[i])) plan.call = (int)i;
     if (plan.call == HOOK_COUNT) bad_plan(text);
     at += strlen(call_names[plan.call]);
     if (*at++ != ':') bad_plan(text);
@@ -142,7 +141,7 @@ static void read_plan(const char *text)
     plan.n = (unsigned)strtoul(at + plan.every, &end, 10);
     if (plan.n == 0 || *end != ':') bad_plan(text);
     at = end + 1;
-    for (i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (word_is(at, kinds[i].word)) {
             plan.what = kinds[i].what;
             plan.error = kinds[i].error;
@@ -170,14 +169,12 @@ static void tell(const char *file, const char *a, unsigned number, const char *b
 /* The fault that this call is to have. */
 static fault fault_of(int call, const char *path)
 {
-    const char *told;
-    unsigned    match;
     if (!plan.read) read_plan(getenv("TN_FAULT"));    /* by the first call of all, before there is a second thread */
     if (call != plan.call || (*plan.part && !(path && strstr(path, plan.part)))) return NO_FAULT;
-    match = __atomic_add_fetch(&matches, 1, __ATOMIC_RELAXED);
+    unsigned match = __atomic_add_fetch(&matches, 1, __ATOMIC_RELAXED);
     if (plan.every ? match % plan.n : match != plan.n) return NO_FAULT;
     happened++;
-    told = getenv("TN_FAULT_TOLD");
+    const char *told = getenv("TN_FAULT_TOLD");
     if (told) tell(told, call_names[call], match, path ? path : "");
     if (plan.what == KILL) raise(SIGKILL);
     return plan.what;
@@ -221,10 +218,9 @@ int __wrap_open(const char *path, int flags, ...)
 
 ssize_t __wrap_write(int fd, const void *src, size_t bytes)
 {
-    fault   f = fault_of(HOOK_write, name_of(fd));
-    ssize_t n;
+    fault f = fault_of(HOOK_write, name_of(fd));
     if (fails(f)) return -1;
-    n = __real_write(fd, src, (f == SHORT || f == HALF) && bytes > 1 ? bytes / 2 : bytes);
+    ssize_t n = __real_write(fd, src, (f == SHORT || f == HALF) && bytes > 1 ? bytes / 2 : bytes);
     if (f == HALF) raise(SIGKILL);
     end_after(f);
     return n;
@@ -233,9 +229,8 @@ ssize_t __wrap_write(int fd, const void *src, size_t bytes)
 int __wrap_fsync(int fd)
 {
     fault f = fault_of(HOOK_fsync, name_of(fd));
-    int   result;
     if (fails(f)) return -1;
-    result = __real_fsync(fd);
+    int result = __real_fsync(fd);
     end_after(f);
     return result;
 }
@@ -252,9 +247,8 @@ int __wrap_close(int fd)
 int __wrap_rename(const char *from, const char *to)
 {
     fault f = fault_of(HOOK_rename, from);
-    int   result;
     if (fails(f)) return -1;
-    result = __real_rename(from, to);
+    int result = __real_rename(from, to);
     end_after(f);
     return result;
 }
@@ -262,9 +256,8 @@ int __wrap_rename(const char *from, const char *to)
 int __wrap_unlink(const char *path)
 {
     fault f = fault_of(HOOK_unlink, path);
-    int   result;
     if (fails(f)) return -1;
-    result = __real_unlink(path);
+    int result = __real_unlink(path);
     end_after(f);
     return result;
 }
@@ -272,9 +265,8 @@ int __wrap_unlink(const char *path)
 int __wrap_remove(const char *path)
 {
     fault f = fault_of(HOOK_remove, path);
-    int   result;
     if (fails(f)) return -1;
-    result = __real_remove(path);
+    int result = __real_remove(path);
     end_after(f);
     return result;
 }
@@ -282,9 +274,8 @@ int __wrap_remove(const char *path)
 int __wrap_ftruncate(int fd, off_t bytes)
 {
     fault f = fault_of(HOOK_ftruncate, name_of(fd));
-    int   result;
     if (fails(f)) return -1;
-    result = __real_ftruncate(fd, bytes);
+    int result = __real_ftruncate(fd, bytes);
     end_after(f);
     return result;
 }
@@ -292,9 +283,8 @@ int __wrap_ftruncate(int fd, off_t bytes)
 FILE *__wrap_fopen(const char *path, const char *mode)
 {
     fault f = fault_of(HOOK_fopen, path);
-    FILE *stream;
     if (fails(f)) return NULL;
-    stream = __real_fopen(path, mode);
+    FILE *stream = __real_fopen(path, mode);
     if (stream) remember(fileno(stream), path);
     end_after(f);
     return stream;
@@ -322,9 +312,8 @@ size_t __wrap_fwrite(const void *src, size_t bytes, size_t count, FILE *stream)
 int __wrap_fflush(FILE *stream)
 {
     fault f = fault_of(HOOK_fflush, stream ? name_of(fileno(stream)) : NULL);
-    int   result;
     if (fails(f)) return EOF;
-    result = __real_fflush(stream);
+    int result = __real_fflush(stream);
     end_after(f);
     return result;
 }
@@ -351,9 +340,8 @@ void *__wrap_realloc(void *p, size_t bytes) { return fails(fault_of(HOOK_realloc
 int __wrap_flock(int fd, int operation)
 {
     fault f = fault_of(HOOK_flock, name_of(fd));
-    int   result;
     if (fails(f)) return -1;
-    result = __real_flock(fd, operation);
+    int result = __real_flock(fd, operation);
     end_after(f);
     return result;
 }
@@ -362,9 +350,8 @@ int __wrap_flock(int fd, int operation)
 int __wrap_dup(int fd)
 {
     fault f = fault_of(HOOK_dup, name_of(fd));
-    int   copy;
     if (fails(f)) return -1;
-    copy = __real_dup(fd);
+    int copy = __real_dup(fd);
     remember(copy, name_of(fd));
     end_after(f);
     return copy;
@@ -373,9 +360,8 @@ int __wrap_dup(int fd)
 int __wrap_stat(const char *path, struct stat *s)
 {
     fault f = fault_of(HOOK_stat, path);
-    int   result;
     if (fails(f)) return -1;
-    result = __real_stat(path, s);
+    int result = __real_stat(path, s);
     end_after(f);
     return result;
 }
@@ -383,9 +369,8 @@ int __wrap_stat(const char *path, struct stat *s)
 int __wrap_fstat(int fd, struct stat *s)
 {
     fault f = fault_of(HOOK_fstat, name_of(fd));
-    int   result;
     if (fails(f)) return -1;
-    result = __real_fstat(fd, s);
+    int result = __real_fstat(fd, s);
     end_after(f);
     return result;
 }

@@ -60,11 +60,10 @@ static char *path(const char *run, const char *file)
 /* Its words go into a file of the run's name. */
 static pid_t start(const char *run, int threads, int resume, const char *fault)
 {
-    char  count[16];
-    pid_t child;
+    char count[16];
     snprintf(count, sizeof count, "%d", threads);
     fflush(stdout);
-    child = fork();
+    pid_t child = fork();
     if (child < 0) stop("no process for", run);
     if (child > 0) return child;
     if (fault) setenv("TN_FAULT", fault, 1);
@@ -92,10 +91,9 @@ static int end_of(pid_t child, const char *run)
 static char *whole(const char *file, size_t *bytes)
 {
     FILE  *f = fopen(file, "rb");
-    char  *data;
     struct stat s;
     if (!f || stat(file, &s) != 0) stop("cannot read", file);
-    data = (char *)malloc((size_t)s.st_size + 1);
+    char *data = (char *)malloc((size_t)s.st_size + 1);
     if (!data || fread(data, 1, (size_t)s.st_size, f) != (size_t)s.st_size) stop("cannot read", file);
     fclose(f);
     *bytes = (size_t)s.st_size;
@@ -124,12 +122,11 @@ static int same(const char *run, const char *file)
 {
     size_t a, b;
     char  *x = whole(path("whole", file), &a), *y = whole(path(run, file), &b);
-    int    equal;
     if (strstr(file, ".jsonl")) {
         a = without_times(x, a);
         b = without_times(y, b);
     }
-    equal = a == b && memcmp(x, y, a) == 0;
+    int equal = a == b && memcmp(x, y, a) == 0;
     if (!equal) printf("FAIL kill: %s/%s differs from the unkilled run's (%zu bytes, %zu)\n", run, file, a, b);
     free(x);
     free(y);
@@ -150,9 +147,8 @@ static void write_text(void)
     static const char *const words[] = {"one", "day", "the", "cat", "saw", "a", "red", "ball", "and", "ran", "home.", "it",
         "was\n", "happy"};
     FILE *f = fopen(path("text", ""), "wb");
-    int   i;
     if (!f) stop("cannot write", "text");
-    for (i = 0; i < 2000; i++) fprintf(f, "%s ", words[draw() % (sizeof words / sizeof *words)]);
+    for (int i = 0; i < 2000; i++) fprintf(f, "%s ", words[draw() % (sizeof words / sizeof *words)]);
     fclose(f);
 }
 
@@ -161,8 +157,8 @@ static int all_same(const char *run)
 {
     static const char *const files[] = {"step-00000020.safetensors", "model.safetensors", "log.jsonl", "config.txt",
         "config.json"};
-    int i, good = 1;
-    for (i = 0; i < (int)(sizeof files / sizeof *files); i++) good = same(run, files[i]) && good;
+    int good = 1;
+    for (int i = 0; i < (int)(sizeof files / sizeof *files); i++) good = same(run, files[i]) && good;
     return good;
 }
 
@@ -213,13 +209,12 @@ static int in_state(const char *fault, const char *file, enum state found, enum 
 /* How many of the places end as they should; *halves: how many were found to have left part of a file. */
 static int planted(int *halves)
 {
-    int  good = 0, i;
+    int  good = 0;
     char temporary[64];
-    for (i = 0; i < (int)(sizeof places / sizeof *places); i++) {
+    for (int i = 0; i < (int)(sizeof places / sizeof *places); i++) {
         const char *whole_file = strncmp(places[i].file, "step-", 5) ? places[i].file : "step-00000020.safetensors";
         struct stat s;
         enum state  left;
-        int         ok;
         remove_run("planted");
         if (end_of(start("planted", 1 + i % 2, 0, places[i].fault), "planted") != SIGKILL)
             stop("no kill came at", places[i].fault);
@@ -227,7 +222,7 @@ static int planted(int *halves)
         snprintf(temporary, sizeof temporary, "%s.tn1.tmp", places[i].file);
         left = state_of(path("planted", temporary), (long)s.st_size);
         *halves += left == PART;
-        ok = in_state(places[i].fault, temporary, left, places[i].temporary);
+        int ok = in_state(places[i].fault, temporary, left, places[i].temporary);
         left = state_of(path("planted", places[i].file), (long)s.st_size);
         ok = in_state(places[i].fault, places[i].file, left, places[i].named) && ok;
         if (end_of(start("planted", 2 - i % 2, exists(path("planted", "config.txt")), NULL), "planted") != 0)

@@ -3,12 +3,11 @@
 #ifndef TN_MODEL_H
 #define TN_MODEL_H
 
-#include "world.h"
+#include "kit.h"
 
 static inline tn_transformer_desc tiny(void)
 {
-    tn_transformer_desc d;
-    memset(&d, 0, sizeof d);
+    tn_transformer_desc d = ZERO;
     d.vocab = 5;
     d.layers = 2;
     d.dim = 4;
@@ -76,13 +75,12 @@ static inline tn_transformer_desc variant(int k, const char **what)
 /* Numbers that make every part matter: what begins as 0 or 1 hides its gradient. */
 static inline bool stir(tn_params *ps, uint64_t seed, double size)
 {
-    int64_t i, k;
-    for (i = 0; i < tn_params_count(ps); i++) {
+    for (int64_t i = 0; i < tn_params_count(ps); i++) {
         tn_tensor *t = tn_params_at(ps, i)->value;
         int64_t    n = tn_tensor_count(t);
         double    *v = (double *)malloc(sizeof *v * (size_t)n);
         bool       ok = CHECK(v != NULL) && CHECK_STATUS(tn_read(t, TN_F64, v, n), TN_OK);
-        for (k = 0; ok && k < n; k++) v[k] += size * test_random_real(&seed);
+        for (int64_t k = 0; ok && k < n; k++) v[k] += size * test_random_real(&seed);
         ok = ok && CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
         free(v);
         if (!ok) return false;
@@ -94,8 +92,7 @@ static inline tn_tensor *ids_of(tn_ctx *ctx, const tn_transformer_desc *d, int64
 {
     tn_tensor *t = tn_tensor_2d(ctx, TN_I32, texts, tokens);
     int32_t   *v = (int32_t *)malloc(sizeof *v * (size_t)(texts * tokens + 1));
-    int64_t    i;
-    for (i = 0; i < texts * tokens; i++) v[i] = (int32_t)test_random_int(&seed, 0, d->vocab - 1);
+    for (int64_t i = 0; i < texts * tokens; i++) v[i] = (int32_t)test_random_int(&seed, 0, d->vocab - 1);
     if (t) CHECK_STATUS(tn_write(t, TN_I32, v, texts * tokens), TN_OK);
     free(v);
     return t;

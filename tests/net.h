@@ -9,14 +9,10 @@ typedef struct net { tn_embedding embed; tn_norm norm; tn_mlp mlp; tn_linear hea
 
 static inline bool net_make(tn_params *params, net *m)
 {
-    tn_embedding_desc ed;
-    tn_norm_desc      nd;
-    tn_mlp_desc       md;
-    tn_linear_desc    ld;
-    memset(&ed, 0, sizeof ed);
-    memset(&nd, 0, sizeof nd);
-    memset(&md, 0, sizeof md);
-    memset(&ld, 0, sizeof ld);
+    tn_embedding_desc ed = ZERO;
+    tn_norm_desc      nd = ZERO;
+    tn_mlp_desc       md = ZERO;
+    tn_linear_desc    ld = ZERO;
     ld.bias = true;
     ed.count = 5; ed.dim = nd.dim = md.in = ld.in = 6;
     md.hidden = 7; md.bias = md.out_bias = md.residual = true;
@@ -29,8 +25,7 @@ static inline bool net_make(tn_params *params, net *m)
 /* AdamW with all it can do: clipping that bites, decay, a schedule. */
 static inline tn_optim *net_optim(tn_params *params)
 {
-    tn_optim_desc d;
-    memset(&d, 0, sizeof d);
+    tn_optim_desc d = ZERO;
     d.clip_norm = 0.1;
     d.weight_decay = 0.1;
     d.schedule.kind = TN_SCHEDULE_COSINE;
@@ -43,13 +38,12 @@ static inline tn_optim *net_optim(tn_params *params)
 static inline bool net_train(tn_ctx *ctx, const net *m, tn_optim *optim, double *loss)
 {
     static const int32_t id[9] = {0, 1, 2, 3, 4, 0, 2, 4, 1}, label[9] = {1, 2, 3, 4, 0, 1, 3, 0, 2};
-    tn_tensor *ids, *labels, *x;
     tn_ctx_reset(ctx);
-    ids = tn_tensor_1d(ctx, TN_I32, 9);
-    labels = tn_tensor_1d(ctx, TN_I32, 9);
+    tn_tensor *ids = tn_tensor_1d(ctx, TN_I32, 9);
+    tn_tensor *labels = tn_tensor_1d(ctx, TN_I32, 9);
     if (tn_write(ids, TN_I32, id, 9) != TN_OK || tn_write(labels, TN_I32, label, 9) != TN_OK) return false;
     tn_record(ctx);
-    x = tn_dropout(ctx, tn_noise(ctx, tn_embedding_forward(ctx, &m->embed, ids), 0.1), 0.1);
+    tn_tensor *x = tn_dropout(ctx, tn_noise(ctx, tn_embedding_forward(ctx, &m->embed, ids), 0.1), 0.1);
     x = tn_mlp_forward(ctx, &m->mlp, tn_norm_forward(ctx, &m->norm, x));
     x = tn_cross_entropy(ctx, tn_linear_forward(ctx, &m->head, x), labels);
     *loss = tn_item(x);

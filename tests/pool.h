@@ -28,9 +28,8 @@ static inline void *pool_work(void *user)
 {
     pool_worker *w = (pool_worker *)user;
     for (;;) {
-        int64_t task;
         pthread_mutex_lock(&w->run->lock);
-        task = w->run->next++;
+        int64_t task = w->run->next++;
         pthread_mutex_unlock(&w->run->lock);
         if (task >= w->run->tasks) return NULL;
         w->run->fn(w->run->arg, task, w->worker);

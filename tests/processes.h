@@ -43,20 +43,19 @@ static unsigned processes(int size, int kind, shared *all, bool (*fn)(job *j))
     char     folder[] = "/tmp/tn-test-XXXXXX";
     pid_t    pid[MOST];
     unsigned failed = 0;
-    int      r, status;
+    int      status;
     if (!CHECK(mkdtemp(folder) != NULL)) return ~0u;
     fflush(stdout);
-    for (r = 0; r < size; r++)
+    for (int r = 0; r < size; r++)
         if ((pid[r] = fork()) == 0) {
-            job j;
-            memset(&j, 0, sizeof j);
+            job j = ZERO;
             j.rank = r, j.size = size, j.kind = kind, j.folder = folder, j.all = all;
             alarm(150);                 /* one that hangs is killed, and fails */
             status = fn(&j) ? 0 : 1;
             fflush(stdout);
             _exit(status);
         }
-    for (r = 0; r < size; r++)
+    for (int r = 0; r < size; r++)
         if (waitpid(pid[r], &status, 0) != pid[r] || !WIFEXITED(status) || WEXITSTATUS(status) != 0) failed |= 1u << r;
     rmdir(folder);
     return failed;
@@ -69,8 +68,7 @@ static const tn_backend *backend_of(const job *j);
 static bool open_job(job *j, tn_dtype dtype)
 {
     char    why[TN_WHY] = "";
-    tn_desc d;
-    memset(&d, 0, sizeof d);
+    tn_desc d = ZERO;
     d.dtype = dtype;
     d.seed = 7;
     d.threads = 1;
@@ -118,43 +116,39 @@ static double number_of(int r, int64_t i, tn_dtype dtype)
 static double sum_of(int size, int64_t i, tn_dtype dtype)
 {
     double sum = 0;
-    int    r;
-    for (r = 0; r < size; r++) sum += number_of(r, i, dtype);
+    for (int r = 0; r < size; r++) sum += number_of(r, i, dtype);
     return dtype == TN_F32 ? (double)(float)sum : sum;
 }
 
 static bool collectives(job *j)
 {
-    static const int64_t   extents[] = {0, 1, 2, 3, 7, 64, 1000, 200003};
-    static const tn_dtype  dtypes[] = {TN_F32, TN_F64, TN_I32};
-    size_t e, k;
-    bool   good;
+    static const int64_t  extents[] = {0, 1, 2, 3, 7, 64, 1000, 200003};
+    static const tn_dtype dtypes[] = {TN_F32, TN_F64, TN_I32};
     if (!open_job(j, TN_F64)) return false;
-    good = tn_ctx_rank(j->ctx) == j->rank && tn_ctx_ranks(j->ctx) == j->size;
-    for (e = 0; e < sizeof extents / sizeof *extents; e++)
-        for (k = 0; k < 3; k++) {
+    bool good = tn_ctx_rank(j->ctx) == j->rank && tn_ctx_ranks(j->ctx) == j->size;
+    for (size_t e = 0; e < sizeof extents / sizeof *extents; e++)
+        for (size_t k = 0; k < 3; k++) {
             const int64_t n = extents[e], shape[2] = {j->size, n};
             const tn_dtype dtype = dtypes[k];
             tn_tensor *one = tn_tensor_create(j->ctx, dtype, 1, &n), *rows = tn_tensor_create(j->ctx, dtype, 2, shape);
             double    *v = (double *)malloc(sizeof *v * (size_t)(j->size * n + 1));
             const tn_dtype as = TN_F64;
-            int64_t    i;
             const int  root = (int)(e % (size_t)j->size);
             if (n > 1000 && j->sealed) { free(v); continue; }
-            for (i = 0; i < n; i++) v[i] = number_of(j->rank, i, dtype);
+            for (int64_t i = 0; i < n; i++) v[i] = number_of(j->rank, i, dtype);
             good = good && tn_write(one, as, v, n) == TN_OK && tn_comm_all_reduce(one) == TN_OK
                 && tn_read(one, as, v, n) == TN_OK;
-            for (i = 0; i < n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
-            for (i = 0; i < n; i++) v[i] = number_of(j->rank, i, dtype);
+            for (int64_t i = 0; i < n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
+            for (int64_t i = 0; i < n; i++) v[i] = number_of(j->rank, i, dtype);
             good = good && tn_write(one, as, v, n) == TN_OK && tn_comm_broadcast(one, root) == TN_OK
                 && tn_read(one, as, v, n) == TN_OK;
-            for (i = 0; i < n && good; i++) good = v[i] == number_of(root, i, dtype);
-            for (i = 0; i < j->size * n; i++) v[i] = number_of(j->rank, i, dtype);
+            for (int64_t i = 0; i < n && good; i++) good = v[i] == number_of(root, i, dtype);
+            for (int64_t i = 0; i < j->size * n; i++) v[i] = number_of(j->rank, i, dtype);
             good = good && tn_write(rows, as, v, j->size * n) == TN_OK && tn_comm_reduce_scatter(rows) == TN_OK
                 && tn_read(rows, as, v, j->size * n) == TN_OK;
-            for (i = j->rank * n; i < (j->rank + 1) * n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
+            for (int64_t i = j->rank * n; i < (j->rank + 1) * n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
             good = good && tn_comm_all_gather(rows) == TN_OK && tn_read(rows, as, v, j->size * n) == TN_OK;
-            for (i = 0; i < j->size * n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
+            for (int64_t i = 0; i < j->size * n && good; i++) good = v[i] == sum_of(j->size, i, dtype);
             if (!good) printf("rank %d of %d: %lld of %s\n", j->rank, j->size, (long long)n, tn_dtype_name(dtype));
             free(v);
             tn_tensor_destroy(one);
@@ -171,8 +165,8 @@ enum { ADAMW, MUON, PARTS, KINDS_OF_TRAINING, SHARED = 8, SAVED = 16, RESUMED = 
 
 static bool save_params(tn_params *params, double *to)
 {
-    int64_t i, at = 0, n;
-    for (i = 0; i < tn_params_count(params); i++, at += n) {
+    int64_t at = 0, n;
+    for (int64_t i = 0; i < tn_params_count(params); i++, at += n) {
         n = tn_tensor_count(tn_params_at(params, i)->value);
         if (at + n > 4096 || tn_read(tn_params_at(params, i)->value, TN_F64, to + at, n) != TN_OK) return false;
     }
@@ -189,9 +183,8 @@ static tn_tensor *part_loss(job *j, const tn_transformer *m, int step, int half,
     const int  texts = BATCH / halves / j->size, first = half * (BATCH / halves) + j->rank * texts;
     tn_tensor *x = tn_tensor_2d(j->ctx, TN_I32, texts, T), *y = tn_tensor_2d(j->ctx, TN_I32, texts, T);
     int32_t    ids[BATCH * T], next[BATCH * T];
-    int        b, t;
-    for (b = 0; b < texts; b++)
-        for (t = 0; t < T; t++) {
+    for (int b = 0; b < texts; b++)
+        for (int t = 0; t < T; t++) {
             ids[b * T + t] = token(step, first + b, t);
             next[b * T + t] = token(step, first + b, t + 1);
         }
@@ -205,17 +198,13 @@ static bool trains(job *j)
     const int kind = j->kind & 7, halves = kind == PARTS ? 2 : 1, begin = j->kind & RESUMED ? STEPS / 2 : 0;
     char      file[64];
     tn_transformer_desc d = tiny();
-    tn_optim_desc       od;
+    tn_optim_desc       od = ZERO;
     tn_transformer      m;
-    tn_params          *params;
     tn_optim           *optim;
-    int                 step, half;
-    bool                good;
     d.dropout = 0.1;
     d.embed_noise = 0.05;
     d.recompute = kind == PARTS;
     d.tied = (j->kind & TIED) != 0;
-    memset(&od, 0, sizeof od);
     od.kind = kind == MUON ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
     od.share_moments = (j->kind & SHARED) != 0;
     od.bucket = j->kind & BUCKETS ? 41 : 0;
@@ -224,21 +213,20 @@ static bool trains(job *j)
     od.weight_decay = 0.1;
     j->alone = (j->kind & ALONE) != 0;
     if (!open_job(j, TN_F64)) return false;
-    params = tn_params_create(j->ctx);
-    good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
+    tn_params *params = tn_params_create(j->ctx);
+    bool good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
     snprintf(file, sizeof file, "/tmp/tn-test-%d.safetensors", (int)getppid());
     if (good && (j->kind & RESUMED)) good = tn_checkpoint_read(optim, tn_source_path(file)) == TN_OK;
-    for (step = begin; step < STEPS && good; step++) {
+    for (int step = begin; step < STEPS && good; step++) {
         double sum = 0;
         if (step == STEPS / 2 && (j->kind & SAVED)) {
             good = tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_path(file) : tn_sink_memory(NULL, 0, NULL), NULL, 0)
                 == TN_OK;
             if (!good) break;
         }
-        for (half = 0; half < halves && good; half++) {
-            tn_tensor *loss;
+        for (int half = 0; half < halves && good; half++) {
             tn_ctx_reset(j->ctx);
-            loss = part_loss(j, &m, step, half, halves);
+            tn_tensor *loss = part_loss(j, &m, step, half, halves);
             sum += tn_item(loss) / halves;
             if ((j->kind & OVERLAP) && half + 1 == halves) good = tn_optim_overlap(optim) == TN_OK;
             good = good && tn_backward(j->ctx, halves > 1 ? tn_scale(j->ctx, loss, 0.5) : loss) == TN_OK;

@@ -56,13 +56,12 @@ static inline void *sealed_alloc(void *state, size_t bytes)
     sealed_state *s = (sealed_state *)state;
     size_t page = sealed_page(), size, aligned;
     sealed_block *b;
-    void *all;
     if (bytes == 0 || bytes > SIZE_MAX / 2) return NULL;
     aligned = (bytes + SEALED_ALIGN - 1) / SEALED_ALIGN * SEALED_ALIGN;
     size = (aligned + page - 1) / page * page;
     b = (sealed_block *)malloc(sizeof *b);
     if (!b) return NULL;
-    all = mmap(NULL, size + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *all = mmap(NULL, size + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) { free(b); return NULL; }
     b->pages = (unsigned char *)all + page;
     b->size = size;
@@ -78,8 +77,7 @@ static inline void *sealed_alloc(void *state, size_t bytes)
 
 static inline bool sealed_intact(const sealed_block *b)
 {
-    const unsigned char *p;
-    for (p = b->pages; p < b->pages + b->size; p++)
+    for (const unsigned char *p = b->pages; p < b->pages + b->size; p++)
         if ((p < b->bytes || p >= b->bytes + b->used) && *p != SEALED_PATTERN) return false;
     return true;
 }
@@ -101,8 +99,7 @@ static inline void sealed_release(void *state, void *p, size_t bytes)
 static inline void sealed_protect(const sealed_state *s, const void *p, size_t bytes, int how)
 {
     const size_t page = sealed_page();
-    sealed_block *b;
-    for (b = s->blocks; b; b = b->next)
+    for (sealed_block *b = s->blocks; b; b = b->next)
         if ((const unsigned char *)p >= b->bytes && (const unsigned char *)p < b->bytes + b->used) {
             const size_t at = (size_t)((const unsigned char *)p - b->pages), first = at / page * page;
             mprotect(b->pages + first, (at + bytes + page - 1) / page * page - first, how);
@@ -115,9 +112,8 @@ static inline void sealed_operand(const sealed_state *s, const tn_view *v, int h
 {
     const int64_t size = v->dtype == TN_F64 ? 8 : v->dtype == TN_BF16 ? 2 : 4;
     int64_t first = 0, last = 0;
-    int i;
     if (!v->data) return;
-    for (i = 0; i < v->rank; i++) {
+    for (int i = 0; i < v->rank; i++) {
         const int64_t span = (v->shape[i] - 1) * v->strides[i];
         if (v->shape[i] == 0) return;
         if (span < 0) first += span;
@@ -150,24 +146,21 @@ static inline tn_status sealed_download(void *state, void *dst, const void *src,
 static inline tn_status sealed_run(void *state, const tn_call *c)
 {
     sealed_state *s = (sealed_state *)state;
-    tn_status status;
-    int i;
-    for (i = 0; i < c->n_in; i++) sealed_operand(s, &c->in[i], PROT_READ);
-    for (i = 0; i < c->n_out; i++) sealed_operand(s, &c->out[i], PROT_READ | PROT_WRITE);
-    status = s->inner->fn[c->kernel](s->inner_state, c);
-    for (i = 0; i < c->n_in; i++) sealed_operand(s, &c->in[i], PROT_NONE);
-    for (i = 0; i < c->n_out; i++) sealed_operand(s, &c->out[i], PROT_NONE);
+    for (int i = 0; i < c->n_in; i++) sealed_operand(s, &c->in[i], PROT_READ);
+    for (int i = 0; i < c->n_out; i++) sealed_operand(s, &c->out[i], PROT_READ | PROT_WRITE);
+    tn_status status = s->inner->fn[c->kernel](s->inner_state, c);
+    for (int i = 0; i < c->n_in; i++) sealed_operand(s, &c->in[i], PROT_NONE);
+    for (int i = 0; i < c->n_out; i++) sealed_operand(s, &c->out[i], PROT_NONE);
     return status;
 }
 
 static inline tn_status sealed_open(const tn_desc *desc, const tn_backend *inner, void **state, char why[256])
 {
     sealed_state *s = (sealed_state *)malloc(sizeof *s);
-    tn_status status;
     if (!s) return TN_ERR_MEMORY;
     s->inner = inner;
     s->blocks = NULL;
-    status = inner->open(desc, &s->inner_state, why);
+    tn_status status = inner->open(desc, &s->inner_state, why);
     if (status != TN_OK) { free(s); return status; }
     *state = s;
     return TN_OK;
@@ -195,7 +188,6 @@ static inline tn_status sealed_open_reference(const tn_desc *d, void **state, ch
 static inline const tn_backend *sealed_make(tn_backend *b, const char *name, const tn_backend *inner,
                                             tn_status (*open)(const tn_desc *, void **, char *))
 {
-    int k;
     memset(b, 0, sizeof *b);
     b->abi = TN_BACKEND_ABI;
     b->name = name;
@@ -205,7 +197,7 @@ static inline const tn_backend *sealed_make(tn_backend *b, const char *name, con
     b->release = sealed_release;
     b->upload = sealed_upload;
     b->download = sealed_download;
-    for (k = 0; k < TN_KERNEL_COUNT; k++) if (inner->fn[k]) b->fn[k] = sealed_run;
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) if (inner->fn[k]) b->fn[k] = sealed_run;
     return b;
 }
 
@@ -233,10 +225,9 @@ static const tn_kernel sealed_missing[] = {
 static inline const tn_backend *sealed_sparse(void)
 {
     static tn_backend b;
-    size_t k;
     if (b.abi) return &b;
     sealed_make(&b, "sealed sparse", tn_cpu_backend(), sealed_open_cpu);
-    for (k = 0; k < sizeof sealed_missing / sizeof *sealed_missing; k++) b.fn[sealed_missing[k]] = NULL;
+    for (size_t k = 0; k < sizeof sealed_missing / sizeof *sealed_missing; k++) b.fn[sealed_missing[k]] = NULL;
     return &b;
 }
 

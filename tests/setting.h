@@ -15,19 +15,17 @@ typedef struct result {
 
 static inline void result_free(result *r)
 {
-    int i;
     free(r->y);
-    for (i = 0; i < r->inputs; i++) free(r->gradient[i]);
+    for (int i = 0; i < r->inputs; i++) free(r->gradient[i]);
     memset(r, 0, sizeof *r);
 }
 
 static inline void result_copy(result *to, const result *from)
 {
-    int i;
     *to = *from;
     to->y = (double *)malloc(sizeof(double) * (size_t)(from->count + 1));
     if (from->count > 0) memcpy(to->y, from->y, sizeof(double) * (size_t)from->count);
-    for (i = 0; i < from->inputs; i++) {
+    for (int i = 0; i < from->inputs; i++) {
         if (!from->gradient[i]) continue;
         to->gradient[i] = (double *)malloc(sizeof(double) * (size_t)(from->of[i] + 1));
         memcpy(to->gradient[i], from->gradient[i], sizeof(double) * (size_t)from->of[i]);
@@ -48,9 +46,8 @@ static inline void setting_begin(setting *s, tn_ctx *ctx, const test_case *of, i
 
 static inline void setting_end(setting *s)
 {
-    int i;
     tn_params_destroy(s->params);
-    for (i = 0; i < s->inputs; i++) free(s->in[i].v);
+    for (int i = 0; i < s->inputs; i++) free(s->in[i].v);
     free(s->want);
 }
 
@@ -64,10 +61,9 @@ static inline void setting_write(setting *s, int k)
 /* From the inputs' numbers to the output, recorded, with the random stream at its beginning. */
 static inline tn_tensor *setting_run(setting *s)
 {
-    int k;
     tn_ctx_reset(s->ctx);
     tn_ctx_seed(s->ctx, CASE_RANDOM);
-    for (k = 0; k < s->inputs; k++) {
+    for (int k = 0; k < s->inputs; k++) {
         case_input *in = &s->in[k];
         if (in->param) continue;
         in->base = tn_tensor_nd(s->ctx, in->real ? s->dtype : TN_I32, in->base_rank, in->base_shape);
@@ -94,15 +90,13 @@ static inline double setting_loss(setting *s)
 
 static inline bool setting_gradients(setting *s, tn_tensor *y, result *r)
 {
-    int64_t i;
-    int k;
     double *weights = (double *)malloc(sizeof(double) * (size_t)(r->count + 1));
     tn_tensor *w = tn_tensor_nd(s->ctx, TN_REAL, r->rank, r->shape);
-    for (i = 0; i < r->count; i++) weights[i] = weight_of(i);
+    for (int64_t i = 0; i < r->count; i++) weights[i] = weight_of(i);
     CHECK_STATUS(tn_write(w, TN_F64, weights, r->count), TN_OK);
     free(weights);
     if (!CHECK_STATUS(tn_backward(s->ctx, tn_sum(s->ctx, tn_mul(s->ctx, y, w))), TN_OK)) return false;
-    for (k = 0; k < s->inputs; k++) {
+    for (int k = 0; k < s->inputs; k++) {
         const case_input *in = &s->in[k];
         if (!in->real) continue;
         r->of[k] = in->count;
@@ -115,10 +109,8 @@ static inline bool setting_gradients(setting *s, tn_tensor *y, result *r)
 
 static inline bool setting_result(setting *s, result *r)
 {
-    tn_tensor *y;
-    int k;
-    for (k = 0; k < s->inputs; k++) if (s->in[k].param) setting_write(s, k);
-    y = setting_run(s);
+    for (int k = 0; k < s->inputs; k++) if (s->in[k].param) setting_write(s, k);
+    tn_tensor *y = setting_run(s);
     if (!CHECK(y != NULL)) return false;
     r->inputs = s->inputs;
     r->rank = y->rank;

@@ -28,14 +28,13 @@ static inline tn_status shadow_gemm(void *state, const tn_call *call)
     tn_call        c = *call;
     float         *flat = NULL;
     bool           same = true;
-    int64_t        i, j, k, n = b->shape[0] * b->shape[1] * b->shape[2], at = 0;
-    tn_status      s;
+    int64_t        n = b->shape[0] * b->shape[1] * b->shape[2], at = 0;
     (void)state;
     if (b->dtype == TN_F32 && b->shape[1] >= SHADOW_LEAST && b->shape[2] >= SHADOW_LEAST) {
         flat = (float *)malloc(sizeof *flat * (size_t)(n + 1));
-        for (i = 0; i < b->shape[0]; i++)
-            for (j = 0; j < b->shape[1]; j++)
-                for (k = 0; k < b->shape[2]; k++) {
+        for (int64_t i = 0; i < b->shape[0]; i++)
+            for (int64_t j = 0; j < b->shape[1]; j++)
+                for (int64_t k = 0; k < b->shape[2]; k++) {
                     const int64_t from = i * b->strides[0] + j * b->strides[1] + k * b->strides[2];
                     uint16_t      half;
                     flat[at++] = shadow_round(((const float *)b->data)[from], &half);
@@ -50,7 +49,7 @@ static inline tn_status shadow_gemm(void *state, const tn_call *call)
         shadow_seen.wrong += !same;
         c.n_in = 3;
     }
-    s = tn_reference_backend()->fn[TN_KERNEL_GEMM](NULL, &c);
+    tn_status s = tn_reference_backend()->fn[TN_KERNEL_GEMM](NULL, &c);
     free(flat);
     return s;
 }

@@ -28,6 +28,11 @@
 #include <string.h>
 
 #define TEST(name) static void name(void)
+#ifdef __cplusplus
+#define ZERO {}                         /* tn_desc d = ZERO;  all of it is zero */
+#else
+#define ZERO {0}
+#endif
 #ifndef TEST_PROGRAM                    /* a program of several tests renames this one's main */
 #define TEST_PROGRAM main
 #endif
@@ -43,10 +48,12 @@
 #define CHECK_INT(a, b)         test_check_int((int64_t)(a), (int64_t)(b), __FILE__, __LINE__, #a " == " #b)
 #define CHECK_STR(a, b)         test_check_str(a, b, __FILE__, __LINE__, #a " == " #b)
 #define CHECK_NEAR(a, b, tol)   test_check_near((double)(a), (double)(b), (double)(tol), __FILE__, __LINE__, #a " ~ " #b)
-/* A status as expected; a context without error; a context whose error has this status and says `part`, which is then cleared. */
+/* A status as expected; a context without error; a context whose error has this status and says `part`, which is then cleared; the end
+   of a context without error. */
 #define CHECK_STATUS(s, expected)    test_check_str(tn_status_name(s), tn_status_name(expected), __FILE__, __LINE__, #s " == " #expected)
 #define CHECK_CTX(ctx)               test_check_str(tn_ctx_error(ctx), "", __FILE__, __LINE__, "no error in " #ctx)
 #define CHECK_ERROR(ctx, status, part) test_check_error(ctx, status, part, __FILE__, __LINE__)
+#define CLOSE_CTX(ctx)               do { CHECK_CTX(ctx); tn_ctx_destroy(ctx); } while (0)
 /* The largest error of a whole test, printed with its bound, and checked. NaN fails. */
 #define WORST(what, value, bound)    test_worst(what, (double)(value), (double)(bound), __FILE__, __LINE__)
 /* Ends the test as skipped for want of `need` (fashion, locale, ...); fails it where TN_REQUIRE lists the need. */
@@ -152,9 +159,8 @@ static inline void test_skip(const char *need, const char *why)
 
 static inline bool test_opens(const tn_backend *backend, char why[256])
 {
-    tn_desc desc;
+    tn_desc desc = ZERO;
     tn_ctx *ctx = NULL;
-    memset(&desc, 0, sizeof desc);
     desc.backend = backend;
     desc.backend_required = true;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) return false;
@@ -187,6 +193,24 @@ static inline bool test_leave_out(bool leave, const char *what)
     return leave;
 }
 
+/* ---- numbers that live until the end of a test, in a list that threads may lengthen at the same time */
+
+typedef struct test_block { struct test_block *next; void *unused; } test_block;     /* before them, as large as malloc aligns */
+static test_block *test_blocks;
+
+static inline double *doubles(int64_t n)        /* n zeros */
+{
+    test_block *b = (test_block *)calloc((size_t)n * sizeof(double) + sizeof *b, 1);
+    if (!b) abort();
+    do b->next = test_blocks; while (!__sync_bool_compare_and_swap(&test_blocks, b->next, b));
+    return (double *)(void *)(b + 1);
+}
+
+static inline void tidy(void)
+{
+    for (test_block *b; (b = test_blocks) != NULL; free(b)) test_blocks = b->next;
+}
+
 /* The names of the tests are the list's own spelling, "a, b, c". */
 static inline int test_run(const char *names, void (*const *list)(void), size_t count, const char *filter)
 {
@@ -205,6 +229,7 @@ static inline int test_run(const char *names, void (*const *list)(void), size_t 
         test_now.skipped = test_now.less = false;
         test_now.checks = 0;
         list[k]();
+        tidy();
         if (test_now.checks == 0 && !test_now.skipped) {
             test_now.failures++;
             fprintf(test_out(), "FAIL %s: it checks nothing\n", name);
@@ -389,9 +414,8 @@ static inline void test_heap_release(void *p, size_t bytes, void *user)
     test_heap *h = (test_heap *)user;
     const int64_t checks = test_now.checks;     /* a test that checks nothing but this checks nothing */
     size_t asked;
-    char *head;
     if (!p) return;
-    head = (char *)p - TEST_HEAP_HEAD;
+    char *head = (char *)p - TEST_HEAP_HEAD;
     memcpy(&asked, head, sizeof asked);
     CHECK_INT(bytes, asked);
     CHECK(test_heap_intact(head + sizeof asked, TEST_HEAP_HEAD - sizeof asked));

@@ -14,28 +14,14 @@
 #else
 #define POSIX 0
 #endif
+#include "kit.h"
 #include "net.h"
 
 /* ---- helpers ------------------------------------------------------------------------- */
 
-static tn_ctx *make_limited(tn_dtype dtype, size_t max_bytes)
-{
-    tn_ctx *ctx;
-    tn_desc d;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.seed = 5;
-    d.threads = 1;
-    d.max_bytes = max_bytes;
-    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
-}
-
-static tn_ctx *make_context(tn_dtype dtype) { return make_limited(dtype, 0); }
-
 static tn_tensor *make_2d(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_tensor_create(ctx, TN_REAL, 2, shape);
 }
 
@@ -48,17 +34,15 @@ static size_t owned_bytes(const tn_ctx *ctx) { return tn_ctx_memory(ctx).live - 
 TEST(what_a_recording_reads_may_be_destroyed)
 {
     enum { WHOLE, VIEW, TWICE, PARAMS, CP, KINDS };
-    int kind;
-    for (kind = 0; kind < KINDS; kind++) {
-        tn_ctx     *ctx = make_context(TN_F64);
-        tn_tensor  *x, *t, *y = NULL, *f[2];
-        tn_params  *params = tn_params_create(ctx);
-        tn_init     init;
-        tn_cp      *cp;
-        double      gradient[9];
-        size_t      owned;
-        int64_t     shape[2] = {3, 3}, i;
-        memset(&init, 0, sizeof init);
+    for (int kind = 0; kind < KINDS; kind++) {
+        tn_ctx    *ctx = ctx_of(TN_F64);
+        tn_tensor *x, *t, *y = NULL, *f[2];
+        tn_params *params = tn_params_create(ctx);
+        tn_init    init = ZERO;
+        tn_cp     *cp;
+        double     gradient[9];
+        size_t     owned;
+        int64_t    shape[2] = {3, 3}, i;
         init.rule = TN_INIT_ONE;
         tn_record(ctx);
         x = tn_full(ctx, 2, shape, 1);
@@ -89,15 +73,14 @@ TEST(what_a_recording_reads_may_be_destroyed)
 
 TEST(a_step_after_the_parameters_are_gone)
 {
-    tn_ctx    *ctx = make_context(TN_F32);
+    tn_ctx    *ctx = ctx_of(TN_F32);
     tn_params *params = tn_params_create(ctx), *next;
-    tn_optim  *a, *b, *c;
     net        m;
     double     loss;
     REQUIRE(net_make(params, &m));
-    a = net_optim(params);
-    b = net_optim(params);
-    c = net_optim(params);
+    tn_optim *a = net_optim(params);
+    tn_optim *b = net_optim(params);
+    tn_optim *c = net_optim(params);
     CHECK(net_train(ctx, &m, a, &loss) && net_train(ctx, &m, b, &loss) && net_train(ctx, &m, c, &loss));
     tn_optim_destroy(b);                        /* from the middle of those that know */
     tn_params_destroy(params);
@@ -114,8 +97,7 @@ TEST(a_step_after_the_parameters_are_gone)
     CHECK(net_train(ctx, &m, b, &loss));
     tn_optim_destroy(c);
     CHECK(net_train(ctx, &m, b, &loss));
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- what a recording needs is destroyed ------------------------------------------------ */
@@ -129,8 +111,7 @@ typedef struct lost {
 
 static tn_tensor *random_2d(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_normal(ctx, 2, shape, 0, 1);
 }
 
@@ -207,9 +188,8 @@ static tn_tensor *lose_net(lost *l)
 static tn_tensor *lose_svd(lost *l)
 {
     tn_svd_result svd;
-    tn_tensor    *y;
     if (!CHECK_STATUS(tn_svd(l->ctx, l->x, NULL, &svd), TN_OK)) return NULL;
-    y = tn_matmul(l->ctx, l->x, svd.vt);
+    tn_tensor *y = tn_matmul(l->ctx, l->x, svd.vt);
     tn_svd_destroy(&svd);
     return y;
 }
@@ -251,11 +231,10 @@ static tn_tensor *lose_nothing(lost *l)
     tn_params *params = tn_params_create(l->ctx);
     tn_optim  *optim = tn_optim_create(params, NULL);
     tn_tensor *y = tn_mul(l->ctx, l->x, l->x), *t = make_2d(l->ctx, 3, 3);
-    tn_plan   *plan;
     const int64_t *shape[2], extent[2] = {3, 3};
     int        rank[2] = {2, 2};
     shape[0] = shape[1] = extent;
-    plan = tn_plan_create(l->ctx, "ij,jk->ik", 2, rank, shape, NULL);
+    tn_plan *plan = tn_plan_create(l->ctx, "ij,jk->ik", 2, rank, shape, NULL);
     if (plan) {
         tn_tensor *both[2];
         both[0] = both[1] = y;
@@ -279,16 +258,13 @@ TEST(what_a_recording_needs_is_destroyed)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         for (int end = 0; end < 3; end++) {                 /* the backward pass, the end of the recording, of the context */
             test_heap      heap = {0, 0, 0, 0, false};
-            tn_desc        d;
-            tn_linear_desc layer;
+            tn_desc        d = ZERO;
+            tn_linear_desc layer = ZERO;
             lost           l;
-            tn_tensor     *y;
-            memset(&d, 0, sizeof d);
             d.allocator = test_heap_allocator(&heap);
             d.threads = 1;
             REQUIRE(tn_ctx_create(&d, &l.ctx, NULL) == TN_OK);
             l.params = tn_params_create(l.ctx);
-            memset(&layer, 0, sizeof layer);
             layer.in = 3;
             layer.out = 4;
             layer.bias = true;
@@ -296,7 +272,7 @@ TEST(what_a_recording_needs_is_destroyed)
             tn_record(l.ctx);
             l.x = random_2d(l.ctx, 3, 3);
             tn_watch(l.x);
-            y = all[i].lose(&l);
+            tn_tensor *y = all[i].lose(&l);
             CHECK_CTX(l.ctx);
             for (int k = 0; k < 4; k++) make_2d(l.ctx, 3, 3);               /* may get the freed memory */
             CHECK_STATUS(tn_assign(random_2d(l.ctx, 3, 3), l.x), TN_OK);    /* asks what the recording needs */
@@ -305,8 +281,7 @@ TEST(what_a_recording_needs_is_destroyed)
                 CHECK_ERROR(l.ctx, TN_ERR_ARG, "recompute: parameters were destroyed since, expected tn_backward before");
             } else if (end == 0) CHECK_STATUS(tn_backward(l.ctx, tn_sum(l.ctx, y)), TN_OK);
             else if (end == 1) tn_ctx_reset(l.ctx);
-            CHECK_CTX(l.ctx);
-            tn_ctx_destroy(l.ctx);
+            CLOSE_CTX(l.ctx);
             CHECK_INT(heap.live, 0);
         }
 }
@@ -324,8 +299,7 @@ TEST(threads_and_levels_that_do_not_exist)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char    why[TN_WHY];
         tn_ctx *ctx;
-        tn_desc d;
-        memset(&d, 0, sizeof d);
+        tn_desc d = ZERO;
         d.threads = bad[i].threads;
         d.simd = (tn_simd)bad[i].simd;
         CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_ARG);
@@ -336,7 +310,7 @@ TEST(threads_and_levels_that_do_not_exist)
 
 TEST(functions_and_paths_that_are_null)
 {
-    tn_ctx         *ctx = make_context(TN_F32);
+    tn_ctx         *ctx = ctx_of(TN_F32);
     tn_params      *params = tn_params_create(ctx);
     tn_tensor      *t = make_2d(ctx, 2, 2);
     const tn_sink   store = tn_sink_calls(NULL, NULL);
@@ -358,7 +332,7 @@ TEST(functions_and_paths_that_are_null)
 
 TEST(a_core_that_is_null)
 {
-    tn_ctx       *ctx = make_context(TN_F32);
+    tn_ctx       *ctx = ctx_of(TN_F32);
     const int64_t shape[3] = {1, 3, 1};
     tn_tensor    *cores[2];
     cores[0] = tn_full(ctx, 3, shape, 1);
@@ -372,19 +346,17 @@ TEST(a_core_that_is_null)
 TEST(an_inner_product_without_memory)
 {
     test_heap heap = {0, 0, 0, 0, false};
-    tn_desc   d;
+    tn_desc   d = ZERO;
     tn_status s = TN_ERR_MEMORY;
-    memset(&d, 0, sizeof d);
     d.allocator = test_heap_allocator(&heap);
     d.arena_bytes = 64;
     d.threads = 1;
     for (uint64_t k = 1; k < 200 && s != TN_OK; k++) {
-        lost    l;
-        tn_net *n;
-        double  inner;
+        lost   l;
+        double inner;
         heap.fail_at = 0;
         REQUIRE(tn_ctx_create(&d, &l.ctx, NULL) == TN_OK);
-        n = tn_net_from_cp(l.ctx, make_operator(&l));
+        tn_net *n = tn_net_from_cp(l.ctx, make_operator(&l));
         CHECK_CTX(l.ctx);
         heap.fail_at = heap.count + k;
         s = tn_net_inner(n, n, TN_NET_SYMMETRIC, &inner);
@@ -397,10 +369,9 @@ TEST(an_inner_product_without_memory)
 
 TEST(angles_that_are_not_finite)
 {
-    tn_ctx       *ctx = make_context(TN_F32);
+    tn_ctx       *ctx = ctx_of(TN_F32);
     const int64_t shape[4] = {1, 2, 1, 4};
-    tn_rope_desc  d;
-    memset(&d, 0, sizeof d);
+    tn_rope_desc  d = ZERO;
     d.scaling.factor = 5e-324;
     CHECK(!tn_rope(ctx, tn_full(ctx, 4, shape, 1), &d));
     CHECK_ERROR(ctx, TN_ERR_ARG, "rope: factor of the scaling is 4.94066e-324, expected a finite number >= 1e-30");
@@ -411,24 +382,21 @@ TEST(angles_that_are_not_finite)
     d.base = d.scaling.factor = 1e-30;
     d.first = INT64_MAX - 2;
     CHECK(tn_item(tn_sum(ctx, tn_rope(ctx, tn_full(ctx, 4, shape, 1), &d))) < 100);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(rates_and_scales_that_ruin_a_step)
 {
-    tn_ctx       *ctx = make_context(TN_F32);
+    tn_ctx       *ctx = ctx_of(TN_F32);
     tn_params    *params = tn_params_create(ctx);
-    tn_optim_desc d;
-    tn_optim     *o;
+    tn_optim_desc d = ZERO;
     net           m;
     double        loss;
     REQUIRE(net_make(params, &m));
-    memset(&d, 0, sizeof d);
     d.lr = 1e38;
     CHECK(!tn_optim_create(params, &d));
     CHECK_ERROR(ctx, TN_ERR_ARG, "optim: lr is 1e+38, expected a number > 0, in F32 from 1.17549e-38 to 1e+12");
-    o = net_optim(params);
+    tn_optim *o = net_optim(params);
     for (int k = 0; k < 2; k++) {
         tn_params_set_scales(params, "head.w", k ? 1 : -1, k ? -1 : 1);
         CHECK(!net_train(ctx, &m, o, &loss));
@@ -440,7 +408,7 @@ TEST(rates_and_scales_that_ruin_a_step)
 
 TEST(the_desc_of_the_layer_itself)
 {
-    tn_ctx         *ctx = make_context(TN_F32);
+    tn_ctx         *ctx = ctx_of(TN_F32);
     tn_params      *params = tn_params_create(ctx);
     tn_linear       linear;
     tn_embedding    embedding;
@@ -478,13 +446,12 @@ TEST(the_desc_of_the_layer_itself)
     CHECK_STATUS(tn_tt_linear_init(params, "j", &tt.desc, &tt), TN_OK);
     CHECK_STATUS(tn_deep_init(params, "k", &deep.desc, &deep), TN_OK);
     CHECK_STATUS(tn_transformer_init(params, "l", &model.desc, &model), TN_OK);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(a_status_is_that_of_the_context)
 {
-    tn_ctx         *ctx = make_context(TN_F32);
+    tn_ctx         *ctx = ctx_of(TN_F32);
     tn_params      *params = tn_params_create(ctx);
     tn_tensor      *q = tn_tensor_2d(ctx, TN_I32, 1, 1), *k = make_2d(ctx, 1, 1);
     const int64_t   extent[2] = {3, 3}, other[3] = {3, 3, 3};
@@ -501,23 +468,21 @@ TEST(a_status_is_that_of_the_context)
 TEST(a_tensor_assigned_to_itself)
 {
     static const double given[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8}, turned[9] = {0, 3, 6, 1, 4, 7, 2, 5, 8};
-    tn_ctx    *ctx = make_context(TN_F32);
+    tn_ctx    *ctx = ctx_of(TN_F32);
     tn_tensor *x = make_2d(ctx, 3, 3), *flat = tn_reshape_2d(x, 1, 9);
     double     v[9];
-    int        i;
     CHECK_STATUS(tn_write(x, TN_F64, given, 9), TN_OK);
     CHECK_STATUS(tn_assign(flat, tn_slice_step(flat, 1, 8, -1, -1)), TN_OK);
     CHECK_STATUS(tn_read(x, TN_F64, v, 9), TN_OK);
-    for (i = 0; i < 9; i++) CHECK(v[i] == given[8 - i]);
+    for (int i = 0; i < 9; i++) CHECK(v[i] == given[8 - i]);
     CHECK_STATUS(tn_write(x, TN_F64, given, 9), TN_OK);
     CHECK_STATUS(tn_assign(x, tn_transpose(x, 0, 1)), TN_OK);
     CHECK_STATUS(tn_read(x, TN_F64, v, 9), TN_OK);
-    for (i = 0; i < 9; i++) CHECK(v[i] == turned[i]);
+    for (int i = 0; i < 9; i++) CHECK(v[i] == turned[i]);
     CHECK_STATUS(tn_assign(tn_slice(x, 1, 0, 2), tn_slice(x, 1, 1, 3)), TN_OK);
     CHECK_STATUS(tn_read(x, TN_F64, v, 9), TN_OK);
-    for (i = 0; i < 9; i++) CHECK(v[i] == turned[i % 3 < 2 ? i + 1 : i]);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    for (int i = 0; i < 9; i++) CHECK(v[i] == turned[i % 3 < 2 ? i + 1 : i]);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- numbers and extents beyond all measure ------------------------------------------------ */
@@ -544,7 +509,7 @@ TEST(a_double_that_does_not_fit_a_float)
     static const double fits[] = {3.4028235677973362e38, -3.4028235677973362e38, HUGE_VAL, -HUGE_VAL, (double)NAN, 1e-300};
     static const double beyond[] = {3.4028235677973366e38, -3.4028235677973366e38, 1.6069380442589903e60, -1.7e308};
     static const unsigned char idx[] = {0, 0, 0x0D, 1, 0, 0, 0, 1, 0x71, 0x49, 0xF2, 0xCA};      /* 1e30 */
-    tn_ctx       *ctx = make_context(TN_F32), *wide = make_context(TN_F64);
+    tn_ctx       *ctx = ctx_of(TN_F32), *wide = ctx_of(TN_F64);
     unsigned char file[256];
     double        v[6];
     size_t        n = npy_of(file, fits, 6);
@@ -574,15 +539,14 @@ TEST(operators_of_vast_extents)
 {
     static const int64_t vast[] = {(int64_t)1 << 20, (int64_t)1 << 28, (int64_t)1 << 31, (int64_t)1 << 40, (int64_t)1 << 57,
                                    (int64_t)1 << 60};
-    tn_ctx *ctx = make_limited(TN_F32, 1 << 26);
+    tn_ctx *ctx = ctx_in(NULL, TN_F32, 1 << 26);
     for (size_t i = 0; i < sizeof vast / sizeof *vast; i++) {
         tn_tensor *p, *f[2];
-        tn_cp     *cp;
         tn_eigen   e;
         if ((uint64_t)vast[i] > (uint64_t)PTRDIFF_MAX / 8) break;
         p = make_2d(ctx, 3, 0);
         f[0] = f[1] = make_2d(ctx, 0, vast[i]);
-        cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+        tn_cp *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
         REQUIRE(cp);
         if (tn_cp_eigen_all(cp, 0, &e) == TN_OK) CHECK_INT(e.count, 0);
         else CHECK(tn_ctx_error(ctx)[0] != 0 && !e.values && !e.vectors);
@@ -605,12 +569,11 @@ TEST(operators_of_vast_extents)
 /* A dense tensor that does not fit is named as such, with its size, whether the limit or the address space says no. */
 TEST(dense_that_does_not_fit)
 {
-    tn_ctx    *ctx = make_limited(TN_F32, 1 << 20);
+    tn_ctx    *ctx = ctx_in(NULL, TN_F32, 1 << 20);
     tn_tensor *p, *f[2];
-    tn_cp     *cp;
     p = make_2d(ctx, 10, 1);
     f[0] = f[1] = make_2d(ctx, 1, 1000);
-    cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     REQUIRE(cp);
     CHECK(!tn_cp_dense(cp));
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "dense: 40000000 bytes on top of ");
@@ -625,16 +588,13 @@ TEST(pictures_of_tiny_and_huge_ranges)
     static const double values[] = {5e-324, 1e-323, 3e-320, 1e-310, 2.2e-308, 2.3e-308, 1e-300, 1e-299, 1e-17, 1, 1 + 3e-16, 7, 1e300,
                                     1e307, 1.7e308, HUGE_VAL};
     enum { VALUES = sizeof values / sizeof *values };
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     for (int i = 0; i < VALUES; i++)
         for (int j = 0; j < VALUES; j++)
             for (int log = 0; log < 16; log++) {
-                tn_plot_desc d;
-                tn_series    s;
-                tn_image    *image;
+                tn_plot_desc d = ZERO;
+                tn_series    s = ZERO;
                 double       x[3], y[3];
-                memset(&d, 0, sizeof d);
-                memset(&s, 0, sizeof s);
                 x[0] = y[2] = values[i]; x[1] = y[1] = values[j]; x[2] = y[0] = values[i] / 2 + values[j] / 2;
                 d.log_x = log & 1;
                 d.log_y = log & 2;
@@ -642,7 +602,7 @@ TEST(pictures_of_tiny_and_huge_ranges)
                 d.width = 90; d.height = 70;
                 s.x = x; s.y = y; s.count = 3;
                 s.kind = log & 8 ? TN_SERIES_BARS : TN_SERIES_LINE;
-                image = tn_image_plot(ctx, &s, 1, &d);
+                tn_image *image = tn_image_plot(ctx, &s, 1, &d);
                 if (!image && !(log & 4)) CHECK_CTX(ctx);        /* given ends may be refused, data are not */
                 if (!image) CHECK(tn_ctx_error(ctx)[0] != 0);
                 tn_ctx_clear_error(ctx);
@@ -676,16 +636,6 @@ static bool file_put(const char *path, const char *text)
     return CHECK(f && fclose(f) == 0) && ok;
 }
 
-static bool file_is(const char *path, const char *text)
-{
-    char  have[64];
-    FILE *f = fopen(path, "rb");
-    size_t n = f ? fread(have, 1, sizeof have - 1, f) : 0;
-    have[n] = 0;
-    if (f) fclose(f);
-    return f && strcmp(have, text) == 0;
-}
-
 /* build/abuse-PID/name: tests of several builds run side by side */
 static const char *place(const char *name)
 {
@@ -709,10 +659,9 @@ static things things_make(bool large)
 {
     int64_t shape[2];
     things  x;
-    tn_init init;
+    tn_init init = ZERO;
     shape[0] = shape[1] = large ? 300 : 10;
-    memset(&init, 0, sizeof init);
-    x.ctx = make_context(TN_F32);
+    x.ctx = ctx_of(TN_F32);
     x.params = tn_params_create(x.ctx);
     CHECK(tn_params_add(x.params, "w", 2, shape, init));
     x.t = tn_params_at(x.params, 0)->value;
@@ -732,9 +681,8 @@ static void saving_fails(const things *x, const char *folder, const char *file, 
 {
     char path[TEST_PATH];
     int  before = folder_count(folder);
-    bool old;
     snprintf(path, sizeof path, "%s/%s", folder, file);
-    old = file_is(path, "old");
+    bool old = file_is(path, "old");
     for (int kind = 0; kind < KINDS; kind++) {
         CHECK_STATUS(things_save(x, kind, path), TN_ERR_FILE);
         if (!strstr(tn_ctx_error(x->ctx), path)) test_fail(__FILE__, __LINE__, "the message", tn_ctx_error(x->ctx), path);
@@ -747,11 +695,10 @@ static void saving_fails(const things *x, const char *folder, const char *file, 
 /* Saving, with no error and over what is there. */
 static void saving_works(const things *x, const char *path)
 {
-    tn_tensor *t;
     for (int kind = KINDS; kind-- > 0;) CHECK_STATUS(things_save(x, kind, path), TN_OK);
     CHECK_STATUS(tn_params_load(x->params, path), TN_OK);
     CHECK_STATUS(things_save(x, 1, path), TN_OK);
-    t = tn_npy_load(x->ctx, path);
+    tn_tensor *t = tn_npy_load(x->ctx, path);
     CHECK(t && tn_tensor_count(t) == tn_tensor_count(x->t));
     tn_tensor_destroy(t);
     CHECK_CTX(x->ctx);
@@ -855,7 +802,6 @@ TEST(disks_that_are_full_or_read_only)
 {
     things large = things_make(true), small = things_make(false);
     char   disk[TEST_PATH], zeros[4096] = {0};
-    FILE  *f;
     place_make();
     snprintf(disk, sizeof disk, "%s", place("disk"));
     CHECK(mkdir(disk, 0777) == 0);
@@ -868,7 +814,7 @@ TEST(disks_that_are_full_or_read_only)
     CHECK(file_put(place("disk/file"), "old"));
     saving_fails(&large, disk, "file", "could not be written: No space left on device");
     saving_fails(&large, disk, "new", "could not be written: No space left on device");
-    f = fopen(place("disk/filler"), "wb");
+    FILE *f = fopen(place("disk/filler"), "wb");
     while (f && fwrite(zeros, 1, sizeof zeros, f) == sizeof zeros && fflush(f) == 0) {}
     if (f) fclose(f);
     saving_fails(&small, disk, "file", "could not be written: No space left on device");      /* found at the flush */
@@ -895,19 +841,18 @@ typedef struct training { tn_dtype dtype; double loss[STEPS]; unsigned char mode
 
 static void *training_run(void *arg)
 {
-    training  *t = (training *)arg;
-    tn_ctx    *ctx;
-    tn_desc    d;
-    tn_params *params;
-    tn_optim  *optim = NULL;
-    net        m;
+    training *t = (training *)arg;
+    tn_ctx   *ctx;
+    tn_desc   d;
+    tn_optim *optim = NULL;
+    net       m;
     memset(&d, 0, sizeof d);            /* checks are for the main thread: they count */
     d.dtype = t->dtype;
     d.seed = 5;
     d.threads = 1;
     t->ok = tn_ctx_create(&d, &ctx, NULL) == TN_OK;
     if (!t->ok) return NULL;
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     t->ok = net_make(params, &m) && (optim = net_optim(params)) != NULL;
     for (int step = 0; step < STEPS && t->ok; step++) {
         t->ok = net_train(ctx, &m, optim, &t->loss[step]);
@@ -971,20 +916,16 @@ static bool trace_put(void *user, const void *p, size_t n)
 static void trace(traces *t)
 {
     static const double curve[3] = {0.25, 1.5, -2.75};
-    tn_ctx        *ctx = make_context(TN_F64);
+    tn_ctx        *ctx = ctx_of(TN_F64);
     tn_params     *params = tn_params_create(ctx);
     tn_note        note;
-    tn_optim_desc  od;
-    tn_series      series;
-    tn_matrix_desc md;
-    tn_image      *image;
+    tn_optim_desc  od = ZERO;
+    tn_series      series = ZERO;
+    tn_matrix_desc md = ZERO;
     net            m;
     char           text[4096];
     CHECK(net_make(params, &m));
     note.key = "x"; note.value = "1.5";
-    memset(&od, 0, sizeof od);
-    memset(&series, 0, sizeof series);
-    memset(&md, 0, sizeof md);
     CHECK_STATUS(tn_params_write(params, tn_sink_calls(trace_put, t), &note, 1), TN_OK);
     CHECK_STATUS(tn_params_read(params, tn_source_memory(t->text, t->n), TN_MATCH_ALL), TN_OK);
     CHECK_STATUS(tn_npy_write(m.mlp.w, tn_sink_calls(trace_put, t)), TN_OK);
@@ -996,15 +937,14 @@ static void trace(traces *t)
     trace_put(t, tn_ctx_error(ctx), strlen(tn_ctx_error(ctx)));
     tn_ctx_clear_error(ctx);
     series.y = curve; series.count = 3;
-    image = tn_image_plot(ctx, &series, 1, NULL);
+    tn_image *image = tn_image_plot(ctx, &series, 1, NULL);
     CHECK(image != NULL);
     for (int64_t y = 0; image && y < image->height; y += 2) trace_put(t, image->pixels + 3 * y * image->width, 600);   /* the labels, too */
     tn_image_destroy(image);
     md.numbers = true; md.size = 100;
     image = tn_image_matrix(ctx, curve, 1, 3, &md);
     CHECK_STATUS(tn_image_write_ppm(image, tn_sink_calls(trace_put, t)), TN_OK);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(a_comma_locale_changes_nothing)

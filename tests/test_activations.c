@@ -102,23 +102,18 @@ typedef struct bench { tn_ctx *ctx; tn_params *params; tn_tensor *x; double valu
 
 static bool run_at(bench *b, const tn_backend *backend, int kind, const double *x, int64_t n)
 {
-    tn_desc    d;
-    tn_init    zero;
-    tn_tensor *y;
-    tn_param  *p;
-    bool       ok;
-    memset(&d, 0, sizeof d);
-    memset(&zero, 0, sizeof zero);
+    tn_desc d = ZERO;
+    tn_init zero = ZERO;
     zero.rule = TN_INIT_ZERO;
     d.backend = backend;
     d.dtype = TN_F64;
     if (!CHECK_STATUS(tn_ctx_create(&d, &b->ctx, NULL), TN_OK)) return false;
     b->params = tn_params_create(b->ctx);
-    p = tn_params_add(b->params, "x", 1, &n, zero);
-    ok = CHECK(p != NULL) && CHECK_STATUS(tn_write(p->value, TN_F64, x, n), TN_OK);
+    tn_param *p = tn_params_add(b->params, "x", 1, &n, zero);
+    bool ok = CHECK(p != NULL) && CHECK_STATUS(tn_write(p->value, TN_F64, x, n), TN_OK);
     if (ok) {
         tn_record(b->ctx);
-        y = tn_activation(b->ctx, p->value, (tn_act)kind);
+        tn_tensor *y = tn_activation(b->ctx, p->value, (tn_act)kind);
         ok = CHECK(y != NULL) && CHECK_STATUS(tn_read(y, TN_F64, b->value, n), TN_OK)
              && CHECK_STATUS(tn_backward(b->ctx, tn_sum(b->ctx, y)), TN_OK)
              && CHECK_STATUS(tn_read(p->value->grad, TN_F64, b->slope, n), TN_OK);
@@ -131,11 +126,11 @@ static bool run_at(bench *b, const tn_backend *backend, int kind, const double *
    subnormals. */
 static void points(double *x)
 {
-    int i, n = 0;
-    for (i = 0; i < 3000; i++) x[n++] = -750 + 1500 * (double)i / 2999;
-    for (i = 0; i < 7000; i++) x[n++] = -40 + 80 * ((double)i + 0.25) / 7000;
-    for (i = 0; i < 650; i++) { x[n++] = pow(10, -323.0 + 0.5 * i); x[n] = -x[n - 1]; n++; }
-    for (i = 0; i < 160; i++) x[n++] = -20 + 0.25 * i;                    /* ties, integers and zero */
+    int n = 0;
+    for (int i = 0; i < 3000; i++) x[n++] = -750 + 1500 * (double)i / 2999;
+    for (int i = 0; i < 7000; i++) x[n++] = -40 + 80 * ((double)i + 0.25) / 7000;
+    for (int i = 0; i < 650; i++) { x[n++] = pow(10, -323.0 + 0.5 * i); x[n] = -x[n - 1]; n++; }
+    for (int i = 0; i < 160; i++) x[n++] = -20 + 0.25 * i;                    /* ties, integers and zero */
     for (; n < POINTS; n++)                                               /* where GELU's slope is zero */
         x[n] = (n % 2 ? 1 : -1) * (0.7 + 0.1 * (double)(n - 11460) / 540);
 }
@@ -146,14 +141,13 @@ TEST(values_and_slopes)
 {
     static double x[POINTS];
     static bench  b;
-    int which, kind, i;
     points(x);
-    for (which = 0; which < 2; which++)
-        for (kind = 0; kind < ACTS; kind++) {
+    for (int which = 0; which < 2; which++)
+        for (int kind = 0; kind < ACTS; kind++) {
             double worst[2] = {0, 0}, at[2] = {0, 0};
             char   what[96];
             if (!run_at(&b, backend_of(which), kind, x, POINTS)) return;
-            for (i = 0; i < POINTS; i++) {
+            for (int i = 0; i < POINTS; i++) {
                 if (test_raise(&worst[0], error_of(b.value[i], value_of(kind, x[i]), kind, x[i]))) at[0] = x[i];
                 if (test_raise(&worst[1], error_of(b.slope[i], slope_of(kind, x[i]), kind, x[i]))) at[1] = x[i];
             }
@@ -184,11 +178,10 @@ TEST(infinities_and_zeros)
 #undef N
 #undef I
     static bench b;
-    int which, kind, i;
-    for (which = 0; which < 2; which++)
-        for (kind = 0; kind < ACTS; kind++) {
+    for (int which = 0; which < 2; which++)
+        for (int kind = 0; kind < ACTS; kind++) {
             if (!run_at(&b, backend_of(which), kind, at, 5)) return;
-            for (i = 0; i < 5; i++) {
+            for (int i = 0; i < 5; i++) {
                 double v = value[kind][i], s = slope[kind][i];
                 if (!CHECK(v != v ? b.value[i] != b.value[i] : b.value[i] == v))
                     printf("     the value of %s at %g is %g, not %g\n", act_name[kind], at[i], b.value[i], v);

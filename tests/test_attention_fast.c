@@ -1,6 +1,6 @@
 /* The fast kernels of attention, rope and embed against the reference in double: every kind, form and option, shapes that fill no
    tile, operands inside of larger tensors, each SIMD level of this processor; and the same bits for any number of threads. */
-#include "test.h"
+#include "kit.h"
 
 typedef struct problem {
     int64_t        B, Tq, Tk, H, d, dv;
@@ -12,19 +12,6 @@ typedef struct problem {
 /* o, dq, dk, dv one after the other; without the gradients where there is a state, which then is the second */
 typedef struct results { double *x; int64_t n[4], all; } results;
 
-static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_simd simd, int threads)
-{
-    tn_desc desc;
-    tn_ctx *ctx = NULL;
-    memset(&desc, 0, sizeof desc);
-    desc.backend = backend;
-    desc.dtype = dtype;
-    desc.simd = simd;
-    desc.threads = threads;
-    CHECK(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
-    return ctx;
-}
-
 static tn_tensor *part_of(tn_tensor *whole, int64_t T, int64_t n, int64_t d, bool inside)
 {
     return inside ? tn_slice(tn_slice(tn_slice(whole, 1, 1, T + 1), 2, 2, n + 2), 3, 0, d) : whole;
@@ -33,20 +20,18 @@ static tn_tensor *part_of(tn_tensor *whole, int64_t T, int64_t n, int64_t d, boo
 /* [B,T,n,d] of numbers that a float holds; `inside` a tensor with more heads, positions and columns, which is `whole` */
 static tn_tensor *operand(tn_ctx *ctx, int64_t B, int64_t T, int64_t n, int64_t d, uint64_t seed, bool inside, tn_tensor **whole)
 {
-    int64_t    shape[4] = {B, T + 2 * inside, n + 3 * inside, d + inside}, count = 1, at[4];
-    tn_tensor *t;
-    float     *x;
+    int64_t shape[4] = {B, T + 2 * inside, n + 3 * inside, d + inside}, count = 1, at[4];
+    float  *x;
     for (int i = 0; i < 4; i++) count *= shape[i];
     x = (float *)malloc(sizeof *x * (size_t)(count + 1));
-    t = tn_tensor_nd(ctx, TN_REAL, 4, shape);
+    tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, 4, shape);
     if (!x || !t) { free(x); return NULL; }
     for (int64_t i = 0; i < count; i++) {
-        int64_t  rest = i;
-        uint64_t state;
+        int64_t rest = i;
         for (int axis = 3; axis >= 0; axis--) { at[axis] = rest % shape[axis]; rest /= shape[axis]; }
         at[1] -= inside;
         at[2] -= 2 * inside;                /* the same numbers, inside or not */
-        state = seed * 1000003u + (uint64_t)(((at[0] * (T + 8) + at[1] + 4) * (n + 8) + at[2] + 4) * (d + 8) + at[3]);
+        uint64_t state = seed * 1000003u + (uint64_t)(((at[0] * (T + 8) + at[1] + 4) * (n + 8) + at[2] + 4) * (d + 8) + at[3]);
         x[i] = (float)test_random_real(&state);
     }
     tn_write(t, TN_F32, x, count);
@@ -76,18 +61,17 @@ static tn_tensor *attend_some(tn_ctx *ctx, const problem *p, tn_tensor *q, tn_te
 static results solve(tn_ctx *ctx, const problem *p, bool inside)
 {
     const int64_t  sets = p->a.kind == TN_ATTEND_BILINEAR ? 2 : 1;
-    results        r;
+    results        r = ZERO;
     tn_attend_desc a = p->a;
     tn_tensor     *q, *k, *v, *w, *o, *whole[3];
-    memset(&r, 0, sizeof r);
     tn_ctx_reset(ctx);
     q = operand(ctx, p->B, p->Tq, sets * p->H, p->d, 1, inside, &whole[0]);
     k = operand(ctx, p->B, p->Tk, sets * p->H, p->d, 2, inside, &whole[1]);
     v = operand(ctx, p->B, p->Tk, p->H, p->dv, 3, inside, &whole[2]);
     w = operand(ctx, p->B, p->Tq, p->H, p->dv, 4, inside, NULL);
     if (p->state) {
-        int64_t    F = a.kind == TN_ATTEND_SQUARED ? p->d * (p->d + 1) / 2 : p->d * p->d;
-        int64_t    shape[4] = {p->B, p->H, F, p->dv + (a.row == TN_ROW_SCALE_SUM)};
+        int64_t F = a.kind == TN_ATTEND_SQUARED ? p->d * (p->d + 1) / 2 : p->d * p->d;
+        int64_t shape[4] = {p->B, p->H, F, p->dv + (a.row == TN_ROW_SCALE_SUM)};
         a.state = tn_tensor_create(ctx, TN_REAL, 4, shape);
         attend_some(ctx, p, q, k, v, &a, 0, p->T0);
         take(&r, 0, attend_some(ctx, p, q, k, v, &a, p->T0, p->Tk));
@@ -129,15 +113,13 @@ static void compare(const problem *p, const results *got, const results *right, 
 /* This level's kernels on all of p; the same bits by two and three threads, and inside of larger tensors. */
 static void try_level(const problem *p, const results *right, tn_dtype dtype, tn_simd simd)
 {
-    results first;
-    tn_ctx *ctx = context(tn_cpu_backend(), dtype, simd, 1);
-    first = solve(ctx, p, false);
+    tn_ctx *ctx = ctx_on(tn_cpu_backend(), dtype, simd, 1);
+    results first = solve(ctx, p, false);
     compare(p, &first, right, dtype);
     tn_ctx_destroy(ctx);
     for (int threads = 1; threads <= 3; threads++) {
-        results r;
-        ctx = context(tn_cpu_backend(), dtype, simd, threads);
-        r = solve(ctx, p, threads != 3);
+        ctx = ctx_on(tn_cpu_backend(), dtype, simd, threads);
+        results r = solve(ctx, p, threads != 3);
         if (CHECK_INT(r.all, first.all)) CHECK(memcmp(r.x, first.x, sizeof *r.x * (size_t)r.all) == 0);
         free(r.x);
         tn_ctx_destroy(ctx);
@@ -148,11 +130,11 @@ static void try_level(const problem *p, const results *right, tn_dtype dtype, tn
 static void try_problem(const problem *p)
 {
     static const tn_simd level[] = {TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON};
-    tn_ctx *ctx = context(tn_reference_backend(), TN_F64, TN_SIMD_BEST, 1);
+    tn_ctx *ctx = ctx_on(tn_reference_backend(), TN_F64, TN_SIMD_BEST, 1);
     results right = solve(ctx, p, false);
     for (size_t i = 0; i < sizeof level / sizeof *level; i++) {
         static const char *const name[] = {"plain", "avx2", "avx512", "neon"};
-        tn_ctx *probe = context(tn_cpu_backend(), TN_F32, level[i], 1);
+        tn_ctx *probe = ctx_on(tn_cpu_backend(), TN_F32, level[i], 1);
         bool    here = strcmp(tn_ctx_simd_name(probe), name[i]) == 0;
         tn_ctx_destroy(probe);
         if (test_leave_out(!here, "SIMD levels that this processor lacks")) continue;
@@ -172,8 +154,7 @@ static void finish(void)
 
 static problem make(tn_attend_kind kind, tn_attend_form form, int64_t B, int64_t Tq, int64_t Tk, int64_t H, int64_t d, int64_t dv)
 {
-    problem p;
-    memset(&p, 0, sizeof p);
+    problem p = ZERO;
     p.B = B; p.Tq = Tq; p.Tk = Tk; p.H = H; p.d = d; p.dv = dv;
     p.a.kind = kind;
     p.a.form = form;
@@ -278,14 +259,13 @@ TEST(states_stay)
     for (int backend = 0; backend < 2; backend++)
         for (int dtype = 0; dtype < 2; dtype++)
             for (int kind = TN_ATTEND_SQUARED; kind <= TN_ATTEND_BILINEAR; kind++) {
-                tn_ctx        *ctx = context(backend ? tn_cpu_backend() : tn_reference_backend(), dtype ? TN_F64 : TN_F32, TN_SIMD_BEST, 1);
+                tn_ctx        *ctx = ctx_on(backend ? tn_cpu_backend() : tn_reference_backend(), dtype ? TN_F64 : TN_F32, TN_SIMD_BEST, 1);
                 const int64_t  sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, F = kind == TN_ATTEND_SQUARED ? D * (D + 1) / 2 : D * D;
                 const int64_t  shape[4] = {1, 1, F, V};
                 double         k[T * 2 * D], v[T * V], now[D * D * V], then[D * D * V];
                 int64_t        f = 0;
                 tn_tensor     *x[3];
-                tn_attend_desc a;
-                memset(&a, 0, sizeof a);
+                tn_attend_desc a = ZERO;
                 a.kind = (tn_attend_kind)kind;
                 a.state = tn_tensor_create(ctx, TN_REAL, 4, shape);
                 x[0] = operand(ctx, 1, T, sets, D, 1, false, NULL);
@@ -305,10 +285,9 @@ TEST(states_stay)
                 for (int t = 0; t < 300; t++) {
                     static const double numbers[2 * D] = {0};
                     const int64_t       at[4] = {1, 1, sets, D}, of_v[4] = {1, 1, 1, V};
-                    tn_tensor          *zero, *one;
                     tn_ctx_reset(ctx);
-                    zero = tn_tensor_nd(ctx, TN_REAL, 4, at);
-                    one = tn_tensor_nd(ctx, TN_REAL, 4, of_v);
+                    tn_tensor *zero = tn_tensor_nd(ctx, TN_REAL, 4, at);
+                    tn_tensor *one = tn_tensor_nd(ctx, TN_REAL, 4, of_v);
                     tn_write(zero, TN_F64, numbers, sets * D);
                     tn_write(one, TN_F64, v, V);
                     a.past = T + t;
@@ -316,8 +295,7 @@ TEST(states_stay)
                 }
                 tn_read(a.state, TN_F64, then, F * V);
                 CHECK(memcmp(now, then, sizeof *now * (size_t)(F * V)) == 0);
-                CHECK_CTX(ctx);
-                tn_ctx_destroy(ctx);
+                CLOSE_CTX(ctx);
             }
 }
 
@@ -331,13 +309,10 @@ TEST(scratch_is_counted)
     const int64_t  shape[4] = {1, 64, 2, 128}, of_v[4] = {1, 64, 1, 128};
     tn_desc        desc;
     tn_ctx        *ctx = NULL;
-    tn_attend_desc a;
-    memset(&a, 0, sizeof a);
+    tn_attend_desc a = ZERO;
     a.kind = TN_ATTEND_BILINEAR;
     for (int form = TN_ATTEND_FORM_QUADRATIC; form <= TN_ATTEND_FORM_LINEAR; form++)
         for (int small = 0; small < 2; small++) {
-            tn_tensor *q, *k, *v, *o;
-            size_t     more;
             memset(&desc, 0, sizeof desc);
             desc.allocator.alloc = counting_alloc;
             desc.allocator.release = counting_release;
@@ -346,15 +321,15 @@ TEST(scratch_is_counted)
             desc.arena_bytes = 256 << 10;
             held = 0;
             CHECK(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
-            more = held - tn_ctx_memory(ctx).live;              /* the context's own, and what is for products */
-            q = tn_tensor_nd(ctx, TN_REAL, 4, shape);
-            k = q;
-            v = tn_tensor_nd(ctx, TN_REAL, 4, of_v);
+            size_t more = held - tn_ctx_memory(ctx).live;              /* the context's own, and what is for products */
+            tn_tensor *q = tn_tensor_nd(ctx, TN_REAL, 4, shape);
+            tn_tensor *k = q;
+            tn_tensor *v = tn_tensor_nd(ctx, TN_REAL, 4, of_v);
             tn_watch(q);
             tn_watch(v);
             tn_record(ctx);
             a.form = (tn_attend_form)form;
-            o = tn_attend(ctx, q, k, v, &a);
+            tn_tensor *o = tn_attend(ctx, q, k, v, &a);
             if (small) CHECK_ERROR(ctx, TN_ERR_MEMORY, "a kernel's scratch: ");
             else {
                 CHECK(tn_backward(ctx, tn_sum(ctx, o)) == TN_OK);
@@ -370,16 +345,14 @@ TEST(scratch_is_counted)
 TEST(room_of_a_token)
 {
     const int64_t  qk[4] = {1, 1, 2, 128}, of_v[4] = {1, 1, 1, 128}, shape[4] = {1, 1, 128 * 128, 128};
-    tn_ctx        *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+    tn_ctx        *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
     tn_tensor     *x = tn_tensor_nd(ctx, TN_REAL, 4, qk), *v = tn_tensor_nd(ctx, TN_REAL, 4, of_v);
-    tn_attend_desc a;
-    memset(&a, 0, sizeof a);
+    tn_attend_desc a = ZERO;
     a.kind = TN_ATTEND_BILINEAR;
     a.state = tn_tensor_create(ctx, TN_REAL, 4, shape);
     CHECK(tn_attend(ctx, x, x, v, &a) != NULL);
     CHECK(tn_ctx_memory(ctx).arena <= (size_t)5 << 20);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Few heads and many keys: the keys go in parts, and are seen by windows in parts. */
@@ -401,7 +374,7 @@ TEST(long_sums)
     for (int kind = 1; kind < 3; kind++) {
         problem p = make((tn_attend_kind)kind, TN_ATTEND_FORM_QUADRATIC, 1, test_small() ? 500 : 4000,
                          test_small() ? 500 : 4000, 1, 16, 8);
-        tn_ctx *wide = context(tn_cpu_backend(), TN_F64, TN_SIMD_BEST, 1), *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+        tn_ctx *wide = ctx_on(tn_cpu_backend(), TN_F64, TN_SIMD_BEST, 1), *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
         results right = solve(wide, &p, false), r = solve(ctx, &p, false);
         compare(&p, &r, &right, TN_F32);
         free(r.x);
@@ -422,16 +395,15 @@ TEST(long_sums)
 /* Scores far apart, and such as are no numbers: a softmax that does not look for the largest first would overflow. */
 TEST(extreme_scores)
 {
-    const float  infinity = (float)HUGE_VAL;
-    const float  score[6] = {3000, -3000, 2999, -infinity, 80, 3000.5f};
-    float        one = 1, v[6] = {1, 2, 3, 4, 5, 6}, o[2];
-    double       right = (1 * exp(-0.5) + 3 * exp(-1.5) + 6) / (exp(-0.5) + exp(-1.5) + 1);
-    int64_t      of_q[4] = {1, 1, 1, 1}, of_k[4] = {1, 6, 1, 1};
-    tn_ctx      *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+    const float infinity = (float)HUGE_VAL;
+    const float score[6] = {3000, -3000, 2999, -infinity, 80, 3000.5f};
+    float       one = 1, v[6] = {1, 2, 3, 4, 5, 6}, o[2];
+    double      right = (1 * exp(-0.5) + 3 * exp(-1.5) + 6) / (exp(-0.5) + exp(-1.5) + 1);
+    int64_t     of_q[4] = {1, 1, 1, 1}, of_k[4] = {1, 6, 1, 1};
+    tn_ctx     *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
     tn_tensor   *q = tn_tensor_nd(ctx, TN_REAL, 4, of_q), *k = tn_tensor_nd(ctx, TN_REAL, 4, of_k),
         *value = tn_tensor_nd(ctx, TN_REAL, 4, of_k);
-    tn_attend_desc a;
-    memset(&a, 0, sizeof a);
+    tn_attend_desc a = ZERO;
     a.bidirectional = true;
     a.scale = 1;
     tn_write(q, TN_F32, &one, 1);
@@ -445,8 +417,7 @@ TEST(extreme_scores)
     tn_write(q, TN_F32, &one, 1);
     tn_read(tn_attend(ctx, q, k, value, &a), TN_F32, o, 1);
     CHECK(o[0] != o[0]);                    /* +infinity */
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Softmax attention of one head with d = dv = 1, causal: o, dq, dk and dv of the sum of o. `backend` 0: the reference. */
@@ -454,12 +425,10 @@ static results scores_of(int backend, tn_dtype dtype, int64_t T, const double *q
 {
     static const tn_simd level[] = {TN_SIMD_BEST, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_BEST};
     const int64_t  shape[4] = {1, T, 1, 1};
-    tn_ctx        *ctx = context(backend ? tn_cpu_backend() : tn_reference_backend(), dtype, level[backend], 1);
+    tn_ctx        *ctx = ctx_on(backend ? tn_cpu_backend() : tn_reference_backend(), dtype, level[backend], 1);
     tn_tensor     *x[3], *o;
-    tn_attend_desc a;
-    results        r;
-    memset(&a, 0, sizeof a);
-    memset(&r, 0, sizeof r);
+    tn_attend_desc a = ZERO;
+    results        r = ZERO;
     a.scale = 1;
     for (int i = 0; i < 3; i++) {
         x[i] = tn_tensor_nd(ctx, TN_REAL, 4, shape);
@@ -474,8 +443,7 @@ static results scores_of(int backend, tn_dtype dtype, int64_t T, const double *q
     take(&r, 0, o);
     CHECK(tn_backward(ctx, tn_sum(ctx, o)) == TN_OK);
     for (int i = 0; i < 3; i++) take(&r, i + 1, x[i]->grad);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
     return r;
 }
 
@@ -489,12 +457,11 @@ TEST(nan_is_seen)
                 for (int round = 0; round < 5; round++) {           /* all of q, q's first, q's last, k's first, k's middle */
                     const int64_t T = length[l], at = round == 2 ? T - 1 : round == 4 ? T / 2 : 0;
                     double        q[300], k[300];
-                    results       r;
                     for (int64_t t = 0; t < T; t++) {
                         q[t] = round == 0 || (round < 3 && t == at) ? (double)NAN : 1;
                         k[t] = round >= 3 && t == at ? (double)NAN : 0.01 * (double)(t % 7);
                     }
-                    r = scores_of(backend, dtype ? TN_F64 : TN_F32, T, q, k);
+                    results r = scores_of(backend, dtype ? TN_F64 : TN_F32, T, q, k);
                     for (int64_t t = 0; t < T; t++) {
                         const bool sees = round == 0 || (round < 3 ? t == at : t >= at);
                         CHECK((r.x[t] != r.x[t]) == sees);
@@ -520,9 +487,8 @@ TEST(edges_of_scores)
             for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
                 const double one[2] = {1, 1}, wide = dtype ? 5e269 : 1;         /* -1.6e308, a score that a double just holds */
                 double       k[2];
-                results      r;
                 for (int j = 0; j < 2; j++) k[j] = score[i][j] * wide;
-                r = scores_of(backend, dtype ? TN_F64 : TN_F32, 2, one, k);
+                results r = scores_of(backend, dtype ? TN_F64 : TN_F32, 2, one, k);
                 CHECK(right[i] == right[i] ? r.x[1] == right[i] : r.x[1] != r.x[1]);
                 free(r.x);
             }
@@ -534,26 +500,24 @@ TEST(unseen_keys)
     const int64_t T = 300;
     for (int kind = 0; kind < 3; kind++)
         for (int form = TN_ATTEND_FORM_QUADRATIC; form <= TN_ATTEND_FORM_LINEAR; form++) {
-            problem    p = make((tn_attend_kind)kind, (tn_attend_form)form, 1, T, T, 1, 8, 16);
-            tn_ctx    *ctx = context(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
-            tn_tensor *q, *k, *v, *o;
-            float     *x = (float *)malloc(sizeof *x * (size_t)(T * 16)), *y = (float *)malloc(sizeof *y * (size_t)(T * 16));
+            problem p = make((tn_attend_kind)kind, (tn_attend_form)form, 1, T, T, 1, 8, 16);
+            tn_ctx *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+            float  *x = (float *)malloc(sizeof *x * (size_t)(T * 16)), *y = (float *)malloc(sizeof *y * (size_t)(T * 16));
             if (form == TN_ATTEND_FORM_LINEAR && !linear_can(p.a.kind)) { free(x); free(y); tn_ctx_destroy(ctx); continue; }
             for (int round = 0; round < 2; round++) {
                 tn_ctx_reset(ctx);
-                q = operand(ctx, 1, T, 2, 8, 1, false, NULL);
-                k = operand(ctx, 1, T, 2, 8, 2, false, NULL);
-                v = operand(ctx, 1, T, 1, 16, 3, false, NULL);
+                tn_tensor *q = operand(ctx, 1, T, 2, 8, 1, false, NULL);
+                tn_tensor *k = operand(ctx, 1, T, 2, 8, 2, false, NULL);
+                tn_tensor *v = operand(ctx, 1, T, 1, 16, 3, false, NULL);
                 if (kind != TN_ATTEND_BILINEAR) { q = tn_slice(q, 2, 0, 1); k = tn_slice(k, 2, 0, 1); }
                 for (int64_t i = 0; i < (T - 200) * 16; i++) y[i] = 1e6f;
                 if (round == 1) tn_write(tn_slice(v, 1, 200, T), TN_F32, y, (T - 200) * 16);
-                o = tn_attend(ctx, q, k, v, &p.a);
+                tn_tensor *o = tn_attend(ctx, q, k, v, &p.a);
                 tn_read(o, TN_F32, round ? y : x, T * 16);
             }
             CHECK(memcmp(x, y, sizeof *x * 200 * 16) == 0);
             CHECK(memcmp(x, y, sizeof *x * 201 * 16) != 0);
-            CHECK_CTX(ctx);
-            tn_ctx_destroy(ctx);
+            CLOSE_CTX(ctx);
             free(x);
             free(y);
         }
@@ -586,14 +550,13 @@ TEST(rope)
     double error[2] = {0, 0};
     for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
         for (int choice = 0; choice < 3; choice++) {
-            tn_rope_desc desc;
-            tn_ctx      *wide = context(tn_reference_backend(), TN_F64, TN_SIMD_BEST, 1);
+            tn_rope_desc desc = ZERO;
+            tn_ctx      *wide = ctx_on(tn_reference_backend(), TN_F64, TN_SIMD_BEST, 1);
             results      right, r[3];
             if (choice > 0 && test_leave_out(shape[s][3] == 1, "rope with a norm, of heads of one number: a kink")) {
                 tn_ctx_destroy(wide);
                 continue;
             }
-            memset(&desc, 0, sizeof desc);
             desc.norm = choice > 0;
             desc.no_rotation = choice == 2;
             desc.first = 1000;
@@ -601,7 +564,7 @@ TEST(rope)
             for (int l = 0; l < 3; l++)
                 for (int dtype = 0; dtype < 2; dtype++) {
                     for (int threads = 1; threads <= 3; threads++) {
-                        tn_ctx *ctx = context(tn_cpu_backend(), dtype ? TN_F64 : TN_F32, level[l], threads);
+                        tn_ctx *ctx = ctx_on(tn_cpu_backend(), dtype ? TN_F64 : TN_F32, level[l], threads);
                         rope_once(ctx, shape[s], &desc, threads == 2, &r[threads - 1]);
                         tn_ctx_destroy(ctx);
                         CHECK(memcmp(r[threads - 1].x, r[0].x, sizeof *r[0].x * (size_t)r[0].all) == 0);
@@ -625,18 +588,16 @@ TEST(rope_far_away)
     const int64_t shape[4] = {1, 1, 1, 2};
     const double  x[2] = {1, 0};
     for (int l = 0; l < 2; l++) {
-        tn_ctx      *ctx = context(tn_cpu_backend(), TN_F64, l ? TN_SIMD_PLAIN : TN_SIMD_BEST, 1);
+        tn_ctx      *ctx = ctx_on(tn_cpu_backend(), TN_F64, l ? TN_SIMD_PLAIN : TN_SIMD_BEST, 1);
         tn_tensor   *t = tn_tensor_nd(ctx, TN_REAL, 4, shape);
-        tn_rope_desc d;
+        tn_rope_desc d = ZERO;
         double       y[2];
-        memset(&d, 0, sizeof d);
         d.first = 1000003;
         tn_write(t, TN_F64, x, 2);
         tn_read(tn_rope(ctx, t, &d), TN_F64, y, 2);
         CHECK_NEAR(y[0], cos(1000003.0), 4e-15);          /* as good as the sine of any system's libm */
         CHECK_NEAR(y[1], sin(1000003.0), 4e-15);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -651,7 +612,7 @@ TEST(embed)
     for (int dtype = 0; dtype < 2; dtype++) {
         memset(&right, 0, sizeof right);
         for (int threads = 0; threads <= 3; threads++) {                 /* 0: the reference */
-            tn_ctx    *ctx = context(threads ? tn_cpu_backend() : tn_reference_backend(), dtype ? TN_F64 : TN_F32, TN_SIMD_BEST, threads ? threads : 1);
+            tn_ctx    *ctx = ctx_on(threads ? tn_cpu_backend() : tn_reference_backend(), dtype ? TN_F64 : TN_F32, TN_SIMD_BEST, threads ? threads : 1);
             tn_tensor *table = tn_tensor_2d(ctx, TN_REAL, V, d), *w = operand(ctx, 1, 1, R, d, 2, false, NULL), *y, *t;
             float      x[9 * 77];
             seed = 7;
@@ -667,8 +628,7 @@ TEST(embed)
             take(&r, 0, y);
             CHECK(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, w))) == TN_OK);
             take(&r, 1, table->grad);
-            CHECK_CTX(ctx);
-            tn_ctx_destroy(ctx);
+            CLOSE_CTX(ctx);
             if (threads == 0) { right = r; continue; }
             if (CHECK_INT(r.all, right.all)) CHECK(memcmp(r.x, right.x, sizeof *r.x * (size_t)r.all) == 0);
             free(r.x);
@@ -692,11 +652,10 @@ static size_t bytes_of(tn_dtype t) { return t == TN_F64 ? 8 : t == TN_F32 ? 4 : 
 
 static double number_of(const tn_view *v, int64_t i)
 {
-    uint32_t bits;
-    float    x;
+    float x;
     if (v->dtype == TN_F64) return ((const double *)v->data)[i];
     if (v->dtype == TN_F32) return (double)((const float *)v->data)[i];
-    bits = (uint32_t)((const uint16_t *)v->data)[i] << 16;
+    uint32_t bits = (uint32_t)((const uint16_t *)v->data)[i] << 16;
     memcpy(&x, &bits, sizeof x);
     return (double)x;
 }
@@ -722,8 +681,7 @@ static int64_t count_of(const tn_view *v)
 /* [B,T,n,d] with multiples of 1/64 */
 static tn_view make_heads(raw *r, tn_dtype dtype, int64_t B, int64_t T, int64_t n, int64_t d, uint64_t *seed)
 {
-    tn_view v;
-    memset(&v, 0, sizeof v);
+    tn_view v = ZERO;
     v.dtype = dtype;
     v.rank = 4;
     v.shape[0] = B; v.shape[1] = T; v.shape[2] = n; v.shape[3] = d;
@@ -791,10 +749,8 @@ static void try_contract(const tn_backend *b, tn_dtype dtype, tn_gemm_precision 
     tn_view      old[3], over[3], onto[3], other[3];
     char         why[TN_WHY];
     test_heap    heap = {0, 0, 0, 0, false};
-    tn_desc      d;
-    raw          r;
-    memset(&d, 0, sizeof d);
-    memset(&r, 0, sizeof r);
+    tn_desc      d = ZERO;
+    raw          r = ZERO;
     d.dtype = dtype == TN_F64 ? TN_F64 : TN_F32;
     d.activations = dtype;
     d.gemm_precision = precision;

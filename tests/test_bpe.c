@@ -1,15 +1,9 @@
 /* test_bpe.c: byte-level BPE: Hugging Face's ids, files, words of any length, damaged files. */
 
-#include "test.h"
+#include "kit.h"
 #include <time.h>
 
 /* ---- helpers ---------------------------------------------------------------- */
-
-static tn_ctx *make_context(void)
-{
-    tn_ctx *ctx = NULL;
-    return CHECK(tn_ctx_create(NULL, &ctx, NULL) == TN_OK) ? ctx : NULL;
-}
 
 /* All of a file of tests/data, with a zero after it. */
 static char *slurp(const char *name, size_t *n)
@@ -23,11 +17,9 @@ static tn_tokenizer *load(tn_ctx *ctx, const char *kind)
 {
     char  name[64];
     size_t n;
-    char *file;
-    tn_tokenizer *t;
     snprintf(name, sizeof name, "bpe/%s.json", kind);
-    file = slurp(name, &n);
-    t = file ? tn_tokenizer_read(ctx, tn_source_memory(file, n)) : NULL;
+    char *file = slurp(name, &n);
+    tn_tokenizer *t = file ? tn_tokenizer_read(ctx, tn_source_memory(file, n)) : NULL;
     CHECK_CTX(ctx);
     free(file);
     return t;
@@ -35,13 +27,6 @@ static tn_tokenizer *load(tn_ctx *ctx, const char *kind)
 
 static const char *const kinds[] = {"gpt2", "llama3", "qwen2", "digits", "prefix"};
 enum { KINDS = sizeof kinds / sizeof *kinds };
-
-static unsigned hex4(const char *s)
-{
-    char digits[5] = {0};
-    memcpy(digits, s, 4);
-    return (unsigned)strtoul(digits, NULL, 16);
-}
 
 /* The string that begins after its quote at s, in place; escapes here are of ASCII only. Returns what follows it. */
 static char *unquote(char *s, size_t *bytes)
@@ -65,20 +50,19 @@ static void check_line(const tn_tokenizer *t, const char *kind, const char *text
     int32_t *id = (int32_t *)malloc((bytes + 2) * sizeof *id);
     tn_span *span = (tn_span *)malloc((bytes + 2) * sizeof *span);
     char    *exact = (char *)malloc(bytes ? bytes : 1), *back = (char *)malloc(bytes + 2);
-    int64_t  got, k, length;
     bool     ends = false;
     size_t   at = 0;
     if (!CHECK(id && span && exact && back)) return;
     memcpy(exact, text, bytes);
-    got = tn_tokenizer_encode(t, exact, bytes, TN_BOS_NONE, id, (int64_t)bytes + 2, span);
+    int64_t got = tn_tokenizer_encode(t, exact, bytes, TN_BOS_NONE, id, (int64_t)bytes + 2, span);
     if (!CHECK_INT(got, n) || !CHECK(memcmp(id, want, (size_t)n * sizeof *id) == 0)) printf("     %s: %.60s\n", kind, text);
-    for (k = 0; k < got; k++) {
+    for (int64_t k = 0; k < got; k++) {
         ends = ends || id[k] == tn_tokenizer_bos(t) || id[k] == tn_tokenizer_eos(t);
         CHECK(span[k].begin == at && span[k].end >= at);
         at = span[k].end;
     }
     CHECK(at == bytes);
-    length = tn_tokenizer_decode(t, id, got, back, bytes + 2);
+    int64_t length = tn_tokenizer_decode(t, id, got, back, bytes + 2);
     if (!ends) {
         const int64_t more = length - (int64_t)bytes;
         CHECK(more == 0 || (more == 1 && back[0] == ' ' && strcmp(kind, "prefix") == 0));
@@ -92,7 +76,7 @@ static void check_line(const tn_tokenizer *t, const char *kind, const char *text
 
 TEST(golden_ids)
 {
-    tn_ctx *ctx = make_context();
+    tn_ctx *ctx = ctx_of(TN_REAL);
     int     lines = 0;
     for (int k = 0; k < KINDS; k++) {
         tn_tokenizer *t = load(ctx, kinds[k]);
@@ -125,7 +109,7 @@ TEST(golden_ids)
 
 TEST(names_and_kinds)
 {
-    tn_ctx       *ctx = make_context();
+    tn_ctx       *ctx = ctx_of(TN_REAL);
     tn_tokenizer *gpt2 = load(ctx, "gpt2"), *llama = load(ctx, "llama3"), *prefix = load(ctx, "prefix");
     int32_t       id[8];
     REQUIRE(gpt2 && llama && prefix);
@@ -143,24 +127,14 @@ TEST(names_and_kinds)
     CHECK_INT(tn_tokenizer_encode(llama, NULL, 0, TN_BOS_NONE, id, 8, NULL), 0);
     for (int64_t i = 0; i < tn_tokenizer_count(llama); i++)
         CHECK_INT(tn_tokenizer_id(llama, tn_tokenizer_token(llama, i)), i);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- files -------------------------------------------------------------------- */
 
-static char *written(const tn_tokenizer *t, size_t *n)
-{
-    char *p;
-    CHECK_STATUS(tn_tokenizer_write(t, tn_sink_memory(NULL, 0, n)), TN_OK);
-    p = (char *)malloc(*n + 1);
-    if (CHECK(p)) CHECK_STATUS(tn_tokenizer_write(t, tn_sink_memory(p, *n, n)), TN_OK);
-    return p;
-}
-
 TEST(files_come_back)
 {
-    tn_ctx *ctx = make_context();
+    tn_ctx *ctx = ctx_of(TN_REAL);
     for (int k = 0; k < KINDS; k++) {
         char          name[64], *file, *out;
         size_t        n, m;
@@ -172,8 +146,7 @@ TEST(files_come_back)
         free(file);
         free(out);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* A small file: all bytes as tokens 0 to 255, then `more` tokens; words and merges as given. ` becomes ". */
@@ -194,12 +167,11 @@ static char *small_file(const char *words, const char *model, const char *more, 
 
 static tn_tokenizer *read_small(tn_ctx *ctx, const char *file)
 {
-    size_t        n = strlen(file);
-    char         *p = (char *)malloc(n);
-    tn_tokenizer *t;
+    size_t n = strlen(file);
+    char  *p = (char *)malloc(n);
     if (!CHECK(p)) return NULL;
     memcpy(p, file, n);
-    t = tn_tokenizer_read(ctx, tn_source_memory(p, n));
+    tn_tokenizer *t = tn_tokenizer_read(ctx, tn_source_memory(p, n));
     free(p);
     return t;
 }
@@ -207,6 +179,23 @@ static tn_tokenizer *read_small(tn_ctx *ctx, const char *file)
 #define BYTE_LEVEL "{`type`:`ByteLevel`,`add_prefix_space`:false}"
 #define SPLIT(pattern, more) "{`type`:`Sequence`,`pretokenizers`:[{`type`:`Split`,`pattern`:" pattern more "}," \
                              "{`type`:`ByteLevel`,`add_prefix_space`:false,`use_regex`:false}]}"
+
+/* Digits keeps each digit alone, or only numbers apart from what is between them: then they can be merged. */
+TEST(digits_alone_or_together)
+{
+    tn_ctx *ctx = ctx_of(TN_REAL);
+    for (int alone = 0; alone < 2; alone++) {
+        char *file = small_file(alone ? "{`type`:`Sequence`,`pretokenizers`:[{`type`:`Digits`,`individual_digits`:true}," BYTE_LEVEL "]}"
+                                      : "{`type`:`Sequence`,`pretokenizers`:[{`type`:`Digits`}," BYTE_LEVEL "]}",
+                                "", "`12`:256", "[`1 2`]");
+        tn_tokenizer *t = file ? read_small(ctx, file) : NULL;
+        REQUIRE(t != NULL);
+        CHECK_INT(tn_tokenizer_encode(t, "a12", 3, TN_BOS_NONE, NULL, 0, NULL), alone ? 3 : 2);
+        tn_tokenizer_destroy(t);
+        free(file);
+    }
+    CLOSE_CTX(ctx);
+}
 
 TEST(files_that_are_refused)
 {
@@ -244,7 +233,7 @@ TEST(files_that_are_refused)
         {BYTE_LEVEL, "", "`ab`:256", "{}", "merges is an object, expected an array"},
         {BYTE_LEVEL, "", "`\\u0100\\u0100`:0", "[]", "tokens \"\xC4\x80\" and \"\xC4\x80\xC4\x80\" have the same id, 0"},
     };
-    tn_ctx *ctx = make_context();
+    tn_ctx *ctx = ctx_of(TN_REAL);
     size_t  live = tn_ctx_memory(ctx).live;
     char   *file, *at;
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
@@ -315,7 +304,7 @@ TEST(merging_by_definition)
 {
     enum { LONGEST = 400 };
     static char   naive[LONGEST][40];
-    tn_ctx       *ctx = make_context();
+    tn_ctx       *ctx = ctx_of(TN_REAL);
     char          more[400] = "", list[400] = "[", word[LONGEST + 1], *file;
     int32_t       id[LONGEST];
     uint64_t      state = 7;
@@ -330,10 +319,9 @@ TEST(merging_by_definition)
     for (int round = 0; round < 400; round++) {
         const size_t n = (size_t)test_random_int(&state, 1, round % 4 ? 60 : LONGEST - 1);
         size_t       count;
-        int64_t      got;
         for (size_t i = 0; i < n; i++) word[i] = "aaabc"[test_random_int(&state, 0, 4)];
         naive_merge(word, n, naive, &count);
-        got = tn_tokenizer_encode(t, word, n, TN_BOS_NONE, id, LONGEST, NULL);
+        int64_t got = tn_tokenizer_encode(t, word, n, TN_BOS_NONE, id, LONGEST, NULL);
         if (!CHECK_INT(got, (int64_t)count)) break;
         for (size_t i = 0; i < count; i++) CHECK_STR(tn_tokenizer_token(t, id[i]), naive[i]);
     }
@@ -346,19 +334,17 @@ TEST(merging_by_definition)
 TEST(long_words_and_any_bytes)
 {
     enum { LONG = 1 << 20, ROUNDS = 300 };
-    tn_ctx       *ctx = make_context();
+    tn_ctx       *ctx = ctx_of(TN_REAL);
     const size_t  live = tn_ctx_memory(ctx).live;
     tn_tokenizer *t = load(ctx, "gpt2");
     char         *text = (char *)malloc(LONG + 1), *back = (char *)malloc(LONG + 1);
     int32_t      *id = (int32_t *)malloc(LONG * sizeof *id);
     uint64_t      state = 11;
     clock_t       begin = clock();
-    size_t        held;
-    uint64_t      allocations;
     int64_t       n;
     REQUIRE(t && text && back && id);
-    held = tn_ctx_memory(ctx).live;
-    allocations = tn_ctx_memory(ctx).allocations;
+    size_t held = tn_ctx_memory(ctx).live;
+    uint64_t allocations = tn_ctx_memory(ctx).allocations;
     printf("bytes_of_480_tokens: %zu\n", held - live);
     for (int kind = 0; kind < 3; kind++) {
         for (size_t i = 0; i < LONG; i++)
@@ -388,18 +374,17 @@ TEST(long_words_and_any_bytes)
 /* The bound of the declaration is reached where each letter between two added tokens gets a space. */
 TEST(more_tokens_than_bytes)
 {
-    tn_ctx       *ctx = make_context();
+    tn_ctx *ctx = ctx_of(TN_REAL);
     const char   *head = "{`added_tokens`:[{`id`:65,`content`:`A`,`single_word`:false,`lstrip`:false,`rstrip`:false,"
                          "`normalized`:false,`special`:false},{`id`:66,`content`:`B`,`single_word`:false,`lstrip`:false,"
                          "`rstrip`:false,`normalized`:true,`special`:false}]";
-    char         *small = small_file("{`type`:`ByteLevel`,`add_prefix_space`:true}", "", "`[BOS]`:256", "[]");
-    char         *rest = small ? strstr(small, "[]") + 2 : NULL, *file, *p, text[64];
-    tn_tokenizer *t;
-    uint64_t      state = 5;
+    char    *small = small_file("{`type`:`ByteLevel`,`add_prefix_space`:true}", "", "`[BOS]`:256", "[]");
+    char    *rest = small ? strstr(small, "[]") + 2 : NULL, *file, *p, text[64];
+    uint64_t state = 5;
     REQUIRE(rest && (file = (char *)malloc(20000)) != NULL);
     snprintf(file, 20000, "%s%s", head, rest);
     for (p = file; *p; p++) if (*p == '`') *p = '"';
-    t = read_small(ctx, file);
+    tn_tokenizer *t = read_small(ctx, file);
     CHECK_CTX(ctx);
     for (size_t n = 0; n < sizeof text; n++) {
         memset(text, 0, sizeof text);
@@ -422,16 +407,14 @@ TEST(memory_that_ends)
     REQUIRE(file);
     memset(text, 'a', sizeof text);
     for (uint64_t k = 1; !done && k < 4000; k++) {
-        test_heap     heap = {0, 0, 0, 0, false};
-        tn_desc       d;
-        tn_ctx       *ctx;
-        tn_tokenizer *t;
-        size_t        used;
-        memset(&d, 0, sizeof d);
+        test_heap heap = {0, 0, 0, 0, false};
+        tn_desc   d = ZERO;
+        tn_ctx   *ctx;
+        size_t    used;
         d.allocator = test_heap_allocator(&heap);
         REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
         heap.fail_at = heap.count + k;
-        t = read_small(ctx, file);
+        tn_tokenizer *t = read_small(ctx, file);
         done = t && tn_tokenizer_encode(t, text, sizeof text, TN_BOS_NONE, NULL, 0, NULL) == 100
             && tn_tokenizer_write(t, tn_sink_memory(NULL, 0, &used)) == TN_OK;
         if (!done) {
@@ -445,5 +428,5 @@ TEST(memory_that_ends)
     free(file);
 }
 
-TEST_MAIN(golden_ids, names_and_kinds, files_come_back, files_that_are_refused, merging_by_definition,
+TEST_MAIN(golden_ids, names_and_kinds, files_come_back, digits_alone_or_together, files_that_are_refused, merging_by_definition,
           long_words_and_any_bytes, more_tokens_than_bytes, memory_that_ends)

@@ -1,22 +1,11 @@
 /* test_chain.c: long chains of matrices, and what could make them overflow, vanish or stop being numbers. What a chain of ordinary
    matrices and length gives, and its gradient, is in cases.h. */
 
-#include "test.h"
-
-static tn_ctx *ctx_of(tn_dtype dtype, int threads)
-{
-    tn_desc d;
-    tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.threads = threads;
-    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
-}
+#include "kit.h"
 
 static tn_tensor *chains(tn_ctx *ctx, int64_t b, int64_t n, int64_t d)
 {
-    int64_t shape[4];
-    shape[0] = b; shape[1] = n; shape[2] = d; shape[3] = d;
+    int64_t shape[4] = {b, n, d, d};
     return tn_tensor_nd(ctx, TN_REAL, 4, shape);
 }
 
@@ -24,10 +13,10 @@ static tn_tensor *chains(tn_ctx *ctx, int64_t b, int64_t n, int64_t d)
    in double, scaled by hand at each site. */
 static void long_chain(tn_dtype dtype, int64_t n, int64_t d, double bound)
 {
-    tn_ctx    *ctx = ctx_of(dtype, 0);
+    tn_ctx    *ctx = ctx_threads(dtype, 0, NULL);
     tn_tensor *m, *y, *log_norm;
-    int64_t    shape[4], i, j, k, site, dd = d * d;
-    double    *v = (double *)malloc(sizeof *v * (size_t)(n * dd)), *p = (double *)calloc((size_t)(3 * dd), sizeof *p), *next = p + dd, *got = p + 2 * dd;
+    int64_t    shape[4], dd = d * d;
+    double    *v = doubles(n * dd), *p = doubles(3 * dd), *next = p + dd, *got = p + 2 * dd;
     double     log_want = 0, worst = 0, size = 0;
     REQUIRE(ctx != NULL && v && p);
     shape[0] = 1; shape[1] = n; shape[2] = d; shape[3] = d;
@@ -35,26 +24,24 @@ static void long_chain(tn_dtype dtype, int64_t n, int64_t d, double bound)
     y = tn_chain(ctx, m, &log_norm);
     CHECK_CTX(ctx);
     CHECK_STATUS(tn_read(m, TN_F64, v, n * dd), TN_OK);
-    for (i = 0; i < d; i++) p[i * d + i] = 1;
-    for (site = 0; site < n; site++) {
+    for (int64_t i = 0; i < d; i++) p[i * d + i] = 1;
+    for (int64_t site = 0; site < n; site++) {
         double most = 0;
-        for (i = 0; i < dd; i++) next[i] = 0;
-        for (i = 0; i < d; i++)
-            for (k = 0; k < d; k++)
-                for (j = 0; j < d; j++) next[i * d + j] += p[i * d + k] * v[site * dd + k * d + j];
-        for (i = 0; i < dd; i++) if (fabs(next[i]) > most) most = fabs(next[i]);
-        for (i = 0; i < dd; i++) p[i] = next[i] / most;
+        for (int64_t i = 0; i < dd; i++) next[i] = 0;
+        for (int64_t i = 0; i < d; i++)
+            for (int64_t k = 0; k < d; k++)
+                for (int64_t j = 0; j < d; j++) next[i * d + j] += p[i * d + k] * v[site * dd + k * d + j];
+        for (int64_t i = 0; i < dd; i++) if (fabs(next[i]) > most) most = fabs(next[i]);
+        for (int64_t i = 0; i < dd; i++) p[i] = next[i] / most;
         log_want += log(most);
     }
-    for (i = 0; i < dd; i++) size += p[i] * p[i];
+    for (int64_t i = 0; i < dd; i++) size += p[i] * p[i];
     log_want += log(size) / 2;
     CHECK(log_want > 90);                                   /* e^90 is more than a float holds */
     CHECK_STATUS(tn_read(y, TN_F64, got, dd), TN_OK);
-    for (i = 0; i < dd; i++) test_raise(&worst, fabs(got[i] - p[i] / sqrt(size)));
+    for (int64_t i = 0; i < dd; i++) test_raise(&worst, fabs(got[i] - p[i] / sqrt(size)));
     test_raise(&worst, fabs(tn_item(log_norm) - log_want) / fabs(log_want));
     WORST(dtype == TN_F64 ? "long chain, F64" : "long chain, F32", worst, bound);
-    free(v);
-    free(p);
     tn_ctx_destroy(ctx);
 }
 
@@ -69,13 +56,12 @@ TEST(long_chains)
 TEST(scales)
 {
     static const double size[] = {1e30, 1e-30, 1e37, 1e-37};
-    tn_ctx *ctx = ctx_of(TN_F32, 1);
-    int     i, k;
+    tn_ctx *ctx = ctx_threads(TN_F32, 1, NULL);
     REQUIRE(ctx != NULL);
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         tn_tensor *m = chains(ctx, 1, 3, 2), *log_norm, *y;
         float      v[12], got[4];
-        for (k = 0; k < 12; k++) v[k] = (float)(k % 4 == 0 || k % 4 == 3 ? size[k / 4 == 1 ? (i ^ 1) : i] : 0);
+        for (int k = 0; k < 12; k++) v[k] = (float)(k % 4 == 0 || k % 4 == 3 ? size[k / 4 == 1 ? (i ^ 1) : i] : 0);
         tn_write(m, TN_F32, v, 12);
         y = tn_chain(ctx, m, &log_norm);
         CHECK_CTX(ctx);
@@ -92,10 +78,9 @@ TEST(scales)
 TEST(zero_product)
 {
     static const float v[16] = {1, 0, 0, 0,  0, 0, 0, 1,    1, 2, 3, 4,  5, 6, 7, 8};
-    tn_ctx    *ctx = ctx_of(TN_F32, 1);
+    tn_ctx    *ctx = ctx_threads(TN_F32, 1, NULL);
     tn_tensor *m, *y, *log_norm;
     float      got[8], gradient[16];
-    int        i;
     REQUIRE(ctx != NULL);
     m = chains(ctx, 2, 2, 2);
     tn_write(m, TN_F32, v, 16);
@@ -103,23 +88,22 @@ TEST(zero_product)
     tn_record(ctx);
     y = tn_chain(ctx, m, &log_norm);
     CHECK_STATUS(tn_read(y, TN_F32, got, 8), TN_OK);
-    for (i = 0; i < 4; i++) CHECK(got[i] == 0);
+    for (int i = 0; i < 4; i++) CHECK(got[i] == 0);
     CHECK_NEAR(got[4], 19 / sqrt(19. * 19 + 22 * 22 + 43 * 43 + 50 * 50), 1e-6);
     CHECK(tn_item(tn_slice(log_norm, 0, 0, 1)) == -INFINITY);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
     REQUIRE(m->grad != NULL);
     CHECK_STATUS(tn_read(m->grad, TN_F32, gradient, 16), TN_OK);
-    for (i = 0; i < 8; i++) CHECK(gradient[i] == 0);
-    for (i = 8; i < 16; i++) CHECK_NEAR(gradient[i], 0, 1e-6);       /* the norm of y is one whatever m is */
+    for (int i = 0; i < 8; i++) CHECK(gradient[i] == 0);
+    for (int i = 8; i < 16; i++) CHECK_NEAR(gradient[i], 0, 1e-6);       /* the norm of y is one whatever m is */
     tn_ctx_destroy(ctx);
 }
 
 TEST(not_numbers)
 {
     static const float bad[] = {NAN, INFINITY};
-    int k, i;
-    for (k = 0; k < 2; k++) {
-        tn_ctx    *ctx = ctx_of(TN_F32, 1);
+    for (int k = 0; k < 2; k++) {
+        tn_ctx    *ctx = ctx_threads(TN_F32, 1, NULL);
         tn_tensor *m, *log_norm;
         float      v[8] = {1, 2, 3, 4, 5, 6, 7, 8}, got[4];
         REQUIRE(ctx != NULL);
@@ -127,7 +111,7 @@ TEST(not_numbers)
         m = chains(ctx, 1, 2, 2);
         tn_write(m, TN_F32, v, 8);
         CHECK_STATUS(tn_read(tn_chain(ctx, m, &log_norm), TN_F32, got, 4), TN_OK);
-        for (i = 0; i < 4; i++) CHECK(got[i] != got[i]);
+        for (int i = 0; i < 4; i++) CHECK(got[i] != got[i]);
         CHECK(!(tn_item(log_norm) < 1e300));
         tn_ctx_destroy(ctx);
     }
@@ -135,7 +119,7 @@ TEST(not_numbers)
 
 TEST(shapes)
 {
-    tn_ctx    *ctx = ctx_of(TN_F32, 1);
+    tn_ctx    *ctx = ctx_threads(TN_F32, 1, NULL);
     tn_tensor *log_norm, *y;
     int64_t    shape[4] = {2, 3, 4, 5};
     REQUIRE(ctx != NULL);
@@ -157,14 +141,13 @@ TEST(shapes)
 /* Results that any op takes: contiguous, and with gradients. */
 TEST(contiguous)
 {
-    tn_ctx    *ctx = ctx_of(TN_F64, 1);
+    tn_ctx    *ctx = ctx_threads(TN_F64, 1, NULL);
     tn_tensor *m, *y, *flat, *log_norm, *again;
     double     g[2][24], v[24];
-    int        k, i;
     int64_t    shape[4] = {2, 3, 2, 2};
     REQUIRE(ctx != NULL);
-    for (i = 0; i < 24; i++) v[i] = (i * 7 % 11 - 5) / 4.0;
-    for (k = 0; k < 2; k++) {
+    for (int i = 0; i < 24; i++) v[i] = (i * 7 % 11 - 5) / 4.0;
+    for (int k = 0; k < 2; k++) {
         tn_ctx_reset(ctx);
         m = tn_tensor_nd(ctx, TN_REAL, 4, shape);
         CHECK_STATUS(tn_write(m, TN_F64, v, 24), TN_OK);
@@ -179,7 +162,7 @@ TEST(contiguous)
         CHECK_STATUS(tn_backward(ctx, tn_add(ctx, flat, tn_sum(ctx, again))), TN_OK);
         CHECK_STATUS(tn_read(m->grad, TN_F64, g[k], 24), TN_OK);
     }
-    for (i = 0; i < 24; i++) CHECK(g[0][i] == g[1][i] && g[0][i] != 0);
+    for (int i = 0; i < 24; i++) CHECK(g[0][i] == g[1][i] && g[0][i] != 0);
     tn_ctx_destroy(ctx);
 }
 
@@ -189,37 +172,35 @@ TEST(recorded_or_not)
 {
     static const double by[] = {0.1, 0.3, 1, 30, 1e9, 1e-9, 1e30};
     static const int    length[] = {1, 2, 3, 60};
-    tn_ctx *ctx = ctx_of(TN_F32, 1);
-    int64_t d, i, k, n, dd;
+    tn_ctx *ctx = ctx_threads(TN_F32, 1, NULL);
     REQUIRE(ctx != NULL);
-    for (d = 7; d <= 17; d += d == 8 ? 7 : 1)
-        for (n = 0; n < 4; n++)
-            for (k = 0; k < 9; k++) {
+    for (int64_t d = 7; d <= 17; d += d == 8 ? 7 : 1)
+        for (int64_t n = 0; n < 4; n++)
+            for (int64_t k = 0; k < 9; k++) {
                 float      y[2][3 * 289], log_norm[2][3], *v;
                 int64_t    shape[4], count;
                 tn_tensor *m, *sum, *p;
-                int        recorded;
                 tn_ctx_reset(ctx);
-                dd = d * d;
+                int64_t dd = d * d;
                 count = 3 * length[n] * dd;
                 shape[0] = 3; shape[1] = length[n]; shape[2] = shape[3] = d;
                 v = (float *)malloc(sizeof *v * (size_t)count);
                 REQUIRE(v != NULL);
                 m = tn_normal(ctx, 4, shape, 0, by[k % 7]);
                 CHECK_STATUS(tn_read(m, TN_F32, v, count), TN_OK);
-                for (i = 0; k == 7 && i < dd; i++) v[count - dd + i] = 0;
+                for (int64_t i = 0; k == 7 && i < dd; i++) v[count - dd + i] = 0;
                 if (k == 8) v[count / 2] = NAN;
                 CHECK_STATUS(tn_write(m, TN_F32, v, count), TN_OK);
                 tn_watch(m);
-                for (recorded = 0; recorded < 2; recorded++) {
+                for (int recorded = 0; recorded < 2; recorded++) {
                     if (recorded) tn_record(ctx);
                     p = tn_chain(ctx, m, &sum);
                     CHECK_STATUS(tn_read(p, TN_F32, y[recorded], 3 * dd), TN_OK);
                     CHECK_STATUS(tn_read(sum, TN_F32, log_norm[recorded], 3), TN_OK);
                 }
-                for (i = 0; i < 3 * dd; i++)
+                for (int64_t i = 0; i < 3 * dd; i++)
                     CHECK(memcmp(&y[0][i], &y[1][i], sizeof y[0][i]) == 0 || (y[0][i] != y[0][i] && y[1][i] != y[1][i]));
-                for (i = 0; i < 3; i++)
+                for (int64_t i = 0; i < 3; i++)
                     CHECK(log_norm[0][i] == log_norm[1][i] || (log_norm[0][i] != log_norm[0][i] && log_norm[1][i] != log_norm[1][i]));
                 free(v);
             }
@@ -231,15 +212,13 @@ TEST(recorded_or_not)
 TEST(recorded_or_not_at_the_limits)
 {
     static const double part[] = {0.1, 0.3, 0.6, 0.9, 0.99, 1.01, 1.1, 1.5, 3, 7};      /* of the square of the limit */
-    tn_ctx *ctx = ctx_of(TN_F32, 1);
+    tn_ctx *ctx = ctx_threads(TN_F32, 1, NULL);
     int64_t d, i, shape[4];
-    size_t  k;
-    int     rows, low, recorded;
     REQUIRE(ctx != NULL);
     for (d = 8; d <= 16; d += 8)
-        for (rows = 1; rows <= d; rows += (int)d - 1)
-            for (low = 0; low < 2; low++)
-                for (k = 0; k < sizeof part / sizeof *part; k++) {
+        for (int rows = 1; rows <= d; rows += (int)d - 1)
+            for (int low = 0; low < 2; low++)
+                for (size_t k = 0; k < sizeof part / sizeof *part; k++) {
                     float      y[2][256], log_norm[2], v[3 * 256];
                     double     norm = 0, by;
                     tn_tensor *m, *sum;
@@ -253,7 +232,7 @@ TEST(recorded_or_not_at_the_limits)
                     for (i = 0; i < d * d; i++) v[d * d + i] = i % (d + 1) == 0 ? (float)by : 0;
                     CHECK_STATUS(tn_write(m, TN_F32, v, 3 * d * d), TN_OK);
                     tn_watch(m);
-                    for (recorded = 0; recorded < 2; recorded++) {
+                    for (int recorded = 0; recorded < 2; recorded++) {
                         if (recorded) tn_record(ctx);
                         CHECK_STATUS(tn_read(tn_chain(ctx, m, &sum), TN_F32, y[recorded], d * d), TN_OK);
                         log_norm[recorded] = (float)tn_item(sum);

@@ -1,26 +1,10 @@
 /* test_check.c: what other systems do differently: replacing files */
 
-#include "test.h"
+#include "kit.h"
 
 static void path_of(char path[TEST_PATH], const char *name)
 {
     snprintf(path, TEST_PATH, "%s/test_check_%s", test_folder(), name);
-}
-
-static bool write_text(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "wb");
-    bool  ok = f && fwrite(text, 1, strlen(text), f) == strlen(text);
-    return CHECK(f && fclose(f) == 0 && ok);
-}
-
-static bool text_is(const char *path, const char *text)
-{
-    char   got[64] = "";
-    FILE  *f = fopen(path, "rb");
-    size_t n = f ? fread(got, 1, sizeof got - 1, f) : 0;
-    if (f) fclose(f);
-    return n == strlen(text) && memcmp(got, text, n) == 0;
 }
 
 /* An allocator that looks for a file at each call, and once it is there keeps it open, as a virus scanner or a copying program might. */
@@ -44,8 +28,7 @@ static tn_params *one_parameter(tn_ctx *ctx)
 {
     static const int64_t shape[] = {3};
     tn_params *params = tn_params_create(ctx);
-    tn_init    init;
-    memset(&init, 0, sizeof init);
+    tn_init    init = ZERO;
     CHECK(tn_params_add(params, "w", 1, shape, init));
     return params;
 }
@@ -53,46 +36,41 @@ static tn_params *one_parameter(tn_ctx *ctx)
 /* A save replaces what is there, again and again. */
 TEST(saves_replace)
 {
-    char       path[TEST_PATH];
-    tn_ctx    *ctx;
-    tn_params *params;
-    int        i;
+    char    path[TEST_PATH];
+    tn_ctx *ctx;
     path_of(path, "again.safetensors");
     REQUIRE(write_text(path, "old"));
     REQUIRE(tn_ctx_create(NULL, &ctx, NULL) == TN_OK);
-    params = one_parameter(ctx);
-    for (i = 0; i < 3; i++) {
+    tn_params *params = one_parameter(ctx);
+    for (int i = 0; i < 3; i++) {
         CHECK_STATUS(tn_params_save(params, path), TN_OK);
         CHECK_STATUS(tn_params_load(params, path), TN_OK);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
     CHECK(remove(path) == 0);
 }
 
 /* Where a file that is open cannot be renamed the save fails, and the old file is still there. Elsewhere it succeeds. */
 TEST(a_failed_replace_keeps_the_old)
 {
-    char       path[TEST_PATH];
-    holder     h;
-    tn_desc    desc;
-    tn_ctx    *ctx;
-    tn_params *params;
+    char    path[TEST_PATH];
+    holder  h;
+    tn_desc desc = ZERO;
+    tn_ctx *ctx;
     path_of(path, "held.safetensors");
     snprintf(h.path, sizeof h.path, "%s.tn1.tmp", path);
     h.file = NULL;
     remove(h.path);
     REQUIRE(write_text(path, "old"));
-    memset(&desc, 0, sizeof desc);
     desc.allocator.alloc = holder_alloc;
     desc.allocator.release = holder_release;
     desc.allocator.user = &h;
     REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
-    params = one_parameter(ctx);
+    tn_params *params = one_parameter(ctx);
     if (tn_params_save(params, path) == TN_OK) CHECK_STATUS(tn_params_load(params, path), TN_OK);
     else {
         CHECK_ERROR(ctx, TN_ERR_FILE, "could not be replaced");
-        CHECK(text_is(path, "old"));
+        CHECK(file_is(path, "old"));
     }
     CHECK(h.file != NULL);
     if (h.file) fclose(h.file);
@@ -104,10 +82,9 @@ TEST(a_failed_replace_keeps_the_old)
 /* A folder is not replaced. That nothing stays beside it is in test_abuse.c. */
 TEST(a_folder_is_not_replaced)
 {
-    tn_ctx    *ctx;
-    tn_params *params;
+    tn_ctx *ctx;
     REQUIRE(tn_ctx_create(NULL, &ctx, NULL) == TN_OK);
-    params = one_parameter(ctx);
+    tn_params *params = one_parameter(ctx);
     CHECK_STATUS(tn_params_save(params, "tests"), TN_ERR_FILE);        /* the folder that this file lies in */
     CHECK_ERROR(ctx, TN_ERR_FILE, "could not be replaced");
     tn_ctx_destroy(ctx);

@@ -3,7 +3,7 @@
    Two runs are compared by all that a checkpoint of each holds, and by their losses. */
 
 #include "sealed.h"
-#include "world.h"
+#include "kit.h"
 
 enum { ROOM = 1 << 16, IDS = 12, VOCAB = 9, DIM = 6 };
 
@@ -38,8 +38,7 @@ typedef struct model {
 
 static tn_optim_desc rule(tn_optim_kind kind)
 {
-    tn_optim_desc d;
-    memset(&d, 0, sizeof d);
+    tn_optim_desc d = ZERO;
     d.kind = kind;
     d.lr = kind == TN_OPTIM_SGD ? 0.05 : 0.02;
     d.weight_decay = 0.1;
@@ -56,8 +55,7 @@ static tn_optim_desc rule(tn_optim_kind kind)
 
 static bool add_linear(model *m, const char *name, tn_linear *l, int64_t in, int64_t out)
 {
-    tn_linear_desc d;
-    memset(&d, 0, sizeof d);
+    tn_linear_desc d = ZERO;
     d.in = in;
     d.out = out;
     return CHECK_STATUS(tn_linear_init(m->w.params, name, &d, l), TN_OK);
@@ -67,15 +65,11 @@ static bool add_late(model *m) { return m->has_late = add_linear(m, "late", &m->
 
 static bool open_model(model *m, tn_dtype dtype, const tn_optim_desc *od, uint64_t seed, int threads, const tn_backend *backend)
 {
-    tn_embedding_desc ed;
-    tn_norm_desc      nd;
-    tn_mlp_desc       md;
-    tn_desc           desc;
+    tn_embedding_desc ed = ZERO;
+    tn_norm_desc      nd = ZERO;
+    tn_mlp_desc       md = ZERO;
+    tn_desc           desc = ZERO;
     memset(m, 0, sizeof *m);
-    memset(&ed, 0, sizeof ed);
-    memset(&nd, 0, sizeof nd);
-    memset(&md, 0, sizeof md);
-    memset(&desc, 0, sizeof desc);
     ed.count = VOCAB;
     ed.dim = nd.dim = md.in = md.out = DIM;
     md.hidden = 7;
@@ -100,23 +94,21 @@ static bool open_model(model *m, tn_dtype dtype, const tn_optim_desc *od, uint64
 
 static tn_status forward_and_back(model *m, int64_t t, double *loss)
 {
-    tn_ctx    *ctx = m->w.ctx;
-    int32_t    id[IDS], next[IDS];
-    tn_tensor *ids, *labels, *x, *y, *l;
-    tn_status  s;
+    tn_ctx *ctx = m->w.ctx;
+    int32_t id[IDS], next[IDS];
     for (int i = 0; i < IDS; i++) { id[i] = (int32_t)((5 * t + i * i + 3 * i) % VOCAB); next[i] = (id[i] + 2) % VOCAB; }
     tn_ctx_reset(ctx);
-    ids = tn_tensor_1d(ctx, TN_I32, IDS);
-    labels = tn_tensor_1d(ctx, TN_I32, IDS);
+    tn_tensor *ids = tn_tensor_1d(ctx, TN_I32, IDS);
+    tn_tensor *labels = tn_tensor_1d(ctx, TN_I32, IDS);
     tn_write(ids, TN_I32, id, IDS);
     tn_write(labels, TN_I32, next, IDS);
     tn_record(ctx);
-    x = tn_dropout(ctx, tn_noise(ctx, tn_embedding_forward(ctx, &m->embed, ids), 0.1), 0.2);
-    y = tn_mlp_forward(ctx, &m->mlp, tn_norm_forward(ctx, &m->norm, x));
+    tn_tensor *x = tn_dropout(ctx, tn_noise(ctx, tn_embedding_forward(ctx, &m->embed, ids), 0.1), 0.2);
+    tn_tensor *y = tn_mlp_forward(ctx, &m->mlp, tn_norm_forward(ctx, &m->norm, x));
     x = tn_add(ctx, x, tn_add(ctx, y, tn_linear_forward(ctx, &m->fixed, x)));
     if (m->has_late) x = tn_add(ctx, x, tn_linear_forward(ctx, &m->late, x));
-    l = tn_cross_entropy(ctx, tn_linear_forward(ctx, &m->head, x), labels);
-    s = tn_backward(ctx, l);
+    tn_tensor *l = tn_cross_entropy(ctx, tn_linear_forward(ctx, &m->head, x), labels);
+    tn_status s = tn_backward(ctx, l);
     *loss = tn_item(l);
     return s;
 }
@@ -211,7 +203,6 @@ TEST(files_notes_and_weights)
     static model   a, b;
     tn_optim_desc  d = rule(TN_OPTIM_ADAMW);
     double         loss[4];
-    tn_safetensors *f;
     size_t         counted = 0;
     const char    *path = "build/test_checkpoint.safetensors";
     FILE          *probe = fopen(path, "wb");
@@ -223,10 +214,11 @@ TEST(files_notes_and_weights)
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(NULL, 0, &counted), note, 2), TN_OK);
     CHECK_INT(counted, saved.used);
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_path(path), note, 2), TN_OK);
-    f = tn_safetensors_open(b.w.ctx, tn_source_path(path));
+    tn_safetensors *f = tn_safetensors_open(b.w.ctx, tn_source_path(path));
     CHECK_STR(tn_safetensors_metadata(f, "config"), "{\"layers\": 1}");
     CHECK_STR(tn_safetensors_metadata(f, "position"), "4711");
     CHECK_STR(tn_safetensors_metadata(f, "tensornet.steps"), "3");
+    CHECK_STR(tn_safetensors_metadata(f, "tensornet.version"), tn_version());
     CHECK_STR(tn_safetensors_metadata(f, "tensornet.optim"), "adamw");
     CHECK_STR(tn_safetensors_metadata(f, "tensornet.seed"), "7");
     CHECK_STR(tn_safetensors_metadata(f, "tensornet.lr"), "0.02");
@@ -284,15 +276,15 @@ static void unseal(file *f)
 static void reseal(tn_ctx *ctx, file *f)
 {
     static const char before[] = "its checksum is ";
-    const char       *at;
-    uint64_t          sum;
+    const size_t      live = tn_ctx_memory(ctx).live;
     CHECK_STATUS(tn_checkpoint_check(ctx, tn_source_memory(f->bytes, f->used)), TN_ERR_FORMAT);
-    at = strstr(tn_ctx_error(ctx), before);
+    const char *at = strstr(tn_ctx_error(ctx), before);
     if (!CHECK(at)) return;
-    sum = (uint64_t)strtoull(at + sizeof before - 1, NULL, 16);
+    uint64_t sum = (uint64_t)strtoull(at + sizeof before - 1, NULL, 16);
     for (size_t i = 0; i < 8; i++) f->bytes[f->used - 8 + i] = (char)(sum >> 8 * i & 255);
     tn_ctx_clear_error(ctx);
     CHECK_STATUS(tn_checkpoint_check(ctx, tn_source_memory(f->bytes, f->used)), TN_OK);
+    CHECK_INT(tn_ctx_memory(ctx).live, live);
 }
 
 TEST(another_optimiser_or_model)
@@ -362,13 +354,11 @@ TEST(numbers_that_differ_are_named)
     static model a;
     tn_optim_desc d = rule(TN_OPTIM_SGD);
     double       loss[4], nan[1] = {(double)NAN};
-    tn_param    *p;
     int64_t      one = 1;
-    tn_init      init;
-    memset(&init, 0, sizeof init);
+    tn_init      init = ZERO;
     if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
     steps(&a, 0, 3, loss);
-    p = tn_params_add(a.w.params, "extra", 1, &one, init);
+    tn_param *p = tn_params_add(a.w.params, "extra", 1, &one, init);
     tn_write(p->value, TN_F64, nan, 1);
     save(&a, &saved, NULL, 0);
     warnings = 0;
@@ -402,9 +392,7 @@ TEST(bad_calls)
     tn_optim_desc d = rule(TN_OPTIM_MUON);
     int64_t      one = 1;
     size_t       left = 300;
-    tn_init      init;
-    tn_tensor   *x;
-    memset(&init, 0, sizeof init);
+    tn_init      init = ZERO;
     CHECK_STATUS(tn_checkpoint_write(NULL, tn_sink_memory(NULL, 0, NULL), NULL, 0), TN_ERR_ARG);
     CHECK_STATUS(tn_checkpoint_read(NULL, tn_source_memory(NULL, 0)), TN_ERR_ARG);
     if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
@@ -427,7 +415,7 @@ TEST(bad_calls)
     CHECK(tn_params_add(a.w.params, "optim.m.mlp.w", 1, &one, init) != NULL);
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), NULL, 0), TN_ERR_ARG);
     CHECK_ERROR(a.w.ctx, TN_ERR_ARG, "parameter optim.m.mlp.w: the prefix optim. is reserved");
-    x = tn_tensor_1d(a.w.ctx, TN_REAL, 1);
+    tn_tensor *x = tn_tensor_1d(a.w.ctx, TN_REAL, 1);
     CHECK(x != NULL);
     tn_params_destroy(a.w.params);
     CHECK_STATUS(tn_checkpoint_write(a.optim, tn_sink_memory(saved.bytes, ROOM, &saved.used), NULL, 0), TN_ERR_ARG);
@@ -445,10 +433,8 @@ typedef struct tiny { world w; tn_param *p, *q; tn_optim *optim; } tiny;
 static bool open_tiny(tiny *t, uint64_t seed, int updates)
 {
     static const int64_t shape[2] = {2, 3};
-    tn_optim_desc d;
-    tn_init       init;
-    memset(&d, 0, sizeof d);
-    memset(&init, 0, sizeof init);
+    tn_optim_desc d = ZERO;
+    tn_init       init = ZERO;
     d.kind = TN_OPTIM_MUON;
     init.rule = TN_INIT_NORMAL;
     if (!open_on(&t->w, TN_F32, seed, 1, NULL)) return false;
@@ -572,20 +558,18 @@ TEST(every_bit_of_a_header_without_checksum)
     static file saved, bad, before, after;
     tiny        t;
     int64_t     refusals = 0, taken = 0;
-    size_t      header;
     if (!open_tiny(&t, 1, 3)) return;
     everything(&t, &saved);
     unseal(&saved);
     close_world(&t.w);
     if (!open_tiny(&t, 2, 2)) return;
     everything(&t, &before);
-    header = header_bytes(&saved);
+    size_t header = header_bytes(&saved);
     CHECK(header < saved.used);
     for (size_t bit = 0; bit < 8 * header; bit++) {
-        tn_status s;
         bad = saved;
         bad.bytes[bit / 8] = (char)(bad.bytes[bit / 8] ^ 1 << bit % 8);
-        s = tn_checkpoint_read(t.optim, tn_source_memory(bad.bytes, bad.used));
+        tn_status s = tn_checkpoint_read(t.optim, tn_source_memory(bad.bytes, bad.used));
         if (s == TN_OK) {
             taken++;
             CHECK_CTX(t.w.ctx);
@@ -642,8 +626,8 @@ TEST(counts_that_contradict)
 /* The same file with another value of one note, of any length. */
 static bool with_note(file *out, const file *in, const char *key, const char *value)
 {
-    char     quoted[64];
-    size_t   n = 8, header = 0, from, to, m = strlen(value);
+    char   quoted[64];
+    size_t n = 8, header = 0, from, to, m = strlen(value);
     for (int i = 7; i >= 0; i--) header = header * 256 + (unsigned char)in->bytes[i];
     snprintf(quoted, sizeof quoted, "\"%s\":\"", key);
     while (n + strlen(quoted) < 8 + header && memcmp(in->bytes + n, quoted, strlen(quoted)) != 0) n++;
@@ -714,14 +698,12 @@ TEST(no_memory)
     everything(&t, &saved);
     close_world(&t.w);
     for (uint64_t k = 1; k < 60; k++) {
-        tn_status s;
-        size_t    live;
         if (!open_tiny(&t, 2, 2)) return;
         everything(&t, &before);
-        live = t.w.heap.live;
+        size_t live = t.w.heap.live;
         t.w.heap.count = 0;
         t.w.heap.fail_at = k;
-        s = tn_checkpoint_write(t.optim, tn_sink_memory(after.bytes, ROOM, &after.used), NULL, 0);
+        tn_status s = tn_checkpoint_write(t.optim, tn_sink_memory(after.bytes, ROOM, &after.used), NULL, 0);
         t.w.heap.fail_at = 0;
         if (s != TN_OK) { failed[0]++; CHECK_ERROR(t.w.ctx, TN_ERR_MEMORY, ""); }
         CHECK_INT(t.w.heap.live, live);
@@ -744,15 +726,12 @@ TEST(infinities_of_both_signs_are_named)
     static file   saved;
     static model  a;
     tn_optim_desc d = rule(TN_OPTIM_SGD);
-    tn_param     *p;
     int64_t       one = 1;
-    tn_init       init;
-    double        v;
-    memset(&init, 0, sizeof init);
+    tn_init       init = ZERO;
     if (!open_model(&a, TN_F32, &d, 7, 1, NULL)) return;
-    p = tn_params_add(a.w.params, "extra", 1, &one, init);
+    tn_param *p = tn_params_add(a.w.params, "extra", 1, &one, init);
     for (int i = 0; i < 4; i++) {
-        v = i < 3 ? odd[i] : 1e30;
+        double v = i < 3 ? odd[i] : 1e30;
         tn_write(p->value, TN_F64, &v, 1);
         save(&a, &saved, NULL, 0);
         warnings = 0;

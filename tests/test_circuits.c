@@ -1,8 +1,10 @@
 /* test_circuits.c: circuits of transformers against the models that they are read from, and against plain sums. */
 
-#include "world.h"
+#include "kit.h"
 
-enum { VOCAB = 11, DIM = 6, HEADS = 2, T = 5, MOST = 1 << 16 };
+enum { VOCAB = 11, DIM = 6, HEADS = 2, T = 5 };
+
+static double size_of(const tn_tensor *t) { return frobenius(host(t), tn_tensor_count(t)); }
 
 static tn_tensor *any(world *w, int rank, int64_t a, int64_t b, int64_t c)
 {
@@ -15,24 +17,13 @@ static tn_tensor *any(world *w, int rank, int64_t a, int64_t b, int64_t c)
     return tn_tensor_from(w->ctx, rank, shape, TN_F64, v);
 }
 
-static const double *numbers(const tn_tensor *t)                    /* of one tensor; three calls have their own */
-{
-    static double room[3][MOST];
-    static int    at;
-    double       *v = room[at = (at + 1) % 3];
-    if (!CHECK(t != NULL && tn_tensor_count(t) <= MOST && tn_read(t, TN_F64, v, tn_tensor_count(t)) == TN_OK))
-        memset(v, 0, sizeof room[0]);
-    return v;
-}
-
 /* The largest difference, over the largest entry of b. */
 static double differs(const tn_tensor *a, const tn_tensor *b)
 {
-    const double *x, *y;
-    double        worst = 0, size = 1e-300;
+    double worst = 0, size = 1e-300;
     if (!CHECK(a && b && tn_tensor_count(a) == tn_tensor_count(b))) return HUGE_VAL;
-    x = numbers(a);
-    y = numbers(b);
+    const double *x = host(a);
+    const double *y = host(b);
     for (int64_t i = 0; i < tn_tensor_count(b); i++) {
         test_raise(&worst, fabs(x[i] - y[i]));
         if (fabs(y[i]) > size) size = fabs(y[i]);
@@ -43,8 +34,7 @@ static double differs(const tn_tensor *a, const tn_tensor *b)
 /* A model whose parameters, gains and biases among them, are all random. */
 static tn_transformer_desc usual(void)
 {
-    tn_transformer_desc d;
-    memset(&d, 0, sizeof d);
+    tn_transformer_desc d = ZERO;
     d.vocab = VOCAB; d.layers = 2; d.dim = DIM; d.heads = HEADS; d.context = 8;
     d.attention = TN_ATTENTION_BILINEAR;
     d.d_qk = 4;
@@ -135,15 +125,13 @@ TEST(factors_give_rows)
 static void compare_first_block(world *w, const tn_transformer_desc *d, double worst[2])
 {
     tn_transformer  m;
-    tn_circuit_desc at;
-    tn_tensor      *ids, *pattern, *x, *attn, *logits;
+    tn_circuit_desc at = ZERO;
     int32_t         id[T];
     double          p[HEADS][T][T], sum[T][VOCAB];
     if (!random_model(w, d, &m)) return;
-    ids = random_ids(w);
+    tn_tensor *ids = random_ids(w);
     tn_read(ids, TN_I32, id, T);
-    pattern = tn_transformer_pattern(w->ctx, &m, ids, 0);
-    memset(&at, 0, sizeof at);
+    tn_tensor *pattern = tn_transformer_pattern(w->ctx, &m, ids, 0);
     at.tokens = true;
     for (at.head = 0; at.head < HEADS; at.head++)
         for (at.query = 0; at.query < T; at.query++) {
@@ -159,28 +147,27 @@ static void compare_first_block(world *w, const tn_transformer_desc *d, double w
             for (int s = 0; s < T && d->attention == TN_ATTENTION_SOFTMAX; s++) p[at.head][at.query][s] /= total;
         }
     if (CHECK(pattern != NULL)) {
-        const double *run = numbers(pattern);
+        const double *run = host(pattern);
         for (int i = 0; i < HEADS * T * T; i++) test_raise(&worst[0], fabs(run[i] - (&p[0][0][0])[i]));
     }
     if (d->head_norm || d->place != TN_PLACE_PRE) return;
     memset(sum, 0, sizeof sum);
     for (at.head = 0; at.head < HEADS; at.head++)
         for (int s = 0; s < T; s++) {
-            tn_circuit   *c;
-            const double *v;
+            tn_circuit *c;
             at.key = s;
             if (!CHECK((c = tn_circuit_ov(w->ctx, &m, &at)) != NULL)) return;
-            v = numbers(tn_transpose(tn_circuit_rows(w->ctx, c, 0, VOCAB), 0, 1)) + id[s] * VOCAB;
+            const double *v = host(tn_transpose(tn_circuit_rows(w->ctx, c, 0, VOCAB), 0, 1)) + id[s] * VOCAB;
             for (int t = s; t < T; t++) for (int u = 0; u < VOCAB; u++) sum[t][u] += p[at.head][t][s] * v[u];
             tn_circuit_destroy(c);
         }
-    x = read_by_layers(w, &m, ids);
-    attn = tn_attention_forward(w->ctx, &m.blocks[0].attn, x, NULL);
+    tn_tensor *x = read_by_layers(w, &m, ids);
+    tn_tensor *attn = tn_attention_forward(w->ctx, &m.blocks[0].attn, x, NULL);
     if (m.blocks[0].attn.ob) attn = tn_sub(w->ctx, attn, m.blocks[0].attn.ob);
     attn = tn_scale(w->ctx, tn_reshape_2d(attn, T, DIM), m.desc.attn_scale);
-    logits = tn_matmul(w->ctx, attn, tn_transpose(tn_circuit_unembedding(w->ctx, &m), 0, 1));
+    tn_tensor *logits = tn_matmul(w->ctx, attn, tn_transpose(tn_circuit_unembedding(w->ctx, &m), 0, 1));
     if (CHECK(logits != NULL)) {
-        const double *run = numbers(logits);
+        const double *run = host(logits);
         for (int i = 0; i < T * VOCAB; i++) test_raise(&worst[1], fabs(run[i] - (&sum[0][0])[i]));
     }
 }
@@ -234,26 +221,21 @@ TEST(directions_of_a_later_block)
     for (int kind = 0; kind < 2; kind++) {
         tn_transformer_desc d = usual();
         tn_transformer      m;
-        tn_tensor          *x, *n, *pattern, *values;
-        const tn_attention *a;
-        bool                one;
         d.attn_bias = kind == 1;
         d.norm = kind ? TN_NORM_LAYER : TN_NORM_RMS;
         d.norm_bias = kind == 1;
         d.attn_scale = 0.75;
         REQUIRE(random_model(&w, &d, &m));
-        a = &m.blocks[1].attn;
-        one = kind == 1;
-        x = any(&w, 3, 1, T, DIM);
-        n = tn_norm_forward(w.ctx, &m.blocks[1].norm1, x);
-        pattern = tn_attention_pattern(w.ctx, a, n);
-        values = tn_affine(w.ctx, n, a->v, a->vb);
+        const tn_attention *a = &m.blocks[1].attn;
+        bool one = kind == 1;
+        tn_tensor *x = any(&w, 3, 1, T, DIM);
+        tn_tensor *n = tn_norm_forward(w.ctx, &m.blocks[1].norm1, x);
+        tn_tensor *pattern = tn_attention_pattern(w.ctx, a, n);
+        tn_tensor *values = tn_affine(w.ctx, n, a->v, a->vb);
         x = tn_reshape_2d(normed(&w, &m.blocks[1].norm1, x, one), T, DIM + one);
         for (int64_t h = 0; h < HEADS; h++) {
-            tn_circuit_desc at;
+            tn_circuit_desc at = ZERO;
             tn_circuit     *c;
-            tn_tensor      *y;
-            memset(&at, 0, sizeof at);
             at.block = 1; at.head = h; at.query = 4; at.key = 1;
             REQUIRE((c = tn_circuit_qk(w.ctx, &m, &at)) != NULL);
             CHECK_INT(c->sets, 2);
@@ -264,10 +246,10 @@ TEST(directions_of_a_later_block)
                 tn_tensor *r = tn_matmul(w.ctx, tn_slice(x, 0, 1, 2), c->right[s]);
                 product *= tn_item(tn_matmul(w.ctx, l, tn_transpose(r, 0, 1)));
             }
-            test_raise(&worst, fabs(product - numbers(pattern)[(h * T + 4) * T + 1]));
+            test_raise(&worst, fabs(product - host(pattern)[(h * T + 4) * T + 1]));
             tn_circuit_destroy(c);
             REQUIRE((c = tn_circuit_ov(w.ctx, &m, &at)) != NULL);
-            y = tn_slice(tn_reshape_2d(values, T, HEADS * DIM / HEADS), 1, h * DIM / HEADS, (h + 1) * DIM / HEADS);
+            tn_tensor *y = tn_slice(tn_reshape_2d(values, T, HEADS * DIM / HEADS), 1, h * DIM / HEADS, (h + 1) * DIM / HEADS);
             y = tn_scale(w.ctx, tn_matmul(w.ctx, y, tn_transpose(tn_attention_head(a, h, TN_HEAD_O), 0, 1)), 0.75);
             test_raise(&written, differs(tn_matmul(w.ctx, x, tn_transpose(tn_circuit_rows(w.ctx, c, 0, DIM), 0, 1)), y));
             tn_circuit_destroy(c);
@@ -307,7 +289,6 @@ TEST(tokens_of_a_later_block)
     tn_transformer      m;
     tn_circuit_desc     at;
     tn_circuit         *c, *r;
-    tn_tensor          *x;
     double              worst = 0;
     REQUIRE(open_on(&w, TN_F64, 5, 1, NULL));
     for (int norms = 0; norms < 2; norms++) {
@@ -319,7 +300,7 @@ TEST(tokens_of_a_later_block)
         at.tokens = true;
         if (norms) at.factor = 0.5;
         REQUIRE((c = tn_circuit_qk(w.ctx, &m, &at)) != NULL);
-        x = norms ? tn_scale(w.ctx, m.embed.w, 0.5) : m.embed.w;
+        tn_tensor *x = norms ? tn_scale(w.ctx, m.embed.w, 0.5) : m.embed.w;
         for (int s = 0; s < 2; s++) {
             test_raise(&worst, differs(c->left[s], tn_matmul(w.ctx, x, r->left[s])));
             test_raise(&worst, differs(c->right[s], tn_matmul(w.ctx, x, r->right[s])));
@@ -335,41 +316,30 @@ TEST(tokens_of_a_later_block)
 
 static tn_tensor *whole(world *w, const tn_circuit *c) { return tn_circuit_rows(w->ctx, c, 0, c ? c->rows : 0); }
 
-static double frobenius(tn_tensor *t)
-{
-    const double *v = numbers(t);
-    double        sum = 0;
-    for (int64_t i = 0; i < tn_tensor_count(t); i++) sum += v[i] * v[i];
-    return sqrt(sum);
-}
-
 TEST(virtual_heads_and_scores)
 {
     world               w;
     tn_transformer_desc d = usual();
     tn_transformer      m;
-    tn_circuit_desc     at;
-    tn_circuit         *one, *two, *qk, *c;
-    tn_tensor          *scores;
+    tn_circuit_desc     at = ZERO;
     double              worst = 0, norm, size;
     REQUIRE(open_on(&w, TN_F64, 13, 1, NULL));
     d.qk_norm = true;
     REQUIRE(random_model(&w, &d, &m));
-    memset(&at, 0, sizeof at);
     at.head = 1;
-    one = tn_circuit_ov(w.ctx, &m, &at);
+    tn_circuit *one = tn_circuit_ov(w.ctx, &m, &at);
     at.block = 1; at.head = 0;
-    two = tn_circuit_ov(w.ctx, &m, &at);
-    qk = tn_circuit_qk(w.ctx, &m, &at);
+    tn_circuit *two = tn_circuit_ov(w.ctx, &m, &at);
+    tn_circuit *qk = tn_circuit_qk(w.ctx, &m, &at);
     REQUIRE(one && two && qk);
-    c = tn_circuit_compose(two, TN_CIRCUIT_COLUMNS, one);
+    tn_circuit *c = tn_circuit_compose(two, TN_CIRCUIT_COLUMNS, one);
     test_raise(&worst, differs(whole(&w, c), tn_matmul(w.ctx, whole(&w, two), whole(&w, one))));
     CHECK_STATUS(tn_circuit_norm(c, &norm), TN_OK);
-    size = frobenius(whole(&w, c));
+    size = size_of(whole(&w, c));
     test_raise(&worst, fabs(norm - size) / size);
-    size /= frobenius(whole(&w, one)) * frobenius(whole(&w, two));
-    scores = tn_circuit_composition(w.ctx, &m, 0, 1, TN_HEAD_V);
-    test_raise(&worst, fabs(numbers(scores)[1] - size));     /* head 0 of 1, 1 of 0 */
+    size /= size_of(whole(&w, one)) * size_of(whole(&w, two));
+    tn_tensor *scores = tn_circuit_composition(w.ctx, &m, 0, 1, TN_HEAD_V);
+    test_raise(&worst, fabs(host(scores)[1] - size));     /* head 0 of 1, 1 of 0 */
     tn_tensor_destroy(scores);
     tn_circuit_destroy(c);
     at.set = 2;
@@ -380,14 +350,14 @@ TEST(virtual_heads_and_scores)
         tn_tensor  *expected = side ? tn_matmul(w.ctx, a, b) : tn_matmul(w.ctx, tn_transpose(b, 0, 1), a);
         test_raise(&worst, differs(whole(&w, both), expected));
         scores = tn_circuit_composition(w.ctx, &m, 0, 1, side ? TN_HEAD_K2 : TN_HEAD_Q2);
-        test_raise(&worst, fabs(numbers(scores)[1] - frobenius(expected) / frobenius(a) / frobenius(b)));
+        test_raise(&worst, fabs(host(scores)[1] - size_of(expected) / size_of(a) / size_of(b)));
         tn_tensor_destroy(scores);
         tn_circuit_destroy(both);
     }
     tn_circuit_destroy(c);
     c = tn_circuit_compose(qk, TN_CIRCUIT_COLUMNS, one);                            /* both sets at once */
     CHECK_STATUS(tn_circuit_norm(c, &norm), TN_OK);
-    test_raise(&worst, fabs(norm - frobenius(whole(&w, c))) / norm);
+    test_raise(&worst, fabs(norm - size_of(whole(&w, c))) / norm);
     CHECK_INT(c->columns, DIM);
     tn_circuit_destroy(c);
     {   /* the last column of outer belongs to the one, which inner does not write */
@@ -422,14 +392,13 @@ TEST(copying_scores)
     const double  left[8] = {1, 0, 0, 2, 0, 0, 0, 0}, turn[8] = {0, -3, 3, 0, 0, 0, 5, 5};
     const int64_t shape[2] = {4, 2};
     tn_tensor    *l, *r, *values;
-    tn_circuit   *c;
     double        score;
     REQUIRE(open_on(&w, TN_F64, 1, 1, NULL));
     l = tn_tensor_from(w.ctx, 2, shape, TN_F64, left);
-    c = tn_circuit_create(w.ctx, 1, &l, &l);                            /* diag(1,4,0,0) */
+    tn_circuit *c = tn_circuit_create(w.ctx, 1, &l, &l);                            /* diag(1,4,0,0) */
     CHECK_STATUS(tn_circuit_copying(c, &values, &score), TN_OK);
-    CHECK_NEAR(numbers(values)[0], 4, 1e-14);
-    CHECK_NEAR(numbers(values)[2], 1, 1e-14);
+    CHECK_NEAR(host(values)[0], 4, 1e-14);
+    CHECK_NEAR(host(values)[2], 1, 1e-14);
     CHECK_NEAR(score, 1, 1e-14);
     tn_tensor_destroy(values);
     tn_circuit_destroy(c);
@@ -442,7 +411,7 @@ TEST(copying_scores)
     c = tn_circuit_create(w.ctx, 1, &l, &r);                            /* turns: +- i sqrt(18) */
     CHECK_STATUS(tn_circuit_copying(c, &values, &score), TN_OK);
     CHECK_NEAR(score, 0, 1e-14);
-    CHECK_NEAR(numbers(values)[1], sqrt(18), 1e-13);
+    CHECK_NEAR(host(values)[1], sqrt(18), 1e-13);
     tn_tensor_destroy(values);
     tn_circuit_destroy(c);
     l = any(&w, 2, 5, 3, 0);
@@ -473,12 +442,11 @@ static tn_tensor *held(world *w, const tn_transformer *m, const tn_norm *norm, t
 static void compare_ovpp(world *w, const tn_transformer_desc *d, double worst[3])
 {
     tn_transformer       m;
-    tn_circuit_ovpp_desc od;
+    tn_circuit_ovpp_desc od = ZERO;
     tn_circuit_ovpp      o;
     tn_tensor *x = any(w, 3, 1, T, DIM), *n, *y, *pattern, *direct, *one, *sum[3] = {NULL, NULL, NULL}, *in[3];
     tn_tensor *mixed[HEADS + 1], *values[HEADS];
     const int64_t square[2] = {T, T}, dim = DIM;
-    memset(&od, 0, sizeof od);
     od.factor1 = 0.8; od.factor2 = 1.25;
     od.compact = true;
     if (!random_model(w, d, &m) || !CHECK_STATUS(tn_circuit_ovpp_of(w->ctx, &m, &od, &o), TN_OK)) return;
@@ -564,7 +532,6 @@ TEST(bigrams_are_the_model_without_attention)
         tn_circuit         *c;
         int32_t             all[VOCAB];
         const int64_t       shape[2] = {VOCAB, 1};
-        tn_tensor          *run;
         d.place = i == 1 ? TN_PLACE_POST : i == 2 ? TN_PLACE_SANDWICH : TN_PLACE_PRE;
         d.norm = i > 0 ? TN_NORM_LAYER : TN_NORM_RMS;
         d.norm_bias = i > 0;
@@ -575,7 +542,7 @@ TEST(bigrams_are_the_model_without_attention)
         for (int l = 0; l < 2; l++)
             CHECK_STATUS(tn_assign(m.blocks[l].attn.o, tn_scale(w.ctx, tn_copy(w.ctx, m.blocks[l].attn.o), 0)), TN_OK);
         for (int k = 0; k < VOCAB; k++) all[k] = k;
-        run = tn_transformer_forward(w.ctx, &m, tn_tensor_from(w.ctx, 2, shape, TN_I32, all));
+        tn_tensor *run = tn_transformer_forward(w.ctx, &m, tn_tensor_from(w.ctx, 2, shape, TN_I32, all));
         REQUIRE((c = tn_circuit_bigrams(w.ctx, &m, 2, 0)) != NULL);
         test_raise(&worst, differs(whole(&w, c), run));
         tn_circuit_destroy(c);
@@ -589,10 +556,9 @@ TEST(bigrams_of_many_blocks)
 {
     tn_transformer_desc d = usual();
     tn_transformer      m;
-    tn_desc             desc;
+    tn_desc             desc = ZERO;
     tn_ctx             *ctx;
     size_t              peak[2];
-    memset(&desc, 0, sizeof desc);
     desc.arena_bytes = 1 << 12;                                 /* grows as it has to */
     REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     d.layers = 8;
@@ -616,12 +582,11 @@ TEST(pairs_of_tokens)
     tn_transformer_desc d = usual();
     tn_transformer      m;
     tn_circuit         *c, *some;
-    tn_circuit_top_desc top;
+    tn_circuit_top_desc top = ZERO;
     tn_circuit_entries  e;
     tn_tensor          *x, *y, *values, *ids, *columns, *rows;
     const int32_t       chosen[3] = {7, 0, 7}, outside[3] = {7, VOCAB, 0};
     const int64_t       three = 3;
-    const double       *t;
     double              worst = 0, best = 0, sum = 0;
     REQUIRE(open_on(&w, TN_F64, 23, 1, NULL));
     d.mlp_bias = true;
@@ -630,15 +595,14 @@ TEST(pairs_of_tokens)
     x = tn_norm_forward(w.ctx, &m.blocks[0].norm2, m.embed.w);
     y = tn_mlp_forward(w.ctx, &m.blocks[0].mlp, x);
     y = tn_matmul(w.ctx, y, tn_transpose(tn_circuit_unembedding(w.ctx, &m), 0, 1));
-    for (int i = 0; i < VOCAB; i++) test_raise(&worst, fabs(entry(c, i, i, &w) - numbers(y)[i * VOCAB + 4]));
+    for (int i = 0; i < VOCAB; i++) test_raise(&worst, fabs(entry(c, i, i, &w) - host(y)[i * VOCAB + 4]));
     y = whole(&w, c);
     test_raise(&worst, differs(y, tn_transpose(y, 0, 1)));
-    memset(&top, 0, sizeof top);
     top.top = 5;
     top.order = TN_ORDER_MAGNITUDE;
     top.pairs = true;
     CHECK_STATUS(tn_circuit_top(c, &top, &e), TN_OK);
-    t = numbers(y);
+    const double *t = host(y);
     for (int i = 0; i < VOCAB; i++)
         for (int j = i; j < VOCAB; j++) {
             const double v = t[i * VOCAB + j] * (i < j ? 2 : 1);
@@ -646,11 +610,11 @@ TEST(pairs_of_tokens)
             sum += v * v;
         }
     CHECK_INT(e.count, 5);
-    test_raise(&worst, fabs(fabs(numbers(e.values)[0]) - best));
+    test_raise(&worst, fabs(fabs(host(e.values)[0]) - best));
     test_raise(&worst, fabs(e.norm - sqrt(sum)) / e.norm);
-    test_raise(&worst, fabs(numbers(e.share)[0] - best * best / sum));
+    test_raise(&worst, fabs(host(e.share)[0] - best * best / sum));
     {
-        const double *at = numbers(e.index), *v = numbers(e.values);
+        const double *at = host(e.index), *v = host(e.values);
         for (int k = 0; k < 5; k++) {
             const int i = (int)at[2 * k], j = (int)at[2 * k + 1];
             CHECK(i <= j && (k == 0 || fabs(v[k]) <= fabs(v[k - 1])));
@@ -699,8 +663,7 @@ TEST(pairs_of_tokens)
     tn_circuit_destroy(some);
     tn_circuit_destroy(c);
     {
-        tn_circuit_desc at;
-        memset(&at, 0, sizeof at);
+        tn_circuit_desc at = ZERO;
         at.tokens = true;
         REQUIRE((c = tn_circuit_qk(w.ctx, &m, &at)) != NULL);           /* two sets */
     }
@@ -719,25 +682,23 @@ TEST(pairs_of_tokens)
     tn_circuit_destroy(c);
     WORST("tables of pairs", worst, 1e-12);
     {                                                       /* B+OV of a dictionary: one side direct, one through a head */
-        tn_circuit_ovpp_desc od;
+        tn_circuit_ovpp_desc od = ZERO;
         tn_circuit_ovpp      o;
-        tn_cp               *term;
         const int64_t        shape[2] = {DIM + 1, DIM + 1};
         tn_tensor           *dictionary = any(&w, 2, 4, DIM + 1, 0), *map, *in[2], *u, *unit = tn_eye(w.ctx, DIM);
-        memset(&od, 0, sizeof od);
         od.factor1 = od.factor2 = 1;
         CHECK_STATUS(tn_circuit_ovpp_of(w.ctx, &m, &od, &o), TN_OK);
         u = tn_reshape(tn_slice(unit, 0, 2, 3), 1, &unit->shape[1]);
         map = tn_reshape(tn_slice(o.m, 0, 1, 2), 2, shape);
         map = tn_matmul(w.ctx, dictionary, tn_transpose(map, 0, 1));
         REQUIRE((c = tn_circuit_interactions(w.ctx, o.b, u, dictionary, map)) != NULL);
-        term = tn_circuit_ovpp_term(&o, 0, 1);
+        tn_cp *term = tn_circuit_ovpp_term(&o, 0, 1);
         in[0] = in[1] = dictionary;
         y = tn_cp_apply_each(w.ctx, term, in);              /* B+OV(d_i, d_i), of both orders of the slots */
         tn_cp_destroy(term);
         term = tn_circuit_ovpp_term(&o, 1, 0);
         y = tn_scale(w.ctx, tn_add(w.ctx, y, tn_cp_apply_each(w.ctx, term, in)), 0.5);
-        for (int i = 0; i < 4; i++) test_raise(&worst, fabs(entry(c, i, i, &w) - numbers(y)[i * DIM + 2]));
+        for (int i = 0; i < 4; i++) test_raise(&worst, fabs(entry(c, i, i, &w) - host(y)[i * DIM + 2]));
         tn_circuit_destroy(c);
         CHECK(tn_circuit_interactions(w.ctx, o.b, u, m.embed.w, NULL) == NULL);
         CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "x is [11,6], expected [vectors,7], the operator's inputs with the one");
@@ -754,24 +715,20 @@ TEST(pairs_of_tokens)
 TEST(a_large_table_is_streamed)
 {
     tn_circuit_entries  e[2];
-    tn_circuit_top_desc top;
+    tn_circuit_top_desc top = ZERO;
     double              worst = 0;
     int64_t             peak = 0;
-    memset(&top, 0, sizeof top);
     top.top = 20;
     for (int limit = 0; limit < 2; limit++) {
-        tn_desc     desc;
+        tn_desc     desc = ZERO;
         tn_ctx     *ctx;
-        tn_tensor  *left, *right;
-        tn_circuit *c;
         const int64_t shape[2] = {3000, 4};
-        memset(&desc, 0, sizeof desc);
         desc.seed = 2;
         desc.max_bytes = limit ? (size_t)6 << 20 : 0;
         REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
-        left = tn_normal(ctx, 2, shape, 0, 1);
-        right = tn_normal(ctx, 2, shape, 0, 1);
-        c = tn_circuit_create(ctx, 1, &left, &right);
+        tn_tensor *left = tn_normal(ctx, 2, shape, 0, 1);
+        tn_tensor *right = tn_normal(ctx, 2, shape, 0, 1);
+        tn_circuit *c = tn_circuit_create(ctx, 1, &left, &right);
         CHECK_STATUS(tn_circuit_top(c, &top, &e[limit]), TN_OK);
         static double v[2][20], at[2][40];
         tn_read(e[limit].values, TN_F64, v[limit], 20);
@@ -791,8 +748,7 @@ TEST(a_large_table_is_streamed)
                 CHECK_INT(e[0].count, 4);
             }
         }
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
     CHECK(peak > 0 && peak < (int64_t)6 << 20);
     WORST("streamed entries", worst, 0);
@@ -804,31 +760,29 @@ TEST(maximising_inputs)
 {
     world      w;
     tn_tensor *p[3], *u, *x;
-    tn_net    *net, *deep;
     tn_cp     *cp, *layers[2];
     const tn_cp *twice[2];
     tn_eigen   eigen;
     tn_circuit_maximum      best;
-    tn_circuit_maximum_desc d;
+    tn_circuit_maximum_desc d = ZERO;
     double     value, worst = 0, largest = -HUGE_VAL;
     REQUIRE(open_on(&w, TN_F64, 29, 1, NULL));
     p[0] = any(&w, 2, 5, 9, 0);
     p[1] = any(&w, 2, 9, 5, 0);
     p[2] = any(&w, 2, 9, 5, 0);
     cp = tn_cp_create(w.ctx, 2, p[0], p + 1, TN_CP_INPUT_PLAIN);
-    net = tn_net_from_cp(w.ctx, cp);
+    tn_net *net = tn_net_from_cp(w.ctx, cp);
     u = any(&w, 1, 5, 0, 0);
-    memset(&d, 0, sizeof d);
     d.tol = 1e-15;
     CHECK_STATUS(tn_net_eigen(net, u, 0, &eigen), TN_OK);
-    for (int i = 0; i < 5; i++) if (numbers(eigen.values)[i] > largest) largest = numbers(eigen.values)[i];
+    for (int i = 0; i < 5; i++) if (host(eigen.values)[i] > largest) largest = host(eigen.values)[i];
     CHECK_STATUS(tn_circuit_maximise(net, u, &d, &best), TN_OK);
     CHECK(best.converged && best.agree > 0);
     test_raise(&worst, fabs(best.value - largest) / largest);
     tn_circuit_maximum_destroy(&best);
     d.minimum = true;
     d.radius = 2;
-    for (int i = 0; i < 5; i++) if (numbers(eigen.values)[i] < largest) largest = numbers(eigen.values)[i];
+    for (int i = 0; i < 5; i++) if (host(eigen.values)[i] < largest) largest = host(eigen.values)[i];
     CHECK_STATUS(tn_circuit_maximise(net, u, &d, &best), TN_OK);
     test_raise(&worst, fabs(best.value - 4 * largest) / fabs(largest));
     tn_circuit_maximum_destroy(&best);
@@ -839,7 +793,7 @@ TEST(maximising_inputs)
     layers[0] = tn_cp_create(w.ctx, 2, p[0], p + 1, TN_CP_INPUT_PLAIN);
     layers[1] = tn_cp_residual(layers[0]);
     twice[0] = twice[1] = layers[1];
-    deep = tn_net_from_stack(w.ctx, 2, twice, false);
+    tn_net *deep = tn_net_from_stack(w.ctx, 2, twice, false);
     REQUIRE(deep && deep->constant && deep->legs == 4);
     for (int minimum = 0; minimum < 2; minimum++) {
         const double sign = minimum ? -1 : 1;
@@ -849,13 +803,13 @@ TEST(maximising_inputs)
         x = tn_net_apply(w.ctx, deep, best.x);
         value = tn_item(tn_matmul(w.ctx, x, tn_reshape_2d(u, 5, 1)));
         CHECK_NEAR(value, best.value, 1e-10 * fabs(value));
-        CHECK_NEAR(frobenius(tn_slice(best.x, 1, 0, 5)), 1, 1e-12);
-        CHECK_NEAR(numbers(best.x)[5], 1, 0);
+        CHECK_NEAR(size_of(tn_slice(best.x, 1, 0, 5)), 1, 1e-12);
+        CHECK_NEAR(host(best.x)[5], 1, 0);
         for (int i = 0; i < 200; i++) {
             tn_tensor *y = any(&w, 2, 1, 5, 0);
             y = tn_scale(w.ctx, y, i < 100 ? 1 : 0.01);
             if (i >= 100) y = tn_add(w.ctx, y, tn_slice(best.x, 1, 0, 5));
-            y = tn_scale(w.ctx, y, 1 / frobenius(y));
+            y = tn_scale(w.ctx, y, 1 / size_of(y));
             y = tn_matmul(w.ctx, tn_net_apply(w.ctx, deep, y), tn_reshape_2d(u, 5, 1));
             CHECK(sign * tn_item(y) <= sign * best.value + 1e-9 * fabs(best.value));
         }
@@ -869,9 +823,9 @@ TEST(maximising_inputs)
         memset(&d, 0, sizeof d);
         d.tol = 1e-15;
         CHECK_STATUS(tn_circuit_maximise(pair, one, &d, &best), TN_OK);
-        CHECK_NEAR(best.value, numbers(svd.s)[0], 1e-9);
+        CHECK_NEAR(best.value, host(svd.s)[0], 1e-9);
         CHECK(best.x && best.x->shape[0] == 2 && best.x->shape[1] == 6);
-        CHECK_NEAR(frobenius(best.x), sqrt(2), 1e-12);
+        CHECK_NEAR(size_of(best.x), sqrt(2), 1e-12);
         tn_circuit_maximum_destroy(&best);
         tn_svd_destroy(&svd);
         tn_net_destroy(pair);
@@ -920,12 +874,11 @@ TEST(evidence_of_a_data_set)
     enum { ROWS = 700, F = 3 };
     static double v[ROWS][F];
     world         w;
-    tn_circuit_evidence_desc    d;
+    tn_circuit_evidence_desc    d = ZERO;
     tn_circuit_evidence        *e;
     tn_circuit_evidence_result  r;
     double                      worst = 0;
     REQUIRE(open_on(&w, TN_F64, 31, 1, NULL));
-    memset(&d, 0, sizeof d);
     d.features = F; d.top = 7; d.bins = 4; d.low = -0.5; d.high = 0.5;
     REQUIRE((e = tn_circuit_evidence_create(w.ctx, &d)) != NULL);
     CHECK_STATUS(tn_circuit_evidence_read(e, &r), TN_ERR_ARG);
@@ -941,7 +894,7 @@ TEST(evidence_of_a_data_set)
     CHECK_STATUS(tn_circuit_evidence_read(e, &r), TN_OK);
     CHECK(r.rows == ROWS && r.top == 7 && r.random == 7);
     for (int f = 0; f < F; f++) {
-        const double *top = numbers(r.values) + 7 * f, *at = numbers(r.index) + 7 * f;
+        const double *top = host(r.values) + 7 * f, *at = host(r.index) + 7 * f;
         double mean = 0, m2 = 0, m4 = 0;
         int    low = 0, better = 0;
         for (int k = 0; k < 7; k++) CHECK(top[k] == v[(int)at[k]][f] && (k == 0 || top[k] <= top[k - 1]));
@@ -956,17 +909,17 @@ TEST(evidence_of_a_data_set)
             m4 += x * x * x * x / (double)ROWS;
         }
         CHECK_INT(better, 6);
-        CHECK_NEAR(numbers(r.histogram)[4 * f], low, 0);
-        test_raise(&worst, fabs(numbers(r.mean)[f] - mean) / (1 + mean));
-        test_raise(&worst, fabs(numbers(r.std)[f] - sqrt(m2)));
-        test_raise(&worst, fabs(numbers(r.kurtosis)[f] - m4 / (m2 * m2)));
+        CHECK_NEAR(host(r.histogram)[4 * f], low, 0);
+        test_raise(&worst, fabs(host(r.mean)[f] - mean) / (1 + mean));
+        test_raise(&worst, fabs(host(r.std)[f] - sqrt(m2)));
+        test_raise(&worst, fabs(host(r.kurtosis)[f] - m4 / (m2 * m2)));
         for (int k = 0; k < 7; k++)
-            CHECK(numbers(r.random_values)[7 * f + k] == v[(int)numbers(r.random_index)[k]][f]);
+            CHECK(host(r.random_values)[7 * f + k] == v[(int)host(r.random_index)[k]][f]);
     }
-    CHECK(numbers(r.index)[7] == 20 && numbers(r.index)[8] == 650);
+    CHECK(host(r.index)[7] == 20 && host(r.index)[8] == 650);
     {
         int late = 0;                                                       /* a reservoir is not the first rows */
-        for (int k = 0; k < 7; k++) late += numbers(r.random_index)[k] >= 100;
+        for (int k = 0; k < 7; k++) late += host(r.random_index)[k] >= 100;
         CHECK(late >= 3);
     }
     WORST("moments of the evidence", worst, 1e-9);
@@ -993,25 +946,25 @@ TEST(sparsity_of_directions)
     tn_circuit_sparsity s;
     REQUIRE(open_on(&w, TN_F64, 1, 1, NULL));
     CHECK_STATUS(tn_circuit_sparsity_of(w.ctx, tn_tensor_from(w.ctx, 2, shape, TN_F64, x), &s), TN_OK);
-    CHECK_NEAR(numbers(s.kurtosis)[0], 4, 1e-15);
-    CHECK_NEAR(numbers(s.kurtosis)[1], 1, 1e-15);
-    CHECK_NEAR(numbers(s.participation)[0], 1, 1e-15);
-    CHECK_NEAR(numbers(s.participation)[1], 4, 1e-15);
+    CHECK_NEAR(host(s.kurtosis)[0], 4, 1e-15);
+    CHECK_NEAR(host(s.kurtosis)[1], 1, 1e-15);
+    CHECK_NEAR(host(s.participation)[0], 1, 1e-15);
+    CHECK_NEAR(host(s.participation)[1], 4, 1e-15);
     CHECK_NEAR(s.expected, 2, 1e-15);
     tn_circuit_sparsity_destroy(&s);
     shape[0] = 1; shape[1] = 2;                         /* in the plane the kurtosis is 1.5 + 0.5 cos 4 angle */
     CHECK_STATUS(tn_circuit_sparsity_of(w.ctx, tn_tensor_from(w.ctx, 2, shape, TN_F64, y), &s), TN_OK);
     CHECK_NEAR(s.expected, 1.5, 1e-15);
     CHECK_NEAR(s.std, sqrt(0.125), 1e-14);
-    CHECK_NEAR(numbers(s.deviations)[0], sqrt(2), 1e-13);
+    CHECK_NEAR(host(s.deviations)[0], sqrt(2), 1e-13);
     tn_circuit_sparsity_destroy(&s);
     {                                                   /* random directions are as expected */
         const int64_t big[2] = {500, 8};
         double        sum = 0, squares = 0;
         CHECK_STATUS(tn_circuit_sparsity_of(w.ctx, tn_normal(w.ctx, 2, big, 0, 1), &s), TN_OK);
         for (int i = 0; i < 500; i++) {
-            sum += numbers(s.deviations)[i] / 500;
-            squares += numbers(s.deviations)[i] * numbers(s.deviations)[i] / 500;
+            sum += host(s.deviations)[i] / 500;
+            squares += host(s.deviations)[i] * host(s.deviations)[i] / 500;
         }
         CHECK_NEAR(sum, 0, 0.15);
         CHECK_NEAR(squares, 1, 0.25);
@@ -1026,9 +979,8 @@ static void refuse(world *w, const tn_transformer_desc *d, const tn_circuit_desc
 {
     tn_transformer  m;
     tn_circuit_ovpp o;
-    tn_circuit_ovpp_desc od;
+    tn_circuit_ovpp_desc od = ZERO;
     bool none = false;
-    memset(&od, 0, sizeof od);
     od.factor1 = what == 'f' ? 0 : 1;
     od.factor2 = 1;
     if (!random_model(w, d, &m)) return;
@@ -1046,8 +998,7 @@ TEST(refusals_by_name)
 {
     world               w;
     tn_transformer_desc d = usual();
-    tn_circuit_desc     at, later;
-    memset(&at, 0, sizeof at);
+    tn_circuit_desc     at = ZERO, later;
     later = at;
     later.block = 1;
     later.tokens = true;
@@ -1112,10 +1063,9 @@ TEST(refusals_by_name)
         tn_transformer      m;
         tn_circuit         *c;
         tn_circuit_entries  e;
-        tn_circuit_top_desc top;
+        tn_circuit_top_desc top = ZERO;
         const double        nan = HUGE_VAL - HUGE_VAL;
         d = usual();
-        memset(&top, 0, sizeof top);
         top.top = 3;
         REQUIRE(random_model(&w, &d, &m));
         tn_write(tn_slice(tn_slice(m.head.w, 0, 3, 4), 1, 0, 1), TN_F64, &nan, 1);

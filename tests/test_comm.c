@@ -18,8 +18,7 @@ static tn_status own_gather_rows(void *state, void *data, size_t bytes, char why
     const tn_comm *k = inner_of(state);
     char          *row = (char *)data;
     tn_status      s = TN_OK;
-    int            step;
-    for (step = 1; step < k->size && s == TN_OK; step++) {
+    for (int step = 1; step < k->size && s == TN_OK; step++) {
         const int to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
         s = k->exchange(k->state, to, row + (size_t)k->rank * bytes, bytes, from, row + (size_t)from * bytes, bytes, why);
     }
@@ -30,9 +29,8 @@ static tn_status own_spread(void *state, void *data, size_t bytes, int root, cha
 {
     const tn_comm *k = inner_of(state);
     tn_status      s = TN_OK;
-    int            r;
     if (k->rank != root) return k->exchange(k->state, -1, NULL, 0, root, data, bytes, why);
-    for (r = 0; r < k->size && s == TN_OK; r++)
+    for (int r = 0; r < k->size && s == TN_OK; r++)
         if (r != root) s = k->exchange(k->state, r, data, bytes, -1, NULL, 0, why);
     return s;
 }
@@ -43,14 +41,11 @@ static tn_status own_sum(void *state, void *data, int64_t count, tn_dtype dtype,
     const tn_comm *k = inner_of(state);
     const size_t   bytes = (size_t)count * (dtype == TN_F64 ? 8 : 4);
     char          *rows = (char *)malloc(bytes * (size_t)k->size + 1);
-    tn_status      s;
-    int64_t        i;
-    int            r;
     memcpy(rows + (size_t)k->rank * bytes, data, bytes);
-    s = own_gather_rows(state, rows, bytes, why);
-    for (i = 0; i < count; i++) {
+    tn_status s = own_gather_rows(state, rows, bytes, why);
+    for (int64_t i = 0; i < count; i++) {
         double sum = 0;
-        for (r = 0; r < k->size; r++) {
+        for (int r = 0; r < k->size; r++) {
             const char *row = rows + (size_t)r * bytes;
             sum += dtype == TN_F64 ? ((const double *)(const void *)row)[i] : dtype == TN_F32
                  ? (double)((const float *)(const void *)row)[i] : (double)((const int32_t *)(const void *)row)[i];
@@ -88,19 +83,16 @@ TEST(sums_beyond_32_bits)
 {
     static const int32_t sums[3] = {1073741823, 1073741824, -1073741824};
     int32_t    v[4];
-    tn_desc    d;
-    tn_comm    k;
+    tn_desc    d = ZERO;
+    tn_comm    k = ZERO;
     tn_ctx    *ctx;
-    tn_tensor *t;
-    memset(&d, 0, sizeof d);
-    memset(&k, 0, sizeof k);
     k.abi = TN_COMM_ABI;
     k.name = "echo";
     k.size = 2;
     k.exchange = echo;
     d.comm = &k;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
-    t = tn_tensor_1d(ctx, TN_I32, 4);
+    tn_tensor *t = tn_tensor_1d(ctx, TN_I32, 4);
     for (int i = 0; i < 6; i++) {
         v[0] = v[1] = v[2] = v[3] = sums[i / 2];
         CHECK_STATUS(tn_write(t, TN_I32, v, 4), TN_OK);
@@ -224,8 +216,7 @@ static bool collectives_sealed(job *j)
 
 TEST(sums_in_the_order_of_ranks)
 {
-    int size;
-    for (size = 1; size <= MOST; size++) CHECK_INT(processes(size, 0, NULL, collectives), 0);
+    for (int size = 1; size <= MOST; size++) CHECK_INT(processes(size, 0, NULL, collectives), 0);
 }
 
 TEST(memory_of_a_device_goes_through_the_host) { CHECK_INT(processes(3, 1, NULL, collectives_sealed), 0); }
@@ -234,14 +225,11 @@ static bool counts_bytes(job *j)
 {
     const int64_t n = 60000;
     double        three[3] = {1, 2, 3};
-    tn_traffic    before;
-    tn_tensor    *t;
-    bool          good;
     if (!open_job(j, TN_F32)) return false;
-    t = tn_tensor_create(j->ctx, TN_F32, 1, &n);
-    good = tn_comm_all_reduce(t) == TN_OK;
+    tn_tensor *t = tn_tensor_create(j->ctx, TN_F32, 1, &n);
+    bool good = tn_comm_all_reduce(t) == TN_OK;
     j->all->sent[j->rank] = tn_ctx_traffic(j->ctx).bytes;
-    before = tn_ctx_traffic(j->ctx);
+    tn_traffic before = tn_ctx_traffic(j->ctx);
     good = good && before.calls == (j->size > 1) && tn_comm_reduce_scatter(t) == TN_OK
         && tn_ctx_traffic(j->ctx).bytes - before.bytes == (uint64_t)(n * 4 * (j->size - 1) / j->size);
     good = good && tn_comm_sum(j->ctx, three, 3) == TN_OK && three[0] == j->size && three[2] == 3 * j->size;
@@ -254,10 +242,9 @@ static bool counts_bytes(job *j)
 TEST(a_process_sends_what_a_ring_would)
 {
     shared *all = share();
-    int     size, r;
-    for (size = 1; size <= MOST; size++) {
+    for (int size = 1; size <= MOST; size++) {
         CHECK_INT(processes(size, 0, all, counts_bytes), 0);
-        for (r = 0; r < size; r++) CHECK_INT(all->sent[r], 2 * (size - 1) * (60000 * 4 / size));
+        for (int r = 0; r < size; r++) CHECK_INT(all->sent[r], 2 * (size - 1) * (60000 * 4 / size));
     }
     munmap(all, sizeof *all);
 }
@@ -269,18 +256,17 @@ TEST(curves_do_not_depend_on_the_number_of_processes)
 {
     shared *one = share(), *all = share();
     double  worst = 0, apart = 0;
-    int     kind, size, r, i;
-    for (kind = 0; kind < KINDS_OF_TRAINING; kind++) {
+    for (int kind = 0; kind < KINDS_OF_TRAINING; kind++) {
         CHECK_INT(processes(1, kind, one, trains), 0);
         CHECK(one->loss[0][STEPS - 1] < one->loss[0][0]);
-        for (size = 2; size <= 4; size++) {
+        for (int size = 2; size <= 4; size++) {
             memset(all, 0, sizeof *all);
             if (kind == PARTS && size == 4) continue;       /* six texts */
             CHECK_INT(processes(size, kind, all, trains), 0);
-            for (r = 0; r < size; r++)
-                for (i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[r][i] / one->loss[0][i] - 1));
-            for (i = 0; i < 4096; i++) test_raise(&apart, fabs(all->params[0][i] - one->params[0][i]));
-            for (r = 1; r < size; r++) CHECK(memcmp(all->params[r], all->params[0], sizeof *all->params) == 0);
+            for (int r = 0; r < size; r++)
+                for (int i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[r][i] / one->loss[0][i] - 1));
+            for (int i = 0; i < 4096; i++) test_raise(&apart, fabs(all->params[0][i] - one->params[0][i]));
+            for (int r = 1; r < size; r++) CHECK(memcmp(all->params[r], all->params[0], sizeof *all->params) == 0);
         }
     }
     WORST("losses of 2, 3 and 4 processes against one", worst, 1e-12);
@@ -295,19 +281,18 @@ TEST(moments_can_be_shared)
     shared *one = share(), *all = share();
     double  worst = 0;
     char    file[64];
-    int     kind, size, r, i;
     snprintf(file, sizeof file, "/tmp/tn-test-%d.safetensors", (int)getpid());
-    for (kind = 0; kind < KINDS_OF_TRAINING; kind++) {
+    for (int kind = 0; kind < KINDS_OF_TRAINING; kind++) {
         CHECK_INT(processes(1, kind, one, trains), 0);
-        for (size = 1; size <= 3; size++) {
+        for (int size = 1; size <= 3; size++) {
             memset(all, 0, sizeof *all);
             CHECK_INT(processes(size, kind | SHARED | SAVED, all, trains), 0);
-            for (r = 0; r < size; r++)
-                for (i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[r][i] / one->loss[0][i] - 1));
-            for (r = 1; r < size; r++) CHECK(memcmp(all->params[r], all->params[0], sizeof *all->params) == 0);
+            for (int r = 0; r < size; r++)
+                for (int i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[r][i] / one->loss[0][i] - 1));
+            for (int r = 1; r < size; r++) CHECK(memcmp(all->params[r], all->params[0], sizeof *all->params) == 0);
             memset(all, 0, sizeof *all);
             CHECK_INT(processes(4 - size, kind | RESUMED | (size == 2 ? 0 : SHARED), all, trains), 0);
-            for (i = STEPS / 2; i < STEPS; i++) test_raise(&worst, fabs(all->loss[0][i] / one->loss[0][i] - 1));
+            for (int i = STEPS / 2; i < STEPS; i++) test_raise(&worst, fabs(all->loss[0][i] / one->loss[0][i] - 1));
         }
     }
     remove(file);
@@ -320,24 +305,19 @@ TEST(moments_can_be_shared)
 static bool trains_in_bf16(job *j)
 {
     tn_transformer_desc d = tiny();
-    tn_optim_desc       od;
+    tn_optim_desc       od = ZERO;
     tn_transformer      m;
-    tn_params          *params;
     tn_optim           *optim;
-    int                 step;
-    bool                good;
-    memset(&od, 0, sizeof od);
     od.kind = j->kind & 4 ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
     od.share_moments = (j->kind & 2) != 0;
     od.bucket = 7;
     j->rounds = true;
     if (!open_job(j, TN_F32)) return false;
-    params = tn_params_create(j->ctx);
-    good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
-    for (step = 0; step < 6 && good; step++) {
-        tn_tensor *loss;
+    tn_params *params = tn_params_create(j->ctx);
+    bool good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
+    for (int step = 0; step < 6 && good; step++) {
         tn_ctx_reset(j->ctx);
-        loss = part_loss(j, &m, step, 0, 1);
+        tn_tensor *loss = part_loss(j, &m, step, 0, 1);
         j->all->loss[j->rank][step] = tn_item(loss);
         good = tn_backward(j->ctx, loss) == TN_OK && tn_optim_step(optim) == TN_OK;
     }
@@ -350,8 +330,7 @@ static bool trains_in_bf16(job *j)
 TEST(parameters_in_bf16)
 {
     shared *with = share(), *without = share();
-    int     kind;
-    for (kind = 0; kind < 8; kind += 2) {
+    for (int kind = 0; kind < 8; kind += 2) {
         CHECK_INT(processes(3, kind | 1, with, trains_in_bf16), 0);
         CHECK_INT(processes(3, kind, without, trains_in_bf16), 0);
         CHECK(memcmp(with, without, sizeof *with) == 0);
@@ -369,10 +348,8 @@ enum { SOME = 1003000, FILE_ROOM = 16 << 20 };
 static tn_optim *million(tn_ctx *ctx, tn_params **params, int kind)
 {
     const int64_t wide[2] = {700, 1000}, flat = 300000, small[2] = {1000, 3};
-    tn_optim_desc d;
-    tn_init       init;
-    memset(&d, 0, sizeof d);
-    memset(&init, 0, sizeof init);
+    tn_optim_desc d = ZERO;
+    tn_init       init = ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = 0.3;
     d.kind = kind & MUON ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
@@ -392,10 +369,9 @@ static tn_status million_backward(tn_ctx *ctx, tn_params *params)
 {
     static const char *const name[] = {"wide", "flat", "small"};
     tn_tensor *loss = NULL;
-    int        i;
     tn_ctx_reset(ctx);
     tn_record(ctx);
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         tn_tensor *w = tn_params_find(params, name[i])->value, *part = tn_sum(ctx, tn_mul(ctx, w, w));
         loss = loss ? tn_add(ctx, loss, part) : part;
     }
@@ -420,17 +396,14 @@ static bool saves(job *j)
     const bool resumed = (j->kind & RESUMED) != 0;
     image     *to = &image_of[resumed];
     tn_params *params;
-    tn_optim  *optim;
     size_t     nothing, read_peak;
-    int        step;
-    bool       good;
     if (j->kind & NO_EXCHANGE) carrier_kind = j->kind & OF_A_DEVICE ? COLLECTIVES_OF_A_DEVICE : COLLECTIVES;
     if (j->kind & OF_A_DEVICE) backend_given = cpu_as_device();
     j->sealed = (j->kind & NOT_HOST) != 0;
     if (!open_job(j, TN_F32)) return false;
-    optim = million(j->ctx, &params, j->kind);
-    good = optim != NULL;
-    for (step = 0; step < 2 && !resumed && good; step++) good = million_step(j->ctx, optim, params) == TN_OK;
+    tn_optim *optim = million(j->ctx, &params, j->kind);
+    bool good = optim != NULL;
+    for (int step = 0; step < 2 && !resumed && good; step++) good = million_step(j->ctx, optim, params) == TN_OK;
     if (resumed) good = tn_checkpoint_read(optim, tn_source_memory(image_of[0].bytes, image_of[0].used)) == TN_OK;
     read_peak = tn_ctx_memory(j->ctx).peak;
     good = good && tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_memory(to->bytes, FILE_ROOM, &to->used)
@@ -451,15 +424,14 @@ static bool saves(job *j)
    has more than its own part of the moments. */
 TEST(a_checkpoint_of_parts_is_that_of_the_whole)
 {
-    int kind, size;
     image_of = (image *)mmap(NULL, 2 * sizeof *image_of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(CHECK(image_of != MAP_FAILED));
-    for (kind = 0; kind < (test_small() ? 2 : 4); kind++) {
+    for (int kind = 0; kind < (test_small() ? 2 : 4); kind++) {
         const int as = (kind & 1 ? MUON : ADAMW) | (kind & 2 ? BUCKETS : 0);
         memset(image_of, 0, 2 * sizeof *image_of);
         CHECK_INT(processes(kind & 2 ? 2 : 1, as | SHARED, NULL, saves), 0);
         CHECK(image_of[0].used > SOME * (kind & 1 ? 8 : 12));
-        for (size = 1; size <= 4; size++) {
+        for (int size = 1; size <= 4; size++) {
             memset(&image_of[1], 0, sizeof *image_of);
             CHECK_INT(processes(size, as | SHARED | RESUMED, NULL, saves), 0);
             CHECK_INT((long long)image_of[1].used, (long long)image_of[0].used);
@@ -474,11 +446,10 @@ TEST(a_checkpoint_of_parts_is_that_of_the_whole)
 TEST(a_checkpoint_of_parts_over_every_carrier)
 {
     static const int with[] = {NO_EXCHANGE, NO_EXCHANGE | OF_A_DEVICE, NOT_HOST, NO_EXCHANGE | NOT_HOST};
-    size_t k;
     image_of = (image *)mmap(NULL, 2 * sizeof *image_of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(CHECK(image_of != MAP_FAILED));
     CHECK_INT(processes(2, ADAMW | SHARED, NULL, saves), 0);
-    for (k = 0; k < sizeof with / sizeof *with; k++) {
+    for (size_t k = 0; k < sizeof with / sizeof *with; k++) {
         memset(&image_of[1], 0, sizeof *image_of);
         CHECK_INT(processes(3, ADAMW | SHARED | RESUMED | with[k], NULL, saves), 0);
         CHECK(image_of[0].used > SOME * 12 && memcmp(&image_of[1], &image_of[0], sizeof *image_of) == 0);
@@ -502,19 +473,16 @@ static bool reads_in_vain(job *j)
 {
     const int64_t five = 5;
     tn_params    *params;
-    tn_optim     *optim, *other;
-    tn_optim_desc d;
-    tn_init       init;
+    tn_optim_desc d = ZERO;
+    tn_init       init = ZERO;
     size_t        nothing;
     worn          file;
     double        one = 1;
     bool          good;
-    memset(&init, 0, sizeof init);
-    memset(&d, 0, sizeof d);
     d.share_moments = true;
     if (!open_job(j, TN_F32)) return false;
-    optim = million(j->ctx, &params, SHARED);
-    other = tn_optim_create(params, &d);
+    tn_optim *optim = million(j->ctx, &params, SHARED);
+    tn_optim *other = tn_optim_create(params, &d);
     good = optim && other && million_step(j->ctx, optim, params) == TN_OK
         && tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_memory(image_of->bytes, FILE_ROOM, &image_of->used)
                                                    : tn_sink_memory(NULL, 0, &nothing), NULL, 0) == TN_OK
@@ -541,14 +509,11 @@ TEST(a_checkpoint_that_cannot_be_read_changes_nothing)
 static bool changes_a_rule(job *j)
 {
     tn_params *params;
-    tn_optim  *optim;
     size_t     nothing;
-    int        k;
-    bool       good;
     if (!open_job(j, TN_F32)) return false;
-    optim = million(j->ctx, &params, MUON | SHARED);
-    good = optim && million_step(j->ctx, optim, params) == TN_OK;
-    for (k = 0; k < 2 && good; k++) {
+    tn_optim *optim = million(j->ctx, &params, MUON | SHARED);
+    bool good = optim && million_step(j->ctx, optim, params) == TN_OK;
+    for (int k = 0; k < 2 && good; k++) {
         tn_params_find(params, "wide")->adamw = k == 1;
         good = tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_memory(image_of[k].bytes, FILE_ROOM, &image_of[k].used)
                                                        : tn_sink_memory(NULL, 0, &nothing), NULL, 0) == TN_OK;
@@ -586,14 +551,12 @@ static bool fails_to_save(job *j)
     static char small[1000];
     const tn_note note = {"tensornet.steps", "3"};
     tn_params *params;
-    tn_optim  *optim;
     size_t     nothing;
     leaky      disk;
     tn_status  s;
-    bool       good;
     if (!open_job(j, TN_F32)) return false;
-    optim = million(j->ctx, &params, SHARED);
-    good = optim != NULL && million_step(j->ctx, optim, params) == TN_OK;
+    tn_optim *optim = million(j->ctx, &params, SHARED);
+    bool good = optim != NULL && million_step(j->ctx, optim, params) == TN_OK;
     if (j->kind == 3 && j->rank == 1) tn_tensor_1d(j->ctx, TN_F64, (int64_t)1 << 44);
     disk.left = j->kind < 2 ? room[j->kind] : SIZE_MAX;
     s = tn_checkpoint_write(optim, j->rank > 0 ? tn_sink_memory(NULL, 0, &nothing) : j->kind == 4
@@ -616,11 +579,10 @@ TEST(a_checkpoint_that_fails_fails_for_all)
         {"out of memory: checkpoint: rank 1 has an error: out of memory", "out of memory: "},
         {"file: memory: byte ", "file: checkpoint: rank 0 has an error: file"}};
     shared *all = share();
-    int     kind, r;
-    for (kind = 0; kind < 5; kind++) {
+    for (int kind = 0; kind < 5; kind++) {
         memset(all, 0, sizeof *all);
         CHECK_INT(processes(3, kind, all, fails_to_save), 0);
-        for (r = 0; r < 3; r++) {
+        for (int r = 0; r < 3; r++) {
             const char *expected = say[kind][kind == 3 ? r == 1 : r > 0];
             if (!CHECK(strncmp(all->said[r], expected, strlen(expected)) == 0)) printf("%s\n", all->said[r]);
         }
@@ -652,24 +614,21 @@ static bool cannot_send(job *j)
 {
     static tn_backend b;
     char       path[64];
-    tn_sink    sink;
     tn_params *params;
-    tn_optim  *optim;
     uint64_t   before = 0;
-    tn_status  s;
     bool       good;
     b = *sealed_reference();
     b.download = download_some;
     backend_given = &b;
     snprintf(path, sizeof path, "/tmp/tn-test-%d.safetensors", (int)getppid());
-    sink = j->rank == 0 ? tn_sink_path(path) : tn_sink_memory(NULL, 0, NULL);
+    tn_sink sink = j->rank == 0 ? tn_sink_path(path) : tn_sink_memory(NULL, 0, NULL);
     if (!open_job(j, TN_F32)) return false;
-    optim = million(j->ctx, &params, SHARED);
+    tn_optim *optim = million(j->ctx, &params, SHARED);
     good = optim && million_step(j->ctx, optim, params) == TN_OK && tn_checkpoint_write(optim, sink, NULL, 0) == TN_OK
         && million_step(j->ctx, optim, params) == TN_OK;
     if (j->rank == 0) before = file_hash(path);
     unreadable = j->rank == 1;
-    s = tn_checkpoint_write(optim, sink, NULL, 0);
+    tn_status s = tn_checkpoint_write(optim, sink, NULL, 0);
     unreadable = false;
     snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
     tn_ctx_clear_error(j->ctx);
@@ -685,9 +644,8 @@ TEST(a_file_is_replaced_when_all_have_sent)
 {
     static const char expected[] = "backend: checkpoint: rank 1 has an error: backend";
     shared *all = share();
-    int     r;
     CHECK_INT(processes(3, 0, all, cannot_send), 0);
-    for (r = 0; r < 3; r += 2)
+    for (int r = 0; r < 3; r += 2)
         if (!CHECK(strncmp(all->said[r], expected, strlen(expected)) == 0)) printf("%s\n", all->said[r]);
     munmap(all, sizeof *all);
 }
@@ -696,13 +654,11 @@ TEST(a_file_is_replaced_when_all_have_sent)
 static bool saves_too_soon(job *j)
 {
     tn_params *params;
-    tn_optim  *optim;
     size_t     used = 0;
     tn_sink    sink = tn_sink_memory(NULL, 0, &used);
-    bool       good;
     if (!open_job(j, TN_F32)) return false;
-    optim = million(j->ctx, &params, SHARED);
-    good = optim && million_backward(j->ctx, params) == TN_OK;
+    tn_optim *optim = million(j->ctx, &params, SHARED);
+    bool good = optim && million_backward(j->ctx, params) == TN_OK;
     if (j->rank == 1) tn_tensor_1d(j->ctx, TN_F64, (int64_t)1 << 44);
     good = good && tn_optim_step(optim) == TN_ERR_MEMORY;
     tn_ctx_clear_error(j->ctx);
@@ -724,22 +680,17 @@ static bool dies_saving(job *j)
 {
     const int  victim = j->kind % 3, moment = j->kind / 3;
     char       path[64], name[32];
-    tn_sink    sink;
     tn_params *params;
-    tn_optim  *optim;
-    long       before;
-    tn_status  s;
-    bool       good;
     carrier_kind = MORTAL;
     snprintf(path, sizeof path, "/tmp/tn-test-%d.safetensors", (int)getppid());
-    sink = j->rank == 0 ? tn_sink_path(path) : tn_sink_memory(NULL, 0, NULL);
+    tn_sink sink = j->rank == 0 ? tn_sink_path(path) : tn_sink_memory(NULL, 0, NULL);
     if (!open_job(j, TN_F32)) return false;
-    optim = million(j->ctx, &params, SHARED);
-    good = optim && million_step(j->ctx, optim, params) == TN_OK;
-    before = exchanges;
+    tn_optim *optim = million(j->ctx, &params, SHARED);
+    bool good = optim && million_step(j->ctx, optim, params) == TN_OK;
+    long before = exchanges;
     good = good && tn_checkpoint_write(optim, sink, NULL, 0) == TN_OK;
     before = exchanges - before;                            /* in a checkpoint */
-    s = million_step(j->ctx, optim, params);
+    tn_status s = million_step(j->ctx, optim, params);
     if (j->rank == victim) last_exchange = exchanges + 1 + (before - 1) * moment / (MOMENTS_OF_DEATH - 1);
     if (s == TN_OK) s = tn_checkpoint_write(optim, sink, NULL, 0);
     snprintf(name, sizeof name, "rank %d has ended", victim);
@@ -752,23 +703,19 @@ static bool dies_saving(job *j)
 TEST(a_process_is_killed_in_a_checkpoint)
 {
     char    path[64];
-    tn_desc d;
-    int     kind;
-    memset(&d, 0, sizeof d);
+    tn_desc d = ZERO;
     d.seed = 7;
     d.threads = 1;
     snprintf(path, sizeof path, "/tmp/tn-test-%d.safetensors", (int)getpid());
-    for (kind = 0; kind < 3 * MOMENTS_OF_DEATH; kind++) {
+    for (int kind = 0; kind < 3 * MOMENTS_OF_DEATH; kind++) {
         tn_ctx    *ctx;
         tn_params *params;
-        tn_optim  *optim;
-        int64_t    steps;
         if (test_small() && kind % 2) continue;
         CHECK_INT(processes(3, kind, NULL, dies_saving), 1u << kind % 3);
         REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
-        optim = million(ctx, &params, ADAMW);
+        tn_optim *optim = million(ctx, &params, ADAMW);
         CHECK_STATUS(tn_checkpoint_read(optim, tn_source_path(path)), TN_OK);
-        steps = tn_optim_steps(optim);
+        int64_t steps = tn_optim_steps(optim);
         CHECK(steps == 1 || (steps == 2 && kind / 3 == MOMENTS_OF_DEATH - 1));
         if (kind == 3 * MOMENTS_OF_DEATH - 1) CHECK_STATUS(tn_checkpoint_write(optim, tn_sink_path(path), NULL, 0), TN_OK);
         tn_ctx_destroy(ctx);
@@ -785,13 +732,11 @@ TEST(overlap_does_not_change_a_bit)
     static const int kinds[] = {ADAMW, PARTS, MUON, ADAMW | TIED, MUON | SHARED, ADAMW | SHARED, PARTS | SHARED | TIED};
     static const int ways[] = {OVERLAP, OVERLAP | BUCKETS, OVERLAP | BUCKETS | ALONE, BUCKETS};
     shared *plain = share(), *all = share();
-    size_t  k, w;
-    int     size;
-    for (k = 0; k < sizeof kinds / sizeof *kinds; k += test_small() ? 2 : 1)
-        for (size = test_small() ? 3 : 2; size <= 3; size++) {
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k += test_small() ? 2 : 1)
+        for (int size = test_small() ? 3 : 2; size <= 3; size++) {
             memset(plain, 0, sizeof *plain);
             CHECK_INT(processes(size, kinds[k], plain, trains), 0);
-            for (w = 0; w < sizeof ways / sizeof *ways; w++) {
+            for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
                 if (size == 2 && w > 1) continue;
                 memset(all, 0, sizeof *all);
                 CHECK_INT(processes(size, kinds[k] | ways[w], all, trains), 0);
@@ -809,13 +754,12 @@ TEST(buckets_of_any_size_have_the_same_curve)
 {
     shared *one = share(), *all = share();
     double  worst = 0;
-    int     kind, size, i;
-    for (kind = 0; kind < KINDS_OF_TRAINING; kind++) {
+    for (int kind = 0; kind < KINDS_OF_TRAINING; kind++) {
         CHECK_INT(processes(1, kind | OVERLAP, one, trains), 0);
-        for (size = 2; size <= 3; size++) {
+        for (int size = 2; size <= 3; size++) {
             memset(all, 0, sizeof *all);
             CHECK_INT(processes(size, kind | OVERLAP | BUCKETS | SHARED, all, trains), 0);
-            for (i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[size - 1][i] / one->loss[0][i] - 1));
+            for (int i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[size - 1][i] / one->loss[0][i] - 1));
         }
     }
     WORST("losses with buckets of 41 numbers, overlapped and shared, against one process", worst, 1e-12);
@@ -838,35 +782,29 @@ static tn_tensor *run_inner(tn_ctx *ctx, const void *with, tn_tensor *const *in)
 static bool overlaps(job *j)
 {
     const int64_t shape[2] = {3, 3};
-    tn_optim_desc od;
-    tn_params    *params;
-    tn_optim     *optim;
-    tn_param     *w1, *w2;
+    tn_optim_desc od = ZERO;
     tn_traffic    at, before, after;
-    tn_init       init;
-    int           step, runs = 0;
+    tn_init       init = ZERO;
+    int           runs = 0;
     bool          good = true;
     tn_status     s = TN_OK;
     inner         with;
-    memset(&od, 0, sizeof od);
-    memset(&init, 0, sizeof init);
     init.rule = TN_INIT_NORMAL;
     init.std = 0.3;
     od.bucket = 9;
     j->alone = true;                    /* what is sent is sent at once */
     if (!open_job(j, TN_F64)) return false;
-    params = tn_params_create(j->ctx);
-    w1 = tn_params_add(params, "w1", 2, shape, init);
-    w2 = tn_params_add(params, "w2", 2, shape, init);
-    optim = tn_optim_create(params, &od);
+    tn_params *params = tn_params_create(j->ctx);
+    tn_param *w1 = tn_params_add(params, "w1", 2, shape, init);
+    tn_param *w2 = tn_params_add(params, "w2", 2, shape, init);
+    tn_optim *optim = tn_optim_create(params, &od);
     with.j = j, with.w = w1->value, with.at = &at, with.runs = &runs;
-    for (step = 0; step < 2 && good; step++) {
-        tn_tensor *x, *y;
+    for (int step = 0; step < 2 && good; step++) {
         tn_ctx_reset(j->ctx);
-        x = tn_full(j->ctx, 2, shape, 1 + j->rank);
+        tn_tensor *x = tn_full(j->ctx, 2, shape, 1 + j->rank);
         runs = step == 0 ? 2 : 0;                           /* the first step has no gradients yet, and no error */
         tn_record(j->ctx);
-        y = tn_affine(j->ctx, tn_recompute(j->ctx, run_inner, &with, sizeof with, 1, &x), w2->value, NULL);
+        tn_tensor *y = tn_affine(j->ctx, tn_recompute(j->ctx, run_inner, &with, sizeof with, 1, &x), w2->value, NULL);
         if (step == 1) good = tn_optim_overlap(optim) == TN_OK;
         before = tn_ctx_traffic(j->ctx);
         s = tn_backward(j->ctx, tn_sum(j->ctx, tn_mul(j->ctx, y, y)));
@@ -893,10 +831,9 @@ TEST(buckets_are_sent_while_the_backward_pass_goes_on)
         {"out of memory: optim: rank 1 has an error: out of memory", "out of memory: "},
         {"bad argument: backward: something is added to the gradient of a parameter [3,3]", "bad argument: backward: something"}};
     shared *all = share();
-    int     kind, r;
-    for (kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < 3; kind++) {
         CHECK_INT(processes(2, kind, all, overlaps), 0);
-        for (r = 0; r < 2; r++)
+        for (int r = 0; r < 2; r++)
             if (!CHECK(strncmp(all->said[r], say[kind][r], strlen(say[kind][r])) == 0)) printf("%s\n", all->said[r]);
     }
     munmap(all, sizeof *all);
@@ -908,14 +845,13 @@ TEST(buckets_are_sent_while_the_backward_pass_goes_on)
 static bool draws(job *j)
 {
     const int64_t rows = 12 / j->size, width = j->kind, shape[2] = {rows, width};
-    tn_tensor    *x, *y, *z;
     bool          good;
     if (!open_job(j, TN_F32)) return false;
-    x = tn_full(j->ctx, 2, shape, 1);
+    tn_tensor *x = tn_full(j->ctx, 2, shape, 1);
     tn_watch(x);
     tn_record(j->ctx);
-    y = tn_dropout(j->ctx, x, 0.5);
-    z = tn_noise(j->ctx, x, 0.1);
+    tn_tensor *y = tn_dropout(j->ctx, x, 0.5);
+    tn_tensor *z = tn_noise(j->ctx, x, 0.1);
     good = tn_read(y, TN_F64, j->all->params[0] + j->rank * rows * width, rows * width) == TN_OK
         && tn_read(z, TN_F64, j->all->params[1] + j->rank * rows * width, rows * width) == TN_OK
         && tn_backward(j->ctx, tn_sum(j->ctx, tn_add(j->ctx, y, x))) == TN_OK          /* dropout adds to a gradient of ones */
@@ -952,28 +888,21 @@ static bool errs(job *j)
     const int64_t five = 5, huge = (int64_t)1 << 44;
     tn_transformer_desc d = tiny();
     tn_transformer      m;
-    tn_params          *params;
-    tn_optim           *optim;
-    tn_tensor          *loss;
-    tn_status           s;
-    tn_optim_desc       od;
+    tn_optim_desc       od = ZERO;
     double              before[4096] = {0}, after[4096] = {0};
-    bool                same, again;
-    tn_init             init;
-    memset(&init, 0, sizeof init);
-    memset(&od, 0, sizeof od);
+    tn_init             init = ZERO;
     od.share_moments = (j->kind & DIVIDED) != 0;
     j->kind &= ANNOUNCED - 1;
     if (!open_job(j, TN_F64)) return false;
-    params = tn_params_create(j->ctx);
+    tn_params *params = tn_params_create(j->ctx);
     if (tn_transformer_init(params, "", &d, &m) != TN_OK) return false;
     if (j->kind == OTHER_PARAMETERS && guilty) tn_params_add(params, "more", 1, &five, init);
-    optim = tn_optim_create(params, &od);
+    tn_optim *optim = tn_optim_create(params, &od);
     if (j->kind < OTHER_PARAMETERS &&
         (tn_backward(j->ctx, part_loss(j, &m, 0, 0, 1)) != TN_OK || tn_optim_step(optim) != TN_OK)) return false;
     save_params(params, before);
     tn_ctx_reset(j->ctx);
-    loss = part_loss(j, &m, 1, 0, 1);
+    tn_tensor *loss = part_loss(j, &m, 1, 0, 1);
     if (j->kind == BAD_ID && guilty) {
         const int32_t id = 77;
         tn_tensor    *x = tn_tensor_2d(j->ctx, TN_I32, 1, 1);
@@ -985,16 +914,16 @@ static bool errs(job *j)
     if (j->kind == GONE && guilty) _exit(0);                   /* without close */
     if (announced) tn_optim_overlap(optim);
     tn_backward(j->ctx, j->kind == NOT_FINITE && guilty ? tn_scale(j->ctx, loss, HUGE_VAL) : loss);
-    s = tn_optim_step(optim);
+    tn_status s = tn_optim_step(optim);
     snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
     tn_ctx_clear_error(j->ctx);
     save_params(params, after);
-    same = memcmp(before, after, sizeof before) == 0;
+    bool same = memcmp(before, after, sizeof before) == 0;
     tn_params_zero_grad(params);
     tn_ctx_reset(j->ctx);
     loss = part_loss(j, &m, 2, 0, 1);
     if (announced) tn_optim_overlap(optim);
-    again = tn_backward(j->ctx, loss) == TN_OK && tn_optim_step(optim) == TN_OK;
+    bool again = tn_backward(j->ctx, loss) == TN_OK && tn_optim_step(optim) == TN_OK;
     if (j->kind >= OTHER_PARAMETERS) return same && !again;
     return close_job(j, same && again);
 }
@@ -1007,12 +936,11 @@ TEST(an_error_of_one_process_is_everybodys)
         "bad argument: optim: rank 1 has another number of steps, other settings", "communication: comm socket, rank ",
         "communication: comm socket, rank "};
     shared *all = share();
-    int     k, r;
-    for (k = 0; k < 4 * (GONE + 1); k++) {
+    for (int k = 0; k < 4 * (GONE + 1); k++) {
         const int      kind = k / 4;
         const unsigned failed = processes(3, kind | (k % 2 ? ANNOUNCED : 0) | (k % 4 > 1 ? DIVIDED : 0), all, errs);
         CHECK_INT(failed, kind == KILLED ? 2 : 0);
-        for (r = 0; r < 3; r++) {
+        for (int r = 0; r < 3; r++) {
             if (r == 1 && kind != NOT_FINITE) continue;
             if (!CHECK(strncmp(all->said[r], say[kind], strlen(say[kind])) == 0)) printf("%s\n", all->said[r]);
             if (kind >= KILLED && !CHECK(strstr(all->said[r], "rank 1 has ended") != NULL)) printf("%s\n", all->said[r]);
@@ -1026,40 +954,33 @@ TEST(an_error_of_one_process_is_everybodys)
 static bool overflows_once(job *j)
 {
     const int64_t n = 64;
-    tn_optim_desc d;
-    tn_params    *params;
-    tn_optim     *optim;
-    tn_init       init;
-    tn_tensor    *v;
+    tn_optim_desc d = ZERO;
+    tn_init       init = ZERO;
     double        c[64], got[64] = {0};
-    int           step, i;
+    int           step;
     bool          good = true;
-    memset(&d, 0, sizeof d);
-    memset(&init, 0, sizeof init);
     d.kind = TN_OPTIM_SGD;
     d.lr = 1;
     d.share_moments = true;
     init.rule = TN_INIT_ZERO;
     if (!open_job(j, TN_F64)) return false;
-    params = tn_params_create(j->ctx);
+    tn_params *params = tn_params_create(j->ctx);
     tn_params_add(params, "u", 1, &n, init);
-    v = tn_params_add(params, "v", 1, &n, init)->value;
-    optim = tn_optim_create(params, &d);
+    tn_tensor *v = tn_params_add(params, "v", 1, &n, init)->value;
+    tn_optim *optim = tn_optim_create(params, &d);
     for (step = 0; step < 3 && good; step++) {
-        tn_tensor *by;
-        tn_status  s;
         tn_ctx_reset(j->ctx);
-        by = tn_tensor_1d(j->ctx, TN_F64, n);
-        for (i = 0; i < n; i++) c[i] = step < 2 && i == j->kind && j->rank == 1 ? HUGE_VAL : 1;
+        tn_tensor *by = tn_tensor_1d(j->ctx, TN_F64, n);
+        for (int i = 0; i < n; i++) c[i] = step < 2 && i == j->kind && j->rank == 1 ? HUGE_VAL : 1;
         tn_write(by, TN_F64, c, n);
         tn_record(j->ctx);
         good = tn_backward(j->ctx, tn_sum(j->ctx, tn_mul(j->ctx, v, by))) == TN_OK;
-        s = tn_optim_step(optim);
+        tn_status s = tn_optim_step(optim);
         good = good && s == (step < 2 ? TN_ERR_NONFINITE : TN_OK)
             && (step == 2 || strstr(tn_ctx_error(j->ctx), "the gradient of v is not finite") != NULL);
         tn_ctx_clear_error(j->ctx);
         good = good && tn_read(v, TN_F64, got, n) == TN_OK;
-        for (i = 0; i < n; i++) good = good && got[i] == (step < 2 ? 0 : -1);
+        for (int i = 0; i < n; i++) good = good && got[i] == (step < 2 ? 0 : -1);
     }
     if (!good) printf("rank %d, element %d: step %d, %g %g\n", j->rank, j->kind, step, got[0], got[63]);
     return close_job(j, good);
@@ -1077,10 +998,9 @@ static bool dies(job *j)
 {
     const int victim = j->kind % 4;
     char      name[32];
-    bool      good;
     if (j->rank == victim) j->dies_after = j->kind / 4 * 1000;
     j->kind = ADAMW | (j->kind / 4 % 2 ? OVERLAP : 0);
-    good = trains(j);
+    bool good = trains(j);
     if (j->rank == victim) for (;;) sleep(1);
     snprintf(name, sizeof name, "rank %d has ended", victim);
     if (!good && !strstr(j->all->said[j->rank], name)) printf("rank %d: %s\n", j->rank, j->all->said[j->rank]);
@@ -1091,8 +1011,8 @@ TEST(nobody_waits_for_a_process_that_was_killed)
 {
     shared  *all = share();
     uint64_t seed = 11;
-    int      i, r, midway = 0;
-    for (i = 0; i < 20; i++) {
+    int      r, midway = 0;
+    for (int i = 0; i < 20; i++) {
         const int victim = (int)test_random_int(&seed, 0, 3), moment = (int)test_random_int(&seed, 1, 60000);
         memset(all, 0, sizeof *all);
         CHECK_INT(processes(4, 4 * moment + victim, all, dies), 1u << victim);
@@ -1111,25 +1031,19 @@ static bool differs(job *j)
 {
     const bool    other = j->rank == 1;
     const int64_t n = 6 + (j->kind == COUNT && other);
-    tn_optim_desc d;
-    tn_params    *params;
-    tn_optim     *optim;
-    tn_init       init;
-    tn_tensor    *t;
+    tn_optim_desc d = ZERO;
+    tn_init       init = ZERO;
     tn_status     s = TN_OK;
     double        one = 1;
-    int           step;
-    memset(&d, 0, sizeof d);
-    memset(&init, 0, sizeof init);
     if (!open_job(j, TN_F32)) return false;
-    t = tn_tensor_create(j->ctx, TN_F32, 1, &n);
+    tn_tensor *t = tn_tensor_create(j->ctx, TN_F32, 1, &n);
     if (j->kind == ROOT || (j->kind == CALL && other)) s = tn_comm_broadcast(t, j->kind == ROOT && other);
     else if (j->kind < RATE) s = tn_comm_all_reduce(t);
     if (j->kind < RATE) {
         snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
         return close_job(j, s != TN_OK && tn_comm_sum(j->ctx, &one, 1) == TN_ERR_COMM);     /* nothing works any more */
     }
-    params = tn_params_create(j->ctx);
+    tn_params *params = tn_params_create(j->ctx);
     t = tn_params_add(params, "w", 1, &n, init)->value;
     tn_params_add(params, "v", 1, &n, init);
     if (other && j->kind == RATE) d.lr = 0.5;
@@ -1139,8 +1053,8 @@ static bool differs(job *j)
         tn_params_set_scales(params, "v", j->kind == RATE_SCALE ? 2 : 1, j->kind == DECAY_SCALE ? 2 : 1);
     if (other && j->kind == BUCKET) d.bucket = 3;
     d.share_moments = j->kind >= SAVES || (other && j->kind == SHARES);
-    optim = tn_optim_create(params, &d);
-    for (step = 0; step < 2 && s == TN_OK; step++) {
+    tn_optim *optim = tn_optim_create(params, &d);
+    for (int step = 0; step < 2 && s == TN_OK; step++) {
         const bool last = step == 1 || j->kind < NOT_ANNOUNCED;
         tn_ctx_reset(j->ctx);
         if (step == 1 && other && j->kind >= SAVES) {
@@ -1170,11 +1084,10 @@ TEST(processes_have_to_make_the_same_calls)
     static const char settings[] = "bad argument: optim: rank 1 has another number of steps, other settings";
     static const char saving[] = "bad argument: checkpoint: rank 1 has another number of steps, other settings";
     shared *all = share();
-    int     kind, r;
-    for (kind = 0; kind < DIFFERENCES; kind++) {
+    for (int kind = 0; kind < DIFFERENCES; kind++) {
         memset(all, 0, sizeof *all);
         CHECK_INT(processes(2, kind, all, differs), 0);
-        for (r = 0; r < 2; r++) {
+        for (int r = 0; r < 2; r++) {
             const char *expected = kind < RATE ? say[kind][r] : kind >= SAVES && r == 1 ? saving : settings;
             if (!CHECK(strncmp(all->said[r], expected, strlen(expected)) == 0)) printf("%d: %s\n", kind, all->said[r]);
         }
@@ -1186,45 +1099,38 @@ TEST(processes_have_to_make_the_same_calls)
 static bool uses_less(job *j)
 {
     const int64_t n = 5;
-    tn_optim_desc d;
-    tn_params    *params;
-    tn_optim     *optim;
-    tn_init       init;
-    tn_tensor    *v, *w;
+    tn_optim_desc d = ZERO;
+    tn_init       init = ZERO;
     double        got[5] = {0};
-    int           step, i;
     bool          good = true;
-    memset(&d, 0, sizeof d);
-    memset(&init, 0, sizeof init);
     d.kind = TN_OPTIM_SGD;
     d.lr = 1;
     d.share_moments = (j->kind & SHARED) != 0;
     init.rule = TN_INIT_ZERO;
     if (!open_job(j, TN_F64)) return false;
-    params = tn_params_create(j->ctx);
-    v = tn_params_add(params, "v", 1, &n, init)->value;
-    w = tn_params_add(params, "w", 1, &n, init)->value;
-    optim = tn_optim_create(params, &d);
-    for (step = 0; step < 2 && good; step++) {          /* d loss / d v is rank + 1, and in the second step 1 and nothing */
-        tn_tensor *loss;
+    tn_params *params = tn_params_create(j->ctx);
+    tn_tensor *v = tn_params_add(params, "v", 1, &n, init)->value;
+    tn_tensor *w = tn_params_add(params, "w", 1, &n, init)->value;
+    tn_optim *optim = tn_optim_create(params, &d);
+    for (int step = 0; step < 2 && good; step++) {          /* d loss / d v is rank + 1, and in the second step 1 and nothing */
         tn_ctx_reset(j->ctx);
         tn_record(j->ctx);
-        loss = step == 1 && j->rank == 1 ? w : tn_add(j->ctx, tn_scale(j->ctx, v, j->rank + 1), w);
+        tn_tensor *loss = step == 1 && j->rank == 1 ? w : tn_add(j->ctx, tn_scale(j->ctx, v, j->rank + 1), w);
         loss = tn_sum(j->ctx, loss);
         if (j->kind & OVERLAP) tn_optim_overlap(optim);
         good = tn_backward(j->ctx, loss) == TN_OK && tn_optim_step(optim) == TN_OK;
     }
     good = good && tn_read(v, TN_F64, got, n) == TN_OK;
-    for (i = 0; i < n; i++) good = good && got[i] == -2;
+    for (int i = 0; i < n; i++) good = good && got[i] == -2;
     good = good && tn_read(w, TN_F64, got, n) == TN_OK;
-    for (i = 0; i < n; i++) good = good && got[i] == -2;
+    for (int i = 0; i < n; i++) good = good && got[i] == -2;
     good = good && tn_comm_all_reduce(v->grad) == TN_OK && tn_read(v->grad, TN_F64, got, n) == TN_OK;   /* after a step: zeros */
-    for (i = 0; i < n; i++) good = good && got[i] == 0;
+    for (int i = 0; i < n; i++) good = good && got[i] == 0;
     tn_ctx_reset(j->ctx);
     tn_record(j->ctx);
     good = good && (j->rank == 0 || tn_backward(j->ctx, tn_sum(j->ctx, v)) == TN_OK);       /* still zeros here, and ones there */
     good = good && tn_comm_all_reduce(v->grad) == TN_OK && tn_read(v->grad, TN_F64, got, n) == TN_OK;
-    for (i = 0; i < n; i++) good = good && got[i] == 1;
+    for (int i = 0; i < n; i++) good = good && got[i] == 1;
     if (!good) printf("rank %d: %g %s\n", j->rank, got[0], tn_ctx_error(j->ctx));
     return close_job(j, good);
 }
@@ -1232,8 +1138,7 @@ static bool uses_less(job *j)
 TEST(a_gradient_that_one_process_lacks_counts_as_zeros)
 {
     static const int kinds[] = {0, OVERLAP, SHARED, SHARED | OVERLAP};
-    int k;
-    for (k = 0; k < 4; k++) CHECK_INT(processes(2, kinds[k], NULL, uses_less), 0);
+    for (int k = 0; k < 4; k++) CHECK_INT(processes(2, kinds[k], NULL, uses_less), 0);
 }
 
 /* What a step sends, by the formula of docs/internals.md: of P numbers 2 (N-1)/N P, shared or not, and a few more with which
@@ -1242,16 +1147,13 @@ static bool counts_a_step(job *j)
 {
     const uint64_t n = (uint64_t)j->size, told = (n - 1) * 28;
     tn_params     *params;
-    tn_optim      *optim;
-    tn_traffic     before, after;
     uint64_t       bytes, expected = 2 * (n - 1) * (1003000 / n * 4) + told;
-    bool           good;
     if (!open_job(j, TN_F32)) return false;
-    optim = million(j->ctx, &params, j->kind);
-    good = optim && million_step(j->ctx, optim, params) == TN_OK;
-    before = tn_ctx_traffic(j->ctx);
+    tn_optim *optim = million(j->ctx, &params, j->kind);
+    bool good = optim && million_step(j->ctx, optim, params) == TN_OK;
+    tn_traffic before = tn_ctx_traffic(j->ctx);
     good = good && million_step(j->ctx, optim, params) == TN_OK;
-    after = tn_ctx_traffic(j->ctx);
+    tn_traffic after = tn_ctx_traffic(j->ctx);
     bytes = after.bytes - before.bytes;
     if (!(j->kind & SHARED)) {
         good = good && bytes >= expected && bytes < expected + 64 * 16 * n
@@ -1265,8 +1167,7 @@ static bool counts_a_step(job *j)
 
 TEST(a_step_sends_what_the_formula_says)
 {
-    int size;
-    for (size = 2; size <= 4; size += 2) {
+    for (int size = 2; size <= 4; size += 2) {
         CHECK_INT(processes(size, ADAMW, NULL, counts_a_step), 0);
         CHECK_INT(processes(size, ADAMW | BUCKETS, NULL, counts_a_step), 0);
         CHECK_INT(processes(size, ADAMW | SHARED | BUCKETS, NULL, counts_a_step), 0);
@@ -1277,34 +1178,28 @@ TEST(a_step_sends_what_the_formula_says)
 static bool has_two(job *j)
 {
     const int64_t shape[2] = {100, 100};
-    tn_optim_desc d;
-    tn_params    *params;
-    tn_optim     *optim;
-    tn_init       init;
+    tn_optim_desc d = ZERO;
+    tn_init       init = ZERO;
     tn_tensor    *loss = NULL;
     char          name[2] = "a";
-    size_t        before, most;
-    bool          good;
-    memset(&d, 0, sizeof d);
-    memset(&init, 0, sizeof init);
     d.kind = TN_OPTIM_MUON;
     d.share_moments = true;
     d.bucket = 1000;
     init.rule = TN_INIT_NORMAL;
     init.std = 1;
     if (!open_job(j, TN_F64)) return false;
-    params = tn_params_create(j->ctx);
+    tn_params *params = tn_params_create(j->ctx);
     for (; name[0] < 'e'; name[0]++) tn_params_add(params, name, 2, shape, init);
-    optim = tn_optim_create(params, &d);
+    tn_optim *optim = tn_optim_create(params, &d);
     tn_record(j->ctx);
     for (name[0] = 'a'; name[0] < 'e'; name[0]++) {
         tn_tensor *w = tn_params_find(params, name)->value, *part = tn_sum(j->ctx, tn_mul(j->ctx, w, w));
         loss = loss ? tn_add(j->ctx, loss, part) : part;
     }
-    good = tn_backward(j->ctx, loss) == TN_OK;
-    before = tn_ctx_memory(j->ctx).live;
+    bool good = tn_backward(j->ctx, loss) == TN_OK;
+    size_t before = tn_ctx_memory(j->ctx).live;
     good = good && tn_optim_step(optim) == TN_OK;
-    most = tn_ctx_memory(j->ctx).live - before;             /* two momenta, and four matrices for the iteration */
+    size_t most = tn_ctx_memory(j->ctx).live - before;             /* two momenta, and four matrices for the iteration */
     if (!good || most < 6 * 80000 || most > 7 * 80000) printf("rank %d: %zu bytes, %s\n", j->rank, most, tn_ctx_error(j->ctx));
     return close_job(j, good && most >= 6 * 80000 && most <= 7 * 80000);
 }
@@ -1323,28 +1218,24 @@ static tn_status agree_with(void *state, int to, const void *out, size_t n, int 
 TEST(a_collective_writes_like_any_other)
 {
     const int64_t shape[2] = {4, 32};
-    tn_comm       k;
-    tn_desc       d;
+    tn_comm       k = ZERO;
+    tn_desc       d = ZERO;
     tn_ctx       *ctx;
-    tn_tensor    *w, *x, *before, *after;
-    double        a, b;
-    memset(&k, 0, sizeof k);
-    memset(&d, 0, sizeof d);
     k.abi = TN_COMM_ABI;
     k.name = "mirror";
     k.size = 2;
     k.exchange = agree_with;
     d.comm = &k;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
-    w = tn_tensor_create(ctx, TN_REAL, 2, shape);
-    x = tn_full(ctx, 2, shape, 1);
+    tn_tensor *w = tn_tensor_create(ctx, TN_REAL, 2, shape);
+    tn_tensor *x = tn_full(ctx, 2, shape, 1);
     tn_assign(w, x);
     CHECK_STATUS(tn_compact(w, TN_WEIGHTS_BF16, NULL), TN_OK);
-    before = tn_affine(ctx, x, w, NULL);
-    a = tn_item(tn_mean(ctx, before));
+    tn_tensor *before = tn_affine(ctx, x, w, NULL);
+    double a = tn_item(tn_mean(ctx, before));
     CHECK_STATUS(tn_comm_all_reduce(w), TN_OK);             /* 1 + 1 */
-    after = tn_affine(ctx, x, w, NULL);
-    b = tn_item(tn_mean(ctx, after));
+    tn_tensor *after = tn_affine(ctx, x, w, NULL);
+    double b = tn_item(tn_mean(ctx, after));
     CHECK_NEAR(a, 32, 1e-6);
     CHECK_NEAR(b, 64, 1e-6);
     tn_watch(x);
@@ -1361,9 +1252,8 @@ static bool leaves_early(job *j)
     char         why[TN_WHY] = "";
     const double since = seconds_now();
     if (j->rank == 1) {
-        carrier c;
+        carrier c = ZERO;
         int     fds[KINDS][3] = {{-1, -1, -1}, {-1, -1, -1}}, kind;
-        memset(&c, 0, sizeof c);
         c.comm.rank = 1, c.comm.size = 3, c.job = comm_job();
         for (kind = 0; kind < KINDS; kind++) c.fd[kind] = fds[kind];
         snprintf(c.folder, sizeof c.folder, "%s", j->folder);
@@ -1405,12 +1295,11 @@ TEST(numbers_of_the_environment_are_whole)
         {"SLURM_LOCALID=2(x3)", "RANK=", "SLURM_LOCALID is \"2(x3)\""},
         {"TN_COMM_SECONDS=soon", "RANK=", "TN_COMM_SECONDS is \"soon\", expected a whole number from 1"}
     };
-    size_t i, k;
-    int    rank, size;
-    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int rank, size;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char why[TN_WHY] = "";
-        for (k = 0; k < sizeof launcher_names / sizeof *launcher_names; k++) unsetenv(launcher_names[k]);
-        for (k = 0; k < 2; k++) {
+        for (size_t k = 0; k < sizeof launcher_names / sizeof *launcher_names; k++) unsetenv(launcher_names[k]);
+        for (size_t k = 0; k < 2; k++) {
             const char *value = strchr(cases[i][k], '=');
             char        name[40];
             snprintf(name, sizeof name, "%.*s", (int)(value - cases[i][k]), cases[i][k]);
@@ -1422,16 +1311,15 @@ TEST(numbers_of_the_environment_are_whole)
         else CHECK(!comm_launcher(&rank, &size, why));
         if (!CHECK(!strncmp(why, cases[i][2], strlen(cases[i][2])))) printf("%s: %s\n", cases[i][0], why);
     }
-    for (k = 0; k < sizeof launcher_names / sizeof *launcher_names; k++) unsetenv(launcher_names[k]);
+    for (size_t k = 0; k < sizeof launcher_names / sizeof *launcher_names; k++) unsetenv(launcher_names[k]);
 }
 
 TEST(a_folder_that_others_may_enter_is_refused)
 {
     static const mode_t modes[] = {0777, 0770, 0701};
     char   folder[] = "/tmp/tn-test-XXXXXX", why[TN_WHY], text[200];
-    size_t i;
     REQUIRE(CHECK(mkdtemp(folder) != NULL));
-    for (i = 0; i < sizeof modes / sizeof *modes; i++) {
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         chmod(folder, modes[i]);
         CHECK(!comm_socket(folder, 0, 2, why));
         snprintf(text, sizeof text, "%s: its mode is %04o, expected 0700, a folder that nobody else can enter", folder,
@@ -1445,16 +1333,13 @@ TEST(a_folder_that_others_may_enter_is_refused)
 TEST(files_in_the_folder_are_kept)
 {
     static const char *const names[] = {"0", "notes"};
-    char     folder[] = "/tmp/tn-test-XXXXXX", file[64], why[TN_WHY] = "", text[200];
-    tn_comm *comm;
-    FILE    *f;
-    int      i;
+    char folder[] = "/tmp/tn-test-XXXXXX", file[64], why[TN_WHY] = "", text[200];
     REQUIRE(CHECK(mkdtemp(folder) != NULL));
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         snprintf(file, sizeof file, "%s/%s", folder, names[i]);
-        f = fopen(file, "w");
+        FILE *f = fopen(file, "w");
         REQUIRE(CHECK(f != NULL && fclose(f) == 0));
-        comm = comm_socket(folder, 0, 1, why);
+        tn_comm *comm = comm_socket(folder, 0, 1, why);
         snprintf(text, sizeof text, "%s is not a socket, expected a new or empty folder", file);
         if (i == 0) CHECK_STR(why, text);
         CHECK((comm != NULL) == (i == 1));
@@ -1469,10 +1354,9 @@ TEST(an_empty_variable_is_not_set)
 {
     const char *tmp = getenv("TMPDIR");
     char        kept[200], why[TN_WHY] = "";
-    tn_comm    *comm;
     snprintf(kept, sizeof kept, "%s", tmp ? tmp : "");
     setenv("TMPDIR", "", 1);
-    comm = comm_socket(NULL, 0, 1, why);
+    tn_comm *comm = comm_socket(NULL, 0, 1, why);
     if (tmp) setenv("TMPDIR", kept, 1);
     else unsetenv("TMPDIR");
     if (!CHECK(comm != NULL)) printf("%s\n", why);
@@ -1486,11 +1370,10 @@ TEST(an_empty_variable_is_not_set)
 static bool comes_after_others(job *j)
 {
     struct sockaddr_un at;
-    carrier            c;
-    int                fd[3], i;
-    memset(&c, 0, sizeof c);
+    carrier            c = ZERO;
+    int                fd[3];
     snprintf(c.folder, sizeof c.folder, "%s", j->folder);
-    for (i = 0; i < 3 && j->rank == 1; i++) {
+    for (int i = 0; i < 3 && j->rank == 1; i++) {
         if (!place_of(&c, 0, &at)) return false;
         while ((fd[i] = connect_to(&at)) < 0) sleep_for(0.01);
         if (!sends(fd[i], "some bytes", (size_t)(5 * i))) return false;
@@ -1512,9 +1395,8 @@ TEST(jobs_do_not_mix)
     const double       until = seconds_now() + 120;
     struct sockaddr_un at;
     pid_t              child;
-    carrier            c;
+    carrier            c = ZERO;
     entrance           d;
-    memset(&c, 0, sizeof c);
     REQUIRE(CHECK(mkdtemp(folder) != NULL));
     snprintf(c.folder, sizeof c.folder, "%s", folder);
     c.comm.size = 2;
@@ -1592,12 +1474,9 @@ TEST(a_carrier_with_collectives_of_its_own)
 {
     const int64_t n = 12;
     double        some[8193] = {0};
-    tn_desc       d;
-    tn_comm       k;
+    tn_desc       d = ZERO;
+    tn_comm       k = ZERO;
     tn_ctx       *ctx;
-    tn_tensor    *t;
-    memset(&d, 0, sizeof d);
-    memset(&k, 0, sizeof k);
     k.abi = TN_COMM_ABI;
     k.name = "own";
     k.rank = 1;
@@ -1610,7 +1489,7 @@ TEST(a_carrier_with_collectives_of_its_own)
     d.comm = &k;
     d.backend = sealed_reference();
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
-    t = tn_tensor_create(ctx, TN_F32, 1, &n);
+    tn_tensor *t = tn_tensor_create(ctx, TN_F32, 1, &n);
     CHECK_STATUS(tn_comm_all_reduce(t), TN_OK);
     CHECK(asked.what == 1 && asked.count == 12 && asked.dtype == TN_F32);
     CHECK_INT(tn_ctx_traffic(ctx).bytes, 2 * 32);
@@ -1646,12 +1525,9 @@ TEST(a_carrier_is_checked)
 {
     const int64_t shape[2] = {3, 4};
     char          why[TN_WHY];
-    tn_desc       d;
-    tn_comm       k;
+    tn_desc       d = ZERO;
+    tn_comm       k = ZERO;
     tn_ctx       *ctx;
-    tn_tensor    *t;
-    memset(&d, 0, sizeof d);
-    memset(&k, 0, sizeof k);
     d.comm = &k;
     CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_ARG);
     CHECK_STR(why, "ctx_create: desc.comm->abi is 0, expected 1");
@@ -1670,7 +1546,7 @@ TEST(a_carrier_is_checked)
     CHECK_STR(why, "ctx_create: desc.comm takes memory of devices, expected all four collectives");
     k.device = false;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_OK));
-    t = tn_tensor_create(ctx, TN_REAL, 2, shape);
+    tn_tensor *t = tn_tensor_create(ctx, TN_REAL, 2, shape);
     CHECK_STATUS(tn_comm_all_reduce(t), TN_ERR_COMM);
     CHECK_ERROR(ctx, TN_ERR_COMM, "comm own, rank 0: rank 1 is at lunch");
     CHECK_STATUS(tn_comm_all_gather(t), TN_ERR_SHAPE);

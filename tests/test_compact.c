@@ -24,19 +24,17 @@ static tn_status gemm_seen(void *state, const tn_call *call)
 static const tn_backend *hiding_backend(void)
 {
     static tn_backend b;
-    int i;
     b = *tn_cpu_backend();
     b.name = "hiding";
     b.fn[TN_KERNEL_GEMM] = gemm_seen;
-    for (i = 0; i < HIDDEN_COUNT; i++) hidden_numbers[i] = (float)NAN;
+    for (int i = 0; i < HIDDEN_COUNT; i++) hidden_numbers[i] = (float)NAN;
     return &b;
 }
 
 static tn_ctx *ctx_of(const tn_backend *backend, tn_simd simd, int threads, test_heap *heap)
 {
-    tn_desc d;
+    tn_desc d = ZERO;
     tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
     d.backend = backend;
     d.simd = simd;
     d.threads = threads;
@@ -56,10 +54,8 @@ static float *numbers_of(const tn_tensor *t)
 /* An owned tensor of normal numbers. */
 static tn_tensor *matrix_of(tn_ctx *ctx, int rank, int64_t a, int64_t b, int64_t c)
 {
-    int64_t    shape[3];
-    tn_tensor *t;
-    shape[0] = a; shape[1] = b; shape[2] = c;
-    t = tn_tensor_create(ctx, TN_F32, rank, shape);
+    int64_t shape[3] = {a, b, c};
+    tn_tensor *t = tn_tensor_create(ctx, TN_F32, rank, shape);
     if (t && tn_tensor_count(t) > 0) CHECK_STATUS(tn_assign(t, tn_normal(ctx, rank, shape, 0, 1)), TN_OK);
     return t;
 }
@@ -77,10 +73,9 @@ static double nearest_bf16(double x)
 /* s: 17 bits of the largest over 127 */
 static double int8_scale(const float *row, int64_t n)
 {
-    double  most = 0;
-    int64_t i;
-    int     e;
-    for (i = 0; i < n; i++) test_raise(&most, fabs((double)row[i]));
+    double most = 0;
+    int    e;
+    for (int64_t i = 0; i < n; i++) test_raise(&most, fabs((double)row[i]));
     most = frexp((double)(float)(most / 127), &e);
     return ldexp(floor(most * 131072), e - 17);
 }
@@ -96,19 +91,17 @@ TEST(rounds_to_the_nearest)
     static const int64_t shape[][3] = {{1, 1, 1}, {7, 33, 1}, {1, 5, 1}, {5, 1, 1}, {2, 3, 47}, {0, 4, 1}, {4, 0, 1}};
     tn_ctx    *ctx = ctx_of(NULL, TN_SIMD_BEST, 1, NULL);
     tn_weights kind;
-    size_t     s;
     EACH_KIND(kind)
-        for (s = 0; s < sizeof shape / sizeof *shape; s++) {
+        for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
             const int        rank = shape[s][2] > 1 ? 3 : 2;
             tn_tensor       *w = matrix_of(ctx, rank, shape[s][0], shape[s][1], shape[s][2]);
             const int64_t    columns = w->shape[rank - 1], count = tn_tensor_count(w);
             float           *before = numbers_of(w), *after, *again;
             double           most = 0, largest = 0, sum = 0, of = 0, worst = 0;
             tn_compact_error error, second;
-            int64_t          i;
             CHECK_STATUS(tn_compact(w, kind, &error), TN_OK);
             after = numbers_of(w);
-            for (i = 0; i < count; i++) {
+            for (int64_t i = 0; i < count; i++) {
                 const double x = (double)before[i], y = (double)after[i];
                 const float *row = before + i / columns * columns;
                 const double half = kind == TN_WEIGHTS_BF16 ? fabs(x) / 256 : int8_scale(row, columns) / 2 * (1 + 1e-6);
@@ -135,33 +128,29 @@ TEST(rounds_to_the_nearest)
             free(after);
             free(again);
         }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(rows_of_extremes)
 {
     static const float row[5][4] = {{0, 0, 0, 0}, {-0.0f, 1e-40f, 0, -1e-40f}, {3e38f, -3.2e38f, 1, 0}, {127, -127, 63.5f, 0.4f},
                                     {1e-30f, -1e-30f, 1e-33f, 5e-31f}};
-    tn_ctx        *ctx = ctx_of(NULL, TN_SIMD_BEST, 1, NULL);
-    const int64_t  shape[2] = {5, 4};
-    tn_weights     kind;
+    tn_ctx       *ctx = ctx_of(NULL, TN_SIMD_BEST, 1, NULL);
+    const int64_t shape[2] = {5, 4};
+    tn_weights    kind;
     EACH_KIND(kind) {
         tn_tensor *w = tn_tensor_create(ctx, TN_F32, 2, shape);
-        float     *v;
-        int        i;
         CHECK_STATUS(tn_write(w, TN_F32, row, 20), TN_OK);
         CHECK_STATUS(tn_compact(w, kind, NULL), TN_OK);
-        v = numbers_of(w);
-        for (i = 0; i < 20; i++) {
+        float *v = numbers_of(w);
+        for (int i = 0; i < 20; i++) {
             const double x = (double)row[i / 4][i % 4];
             CHECK(isfinite(v[i]) && fabs((double)v[i] - x) <= fabs(x) / 127 + fabs((double)row[i / 4][0]) / 200 + 2e-36);
         }
         CHECK(v[12] == 127 && v[13] == -127);
         free(v);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- products ------------------------------------------------------------------------------------------------------ */
@@ -183,9 +172,8 @@ static double product_error(tn_tensor *x, tn_tensor *w, tn_tensor *b, tn_tensor 
     const int64_t m = x->shape[0], n = w->shape[0], k = w->shape[1];
     float        *xs = numbers_of(x), *ws = numbers_of(w), *bs = b ? numbers_of(b) : NULL, *ys = numbers_of(y);
     double        worst = 0, size;
-    int64_t       i, j;
-    for (i = 0; i < m; i++)
-        for (j = 0; j < n; j++) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
             const double right = plain_product(xs + i * k, ws + j * k, bs ? bs + j : NULL, k, &size);
             test_raise(&worst, fabs((double)ys[i * n + j] - right) / size);
         }
@@ -202,35 +190,30 @@ static bool reads_copy(int64_t m, int64_t n, int64_t k) { return m == 1 ? k > 1 
 static void check_products(tn_simd level, tn_weights kind, int64_t n, int64_t k, double *worst, int *equal)
 {
     static const int64_t rows[] = {1, 2, 3, 5, 8, 31, 32, 33, 40};
-    size_t r;
-    int    threads;
-    for (r = 0; r < sizeof rows / sizeof *rows; r++) {
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         const int64_t m = rows[r];
         float        *first = NULL;
-        for (threads = 1; threads <= 3; threads++) {
+        for (int threads = 1; threads <= 3; threads++) {
             tn_ctx    *ctx = ctx_of(reads_copy(m, n, k) ? hiding_backend() : NULL, level, threads, NULL);
             tn_tensor *w = matrix_of(ctx, 2, n, k, 0), *x = tn_tensor_2d(ctx, TN_F32, m, k), *b = tn_tensor_1d(ctx, TN_F32, n);
-            tn_tensor *plain, *y, *z;
-            float     *v, *u;
             CHECK_STATUS(tn_assign(x, tn_normal(ctx, 2, x->shape, 0, 1)), TN_OK);
             CHECK_STATUS(tn_assign(b, tn_normal(ctx, 1, b->shape, 0, 1)), TN_OK);
             CHECK_STATUS(tn_compact(w, kind, NULL), TN_OK);
             seen.compact = seen.all = 0;
-            y = tn_affine(ctx, x, w, m % 2 ? b : NULL);
+            tn_tensor *y = tn_affine(ctx, x, w, m % 2 ? b : NULL);
             CHECK_INT(seen.compact, reads_copy(m, n, k));
             test_raise(worst, product_error(x, w, m % 2 ? b : NULL, y));
-            plain = tn_tensor_keep(w);                                          /* the same numbers without a copy */
+            tn_tensor *plain = tn_tensor_keep(w);                                          /* the same numbers without a copy */
             CHECK_INT(tn_compact_kind(plain), TN_WEIGHTS_F32);
-            z = tn_affine(ctx, x, plain, m % 2 ? b : NULL);
-            v = numbers_of(y);
-            u = numbers_of(z);
+            tn_tensor *z = tn_affine(ctx, x, plain, m % 2 ? b : NULL);
+            float *v = numbers_of(y);
+            float *u = numbers_of(z);
             if (kind == TN_WEIGHTS_BF16 || m > 1) CHECK(memcmp(v, u, (size_t)(m * n) * sizeof *v) == 0), ++*equal;
             if (first) CHECK(memcmp(v, first, (size_t)(m * n) * sizeof *v) == 0);
             free(threads == 1 ? NULL : first);
             first = v;
             free(u);
-            CHECK_CTX(ctx);
-            tn_ctx_destroy(ctx);
+            CLOSE_CTX(ctx);
             if (threads < 3) continue;
             free(first);
         }
@@ -246,10 +229,9 @@ TEST(products_read_the_copy)
     tn_simd      level;
     double       worst = 0;
     int          equal = 0;
-    size_t       s;
     EACH_LEVEL(level)
         EACH_KIND(kind)
-            for (s = 0; s < n; s++)
+            for (size_t s = 0; s < n; s++)
                 if (!test_small() || s % 3 == 0) check_products(level, kind, shape[s][0], shape[s][1], &worst, &equal);
     WORST("x W^T of compact W, beside sums in double over the sum of magnitudes", worst, 4e-7);
     printf("%d products equal in every bit to those of the rounded float32 matrix\n", equal);
@@ -275,8 +257,7 @@ TEST(views_of_rows_read_the_copy)
         tn_affine(ctx, tn_tensor_2d(ctx, TN_F32, 2, 40), tn_transpose(tn_slice(all, 0, 0, 40), 0, 1), NULL);
         CHECK_INT(seen.compact, 2);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Views whose rows are not those of the matrix */
@@ -308,11 +289,10 @@ TEST(views_of_parts_of_rows_read_float32)
         {40, 96, 9}, {40, 96, 10}};
     tn_ctx    *ctx = ctx_of(hiding_backend(), TN_SIMD_BEST, 1, NULL);
     tn_weights kind;
-    size_t     i;
     int64_t    shape[2];
     double     worst = 0;
     EACH_KIND(kind)
-        for (i = 0; i < sizeof one / sizeof *one; i++) {
+        for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
             tn_tensor *w = matrix_of(ctx, 2, one[i][0], one[i][1], 0), *kept, *view, *same;
             CHECK_STATUS(tn_compact(w, kind, NULL), TN_OK);
             kept = tn_tensor_keep(w);                                           /* the same numbers without a copy */
@@ -321,14 +301,12 @@ TEST(views_of_parts_of_rows_read_float32)
             REQUIRE(view != NULL && same != NULL);
             seen.compact = 0;
             for (shape[0] = 1; shape[0] <= 4; shape[0]++) {
-                tn_tensor *x, *y;
-                float     *v, *u;
                 shape[1] = view->shape[1];
-                x = tn_normal(ctx, 2, shape, 0, 1);
-                y = tn_affine(ctx, x, view, NULL);
+                tn_tensor *x = tn_normal(ctx, 2, shape, 0, 1);
+                tn_tensor *y = tn_affine(ctx, x, view, NULL);
                 test_raise(&worst, product_error(x, view, NULL, y));
-                v = numbers_of(y);
-                u = numbers_of(tn_affine(ctx, x, same, NULL));
+                float *v = numbers_of(y);
+                float *u = numbers_of(tn_affine(ctx, x, same, NULL));
                 CHECK(memcmp(v, u, (size_t)tn_tensor_count(y) * sizeof *v) == 0);
                 free(v);
                 free(u);
@@ -336,8 +314,7 @@ TEST(views_of_parts_of_rows_read_float32)
             CHECK_INT(seen.compact, 0);
         }
     WORST("views of parts of rows", worst, 4e-7);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- what drops the copy -------------------------------------------------------------------------------------------- */
@@ -347,20 +324,16 @@ TEST(writing_drops_the_copy)
     tn_ctx        *ctx = ctx_of(hiding_backend(), TN_SIMD_BEST, 1, NULL);
     tn_params     *ps = tn_params_create(ctx);
     const int64_t  shape[2] = {40, 64};
-    tn_init        init;
-    tn_tensor     *w, *x, *part;
-    tn_optim      *o;
-    tn_optim_desc  d;
+    tn_init        init = ZERO;
+    tn_optim_desc  d = ZERO;
     const char    *path = "build/test_compact.safetensors";
     float          one[64] = {0};
     tn_memory      before;
-    memset(&init, 0, sizeof init);
-    memset(&d, 0, sizeof d);
-    w = tn_params_add(ps, "w", 2, shape, init)->value;
+    tn_tensor *w = tn_params_add(ps, "w", 2, shape, init)->value;
     d.lr = 0.1;
-    o = tn_optim_create(ps, &d);
-    x = tn_tensor_create(ctx, TN_F32, 2, shape);
-    part = tn_slice(w, 0, 3, 4);
+    tn_optim *o = tn_optim_create(ps, &d);
+    tn_tensor *x = tn_tensor_create(ctx, TN_F32, 2, shape);
+    tn_tensor *part = tn_slice(w, 0, 3, 4);
 #define COMPACT before = tn_ctx_memory(ctx), CHECK_STATUS(tn_compact(w, TN_WEIGHTS_INT8, NULL), TN_OK), CHECK_INT(tn_compact_kind(w), TN_WEIGHTS_INT8)
 #define DROPPED CHECK_INT(tn_compact_kind(w), TN_WEIGHTS_F32), CHECK_INT(tn_ctx_memory(ctx).live, before.live)
     COMPACT;
@@ -390,8 +363,7 @@ TEST(writing_drops_the_copy)
     CHECK_INT(tn_compact_kind(w), TN_WEIGHTS_F32);
     COMPACT;
     tn_params_destroy(ps);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 #undef COMPACT
 #undef DROPPED
 }
@@ -400,8 +372,7 @@ TEST(writing_drops_the_copy)
 
 static void model_init(tn_params *ps, tn_transformer *m, bool tied, tn_mlp_kind mlp)
 {
-    tn_transformer_desc d;
-    memset(&d, 0, sizeof d);
+    tn_transformer_desc d = ZERO;
     d.vocab = 131;
     d.layers = 2;
     d.dim = 64;
@@ -425,13 +396,11 @@ static float *logits_of(tn_ctx *ctx, const tn_transformer *m, int64_t texts, int
     tn_transformer_cache *cache = tn_transformer_cache_create(ctx, m, texts, tokens);
     tn_tensor            *ids = tn_tensor_2d(ctx, TN_I32, texts, tokens), *last = NULL;
     int32_t               id[64];
-    float                *v;
-    int64_t               i;
-    for (i = 0; i < texts * tokens; i++) id[i] = (int32_t)(i * 37 % 131);
+    for (int64_t i = 0; i < texts * tokens; i++) id[i] = (int32_t)(i * 37 % 131);
     CHECK_STATUS(tn_write(ids, TN_I32, id, texts * tokens), TN_OK);
-    for (i = 0; i < tokens && decoded; i++) last = tn_transformer_decode(ctx, m, tn_slice(ids, 1, i, i + 1), cache);
+    for (int64_t i = 0; i < tokens && decoded; i++) last = tn_transformer_decode(ctx, m, tn_slice(ids, 1, i, i + 1), cache);
     if (!decoded) last = tn_slice(tn_transformer_forward(ctx, m, ids), 1, tokens - 1, tokens);
-    v = numbers_of(last);
+    float *v = numbers_of(last);
     tn_transformer_cache_destroy(cache);
     return v;
 }
@@ -440,9 +409,8 @@ TEST(models_are_the_same_everywhere)
 {
     const char *path = "build/test_compact_model.safetensors";
     tn_weights  kind;
-    int         tied;
     EACH_KIND(kind)
-        for (tied = 0; tied < 2; tied++) {
+        for (int tied = 0; tied < 2; tied++) {
             tn_ctx          *ctx = ctx_of(hiding_backend(), TN_SIMD_BEST, 2, NULL);
             tn_ctx          *plain = ctx_of(tn_reference_backend(), TN_SIMD_BEST, 1, NULL);
             tn_transformer   m, r;
@@ -512,12 +480,10 @@ TEST(a_matrix_of_several_blocks_counts_once)
     tn_ctx          *ctx = ctx_of(NULL, TN_SIMD_BEST, 1, NULL);
     tn_transformer   m, tied;
     tn_params       *ps = tn_params_create(ctx);
-    tn_tensor       *qk;
     tn_compact_error all, once;
-    tn_init          init;
-    memset(&init, 0, sizeof init);
+    tn_init          init = ZERO;
     model_of(ctx, &m, false, TN_MLP_GELU);
-    qk = m.blocks[0].attn.qk;
+    tn_tensor *qk = m.blocks[0].attn.qk;
     CHECK(tn_params_add(ps, "shared", qk->rank, qk->shape, init) != NULL);
     CHECK_STATUS(tn_params_tie(ps, "blocks.0.attn.qk", "shared"), TN_OK);
     CHECK_STATUS(tn_params_tie(ps, "blocks.1.attn.qk", "shared"), TN_OK);
@@ -528,8 +494,7 @@ TEST(a_matrix_of_several_blocks_counts_once)
     CHECK_INT(all.count - once.count, tn_tensor_count(qk));
     CHECK_INT(all.bytes - once.bytes, tn_tensor_count(qk) + tn_tensor_count(qk) / 64 * 4);
     CHECK_INT(tn_compact_kind(tied.blocks[1].attn.qk), TN_WEIGHTS_INT8);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(a_model_that_fails_is_unchanged)
@@ -580,7 +545,7 @@ TEST(refusals_name_what_is_wrong)
     const int64_t shape[2] = {3, 4};
     tn_tensor    *w = matrix_of(ctx, 2, 3, 4, 0), *vector = tn_tensor_create(ctx, TN_F32, 1, shape);
     tn_tensor    *ids = tn_tensor_create(ctx, TN_I32, 2, shape), *x;
-    tn_desc       d;
+    tn_desc       d = ZERO;
     float         bad = (float)NAN;
     CHECK_STATUS(tn_compact(NULL, TN_WEIGHTS_BF16, NULL), TN_ERR_ARG);
     CHECK_STATUS(tn_transformer_compact(NULL, TN_WEIGHTS_BF16, NULL), TN_ERR_ARG);
@@ -616,9 +581,7 @@ TEST(refusals_name_what_is_wrong)
     CHECK_STR(tn_weights_name(TN_WEIGHTS_INT8), "int8");
     CHECK_STR(tn_weights_name((tn_weights)3), "?");
     CHECK_INT(tn_compact_kind(NULL), TN_WEIGHTS_F32);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
-    memset(&d, 0, sizeof d);
+    CLOSE_CTX(ctx);
     d.activations = TN_BF16;
     REQUIRE(tn_ctx_create(&d, &other, NULL) == TN_OK);
     w = tn_tensor_create(other, TN_F32, 2, shape);

@@ -4,6 +4,7 @@
 #include "closing.h"                    /* before io/writer.c, whose files it closes */
 #include "sealed.h"
 #include "cases.h"
+#include "kit.h"
 #include "pool.h"
 #include "core/inner.h"
 #include "tensor/inner.h"
@@ -20,24 +21,9 @@
 
 static tn_desc desc_of(tn_dtype dtype)
 {
-    tn_desc d;
-    memset(&d, 0, sizeof d);
+    tn_desc d = ZERO;
     d.dtype = dtype;
     return d;
-}
-
-static tn_ctx *ctx_new(const tn_desc *desc)
-{
-    tn_ctx *ctx;
-    char why[256];
-    if (!CHECK_STATUS(tn_ctx_create(desc, &ctx, why), TN_OK)) printf("     %s\n", why);
-    return ctx;
-}
-
-static tn_ctx *ctx_of(tn_dtype dtype)
-{
-    tn_desc d = desc_of(dtype);
-    return ctx_new(&d);
 }
 
 static tn_tensor *tensor_of(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape, const double *v)
@@ -52,28 +38,23 @@ static tn_tensor *vector_of(tn_ctx *ctx, int64_t n, const double *v) { return te
 static tn_tensor *counting(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)      /* 0, 1, 2, .. */
 {
     int64_t i, n = shape_count(rank, shape);
-    double *v = (double *)malloc(sizeof(double) * (size_t)(n + 1));
-    tn_tensor *t;
+    double *v = doubles(n);
     for (i = 0; i < n; i++) v[i] = (double)i;
-    t = tensor_of(ctx, dtype, rank, shape, v);
-    free(v);
+    tn_tensor *t = tensor_of(ctx, dtype, rank, shape, v);
     return t;
 }
 
-static tn_tensor *matrix(tn_ctx *ctx, int64_t n, int64_t m)
+static tn_tensor *counted(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return counting(ctx, TN_REAL, 2, shape);
 }
 
 static tn_param *param_of(tn_params *ps, const char *name, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    tn_init init;
-    memset(&init, 0, sizeof init);
+    tn_init init = ZERO;
     init.rule = TN_INIT_NORMAL;
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_params_add(ps, name, 2, shape, init);
 }
 
@@ -113,12 +94,11 @@ TEST(numbers_parse)
 {
     uint64_t rng = 1;
     char text[64];
-    int i;
-    for (i = 0; i < 100000; i++) {
+    for (int i = 0; i < 100000; i++) {
         snprintf(text, sizeof text, "%.*e", (int)test_random_int(&rng, 0, 40), any_double(&rng));
         if (!parses(text)) break;
     }
-    for (i = 0; i < 20000; i++) {        /* short numbers, as people write them */
+    for (int i = 0; i < 20000; i++) {        /* short numbers, as people write them */
         snprintf(text, sizeof text, "%d.%de%d", (int)test_random_int(&rng, -999, 999), (int)test_random_int(&rng, 0, 99999), (int)test_random_int(&rng, -30, 30));
         if (!parses(text)) break;
     }
@@ -128,11 +108,11 @@ TEST(numbers_parse)
 static void write_exactly(char *text, size_t room, uint64_t m, int e, char behind)
 {
     static unsigned char d[1400];
-    int n = 0, i, k, carry, exponent = 0;
+    int n = 0, carry, exponent = 0;
     size_t at = 0;
     for (; m > 0; m /= 10) d[n++] = (unsigned char)(m % 10);             /* lowest first */
-    for (k = 0; k < (e < 0 ? -e : e); k++) {
-        for (i = carry = 0; i < n; i++) {
+    for (int k = 0; k < (e < 0 ? -e : e); k++) {
+        for (int i = carry = 0; i < n; i++) {
             carry += d[i] * (e < 0 ? 5 : 2);
             d[i] = (unsigned char)(carry % 10);
             carry /= 10;
@@ -140,7 +120,7 @@ static void write_exactly(char *text, size_t room, uint64_t m, int e, char behin
         if (carry > 0) d[n++] = (unsigned char)carry;
         if (e < 0) exponent--;
     }
-    for (i = n - 1; i >= 0 && at + 16 < room; i--) text[at++] = (char)('0' + d[i]);
+    for (int i = n - 1; i >= 0 && at + 16 < room; i--) text[at++] = (char)('0' + d[i]);
     if (behind) { text[at++] = behind; exponent--; }
     snprintf(text + at, room - at, "e%d", exponent);
 }
@@ -150,8 +130,7 @@ TEST(numbers_halfway)
 {
     uint64_t rng = 2;
     char text[1500];
-    int i;
-    for (i = 0; i < (test_small() ? 600 : 3000); i++) {
+    for (int i = 0; i < (test_small() ? 600 : 3000); i++) {
         uint64_t m = (test_random(&rng) >> 11) | ((uint64_t)1 << 52);
         int e = (int)(i % 3 == 0 ? test_random_int(&rng, -1075, -1000) : i % 3 == 1 ? test_random_int(&rng, -80, 80) : test_random_int(&rng, -1075, 970));
         if (e < -1030) m >>= test_random_int(&rng, 0, 50);               /* subnormal: fewer bits */
@@ -172,20 +151,16 @@ TEST(numbers_just_above_halfway)
     static const int zeros[] = {0, 20, 31, 32, 33, 40, 400, 1500};
     static char half[1500], text[3200];
     uint64_t rng = 5;
-    int i;
-    size_t k;
-    for (i = 0; i < 50; i++) {
+    for (int i = 0; i < 50; i++) {
         const uint64_t bits = (test_random(&rng) >> 12) | ((uint64_t)1 << 52);
         const uint64_t m = bits & ~(uint64_t)1;                          /* even, so that a tie goes down */
-        size_t digits;
         double v = 0;
-        int exponent;
         write_exactly(half, sizeof half, 2 * m + 1, -1075, 0);           /* 53 bits from the smallest subnormal, 2^-1074 */
-        digits = strcspn(half, "e");
-        exponent = atoi(half + digits + 1);
+        size_t digits = strcspn(half, "e");
+        int exponent = atoi(half + digits + 1);
         CHECK(digits >= 760);
         if (!CHECK(tni_parse_double(half, strlen(half), &v) == strlen(half) && v == ldexp((double)m, -1074))) break;
-        for (k = 0; k < sizeof zeros / sizeof *zeros; k++) {
+        for (size_t k = 0; k < sizeof zeros / sizeof *zeros; k++) {
             memcpy(text, half, digits);
             memset(text + digits, '0', (size_t)zeros[k]);
             snprintf(text + digits + zeros[k], 40, "1e%d", exponent - zeros[k] - 1);
@@ -202,12 +177,11 @@ TEST(numbers_long)
 {
     uint64_t rng = 3;
     static char text[3000];
-    int i, k;
-    for (i = 0; i < 3000; i++) {
+    for (int i = 0; i < 3000; i++) {
         int n = (int)test_random_int(&rng, 1, i % 10 == 0 ? 2000 : 60), point = (int)test_random_int(&rng, 0, n), zeros = i % 5 == 0 ? (int)test_random_int(&rng, 0, 400) : 0;
         size_t at = 0;
-        for (k = 0; k < zeros; k++) { text[at++] = '0'; if (k == 0) text[at++] = '.'; }
-        for (k = 0; k < n; k++) {
+        for (int k = 0; k < zeros; k++) { text[at++] = '0'; if (k == 0) text[at++] = '.'; }
+        for (int k = 0; k < n; k++) {
             if (zeros == 0 && k == point) text[at++] = '.';
             text[at++] = (char)('0' + test_random_int(&rng, i % 2 ? 8 : 0, 9));
         }
@@ -266,18 +240,16 @@ TEST(numbers_format)
     uint64_t rng = 4;
     char text[32];
     double back;
-    size_t k;
-    int i, digits;
-    for (k = 0; k < sizeof some / sizeof *some; k++)
-        for (digits = 1; digits <= 17; digits++) formats(some[k], digits);
-    for (i = 0; i < 60000; i++) {
+    for (size_t k = 0; k < sizeof some / sizeof *some; k++)
+        for (int digits = 1; digits <= 17; digits++) formats(some[k], digits);
+    for (int i = 0; i < 60000; i++) {
         double v = any_double(&rng);
         if (!formats(v, (int)test_random_int(&rng, 1, 17))) break;
         if (i % 4) continue;
         tni_format_double(text, v, 17);          /* 17 digits come back as they were */
         if (!CHECK(tni_parse_double(text, strlen(text), &back) > 0 && bits_of(back) == bits_of(v))) break;
     }
-    for (i = 0; i < 40000; i++) {                /* numbers that end in 5: ties */
+    for (int i = 0; i < 40000; i++) {                /* numbers that end in 5: ties */
         if (!formats((double)test_random_int(&rng, -100000, 100000) / (double)(1 << test_random_int(&rng, 0, 12)), (int)test_random_int(&rng, 1, 8))) break;
     }
     CHECK_INT(tni_format_double(text, (double)NAN, 5), 3);
@@ -355,9 +327,8 @@ TEST(sizes)
 TEST(extents_beyond_a_size)
 {
     tn_desc d = desc_of(TN_F64);
-    tn_ctx *ctx;
     d.max_bytes = 1 << 20;
-    ctx = ctx_new(&d);
+    tn_ctx *ctx = ctx_new(&d);
     CHECK(!tni_alloc_f64(ctx, (int64_t)1 << 32, 1, "test"));
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "test: ");
     CHECK(!tn_image_create(ctx, ((int64_t)1 << 32) + 5, 1));
@@ -377,14 +348,13 @@ TEST(philox)
     };
     uint64_t rng = 5;
     uint32_t out[4], other[4], counter[4], key[2];
-    int i, k;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         tni_philox(known[i], known[i][4] | (uint64_t)known[i][5] << 32, out);
-        for (k = 0; k < 4; k++) CHECK_INT(out[k], known[i][6 + k]);
+        for (int k = 0; k < 4; k++) CHECK_INT(out[k], known[i][6 + k]);
     }
-    for (i = 0; i < 10000; i++) {
-        for (k = 0; k < 4; k++) counter[k] = (uint32_t)test_random(&rng);
-        for (k = 0; k < 2; k++) key[k] = (uint32_t)test_random(&rng);
+    for (int i = 0; i < 10000; i++) {
+        for (int k = 0; k < 4; k++) counter[k] = (uint32_t)test_random(&rng);
+        for (int k = 0; k < 2; k++) key[k] = (uint32_t)test_random(&rng);
         tni_philox(counter, key[0] | (uint64_t)key[1] << 32, out);
         plain_philox(counter, key, other);
         if (!CHECK(memcmp(out, other, sizeof out) == 0)) break;
@@ -395,28 +365,19 @@ TEST(philox)
 
 enum { MANY = 1 << 19 };
 
-static double *read_all(const tn_tensor *t)
-{
-    int64_t n = tn_tensor_count(t);
-    double *v = (double *)calloc((size_t)n + 1, sizeof(double));
-    CHECK_STATUS(tn_read(t, TN_F64, v, n), TN_OK);
-    return v;
-}
-
 /* Moments within five standard errors. */
 static void moments(tn_ctx *ctx)
 {
     int64_t n = MANY, i, bin[64];
-    double *u = read_all(tn_uniform(ctx, 1, &n, 0, 1)), *z = read_all(tn_normal(ctx, 1, &n, 0, 1)), *z2 = read_all(tn_normal(ctx, 1, &n, 0, 1));
+    double *u = host(tn_uniform(ctx, 1, &n, 0, 1)), *z = host(tn_normal(ctx, 1, &n, 0, 1)), *z2 = host(tn_normal(ctx, 1, &n, 0, 1));
     double sum[5] = {0, 0, 0, 0, 0}, chi = 0, low = 1, high = 0, together = 0, pairs = 0, three = 0, four = 0, largest = 0, root = sqrt((double)n);
     memset(bin, 0, sizeof bin);
     for (i = 0; i < n; i++) {
         double p = 1;
-        int k;
         if (u[i] < low) low = u[i];
         if (u[i] > high) high = u[i];
         if (u[i] > 0 && u[i] < 1) bin[(int)(u[i] * 64)]++;
-        for (k = 1; k < 5; k++) { p *= z[i]; sum[k] += p; }
+        for (int k = 1; k < 5; k++) { p *= z[i]; sum[k] += p; }
         together += z[i] * z2[i];
         if (i > 0) pairs += z[i] * z[i - 1];
         three += fabs(z[i]) > 3;
@@ -435,9 +396,6 @@ static void moments(tn_ctx *ctx)
     CHECK_NEAR(three, 0.0026998 * (double)n, 5 * sqrt(0.0026998 * (double)n));
     CHECK_NEAR(four, 6.334e-5 * (double)n, 5 * sqrt(6.334e-5 * (double)n));
     CHECK(largest < 5.8);                 /* sqrt(-2 log 2^-24) */
-    free(u);
-    free(z);
-    free(z2);
 }
 
 TEST(random_moments)
@@ -462,13 +420,12 @@ static void random_two(tn_ctx *ctx, float v[2][64])
 TEST(random_streams)
 {
     tn_desc d = desc_of(TN_F32);
-    tn_ctx *ctx, *other;
     float first[2][64], again[2][64], next[2][64], seeded[2][64];
     int64_t n = 64;
     float one[64], two[64];
     d.seed = 12345678901234567u;
-    ctx = ctx_new(&d);
-    other = ctx_new(NULL);
+    tn_ctx *ctx = ctx_new(&d);
+    tn_ctx *other = ctx_new(NULL);
     random_two(ctx, first);
     tn_ctx_reset(ctx);
     random_two(ctx, next);
@@ -546,11 +503,10 @@ TEST(random_clock)
     backend[2] = sealed_cpu();
     for (int k = 0; k < 6; k++) {
         tn_desc d = desc_of(k % 2 ? TN_F64 : TN_F32);
-        tn_ctx *ctx;
         if (test_leave_out(!backend[k / 2], NO_SEALED)) continue;
         d.backend = backend[k / 2];
         d.seed = 0x123456789ABCDEFu;
-        ctx = ctx_new(&d);
+        tn_ctx *ctx = ctx_new(&d);
         for (uint32_t clock = 0; clock < 4; clock++) {
             check_clock(ctx, d.seed, clock);
             tn_ctx_reset(ctx);
@@ -563,25 +519,21 @@ TEST(random_clock)
         check_clock(ctx, 77, 0);
         tn_ctx_reset(ctx);
         check_clock(ctx, 77, 1);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
 /* A longer tensor begins with the numbers of a shorter one, at any length and level. */
 TEST(random_prefix)
 {
-    tn_simd level;
-    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level = (tn_simd)(level + 1)) {
+    for (tn_simd level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level = (tn_simd)(level + 1)) {
         tn_desc d = desc_of(TN_F32);
-        tn_ctx *ctx;
         float all[3][77], v[77];
         int64_t n = 77;
-        int k;
         d.simd = level;
-        ctx = ctx_new(&d);
+        tn_ctx *ctx = ctx_new(&d);
         for (; n >= 0; n = n > 40 ? n - 9 : n - 1)
-            for (k = 0; k < 3; k++) {
+            for (int k = 0; k < 3; k++) {
                 tn_tensor *t;
                 tn_ctx_seed(ctx, 9);
                 tn_record(ctx);
@@ -601,18 +553,13 @@ typedef struct net { tn_params *params; tn_embedding table; tn_norm norm; tn_mlp
 
 static bool net_init(net *m, tn_ctx *ctx, int64_t width)
 {
-    tn_embedding_desc e;
-    tn_norm_desc n;
-    tn_mlp_desc d;
-    tn_linear_desc l;
-    tn_optim_desc o;
+    tn_embedding_desc e = ZERO;
+    tn_norm_desc n = ZERO;
+    tn_mlp_desc d = ZERO;
+    tn_linear_desc l = ZERO;
+    tn_optim_desc o = ZERO;
     memset(m, 0, sizeof *m);
-    memset(&e, 0, sizeof e);
-    memset(&n, 0, sizeof n);
-    memset(&d, 0, sizeof d);
-    memset(&l, 0, sizeof l);
     l.bias = true;
-    memset(&o, 0, sizeof o);
     e.count = 11;
     e.dim = n.dim = d.in = l.in = width;
     d.hidden = 2 * width;
@@ -633,10 +580,9 @@ static double net_step(net *m, tn_ctx *ctx, int64_t rows)
     tn_tensor *ids = tn_tensor_1d(ctx, TN_I32, rows), *labels = tn_tensor_1d(ctx, TN_I32, rows), *x, *loss;
     int32_t *v = (int32_t *)malloc(sizeof(int32_t) * (size_t)rows);
     double value = (double)NAN;
-    int64_t i;
-    for (i = 0; i < rows; i++) v[i] = (int32_t)(i * i % 11);
+    for (int64_t i = 0; i < rows; i++) v[i] = (int32_t)(i * i % 11);
     if (ids) tn_write(ids, TN_I32, v, rows);
-    for (i = 0; i < rows; i++) v[i] = (int32_t)(i * 3 % 7);
+    for (int64_t i = 0; i < rows; i++) v[i] = (int32_t)(i * 3 % 7);
     if (labels) tn_write(labels, TN_I32, v, rows);
     free(v);
     tn_record(ctx);
@@ -681,21 +627,19 @@ TEST(allocator)
 /* The k-th allocation fails, alone or with all after it: an error, everything given back. */
 static void fail_allocations(const tn_backend *backend)
 {
-    uint64_t k, failed = 0;
-    int on;
-    for (on = 0; on < 2; on++)
-        for (k = 1; ; k++) {
+    uint64_t failed = 0;
+    for (int on = 0; on < 2; on++)
+        for (uint64_t k = 1; ; k++) {
             test_heap heap = {0, 0, 0, 0, false};
             tn_desc d = desc_of(k % 2 ? TN_F32 : TN_F64);
             double loss;
-            tn_status s;
             heap.fail_at = k;
             heap.fail_on = on != 0;
             d.allocator = test_heap_allocator(&heap);
             d.arena_bytes = 512;
             d.backend = backend;
             d.backend_required = true;
-            s = train(&d, 2, &loss);
+            tn_status s = train(&d, 2, &loss);
             CHECK_INT(heap.live, 0);
             CHECK_INT(heap.blocks, 0);
             if (heap.count < k) { CHECK_STATUS(s, TN_OK); break; }
@@ -716,8 +660,8 @@ TEST(allocation_failures)
 TEST(max_bytes)
 {
     tn_desc d = desc_of(TN_F32);
-    size_t limit, good = 0;
-    for (limit = 20000; limit < 80000 && good == 0; limit += 1000) {
+    size_t good = 0;
+    for (size_t limit = 20000; limit < 80000 && good == 0; limit += 1000) {
         tn_ctx *ctx;
         net m;
         double loss = (double)NAN;
@@ -738,8 +682,7 @@ TEST(max_bytes)
         CHECK(tn_tensor_1d(ctx, TN_F32, 1000000) == NULL);
         CHECK_ERROR(ctx, TN_ERR_MEMORY, "arena: 4000000 bytes");
         CHECK(tn_tensor_1d(ctx, TN_F32, 1000) != NULL);          /* the context goes on */
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -747,16 +690,14 @@ TEST(max_bytes)
 TEST(arena_near_its_limit)
 {
     tn_desc d = desc_of(TN_F32);
-    tn_ctx *ctx;
     d.max_bytes = 200000;
     d.arena_bytes = 4096;
-    ctx = ctx_new(&d);
+    tn_ctx *ctx = ctx_new(&d);
     for (int pass = 0; pass < 2; pass++) {              /* the second uses the blocks of the first again */
-        size_t left;
         CHECK(tn_tensor_1d(ctx, TN_F32, 80000 / 4) != NULL);
         CHECK(tn_tensor_1d(ctx, TN_F32, 64000 / 4) != NULL);            /* twice the last block would be too much */
         CHECK_CTX(ctx);
-        left = d.max_bytes - tn_ctx_memory(ctx).live;
+        size_t left = d.max_bytes - tn_ctx_memory(ctx).live;
         if (pass == 0) {
             CHECK(left > 10000 && left < 64000);
             CHECK(tn_tensor_1d(ctx, TN_F32, (int64_t)(left / 4) + 1) == NULL);
@@ -775,35 +716,30 @@ TEST(arena_near_its_limit)
 TEST(no_allocation)
 {
     const tn_backend *backend[4];
-    int b, i;
     backend[0] = tn_cpu_backend();
     backend[1] = tn_reference_backend();
     backend[2] = sealed_cpu();
     backend[3] = sealed_cpu();
-    for (b = 0; b < 4; b++) {
+    for (int b = 0; b < 4; b++) {
         test_heap heap = {0, 0, 0, 0, false};
         tn_desc d = desc_of(b == 3 ? TN_F64 : TN_F32);
-        tn_ctx *ctx;
         net m;
-        tn_memory warm, now;
-        uint64_t count;
         if (test_leave_out(!backend[b], NO_SEALED)) continue;
         d.backend = backend[b];
         d.allocator = test_heap_allocator(&heap);
         d.arena_bytes = 1024;
-        ctx = ctx_new(&d);
+        tn_ctx *ctx = ctx_new(&d);
         REQUIRE(net_init(&m, ctx, 6));
-        for (i = 0; i < 2; i++) net_step(&m, ctx, 9);
-        warm = tn_ctx_memory(ctx);
-        count = heap.count;
-        for (i = 0; i < 5; i++) CHECK(net_step(&m, ctx, 9) > 0);
-        now = tn_ctx_memory(ctx);
+        for (int i = 0; i < 2; i++) net_step(&m, ctx, 9);
+        tn_memory warm = tn_ctx_memory(ctx);
+        uint64_t count = heap.count;
+        for (int i = 0; i < 5; i++) CHECK(net_step(&m, ctx, 9) > 0);
+        tn_memory now = tn_ctx_memory(ctx);
         CHECK_INT(now.allocations, warm.allocations);
         CHECK_INT(now.live, warm.live);
         CHECK_INT(now.peak, warm.peak);
         CHECK_INT(heap.count, count);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
         CHECK_INT(heap.live, 0);
     }
 }
@@ -826,8 +762,7 @@ TEST(memory_counts)
     CHECK(tn_ctx_memory(ctx).arena > 0);
     tn_tensor_destroy(NULL);
     tn_tensor_destroy(tn_tensor_nd(ctx, TN_F32, 1, &n));             /* an arena tensor is not the caller's to free */
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
     tn_ctx_destroy(NULL);
 }
 
@@ -835,28 +770,24 @@ TEST(marks)
 {
     tn_ctx *ctx = ctx_of(TN_F32), *small;
     tn_desc d = desc_of(TN_F32);
-    tn_mark mark, later;
-    tn_tensor *kept, *gone, *w;
-    tn_params *ps;
     tn_memory warm = tn_ctx_memory(ctx);
     double v[12];
-    int i, k;
-    kept = matrix(ctx, 3, 4);
-    mark = tn_arena_mark(ctx);
-    gone = matrix(ctx, 5, 6);
+    tn_tensor *kept = counted(ctx, 3, 4);
+    tn_mark mark = tn_arena_mark(ctx);
+    tn_tensor *gone = counted(ctx, 5, 6);
     CHECK_STATUS(tn_arena_release(ctx, mark), TN_OK);
     CHECK(tn_sum(ctx, gone) == NULL);                                 /* before another takes its place */
     CHECK_ERROR(ctx, TN_ERR_ARG, "sum: a is a tensor of an arena that was reset");
     CHECK(tn_item(tn_sum(ctx, kept)) == 66);
-    later = tn_arena_mark(ctx);
+    tn_mark later = tn_arena_mark(ctx);
     CHECK_STATUS(tn_arena_release(ctx, mark), TN_OK);
     tn_ctx_reset(ctx);
     CHECK_STATUS(tn_arena_release(ctx, later), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "arena_release: the mark is not valid, expected one made since the last reset");
     CHECK_STATUS(tn_arena_release(NULL, mark), TN_ERR_ARG);
 
-    ps = tn_params_create(ctx);                                       /* not while the tape needs it */
-    w = param_of(ps, "w", 3, 3)->value;
+    tn_params *ps = tn_params_create(ctx);                                       /* not while the tape needs it */
+    tn_tensor *w = param_of(ps, "w", 3, 3)->value;
     mark = tn_arena_mark(ctx);
     tn_record(ctx);
     kept = tn_sum(ctx, tn_mul(ctx, w, w));
@@ -864,15 +795,14 @@ TEST(marks)
     CHECK_ERROR(ctx, TN_ERR_ARG, "the tape still needs");
     CHECK_STATUS(tn_backward(ctx, kept), TN_OK);
     CHECK_STATUS(tn_arena_release(ctx, mark), TN_OK);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 
     d.arena_bytes = 256;                                              /* marks across many blocks; no growth in a loop */
     small = ctx_new(&d);
-    kept = matrix(small, 3, 4);
-    for (i = 0; i < 50; i++) {
+    kept = counted(small, 3, 4);
+    for (int i = 0; i < 50; i++) {
         mark = tn_arena_mark(small);
-        for (k = 0; k < 40; k++) gone = matrix(small, k, 9);
+        for (int k = 0; k < 40; k++) gone = counted(small, k, 9);
         CHECK(tn_item(tn_sum(small, gone)) == 39 * 9 * (39 * 9 - 1) / 2);
         CHECK_STATUS(tn_arena_release(small, mark), TN_OK);
         if (i == 0) warm = tn_ctx_memory(small);
@@ -880,18 +810,16 @@ TEST(marks)
         CHECK(v[11] == 11);
     }
     CHECK_INT(tn_ctx_memory(small).allocations, warm.allocations);
-    CHECK_CTX(small);
-    tn_ctx_destroy(small);
+    CLOSE_CTX(small);
 }
 
 /* The gradient of a watched tensor that was made after a mark goes with its release: no dangling pointer stays. */
 TEST(marks_and_gradients)
 {
     tn_ctx *ctx = ctx_of(TN_F64);
-    tn_tensor *x = matrix(ctx, 2, 2);
-    tn_mark mark;
+    tn_tensor *x = counted(ctx, 2, 2);
     CHECK_STATUS(tn_watch(x), TN_OK);
-    mark = tn_arena_mark(ctx);
+    tn_mark mark = tn_arena_mark(ctx);
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, x, x))), TN_OK);
     REQUIRE(x->grad != NULL);
@@ -902,8 +830,7 @@ TEST(marks_and_gradients)
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, x)), TN_OK);
     REQUIRE(x->grad != NULL);
     CHECK(tn_item(tn_sum(ctx, x->grad)) == 4);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- contexts ----------------------------------------------------------------------------------------------------------------- */
@@ -929,10 +856,8 @@ static tn_status open_refuses(const tn_desc *d, void **state, char why[256])
 TEST(contexts)
 {
     tn_desc d = desc_of(TN_F32);
-    tn_ctx *ctx;
-    tn_backend broken;
     char why[256];
-    ctx = ctx_new(NULL);
+    tn_ctx *ctx = ctx_new(NULL);
     CHECK_STR(tn_ctx_backend_name(ctx), "cpu");
     CHECK_INT(tn_ctx_dtype(ctx), TN_F32);
     CHECK(tn_ctx_threads(ctx) >= 1);
@@ -951,7 +876,7 @@ TEST(contexts)
     CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_MEMORY);
     CHECK(ctx == NULL && strstr(why, "max_bytes"));
 
-    broken = *tn_cpu_backend();                      /* what does not open becomes cpu, unless it is required */
+    tn_backend broken = *tn_cpu_backend();                      /* what does not open becomes cpu, unless it is required */
     broken.name = "broken";
     broken.open = open_refuses;
     d = desc_of(TN_F32);
@@ -1012,8 +937,6 @@ TEST(backend_failures)
 {
     tn_backend flaky = *tn_cpu_backend();
     tn_desc d = desc_of(TN_F32);
-    tn_ctx *ctx;
-    tn_tensor *a;
     int64_t n = 4000000;
     float v[4] = {1, 2, 3, 4};
     flaky.name = "flaky";
@@ -1024,8 +947,8 @@ TEST(backend_failures)
     flaky.alloc = failing_alloc;
     d.backend = &flaky;
     fails = FAILS_NOT;
-    ctx = ctx_new(&d);
-    a = matrix(ctx, 2, 2);
+    tn_ctx *ctx = ctx_new(&d);
+    tn_tensor *a = counted(ctx, 2, 2);
     fails = FAILS_GEMM;
     CHECK(tn_matmul(ctx, a, a) == NULL);
     CHECK_ERROR(ctx, TN_ERR_BACKEND, "gemm: backend flaky: the device is gone");
@@ -1045,8 +968,7 @@ TEST(backend_failures)
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "tensor: no memory for 16000000 bytes");
     fails = FAILS_NOT;
     CHECK(tn_item(tn_sum(ctx, tn_matmul(ctx, a, a))) == 22);          /* and it goes on */
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- a file that cannot be closed ----------------------------------------------------------------------------- */
@@ -1101,13 +1023,11 @@ TEST(files_that_cannot_be_closed)
 {
     tn_ctx    *ctx = ctx_of(TN_F32);
     tn_params *ps = tn_params_create(ctx);
-    tn_init    init;
-    tn_optim  *optim;
+    tn_init    init = ZERO;
     int64_t    n = 3;
     char       folder[TEST_PATH], path[TEST_PATH + 16], part[256];
-    memset(&init, 0, sizeof init);
     CHECK(tn_params_add(ps, "w", 1, &n, init) != NULL);
-    optim = tn_optim_create(ps, NULL);
+    tn_optim *optim = tn_optim_create(ps, NULL);
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_params_at(ps, 0)->value)), TN_OK);
     CHECK_STATUS(tn_optim_step(optim), TN_OK);
@@ -1122,11 +1042,10 @@ TEST(files_that_cannot_be_closed)
         for (int old = 0; old < 2; old++) {
             const int  failures = test_now.failures;
             const long calls = closing.calls;
-            tn_status  s;
             FILE      *f = old ? fopen(path, "wb") : NULL;
             if (old) CHECK(f && fwrite("old", 1, 3, f) == 3 && fclose(f) == 0);
             closing.error = EIO;
-            s = save_something(ctx, ps, optim, path, which);
+            tn_status s = save_something(ctx, ps, optim, path, which);
             closing.error = 0;
             CHECK_STATUS(s, TN_ERR_FILE);
             CHECK_ERROR(ctx, TN_ERR_FILE, part);
@@ -1146,8 +1065,7 @@ TEST(files_that_cannot_be_closed)
 #if SEALED
     CHECK_INT(rmdir(folder), 0);
 #endif
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 #ifdef HAVE_PTHREADS
@@ -1157,14 +1075,12 @@ TEST(simd_of_the_environment)
     static const char *const word[] = {"plain", "avx2", "avx512", "tur\033bo", "neon", ""};
     const char *was = getenv("TN_SIMD");
     char kept[64], best[16], why[TN_WHY];
-    tn_ctx *ctx;
-    size_t k;
     snprintf(kept, sizeof kept, "%s", was ? was : "");
     unsetenv("TN_SIMD");
-    ctx = ctx_new(NULL);
+    tn_ctx *ctx = ctx_new(NULL);
     snprintf(best, sizeof best, "%s", tn_ctx_simd_name(ctx));
     tn_ctx_destroy(ctx);
-    for (k = 0; k < sizeof word / sizeof *word; k++) {
+    for (size_t k = 0; k < sizeof word / sizeof *word; k++) {
         tn_desc d = desc_of(TN_F32);
         setenv("TN_SIMD", word[k], 1);
         if (k == 3) CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_ARG);
@@ -1193,15 +1109,13 @@ TEST(simd_of_the_environment) { SKIP("setenv", "TN_SIMD"); }
 TEST(fallback_is_logged)
 {
     tn_desc d = desc_of(TN_F32);
-    tn_ctx *ctx;
-    int i;
     if (!SEALED) SKIP("mmap", "sealed memory");
     d.backend = sealed_sparse();
     d.log = remember;
     d.log_user = &logs;
     logs = 0;
-    ctx = ctx_new(&d);
-    for (i = 0; i < 3; i++) tn_sum(ctx, matrix(ctx, 2, 2));
+    tn_ctx *ctx = ctx_new(&d);
+    for (int i = 0; i < 3; i++) tn_sum(ctx, counted(ctx, 2, 2));
     CHECK_INT(logs, 1);
     CHECK_STR(last_log, "sum: backend sealed sparse has no such kernel; it runs on the host");
     CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_SUM), 3);
@@ -1288,14 +1202,12 @@ static void bad_calls(const operands *o, tn_tensor *bad, const char *reason, boo
 TEST(bad_operands)
 {
     operands o;
-    tn_tensor *foreign;
-    tn_ctx *other;
     int64_t n = 6, rows = 4;
     o.ctx = ctx_of(TN_F32);
-    other = ctx_of(TN_F32);
-    o.a = matrix(o.ctx, 4, 6);
+    tn_ctx *other = ctx_of(TN_F32);
+    o.a = counted(o.ctx, 4, 6);
     o.ids = counting(o.ctx, TN_I32, 1, &rows);
-    foreign = matrix(other, 4, 6);
+    tn_tensor *foreign = counted(other, 4, 6);
     bad_calls(&o, NULL, "is NULL", false);
     bad_calls(&o, foreign, "belongs to another context", true);
     CHECK_STATUS(tn_backward(o.ctx, NULL), TN_ERR_ARG);
@@ -1305,6 +1217,8 @@ TEST(bad_operands)
     CHECK(tn_add(NULL, o.a, o.a) == NULL);
     CHECK(tn_copy(NULL, o.a) == NULL);
     CHECK(tn_tensor_1d(NULL, TN_F32, 3) == NULL);
+    CHECK(tn_tensor_from(o.ctx, 1, &n, TN_F64, NULL) == NULL);
+    CHECK_ERROR(o.ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor [6]");
     CHECK_INT(tn_tensor_count(NULL), 0);
     CHECK(!tn_tensor_contiguous(NULL));
     CHECK(tn_slice(NULL, 0, 0, 1) == NULL);
@@ -1342,12 +1256,11 @@ TEST(reset_tensors)
     tn_tensor *dead;
     int64_t n = 6, rows = 4;
     o.ctx = ctx_of(TN_F32);
-    o.a = matrix(o.ctx, 4, 6);
+    o.a = counted(o.ctx, 4, 6);
     o.ids = counting(o.ctx, TN_I32, 1, &rows);
     {
         tn_mark mark = tn_arena_mark(o.ctx);
-        int k;
-        for (k = 0; k < 300; k++) dead = matrix(o.ctx, 4, 6);       /* the last one's header is not reached again below */
+        for (int k = 0; k < 300; k++) dead = counted(o.ctx, 4, 6);       /* the last one's header is not reached again below */
         CHECK_STATUS(tn_arena_release(o.ctx, mark), TN_OK);
     }
     bad_calls(&o, dead, "is a tensor of an arena that was reset", true);
@@ -1363,7 +1276,7 @@ TEST(reset_tensors)
 TEST(shape_errors)
 {
     tn_ctx *ctx = ctx_of(TN_F32);
-    tn_tensor *a = matrix(ctx, 3, 4), *b = matrix(ctx, 5, 6), *scalar, *batch, *ids, *empty = matrix(ctx, 0, 4), *wide;
+    tn_tensor *a = counted(ctx, 3, 4), *b = counted(ctx, 5, 6), *scalar, *batch, *ids, *empty = counted(ctx, 0, 4), *wide;
     int64_t shape[9] = {2, 3, 4, 1, 1, 1, 1, 1, 1}, n = 3;
     scalar = counting(ctx, TN_REAL, 0, NULL);
     batch = counting(ctx, TN_REAL, 3, shape);
@@ -1444,14 +1357,13 @@ TEST(shape_errors)
             "reshape: [0,4] to [4611686018427387903,4611686018427387903,0], expected as many elements");
     shape[0] = INT64_MAX;
     CHECK_REFUSED(ctx, tn_full(ctx, 1, shape, 1), TN_ERR_SHAPE, "does not fit the address space");
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(view_errors)
 {
     tn_ctx *ctx = ctx_of(TN_F32);
-    tn_tensor *a = matrix(ctx, 3, 4), *v;
+    tn_tensor *a = counted(ctx, 3, 4), *v;
     int64_t open[3] = {-1, -1, 2}, uneven[2] = {-1, 5}, nine[9] = {3, 4, 1, 1, 1, 1, 1, 1, 1};
     CHECK_REFUSED(ctx, tn_slice(a, 2, 0, 1), TN_ERR_ARG, "slice: axis is 2, expected an axis of [3,4]");
     CHECK_REFUSED(ctx, tn_slice(a, 0, 0, 4), TN_ERR_ARG, "slice: [0:4:1] is outside axis 0 of [3,4]");
@@ -1474,14 +1386,13 @@ TEST(view_errors)
     if (CHECK(v != NULL)) { CHECK_INT(v->shape[1], 1); CHECK(tn_item(tn_slice(v, 0, 1, 2)) == 6); }
     v = tn_slice_step(tn_slice_step(a, 1, 1, 3, INT64_MAX), 1, 0, 1, INT64_MAX);
     if (CHECK(v != NULL)) CHECK(tn_item(tn_slice(v, 0, 2, 3)) == 9);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(first_error_wins)
 {
     tn_ctx *ctx = ctx_of(TN_F32);
-    tn_tensor *a = matrix(ctx, 3, 4), *b = matrix(ctx, 5, 6);
+    tn_tensor *a = counted(ctx, 3, 4), *b = counted(ctx, 5, 6);
     CHECK(tn_mul(ctx, tn_add(ctx, a, b), a) == NULL);
     CHECK(tn_matmul(ctx, a, b) == NULL);
     CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_SHAPE);
@@ -1504,16 +1415,14 @@ TEST(conversions)
     static const double bad[] = {0.5, 2147483648.0, -2147483649.0, 1e300, HUGE_VAL};
     enum { SOME = sizeof some / sizeof *some };
     tn_ctx *ctx = ctx_of(TN_F32);
-    tn_tensor *wide, *slim, *brain, *whole;
     double out[16], nan_and_inf[3];
     float f[16];
     int32_t i32[4];
     uint16_t raw[4] = {0x3f80, 0xc000, 0x7f80, 0x0001};
     int64_t n = SOME, four = 4, three = 3, one = 1, i;
-    size_t k;
-    wide = tn_tensor_nd(ctx, TN_F64, 1, &n);
-    slim = tn_tensor_nd(ctx, TN_F32, 1, &n);
-    brain = tn_tensor_nd(ctx, TN_BF16, 1, &n);
+    tn_tensor *wide = tn_tensor_nd(ctx, TN_F64, 1, &n);
+    tn_tensor *slim = tn_tensor_nd(ctx, TN_F32, 1, &n);
+    tn_tensor *brain = tn_tensor_nd(ctx, TN_BF16, 1, &n);
     CHECK_STATUS(tn_write(wide, TN_F64, some, n), TN_OK);
     CHECK_STATUS(tn_write(slim, TN_F64, some, n), TN_OK);
     CHECK_STATUS(tn_write(brain, TN_F64, some, n), TN_OK);
@@ -1540,7 +1449,7 @@ TEST(conversions)
     slim = tn_cast(ctx, vector_of(ctx, 3, nan_and_inf), TN_I32);       /* the kernel saturates: NaN is 0 */
     CHECK_STATUS(tn_read(slim, TN_I32, i32, 3), TN_OK);
     CHECK(i32[0] == 0 && i32[1] == INT32_MAX && i32[2] == INT32_MIN);
-    whole = tn_tensor_nd(ctx, TN_I32, 1, &four);
+    tn_tensor *whole = tn_tensor_nd(ctx, TN_I32, 1, &four);
     CHECK_STATUS(tn_write(whole, TN_F64, good, 4), TN_OK);
     CHECK_STATUS(tn_read(whole, TN_I32, i32, 4), TN_OK);
     CHECK(i32[0] == 0 && i32[1] == -1 && i32[2] == INT32_MAX && i32[3] == INT32_MIN);
@@ -1550,7 +1459,7 @@ TEST(conversions)
     slim = tn_tensor_nd(ctx, TN_F64, 1, &one);
     i32[0] = 5;
     CHECK_STATUS(tn_write(whole, TN_I32, i32, 1), TN_OK);
-    for (k = 0; k < sizeof bad / sizeof *bad; k++) {
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         CHECK_STATUS(tn_write(whole, TN_F64, &bad[k], 1), TN_ERR_DATA);
         CHECK_ERROR(ctx, TN_ERR_DATA, "write: element 0 is ");
         CHECK(tn_item(whole) == 5);                           /* as it was */
@@ -1568,10 +1477,9 @@ TEST(conversions)
     CHECK_ERROR(ctx, TN_ERR_ARG, "write: host memory is NULL");
     CHECK_STATUS(tn_read(whole, (tn_dtype)7, f, 1), TN_ERR_DTYPE);
     CHECK_ERROR(ctx, TN_ERR_DTYPE, "read: as is 7, expected 0 to 4");
-    CHECK(tn_item(matrix(ctx, 2, 2)) != 0);
+    CHECK(tn_item(counted(ctx, 2, 2)) != 0);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "read: count is 1, expected the elements of [2,2]");
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* What is read from a view, and what is written through one, is what plain indices say. */
@@ -1602,15 +1510,14 @@ static void strided_io(tn_ctx *ctx, tn_dtype dtype)
 TEST(strided_read_and_write)
 {
     tn_ctx *ctx = ctx_of(TN_F32);
-    tn_dtype dtype;
-    for (dtype = TN_F32; dtype <= TN_I32; dtype = (tn_dtype)(dtype + 1)) strided_io(ctx, dtype);
+    for (tn_dtype dtype = TN_F32; dtype <= TN_I32; dtype = (tn_dtype)(dtype + 1)) strided_io(ctx, dtype);
     tn_ctx_destroy(ctx);
 }
 
 TEST(keep_and_views)
 {
     tn_ctx *ctx = ctx_of(TN_F64);
-    tn_tensor *t = matrix(ctx, 3, 4), *kept = tn_tensor_keep(tn_transpose(t, 0, 1)), *again;
+    tn_tensor *t = counted(ctx, 3, 4), *kept = tn_tensor_keep(tn_transpose(t, 0, 1)), *again;
     int64_t shape[2] = {-1, 2}, n = 7;
     double out[12];
     REQUIRE(kept != NULL);
@@ -1628,8 +1535,7 @@ TEST(keep_and_views)
     tn_tensor_destroy(kept);
     kept = tn_tensor_create(ctx, TN_F64, 1, &n);              /* zeroed */
     CHECK(tn_item(tn_sum(ctx, kept)) == 0);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);                                      /* the context frees what its user forgot */
+    CLOSE_CTX(ctx);                                      /* the context frees what its user forgot */
 }
 
 /* Contiguous, but with a strange stride where the extent is 1: what batches and rows are made of must not believe it. */
@@ -1646,29 +1552,25 @@ TEST(strides_of_extent_one)
     CHECK_STATUS(tn_read(y, TN_F64, vy, 12), TN_OK);
     CHECK_STATUS(tn_read(z, TN_F64, vz, 12), TN_OK);
     CHECK(memcmp(vy, vz, sizeof vy) == 0);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Casts between all dtypes, out of a view with negative and other steps. */
 TEST(copies)
 {
     const tn_backend *backend[3];
-    int b;
     backend[0] = tn_cpu_backend();
     backend[1] = tn_reference_backend();
     backend[2] = sealed_cpu();
-    for (b = 0; b < 3; b++) {
+    for (int b = 0; b < 3; b++) {
         tn_desc d = desc_of(TN_F32);
-        tn_ctx *ctx;
-        tn_dtype from, to;
         int64_t shape[3] = {3, 4, 10}, k;
         double out[36];
         if (test_leave_out(!backend[b], NO_SEALED)) continue;
         d.backend = backend[b];
-        ctx = ctx_new(&d);
-        for (from = TN_F32; from <= TN_I32; from = (tn_dtype)(from + 1))
-            for (to = TN_F32; to <= TN_I32; to = (tn_dtype)(to + 1)) {
+        tn_ctx *ctx = ctx_new(&d);
+        for (tn_dtype from = TN_F32; from <= TN_I32; from = (tn_dtype)(from + 1))
+            for (tn_dtype to = TN_F32; to <= TN_I32; to = (tn_dtype)(to + 1)) {
                 tn_tensor *t = counting(ctx, from, 3, shape);                              /* to 119: whole in all of them */
                 t = tn_cast(ctx, tn_transpose(tn_slice_step(tn_slice_step(t, 2, 9, -1, -3), 1, 1, 4, 1), 0, 2), to);   /* [4,3,3]: t[z, 1+y, 9-3x] */
                 REQUIRE(t != NULL);
@@ -1677,8 +1579,7 @@ TEST(copies)
                 CHECK_STATUS(tn_read(t, TN_F64, out, 36), TN_OK);
                 for (k = 0; k < 36; k++) CHECK(out[k] == (double)(k % 3 * 40 + (1 + k / 3 % 3) * 10 + 9 - k / 9 * 3));
             }
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -1722,12 +1623,9 @@ static tn_view view_in(const tn_tensor *t, const layout *l)
 
 static tn_tensor *random_vector(tn_ctx *ctx, uint64_t rng, int64_t n)
 {
-    double *v = (double *)malloc(sizeof(double) * (size_t)(n + 1));
-    int64_t i;
-    tn_tensor *t;
-    for (i = 0; i < n; i++) v[i] = (double)(float)test_random_real(&rng);
-    t = vector_of(ctx, n, v);
-    free(v);
+    double *v = doubles(n);
+    for (int64_t i = 0; i < n; i++) v[i] = (double)(float)test_random_real(&rng);
+    tn_tensor *t = vector_of(ctx, n, v);
     return t;
 }
 
@@ -1737,10 +1635,9 @@ static double *product_run(tn_ctx *ctx, const any_gemm *p)
 {
     tn_tensor *a = random_vector(ctx, p->seed, p->a.count), *b = random_vector(ctx, p->seed + 1, p->b.count);
     tn_tensor *c = random_vector(ctx, p->seed + 2, p->c.count), *bias = NULL;
-    double *all;
     if (p->bias) bias = tn_slice_step(random_vector(ctx, p->seed + 3, p->n * p->bias_step), 0, 0, p->n * p->bias_step, p->bias_step);
     CHECK_STATUS(tni_gemm(ctx, view_in(a, &p->a), view_in(b, &p->b), bias, view_in(c, &p->c), p->alpha, p->beta), TN_OK);
-    all = read_all(c);                        /* with the gaps, where nothing may change */
+    double *all = host(c);                        /* with the gaps, where nothing may change */
     tn_ctx_reset(ctx);
     return all;
 }
@@ -1758,20 +1655,18 @@ TEST(gemm)
     tn_desc d = desc_of(TN_F64);
     uint64_t rng = 11;
     double worst[2] = {0, 0};
-    int i, k;
     d.backend = tn_reference_backend();
     oracle = ctx_new(&d);
     d.backend = tn_cpu_backend();
-    for (k = 0; k < 6; k++) {
+    for (int k = 0; k < 6; k++) {
         d.dtype = k < 3 ? TN_F32 : TN_F64;
         d.simd = level[k % 3];
         d.threads = 1 + k % 2;
         ctx[k] = ctx_new(&d);
     }
-    for (i = 0; i < 400; i++) {
+    for (int i = 0; i < 400; i++) {
         int64_t batch = test_random_int(&rng, 0, 3) > 0 ? 1 : test_random_int(&rng, 0, 4), m, n, depth;
         any_gemm p;
-        double *expected;
         m = i % 2 ? edge[test_random_int(&rng, 0, 16)] : test_random_int(&rng, 0, 40);
         n = i % 2 ? edge[test_random_int(&rng, 0, 16)] : test_random_int(&rng, 0, 40);
         depth = i % 3 ? test_random_int(&rng, 0, 40) : test_random_int(&rng, 120, 300);      /* more than one block deep in double */
@@ -1787,20 +1682,18 @@ TEST(gemm)
         p.alpha = factor[test_random_int(&rng, 0, 4)];
         p.beta = factor[test_random_int(&rng, 0, 4)];
         p.seed = test_random(&rng);
-        expected = product_run(oracle, &p);
-        for (k = 0; k < 6; k++) {
+        double *expected = product_run(oracle, &p);
+        for (int k = 0; k < 6; k++) {
             double *got = product_run(ctx[k], &p), e = test_max_error(got, expected, p.c.count);
             test_raise(&worst[k / 3], e);
             if (!CHECK(e <= (k < 3 ? 2e-6 : 1e-14)))
                 printf("     %s %s: [%d,%d,%d] [%d,%d,%d], alpha %g, beta %g, bias %d: off by %g\n", k < 3 ? "F32" : "F64", tn_ctx_simd_name(ctx[k]), (int)batch,
                        (int)m, (int)depth, (int)batch, (int)depth, (int)n, p.alpha, p.beta, p.bias, e);
-            free(got);
         }
-        free(expected);
     }
     WORST("gemm against the reference, F32", worst[0], 2e-6);
     WORST("gemm against the reference, F64", worst[1], 1e-14);
-    for (k = 0; k < 6; k++) { CHECK_CTX(ctx[k]); tn_ctx_destroy(ctx[k]); }
+    for (int k = 0; k < 6; k++) CLOSE_CTX(ctx[k]);
     tn_ctx_destroy(oracle);
 }
 
@@ -1822,12 +1715,11 @@ TEST(format)
     static const double v[] = {1, -2.5, 0.125, 1e10, 3.14159265358979, 0}, odd[] = {(double)NAN, HUGE_VAL, -HUGE_VAL, 1};
     tn_ctx *ctx = ctx_of(TN_F64);
     int64_t cube[3] = {2, 2, 3}, long_cube[3] = {10, 2, 9}, empty[2] = {2, 0}, n = 20, zero = 0, shape[2] = {9, 9};
-    tn_tensor *t;
     check_format(counting(ctx, TN_REAL, 0, NULL), "0");
     check_format(vector_of(ctx, 6, v), "[     1   -2.5  0.125  1e+10 3.1416      0]");
     check_format(vector_of(ctx, 4, odd), "[ nan  inf -inf    1]");
-    check_format(matrix(ctx, 2, 3), "[[0 1 2]\n [3 4 5]]");
-    check_format(tn_transpose(matrix(ctx, 2, 6), 0, 1), "[[ 0  6]\n [ 1  7]\n [ 2  8]\n [ 3  9]\n [ 4 10]\n [ 5 11]]");
+    check_format(counted(ctx, 2, 3), "[[0 1 2]\n [3 4 5]]");
+    check_format(tn_transpose(counted(ctx, 2, 6), 0, 1), "[[ 0  6]\n [ 1  7]\n [ 2  8]\n [ 3  9]\n [ 4 10]\n [ 5 11]]");
     check_format(counting(ctx, TN_I32, 3, cube), "[[[ 0  1  2]\n  [ 3  4  5]]\n\n [[ 6  7  8]\n  [ 9 10 11]]]");
     check_format(counting(ctx, TN_REAL, 1, &n), "[ 0  1  2 ... 17 18 19]");
     check_format(counting(ctx, TN_REAL, 1, &zero), "[]");
@@ -1835,13 +1727,12 @@ TEST(format)
     check_format(counting(ctx, TN_REAL, 2, shape),
                  "[[ 0  1  2 ...  6  7  8]\n [ 9 10 11 ... 15 16 17]\n [18 19 20 ... 24 25 26]\n ...\n"
                  " [54 55 56 ... 60 61 62]\n [63 64 65 ... 69 70 71]\n [72 73 74 ... 78 79 80]]");
-    t = counting(ctx, TN_BF16, 3, long_cube);
+    tn_tensor *t = counting(ctx, TN_BF16, 3, long_cube);
     check_format(tn_slice(tn_slice(t, 1, 0, 1), 2, 0, 2), "[[[  0   1]]\n\n [[ 18  19]]\n\n [[ 36  37]]\n\n ...\n\n [[126 127]]\n\n [[144 145]]\n\n [[162 163]]]");
     t = vector_of(ctx, 6, v);
     tn_ctx_reset(ctx);
     CHECK_INT(tn_tensor_format(t, NULL, 0), -1);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- faults and NaN -------------------------------------------------------------------------------------------------------------------------- */
@@ -1851,25 +1742,22 @@ TEST(faults)
     static const double ids[] = {0, 5, -1, 2}, labels[] = {0, 3, 9, 1};
     int64_t four = 4;
     const tn_backend *backend[3];
-    int b;
     backend[0] = tn_cpu_backend();
     backend[1] = tn_reference_backend();
     backend[2] = sealed_sparse();
-    for (b = 0; b < 3; b++) {
+    for (int b = 0; b < 3; b++) {
         tn_desc d = desc_of(TN_F32);
-        tn_ctx *ctx;
-        tn_tensor *table, *bad, *wrong, *y, *loss;
         float v[12];
         if (test_leave_out(!backend[b], NO_SEALED)) continue;
         d.backend = backend[b];
-        ctx = ctx_new(&d);
-        table = matrix(ctx, 4, 3);
-        bad = tensor_of(ctx, TN_I32, 1, &four, ids);
-        wrong = tensor_of(ctx, TN_I32, 1, &four, labels);
-        y = tn_embed(ctx, table, bad);                                  /* runs; the word is read when somebody waits */
+        tn_ctx *ctx = ctx_new(&d);
+        tn_tensor *table = counted(ctx, 4, 3);
+        tn_tensor *bad = tensor_of(ctx, TN_I32, 1, &four, ids);
+        tn_tensor *wrong = tensor_of(ctx, TN_I32, 1, &four, labels);
+        tn_tensor *y = tn_embed(ctx, table, bad);                                  /* runs; the word is read when somebody waits */
         CHECK(y != NULL);
         CHECK_CTX(ctx);
-        loss = tn_cross_entropy(ctx, table, wrong);
+        tn_tensor *loss = tn_cross_entropy(ctx, table, wrong);
         CHECK(loss != NULL);
         CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_DATA);
         CHECK_ERROR(ctx, TN_ERR_DATA, "embed: element 1 of the ids is 5, which is outside the table");          /* the first one */
@@ -1880,8 +1768,7 @@ TEST(faults)
         CHECK(tn_item(loss) != 0);                                       /* reading waits */
         CHECK_ERROR(ctx, TN_ERR_DATA, "cross_entropy: element 1 of the labels is 3, which is outside the table");
         CHECK_NEAR(tn_item(loss), ((log(exp(0.0) + exp(1.0) + exp(2.0)) - 0) + (log(exp(0.0) + exp(1.0) + exp(2.0)) - 1)) / 4, 1e-6);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -1894,14 +1781,13 @@ TEST(faults_and_gradients)
     tn_tensor *w = param_of(ps, "w", 3, 3)->value, *x;
     int64_t four = 4;
     double g[9];
-    int i;
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_embed(ctx, w, tensor_of(ctx, TN_I32, 1, &four, ids)))), TN_OK);
     tn_ctx_sync(ctx);
     CHECK_ERROR(ctx, TN_ERR_DATA, "embed: element 1 of the ids is 7");
     CHECK_STATUS(tn_read(w->grad, TN_F64, g, 9), TN_OK);
-    for (i = 0; i < 9; i++) CHECK(g[i] == (i / 3 == 1 ? 2 : 0));
-    x = matrix(ctx, 4, 3);
+    for (int i = 0; i < 9; i++) CHECK(g[i] == (i / 3 == 1 ? 2 : 0));
+    x = counted(ctx, 4, 3);
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_cross_entropy(ctx, x, tensor_of(ctx, TN_I32, 1, &four, labels))), TN_OK);
@@ -1909,8 +1795,7 @@ TEST(faults_and_gradients)
     CHECK_ERROR(ctx, TN_ERR_DATA, "cross_entropy: element 2 of the labels is 5");
     CHECK(tn_item(tn_slice(tn_slice(x->grad, 0, 2, 3), 1, 1, 2)) == 0);
     CHECK_NEAR(tn_item(tn_slice(tn_slice(x->grad, 0, 3, 4), 1, 2, 3)), (exp(2.0) / (1 + exp(1.0) + exp(2.0)) - 1) / 4, 1e-14);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* NaN and infinity come out as the reference says, at each SIMD level. */
@@ -1919,17 +1804,14 @@ static void specials(tn_simd level, const tn_backend *backend)
     static const double x[] = {0, -0.0, (double)NAN, HUGE_VAL, -HUGE_VAL, 1e-40, -1e-40, 100, -100, 1000, -1000, 3e38, -3e38, 20, -20, 88.8, -88.8, 1e-20, 5, -5, 10, -10};
     enum { SPECIALS = sizeof x / sizeof *x };
     tn_desc d = desc_of(TN_F32), w = desc_of(TN_F64);
-    tn_ctx *ctx, *wide;
-    int kind;
     d.simd = level;
     d.backend = backend;
     w.backend = tn_reference_backend();
-    ctx = ctx_new(&d);
-    wide = ctx_new(&w);
-    for (kind = TN_ACT_NONE; kind <= TN_ACT_LOG; kind++) {
+    tn_ctx *ctx = ctx_new(&d);
+    tn_ctx *wide = ctx_new(&w);
+    for (int kind = TN_ACT_NONE; kind <= TN_ACT_LOG; kind++) {
         tn_tensor *t = vector_of(ctx, SPECIALS, x), *tw;
         double *a, *b, *ga, *gb, back[SPECIALS];
-        int i;
         CHECK_STATUS(tn_read(t, TN_F64, back, SPECIALS), TN_OK);
         tw = vector_of(wide, SPECIALS, back);                 /* as rounded */
         tn_watch(t);
@@ -1938,27 +1820,22 @@ static void specials(tn_simd level, const tn_backend *backend)
         tn_record(wide);
         t = tn_activation(ctx, t, (tn_act)kind);
         tw = tn_activation(wide, tw, (tn_act)kind);
-        a = read_all(t);
-        b = read_all(tw);
+        a = host(t);
+        b = host(tw);
         tn_backward(ctx, tn_sum(ctx, t));
         tn_backward(wide, tn_sum(wide, tw));
         ga = gb = NULL;
         if (ctx->arena_tensors && wide->arena_tensors) {
-            tn_tensor *p;
-            for (p = ctx->arena_tensors; p; p = p->prev) if ((p->flags & TNI_WATCHED) && p->grad) ga = read_all(p->grad);
-            for (p = wide->arena_tensors; p; p = p->prev) if ((p->flags & TNI_WATCHED) && p->grad) gb = read_all(p->grad);
+            for (tn_tensor *p = ctx->arena_tensors; p; p = p->prev) if ((p->flags & TNI_WATCHED) && p->grad) ga = host(p->grad);
+            for (tn_tensor *p = wide->arena_tensors; p; p = p->prev) if ((p->flags & TNI_WATCHED) && p->grad) gb = host(p->grad);
         }
         REQUIRE(ga && gb);
-        for (i = 0; i < SPECIALS; i++) {
+        for (int i = 0; i < SPECIALS; i++) {
             bool same = (a[i] != a[i] && b[i] != b[i]) || a[i] == b[i] || (double)(float)b[i] == a[i] || fabs(a[i] - b[i]) <= 2e-6 * fmax(1, fabs(b[i]));
             bool slope = (ga[i] != ga[i] && gb[i] != gb[i]) || ga[i] == gb[i] || (double)(float)gb[i] == ga[i] || fabs(ga[i] - gb[i]) <= 4e-6 * fmax(1, fabs(gb[i]));
             if (!CHECK(same)) printf("     %s: activation %d of %g is %g, not %g\n", tn_ctx_simd_name(ctx), kind, x[i], a[i], b[i]);
             if (!CHECK(slope)) printf("     %s: slope of activation %d at %g is %g, not %g\n", tn_ctx_simd_name(ctx), kind, x[i], ga[i], gb[i]);
         }
-        free(a);
-        free(b);
-        free(ga);
-        free(gb);
         tn_ctx_reset(ctx);
         tn_ctx_reset(wide);
     }
@@ -1980,35 +1857,31 @@ TEST(nan_is_seen)
     static const double rows[] = {1, (double)NAN, 3, (double)NAN, 5, (double)NAN, 7, 8, 8, -1, -2, -2}, few[] = {1, 2, 0, 0};
     int64_t shape[2] = {4, 3}, four = 4;
     const tn_backend *backend[2];
-    int b;
     backend[0] = tn_cpu_backend();
     backend[1] = tn_reference_backend();
-    for (b = 0; b < 2; b++) {
+    for (int b = 0; b < 2; b++) {
         tn_desc d = desc_of(TN_F32);
-        tn_ctx *ctx;
-        tn_tensor *x, *labels, *c;
         int32_t best[4];
         float v[12];
         d.backend = backend[b];
-        ctx = ctx_new(&d);
-        x = tensor_of(ctx, TN_REAL, 2, shape, rows);
+        tn_ctx *ctx = ctx_new(&d);
+        tn_tensor *x = tensor_of(ctx, TN_REAL, 2, shape, rows);
         CHECK_STATUS(tn_read(tn_argmax(ctx, x), TN_I32, best, 4), TN_OK);
         CHECK(best[0] == 1 && best[1] == 0 && best[2] == 1 && best[3] == 0);
-        labels = tensor_of(ctx, TN_I32, 1, &four, few);
+        tn_tensor *labels = tensor_of(ctx, TN_I32, 1, &four, few);
         CHECK(tn_item(tn_accuracy(ctx, x, labels)) == 0.5);
         CHECK(tn_item(tn_cross_entropy(ctx, x, labels)) != tn_item(tn_cross_entropy(ctx, x, labels)));
         CHECK(tn_item(tn_sum(ctx, x)) != tn_item(tn_sum(ctx, x)));
         CHECK_STATUS(tn_read(tn_rmsnorm(ctx, x, NULL, 1e-5), TN_F32, v, 12), TN_OK);
         CHECK(v[0] != v[0] && v[6] == v[6]);
-        c = tn_full(ctx, 2, shape, (double)NAN);                         /* beta 0 does not read C */
-        CHECK_STATUS(tni_gemm(ctx, tni_one_matrix(tni_view(matrix(ctx, 4, 5))), tni_one_matrix(tni_view(matrix(ctx, 5, 3))), NULL, tni_one_matrix(tni_view(c)), 1, 0), TN_OK);
+        tn_tensor *c = tn_full(ctx, 2, shape, (double)NAN);                         /* beta 0 does not read C */
+        CHECK_STATUS(tni_gemm(ctx, tni_one_matrix(tni_view(counted(ctx, 4, 5))), tni_one_matrix(tni_view(counted(ctx, 5, 3))), NULL, tni_one_matrix(tni_view(c)), 1, 0), TN_OK);
         CHECK_STATUS(tn_read(c, TN_F32, v, 12), TN_OK);
         CHECK(v[0] == 90 && v[11] == 710);
         c = tn_full(ctx, 2, shape, (double)NAN);                         /* nor where there is nothing to add up */
-        CHECK_STATUS(tni_gemm(ctx, tni_one_matrix(tni_view(matrix(ctx, 4, 0))), tni_one_matrix(tni_view(matrix(ctx, 0, 3))), NULL, tni_one_matrix(tni_view(c)), 1, 0), TN_OK);
+        CHECK_STATUS(tni_gemm(ctx, tni_one_matrix(tni_view(counted(ctx, 4, 0))), tni_one_matrix(tni_view(counted(ctx, 0, 3))), NULL, tni_one_matrix(tni_view(c)), 1, 0), TN_OK);
         CHECK(tn_item(tn_sum(ctx, c)) == 0);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -2016,22 +1889,17 @@ TEST(nan_is_seen)
 static void nan_training(const tn_backend *backend)
 {
     tn_desc d = desc_of(TN_F32);
-    tn_ctx *ctx;
-    tn_params *ps;
-    tn_tensor *good, *bad, *x;
-    tn_optim *optim;
     double before[4], after[4];
-    int step;
     d.backend = backend;
-    ctx = ctx_new(&d);
-    ps = tn_params_create(ctx);
-    good = param_of(ps, "good", 2, 2)->value;
-    bad = param_of(ps, "bad", 2, 2)->value;
-    optim = tn_optim_create(ps, NULL);
-    for (step = 1; step <= 3; step++) {
+    tn_ctx *ctx = ctx_new(&d);
+    tn_params *ps = tn_params_create(ctx);
+    tn_tensor *good = param_of(ps, "good", 2, 2)->value;
+    tn_tensor *bad = param_of(ps, "bad", 2, 2)->value;
+    tn_optim *optim = tn_optim_create(ps, NULL);
+    for (int step = 1; step <= 3; step++) {
         CHECK_STATUS(tn_read(good, TN_F64, before, 4), TN_OK);
         tn_record(ctx);
-        x = tn_scale(ctx, bad, step == 2 ? HUGE_VAL : 1);
+        tn_tensor *x = tn_scale(ctx, bad, step == 2 ? HUGE_VAL : 1);
         CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, tn_mul(ctx, good, good)), tn_sum(ctx, x))), TN_OK);
         CHECK_STATUS(tn_optim_step(optim), step == 2 && backend->host ? TN_ERR_NONFINITE : TN_OK);
         if (step == 2 && !backend->host) CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_NONFINITE);       /* a device tells when it is asked */
@@ -2040,8 +1908,7 @@ static void nan_training(const tn_backend *backend)
         CHECK((memcmp(before, after, sizeof before) == 0) == (step == 2));
         tn_ctx_reset(ctx);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(nan_in_training)
@@ -2058,33 +1925,30 @@ TEST(gradients_are_reused)
 {
     enum { LINKS = 100, LENGTH = 1000 };
     tn_desc d = desc_of(TN_F32);
-    tn_ctx *ctx;
     tn_tensor *x, *y;
-    tn_mark before, after;
     int64_t n = LENGTH;
     int k;
     d.arena_bytes = 4 << 20;             /* one block */
-    ctx = ctx_new(&d);
+    tn_ctx *ctx = ctx_new(&d);
     x = counting(ctx, TN_REAL, 1, &n);
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_record(ctx);
     for (y = x, k = 0; k < LINKS; k++) y = tn_scale(ctx, y, 1.01);
     y = tn_sum(ctx, y);
-    before = tn_arena_mark(ctx);
+    tn_mark before = tn_arena_mark(ctx);
     CHECK_STATUS(tn_backward(ctx, y), TN_OK);
-    after = tn_arena_mark(ctx);
+    tn_mark after = tn_arena_mark(ctx);
     CHECK_INT(after.data_block, before.data_block);
     CHECK(after.data_used - before.data_used <= 4 * LENGTH * sizeof(float));
     CHECK_NEAR(tn_item(tn_slice(x->grad, 0, 5, 6)), pow(1.01, LINKS), 1e-5);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Looking at tensors, strided ones too, does not disturb a recording. */
 TEST(reading_while_recording)
 {
     tn_ctx *ctx = ctx_of(TN_F64);
-    tn_tensor *x = matrix(ctx, 3, 2), *h, *y;
+    tn_tensor *x = counted(ctx, 3, 2), *h, *y;
     double v[6];
     char text[100];
     CHECK_STATUS(tn_watch(x), TN_OK);
@@ -2099,8 +1963,7 @@ TEST(reading_while_recording)
     CHECK_STATUS(tn_backward(ctx, y), TN_OK);
     CHECK_STATUS(tn_read(x->grad, TN_F64, v, 6), TN_OK);
     CHECK(v[0] == 0 && v[1] == 2 && v[5] == 10);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- the tape's rules --------------------------------------------------------------------------------------------------------------------------- */
@@ -2109,7 +1972,7 @@ TEST(tape_rules)
 {
     tn_ctx *ctx = ctx_of(TN_F64);
     tn_params *ps = tn_params_create(ctx);
-    tn_tensor *w = param_of(ps, "w", 2, 2)->value, *x = matrix(ctx, 2, 2), *y, *h;
+    tn_tensor *w = param_of(ps, "w", 2, 2)->value, *x = counted(ctx, 2, 2), *y, *h;
     static const double v[] = {1, 2, 3, 4};
     double g[4];
     CHECK_STATUS(tn_write(w, TN_F64, v, 4), TN_OK);
@@ -2154,8 +2017,7 @@ TEST(tape_rules)
     CHECK_STATUS(tn_backward(ctx, y), TN_OK);
     CHECK_STATUS(tn_read(w->grad, TN_F64, g, 4), TN_OK);
     CHECK(g[0] == 1 && g[3] == 1);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* A view knows what its base has become since: watched, frozen. */
@@ -2163,15 +2025,14 @@ TEST(views_follow_their_base)
 {
     tn_ctx *ctx = ctx_of(TN_F64);
     tn_params *ps = tn_params_create(ctx);
-    tn_tensor *x = matrix(ctx, 2, 3), *view = tn_transpose(x, 0, 1), *w = param_of(ps, "w", 2, 2)->value, *wt;
+    tn_tensor *x = counted(ctx, 2, 3), *view = tn_transpose(x, 0, 1), *w = param_of(ps, "w", 2, 2)->value, *wt;
     double g[6];
-    int i;
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_scale(ctx, view, 3))), TN_OK);
     if (CHECK(x->grad != NULL)) {
         CHECK_STATUS(tn_read(x->grad, TN_F64, g, 6), TN_OK);
-        for (i = 0; i < 6; i++) CHECK(g[i] == 3);
+        for (int i = 0; i < 6; i++) CHECK(g[i] == 3);
     }
     wt = tn_transpose(w, 0, 1);
     tn_params_freeze(ps, "");
@@ -2185,7 +2046,7 @@ TEST(views_follow_their_base)
 TEST(writes_while_recording)
 {
     tn_ctx *ctx = ctx_of(TN_F32);
-    tn_tensor *x = matrix(ctx, 2, 2), *y;
+    tn_tensor *x = counted(ctx, 2, 2), *y;
     float v[4] = {1, 2, 3, 4};
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_record(ctx);
@@ -2194,11 +2055,10 @@ TEST(writes_while_recording)
     CHECK_ERROR(ctx, TN_ERR_ARG, "write: [2,2] is needed by the backward pass");
     CHECK_STATUS(tn_write(tn_slice(x, 0, 0, 1), TN_F32, v, 2), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "write: [1,2] is needed by the backward pass");
-    CHECK_STATUS(tn_write(matrix(ctx, 2, 2), TN_F32, v, 4), TN_OK);
+    CHECK_STATUS(tn_write(counted(ctx, 2, 2), TN_F32, v, 4), TN_OK);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
     CHECK_STATUS(tn_write(x, TN_F32, v, 4), TN_OK);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- threads --------------------------------------------------------------------------------------------------------------------------------------- */
@@ -2212,18 +2072,16 @@ typedef struct trained { double loss[NUMBERS]; float *weights; int64_t count; bo
 static trained train_large(const tn_desc *desc)
 {
     tn_ctx *ctx;
-    trained t;
+    trained t = ZERO;
     net m;
-    int64_t i, at = 0;
-    int k;
-    memset(&t, 0, sizeof t);
+    int64_t at = 0;
     if (tn_ctx_create(desc, &ctx, NULL) != TN_OK) return t;
     if (!net_init(&m, ctx, WIDE)) { tn_ctx_destroy(ctx); return t; }
     t.ok = true;
-    for (k = 0; k < NUMBERS; k++) t.loss[k] = net_step(&m, ctx, test_small() ? LESS : BATCH);
+    for (int k = 0; k < NUMBERS; k++) t.loss[k] = net_step(&m, ctx, test_small() ? LESS : BATCH);
     t.count = tn_params_elements(m.params);
     t.weights = (float *)malloc(sizeof(float) * (size_t)t.count);
-    for (i = 0; i < tn_params_count(m.params); i++) {
+    for (int64_t i = 0; i < tn_params_count(m.params); i++) {
         tn_tensor *p = tn_params_at(m.params, i)->value;
         t.ok = t.ok && tn_read(p, TN_F32, t.weights + at, tn_tensor_count(p)) == TN_OK;
         at += tn_tensor_count(p);
@@ -2244,22 +2102,20 @@ static void same_bits(const trained *a, const trained *b)
 
 TEST(threads_openmp)
 {
-    tn_dtype dtype;
-    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+    for (tn_dtype dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         tn_desc d = desc_of(dtype);
-        trained one, again, two, three, odd;
         int64_t used = 0;
         d.threads = 1;
-        one = train_large(&d);
-        again = train_large(&d);
+        trained one = train_large(&d);
+        trained again = train_large(&d);
         d.threads = 2;
-        two = train_large(&d);
+        trained two = train_large(&d);
         d.threads = 3;
-        three = train_large(&d);
+        trained three = train_large(&d);
         d.threads = 5;
         d.parallel_for = pool_backwards;
         d.parallel_user = &used;
-        odd = train_large(&d);
+        trained odd = train_large(&d);
         CHECK(one.loss[NUMBERS - 1] < one.loss[0]);
         same_bits(&one, &again);
         same_bits(&one, &two);
@@ -2274,15 +2130,13 @@ TEST(threads_openmp)
 TEST(threads_random)
 {
     float *first = NULL;
-    int threads;
-    for (threads = 1; threads <= 4; threads++) {
+    for (int threads = 1; threads <= 4; threads++) {
         tn_desc d = desc_of(TN_F32);
-        tn_ctx *ctx;
         int64_t n = 200003;
         float *v = (float *)malloc(sizeof(float) * 2 * (size_t)n);
         d.threads = threads;
         d.seed = 4;
-        ctx = ctx_new(&d);
+        tn_ctx *ctx = ctx_new(&d);
         CHECK_STATUS(tn_read(tn_normal(ctx, 1, &n, 0, 1), TN_F32, v, n), TN_OK);
         CHECK_STATUS(tn_read(tn_uniform(ctx, 1, &n, 0, 1), TN_F32, v + n, n), TN_OK);
         if (!first) first = v;
@@ -2299,14 +2153,13 @@ TEST(threads_random)
 TEST(threads_pool)
 {
     tn_desc d = desc_of(TN_F32);
-    trained one, two;
     int used = 0;
     d.threads = 1;
-    one = train_large(&d);
+    trained one = train_large(&d);
     d.threads = 2;
     d.parallel_for = pool_for;
     d.parallel_user = &used;
-    two = train_large(&d);
+    trained two = train_large(&d);
     same_bits(&one, &two);
     CHECK(used > 0);
     free(one.weights);
@@ -2327,12 +2180,11 @@ TEST(threads_two_contexts)
     tn_desc d = desc_of(TN_F32);
     trained alone, beside[2];
     pthread_t thread[2];
-    int i;
     d.threads = 1;
     alone = train_large(&d);
-    for (i = 0; i < 2; i++) REQUIRE(pthread_create(&thread[i], NULL, train_beside, &beside[i]) == 0);
-    for (i = 0; i < 2; i++) pthread_join(thread[i], NULL);
-    for (i = 0; i < 2; i++) { same_bits(&alone, &beside[i]); free(beside[i].weights); }
+    for (int i = 0; i < 2; i++) REQUIRE(pthread_create(&thread[i], NULL, train_beside, &beside[i]) == 0);
+    for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+    for (int i = 0; i < 2; i++) { same_bits(&alone, &beside[i]); free(beside[i].weights); }
     free(alone.weights);
 }
 #else
@@ -2352,12 +2204,11 @@ TEST(letters_of_unicode)
     CHECK_INT(l->run[0].first, 0);
     for (uint32_t c = 0; c < 0x110000; c++) {
         int kind;
-        uint32_t word, i;
         if (c >= 0xD800 && c < 0xE000) continue;
-        word = tni_letter_of(l, c, &kind);
+        uint32_t word = tni_letter_of(l, c, &kind);
         if (c < 128) CHECK(l->ascii[c] == word && l->ascii_kind[c] == kind);
         word |= (uint32_t)kind << 24;
-        for (i = 0; i < 32; i += 8) h = (h ^ (word >> i & 255)) * 0x100000001B3u;
+        for (uint32_t i = 0; i < 32; i += 8) h = (h ^ (word >> i & 255)) * 0x100000001B3u;
     }
     CHECK(h == 0x28BC94D5225541EBu);
     for (size_t k = 1; k < sizeof l->run / sizeof *l->run; k++) CHECK(l->run[k - 1].first < l->run[k].first);
@@ -2395,8 +2246,7 @@ TEST(strided_integers)
     CHECK_STATUS(tn_read(turned, TN_I32, got, 6), TN_OK);
     CHECK_STATUS(tn_read(turned, TN_F64, wide, 6), TN_OK);
     for (int i = 0; i < 6; i++) CHECK(got[i] == v[i % 2 * 3 + i / 2] && wide[i] == v[i % 2 * 3 + i / 2]);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* A reshaped tensor has the strides of a new one, empty or not. */
@@ -2410,8 +2260,7 @@ TEST(strides_of_reshaped_tensors)
         CHECK(memcmp(a->shape, b->shape, 3 * sizeof *a->shape) == 0);
         CHECK(memcmp(a->strides, b->strides, 3 * sizeof *a->strides) == 0);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* What a terminal could obey, or what hides other text, becomes a question mark. */
@@ -2426,12 +2275,11 @@ TEST(printable)
         {"\xF3\xA0\x81\x81|\xE2\x80\x8D", "?|?", "?|\xE2\x80\x8D"},
         {"\xE2\x80", "??", "??"}, {"\xC0\x9B|\xED\xA0\x80|\xF5", "??|???|?", "??|???|?"}, {"", NULL, NULL}
     };
-    char   name[40];
-    size_t i, k;
-    for (i = 0; i < 2 * sizeof item / sizeof *item; i++) {
+    char name[40];
+    for (size_t i = 0; i < 2 * sizeof item / sizeof *item; i++) {
         const char *text = item[i / 2].text, *expected = i % 2 ? item[i / 2].lines : item[i / 2].word;
         snprintf(name, sizeof name, "%s", text);
-        k = tn_printable(name, strlen(name), i % 2 == 1);
+        size_t k = tn_printable(name, strlen(name), i % 2 == 1);
         CHECK_STR(name, expected ? expected : text);
         CHECK(k == strlen(name));
     }
@@ -2451,16 +2299,15 @@ TEST(printable)
 TEST(names_in_messages)
 {
     char   name[400];
-    size_t i, n;
+    size_t i;
     CHECK_STR(tni_quote("gr\xC3\xB6\xC3\x9F" "e").s, "\"gr\xC3\xB6\xC3\x9F" "e\"");
     CHECK_STR(tni_quote("a\nb\x7F" "c\x1F").s, "\"a?b?c?\"");
     CHECK_STR(tni_quote("a b").s, "\"a b\"");
-    for (n = 0; n < 4; n++) {
-        tni_quoted q;
+    for (size_t n = 0; n < 4; n++) {
         memset(name, 'x', n);
         for (i = n; i + 2 < sizeof name; i += 2) memcpy(name + i, "\xC3\xB6", 2);
         name[i] = 0;
-        q = tni_quote(name);
+        tni_quoted q = tni_quote(name);
         i = strlen(q.s);
         CHECK(i < sizeof q.s && strcmp(q.s + i - 4, "...\"") == 0 && q.s[i - 5] == '\xB6');
     }
@@ -2472,10 +2319,9 @@ TEST(a_device_that_cannot_be_closed)
 #if SEALED
     tn_ctx    *ctx = ctx_of(TN_F32);
     tn_params *ps = tn_params_create(ctx);
-    tn_init    init;
+    tn_init    init = ZERO;
     char       part[256];
     int64_t    n = 3;
-    memset(&init, 0, sizeof init);
     CHECK(tn_params_add(ps, "w", 1, &n, init) != NULL);
     CHECK_STATUS(tn_params_save(ps, "/dev/null"), TN_OK);
     snprintf(part, sizeof part, "could not be closed: %s", strerror(EIO));
@@ -2483,8 +2329,7 @@ TEST(a_device_that_cannot_be_closed)
     CHECK_STATUS(tn_params_save(ps, "/dev/null"), TN_ERR_FILE);
     closing.error = 0;
     CHECK_ERROR(ctx, TN_ERR_FILE, part);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 #else
     SKIP("mmap", "a system with /dev/null");
 #endif
@@ -2505,9 +2350,9 @@ TEST(checksums)
     for (size_t k = 0; k < sizeof known / sizeof *known; k++)
         for (size_t piece = 1; piece <= 100; piece++) {
             tni_checksum s;
-            size_t       at, n;
+            size_t       n;
             tni_checksum_open(&s);
-            for (at = 0; at < known[k].bytes; at += n) {
+            for (size_t at = 0; at < known[k].bytes; at += n) {
                 n = known[k].bytes - at < piece ? known[k].bytes - at : piece;
                 tni_checksum_add(&s, text + at, n);
             }

@@ -1,46 +1,19 @@
 /* test_cp_layers.c: the layers that are tensors (product, quadratic, modifier) against their tensors, against each other, and how they
    begin. What they compute on random shapes, and their gradients, are in cases.h. */
 
-#include "test.h"
-
-static tn_ctx *ctx_of(tn_dtype dtype)
-{
-    tn_desc d;
-    tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.seed = 8;
-    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
-}
-
-static double *room(int64_t n)
-{
-    double *v = (double *)calloc((size_t)n + 1, sizeof(double));
-    if (!v) exit(1);
-    return v;
-}
-
-static double *read_all(const tn_tensor *t)
-{
-    int64_t n = tn_tensor_count(t);
-    double *v = room(n);
-    CHECK_STATUS(tn_read(t, TN_F64, v, n), TN_OK);
-    return v;
-}
+#include "kit.h"
 
 static void fill_random(tn_tensor *t, double scale, uint64_t *rng)
 {
     int64_t i, n = tn_tensor_count(t);
-    double *v = room(n);
+    double *v = doubles(n);
     for (i = 0; i < n; i++) v[i] = scale * test_random_real(rng);
     CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
-    free(v);
 }
 
 static void fill_params(tn_params *ps, uint64_t *rng)
 {
-    int64_t i;
-    for (i = 0; i < tn_params_count(ps); i++) fill_random(tn_params_at(ps, i)->value, 1, rng);
+    for (int64_t i = 0; i < tn_params_count(ps); i++) fill_random(tn_params_at(ps, i)->value, 1, rng);
 }
 
 static tn_tensor *random_rows(tn_ctx *ctx, int64_t rows, int64_t n, uint64_t *rng)
@@ -53,28 +26,23 @@ static tn_tensor *random_rows(tn_ctx *ctx, int64_t rows, int64_t n, uint64_t *rn
 /* |a - b|_F against |b|_F. */
 static double apart(const tn_tensor *a, const tn_tensor *b)
 {
-    double *va, *vb, e;
-    int64_t n;
     if (!CHECK(a && b) || !CHECK_INT(tn_tensor_count(a), tn_tensor_count(b))) return HUGE_VAL;
-    n = tn_tensor_count(a);
-    va = read_all(a);
-    vb = read_all(b);
-    e = test_frobenius(va, vb, n);
-    free(va);
-    free(vb);
+    int64_t n = tn_tensor_count(a);
+    double *va = host(a);
+    double *vb = host(b);
+    double e = test_frobenius(va, vb, n);
     return e;
 }
 
 /* y_o = sum T[o,i,j,..] x_i x_j ..: the full tensor, one axis after the other. It shrinks to [out]. */
 static void contract(double *t, int64_t out, int64_t n, int order, const double *x)
 {
-    int64_t rest = out, i, j;
-    int     k;
-    for (k = 1; k < order; k++) rest *= n;
-    for (k = 0; k < order; k++, rest /= n)
-        for (i = 0; i < rest; i++) {
+    int64_t rest = out;
+    for (int k = 1; k < order; k++) rest *= n;
+    for (int k = 0; k < order; k++, rest /= n)
+        for (int64_t i = 0; i < rest; i++) {
             double sum = 0;
-            for (j = 0; j < n; j++) sum += t[i * n + j] * x[j];
+            for (int64_t j = 0; j < n; j++) sum += t[i * n + j] * x[j];
             t[i] = sum;
         }
 }
@@ -85,14 +53,10 @@ static void contract(double *t, int64_t out, int64_t n, int order, const double 
 static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *dense_error)
 {
     tn_params  *ps = tn_params_create(ctx);
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     tn_mlp      layer;
-    tn_cp      *cp;
-    tn_tensor  *x, *y, *full;
     int64_t     most = order > 4 ? 3 : 6, rows = test_random_int(rng, 1, 4), n, r, i;
     int         kind = (int)test_random_int(rng, 0, 5);
-    double      error, *t, *vx, *vy, *want, *one;
-    memset(&d, 0, sizeof d);
     d.in = test_random_int(rng, 1, most);
     d.hidden = test_random_int(rng, 1, 7);
     d.residual = kind >= 4;
@@ -105,33 +69,28 @@ static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *de
     CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_OK);
     d = layer.desc;
     fill_params(ps, rng);
-    cp = tn_cp_from_mlp(ctx, &layer);
+    tn_cp *cp = tn_cp_from_mlp(ctx, &layer);
     if (!CHECK(cp != NULL)) return HUGE_VAL;
     CHECK(cp->order == order && cp->constant == (d.bias || d.augmented || d.out_bias || d.residual));
-    x = random_rows(ctx, rows, d.in, rng);
-    y = tn_mlp_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
+    tn_tensor *x = random_rows(ctx, rows, d.in, rng);
+    tn_tensor *y = tn_mlp_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
     if (y && d.augmented) y = tn_copy(ctx, tn_slice(y, 1, 0, d.out));
-    error = apart(tn_cp_apply(ctx, cp, x), y);
-    full = tn_cp_dense(cp);
+    double error = apart(tn_cp_apply(ctx, cp, x), y);
+    tn_tensor *full = tn_cp_dense(cp);
     if (CHECK(full && y)) {
         n = cp->in[0];
-        vx = read_all(x);
-        vy = read_all(y);
-        want = room(rows * d.out);
-        one = room(n);
+        double *vx = host(x);
+        double *vy = host(y);
+        double *want = doubles(rows * d.out);
+        double *one = doubles(n);
         one[n - 1] = 1;
         for (r = 0; r < rows; r++) {
-            t = read_all(full);
+            double *t = host(full);
             memcpy(one, vx + r * d.in, sizeof *one * (size_t)d.in);
             contract(t, d.out, n, order, one);
             for (i = 0; i < d.out; i++) want[r * d.out + i] = t[i];
-            free(t);
         }
         test_raise(dense_error, test_frobenius(vy, want, rows * d.out));
-        free(vx);
-        free(vy);
-        free(want);
-        free(one);
     }
     tn_tensor_destroy(full);
     tn_cp_destroy(cp);
@@ -143,15 +102,13 @@ static void product_identities(tn_dtype dtype, double *apply, double *dense)
 {
     tn_ctx  *ctx = ctx_of(dtype);
     uint64_t rng = 77;
-    int      t, order;
     *apply = *dense = 0;
-    for (t = 0; t < 20; t++)
-        for (order = 1; order <= TN_CP_MAX_ORDER; order++) {
+    for (int t = 0; t < 20; t++)
+        for (int order = 1; order <= TN_CP_MAX_ORDER; order++) {
             tn_ctx_reset(ctx);
             test_raise(apply, product_identity(ctx, order, &rng, dense));
         }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(product_is_its_tensor)
@@ -171,13 +128,11 @@ TEST(order_zero_is_two)
 {
     enum { IN = 9, HIDDEN = 13, OUT = 4 };
     double *began[3][4];
-    int     which, i;
-    for (which = 0; which < 3; which++) {
+    for (int which = 0; which < 3; which++) {
         tn_ctx     *ctx = ctx_of(TN_F32);
         tn_params  *ps = tn_params_create(ctx);
-        tn_mlp_desc d;
+        tn_mlp_desc d = ZERO;
         tn_mlp      layer;
-        memset(&d, 0, sizeof d);
         d.in = IN;
         d.hidden = HIDDEN;
         d.out = OUT;
@@ -186,22 +141,20 @@ TEST(order_zero_is_two)
         CHECK_STATUS(tn_mlp_init(ps, "m", &d, &layer), TN_OK);
         CHECK_INT(layer.desc.order, which < 2 ? 2 : 3);
         CHECK_INT(layer.w->shape[0], layer.desc.order);
-        for (i = 0; i < 4; i++) began[which][i] = read_all(i == 0 ? layer.w : i == 1 ? layer.b : i == 2 ? layer.p : layer.pb);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        for (int i = 0; i < 4; i++) began[which][i] = host(i == 0 ? layer.w : i == 1 ? layer.b : i == 2 ? layer.p : layer.pb);
+        CLOSE_CTX(ctx);
     }
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         static const int64_t count[] = {2 * HIDDEN * IN, 2 * HIDDEN, OUT * HIDDEN, OUT};
         const double         bound = i < 2 ? 1 / sqrt((double)IN) : 1 / sqrt((double)HIDDEN);
-        int64_t              k, above = 0, zero = 0;
+        int64_t              above = 0, zero = 0;
         CHECK(memcmp(began[0][i], began[1][i], sizeof(double) * (size_t)count[i]) == 0);
-        for (k = 0; k < count[i]; k++) {
+        for (int64_t k = 0; k < count[i]; k++) {
             CHECK(fabs(began[1][i][k]) <= bound * 1.000001);
             above += fabs(began[2][i][k]) > bound * 1.000001;
             zero += began[2][i][k] == 0;
         }
         CHECK(i % 2 == 0 ? above > 0 : zero == count[i]);
-        for (which = 0; which < 3; which++) free(began[which][i]);
     }
 }
 
@@ -213,14 +166,13 @@ TEST(product_backward_needs_no_division)
         {1, 2, 3, 4, 5, 6, 7, 8}, {0, 2, 3, 4, 5, 6, 7, 8}, {2, 0, 3, 4, 0, 6, 7, 8}, {1e-20, 1e20, 1e-20, 1e20, 2, 2, 2, 2},
         {0, 0, 0, 0, 0, 0, 0, 0}
     };
-    tn_dtype dtype;
-    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+    for (tn_dtype dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         tn_ctx *ctx = ctx_of(dtype);
         double  x[K * H], want[K * H], *got;
-        int     e, f, j;
+        int     f;
         tn_tensor *t = tn_tensor_1d(ctx, TN_REAL, K * H);
-        for (j = 0; j < H; j++)
-            for (e = 0; e < K; e++) {
+        for (int j = 0; j < H; j++)
+            for (int e = 0; e < K; e++) {
                 x[e * H + j] = column[j][e];
                 for (want[e * H + j] = 1, f = 0; f < K; f++) if (f != e) want[e * H + j] *= column[j][f];
             }
@@ -228,11 +180,9 @@ TEST(product_backward_needs_no_division)
         tn_watch(t);
         tn_record(ctx);
         CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_prod(ctx, t, K))), TN_OK);
-        got = read_all(t->grad);
-        for (e = 0; e < K * H; e++) CHECK_NEAR(got[e], want[e], fabs(want[e]) * (dtype == TN_F64 ? 1e-14 : 2e-6));
-        free(got);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        got = host(t->grad);
+        for (int e = 0; e < K * H; e++) CHECK_NEAR(got[e], want[e], fabs(want[e]) * (dtype == TN_F64 ? 1e-14 : 2e-6));
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -240,9 +190,8 @@ TEST(product_refuses)
 {
     tn_ctx     *ctx = ctx_of(TN_F32);
     tn_params  *ps = tn_params_create(ctx);
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     tn_mlp      layer;
-    memset(&d, 0, sizeof d);
     CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "mlp p: in is 0, expected 1 to 2^31 - 2");
     d.in = 4;
@@ -291,22 +240,19 @@ TEST(product_begins_with_variance_one)
     enum { IN = 128, HIDDEN = 256, OUT = 16, ROWS = 128 };
     static const int orders[] = {1, 2, 3, 5, 8};
     static const bool kinds[] = {false, true};
-    int which, kind;
-    for (which = 0; which < 5; which++)
-        for (kind = 0; kind < 2; kind++) {
-            int      k = orders[which], layers = k == 8 ? 40 : 6, l;
+    for (int which = 0; which < 5; which++)
+        for (int kind = 0; kind < 2; kind++) {
+            int      k = orders[which], layers = k == 8 ? 40 : 6;
             tn_ctx  *ctx = ctx_of(TN_F32);
             uint64_t rng = 50 + (uint64_t)k;
             double   sum = 0, samples = (double)(layers * HIDDEN * ROWS);
             char     what[80];
-            for (l = 0; l < layers; l++) {
+            for (int l = 0; l < layers; l++) {
                 tn_params  *ps = tn_params_create(ctx);
-                tn_mlp_desc d;
+                tn_mlp_desc d = ZERO;
                 tn_mlp      layer;
                 tn_tensor  *x = tn_tensor_2d(ctx, TN_REAL, ROWS, IN), *y;
                 double      v[ROWS * IN];
-                int         i;
-                memset(&d, 0, sizeof d);
                 d.in = IN;
                 d.hidden = HIDDEN;
                 d.out = OUT;
@@ -318,7 +264,7 @@ TEST(product_begins_with_variance_one)
                     d.init_out.fan_in = HIDDEN + d.augmented;
                 }
                 CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_OK);
-                for (i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
+                for (int i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
                 CHECK_STATUS(tn_write(x, TN_F64, v, ROWS * IN), TN_OK);
                 y = tn_mlp_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
                 if (y && d.augmented) y = tn_slice(y, 1, 0, OUT);
@@ -368,41 +314,30 @@ static tn_tensor *with_loss(tn_ctx *ctx, tn_tensor *y, tn_tensor *weights) { ret
 /* What the gradient G of the tensor says of the factors: dP[o,h] = sum G W V, dW[h,i] = sum_o,j G[o,i,j] P[o,h] V[h,j], dV likewise. */
 static double chain_rule(const pair *a)
 {
-    int64_t out = a->cp->out, h = a->cp->terms, n = a->cp->in[0], in = n - a->cp->constant, o, k, i, j;
-    double *g = read_all(a->whole.t->grad), *p = read_all(a->cp->p), *w = read_all(a->cp->f[0]), *v = read_all(a->cp->f[1]);
-    double *dp = room(out * h), *df = room(2 * h * n), *want_w = room(2 * h * in), *want_b = room(2 * h), *got, error = 0;
-    for (o = 0; o < out; o++)
-        for (k = 0; k < h; k++)
-            for (i = 0; i < n; i++)
-                for (j = 0; j < n; j++) {
+    int64_t out = a->cp->out, h = a->cp->terms, n = a->cp->in[0], in = n - a->cp->constant;
+    double *g = host(a->whole.t->grad), *p = host(a->cp->p), *w = host(a->cp->f[0]), *v = host(a->cp->f[1]);
+    double *dp = doubles(out * h), *df = doubles(2 * h * n), *want_w = doubles(2 * h * in), *want_b = doubles(2 * h), *got, error = 0;
+    for (int64_t o = 0; o < out; o++)
+        for (int64_t k = 0; k < h; k++)
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t j = 0; j < n; j++) {
                     double t = g[(o * n + i) * n + j];
                     dp[o * h + k] += t * w[k * n + i] * v[k * n + j];
                     df[k * n + i] += t * p[o * h + k] * v[k * n + j];
                     df[(h + k) * n + j] += t * p[o * h + k] * w[k * n + i];
                 }
-    for (k = 0; k < 2 * h; k++) {
-        for (i = 0; i < in; i++) want_w[k * in + i] = df[k * n + i];
+    for (int64_t k = 0; k < 2 * h; k++) {
+        for (int64_t i = 0; i < in; i++) want_w[k * in + i] = df[k * n + i];
         want_b[k] = df[k * n + n - 1];
     }
-    got = read_all(a->factors.p->grad);
+    got = host(a->factors.p->grad);
     test_raise(&error, test_frobenius(got, dp, out * h));
-    free(got);
-    got = read_all(a->factors.w->grad);
+    got = host(a->factors.w->grad);
     test_raise(&error, test_frobenius(got, want_w, 2 * h * in));
-    free(got);
     if (a->factors.b) {
-        got = read_all(a->factors.b->grad);
+        got = host(a->factors.b->grad);
         test_raise(&error, test_frobenius(got, want_b, 2 * h));
-        free(got);
     }
-    free(g);
-    free(p);
-    free(w);
-    free(v);
-    free(dp);
-    free(df);
-    free(want_w);
-    free(want_b);
     return error;
 }
 
@@ -410,16 +345,14 @@ static void whole_and_factors(tn_dtype dtype, double *value, double *gradient, d
 {
     tn_ctx  *ctx = ctx_of(dtype);
     uint64_t rng = 19;
-    int      t, which;
     *value = *gradient = *factors = 0;
-    for (t = 0; t < 40; t++) {
-        pair       a;
+    for (int t = 0; t < 40; t++) {
         tn_tensor *x, *weights, *y[2], *dx[2];
         tn_ctx_reset(ctx);
-        a = pair_of(ctx, t % 2 == 1, &rng);
+        pair a = pair_of(ctx, t % 2 == 1, &rng);
         x = random_rows(ctx, test_random_int(&rng, 1, 7), a.whole.desc.in, &rng);
         weights = random_rows(ctx, x->shape[0], a.cp->out, &rng);
-        for (which = 0; which < 2; which++) {
+        for (int which = 0; which < 2; which++) {
             tn_tensor *mine = tn_copy(ctx, x);
             tn_watch(mine);
             tn_record(ctx);
@@ -456,25 +389,21 @@ TEST(from_a_full_tensor)
     tn_ctx  *ctx = ctx_of(TN_F64);
     uint64_t rng = 23;
     double   worst = 0;
-    int      t;
-    for (t = 0; t < 30; t++) {
+    for (int t = 0; t < 30; t++) {
         int64_t           out = test_random_int(&rng, 1, 5), n = test_random_int(&rng, 1, 6), m = t % 3 == 0 ? test_random_int(&rng, 1, 6) : n;
         tn_tensor        *full = tn_tensor_3d(ctx, TN_REAL, out, n, m), *x, *y;
         tn_params        *ps = tn_params_create(ctx);
-        tn_quadratic_desc d;
+        tn_quadratic_desc d = ZERO;
         tn_quadratic      whole;
         tn_mlp            factors;
-        tn_cp            *cp;
-        tn_tensor        *back;
         fill_random(full, 1, &rng);
-        cp = tn_cp_from_tensor(ctx, full, TN_CP_INPUT_PLAIN);
+        tn_cp *cp = tn_cp_from_tensor(ctx, full, TN_CP_INPUT_PLAIN);
         REQUIRE(cp != NULL);
         CHECK_INT(cp->terms, out * n);
-        back = tn_cp_dense(cp);
+        tn_tensor *back = tn_cp_dense(cp);
         CHECK(apart(back, full) == 0);
         tn_tensor_destroy(back);
         tn_cp_destroy(cp);
-        memset(&d, 0, sizeof d);
         d.in = n;
         d.out = out;
         d.bias = t % 2 == 1;
@@ -499,16 +428,13 @@ TEST(from_a_full_tensor)
 
 TEST(conversions_refuse)
 {
-    tn_desc      d;
+    tn_desc      d = ZERO;
     tn_ctx      *ctx, *other = ctx_of(TN_F32);
     tn_params   *ps, *foreign = tn_params_create(other);
     tn_quadratic whole;
     tn_mlp       factors;
     tn_tensor   *f[3];
-    tn_cp       *cp;
     uint64_t     rng = 2;
-    int64_t      before;
-    memset(&d, 0, sizeof d);
     d.max_bytes = 20 << 20;
     REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
     ps = tn_params_create(ctx);
@@ -528,8 +454,8 @@ TEST(conversions_refuse)
     f[0] = random_rows(ctx, 2, 3, &rng);
     f[1] = random_rows(ctx, 2, 4, &rng);
     f[2] = random_rows(ctx, 2, 3, &rng);
-    before = tn_params_count(ps);
-    cp = tn_cp_create(ctx, 2, random_rows(ctx, 1, 2, &rng), f, TN_CP_INPUT_PLAIN);
+    int64_t before = tn_params_count(ps);
+    tn_cp *cp = tn_cp_create(ctx, 2, random_rows(ctx, 1, 2, &rng), f, TN_CP_INPUT_PLAIN);
     CHECK_STATUS(tn_mlp_from_cp(ps, "p", cp, &factors), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "mlp_from_cp: input 1 has 4 elements, expected 3 as input 0");
     CHECK_STATUS(tn_mlp_from_cp(foreign, "p", cp, &factors), TN_ERR_ARG);
@@ -557,20 +483,13 @@ TEST(both_forms_learn_a_tensor)
     enum { N = 5, OUT = 3, ROWS = 64 };
     tn_ctx           *ctx = ctx_of(TN_F64);
     tn_params        *goal_params = tn_params_create(ctx), *ps = tn_params_create(ctx);
-    tn_quadratic_desc d;
-    tn_mlp_desc       e;
+    tn_quadratic_desc d = ZERO;
+    tn_mlp_desc       e = ZERO;
     tn_quadratic      goal, whole;
     tn_mlp            factors;
-    tn_optim_desc     o;
-    tn_optim         *optim;
-    tn_cp            *cp;
-    tn_tensor        *want, *got;
+    tn_optim_desc     o = ZERO;
     uint64_t          rng = 31;
     double           *began, *ended, twist = 0;
-    int               step, which, i, j, k;
-    memset(&d, 0, sizeof d);
-    memset(&e, 0, sizeof e);
-    memset(&o, 0, sizeof o);
     d.in = e.in = N;
     d.out = e.out = OUT;
     e.hidden = N * OUT;
@@ -578,43 +497,40 @@ TEST(both_forms_learn_a_tensor)
     CHECK_STATUS(tn_quadratic_init(goal_params, "goal", &d, &goal), TN_OK);
     CHECK_STATUS(tn_quadratic_init(ps, "whole", &d, &whole), TN_OK);
     CHECK_STATUS(tn_mlp_init(ps, "factors", &e, &factors), TN_OK);
-    began = read_all(whole.t);
+    began = host(whole.t);
     o.kind = TN_OPTIM_SGD;
     o.lr = 0.3;
     o.momentum = 0.9;
-    optim = tn_optim_create(ps, &o);
+    tn_optim *optim = tn_optim_create(ps, &o);
     tn_params_set_scales(ps, "factors", 0.1, 1);
-    for (step = 0; step < 1500; step++) {
-        tn_tensor *x, *y;
+    for (int step = 0; step < 1500; step++) {
         tn_ctx_reset(ctx);
-        x = random_rows(ctx, ROWS, N, &rng);
-        y = tn_quadratic_forward(ctx, &goal, x);
+        tn_tensor *x = random_rows(ctx, ROWS, N, &rng);
+        tn_tensor *y = tn_quadratic_forward(ctx, &goal, x);
         tn_record(ctx);
         CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_mse(ctx, tn_quadratic_forward(ctx, &whole, x), y),
                                              tn_mse(ctx, tn_mlp_forward(ctx, &factors, x), y))), TN_OK);
         CHECK_STATUS(tn_optim_step(optim), TN_OK);
     }
-    cp = tn_cp_from_quadratic(ctx, &goal);
-    want = tn_cp_dense_symmetric(cp);
+    tn_cp *cp = tn_cp_from_quadratic(ctx, &goal);
+    tn_tensor *want = tn_cp_dense_symmetric(cp);
     tn_cp_destroy(cp);
-    for (which = 0; which < 2; which++) {
+    for (int which = 0; which < 2; which++) {
         cp = which == 0 ? tn_cp_from_quadratic(ctx, &whole) : tn_cp_from_mlp(ctx, &factors);
-        got = tn_cp_dense_symmetric(cp);
+        tn_tensor *got = tn_cp_dense_symmetric(cp);
         WORST(which == 0 ? "the tensor a full layer has learnt" : "the tensor a CP layer has learnt", apart(got, want), which == 0 ? 1e-15 : 5e-3);
         tn_tensor_destroy(got);
         tn_cp_destroy(cp);
     }
-    ended = read_all(whole.t);
-    for (k = 0; k < OUT; k++)
-        for (i = 0; i < N; i++)
-            for (j = 0; j < N; j++) {
+    ended = host(whole.t);
+    for (int k = 0; k < OUT; k++)
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j < N; j++) {
                 const double *a = began + k * N * N, *b = ended + k * N * N;
                 test_raise(&twist, fabs((a[i * N + j] - a[j * N + i]) - (b[i * N + j] - b[j * N + i])));
             }
     WORST("what training did to T_o - T_o^T", twist, 1e-14);
     CHECK_CTX(ctx);
-    free(began);
-    free(ended);
     tn_ctx_destroy(ctx);
 }
 
@@ -624,18 +540,16 @@ TEST(quadratic_begins_with_variance_one)
     tn_ctx  *ctx = ctx_of(TN_F32);
     uint64_t rng = 3;
     double   sum = 0;
-    int      l, i;
-    for (l = 0; l < LAYERS; l++) {
+    for (int l = 0; l < LAYERS; l++) {
         tn_params        *ps = tn_params_create(ctx);
-        tn_quadratic_desc d;
+        tn_quadratic_desc d = ZERO;
         tn_quadratic      layer;
         tn_tensor        *x = tn_tensor_2d(ctx, TN_REAL, ROWS, IN), *y;
         double            v[ROWS * IN];
-        memset(&d, 0, sizeof d);
         d.in = IN;
         d.out = OUT;
         CHECK_STATUS(tn_quadratic_init(ps, "q", &d, &layer), TN_OK);
-        for (i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
+        for (int i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
         CHECK_STATUS(tn_write(x, TN_F64, v, ROWS * IN), TN_OK);
         y = tn_quadratic_forward(ctx, &layer, x);
         sum += tn_item(tn_mean(ctx, tn_mul(ctx, y, y))) / (int)LAYERS;
@@ -651,12 +565,8 @@ TEST(quadratic_begins_with_variance_one)
 static double modifier_identity(tn_ctx *ctx, int kind, uint64_t *rng)
 {
     tn_params       *ps = tn_params_create(ctx);
-    tn_modifier_desc d;
+    tn_modifier_desc d = ZERO;
     tn_modifier      layer;
-    tn_cp           *cp;
-    tn_tensor       *x;
-    double           error;
-    memset(&d, 0, sizeof d);
     d.in = test_random_int(rng, 1, 9);
     d.hidden = test_random_int(rng, 1, 9);
     d.rank = kind & 1 ? test_random_int(rng, 1, 4) : 0;
@@ -666,9 +576,9 @@ static double modifier_identity(tn_ctx *ctx, int kind, uint64_t *rng)
     d.out_bias = d.bias && !d.no_projection;
     CHECK_STATUS(tn_modifier_init(ps, "m", &d, &layer), TN_OK);
     fill_params(ps, rng);
-    cp = tn_cp_from_modifier(ctx, &layer);
-    x = random_rows(ctx, test_random_int(rng, 1, 5), d.in, rng);
-    error = apart(tn_cp_apply(ctx, cp, x), tn_modifier_forward(ctx, &layer, x, NULL));
+    tn_cp *cp = tn_cp_from_modifier(ctx, &layer);
+    tn_tensor *x = random_rows(ctx, test_random_int(rng, 1, 5), d.in, rng);
+    double error = apart(tn_cp_apply(ctx, cp, x), tn_modifier_forward(ctx, &layer, x, NULL));
     CHECK_CTX(ctx);
     tn_cp_destroy(cp);
     tn_params_destroy(ps);
@@ -677,13 +587,11 @@ static double modifier_identity(tn_ctx *ctx, int kind, uint64_t *rng)
 
 TEST(modifier_is_its_tensor)
 {
-    tn_dtype dtype;
-    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+    for (tn_dtype dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         tn_ctx  *ctx = ctx_of(dtype);
         uint64_t rng = 61;
         double   worst = 0;
-        int      t;
-        for (t = 0; t < 80; t++) {
+        for (int t = 0; t < 80; t++) {
             test_raise(&worst, modifier_identity(ctx, t % 8, &rng));
             tn_ctx_reset(ctx);
         }
@@ -697,15 +605,12 @@ TEST(modifier_begins_unmodified)
 {
     tn_ctx  *ctx = ctx_of(TN_F64);
     uint64_t rng = 6;
-    int      rank;
-    for (rank = 0; rank < 3; rank += 2) {
+    for (int rank = 0; rank < 3; rank += 2) {
         tn_params       *ps = tn_params_create(ctx);
-        tn_modifier_desc d;
+        tn_modifier_desc d = ZERO;
         tn_modifier      m;
         tn_tensor       *x, *y, *penalty;
         double          *g, most = 0;
-        int64_t          i;
-        memset(&d, 0, sizeof d);
         d.in = 7;
         d.hidden = 6;
         d.out = 3;
@@ -717,10 +622,9 @@ TEST(modifier_begins_unmodified)
         CHECK(apart(y, tn_affine(ctx, tn_affine(ctx, x, m.v, NULL), m.p, NULL)) == 0);
         CHECK(tn_item(penalty) == 0);
         CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, y), penalty)), TN_OK);
-        g = read_all((rank ? m.wa : m.w)->grad);
-        for (i = 0; i < tn_tensor_count(rank ? m.wa : m.w); i++) if (fabs(g[i]) > most) most = fabs(g[i]);
+        g = host((rank ? m.wa : m.w)->grad);
+        for (int64_t i = 0; i < tn_tensor_count(rank ? m.wa : m.w); i++) if (fabs(g[i]) > most) most = fabs(g[i]);
         CHECK(most > 0.1);
-        free(g);
         CHECK_CTX(ctx);
         tn_params_destroy(ps);
         tn_ctx_reset(ctx);
@@ -736,14 +640,12 @@ TEST(modifier_rounds)
     const double     step = 0.375;
     tn_ctx          *ctx = ctx_of(TN_F64);
     tn_params       *ps = tn_params_create(ctx);
-    tn_modifier_desc d;
+    tn_modifier_desc d = ZERO;
     tn_modifier      m;
     tn_tensor       *x, *y, *penalty;
     uint64_t         rng = 12;
     double          *vx, *w, *v, *vy, *g, want_y[ROWS * H], dv[H * N], dw[H * N], sum = 0;
     bool             bent = false;
-    int              r, h, i;
-    memset(&d, 0, sizeof d);
     d.in = N;
     d.hidden = H;
     d.no_projection = true;
@@ -754,35 +656,29 @@ TEST(modifier_rounds)
     tn_record(ctx);
     y = tn_modifier_forward(ctx, &m, x, &penalty);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
-    vx = read_all(x);
-    w = read_all(m.w);
-    v = read_all(m.v);
+    vx = host(x);
+    w = host(m.w);
+    v = host(m.v);
     memset(dv, 0, sizeof dv);
     memset(dw, 0, sizeof dw);
-    for (r = 0; r < ROWS; r++)
-        for (h = 0; h < H; h++) {
+    for (int r = 0; r < ROWS; r++)
+        for (int h = 0; h < H; h++) {
             double z = 0, u = 0, q;
-            for (i = 0; i < N; i++) { z += w[h * N + i] * vx[r * N + i]; u += v[h * N + i] * vx[r * N + i]; }
+            for (int i = 0; i < N; i++) { z += w[h * N + i] * vx[r * N + i]; u += v[h * N + i] * vx[r * N + i]; }
             q = floor(z / step + 0.5) * step;
             bent = bent || fabs(q - z) > 0.1;
             sum += fabs(z) / (ROWS * H);
             want_y[r * H + h] = (1 + q) * u;
-            for (i = 0; i < N; i++) { dv[h * N + i] += (1 + q) * vx[r * N + i]; dw[h * N + i] += u * vx[r * N + i]; }
+            for (int i = 0; i < N; i++) { dv[h * N + i] += (1 + q) * vx[r * N + i]; dw[h * N + i] += u * vx[r * N + i]; }
         }
     CHECK(bent);
     CHECK_NEAR(tn_item(penalty), sum, 1e-14);
-    vy = read_all(y);
+    vy = host(y);
     WORST("rounded modifier layer, F64", test_frobenius(vy, want_y, ROWS * H), 2e-15);
-    g = read_all(m.v->grad);
+    g = host(m.v->grad);
     WORST("its gradient of V", test_frobenius(g, dv, H * N), 2e-15);
-    free(g);
-    g = read_all(m.w->grad);
+    g = host(m.w->grad);
     WORST("its straight-through gradient of W", test_frobenius(g, dw, H * N), 2e-15);
-    free(g);
-    free(vx);
-    free(w);
-    free(v);
-    free(vy);
     CHECK(tn_cp_from_modifier(ctx, &m) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "the layer's step is 0.375, expected 0");
     tn_ctx_destroy(ctx);
@@ -792,12 +688,11 @@ TEST(modifier_refuses)
 {
     tn_ctx          *ctx = ctx_of(TN_F32);
     tn_params       *ps = tn_params_create(ctx);
-    tn_modifier_desc d;
+    tn_modifier_desc d = ZERO;
     tn_modifier      m;
     tn_tensor       *penalty = NULL, *x;
     int64_t          none[2] = {0, 4};
     const int        absurd = 2;                     /* no enumerator: C++ would not let it be cast */
-    memset(&d, 0, sizeof d);
     CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "modifier m: in is 0, expected 1 to 2^31 - 2");
     d.in = 4;
@@ -827,8 +722,7 @@ TEST(modifier_refuses)
     CHECK(tn_modifier_forward(ctx, &m, x, &penalty) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "expected at least one");
     CHECK(tn_modifier_forward(ctx, &m, x, NULL) != NULL);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- memory --------------------------------------------------------------------------------------------------------------- */
@@ -836,24 +730,19 @@ TEST(modifier_refuses)
 /* All layers, their operators, and the way back; true if everything was made. */
 static bool make_everything(tn_ctx *ctx, tn_params *ps)
 {
-    tn_mlp_desc       pd;
-    tn_quadratic_desc qd;
-    tn_modifier_desc  md;
+    tn_mlp_desc       pd = ZERO;
+    tn_quadratic_desc qd = ZERO;
+    tn_modifier_desc  md = ZERO;
     tn_mlp            product, back;
     tn_quadratic      whole, whole_back;
     tn_modifier       modifier;
     tn_cp            *cp[3] = {NULL, NULL, NULL};
-    bool              made;
-    int               i;
-    memset(&pd, 0, sizeof pd);
-    memset(&qd, 0, sizeof qd);
-    memset(&md, 0, sizeof md);
     pd.in = qd.in = md.in = 3;
     pd.hidden = md.hidden = 4;
     pd.out = qd.out = md.out = 2;
     pd.bias = pd.out_bias = qd.bias = md.bias = md.out_bias = true;
     md.rank = 2;
-    made = tn_mlp_init(ps, "p", &pd, &product) == TN_OK;
+    bool made = tn_mlp_init(ps, "p", &pd, &product) == TN_OK;
     CHECK(made || (!product.w && !product.b && tn_params_count(ps) == 0));
     made = made && tn_quadratic_init(ps, "q", &qd, &whole) == TN_OK && tn_modifier_init(ps, "m", &md, &modifier) == TN_OK;
     made = made && (cp[0] = tn_cp_from_mlp(ctx, &product)) && (cp[1] = tn_cp_from_quadratic(ctx, &whole))
@@ -861,18 +750,17 @@ static bool make_everything(tn_ctx *ctx, tn_params *ps)
     made = made && tn_mlp_from_cp(ps, "pp", cp[0], &back) == TN_OK
         && tn_quadratic_from_cp(ps, "qq", cp[2], &whole_back) == TN_OK;
     made = made && tn_params_tie(ps, "tied", "q.t") == TN_OK;
-    for (i = 0; i < 3; i++) tn_cp_destroy(cp[i]);
+    for (int i = 0; i < 3; i++) tn_cp_destroy(cp[i]);
     return made;
 }
 
 TEST(failing_allocations_leave_nothing)
 {
-    test_heap  heap = {0, 0, 0, 0, false};
-    tn_desc    d;
-    tn_ctx    *ctx;
-    uint64_t   fail, blocks;
-    bool       made = false;
-    memset(&d, 0, sizeof d);
+    test_heap heap = {0, 0, 0, 0, false};
+    tn_desc   d = ZERO;
+    tn_ctx   *ctx;
+    uint64_t  fail, blocks;
+    bool      made = false;
     d.allocator = test_heap_allocator(&heap);
     REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
     CHECK(tn_tensor_1d(ctx, TN_REAL, 1) != NULL);                /* the arenas' first blocks */

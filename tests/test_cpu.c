@@ -12,10 +12,9 @@
 
 static tni_cpu *open_level(tn_simd simd, int threads, tn_parallel_for_fn parallel_for)
 {
-    tn_desc d;
+    tn_desc d = ZERO;
     void   *state = NULL;
     char    why[256];
-    memset(&d, 0, sizeof d);
     d.threads = threads;
     d.parallel_for = parallel_for;
     d.simd = simd;
@@ -83,9 +82,8 @@ static bool same_guards(const buffer *a, const buffer *b)
 /* The largest error of a[i] against b[i], relative to max(1,|b[i]|) or, if `strictly`, to |b[i]|. NaN meets NaN, infinity its like. */
 static double difference(const buffer *a, const buffer *b, bool strictly)
 {
-    double  worst = 0;
-    int64_t i;
-    for (i = 0; i < a->n; i++) {
+    double worst = 0;
+    for (int64_t i = 0; i < a->n; i++) {
         double x = get(a, i), y = get(b, i), size = fabs(y);
         if (x == y || (x != x && y != y)) continue;
         if (!strictly && size < 1) size = 1;
@@ -97,23 +95,20 @@ static double difference(const buffer *a, const buffer *b, bool strictly)
 /* A contiguous view; extents that are -1 do not count. */
 static tn_view view(const buffer *b, int64_t n0, int64_t n1, int64_t n2)
 {
-    tn_view v;
-    int     i;
-    memset(&v, 0, sizeof v);
+    tn_view v = ZERO;
     v.data = b ? b->p : NULL;
     v.dtype = b ? b->dtype : TN_F32;
     v.shape[0] = n0;
     v.shape[1] = n1;
     v.shape[2] = n2;
     v.rank = n0 < 0 ? 0 : n1 < 0 ? 1 : n2 < 0 ? 2 : 3;
-    for (i = v.rank - 1; i >= 0; i--) v.strides[i] = i == v.rank - 1 ? 1 : v.strides[i + 1] * v.shape[i + 1];
+    for (int i = v.rank - 1; i >= 0; i--) v.strides[i] = i == v.rank - 1 ? 1 : v.strides[i + 1] * v.shape[i + 1];
     return v;
 }
 
 static tn_call call(tn_kernel k)
 {
-    tn_call c;
-    memset(&c, 0, sizeof c);
+    tn_call c = ZERO;
     c.kernel = k;
     return c;
 }
@@ -141,19 +136,16 @@ TEST(memory_is_aligned_and_given_back)
 {
     test_heap heap = {0, 0, 0, 0, false};
     const tn_backend *backend[2];
-    int       which;
     backend[0] = tn_cpu_backend();
     backend[1] = tn_reference_backend();
-    for (which = 0; which < 2; which++) {
-        tn_desc  d;
-        void    *state = NULL, *p, *q;
-        char     why[256];
-        uint64_t fail;
-        memset(&d, 0, sizeof d);
+    for (int which = 0; which < 2; which++) {
+        tn_desc d = ZERO;
+        void   *state = NULL, *p, *q;
+        char    why[256];
         d.threads = 3;
         d.simd = TN_SIMD_PLAIN;
         d.allocator = test_heap_allocator(&heap);
-        for (fail = 1; ; fail++) {                    /* open survives the failure of each allocation */
+        for (uint64_t fail = 1; ; fail++) {                    /* open survives the failure of each allocation */
             heap.count = 0;
             heap.fail_at = fail;
             why[0] = 0;
@@ -182,8 +174,7 @@ typedef struct held { unsigned char *p; size_t bytes; unsigned char fill; } held
 
 static bool held_whole(const held *h)
 {
-    size_t i;
-    for (i = 0; i < h->bytes; i++) if (h->p[i] != h->fill) return false;
+    for (size_t i = 0; i < h->bytes; i++) if (h->p[i] != h->fill) return false;
     return true;
 }
 
@@ -192,10 +183,9 @@ enum { HEADER = 64 };                                       /* bytes before each
 /* How many reserves have a tensor; at most one has none. The blocks of each fill it, and what is noted of the free ones is true. */
 static int reserves_used(const tni_cpu *cpu)
 {
-    tni_reserve *r;
-    size_t       at, left;
-    int          used = 0, empty = 0;
-    for (r = cpu->reserves; r; r = r->next) {
+    size_t at, left;
+    int    used = 0, empty = 0;
+    for (tni_reserve *r = cpu->reserves; r; r = r->next) {
         for (left = 0, at = HEADER; at < r->bytes; at += tni_block_at(r, at)->bytes) {
             if (!tni_block_at(r, at)->used) left += tni_block_at(r, at)->bytes;
             CHECK(tni_block_at(r, at)->used || at >= r->first);
@@ -216,11 +206,10 @@ static void reserves_in_order(void)
     tni_reserve *others = cpu->reserves;                    /* the backend's own memory for products may be in one */
     const bool   large = cpu->large;
     char        *p[5], *q;
-    int          i;
     cpu->reserves = NULL;
     cpu->large = true;
-    for (i = 0; i < 5; i++) p[i] = (char *)b->alloc(cpu, BYTES);
-    for (i = 1; i < 5; i++) CHECK(p[i] == p[0] + i * EACH);
+    for (int i = 0; i < 5; i++) p[i] = (char *)b->alloc(cpu, BYTES);
+    for (int i = 1; i < 5; i++) CHECK(p[i] == p[0] + i * EACH);
     b->release(cpu, p[3], BYTES);
     b->release(cpu, p[1], BYTES);
     CHECK((q = (char *)b->alloc(cpu, BYTES + 64)) == p[0] + 5 * EACH);                   /* fits neither */
@@ -253,12 +242,10 @@ static void reserves_once(uint64_t seed, uint64_t fail, bool fail_on)
     const tn_backend *b = tn_cpu_backend();
     test_heap heap = {0, 0, 0, 0, false};
     held      all[12];
-    size_t    used = 0, largest = 0, i;
-    tn_desc   d;
+    size_t    used = 0, largest = 0;
+    tn_desc   d = ZERO;
     void     *state = NULL;
     char      why[TN_WHY];
-    int       step;
-    memset(&d, 0, sizeof d);
     memset(all, 0, sizeof all);
     d.threads = 1;
     d.allocator = test_heap_allocator(&heap);
@@ -267,7 +254,7 @@ static void reserves_once(uint64_t seed, uint64_t fail, bool fail_on)
     ((tni_cpu *)state)->large = true;                       /* ... but here it is asked for reserves, to count them */
     heap.fail_at = fail > 0 ? heap.count + fail : 0;
     heap.fail_on = fail_on;
-    for (step = 0; step < 60; step++) {
+    for (int step = 0; step < 60; step++) {
         held *h = &all[test_random_int(&seed, 0, 11)];
         if (h->p) {
             CHECK(held_whole(h));
@@ -288,7 +275,7 @@ static void reserves_once(uint64_t seed, uint64_t fail, bool fail_on)
         CHECK(heap.live < 64 * ((size_t)1 << 20) + 4 * largest);
         (void)reserves_used((tni_cpu *)state);
     }
-    for (i = 0; i < 12; i++) {
+    for (size_t i = 0; i < 12; i++) {
         CHECK(!all[i].p || held_whole(&all[i]));
         b->release(state, all[i].p, all[i].bytes);
     }
@@ -307,18 +294,16 @@ TEST(reserves)
     const int  before = reserves_used(cpu);                 /* the backend's own memory for products may be in one */
     const bool large = cpu->large;
     void     *p[3];
-    uint64_t  seed;
     size_t    most = 0, now;
-    int       i;
     reserves_in_order();
-    for (seed = 1; seed <= 8; seed++) reserves_once(seed, 0, false);
-    for (seed = 1; seed <= 12; seed++) {
+    for (uint64_t seed = 1; seed <= 8; seed++) reserves_once(seed, 0, false);
+    for (uint64_t seed = 1; seed <= 12; seed++) {
         reserves_once(seed, seed, false);
         reserves_once(seed, seed, true);
     }
     cpu->large = true;
     p[0] = b->alloc(cpu, 100000);                           /* one stays while others come and leave: memory does not grow */
-    for (i = 0; i < 1000; i++) {
+    for (int i = 0; i < 1000; i++) {
         const tni_reserve *r;
         p[1] = b->alloc(cpu, (size_t)(1 + i % 7) << 19);
         p[2] = b->alloc(cpu, (size_t)(1 + i % 5) << 18);
@@ -344,13 +329,12 @@ typedef struct gemm_call { tn_call c; buffer a, b, bias, out; } gemm_call;
 static tn_view matrix_in(uint64_t *seed, tn_dtype dtype, int64_t batch, int64_t m, int64_t n, bool is_out, buffer *mem)
 {
     int64_t row = n, col = 1, size, kind = test_random_int(seed, 0, 9), pad = test_random_int(seed, 1, 5);
-    tn_view v;
     if (kind >= 4 && kind < 7) { row = 1; col = m; }            /* by columns */
     else if (kind == 7) row = n + pad;                          /* a part of longer rows */
     else if (kind == 8) { col = pad + 1; row = n * col; }       /* every so many-th */
     else if (kind == 9) { row = 1; col = m + pad; }
     size = m > 0 && n > 0 ? (m - 1) * row + (n - 1) * col + 1 : 0;
-    v = view(NULL, batch, m, n);
+    tn_view v = view(NULL, batch, m, n);
     v.dtype = dtype;
     v.strides[0] = batch > 1 && !is_out && kind % 2 == 0 ? 0 : size;
     v.strides[1] = row;
@@ -374,7 +358,6 @@ static gemm_call random_gemm(uint64_t *seed, tn_dtype dtype, int64_t batch, int6
 {
     static const double alpha[] = {1, 1, 0.5}, beta[] = {0, 0, 1, -0.25};
     gemm_call p;
-    int64_t i, j, b;
     p.c = call(TN_KERNEL_GEMM);
     in(&p.c, matrix_in(seed, dtype, batch, m, k, false, &p.a));
     in(&p.c, matrix_in(seed, dtype, batch, k, n, false, &p.b));
@@ -385,9 +368,9 @@ static gemm_call random_gemm(uint64_t *seed, tn_dtype dtype, int64_t batch, int6
     out(&p.c, matrix_in(seed, dtype, batch, m, n, true, &p.out));
     p.c.f[0] = alpha[test_random_int(seed, 0, 2)];
     p.c.f[1] = beta[test_random_int(seed, 0, 3)];
-    for (b = 0; b < batch && p.c.f[1] == 0; b++)               /* what beta = 0 must not read */
-        for (i = 0; i < m; i++)
-            for (j = 0; j < n; j++)
+    for (int64_t b = 0; b < batch && p.c.f[1] == 0; b++)               /* what beta = 0 must not read */
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < n; j++)
                 set(&p.out, b * p.c.out[0].strides[0] + i * p.c.out[0].strides[1] + j * p.c.out[0].strides[2], (double)NAN);
     return p;
 }
@@ -408,17 +391,15 @@ static double gemm_error(tn_dtype dtype, int count, double unit)
     EACH_LEVEL(level) {
         tni_cpu *cpu = open_level(level, 3, pool_backwards);
         uint64_t seed = 7;
-        int      t;
-        for (t = 0; t < count; t++) {
+        for (int t = 0; t < count; t++) {
             int64_t batch = test_random_int(&seed, 0, 5) == 0 ? test_random_int(&seed, 0, 5) : 1;
             int64_t m = extent(&seed), n = extent(&seed), k = extent(&seed) * (t % 50 == 0 ? 9 : 1);
             gemm_call p = random_gemm(&seed, dtype, batch, m, n, k);
             buffer  got = copy(&p.out);
-            double  error;
             tni_reference_run(NULL, &p.c);
             p.c.out[0].data = got.p;
             run(cpu, &p.c);
-            error = difference(&got, &p.out, false) / (unit * (double)(k + 8));
+            double error = difference(&got, &p.out, false) / (unit * (double)(k + 8));
             if (!CHECK(error <= 1) || !CHECK(same_guards(&got, &p.out)))
                 printf("     level %d dtype %d: %d x [%d,%d][%d,%d]\n", (int)level, (int)dtype, (int)batch, (int)m, (int)k, (int)k, (int)n);
             test_raise(&worst, error);
@@ -439,11 +420,9 @@ TEST(gemm_same_bits)
     static const int64_t shape[][4] = {{1, 300, 700, 500}, {1, 1700, 40, 300}, {1, 33, 3200, 90}, {40, 64, 48, 72}, {3, 350, 300, 330}, {1, 500, 10, 600},
                                        {1, 1, 700, 300}, {1, 3, 600, 300}, {1, 32, 400, 300}};
     tn_simd level;
-    size_t  s;
     EACH_LEVEL(level)
-        for (s = 0; s < sizeof shape / sizeof *shape; s++) {
-            int threads;
-            for (threads = 2; threads <= 4; threads++) {
+        for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
+            for (int threads = 2; threads <= 4; threads++) {
                 uint64_t seed = 11 + s;
                 gemm_call p = random_gemm(&seed, TN_F32, shape[s][0], shape[s][1], shape[s][2], shape[s][3]);
                 buffer   got = copy(&p.out);
@@ -469,8 +448,7 @@ typedef struct trial { tn_call c; buffer out[TN_CALL_OUT]; bool strictly; double
 
 static void replace(tn_call *c, buffer *b, const buffer *from)
 {
-    int i;
-    for (i = 0; i < c->n_out; i++) {
+    for (int i = 0; i < c->n_out; i++) {
         b[i] = copy(&from[i]);
         if (c->out[i].data) c->out[i].data = b[i].p + ((char *)c->out[i].data - from[i].p);
     }
@@ -482,7 +460,6 @@ static void attempt(const trial *t, double worst[2])
     buffer  right[TN_CALL_OUT], one[TN_CALL_OUT], many[TN_CALL_OUT];
     tn_call c = t->c;
     tn_simd level;
-    int     i;
     replace(&c, right, t->out);
     tni_reference_run(NULL, &c);
     EACH_LEVEL(level) {
@@ -493,7 +470,7 @@ static void attempt(const trial *t, double worst[2])
         c = t->c;
         replace(&c, many, t->out);
         run(three, &c);
-        for (i = 0; i < c.n_out; i++) {
+        for (int i = 0; i < c.n_out; i++) {
             bool   sum = t->summed > 0 && i >= t->summed;
             double d = difference(&one[i], &right[i], t->strictly) / (sum ? t->unit : 1);
             if (!CHECK(d <= (sum ? 1 : t->bound)) || !CHECK(same_guards(&one[i], &right[i]))
@@ -507,13 +484,12 @@ static void attempt(const trial *t, double worst[2])
         tni_cpu_close(alone);
         tni_cpu_close(three);
     }
-    for (i = 0; i < c.n_out; i++) drop(&right[i]);
+    for (int i = 0; i < c.n_out; i++) drop(&right[i]);
 }
 
 static trial begin(tn_kernel k, double bound)
 {
-    trial t;
-    memset(&t, 0, sizeof t);
+    trial t = ZERO;
     t.c = call(k);
     t.bound = bound;
     return t;
@@ -527,9 +503,8 @@ static void result(trial *t, buffer b, tn_view v)
 
 static void finish_sums(trial *t, double worst[2])
 {
-    int i;
     attempt(t, worst);
-    for (i = 0; i < t->c.n_out; i++) drop(&t->out[i]);
+    for (int i = 0; i < t->c.n_out; i++) drop(&t->out[i]);
 }
 
 static void finish(trial *t, double *worst)
@@ -546,8 +521,7 @@ static int64_t columns_of(int t) { return t < 40 ? 1 + t : t % 3 == 0 ? 2048 : 1
 static void spike(buffer *b)            /* values at which formulas break */
 {
     static const double odd[] = {0, -0.0, 1e-30, -1e-30, 30, -30, 100, -100, 1e4, -1e4};
-    int64_t i;
-    for (i = 0; i < b->n && i < 10; i++) set(b, i * 7 % b->n, odd[i]);
+    for (int64_t i = 0; i < b->n && i < 10; i++) set(b, i * 7 % b->n, odd[i]);
     if (b->n > 12) { set(b, 3, HUGE_VAL); set(b, 5, -HUGE_VAL); set(b, b->n - 2, (double)NAN); }
 }
 
@@ -555,14 +529,12 @@ TEST(activations)
 {
     uint64_t seed = 1;
     double   worst = 0;
-    int      t, kind;
-    for (t = 0; t < 60; t += 3)
-        for (kind = TN_ACT_NONE; kind <= TN_ACT_LOG; kind++) {
+    for (int t = 0; t < 60; t += 3)
+        for (int kind = TN_ACT_NONE; kind <= TN_ACT_LOG; kind++) {
             int64_t n = t % 2 == 0 ? 50000 + t : columns_of(t);
             buffer  x = make(&seed, TN_F32, n), dy = make(&seed, TN_F32, n);
             trial   f = begin(TN_KERNEL_ACT, 4e-7), b = begin(TN_KERNEL_ACT_BACKWARD, 1e-6);
-            int64_t i;
-            for (i = 0; i < n; i++) set(&x, i, 8 * get(&x, i));
+            for (int64_t i = 0; i < n; i++) set(&x, i, 8 * get(&x, i));
             spike(&x);
             f.c.i[0] = b.c.i[0] = kind;
             b.c.accumulate = t % 4 == 0;
@@ -589,13 +561,12 @@ TEST(activations_in_ulps)
         {TN_ACT_EXP, "exp, in 2^-24", 80, 4}, {TN_ACT_TANH, "tanh, in 2^-24", 12, 4}
     };
     uint64_t seed = 5;
-    int64_t  n = 200000, i;
+    int64_t  n = 200000;
     buffer   x = make(&seed, TN_F32, n);
-    size_t   k;
-    for (k = 0; k < sizeof act / sizeof *act; k++) {
+    for (size_t k = 0; k < sizeof act / sizeof *act; k++) {
         trial  t = begin(TN_KERNEL_ACT, 1);
         double worst = 0;
-        for (i = 0; i < n; i++) set(&x, i, act[k].range * (2 * (double)i / (double)n - 1));
+        for (int64_t i = 0; i < n; i++) set(&x, i, act[k].range * (2 * (double)i / (double)n - 1));
         t.c.i[0] = act[k].kind;
         t.strictly = true;
         in(&t.c, view(&x, n, -1, -1));
@@ -611,9 +582,8 @@ TEST(glu)
 {
     uint64_t seed = 2;
     double   worst = 0;
-    int      t, kind;
-    for (t = 0; t < 60; t += test_small() ? 9 : 3)
-        for (kind = TN_ACT_NONE; kind <= TN_ACT_LOG; kind++) {
+    for (int t = 0; t < 60; t += test_small() ? 9 : 3)
+        for (int kind = TN_ACT_NONE; kind <= TN_ACT_LOG; kind++) {
             int64_t R = rows_of(t), h = columns_of(t);
             buffer  x = make(&seed, TN_F32, R * 2 * h), dy = make(&seed, TN_F32, R * h);
             trial   f = begin(TN_KERNEL_GLU, 1e-6), b = begin(TN_KERNEL_GLU_BACKWARD, 1e-6);
@@ -639,14 +609,12 @@ TEST(add_and_mul)
 {
     uint64_t seed = 3;
     double   worst = 0;
-    int      t;
-    for (t = 0; t < 120; t++) {
+    for (int t = 0; t < 120; t++) {
         int64_t R = rows_of(t), C = columns_of(t % 60), wide = C + t % 3;
         buffer  a = make(&seed, TN_F32, R * wide), b = make(&seed, TN_F32, R * wide);
         trial   f = begin(t % 2 == 0 ? TN_KERNEL_ADD : TN_KERNEL_MUL, 1e-6);
         tn_view v[3];
-        int     k;
-        for (k = 0; k < 3; k++) {
+        for (int k = 0; k < 3; k++) {
             v[k] = view(k == 0 ? &a : &b, R, C, -1);
             v[k].strides[0] = wide;
         }
@@ -672,9 +640,8 @@ TEST(sums)
 {
     uint64_t seed = 4;
     double   worst = 0;
-    int      t, way;
-    for (t = 0; t < 60; t += 2)
-        for (way = 0; way < 4; way++) {                           /* all, each row, each column, the middle axis of three */
+    for (int t = 0; t < 60; t += 2)
+        for (int way = 0; way < 4; way++) {                           /* all, each row, each column, the middle axis of three */
             int64_t R = rows_of(t), C = columns_of(t), D = way == 3 ? 3 : 1;
             buffer  x = make(&seed, TN_F32, D * R * C);
             trial   f = begin(TN_KERNEL_SUM, 2e-7);
@@ -694,8 +661,7 @@ TEST(rmsnorm)
 {
     uint64_t seed = 6;
     double   worst = 0, back[2] = {0, 0};
-    int      t;
-    for (t = 0; t < 60; t++) {
+    for (int t = 0; t < 60; t++) {
         int64_t R = rows_of(t), C = columns_of(t), i;
         buffer  x = make(&seed, TN_F32, R * C), w = make(&seed, TN_F32, C), dy = make(&seed, TN_F32, R * C), r = make(&seed, TN_F32, R);
         trial   f = begin(TN_KERNEL_RMSNORM, 1e-6), b = begin(TN_KERNEL_RMSNORM_BACKWARD, 1e-6);
@@ -734,8 +700,7 @@ TEST(layernorm)
 {
     uint64_t seed = 7;
     double   worst = 0, back[2] = {0, 0};
-    int      t;
-    for (t = 0; t < 60; t++) {
+    for (int t = 0; t < 60; t++) {
         int64_t R = rows_of(t), C = columns_of(t), i;
         buffer  x = make(&seed, TN_F32, R * C), w = make(&seed, TN_F32, C), dy = make(&seed, TN_F32, R * C), r = make(&seed, TN_F32, R);
         buffer  bias = make(&seed, TN_F32, C);
@@ -783,22 +748,20 @@ TEST(reference_adds_rows_in_double)
     const int64_t R = 300;
     uint64_t seed = 13;
     double   worst = 0;
-    int      t, k, i;
-    int64_t  e;
-    for (t = 0; t < 10; t++) {
+    for (int t = 0; t < 10; t++) {
         int64_t C = width[t / 2];
         buffer  from[7], to[2][7];                                /* x w r dy, then dx dw db */
-        for (i = 0; i < 7; i++) {
+        for (int i = 0; i < 7; i++) {
             from[i] = make(&seed, TN_F32, i == 2 ? R : i == 0 || i == 3 || i == 4 ? R * C : C);
-            for (k = 0; k < 2; k++) {
+            for (int k = 0; k < 2; k++) {
                 to[k][i] = make(&seed, k ? TN_F64 : TN_F32, from[i].n);
-                for (e = 0; e < from[i].n; e++) set(&to[k][i], e, i == 2 ? 1 + 0.1 * get(&from[i], e) : get(&from[i], e));
+                for (int64_t e = 0; e < from[i].n; e++) set(&to[k][i], e, i == 2 ? 1 + 0.1 * get(&from[i], e) : get(&from[i], e));
             }
         }
-        for (e = 0; e < R; e++) set(&to[1][2], e, get(&to[0][2], e));
-        for (k = 0; k < 2; k++) {
+        for (int64_t e = 0; e < R; e++) set(&to[1][2], e, get(&to[0][2], e));
+        for (int k = 0; k < 2; k++) {
             tn_call c = call(kernel[t % 2]);
-            for (i = 0; i < 6 + t % 2; i++) {
+            for (int i = 0; i < 6 + t % 2; i++) {
                 buffer *b = &to[k][i];
                 tn_view v = b->n == R * C ? view(b, R, C, -1) : view(b, b->n, -1, -1);
                 if (i < 4) in(&c, v);
@@ -807,12 +770,12 @@ TEST(reference_adds_rows_in_double)
             c.accumulate = true;
             tni_reference_run(NULL, &c);
         }
-        for (i = 4; i < 6 + t % 2; i++)
-            for (e = 0; e < to[0][i].n; e++) {
+        for (int i = 4; i < 6 + t % 2; i++)
+            for (int64_t e = 0; e < to[0][i].n; e++) {
                 double exact = get(&to[1][i], e);
                 test_raise(&worst, fabs(get(&to[0][i], e) - exact) / (fabs(exact) + 1e-30));
             }
-        for (i = 0; i < 7; i++) { drop(&from[i]); drop(&to[0][i]); drop(&to[1][i]); }
+        for (int i = 0; i < 7; i++) { drop(&from[i]); drop(&to[0][i]); drop(&to[1][i]); }
     }
     WORST("norms backward, reference in float against double, in 2^-24", worst * 16777216, 1.001);
 }
@@ -822,9 +785,8 @@ TEST(prod)
     static const int factors[] = {1, 2, 3, 5, 8, 16, 17};
     uint64_t seed = 9;
     double   worst = 0;
-    int      t, which;
-    for (t = 0; t < 60; t += test_small() ? 12 : 4)
-        for (which = 0; which < 7; which++) {
+    for (int t = 0; t < 60; t += test_small() ? 12 : 4)
+        for (int which = 0; which < 7; which++) {
             int64_t R = rows_of(t), h = columns_of(t) / 2 + 1, k = factors[which], i;
             buffer  x = make(&seed, TN_F32, R * k * h), dy = make(&seed, TN_F32, R * h);
             trial   f = begin(TN_KERNEL_PROD, 2e-6), b = begin(TN_KERNEL_PROD_BACKWARD, 2e-6);
@@ -850,8 +812,7 @@ TEST(cross_entropy)
 {
     uint64_t seed = 8;
     double   worst = 0;
-    int      t;
-    for (t = 0; t < 60; t++) {
+    for (int t = 0; t < 60; t++) {
         int64_t R = rows_of(t), C = columns_of(t), i;
         buffer  z = make(&seed, TN_F32, R * C), label = make(&seed, TN_I32, R);
         trial   f = begin(TN_KERNEL_CROSS_ENTROPY, 1e-6);
@@ -885,9 +846,8 @@ TEST(random_numbers)
     static const tn_kernel kernel[] = {TN_KERNEL_UNIFORM, TN_KERNEL_NORMAL, TN_KERNEL_DROPOUT};
     uint64_t seed = 9;
     double   worst[3] = {0, 0, 0};
-    int      t, k;
-    for (t = 0; t < 45; t++)
-        for (k = 0; k < 3; k++) {
+    for (int t = 0; t < 45; t++)
+        for (int k = 0; k < 3; k++) {
             int64_t n = t == 0 ? 0 : t < 40 ? t * t : 16384 * (t - 38) + t;
             buffer  x = make(&seed, TN_F32, n), clock = make(&seed, TN_I32, 1);
             trial   f = begin(kernel[k], 1);
@@ -943,14 +903,12 @@ TEST(random_numbers_far_out)
     double    worst[3] = {0, 0, 0};
     far_range r;
     tn_simd   level;
-    int       k;
     if (sizeof(void *) < 8) SKIP("64 bits", "so many elements have no addresses");
     EACH_LEVEL(level) {
         tni_cpu *cpu = open_level(level, 2, far_pool);
-        for (k = 0; k < 3; k++) {
+        for (int k = 0; k < 3; k++) {
             buffer  x = make(&seed, TN_F32, n), y = make(&seed, TN_F32, n), clock = make(&seed, TN_I32, 1);
             tn_call c = call(kernel[k]);
-            int64_t i;
             r.first = ((int64_t)1 << 34) - count / 2;
             r.count = count;
             r.calls = 0;
@@ -966,7 +924,7 @@ TEST(random_numbers_far_out)
             c.i[1] = 3;
             run(cpu, &c);
             CHECK_INT(r.calls, 1);
-            for (i = 0; i < count; i++) {
+            for (int64_t i = 0; i < count; i++) {
                 const uint64_t e = (uint64_t)(r.first + i);
                 uint32_t word[4];
                 double   u[2], want;
@@ -995,9 +953,8 @@ TEST(optimisers)
     static const tn_kernel kernel[] = {TN_KERNEL_SUMSQ, TN_KERNEL_ADAMW, TN_KERNEL_SGD};
     uint64_t seed = 10;
     double   worst = 0;
-    int      t, k;
-    for (t = 0; t < 48; t++)
-        for (k = 0; k < 3; k++) {
+    for (int t = 0; t < 48; t++)
+        for (int k = 0; k < 3; k++) {
             int64_t n = t < 40 ? t * t : 16384 * (t - 38) + t, i;
             buffer  g = make(&seed, TN_F32, n), s = make(&seed, TN_F32, 8), v = make(&seed, TN_F32, n), fault = make(&seed, TN_I32, 4);
             trial   f = begin(kernel[k], 1e-6);
@@ -1114,9 +1071,8 @@ TEST(muon)
 {
     uint64_t seed = 11;
     double   worst[2] = {0, 0};
-    int      t, k;
-    for (t = 0; t < 40; t++)
-        for (k = 0; k < 2; k++) {
+    for (int t = 0; t < 40; t++)
+        for (int k = 0; k < 2; k++) {
             int64_t batch = t < 30 ? t % 4 : 1 + t % 2, n = t < 30 ? t * 3 % 40 : 16384 * (t - 29) + t, i;
             buffer  g = make(&seed, TN_F32, batch * n), s = make(&seed, TN_F32, 8);
             trial   f = begin(k == 0 ? TN_KERNEL_MUON_BEGIN : TN_KERNEL_MUON_END, 1e-6);
@@ -1159,13 +1115,11 @@ TEST(copy_kernels)
     int      t, k;
     for (t = 0; t < 60; t++) {
         int64_t n[3], at = 1;
-        buffer  x;
         trial   f = begin(t % 6 == 5 ? TN_KERNEL_FILL : TN_KERNEL_COPY, 0);
-        tn_view v;
         int     order[3] = {0, 1, 2};
         for (k = 0; k < 3; k++) n[k] = t % 10 == 9 ? 40 : t % 10 == 7 && k > 0 ? 30 + 37 * k : test_random_int(&seed, t % 13 == 0 ? 0 : 1, 9);
-        x = make(&seed, dtype[t % 3], n[0] * n[1] * n[2] * 2);
-        v = view(&x, n[0], n[1], n[2]);
+        buffer x = make(&seed, dtype[t % 3], n[0] * n[1] * n[2] * 2);
+        tn_view v = view(&x, n[0], n[1], n[2]);
         if (t % 2) { order[0] = (int)test_random_int(&seed, 0, 2); order[1] = (order[0] + 1) % 3; order[2] = (order[0] + 2) % 3; }
         for (k = 2; k >= 0; k--) { v.strides[order[k]] = at; at *= n[order[k]]; }
         if (t % 5 == 2) for (k = 0; k < 3; k++) v.strides[k] *= 2;
@@ -1189,13 +1143,12 @@ static strided any_strides(uint64_t *seed, tn_dtype dtype, int rank, const int64
 {
     const bool shuffled = test_random_int(seed, 0, 3) > 0;
     int64_t    stride = test_random_int(seed, 0, 5) == 0 ? 2 : 1;
-    int        order[TN_MAX_RANK], i;
-    strided    s;
-    memset(&s, 0, sizeof s);
+    int        order[TN_MAX_RANK];
+    strided    s = ZERO;
     s.v.dtype = dtype;
     s.v.rank = rank;
-    for (i = 0; i < rank; i++) order[i] = i;
-    for (i = rank - 1; i >= 0; i--) {
+    for (int i = 0; i < rank; i++) order[i] = i;
+    for (int i = rank - 1; i >= 0; i--) {
         const int k = shuffled ? (int)test_random_int(seed, 0, i) : i, axis = order[k];
         order[k] = order[i];
         s.v.shape[axis] = shape[axis];
@@ -1215,9 +1168,8 @@ static strided any_strides(uint64_t *seed, tn_dtype dtype, int rank, const int64
 /* Different numbers of any dtype that a cast keeps finite. */
 static char *numbered(tn_dtype dtype, int64_t n)
 {
-    char   *p = (char *)malloc((size_t)n * tni_dtype_size(dtype));
-    int64_t i;
-    for (i = 0; p && i < n; i++)
+    char *p = (char *)malloc((size_t)n * tni_dtype_size(dtype));
+    for (int64_t i = 0; p && i < n; i++)
         if (dtype == TN_BF16) ((uint16_t *)(void *)p)[i] = (uint16_t)(i * 7919 % 32000);
         else tni_store(p, dtype, i, (double)(i * 7919 % 9999991));
     return p;
@@ -1231,33 +1183,30 @@ TEST(copies_of_many_axes)
     static const int64_t  extent[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 33, 40, 256};
     uint64_t seed = 15;
     tni_cpu *cpu[2];
-    int      t, k;
     cpu[0] = open_level(TN_SIMD_BEST, 1, NULL);
     cpu[1] = open_level(TN_SIMD_BEST, 3, pool_backwards);
-    for (t = 0; t < (test_small() ? 200 : 600); t++) {
+    for (int t = 0; t < (test_small() ? 200 : 600); t++) {
         const tn_dtype from = dtype[t % 4], to = t % 12 == 8 ? TN_BF16 : t % 12 == 3 ? TN_F32 : from;
         const int      rank = (int)test_random_int(&seed, t < 40 ? 2 : 1, t < 40 ? 3 : TN_MAX_RANK);
         const size_t   size = tni_dtype_size(to);
         int64_t        shape[TN_MAX_RANK], count = 1;
-        strided        x, y;
         tn_call        c = call(TN_KERNEL_COPY);
-        char          *source, *right;
-        for (k = 0; k < rank; k++) {
+        for (int k = 0; k < rank; k++) {
             shape[k] = extent[t < 40 ? test_random_int(&seed, 8, 11) : test_random_int(&seed, 0, 10)];
             if (count * shape[k] > 40000) shape[k] = 1;
             count *= shape[k];
         }
         if (t % 29 == 28) shape[rank / 2] = 0;
-        x = any_strides(&seed, from, rank, shape, true);
-        y = any_strides(&seed, to, rank, shape, false);
-        source = numbered(from, x.span);
-        right = numbered(to, y.span);
+        strided x = any_strides(&seed, from, rank, shape, true);
+        strided y = any_strides(&seed, to, rank, shape, false);
+        char *source = numbered(from, x.span);
+        char *right = numbered(to, y.span);
         x.v.data = source + x.first * (int64_t)tni_dtype_size(from);
         in(&c, x.v);
         y.v.data = right + y.first * (int64_t)size;
         out(&c, y.v);
         tni_reference_run(NULL, &c);
-        for (k = 0; k < 2; k++) {
+        for (int k = 0; k < 2; k++) {
             char *ours = numbered(to, y.span);
             c.out[0].data = ours + y.first * (int64_t)size;
             run(cpu[k], &c);

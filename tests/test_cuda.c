@@ -21,8 +21,7 @@
 
 static tn_desc desc_with(const tn_backend *backend, tn_dtype dtype)
 {
-    tn_desc d;
-    memset(&d, 0, sizeof d);
+    tn_desc d = ZERO;
     d.backend = backend;
     d.backend_required = backend != NULL;
     d.dtype = dtype;
@@ -70,20 +69,17 @@ TEST(sentinels)
     tn_desc d = desc_with(device(), TN_F32);
     tn_ctx *ctx;
     int64_t n = 25;
-    int     side;
     NEED_GPU();
     if (d.backend != &guard.table) SKIP("sentinels", "TN_CUDA_RAW is set");
-    for (side = 0; side < 2; side++) {
+    for (int side = 0; side < 2; side++) {
         const guard_block *b;
-        tn_tensor *t;
-        int was;
         REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
-        t = tn_tensor_create(ctx, TN_F32, 1, &n);
+        tn_tensor *t = tn_tensor_create(ctx, TN_F32, 1, &n);
         for (b = guard.blocks; b && b->bytes != (char *)t->data; b = b->next) {}
         REQUIRE(CHECK(b != NULL));
         CHECK_INT(b->used, 100);
         CHECK(guard_check());
-        was = guard.damage;
+        int was = guard.damage;
         CHECK_STATUS(guard.inner->upload(b->state, b->bytes + (side ? 100 : -1), &wrong, 1), TN_OK);
         guard.quiet = true;
         CHECK(!guard_check());
@@ -108,8 +104,7 @@ static double nmse(const double *a, const double *b, int64_t n)
 static double rms(const double *a, int64_t n)
 {
     double sum = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) sum += a[i] * a[i];
+    for (int64_t i = 0; i < n; i++) sum += a[i] * a[i];
     return n > 0 ? sqrt(sum / (double)n) : 0;
 }
 
@@ -117,8 +112,7 @@ static double rms(const double *a, int64_t n)
 static bool is_noise(const double *a, const double *b, int64_t n, double gate)
 {
     double difference = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) difference += (a[i] - b[i]) * (a[i] - b[i]);
+    for (int64_t i = 0; i < n; i++) difference += (a[i] - b[i]) * (a[i] - b[i]);
     return difference <= (double)n * gate * 1e-4;
 }
 
@@ -146,17 +140,17 @@ static void let_end(const char *what, const int most[LETS])
         "judged together", "noise", "beside a larger gradient", "as the cpu", "as the cpu, together"
     };
     const char *separator = ":";
-    int k, all = 0;
-    for (k = 0; k < LETS; k++) all += let_pass[k];
+    int all = 0;
+    for (int k = 0; k < LETS; k++) all += let_pass[k];
     printf("%s: %d let pass beyond the gate", what, all);
-    for (k = 0; k < LETS; k++) {
+    for (int k = 0; k < LETS; k++) {
         if (let_pass[k] == 0) continue;
         printf("%s %s %d of at most %d", separator, name[k], let_pass[k], most[k]);
         separator = ",";
     }
     printf("\n");
 #ifdef TN_CUDA_HOST
-    for (k = 0; k < LETS; k++)
+    for (int k = 0; k < LETS; k++)
         if (!CHECK(let_pass[k] <= most[k]))
             printf("     %s: more than before, %d, are let pass as \"%s\"\n", what, let_pass[k], name[k]);
 #endif
@@ -213,8 +207,7 @@ static bool all_chosen(void) { return !getenv("TN_CUDA_CASE") && !getenv("TN_CUD
 static uint64_t seed_of(int k, int round)
 {
     uint64_t h = CASE_SEED + (uint64_t)round;
-    const char *p;
-    for (p = cases[k].name; *p; p++) h = (h ^ (unsigned char)*p) * 0x100000001B3u;
+    for (const char *p = cases[k].name; *p; p++) h = (h ^ (unsigned char)*p) * 0x100000001B3u;
     return h;
 }
 
@@ -230,11 +223,10 @@ static bool oracle_ready(void)
 {
     tn_desc d = desc_with(tn_reference_backend(), TN_F64);
     tn_ctx *ctx;
-    int index;
     if (oracle_there) return true;
     if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK)) return false;
     printf("%d cases, %d rounds each, seed %d\n", (int)CASES, CASE_ROUNDS, CASE_SEED);
-    for (index = 0; index < RESULTS; index++) {
+    for (int index = 0; index < RESULTS; index++) {
         const int k = index / CASE_ROUNDS, round = index % CASE_ROUNDS;
         uint64_t state = seed_of(k, round);
         bool kink = true;
@@ -298,8 +290,7 @@ static bool is_ill(const way *w, int k) { return w->precision != TN_GEMM_F32 && 
 static double largest_gradient(const result *o)
 {
     double most = 0;
-    int k;
-    for (k = 0; k < o->inputs; k++) {
+    for (int k = 0; k < o->inputs; k++) {
         const double size = o->gradient[k] ? rms(o->gradient[k], o->of[k]) : 0;
         if (size > most) most = size;
     }
@@ -316,11 +307,10 @@ static bool agrees(const way *w, int index, int gradient, const double *a, const
     t->compared++;
     apart[index][gradient + 1] = !(e <= gate);
     if (!(e <= gate)) {
-        double cpu;
         if (is_noise(a, b, n, w->gate)) return let(LET_NOISE);
         if (gradient >= 0 && sqrt(e) * rms(b, n) <= (w->pooled ? 1 : 0.1) * sqrt(w->gate) * largest_gradient(&oracle[index]))
             return let(LET_BESIDE);
-        cpu = cpu_error(w, index, gradient);
+        double cpu = cpu_error(w, index, gradient);
         if (e <= as_cpu(w) * cpu) return let(LET_CPU);
         if (gradient >= 0) printf("     the gradient of input %d:", gradient);
         else printf("     the value:");
@@ -340,12 +330,11 @@ static bool agrees(const way *w, int index, int gradient, const double *a, const
 static double cpu_pooled(const way *w, int k)
 {
     double sum = 0, count = 0;
-    int round, i;
-    for (round = 0; round < CASE_ROUNDS; round++) {
+    for (int round = 0; round < CASE_ROUNDS; round++) {
         const int index = k * CASE_ROUNDS + round;
         const result *o = &oracle[index];
         if (!chosen(k, round) || !among(w->rounds, round)) continue;
-        for (i = -1; i < o->inputs; i++) {
+        for (int i = -1; i < o->inputs; i++) {
             const double n = (double)(i < 0 ? o->count : o->of[i]);
             if ((i >= 0 && !o->gradient[i]) || apart[index][i + 1]) continue;
             sum += n * cpu_error(w, index, i);
@@ -360,14 +349,13 @@ static bool pooled(const way *w, int index, tally *t)
 {
     const double e = t->count > 0 ? t->sum / t->count : 0;
     const double gate = w->gate * (is_layer(index / CASE_ROUNDS) ? 4 : 1);
-    double cpu;
     t->sum = t->count = 0;
     if (e <= gate) {
         if (test_raise(&t->worst, e * w->gate / gate))
             snprintf(t->worst_in, sizeof t->worst_in, "%s", cases[index / CASE_ROUNDS].name);
         return true;
     }
-    cpu = cpu_pooled(w, index / CASE_ROUNDS);
+    double cpu = cpu_pooled(w, index / CASE_ROUNDS);
     if (e <= as_cpu(w) * cpu) return let(LET_CASE);
     printf("     \"%s\", all rounds together: NMSE %.3g, allowed %.3g; cpu has %.3g\n", cases[index / CASE_ROUNDS].name, e,
            gate, cpu);
@@ -377,10 +365,9 @@ static bool pooled(const way *w, int index, tally *t)
 static bool compare(const way *w, int index, const result *r, tally *t)
 {
     const result *o = &oracle[index];
-    int k;
     if (!CHECK_INT(r->rank, o->rank) || !CHECK_INT(r->count, o->count)) return false;
     if (!CHECK(agrees(w, index, -1, r->y, o->y, r->count, t))) return false;
-    for (k = 0; k < r->inputs; k++) {
+    for (int k = 0; k < r->inputs; k++) {
         if (!o->gradient[k]) continue;
         if (!CHECK(r->gradient[k] != NULL) || !CHECK_INT(r->of[k], o->of[k])) return false;
         if (!CHECK(agrees(w, index, k, r->gradient[k], o->gradient[k], r->of[k], t))) return false;
@@ -401,23 +388,21 @@ static void walk(const way *w)
     const tn_backend *backend = device();
     test_heap heap = {0, 0, 0, 0, false};
     tn_desc d = desc_of_way(w, backend);
-    tally t;
+    tally t = ZERO;
     tn_ctx *ctx;
     char why[256];
-    int index, shown = 0;
-    memset(&t, 0, sizeof t);
+    int shown = 0;
     d.allocator = test_heap_allocator(&heap);
     if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_OK)) { printf("     %s: %s\n", w->name, why); return; }
     guard.stage = w->stage;
     guard.shift = w->shift;
-    for (index = 0; index < RESULTS; index++) {
+    for (int index = 0; index < RESULTS; index++) {
         setting s;
         result r;
-        bool ok;
         if (chosen(index / CASE_ROUNDS, index % CASE_ROUNDS) && among(w->rounds, index % CASE_ROUNDS)) {
             if (test_leave_out(is_ill(w, index / CASE_ROUNDS),
                                "cases of attention with norms, where products are not in F32")) continue;
-            ok = run_one(ctx, index, &r, &s) && compare(w, index, &r, &t);
+            bool ok = run_one(ctx, index, &r, &s) && compare(w, index, &r, &t);
             if (!CHECK(guard_check())) ok = false;
             if (!ok && shown++ < 12) rerun(&s);
             tn_ctx_clear_error(ctx);
@@ -438,8 +423,7 @@ static void walk(const way *w)
 
 static way way_of(const char *name, tn_dtype dtype, double gate, int rounds)
 {
-    way w;
-    memset(&w, 0, sizeof w);
+    way w = ZERO;
     w.name = name;
     w.dtype = dtype;
     w.gate = gate;
@@ -560,13 +544,11 @@ static double bf16_number(uint16_t bits)
 /* With strides, lowest element first. NULL strides: contiguous. */
 static operand operand_make(uint64_t *rng, tn_dtype dtype, int rank, const int64_t *shape, const int64_t *strides)
 {
-    operand o;
-    int64_t step = 1, low = 0, high = 0, i;
-    int k;
-    memset(&o, 0, sizeof o);
+    operand o = ZERO;
+    int64_t step = 1, low = 0, high = 0;
     o.dtype = dtype;
     o.rank = rank;
-    for (k = rank - 1; k >= 0; k--) {
+    for (int k = rank - 1; k >= 0; k--) {
         o.shape[k] = shape[k];
         o.strides[k] = strides ? strides[k] : step;
         step *= shape[k];
@@ -577,7 +559,7 @@ static operand operand_make(uint64_t *rng, tn_dtype dtype, int rank, const int64
     o.first = -low;
     o.room = high - low + 1;
     o.v = (double *)malloc(sizeof *o.v * (size_t)o.room);
-    for (i = 0; i < o.room; i++) o.v[i] = dtype == TN_I32 ? 0 : rounded(dtype, test_random_real(rng));
+    for (int64_t i = 0; i < o.room; i++) o.v[i] = dtype == TN_I32 ? 0 : rounded(dtype, test_random_real(rng));
     return o;
 }
 
@@ -585,15 +567,13 @@ static operand operand_make(uint64_t *rng, tn_dtype dtype, int rank, const int64
 static int64_t operand_at(const operand *o, int64_t e)
 {
     int64_t at = o->first;
-    int k;
-    for (k = o->rank - 1; k >= 0; k--) { at += e % o->shape[k] * o->strides[k]; e /= o->shape[k]; }
+    for (int k = o->rank - 1; k >= 0; k--) { at += e % o->shape[k] * o->strides[k]; e /= o->shape[k]; }
     return at;
 }
 
 static void operand_bytes(const operand *o, tn_dtype as, void *to)
 {
-    int64_t i;
-    for (i = 0; i < o->room; i++) {
+    for (int64_t i = 0; i < o->room; i++) {
         if (as == TN_F64) ((double *)to)[i] = o->v[i];
         else if (as == TN_F32) ((float *)to)[i] = (float)o->v[i];
         else if (as == TN_BF16) ((uint16_t *)to)[i] = bf16_bits(o->v[i]);
@@ -603,8 +583,7 @@ static void operand_bytes(const operand *o, tn_dtype as, void *to)
 
 static void operand_numbers(double *v, int64_t n, tn_dtype as, const void *from)
 {
-    int64_t i;
-    for (i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         v[i] = as == TN_F64 ? ((const double *)from)[i] : as == TN_F32 ? (double)((const float *)from)[i]
              : as == TN_BF16 ? bf16_number(((const uint16_t *)from)[i]) : (double)((const int32_t *)from)[i];
 }
@@ -626,19 +605,17 @@ static bool direct_absent(const operand *o) { return o->v == NULL; }
 /* The call on one backend; floats have the dtype `wide` instead of TN_REAL. after[k]: the whole buffer of output k. */
 static tn_status direct_on(const tn_backend *b, void *state, const direct *d, tn_dtype wide, double **after)
 {
-    tn_call   c;
+    tn_call   c = ZERO;
     void     *raw[TN_CALL_IN + TN_CALL_OUT] = {NULL}, *host[TN_CALL_IN + TN_CALL_OUT] = {NULL};
     size_t    bytes[TN_CALL_IN + TN_CALL_OUT] = {0};
     tn_status s = TN_OK;
-    int       k;
-    memset(&c, 0, sizeof c);
     c.kernel = d->kernel;
     c.n_in = d->n_in;
     c.n_out = d->n_out;
     memcpy(c.i, d->i, sizeof c.i);
     memcpy(c.f, d->f, sizeof c.f);
     c.accumulate = d->accumulate;
-    for (k = 0; k < d->n_in + d->n_out && s == TN_OK; k++) {
+    for (int k = 0; k < d->n_in + d->n_out && s == TN_OK; k++) {
         const operand *o = k < d->n_in ? &d->in[k] : &d->out[k - d->n_in];
         tn_view       *v = k < d->n_in ? &c.in[k] : &c.out[k - d->n_in];
         if (direct_absent(o)) continue;
@@ -655,14 +632,14 @@ static tn_status direct_on(const tn_backend *b, void *state, const direct *d, tn
         v->data = (char *)raw[k] + (size_t)o->first * guard_size(v->dtype);
     }
     if (s == TN_OK) s = b->fn[d->kernel](state, &c);
-    for (k = 0; k < d->n_out && s == TN_OK; k++) {
+    for (int k = 0; k < d->n_out && s == TN_OK; k++) {
         const operand *o = &d->out[k];
         if (direct_absent(o)) continue;
         s = b->download(state, host[d->n_in + k], raw[d->n_in + k], bytes[d->n_in + k]);
         after[k] = (double *)malloc(sizeof(double) * (size_t)o->room);
         operand_numbers(after[k], o->room, c.out[k].dtype, host[d->n_in + k]);
     }
-    for (k = 0; k < d->n_in + d->n_out; k++) {
+    for (int k = 0; k < d->n_in + d->n_out; k++) {
         if (raw[k]) b->release(state, raw[k], bytes[k]);
         free(host[k]);
     }
@@ -686,9 +663,8 @@ static void *opened(const tn_backend *b, tn_gemm_precision precision)
 
 static void direct_free(direct *d)
 {
-    int k;
-    for (k = 0; k < TN_CALL_IN; k++) free(d->in[k].v);
-    for (k = 0; k < TN_CALL_OUT; k++) free(d->out[k].v);
+    for (int k = 0; k < TN_CALL_IN; k++) free(d->in[k].v);
+    for (int k = 0; k < TN_CALL_OUT; k++) free(d->out[k].v);
 }
 
 /* The call on the device and on the reference in double. Frees the operands. A missing entry is for the coverage test to
@@ -697,15 +673,13 @@ static bool direct_check(void *state, void *reference, direct *d)
 {
     const tn_backend *backend = direct_device;
     double   *got[TN_CALL_OUT] = {NULL}, *want[TN_CALL_OUT] = {NULL};
-    tn_status s;
     bool      ok = true;
-    int       k;
     if (!backend->fn[d->kernel]) { direct_free(d); return true; }
-    s = direct_on(backend, state, d, TN_REAL, got);
+    tn_status s = direct_on(backend, state, d, TN_REAL, got);
     if (s != TN_OK) { printf("     %s: %s\n", d->what, tn_status_name(s)); ok = false; }
     s = direct_on(tn_reference_backend(), reference, d, TN_F64, want);
     if (s != TN_OK) { printf("     %s, reference: %s\n", d->what, tn_status_name(s)); ok = false; }
-    for (k = 0; k < d->n_out && ok; k++) {
+    for (int k = 0; k < d->n_out && ok; k++) {
         operand *o = &d->out[k];
         int64_t  n = shape_count(o->rank, o->shape), e;
         double  *a, *b, worst;
@@ -727,7 +701,7 @@ static bool direct_check(void *state, void *reference, direct *d)
         free(a);
         free(b);
     }
-    for (k = 0; k < TN_CALL_OUT; k++) { free(got[k]); free(want[k]); }
+    for (int k = 0; k < TN_CALL_OUT; k++) { free(got[k]); free(want[k]); }
     direct_free(d);
     return CHECK(ok) && CHECK(guard_check());
 }
@@ -760,9 +734,8 @@ static void gemm_once(void *state, void *reference, uint64_t *rng, const tn_dtyp
                       int of_a, int of_b, int of_c, double alpha, double beta, double gate)
 {
     static char what[200];
-    direct  d;
+    direct  d = ZERO;
     int64_t i;
-    memset(&d, 0, sizeof d);
     snprintf(what, sizeof what, "gemm %s %s -> %s bias %s, batch %d, %dx%dx%d, layouts %d %d %d, alpha %g beta %g", dtype_text(types[0]),
              dtype_text(types[1]), dtype_text(types[2]), dtype_text(types[3]), (int)b, (int)m, (int)n, (int)k, of_a, of_b, of_c, alpha, beta);
     d.what = what;
@@ -786,22 +759,19 @@ TEST(gemm_of_all_kinds)
     static const double   alphas[] = {1, -0.75, 0}, betas[] = {0, 1, -0.5};
     static const int64_t  extents[] = {0, 1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 65, 130};
     uint64_t rng = 4711;
-    void    *state, *reference;
-    int      i;
     NEED_GPU();
     REQUIRE(device()->fn[TN_KERNEL_GEMM] != NULL);
-    state = opened(device(), TN_GEMM_F32);
-    reference = opened(tn_reference_backend(), TN_GEMM_F32);
+    void *state = opened(device(), TN_GEMM_F32);
+    void *reference = opened(tn_reference_backend(), TN_GEMM_F32);
     REQUIRE(state != NULL && reference != NULL);
     guard.stage = true;
-    for (i = 0; i < (test_small() ? 150 : 600) && test_now.failures < 10; i++) {
+    for (int i = 0; i < (test_small() ? 150 : 600) && test_now.failures < 10; i++) {
         tn_dtype types[4];
         int64_t  e[4];
-        int      k;
         guard.shift = i % 3 == 2;
-        for (k = 0; k < 4; k++) types[k] = i % 4 == 0 ? TN_F64 : pick[test_random_int(&rng, 0, 1)];
+        for (int k = 0; k < 4; k++) types[k] = i % 4 == 0 ? TN_F64 : pick[test_random_int(&rng, 0, 1)];
         if (test_random_int(&rng, 0, 2)) types[3] = TN_REAL;
-        for (k = 0; k < 3; k++) e[k] = extents[test_random_int(&rng, 0, 13)];
+        for (int k = 0; k < 3; k++) e[k] = extents[test_random_int(&rng, 0, 13)];
         gemm_once(state, reference, &rng, types, i % 5 ? 1 : test_random_int(&rng, 0, 4), e[0], e[1], e[2], (int)test_random_int(&rng, 0, 6),
                   (int)test_random_int(&rng, 0, 6), (int)test_random_int(&rng, 0, 4), alphas[test_random_int(&rng, 0, 2)],
                   betas[test_random_int(&rng, 0, 2)], i % 4 ? 1e-10 : 1e-24);
@@ -816,20 +786,17 @@ TEST(gemm_of_all_kinds)
 TEST(copies_of_all_kinds)
 {
     uint64_t rng = 815;
-    void    *state, *reference;
-    int      i;
     NEED_GPU();
-    state = opened(device(), TN_GEMM_F32);
-    reference = opened(tn_reference_backend(), TN_GEMM_F32);
+    void *state = opened(device(), TN_GEMM_F32);
+    void *reference = opened(tn_reference_backend(), TN_GEMM_F32);
     REQUIRE(state != NULL && reference != NULL);
     guard.stage = true;
-    for (i = 0; i < (test_small() ? 100 : 400) && test_now.failures < 10; i++) {
+    for (int i = 0; i < (test_small() ? 100 : 400) && test_now.failures < 10; i++) {
         static char what[200];
-        direct   d;
+        direct   d = ZERO;
         int64_t  shape[TN_MAX_RANK], strides[2][TN_MAX_RANK], e;
         int      rank = (int)test_random_int(&rng, 0, 8), side, k, n;
         tn_dtype types[2];
-        memset(&d, 0, sizeof d);
         for (side = 0; side < 2; side++) types[side] = (tn_dtype)test_random_int(&rng, TN_F32, TN_I32);
         for (k = 0; k < rank; k++) shape[k] = test_random_int(&rng, 0, 40) == 0 ? 0 : test_random_int(&rng, 1, rank > 4 ? 3 : i % 16 == 0 ? 40 : 9);
         for (side = 0; side < 2; side++) {          /* axes in any order, with gaps, some of them reversed */
@@ -878,8 +845,7 @@ enum { TALL_ACT, TALL_GLU, TALL_PROD, TALL_RMSNORM, TALL_LAYERNORM, TALL_SUM, TA
 
 static tn_tensor *tall_attend(tn_ctx *ctx, tn_tensor *x, tn_attend_kind kind, tn_attend_form form)
 {
-    tn_attend_desc d;
-    memset(&d, 0, sizeof d);
+    tn_attend_desc d = ZERO;
     d.kind = kind;
     d.form = form;
     return tn_attend(ctx, x, x, kind == TN_ATTEND_BILINEAR ? tn_slice(x, 2, 0, 1) : x, &d);
@@ -887,8 +853,7 @@ static tn_tensor *tall_attend(tn_ctx *ctx, tn_tensor *x, tn_attend_kind kind, tn
 
 static tn_tensor *tall_run(tn_ctx *ctx, tn_tensor *x, tn_tensor *ids, int what)
 {
-    tn_rope_desc rope;
-    memset(&rope, 0, sizeof rope);
+    tn_rope_desc rope = ZERO;
     rope.norm = true;
     switch (what) {
     case TALL_ACT:       return tn_activation(ctx, x, TN_ACT_GELU);
@@ -926,27 +891,24 @@ static bool tall_on(const tn_backend *backend, tn_dtype dtype, const tall_case *
     tn_desc    d = desc_with(backend, dtype);
     const int64_t n = shape_count(c->rank, c->shape), rows = c->shape[0] < TALL && c->what != TALL_EMBED ? c->shape[0] : (int64_t)TALL, last = c->shape[c->rank - 1];
     const int64_t limit = c->what == TALL_EMBED ? c->shape[0] : last;
-    int64_t    i;
     uint64_t   rng = 99;
     double    *v = (double *)malloc(sizeof *v * (size_t)n);
     int32_t   *id = (int32_t *)malloc(sizeof *id * (size_t)rows);
-    tn_tensor *x, *ids, *y;
     tn_ctx    *ctx;
-    bool       ok;
     memset(r, 0, sizeof *r);
     d.arena_bytes = 0;
-    for (i = 0; i < n; i++) v[i] = (double)(float)(test_random_real(&rng) + 1.25);
-    for (i = 0; i < rows; i++) id[i] = (int32_t)test_random_int(&rng, 0, limit - 1);
-    ok = CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
+    for (int64_t i = 0; i < n; i++) v[i] = (double)(float)(test_random_real(&rng) + 1.25);
+    for (int64_t i = 0; i < rows; i++) id[i] = (int32_t)test_random_int(&rng, 0, limit - 1);
+    bool ok = CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
     if (ok) {
         tn_ctx_reset(ctx);
-        x = tn_tensor_nd(ctx, TN_REAL, c->rank, c->shape);
-        ids = tn_tensor_1d(ctx, TN_I32, rows);
+        tn_tensor *x = tn_tensor_nd(ctx, TN_REAL, c->rank, c->shape);
+        tn_tensor *ids = tn_tensor_1d(ctx, TN_I32, rows);
         CHECK_STATUS(tn_write(x, TN_F64, v, n), TN_OK);
         CHECK_STATUS(tn_write(ids, TN_I32, id, rows), TN_OK);
         CHECK_STATUS(tn_watch(x), TN_OK);
         tn_record(ctx);
-        y = tall_run(ctx, x, ids, c->what);
+        tn_tensor *y = tall_run(ctx, x, ids, c->what);
         if (y) {
             r->count = tn_tensor_count(y);
             r->inputs = n;
@@ -955,7 +917,7 @@ static bool tall_on(const tn_backend *backend, tn_dtype dtype, const tall_case *
             if (ok && c->what != TALL_ARGMAX && c->what != TALL_ACCURACY) {
                 tn_tensor *w = tn_tensor_nd(ctx, TN_REAL, y->rank, y->shape);
                 double    *weights = (double *)malloc(sizeof *weights * (size_t)r->count);
-                for (i = 0; i < r->count; i++) weights[i] = weight_of(i);
+                for (int64_t i = 0; i < r->count; i++) weights[i] = weight_of(i);
                 CHECK_STATUS(tn_write(w, TN_F64, weights, r->count), TN_OK);
                 free(weights);
                 ok = CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, w))), TN_OK);
@@ -990,9 +952,8 @@ static bool tall_agrees(const tall_case *c, tn_dtype dtype, bool gradient, const
 
 static void tall_check(const tall_case *c, tn_dtype dtype, double gate)
 {
-    tall_result got, want;
+    tall_result got, want = ZERO;
     bool ok = tall_on(device(), dtype, c, &got);
-    memset(&want, 0, sizeof want);
     ok = ok && tall_on(tn_cpu_backend(), TN_F64, c, &want);
     if (ok) ok = CHECK_INT(got.count, want.count) && CHECK(tall_agrees(c, dtype, false, got.y, want.y, want.count, gate));
     if (ok && want.g) ok = CHECK(got.g != NULL && tall_agrees(c, dtype, true, got.g, want.g, want.inputs, gate));
@@ -1041,10 +1002,9 @@ TEST(tall_and_wide)
         {"linear attention",    4, {TALL, 1, 2, 2},    TALL_LINEAR},
         {"chains",              4, {TALL, 2, 2, 2},    TALL_CHAIN},
     };
-    size_t k;
     NEED_GPU();
-    for (k = 0; k < sizeof list / sizeof *list; k += test_least() ? 5 : 1) tall_check(&list[k], TN_F32, 1e-10);
-    for (k = 0; k < sizeof slow / sizeof *slow && !test_small(); k++) tall_check(&slow[k], TN_F32, 1e-10);
+    for (size_t k = 0; k < sizeof list / sizeof *list; k += test_least() ? 5 : 1) tall_check(&list[k], TN_F32, 1e-10);
+    for (size_t k = 0; k < sizeof slow / sizeof *slow && !test_small(); k++) tall_check(&slow[k], TN_F32, 1e-10);
     let_end("tall and wide", let_nothing);
 }
 
@@ -1072,10 +1032,9 @@ TEST(large_shapes)
         {"glu",                 2, {70000, 1536, 0, 0}, TALL_GLU},
     };
     const char *wanted = getenv("TN_CUDA_LARGE");
-    size_t k;
     NEED_GPU();
     if (!wanted || !*wanted || strcmp(wanted, "0") == 0) SKIP("TN_CUDA_LARGE=1", "these take minutes on the engine");
-    for (k = 0; k < sizeof list / sizeof *list; k++) tall_check(&list[k], TN_F32, 1e-10);
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++) tall_check(&list[k], TN_F32, 1e-10);
     let_end("large shapes", let_nothing);
 }
 
@@ -1093,8 +1052,7 @@ static bool has_tiles(const test_case *c)
 /* The first element whose class differs from that of the reference, or -1. */
 static int64_t unlike(const double *a, const double *reference, int64_t n, bool tiles)
 {
-    int64_t i;
-    for (i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         if (tiles ? class_of(a[i]) == 0 && class_of(reference[i]) != 0 : class_of(a[i]) != class_of(reference[i])) return i;
     return -1;
 }
@@ -1103,11 +1061,10 @@ static bool poisoned(tn_ctx *ctx, int index, result *r, setting *s)
 {
     static const double poison[] = {(double)NAN, HUGE_VAL, -HUGE_VAL};
     uint64_t rng = oracle_seed[index] ^ 0xBAD;
-    int k, i;
     memset(r, 0, sizeof *r);
     setting_begin(s, ctx, &cases[index / CASE_ROUNDS], index % CASE_ROUNDS, oracle_seed[index], false);
-    for (k = 0; k < s->inputs; k++)
-        for (i = 0; s->in[k].real && s->in[k].count > 0 && i < 2; i++) {
+    for (int k = 0; k < s->inputs; k++)
+        for (int i = 0; s->in[k].real && s->in[k].count > 0 && i < 2; i++) {
             int64_t at = test_random_int(&rng, 0, s->in[k].count - 1);
             if (test_random_int(&rng, 0, 1)) s->in[k].v[at] = poison[test_random_int(&rng, 0, 2)];
         }
@@ -1119,30 +1076,28 @@ static void nonfinite_in(tn_dtype dtype, tn_dtype activations)
 {
     tn_desc d = desc_with(tn_reference_backend(), dtype), e = desc_with(device(), dtype);
     tn_ctx *reference, *ctx;
-    int     index, shown = 0;
-    int64_t special = 0, i;
+    int     shown = 0;
+    int64_t special = 0;
     d.activations = e.activations = activations;
     if (!CHECK_STATUS(tn_ctx_create(&d, &reference, NULL), TN_OK)) return;
     if (!CHECK_STATUS(tn_ctx_create(&e, &ctx, NULL), TN_OK)) return;
-    for (index = 0; index < RESULTS; index++) {
+    for (int index = 0; index < RESULTS; index++) {
         const test_case *c = &cases[index / CASE_ROUNDS];
         const int round = index % CASE_ROUNDS;
         setting s, t;
         result  a, b;
-        bool    ok, both, tiles;
-        int     k;
         if (!chosen(index / CASE_ROUNDS, round) || !among(~LARGE & either(ALL_ROUNDS, ALL_ROUNDS, DEEP), round)) continue;
         if (c->run == run_cast || c->run == run_through) continue;           /* an integer has no NaN */
-        tiles = has_tiles(c);
-        both = poisoned(reference, index, &a, &s);
+        bool tiles = has_tiles(c);
+        bool both = poisoned(reference, index, &a, &s);
         both = poisoned(ctx, index, &b, &t) && both;
-        ok = both && CHECK_INT(b.count, a.count) && CHECK_INT(unlike(b.y, a.y, a.count, tiles), -1);
-        for (k = 0; ok && k < a.inputs; k++)
+        bool ok = both && CHECK_INT(b.count, a.count) && CHECK_INT(unlike(b.y, a.y, a.count, tiles), -1);
+        for (int k = 0; ok && k < a.inputs; k++)
             if (a.count > 0 && a.gradient[k] && b.gradient[k] && !CHECK_INT(unlike(b.gradient[k], a.gradient[k], a.of[k], tiles), -1)) {
                 printf("     in the gradient of input %d\n", k);
                 ok = false;
             }
-        for (i = 0; ok && i < a.count; i++) special += class_of(a.y[i]) != 0;
+        for (int64_t i = 0; ok && i < a.count; i++) special += class_of(a.y[i]) != 0;
         if (!ok && shown++ < 12) rerun(&t);
         tn_ctx_clear_error(ctx);
         tn_ctx_clear_error(reference);
@@ -1185,9 +1140,8 @@ static void unrelated(tn_ctx *ctx, uint64_t *rng)
 
 static void determinism_in(tn_dtype dtype, tn_dtype activations)
 {
-    int run, index;
     uint64_t rng = 3;
-    for (run = 0; run < 2; run++) {
+    for (int run = 0; run < 2; run++) {
         tn_desc d = desc_with(device(), dtype);
         tn_ctx *ctx;
         tn_tensor *kept = NULL;
@@ -1195,16 +1149,15 @@ static void determinism_in(tn_dtype dtype, tn_dtype activations)
         d.activations = activations;
         if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK)) return;
         if (run) kept = tn_tensor_create(ctx, TN_REAL, 1, &odd);             /* other addresses */
-        for (index = run ? RESULTS - 1 : 0; run ? index >= 0 : index < RESULTS; run ? index-- : index++) {
+        for (int index = run ? RESULTS - 1 : 0; run ? index >= 0 : index < RESULTS; run ? index-- : index++) {
             const int round = index % CASE_ROUNDS;
             setting s;
             result  r;
             int     k;
-            bool    ok;
             if (!chosen(index / CASE_ROUNDS, round) || !among(either(1 << 1 | DEEP | LARGE, DEEP | LARGE, DEEP), round)) continue;
             tn_ctx_reset(ctx);                                               /* clears what the last case recorded */
             if (run) unrelated(ctx, &rng);
-            ok = run_one(ctx, index, &r, &s);
+            bool ok = run_one(ctx, index, &r, &s);
             if (!run) { first_run[index] = r; setting_end(&s); continue; }
             ok = ok && first_run[index].y && CHECK(same_numbers(r.y, first_run[index].y, r.count));
             for (k = 0; ok && k < r.inputs; k++) ok = !r.gradient[k] || CHECK(same_numbers(r.gradient[k], first_run[index].gradient[k], r.of[k]));
@@ -1246,21 +1199,18 @@ static bool stream_on(const tn_backend *backend, int64_t n, uint64_t seed, int s
     tn_desc d = desc_with(backend, TN_F32);
     tn_ctx *ctx;
     float  *one = (float *)malloc(sizeof *one * (size_t)n);
-    bool    ok;
-    int     k;
-    int64_t i;
     s->uniform = (float *)malloc(sizeof *one * (size_t)n);
     s->normal = (float *)malloc(sizeof *one * (size_t)n);
     s->dropped = (float *)malloc(sizeof *one * (size_t)n);
-    ok = CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
+    bool ok = CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
     if (ok) {
         tn_ctx_seed(ctx, seed);
-        for (k = 0; k < steps; k++) tn_ctx_reset(ctx);                       /* the clock of the stream advances */
+        for (int k = 0; k < steps; k++) tn_ctx_reset(ctx);                       /* the clock of the stream advances */
         tn_record(ctx);
         ok = CHECK_STATUS(tn_read(tn_uniform(ctx, 1, &n, 0, 1), TN_F32, s->uniform, n), TN_OK)
           && CHECK_STATUS(tn_read(tn_normal(ctx, 1, &n, 0, 1), TN_F32, s->normal, n), TN_OK)
           && CHECK_STATUS(tn_read(tn_dropout(ctx, tn_full(ctx, 1, &n, 1), 0.3), TN_F32, s->dropped, n), TN_OK);
-        for (i = 0; i < n; i++) one[i] = (float)plain_uniform(seed, 0, i);
+        for (int64_t i = 0; i < n; i++) one[i] = (float)plain_uniform(seed, 0, i);
         if (steps == 0) CHECK(memcmp(one, s->uniform, sizeof *one * (size_t)n) == 0);
         tn_ctx_destroy(ctx);
     }
@@ -1272,16 +1222,14 @@ TEST(random_numbers)
 {
     static const int64_t sizes[] = {1, 2, 3, 4, 5, 31, 1023, 4097, 100003};
     double  worst = 0;
-    int64_t i;
-    size_t  k;
     NEED_GPU();
-    for (k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         const int64_t n = sizes[k];
         stream a = {NULL, NULL, NULL}, b = {NULL, NULL, NULL};
         if (stream_on(device(), n, 77 + ((uint64_t)k << 33), (int)k % 4, &a) && stream_on(NULL, n, 77 + ((uint64_t)k << 33), (int)k % 4, &b)) {
             CHECK(memcmp(a.uniform, b.uniform, sizeof(float) * (size_t)n) == 0);
             CHECK(memcmp(a.dropped, b.dropped, sizeof(float) * (size_t)n) == 0);
-            for (i = 0; i < n; i++) {
+            for (int64_t i = 0; i < n; i++) {
                 int64_t u = fabs((double)b.normal[i]) < 1e-3 ? (fabs((double)a.normal[i] - (double)b.normal[i]) < 1e-9 ? 0 : 1000) : ulps(a.normal[i], b.normal[i]);
                 test_raise(&worst, (double)u);
             }
@@ -1304,21 +1252,17 @@ static void fault_on(const tn_backend *backend, int fault, char text[512], doubl
     int32_t    bad[4];
     tn_desc    d = desc_with(backend, TN_F32);
     tn_ctx    *ctx;
-    tn_params *ps;
-    tn_param  *p;
     tn_tensor *ids, *x, *w, *loss;
-    tn_optim  *optim;
-    tn_init    init;
+    tn_init    init = ZERO;
     int64_t    shape[2] = {4, 3}, four = 4, i;
     double     v[12];
     text[0] = 0;
     memcpy(bad, id, sizeof bad);
     if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK)) return;
-    ps = tn_params_create(ctx);
-    memset(&init, 0, sizeof init);
+    tn_params *ps = tn_params_create(ctx);
     init.rule = TN_INIT_ZERO;
-    p = tn_params_add(ps, "table", 2, shape, init);
-    optim = tn_optim_create(ps, NULL);
+    tn_param *p = tn_params_add(ps, "table", 2, shape, init);
+    tn_optim *optim = tn_optim_create(ps, NULL);
     for (i = 0; i < 12; i++) v[i] = (double)(i % 5) - 1.5;
     CHECK_STATUS(tn_write(p->value, TN_F64, v, 12), TN_OK);
     if (fault == 0) bad[2] = 4;
@@ -1353,9 +1297,8 @@ static void fault_on(const tn_backend *backend, int fault, char text[512], doubl
 
 TEST(faults)
 {
-    int fault;
     NEED_GPU();
-    for (fault = 0; fault < FAULTS; fault++) {
+    for (int fault = 0; fault < FAULTS; fault++) {
         char   a[512], b[512];
         double after[2][12];
         fault_on(device(), fault, a, after[0]);
@@ -1375,8 +1318,7 @@ enum { LESSON_PLAIN, LESSON_GPT2, LESSON_RESIDUALS, LESSON_MLP, LESSON_DEEP };
 
 static tn_transformer_desc lesson_desc(const lesson *l)
 {
-    tn_transformer_desc d;
-    memset(&d, 0, sizeof d);
+    tn_transformer_desc d = ZERO;
     d.vocab = 19;
     d.layers = 2;
     d.dim = 16;
@@ -1405,29 +1347,24 @@ static bool lesson_on(const tn_backend *backend, tn_dtype dtype, tn_dtype activa
 {
     enum { TEXTS = 3, TOKENS = 12, ROWS = 20, PIXELS = 30 };
     tn_desc        d = desc_with(backend, dtype);
-    tn_optim_desc  od;
+    tn_optim_desc  od = ZERO;
     tn_ctx        *ctx;
-    tn_params     *ps;
     tn_transformer model;
     tn_mlp         mlp;
     tn_mlp         product;
-    tn_optim      *optim;
-    int            step;
     bool           ok;
     d.activations = activations;
     if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK)) return false;
-    ps = tn_params_create(ctx);
+    tn_params *ps = tn_params_create(ctx);
     if (l->what == LESSON_MLP) {
-        tn_mlp_desc md;
-        memset(&md, 0, sizeof md);
+        tn_mlp_desc md = ZERO;
         md.in = PIXELS;
         md.hidden = 17;
         md.out = 10;
         md.bias = md.out_bias = true;
         ok = CHECK_STATUS(tn_mlp_init(ps, "mlp", &md, &mlp), TN_OK);
     } else if (l->what == LESSON_DEEP) {
-        tn_mlp_desc pd;
-        memset(&pd, 0, sizeof pd);
+        tn_mlp_desc pd = ZERO;
         pd.order = 3;
         pd.in = PIXELS;
         pd.hidden = 17;
@@ -1437,7 +1374,6 @@ static bool lesson_on(const tn_backend *backend, tn_dtype dtype, tn_dtype activa
         tn_transformer_desc td = lesson_desc(l);
         ok = CHECK_STATUS(tn_transformer_init(ps, "", &td, &model), TN_OK);
     }
-    memset(&od, 0, sizeof od);
     od.kind = l->optim;
     od.momentum = l->optim == TN_OPTIM_SGD ? 0.9 : 0;
     od.weight_decay = 0.1;
@@ -1445,17 +1381,17 @@ static bool lesson_on(const tn_backend *backend, tn_dtype dtype, tn_dtype activa
     od.schedule.kind = TN_SCHEDULE_COSINE;
     od.schedule.warmup = 3;
     od.schedule.total = 100;
-    optim = tn_optim_create(ps, &od);
-    for (step = 0; ok && step < steps; step++) {
-        const bool  text = l->what < LESSON_MLP;
-        uint64_t    rng = 1000 + (uint64_t)(step % 10);
-        int32_t     id[TEXTS * TOKENS], next[TEXTS * TOKENS];
-        double      pixel[ROWS * PIXELS];
-        int64_t     i, n = text ? TEXTS * TOKENS : ROWS;
-        tn_tensor  *x, *y, *loss;
-        for (i = 0; i < TEXTS * TOKENS; i++) id[i] = (int32_t)(test_random_int(&rng, 0, 18) * test_random_int(&rng, 0, 1));
-        for (i = 0; i < n; i++) next[i] = text ? (id[i] * 3 + 1) % 19 : id[i] % 10;
-        for (i = 0; i < ROWS * PIXELS; i++) pixel[i] = (double)(float)(test_random_real(&rng) + next[i / PIXELS] * 0.1);
+    tn_optim *optim = tn_optim_create(ps, &od);
+    for (int step = 0; ok && step < steps; step++) {
+        const bool text = l->what < LESSON_MLP;
+        uint64_t   rng = 1000 + (uint64_t)(step % 10);
+        int32_t    id[TEXTS * TOKENS], next[TEXTS * TOKENS];
+        double     pixel[ROWS * PIXELS];
+        int64_t    n = text ? TEXTS * TOKENS : ROWS;
+        tn_tensor *x, *y, *loss;
+        for (int64_t i = 0; i < TEXTS * TOKENS; i++) id[i] = (int32_t)(test_random_int(&rng, 0, 18) * test_random_int(&rng, 0, 1));
+        for (int64_t i = 0; i < n; i++) next[i] = text ? (id[i] * 3 + 1) % 19 : id[i] % 10;
+        for (int64_t i = 0; i < ROWS * PIXELS; i++) pixel[i] = (double)(float)(test_random_real(&rng) + next[i / PIXELS] * 0.1);
         tn_ctx_reset(ctx);
         if (text) {
             x = tn_tensor_2d(ctx, TN_I32, TEXTS, TOKENS);
@@ -1502,16 +1438,14 @@ static void learn(tn_dtype dtype, tn_dtype activations, int steps, double gate)
 {
     double worst = 0, a[LESSON_STEPS] = {0}, b[LESSON_STEPS] = {0};
     const char *worst_in = "none";
-    size_t k;
-    int    i;
     char   what[160];
-    for (k = 0; k < sizeof lessons / sizeof *lessons; k++) {
+    for (size_t k = 0; k < sizeof lessons / sizeof *lessons; k++) {
         double here = 0;
         if (!lesson_on(device(), dtype, activations, &lessons[k], steps, a) || !lesson_on(NULL, dtype, activations, &lessons[k], steps, b)) {
             printf("     %s\n", lessons[k].name);
             continue;
         }
-        for (i = 0; i < steps; i++) test_raise(&here, fabs(a[i] / b[i] - 1));
+        for (int i = 0; i < steps; i++) test_raise(&here, fabs(a[i] / b[i] - 1));
         if (!CHECK(here <= gate)) printf("     %s: a loss is off by %.3g of it\n", lessons[k].name, here);
         if (!CHECK(b[steps - 1] < b[0] || steps < 20)) printf("     %s: %.4f to %.4f: nothing is learned\n", lessons[k].name, b[0], b[steps - 1]);
         if (test_raise(&worst, here)) worst_in = lessons[k].name;
@@ -1534,16 +1468,16 @@ TEST(two_contexts)
     tn_tensor *x[2];
     double    alone[2][30], both[2][30];
     int64_t   n = 30;
-    int       round, k, step;
+    int       k;
     NEED_GPU();
-    for (round = 0; round < 2; round++) {
+    for (int round = 0; round < 2; round++) {
         for (k = 0; k < 2; k++) {
             tn_desc d = desc_with(device(), k ? TN_F64 : TN_F32);
             d.seed = 5 + (uint64_t)k;
             REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx[k], NULL), TN_OK));
             x[k] = tn_tensor_keep(tn_normal(ctx[k], 1, &n, 0, 1));
             if (round) continue;
-            for (step = 0; step < 5; step++) {
+            for (int step = 0; step < 5; step++) {
                 tn_tensor *y;
                 tn_ctx_reset(ctx[k]);
                 y = tn_tensor_keep(tn_add(ctx[k], x[k], tn_activation(ctx[k], tn_uniform(ctx[k], 1, &n, -1, 1), TN_ACT_EXP)));
@@ -1554,7 +1488,7 @@ TEST(two_contexts)
             tn_ctx_destroy(ctx[k]);
         }
         if (!round) continue;
-        for (step = 0; step < 10; step++) {
+        for (int step = 0; step < 10; step++) {
             tn_tensor *y;
             k = step % 2;
             tn_ctx_reset(ctx[k]);
@@ -1573,9 +1507,8 @@ TEST(two_contexts)
 TEST(a_device_that_is_not_there)
 {
     static const int wrong[] = {-1, 99};
-    size_t k;
     NEED_GPU();
-    for (k = 0; k < 2; k++) {
+    for (size_t k = 0; k < 2; k++) {
         tn_desc d = desc_with(device(), TN_F32);
         tn_ctx *ctx;
         char    why[256] = "", part[32];
@@ -1650,23 +1583,21 @@ TEST(without_a_gpu)                              /* make test-gpu also runs this
 
 TEST(memory_full)
 {
-    tn_desc   d = desc_with(device(), TN_F32);
-    tn_ctx   *ctx;
-    tn_memory before, after;
-    int64_t   huge = (int64_t)1 << 42, n = 3;
+    tn_desc d = desc_with(device(), TN_F32);
+    tn_ctx *ctx;
+    int64_t huge = (int64_t)1 << 42, n = 3;
     NEED_GPU();
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
     CHECK(tn_full(ctx, 1, &n, 2) != NULL);
-    before = tn_ctx_memory(ctx);
+    tn_memory before = tn_ctx_memory(ctx);
     CHECK(tn_tensor_nd(ctx, TN_REAL, 1, &huge) == NULL);
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "17592186044");
     CHECK(tn_tensor_create(ctx, TN_REAL, 1, &huge) == NULL);
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "17592186044");
-    after = tn_ctx_memory(ctx);
+    tn_memory after = tn_ctx_memory(ctx);
     CHECK(after.live == before.live);
     CHECK(tn_item(tn_sum(ctx, tn_full(ctx, 1, &n, 2))) == 6);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
     CHECK(guard_check());
 }
 
@@ -1739,15 +1670,14 @@ TEST(each_allocation_fails) { SKIP("the engine", "a GPU does not fail when asked
    names the op that caused it. */
 static void lose(bool waits)
 {
-    tn_desc    d = desc_with(tn_cuda_backend(), TN_F32);
-    tn_ctx    *ctx;
-    int64_t    shape[2] = {3, 5};
-    tn_tensor *x;
-    char       text[512];
-    double     v[15];
+    tn_desc d = desc_with(tn_cuda_backend(), TN_F32);
+    tn_ctx *ctx;
+    int64_t shape[2] = {3, 5};
+    char    text[512];
+    double  v[15];
     setenv("TN_SYNC", waits ? "1" : "0", 1);
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
-    x = tn_full(ctx, 2, shape, 1);
+    tn_tensor *x = tn_full(ctx, 2, shape, 1);
     CHECK_STATUS(tn_ctx_sync(ctx), TN_OK);
     BREAK_NEXT_LAUNCH(x);
     x = tn_activation(ctx, x, TN_ACT_EXP);
@@ -1795,13 +1725,12 @@ TEST(kernel_fault)
 
 TEST(coverage)
 {
-    int k;
     NEED_GPU();
     if (device() != &guard.table) SKIP("sentinels", "TN_CUDA_RAW is set: nothing is counted");
     if (!walked) SKIP("all tests of this program", "a table of some of them would say nothing");
     device();
     printf("%-28s %10s %10s %10s %10s %10s\n", "on the device itself", "F32", "F64", "BF16", "I32", "refused");
-    for (k = 0; k < TN_KERNEL_COUNT; k++) {
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) {
         const uint64_t *ran = guard.ran[k];
         if (k == TN_KERNEL_SCAN_CORES && !tn_cuda_backend()->fn[k]) continue;                  /* composed of products */
         if (!CHECK(tn_cuda_backend()->fn[k] != NULL)) { printf("     %s is missing\n", tn_kernel_name((tn_kernel)k)); continue; }

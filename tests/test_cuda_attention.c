@@ -51,10 +51,9 @@ static void listen(void *user, tn_log_level level, const char *text)
 
 static tn_ctx *context(const tn_backend *backend, tn_dtype dtype, tn_dtype activations, tn_gemm_precision precision)
 {
-    tn_desc desc;
+    tn_desc desc = ZERO;
     tn_ctx *ctx = NULL;
     char    why[256];
-    memset(&desc, 0, sizeof desc);
     desc.backend = backend;
     desc.backend_required = true;
     desc.dtype = dtype;
@@ -103,9 +102,8 @@ static void drop(results *r) { for (int i = 0; i < CHANNELS; i++) free(r->x[i]);
 /* With `made` the operands are results of an op, and so have the dtype of the activations. */
 static results solve(tn_ctx *ctx, const problem *p, bool made)
 {
-    results    r;
+    results    r = ZERO;
     tn_tensor *x[3], *in[3], *w, *o;
-    memset(&r, 0, sizeof r);
     if (!ctx) return r;
     tn_ctx_reset(ctx);
     for (int i = 0; i < 3; i++) x[i] = operand(ctx, p, (operand_of)i);
@@ -154,9 +152,8 @@ static void same_bits(const problem *p, const results *x, const results *y, int 
 static void compare(const problem *p, const results *got, const results *right, int way, double bound)
 {
     for (int i = 0; i < CHANNELS; i++) {
-        double e;
         if (!CHECK_INT(got->n[i], right->n[i])) return;
-        e = test_frobenius(got->x[i], right->x[i], right->n[i]);
+        double e = test_frobenius(got->x[i], right->x[i], right->n[i]);
         e *= e;
         test_raise(&worst[way], e);
         if (e <= bound) continue;
@@ -173,11 +170,10 @@ static void try_problem(const problem *p)
     results right = solve(ctx, p, false);
     tn_ctx_destroy(ctx);
     for (int way = 0; way < 2; way++) {
-        results once, again;
         ctx = context(tn_cuda_backend(), TN_F32, way ? TN_BF16 : TN_REAL, way ? TN_GEMM_F32 : TN_GEMM_BF16);
-        once = solve(ctx, p, way == 1);
+        results once = solve(ctx, p, way == 1);
         compare(p, &once, &right, way, 3e-5);
-        again = solve(ctx, p, way == 1);
+        results again = solve(ctx, p, way == 1);
         same_bits(p, &once, &again, way, "not as the first time");
         drop(&once);
         drop(&again);
@@ -189,8 +185,7 @@ static void try_problem(const problem *p)
 
 static problem make(tn_attend_kind kind, int64_t B, int64_t Tq, int64_t Tk, int64_t H, int64_t d, int64_t dv)
 {
-    problem p;
-    memset(&p, 0, sizeof p);
+    problem p = ZERO;
     p.B = B; p.Tq = Tq; p.Tk = Tk; p.H = H; p.d = d; p.dv = dv;
     p.a.kind = kind;
     p.a.form = TN_ATTEND_FORM_QUADRATIC;
@@ -229,10 +224,9 @@ static void try_all_ways(problem p)
 {
     for (int way = 0; way < WAYS; way++) {
         const bool exact = way >= 2 || (way == 0 && p.Tq <= 4);
-        results    right, got;
         p.any = exact;
-        right = right_of(&p);
-        got = result_of(&p, way);
+        results right = right_of(&p);
+        results got = result_of(&p, way);
         compare(&p, &got, &right, way % 2, exact && way == 0 ? 1e-10 : ways[way].bound);
         drop(&got);
         drop(&right);
@@ -338,9 +332,8 @@ TEST(groups_of_heads)
             results all = result_of(&p, way);
             compare(&p, &all, &right, way, 3e-5);
             for (int group = 1; group < 5; group += 2) {
-                results some;
                 tnch_set_l2(group == 1 ? 1 : 2 * group * 300 * (row + 16));
-                some = result_of(&p, way);
+                results some = result_of(&p, way);
                 same_bits(&p, &all, &some, way, "not as in one group");
                 drop(&some);
                 tnch_set_l2(40 << 20);
@@ -483,13 +476,11 @@ TEST(workspaces)
     NEED_GPU();
     tn_backend sparse = *tn_cuda_backend();
     problem    p = make(TN_ATTEND_BILINEAR, 1, 20, 20, 1, 128, 128);
-    results    right;
-    int        k;
     p.a.form = TN_ATTEND_FORM_LINEAR;
     if (test_small()) p.d = p.dv = 96;
-    right = right_of(&p);
+    results right = right_of(&p);
     sparse.fn[TN_KERNEL_ATTENTION_LINEAR] = sparse.fn[TN_KERNEL_ATTENTION_LINEAR_BACKWARD] = NULL;
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         tn_ctx *ctx = context(k ? &sparse : tn_cuda_backend(), TN_F32, TN_REAL, TN_GEMM_F32);
         results got = solve(ctx, &p, false);
         size_t  state = sizeof(double) * (size_t)(p.d * p.d * (p.dv + 1));
@@ -506,7 +497,6 @@ TEST(workspaces)
 /* Whether a context takes them. The engine then shows a device that does, whatever the run is for. */
 static bool wgmma_begin(void)
 {
-    tn_ctx *ctx;
 #ifdef TN_CUDA_HOST
     tnch_set_device(90);
 #endif
@@ -514,7 +504,7 @@ static bool wgmma_begin(void)
     snprintf(tma_was, sizeof tma_was, "%s", tma_was_set ? getenv("TN_TMA") : "");
     hopper = true;
     said[0] = 0;
-    ctx = context(tn_cuda_backend(), TN_F32, TN_REAL, TN_GEMM_BF16);
+    tn_ctx *ctx = context(tn_cuda_backend(), TN_F32, TN_REAL, TN_GEMM_BF16);
     tn_ctx_destroy(ctx);
     return strstr(said, "uses wgmma") != NULL;
 }
@@ -606,15 +596,14 @@ TEST(wgmma)
     static const double inf = HUGE_VAL;
     for (int kind = 0; kind < 3; kind++) {
         problem p = make((tn_attend_kind)kind, 1, 140, 140, 1, 64, 64);
-        results loaded, copied;
         p.bad[0] = (poison){V, 139, 2, inf};
         p.bad[1] = (poison){kind == 1 ? K : Q, 80, 0, (double)NAN};
         p.bads = 2;
         try_classes(&p);
-        loaded = result_of(&p, 1);
+        results loaded = result_of(&p, 1);
         without_tma = true;
         try_classes(&p);
-        copied = result_of(&p, 1);
+        results copied = result_of(&p, 1);
         without_tma = false;
         same_bits(&p, &loaded, &copied, 1, "not as by cp.async, with numbers that are not finite");
         drop(&loaded);
@@ -701,7 +690,7 @@ TEST(wgmma_in_a_graph)
         tn_ctx *ctx = context(tn_cuda_backend(), TN_F32, TN_BF16, TN_GEMM_F32);
         tn_graph *graph = NULL;
         kept k;
-        results direct, replayed;
+        results direct = ZERO, replayed = ZERO;
         for (int i = 0; i < 4; i++) {
             const int64_t shape[4] = {1, i == 1 || i == 2 ? p.Tk : p.Tq, i < 2 && kind == TN_ATTEND_BILINEAR ? 2 * p.H : p.H, 64};
             k.in[i] = tn_tensor_create(ctx, TN_BF16, 4, shape);
@@ -715,8 +704,6 @@ TEST(wgmma_in_a_graph)
         CHECK_STATUS(tn_graph_end(ctx, &graph), TN_OK);
         keep_numbers(&k, 2);
         CHECK_STATUS(tn_graph_run(graph), TN_OK);
-        memset(&replayed, 0, sizeof replayed);
-        memset(&direct, 0, sizeof direct);
         for (int i = 0; i < CHANNELS; i++) take(&replayed, i, k.out[i]);
         keep_step(ctx, &k, &p);
         for (int i = 0; i < CHANNELS; i++) take(&direct, i, k.out[i]);
@@ -778,13 +765,12 @@ TEST(wgmma_elsewhere)
 {
 #ifdef TN_CUDA_HOST
     problem p = make(TN_ATTEND_BILINEAR, 1, 130, 130, 1, 64, 64);
-    results plain, got;
     wgmma_begin();
     tnch_set_device(80);
     hopper = false;
-    plain = result_of(&p, 1);
+    results plain = result_of(&p, 1);
     hopper = true;
-    got = result_of(&p, 1);
+    results got = result_of(&p, 1);
     CHECK(strstr(said, "ignored") != NULL);
     same_bits(&p, &got, &plain, 1, "not as without the request");
     drop(&got);

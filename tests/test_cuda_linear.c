@@ -42,9 +42,8 @@ static uint16_t to_bf16(float f)
 /* Copies an operand to the device; x then holds what is stored there. */
 static void put(world *w, operand *o)
 {
-    char   *raw = (char *)malloc((size_t)o->count * 8 + 1);
-    int64_t i;
-    for (i = 0; i < o->count; i++) {
+    char *raw = (char *)malloc((size_t)o->count * 8 + 1);
+    for (int64_t i = 0; i < o->count; i++) {
         if (o->v.dtype == TN_F64) ((double *)raw)[i] = o->x[i];
         if (o->v.dtype == TN_F32) o->x[i] = ((float *)raw)[i] = (float)o->x[i];
         if (o->v.dtype == TN_BF16) o->x[i] = from_bf16(((uint16_t *)raw)[i] = to_bf16((float)o->x[i]));
@@ -57,9 +56,8 @@ static double *get(world *w, const operand *o)
 {
     char   *raw = (char *)malloc((size_t)o->count * 8 + 1);
     double *x = (double *)malloc((size_t)o->count * 8 + 8);
-    int64_t i;
     CHECK_STATUS(w->gpu->download(w->state, raw, o->at, (size_t)o->count * size_of(o->v.dtype)), TN_OK);
-    for (i = 0; i < o->count; i++)
+    for (int64_t i = 0; i < o->count; i++)
         x[i] = o->v.dtype == TN_F64 ? ((double *)raw)[i] : o->v.dtype == TN_F32 ? (double)((float *)raw)[i]
                                                          : (double)from_bf16(((uint16_t *)raw)[i]);
     free(raw);
@@ -68,14 +66,12 @@ static double *get(world *w, const operand *o)
 
 static operand make(world *w, int64_t B, int64_t T, int64_t n, int64_t d, int64_t pad, tn_dtype dtype, double size)
 {
-    operand o;
-    int64_t i;
-    memset(&o, 0, sizeof o);
+    operand o = ZERO;
     o.B = B; o.T = T; o.n = n; o.d = d;
     o.pitch = n * d + pad;
     o.count = B * T * o.pitch;
     o.x = (double *)malloc((size_t)o.count * 8 + 8);
-    for (i = 0; i < o.count; i++) o.x[i] = size * uniform(w);
+    for (int64_t i = 0; i < o.count; i++) o.x[i] = size * uniform(w);
     o.v.dtype = dtype;
     o.v.rank = 4;
     o.v.shape[0] = B; o.v.shape[1] = T; o.v.shape[2] = n; o.v.shape[3] = d;
@@ -106,9 +102,8 @@ static tn_status call_gpu(world *w, const tn_call *c)
 {
 #ifdef TN_CUDA_HOST
     const size_t before = tnch_memory_in_use() - w->scratch;
-    tn_status    status;
     if (w->left) tnch_set_memory(before + w->left);
-    status = w->gpu->fn[c->kernel](w->state, c);
+    tn_status status = w->gpu->fn[c->kernel](w->state, c);
     w->scratch = tnch_memory_in_use() - before;
     if (w->left) tnch_set_memory((size_t)1 << 30);
     return status;
@@ -139,16 +134,15 @@ static void fill_state(world *w, const shape *s, operand *state, double size)
 {
     const bool    squared = s->kind == TN_ATTEND_SQUARED;
     const int64_t n = state->d, F = state->n;
-    int64_t       head, j, a, b, e;
     memset(state->x, 0, (size_t)state->count * sizeof(double));
-    for (head = 0; head < s->B * s->H; head++)
-        for (j = 0; j < 37; j++) {
+    for (int64_t head = 0; head < s->B * s->H; head++)
+        for (int64_t j = 0; j < 37; j++) {
             double key[2][128], values[129], *to = state->x + head * F * n;
-            for (a = 0; a < 2 * s->d; a++) key[a / s->d][a % s->d] = size * uniform(w);
-            for (e = 0; e < n; e++) values[e] = e < s->dv ? uniform(w) : 1;
-            for (a = 0; a < s->d; a++)
-                for (b = squared ? a : 0; b < s->d; b++, to += n)
-                    for (e = 0; e < n; e++) to[e] += key[0][a] * key[squared ? 0 : 1][b] * values[e];
+            for (int64_t a = 0; a < 2 * s->d; a++) key[a / s->d][a % s->d] = size * uniform(w);
+            for (int64_t e = 0; e < n; e++) values[e] = e < s->dv ? uniform(w) : 1;
+            for (int64_t a = 0; a < s->d; a++)
+                for (int64_t b = squared ? a : 0; b < s->d; b++, to += n)
+                    for (int64_t e = 0; e < n; e++) to[e] += key[0][a] * key[squared ? 0 : 1][b] * values[e];
         }
     put(w, state);
 }
@@ -159,8 +153,7 @@ static attempt forwards(world *w, const shape *s, tn_dtype dtype, double size)
     const bool     squared = s->kind == TN_ATTEND_SQUARED, sums = s->row == TN_ROW_SCALE_SUM;
     const int64_t  sets = squared ? 1 : 2, n = s->dv + sums, F = squared ? s->d * (s->d + 1) / 2 : s->d * s->d;
     const tn_dtype real = dtype == TN_F64 ? TN_F64 : TN_F32;
-    attempt        t;
-    memset(&t, 0, sizeof t);
+    attempt        t = ZERO;
     t.work = (double *)malloc(sizeof(double) * (size_t)(F * (s->dv + 1) + 2 * s->d + 3 * s->dv + 9));
     t.q = make(w, s->B, s->Tq, sets * s->H, s->d, s->pad, dtype, size);
     t.k = make(w, s->B, s->Tk, sets * s->H, s->d, s->pad, dtype, size);
@@ -190,7 +183,6 @@ static attempt forwards(world *w, const shape *s, tn_dtype dtype, double size)
 static void backwards(world *w, const shape *s, attempt *t)
 {
     const tn_dtype dtype = t->q.v.dtype;
-    int            i;
     t->c.accumulate = t->r.accumulate = w->calls++ % 2;                   /* the gradients hold other numbers before */
     t->dout = make(w, s->B, s->Tq, s->H, s->dv, s->pad, dtype, 1);
     put(w, &t->o);
@@ -199,7 +191,7 @@ static void backwards(world *w, const shape *s, attempt *t)
     t->c.n_in = 6;
     t->c.in[5] = t->dout.v;
     if (s->row == TN_ROW_SCALE_SUM) { t->c.in[3] = t->o.v; t->c.in[4] = t->stat.v; }
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         const operand *of = i == 0 ? &t->q : i == 1 ? &t->k : &t->v;
         t->to[i] = make(w, of->B, of->T, of->n, of->d, s->pad, dtype, 0.5);
         t->c.out[i] = t->to[i].v;
@@ -219,10 +211,9 @@ static void run(world *w, attempt *t)
 
 static void end(world *w, attempt *t)
 {
-    int i;
     drop(w, &t->q); drop(w, &t->k); drop(w, &t->v); drop(w, &t->o); drop(w, &t->stat); drop(w, &t->state);
     if (t->dout.x) drop(w, &t->dout);
-    for (i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++)
         if (t->to[i].x) drop(w, &t->to[i]);
     free(t->work);
 }
@@ -239,17 +230,15 @@ static double error_of(world *w, const operand *of)
 static double differ(world *w, const shape *s, tn_dtype dtype, bool backward)
 {
     attempt t = forwards(w, s, dtype, pow((double)s->d, -0.5) * 1.7);
-    double  worst;
-    int     i;
     run(w, &t);
     if (w->keep) w->got = get(w, &t.o);
-    worst = error_of(w, &t.o);
+    double worst = error_of(w, &t.o);
     if (t.c.out[1].data) test_raise(&worst, error_of(w, &t.stat));
     if (s->kept) test_raise(&worst, error_of(w, &t.state));
     if (backward && !s->kept) {
         backwards(w, s, &t);
         run(w, &t);
-        for (i = 0; i < 3; i++) test_raise(&worst, error_of(w, &t.to[i]));
+        for (int i = 0; i < 3; i++) test_raise(&worst, error_of(w, &t.to[i]));
     }
     end(w, &t);
     return worst;
@@ -263,9 +252,7 @@ static double forms(world *w, const shape *s, tn_dtype dtype)
     operand  q = make(w, s->B, s->Tq, sets * s->H, s->d, 0, dtype, size), k = make(w, s->B, s->Tk, sets * s->H, s->d, 0, dtype, size);
     operand  v = make(w, s->B, s->Tk, s->H, s->dv, 0, dtype, 1), o = make(w, s->B, s->Tq, s->H, s->dv, 0, dtype, 1);
     operand  stat = make(w, s->B, s->H, 1, s->Tq, 0, TN_F32, 1);
-    tn_call  c;
-    double  *one, *two, e;
-    memset(&c, 0, sizeof c);
+    tn_call  c = ZERO;
     c.n_in = 3; c.n_out = 4;
     c.in[0] = q.v; c.in[1] = k.v; c.in[2] = v.v;
     c.out[0] = o.v;
@@ -275,12 +262,12 @@ static double forms(world *w, const shape *s, tn_dtype dtype)
     c.f[0] = 0.8; c.f[1] = 20; c.f[2] = s->row; c.f[3] = 0.25;
     c.kernel = TN_KERNEL_ATTENTION_LINEAR;
     CHECK_STATUS(call_gpu(w, &c), TN_OK);
-    one = get(w, &o);
+    double *one = get(w, &o);
     put(w, &o);                                         /* something else there */
     c.kernel = TN_KERNEL_ATTENTION;
     CHECK_STATUS(call_gpu(w, &c), TN_OK);
-    two = get(w, &o);
-    e = nmse(one, two, o.count);
+    double *two = get(w, &o);
+    double e = nmse(one, two, o.count);
     free(one);
     free(two);
     drop(w, &q); drop(w, &k); drop(w, &v); drop(w, &o); drop(w, &stat);
@@ -294,11 +281,9 @@ static void  give(void *p, size_t bytes, void *user) { (void)bytes; (void)user; 
 
 static world open_world_of(uint64_t seed, tn_gemm_precision precision)
 {
-    world   w;
-    tn_desc d;
+    world   w = ZERO;
+    tn_desc d = ZERO;
     char    why[256];
-    memset(&d, 0, sizeof d);
-    memset(&w, 0, sizeof w);
     w.gpu = tn_cuda_backend();
     w.seed = seed;
     d.allocator.alloc = take;
@@ -312,9 +297,8 @@ static world open_world_of(uint64_t seed, tn_gemm_precision precision)
 /* On a device with this much memory when it is opened: states may take a sixteenth of it. */
 static world open_world_on(uint64_t seed, size_t memory)
 {
-    world w;
     tnch_set_memory(memory);
-    w = open_world_of(seed, TN_GEMM_F32);
+    world w = open_world_of(seed, TN_GEMM_F32);
     tnch_set_memory((size_t)1 << 30);
     return w;
 }
@@ -333,11 +317,9 @@ static void any(tn_dtype dtype, double bound, const char *what, int rounds, int6
 {
     world  w = open_world(7);
     double worst = 0;
-    int    i;
     if (!w.gpu) NO_GPU("the backend does not open");
-    for (i = 0; i < (test_small() ? rounds / 4 : rounds); i++) {
-        shape  s;
-        double e;
+    for (int i = 0; i < (test_small() ? rounds / 4 : rounds); i++) {
+        shape s;
         s.B = between(&w, 1, 2); s.H = between(&w, 1, 2);
         s.Tk = between(&w, 0, T);
         s.Tq = between(&w, 0, 1) ? s.Tk : between(&w, 0, T);
@@ -354,7 +336,7 @@ static void any(tn_dtype dtype, double bound, const char *what, int rounds, int6
             s.dv = s.kept = 0;
             s.row = TN_ROW_SCALE_NONE;
         }
-        e = differ(&w, &s, dtype, true);
+        double e = differ(&w, &s, dtype, true);
         if (getenv("LOUD") || !(e <= bound))
             tell(&s, e);
         test_raise(&worst, e);
@@ -383,13 +365,12 @@ static bool fits(const world *w, tn_dtype dtype, const shape *s)
 static void some_of(world w, tn_dtype dtype, double bound, const char *what, const shape *list, size_t n, bool backward)
 {
     double worst = 0;
-    size_t i;
     if (!w.gpu) NO_GPU("the backend does not open");
     if (!fits(&w, dtype, &list[0])) {
         w.gpu->close(w.state);
         SKIP("shared", "a block of this device has less than 128 KiB of shared memory");
     }
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const shape *s = &list[i];
         double e = differ(&w, s, dtype, backward);
         if (getenv("LOUD") || !(e <= bound))
@@ -499,8 +480,7 @@ static void groups(tn_dtype dtype, double bound, const char *what, const shape *
 {
     uint64_t launches = 0;
     double   worst = 0, *first = NULL;
-    int      i;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         world    w = open_world_on(11, 16 * room[i]);
         uint64_t before = tnch_launches();
         if (!w.gpu) NO_GPU("the backend does not open");
@@ -534,15 +514,13 @@ TEST(groups_of_heads_and_chunks)
 TEST(memory_that_is_not_left)
 {
     world   w = open_world(11);
-    operand q, k, v, o;
-    tn_call c;
+    tn_call c = ZERO;
     char    why[256] = "";
     if (!w.gpu) NO_GPU("the backend does not open");
-    q = make(&w, 1, 600, 2, 16, 0, TN_BF16, 1);
-    k = make(&w, 1, 600, 2, 16, 0, TN_BF16, 1);
-    v = make(&w, 1, 600, 1, 16, 0, TN_BF16, 1);
-    o = make(&w, 1, 600, 1, 16, 0, TN_BF16, 1);
-    memset(&c, 0, sizeof c);
+    operand q = make(&w, 1, 600, 2, 16, 0, TN_BF16, 1);
+    operand k = make(&w, 1, 600, 2, 16, 0, TN_BF16, 1);
+    operand v = make(&w, 1, 600, 1, 16, 0, TN_BF16, 1);
+    operand o = make(&w, 1, 600, 1, 16, 0, TN_BF16, 1);
     c.kernel = TN_KERNEL_ATTENTION_LINEAR;
     c.n_in = 3; c.n_out = 3;
     c.in[0] = q.v; c.in[1] = k.v; c.in[2] = v.v;
@@ -577,22 +555,18 @@ TEST(a_state_of_many_calls)
         {1, 1, 16, 16, 16, 16, L, 1, NONE, 1, 0}, {1, 1, 600, 600, 16, 16, S, 1, NONE, 1, 0},
         {1, 1, 20, 30, 64, 8, L, 0, NONE, 1, 0},
     };
-    world   w = open_world(11);
-    size_t  i;
-    int64_t e;
-    int     round;
+    world w = open_world(11);
     if (!w.gpu) NO_GPU("the backend does not open");
-    for (i = 0; i < few(3); i++) {
+    for (size_t i = 0; i < few(3); i++) {
         attempt t = forwards(&w, &list[i], TN_BF16, 1);
-        double *got;
         int64_t wrong = 0;
-        for (e = 0; e < t.k.count; e++) t.k.x[e] = 1;
-        for (e = 0; e < t.v.count; e++) t.v.x[e] = 1;
-        for (e = 0; e < t.state.count; e++) t.state.x[e] = 1 << 24;
+        for (int64_t e = 0; e < t.k.count; e++) t.k.x[e] = 1;
+        for (int64_t e = 0; e < t.v.count; e++) t.v.x[e] = 1;
+        for (int64_t e = 0; e < t.state.count; e++) t.state.x[e] = 1 << 24;
         put(&w, &t.k); put(&w, &t.v); put(&w, &t.state);
-        for (round = 0; round < 3; round++) CHECK_STATUS(call_gpu(&w, &t.c), TN_OK);
-        got = get(&w, &t.state);
-        for (e = 0; e < t.state.count; e++) wrong += got[e] != (1 << 24) + 3 * (double)list[i].Tk;
+        for (int round = 0; round < 3; round++) CHECK_STATUS(call_gpu(&w, &t.c), TN_OK);
+        double *got = get(&w, &t.state);
+        for (int64_t e = 0; e < t.state.count; e++) wrong += got[e] != (1 << 24) + 3 * (double)list[i].Tk;
         if (!CHECK_INT(wrong, 0)) printf("     of %d keys, the first is 2^24 + %g\n", (int)list[i].Tk, got[0] - (1 << 24));
         free(got);
         end(&w, &t);
@@ -640,8 +614,8 @@ TEST(many_heads)
 /* Of n numbers, how many are finite in only one of both results. */
 static int64_t unlike(const double *x, const double *y, int64_t n)
 {
-    int64_t i, count = 0;
-    for (i = 0; i < n; i++) count += (fabs(x[i]) <= DBL_MAX) != (fabs(y[i]) <= DBL_MAX);
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) count += (fabs(x[i]) <= DBL_MAX) != (fabs(y[i]) <= DBL_MAX);
     return count;
 }
 
@@ -649,21 +623,18 @@ static int64_t unlike(const double *x, const double *y, int64_t n)
 static void poisoned(world *w, const shape *s, tn_dtype dtype, int of, int64_t t, int64_t at, double x)
 {
     static const char *const part[] = {"o", "dq", "dk", "dv"};
-    attempt   a = forwards(w, s, dtype, 0.6);
+    attempt a = forwards(w, s, dtype, 0.6);
     operand  *const in[] = {&a.q, &a.k, &a.v, &a.dout};
-    int       i;
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         const operand *which = i ? &a.to[i - 1] : &a.o;
-        double        *got;
-        int64_t        wrong;
         if (i == 1) backwards(w, s, &a);
         if (i == (of == 3) && CHECK(t < in[of]->T && at < in[of]->d)) {
             in[of]->x[t * in[of]->pitch + at] = x;
             put(w, in[of]);
         }
         if (i < 2) run(w, &a);
-        got = get(w, which);
-        wrong = unlike(got, which->x, which->count);
+        double *got = get(w, which);
+        int64_t wrong = unlike(got, which->x, which->count);
         if (!CHECK_INT(wrong, 0)) {
             tell(s, x);
             printf("     in %s, dtype %d, with that at %d of %d of operand %d\n", part[i], (int)dtype, (int)at, (int)t, of);
@@ -690,14 +661,12 @@ TEST(infinities)
         {1, 1, 0, 9, 5, 3, S, 0, MEAN, 0, 0},
     };
     const double what[] = {HUGE_VAL, (double)NAN, -HUGE_VAL};
-    size_t i;
-    int    of, type;
-    for (type = 0; type < 3; type++) {
+    for (int type = 0; type < 3; type++) {
         const tn_dtype dtype = type == 0 ? TN_BF16 : type == 1 ? TN_F32 : TN_F64;
         world          w = open_world(11);
         if (!w.gpu) NO_GPU("the backend does not open");
-        for (i = 0; i < sizeof list / sizeof *list; i++)
-            for (of = 0; of < 4; of++) {
+        for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+            for (int of = 0; of < 4; of++) {
                 const shape *s = &list[i];
                 const int64_t T = of == 0 || of == 3 ? s->Tq : s->Tk;
                 if (T == 0 || (test_small() && (s->Tq > 100 || (of + (int)i + type) % 3))) continue;
@@ -725,8 +694,7 @@ TEST(linear_is_quadratic)
         {1, 1, 130, 140, 16, 16, L, 0, MEAN, 0, 0},
     };
     size_t i, n = few(3);
-    int    dtype;
-    for (dtype = 0; dtype < 2; dtype++) {
+    for (int dtype = 0; dtype < 2; dtype++) {
         const tn_dtype type = dtype ? TN_BF16 : TN_F32;
         double         worst = 0;
         world          w = open_world(11);

@@ -69,10 +69,9 @@ static bool resolves(const char *name)
 
 TEST(collectives_of_whole_numbers)
 {
-    int size;
     NEED_LOOPBACK();
     whole_numbers = true;
-    for (size = 1; size <= 4; size++) CHECK_INT(processes(size, 0, NULL, collectives), 0);
+    for (int size = 1; size <= 4; size++) CHECK_INT(processes(size, 0, NULL, collectives), 0);
     by_file = true;
     CHECK_INT(processes(3, 0, NULL, collectives), 0);
     by_file = false;
@@ -87,13 +86,12 @@ enum { OLD_FILE, PORT_TAKEN, LOCALHOST, GIVEN_UP, STRANGERS, SECRET, EMPTY_FILE,
 /* So many connections that are silent, or say less than a hello. They stay. */
 static bool comes_after_strangers(const job *j)
 {
-    struct sockaddr_in at;
-    int                i, fd, tries = 0;
-    memset(&at, 0, sizeof at);
+    struct sockaddr_in at = ZERO;
+    int                fd, tries = 0;
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     at.sin_port = htons((unsigned short)(20000 + (int)getppid() % 20000));
-    for (i = 0; i < 40 && j->rank == 1; i++) {
+    for (int i = 0; i < 40 && j->rank == 1; i++) {
         fd = socket(AF_INET, SOCK_STREAM, 0);
         for (; connect(fd, (struct sockaddr *)&at, sizeof at) != 0; sleep_for(0.05), tries++)
             if (tries > 1000) return false;
@@ -105,19 +103,17 @@ static bool comes_after_strangers(const job *j)
 /* Says hello to the first process, and goes away before that can answer. */
 static bool gives_up(const job *j)
 {
-    struct sockaddr_in at;
-    hello              h;
-    int                fd = -1, tries;
+    struct sockaddr_in at = ZERO;
+    hello              h = ZERO;
+    int                fd = -1;
     bool               called = false;
-    memset(&at, 0, sizeof at);
-    memset(&h, 0, sizeof h);
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     at.sin_port = htons((unsigned short)(20000 + (int)getppid() % 20000));
     h.word = MEET ^ comm_job();
     h.rank = j->rank;
     h.size = j->size;
-    for (tries = 0; tries < 200 && !called; tries++, sleep_for(0.05)) {
+    for (int tries = 0; tries < 200 && !called; tries++, sleep_for(0.05)) {
         fd = socket(AF_INET, SOCK_STREAM, 0);
         called = connect(fd, (struct sockaddr *)&at, sizeof at) == 0 && send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h;
         close(fd);
@@ -128,8 +124,6 @@ static bool gives_up(const job *j)
 static bool meets(job *j)
 {
     const int64_t one = 1;
-    tn_tensor    *t;
-    double        sum;
     bool          good;
     if (j->kind == LOCALHOST) setenv("MASTER_ADDR", "localhost", 1);
     if (j->kind == OLD_FILE) by_file = true;
@@ -144,8 +138,8 @@ static bool meets(job *j)
         j->size = 2;
     }
     if (!open_job(j, TN_F32)) return false;
-    sum = j->rank + 1;
-    t = tn_tensor_create(j->ctx, TN_F32, 1, &one);
+    double sum = j->rank + 1;
+    tn_tensor *t = tn_tensor_create(j->ctx, TN_F32, 1, &one);
     good = tn_write(t, TN_F64, &sum, 1) == TN_OK && tn_comm_all_reduce(t) == TN_OK && tn_read(t, TN_F64, &sum, 1) == TN_OK
         && sum == j->size * (j->size + 1) / 2;
     if (!good) printf("rank %d of %d: sum %g: %s\n", j->rank, j->size, sum, tn_ctx_error(j->ctx));
@@ -154,13 +148,11 @@ static bool meets(job *j)
 
 TEST(processes_find_each_other)
 {
-    place p;
-    int   taken;
+    place p = ZERO;
     NEED_LOOPBACK();
-    memset(&p, 0, sizeof p);
     p.port = 20000 + (int)getpid() % 20000;
     p.ports = 1;
-    taken = listen_for(&p, 4);
+    int taken = listen_for(&p, 4);
     CHECK(taken >= 0);
     setenv("TN_COMM_SECONDS", "20", 1);                      /* so that an answer is waited for one second, not five */
     CHECK_INT(processes(3, PORT_TAKEN, NULL, meets), 0);
@@ -181,12 +173,11 @@ TEST(processes_find_each_other)
 /* The processes of one user meet through a regular file of this user, and no other file is written, read or removed. */
 TEST(a_file_is_that_of_this_user)
 {
-    char        folder[] = "/tmp/tn-test-XXXXXX", path[64], part[80], victim[64], why[TN_WHY] = "";
+    char folder[] = "/tmp/tn-test-XXXXXX", path[64], part[80], victim[64], why[TN_WHY] = "";
     const char *const refused = "is not a regular file that only this user can write";
     struct stat s;
-    place       p, q;
+    place       p = ZERO, q;
     REQUIRE(CHECK(mkdtemp(folder) != NULL));
-    memset(&p, 0, sizeof p);
     p.word = 7, p.port = 8, p.count = 1;
     snprintf(p.address[0], sizeof p.address[0], "127.0.0.1");
     snprintf(path, sizeof path, "%s/place", folder);
@@ -216,11 +207,10 @@ TEST(a_file_is_that_of_this_user)
 static bool has_a_folder_as_file(job *j)
 {
     char why[TN_WHY] = "", path[64];
-    bool good;
     snprintf(path, sizeof path, "%s/place", j->folder);
     by_file = true;
     j->size = 2;
-    good = mkdir(path, 0700) == 0 && !open_carrier(j, why) && strstr(why, "TN_COMM_FILE") && strstr(why, strerror(EISDIR));
+    bool good = mkdir(path, 0700) == 0 && !open_carrier(j, why) && strstr(why, "TN_COMM_FILE") && strstr(why, strerror(EISDIR));
     if (!good) printf("%s\n", why);
     return rmdir(path) == 0 && good;
 }
@@ -232,23 +222,21 @@ TEST(the_limit_is_for_all_ports)
 {
     const double since = seconds_now();
     char         why[TN_WHY] = "";
-    carrier      c;
-    place        p;
+    carrier      c = ZERO;
+    place        p = ZERO;
     nccl_id      id;
-    int          fd[3], i;
+    int          fd[3];
     NEED_LOOPBACK();
-    memset(&c, 0, sizeof c);
-    memset(&p, 0, sizeof p);
     c.seconds = 1, c.comm.rank = 1, c.comm.size = 2;
     p.port = 20000 + (int)getpid() % 20000;
     p.count = p.ports = 1;
     snprintf(p.address[0], sizeof p.address[0], "127.0.0.1");
-    for (i = 0; i < 3; i++, p.port++) fd[i] = listen_for(&p, 2);
+    for (int i = 0; i < 3; i++, p.port++) fd[i] = listen_for(&p, 2);
     p.port -= 3;
     p.ports = 3;
     CHECK(!call_first(&c, &p, NULL, &id, why));
     CHECK(seconds_now() - since < 4);
-    for (i = 0; i < 3; i++) close(fd[i]);
+    for (int i = 0; i < 3; i++) close(fd[i]);
 }
 
 /* Where they meet, by the environment: for this machine alone unless MASTER_ADDR or a file says more. */
@@ -261,11 +249,9 @@ TEST(places_are_read_strictly)
         {"::1", NULL, true}, {"0:0:0:0:0:0:0:1", NULL, true}, {"::ffff:127.0.0.1", NULL, true},
         {"10.1.2.3", NULL, false}, {"::ffff:10.1.2.3", NULL, false}, {NULL, "f", false}};
     char    why[TN_WHY], text[TN_WHY];
-    carrier c;
+    carrier c = ZERO;
     place   p;
-    size_t  i;
-    memset(&c, 0, sizeof c);
-    for (i = 0; i < sizeof ports / sizeof *ports; i++) {
+    for (size_t i = 0; i < sizeof ports / sizeof *ports; i++) {
         setenv("MASTER_PORT", ports[i], 1);
         CHECK(!find_place(&c, &p, NULL, why));
         snprintf(text, sizeof text, "MASTER_PORT is \"%s\", expected a whole number from 1 to 65535", ports[i]);
@@ -274,10 +260,9 @@ TEST(places_are_read_strictly)
     setenv("MASTER_PORT", "65534", 1);
     CHECK(find_place(&c, &p, NULL, why));
     CHECK_INT(p.ports, 2);
-    for (i = 0; i < sizeof places / sizeof *places; i++) {
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         struct sockaddr_in6 at;
         socklen_t           bytes = sizeof at;
-        int                 fd;
         const bool          known = !places[i].address || !*places[i].address || resolves(places[i].address);
         if (test_leave_out(!known && strcmp(places[i].address, "localhost."), "names that this system does not know")) continue;
         if (places[i].address) setenv("MASTER_ADDR", places[i].address, 1);
@@ -290,7 +275,7 @@ TEST(places_are_read_strictly)
         CHECK(find_place(&c, &p, places[i].file, why));
         if (!CHECK(p.here == places[i].here)) printf("%s\n", places[i].address);
         p.port = 0;
-        fd = listen_for(&p, 2);
+        int fd = listen_for(&p, 2);
         memset(&at, 0, sizeof at);
         if (test_leave_out(fd < 0 && p.here && strchr(p.address[0], ':'), "listening at ::1, which no interface has")) continue;
         CHECK(fd >= 0 && getsockname(fd, (struct sockaddr *)&at, &bytes) == 0);
@@ -305,15 +290,13 @@ TEST(places_are_read_strictly)
 static bool has_another_secret(job *j)
 {
     char    why[TN_WHY] = "";
-    carrier c;
+    carrier c = ZERO;
     place   p;
-    nccl_id id;
+    nccl_id id = ZERO;
     int     link[2] = {-1, -1};
     char    text[TN_WHY];
     bool    found = false;
     const double until = seconds_now() + 100;
-    memset(&c, 0, sizeof c);
-    memset(&id, 0, sizeof id);
     c.comm.rank = j->rank, c.comm.size = 2, c.link = link, c.culprit = -1;
     setenv("TN_COMM_SECRET", j->rank == 0 ? "the secret of rank 0" : j->kind ? "the secret of rank 1" : "", 1);
     c.seconds = 100;
@@ -342,9 +325,8 @@ TEST(a_secret_has_to_be_the_same)
     static const unsigned char bytes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     static const uint64_t      key[2] = {UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)};
     shared *all = share();
-    int     kind;
     CHECK(sip_hash(key, bytes, 15) == UINT64_C(0xa129ca6149be45e5));     /* of the paper, appendix A */
-    for (kind = 0; kind < 2; kind++) {
+    for (int kind = 0; kind < 2; kind++) {
         all->sent[1] = 0;
         CHECK_INT(processes(2, kind, all, has_another_secret), 0);
     }
@@ -354,9 +336,8 @@ TEST(a_secret_has_to_be_the_same)
 TEST(a_short_secret_is_refused)
 {
     char    why[TN_WHY] = "";
-    carrier c;
+    carrier c = ZERO;
     place   p;
-    memset(&c, 0, sizeof c);
     setenv("TN_COMM_SECRET", "123456789012345", 1);
     CHECK(!find_place(&c, &p, NULL, why));
     CHECK_STR(why, "TN_COMM_SECRET has 15 characters, expected at least 16, and random ones");
@@ -368,8 +349,7 @@ TEST(a_short_secret_is_refused)
 static bool meets_by_an_old_file(job *j)
 {
     char  path[64];
-    place p;
-    memset(&p, 0, sizeof p);
+    place p = ZERO;
     p.word = 77;
     p.port = 20000 + (int)getppid() % 20000;
     p.count = 1;
@@ -383,14 +363,13 @@ static bool meets_by_an_old_file(job *j)
 TEST(a_file_of_an_earlier_run_is_passed_over)
 {
     place p;
-    int   taken;
     NEED_LOOPBACK();
     setenv("TN_COMM_SECONDS", "20", 1);
     CHECK_INT(processes(3, 0, NULL, meets_by_an_old_file), 0);
     memset(&p, 0, sizeof p);                                 /* and where it points, something else listens now */
     p.port = 20000 + (int)getpid() % 20000;
     p.ports = 1;
-    taken = listen_for(&p, 4);
+    int taken = listen_for(&p, 4);
     CHECK_INT(processes(2, 0, NULL, meets_by_an_old_file), 0);
     unsetenv("TN_COMM_SECONDS");
     close(taken);
@@ -403,18 +382,16 @@ TEST(curves_do_not_depend_on_the_number_of_gpus)
     static const int kinds[] = {ADAMW, MUON, PARTS | OVERLAP, ADAMW | SHARED | OVERLAP, MUON | SHARED};
     shared *one = share(), *all = share();
     double  worst = 0;
-    size_t  k;
-    int     size, r, i;
     NEED_LOOPBACK();
-    for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         CHECK_INT(processes(1, kinds[k] & 7, one, trains), 0);
-        for (size = 2; size <= 4; size += 2) {
+        for (int size = 2; size <= 4; size += 2) {
             if (size == 4 && ((kinds[k] & 7) == PARTS || (test_small() && k > 0))) continue;        /* PARTS: six texts */
             memset(all, 0, sizeof *all);
             CHECK_INT(processes(size, kinds[k], all, trains), 0);
-            for (r = 0; r < size; r++)
-                for (i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[r][i] / one->loss[0][i] - 1));
-            for (r = 1; r < size; r++) CHECK(memcmp(all->params[r], all->params[0], sizeof *all->params) == 0);
+            for (int r = 0; r < size; r++)
+                for (int i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[r][i] / one->loss[0][i] - 1));
+            for (int r = 1; r < size; r++) CHECK(memcmp(all->params[r], all->params[0], sizeof *all->params) == 0);
         }
     }
     WORST("losses of 2 and 4 GPUs against one", worst, 1e-12);
@@ -427,17 +404,16 @@ TEST(moments_are_saved_from_all_gpus)
     shared *one = share(), *all = share();
     double  worst = 0;
     char    file[64];
-    int     kind, i;
     NEED_LOOPBACK();
     snprintf(file, sizeof file, "/tmp/tn-test-%d.safetensors", (int)getpid());
-    for (kind = ADAMW; kind <= MUON; kind++) {
+    for (int kind = ADAMW; kind <= MUON; kind++) {
         CHECK_INT(processes(1, kind, one, trains), 0);
         memset(all, 0, sizeof *all);
         CHECK_INT(processes(3, kind | SHARED | SAVED, all, trains), 0);
-        for (i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[2][i] / one->loss[0][i] - 1));
+        for (int i = 0; i < STEPS; i++) test_raise(&worst, fabs(all->loss[2][i] / one->loss[0][i] - 1));
         memset(all, 0, sizeof *all);
         CHECK_INT(processes(2, kind | SHARED | RESUMED, all, trains), 0);
-        for (i = STEPS / 2; i < STEPS; i++) test_raise(&worst, fabs(all->loss[1][i] / one->loss[0][i] - 1));
+        for (int i = STEPS / 2; i < STEPS; i++) test_raise(&worst, fabs(all->loss[1][i] / one->loss[0][i] - 1));
     }
     remove(file);
     WORST("losses saved by three GPUs and resumed by two, against one", worst, 1e-12);
@@ -451,15 +427,10 @@ static size_t peak_of(job *j)
     enum { T = 48 };
     const int64_t       texts = 12 / j->size;
     tn_transformer_desc d = tiny();
-    tn_optim_desc       od;
+    tn_optim_desc       od = ZERO;
     tn_transformer      m;
-    tn_params          *params;
     tn_optim           *optim;
     int32_t             ids[12 * T] = {0};
-    int                 step;
-    bool                good;
-    size_t              peak;
-    memset(&od, 0, sizeof od);
     d.dim = 64;
     d.hidden = 96;
     d.context = T;
@@ -469,19 +440,18 @@ static size_t peak_of(job *j)
     od.share_moments = (j->kind & SHARED) != 0;
     j->bf16 = (j->kind & TIED) == 0;
     if (!open_job(j, TN_F32)) return 0;
-    params = tn_params_create(j->ctx);
-    good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
-    for (step = 0; step < 3 && good; step++) {
-        tn_tensor *x;
+    tn_params *params = tn_params_create(j->ctx);
+    bool good = tn_transformer_init(params, "", &d, &m) == TN_OK && (optim = tn_optim_create(params, &od)) != NULL;
+    for (int step = 0; step < 3 && good; step++) {
         tn_ctx_reset(j->ctx);
-        x = tn_tensor_2d(j->ctx, TN_I32, texts, T);
+        tn_tensor *x = tn_tensor_2d(j->ctx, TN_I32, texts, T);
         tn_write(x, TN_I32, ids, texts * T);
         tn_record(j->ctx);
         x = tn_transformer_loss(j->ctx, &m, x, x);
         if (j->kind & OVERLAP) tn_optim_overlap(optim);
         good = tn_backward(j->ctx, x) == TN_OK && tn_optim_step(optim) == TN_OK;
     }
-    peak = good ? tn_ctx_memory(j->ctx).peak : 0;
+    size_t peak = good ? tn_ctx_memory(j->ctx).peak : 0;
     if (!good) printf("rank %d: %s\n", j->rank, tn_ctx_error(j->ctx));
     tn_ctx_destroy(j->ctx);
     if (!computes_nothing) j->comm->close(j->comm, false);
@@ -491,9 +461,8 @@ static size_t peak_of(job *j)
 static bool measures(job *j)
 {
     const double real = (double)peak_of(j);
-    double       dry;
     computes_nothing = true;
-    dry = (double)peak_of(j);
+    double dry = (double)peak_of(j);
     if (j->rank > 0) return real > 0;
     if (!(fabs(dry / real - 1) < 0.02)) printf("%d processes, kind %d: %g bytes, dry %g\n", j->size, j->kind, real, dry);
     return fabs(dry / real - 1) < 0.02;
@@ -503,11 +472,9 @@ static bool measures(job *j)
 TEST(a_dry_step_needs_the_memory_of_a_real_one)
 {
     static const int kinds[] = {ADAMW | TIED, ADAMW, MUON, ADAMW | SHARED, MUON | SHARED | OVERLAP, PARTS | OVERLAP};
-    size_t k;
-    int    size;
     NEED_LOOPBACK();
-    for (k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        for (size = 1; size <= 4; size++)
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (int size = 1; size <= 4; size++)
             if (size != 3 && (size < 4 || !test_small())) CHECK_INT(processes(size, kinds[k], NULL, measures), 0);
 }
 
@@ -525,10 +492,9 @@ static void check_ends(int size, int kind, int culprit, const char *how)
 {
     shared *all = share();
     char    text[64];
-    int     r;
     snprintf(text, sizeof text, "rank %d%s", culprit, how);
     CHECK_INT(processes(size, kind, all, told), (1u << size) - 1);
-    for (r = 0; r < size; r++)
+    for (int r = 0; r < size; r++)
         if (r != culprit && !CHECK(strstr(all->said[r], text) != NULL)) printf("rank %d says: %s\n", r, all->said[r]);
     munmap(all, sizeof *all);
 }
@@ -536,10 +502,9 @@ static void check_ends(int size, int kind, int culprit, const char *how)
 TEST(the_end_of_a_process_ends_the_others)
 {
     uint64_t seed = 5;
-    int      i;
     char     text[32];
     NEED_LOOPBACK();
-    for (i = 0; i < (test_small() ? 6 : 12); i++) {
+    for (int i = 0; i < (test_small() ? 6 : 12); i++) {
         const int size = 2 + i % 3, victim = (int)test_random_int(&seed, 0, size - 1);
         if (i < 3) snprintf(text, sizeof text, "%d:init", victim);
         else snprintf(text, sizeof text, "%d:call:%d", victim, (int)test_random_int(&seed, 1, 30));
@@ -555,9 +520,8 @@ TEST(the_end_of_a_process_ends_the_others)
 TEST(an_error_of_a_gpu_ends_the_others)
 {
     static const char *const what[] = {"1:gpu", "2:init", "1:call", "0:init", "0:id", "0:call"};
-    size_t i;
     NEED_LOOPBACK();
-    for (i = 0; i < sizeof what / sizeof *what; i++) {
+    for (size_t i = 0; i < sizeof what / sizeof *what; i++) {
         setenv("TNFN_WRONG", what[i], 1);
         check_ends(3, ADAMW, atoi(what[i]), " has ");
     }
@@ -568,9 +532,8 @@ TEST(an_error_of_a_gpu_ends_the_others)
 static bool leaves(job *j)
 {
     const int64_t one = 1;
-    tn_tensor    *t;
     if (!open_job(j, TN_F32)) return false;
-    t = tn_tensor_create(j->ctx, TN_F32, 1, &one);
+    tn_tensor *t = tn_tensor_create(j->ctx, TN_F32, 1, &one);
     if (j->rank != 1) {
         if (tn_comm_all_reduce(t) == TN_ERR_COMM && tn_comm_all_reduce(t) == TN_ERR_COMM)
             snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s", tn_ctx_error(j->ctx));

@@ -58,12 +58,11 @@ static uint16_t bf16_of(float f)
 
 static double number_at(const void *p, tn_dtype t, int64_t i)
 {
-    uint32_t u;
-    float    f;
+    float f;
     if (t == TN_F64) return ((const double *)p)[i];
     if (t == TN_F32) return (double)((const float *)p)[i];
     if (t == TN_I32) return ((const int32_t *)p)[i];
-    u = (uint32_t)((const uint16_t *)p)[i] << 16;
+    uint32_t u = (uint32_t)((const uint16_t *)p)[i] << 16;
     memcpy(&f, &u, 4);
     return (double)f;
 }
@@ -81,9 +80,8 @@ static void  give(void *p, size_t bytes, void *user) { (void)bytes; (void)user; 
 
 static bool open_place_of(tn_gemm_precision precision)
 {
-    tn_desc d;
+    tn_desc d = ZERO;
     char    why[256] = "";
-    memset(&d, 0, sizeof d);
     memset(&here, 0, sizeof here);
     d.allocator.alloc = take;
     d.allocator.release = give;
@@ -167,15 +165,14 @@ static operand *fill(operand *o, uint64_t *seed, double mean, double size)
    asks for that, followed by a page that cannot be read; on a GPU between margins. */
 static void set_down(operand *o)
 {
-    const size_t  size = size_of(o->dtype), skew = (size_t)o->offset * size % 16;
-    const size_t  rest = (16 - (skew + (size_t)o->n * size) % 16) % 16;
-    const size_t  first = (here.page - (uintptr_t)here.shelf % here.page) % here.page;
-    const bool    pages = here.page > 256;
-    size_t        room;
+    const size_t size = size_of(o->dtype), skew = (size_t)o->offset * size % 16;
+    const size_t rest = (16 - (skew + (size_t)o->n * size) % 16) % 16;
+    const size_t first = (here.page - (uintptr_t)here.shelf % here.page) % here.page;
+    const bool   pages = here.page > 256;
     o->bytes = (size_t)o->n * size;
     o->before = MARGIN + skew;
     o->after = pages ? rest : (size_t)MARGIN;
-    room = (o->before + 16 + o->bytes + o->after + here.page - 1) / here.page * here.page;
+    size_t room = (o->before + 16 + o->bytes + o->after + here.page - 1) / here.page * here.page;
     if (!CHECK(first + here.used + room + here.page <= SHELF)) exit(1);
     o->at = here.shelf + first + here.used + (pages ? room - o->bytes - o->after : o->before);
     here.used += room + (pages ? here.page : 0);
@@ -198,8 +195,7 @@ typedef struct row { tn_call c; operand *in[TN_CALL_IN], *out[TN_CALL_OUT]; doub
 
 static row row_of(tn_kernel kernel)
 {
-    row r;
-    memset(&r, 0, sizeof r);
+    row r = ZERO;
     r.c.kernel = kernel;
     return r;
 }
@@ -207,8 +203,7 @@ static row row_of(tn_kernel kernel)
 /* A contiguous view [n0], [n0,n1] or [n0,n1,n2]; an extent of -1 ends it. Without an operand it is absent. */
 static tn_view view_of(const operand *o, int64_t n0, int64_t n1, int64_t n2)
 {
-    tn_view v;
-    memset(&v, 0, sizeof v);
+    tn_view v = ZERO;
     v.dtype = o ? o->dtype : TN_F32;
     v.shape[0] = n0;
     v.shape[1] = n1;
@@ -234,8 +229,7 @@ static void add_out(row *r, operand *o, int64_t n0, int64_t n1)
 static void both(const row *r)
 {
     tn_call mine = r->c, theirs = r->c;
-    int     k;
-    for (k = 0; k < r->c.n_in + r->c.n_out; k++) {
+    for (int k = 0; k < r->c.n_in + r->c.n_out; k++) {
         operand *o = k < r->c.n_in ? r->in[k] : r->out[k - r->c.n_in];
         tn_view *a = k < r->c.n_in ? &mine.in[k] : &mine.out[k - r->c.n_in];
         tn_view *b = k < r->c.n_in ? &theirs.in[k] : &theirs.out[k - r->c.n_in];
@@ -253,13 +247,12 @@ static void both(const row *r)
 /* Collected calls: the operands of all of them are placed first, since an upload runs what was collected. */
 static void all_of(const row *r, int n)
 {
-    int i, k;
-    for (i = 0; i < n; i++)
-        for (k = 0; k < r[i].c.n_in + r[i].c.n_out; k++) {
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < r[i].c.n_in + r[i].c.n_out; k++) {
             operand *o = k < r[i].c.n_in ? r[i].in[k] : r[i].out[k - r[i].c.n_in];
             if (o && !o->at) set_down(o);
         }
-    for (i = 0; i < n; i++) both(&r[i]);
+    for (int i = 0; i < n; i++) both(&r[i]);
 }
 
 /* The largest finite number of a line */
@@ -273,12 +266,12 @@ static double unit_of(const double *x, int64_t n)
 
 static void compare(operand *o, int number)
 {
-    char          *raw = (char *)malloc(o->before + o->bytes + o->after);
-    double        *want = (double *)malloc(sizeof(double) * ((size_t)o->n + 1));
-    const int64_t  line = o->line ? o->line : o->n ? o->n : 1;
-    double         most = 0, unit = 0;
-    int64_t        first = 0;
-    bool           same;
+    char         *raw = (char *)malloc(o->before + o->bytes + o->after);
+    double       *want = (double *)malloc(sizeof(double) * ((size_t)o->n + 1));
+    const int64_t line = o->line ? o->line : o->n ? o->n : 1;
+    double        most = 0, unit = 0;
+    int64_t       first = 0;
+    bool          same;
     CHECK_STATUS(here.gpu->download(here.state, raw, o->at - o->before, o->before + o->bytes + o->after), TN_OK);
     for (int64_t i = 0; i < o->n; i++) want[i] = number_at(o->mine, wide_of(o->dtype), i);
     for (int64_t i = 0; i < o->n; i++) {
@@ -402,21 +395,20 @@ static int64_t launches(void)
 static void updates(tn_kernel kernel, const char *name)
 {
     row list[SIZES + 1];
-    int k, j, count = 0;
+    int j, count = 0;
     if (!open_place()) return;
-    for (k = 0; k < 2 * 3 * 4 * 2 * 5; k++) {
+    for (int k = 0; k < 2 * 3 * 4 * 2 * 5; k++) {
         const tn_dtype dtype = k % 2 ? TN_F64 : TN_F32;
         const double   size = magnitude[k / 2 % 3];
         const int      offset = k / 6 % 4, odd = k / 48 % 5;
         const bool     skip = k / 24 % 2 == 1;
         char           why[256] = "";
-        int64_t        before;
         operand       *s = scalars_of(dtype, skip, k % 3 ? 0.3 : 1);
         if (left_out(k)) { free(s->x); pooled = 0; continue; }
         NAME("%s, magnitude %g, %s, operand %d aligned otherwise", name, size, skip ? "skipped" : "taken", odd);
         for (j = 0; j < SIZES; j++) list[j] = update(kernel, dtype, s, sizes[j], size, offset, odd, k);
         if (offset == 1 || k < 6) list[j++] = update(kernel, dtype, s, 2 * 8192 + 5, size, offset, odd, k);
-        before = launches();
+        int64_t before = launches();
         all_of(list, j);
         CHECK_STATUS(here.gpu->sync(here.state, why), TN_OK);
         CHECK(before < 0 || launches() == before + 1);
@@ -438,12 +430,12 @@ TEST(many_parameters)
     uint64_t seed = 3;
     operand *s, *p[2];
     row      list[110];
-    int      k, n = 0;
+    int      n = 0;
     NEED_GPU();
     if (!open_place()) return;
     NAME("sgd of many parameters");
     s = scalars_of(TN_F32, false, 0.5);
-    for (k = 0; k < 100; k++) {
+    for (int k = 0; k < 100; k++) {
         row r = row_of(TN_KERNEL_SGD);
         p[0] = fill(make(TN_F32, 5 + k, k % 4, 2e-6), &seed, 0, 1);
         p[1] = fill(make(TN_F32, 5 + k, 0, 2e-6), &seed, 0, 1);
@@ -476,16 +468,15 @@ TEST(sumsq)
 {
     uint64_t seed = 5;
     row      list[SIZES];
-    int      k, j;
     NEED_GPU();
     if (!open_place()) return;
-    for (k = 0; k < 2 * 3 * 4; k++) {
+    for (int k = 0; k < 2 * 3 * 4; k++) {
         const tn_dtype dtype = k % 2 ? TN_F64 : TN_F32;
         const double   size = magnitude[k / 2 % 3];
         const int      offset = k / 6;
         operand       *s, *fault;
         if (left_out(k)) continue;
-        for (j = 0; j <= SIZES; j++) {
+        for (int j = 0; j <= SIZES; j++) {
             const int64_t n = j < SIZES ? sizes[j] : 3 * 8192 - 2;
             NAME("sumsq of %d, magnitude %g", (int)n, size);
             if (j == SIZES && k > 1) continue;
@@ -499,7 +490,7 @@ TEST(sumsq)
         NAME("sumsq of all sizes, magnitude %g", size);
         s = scalars_of(dtype, false, 1);
         fault = make(TN_I32, 4, 0, 0);
-        for (j = 0; j < SIZES; j++) {
+        for (int j = 0; j < SIZES; j++) {
             operand *g = fill(make(dtype, sizes[j], offset, 0), &seed, 0, size);
             if (k % 3 == 2 && (j == 8 || j == 13)) g->x[sizes[j] - 1] = k % 2 ? (double)NAN : HUGE_VAL;
             list[j] = sumsq_of(s, fault, g, 100 + j);
@@ -516,10 +507,9 @@ TEST(step_begin)
 {
     static const double norm[] = {0, 1e-30, 1e-20, 0.25, 0.5, 0.75, 1, 1e20, 3e38, HUGE_VAL, (double)NAN};
     static const double clip[] = {0, 0.5, 1, 1e-25, 1e25};
-    int k;
     NEED_GPU();
     if (!open_place()) return;
-    for (k = 0; k < 11 * 5 * 2 * 2; k++) {
+    for (int k = 0; k < 11 * 5 * 2 * 2; k++) {
         const tn_dtype dtype = k % 2 ? TN_F64 : TN_F32;
         row            r = row_of(TN_KERNEL_STEP_BEGIN);
         operand       *s = scalars_of(dtype, k % 5 == 0, 9), *fault = make(TN_I32, 4, 0, 0);
@@ -539,26 +529,24 @@ TEST(step_begin)
 TEST(muon_begin)
 {
     uint64_t seed = 6;
-    int      k, j;
     NEED_GPU();
     if (!open_place()) return;
-    for (k = 0; k < 2 * 3 * 4 * 2 * 2; k++) {
+    for (int k = 0; k < 2 * 3 * 4 * 2 * 2; k++) {
         const tn_dtype dtype = k % 2 ? TN_F64 : TN_F32;
         const double   size = magnitude[k / 2 % 3], bound = close_to(dtype);
         const int      offset = k / 6 % 4, odd = (k * 7 + k / 4) % 4;
         const bool     skip = k / 24 % 2 == 1;
         if (left_out(k)) continue;
-        for (j = 0; j <= SIZES; j++) {
+        for (int j = 0; j <= SIZES; j++) {
             const int64_t n = j < SIZES ? sizes[j] : 2 * 8192 + 4, batch = j < SIZES ? 1 + j % 3 : 2;
             row           r = row_of(TN_KERNEL_MUON_BEGIN);
-            operand      *s, *x, *g, *m;
             if (j == SIZES && k > 3) continue;
             NAME("muon_begin of %d of %d, magnitude %g, %s, operand %d aligned otherwise", (int)batch, (int)n, size,
                  skip ? "skipped" : "taken", odd);
-            s = scalars_of(dtype, skip, k % 5 ? 0.3 : 1);
-            x = fill(make(dtype, batch * n, offset ^ (odd == 1), bound), &seed, 0, 1);
-            g = fill(make(dtype, batch * n, offset ^ (odd == 2), bound), &seed, 0, size);
-            m = fill(make(dtype, batch * n, offset ^ (odd == 3), bound), &seed, 0, size);
+            operand *s = scalars_of(dtype, skip, k % 5 ? 0.3 : 1);
+            operand *x = fill(make(dtype, batch * n, offset ^ (odd == 1), bound), &seed, 0, 1);
+            operand *g = fill(make(dtype, batch * n, offset ^ (odd == 2), bound), &seed, 0, size);
+            operand *m = fill(make(dtype, batch * n, offset ^ (odd == 3), bound), &seed, 0, size);
             x->line = g->line = m->line = n;
             if (batch == 3) for (int64_t i = 0; i < n; i++) g->x[n + i] = m->x[n + i] = 0;       /* a matrix of zeros */
             add_in(&r, s, SCALARS, -1);
@@ -588,18 +576,17 @@ static void entropy(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
     operand     *z = fill(make(dtype, R * C, k % 4, 0), &seed, k % 5 == 4 ? 50 : 0, size[k / 3 % 4]);
     operand     *label = make(TN_I32, R, k % 3, 0), *fault = make(TN_I32, 4, 0, 0), *dz = NULL;
     operand     *loss = make(wide_of(dtype), 1, 0, bound), *lse = make(wide_of(dtype), R, k % 2, bound);
-    int64_t      i;
     NAME("cross_entropy of [%d,%d], kind %d, %d", (int)R, (int)C, kind, k);
-    for (i = 0; i < R; i++) label->x[i] = (double)test_random_int(&seed, 0, C - 1);
+    for (int64_t i = 0; i < R; i++) label->x[i] = (double)test_random_int(&seed, 0, C - 1);
     label->x[R - 1] = (double)(C - 1);
     if (kind == 1) label->x[R / 2] = (double)C;
     if (kind == 2) { label->x[R - 1] = -1; label->x[R / 3] = INT32_MAX; }
-    if (kind == 3) for (i = 0; i < R; i++) label->x[i] = i % 2 ? INT32_MIN : (double)C;
+    if (kind == 3) for (int64_t i = 0; i < R; i++) label->x[i] = i % 2 ? INT32_MIN : (double)C;
     if (kind == 4) { fault->x[0] = 1; fault->x[1] = 9; label->x[0] = -5; }
     if (kind >= 5) {
         const double bad = kind == 5 ? (double)NAN : kind == 6 ? HUGE_VAL : -HUGE_VAL;
         z->x[R / 2 * C + C / 2] = bad;
-        for (i = 0; i < C && kind == 7; i++) z->x[(R - 1) * C + i] = bad;             /* a whole row             */
+        for (int64_t i = 0; i < C && kind == 7; i++) z->x[(R - 1) * C + i] = bad;             /* a whole row             */
         if (R > 2) { label->x[0] = -1; z->x[C - 1] = bad; }                           /* where the label is bad  */
     }
     if (k % 3 < 2) dz = fill(make(dtype, R * C, k % 3 ? k % 4 : k / 3 % 4, dtype == TN_BF16 ? 4.5e-3 : bound), &seed, 0, 1);
@@ -611,7 +598,7 @@ static void entropy(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
     if (dz) {
         dz->line = C;
         dz->unit = (double *)malloc(sizeof(double) * (size_t)R);
-        for (i = 0; i < R; i++) dz->unit[i] = 1 / (double)R;
+        for (int64_t i = 0; i < R; i++) dz->unit[i] = 1 / (double)R;
         add_out(&r, dz, R, C);
     }
     both(&r);
@@ -621,16 +608,16 @@ static void entropy(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
 TEST(cross_entropy)
 {
     static const tn_dtype type[] = {TN_F32, TN_F64, TN_BF16};
-    int k = 0, j, kind, t;
+    int k = 0;
     NEED_GPU();
     if (!open_place()) return;
-    for (t = 0; t < 3; t++)
-        for (j = 0; j < SIZES; j++)
-            for (kind = 0; kind < 8; kind++) {
+    for (int t = 0; t < 3; t++)
+        for (int j = 0; j < SIZES; j++)
+            for (int kind = 0; kind < 8; kind++) {
                 if (left_out(k++)) continue;
                 entropy(type[t], 1 + (k + j) % 5, sizes[j], kind, k);
             }
-    for (t = 0; t < 3; t++) {
+    for (int t = 0; t < 3; t++) {
         entropy(type[t], 1500, 3, 2, 6);                         /* several blocks, a few threads for a row    */
         entropy(type[t], 300, 33, 1, 7);
         if (!test_small()) entropy(type[t], 3, 60001, 2, 4 + t); /* shared memory keeps only a part of a row   */
@@ -649,16 +636,15 @@ static void softmaxes(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
     row          f = row_of(TN_KERNEL_SOFTMAX), b = row_of(TN_KERNEL_SOFTMAX_BACKWARD);
     operand     *x = fill(make(dtype, R * C, k % 4, 0), &seed, k % 5 == 4 ? 50 : 0, k % 3 ? 3 : 60), *y = make(dtype, R * C, k / 2 % 4, bound);
     operand     *p = make(dtype, R * C, k % 4, 0), *dy = fill(make(dtype, R * C, k / 3 % 4, 0), &seed, 0, 1), *dx;
-    int64_t      i;
     NAME("softmax of [%d,%d], kind %d, %d", (int)R, (int)C, kind, k);
     if (kind > 0) x->x[R / 2 * C + C / 2] = kind == 1 ? (double)NAN : kind == 2 ? HUGE_VAL : -HUGE_VAL;
-    for (i = 0; i < C && kind == 4; i++) x->x[(R - 1) * C + i] = -HUGE_VAL;              /* a whole row */
+    for (int64_t i = 0; i < C && kind == 4; i++) x->x[(R - 1) * C + i] = -HUGE_VAL;              /* a whole row */
     f.c.i[0] = b.c.i[0] = k % 2;
     b.c.accumulate = k / 2 % 2 == 1;
     add_in(&f, x, R, C);
     add_out(&f, y, R, C);
     both(&f);
-    for (i = 0; i < R * C; i++) {                                                        /* as y may be */
+    for (int64_t i = 0; i < R * C; i++) {                                                        /* as y may be */
         const double u = fabs(test_random_real(&seed));
         p->x[i] = rounded(dtype, k % 2 ? -4 * u : u / (double)C);
     }
@@ -666,7 +652,7 @@ static void softmaxes(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
     dx = fill(make(dtype, R * C, k % 3, bound), &seed, 0, 1);
     dx->line = C;
     dx->unit = (double *)malloc(sizeof(double) * (size_t)R);
-    for (i = 0; i < R; i++) dx->unit[i] = k % 2 ? sqrt((double)C) + 2 : 2;
+    for (int64_t i = 0; i < R; i++) dx->unit[i] = k % 2 ? sqrt((double)C) + 2 : 2;
     add_in(&b, p, R, C);
     add_in(&b, dy, R, C);
     add_out(&b, dx, R, C);
@@ -677,16 +663,16 @@ static void softmaxes(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
 TEST(softmax)
 {
     static const tn_dtype type[] = {TN_F32, TN_F64, TN_BF16};
-    int k = 0, j, kind, t;
+    int k = 0;
     NEED_GPU();
     if (!open_place()) return;
-    for (t = 0; t < 3; t++)
-        for (j = 0; j < SIZES; j++)
-            for (kind = 0; kind < 5; kind++) {
+    for (int t = 0; t < 3; t++)
+        for (int j = 0; j < SIZES; j++)
+            for (int kind = 0; kind < 5; kind++) {
                 if (left_out(k++)) continue;
                 softmaxes(type[t], 1 + (k + j) % 5, sizes[j], kind, k);
             }
-    for (t = 0; t < 3; t++) {
+    for (int t = 0; t < 3; t++) {
         softmaxes(type[t], 1500, 3, 3, 6);                       /* several blocks, a few threads for a row */
         softmaxes(type[t], 300, 32, 4, 8);
         if (!test_small()) softmaxes(type[t], 3, 60000, 0, 4 + t);
@@ -713,8 +699,7 @@ static norm_call norm_of(bool centred, tn_dtype dtype, int64_t R, int64_t C, int
 {
     const double size = kinds_of_rows[kind].size, mean = kinds_of_rows[kind].mean;
     uint64_t     seed = (uint64_t)(C * 77 + k);
-    norm_call    n;
-    memset(&n, 0, sizeof n);
+    norm_call    n = ZERO;
     n.centred = centred;
     n.dtype = dtype;
     n.R = R;
@@ -802,21 +787,21 @@ static void norm_backward(bool centred, tn_dtype dtype, int64_t R, int64_t C, in
 static void norms(bool centred, bool backward, const char *name)
 {
     static const tn_dtype type[] = {TN_F32, TN_F64, TN_BF16};
-    int k = 0, j, kind, t, more;
+    int k = 0;
     if (!open_place()) return;
-    for (t = 0; t < 3; t++)
-        for (kind = 0; kind < (backward ? KINDS_OF_ROWS : KINDS_FORWARD); kind++)
-            for (j = 0; j < SIZES; j++)
-                for (more = 0; more < (j < 12 ? 3 : 1); more++) {
+    for (int t = 0; t < 3; t++)
+        for (int kind = 0; kind < (backward ? KINDS_OF_ROWS : KINDS_FORWARD); kind++)
+            for (int j = 0; j < SIZES; j++)
+                for (int more = 0; more < (j < 12 ? 3 : 1); more++) {
                     k++;
                     if (left_out(k) || (type[t] == TN_BF16 && kinds_of_rows[kind].mean != 0)) continue;
                     if (backward && sizes[j] > 1000 && (j + t) % KINDS_OF_ROWS != kind) continue;
                     if (backward) norm_backward(centred, type[t], 1 + k % 4, sizes[j], kind, k);
                     else norm_forward(centred, type[t], 1 + k % 4, sizes[j], kind, k);
                 }
-    for (t = 0; t < 3; t++) {
+    for (int t = 0; t < 3; t++) {
         const int64_t shape[][2] = {{300, 32}, {70, 1032}, {40, 8}, {2, 5000}, {18000, 1}};
-        for (j = 0; j < (test_small() ? 1 : 5); j++) {           /* several rows for a block; more than registers hold */
+        for (int j = 0; j < (test_small() ? 1 : 5); j++) {           /* several rows for a block; more than registers hold */
             if (backward) norm_backward(centred, type[t], shape[j][0], shape[j][1], 0, 4 * j);
             else norm_forward(centred, type[t], shape[j][0], shape[j][1], 0, 4 * j);
         }
@@ -833,10 +818,9 @@ static void norms(bool centred, bool backward, const char *name)
 static bool same_bytes(const operand *a, const operand *b)
 {
     char *x = (char *)malloc(a->bytes + 1), *y = (char *)malloc(a->bytes + 1);
-    bool  same;
     CHECK_STATUS(here.gpu->download(here.state, x, a->at, a->bytes), TN_OK);
     CHECK_STATUS(here.gpu->download(here.state, y, b->at, a->bytes), TN_OK);
-    same = memcmp(x, y, a->bytes) == 0;
+    bool same = memcmp(x, y, a->bytes) == 0;
     free(x);
     free(y);
     return same;
@@ -890,16 +874,16 @@ TEST(residual_rmsnorm)
     static const tn_dtype type[] = {TN_F32, TN_F64, TN_BF16};
     static const double   size[] = {1, 1e-20, 1e20};
     static const int64_t  shape[][2] = {{300, 32}, {70, 1032}, {40, 8}, {2, 5000}, {3, 40000}, {18000, 1}};
-    int k = 0, j, t, more;
+    int k = 0;
     NEED_GPU();
     if (!open_place()) return;
-    for (t = 0; t < 3; t++) {
-        for (j = 0; j < SIZES; j++)
-            for (more = 0; more < 9; more++) {
+    for (int t = 0; t < 3; t++) {
+        for (int j = 0; j < SIZES; j++)
+            for (int more = 0; more < 9; more++) {
                 if (left_out(++k)) continue;
                 residual(type[t], 1 + k % 4, sizes[j], size[more % 3], k);
             }
-        for (j = 0; j < (test_small() ? 2 : 6); j++) residual(type[t], shape[j][0], shape[j][1], 1, 6 * j + 5);
+        for (int j = 0; j < (test_small() ? 2 : 6); j++) residual(type[t], shape[j][0], shape[j][1], 1, 6 * j + 5);
     }
     close_place();
     WORST("residual_rmsnorm", worst, 1);
@@ -915,10 +899,9 @@ TEST(layernorm_backward) { NEED_GPU(); norms(true, true, "layernorm backwards");
 TEST(tick)
 {
     static const int32_t at[] = {0, 1, -1, 2147483646, -2147483647 - 1, 12345};
-    int k;
     NEED_GPU();
     if (!open_place()) return;
-    for (k = 0; k < 6 * 3; k++) {
+    for (int k = 0; k < 6 * 3; k++) {
         row r = row_of(TN_KERNEL_TICK);
         operand *clock = make(TN_I32, 1, 0, 0);
         NAME("tick of %d", (int)at[k % 6]);
@@ -956,7 +939,6 @@ TEST(random_numbers_beyond_2_34)
     size_t         bytes = sizeof got;
     tn_call        c;
     char          *room, why[256] = "";
-    int            k;
     NEED_GPU();
 #ifndef TN_CUDA_HOST
     if (!getenv("TN_CUDA_LARGE")) SKIP("TN_CUDA_LARGE=1", "this takes 64 GiB of a GPU");
@@ -992,7 +974,7 @@ TEST(random_numbers_beyond_2_34)
     tnch_set_first_block(0);
 #endif
     CHECK_STATUS(here.gpu->download(here.state, got, room, sizeof got), TN_OK);
-    for (k = 0; k < MORE; k++)
+    for (int k = 0; k < MORE; k++)
         if (!CHECK((double)got[k] == uniform_at((uint64_t)c.i[0], 3, (uint32_t)clock, first + (uint64_t)k)))
             printf("     element 2^34 + %d is %.9g\n", k, (double)got[k]);
     here.gpu->release(here.state, bytes > sizeof got ? room - first * sizeof *got : room, bytes);
@@ -1009,7 +991,6 @@ static void product(tn_dtype a, tn_dtype b, tn_dtype y, int64_t batch, int64_t m
     const double  bound = y == TN_F64 ? 1e-13 : y == TN_BF16 ? 5e-3 : 3e-6;
     const int64_t extent[3][2] = {{m, k}, {k, n}, {m, n}};
     operand      *o[3], *bias = how % 3 ? fill(make(wide_of(y), n, how % 4, 0), &seed, 0, 1) : NULL;
-    int           i;
     NAME("gemm of [%d,%d,%d] by %d, dtypes %d %d %d, %d", (int)batch, (int)m, (int)k, (int)n, (int)a, (int)b, (int)y, how);
     o[0] = fill(make(a, batch * m * k, how % 4, 0), &seed, 0, 1);
     o[1] = fill(make(b, batch * k * n, how / 2 % 4, 0), &seed, 0, 1);
@@ -1018,7 +999,7 @@ static void product(tn_dtype a, tn_dtype b, tn_dtype y, int64_t batch, int64_t m
     r.in[1] = o[1];
     r.in[2] = bias;
     r.out[0] = o[2];
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         tn_view *v = i < 2 ? &r.c.in[i] : &r.c.out[0];
         *v = view_of(o[i], batch, extent[i][0], extent[i][1]);
         if (how >> i & 1) {
@@ -1046,14 +1027,13 @@ TEST(products_at_the_end_of_memory)
     };
     const char *before = getenv("TN_CUBLAS");
     char        kept[32] = "";
-    int         i, t, how;
     NEED_GPU();
     if (before) snprintf(kept, sizeof kept, "%s", before);
     setenv("TN_CUBLAS", "0", 1);
     if (!open_place()) return;
-    for (i = 0; i < (int)(sizeof shape / sizeof *shape); i++)
-        for (t = 0; t < 4; t++)
-            for (how = 0; how < 8; how++) {
+    for (int i = 0; i < (int)(sizeof shape / sizeof *shape); i++)
+        for (int t = 0; t < 4; t++)
+            for (int how = 0; how < 8; how++) {
                 if (left_out(i + t + how) || (i > 7 && (how + t) % 4)) continue;
                 product(type[t][0], type[t][1], type[t][2], shape[i][0], shape[i][1], shape[i][2], shape[i][3], how);
             }
@@ -1072,8 +1052,7 @@ static operand *permuted(row *r, bool is_out, tn_dtype dtype, const int64_t *sha
     static const int axes[6][3] = {{2, 1, 0}, {1, 2, 0}, {2, 0, 1}, {0, 1, 2}, {0, 2, 1}, {1, 0, 2}};
     operand *o = fill(make(dtype, (shape[0] * shape[1] * shape[2] - 1) * step + 1, order % 4, bound), seed, 0, 1);
     tn_view  v = view_of(o, shape[0], shape[1], shape[2]);
-    int      k;
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         v.strides[axes[order][k]] = step;
         step *= shape[axes[order][k]];
     }
@@ -1090,15 +1069,14 @@ TEST(views_at_the_end_of_memory)
     };
     static const tn_dtype type[] = {TN_F32, TN_F64, TN_BF16};
     uint64_t seed = 21;
-    int      i, order, k = 0, t;
+    int      k = 0;
     NEED_GPU();
     if (!open_place()) return;
-    for (i = 0; i < (int)(sizeof shape / sizeof *shape); i++)
-        for (order = 0; order < 6; order++)
-            for (t = 0; t < 3; t++, k++) {
+    for (int i = 0; i < (int)(sizeof shape / sizeof *shape); i++)
+        for (int order = 0; order < 6; order++)
+            for (int t = 0; t < 3; t++, k++) {
                 static const tn_kernel kernel[] = {TN_KERNEL_COPY, TN_KERNEL_ADD, TN_KERNEL_MUL, TN_KERNEL_SUM};
-                int which;
-                for (which = 0; which < 4; which++) {
+                for (int which = 0; which < 4; which++) {
                     const tn_dtype other = which == 0 && k % 5 == 4 ? type[(t + 1) % 3] : type[t];
                     const double   bound = type[t] == TN_BF16 ? 4.5e-3 : which == 0 && other == type[t] ? 0 : 2e-6;
                     int64_t        to[3];
@@ -1132,12 +1110,12 @@ TEST(passes)
         TN_KERNEL_PROD_BACKWARD, TN_KERNEL_DROPOUT, TN_KERNEL_UNIFORM, TN_KERNEL_NORMAL
     };
     uint64_t seed = 22;
-    int      which, j, k = 0, t;
+    int      k = 0;
     NEED_GPU();
     if (!open_place()) return;
-    for (which = 0; which < 9; which++)
-        for (t = 0; t < 3; t++)
-            for (j = 0; j < SIZES; j++) {
+    for (int which = 0; which < 9; which++)
+        for (int t = 0; t < 3; t++)
+            for (int j = 0; j < SIZES; j++) {
                 const tn_dtype dtype = t == 0 ? TN_F32 : t == 1 ? TN_F64 : TN_BF16;
                 const double   bound = t == 1 ? 1e-12 : t == 2 ? 9e-3 : 5e-6;
                 const bool     rows = which >= 2 && which < 6, back = which < 6 && which % 2 == 1, random = which >= 7;
@@ -1173,23 +1151,21 @@ TEST(passes)
 TEST(tables_and_largest)
 {
     uint64_t seed = 23;
-    int      j, k = 0, t;
+    int      k = 0;
     NEED_GPU();
     if (!open_place()) return;
-    for (t = 0; t < 3; t++)
-        for (j = 0; j < SIZES; j++) {
+    for (int t = 0; t < 3; t++)
+        for (int j = 0; j < SIZES; j++) {
             const tn_dtype dtype = t == 0 ? TN_F32 : t == 1 ? TN_F64 : TN_BF16, real = wide_of(dtype);
             const int64_t  n = sizes[j], d = 1 + k * 5 % 37, words = 1 + k % 3 * 150;
-            operand       *ids, *fault;
             row            r = row_of(TN_KERNEL_EMBED);
-            int64_t        i;
             if (left_out(k++)) continue;
             NAME("embed of %d ids, %d words of %d, dtype %d", (int)n, (int)words, (int)d, (int)dtype);
-            ids = make(TN_I32, n, k % 4, 0);
-            for (i = 0; i < n; i++) ids->x[i] = (double)(i % 9 < 3 ? 0 : test_random_int(&seed, 0, words - 1));
+            operand *ids = make(TN_I32, n, k % 4, 0);
+            for (int64_t i = 0; i < n; i++) ids->x[i] = (double)(i % 9 < 3 ? 0 : test_random_int(&seed, 0, words - 1));
             if (k % 3 == 1) ids->x[n / 2] = (double)words;
             if (k % 3 == 2) ids->x[n - 1] = -1;
-            fault = make(TN_I32, 4, 0, 0);
+            operand *fault = make(TN_I32, 4, 0, 0);
             add_in(&r, fill(make(real, words * d, k % 4, 0), &seed, 0, 1), words, d);
             add_in(&r, ids, n, -1);
             add_out(&r, fill(make(dtype, n * d, k / 4 % 4, dtype == TN_BF16 ? 4.5e-3 : 0), &seed, 0, 1), n, d);
@@ -1226,16 +1202,14 @@ TEST(tables_and_largest)
 static tn_call call_of(tn_kernel kernel, int ins, int outs, tn_dtype dtype, int64_t n0, int64_t n1)
 {
     enum { EACH = 1 << 18 };
-    tn_call c;
+    tn_call c = ZERO;
     char   *zeros = (char *)calloc((size_t)(ins + outs), EACH);
-    int     k;
     CHECK_STATUS(here.gpu->upload(here.state, here.shelf, zeros, (size_t)(ins + outs) * EACH), TN_OK);
     free(zeros);
-    memset(&c, 0, sizeof c);
     c.kernel = kernel;
     c.n_in = ins;
     c.n_out = outs;
-    for (k = 0; k < ins + outs; k++) {
+    for (int k = 0; k < ins + outs; k++) {
         tn_view *v = k < ins ? &c.in[k] : &c.out[k - ins];
         *v = view_of(NULL, n0, n1, -1);
         v->dtype = dtype;
@@ -1262,10 +1236,9 @@ TEST(refusals)
     static const tn_kernel of_rows[] = {TN_KERNEL_RMSNORM, TN_KERNEL_LAYERNORM, TN_KERNEL_CROSS_ENTROPY};
     const int64_t huge = (int64_t)INT32_MAX + 1;
     tn_call       c;
-    int           k;
     NEED_GPU();
     if (!open_place()) return;
-    for (k = 0; k < (int)(sizeof only_real / sizeof *only_real); k++) {
+    for (int k = 0; k < (int)(sizeof only_real / sizeof *only_real); k++) {
         c = call_of(only_real[k].kernel, only_real[k].ins, only_real[k].outs, TN_BF16, 8, k == 2 ? 8 : -1);
         answers(&c, TN_ERR_DTYPE);
     }
@@ -1278,14 +1251,14 @@ TEST(refusals)
     c = call_of(TN_KERNEL_GEMM, 3, 1, TN_F32, 8, 8);
     c.in[1].dtype = TN_F64;
     answers(&c, TN_ERR_DTYPE);
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         c = call_of(of_rows[k], k == 1 ? 3 : 2, k == 2 ? 3 : 2, TN_F32, 1, huge);
         answers(&c, TN_ERR_SHAPE);
         c = call_of(of_rows[k], k == 1 ? 3 : 2, k == 2 ? 3 : 2, TN_F32, 4, 8);
         c.out[1].dtype = TN_BF16;
         answers(&c, TN_ERR_DTYPE);
     }
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         c = call_of(k ? TN_KERNEL_LAYERNORM_BACKWARD : TN_KERNEL_RMSNORM_BACKWARD, 4, 2 + k, TN_F32, 1, huge);
         answers(&c, TN_ERR_SHAPE);
         c = call_of(k ? TN_KERNEL_LAYERNORM_BACKWARD : TN_KERNEL_RMSNORM_BACKWARD, 4, 2 + k, TN_BF16, 4, 8);
@@ -1308,12 +1281,10 @@ TEST(no_room_for_scratch)
         {TN_KERNEL_CROSS_ENTROPY, 2, 4}, {TN_KERNEL_RMSNORM_BACKWARD, 4, 2}, {TN_KERNEL_LAYERNORM_BACKWARD, 4, 3},
         {TN_KERNEL_SUMSQ, 1, 2}, {TN_KERNEL_MUON_BEGIN, 1, 3}, {TN_KERNEL_EMBED_BACKWARD, 2, 1},
     };
-    int k;
     NEED_GPU();
-    for (k = 0; k < 6; k++) {
-        tn_call c;
+    for (int k = 0; k < 6; k++) {
         if (!open_place()) return;
-        c = call_of(list[k].kernel, list[k].ins, list[k].outs, TN_F32, 8, k == 3 ? -1 : 16);
+        tn_call c = call_of(list[k].kernel, list[k].ins, list[k].outs, TN_F32, 8, k == 3 ? -1 : 16);
         tnch_set_memory(tnch_memory_in_use());
         answers(&c, TN_ERR_MEMORY);
         tnch_set_memory((size_t)1 << 30);
@@ -1326,14 +1297,12 @@ TEST(no_room_for_scratch)
 TEST(scratch_after_a_graph)
 {
     size_t used[2];
-    int    with;
     NEED_GPU();
-    for (with = 0; with < 2; with++) {
-        char    why[256] = "";
-        void   *graph = NULL;
-        tn_call c;
+    for (int with = 0; with < 2; with++) {
+        char  why[256] = "";
+        void *graph = NULL;
         if (!open_place()) return;
-        c = call_of(TN_KERNEL_MUON_BEGIN, 1, 3, TN_F32, 40, 8);
+        tn_call c = call_of(TN_KERNEL_MUON_BEGIN, 1, 3, TN_F32, 40, 8);
         answers(&c, TN_OK);
         if (with) {
             CHECK_STATUS(here.gpu->capture_begin(here.state, why), TN_OK);
@@ -1353,17 +1322,14 @@ TEST(scratch_after_a_graph)
 /* With TN_SYNC=1 a call has finished when it returns, even if streams run only when their results are needed. */
 TEST(calls_that_wait)
 {
-    int waits;
     NEED_GPU();
-    for (waits = 0; waits < 2; waits++) {
-        tn_call  c;
-        uint64_t before;
-        char     why[256] = "";
+    for (int waits = 0; waits < 2; waits++) {
+        char why[256] = "";
         if (waits) setenv("TN_SYNC", "1", 1);
         if (!open_place()) return;
         tnch_set_lazy(1);
-        c = call_of(TN_KERNEL_TICK, 0, 1, TN_I32, 1, -1);
-        before = tnch_launches();
+        tn_call c = call_of(TN_KERNEL_TICK, 0, 1, TN_I32, 1, -1);
+        uint64_t before = tnch_launches();
         CHECK_STATUS(here.gpu->fn[c.kernel](here.state, &c), TN_OK);
         CHECK_INT(tnch_launches() - before, waits);
         CHECK_STATUS(here.gpu->sync(here.state, why), TN_OK);
@@ -1397,19 +1363,17 @@ static tn_view heads_of(const operand *o, int64_t B, int64_t T, int64_t n, int64
 TEST(rotations_and_chains)
 {
     uint64_t seed = 24;
-    int      k, t, back;
     NEED_GPU();
     if (!open_place()) return;
-    for (k = 0; k < 20; k++)
-        for (t = 0; t < 3; t++) {
+    for (int k = 0; k < 20; k++)
+        for (int t = 0; t < 3; t++) {
             const tn_dtype dtype = t == 0 ? TN_F32 : t == 1 ? TN_F64 : TN_BF16;
             const int64_t  d = 1 + k % 5 * (k % 7), B = 1 + k % 2, T = 1 + k % 4, n = 1 + k % 3, count = B * T * n * d;
             const double   bound = t == 1 ? 1e-12 : t == 2 ? 9e-3 : 1e-5;
-            operand       *x;
             if (left_out(k + t)) continue;
             NAME("rope of [%d,%d,%d,%d], dtype %d, %d", (int)B, (int)T, (int)n, (int)d, (int)dtype, k);
-            x = fill(make(dtype, count, k % 4, 0), &seed, 0, 1);
-            for (back = 0; back < 2; back++) {
+            operand *x = fill(make(dtype, count, k % 4, 0), &seed, 0, 1);
+            for (int back = 0; back < 2; back++) {
                 row r = row_of(back ? TN_KERNEL_ROPE_BACKWARD : TN_KERNEL_ROPE);
                 r.c.n_in = 1 + back;
                 r.c.n_out = 1;
@@ -1432,7 +1396,7 @@ TEST(rotations_and_chains)
             }
             finish();
         }
-    for (k = 0; k < 24; k++) {
+    for (int k = 0; k < 24; k++) {
         const tn_dtype dtype = k % 2 ? TN_F64 : TN_F32;
         const int64_t  d = 1 + k * 7 % 20, b = 1 + k % 3, n = 1 + k % 5, all = b * n * d * d;
         const double   bound = k % 2 ? 1e-11 : 2e-5;
@@ -1481,11 +1445,10 @@ TEST(scans)
         {3, 4, 1, 1, 0}, {40, 3, 4, 2, 0}, {9, 4, 10, 2, 1}, {3, 2, 33, 3, 0}, {5, 3, 70, 1, 1}, {1, 2, 120, 5, 0}, {2, 0, 3, 2, 0}, {2, 3, 4, 0, 1},
     };
     uint64_t seed = 25;
-    int      k, t, reverse;
     NEED_GPU();
     if (!open_place()) return;
-    for (k = 0; k < (int)(sizeof list / sizeof *list); k++)
-        for (t = 0; t < 4; t++) {
+    for (int k = 0; k < (int)(sizeof list / sizeof *list); k++)
+        for (int t = 0; t < 4; t++) {
             const tn_dtype dtype = t / 2 ? TN_F64 : TN_F32;
             const bool     states = list[k].s > 0, open = list[k].s != 0, stop = list[k].s == 0 && list[k].uniform;
             const int64_t  b = list[k].b, n = list[k].n, d = list[k].d, S = states ? list[k].s : 1, N = n + open, size = open ? d : d * d;
@@ -1493,9 +1456,8 @@ TEST(scans)
             const double   bound = t / 2 ? 2e-13 : 4e-6;
             row            f = row_of(states ? TN_KERNEL_SCAN_STATES : TN_KERNEL_SCAN), g = row_of(states ? TN_KERNEL_SCAN_STATES_BACKWARD : TN_KERNEL_SCAN_BACKWARD);
             operand       *m, *phi = NULL, *v = NULL, *y, *logs, *r;
-            tn_view        core;
             int            at = 0;
-            reverse = t % 2;
+            int reverse = t % 2;
             if (left_out(k + t)) continue;
             NAME("scan of [%d,%d,%d], s %d, dtype %d, reverse %d", (int)b, (int)n, (int)d, (int)list[k].s, (int)dtype, reverse);
             m = fill(make(dtype, sites * width * d, k % 4, 0), &seed, 0, 1);
@@ -1505,7 +1467,7 @@ TEST(scans)
             y = make(dtype, b * N * size, 0, bound);
             logs = make(dtype, b * N, 0, bound);
             r = make(dtype, b * N, 0, bound);
-            core = states ? heads_of(m, sites, d, S, d) : heads_of(m, b, n, d, d);
+            tn_view core = states ? heads_of(m, sites, d, S, d) : heads_of(m, b, n, d, d);
             if (states) add_in(&f, v, k % 2 ? 1 : b, d);
             f.in[f.c.n_in] = m;
             f.c.in[f.c.n_in++] = core;
@@ -1599,10 +1561,9 @@ TEST(attention_to_nothing)
         {TN_ATTEND_BILINEAR, TN_ROW_SCALE_LENGTH},
     };
     static const int64_t shape[][2] = {{4, 1}, {3, 0}, {20, 7}, {200, 140}};
-    int k;
     NEED_GPU();
     if (!open_place()) return;
-    for (k = 0; k < 4 * 4 * 3; k++) {
+    for (int k = 0; k < 4 * 4 * 3; k++) {
         const tn_dtype dtype = k / 16 == 0 ? TN_F32 : k / 16 == 1 ? TN_F64 : TN_BF16;
         const int64_t *T = shape[k / 4 % 4];
         const double   bound = dtype == TN_BF16 ? 2e-2 : 1e-5;
@@ -1619,12 +1580,11 @@ TEST(attention_to_nothing)
 /* A few queries of many heads: more of them than warps in the grid that combines the splits. */
 TEST(few_queries_of_many_heads)
 {
-    const char    *wanted = getenv("TN_CUDA_LARGE");
-    const int64_t  H = wanted && *wanted && strcmp(wanted, "0") != 0 ? 6000 : 150;
-    int            kind;
+    const char   *wanted = getenv("TN_CUDA_LARGE");
+    const int64_t H = wanted && *wanted && strcmp(wanted, "0") != 0 ? 6000 : 150;
     NEED_GPU();
     if (!open_place()) return;
-    for (kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < 3; kind++) {
         row r = attention(TN_F32, kind, kind == TN_ATTEND_SQUARED ? TN_ROW_SCALE_MEAN : TN_ROW_SCALE_NONE, 1, H, 4, 9, 5, 3,
                           1e-5, 6);
         NAME("attention of kind %d, four queries in %d heads", kind, (int)H);
@@ -1639,7 +1599,6 @@ TEST(few_queries_of_many_heads)
 static row attention_backward(const row *f, uint64_t seed, bool add)
 {
     row r = *f;
-    int i;
     r.c.accumulate = add;
     r.c.kernel = (tn_kernel)(f->c.kernel + 1);
     r.c.n_in = 6;
@@ -1650,7 +1609,7 @@ static row attention_backward(const row *f, uint64_t seed, bool add)
     r.in[5] = fill(make(f->out[0]->dtype, f->out[0]->n, 0, 0), &seed, 0, 1);
     r.c.in[5] = f->c.out[0];
     r.c.n_out = 4;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         r.out[i] = fill(make(f->in[i]->dtype, f->in[i]->n, 0, f->out[0]->bound), &seed, 0, 0.5);
         r.c.out[i] = f->c.in[i];
     }
@@ -1664,17 +1623,15 @@ TEST(linear_attention_at_the_end_of_memory)
 {
     static const int64_t shape[][4] = {{1, 1, 3, 2}, {9, 9, 5, 7}, {70, 70, 16, 16}, {5, 40, 1, 1}, {33, 130, 8, 3}};
     static const tn_dtype type[] = {TN_F32, TN_F64, TN_BF16};
-    int k, add;
     NEED_GPU();
     if (!open_place_of(TN_GEMM_TF32)) return;                    /* with the reference, which takes BF16 as F32 */
-    for (k = 0; k < 5 * 3 * 4; k++) {
+    for (int k = 0; k < 5 * 3 * 4; k++) {
         const int64_t *at = shape[k / 12];
         const tn_dtype dtype = type[k % 3];
         const double   bound = dtype == TN_F64 ? 1e-11 : dtype == TN_F32 ? 2e-5 : 8e-2;
         const int      kind = k / 3 % 2 ? TN_ATTEND_SQUARED : TN_ATTEND_BILINEAR;
-        row            f, b;
         if (left_out(k)) continue;
-        f = attention(dtype, kind, TN_ROW_SCALE_MEAN, 1, 2, at[0], at[1], at[2], at[3], bound, 7);
+        row f = attention(dtype, kind, TN_ROW_SCALE_MEAN, 1, 2, at[0], at[1], at[2], at[3], bound, 7);
         NAME("linear attention of kind %d, %d queries of %d keys, d %d, dtype %d", kind, (int)at[0], (int)at[1], (int)at[2],
              (int)dtype);
         f.c.kernel = TN_KERNEL_ATTENTION_LINEAR;
@@ -1682,8 +1639,8 @@ TEST(linear_attention_at_the_end_of_memory)
         f.c.n_out = 4;
         f.c.out[2] = f.c.out[3] = view_of(NULL, -1, -1, -1);
         both(&f);
-        for (add = 0; add < 2; add++) {
-            b = attention_backward(&f, 9, add == 1);
+        for (int add = 0; add < 2; add++) {
+            row b = attention_backward(&f, 9, add == 1);
             both(&b);
         }
         finish();
@@ -1705,22 +1662,21 @@ TEST(tensor_cores_in_many_blocks)
     const char    *wanted = getenv("TN_CUDA_LARGE");
     const int64_t  H = wanted && *wanted && strcmp(wanted, "0") != 0 ? 6000 : test_small() ? 70 : 150;
     const int64_t  Tq = 5, Tk = 128, d = 16;
-    int            kind, i, add;
     NEED_GPU();
     if (!open_place_of(TN_GEMM_BF16)) return;
-    for (kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < 3; kind++) {
         row f = attention(TN_F32, kind, row_scale[kind], 1, H, Tq, Tk, d, d, 1.5e-2, 5 + (uint64_t)kind), b;
         NAME("attention of kind %d in %d heads", kind, (int)H);
         f.c.f[3] = 0.25;
-        for (i = 0; i < 3; i++) to_bf16(f.in[i]);
+        for (int i = 0; i < 3; i++) to_bf16(f.in[i]);
         f.in[2]->x[((Tk - 1) * H + 7) * d + 3] = (double)NAN;                  /* only the last query of one head sees it */
         f.in[2]->x[((Tk - 2) * H + H - 4) * d + 3] = HUGE_VAL;
         f.out[0]->least = 1e-5;                                  /* the plain kernels would be more exact */
         both(&f);
-        for (add = 0; add < 2; add++) {
+        for (int add = 0; add < 2; add++) {
             b = attention_backward(&f, 8, add == 1);
             to_bf16(b.in[5]);
-            for (i = 0; i < 3; i++) b.out[i]->least = 1e-5;
+            for (int i = 0; i < 3; i++) b.out[i]->least = 1e-5;
             both(&b);
         }
         finish();

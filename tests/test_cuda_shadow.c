@@ -32,13 +32,10 @@ static bool begin(run *r, const plan *p, const tn_backend *backend, size_t max_b
 {
     const int64_t       shape[2] = {BATCH, TOKENS}, vocab = p->dim + 16;
     int32_t             v[BATCH * TOKENS];
-    tn_transformer_desc d;
-    tn_optim_desc       o;
-    tn_desc             desc;
+    tn_transformer_desc d = ZERO;
+    tn_optim_desc       o = ZERO;
+    tn_desc             desc = ZERO;
     memset(r, 0, sizeof *r);
-    memset(&desc, 0, sizeof desc);
-    memset(&d, 0, sizeof d);
-    memset(&o, 0, sizeof o);
     desc.backend = backend;
     desc.activations = p->activations;
     desc.gemm_precision = p->precision;
@@ -83,9 +80,8 @@ static void finish(run *r)
 
 static tn_status compute(run *r)
 {
-    tn_tensor *loss;
     tn_record(r->ctx);
-    loss = tn_transformer_loss(r->ctx, &r->m, r->ids, r->targets);
+    tn_tensor *loss = tn_transformer_loss(r->ctx, &r->m, r->ids, r->targets);
     if (!loss || tn_backward(r->ctx, loss) != TN_OK || tn_assign(r->loss, loss) != TN_OK) return tn_ctx_status(r->ctx);
     return tn_optim_step(r->optim);
 }
@@ -144,11 +140,11 @@ static double *train(const plan *p, const tn_backend *backend, bool events, int6
 {
     run     r;
     double *v;
-    int64_t at = STEPS, i;
+    int64_t at = STEPS;
     *count = 0;
     if (!begin(&r, p, backend, 0)) return NULL;
     v = (double *)malloc(sizeof *v * (size_t)(STEPS + tn_params_elements(r.params)));
-    for (i = 0; i < STEPS; i++) {
+    for (int64_t i = 0; i < STEPS; i++) {
         if (events) happen(&r, (int)i);
 #ifdef TN_CUDA_HOST
         *launches = tnch_launches();
@@ -159,7 +155,7 @@ static double *train(const plan *p, const tn_backend *backend, bool events, int6
         *launches = tnch_launches() - *launches;
 #endif
     }
-    for (i = 0; i < tn_params_count(r.params); i++) {
+    for (int64_t i = 0; i < tn_params_count(r.params); i++) {
         const tn_tensor *t = tn_params_at(r.params, i)->value;
         CHECK_STATUS(tn_read(t, TN_F64, v + at, tn_tensor_count(t)), TN_OK);
         at += tn_tensor_count(t);
@@ -187,13 +183,11 @@ static plan plan_of(int k)
 
 TEST(bits_are_those_of_rounding_at_each_product)
 {
-    tn_backend plain;
-    int        k;
     NEED_GPU();
-    plain = *tn_cuda_backend();
+    tn_backend plain = *tn_cuda_backend();
     CHECK_INT(plain.shadow, 64);
     plain.shadow = 0;
-    for (k = test_least() ? 6 : 0; k < (test_small() ? 8 : 24); k++) {
+    for (int k = test_least() ? 6 : 0; k < (test_small() ? 8 : 24); k++) {
         const plan p = plan_of(k);
         int64_t    n[2], more, numbers;
         uint64_t   launches[2] = {0, 0};
@@ -220,9 +214,8 @@ static bool fits(const tn_backend *backend, size_t bytes, char said[256])
 {
     plan p = plan_of(0);
     run  r;
-    bool done;
     if (!begin(&r, &p, backend, bytes)) return false;
-    done = compute(&r) == TN_OK;
+    bool done = compute(&r) == TN_OK;
     CHECK(done || tn_ctx_status(r.ctx) == TN_ERR_MEMORY);
     CHECK_INT(tn_optim_steps(r.optim), done);
     snprintf(said, 256, "%s", tn_ctx_error(r.ctx));
@@ -234,18 +227,16 @@ static bool fits(const tn_backend *backend, size_t bytes, char said[256])
    context that does not train makes none. */
 TEST(memory_counts)
 {
-    plan       p = plan_of(0);
-    char       said[256];
-    tn_backend plain;
-    run        r;
-    size_t     low, high, before;
+    plan p = plan_of(0);
+    char said[256];
+    run  r;
     NEED_GPU();
-    plain = *tn_cuda_backend();
+    tn_backend plain = *tn_cuda_backend();
     plain.shadow = 0;
     if (!begin(&r, &p, &plain, 0)) return;
-    low = tn_ctx_memory(r.ctx).live;
+    size_t low = tn_ctx_memory(r.ctx).live;
     CHECK_STATUS(compute(&r), TN_OK);
-    high = tn_ctx_memory(r.ctx).peak;
+    size_t high = tn_ctx_memory(r.ctx).peak;
     finish(&r);
     while (high - low > 20000) {
         const size_t middle = (low + high) / 2;
@@ -256,7 +247,7 @@ TEST(memory_counts)
     if (!CHECK(strstr(said, "weights in BF16") != NULL)) printf("     %s\n", said);
     if (!begin(&r, &p, tn_cuda_backend(), 0)) return;
     CHECK(tn_transformer_loss(r.ctx, &r.m, r.ids, r.targets) != NULL);
-    before = tn_ctx_memory(r.ctx).live;
+    size_t before = tn_ctx_memory(r.ctx).live;
     tn_ctx_reset(r.ctx);
     CHECK(tn_transformer_loss(r.ctx, &r.m, r.ids, r.targets) != NULL);
     CHECK(tn_ctx_memory(r.ctx).live == before);
@@ -266,24 +257,20 @@ TEST(memory_counts)
 /* A clone has no shadows. */
 TEST(clones)
 {
-    plan           p = plan_of(0);
-    run            r;
-    tn_params     *clone;
-    tn_transformer m;
-    float         *v[2];
-    int64_t        n = BATCH * TOKENS * (p.dim + 16);
-    size_t         live;
-    int            i;
+    plan    p = plan_of(0);
+    run     r;
+    float  *v[2];
+    int64_t n = BATCH * TOKENS * (p.dim + 16);
     NEED_GPU();
     if (!begin(&r, &p, tn_cuda_backend(), 0)) return;
-    for (i = 0; i < 3; i++) take_step(&r, &p, i);
-    live = tn_ctx_memory(r.ctx).live;
-    clone = tn_params_clone(r.ctx, r.params);
+    for (int i = 0; i < 3; i++) take_step(&r, &p, i);
+    size_t live = tn_ctx_memory(r.ctx).live;
+    tn_params *clone = tn_params_clone(r.ctx, r.params);
     CHECK(tn_ctx_memory(r.ctx).live - live < 5 * (size_t)tn_params_elements(r.params));
-    m = r.m;
+    tn_transformer m = r.m;
     CHECK(tn_params_rebind(clone, r.params, &m, sizeof m) > 0);
     tn_ctx_reset(r.ctx);
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         v[i] = (float *)malloc(sizeof(float) * (size_t)n);
         CHECK_STATUS(tn_read(tn_transformer_forward(r.ctx, i ? &m : &r.m, r.ids), TN_F32, v[i], n), TN_OK);
     }
@@ -301,10 +288,9 @@ static uint64_t frozen(const tn_backend *backend, double *loss)
     plan     p = plan_of(0);
     uint64_t launches = 0;
     run      r;
-    int      i;
     if (!begin(&r, &p, backend, 0)) return 0;
     CHECK(tn_params_freeze(r.params, "blocks.*") > 0 && tn_params_freeze(r.params, "head.*") == 1);
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
 #ifdef TN_CUDA_HOST
         launches = tnch_launches();
 #endif
@@ -322,11 +308,10 @@ static uint64_t frozen(const tn_backend *backend, double *loss)
 /* Frozen parameters have shadows, too, which nothing makes anew. */
 TEST(frozen_parameters)
 {
-    double     loss[2] = {0, 1};
-    uint64_t   launches[2];
-    tn_backend plain;
+    double   loss[2] = {0, 1};
+    uint64_t launches[2];
     NEED_GPU();
-    plain = *tn_cuda_backend();
+    tn_backend plain = *tn_cuda_backend();
     plain.shadow = 0;
     launches[0] = frozen(tn_cuda_backend(), &loss[0]);
     launches[1] = frozen(&plain, &loss[1]);

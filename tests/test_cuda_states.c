@@ -25,8 +25,7 @@ static void keep_log(void *user, tn_log_level level, const char *message)
 
 static bool open_world(world *w, char why[256])
 {
-    tn_desc d;
-    memset(&d, 0, sizeof d);
+    tn_desc d = ZERO;
     d.log = keep_log;
     logged[0] = 0;
     by_lt = without_lt = 0;
@@ -67,14 +66,12 @@ static void run_late(bool late)
 /* A list of views: inputs first, then outputs. */
 static tn_call call_of(tn_kernel kernel, int n_in, int n_out, const tn_view *v)
 {
-    tn_call c;
-    int     i;
-    memset(&c, 0, sizeof c);
+    tn_call c = ZERO;
     c.kernel = kernel;
     c.n_in = n_in;
     c.n_out = n_out;
-    for (i = 0; i < n_in; i++) c.in[i] = *v++;
-    for (i = 0; i < n_out; i++) c.out[i] = *v++;
+    for (int i = 0; i < n_in; i++) c.in[i] = *v++;
+    for (int i = 0; i < n_out; i++) c.out[i] = *v++;
     return c;
 }
 
@@ -84,21 +81,18 @@ static tn_status sync(world *w, char why[256]) { why[0] = 0; return w->table->sy
 /* [a], [a,b], ... of n numbers; all of them are `value` if no numbers are given */
 static tn_view view_of(world *w, tn_dtype dtype, int rank, const int64_t *shape, double value)
 {
-    tn_view v;
-    tn_call c;
+    tn_view v = ZERO;
     int64_t n = 1;
-    int     i;
-    memset(&v, 0, sizeof v);
     v.dtype = dtype;
     v.rank = rank;
-    for (i = rank - 1; i >= 0; n *= shape[i--]) {
+    for (int i = rank - 1; i >= 0; n *= shape[i--]) {
         v.shape[i] = shape[i];
         v.strides[i] = n;
     }
     v.data = w->table->alloc(w->state, (size_t)(n > 0 ? n : 1) * 8);
     if (!CHECK(v.data != NULL) || !CHECK(w->count < (int)(sizeof w->memory / sizeof *w->memory))) return v;
     w->memory[w->count++] = v.data;
-    c = call_of(TN_KERNEL_FILL, 0, 1, &v);
+    tn_call c = call_of(TN_KERNEL_FILL, 0, 1, &v);
     c.f[0] = value;
     if (n > 0) CHECK_STATUS(run(w, &c), TN_OK);
     return v;
@@ -120,11 +114,10 @@ static tn_call product_of(world *w, int64_t n)
 {
     const int64_t shape[3] = {1, n, n};
     tn_view       v[3];
-    tn_call       c;
     v[0] = view_of(w, TN_BF16, 3, shape, 1);
     v[1] = view_of(w, TN_F32, 3, shape, 2);
     v[2] = view_of(w, TN_F32, 3, shape, 0);
-    c = call_of(TN_KERNEL_GEMM, 2, 1, v);
+    tn_call c = call_of(TN_KERNEL_GEMM, 2, 1, v);
     c.f[0] = 1;
     return c;
 }
@@ -139,7 +132,6 @@ static void step_twice(void)
     const float  scalars[8] = {0.5f, 1, 0, 1, 0, 0, 0, 1};
     world        w;
     tn_view      v[4];                                  /* scalars; parameter, gradient, moment */
-    tn_call      c;
     int64_t      i;
     NEED_WORLD(&w);
     v[0] = line_of(&w, TN_F32, 8, 0);
@@ -147,7 +139,7 @@ static void step_twice(void)
     v[2] = line_of(&w, TN_F32, N, 2);
     v[3] = line_of(&w, TN_F32, N, 0);
     CHECK_STATUS(w.table->upload(w.state, v[0].data, scalars, sizeof scalars), TN_OK);
-    c = call_of(TN_KERNEL_SGD, 1, 3, v);
+    tn_call c = call_of(TN_KERNEL_SGD, 1, 3, v);
     c.f[0] = 0.5;
     c.f[4] = 1;
     CHECK_STATUS(run(&w, &c), TN_OK);                   /* m = 2, p = 1 - 0.5 * 2 = 0 */
@@ -162,8 +154,7 @@ static void step_twice(void)
 TEST(two_steps_of_one_parameter)
 {
 #ifdef TN_CUDA_HOST
-    int order;
-    for (order = 0; order < 3; order++) {
+    for (int order = 0; order < 3; order++) {
         tnch_set_order((tnch_order)order, 3);
         step_twice();
     }
@@ -178,13 +169,12 @@ TEST(parameters_of_nothing)
 {
     world   w;
     tn_view v[3];                                       /* gradient; scalars, fault word */
-    tn_call c;
     char    why[256];
     NEED_WORLD(&w);
     v[0] = line_of(&w, TN_F32, 0, 0);
     v[1] = line_of(&w, TN_F32, 8, 0);
     v[2] = line_of(&w, TN_I32, 4, 0);
-    c = call_of(TN_KERNEL_SUMSQ, 1, 2, v);
+    tn_call c = call_of(TN_KERNEL_SUMSQ, 1, 2, v);
     CHECK_STATUS(run(&w, &c), TN_OK);
     CHECK_STATUS(sync(&w, why), TN_OK);
     close_world(&w);
@@ -199,19 +189,18 @@ TEST(chain_of_the_smallest)
     static float m[2 * DD], dy[DD + 1], got[2 * DD];
     const int64_t four[4] = {1, 2, D, D}, two[2] = {1, DD + 1}, each[2] = {1, 2}, room[3] = {1, 4, DD};
     world         w;
-    tn_view       M, y, p, v, work, dm;
     tn_call       c;
     int           i;
     NEED_WORLD(&w);
     for (i = 0; i < 2 * DD; i++) m[i] = i % DD % (D + 1) == 0 ? 3e-38f : 0;
     for (i = 0; i < DD; i++) dy[i] = i == 1 ? 640.0f : 0;          /* one element off the diagonal: the norm does not change */
     dy[DD] = 0;
-    M = view_of(&w, TN_F32, 4, four, 0);
-    p = view_of(&w, TN_F32, 4, four, 0);
-    dm = view_of(&w, TN_F32, 4, four, 0);
-    v = view_of(&w, TN_F32, 2, each, 0);
-    y = view_of(&w, TN_F32, 2, two, 0);
-    work = view_of(&w, TN_F32, 3, room, 0);
+    tn_view M = view_of(&w, TN_F32, 4, four, 0);
+    tn_view p = view_of(&w, TN_F32, 4, four, 0);
+    tn_view dm = view_of(&w, TN_F32, 4, four, 0);
+    tn_view v = view_of(&w, TN_F32, 2, each, 0);
+    tn_view y = view_of(&w, TN_F32, 2, two, 0);
+    tn_view work = view_of(&w, TN_F32, 3, room, 0);
     w.table->upload(w.state, M.data, m, sizeof m);
     {
         const tn_view forward[5] = {M, y, p, v, work};
@@ -237,12 +226,11 @@ TEST(chain_of_the_smallest)
 
 TEST(an_error_is_told_once)
 {
-    world   w;
-    tn_view x;
-    char    why[256];
-    float   v = 0;
+    world w;
+    char  why[256];
+    float v = 0;
     NEED_WORLD(&w);
-    x = line_of(&w, TN_F32, 1, 3);
+    tn_view x = line_of(&w, TN_F32, 1, 3);
     CHECK_STATUS(w.table->replay(w.state, NULL), TN_ERR_BACKEND);           /* no such graph: the device stays usable */
     CHECK_STATUS(sync(&w, why), TN_ERR_BACKEND);
     if (!CHECK(strstr(why, "replay: ") == why)) printf("     %s\n", why);
@@ -256,20 +244,17 @@ TEST(an_error_is_told_once)
 /* A kernel faults; the next call needs scratch, or is refused. The fault is reported, then and in all later calls. */
 TEST(a_fault_is_all_that_is_told)
 {
-    int lazy, refused;
-    for (lazy = 0; lazy < 2; lazy++)
-        for (refused = 0; refused < 2; refused++) {
-            world   w;
-            tn_view b;
-            tn_call fill, next;
-            char    why[256], again[256];
+    for (int lazy = 0; lazy < 2; lazy++)
+        for (int refused = 0; refused < 2; refused++) {
+            world w;
+            char  why[256], again[256];
             tnch_set_lazy(lazy);
             NEED_WORLD(&w);
-            next = product_of(&w, 64);
+            tn_call next = product_of(&w, 64);
             CHECK_STATUS(run(&w, &next), TN_OK);
             next = product_of(&w, 128);
-            fill = call_of(TN_KERNEL_FILL, 0, 1, next.out);
-            b = next.in[1];
+            tn_call fill = call_of(TN_KERNEL_FILL, 0, 1, next.out);
+            tn_view b = next.in[1];
             CHECK_STATUS(sync(&w, why), TN_OK);
             if (refused) {
                 memset(&next, 0, sizeof next);
@@ -314,14 +299,12 @@ static void *capture(world *w, const tn_call *c)
 /* A call that cannot be captured, and a capture inside a capture: reported at once, with its status, and never again. */
 TEST(a_capture_tells_at_once)
 {
-    world   w;
-    tn_call c;
-    void   *graph = NULL;
-    char    why[256] = "";
-    int     turn;
+    world w;
+    void *graph = NULL;
+    char  why[256] = "";
     NEED_WORLD(&w);
-    c = product_of(&w, 64);
-    for (turn = 0; turn < 2; turn++) {
+    tn_call c = product_of(&w, 64);
+    for (int turn = 0; turn < 2; turn++) {
         CHECK_STATUS(w.table->capture_begin(w.state, why), TN_OK);
         if (turn == 0) {
             CHECK_STATUS(run(&w, &c), TN_ERR_MEMORY);
@@ -344,16 +327,14 @@ TEST(a_capture_tells_at_once)
 /* A graph is released while its last replay is still running. */
 TEST(a_graph_goes_when_it_has_run)
 {
-    world   w;
-    tn_call c;
-    void   *graph;
-    float   v = 0;
+    world w;
+    float v = 0;
     run_late(true);
     NEED_WORLD(&w);
-    c = product_of(&w, 64);
+    tn_call c = product_of(&w, 64);
     CHECK_STATUS(run(&w, &c), TN_OK);
     c.f[1] = 1;
-    graph = capture(&w, &c);
+    void *graph = capture(&w, &c);
     CHECK_STATUS(w.table->replay(w.state, graph), TN_OK);
     w.table->graph_release(w.state, graph);
     CHECK_STATUS(w.table->download(w.state, &v, c.out[0].data, sizeof v), TN_OK);
@@ -365,16 +346,14 @@ TEST(a_graph_goes_when_it_has_run)
 /* While one graph is captured, memory is released, and so is another graph whose scratch has moved since. */
 TEST(memory_during_a_capture)
 {
-    world   w;
-    tn_view spare;
-    tn_call small, large;
-    void   *first, *second = NULL;
-    char    why[256] = "";
-    float   v[2] = {0, 0};
+    world w;
+    void *first, *second = NULL;
+    char  why[256] = "";
+    float v[2] = {0, 0};
     NEED_WORLD(&w);
-    small = product_of(&w, 64);
-    large = product_of(&w, 128);
-    spare = line_of(&w, TN_F32, 100, 0);
+    tn_call small = product_of(&w, 64);
+    tn_call large = product_of(&w, 128);
+    tn_view spare = line_of(&w, TN_F32, 100, 0);
     CHECK_STATUS(run(&w, &small), TN_OK);
     first = capture(&w, &small);
     CHECK_STATUS(run(&w, &large), TN_OK);                            /* more scratch: the old one is kept for the graph */
@@ -397,13 +376,12 @@ TEST(memory_during_a_capture)
 /* cudaMalloc would spoil the capture: the backend refuses, says so with the number of bytes, and the capture goes on. */
 TEST(an_allocation_during_a_capture)
 {
-    world   w;
-    tn_call c;
-    void   *graph = NULL;
-    char    why[256] = "";
-    float   v = 0;
+    world w;
+    void *graph = NULL;
+    char  why[256] = "";
+    float v = 0;
     NEED_WORLD(&w);
-    c = product_of(&w, 64);
+    tn_call c = product_of(&w, 64);
     CHECK_STATUS(run(&w, &c), TN_OK);
     CHECK_STATUS(w.table->capture_begin(w.state, why), TN_OK);
     CHECK(w.table->alloc(w.state, 12345) == NULL);
@@ -427,7 +405,6 @@ TEST(memory_given_back_is_read_no_more)
     enum { N = 1 << 20 };
     world   w, other;
     tn_view xy[2];
-    tn_call c;
     char    why[256];
     float   v = 0;
     run_late(true);
@@ -436,7 +413,7 @@ TEST(memory_given_back_is_read_no_more)
     xy[0] = line_of(&w, TN_F32, N, 1);
     xy[1] = line_of(&w, TN_F32, N, 2);
     CHECK_STATUS(sync(&w, why), TN_OK);
-    c = call_of(TN_KERNEL_COPY, 1, 1, xy);
+    tn_call c = call_of(TN_KERNEL_COPY, 1, 1, xy);
     CHECK_STATUS(run(&w, &c), TN_OK);
     drop(&w, xy[0]);
     line_of(&other, TN_F32, N, 3);
@@ -470,17 +447,16 @@ TEST(much_shared_memory_and_little)
     tn_call l[2];
     void   *graph = NULL;
     char    why[256] = "";
-    int     i, turn;
     NEED_WORLD(&w);
     l[0] = loss_of(&w, 16384);
     l[1] = loss_of(&w, 64);
-    for (i = 0; i < 2; i++) CHECK_STATUS(run(&w, &l[i]), TN_OK);
+    for (int i = 0; i < 2; i++) CHECK_STATUS(run(&w, &l[i]), TN_OK);
     CHECK_STATUS(w.table->capture_begin(w.state, why), TN_OK);
-    for (i = 0; i < 2; i++) CHECK_STATUS(run(&w, &l[i]), TN_OK);
+    for (int i = 0; i < 2; i++) CHECK_STATUS(run(&w, &l[i]), TN_OK);
     if (!CHECK_STATUS(w.table->capture_end(w.state, &graph, why), TN_OK)) printf("     %s\n", why);
-    for (turn = 0; turn < 2 && graph; turn++) {
+    for (int turn = 0; turn < 2 && graph; turn++) {
         CHECK_STATUS(w.table->replay(w.state, graph), TN_OK);
-        for (i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++) {
             const float each = 1 / (float)l[i].in[0].shape[1];
             float       got[6] = {0};
             CHECK_STATUS(w.table->download(w.state, got, l[i].out[3].data, sizeof got), TN_OK);
@@ -495,13 +471,11 @@ TEST(much_shared_memory_and_little)
 TEST(shared_memory_is_asked_for_once)
 {
 #ifdef TN_CUDA_HOST
-    world    w;
-    tn_call  large, little;
-    uint64_t before;
+    world w;
     NEED_WORLD(&w);
-    large = loss_of(&w, 16384);
-    little = loss_of(&w, 64);
-    before = tnch_questions();
+    tn_call large = loss_of(&w, 16384);
+    tn_call little = loss_of(&w, 64);
+    uint64_t before = tnch_questions();
     CHECK_STATUS(run(&w, &little), TN_OK);
     CHECK_INT(tnch_questions() - before, 0);
     for (int i = 0; i < 3; i++) CHECK_STATUS(run(&w, &large), TN_OK);
@@ -590,12 +564,11 @@ static tn_call biased(world *w, tn_dtype dtype, int64_t rows, int64_t columns)
 {
     const int64_t a[3] = {1, rows, 8}, b[3] = {1, 8, columns}, c[3] = {1, rows, columns};
     tn_view       v[4];
-    tn_call       call;
     v[0] = view_of(w, dtype, 3, a, 1);
     v[1] = view_of(w, dtype, 3, b, 2);
     v[2] = line_of(w, TN_F32, columns, 4);
     v[3] = view_of(w, dtype, 3, c, 3);
-    call = call_of(TN_KERNEL_GEMM, 3, 1, v);
+    tn_call call = call_of(TN_KERNEL_GEMM, 3, 1, v);
     call.f[0] = call.f[1] = 1;
     return call;
 }
@@ -607,15 +580,13 @@ static void check_biased(world *w, const tn_call *c, int times)
     const tn_view *y = &c->out[0];
     const int64_t  n = y->shape[1] * y->shape[2];
     const bool     bf16 = y->dtype == TN_BF16;
-    int64_t        i;
     REQUIRE(n <= 4096);
     CHECK_STATUS(w->table->download(w->state, bytes, y->data, (size_t)(n * (bf16 ? 2 : 4))), TN_OK);
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         uint16_t half;
         float    value;
-        uint32_t word;
         memcpy(&half, bytes + 2 * i, 2);
-        word = (uint32_t)half << 16;
+        uint32_t word = (uint32_t)half << 16;
         memcpy(&value, bf16 ? (char *)&word : bytes + 4 * i, 4);
         if (!CHECK_NEAR(value, 3 + 20 * times, 0)) return;
     }
@@ -623,8 +594,7 @@ static void check_biased(world *w, const tn_call *c, int times)
 
 static void drop_call(world *w, const tn_call *c)
 {
-    int i;
-    for (i = 0; i < c->n_in; i++) drop(w, c->in[i]);
+    for (int i = 0; i < c->n_in; i++) drop(w, c->in[i]);
     drop(w, c->out[0]);
 }
 
@@ -634,13 +604,11 @@ TEST(the_first_product_by_cublaslt)
 {
     static const tn_dtype dtype[] = {TN_F32, TN_BF16};
     world w;
-    int   i, n;
-    bool  found;
     NEED_WORLD(&w);
-    found = strstr(logged, "with cublasLt") != NULL;
-    for (i = 0; i < 2; i++) {
+    bool found = strstr(logged, "with cublasLt") != NULL;
+    for (int i = 0; i < 2; i++) {
         tn_call c = biased(&w, dtype[i], 64, 64);
-        for (n = 0; n < 2; n++) CHECK_STATUS(run(&w, &c), TN_OK);
+        for (int n = 0; n < 2; n++) CHECK_STATUS(run(&w, &c), TN_OK);
         check_biased(&w, &c, 2);
         drop_call(&w, &c);
         CHECK_INT(by_lt, found ? 1 : 0);
@@ -660,18 +628,16 @@ TEST(plans_of_products)
     const char *was = getenv("TN_CUBLASLT");
     char        kept[64] = "", why[256] = "";
     world       w;
-    int         i, n;
     if (was) snprintf(kept, sizeof kept, "%s", was);
     unsetenv("TN_CUBLASLT");
     NEED_WORLD(&w);
     CHECK(strstr(logged, "with cublasLt 13.") != NULL);
-    for (i = 0; i < (int)(sizeof calls / sizeof *calls); i++) {
+    for (int i = 0; i < (int)(sizeof calls / sizeof *calls); i++) {
         tn_call        c = biased(&w, calls[i].dtype, 24, calls[i].columns);
         const uint64_t questions = tnch_lt_questions(), products = tnch_lt_products();
-        uint64_t       launches;
         CHECK_STATUS(sync(&w, why), TN_OK);                 /* streams may run late */
-        launches = tnch_launches();
-        for (n = 0; n < 3; n++) CHECK_STATUS(run(&w, &c), TN_OK);
+        uint64_t launches = tnch_launches();
+        for (int n = 0; n < 3; n++) CHECK_STATUS(run(&w, &c), TN_OK);
         CHECK_STATUS(sync(&w, why), TN_OK);
         CHECK_INT(tnch_lt_questions() - questions, calls[i].questions);
         CHECK_INT(tnch_lt_products() - products, 3);
@@ -697,7 +663,7 @@ TEST(plans_of_products)
         CHECK_STATUS(run(&w, &c), TN_OK);
         if (!CHECK_STATUS(w.table->capture_end(w.state, &graph, why), TN_OK)) printf("     %s\n", why);
         CHECK_INT(tnch_lt_questions() - questions, 1);
-        for (n = 0; n < 2 && graph; n++) CHECK_STATUS(w.table->replay(w.state, graph), TN_OK);
+        for (int n = 0; n < 2 && graph; n++) CHECK_STATUS(w.table->replay(w.state, graph), TN_OK);
         CHECK_INT(tnch_lt_questions() - questions, 1);
         check_biased(&w, &c, 2);
         if (graph) w.table->graph_release(w.state, graph);
@@ -706,7 +672,7 @@ TEST(plans_of_products)
     /* more shapes than are kept: the first is asked for again, the last is not */
     {
         uint64_t questions = tnch_lt_questions();
-        for (n = 0; n < 302; n++) {
+        for (int n = 0; n < 302; n++) {
             tn_call c = biased(&w, TN_F32, n < 300 ? 30 + n : n == 300 ? 30 + 299 : 30, 8);
             CHECK_STATUS(run(&w, &c), TN_OK);
             check_biased(&w, &c, 1);
@@ -716,15 +682,13 @@ TEST(plans_of_products)
     }
     close_world(&w);
 
-    for (i = 0; i < 2; i++) {
-        uint64_t products;
-        tn_call  c;
+    for (int i = 0; i < 2; i++) {
         if (i == 0) setenv("TN_CUBLASLT", "0", 1);
         else tnch_set_cublas_lt(0);
         NEED_WORLD(&w);
         CHECK(strncmp(logged, "0 cuBLAS: 13.", 13) == 0 && strstr(logged, "without cublasLt"));
-        c = biased(&w, TN_BF16, 24, 16);
-        products = tnch_lt_products();
+        tn_call c = biased(&w, TN_BF16, 24, 16);
+        uint64_t products = tnch_lt_products();
         CHECK_STATUS(run(&w, &c), TN_OK);
         CHECK_INT(tnch_lt_products() - products, 0);
         check_biased(&w, &c, 1);
@@ -733,14 +697,13 @@ TEST(plans_of_products)
     }
 
     /* cublasLt refuses to make layouts, or to multiply: another way computes the products, and the log says so once */
-    for (i = 2; i < 4; i++) {
+    for (int i = 2; i < 4; i++) {
         const uint64_t products = tnch_lt_products();
-        tn_call        c;
         tnch_set_cublas_lt(i);
         NEED_WORLD(&w);
         CHECK(strstr(logged, "with cublasLt 13.") != NULL);
-        c = biased(&w, TN_F32, 24, 16);
-        for (n = 0; n < 2; n++) CHECK_STATUS(run(&w, &c), TN_OK);
+        tn_call c = biased(&w, TN_F32, 24, 16);
+        for (int n = 0; n < 2; n++) CHECK_STATUS(run(&w, &c), TN_OK);
         check_biased(&w, &c, 2);
         drop_call(&w, &c);
         c = biased(&w, TN_BF16, 24, 16);

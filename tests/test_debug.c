@@ -15,28 +15,18 @@
 #error "tensornet.h includes stdio.h under TN_NO_STDIO"
 #endif
 #include "pool.h"
-#include "test.h"
-
-static tn_ctx *ctx_on(const tn_backend *backend)
-{
-    tn_desc d;
-    tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
-    d.backend = backend;
-    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
-}
+#include "kit.h"
 
 static void stale(const tn_backend *backend)
 {
-    tn_ctx *ctx = ctx_on(backend);
+    tn_ctx *ctx = ctx_on(backend, TN_REAL, TN_SIMD_BEST, 0);
     tn_tensor *old, *kept, *fresh = NULL;
     float v[6] = {0, 0, 0, 0, 0, 0};
-    int k;
     REQUIRE(ctx != NULL);
     old = tn_full(ctx, 0, NULL, 1);
     kept = tn_tensor_keep(old);
     tn_ctx_reset(ctx);
-    for (k = 0; k < 100; k++) fresh = tn_full(ctx, 0, NULL, 2);        /* many headers, none over the old one */
+    for (int k = 0; k < 100; k++) fresh = tn_full(ctx, 0, NULL, 2);        /* many headers, none over the old one */
     CHECK(tn_add(ctx, fresh, old) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "add: b is a tensor of an arena that was reset");
     CHECK(tn_reshape_2d(old, 1, 1) == NULL);                           /* what is given no context refuses without words */
@@ -50,8 +40,7 @@ static void stale(const tn_backend *backend)
     CHECK_INT(tn_tensor_count(old), 0);
     CHECK(tn_item(kept) == 1);
     CHECK(tn_item(fresh) == 2);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(stale_tensors)
@@ -70,24 +59,22 @@ static tn_tensor *resets(tn_ctx *ctx, void *user, const char *name, tn_tensor *x
 
 TEST(taps_that_reset)
 {
-    tn_ctx             *ctx = ctx_on(NULL);
+    tn_ctx             *ctx = ctx_on(NULL, TN_REAL, TN_SIMD_BEST, 0);
     tn_params          *params = tn_params_create(ctx);
     tn_transformer      m;
-    tn_transformer_desc d;
+    tn_transformer_desc d = ZERO;
     tn_point            points[64];
     tn_tap              tap;
     char                message[160];
     const int64_t       shape[2] = {1, 2};
     const int32_t       id[2] = {0, 1};
-    int64_t             i, n;
-    memset(&d, 0, sizeof d);
     d.vocab = 3; d.layers = 1; d.dim = 4; d.heads = 2; d.context = 2; d.softcap = 2;
     REQUIRE(CHECK_STATUS(tn_transformer_init(params, "", &d, &m), TN_OK));
-    n = tn_transformer_points(&m, 1, 2, points, 64);
+    int64_t n = tn_transformer_points(&m, 1, 2, points, 64);
     CHECK(n > 15 && n <= 64);
     tap.fn = resets;
     tap.user = NULL;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         tap.points = points[i].name;
         snprintf(message, sizeof message, "transformer_run: %s is a tensor of an arena that was reset", points[i].name);
         CHECK(!tn_transformer_run(ctx, &m, tn_tensor_from(ctx, 2, shape, TN_I32, id), &tap, 1));
@@ -99,47 +86,40 @@ TEST(taps_that_reset)
 /* Bytes that nobody has written since the reset are NaN, so that a forgotten write shows. */
 TEST(poison)
 {
-    tn_ctx *ctx = ctx_on(NULL);
-    tn_mark mark;
-    tn_tensor *t;
+    tn_ctx *ctx = ctx_on(NULL, TN_REAL, TN_SIMD_BEST, 0);
     float v[6];
     int64_t n = 6;
-    int i;
     REQUIRE(ctx != NULL);
     tn_full(ctx, 1, &n, 1);
     tn_ctx_reset(ctx);
-    t = tn_tensor_nd(ctx, TN_F32, 1, &n);
+    tn_tensor *t = tn_tensor_nd(ctx, TN_F32, 1, &n);
     CHECK_STATUS(tn_read(t, TN_F32, v, n), TN_OK);
-    for (i = 0; i < 6; i++) CHECK(v[i] != v[i]);
-    mark = tn_arena_mark(ctx);
+    for (int i = 0; i < 6; i++) CHECK(v[i] != v[i]);
+    tn_mark mark = tn_arena_mark(ctx);
     tn_full(ctx, 1, &n, 1);
     CHECK_STATUS(tn_arena_release(ctx, mark), TN_OK);
     t = tn_tensor_nd(ctx, TN_F32, 1, &n);
     CHECK_STATUS(tn_read(t, TN_F32, v, n), TN_OK);
-    for (i = 0; i < 6; i++) CHECK(v[i] != v[i]);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    for (int i = 0; i < 6; i++) CHECK(v[i] != v[i]);
+    CLOSE_CTX(ctx);
 }
 
 /* Training under TN_DEBUG comes to the same end, and allocates nothing once it is warm. */
 TEST(debug_training)
 {
-    tn_ctx *ctx = ctx_on(NULL);
+    tn_ctx *ctx = ctx_on(NULL, TN_REAL, TN_SIMD_BEST, 0);
     tn_params *ps = tn_params_create(ctx);
-    tn_linear_desc d;
+    tn_linear_desc d = ZERO;
     tn_linear fc;
-    tn_optim *optim;
     tn_memory warm = tn_ctx_memory(ctx);
     int64_t shape[2] = {4, 3}, n = 4;
-    int step;
     float first = 0, loss = 0;
-    memset(&d, 0, sizeof d);
     d.bias = true;
     d.in = 3;
     d.out = 2;
     REQUIRE(tn_linear_init(ps, "fc", &d, &fc) == TN_OK);
-    optim = tn_optim_create(ps, NULL);
-    for (step = 0; step < 20; step++) {
+    tn_optim *optim = tn_optim_create(ps, NULL);
+    for (int step = 0; step < 20; step++) {
         tn_tensor *x = tn_uniform(ctx, 2, shape, 0, 1), *labels = tn_cast(ctx, tn_full(ctx, 1, &n, 1), TN_I32), *y;
         tn_record(ctx);
         y = tn_cross_entropy(ctx, tn_linear_forward(ctx, &fc, x), labels);
@@ -152,8 +132,7 @@ TEST(debug_training)
     }
     CHECK(loss < first);
     CHECK_INT(tn_ctx_memory(ctx).allocations, warm.allocations);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- two threads in one context ---- */
@@ -188,18 +167,15 @@ TEST(two_threads_in_a_context)
     static const char *const said[5] = {"allocation", "download", "reset", "params_find", "params_freeze"};
     const tn_init zeros = {TN_INIT_ZERO, 0, 0, 0};
     const int64_t n = 1 << 18, one = 1;
-    tn_desc       d;
+    tn_desc       d = ZERO;
     tn_ctx       *ctx;
-    tn_tensor    *x, *y;
-    guest         g;
-    memset(&d, 0, sizeof d);
-    memset(&g, 0, sizeof g);
+    guest         g = ZERO;
     d.threads = 2;
     d.parallel_for = visited_for;
     d.parallel_user = &g;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
     g.kept = tn_tensor_create(ctx, TN_REAL, 1, &one);
-    x = tn_full(ctx, 1, &n, 1);
+    tn_tensor *x = tn_full(ctx, 1, &n, 1);
     g.params = tn_params_create(ctx);
     CHECK(tn_params_add(g.params, "w", 1, &one, zeros) && tn_params_find(g.params, "w"));
     for (g.call = 0; g.call < 5; g.call++) {
@@ -210,7 +186,7 @@ TEST(two_threads_in_a_context)
         CHECK_CTX(ctx);
         g.ctx = ctx;
         g.refused = g.call == 2;
-        y = tn_exp(ctx, x);
+        tn_tensor *y = tn_exp(ctx, x);
         CHECK(!g.ctx && g.refused);
         CHECK_ERROR(ctx, TN_ERR_ARG, message);
         CHECK(y && fabs(tn_item(tn_slice(y, 0, n - 1, n)) - exp(1.0)) < 1e-6 && tn_item(tn_slice(x, 0, 0, 1)) == 1);

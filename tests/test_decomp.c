@@ -1,7 +1,7 @@
 /* test_decomp.c: QR, symmetric eigen and SVD, inside and through tensors. */
 
 #include "pool.h"
-#include "test.h"
+#include "kit.h"
 #include "core/inner.h"
 #include "cpu/inner.h"
 #include "context/inner.h"
@@ -10,20 +10,11 @@
 
 #define EPS 0x1p-52
 
-static double *doubles(int64_t n) { return (double *)calloc((size_t)n + 1, sizeof(double)); }
-
 static double *same(const double *a, int64_t n)
 {
     double *copy = doubles(n);
     memcpy(copy, a, (size_t)n * sizeof *a);
     return copy;
-}
-
-static double *random_matrix(int64_t m, int64_t n, uint64_t seed)
-{
-    double *a = doubles(m * n);
-    for (int64_t i = 0; i < m * n; i++) a[i] = test_random_real(&seed);
-    return a;
 }
 
 /* element (i,j) of the symmetric matrix is f(i,j), i <= j */
@@ -33,12 +24,6 @@ static double *symmetric(int64_t n, double (*f)(int64_t i, int64_t j, int64_t n)
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = i; j < n; j++) a[i * n + j] = a[j * n + i] = f(i, j, n);
     return a;
-}
-
-static double noise(int64_t i, int64_t j)
-{
-    uint64_t state = (uint64_t)(i * 100003 + j);
-    return test_random_real(&state);
 }
 
 /* Who computes: the level that TN_SIMD names, or the best. room: [HOST_ROOM], for one thread at a time */
@@ -52,7 +37,7 @@ static tni_host host_in(double *room)
     return tni_host_of(tni_cpu_simd(simd), &tni_alone, EXTENT, room);
 }
 
-static const tni_host *host(void)
+static const tni_host *host_memory(void)
 {
     static double   room[HOST_ROOM];
     static tni_host h;
@@ -114,7 +99,6 @@ static double columns_off_orthonormal(int64_t m, int64_t k, const double *x)
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < k; j++) turned[j * m + i] = x[i * k + j];
     worst = rows_off_orthonormal(k, m, turned);
-    free(turned);
     return worst;
 }
 
@@ -144,12 +128,11 @@ static void jacobi_oracle(int64_t n, double *a, double *values)
     for (int sweep = 0; sweep < 30; sweep++)
         for (int64_t p = 0; p < n; p++)
             for (int64_t q = p + 1; q < n; q++) {
-                double theta, t, c, s;
                 if (a[p * n + q] == 0) continue;
-                theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
-                t = (theta < 0 ? -1 : 1) / (fabs(theta) + hypot(1, theta));
-                c = 1 / sqrt(1 + t * t);
-                s = c * t;
+                double theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
+                double t = (theta < 0 ? -1 : 1) / (fabs(theta) + hypot(1, theta));
+                double c = 1 / sqrt(1 + t * t);
+                double s = c * t;
                 for (int64_t k = 0; k < n; k++) {
                     double x = a[p * n + k], y = a[q * n + k];
                     a[p * n + k] = c * x - s * y;
@@ -177,16 +160,7 @@ static eigen eigen_of(const double *a, int64_t n)
     e.values = doubles(n);
     e.vectors = doubles(n * n);
     e.status = tni_eigh(&h, n, copy, e.values, e.vectors, work);
-    free(copy);
-    free(room);
-    free(work);
     return e;
-}
-
-static void eigen_free(eigen e)
-{
-    free(e.values);
-    free(e.vectors);
 }
 
 typedef struct eigen_errors { double residual, orthogonal, trace, size, oracle; } eigen_errors;
@@ -214,7 +188,7 @@ static void check_eigen(int64_t n, const double *a, eigen_errors *worst)
     test_raise(&worst->orthogonal, rows_off_orthonormal(n, n, e.vectors));
     test_raise(&worst->trace, fabs(trace - sum) / size);
     test_raise(&worst->size, fabs(norm(e.values, n) * scale - norm(a, n * n) * scale) / size);
-    CHECK_STATUS(tni_eigh(host(), n, copy, only, NULL, work), TN_OK);
+    CHECK_STATUS(tni_eigh(host_memory(), n, copy, only, NULL, work), TN_OK);
     for (int64_t i = 0; i < n; i++) test_raise(&worst->oracle, fabs(only[i] - e.values[i]) * scale / size);
     if (n <= 100) {
         memcpy(copy, a, (size_t)(n * n) * sizeof *a);
@@ -222,10 +196,6 @@ static void check_eigen(int64_t n, const double *a, eigen_errors *worst)
         jacobi_oracle(n, copy, only);
         for (int64_t i = 0; i < n; i++) test_raise(&worst->oracle, fabs(only[i] - e.values[i] * scale) / size);
     }
-    free(only);
-    free(copy);
-    free(work);
-    eigen_free(e);
 }
 
 static void report_eigen(const eigen_errors *worst)
@@ -237,7 +207,7 @@ static void report_eigen(const eigen_errors *worst)
     WORST("values against Jacobi", worst->oracle, 1e-14);
 }
 
-static double uniform_entry(int64_t i, int64_t j, int64_t n) { (void)n; return noise(i, j); }
+static double uniform_entry(int64_t i, int64_t j, int64_t n) { (void)n; return noise_at(i, j); }
 
 TEST(eigh_random)
 {
@@ -246,7 +216,6 @@ TEST(eigh_random)
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         double *a = symmetric(sizes[k], uniform_entry);
         check_eigen(sizes[k], a, &worst);
-        free(a);
     }
     report_eigen(&worst);
 }
@@ -258,21 +227,21 @@ static double identity(int64_t i, int64_t j, int64_t n)       { (void)n; return 
 static double wilkinson(int64_t i, int64_t j, int64_t n)      { return i == j ? fabs((double)i - (double)(n - 1) / 2) : j - i == 1; }
 static double second_difference(int64_t i, int64_t j, int64_t n)     { (void)n; return i == j ? 2 : j - i == 1 ? -1 : 0; }
 static double hilbert(int64_t i, int64_t j, int64_t n)        { (void)n; return 1 / (double)(i + j + 1); }
-static double clustered(int64_t i, int64_t j, int64_t n)      { (void)n; return (double)(i == j) + 1e-9 * noise(i, j); }
-static double graded_down(int64_t i, int64_t j, int64_t n)    { return noise(i, j) * pow(10, -6.0 * (double)(i + j) / (double)n); }
+static double clustered(int64_t i, int64_t j, int64_t n)      { (void)n; return (double)(i == j) + 1e-9 * noise_at(i, j); }
+static double graded_down(int64_t i, int64_t j, int64_t n)    { return noise_at(i, j) * pow(10, -6.0 * (double)(i + j) / (double)n); }
 static double graded_up(int64_t i, int64_t j, int64_t n)      { return graded_down(n - 1 - j, n - 1 - i, n); }
-static double graded_steeply(int64_t i, int64_t j, int64_t n) { return noise(i, j) * pow(10, -150.0 * (double)(i + j) / (double)n); }
-static double no_diagonal(int64_t i, int64_t j, int64_t n)    { (void)n; return i == j ? 0 : noise(i, j); }
+static double graded_steeply(int64_t i, int64_t j, int64_t n) { return noise_at(i, j) * pow(10, -150.0 * (double)(i + j) / (double)n); }
+static double no_diagonal(int64_t i, int64_t j, int64_t n)    { (void)n; return i == j ? 0 : noise_at(i, j); }
 static double saddle(int64_t i, int64_t j, int64_t n)         { return i + j == n - 1; }
 static double one_corner(int64_t i, int64_t j, int64_t n)     { return i == 0 && j == n - 1 ? 3 : 0; }
 static double low_rank(int64_t i, int64_t j, int64_t n)
 {
     double sum = 0;
     (void)n;
-    for (int64_t k = 0; k < 5; k++) sum += noise(i, k) * noise(j, k) * (k % 2 ? -1 : 1);
+    for (int64_t k = 0; k < 5; k++) sum += noise_at(i, k) * noise_at(j, k) * (k % 2 ? -1 : 1);
     return sum;
 }
-static double two_blocks(int64_t i, int64_t j, int64_t n)     { return (i < n / 2) == (j < n / 2) ? noise(i % (n / 2 + 1), j % (n / 2 + 1)) : 0; }
+static double two_blocks(int64_t i, int64_t j, int64_t n)     { return (i < n / 2) == (j < n / 2) ? noise_at(i % (n / 2 + 1), j % (n / 2 + 1)) : 0; }
 
 TEST(eigh_hard)
 {
@@ -285,10 +254,9 @@ TEST(eigh_hard)
         for (size_t s = 0; s < 5; s++)
             for (size_t c = 0; c < 4; c++) {
                 double *a = symmetric(sizes[s], entry[k]);
-                if (c > 0 && sizes[s] > 64) { free(a); continue; }
+                if (c > 0 && sizes[s] > 64) continue;
                 for (int64_t i = 0; i < sizes[s] * sizes[s]; i++) a[i] *= scales[c];
                 check_eigen(sizes[s], a, c == 3 ? &subnormal : &worst);
-                free(a);
             }
     report_eigen(&worst);
     WORST("|V V^T - I| / sqrt n of subnormal matrices", subnormal.orthogonal, 1e-14);
@@ -299,9 +267,9 @@ TEST(eigh_hard)
 TEST(eigh_repeated)
 {
     int64_t n = 90;
-    double *noise_in = random_matrix(n, n, 5), *q = doubles(n * n), *r = doubles(n * n), *a = doubles(n * n), *work = doubles(tni_qr_work(n, n));
+    double *noise_in = random_doubles(n * n, 5), *q = doubles(n * n), *r = doubles(n * n), *a = doubles(n * n), *work = doubles(tni_qr_work(n, n));
     eigen_errors worst = {0, 0, 0, 0, 0};
-    CHECK_STATUS(tni_qr(host(), n, n, tni_rows(noise_in, n), tni_rows(q, n), tni_rows(r, n), work), TN_OK);
+    CHECK_STATUS(tni_qr(host_memory(), n, n, tni_rows(noise_in, n), tni_rows(q, n), tni_rows(r, n), work), TN_OK);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = i; j < n; j++) {
             double sum = 0;
@@ -313,9 +281,7 @@ TEST(eigh_repeated)
     {
         eigen e = eigen_of(a, n);
         for (int64_t i = 0; i < n; i++) CHECK_NEAR(e.values[i], (double)(i / 30 - 1), 1e-14);
-        eigen_free(e);
     }
-    free(noise_in); free(q); free(r); free(a); free(work);
 }
 
 /* tools/golden_decomp.py */
@@ -345,13 +311,10 @@ TEST(eigh_known)
     eigen   e = eigen_of(a, 12);
     for (int64_t i = 0; i < 12; i++) test_raise(&worst, fabs(e.values[i] - golden_eigenvalues[i]));
     WORST("against LAPACK", worst, 1e-14);
-    eigen_free(e);
-    free(a);
     for (size_t k = 0; k < 4; k++) {
         e = eigen_of(matrix[k], 2);
         CHECK_NEAR(e.values[0], value[k][0], tolerance[k]);
         CHECK_NEAR(e.values[1], value[k][1], tolerance[k]);
-        eigen_free(e);
     }
     worst = 0;
     a = symmetric(200, second_difference);
@@ -359,24 +322,19 @@ TEST(eigh_known)
     for (int k = 1; k <= 200; k++)
         test_raise(&worst, fabs(e.values[k - 1] - (2 - 2 * cos(k * 3.14159265358979323846 / 201))));
     WORST("second differences", worst, 2e-14);
-    eigen_free(e);
-    free(a);
 }
 
 TEST(eigh_refuses)
 {
     static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
     double list[64], strip[5 * TNI_STRIP], d[5] = {1, 2, 3, 4, 5}, e[5] = {1, 1, 1, 1, 0}, z[25] = {0};
-    tni_rotations r;
+    tni_rotations r = ZERO;
     for (int k = 0; k < 3; k++) {
         double *a = symmetric(7, uniform_entry);
         a[2 * 7 + 5] = bad[k];
         eigen f = eigen_of(a, 7);
         CHECK_STATUS(f.status, TN_ERR_NONFINITE);
-        eigen_free(f);
-        free(a);
     }
-    memset(&r, 0, sizeof r);
     r.list = list; r.room = 64; r.strip = strip; r.z = z; r.n = r.stride = 5;
     CHECK_STATUS(tni_ql(5, d, e, 0, 0, &r), TN_ERR_CONVERGENCE);
 }
@@ -392,8 +350,7 @@ static qr qr_of(double *a, int64_t m, int64_t n)
     qr      f;
     f.q = doubles(m * k);
     f.r = doubles(k * n);
-    f.status = tni_qr(host(), m, n, tni_rows(a, n), tni_rows(f.q, k), tni_rows(f.r, n), work);
-    free(work);
+    f.status = tni_qr(host_memory(), m, n, tni_rows(a, n), tni_rows(f.q, k), tni_rows(f.r, n), work);
     return f;
 }
 
@@ -408,8 +365,6 @@ static void check_qr(int64_t m, int64_t n, double *a, double *residual, double *
     }
     test_raise(residual, off_product(m, n, k, a, f.q, NULL, f.r, near_one(norm(a, m * n))));
     test_raise(orthogonal, columns_off_orthonormal(m, k, f.q));
-    free(f.q);
-    free(f.r);
 }
 
 TEST(qr_random)
@@ -418,9 +373,8 @@ TEST(qr_random)
                                         {40, 100}, {257, 129}, {300, 300}};
     double residual = 0, orthogonal = 0;
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-        double *a = random_matrix(shapes[k][0], shapes[k][1], k);
+        double *a = random_doubles(shapes[k][0] * shapes[k][1], k);
         check_qr(shapes[k][0], shapes[k][1], a, &residual, &orthogonal);
-        free(a);
     }
     WORST("|A - Q R| / |A|", residual, 1e-14);
     WORST("|Q^T Q - I| / sqrt k", orthogonal, 1e-14);
@@ -435,7 +389,7 @@ TEST(qr_hard)
         for (int kind = 0; kind < 5; kind++)
             for (int wide = 0; wide < 2; wide++) {
                 int64_t m = wide ? 37 : 70, n = wide ? 70 : 37;
-                double *a = random_matrix(m, n, 9);
+                double *a = random_doubles(m * n, 9);
                 for (int64_t i = 0; i < m; i++)
                     for (int64_t j = 0; j < n; j++) {
                         double *x = a + i * n + j;
@@ -447,7 +401,6 @@ TEST(qr_hard)
                     }
                 tni_algebra_of(TN_SIMD_PLAIN)->scale(m * n, scales[c], a);
                 check_qr(m, n, a, &residual, &orthogonal);
-                free(a);
             }
     WORST("|A - Q R| / |A|", residual, 1e-14);
     WORST("|Q^T Q - I| / sqrt k", orthogonal, 1e-14);
@@ -455,8 +408,6 @@ TEST(qr_hard)
         double a[6] = {1, 2, 3, (double)NAN, 5, 6};
         qr     f = qr_of(a, 2, 3);
         CHECK_STATUS(f.status, TN_ERR_NONFINITE);
-        free(f.q);
-        free(f.r);
     }
 }
 
@@ -467,8 +418,6 @@ TEST(qr_known)
     qr     f = qr_of(a, 2, 2);
     CHECK_NEAR(f.q[0], 0.6, 4 * EPS); CHECK_NEAR(f.q[2], 0.8, 4 * EPS);
     CHECK_NEAR(f.r[0], 5, 4 * EPS);   CHECK_NEAR(f.r[1], 2.2, 4 * EPS); CHECK_NEAR(f.r[3], 0.4, 4 * EPS);
-    free(f.q);
-    free(f.r);
 }
 
 /* ---- inner SVD */
@@ -483,16 +432,8 @@ static svd svd_of(double *a, int64_t m, int64_t n)
     f.u = doubles(m * k);
     f.s = doubles(k);
     f.vt = doubles(k * n);
-    f.status = tni_svd(host(), m, n, tni_rows(a, n), tni_rows(f.u, k), f.s, tni_rows(f.vt, n), work);
-    free(work);
+    f.status = tni_svd(host_memory(), m, n, tni_rows(a, n), tni_rows(f.u, k), f.s, tni_rows(f.vt, n), work);
     return f;
-}
-
-static void svd_free(svd f)
-{
-    free(f.u);
-    free(f.s);
-    free(f.vt);
 }
 
 typedef struct svd_errors { double residual, left, right; } svd_errors;
@@ -509,7 +450,6 @@ static void check_svd(int64_t m, int64_t n, double *a, svd_errors *worst)
     test_raise(&worst->residual, off_product(m, n, k, a, f.u, f.s, f.vt, near_one(norm(a, m * n))));
     test_raise(&worst->left, columns_off_orthonormal(m, k, f.u));
     test_raise(&worst->right, rows_off_orthonormal(k, n, f.vt));
-    svd_free(f);
 }
 
 static void report_svd(const svd_errors *worst)
@@ -525,9 +465,8 @@ TEST(svd_random)
                                         {257, 129}, {200, 200}};
     svd_errors worst = {0, 0, 0};
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-        double *a = random_matrix(shapes[k][0], shapes[k][1], 77 + k);
+        double *a = random_doubles(shapes[k][0] * shapes[k][1], 77 + k);
         check_svd(shapes[k][0], shapes[k][1], a, &worst);
-        free(a);
     }
     report_svd(&worst);
 }
@@ -535,12 +474,11 @@ TEST(svd_random)
 /* A = Q1 diag(s) Q2 for given singular values; s lies in [m >= n] order */
 static double *with_singular_values(int64_t m, int64_t n, const double *s)
 {
-    double *x = random_matrix(m, n, 31), *y = random_matrix(n, n, 32), *a = doubles(m * n);
+    double *x = random_doubles(m * n, 31), *y = random_doubles(n * n, 32), *a = doubles(m * n);
     qr      left = qr_of(x, m, n), right = qr_of(y, n, n);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++)
             for (int64_t k = 0; k < n; k++) a[i * n + j] += left.q[i * n + k] * s[k] * right.q[k * n + j];
-    free(x); free(y); free(left.q); free(left.r); free(right.q); free(right.r);
     return a;
 }
 
@@ -550,11 +488,9 @@ TEST(svd_small_values)
     int64_t m = 80, n = 57;
     double *s = doubles(n), *a, *gram = doubles(n * n), worst = 0, gram_worst = 0;
     svd_errors errors = {0, 0, 0};
-    svd   f;
-    eigen e;
     for (int64_t k = 0; k < n; k++) s[k] = pow(10, -14.0 * (double)k / (double)(n - 1));
     a = with_singular_values(m, n, s);
-    f = svd_of(a, m, n);
+    svd f = svd_of(a, m, n);
     for (int64_t k = 0; k < n; k++) test_raise(&worst, fabs(f.s[k] - s[k]));
     check_svd(m, n, a, &errors);
     report_svd(&errors);
@@ -562,15 +498,12 @@ TEST(svd_small_values)
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++)
             for (int64_t k = 0; k < m; k++) gram[i * n + j] += a[k * n + i] * a[k * n + j];
-    e = eigen_of(gram, n);
+    eigen e = eigen_of(gram, n);
     for (int64_t k = 0; k < n; k++) {
         const double value = e.values[n - 1 - k];
         test_raise(&gram_worst, fabs(sqrt(value < 0 ? 0 : value) - s[k]));
     }
     CHECK(gram_worst > 1e-10 && gram_worst < 1e-6);
-    eigen_free(e);
-    svd_free(f);
-    free(s); free(a); free(gram);
 }
 
 /* One value far above all others takes the most sweeps, and each rotation costs U a little accuracy: without the final step
@@ -586,8 +519,6 @@ TEST(svd_with_one_large_value)
     WORST("one large value: |A - U S Vt| / |A|", errors.residual, 1e-14);
     WORST("one large value: |U^T U - I| / sqrt k", errors.left, 5e-15);
     WORST("one large value: |Vt V - I| / sqrt k", errors.right, 2e-14);
-    free(s);
-    free(a);
 }
 
 /* A Laeuchli matrix: ones above eps I. Its Gram is exactly singular in double, its smallest value is eps. */
@@ -598,7 +529,6 @@ TEST(svd_where_gram_is_singular)
     CHECK_NEAR(f.s[0], sqrt(3), 1e-15);
     CHECK_NEAR(f.s[1], 1e-9, 1e-16);
     CHECK_NEAR(f.s[2], 1e-9, 1e-16);
-    svd_free(f);
 }
 
 TEST(svd_hard)
@@ -609,7 +539,7 @@ TEST(svd_hard)
         for (int kind = 0; kind < 8; kind++)
             for (int wide = 0; wide < 2; wide++) {
                 int64_t m = wide ? 37 : 70, n = wide ? 70 : 37;
-                double *a = random_matrix(m, n, 9);
+                double *a = random_doubles(m * n, 9);
                 for (int64_t i = 0; i < m; i++)
                     for (int64_t j = 0; j < n; j++) {
                         double *x = a + i * n + j;
@@ -624,14 +554,12 @@ TEST(svd_hard)
                     }
                 tni_algebra_of(TN_SIMD_PLAIN)->scale(m * n, scales[c], a);
                 check_svd(m, n, a, &worst);
-                free(a);
             }
     report_svd(&worst);
     {
         double a[6] = {1, 2, 3, -(double)INFINITY, 5, 6};
         svd    f = svd_of(a, 3, 2);
         CHECK_STATUS(f.status, TN_ERR_NONFINITE);
-        svd_free(f);
     }
 }
 
@@ -641,35 +569,28 @@ TEST(svd_rank_deficient)
     int64_t n = 150;
     double *s = doubles(n), *a;
     svd_errors errors = {0, 0, 0};
-    svd f;
     for (int64_t k = 0; k < 60; k++) s[k] = 1;
     a = with_singular_values(n, n, s);
-    f = svd_of(a, n, n);
+    svd f = svd_of(a, n, n);
     for (int64_t k = 0; k < n; k++) CHECK_NEAR(f.s[k], s[k], 1e-14);
     CHECK(f.s[n - 1] <= EPS);
     check_svd(n, n, a, &errors);
     report_svd(&errors);
-    svd_free(f);
-    free(s);
-    free(a);
 }
 
 TEST(svd_known)
 {
     double worst = 0, a[88], pair[4] = {3, 0, 4, 5};
-    svd    f;
     for (int i = 0; i < 11; i++)
         for (int j = 0; j < 8; j++) a[i * 8 + j] = (double)((5 * i + 11 * j + 2 * i * j) % 23 - 11) / 16;
-    f = svd_of(a, 11, 8);
+    svd f = svd_of(a, 11, 8);
     for (int k = 0; k < 8; k++) test_raise(&worst, fabs(f.s[k] - golden_singular_values[k]));
     WORST("against LAPACK", worst, 1e-14);
-    svd_free(f);
     f = svd_of(pair, 2, 2);                                  /* singular values sqrt 45, sqrt 5; u0 = (1,3)/sqrt 10 */
     CHECK_NEAR(f.s[0], sqrt(45), 1e-14);
     CHECK_NEAR(f.s[1], sqrt(5), 1e-14);
     CHECK_NEAR(f.u[0], sqrt(0.1), 1e-15);
     CHECK_NEAR(f.u[2], 3 * sqrt(0.1), 1e-15);
-    svd_free(f);
 }
 
 /* ---- the matrix product underneath */
@@ -682,7 +603,7 @@ TEST(gemm_of_hosts)
     for (size_t s = 0; s < 8; s++)
         for (int way = 0; way < 24; way++) {
             int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
-            double *a = random_matrix(m, k, 1), *b = random_matrix(k, n, 2), *c = random_matrix(m, n, 3), *expected = same(c, m * n);
+            double *a = random_doubles(m * k, 1), *b = random_doubles(k * n, 2), *c = random_doubles(m * n, 3), *expected = same(c, m * n);
             double  beta = betas[way / 8];
             tni_mat am = way & 1 ? tni_mat_of(a, 1, m) : tni_rows(a, k), bm = way & 2 ? tni_mat_of(b, 1, k) : tni_rows(b, n);
             tni_mat cm = way & 4 ? tni_mat_of(c, 1, m) : tni_rows(c, n);
@@ -693,9 +614,8 @@ TEST(gemm_of_hosts)
                     *to = 1.5 * sum + beta * *to;
                 }
             for (int64_t i = 0; i < m * n && beta == 0; i++) c[i] = (double)NAN;       /* must not be read */
-            host()->by->gemm(host(), m, n, k, 1.5, am, bm, beta, cm);
+            host_memory()->by->gemm(host_memory(), m, n, k, 1.5, am, bm, beta, cm);
             test_raise(&worst, test_max_error(c, expected, m * n));
-            free(a); free(b); free(c); free(expected);
         }
     WORST("host product", worst, 1e-14);
 }
@@ -706,11 +626,10 @@ typedef struct job { const double *a; int64_t n; double *out[12]; } job;
 
 static void run_job(void *arg, int64_t task, int worker)
 {
-    job    *j = (job *)arg;
-    eigen   e = eigen_of(j->a, j->n);
+    job  *j = (job *)arg;
+    eigen e = eigen_of(j->a, j->n);
     (void)worker;
     memcpy(j->out[task], e.vectors, (size_t)(j->n * j->n) * sizeof(double));
-    eigen_free(e);
 }
 
 TEST(same_bits_by_any_worker)
@@ -729,21 +648,9 @@ TEST(same_bits_by_any_worker)
     pool.fn = pool_backwards;
     tni_parallel_for(&pool, 12, run_job, &j);
     CHECK(memcmp(j.out[0], j.out[5], (size_t)(n * n) * sizeof(double)) == 0);
-    for (int k = 0; k < 12; k++) free(j.out[k]);
-    free(a);
 }
 
 /* ---- tensors */
-
-static tn_ctx *context(tn_dtype dtype)
-{
-    tn_desc desc;
-    tn_ctx *ctx = NULL;
-    memset(&desc, 0, sizeof desc);
-    desc.dtype = dtype;
-    CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK);
-    return ctx;
-}
 
 static tn_tensor *matrix_of(tn_ctx *ctx, int64_t m, int64_t n, const double *a)
 {
@@ -756,8 +663,7 @@ static void all_of(const tn_tensor *t, double *to) { CHECK_STATUS(tn_read(t, TN_
 
 static tn_eigh_desc eigh_desc(int64_t top, bool measure)
 {
-    tn_eigh_desc d;
-    memset(&d, 0, sizeof d);
+    tn_eigh_desc d = ZERO;
     d.top = top;
     d.measure = measure;
     return d;
@@ -765,8 +671,7 @@ static tn_eigh_desc eigh_desc(int64_t top, bool measure)
 
 static tn_svd_desc svd_desc(int64_t top, bool measure)
 {
-    tn_svd_desc d;
-    memset(&d, 0, sizeof d);
+    tn_svd_desc d = ZERO;
     d.top = top;
     d.measure = measure;
     return d;
@@ -777,7 +682,7 @@ TEST(eigh_of_tensors)
     static const double a[9] = {1, 4, 0, 0, 1, 0, 0, 0, -3};              /* symmetric part [1 2; 2 1], -3: values -3, -1, 3 */
     for (int type = 0; type < 2; type++) {
         double         tol = type ? 1e-15 : 1e-6, v[9];
-        tn_ctx        *ctx = context(type ? TN_F64 : TN_F32);
+        tn_ctx        *ctx = ctx_of(type ? TN_F64 : TN_F32);
         tn_tensor     *t = matrix_of(ctx, 3, 3, a);
         tn_eigh_desc   desc = eigh_desc(0, false);
         tn_eigh_result e;
@@ -812,15 +717,14 @@ TEST(eigh_of_tensors)
         CHECK_STATUS(tn_eigh(ctx, t, &desc, &e), TN_OK);
         CHECK(e.values && !e.vectors);
         tn_eigh_destroy(&e);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
 TEST(views_give_the_same)
 {
-    tn_ctx    *ctx = context(TN_F64);
-    double    *a = random_matrix(12, 20, 3), direct[5 * 5], viewed[5 * 5];
+    tn_ctx    *ctx = ctx_of(TN_F64);
+    double    *a = random_doubles(12 * 20, 3), direct[5 * 5], viewed[5 * 5];
     tn_tensor *t = matrix_of(ctx, 12, 20, a), *view = tn_transpose(tn_slice_step(tn_slice(t, 0, 3, 8), 1, 19, 9, -2), 0, 1), *copy = tn_copy(ctx, view);
     tn_svd_result f, g;
     REQUIRE(CHECK_STATUS(tn_svd(ctx, copy, NULL, &f), TN_OK));
@@ -831,15 +735,13 @@ TEST(views_give_the_same)
     CHECK(memcmp(direct, viewed, sizeof direct) == 0);
     tn_svd_destroy(&f);
     tn_svd_destroy(&g);
-    free(a);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(qr_and_svd_of_tensors)
 {
-    tn_ctx       *ctx = context(TN_F32);
-    double       *a = random_matrix(30, 20, 8), s[20], tail = 0, size = 0;
+    tn_ctx       *ctx = ctx_of(TN_F32);
+    double       *a = random_doubles(30 * 20, 8), s[20], tail = 0, size = 0;
     tn_tensor    *t = matrix_of(ctx, 30, 20, a);
     tn_qr_desc    measure = {true, false, 0};
     tn_svd_desc   desc = svd_desc(0, true);
@@ -859,14 +761,12 @@ TEST(qr_and_svd_of_tensors)
     for (int k = 0; k < 20; k++) { size += s[k] * s[k]; tail += k < 6 ? 0 : s[k] * s[k]; }
     CHECK_NEAR(g.error, sqrt(tail / size), 1e-6);                          /* Eckart & Young */
     tn_svd_destroy(&g);
-    free(a);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(empty_tensors)
 {
-    tn_ctx        *ctx = context(TN_F32);
+    tn_ctx        *ctx = ctx_of(TN_F32);
     tn_eigh_desc   desc = eigh_desc(0, true);
     tn_eigh_result e;
     tn_qr_result   f;
@@ -876,14 +776,13 @@ TEST(empty_tensors)
     CHECK_STATUS(tn_qr(ctx, tn_tensor_2d(ctx, TN_REAL, 4, 0), NULL, &f), TN_OK);
     CHECK_STATUS(tn_svd(ctx, tn_tensor_2d(ctx, TN_REAL, 0, 4), NULL, &g), TN_OK);
     CHECK_INT(g.vt->shape[1], 4);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);                                                   /* frees the results too */
+    CLOSE_CTX(ctx);                                                   /* frees the results too */
 }
 
 TEST(mistakes_are_named)
 {
     static const double bad[4] = {1, (double)NAN, 2, 3};
-    tn_ctx        *ctx = context(TN_F64);
+    tn_ctx        *ctx = ctx_of(TN_F64);
     tn_eigh_desc   desc = eigh_desc(9, false);
     tn_svd_desc    cut = svd_desc(-1, false);
     tn_eigh_result e;
@@ -913,24 +812,21 @@ TEST(mistakes_are_named)
 /* Each allocation fails once: a clean status, no result left, and it works again after. */
 TEST(memory_runs_out)
 {
-    test_heap heap;
-    tn_desc   desc;
+    test_heap heap = ZERO;
+    tn_desc   desc = ZERO;
     tn_ctx   *ctx = NULL;
     double   *a = symmetric(6, uniform_entry);
-    memset(&heap, 0, sizeof heap);
-    memset(&desc, 0, sizeof desc);
     desc.allocator = test_heap_allocator(&heap);
     CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK);
     tn_tensor *t = matrix_of(ctx, 6, 6, a);
     for (int op = 0; op < 3; op++)
         for (uint64_t fail = 1;; fail++) {
             tn_memory before = tn_ctx_memory(ctx);
-            tn_status s;
             tn_eigh_result e;
             tn_qr_result   f;
             tn_svd_result  g;
             heap.fail_at = heap.count + fail;
-            s = op == 0 ? tn_eigh(ctx, t, NULL, &e) : op == 1 ? tn_qr(ctx, t, NULL, &f) : tn_svd(ctx, t, NULL, &g);
+            tn_status s = op == 0 ? tn_eigh(ctx, t, NULL, &e) : op == 1 ? tn_qr(ctx, t, NULL, &f) : tn_svd(ctx, t, NULL, &g);
             if (s == TN_OK) {
                 heap.fail_at = 0;
                 CHECK(fail > 2);
@@ -948,7 +844,6 @@ TEST(memory_runs_out)
         }
     tn_ctx_destroy(ctx);
     CHECK_INT(heap.live, 0);
-    free(a);
 }
 
 TEST(effective_rank)
@@ -969,8 +864,8 @@ TEST(qr_of_wide_tensors)
     static const int64_t extent[][2] = {{1, 4}, {3, 7}, {20, 33}, {40, 90}};
     for (size_t e = 0; e < sizeof extent / sizeof *extent; e++) {
         const int64_t m = extent[e][0], n = extent[e][1];
-        tn_ctx       *ctx = context(TN_F64);
-        double       *a = random_matrix(m, n, 3 + e), *q = doubles(m * m), *r = doubles(m * n), *product = doubles(m * n);
+        tn_ctx       *ctx = ctx_of(TN_F64);
+        double       *a = random_doubles(m * n, 3 + e), *q = doubles(m * m), *r = doubles(m * n), *product = doubles(m * n);
         tn_qr_result  f;
         if (CHECK_STATUS(tn_qr(ctx, matrix_of(ctx, m, n, a), NULL, &f), TN_OK)) {
             all_of(f.q, q);
@@ -985,9 +880,7 @@ TEST(qr_of_wide_tensors)
             CHECK(test_frobenius(product, a, m * n) <= 1e-14);
             tn_qr_destroy(&f);
         }
-        free(product); free(r); free(q); free(a);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 

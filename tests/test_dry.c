@@ -16,31 +16,26 @@ static size_t peak_of(const training *t, const tn_backend *backend)
 {
     world          w;
     tn_transformer m;
-    tn_optim_desc  od;
-    tn_optim      *optim;
-    int64_t        step, part, i;
-    size_t         peak;
+    tn_optim_desc  od = ZERO;
     const int64_t  n = t->texts * t->d.context;
     int32_t       *ids = (int32_t *)malloc((size_t)n * sizeof *ids);
-    memset(&od, 0, sizeof od);
     od.kind = t->kind;
     if (!CHECK(ids != NULL) || !open_as(&w, t->dtype, t->activations, 1, 1, backend)) exit(1);
-    for (i = 0; i < n; i++) ids[i] = (int32_t)(i % t->d.vocab);
+    for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)(i % t->d.vocab);
     CHECK_STATUS(tn_transformer_init(w.params, "", &t->d, &m), TN_OK);
-    optim = tn_optim_create(w.params, &od);
-    for (step = 0; step < 3; step++) {
-        for (part = 0; part < t->parts; part++) {
-            tn_tensor *x, *loss;
+    tn_optim *optim = tn_optim_create(w.params, &od);
+    for (int64_t step = 0; step < 3; step++) {
+        for (int64_t part = 0; part < t->parts; part++) {
             tn_ctx_reset(w.ctx);
-            x = tn_tensor_2d(w.ctx, TN_I32, t->texts, t->d.context);
+            tn_tensor *x = tn_tensor_2d(w.ctx, TN_I32, t->texts, t->d.context);
             tn_write(x, TN_I32, ids, n);
             tn_record(w.ctx);
-            loss = tn_transformer_loss(w.ctx, &m, x, x);
+            tn_tensor *loss = tn_transformer_loss(w.ctx, &m, x, x);
             CHECK_STATUS(tn_backward(w.ctx, tn_scale(w.ctx, loss, 1 / (double)t->parts)), TN_OK);
         }
         CHECK_STATUS(tn_optim_step(optim), TN_OK);
     }
-    peak = tn_ctx_memory(w.ctx).peak;
+    size_t peak = tn_ctx_memory(w.ctx).peak;
     close_world(&w);
     free(ids);
     return peak;
@@ -67,9 +62,8 @@ static void compare(const training *t, const char *what)
    keep for themselves. */
 TEST(every_model)
 {
-    training t;
+    training t = ZERO;
     int      k, most = test_small() ? 4 : VARIANTS;
-    memset(&t, 0, sizeof t);
     t.texts = 256;
     t.parts = 1;
     for (k = 0; k < most; k++) {
@@ -88,8 +82,7 @@ TEST(every_model)
 
 TEST(parts_recomputation_and_optimisers)
 {
-    training t;
-    memset(&t, 0, sizeof t);
+    training t = ZERO;
     t.d = tiny();
     t.d.dim = 64;
     t.d.hidden = 96;
@@ -118,11 +111,8 @@ TEST(parts_recomputation_and_optimisers)
 /* 200 layers of width 8192. */
 TEST(a_model_that_is_too_large_for_this_machine)
 {
-    training t;
-    double   weights;
-    size_t   peak;
+    training t = ZERO;
     if (sizeof(void *) < 8) SKIP("64", "addresses of 64 bits");
-    memset(&t, 0, sizeof t);
     t.d = tiny();
     t.d.dim = 8192;
     t.d.heads = 64;
@@ -135,8 +125,8 @@ TEST(a_model_that_is_too_large_for_this_machine)
     t.activations = TN_BF16;
     t.texts = 1;
     t.parts = 1;
-    weights = 4 * (double)tn_transformer_cost_of(&t.d, t.d.context).params;
-    peak = peak_of(&t, dry_backend());
+    double weights = 4 * (double)tn_transformer_cost_of(&t.d, t.d.context).params;
+    size_t peak = peak_of(&t, dry_backend());
     CHECK(weights > 5e11);
     if (!CHECK((double)peak > 4.49 * weights && (double)peak < 4.59 * weights))      /* values, gradients, two moments; BF16 */
         printf("%g times the weights\n", (double)peak / weights);
@@ -147,17 +137,14 @@ TEST(attention_has_the_form_of_a_gpu)
 {
     const int64_t     shape[4] = {1, 256, 2, 8};
     const tn_backend *backend[2];
-    tn_attend_desc    d;
-    int               k;
-    memset(&d, 0, sizeof d);
+    tn_attend_desc    d = ZERO;
     d.kind = TN_ATTEND_SQUARED;
     backend[0] = dry_processor();
     backend[1] = dry_backend();
-    for (k = 0; k < 2; k++) {
-        world      w;
-        tn_tensor *x;
+    for (int k = 0; k < 2; k++) {
+        world w;
         if (!CHECK(open_as(&w, TN_F32, TN_REAL, 1, 1, backend[k]))) exit(1);
-        x = tn_tensor_nd(w.ctx, TN_F32, 4, shape);
+        tn_tensor *x = tn_tensor_nd(w.ctx, TN_F32, 4, shape);
         CHECK(tn_attend(w.ctx, x, x, x, &d) != NULL);
         CHECK_INT((long long)tn_ctx_kernel_calls(w.ctx, TN_KERNEL_ATTENTION_LINEAR), k);
         CHECK_INT((long long)tn_ctx_kernel_calls(w.ctx, TN_KERNEL_ATTENTION), !k);
@@ -182,23 +169,18 @@ TEST(a_process_without_memory_tells_the_others)
     const int64_t shape = 40;
     tn_backend    b = *dry_backend();
     tn_comm       k = dry_comm(2);
-    tn_desc       d;
+    tn_desc       d = ZERO;
     tn_ctx       *ctx;
-    tn_params    *ps;
-    tn_param     *p;
-    tn_optim     *o;
-    tn_init       zeros;
-    memset(&zeros, 0, sizeof zeros);
+    tn_init       zeros = ZERO;
     b.alloc = alloc_unless_full;
     k.all_gather = count_calls;
-    memset(&d, 0, sizeof d);
     d.backend = &b;
     d.backend_required = true;
     d.comm = &k;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
-    ps = tn_params_create(ctx);
-    p = tn_params_add(ps, "p", 1, &shape, zeros);
-    o = tn_optim_create(ps, NULL);
+    tn_params *ps = tn_params_create(ctx);
+    tn_param *p = tn_params_add(ps, "p", 1, &shape, zeros);
+    tn_optim *o = tn_optim_create(ps, NULL);
     REQUIRE(CHECK(p && o));
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, p->value)), TN_OK);

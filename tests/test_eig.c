@@ -2,23 +2,9 @@
    singular values. Bounds are multiples of eps times the norm and the extent, as in LAPACK's own tests. */
 
 #include "pool.h"
-#include "test.h"
+#include "kit.h"
 
 #define EPS 0x1p-52
-
-static double *doubles(int64_t n) { return (double *)calloc((size_t)n + 1, sizeof(double)); }
-
-static tn_ctx *context(tn_dtype dtype, int threads)
-{
-    tn_desc desc;
-    tn_ctx *ctx = NULL;
-    memset(&desc, 0, sizeof desc);
-    desc.dtype = dtype;
-    desc.threads = threads;
-    desc.parallel_for = threads > 1 ? pool_backwards : NULL;
-    CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK);
-    return ctx;
-}
 
 static tn_tensor *tensor_of(tn_ctx *ctx, int rank, int64_t a, int64_t b, int64_t c, const double *p)
 {
@@ -29,20 +15,6 @@ static tn_tensor *tensor_of(tn_ctx *ctx, int rank, int64_t a, int64_t b, int64_t
 }
 
 static tn_tensor *matrix_of(tn_ctx *ctx, int64_t m, int64_t n, const double *p) { return tensor_of(ctx, 2, m, n, 1, p); }
-
-static double *read_all(const tn_tensor *t)
-{
-    double *p = doubles(tn_tensor_count(t));
-    CHECK_STATUS(tn_read(t, TN_F64, p, tn_tensor_count(t)), TN_OK);
-    return p;
-}
-
-static double *random_matrix(int64_t m, int64_t n, uint64_t seed)
-{
-    double *a = doubles(m * n);
-    for (int64_t i = 0; i < m * n; i++) a[i] = test_random_real(&seed);
-    return a;
-}
 
 static double norm(const double *a, int64_t n)
 {
@@ -64,16 +36,15 @@ static double *product(int64_t m, int64_t n, int64_t k, const double *a, const d
 /* Q of a random [n,n], by Gram and Schmidt, twice: rows are orthonormal. */
 static double *orthogonal(int64_t n, uint64_t seed)
 {
-    double *q = random_matrix(n, n, seed);
+    double *q = random_doubles(n * n, seed);
     for (int64_t i = 0; i < n; i++)
         for (int pass = 0; pass < 2; pass++) {
-            double length;
             for (int64_t j = 0; j < i; j++) {
                 double dot = 0;
                 for (int64_t l = 0; l < n; l++) dot += q[i * n + l] * q[j * n + l];
                 for (int64_t l = 0; l < n; l++) q[i * n + l] -= dot * q[j * n + l];
             }
-            length = norm(q + i * n, n);
+            double length = norm(q + i * n, n);
             for (int64_t l = 0; l < n; l++) q[i * n + l] /= length;
         }
     return q;
@@ -89,7 +60,6 @@ static double *with_eigenvalues(int64_t n, const double *values, uint64_t seed)
             for (int64_t l = 0; l < n; l++) sum += q[l * n + i] * values[l] * q[l * n + j];
             a[i * n + j] = a[j * n + i] = sum;
         }
-    free(q);
     return a;
 }
 
@@ -98,8 +68,7 @@ static double *with_eigenvalues(int64_t n, const double *values, uint64_t seed)
 static int64_t kept(int64_t rank, double absolute, double relative, double weight, int64_t n, const double *values,
                     double *dropped)
 {
-    tn_truncation t;
-    memset(&t, 0, sizeof t);
+    tn_truncation t = ZERO;
     t.rank = rank; t.absolute = absolute; t.relative = relative; t.weight = weight;
     return tn_truncation_count(&t, n, values, dropped);
 }
@@ -131,29 +100,25 @@ TEST(truncation_rules)
 TEST(truncation_of_results)
 {
     static const double values[5] = {-3, 1e-3, 2, -1, 1e-6};
-    tn_ctx        *ctx = context(TN_F64, 1);
+    tn_ctx        *ctx = ctx_of(TN_F64);
     double        *a = with_eigenvalues(5, values, 3), *v;
     tn_tensor     *t = matrix_of(ctx, 5, 5, a);
-    tn_eigh_desc   ed;
-    tn_svd_desc    sd;
+    tn_eigh_desc   ed = ZERO;
+    tn_svd_desc    sd = ZERO;
     tn_eigh_result e;
     tn_svd_result  s;
-    memset(&ed, 0, sizeof ed);
-    memset(&sd, 0, sizeof sd);
     ed.truncation.absolute = 0.5;
     ed.measure = true;
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, t, &ed, &e), TN_OK));
     CHECK_INT(e.values->shape[0], 3); CHECK_INT(e.vectors->shape[0], 3);
-    v = read_all(e.values);
+    v = host(e.values);
     CHECK_NEAR(v[0], -3, 1e-14); CHECK_NEAR(v[1], -1, 1e-14); CHECK_NEAR(v[2], 2, 1e-14);     /* ascending, as asked */
     CHECK_NEAR(e.error, sqrt((1e-6 + 1e-12) / (14 + 1e-6 + 1e-12)), 1e-12);
-    free(v);
     tn_eigh_destroy(&e);
     ed.top = 2;                                                              /* of those kept, the two smallest */
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, t, &ed, &e), TN_OK));
-    v = read_all(e.values);
+    v = host(e.values);
     CHECK_INT(e.values->shape[0], 2); CHECK_NEAR(v[0], -3, 1e-14); CHECK_NEAR(v[1], -1, 1e-14);
-    free(v);
     tn_eigh_destroy(&e);
     sd.truncation.weight = 1e-3 * 1e-3 / 13;
     REQUIRE(CHECK_STATUS(tn_svd(ctx, t, &sd, &s), TN_OK));
@@ -165,7 +130,6 @@ TEST(truncation_of_results)
     ed.truncation.rank = -2;
     CHECK_STATUS(tn_eigh(ctx, t, &ed, &e), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "eigh: truncation.rank is -2, expected 0 or more");
-    free(a);
     tn_ctx_destroy(ctx);
 }
 
@@ -175,15 +139,14 @@ TEST(eigh_refuses_what_is_not_symmetric)
 {
     static const tn_dtype dtypes[3] = {TN_F64, TN_F32, TN_BF16};
     static const double   small[3] = {1e-13, 5e-5, 0.06}, large[3] = {1e-12, 5e-4, 0.12};  /* on either side */
-    tn_ctx *ctx = context(TN_F64, 1);
+    tn_ctx *ctx = ctx_of(TN_F64);
     for (int k = 0; k < 3; k++)
         for (int big = 0; big < 2; big++) {
             double         a[9] = {2, 1, 0.5, 1, 1, 1, 0.5, 1, 1};
             const int64_t  shape[2] = {3, 3};
             tn_tensor     *t = tn_tensor_nd(ctx, dtypes[k], 2, shape);
             tn_eigh_result e;
-            tn_eigh_desc   desc;
-            memset(&desc, 0, sizeof desc);
+            tn_eigh_desc   desc = ZERO;
             a[7] += 2 * (big ? large[k] : small[k]);                         /* a[2,1], relative to the 2 */
             CHECK_STATUS(tn_write(t, TN_F64, a, 9), TN_OK);
             CHECK_STATUS(tn_eigh(ctx, t, NULL, &e), big ? TN_ERR_ARG : TN_OK);
@@ -201,60 +164,52 @@ TEST(clusters_of_eigenvalues)
 {
     static const double values[7] = {1, 1, 1, 2, 3, 3 + 1e-13, 7};
     static const double expected[7] = {0, 0, 0, 3, 4, 4, 6}, gap[7] = {1, 1, 1, 1, 1, 1, 4};
-    tn_ctx        *ctx = context(TN_F64, 1);
+    tn_ctx        *ctx = ctx_of(TN_F64);
     double        *a = with_eigenvalues(7, values, 11), *c, *angle;
     tn_tensor     *t = matrix_of(ctx, 7, 7, a);
-    tn_eigh_desc   desc;
+    tn_eigh_desc   desc = ZERO;
     tn_eigh_result e;
-    tn_svd_desc    sd;
+    tn_svd_desc    sd = ZERO;
     tn_svd_result  s;
-    memset(&desc, 0, sizeof desc);
-    memset(&sd, 0, sizeof sd);
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, t, NULL, &e), TN_OK));
     CHECK_INT(e.cluster->dtype, TN_I32);
-    c = read_all(e.cluster);
-    angle = read_all(e.angle);
+    c = host(e.cluster);
+    angle = host(e.angle);
     for (int i = 0; i < 7; i++) {
         CHECK(c[i] == expected[i]);
         CHECK_NEAR(angle[i], 2 * EPS * norm(a, 49) / gap[i], 1e-2 * EPS * norm(a, 49) / gap[i]);
     }
-    free(c); free(angle);
     tn_eigh_destroy(&e);
     desc.order = TN_EIGH_MAGNITUDE;                                          /* 7, 3, 3, 2, 1, 1 | 1 */
     desc.top = 6;
     desc.noise = 0.01;                                                       /* 2 |E| is 0.17: all closer than 17 are one */
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, t, &desc, &e), TN_OK));
-    c = read_all(e.cluster);
-    angle = read_all(e.angle);
+    c = host(e.cluster);
+    angle = host(e.angle);
     for (int i = 0; i < 6; i++) CHECK(c[i] == 0 && angle[i] == 1);           /* a member is not kept */
-    free(c); free(angle);
     tn_eigh_destroy(&e);
     desc.noise = 0;
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, t, &desc, &e), TN_OK));
-    c = read_all(e.cluster);
-    angle = read_all(e.angle);
+    c = host(e.cluster);
+    angle = host(e.angle);
     CHECK(c[0] == 0 && c[1] == 1 && c[2] == 1 && c[3] == 3 && c[4] == 4 && c[5] == 4);
     CHECK(angle[3] < 1e-14 && angle[4] == 1 && angle[5] == 1);
-    free(c); free(angle);
     tn_eigh_destroy(&e);
     desc.noise = 2;
     CHECK_STATUS(tn_eigh(ctx, t, &desc, &e), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "eigh: noise is 2, expected 0 to 1");
     REQUIRE(CHECK_STATUS(tn_svd(ctx, t, &sd, &s), TN_OK));
-    c = read_all(s.cluster);
+    c = host(s.cluster);
     CHECK(c[0] == 0 && c[1] == 1 && c[2] == 1 && c[3] == 3 && c[4] == 4 && c[5] == 4 && c[6] == 4);
-    free(c); free(a);
     tn_svd_destroy(&s);
     for (int m = 3; m <= 4; m++) {                       /* 2, 1, 0; the fourth row has a zero, too */
         double null[12] = {2, 0, 0, 0, 1};
         REQUIRE(CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, m, 3, null), NULL, &s), TN_OK));
-        angle = read_all(s.angle);
+        angle = host(s.angle);
         CHECK_NEAR(angle[2], m == 3 ? 2 * EPS * sqrt(5) : 1, EPS);
-        free(angle);
         tn_svd_destroy(&s);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* The bound holds: a random perturbation of the stated size turns each cluster's subspace by at most its angle. */
@@ -262,20 +217,19 @@ TEST(clusters_bound_the_angle)
 {
     enum { N = 12 };
     static const double values[N] = {-5, -5, -2, 0, 0, 1e-9, 1, 1.5, 4, 4, 4, 9};
-    tn_ctx        *ctx = context(TN_F64, 1);
-    double        *a = with_eigenvalues(N, values, 5), *e = random_matrix(N, N, 6), *c, *angle, *before, *after, worst = 0;
+    tn_ctx        *ctx = ctx_of(TN_F64);
+    double        *a = with_eigenvalues(N, values, 5), *e = random_doubles(N * N, 6), *c, *angle, *before, *after, worst = 0;
     const double   noise = 1e-4;
-    tn_eigh_desc   desc;
+    tn_eigh_desc   desc = ZERO;
     tn_eigh_result r;
-    memset(&desc, 0, sizeof desc);
     desc.noise = noise;
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, matrix_of(ctx, N, N, a), &desc, &r), TN_OK));
-    c = read_all(r.cluster); angle = read_all(r.angle); before = read_all(r.vectors);
+    c = host(r.cluster); angle = host(r.angle); before = host(r.vectors);
     tn_eigh_destroy(&r);
     for (int i = 0; i < N; i++) for (int j = 0; j < i; j++) e[i * N + j] = e[j * N + i];
     for (int i = 0; i < N * N; i++) a[i] += e[i] / norm(e, N * N) * noise * norm(values, N);
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, matrix_of(ctx, N, N, a), &desc, &r), TN_OK));
-    after = read_all(r.vectors);
+    after = host(r.vectors);
     tn_eigh_destroy(&r);
     for (int i = 0; i < N; i++) {                                            /* the part outside of its old cluster */
         double inside = 0;
@@ -290,7 +244,6 @@ TEST(clusters_bound_the_angle)
     }
     WORST("sine of the angle / its bound", worst, 1);
     CHECK(worst > 1e-3);
-    free(a); free(e); free(c); free(angle); free(before); free(after);
     tn_ctx_destroy(ctx);
 }
 
@@ -302,11 +255,10 @@ TEST(batches_of_eigen)
         for (size_t z = 0; z < 5; z++)
             for (int measure = 0; measure < 2; measure++) {
                 const int64_t  n = sizes[z], b = z == 2 ? 1 : 5;
-                tn_ctx        *ctx = context(z % 2 ? TN_F32 : TN_F64, threads);
-                double        *a = random_matrix(b * n, n, 17), *values, *vectors, worst = 0;
-                tn_eigh_desc   desc;
+                tn_ctx        *ctx = ctx_threads(z % 2 ? TN_F32 : TN_F64, threads, pool_backwards);
+                double        *a = random_doubles((b * n) * (n), 17), *values, *vectors, worst = 0;
+                tn_eigh_desc   desc = ZERO;
                 tn_eigh_result all, one;
-                memset(&desc, 0, sizeof desc);
                 desc.order = measure ? TN_EIGH_MAGNITUDE : TN_EIGH_ASCENDING;
                 desc.measure = measure != 0;
                 desc.symmetrise = true;
@@ -314,26 +266,23 @@ TEST(batches_of_eigen)
                 REQUIRE(CHECK_STATUS(tn_eigh(ctx, tensor_of(ctx, 3, b, n, n, a), &desc, &all), TN_OK));
                 CHECK_INT(all.values->rank, 2); CHECK_INT(all.vectors->rank, 3); CHECK_INT(all.angle->shape[0], b);
                 CHECK_INT(all.vectors->shape[2], n);
-                values = read_all(all.values);
-                vectors = read_all(all.vectors);
+                values = host(all.values);
+                vectors = host(all.vectors);
                 for (int64_t i = 0; i < b; i++) {
                     REQUIRE(CHECK_STATUS(tn_eigh(ctx, matrix_of(ctx, n, n, a + i * n * n), &desc, &one), TN_OK));
-                    double *v = read_all(one.values), *x = read_all(one.vectors);
+                    double *v = host(one.values), *x = host(one.vectors);
                     const int64_t k = one.values->shape[0];
                     CHECK(memcmp(v, values + i * k, (size_t)k * sizeof *v) == 0);
                     CHECK(memcmp(x, vectors + i * k * n, (size_t)(k * n) * sizeof *x) == 0);
                     if (measure) test_raise(&worst, one.error);
-                    free(v); free(x);
                     tn_eigh_destroy(&one);
                 }
                 if (measure) CHECK(all.error == worst);
-                free(a); free(values); free(vectors);
                 tn_eigh_destroy(&all);
-                CHECK_CTX(ctx);
-                tn_ctx_destroy(ctx);
+                CLOSE_CTX(ctx);
             }
     {
-        tn_ctx        *ctx = context(TN_F64, 1);
+        tn_ctx        *ctx = ctx_of(TN_F64);
         double         a[8] = {1, 2, 2, 1, 0, 1, 1, (double)NAN};
         tn_eigh_result e;
         CHECK_STATUS(tn_eigh(ctx, tensor_of(ctx, 3, 2, 2, 2, a), NULL, &e), TN_ERR_NONFINITE);
@@ -358,13 +307,11 @@ typedef struct eig_errors { double right, left, pairing, condition; } eig_errors
 static void check_eig(tn_ctx *ctx, int64_t n, const double *a, eig_errors *worst)
 {
     const double  size = norm(a, n * n), unit = EPS * (double)(n > 0 ? n : 1);
-    tn_eig_desc   desc;
+    tn_eig_desc   desc = ZERO;
     tn_eig_result e;
-    double       *l, *x, *y, *c;
-    memset(&desc, 0, sizeof desc);
     desc.left = desc.measure = true;
     if (!CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, n, n, a), &desc, &e), TN_OK)) { tn_ctx_clear_error(ctx); return; }
-    l = read_all(e.values); x = read_all(e.right); y = read_all(e.left); c = read_all(e.condition);
+    double *l = host(e.values), *x = host(e.right), *y = host(e.left), *c = host(e.condition);
     CHECK(e.residual >= 0 && (n == 0 || e.residual <= 30 * unit));
     for (int64_t i = 0; i < n; i++) {
         const double *xr = x + 2 * i * n, *xi = xr + n, *yr = y + 2 * i * n, *yi = yr + n, re = l[2 * i], im = l[2 * i + 1];
@@ -396,7 +343,6 @@ static void check_eig(tn_ctx *ctx, int64_t n, const double *a, eig_errors *worst
         CHECK(dot_re >= -8 * EPS && c[i] >= 1);
         if (dot_re > 1e-8) test_raise(&worst->condition, fabs(c[i] * dot_re - 1) * dot_re / EPS);
     }
-    free(l); free(x); free(y); free(c);
     tn_eig_destroy(&e);
     tn_ctx_reset(ctx);
 }
@@ -413,15 +359,13 @@ TEST(eig_random)
 {
     static const int64_t sizes[] = {0, 1, 2, 3, 4, 5, 8, 17, 33, 34, 35, 36, 67, 100};
     eig_errors worst = {0, 0, 0, 0};
-    tn_ctx    *ctx = context(TN_F64, 1);
+    tn_ctx    *ctx = ctx_of(TN_F64);
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-        double *a = random_matrix(sizes[k], sizes[k], 40 + k);
+        double *a = random_doubles(sizes[k] * sizes[k], 40 + k);
         check_eig(ctx, sizes[k], a, &worst);
-        free(a);
     }
     report_eig(&worst);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 static double hard_entry(int kind, int64_t i, int64_t j, int64_t n, const double *noise)
@@ -453,19 +397,17 @@ TEST(eig_hard)
     static const int64_t sizes[] = {2, 3, 6, 31, 50};
     static const double  scales[] = {1, 1e150, 1e-150};
     eig_errors worst = {0, 0, 0, 0};
-    tn_ctx    *ctx = context(TN_F64, 1);
+    tn_ctx    *ctx = ctx_of(TN_F64);
     for (int kind = 0; kind <= 16; kind++)
         for (size_t z = 0; z < 5; z++)
             for (size_t c = 0; c < (z == 2 ? 3 : 1); c++) {
                 const int64_t n = sizes[z];
-                double *noise = random_matrix(n, n, 7), *a = doubles(n * n);
+                double *noise = random_doubles(n * n, 7), *a = doubles(n * n);
                 for (int64_t i = 0; i < n * n; i++) a[i] = scales[c] * hard_entry(kind, i / n, i % n, n, noise);
                 check_eig(ctx, n, a, &worst);
-                free(noise); free(a);
             }
     report_eig(&worst);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* tools/golden_decomp.py */
@@ -479,20 +421,18 @@ static const double golden_general[] = {
 
 TEST(eig_known)
 {
-    tn_ctx       *ctx = context(TN_F64, 1);
+    tn_ctx       *ctx = ctx_of(TN_F64);
     double        a[100], *l, worst = 0;
-    tn_eig_desc   values_only;
+    tn_eig_desc   values_only = ZERO;
     tn_eig_result e;
-    memset(&values_only, 0, sizeof values_only);
     values_only.no_vectors = true;
     for (int i = 0; i < 10; i++)
         for (int j = 0; j < 10; j++) a[i * 10 + j] = ((5 * i + 11 * j + 2 * i * j + i * i) % 23 - 11) / 16.0;
     for (int only = 0; only < 2; only++) {
         REQUIRE(CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 10, 10, a), only ? &values_only : NULL, &e), TN_OK));
         CHECK(!e.left && !e.condition && e.residual != e.residual && (only ? !e.right : e.right->shape[2] == 10));
-        l = read_all(e.values);
+        l = host(e.values);
         for (int i = 0; i < 20; i++) test_raise(&worst, fabs(l[i] - golden_general[i]));
-        free(l);
         tn_eig_destroy(&e);
     }
     WORST("against LAPACK", worst, 2e-14);
@@ -502,59 +442,51 @@ TEST(eig_known)
         for (int j = 0; j < 6; j++) c[j] = six[j];
         for (int j = 0; j < 5; j++) c[(j + 1) * 6 + j] = 1;
         CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 6, 6, c), NULL, &e), TN_OK);
-        l = read_all(e.values);
+        l = host(e.values);
         for (int j = 0; j < 6; j++) { CHECK_NEAR(l[2 * j], 6 - j, 1e-11); CHECK(l[2 * j + 1] == 0); }
-        free(l);
         tn_eig_destroy(&e);
         CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 4, 4, one), NULL, &e), TN_OK);
-        l = read_all(e.values);
+        l = host(e.values);
         for (int j = 0; j < 4; j++) {
             CHECK_NEAR(fabs(l[2 * j]), sqrt(0.5), 4 * EPS);
             CHECK_NEAR(fabs(l[2 * j + 1]), sqrt(0.5), 4 * EPS);
         }
-        free(l);
         tn_eig_destroy(&e);
     }
     {   /* [1 1; 0 1+h]: y^H x = h / sqrt(1 + h^2), so the condition is about 1/h */
         double b[4] = {1, 1, 0, 1 + 1e-6}, *c;
-        tn_eig_desc desc;
-        memset(&desc, 0, sizeof desc);
+        tn_eig_desc desc = ZERO;
         desc.left = true;
         CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 2, 2, b), &desc, &e), TN_OK);
-        c = read_all(e.condition);
+        c = host(e.condition);
         CHECK_NEAR(c[0], 1e6, 1); CHECK_NEAR(c[1], 1e6, 1);
-        free(c);
         tn_eig_destroy(&e);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Equal bits for any number of threads; in floats; 180 rows take windows of many shifts and small blocks. */
 TEST(eig_large)
 {
     const int64_t n = 180;
-    double       *a = random_matrix(n, n, 3), *first = NULL;
+    double       *a = random_doubles(n * n, 3), *first = NULL;
     eig_errors    worst = {0, 0, 0, 0};
     for (int threads = 1; threads < 4; threads += 2) {
-        tn_ctx       *ctx = context(TN_F64, threads);
+        tn_ctx       *ctx = ctx_threads(TN_F64, threads, pool_backwards);
         tn_eig_result e;
-        double       *x;
         if (threads == 1) check_eig(ctx, n, a, &worst);
         REQUIRE(CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, n, n, a), NULL, &e), TN_OK));
-        x = read_all(e.right);
+        double *x = host(e.right);
         if (first) CHECK(memcmp(x, first, sizeof *x * (size_t)(2 * n * n)) == 0);
-        if (first) free(x);
         else first = x;
         tn_eig_destroy(&e);
         tn_ctx_destroy(ctx);
     }
     report_eig(&worst);
     {
-        tn_ctx       *ctx = context(TN_F32, 1);
-        tn_eig_desc   desc;
+        tn_ctx       *ctx = ctx_of(TN_F32);
+        tn_eig_desc   desc = ZERO;
         tn_eig_result e;
-        memset(&desc, 0, sizeof desc);
         desc.measure = true;
         REQUIRE(CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, n, n, a), &desc, &e), TN_OK));
         CHECK_INT(e.right->dtype, TN_F32);
@@ -562,13 +494,12 @@ TEST(eig_large)
         tn_eig_destroy(&e);
         tn_ctx_destroy(ctx);
     }
-    free(a); free(first);
 }
 
 TEST(eig_refuses)
 {
     static const double bad[4] = {1, (double)INFINITY, 2, 3};
-    tn_ctx       *ctx = context(TN_F64, 1);
+    tn_ctx       *ctx = ctx_of(TN_F64);
     tn_eig_result e;
     CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 2, 2, bad), NULL, &e), TN_ERR_NONFINITE);
     CHECK_ERROR(ctx, TN_ERR_NONFINITE, "eig: a, [2,2], has NaN or infinity");
@@ -588,10 +519,9 @@ TEST(eig_refuses)
 /* [m,n] of this rank; the singular values fall to 10^-grade. */
 static double *of_rank(int64_t m, int64_t n, int64_t rank, double grade, uint64_t seed)
 {
-    double *left = random_matrix(m, rank, seed), *right = random_matrix(rank, n, seed + 1), *a;
+    double *left = random_doubles(m * rank, seed), *right = random_doubles(rank * n, seed + 1), *a;
     for (int64_t i = 0; i < m * rank; i++) left[i] *= pow(10, -grade * (double)(i % rank) / (double)rank);
     a = product(m, n, rank, left, right);
-    free(left); free(right);
     return a;
 }
 
@@ -601,22 +531,21 @@ TEST(qr_with_pivots)
                                         {4, 1, 1},
                                         {6, 6, 0}, {0, 3, 0}, {3, 0, 0}, {70, 65, 30}};
     static const double scales[3] = {1, 1e150, 1e-150};
-    tn_ctx *ctx = context(TN_F64, 1);
+    tn_ctx *ctx = ctx_of(TN_F64);
     double  worst = 0;
     for (size_t z = 0; z < sizeof shapes / sizeof *shapes; z++)
         for (int c = 0; c < 3; c++) {
             const int64_t m = shapes[z][0], n = shapes[z][1], k = m < n ? m : n;
             double       *a = of_rank(m, n, shapes[z][2], 6, z), *r, *order;
             bool         *seen = (bool *)calloc((size_t)n + 1, sizeof *seen);
-            tn_qr_desc    desc;
+            tn_qr_desc    desc = ZERO;
             tn_qr_result  f;
             for (int64_t i = 0; i < m * n; i++) a[i] *= scales[c];
-            memset(&desc, 0, sizeof desc);
             desc.pivot = desc.measure = true;
             REQUIRE(CHECK_STATUS(tn_qr(ctx, matrix_of(ctx, m, n, a), &desc, &f), TN_OK));
             CHECK_INT(f.rank, shapes[z][2]);
             test_raise(&worst, f.error / (EPS * (double)(m + n)));
-            r = read_all(f.r); order = read_all(f.order);
+            r = host(f.r); order = host(f.order);
             for (int64_t j = 0; j < n; j++) { CHECK(!seen[(int64_t)order[j]]); seen[(int64_t)order[j]] = true; }
             for (int64_t i = 0; i < k; i++) {
                 double tail = 0;                                             /* each diagonal element bounds what follows */
@@ -627,15 +556,14 @@ TEST(qr_with_pivots)
                     CHECK(sqrt(tail) <= r[i * n + i] / scales[c] * (1 + 1e-7) + 1e-15);
                 }
             }
-            free(a); free(r); free(order); free(seen);
+            free(seen);
             tn_qr_destroy(&f);
         }
     WORST("|A P - Q R| / (|A| eps (m + n))", worst, 2);
     {
         double a[6] = {1, 2, 3, 2, 4, (double)NAN};
-        tn_qr_desc   desc;
+        tn_qr_desc   desc = ZERO;
         tn_qr_result f;
-        memset(&desc, 0, sizeof desc);
         desc.pivot = true;
         CHECK_STATUS(tn_qr(ctx, matrix_of(ctx, 2, 3, a), &desc, &f), TN_ERR_NONFINITE);
         tn_ctx_clear_error(ctx);
@@ -647,8 +575,7 @@ TEST(qr_with_pivots)
         CHECK(!f.order && f.rank == 0);
         tn_qr_destroy(&f);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* x is a solution if A^T (A x - b) + ridge x = 0, and the shortest if it is in the row space of A: x = A^T z, where the
@@ -659,28 +586,26 @@ TEST(lstsq_of_all_shapes)
                                         {6, 1, 1},
                                         {5, 5, 0}, {0, 4, 0}, {4, 0, 0}};
     static const double  scales[3] = {1, 1e150, 1e-150};
-    tn_ctx *ctx = context(TN_F64, 1);
+    tn_ctx *ctx = ctx_of(TN_F64);
     double  normal = 0, length = 0, residual = 0;
     for (size_t z = 0; z < sizeof shapes / sizeof *shapes; z++)
         for (int c = 0; c < 3; c++)
             for (int ridge = 0; ridge < (c ? 1 : 2); ridge++) {
                 const int64_t   m = shapes[z][0], n = shapes[z][1], count = 3, k = m < n ? m : n;
-                double         *a = of_rank(m, n, shapes[z][2], 3, 60 + z), *b = random_matrix(m, count, 5);
-                double         *x, *rest, *u, *s, *vt;
+                double         *a = of_rank(m, n, shapes[z][2], 3, 60 + z), *b = random_doubles(m * count, 5);
                 const double    unit = norm(a, m * n);
-                tn_lstsq_desc   desc;
+                tn_lstsq_desc   desc = ZERO;
                 tn_lstsq_result f;
                 tn_svd_result   d;
-                memset(&desc, 0, sizeof desc);
                 desc.ridge = ridge ? 0.01 : 0;
                 REQUIRE(CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, m, n, a), NULL, &d), TN_OK));
-                u = read_all(d.u); s = read_all(d.s); vt = read_all(d.vt);
+                double *u = host(d.u), *s = host(d.s), *vt = host(d.vt);
                 tn_svd_destroy(&d);
                 for (int64_t i = 0; i < m * n; i++) a[i] *= scales[c];
                 REQUIRE(CHECK_STATUS(tn_lstsq(ctx, matrix_of(ctx, m, n, a), matrix_of(ctx, m, count, b), &desc, &f), TN_OK));
                 CHECK_INT(f.rank, ridge ? n : shapes[z][2]);
                 CHECK_INT(f.x->shape[0], n); CHECK_INT(f.x->shape[1], count);
-                x = read_all(f.x); rest = read_all(f.residual);
+                double *x = host(f.x), *rest = host(f.residual);
                 for (int64_t j = 0; j < count; j++) {
                     double *expected = doubles(n), size = 0, off = 0, least = 0, gradient = 0;
                     for (int64_t l = 0; l < k; l++) {
@@ -712,33 +637,27 @@ TEST(lstsq_of_all_shapes)
                     test_raise(&normal, sqrt(gradient) / (unit * unit * sqrt(size) + unit * norm(b, m * count) + 1e-300));
                     test_raise(&length, sqrt(off) / (size > 0 ? sqrt(size) : 1));
                     test_raise(&residual, fabs(rest[j] - sqrt(least)) / (unit * sqrt(size) + norm(b, m * count) + 1e-300));
-                    free(expected);
                 }
-                free(a); free(b); free(x); free(rest); free(u); free(s); free(vt);
                 tn_lstsq_destroy(&f);
             }
     WORST("|A^T (b - A x) - ridge x| / (|A|^2 |x| + |A| |b|)", normal, 1e-14);
     WORST("against the pseudo-inverse", length, 2e-11);
     WORST("residual as reported / (|A| |x| + |b|)", residual, 1e-14);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(lstsq_known)
 {
     static const double a[6] = {1, 0, 1, 1, 1, 2}, b[3] = {1, 3, 2}, bad[3] = {1, (double)NAN, 2};
     /* the line 1.5 + 0.5 t */
-    tn_ctx         *ctx = context(TN_F32, 1);
+    tn_ctx         *ctx = ctx_of(TN_F32);
     tn_tensor      *line = matrix_of(ctx, 3, 2, a);
-    tn_lstsq_desc   desc;
+    tn_lstsq_desc   desc = ZERO;
     tn_lstsq_result f;
-    double         *x, *rest;
-    memset(&desc, 0, sizeof desc);
     REQUIRE(CHECK_STATUS(tn_lstsq(ctx, line, tensor_of(ctx, 1, 3, 1, 1, b), NULL, &f), TN_OK));
-    x = read_all(f.x); rest = read_all(f.residual);
+    double *x = host(f.x), *rest = host(f.residual);
     CHECK_INT(f.x->rank, 1); CHECK_INT(f.rank, 2);
     CHECK_NEAR(x[0], 1.5, 1e-6); CHECK_NEAR(x[1], 0.5, 1e-6); CHECK_NEAR(rest[0], sqrt(1.5), 1e-6);
-    free(x); free(rest);
     tn_lstsq_destroy(&f);
     CHECK(!f.x && !f.residual);
     CHECK_STATUS(tn_lstsq(ctx, line, tensor_of(ctx, 1, 2, 1, 1, b), NULL, &f), TN_ERR_SHAPE);
@@ -759,31 +678,29 @@ TEST(svd_of_few_values)
     static const int64_t shapes[][2] = {{300, 280}, {260, 400}, {700, 256}};
     for (size_t z = 0; z < 3; z++)
         for (int kind = 0; kind < 3; kind++) {                               /* flat, falling, ten equal values and noise */
-            const int64_t  m = shapes[z][0], n = shapes[z][1], top = 10, k = m < n ? m : n;
-            tn_ctx        *ctx = context(TN_F64, 1);
-            double        *a = kind ? of_rank(m, n, k, 8, 3) : random_matrix(m, n, 3), *s, *few, worst[3] = {0, 0, 0}, size;
-            tn_tensor     *t;
-            tn_svd_desc    desc;
-            tn_svd_result  all, r;
+            const int64_t m = shapes[z][0], n = shapes[z][1], top = 10, k = m < n ? m : n;
+            tn_ctx       *ctx = ctx_of(TN_F64);
+            double       *a = kind ? of_rank(m, n, k, 8, 3) : random_doubles(m * n, 3), *s, *few, worst[3] = {0, 0, 0}, size;
+            tn_svd_desc   desc = ZERO;
+            tn_svd_result all, r;
             if (kind == 2) for (int64_t i = 0; i < m * n; i++) a[i] = (i / n == i % n && i / n < 10 ? 5 : 0) + 1e-3 * a[i];
-            t = matrix_of(ctx, m, n, a);
+            tn_tensor *t = matrix_of(ctx, m, n, a);
             size = norm(a, m * n);
-            memset(&desc, 0, sizeof desc);
             desc.method = TN_SVD_EXACT;
             desc.measure = true;
             REQUIRE(CHECK_STATUS(tn_svd(ctx, t, &desc, &all), TN_OK));
             WORST("|A - U S Vt| / |A|", all.error, 2e-14);
             CHECK(all.residual != all.residual);
-            s = read_all(all.s);
+            s = host(all.s);
             desc.top = top;
             for (int method = 0; method < 3; method++) {
                 desc.method = method == 0 ? TN_SVD_AUTO : method == 1 ? TN_SVD_KRYLOV : TN_SVD_RANDOMISED;
                 REQUIRE(CHECK_STATUS(tn_svd(ctx, t, &desc, &r), TN_OK));
-                few = read_all(r.s);
+                few = host(r.s);
                 CHECK_INT(r.s->shape[0], top); CHECK_INT(r.u->shape[1], top); CHECK_INT(r.vt->shape[0], top);
                 if (method < 2) CHECK(r.residual <= 1e-13 * s[0] / size * 4);
                 for (int64_t i = 0; i < top; i++) {
-                    double *u = read_all(r.u), *vt = read_all(r.vt), left = 0, right = 0, high = 0, low = 0;
+                    double *u = host(r.u), *vt = host(r.vt), left = 0, right = 0, high = 0, low = 0;
                     for (int64_t j = 0; j < m; j++) {
                         double av = -few[i] * u[j * top + i];
                         for (int64_t l = 0; l < n; l++) av += a[j * n + l] * vt[i * n + l];
@@ -804,18 +721,14 @@ TEST(svd_of_few_values)
                         CHECK(sqrt(left + right) <= r.residual * size * 1.0001 + 1e-14 * size);
                         test_raise(&worst[2], fabs(few[i] - s[i]) / (r.residual * size + 1e-14 * s[0]));
                     }
-                    free(u); free(vt);
                 }
-                free(few);
                 tn_svd_destroy(&r);
             }
             WORST("values, over the largest", worst[0], 1e-14);
             WORST("|A v - s u| and |A^T u - s v|, over the largest", worst[1], 1e-13);
             WORST("randomised: error of values / residual", worst[2], 1);
-            free(a); free(s);
             tn_svd_destroy(&all);
-            CHECK_CTX(ctx);
-            tn_ctx_destroy(ctx);
+            CLOSE_CTX(ctx);
         }
 }
 
@@ -824,13 +737,13 @@ TEST(svd_of_few_values)
 TEST(svd_randomised_estimates)
 {
     enum { M = 40, N = 34 };
-    tn_ctx *ctx = context(TN_F64, 1);
+    tn_ctx *ctx = ctx_of(TN_F64);
     double *left = orthogonal(M, 21), *right = orthogonal(N, 22), worst = 0, least = 1, claim = 0;
     int     below = 0;
     for (int trial = 0; trial < 60; trial++) {
         const int     kind = trial % 5, top = 2 + trial % 4;
         double       *a = doubles(M * N), *u, *s, *vt, *angle, *c, sum = 0, rest = 0, size;
-        tn_svd_desc   desc;
+        tn_svd_desc   desc = ZERO;
         tn_svd_result r;
         for (int l = 0; l < N; l++) {
             const double x = kind == 0 ? 1 - 0.5 * l / N : kind == 1 ? 1.0 / (l + 1) : kind == 2 ? pow(0.7, l)
@@ -838,7 +751,6 @@ TEST(svd_randomised_estimates)
             for (int i = 0; i < M; i++) for (int j = 0; j < N; j++) a[i * N + j] += left[l * M + i] * x * right[l * N + j];
         }
         size = norm(a, M * N);
-        memset(&desc, 0, sizeof desc);
         desc.method = TN_SVD_RANDOMISED;
         desc.measure = true;
         desc.top = top;
@@ -846,7 +758,7 @@ TEST(svd_randomised_estimates)
         desc.power = 1 + trial / 5 % 3;
         desc.seed = (uint64_t)trial;
         REQUIRE(CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, M, N, a), &desc, &r), TN_OK));
-        u = read_all(r.u); s = read_all(r.s); vt = read_all(r.vt); angle = read_all(r.angle); c = read_all(r.cluster);
+        u = host(r.u); s = host(r.s); vt = host(r.vt); angle = host(r.angle); c = host(r.cluster);
         tn_svd_destroy(&r);
         for (int i = 0; i < M; i++)
             for (int j = 0; j < N; j++) {
@@ -886,25 +798,21 @@ TEST(svd_randomised_estimates)
         test_raise(&claim, fabs(r.residual - sqrt(sum) / size));
         test_raise(&claim, fabs(r.error - sqrt(rest) / size));
         if (r.residual < least) least = r.residual;
-        free(a); free(u); free(s); free(vt); free(angle); free(c);
         tn_ctx_reset(ctx);
     }
     WORST("randomised: true angle / estimate", worst, 0.3);
     WORST("randomised: residual and error against loops", claim, 1e-14);
     printf("%d angles below 1, residuals from %.2g\n", below, least);
     CHECK(below > 60 && worst > 1e-2 && least < 1e-3);
-    free(left); free(right);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(svd_methods_are_checked)
 {
-    tn_ctx       *ctx = context(TN_F64, 1);
+    tn_ctx       *ctx = ctx_of(TN_F64);
     double       *a = of_rank(64, 64, 3, 1, 8), *zero = doubles(64 * 64);
-    tn_svd_desc   desc;
+    tn_svd_desc   desc = ZERO;
     tn_svd_result r;
-    memset(&desc, 0, sizeof desc);
     desc.top = 5;
     desc.method = TN_SVD_KRYLOV;                                             /* rank 3: the last values are below 1e-13 */
     CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, 64, 64, a), &desc, &r), TN_OK);
@@ -929,7 +837,6 @@ TEST(svd_methods_are_checked)
     desc.method = (tn_svd_method)7;
     CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, 64, 64, a), &desc, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "svd: method is 7, expected 0 to 3");
-    free(a); free(zero);
     tn_ctx_destroy(ctx);
 }
 

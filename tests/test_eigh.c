@@ -3,17 +3,14 @@
 
 #include <float.h>
 #include "pool.h"
-#include "test.h"
+#include "kit.h"
 
 #define EPS 0x1p-52
 
-static double *doubles(int64_t n) { return (double *)calloc((size_t)n + 1, sizeof(double)); }
-
 static tn_ctx *context(tn_dtype dtype, tn_simd simd, int threads, tn_parallel_for_fn pool)
 {
-    tn_desc desc;
+    tn_desc desc = ZERO;
     tn_ctx *ctx = NULL;
-    memset(&desc, 0, sizeof desc);
     desc.dtype = dtype;
     desc.simd = simd;
     desc.threads = threads;
@@ -40,20 +37,14 @@ static tn_status solve(tn_ctx *ctx, int64_t n, const double *a, const tn_eigh_de
 /* ---- matrices: element (i,j), i <= j, of the symmetric [n,n] */
 typedef double (*entry)(int64_t i, int64_t j, int64_t n);
 
-static double noise(int64_t i, int64_t j)
-{
-    uint64_t state = (uint64_t)(i * 100003 + j);
-    return test_random_real(&state);
-}
-
-static double uniform(int64_t i, int64_t j, int64_t n)   { (void)n; return noise(i, j); }
+static double uniform(int64_t i, int64_t j, int64_t n)   { (void)n; return noise_at(i, j); }
 static double zeros(int64_t i, int64_t j, int64_t n)     { (void)i; (void)j; (void)n; return 0; }
 static double ones(int64_t i, int64_t j, int64_t n)      { (void)i; (void)j; (void)n; return 1; }
 static double identity(int64_t i, int64_t j, int64_t n)  { (void)n; return i == j; }
-static double diagonal(int64_t i, int64_t j, int64_t n)  { (void)n; return i == j ? noise(i, 7) : 0; }
-static double graded(int64_t i, int64_t j, int64_t n)    { return noise(i, j) * pow(10, -12.0 * (double)(i + j) / (double)(2 * n)); }
-static double steep(int64_t i, int64_t j, int64_t n)     { return noise(n - i, n - j) * pow(10, -140.0 * (double)(2 * n - i - j) / (double)n); }
-static double clustered(int64_t i, int64_t j, int64_t n) { (void)n; return (double)(i == j) * (double)(1 + i % 3) + 1e-11 * noise(i, j); }
+static double diagonal(int64_t i, int64_t j, int64_t n)  { (void)n; return i == j ? noise_at(i, 7) : 0; }
+static double graded(int64_t i, int64_t j, int64_t n)    { return noise_at(i, j) * pow(10, -12.0 * (double)(i + j) / (double)(2 * n)); }
+static double steep(int64_t i, int64_t j, int64_t n)     { return noise_at(n - i, n - j) * pow(10, -140.0 * (double)(2 * n - i - j) / (double)n); }
+static double clustered(int64_t i, int64_t j, int64_t n) { (void)n; return (double)(i == j) * (double)(1 + i % 3) + 1e-11 * noise_at(i, j); }
 static double toeplitz(int64_t i, int64_t j, int64_t n)  { (void)n; return i == j ? 2 : j - i == 1 ? -1 : 0; }
 static double wilkinson(int64_t i, int64_t j, int64_t n) { return i == j ? fabs((double)i - (double)(n - 1) / 2) : j - i == 1; }
 static double big_wilkinson(int64_t i, int64_t j, int64_t n) { return 1e200 * wilkinson(i, j, n); }
@@ -72,7 +63,7 @@ static double deficient(int64_t i, int64_t j, int64_t n)
 {
     double sum = 0;
     (void)n;
-    for (int64_t k = 0; k < 3; k++) sum += noise(i, k + 900) * noise(j, k + 900) * (double)(k - 1);
+    for (int64_t k = 0; k < 3; k++) sum += noise_at(i, k + 900) * noise_at(j, k + 900) * (double)(k - 1);
     return sum;
 }
 
@@ -80,7 +71,7 @@ static const entry entries[] = {uniform, zeros, ones, identity, diagonal, graded
                                 broken, deficient};
 enum { ENTRIES = (int)(sizeof entries / sizeof *entries) };
 
-static double *matrix(int64_t n, entry f)
+static double *matrix_by(int64_t n, entry f)
 {
     double *a = doubles(n * n);
     for (int64_t i = 0; i < n; i++)
@@ -109,11 +100,10 @@ static void jacobi(int64_t n, double *a, double *values)
     for (int sweep = 0; sweep < 30; sweep++)
         for (int64_t p = 0; p < n; p++)
             for (int64_t q = p + 1; q < n; q++) {
-                double theta, t, c;
                 if (fabs(a[p * n + q]) < 1e-17) continue;       /* |A| is 1 here */
-                theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
-                t = (theta < 0 ? -1 : 1) / (fabs(theta) + hypot(1, theta));
-                c = 1 / sqrt(1 + t * t);
+                double theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
+                double t = (theta < 0 ? -1 : 1) / (fabs(theta) + hypot(1, theta));
+                double c = 1 / sqrt(1 + t * t);
                 turn(n, c, c * t, a + p * n, a + q * n, 1);
                 turn(n, c, c * t, a + p, a + q, n);
             }
@@ -169,14 +159,12 @@ static void measure(int64_t n, const double *a, double size, const double *value
             test_raise(&worst->orthogonal, fabs(product));
         }
     }
-    free(row);
 }
 
 static void check(tn_ctx *ctx, int64_t n, entry f, errors *worst)
 {
-    tn_eigh_desc values_only;
-    double *a = matrix(n, f), *values = doubles(n), *only = doubles(n), *vectors = doubles(n * n), size = norm_of(n * n, a);
-    memset(&values_only, 0, sizeof values_only);
+    tn_eigh_desc values_only = ZERO;
+    double *a = matrix_by(n, f), *values = doubles(n), *only = doubles(n), *vectors = doubles(n * n), size = norm_of(n * n, a);
     values_only.no_vectors = true;
     CHECK_STATUS(solve(ctx, n, a, NULL, values, vectors), TN_OK);
     CHECK_STATUS(solve(ctx, n, a, &values_only, only, NULL), TN_OK);
@@ -187,7 +175,6 @@ static void check(tn_ctx *ctx, int64_t n, entry f, errors *worst)
         jacobi(n, a, only);
         for (int64_t i = 0; i < n; i++) test_raise(&worst->oracle, fabs(only[i] - values[i] / size));
     }
-    free(a); free(values); free(only); free(vectors);
     CHECK_CTX(ctx);
 }
 
@@ -252,7 +239,7 @@ TEST(in_float)
 TEST(values_of_floats)
 {
     static const int64_t n = 300;
-    double *a = matrix(n, uniform), values[300], exact[300], worst = 0;
+    double *a = matrix_by(n, uniform), values[300], exact[300], worst = 0;
     double *vectors = doubles(n * n);
     for (int64_t i = 0; i < n * n; i++) a[i] = (double)(float)a[i];
     for (int k = 0; k < 2; k++) {
@@ -262,23 +249,19 @@ TEST(values_of_floats)
     }
     for (int64_t i = 0; i < n; i++) test_raise(&worst, fabs(values[i] - exact[i]) / (0x1p-24 * fabs(exact[i]) + 1e-13));
     WORST("difference in halves of the last bit", worst, 1.001);
-    free(a);
-    free(vectors);
 }
 
 TEST(known)
 {
-    double *a = matrix(200, toeplitz), values[200], vectors[200 * 200], worst = 0, w[21];
+    double *a = matrix_by(200, toeplitz), values[200], vectors[200 * 200], worst = 0, w[21];
     tn_ctx *ctx = context(TN_F64, TN_SIMD_BEST, 1, NULL);
     CHECK_STATUS(solve(ctx, 200, a, NULL, values, vectors), TN_OK);
     for (int k = 1; k <= 200; k++) test_raise(&worst, fabs(values[k - 1] - (2 - 2 * cos(k * 3.14159265358979323846 / 201))));
     WORST("second differences", worst, 1e-14);
-    free(a);
-    a = matrix(21, wilkinson);                               /* Wilkinson 1965: the largest two agree to 14 places */
+    a = matrix_by(21, wilkinson);                               /* Wilkinson 1965: the largest two agree to 14 places */
     CHECK_STATUS(solve(ctx, 21, a, NULL, w, vectors), TN_OK);
     CHECK_NEAR(w[20], 10.746194182903393, 1e-14);
     CHECK_NEAR(w[19], 10.746194182903322, 1e-14);
-    free(a);
     tn_ctx_destroy(ctx);
 }
 
@@ -290,17 +273,14 @@ TEST(same_bits)
     for (int level = TN_SIMD_PLAIN; level <= TN_SIMD_AVX512; level++)
         for (int k = 0; k < 4; k++)
             for (int threads = 1; threads <= 4; threads++) {
-                double *a = matrix(n, some[k / 2]);
+                double *a = matrix_by(n, some[k / 2]);
                 tn_ctx *ctx = context(k % 2 ? TN_F32 : TN_F64, (tn_simd)level, threads,
                                       threads == 4 ? pool_backwards : NULL);
                 CHECK_STATUS(solve(ctx, n, a, NULL, threads == 1 ? values : others, threads == 1 ? first : again), TN_OK);
                 CHECK(threads == 1 || memcmp(first, again, (size_t)(n * n) * sizeof *first) == 0);
                 CHECK(threads == 1 || memcmp(values, others, sizeof values) == 0);
                 tn_ctx_destroy(ctx);
-                free(a);
             }
-    free(first);
-    free(again);
 }
 
 TEST(not_finite)
@@ -309,13 +289,11 @@ TEST(not_finite)
     double  values[100], *vectors = doubles(100 * 100);
     tn_ctx *ctx = context(TN_F64, TN_SIMD_BEST, 1, NULL);
     for (int k = 0; k < 3; k++) {
-        double *a = matrix(100, uniform);
+        double *a = matrix_by(100, uniform);
         a[99 * 100 + 40] = bad[k];
         CHECK_STATUS(solve(ctx, 100, a, NULL, values, vectors), TN_ERR_NONFINITE);
         CHECK_ERROR(ctx, TN_ERR_NONFINITE, "eigh: a, [100,100], has NaN or infinity");
-        free(a);
     }
-    free(vectors);
     tn_ctx_destroy(ctx);
 }
 

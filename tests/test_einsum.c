@@ -2,20 +2,9 @@
    and what is refused. tests/data/einsum/cases.tsv has expressions with NumPy's results. */
 
 #include "pool.h"
-#include "test.h"
+#include "kit.h"
 
 enum { MOST = 12, LABELS = 26 };
-
-static tn_ctx *ctx_of(tn_dtype dtype, int threads)
-{
-    tn_desc d;
-    tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.threads = threads;
-    d.parallel_for = threads > 1 ? pool_backwards : NULL;
-    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
-}
 
 /* ---- the cases of the file -------------------------------------------------------------------------------------- */
 
@@ -32,9 +21,9 @@ static int shape_of(const char **s, int64_t *shape)           /* "2x3", up to ; 
 static tn_tensor *case_operand(tn_ctx *ctx, int k, int rank, const int64_t *shape)
 {
     double  v[4096];
-    int64_t n = 1, i;
-    for (i = 0; i < rank; i++) n *= shape[i];
-    for (i = 0; i < n; i++) v[i] = (double)((i * (7 + 2 * k) + 3 * k) % 11) - 5;
+    int64_t n = 1;
+    for (int64_t i = 0; i < rank; i++) n *= shape[i];
+    for (int64_t i = 0; i < n; i++) v[i] = (double)((i * (7 + 2 * k) + 3 * k) % 11) - 5;
     return tn_tensor_from(ctx, rank, shape, TN_F64, v);
 }
 
@@ -42,8 +31,7 @@ static tn_tensor *case_operand(tn_ctx *ctx, int k, int rank, const int64_t *shap
 static void file_case(tn_ctx *ctx, const char *line)
 {
     tn_tensor    *t[MOST], *y;
-    tn_plan_desc  desc;
-    tn_plan      *plan;
+    tn_plan_desc  desc = ZERO;
     char          expr[128];
     const int64_t *shapes[MOST];
     int64_t       shape[TN_MAX_RANK], i, count;
@@ -60,9 +48,8 @@ static void file_case(tn_ctx *ctx, const char *line)
         n++;
         if (*line != ';') break;
     }
-    memset(&desc, 0, sizeof desc);
     desc.broadcast = true;
-    plan = tn_plan_create(ctx, expr, n, ranks, shapes, &desc);
+    tn_plan *plan = tn_plan_create(ctx, expr, n, ranks, shapes, &desc);
     y = plan ? tn_plan_run(plan, n, t) : NULL;
     if (!CHECK_CTX(ctx)) printf("     %s\n", expr);
     REQUIRE(y != NULL);
@@ -98,15 +85,14 @@ TEST(file)
 {
     char   path[TEST_PATH], *text;
     size_t n;
-    int    pass, cases = 0;
+    int    cases = 0;
     REQUIRE(test_data("einsum/cases.tsv", path));
     text = test_read_file(path, &n);
     REQUIRE(text != NULL);
-    for (pass = 0; pass < 2; pass++) {
-        tn_ctx     *ctx = ctx_of(pass ? TN_F32 : TN_F64, 1);
-        const char *line;
+    for (int pass = 0; pass < 2; pass++) {
+        tn_ctx *ctx = ctx_of(pass ? TN_F32 : TN_F64);
         REQUIRE(ctx != NULL);
-        for (line = text; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+        for (const char *line = text; line && *line; line = strchr(line, '\n'), line += line != NULL) {
             file_case(ctx, line);
             tn_ctx_reset(ctx);
             cases++;
@@ -130,24 +116,24 @@ typedef struct net {
    extents of one; zero ones if asked for. */
 static void net_make(net *a, uint64_t *seed, int most, int labels, bool zeros)
 {
-    int k, i, l;
+    int k, l;
     memset(a, 0, sizeof *a);
     a->n = (int)test_random_int(seed, 1, most);
     a->labels = labels;
     for (l = 0; l < labels; l++) a->extent[l] = test_random_int(seed, zeros && l % 5 == 4 ? 0 : 1, l % 3 == 0 ? 4 : 3);
     for (l = 0; l < labels; l++) {
         const int uses = (int)test_random_int(seed, 1, 5);
-        for (i = 0; i < (uses < 4 ? 2 : uses == 4 ? 1 : 3); i++) {
+        for (int i = 0; i < (uses < 4 ? 2 : uses == 4 ? 1 : 3); i++) {
             k = (int)test_random_int(seed, 0, a->n - 1);
             if (a->rank[k] < 5) a->label[k][a->rank[k]++] = l;
         }
     }
     for (l = 0; l < labels; l++) {
         bool used = false;
-        for (k = 0; k < a->n; k++) for (i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
+        for (k = 0; k < a->n; k++) for (int i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
         if (used && a->out_rank < 4 && test_random_int(seed, 0, 3) == 0) a->out[a->out_rank++] = l;
     }
-    for (i = a->out_rank - 1; i > 0; i--) {
+    for (int i = a->out_rank - 1; i > 0; i--) {
         k = (int)test_random_int(seed, 0, i);
         l = a->out[i]; a->out[i] = a->out[k]; a->out[k] = l;
     }
@@ -156,20 +142,18 @@ static void net_make(net *a, uint64_t *seed, int most, int labels, bool zeros)
 /* Operands of random numbers; every second is a view with transposed axes or negative steps. */
 static bool net_tensors(net *a, tn_ctx *ctx, uint64_t *seed, bool watch)
 {
-    int k, i;
-    for (k = 0; k < a->n; k++) {
-        int64_t    shape[TN_MAX_RANK], count = 1, j;
-        const int  turn = a->rank[k] > 1 && !watch ? (int)test_random_int(seed, 0, 2) : 0;
-        tn_tensor *base;
-        for (i = 0; i < a->rank[k]; i++) count *= shape[i] = a->extent[a->label[k][i]];
+    for (int k = 0; k < a->n; k++) {
+        int64_t   shape[TN_MAX_RANK], count = 1;
+        const int turn = a->rank[k] > 1 && !watch ? (int)test_random_int(seed, 0, 2) : 0;
+        for (int i = 0; i < a->rank[k]; i++) count *= shape[i] = a->extent[a->label[k][i]];
         a->v[k] = (double *)malloc(sizeof(double) * (size_t)(count + 1));
-        for (j = 0; j < count; j++) a->v[k][j] = (double)(float)test_random_real(seed);
+        for (int64_t j = 0; j < count; j++) a->v[k][j] = (double)(float)test_random_real(seed);
         if (turn) {
             const int64_t first = shape[0];
             shape[0] = shape[a->rank[k] - 1];
             shape[a->rank[k] - 1] = first;
         }
-        base = tn_tensor_nd(ctx, TN_REAL, a->rank[k], shape);
+        tn_tensor *base = tn_tensor_nd(ctx, TN_REAL, a->rank[k], shape);
         if (!base) return false;
         a->t[k] = turn ? tn_transpose(base, 0, -1) : base;
         if (turn == 2 && count > 0) a->t[k] = tn_slice_step(a->t[k], 0, a->t[k]->shape[0] - 1, -1, -1);
@@ -185,18 +169,18 @@ static void net_free(net *a) { for (int k = 0; k < a->n; k++) free(a->v[k]); }
 static int64_t net_brute(const net *a, double *y)
 {
     int64_t at[LABELS] = {0}, count = 1, i;
-    int     k, l;
+    int     l;
     for (i = 0; i < a->out_rank; i++) count *= a->extent[a->out[i]];
     for (i = 0; i < count; i++) y[i] = 0;
     for (l = 0; l < a->labels; l++) {
         bool used = false;
-        for (k = 0; k < a->n; k++) for (i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
+        for (int k = 0; k < a->n; k++) for (i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
         if (used && a->extent[l] == 0) return count;
     }
     for (;;) {
         double  product = 1;
         int64_t to = 0;
-        for (k = 0; k < a->n; k++) {
+        for (int k = 0; k < a->n; k++) {
             int64_t from = 0;
             for (i = 0; i < a->rank[k]; i++) from = from * a->extent[a->label[k][i]] + at[a->label[k][i]];
             product *= a->v[k][from];
@@ -205,7 +189,7 @@ static int64_t net_brute(const net *a, double *y)
         y[to] += product;
         for (l = a->labels - 1; l >= 0; l--) {
             bool used = false;
-            for (k = 0; k < a->n && !used; k++) for (i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
+            for (int k = 0; k < a->n && !used; k++) for (i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
             if (!used) continue;
             if (++at[l] < a->extent[l]) break;
             at[l] = 0;
@@ -230,42 +214,37 @@ static tn_tensor *net_plan(const net *a, tn_ctx *ctx, size_t max_bytes, tn_plan_
 {
     const int     *labels[MOST];
     const int64_t *shapes[MOST];
-    tn_plan_desc   desc;
-    tn_plan       *plan;
-    tn_tensor     *y;
+    tn_plan_desc   desc = ZERO;
     for (int k = 0; k < a->n; k++) {
         labels[k] = a->label[k];
         shapes[k] = a->t[k]->shape;
     }
-    memset(&desc, 0, sizeof desc);
     desc.max_bytes = max_bytes;
-    plan = tn_plan_create_labels(ctx, a->n, a->rank, shapes, labels, a->out_rank, a->out, &desc);
+    tn_plan *plan = tn_plan_create_labels(ctx, a->n, a->rank, shapes, labels, a->out_rank, a->out, &desc);
     if (!plan) return NULL;
     *cost = tn_plan_cost_of(plan);
-    y = tn_plan_run(plan, a->n, (tn_tensor *const *)a->t);
+    tn_tensor *y = tn_plan_run(plan, a->n, (tn_tensor *const *)a->t);
     tn_plan_destroy(plan);
     return y;
 }
 
 static void random_nets(tn_dtype dtype, int rounds, double bound)
 {
-    tn_ctx  *ctx = ctx_of(dtype, 1);
+    tn_ctx  *ctx = ctx_of(dtype);
     uint64_t seed = 11;
     double   worst = 0, sliced = 0;
-    int      round, slices = 0;
+    int      slices = 0;
     REQUIRE(ctx != NULL);
-    for (round = 0; round < rounds; round++) {
+    for (int round = 0; round < rounds; round++) {
         static double want[4096], got[4096];
         net           a;
-        tn_tensor    *y;
         tn_plan_cost  cost, part;
         const int    *labels[MOST];
-        int64_t       count;
         net_make(&a, &seed, MOST, (int)test_random_int(&seed, 1, 9), round % 4 == 0);
         REQUIRE(net_tensors(&a, ctx, &seed, false));
         for (int k = 0; k < a.n; k++) labels[k] = a.label[k];
-        count = net_brute(&a, want);
-        y = tn_einsum_labels(ctx, a.n, a.t, labels, a.out_rank, a.out);
+        int64_t count = net_brute(&a, want);
+        tn_tensor *y = tn_einsum_labels(ctx, a.n, a.t, labels, a.out_rank, a.out);
         if (!CHECK_CTX(ctx)) net_print(&a);
         REQUIRE(y != NULL);
         CHECK_INT(tn_tensor_count(y), count);
@@ -313,26 +292,23 @@ static double net_loss(const net *a, const double *weights, double *y)
 TEST(gradients)
 {
     static double weights[4096], y[4096], got[4096];
-    tn_ctx  *ctx = ctx_of(TN_F64, 1);
+    tn_ctx  *ctx = ctx_of(TN_F64);
     uint64_t seed = 5;
     double   worst = 0;
-    int      round;
     REQUIRE(ctx != NULL);
-    for (round = 0; round < 60; round++) {
+    for (int round = 0; round < 60; round++) {
         net        a;
-        tn_tensor *result, *w, *flat;
         const int *labels[MOST];
-        int64_t    count, i;
         net_make(&a, &seed, 6, (int)test_random_int(&seed, 1, 6), round % 6 == 0);
         REQUIRE(net_tensors(&a, ctx, &seed, true));
         for (int k = 0; k < a.n; k++) labels[k] = a.label[k];
-        for (i = 0; i < 4096; i++) weights[i] = test_random_real(&seed);
+        for (int64_t i = 0; i < 4096; i++) weights[i] = test_random_real(&seed);
         tn_record(ctx);
-        result = tn_einsum_labels(ctx, a.n, a.t, labels, a.out_rank, a.out);
+        tn_tensor *result = tn_einsum_labels(ctx, a.n, a.t, labels, a.out_rank, a.out);
         REQUIRE(result != NULL);
-        count = tn_tensor_count(result);
-        w = tn_tensor_from(ctx, result->rank, result->shape, TN_F64, weights);
-        flat = tn_sum(ctx, tn_mul(ctx, result, w));
+        int64_t count = tn_tensor_count(result);
+        tn_tensor *w = tn_tensor_from(ctx, result->rank, result->shape, TN_F64, weights);
+        tn_tensor *flat = tn_sum(ctx, tn_mul(ctx, result, w));
         CHECK_STATUS(tn_backward(ctx, flat), TN_OK);
         CHECK_CTX(ctx);
         CHECK_INT(net_brute(&a, y), count);
@@ -340,13 +316,12 @@ TEST(gradients)
             const int64_t n = tn_tensor_count(a.t[k]);
             if (!CHECK(a.t[k]->grad != NULL)) { net_print(&a); continue; }
             CHECK_STATUS(tn_read(a.t[k]->grad, TN_F64, got, n), TN_OK);
-            for (i = 0; i < n; i++) {
+            for (int64_t i = 0; i < n; i++) {
                 const double was = a.v[k][i];
-                double       up, down;
                 a.v[k][i] = was + 0.5;
-                up = net_loss(&a, weights, y);
+                double up = net_loss(&a, weights, y);
                 a.v[k][i] = was - 0.5;
-                down = net_loss(&a, weights, y);
+                double down = net_loss(&a, weights, y);
                 a.v[k][i] = was;
                 if (test_raise(&worst, fabs(up - down - got[i]) / (1 + fabs(got[i]))) && worst > 1e-10) net_print(&a);
             }
@@ -361,18 +336,16 @@ TEST(gradients)
 /* The same tensor as four operands, |x x^T|^2, by a plan that is sliced while nothing is recorded. */
 TEST(gradient_of_a_square)
 {
-    tn_ctx       *ctx = ctx_of(TN_F64, 1);
+    tn_ctx       *ctx = ctx_of(TN_F64);
     const int     label[4][2] = {{7, 9}, {8, 9}, {8, 2}, {7, 2}}, *labels[4] = {label[0], label[1], label[2], label[3]};
     const int     ranks[4] = {2, 2, 2, 2};
     const int64_t shape[2] = {40, 30}, *shapes[4] = {shape, shape, shape, shape};
-    tn_plan_desc  desc;
-    tn_plan      *plan;
+    tn_plan_desc  desc = ZERO;
     tn_tensor    *x, *t[4], *y, *want;
     double        v[1200], g[1200], worst = 0, whole;
     REQUIRE(ctx != NULL);
-    memset(&desc, 0, sizeof desc);
     desc.max_bytes = 8192;
-    plan = tn_plan_create_labels(ctx, 4, ranks, shapes, labels, 0, NULL, &desc);
+    tn_plan *plan = tn_plan_create_labels(ctx, 4, ranks, shapes, labels, 0, NULL, &desc);
     REQUIRE(plan != NULL);
     CHECK(tn_plan_cost_of(plan).slices > 1);
     x = tn_normal(ctx, 2, shape, 0, 1);
@@ -420,12 +393,10 @@ static tn_plan *plan_of(tn_ctx *ctx, const char *expr, const char *extents, cons
 
 TEST(optima)
 {
-    tn_ctx      *ctx = ctx_of(TN_F64, 1);
-    tn_plan     *plan;
-    tn_plan_cost c;
+    tn_ctx *ctx = ctx_of(TN_F64);
     REQUIRE(ctx != NULL);
-    plan = plan_of(ctx, "xyf,xtf,ytpf,fr->tpr", "x35 y37 f59 t51 p51 r27", NULL);
-    c = tn_plan_cost_of(plan);
+    tn_plan *plan = plan_of(ctx, "xyf,xtf,ytpf,fr->tpr", "x35 y37 f59 t51 p51 r27", NULL);
+    tn_plan_cost c = tn_plan_cost_of(plan);
     CHECK_NEAR(c.flops, 27436062, 0);
     tn_plan_destroy(plan);
     plan = plan_of(ctx, "ab,bc,cd,de,ef->af", "a30 b35 c15 d5 e10 f20", NULL);      /* a chain of matrices */
@@ -446,8 +417,7 @@ TEST(optima)
     c = tn_plan_cost_of(plan);
     CHECK_NEAR(c.flops, 30, 0);
     tn_plan_destroy(plan);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* The least of what is minimised over all trees of a small network, by trying each pair in turn. */
@@ -477,12 +447,11 @@ static double least(tn_plan_objective minimize, int n, const uint32_t *legs, uin
 
 TEST(exact)
 {
-    tn_ctx  *ctx = ctx_of(TN_F64, 1);
+    tn_ctx  *ctx = ctx_of(TN_F64);
     uint64_t seed = 3;
     double   worst = 0;
-    tn_plan_desc desc;
+    tn_plan_desc desc = ZERO;
     REQUIRE(ctx != NULL);
-    memset(&desc, 0, sizeof desc);
     for (int round = 0; round < 60; round++) {
         const int      n = (int)test_random_int(&seed, 2, 6);
         int            label[6][4], ranks[6], out[2], uses[10] = {0};
@@ -491,8 +460,6 @@ TEST(exact)
         const int64_t *shapes[6];
         uint32_t       legs[8], keep = 0;
         double         extent[10], want;
-        tn_plan       *plan;
-        tn_plan_cost   c;
         int            kept = 0;
         for (int l = 0; l < 10; l++) extent[l] = (double)(extents[l] = test_random_int(&seed, 2, 9));
         for (int k = 0; k < n; k++) {
@@ -518,9 +485,9 @@ TEST(exact)
             for (int l = 0; l < 10; l++) if (uses[l] == 1 && !(keep >> l & 1)) legs[k] &= ~(1u << l);
         desc.minimize = (tn_plan_objective)(round % 3);
         want = least(desc.minimize, n, legs, keep, extent);
-        plan = tn_plan_create_labels(ctx, n, ranks, shapes, labels, kept, out, &desc);
+        tn_plan *plan = tn_plan_create_labels(ctx, n, ranks, shapes, labels, kept, out, &desc);
         REQUIRE(plan != NULL);
-        c = tn_plan_cost_of(plan);
+        tn_plan_cost c = tn_plan_cost_of(plan);
         for (int k = 0; k < n; k++) {                               /* the sums over private labels are not in `want` */
             double all = 1, left = 1;
             for (int i = 0; i < ranks[k]; i++) {
@@ -544,12 +511,12 @@ TEST(exact)
 TEST(least_size_of_a_chain)
 {
     enum { N = 16 };
-    tn_ctx        *ctx = ctx_of(TN_F64, 1);
+    tn_ctx        *ctx = ctx_of(TN_F64);
     int            label[N][3], ranks[N], out[N], kept = 0;
     const int     *labels[N];
     int64_t        shape[N][3];
     const int64_t *shapes[N];
-    tn_plan_desc   desc;
+    tn_plan_desc   desc = ZERO;
     REQUIRE(ctx != NULL);
     for (int k = 0; k < N; k++) {
         int n = 0;
@@ -560,36 +527,32 @@ TEST(least_size_of_a_chain)
         labels[k] = label[k];
         shapes[k] = shape[k];
     }
-    memset(&desc, 0, sizeof desc);
     desc.minimize = TN_PLAN_SIZE;
     for (desc.samples = 1; desc.samples <= 8; desc.samples++) {
-        tn_plan *plan;
         desc.seed = (uint64_t)desc.samples;
-        plan = tn_plan_create_labels(ctx, N, ranks, shapes, labels, kept, out, &desc);
+        tn_plan *plan = tn_plan_create_labels(ctx, N, ranks, shapes, labels, kept, out, &desc);
         CHECK_NEAR(tn_plan_cost_of(plan).largest, 162, 0);
         tn_plan_destroy(plan);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* A closed ring of 40 tensors, 4 x 4 grids and more than 64 labels: seeded, repeatable, and equal to products by hand. */
 TEST(many)
 {
     enum { RING = 40, D = 3 };
-    tn_ctx       *ctx = ctx_of(TN_F64, 1);
+    tn_ctx       *ctx = ctx_of(TN_F64);
     tn_tensor    *t[RING], *m, *y, *again;
     int           label[RING][3];
     const int    *labels[RING];
     const int64_t shape[3] = {D, D, 2}, *shapes[RING];
     int           ranks[RING];
-    tn_plan_desc  desc;
+    tn_plan_desc  desc = ZERO;
     tn_plan      *plan[2];
     tn_plan_cost  c[2];
     double        want, got;
-    int           k;
     REQUIRE(ctx != NULL);
-    for (k = 0; k < RING; k++) {
+    for (int k = 0; k < RING; k++) {
         label[k][0] = 1000 * k;
         label[k][1] = 1000 * ((k + 1) % RING);
         label[k][2] = 1000 * k + 1;                                 /* private: summed */
@@ -598,9 +561,8 @@ TEST(many)
         ranks[k] = 3;
         t[k] = tn_uniform(ctx, 3, shape, 0.1, 1);
     }
-    memset(&desc, 0, sizeof desc);
     desc.seed = 9;
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         plan[k] = tn_plan_create_labels(ctx, RING, ranks, shapes, labels, 0, NULL, &desc);
         REQUIRE(plan[k] != NULL);
         c[k] = tn_plan_cost_of(plan[k]);
@@ -612,23 +574,22 @@ TEST(many)
     REQUIRE(y && again);
     CHECK(tn_item(y) == tn_item(again));
     m = tn_sum_axis(ctx, t[0], 2);
-    for (k = 1; k < RING; k++) m = tn_matmul(ctx, m, tn_sum_axis(ctx, t[k], 2));
+    for (int k = 1; k < RING; k++) m = tn_matmul(ctx, m, tn_sum_axis(ctx, t[k], 2));
     REQUIRE(m != NULL);
     want = tn_item(tn_slice(tn_slice(m, 0, 0, 1), 1, 0, 1)) + tn_item(tn_slice(tn_slice(m, 0, 1, 2), 1, 1, 2))
            + tn_item(tn_slice(tn_slice(m, 0, 2, 3), 1, 2, 3));
     got = tn_item(y);
     CHECK_NEAR(got / want, 1, 1e-12);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);                                            /* frees the plans as well */
+    CLOSE_CTX(ctx);                                            /* frees the plans as well */
 }
 
 /* Two tensors of eight axes, linked by eight of four: intermediate results have sixteen, in an order that no kernel of
    eight axes reaches at once. */
 TEST(legs)
 {
-    tn_ctx    *ctx = ctx_of(TN_F64, 1);
+    tn_ctx    *ctx = ctx_of(TN_F64);
     tn_tensor *t[2], *y;
-    int64_t    shape[8], i;
+    int64_t    shape[8];
     double     a[256], b[256], want = 0;
     const int  one[8] = {0, 1, 2, 3, 4, 5, 6, 7}, two[8] = {8, 9, 10, 11, 12, 13, 14, 15};
     const int  links[8][4] = {{0, 8, 1, 15}, {2, 9, 3, 14}, {4, 10, 5, 13}, {6, 11, 7, 12},
@@ -636,21 +597,21 @@ TEST(legs)
     const int *labels[10] = {one, two, links[0], links[1], links[2], links[3], links[4], links[5], links[6], links[7]};
     tn_tensor *all[10];
     REQUIRE(ctx != NULL);
-    for (i = 0; i < 8; i++) shape[i] = 2;
-    for (i = 0; i < 2; i++) t[i] = tn_uniform(ctx, 8, shape, -1, 1);
+    for (int64_t i = 0; i < 8; i++) shape[i] = 2;
+    for (int64_t i = 0; i < 2; i++) t[i] = tn_uniform(ctx, 8, shape, -1, 1);
     all[0] = t[0];
     all[1] = t[1];
-    for (i = 0; i < 8; i++) all[2 + i] = tn_uniform(ctx, 4, shape, 0.5, 1);
+    for (int64_t i = 0; i < 8; i++) all[2 + i] = tn_uniform(ctx, 4, shape, 0.5, 1);
     CHECK_STATUS(tn_read(t[0], TN_F64, a, 256), TN_OK);
     CHECK_STATUS(tn_read(t[1], TN_F64, b, 256), TN_OK);
     y = tn_einsum_labels(ctx, 10, all, labels, 0, NULL);
     REQUIRE(y != NULL);
     {
         double link[8][16];
-        for (i = 0; i < 8; i++) CHECK_STATUS(tn_read(all[2 + i], TN_F64, link[i], 16), TN_OK);
+        for (int64_t i = 0; i < 8; i++) CHECK_STATUS(tn_read(all[2 + i], TN_F64, link[i], 16), TN_OK);
         for (int64_t x = 0; x < 65536; x++) {
             double v = a[x >> 8] * b[x & 255];
-            for (i = 0; i < 8; i++) {
+            for (int64_t i = 0; i < 8; i++) {
                 int at = 0;
                 for (int k = 0; k < 4; k++) at = 2 * at + (int)(x >> (15 - links[i][k]) & 1);
                 v *= link[i][at];
@@ -659,8 +620,7 @@ TEST(legs)
         }
     }
     CHECK_NEAR(tn_item(y), want, 1e-11 * fabs(want));
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- the same bits for any number of threads; BF16 -------------------------------------------------------------- */
@@ -670,7 +630,7 @@ TEST(threads)
     static const int64_t a[4] = {5, 40, 3, 33}, b[4] = {5, 33, 3, 50}, c[2] = {50, 40};
     float first[15], got[15];
     for (int threads = 1; threads < 5; threads += 3) {
-        tn_ctx    *ctx = ctx_of(TN_F32, threads);
+        tn_ctx    *ctx = ctx_threads(TN_F32, threads, pool_backwards);
         tn_tensor *t[3], *y;
         REQUIRE(ctx != NULL);
         t[0] = tn_normal(ctx, 4, a, 0, 1);
@@ -686,12 +646,11 @@ TEST(threads)
 
 TEST(bf16)
 {
-    tn_desc       d;
+    tn_desc       d = ZERO;
     tn_ctx       *ctx;
     tn_tensor    *t[3], *y;
     const int64_t shape[2] = {8, 8};
     double        v[64], worst = 0;
-    memset(&d, 0, sizeof d);
     d.activations = TN_BF16;
     REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
     t[0] = tn_full(ctx, 2, shape, 0.5);
@@ -725,7 +684,7 @@ static void refused(tn_ctx *ctx, const char *expr, const char *shapes, tn_status
 
 TEST(refusals)
 {
-    tn_ctx    *ctx = ctx_of(TN_F64, 1);
+    tn_ctx    *ctx = ctx_of(TN_F64);
     tn_tensor *t[2] = {NULL, NULL};
     const int  label[2] = {3, -1}, good[2] = {3, 4}, *bad[1], out[1] = {5}, twice[2] = {3, 3};
     REQUIRE(ctx != NULL);
@@ -738,6 +697,7 @@ TEST(refusals)
             "einsum: character 6, \"z\": z of the result, expected a label of an operand");
     refused(ctx, "ij->ii", "2x3", TN_ERR_SHAPE, "einsum: character 6, \"i\": i is twice in the result, expected once");
     refused(ctx, "i1->i", "2x3", TN_ERR_SHAPE, "einsum: character 2, \"1->i\": expected a letter");
+    refused(ctx, "1bcdefghijkl->i", "2x3", TN_ERR_SHAPE, "einsum: character 1, \"1bcdefghijkl..\": expected a letter");
     refused(ctx, "i$,jk", "2x3;3x3", TN_ERR_SHAPE, "character 2, \"$,jk\"");
     refused(ctx, "ij", "2x3;3x3", TN_ERR_SHAPE, "the expression has 1 operand, expected 2");
     refused(ctx, "ij,jk,kl", "2x3;3x3", TN_ERR_SHAPE, "character 6, \",kl\": a term for operand 2, expected 2 operands");
@@ -788,19 +748,16 @@ static double seconds(void)
 
 TEST(plans)
 {
-    tn_ctx       *ctx = ctx_of(TN_F64, 1);
-    tn_plan_desc  desc;
-    tn_plan      *plan;
+    tn_ctx       *ctx = ctx_of(TN_F64);
+    tn_plan_desc  desc = ZERO;
     tn_tensor    *t[2], *many[3];
     const int64_t twos[6] = {2, 2, 2, 2, 2, 2};
     char          text[2048];
-    int64_t       length;
     REQUIRE(ctx != NULL);
-    memset(&desc, 0, sizeof desc);
     desc.clock = seconds;
-    plan = plan_of(ctx, "ijj,jk->ik", "i20 j30 k40", &desc);
+    tn_plan *plan = plan_of(ctx, "ijj,jk->ik", "i20 j30 k40", &desc);
     REQUIRE(plan != NULL);
-    length = tn_plan_format(plan, text, sizeof text);
+    int64_t length = tn_plan_format(plan, text, sizeof text);
     CHECK_INT(length, strlen(text));
     CHECK_INT(tn_plan_format(plan, NULL, 0), length);
     CHECK(strstr(text, "expression         ijj,jk->ik\nnaive cost         48000 flops\n") != NULL);
@@ -818,6 +775,11 @@ TEST(plans)
     CHECK(tn_plan_run(plan, 2, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "plan_run: the array of operands is NULL");
     CHECK_INT(tn_plan_format(NULL, text, sizeof text), -1);
+    tn_plan_destroy(plan);
+    plan = plan_of(ctx, "ij,jka->ik", "i2 j3 k4 a5", NULL);     /* an operand that is summed alone, first */
+    REQUIRE(plan != NULL);
+    CHECK(tn_plan_format(plan, text, sizeof text) > 0);
+    CHECK(strstr(text, "   1  jka->jk         3          60          96  sum\n") != NULL);
     tn_plan_destroy(plan);
     plan = plan_of(ctx, "abcdef,cdefgh,xyz->abghxyz", "a2 b2 c2 d2 e2 f2 g2 h2 x2 y2 z2", &desc);
     REQUIRE(plan != NULL);
@@ -854,28 +816,23 @@ TEST(plans)
 /* Slices at the ends of labels are smaller than the others and have calls of their own, which do not add up. */
 TEST(slices)
 {
-    tn_ctx       *ctx = ctx_of(TN_F64, 1);
+    tn_ctx       *ctx = ctx_of(TN_F64);
     const int64_t shape[2] = {9, 9};
-    tn_plan_desc  desc;
-    tn_plan      *plan;
+    tn_plan_desc  desc = ZERO;
     tn_tensor    *t[8], *y;
-    size_t        before;
-    double        want;
     REQUIRE(ctx != NULL);
     for (int i = 0; i < 8; i++) t[i] = tn_uniform(ctx, 2, shape, 0, 1);
-    memset(&desc, 0, sizeof desc);
     desc.max_bytes = 400;
-    plan = plan_of(ctx, "ab,bc,cd,da,ac,bd,ad,cb->abcd", "a9 b9 c9 d9", &desc);
+    tn_plan *plan = plan_of(ctx, "ab,bc,cd,da,ac,bd,ad,cb->abcd", "a9 b9 c9 d9", &desc);
     REQUIRE(plan != NULL);
     CHECK(tn_plan_cost_of(plan).slices > 100 && tn_plan_cost_of(plan).bytes <= 400);
     y = tn_einsum(ctx, "ab,bc,cd,da,ac,bd,ad,cb->abcd", 8, t);
-    want = tn_item(tn_sum(ctx, y));
-    before = tn_ctx_memory(ctx).live;
+    double want = tn_item(tn_sum(ctx, y));
+    size_t before = tn_ctx_memory(ctx).live;
     y = tn_plan_run(plan, 8, t);
     CHECK_INT(tn_ctx_memory(ctx).live, before);
     CHECK_NEAR(tn_item(tn_sum(ctx, y)) / want, 1, 1e-13);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- results whose labels alternate between the operands are written in place ----------------------------------- */
@@ -886,7 +843,7 @@ static double *by_definition(const char *expr, const int64_t of[128], const doub
     const char *arrow = strchr(expr, '>'), *e;
     char        label[32];
     int64_t     stride[4][128] = {{0}}, at[32] = {0}, all = 1;
-    int         labels = 0, operands = 0, k, i;
+    int         labels = 0, operands = 0;
     double     *y;
     for (e = arrow + 1; *e; e++) label[labels++] = *e;
     for (e = expr; *e != '-'; e++)
@@ -898,15 +855,15 @@ static double *by_definition(const char *expr, const int64_t of[128], const doub
         for (; e >= expr && *e != ','; e--) { stride[operands][*e & 127] = step; step *= of[*e & 127]; }
         e--;
     }
-    for (i = 0; i < labels; i++) all *= of[label[i] & 127];
+    for (int i = 0; i < labels; i++) all *= of[label[i] & 127];
     y = (double *)calloc((size_t)*count + 1, sizeof *y);
     for (int64_t x = 0; y && x < all; x++) {
         int64_t place[4] = {0};
         double  product = 1;
-        for (k = 0; k < 4; k++) for (i = 0; i < labels; i++) place[k] += at[i] * stride[k][label[i] & 127];
-        for (k = 0; k < operands; k++) product *= v[operands - 1 - k][place[k]];
+        for (int k = 0; k < 4; k++) for (int i = 0; i < labels; i++) place[k] += at[i] * stride[k][label[i] & 127];
+        for (int k = 0; k < operands; k++) product *= v[operands - 1 - k][place[k]];
         y[place[3]] += product;
-        for (i = labels - 1; i >= 0 && ++at[i] == of[label[i] & 127]; i--) at[i] = 0;
+        for (int i = labels - 1; i >= 0 && ++at[i] == of[label[i] & 127]; i--) at[i] = 0;
     }
     return y;
 }
@@ -927,15 +884,14 @@ static void in_place(tn_dtype dtype, int threads, double bound)
         {"oh,hi,hj->oij",         "o3 h4 i40 j33",                      0},        /* rows of several products */
         {"kl,lac,kbd->abcd",      "k40 l3 a8 b9 c8 d33",                3000}      /* slices */
     };
-    tn_ctx *ctx = ctx_of(dtype, threads);
+    tn_ctx *ctx = ctx_threads(dtype, threads, pool_backwards);
     double  worst = 0;
     REQUIRE(ctx != NULL);
     for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
         int64_t      of[128] = {0}, shape[TN_MAX_RANK], count = 0;
         double      *v[4], *y, *ours;
         tn_tensor   *t[4], *result;
-        tn_plan_desc desc;
-        tn_plan     *plan;
+        tn_plan_desc desc = ZERO;
         int          n = 0, rank = 0;
         for (const char *e = list[c].extents; *e; e++) if (*e >= 'a') of[*e & 127] = strtoll(e + 1, NULL, 10);
         for (const char *e = list[c].expr; ; e++) {
@@ -948,10 +904,9 @@ static void in_place(tn_dtype dtype, int threads, double bound)
             if (*e == '-') break;
         }
         y = by_definition(list[c].expr, of, (const double *const *)v, &count);
-        ours = (double *)calloc((size_t)count + 1, sizeof *ours);
-        memset(&desc, 0, sizeof desc);
+        ours = doubles(count);
         desc.max_bytes = list[c].bytes;
-        plan = plan_of(ctx, list[c].expr, list[c].extents, &desc);
+        tn_plan *plan = plan_of(ctx, list[c].expr, list[c].extents, &desc);
         REQUIRE(plan != NULL && y && ours);
         CHECK((tn_plan_cost_of(plan).slices > 1) == (list[c].bytes > 0));
         CHECK(tn_plan_cost_of(plan).bytes < (dtype == TN_F64 ? 8 : 4) * (size_t)count);       /* no second result */
@@ -965,13 +920,12 @@ static void in_place(tn_dtype dtype, int threads, double bound)
             if (recorded) CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, result)), TN_OK);
             if (recorded && count > 0) {                        /* linear in each operand: t . dt = the sum */
                 const int64_t most = tn_tensor_count(t[0]);
-                double       *g = (double *)calloc((size_t)most + 1, sizeof *g), sum = 0;
+                double       *g = doubles(most), sum = 0;
                 REQUIRE(g != NULL && t[0]->grad != NULL);
                 CHECK_STATUS(tn_read(t[0]->grad, TN_F64, g, most), TN_OK);
                 for (int64_t i = 0; i < most; i++) sum += g[i] * v[0][i];
                 for (int64_t i = 0; i < count; i++) sum -= y[i];
                 CHECK_NEAR(sum, 0, bound * (double)count);
-                free(g);
             }
             CHECK_STATUS(tn_read(result, TN_F64, ours, count), TN_OK);
             if (!CHECK(test_max_error(ours, y, (int)count) <= bound))
@@ -981,11 +935,9 @@ static void in_place(tn_dtype dtype, int threads, double bound)
         tn_plan_destroy(plan);
         for (int k = 0; k < n; k++) free(v[k]);
         free(y);
-        free(ours);
         tn_ctx_reset(ctx);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
     WORST(dtype == TN_F64 ? "results in place F64" : "results in place F32", worst, bound);
 }
 
@@ -999,7 +951,7 @@ TEST(rows_of_several_axes)
         {"ackb,kn->cabn",  "a2 c3 k4 b35 n5"},       {"akb,nk->nab",   "a3 k2 b40 n4"},
         {"akb,kn->abn",    "a2 k2 b300 n520"},       {"zakb,zkn->zabn", "z3 a2 k4 b34 n5"}
     };
-    tn_ctx *ctx = ctx_of(TN_F64, 1);
+    tn_ctx *ctx = ctx_of(TN_F64);
     double  worst = 0;
     REQUIRE(ctx != NULL);
     for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
@@ -1017,16 +969,15 @@ TEST(rows_of_several_axes)
             rank = 0;
         }
         y = by_definition(list[c].expr, of, (const double *const *)v, &count);
-        ours = (double *)calloc((size_t)count, sizeof *ours);
+        ours = doubles(count);
         result = tn_einsum(ctx, list[c].expr, 2, t);
         REQUIRE(result != NULL && y && ours);
         CHECK_STATUS(tn_read(result, TN_F64, ours, count), TN_OK);
         test_raise(&worst, test_max_error(ours, y, (int)count));
-        free(v[0]); free(v[1]); free(y); free(ours);
+        free(v[0]); free(v[1]); free(y);
         tn_ctx_reset(ctx);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
     WORST("rows of several axes", worst, 1e-13);
 }
 
@@ -1041,10 +992,9 @@ TEST(precision)
 {
     const int64_t q[4] = {2, 128, 2, 128}, k[4] = {2, 136, 2, 128};
     static float  ours[4 * 128 * 136], want[4 * 128 * 136];
-    tn_desc    d;
+    tn_desc    d = ZERO;
     tn_ctx    *ctx;
     tn_tensor *t[2], *scores, *by_head[2];
-    memset(&d, 0, sizeof d);
     d.gemm_precision = TN_GEMM_BF16;
     d.threads = 1;
     REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
@@ -1055,8 +1005,7 @@ TEST(precision)
     CHECK_STATUS(tn_read(scores, TN_F32, ours, 4 * 128 * 136), TN_OK);
     CHECK_STATUS(tn_read(tn_matmul(ctx, by_head[0], tn_transpose(by_head[1], 2, 3)), TN_F32, want, 4 * 128 * 136), TN_OK);
     CHECK(memcmp(ours, want, sizeof ours) == 0);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* A backend that counts the bytes of its allocations. */
@@ -1083,12 +1032,10 @@ TEST(limits)
             const int64_t *shapes[4];
             int            ranks[4];
             tn_tensor     *t[4], *y;
-            tn_desc        d;
+            tn_desc        d = ZERO;
             tn_ctx        *ctx;
-            tn_plan_desc   desc;
-            tn_plan       *plan;
+            tn_plan_desc   desc = ZERO;
             double         want[13], got[13];
-            memset(&d, 0, sizeof d);
             d.dtype = TN_F64;
             d.threads = 1;
             d.backend = &backend;
@@ -1103,9 +1050,8 @@ TEST(limits)
                 shapes[j] = t[j]->shape;
                 ranks[j] = 3;
             }
-            memset(&desc, 0, sizeof desc);
             desc.max_bytes = k == 0 ? 8192 : k == 1 ? 12000 : 30000;
-            plan = tn_plan_create(ctx, expr[i], n, ranks, shapes, &desc);
+            tn_plan *plan = tn_plan_create(ctx, expr[i], n, ranks, shapes, &desc);
             REQUIRE(plan != NULL);
             allocated = 0;
             y = tn_plan_run(plan, n, t);

@@ -1,19 +1,9 @@
 /* test_extremes.c: decompositions of matrices and tensors of any scale, of what no float can hold, of nearly equal ones, of
    nothing, and with NULL in each argument. */
 
-#include "test.h"
+#include "kit.h"
 
-static tn_ctx *context(tn_dtype dtype)
-{
-    tn_desc desc;
-    tn_ctx *ctx = NULL;
-    memset(&desc, 0, sizeof desc);
-    desc.dtype = dtype;
-    CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK);
-    return ctx;
-}
-
-static tn_tensor *tensor(tn_ctx *ctx, int rank, int64_t n, int64_t m, int64_t q, double scale, const double *p)
+static tn_tensor *scaled(tn_ctx *ctx, int rank, int64_t n, int64_t m, int64_t q, double scale, const double *p)
 {
     const int64_t shape[3] = {n, m, q};
     tn_tensor    *t = tn_tensor_nd(ctx, TN_REAL, rank, shape);
@@ -98,7 +88,7 @@ static tn_status times(void *user, int64_t count, const double *x, double *y)
 static tn_status with_eigh(tn_ctx *ctx, const data *d, double s, results *r)
 {
     tn_eigh_result e;
-    tn_status      status = tn_eigh(ctx, tensor(ctx, 3, 2, SIDE, SIDE, s, d->symmetric), NULL, &e);
+    tn_status      status = tn_eigh(ctx, scaled(ctx, 3, 2, SIDE, SIDE, s, d->symmetric), NULL, &e);
     if (status != TN_OK) { CHECK(!e.values && !e.vectors && !e.cluster && !e.angle); return status; }
     add(r, e.values, 1); add(r, e.vectors, 0); add(r, e.cluster, 0);
     tn_eigh_destroy(&e);
@@ -107,12 +97,10 @@ static tn_status with_eigh(tn_ctx *ctx, const data *d, double s, results *r)
 
 static tn_status qr_of(tn_ctx *ctx, const data *d, double s, results *r, bool pivot)
 {
-    tn_qr_desc   desc;
+    tn_qr_desc   desc = ZERO;
     tn_qr_result f;
-    tn_status    status;
-    memset(&desc, 0, sizeof desc);
     desc.pivot = pivot;
-    status = tn_qr(ctx, tensor(ctx, 2, ROWS, COLS, 0, s, d->wide), &desc, &f);
+    tn_status status = tn_qr(ctx, scaled(ctx, 2, ROWS, COLS, 0, s, d->wide), &desc, &f);
     if (status != TN_OK) { CHECK(!f.q && !f.r && !f.order); return status; }
     add(r, f.q, 0); add(r, f.r, 1);
     if (pivot) { add(r, f.order, 0); add_number(r, (double)f.rank, 0); }
@@ -125,15 +113,13 @@ static tn_status with_pivot(tn_ctx *ctx, const data *d, double s, results *r) { 
 
 static tn_status svd_of(tn_ctx *ctx, const data *d, double s, results *r, tn_svd_method method)
 {
-    tn_svd_desc   desc;
+    tn_svd_desc   desc = ZERO;
     tn_svd_result f;
-    tn_status     status;
-    memset(&desc, 0, sizeof desc);
     desc.method = method;
     desc.top = 2;
     desc.oversample = desc.power = 1;
     desc.measure = true;
-    status = tn_svd(ctx, tensor(ctx, 2, ROWS, COLS, 0, s, d->wide), &desc, &f);
+    tn_status status = tn_svd(ctx, scaled(ctx, 2, ROWS, COLS, 0, s, d->wide), &desc, &f);
     if (status != TN_OK) { CHECK(!f.u && !f.s && !f.vt && !f.cluster && !f.angle); return status; }
     add(r, f.s, 1); add(r, f.u, 0); add(r, f.vt, 0); add_number(r, f.error, 0);
     if (method == TN_SVD_RANDOMISED) { add(r, f.angle, 0); add_number(r, f.residual, 0); }
@@ -154,12 +140,12 @@ static tn_status with_random(tn_ctx *ctx, const data *d, double s, results *r)
 static tn_status with_lstsq(tn_ctx *ctx, const data *d, double s, results *r)
 {
     tn_lstsq_result f;
-    tn_tensor      *a = tensor(ctx, 2, ROWS, SIDE, 0, s, d->wide), *b = tensor(ctx, 1, ROWS, 0, 0, s, d->right);
+    tn_tensor      *a = scaled(ctx, 2, ROWS, SIDE, 0, s, d->wide), *b = scaled(ctx, 1, ROWS, 0, 0, s, d->right);
     tn_status       status = tn_lstsq(ctx, a, b, NULL, &f);
     if (status != TN_OK) { CHECK(!f.x && !f.residual); return status; }
     add(r, f.x, 0); add(r, f.residual, 1);
     tn_lstsq_destroy(&f);
-    status = tn_lstsq(ctx, a, tensor(ctx, 1, ROWS, 0, 0, 1, d->right), NULL, &f);
+    status = tn_lstsq(ctx, a, scaled(ctx, 1, ROWS, 0, 0, 1, d->right), NULL, &f);
     if (status != TN_OK) { CHECK(!f.x && !f.residual); return status; }
     add(r, f.x, -1); add(r, f.residual, 0); add_number(r, (double)f.rank, 0);
     tn_lstsq_destroy(&f);
@@ -168,12 +154,10 @@ static tn_status with_lstsq(tn_ctx *ctx, const data *d, double s, results *r)
 
 static tn_status with_eig(tn_ctx *ctx, const data *d, double s, results *r)
 {
-    tn_eig_desc   desc;
+    tn_eig_desc   desc = ZERO;
     tn_eig_result e;
-    tn_status     status;
-    memset(&desc, 0, sizeof desc);
     desc.left = true;
-    status = tn_eig(ctx, tensor(ctx, 2, SIDE, SIDE, 0, s, d->square), &desc, &e);
+    tn_status status = tn_eig(ctx, scaled(ctx, 2, SIDE, SIDE, 0, s, d->square), &desc, &e);
     if (status != TN_OK) { CHECK(!e.values && !e.right && !e.left && !e.condition); return status; }
     add(r, e.values, 1); add(r, e.right, 0); add(r, e.left, 0); add(r, e.condition, 0);
     tn_eig_destroy(&e);
@@ -182,15 +166,13 @@ static tn_status with_eig(tn_ctx *ctx, const data *d, double s, results *r)
 
 static tn_status with_lanczos(tn_ctx *ctx, const data *d, double s, results *r)
 {
-    tn_lanczos_desc   desc;
+    tn_lanczos_desc   desc = ZERO;
     tn_lanczos_result f;
-    tn_status         status;
     product           p;
-    memset(&desc, 0, sizeof desc);
     desc.top = 2;
     p.a = d->symmetric;
     p.scale = s;
-    status = tn_lanczos(ctx, SIDE, times, &p, &desc, &f);
+    tn_status status = tn_lanczos(ctx, SIDE, times, &p, &desc, &f);
     if (status != TN_OK) { CHECK(!f.values && !f.vectors); return status; }
     add(r, f.values, 1); add(r, f.vectors, 0);
     tn_lanczos_destroy(&f);
@@ -199,7 +181,7 @@ static tn_status with_lanczos(tn_ctx *ctx, const data *d, double s, results *r)
 
 static tn_status with_tt(tn_ctx *ctx, const data *d, double s, results *r)
 {
-    tn_tt     *tt = tn_tt_svd(ctx, tensor(ctx, 3, EDGE, EDGE, EDGE, s, d->block), 0, NULL, NULL), *twice, *round;
+    tn_tt     *tt = tn_tt_svd(ctx, scaled(ctx, 3, EDGE, EDGE, EDGE, s, d->block), 0, NULL, NULL), *twice, *round;
     tn_tensor *dense = NULL;
     double     norm;
     if (!tt) return tn_ctx_status(ctx);
@@ -217,12 +199,10 @@ static tn_status with_tt(tn_ctx *ctx, const data *d, double s, results *r)
 
 static tn_status with_hosvd(tn_ctx *ctx, const data *d, double s, results *r)
 {
-    tn_hosvd_desc   desc;
+    tn_hosvd_desc   desc = ZERO;
     tn_hosvd_result h;
-    tn_status       status;
-    memset(&desc, 0, sizeof desc);
     desc.axis[0].rank = 1;
-    status = tn_hosvd(ctx, tensor(ctx, 3, EDGE, EDGE, EDGE, s, d->block), &desc, &h);
+    tn_status status = tn_hosvd(ctx, scaled(ctx, 3, EDGE, EDGE, EDGE, s, d->block), &desc, &h);
     if (status != TN_OK) { CHECK(!h.core && !h.factor[0] && !h.values[0]); return status; }
     add(r, h.values[0], 1); add(r, h.factor[0], 0); add_number(r, h.error, 0); add_number(r, h.bound, 0);
     tn_hosvd_destroy(&h);
@@ -231,13 +211,11 @@ static tn_status with_hosvd(tn_ctx *ctx, const data *d, double s, results *r)
 
 static tn_status with_als(tn_ctx *ctx, const data *d, double s, results *r)
 {
-    tn_cp_als_desc   desc;
+    tn_cp_als_desc   desc = ZERO;
     tn_cp_als_result c;
-    tn_status        status;
-    memset(&desc, 0, sizeof desc);
     desc.terms = 2;
     desc.tol = 1e-14;
-    status = tn_cp_als(ctx, tensor(ctx, 3, EDGE, EDGE, EDGE, s, d->block), &desc, &c);
+    tn_status status = tn_cp_als(ctx, scaled(ctx, 3, EDGE, EDGE, EDGE, s, d->block), &desc, &c);
     if (status != TN_OK) { CHECK(!c.weights && !c.factor[0]); return status; }
     add(r, c.weights, 1); add(r, c.factor[0], 0);
     tn_cp_als_destroy(&c);
@@ -246,13 +224,11 @@ static tn_status with_als(tn_ctx *ctx, const data *d, double s, results *r)
 
 static tn_status with_joint(tn_ctx *ctx, const data *d, double s, results *r)
 {
-    tn_joint_eigh_desc   desc;
+    tn_joint_eigh_desc   desc = ZERO;
     tn_joint_eigh_result j;
-    tn_status            status;
-    memset(&desc, 0, sizeof desc);
     desc.tol = 1e-14;
     desc.sweeps = 400;
-    status = tn_joint_eigh(ctx, tensor(ctx, 3, 2, SIDE, SIDE, s, d->symmetric), &desc, &j);
+    tn_status status = tn_joint_eigh(ctx, scaled(ctx, 3, 2, SIDE, SIDE, s, d->symmetric), &desc, &j);
     if (status != TN_OK) { CHECK(!j.vectors && !j.values && !j.off); return status; }
     add(r, j.values, 1); add(r, j.off, 0); add(r, j.shared, 0);
     tn_joint_eigh_destroy(&j);
@@ -261,12 +237,10 @@ static tn_status with_joint(tn_ctx *ctx, const data *d, double s, results *r)
 
 static tn_status with_ica(tn_ctx *ctx, const data *d, double s, results *r)
 {
-    tn_ica_desc   desc;
+    tn_ica_desc   desc = ZERO;
     tn_ica_result f;
-    tn_status     status;
-    memset(&desc, 0, sizeof desc);
     desc.tol = 1e-10;
-    status = tn_ica(ctx, tensor(ctx, 2, SAMPLES, 2, 0, s, d->mixed), &desc, &f);
+    tn_status status = tn_ica(ctx, scaled(ctx, 2, SAMPLES, 2, 0, s, d->mixed), &desc, &f);
     if (status != TN_OK) { CHECK(!f.components && !f.mixing && !f.mean); return status; }
     add(r, f.components, -1); add(r, f.mixing, 1); add(r, f.whitening, -1); add(r, f.mean, 1); add(r, f.contrast, 0);
     tn_ica_destroy(&f);
@@ -285,11 +259,11 @@ TEST(any_scale)
     static const double scales[2][5] = {{1e-300, 1e-150, 1e150, 1e300, 1e308}, {1e-38, 1e-30, 1e30, 1e38, 3e38}};
     static results base, now;
     const data     d = made();
-    tn_ctx        *exact = context(TN_F64);
+    tn_ctx        *exact = ctx_of(TN_F64);
     int            refused = 0, fitted = 0;
     for (int f64 = 0; f64 < 2; f64++) {
         const double most = f64 ? 1.7976e308 : 3.4028e38, least = f64 ? 5e-324 : 1.5e-45;
-        tn_ctx      *ctx = context(f64 ? TN_F64 : TN_F32);
+        tn_ctx      *ctx = ctx_of(f64 ? TN_F64 : TN_F32);
         double       worst = 0;
         for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
             base.count = base.groups = 0;
@@ -297,11 +271,10 @@ TEST(any_scale)
             for (int c = 0; c < 5; c++) {
                 const double s = scales[f64 ? 0 : 1][c];
                 bool         fits = true;
-                tn_status    status;
                 for (int64_t i = 0; i < base.count; i++)
                     if (base.power[i] && log(fabs(base.x[i])) + base.power[i] * log(s) >= log(most)) fits = false;
                 now.count = now.groups = 0;
-                status = all[k].run(ctx, &d, s, &now);
+                tn_status status = all[k].run(ctx, &d, s, &now);
                 CHECK_STATUS(status, fits ? TN_OK : TN_ERR_NONFINITE);
                 if ((status == TN_OK) != fits) printf("%s, scale %g: %s\n", all[k].name, s, tn_ctx_error(ctx));
                 if (status != TN_OK) {
@@ -328,8 +301,7 @@ TEST(any_scale)
             }
         }
         WORST(f64 ? "at any scale, F64" : "at any scale, F32", worst, f64 ? 1e-10 : 1e-4);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
     printf("%d results fitted, %d were refused\n", fitted, refused);
     CHECK(refused >= 10 && fitted >= 80);
@@ -342,16 +314,15 @@ TEST(balance_beside_a_large_diagonal)
 {
     static const double a[9] = {1, 1e-20, 0, 0, 1, 1e40, 1e-20, 0, 1};
     static const double expected[6] = {2, 0, 0.5, 0.86602540378443865, 0.5, -0.86602540378443865};
-    tn_ctx       *ctx = context(TN_F64);
+    tn_ctx       *ctx = ctx_of(TN_F64);
     tn_eig_result e;
     double        l[6], worst = 0;
-    REQUIRE(CHECK_STATUS(tn_eig(ctx, tensor(ctx, 2, 3, 3, 0, 1, a), NULL, &e), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_eig(ctx, scaled(ctx, 2, 3, 3, 0, 1, a), NULL, &e), TN_OK));
     CHECK_STATUS(tn_read(e.values, TN_F64, l, 6), TN_OK);
     for (int i = 0; i < 6; i++) test_raise(&worst, fabs(l[i] - expected[i]));
     WORST("values of a badly scaled cycle", worst, 1e-14);
     tn_eig_destroy(&e);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Columns whose squares underflow are ordered by length as all others; a ridge far below rounding errors is no rank. */
@@ -359,18 +330,16 @@ TEST(tiny_columns_and_ridges)
 {
     static const double lengths[6] = {1e-200, 1, 1e-180, 1e-300, 1e-3, 1e-190}, order[6] = {1, 4, 2, 5, 0, 3};
     static const double twice[4] = {1, 1, 1, 1};
-    tn_ctx         *ctx = context(TN_F64);
+    tn_ctx         *ctx = ctx_of(TN_F64);
     uint64_t        seed = 3;
     double          a[48], found[6], r[36], x[2], b[2] = {1, 3};
-    tn_qr_desc      desc;
+    tn_qr_desc      desc = ZERO;
     tn_qr_result    f;
-    tn_lstsq_desc   ld;
+    tn_lstsq_desc   ld = ZERO;
     tn_lstsq_result l;
-    memset(&desc, 0, sizeof desc);
-    memset(&ld, 0, sizeof ld);
     desc.pivot = true;
     for (int i = 0; i < 48; i++) a[i] = lengths[i % 6] * (i / 6 == i % 6 ? 2 : 0.1 * test_random_real(&seed));
-    REQUIRE(CHECK_STATUS(tn_qr(ctx, tensor(ctx, 2, 8, 6, 0, 1, a), &desc, &f), TN_OK));
+    REQUIRE(CHECK_STATUS(tn_qr(ctx, scaled(ctx, 2, 8, 6, 0, 1, a), &desc, &f), TN_OK));
     CHECK_STATUS(tn_read(f.order, TN_F64, found, 6), TN_OK);
     CHECK_STATUS(tn_read(f.r, TN_F64, r, 36), TN_OK);
     for (int i = 0; i < 6; i++) CHECK(found[i] == order[i] && (i == 0 || r[7 * i] < r[7 * i - 7]));
@@ -378,21 +347,20 @@ TEST(tiny_columns_and_ridges)
     tn_qr_destroy(&f);
     for (int k = 0; k < 3; k++) {                     /* x0 = x1 = 1, the shortest of all; with 1e-2 a little shorter */
         ld.ridge = k == 0 ? 0 : k == 1 ? 1e-40 : 1e-2;
-        tn_tensor *m = tensor(ctx, 2, 2, 2, 0, 1, twice), *right = tensor(ctx, 1, 2, 0, 0, 1, b);
+        tn_tensor *m = scaled(ctx, 2, 2, 2, 0, 1, twice), *right = scaled(ctx, 1, 2, 0, 0, 1, b);
         REQUIRE(CHECK_STATUS(tn_lstsq(ctx, m, right, &ld, &l), TN_OK));
         CHECK_STATUS(tn_read(l.x, TN_F64, x, 2), TN_OK);
         CHECK_INT(l.rank, k == 2 ? 2 : 1);
         CHECK_NEAR(x[0], k == 2 ? 4 / 4.01 : 1, 1e-14); CHECK_NEAR(x[1], k == 2 ? 4 / 4.01 : 1, 1e-14);
         tn_lstsq_destroy(&l);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* No matrix at all: the extents are those that the rules allow. An order that does not exist is refused. */
 TEST(batches_of_none)
 {
-    tn_ctx        *ctx = context(TN_F64);
+    tn_ctx        *ctx = ctx_of(TN_F64);
     tn_eigh_desc   d;
     tn_eigh_result e;
     for (int k = 0; k < 4; k++) {
@@ -408,21 +376,20 @@ TEST(batches_of_none)
     d.order = (tn_eigh_order)7;
     CHECK_STATUS(tn_eigh(ctx, tn_tensor_2d(ctx, TN_REAL, 2, 2), &d, &e), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "eigh: order is 7, expected 0 to 1");
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* The norm of a train with an axis of no elements is 0, whatever the other cores hold. */
 TEST(trains_of_none)
 {
     static const double ones[4] = {1, 1, 1, 1};
-    tn_ctx    *ctx = context(TN_F64);
+    tn_ctx    *ctx = ctx_of(TN_F64);
     tn_tensor *core[3];
     tn_tt     *tt, *less;
     double     norm = 1;
-    core[0] = tensor(ctx, 3, 1, 2, 2, 1, ones);
+    core[0] = scaled(ctx, 3, 1, 2, 2, 1, ones);
     core[1] = tn_tensor_3d(ctx, TN_REAL, 2, 0, 1);
-    core[2] = tensor(ctx, 3, 1, 2, 1, 1, ones);
+    core[2] = scaled(ctx, 3, 1, 2, 1, 1, ones);
     REQUIRE((tt = tn_tt_create(ctx, 3, core)) != NULL);
     CHECK_STATUS(tn_tt_norm(tt, &norm), TN_OK);
     CHECK(norm == 0);
@@ -430,8 +397,7 @@ TEST(trains_of_none)
     CHECK(less->core[0]->shape[2] == 1 && less->core[1]->shape[1] == 0 && less->error == 0);
     tn_tt_destroy(less);
     tn_tt_destroy(tt);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Each argument NULL: a message that names the function and the argument, if there is a context; results are
@@ -447,12 +413,11 @@ TEST(null_arguments)
         tn_lanczos_result lanczos; tn_hosvd_result hosvd; tn_cp_als_result als; tn_joint_eigh_result joint;
         tn_ica_result ica;
     } out, *to;
-    tn_ctx         *ctx = context(TN_F64), *where;
-    tn_tensor      *matrix = tensor(ctx, 2, 2, 2, 0, 1, square), *batch = tensor(ctx, 3, 1, 2, 2, 1, square);
-    tn_tensor      *right = tensor(ctx, 1, 2, 0, 0, 1, two);
-    tn_cp_als_desc  als;
-    product         p;
-    memset(&als, 0, sizeof als);
+    tn_ctx        *ctx = ctx_of(TN_F64), *where;
+    tn_tensor     *matrix = scaled(ctx, 2, 2, 2, 0, 1, square), *batch = scaled(ctx, 3, 1, 2, 2, 1, square);
+    tn_tensor     *right = scaled(ctx, 1, 2, 0, 0, 1, two);
+    tn_cp_als_desc als = ZERO;
+    product        p;
     als.terms = 1;
     p.a = square;
     p.scale = 1;
@@ -508,8 +473,8 @@ TEST(null_arguments)
 TEST(null_arguments_of_trains)
 {
     static const double numbers[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-    tn_ctx *ctx = context(TN_F64);
-    tn_tt  *tt = tn_tt_svd(ctx, tensor(ctx, 3, 2, 2, 2, 1, numbers), 0, NULL, NULL);
+    tn_ctx *ctx = ctx_of(TN_F64);
+    tn_tt  *tt = tn_tt_svd(ctx, scaled(ctx, 3, 2, 2, 2, 1, numbers), 0, NULL, NULL);
     int64_t index[3] = {0, 0, 0};
     double  value = 7;
     CHECK(!tn_tt_svd(NULL, NULL, 0, NULL, NULL) && !tn_tt_create(NULL, 1, NULL) && !tn_tt_round(NULL, NULL));
@@ -539,8 +504,7 @@ TEST(null_arguments_of_trains)
     CHECK(tn_truncation_count(NULL, 3, NULL, &value) == 0 && value == 0 && tn_effective_rank(NULL, 3) == 0);
     tn_tt_destroy(NULL);
     tn_tt_destroy(tt);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST_MAIN(any_scale, balance_beside_a_large_diagonal, tiny_columns_and_ridges, batches_of_none, trains_of_none,

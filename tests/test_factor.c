@@ -1,54 +1,12 @@
 /* test_factor.c: decompositions of tensors, against tensors that are made from known factors and against bounds. */
 
-#include "test.h"
+#include "kit.h"
 
-static tn_ctx *context(tn_dtype dtype, int threads)
-{
-    tn_desc d;
-    tn_ctx *ctx = NULL;
-    char    why[TN_WHY] = "";
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.threads = threads;
-    if (tn_ctx_create(&d, &ctx, why) != TN_OK) test_fail(__FILE__, __LINE__, "a context", why, "none");
-    return ctx;
-}
-
-static double *doubles(int64_t n) { return (double *)calloc((size_t)n + 1, sizeof(double)); }
-
-static double *noise(int64_t n, uint64_t *seed)
+static double *noise_by(int64_t n, uint64_t *seed)
 {
     double *p = doubles(n);
     for (int64_t i = 0; i < n; i++) p[i] = test_random_real(seed);
     return p;
-}
-
-static int64_t product(int count, const int64_t *n)
-{
-    int64_t all = 1;
-    for (int k = 0; k < count; k++) all *= n[k];
-    return all;
-}
-
-static tn_tensor *tensor(tn_ctx *ctx, int rank, const int64_t *shape, const double *p)
-{
-    tn_tensor *t = tn_tensor_create(ctx, TN_REAL, rank, shape);
-    CHECK_STATUS(tn_write(t, TN_F64, p, tn_tensor_count(t)), TN_OK);
-    return t;
-}
-
-static double *read_all(const tn_tensor *t)
-{
-    double *p = doubles(tn_tensor_count(t));
-    CHECK_STATUS(tn_read(t, TN_F64, p, tn_tensor_count(t)), TN_OK);
-    return p;
-}
-
-static double length(int64_t n, const double *x)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return sqrt(sum);
 }
 
 /* |X^T X - I|_F of the columns of x [m,k] */
@@ -70,16 +28,12 @@ static double off_orthonormal(int64_t m, int64_t k, const double *x)
 static tn_tt *train(tn_ctx *ctx, int64_t count, const int64_t *n, const int64_t *bonds, uint64_t *seed)
 {
     tn_tensor **core = (tn_tensor **)calloc((size_t)count, sizeof *core);
-    tn_tt      *tt;
     for (int64_t k = 0; k < count; k++) {
-        int64_t shape[3];
-        double *p;
-        shape[0] = k ? bonds[k - 1] : 1; shape[1] = n[k]; shape[2] = k + 1 < count ? bonds[k] : 1;
-        p = noise(product(3, shape), seed);
-        core[k] = tensor(ctx, 3, shape, p);
-        free(p);
+        int64_t shape[3] = {k ? bonds[k - 1] : 1, n[k], k + 1 < count ? bonds[k] : 1};
+        double *p = noise_by(shape_count(3, shape), seed);
+        core[k] = tensor_from(ctx, 3, shape, p);
     }
-    tt = tn_tt_create(ctx, count, core);
+    tn_tt *tt = tn_tt_create(ctx, count, core);
     CHECK_CTX(ctx);
     for (int64_t k = 0; k < count; k++) tn_tensor_destroy(core[k]);
     free(core);
@@ -93,7 +47,7 @@ static double *expanded(const tn_tt *tt)
     double *out, **core = (double **)calloc((size_t)tt->count, sizeof *core);
     for (int64_t k = 0; k < tt->count; k++) {
         all *= tt->core[k]->shape[1];
-        core[k] = read_all(tt->core[k]);
+        core[k] = host(tt->core[k]);
     }
     out = doubles(all);
     for (int64_t e = 0; e < all; e++) {
@@ -110,9 +64,7 @@ static double *expanded(const tn_tt *tt)
         }
         out[e] = v[0];
     }
-    for (int64_t k = 0; k < tt->count; k++) free(core[k]);
-    free(core);
-    free(index);
+    free(core); free(index);
     return out;
 }
 
@@ -128,9 +80,8 @@ static double train_orthonormal(const tn_tt *tt)
 {
     double worst = 0;
     for (int64_t k = 0; k + 1 < tt->count; k++) {
-        double *p = read_all(tt->core[k]);
+        double *p = host(tt->core[k]);
         test_raise(&worst, off_orthonormal(tt->core[k]->shape[0] * tt->core[k]->shape[1], tt->core[k]->shape[2], p));
-        free(p);
     }
     return worst;
 }
@@ -142,29 +93,26 @@ TEST(tt_exact)
         {1, {7}, {0}}, {2, {5, 9}, {3}}, {3, {4, 1, 6}, {2, 2}}, {4, {3, 5, 4, 2}, {2, 4, 2}},
         {5, {1, 3, 4, 3, 1}, {1, 3, 2, 1}}, {9, {2, 2, 3, 2, 2, 2, 2, 2, 3}, {2, 3, 2, 2, 3, 2, 2, 2}}};
     for (int f64 = 0; f64 < 2; f64++) {
-        tn_ctx  *ctx = context(f64 ? TN_F64 : TN_F32, 1);
+        tn_ctx  *ctx = ctx_threads(f64 ? TN_F64 : TN_F32, 1, NULL);
         uint64_t seed = 5;
         double   worst = 0, off = 0, claimed = 0;
         for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
-            const int64_t all = product((int)list[c].count, list[c].n);
+            const int64_t all = shape_count((int)list[c].count, list[c].n);
             tn_tt     *made = train(ctx, list[c].count, list[c].n, list[c].bonds, &seed), *tt;
             double    *a = expanded(made), *b;
-            tn_tensor *flat = tensor(ctx, 1, &all, a), *dense;
+            tn_tensor *flat = tensor_from(ctx, 1, &all, a), *dense;
             tt = tn_tt_svd(ctx, flat, list[c].count, list[c].n, NULL);
             REQUIRE(tt != NULL);
             for (int64_t k = 0; k + 1 < tt->count; k++) CHECK_INT(tt->core[k]->shape[2], list[c].bonds[k]);
             dense = tn_tt_dense(tt);
             REQUIRE(dense != NULL);
             CHECK_INT(dense->rank, list[c].count > TN_MAX_RANK ? 1 : list[c].count);
-            b = read_all(dense);
+            b = host(dense);
             test_raise(&worst, test_frobenius(b, a, all));
-            free(b);
             b = expanded(tt);
             test_raise(&worst, test_frobenius(b, a, all));
-            free(b);
             test_raise(&off, train_orthonormal(tt));
             test_raise(&claimed, tt->error);
-            free(a);
             tn_tensor_destroy(dense);
             tn_tensor_destroy(flat);
             tn_tt_destroy(tt);
@@ -183,25 +131,22 @@ TEST(tt_eps)
 {
     static const int64_t shapes[][5] = {{6, 5, 7, 4, 3}, {30, 31, 1, 1, 1}, {2, 40, 2, 3, 2}};
     static const double  eps[] = {0.9, 0.5, 0.2, 0.05, 1e-3};
-    tn_ctx  *ctx = context(TN_F64, 1);
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t seed = 8;
     double   claim = 0, over = 0;
     for (int c = 0; c < 3; c++) {
-        const int64_t all = product(5, shapes[c]);
-        double    *a = noise(all, &seed), *b;
-        tn_tensor *t = tensor(ctx, 5, shapes[c], a);
+        const int64_t all = shape_count(5, shapes[c]);
+        double    *a = noise_by(all, &seed), *b;
+        tn_tensor *t = tensor_from(ctx, 5, shapes[c], a);
         int64_t    before = 0, numbers = 0;
         for (int e = 0; e < 5; e++) {
-            tn_tt_desc d;
+            tn_tt_desc d = ZERO;
             tn_tt     *tt;
             int64_t    now = 0;
-            double     error;
-            memset(&d, 0, sizeof d);
             d.eps = eps[e];
             REQUIRE((tt = tn_tt_svd(ctx, t, 0, NULL, &d)) != NULL);
             b = expanded(tt);
-            error = test_frobenius(b, a, all);
-            free(b);
+            double error = test_frobenius(b, a, all);
             test_raise(&claim, fabs(error - tt->error));
             test_raise(&over, error / eps[e]);
             for (int64_t k = 0; k < 5; k++) now += tn_tensor_count(tt->core[k]);
@@ -216,11 +161,9 @@ TEST(tt_eps)
             CHECK(largest_bond(tt) <= 2);
             b = expanded(tt);
             test_raise(&claim, fabs(test_frobenius(b, a, all) - tt->error));
-            free(b);
             tn_tt_destroy(tt);
         }
         CHECK(numbers > 0);
-        free(a);
         tn_tensor_destroy(t);
     }
     CHECK_CTX(ctx);
@@ -234,19 +177,16 @@ TEST(tt_algebra)
 {
     static const int64_t n[2][4] = {{3, 4, 2, 5}, {1, 6, 1, 3}}, bonds[2][3] = {{2, 3, 4}, {3, 1, 2}};
     for (int f64 = 0; f64 < 2; f64++) {
-        tn_ctx  *ctx = context(f64 ? TN_F64 : TN_F32, 1);
+        tn_ctx  *ctx = ctx_threads(f64 ? TN_F64 : TN_F32, 1, NULL);
         uint64_t seed = 21;
         double   worst = 0, rounded = 0, product_error = 0;
         for (int c = 0; c < 2; c++) {
-            const int64_t all = product(4, n[c]);
+            const int64_t all = shape_count(4, n[c]);
             tn_tt  *a = train(ctx, 4, n[c], bonds[c], &seed), *b = train(ctx, 4, n[c], bonds[1 - c], &seed);
-            tn_tt  *sum, *half, *less;
             double *x = expanded(a), *y = expanded(b), *z, inner = 0, expected = 0, norm = 0, *values = doubles(all);
             int64_t *index = (int64_t *)calloc((size_t)all * 4, sizeof *index);
-            tn_tt_desc d;
-            memset(&d, 0, sizeof d);
-            sum = tn_tt_add(a, b);
-            half = tn_tt_scale(sum, -0.5);
+            tn_tt *sum = tn_tt_add(a, b);
+            tn_tt *half = tn_tt_scale(sum, -0.5);
             REQUIRE(sum && half);
             z = expanded(half);
             for (int64_t i = 0; i < all; i++) {
@@ -259,15 +199,14 @@ TEST(tt_algebra)
             for (int64_t i = 0; i < all; i++) values[i] = -0.5 * (x[i] + y[i]);
             test_raise(&worst, test_frobenius(z, values, all));
             CHECK_STATUS(tn_tt_inner(a, b, &inner), TN_OK);
-            test_raise(&product_error, fabs(inner - expected) / (length(all, x) * length(all, y)));
+            test_raise(&product_error, fabs(inner - expected) / (frobenius(x, all) * frobenius(y, all)));
             CHECK_STATUS(tn_tt_norm(half, &norm), TN_OK);
-            test_raise(&product_error, fabs(norm - length(all, values)) / length(all, values));
-            less = tn_tt_add(sum, sum);             /* twice the same: rounding finds the ranks of one */
+            test_raise(&product_error, fabs(norm - frobenius(values, all)) / frobenius(values, all));
+            tn_tt *less = tn_tt_add(sum, sum);             /* twice the same: rounding finds the ranks of one */
             REQUIRE(less != NULL);
             tn_tt_destroy(half);
             REQUIRE((half = tn_tt_round(less, NULL)) != NULL);
             for (int k = 0; k < 4; k++) CHECK(half->core[k]->shape[2] <= sum->core[k]->shape[2]);
-            free(z);
             z = expanded(half);
             for (int64_t i = 0; i < all; i++) values[i] = 2 * (x[i] + y[i]);
             test_raise(&worst, test_frobenius(z, values, all));
@@ -277,7 +216,7 @@ TEST(tt_algebra)
             tn_tt_destroy(sum);
             tn_tt_destroy(a);
             tn_tt_destroy(b);
-            free(x); free(y); free(z); free(values); free(index);
+            free(index);
         }
         CHECK_CTX(ctx);
         WORST("sums, factors, elements", worst, f64 ? 1e-13 : 1e-6);
@@ -292,21 +231,19 @@ TEST(tt_rounding)
 {
     static const double  eps[] = {0.7, 0.3, 0.1, 1e-2, 1e-5};
     int64_t  n[14], bonds[13];
-    tn_ctx  *ctx = context(TN_F64, 1);
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t seed = 4;
     double   over = 0, claim = 0, size = 0;
-    tn_tt   *tt, *back, *rest, *less;
     for (int k = 0; k < 14; k++) { n[k] = 2 + k % 2; if (k < 13) bonds[k] = 1 + (k * 5 + 3) % 7; }
-    tt = train(ctx, 14, n, bonds, &seed);
+    tn_tt *tt = train(ctx, 14, n, bonds, &seed);
     CHECK_STATUS(tn_tt_norm(tt, &size), TN_OK);
     for (int e = 0; e < 5; e++) {
-        tn_tt_desc d;
+        tn_tt_desc d = ZERO;
         double     error = 0;
-        memset(&d, 0, sizeof d);
         d.eps = eps[e];
-        less = tn_tt_round(tt, &d);
-        back = tn_tt_scale(less, -1);
-        rest = tn_tt_add(tt, back);
+        tn_tt *less = tn_tt_round(tt, &d);
+        tn_tt *back = tn_tt_scale(less, -1);
+        tn_tt *rest = tn_tt_add(tt, back);
         REQUIRE(less && back && rest);
         CHECK_STATUS(tn_tt_norm(rest, &error), TN_OK);
         test_raise(&over, error / size / eps[e]);
@@ -327,12 +264,11 @@ TEST(tt_rounding)
 TEST(tt_differences)
 {
     static const int64_t n[5] = {3, 4, 2, 5, 3}, bonds[4] = {3, 5, 6, 3}, ones[4] = {1, 1, 1, 1};
-    tn_ctx  *ctx = context(TN_F64, 1);
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t seed = 31;
     tn_tt   *a = train(ctx, 5, n, bonds, &seed), *e = train(ctx, 5, n, ones, &seed);
     double   size = 0, change = 0, worst = 0, plain = 0;
-    tn_tt_desc d;
-    memset(&d, 0, sizeof d);
+    tn_tt_desc d = ZERO;
     d.eps = 1e-15;
     CHECK_STATUS(tn_tt_norm(a, &size), TN_OK);
     CHECK_STATUS(tn_tt_norm(e, &change), TN_OK);
@@ -353,8 +289,7 @@ TEST(tt_differences)
     CHECK(plain > 1e-10);                               /* so that this test would notice */
     tn_tt_destroy(a);
     tn_tt_destroy(e);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* A long train of which the norm, but no intermediate number, fits a double; scales that float does not have. */
@@ -362,7 +297,7 @@ TEST(tt_scales)
 {
     enum { LONG = 400 };
     for (int f64 = 0; f64 < 2; f64++) {
-        tn_ctx  *ctx = context(f64 ? TN_F64 : TN_F32, 1);
+        tn_ctx  *ctx = ctx_threads(f64 ? TN_F64 : TN_F32, 1, NULL);
         tn_tensor *core[LONG];
         int64_t  index[LONG];
         double   norm = 0, value = 0, inner = 0;
@@ -372,7 +307,7 @@ TEST(tt_scales)
             double q[2];
             int64_t shape[3] = {1, 2, 1};
             for (int i = 0; i < 2; i++) q[i] = p[i] / (k % 2 ? 5.0 : 4.0) * (k < LONG / 2 ? up : 1 / up);
-            core[k] = tensor(ctx, 3, shape, q);
+            core[k] = tensor_from(ctx, 3, shape, q);
             index[k] = 1;
         }
         tt = tn_tt_create(ctx, LONG, core);
@@ -397,8 +332,7 @@ TEST(tt_scales)
         if (CHECK(less != NULL)) tn_tt_destroy(less);
         tn_tt_destroy(tt);
         for (int k = 0; k < LONG; k++) tn_tensor_destroy(core[k]);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -406,14 +340,13 @@ TEST(tt_zero_extents_and_mistakes)
 {
     static const int64_t shape[3] = {2, 0, 3}, plain[3] = {2, 2, 3}, wrong[2] = {5, 2}, negative[2] = {-4, -3};
     const double numbers[12] = {0}, bad[12] = {1, 2, (double)NAN};
-    tn_ctx    *ctx = context(TN_F64, 1);
-    tn_tensor *empty = tensor(ctx, 3, shape, numbers), *zeros = tensor(ctx, 3, plain, numbers);
-    tn_tensor *nan = tensor(ctx, 3, plain, bad), *dense, *one[2];
+    tn_ctx    *ctx = ctx_threads(TN_F64, 1, NULL);
+    tn_tensor *empty = tensor_from(ctx, 3, shape, numbers), *zeros = tensor_from(ctx, 3, plain, numbers);
+    tn_tensor *nan = tensor_from(ctx, 3, plain, bad), *dense, *one[2];
     tn_tt     *tt = tn_tt_svd(ctx, empty, 0, NULL, NULL), *other, *sum;
-    tn_tt_desc d;
+    tn_tt_desc d = ZERO;
     double     value = 1;
     int64_t    index[3] = {0, 2, 0};
-    memset(&d, 0, sizeof d);
     REQUIRE(tt != NULL);
     CHECK_STATUS(tn_tt_norm(tt, &value), TN_OK);
     CHECK(value == 0);
@@ -455,7 +388,7 @@ TEST(tt_zero_extents_and_mistakes)
 /* sum over the core's indices, term by term: out [n_0,..] of core [r_0,..] and factors [n_k,r_k] */
 static double *tucker(int rank, const int64_t *n, const int64_t *r, const double *core, double *const *f)
 {
-    const int64_t all = product(rank, n), cores = product(rank, r);
+    const int64_t all = shape_count(rank, n), cores = shape_count(rank, r);
     double       *out = doubles(all);
     for (int64_t e = 0; e < all; e++)
         for (int64_t c = 0; c < cores; c++) {
@@ -471,18 +404,15 @@ static double *tucker(int rank, const int64_t *n, const int64_t *r, const double
 static double hosvd_error(const tn_hosvd_result *h, const int64_t *n, const double *a, double *off)
 {
     int64_t r[TN_MAX_RANK];
-    double *f[TN_MAX_RANK], *core = read_all(h->core), *back, error;
+    double *f[TN_MAX_RANK], *core = host(h->core), *back, error;
     for (int k = 0; k < h->rank; k++) {
-        f[k] = read_all(h->factor[k]);
+        f[k] = host(h->factor[k]);
         r[k] = h->core->shape[k];
         CHECK(h->factor[k]->shape[0] == n[k] && h->factor[k]->shape[1] == r[k]);
         test_raise(off, off_orthonormal(n[k], r[k], f[k]));
     }
     back = tucker(h->rank, n, r, core, f);
-    error = test_frobenius(back, a, product(h->rank, n));
-    for (int k = 0; k < h->rank; k++) free(f[k]);
-    free(core);
-    free(back);
+    error = test_frobenius(back, a, shape_count(h->rank, n));
     return error;
 }
 
@@ -495,21 +425,19 @@ enum { SHAPES = (int)(sizeof shapes / sizeof *shapes) };
 TEST(hosvd_exact)
 {
     for (int f64 = 0; f64 < 2; f64++) {
-        tn_ctx  *ctx = context(f64 ? TN_F64 : TN_F32, 1);
+        tn_ctx  *ctx = ctx_threads(f64 ? TN_F64 : TN_F32, 1, NULL);
         uint64_t seed = 3;
         double   worst = 0, off = 0, claim = 0;
         for (int c = 0; c < SHAPES; c++) {
             const int rank = shapes[c].rank;
-            double   *f[5], *core = noise(product(rank, shapes[c].r), &seed), *a;
-            tn_tensor *t;
-            tn_hosvd_desc   d;
+            double   *f[5], *core = noise_by(shape_count(rank, shapes[c].r), &seed), *a;
+            tn_hosvd_desc   d = ZERO;
             tn_hosvd_result h;
-            memset(&d, 0, sizeof d);
             d.eps = f64 ? 1e-12 : 1e-5;
             d.sweeps = c % 2 * 3;
-            for (int k = 0; k < rank; k++) f[k] = noise(shapes[c].n[k] * shapes[c].r[k], &seed);
+            for (int k = 0; k < rank; k++) f[k] = noise_by(shapes[c].n[k] * shapes[c].r[k], &seed);
             a = tucker(rank, shapes[c].n, shapes[c].r, core, f);
-            t = tensor(ctx, rank, shapes[c].n, a);
+            tn_tensor *t = tensor_from(ctx, rank, shapes[c].n, a);
             CHECK_STATUS(tn_hosvd(ctx, t, &d, &h), TN_OK);
             REQUIRE(h.core != NULL);
             for (int k = 0; k < rank; k++) CHECK_INT(h.core->shape[k], shapes[c].r[k]);
@@ -522,9 +450,6 @@ TEST(hosvd_exact)
             tn_hosvd_destroy(&h);
             CHECK(!h.core && !h.factor[0] && !h.values[0]);
             tn_tensor_destroy(t);
-            for (int k = 0; k < rank; k++) free(f[k]);
-            free(core);
-            free(a);
         }
         CHECK_CTX(ctx);
         WORST("HOSVD of tensors with known ranks", worst, f64 ? 1e-13 : 1e-6);
@@ -538,15 +463,15 @@ TEST(hosvd_exact)
    singular values are those of tn_svd; HOOI never makes it worse, and more sweeps never either. */
 TEST(hosvd_bounds)
 {
-    tn_ctx  *ctx = context(TN_F64, 1);
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t seed = 15;
     double   over = 0, off = 0, claim = 0, grows = 0, values = 0, pythagoras = 0, gained = 0;
     int64_t  sweeps = 0;
     for (int c = 1; c < SHAPES; c++) {
         const int     rank = shapes[c].rank;
-        const int64_t all = product(rank, shapes[c].n);
-        double    *a = noise(all, &seed), before = 2;
-        tn_tensor *t = tensor(ctx, rank, shapes[c].n, a), *flat;
+        const int64_t all = shape_count(rank, shapes[c].n);
+        double    *a = noise_by(all, &seed), before = 2;
+        tn_tensor *t = tensor_from(ctx, rank, shapes[c].n, a), *flat;
         tn_hosvd_desc   d;
         tn_hosvd_result h;
         tn_svd_result   v;
@@ -562,43 +487,37 @@ TEST(hosvd_bounds)
         memset(&d, 0, sizeof d);
         for (int k = 0; k < rank; k++) d.axis[k].rank = shapes[c].r[k];
         for (int sweep = 0; sweep < 8; sweep++) {       /* ranks, and sweeps of HOOI */
-            double *core, error;
             d.sweeps = sweep;
             d.tol = 1e-15;
             CHECK_STATUS(tn_hosvd(ctx, t, &d, &h), TN_OK);
             REQUIRE(h.core != NULL);
-            error = hosvd_error(&h, shapes[c].n, a, &off);
+            double error = hosvd_error(&h, shapes[c].n, a, &off);
             test_raise(&claim, fabs(error - h.error));
             test_raise(&grows, h.error - before);
             if (sweep > 0) test_raise(&gained, before - h.error);
             before = h.error;
             sweeps += h.sweeps;
-            core = read_all(h.core);
-            error = 1 - pow(length(product(rank, h.core->shape), core) / length(all, a), 2);
+            double *core = host(h.core);
+            error = 1 - pow(frobenius(core, shape_count(rank, h.core->shape)) / frobenius(a, all), 2);
             test_raise(&pythagoras, fabs(error - h.error * h.error));
-            free(core);
             if (sweep == 0) CHECK(h.error <= h.bound + 1e-14);
             if (sweep < 7) { tn_hosvd_destroy(&h); continue; }
-            flat = tensor(ctx, 2, shapes[c].n, a);      /* the first unfolding needs no permutation */
+            flat = tensor_from(ctx, 2, shapes[c].n, a);      /* the first unfolding needs no permutation */
             tn_tensor_destroy(flat);
             {
                 int64_t two[2];
-                double *x, *y;
                 two[0] = shapes[c].n[0]; two[1] = all / two[0];
-                flat = tensor(ctx, 2, two, a);
+                flat = tensor_from(ctx, 2, two, a);
                 CHECK_STATUS(tn_svd(ctx, flat, NULL, &v), TN_OK);
-                x = read_all(v.s);
-                y = read_all(h.values[0]);
+                double *x = host(v.s);
+                double *y = host(h.values[0]);
                 CHECK_INT(v.s->shape[0], h.values[0]->shape[0]);
                 test_raise(&values, test_frobenius(y, x, v.s->shape[0]));
-                free(x);
-                free(y);
                 tn_svd_destroy(&v);
                 tn_tensor_destroy(flat);
             }
             tn_hosvd_destroy(&h);
         }
-        free(a);
         tn_tensor_destroy(t);
     }
     CHECK_CTX(ctx);
@@ -617,13 +536,11 @@ TEST(hosvd_rules)
 {
     static const int64_t n[3] = {4, 4, 4}, scalar_shape[1] = {1}, empty_shape[3] = {2, 0, 3};
     double     a[64] = {0}, nan[1] = {(double)NAN};
-    tn_ctx    *ctx = context(TN_F64, 1);
-    tn_tensor *t, *scalar, *empty;
-    tn_hosvd_desc   d;
+    tn_ctx    *ctx = ctx_threads(TN_F64, 1, NULL);
+    tn_hosvd_desc   d = ZERO;
     tn_hosvd_result h;
     for (int i = 0; i < 4; i++) a[i * 21] = i < 2 ? 3e200 : 1e200;       /* superdiagonal: 3, 3, 1, 1 */
-    t = tensor(ctx, 3, n, a);
-    memset(&d, 0, sizeof d);
+    tn_tensor *t = tensor_from(ctx, 3, n, a);
     d.axis[0].absolute = 2e200;
     d.axis[1].rank = 1;
     CHECK_STATUS(tn_hosvd(ctx, t, &d, &h), TN_OK);
@@ -641,13 +558,12 @@ TEST(hosvd_rules)
     REQUIRE(h.core != NULL);
     CHECK_INT(h.core->shape[0], 3);
     {
-        double *f = read_all(h.factor[0]);
+        double *f = host(h.factor[0]);
         CHECK(off_orthonormal(4, 3, f) < 1e-13);
-        free(f);
     }
     CHECK_NEAR(h.error, sqrt(11.0 / 20), 1e-14);
     tn_hosvd_destroy(&h);
-    empty = tensor(ctx, 3, empty_shape, a);
+    tn_tensor *empty = tensor_from(ctx, 3, empty_shape, a);
     CHECK_STATUS(tn_hosvd(ctx, empty, &d, &h), TN_OK);
     CHECK(h.core && h.core->shape[1] == 0 && h.factor[0]->shape[1] == 1 && h.error == 0);
     tn_hosvd_destroy(&h);
@@ -655,7 +571,7 @@ TEST(hosvd_rules)
     d.axis[1].weight = -1;
     CHECK_STATUS(tn_hosvd(ctx, t, &d, &h), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "hosvd: truncation.weight is -1");
-    scalar = tensor(ctx, 1, scalar_shape, nan);
+    tn_tensor *scalar = tensor_from(ctx, 1, scalar_shape, nan);
     CHECK_STATUS(tn_hosvd(ctx, scalar, NULL, &h), TN_ERR_NONFINITE);
     CHECK(!h.core && !h.factor[0] && !h.values[0]);
     CHECK_ERROR(ctx, TN_ERR_NONFINITE, "hosvd: a, [1], has NaN");
@@ -666,7 +582,7 @@ TEST(hosvd_rules)
 
 static double *terms_of(int rank, const int64_t *n, int64_t terms, const double *weights, double *const *f)
 {
-    const int64_t all = product(rank, n);
+    const int64_t all = shape_count(rank, n);
     double       *out = doubles(all);
     for (int64_t e = 0; e < all; e++)
         for (int64_t c = 0; c < terms; c++) {
@@ -681,9 +597,9 @@ static double *terms_of(int rank, const int64_t *n, int64_t terms, const double 
 /* Error of a result by its tensors, with its rules: unit columns that point up, weights in order. */
 static double als_error(const tn_cp_als_result *c, const int64_t *n, const double *a, double tol)
 {
-    double *f[TN_MAX_RANK], *w = read_all(c->weights), *back, error;
+    double *f[TN_MAX_RANK], *w = host(c->weights), *back, error;
     const int64_t terms = c->weights->shape[0];
-    for (int k = 0; k < c->rank; k++) f[k] = read_all(c->factor[k]);
+    for (int k = 0; k < c->rank; k++) f[k] = host(c->factor[k]);
     for (int64_t t = 0; t < terms; t++) {
         CHECK(t == 0 || fabs(w[t]) <= fabs(w[t - 1]));
         for (int k = 0; k < c->rank && w[t] != 0; k++) {
@@ -698,10 +614,7 @@ static double als_error(const tn_cp_als_result *c, const int64_t *n, const doubl
         }
     }
     back = terms_of(c->rank, n, terms, w, f);
-    error = test_frobenius(back, a, product(c->rank, n));
-    for (int k = 0; k < c->rank; k++) free(f[k]);
-    free(w);
-    free(back);
+    error = test_frobenius(back, a, shape_count(c->rank, n));
     return error;
 }
 
@@ -711,23 +624,21 @@ TEST(als_recovers)
     static const struct { int rank; int64_t n[5], terms; } list[] = {
         {3, {7, 6, 5}, 3}, {3, {4, 9, 9}, 5}, {4, {5, 4, 1, 6}, 3}, {5, {3, 4, 3, 5, 2}, 4}, {2, {6, 8}, 3}};
     for (int f64 = 0; f64 < 2; f64++) {
-        tn_ctx  *ctx = context(f64 ? TN_F64 : TN_F32, 1);
+        tn_ctx  *ctx = ctx_threads(f64 ? TN_F64 : TN_F32, 1, NULL);
         uint64_t seed = 33;
         double   worst = 0, claim = 0, operators = 0;
         for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
             const int rank = list[c].rank;
             double   *f[5], *a;
-            tn_tensor *t;
-            tn_cp_als_desc   d;
+            tn_cp_als_desc   d = ZERO;
             tn_cp_als_result r;
-            memset(&d, 0, sizeof d);
             d.terms = list[c].terms;
             d.tol = 1e-12;
             d.sweeps = 2000;
             d.seed = 7;
-            for (int k = 0; k < rank; k++) f[k] = noise(list[c].n[k] * d.terms, &seed);
+            for (int k = 0; k < rank; k++) f[k] = noise_by(list[c].n[k] * d.terms, &seed);
             a = terms_of(rank, list[c].n, d.terms, NULL, f);
-            t = tensor(ctx, rank, list[c].n, a);
+            tn_tensor *t = tensor_from(ctx, rank, list[c].n, a);
             CHECK_STATUS(tn_cp_als(ctx, t, &d, &r), TN_OK);
             REQUIRE(r.weights != NULL);
             {
@@ -740,17 +651,14 @@ TEST(als_recovers)
                 tn_cp     *cp = tn_cp_from_als(ctx, &r, TN_CP_INPUT_PLAIN);
                 tn_tensor *dense = cp ? tn_cp_dense(cp) : NULL;
                 REQUIRE(dense != NULL);
-                double *x = read_all(dense);
-                test_raise(&operators, test_frobenius(x, a, product(3, list[c].n)));
-                free(x);
+                double *x = host(dense);
+                test_raise(&operators, test_frobenius(x, a, shape_count(3, list[c].n)));
                 tn_tensor_destroy(dense);
                 tn_cp_destroy(cp);
             }
             tn_cp_als_destroy(&r);
             CHECK(!r.weights && !r.factor[0]);
             tn_tensor_destroy(t);
-            for (int k = 0; k < rank; k++) free(f[k]);
-            free(a);
         }
         CHECK_CTX(ctx);
         WORST("recovered terms", worst, f64 ? 1e-9 : 1e-6);
@@ -764,18 +672,17 @@ TEST(als_recovers)
 TEST(als_monotone)
 {
     static const int64_t n[3] = {5, 4, 6};
-    tn_ctx    *ctx = context(TN_F64, 1);
+    tn_ctx    *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t   seed = 2;
-    double    *a = noise(120, &seed), grows = 0;
-    tn_tensor *t = tensor(ctx, 3, n, a);
+    double    *a = noise_by(120, &seed), grows = 0;
+    tn_tensor *t = tensor_from(ctx, 3, n, a);
     int64_t    checked = 0;
     for (int terms = 1; terms < 40; terms = terms * 2 + 1)
         for (int ridge = 0; ridge < 3; ridge++) {
             double before = HUGE_VAL;
             for (int sweeps = 1; sweeps < 40; sweeps += sweeps < 10 ? 1 : 7) {
-                tn_cp_als_desc   d;
+                tn_cp_als_desc   d = ZERO;
                 tn_cp_als_result r;
-                memset(&d, 0, sizeof d);
                 d.terms = terms;
                 d.ridge = ridge * ridge * 0.01;
                 d.sweeps = sweeps;
@@ -792,9 +699,7 @@ TEST(als_monotone)
         }
     CHECK(checked > 150);
     WORST("the objective grows by", grows, 0);
-    free(a);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* The tensor a a b + a b a + b a a has rank 3 and border rank 2: two terms come as near as one likes, and cancel. */
@@ -802,11 +707,10 @@ TEST(als_degenerate)
 {
     static const int64_t n[3] = {2, 2, 2};
     static const double  a[8] = {0, 1, 1, 0, 1, 0, 0, 0};
-    tn_ctx    *ctx = context(TN_F64, 1);
-    tn_tensor *t = tensor(ctx, 3, n, a);
-    tn_cp_als_desc   d;
+    tn_ctx    *ctx = ctx_threads(TN_F64, 1, NULL);
+    tn_tensor *t = tensor_from(ctx, 3, n, a);
+    tn_cp_als_desc   d = ZERO;
     tn_cp_als_result r;
-    memset(&d, 0, sizeof d);
     d.terms = 2;
     d.tol = 1e-9;
     CHECK_STATUS(tn_cp_als(ctx, t, &d, &r), TN_OK);
@@ -823,8 +727,7 @@ TEST(als_degenerate)
     CHECK_STATUS(tn_cp_als(ctx, t, &d, &r), TN_OK);
     CHECK(r.error < 1e-3);
     tn_cp_als_destroy(&r);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(als_edges)
@@ -832,11 +735,10 @@ TEST(als_edges)
     static const int64_t n[3] = {3, 2, 4}, none[3] = {3, 0, 4}, flat[1] = {24};
     const double zeros[24] = {0};
     double       bad[24] = {0};
-    tn_ctx    *ctx = context(TN_F32, 1);
-    tn_tensor *t = tensor(ctx, 3, n, zeros), *empty = tensor(ctx, 3, none, zeros), *one = tensor(ctx, 1, flat, zeros);
-    tn_cp_als_desc   d;
+    tn_ctx    *ctx = ctx_threads(TN_F32, 1, NULL);
+    tn_tensor *t = tensor_from(ctx, 3, n, zeros), *empty = tensor_from(ctx, 3, none, zeros), *one = tensor_from(ctx, 1, flat, zeros);
+    tn_cp_als_desc   d = ZERO;
     tn_cp_als_result r;
-    memset(&d, 0, sizeof d);
     d.terms = 2;
     CHECK_STATUS(tn_cp_als(ctx, t, &d, &r), TN_OK);
     CHECK(r.error == 0 && r.weights && !r.degenerate);
@@ -869,16 +771,15 @@ TEST(als_edges)
 /* Orthonormal rows [n,n], by Gram and Schmidt. */
 static double *rotation(int64_t n, uint64_t *seed)
 {
-    double *v = noise(n * n, seed);
+    double *v = noise_by(n * n, seed);
     for (int64_t i = 0; i < n; i++)
         for (int pass = 0; pass < 2; pass++) {
-            double size;
             for (int64_t j = 0; j < i; j++) {
                 double sum = 0;
                 for (int64_t l = 0; l < n; l++) sum += v[i * n + l] * v[j * n + l];
                 for (int64_t l = 0; l < n; l++) v[i * n + l] -= sum * v[j * n + l];
             }
-            size = length(n, v + i * n);
+            double size = frobenius(v + i * n, n);
             for (int64_t l = 0; l < n; l++) v[i * n + l] /= size;
         }
     return v;
@@ -930,25 +831,24 @@ TEST(joint_exact)
 {
     static const struct { int64_t b, n; } list[] = {{1, 6}, {3, 5}, {7, 9}, {4, 1}, {2, 2}};
     for (int f64 = 0; f64 < 2; f64++) {
-        tn_ctx  *ctx = context(f64 ? TN_F64 : TN_F32, 1);
+        tn_ctx  *ctx = ctx_threads(f64 ? TN_F64 : TN_F32, 1, NULL);
         uint64_t seed = 12;
         double   off = 0, basis = 0, orthonormal = 0;
         for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
             const int64_t b = list[c].b, n = list[c].n;
             int64_t shape[3];
-            double *w = rotation(n, &seed), *values = noise(b * n, &seed), *a = doubles(b * n * n), *v, *x;
-            tn_tensor *t;
+            double *w = rotation(n, &seed), *values = noise_by(b * n, &seed), *a = doubles(b * n * n), *v, *x;
             tn_joint_eigh_result r;
             shape[0] = b; shape[1] = shape[2] = n;
             for (int64_t i = 0; i < b * n && b > 2; i++) values[i] = (double)(i * i % 5) - 1;   /* many coincide */
             for (int64_t i = 0; i < n && b > 2; i++) values[i] = 1 + (double)i;
             add_shared(b, n, w, values, a);
-            t = tensor(ctx, 3, shape, a);
+            tn_tensor *t = tensor_from(ctx, 3, shape, a);
             CHECK_STATUS(tn_joint_eigh(ctx, t, NULL, &r), TN_OK);
             REQUIRE(r.vectors != NULL && r.separate == NULL);
             CHECK(r.converged);
-            v = read_all(r.vectors);
-            x = read_all(r.values);
+            v = host(r.vectors);
+            x = host(r.values);
             test_raise(&off, r.error);
             test_raise(&off, off_diagonal(b, n, v, a));
             test_raise(&basis, vectors_off(n, v, w));
@@ -964,7 +864,6 @@ TEST(joint_exact)
             tn_joint_eigh_destroy(&r);
             CHECK(!r.vectors && !r.values);
             tn_tensor_destroy(t);
-            free(w); free(values); free(a); free(v); free(x);
         }
         CHECK_CTX(ctx);
         WORST("off-diagonal part", off, f64 ? 1e-13 : 3e-6);
@@ -980,15 +879,13 @@ TEST(joint_noisy)
 {
     enum { B = 6, N = 7 };
     static const int64_t shape[3] = {B, N, N};
-    tn_ctx  *ctx = context(TN_F64, 1);
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t seed = 77;
     double   better = 0, claim = 0;
     for (int level = 0; level < 3; level++) {
         const double scale = level == 0 ? 0.01 : level == 1 ? 0.1 : 10;
-        double *w = rotation(N, &seed), *values = noise(B * N, &seed), *a = doubles(B * N * N), *v, *shared, *separate;
-        double  error, all;
-        tn_tensor *t;
-        tn_joint_eigh_desc   d;
+        double *w = rotation(N, &seed), *values = noise_by(B * N, &seed), *a = doubles(B * N * N), *v, *shared, *separate;
+        tn_joint_eigh_desc   d = ZERO;
         tn_joint_eigh_result r;
         add_shared(B, N, w, values, a);
         for (int c = 0; c < B; c++)
@@ -998,32 +895,29 @@ TEST(joint_noisy)
                     a[(c * N + i) * N + j] += x;
                     if (j < i) a[(c * N + j) * N + i] += x;
                 }
-        memset(&d, 0, sizeof d);
         d.compare = true;
         d.tol = 1e-13;
-        t = tensor(ctx, 3, shape, a);
+        tn_tensor *t = tensor_from(ctx, 3, shape, a);
         CHECK_STATUS(tn_joint_eigh(ctx, t, &d, &r), TN_OK);
         REQUIRE(r.vectors && r.separate);
         printf("noise %g: %d sweeps\n", scale, (int)r.sweeps);
         CHECK(r.converged && (level > 0 || r.sweeps < 12));     /* fast, where there is a basis to find */
-        v = read_all(r.vectors);
-        shared = read_all(r.shared);
-        separate = read_all(r.separate);
-        error = off_diagonal(B, N, v, a);
+        v = host(r.vectors);
+        shared = host(r.shared);
+        separate = host(r.separate);
+        double error = off_diagonal(B, N, v, a);
         test_raise(&claim, fabs(error - r.error));
         test_raise(&claim, fabs(error - shared[N]));
         test_raise(&claim, fabs(shared[0] - 1) + fabs(separate[0] - 1));
-        all = length(B * N * N, a);
+        double all = frobenius(a, B * N * N);
         for (int k = 1; k <= N; k++) {                  /* |A - the first k vectors' diagonals|, by the definition */
-            double *rest = doubles(B * N * N), *x = read_all(r.values);
+            double *rest = doubles(B * N * N), *x = host(r.values);
             for (int i = 0; i < B * N; i++) if (i % N >= k) x[i] = 0;
             for (int i = 0; i < B * N; i++) x[i] = -x[i];
             memcpy(rest, a, sizeof *a * B * N * N);
             add_shared(B, N, v, x, rest);
-            test_raise(&claim, fabs(length(B * N * N, rest) / all - shared[k]));
+            test_raise(&claim, fabs(frobenius(rest, B * N * N) / all - shared[k]));
             CHECK(separate[k] <= separate[k - 1] && (level > 1 || shared[k] < separate[k]));
-            free(rest);
-            free(x);
         }
         for (int p = 0; p < N; p++)
             for (int q = p + 1; q < N; q++)
@@ -1035,12 +929,10 @@ TEST(joint_noisy)
                         turned[q * N + l] = cos(1e-3) * v[q * N + l] - sign * sin(1e-3) * v[p * N + l];
                     }
                     test_raise(&better, error - off_diagonal(B, N, turned, a));
-                    free(turned);
                 }
         if (level == 0) CHECK(vectors_off(N, v, w) < 1e-2);
         tn_joint_eigh_destroy(&r);
         tn_tensor_destroy(t);
-        free(w); free(values); free(a); free(v); free(shared); free(separate);
     }
     CHECK_CTX(ctx);
     WORST("another rotation is better by", better, 0);
@@ -1052,22 +944,21 @@ TEST(joint_edges)
 {
     static const int64_t none[3] = {0, 3, 3}, point[3] = {2, 0, 0}, square[3] = {1, 2, 2}, oblong[3] = {1, 2, 3};
     const double skew[6] = {1, 2, 2.001, 1};
-    tn_ctx    *ctx = context(TN_F64, 1);
-    tn_joint_eigh_desc   d;
+    tn_ctx    *ctx = ctx_threads(TN_F64, 1, NULL);
+    tn_joint_eigh_desc   d = ZERO;
     tn_joint_eigh_result r;
-    memset(&d, 0, sizeof d);
     d.compare = true;
-    CHECK_STATUS(tn_joint_eigh(ctx, tensor(ctx, 3, none, skew), &d, &r), TN_OK);
+    CHECK_STATUS(tn_joint_eigh(ctx, tensor_from(ctx, 3, none, skew), &d, &r), TN_OK);
     CHECK(r.vectors && r.vectors->shape[0] == 3 && r.error == 0);
     tn_joint_eigh_destroy(&r);
-    CHECK_STATUS(tn_joint_eigh(ctx, tensor(ctx, 3, point, skew), &d, &r), TN_OK);
+    CHECK_STATUS(tn_joint_eigh(ctx, tensor_from(ctx, 3, point, skew), &d, &r), TN_OK);
     CHECK(r.vectors && r.shared->shape[0] == 1);
     tn_joint_eigh_destroy(&r);
     CHECK_CTX(ctx);
-    CHECK_STATUS(tn_joint_eigh(ctx, tensor(ctx, 3, square, skew), &d, &r), TN_ERR_ARG);
+    CHECK_STATUS(tn_joint_eigh(ctx, tensor_from(ctx, 3, square, skew), &d, &r), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "joint_eigh: a is not symmetric: |a[0,1,0] - a[0,0,1]| is 0.00049975 of "
                 "the largest element of its matrix, expected at most 2.27374e-13");
-    CHECK_STATUS(tn_joint_eigh(ctx, tensor(ctx, 3, oblong, skew), &d, &r), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_joint_eigh(ctx, tensor_from(ctx, 3, oblong, skew), &d, &r), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "joint_eigh: a is [1,2,3], expected [b,n,n]");
     CHECK(!r.vectors);
     tn_ctx_destroy(ctx);
@@ -1144,38 +1035,35 @@ TEST(ica_golden)
         -0.017471022893357106, 0.020210032648485837, 0.0022343897230331774, -0.024917653953890773,
         0.0060714949282637447, -0.011904147997188906};
     static const int64_t shape[2] = {SAMPLES, FEATURES};
-    tn_ctx    *ctx = context(TN_F64, 1);
+    tn_ctx    *ctx = ctx_threads(TN_F64, 1, NULL);
     double    *data = mixed(), worst = 0;
-    tn_tensor *x = tensor(ctx, 2, shape, data);
+    tn_tensor *x = tensor_from(ctx, 2, shape, data);
     for (int k = 2; k <= 3; k++) {
         double     w[9], *components, *mixing, *whitening, *mean;
         int64_t    square[2];
-        tn_ica_desc   d;
+        tn_ica_desc   d = ZERO;
         tn_ica_result r;
-        memset(&d, 0, sizeof d);
         square[0] = square[1] = k;
         for (int a = 0; a < k; a++) for (int b = 0; b < k; b++) w[a * k + b] = (2 * a + 3 * b) % 5 - 1.5;
         d.components = k;
-        d.start = tensor(ctx, 2, square, w);
+        d.start = tensor_from(ctx, 2, square, w);
         d.sweeps = 1000;
         d.tol = k == 3 ? 1e-10 : 0;
         CHECK_STATUS(tn_ica(ctx, x, &d, &r), TN_OK);
         REQUIRE(r.components != NULL);
         CHECK(r.converged);
         CHECK_INT(r.iterations, k == 3 ? 8 : 3);
-        components = read_all(r.components); mixing = read_all(r.mixing);
-        whitening = read_all(r.whitening); mean = read_all(r.mean);
+        components = host(r.components); mixing = host(r.mixing);
+        whitening = host(r.whitening); mean = host(r.mean);
         test_raise(&worst, off_signed(k, FEATURES, false, components, k == 3 ? components_3 : components_2));
         test_raise(&worst, off_signed(k, FEATURES, true, mixing, k == 3 ? mixing_3 : mixing_2));
         test_raise(&worst, test_max_error(whitening, k == 3 ? whitening_3 : whitening_2, k * FEATURES));
         test_raise(&worst, test_max_error(mean, mean_3, FEATURES));
-        free(components); free(mixing); free(whitening); free(mean);
         tn_ica_destroy(&r);
         CHECK(!r.components && !r.mean);
     }
     CHECK_CTX(ctx);
     WORST("against scikit-learn", worst, 1e-12);
-    free(data);
     tn_ctx_destroy(ctx);
 }
 
@@ -1185,12 +1073,11 @@ TEST(ica_recovers)
     enum { N = 2000, K = 3 };
     static const int64_t shape[2] = {N, K}, few[2] = {4, 3}, start[2] = {K, K};
     for (int f64 = 0; f64 < 2; f64++) {
-        tn_ctx  *ctx = context(f64 ? TN_F64 : TN_F32, 1);
+        tn_ctx  *ctx = ctx_threads(f64 ? TN_F64 : TN_F32, 1, NULL);
         uint64_t seed = 6;
-        double  *s = noise(N * K, &seed), *mix = noise(K * K, &seed), *x = doubles(N * K), *c, *m, *mean;
+        double  *s = noise_by(N * K, &seed), *mix = noise_by(K * K, &seed), *x = doubles(N * K), *c, *m, *mean;
         double   least = 1, inverse = 0;
-        tn_tensor *t;
-        tn_ica_desc   d;
+        tn_ica_desc   d = ZERO;
         tn_ica_result r;
         for (int i = 0; i < N; i++) {                   /* uniform, two points, a sum of cubes */
             s[i * K + 1] = s[i * K + 1] > 0.3 ? 1 : -1;
@@ -1198,11 +1085,11 @@ TEST(ica_recovers)
             for (int k = 0; k < K; k++)
                 for (int l = 0; l < K; l++) x[i * K + k] += 1e-3 * (mix[k * K + l] * s[i * K + l] + 1);
         }
-        t = tensor(ctx, 2, shape, x);
+        tn_tensor *t = tensor_from(ctx, 2, shape, x);
         CHECK_STATUS(tn_ica(ctx, t, NULL, &r), TN_OK);
         REQUIRE(r.components != NULL && r.components->shape[0] == K);
         CHECK(r.converged && r.gaussian == 0);
-        c = read_all(r.components); m = read_all(r.mixing); mean = read_all(r.mean);
+        c = host(r.components); m = host(r.mixing); mean = host(r.mean);
         for (int a = 0; a < K; a++) {
             double best = 0;
             for (int b = 0; b < K; b++) {               /* the correlation with the source that is nearest */
@@ -1228,13 +1115,11 @@ TEST(ica_recovers)
         CHECK(least > 0.99);
         WORST("components times mixing", inverse, f64 ? 1e-12 : 1e-5);
         tn_ica_destroy(&r);
-        free(c); free(m); free(mean);
         for (int i = 0; i < N * K; i++) {               /* twelve uniform numbers: nearly Gaussian */
             x[i] = 0;
             for (int l = 0; l < 12; l++) x[i] += test_random_real(&seed);
         }
         CHECK_STATUS(tn_write(t, TN_F64, x, N * K), TN_OK);
-        memset(&d, 0, sizeof d);
         d.sweeps = 5;
         CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_OK);
         CHECK(r.gaussian >= 1 && r.iterations <= 5);
@@ -1247,23 +1132,22 @@ TEST(ica_recovers)
         CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_ERR_SHAPE);
         CHECK_ERROR(ctx, TN_ERR_SHAPE, "ica: start is [2000,3], expected [3,3]");
         for (int i = 0; i < K * K; i++) mix[i] = i % K; /* equal rows */
-        d.start = tensor(ctx, 2, start, mix);
+        d.start = tensor_from(ctx, 2, start, mix);
         CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_ERR_ARG);
         CHECK_ERROR(ctx, TN_ERR_ARG, "ica: start, [3,3], has rank 1, expected 3");
         for (int i = 0; i < K * K; i++) mix[i] = i % (K + 1) ? 0 : f64 ? 1e300 : 1e38;       /* the squares overflow */
-        d.start = tensor(ctx, 2, start, mix);
+        d.start = tensor_from(ctx, 2, start, mix);
         CHECK_STATUS(tn_ica(ctx, t, &d, &r), TN_OK);
         tn_ica_destroy(&r);
         d.start = NULL;
         for (int i = 0; i < 12; i++) x[i] = i / 3;      /* the rank of the centred data is one */
-        CHECK_STATUS(tn_ica(ctx, tensor(ctx, 2, few, x), &d, &r), TN_OK);
+        CHECK_STATUS(tn_ica(ctx, tensor_from(ctx, 2, few, x), &d, &r), TN_OK);
         CHECK_INT(r.components ? r.components->shape[0] : -1, 1);
         tn_ica_destroy(&r);
         x[0] = (double)NAN;
-        CHECK_STATUS(tn_ica(ctx, tensor(ctx, 2, few, x), &d, &r), TN_ERR_NONFINITE);
+        CHECK_STATUS(tn_ica(ctx, tensor_from(ctx, 2, few, x), &d, &r), TN_ERR_NONFINITE);
         CHECK_ERROR(ctx, TN_ERR_NONFINITE, "ica: x, [4,3], has NaN or infinity");
         CHECK_CTX(ctx);
-        free(s); free(mix); free(x);
         tn_ctx_destroy(ctx);
     }
 }
@@ -1272,13 +1156,12 @@ TEST(ica_recovers)
 
 static uint64_t hashed(uint64_t h, const tn_tensor *t)
 {
-    double *p = read_all(t);
+    double *p = host(t);
     for (int64_t i = 0; i < tn_tensor_count(t); i++) {
         uint64_t bits;
         memcpy(&bits, p + i, sizeof bits);
         h = (h ^ bits) * 0x100000001B3u;
     }
-    free(p);
     return h;
 }
 
@@ -1287,23 +1170,20 @@ TEST(same_bits)
     static const int64_t n[3] = {40, 30, 20}, data[2] = {600, 40}, squares[3] = {3, 40, 40};
     uint64_t first = 0;
     for (int threads = 1; threads < 4; threads++) {
-        tn_ctx  *ctx = context(TN_F64, threads);
+        tn_ctx  *ctx = ctx_threads(TN_F64, threads, NULL);
         uint64_t seed = 9, h = 1469598103934665603u;
-        double  *a = noise(24000, &seed), *m = doubles(4800);
-        tn_tensor *t = tensor(ctx, 3, n, a), *x = tensor(ctx, 2, data, a), *s;
+        double  *a = noise_by(24000, &seed), *m = doubles(4800);
+        tn_tensor *t = tensor_from(ctx, 3, n, a), *x = tensor_from(ctx, 2, data, a), *s;
         tn_tt   *tt = tn_tt_svd(ctx, t, 0, NULL, NULL);
-        tn_hosvd_desc    hd;
+        tn_hosvd_desc    hd = ZERO;
         tn_hosvd_result  hr;
-        tn_cp_als_desc   ad;
+        tn_cp_als_desc   ad = ZERO;
         tn_cp_als_result ar;
         tn_joint_eigh_result  jr;
-        tn_ica_desc      id;
+        tn_ica_desc      id = ZERO;
         tn_ica_result    ir;
-        memset(&hd, 0, sizeof hd);
-        memset(&ad, 0, sizeof ad);
-        memset(&id, 0, sizeof id);
         for (int i = 0; i < 4800; i++) m[i] = a[i] + a[i / 1600 * 1600 + i % 40 * 40 + i / 40 % 40];
-        s = tensor(ctx, 3, squares, m);
+        s = tensor_from(ctx, 3, squares, m);
         hd.eps = 0.5; hd.sweeps = 2;
         ad.terms = 5; ad.sweeps = 4; ad.starts = 2;
         id.components = 4; id.sweeps = 10;
@@ -1322,10 +1202,7 @@ TEST(same_bits)
         tn_joint_eigh_destroy(&jr);
         tn_ica_destroy(&ir);
         tn_tt_destroy(tt);
-        free(a);
-        free(m);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 

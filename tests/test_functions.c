@@ -9,9 +9,8 @@
 /* Level 0: the reference. */
 static tn_ctx *ctx_of(tn_dtype dtype, int level)
 {
-    tn_desc d;
+    tn_desc d = ZERO;
     tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
     d.dtype = dtype;
     d.backend = level == 0 ? tn_reference_backend() : NULL;
     d.simd = (tn_simd)level;
@@ -24,23 +23,20 @@ static tn_tensor *ids_of(tn_ctx *ctx, int64_t n, const int32_t *v) { return tn_t
 
 static tn_tensor *matrix(tn_ctx *ctx, int64_t n, int64_t m, const double *v)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_tensor_from(ctx, 2, shape, TN_F64, v);
 }
 
 /* The numbers of t are those of want; NaN where NaN is wanted, and zeros have their signs. */
 static bool has(const tn_tensor *t, int64_t n, const double *want, double tolerance)
 {
-    double *v = (double *)malloc(sizeof *v * (size_t)(n + 1));
+    double *v = doubles(n);
     bool    ok = CHECK(t != NULL) && CHECK_STATUS(tn_read(t, TN_F64, v, n), TN_OK);
-    int64_t i;
-    for (i = 0; ok && i < n; i++) {
+    for (int64_t i = 0; ok && i < n; i++) {
         bool same = want[i] != want[i] ? v[i] != v[i] : v[i] == want[i] ? signbit(v[i]) == signbit(want[i])
                                                                        : fabs(v[i] - want[i]) <= tolerance * fabs(want[i]);
         if (!CHECK(same)) { printf("     element %d is %.17g, not %.17g\n", (int)i, v[i], want[i]); ok = false; }
     }
-    free(v);
     return ok;
 }
 
@@ -59,17 +55,15 @@ TEST(softmax_of_known_rows)
     static const double bad[4][3] = {{0, N, 1}, {I, 0, 1}, {-I, N, -I}, {I, I, -I}}, all_nan[12] = {N, N, N, N, N, N, N, N, N, N, N, N};
     const double l2 = -0.6931471805599453, l3 = -1.0986122886681098;
     const double logs[5][3] = {{l2 + l3, l3, l2}, {l2, l2, -20000 + l2}, {-I, 0, -I}, {-I, -I, -I}, {l2, l2, -I}};
-    int level, wide;
-    for (level = 0; level <= TN_SIMD_NEON; level++)
-        for (wide = 0; wide < 2; wide++) {
+    for (int level = 0; level <= TN_SIMD_NEON; level++)
+        for (int wide = 0; wide < 2; wide++) {
             tn_ctx    *ctx = ctx_of(wide ? TN_F64 : TN_F32, level);
             tn_tensor *a = matrix(ctx, 5, 3, x[0]), *b = matrix(ctx, 4, 3, bad[0]);
             has(tn_softmax(ctx, a), 15, y[0], wide ? 1e-15 : 2e-7);
             has(tn_log_softmax(ctx, a), 15, logs[0], wide ? 1e-15 : 2e-7);
             has(tn_softmax(ctx, b), 12, all_nan, 0);
             has(tn_log_softmax(ctx, b), 12, all_nan, 0);
-            CHECK_CTX(ctx);
-            tn_ctx_destroy(ctx);
+            CLOSE_CTX(ctx);
         }
 }
 
@@ -77,19 +71,16 @@ TEST(softmax_of_known_rows)
 TEST(softmax_of_rows_of_any_length)
 {
     double worst = 0, worst_log = 0;
-    int    level;
-    for (level = 0; level <= TN_SIMD_NEON; level++) {
+    for (int level = 0; level <= TN_SIMD_NEON; level++) {
         tn_ctx *ctx = ctx_of(TN_F32, level);
-        int64_t n, at, j;
-        for (n = 1; n <= 70; n++) {
-            double    x[70], y[70], z[70], g[70], weights[70], sum = 0, flow = 0;
-            tn_tensor *t;
-            at = n * n % 11 % n;
-            for (j = 0; j < n; j++) { x[j] = (double)(j * 5 % 7) - 3; weights[j] = (double)(j % 3) - 1; }
+        for (int64_t n = 1; n <= 70; n++) {
+            double x[70], y[70], z[70], g[70], weights[70], sum = 0, flow = 0;
+            int64_t at = n * n % 11 % n;
+            for (int64_t j = 0; j < n; j++) { x[j] = (double)(j * 5 % 7) - 3; weights[j] = (double)(j % 3) - 1; }
             x[(n * 3 + 1) % n] = -I;
             x[at] = n % 2 ? 90 : 4;
             tn_ctx_reset(ctx);
-            t = row(ctx, n, x);
+            tn_tensor *t = row(ctx, n, x);
             CHECK_STATUS(tn_watch(t), TN_OK);
             tn_record(ctx);
             {
@@ -99,7 +90,7 @@ TEST(softmax_of_rows_of_any_length)
                 CHECK_STATUS(tn_read(q, TN_F64, z, n), TN_OK);
             }
             CHECK_STATUS(tn_read(t->grad, TN_F64, g, n), TN_OK);
-            for (j = 0; j < n; j++) {
+            for (int64_t j = 0; j < n; j++) {
                 sum += y[j];
                 flow += g[j];
                 if (x[j] == -I) CHECK(y[j] == 0 && z[j] == -I && g[j] == 0);
@@ -108,8 +99,7 @@ TEST(softmax_of_rows_of_any_length)
             test_raise(&worst, fabs(sum - 1));
             test_raise(&worst, fabs(flow));
         }
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
     WORST("softmax: sum - 1, and the sum of its gradient, F32", worst, 1e-6);
     WORST("log_softmax of a row with one large number, F32", worst_log, 1e-5);
@@ -124,28 +114,26 @@ TEST(quotients_and_roots_are_correctly_rounded)
     static const double top[8] = {1, -1, 0, 0, I, N, 1, -0.0}, bottom[8] = {0, 0, 0, -0.0, I, 1, I, 5}, ratio[8] = {I, -I, N, N, N, N, 0, -0.0};
     const int64_t n = COUNT;
     uint64_t rng = 31;
-    int      level, i;
     double   worst = 0;
-    for (i = 0; i < COUNT; i++) {
+    for (int i = 0; i < COUNT; i++) {
         a[i] = (float)(test_random_real(&rng) * pow(10, (double)test_random_int(&rng, -30, 30)));
         b[i] = (float)(test_random_real(&rng) * pow(10, (double)test_random_int(&rng, -30, 30)));
         near_one[i] = 1 + (float)(i - COUNT / 2) / 4096;
     }
-    for (level = 0; level <= TN_SIMD_NEON; level++) {
+    for (int level = 0; level <= TN_SIMD_NEON; level++) {
         tn_ctx    *ctx = ctx_of(TN_F32, level);
         tn_tensor *ta = tn_tensor_from(ctx, 1, &n, TN_F32, a), *tb = tn_tensor_from(ctx, 1, &n, TN_F32, b);
         CHECK_STATUS(tn_read(tn_div(ctx, ta, tb), TN_F32, y, n), TN_OK);
-        for (i = 0; i < COUNT; i++) CHECK(y[i] == (float)((double)a[i] / (double)b[i]));
+        for (int i = 0; i < COUNT; i++) CHECK(y[i] == (float)((double)a[i] / (double)b[i]));
         CHECK_STATUS(tn_read(tn_sqrt(ctx, tn_activation(ctx, ta, TN_ACT_ABS)), TN_F32, y, n), TN_OK);
-        for (i = 0; i < COUNT; i++) CHECK(y[i] == (float)sqrt(fabs((double)a[i])));
+        for (int i = 0; i < COUNT; i++) CHECK(y[i] == (float)sqrt(fabs((double)a[i])));
         CHECK_STATUS(tn_read(tn_log(ctx, tn_activation(ctx, ta, TN_ACT_ABS)), TN_F32, y, n), TN_OK);
-        for (i = 0; i < COUNT; i++) test_raise(&worst, fabs((double)y[i] / log(fabs((double)a[i])) - 1));
+        for (int i = 0; i < COUNT; i++) test_raise(&worst, fabs((double)y[i] / log(fabs((double)a[i])) - 1));
         CHECK_STATUS(tn_read(tn_log(ctx, tn_tensor_from(ctx, 1, &n, TN_F32, near_one)), TN_F32, y, n), TN_OK);
-        for (i = 0; i < COUNT; i++) if (i != COUNT / 2) test_raise(&worst, fabs((double)y[i] / log((double)near_one[i]) - 1));
+        for (int i = 0; i < COUNT; i++) if (i != COUNT / 2) test_raise(&worst, fabs((double)y[i] / log((double)near_one[i]) - 1));
         CHECK(y[COUNT / 2] == 0);
         has(tn_div(ctx, row(ctx, 8, top), row(ctx, 8, bottom)), 8, ratio, 0);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
     WORST("log, F32, relative", worst, 3e-7);
 }
@@ -154,15 +142,13 @@ TEST(quotients_and_roots_are_correctly_rounded)
 TEST(roots_and_logarithms_at_the_ends)
 {
     static const double x[6] = {0, -0.0, -1, I, -I, N}, root[6] = {0, -0.0, N, I, N, N}, ln[6] = {-I, -I, N, I, N, N};
-    int level, wide;
-    for (level = 0; level <= TN_SIMD_NEON; level++)
-        for (wide = 0; wide < 2; wide++) {
+    for (int level = 0; level <= TN_SIMD_NEON; level++)
+        for (int wide = 0; wide < 2; wide++) {
             tn_ctx *ctx = ctx_of(wide ? TN_F64 : TN_F32, level);
             has(tn_sqrt(ctx, row(ctx, 6, x)), 6, root, 0);
             has(tn_log(ctx, row(ctx, 6, x)), 6, ln, 0);
             has(tn_exp(ctx, tn_log(ctx, row(ctx, 2, root + 2))), 2, root + 2, 0);
-            CHECK_CTX(ctx);
-            tn_ctx_destroy(ctx);
+            CLOSE_CTX(ctx);
         }
 }
 
@@ -184,8 +170,7 @@ TEST(gradients_of_a_quotient)
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_div(ctx, c, d))), TN_OK);
     has(c->grad, 3, three, 0);
     has(d->grad, 1, sum, 0);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* -dy a/b^2 is within the range of F32 where dy/b is not: it overflows, so that 0/b has the gradient 0 * infinity, or
@@ -196,19 +181,17 @@ TEST(gradients_of_a_quotient_near_the_ends)
     static const float a[COUNT] = {0, 1e-42f, 1e38f, 6}, b[COUNT] = {1e-39f, 1e-39f, 1e30f, 4};
     static const float dy[COUNT] = {1, 1, 1e-10f, 2};
     const int64_t n = COUNT;
-    int level, i;
-    for (level = 0; level <= TN_SIMD_NEON; level++) {
+    for (int level = 0; level <= TN_SIMD_NEON; level++) {
         tn_ctx    *ctx = ctx_of(TN_F32, level);
         tn_tensor *ta = tn_tensor_from(ctx, 1, &n, TN_F32, a), *tb = tn_tensor_from(ctx, 1, &n, TN_F32, b);
         tn_tensor *tdy = tn_tensor_from(ctx, 1, &n, TN_F32, dy);
         double     want[COUNT];
-        for (i = 0; i < COUNT; i++) want[i] = -((double)dy[i] * (double)a[i] / (double)b[i] / (double)b[i]);
+        for (int i = 0; i < COUNT; i++) want[i] = -((double)dy[i] * (double)a[i] / (double)b[i] / (double)b[i]);
         tn_watch(tb);
         tn_record(ctx);
         CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, tn_div(ctx, ta, tb), tdy))), TN_OK);
         has(tb->grad, COUNT, want, 1e-6);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -219,9 +202,8 @@ TEST(what_is_not_chosen_plays_no_part)
     static const int32_t condition[6] = {1, 0, -5, 0, 1, 0};
     static const double  a[6] = {1, N, -0.0, I, I, -I}, b[6] = {N, 2, I, -0.0, N, N}, y[6] = {1, 2, -0.0, -0.0, I, N};
     static const double  da[6] = {1, 0, 1, 0, 1, 0}, db[6] = {0, 1, 0, 1, 0, 1};
-    int level, wide;
-    for (level = 0; level <= TN_SIMD_NEON; level++)
-        for (wide = 0; wide < 2; wide++) {
+    for (int level = 0; level <= TN_SIMD_NEON; level++)
+        for (int wide = 0; wide < 2; wide++) {
             tn_ctx    *ctx = ctx_of(wide ? TN_F64 : TN_F32, level);
             tn_tensor *ta = row(ctx, 6, a), *tb = row(ctx, 6, b), *ty;
             tn_watch(ta);
@@ -232,8 +214,7 @@ TEST(what_is_not_chosen_plays_no_part)
             CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, ty)), TN_OK);
             has(ta->grad, 6, da, 0);
             has(tb->grad, 6, db, 0);
-            CHECK_CTX(ctx);
-            tn_ctx_destroy(ctx);
+            CLOSE_CTX(ctx);
         }
 }
 
@@ -265,8 +246,7 @@ TEST(joined_by_hand)
     y = tn_concat(ctx, 3, part, 0);
     CHECK(y && y->dtype == TN_I32);
     has(y, 5, numbers, 0);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* The tape keeps a list of its own, and what stands in it cannot be written meanwhile. */
@@ -275,8 +255,7 @@ TEST(the_tape_knows_all_parts)
     static const double v[2] = {1, 2};
     tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
     tn_tensor *part[5], *y;
-    int        k;
-    for (k = 0; k < 5; k++) part[k] = row(ctx, 2, v);
+    for (int k = 0; k < 5; k++) part[k] = row(ctx, 2, v);
     tn_watch(part[4]);
     tn_record(ctx);
     y = tn_concat(ctx, 5, part, 0);
@@ -294,8 +273,7 @@ TEST(gathered_by_hand)
 {
     static const double  x[6] = {1, 2, 3, 4, 5, 6}, columns[8] = {3, 1, 1, 0, 6, 4, 4, 0}, rows[6] = {4, 5, 6, 1, 2, 3}, dx[6] = {2, 0, 1, 2, 0, 1};
     static const int32_t id[4] = {2, 0, 0, 3}, swapped[2] = {1, 0};
-    int level;
-    for (level = 0; level <= TN_SIMD_NEON; level++) {
+    for (int level = 0; level <= TN_SIMD_NEON; level++) {
         tn_ctx    *ctx = ctx_of(TN_F32, level);
         tn_tensor *t = matrix(ctx, 2, 3, x), *ids = ids_of(ctx, 4, id), *y;
         has(tn_gather(ctx, t, 0, ids_of(ctx, 2, swapped)), 6, rows, 0);
@@ -309,8 +287,7 @@ TEST(gathered_by_hand)
                     "gather: element 3 of the ids is 3, which is outside the table");
         has(y, 8, columns, 0);
         has(t->grad, 6, dx, 0);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -321,12 +298,11 @@ TEST(gather_is_embed_along_any_axis)
     double   x[V * D], dy[ROWS * D], one[V * D], two[V * D];
     int32_t  id[ROWS];
     uint64_t rng = 8;
-    int      i, k;
     tn_ctx  *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
-    for (i = 0; i < V * D; i++) x[i] = test_random_real(&rng);
-    for (i = 0; i < ROWS * D; i++) dy[i] = test_random_real(&rng);
-    for (i = 0; i < ROWS; i++) id[i] = (int32_t)test_random_int(&rng, 0, V - 1);
-    for (k = 0; k < 3; k++) {
+    for (int i = 0; i < V * D; i++) x[i] = test_random_real(&rng);
+    for (int i = 0; i < ROWS * D; i++) dy[i] = test_random_real(&rng);
+    for (int i = 0; i < ROWS; i++) id[i] = (int32_t)test_random_int(&rng, 0, V - 1);
+    for (int k = 0; k < 3; k++) {
         tn_tensor *t = matrix(ctx, V, D, x), *ids = ids_of(ctx, ROWS, id), *w = matrix(ctx, ROWS, D, dy), *y;
         tn_watch(t);
         tn_record(ctx);
@@ -338,8 +314,7 @@ TEST(gather_is_embed_along_any_axis)
         if (k) CHECK(memcmp(one, two, sizeof one) == 0);
         tn_ctx_reset(ctx);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- tensors of numbers, names, messages ------------------------------------------------------------------------------------------ */
@@ -351,8 +326,7 @@ TEST(tensors_of_numbers)
     static const int32_t i[6] = {1, 2, -3, 4, 5, 6};
     static const double  whole[6] = {1, 2, -3, 4, 5, 6};
     static const int64_t shape[2] = {2, 3}, none[2] = {0, 3}, negative[2] = {2, -3};
-    int wide;
-    for (wide = 0; wide < 2; wide++) {
+    for (int wide = 0; wide < 2; wide++) {
         tn_ctx    *ctx = ctx_of(wide ? TN_F64 : TN_F32, TN_SIMD_BEST);
         tn_tensor *t = tn_tensor_from(ctx, 2, shape, TN_F32, f);
         CHECK(t && t->dtype == tn_ctx_dtype(ctx) && t->rank == 2 && t->shape[1] == 3);
@@ -391,20 +365,18 @@ TEST(gradients_accumulate)
     uint64_t rng = 77;
     double   v[COUNT], weight[COUNT], once[COUNT], twice[COUNT];
     int32_t  choice[COUNT];
-    int      k, i, dtype, uses;
-    for (i = 0; i < COUNT; i++) {
+    for (int i = 0; i < COUNT; i++) {
         v[i] = test_random_real(&rng);
         weight[i] = 2 + test_random_real(&rng);
         choice[i] = i % 3 > 0;
     }
-    for (dtype = 0; dtype < 2; dtype++) {
-        tn_desc d;
+    for (int dtype = 0; dtype < 2; dtype++) {
+        tn_desc d = ZERO;
         tn_ctx *ctx;
-        memset(&d, 0, sizeof d);
         d.dtype = dtype ? TN_F64 : TN_F32;
         REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
-        for (k = 0; k < 4; k++)
-            for (uses = 1; uses <= 2; uses++) {
+        for (int k = 0; k < 4; k++)
+            for (int uses = 1; uses <= 2; uses++) {
                 tn_tensor *x, *w, *c, *y, *loss = NULL;
                 tn_ctx_reset(ctx);
                 x = tn_tensor_from(ctx, 2, shape, TN_F64, v);
@@ -412,7 +384,7 @@ TEST(gradients_accumulate)
                 c = tn_tensor_from(ctx, 2, shape, TN_I32, choice);
                 tn_watch(x);
                 tn_record(ctx);
-                for (i = 0; i < uses; i++) {
+                for (int i = 0; i < uses; i++) {
                     y = k == 0 ? tn_softmax(ctx, x) : k == 1 ? tn_log_softmax(ctx, x) : k == 2 ? tn_div(ctx, x, w)
                       : tn_where(ctx, c, x, w);
                     y = tn_sum(ctx, tn_mul(ctx, y, w));
@@ -420,10 +392,9 @@ TEST(gradients_accumulate)
                 }
                 CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
                 CHECK_STATUS(tn_read(x->grad, TN_F64, uses == 1 ? once : twice, COUNT), TN_OK);
-                for (i = 0; uses == 2 && i < COUNT; i++) CHECK(twice[i] == 2 * once[i]);
+                for (int i = 0; uses == 2 && i < COUNT; i++) CHECK(twice[i] == 2 * once[i]);
             }
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 

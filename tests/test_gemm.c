@@ -23,8 +23,7 @@ static size_t size_of(const matrix *m) { return (size_t)m->n * (m->dtype == TN_F
 
 static matrix make(uint64_t *seed, tn_dtype dtype, int64_t rows, int64_t cols, int layout)
 {
-    matrix  m;
-    int64_t i;
+    matrix m;
     m.rows = rows;
     m.cols = cols;
     m.dtype = dtype;
@@ -42,7 +41,7 @@ static matrix make(uint64_t *seed, tn_dtype dtype, int64_t rows, int64_t cols, i
     }
     m.n = rows > 0 && cols > 0 ? (rows - 1) * m.row + (cols - 1) * m.col + 1 : 0;
     m.p = malloc(size_of(&m) + (m.n == 0));
-    for (i = 0; i < m.n; i++) set(&m, i, test_random_real(seed));
+    for (int64_t i = 0; i < m.n; i++) set(&m, i, test_random_real(seed));
     return m;
 }
 
@@ -56,8 +55,7 @@ static matrix copy(const matrix *from)
 
 static tn_view view(const matrix *m)
 {
-    tn_view v;
-    memset(&v, 0, sizeof v);
+    tn_view v = ZERO;
     v.data = m->p;
     v.dtype = m->dtype;
     v.rank = 3;
@@ -72,10 +70,9 @@ static tn_view view(const matrix *m)
 
 static void *open_cpu(test_heap *heap, tn_simd simd, int threads)
 {
-    tn_desc d;
+    tn_desc d = ZERO;
     void   *state = NULL;
     char    why[256];
-    memset(&d, 0, sizeof d);
     d.threads = threads;
     d.parallel_for = threads > 1 ? pool_backwards : NULL;
     d.simd = simd;
@@ -106,12 +103,11 @@ static double error_of(const tn_call *c, const matrix *a, const matrix *b, const
 {
     const double unit = got->dtype == TN_F64 ? 0x1p-53 : 0x1p-24;
     double       worst = 0;
-    int64_t      i, j, d;
-    for (i = 0; i < got->rows; i++)
-        for (j = 0; j < got->cols; j++) {
+    for (int64_t i = 0; i < got->rows; i++)
+        for (int64_t j = 0; j < got->cols; j++) {
             const int64_t at = i * got->row + j * got->col;
             double        sum = 0, size = 0, e;
-            for (d = 0; d < a->cols; d++) {
+            for (int64_t d = 0; d < a->cols; d++) {
                 const double x = get(a, i * a->row + d * a->col) * get(b, d * b->row + j * b->col);
                 sum += x;
                 size += fabs(x);
@@ -129,12 +125,10 @@ static double error_of(const tn_call *c, const matrix *a, const matrix *b, const
 /* Nothing but the matrix itself is written: its gaps keep their bits. */
 static bool gaps_kept(const matrix *before, const matrix *got)
 {
-    matrix  m = copy(got);
-    int64_t i, j;
-    bool    same;
-    for (i = 0; i < m.rows; i++)
-        for (j = 0; j < m.cols; j++) set(&m, i * m.row + j * m.col, get(before, i * m.row + j * m.col));
-    same = memcmp(m.p, before->p, size_of(&m)) == 0;
+    matrix m = copy(got);
+    for (int64_t i = 0; i < m.rows; i++)
+        for (int64_t j = 0; j < m.cols; j++) set(&m, i * m.row + j * m.col, get(before, i * m.row + j * m.col));
+    bool same = memcmp(m.p, before->p, size_of(&m)) == 0;
     free(m.p);
     return same;
 }
@@ -145,10 +139,7 @@ static double product(bench *at, uint64_t *seed, tn_dtype dtype, int64_t m, int6
     static const double alpha[] = {1, -0.5}, beta[] = {0, 1, -0.25};
     matrix  a = make(seed, dtype, m, k, la), b = make(seed, dtype, k, n, lb), before = make(seed, dtype, m, n, lc);
     matrix  bias = make(seed, dtype, 1, 3 * n, 0), one, three;
-    tn_call c;
-    int64_t i, j;
-    double  error;
-    memset(&c, 0, sizeof c);
+    tn_call c = ZERO;
     c.kernel = TN_KERNEL_GEMM;
     c.n_in = 3;
     c.n_out = 1;
@@ -161,15 +152,15 @@ static double product(bench *at, uint64_t *seed, tn_dtype dtype, int64_t m, int6
     if (kind / 6 == 0) c.in[2].data = NULL;
     c.f[0] = alpha[kind % 2];
     c.f[1] = beta[kind / 2 % 3];
-    for (i = 0; i < m && c.f[1] == 0; i++)                   /* what must not be read */
-        for (j = 0; j < n; j++) set(&before, i * before.row + j * before.col, (double)NAN);
+    for (int64_t i = 0; i < m && c.f[1] == 0; i++)                   /* what must not be read */
+        for (int64_t j = 0; j < n; j++) set(&before, i * before.row + j * before.col, (double)NAN);
     one = copy(&before);
     three = copy(&before);
     c.out[0] = view(&one);
     CHECK(tn_cpu_backend()->fn[TN_KERNEL_GEMM](at->one, &c) == TN_OK);
     c.out[0].data = three.p;
     CHECK(tn_cpu_backend()->fn[TN_KERNEL_GEMM](at->three, &c) == TN_OK);
-    error = error_of(&c, &a, &b, &bias, &before, &one);
+    double error = error_of(&c, &a, &b, &bias, &before, &one);
 #ifdef TN_USE_BLAS
     if (m * n * k < 2000000)                                 /* BLAS promises no bits */
 #endif
@@ -196,9 +187,8 @@ static double each_layout(const int64_t shape[][3], size_t shapes, int step)
     EACH_LEVEL(level) {
         uint64_t seed = 20 + (uint64_t)level;
         bench    at;
-        size_t   s;
         bench_open(&at, level);
-        for (s = 0; s < shapes; s++) {
+        for (size_t s = 0; s < shapes; s++) {
             int lie = (int)test_random_int(&seed, 0, step - 1);
             for (; lie < LAYOUTS * LAYOUTS * LAYOUTS_OUT; lie += step) {
                 const tn_dtype dtype = test_random_int(&seed, 0, 2) == 0 ? TN_F64 : TN_F32;
@@ -229,9 +219,8 @@ TEST(few_rows)
     static const int64_t shape[][3] = {
         {1, 1, 100}, {1, 15, 40}, {1, 64, 5}, {1, 131, 70}, {2, 16, 33}, {2, 77, 64}, {3, 5, 300}, {3, 33, 1}, {3, 129, 129}, {4, 40, 65}, {5, 9, 128},
         {7, 6, 63}, {10, 30, 64}, {11, 3, 257}, {16, 21, 100}, {17, 40, 66}, {25, 37, 70}, {32, 19, 129}, {33, 20, 65}, {4, 3, 31}, {1, 50, 0}};
-    int64_t  turned[COUNT(shape)][3];
-    size_t   s;
-    for (s = 0; s < COUNT(shape); s++) {
+    int64_t turned[COUNT(shape)][3];
+    for (size_t s = 0; s < COUNT(shape); s++) {
         turned[s][0] = shape[s][1];
         turned[s][1] = shape[s][0];
         turned[s][2] = shape[s][2];
@@ -263,19 +252,15 @@ TEST(not_a_number)
     static const int64_t shape[][3] = {{1, 40, 64}, {3, 40, 64}, {3, 3, 64}, {20, 40, 30}, {16, 16, 16}};
     tn_simd level;
     EACH_LEVEL(level) {
-        bench  at;
-        size_t s;
-        int    lb;
+        bench at;
         bench_open(&at, level);
-        for (s = 0; s < COUNT(shape); s++)
-            for (lb = 0; lb < 2; lb++) {
+        for (size_t s = 0; s < COUNT(shape); s++)
+            for (int lb = 0; lb < 2; lb++) {
                 uint64_t seed = s + 1;
                 matrix   a = make(&seed, TN_F32, shape[s][0], shape[s][2], 0), b = make(&seed, TN_F32, shape[s][2], shape[s][1], lb);
                 matrix   c = make(&seed, TN_F32, shape[s][0], shape[s][1], 0);
-                tn_call  call;
-                int64_t  i, j;
+                tn_call  call = ZERO;
                 set(&a, (a.rows - 1) * a.row + 5, (double)NAN);
-                memset(&call, 0, sizeof call);
                 call.kernel = TN_KERNEL_GEMM;
                 call.n_in = 3;
                 call.n_out = 1;
@@ -284,8 +269,8 @@ TEST(not_a_number)
                 call.out[0] = view(&c);
                 call.f[0] = 1;
                 CHECK(tn_cpu_backend()->fn[TN_KERNEL_GEMM](at.one, &call) == TN_OK);
-                for (i = 0; i < c.rows; i++)
-                    for (j = 0; j < c.cols; j++) {
+                for (int64_t i = 0; i < c.rows; i++)
+                    for (int64_t j = 0; j < c.cols; j++) {
                         const double v = get(&c, i * c.row + j * c.col);
                         CHECK((v != v) == (i == c.rows - 1));
                     }

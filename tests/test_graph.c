@@ -2,7 +2,7 @@
    an error that names it and leaves the context as it was; a graph that no longer fits says why. */
 
 #include "capture.h"
-#include "world.h"
+#include "kit.h"
 
 enum { B = 3, T = 5, VOCAB = 11, PARTS = 2, STEPS = 50 };
 
@@ -20,21 +20,15 @@ typedef struct trace { double loss, norm, lr, sum, skipped; char error[256]; } t
 
 static bool study_open(study *s, const tn_backend *backend, tn_dtype dtype, tn_optim_kind kind)
 {
-    tn_embedding_desc ed;
-    tn_norm_desc      nd;
-    tn_mlp_desc       md;
-    tn_linear_desc    ld;
-    tn_optim_desc     od;
+    tn_embedding_desc ed = ZERO;
+    tn_norm_desc      nd = ZERO;
+    tn_mlp_desc       md = ZERO;
+    tn_linear_desc    ld = ZERO;
+    tn_optim_desc     od = ZERO;
     int64_t           shape[2] = {B, T}, parts = PARTS;
-    int               k;
     memset(s, 0, sizeof *s);
     if (!open_on(&s->w, dtype, 7, 1, backend)) return false;
-    memset(&ed, 0, sizeof ed);
-    memset(&nd, 0, sizeof nd);
-    memset(&md, 0, sizeof md);
-    memset(&ld, 0, sizeof ld);
     ld.bias = true;
-    memset(&od, 0, sizeof od);
     ed.count = ld.out = VOCAB;
     ed.dim = nd.dim = md.in = ld.in = 6;
     md.hidden = 7;
@@ -53,7 +47,7 @@ static bool study_open(study *s, const tn_backend *backend, tn_dtype dtype, tn_o
         || !CHECK(tn_mlp_init(s->w.params, "mlp", &md, &s->mlp) == TN_OK)
         || !CHECK(tn_linear_init(s->w.params, "head", &ld, &s->head) == TN_OK)) return false;
     s->optim = tn_optim_create(s->w.params, &od);
-    for (k = 0; k < PARTS; k++) {
+    for (int k = 0; k < PARTS; k++) {
         s->ids[k] = tn_tensor_create(s->w.ctx, TN_I32, 2, shape);
         s->labels[k] = tn_tensor_create(s->w.ctx, TN_I32, 2, shape);
     }
@@ -66,12 +60,10 @@ static void study_step(study *s)
 {
     const int64_t one = 1;
     tn_ctx       *ctx = s->w.ctx;
-    tn_tensor    *x;
-    int           k;
-    for (k = 0; k < PARTS; k++) {
+    for (int k = 0; k < PARTS; k++) {
         tn_ctx_reset(ctx);
         tn_record(ctx);
-        x = tn_dropout(ctx, tn_noise(ctx, tn_embedding_forward(ctx, &s->embed, s->ids[k]), 0.1), 0.2);
+        tn_tensor *x = tn_dropout(ctx, tn_noise(ctx, tn_embedding_forward(ctx, &s->embed, s->ids[k]), 0.1), 0.2);
         x = tn_mlp_forward(ctx, &s->mlp, tn_norm_forward(ctx, &s->norm, x));
         x = tn_cross_entropy(ctx, tn_linear_forward(ctx, &s->head, x), s->labels[k]);
         if (!x) return;
@@ -84,9 +76,8 @@ static void study_step(study *s)
 static void study_batch(study *s, int64_t step, bool bad)
 {
     int32_t ids[B * T], labels[B * T];
-    int     i, k;
-    for (k = 0; k < PARTS; k++) {
-        for (i = 0; i < B * T; i++) {
+    for (int k = 0; k < PARTS; k++) {
+        for (int i = 0; i < B * T; i++) {
             ids[i] = (int32_t)((i * 7 + step * 5 + k * 3) % VOCAB);
             labels[i] = (int32_t)((ids[i] * 3 + 1) % VOCAB);
         }
@@ -100,21 +91,19 @@ static void study_batch(study *s, int64_t step, bool bad)
 static void look_aside(study *s)
 {
     const int64_t shape[2] = {40, 50};
-    tn_tensor    *x;
     tn_ctx_reset(s->w.ctx);
-    x = tn_uniform(s->w.ctx, 2, shape, 0, 1);
+    tn_tensor *x = tn_uniform(s->w.ctx, 2, shape, 0, 1);
     CHECK(tn_item(tn_sum(s->w.ctx, x)) > 0);
 }
 
 static double params_sum(study *s)                    /* all bits take part: each number has a factor of its own */
 {
-    double  sum = 0, v[VOCAB * 8 * 4];
-    int64_t i, k;
-    for (i = 0; i < tn_params_count(s->w.params); i++) {
+    double sum = 0, v[VOCAB * 8 * 4];
+    for (int64_t i = 0; i < tn_params_count(s->w.params); i++) {
         tn_param *p = tn_params_at(s->w.params, i);
         int64_t   n = tn_tensor_count(p->value);
         if (!CHECK(n <= (int64_t)(sizeof v / sizeof *v)) || tn_read(p->value, TN_F64, v, n) != TN_OK) return NAN;
-        for (k = 0; k < n; k++) sum += v[k] * (1 + 0.37 * (double)k + (double)i);
+        for (int64_t k = 0; k < n; k++) sum += v[k] * (1 + 0.37 * (double)k + (double)i);
     }
     return sum;
 }
@@ -123,9 +112,8 @@ static void study_train(study *s, bool with_graph, trace *t)
 {
     tn_ctx   *ctx = s->w.ctx;
     tn_graph *graph = NULL;
-    int64_t   step, k;
     double    loss[PARTS];
-    for (step = 0; step < STEPS; step++, t++) {
+    for (int64_t step = 0; step < STEPS; step++, t++) {
         memset(t, 0, sizeof *t);
         t->lr = tn_optim_lr(s->optim);
         study_batch(s, step, step == 33);
@@ -145,7 +133,7 @@ static void study_train(study *s, bool with_graph, trace *t)
         snprintf(t->error, sizeof t->error, "%s", tn_ctx_error(ctx));
         tn_ctx_clear_error(ctx);
         tn_read(s->loss, TN_F64, loss, PARTS);
-        for (k = 0; k < PARTS; k++) t->loss += loss[k];
+        for (int64_t k = 0; k < PARTS; k++) t->loss += loss[k];
         t->norm = tn_optim_grad_norm(s->optim);
         tn_read(tn_optim_skipped_view(s->optim), TN_F64, &t->skipped, 1);
         t->sum = params_sum(s);
@@ -160,9 +148,8 @@ TEST(replay_is_the_step)
 {
     static const tn_optim_kind kind[] = {TN_OPTIM_ADAMW, TN_OPTIM_MUON, TN_OPTIM_SGD};
     static trace plain[STEPS], replayed[STEPS];
-    int d, k, i;
-    for (d = 0; d < 2; d++)
-        for (k = 0; k < 3; k++) {
+    for (int d = 0; d < 2; d++)
+        for (int k = 0; k < 3; k++) {
             study s;
             REQUIRE(study_open(&s, capture_backend(), d ? TN_F64 : TN_F32, kind[k]));
             study_train(&s, false, plain);
@@ -172,7 +159,7 @@ TEST(replay_is_the_step)
             CHECK_INT(capture_last->touched, 0);
             CHECK_INT(capture_last->graphs, 0);
             close_world(&s.w);
-            for (i = 0; i < STEPS; i++) {
+            for (int i = 0; i < STEPS; i++) {
                 CHECK(plain[i].loss == replayed[i].loss && plain[i].norm == replayed[i].norm);
                 CHECK(plain[i].lr == replayed[i].lr && plain[i].sum == replayed[i].sum);
                 CHECK_STR(plain[i].error, replayed[i].error);
@@ -189,10 +176,9 @@ TEST(replay_names_its_step)
 {
     study     s;
     tn_graph *g;
-    int64_t   step;
     double    wide[6] = {1e30, -1e30, 1e30, 1e30, -1e30, 1e30};
     REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_OPTIM_ADAMW));
-    for (step = 0; step < 5; step++) {
+    for (int64_t step = 0; step < 5; step++) {
         study_batch(&s, step, false);
         if (step == 1) {
             tn_graph_begin(s.w.ctx);
@@ -250,16 +236,14 @@ TEST(what_no_graph_can_hold)
         {by_nest, "graph: a capture is running"}, {by_optim, "graph: "}, {by_file, "graph: "},
         {by_cleared, "graph: read of [1]"}, {by_rule, "graph: moments of another kind"},
     };
-    size_t i;
-    for (i = 0; i < sizeof no / sizeof *no; i++) {
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
         study     s;
         tn_graph *g = NULL;
-        double    sum;
         REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_OPTIM_MUON));
         bad = &s;
         study_batch(&s, 0, false);
         study_step(&s);
-        sum = params_sum(&s);
+        double sum = params_sum(&s);
         CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);
         study_step(&s);
         no[i].act();
@@ -362,29 +346,24 @@ TEST(graphs_that_no_longer_fit)
 /* What the host remembers of a text is no part of a graph: a capture would move it, and a replay would not. */
 TEST(caches_are_no_part_of_a_graph)
 {
-    world                 w;
-    tn_transformer_desc   d;
-    tn_transformer        m;
-    tn_transformer_cache *cache;
-    tn_attention_cache   *layer;
-    tn_tensor            *ids, *x;
-    tn_graph             *g;
-    const int64_t         shape[2] = {1, 2}, wide[3] = {1, 2, 8};
-    int                   k;
-    memset(&d, 0, sizeof d);
+    world               w;
+    tn_transformer_desc d = ZERO;
+    tn_transformer      m;
+    tn_graph           *g;
+    const int64_t       shape[2] = {1, 2}, wide[3] = {1, 2, 8};
     d.vocab = 7;
     d.layers = 2;
     d.dim = 8;
     d.heads = 2;
     d.context = 8;
     REQUIRE(open_on(&w, TN_F32, 3, 1, capture_backend()) && CHECK(tn_transformer_init(w.params, "", &d, &m) == TN_OK));
-    cache = tn_transformer_cache_create(w.ctx, &m, 1, 8);
-    layer = tn_attention_cache_create(w.ctx, &m.blocks[0].attn, 1, 8);
-    ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
-    x = tn_tensor_create(w.ctx, TN_REAL, 3, wide);
+    tn_transformer_cache *cache = tn_transformer_cache_create(w.ctx, &m, 1, 8);
+    tn_attention_cache *layer = tn_attention_cache_create(w.ctx, &m.blocks[0].attn, 1, 8);
+    tn_tensor *ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
+    tn_tensor *x = tn_tensor_create(w.ctx, TN_REAL, 3, wide);
     REQUIRE(cache && layer && ids && x);
     CHECK(tn_transformer_decode(w.ctx, &m, ids, cache) && tn_attention_decode(w.ctx, &m.blocks[0].attn, x, layer, NULL));
-    for (k = 0; k < 4; k++) {
+    for (int k = 0; k < 4; k++) {
         CHECK_STATUS(tn_graph_begin(w.ctx), TN_OK);
         if (k == 0) CHECK(!tn_transformer_decode(w.ctx, &m, ids, cache));
         if (k == 1) CHECK(!tn_attention_decode(w.ctx, &m.blocks[0].attn, x, layer, NULL));
@@ -408,18 +387,13 @@ TEST(caches_are_no_part_of_a_graph)
 static double train_model(tn_dtype dtype, tn_dtype activations, int attention, bool recompute, bool with_graph)
 {
     world               w;
-    tn_transformer_desc d;
+    tn_transformer_desc d = ZERO;
     tn_transformer      m;
-    tn_optim_desc       od;
-    tn_optim           *o;
-    tn_tensor          *ids, *kept, *loss;
+    tn_optim_desc       od = ZERO;
     tn_graph           *g = NULL;
     const int64_t       shape[2] = {2, 6};
     int32_t             id[12];
     double              sum = 0;
-    int                 step, i;
-    memset(&d, 0, sizeof d);
-    memset(&od, 0, sizeof od);
     d.vocab = 11;
     d.layers = 3;
     d.dim = 8;
@@ -432,19 +406,19 @@ static double train_model(tn_dtype dtype, tn_dtype activations, int attention, b
     od.clip_norm = 0.3;
     if (!open_as(&w, dtype, activations, 5, 1, capture_backend())
         || !CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK)) return NAN;
-    o = tn_optim_create(w.params, &od);
-    ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
-    kept = tn_tensor_create(w.ctx, TN_REAL, 0, NULL);
-    for (step = 0; step < 8; step++) {
+    tn_optim *o = tn_optim_create(w.params, &od);
+    tn_tensor *ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
+    tn_tensor *kept = tn_tensor_create(w.ctx, TN_REAL, 0, NULL);
+    for (int step = 0; step < 8; step++) {
         bool noted = false;
-        for (i = 0; i < 12; i++) id[i] = (int32_t)((i * 5 + step * 3) % 11);
+        for (int i = 0; i < 12; i++) id[i] = (int32_t)((i * 5 + step * 3) % 11);
         tn_write(ids, TN_I32, id, 12);
         while (!g && !noted) {
             noted = !with_graph || step != 2;
             if (!noted) CHECK_STATUS(tn_graph_begin(w.ctx), TN_OK);
             tn_ctx_reset(w.ctx);
             tn_record(w.ctx);
-            loss = tn_transformer_loss(w.ctx, &m, ids, ids);
+            tn_tensor *loss = tn_transformer_loss(w.ctx, &m, ids, ids);
             tn_backward(w.ctx, loss);
             tn_assign(kept, loss);
             tn_optim_step(o);
@@ -455,13 +429,12 @@ static double train_model(tn_dtype dtype, tn_dtype activations, int attention, b
     }
     if (with_graph) CHECK_INT(capture_last->replays, 6);
     CHECK_CTX(w.ctx);
-    for (i = 0; i < tn_params_count(w.params); i++) {
+    for (int i = 0; i < tn_params_count(w.params); i++) {
         double        v[512];
-        int64_t       k;
         tn_param     *p = tn_params_at(w.params, i);
         const int64_t n = tn_tensor_count(p->value);
         if (CHECK(n <= 512 && tn_read(p->value, TN_F64, v, n) == TN_OK))
-            for (k = 0; k < n; k++) sum += v[k] * (1 + 0.41 * (double)k + i);
+            for (int64_t k = 0; k < n; k++) sum += v[k] * (1 + 0.41 * (double)k + i);
     }
     close_world(&w);
     return sum;
@@ -469,13 +442,12 @@ static double train_model(tn_dtype dtype, tn_dtype activations, int attention, b
 
 TEST(models_recomputed_in_graphs)
 {
-    int kind, attention, how;
-    for (kind = 0; kind < 3; kind++)
-        for (attention = 0; attention < 2; attention++) {
+    for (int kind = 0; kind < 3; kind++)
+        for (int attention = 0; attention < 2; attention++) {
             const tn_dtype dtype = kind == 1 ? TN_F64 : TN_F32, activations = kind == 2 ? TN_BF16 : TN_REAL;
             const double   plain = train_model(dtype, activations, attention, false, false);
             CHECK(plain == plain);
-            for (how = 1; how < 4; how++) CHECK(train_model(dtype, activations, attention, how & 1, how > 1) == plain);
+            for (int how = 1; how < 4; how++) CHECK(train_model(dtype, activations, attention, how & 1, how > 1) == plain);
         }
 }
 
@@ -483,14 +455,12 @@ TEST(models_recomputed_in_graphs)
 TEST(backends_with_half_of_it)
 {
     static tn_backend half;
-    tn_desc desc;
+    tn_desc desc = ZERO;
     tn_ctx *ctx = NULL;
     char    why[256];
-    int     k;
-    memset(&desc, 0, sizeof desc);
     desc.backend = &half;
     desc.backend_required = true;
-    for (k = 0; k < 5; k++) {
+    for (int k = 0; k < 5; k++) {
         half = *capture_backend();
         if (k == 0) half.capture_begin = NULL;
         if (k == 1) half.capture_end = NULL;
@@ -551,13 +521,11 @@ TEST(rows_that_fail)
     const int64_t          n = 6;
     world                  w;
     tn_graph              *g;
-    tn_tensor             *x;
-    int                    i, inside;
     REQUIRE(open_on(&w, TN_F32, 1, 1, capture_backend()));
-    x = tn_tensor_create(w.ctx, TN_F32, 1, &n);
+    tn_tensor *x = tn_tensor_create(w.ctx, TN_F32, 1, &n);
     CHECK(tn_sum(w.ctx, x) != NULL);
-    for (i = 0; i < 3; i++)
-        for (inside = 0; inside < 2; inside++) {
+    for (int i = 0; i < 3; i++)
+        for (int inside = 0; inside < 2; inside++) {
             const char *says = answer[i] == TN_ERR_DTYPE ? "sum: backend " : "sum: backend capture: 7 rows are too many";
             if (inside) CHECK_STATUS(tn_graph_begin(w.ctx), TN_OK);
             capture_last->refuse_row = answer[i];
@@ -582,15 +550,13 @@ TEST(assign)
     world         w;
     const int64_t shape[2] = {2, 3};
     double        v[6] = {1, 2, 3, 4, 5, 6}, got[6];
-    int           i;
-    tn_tensor    *a, *b, *c;
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
-    a = tn_tensor_create(w.ctx, TN_F64, 2, shape);
-    b = tn_tensor_2d(w.ctx, TN_F32, 3, 2);
+    tn_tensor *a = tn_tensor_create(w.ctx, TN_F64, 2, shape);
+    tn_tensor *b = tn_tensor_2d(w.ctx, TN_F32, 3, 2);
     tn_write(a, TN_F64, v, 6);
     CHECK_STATUS(tn_assign(b, tn_transpose(a, 0, 1)), TN_OK);
     tn_read(b, TN_F64, got, 6);
-    for (i = 0; i < 6; i++) CHECK(got[i] == v[i % 2 * 3 + i / 2]);
+    for (int i = 0; i < 6; i++) CHECK(got[i] == v[i % 2 * 3 + i / 2]);
     CHECK_STATUS(tn_assign(b, a), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "assign: from is [2,3], expected [3,2]");
     CHECK_STATUS(tn_assign(b, NULL), TN_ERR_ARG);
@@ -598,7 +564,7 @@ TEST(assign)
     CHECK_STATUS(tn_assign(NULL, b), TN_ERR_ARG);
     tn_watch(b);
     tn_record(w.ctx);
-    c = tn_sum(w.ctx, tn_mul(w.ctx, b, b));
+    tn_tensor *c = tn_sum(w.ctx, tn_mul(w.ctx, b, b));
     CHECK_STATUS(tn_assign(b, tn_transpose(a, 0, 1)), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "assign: [3,2] is needed by the backward pass");
     CHECK_STATUS(tn_backward(w.ctx, c), TN_OK);
@@ -615,13 +581,13 @@ TEST(calls_of_a_graph_are_counted)
     tn_graph      *g = NULL;
     const uint64_t plain = 1, none = 0;
     uint64_t       before[TN_KERNEL_COUNT], step[TN_KERNEL_COUNT];
-    int            k, called = 0;
+    int            called = 0;
     REQUIRE(study_open(&s, capture_backend(), TN_F32, TN_OPTIM_ADAMW));
     study_batch(&s, 0, false);
     study_step(&s);
-    for (k = 0; k < (int)TN_KERNEL_COUNT; k++) before[k] = tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k);
+    for (int k = 0; k < (int)TN_KERNEL_COUNT; k++) before[k] = tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k);
     study_step(&s);
-    for (k = 0; k < (int)TN_KERNEL_COUNT; k++) {
+    for (int k = 0; k < (int)TN_KERNEL_COUNT; k++) {
         step[k] = tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k) - before[k];
         before[k] += step[k];
         called += step[k] > 0;
@@ -630,13 +596,13 @@ TEST(calls_of_a_graph_are_counted)
     tn_graph_begin(s.w.ctx);
     study_step(&s);
     REQUIRE(CHECK_STATUS(tn_graph_end(s.w.ctx, &g), TN_OK));
-    for (k = 0; k < (int)TN_KERNEL_COUNT; k++) {                /* but for the clock's tick, which the capture's end makes */
+    for (int k = 0; k < (int)TN_KERNEL_COUNT; k++) {                /* but for the clock's tick, which the capture's end makes */
         const uint64_t tick = k == TN_KERNEL_TICK ? plain : none;
         CHECK(tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k) - before[k] <= tick);
         before[k] = tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k);
     }
     CHECK_STATUS(tn_graph_run(g), TN_OK);
-    for (k = 0; k < (int)TN_KERNEL_COUNT; k++)
+    for (int k = 0; k < (int)TN_KERNEL_COUNT; k++)
         if (k != TN_KERNEL_TICK) CHECK_INT(tn_ctx_kernel_calls(s.w.ctx, (tn_kernel)k) - before[k], step[k]);
     tn_graph_begin(s.w.ctx);
     CHECK_STATUS(tn_graph_run(g), TN_ERR_ARG);

@@ -65,9 +65,8 @@ TEST(measures_of_numbers)
     CHECK_NEAR(test_frobenius(b, a, 4), 1 / 13.0, 1e-16);
     CHECK_NEAR(test_frobenius(a, zero, 4), 13, 0);
     for (int k = 0; k < 2; k++) {                       /* their squares are infinite, or zero, except in long double */
-        double e;
         for (int i = 0; i < 4; i++) { large[i] = ldexp(a[i], k ? -700 : 700); other[i] = -large[i]; }
-        e = test_frobenius(other, large, 4);
+        double e = test_frobenius(other, large, 4);
         CHECK(is_nan(e) || e == 2);
     }
 }
@@ -93,10 +92,9 @@ static bool go_inside(outer *o)
 
 static void go_outside(const outer *o)
 {
-    char   path[TEST_PATH];
-    size_t n;
+    char path[TEST_PATH];
     rewind(test_file);
-    n = fread(said, 1, sizeof said - 1, test_file);
+    size_t n = fread(said, 1, sizeof said - 1, test_file);
     said[n] = 0;
     fclose(test_file);
     test_file = NULL;
@@ -154,9 +152,8 @@ TEST(other_checks)
 static int run_inside(const char *names, void (*const *list)(void), size_t count, const char *filter)
 {
     outer o;
-    int   result;
     if (!go_inside(&o)) return -1;
-    result = test_run(names, list, count, filter);
+    int result = test_run(names, list, count, filter);
     go_outside(&o);
     return result;
 }

@@ -4,7 +4,7 @@
 #define STBI_ONLY_PNG
 #include "stb_image.h"
 #endif
-#include "test.h"
+#include "kit.h"
 #include "image/inner.h"
 #include "image/heat.c"
 #include "image/letters.c"
@@ -13,18 +13,6 @@
 #define STB_IMAGE_WRITE_IMPLEMENTATION  /* of the writer of PNG that svg.c includes */
 #endif
 #include "image/svg.c"
-
-static tn_ctx *open_ctx(test_heap *heap)
-{
-    tn_desc desc;
-    tn_ctx *ctx = NULL;
-    char    why[256] = "";
-    memset(&desc, 0, sizeof desc);
-    if (heap) desc.allocator = test_heap_allocator(heap);
-    tn_ctx_create(&desc, &ctx, why);
-    CHECK_STR(why, "");
-    return ctx;
-}
 
 static uint64_t hash(const tn_image *image)
 {
@@ -70,9 +58,8 @@ static double linear(uint8_t byte) { return byte <= 10 ? byte / 255.0 / 12.92 : 
 static double lightness(tn_colours colours, double t)      /* Oklab's L */
 {
     uint8_t rgb[3];
-    double  r, g, b;
     tn_colour(colours, t, rgb);
-    r = linear(rgb[0]); g = linear(rgb[1]); b = linear(rgb[2]);
+    double r = linear(rgb[0]), g = linear(rgb[1]), b = linear(rgb[2]);
     return 0.2104542553 * cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b)
          + 0.7936177850 * cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b)
          - 0.0040720468 * cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
@@ -165,7 +152,7 @@ static tni_canvas open_canvas(tn_ctx *ctx, double width, double height)
 
 TEST(every_character_looks_different_and_stays_in_its_place)
 {
-    tn_ctx  *ctx = open_ctx(NULL);
+    tn_ctx  *ctx = ctx_in(NULL, TN_REAL, 0);
     uint64_t seen[96];
     for (int code = 32; code < 128; code++) {
         tni_canvas c = open_canvas(ctx, 64, 64);
@@ -188,10 +175,9 @@ static uint64_t picture_of(tn_ctx *ctx, uint32_t code)
 {
     tni_canvas c = open_canvas(ctx, 64, 64);
     char       text[4];
-    uint64_t   h;
     tni_cover_text(&c, text, tni_utf8_put(text, code), 16, 40, 32, 0, false);
     tni_paint(&c, 0, 1);
-    h = hash(tni_canvas_close(&c));
+    uint64_t h = hash(tni_canvas_close(&c));
     tn_image_destroy(c.image);
     return h;
 }
@@ -201,7 +187,7 @@ TEST(letters_beyond_ascii_are_drawn_and_differ)
 {
     static const uint32_t ranges[][2] = {{'!', '~'}, {0xC0, 0xFF}, {0x391, 0x3A9}, {0x3B1, 0x3C9}, {0x2080, 0x2089}, {0x2074, 0x2079},
                                          {0xB2, 0xB3}, {0xB9, 0xB9}, {0x2070, 0x2070}, {0xB0, 0xB1}, {0xAB, 0xAB}, {0xBB, 0xBB}};
-    tn_ctx  *ctx = open_ctx(NULL);
+    tn_ctx  *ctx = ctx_in(NULL, TN_REAL, 0);
     uint64_t seen[300], box = picture_of(ctx, 0x4E00);
     uint32_t code[300];
     int      n = 0, alike = 0;
@@ -229,10 +215,9 @@ static uint32_t only_character(const char *s, size_t bytes, size_t *used)
 {
     char       *copy = (char *)malloc(bytes);              /* of exact size: a read beyond it is seen by ASan */
     const char *at = copy;
-    uint32_t    code;
     if (!CHECK(copy != NULL)) return 0;
     memcpy(copy, s, bytes);
-    code = tni_text_next(&at, copy + bytes, 'a');
+    uint32_t code = tni_text_next(&at, copy + bytes, 'a');
     *used = (size_t)(at - copy);
     free(copy);
     return code;
@@ -260,7 +245,7 @@ TEST(characters_are_read_as_utf8)
 
 TEST(labels_shrink_and_are_cut_but_stay_in_their_room)
 {
-    tn_ctx *ctx = open_ctx(NULL);
+    tn_ctx *ctx = ctx_in(NULL, TN_REAL, 0);
     for (int turned = 0; turned < 2; turned++)
         for (int place = 0; place < 3; place++) {
             tni_canvas c = open_canvas(ctx, 200, 200);
@@ -354,14 +339,12 @@ TEST(numbers_are_short)
 TEST(matrix_shows_each_value_in_its_colour)
 {
     static const double values[6] = {0, 2, -2, 1, -0.5, (double)NAN};
-    tn_ctx        *ctx = open_ctx(NULL);
-    tn_matrix_desc d;
-    tn_image      *image;
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_matrix_desc d = ZERO;
     uint8_t        rgb[3];
-    memset(&d, 0, sizeof d);
     d.cell = 9;
     d.no_bar = d.no_ticks = true;
-    image = tn_image_matrix(ctx, values, 2, 3, &d);
+    tn_image *image = tn_image_matrix(ctx, values, 2, 3, &d);
     REQUIRE(image != NULL);
     for (int k = 1; k < 6; k++) {
         tn_colour(TN_COLOURS_DIVERGING, values[k] / 2, rgb);
@@ -379,22 +362,19 @@ TEST(matrix_shows_each_value_in_its_colour)
     image = tn_image_matrix(ctx, values, 2, 3, &d);
     tn_colour(TN_COLOURS_SEQUENTIAL, 0.75, rgb);
     CHECK_INT(count_colour(image, rgb), 81);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);                                             /* frees the image too */
+    CLOSE_CTX(ctx);                                             /* frees the image too */
 }
 
 TEST(large_matrices_show_means)
 {
-    tn_ctx        *ctx = open_ctx(NULL);
-    tn_matrix_desc d;
-    tn_image      *image;
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_matrix_desc d = ZERO;
     uint8_t        rgb[3];
     double        *v = (double *)malloc(801 * 801 * sizeof *v);
     REQUIRE(v != NULL);
-    memset(&d, 0, sizeof d);
     d.no_bar = d.no_ticks = true;
     for (int i = 0; i < 801 * 801; i++) v[i] = (i / 801 / 3 + i % 801 / 3) % 2 ? -3 : (i / 801 % 3 == 1 ? 3 : 0);
-    image = tn_image_matrix(ctx, v, 801, 801, &d);                   /* blocks of 3 x 3: -3 and 1 */
+    tn_image *image = tn_image_matrix(ctx, v, 801, 801, &d);                   /* blocks of 3 x 3: -3 and 1 */
     REQUIRE(image != NULL);
     CHECK(image->width < 330);
     tn_colour(TN_COLOURS_DIVERGING, 1 / 3.0, rgb);
@@ -421,22 +401,19 @@ TEST(large_matrices_show_means)
     CHECK(image && image->height > 8 * 40 && image->width > 267 && image->width < 330);
     tn_image_destroy(image);
     free(v);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* The scale is given, so that it cannot make up for a mean of fewer values. */
 TEST(a_mean_ignores_nan)
 {
     enum { SIDE = 801, BLOCKS = 267 };
-    tn_ctx        *ctx = open_ctx(NULL);
-    tn_matrix_desc d;
-    tn_image      *image;
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_matrix_desc d = ZERO;
     uint8_t        mean[3], none[3];
     double        *v = (double *)malloc(SIDE * SIDE * sizeof *v);
     int64_t        empty = 0;
     REQUIRE(v != NULL);
-    memset(&d, 0, sizeof d);
     d.no_bar = d.no_ticks = true;
     d.low = -2;
     d.high = 2;
@@ -446,15 +423,14 @@ TEST(a_mean_ignores_nan)
             v[i * SIDE + j] = i % 3 * 3 + j % 3 < missing ? (double)NAN : 1;
             if (i % 3 == 0 && j % 3 == 0) empty += missing == 9;
         }
-    image = tn_image_matrix(ctx, v, SIDE, SIDE, &d);
+    tn_image *image = tn_image_matrix(ctx, v, SIDE, SIDE, &d);
     REQUIRE(image != NULL);
     tn_colour(TN_COLOURS_DIVERGING, 0.5, mean);
     tn_colour(TN_COLOURS_DIVERGING, (double)NAN, none);
     CHECK_INT(count_colour(image, mean), (int64_t)BLOCKS * BLOCKS - empty);
     CHECK_INT(count_colour(image, none), empty);
     free(v);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Relative luminance of an sRGB colour, and the contrast of two, from 1 to 21: W3C, WCAG 2.1 */
@@ -480,13 +456,11 @@ TEST(numbers_can_be_read_in_dark_cells)
 {
     enum { CELLS = 9, CELL = 40, SCALE = 3, SIDE = CELL * SCALE };
     static const tn_colours colours[] = {TN_COLOURS_DIVERGING, TN_COLOURS_SEQUENTIAL};
-    tn_ctx *ctx = open_ctx(NULL);
+    tn_ctx *ctx = ctx_in(NULL, TN_REAL, 0);
     double  least = 21;
     for (int k = 0; k < 2; k++) {
-        tn_matrix_desc d;
-        tn_image      *image;
+        tn_matrix_desc d = ZERO;
         double         v[CELLS];
-        memset(&d, 0, sizeof d);
         d.colours = colours[k];
         d.no_bar = d.no_ticks = d.numbers = true;
         d.cell = CELL;
@@ -494,7 +468,7 @@ TEST(numbers_can_be_read_in_dark_cells)
         d.low = k ? 0 : -1;
         d.high = 1;
         for (int i = 0; i < CELLS; i++) v[i] = d.low + (d.high - d.low) * i / (CELLS - 1);
-        image = tn_image_matrix(ctx, v, 1, CELLS, &d);
+        tn_image *image = tn_image_matrix(ctx, v, 1, CELLS, &d);
         REQUIRE(image != NULL && image->width >= CELLS * SIDE && image->height >= SIDE);
         for (int i = 0; i < CELLS; i++) {
             const int64_t left = (image->width - CELLS * SIDE) / 2 + i * SIDE, top = (image->height - SIDE) / 2;
@@ -518,8 +492,7 @@ TEST(numbers_can_be_read_in_dark_cells)
         tn_image_destroy(image);
     }
     printf("the ink of numbers has a contrast of %.2f or more\n", least);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(matrices_of_every_odd_kind)
@@ -528,7 +501,7 @@ TEST(matrices_of_every_odd_kind)
     static const double wild[6] = {HUGE_VAL, -HUGE_VAL, 1e308, -1e308, 5e-324, (double)NAN};
     static const char *const names[4] = {"", NULL, "a name so long that it must be cut, because nobody gave it that much room", "\xFF\n\x01"};
     test_heap      heap = {0, 0, 0, 0, false};
-    tn_ctx        *ctx = open_ctx(&heap);
+    tn_ctx        *ctx = ctx_in(&heap, TN_REAL, 0);
     tn_matrix_desc d;
     double        *big = (double *)calloc(4096 * 4096, sizeof *big);
     char          *text = (char *)malloc(100001);
@@ -585,7 +558,7 @@ TEST(refusals_say_why)
 {
     static const double one[1] = {1};
     const int64_t far = (int64_t)1 << 62;
-    tn_ctx *ctx = open_ctx(NULL);
+    tn_ctx *ctx = ctx_in(NULL, TN_REAL, 0);
     CHECK(tn_image_create(NULL, 1, 1) == NULL);
     CHECK(tn_image_matrix(NULL, one, 1, 1, NULL) == NULL);
     CHECK(tn_image_tiles(NULL, one, 1, 1, 1, NULL) == NULL);
@@ -616,7 +589,7 @@ TEST(a_refused_matrix_says_why)
 {
     static const double one[1] = {1};
     static tn_matrix_desc none;                             /* zeros */
-    tn_ctx        *ctx = open_ctx(NULL);
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
     tn_matrix_desc m = none;
     m.cell = 5000;
     says(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "image_matrix: cell is 5000, expected 0 to 4096");
@@ -651,7 +624,7 @@ TEST(refused_tiles_say_why)
 {
     static const double one[1] = {1};
     static tn_tiles_desc none;                              /* zeros */
-    tn_ctx       *ctx = open_ctx(NULL);
+    tn_ctx       *ctx = ctx_in(NULL, TN_REAL, 0);
     tn_tiles_desc t = none;
     t.rows = t.columns = 2;
     says(ctx, tn_image_tiles(ctx, one, 5, 1, 1, &t), TN_ERR_ARG, "image_tiles: count is 5, expected at most 4, in 2 rows of 2");
@@ -678,7 +651,7 @@ TEST(a_refused_plot_says_why)
     static const char *const names[1] = {"one"};
     static tn_plot_desc none;
     static tn_series    empty;
-    tn_ctx      *ctx = open_ctx(NULL);
+    tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
     tn_plot_desc p = none;
     tn_series    s = empty;
     s.count = -5;
@@ -731,16 +704,14 @@ TEST(tiles_share_a_scale_or_have_their_own)
 {
     static const double values[4 * 4] = {1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, -4, -4, -4, -4};
     static const char *const captions[4] = {"+1", NULL, "+4", "-4"}, *const names[2] = {"first", "second"};
-    tn_ctx       *ctx = open_ctx(NULL);
-    tn_tiles_desc d;
-    tn_image     *image;
+    tn_ctx       *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_tiles_desc d = ZERO;
     uint8_t       rgb[3];
-    memset(&d, 0, sizeof d);
     d.cell = 8;
     d.no_bar = true;
     d.captions = captions;
     d.row_names = d.column_names = names;
-    image = tn_image_tiles(ctx, values, 4, 2, 2, &d);
+    tn_image *image = tn_image_tiles(ctx, values, 4, 2, 2, &d);
     for (int k = 0; k < 4; k++) {
         tn_colour(TN_COLOURS_DIVERGING, values[4 * k] / 4, rgb);
         CHECK_INT(count_colour(image, rgb), 256);
@@ -767,20 +738,17 @@ TEST(tiles_share_a_scale_or_have_their_own)
 TEST(a_clip_ends_the_scale_at_a_percentile)
 {
     enum { N = 40 };
-    tn_ctx        *ctx = open_ctx(NULL);
-    tn_matrix_desc d;
-    tn_tiles_desc  t;
-    tn_image      *image;
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_matrix_desc d = ZERO;
+    tn_tiles_desc  t = ZERO;
     double         v[N * N], zero[4] = {0, 0, 0, 7};
     uint8_t        rgb[3];
-    memset(&d, 0, sizeof d);
-    memset(&t, 0, sizeof t);
     for (int i = 0; i < N * N; i++) v[i] = (i % 2 ? -1 : 1) * (double)(i * 7 % (N * N) + 1);     /* 1 ... 1600, each once */
     v[0] = (double)NAN;                                              /* was 1: 1599 numbers are left */
     d.cell = 3;
     d.no_bar = d.no_ticks = true;
     d.clip = 50;
-    image = tn_image_matrix(ctx, v, N, N, &d);
+    tn_image *image = tn_image_matrix(ctx, v, N, N, &d);
     REQUIRE(image != NULL);
     tn_colour(TN_COLOURS_DIVERGING, 1, rgb);                         /* the middle, 801, and all larger ones, by sign */
     {
@@ -808,17 +776,15 @@ TEST(a_clip_ends_the_scale_at_a_percentile)
     refused(ctx, tn_image_matrix(ctx, v, N, N, &d), TN_ERR_ARG, "clip");
     t.clip = (double)NAN;
     refused(ctx, tn_image_tiles(ctx, v, 1, N, N, &t), TN_ERR_ARG, "clip");
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* The rank of percents from 0.1 to 99.9 in whole numbers: ceil(tenths n / 1000). */
 TEST(percentiles_have_the_exact_rank)
 {
     static const int64_t counts[] = {1, 7, 10, 100, 784, 1000, 10000, 100000};
-    tn_ctx        *ctx = open_ctx(NULL);
-    tn_matrix_desc d;
-    tn_image      *image;
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_matrix_desc d = ZERO;
     double         v[1000];
     uint8_t        rgb[3];
     int            wrong = 0;
@@ -826,17 +792,15 @@ TEST(percentiles_have_the_exact_rank)
         for (int64_t tenths = 1; tenths <= 1000; tenths++)
             wrong += tni_percentile_index((double)tenths / 10, counts[c]) != (tenths * counts[c] + 999) / 1000 - 1;
     CHECK_INT(wrong, 0);
-    memset(&d, 0, sizeof d);
     d.cell = 4;
     d.no_bar = d.no_ticks = true;
     d.clip = 99.9;
     for (int i = 0; i < 1000; i++) v[i] = i == 500 ? 1000 : 1;       /* one huge value of 1000 is beyond the scale */
-    image = tn_image_matrix(ctx, v, 25, 40, &d);
+    tn_image *image = tn_image_matrix(ctx, v, 25, 40, &d);
     REQUIRE(image != NULL);
     tn_colour(TN_COLOURS_DIVERGING, 1, rgb);
     CHECK_INT(count_colour(image, rgb), 1000 * 16);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Names and numbers make a grid larger and darker, and leave its cells as they are. */
@@ -844,16 +808,14 @@ TEST(tiles_have_names_and_numbers)
 {
     static const double values[2 * 4] = {1, 2, 3, 4, -1, -2, -3, -4};
     static const char *const names[2] = {"a", "a name that is turned because it is wide"};
-    tn_ctx       *ctx = open_ctx(NULL);
-    tn_tiles_desc d;
-    tn_image     *plain, *named;
+    tn_ctx       *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_tiles_desc d = ZERO;
     uint8_t       rgb[3];
-    memset(&d, 0, sizeof d);
     d.cell = 30;
-    plain = tn_image_tiles(ctx, values, 2, 2, 2, &d);
+    tn_image *plain = tn_image_tiles(ctx, values, 2, 2, 2, &d);
     d.x_names = d.y_names = names;
     d.x_title = d.y_title = "title";
-    named = tn_image_tiles(ctx, values, 2, 2, 2, &d);
+    tn_image *named = tn_image_tiles(ctx, values, 2, 2, 2, &d);
     REQUIRE(plain && named);
     CHECK(named->width > plain->width + 60 && named->height > plain->height + 60);
     tn_colour(TN_COLOURS_DIVERGING, 0.25, rgb);
@@ -864,16 +826,14 @@ TEST(tiles_have_names_and_numbers)
     plain = tn_image_tiles(ctx, values, 2, 2, 2, &d);
     CHECK(plain->width == named->width && plain->height == named->height);
     CHECK(count_colour(plain, rgb) < count_colour(named, rgb));
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- plots */
 
 static tn_series series_of(const double *x, const double *y, int64_t count, tn_series_kind kind)
 {
-    tn_series s;
-    memset(&s, 0, sizeof s);
+    tn_series s = ZERO;
     s.x = x;
     s.y = y;
     s.count = count;
@@ -888,7 +848,7 @@ TEST(plots_of_every_odd_kind)
     static const double *const data[] = {huge, same, tiny, close, nothing, wide, below};
     static const int64_t       count[] = {6, 3, 3, 3, 2, 3, 3};
     test_heap    heap = {0, 0, 0, 0, false};
-    tn_ctx      *ctx = open_ctx(&heap);
+    tn_ctx      *ctx = ctx_in(&heap, TN_REAL, 0);
     tn_plot_desc d;
     char         text[3000];
     memset(text, 'w', sizeof text - 1);
@@ -924,24 +884,21 @@ TEST(plots_of_every_odd_kind)
 TEST(plots_draw_lines_bars_and_gaps)
 {
     static const double y[5] = {1, 2, (double)NAN, 4, 3}, flat[2] = {1, 1}, signs[2] = {3, -3};
-    tn_ctx      *ctx = open_ctx(NULL);
-    tn_plot_desc d;
+    tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_plot_desc d = ZERO;
     tn_series    s[2];
-    tn_image    *image;
-    int64_t      with_gap, all;
-    memset(&d, 0, sizeof d);
     s[0] = series_of(NULL, y, 5, TN_SERIES_LINE);
-    image = tn_image_plot(ctx, s, 1, &d);
+    tn_image *image = tn_image_plot(ctx, s, 1, &d);
     CHECK_INT(image->width, 560);
     CHECK_INT(image->height, 360);
-    with_gap = count_ink(image, 0x0072B2);
+    int64_t with_gap = count_ink(image, 0x0072B2);
     CHECK(with_gap > 100);
     tn_image_destroy(image);
     {
         static const double whole[5] = {1, 2, 3, 4, 3};
         s[0] = series_of(NULL, whole, 5, TN_SERIES_LINE);
         image = tn_image_plot(ctx, s, 1, &d);
-        all = count_ink(image, 0x0072B2);
+        int64_t all = count_ink(image, 0x0072B2);
         CHECK(all > with_gap);
         tn_image_destroy(image);
     }
@@ -956,8 +913,7 @@ TEST(plots_draw_lines_bars_and_gaps)
     image = tn_image_plot(ctx, s, 1, &d);
     CHECK_INT(count_ink(image, 0x0072B2), 0);
     tn_image_destroy(image);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 static int64_t dark_right_of(const tn_image *image, int64_t x)
@@ -971,22 +927,19 @@ TEST(bands_markers_and_last_values)
 {
     static const double y[3] = {4, 4, 4}, low[3] = {2, 2, 2}, rising[3] = {1, 2, 3};
     static const char *const names[3] = {"one", NULL, "three"};
-    tn_ctx      *ctx = open_ctx(NULL);
-    tn_plot_desc d;
+    tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_plot_desc d = ZERO;
     tn_series    s[2];
-    tn_image    *image;
-    int64_t      area;
     uint8_t      rgb[3];
-    memset(&d, 0, sizeof d);
     d.y_low = 1;
     d.y_high = 5;
     s[0] = series_of(NULL, y, 3, TN_SERIES_BAND);
     s[0].low = low;
-    image = tn_image_plot(ctx, s, 1, &d);
+    tn_image *image = tn_image_plot(ctx, s, 1, &d);
     REQUIRE(image != NULL);
     rgb[0] = 255 - 255 * 56 / 256; rgb[1] = 0; rgb[2] = 0;           /* strength 0.22: all pixels have one colour */
     memcpy(rgb, image->pixels + 3 * (image->width * (image->height / 2 - 12) + image->width / 2 + 21), 3);
-    area = count_colour(image, rgb);
+    int64_t area = count_colour(image, rgb);
     CHECK(rgb[0] < 255 && rgb[0] > 150 && rgb[2] > rgb[0]);
     CHECK(area > image->width * image->height / 4 && area < image->width * image->height / 2);
     tn_image_destroy(image);
@@ -1005,8 +958,7 @@ TEST(bands_markers_and_last_values)
     d.x_names = names;
     d.x_name_count = 3;
     {
-        tni_plot p;
-        memset(&p, 0, sizeof p);
+        tni_plot p = ZERO;
         p.d = d;
         p.series = s;
         p.count = 1;
@@ -1016,8 +968,7 @@ TEST(bands_markers_and_last_values)
         CHECK_STR(tni_plot_label(&p, 0), "one");
         CHECK_STR(tni_plot_label(&p, 1), "three");
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Four lines that end at one place, at the bottom: their labels are above each other within the axes, and all are whole. */
@@ -1025,7 +976,7 @@ TEST(last_values_stay_within_the_axes)
 {
     enum { MOST = 40 };
     static const uint8_t white[3] = {255, 255, 255};
-    tn_ctx   *ctx = open_ctx(NULL);
+    tn_ctx   *ctx = ctx_in(NULL, TN_REAL, 0);
     double    y[MOST][2];
     tn_series s[MOST];
     for (int k = 0; k < MOST; k++) {
@@ -1035,25 +986,22 @@ TEST(last_values_stay_within_the_axes)
         s[k].show_last = true;
     }
     for (int count = 1; count <= MOST; count++) {
-        tni_plot  p;
-        tni_last  l[TNI_LAST_MOST];
-        tn_image *image;
-        double    line = 1.1 * tni_small;
-        int       n;
-        memset(&p, 0, sizeof p);
+        tni_plot p = ZERO;
+        tni_last l[TNI_LAST_MOST];
+        double   line = 1.1 * tni_small;
         p.d.y_high = 5;
         p.series = s;
         p.count = count;
         p.f.scale = 1;
         tni_plot_plan(&p);
-        n = tni_last_labels(&p, l);
+        int n = tni_last_labels(&p, l);
         CHECK_INT(n, count < 24 ? count : 24);
         for (int k = 0; k < n; k++) {
             CHECK(l[k].y >= p.f.top && l[k].y <= p.f.top + p.f.body_height + 1e-9);
             if (k > 0) CHECK(l[k].y - l[k - 1].y >= line * (1 - 1e-9));
         }
         if (count > 4) continue;
-        image = tn_image_plot(ctx, s, count, &p.d);                  /* below the axes there are only their labels */
+        tn_image *image = tn_image_plot(ctx, s, count, &p.d);                  /* below the axes there are only their labels */
         for (int64_t i = image ? (image->height - 11) * image->width : 0; image && i < image->height * image->width; i++)
             CHECK(memcmp(image->pixels + 3 * i, white, 3) == 0);
         tn_image_destroy(image);
@@ -1070,8 +1018,7 @@ TEST(last_values_stay_within_the_axes)
         tni_last_spread(l, 5, 10, 0, 40);                            /* no place to spare */
         for (int k = 0; k < 5; k++) CHECK_NEAR(l[k].y, 10 * k, 1e-12);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Both curves of a band are within the axes, whichever is higher, and points without one of them do not count. */
@@ -1080,10 +1027,9 @@ TEST(bands_fit_their_axes)
     static const double y[4] = {1, 2, 3, 900}, low[4] = {5, 7, 9, (double)NAN}, x[4] = {0, 1, 2, 1000};
     for (int k = 0; k < 4; k++) {
         const bool log = k % 2 != 0;
-        tni_plot   p;
+        tni_plot   p = ZERO;
         tn_series  s = series_of(x, k < 2 ? y : low, 4, TN_SERIES_BAND);
         s.low = k < 2 ? low : y;
-        memset(&p, 0, sizeof p);
         p.d.log_y = log;
         p.series = &s;
         p.count = 1;
@@ -1101,8 +1047,7 @@ TEST(legends_hide_nothing)
     double    free_corner[40], busy[40];
     tn_series s[1];
     for (int kind = 0; kind < 3; kind++) {
-        tni_plot p;
-        memset(&p, 0, sizeof p);
+        tni_plot p = ZERO;
         for (int i = 0; i < 40; i++) { free_corner[i] = -i; busy[i] = i % 2; }
         s[0] = series_of(NULL, kind == 1 ? busy : free_corner, 40, TN_SERIES_LINE);
         s[0].name = "Loss";
@@ -1125,13 +1070,12 @@ TEST(legends_hide_nothing)
 
 TEST(a_long_curve_is_drawn_in_time)
 {
-    tn_ctx   *ctx = open_ctx(NULL);
-    uint64_t  state = 3;
-    double   *y = (double *)malloc(300000 * sizeof *y);
-    tn_series s;
+    tn_ctx  *ctx = ctx_in(NULL, TN_REAL, 0);
+    uint64_t state = 3;
+    double  *y = (double *)malloc(300000 * sizeof *y);
     REQUIRE(y != NULL);
     for (int i = 0; i < 300000; i++) y[i] = test_random_real(&state);
-    s = series_of(NULL, y, 300000, TN_SERIES_LINE);
+    tn_series s = series_of(NULL, y, 300000, TN_SERIES_LINE);
     made(ctx, tn_image_plot(ctx, &s, 1, NULL));
     free(y);
     tn_ctx_destroy(ctx);
@@ -1141,9 +1085,9 @@ TEST(a_long_curve_is_drawn_in_time)
 TEST(long_series_keep_little)
 {
     enum { N = 200000 };
-    tn_ctx   *ctx = open_ctx(NULL);
-    uint64_t  state = 3;
-    double   *y = (double *)malloc(2 * N * sizeof *y);
+    tn_ctx  *ctx = ctx_in(NULL, TN_REAL, 0);
+    uint64_t state = 3;
+    double  *y = (double *)malloc(2 * N * sizeof *y);
     REQUIRE(y != NULL);
     for (int i = 0; i < N; i++) {
         y[i] = 2 + sin(1e-4 * i) + 0.1 * test_random_real(&state);
@@ -1151,14 +1095,12 @@ TEST(long_series_keep_little)
     }
     for (int kind = 0; kind < 6; kind++) {                           /* 5: a dashed line */
         tn_series s = series_of(NULL, y, N, kind < 5 ? (tn_series_kind)kind : TN_SERIES_LINE);
-        tn_image *image;
         size_t    before = tn_ctx_memory(ctx).live, bytes = 0;
-        bool      tight;
         s.dashed = kind == 5;
         s.low = y + N;
-        image = tn_image_plot(ctx, &s, 1, NULL);
+        tn_image *image = tn_image_plot(ctx, &s, 1, NULL);
         if (!CHECK(image != NULL)) continue;
-        tight = kind == TN_SERIES_LINE || kind == TN_SERIES_BAND;
+        bool tight = kind == TN_SERIES_LINE || kind == TN_SERIES_BAND;
         CHECK(tn_ctx_memory(ctx).live - before < 560 * 360 * 3 + (size_t)(tight ? 2 : 10) * 1000000);
         CHECK_STATUS(tn_image_write_svg(image, tn_sink_memory(NULL, 0, &bytes)), TN_OK);
         CHECK(bytes < (size_t)(tight ? 250000 : 8000000));
@@ -1167,21 +1109,19 @@ TEST(long_series_keep_little)
         tn_image_destroy(image);
     }
     free(y);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* A column of pixels keeps the first, the highest, the lowest and the last point of a line, in their order. */
 TEST(curves_in_one_column_keep_four_points)
 {
-    tn_ctx   *ctx = open_ctx(NULL);
-    uint64_t  state = 7;
+    tn_ctx  *ctx = ctx_in(NULL, TN_REAL, 0);
+    uint64_t state = 7;
     for (int turn = 0; turn < 50; turn++) {
         tni_canvas c = open_canvas(ctx, 40, 40);
         double     x = 10, y = 20, low = 20, high = 20, first = 20;
         bool       lowest = false, highest = false;
         size_t     from = tni_picture_of(c.image)->marks.count;
-        const tni_mark *m;
         for (int k = 0; k < 30; k++) {
             double next = k < 3 ? 23 + 3 * k : 5 + 30 * test_random_real(&state);
             tni_cover_segment(&c, x, y, x + 0.03, next, 0.85);
@@ -1190,7 +1130,7 @@ TEST(curves_in_one_column_keep_four_points)
             if (y < low) low = y;
             if (y > high) high = y;
         }
-        m = (const tni_mark *)tni_list_at(&tni_picture_of(c.image)->marks, from);
+        const tni_mark *m = (const tni_mark *)tni_list_at(&tni_picture_of(c.image)->marks, from);
         if (!CHECK_INT(tni_picture_of(c.image)->marks.count - from, 3)) break;
         for (int k = 0; k < 3; k++) {
             if (k > 0) CHECK(m[k].v[0] == m[k - 1].v[2] && m[k].v[1] == m[k - 1].v[3] && m[k].v[0] > m[k - 1].v[0]);
@@ -1215,14 +1155,11 @@ static tn_image *figure(tn_ctx *ctx, int which, int scale)
     static const char *const names[4] = {"one", "two", "three", "four"};
     double         v[12 * 12];
     uint64_t       state = 11;
-    tn_matrix_desc m;
-    tn_tiles_desc  t;
-    tn_plot_desc   p;
+    tn_matrix_desc m = ZERO;
+    tn_tiles_desc  t = ZERO;
+    tn_plot_desc   p = ZERO;
     tn_series      s[2];
     for (int i = 0; i < 144; i++) v[i] = test_random_real(&state);
-    memset(&m, 0, sizeof m);
-    memset(&t, 0, sizeof t);
-    memset(&p, 0, sizeof p);
     m.scale = t.scale = p.scale = scale;
     m.title = t.title = p.title = "Title";
     m.caption = t.caption = p.caption = "A caption";
@@ -1245,7 +1182,7 @@ static tn_image *figure(tn_ctx *ctx, int which, int scale)
 
 TEST(pixels_are_the_same_every_time)
 {
-    tn_ctx *a = open_ctx(NULL), *b = open_ctx(NULL);
+    tn_ctx *a = ctx_in(NULL, TN_REAL, 0), *b = ctx_in(NULL, TN_REAL, 0);
     for (int which = 0; which < FIGURES; which++) {
         uint64_t first = hash(figure(a, which, 1));
         CHECK(first != 0);
@@ -1259,7 +1196,7 @@ TEST(pixels_are_the_same_every_time)
 
 TEST(scale_makes_the_same_figure_finer)
 {
-    tn_ctx *ctx = open_ctx(NULL);
+    tn_ctx *ctx = ctx_in(NULL, TN_REAL, 0);
     for (int which = 0; which < FIGURES; which++) {
         tn_image *small = figure(ctx, which, 1), *large = figure(ctx, which, 3);
         REQUIRE(small && large);
@@ -1273,11 +1210,10 @@ TEST(failing_memory_is_an_error_without_a_leak)
     for (int which = 0; which < FIGURES; which++)
         for (uint64_t k = 1;; k++) {
             test_heap heap = {0, 0, 0, 0, false};
-            tn_ctx   *ctx = open_ctx(&heap);
+            tn_ctx   *ctx = ctx_in(&heap, TN_REAL, 0);
             size_t    live = heap.live;
-            tn_image *image;
             heap.fail_at = heap.count + k;
-            image = figure(ctx, which, 1);
+            tn_image *image = figure(ctx, which, 1);
             if (!image) {
                 CHECK_INT(heap.live, live);
                 CHECK_ERROR(ctx, TN_ERR_MEMORY, "image");
@@ -1291,8 +1227,7 @@ TEST(failing_memory_is_an_error_without_a_leak)
 TEST(a_memory_limit_is_kept)
 {
     tn_ctx *ctx = NULL;
-    tn_desc desc;
-    memset(&desc, 0, sizeof desc);
+    tn_desc desc = ZERO;
     desc.max_bytes = 400000;
     tn_ctx_create(&desc, &ctx, NULL);
     REQUIRE(ctx != NULL);
@@ -1302,13 +1237,12 @@ TEST(a_memory_limit_is_kept)
 
 TEST(tensors_look_like_their_values)
 {
-    tn_ctx        *ctx = open_ctx(NULL);
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
     const int64_t  all = 24;
     double         v[24];
     tn_tensor     *t = tn_tensor_3d(ctx, TN_F32, 2, 3, 4), *flat, *dead;
-    tn_matrix_desc m;
+    tn_matrix_desc m = ZERO;
     for (int i = 0; i < 24; i++) v[i] = i - 11.5;
-    memset(&m, 0, sizeof m);
     CHECK_STATUS(tn_write(t, TN_F64, v, 24), TN_OK);
     flat = tn_reshape_2d(t, 6, 4);
     CHECK(hash(tn_image_tiles_of(ctx, t, NULL)) == hash(tn_image_tiles(ctx, v, 2, 3, 4, NULL)));
@@ -1331,7 +1265,7 @@ TEST(tensors_look_like_their_values)
 
 TEST(ppm_holds_the_pixels)
 {
-    tn_ctx   *ctx = open_ctx(NULL);
+    tn_ctx   *ctx = ctx_in(NULL, TN_REAL, 0);
     tn_image *image = figure(ctx, 0, 1);
     size_t    bytes = (size_t)(image->width * image->height * 3), used = 0;
     char      head[64], *file = (char *)malloc(bytes + 64);
@@ -1349,7 +1283,7 @@ TEST(ppm_holds_the_pixels)
 TEST(png_reads_back)
 {
 #ifdef HAVE_STB_IMAGE
-    tn_ctx *ctx = open_ctx(NULL);
+    tn_ctx *ctx = ctx_in(NULL, TN_REAL, 0);
     for (int which = 0; which < FIGURES; which++) {
         tn_image *image = figure(ctx, which, 1);
         size_t    room = (size_t)(image->width * image->height * 4) + 4096, used = 0;
@@ -1369,7 +1303,7 @@ TEST(png_reads_back)
     tn_ctx_destroy(ctx);
 #else
 #ifndef HAVE_STB_IMAGE_WRITE
-    tn_ctx *ctx = open_ctx(NULL);
+    tn_ctx *ctx = ctx_in(NULL, TN_REAL, 0);
     CHECK_STATUS(tn_image_save_png(figure(ctx, 0, 1), "figure.png"), TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "image_write_png: stb_image_write.h is missing");
     tn_ctx_destroy(ctx);
@@ -1382,11 +1316,10 @@ TEST(png_reads_back)
 
 static char *svg_of(const tn_image *image, size_t *bytes)
 {
-    char  *file;
     size_t again = 0;
     *bytes = 0;
     CHECK_STATUS(tn_image_write_svg(image, tn_sink_memory(NULL, 0, bytes)), TN_OK);
-    file = (char *)malloc(*bytes + 1);
+    char *file = (char *)malloc(*bytes + 1);
     if (!CHECK(file != NULL)) return NULL;
     CHECK_STATUS(tn_image_write_svg(image, tn_sink_memory(file, *bytes, &again)), TN_OK);
     CHECK_INT(again, *bytes);
@@ -1412,17 +1345,15 @@ TEST(svg_has_every_cell_and_escapes_text)
 {
     static const double values[6] = {0, 2, -2, 1, -0.5, (double)NAN};
     static const char   odd[] = "a<b & \"c\" > d \x01\xFF \xCE\xBB -1";
-    tn_ctx        *ctx = open_ctx(NULL);
-    tn_matrix_desc d;
-    tn_image      *image;
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_matrix_desc d = ZERO;
     char          *svg, colour[32];
     size_t         bytes;
-    memset(&d, 0, sizeof d);
     d.cell = 9;
     d.scale = 2;
     d.no_bar = true;
     d.title = odd;
-    image = tn_image_matrix(ctx, values, 2, 3, &d);
+    tn_image *image = tn_image_matrix(ctx, values, 2, 3, &d);
     REQUIRE(image != NULL);
     svg = svg_of(image, &bytes);
     REQUIRE(svg != NULL);
@@ -1464,44 +1395,36 @@ TEST(names_below_a_plot_are_turned)
     static const char *const narrow[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     static const char *const wide[] = {"a", "fifteen letters", "fifteen letters", "d", "e", "f", "g", "h"};
     static const double      y[8] = {1, 2, 3, 2, 4, 5, 4, 3};
-    tn_ctx      *ctx = open_ctx(NULL);
-    tn_series    s;
-    tn_plot_desc p;
-    memset(&s, 0, sizeof s);
-    memset(&p, 0, sizeof p);
+    tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_series    s = ZERO;
+    tn_plot_desc p = ZERO;
     s.y = y;
     p.x_name_count = s.count = 8;
     for (int k = 0; k < 2; k++) {
-        tn_image *image;
-        char     *file;
-        size_t    bytes;
+        size_t bytes;
         p.x_names = k ? wide : narrow;
-        image = tn_image_plot(ctx, &s, 1, &p);
+        tn_image *image = tn_image_plot(ctx, &s, 1, &p);
         REQUIRE(image != NULL);
         CHECK(image->width == 560 && image->height > 350 && image->height < 370);
-        file = svg_of(image, &bytes);
+        char *file = svg_of(image, &bytes);
         CHECK_INT(count_text(file, "rotate("), k ? 8 : 0);
         free(file);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* All numbers of a matrix have one size, and none is cut: 0.0123 would be, so all have three decimals. */
 TEST(numbers_fit_their_cells)
 {
     static const double values[4] = {-0.0123456, 0.654321, -0.3219, 0};
-    tn_ctx        *ctx = open_ctx(NULL);
-    tn_matrix_desc d;
-    tn_image      *image;
-    char          *file;
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_matrix_desc d = ZERO;
     size_t         bytes;
-    memset(&d, 0, sizeof d);
     d.numbers = d.no_bar = d.no_ticks = true;
     d.cell = 34;
-    image = tn_image_matrix(ctx, values, 2, 2, &d);
+    tn_image *image = tn_image_matrix(ctx, values, 2, 2, &d);
     REQUIRE(image != NULL);
-    file = svg_of(image, &bytes);
+    char *file = svg_of(image, &bytes);
     CHECK(strstr(file, "0.012</text>") && strstr(file, ">0.654</text>") && strstr(file, "0.322</text>") && strstr(file, ">0</text>"));
     CHECK_INT(count_text(file, "..."), 0);
     free(file);
@@ -1512,31 +1435,27 @@ TEST(numbers_fit_their_cells)
     file = svg_of(image, &bytes);
     CHECK(strstr(file, "0.0123</text>") && strstr(file, "font-size=\"12\""));
     free(file);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(svg_embeds_large_matrices)
 {
     enum { N = 70 };
-    tn_ctx        *ctx = open_ctx(NULL);
-    tn_matrix_desc d;
-    tn_image      *image;
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_matrix_desc d = ZERO;
     double         v[N * N];
-    char          *svg, *data;
     uint8_t       *png, rgb[3];
     size_t         bytes, n;
     uint64_t       state = 5;
-    memset(&d, 0, sizeof d);
     d.no_bar = d.no_ticks = true;
     d.low = -1;
     d.high = 1;
     for (int i = 0; i < N * N; i++) v[i] = (double)test_random_int(&state, -4, 4) / 4;
-    image = tn_image_matrix(ctx, v, N, N, &d);
+    tn_image *image = tn_image_matrix(ctx, v, N, N, &d);
     REQUIRE(image != NULL);
-    svg = svg_of(image, &bytes);
+    char *svg = svg_of(image, &bytes);
     REQUIRE(svg != NULL);
-    data = strstr(svg, "data:image/png;base64,");
+    char *data = strstr(svg, "data:image/png;base64,");
     REQUIRE(data != NULL);
     png = (uint8_t *)malloc(bytes);
     REQUIRE(png != NULL);
@@ -1565,55 +1484,47 @@ TEST(svg_embeds_large_matrices)
     svg = svg_of(image, &bytes);
     if (svg) CHECK_INT(count_text(svg, "<image "), 2);
     free(svg);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* The exception of the colour bar is not one for matrices of one column. */
 TEST(svg_embeds_large_columns)
 {
-    tn_ctx        *ctx = open_ctx(NULL);
-    tn_matrix_desc d;
-    tn_image      *image;
-    char          *svg;
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_matrix_desc d = ZERO;
     size_t         bytes;
     double         v[5000];
     for (int i = 0; i < 5000; i++) v[i] = i;
-    memset(&d, 0, sizeof d);
     d.cell = 1;
     d.no_ticks = true;
     for (int across = 0; across < 2; across++) {
-        image = tn_image_matrix(ctx, v, across ? 1 : 5000, across ? 5000 : 1, &d);
+        tn_image *image = tn_image_matrix(ctx, v, across ? 1 : 5000, across ? 5000 : 1, &d);
         REQUIRE(image != NULL);
-        svg = svg_of(image, &bytes);
+        char *svg = svg_of(image, &bytes);
         REQUIRE(svg != NULL);
         CHECK_INT(count_text(svg, "<image "), 1);
         CHECK(count_text(svg, "<rect ") < 1500);
         free(svg);
         tn_image_destroy(image);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Every text has the width that the layout reserved for it, and keeps its blanks. */
 TEST(svg_text_has_its_measured_width)
 {
     static const double value[1] = {1};
-    tn_ctx        *ctx = open_ctx(NULL);
-    tn_matrix_desc d;
-    tn_image      *image;
-    char          *svg, *text;
+    tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_matrix_desc d = ZERO;
     size_t         bytes;
-    memset(&d, 0, sizeof d);
     d.title = "a  title";
-    image = tn_image_matrix(ctx, value, 1, 1, &d);
+    tn_image *image = tn_image_matrix(ctx, value, 1, 1, &d);
     REQUIRE(image != NULL);
-    svg = svg_of(image, &bytes);
+    char *svg = svg_of(image, &bytes);
     REQUIRE(svg != NULL);
     CHECK_INT(count_text(svg, " textLength=\""), count_text(svg, "<text "));
     CHECK_INT(count_text(svg, " lengthAdjust=\"spacingAndGlyphs\""), count_text(svg, "<text "));
-    text = strstr(svg, " textLength=\"");                            /* the title is the first text */
+    char *text = strstr(svg, " textLength=\"");                            /* the title is the first text */
     REQUIRE(text != NULL);
     CHECK_NEAR(atof(text + strlen(" textLength=\"")), tni_label_width(d.title, tni_large), 0.005001);
     CHECK(strstr(svg, ">a  title</text>") != NULL);
@@ -1626,13 +1537,12 @@ TEST(svg_text_has_its_measured_width)
 TEST(svg_has_markers_and_their_rings)
 {
     static const double y[3] = {1, 3, 2};
-    tn_ctx   *ctx = open_ctx(NULL);
+    tn_ctx   *ctx = ctx_in(NULL, TN_REAL, 0);
     tn_series s = series_of(NULL, y, 3, TN_SERIES_LINE);
     tn_image *image = tn_image_plot(ctx, &s, 1, NULL);
-    char     *svg;
     size_t    bytes;
     REQUIRE(image != NULL);
-    svg = svg_of(image, &bytes);
+    char *svg = svg_of(image, &bytes);
     REQUIRE(svg != NULL);
     CHECK_INT(count_text(svg, "r=\"4\" fill=\"#ffffff\""), 3);
     CHECK_INT(count_text(svg, "r=\"2.8\" fill=\"#0072b2\""), 3);
@@ -1646,25 +1556,23 @@ TEST(titles_with_crlf)
 {
     static const double value[1] = {1};
     static const char *const title[] = {"one\ntwo\n\nthree", "one\r\ntwo\r\n\r\nthree", "one\rtwo"};
-    tn_ctx  *ctx = open_ctx(NULL);
+    tn_ctx  *ctx = ctx_in(NULL, TN_REAL, 0);
     uint64_t seen[3];
     for (int k = 0; k < 3; k++) {
-        tn_matrix_desc d;
-        memset(&d, 0, sizeof d);
+        tn_matrix_desc d = ZERO;
         d.title = d.caption = title[k];
         d.size = 400;
         d.cell = 300;
         seen[k] = hash(tn_image_matrix(ctx, value, 1, 1, &d));
     }
     CHECK(seen[0] == seen[1] && seen[0] != 0 && seen[0] != seen[2]);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Figures of every kind, read by another parser of XML. */
 TEST(svg_is_well_formed)
 {
-    tn_ctx *ctx = open_ctx(NULL);
+    tn_ctx *ctx = ctx_in(NULL, TN_REAL, 0);
     char    path[64], command[256];
     bool    parser = system("xmllint --version >/dev/null 2>&1") == 0;
     snprintf(path, sizeof path, "test_image_%llu.svg", (unsigned long long)(uintptr_t)ctx);
@@ -1693,22 +1601,20 @@ TEST(titles_keep_their_margin)
 {
     static const double y[2] = {1, 2};
     static const char   name[] = "a series with a long name";
-    tn_ctx      *ctx = open_ctx(NULL);
-    tn_plot_desc d;
+    tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_plot_desc d = ZERO;
     tn_series    s[7];
     char         title[90];
-    memset(&d, 0, sizeof d);
     for (int k = 0; k < 7; k++) {                   /* a legend at the right: the body is left of the middle */
         s[k] = series_of(NULL, y, 2, TN_SERIES_LINE);
         s[k].name = name;
     }
     for (int n = 1; n < 80; n += 3) {
-        tn_image *image;
-        int64_t   ink = 0, inside = 0;
+        int64_t ink = 0, inside = 0;
         memset(title, 'H', (size_t)n);
         title[n] = 0;
         d.title = title;
-        image = tn_image_plot(ctx, s, 7, &d);
+        tn_image *image = tn_image_plot(ctx, s, 7, &d);
         if (!CHECK(image != NULL)) break;
         for (int64_t i = 0; i < 30; i++)
             for (int64_t j = 0; j < image->width; j++) {
@@ -1721,22 +1627,18 @@ TEST(titles_keep_their_margin)
         CHECK(inside > 0);
         tn_image_destroy(image);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* What a logarithmic axis shows is above zero: bars of one colour. */
 TEST(bars_of_logarithmic_axes)
 {
     static const double y[3] = {1, 100, 10};
-    tn_ctx      *ctx = open_ctx(NULL);
-    tn_plot_desc d;
-    tn_series    s;
-    tn_image    *image;
-    memset(&d, 0, sizeof d);
+    tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
+    tn_plot_desc d = ZERO;
     d.log_y = true;
-    s = series_of(NULL, y, 3, TN_SERIES_BARS);
-    image = tn_image_plot(ctx, &s, 1, &d);
+    tn_series s = series_of(NULL, y, 3, TN_SERIES_BARS);
+    tn_image *image = tn_image_plot(ctx, &s, 1, &d);
     REQUIRE(image != NULL);
     CHECK(count_ink(image, tni_pack(TN_COLOURS_DIVERGING, 0.7)) > 1000);
     CHECK_INT(count_ink(image, tni_pack(TN_COLOURS_DIVERGING, -0.7)), 0);
@@ -1750,9 +1652,8 @@ TEST(legends_of_narrow_plots)
     static const double y[2] = {1, 2};
     static const char   name[] = "a series with a name that is much too long for this";
     for (int lines = 1; lines <= 8; lines++) {
-        tni_plot  p;
+        tni_plot  p = ZERO;
         tn_series s[8];
-        memset(&p, 0, sizeof p);
         for (int k = 0; k < lines; k++) {
             s[k] = series_of(NULL, y, 2, TN_SERIES_LINE);
             s[k].name = name;

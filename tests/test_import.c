@@ -1,15 +1,6 @@
 /* test_import.c: models of Hugging Face's transformers: several files of weights, and what transformers computes. */
 
-#include "test.h"
-
-static tn_ctx *make_context(tn_dtype dtype)
-{
-    tn_ctx *ctx = NULL;
-    tn_desc d;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    return CHECK(tn_ctx_create(&d, &ctx, NULL) == TN_OK) ? ctx : NULL;
-}
+#include "kit.h"
 
 /* The path of a file of tests/data/hf, valid until the next call but one. */
 static const char *path_of(const char *model, const char *file)
@@ -35,12 +26,11 @@ static char *slurp(const char *path)
 /* The numbers of a list in golden.json; returns how many. */
 static int numbers(const char *json, const char *key, double *out, int room)
 {
-    char        quoted[32];
-    const char *at;
-    char       *end;
-    int         n = 0;
+    char  quoted[32];
+    char *end;
+    int   n = 0;
     snprintf(quoted, sizeof quoted, "\"%s\":[", key);
-    at = strstr(json, quoted);
+    const char *at = strstr(json, quoted);
     if (!CHECK(at)) return 0;
     for (at += strlen(quoted); *at != ']' && n < room; at = *end == ',' ? end + 1 : end) out[n++] = strtod(at, &end);
     return n;
@@ -70,26 +60,24 @@ enum { MODELS = sizeof models / sizeof *models, NEW = 100 };
    float. */
 static void check_model(const char *model, const char *weights, tn_dtype dtype)
 {
-    tn_ctx *ctx = make_context(dtype);
+    tn_ctx *ctx = ctx_of(dtype);
     char   *golden = slurp(path_of(model, "golden.json"));
     double  prompt[32], want[NEW], logits[40], got[512];
     int     n = numbers(golden, "prompt", prompt, 32), equal = 0, k;
     loaded  m;
     double  worst = 0;
-    tn_transformer_cache *cache;
     CHECK_INT(numbers(golden, "ids", want, NEW), NEW);
     CHECK_INT(numbers(golden, "logits", logits, 40), 40);
     REQUIRE(load(ctx, model, weights, &m));
-    cache = tn_transformer_cache_create(ctx, &m.net, 1, n + NEW);
+    tn_transformer_cache *cache = tn_transformer_cache_create(ctx, &m.net, 1, n + NEW);
     for (k = 0; k < NEW; k++) {
-        const int  count = k == 0 ? n : 1;
-        int32_t    ids[32], best = 0;
-        tn_tensor *x, *y;
+        const int count = k == 0 ? n : 1;
+        int32_t   ids[32], best = 0;
         tn_ctx_reset(ctx);
         for (int i = 0; i < count; i++) ids[i] = (int32_t)(k == 0 ? prompt[i] : want[k - 1]);
-        x = tn_tensor_2d(ctx, TN_I32, 1, count);
+        tn_tensor *x = tn_tensor_2d(ctx, TN_I32, 1, count);
         tn_write(x, TN_I32, ids, count);
-        y = tn_transformer_decode(ctx, &m.net, x, cache);
+        tn_tensor *y = tn_transformer_decode(ctx, &m.net, x, cache);
         REQUIRE(y && tn_read(tn_slice(y, 1, count - 1, count), TN_F64, got, m.net.desc.vocab) == TN_OK);
         for (int i = 0; k == 0 && i < 40; i++) test_raise(&worst, fabs(got[i] - logits[i]) / (1 + fabs(logits[i])));
         for (int i = 1; i < m.net.desc.vocab; i++) if (got[i] > got[best]) best = i;
@@ -112,22 +100,20 @@ TEST(written_as_it_was_read)
     char *file = (char *)malloc(ROOM);
     REQUIRE(file);
     for (int k = 0; k < MODELS; k++) {
-        tn_ctx            *ctx = make_context(TN_F32);
-        tn_safetensors    *from, *to;
-        const tn_name_map *map;
-        const tn_note      note = {"format", "pt"};
-        size_t             used = 0;
-        int64_t            lines, kv, tied = 0;
-        loaded             m;
+        tn_ctx       *ctx = ctx_of(TN_F32);
+        const tn_note note = {"format", "pt"};
+        size_t        used = 0;
+        int64_t       lines, kv, tied = 0;
+        loaded        m;
         REQUIRE(load(ctx, models[k].model, models[k].weights, &m));
-        map = k == 0 ? tn_name_map_gpt2(&lines) : tn_name_map_llama(&lines);
+        const tn_name_map *map = k == 0 ? tn_name_map_gpt2(&lines) : tn_name_map_llama(&lines);
         kv = tn_transformer_kv_heads(&m.net);
         CHECK_INT(kv, k == 0 ? 4 : 2);
         CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, kv,
             &note, 1),
                      TN_OK);
-        from = tn_safetensors_open(ctx, tn_source_path(path_of(models[k].model, models[k].weights)));
-        to = tn_safetensors_open(ctx, tn_source_memory(file, used));
+        tn_safetensors *from = tn_safetensors_open(ctx, tn_source_path(path_of(models[k].model, models[k].weights)));
+        tn_safetensors *to = tn_safetensors_open(ctx, tn_source_memory(file, used));
         REQUIRE(from && to);
         CHECK_STR(tn_safetensors_metadata(to, "format"), "pt");
         CHECK_INT(tn_safetensors_count(to), tn_safetensors_count(from));
@@ -157,8 +143,7 @@ TEST(written_as_it_was_read)
                          TN_ERR_ARG);
             CHECK_ERROR(ctx, TN_ERR_ARG, "name map: no line names parameter blocks.0.attn.v [16,16]");
         }
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
     free(file);
 }
@@ -178,7 +163,7 @@ TEST(maps_that_cannot_be_written)
          "for all of its 48 rows"},
     };
     char              *file = (char *)malloc(ROOM);
-    tn_ctx            *ctx = make_context(TN_F32);
+    tn_ctx            *ctx = ctx_of(TN_F32);
     int64_t            lines;
     size_t             used, live;
     const tn_name_map *map = tn_name_map_gpt2(&lines);
@@ -214,20 +199,17 @@ TEST(heads_that_differ)
 {
     enum { ROOM = 1 << 18 };
     char               *file = (char *)malloc(ROOM);
-    test_heap           h;
-    tn_desc             d;
+    test_heap           h = ZERO;
+    tn_desc             d = ZERO;
     tn_ctx             *ctx;
-    tn_transformer_desc desc;
+    tn_transformer_desc desc = ZERO;
     tn_transformer      net;
-    tn_params          *params;
     int64_t             lines, failed = 0;
     size_t              used;
     const tn_name_map  *map = tn_name_map_llama(&lines);
     tn_status           s = TN_ERR_MEMORY;
     loaded              m;
     REQUIRE(file);
-    memset(&d, 0, sizeof d);
-    memset(&h, 0, sizeof h);
     d.allocator = test_heap_allocator(&h);
     REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK && load(ctx, models[1].model, models[1].weights, &m));
     for (uint64_t k = 1; k < 8; k++) {                       /* 1 head of the 2 that differ: refused, or out of memory */
@@ -241,12 +223,11 @@ TEST(heads_that_differ)
     CHECK(failed > 1);
     CHECK_STATUS(s, TN_ERR_ARG);
 
-    memset(&desc, 0, sizeof desc);
     desc.vocab = 8; desc.context = 8; desc.dim = 8; desc.layers = 2; desc.heads = 2; desc.hidden = 8;
     desc.attention_count = 2;
     desc.attention_cycle[0] = TN_ATTENTION_SOFTMAX;
     desc.attention_cycle[1] = TN_ATTENTION_BILINEAR;
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     REQUIRE(tn_transformer_init(params, "", &desc, &net) == TN_OK);
     for (int l = 0; l < 2; l++) {                            /* all heads are equal */
         memset(net.blocks[l].attn.qk->data, 0, net.blocks[l].attn.qk->bytes);
@@ -254,8 +235,7 @@ TEST(heads_that_differ)
     }
     CHECK_INT(tn_transformer_kv_heads(&net), 2);
     CHECK_INT(tn_transformer_kv_heads(NULL), -1);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
     free(file);
 }
 
@@ -266,14 +246,6 @@ static char *in_tmp(const char *name)
     static char path[TEST_PATH];
     snprintf(path, sizeof path, "%s/test_import.%s", test_folder(), name);
     return path;
-}
-
-static void write_text(const char *name, const char *text)
-{
-    FILE *f = fopen(in_tmp(name), "wb");
-    REQUIRE(f);
-    fwrite(text, 1, strlen(text), f);
-    fclose(f);
 }
 
 /* A file with tensors of one number. */
@@ -288,7 +260,7 @@ static void write_weights(tn_ctx *ctx, const char *name, const char *a, const ch
 
 TEST(an_index_is_one_file)
 {
-    tn_ctx         *ctx = make_context(TN_F32);
+    tn_ctx         *ctx = ctx_of(TN_F32);
     tn_safetensors *all = tn_safetensors_open(ctx, tn_source_path(path_of("llama", "model.safetensors.index.json")));
     tn_safetensors *one = tn_safetensors_open(ctx, tn_source_path(path_of("llama", "model-00002-of-00002.safetensors")));
     int64_t         count = tn_safetensors_count(all), last = 0;
@@ -341,14 +313,13 @@ TEST(an_index_that_is_wrong)
         {"", "unexpected end of file, expected '{'"},
     };
     static const char *const written[] = {"one.safetensors", "two.safetensors", "four.safetensors", "bad.index.json"};
-    tn_ctx *ctx = make_context(TN_F32);
-    size_t  live;
+    tn_ctx *ctx = ctx_of(TN_F32);
     write_weights(ctx, "one.safetensors", "a", "b");
     write_weights(ctx, "two.safetensors", "b", "c");
     write_weights(ctx, "four.safetensors", "c", "d");
-    live = tn_ctx_memory(ctx).live;
+    size_t live = tn_ctx_memory(ctx).live;
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
-        write_text("bad.index.json", bad[k].index);
+        write_text(in_tmp("bad.index.json"), bad[k].index);
         if (!CHECK(!tn_safetensors_open(ctx, tn_source_path(in_tmp("bad.index.json")))))
             printf("     accepted, expected: %s\n", bad[k].why);
         CHECK(strstr(tn_ctx_error(ctx), bad[k].why));
@@ -356,11 +327,10 @@ TEST(an_index_that_is_wrong)
         tn_ctx_clear_error(ctx);
         CHECK_INT(tn_ctx_memory(ctx).live, live);
     }
-    write_text("bad.index.json", "{\"metadata\":{\"total_size\":1.5e3,\"x\":[{},[null,true]]},\"weight_map\":"
+    write_text(in_tmp("bad.index.json"), "{\"metadata\":{\"total_size\":1.5e3,\"x\":[{},[null,true]]},\"weight_map\":"
                "{\"a\":\"test_import.one.safetensors\",\"c\":\"test_import.four.safetensors\"}}");
     CHECK_INT(tn_safetensors_count(tn_safetensors_open(ctx, tn_source_path(in_tmp("bad.index.json")))), 4);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
     for (size_t k = 0; k < sizeof written / sizeof *written; k++) remove(in_tmp(written[k]));
 }
 
@@ -420,13 +390,12 @@ TEST(tied_heads)
         {"transformer.wte.weight", NULL, true, "lm_head.weight", true, 1},
         {"wte.weight", NULL, true, "lm_head.weight", false, 1},
     };
-    tn_ctx *ctx = make_context(TN_F64);
+    tn_ctx *ctx = ctx_of(TN_F64);
     loaded  want, m;
     REQUIRE(load(ctx, "gpt2", "model.safetensors.index.json", &want));
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        tn_status s;
         write_gpt2(ctx, row[i].table, row[i].head, row[i].equal, row[i].other);
-        s = read_gpt2(ctx, row[i].tied, &m);
+        tn_status s = read_gpt2(ctx, row[i].tied, &m);
         if (row[i].sign == 0) {
             CHECK_INT(s, TN_ERR_DATA);
             CHECK_ERROR(ctx, TN_ERR_DATA, "\"lm_head.weight\" differs from \"transformer.wte.weight\", expected equal ones");
@@ -458,10 +427,9 @@ TEST(keys_that_nothing_reads)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char                said[1024] = "";
         tn_ctx             *ctx = NULL;
-        tn_desc             d;
+        tn_desc             d = ZERO;
         tn_transformer_desc desc;
         tn_source           source = tn_source_memory(row[i].config, strlen(row[i].config));
-        memset(&d, 0, sizeof d);
         d.log = log_line;
         d.log_user = said;
         REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
@@ -484,19 +452,16 @@ TEST(scaled_rotations)
             const tn_rope_scaling s = kinds[k];
             double       x[T * D], got[T * D], worst = 0;
             uint64_t     state = 5;
-            tn_rope_desc rope;
-            tn_desc      desc;
+            tn_rope_desc rope = ZERO;
+            tn_desc      desc = ZERO;
             tn_ctx      *ctx;
-            tn_tensor   *t;
-            memset(&desc, 0, sizeof desc);
             desc.dtype = TN_F64;
             desc.backend = backend ? tn_reference_backend() : tn_cpu_backend();
             REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
-            memset(&rope, 0, sizeof rope);
             rope.base = 500;
             rope.scaling = s;
             for (int i = 0; i < T * D; i++) x[i] = (double)test_random_int(&state, -100, 100) / 64;
-            t = tn_tensor_create(ctx, TN_REAL, 4, shape);
+            tn_tensor *t = tn_tensor_create(ctx, TN_REAL, 4, shape);
             tn_write(t, TN_F64, x, T * D);
             tn_read(tn_rope(ctx, t, &rope), TN_F64, got, T * D);
             for (int p = 0; p < T; p++)
@@ -569,7 +534,7 @@ TEST(configs_of_relatives)
         {"{\"model_type\":\"llama\"," SIZES ",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2}}",
          "rope_scaling: rope_type is \"dynamic\", expected default, linear or llama3", 0},
     };
-    tn_ctx             *ctx = make_context(TN_F32);
+    tn_ctx             *ctx = ctx_of(TN_F32);
     tn_transformer_desc d, again;
     char                text[8192];
     size_t              used;
@@ -585,8 +550,7 @@ TEST(configs_of_relatives)
     CHECK(memcmp(&d.rope_scaling, &again.rope_scaling, sizeof d.rope_scaling) == 0);
     CHECK_STATUS(tn_transformer_config_read(ctx, tn_source_path(path_of("qwen2", "config.json")), &d), TN_OK);
     CHECK(d.attn_bias && !d.attn_out_bias && !d.mlp_bias && d.tied && d.window == 0);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST_MAIN(greedy_tokens_in_double, greedy_tokens_in_float, written_as_it_was_read, maps_that_cannot_be_written, heads_that_differ,

@@ -3,7 +3,7 @@
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
-#include "test.h"
+#include "kit.h"
 #ifdef __linux__
 #include <errno.h>
 #include <fcntl.h>
@@ -17,15 +17,6 @@
 #endif
 
 /* ---- helpers ---------------------------------------------------------------- */
-
-static tn_ctx *make_context(tn_dtype dtype)
-{
-    tn_ctx *ctx;
-    tn_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.dtype = dtype;
-    return CHECK(tn_ctx_create(&desc, &ctx, NULL) == TN_OK) ? ctx : NULL;
-}
 
 /* A file in memory. Readers get a copy of its exact size, so that a sanitizer sees the first byte too many. */
 typedef struct bytes { unsigned char p[4096]; size_t n; } bytes;
@@ -114,10 +105,9 @@ static bool reads(tn_ctx *ctx, format f, tn_source source)
 static bool reads_bytes(tn_ctx *ctx, format f, const void *p, size_t n)
 {
     void *exact = malloc(n ? n : 1);
-    bool  ok;
     if (!CHECK(exact)) return false;
     memcpy(exact, p, n);
-    ok = reads(ctx, f, tn_source_memory(exact, n));
+    bool ok = reads(ctx, f, tn_source_memory(exact, n));
     free(exact);
     return ok;
 }
@@ -232,12 +222,11 @@ static void check_verdict(tn_ctx *ctx, format f, const char *path, bool accept)
 static int check_folder(format f, const char *folder, const char *verdict_format)
 {
     char    path[TEST_PATH], suffix[160], line[512], name[128], verdict[32];
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     int     count = 0;
-    FILE   *expected;
     snprintf(suffix, sizeof suffix, "%s/EXPECTED.tsv", folder);
     if (!CHECK(test_data(suffix, path))) return 0;
-    expected = fopen(path, "r");
+    FILE *expected = fopen(path, "r");
     if (!CHECK(ctx && expected)) return 0;
     while (fgets(line, sizeof line, expected)) {
         if (sscanf(line, verdict_format, name, verdict) != 2 || strcmp(name, "name") == 0) continue;
@@ -266,11 +255,9 @@ TEST(safetensors_values)
 {
     static const double zero[] = {0}, one[] = {1}, two[] = {2};
     char path[TEST_PATH];
-    tn_ctx *ctx;
-    tn_safetensors *f;
     REQUIRE(test_data("safetensors/ok_scalar_rank0.safetensors", path));
-    ctx = make_context(TN_F32);
-    f = tn_safetensors_open(ctx, tn_source_path(path));
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_path(path));
     check_values(tn_safetensors_read(f, "test"), TN_I32, 1, zero);
     CHECK_INT(tn_safetensors_find(f, "test")->rank, 0);
     CHECK(!tn_safetensors_read(f, "tes"));
@@ -294,8 +281,7 @@ TEST(safetensors_values)
     CHECK_STR(tn_safetensors_at(f, 0)->name, "a");
     check_values(tn_safetensors_read(f, "a"), TN_I32, 1, one);
     check_values(tn_safetensors_read(f, "b"), TN_I32, 1, two);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);                /* closes the four files */
+    CLOSE_CTX(ctx);                /* closes the four files */
 }
 
 static tn_tensor *load_case(tn_ctx *ctx, const char *name)
@@ -309,20 +295,19 @@ TEST(npy_values)
     static const double count[] = {0, 1, 2, 3, 4, 5}, truth[] = {0, 1, 1, 1, 1, 1};
     static const double odd[] = {(double)NAN, HUGE_VAL, -HUGE_VAL, -0.0};
     double v[12];
-    tn_ctx *ctx = make_context(TN_F64);
-    tn_tensor *a, *b;
+    tn_ctx *ctx = ctx_of(TN_F64);
     check_values(load_case(ctx, "npy/ok_f2.npy"), TN_F64, 6, count);
     check_values(load_case(ctx, "npy/ok_u1.npy"), TN_I32, 6, count);
     check_values(load_case(ctx, "npy/ok_u2.npy"), TN_I32, 6, count);
     check_values(load_case(ctx, "npy/ok_i8.npy"), TN_I32, 6, count);
     check_values(load_case(ctx, "npy/ok_bool.npy"), TN_I32, 6, truth);
-    a = load_case(ctx, "npy/ok_nan_inf.npy");
+    tn_tensor *a = load_case(ctx, "npy/ok_nan_inf.npy");
     REQUIRE(a);
     CHECK_STATUS(tn_read(a, TN_F64, v, 4), TN_OK);
     CHECK(negative(v[3]));
     check_values(a, TN_F64, 4, odd);
     a = load_case(ctx, "npy/ok_f4_v1.npy");
-    b = load_case(ctx, "npy/ok_f4_fortran.npy");
+    tn_tensor *b = load_case(ctx, "npy/ok_f4_fortran.npy");
     REQUIRE(a && b);
     CHECK_INT(b->shape[0], 3);
     same(a, b);
@@ -339,8 +324,7 @@ TEST(npy_values)
     REQUIRE(a);
     CHECK_INT(a->rank, 4);
     CHECK_NEAR(tn_item(tn_slice(tn_reshape_2d(a, 1, -1), 1, 0, 1)), 0.40661204058969541, 1e-16);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* The numbers of `key` in a file of JSON that has each on a line of its own. */
@@ -399,7 +383,7 @@ static double error_of_model(tn_ctx *ctx, const char *model, const char *images,
 TEST(trained_models)
 {
     char    model[TEST_PATH], images[TEST_PATH], reference[TEST_PATH];
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     REQUIRE(test_data("bilinear/model.safetensors", model));
     REQUIRE(test_data("bilinear/first3_test_images.npy", images));
     REQUIRE(test_data("bilinear/reference.json", reference));
@@ -410,8 +394,7 @@ TEST(trained_models)
         WORST("logits of the published model",
               error_of_model(ctx, model, images, reference, "1-layer bilinear MNIST", 512), 1e-5);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- numbers ---------------------------------------------------------------- */
@@ -439,15 +422,14 @@ TEST(sixteen_bit_floats)
     static unsigned char file[8 + sizeof header - 1 + 262147];
     static double v[65536];
     size_t n = sizeof header - 1;
-    tn_ctx *ctx = make_context(TN_F32);
-    tn_safetensors *f;
+    tn_ctx *ctx = ctx_of(TN_F32);
     bytes head = safetensors_of(header, NULL, 3);
     memcpy(file, head.p, head.n);
     for (size_t i = 0; i < 2 * 65536; i++) {
         file[8 + n + 3 + 2 * i] = (unsigned char)i;
         file[8 + n + 4 + 2 * i] = (unsigned char)(i >> 8);
     }
-    f = tn_safetensors_open(ctx, tn_source_memory(file, sizeof file));
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_memory(file, sizeof file));
     REQUIRE(f);
     for (int kind = 0; kind < 2; kind++) {
         tn_tensor *t = tn_safetensors_read(f, kind ? "b" : "f");
@@ -473,19 +455,16 @@ TEST(integers)
         {"I64", 8, 0x8000000000000000u, 0, false},        {"U64", 8, 0xFFFFFFFFFFFFFFFFu, 0, false},
         {"U64", 8, 7, 7, true},                           {"BOOL", 1, 1, 1, true},                {"BOOL", 1, 2, 0, false}
     };
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char  header[128];
-        bytes b;
-        tn_safetensors *f;
-        tn_tensor *t;
         double expected[2] = {0, 0};
         expected[1] = row[i].value;
         snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"%s\",\"shape\":[2],\"data_offsets\":[0,%d]}}", row[i].dtype, 2 * row[i].width);
-        b = safetensors_of(header, NULL, (size_t)row[i].width);
+        bytes b = safetensors_of(header, NULL, (size_t)row[i].width);
         add_word(&b, row[i].bits, row[i].width, false);
-        f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
-        t = tn_safetensors_read(f, "a");
+        tn_safetensors *f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
+        tn_tensor *t = tn_safetensors_read(f, "a");
         if (row[i].fits) check_values(t, TN_I32, 2, expected);
         else CHECK_ERROR(ctx, TN_ERR_DATA, row[i].width == 1 ? "2 does not fit a truth value" : "does not fit I32");
         CHECK_CTX(ctx);
@@ -498,7 +477,7 @@ TEST(raw_bytes)
     static const char header[] = "{\"q\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[0,4]},"
                                  "\"p\":{\"dtype\":\"F4\",\"shape\":[3,2],\"data_offsets\":[4,7]}}";
     unsigned char got[4];
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     bytes b = safetensors_of(header, "\1\2\3\4\5\6\7", 7);
     tn_safetensors *f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
     CHECK_STR(tn_safetensors_find(f, "q")->dtype, "F8_E4M3");
@@ -521,7 +500,7 @@ static const char good_header[] = "{\"__metadata__\":{\"k\":\"v\\u00e9\"},\"b\":
 /* Cut at every byte, one byte too many, and every byte of the header in turn replaced by every other. */
 static void damage(format f, const bytes *good, size_t header_end)
 {
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     bytes   b = *good;
     int     accepted = 0;
     CHECK(reads_bytes(ctx, f, b.p, b.n));
@@ -618,7 +597,7 @@ TEST(hostile_safetensors)
         {ONE("\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]"), 2, "inside a byte"},
         {ONE("\"dtype\":32,\"shape\":[1],\"data_offsets\":[0,4]"), 4, "unexpected character, expected a string"}
     };
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     bytes   b;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         b = safetensors_of(row[i].header, NULL, row[i].data);
@@ -646,14 +625,13 @@ TEST(other_formats)
         {BEGINS("\x80\4\x95\x10\0\0\0\0\0\0\0"), "a Python pickle"}, {BEGINS("GGUF\3\0\0\0\0\0\0\0"), "a GGUF file"},
         {BEGINS("\x89HDF\r\n\x1A\n"), "an HDF5 file"}, {BEGINS("\x1F\x8B\x08\0\0\0\0\0\0\3"), "compressed, expected the result of gunzip"}
     };
-    tn_ctx             *ctx = make_context(TN_F32);
+    tn_ctx             *ctx = ctx_of(TN_F32);
     tn_transformer_desc desc;
     unsigned char       zeros[2048];
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        tn_source source;
         memset(zeros, 0, sizeof zeros);
         memcpy(zeros, row[i].begin, row[i].bytes);
-        source = tn_source_memory(zeros, sizeof zeros);
+        tn_source source = tn_source_memory(zeros, sizeof zeros);
         for (int f = 0; f < 6; f++) {
             if (f < 3) CHECK(!reads(ctx, (format)f, source));
             else if (f == 3) CHECK(!tn_tokenizer_read(ctx, source));
@@ -680,7 +658,7 @@ TEST(json_places)
         {"{\"\\n\\n\": 1,\r\n \"\u00e9\u00e9\": x}", "unexpected character, expected a value (line 2, column 8)"},
         {"{\n\n\"n_layer\": 0}", "n_layer is 0, expected an integer from 1 to 2147483646 (line 3, column 12)"}
     };
-    tn_ctx             *ctx = make_context(TN_F32);
+    tn_ctx             *ctx = ctx_of(TN_F32);
     tn_transformer_desc desc;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         CHECK(tn_transformer_config_read(ctx, tn_source_memory(row[i].json, strlen(row[i].json)), &desc) != TN_OK);
@@ -698,7 +676,7 @@ TEST(nine_axes)
                                    "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[16,24]}}", numbers, 24);
     const bytes n[2] = {npy_of(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 2, 1, 1, 1, 1, 2, 1)}", numbers, 16),
                         npy_of(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1, 2, 1, 1, 1, 1, 2, 1)}", numbers, 16)};
-    tn_ctx         *ctx = make_context(TN_F64);
+    tn_ctx         *ctx = ctx_of(TN_F64);
     tn_safetensors *f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
     const tn_safetensors_entry *e = tn_safetensors_find(f, "a");
     REQUIRE(f && e);
@@ -725,7 +703,7 @@ TEST(other_names)
     const bytes b = safetensors_of("{\"__metadata__\":{\"x\":\"a\",\"y\":\"x\",\"b\":\"a\"},"
                                    "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
                                    "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", numbers, 8);
-    tn_ctx         *ctx = make_context(TN_F32);
+    tn_ctx         *ctx = ctx_of(TN_F32);
     tn_safetensors *f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
     REQUIRE(f);
     CHECK(tn_safetensors_find(f, "x") == tn_safetensors_find(f, "a") && tn_safetensors_find(f, "x"));
@@ -751,20 +729,17 @@ TEST(json_strings)
         "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "\xE2\x82"
     };
     char    header[256];
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        tn_safetensors *f;
-        bytes b;
         snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", good[i].json);
-        b = safetensors_of(header, NULL, 0);
-        f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
+        bytes b = safetensors_of(header, NULL, 0);
+        tn_safetensors *f = tn_safetensors_open(ctx, tn_source_memory(b.p, b.n));
         if (CHECK(f)) CHECK_STR(tn_safetensors_at(f, 0)->name, good[i].name);
         tn_safetensors_close(f);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        bytes b;
         snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", bad[i]);
-        b = safetensors_of(header, NULL, 0);
+        bytes b = safetensors_of(header, NULL, 0);
         refuses(ctx, SAFETENSORS, &b, TN_ERR_FORMAT, "memory: byte ");
     }
     tn_ctx_destroy(ctx);
@@ -802,7 +777,7 @@ TEST(hostile_npy)
         {0, NPY("'<f4'", "False", "(1,)"), 4, TN_ERR_FORMAT, "npy version is 0.0, expected 1.0 to 3.0"},
         {4, NPY("'<f4'", "False", "(1,)"), 4, TN_ERR_FORMAT, "npy version is 4.0, expected 1.0 to 3.0"}
     };
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     bytes   b;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         b = npy_of(row[i].version, row[i].header, NULL, row[i].data);
@@ -823,9 +798,8 @@ TEST(npy_orders)
     static const double v[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
     static const double first[] = {-2}, wide[] = {258, -2};
     unsigned char columns[24];
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     bytes   b = npy_of(1, "{\"shape\":(2L,),\"descr\":\">i8\",\"fortran_order\":False}", "\0\0\0\0\0\0\1\2\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFE", 16);
-    tn_tensor *t;
     check_values(read_npy(ctx, &b), TN_I32, 2, wide);
     b = npy_of(2, NPY("'>f2'", "True", "()"), "\xC0\0", 2);
     check_values(read_npy(ctx, &b), TN_F32, 1, first);
@@ -835,28 +809,26 @@ TEST(npy_orders)
     check_values(read_npy(ctx, &b), TN_F32, 1, first);
     for (int e = 0; e < 24; e++) columns[e / 12 + 2 * (e / 4 % 3) + 6 * (e % 4)] = (unsigned char)e;
     b = npy_of(1, NPY("'|u1'", "True", "(2, 3, 4)"), columns, 24);
-    t = read_npy(ctx, &b);
+    tn_tensor *t = read_npy(ctx, &b);
     REQUIRE(t);
     CHECK(t->shape[0] == 2 && t->shape[1] == 3 && t->shape[2] == 4 && tn_tensor_contiguous(t));
     check_values(t, TN_I32, 24, v);
     b = npy_of(1, NPY("'|i1'", "True", "(5, 0, 3)"), NULL, 0);
     t = read_npy(ctx, &b);
     CHECK(t && t->shape[0] == 5 && t->shape[1] == 0 && t->shape[2] == 3);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(idx_files)
 {
     static const int three[] = {3}, image[] = {2, 1, 2}, huge[] = {0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF, 1, 1, 1, 1, 1, 1};
     static const double labels[] = {0, 9, 255}, pixels[] = {0, 1, 51 / 255.0, 102 / 255.0}, shorts[] = {-1, 256, 2}, singles[] = {1, -2, 0.5};
-    tn_ctx *ctx = make_context(TN_F64);
+    tn_ctx *ctx = ctx_of(TN_F64);
     bytes   b = idx_of(8, 1, three, "\0\x09\xFF", 3);
-    tn_tensor *t;
     check_values(read_idx(ctx, &b, 0), TN_I32, 3, labels);
     check_values(read_idx(ctx, &b, 1), TN_F64, 3, labels);
     b = idx_of(8, 3, image, "\0\xFF\x33\x66", 4);
-    t = read_idx(ctx, &b, 1 / 255.0);
+    tn_tensor *t = read_idx(ctx, &b, 1 / 255.0);
     CHECK(t && t->rank == 3 && t->shape[0] == 2 && t->shape[1] == 1 && t->shape[2] == 2);
     check_values(t, TN_F64, 4, pixels);
     b = idx_of(0x0B, 1, three, "\xFF\xFF\1\0\0\2", 6);
@@ -882,9 +854,8 @@ typedef struct growing { unsigned char *p; size_t n, pieces, fail_at; } growing;
 static bool grow(void *user, const void *src, size_t n)
 {
     growing *g = (growing *)user;
-    unsigned char *p;
     if (++g->pieces == g->fail_at) return false;
-    p = (unsigned char *)realloc(g->p, g->n + n);
+    unsigned char *p = (unsigned char *)realloc(g->p, g->n + n);
     if (!p) return false;
     memcpy(p + g->n, src, n);
     g->p = p;
@@ -902,12 +873,11 @@ TEST(safetensors_round_trip)
 {
     uint64_t state = 1;
     for (int trial = 0; trial < 40; trial++) {
-        tn_ctx *ctx = make_context(trial % 2 ? TN_F64 : TN_F32);
+        tn_ctx *ctx = ctx_of(trial % 2 ? TN_F64 : TN_F32);
         tn_dtype real = tn_ctx_dtype(ctx);
         tn_named named[ODD_NAMES];
         tn_note  notes[2] = {{"a", "plain"}, {"\"", "\n\\\xC3\xA9"}};
         growing  g = {NULL, 0, 0, 0};
-        tn_safetensors *f;
         for (int i = 0; i < ODD_NAMES; i++) {
             int64_t  shape[4];
             int      rank = (int)test_random_int(&state, 0, 4);
@@ -917,7 +887,7 @@ TEST(safetensors_round_trip)
             named[i].tensor = make_random(ctx, &state, dtype, rank, shape);
         }
         CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_calls(grow, &g), named, ODD_NAMES, notes, trial % 3), TN_OK);
-        f = tn_safetensors_open(ctx, tn_source_memory(g.p, g.n));
+        tn_safetensors *f = tn_safetensors_open(ctx, tn_source_memory(g.p, g.n));
         CHECK_CTX(ctx);
         REQUIRE(f);
         CHECK_INT(tn_safetensors_count(f), ODD_NAMES);
@@ -939,9 +909,8 @@ TEST(large_and_strided)
     static const int64_t shape[] = {3, 70001};
     uint64_t state = 2;
     char     path[TEST_PATH], other[TEST_PATH];
-    tn_ctx  *ctx = make_context(TN_F32);
+    tn_ctx  *ctx = ctx_of(TN_F32);
     tn_named named[2];
-    tn_safetensors *f;
     tn_tensor *t = make_random(ctx, &state, TN_F32, 2, shape), *half;
     scratch(path, "large.safetensors");
     scratch(other, "large.npy");
@@ -950,7 +919,7 @@ TEST(large_and_strided)
     named[1].name = "columns";
     named[1].tensor = tn_slice_step(tn_transpose(t, 0, 1), 0, 70000, -1, -2);
     CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_path(path), named, 2, NULL, 0), TN_OK);
-    f = tn_safetensors_open(ctx, tn_source_path(path));
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_path(path));
     same(t, tn_safetensors_read(f, "rows"));
     same(named[1].tensor, tn_safetensors_read(f, "columns"));
     tn_safetensors_close(f);
@@ -971,14 +940,13 @@ TEST(npy_round_trip)
                                "                                                  \n";
     uint64_t state = 3;
     for (int trial = 0; trial < 40; trial++) {
-        tn_ctx  *ctx = make_context(trial % 2 ? TN_F64 : TN_F32);
+        tn_ctx  *ctx = ctx_of(trial % 2 ? TN_F64 : TN_F32);
         int64_t  shape[TN_MAX_RANK];
         int      rank = trial % 9;
         unsigned char file[4096];
         size_t   n;
-        tn_tensor *t;
         for (int k = 0; k < rank; k++) shape[k] = test_random_int(&state, trial % 5 == 0 ? 0 : 1, 2);
-        t = make_random(ctx, &state, trial % 3 ? TN_REAL : TN_I32, rank, shape);
+        tn_tensor *t = make_random(ctx, &state, trial % 3 ? TN_REAL : TN_I32, rank, shape);
         CHECK_STATUS(tn_npy_write(t, tn_sink_memory(file, sizeof file, &n)), TN_OK);
         CHECK_INT((n - (t->dtype == TN_F64 ? 8u : 4u) * (size_t)tn_tensor_count(t)) % 64, 0);
         same(t, tn_npy_read(ctx, tn_source_memory(file, n)));
@@ -988,15 +956,14 @@ TEST(npy_round_trip)
             CHECK_STATUS(tn_npy_write(tn_tensor_create(ctx, TN_I32, 1, two), tn_sink_memory(file, sizeof file, &n)), TN_OK);
             CHECK(n == b.n && memcmp(file, b.p, n) == 0);
         }
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
 TEST(bad_writes)
 {
     static const int64_t two[] = {2};
-    tn_ctx  *ctx = make_context(TN_F32), *other = make_context(TN_F32);
+    tn_ctx  *ctx = ctx_of(TN_F32), *other = ctx_of(TN_F32);
     tn_named named[2];
     tn_note  note[1] = {{"k", "\xFF"}};
     char     room[64];
@@ -1049,8 +1016,7 @@ static tn_params *make_params(tn_ctx *ctx, int64_t rows)
 {
     tn_params *params = tn_params_create(ctx);
     int64_t    w[2] = {0, 4}, b[1] = {3};
-    tn_init    init;
-    memset(&init, 0, sizeof init);
+    tn_init    init = ZERO;
     init.rule = TN_INIT_NORMAL;
     w[0] = rows;
     CHECK(tn_params_add(params, "blocks.0.w", 2, w, init));
@@ -1094,10 +1060,9 @@ TEST(params_round_trip)
 {
     char    path[TEST_PATH];
     double  v[64], w[64];
-    tn_ctx *ctx = make_context(TN_F32), *wide = make_context(TN_F64);
+    tn_ctx *ctx = ctx_of(TN_F32), *wide = ctx_of(TN_F64);
     tn_params *a = make_params(ctx, 2), *b = make_params(ctx, 2), *c = make_params(wide, 2);
     tn_note note[1] = {{"step", "12"}};
-    tn_safetensors *f;
     scratch(path, "params.safetensors");
     CHECK_STATUS(tn_params_save(a, path), TN_OK);
     CHECK_STATUS(tn_params_load(b, path), TN_OK);
@@ -1108,13 +1073,12 @@ TEST(params_round_trip)
     values_of(c, w);
     CHECK(memcmp(v, w, sizeof v) == 0);
     CHECK_STATUS(tn_params_write(a, tn_sink_path(path), note, 1), TN_OK);    /* over the old one */
-    f = tn_safetensors_open(ctx, tn_source_path(path));
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_path(path));
     CHECK_STR(tn_safetensors_metadata(f, "step"), "12");
     CHECK_STATUS(tn_params_load(NULL, path), TN_ERR_ARG);
     CHECK_STATUS(tn_params_save(NULL, path), TN_ERR_ARG);
     CHECK_CTX(ctx);
-    CHECK_CTX(wide);
-    tn_ctx_destroy(wide);
+    CLOSE_CTX(wide);
     tn_ctx_destroy(ctx);
     remove(path);
 }
@@ -1122,12 +1086,11 @@ TEST(params_round_trip)
 TEST(params_that_do_not_fit)
 {
     static const int64_t three[] = {3};
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     tn_params *params = make_params(ctx, 2), *other = make_params(ctx, 3);
-    tn_init   zero;
+    tn_init   zero = ZERO;
     bytes     b = params_bytes(other);
     tn_named  integer[2];
-    memset(&zero, 0, sizeof zero);
     zero.rule = TN_INIT_ZERO;
     check_untouched(ctx, params, &b, TN_ERR_SHAPE, "memory: tensor \"blocks.0.w\" is [3,4], expected [2,4] as the parameter");
     b = params_bytes(params);
@@ -1162,7 +1125,7 @@ static bool failing_fetch(void *user, uint64_t offset, void *dst, size_t n)
 TEST(failing_source)
 {
     double before[64], after[64];
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     tn_params *params = make_params(ctx, 2);
     bytes   b = params_bytes(params);
     failing f;
@@ -1188,21 +1151,18 @@ TEST(no_memory)
 {
     double  before[64], after[64];
     test_heap heap = {0, 0, 0, 0, false};
-    tn_desc desc;
+    tn_desc desc = ZERO;
     tn_ctx *ctx;
-    tn_params *params;
     bytes   b, out;
     tn_status s = TN_ERR_MEMORY;
-    size_t  live;
-    memset(&desc, 0, sizeof desc);
     desc.allocator = test_heap_allocator(&heap);
     REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
-    params = make_params(ctx, 2);
+    tn_params *params = make_params(ctx, 2);
     b = params_bytes(params);
     tn_params_destroy(params);
     params = make_params(ctx, 2);
     values_of(params, before);
-    live = heap.live;
+    size_t live = heap.live;
     for (uint64_t k = 1; s != TN_OK && k < 100; k++) {
         heap.fail_at = heap.count + k;
         s = tn_params_read(params, tn_source_memory(b.p, b.n), TN_MATCH_ALL);
@@ -1222,8 +1182,7 @@ TEST(no_memory)
         if (s != TN_OK) CHECK_ERROR(ctx, TN_ERR_MEMORY, "no memory");
     }
     CHECK(out.n == b.n && memcmp(out.p, b.p, b.n) == 0);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
     CHECK_INT(heap.live, 0);
 }
 
@@ -1231,7 +1190,7 @@ TEST(no_memory)
 
 TEST(paths_that_fail)
 {
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     tn_params *params = make_params(ctx, 2);
     CHECK(!tn_safetensors_open(ctx, tn_source_path("no/such/w.safetensors")));
     CHECK_ERROR(ctx, TN_ERR_FILE, "no/such/w.safetensors: could not be opened: ");
@@ -1271,21 +1230,11 @@ static bool write_file(const char *path, const void *p, size_t n)
     return CHECK(f && fclose(f) == 0 && ok);
 }
 
-static bool file_is(const char *path, const char *text)
-{
-    size_t n;
-    unsigned char *p = read_file(path, &n);
-    bool equal = p && n == strlen(text) && memcmp(p, text, n) == 0;
-    free(p);
-    return equal;
-}
-
 /* A disk that is full: the old file stays, a leftover of a killed save goes, and nothing else is left beside it. */
 static void check_disk_full(tn_ctx *ctx, tn_params *params, size_t room)
 {
     char path[TEST_PATH], temporary[TEST_PATH + 16];
     struct rlimit old, small;
-    tn_status s;
     scratch(path, "full.safetensors");
     snprintf(temporary, sizeof temporary, "%s.tn1.tmp", path);
     if (!write_file(path, "old", 3) || !write_file(temporary, "cut off", 7)) return;
@@ -1293,7 +1242,7 @@ static void check_disk_full(tn_ctx *ctx, tn_params *params, size_t room)
     small = old;
     small.rlim_cur = room;
     setrlimit(RLIMIT_FSIZE, &small);
-    s = tn_params_save(params, path);
+    tn_status s = tn_params_save(params, path);
     setrlimit(RLIMIT_FSIZE, &old);
     CHECK_STATUS(s, TN_ERR_FILE);
     CHECK_ERROR(ctx, TN_ERR_FILE, "full.safetensors: byte ");
@@ -1337,18 +1286,16 @@ static mode_t mode_after(tn_params *params, const char *path, mode_t before)
 TEST(permissions)
 {
     static const mode_t modes[] = {0600, 0640, 0444, 0755};
-    tn_ctx     *ctx = make_context(TN_F32);
+    tn_ctx     *ctx = ctx_of(TN_F32);
     tn_params  *params = make_params(ctx, 2);
     const mode_t umask_before = umask(022);
     char        path[TEST_PATH], beside[TEST_PATH + 8];
     struct stat st;
-    tn_file    *f;
-    size_t      i;
     scratch(path, "kept.safetensors");
     snprintf(beside, sizeof beside, "%s.tn1.tmp", path);
     CHECK_STATUS(tn_params_save(params, path), TN_OK);
     CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == 0644);
-    for (i = 0; i < sizeof modes / sizeof *modes; i++) {
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         if (!CHECK(chmod(path, modes[i]) == 0)) break;
         CHECK_STATUS(tn_params_save(params, path), TN_OK);
         CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == modes[i]);
@@ -1358,7 +1305,7 @@ TEST(permissions)
     CHECK(chmod(path, 0600) == 0);                  /* nor can others open what is not complete yet */
     CHECK_STATUS(tn_params_save(params, path), TN_OK);
     CHECK_INT(mode_when_locked, 0600);
-    f = tn_file_create(ctx, path);
+    tn_file *f = tn_file_create(ctx, path);
     CHECK(f && stat(beside, &st) == 0 && (st.st_mode & 07777) == 0600);
     CHECK_STATUS(tn_file_write(f, "new", 3), TN_OK);
     CHECK_STATUS(tn_file_close(f, true), TN_OK);
@@ -1380,12 +1327,11 @@ TEST(permissions)
 TEST(full_disk)
 {
     static const int64_t shape[] = {300, 300};
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     tn_params *params = make_params(ctx, 2), *large = tn_params_create(ctx);
     char    path[TEST_PATH];
     struct stat st;
-    tn_init init;
-    memset(&init, 0, sizeof init);
+    tn_init init = ZERO;
     tn_params_add(large, "w", 2, shape, init);
     signal(SIGXFSZ, SIG_IGN);
     check_disk_full(ctx, params, 10);               /* found when the buffer is flushed     */
@@ -1413,7 +1359,7 @@ TEST(full_disk) { SKIP("linux", "RLIMIT_FSIZE and /dev/full"); }
 /* A call that refuses its first, second, ... piece. */
 TEST(failing_sink)
 {
-    tn_ctx *ctx = make_context(TN_F32);
+    tn_ctx *ctx = ctx_of(TN_F32);
     tn_params *params = make_params(ctx, 2);
     tn_status s = TN_ERR_FILE;
     size_t fail_at;
@@ -1437,11 +1383,9 @@ TEST(vast_file)
                                "\"last\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[7516192772,7516192776]},"
                                "\"first\":{\"dtype\":\"I32\",\"shape\":[],\"data_offsets\":[0,4]}}", NULL, 0);
     unsigned char row[4];
-    tn_ctx *ctx;
-    tn_safetensors *f;
     if (sizeof(size_t) < 8) SKIP("64 bits", "a tensor of 7 GB");
-    ctx = make_context(TN_F32);
-    f = tn_safetensors_open(ctx, tn_source_calls(vast_fetch, &b, b.n + 7516192776u));
+    tn_ctx *ctx = ctx_of(TN_F32);
+    tn_safetensors *f = tn_safetensors_open(ctx, tn_source_calls(vast_fetch, &b, b.n + 7516192776u));
     CHECK_CTX(ctx);
     REQUIRE(f);
     CHECK_STR(tn_safetensors_at(f, 1)->name, "vast");
@@ -1461,10 +1405,9 @@ TEST(a_file_with_more)
 {
     static const int64_t three[] = {3};
     char       path[TEST_PATH];
-    tn_ctx    *ctx = make_context(TN_F32);
+    tn_ctx    *ctx = ctx_of(TN_F32);
     tn_params *more = make_params(ctx, 2), *params = make_params(ctx, 2);
-    tn_init    zero;
-    memset(&zero, 0, sizeof zero);
+    tn_init    zero = ZERO;
     zero.rule = TN_INIT_ZERO;
     tn_params_add(more, "extra", 1, three, zero);
     snprintf(path, sizeof path, "%s/more.safetensors", test_folder());
@@ -1473,8 +1416,7 @@ TEST(a_file_with_more)
     CHECK_ERROR(ctx, TN_ERR_ARG, "more.safetensors: tensor \"extra\" [3] is not a parameter");
     CHECK_STATUS(tn_params_save(params, path), TN_OK);
     CHECK_STATUS(tn_params_load(params, path), TN_OK);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
     remove(path);
 }
 
@@ -1497,9 +1439,8 @@ static void digits_release(void *p, size_t n, void *user)
 TEST(escapes_at_the_end)
 {
     static const char *const header[] = {"{\"\\u", "{\"\\u1", "{\"\\u12", "{\"\\u123"};
-    tn_desc desc;
+    tn_desc desc = ZERO;
     tn_ctx *ctx = NULL;
-    memset(&desc, 0, sizeof desc);
     desc.allocator.alloc = digits_behind;
     desc.allocator.release = digits_release;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));

@@ -1,5 +1,5 @@
 /* Lanczos: against the dense solver, against SciPy, and on what a start vector cannot see. */
-#include "test.h"
+#include "kit.h"
 
 /* ---- matrices as products ------------------------------------------------------- */
 
@@ -44,39 +44,6 @@ static tn_status times_banded(void *user, int64_t count, const double *x, double
 
 /* ---- what every result owes ------------------------------------------------------- */
 
-static double *doubles(int64_t n)
-{
-    double *p = (double *)calloc((size_t)(n > 0 ? n : 1), sizeof *p);
-    if (!p) abort();
-    return p;
-}
-
-static double *read_all(const tn_tensor *t)
-{
-    double *p = doubles(tn_tensor_count(t));
-    CHECK_STATUS(tn_read(t, TN_F64, p, tn_tensor_count(t)), TN_OK);
-    return p;
-}
-
-static double dot(int64_t n, const double *x, const double *y)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
-    return sum;
-}
-
-static tn_ctx *open_ctx(tn_dtype dtype, test_heap *heap)
-{
-    tn_ctx *ctx = NULL;
-    tn_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.dtype = dtype;
-    desc.threads = 1;
-    if (heap) desc.allocator = test_heap_allocator(heap);
-    tn_ctx_create(&desc, &ctx, NULL);
-    return ctx;
-}
-
 static double key(tn_lanczos_end end, double x) { return end == TN_LANCZOS_MAGNITUDE ? fabs(x) : end == TN_LANCZOS_LARGEST ? x : -x; }
 
 static tn_lanczos_end sort_end;
@@ -91,7 +58,7 @@ typedef struct worsts { double values, residual, orthonormal; } worsts;
 /* Order, signs, and the three errors, relative to the largest of `all` [n], the values that A has. */
 static void check_result(const tn_lanczos_result *r, int64_t n, int64_t top, tn_lanczos_end end, const double *all, tn_matvec_fn fn, void *user, worsts *w)
 {
-    double *values = read_all(r->values), *vectors = read_all(r->vectors), *right = doubles(n), *y = doubles(n), size = 0;
+    double *values = host(r->values), *vectors = host(r->vectors), *right = doubles(n), *y = doubles(n), size = 0;
     CHECK(r->values->rank == 1 && r->values->shape[0] == top);
     CHECK(r->vectors->rank == 2 && r->vectors->shape[0] == top && r->vectors->shape[1] == n);
     memcpy(right, all, sizeof *right * (size_t)n);
@@ -109,15 +76,11 @@ static void check_result(const tn_lanczos_result *r, int64_t n, int64_t top, tn_
             if (fabs(v[j]) > largest) largest = fabs(v[j]);
             if (v[j] > most) most = v[j];
         }
-        test_raise(&w->residual, sqrt(dot(n, y, y)) / size);
+        test_raise(&w->residual, sqrt(dot(y, y, n)) / size);
         CHECK(most >= largest * (1 - 1e-6));
         CHECK(i == 0 || key(end, values[i]) <= key(end, values[i - 1]));
-        for (int64_t j = 0; j <= i; j++) test_raise(&w->orthonormal, fabs(dot(n, v, vectors + j * n) - (i == j)));
+        for (int64_t j = 0; j <= i; j++) test_raise(&w->orthonormal, fabs(dot(v, vectors + j * n, n) - (i == j)));
     }
-    free(values);
-    free(vectors);
-    free(right);
-    free(y);
 }
 
 static void report(const char *what, const worsts *w, double values, double residual, double orthonormal)
@@ -148,7 +111,7 @@ static double *dense_values(tn_ctx *ctx, const double *a, int64_t n)
     tn_eigh_result e;
     double        *values = NULL;
     tn_write(t, TN_F64, a, n * n);
-    if (CHECK_STATUS(tn_eigh(ctx, t, NULL, &e), TN_OK)) values = read_all(e.values);
+    if (CHECK_STATUS(tn_eigh(ctx, t, NULL, &e), TN_OK)) values = host(e.values);
     tn_ctx_clear_error(ctx);
     tn_eigh_destroy(&e);
     tn_ctx_reset(ctx);
@@ -160,9 +123,8 @@ static void against_dense(tn_ctx *ctx, uint64_t *seed, int64_t n, int64_t top, i
     double *a = symmetric(seed, n), *all = dense_values(ctx, a, n);
     dense   d = {n, a, 0};
     for (int end = TN_LANCZOS_MAGNITUDE; all && end <= TN_LANCZOS_SMALLEST; end++) {
-        tn_lanczos_desc   desc;
+        tn_lanczos_desc   desc = ZERO;
         tn_lanczos_result r;
-        memset(&desc, 0, sizeof desc);
         desc.end = (tn_lanczos_end)end;
         desc.top = top;
         desc.block = block;
@@ -173,13 +135,11 @@ static void against_dense(tn_ctx *ctx, uint64_t *seed, int64_t n, int64_t top, i
         tn_lanczos_destroy(&r);
         CHECK(!r.values && !r.vectors);
     }
-    free(a);
-    free(all);
 }
 
 TEST(any_shape)
 {
-    tn_ctx  *ctx = open_ctx(TN_F64, NULL);
+    tn_ctx  *ctx = ctx_in(NULL, TN_F64, 0);
     uint64_t seed = 5;
     worsts   w = {0, 0, 0};
     for (int64_t n = 0; n <= 9; n++)
@@ -191,7 +151,7 @@ TEST(any_shape)
 
 TEST(more_than_the_basis_holds)
 {
-    tn_ctx  *ctx = open_ctx(TN_F64, NULL);
+    tn_ctx  *ctx = ctx_in(NULL, TN_F64, 0);
     uint64_t seed = 6;
     worsts   w = {0, 0, 0};
     for (int round = 0; round < 8; round++) {
@@ -204,7 +164,7 @@ TEST(more_than_the_basis_holds)
 
 TEST(in_float)
 {
-    tn_ctx  *ctx = open_ctx(TN_F32, NULL);
+    tn_ctx  *ctx = ctx_in(NULL, TN_F32, 0);
     uint64_t seed = 7;
     worsts   w = {0, 0, 0};
     for (int round = 0; round < 4; round++) against_dense(ctx, &seed, test_random_int(&seed, 40, 200), 6, round, &w);
@@ -218,7 +178,7 @@ TEST(in_float)
 TEST(multiple_values_and_breakdown)
 {
     enum { N = 300, KINDS = 9 };
-    tn_ctx *ctx = open_ctx(TN_F64, NULL);
+    tn_ctx *ctx = ctx_in(NULL, TN_F64, 0);
     worsts  w = {0, 0, 0};
     double *a = doubles(N);
     for (int kind = 0; kind < KINDS; kind++)
@@ -226,7 +186,7 @@ TEST(multiple_values_and_breakdown)
             for (int64_t block = 1; block <= 4; block += 3)
                 for (int end = TN_LANCZOS_MAGNITUDE; end <= TN_LANCZOS_SMALLEST; end++) {
                     dense             d = {N, a, 0};
-                    tn_lanczos_desc   desc;
+                    tn_lanczos_desc   desc = ZERO;
                     tn_lanczos_result r;
                     for (int64_t i = 0; i < N; i++) {
                         double u = (double)i / (int)N;
@@ -234,7 +194,6 @@ TEST(multiple_values_and_breakdown)
                              : kind == 4 ? (i < 3 ? 7 : 0) : kind == 5 ? (double)(i % 5) : kind == 6 ? (i < 6 ? 3 + 1e-9 * (double)i : u)
                              : kind == 7 ? (i < 7 ? -2 : i < 20 ? 1.5 : -u) : (i % 2 ? -1 : 1) * pow(0.7, (double)i);
                     }
-                    memset(&desc, 0, sizeof desc);
                     desc.end = (tn_lanczos_end)end;
                     desc.top = top;
                     desc.block = block;
@@ -247,13 +206,12 @@ TEST(multiple_values_and_breakdown)
                     tn_lanczos_destroy(&r);
                 }
     report("multiple values", &w, 3e-14, 1.1e-12, 1e-13);
-    free(a);
     tn_ctx_destroy(ctx);
 }
 
 TEST(any_scale)
 {
-    tn_ctx  *ctx = open_ctx(TN_F64, NULL);
+    tn_ctx  *ctx = ctx_in(NULL, TN_F64, 0);
     uint64_t seed = 9;
     int64_t  n = 120;
     double  *a = symmetric(&seed, n), *all = dense_values(ctx, a, n), *b = doubles(n * n), worst = 0;
@@ -263,24 +221,18 @@ TEST(any_scale)
     qsort(all, (size_t)n, sizeof *all, by_key);
     for (int k = 0; k < 4; k++) {
         dense             d = {n, b, 0};
-        tn_lanczos_desc   desc;
+        tn_lanczos_desc   desc = ZERO;
         tn_lanczos_result r;
-        double           *values;
         for (int64_t i = 0; i < n * n; i++) b[i] = a[i] * scales[k];
-        memset(&desc, 0, sizeof desc);
         desc.top = 3;
         desc.measure = true;
         if (!CHECK_STATUS(tn_lanczos(ctx, n, times_dense, &d, &desc, &r), TN_OK)) break;
-        values = read_all(r.values);
+        double *values = host(r.values);
         for (int i = 0; i < 3; i++) test_raise(&worst, fabs(values[i] / scales[k] - all[i]) / fabs(all[0]));
         CHECK(r.residual <= 1.1e-12);
-        free(values);
         tn_lanczos_destroy(&r);
     }
     WORST("any scale", worst, 3e-14);
-    free(a);
-    free(b);
-    free(all);
     tn_ctx_destroy(ctx);
 }
 
@@ -303,23 +255,20 @@ static const double *const golden_of[] = {golden_magnitude, golden_largest, gold
 
 TEST(golden)
 {
-    tn_ctx *ctx = open_ctx(TN_F64, NULL);
+    tn_ctx *ctx = ctx_in(NULL, TN_F64, 0);
     int64_t n = 2000;
     double  worst = 0;
     for (int end = TN_LANCZOS_MAGNITUDE; end <= TN_LANCZOS_SMALLEST; end++)
         for (int64_t block = 1; block <= 4; block += 3) {
-            tn_lanczos_desc   desc;
+            tn_lanczos_desc   desc = ZERO;
             tn_lanczos_result r;
-            double           *values;
-            memset(&desc, 0, sizeof desc);
             desc.end = (tn_lanczos_end)end;
             desc.top = 8;
             desc.block = block;
             if (!CHECK_STATUS(tn_lanczos(ctx, n, times_banded, &n, &desc, &r), TN_OK)) continue;
-            values = read_all(r.values);
+            double *values = host(r.values);
             for (int i = 0; i < 8; i++)
                 test_raise(&worst, fabs(key(desc.end, values[i]) - key(desc.end, golden_of[end][i])));
-            free(values);
             tn_lanczos_destroy(&r);
         }
     WORST("SciPy's eigenvalues", worst, 5e-13);
@@ -330,21 +279,19 @@ TEST(golden)
 
 TEST(same_bits_and_any_seed)
 {
-    tn_ctx  *ctx = open_ctx(TN_F64, NULL);
+    tn_ctx  *ctx = ctx_in(NULL, TN_F64, 0);
     uint64_t seed = 11;
     int64_t  n = 180;
     double  *a = symmetric(&seed, n), *first = NULL, *first_vectors = NULL;
     dense    d = {n, a, 0};
     for (int round = 0; round < 3; round++) {
-        tn_lanczos_desc   desc;
+        tn_lanczos_desc   desc = ZERO;
         tn_lanczos_result r;
-        double           *values, *vectors;
-        memset(&desc, 0, sizeof desc);
         desc.top = 4;
         desc.seed = round == 2;
         CHECK_STATUS(tn_lanczos(ctx, n, times_dense, &d, &desc, &r), TN_OK);
-        values = read_all(r.values);
-        vectors = read_all(r.vectors);
+        double *values = host(r.values);
+        double *vectors = host(r.vectors);
         if (round == 0) {
             first = values;
             first_vectors = vectors;
@@ -352,16 +299,11 @@ TEST(same_bits_and_any_seed)
             bool same = memcmp(vectors, first_vectors, sizeof *vectors * (size_t)(4 * n)) == 0;
             CHECK(same == (round == 1));
             CHECK(test_frobenius(values, first, 4) <= 1e-13);
-            free(values);
-            free(vectors);
         }
         tn_lanczos_destroy(&r);
         tn_ctx_reset(ctx);
         tn_ctx_seed(ctx, 99);                 /* the context's own numbers have no part in it */
     }
-    free(first);
-    free(first_vectors);
-    free(a);
     tn_ctx_destroy(ctx);
 }
 
@@ -390,14 +332,13 @@ TEST(bad_calls)
 {
     enum { N = 300 };
     test_heap         heap = {0, 0, 0, 0, false};
-    tn_ctx           *ctx = open_ctx(TN_F64, &heap);
+    tn_ctx           *ctx = ctx_in(&heap, TN_F64, 0);
     size_t            live = heap.live;
     double           *a = doubles(N);
     dense             d = {N, a, 0};
-    tn_lanczos_desc   desc;
+    tn_lanczos_desc   desc = ZERO;
     tn_lanczos_result r;
     for (int64_t i = 0; i < N; i++) a[i] = (double)i;
-    memset(&desc, 0, sizeof desc);
     CHECK_STATUS(tn_lanczos(ctx, N, times_diagonal, &d, NULL, NULL), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "lanczos: out is NULL");
     CHECK_STATUS(tn_lanczos(NULL, N, times_diagonal, &d, NULL, &r), TN_ERR_ARG);
@@ -447,7 +388,6 @@ TEST(bad_calls)
         CHECK_INT(heap.live, live);
         heap.fail_at = 0;
     }
-    free(a);
     tn_ctx_destroy(ctx);
     CHECK_INT(heap.live, 0);
 }

@@ -1,22 +1,11 @@
 /* test_layers.c: parameters by name, how layers begin, and what they refuse. What they compute is in cases.h. */
 
 #include "sealed.h"
-#include "test.h"
-
-static tn_ctx *ctx_of(tn_dtype dtype)
-{
-    tn_desc d;
-    tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.seed = 21;
-    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
-}
+#include "kit.h"
 
 static tn_init rule(tn_init_rule r, double std)
 {
-    tn_init i;
-    memset(&i, 0, sizeof i);
+    tn_init i = ZERO;
     i.rule = r;
     i.std = std;
     return i;
@@ -27,13 +16,11 @@ TEST(parameters)
     tn_ctx *ctx = ctx_of(TN_F32);
     tn_params *ps = tn_params_create(ctx);
     int64_t shape[2] = {3, 4}, absurd[2] = {-1, 4};
-    tn_param *a, *b;
     char name[300], made_up[16];
-    int i;
     snprintf(made_up, sizeof made_up, "a.w");
-    a = tn_params_add(ps, made_up, 2, shape, rule(TN_INIT_ONE, 0));
+    tn_param *a = tn_params_add(ps, made_up, 2, shape, rule(TN_INIT_ONE, 0));
     made_up[0] = 'x';                                            /* the name is copied */
-    b = tn_params_add(ps, "a.b", 1, shape, rule(TN_INIT_DEFAULT, 0));
+    tn_param *b = tn_params_add(ps, "a.b", 1, shape, rule(TN_INIT_DEFAULT, 0));
     REQUIRE(a && b);
     CHECK_STR(a->name, "a.w");
     CHECK_INT(tn_params_count(ps), 2);
@@ -56,7 +43,7 @@ TEST(parameters)
     CHECK_ERROR(ctx, TN_ERR_ARG, "init: rule is 7, not a valid tn_init_rule");
     CHECK(tn_params_add(NULL, "c", 2, shape, rule(TN_INIT_ONE, 0)) == NULL);
     CHECK_INT(tn_params_count(ps), 2);
-    for (i = 0; i < 100; i++) {                                  /* many: what was handed out stays where it is */
+    for (int i = 0; i < 100; i++) {                                  /* many: what was handed out stays where it is */
         snprintf(name, sizeof name, "more.%d", i);
         CHECK(tn_params_add(ps, name, 1, shape, rule(TN_INIT_ZERO, 0)) != NULL);
     }
@@ -113,8 +100,7 @@ TEST(init_rules)
     fans.fan_in = 10;
     fans.fan_out = 14;
     check_rule(ctx, fans, 0.5 / root3, 0.5 * (1 + 1e-6));
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Names, shapes and decay of what the layers make. */
@@ -122,19 +108,15 @@ TEST(layers_make_parameters)
 {
     tn_ctx *ctx = ctx_of(TN_F64);
     tn_params *ps = tn_params_create(ctx);
-    tn_linear_desc l;
+    tn_linear_desc l = ZERO;
     tn_linear linear;
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     tn_mlp mlp;
-    tn_norm_desc n;
+    tn_norm_desc n = ZERO;
     tn_norm norm;
-    tn_embedding_desc e;
+    tn_embedding_desc e = ZERO;
     tn_embedding embedding;
-    memset(&l, 0, sizeof l);
     l.bias = true;
-    memset(&d, 0, sizeof d);
-    memset(&n, 0, sizeof n);
-    memset(&e, 0, sizeof e);
     l.in = 784;
     l.out = 10;
     CHECK_STATUS(tn_linear_init(ps, "head", &l, &linear), TN_OK);
@@ -164,8 +146,7 @@ TEST(layers_make_parameters)
     e.dim = 4;
     CHECK_STATUS(tn_embedding_init(ps, "", &e, &embedding), TN_OK);         /* at the top: no dot */
     CHECK(tn_params_find(ps, "w")->value == embedding.w);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(kinds)
@@ -185,19 +166,15 @@ TEST(layers_refuse)
 {
     tn_ctx *ctx = ctx_of(TN_F32);
     tn_params *ps = tn_params_create(ctx);
-    tn_linear_desc l;
+    tn_linear_desc l = ZERO;
     tn_linear linear;
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     tn_mlp mlp;
-    tn_norm_desc n;
+    tn_norm_desc n = ZERO;
     tn_norm norm;
-    tn_embedding_desc e;
+    tn_embedding_desc e = ZERO;
     tn_embedding embedding;
     char name[400];
-    memset(&l, 0, sizeof l);
-    memset(&d, 0, sizeof d);
-    memset(&n, 0, sizeof n);
-    memset(&e, 0, sizeof e);
     CHECK_STATUS(tn_linear_init(ps, "fc", &l, &linear), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "linear fc: in is 0, expected 1 to 2^31 - 2");
     CHECK_STATUS(tn_linear_init(ps, "fc", &l, NULL), TN_ERR_ARG);
@@ -247,8 +224,7 @@ TEST(layers_refuse)
     CHECK(tn_linear_forward(NULL, &linear, NULL) == NULL);
     CHECK(tn_mlp_forward(ctx, NULL, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "mlp: the layer is NULL");
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* A layer's init says how it itself went, whatever error the context still holds. */
@@ -256,9 +232,8 @@ TEST(init_after_an_error)
 {
     tn_ctx *ctx = ctx_of(TN_F32);
     tn_params *ps = tn_params_create(ctx);
-    tn_linear_desc l;
+    tn_linear_desc l = ZERO;
     tn_linear linear;
-    memset(&l, 0, sizeof l);
     l.bias = true;
     l.in = l.out = 2;
     CHECK(tn_add(ctx, NULL, NULL) == NULL);
@@ -274,18 +249,17 @@ TEST(a_bias_alone_has_a_gradient)
     static const double x[6] = {1, -2, 3, 0.5, 4, -1}, weights[4] = {1, 2, -3, 5};
     tn_ctx        *ctx = ctx_of(TN_F64);
     const int64_t  two = 2, three = 3, full[2] = {2, 3}, out[2] = {2, 2};
-    tn_tensor     *data, *w, *b, *y, *to;
     double         g[3];
-    data = tn_tensor_nd(ctx, TN_REAL, 2, full);
+    tn_tensor *data = tn_tensor_nd(ctx, TN_REAL, 2, full);
     tn_write(data, TN_F64, x, 6);
-    w = tn_tensor_nd(ctx, TN_REAL, 2, full);
+    tn_tensor *w = tn_tensor_nd(ctx, TN_REAL, 2, full);
     tn_write(w, TN_F64, x, 6);
-    b = tn_full(ctx, 1, &two, 0);
-    to = tn_tensor_nd(ctx, TN_REAL, 2, out);
+    tn_tensor *b = tn_full(ctx, 1, &two, 0);
+    tn_tensor *to = tn_tensor_nd(ctx, TN_REAL, 2, out);
     tn_write(to, TN_F64, weights, 4);
     tn_watch(b);
     tn_record(ctx);
-    y = tn_affine(ctx, data, w, b);
+    tn_tensor *y = tn_affine(ctx, data, w, b);
     REQUIRE(CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, to))), TN_OK));
     REQUIRE(CHECK(b->grad != NULL));
     tn_read(b->grad, TN_F64, g, 2);
@@ -302,8 +276,7 @@ TEST(a_bias_alone_has_a_gradient)
     REQUIRE(CHECK(b->grad != NULL));
     tn_read(b->grad, TN_F64, g, 3);
     CHECK(g[0] == 1.5 && g[1] == 2 && g[2] == 2);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* No name is an empty name, in messages, too. */
@@ -311,9 +284,8 @@ TEST(a_layer_without_a_name)
 {
     tn_ctx     *ctx = ctx_of(TN_F32);
     tn_params  *ps = tn_params_create(ctx);
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     tn_mlp      mlp;
-    memset(&d, 0, sizeof d);
     d.in = 4;
     d.hidden = 6;
     d.kind = (tn_mlp_kind)12;
@@ -321,8 +293,7 @@ TEST(a_layer_without_a_name)
     CHECK_ERROR(ctx, TN_ERR_ARG, "mlp: kind is 12, not a valid tn_mlp_kind");
     d.kind = TN_MLP_BILINEAR;
     CHECK_STATUS(tn_mlp_init(ps, NULL, &d, &mlp), TN_OK);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST_MAIN(parameters, init_rules, layers_make_parameters, kinds, layers_refuse, init_after_an_error,

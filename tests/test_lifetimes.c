@@ -35,13 +35,12 @@ typedef struct life {
 /* An arena tensor of random numbers; an extent of -1 ends the shape. */
 static tn_tensor *numbers(life *l, int64_t a, int64_t b, int64_t c)
 {
-    uint64_t   seed = 3;
-    double     v[512];
-    int64_t    shape[3], n = a * (b < 0 ? 1 : b) * (c < 0 ? 1 : c);
-    tn_tensor *t;
+    uint64_t seed = 3;
+    double   v[512];
+    int64_t  shape[3], n = a * (b < 0 ? 1 : b) * (c < 0 ? 1 : c);
     shape[0] = a; shape[1] = b; shape[2] = c;
     for (int64_t i = 0; i < n && i < 512; i++) v[i] = test_random_real(&seed);
-    t = tn_tensor_nd(l->ctx, TN_REAL, b < 0 ? 1 : c < 0 ? 2 : 3, shape);
+    tn_tensor *t = tn_tensor_nd(l->ctx, TN_REAL, b < 0 ? 1 : c < 0 ? 2 : 3, shape);
     CHECK(n <= 512);
     CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
     return t;
@@ -81,16 +80,14 @@ static const char *path_of(const char *name)
 static void tensors(life *l)
 {
     int64_t    shape[2] = {5, 7};
-    tn_mark    mark;
     tn_tensor *owned = tn_tensor_create(l->ctx, TN_REAL, 2, shape), *labels = tn_tensor_create(l->ctx, TN_I32, 1, shape);
-    tn_tensor *kept, *x;
     CHECK(owned != NULL && labels != NULL);
-    kept = tn_tensor_keep(tn_transpose(owned, 0, 1));
+    tn_tensor *kept = tn_tensor_keep(tn_transpose(owned, 0, 1));
     CHECK(kept != NULL);
-    mark = tn_arena_mark(l->ctx);
+    tn_mark mark = tn_arena_mark(l->ctx);
     CHECK(numbers(l, 9, 9, 5) != NULL);
     CHECK_STATUS(tn_arena_release(l->ctx, mark), TN_OK);
-    x = numbers(l, 5, 7, -1);
+    tn_tensor *x = numbers(l, 5, 7, -1);
     tn_record(l->ctx);
     CHECK_STATUS(tn_watch(x), TN_OK);
     CHECK_STATUS(tn_backward(l->ctx, tn_mse(l->ctx, x, owned)), TN_OK);
@@ -131,27 +128,21 @@ static tn_status doubled(void *user, int64_t count, const double *x, double *y)
 static void decompositions(life *l)
 {
     int               one = 1;
-    tn_eigh_desc      ed;
-    tn_qr_desc        qd;
-    tn_svd_desc       sd;
-    tn_lanczos_desc   ld;
+    tn_eigh_desc      ed = ZERO;
+    tn_qr_desc        qd = ZERO;
+    tn_svd_desc       sd = ZERO;
+    tn_lanczos_desc   ld = ZERO;
     tn_eigh_result    e;
     tn_qr_result      q;
     tn_svd_result     v;
     tn_lanczos_result z;
-    tn_eig_desc       gd;
+    tn_eig_desc       gd = ZERO;
     tn_eig_result     g;
     tn_lstsq_result   x;
-    tn_status         s;
-    memset(&gd, 0, sizeof gd);
     gd.left = gd.measure = true;
-    memset(&ed, 0, sizeof ed);
-    memset(&qd, 0, sizeof qd);
-    memset(&sd, 0, sizeof sd);
-    memset(&ld, 0, sizeof ld);
     ed.measure = ed.symmetrise = qd.measure = qd.pivot = sd.measure = ld.measure = true;
     ld.top = 2;
-    s = tn_eigh(l->ctx, numbers(l, 9, 9, -1), &ed, &e);
+    tn_status s = tn_eigh(l->ctx, numbers(l, 9, 9, -1), &ed, &e);
     whole(l, s, e.values, e.cluster, e.vectors, e.angle);
     tn_eigh_destroy(&e);
     s = tn_qr(l->ctx, numbers(l, 9, 5, -1), &qd, &q);
@@ -180,9 +171,8 @@ static void contractions(life *l)
     const int           *labels[3];
     const int64_t       *shapes[3];
     tn_tensor           *t[3];
-    tn_plan_desc         d;
+    tn_plan_desc         d = ZERO;
     labels[0] = ab; labels[1] = bc; labels[2] = cd;
-    memset(&d, 0, sizeof d);
     d.max_bytes = l->large ? 0 : 128;                   /* with slices and without */
     for (int k = 0; k < 3; k++) {
         shapes[k] = shape[k];
@@ -191,7 +181,7 @@ static void contractions(life *l)
     for (int k = 0; k < 2; k++) {
         tn_plan *plan = k ? tn_plan_create_labels(l->ctx, 3, ranks, shapes, labels, 2, ad, &d)
                           : tn_plan_create(l->ctx, "ab,bc,cd->ad", 3, ranks, shapes, &d);
-        char     text[256];
+        char text[256];
         if (!CHECK(plan != NULL)) continue;
         CHECK_INT(tn_plan_cost_of(plan).steps, 2);
         CHECK(tn_plan_format(plan, text, sizeof text) > 0);
@@ -211,11 +201,10 @@ static void trains(life *l)
     static const int64_t index[10] = {0, 1, 1, 2, 4, 2, 3, 0, 0, 1};
     tn_tt     *a = tn_tt_svd(l->ctx, numbers(l, 9, 8, 5), 5, extents, NULL);
     tn_tt     *b = a ? tn_tt_create(l->ctx, a->count, a->core) : NULL, *sum = tn_tt_add(a, b), *less = NULL, *half;
-    tn_tensor *dense;
     double     inner = 0, norm = 0, values[2];
     if (sum) less = tn_tt_round(sum, NULL);
     half = tn_tt_scale(less, 0.5);
-    dense = tn_tt_dense(half);
+    tn_tensor *dense = tn_tt_dense(half);
     CHECK(dense != NULL);
     CHECK_STATUS(tn_tt_inner(a, half, &inner), TN_OK);
     CHECK_STATUS(tn_tt_norm(half, &norm), TN_OK);
@@ -233,18 +222,14 @@ static void states(life *l)
     static const int64_t extents[4] = {2, 3, 2, 2}, two[2] = {2, 2}, three[2] = {3, 2};
     tn_params        *ps = tn_params_create(l->ctx);
     tn_mps            mps, ring, born;
-    tn_mps_desc       md;
+    tn_mps_desc       md = ZERO;
     tn_tt_linear      linear;
-    tn_tt_linear_desc ld;
-    tn_tt_fit_desc    fd;
+    tn_tt_linear_desc ld = ZERO;
+    tn_tt_fit_desc    fd = ZERO;
     tn_tt            *tt[9];
     tn_tensor        *owned[3], *f[2];
-    tn_cp            *cp;
     double            number = 0, sign, p[12];
     int64_t           index[12];
-    memset(&md, 0, sizeof md);
-    memset(&ld, 0, sizeof ld);
-    memset(&fd, 0, sizeof fd);
     md.sites = 3; md.bond = 4; md.out = 3; md.label = 1;
     ld.count = 2; ld.rank = 2; ld.in[0] = ld.in[1] = ld.out[1] = 2; ld.out[0] = 3;
     fd.rank = 2;
@@ -256,7 +241,7 @@ static void states(life *l)
     CHECK_STATUS(tn_tt_linear_init(ps, "linear", &ld, &linear), TN_OK);
     f[0] = numbers(l, 4, 5, -1);
     f[1] = numbers(l, 4, 3, -1);
-    cp = tn_cp_create(l->ctx, 2, numbers(l, 2, 4, -1), f, TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_create(l->ctx, 2, numbers(l, 2, 4, -1), f, TN_CP_INPUT_PLAIN);
     tt[0] = tn_mps_to_tt(&mps);
     tt[1] = tn_tt_random(l->ctx, 4, extents, 3, 1);
     tt[2] = tn_tt_from_cp(cp, 1);
@@ -292,16 +277,12 @@ static void states(life *l)
 
 static void tensor_networks(life *l)
 {
-    const int             rule = 110;
-    tn_params            *ps = tn_params_create(l->ctx);
-    tn_tn_attention       layer, exact;
-    tn_tn_attention_desc  d;
-    tn_deep               deep;
-    tn_deep_desc          dd;
-    tn_tensor            *state, *more;
-    tn_net               *network;
-    memset(&d, 0, sizeof d);
-    memset(&dd, 0, sizeof dd);
+    const int            rule = 110;
+    tn_params           *ps = tn_params_create(l->ctx);
+    tn_tn_attention      layer, exact;
+    tn_tn_attention_desc d = ZERO;
+    tn_deep              deep;
+    tn_deep_desc         dd = ZERO;
     d.in = 2; d.bond = 3; d.causal = true; d.boundary = TN_BOUNDARY_VECTORS;
     dd.vocab = 5; dd.dim = 2; dd.bond = 3; dd.out = 5; dd.causal = true; dd.head = TN_DEEP_SITES;
     CHECK_STATUS(tn_tn_attention_init(ps, "layer", &d, &layer), TN_OK);
@@ -310,11 +291,11 @@ static void tensor_networks(life *l)
     CHECK_STATUS(tn_tn_attention_from_linear(ps, "linear", numbers(l, 2, 3, -1), numbers(l, 2, 3, -1), numbers(l, 2, 3, -1),
                                              false, &exact), TN_OK);
     CHECK_STATUS(tn_tn_attention_from_permutations(ps, "exchanges", 2, &exact), TN_OK);
-    network = tn_net_from_tn_attention(l->ctx, &exact, 4, 1);
+    tn_net *network = tn_net_from_tn_attention(l->ctx, &exact, 4, 1);
     CHECK(network != NULL);
     tn_net_destroy(network);
-    state = tn_tn_attention_state(l->ctx, &layer, 3);
-    more = tn_deep_state(l->ctx, &deep, 3);
+    tn_tensor *state = tn_tn_attention_state(l->ctx, &layer, 3);
+    tn_tensor *more = tn_deep_state(l->ctx, &deep, 3);
     CHECK(state && more);
     CHECK(tn_tn_attention_decode(l->ctx, &layer, numbers(l, 3, 4, 2), state) != NULL);
     CHECK(tn_deep_decode(l->ctx, &deep, ids_of(l, 3, 4, 5), more) != NULL);
@@ -325,30 +306,25 @@ static void tensor_networks(life *l)
 
 static void factorisations(life *l)
 {
-    tn_hosvd_desc    hd;
-    tn_cp_als_desc   ad;
-    tn_joint_eigh_desc    jd;
+    tn_hosvd_desc    hd = ZERO;
+    tn_cp_als_desc   ad = ZERO;
+    tn_joint_eigh_desc    jd = ZERO;
     tn_hosvd_result  h;
     tn_cp_als_result a;
     tn_joint_eigh_result  j;
     tn_ica_result    i;
     double           symmetric[48];
     static const int64_t shape[3] = {3, 4, 4};
-    tn_cp           *cp;
-    tn_status        s;
-    memset(&hd, 0, sizeof hd);
-    memset(&ad, 0, sizeof ad);
-    memset(&jd, 0, sizeof jd);
     jd.compare = true;
     hd.eps = 0.3;
     hd.sweeps = ad.terms = ad.starts = 2;
     ad.sweeps = 5;
-    s = tn_hosvd(l->ctx, numbers(l, 5, 4, 6), &hd, &h);
+    tn_status s = tn_hosvd(l->ctx, numbers(l, 5, 4, 6), &hd, &h);
     whole(l, s, h.core, h.factor[0], h.factor[2], h.values[1]);
     tn_hosvd_destroy(&h);
     s = tn_cp_als(l->ctx, numbers(l, 3, 5, 5), &ad, &a);
     whole(l, s, a.weights, a.factor[0], a.factor[1], a.factor[2]);
-    cp = s == TN_OK ? tn_cp_from_als(l->ctx, &a, TN_CP_INPUT_PLAIN) : NULL;
+    tn_cp *cp = s == TN_OK ? tn_cp_from_als(l->ctx, &a, TN_CP_INPUT_PLAIN) : NULL;
     CHECK(cp != NULL);
     tn_cp_destroy(cp);
     tn_cp_als_destroy(&a);
@@ -365,8 +341,7 @@ static void factorisations(life *l)
 
 static tn_attention_desc attention_of(tn_attention_kind kind, tn_attend_form form)
 {
-    tn_attention_desc d;
-    memset(&d, 0, sizeof d);
+    tn_attention_desc d = ZERO;
     d.dim = 8;
     d.heads = 2;
     d.kind = kind;
@@ -379,33 +354,24 @@ static void layers(life *l)
 {
     static const int64_t shape[2] = {3, 4};
     tn_params        *ps = tn_params_create(l->ctx), *copy;
-    tn_linear_desc    ld;
+    tn_linear_desc    ld = ZERO;
     tn_linear         linear;
-    tn_embedding_desc ed;
+    tn_embedding_desc ed = ZERO;
     tn_embedding      embed;
-    tn_norm_desc      nd;
+    tn_norm_desc      nd = ZERO;
     tn_norm           norm;
-    tn_mlp_desc       md;
+    tn_mlp_desc       md = ZERO;
     tn_mlp            mlp;
-    tn_mlp_desc       pd;
+    tn_mlp_desc       pd = ZERO;
     tn_mlp            product;
-    tn_quadratic_desc qd;
+    tn_quadratic_desc qd = ZERO;
     tn_quadratic      quadratic;
-    tn_modifier_desc  od;
+    tn_modifier_desc  od = ZERO;
     tn_modifier       modifier;
     tn_attention_desc ad = attention_of(TN_ATTENTION_DIFFERENTIAL, TN_ATTEND_FORM_AUTO);
     tn_attention      attention;
-    tn_cp            *cp;
-    tn_init           init;
-    memset(&ld, 0, sizeof ld);
+    tn_init           init = ZERO;
     ld.bias = true;
-    memset(&ed, 0, sizeof ed);
-    memset(&nd, 0, sizeof nd);
-    memset(&md, 0, sizeof md);
-    memset(&pd, 0, sizeof pd);
-    memset(&qd, 0, sizeof qd);
-    memset(&od, 0, sizeof od);
-    memset(&init, 0, sizeof init);
     ld.in = ed.dim = nd.dim = md.in = pd.in = qd.in = od.in = 8;
     ld.out = ed.count = 5;
     qd.out = 3;
@@ -427,7 +393,7 @@ static void layers(life *l)
     CHECK_STATUS(tn_quadratic_init(ps, "quadratic", &qd, &quadratic), TN_OK);
     CHECK_STATUS(tn_modifier_init(ps, "modifier", &od, &modifier), TN_OK);
     CHECK_STATUS(tn_attention_init(ps, "attention", &ad, &attention), TN_OK);
-    cp = tn_cp_from_mlp(l->ctx, &product);
+    tn_cp *cp = tn_cp_from_mlp(l->ctx, &product);
     CHECK_STATUS(tn_mlp_from_cp(ps, "product again", cp, &product), TN_OK);
     CHECK_STATUS(tn_quadratic_from_cp(ps, "tensor", cp, &quadratic), TN_OK);
     tn_cp_destroy(cp);
@@ -444,9 +410,8 @@ static void clones(life *l)
 {
     tn_params *ps = tn_params_create(l->ctx);
     tn_ctx    *other = NULL;
-    tn_desc    d;
+    tn_desc    d = ZERO;
     net        m;
-    memset(&d, 0, sizeof d);
     d.backend = tn_reference_backend();
     d.dtype = TN_F64;
     d.allocator = test_heap_allocator(l->heap);
@@ -459,8 +424,7 @@ static void clones(life *l)
 
 static tn_transformer_desc small_model(void)
 {
-    tn_transformer_desc d;
-    memset(&d, 0, sizeof d);
+    tn_transformer_desc d = ZERO;
     d.vocab = 11;
     d.layers = 2;
     d.dim = 8;
@@ -473,15 +437,14 @@ static tn_transformer_desc small_model(void)
 
 static void models(life *l)
 {
-    tn_params            *ps = tn_params_create(l->ctx), *copy;
-    tn_transformer_desc   d = small_model(), read;
-    tn_transformer        m, other;
-    tn_transformer_cache *cache;
-    tn_edit               edit;
-    tn_tap                tap;
-    static file           config, weights;
-    tn_named              named[32];
-    int64_t               count;
+    tn_params          *ps = tn_params_create(l->ctx), *copy;
+    tn_transformer_desc d = small_model(), read;
+    tn_transformer      m, other;
+    tn_edit             edit;
+    tn_tap              tap;
+    static file         config, weights;
+    tn_named            named[32];
+    int64_t             count;
     static const tn_name_map map[] = {
         {"embed.w", "embed.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN},
         {"norm.gain", "norm.gain", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN},
@@ -495,7 +458,7 @@ static void models(life *l)
     };
     if (!CHECK(ps != NULL)) return;
     CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK);
-    cache = tn_transformer_cache_create(l->ctx, &m, 2, 6);
+    tn_transformer_cache *cache = tn_transformer_cache_create(l->ctx, &m, 2, 6);
     CHECK(tn_transformer_cache_bytes(cache) > 0);
     CHECK(tn_transformer_decode(l->ctx, &m, ids_of(l, 2, 3, 11), cache) != NULL);
     tn_transformer_cache_reset(cache);
@@ -532,13 +495,12 @@ static void caches(life *l)
     static const tn_attention_kind kind[] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED};
     static const tn_attend_form    form[] = {TN_ATTEND_FORM_AUTO, TN_ATTEND_FORM_LINEAR};
     for (int k = 0; k < 2; k++) {                       /* keys and values; a state */
-        tn_params          *ps = tn_params_create(l->ctx);
-        tn_attention_desc   d = attention_of(kind[k], form[k]);
-        tn_attention        a;
-        tn_attention_cache *cache;
+        tn_params        *ps = tn_params_create(l->ctx);
+        tn_attention_desc d = attention_of(kind[k], form[k]);
+        tn_attention      a;
         if (!CHECK(ps != NULL)) return;
         CHECK_STATUS(tn_attention_init(ps, "a", &d, &a), TN_OK);
-        cache = tn_attention_cache_create(l->ctx, &a, 2, 6);
+        tn_attention_cache *cache = tn_attention_cache_create(l->ctx, &a, 2, 6);
         CHECK(tn_attention_cache_bytes(cache) > 0);
         CHECK(tn_attention_decode(l->ctx, &a, numbers(l, 2, 3, 8), cache, NULL) != NULL);
         tn_attention_cache_reset(cache);
@@ -572,10 +534,10 @@ static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
     tn_cp             *line, *part = tn_cp_fold_slot(cp, 1, e, NULL);
     tn_tensor         *f = numbers(l, 2, 10, -1), *second = numbers(l, 10, 10, -1);
     double             moments[100] = {0};
-    tn_cp_hosvd_desc   d;
+    tn_cp_hosvd_desc   d = ZERO;
     tn_cp_hosvd_result modes;
     tn_coefficients    top;
-    tn_stack_desc      sd;
+    tn_stack_desc      sd = ZERO;
     tn_stack_result    r;
     uint64_t           mark = tn_cp_mark(l->ctx);
     hold(b, part);
@@ -583,7 +545,6 @@ static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
     CHECK(tn_cp_compose(cp, line) != NULL);
     CHECK(tn_cp_release(l->ctx, mark, line) == line);
     hold(b, line);
-    memset(&d, 0, sizeof d);
     d.core = true;
     for (int k = 0; k < 2; k++) {
         d.accurate = k;
@@ -595,7 +556,6 @@ static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
     for (int k = 0; k < 10; k++) moments[k * 11] = 1;
     CHECK_STATUS(tn_write(second, TN_F64, moments, 100), TN_OK);
     hold_tensor(b, tn_cp_gaussian_moment(line, line, second));
-    memset(&sd, 0, sizeof sd);
     stack[0] = cp;
     for (int k = TN_STACK_EXACT; k <= TN_STACK_LAYER_SYMMETRISED; k++) {
         sd.method = (tn_stack_method)k;
@@ -608,25 +568,18 @@ static void operators(life *l)
 {
     tn_ctx           *ctx = l->ctx;
     tn_params        *ps = tn_params_create(ctx);
-    tn_linear_desc    ld;
+    tn_linear_desc    ld = ZERO;
     tn_linear         embed, unembed;
-    tn_mlp_desc       md;
+    tn_mlp_desc       md = ZERO;
     tn_mlp            mlp;
-    tn_modifier_desc  od;
+    tn_modifier_desc  od = ZERO;
     tn_modifier       modifier;
-    tn_quadratic_desc qd;
+    tn_quadratic_desc qd = ZERO;
     tn_quadratic      quadratic;
     tn_tensor        *f[3], *p = numbers(l, 3, 2, -1), *u = numbers(l, 3, -1, -1), *linear, *constant;
-    tn_cp            *cp, *part;
-    bag               b;
+    bag               b = ZERO;
     double            v;
-    tn_status         s;
-    memset(&b, 0, sizeof b);
-    memset(&ld, 0, sizeof ld);
     ld.bias = true;
-    memset(&md, 0, sizeof md);
-    memset(&od, 0, sizeof od);
-    memset(&qd, 0, sizeof qd);
     if (!CHECK(ps != NULL)) return;
     ld.in = 9; ld.out = 4;
     md.in = md.out = od.in = 4; qd.in = 4; qd.out = 3;
@@ -639,8 +592,8 @@ static void operators(life *l)
     CHECK_STATUS(tn_modifier_init(ps, "modifier", &od, &modifier), TN_OK);
     CHECK_STATUS(tn_quadratic_init(ps, "quadratic", &qd, &quadratic), TN_OK);
     for (int k = 0; k < 3; k++) f[k] = numbers(l, 2, 10, -1);
-    cp = hold(&b, tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_CONSTANT));
-    part = hold(&b, tn_cp_create(ctx, 3, p, f, TN_CP_INPUT_PLAIN));
+    tn_cp *cp = hold(&b, tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_CONSTANT));
+    tn_cp *part = hold(&b, tn_cp_create(ctx, 3, p, f, TN_CP_INPUT_PLAIN));
     hold(&b, tn_cp_freeze(part, 1, numbers(l, 10, -1, -1)));
     hold(&b, tn_cp_from_mlp(ctx, &mlp));
     hold(&b, tn_cp_fold_in(b.cp[b.cps - 1], embed.w, embed.b));
@@ -653,7 +606,7 @@ static void operators(life *l)
     hold(&b, tn_cp_symmetrise(cp));
     hold(&b, tn_cp_truncate(cp, 2));
     hold(&b, tn_cp_data_metric(cp, tn_matmul(ctx, f[0] ? tn_transpose(f[0], 0, 1) : NULL, f[0])));
-    s = tn_cp_split(cp, &part, &linear, &constant);
+    tn_status s = tn_cp_split(cp, &part, &linear, &constant);
     if (whole(l, s, part, linear, constant, part)) {
         hold(&b, part);
         hold_tensor(&b, linear);
@@ -685,10 +638,8 @@ static void networks(life *l)
     const tn_cp      *stacked[2];
     tn_cp            *cp[2];
     tn_net           *nets[12];
-    tn_plan          *plan;
     tn_eigen          pairs;
     tn_coefficients top;
-    tn_status         s;
     double            v;
     if (!CHECK(ps != NULL)) return;
     CHECK_STATUS(tn_attention_init(ps, "attention", &ad, &attention), TN_OK);
@@ -727,7 +678,7 @@ static void networks(life *l)
     owned = tn_net_interaction(nets[0], u);
     CHECK(owned != NULL);
     tn_tensor_destroy(owned);
-    plan = tn_net_plan(nets[3], NULL);
+    tn_plan *plan = tn_net_plan(nets[3], NULL);
     CHECK(plan != NULL);
     tn_plan_destroy(plan);
     CHECK(tn_net_apply(ctx, nets[1], numbers(l, 2, 4, -1)) && tn_net_apply_each(ctx, nets[5], t + 2) == NULL);
@@ -735,7 +686,7 @@ static void networks(life *l)
     CHECK_STATUS(tn_net_inner(nets[0], nets[1], TN_NET_SYMMETRIC, &v), TN_OK);
     CHECK_STATUS(tn_net_norm(nets[0], TN_NET_AS_GIVEN, &v), TN_OK);
     CHECK_STATUS(tn_net_cosine(nets[0], nets[1], TN_NET_SYMMETRIC, &v), TN_OK);
-    s = tn_net_eigen(nets[0], u, 2, &pairs);
+    tn_status s = tn_net_eigen(nets[0], u, 2, &pairs);
     whole(l, s, pairs.values, pairs.vectors, pairs.values, pairs.vectors);
     tn_eigen_destroy(&pairs);
     s = tn_net_top(nets[0], 5, &top);
@@ -751,7 +702,7 @@ static void paths(life *l)
 {
     const tn_circuit_target target = {TN_CIRCUIT_LOSS, 4, 3, 0};
     tn_circuit_paths_desc   few = {10, 0};
-    tn_circuit_parts_desc   by;
+    tn_circuit_parts_desc   by = ZERO;
     tn_params              *ps = tn_params_create(l->ctx);
     tn_transformer_desc     d = small_model();
     tn_transformer          m;
@@ -760,13 +711,11 @@ static void paths(life *l)
     tn_circuit_paths        found;
     tn_circuit_attribution  a;
     tn_circuit_deletion     gone;
-    tn_status               s;
-    memset(&by, 0, sizeof by);
     if (!CHECK(ps != NULL)) return;
     d.place = TN_PLACE_PRE;
     d.value_residual = false;
     if (!CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK)) { tn_params_destroy(ps); return; }
-    s = tn_circuit_freeze(l->ctx, &m, ids_of(l, 1, 5, 7), &f);
+    tn_status s = tn_circuit_freeze(l->ctx, &m, ids_of(l, 1, 5, 7), &f);
     whole(l, s, f.block, f.source, f.logits, f.u);
     if (s == TN_OK) CHECK_STATUS(tn_circuit_frozen_update(&f), TN_OK);
     for (int k = 1; k < 3; k++) {
@@ -798,13 +747,12 @@ static void bounds(life *l)
     tn_transformer        m;
     tn_circuit_bound      b;
     tn_tensor            *next = ids_of(l, 1, 3, 7);
-    tn_status             s;
     if (!CHECK(ps != NULL)) return;
     d.layers = 1;
     next = next ? tn_reshape(next, 1, &three) : NULL;
     if (CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK))
         for (more.unknown = 1; more.unknown < 3; more.unknown++) {
-            s = tn_circuit_bound_of(l->ctx, &m, ids_of(l, 3, 2, 7), next, NULL, &more, &b);
+            tn_status s = tn_circuit_bound_of(l->ctx, &m, ids_of(l, 3, 2, 7), next, NULL, &more, &b);
             whole(l, s, b.best, b.margin, b.change, b.best);
             tn_circuit_bound_destroy(&b);
         }
@@ -816,17 +764,15 @@ static void eigenpairs(life *l)
 {
     for (int64_t terms = 2; terms <= 7; terms += 5) {
         tn_tensor *f[2], *both = numbers(l, 2 * terms, 9, -1);
-        tn_cp     *cp, *again;
         tn_eigen   one, all;
-        tn_status  s;
         f[0] = tn_slice(both, 0, 0, terms);
         f[1] = tn_slice(both, 0, terms, 2 * terms);
-        cp = tn_cp_create(l->ctx, 2, numbers(l, 3, terms, -1), f, TN_CP_INPUT_PLAIN);
-        s = tn_cp_eigen(cp, numbers(l, 3, -1, -1), 2, &one);
+        tn_cp *cp = tn_cp_create(l->ctx, 2, numbers(l, 3, terms, -1), f, TN_CP_INPUT_PLAIN);
+        tn_status s = tn_cp_eigen(cp, numbers(l, 3, -1, -1), 2, &one);
         whole(l, s, one.values, one.values, one.vectors, one.vectors);
         s = tn_cp_eigen_all(cp, 2, &all);
         whole(l, s, all.values, all.values, all.vectors, all.vectors);
-        again = tn_cp_from_eigen(l->ctx, &all, 2);
+        tn_cp *again = tn_cp_from_eigen(l->ctx, &all, 2);
         CHECK(again != NULL);
         tn_eigen_destroy(&one);
         tn_eigen_destroy(&all);
@@ -839,12 +785,10 @@ static void eigenpairs(life *l)
 static void spectra(life *l)
 {
     tn_tensor  *f[2];
-    tn_cp      *cp;
     tn_spectrum some, all;
-    tn_status   s;
     f[0] = f[1] = numbers(l, 4, 9, -1);
-    cp = tn_cp_create(l->ctx, 2, numbers(l, 3, 4, -1), f, TN_CP_INPUT_PLAIN);
-    s = tn_cp_spectrum(cp, 2, &some);
+    tn_cp *cp = tn_cp_create(l->ctx, 2, numbers(l, 3, 4, -1), f, TN_CP_INPUT_PLAIN);
+    tn_status s = tn_cp_spectrum(cp, 2, &some);
     whole(l, s, some.values, some.norm, some.rank_low, some.rank_high);
     s = tn_cp_spectrum(cp, 0, &all);
     whole(l, s, all.values, all.norm, all.rank_low, all.rank_high);
@@ -858,19 +802,16 @@ static void analyses(life *l)
 {
     tn_tensor     *f[2], *q, *cosines;
     tn_cp         *cp, *canonical, *aligned, *fewer;
-    tn_refit_desc  two;
-    tn_signal_desc d;
+    tn_refit_desc  two = ZERO;
+    tn_signal_desc d = ZERO;
     tn_signal      signal;
     tn_certificate c;
-    tn_status      s;
-    memset(&d, 0, sizeof d);
-    memset(&two, 0, sizeof two);
     two.terms = 2;
     d.draws = 2;
     f[0] = numbers(l, 4, 9, -1);
     f[1] = f[0] ? tn_slice_step(f[0], 0, 3, -1, -1) : NULL;
     cp = tn_cp_create(l->ctx, 2, numbers(l, 3, 4, -1), f, TN_CP_INPUT_PLAIN);
-    s = tn_cp_signal(cp, &d, &signal);
+    tn_status s = tn_cp_signal(cp, &d, &signal);
     whole(l, s, signal.values, signal.null_values, signal.edge, signal.signal);
     s = tn_cp_certify(cp, 0.5, 1, NULL, &c);
     if (whole(l, s, c.cp, c.rank, c.error, c.bound)) tn_certificate_destroy(&c);
@@ -899,14 +840,13 @@ static void few_of_many(life *l)
     uint64_t    seed = 4;
     int64_t     shape[2] = {512, 1024}, i;
     tn_tensor  *f[2], *p = tn_full(l->ctx, 2, shape, 1e-3), *one = tn_full(l->ctx, 1, shape, 1);
-    tn_cp      *cp;
     tn_eigen    e;
     tn_spectrum spectrum;
     if (!l->large || test_leave_out(test_small(), "Lanczos on a large problem, in a small run")) return;
     for (i = 0; i < 512 * 1024; i++) v[i] = (i < 1024 ? 1 : 1e-2) * test_random_real(&seed);
     f[0] = f[1] = tn_tensor_nd(l->ctx, TN_REAL, 2, shape);
     CHECK_STATUS(tn_write(f[0], TN_F64, v, 512 * 1024), TN_OK);
-    cp = tn_cp_create(l->ctx, 2, tn_slice(tn_transpose(p, 0, 1), 0, 0, 1), f, TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_create(l->ctx, 2, tn_slice(tn_transpose(p, 0, 1), 0, 0, 1), f, TN_CP_INPUT_PLAIN);
     CHECK_STATUS(tn_cp_eigen(cp, tn_slice(one, 0, 0, 1), 1, &e), TN_OK);
     CHECK_STATUS(tn_cp_spectrum(cp, 1, &spectrum), TN_OK);
     tn_eigen_destroy(&e);
@@ -923,17 +863,14 @@ static void optimiser(life *l, int rule, bool optim_first)
     static const tn_optim_kind kind[] = {TN_OPTIM_ADAMW, TN_OPTIM_SGD, TN_OPTIM_SGD, TN_OPTIM_MUON};
     static const int64_t       shape[4][4] = {{1, 11}, {2, 5, 9}, {2, 9, 5}, {3, 3, 4, 6}};
     tn_params    *ps = tn_params_create(l->ctx);
-    tn_optim_desc d;
-    tn_optim     *optim;
-    tn_init       init;
-    memset(&d, 0, sizeof d);
-    memset(&init, 0, sizeof init);
+    tn_optim_desc d = ZERO;
+    tn_init       init = ZERO;
     d.kind = kind[rule];
     d.momentum = rule == 1 ? 0.9 : 0;
     d.clip_norm = 1;
     init.rule = TN_INIT_NORMAL;
     CHECK(tn_params_add(ps, "p0", 1, &shape[0][1], init) != NULL);
-    optim = tn_optim_create(ps, &d);
+    tn_optim *optim = tn_optim_create(ps, &d);
     CHECK(optim != NULL);
     for (int step = 0; step < 4; step++) {
         tn_tensor *loss = NULL;
@@ -969,14 +906,11 @@ static void graphs(life *l)
 {
     int64_t    n = 6;
     tn_params *ps = tn_params_create(l->ctx);
-    tn_init    init;
-    tn_param  *p;
-    tn_optim  *optim;
+    tn_init    init = ZERO;
     tn_graph  *graph = NULL;
-    memset(&init, 0, sizeof init);
     init.rule = TN_INIT_NORMAL;
-    p = tn_params_add(ps, "p", 1, &n, init);
-    optim = tn_optim_create(ps, NULL);
+    tn_param *p = tn_params_add(ps, "p", 1, &n, init);
+    tn_optim *optim = tn_optim_create(ps, NULL);
     for (int step = 0; step < 3; step++) {
         if (step == 2) CHECK_STATUS(tn_graph_begin(l->ctx), TN_OK);
         tn_ctx_reset(l->ctx);
@@ -1005,14 +939,13 @@ static void checkpoints(life *l)
     static const tn_note note[] = {{"made by", "a test"}};
     tn_params    *ps = tn_params_create(l->ctx);
     net           m;
-    tn_optim     *optim, *other;
     double        loss;
     if (!CHECK(ps && net_make(ps, &m))) { tn_params_destroy(ps); return; }
-    optim = net_optim(ps);
+    tn_optim *optim = net_optim(ps);
     CHECK(net_train(l->ctx, &m, optim, &loss));
     CHECK_STATUS(tn_checkpoint_write(optim, into(&f), note, 1), TN_OK);
     CHECK_STATUS(tn_checkpoint_read(optim, from(&f)), TN_OK);
-    other = net_optim(ps);                                      /* one without moments gets them from the file */
+    tn_optim *other = net_optim(ps);                                      /* one without moments gets them from the file */
     CHECK_STATUS(tn_checkpoint_read(other, from(&f)), TN_OK);
     CHECK_INT(tn_optim_steps(other), 1);
     tn_optim_destroy(other);
@@ -1034,11 +967,9 @@ static void safetensors(life *l)
     named[2].tensor = named[0].tensor ? tn_transpose((tn_tensor *)named[0].tensor, 0, 1) : NULL;
     CHECK_STATUS(tn_safetensors_write(l->ctx, into(&f), named, 3, note, 2), TN_OK);
     for (int by_path = 0; by_path <= (l->files ? 1 : 0); by_path++) {
-        const char     *path = path_of("safetensors");
-        tn_safetensors *opened;
-        const tn_safetensors_entry *wide;
+        const char *path = path_of("safetensors");
         if (by_path) CHECK_STATUS(tn_safetensors_write(l->ctx, tn_sink_path(path), named, 3, note, 2), TN_OK);
-        opened = tn_safetensors_open(l->ctx, by_path ? tn_source_path(path) : from(&f));
+        tn_safetensors *opened = tn_safetensors_open(l->ctx, by_path ? tn_source_path(path) : from(&f));
         CHECK_INT(tn_safetensors_count(opened), 3);
         CHECK_STR(tn_safetensors_metadata(opened, "a key"), "a value");
         for (int k = 0; k < 3; k++) {
@@ -1047,7 +978,7 @@ static void safetensors(life *l)
             tn_tensor_destroy(flat);
             tn_tensor_destroy(t);
         }
-        wide = tn_safetensors_find(opened, "wide");
+        const tn_safetensors_entry *wide = tn_safetensors_find(opened, "wide");
         CHECK_STATUS(tn_safetensors_read_bytes(opened, "wide", raw, wide ? (size_t)wide->bytes : 0), TN_OK);
         tn_safetensors_close(opened);
         if (by_path) remove(path);
@@ -1088,13 +1019,12 @@ static void arrays(life *l)
     made[3] = tn_idx_read(l->ctx, tn_source_memory(idx, sizeof idx), 1 / 255.0);
     if (l->files) {
         const char *path = path_of("npy");
-        FILE       *out;
         tn_file    *file_of_a_program = tn_file_create(l->ctx, path);
         CHECK_STATUS(tn_file_write(file_of_a_program, idx, sizeof idx), TN_OK);
         CHECK_STATUS(tn_file_close(file_of_a_program, true), TN_OK);
         CHECK_STATUS(tn_npy_save(matrix, path), TN_OK);
         made[n++] = tn_npy_load(l->ctx, path);
-        out = fopen(path, "wb");
+        FILE *out = fopen(path, "wb");
         CHECK(out && fwrite(idx, 1, sizeof idx, out) == sizeof idx && fclose(out) == 0);
         made[n++] = tn_idx_load(l->ctx, path, 0);
         remove(path);
@@ -1134,10 +1064,9 @@ static void shards(life *l)
 {
     static const int32_t ids[5] = {1, 2, 3, 4, 5};
     static file f;
-    tn_shard   *shard;
     int32_t     back[5];
     CHECK_STATUS(tn_shard_write(l->ctx, into(&f), ids, 5, 70000), TN_OK);
-    shard = tn_shard_open(l->ctx, from(&f), 70000);
+    tn_shard *shard = tn_shard_open(l->ctx, from(&f), 70000);
     CHECK_STATUS(tn_shard_read(shard, 0, 5, back), TN_OK);
     CHECK(memcmp(ids, back, sizeof ids) == 0);
     tn_shard_close(shard);
@@ -1158,14 +1087,10 @@ static void pictures(life *l)
     static const double y[6] = {1e-3, 0.5, 20, 3, 7, -1};
     static unsigned char bytes[1 << 20];
     tn_image      *image[6];
-    tn_matrix_desc md;
-    tn_tiles_desc  td;
-    tn_plot_desc   pd;
-    tn_series      line;
-    memset(&md, 0, sizeof md);
-    memset(&td, 0, sizeof td);
-    memset(&pd, 0, sizeof pd);
-    memset(&line, 0, sizeof line);
+    tn_matrix_desc md = ZERO;
+    tn_tiles_desc  td = ZERO;
+    tn_plot_desc   pd = ZERO;
+    tn_series      line = ZERO;
     md.title = "a title"; md.size = 60; md.numbers = true;
     td.size = 24;
     pd.width = 120; pd.height = 90;
@@ -1201,31 +1126,22 @@ static void circuits(life *l)
     tn_params          *ps = tn_params_create(l->ctx);
     tn_transformer_desc d = small_model();
     tn_transformer      m;
-    tn_circuit_desc     at;
+    tn_circuit_desc     at = ZERO;
     tn_circuit         *c[6];
-    tn_circuit_ovpp_desc od;
+    tn_circuit_ovpp_desc od = ZERO;
     tn_circuit_ovpp     o;
-    tn_circuit_top_desc td;
+    tn_circuit_top_desc td = ZERO;
     tn_circuit_entries  e;
     tn_circuit_maximum  best;
-    tn_circuit_maximum_desc md;
-    tn_circuit_evidence *evidence;
-    tn_circuit_evidence_desc ed;
+    tn_circuit_maximum_desc md = ZERO;
+    tn_circuit_evidence_desc ed = ZERO;
     tn_circuit_evidence_result r;
     tn_circuit_sparsity sparsity;
-    tn_cp              *term;
-    tn_net             *layer;
     tn_tensor          *a, *b, *scores;
     double              score;
-    tn_status           s;
-    memset(&at, 0, sizeof at);
-    memset(&od, 0, sizeof od);
-    memset(&td, 0, sizeof td);
-    memset(&md, 0, sizeof md);
-    memset(&ed, 0, sizeof ed);
     d.attention = TN_ATTENTION_BILINEAR;
     d.attn_bias = d.attn_out_bias = true;
-    s = tn_transformer_init(ps, NULL, &d, &m);
+    tn_status s = tn_transformer_init(ps, NULL, &d, &m);
     CHECK_STATUS(s, TN_OK);
     at.tokens = true;
     c[0] = tn_circuit_qk(l->ctx, &m, &at);
@@ -1270,8 +1186,8 @@ static void circuits(life *l)
     od.compact = true;
     s = tn_circuit_ovpp_of(l->ctx, &m, &od, &o);
     whole(l, s, o.b, o.doubled, o.m, o.compact);
-    term = tn_circuit_ovpp_term(&o, 0, 1);
-    layer = term ? tn_net_from_cp(l->ctx, term) : NULL;
+    tn_cp *term = tn_circuit_ovpp_term(&o, 0, 1);
+    tn_net *layer = term ? tn_net_from_cp(l->ctx, term) : NULL;
     md.starts = 1;
     md.steps = 2;
     s = tn_circuit_maximise(layer, numbers(l, 8, -1, -1), &md, &best);
@@ -1286,7 +1202,7 @@ static void circuits(life *l)
     ed.features = 3;
     ed.bins = 2;
     ed.high = 1;
-    evidence = tn_circuit_evidence_create(l->ctx, &ed);
+    tn_circuit_evidence *evidence = tn_circuit_evidence_create(l->ctx, &ed);
     CHECK_STATUS(tn_circuit_evidence_add(evidence, numbers(l, 12, 3, -1)), TN_OK);
     s = tn_circuit_evidence_read(evidence, &r);
     whole(l, s, r.values, r.random_values, r.histogram, r.kurtosis);
@@ -1303,22 +1219,18 @@ static void steering(life *l)
     tn_params               *ps = tn_params_create(l->ctx);
     tn_transformer_desc      d = small_model();
     tn_transformer           m;
-    tn_circuit_steering_desc sd;
+    tn_circuit_steering_desc sd = ZERO;
     tn_circuit_steering      o;
     tn_circuit_alignment     r;
-    tn_circuit              *c;
-    tn_cp                   *cp;
     tn_tensor               *square;
-    tn_status                s;
-    memset(&sd, 0, sizeof sd);
     CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK);
     sd.point = "blocks.0.middle";
     sd.edit.keep = 0.5;
-    s = tn_circuit_steering_of(l->ctx, &m, ids_of(l, 1, 4, 11), &sd, &o);
+    tn_status s = tn_circuit_steering_of(l->ctx, &m, ids_of(l, 1, 4, 11), &sd, &o);
     whole(l, s, o.logits, o.measured, o.frozen, o.parts);
     tn_circuit_steering_destroy(&o);
-    cp = tn_circuit_mlp(l->ctx, &m, 0);
-    c = tn_circuit_steer(l->ctx, cp, tn_reshape(numbers(l, d.dim, 1, -1), 1, &d.dim), &square);
+    tn_cp *cp = tn_circuit_mlp(l->ctx, &m, 0);
+    tn_circuit *c = tn_circuit_steer(l->ctx, cp, tn_reshape(numbers(l, d.dim, 1, -1), 1, &d.dim), &square);
     CHECK(c && square);
     tn_tensor_destroy(square);
     tn_circuit_destroy(c);
@@ -1365,16 +1277,14 @@ static int next_descriptor(void)
 static void cycles(const tn_backend *backend, tn_dtype dtype, bool usual)
 {
     test_heap heap = {0, 0, 0, 0, false};
-    tn_desc   d;
-    life      l;
-    memset(&d, 0, sizeof d);
+    tn_desc   d = ZERO;
+    life      l = ZERO;
     d.backend = backend;
     d.backend_required = true;
     d.dtype = dtype;
     d.threads = 1;
     d.arena_bytes = 1 << 16;
     d.allocator = test_heap_allocator(&heap);
-    memset(&l, 0, sizeof l);
     l.heap = &heap;
     l.files = l.large = usual;
     REQUIRE(tn_ctx_create(&d, &l.ctx, NULL) == TN_OK);
@@ -1458,11 +1368,9 @@ static void run_quietly(life *l, const part *p)
 static void failures_in(const tn_backend *backend, bool memory)
 {
     test_heap heap = {0, 0, 0, 0, false};
-    tn_desc   d;
-    life      l;
+    tn_desc   d = ZERO;
+    life      l = ZERO;
     int64_t   failed = 0;
-    memset(&d, 0, sizeof d);
-    memset(&l, 0, sizeof l);
     d.backend = backend;
     d.backend_required = true;
     d.threads = 1;
@@ -1472,13 +1380,11 @@ static void failures_in(const tn_backend *backend, bool memory)
     l.heap = &heap;
     l.fails = true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        size_t before;
-        bool   reached = true;
-        int    descriptor;
+        bool reached = true;
         if (parts[i].captures) continue;
         for (int warm = 0; warm < 2; warm++) { run_quietly(&l, &parts[i]); tn_ctx_clear_error(l.ctx); tn_ctx_reset(l.ctx); }
-        before = held(&l);
-        descriptor = next_descriptor();
+        size_t before = held(&l);
+        int descriptor = next_descriptor();
         for (int64_t k = 1; reached; k += 1 + k / (test_small() ? 8 : 128)) {
             const uint64_t calls = heap.count;
             works = 0;
@@ -1529,23 +1435,16 @@ typedef union any_layer {
 
 static tn_status init_layer(tn_params *ps, int which, any_layer *y, size_t *bytes, const tn_cp *cp)
 {
-    tn_linear_desc    ld;
-    tn_embedding_desc ed;
-    tn_norm_desc      nd;
-    tn_mlp_desc       md;
-    tn_mlp_desc       pd;
-    tn_quadratic_desc qd;
-    tn_modifier_desc  od;
+    tn_linear_desc    ld = ZERO;
+    tn_embedding_desc ed = ZERO;
+    tn_norm_desc      nd = ZERO;
+    tn_mlp_desc       md = ZERO;
+    tn_mlp_desc       pd = ZERO;
+    tn_quadratic_desc qd = ZERO;
+    tn_modifier_desc  od = ZERO;
     tn_attention_desc ad = attention_of(TN_ATTENTION_DIFFERENTIAL, TN_ATTEND_FORM_AUTO);
     tn_transformer_desc td = small_model();
-    memset(&ld, 0, sizeof ld);
     ld.bias = true;
-    memset(&ed, 0, sizeof ed);
-    memset(&nd, 0, sizeof nd);
-    memset(&md, 0, sizeof md);
-    memset(&pd, 0, sizeof pd);
-    memset(&qd, 0, sizeof qd);
-    memset(&od, 0, sizeof od);
     ld.in = ld.out = ed.dim = ed.count = nd.dim = md.in = md.hidden = 4;
     pd.in = pd.hidden = qd.in = qd.out = od.in = od.hidden = 4;
     pd.order = 3;
@@ -1579,17 +1478,14 @@ static bool all_zero(const void *p, size_t n)
 /* A layer one of whose names is taken, each name in turn: its set of parameters is unchanged, and holds no more memory. */
 TEST(half_a_layer_is_none)
 {
-    life       l;
+    life       l = ZERO;
     tn_params *ps, *probe;
     tn_tensor *f[2];
-    tn_cp     *cp;
-    tn_init    init;
+    tn_init    init = ZERO;
     int64_t    one = 1, names = 0;
-    memset(&l, 0, sizeof l);
-    memset(&init, 0, sizeof init);
     REQUIRE(tn_ctx_create(NULL, &l.ctx, NULL) == TN_OK);
     f[0] = f[1] = numbers(&l, 3, 5, -1);
-    cp = tn_cp_create(l.ctx, 2, numbers(&l, 4, 3, -1), f, TN_CP_INPUT_CONSTANT);
+    tn_cp *cp = tn_cp_create(l.ctx, 2, numbers(&l, 4, 3, -1), f, TN_CP_INPUT_CONSTANT);
     for (int which = 0; which < LAYERS; which++) {
         any_layer y;
         size_t    bytes;
@@ -1631,8 +1527,7 @@ TEST(half_a_layer_is_none)
         CHECK_INT(tn_ctx_memory(l.ctx).live, live);
         CHECK(memcmp(&y, &was, bytes) == 0);
     }
-    CHECK_CTX(l.ctx);
-    tn_ctx_destroy(l.ctx);
+    CLOSE_CTX(l.ctx);
 }
 
 /* ---- is every function called? ------------------------------------------------------------------------------- */
@@ -1694,9 +1589,8 @@ TEST(every_owner_is_here)
     for (line = header; (line = strstr(line, "\nTN_API ")) != NULL; line++) {
         char        name[80], call[84], *p = line + 8;
         const char *begin;
-        size_t      n;
         bool        exempted = false;
-        n = strcspn(p, "(;");
+        size_t n = strcspn(p, "(;");
         if (strncmp(p, "TN_EXPERIMENTAL ", 16) == 0) n = 16 + strcspn(p + 16, "(;");
         for (begin = p + n; begin > p && begin[-1] != ' ' && begin[-1] != '*'; begin--) {}
         snprintf(name, sizeof name, "%.*s", (int)(p + n - begin), begin);
@@ -1718,12 +1612,11 @@ TEST(every_owner_is_here)
    of 64. */
 static void *shifted_alloc(size_t bytes, void *user)
 {
-    int   *turn = (int *)user;
-    size_t at;
-    char  *raw = bytes > SIZE_MAX - 256 ? NULL : (char *)malloc(bytes + 256);
+    int  *turn = (int *)user;
+    char *raw = bytes > SIZE_MAX - 256 ? NULL : (char *)malloc(bytes + 256);
     if (!raw) return NULL;
     *turn = *turn % 3 + 1;
-    at = 128 - (size_t)((uintptr_t)raw % 64) + 16 * (size_t)*turn;
+    size_t at = 128 - (size_t)((uintptr_t)raw % 64) + 16 * (size_t)*turn;
     memcpy(raw + at - sizeof raw, &raw, sizeof raw);
     return raw + at;
 }
@@ -1756,9 +1649,7 @@ static void check_tensors(life *l)
 {
     tn_params  *ps = tn_params_create(l->ctx);
     net         m;
-    tn_optim   *optim;
     double      loss;
-    tn_cp      *cp;
     tn_svd_result svd;
     for (int64_t n = 1; n <= 70; n++) {
         const tn_dtype dtype[] = {TN_F32, TN_F64, TN_BF16, TN_I32};
@@ -1780,13 +1671,13 @@ static void check_tensors(life *l)
         check_tensor(t ? t->grad : NULL, "a gradient");
     }
     CHECK(net_make(ps, &m));
-    optim = net_optim(ps);
+    tn_optim *optim = net_optim(ps);
     CHECK(net_train(l->ctx, &m, optim, &loss));
     for (int64_t i = 0; i < tn_params_count(ps); i++) {
         check_tensor(tn_params_at(ps, i)->value, "a parameter");
         check_tensor(tn_params_at(ps, i)->value->grad, "a parameter's gradient");
     }
-    cp = tn_cp_from_mlp(l->ctx, &m.mlp);
+    tn_cp *cp = tn_cp_from_mlp(l->ctx, &m.mlp);
     if (CHECK(cp != NULL)) {
         check_tensor(cp->p, "a factor");
         for (int k = 0; k < cp->order; k++) check_tensor(cp->f[k], "a factor");
@@ -1843,15 +1734,14 @@ TEST(tensors_in_files_are_aligned)
     tn_ctx     *ctx;
     REQUIRE(tn_ctx_create(NULL, &ctx, NULL) == TN_OK);
     for (int64_t count = 1; count <= 8; count++) {
-        tn_named        named[8];
-        tn_safetensors *opened;
+        tn_named named[8];
         for (int64_t k = 0; k < count; k++) {
             int64_t n = k % 3 * 2 + 1;
             named[k].name = name[k];
             named[k].tensor = tn_cast(ctx, tn_full(ctx, 1, &n, 1), dtype[k % 4]);
         }
         CHECK_STATUS(tn_safetensors_write(ctx, into(&f), named, count, NULL, 0), TN_OK);
-        opened = tn_safetensors_open(ctx, from(&f));
+        tn_safetensors *opened = tn_safetensors_open(ctx, from(&f));
         for (int64_t k = 0; k < count; k++) {
             const tn_safetensors_entry *e = tn_safetensors_find(opened, name[k]);
             const uint64_t size = dtype[k % 4] == TN_F64 ? 8 : dtype[k % 4] == TN_BF16 ? 2 : 4;
@@ -1859,8 +1749,7 @@ TEST(tensors_in_files_are_aligned)
         }
         tn_safetensors_close(opened);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST_MAIN(nothing_is_left_behind, nothing_is_left_behind_on_reference, nothing_is_left_behind_on_a_device,

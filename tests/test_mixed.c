@@ -26,8 +26,7 @@ enum { RESULTS = CASES * CASE_ROUNDS };
 
 static void round_to_bf16(double *v, int64_t n)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         float    f = (float)v[i];
         uint32_t bits;
         memcpy(&bits, &f, 4);
@@ -42,20 +41,18 @@ static uint64_t seeds[RESULTS];         /* drawn until no input is near a kink *
 /* Begins a case. Its numbers are such that BF16 holds them: no context knows them better than another. */
 static void begin(setting *s, tn_ctx *ctx, int index, const configuration *c)
 {
-    int k;
     setting_begin(s, ctx, &cases[index / CASE_ROUNDS], index % CASE_ROUNDS, seeds[index], c->watch);
-    for (k = 0; k < s->inputs; k++) if (s->in[k].real) round_to_bf16(s->in[k].v, s->in[k].count);
+    for (int k = 0; k < s->inputs; k++) if (s->in[k].real) round_to_bf16(s->in[k].v, s->in[k].count);
     if (c->activations == TN_BF16) s->dtype = TN_BF16;
 }
 
 static int64_t cut;                     /* how many passes the pool was given */
 static tn_simd level_now;               /* of the contexts that are opened; by default the best */
 
-static tn_ctx *open_as(const configuration *c, test_heap *heap)
+static tn_ctx *open_it(const configuration *c, test_heap *heap)
 {
     tn_ctx *ctx = NULL;
-    tn_desc desc;
-    memset(&desc, 0, sizeof desc);
+    tn_desc desc = ZERO;
     memset(heap, 0, sizeof *heap);
     desc.backend = c->backend;
     desc.backend_required = true;
@@ -82,14 +79,12 @@ static void close_it(tn_ctx *ctx, const test_heap *heap)
 static void walk(const configuration *c, visit_fn visit)
 {
     test_heap heap;
-    tn_ctx   *ctx = open_as(c, &heap);
-    int       index;
-    for (index = 0; ctx && index < RESULTS; index++) {
+    tn_ctx   *ctx = open_it(c, &heap);
+    for (int index = 0; ctx && index < RESULTS; index++) {
         setting s;
-        result  r;
+        result  r = ZERO;
         if (c->brief && test_leave_out(index % CASE_ROUNDS % 2 + index % CASE_ROUNDS / 5 > 0,
                                        "rounds of cases, in brief configurations")) continue;
-        memset(&r, 0, sizeof r);
         begin(&s, ctx, index, c);
         if (!setting_result(&s, &r) || (visit && !visit(&s, &r, index))) setting_where(c->name, &s);
         setting_end(&s);
@@ -114,21 +109,18 @@ static const configuration wide = {"cpu F64", NULL, TN_F64, true, 0, false};
 
 static void free_the_oracle(void)
 {
-    int i;
-    for (i = 0; i < RESULTS; i++) result_free(&oracle[i]);
-    for (i = 0; i < RESULTS; i++) result_free(&sample[i]);
+    for (int i = 0; i < RESULTS; i++) result_free(&oracle[i]);
+    for (int i = 0; i < RESULTS; i++) result_free(&sample[i]);
 }
 
 static bool oracle_ready(void)
 {
     uint64_t  state = CASE_SEED + 1;
     test_heap heap;
-    tn_ctx   *ctx;
-    int       index;
     if (oracle_there) return true;
     CHECK(atexit(free_the_oracle) == 0);
-    ctx = open_as(&wide, &heap);
-    for (index = 0; ctx && index < RESULTS; index++) {
+    tn_ctx *ctx = open_it(&wide, &heap);
+    for (int index = 0; ctx && index < RESULTS; index++) {
         bool kink = true;
         while (kink) {
             setting s;
@@ -163,8 +155,7 @@ static const struct { const char *name; double bound; } own[] = {
 
 static double gate_of(const char *name)
 {
-    size_t i;
-    for (i = 0; i < sizeof own / sizeof *own; i++) if (strcmp(own[i].name, name) == 0) return own[i].bound;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) if (strcmp(own[i].name, name) == 0) return own[i].bound;
     return GATE;
 }
 
@@ -184,8 +175,7 @@ static bool pour(int k, int what, const double *a, const double *b, int64_t n)
     const double gate = (int)ALONE * times_now * gate_of(cases[k].name);
     const double least = SMALL * SMALL * (double)n;
     double       error = 0, size = 0, alone;
-    int64_t      i;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         error += (a[i] - b[i]) * (a[i] - b[i]);
         size += b[i] * b[i];
     }
@@ -213,13 +203,12 @@ static bool compare(setting *s, const result *r, int index)
 {
     const result *o = &against[index];
     bool ok = CHECK_INT(r->count, o->count);
-    int  k;
     if (s->round == CASE_LARGE) {        /* no seed keeps all its hidden units away from a kink */
         s->of->want(s);
         if (test_leave_out(s->kink, "large cases, at a kink")) return true;
     }
     ok = ok && pour(index / CASE_ROUNDS, VALUE, r->y, o->y, r->count);
-    for (k = 0; k < r->inputs && ok; k++) {
+    for (int k = 0; k < r->inputs && ok; k++) {
         if (!r->gradient[k]) continue;
         ok = CHECK_INT(r->of[k], o->of[k]) && pour(index / CASE_ROUNDS, GRADIENT, r->gradient[k], o->gradient[k], r->of[k])
           && CHECK_INT(s->in[k].base->grad->dtype, s->in[k].base->dtype);
@@ -232,7 +221,6 @@ static void hold_against(const configuration *c, const result *o, double times)
 {
     double      worst = 0;
     const char *worst_in = "";
-    int         k, what;
     char        label[160];
     memset(error_of, 0, sizeof error_of);
     memset(size_of, 0, sizeof size_of);
@@ -240,8 +228,8 @@ static void hold_against(const configuration *c, const result *o, double times)
     times_now = times;
     worst_alone = 0;
     walk(c, compare);
-    for (k = 0; k < (int)CASES; k++)
-        for (what = VALUE; what <= GRADIENT; what++) {
+    for (int k = 0; k < (int)CASES; k++)
+        for (int what = VALUE; what <= GRADIENT; what++) {
             const double e = poured(k, what), gate = times * gate_of(cases[k].name);
             if (!CHECK(e <= gate))
                 printf("     %s, case \"%s\", %s: NMSE %.3g, allowed %.3g\n", c->name, cases[k].name, what == VALUE ? "values" : "gradients", e, gate);
@@ -258,10 +246,9 @@ static tn_dtype dtype_of(const test_case *t, int rank)
 {
     static const char *const same[] = {"full", "uniform", "normal", "chain", "chain's norm", "cast to itself", "cast to F32", "cast to F64", "through BF16",
                                        "scan", "scan's logs", "scan_vector", "scan_states' logs", "scan_states reverse", "scan_states uniform"};
-    size_t i;
     if (strcmp(t->name, "argmax") == 0 || strcmp(t->name, "cast to I32") == 0) return TN_I32;
     if (strcmp(t->name, "copy") == 0 || strcmp(t->name, "cast to BF16") == 0) return TN_BF16;
-    for (i = 0; i < sizeof same / sizeof *same; i++) if (strcmp(t->name, same[i]) == 0) return TN_F32;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) if (strcmp(t->name, same[i]) == 0) return TN_F32;
     return rank == 0 ? TN_F32 : TN_BF16;
 }
 
@@ -318,17 +305,15 @@ static bool same_bits(setting *s, const result *r, int index)
 {
     const result *o = &sample[index];
     bool ok = CHECK_INT(r->count, o->count) && CHECK(r->count == 0 || memcmp(r->y, o->y, sizeof *r->y * (size_t)r->count) == 0);
-    int  k;
     (void)s;
-    for (k = 0; k < r->inputs && ok; k++)
+    for (int k = 0; k < r->inputs && ok; k++)
         if (r->gradient[k] && r->of[k] > 0) ok = CHECK(memcmp(r->gradient[k], o->gradient[k], sizeof(double) * (size_t)r->of[k]) == 0);
     return ok;
 }
 
 static void sample_of(const configuration *c)
 {
-    int i;
-    for (i = 0; i < RESULTS; i++) result_free(&sample[i]);
+    for (int i = 0; i < RESULTS; i++) result_free(&sample[i]);
     keep_in = sample;
     if (c) walk(c, keep);
 }
@@ -360,10 +345,9 @@ TEST(no_copies_same_bits)
 {
     static const tn_simd level[] = {TN_SIMD_BEST, TN_SIMD_AVX2, TN_SIMD_PLAIN};
     configuration copies = configure("cpu BF16 by copies", copying()), none = configure("cpu BF16", NULL);
-    size_t        l;
     REQUIRE(oracle_ready());
     none.threads = 3;
-    for (l = 0; l < sizeof level / sizeof *level; l++) {
+    for (size_t l = 0; l < sizeof level / sizeof *level; l++) {
         copies.brief = none.brief = l > 0;
         level_now = level[l];
         sample_of(&copies);
@@ -379,28 +363,25 @@ static void attend_heads(const tn_backend *backend, int kind, int threads, doubl
     configuration  c = configure("heads", backend);
     test_heap      heap;
     tn_ctx        *ctx;
-    tn_attend_desc d;
-    tn_tensor     *q, *k, *v, *y;
+    tn_attend_desc d = ZERO;
     double        *at = to;
-    memset(&d, 0, sizeof d);
     d.kind = (tn_attend_kind)kind;
     d.form = TN_ATTEND_FORM_QUADRATIC;
     c.threads = threads;
-    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    REQUIRE((ctx = open_it(&c, &heap)) != NULL);
     tn_ctx_seed(ctx, 3);
-    q = tn_cast(ctx, tn_normal(ctx, 4, qk, 0, 1), TN_BF16);
-    k = tn_cast(ctx, tn_normal(ctx, 4, qk, 0, 1), TN_BF16);
-    v = tn_cast(ctx, tn_normal(ctx, 4, of_v, 0, 1), TN_BF16);
+    tn_tensor *q = tn_cast(ctx, tn_normal(ctx, 4, qk, 0, 1), TN_BF16);
+    tn_tensor *k = tn_cast(ctx, tn_normal(ctx, 4, qk, 0, 1), TN_BF16);
+    tn_tensor *v = tn_cast(ctx, tn_normal(ctx, 4, of_v, 0, 1), TN_BF16);
     tn_watch(q); tn_watch(k); tn_watch(v);
     tn_record(ctx);
-    y = tn_add(ctx, tn_attend(ctx, q, k, v, &d), tn_attend(ctx, k, q, v, &d));
+    tn_tensor *y = tn_add(ctx, tn_attend(ctx, q, k, v, &d), tn_attend(ctx, k, q, v, &d));
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
     CHECK_CTX(ctx);
     if (y && q->grad && k->grad && v->grad) {
         tn_tensor *all[4];
-        int        i;
         all[0] = y; all[1] = q->grad; all[2] = k->grad; all[3] = v->grad;
-        for (i = 0; i < 4; i++, at += tn_tensor_count(all[i - 1])) {
+        for (int i = 0; i < 4; i++, at += tn_tensor_count(all[i - 1])) {
             CHECK(at - to + tn_tensor_count(all[i]) <= count);
             CHECK_STATUS(tn_read(all[i], TN_F64, at, tn_tensor_count(all[i])), TN_OK);
         }
@@ -412,9 +393,8 @@ TEST(heads_one_by_one)
 {
     enum { MOST = 2 * 37 * 5 * (20 * 2 + 12 * 4) };
     double *one = (double *)calloc(2 * MOST, sizeof *one), *two = one + MOST;
-    int     kind;
     REQUIRE(one != NULL);
-    for (kind = TN_ATTEND_SOFTMAX; kind <= TN_ATTEND_BILINEAR; kind++) {
+    for (int kind = TN_ATTEND_SOFTMAX; kind <= TN_ATTEND_BILINEAR; kind++) {
         memset(one, 0, sizeof *one * 2 * MOST);
         attend_heads(copying(), kind, 1, one, MOST);
         attend_heads(NULL, kind, 3, two, MOST);
@@ -463,10 +443,9 @@ static uint64_t taken, refused;
 
 static double spy_load(const tn_view *v, int64_t at)
 {
-    uint32_t bits;
-    float    f = 0;
+    float f = 0;
     if (v->dtype == TN_F32) return (double)((const float *)v->data)[at];
-    bits = (uint32_t)((const uint16_t *)v->data)[at] << 16;
+    uint32_t bits = (uint32_t)((const uint16_t *)v->data)[at] << 16;
     memcpy(&f, &bits, sizeof f);
     return (double)f;
 }
@@ -488,16 +467,14 @@ static tn_status spy_add(const tn_call *c)
     int64_t        i, n = shape_count(y->rank, y->shape);
     for (i = 0; i < n; i++) {
         int64_t rest = i, at[3] = {0, 0, 0};
-        double  sum;
-        int     k;
-        for (k = y->rank - 1; k >= 0; k--) {
+        for (int k = y->rank - 1; k >= 0; k--) {
             const int64_t here = rest % y->shape[k];
             rest /= y->shape[k];
             at[0] += here * y->strides[k];
             at[1] += here * c->in[0].strides[k];
             if (c->n_in > 1) at[2] += here * c->in[1].strides[k];
         }
-        sum = c->f[0] * spy_load(&c->in[0], at[1]);
+        double sum = c->f[0] * spy_load(&c->in[0], at[1]);
         if (c->n_in > 1 && c->in[1].data) sum += c->f[1] * spy_load(&c->in[1], at[2]);
         spy_store(y, at[0], c->accumulate ? spy_load(y, at[0]) + sum : sum);
     }
@@ -508,8 +485,7 @@ static tn_status spy_add(const tn_call *c)
 static tn_status spy_row(void *state, const tn_call *c)
 {
     bool bf16 = false;
-    int  i;
-    for (i = 0; i < c->n_in + c->n_out; i++) {
+    for (int i = 0; i < c->n_in + c->n_out; i++) {
         const tn_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
         if (!v->data) continue;
         seen[c->kernel][i < c->n_in ? i : TN_CALL_IN + i - c->n_in][v->dtype] = true;
@@ -524,11 +500,10 @@ static tn_status spy_row(void *state, const tn_call *c)
 static const tn_backend *spy(void)
 {
     static tn_backend b;
-    int k;
     b = *tn_cpu_backend();
     b.name = "spy";
     b.bf16 = true;
-    for (k = 0; k < TN_KERNEL_COUNT; k++) b.fn[k] = spy_row;
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) b.fn[k] = spy_row;
     return &b;
 }
 
@@ -558,8 +533,7 @@ static const struct { tn_kernel kernel; const char *in, *out; } operands[] = {
 
 static void check_operands(tn_kernel kernel, const char *what, int first)
 {
-    int i;
-    for (i = 0; i < (first == 0 ? TN_CALL_IN : TN_CALL_OUT); i++) {
+    for (int i = 0; i < (first == 0 ? TN_CALL_IN : TN_CALL_OUT); i++) {
         const bool *got = seen[kernel][first + i];
         const char  is = i < (int)strlen(what) ? what[i] : ' ';
         const bool  f32 = is == 'f' || is == 'a' || is == 'A', bf16 = is == 'a' || is == 'A';
@@ -575,24 +549,20 @@ static void train_spied(void)
 {
     static const tn_optim_kind kinds[] = {TN_OPTIM_ADAMW, TN_OPTIM_SGD, TN_OPTIM_MUON};
     configuration c = configure("spy", spy());
-    size_t k;
-    for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         test_heap     heap;
-        tn_ctx       *ctx = open_as(&c, &heap);
+        tn_ctx       *ctx = open_it(&c, &heap);
         tn_params    *params = tn_params_create(ctx);
-        tn_optim_desc d;
-        tn_optim     *optim;
+        tn_optim_desc d = ZERO;
         net           m;
         double        loss;
-        int64_t       i, step;
-        memset(&d, 0, sizeof d);
         d.kind = kinds[k];
         d.momentum = 0.9;
         d.clip_norm = 0.5;
         CHECK(net_make(params, &m));
-        optim = tn_optim_create(params, &d);
-        for (step = 0; step < 3; step++) CHECK(net_train(ctx, &m, optim, &loss));
-        for (i = 0; i < tn_params_count(params); i++) {
+        tn_optim *optim = tn_optim_create(params, &d);
+        for (int64_t step = 0; step < 3; step++) CHECK(net_train(ctx, &m, optim, &loss));
+        for (int64_t i = 0; i < tn_params_count(params); i++) {
             const tn_tensor *p = tn_params_at(params, i)->value;
             CHECK_INT(p->dtype, TN_F32);
             CHECK_INT(p->grad->dtype, TN_F32);
@@ -605,8 +575,6 @@ static void train_spied(void)
 TEST(statistics_stay_F32)
 {
     configuration c = configure("spy", spy());
-    size_t i;
-    int    k;
     bool   listed[TN_KERNEL_COUNT] = {false};
     REQUIRE(oracle_ready());
     memset(seen, 0, sizeof seen);
@@ -617,12 +585,12 @@ TEST(statistics_stay_F32)
     train_spied();
     CHECK(taken > 0);
     CHECK(refused > 0);
-    for (i = 0; i < sizeof operands / sizeof *operands; i++) {
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
         listed[operands[i].kernel] = true;
         check_operands(operands[i].kernel, operands[i].in, 0);
         check_operands(operands[i].kernel, operands[i].out, TN_CALL_IN);
     }
-    for (k = 0; k < TN_KERNEL_COUNT; k++) CHECK(listed[k] == (k != TN_KERNEL_COPY && k != TN_KERNEL_FILL));
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) CHECK(listed[k] == (k != TN_KERNEL_COPY && k != TN_KERNEL_FILL));
 }
 
 /* A row that takes BF16 gets the operands themselves: no copy runs, and BF16 with F32 in one call. */
@@ -630,30 +598,27 @@ TEST(rows_that_take_BF16)
 {
     configuration c = configure("spy", spy());
     test_heap     heap;
-    tn_ctx       *ctx = open_as(&c, &heap);
-    tn_tensor    *a, *b, *y;
+    tn_ctx       *ctx = open_it(&c, &heap);
     float         v[6] = {1, 2, -3, 0.5f, 8, -0.25f}, got[6];
-    uint64_t      copies;
-    int           i;
     REQUIRE(ctx != NULL);
-    a = tn_tensor_1d(ctx, TN_BF16, 6);
-    b = tn_tensor_1d(ctx, TN_REAL, 6);
+    tn_tensor *a = tn_tensor_1d(ctx, TN_BF16, 6);
+    tn_tensor *b = tn_tensor_1d(ctx, TN_REAL, 6);
     CHECK_STATUS(tn_write(a, TN_F32, v, 6), TN_OK);
     CHECK_STATUS(tn_write(b, TN_F32, v, 6), TN_OK);
-    copies = tn_ctx_kernel_calls(ctx, TN_KERNEL_COPY);
+    uint64_t copies = tn_ctx_kernel_calls(ctx, TN_KERNEL_COPY);
     taken = refused = 0;
-    y = tn_add(ctx, a, b);
+    tn_tensor *y = tn_add(ctx, a, b);
     CHECK_INT(taken, 1);
     CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_COPY), copies);
     CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_ADD), 1);
     CHECK_STATUS(tn_read(y, TN_F32, got, 6), TN_OK);
-    for (i = 0; i < 6; i++) CHECK(got[i] == 2 * v[i]);
+    for (int i = 0; i < 6; i++) CHECK(got[i] == 2 * v[i]);
     y = tn_mul(ctx, a, b);                                   /* refused: a is copied, y cast back; b is F32 as it is */
     CHECK_INT(refused, 1);
     CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_COPY), copies + 2);
     CHECK_INT(tn_ctx_kernel_calls(ctx, TN_KERNEL_MUL), 1);
     CHECK_STATUS(tn_read(y, TN_F32, got, 6), TN_OK);
-    for (i = 0; i < 6; i++) CHECK(got[i] == v[i] * v[i]);
+    for (int i = 0; i < 6; i++) CHECK(got[i] == v[i] * v[i]);
     CHECK_CTX(ctx);
     close_it(ctx, &heap);
 }
@@ -672,11 +637,10 @@ TEST(rows_that_take_nothing)
     configuration c = configure("none", &b);
     test_heap     heap;
     tn_ctx       *ctx;
-    tn_tensor    *a;
     b.bf16 = true;
     b.fn[TN_KERNEL_MUL] = never;
-    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
-    a = tn_tensor_1d(ctx, TN_BF16, 3);
+    REQUIRE((ctx = open_it(&c, &heap)) != NULL);
+    tn_tensor *a = tn_tensor_1d(ctx, TN_BF16, 3);
     CHECK(tn_mul(ctx, a, a) == NULL);
     CHECK_ERROR(ctx, TN_ERR_DTYPE, "mul: backend cpu: ");
     CHECK(tn_add(ctx, a, a) != NULL);
@@ -689,9 +653,8 @@ TEST(rows_that_take_nothing)
 static void refused_as(tn_dtype dtype, tn_dtype activations, const char *message)
 {
     tn_ctx *ctx = NULL;
-    tn_desc d;
+    tn_desc d = ZERO;
     char    why[256];
-    memset(&d, 0, sizeof d);
     d.dtype = dtype;
     d.activations = activations;
     CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_DTYPE);
@@ -702,8 +665,7 @@ static void refused_as(tn_dtype dtype, tn_dtype activations, const char *message
 static void accepted_as(tn_dtype dtype, tn_dtype activations, tn_dtype become)
 {
     tn_ctx *ctx = NULL;
-    tn_desc d;
-    memset(&d, 0, sizeof d);
+    tn_desc d = ZERO;
     d.dtype = dtype;
     d.activations = activations;
     if (!CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK)) return;
@@ -737,13 +699,12 @@ TEST(operands_refused)
     tn_ctx        *ctx;
     int64_t        shape[4] = {1, 2, 1, 2};
     tn_attend_desc a;
-    tn_tensor     *q;
-    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    REQUIRE((ctx = open_it(&c, &heap)) != NULL);
     CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_F64, 2), 2) == NULL);
     CHECK_ERROR(ctx, TN_ERR_DTYPE, "scale: a is F64, expected F32 as in this context");
     CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_I32, 2), 2) == NULL);
     CHECK_ERROR(ctx, TN_ERR_DTYPE, "scale: a is I32");
-    q = tn_tensor_nd(ctx, TN_BF16, 4, shape);
+    tn_tensor *q = tn_tensor_nd(ctx, TN_BF16, 4, shape);
     memset(&a, 0, sizeof a);
     a.bidirectional = true;
     a.kind = TN_ATTEND_SQUARED;
@@ -752,7 +713,7 @@ TEST(operands_refused)
     CHECK_ERROR(ctx, TN_ERR_DTYPE, "attend: the state is BF16, expected F32");
     close_it(ctx, &heap);
     c.activations = TN_REAL;
-    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
+    REQUIRE((ctx = open_it(&c, &heap)) != NULL);
     CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_BF16, 2), 2) == NULL);
     CHECK_ERROR(ctx, TN_ERR_DTYPE, "scale: a is BF16, expected F32 as in this context");
     close_it(ctx, &heap);
@@ -767,25 +728,24 @@ TEST(round_trips)
     configuration c = configure("cpu BF16", NULL);
     test_heap     heap;
     tn_ctx       *ctx;
-    tn_tensor    *t, *kept, *wild, *y;
     float         got[8], special[4] = {HUGE_VALF, -HUGE_VALF, NAN, 0};
     int           i;
-    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
-    t = tn_tensor_1d(ctx, TN_BF16, 8);
+    REQUIRE((ctx = open_it(&c, &heap)) != NULL);
+    tn_tensor *t = tn_tensor_1d(ctx, TN_BF16, 8);
     CHECK_STATUS(tn_write(t, TN_F32, v, 8), TN_OK);
     CHECK_STATUS(tn_read(t, TN_F32, got, 8), TN_OK);
     for (i = 0; i < 8; i++) if (!CHECK(memcmp(&got[i], &want[i], sizeof *got) == 0)) printf("     %d: %a, not %a\n", i, (double)got[i], (double)want[i]);
-    kept = tn_tensor_keep(tn_slice_step(t, 0, 7, -1, -1));
+    tn_tensor *kept = tn_tensor_keep(tn_slice_step(t, 0, 7, -1, -1));
     CHECK_INT(kept->dtype, TN_BF16);
     CHECK_STATUS(tn_read(kept, TN_F32, got, 8), TN_OK);
     for (i = 0; i < 8; i++) CHECK(got[i] == want[7 - i]);
-    y = tn_cast(ctx, tn_cast(ctx, t, TN_REAL), TN_BF16);     /* exact both ways */
+    tn_tensor *y = tn_cast(ctx, tn_cast(ctx, t, TN_REAL), TN_BF16);     /* exact both ways */
     CHECK_STATUS(tn_read(y, TN_F32, got, 8), TN_OK);
     for (i = 0; i < 8; i++) CHECK(got[i] == want[i]);
     CHECK_INT(tn_copy(ctx, tn_reshape_2d(t, 2, 4))->dtype, TN_BF16);
     CHECK_INT(tn_copy(ctx, tn_cast(ctx, t, TN_REAL))->dtype, TN_F32);
     CHECK(tn_tensor_format(t, NULL, 0) > 0);
-    wild = tn_tensor_1d(ctx, TN_BF16, 4);
+    tn_tensor *wild = tn_tensor_1d(ctx, TN_BF16, 4);
     CHECK_STATUS(tn_write(wild, TN_F32, special, 4), TN_OK);
     CHECK_STATUS(tn_read(tn_add(ctx, wild, tn_full(ctx, 0, NULL, 1)), TN_F32, got, 4), TN_OK);
     CHECK(got[0] == HUGE_VALF && got[1] == -HUGE_VALF && got[2] != got[2] && got[3] == 1);
@@ -800,18 +760,17 @@ TEST(tape)
     configuration c = configure("cpu BF16", NULL);
     test_heap     heap;
     tn_ctx       *ctx;
-    tn_tensor    *x, *z, *loss;
     float         v[3] = {1, -2, 0.5f}, got[3];
     int64_t       shape[1] = {1};
-    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
-    x = tn_tensor_1d(ctx, TN_REAL, 3);
-    z = tn_tensor_1d(ctx, TN_BF16, 3);
+    REQUIRE((ctx = open_it(&c, &heap)) != NULL);
+    tn_tensor *x = tn_tensor_1d(ctx, TN_REAL, 3);
+    tn_tensor *z = tn_tensor_1d(ctx, TN_BF16, 3);
     CHECK_STATUS(tn_write(x, TN_F32, v, 3), TN_OK);
     CHECK_STATUS(tn_write(z, TN_F32, v, 3), TN_OK);
     CHECK_STATUS(tn_watch(x), TN_OK);
     CHECK_STATUS(tn_watch(z), TN_OK);
     tn_record(ctx);
-    loss = tn_sum(ctx, tn_mul(ctx, tn_cast(ctx, x, TN_BF16), tn_cast(ctx, z, TN_F32)));
+    tn_tensor *loss = tn_sum(ctx, tn_mul(ctx, tn_cast(ctx, x, TN_BF16), tn_cast(ctx, z, TN_F32)));
     CHECK_INT(loss->dtype, TN_F32);
     loss = tn_scale(ctx, tn_reshape(loss, 1, shape), 2);     /* [1] is an activation */
     CHECK_INT(loss->dtype, TN_BF16);
@@ -837,9 +796,8 @@ TEST(moved_numbers_stay_F32)
     test_heap     heap;
     tn_ctx       *ctx;
     float         got[4];
-    int           k, i;
-    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
-    for (k = 0; k < 6; k++) {
+    REQUIRE((ctx = open_it(&c, &heap)) != NULL);
+    for (int k = 0; k < 6; k++) {
         tn_tensor *x, *part[2], *y, *ids, *w;
         tn_ctx_reset(ctx);
         x = tn_tensor_from(ctx, 1, &two, TN_F32, v);
@@ -855,9 +813,9 @@ TEST(moved_numbers_stay_F32)
         w = tn_tensor_from(ctx, y->rank, y->rank == 2 ? square : &four, TN_F32, weight);
         CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, w))), TN_OK);
         CHECK_STATUS(tn_read(y, TN_F32, got, 4), TN_OK);
-        for (i = 0; i < 4; i++) CHECK(got[i] == v[i % 2]);
+        for (int i = 0; i < 4; i++) CHECK(got[i] == v[i % 2]);
         CHECK_STATUS(tn_read(x->grad, TN_F32, got, 2), TN_OK);
-        for (i = 0; i < 2; i++) CHECK(got[i] == weight[i] + weight[i + 2]);
+        for (int i = 0; i < 2; i++) CHECK(got[i] == weight[i] + weight[i + 2]);
     }
     CHECK_CTX(ctx);
     close_it(ctx, &heap);
@@ -873,13 +831,11 @@ TEST(copies_go_again)
     configuration c = configure("cpu BF16", NULL);
     test_heap     heap;
     tn_ctx       *ctx;
-    tn_tensor    *x;
-    tn_mark       before, after;
-    REQUIRE((ctx = open_as(&c, &heap)) != NULL);
-    x = tn_tensor_2d(ctx, TN_BF16, 50, 60);
-    before = tn_arena_mark(ctx);
+    REQUIRE((ctx = open_it(&c, &heap)) != NULL);
+    tn_tensor *x = tn_tensor_2d(ctx, TN_BF16, 50, 60);
+    tn_mark before = tn_arena_mark(ctx);
     CHECK(tn_mul(ctx, x, tn_slice(x, 0, 0, 1)) != NULL);
-    after = tn_arena_mark(ctx);
+    tn_mark after = tn_arena_mark(ctx);
     CHECK_INT(after.data_block, before.data_block);
     CHECK_INT(after.data_used - before.data_used, rounded_up(50 * 60 * 2));
     CHECK_CTX(ctx);
@@ -890,32 +846,27 @@ TEST(copies_go_again)
 TEST(max_bytes)
 {
     const int64_t n = 1 << 20;
-    size_t        mib;
-    for (mib = 6; mib <= 16; mib += 10) {
-        tn_desc    desc;
-        tn_ctx    *ctx;
-        tn_tensor *x, *y;
-        memset(&desc, 0, sizeof desc);
+    for (size_t mib = 6; mib <= 16; mib += 10) {
+        tn_desc desc = ZERO;
+        tn_ctx *ctx;
         desc.backend = copying();
         desc.activations = TN_BF16;
         desc.threads = 1;
         desc.max_bytes = mib << 20;
         desc.arena_bytes = 1 << 20;
         REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
-        x = tn_tensor_1d(ctx, TN_BF16, n);
-        y = tn_scale(ctx, x, 2);
+        tn_tensor *x = tn_tensor_1d(ctx, TN_BF16, n);
+        tn_tensor *y = tn_scale(ctx, x, 2);
         CHECK((y != NULL) == (mib == 16));
         if (mib == 6) CHECK_ERROR(ctx, TN_ERR_MEMORY, "max_bytes");
         CHECK(tn_ctx_memory(ctx).peak <= desc.max_bytes);
         tn_ctx_reset(ctx);                               /* and the context goes on */
         CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_BF16, n / 16), 2) != NULL);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
         desc.backend = NULL;
         REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
         CHECK(tn_scale(ctx, tn_tensor_1d(ctx, TN_BF16, n), 2) != NULL);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -933,8 +884,7 @@ enum { TEXTS = 4, TOKENS = 16, VOCAB = 12 };
 
 static tn_transformer_desc small(tn_attention_kind attention)
 {
-    tn_transformer_desc d;
-    memset(&d, 0, sizeof d);
+    tn_transformer_desc d = ZERO;
     d.vocab = VOCAB;
     d.layers = 2;
     d.dim = 24;
@@ -949,12 +899,11 @@ static tn_transformer_desc small(tn_attention_kind attention)
 
 static bool run_begin(run *r, const configuration *c, const tn_transformer_desc *d, tn_optim_kind kind)
 {
-    tn_optim_desc o;
-    memset(&o, 0, sizeof o);
+    tn_optim_desc o = ZERO;
     o.kind = kind;
     o.lr = kind == TN_OPTIM_MUON ? 5e-3 : 3e-3;
     o.adam_lr = kind == TN_OPTIM_MUON ? 3e-3 : 0;
-    if (!(r->ctx = open_as(c, &r->heap))) return false;
+    if (!(r->ctx = open_it(c, &r->heap))) return false;
     r->params = tn_params_create(r->ctx);
     return CHECK_STATUS(tn_transformer_init(r->params, "", d, &r->m), TN_OK)
         && CHECK((r->optim = tn_optim_create(r->params, &o)) != NULL);
@@ -964,10 +913,9 @@ static bool run_begin(run *r, const configuration *c, const tn_transformer_desc 
 static void text_of(int64_t step, int32_t *ids, int32_t *targets)
 {
     uint64_t rng = 99 + (uint64_t)step;
-    int      b, t;
-    for (b = 0; b < TEXTS; b++) {
+    for (int b = 0; b < TEXTS; b++) {
         int32_t id = (int32_t)test_random_int(&rng, 0, VOCAB - 1);
-        for (t = 0; t < TOKENS; t++) {
+        for (int t = 0; t < TOKENS; t++) {
             ids[b * TOKENS + t] = id;
             id = test_random_int(&rng, 0, 7) == 0 ? (int32_t)test_random_int(&rng, 0, VOCAB - 1) : (5 * id + 1) % VOCAB;
             targets[b * TOKENS + t] = id;
@@ -977,25 +925,22 @@ static void text_of(int64_t step, int32_t *ids, int32_t *targets)
 
 static double run_step(run *r, int64_t step)
 {
-    int32_t    ids[TEXTS * TOKENS], targets[TEXTS * TOKENS];
-    tn_tensor *x, *y, *loss;
-    double     value;
+    int32_t ids[TEXTS * TOKENS], targets[TEXTS * TOKENS];
     text_of(step, ids, targets);
     tn_ctx_reset(r->ctx);
-    x = tn_tensor_2d(r->ctx, TN_I32, TEXTS, TOKENS);
-    y = tn_tensor_2d(r->ctx, TN_I32, TEXTS, TOKENS);
+    tn_tensor *x = tn_tensor_2d(r->ctx, TN_I32, TEXTS, TOKENS);
+    tn_tensor *y = tn_tensor_2d(r->ctx, TN_I32, TEXTS, TOKENS);
     if (tn_write(x, TN_I32, ids, TEXTS * TOKENS) != TN_OK || tn_write(y, TN_I32, targets, TEXTS * TOKENS) != TN_OK) return (double)NAN;
     tn_record(r->ctx);
-    loss = tn_transformer_loss(r->ctx, &r->m, x, y);
-    value = tn_item(loss);
+    tn_tensor *loss = tn_transformer_loss(r->ctx, &r->m, x, y);
+    double value = tn_item(loss);
     return tn_backward(r->ctx, loss) == TN_OK && tn_optim_step(r->optim) == TN_OK ? value : (double)NAN;
 }
 
 static double run_steps(run *r, int64_t from, int64_t to)      /* the mean loss of the last ten */
 {
-    double  sum = 0;
-    int64_t step;
-    for (step = from; step < to; step++) {
+    double sum = 0;
+    for (int64_t step = from; step < to; step++) {
         const double loss = run_step(r, step);
         if (step >= to - 10) sum += loss / 10;
     }
@@ -1009,15 +954,13 @@ TEST(training)
     static const tn_attention_kind kinds[] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED, TN_ATTENTION_BILINEAR, TN_ATTENTION_DIFFERENTIAL};
     static const double margin[] = {0.01, 0.01, 0.01, 0.05};
     const int64_t steps = test_small() ? 40 : 200;
-    size_t k;
-    for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         const tn_transformer_desc d = small(kinds[k]);
         const tn_optim_kind       kind = k == 2 ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
         configuration c = configure("cpu F32", NULL);
         double first, loss[2];
         run    r;
-        int    bf16;
-        for (bf16 = 0; bf16 < 2; bf16++) {
+        for (int bf16 = 0; bf16 < 2; bf16++) {
             c.activations = bf16 ? TN_BF16 : TN_REAL;
             REQUIRE(run_begin(&r, &c, &d, kind));
             first = run_step(&r, 0);
@@ -1037,11 +980,10 @@ TEST(no_allocation)
     const tn_transformer_desc d = small(TN_ATTENTION_BILINEAR);
     configuration c = configure("cpu BF16", NULL);
     run           r;
-    uint64_t      calls, counted;
     REQUIRE(run_begin(&r, &c, &d, TN_OPTIM_MUON));
     run_steps(&r, 0, 2);
-    calls = r.heap.count;
-    counted = tn_ctx_memory(r.ctx).allocations;
+    uint64_t calls = r.heap.count;
+    uint64_t counted = tn_ctx_memory(r.ctx).allocations;
     run_steps(&r, 2, 12);
     CHECK_INT(r.heap.count, calls);
     CHECK_INT(tn_ctx_memory(r.ctx).allocations, counted);
@@ -1054,32 +996,26 @@ TEST(half_the_memory)
 {
     const tn_transformer_desc d = small(TN_ATTENTION_SOFTMAX);
     size_t used[2];
-    int    bf16;
-    for (bf16 = 0; bf16 < 2; bf16++) {
+    for (int bf16 = 0; bf16 < 2; bf16++) {
         int32_t    ids[TEXTS * TOKENS], targets[TEXTS * TOKENS];
-        tn_desc    desc;
+        tn_desc    desc = ZERO;
         tn_ctx    *ctx;
-        tn_params *params;
         tn_transformer m;
-        tn_tensor *x;
-        tn_mark    mark;
-        memset(&desc, 0, sizeof desc);
         desc.activations = bf16 ? TN_BF16 : TN_REAL;
         desc.arena_bytes = 16 << 20;
         REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
-        params = tn_params_create(ctx);
+        tn_params *params = tn_params_create(ctx);
         CHECK_STATUS(tn_transformer_init(params, "", &d, &m), TN_OK);
         text_of(0, ids, targets);
         tn_ctx_reset(ctx);
-        x = tn_tensor_2d(ctx, TN_I32, TEXTS, TOKENS);
+        tn_tensor *x = tn_tensor_2d(ctx, TN_I32, TEXTS, TOKENS);
         CHECK_STATUS(tn_write(x, TN_I32, ids, TEXTS * TOKENS), TN_OK);
         tn_record(ctx);
         CHECK(tn_transformer_forward(ctx, &m, x) != NULL);
-        mark = tn_arena_mark(ctx);
+        tn_mark mark = tn_arena_mark(ctx);
         CHECK_INT(mark.data_block, 0);
         used[bf16] = mark.data_used;
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
     printf("a forward pass keeps %zu bytes in F32, %zu in BF16\n", used[0], used[1]);
     CHECK(used[1] < used[0] * 55 / 100);
@@ -1090,40 +1026,35 @@ TEST(decoding)
 {
     static const tn_attention_kind kinds[] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_SQUARED};
     enum { COUNT = TEXTS * TOKENS * VOCAB };
-    size_t k;
     double worst = 0;
-    for (k = 0; k < 2; k++) {
+    for (size_t k = 0; k < 2; k++) {
         tn_transformer_desc d = small(kinds[k]);
         double              whole[COUNT], pieces[COUNT], part[TEXTS * TOKENS * VOCAB];
         size_t              bytes[2];
-        int                 bf16;
         d.form = k == 1 ? TN_ATTEND_FORM_LINEAR : TN_ATTEND_FORM_AUTO;
-        for (bf16 = 0; bf16 < 2; bf16++) {
-            configuration         c = configure("cpu", NULL);
-            tn_transformer_cache *cache;
-            int32_t               ids[TEXTS * TOKENS], targets[TEXTS * TOKENS];
-            tn_tensor            *x, *y;
-            run                   r;
-            int64_t               t, n;
-            int                   b;
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            configuration c = configure("cpu", NULL);
+            int32_t       ids[TEXTS * TOKENS], targets[TEXTS * TOKENS];
+            run           r;
+            int64_t       n;
             c.activations = bf16 ? TN_BF16 : TN_REAL;
             REQUIRE(run_begin(&r, &c, &d, TN_OPTIM_ADAMW));
             run_steps(&r, 0, 10);
             text_of(77, ids, targets);
             tn_ctx_reset(r.ctx);
-            x = tn_tensor_2d(r.ctx, TN_I32, TEXTS, TOKENS);
+            tn_tensor *x = tn_tensor_2d(r.ctx, TN_I32, TEXTS, TOKENS);
             CHECK_STATUS(tn_write(x, TN_I32, ids, TEXTS * TOKENS), TN_OK);
-            y = tn_transformer_forward(r.ctx, &r.m, x);
+            tn_tensor *y = tn_transformer_forward(r.ctx, &r.m, x);
             CHECK_INT(y->dtype, bf16 ? TN_BF16 : TN_F32);
             CHECK_STATUS(tn_read(y, TN_F64, whole, COUNT), TN_OK);
-            cache = tn_transformer_cache_create(r.ctx, &r.m, TEXTS, TOKENS);
+            tn_transformer_cache *cache = tn_transformer_cache_create(r.ctx, &r.m, TEXTS, TOKENS);
             REQUIRE(cache != NULL);
             bytes[bf16] = tn_transformer_cache_bytes(cache);
-            for (t = 0; t < TOKENS; t += n) {
+            for (int64_t t = 0; t < TOKENS; t += n) {
                 n = t == 0 ? 5 : 1;
                 y = tn_transformer_decode(r.ctx, &r.m, tn_copy(r.ctx, tn_slice(x, 1, t, t + n)), cache);
                 CHECK_STATUS(tn_read(y, TN_F64, part, TEXTS * n * VOCAB), TN_OK);
-                for (b = 0; b < TEXTS; b++)
+                for (int b = 0; b < TEXTS; b++)
                     memcpy(pieces + (b * TOKENS + t) * VOCAB, part + b * n * VOCAB, sizeof *part * (size_t)(n * VOCAB));
             }
             if (bf16) test_raise(&worst, nmse_of(pieces, whole, COUNT));
@@ -1143,7 +1074,6 @@ TEST(checkpoints)
     const tn_transformer_desc d = small(TN_ATTENTION_BILINEAR);
     configuration  c = configure("cpu BF16", NULL);
     run            a, b;
-    int64_t        i;
     size_t         used = 0, room = 1 << 20;
     unsigned char *file = (unsigned char *)malloc(room);
     REQUIRE(run_begin(&a, &c, &d, TN_OPTIM_ADAMW) && run_begin(&b, &c, &d, TN_OPTIM_ADAMW));
@@ -1152,7 +1082,7 @@ TEST(checkpoints)
     CHECK_STATUS(tn_checkpoint_read(b.optim, tn_source_memory(file, used)), TN_OK);
     run_steps(&a, 3, 6);
     run_steps(&b, 3, 6);
-    for (i = 0; i < tn_params_count(a.params); i++) {
+    for (int64_t i = 0; i < tn_params_count(a.params); i++) {
         const tn_tensor *t = tn_params_at(a.params, i)->value, *u = tn_params_at(b.params, i)->value;
         const int64_t    n = tn_tensor_count(t);
         float           *v = (float *)malloc(2 * sizeof *v * (size_t)n);
@@ -1170,13 +1100,11 @@ TEST(checkpoints)
 TEST(no_memory)
 {
     const tn_transformer_desc d = small(TN_ATTENTION_SQUARED);
-    uint64_t at;
     bool     whole = false;
-    for (at = 1; !whole && at < 2000; at += 7) {
-        test_heap      heap = {0, 0, 0, at, true};
-        tn_desc        desc;
-        run            r;
-        memset(&desc, 0, sizeof desc);
+    for (uint64_t at = 1; !whole && at < 2000; at += 7) {
+        test_heap heap = {0, 0, 0, at, true};
+        tn_desc   desc = ZERO;
+        run       r;
         desc.activations = TN_BF16;
         desc.threads = 1;
         desc.arena_bytes = 1 << 10;
@@ -1200,19 +1128,16 @@ TEST(operators)
 {
     float  dense[2][5 * 6 * 6], gram[2][25];
     double inner[2];
-    int    bf16;
-    for (bf16 = 0; bf16 < 2; bf16++) {
+    for (int bf16 = 0; bf16 < 2; bf16++) {
         configuration c = configure("cpu", NULL);
         test_heap     heap;
         tn_ctx       *ctx;
-        tn_params    *params;
-        tn_mlp_desc   d;
+        tn_mlp_desc   d = ZERO;
         tn_mlp        mlp;
         tn_cp        *cp;
         c.activations = bf16 ? TN_BF16 : TN_REAL;
-        REQUIRE((ctx = open_as(&c, &heap)) != NULL);
-        params = tn_params_create(ctx);
-        memset(&d, 0, sizeof d);
+        REQUIRE((ctx = open_it(&c, &heap)) != NULL);
+        tn_params *params = tn_params_create(ctx);
         d.in = 6;
         d.hidden = 9;
         d.out = 5;
@@ -1237,19 +1162,16 @@ static size_t least_memory(int64_t extent)
     while (high - low > 4096) {
         const size_t  middle = low + (high - low) / 2;
         const int64_t n[2] = {512, 512}, m[2] = {extent, extent};
-        tn_desc       desc;
+        tn_desc       desc = ZERO;
         tn_ctx       *ctx;
-        tn_tensor    *a, *b;
-        bool          fits;
-        memset(&desc, 0, sizeof desc);
         desc.activations = TN_BF16;
         desc.backend = tn_reference_backend();
         desc.arena_bytes = 1;
         desc.max_bytes = middle;
         if (tn_ctx_create(&desc, &ctx, NULL) != TN_OK) { low = middle; continue; }
-        a = tn_tensor_create(ctx, TN_BF16, 2, n);
-        b = tn_tensor_create(ctx, TN_BF16, 2, m);
-        fits = a && b && tn_mul(ctx, a, b) != NULL;
+        tn_tensor *a = tn_tensor_create(ctx, TN_BF16, 2, n);
+        tn_tensor *b = tn_tensor_create(ctx, TN_BF16, 2, m);
+        bool fits = a && b && tn_mul(ctx, a, b) != NULL;
         tn_ctx_destroy(ctx);
         if (fits) high = middle;
         else low = middle;
@@ -1270,9 +1192,8 @@ TEST(casts_at_every_level)
     enum { ROWS = 5, MOST = 83 };
     static uint32_t word[ROWS * MOST];
     for (int level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level++) {
-        tn_desc  desc;
-        tn_ctx  *ctx;
-        memset(&desc, 0, sizeof desc);
+        tn_desc desc = ZERO;
+        tn_ctx *ctx;
         desc.simd = (tn_simd)level;
         if (tn_ctx_create(&desc, &ctx, NULL) != TN_OK) continue;      /* not of this processor */
         for (int64_t n = 1; n <= MOST; n++) {
@@ -1305,8 +1226,7 @@ TEST(casts_at_every_level)
             tn_tensor_destroy(x);
             tn_tensor_destroy(t);
         }
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 

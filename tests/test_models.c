@@ -9,14 +9,12 @@
 
 static double loss_of(world *w, const tn_transformer *m, int64_t tokens, bool record)
 {
-    tn_tensor *ids, *targets, *loss;
-    double     value;
     tn_ctx_reset(w->ctx);
-    ids = ids_of(w->ctx, &m->desc, 2, tokens, 3);
-    targets = ids_of(w->ctx, &m->desc, 2, tokens, 4);
+    tn_tensor *ids = ids_of(w->ctx, &m->desc, 2, tokens, 3);
+    tn_tensor *targets = ids_of(w->ctx, &m->desc, 2, tokens, 4);
     if (record) tn_record(w->ctx);
-    loss = tn_transformer_loss(w->ctx, m, ids, targets);
-    value = tn_item(loss);
+    tn_tensor *loss = tn_transformer_loss(w->ctx, m, ids, targets);
+    double value = tn_item(loss);
     if (record) CHECK_STATUS(tn_backward(w->ctx, loss), TN_OK);
     return value;
 }
@@ -25,10 +23,9 @@ static double loss_of(world *w, const tn_transformer *m, int64_t tokens, bool re
 static double loss_beside(world *w, const tn_transformer *m, tn_param *p, double *v, int64_t i, double by, int64_t tokens)
 {
     const double at = v[i];
-    double       loss;
     v[i] = at + by;
     tn_write(p->value, TN_F64, v, tn_tensor_count(p->value));
-    loss = loss_of(w, m, tokens, false);
+    double loss = loss_of(w, m, tokens, false);
     v[i] = at;
     tn_write(p->value, TN_F64, v, tn_tensor_count(p->value));
     return loss;
@@ -40,7 +37,7 @@ static double gradient_error(world *w, const tn_transformer *m, tn_param *p, int
 {
     const double h = 1e-5;
     int64_t n = tn_tensor_count(p->value), step = n > 8 ? n / 8 : 1, tried = 0, i;
-    double *v = (double *)malloc(sizeof *v * (size_t)n), *g = (double *)malloc(sizeof *g * (size_t)n), worst = 0, size = 1;
+    double *v = doubles(n), *g = doubles(n), worst = 0, size = 1;
     bool    ok = CHECK(p->value->grad != NULL) && CHECK_STATUS(tn_read(p->value, TN_F64, v, n), TN_OK)
               && CHECK_STATUS(tn_read(p->value->grad, TN_F64, g, n), TN_OK);
     for (i = 0; ok && i < n; i++) if (fabs(g[i]) > size) size = fabs(g[i]);
@@ -51,25 +48,22 @@ static double gradient_error(world *w, const tn_transformer *m, tn_param *p, int
         tried++;
     }
     test_left_out("gradients by differences: elements beyond a sample of each parameter", n - tried, n);
-    free(v);
-    free(g);
     return ok ? worst : HUGE_VAL;
 }
 
 TEST(gradients)
 {
     double worst = 0;
-    int    k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         tn_transformer      m;
         world               w;
         double              here = 0;
-        int64_t             i, tokens = d.context < 5 ? d.context : 5;
+        int64_t             tokens = d.context < 5 ? d.context : 5;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 100 + (uint64_t)k));
         loss_of(&w, &m, tokens, true);
-        for (i = 0; i < tn_params_count(w.params); i++)
+        for (int64_t i = 0; i < tn_params_count(w.params); i++)
             test_raise(&here, gradient_error(&w, &m, tn_params_at(w.params, i), tokens));
         if (!CHECK(here <= 1e-7)) printf("     %s: %.3g\n", what, here);
         test_raise(&worst, here);
@@ -91,7 +85,6 @@ TEST(forward_by_hand)
     double              x[T][D], x0[T][D], want[T][V], got[T][V];
     int32_t             id[T] = {4, 0, 2, 4};
     tn_tensor          *ids;
-    int                 t, s, i, j, h;
     d.layers = 1; d.dim = D; d.heads = 1; d.hidden = H; d.context = T;
     d.positions = TN_POSITIONS_LEARNED;
     d.x0_residual = true;
@@ -111,43 +104,43 @@ TEST(forward_by_hand)
     tn_read(m.blocks[0].norm1.gain, TN_F64, G[0], D);
     tn_read(m.blocks[0].norm2.gain, TN_F64, G[1], D);
     tn_read(m.norm.gain, TN_F64, G[2], D);
-    for (t = 0; t < T; t++) for (i = 0; i < D; i++) {
+    for (int t = 0; t < T; t++) for (int i = 0; i < D; i++) {
         x0[t][i] = E[id[t]][i] + P[t][i];
         x[t][i] = L[0] * x0[t][i] + L[1] * x0[t][i];
     }
-#define NORM(y, g) do { double r = 0; for (i = 0; i < D; i++) r += (y)[i] * (y)[i]; r = 1 / sqrt(r / (double)D + 0.1); \
-                        for (i = 0; i < D; i++) n[i] = (y)[i] * r * (g)[i]; } while (0)
+#define NORM(y, g) do { double r = 0; for (int i = 0; i < D; i++) r += (y)[i] * (y)[i]; r = 1 / sqrt(r / (double)D + 0.1); \
+                        for (int i = 0; i < D; i++) n[i] = (y)[i] * r * (g)[i]; } while (0)
     {
         double q[T][D], k[T][D], v[T][D], n[D];
         memset(q, 0, sizeof q); memset(k, 0, sizeof k); memset(v, 0, sizeof v);
-        for (t = 0; t < T; t++) {
+        for (int t = 0; t < T; t++) {
             NORM(x[t], G[0]);
-            for (i = 0; i < D; i++) for (j = 0; j < D; j++) {
+            for (int i = 0; i < D; i++) for (int j = 0; j < D; j++) {
                 q[t][i] += QK[0][i][j] * n[j];
                 k[t][i] += QK[1][i][j] * n[j];
                 v[t][i] += VV[i][j] * n[j];
             }
         }
-        for (t = 0; t < T; t++) {
+        for (int t = 0; t < T; t++) {
             double sum = 0, o[D] = {0, 0, 0}, z[2];
-            for (s = 0; s <= t; s++) {
+            for (int s = 0; s <= t; s++) {
                 double score = 0;
-                for (i = 0; i < D; i++) score += q[t][i] * k[s][i];
+                for (int i = 0; i < D; i++) score += q[t][i] * k[s][i];
                 score = exp(score / sqrt((double)D));
                 sum += score;
-                for (i = 0; i < D; i++) o[i] += score * v[s][i];
+                for (int i = 0; i < D; i++) o[i] += score * v[s][i];
             }
-            for (i = 0; i < D; i++) for (j = 0; j < D; j++) x[t][i] += 0.6 * O[i][j] * o[j] / sum;
+            for (int i = 0; i < D; i++) for (int j = 0; j < D; j++) x[t][i] += 0.6 * O[i][j] * o[j] / sum;
             NORM(x[t], G[1]);
-            for (h = 0; h < H; h++) {
+            for (int h = 0; h < H; h++) {
                 z[0] = z[1] = 0;
-                for (i = 0; i < D; i++) { z[0] += W[0][h][i] * n[i]; z[1] += W[1][h][i] * n[i]; }
-                for (i = 0; i < D; i++) x[t][i] += B[i][h] * z[0] * z[1];
+                for (int i = 0; i < D; i++) { z[0] += W[0][h][i] * n[i]; z[1] += W[1][h][i] * n[i]; }
+                for (int i = 0; i < D; i++) x[t][i] += B[i][h] * z[0] * z[1];
             }
             NORM(x[t], G[2]);
-            for (i = 0; i < V; i++) {
+            for (int i = 0; i < V; i++) {
                 double logit = 0;
-                for (j = 0; j < D; j++) logit += U[i][j] * n[j];
+                for (int j = 0; j < D; j++) logit += U[i][j] * n[j];
                 want[t][i] = 1.5 * tanh(logit / 1.5);
             }
         }
@@ -160,32 +153,24 @@ TEST(forward_by_hand)
     close_world(&w);
 }
 
-static double *numbers(const tn_tensor *t)
-{
-    double *v = (double *)malloc(sizeof *v * (size_t)(tn_tensor_count(t) + 1));
-    CHECK_STATUS(tn_read(t, TN_F64, v, tn_tensor_count(t)), TN_OK);
-    return v;
-}
-
 /* Texts of 6, read at once, and by a prompt of 3, a token, a pair of tokens. */
 static double decode_error(world *w, const tn_transformer *m, int64_t tokens)
 {
     static const int64_t  end[] = {0, 3, 4, 6};
     tn_transformer_cache *cache = tn_transformer_cache_create(w->ctx, m, 2, tokens);
     tn_tensor            *ids = ids_of(w->ctx, &m->desc, 2, tokens, 9), *y;
-    double               *all = numbers(tn_transformer_forward(w->ctx, m, ids)), *part, worst = 0;
-    int64_t               k, b, V = m->desc.vocab, round;
-    if (!CHECK(cache != NULL)) { free(all); return HUGE_VAL; }
-    for (round = 0; round < 2; round++) {
-        for (k = 0; k < 3; k++) {
+    double               *all = host(tn_transformer_forward(w->ctx, m, ids)), *part, worst = 0;
+    int64_t               V = m->desc.vocab;
+    if (!CHECK(cache != NULL)) return HUGE_VAL;
+    for (int64_t round = 0; round < 2; round++) {
+        for (int64_t k = 0; k < 3; k++) {
             int64_t from = end[k] < tokens ? end[k] : tokens, to = end[k + 1] < tokens ? end[k + 1] : tokens, n = to - from;
             if (n == 0) continue;
             y = tn_transformer_decode(w->ctx, m, tn_copy(w->ctx, tn_slice(ids, 1, from, to)), cache);
             if (!CHECK(y != NULL)) break;
-            part = numbers(y);
-            for (b = 0; b < 2; b++)
+            part = host(y);
+            for (int64_t b = 0; b < 2; b++)
                 test_raise(&worst, test_max_error(part + b * n * V, all + (b * tokens + from) * V, n * V));
-            free(part);
             CHECK_INT(tn_transformer_cache_past(cache), to);
         }
         tn_transformer_cache_reset(cache);
@@ -193,24 +178,21 @@ static double decode_error(world *w, const tn_transformer *m, int64_t tokens)
     }
     CHECK(tn_transformer_cache_bytes(cache) > 0);
     tn_transformer_cache_destroy(cache);
-    free(all);
     return worst;
 }
 
 TEST(decoding)
 {
     double worst[2] = {0, 0};
-    int    k, f;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         if (test_leave_out(d.bidirectional, "transformers that cannot decode: they are not causal")) continue;
-        for (f = 0; f < 2; f++) {
+        for (int f = 0; f < 2; f++) {
             tn_transformer m;
             world          w;
-            double         error;
             REQUIRE(model_on(&w, f ? TN_F64 : TN_F32, &d, &m, 200 + (uint64_t)k));
-            error = decode_error(&w, &m, d.context < 6 ? d.context : 6);
+            double error = decode_error(&w, &m, d.context < 6 ? d.context : 6);
             if (!CHECK(error <= (f ? 1e-12 : 2e-5))) printf("     %s: %.3g\n", what, error);
             test_raise(&worst[f], error);
             close_world(&w);
@@ -224,30 +206,23 @@ TEST(decoding)
 TEST(hidden_and_head)
 {
     double worst = 0;
-    int    k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         const int64_t       T = d.context < 5 ? d.context : 5;
         tn_transformer      m;
-        tn_tensor          *ids, *hidden;
         world               w;
-        double             *whole, *parts, *last;
-        int64_t             b;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 250 + (uint64_t)k));
-        ids = ids_of(w.ctx, &d, 2, T, 5);
-        hidden = tn_transformer_hidden(w.ctx, &m, ids);
+        tn_tensor *ids = ids_of(w.ctx, &d, 2, T, 5);
+        tn_tensor *hidden = tn_transformer_hidden(w.ctx, &m, ids);
         REQUIRE(CHECK(hidden && hidden->rank == 3 && hidden->shape[0] == 2 && hidden->shape[1] == T));
         CHECK_INT(hidden->shape[2], d.dim);
-        whole = numbers(tn_transformer_forward(w.ctx, &m, ids));
-        parts = numbers(tn_transformer_head(w.ctx, &m, hidden));
-        last = numbers(tn_transformer_head(w.ctx, &m, tn_slice(hidden, 1, T - 1, T)));
+        double *whole = host(tn_transformer_forward(w.ctx, &m, ids));
+        double *parts = host(tn_transformer_head(w.ctx, &m, hidden));
+        double *last = host(tn_transformer_head(w.ctx, &m, tn_slice(hidden, 1, T - 1, T)));
         if (!CHECK(test_max_error(parts, whole, 2 * T * d.vocab) == 0)) printf("     %s\n", what);
-        for (b = 0; b < 2; b++)
+        for (int64_t b = 0; b < 2; b++)
             test_raise(&worst, test_max_error(last + b * d.vocab, whole + ((b + 1) * T - 1) * d.vocab, d.vocab));
-        free(whole);
-        free(parts);
-        free(last);
         close_world(&w);
     }
     WORST("head of the last position against forward", worst, 1e-13);
@@ -259,31 +234,26 @@ TEST(patterns)
 {
     const double parts[2] = {0.75, 0.25};
     double       worst = 0;
-    int64_t      l;
-    int          k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         const int64_t       T = d.context < 5 ? d.context : 5, n = 2 * T * d.heads * T;
         tn_transformer      m;
-        tn_tensor          *ids;
         world               w;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 270 + (uint64_t)k));
-        ids = ids_of(w.ctx, &d, 2, T, 5);
+        tn_tensor *ids = ids_of(w.ctx, &d, 2, T, 5);
         if (d.x0_residual) CHECK_STATUS(tn_write(m.blocks[0].lambdas, TN_F64, parts, 2), TN_OK);
-        for (l = 0; l < (d.x0_residual ? 1 : d.layers); l++) {
+        for (int64_t l = 0; l < (d.x0_residual ? 1 : d.layers); l++) {
             tn_transformer first = m;
             tn_tensor     *whole = tn_transformer_pattern(w.ctx, &m, ids, l);
-            double        *got = numbers(whole), *want, error;
+            double        *got = host(whole), *want, error;
             first.desc.layers = l;
             first.norm = m.blocks[l].norm1;
-            want = numbers(tn_attention_pattern(w.ctx, &m.blocks[l].attn, tn_transformer_hidden(w.ctx, &first, ids)));
+            want = host(tn_attention_pattern(w.ctx, &m.blocks[l].attn, tn_transformer_hidden(w.ctx, &first, ids)));
             CHECK_INT(tn_tensor_count(whole), n);
             error = test_max_error(got, want, n);
             if (!CHECK(error <= 1e-15)) printf("     %s, block %d\n", what, (int)l);
             test_raise(&worst, error);
-            free(got);
-            free(want);
         }
         CHECK(!tn_transformer_pattern(w.ctx, &m, ids, d.layers));
         CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer_pattern: block is ");
@@ -298,40 +268,33 @@ TEST(patterns)
 /* The future changes nothing that is past. */
 TEST(causality)
 {
-    int k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         tn_transformer      m;
-        tn_tensor          *ids;
         world               w;
         int32_t             id[6] = {1, 4, 0, 2, 3, 3};
-        double             *before, *after, moved;
         if (test_leave_out(d.context < 6, "transformers whose context is too short for a test of causality")) continue;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 300 + (uint64_t)k));
-        ids = tn_tensor_2d(w.ctx, TN_I32, 1, 6);
+        tn_tensor *ids = tn_tensor_2d(w.ctx, TN_I32, 1, 6);
         tn_write(ids, TN_I32, id, 6);
-        before = numbers(tn_transformer_forward(w.ctx, &m, ids));
+        double *before = host(tn_transformer_forward(w.ctx, &m, ids));
         id[4] = 0;
         tn_write(ids, TN_I32, id, 6);
-        after = numbers(tn_transformer_forward(w.ctx, &m, ids));
-        moved = test_max_error(after, before, 4 * d.vocab);
+        double *after = host(tn_transformer_forward(w.ctx, &m, ids));
+        double moved = test_max_error(after, before, 4 * d.vocab);
         if (!CHECK(d.bidirectional ? moved > 1e-6 : moved == 0)) printf("     %s\n", what);
         CHECK(test_max_error(after + 4 * d.vocab, before + 4 * d.vocab, d.vocab) > 1e-6);
-        free(before);
-        free(after);
         close_world(&w);
     }
 }
 
 TEST(decoding_refuses)
 {
-    tn_transformer_desc   d = tiny();
-    tn_transformer        m, other;
-    tn_transformer_cache *c;
-    world                 w;
-    int32_t               bad = 7;
-    tn_tensor            *id;
+    tn_transformer_desc d = tiny();
+    tn_transformer      m, other;
+    world               w;
+    int32_t             bad = 7;
     d.positions = TN_POSITIONS_LEARNED;
     REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
     CHECK(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 1, 8, 1)) == NULL);
@@ -342,7 +305,7 @@ TEST(decoding_refuses)
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer cache: batch is 0, expected 1 or more");
     CHECK(tn_transformer_cache_create(w.ctx, NULL, 1, 3) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
-    c = tn_transformer_cache_create(w.ctx, &m, 2, 3);
+    tn_transformer_cache *c = tn_transformer_cache_create(w.ctx, &m, 2, 3);
     REQUIRE(c != NULL);
     CHECK(tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 1, 1, 1), c) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "ids are [1,1], expected 2 texts as in the cache");
@@ -374,7 +337,7 @@ TEST(decoding_refuses)
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "transformer: targets are [2,2], expected [2,3] as ids");
     CHECK(tn_transformer_forward(w.ctx, NULL, ids_of(w.ctx, &d, 2, 3, 1)) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
-    id = tn_tensor_2d(w.ctx, TN_I32, 1, 1);
+    tn_tensor *id = tn_tensor_2d(w.ctx, TN_I32, 1, 1);
     tn_write(id, TN_I32, &bad, 1);
     CHECK(tn_transformer_forward(w.ctx, &m, id) != NULL);
     CHECK_STATUS(tn_ctx_sync(w.ctx), TN_ERR_DATA);
@@ -385,15 +348,13 @@ TEST(decoding_refuses)
 /* A text of no token, and of one; a cache that the context ends. */
 TEST(short_texts)
 {
-    int k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         tn_transformer      m;
-        tn_tensor          *y;
         world               w;
         REQUIRE(model_on(&w, TN_F32, &d, &m, 7));
-        y = tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 3, 0, 1));
+        tn_tensor *y = tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 3, 0, 1));
         if (CHECK(y != NULL)) CHECK(y->rank == 3 && y->shape[0] == 3 && y->shape[1] == 0 && y->shape[2] == d.vocab);
         y = tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 3, 1, 1));
         if (CHECK(y != NULL)) {
@@ -425,20 +386,19 @@ static tn_tensor *as_it_is(tn_ctx *ctx, void *user, const char *name, tn_tensor 
 static double *all_of_model(world *w, const tn_transformer *m, bool tapped, uint64_t *fused)
 {
     const tn_tap tap = {"embed", as_it_is, NULL};
-    int64_t      B = 2, T = m->desc.context, n = B * T * m->desc.vocab, i, at = n;
-    double      *v = (double *)malloc(sizeof *v * (size_t)(n + tn_params_elements(w->params)));
-    tn_tensor   *ids, *targets, *logits;
+    int64_t      B = 2, T = m->desc.context, n = B * T * m->desc.vocab, at = n;
+    double      *v = doubles(n + tn_params_elements(w->params));
     tn_ctx_reset(w->ctx);
     tn_params_zero_grad(w->params);
-    ids = ids_of(w->ctx, &m->desc, B, T, 3);
-    targets = ids_of(w->ctx, &m->desc, B, T, 4);
+    tn_tensor *ids = ids_of(w->ctx, &m->desc, B, T, 3);
+    tn_tensor *targets = ids_of(w->ctx, &m->desc, B, T, 4);
     tn_record(w->ctx);
     *fused = tn_ctx_kernel_calls(w->ctx, TN_KERNEL_RESIDUAL_RMSNORM);
-    logits = tapped ? tn_transformer_run(w->ctx, m, ids, &tap, 1) : tn_transformer_forward(w->ctx, m, ids);
+    tn_tensor *logits = tapped ? tn_transformer_run(w->ctx, m, ids, &tap, 1) : tn_transformer_forward(w->ctx, m, ids);
     *fused = tn_ctx_kernel_calls(w->ctx, TN_KERNEL_RESIDUAL_RMSNORM) - *fused;
     CHECK_STATUS(tn_backward(w->ctx, tn_cross_entropy(w->ctx, logits, targets)), TN_OK);
     CHECK_STATUS(tn_read(logits, TN_F64, v, n), TN_OK);
-    for (i = 0; i < tn_params_count(w->params); i++) {
+    for (int64_t i = 0; i < tn_params_count(w->params); i++) {
         const tn_tensor *p = tn_params_at(w->params, i)->value;
         CHECK_STATUS(tn_read(p->grad, TN_F64, v + at, tn_tensor_count(p)), TN_OK);
         at += tn_tensor_count(p);
@@ -449,26 +409,22 @@ static double *all_of_model(world *w, const tn_transformer *m, bool tapped, uint
 
 TEST(sums_with_their_norms)
 {
-    int k, recompute;
-    for (k = 0; k < VARIANTS; k++)
-        for (recompute = 0; recompute < 2; recompute++) {
+    for (int k = 0; k < VARIANTS; k++)
+        for (int recompute = 0; recompute < 2; recompute++) {
             const char         *what;
             tn_transformer_desc d = variant(k, &what);
             tn_transformer      m;
             world               w;
             uint64_t            fused, none;
-            double             *one, *two;
             bool                good;
             d.recompute = recompute == 1;
             REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
-            one = all_of_model(&w, &m, false, &fused);
-            two = all_of_model(&w, &m, true, &none);
+            double *one = all_of_model(&w, &m, false, &fused);
+            double *two = all_of_model(&w, &m, true, &none);
             good = CHECK(memcmp(one, two, sizeof *one * (size_t)(2 * d.context * d.vocab + tn_params_elements(w.params))) == 0);
             good = CHECK_INT(none, recompute && fused_norms(&d) > 0 ? d.layers - d.value_residual : 0) && good;
             good = CHECK_INT(fused, fused_norms(&d)) && good;
             if (!good) printf("     %s, recompute %d\n", what, recompute);
-            free(one);
-            free(two);
             close_world(&w);
         }
 }
@@ -478,9 +434,7 @@ TEST(sums_with_their_norms)
 TEST(counts)
 {
     tn_transformer_desc d = tiny();
-    tn_transformer_cost c;
-    int                 k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char    *what;
         tn_transformer m;
         world          w;
@@ -497,7 +451,7 @@ TEST(counts)
     CHECK_INT(tn_transformer_cost_of(&d, 0).params, 124439808);
     /* by hand: a token of 3 sees 2 keys in the mean. Per head and key 2 d_qk + 2 d_v flops, per matrix 2 flops a number. */
     d = tiny();
-    c = tn_transformer_cost_of(&d, 3);
+    tn_transformer_cost c = tn_transformer_cost_of(&d, 3);
     CHECK_INT(c.params, 5 * 4 + 2 * (4 * 16 + 3 * 12 + 2 * 4) + 4 + 20);
     CHECK_INT(c.table, 20);
     CHECK_NEAR(c.weights, 2 * (2 * (4 * 16 + 3 * 12) + 20), 0);
@@ -554,18 +508,15 @@ TEST(hidden_widths)
 static bool copy_block(tn_params *to, const char *to_block, tn_params *from, const char *from_block)
 {
     const size_t n = strlen(from_block);
-    int64_t      i;
     bool         ok = true;
-    for (i = 0; i < tn_params_count(from); i++) {
+    for (int64_t i = 0; i < tn_params_count(from); i++) {
         const tn_param *p = tn_params_at(from, i);
         char            name[128];
-        double         *v = numbers(p->value);
-        const tn_param *q;
+        double         *v = host(p->value);
         const bool      inside = strncmp(p->name, "blocks.", 7) == 0;
         snprintf(name, sizeof name, "%s%s", inside ? to_block : "", inside ? p->name + n : p->name);
-        q = inside && strncmp(p->name, from_block, n) != 0 ? NULL : tn_params_find(to, name);
+        const tn_param *q = inside && strncmp(p->name, from_block, n) != 0 ? NULL : tn_params_find(to, name);
         if (q) ok = ok && tn_write(q->value, TN_F64, v, tn_tensor_count(q->value)) == TN_OK;
-        free(v);
     }
     return ok;
 }
@@ -574,13 +525,11 @@ static bool copy_block(tn_params *to, const char *to_block, tn_params *from, con
 static bool silence(const tn_transformer_block *b)
 {
     tn_tensor *const out[2] = {b->attn.o, b->mlp.p};
-    bool             ok = true;
-    int              i;
-    for (i = 0; i < 2; i++) {
+    bool ok = true;
+    for (int i = 0; i < 2; i++) {
         const int64_t n = tn_tensor_count(out[i]);
-        double       *zeros = (double *)calloc((size_t)n, sizeof *zeros);
+        double       *zeros = doubles(n);
         ok = ok && tn_write(out[i], TN_F64, zeros, n) == TN_OK;
-        free(zeros);
     }
     return ok;
 }
@@ -592,12 +541,10 @@ TEST(cycles)
     static const tn_mlp_kind       mlp[2] = {TN_MLP_GELU, TN_MLP_BILINEAR};
     static const int64_t           window[2] = {0, 2}, hidden[2] = {16, 8};
     double worst = 0;
-    int    l;
-    for (l = 0; l < 2; l++) {
+    for (int l = 0; l < 2; l++) {
         tn_transformer_desc d = tiny(), one = tiny(), full;
         tn_transformer      m, single;
         world               w, v;
-        double             *got, *want;
         d.hidden = one.hidden = 0;
         d.attention_count = d.mlp_count = d.window_count = 2;
         memcpy(d.attention_cycle, attention, sizeof attention);
@@ -609,11 +556,9 @@ TEST(cycles)
         CHECK_INT(m.blocks[l].mlp.desc.hidden, hidden[l]);
         REQUIRE(CHECK(copy_block(v.params, "blocks.0", w.params, l ? "blocks.1" : "blocks.0")));
         CHECK(silence(&m.blocks[1 - l]));
-        got = numbers(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, 6, 9)));
-        want = numbers(tn_transformer_forward(v.ctx, &single, ids_of(v.ctx, &d, 2, 6, 9)));
+        double *got = host(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, 6, 9)));
+        double *want = host(tn_transformer_forward(v.ctx, &single, ids_of(v.ctx, &d, 2, 6, 9)));
         test_raise(&worst, test_max_error(got, want, 2 * 6 * d.vocab));
-        free(got);
-        free(want);
         CHECK_STATUS(tn_transformer_check(NULL, &m.desc, &full), TN_OK);
         CHECK(memcmp(&full, &m.desc, sizeof full) == 0);
         close_world(&v);
@@ -628,29 +573,25 @@ TEST(noise_and_dropout)
     enum { T = 5, SEEDS = 400 };
     tn_transformer_desc d = tiny(), full;
     tn_transformer      m, plain;
-    tn_tensor          *ids;
     world               w, v;
     double             *got, *want, first[2], mean, var, size;
-    int                 i, k;
+    int                 k;
     REQUIRE(model_on(&v, TN_F64, &d, &plain, 11));
     d.embed_noise = 0.3; d.dropout = 0.25;
     REQUIRE(model_on(&w, TN_F64, &d, &m, 11));
-    want = numbers(tn_transformer_forward(v.ctx, &plain, ids_of(v.ctx, &d, 2, T, 1)));
-    got = numbers(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, T, 1)));
+    want = host(tn_transformer_forward(v.ctx, &plain, ids_of(v.ctx, &d, 2, T, 1)));
+    got = host(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, T, 1)));
     CHECK(test_max_error(got, want, 2 * T * d.vocab) == 0);
-    free(got);
-    for (i = 0; i < 2; i++) {                                /* bit-identical, the random numbers included */
+    for (int i = 0; i < 2; i++) {                                /* bit-identical, the random numbers included */
         m.desc.recompute = i > 0;
         CHECK_STATUS(tn_params_zero_grad(w.params), TN_OK);
         tn_ctx_seed(w.ctx, 5);
         first[i] = loss_of(&w, &m, T, true);
-        got = numbers(m.embed.w->grad);
-        if (i == 0) { free(want); want = got; }
+        got = host(m.embed.w->grad);
+        if (i == 0) want = got;
     }
     CHECK(first[0] == first[1] && test_max_error(got, want, tn_tensor_count(m.embed.w)) == 0);
     CHECK(first[0] != loss_of(&w, &m, T, false));
-    free(got);
-    free(want);
     /* Blocks that add nothing, no norm: what hidden gives is the first block's input, (e + 0.3 n) times 0 or 4/3. */
     m.desc.no_norm = true;
     m.desc.recompute = false;
@@ -658,18 +599,16 @@ TEST(noise_and_dropout)
     for (k = 0, mean = var = size = 0; k < SEEDS; k++) {
         int zeros = 0;
         tn_ctx_reset(w.ctx);
-        ids = ids_of(w.ctx, &d, 1, T, 1);
-        want = numbers(tn_embedding_forward(w.ctx, &m.embed, ids));
+        tn_tensor *ids = ids_of(w.ctx, &d, 1, T, 1);
+        want = host(tn_embedding_forward(w.ctx, &m.embed, ids));
         tn_record(w.ctx);
-        got = numbers(tn_transformer_hidden(w.ctx, &m, ids));
-        for (i = 0; i < T * d.dim; i++) {
+        got = host(tn_transformer_hidden(w.ctx, &m, ids));
+        for (int i = 0; i < T * d.dim; i++) {
             const double e = got[i] * 0.75 - want[i];
             if (got[i] == 0) zeros++;
             else mean += e, var += e * e, size += 1;
         }
         CHECK(zeros < T * d.dim);
-        free(got);
-        free(want);
     }
     CHECK_NEAR(size / (double)(SEEDS * T * d.dim), 0.75, 0.025);     /* 5 standard errors */
     CHECK_NEAR(mean / size, 0, 0.02);
@@ -693,8 +632,6 @@ TEST(logits_by_tensor)
     double              E[V][D], P[T][D], QK[4][HEADS][K][D], VV[HEADS][K][D], O[D][HEADS][K], U[V][D], x[T][D], y[T][D];
     double              want[T][V], got[T][V];
     int32_t             id[T] = {4, 0, 2, 4, 1};
-    tn_tensor          *ids, *dense;
-    int                 t, s, o, i, j, k, l, n, h, c;
     d.layers = 1; d.context = T;
     d.no_norm = true;
     d.positions = TN_POSITIONS_LEARNED;
@@ -707,36 +644,36 @@ TEST(logits_by_tensor)
     tn_read(m.blocks[0].attn.v, TN_F64, VV, HEADS * K * D);
     tn_read(m.blocks[0].attn.o, TN_F64, O, D * HEADS * K);
     tn_read(m.head.w, TN_F64, U, V * D);
-    dense = tn_cp_dense(tn_cp_from_mlp(w.ctx, &m.blocks[0].mlp));
+    tn_tensor *dense = tn_cp_dense(tn_cp_from_mlp(w.ctx, &m.blocks[0].mlp));
     REQUIRE(CHECK_STATUS(tn_read(dense, TN_F64, mlp, D * D * D), TN_OK));
     memset(attention, 0, sizeof attention);
-    for (h = 0; h < HEADS; h++) {
+    for (int h = 0; h < HEADS; h++) {
         double A[2][D][D], M[D][D];                          /* x_t^T A x_s; what head h writes from x_s */
         memset(A, 0, sizeof A);
         memset(M, 0, sizeof M);
-        for (i = 0; i < D; i++) for (j = 0; j < D; j++) for (c = 0; c < K; c++) {
-            for (n = 0; n < 2; n++) A[n][i][j] += QK[n][h][c][i] * QK[2 + n][h][c][j] / K;
+        for (int i = 0; i < D; i++) for (int j = 0; j < D; j++) for (int c = 0; c < K; c++) {
+            for (int n = 0; n < 2; n++) A[n][i][j] += QK[n][h][c][i] * QK[2 + n][h][c][j] / K;
             M[i][j] += O[i][h][c] * VV[h][c][j];
         }
-        for (o = 0; o < D; o++) for (i = 0; i < D; i++) for (j = 0; j < D; j++)
-            for (k = 0; k < D; k++) for (l = 0; l < D; l++) for (n = 0; n < D; n++)
+        for (int o = 0; o < D; o++) for (int i = 0; i < D; i++) for (int j = 0; j < D; j++)
+            for (int k = 0; k < D; k++) for (int l = 0; l < D; l++) for (int n = 0; n < D; n++)
                 attention[o][i][j][k][l][n] += A[0][i][j] * A[1][k][l] * M[o][n];
     }
-    for (t = 0; t < T; t++) for (i = 0; i < D; i++) y[t][i] = x[t][i] = E[id[t]][i] + P[t][i];
-    for (t = 0; t < T; t++) {
-        for (s = 0; s <= t; s++) for (o = 0; o < D; o++) for (i = 0; i < D; i++) for (j = 0; j < D; j++)
-            for (k = 0; k < D; k++) for (l = 0; l < D; l++) for (n = 0; n < D; n++)
+    for (int t = 0; t < T; t++) for (int i = 0; i < D; i++) y[t][i] = x[t][i] = E[id[t]][i] + P[t][i];
+    for (int t = 0; t < T; t++) {
+        for (int s = 0; s <= t; s++) for (int o = 0; o < D; o++) for (int i = 0; i < D; i++) for (int j = 0; j < D; j++)
+            for (int k = 0; k < D; k++) for (int l = 0; l < D; l++) for (int n = 0; n < D; n++)
                 y[t][o] += attention[o][i][j][k][l][n] * x[t][i] * x[s][j] * x[t][k] * x[s][l] * x[s][n];
-        for (c = 0; c < V; c++) {
+        for (int c = 0; c < V; c++) {
             want[t][c] = 0;
-            for (o = 0; o < D; o++) {
+            for (int o = 0; o < D; o++) {
                 double z = y[t][o];
-                for (i = 0; i < D; i++) for (j = 0; j < D; j++) z += mlp[o][i][j] * y[t][i] * y[t][j];
+                for (int i = 0; i < D; i++) for (int j = 0; j < D; j++) z += mlp[o][i][j] * y[t][i] * y[t][j];
                 want[t][c] += U[c][o] * z;
             }
         }
     }
-    ids = tn_tensor_2d(w.ctx, TN_I32, 1, T);
+    tn_tensor *ids = tn_tensor_2d(w.ctx, TN_I32, 1, T);
     tn_write(ids, TN_I32, id, T);
     CHECK_STATUS(tn_read(tn_transformer_forward(w.ctx, &m, ids), TN_F64, got, T * V), TN_OK);
     WORST("logits of a layer without norms against its tensors", test_frobenius(&got[0][0], &want[0][0], T * V), 1e-14);
@@ -780,9 +717,8 @@ TEST(cycles_refuse)
 static double spread(const tn_tensor *t)
 {
     int64_t i, n = tn_tensor_count(t);
-    double *v = numbers(t), sum = 0;
+    double *v = host(t), sum = 0;
     for (i = 0; i < n; i++) sum += v[i] * v[i];
-    free(v);
     return sqrt(sum / (double)n);
 }
 
@@ -828,11 +764,9 @@ TEST(first_loss)
     for (int k = 0; k < 64; k++) {
         tn_transformer_desc d = tiny();
         tn_transformer      m;
-        tn_tensor          *ids, *next;
         int32_t             id[2][TEXTS * TOKENS];
         const int64_t       two[2] = {TEXTS, TOKENS};
         world               w;
-        double              loss, expected;
         d.dim = dims[k & 1]; d.vocab = vocabs[k >> 1 & 1]; d.context = TOKENS; d.hidden = 32; d.layers = k & 4 ? 3 : 1;
         d.embed_norm = k >> 3 == 1;
         d.no_norm = k >> 3 == 2;
@@ -845,13 +779,13 @@ TEST(first_loss)
         REQUIRE(open_on(&w, TN_F32, (uint64_t)k, 1, NULL));
         for (int i = 0; i < TEXTS * TOKENS; i++)
             id[0][i] = (int32_t)((i * 37 + k) % d.vocab), id[1][i] = (int32_t)((i * 53 + 11 * k + 5) % d.vocab);
-        ids = tn_tensor_create(w.ctx, TN_I32, 2, two);
-        next = tn_tensor_create(w.ctx, TN_I32, 2, two);
+        tn_tensor *ids = tn_tensor_create(w.ctx, TN_I32, 2, two);
+        tn_tensor *next = tn_tensor_create(w.ctx, TN_I32, 2, two);
         tn_write(ids, TN_I32, id[0], TEXTS * TOKENS);
         tn_write(next, TN_I32, id[1], TEXTS * TOKENS);
         REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK));
-        loss = tn_item(tn_transformer_loss(w.ctx, &m, ids, next));
-        expected = log((double)d.vocab);
+        double loss = tn_item(tn_transformer_loss(w.ctx, &m, ids, next));
+        double expected = log((double)d.vocab);
         if (!CHECK_NEAR(loss, expected, 0.35))
             printf("     dim %d, vocab %d, case %d\n", (int)d.dim, (int)d.vocab, k >> 3);
         close_world(&w);
@@ -876,7 +810,7 @@ static void refused(world *w, tn_transformer_desc d, tn_status s, const char *pa
     CHECK_INT(tn_transformer_cost_of(&d, 0).params, 0);
 }
 
-#define REFUSED(change, status, part) do { tn_transformer_desc d = tiny(); change; refused(&w, d, status, part); } while (0)
+#define REFUSES(change, status, part) do { tn_transformer_desc d = tiny(); change; refused(&w, d, status, part); } while (0)
 TEST(bad_descs)
 {
     tn_transformer m;
@@ -884,55 +818,54 @@ TEST(bad_descs)
     char    name[200] = "";
     int64_t one = 1;
     const unsigned nine = 9;
-    tn_init zero;
+    tn_init zero = ZERO;
     world   w;
-    memset(&zero, 0, sizeof zero);
     REQUIRE(open_on(&w, TN_F32, 3, 1, NULL));
-    REFUSED(d.vocab = 0, TN_ERR_SHAPE, "transformer: vocab is 0, expected 1 to 2^31 - 2");
-    REFUSED(d.layers = -2, TN_ERR_SHAPE, "layers is -2");
-    REFUSED(d.dim = 0, TN_ERR_SHAPE, "dim is 0");
-    REFUSED(d.heads = 0, TN_ERR_SHAPE, "heads is 0");
-    REFUSED(d.context = INT32_MAX, TN_ERR_SHAPE, "context is 2147483647");
-    REFUSED(d.heads = 3, TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads, or d_qk to be given");
-    REFUSED(d.heads = 4; d.attention = TN_ATTENTION_DIFFERENTIAL, TN_ERR_SHAPE, "dim is 4, expected a multiple of 8 for 4 heads");
-    REFUSED(d.heads = 3; d.d_qk = 1, TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads, or d_v to be given");
-    REFUSED(d.hidden = -1, TN_ERR_SHAPE, "hidden is -1");
-    REFUSED(d.d_qk = -1, TN_ERR_SHAPE, "d_qk is -1");
-    REFUSED(d.d_v = INT64_MAX, TN_ERR_SHAPE, "d_v is 9223372036854775807");
-    REFUSED(d.row_length = -1, TN_ERR_SHAPE, "row_length is -1");
-    REFUSED(d.window = -1, TN_ERR_ARG, "transformer: window is -1, expected 0 or more");
-    REFUSED(d.order = 65, TN_ERR_ARG, "transformer: order is 65, expected 0 to 64");
-    REFUSED(d.order = 3; d.mlp = TN_MLP_RELU, TN_ERR_ARG, "transformer: order is given, expected 0: not bilinear");
-    REFUSED(d.no_projection = true, TN_ERR_SHAPE, "transformer: hidden is 3, expected dim = 4 with no_projection");
-    REFUSED(d.hidden = 4; d.no_projection = d.mlp_out_bias = true, TN_ERR_ARG, "mlp_out_bias is true, expected false with no_projection");
-    REFUSED(d.no_norm = d.embed_norm = true, TN_ERR_ARG, "embed_norm is true, expected false with no_norm");
-    REFUSED(d.norm_bias = true, TN_ERR_ARG, "norm_bias is true, expected false: only TN_NORM_LAYER");
-    REFUSED(d.no_norm = true; d.place = TN_PLACE_POST, TN_ERR_ARG, "place is given, expected 0 with no_norm");
-    REFUSED(d.tied = d.zero_head = true, TN_ERR_ARG, "zero_head is true, expected false with tied");
-    REFUSED(d.row = TN_ROW_SCALE_SUM, TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
-    REFUSED(d.form = TN_ATTEND_FORM_LINEAR, TN_ERR_ARG, "softmax has no linear form");
-    REFUSED(d.form = TN_ATTEND_FORM_LINEAR; d.window = 1; d.attention = TN_ATTENTION_SQUARED, TN_ERR_ARG,
+    REFUSES(d.vocab = 0, TN_ERR_SHAPE, "transformer: vocab is 0, expected 1 to 2^31 - 2");
+    REFUSES(d.layers = -2, TN_ERR_SHAPE, "layers is -2");
+    REFUSES(d.dim = 0, TN_ERR_SHAPE, "dim is 0");
+    REFUSES(d.heads = 0, TN_ERR_SHAPE, "heads is 0");
+    REFUSES(d.context = INT32_MAX, TN_ERR_SHAPE, "context is 2147483647");
+    REFUSES(d.heads = 3, TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads, or d_qk to be given");
+    REFUSES(d.heads = 4; d.attention = TN_ATTENTION_DIFFERENTIAL, TN_ERR_SHAPE, "dim is 4, expected a multiple of 8 for 4 heads");
+    REFUSES(d.heads = 3; d.d_qk = 1, TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads, or d_v to be given");
+    REFUSES(d.hidden = -1, TN_ERR_SHAPE, "hidden is -1");
+    REFUSES(d.d_qk = -1, TN_ERR_SHAPE, "d_qk is -1");
+    REFUSES(d.d_v = INT64_MAX, TN_ERR_SHAPE, "d_v is 9223372036854775807");
+    REFUSES(d.row_length = -1, TN_ERR_SHAPE, "row_length is -1");
+    REFUSES(d.window = -1, TN_ERR_ARG, "transformer: window is -1, expected 0 or more");
+    REFUSES(d.order = 65, TN_ERR_ARG, "transformer: order is 65, expected 0 to 64");
+    REFUSES(d.order = 3; d.mlp = TN_MLP_RELU, TN_ERR_ARG, "transformer: order is given, expected 0: not bilinear");
+    REFUSES(d.no_projection = true, TN_ERR_SHAPE, "transformer: hidden is 3, expected dim = 4 with no_projection");
+    REFUSES(d.hidden = 4; d.no_projection = d.mlp_out_bias = true, TN_ERR_ARG, "mlp_out_bias is true, expected false with no_projection");
+    REFUSES(d.no_norm = d.embed_norm = true, TN_ERR_ARG, "embed_norm is true, expected false with no_norm");
+    REFUSES(d.norm_bias = true, TN_ERR_ARG, "norm_bias is true, expected false: only TN_NORM_LAYER");
+    REFUSES(d.no_norm = true; d.place = TN_PLACE_POST, TN_ERR_ARG, "place is given, expected 0 with no_norm");
+    REFUSES(d.tied = d.zero_head = true, TN_ERR_ARG, "zero_head is true, expected false with tied");
+    REFUSES(d.row = TN_ROW_SCALE_SUM, TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
+    REFUSES(d.form = TN_ATTEND_FORM_LINEAR, TN_ERR_ARG, "softmax has no linear form");
+    REFUSES(d.form = TN_ATTEND_FORM_LINEAR; d.window = 1; d.attention = TN_ATTENTION_SQUARED, TN_ERR_ARG,
             "a window has no linear");
-    REFUSED(d.hidden = 2147483646; d.dim = 2147483646; d.heads = 1, TN_ERR_SHAPE, "parameters");
-    REFUSED(d.heads = d.d_qk = 60000; d.d_v = 1, TN_ERR_SHAPE, "d_qk is 60000, expected at least 1, and below 2^31 - 1");
-    REFUSED(d.heads = d.d_v = 60000; d.d_qk = 1, TN_ERR_SHAPE, "d_v is 60000");
-    REFUSED(d.heads = 1; d.d_qk = 100000000; d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR,
+    REFUSES(d.hidden = 2147483646; d.dim = 2147483646; d.heads = 1, TN_ERR_SHAPE, "parameters");
+    REFUSES(d.heads = d.d_qk = 60000; d.d_v = 1, TN_ERR_SHAPE, "d_qk is 60000, expected at least 1, and below 2^31 - 1");
+    REFUSES(d.heads = d.d_v = 60000; d.d_qk = 1, TN_ERR_SHAPE, "d_v is 60000");
+    REFUSES(d.heads = 1; d.d_qk = 100000000; d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR,
             TN_ERR_SHAPE,
             "attend: the state would have 100000000 * 100000000 * 4 numbers, expected at most 1e15");
-    REFUSED(d.softcap = -1, TN_ERR_ARG, "softcap is -1");
-    REFUSED(d.norm_eps = (double)NAN, TN_ERR_ARG, "norm_eps is nan");
-    REFUSED(d.attn_scale = -2, TN_ERR_ARG, "attn_scale is -2");
-    REFUSED(d.init_std = HUGE_VAL, TN_ERR_ARG, "init_std is inf");
-    REFUSED(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "transformer: mlp is 15, expected 0 to ");
-    REFUSED(d.attention = (tn_attention_kind)7, TN_ERR_ARG, "transformer: attention is 7, expected 0 to ");
-    REFUSED(d.form = (tn_attend_form)3, TN_ERR_ARG, "form is 3, expected 0 to 2");
-    REFUSED(d.row = (tn_row_scale)7, TN_ERR_ARG, "row is 7, expected 0 to 4");
-    REFUSED(d.positions = (tn_positions)3, TN_ERR_ARG, "transformer: positions is 3, expected 0 to 2");
-    REFUSED(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "transformer: norm is 9, expected 0 to 1");     /* which no cast may be */
-    REFUSED(d.place = (tn_place)3, TN_ERR_ARG, "transformer: place is 3, expected 0 to 2");
-    REFUSED(d.init = (tn_init_rule)7, TN_ERR_ARG, "transformer: init is 7, expected 0 to ");
+    REFUSES(d.softcap = -1, TN_ERR_ARG, "softcap is -1");
+    REFUSES(d.norm_eps = (double)NAN, TN_ERR_ARG, "norm_eps is nan");
+    REFUSES(d.attn_scale = -2, TN_ERR_ARG, "attn_scale is -2");
+    REFUSES(d.init_std = HUGE_VAL, TN_ERR_ARG, "init_std is inf");
+    REFUSES(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "transformer: mlp is 15, expected 0 to ");
+    REFUSES(d.attention = (tn_attention_kind)7, TN_ERR_ARG, "transformer: attention is 7, expected 0 to ");
+    REFUSES(d.form = (tn_attend_form)3, TN_ERR_ARG, "form is 3, expected 0 to 2");
+    REFUSES(d.row = (tn_row_scale)7, TN_ERR_ARG, "row is 7, expected 0 to 4");
+    REFUSES(d.positions = (tn_positions)3, TN_ERR_ARG, "transformer: positions is 3, expected 0 to 2");
+    REFUSES(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "transformer: norm is 9, expected 0 to 1");     /* which no cast may be */
+    REFUSES(d.place = (tn_place)3, TN_ERR_ARG, "transformer: place is 3, expected 0 to 2");
+    REFUSES(d.init = (tn_init_rule)7, TN_ERR_ARG, "transformer: init is 7, expected 0 to ");
     CHECK(tn_params_add(w.params, "m.blocks.1.mlp.p", 1, &one, zero) != NULL);
-    REFUSED(d.tied = true, TN_ERR_ARG, "the parameter m.blocks.1.mlp.p exists already");
+    REFUSES(d.tied = true, TN_ERR_ARG, "the parameter m.blocks.1.mlp.p exists already");
     CHECK(tn_params_add(w.params, "m.head.w", 1, &one, zero) != NULL);
     CHECK_STATUS(tn_transformer_init(w.params, NULL, &none, &m), TN_OK);
     CHECK_STATUS(tn_transformer_init(w.params, "", &none, &m), TN_ERR_ARG);
@@ -968,7 +901,6 @@ TEST(check_is_init)
         tn_transformer_desc d = tiny();
         tn_transformer      m;
         char                name[16];
-        bool                ok;
         d.attention = (tn_attention_kind)(k % 5);
         d.form = (tn_attend_form)(k / 5 % 3);
         d.row = (tn_row_scale)(k / 15 % 5);
@@ -976,7 +908,7 @@ TEST(check_is_init)
         d.bidirectional = k / 150 % 2 == 1;
         d.value_residual = k / 300 == 1;
         snprintf(name, sizeof name, "m%d", (int)k);
-        ok = tn_transformer_check(w.ctx, &d, NULL) == TN_OK;
+        bool ok = tn_transformer_check(w.ctx, &d, NULL) == TN_OK;
         CHECK(ok == (tn_ctx_status(w.ctx) == TN_OK));
         tn_ctx_clear_error(w.ctx);
         CHECK(ok == (tn_transformer_init(w.params, name, &d, &m) == TN_OK));
@@ -991,22 +923,18 @@ TEST(check_is_init)
 
 TEST(clones)
 {
-    int k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         tn_transformer      m, copy;
-        tn_params          *other;
-        tn_tensor          *ids;
         tn_ctx             *single;
         world               w;
-        double             *before, *after;
         int64_t             n, V = d.vocab;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 400 + (uint64_t)k));
         REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &single, NULL), TN_OK));
-        ids = ids_of(w.ctx, &d, 1, 1, 2);
-        before = numbers(tn_transformer_forward(w.ctx, &m, ids));
-        other = tn_params_clone(single, w.params);
+        tn_tensor *ids = ids_of(w.ctx, &d, 1, 1, 2);
+        double *before = host(tn_transformer_forward(w.ctx, &m, ids));
+        tn_params *other = tn_params_clone(single, w.params);
         copy = m;
         n = tn_params_rebind(other, w.params, &copy, sizeof copy);
         if (!CHECK_INT(n, tn_params_count(w.params) + d.tied)) printf("     %s\n", what);
@@ -1014,10 +942,8 @@ TEST(clones)
         CHECK(stir(w.params, 1, 1));                         /* the copy knows nothing of this */
         tn_params_destroy(w.params);
         w.params = NULL;
-        after = numbers(tn_transformer_forward(single, &copy, ids_of(single, &d, 1, 1, 2)));
+        double *after = host(tn_transformer_forward(single, &copy, ids_of(single, &d, 1, 1, 2)));
         CHECK(test_max_error(after, before, V) < 1e-5);
-        free(before);
-        free(after);
         CHECK_STATUS(tn_ctx_status(single), TN_OK);
         tn_ctx_destroy(single);
         close_world(&w);
@@ -1029,15 +955,13 @@ TEST(clones_refuse)
 {
     tn_transformer_desc d = tiny();
     tn_transformer      m, copy, small;
-    tn_params          *other;
     world               w;
-    size_t              live;
     REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
-    other = tn_params_create(w.ctx);
+    tn_params *other = tn_params_create(w.ctx);
     d.layers = 1;
     REQUIRE(CHECK_STATUS(tn_transformer_init(other, "", &d, &small), TN_OK));
     copy = m;
-    live = w.heap.live;
+    size_t live = w.heap.live;
     CHECK_INT(tn_params_rebind(other, w.params, &copy, sizeof copy), -1);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "blocks.1.");
     CHECK(memcmp(&copy, &m, sizeof m) == 0);
@@ -1060,7 +984,7 @@ static tn_status read_text(tn_ctx *ctx, const char *text, tn_transformer_desc *d
     return tn_transformer_config_read(ctx, s, d);
 }
 
-static size_t write_text(tn_ctx *ctx, const tn_transformer_desc *d, char *text, size_t room)
+static size_t config_text(tn_ctx *ctx, const tn_transformer_desc *d, char *text, size_t room)
 {
     size_t used = 0;
     CHECK_STATUS(tn_transformer_config_write(ctx, d, tn_sink_memory(text, room - 1, &used)), TN_OK);
@@ -1072,12 +996,10 @@ TEST(configs)
 {
     tn_ctx *ctx;
     char    text[4096], again[4096];
-    int     k;
     REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
-    for (k = 0; k < VARIANTS + TN_MLP_GELU_TANH + 1; k++) {
+    for (int k = 0; k < VARIANTS + TN_MLP_GELU_TANH + 1; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what), full, back;
-        size_t              n;
         if (k >= VARIANTS) {
             d.mlp = (tn_mlp_kind)(k - VARIANTS);
             d.init = (tn_init_rule)((k - VARIANTS) % (TN_INIT_HE + 1));
@@ -1089,11 +1011,11 @@ TEST(configs)
         memset(&full, 0, sizeof full);
         memset(&back, 0, sizeof back);
         CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_OK);
-        n = write_text(ctx, &d, text, sizeof text);
+        size_t n = config_text(ctx, &d, text, sizeof text);
         CHECK_INT(n, strlen(text));
         if (!CHECK_STATUS(read_text(ctx, text, &back), TN_OK)) printf("     %s\n%s\n", tn_ctx_error(ctx), text);
         CHECK(memcmp(&full, &back, sizeof back) == 0);       /* padding and all: both were zeros before */
-        write_text(ctx, &back, again, sizeof again);
+        config_text(ctx, &back, again, sizeof again);
         CHECK_STR(again, text);
         if (k >= VARIANTS) {
             snprintf(again, sizeof again, "\"mlp\": \"%s\"", tn_mlp_kind_name(full.mlp));
@@ -1178,12 +1100,12 @@ TEST(configs_mutated)
     tn_ctx  *ctx;
     char     text[4096], changed[4096], again[4096];
     uint64_t seed = 6;
-    int      round, taken = 0;
+    int      taken = 0;
     REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
-    for (round = 0; round < 6000; round++) {
+    for (int round = 0; round < 6000; round++) {
         const char         *what;
-        tn_transformer_desc d = variant((int)test_random_int(&seed, 0, VARIANTS - 1), &what), back;
-        int64_t             n = (int64_t)write_text(ctx, &d, text, sizeof text), k, at, length;
+        tn_transformer_desc d = variant((int)test_random_int(&seed, 0, VARIANTS - 1), &what), back = ZERO;
+        int64_t             n = (int64_t)config_text(ctx, &d, text, sizeof text), k, at, length;
         tn_source           source;
         for (k = test_random_int(&seed, 1, 3); k > 0; k--) {
             at = test_random_int(&seed, 0, n - 1);
@@ -1198,10 +1120,9 @@ TEST(configs_mutated)
         }
         memcpy(changed, text, (size_t)n);
         source = tn_source_memory(text, (size_t)n);
-        memset(&back, 0, sizeof back);
         if (tn_transformer_config_read(ctx, source, &back) == TN_OK) {
             taken++;
-            write_text(ctx, &back, again, sizeof again);
+            config_text(ctx, &back, again, sizeof again);
             CHECK_STATUS(read_text(ctx, again, &d), TN_OK);
             CHECK_INT(tn_transformer_cost_of(&back, 0).params, tn_transformer_cost_of(&d, 0).params);
         } else CHECK(tn_ctx_status(ctx) != TN_OK);
@@ -1277,15 +1198,14 @@ static size_t golden_file(tn_ctx *ctx, const golden_tensor *t, size_t count, con
                           const char *extra, bool turned, size_t skip, char *file)
 {
     tn_named named[MOST_TENSORS];
-    size_t   k, n = 0, used = 0;
-    for (k = 0; k < count; k++) {
+    size_t   n = 0, used = 0;
+    for (size_t k = 0; k < count; k++) {
         int64_t shape[2] = {t[k].shape[0], t[k].shape[1]}, i, all = t[k].rank == 2 ? shape[0] * shape[1] : shape[0];
         float   v[256];
-        tn_tensor *x;
         if (drop && strcmp(t[k].name, drop) == 0) continue;
         if (turned && n == 0) { shape[0] = t[k].shape[1]; shape[1] = t[k].shape[0]; }
         for (i = 0; i < all; i++) v[i] = (float)weights[t[k].at + i] / 256;
-        x = tn_tensor_nd(ctx, TN_F32, t[k].rank, shape);
+        tn_tensor *x = tn_tensor_nd(ctx, TN_F32, t[k].rank, shape);
         CHECK_STATUS(tn_write(x, TN_F32, v, all), TN_OK);
         named[n].name = t[k].name + skip;
         named[n++].tensor = x;
@@ -1322,8 +1242,7 @@ TEST(golden_models)
 {
     static char file[FILE_ROOM];
     double      worst[2] = {0, 0};
-    int         f, which, plain;
-    for (f = 0; f < 2; f++) for (which = 0; which < 2; which++) for (plain = 0; plain < 2; plain++) {
+    for (int f = 0; f < 2; f++) for (int which = 0; which < 2; which++) for (int plain = 0; plain < 2; plain++) {
         tn_transformer_desc d;
         tn_transformer      m;
         world               w;
@@ -1366,16 +1285,14 @@ TEST(weights_refuse)
     static char         file[FILE_ROOM];
     tn_transformer_desc d;
     tn_transformer      m, other;
-    tn_params          *elsewhere;
     world               w;
-    size_t              bytes;
     int64_t             lines;
     const tn_name_map  *map = tn_name_map_gpt2(&lines);
     tn_name_map         own[3];
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
     CHECK_STATUS(read_text(w.ctx, gpt2_config, &d), TN_OK);
     REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK));
-    bytes = golden_file(w.ctx, GOLDEN(gpt2), "transformer.h.1.ln_2.bias", NULL, false, 0, file);
+    size_t bytes = golden_file(w.ctx, GOLDEN(gpt2), "transformer.h.1.ln_2.bias", NULL, false, 0, file);
     unread(&w, &m, file, bytes, TN_ERR_ARG, "model.safetensors: there is no tensor \"transformer.h.1.ln_2.bias\" for parameter "
            "blocks.1.norm2.bias [6]");
     bytes = golden_file(w.ctx, GOLDEN(gpt2), NULL, NULL, true, 0, file);
@@ -1408,7 +1325,7 @@ TEST(weights_refuse)
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer_read_mapped: 1 lines of a map at NULL, expected a list");
     CHECK_STATUS(tn_transformer_read_mapped(w.params, NULL, file_of(file, bytes), map, lines), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "the model is NULL");
-    elsewhere = tn_params_create(w.ctx);
+    tn_params *elsewhere = tn_params_create(w.ctx);
     CHECK_STATUS(tn_transformer_read_mapped(elsewhere, &m, file_of(file, bytes), map, lines), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "name map: the model's embedding is not one of these parameters");
     CHECK_STATUS(tn_transformer_read_mapped(NULL, &m, file_of(file, bytes), map, lines), TN_ERR_ARG);
@@ -1422,9 +1339,8 @@ TEST(head_rows)
     static const int swapped[D] = {2, 3, 0, 1, 4}, pairs[D] = {0, 2, 1, 3, 4};
     static char file[FILE_ROOM];
     char        said[256] = "";
-    tn_desc     desc;
+    tn_desc     desc = ZERO;
     tn_ctx     *ctx;
-    tn_params  *ps;
     tn_transformer_desc d = tiny();
     tn_transformer m;
     tn_named    named[3];
@@ -1433,18 +1349,15 @@ TEST(head_rows)
     double      got[2 * H * D * N];
     size_t      used;
     int64_t     i, two_by_three[2] = {2, 3}, shape[2] = {H * D, N};
-    tn_param   *other;
-    tn_init     ones;
-    memset(&ones, 0, sizeof ones);
+    tn_init     ones = ZERO;
     ones.rule = TN_INIT_ONE;
-    memset(&desc, 0, sizeof desc);
     desc.log = say_last;
     desc.log_user = said;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
-    ps = tn_params_create(ctx);
+    tn_params *ps = tn_params_create(ctx);
     d.layers = 1; d.heads = H; d.dim = N; d.d_qk = d.d_v = d.hidden = D; d.no_gain = d.tied = true; d.mlp = TN_MLP_RELU;
     REQUIRE(CHECK_STATUS(tn_transformer_init(ps, "", &d, &m), TN_OK));
-    other = tn_params_add(ps, "other", 2, two_by_three, ones);     /* it is not the model's, and stays */
+    tn_param *other = tn_params_add(ps, "other", 2, two_by_three, ones);     /* it is not the model's, and stays */
     REQUIRE(other != NULL);
     for (i = 0; i < H * D * N; i++) q[i] = (float)i;
     for (i = 0; i < D * N; i++) k[i] = (float)(100 + i);
@@ -1502,15 +1415,15 @@ TEST(head_rows)
 static void sampled(const float *logits, int64_t n, double temperature, int64_t k, double p, const double *want)
 {
     enum { DRAWS = 4000, MOST = 64 };
-    int64_t count[MOST], i, id;
+    int64_t count[MOST], id;
     memset(count, 0, sizeof count);
-    for (i = 0; i < DRAWS; i++) {
+    for (int64_t i = 0; i < DRAWS; i++) {
         id = tn_sample(logits, n, temperature, k, p, ((double)i + 0.5) / (double)DRAWS);
         if (!CHECK(id >= 0 && id < n)) return;
         CHECK_INT(tn_sample(logits, n, temperature, k, p, ((double)i + 0.5) / (double)DRAWS), id);
         count[id]++;
     }
-    for (i = 0; i < n; i++) CHECK_NEAR((double)count[i] / (double)DRAWS, want[i], 1.01 / (double)DRAWS);
+    for (int64_t i = 0; i < n; i++) CHECK_NEAR((double)count[i] / (double)DRAWS, want[i], 1.01 / (double)DRAWS);
 }
 
 /* The distribution in plain words: sort, cut, softmax. */
@@ -1538,19 +1451,18 @@ TEST(sampling)
     float    v[50], nan_in[3] = {0, NAN, 1}, inf_in[2] = {0, HUGE_VALF}, none[2] = {-HUGE_VALF, -HUGE_VALF}, signs[3];
     double   want[64];
     uint64_t seed = 8;
-    int      round, i, n;
-    for (round = 0; round < 40; round++) {
-        double  temperature = 0.3 + 2 * fabs(test_random_real(&seed)), p = round % 3 ? fabs(test_random_real(&seed)) : 0;
-        int     k = round % 2 ? (int)test_random_int(&seed, 1, 50) : 0;
-        n = (int)test_random_int(&seed, 1, 50);
-        for (i = 0; i < n; i++)                              /* every other round has equals */
+    for (int round = 0; round < 40; round++) {
+        double temperature = 0.3 + 2 * fabs(test_random_real(&seed)), p = round % 3 ? fabs(test_random_real(&seed)) : 0;
+        int    k = round % 2 ? (int)test_random_int(&seed, 1, 50) : 0;
+        int n = (int)test_random_int(&seed, 1, 50);
+        for (int i = 0; i < n; i++)                              /* every other round has equals */
             v[i] = round % 4 < 2 ? (float)test_random_int(&seed, -3, 3) : 4 * (float)test_random_real(&seed);
         sample_want(v, n, temperature, k, p, want);
         sampled(v, n, temperature, k, p, want);
     }
     sample_want(four, 4, 1, 0, 1, want);
     sampled(four, 4, 1, 0, 1, want);
-    for (i = 0; i < 5; i++) want[i] = i < 3 ? 1 / 3.0 : 0;
+    for (int i = 0; i < 5; i++) want[i] = i < 3 ? 1 / 3.0 : 0;
     sampled(flat, 5, 1, 3, 0, want);                         /* of equals the first */
     sampled(flat, 5, 1, 0, 0.6, want);
     want[0] = want[2] = 0; want[1] = want[3] = 0.5;
@@ -1611,13 +1523,12 @@ TEST(sampling_at_the_ends)
 static double step(tn_ctx *ctx, const tn_transformer *m, tn_optim *o, const int32_t *text, int64_t texts, int64_t tokens)
 {
     tn_tensor *all, *loss;
-    double     value;
     tn_ctx_reset(ctx);
     all = tn_tensor_2d(ctx, TN_I32, texts, tokens + 1);
     tn_write(all, TN_I32, text, texts * (tokens + 1));
     tn_record(ctx);
     loss = tn_transformer_loss(ctx, m, tn_copy(ctx, tn_slice(all, 1, 0, tokens)), tn_copy(ctx, tn_slice(all, 1, 1, tokens + 1)));
-    value = tn_item(loss);
+    double value = tn_item(loss);
     CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     return value;
@@ -1630,28 +1541,24 @@ TEST(learns)
     static const int32_t text[2 * (TOKENS + 1)] = {1, 2, 1, 3, 1, 4, 1, 2, 2, 3, 3, 4, 1, 1, 2, 0, 0, 1, 2, 3, 1, 2, 4, 1, 2, 0, 3, 3, 2,
                                                    2, 1, 4};
     double worst = 0;
-    int    k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
-        tn_optim_desc       od;
+        tn_optim_desc       od = ZERO;
         tn_transformer      m;
         world               w;
-        tn_optim           *o;
         double              loss = 0, first = 0;
         uint64_t            before = 0;
-        int                 i;
         if (test_leave_out(d.bidirectional || d.dim == 1 || d.no_projection || d.positions == TN_POSITIONS_NONE,
                            "transformers that are too small, or blind, to learn a text by heart")) continue;
-        memset(&od, 0, sizeof od);
         od.lr = 1e-2;
         od.beta2 = 0.99;
         d.dim = 16; d.hidden = 0; d.context = 16; d.d_qk = d.d_v = 0; d.softcap = d.softcap > 0 ? 10 : 0; d.init = TN_INIT_NORMAL;
         d.row_length = 0; d.window = d.window ? 8 : 0;
         REQUIRE(open_on(&w, TN_F32, 5, 1, NULL));
         REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK));
-        o = tn_optim_create(w.params, &od);
-        for (i = 0; i < STEPS; i++) {
+        tn_optim *o = tn_optim_create(w.params, &od);
+        for (int i = 0; i < STEPS; i++) {
             loss = step(w.ctx, &m, o, text, 2, TOKENS);
             if (i == 0) first = loss;
             if (i == 2) before = w.heap.count;
@@ -1667,23 +1574,20 @@ TEST(learns)
 /* A token's turn asks for no memory once one has been decoded, and the constant state has no more bytes for longer texts. */
 TEST(decoding_memory)
 {
-    int k;
-    for (k = 0; k < VARIANTS; k++) {
-        const char           *what;
-        tn_transformer_desc   d = variant(k, &what);
-        tn_transformer        m;
-        tn_transformer_cache *c;
-        tn_tensor            *id;
-        world                 w;
-        uint64_t              before;
-        int                   i;
+    for (int k = 0; k < VARIANTS; k++) {
+        const char         *what;
+        tn_transformer_desc d = variant(k, &what);
+        tn_transformer      m;
+        world               w;
+        uint64_t            before;
+        int                 i;
         if (test_leave_out(d.bidirectional || d.context < 6, "transformers without decoding of six tokens, for its memory"))
             continue;
         REQUIRE(model_on(&w, TN_F32, &d, &m, 3));
-        c = tn_transformer_cache_create(w.ctx, &m, 1, 6);
+        tn_transformer_cache *c = tn_transformer_cache_create(w.ctx, &m, 1, 6);
         for (i = 0, before = 0; i < 6; i++) {
             tn_ctx_reset(w.ctx);
-            id = ids_of(w.ctx, &d, 1, 1, (uint64_t)i);
+            tn_tensor *id = ids_of(w.ctx, &d, 1, 1, (uint64_t)i);
             CHECK(tn_transformer_decode(w.ctx, &m, id, c) != NULL);
             if (i == 1) before = w.heap.count;
         }
@@ -1695,29 +1599,25 @@ TEST(decoding_memory)
 /* Logits, decoded logits and the weights after a step on a backend: their bits must not depend on where the memory is. */
 static bool run_on(const tn_backend *backend, int threads, int k, double *out, int64_t *n)
 {
-    const char           *what;
-    tn_transformer_desc   d = variant(k, &what);
-    const int64_t         tokens = d.context < 5 ? d.context : 5;
-    tn_transformer        m;
-    tn_transformer_cache *c;
-    tn_optim             *o;
-    tn_tensor            *y;
-    world                 w;
-    int64_t               i;
-    int32_t               text[12] = {0, 3, 1, 1, 4, 2, 2, 0, 1, 4, 4, 3};
+    const char         *what;
+    tn_transformer_desc d = variant(k, &what);
+    const int64_t       tokens = d.context < 5 ? d.context : 5;
+    tn_transformer      m;
+    world               w;
+    int32_t             text[12] = {0, 3, 1, 1, 4, 2, 2, 0, 1, 4, 4, 3};
     *n = 0;
     if (!open_on(&w, TN_F32, 9, threads, backend)) return false;
     if (!CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK) || !stir(w.params, 9, 0.5)) return false;
-    o = tn_optim_create(w.params, NULL);
+    tn_optim *o = tn_optim_create(w.params, NULL);
     out[(*n)++] = step(w.ctx, &m, o, text, 2, tokens);
-    y = tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, tokens, 1));
+    tn_tensor *y = tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, tokens, 1));
     CHECK_STATUS(tn_read(y, TN_F64, out + *n, tn_tensor_count(y)), TN_OK);
     *n += tn_tensor_count(y);
-    c = d.bidirectional ? NULL : tn_transformer_cache_create(w.ctx, &m, 2, tokens);
+    tn_transformer_cache *c = d.bidirectional ? NULL : tn_transformer_cache_create(w.ctx, &m, 2, tokens);
     y = c ? tn_transformer_decode(w.ctx, &m, ids_of(w.ctx, &d, 2, tokens, 1), c) : NULL;
     if (y) CHECK_STATUS(tn_read(y, TN_F64, out + *n, tn_tensor_count(y)), TN_OK);
     *n += y ? tn_tensor_count(y) : 0;
-    for (i = 0; i < tn_params_count(w.params); i++) {
+    for (int64_t i = 0; i < tn_params_count(w.params); i++) {
         tn_tensor *t = tn_params_at(w.params, i)->value;
         CHECK_STATUS(tn_read(t, TN_F64, out + *n, tn_tensor_count(t)), TN_OK);
         *n += tn_tensor_count(t);
@@ -1730,8 +1630,7 @@ TEST(backends)
 {
     static double plain[4000], other[4000];
     int64_t n, also;
-    int     k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         REQUIRE(run_on(tn_cpu_backend(), 1, k, plain, &n) && n < 4000);
         CHECK(run_on(tn_cpu_backend(), 3, k, other, &also) && also == n && memcmp(plain, other, sizeof *plain * (size_t)n) == 0);
         if (test_leave_out(!SEALED, NO_SEALED)) continue;
@@ -1746,17 +1645,15 @@ TEST(backends)
 static bool starve(uint64_t n, const char *file, size_t bytes)
 {
     tn_transformer_desc   d;
-    tn_transformer        m, copy;
+    tn_transformer        m = ZERO, copy;
     tn_transformer_cache *c = NULL;
     tn_params            *other = NULL;
     world                 w;
     int64_t               lines;
     const tn_name_map    *map = tn_name_map_llama(&lines);
-    bool                  ok;
-    memset(&m, 0, sizeof m);
     if (!open_on(&w, TN_F32, 1, 1, NULL)) return true;
     w.heap.fail_at = n ? w.heap.count + n : 0;
-    ok = read_text(w.ctx, llama_config, &d) == TN_OK && tn_transformer_init(w.params, "", &d, &m) == TN_OK;
+    bool ok = read_text(w.ctx, llama_config, &d) == TN_OK && tn_transformer_init(w.params, "", &d, &m) == TN_OK;
     if (!ok) CHECK_INT(tn_params_count(w.params), 0);
     ok = ok && tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), map, lines) == TN_OK;
     ok = ok && (c = tn_transformer_cache_create(w.ctx, &m, 2, 4)) != NULL;
@@ -1775,10 +1672,9 @@ TEST(starving)
 {
     static char file[FILE_ROOM];
     world       w;
-    size_t      bytes;
     uint64_t    n;
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
-    bytes = golden_file(w.ctx, GOLDEN(llama), NULL, NULL, false, 0, file);
+    size_t bytes = golden_file(w.ctx, GOLDEN(llama), NULL, NULL, false, 0, file);
     close_world(&w);
     CHECK(starve(0, file, bytes));
     for (n = 1; !starve(n, file, bytes); n++) if (!CHECK(n < 2000)) return;
@@ -1812,10 +1708,9 @@ static bool starve_init(uint64_t n)
     tn_transformer_desc d = variant(13, &what);
     tn_transformer      m;
     world               w;
-    bool                ok;
     if (!open_on(&w, TN_F32, 1, 1, NULL)) return true;
     w.heap.fail_at = w.heap.count + n;
-    ok = tn_transformer_init(w.params, "", &d, &m) == TN_OK;
+    bool ok = tn_transformer_init(w.params, "", &d, &m) == TN_OK;
     if (!ok) CHECK_INT(tn_params_count(w.params), 0);
     CHECK_STATUS(tn_ctx_status(w.ctx), ok ? TN_OK : TN_ERR_MEMORY);
     tn_ctx_clear_error(w.ctx);
@@ -1834,22 +1729,19 @@ TEST(three_encoders_without_memory)
 TEST(a_cache_after_a_failed_call)
 {
     tn_transformer_desc d = tiny();
-    uint64_t            n;
     int                 refused = 0;
     double              want[2 * 5], got[2 * 5];
     bool                done = false;
-    for (n = 0; !done; n++) {
-        tn_transformer        m;
-        tn_transformer_cache *c;
-        tn_tensor            *first, *next, *y;
-        world                 w;
+    for (uint64_t n = 0; !done; n++) {
+        tn_transformer m;
+        world          w;
         REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
-        first = tn_tensor_keep(ids_of(w.ctx, &d, 2, 3, 1));
-        next = tn_tensor_keep(ids_of(w.ctx, &d, 2, 1, 2));
-        c = tn_transformer_cache_create(w.ctx, &m, 2, 6);
+        tn_tensor *first = tn_tensor_keep(ids_of(w.ctx, &d, 2, 3, 1));
+        tn_tensor *next = tn_tensor_keep(ids_of(w.ctx, &d, 2, 1, 2));
+        tn_transformer_cache *c = tn_transformer_cache_create(w.ctx, &m, 2, 6);
         REQUIRE(first && next && c);
         w.heap.fail_at = n ? w.heap.count + n : 0;
-        y = tn_transformer_decode(w.ctx, &m, first, c);
+        tn_tensor *y = tn_transformer_decode(w.ctx, &m, first, c);
         w.heap.fail_at = 0;
         done = n > 0 && y != NULL;
         if (!y) {
@@ -1878,20 +1770,19 @@ TEST(a_map_that_begins_with_a_mistake)
     tn_transformer_desc d;
     tn_transformer      m;
     world               w;
-    size_t              bytes;
-    int64_t             lines, i;
+    int64_t             lines;
     const tn_name_map  *map = tn_name_map_gpt2(&lines);
     tn_name_map         own[64];
     double              before[6], after[6];
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
     CHECK_STATUS(read_text(w.ctx, gpt2_config, &d), TN_OK);
     REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK));
-    bytes = golden_file(w.ctx, GOLDEN(gpt2), NULL, NULL, false, 0, file);
+    size_t bytes = golden_file(w.ctx, GOLDEN(gpt2), NULL, NULL, false, 0, file);
     REQUIRE(CHECK(lines < 64));
     memset(own, 0, sizeof own);
     own[0].file = "no.such.tensor";
     own[0].param = "embed.w";
-    for (i = 0; i < lines; i++) own[i + 1] = map[i];
+    for (int64_t i = 0; i < lines; i++) own[i + 1] = map[i];
     tn_read(m.norm.gain, TN_F64, before, 6);
     CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), own, lines + 1), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "no.such.tensor");
@@ -1912,19 +1803,17 @@ TEST(config_norm_bias)
         {",\"no_norm_bias\":true,\"norm\":\"layer\"", false, "\"no_norm_bias\": true"}
     };
     tn_ctx *ctx;
-    size_t  i;
     REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
-    for (i = 0; i < sizeof list / sizeof *list; i++) {
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         tn_transformer_desc d;
         char                text[4096];
         snprintf(text, sizeof text, "{" OURS "%s}", list[i].keys);
         if (!CHECK_STATUS(read_text(ctx, text, &d), TN_OK)) continue;
         CHECK(d.norm_bias == list[i].bias);
-        write_text(ctx, &d, text, sizeof text);
+        config_text(ctx, &d, text, sizeof text);
         if (!CHECK(strstr(text, list[i].written) != NULL)) printf("     %s\n", text);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST_MAIN(sums_with_their_norms, config_norm_bias, gradients, forward_by_hand, decoding, hidden_and_head, patterns, causality, decoding_refuses, short_texts, counts,

@@ -1,21 +1,7 @@
 /* test_mps.c: matrix product states, as a layer and as trains. Everything is compared with plain double loops over dense
    tensors. */
 
-#include "world.h"
-
-enum { MOST = 1 << 13 };
-
-static double host_room[8][MOST];
-
-/* The numbers of a tensor, in one of eight buffers. */
-static const double *host(const tn_tensor *t)
-{
-    static int next;
-    double *p = host_room[next = (next + 1) % 8];
-    if (!CHECK(t != NULL && tn_tensor_count(t) <= MOST)) return memset(p, 0, sizeof host_room[0]), p;
-    CHECK_STATUS(tn_read(t, TN_F64, p, tn_tensor_count(t)), TN_OK);
-    return p;
-}
+#include "kit.h"
 
 static tn_tensor *any(world *w, int rank, int64_t a, int64_t b, int64_t c, int64_t d, double std)
 {
@@ -76,15 +62,14 @@ TEST(local_features)
         const int64_t      dim = map == TN_LOCAL_POWERS ? 5 : 2, points = POINTS;
         double             v[POINTS], phi[8], grad[POINTS], size = 0, error = 0;
         world              w;
-        tn_tensor         *x, *y, *weight;
         if (!open_on(&w, k % 2 ? TN_F64 : TN_F32, 2, 1, NULL)) return;
         for (int i = 0; i < POINTS; i++) v[i] = (double)(float)(-1 + 0.01 * i);
-        x = tn_tensor_from(w.ctx, 1, &points, TN_F64, v);
+        tn_tensor *x = tn_tensor_from(w.ctx, 1, &points, TN_F64, v);
         for (int64_t i = 0; i < dim; i++) phi[i] = 1 + (double)i;
-        weight = tn_tensor_from(w.ctx, 1, &dim, TN_F64, phi);
+        tn_tensor *weight = tn_tensor_from(w.ctx, 1, &dim, TN_F64, phi);
         tn_watch(x);
         tn_record(w.ctx);
-        y = tn_local_features(w.ctx, x, map, dim);
+        tn_tensor *y = tn_local_features(w.ctx, x, map, dim);
         if (!CHECK(y && y->rank == 2 && y->shape[1] == dim)) return;
         CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, tn_mul(w.ctx, y, weight))), TN_OK);
         memcpy(grad, host(x->grad), sizeof grad);
@@ -117,9 +102,7 @@ static bool chain_of(world *w, int k, chain *c)
 {
     static const int64_t sites[3] = {1, 2, 5}, dims[5] = {2, 2, 3, 3, 4};
     const int   map = k % 5, kind = k / 5 % 4, n = k / 20 % 3, place = k / 60 % 4;
-    tn_mps_desc d;
-    int64_t     shape[3];
-    memset(&d, 0, sizeof d);
+    tn_mps_desc d = ZERO;
     memset(c, 0, sizeof *c);
     if (k >= 240) return false;
     d.map = (tn_local_map)map;
@@ -134,7 +117,7 @@ static bool chain_of(world *w, int k, chain *c)
     c->sites = sites[n];
     c->rows = 2;
     c->place = place == 1 ? 0 : place == 2 || (place == 0 && d.uniform) ? sites[n] : sites[n] / 2;
-    shape[0] = c->rows; shape[1] = sites[n]; shape[2] = d.dim;
+    int64_t shape[3] = {c->rows, sites[n], d.dim};
     if (!CHECK_STATUS(tn_mps_init(w->params, "m", &d, &c->layer), TN_OK)) return false;
     if (map == TN_LOCAL_IDS) {
         int32_t ids[10];
@@ -174,8 +157,8 @@ TEST(layer_is_its_definition)
             const int64_t out = c.layer.desc.out ? c.layer.desc.out : 1;
             double        got[8], scaled[8], log[2], phi[32], want[8], size = 0;
             if (!CHECK(y && z && logs && y->rank == (c.layer.desc.out ? 2 : 1) && tn_tensor_count(y) == 2 * out)) break;
-            memcpy(got, host(y), sizeof got);
-            memcpy(scaled, host(z), sizeof scaled);
+            memcpy(got, host(y), sizeof *got * (size_t)(2 * out));
+            memcpy(scaled, host(z), sizeof *scaled * (size_t)(2 * out));
             memcpy(log, host(logs), sizeof log);
             for (int64_t r = 0; r < c.rows; r++) {
                 phi_of(&c, r, phi);
@@ -233,13 +216,12 @@ TEST(gradients_are_those_of_differences)
             for (int64_t i = 0; i < n; i++) if (fabs(grad[i]) > size) size = fabs(grad[i]);
             for (int64_t i = 0; i < n; i += 1 + n / 9) {
                 const double at = now[i], step = 1e-5;
-                double       up, down;
                 now[i] = at + step;
                 tn_write(v, TN_F64, now, n);
-                up = loss_at(&w, &c, born);
+                double up = loss_at(&w, &c, born);
                 now[i] = at - step;
                 tn_write(v, TN_F64, now, n);
-                down = loss_at(&w, &c, born);
+                double down = loss_at(&w, &c, born);
                 now[i] = at;
                 tn_write(v, TN_F64, now, n);
                 test_raise(&worst[born], fabs((up - down) / (2 * step) - grad[i]) / size);
@@ -259,26 +241,23 @@ TEST(born_layers_are_normalised)
     double worst = 0, apart = 0;
     if (!open_on(&w, TN_F64, 5, 1, NULL)) return;
     for (int k = 0; k < 4; k++) {
-        tn_mps_desc   d;
+        tn_mps_desc   d = ZERO;
         tn_mps        m;
         int32_t       ids[81 * 4];
         const int64_t shape[2] = {81, 4};
-        tn_tensor    *x, *y;
-        tn_tt        *tt;
         double        sum = 0, norm;
-        memset(&d, 0, sizeof d);
         d.sites = 4; d.bond = 3; d.dim = 3; d.map = TN_LOCAL_IDS; d.random = true;
         d.periodic = (k & 1) != 0;
         d.uniform = (k & 2) != 0;
         CHECK_STATUS(tn_mps_init(w.params, k & 2 ? k & 1 ? "a" : "b" : k & 1 ? "c" : "d", &d, &m), TN_OK);
         for (int i = 0; i < 81; i++)
             for (int j = 0, v = i; j < 4; j++, v /= 3) ids[i * 4 + j] = v % 3;
-        x = tn_tensor_nd(w.ctx, TN_I32, 2, shape);
+        tn_tensor *x = tn_tensor_nd(w.ctx, TN_I32, 2, shape);
         tn_write(x, TN_I32, ids, 324);
-        y = tn_mps_log_probability(w.ctx, &m, x);
+        tn_tensor *y = tn_mps_log_probability(w.ctx, &m, x);
         for (int i = 0; i < 81; i++) sum += exp(host(y)[i]);
         test_raise(&worst, fabs(sum - 1));
-        tt = tn_mps_to_tt(&m);
+        tn_tt *tt = tn_mps_to_tt(&m);
         CHECK_STATUS(tn_tt_log_norm(tt, &norm), TN_OK);
         test_raise(&apart, fabs(2 * norm - tn_item(tn_mps_log_norm(w.ctx, &m))));
         tn_tt_destroy(tt);
@@ -303,19 +282,17 @@ TEST(norms_count_the_label)
     if (!open_on(&w, TN_F64, 25, 1, NULL)) return;
     for (int k = 0; k < 12; k++) {
         static const int64_t label[3] = {TN_MPS_FIRST, 0, 4};
-        tn_mps_desc d;
+        tn_mps_desc d = ZERO;
         tn_mps      m;
-        tn_tt      *tt;
         char        name[16];
         double      norm;
-        memset(&d, 0, sizeof d);
         d.sites = 4; d.bond = 3; d.dim = 2; d.out = 3; d.random = true;
         d.periodic = (k & 1) != 0;
         d.uniform = (k & 2) != 0;
         d.label = label[k / 4];
         snprintf(name, sizeof name, "m%d", k);
         CHECK_STATUS(tn_mps_init(w.params, name, &d, &m), TN_OK);
-        tt = tn_mps_to_tt(&m);
+        tn_tt *tt = tn_mps_to_tt(&m);
         CHECK_STATUS(tn_tt_log_norm(tt, &norm), TN_OK);
         test_raise(&worst, fabs(2 * norm - tn_item(tn_mps_log_norm(w.ctx, &m))));
         tn_tt_destroy(tt);
@@ -331,16 +308,14 @@ TEST(first_cores)
     world w;
     if (!open_on(&w, TN_F64, 26, 1, NULL)) return;
     for (int k = 0; k < 3; k++) {
-        tn_mps_desc d;
+        tn_mps_desc d = ZERO;
         tn_mps      m;
         double      off = 0, square = 0;
-        int64_t     rows;
-        memset(&d, 0, sizeof d);
         d.sites = 3; d.bond = 16; d.out = 5; d.dim = 3;
         d.map = k == 0 ? TN_LOCAL_POWERS : TN_LOCAL_GIVEN;
         d.random = k == 2;
         CHECK_STATUS(tn_mps_init(w.params, k == 0 ? "a" : k == 1 ? "b" : "c", &d, &m), TN_OK);
-        rows = 3 * 16 * 3;
+        int64_t rows = 3 * 16 * 3;
         for (int64_t i = 0; i < rows; i++)                   /* (site, a, s), b */
             for (int64_t b = 0; b < 16; b++) {
                 const bool one = k < 2 && i / 3 % 16 == b && (k == 1 || i % 3 == 0);
@@ -362,12 +337,11 @@ TEST(bf16_activations)
     double got[2];
     for (int k = 0; k < 2; k++) {
         world         w;
-        tn_mps_desc   d;
+        tn_mps_desc   d = ZERO;
         tn_mps        m;
         tn_tensor    *x, *logs = NULL;
         const int64_t shape[2] = {1, 300};
         if (!open_as(&w, TN_F32, k ? TN_BF16 : TN_REAL, 27, 1, NULL)) return;
-        memset(&d, 0, sizeof d);
         d.bond = 3; d.sites = 300; d.out = 2; d.random = true;
         CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
         x = tn_full(w.ctx, 2, shape, 0.5);
@@ -388,19 +362,17 @@ TEST(zero_layers)
     for (int k = 0; k < 4; k++) {
         const char *const name[4] = {"a", "b", "c", "d"};
         const bool  born = k == 3;                               /* not zero, but for an input of zeros */
-        tn_mps_desc d;
+        tn_mps_desc d = ZERO;
         tn_mps      m;
-        tn_tensor  *x, *y;
-        memset(&d, 0, sizeof d);
         d.sites = 3; d.bond = 2; d.random = true; d.map = TN_LOCAL_GIVEN;
         d.periodic = k == 1;
         d.uniform = k == 2;
         CHECK_STATUS(tn_mps_init(w.params, name[k], &d, &m), TN_OK);
-        x = any(&w, 3, 2, 3, 2, 0, 1);
+        tn_tensor *x = any(&w, 3, 2, 3, 2, 0, 1);
         if (born) tn_assign(tn_slice(x, 0, 0, 1), tn_scale(w.ctx, tn_slice(x, 0, 0, 1), 0));
         else tn_assign(m.cores, tn_full(w.ctx, 4, m.cores->shape, 0));
         tn_record(w.ctx);
-        y = born ? tn_mps_log_probability(w.ctx, &m, x) : tn_mps_log_norm(w.ctx, &m);
+        tn_tensor *y = born ? tn_mps_log_probability(w.ctx, &m, x) : tn_mps_log_norm(w.ctx, &m);
         if (!CHECK(y != NULL && y->rank == born)) break;
         CHECK(host(y)[0] == -HUGE_VAL);
         if (born) CHECK(host(y)[1] > -100 && host(y)[1] < 100);
@@ -428,12 +400,11 @@ TEST(small_values)
     const int32_t ids[4] = {0, 0, 1, 0};
     const int64_t shape[2] = {2, 2};
     world       w;
-    tn_mps_desc d;
+    tn_mps_desc d = ZERO;
     tn_mps      m;
     tn_tensor  *x, *logs;
     float       cores[16];
     if (!open_on(&w, TN_F32, 5, 1, NULL)) return;
-    memset(&d, 0, sizeof d);
     d.sites = 2; d.bond = 2; d.map = TN_LOCAL_IDS;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
     memcpy(cores, v, sizeof cores);
@@ -451,13 +422,12 @@ TEST(small_values)
 TEST(long_chains_are_finite)
 {
     world       w;
-    tn_mps_desc d;
+    tn_mps_desc d = ZERO;
     tn_mps      m;
     tn_tensor  *x, *y, *logs;
     int64_t     n = 100000;
     double      per, worst = 0;
     if (!open_on(&w, TN_F32, 6, 1, NULL)) return;
-    memset(&d, 0, sizeof d);
     d.bond = 2; d.out = 2; d.uniform = true;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
     {
@@ -485,10 +455,9 @@ TEST(long_chains_are_finite)
 TEST(layers_refuse)
 {
     world       w;
-    tn_mps_desc d;
+    tn_mps_desc d = ZERO;
     tn_mps      m;
     if (!open_on(&w, TN_F64, 6, 1, NULL)) return;
-    memset(&d, 0, sizeof d);
     d.bond = 2; d.out = 2;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "mps m: sites is 0, expected 1 to 2^31 - 2");
@@ -546,10 +515,9 @@ TEST(layers_refuse)
 static tn_tt *train(world *w, int64_t count, const int64_t *extents, int64_t rank)
 {
     tn_tensor *core[16];
-    tn_tt     *tt;
     for (int64_t k = 0; k < count; k++)
         core[k] = any(w, 3, k == 0 ? 1 : rank, extents[k], k + 1 == count ? 1 : rank, 0, 1);
-    tt = tn_tt_create(w->ctx, count, core);
+    tn_tt *tt = tn_tt_create(w->ctx, count, core);
     CHECK(tt != NULL);
     return tt;
 }
@@ -606,10 +574,9 @@ TEST(layers_and_trains_are_the_same_chain)
     if (!open_on(&w, TN_F64, 7, 1, NULL)) return;
     for (int k = 0; chain_of(&w, k, &c); k++) {
         const tn_mps_desc *d = &c.layer.desc;
-        tn_tt     *tt;
         double     phi[20], sum;
         if (d->sites == 0) { chain_end(&w, &c); continue; }
-        tt = tn_mps_to_tt(&c.layer);
+        tn_tt *tt = tn_mps_to_tt(&c.layer);
         if (!CHECK(tt && tt->count == d->sites + (d->out > 0))) break;
         for (int i = 0; i < 6; i++) {                       /* some strings: unit vectors, so elements of the train */
             int64_t index[6], at = 0;
@@ -636,18 +603,16 @@ TEST(trains_go_into_layers)
 {
     static const int64_t extents[5] = {2, 2, 3, 2, 2};
     world       w;
-    tn_mps_desc d;
+    tn_mps_desc d = ZERO;
     tn_mps      m;
-    tn_tt      *tt, *back;
     double      outside = 0;
     if (!open_on(&w, TN_F64, 8, 1, NULL)) return;
-    memset(&d, 0, sizeof d);
     d.sites = 4; d.bond = 5; d.out = 3;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
     for (int p = 0; p < 2; p++) CHECK(tn_params_at(w.params, p)->decay_scale == 0 && tn_params_at(w.params, p)->adamw);
-    tt = train(&w, 5, extents, 3);
+    tn_tt *tt = train(&w, 5, extents, 3);
     CHECK_STATUS(tn_mps_from_tt(&m, tt), TN_OK);
-    back = tn_mps_to_tt(&m);
+    tn_tt *back = tn_mps_to_tt(&m);
     WORST("train, layer, train", distance(tt, back, 1), 1e-13);
     tn_record(w.ctx);
     CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, tn_mps_forward(w.ctx, &m, any(&w, 2, 7, 4, 0, 0, 1), NULL))), TN_OK);
@@ -724,12 +689,11 @@ TEST(norms_have_no_range)
     for (int i = 0; i < 2; i++) {
         const float v[2] = {i ? 60.0f : 0, i ? 80.0f : 0};
         tn_tensor  *t = tn_tensor_from(w.ctx, 3, shape, TN_F32, v), *e, *s;
-        tn_tt      *tt, *c;
         double      ln, sign, inner;
         for (int k = 0; k < 3000; k++) core[k] = t;
-        tt = tn_tt_create(w.ctx, 3000, core);
+        tn_tt *tt = tn_tt_create(w.ctx, 3000, core);
         CHECK_STATUS(tn_tt_log_norm(tt, &ln), TN_OK);
-        c = tn_tt_canonical(tt, 2999, &inner);
+        tn_tt *c = tn_tt_canonical(tt, 2999, &inner);
         e = tn_tt_entropies(tt);
         s = tn_tt_spectra(tt);
         CHECK(c && e && host(e)[77] == 0 && s && fabs(host(s)[77] - i) < 1e-6);
@@ -754,7 +718,6 @@ TEST(parity_and_ghz_have_one_bit)
     if (!open_on(&w, TN_F64, 10, 1, NULL)) return;
     for (int ghz = 0; ghz < 2; ghz++) {
         tn_tensor *core[9], *e, *s;
-        tn_tt     *tt;
         for (int k = 0; k < 9; k++) {
             const int64_t r = k ? 2 : 1, c = k < 8 ? 2 : 1, shape[3] = {r, 2, c};
             double v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -764,7 +727,7 @@ TEST(parity_and_ghz_have_one_bit)
                         v[(a * 2 + i) * c + b] = ghz ? (k == 0 || i == a) && (k == 8 || i == b) : k == 8 ? a == i : b == (a ^ i);
             core[k] = tn_tensor_from(w.ctx, 3, shape, TN_F64, v);
         }
-        tt = tn_tt_create(w.ctx, 9, core);
+        tn_tt *tt = tn_tt_create(w.ctx, 9, core);
         e = tn_tt_entropies(tt);
         s = tn_tt_spectra(tt);
         for (int k = 0; k < 8; k++) test_raise(&worst, fabs(host(e)[k] - log(2)));
@@ -783,20 +746,18 @@ TEST(spectra_are_those_of_the_unfoldings)
 {
     static const int64_t extents[5] = {2, 3, 2, 2, 3};
     world      w;
-    tn_tt     *tt;
-    tn_tensor *s, *e, *full;
     double     worst = 0, entropies = 0, norm;
     int64_t    rows = 1;
     if (!open_on(&w, TN_F64, 11, 1, NULL)) return;
-    tt = train(&w, 2, extents + 1, 3);                       /* of two axes: one bond, of both extents at most */
-    s = tn_tt_spectra(tt);
+    tn_tt *tt = train(&w, 2, extents + 1, 3);                       /* of two axes: one bond, of both extents at most */
+    tn_tensor *s = tn_tt_spectra(tt);
     CHECK(s && s->rank == 2 && s->shape[0] == 1 && s->shape[1] == 2);
     tn_tensor_destroy(s);
     tn_tt_destroy(tt);
     tt = train(&w, 5, extents, 3);
     s = tn_tt_spectra(tt);
-    e = tn_tt_entropies(tt);
-    full = tn_tt_dense(tt);
+    tn_tensor *e = tn_tt_entropies(tt);
+    tn_tensor *full = tn_tt_dense(tt);
     CHECK_STATUS(tn_tt_norm(tt, &norm), TN_OK);
     for (int64_t k = 0; k < 4; k++) {
         tn_svd_result r;
@@ -829,12 +790,10 @@ TEST(discarded_weight_is_the_dense_error)
     for (int k = 0; k < 6; k++) {
         static const double cut[6] = {0.9, 0.5, 0.3, 0.1, 1e-3, 1e-9};
         tn_tt     *tt = train(&w, 6, extents, 5), *less;
-        tn_tt_desc d;
-        double     gap;
-        memset(&d, 0, sizeof d);
+        tn_tt_desc d = ZERO;
         d.relative = cut[k];
         less = tn_tt_round(tt, &d);
-        gap = distance(tt, less, 1);
+        double gap = distance(tt, less, 1);
         test_raise(&worst, fabs(less->discarded - gap * gap));
         CHECK(k > 3 ? less->discarded < 1e-5 : k > 2 || (less->discarded > 0 && less->core[2]->shape[0] < 5));
         CHECK(less->discarded == less->error * less->error);
@@ -852,11 +811,10 @@ TEST(samples_follow_the_square)
     static int64_t index[SAMPLES * 4 + 200];
     static double  ln[48 * 4];
     world   w;
-    tn_tt  *tt;
     double  p[48], sum = 0, worst = 0, conditional = 0, chi = 0, got[4];
     int64_t n, all[48 * 4], count[48], i, k;
     if (!open_on(&w, TN_F64, 13, 1, NULL)) return;
-    tt = train(&w, 4, extents, 3);
+    tn_tt *tt = train(&w, 4, extents, 3);
     memcpy(p, dense(tt, &n), sizeof p);
     CHECK_INT(n, 48);
     for (i = 0; i < 48; i++) sum += p[i] *= p[i];
@@ -914,13 +872,12 @@ TEST(small_probabilities)
     const double  v[4] = {1, 0, 0, 1e-170}, u[4] = {1, 0, 3, 4};
     world      w;
     tn_tensor *core[2];
-    tn_tt     *tt;
     double     ln[2], p[2];
     int64_t    got[2] = {1, -1};
     if (!open_on(&w, TN_F64, 13, 1, NULL)) return;
     core[0] = tn_tensor_from(w.ctx, 3, first, TN_F64, v);
     core[1] = tn_tensor_from(w.ctx, 3, second, TN_F64, u);
-    tt = tn_tt_create(w.ctx, 2, core);
+    tn_tt *tt = tn_tt_create(w.ctx, 2, core);
     CHECK_STATUS(tn_tt_log_conditionals(tt, 1, index, ln), TN_OK);
     CHECK_NEAR(ln[0], 2 * log(5e-170), 1e-10);
     CHECK_NEAR(ln[1], 2 * log(0.6), 1e-13);
@@ -940,12 +897,11 @@ TEST(impossible_strings)
     const double  v[2] = {1, 0};
     world      w;
     tn_tensor *core[3];
-    tn_tt     *tt;
     double     ln[3], p[2];
     int64_t    got[6];
     if (!open_on(&w, TN_F64, 13, 1, NULL)) return;
     for (int k = 0; k < 3; k++) core[k] = tn_tensor_from(w.ctx, 3, one, TN_F64, v);
-    tt = tn_tt_create(w.ctx, 3, core);
+    tn_tt *tt = tn_tt_create(w.ctx, 3, core);
     CHECK_STATUS(tn_tt_log_conditionals(tt, 1, index, ln), TN_OK);
     CHECK(ln[0] == 0 && ln[1] == -HUGE_VAL && ln[2] == -HUGE_VAL);
     CHECK_STATUS(tn_tt_sample(tt, 2, 0, 1, got), TN_OK);
@@ -965,12 +921,10 @@ TEST(trains_refuse)
 {
     static const int64_t extents[3] = {2, 3, 2}, none[2] = {2, 0};
     world     w;
-    tn_tt    *tt, *bad;
-    tn_tt_desc d;
+    tn_tt_desc d = ZERO;
     double    x, number = 0;
     if (!open_on(&w, TN_F64, 14, 1, NULL)) return;
-    tt = train(&w, 3, extents, 2);
-    memset(&d, 0, sizeof d);
+    tn_tt *tt = train(&w, 3, extents, 2);
     d.relative = 1;
     CHECK(!tn_tt_round(tt, &d));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "tt_round: relative is 1, expected 0 or more and below 1, which would keep nothing");
@@ -983,7 +937,7 @@ TEST(trains_refuse)
     CHECK(!tn_tt_random(w.ctx, 2, none, 2, 1));
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_random: extent 1 is 0, expected 1 or more");
     number = (double)NAN;
-    bad = tn_tt_create(w.ctx, 3, tt->core);
+    tn_tt *bad = tn_tt_create(w.ctx, 3, tt->core);
     CHECK_STATUS(tn_write(tn_slice(tn_reshape_2d(bad->core[1], 1, 12), 1, 3, 4), TN_F64, &number, 1), TN_OK);
     CHECK(!tn_tt_canonical(bad, 1, NULL));
     CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "tt_canonical: a core, [2,3,2], has NaN or infinity");
@@ -1033,14 +987,12 @@ TEST(operators_are_trains)
     if (!open_on(&w, TN_F64, 26, 1, NULL)) return;
     for (int order = 1; order <= 4; order++)
         for (int place = 0; place <= order; place++) {
-            tn_tensor    *p = any(&w, 2, 3, 4, 0, 0, 1), *f[4];
-            tn_cp        *cp;
-            tn_tt        *tt;
-            int64_t       n, all = 3;
-            double        got[360];
+            tn_tensor *p = any(&w, 2, 3, 4, 0, 0, 1), *f[4];
+            int64_t    n, all = 3;
+            double     got[360];
             for (int k = 0; k < order; k++) f[k] = any(&w, 2, 4, 2 + k, 0, 0, 1);
-            cp = tn_cp_create(w.ctx, order, p, f, TN_CP_INPUT_PLAIN);
-            tt = tn_tt_from_cp(cp, place);
+            tn_cp *cp = tn_cp_create(w.ctx, order, p, f, TN_CP_INPUT_PLAIN);
+            tn_tt *tt = tn_tt_from_cp(cp, place);
             if (!CHECK(cp && tt && tt->count == order + 1)) return;
             for (int k = 0; k < order; k++) all *= 2 + k;
             memcpy(got, dense(tt, &n), (size_t)all * sizeof *got);
@@ -1085,12 +1037,10 @@ TEST(axes_are_exchanged)
         memcpy(x, host(b), sizeof x);
         for (int i = 0; i < 48; i++) test_raise(&worst, fabs(x[i] - host(c)[i]));
         {
-            tn_tt_desc loose;
-            tn_tt     *less;
+            tn_tt_desc loose = ZERO;
             double     apart, exact;
-            memset(&loose, 0, sizeof loose);
             loose.eps = 0.7;
-            less = tn_tt_swap(tt, axis, &loose);
+            tn_tt *less = tn_tt_swap(tt, axis, &loose);
             apart = distance(swapped, less, 1);
             CHECK_STATUS(tn_tt_norm(tt, &exact), TN_OK);
             CHECK(exact > 2);                                /* the error is relative to it */
@@ -1122,15 +1072,13 @@ TEST(operators_are_applied)
 {
     static const int64_t out[3] = {3, 2, 2}, in[3] = {2, 4, 1}, both[3] = {6, 8, 2};
     world      w;
-    tn_tt     *m, *x, *y;
-    tn_tensor *matrix;
     double     worst = 0, got[12];
     int64_t    n;
     if (!open_on(&w, TN_F64, 16, 1, NULL)) return;
-    m = train(&w, 3, both, 2);
-    x = train(&w, 3, in, 3);
-    y = tn_tt_apply(m, x);
-    matrix = tn_tt_to_matrix(m, out, in);
+    tn_tt *m = train(&w, 3, both, 2);
+    tn_tt *x = train(&w, 3, in, 3);
+    tn_tt *y = tn_tt_apply(m, x);
+    tn_tensor *matrix = tn_tt_to_matrix(m, out, in);
     if (CHECK(y && matrix && matrix->shape[0] == 12 && matrix->shape[1] == 8 && y->core[1]->shape[0] == 6)) {
         memcpy(got, dense(y, &n), sizeof got);
         CHECK_INT(n, 12);
@@ -1158,24 +1106,20 @@ TEST(tt_linear_is_its_matrix)
     double worst = 0, round = 0, slope = 0;
     if (!open_on(&w, TN_F64, 17, 1, NULL)) return;
     for (int k = 1; k <= 3; k++) {
-        tn_tt_linear_desc d;
+        tn_tt_linear_desc d = ZERO;
         tn_tt_linear      m, copy;
-        tn_tt            *tt;
-        tn_tensor        *matrix, *x, *y;
-        tn_tt_desc        exact;
+        tn_tt_desc        exact = ZERO;
         int64_t           in = 1, out = 1;
         char              name[16];
-        memset(&d, 0, sizeof d);
-        memset(&exact, 0, sizeof exact);
         for (int i = 0; i < k; i++) { in *= d.in[i] = 2 + i; out *= d.out[i] = 3 - i; }
         d.count = k; d.rank = 4; d.bias = true;
         snprintf(name, sizeof name, "m%d", k);
         CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &m), TN_OK);
-        tt = tn_tt_linear_to_tt(&m);
-        matrix = tn_tt_to_matrix(tt, d.out, d.in);
-        x = tn_tensor_keep(any(&w, 3, 2, 3, in, 0, 1));
+        tn_tt *tt = tn_tt_linear_to_tt(&m);
+        tn_tensor *matrix = tn_tt_to_matrix(tt, d.out, d.in);
+        tn_tensor *x = tn_tensor_keep(any(&w, 3, 2, 3, in, 0, 1));
         tn_assign(m.b, any(&w, 1, out, 0, 0, 0, 1));
-        y = tn_tt_linear_forward(w.ctx, &m, x);
+        tn_tensor *y = tn_tt_linear_forward(w.ctx, &m, x);
         if (!CHECK(y && y->rank == 3 && y->shape[2] == out)) return;
         for (int i = 0; i < 6; i++)
             for (int o = 0; o < out; o++) {
@@ -1214,11 +1158,9 @@ TEST(tt_linear_is_its_matrix)
         tn_tensor_destroy(x);
     }
     {
-        tn_tt_linear_desc d;
+        tn_tt_linear_desc d = ZERO;
         tn_tt_linear      m;
-        tn_tt            *tt;
         double            norm;
-        memset(&d, 0, sizeof d);
         d.count = 2; d.rank = 1; d.in[0] = d.in[1] = d.out[0] = 2; d.out[1] = -3;
         CHECK_STATUS(tn_tt_linear_init(w.params, "bad", &d, &m), TN_ERR_SHAPE);
         CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "tt_linear bad: out[1] is -3, expected 1 to 2^31 - 2");
@@ -1228,7 +1170,7 @@ TEST(tt_linear_is_its_matrix)
         for (int i = 0; i < 3; i++) d.in[i] = d.out[i] = 8;
         d.count = 3; d.rank = 5;
         CHECK_STATUS(tn_tt_linear_init(w.params, "big", &d, &m), TN_OK);
-        tt = tn_tt_linear_to_tt(&m);
+        tn_tt *tt = tn_tt_linear_to_tt(&m);
         CHECK_STATUS(tn_tt_norm(tt, &norm), TN_OK);                            /* 512 x 512 elements of variance 1/512 */
         CHECK_NEAR(norm * norm / 512, 1, 0.3);
         tn_tt_destroy(tt);
@@ -1249,18 +1191,15 @@ TEST(tt_linear_has_its_variance)
     world w;
     if (!open_on(&w, TN_F64, 28, 1, NULL)) return;
     for (int k = 0; k < 2; k++) {
-        tn_tt_linear_desc d;
+        tn_tt_linear_desc d = ZERO;
         tn_tt_linear      m;
-        tn_tt            *tt;
-        tn_tensor        *matrix;
         double            square = 0;
-        memset(&d, 0, sizeof d);
         d.count = 2; d.rank = 16;
         for (int i = 0; i < 2; i++) d.in[i] = d.out[i] = 8;
         d.std = k ? 0.5 : 0;
         CHECK_STATUS(tn_tt_linear_init(w.params, k ? "a" : "b", &d, &m), TN_OK);
-        tt = tn_tt_linear_to_tt(&m);
-        matrix = tn_tt_to_matrix(tt, d.out, d.in);
+        tn_tt *tt = tn_tt_linear_to_tt(&m);
+        tn_tensor *matrix = tn_tt_to_matrix(tt, d.out, d.in);
         if (!CHECK(matrix && tn_tensor_count(matrix) == 4096)) return;
         for (int i = 0; i < 4096; i++) square += host(matrix)[i] * host(matrix)[i] / 4096;
         CHECK(fabs(square / (k ? 0.25 : 1.0 / 64) - 1) < 0.25);
@@ -1278,25 +1217,21 @@ TEST(tt_linear_has_its_variance)
 TEST(bilinear_layers_are_trains)
 {
     world       w;
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     tn_mlp      mlp;
-    tn_cp      *cp;
-    tn_net     *net;
     double      worst = 0;
     if (!open_on(&w, TN_F64, 18, 1, NULL)) return;
-    memset(&d, 0, sizeof d);
     d.in = 4; d.hidden = 3; d.out = 5; d.bias = true;
     CHECK_STATUS(tn_mlp_init(w.params, "mlp", &d, &mlp), TN_OK);
-    cp = tn_cp_from_mlp(w.ctx, &mlp);
-    net = tn_net_from_cp(w.ctx, cp);
+    tn_cp *cp = tn_cp_from_mlp(w.ctx, &mlp);
+    tn_net *net = tn_net_from_cp(w.ctx, cp);
     REQUIRE(cp && net);
     for (int place = 0; place < 3; place++) {
-        tn_tt  *tt = tn_tt_from_cp(cp, place);
-        int     input[3] = {0, 0, 0};
-        tn_net *other;
-        double  cosine = 0, inner, norm;
+        tn_tt *tt = tn_tt_from_cp(cp, place);
+        int    input[3] = {0, 0, 0};
+        double cosine = 0, inner, norm;
         input[place] = -1;
-        other = tn_net_from_tt(tt, input);
+        tn_net *other = tn_net_from_tt(tt, input);
         if (!CHECK(tt && other && other->legs == 2 && other->outs == 1)) break;
         other->constant = net->constant;
         CHECK_STATUS(tn_net_cosine(net, other, TN_NET_SYMMETRIC, &cosine), TN_OK);
@@ -1322,18 +1257,15 @@ TEST(attention_is_a_train)
     world  w;
     if (!open_on(&w, TN_F64, 19, 1, NULL)) return;
     for (int k = 0; k < 2; k++) {
-        tn_attention_desc d;
+        tn_attention_desc d = ZERO;
         tn_attention      layer;
-        tn_net           *net, *other;
-        tn_tt            *tt;
         double            cosine, a, b;
-        memset(&d, 0, sizeof d);
         d.dim = 3; d.heads = 2; d.d_qk = 2; d.d_v = 3; d.out = 4;
         d.kind = k ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SQUARED;
         CHECK_STATUS(tn_attention_init(w.params, k ? "b" : "a", &d, &layer), TN_OK);
-        tt = tn_tt_from_attention(w.ctx, &layer, 2);
-        net = tn_net_from_attention(w.ctx, &layer, 2);
-        other = tn_net_from_tt(tt, input);
+        tn_tt *tt = tn_tt_from_attention(w.ctx, &layer, 2);
+        tn_net *net = tn_net_from_attention(w.ctx, &layer, 2);
+        tn_net *other = tn_net_from_tt(tt, input);
         if (!CHECK(tt && net && other)) return;
         CHECK(tt->core[1]->shape[0] == 4 && tt->core[2]->shape[0] == 2 && tt->core[5]->shape[0] == 6);
         CHECK_STATUS(tn_net_cosine(net, other, TN_NET_AS_GIVEN, &cosine), TN_OK);
@@ -1353,19 +1285,16 @@ TEST(attention_is_a_train)
 TEST(nets_of_layers)
 {
     world       w;
-    tn_mps_desc d;
+    tn_mps_desc d = ZERO;
     tn_mps      m;
-    tn_tt      *tt;
-    tn_net     *net;
     tn_tensor  *x, *y, *leg[4];
     int         input[5] = {0, 1, -1, 2, 3};
     double      worst = 0;
     if (!open_on(&w, TN_F64, 20, 1, NULL)) return;
-    memset(&d, 0, sizeof d);
     d.sites = 4; d.bond = 3; d.out = 2; d.dim = 3; d.map = TN_LOCAL_GIVEN; d.random = true;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
-    tt = tn_mps_to_tt(&m);
-    net = tn_net_from_tt(tt, input);
+    tn_tt *tt = tn_mps_to_tt(&m);
+    tn_net *net = tn_net_from_tt(tt, input);
     x = any(&w, 3, 5, 4, 3, 0, 1);
     for (int k = 0; k < 4; k++) leg[k] = tn_reshape_2d(tn_copy(w.ctx, tn_slice(x, 1, k, k + 1)), 5, 3);
     y = tn_net_apply_each(w.ctx, net, leg);
@@ -1398,10 +1327,9 @@ static double fitted(world *w, int rule, int64_t bits, int64_t step, int64_t lab
 {
     const int64_t  all = (int64_t)1 << bits, count = (all + step - 1) / step, shape[3] = {count, bits, 2}, out[2] = {count, 1};
     int64_t        extents[16], index[16];
-    double        *phi = (double *)calloc((size_t)(count * bits * 2), sizeof *phi), y[4096], worst = 0, got;
-    tn_tt_fit_desc d;
+    double        *phi = doubles(count * bits * 2), y[4096], worst = 0, got;
+    tn_tt_fit_desc d = ZERO;
     tn_tt         *tt, *fit;
-    memset(&d, 0, sizeof d);
     d.rank = 2;
     d.sweeps = sweeps;
     if (!CHECK(phi && count <= 4096)) return HUGE_VAL;
@@ -1415,7 +1343,6 @@ static double fitted(world *w, int rule, int64_t bits, int64_t step, int64_t lab
     for (int64_t k = 0; k <= bits; k++) extents[k] = k == label ? 1 : 2;
     tt = tn_tt_random(w->ctx, bits + 1, extents, start, 3);
     fit = tn_tt_fit(tt, label, tn_tensor_from(w->ctx, 3, shape, TN_F64, phi), tn_tensor_from(w->ctx, 2, out, TN_F64, y), &d, rms);
-    free(phi);
     for (int64_t i = 0; CHECK(fit != NULL) && i < all; i++) {
         for (int64_t k = 0; k <= bits; k++) index[k] = k == label ? 0 : bit_of(i, bits, k - (k > label));
         if (!CHECK_STATUS(tn_tt_elements(fit, 1, index, &got), TN_OK)) break;
@@ -1451,28 +1378,24 @@ TEST(sweeps_tell_their_error)
 {
     static const int64_t extents[6] = {3, 3, 3, 4, 3, 3};
     world          w;
-    tn_tensor     *phi, *y, *made;
-    tn_tt         *tt, *fit;
-    tn_mps_desc    d;
+    tn_mps_desc    d = ZERO;
     tn_mps         m;
-    tn_tt_fit_desc f;
+    tn_tt_fit_desc f = ZERO;
     double         before = HUGE_VAL, error, apart = 0;
     if (!open_on(&w, TN_F64, 22, 1, NULL)) return;
-    memset(&d, 0, sizeof d);
-    memset(&f, 0, sizeof f);
     d.sites = 5; d.bond = 6; d.out = 4; d.dim = 3; d.map = TN_LOCAL_GIVEN; d.label = 3;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
-    phi = tn_tensor_keep(any(&w, 3, 300, 5, 3, 0, 1));
-    y = tn_tensor_keep(any(&w, 2, 300, 4, 0, 0, 1));
-    tt = tn_tt_random(w.ctx, 6, extents, 4, 1);
+    tn_tensor *phi = tn_tensor_keep(any(&w, 3, 300, 5, 3, 0, 1));
+    tn_tensor *y = tn_tensor_keep(any(&w, 2, 300, 4, 0, 0, 1));
+    tn_tt *tt = tn_tt_random(w.ctx, 6, extents, 4, 1);
     f.rank = 4;
     for (f.sweeps = 1; f.sweeps <= 3; f.sweeps++) {
         double sum = 0;
         tn_ctx_reset(w.ctx);
-        fit = tn_tt_fit(tt, 3, phi, y, &f, &error);
+        tn_tt *fit = tn_tt_fit(tt, 3, phi, y, &f, &error);
         if (!CHECK(fit != NULL)) break;
         CHECK_STATUS(tn_mps_from_tt(&m, fit), TN_OK);
-        made = tn_sub(w.ctx, tn_mps_forward(w.ctx, &m, phi, NULL), y);
+        tn_tensor *made = tn_sub(w.ctx, tn_mps_forward(w.ctx, &m, phi, NULL), y);
         for (int i = 0; i < 1200; i++) sum += host(made)[i] * host(made)[i];
         test_raise(&apart, fabs(sqrt(sum / 1200) - error));
         CHECK(error < before * 1.01);
@@ -1511,30 +1434,26 @@ TEST(sweeps_begin_with_the_train)
     enum { N = 40, ROWS = 400 };
     int64_t        extents[N + 1];
     world          w;
-    tn_tt_fit_desc f;
-    tn_mps_desc    d;
+    tn_tt_fit_desc f = ZERO;
+    tn_mps_desc    d = ZERO;
     tn_mps         m;
-    tn_tensor     *phi, *y;
-    tn_tt         *tt, *sum, *fit;
     double         error = 1, size;
     if (!open_on(&w, TN_F64, 24, 1, NULL)) return;
-    memset(&f, 0, sizeof f);
-    memset(&d, 0, sizeof d);
     for (int k = 0; k <= N; k++) extents[k] = k == 7 ? 1 : 2;
     d.sites = N; d.bond = 2; d.out = 1; d.map = TN_LOCAL_GIVEN; d.label = 7;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
-    phi = any(&w, 3, ROWS, N, 2, 0, 6);
-    tt = tn_tt_random(w.ctx, N + 1, extents, 2, 1);
+    tn_tensor *phi = any(&w, 3, ROWS, N, 2, 0, 6);
+    tn_tt *tt = tn_tt_random(w.ctx, N + 1, extents, 2, 1);
     CHECK_STATUS(tn_mps_from_tt(&m, tt), TN_OK);
-    y = tn_mps_forward(w.ctx, &m, phi, NULL);
+    tn_tensor *y = tn_mps_forward(w.ctx, &m, phi, NULL);
     size = sqrt(tn_item(tn_mean(w.ctx, tn_mul(w.ctx, y, y))));
-    sum = tn_tt_add(tt, tt);                                     /* bonds of 4, scaled to the same function */
+    tn_tt *sum = tn_tt_add(tt, tt);                                     /* bonds of 4, scaled to the same function */
     tn_tt_destroy(tt);
     tt = tn_tt_scale(sum, 0.5);
     tn_tt_destroy(sum);
     f.steps = 1;
     f.rank = 6;
-    fit = tn_tt_fit(tt, 7, phi, y, &f, &error);
+    tn_tt *fit = tn_tt_fit(tt, 7, phi, y, &f, &error);
     CHECK(fit != NULL && size > 1e6);
     WORST("a fit that begins exact", error / size, 1e-6);
     for (int k = 1; fit && k <= N; k++) CHECK(fit->core[k]->shape[0] <= 2);
@@ -1553,10 +1472,9 @@ TEST(sweeps_are_ridge_regression)
     if (!open_on(&w, TN_F64, 29, 1, NULL)) return;
     for (int k = 0; k < 2; k++) {
         double         phi[N * 2 * D], y[N * OUT], a[M][M + OUT], mean = 0, got;
-        tn_tt_fit_desc d;
+        tn_tt_fit_desc d = ZERO;
         tn_tt         *tt = tn_tt_random(w.ctx, 3, extents, 4, 3), *fit;
         uint64_t       rng = 31;
-        memset(&d, 0, sizeof d);
         memset(a, 0, sizeof a);
         d.ridge = k ? 0.5 : 1e-3;
         for (int i = 0; i < N * 2 * D; i++) phi[i] = test_random_real(&rng) * (i % D ? 0.3 : 1) + (i % D ? phi[i - 1] : 0);
@@ -1592,26 +1510,22 @@ TEST(sweeps_keep_what_fits)
 {
     static const int64_t extents[8] = {3, 3, 3, 2, 3, 3, 3, 3};
     world          w;
-    tn_mps_desc    d;
+    tn_mps_desc    d = ZERO;
     tn_mps         m;
-    tn_tt_fit_desc f;
-    tn_tensor     *phi, *y;
-    tn_tt         *tt, *fit;
+    tn_tt_fit_desc f = ZERO;
     double         error = 1, size = 0;
     if (!open_on(&w, TN_F64, 30, 1, NULL)) return;
-    memset(&d, 0, sizeof d);
-    memset(&f, 0, sizeof f);
     d.sites = 7; d.bond = 3; d.out = 2; d.dim = 3; d.map = TN_LOCAL_GIVEN; d.label = 3;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
-    tt = train(&w, 8, extents, 3);
+    tn_tt *tt = train(&w, 8, extents, 3);
     CHECK_STATUS(tn_mps_from_tt(&m, tt), TN_OK);
-    phi = any(&w, 3, 600, 7, 3, 0, 40);                      /* large, so that states have exponents */
-    y = tn_mps_forward(w.ctx, &m, phi, NULL);
+    tn_tensor *phi = any(&w, 3, 600, 7, 3, 0, 40);                      /* large, so that states have exponents */
+    tn_tensor *y = tn_mps_forward(w.ctx, &m, phi, NULL);
     for (int i = 0; i < 1200; i++) size += host(y)[i] * host(y)[i] / 1200;
     f.rank = 6;                                              /* bonds that the label has passed have both extents */
     f.steps = 1;
     f.ridge = 1e-14;
-    fit = tn_tt_fit(tt, 3, phi, y, &f, &error);
+    tn_tt *fit = tn_tt_fit(tt, 3, phi, y, &f, &error);
     CHECK(fit != NULL);
     WORST("what fitted before", error / sqrt(size), 1e-9);
     tn_tt_destroy(fit);
@@ -1631,10 +1545,9 @@ TEST(sweeps_find_the_rank)
     for (int k = 0; k < 2; k++) {
         const int64_t  count = k ? 36 : 30, data[3] = {count, 2, D}, out[2] = {count, 1};
         double         phi[36 * 2 * D], y[36], x[D][D], error, got;
-        tn_tt_fit_desc f;
+        tn_tt_fit_desc f = ZERO;
         tn_tt         *tt = tn_tt_random(w.ctx, 3, extents, D, 5), *fit;
         int64_t        n = 0;
-        memset(&f, 0, sizeof f);
         memset(phi, 0, sizeof phi);
         for (int i = 0; i < D; i++)
             for (int j = 0; j < D; j++) {
@@ -1666,26 +1579,23 @@ TEST(sweeps_find_the_rank)
 TEST(sweeps_with_labels_at_ends)
 {
     world          w;
-    tn_tt_fit_desc f;
+    tn_tt_fit_desc f = ZERO;
     double         form = 0, apart = 0, error, norm;
     if (!open_on(&w, TN_F64, 23, 1, NULL)) return;
-    memset(&f, 0, sizeof f);
     f.rank = 2;
     for (int64_t label = 0; label <= 4; label++) {
-        int64_t       extents[5] = {2, 2, 2, 2, 2};
-        tn_mps_desc   d;
-        tn_mps        m;
-        tn_tensor    *phi = any(&w, 3, 50, 4, 2, 0, 1), *y = any(&w, 2, 50, 5, 0, 0, 1), *made;
-        tn_tt        *tt, *fit;
-        double        sum = 0;
-        const char    name[2] = {(char)('a' + label), 0};
-        memset(&d, 0, sizeof d);
+        int64_t     extents[5] = {2, 2, 2, 2, 2};
+        tn_mps_desc d = ZERO;
+        tn_mps      m;
+        tn_tensor  *phi = any(&w, 3, 50, 4, 2, 0, 1), *y = any(&w, 2, 50, 5, 0, 0, 1), *made;
+        double      sum = 0;
+        const char  name[2] = {(char)('a' + label), 0};
         d.sites = 4; d.bond = 5; d.out = 5; d.map = TN_LOCAL_GIVEN;
         d.label = label ? label : (int64_t)TN_MPS_FIRST;
         CHECK_STATUS(tn_mps_init(w.params, name, &d, &m), TN_OK);
         extents[label] = 5;
-        tt = tn_tt_random(w.ctx, 5, extents, 4, 1);
-        fit = tn_tt_fit(tt, label, phi, y, &f, &error);
+        tn_tt *tt = tn_tt_random(w.ctx, 5, extents, 4, 1);
+        tn_tt *fit = tn_tt_fit(tt, label, phi, y, &f, &error);
         if (!CHECK(fit != NULL)) break;
         CHECK_STATUS(tn_tt_norm(fit, &norm), TN_OK);
         test_raise(&form, from_canonical(fit, label, norm));

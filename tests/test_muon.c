@@ -3,34 +3,22 @@
    A gradient is set by backward through sum(p (x) g): it is g, to the bit. */
 
 #include "sealed.h"
-#include "world.h"
+#include "kit.h"
 
 enum { MOST = 1024 };                       /* elements of a parameter, where a test keeps copies */
 
-static const tn_dtype both[] = {TN_F64, TN_F32};
-
-static void report(const char *what, tn_dtype dtype, double worst, double f64, double f32)
-{
-    char name[128];
-    snprintf(name, sizeof name, "%s %s", what, dtype == TN_F64 ? "F64" : "F32");
-    WORST(name, worst, dtype == TN_F64 ? f64 : f32);
-}
-
 static tn_param *add(world *w, const char *name, int rank, const int64_t *shape)
 {
-    tn_init   init;
-    tn_param *p;
-    memset(&init, 0, sizeof init);
+    tn_init init = ZERO;
     init.rule = TN_INIT_NORMAL;
-    p = tn_params_add(w->params, name, rank, shape, init);
+    tn_param *p = tn_params_add(w->params, name, rank, shape, init);
     CHECK(p != NULL);
     return p;
 }
 
 static tn_param *add_matrix(world *w, const char *name, int64_t rows, int64_t columns)
 {
-    int64_t shape[2];
-    shape[0] = rows; shape[1] = columns;
+    int64_t shape[2] = {rows, columns};
     return add(w, name, 2, shape);
 }
 
@@ -71,8 +59,7 @@ static void any(world *w, double *v, int64_t n, double scale)
 
 static tn_optim_desc muon(double lr)
 {
-    tn_optim_desc d;
-    memset(&d, 0, sizeof d);
+    tn_optim_desc d = ZERO;
     d.kind = TN_OPTIM_MUON;
     d.lr = lr;
     return d;
@@ -83,29 +70,28 @@ static tn_optim_desc muon(double lr)
 /* One matrix [r,c]: the polynomial as it is written, in the orientation it has, over and over. */
 static void plain_orthogonalise(double *x, int64_t r, int64_t c, int steps)
 {
-    double *a = (double *)calloc((size_t)(r * r + 1), sizeof *a), *b = (double *)calloc((size_t)(r * r + 1), sizeof *b);
-    double *y = (double *)calloc((size_t)(r * c + 1), sizeof *y), norm = 0;
-    int64_t i, j, k;
-    for (i = 0; i < r * c; i++) norm += x[i] * x[i];
+    double *a = doubles(r * r), *b = doubles(r * r);
+    double *y = doubles(r * c), norm = 0;
+    int64_t k;
+    for (int64_t i = 0; i < r * c; i++) norm += x[i] * x[i];
     norm = sqrt(norm);
-    for (i = 0; i < r * c; i++) x[i] = norm > 0 ? x[i] / norm : 0;
+    for (int64_t i = 0; i < r * c; i++) x[i] = norm > 0 ? x[i] / norm : 0;
     while (steps-- > 0) {
-        for (i = 0; i < r; i++)
-            for (j = 0; j < r; j++)
+        for (int64_t i = 0; i < r; i++)
+            for (int64_t j = 0; j < r; j++)
                 for (a[i * r + j] = 0, k = 0; k < c; k++) a[i * r + j] += x[i * c + k] * x[j * c + k];
-        for (i = 0; i < r; i++)
-            for (j = 0; j < r; j++) {
+        for (int64_t i = 0; i < r; i++)
+            for (int64_t j = 0; j < r; j++) {
                 b[i * r + j] = -4.7750 * a[i * r + j];
                 for (k = 0; k < r; k++) b[i * r + j] += 2.0315 * a[i * r + k] * a[k * r + j];
             }
-        for (i = 0; i < r; i++)
-            for (j = 0; j < c; j++) {
+        for (int64_t i = 0; i < r; i++)
+            for (int64_t j = 0; j < c; j++) {
                 y[i * c + j] = 3.4445 * x[i * c + j];
                 for (k = 0; k < r; k++) y[i * c + j] += b[i * r + k] * x[k * c + j];
             }
         memcpy(x, y, sizeof *x * (size_t)(r * c));
     }
-    free(a); free(b); free(y);
 }
 
 typedef struct plain {
@@ -128,12 +114,11 @@ static double plain_schedule(const tn_schedule *s, int64_t t)
 
 static void plain_step(const tn_optim_desc *d, plain *a, const double *g, double factor, int64_t t)
 {
-    double  at = plain_schedule(&d->schedule, t) * a->lr_scale, x[MOST];
-    double  start = d->momentum_start > 0 ? d->momentum_start : 0.85, mu = d->momentum > 0 ? d->momentum : 0.95, scale;
-    int64_t i;
+    double at = plain_schedule(&d->schedule, t) * a->lr_scale, x[MOST];
+    double start = d->momentum_start > 0 ? d->momentum_start : 0.85, mu = d->momentum > 0 ? d->momentum : 0.95, scale;
     if (a->adamw) {
         double b1 = d->beta1 > 0 ? d->beta1 : 0.9, b2 = d->beta2 > 0 ? d->beta2 : 0.999, lr = at * (d->adam_lr > 0 ? d->adam_lr : 3e-4);
-        for (i = 0; i < a->n; i++) {
+        for (int64_t i = 0; i < a->n; i++) {
             double gi = g[i] * factor;
             a->m[i] = b1 * a->m[i] + (1 - b1) * gi;
             a->v[i] = b2 * a->v[i] + (1 - b2) * gi * gi;
@@ -145,13 +130,13 @@ static void plain_step(const tn_optim_desc *d, plain *a, const double *g, double
     if (t - 1 < d->momentum_warmup) mu = start + (mu - start) * (double)(t - 1) / (double)d->momentum_warmup;
     scale = a->rows > a->columns ? sqrt((double)a->rows / (double)a->columns) : 1;
     if (d->muon_scale == TN_MUON_SCALE_RMS) scale = 0.2 * sqrt((double)(a->rows > a->columns ? a->rows : a->columns));
-    for (i = 0; i < a->n; i++) {
+    for (int64_t i = 0; i < a->n; i++) {
         a->m[i] = mu * a->m[i] + (1 - mu) * g[i] * factor;
         x[i] = (1 - mu) * g[i] * factor + mu * a->m[i];
     }
-    for (i = 0; i < a->n; i += a->rows * a->columns)
+    for (int64_t i = 0; i < a->n; i += a->rows * a->columns)
         plain_orthogonalise(x + i, a->rows, a->columns, d->newton_schulz > 0 ? d->newton_schulz : 5);
-    for (i = 0; i < a->n; i++) a->p[i] -= at * d->lr * (d->weight_decay * a->decay_scale * a->p[i] + scale * x[i]);
+    for (int64_t i = 0; i < a->n; i++) a->p[i] -= at * d->lr * (d->weight_decay * a->decay_scale * a->p[i] + scale * x[i]);
 }
 
 enum { PARAMS = 15, RULES = 6 };
@@ -175,17 +160,15 @@ static double some_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backen
         {2, 5, 7}, {2, 7, 5}, {2, 6, 6}, {2, 1, 9}, {2, 9, 1}, {2, 1, 1}, {3, 3, 4, 6}, {4, 2, 2, 5, 3}, {2, 0, 4}, {2, 3, 0},
         {3, 0, 3, 4}, {2, 40, 23}, {1, 11}, {0}, {2, 6, 4}
     };
-    world     w;
-    plain    *a = (plain *)calloc(PARAMS, sizeof *a);
-    double   *g[PARAMS], v[MOST], worst = 0;
-    tn_optim *o;
+    world   w;
+    plain  *a = (plain *)calloc(PARAMS, sizeof *a);
+    double *g[PARAMS], v[MOST], worst = 0;
     if (!open_on(&w, dtype, 5, 1, backend)) { free(a); return 1; }
     for (int k = 0; k < PARAMS; k++) {
-        int       rank = (int)shape[k][0];
-        char      name[16];
-        tn_param *p;
+        int  rank = (int)shape[k][0];
+        char name[16];
         snprintf(name, sizeof name, "p%02d", k);
-        p = add(&w, name, rank, shape[k] + 1);
+        tn_param *p = add(&w, name, rank, shape[k] + 1);
         g[k] = (double *)calloc(MOST, sizeof **g);
         a[k].n = values_of(p->value, a[k].p);
         a[k].rows = rank < 2 ? 1 : shape[k][rank - 1];
@@ -198,7 +181,7 @@ static double some_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backen
     for (int k = 0; k < 10; k++) { a[k].lr_scale = 0.5; a[k].decay_scale = 2; }
     CHECK_INT(tn_params_set_scales(w.params, "p1*", 0.7, 0.3), 5);              /* some of Muon's, some of AdamW's */
     for (int k = 10; k < PARAMS; k++) { a[k].lr_scale = 0.7; a[k].decay_scale = 0.3; }
-    o = tn_optim_create(w.params, d);
+    tn_optim *o = tn_optim_create(w.params, d);
     for (int64_t t = 1; t <= steps; t++) {
         double sum = 0, factor;
         for (int k = 0; k < PARAMS; k++) {
@@ -209,10 +192,9 @@ static double some_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backen
         factor = d->clip_norm > 0 && sqrt(sum) > d->clip_norm ? d->clip_norm / sqrt(sum) : 1;
         CHECK_STATUS(step_with(&w, o, g), TN_OK);
         for (int k = 0; k < PARAMS; k++) {
-            double error;
             plain_step(d, &a[k], g[k], factor, t);
             values_of(tn_params_at(w.params, k)->value, v);
-            error = test_frobenius(v, a[k].p, a[k].n);
+            double error = test_frobenius(v, a[k].p, a[k].n);
             test_raise(&worst, error);
             values_of(tn_params_at(w.params, k)->value->grad, v);
             for (int64_t i = 0; i < a[k].n; i++) CHECK(v[i] == 0);          /* zero afterwards */
@@ -230,10 +212,10 @@ static void against_plain_loops_on(const tn_backend *backend, const char *what, 
         double worst = 0;
         for (int k = RULES - rules; k < RULES; k++) {
             tn_optim_desc d = rule(k);
-            double        error = some_steps(both[i], &d, backend, 7);
+            double        error = some_steps(f64_f32[i], &d, backend, 7);
             test_raise(&worst, error);
         }
-        report(what, both[i], worst, 5e-15, 2e-6);
+        report_as(what, f64_f32[i], worst, 5e-15, 2e-6);
     }
 }
 
@@ -270,7 +252,6 @@ TEST(golden)
     for (int k = 0; k < 2; k++) {
         world         w;
         tn_optim_desc d = muon(0.05);
-        tn_optim     *o;
         double        v[MOST], g[MOST], *gs = g, error;
         if (!open_on(&w, TN_F64, 1, 1, NULL)) return;
         d.muon_scale = k ? TN_MUON_SCALE_RMS : TN_MUON_SCALE_SHAPE;
@@ -279,7 +260,7 @@ TEST(golden)
         add_matrix(&w, "p", 4, 3);
         for (int i = 0; i < 12; i++) v[i] = ((7 * i + 3) % 11 - 5) / 8.0;
         tn_write(tn_params_at(w.params, 0)->value, TN_F64, v, 12);
-        o = tn_optim_create(w.params, &d);
+        tn_optim *o = tn_optim_create(w.params, &d);
         for (int t = 0; t < 10; t++) {
             for (int i = 0; i < 12; i++) g[i] = ((5 * i + 3 * t + i * t) % 13 - 6) / 8.0;
             CHECK_STATUS(step_with(&w, o, &gs), TN_OK);
@@ -299,20 +280,18 @@ static void first_update(world *w, int64_t rows, int64_t columns, const double *
 {
     tn_optim_desc d = muon(1);
     tn_params    *ps = w->params;
-    tn_optim     *o;
     double        before[MOST], g[MOST], *gs = g, scale = rows > columns ? sqrt((double)rows / (double)columns) : 1;
-    tn_tensor    *t;
     tn_svd_result svd;
     int64_t       n = rows * columns, k = rows < columns ? rows : columns;
     w->params = tn_params_create(w->ctx);
     add_matrix(w, "p", rows, columns);
-    o = tn_optim_create(w->params, &d);
+    tn_optim *o = tn_optim_create(w->params, &d);
     memcpy(g, gradient, sizeof *g * (size_t)n);
     values_of(tn_params_at(w->params, 0)->value, before);
     CHECK_STATUS(step_with(w, o, &gs), TN_OK);
     values_of(tn_params_at(w->params, 0)->value, update);
     for (int64_t i = 0; i < n; i++) update[i] = (before[i] - update[i]) / scale;
-    t = tn_tensor_2d(w->ctx, TN_REAL, rows, columns);
+    tn_tensor *t = tn_tensor_2d(w->ctx, TN_REAL, rows, columns);
     tn_write(t, TN_F64, update, n);
     CHECK_STATUS(tn_svd(w->ctx, t, NULL, &svd), TN_OK);
     CHECK(svd.s && tn_read(svd.s, TN_F64, before, k) == TN_OK);
@@ -331,7 +310,7 @@ TEST(singular_values_are_about_one)
     for (size_t t = 0; t < 2 * (sizeof shape / sizeof *shape); t++) {
         world  w;
         double g[MOST], update[MOST], a, b;
-        if (!open_on(&w, both[t % 2], 3 + t, 1, NULL)) return;
+        if (!open_on(&w, f64_f32[t % 2], 3 + t, 1, NULL)) return;
         any(&w, g, shape[t / 2][0] * shape[t / 2][1], t % 3 == 0 ? 1e-12 : t % 3 == 1 ? 1e9 : 1);      /* of any size */
         first_update(&w, shape[t / 2][0], shape[t / 2][1], g, update, &a, &b);
         test_raise(&below, 1 - a);
@@ -351,9 +330,9 @@ static double cosine(int64_t n, int64_t i, int64_t k)
 
 static void from_singular_values(double *a, int64_t rows, int64_t columns, const double *s, double size)
 {
-    int64_t i, j, k, most = rows < columns ? rows : columns;
-    for (i = 0; i < rows; i++)
-        for (j = 0; j < columns; j++)
+    int64_t k, most = rows < columns ? rows : columns;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
             for (a[i * columns + j] = 0, k = 0; k < most; k++)
                 a[i * columns + j] += size * s[k] * cosine(rows, i, k) * cosine(columns, j, most - 1 - k);
 }
@@ -408,8 +387,8 @@ static double polynomial_on(const tn_backend *backend, tn_dtype dtype)
 TEST(polynomial_of_singular_values)
 {
     for (int k = 0; k < 2; k++) {
-        report("an update against its singular values", both[k], polynomial_on(NULL, both[k]), 3e-13, 5e-5);
-        report("an update against its singular values, reference", both[k], polynomial_on(tn_reference_backend(), both[k]),
+        report_as("an update against its singular values", f64_f32[k], polynomial_on(NULL, f64_f32[k]), 3e-13, 5e-5);
+        report_as("an update against its singular values, reference", f64_f32[k], polynomial_on(tn_reference_backend(), f64_f32[k]),
                3e-13, 5e-5);
     }
 }
@@ -420,7 +399,6 @@ TEST(rank_one_and_zero)
     world     w;
     double    g[MOST], update[MOST], before[MOST], *gs = g, along = 0, size = 0, low, high;
     int64_t   shape[3] = {3, 4, 5};
-    tn_optim *o;
     tn_optim_desc d = muon(0.1);
     if (!open_on(&w, TN_F32, 8, 1, NULL)) return;
     for (int i = 0; i < 12 * 7; i++) g[i] = (i / 7 - 5.5) * (i % 7 - 2.5) / 16;
@@ -432,7 +410,7 @@ TEST(rank_one_and_zero)
     first_update(&w, 4, 6, g, update, &low, &high);
     CHECK(low == 0 && high == 0);
     add(&w, "batch", 3, shape);
-    o = tn_optim_create(w.params, &d);
+    tn_optim *o = tn_optim_create(w.params, &d);
     any(&w, g, 20, 1);
     any(&w, g + 40, 20, 1e-3);
     values_of(tn_params_at(w.params, 0)->value, before);
@@ -452,15 +430,12 @@ TEST(rank_one_and_zero)
 TEST(embeddings_are_marked)
 {
     world             w;
-    tn_embedding_desc ed;
+    tn_embedding_desc ed = ZERO;
     tn_embedding      e;
-    tn_linear_desc    ld;
+    tn_linear_desc    ld = ZERO;
     tn_linear         head, other;
-    tn_params        *copy;
     tn_transformer      model;
-    tn_transformer_desc md;
-    memset(&ed, 0, sizeof ed);
-    memset(&ld, 0, sizeof ld);
+    tn_transformer_desc md = ZERO;
     ed.count = ld.out = 7;
     ed.dim = ld.in = 4;
     if (!open_on(&w, TN_F32, 1, 1, NULL)) return;
@@ -472,9 +447,8 @@ TEST(embeddings_are_marked)
     CHECK(tn_params_find(w.params, "head.w")->adamw && !tn_params_find(w.params, "other.w")->adamw);
     CHECK_STATUS(tn_embedding_init(w.params, "more", &ed, &e), TN_OK);
     CHECK(tn_params_find(w.params, "more.w")->adamw);
-    copy = tn_params_clone(w.ctx, w.params);
+    tn_params *copy = tn_params_clone(w.ctx, w.params);
     CHECK(tn_params_find(copy, "more.w")->adamw && !tn_params_find(copy, "other.w")->adamw);
-    memset(&md, 0, sizeof md);
     md.vocab = 9; md.layers = 1; md.dim = 8; md.heads = 2; md.context = 5;
     md.mlp_bias = md.attn_bias = true;
     md.attention = TN_ATTENTION_DIFFERENTIAL;
@@ -502,12 +476,10 @@ TEST(a_rule_that_changes)
     tn_optim_desc d = muon(0.05);
     plain        *a = (plain *)calloc(1, sizeof *a);
     double        g[MOST], v[MOST], *gs = g;
-    tn_optim     *o;
-    tn_param     *p;
     d.adam_lr = 0.01;
     if (!open_on(&w, TN_F64, 1, 1, NULL)) { free(a); return; }
-    p = add_matrix(&w, "p", 3, 5);
-    o = tn_optim_create(w.params, &d);
+    tn_param *p = add_matrix(&w, "p", 3, 5);
+    tn_optim *o = tn_optim_create(w.params, &d);
     for (int t = 1; t <= 9; t++) {
         if (t == 4 || t == 7) {
             p->adamw = t == 4;
@@ -534,12 +506,11 @@ TEST(momentum_warms_up)
 {
     world         w;
     tn_optim_desc d = muon(0.02);
-    tn_optim     *o;
     double        g[MOST], *gs = g;
     if (!open_on(&w, TN_F32, 1, 1, NULL)) return;
     d.momentum_warmup = 4;
     add_matrix(&w, "p", 2, 2);
-    o = tn_optim_create(w.params, &d);
+    tn_optim *o = tn_optim_create(w.params, &d);
     any(&w, g, 4, 1);
     for (int t = 0; t < 7; t++) {
         CHECK_NEAR(tn_optim_momentum(o), t < 4 ? 0.85 + 0.025 * t : 0.95, 1e-15);
@@ -557,7 +528,6 @@ TEST(momentum_warms_up)
 TEST(defaults_and_bad_descs)
 {
     world         w;
-    tn_optim_desc d;
     int           nine = 9;                                                 /* which C++ does not let in by a cast */
     static const char *const said[11] = {
         "optim: muon_scale is 9, not a valid tn_muon_scale", "optim: newton_schulz is -1, expected 1 to 20",
@@ -568,7 +538,7 @@ TEST(defaults_and_bad_descs)
         "optim: schedule.decay is -1, expected 0 to total - warmup = 5",
         "optim: schedule.total is 5, expected more than warmup = 5"};
     if (!open_on(&w, TN_F32, 1, 1, NULL)) return;
-    d = muon(0);
+    tn_optim_desc d = muon(0);
     CHECK_NEAR(tn_optim_lr(tn_optim_create(w.params, &d)), 0.02, 0);
     d.muon_scale = TN_MUON_SCALE_RMS;
     CHECK_NEAR(tn_optim_lr(tn_optim_create(w.params, &d)), 1e-3, 0);
@@ -596,8 +566,7 @@ TEST(defaults_and_bad_descs)
 
 TEST(trapezoid)
 {
-    tn_schedule s;
-    memset(&s, 0, sizeof s);
+    tn_schedule s = ZERO;
     s.kind = TN_SCHEDULE_TRAPEZOID;
     s.warmup = 4;
     s.total = 100;
@@ -639,12 +608,10 @@ static bool train(run *r, int steps, int threads)
 {
     world         w;
     tn_mlp        student, teacher;
-    tn_params    *fixed;
-    tn_mlp_desc   d;
+    tn_mlp_desc   d = ZERO;
     tn_optim_desc od = muon(0.02);
     tn_optim     *o;
     const int64_t shape[2] = {ROWS, IN};
-    memset(&d, 0, sizeof d);
     memset(r, 0, sizeof *r);
     d.in = IN; d.out = OUT; d.hidden = HIDDEN / 2;
     d.init.rule = d.init_out.rule = TN_INIT_NORMAL;
@@ -654,7 +621,7 @@ static bool train(run *r, int steps, int threads)
     od.momentum_warmup = 30;
     od.adam_lr = 0.01;
     if (!open_on(&w, TN_F32, 9, threads, NULL)) return false;
-    fixed = tn_params_create(w.ctx);
+    tn_params *fixed = tn_params_create(w.ctx);
     if (!CHECK_STATUS(tn_mlp_init(fixed, "teacher", &d, &teacher), TN_OK)) return false;
     tn_params_freeze(fixed, "");
     d.hidden = HIDDEN;
@@ -662,11 +629,10 @@ static bool train(run *r, int steps, int threads)
     if (!CHECK_STATUS(tn_mlp_init(w.params, "student", &d, &student), TN_OK)) return false;
     if (!CHECK((o = tn_optim_create(w.params, &od)) != NULL)) return false;
     for (int t = 0; t < steps; t++) {
-        tn_tensor *x, *loss;
         tn_ctx_reset(w.ctx);
         tn_record(w.ctx);
-        x = tn_normal(w.ctx, 2, shape, 0, 1);
-        loss = tn_mse(w.ctx, tn_mlp_forward(w.ctx, &student, x), tn_mlp_forward(w.ctx, &teacher, x));
+        tn_tensor *x = tn_normal(w.ctx, 2, shape, 0, 1);
+        tn_tensor *loss = tn_mse(w.ctx, tn_mlp_forward(w.ctx, &student, x), tn_mlp_forward(w.ctx, &teacher, x));
         if (!CHECK_STATUS(tn_backward(w.ctx, loss), TN_OK) || !CHECK_STATUS(tn_optim_step(o), TN_OK)) return false;
         if (t == 0) r->first = tn_item(loss);
         if (t == 2) r->allocations = tn_ctx_memory(w.ctx).allocations;
@@ -705,16 +671,14 @@ TEST(same_bits_for_large_matrices)
     for (int k = 0; k < 4; k++) {
         world         w;
         tn_optim_desc d = muon(0.1);
-        tn_optim     *o;
-        tn_tensor    *p, *g;
         int64_t       shape[3] = {2, 300, 260};
         if (!open_on(&w, TN_F32, 4, k < 3 ? k + 1 : 1, NULL)) return;
-        p = add(&w, "p", 3, shape)->value;
-        o = tn_optim_create(w.params, &d);
+        tn_tensor *p = add(&w, "p", 3, shape)->value;
+        tn_optim *o = tn_optim_create(w.params, &d);
         for (int t = 0; t < 2; t++) {
             tn_ctx_reset(w.ctx);
             tn_record(w.ctx);
-            g = tn_normal(w.ctx, 3, shape, 0, 1);
+            tn_tensor *g = tn_normal(w.ctx, 3, shape, 0, 1);
             CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, tn_mul(w.ctx, p, g))), TN_OK);
             CHECK_STATUS(tn_optim_step(o), TN_OK);
         }
@@ -732,36 +696,33 @@ TEST(same_bits_for_large_matrices)
 TEST(accumulation_is_the_whole_batch)
 {
     for (size_t at = 0; at < 6; at++) {
-        tn_dtype       dtype = both[at % 2];
-        tn_optim_kind  kind = at / 2 == 0 ? TN_OPTIM_ADAMW : at / 2 == 1 ? TN_OPTIM_SGD : TN_OPTIM_MUON;
-        double         result[4][2 * 5 * 4], worst = 0;
+        tn_dtype      dtype = f64_f32[at % 2];
+        tn_optim_kind kind = at / 2 == 0 ? TN_OPTIM_ADAMW : at / 2 == 1 ? TN_OPTIM_SGD : TN_OPTIM_MUON;
+        double        result[4][2 * 5 * 4], worst = 0;
         for (int k = 0; k < 4; k++) {
             static const int parts_of[4] = {1, 2, 3, 24};
             int            parts = parts_of[k], rows = 24 / parts;
             world          w;
-            tn_mlp_desc    md;
+            tn_mlp_desc    md = ZERO;
             tn_mlp         m;
             tn_optim_desc  d = muon(0.05);
-            tn_optim      *o;
             uint64_t       seed = 77;
-            memset(&md, 0, sizeof md);
             md.in = 4; md.hidden = 5; md.out = 3; md.bias = true;
             d.kind = kind;
             d.momentum = 0.9;
             d.clip_norm = 0.3;
             if (!open_on(&w, dtype, 21, 1, NULL)) return;
             CHECK_STATUS(tn_mlp_init(w.params, "m", &md, &m), TN_OK);
-            o = tn_optim_create(w.params, &d);
+            tn_optim *o = tn_optim_create(w.params, &d);
             for (int t = 0; t < 6; t++) {
                 double  x[24 * 4];
                 int32_t label[24];
                 for (int i = 0; i < 24 * 4; i++) x[i] = test_random_real(&seed);
                 for (int i = 0; i < 24; i++) label[i] = (int32_t)test_random_int(&seed, 0, 2);
                 for (int part = 0; part < parts; part++) {
-                    tn_tensor *in, *y;
                     tn_ctx_reset(w.ctx);
-                    in = tn_tensor_2d(w.ctx, TN_REAL, rows, 4);
-                    y = tn_tensor_1d(w.ctx, TN_I32, rows);
+                    tn_tensor *in = tn_tensor_2d(w.ctx, TN_REAL, rows, 4);
+                    tn_tensor *y = tn_tensor_1d(w.ctx, TN_I32, rows);
                     tn_write(in, TN_F64, x + part * rows * 4, rows * 4);
                     tn_write(y, TN_I32, label + part * rows, rows);
                     tn_record(w.ctx);
@@ -776,7 +737,7 @@ TEST(accumulation_is_the_whole_batch)
             }
             close_world(&w);
         }
-        report(kind == TN_OPTIM_ADAMW ? "six steps in parts, AdamW" : kind == TN_OPTIM_SGD ? "six steps in parts, SGD"
+        report_as(kind == TN_OPTIM_ADAMW ? "six steps in parts, AdamW" : kind == TN_OPTIM_SGD ? "six steps in parts, SGD"
                : "six steps in parts, Muon", dtype,
                worst, 2e-14, 5e-6);
     }
@@ -788,11 +749,10 @@ static void not_finite_on(const tn_backend *backend)
     for (int k = 0; k < 12; k++) {
         world         w, same;
         tn_optim_desc d = muon(0.05);
-        tn_optim     *o, *p;
         double        g[3][MOST], bad[MOST], before[3][MOST], after[MOST], *good[3], *broken[3];
         d.clip_norm = k & 1 ? 1 : 0;
         d.kind = k < 6 ? TN_OPTIM_MUON : TN_OPTIM_ADAMW;
-        if (!open_on(&w, both[k & 1], 3, 1, backend) || !open_on(&same, both[k & 1], 3, 1, backend)) return;
+        if (!open_on(&w, f64_f32[k & 1], 3, 1, backend) || !open_on(&same, f64_f32[k & 1], 3, 1, backend)) return;
         for (int i = 0; i < 2; i++) {
             add_matrix(i ? &same : &w, "body.w", 4, 6);
             add_matrix(i ? &same : &w, "body.u", 6, 4);
@@ -800,8 +760,8 @@ static void not_finite_on(const tn_backend *backend)
             add_matrix(i ? &same : &w, "head.w", 3, 2);
         }
         for (int i = 0; i < 3; i++) good[i] = broken[i] = g[i];
-        o = tn_optim_create(w.params, &d);
-        p = tn_optim_create(same.params, &d);
+        tn_optim *o = tn_optim_create(w.params, &d);
+        tn_optim *p = tn_optim_create(same.params, &d);
         for (int t = 0; t < 5; t++) {
             int which = k % 3;
             for (int i = 0; i < 3; i++) any(&w, g[i], 24, 1);
@@ -843,9 +803,7 @@ TEST(no_memory)
     for (uint64_t k = 1; k < 80; k++) {
         world         w;
         tn_optim_desc d = muon(0.1);
-        tn_optim     *o;
         double        g[MOST], v[MOST], *gs[2];
-        tn_status     s;
         gs[0] = gs[1] = g;
         if (!open_on(&w, TN_F32, 1, 1, NULL)) return;
         add_matrix(&w, "a", 3, 7);
@@ -853,12 +811,12 @@ TEST(no_memory)
         any(&w, g, 21, 1);
         w.heap.count = 0;
         w.heap.fail_at = k;
-        o = tn_optim_create(w.params, &d);
+        tn_optim *o = tn_optim_create(w.params, &d);
         if (!o) {
             CHECK_ERROR(w.ctx, TN_ERR_MEMORY, "memory");
             CHECK((o = tn_optim_create(w.params, &d)) != NULL);
         }
-        s = step_with(&w, o, gs);
+        tn_status s = step_with(&w, o, gs);
         if (s != TN_OK) {
             CHECK_ERROR(w.ctx, TN_ERR_MEMORY, "memory");
             last = k;

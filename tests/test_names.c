@@ -1,6 +1,6 @@
 /* test_names.c: of the command tn, the names of models and the search for text that was encoded twice. */
 
-#include "test.h"
+#include "kit.h"
 #include "../tools/tn/names.c"
 #include "../tools/tn/mojibake.c"
 
@@ -8,9 +8,8 @@
 
 static void named(tn_ctx *ctx, const char *name)
 {
-    tn_transformer_desc d;
+    tn_transformer_desc d = ZERO;
     char                again[80], why[256];
-    memset(&d, 0, sizeof d);
     if (!CHECK(model_from_name(ctx, name, &d, why))) { printf("     %s\n", name); return; }
     CHECK_INT(model_name(&d, again, sizeof again), strlen(name));
     CHECK_STR(again, name);
@@ -31,9 +30,8 @@ TEST(names)
     tn_transformer_desc d;
     tn_ctx *ctx;
     char    name[80], why[256];
-    int     k;
     REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &ctx, NULL), TN_OK));
-    for (k = 0; k <= TN_MLP_GELU_TANH; k++) {
+    for (int k = 0; k <= TN_MLP_GELU_TANH; k++) {
         snprintf(name, sizeof name, "gpt2-%s-12l-6h-768embd", tn_mlp_kind_name((tn_mlp_kind)k));
         named(ctx, name);
         CHECK(model_from_name(ctx, name, &d, why));
@@ -78,24 +76,6 @@ TEST(names)
 
 /* ---- damaged encodings ---------------------------------------------------------------- */
 
-/* A copy of its exact size, so that a sanitizer sees the first byte too many; ` becomes ". */
-static char *exact(const char *text, size_t n)
-{
-    char *p = (char *)malloc(n ? n : 1);
-    for (size_t i = 0; p && i < n; i++) p[i] = (char)(text[i] == '`' ? '"' : text[i]);
-    return p;
-}
-
-static size_t put_utf8(char *dst, unsigned c)
-{
-    if (c < 0x80) { dst[0] = (char)c; return 1; }
-    if (c < 0x800) { dst[0] = (char)(0xC0 | c >> 6); dst[1] = (char)(0x80 | (c & 63)); return 2; }
-    if (c < 0x10000) { dst[0] = (char)(0xE0 | c >> 12); dst[1] = (char)(0x80 | (c >> 6 & 63)); dst[2] = (char)(0x80 | (c & 63)); return 3; }
-    dst[0] = (char)(0xF0 | c >> 18); dst[1] = (char)(0x80 | (c >> 12 & 63)); dst[2] = (char)(0x80 | (c >> 6 & 63));
-    dst[3] = (char)(0x80 | (c & 63));
-    return 4;
-}
-
 TEST(mojibake)
 {
     static const char *const clean[] = {
@@ -120,12 +100,12 @@ TEST(mojibake)
         {"ab\xEF\xBF\xBD", 2}, {"ab\xFF", 2}, {"ab\xC3", 2}, {"\xED\xA0\x80", 0}, {"a\xE2\x80 b", 1},
     };
     for (size_t k = 0; k < sizeof clean / sizeof *clean; k++) {
-        char *p = exact(clean[k], strlen(clean[k]));
+        char *p = exact_copy(clean[k], strlen(clean[k]));
         if (!CHECK_INT(find_mojibake(p, strlen(clean[k])), -1)) printf("     %s\n", clean[k]);
         free(p);
     }
     for (size_t k = 0; k < sizeof broken / sizeof *broken; k++) {
-        char *p = exact(broken[k].text, strlen(broken[k].text));
+        char *p = exact_copy(broken[k].text, strlen(broken[k].text));
         if (!CHECK_INT(find_mojibake(p, strlen(broken[k].text)), broken[k].at)) printf("     %s\n", broken[k].text);
         free(p);
     }

@@ -1,7 +1,7 @@
 /* test_network.c: tensor networks against the sum over all labels by plain loops, against the operator, the layers and
    chains that they are made from, and against finite differences. Errors are Frobenius-relative. */
 
-#include "rooms.h"
+#include "kit.h"
 
 static void report(const char *what, tn_dtype dtype, double worst) { report_as(what, dtype, worst, 1e-12, 1e-5); }
 
@@ -16,8 +16,7 @@ static tn_tensor *any(world *w, int rank, const int64_t *shape)
 
 static tn_tensor *as_3d(tn_tensor *t, int64_t a, int64_t b, int64_t c)
 {
-    int64_t shape[3];
-    shape[0] = a; shape[1] = b; shape[2] = c;
+    int64_t shape[3] = {a, b, c};
     return tn_reshape(t, 3, shape);
 }
 
@@ -27,8 +26,8 @@ typedef struct plain { double *v, *size; int64_t n; } plain;
 static plain plain_of(int64_t n)
 {
     plain p;
-    p.v = room(n);
-    p.size = room(n);
+    p.v = doubles(n);
+    p.size = doubles(n);
     p.n = n;
     return p;
 }
@@ -57,7 +56,6 @@ static plain naive(const tn_net *net)
 {
     int64_t extent[LABELS], at[LABELS] = {0}, all = 1, n = 1;
     double *node[LABELS];
-    plain   t;
     for (int l = 0; l < LABELS; l++) extent[l] = 1;
     for (int i = 0; i < net->nodes; i++) {
         const tn_net_node *x = &net->node[i];
@@ -66,7 +64,7 @@ static plain naive(const tn_net *net)
     }
     for (int l = 0; l < LABELS; l++) all *= extent[l];
     for (int k = 0; k < net->outs + net->legs; k++) n *= (k < net->outs ? net->out[k] : net->in[k - net->outs]).extent;
-    t = plain_of(n);
+    plain t = plain_of(n);
     for (int64_t step = 0; step < all; step++) {
         double  product = 1;
         int64_t to = 0;
@@ -234,7 +232,7 @@ TEST(expressions_equal_loops)
     for (int p = 0; p < 2; p++) {
         world  w;
         errors worst = {0, 0, 0, 0, 0};
-        if (!open_world(&w, both[p], 11)) return;
+        if (!open_world(&w, f64_f32[p], 11)) return;
         for (size_t e = 0; e < sizeof expressions / sizeof *expressions; e++)
             for (int i = 0; i < 4; i++) {
                 tn_net *net = net_of(&w, expressions[e], extents[i], i % 2 ? TN_NET_REFER : TN_NET_COPY);
@@ -242,12 +240,12 @@ TEST(expressions_equal_loops)
                 tn_net_destroy(net);
                 fresh(&w);
             }
-        report("contract against loops", both[p], worst.dense);
-        report("apply against loops", both[p], worst.applied);
-        report("freeze against loops", both[p], worst.frozen);
-        report("fold against loops", both[p], worst.folded);
-        report("inner, norm against loops", both[p], worst.inner);
-        leave(&w);
+        report("contract against loops", f64_f32[p], worst.dense);
+        report("apply against loops", f64_f32[p], worst.applied);
+        report("freeze against loops", f64_f32[p], worst.frozen);
+        report("fold against loops", f64_f32[p], worst.folded);
+        report("inner, norm against loops", f64_f32[p], worst.inner);
+        close_world(&w);
     }
 }
 
@@ -330,14 +328,14 @@ TEST(the_net_of_an_operator_is_the_operator)
     for (int p = 0; p < 2; p++) {
         world  w;
         double worst = 0;
-        if (!open_world(&w, both[p], 5)) return;
+        if (!open_world(&w, f64_f32[p], 5)) return;
         for (int order = 1; order <= 3; order++)
             for (int constant = 0; constant < 2; constant++) {
                 cp_of_order(&w, order, constant != 0, &worst);
                 fresh(&w);
             }
-        report("net of an operator", both[p], worst);
-        leave(&w);
+        report("net of an operator", f64_f32[p], worst);
+        close_world(&w);
     }
 }
 
@@ -355,7 +353,7 @@ static double attention_off(world *w, tn_attention_desc d, int64_t T)
         tn_net *net = tn_net_from_attention(w->ctx, &layer, distance);
         const int64_t first = distance > 0 ? distance : 0, last = distance < 0 ? T + distance : T;     /* the queries */
         tn_tensor *q = tn_slice(x, 0, first, last), *k = tn_slice(x, 0, first - distance, last - distance), *each[5], *f;
-        double    *part, *all = room(T * layer.desc.out);
+        double    *part, *all = doubles(T * layer.desc.out);
         if (!CHECK(net != NULL)) return 1;
         CHECK(net->outs == 1 && net->legs == 5 && net->constant == d.bias);
         for (int i = 0; i < 5; i++) each[i] = i < 2 ? q : k;
@@ -383,10 +381,9 @@ TEST(the_net_of_attention_is_attention)
     for (int p = 0; p < 2; p++) {
         world  w;
         double worst = 0;
-        if (!open_world(&w, both[p], 3)) return;
+        if (!open_world(&w, f64_f32[p], 3)) return;
         for (int i = 0; i < 8; i++) {
-            tn_attention_desc d;
-            memset(&d, 0, sizeof d);
+            tn_attention_desc d = ZERO;
             d.dim = 3;
             d.heads = i == 2 ? 1 : 2;
             d.d_qk = i == 3 ? 1 : 2;
@@ -405,8 +402,8 @@ TEST(the_net_of_attention_is_attention)
             test_raise(&worst, attention_off(&w, d, i == 0 ? 1 : 4));
             fresh(&w);
         }
-        report("net of attention", both[p], worst);
-        leave(&w);
+        report("net of attention", f64_f32[p], worst);
+        close_world(&w);
     }
 }
 
@@ -418,18 +415,16 @@ TEST(a_stack_is_its_layers_run_one_after_the_other)
     for (int p = 0; p < 2; p++) {
         world  w;
         double worst = 0;
-        if (!open_world(&w, both[p], 8)) return;
+        if (!open_world(&w, f64_f32[p], 8)) return;
         for (int i = 0; i < 12; i++) {
             const int   layers = 1 + i % 3;
             tn_mlp      mlp[3];
             tn_cp      *cp[3];
             const tn_cp *list[3];
             tn_tensor  *x = any_matrix(&w, 5, 3), *y = x;
-            tn_net     *net;
             for (int l = 0; l < layers; l++) {
                 char        name[16];
-                tn_mlp_desc d;
-                memset(&d, 0, sizeof d);
+                tn_mlp_desc d = ZERO;
                 d.in = 3;
                 d.hidden = 2 + l;
                 d.bias = i / 3 == 1 || (i / 3 == 2 && l == 1);
@@ -440,7 +435,7 @@ TEST(a_stack_is_its_layers_run_one_after_the_other)
                 list[l] = cp[l] = tn_cp_from_mlp(w.ctx, &mlp[l]);
                 y = tn_mlp_forward(w.ctx, &mlp[l], y);
             }
-            net = tn_net_from_stack(w.ctx, layers, list, false);
+            tn_net *net = tn_net_from_stack(w.ctx, layers, list, false);
             if (CHECK(net != NULL)) {
                 CHECK_INT(net->legs, 1 << layers);
                 for (int k = 0; k < net->legs; k++) CHECK_INT(net->in[k].input, 0);
@@ -453,31 +448,29 @@ TEST(a_stack_is_its_layers_run_one_after_the_other)
             for (int l = 0; l < layers; l++) tn_cp_destroy(cp[l]);
             fresh(&w);
         }
-        report("stack of layers", both[p], worst);
-        leave(&w);
+        report("stack of layers", f64_f32[p], worst);
+        close_world(&w);
     }
 }
 
 TEST(a_composition_is_one_function_of_the_other)
 {
     world        w;
-    tn_attention_desc d;
+    tn_attention_desc d = ZERO;
     tn_attention layer;
     tn_cp       *cp;
     const tn_cp *list[1];
-    tn_net      *inner, *outer, *both_nets;
     tn_tensor   *x[10], *y[5];
     if (!open_world(&w, TN_F64, 4)) return;
-    memset(&d, 0, sizeof d);
     d.dim = 3;
     d.heads = 1;
     d.kind = TN_ATTENTION_BILINEAR;
     d.bias = true;
     CHECK_STATUS(tn_attention_init(w.params, "attention", &d, &layer), TN_OK);
     list[0] = cp = any_cp(&w, 2, 3, 4, 4, true);
-    inner = tn_net_from_stack(w.ctx, 1, list, true);
-    outer = tn_net_from_attention(w.ctx, &layer, 2);
-    both_nets = tn_net_compose(outer, inner);
+    tn_net *inner = tn_net_from_stack(w.ctx, 1, list, true);
+    tn_net *outer = tn_net_from_attention(w.ctx, &layer, 2);
+    tn_net *both_nets = tn_net_compose(outer, inner);
     REQUIRE(both_nets != NULL && both_nets->legs == 10);
     for (int k = 0; k < 10; k++) {
         CHECK_INT(both_nets->in[k].input, k >= 4);               /* 2 legs of x_t and 3 of x_s, each with 2 of its own */
@@ -491,7 +484,7 @@ TEST(a_composition_is_one_function_of_the_other)
     tn_cp_destroy(cp);
     CHECK(tn_net_apply_each(w.ctx, both_nets, x) != NULL);
     tn_net_destroy(both_nets);
-    leave(&w);
+    close_world(&w);
 }
 
 /* The exact inner product of two stacks of two layers, C_kl = I0/3 + 2/3 tr(M_k N'_l N_k M'_l) for hidden units k, l of the
@@ -572,7 +565,7 @@ TEST(inner_products_of_two_layers_are_exact)
     for (int p = 0; p < 2; p++) {
         world w;
         worst = 0;
-        if (!open_world(&w, both[p], 21)) return;
+        if (!open_world(&w, f64_f32[p], 21)) return;
         for (int i = 0; i < 3; i++) {
             stack   a = any_stack(&w), b = any_stack(&w);
             tn_net *A = net_of_stack(&w, &a), *B = net_of_stack(&w, &b);
@@ -586,8 +579,8 @@ TEST(inner_products_of_two_layers_are_exact)
             for (int l = 0; l < 2; l++) { tn_cp_destroy(a.cp[l]); tn_cp_destroy(b.cp[l]); }
             fresh(&w);
         }
-        report("inner product of stacks of two", both[p], worst);
-        leave(&w);
+        report("inner product of stacks of two", f64_f32[p], worst);
+        close_world(&w);
     }
 }
 
@@ -625,7 +618,7 @@ TEST(equal_functions_have_the_cosine_one)
         tn_cp_destroy(first[i]);
     }
     tn_cp_destroy(top);
-    leave(&w);
+    close_world(&w);
 }
 
 /* The 120 permutations of five legs of a CP form are one plan with its operands in other places, so that each takes fewer
@@ -634,21 +627,19 @@ TEST(equal_networks_share_a_plan)
 {
     world      w;
     tn_tensor *t[6];
-    tn_net    *net;
-    uint64_t   before;
     double     given = 0, symmetric = 0;
     if (!open_world(&w, TN_F64, 12)) return;
     t[0] = any_matrix(&w, 2, 3);
     for (int i = 1; i < 6; i++) t[i] = i == 1 ? any_matrix(&w, 3, 2) : t[1];
-    net = tn_net_create(w.ctx, "oh,hi,hj,hk,hl,hm->o|ijklm", 6, t, TN_NET_COPY);
+    tn_net *net = tn_net_create(w.ctx, "oh,hi,hj,hk,hl,hm->o|ijklm", 6, t, TN_NET_COPY);
     REQUIRE(net != NULL);
     CHECK_STATUS(tn_net_norm(net, TN_NET_AS_GIVEN, &given), TN_OK);
-    before = tn_ctx_memory(w.ctx).allocations;
+    uint64_t before = tn_ctx_memory(w.ctx).allocations;
     CHECK_STATUS(tn_net_norm(net, TN_NET_SYMMETRIC, &symmetric), TN_OK);
     CHECK(tn_ctx_memory(w.ctx).allocations - before < 4 * 120);
     CHECK_NEAR(symmetric / given, 1, 1e-13);                          /* of equal factors, which are symmetric as given */
     tn_net_destroy(net);
-    leave(&w);
+    close_world(&w);
 }
 
 /* Nodes of 1e-30 and 1e30: what overflows and vanishes on the way does not do so in the result. */
@@ -657,16 +648,15 @@ TEST(norms_keep_their_precision_at_any_scale)
     for (int p = 0; p < 2; p++) {
         world      w;
         tn_tensor *t[3], *far[3];
-        tn_net    *near, *big;
         double     x = 0, y = 0, worst = 0;
-        if (!open_world(&w, both[p], 41)) return;
+        if (!open_world(&w, f64_f32[p], 41)) return;
         for (int sign = -1; sign <= 1; sign += 2) {
             for (int i = 0; i < 3; i++) {
                 t[i] = any_matrix(&w, 3, 3);
                 far[i] = tn_scale(w.ctx, t[i], sign < 0 ? 1e-30 : 1e30);
             }
-            near = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
-            big = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, far, TN_NET_COPY);
+            tn_net *near = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
+            tn_net *big = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, far, TN_NET_COPY);
             CHECK_STATUS(tn_net_norm(near, TN_NET_SYMMETRIC, &x), TN_OK);
             CHECK_STATUS(tn_net_norm(big, TN_NET_SYMMETRIC, &y), TN_OK);
             test_raise(&worst, apart(y * (sign < 0 ? 1e90 : 1e-90), x, x));
@@ -675,8 +665,8 @@ TEST(norms_keep_their_precision_at_any_scale)
             tn_net_destroy(near);
             tn_net_destroy(big);
         }
-        report("norms of far-scaled nets", both[p], worst);
-        leave(&w);
+        report("norms of far-scaled nets", f64_f32[p], worst);
+        close_world(&w);
     }
 }
 
@@ -691,11 +681,10 @@ TEST(norms_do_not_need_the_square)
             const double each = p ? (sign < 0 ? 0.003 : 300) : sign < 0 ? 1e-90 : 1e80, v[2] = {3 * each, -4 * each};
             world      w;
             tn_tensor *t[30];
-            tn_net    *net;
             double     x = 0, worst = 0;
             if (!open_world(&w, p ? TN_F32 : TN_F64, 43)) return;
             for (int i = 0; i < n; i++) t[i] = tn_tensor_from(w.ctx, p ? 3 : 1, p ? core : &two, TN_F64, v);
-            net = p ? tn_net_from_mps(w.ctx, n, t) : tn_net_create(w.ctx, "a,b,c->|a|b|c", n, t, TN_NET_COPY);
+            tn_net *net = p ? tn_net_from_mps(w.ctx, n, t) : tn_net_create(w.ctx, "a,b,c->|a|b|c", n, t, TN_NET_COPY);
             CHECK_STATUS(tn_net_norm(net, TN_NET_SYMMETRIC, &x), TN_OK);
             for (int i = 0; i < n; i++) x /= 5 * each;
             test_raise(&worst, fabs(x - 1));
@@ -703,7 +692,7 @@ TEST(norms_do_not_need_the_square)
             test_raise(&worst, fabs(x - 1));
             report("norms whose square overflows", p ? TN_F32 : TN_F64, worst);
             tn_net_destroy(net);
-            leave(&w);
+            close_world(&w);
         }
 }
 
@@ -714,12 +703,11 @@ TEST(the_net_of_a_matrix_product_state_is_the_chain)
     for (int p = 0; p < 2; p++) {
         world  w;
         double worst = 0;
-        if (!open_world(&w, both[p], 6)) return;
+        if (!open_world(&w, f64_f32[p], 6)) return;
         for (int i = 0; i < 4; i++) {                            /* bonds of 1 (an open chain), 2, 3; a core of rank 2 */
             const int64_t sites = 2 + i, d = 1 + i % 3;
             tn_tensor *core[6], *m[6], *x[6], *y, *norm;
             int64_t    shape[4];
-            tn_net    *net;
             double     v = 0;
             for (int64_t j = 0; j < sites; j++) {
                 shape[0] = shape[2] = d; shape[1] = 2;
@@ -727,7 +715,7 @@ TEST(the_net_of_a_matrix_product_state_is_the_chain)
                 x[j] = any_vector(&w, 2);
                 m[j] = tn_sum_axis(w.ctx, tn_mul(w.ctx, core[j], as_3d(x[j], 1, 2, 1)), 1);
             }
-            net = tn_net_from_mps(w.ctx, (int)sites, core);
+            tn_net *net = tn_net_from_mps(w.ctx, (int)sites, core);
             if (!CHECK(net != NULL)) continue;
             CHECK_INT(net->legs, sites);
             y = tn_stack(w.ctx, sites, m, 0);
@@ -739,8 +727,8 @@ TEST(the_net_of_a_matrix_product_state_is_the_chain)
             tn_net_destroy(net);
             fresh(&w);
         }
-        report("net of a matrix product state", both[p], worst);
-        leave(&w);
+        report("net of a matrix product state", f64_f32[p], worst);
+        close_world(&w);
     }
 }
 
@@ -750,14 +738,12 @@ TEST(cores_have_legs_by_their_rank)
     static const int64_t shapes[3][4] = {{1, 2, 3, 0}, {3, 2, 4, 2}, {2, 2, 1, 0}};
     world      w;
     tn_tensor *core[3], *full;
-    tn_net    *net;
-    plain      t;
     if (!open_world(&w, TN_F64, 6)) return;
     for (int i = 0; i < 3; i++) core[i] = any(&w, i == 1 ? 4 : 3, shapes[i]);
-    net = tn_net_from_mps(w.ctx, 3, core);
+    tn_net *net = tn_net_from_mps(w.ctx, 3, core);
     REQUIRE(net != NULL);
     CHECK(net->outs == 1 && net->out[0].extent == 4 && net->legs == 3 && net->in[2].input == 2);
-    t = naive(net);
+    plain t = naive(net);
     full = tn_net_contract(net);
     WORST("label core", error_of(full, t), 1e-12);
     tn_tensor_destroy(full);
@@ -769,7 +755,7 @@ TEST(cores_have_legs_by_their_rank)
     core[1] = any_matrix(&w, 4, 2);
     CHECK(!tn_net_from_mps(w.ctx, 3, core));
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_from_mps: core 0 is [1,2,3] and core 1 begins with 4, expected equal bonds");
-    leave(&w);
+    close_world(&w);
 }
 
 /* ---- eigenpairs ------------------------------------------------------------------------ */
@@ -781,15 +767,12 @@ TEST(eigenpairs_by_products_equal_those_of_the_matrix)
     for (int p = 0; p < 2; p++) {
         const int64_t n = 1100;
         world      w;
-        tn_cp     *cp;
-        tn_net    *net;
-        tn_tensor *u;
         tn_eigen   a, b;
         double     worst = 0;
-        if (!open_world(&w, both[p], 31)) return;
-        cp = any_cp(&w, 2, 3, 5, n, false);
-        net = tn_net_from_cp(w.ctx, cp);
-        u = any_vector(&w, 3);
+        if (!open_world(&w, f64_f32[p], 31)) return;
+        tn_cp *cp = any_cp(&w, 2, 3, 5, n, false);
+        tn_net *net = tn_net_from_cp(w.ctx, cp);
+        tn_tensor *u = any_vector(&w, 3);
         CHECK_STATUS(tn_net_eigen(net, u, 4, &a), TN_OK);
         CHECK_STATUS(tn_cp_eigen(cp, u, 4, &b), TN_OK);
         test_raise(&worst, between(a.values, b.values));
@@ -799,7 +782,7 @@ TEST(eigenpairs_by_products_equal_those_of_the_matrix)
         tn_eigen_destroy(&b);
         tn_net_destroy(net);
         tn_cp_destroy(cp);
-        leave(&w);
+        close_world(&w);
     }
 }
 
@@ -853,7 +836,7 @@ TEST(the_largest_coefficients_are_those_of_sorting)
             top_against_sorting(&w, net, i == 1 ? 1 : 40);
             tn_net_destroy(net);
         }
-        leave(&w);
+        close_world(&w);
     }
 }
 
@@ -862,19 +845,17 @@ TEST(the_largest_coefficients_need_no_tensor)
 {
     const int64_t n = 52;
     world      w;
-    double    *one;
     tn_tensor *t[4];
-    tn_net    *net;
     tn_coefficients c;
     int32_t    at[12];
     double     v[3];
     if (!open_within(&w, TN_F32, 0, (size_t)16 << 20)) return;
-    one = room(n);
+    double *one = doubles(n);
     for (int k = 0; k < 4; k++) {
         for (int64_t i = 0; i < n; i++) one[i] = i == 50 - k ? -2 : i == 51 && k == 0 ? -2 : 1.0 / (double)(i + 2);
         t[k] = tn_tensor_from(w.ctx, 1, &n, TN_F64, one);
     }
-    net = tn_net_create(w.ctx, "a,b,c,d->a|bcd", 4, t, TN_NET_COPY);
+    tn_net *net = tn_net_create(w.ctx, "a,b,c,d->a|bcd", 4, t, TN_NET_COPY);
     REQUIRE(net != NULL);
     CHECK(!tn_net_contract(net));
     tn_ctx_clear_error(w.ctx);
@@ -887,7 +868,7 @@ TEST(the_largest_coefficients_need_no_tensor)
     }
     tn_coefficients_destroy(&c);
     tn_net_destroy(net);
-    leave(&w);
+    close_world(&w);
 }
 
 /* ---- gradients ------------------------------------------------------------------------------ */
@@ -902,7 +883,7 @@ static tn_tensor *loss_of(world *w, const tn_net *net, tn_tensor *x)
 static void check_gradient(world *w, const tn_net *net, tn_tensor *x, tn_tensor *of, double *worst)
 {
     const int64_t n = tn_tensor_count(of);
-    double       *v = host(of), *numeric = room(n), *exact, step = 1e-6;
+    double       *v = host(of), *numeric = doubles(n), *exact, step = 1e-6;
     tn_record(w->ctx);
     if (of == x) tn_watch(x);
     CHECK_STATUS(tn_backward(w->ctx, loss_of(w, net, x)), TN_OK);
@@ -933,14 +914,12 @@ TEST(gradients_are_those_of_differences)
         tn_net    *plain_net = net_of(&w, of[e], 3, TN_NET_COPY), *net, *folded;
         tn_tensor *t[16], *x = any_matrix(&w, 2, 3), *z = any_matrix(&w, 2, 3);
         for (int i = 0; i < plain_net->nodes; i++) {
-            char      name[16];
-            tn_init   init;
-            tn_param *p;
-            memset(&init, 0, sizeof init);
+            char    name[16];
+            tn_init init = ZERO;
             init.rule = TN_INIT_NORMAL;
             init.std = 0.5;
             snprintf(name, sizeof name, "p%d", i);
-            p = tn_params_add(w.params, name, plain_net->node[i].tensor->rank, plain_net->node[i].tensor->shape, init);
+            tn_param *p = tn_params_add(w.params, name, plain_net->node[i].tensor->rank, plain_net->node[i].tensor->shape, init);
             t[i] = p->value;
         }
         net = tn_net_create(w.ctx, of[e], plain_net->nodes, t, TN_NET_REFER);
@@ -958,7 +937,7 @@ TEST(gradients_are_those_of_differences)
     }
     WORST("gradient of inputs", inputs, 1e-8);
     WORST("gradient of weights", weights, 1e-8);
-    leave(&w);
+    close_world(&w);
 }
 
 /* ---- errors ------------------------------------------------------------------------------------ */
@@ -967,10 +946,8 @@ TEST(mistakes_are_named)
 {
     world      w;
     tn_tensor *t[3], *v;
-    tn_net    *net, *other, *big;
-    tn_cp     *cp;
     tn_eigen   e;
-    tn_attention_desc d;
+    tn_attention_desc d = ZERO;
     tn_attention layer;
     tn_coefficients c;
     double     x = 0;
@@ -992,10 +969,10 @@ TEST(mistakes_are_named)
     REFUSED(w.ctx, tn_net_create(w.ctx, "oh,hi,hj->o|iz", 3, t, TN_NET_COPY), TN_ERR_ARG, "label z of a leg is not one of a node");
     REFUSED(w.ctx, tn_net_create(w.ctx, "oh,hi,pj->o|hi", 3, t, TN_NET_COPY), TN_ERR_SHAPE,
             "net_create: leg 1 has extent 4, expected 3 as leg 0 of the same input");
-    net = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
-    other = tn_net_create(w.ctx, "oh,hi,hj->o|i|j", 3, t, TN_NET_COPY);
-    cp = any_cp(&w, 2, 4, 2, 5, true);
-    big = tn_net_from_cp(w.ctx, cp);
+    tn_net *net = tn_net_create(w.ctx, "oh,hi,hj->o|ij", 3, t, TN_NET_COPY);
+    tn_net *other = tn_net_create(w.ctx, "oh,hi,hj->o|i|j", 3, t, TN_NET_COPY);
+    tn_cp *cp = any_cp(&w, 2, 4, 2, 5, true);
+    tn_net *big = tn_net_from_cp(w.ctx, cp);
     REQUIRE(net && other && big);
     REFUSED(w.ctx, tn_net_freeze(net, 2, v), TN_ERR_ARG, "net_freeze: leg is 2, expected one of the net's 2 input legs");
     REFUSED(w.ctx, tn_net_freeze(net, 1, v), TN_ERR_SHAPE, "net_freeze: u is [5], expected [4]");
@@ -1022,7 +999,6 @@ TEST(mistakes_are_named)
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_eigen: the net has 2 input legs of two inputs, expected 2 of one input");
     CHECK_STATUS(tn_net_top(net, 0, &c), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "net_top: k is 0, expected 1 or more");
-    memset(&d, 0, sizeof d);
     d.dim = 4;
     d.heads = 1;
     CHECK_STATUS(tn_attention_init(w.params, "softmax", &d, &layer), TN_OK);
@@ -1040,7 +1016,7 @@ TEST(mistakes_are_named)
     tn_net_destroy(net);
     tn_net_destroy(other);
     tn_cp_destroy(cp);
-    leave(&w);
+    close_world(&w);
 }
 
 /* Not a number is not a norm, and too many permutations and too large tensors are refused beforehand. */
@@ -1050,12 +1026,11 @@ TEST(what_cannot_be_computed_is_an_error)
     const double  nan = (double)NAN;
     world      w;
     tn_tensor *t[10];
-    tn_net    *net;
     double     x = 0;
     tn_coefficients c;
     if (!open_world(&w, TN_F32, 1)) return;
     t[0] = tn_tensor_from(w.ctx, 1, &one, TN_F64, &nan);
-    net = tn_net_create(w.ctx, "i->|i", 1, t, TN_NET_COPY);
+    tn_net *net = tn_net_create(w.ctx, "i->|i", 1, t, TN_NET_COPY);
     CHECK_STATUS(tn_net_norm(net, TN_NET_AS_GIVEN, &x), TN_ERR_NONFINITE);
     CHECK(x != x);
     CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "net_norm: the inner product is nan, expected a finite number");
@@ -1069,7 +1044,7 @@ TEST(what_cannot_be_computed_is_an_error)
     CHECK_STATUS(tn_net_norm(net, TN_NET_AS_GIVEN, &x), TN_OK);
     CHECK(x > 0);
     tn_net_destroy(net);
-    leave(&w);
+    close_world(&w);
 }
 TEST_MAIN(expressions_equal_loops,
           the_net_of_an_operator_is_the_operator,

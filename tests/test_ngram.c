@@ -13,10 +13,9 @@ static bool at_place(const int32_t *text, const int32_t *gram, int k)
    being one. */
 static double adjusted(const int32_t *text, int64_t count, int n, int k, const int32_t *gram)
 {
-    bool    after[16] = {false};
-    double  all = 0;
-    int64_t i;
-    for (i = 0; i + k <= count; i++) {
+    bool   after[16] = {false};
+    double all = 0;
+    for (int64_t i = 0; i + k <= count; i++) {
         if (!at_place(text + i, gram, k)) continue;
         if (k == n || i == 0 || !after[text[i - 1]]) all++;
         if (i > 0) after[text[i - 1]] = true;
@@ -27,21 +26,19 @@ static double adjusted(const int32_t *text, int64_t count, int n, int k, const i
 /* D1, D2, D3+ of order k, over every k words that there can be. */
 static void discounts(const int32_t *text, int64_t count, int n, int k, int vocab, double d[4])
 {
-    int64_t grams = 1, g;
+    int64_t grams = 1;
     double  with[5] = {0}, y;
-    int     j;
-    for (j = 0; j < k; j++) grams *= vocab;
-    for (g = 0; g < grams; g++) {
+    for (int j = 0; j < k; j++) grams *= vocab;
+    for (int64_t g = 0; g < grams; g++) {
         int32_t gram[NGRAM_MAX];
         int64_t rest = g;
-        double  a;
-        for (j = 0; j < k; j++, rest /= vocab) gram[j] = (int32_t)(rest % vocab);
-        a = adjusted(text, count, n, k, gram);
+        for (int j = 0; j < k; j++, rest /= vocab) gram[j] = (int32_t)(rest % vocab);
+        double a = adjusted(text, count, n, k, gram);
         if (a >= 1 && a <= 4) with[(int)a]++;
     }
     y = with[1] + with[2] > 0 ? with[1] / (with[1] + 2 * with[2]) : 0.5;
     d[0] = 0;
-    for (j = 1; j <= 3; j++) {
+    for (int j = 1; j <= 3; j++) {
         d[j] = with[j] > 0 ? j - (j + 1) * y * with[j + 1] / with[j] : j / 2.0;
         if (d[j] < 0.1) d[j] = 0.1;
         if (d[j] > j) d[j] = j;
@@ -53,11 +50,10 @@ static double chance(const int32_t *text, int64_t count, int n, int k, int vocab
 {
     int32_t other[NGRAM_MAX];
     double  lower, total = 0, left = 0, a;
-    int32_t w;
     if (k == 0) return 1.0 / vocab;
     lower = chance(text, count, n, k - 1, vocab, gram + 1, d);
     memcpy(other, gram, sizeof *gram * (size_t)k);
-    for (w = 0; w < vocab; w++) {
+    for (int32_t w = 0; w < vocab; w++) {
         other[k - 1] = w;
         a = adjusted(text, count, n, k, other);
         total += a;
@@ -70,11 +66,10 @@ static double chance(const int32_t *text, int64_t count, int n, int k, int vocab
 
 static double counted(const int32_t *text, int64_t count, const int32_t *held, int64_t held_count, int n, int vocab)
 {
-    double  d[NGRAM_MAX + 1][4], nats = 0;
-    int64_t i;
-    int     k;
+    double d[NGRAM_MAX + 1][4], nats = 0;
+    int    k;
     for (k = 1; k <= n; k++) discounts(text, count, n, k, vocab, d[k]);
-    for (i = 1; i < held_count; i++) {
+    for (int64_t i = 1; i < held_count; i++) {
         k = i + 1 < n ? (int)i + 1 : n;
         nats -= log(chance(text, count, n, k, vocab, held + i + 1 - k, d));
     }
@@ -101,17 +96,15 @@ TEST(by_hand)
 TEST(as_counted)
 {
     double worst = 0;
-    int    turn, n;
-    for (turn = 0; turn < 12; turn++) {
+    for (int turn = 0; turn < 12; turn++) {
         const int     vocab = 2 + turn % 3;
         const int64_t count = turn == 0 ? 1 : 3 + turn * 7 % MOST, held_count = 2 + turn * 3;
         int32_t       text[MOST + 3], held[MOST];
         double        nats[NGRAM_MAX + 1];
-        int64_t       i;
-        for (i = 0; i < count; i++) text[i] = word(vocab);
-        for (i = 0; i < held_count; i++) held[i] = word(vocab);
+        for (int64_t i = 0; i < count; i++) text[i] = word(vocab);
+        for (int64_t i = 0; i < held_count; i++) held[i] = word(vocab);
         REQUIRE(ngram_losses(text, count, held, held_count, vocab, nats, NULL));
-        for (n = 1; n <= NGRAM_MAX; n++) {
+        for (int n = 1; n <= NGRAM_MAX; n++) {
             double error = fabs(nats[n] - counted(text, count, held, held_count, n, vocab));
             test_raise(&worst, error);
         }
@@ -125,15 +118,14 @@ TEST(sums_to_one)
     enum { VOCAB = 7, COUNT = 400 };
     int32_t text[COUNT], pair[2];
     double  sum[NGRAM_MAX + 1], nats[NGRAM_MAX + 1], worst = 0;
-    int     i, n;
-    for (i = 0; i < COUNT; i++) text[i] = word(VOCAB - 1);
+    for (int i = 0; i < COUNT; i++) text[i] = word(VOCAB - 1);
     for (pair[0] = 0; pair[0] < VOCAB; pair[0]++) {
         memset(sum, 0, sizeof sum);
         for (pair[1] = 0; pair[1] < VOCAB; pair[1]++) {
             REQUIRE(ngram_losses(text, COUNT, pair, 2, VOCAB, nats, NULL));
-            for (n = 1; n <= NGRAM_MAX; n++) sum[n] += exp(-nats[n]);
+            for (int n = 1; n <= NGRAM_MAX; n++) sum[n] += exp(-nats[n]);
         }
-        for (n = 1; n <= NGRAM_MAX; n++) test_raise(&worst, fabs(sum[n] - 1));
+        for (int n = 1; n <= NGRAM_MAX; n++) test_raise(&worst, fabs(sum[n] - 1));
     }
     WORST("n-grams sum to one", worst, 5e-15);
 }

@@ -1,17 +1,6 @@
 /* test_norm.c: LayerNorm's algebra, and its digits far from zero. Values and gradients on random shapes are in cases.h. */
 
-#include "test.h"
-
-static tn_ctx *ctx_of(tn_dtype dtype, tn_simd simd)
-{
-    tn_desc d;
-    tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.simd = simd;
-    d.seed = 5;
-    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
-}
+#include "kit.h"
 
 static tn_tensor *matrix_of(tn_ctx *ctx, int64_t n, int64_t m, const double *v)
 {
@@ -22,19 +11,17 @@ static tn_tensor *matrix_of(tn_ctx *ctx, int64_t n, int64_t m, const double *v)
 
 static void random_numbers(double *v, int64_t n, uint64_t *rng)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) v[i] = test_random_real(rng);
+    for (int64_t i = 0; i < n; i++) v[i] = test_random_real(rng);
 }
 
 /* The result and the gradient of x, of loss = sum of y (x) weights. */
 static void run(tn_ctx *ctx, const double *x, const double *weights, int64_t rows, int64_t n, double eps, double *y, double *dx)
 {
-    tn_tensor *tx, *ty;
     tn_ctx_reset(ctx);
-    tx = matrix_of(ctx, rows, n, x);
+    tn_tensor *tx = matrix_of(ctx, rows, n, x);
     tn_watch(tx);
     tn_record(ctx);
-    ty = tn_layernorm(ctx, tx, NULL, NULL, eps);
+    tn_tensor *ty = tn_layernorm(ctx, tx, NULL, NULL, eps);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, ty, matrix_of(ctx, rows, n, weights)))), TN_OK);
     CHECK_STATUS(tn_read(ty, TN_F64, y, rows * n), TN_OK);
     CHECK_STATUS(tn_read(tx->grad, TN_F64, dx, rows * n), TN_OK);
@@ -45,12 +32,11 @@ TEST(known_values)
 {
     static const double x[8] = {1, 2, 3, 4, -3, 5, 5, -7}, zero[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     double y[8], dx[8];
-    int    i;
-    tn_ctx *ctx = ctx_of(TN_F64, TN_SIMD_BEST);
+    tn_ctx *ctx = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 0);
     run(ctx, x, zero, 2, 4, 0, y, dx);
-    for (i = 0; i < 4; i++) CHECK_NEAR(y[i], (x[i] - 2.5) / sqrt(1.25), 1e-15);
-    for (i = 4; i < 8; i++) CHECK_NEAR(y[i], x[i] / sqrt(27.0), 1e-15);
-    for (i = 0; i < 8; i++) CHECK(dx[i] == 0);
+    for (int i = 0; i < 4; i++) CHECK_NEAR(y[i], (x[i] - 2.5) / sqrt(1.25), 1e-15);
+    for (int i = 4; i < 8; i++) CHECK_NEAR(y[i], x[i] / sqrt(27.0), 1e-15);
+    for (int i = 0; i < 8; i++) CHECK(dx[i] == 0);
     tn_ctx_destroy(ctx);
 }
 
@@ -61,9 +47,8 @@ static double shifted(tn_ctx *ctx, double shift, double grain)
     enum { ROWS = 3, N = 157 };
     double  x[ROWS * N], far_x[ROWS * N], weights[ROWS * N], y[ROWS * N], dx[ROWS * N], far_y[ROWS * N], far_dx[ROWS * N], worst = 0;
     uint64_t rng = 11;
-    int     i;
     random_numbers(weights, ROWS * N, &rng);
-    for (i = 0; i < ROWS * N; i++) {
+    for (int i = 0; i < ROWS * N; i++) {
         x[i] = floor(2 * test_random_real(&rng) / grain) * grain;
         far_x[i] = x[i] + shift * (1 + i / N);
     }
@@ -76,11 +61,10 @@ static double shifted(tn_ctx *ctx, double shift, double grain)
 
 TEST(far_from_zero)
 {
-    tn_ctx *wide = ctx_of(TN_F64, TN_SIMD_BEST);
+    tn_ctx *wide = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 0);
     double  worst = 0;
-    int     level;
-    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_AVX512; level++) {
-        tn_ctx *ctx = ctx_of(TN_F32, (tn_simd)level);
+    for (int level = TN_SIMD_PLAIN; level <= TN_SIMD_AVX512; level++) {
+        tn_ctx *ctx = ctx_on(NULL, TN_F32, (tn_simd)level, 0);
         test_raise(&worst, shifted(ctx, 1 << 20, 0.25));
         test_raise(&worst, shifted(ctx, -1000, 1.0 / 1024));
         tn_ctx_destroy(ctx);
@@ -96,9 +80,8 @@ TEST(invariances)
 {
     double   worst = 0;
     uint64_t rng = 3;
-    int      t;
-    tn_ctx  *ctx = ctx_of(TN_F64, TN_SIMD_BEST);
-    for (t = 0; t < 40; t++) {
+    tn_ctx  *ctx = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 0);
+    for (int t = 0; t < 40; t++) {
         int64_t n = test_random_int(&rng, 2, 90), j;
         double  x[90], moved[90], weights[90], y[90], dx[90], again[90], mean = 0, var = 0, my = 0, vy = 0, ones = 0, along = 0, size = 0;
         double  a = 0.3 + fabs(3 * test_random_real(&rng)), c = 5 * test_random_real(&rng), eps = t % 2 ? 0 : 0.01;
@@ -133,13 +116,12 @@ static double against_rmsnorm(tn_dtype dtype, int rounds)
 {
     uint64_t rng = 29;
     double   worst = 0;
-    int      t;
-    tn_ctx  *ctx = ctx_of(dtype, TN_SIMD_BEST);
-    for (t = 0; t < rounds; t++) {
+    tn_ctx  *ctx = ctx_on(NULL, dtype, TN_SIMD_BEST, 0);
+    for (int t = 0; t < rounds; t++) {
         int64_t    rows = test_random_int(&rng, 1, 9), n = test_random_int(&rng, t == 0 ? 1 : 2, 70), i, which, k;
-        double    *v = (double *)malloc(sizeof(double) * (size_t)(n * n + 2 * rows * n)), *got[2], g[70], *centre = v + 2 * rows * n;
+        double    *v = doubles(n * n + 2 * rows * n), *got[2], g[70], *centre = v + 2 * rows * n;
         tn_tensor *x[2], *gain[2], *bias[2], *y[2];
-        for (which = 0; which < 2; which++) got[which] = (double *)malloc(sizeof(double) * (size_t)(2 * rows * n + 2 * n));
+        for (which = 0; which < 2; which++) got[which] = doubles(2 * rows * n + 2 * n);
         random_numbers(v, 2 * rows * n, &rng);
         random_numbers(g, n, &rng);
         for (i = 0; i < n * n; i++) centre[i] = (i / n == i % n) - 1 / (double)n;
@@ -166,8 +148,6 @@ static double against_rmsnorm(tn_dtype dtype, int rounds)
         for (k = 0; k < 2; k++)
             test_raise(&worst, test_max_error(got[0] + k * rows * n, got[1] + k * rows * n, rows * n + (k == 0 ? 0 : 2 * n)));
         CHECK_CTX(ctx);
-        for (which = 0; which < 2; which++) free(got[which]);
-        free(v);
     }
     tn_ctx_destroy(ctx);
     return worst;
@@ -185,15 +165,14 @@ TEST(is_rmsnorm_of_the_centred)
 static double far_from_one(tn_ctx *ctx, bool centred, double sx, double sdy)
 {
     enum { ROWS = 3, N = 37 };
-    double     x[ROWS * N], dy[ROWS * N], g[N], dx[ROWS * N], dg[N], want[ROWS * N], want_g[N] = {0}, worst = 0, largest = 0;
-    uint64_t   rng = 17;
-    tn_tensor *tx, *tg, *ty;
-    int        r, j;
+    double   x[ROWS * N], dy[ROWS * N], g[N], dx[ROWS * N], dg[N], want[ROWS * N], want_g[N] = {0}, worst = 0, largest = 0;
+    uint64_t rng = 17;
+    int      j;
     random_numbers(x, ROWS * N, &rng);
     random_numbers(dy, ROWS * N, &rng);
     random_numbers(g, N, &rng);
     for (j = 0; j < ROWS * N; j++) { x[j] = (double)(float)(sx * x[j]); dy[j] = (double)(float)(sdy * dy[j]); g[j % N] = (double)(float)g[j % N]; }
-    for (r = 0; r < ROWS; r++) {
+    for (int r = 0; r < ROWS; r++) {
         double z[N], mean = 0, squares = 0, scale, sum = 0, dot = 0;
         for (j = 0; centred && j < N; j++) mean += x[r * N + j] / N;
         for (j = 0; j < N; j++) { z[j] = x[r * N + j] - mean; squares += z[j] * z[j] / N; }
@@ -208,13 +187,13 @@ static double far_from_one(tn_ctx *ctx, bool centred, double sx, double sdy)
         for (j = 0; j < N; j++) want[r * N + j] = scale * (dy[r * N + j] * g[j] - sum - z[j] * dot);
     }
     tn_ctx_reset(ctx);
-    tx = matrix_of(ctx, ROWS, N, x);
-    tg = tn_tensor_1d(ctx, TN_REAL, N);
+    tn_tensor *tx = matrix_of(ctx, ROWS, N, x);
+    tn_tensor *tg = tn_tensor_1d(ctx, TN_REAL, N);
     tn_write(tg, TN_F64, g, N);
     tn_watch(tx);
     tn_watch(tg);
     tn_record(ctx);
-    ty = centred ? tn_layernorm(ctx, tx, tg, NULL, 0) : tn_rmsnorm(ctx, tx, tg, 0);
+    tn_tensor *ty = centred ? tn_layernorm(ctx, tx, tg, NULL, 0) : tn_rmsnorm(ctx, tx, tg, 0);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, ty, matrix_of(ctx, ROWS, N, dy)))), TN_OK);
     tn_read(tx->grad, TN_F64, dx, ROWS * N);
     tn_read(tg->grad, TN_F64, dg, N);
@@ -233,17 +212,14 @@ TEST(rows_far_from_one)
         {1e-4, 1e33}, {1e-30, 1e5}, {1e30, 1}, {1e5, 1e34}, {1e-5, 1e-37}, {1e-5, 1e-38}
     };
     double worst[2] = {0, 0};
-    size_t k;
-    int    level, centred;
-    for (level = 0; level <= TN_SIMD_AVX512; level++) {         /* 0: the reference */
-        tn_desc d;
+    for (int level = 0; level <= TN_SIMD_AVX512; level++) {         /* 0: the reference */
+        tn_desc d = ZERO;
         tn_ctx *ctx;
-        memset(&d, 0, sizeof d);
         d.backend = level == 0 ? tn_reference_backend() : NULL;
         d.simd = (tn_simd)level;
         REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
-        for (centred = 0; centred < 2; centred++)
-            for (k = 0; k < sizeof size / sizeof *size; k++) {
+        for (int centred = 0; centred < 2; centred++)
+            for (size_t k = 0; k < sizeof size / sizeof *size; k++) {
                 double e = far_from_one(ctx, centred != 0, size[k][0], size[k][1]);
                 if (!CHECK(e <= 3e-6)) printf("     %s, level %d, x %g, dy %g: %g\n", centred ? "layernorm" : "rmsnorm", level, size[k][0], size[k][1], e);
                 test_raise(&worst[centred], e);
@@ -256,12 +232,11 @@ TEST(rows_far_from_one)
 
 TEST(the_layer)
 {
-    tn_ctx *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    tn_ctx *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, 0);
     tn_params *ps = tn_params_create(ctx);
-    tn_norm_desc d;
+    tn_norm_desc d = ZERO;
     tn_norm norm;
     const int absurd = 2;                                        /* no enumerator: C++ would not let it be cast */
-    memset(&d, 0, sizeof d);
     d.dim = 6;
     CHECK_STATUS(tn_norm_init(ps, "rms", &d, &norm), TN_OK);
     CHECK(norm.gain && !norm.bias);
@@ -290,11 +265,10 @@ TEST(the_layer)
 /* A flag that asks for what the kind does not have is an error, not silence. */
 TEST(only_layer_norm_has_a_bias)
 {
-    tn_ctx      *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    tn_ctx      *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, 0);
     tn_params   *ps = tn_params_create(ctx);
-    tn_norm_desc d;
+    tn_norm_desc d = ZERO;
     tn_norm      norm;
-    memset(&d, 0, sizeof d);
     d.dim = 6;
     d.bias = true;
     CHECK_STATUS(tn_norm_init(ps, "n", &d, &norm), TN_ERR_ARG);
@@ -312,12 +286,11 @@ static int64_t residual(const tn_backend *backend, tn_dtype dtype, tn_dtype acti
 {
     static const tn_kernel kernel[3] = {TN_KERNEL_RESIDUAL_RMSNORM, TN_KERNEL_RMSNORM, TN_KERNEL_ADD};
     tn_tensor *x[3], *y, *sum = NULL, *loss = NULL;
-    double    *v = (double *)malloc(sizeof *v * (size_t)(5 * rows * n));
+    double    *v = doubles(5 * rows * n);
     int64_t    used = 0, i;
     uint64_t   rng = 77;
-    tn_desc    d;
+    tn_desc    d = ZERO;
     tn_ctx    *ctx;
-    memset(&d, 0, sizeof d);
     d.backend = backend;
     d.dtype = dtype;
     d.activations = activations;
@@ -351,9 +324,7 @@ static int64_t residual(const tn_backend *backend, tn_dtype dtype, tn_dtype acti
         CHECK_STATUS(tn_read(x[i]->grad, TN_F64, to + used, count), TN_OK);
         used += count;
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
-    free(v);
+    CLOSE_CTX(ctx);
     return used;
 }
 
@@ -364,17 +335,15 @@ TEST(residual_is_a_sum_and_a_norm)
     static const int64_t shape[][2] = {{1, 1}, {3, 5}, {2, 16}, {7, 33}, {300, 70}, {40, 1031}};
     static const tn_simd level[] = {TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON};
     tn_backend sparse = *tn_cpu_backend();
-    size_t     t, s, b;
     sparse.fn[TN_KERNEL_RESIDUAL_RMSNORM] = NULL;
-    for (t = 0; t < sizeof of / sizeof *of; t++)
-        for (s = 0; s < sizeof shape / sizeof *shape; s++)
-            for (b = 0; b < 6; b++) {
+    for (size_t t = 0; t < sizeof of / sizeof *of; t++)
+        for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
+            for (size_t b = 0; b < 6; b++) {
                 const tn_backend *backend = b == 0 ? tn_reference_backend() : b == 1 ? &sparse : tn_cpu_backend();
                 const tn_simd     simd = b < 2 ? TN_SIMD_BEST : level[b - 2];         /* one that is not here is another one twice */
                 const int64_t     most = 5 * shape[s][0] * shape[s][1];
-                int               upstream;
-                for (upstream = 1; upstream < 4; upstream++) {
-                    double  *one = (double *)malloc(sizeof *one * (size_t)most), *two = (double *)malloc(sizeof *two * (size_t)most);
+                for (int upstream = 1; upstream < 4; upstream++) {
+                    double  *one = doubles(most), *two = doubles(most);
                     uint64_t calls[3], parts[3];
                     int64_t  n = residual(backend, of[t].dtype, of[t].activations, simd, shape[s][0], shape[s][1], true, upstream, one, calls);
                     CHECK_INT(residual(backend, of[t].dtype, of[t].activations, simd, shape[s][0], shape[s][1], false, upstream, two, parts), n);
@@ -383,8 +352,6 @@ TEST(residual_is_a_sum_and_a_norm)
                     /* composed where there is no kernel, and for BF16 where it has none: the backend reference */
                     CHECK_INT(calls[1], b == 1 || (b == 0 && of[t].activations == TN_BF16));
                     CHECK_INT(calls[2], calls[1]);
-                    free(one);
-                    free(two);
                 }
             }
 }

@@ -15,12 +15,11 @@ typedef struct shell { const tn_backend *inner; void *state; tn_allocator mem; }
 
 static tn_status shell_open(const tn_desc *desc, const tn_backend *inner, void **state, char why[256])
 {
-    shell    *s = (shell *)desc->allocator.alloc(sizeof *s, desc->allocator.user);
-    tn_status status;
+    shell *s = (shell *)desc->allocator.alloc(sizeof *s, desc->allocator.user);
     if (!s) { snprintf(why, 256, "no memory for a shell"); return TN_ERR_MEMORY; }
     s->inner = inner;
     s->mem = desc->allocator;
-    status = inner->open(desc, &s->state, why);
+    tn_status status = inner->open(desc, &s->state, why);
     if (status == TN_OK) *state = s;
     else s->mem.release(s, sizeof *s, s->mem.user);
     return status;
@@ -130,12 +129,11 @@ static void empty(bag *b)
 
 static tn_tensor *made(tn_ctx *ctx, uint64_t seed, int rank, int64_t a, int64_t b)
 {
-    int64_t    shape[2], n = rank == 1 ? a : a * b;
-    double     v[128];
-    tn_tensor *t;
+    int64_t shape[2], n = rank == 1 ? a : a * b;
+    double  v[128];
     shape[0] = a; shape[1] = b;
     for (int64_t i = 0; i < n; i++) v[i] = test_random_real(&seed);
-    t = tn_tensor_create(ctx, TN_REAL, rank, shape);
+    tn_tensor *t = tn_tensor_create(ctx, TN_REAL, rank, shape);
     CHECK(t && n <= 128 && tn_write(t, TN_F64, v, n) == TN_OK);
     return t;
 }
@@ -211,9 +209,8 @@ static void files_are_given(work *w)
 static bool load_safetensors(work *w)
 {
     tn_safetensors *file = tn_safetensors_open(w->ctx, tn_source_memory(model_file, model_bytes));
-    bag             b;
+    bag             b = ZERO;
     bool            ok = file != NULL;
-    memset(&b, 0, sizeof b);
     for (int64_t i = 0; i < tn_safetensors_count(file) && ok; i++)
         ok = keep(&b, w, tn_safetensors_read(file, tn_safetensors_at(file, i)->name));
     empty(&b);
@@ -244,9 +241,8 @@ static bool load_arrays(work *w)
     static unsigned char out[BYTES];
     tn_tensor *turned = tn_transpose(w->in[0], 0, 1);
     size_t     used = 0;
-    bag        b;
+    bag        b = ZERO;
     bool       ok;
-    memset(&b, 0, sizeof b);
     ok = keep(&b, w, tn_npy_read(w->ctx, tn_source_memory(npy_file, npy_bytes)))
         && keep(&b, w, tn_npy_read(w->ctx, tn_source_memory(fortran_file, fortran_bytes)))
         && keep(&b, w, tn_idx_read(w->ctx, tn_source_memory(idx_file, sizeof idx_file), 0))
@@ -262,9 +258,8 @@ static bool select_parts(work *w)
     static const int32_t condition[5] = {1, 0, 0, 1, 1}, id[6] = {4, 0, 1, 1, 3, 2};
     const int64_t five = 5, six = 6;
     tn_tensor    *x = w->in[0], *part[2], *y, *z, *ids;
-    bag           b;
+    bag           b = ZERO;
     bool          ok;
-    memset(&b, 0, sizeof b);
     tn_record(w->ctx);
     part[0] = x ? tn_copy(w->ctx, x) : NULL;                 /* [7,5] */
     if (!part[0] || tn_watch(part[0]) != TN_OK) return false;
@@ -290,20 +285,16 @@ static void matrices_are_given(work *w)
 
 static bool decompose(work *w)
 {
-    tn_qr_desc     qd;
-    tn_eigh_desc   ed;
-    tn_svd_desc    sd;
+    tn_qr_desc     qd = ZERO;
+    tn_eigh_desc   ed = ZERO;
+    tn_svd_desc    sd = ZERO;
     tn_qr_result   q;
     tn_eigh_result e;
     tn_svd_result  s;
-    bool           ok;
-    memset(&qd, 0, sizeof qd);
-    memset(&ed, 0, sizeof ed);
-    memset(&sd, 0, sizeof sd);
     qd.measure = ed.measure = ed.symmetrise = sd.measure = true;
     ed.top = sd.top = 3;
     ed.order = TN_EIGH_MAGNITUDE;
-    ok = tn_qr(w->ctx, w->in[0], &qd, &q) == TN_OK;
+    bool ok = tn_qr(w->ctx, w->in[0], &qd, &q) == TN_OK;
     CHECK(ok ? q.q && q.r : !q.q && !q.r);
     ok = ok && hash_tensor(w, q.q) && hash_tensor(w, q.r);
     tn_qr_destroy(&q);
@@ -349,11 +340,10 @@ static bool operate(work *w)
 {
     tn_ctx    *ctx = w->ctx;
     tn_tensor *f[3], *u = w->in[3], *e = w->in[1];
-    bag        b;
+    bag        b = ZERO;
     bool       ok;
     tn_cp     *quadratic = NULL;
     tn_tensor *l = NULL, *c = NULL;
-    memset(&b, 0, sizeof b);
     f[0] = w->in[1]; f[1] = w->in[2]; f[2] = w->in[1];
     ok = keep_cp(&b, w, tn_cp_create(ctx, 2, w->in[0], f, TN_CP_INPUT_CONSTANT))                               /* 0 */
         && keep_cp(&b, w, tn_cp_create(ctx, 3, w->in[0], f, TN_CP_INPUT_PLAIN))                            /* 1: order 3 */
@@ -382,19 +372,15 @@ static bool operate(work *w)
 static bool fold(work *w)
 {
     tn_params     *params = tn_params_create(w->ctx);
-    tn_linear_desc ld;
+    tn_linear_desc ld = ZERO;
     tn_linear      embed, unembed;
-    tn_mlp_desc    md;
+    tn_mlp_desc    md = ZERO;
     tn_mlp         mlp;
-    bag            b;
-    bool           ok;
-    memset(&b, 0, sizeof b);
-    memset(&ld, 0, sizeof ld);
+    bag            b = ZERO;
     ld.bias = true;
-    memset(&md, 0, sizeof md);
     ld.in = 9; ld.out = 4;
     md.in = md.out = 4; md.hidden = 3; md.bias = md.out_bias = md.residual = true;
-    ok = params && tn_linear_init(params, "embed", &ld, &embed) == TN_OK && tn_mlp_init(params, "mlp", &md, &mlp) == TN_OK;
+    bool ok = params && tn_linear_init(params, "embed", &ld, &embed) == TN_OK && tn_mlp_init(params, "mlp", &md, &mlp) == TN_OK;
     ld.in = 4; ld.out = 3;
     ok = ok && tn_linear_init(params, "unembed", &ld, &unembed) == TN_OK
         && keep_cp(&b, w, tn_cp_from_mlp(w->ctx, &mlp)) && keep_cp(&b, w, tn_cp_from_stack(w->ctx, &embed, &mlp, &unembed))
@@ -425,15 +411,11 @@ static bool draw(work *w)
 {
     static const double x[4] = {1, 10, 100, 1000}, y[4] = {1e-3, 0.5, 20, 3};
     static const char *const captions[4] = {"+1", "-2", "3", "4"};
-    tn_matrix_desc md;
-    tn_tiles_desc  td;
-    tn_plot_desc   pd;
+    tn_matrix_desc md = ZERO;
+    tn_tiles_desc  td = ZERO;
+    tn_plot_desc   pd = ZERO;
     tn_series      line[2];
     int64_t        tiles[3] = {4, 5, 5};
-    tn_tensor     *t;
-    memset(&md, 0, sizeof md);
-    memset(&td, 0, sizeof td);
-    memset(&pd, 0, sizeof pd);
     memset(line, 0, sizeof line);
     md.title = "a title"; md.caption = "below"; md.x_title = "columns"; md.y_title = "rows";
     md.size = 60; md.numbers = true;
@@ -442,7 +424,7 @@ static bool draw(work *w)
     line[0].name = "a"; line[0].x = x; line[0].y = y; line[0].count = 4;
     line[1] = line[0]; line[1].name = "b"; line[1].kind = TN_SERIES_STEMS; line[1].dashed = true;
     if (!picture(w, tn_image_matrix_of(w->ctx, w->in[0], &md))) return false;
-    t = tn_reshape(w->in[1], 3, tiles);
+    tn_tensor *t = tn_reshape(w->in[1], 3, tiles);
     return t && picture(w, tn_image_tiles_of(w->ctx, t, &td)) && picture(w, tn_image_plot(w->ctx, line, 2, &pd))
         && picture(w, tn_image_create(w->ctx, 9, 7));
 }
@@ -465,9 +447,8 @@ static const script scripts[] = {
 
 static tn_desc desc_of(test_heap *heap, const tn_backend *backend, tn_dtype dtype)
 {
-    tn_desc d;
+    tn_desc d = ZERO;
     memset(heap, 0, sizeof *heap);
-    memset(&d, 0, sizeof d);
     d.allocator = test_heap_allocator(heap);
     d.backend = backend;
     d.backend_required = true;
@@ -489,10 +470,9 @@ static bool start(work *w, const script *s, const tn_desc *d)
 /* From a context at rest to one at rest. */
 static bool perform(work *w, const script *s)
 {
-    bool ok;
     w->hash = 0;
     tn_ctx_seed(w->ctx, 11);
-    ok = s->run(w);
+    bool ok = s->run(w);
     tn_ctx_reset(w->ctx);
     return ok && tn_ctx_status(w->ctx) == TN_OK;
 }
@@ -513,8 +493,7 @@ static outcome undisturbed(const script *s, const tn_backend *backend, tn_dtype 
     test_heap heap;
     tn_desc   d = desc_of(&heap, backend, dtype);
     work      w;
-    outcome   o;
-    memset(&o, 0, sizeof o);
+    outcome   o = ZERO;
     if (start(&w, s, &d)) {
         o.inputs = hash_inputs(&w);
         o.given = tn_ctx_memory(w.ctx).peak;
@@ -554,14 +533,12 @@ static bool with_failure(const script *s, const tn_backend *backend, tn_dtype dt
     test_heap heap;
     tn_desc   d = desc_of(&heap, backend, dtype);
     work      w;
-    size_t    live;
-    bool      ok, reached;
     if (!start(&w, s, &d)) return false;
-    live = held(&w);
+    size_t live = held(&w);
     heap.fail_at = heap.count + k;
     heap.fail_on = on;
-    ok = perform(&w, s);
-    reached = heap.count >= heap.fail_at;
+    bool ok = perform(&w, s);
+    bool reached = heap.count >= heap.fail_at;
     if (reached) *failed += on ? heap.count - heap.fail_at + 1 : 1;
     heap.fail_at = 0;
     CHECK(ok == !reached);
@@ -647,10 +624,9 @@ TEST(no_memory_for_a_context)
                 char      why[256] = "nothing";
                 int       other;
                 tn_ctx   *ctx = (tn_ctx *)(void *)&other;
-                tn_status s;
                 heap.fail_at = k;
                 heap.fail_on = on == 1;
-                s = tn_ctx_create(&d, &ctx, why);
+                tn_status s = tn_ctx_create(&d, &ctx, why);
                 if (heap.count < k) {
                     CHECK_STATUS(s, TN_OK);
                     CHECK_STR(why, "");

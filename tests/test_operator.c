@@ -4,7 +4,7 @@
    Errors are Frobenius-relative; a sum of parts is held against the sum of the parts' magnitudes. */
 
 #include "sealed.h"
-#include "rooms.h"
+#include "kit.h"
 
 static double bound_of(tn_dtype dtype)  { return dtype == TN_F64 ? 4e-14 : 1e-5; }
 
@@ -14,7 +14,7 @@ static void report(const char *what, tn_dtype dtype, double worst) { report_as(w
 
 static tn_tensor *unit_vector(world *w, int64_t n, int64_t i)
 {
-    double *v = room(n);
+    double *v = doubles(n);
     v[i] = 1;
     return vector(w, n, v);
 }
@@ -32,7 +32,7 @@ static double off(const double *a, const double *b, const double *magnitude, int
 /* y[r,m] = x[r,n] a[m,n]^T + b */
 static double *plain_affine(const double *x, int64_t r, int64_t n, const double *a, int64_t m, const double *b)
 {
-    double *y = room(r * m);
+    double *y = doubles(r * m);
     for (int64_t i = 0; i < r; i++)
         for (int64_t j = 0; j < m; j++) y[i * m + j] = dot(x + i * n, a + j * n, n) + (b ? b[j] : 0);
     return y;
@@ -40,7 +40,7 @@ static double *plain_affine(const double *x, int64_t r, int64_t n, const double 
 
 static double *plain_with_one(const double *x, int64_t rows, int64_t n)
 {
-    double *y = room(rows * (n + 1));
+    double *y = doubles(rows * (n + 1));
     for (int64_t r = 0; r < rows; r++) {
         memcpy(y + r * (n + 1), x + r * n, sizeof *x * (size_t)n);
         y[r * (n + 1) + n] = 1;
@@ -50,7 +50,7 @@ static double *plain_with_one(const double *x, int64_t rows, int64_t n)
 
 static double *plain_symmetric(const double *dense, int64_t out, int64_t n)
 {
-    double *s = room(out * n * n);
+    double *s = doubles(out * n * n);
     for (int64_t o = 0; o < out; o++)
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++) s[(o * n + i) * n + j] = (dense[(o * n + i) * n + j] + dense[(o * n + j) * n + i]) / 2;
@@ -60,10 +60,10 @@ static double *plain_symmetric(const double *dense, int64_t out, int64_t n)
 /* y[r,o] = sum_ij.. B[o,i,j..] x_0[r,i] x_1[r,j] ..   The last input goes first. */
 static double *plain_contract_each(const double *dense, const tn_cp *cp, const double *const *x, int64_t rows)
 {
-    double *y = room(rows * cp->out);
+    double *y = doubles(rows * cp->out);
     for (int64_t r = 0; r < rows; r++) {
         int64_t size = cp->out * inputs_of(cp);
-        double *left = room(size);
+        double *left = doubles(size);
         memcpy(left, dense, sizeof *left * (size_t)size);
         for (int k = cp->order - 1; k >= 0; k--) {
             size /= cp->in[k];
@@ -114,8 +114,7 @@ static bool combination_exists(int flags)
 
 static bool any_mlp(world *w, tn_mlp *mlp, int flags, shape s)
 {
-    tn_mlp_desc d;
-    memset(&d, 0, sizeof d);
+    tn_mlp_desc d = ZERO;
     d.in = s.n;
     d.hidden = (flags & RESIDUAL) && (flags & NO_PROJECTION) ? s.n : s.h;
     d.out = flags & RESIDUAL ? s.n : flags & NO_PROJECTION ? d.hidden : s.o;
@@ -132,24 +131,21 @@ static bool any_mlp(world *w, tn_mlp *mlp, int flags, shape s)
 /* One layer by forward, by apply with and without the one, and by contraction of the dense tensor. */
 static void layer_against_tensor(world *w, int flags, shape s, int64_t batch, double *apply, double *contract, double *dense)
 {
-    tn_mlp     m;
-    tn_cp     *cp;
-    tn_tensor *x, *y, *full;
-    double    *xs, *ys, *plain;
-    bool       augmented = (flags & AUGMENTED) != 0;
-    int64_t    n;
+    tn_mlp m;
+    tn_cp *cp;
+    bool   augmented = (flags & AUGMENTED) != 0;
     if (!any_mlp(w, &m, flags, s) || !CHECK(cp = tn_cp_from_mlp(w->ctx, &m))) return;
-    n = m.desc.in;
+    int64_t n = m.desc.in;
     CHECK_INT(cp->constant, (flags & (BIAS | OUT_BIAS | RESIDUAL | AUGMENTED)) != 0);
     CHECK_INT(cp->in[0], n + cp->constant);
     CHECK_INT(cp->out, m.desc.out);
     CHECK_INT(cp->terms, m.desc.hidden + ((flags & OUT_BIAS) || (augmented && m.p)) + (flags & RESIDUAL ? n : 0));
-    x = any_matrix(w, batch, n);
-    xs = cp->constant ? plain_with_one(host(x), batch, n) : host(x);
-    y = tn_mlp_forward(w->ctx, &m, augmented ? tn_append_one(w->ctx, x) : x);
-    ys = host(augmented ? tn_slice(y, 1, 0, cp->out) : y);
-    full = tn_cp_dense(cp);
-    plain = plain_dense(cp);
+    tn_tensor *x = any_matrix(w, batch, n);
+    double *xs = cp->constant ? plain_with_one(host(x), batch, n) : host(x);
+    tn_tensor *y = tn_mlp_forward(w->ctx, &m, augmented ? tn_append_one(w->ctx, x) : x);
+    double *ys = host(augmented ? tn_slice(y, 1, 0, cp->out) : y);
+    tn_tensor *full = tn_cp_dense(cp);
+    double *plain = plain_dense(cp);
     test_raise(dense, error_from(full, plain, cp->out * cp->in[0] * cp->in[0]));
     test_raise(apply, error_from(tn_cp_apply(w->ctx, cp, x), ys, batch * cp->out));
     test_raise(apply, error_from(tn_cp_apply(w->ctx, cp, matrix(w, batch, cp->in[0], xs)), ys, batch * cp->out));
@@ -165,20 +161,20 @@ static void layer_is_its_tensor_on(const tn_backend *backend, const char *name, 
         double apply = 0, contract = 0, dense = 0;
         char   what[3][64];
         for (uint64_t seed = 1; seed <= seeds; seed++) {
-            if (!open_on(&w, both[d], seed, 1, backend)) return;
+            if (!open_on(&w, f64_f32[d], seed, 1, backend)) return;
             for (int flags = 0; flags < COMBINATIONS; flags++)
                 for (size_t i = 0; combination_exists(flags) && i < shape_count; i++) {
                     layer_against_tensor(&w, flags, shapes[i], 6, &apply, &contract, &dense);
                     fresh(&w);
                 }
-            leave(&w);
+            close_world(&w);
         }
         snprintf(what[0], sizeof *what, "layer: apply%s", name);
         snprintf(what[1], sizeof *what, "layer: tensor contracted with the input%s", name);
         snprintf(what[2], sizeof *what, "layer: dense against loops%s", name);
-        report(what[0], both[d], apply);
-        report(what[1], both[d], contract);
-        report(what[2], both[d], dense);
+        report(what[0], f64_f32[d], apply);
+        report(what[1], f64_f32[d], contract);
+        report(what[2], f64_f32[d], dense);
     }
 }
 
@@ -197,25 +193,23 @@ TEST(layer_is_its_tensor_on_sealed)
 
 TEST(batches_of_none_and_of_any_rank)
 {
-    world      w;
-    tn_mlp     m;
-    tn_cp     *cp;
-    tn_tensor *x, *y;
-    shape      s = {5, 4, 3};
-    int64_t    cube[3] = {2, 3, 5};
+    world   w;
+    tn_mlp  m;
+    shape   s = {5, 4, 3};
+    int64_t cube[3] = {2, 3, 5};
     if (!open_world(&w, TN_F64, 1) || !any_mlp(&w, &m, BIAS, s)) return;
-    cp = tn_cp_from_mlp(w.ctx, &m);
-    y = tn_cp_apply(w.ctx, cp, any_matrix(&w, 0, 5));
+    tn_cp *cp = tn_cp_from_mlp(w.ctx, &m);
+    tn_tensor *y = tn_cp_apply(w.ctx, cp, any_matrix(&w, 0, 5));
     CHECK(y && y->rank == 2 && y->shape[0] == 0 && y->shape[1] == 3);
     y = tn_cp_apply(w.ctx, cp, any_vector(&w, 5));
     CHECK(y && y->rank == 1 && y->shape[0] == 3);
-    x = tn_normal(w.ctx, 3, cube, 0, 1);
+    tn_tensor *x = tn_normal(w.ctx, 3, cube, 0, 1);
     y = tn_cp_apply(w.ctx, cp, x);
     CHECK(y && y->rank == 3 && y->shape[0] == 2 && y->shape[1] == 3 && y->shape[2] == 3);
     WORST("apply on [2,3,5]", error_from(y, host(tn_mlp_forward(w.ctx, &m, x)), 18), 1e-14);
     x = tn_transpose(any_matrix(&w, 5, 7), 0, 1);
     WORST("apply on a strided view", error_from(tn_cp_apply(w.ctx, cp, x), host(tn_mlp_forward(w.ctx, &m, x)), 21), 1e-14);
-    leave(&w);
+    close_world(&w);
 }
 
 /* ---- dense ------------------------------------------------------------------------- */
@@ -225,20 +219,18 @@ TEST(dense_of_every_order)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double worst = 0, apply = 0;
-        if (!open_world(&w, both[d], 7)) return;
+        if (!open_world(&w, f64_f32[d], 7)) return;
         for (int round = 0; round < 60; round++) {
             int        order = 1 + round % 4;
             int64_t    in[TN_CP_MAX_ORDER], out = test_random_int(&w.seed, 1, 5), terms = test_random_int(&w.seed, 0, 7), rows = 4;
             tn_tensor *x[TN_CP_MAX_ORDER], *full;
-            double    *plain;
             const double *xs[TN_CP_MAX_ORDER];
-            tn_cp     *cp;
             for (int k = 0; k < order; k++) in[k] = test_random_int(&w.seed, 1, 6);
-            cp = any_cp_of(&w, order, out, terms, in, false);
+            tn_cp *cp = any_cp_of(&w, order, out, terms, in, false);
             full = tn_cp_dense(cp);
             if (!CHECK(full != NULL)) break;
             CHECK_INT(full->rank, order + 1);
-            plain = plain_dense(cp);
+            double *plain = plain_dense(cp);
             test_raise(&worst, error_from(full, plain, out * inputs_of(cp)));
             for (int k = 0; k < order; k++) xs[k] = host(x[k] = any_matrix(&w, rows, in[k]));
             test_raise(&apply, error_from(tn_cp_apply_each(w.ctx, cp, x), plain_contract_each(plain, cp, xs, rows),
@@ -247,24 +239,22 @@ TEST(dense_of_every_order)
             tn_tensor_destroy(full);
             fresh(&w);
         }
-        report("dense, orders 1 to 4", both[d], worst);
-        report("apply_each, orders 1 to 4", both[d], apply);
-        leave(&w);
+        report("dense, orders 1 to 4", f64_f32[d], worst);
+        report("apply_each, orders 1 to 4", f64_f32[d], apply);
+        close_world(&w);
     }
 }
 
 /* Every bit above the diagonal is below it. */
 static void check_symmetric_bits(world *w, const tn_tensor *t)
 {
-    int64_t n, out, i, j, o;
-    double *v;
     if (!CHECK(t != NULL)) return;
-    n = t->shape[t->rank - 1];
-    out = t->rank == 3 ? t->shape[0] : 1;
-    v = host(t);
-    for (o = 0; o < out; o++)
-        for (i = 0; i < n; i++)
-            for (j = 0; j < i; j++)
+    int64_t n = t->shape[t->rank - 1];
+    int64_t out = t->rank == 3 ? t->shape[0] : 1;
+    double *v = host(t);
+    for (int64_t o = 0; o < out; o++)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < i; j++)
                 if (!CHECK(v[(o * n + i) * n + j] == v[(o * n + j) * n + i])) return;
     (void)w;
 }
@@ -274,11 +264,11 @@ TEST(symmetric_forms)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double dense = 0, direction = 0, apply = 0, twice = 0;
-        if (!open_world(&w, both[d], 11)) return;
+        if (!open_world(&w, f64_f32[d], 11)) return;
         for (size_t i = 0; i < SHAPES; i++) {
-            shape      s = shapes[i];
-            tn_cp     *cp = any_cp(&w, 2, s.o, s.h, s.n, false), *symmetric = tn_cp_symmetrise(cp);
-            double    *plain = plain_symmetric(plain_dense(cp), s.o, s.n), *sum = room(s.n * s.n), *us, *y;
+            shape   s = shapes[i];
+            tn_cp  *cp = any_cp(&w, 2, s.o, s.h, s.n, false), *symmetric = tn_cp_symmetrise(cp);
+            double *plain = plain_symmetric(plain_dense(cp), s.o, s.n), *sum = doubles(s.n * s.n), *us, *y;
             tn_tensor *full = tn_cp_dense_symmetric(cp), *u = any_vector(&w, s.o), *q = tn_cp_interaction(cp, u),
                 *x = any_matrix(&w, 6, s.n);
             if (!CHECK(symmetric != NULL)) break;
@@ -305,11 +295,11 @@ TEST(symmetric_forms)
             tn_cp_destroy(symmetric);
             fresh(&w);
         }
-        report("symmetric dense", both[d], dense);
-        report("interaction of a direction", both[d], direction);
-        report("symmetrise leaves apply as it was", both[d], apply);
-        report("dense of the symmetrised", both[d], twice);
-        leave(&w);
+        report("symmetric dense", f64_f32[d], dense);
+        report("interaction of a direction", f64_f32[d], direction);
+        report("symmetrise leaves apply as it was", f64_f32[d], apply);
+        report("dense of the symmetrised", f64_f32[d], twice);
+        close_world(&w);
     }
 }
 
@@ -321,7 +311,7 @@ TEST(folding_in_and_out)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double in = 0, out = 0;
-        if (!open_world(&w, both[d], 13)) return;
+        if (!open_world(&w, f64_f32[d], 13)) return;
         for (int round = 0; round < 72; round++) {
             bool       constant = round & 1, bias = (round & 2) != 0, view = (round & 4) != 0;
             int        order = 1 + round % 3;
@@ -356,9 +346,9 @@ TEST(folding_in_and_out)
             tn_cp_destroy(cp);
             fresh(&w);
         }
-        report("fold in", both[d], in);
-        report("fold out", both[d], out);
-        leave(&w);
+        report("fold in", f64_f32[d], in);
+        report("fold out", f64_f32[d], out);
+        close_world(&w);
     }
 }
 
@@ -367,12 +357,11 @@ TEST(folding_out_does_not_fold_into_w_and_v)
 {
     world  w;
     double one[] = {1, 1}, identity[] = {1, 0, 0, 1};
-    tn_cp *cp, *folded;
     if (!open_world(&w, TN_F64, 1)) return;
-    cp = cp_of(&w, 2, 2, 2, identity, identity, identity);
-    folded = tn_cp_fold_out(cp, matrix(&w, 1, 2, one), NULL);
+    tn_cp *cp = cp_of(&w, 2, 2, 2, identity, identity, identity);
+    tn_cp *folded = tn_cp_fold_out(cp, matrix(&w, 1, 2, one), NULL);
     CHECK_NEAR(tn_item(tn_cp_apply(w.ctx, folded, vector(&w, 2, one))), 2, 0);
-    leave(&w);
+    close_world(&w);
 }
 
 enum { EMBED = 1, UNEMBED = 2, LINEAR_BIAS = 4, STACKS = 8 };
@@ -380,27 +369,24 @@ enum { EMBED = 1, UNEMBED = 2, LINEAR_BIAS = 4, STACKS = 8 };
 /* embed -> mlp -> unembed with all biases of the mlp, augmented or not */
 static void stack_against_forward(world *w, int stack, int flags, double *worst)
 {
-    tn_linear_desc d;
+    tn_linear_desc d = ZERO;
     tn_linear      embed, unembed, *e = stack & EMBED ? &embed : NULL, *u = stack & UNEMBED ? &unembed : NULL;
     tn_mlp         mlp;
-    tn_cp         *cp;
-    tn_tensor     *x, *y;
     shape          s = {6, 4, 5};
     bool           augmented = (flags & AUGMENTED) != 0;
     int64_t        n = e ? 9 : s.n;
     if (!any_mlp(w, &mlp, flags, s)) return;
-    memset(&d, 0, sizeof d);
     d.augmented = augmented;
     d.bias = !augmented && (stack & LINEAR_BIAS) != 0;
     d.in = 9; d.out = s.n;
     CHECK(!e || tn_linear_init(w->params, "embed", &d, e) == TN_OK);
     d.in = mlp.desc.out; d.out = 3;
     CHECK(!u || tn_linear_init(w->params, "unembed", &d, u) == TN_OK);
-    cp = tn_cp_from_stack(w->ctx, e, &mlp, u);
+    tn_cp *cp = tn_cp_from_stack(w->ctx, e, &mlp, u);
     if (!CHECK(cp != NULL)) return;
     CHECK_INT(cp->constant, augmented || (flags & (BIAS | OUT_BIAS | RESIDUAL)) || ((e || u) && (stack & LINEAR_BIAS)));
-    x = any_matrix(w, 5, n);
-    y = augmented ? tn_append_one(w->ctx, x) : x;
+    tn_tensor *x = any_matrix(w, 5, n);
+    tn_tensor *y = augmented ? tn_append_one(w->ctx, x) : x;
     if (e) y = tn_linear_forward(w->ctx, e, y);
     y = tn_mlp_forward(w->ctx, &mlp, y);
     if (u) y = tn_linear_forward(w->ctx, u, y);
@@ -414,15 +400,15 @@ TEST(stack_is_one_operator)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double worst = 0;
-        if (!open_world(&w, both[d], 17)) return;
+        if (!open_world(&w, f64_f32[d], 17)) return;
         for (int stack = 0; stack < STACKS; stack++)
             for (int flags = 0; flags < COMBINATIONS; flags++)
                 for (int seed = 0; combination_exists(flags) && seed < 3; seed++) {
                     stack_against_forward(&w, stack, flags, &worst);
                     fresh(&w);
                 }
-        report("stack", both[d], worst);
-        leave(&w);
+        report("stack", f64_f32[d], worst);
+        close_world(&w);
     }
 }
 
@@ -431,18 +417,17 @@ TEST(operators_of_no_terms)
 {
     world    w;
     int64_t  in[2] = {4, 4};
-    tn_cp   *cp, *t;
     tn_eigen e;
     double   norm = 1, cosine = 0;
     if (!open_world(&w, TN_F64, 1)) return;
-    cp = any_cp_of(&w, 2, 3, 0, in, false);
+    tn_cp *cp = any_cp_of(&w, 2, 3, 0, in, false);
     if (!CHECK(cp != NULL)) return;
     CHECK_NEAR(frobenius(host(tn_cp_dense_symmetric(cp)), 48), 0, 0);
     CHECK_NEAR(frobenius(host(tn_cp_apply(w.ctx, cp, any_matrix(&w, 2, 4))), 6), 0, 0);
     CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
     CHECK(e.outputs == 3 && e.count == 0 && e.n == 4);
     tn_eigen_destroy(&e);
-    t = tn_cp_truncate(cp, 0);
+    tn_cp *t = tn_cp_truncate(cp, 0);
     CHECK(t && t->terms == 0);
     CHECK_STATUS(tn_cp_norm(cp, &norm), TN_OK);
     CHECK_NEAR(norm, 0, 0);
@@ -450,7 +435,7 @@ TEST(operators_of_no_terms)
     CHECK(cosine != cosine);
     CHECK(tn_cp_residual(tn_cp_fold_out(cp, any_matrix(&w, 4, 3), NULL)) != NULL);
     CHECK(tn_cp_symmetrise(cp) != NULL);
-    leave(&w);
+    close_world(&w);
 }
 
 /* ---- residual, split --------------------------------------------------------------- */
@@ -461,7 +446,7 @@ TEST(residual_operator)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double function = 0, slices = 0;
-        if (!open_world(&w, both[d], 19)) return;
+        if (!open_world(&w, f64_f32[d], 19)) return;
         for (int round = 0; round < 24; round++) {
             bool       constant = round & 1;
             int64_t    n = 1 + round / 2, m = n + 1, rows = 5, h = test_random_int(&w.seed, 1, 9);
@@ -481,7 +466,7 @@ TEST(residual_operator)
             full = tn_cp_dense_symmetric(plus);
             check_symmetric_bits(&w, full);
             small = plain_symmetric(plain_dense(cp), n, l);
-            big = room(n * m * m);
+            big = doubles(n * m * m);
             for (int64_t o = 0; o < n; o++) {
                 for (int64_t i = 0; i < l; i++)
                     for (int64_t j = 0; j < l; j++) big[(o * m + i) * m + j] = small[(o * l + i) * l + j];
@@ -495,9 +480,9 @@ TEST(residual_operator)
             tn_cp_destroy(plus);
             fresh(&w);
         }
-        report("x + layer(x)", both[d], function);
-        report("slices of B+", both[d], slices);
-        leave(&w);
+        report("x + layer(x)", f64_f32[d], function);
+        report("slices of B+", f64_f32[d], slices);
+        close_world(&w);
     }
 }
 
@@ -521,16 +506,16 @@ static void split_against_layer(world *w, int flags, shape s, double *whole, dou
     q = host(tn_cp_apply(w->ctx, quadratic, x));
     lx = plain_affine(xs, rows, n, host(l), o, NULL);
     cs = host(c);
-    sum = room(rows * o);
-    magnitude = room(rows * o);
+    sum = doubles(rows * o);
+    magnitude = doubles(rows * o);
     for (int64_t i = 0; i < rows * o; i++) {
         sum[i] = q[i] + lx[i] + cs[i % o];
         magnitude[i] = fabs(q[i]) + fabs(lx[i]) + fabs(cs[i % o]);
     }
     test_raise(whole, off(host(y), sum, magnitude, rows * o));
     if (!(flags & AUGMENTED) && m.p) {                /* L = P (diag(c) W + diag(b) V) + I of a residual, c = P (b (x) c) + p */
-        ws = host(m.w); p = host(m.p); b = m.b ? host(m.b) : room(2 * h);
-        lin = room(o * n);
+        ws = host(m.w); p = host(m.p); b = m.b ? host(m.b) : doubles(2 * h);
+        lin = doubles(o * n);
         for (int64_t i = 0; i < o; i++)
             for (int64_t j = 0; j < n; j++) {
                 lin[i * n + j] = (flags & RESIDUAL) && i == j;
@@ -558,15 +543,15 @@ TEST(split_into_quadratic_linear_constant)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double whole = 0, parts = 0;
-        if (!open_world(&w, both[d], 23)) return;
+        if (!open_world(&w, f64_f32[d], 23)) return;
         for (int flags = 0; flags < COMBINATIONS; flags++)
             for (size_t i = 0; combination_exists(flags) && i < SHAPES; i++) {
                 split_against_layer(&w, flags, shapes[i], &whole, &parts);
                 fresh(&w);
             }
-        report("split: parts sum to the whole", both[d], whole);
-        report("split: linear and constant part", both[d], parts);
-        leave(&w);
+        report("split: parts sum to the whole", f64_f32[d], whole);
+        report("split: linear and constant part", f64_f32[d], parts);
+        close_world(&w);
     }
 }
 
@@ -577,7 +562,6 @@ TEST(split_gives_what_is_asked_for)
     tn_cp     *cp, *q;
     tn_tensor *l, *c;
     shape      s = {4, 3, 4};
-    double    *twice, *once;
     if (!open_world(&w, TN_F64, 5) || !any_mlp(&w, &m, BIAS | OUT_BIAS | RESIDUAL, s)) return;
     cp = tn_cp_from_mlp(w.ctx, &m);
     CHECK_STATUS(tn_cp_split(cp, NULL, NULL, NULL), TN_OK);
@@ -585,15 +569,15 @@ TEST(split_gives_what_is_asked_for)
     CHECK_STATUS(tn_cp_split(cp, NULL, NULL, &c), TN_OK);
     CHECK_STATUS(tn_cp_split(cp, &q, NULL, NULL), TN_OK);
     CHECK(l && c && q && q->terms == 3);
-    once = noise(&w, 4);
-    twice = room(4);
+    double *once = noise(&w, 4);
+    double *twice = doubles(4);
     for (int i = 0; i < 4; i++) twice[i] = 2 * once[i];
     once = host(tn_cp_apply(w.ctx, q, vector(&w, 4, once)));
     twice = host(tn_cp_apply(w.ctx, q, vector(&w, 4, twice)));
     for (int i = 0; i < 4; i++) CHECK(twice[i] == 4 * once[i]);
     CHECK_STATUS(tn_cp_split(q, NULL, &l, &c), TN_OK);                /* without a constant: zeros */
     CHECK(frobenius(host(l), 16) == 0 && frobenius(host(c), 4) == 0);
-    leave(&w);
+    close_world(&w);
 }
 
 /* ---- two inputs, one frozen ---------------------------------------------------------- */
@@ -605,13 +589,13 @@ TEST(on_two_inputs)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double linear = 0, steering = 0, swap = 0;
-        if (!open_world(&w, both[d], 29)) return;
+        if (!open_world(&w, f64_f32[d], 29)) return;
         for (size_t i = 0; i < SHAPES; i++) {
             shape      s = shapes[i];
             tn_cp     *cp = any_cp(&w, 2, s.o, s.h, s.n, false), *symmetric = tn_cp_symmetrise(cp);
             tn_tensor *u = any_matrix(&w, 5, s.n), *v = any_matrix(&w, 5, s.n), *z = any_matrix(&w, 5, s.n), *at[2];
             int64_t    n = 5 * s.o;
-            double    *uv, *zv, *sum = room(n), *magnitude = room(n), *whole, *xx, *xs, *ss;
+            double    *uv, *zv, *sum = doubles(n), *magnitude = doubles(n), *whole, *xx, *xs, *ss;
             for (int slot = 0; slot < 2; slot++) {                    /* b(u + z/2, v) = b(u,v) + b(z,v)/2, in either slot */
                 at[1 - slot] = v;
                 at[slot] = u; uv = host(tn_cp_apply_each(w.ctx, cp, at));
@@ -636,10 +620,10 @@ TEST(on_two_inputs)
             tn_cp_destroy(symmetric);
             fresh(&w);
         }
-        report("b(u,v) is linear in each slot", both[d], linear);
-        report("b(u,v) = b(v,u) when symmetrised", both[d], swap);
-        report("steering identity", both[d], steering);
-        leave(&w);
+        report("b(u,v) is linear in each slot", f64_f32[d], linear);
+        report("b(u,v) = b(v,u) when symmetrised", f64_f32[d], swap);
+        report("steering identity", f64_f32[d], steering);
+        close_world(&w);
     }
 }
 
@@ -648,22 +632,20 @@ TEST(freezing_each_slot)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double worst = 0, frozen_matrix = 0;
-        if (!open_world(&w, both[d], 31)) return;
+        if (!open_world(&w, f64_f32[d], 31)) return;
         for (int round = 0; round < 54; round++) {
             int        order = 2 + round % 3, slot = round % order;
             bool       constant = (round / 3) & 1;
             int64_t    in[TN_CP_MAX_ORDER], rows = 4, out = 3;
             tn_tensor *x[TN_CP_MAX_ORDER], *rest[TN_CP_MAX_ORDER], *u, *dense;
-            double    *repeated;
-            tn_cp     *cp, *frozen;
             for (int k = 0; k < order; k++) in[k] = test_random_int(&w.seed, 1, 6) + constant;
-            cp = any_cp_of(&w, order, out, test_random_int(&w.seed, 1, 6), in, constant);
+            tn_cp *cp = any_cp_of(&w, order, out, test_random_int(&w.seed, 1, 6), in, constant);
             u = any_vector(&w, in[slot]);
-            frozen = tn_cp_freeze(cp, slot, u);
+            tn_cp *frozen = tn_cp_freeze(cp, slot, u);
             if (!CHECK(frozen != NULL)) break;
             CHECK_INT(frozen->order, order - 1);
             CHECK_INT(frozen->constant, constant);
-            repeated = room(rows * in[slot]);
+            double *repeated = doubles(rows * in[slot]);
             for (int64_t r = 0; r < rows; r++) memcpy(repeated + r * in[slot], host(u), sizeof *repeated * (size_t)in[slot]);
             for (int k = 0, to = 0; k < order; k++) {
                 x[k] = k == slot ? matrix(&w, rows, in[k], repeated) : any_matrix(&w, rows, in[k]);
@@ -682,9 +664,9 @@ TEST(freezing_each_slot)
             tn_cp_destroy(frozen);
             fresh(&w);
         }
-        report("freeze", both[d], worst);
-        report("one frozen input of two is a matrix", both[d], frozen_matrix);
-        leave(&w);
+        report("freeze", f64_f32[d], worst);
+        report("one frozen input of two is a matrix", f64_f32[d], frozen_matrix);
+        close_world(&w);
     }
 }
 
@@ -719,7 +701,7 @@ static void check_pairs(const tn_eigen *e, const double *s, double *residual, do
 static double *plain_from_pairs(const tn_eigen *e, int64_t k)
 {
     int64_t n = e->n;
-    double *values = host(e->values), *vectors = host(e->vectors), *s = room(e->outputs * n * n);
+    double *values = host(e->values), *vectors = host(e->vectors), *s = doubles(e->outputs * n * n);
     for (int64_t o = 0; o < e->outputs; o++)
         for (int64_t p = 0; p < k; p++) {
             const double *v = vectors + (o * e->count + p) * n;
@@ -734,7 +716,7 @@ TEST(eigenpairs)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double residual = 0, orthonormal = 0, rebuilt = 0;
-        if (!open_world(&w, both[d], 37)) return;
+        if (!open_world(&w, f64_f32[d], 37)) return;
         for (size_t i = 0; i < SHAPES * 2; i++) {
             shape    s = shapes[i / 2];
             tn_cp   *cp = any_cp(&w, 2, s.o, s.h, s.n, i % 2 == 1);
@@ -751,10 +733,10 @@ TEST(eigenpairs)
             tn_cp_destroy(cp);
             fresh(&w);
         }
-        report("Q v = l v", both[d], residual);
-        report("eigenvectors orthonormal", both[d], orthonormal);
-        report("eigenvectors rebuild Q", both[d], rebuilt);
-        leave(&w);
+        report("Q v = l v", f64_f32[d], residual);
+        report("eigenvectors orthonormal", f64_f32[d], orthonormal);
+        report("eigenvectors rebuild Q", f64_f32[d], rebuilt);
+        close_world(&w);
     }
 }
 
@@ -767,7 +749,7 @@ TEST(small_problem_against_the_full_one)
     for (int round = 0; round < 20; round++) {
         int64_t  n = test_random_int(&w.seed, 5, 40), h = test_random_int(&w.seed, 1, (n - 1) / 2), out = 2, all = n, k = 2 * h;
         tn_cp   *cp = any_cp(&w, 2, out, h, n, false), *padded;
-        double  *p = room(out * all), *f0 = room(all * n), *f1 = room(all * n), *a, *b;
+        double  *p = doubles(out * all), *f0 = doubles(all * n), *f1 = doubles(all * n), *a, *b;
         tn_eigen small, full;
         memcpy(f0, host(cp->f[0]), sizeof *f0 * (size_t)(h * n));
         memcpy(f1, host(cp->f[1]), sizeof *f1 * (size_t)(h * n));
@@ -790,7 +772,7 @@ TEST(small_problem_against_the_full_one)
     }
     WORST("small problem against the full one: values", values, 2e-14);
     WORST("small problem against the full one: vectors", vectors, 3e-14);
-    leave(&w);
+    close_world(&w);
 }
 
 /* sym(l r^T) has the eigenvalues (l.r +- |l||r|)/2 */
@@ -814,7 +796,7 @@ TEST(rank_one_neuron)
         fresh(&w);
     }
     WORST("eigenvalues of one neuron", worst, 3e-15);
-    leave(&w);
+    close_world(&w);
 }
 
 /* Equal encoders, equal neurons, an output of zeros, the smallest and largest of scales: the factors have no full rank,
@@ -859,7 +841,7 @@ TEST(eigenpairs_of_the_degenerate)
     WORST("degenerate: Q v = l v", residual, 1e-14);
     WORST("degenerate: orthonormal", orthonormal, 3e-14);
     WORST("degenerate: rebuilt", rebuilt, 2e-14);
-    leave(&w);
+    close_world(&w);
 }
 
 static bool same_bits(const tn_tensor *a, const tn_tensor *b)
@@ -890,7 +872,7 @@ TEST(some_pairs_and_one_direction)
             tn_eigen_destroy(&one);
         }
     }
-    leave(&w);
+    close_world(&w);
 }
 
 /* Of a direction that is no output: the same as of the interaction matrix, by the solver for any matrix. */
@@ -904,9 +886,8 @@ TEST(pairs_of_a_direction)
         tn_cp         *cp = any_cp(&w, 2, 4, h, n, false);
         tn_tensor     *u = any_vector(&w, 4), *q = tn_cp_interaction(cp, u);
         tn_eigen       e;
-        tn_eigh_desc   by_magnitude;
+        tn_eigh_desc   by_magnitude = ZERO;
         tn_eigh_result full;
-        memset(&by_magnitude, 0, sizeof by_magnitude);
         by_magnitude.order = TN_EIGH_MAGNITUDE;
         if (!CHECK_STATUS(tn_cp_eigen(cp, u, 0, &e), TN_OK) || !CHECK_STATUS(tn_eigh(w.ctx, q, &by_magnitude, &full), TN_OK))
             break;
@@ -920,7 +901,7 @@ TEST(pairs_of_a_direction)
         fresh(&w);
     }
     WORST("pairs of a direction", worst, 2e-14);
-    leave(&w);
+    close_world(&w);
 }
 
 /* Both branches, an output per task: the same bits for one, two and three threads, and twice. */
@@ -933,9 +914,8 @@ TEST(eigen_has_the_same_bits_for_any_threads)
         for (int branch = 0; branch < 2; branch++) {
             tn_cp   *cp = any_cp(&w[t], 2, 10, 8, branch ? 12 : 50, false), *cut = tn_cp_truncate(cp, 3);
             tn_eigen e;
-            double  *v;
             REQUIRE(CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK) && cut != NULL);
-            v = host(e.vectors);
+            double *v = host(e.vectors);
             if (t == 0) first[branch] = v;
             else CHECK(memcmp(v, first[branch], sizeof *v * (size_t)tn_tensor_count(e.vectors)) == 0);
             v = host(cut->p);
@@ -944,7 +924,7 @@ TEST(eigen_has_the_same_bits_for_any_threads)
             tn_eigen_destroy(&e);
         }
     }
-    for (int t = 0; t < 4; t++) leave(&w[t]);
+    for (int t = 0; t < 4; t++) close_world(&w[t]);
 }
 
 /* A single output, large enough that its products are divided. */
@@ -954,18 +934,16 @@ TEST(eigen_of_one_output_has_the_same_bits_for_any_threads)
         double *first = NULL;
         world   w[3];
         for (int t = 0; t < 3; t++) {
-            tn_cp   *cp;
             tn_eigen e;
-            double  *v;
-            if (!open_on(&w[t], both[d], 3, t + 1, NULL)) return;
-            cp = any_cp(&w[t], 2, 2, 200, 150, false);
+            if (!open_on(&w[t], f64_f32[d], 3, t + 1, NULL)) return;
+            tn_cp *cp = any_cp(&w[t], 2, 2, 200, 150, false);
             REQUIRE(CHECK_STATUS(tn_cp_eigen(cp, unit_vector(&w[t], 2, 1), 0, &e), TN_OK));
-            v = host(e.vectors);
+            double *v = host(e.vectors);
             if (t == 0) first = v;
             else CHECK(memcmp(v, first, sizeof *v * (size_t)tn_tensor_count(e.vectors)) == 0);
             tn_eigen_destroy(&e);
         }
-        for (int t = 0; t < 3; t++) leave(&w[t]);
+        for (int t = 0; t < 3; t++) close_world(&w[t]);
     }
 }
 
@@ -975,7 +953,7 @@ TEST(truncation)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double lost = 0, all = 0;
-        if (!open_world(&w, both[d], 59)) return;
+        if (!open_world(&w, f64_f32[d], 59)) return;
         for (size_t i = 0; i < SHAPES; i++) {
             shape      s = shapes[i];
             tn_cp     *cp = any_cp(&w, 2, s.o, s.h, s.n, i % 2 == 0);
@@ -996,7 +974,7 @@ TEST(truncation)
                 for (int64_t o = 0; o < s.o; o++)
                     for (int64_t j = k; j < e.count; j++) left_out += values[o * e.count + j] * values[o * e.count + j];
                 test_raise(&lost, fabs(error - sqrt(left_out)) / size);
-                CHECK(error <= before * (1 + bound_of(both[d])));
+                CHECK(error <= before * (1 + bound_of(f64_f32[d])));
                 before = error;
                 if (k == e.count) {
                     test_raise(&all, error / size);
@@ -1008,9 +986,9 @@ TEST(truncation)
             tn_cp_destroy(cp);
             fresh(&w);
         }
-        report("truncation's error is what was left out", both[d], lost);
-        report("truncation to all pairs", both[d], all);
-        leave(&w);
+        report("truncation's error is what was left out", f64_f32[d], lost);
+        report("truncation to all pairs", f64_f32[d], all);
+        close_world(&w);
     }
 }
 
@@ -1018,32 +996,28 @@ TEST(truncation)
    input space they do not. M = [[2,1,0,0],[0,1/2,0,0],[0,0,1,3],[0,0,0,4]] */
 TEST(gauge)
 {
-    world     w;
-    double    m[] = {2, 1, 0, 0,  0, .5, 0, 0,  0, 0, 1, 3,  0, 0, 0, 4};
-    double    inverse[] = {.5, -1, 0, 0,  0, 2, 0, 0,  0, 0, 1, -.75,  0, 0, 0, .25};
-    tn_tensor *to, *back;
-    tn_cp     *hidden, *moved, *input, *moved_input;
-    tn_tensor *embed;
-    tn_eigen   e[4];
-    double     change, same;
+    world   w;
+    double  m[] = {2, 1, 0, 0,  0, .5, 0, 0,  0, 0, 1, 3,  0, 0, 0, 4};
+    double  inverse[] = {.5, -1, 0, 0,  0, 2, 0, 0,  0, 0, 1, -.75,  0, 0, 0, .25};
+    tn_eigen e[4];
     if (!open_world(&w, TN_F64, 61)) return;
-    to = matrix(&w, 4, 4, m);
-    back = matrix(&w, 4, 4, inverse);
-    hidden = any_cp(&w, 2, 3, 4, 4, false);
-    embed = any_matrix(&w, 4, 7);
-    moved = tn_cp_fold_in(hidden, back, NULL);
-    input = tn_cp_fold_in(hidden, embed, NULL);
-    moved_input = tn_cp_fold_in(moved, tn_matmul(w.ctx, to, embed), NULL);
+    tn_tensor *to = matrix(&w, 4, 4, m);
+    tn_tensor *back = matrix(&w, 4, 4, inverse);
+    tn_cp *hidden = any_cp(&w, 2, 3, 4, 4, false);
+    tn_tensor *embed = any_matrix(&w, 4, 7);
+    tn_cp *moved = tn_cp_fold_in(hidden, back, NULL);
+    tn_cp *input = tn_cp_fold_in(hidden, embed, NULL);
+    tn_cp *moved_input = tn_cp_fold_in(moved, tn_matmul(w.ctx, to, embed), NULL);
     CHECK_STATUS(tn_cp_eigen_all(hidden, 4, &e[0]), TN_OK);
     CHECK_STATUS(tn_cp_eigen_all(moved, 4, &e[1]), TN_OK);
     CHECK_STATUS(tn_cp_eigen_all(input, 4, &e[2]), TN_OK);
     CHECK_STATUS(tn_cp_eigen_all(moved_input, 4, &e[3]), TN_OK);
-    change = test_frobenius(host(e[1].values), host(e[0].values), 12);
-    same = test_frobenius(host(e[3].values), host(e[2].values), 12);
+    double change = test_frobenius(host(e[1].values), host(e[0].values), 12);
+    double same = test_frobenius(host(e[3].values), host(e[2].values), 12);
     CHECK(change > 0.1);
     WORST("gauge: eigenvalues in the input space", same, 3e-15);
     for (int i = 0; i < 4; i++) tn_eigen_destroy(&e[i]);
-    leave(&w);
+    close_world(&w);
 }
 
 TEST(effective_ranks)
@@ -1066,20 +1040,19 @@ TEST(comparisons_against_dense)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double gram = 0, inner = 0, norm = 0, cosine = 0;
-        if (!open_world(&w, both[d], 67)) return;
+        if (!open_world(&w, f64_f32[d], 67)) return;
         for (int round = 0; round < 40; round++) {
-            int      order = 1 + round % 2;
-            int64_t  n = test_random_int(&w.seed, 1, 13), size = order == 2 ? n * n : n;
-            int64_t  out = test_random_int(&w.seed, 1, 5), other = test_random_int(&w.seed, 1, 5);
-            tn_cp   *a = any_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4);
-            tn_cp   *b = any_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4);
-            tn_cp   *c = any_cp(&w, order, other, 3, n, round & 4);
-            double  *s = plain_dense(a), *t = plain_dense(b), *v = plain_dense(c), *g = room(out * other), value, sizes;
-            tn_tensor *found;
+            int     order = 1 + round % 2;
+            int64_t n = test_random_int(&w.seed, 1, 13), size = order == 2 ? n * n : n;
+            int64_t out = test_random_int(&w.seed, 1, 5), other = test_random_int(&w.seed, 1, 5);
+            tn_cp  *a = any_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4);
+            tn_cp  *b = any_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4);
+            tn_cp  *c = any_cp(&w, order, other, 3, n, round & 4);
+            double *s = plain_dense(a), *t = plain_dense(b), *v = plain_dense(c), *g = doubles(out * other), value, sizes;
             if (order == 2) { s = plain_symmetric(s, out, n); t = plain_symmetric(t, out, n); v = plain_symmetric(v, other, n); }
             for (int64_t o = 0; o < out; o++)
                 for (int64_t p = 0; p < other; p++) g[o * other + p] = dot(s + o * size, v + p * size, size);
-            found = tn_cp_gram(a, c);
+            tn_tensor *found = tn_cp_gram(a, c);
             CHECK(found && found->shape[0] == out && found->shape[1] == other);
             sizes = frobenius(s, out * size) * frobenius(v, other * size);      /* <s,v> may cancel: held against |s||v| */
             test_raise(&gram, test_frobenius(host(found), g, out * other) * frobenius(g, out * other) / sizes);
@@ -1096,11 +1069,11 @@ TEST(comparisons_against_dense)
             tn_cp_destroy(c);
             fresh(&w);
         }
-        report("gram", both[d], gram);
-        report("inner product", both[d], inner);
-        report("norm", both[d], norm);
-        report("cosine", both[d], cosine);
-        leave(&w);
+        report("gram", f64_f32[d], gram);
+        report("inner product", f64_f32[d], inner);
+        report("norm", f64_f32[d], norm);
+        report("cosine", f64_f32[d], cosine);
+        close_world(&w);
     }
 }
 
@@ -1110,12 +1083,12 @@ TEST(invariances)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double worst = 0;
-        if (!open_world(&w, both[d], 71)) return;
+        if (!open_world(&w, f64_f32[d], 71)) return;
         for (size_t i = 0; i < SHAPES; i++) {
             shape   s = shapes[i];
             int64_t h = s.h, n = s.n, o = s.o;
             double *p = noise(&w, o * h), *f = noise(&w, h * n), *g = noise(&w, h * n), cosine;
-            double *q = room(o * h), *f2 = room(h * n), *g2 = room(h * n);
+            double *q = doubles(o * h), *f2 = doubles(h * n), *g2 = doubles(h * n);
             tn_cp  *cp = cp_of(&w, o, h, n, p, f, g), *other[3];
             other[0] = cp_of(&w, o, h, n, p, g, f);
             for (int64_t k = 0; k < h; k++) {                         /* unit k goes to h-1-k */
@@ -1135,8 +1108,8 @@ TEST(invariances)
             tn_cp_destroy(cp);
             fresh(&w);
         }
-        report("cosine under invariances", both[d], worst);
-        leave(&w);
+        report("cosine under invariances", f64_f32[d], worst);
+        close_world(&w);
     }
 }
 
@@ -1148,20 +1121,19 @@ TEST(even_and_homogeneous)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double jacobian = 0;
-        if (!open_world(&w, both[d], 73)) return;
+        if (!open_world(&w, f64_f32[d], 73)) return;
         for (size_t i = 0; i < SHAPES; i++) {
-            shape      s = shapes[i];
-            tn_cp     *cp = any_cp(&w, 2, s.o, s.h, s.n, false);
-            double    *xs = noise(&w, s.n), *minus = room(s.n), *jx = room(s.o), *y = NULL;
-            tn_tensor *x, *out;
+            shape   s = shapes[i];
+            tn_cp  *cp = any_cp(&w, 2, s.o, s.h, s.n, false);
+            double *xs = noise(&w, s.n), *minus = doubles(s.n), *jx = doubles(s.o), *y = NULL;
             for (int64_t k = 0; k < s.n; k++) minus[k] = -xs[k];
             CHECK(same_bits(tn_cp_apply(w.ctx, cp, vector(&w, s.n, minus)), tn_cp_apply(w.ctx, cp, vector(&w, s.n, xs))));
             for (int64_t o = 0; o < s.o; o++) {
                 tn_ctx_reset(w.ctx);
                 tn_record(w.ctx);
-                x = vector(&w, s.n, xs);
+                tn_tensor *x = vector(&w, s.n, xs);
                 tn_watch(x);
-                out = tn_cp_apply(w.ctx, cp, x);
+                tn_tensor *out = tn_cp_apply(w.ctx, cp, x);
                 if (!CHECK_STATUS(tn_backward(w.ctx, tn_slice(out, 0, o, o + 1)), TN_OK)) break;
                 jx[o] = dot(host(x->grad), host(x), s.n) / 2;
                 y = host(out);
@@ -1170,28 +1142,27 @@ TEST(even_and_homogeneous)
             tn_cp_destroy(cp);
             fresh(&w);
         }
-        report("J(x) x = 2 y", both[d], jacobian);
-        leave(&w);
+        report("J(x) x = 2 y", f64_f32[d], jacobian);
+        close_world(&w);
     }
 }
 
 /* Operators made and asked in the middle of a recording leave no trace in it. */
 TEST(operators_are_not_recorded)
 {
-    world      w;
-    tn_mlp     m;
-    shape      s = {5, 4, 5};
-    tn_tensor *x, *y;
-    double    *xs, *without = NULL, *with;
-    tn_eigen   e;
-    double     cosine;
+    world    w;
+    tn_mlp   m;
+    shape    s = {5, 4, 5};
+    double  *xs, *without = NULL, *with;
+    tn_eigen e;
+    double   cosine;
     if (!open_world(&w, TN_F64, 79) || !any_mlp(&w, &m, BIAS | OUT_BIAS | RESIDUAL, s)) return;
     xs = noise(&w, 15);
     for (int pass = 0; pass < 2; pass++) {
         tn_ctx_reset(w.ctx);
         tn_record(w.ctx);
-        x = matrix(&w, 3, 5, xs);
-        y = tn_mlp_forward(w.ctx, &m, x);
+        tn_tensor *x = matrix(&w, 3, 5, xs);
+        tn_tensor *y = tn_mlp_forward(w.ctx, &m, x);
         if (pass == 1) {
             tn_cp *cp = tn_cp_from_stack(w.ctx, NULL, &m, NULL), *more = tn_cp_symmetrise(cp), *q;
             tn_tensor *l, *c;
@@ -1208,24 +1179,21 @@ TEST(operators_are_not_recorded)
         tn_tensor_destroy(m.w->grad);
         m.w->grad = NULL;
     }
-    leave(&w);
+    close_world(&w);
 }
 
 /* The arena holds after each call what it held before. */
 TEST(operators_leave_the_arena)
 {
-    world     w;
-    tn_cp    *cp;
-    tn_mark   before, after;
-    tn_tensor *u, *v, *e;
-    tn_eigen  pairs;
-    double    cosine;
+    world    w;
+    tn_eigen pairs;
+    double   cosine;
     if (!open_world(&w, TN_F64, 83)) return;
-    cp = any_cp(&w, 2, 4, 3, 5, true);
-    u = any_vector(&w, 4);
-    v = any_vector(&w, 5);
-    e = any_matrix(&w, 4, 3);
-    before = tn_arena_mark(w.ctx);
+    tn_cp *cp = any_cp(&w, 2, 4, 3, 5, true);
+    tn_tensor *u = any_vector(&w, 4);
+    tn_tensor *v = any_vector(&w, 5);
+    tn_tensor *e = any_matrix(&w, 4, 3);
+    tn_mark before = tn_arena_mark(w.ctx);
     CHECK(tn_cp_interaction(cp, u) && tn_cp_interaction_of(cp, 3) && tn_cp_dense(cp) && tn_cp_dense_symmetric(cp)
           && tn_cp_gram(cp, cp));
     CHECK(tn_cp_freeze(cp, 1, v) && tn_cp_fold_in(cp, e, u) && tn_cp_fold_out(cp, e, NULL) == NULL);
@@ -1234,9 +1202,9 @@ TEST(operators_leave_the_arena)
     CHECK_STATUS(tn_cp_cosine(cp, cp, &cosine), TN_OK);
     CHECK_STATUS(tn_cp_split(cp, NULL, &u, &v), TN_OK);
     CHECK_STATUS(tn_cp_eigen_all(cp, 2, &pairs), TN_OK);
-    after = tn_arena_mark(w.ctx);
+    tn_mark after = tn_arena_mark(w.ctx);
     CHECK(memcmp(&before, &after, sizeof before) == 0);
-    leave(&w);
+    close_world(&w);
 }
 
 /* ---- known numbers ---------------------------------------------------------------------- */
@@ -1244,15 +1212,14 @@ TEST(operators_leave_the_arena)
 /* W = [[1,2],[3,4]], V = [[5,6],[7,8]], P = I: docs/math.md */
 TEST(small_example)
 {
-    world     w;
-    double    f[] = {1, 2, 3, 4}, g[] = {5, 6, 7, 8}, identity[] = {1, 0, 0, 1}, one[] = {1, 1};
-    double    slices[] = {5, 8, 8, 12, 21, 26, 26, 32}, gram[] = {297, 905, 905, 2817};
-    double    values[] = {17.232125, -.232125, 53.075365, -.075365};
-    tn_cp    *cp, *first, *second;
-    tn_eigen  e;
-    double    cosine, *y, *v;
+    world    w;
+    double   f[] = {1, 2, 3, 4}, g[] = {5, 6, 7, 8}, identity[] = {1, 0, 0, 1}, one[] = {1, 1};
+    double   slices[] = {5, 8, 8, 12, 21, 26, 26, 32}, gram[] = {297, 905, 905, 2817};
+    double   values[] = {17.232125, -.232125, 53.075365, -.075365};
+    tn_eigen e;
+    double   cosine, *y, *v;
     if (!open_world(&w, TN_F64, 1)) return;
-    cp = cp_of(&w, 2, 2, 2, identity, f, g);
+    tn_cp *cp = cp_of(&w, 2, 2, 2, identity, f, g);
     CHECK_NEAR(error_from(tn_cp_dense_symmetric(cp), slices, 8), 0, 0);
     y = host(tn_cp_apply(w.ctx, cp, vector(&w, 2, one)));
     CHECK(y[0] == 33 && y[1] == 105);
@@ -1260,12 +1227,12 @@ TEST(small_example)
     v = host(e.values);
     for (int i = 0; i < 4; i++) CHECK_NEAR(v[i], values[i], 5e-7);
     CHECK_NEAR(error_from(tn_cp_gram(cp, cp), gram, 4), 0, 0);
-    first = tn_cp_fold_out(cp, tn_slice(matrix(&w, 2, 2, identity), 0, 0, 1), NULL);
-    second = tn_cp_fold_out(cp, tn_slice(matrix(&w, 2, 2, identity), 0, 1, 2), NULL);
+    tn_cp *first = tn_cp_fold_out(cp, tn_slice(matrix(&w, 2, 2, identity), 0, 0, 1), NULL);
+    tn_cp *second = tn_cp_fold_out(cp, tn_slice(matrix(&w, 2, 2, identity), 0, 1, 2), NULL);
     CHECK_STATUS(tn_cp_cosine(first, second, &cosine), TN_OK);
     CHECK_NEAR(cosine, .98941145, 5e-9);
     tn_eigen_destroy(&e);
-    leave(&w);
+    close_world(&w);
 }
 
 /* value = g + A a + B b + C a b, as the constant, linear and quadratic part of one operator on (a, b, 1) */
@@ -1280,20 +1247,19 @@ TEST(gates)
         double     p[] = {1, 1}, f[] = {gate[i].c, 0, 0, gate[i].a, gate[i].b, gate[i].g}, g[] = {0, 1, 0, 0, 0, 1};
         double     bits[] = {0, 0, 0, 1, 1, 0, 1, 1}, *y;
         tn_tensor *factor[2];
-        tn_cp     *cp;
         factor[0] = matrix(&w, 2, 3, f);
         factor[1] = matrix(&w, 2, 3, g);
-        cp = tn_cp_create(w.ctx, 2, matrix(&w, 1, 2, p), factor, TN_CP_INPUT_CONSTANT);
+        tn_cp *cp = tn_cp_create(w.ctx, 2, matrix(&w, 1, 2, p), factor, TN_CP_INPUT_CONSTANT);
         y = host(tn_cp_apply(w.ctx, cp, matrix(&w, 4, 2, bits)));
         for (int k = 0; k < 4; k++) CHECK_NEAR(y[k], gate[i].truth >> k & 1, 0);
     }
-    leave(&w);
+    close_world(&w);
 }
 
 /* ((a r + b k + c) mod m - m/2) / 4 */
 static double *weights(int64_t rows, int64_t columns, int64_t a, int64_t b, int64_t c, int64_t m)
 {
-    double *v = room(rows * columns);
+    double *v = doubles(rows * columns);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t k = 0; k < columns; k++) v[r * columns + k] = (double)((a * r + b * k + c) % m - m / 2) / 4;
     return v;
@@ -1326,12 +1292,11 @@ static const double golden_effective_rank[] = {
 TEST(golden)
 {
     world    w;
-    tn_cp   *a, *b;
     tn_eigen e;
     double   norm, *v;
     if (!open_world(&w, TN_F64, 1)) return;
-    a = golden_cp(&w, 0);
-    b = golden_cp(&w, 1);
+    tn_cp *a = golden_cp(&w, 0);
+    tn_cp *b = golden_cp(&w, 1);
     CHECK_STATUS(tn_cp_eigen_all(a, 0, &e), TN_OK);
     v = host(e.values);
     WORST("NumPy's eigenvalues", test_max_error(v, golden_values, 30), 5e-15);
@@ -1344,7 +1309,7 @@ TEST(golden)
     CHECK_NEAR(norm, golden_norms_cosine[2], 1e-14);
     for (int64_t o = 0; o < 3; o++) CHECK_NEAR(tn_effective_rank(v + o * 10, 10), golden_effective_rank[o], 1e-12);
     tn_eigen_destroy(&e);
-    leave(&w);
+    close_world(&w);
 }
 
 /* ---- bad calls --------------------------------------------------------------------------- */
@@ -1375,19 +1340,18 @@ TEST(bad_factors)
     REFUSED(w.ctx, tn_cp_create(w.ctx, 3, p, f, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "factor is NULL");
     f[1] = tn_tensor_2d(w.ctx, TN_I32, 4, 5);
     REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN), TN_ERR_DTYPE, "I32");
-    leave(&other);
-    leave(&w);
+    close_world(&other);
+    close_world(&w);
 }
 
 TEST(bad_layers)
 {
     world       w;
     tn_mlp      m;
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     tn_linear   l;
-    tn_linear_desc ld;
+    tn_linear_desc ld = ZERO;
     if (!open_world(&w, TN_F32, 1)) return;
-    memset(&d, 0, sizeof d);
     d.in = 4; d.hidden = 3; d.kind = TN_MLP_SWIGLU;
     CHECK_STATUS(tn_mlp_init(w.params, "m", &d, &m), TN_OK);
     REFUSED(w.ctx, tn_cp_from_mlp(w.ctx, &m), TN_ERR_ARG, "swiglu");
@@ -1396,7 +1360,6 @@ TEST(bad_layers)
     CHECK(tn_cp_from_mlp(NULL, &m) == NULL);
     d.kind = TN_MLP_BILINEAR;
     CHECK_STATUS(tn_mlp_init(w.params, "b", &d, &m), TN_OK);
-    memset(&ld, 0, sizeof ld);
     ld.bias = true;
     ld.in = 5; ld.out = 6;
     CHECK_STATUS(tn_linear_init(w.params, "l", &ld, &l), TN_OK);
@@ -1404,22 +1367,21 @@ TEST(bad_layers)
     REFUSED(w.ctx, tn_cp_from_stack(w.ctx, NULL, &m, &l), TN_ERR_SHAPE, "fold_out: u is [6,5], expected 4 columns, the operator's outputs");
     memset(&l, 0, sizeof l);
     REFUSED(w.ctx, tn_cp_from_stack(w.ctx, &l, &m, NULL), TN_ERR_ARG, "is NULL");
-    leave(&w);
+    close_world(&w);
 }
 
 TEST(bad_calls_of_an_operator)
 {
     world      w, other;
-    tn_cp     *cp, *narrow, *cube, *foreign;
     int64_t    in[3] = {3, 5, 4};
     tn_tensor *u, *x[2];
     tn_eigen   e;
     double     value;
     if (!open_world(&w, TN_F64, 1) || !open_world(&other, TN_F64, 1)) return;
-    cp = any_cp(&w, 2, 3, 4, 5, false);
-    narrow = any_cp_of(&w, 2, 3, 4, in, false);
-    cube = any_cp(&w, 3, 3, 4, 3, false);
-    foreign = any_cp(&other, 2, 3, 4, 5, false);
+    tn_cp *cp = any_cp(&w, 2, 3, 4, 5, false);
+    tn_cp *narrow = any_cp_of(&w, 2, 3, 4, in, false);
+    tn_cp *cube = any_cp(&w, 3, 3, 4, 3, false);
+    tn_cp *foreign = any_cp(&other, 2, 3, 4, 5, false);
     u = any_vector(&w, 3);
 
     REFUSED(w.ctx, tn_cp_fold_in(cp, any_matrix(&w, 4, 2), NULL), TN_ERR_SHAPE, "e is [4,2], expected 5 rows");
@@ -1491,26 +1453,25 @@ TEST(bad_calls_of_an_operator)
     tn_cp_destroy(NULL);
     tn_eigen_destroy(NULL);
     tn_ctx_clear_error(w.ctx);
-    leave(&other);
-    leave(&w);
+    close_world(&other);
+    close_world(&w);
 }
 
 /* What goes wrong is said by the status of this call, whatever error the context holds already. */
 TEST(status_is_of_this_call)
 {
     world    w;
-    tn_cp   *cp;
     double   value;
     tn_eigen e;
     if (!open_world(&w, TN_F64, 1)) return;
-    cp = any_cp(&w, 2, 3, 4, 5, false);
+    tn_cp *cp = any_cp(&w, 2, 3, 4, 5, false);
     CHECK(tn_cp_interaction_of(cp, 9) == NULL);
     CHECK_STATUS(tn_cp_norm(cp, &value), TN_OK);
     CHECK_STATUS(tn_cp_split(cp, NULL, NULL, NULL), TN_OK);
     CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
     tn_eigen_destroy(&e);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "output is 9, expected 0 to 2");
-    leave(&w);
+    close_world(&w);
 }
 
 /* NaN and infinity, in W, V and P, in either branch of the solver: an error and nothing made. */
@@ -1534,17 +1495,15 @@ TEST(eigen_of_what_is_not_finite)
                 tn_cp_destroy(cp);
                 fresh(&w);
             }
-    leave(&w);
+    close_world(&w);
 }
 
 TEST(dense_that_does_not_fit)
 {
-    tn_desc    desc;
+    tn_desc    desc = ZERO;
     tn_ctx    *ctx;
     tn_tensor *p, *f[6];
-    tn_cp     *cp;
     int64_t    n = 200;
-    memset(&desc, 0, sizeof desc);
     desc.max_bytes = (size_t)16 << 20;
     desc.arena_bytes = 1 << 20;
     desc.threads = 1;
@@ -1552,7 +1511,7 @@ TEST(dense_that_does_not_fit)
     p = tn_tensor_2d(ctx, TN_REAL, n, 2);
     f[0] = tn_full(ctx, 2, p->shape, 1);
     f[0] = f[1] = tn_tensor_2d(ctx, TN_REAL, 2, n);
-    cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     CHECK_CTX(ctx);
     REFUSED(ctx, tn_cp_dense(cp), TN_ERR_MEMORY, "32000000 bytes");      /* 200^3 floats */
     REFUSED(ctx, tn_cp_dense_symmetric(cp), TN_ERR_MEMORY, "max_bytes = 16777216");
@@ -1576,18 +1535,16 @@ TEST(dense_that_does_not_fit)
 static void all_of_it(tn_ctx *ctx, test_heap *heap)
 {
     tn_params     *params = tn_params_create(ctx);
-    tn_linear_desc ld;
+    tn_linear_desc ld = ZERO;
     tn_linear      embed, unembed;
-    tn_mlp_desc    md;
+    tn_mlp_desc    md = ZERO;
     tn_mlp         mlp;
     tn_cp         *cp, *cut, *other, *frozen, *quadratic;
     tn_eigen       e, one;
     tn_tensor     *l, *c, *u, *x, *in;
     double         value;
     int64_t        n = 3, m = 11, square[2] = {3, 3}, wide[2] = {10, 3};
-    memset(&ld, 0, sizeof ld);
     ld.bias = true;
-    memset(&md, 0, sizeof md);
     ld.augmented = true;
     ld.bias = false;
     md.in = md.out = 6; md.hidden = 4; md.residual = md.augmented = true;
@@ -1621,13 +1578,10 @@ static void memory_that_ends(const tn_backend *backend)
     uint64_t last = 0;
     for (int on = 0; on < 2; on++)
         for (uint64_t k = 1; k < 5000; k++) {
-            test_heap heap;
-            tn_desc   desc;
+            test_heap heap = ZERO;
+            tn_desc   desc = ZERO;
             tn_ctx   *ctx;
-            bool      reached;
             char      why[256];
-            memset(&heap, 0, sizeof heap);
-            memset(&desc, 0, sizeof desc);
             heap.fail_at = k;
             heap.fail_on = on == 1;
             desc.allocator = test_heap_allocator(&heap);
@@ -1640,7 +1594,7 @@ static void memory_that_ends(const tn_backend *backend)
                 CHECK(ctx == NULL && heap.count >= k);
             } else {
                 all_of_it(ctx, &heap);
-                reached = heap.count >= k;
+                bool reached = heap.count >= k;
                 if (reached) CHECK_STATUS(tn_ctx_status(ctx), TN_ERR_MEMORY);
                 tn_ctx_destroy(ctx);
                 if (!reached) { last = k; k = 5000; }
@@ -1661,9 +1615,8 @@ static double worst_residual(world *w, const tn_cp *cp, const tn_eigen *e)
     double *values = host(e->values), *vectors = host(e->vectors), worst = 0;
     for (int64_t o = 0; o < e->outputs; o++) {
         tn_tensor *q = tn_cp_interaction_of(cp, o), *v = tn_tensor_2d(w->ctx, TN_REAL, e->count, e->n);
-        double    *qv;
         tn_write(v, TN_F64, vectors + o * e->count * e->n, e->count * e->n);
-        qv = host(tn_matmul(w->ctx, v, q));
+        double *qv = host(tn_matmul(w->ctx, v, q));
         for (int64_t i = 0; i < e->count; i++) {
             const double *vi = vectors + (o * e->count + i) * e->n;
             for (int64_t j = 0; j < e->n; j++) qv[i * e->n + j] -= values[o * e->count + i] * vi[j];
@@ -1682,11 +1635,10 @@ TEST(few_pairs_of_a_large_operator)
     world       w;
     double      worst = 0;
     int64_t     n = 1024, h = 515, k = 12;
-    tn_cp      *cp;
     tn_eigen    few, again;
     tn_spectrum all;
     if (!open_world(&w, TN_F64, 71)) return;
-    cp = any_cp(&w, 2, 1, h, n, true);
+    tn_cp *cp = any_cp(&w, 2, 1, h, n, true);
     CHECK_STATUS(tn_cp_spectrum(cp, 0, &all), TN_OK);
     CHECK_STATUS(tn_cp_eigen_all(cp, k, &few), TN_OK);
     CHECK_STATUS(tn_cp_eigen(cp, unit_vector(&w, 1, 0), k, &again), TN_OK);
@@ -1698,7 +1650,7 @@ TEST(few_pairs_of_a_large_operator)
     tn_eigen_destroy(&few);
     tn_eigen_destroy(&again);
     tn_spectrum_destroy(&all);
-    leave(&w);
+    close_world(&w);
 }
 
 /* By products with the factors (2h < n). The encoders are the same h orthonormal rows, so that P holds the eigenvalues: clusters of
@@ -1710,11 +1662,10 @@ TEST(few_clustered_pairs_by_factors)
     for (size_t d = 0; d < 2; d++) {
         world    w;
         double  *p, *f, *v, *values, worst = 0;
-        tn_cp   *cp;
         tn_eigen e;
-        if (!open_world(&w, both[d], 73)) return;
-        p = room(OUT * h);
-        f = room(h * n);
+        if (!open_world(&w, f64_f32[d], 73)) return;
+        p = doubles(OUT * h);
+        f = doubles(h * n);
         v = noise(&w, n);
         for (int64_t i = 0; i < h; i++)                       /* rows of I - 2 v v^T / |v|^2 */
             for (int64_t j = 0; j < n; j++) f[i * n + j] = (i == j) - 2 * v[i] * v[j] / dot(v, v, n);
@@ -1722,7 +1673,7 @@ TEST(few_clustered_pairs_by_factors)
             p[i] = i < 3 ? 2 : i < 6 ? -1.5 - 1e-9 * (double)i : i < 8 ? 1.25 : 1 - (double)i / (double)h;
             p[h + i] = (i % 2 ? -1 : 1) * pow(0.8, (double)i);
         }
-        cp = cp_of(&w, OUT, h, n, p, f, f);
+        tn_cp *cp = cp_of(&w, OUT, h, n, p, f, f);
         if (!CHECK_STATUS(tn_cp_eigen_all(cp, K, &e), TN_OK)) return;
         values = host(e.values);
         for (int64_t i = 0; i < K; i++) {
@@ -1732,9 +1683,9 @@ TEST(few_clustered_pairs_by_factors)
         }
         test_raise(&worst, worst_residual(&w, cp, &e) / 2);
         WORST(d ? "clustered pairs by factors F32" : "clustered pairs by factors F64", worst,
-              both[d] == TN_F64 ? 1e-12 : 1e-5);        /* the tolerance of the search itself */
+              f64_f32[d] == TN_F64 ? 1e-12 : 1e-5);        /* the tolerance of the search itself */
         tn_eigen_destroy(&e);
-        leave(&w);
+        close_world(&w);
     }
 }
 
@@ -1744,20 +1695,19 @@ TEST(spectra_bound_the_effective_rank)
 {
     for (size_t d = 0; d < 2; d++) {
         world  w;
-        double norms = 0, ranks = 0, slack = both[d] == TN_F64 ? 1e-9 : 1e-3;
-        if (!open_world(&w, both[d], 79)) return;
+        double norms = 0, ranks = 0, slack = f64_f32[d] == TN_F64 ? 1e-9 : 1e-3;
+        if (!open_world(&w, f64_f32[d], 79)) return;
         for (size_t i = 0; i < SHAPES; i++) {
             shape       s = shapes[i];
             tn_cp      *cp = any_cp(&w, 2, s.o, s.h, s.n, i % 2 == 0);
             double     *plain = plain_symmetric(plain_dense(cp), s.o, s.n), *exact;
             tn_spectrum all, some;
             tn_eigen    e;
-            int64_t     most;
             if (!CHECK_STATUS(tn_cp_spectrum(cp, 0, &all), TN_OK) || !CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
-            most = all.count;
+            int64_t most = all.count;
             exact = host(all.rank_low);
             CHECK(all.outputs == s.o && most == e.count);
-            CHECK(test_frobenius(host(all.values), host(e.values), s.o * most) <= bound_of(both[d]));
+            CHECK(test_frobenius(host(all.values), host(e.values), s.o * most) <= bound_of(f64_f32[d]));
             for (int64_t o = 0; o < s.o; o++) {
                 CHECK(exact[o] == host(all.rank_high)[o]);
                 test_raise(&ranks, fabs(exact[o] - tn_effective_rank(host(e.values) + o * most, most)) / exact[o]);
@@ -1781,16 +1731,16 @@ TEST(spectra_bound_the_effective_rank)
             tn_cp_destroy(cp);
             fresh(&w);
         }
-        report("norms of interaction matrices", both[d], norms);
-        report("effective ranks", both[d], ranks);
-        leave(&w);
+        report("norms of interaction matrices", f64_f32[d], norms);
+        report("effective ranks", f64_f32[d], ranks);
+        close_world(&w);
     }
 }
 
 /* `few`, of `out` outputs and h terms on n inputs, with more - h terms of zero besides */
 static tn_cp *padded_to(world *w, tn_cp *few, int64_t out, int64_t h, int64_t more, int64_t n)
 {
-    double *p = room(out * more), *f0 = room(more * n), *f1 = room(more * n);
+    double *p = doubles(out * more), *f0 = doubles(more * n), *f1 = doubles(more * n);
     for (int64_t o = 0; o < out; o++) memcpy(p + o * more, host(few->p) + o * h, sizeof *p * (size_t)h);
     memcpy(f0, host(few->f[0]), sizeof *f0 * (size_t)(h * n));
     memcpy(f1, host(few->f[1]), sizeof *f1 * (size_t)(h * n));
@@ -1802,17 +1752,16 @@ TEST(norms_by_terms_and_by_matrices)
 {
     world       w;
     int64_t     n = 9, h = 5, more = 200;
-    tn_cp      *few, *many;
     tn_spectrum a, b;
     if (!open_world(&w, TN_F64, 81)) return;
-    few = any_cp(&w, 2, 3, h, n, false);
-    many = padded_to(&w, few, 3, h, more, n);
+    tn_cp *few = any_cp(&w, 2, 3, h, n, false);
+    tn_cp *many = padded_to(&w, few, 3, h, more, n);
     CHECK_STATUS(tn_cp_spectrum(few, 4, &a), TN_OK);
     CHECK_STATUS(tn_cp_spectrum(many, 4, &b), TN_OK);
     WORST("norms by terms and by matrices", test_frobenius(host(b.norm), host(a.norm), 3), 2e-15);
     tn_spectrum_destroy(&a);
     tn_spectrum_destroy(&b);
-    leave(&w);
+    close_world(&w);
 }
 
 /* The unknown values are at most as large as the smallest known one, c, so (sum + (all - k) c)^2 / sum l^2 bounds the rank,
@@ -1824,11 +1773,10 @@ TEST(an_interval_closes_when_the_last_value_is_zero)
         world       w;
         int64_t     n = 12, h = 2, more = 6, all = 12;
         double     *exact, width = 0, above = 0;
-        tn_cp      *few, *padded;
         tn_spectrum s;
-        if (!open_world(&w, both[d], 83)) return;
-        few = any_cp(&w, 2, 3, h, n, false);
-        padded = padded_to(&w, few, 3, h, more, n);
+        if (!open_world(&w, f64_f32[d], 83)) return;
+        tn_cp *few = any_cp(&w, 2, 3, h, n, false);
+        tn_cp *padded = padded_to(&w, few, 3, h, more, n);
         REQUIRE(CHECK_STATUS(tn_cp_spectrum(few, 0, &s), TN_OK) && s.count == 4);
         exact = host(s.rank_low);
         tn_spectrum_destroy(&s);
@@ -1844,9 +1792,9 @@ TEST(an_interval_closes_when_the_last_value_is_zero)
             }
             tn_spectrum_destroy(&s);
         }
-        report("rank_high over (sum + (all - k) c)^2 / square, less 1", both[d], above);
-        report("the interval of a rank that is known", both[d], width);
-        leave(&w);
+        report("rank_high over (sum + (all - k) c)^2 / square, less 1", f64_f32[d], above);
+        report("the interval of a rank that is known", f64_f32[d], width);
+        close_world(&w);
     }
 }
 
@@ -1856,7 +1804,7 @@ TEST(data_metric)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double dense = 0, same = 0;
-        if (!open_world(&w, both[d], 83)) return;
+        if (!open_world(&w, f64_f32[d], 83)) return;
         for (int round = 0; round < 8; round++) {
             int64_t    n = test_random_int(&w.seed, 1, 9), h = test_random_int(&w.seed, 1, 9), rows = 3 * n + 2;
             double     m[81] = {0}, inverse[81] = {0};
@@ -1893,9 +1841,9 @@ TEST(data_metric)
             tn_eigen_destroy(&b);
             fresh(&w);
         }
-        report("data metric: any coordinates", both[d], same);
-        report("data metric: trace", both[d], dense);
-        leave(&w);
+        report("data metric: any coordinates", f64_f32[d], same);
+        report("data metric: trace", f64_f32[d], dense);
+        close_world(&w);
     }
 }
 
@@ -1904,7 +1852,7 @@ TEST(cosines_of_all_pairs)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double worst = 0, one = 0;
-        if (!open_world(&w, both[d], 89)) return;
+        if (!open_world(&w, f64_f32[d], 89)) return;
         for (size_t i = 0; i < SHAPES; i++) {
             shape      s = shapes[i];
             tn_cp     *a = any_cp(&w, 2, s.o, s.h, s.n, false), *b = any_cp(&w, 2, s.o + 1, s.h + 2, s.n, false);
@@ -1927,9 +1875,9 @@ TEST(cosines_of_all_pairs)
             tn_cp_destroy(b);
             fresh(&w);
         }
-        report("cosines of all pairs", both[d], worst);
-        report("cosines with oneself", both[d], one);
-        leave(&w);
+        report("cosines of all pairs", f64_f32[d], worst);
+        report("cosines with oneself", f64_f32[d], one);
+        close_world(&w);
     }
 }
 
@@ -1937,12 +1885,10 @@ TEST(bad_spectra_and_metrics)
 {
     world       w;
     double      negative[] = {1, 0, 0, -1}, zeros[] = {0, 0}, f[] = {1, 2, 3, 4};
-    tn_cp      *cp, *zero, *three;
     tn_spectrum s;
-    tn_tensor  *c;
     if (!open_world(&w, TN_F64, 97)) return;
-    cp = any_cp(&w, 2, 1, 2, 2, false);
-    three = any_cp(&w, 3, 1, 2, 2, false);
+    tn_cp *cp = any_cp(&w, 2, 1, 2, 2, false);
+    tn_cp *three = any_cp(&w, 3, 1, 2, 2, false);
     CHECK_STATUS(tn_cp_spectrum(cp, 0, NULL), TN_ERR_ARG);
     CHECK_STATUS(tn_cp_spectrum(NULL, 0, &s), TN_ERR_ARG);
     tn_ctx_clear_error(w.ctx);
@@ -1959,14 +1905,14 @@ TEST(bad_spectra_and_metrics)
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "s is [3,3], expected [2,2] as the operator's inputs");
     CHECK(!tn_cp_cosines(cp, three));
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "orders 2 and 3");
-    zero = cp_of(&w, 1, 2, 2, zeros, f, f);
-    c = tn_cp_cosines(cp, zero);
+    tn_cp *zero = cp_of(&w, 1, 2, 2, zeros, f, f);
+    tn_tensor *c = tn_cp_cosines(cp, zero);
     CHECK(c && host(c)[0] != host(c)[0]);                    /* NaN: a zero has no direction */
     CHECK_STATUS(tn_cp_spectrum(zero, 1, &s), TN_OK);
     CHECK(host(s.norm)[0] == 0 && host(s.rank_low)[0] == 0 && host(s.rank_high)[0] == 0);
     tn_spectrum_destroy(&s);
     tn_spectrum_destroy(NULL);
-    leave(&w);
+    close_world(&w);
 }
 
 /* Both products, one to three threads, on the default backend; and on one whose memory cannot be touched. */
@@ -1984,11 +1930,10 @@ TEST(few_pairs_have_the_same_bits_for_any_threads)
     for (int t = 0; t < worlds; t++) {
         if (!open_on(&w[t], TN_F32, 91, t < 3 ? t + 1 : 1, t < 3 ? NULL : sealed)) return;
         for (int way = 0; way < 2; way++) {
-            double  *p = room(h), *f = noise(&w[t], h * n[way]), *g = noise(&w[t], h * n[way]), *v;
-            tn_cp   *cp;
+            double  *p = doubles(h), *f = noise(&w[t], h * n[way]), *g = noise(&w[t], h * n[way]), *v;
             tn_eigen e;
             for (int64_t i = 0; i < h; i++) p[i] = (i % 2 ? -1 : 1) * pow(0.5, (double)i);
-            cp = cp_of(&w[t], 1, h, n[way], p, f, g);
+            tn_cp *cp = cp_of(&w[t], 1, h, n[way], p, f, g);
             if (!CHECK_STATUS(tn_cp_eigen_all(cp, k, &e), TN_OK)) return;
             v = host(e.vectors);
             if (t == 0) first[way] = v;
@@ -1997,28 +1942,25 @@ TEST(few_pairs_have_the_same_bits_for_any_threads)
             tn_eigen_destroy(&e);
         }
     }
-    for (int t = 0; t < worlds; t++) leave(&w[t]);
+    for (int t = 0; t < worlds; t++) close_world(&w[t]);
 }
 
 /* Vectors that came along with the values are not kept. */
 TEST(spectra_keep_no_vectors)
 {
     test_heap   heap = {0, 0, 0, 0, false};
-    tn_desc     desc;
+    tn_desc     desc = ZERO;
     tn_ctx     *ctx;
     tn_tensor  *t[3];
     int64_t     extents[3][2] = {{1, 512}, {512, 1024}, {512, 1024}};
-    tn_cp      *cp;
     tn_spectrum s;
-    size_t      live;
-    memset(&desc, 0, sizeof desc);
     desc.threads = 1;
     desc.allocator = test_heap_allocator(&heap);
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
     for (int i = 0; i < 3; i++) t[i] = tn_normal(ctx, 2, extents[i], 0, 1);
-    cp = tn_cp_create(ctx, 2, t[0], t + 1, TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_create(ctx, 2, t[0], t + 1, TN_CP_INPUT_PLAIN);
     tn_ctx_reset(ctx);
-    live = heap.live;
+    size_t live = heap.live;
     CHECK_STATUS(tn_cp_spectrum(cp, 2, &s), TN_OK);
     tn_spectrum_destroy(&s);
     CHECK_INT(heap.live, live);
@@ -2029,14 +1971,11 @@ TEST(spectra_keep_no_vectors)
 TEST(no_memory_for_few_pairs)
 {
     test_heap heap = {0, 0, 0, 0, false};
-    tn_desc   desc;
+    tn_desc   desc = ZERO;
     tn_ctx   *ctx;
-    tn_cp    *cp;
     tn_tensor *f[2], *p;
     int64_t   n = 1024, h = 512;
-    size_t    live;
     int       failed = 0;
-    memset(&desc, 0, sizeof desc);
     desc.threads = 1;
     desc.allocator = test_heap_allocator(&heap);
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
@@ -2052,9 +1991,9 @@ TEST(no_memory_for_few_pairs)
         tn_write(f[1], TN_F32, zeros, h * n);
         free(zeros);
     }
-    cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     tn_ctx_reset(ctx);
-    live = heap.live;
+    size_t live = heap.live;
     for (uint64_t k = 1; k < 100; k++) {
         tn_eigen e;
         heap.fail_at = heap.count + k;
@@ -2074,19 +2013,15 @@ TEST(no_memory_for_few_pairs)
 /* Operators and layers that are not there: an error, not a crash. */
 TEST(operators_of_nothing)
 {
-    world              w, elsewhere;
-    tn_mlp_desc        md;
-    tn_mlp             mlp, relu;
-    tn_modifier_desc   d;
-    tn_modifier        modifier, foreign;
-    tn_mlp             product;
-    tn_quadratic       quadratic;
-    tn_linear_desc     ld;
-    tn_linear          fc;
-    tn_cp             *cp;
-    memset(&md, 0, sizeof md);
-    memset(&d, 0, sizeof d);
-    memset(&ld, 0, sizeof ld);
+    world            w, elsewhere;
+    tn_mlp_desc      md = ZERO;
+    tn_mlp           mlp, relu;
+    tn_modifier_desc d = ZERO;
+    tn_modifier      modifier, foreign;
+    tn_mlp           product;
+    tn_quadratic     quadratic;
+    tn_linear_desc   ld = ZERO;
+    tn_linear        fc;
     ld.bias = true;
     md.in = md.out = d.in = d.out = ld.in = ld.out = 3;
     md.hidden = d.hidden = 4;
@@ -2097,7 +2032,7 @@ TEST(operators_of_nothing)
     REQUIRE(CHECK_STATUS(tn_modifier_init(w.params, "v", &d, &modifier), TN_OK));
     REQUIRE(CHECK_STATUS(tn_linear_init(w.params, "fc", &ld, &fc), TN_OK));
     REQUIRE(CHECK_STATUS(tn_modifier_init(elsewhere.params, "v", &d, &foreign), TN_OK));
-    cp = tn_cp_from_mlp(w.ctx, &mlp);
+    tn_cp *cp = tn_cp_from_mlp(w.ctx, &mlp);
     REQUIRE(CHECK(cp != NULL));
     CHECK(tn_mlp_from_cp(NULL, "p", cp, &product) != TN_OK);             /* no parameters, so no context to keep a message */
     CHECK(tn_quadratic_from_cp(NULL, "q", cp, &quadratic) != TN_OK);
@@ -2111,8 +2046,8 @@ TEST(operators_of_nothing)
     CHECK(tn_cp_from_stack(w.ctx, &fc, NULL, &fc) == NULL);
     tn_ctx_clear_error(w.ctx);
     tn_cp_destroy(cp);
-    leave(&elsewhere);
-    leave(&w);
+    close_world(&elsewhere);
+    close_world(&w);
 }
 
 TEST_MAIN(layer_is_its_tensor, layer_is_its_tensor_on_reference, layer_is_its_tensor_on_sealed, batches_of_none_and_of_any_rank,

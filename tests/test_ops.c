@@ -3,6 +3,7 @@
 
 #include "sealed.h"
 #include "setting.h"
+#include "pool.h"
 
 /* ---- the list on one configuration ------------------------------------------------------------------------------ */
 
@@ -20,24 +21,14 @@ typedef bool (*visit_fn)(setting *s, const result *r, int index);
 
 typedef struct run_report { uint64_t calls[TN_KERNEL_COUNT]; uint64_t leaked; } run_report;
 
-/* As several workers would, but one after the other and the last task first. */
-static void backwards(void *user, int64_t tasks, int workers, tn_task_fn fn, void *arg)
-{
-    int64_t task;
-    ++*(int64_t *)user;
-    for (task = tasks; task-- > 0; ) fn(arg, task, (int)(task % workers));
-}
-
 static int64_t cut;                      /* how many passes the pool was given */
 
 static void walk(const configuration *c, const uint64_t *seeds, visit_fn visit, run_report *report)
 {
     test_heap heap = {0, 0, 0, 0, false};
-    tn_desc desc;
+    tn_desc desc = ZERO;
     tn_ctx *ctx;
     char why[256];
-    int k, round, index;
-    memset(&desc, 0, sizeof desc);
     desc.backend = c->backend;
     desc.backend_required = true;
     desc.dtype = c->dtype;
@@ -45,24 +36,22 @@ static void walk(const configuration *c, const uint64_t *seeds, visit_fn visit, 
     desc.allocator = test_heap_allocator(&heap);
     desc.threads = c->threads > 0 ? c->threads : c->threads < 0 ? -c->threads : 1;
     if (c->threads >= 0) {
-        desc.parallel_for = backwards;
+        desc.parallel_for = pool_backwards;
         desc.parallel_user = &cut;
     }
     desc.arena_bytes = 1 << 16;          /* what is sealed again and again is better small */
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, why), TN_OK)) { printf("     %s: %s\n", c->name, why); return; }
-    for (k = 0, index = 0; k < CASES; k++)
-        for (round = 0; round < CASE_ROUNDS; round++, index++) {
+    for (int k = 0, index = 0; k < CASES; k++)
+        for (int round = 0; round < CASE_ROUNDS; round++, index++) {
             setting s;
-            result r;
-            bool ok;
-            memset(&r, 0, sizeof r);
+            result r = ZERO;
             setting_begin(&s, ctx, &cases[k], round, seeds[index], c->watch);
-            ok = setting_result(&s, &r);
+            bool ok = setting_result(&s, &r);
             if (!ok || (visit && !visit(&s, &r, index))) setting_where(c->name, &s);
             setting_end(&s);
             result_free(&r);
         }
-    for (k = 0; report && k < TN_KERNEL_COUNT; k++) report->calls[k] = tn_ctx_kernel_calls(ctx, (tn_kernel)k);
+    for (int k = 0; report && k < TN_KERNEL_COUNT; k++) report->calls[k] = tn_ctx_kernel_calls(ctx, (tn_kernel)k);
     tn_ctx_destroy(ctx);
     CHECK_INT(heap.live, 0);
     CHECK_INT(heap.blocks, 0);
@@ -81,14 +70,12 @@ static const configuration oracle_configuration = {"cpu F64", NULL, TN_F64, TN_S
 static void draw_seeds(void)
 {
     uint64_t state = CASE_SEED;
-    tn_desc desc;
+    tn_desc desc = ZERO;
     tn_ctx *ctx;
-    int k, round, index;
-    memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
-    for (k = 0, index = 0; k < CASES; k++)
-        for (round = 0; round < CASE_ROUNDS; round++, index++) {
+    for (int k = 0, index = 0; k < CASES; k++)
+        for (int round = 0; round < CASE_ROUNDS; round++, index++) {
             bool kink = true;
             while (kink) {
                 setting s;
@@ -113,8 +100,7 @@ static bool keep(setting *s, const result *r, int index)
 
 static void free_the_oracle(void)
 {
-    int i;
-    for (i = 0; i < RESULTS; i++) result_free(&oracle[i]);
+    for (int i = 0; i < RESULTS; i++) result_free(&oracle[i]);
 }
 
 static bool oracle_ready(void)
@@ -136,12 +122,11 @@ static const char *worst_value_in = "", *worst_gradient_in = "";
 
 static bool compare_value(setting *s, const result *r, int index)
 {
-    double e;
     (void)index;
     s->of->want(s);
     if (!CHECK_INT(r->rank, s->want_rank)) return false;
     if (!CHECK(r->rank == 0 || memcmp(r->shape, s->want_shape, sizeof(int64_t) * (size_t)r->rank) == 0)) return false;
-    e = test_max_error(r->y, s->want, r->count);
+    double e = test_max_error(r->y, s->want, r->count);
     if (test_raise(&worst_value, e)) worst_value_in = s->of->name;
     if (s->of->run == run_mlp || s->of->run == run_linear)
         test_raise(&worst_identity, test_frobenius(r->y, s->want, r->count));
@@ -153,8 +138,7 @@ static double difference(setting *s, int k, int64_t i)
 {
     const double h = 1e-3;
     double *x = &s->in[k].v[i], was = *x, sum = 0;
-    int j;
-    for (j = -2; j <= 2; j++) {
+    for (int j = -2; j <= 2; j++) {
         static const double factor[5] = {1, -8, 0, 8, -1};
         if (j == 0) continue;
         *x = was + j * h;
@@ -171,20 +155,19 @@ enum { DIFFERENCES = 12 };               /* elements of each input that are trie
 static bool compare_gradient(setting *s, const result *r, int index)
 {
     bool ok = true;
-    int k;
     (void)index;
     if (test_leave_out(!s->of->smooth, "gradients by differences: of cases that are not smooth")) return true;
     if (s->round == CASE_LARGE) {        /* no seed keeps all its hidden units away from a kink */
         s->of->want(s);
         if (test_leave_out(s->kink, "gradients by differences: of large cases, at a kink")) return true;
     }
-    for (k = 0; k < s->inputs; k++) {
-        int64_t n = r->of[k], step = n / DIFFERENCES + 1, i;
+    for (int k = 0; k < s->inputs; k++) {
+        int64_t n = r->of[k], step = n / DIFFERENCES + 1;
         int64_t tried = 0;
         double largest = 1, e = 0;
         if (!r->gradient[k]) continue;
-        for (i = 0; i < n; i++) if (fabs(r->gradient[k][i]) > largest) largest = fabs(r->gradient[k][i]);
-        for (i = draw(s, 0, step - 1); i < n; i += step) {
+        for (int64_t i = 0; i < n; i++) if (fabs(r->gradient[k][i]) > largest) largest = fabs(r->gradient[k][i]);
+        for (int64_t i = draw(s, 0, step - 1); i < n; i += step) {
             test_raise(&e, fabs(r->gradient[k][i] - difference(s, k, i)) / largest);
             tried++;
         }
@@ -219,12 +202,10 @@ TEST(coverage)
 {
     static const tn_kernel elsewhere[] = {TN_KERNEL_SUMSQ, TN_KERNEL_STEP_BEGIN, TN_KERNEL_ADAMW, TN_KERNEL_SGD,
                                           TN_KERNEL_MUON_BEGIN, TN_KERNEL_MUON_END};
-    size_t e;
-    int k;
     REQUIRE(oracle_ready());
-    for (k = 0; k < TN_KERNEL_COUNT; k++) {
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) {
         bool expected = true;
-        for (e = 0; e < sizeof elsewhere / sizeof *elsewhere; e++) if (elsewhere[e] == (tn_kernel)k) expected = false;
+        for (size_t e = 0; e < sizeof elsewhere / sizeof *elsewhere; e++) if (elsewhere[e] == (tn_kernel)k) expected = false;
         if (!CHECK((oracle_report.calls[k] > 0) == expected)) printf("     kernel %s: %" PRIu64 " calls\n", tn_kernel_name((tn_kernel)k), oracle_report.calls[k]);
     }
 }
@@ -241,9 +222,8 @@ static const char *worst_other_in = "";
 
 static bool agrees(const double *a, const double *b, int64_t n, double tolerance, const char *name)
 {
-    double e;
     if (close_as == BITS) return CHECK(n == 0 || memcmp(a, b, sizeof *a * (size_t)n) == 0);
-    e = test_max_error(a, b, n);
+    double e = test_max_error(a, b, n);
     if (close_as == NUMBERS) return CHECK(e <= 0);
     if (test_raise(&worst_other, e)) worst_other_in = name;
     if (CHECK(e <= tolerance)) return true;
@@ -256,8 +236,7 @@ static bool compare_other(setting *s, const result *r, int index)
     const result *o = &against[index];
     double tolerance = single ? s->of->f32 : 1e-12;
     bool ok = CHECK_INT(r->count, o->count) && agrees(r->y, o->y, r->count, tolerance, s->of->name);
-    int k;
-    for (k = 0; k < r->inputs && ok; k++) {
+    for (int k = 0; k < r->inputs && ok; k++) {
         if (!CHECK_INT(r->of[k], o->of[k])) return false;
         if (!r->gradient[k] || agrees(r->gradient[k], o->gradient[k], r->of[k], 4 * tolerance, s->of->name)) continue;
         printf("     in the gradient of input %d\n", k);
@@ -314,17 +293,14 @@ TEST(simd_levels)
 {
     static const char *const wide[] = {"", "cpu F64 plain", "cpu F64 avx2", "cpu F64 avx512", "cpu F64 neon"};
     static const char *const slim[] = {"", "cpu F32 plain", "cpu F32 avx2", "cpu F32 avx512", "cpu F32 neon"};
-    int level;
     REQUIRE(oracle_ready());
-    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level++) {
+    for (int level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level++) {
         configuration c = configure(wide[level], NULL, TN_F64, (tn_simd)level);
-        tn_desc desc;
+        tn_desc desc = ZERO;
         tn_ctx *ctx;
-        bool here;
-        memset(&desc, 0, sizeof desc);
         desc.simd = (tn_simd)level;
         REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
-        here = strstr(wide[level], tn_ctx_simd_name(ctx)) != NULL;
+        bool here = strstr(wide[level], tn_ctx_simd_name(ctx)) != NULL;
         tn_ctx_destroy(ctx);
         if (test_leave_out(!here, "SIMD levels that this processor lacks")) continue;
         hold_against(&c, oracle, TOLERANCE);
@@ -341,18 +317,16 @@ static result sample[RESULTS];
 /* The list on `inner`, then on `other`, which differs only in who runs the kernels. */
 static void same_bits(const configuration *inner, const configuration *other)
 {
-    int i;
     keep_in = sample;
     walk(inner, oracle_seed, keep, NULL);
     hold_against(other, sample, BITS);
-    for (i = 0; i < RESULTS; i++) result_free(&sample[i]);
+    for (int i = 0; i < RESULTS; i++) result_free(&sample[i]);
 }
 
 TEST(threads)
 {
-    tn_dtype dtype;
     REQUIRE(oracle_ready());
-    for (dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
+    for (tn_dtype dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         configuration one = configure("cpu, one thread", NULL, dtype, TN_SIMD_BEST), three = one, own = one;
         three.name = "cpu, three threads";
         three.threads = 3;
@@ -402,15 +376,13 @@ static bool dies(const tn_backend *backend, bool write)
     pid_t child = fork();
     int status = 0;
     if (child == 0) {
-        tn_desc desc;
+        tn_desc desc = ZERO;
         tn_ctx *ctx;
-        tn_tensor *t;
         FILE *quiet = freopen("/dev/null", "w", stderr);
-        memset(&desc, 0, sizeof desc);
         desc.backend = backend;
         if (quiet && tn_ctx_create(&desc, &ctx, NULL) == TN_OK) {
             int64_t n = 3;
-            t = tn_full(ctx, 1, &n, 1);
+            tn_tensor *t = tn_full(ctx, 1, &n, 1);
             if (write) ((volatile float *)t->data)[0] = 2;
             else if (((volatile float *)t->data)[0] != 1) _exit(0);
         }
@@ -435,18 +407,17 @@ TEST(seal_is_tight) { SKIP("mmap", "sealed memory"); }
 static void random_write(tn_tensor *t, uint64_t *rng)
 {
     int64_t n = tn_tensor_count(t), i;
-    double *v = (double *)malloc(sizeof(double) * (size_t)(n + 1));
+    double *v = doubles(n);
     for (i = 0; i < n; i++) v[i] = test_random_real(rng);
     CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
-    free(v);
 }
 
 /* [w | b] row by row. w is `rows` rows */
 static void join(tn_tensor *to, const tn_tensor *w, const tn_tensor *b, bool gradients)
 {
     int64_t columns = w->shape[w->rank - 1], rows = tn_tensor_count(w) / columns, r;
-    double *vw = (double *)malloc(sizeof(double) * (size_t)(rows * columns)), *vb = (double *)malloc(sizeof(double) * (size_t)rows);
-    double *all = (double *)malloc(sizeof(double) * (size_t)(rows * (columns + 1))), *got;
+    double *vw = doubles(rows * columns), *vb = doubles(rows);
+    double *all = doubles(rows * (columns + 1)), *got;
     CHECK_STATUS(tn_read(gradients ? w->grad : w, TN_F64, vw, rows * columns), TN_OK);
     CHECK_STATUS(tn_read(gradients ? b->grad : b, TN_F64, vb, rows), TN_OK);
     for (r = 0; r < rows; r++) {
@@ -455,32 +426,24 @@ static void join(tn_tensor *to, const tn_tensor *w, const tn_tensor *b, bool gra
     }
     if (!gradients) CHECK_STATUS(tn_write(to, TN_F64, all, rows * (columns + 1)), TN_OK);
     else {
-        got = (double *)malloc(sizeof(double) * (size_t)(rows * (columns + 1)));
+        got = doubles(rows * (columns + 1));
         CHECK_STATUS(tn_read(to->grad, TN_F64, got, rows * (columns + 1)), TN_OK);
         CHECK(test_max_error(got, all, rows * (columns + 1)) <= 1e-12);
-        free(got);
     }
-    free(vw);
-    free(vb);
-    free(all);
 }
 
 TEST(augmented_is_biased)
 {
     uint64_t rng = 5;
-    tn_desc desc;
+    tn_desc desc = ZERO;
     tn_ctx *ctx;
-    tn_params *params;
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     tn_mlp biased, augmented;
     tn_tensor *x, *y, *z, *one;
     double vy[6 * 4], vz[6 * 5];
-    int r, c;
-    memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
     REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
-    params = tn_params_create(ctx);
-    memset(&d, 0, sizeof d);
+    tn_params *params = tn_params_create(ctx);
     d.in = d.out = 4;
     d.hidden = 7;
     d.residual = d.bias = d.out_bias = true;
@@ -501,29 +464,26 @@ TEST(augmented_is_biased)
     z = tn_mlp_forward(ctx, &augmented, tn_mlp_forward(ctx, &augmented, tn_append_one(ctx, x)));
     CHECK_STATUS(tn_read(y, TN_F64, vy, 24), TN_OK);
     CHECK_STATUS(tn_read(z, TN_F64, vz, 30), TN_OK);
-    for (r = 0; r < 6; r++) {
-        for (c = 0; c < 4; c++) CHECK_NEAR(vz[r * 5 + c], vy[r * 4 + c], 1e-12 * fmax(1, fabs(vy[r * 4 + c])));
+    for (int r = 0; r < 6; r++) {
+        for (int c = 0; c < 4; c++) CHECK_NEAR(vz[r * 5 + c], vy[r * 4 + c], 1e-12 * fmax(1, fabs(vy[r * 4 + c])));
         CHECK(vz[r * 5 + 4] == 1);
     }
     one = tn_slice(z, 1, 0, 4);
     CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, tn_mul(ctx, y, y)), tn_sum(ctx, tn_mul(ctx, one, one)))), TN_OK);
     join(augmented.w, biased.w, biased.b, true);
     join(augmented.p, biased.p, biased.pb, true);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Gradients that an addition passes on without a copy: each tensor has its own sum, whatever is added to the others. All
    numbers are small integers, so every result is exact. h = 2 x, and dh is the gradient of an intermediate. */
 TEST(gradients_passed_on)
 {
-    int way, i;
-    for (way = 0; way < 9; way++) {
+    for (int way = 0; way < 9; way++) {
         double     vx[6] = {1, -2, 3, 4, -5, 6}, vc[6] = {2, 3, -1, 5, 7, -4}, got[6], want, held[6];
-        tn_desc    desc;
+        tn_desc    desc = ZERO;
         tn_ctx    *ctx = NULL;
         tn_tensor *x, *c, *h, *s, *b = NULL, *kept = NULL, *loss;
-        memset(&desc, 0, sizeof desc);
         desc.dtype = TN_F64;
         REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
         x = tn_tensor_2d(ctx, TN_REAL, 2, 3);
@@ -560,14 +520,13 @@ TEST(gradients_passed_on)
         CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
         tn_read(x->grad, TN_F64, got, 6);
         if (kept) tn_read(kept->grad, TN_F64, held, 6);
-        for (i = 0; i < 6; i++) {
+        for (int i = 0; i < 6; i++) {
             const double H = 2 * vx[i], C = vc[i], both = vc[i % 3] + vc[i % 3 + 3];
             want = way == 0 ? 2 * C : way == 3 ? 5 * (C + 2 * H * C) : way == 7 ? 2 * H * C - C : way == 8 ? C + both : C + 2 * H * C;
             CHECK(got[i] == 2 * want);
             if (kept) CHECK(held[i] == (kept == h ? want : C));
         }
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -575,13 +534,12 @@ TEST(gradients_passed_on)
 TEST(more_holders_than_are_counted)
 {
     enum { MANY = 70000 };
-    const double   one = 1;
-    double         got = 0;
-    tn_desc        desc;
-    tn_ctx        *ctx = NULL;
-    tn_tensor     *x, *s, **part = (tn_tensor **)malloc(MANY * sizeof *part);
-    int            i;
-    memset(&desc, 0, sizeof desc);
+    const double one = 1;
+    double       got = 0;
+    tn_desc      desc = ZERO;
+    tn_ctx      *ctx = NULL;
+    tn_tensor   *x, *s, **part = (tn_tensor **)malloc(MANY * sizeof *part);
+    int          i;
     desc.dtype = TN_F64;
     REQUIRE(part && CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     x = tn_tensor_1d(ctx, TN_REAL, 1);
@@ -609,50 +567,44 @@ static void count_host(void *user, tn_log_level level, const char *message)
 TEST(composed_rows_stay_on_the_device)
 {
     static tn_backend b;
-    tn_desc           desc;
+    tn_desc           desc = ZERO;
     tn_ctx           *ctx = NULL;
-    tn_tensor        *x;
     const int64_t     shape[2] = {3, 8};
     if (!SEALED) SKIP("mmap", "sealed memory");
-    memset(&desc, 0, sizeof desc);
     b = *sealed_cpu();
     b.fn[TN_KERNEL_GLU] = b.fn[TN_KERNEL_GLU_BACKWARD] = NULL;
     desc.backend = &b;
     desc.log = count_host;
     said_host = 0;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
-    x = tn_normal(ctx, 2, shape, 0, 1);
+    tn_tensor *x = tn_normal(ctx, 2, shape, 0, 1);
     tn_watch(x);
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_glu(ctx, x, TN_ACT_SWISH))), TN_OK);
     CHECK(x->grad != NULL);
     CHECK_INT(said_host, 0);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Rows of a table: the last one is there, the one after it and the one before the first are zeros. */
 TEST(ids_at_the_ends_of_a_table)
 {
     static const int32_t id[4] = {0, 3, 4, -1};
-    tn_desc       desc;
+    tn_desc       desc = ZERO;
     tn_ctx       *ctx = NULL;
     const int64_t table[2] = {4, 16}, four = 4;
-    tn_tensor    *t, *ids, *y;
     double        v[4 * 16];
-    int           k;
-    memset(&desc, 0, sizeof desc);
     REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     tn_full(ctx, 2, table, 7);                                   /* what lies in front of the table, and behind it */
-    t = tn_full(ctx, 2, table, 1);
+    tn_tensor *t = tn_full(ctx, 2, table, 1);
     tn_full(ctx, 2, table, 7);
-    ids = tn_tensor_nd(ctx, TN_I32, 1, &four);
+    tn_tensor *ids = tn_tensor_nd(ctx, TN_I32, 1, &four);
     tn_write(ids, TN_I32, id, 4);
-    y = tn_embed(ctx, t, ids);
+    tn_tensor *y = tn_embed(ctx, t, ids);
     CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_DATA);                  /* the context tells */
     CHECK_ERROR(ctx, TN_ERR_DATA, "embed: element");
     CHECK_STATUS(tn_read(y, TN_F64, v, 64), TN_OK);
-    for (k = 0; k < 64; k++) CHECK(v[k] == (k < 32 ? 1 : 0));
+    for (int k = 0; k < 64; k++) CHECK(v[k] == (k < 32 ? 1 : 0));
     tn_ctx_destroy(ctx);
 }
 

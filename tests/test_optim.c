@@ -4,18 +4,7 @@
    counts: closing it checks that no error is left, and no byte. */
 
 #include "sealed.h"
-#include "world.h"
-
-static bool open_world(world *w, tn_dtype dtype) { return open_on(w, dtype, 1, 1, NULL); }
-
-static const tn_dtype both[] = {TN_F64, TN_F32};
-
-static void report(const char *what, tn_dtype dtype, double worst, double f64, double f32)
-{
-    char name[128];
-    snprintf(name, sizeof name, "%s %s", what, dtype == TN_F64 ? "F64" : "F32");
-    WORST(name, worst, dtype == TN_F64 ? f64 : f32);
-}
+#include "kit.h"
 
 /* ---- parameters whose gradients are given -------------------------------------- */
 
@@ -23,11 +12,9 @@ enum { MOST = 64 };                         /* elements of a parameter, where a 
 
 static tn_param *add(world *w, const char *name, int64_t n)
 {
-    tn_init   init;
-    tn_param *p;
-    memset(&init, 0, sizeof init);
+    tn_init init = ZERO;
     init.rule = TN_INIT_NORMAL;
-    p = tn_params_add(w->params, name, 1, &n, init);
+    tn_param *p = tn_params_add(w->params, name, 1, &n, init);
     CHECK(p != NULL);
     return p;
 }
@@ -72,8 +59,7 @@ static tn_status step_with(world *w, tn_optim *o, const double *g)
 
 static tn_optim_desc desc_of(tn_optim_kind kind, double lr, double decay)
 {
-    tn_optim_desc d;
-    memset(&d, 0, sizeof d);
+    tn_optim_desc d = ZERO;
     d.kind = kind;
     d.lr = lr;
     d.weight_decay = decay;
@@ -142,7 +128,6 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
     static const int64_t     size[3] = {35, 7, 1};
     world     w;
     plain     a[3], *all[3];
-    tn_optim *o;
     double    g[3][MOST], v[MOST], worst = 0, norm, factor;
     double    lr = d->lr > 0 ? d->lr : d->kind == TN_OPTIM_ADAMW ? 1e-3 : 1e-2;
     const double *gs[3];
@@ -158,7 +143,7 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
         all[k] = &a[k];
         gs[k] = g[k];
     }
-    o = tn_optim_create(w.params, d);
+    tn_optim *o = tn_optim_create(w.params, d);
     for (int64_t t = 1; t <= 10; t++) {
         double rate = lr * plain_schedule(&d->schedule, t);
         CHECK_NEAR(tn_optim_lr(o), rate, 2e-15 * rate);
@@ -173,10 +158,9 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
         CHECK_NEAR(tn_optim_grad_norm(o), norm, norm * (dtype == TN_F64 ? 1e-14 : 1e-6));
         for (int k = 0; k < 3; k++) {
             tn_tensor *value = tn_params_at(w.params, k)->value;
-            double     error;
             plain_step(d, all[k], g[k], factor, rate, t);
             values_of(value, v);
-            error = test_frobenius(v, a[k].p, size[k]);
+            double error = test_frobenius(v, a[k].p, size[k]);
             test_raise(&worst, error);
             values_of(value->grad, v);
             for (int64_t i = 0; i < size[k]; i++) CHECK(v[i] == 0);   /* zero afterwards */
@@ -192,10 +176,10 @@ static void against_plain_loops_on(const tn_backend *backend, const char *what)
         double worst = 0;
         for (int k = 0; k < RULES; k++) {
             tn_optim_desc d = rule(k);
-            double        error = ten_steps(both[i], &d, backend);
+            double        error = ten_steps(f64_f32[i], &d, backend);
             test_raise(&worst, error);
         }
-        report(what, both[i], worst, 5e-15, 2e-6);
+        report_as(what, f64_f32[i], worst, 5e-15, 2e-6);
     }
 }
 
@@ -236,16 +220,15 @@ TEST(golden)
     for (int k = 0; k < 5; k++) {
         world         w;
         tn_optim_desc d = desc_of(k < 2 ? TN_OPTIM_ADAMW : TN_OPTIM_SGD, k == 0 ? 0 : k == 1 ? 0.05 : 0.1, k == 1 ? 0.1 : 0);
-        tn_optim     *o;
         double        v[MOST], error;
         if (k == 1) { d.beta1 = 0.8; d.beta2 = 0.95; d.eps = 1e-3; }
         d.momentum = k == 3 ? 0.9 : k == 4 ? 0.75 : 0;
         d.nesterov = k == 4;
-        if (!open_world(&w, TN_F64)) return;
+        if (!open_world(&w, TN_F64, 1)) return;
         add(&w, "p", 6);
         for (int i = 0; i < 6; i++) v[i] = ((7 * i + 3) % 11 - 5) / 8.0;
         tn_write(tn_params_at(w.params, 0)->value, TN_F64, v, 6);
-        o = tn_optim_create(w.params, &d);
+        tn_optim *o = tn_optim_create(w.params, &d);
         for (int t = 0; t < 10; t++) {
             for (int i = 0; i < 6; i++) v[i] = ((5 * i + 3 * t + i * t) % 13 - 6) / 8.0;
             CHECK_STATUS(step_with(&w, o, v), TN_OK);
@@ -262,8 +245,7 @@ TEST(golden)
 
 static tn_schedule schedule(tn_schedule_kind kind, int64_t warmup, int64_t total, double floor_)
 {
-    tn_schedule s;
-    memset(&s, 0, sizeof s);
+    tn_schedule s = ZERO;
     s.kind = kind;
     s.warmup = warmup;
     s.total = total;
@@ -323,17 +305,14 @@ TEST(schedules)
 TEST(biases_and_gains_take_no_decay)
 {
     world          w;
-    tn_linear_desc ld;
-    tn_mlp_desc    md;
-    tn_norm_desc   nd;
+    tn_linear_desc ld = ZERO;
+    tn_mlp_desc    md = ZERO;
+    tn_norm_desc   nd = ZERO;
     tn_linear      l;
     tn_mlp         m;
     tn_norm        n;
-    if (!open_world(&w, TN_F32)) return;
-    memset(&ld, 0, sizeof ld);
+    if (!open_world(&w, TN_F32, 1)) return;
     ld.bias = true;
-    memset(&md, 0, sizeof md);
-    memset(&nd, 0, sizeof nd);
     ld.in = md.in = nd.dim = 4;
     ld.out = md.hidden = 5;
     md.bias = md.out_bias = true;
@@ -366,13 +345,12 @@ TEST(biases_and_gains_take_no_decay)
 TEST(a_group_s_scales_are_doubles)
 {
     world     w;
-    tn_optim *o;
     tn_optim_desc d = desc_of(TN_OPTIM_SGD, 1, 0);
     double    g[1] = {1}, before[MOST], after[MOST];
-    if (!open_world(&w, TN_F64)) return;
+    if (!open_world(&w, TN_F64, 1)) return;
     add(&w, "p", 1);
     tn_params_set_scales(w.params, "p", 0.1, 1);
-    o = tn_optim_create(w.params, &d);
+    tn_optim *o = tn_optim_create(w.params, &d);
     values_of(tn_params_at(w.params, 0)->value, before);
     CHECK_STATUS(step_with(&w, o, g), TN_OK);
     values_of(tn_params_at(w.params, 0)->value, after);
@@ -383,17 +361,14 @@ TEST(a_group_s_scales_are_doubles)
 TEST(frozen_parameters)
 {
     world     w;
-    tn_param *p, *q;
-    tn_optim *o;
     tn_optim_desc d = desc_of(TN_OPTIM_SGD, 1, 0.5);
     double    ones[3] = {1, 1, 1}, before[MOST], after[MOST], g[MOST];
     const double *both_of[2] = {ones, ones};
-    size_t    live;
-    if (!open_world(&w, TN_F64)) return;
-    p = add(&w, "p", 3);
-    q = add(&w, "q", 3);
+    if (!open_world(&w, TN_F64, 1)) return;
+    tn_param *p = add(&w, "p", 3);
+    tn_param *q = add(&w, "q", 3);
     tn_params_set_scales(w.params, "", 1, 0);
-    o = tn_optim_create(w.params, &d);
+    tn_optim *o = tn_optim_create(w.params, &d);
     values_of(p->value, before);
     tn_params_freeze(w.params, "p");
     CHECK(p->frozen && !q->frozen);
@@ -410,7 +385,7 @@ TEST(frozen_parameters)
     for (int i = 0; i < 3; i++) CHECK_NEAR(before[i] - after[i], 1, 1e-15);
     /* A gradient that waits is dropped when its parameter is frozen: it may not turn up later. */
     CHECK_STATUS(give(&w, both_of), TN_OK);
-    live = w.heap.live;
+    size_t live = w.heap.live;
     tn_params_freeze(w.params, "p");
     CHECK(p->value->grad == NULL && w.heap.live < live);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
@@ -431,13 +406,12 @@ TEST(frozen_parameters)
 TEST(gradients_add_up)
 {
     world     w;
-    tn_optim *o;
     tn_optim_desc d = desc_of(TN_OPTIM_SGD, 1, 0);
     double    a[3] = {1, 2, 3}, b[3] = {0.5, -4, 1}, before[MOST], after[MOST], g[MOST];
     const double *ga = a, *gb = b;
-    if (!open_world(&w, TN_F64)) return;
+    if (!open_world(&w, TN_F64, 1)) return;
     add(&w, "p", 3);
-    o = tn_optim_create(w.params, &d);
+    tn_optim *o = tn_optim_create(w.params, &d);
     values_of(tn_params_at(w.params, 0)->value, before);
     CHECK_STATUS(give(&w, &ga), TN_OK);
     CHECK_STATUS(give(&w, &gb), TN_OK);
@@ -469,7 +443,7 @@ TEST(a_step_leaves_zeros)
             double        given[6] = {1, -2, 3, 0.5, 7, 4}, more[6] = {1, 1, 2, 3, 5, 8}, v[MOST], want[6] = {0, 0, 0, 0, 0, 0};
             double        before[MOST];
             const double *ga = given, *gm = more;
-            if (!open_world(&w, TN_F64)) return;
+            if (!open_world(&w, TN_F64, 1)) return;
             p = tn_params_add(w.params, "p", 2, shape, init)->value;
             o = tn_optim_create(w.params, &d);
             CHECK_STATUS(give(&w, &ga), TN_OK);
@@ -530,15 +504,14 @@ TEST(a_step_leaves_zeros)
 TEST(clipping_is_by_the_global_norm)
 {
     world     w;
-    tn_optim *o;
     tn_optim_desc d = desc_of(TN_OPTIM_SGD, 1, 0);
     double    a[2] = {3, 0}, b[1] = {4}, before[2][MOST], after[2][MOST];
     const double *g[2] = {a, b};
-    if (!open_world(&w, TN_F64)) return;
+    if (!open_world(&w, TN_F64, 1)) return;
     d.clip_norm = 2;
     add(&w, "a", 2);
     add(&w, "b", 1);
-    o = tn_optim_create(w.params, &d);
+    tn_optim *o = tn_optim_create(w.params, &d);
     CHECK_NEAR(tn_optim_grad_norm(o), 0, 0);                                /* before any step */
     for (int k = 0; k < 2; k++) values_of(tn_params_at(w.params, k)->value, before[k]);
     CHECK_STATUS(give(&w, g), TN_OK);
@@ -564,15 +537,14 @@ static void not_finite_on(const tn_backend *backend)
     for (int k = 0; k < 8; k++) {
         world     w, same;
         tn_optim_desc d = desc_of(k & 4 ? TN_OPTIM_SGD : TN_OPTIM_ADAMW, 0.1, 0.1);
-        tn_optim *o, *p;
         double    g[2][MOST], before[2][MOST], after[2][MOST], bad[MOST];
         const double *good[2] = {g[0], g[1]}, *broken[2] = {g[0], g[1]};
         d.momentum = k & 4 ? 0.9 : 0;
         d.clip_norm = k & 1 ? 1 : 0;
-        if (!open_on(&w, both[k / 2 % 2], 3, 1, backend) || !open_on(&same, both[k / 2 % 2], 3, 1, backend)) return;
+        if (!open_on(&w, f64_f32[k / 2 % 2], 3, 1, backend) || !open_on(&same, f64_f32[k / 2 % 2], 3, 1, backend)) return;
         for (int i = 0; i < 2; i++) { add(&w, i ? "head.w" : "body.w", 20); add(&same, i ? "head.w" : "body.w", 20); }
-        o = tn_optim_create(w.params, &d);
-        p = tn_optim_create(same.params, &d);
+        tn_optim *o = tn_optim_create(w.params, &d);
+        tn_optim *p = tn_optim_create(same.params, &d);
         for (int t = 0; t < 5; t++) {
             for (int i = 0; i < 2; i++) any(&w, g[i], 20, 1);
             CHECK_STATUS(give(&w, good), TN_OK);
@@ -616,17 +588,15 @@ TEST(not_finite_on_reference) { not_finite_on(tn_reference_backend()); }
 TEST(two_optimisers)
 {
     world      w;
-    tn_params *more;
-    tn_optim  *first, *second;
     tn_optim_desc d = desc_of(TN_OPTIM_SGD, 0.1, 0);
     double     bad[1] = {(double)NAN};
-    if (!open_world(&w, TN_F32)) return;
+    if (!open_world(&w, TN_F32, 1)) return;
     add(&w, "mine", 1);
-    first = tn_optim_create(w.params, &d);
-    more = w.params;
+    tn_optim *first = tn_optim_create(w.params, &d);
+    tn_params *more = w.params;
     w.params = tn_params_create(w.ctx);
     add(&w, "theirs", 1);
-    second = tn_optim_create(w.params, &d);
+    tn_optim *second = tn_optim_create(w.params, &d);
     CHECK_STATUS(step_with(&w, second, bad), TN_ERR_NONFINITE);
     CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "gradient of theirs");
     w.params = more;
@@ -642,15 +612,14 @@ TEST(two_optimisers)
 TEST(a_norm_that_overflows)
 {
     world     w;
-    tn_optim *o;
     tn_optim_desc d = desc_of(TN_OPTIM_SGD, 1, 0);
     double    a[1] = {3e25}, b[1] = {-4e25}, before[2][MOST], after[2][MOST];
     const double *g[2] = {a, b};
-    if (!open_world(&w, TN_F32)) return;
+    if (!open_world(&w, TN_F32, 1)) return;
     d.clip_norm = 5;
     add(&w, "a", 1);
     add(&w, "b", 1);
-    o = tn_optim_create(w.params, &d);
+    tn_optim *o = tn_optim_create(w.params, &d);
     for (int k = 0; k < 2; k++) values_of(tn_params_at(w.params, k)->value, before[k]);
     CHECK_STATUS(give(&w, g), TN_OK);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
@@ -675,15 +644,13 @@ static void spike_on(const tn_backend *backend, tn_optim_kind kind)
     double worst = 0, g[MOST], v[MOST];
     for (int k = 0; k < 6; k++) {
         world         w;
-        plain         a;
+        plain         a = ZERO;
         tn_optim_desc d = desc_of(kind, 0.05, 0.1), adamw = desc_of(TN_OPTIM_ADAMW, 0.05, 0.1);
-        tn_optim     *o;
         d.adam_lr = 0.05;
         if (!open_on(&w, TN_F32, 5, 1, backend)) return;
-        memset(&a, 0, sizeof a);
         a.n = values_of(add(&w, "p", 37)->value, a.p);
         a.lr_scale = a.decay_scale = 1;
-        o = tn_optim_create(w.params, &d);
+        tn_optim *o = tn_optim_create(w.params, &d);
         for (int64_t t = 1; t <= 12; t++) {
             any(&w, g, 37, 1);
             if (t == 1 + k / 3 * 4) g[k * 7] = size[k % 3];
@@ -709,20 +676,18 @@ TEST(a_gradient_whose_square_overflows)
 TEST(a_bad_label)
 {
     world     w;
-    tn_optim *o;
-    tn_tensor *logits, *labels, *p;
     int32_t   label[2] = {1, 7};
     double    before[MOST], after[MOST];
     tn_optim_desc d = desc_of(TN_OPTIM_ADAMW, 0.1, 0.1);
-    if (!open_world(&w, TN_F32)) return;
-    p = add(&w, "p", 8)->value;
-    o = tn_optim_create(w.params, &d);
+    if (!open_world(&w, TN_F32, 1)) return;
+    tn_tensor *p = add(&w, "p", 8)->value;
+    tn_optim *o = tn_optim_create(w.params, &d);
     values_of(p, before);
     for (int pass = 0; pass < 2; pass++) {
         tn_ctx_reset(w.ctx);
         tn_record(w.ctx);
-        logits = tn_reshape_2d(p, 2, 4);
-        labels = tn_tensor_1d(w.ctx, TN_I32, 2);
+        tn_tensor *logits = tn_reshape_2d(p, 2, 4);
+        tn_tensor *labels = tn_tensor_1d(w.ctx, TN_I32, 2);
         tn_write(labels, TN_I32, label, 2);
         CHECK_STATUS(tn_backward(w.ctx, tn_cross_entropy(w.ctx, logits, labels)), TN_OK);
         CHECK_STATUS(tn_optim_step(o), pass == 0 ? TN_ERR_DATA : TN_OK);
@@ -802,15 +767,12 @@ TEST(a_device_that_fails_halfway)
     for (size_t k = 0; k < sizeof fails / sizeof *fails; k++)
         for (int at = 1; at <= fails[k].calls; at++) {          /* before, between and after the parameters' updates */
             world         w;
-            tn_optim     *o;
             tn_optim_desc d = desc_of(fails[k].kind, 0.5, 0);
-            tn_init       init;
+            tn_init       init = ZERO;
             plain         a[3];
             double        v[2][3][6], after[MOST], worst = 0;
             const double *g[2][3];
             const int     failures = test_now.failures;
-            bool          counts;
-            memset(&init, 0, sizeof init);
             memset(a, 0, sizeof a);
             init.rule = TN_INIT_NORMAL;
             if (!open_on(&w, TN_F64, 1, 1, &flaky)) return;
@@ -826,7 +788,7 @@ TEST(a_device_that_fails_halfway)
                     g[pass][i] = v[pass][i];
                 }
             }
-            o = tn_optim_create(w.params, &d);
+            tn_optim *o = tn_optim_create(w.params, &d);
             CHECK_STATUS(give(&w, g[0]), TN_OK);
             CHECK_STATUS(tn_optim_step(o), TN_OK);               /* one that does not fail, so that moments exist */
             for (int i = 0; i < 3; i++) {
@@ -840,7 +802,7 @@ TEST(a_device_that_fails_halfway)
             CHECK_INT(calls_until_it_fails, 0);
             CHECK_ERROR(w.ctx, TN_ERR_BACKEND, "backend flaky");
             for (int i = 0; i < 3; i++) CHECK(gradient_is(&w, i, NULL));
-            counts = plain_failure(&d, fails[k].row, at, a, v[0]);
+            bool counts = plain_failure(&d, fails[k].row, at, a, v[0]);
             CHECK_INT(tn_optim_steps(o), counts ? 2 : 1);
             CHECK_STATUS(give(&w, g[1]), TN_OK);
             for (int i = 0; i < 3; i++) CHECK(gradient_is(&w, i, g[1][i]));
@@ -864,13 +826,12 @@ TEST(a_device_that_fails_halfway)
 TEST(a_step_after_an_error)
 {
     world     w;
-    tn_optim *o;
     tn_optim_desc d = desc_of(TN_OPTIM_ADAMW, 0.1, 0.1);
     double    g[3] = {1, 1, 1}, before[MOST], after[MOST];
     const double *gs = g;
-    if (!open_world(&w, TN_F32)) return;
+    if (!open_world(&w, TN_F32, 1)) return;
     add(&w, "p", 3);
-    o = tn_optim_create(w.params, &d);
+    tn_optim *o = tn_optim_create(w.params, &d);
     CHECK_STATUS(step_with(&w, o, g), TN_OK);
     values_of(tn_params_at(w.params, 0)->value, before);
     CHECK(tn_matmul(w.ctx, tn_params_at(w.params, 0)->value, NULL) == NULL);
@@ -892,13 +853,12 @@ TEST(parameters_that_come_later)
         world     w;
         plain     a[20];
         tn_optim_desc d = desc_of(kind ? TN_OPTIM_SGD : TN_OPTIM_ADAMW, 0.1, 0);
-        tn_optim *o;
         double    g[3] = {1, -2, 0.5}, v[MOST], worst = 0, error;
         const double *gs[20];
         memset(a, 0, sizeof a);
         d.momentum = kind ? 0.9 : 0;
-        if (!open_world(&w, TN_F64)) return;
-        o = tn_optim_create(w.params, &d);
+        if (!open_world(&w, TN_F64, 1)) return;
+        tn_optim *o = tn_optim_create(w.params, &d);
         CHECK_STATUS(tn_optim_step(o), TN_OK);                              /* none yet */
         for (int t = 0; t < 20; t++) {                                      /* more than fit the first room */
             char name[16];
@@ -931,12 +891,10 @@ static bool train(run *r, tn_optim_kind kind, int steps, int threads, const tn_b
 {
     world     w;
     tn_mlp    student, teacher;
-    tn_params *fixed;
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     tn_optim_desc od = desc_of(kind, kind == TN_OPTIM_ADAMW ? 0.02 : 0.15, 0);
     tn_optim *o;
     const int64_t shape[2] = {ROWS, IN};
-    memset(&d, 0, sizeof d);
     memset(r, 0, sizeof *r);
     d.in = IN; d.out = OUT; d.hidden = HIDDEN / 2;
     d.init.rule = d.init_out.rule = TN_INIT_NORMAL;
@@ -944,18 +902,17 @@ static bool train(run *r, tn_optim_kind kind, int steps, int threads, const tn_b
     od.clip_norm = 5;
     od.schedule = schedule(TN_SCHEDULE_COSINE, 10, steps, 0.01);
     if (!open_on(&w, TN_F32, 9, threads, backend)) return false;
-    fixed = tn_params_create(w.ctx);
+    tn_params *fixed = tn_params_create(w.ctx);
     if (!CHECK_STATUS(tn_mlp_init(fixed, "teacher", &d, &teacher), TN_OK)) return false;
     tn_params_freeze(fixed, "");
     d.hidden = HIDDEN;
     if (!CHECK_STATUS(tn_mlp_init(w.params, "student", &d, &student), TN_OK)) return false;
     if (!CHECK((o = tn_optim_create(w.params, &od)) != NULL)) return false;
     for (int t = 0; t < steps; t++) {
-        tn_tensor *x, *loss;
         tn_ctx_reset(w.ctx);
         tn_record(w.ctx);
-        x = tn_normal(w.ctx, 2, shape, 0, 1);
-        loss = tn_mse(w.ctx, tn_mlp_forward(w.ctx, &student, x), tn_mlp_forward(w.ctx, &teacher, x));
+        tn_tensor *x = tn_normal(w.ctx, 2, shape, 0, 1);
+        tn_tensor *loss = tn_mse(w.ctx, tn_mlp_forward(w.ctx, &student, x), tn_mlp_forward(w.ctx, &teacher, x));
         if (!CHECK_STATUS(tn_backward(w.ctx, loss), TN_OK) || !CHECK_STATUS(tn_optim_step(o), TN_OK)) return false;
         if (t == 0) r->first = tn_item(loss);
         if (t == 2) r->allocations = tn_ctx_memory(w.ctx).allocations;
@@ -1003,12 +960,11 @@ TEST(training_on_reference)
 TEST(destroyed_in_any_order)
 {
     for (int order = 0; order < 4; order++) {
-        world     w;
-        tn_optim *o;
-        double    g[3] = {1, 2, 3};
-        if (!open_world(&w, TN_F32)) return;
+        world  w;
+        double g[3] = {1, 2, 3};
+        if (!open_world(&w, TN_F32, 1)) return;
         add(&w, "p", 3);
-        o = tn_optim_create(w.params, NULL);
+        tn_optim *o = tn_optim_create(w.params, NULL);
         CHECK_STATUS(step_with(&w, o, g), TN_OK);
         if (order == 1) { tn_optim_destroy(o); tn_params_destroy(w.params); }
         if (order == 2) { tn_params_destroy(w.params); tn_optim_destroy(o); }
@@ -1024,13 +980,11 @@ TEST(destroyed_in_any_order)
 TEST(defaults_and_bad_descs)
 {
     world         w;
-    tn_optim     *o;
-    tn_optim_desc d;
     int           nine = 9;                                                 /* which C++ does not let in by a cast */
-    if (!open_world(&w, TN_F32)) return;
-    o = tn_optim_create(w.params, NULL);
+    if (!open_world(&w, TN_F32, 1)) return;
+    tn_optim *o = tn_optim_create(w.params, NULL);
     CHECK_NEAR(tn_optim_lr(o), 1e-3, 0);
-    d = desc_of(TN_OPTIM_SGD, 0, 0);
+    tn_optim_desc d = desc_of(TN_OPTIM_SGD, 0, 0);
     o = tn_optim_create(w.params, &d);
     CHECK_NEAR(tn_optim_lr(o), 1e-2, 0);
     CHECK_INT(tn_optim_steps(o), 0);
@@ -1070,13 +1024,12 @@ TEST(scales_that_f32_cannot_hold)
 {
     static const double scales[4][2] = {{1e300, 1}, {(double)NAN, 1}, {1, 1e60}, {1, 1}};
     world         w;
-    tn_optim     *o;
     tn_optim_desc d = desc_of(TN_OPTIM_MUON, 0.1, 0.1);
     double        g[1] = {1}, before[MOST], after[MOST];
-    if (!open_world(&w, TN_F32)) return;
+    if (!open_world(&w, TN_F32, 1)) return;
     d.clip_norm = 1e300;
     add(&w, "p", 1);
-    o = tn_optim_create(w.params, &d);
+    tn_optim *o = tn_optim_create(w.params, &d);
     values_of(tn_params_at(w.params, 0)->value, before);
     for (int k = 0; k < 4; k++) {
         CHECK_INT(tn_params_set_scales(w.params, "p", scales[k][0], scales[k][1]), 1);
@@ -1095,9 +1048,8 @@ typedef struct moments { double mean, std, low, high; } moments;
 static moments moments_of(const tn_tensor *t)
 {
     int64_t n = tn_tensor_count(t);
-    double *v = (double *)malloc(sizeof *v * (size_t)(n + 1)), sum = 0, squares = 0;
-    moments m;
-    memset(&m, 0, sizeof m);
+    double *v = doubles(n), sum = 0, squares = 0;
+    moments m = ZERO;
     CHECK(tn_read(t, TN_F64, v, n) == TN_OK);
     m.low = m.high = v[0];
     for (int64_t i = 0; i < n; i++) {
@@ -1108,7 +1060,6 @@ static moments moments_of(const tn_tensor *t)
     m.mean = sum / (double)n;
     for (int64_t i = 0; i < n; i++) squares += (v[i] - m.mean) * (v[i] - m.mean);
     m.std = sqrt(squares / (double)n);
-    free(v);
     return m;
 }
 
@@ -1127,9 +1078,8 @@ TEST(init_rules)
 {
     world   w;
     int64_t shape[3] = {2, 50, 200}, none = 10000;
-    tn_init i;
-    if (!open_world(&w, TN_F32)) return;
-    memset(&i, 0, sizeof i);
+    tn_init i = ZERO;
+    if (!open_world(&w, TN_F32, 1)) return;
 #define INIT(name, rule_, std_, in, out) \
     (i.rule = rule_, i.std = std_, i.fan_in = in, i.fan_out = out, tn_params_add(w.params, name, 3, shape, i)->value)
     check_init(INIT("normal", TN_INIT_NORMAL, 0, 0, 0), 1 / sqrt(200), false);
@@ -1154,20 +1104,16 @@ TEST(init_rules)
 TEST(init_of_the_layers)
 {
     world             w;
-    tn_linear_desc    ld;
-    tn_mlp_desc       md;
-    tn_embedding_desc ed;
-    tn_norm_desc      nd;
+    tn_linear_desc    ld = ZERO;
+    tn_mlp_desc       md = ZERO;
+    tn_embedding_desc ed = ZERO;
+    tn_norm_desc      nd = ZERO;
     tn_linear         l;
     tn_mlp            m;
     tn_embedding      e;
     tn_norm           n;
-    if (!open_world(&w, TN_F32)) return;
-    memset(&ld, 0, sizeof ld);
+    if (!open_world(&w, TN_F32, 1)) return;
     ld.bias = true;
-    memset(&md, 0, sizeof md);
-    memset(&ed, 0, sizeof ed);
-    memset(&nd, 0, sizeof nd);
     ld.in = 100; ld.out = 2000;
     CHECK_STATUS(tn_linear_init(w.params, "l", &ld, &l), TN_OK);
     check_init(l.w, 0.1, true);
@@ -1214,15 +1160,13 @@ TEST(init_depends_on_the_seed_alone)
 {
     double first[4][MOST];
     for (int k = 0; k < 5; k++) {
-        world     w;
-        double    v[2][MOST], next[MOST];
-        tn_init   i;
-        int64_t   n = 50000;
-        tn_param *big;
-        memset(&i, 0, sizeof i);
+        world   w;
+        double  v[2][MOST], next[MOST];
+        tn_init i = ZERO;
+        int64_t n = 50000;
         if (!open_on(&w, TN_F32, k == 3 ? 8 : 7, k == 1 ? 2 : 1, k == 2 ? tn_reference_backend() : NULL)) return;
         i.rule = TN_INIT_UNIFORM;
-        big = tn_params_add(w.params, "big", 1, &n, i);
+        tn_param *big = tn_params_add(w.params, "big", 1, &n, i);
         values_of(tn_slice(big->value, 0, n - MOST, n), v[0]);
         values_of(add(&w, "normal", MOST)->value, v[1]);
         values_of(add(&w, "next", MOST)->value, next);
@@ -1243,10 +1187,9 @@ TEST(init_depends_on_the_seed_alone)
 TEST(bad_parameters)
 {
     world   w;
-    tn_init i;
+    tn_init i = ZERO;
     int64_t shape[2] = {2, 3}, negative[2] = {2, -3}, huge[2] = {INT64_MAX / 2, 9};
-    if (!open_world(&w, TN_F32)) return;
-    memset(&i, 0, sizeof i);
+    if (!open_world(&w, TN_F32, 1)) return;
     CHECK(tn_params_add(w.params, "blocks.0.w", 2, shape, i) != NULL);
     CHECK(tn_params_add(w.params, "blocks.0.w", 2, shape, i) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "blocks.0.w");
@@ -1285,7 +1228,7 @@ TEST(bad_layers)
     tn_embedding      e;
     tn_norm           n;
     char              name[400];
-    if (!open_world(&w, TN_F32)) return;
+    if (!open_world(&w, TN_F32, 1)) return;
 #define LINEAR(change, status, part) do { \
         memset(&ld, 0, sizeof ld); ld.in = 3; ld.out = 4; change; \
         CHECK_STATUS(tn_linear_init(w.params, "l", &ld, &l), status); CHECK_ERROR(w.ctx, status, part); \
@@ -1335,14 +1278,12 @@ TEST(bad_layers)
 TEST(half_a_layer)
 {
     world          w;
-    tn_linear_desc d;
+    tn_linear_desc d = ZERO;
     tn_linear      l;
-    tn_init        i;
+    tn_init        i = ZERO;
     int64_t        one = 1;
-    memset(&d, 0, sizeof d);
     d.bias = true;
-    memset(&i, 0, sizeof i);
-    if (!open_world(&w, TN_F32)) return;
+    if (!open_world(&w, TN_F32, 1)) return;
     CHECK(tn_params_add(w.params, "l.b", 1, &one, i) != NULL);
     d.in = d.out = 3;
     CHECK_STATUS(tn_linear_init(w.params, "l", &d, &l), TN_ERR_ARG);
@@ -1360,17 +1301,14 @@ TEST(no_memory)
 {
     uint64_t last = 0;
     for (uint64_t k = 1; k < 1000 && !last; k++) {
-        test_heap     heap;
-        tn_desc       desc;
+        test_heap     heap = ZERO;
+        tn_desc       desc = ZERO;
         tn_ctx       *ctx;
         tn_params    *params;
         tn_optim     *o = NULL;
-        tn_mlp_desc   d;
+        tn_mlp_desc   d = ZERO;
         tn_mlp        m;
         tn_optim_desc od = desc_of(TN_OPTIM_ADAMW, 0.1, 0);
-        memset(&heap, 0, sizeof heap);
-        memset(&desc, 0, sizeof desc);
-        memset(&d, 0, sizeof d);
         heap.fail_at = k;
         desc.allocator = test_heap_allocator(&heap);
         desc.threads = 1;
@@ -1380,7 +1318,6 @@ TEST(no_memory)
         if (tn_ctx_create(&desc, &ctx, NULL) == TN_OK) {
             bool made = false;
             for (int attempt = 0; attempt < 6; attempt++) {
-                tn_status s;
                 if (attempt == 0) params = tn_params_create(ctx);
                 if (!params) params = tn_params_create(ctx);
                 if (params && !made) made = tn_mlp_init(params, "m", &d, &m) == TN_OK;
@@ -1388,7 +1325,7 @@ TEST(no_memory)
                 if (!o) { CHECK_ERROR(ctx, TN_ERR_MEMORY, "memory"); continue; }
                 tn_ctx_reset(ctx);
                 tn_record(ctx);
-                s = tn_backward(ctx, tn_sum(ctx, tn_mlp_forward(ctx, &m, tn_full(ctx, 1, &d.in, 1))));
+                tn_status s = tn_backward(ctx, tn_sum(ctx, tn_mlp_forward(ctx, &m, tn_full(ctx, 1, &d.in, 1))));
                 if (s == TN_OK) s = tn_optim_step(o);
                 if (attempt == 5) CHECK_STATUS(s, TN_OK);
                 if (s != TN_OK) CHECK_ERROR(ctx, TN_ERR_MEMORY, "memory");

@@ -1,6 +1,6 @@
 /* test_params.c: weight tying, cloning and rebinding, freezing by pattern. */
 
-#include "test.h"
+#include "kit.h"
 
 typedef struct model {
     tn_embedding embed;
@@ -11,29 +11,14 @@ typedef struct model {
 
 enum { WORDS = 11, DIM = 6, ROWS = 7 };
 
-static tn_ctx *ctx_of(tn_dtype dtype, test_heap *heap)
-{
-    tn_desc d;
-    tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.seed = 13;
-    if (heap) d.allocator = test_heap_allocator(heap);
-    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
-}
-
 /* embed, LayerNorm, bilinear layer, unembed: tied to the embedding, or with a matrix of its own. */
 static tn_params *model_init(tn_ctx *ctx, model *m, bool tied)
 {
     tn_params        *ps = tn_params_create(ctx);
-    tn_embedding_desc e;
-    tn_norm_desc      n;
-    tn_mlp_desc       d;
-    tn_linear_desc    l;
-    memset(&e, 0, sizeof e);
-    memset(&n, 0, sizeof n);
-    memset(&d, 0, sizeof d);
-    memset(&l, 0, sizeof l);
+    tn_embedding_desc e = ZERO;
+    tn_norm_desc      n = ZERO;
+    tn_mlp_desc       d = ZERO;
+    tn_linear_desc    l = ZERO;
     l.bias = true;
     e.count = WORDS;
     e.dim = n.dim = d.in = l.in = DIM;
@@ -68,9 +53,8 @@ static tn_tensor *model_forward(tn_ctx *ctx, const model *m, tn_tensor *ids)
 /* A step of gradients, and of the optimiser where there is one. */
 static void model_step(tn_ctx *ctx, const model *m, tn_optim *optim)
 {
-    tn_tensor *ids;
     tn_ctx_reset(ctx);
-    ids = ids_of(ctx);
+    tn_tensor *ids = ids_of(ctx);
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_cross_entropy(ctx, model_forward(ctx, m, ids), ids)), TN_OK);
     if (optim) CHECK_STATUS(tn_optim_step(optim), TN_OK);
@@ -79,7 +63,7 @@ static void model_step(tn_ctx *ctx, const model *m, tn_optim *optim)
 static double *numbers_of(const tn_tensor *t)
 {
     int64_t n = tn_tensor_count(t);
-    double *v = (double *)malloc(sizeof(double) * (size_t)(n + 1));
+    double *v = doubles(n);
     CHECK_STATUS(tn_read(t, TN_F64, v, n), TN_OK);
     return v;
 }
@@ -88,8 +72,6 @@ static bool same_numbers(const tn_tensor *a, const tn_tensor *b)
 {
     double *va = numbers_of(a), *vb = numbers_of(b);
     bool    same = tn_tensor_count(a) == tn_tensor_count(b) && memcmp(va, vb, sizeof(double) * (size_t)tn_tensor_count(a)) == 0;
-    free(va);
-    free(vb);
     return same;
 }
 
@@ -98,54 +80,45 @@ static bool same_numbers(const tn_tensor *a, const tn_tensor *b)
 /* One matrix, and its gradient is the sum of what the two matrices of an untied model with the same numbers get. */
 TEST(tied_gradients_add_up)
 {
-    tn_ctx    *ctx = ctx_of(TN_F64, NULL);
+    tn_ctx    *ctx = ctx_in(NULL, TN_F64, 0);
     model      tied, apart;
     tn_params *one = model_init(ctx, &tied, true), *two = model_init(ctx, &apart, false);
-    double    *embed, *unembed, *both;
-    int64_t    i;
     CHECK(tied.unembed.w == tied.embed.w);
     CHECK_INT(tn_params_count(two), tn_params_count(one) + 1);
     CHECK_INT(tn_params_elements(two), tn_params_elements(one) + WORDS * DIM);
     CHECK(tn_params_find(one, "unembed.w") == tn_params_find(one, "embed.w"));
     CHECK_STR(tn_params_find(one, "unembed.w")->name, "embed.w");
-    for (i = 0; i < tn_params_count(two); i++) {
+    for (int64_t i = 0; i < tn_params_count(two); i++) {
         tn_param *p = tn_params_at(two, i);
         double   *v = numbers_of(tn_params_find(one, p->name)->value);
         CHECK_STATUS(tn_write(p->value, TN_F64, v, tn_tensor_count(p->value)), TN_OK);
-        free(v);
     }
     model_step(ctx, &tied, NULL);
     model_step(ctx, &apart, NULL);
-    both = numbers_of(tied.embed.w->grad);
-    embed = numbers_of(apart.embed.w->grad);
-    unembed = numbers_of(apart.unembed.w->grad);
-    for (i = 0; i < WORDS * DIM; i++) {
+    double *both = numbers_of(tied.embed.w->grad);
+    double *embed = numbers_of(apart.embed.w->grad);
+    double *unembed = numbers_of(apart.unembed.w->grad);
+    for (int64_t i = 0; i < WORDS * DIM; i++) {
         embed[i] += unembed[i];
         CHECK(unembed[i] != 0);
     }
     WORST("gradient of a tied matrix against the sum of two, F64", test_max_error(both, embed, WORDS * DIM), 1e-15);
-    free(both);
-    free(embed);
-    free(unembed);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(tied_is_saved_once)
 {
-    tn_ctx         *ctx = ctx_of(TN_F32, NULL);
-    model           a, b, c;
-    tn_params      *one = model_init(ctx, &a, true), *again = model_init(ctx, &b, true), *two = model_init(ctx, &c, false);
-    tn_safetensors *file;
-    size_t          used, wide;
-    char           *bytes;
-    tn_optim       *optim = tn_optim_create(one, NULL);
+    tn_ctx    *ctx = ctx_in(NULL, TN_F32, 0);
+    model      a, b, c;
+    tn_params *one = model_init(ctx, &a, true), *again = model_init(ctx, &b, true), *two = model_init(ctx, &c, false);
+    size_t     used, wide;
+    tn_optim  *optim = tn_optim_create(one, NULL);
     model_step(ctx, &a, optim);
     model_step(ctx, &a, optim);
     CHECK_STATUS(tn_params_write(one, tn_sink_memory(NULL, 0, &used), NULL, 0), TN_OK);
-    bytes = (char *)malloc(used);
+    char *bytes = (char *)malloc(used);
     CHECK_STATUS(tn_params_write(one, tn_sink_memory(bytes, used, &used), NULL, 0), TN_OK);
-    file = tn_safetensors_open(ctx, tn_source_memory(bytes, used));
+    tn_safetensors *file = tn_safetensors_open(ctx, tn_source_memory(bytes, used));
     CHECK_INT(tn_safetensors_count(file), tn_params_count(one));
     CHECK(tn_safetensors_find(file, "embed.w") && !tn_safetensors_find(file, "unembed.w"));
     tn_safetensors_close(file);
@@ -163,19 +136,17 @@ TEST(tied_is_saved_once)
     CHECK_STATUS(tn_params_read(again, tn_source_memory(bytes, wide), TN_MATCH_IGNORE_EXTRA), TN_OK);
     CHECK(same_numbers(c.embed.w, b.embed.w));
     free(bytes);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST(tying_refuses)
 {
-    tn_ctx        *ctx = ctx_of(TN_F32, NULL);
+    tn_ctx        *ctx = ctx_in(NULL, TN_F32, 0);
     model          m;
     tn_params     *ps = model_init(ctx, &m, false);
-    tn_linear_desc l;
+    tn_linear_desc l = ZERO;
     tn_linear      linear;
     int64_t        count = tn_params_count(ps);
-    memset(&l, 0, sizeof l);
     l.bias = true;
     CHECK_STATUS(tn_params_tie(ps, "a", "nobody"), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "params: a is tied to nobody, which is not a parameter");
@@ -206,11 +177,10 @@ TEST(tying_refuses)
 
 TEST(clones)
 {
-    tn_ctx    *ctx = ctx_of(TN_F32, NULL), *wide = ctx_of(TN_F64, NULL);
+    tn_ctx    *ctx = ctx_in(NULL, TN_F32, 0), *wide = ctx_in(NULL, TN_F64, 0);
     model      a, b, c, d;
     tn_params *ps = model_init(ctx, &a, true), *same, *up, *down;
     tn_optim  *optim = tn_optim_create(ps, NULL);
-    double    *v, *w;
     int64_t    i, tensors = tn_params_count(ps) + 1;             /* one of them twice */
     model_step(ctx, &a, optim);
     tn_params_freeze(ps, "blocks.*.norm.*");
@@ -236,35 +206,29 @@ TEST(clones)
     CHECK(tn_params_find(same, "unembed.w") == tn_params_find(same, "embed.w"));
     tn_ctx_reset(ctx);
     CHECK(same_numbers(model_forward(ctx, &a, ids_of(ctx)), model_forward(ctx, &b, ids_of(ctx))));
-    v = numbers_of(model_forward(ctx, &a, ids_of(ctx)));
-    w = numbers_of(model_forward(wide, &c, ids_of(wide)));
+    double *v = numbers_of(model_forward(ctx, &a, ids_of(ctx)));
+    double *w = numbers_of(model_forward(wide, &c, ids_of(wide)));
     WORST("a model in F32 against its clone in F64", test_max_error(v, w, ROWS * WORDS), 2e-6);
-    free(v);
-    free(w);
     v = numbers_of(a.mlp.w);                                     /* the clone trains, the original stays */
     optim = tn_optim_create(same, NULL);
     model_step(ctx, &b, optim);
     w = numbers_of(a.mlp.w);
     CHECK(memcmp(v, w, sizeof *v * 2 * 5 * DIM) == 0 && !same_numbers(a.mlp.w, b.mlp.w));
     CHECK(same_numbers(a.norm.gain, b.norm.gain));               /* frozen in the clone as well */
-    free(v);
-    free(w);
     tn_params_destroy(ps);
     model_step(ctx, &b, optim);                                  /* and lives on */
     CHECK_CTX(ctx);
-    CHECK_CTX(wide);
-    tn_ctx_destroy(wide);
+    CLOSE_CTX(wide);
     tn_ctx_destroy(ctx);
 }
 
 TEST(clones_refuse)
 {
-    tn_ctx    *ctx = ctx_of(TN_F32, NULL);
+    tn_ctx    *ctx = ctx_in(NULL, TN_F32, 0);
     model      a, b, was;
     tn_params *ps = model_init(ctx, &a, false), *tied = model_init(ctx, &b, true), *empty = tn_params_create(ctx);
     int64_t    shape[2] = {WORDS, DIM + 1};
-    tn_init    zero;
-    memset(&zero, 0, sizeof zero);
+    tn_init    zero = ZERO;
     CHECK(tn_params_clone(ctx, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "clone: params is NULL");
     CHECK(tn_params_clone(NULL, ps) == NULL);
@@ -286,10 +250,9 @@ TEST(clones_refuse)
 /* Each allocation of a clone fails once: nothing is left behind, and the original is as it was. */
 TEST(clones_survive_failing_allocations)
 {
-    int across;
-    for (across = 0; across < 2; across++) {
+    for (int across = 0; across < 2; across++) {
         test_heap heap = {0, 0, 0, 0, false};
-        tn_ctx   *ctx = ctx_of(TN_F32, across ? NULL : &heap), *to = across ? ctx_of(TN_F64, &heap) : ctx;
+        tn_ctx   *ctx = ctx_in(across ? NULL : &heap, TN_F32, 0), *to = across ? ctx_in(&heap, TN_F64, 0) : ctx;
         model     m;
         tn_params *ps = model_init(ctx, &m, true), *clone = NULL;
         uint64_t  fail, blocks;
@@ -321,16 +284,15 @@ TEST(patterns)
         {"blocks.*.mlp.*", 3}, {"*norm*", 2}, {"*norm", 0}, {"**.gain", 1}, {"e*d.w", 1}, {"*embed.*", 3}, {"e*", 1}, {"w", 0}, {"*mbed*mbed*", 0},
         {"blocks.0.mlp.w*", 1}, {"*.w.", 0}, {"a*", 0}
     };
-    tn_ctx    *ctx = ctx_of(TN_F32, NULL);
+    tn_ctx    *ctx = ctx_in(NULL, TN_F32, 0);
     model      m;
     tn_params *ps = model_init(ctx, &m, false);
-    size_t     i;
     CHECK_INT(tn_params_count(ps), 8);
-    for (i = 0; i < sizeof list / sizeof *list; i++) {
-        int64_t frozen = 0, k;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        int64_t frozen = 0;
         if (!CHECK_INT(tn_params_freeze(ps, list[i].pattern), list[i].fits))
             printf("     pattern \"%s\"\n", list[i].pattern);
-        for (k = 0; k < 8; k++) frozen += tn_params_at(ps, k)->frozen;
+        for (int64_t k = 0; k < 8; k++) frozen += tn_params_at(ps, k)->frozen;
         CHECK_INT(frozen, list[i].fits);
         CHECK_INT(tn_params_set_scales(ps, list[i].pattern, 1, 1), list[i].fits);
         tn_params_thaw(ps, "");
@@ -344,21 +306,19 @@ TEST(patterns)
 TEST(freezing)
 {
     test_heap  heap = {0, 0, 0, 0, false};
-    tn_ctx    *ctx = ctx_of(TN_F32, &heap);
+    tn_ctx    *ctx = ctx_in(&heap, TN_F32, 0);
     model      m;
     tn_params *ps = model_init(ctx, &m, true);
     tn_params *before = tn_params_clone(ctx, ps);
     tn_optim  *optim = tn_optim_create(ps, NULL);
-    size_t     bytes;
     int64_t    i;
-    int        step;
     model_step(ctx, &m, optim);
-    bytes = heap.live;
+    size_t bytes = heap.live;
     CHECK_INT(tn_params_freeze(ps, "blocks.*.mlp.*"), 3);
     CHECK(bytes - heap.live >= sizeof(float) * (2 * 5 * DIM + 2 * 5 + 5 * DIM));
     tn_params_destroy(before);
     before = tn_params_clone(ctx, ps);
-    for (step = 0; step < 3; step++) model_step(ctx, &m, optim);
+    for (int step = 0; step < 3; step++) model_step(ctx, &m, optim);
     for (i = 0; i < tn_params_count(ps); i++) {
         tn_param *p = tn_params_at(ps, i);
         CHECK(p->frozen == (strstr(p->name, "mlp") != NULL));
@@ -368,29 +328,25 @@ TEST(freezing)
     CHECK_INT(tn_params_thaw(ps, "*"), tn_params_count(ps));
     model_step(ctx, &m, optim);
     for (i = 0; i < tn_params_count(ps); i++) CHECK(!same_numbers(tn_params_at(ps, i)->value, tn_params_at(before, i)->value));
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
     CHECK_INT(heap.blocks, 0);
 }
 
 /* A model that is frozen from the start never gets memory for a gradient; what lies below what trains still passes gradients on. */
 TEST(frozen_from_the_start)
 {
-    tn_ctx    *ctx = ctx_of(TN_F64, NULL);
+    tn_ctx    *ctx = ctx_in(NULL, TN_F64, 0);
     model      m;
     tn_params *ps = model_init(ctx, &m, false);
-    tn_tensor *ids;
-    int64_t    i;
     tn_params_freeze(ps, "");
-    ids = ids_of(ctx);
+    tn_tensor *ids = ids_of(ctx);
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_cross_entropy(ctx, model_forward(ctx, &m, ids), ids)), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "backward: loss leads to no parameter, expected tn_record");
     tn_params_thaw(ps, "embed");
     model_step(ctx, &m, NULL);
-    for (i = 0; i < tn_params_count(ps); i++) CHECK((tn_params_at(ps, i)->value->grad != NULL) == (i == 0));
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    for (int64_t i = 0; i < tn_params_count(ps); i++) CHECK((tn_params_at(ps, i)->value->grad != NULL) == (i == 0));
+    CLOSE_CTX(ctx);
 }
 
 TEST_MAIN(tied_gradients_add_up, tied_is_saved_once, tying_refuses, clones, clones_refuse, clones_survive_failing_allocations, patterns, freezing,

@@ -1,7 +1,7 @@
 /* test_paths.c: the paths of a frozen transformer against plain loops over its parameters, in double, and against the run
    network. */
 
-#include "world.h"
+#include "kit.h"
 
 enum { T = 5, DIM = 6, HIDDEN = 4, VOCAB = 9 };
 
@@ -61,8 +61,7 @@ enum { OPTIONS = 11 };
 
 static tn_transformer_desc option(int k)
 {
-    tn_transformer_desc d;
-    memset(&d, 0, sizeof d);
+    tn_transformer_desc d = ZERO;
     d.layers = 2;
     d.heads = 2;
     if (k == 1) d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = true;
@@ -101,9 +100,8 @@ static void add_up(const tn_circuit_frozen *f, sums *worst)
     for (int k = 0; k < 3; k++) {
         tn_circuit_attribution a;
         for (int by = 0; by < 3; by++) {
-            tn_circuit_parts_desc pd;
+            tn_circuit_parts_desc pd = ZERO;
             tn_circuit_parts      p;
-            memset(&pd, 0, sizeof pd);
             pd.by = (tn_circuit_by)by;
             if (by == 0 && test_leave_out(tn_circuit_path_count(f, false) > 4000, "every path, where there are over 4000"))
                 continue;
@@ -326,13 +324,12 @@ static void middle_vector(const plain *p, int blocks, int64_t i, double x[T][AUG
 static void path_vector(const plain *p, int blocks, int64_t i, double x[T][AUG])
 {
     double a[T][AUG], b[T][AUG], ya[AUG], yb[AUG];
-    int64_t m;
     if (blocks == 0) {
         for (int t = 0; t < T; t++) for (int k = 0; k < AUG; k++)
             x[t][k] = i == 0 ? (k < DIM ? p->e[t][k] : 0) : (k < DIM ? 0 : 1);
         return;
     }
-    m = (1 + p->heads) * paths_after(p, blocks - 1);
+    int64_t m = (1 + p->heads) * paths_after(p, blocks - 1);
     if (i < m) { middle_vector(p, blocks, i, x); return; }
     middle_vector(p, blocks, (i - m) / m, a);
     middle_vector(p, blocks, (i - m) % m, b);
@@ -379,9 +376,8 @@ static double subset_of(plain *p, unsigned s, int t, int token)
 static void values_of(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_circuit_by by, int64_t count,
                       double *v)
 {
-    tn_circuit_parts_desc d;
+    tn_circuit_parts_desc d = ZERO;
     tn_circuit_parts      p;
-    memset(&d, 0, sizeof d);
     d.by = by;
     for (int64_t i = 0; i < count; i++) v[i] = HUGE_VAL;
     if (!CHECK_STATUS(tn_circuit_parts_of(f, target, &d, &p), TN_OK)) return;
@@ -402,12 +398,11 @@ TEST(parts_are_those_of_plain_loops)
     REQUIRE(open_on(&w, TN_F64, 7, 1, NULL));
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         tn_circuit_target   target = {TN_CIRCUIT_LOGIT, T - 2, 5, 0};
-        tn_transformer_desc d;
+        tn_transformer_desc d = ZERO;
         tn_transformer      m;
         tn_circuit_frozen   f;
         double              x[T][AUG];
         const int           degrees = (1 << cases[k].layers) + 1, t = T - 2;
-        memset(&d, 0, sizeof d);
         d.layers = cases[k].layers;
         d.heads = cases[k].heads;
         d.no_norm = !cases[k].norm;
@@ -497,13 +492,12 @@ TEST(paths_are_those_of_plain_loops)
     for (int k = 0; k < 4; k++) {
         tn_circuit_target      target = {TN_CIRCUIT_LOGIT, T - 1, 5, 0};
         tn_circuit_paths_desc  everything = {100000, 0}, few = {0, 0};
-        tn_transformer_desc    d;
+        tn_transformer_desc    d = ZERO;
         tn_transformer         m;
         tn_circuit_frozen      f;
         tn_circuit_paths       q, some;
         tn_circuit_attribution a;
         double                 x[T][AUG], source[2 * T] = {0}, values[2 * T];
-        memset(&d, 0, sizeof d);
         d.layers = LAYERS;
         d.heads = 1 + k % 2;
         d.no_norm = k == 3;
@@ -588,15 +582,13 @@ TEST(patterns_are_expanded)
     REQUIRE(open_on(&w, TN_F64, 9, 1, NULL));
     for (int k = 0; k < 6; k++) {
         tn_circuit_target     target = {TN_CIRCUIT_LOGIT, T - 1, 5, 0};
-        tn_circuit_parts_desc pd;
+        tn_circuit_parts_desc pd = ZERO;
         tn_circuit_parts      p;
-        tn_transformer_desc   d;
+        tn_transformer_desc   d = ZERO;
         tn_transformer        m;
         tn_circuit_frozen     f;
         double                v[DEGREE + 1], c;
         int                   j;
-        memset(&d, 0, sizeof d);
-        memset(&pd, 0, sizeof pd);
         pd.patterns = true;
         d.layers = k == 5 ? 2 : 1;
         d.heads = 1 + k % 2;
@@ -675,13 +667,12 @@ TEST(deleted_paths_are_measured)
     for (int k = 0; k < 5; k++) {
         const tn_circuit_target *target = &targets[k % 3];
         tn_circuit_paths_desc    everything = {1000, 0};
-        tn_transformer_desc      d;
+        tn_transformer_desc      d = ZERO;
         tn_transformer           m;
         tn_circuit_frozen        f;
         tn_circuit_paths         q;
         tn_circuit_deletion      gone;
         double                   x[T][AUG];
-        memset(&d, 0, sizeof d);
         d.layers = d.heads = 1;
         d.attention = (tn_attention_kind)k;
         d.d_qk = 2;
@@ -758,12 +749,11 @@ TEST(what_is_not_frozen_is_exact)
         int heads = 0;
         tn_circuit_target     target = {TN_CIRCUIT_LOGIT, T - 1, 3, 0};
         tn_circuit_paths_desc everything = {10000, 0};
-        tn_transformer_desc   d;
+        tn_transformer_desc   d = ZERO;
         tn_transformer        m;
         tn_circuit_frozen     f;
         tn_circuit_paths      q;
         tn_circuit_deletion   gone;
-        memset(&d, 0, sizeof d);
         d.layers = d.heads = 2;
         d.window = 1;                                 /* a softmax over one key is 1 */
         d.x0_residual = d.mlp_bias = true;
@@ -840,12 +830,10 @@ TEST(bounds_hold_for_all_texts)
         const int64_t         c = 1 + k % 2, shape[2] = {ENDS, c}, rows = ENDS;
         tn_circuit_bound_desc bd = {EARLIER, 0};
         tn_circuit_bound      b;
-        tn_transformer_desc   d;
+        tn_transformer_desc   d = ZERO;
         tn_transformer        m;
-        tn_tensor            *e, *after, *heavy;
         int32_t               ends[ENDS * 2], next[ENDS], best[ENDS];
         double                margin[ENDS], change[ENDS], weights[ENDS], sum = 0, right = 0;
-        memset(&d, 0, sizeof d);
         d.layers = 1;
         d.heads = 2;
         d.attention = (tn_attention_kind)(k % 3);
@@ -869,9 +857,9 @@ TEST(bounds_hold_for_all_texts)
             next[i] = (int32_t)test_random_int(&w.seed, 0, VOCAB - 1);
             weights[i] = i + 1;
         }
-        e = tn_tensor_from(w.ctx, 2, shape, TN_I32, ends);
-        after = tn_tensor_from(w.ctx, 1, &rows, TN_I32, next);
-        heavy = tn_tensor_from(w.ctx, 1, &rows, TN_F64, weights);
+        tn_tensor *e = tn_tensor_from(w.ctx, 2, shape, TN_I32, ends);
+        tn_tensor *after = tn_tensor_from(w.ctx, 1, &rows, TN_I32, next);
+        tn_tensor *heavy = tn_tensor_from(w.ctx, 1, &rows, TN_F64, weights);
         REQUIRE(tn_circuit_bound_of(w.ctx, &m, e, after, heavy, &bd, &b) == TN_OK);
         CHECK_STATUS(tn_read(b.best, TN_I32, best, ENDS), TN_OK);
         CHECK_STATUS(tn_read(b.margin, TN_F64, margin, ENDS), TN_OK);
@@ -937,11 +925,10 @@ TEST(bounds_are_attained)
         const int64_t         shape[2] = {VOCAB, 1}, rows = VOCAB, seen = k == 3 ? 2 : 1 + k % 3;
         tn_circuit_bound_desc bd = {0, 0};
         tn_circuit_bound      b;
-        tn_transformer_desc   d;
+        tn_transformer_desc   d = ZERO;
         tn_transformer        m;
         int32_t               ends[VOCAB], best[VOCAB];
         double                margin[VOCAB];
-        memset(&d, 0, sizeof d);
         d.layers = d.heads = 1;
         d.window = k == 3 ? 3 : 0;
         d.attn_scale = 0.3;
@@ -1009,13 +996,12 @@ TEST(bounds_see_small_differences)
     double                low = HUGE_VAL, high = 0, crossed = 0;
     for (int k = 0; k < 4; k++) {
         tn_circuit_bound    b;
-        tn_transformer_desc d;
+        tn_transformer_desc d = ZERO;
         tn_transformer      m;
         int32_t             best;
         double              change, margin, from, to, worst = 0;
         world               w;
         REQUIRE(open_on(&w, TN_F32, 17, 1, NULL));
-        memset(&d, 0, sizeof d);
         d.vocab = 3;
         d.context = d.dim = d.hidden = d.layers = d.heads = 1;
         d.no_norm = true;
@@ -1067,18 +1053,16 @@ TEST(paths_have_names)
 {
     static const char *const names[VOCAB] = {"a", "once", "c", "d", "upon", "f", "g", "h", "i"};
     tn_circuit_target     target = {TN_CIRCUIT_LOGIT, 2, 3, 0};
-    tn_circuit_parts_desc pd;
+    tn_circuit_parts_desc pd = ZERO;
     tn_circuit_paths_desc qd = {1, 0};
     tn_circuit_parts      p;
     tn_circuit_paths      q;
-    tn_transformer_desc   d;
+    tn_transformer_desc   d = ZERO;
     tn_transformer        m;
     tn_circuit_frozen     f;
     char                  name[200];
     world                 w;
     REQUIRE(open_on(&w, TN_F64, 12, 1, NULL));
-    memset(&d, 0, sizeof d);
-    memset(&pd, 0, sizeof pd);
     d.layers = 2;
     d.heads = 1;
     d.attention = TN_ATTENTION_BILINEAR;
@@ -1159,14 +1143,13 @@ TEST(what_is_wrong_is_named)
     const int64_t         flat = -1;
     const double          nan_value = (double)NAN;
     tn_circuit_target     target = {TN_CIRCUIT_LOGIT, T, 3, 0};
-    tn_circuit_parts_desc pd;
+    tn_circuit_parts_desc pd = ZERO;
     tn_circuit_paths_desc qd = {-1, 0};
     tn_circuit_parts      p;
     tn_circuit_paths      q;
     tn_circuit_attribution a;
     tn_circuit_deletion   gone;
     tn_circuit_bound      b;
-    tn_tensor            *next;
     tn_transformer_desc   d = option(1);
     tn_transformer        m;
     tn_circuit_frozen     f;
@@ -1192,7 +1175,6 @@ TEST(what_is_wrong_is_named)
     target.token = 0;
     CHECK_STATUS(tn_circuit_paths_find(&f, &target, &qd, &q), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "budget is -1");
-    memset(&pd, 0, sizeof pd);
     pd.most = 100;
     CHECK_STATUS(tn_circuit_parts_of(&f, &target, &pd, &p), TN_ERR_MEMORY);
     CHECK_ERROR(w.ctx, TN_ERR_MEMORY, "there are 16002 parts, expected at most 100");
@@ -1200,8 +1182,8 @@ TEST(what_is_wrong_is_named)
     CHECK_STATUS(tn_circuit_parts_of(&f, &target, &pd, &p), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "block 0 has softmax patterns, expected squared or bilinear");
     {
-        tn_transformer      summed;
-        tn_circuit_frozen   g;
+        tn_transformer    summed;
+        tn_circuit_frozen g;
         d = option(0);
         d.attention = TN_ATTENTION_SQUARED;
         d.row = TN_ROW_SCALE_SUM;
@@ -1225,7 +1207,7 @@ TEST(what_is_wrong_is_named)
     CHECK_STATUS(tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f), TN_ERR_NONFINITE);
     CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "circuit_freeze: a logit is not finite");
     CHECK(!f.ctx);
-    next = tn_slice(tn_reshape(ids_of(&w), 1, &flat), 0, 0, 1);
+    tn_tensor *next = tn_slice(tn_reshape(ids_of(&w), 1, &flat), 0, 0, 1);
     CHECK_STATUS(tn_circuit_bound_of(w.ctx, &m, ids_of(&w), next, NULL, NULL, &b), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "circuit_bound: the model has more than one block");
     next = tn_reshape(ids_of(&w), 1, &flat);

@@ -1,7 +1,7 @@
 /* tn_recompute: the same losses and gradients, bit by bit, with the memory of one part instead of all. */
 
 #include "sealed.h"
-#include "world.h"
+#include "kit.h"
 
 enum { TEXTS = 2 };
 
@@ -31,10 +31,9 @@ static void take(result *r, const tn_tensor *g)
 
 static void same(const result *a, const result *b)
 {
-    int64_t i;
     CHECK(a->loss == b->loss);
     CHECK_INT(a->count, b->count);
-    for (i = 0; i < a->count; i++) CHECK(a->grads[i] == b->grads[i] && a->grads[i] == a->grads[i]);
+    for (int64_t i = 0; i < a->count; i++) CHECK(a->grads[i] == b->grads[i] && a->grads[i] == a->grads[i]);
 }
 
 /* Three pieces one after the other; x0 goes into each, too, as one half of a larger tensor. mode 0: as they are; 1: recomputed; 2: all
@@ -42,8 +41,7 @@ static void same(const result *a, const result *b)
 static tn_tensor *chain(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
 {
     tn_tensor *x = in[0], *next[2];
-    int        i;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         next[0] = x;
         next[1] = i > 0 ? in[1] : NULL;
         x = tn_recompute(ctx, piece, with, sizeof(part), 2, next);
@@ -54,13 +52,10 @@ static tn_tensor *chain(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
 static bool run_pieces(tn_dtype dtype, tn_dtype activations, int mode, bool frozen, int64_t rows, result *r)
 {
     world       w;
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     tn_mlp      mlp;
     part        q;
     tn_tensor  *whole, *half, *x, *in[3] = {NULL, NULL, NULL};
-    int64_t     i;
-    int         k;
-    memset(&d, 0, sizeof d);
     memset(r, 0, sizeof *r);
     d.in = d.out = 5;
     d.hidden = 6;
@@ -69,12 +64,12 @@ static bool run_pieces(tn_dtype dtype, tn_dtype activations, int mode, bool froz
     if (frozen) tn_params_freeze(w.params, "");
     q.mlp = &mlp;
     q.p = 0.25;
-    for (k = 0; k < 2; k++) {                             /* the second step has other random numbers, and memory used before */
+    for (int k = 0; k < 2; k++) {                             /* the second step has other random numbers, and memory used before */
         tn_ctx_reset(w.ctx);
         whole = tn_tensor_2d(w.ctx, TN_REAL, rows, 10);
         {
             double v[90];
-            for (i = 0; i < rows * 10; i++) v[i] = (double)(i * 37 % 23) / 11 - 1;
+            for (int64_t i = 0; i < rows * 10; i++) v[i] = (double)(i * 37 % 23) / 11 - 1;
             tn_write(whole, TN_F64, v, rows * 10);
         }
         tn_watch(whole);
@@ -85,7 +80,7 @@ static bool run_pieces(tn_dtype dtype, tn_dtype activations, int mode, bool froz
             in[0] = x;
             in[1] = half;
             x = tn_recompute(w.ctx, chain, &q, sizeof q, 2, in);
-        } else for (i = 0; i < 3; i++) {
+        } else for (int64_t i = 0; i < 3; i++) {
             in[0] = x;
             in[1] = i > 0 ? half : NULL;
             x = mode ? tn_recompute(w.ctx, piece, &q, sizeof q, 2, in) : piece(w.ctx, &q, in);
@@ -94,7 +89,7 @@ static bool run_pieces(tn_dtype dtype, tn_dtype activations, int mode, bool froz
         r->loss += tn_item(x);
         CHECK_STATUS(tn_backward(w.ctx, x), TN_OK);
         take(r, whole->grad);
-        for (i = 0; i < tn_params_count(w.params) && !frozen; i++) take(r, tn_params_at(w.params, i)->value->grad);
+        for (int64_t i = 0; i < tn_params_count(w.params) && !frozen; i++) take(r, tn_params_at(w.params, i)->value->grad);
     }
     close_world(&w);
     return true;
@@ -104,14 +99,13 @@ TEST(pieces_have_the_same_bits)
 {
     static result plain, again;
     static const int64_t rows[] = {1, 3, 9};
-    int d, mode, frozen, n;
-    for (n = 0; n < 3; n++)
-        for (d = 0; d < 3; d++)
-            for (frozen = 0; frozen < 2; frozen++) {
+    for (int n = 0; n < 3; n++)
+        for (int d = 0; d < 3; d++)
+            for (int frozen = 0; frozen < 2; frozen++) {
                 const tn_dtype dtype = d == 1 ? TN_F64 : TN_F32, activations = d == 2 ? TN_BF16 : TN_REAL;
                 REQUIRE(run_pieces(dtype, activations, 0, frozen, rows[n], &plain));
                 CHECK(plain.count > 0 && plain.grads[0] != 0);
-                for (mode = 1; mode < 3; mode++) {
+                for (int mode = 1; mode < 3; mode++) {
                     REQUIRE(run_pieces(dtype, activations, mode, frozen, rows[n], &again));
                     same(&plain, &again);
                 }
@@ -138,15 +132,14 @@ static bool run_model(const tn_transformer_desc *d, tn_dtype dtype, tn_dtype act
     tn_transformer m;
     int32_t        ids[TEXTS * 7], next[TEXTS * 7];
     tn_tensor     *x, *y, *loss;
-    int64_t        i, k;
     memset(r, 0, sizeof *r);
     if (!open_as(&w, dtype, activations, 5, 1, backend) || !CHECK(tn_transformer_init(w.params, "", d, &m) == TN_OK))
         return false;
-    for (i = 0; i < TEXTS * 7; i++) {
+    for (int64_t i = 0; i < TEXTS * 7; i++) {
         ids[i] = (int32_t)(i * 5 % 13);
         next[i] = (int32_t)(i * 3 % 13);
     }
-    for (k = 0; k < 2; k++) {                             /* gradients of two passes add up */
+    for (int64_t k = 0; k < 2; k++) {                             /* gradients of two passes add up */
         tn_ctx_reset(w.ctx);
         x = tn_tensor_2d(w.ctx, TN_I32, TEXTS, 7);
         y = tn_tensor_2d(w.ctx, TN_I32, TEXTS, 7);
@@ -157,7 +150,7 @@ static bool run_model(const tn_transformer_desc *d, tn_dtype dtype, tn_dtype act
         r->loss += tn_item(loss);
         CHECK_STATUS(tn_backward(w.ctx, loss), TN_OK);
     }
-    for (i = 0; i < tn_params_count(w.params); i++) take(r, tn_params_at(w.params, i)->value->grad);
+    for (int64_t i = 0; i < tn_params_count(w.params); i++) take(r, tn_params_at(w.params, i)->value->grad);
     close_world(&w);
     return true;
 }
@@ -195,22 +188,18 @@ TEST(transformers_have_the_same_bits)
 static void step_memory(const tn_transformer_desc *d, size_t first, double *held, double *peak)
 {
     const int64_t  shape[2] = {4, 64};
-    tn_desc        desc;
+    tn_desc        desc = ZERO;
     tn_ctx        *ctx;
-    tn_params     *params;
     tn_transformer m;
-    tn_tensor     *ids, *loss;
-    tn_mark        mark;
-    memset(&desc, 0, sizeof desc);
     desc.arena_bytes = first;
     desc.threads = 1;
     REQUIRE(CHECK(tn_ctx_create(&desc, &ctx, NULL) == TN_OK));
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     CHECK_STATUS(tn_transformer_init(params, "", d, &m), TN_OK);
-    ids = tn_tensor_create(ctx, TN_I32, 2, shape);
+    tn_tensor *ids = tn_tensor_create(ctx, TN_I32, 2, shape);
     tn_record(ctx);
-    loss = tn_transformer_loss(ctx, &m, ids, ids);
-    mark = tn_arena_mark(ctx);
+    tn_tensor *loss = tn_transformer_loss(ctx, &m, ids, ids);
+    tn_mark mark = tn_arena_mark(ctx);
     *held = mark.data_block == 0 ? (double)mark.data_used : NAN;
     CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
     *peak = (double)tn_ctx_memory(ctx).peak - 8 * (double)tn_params_elements(params);
@@ -253,13 +242,12 @@ TEST(no_allocations_after_the_second)
     world               w;
     tn_transformer_desc d;
     tn_transformer      m;
-    tn_tensor          *ids;
     int64_t             shape[2] = {2, 7}, k;
     uint64_t            before = 0;
     small_model(&d);
     d.recompute = true;
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL) && CHECK(tn_transformer_init(w.params, "", &d, &m) == TN_OK));
-    ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
+    tn_tensor *ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
     for (k = 0; k < 4; k++) {
         tn_ctx_reset(w.ctx);
         tn_record(w.ctx);
@@ -324,10 +312,8 @@ TEST(bad_use)
     world         w;
     const int64_t three = 3;
     tn_tensor    *x, *y;
-    tn_mark       mark;
-    size_t        i;
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
-    for (i = 0; i < sizeof no / sizeof *no; i++) {
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
         tn_ctx_reset(w.ctx);
         turns = 0;
         x = tn_full(w.ctx, 1, &three, 2);
@@ -346,7 +332,7 @@ TEST(bad_use)
     CHECK(tn_recompute(w.ctx, gives_input, NULL, 0, 4, &x) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "recompute: the number of inputs is 4, expected 0 to 3");
     CHECK(tn_recompute(NULL, gives_input, NULL, 0, 1, &x) == NULL);
-    mark = tn_arena_mark(w.ctx);                           /* a mark of outside, released inside */
+    tn_mark mark = tn_arena_mark(w.ctx);                           /* a mark of outside, released inside */
     tn_record(w.ctx);
     CHECK(tn_recompute(w.ctx, releases, &mark, sizeof mark, 1, &x) != NULL);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "arena_release: the mark is not valid, expected one made since the last reset");
@@ -389,19 +375,17 @@ TEST(what_it_is_part_of)
     };
     world         w;
     const int64_t three = 3;
-    tn_tensor    *x, *y, *z;
-    size_t        i;
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
-    for (i = 0; i < sizeof no / sizeof *no; i++) {
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
         tn_ctx_reset(w.ctx);
-        x = tn_full(w.ctx, 1, &three, 2);
+        tn_tensor *x = tn_full(w.ctx, 1, &three, 2);
         tn_watch(x);
         outside = tn_full(w.ctx, 1, &three, 3);
         tn_watch(outside);
         tn_record(w.ctx);
-        z = tn_mul(w.ctx, outside, outside);
+        tn_tensor *z = tn_mul(w.ctx, outside, outside);
         middle = no[i].act;
-        y = tn_recompute(w.ctx, with_middle, NULL, 0, 1, &x);
+        tn_tensor *y = tn_recompute(w.ctx, with_middle, NULL, 0, 1, &x);
         CHECK_ERROR(w.ctx, TN_ERR_ARG, no[i].message);
         CHECK(tn_backward(w.ctx, tn_sum(w.ctx, tn_add(w.ctx, y, z))) != TN_OK);      /* again, at the second time */
         CHECK_ERROR(w.ctx, TN_ERR_ARG, no[i].message);
@@ -414,14 +398,10 @@ TEST(parameters_nothing_reaches)
 {
     world         w;
     const int64_t n = 3;
-    tn_init       init;
-    tn_optim_desc od;
-    tn_optim     *o;
+    tn_init       init = ZERO;
+    tn_optim_desc od = ZERO;
     tn_tensor    *in[2];
     double        before[3], after[3];
-    int           pass, i;
-    memset(&init, 0, sizeof init);
-    memset(&od, 0, sizeof od);
     init.rule = TN_INIT_NORMAL;
     init.std = 1;
     od.weight_decay = 0.5;
@@ -429,8 +409,8 @@ TEST(parameters_nothing_reaches)
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
     in[0] = tn_params_add(w.params, "a", 1, &n, init)->value;
     in[1] = tn_params_add(w.params, "b", 1, &n, init)->value;
-    o = tn_optim_create(w.params, &od);
-    for (pass = 0; pass < 2; pass++) {
+    tn_optim *o = tn_optim_create(w.params, &od);
+    for (int pass = 0; pass < 2; pass++) {
         tn_read(in[1], TN_F64, before, 3);
         tn_ctx_reset(w.ctx);
         tn_record(w.ctx);
@@ -438,7 +418,7 @@ TEST(parameters_nothing_reaches)
         CHECK(in[0]->grad != NULL && in[1]->grad == NULL);
         CHECK_STATUS(tn_optim_step(o), TN_OK);
         tn_read(in[1], TN_F64, after, 3);
-        for (i = 0; i < 3; i++) CHECK(after[i] == before[i]);
+        for (int i = 0; i < 3; i++) CHECK(after[i] == before[i]);
     }
     close_world(&w);
 }
@@ -447,21 +427,19 @@ TEST(parameters_nothing_reaches)
 TEST(parameters_stay)
 {
     world       w;
-    tn_mlp_desc d;
+    tn_mlp_desc d = ZERO;
     tn_mlp      mlp;
     part        q;
     double      v[2 * 6 * 5] = {0};
-    tn_tensor  *x, *y;
-    memset(&d, 0, sizeof d);
     d.in = d.out = 5;
     d.hidden = 6;
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL) && CHECK(tn_mlp_init(w.params, "m", &d, &mlp) == TN_OK));
     q.mlp = &mlp;
     q.p = 0.1;
-    x = tn_tensor_2d(w.ctx, TN_REAL, 1, 5);
+    tn_tensor *x = tn_tensor_2d(w.ctx, TN_REAL, 1, 5);
     tn_write(x, TN_F64, v, 5);
     tn_record(w.ctx);
-    y = tn_recompute(w.ctx, piece, &q, sizeof q, 1, &x);
+    tn_tensor *y = tn_recompute(w.ctx, piece, &q, sizeof q, 1, &x);
     CHECK_STATUS(tn_write(mlp.w, TN_F64, v, 60), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "is needed by the backward pass");
     CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
@@ -474,16 +452,13 @@ TEST(intermediates_nothing_reaches)
 {
     world         w;
     const int64_t n = 3;
-    tn_init       init;
-    tn_param     *a, *b;
+    tn_init       init = ZERO;
     tn_tensor    *in[2];
-    int           pass;
-    memset(&init, 0, sizeof init);
     init.rule = TN_INIT_ONE;
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL));
-    a = tn_params_add(w.params, "a", 1, &n, init);
-    b = tn_params_add(w.params, "b", 1, &n, init);
-    for (pass = 0; pass < 2; pass++) {
+    tn_param *a = tn_params_add(w.params, "a", 1, &n, init);
+    tn_param *b = tn_params_add(w.params, "b", 1, &n, init);
+    for (int pass = 0; pass < 2; pass++) {
         tn_ctx_reset(w.ctx);
         tn_params_zero_grad(w.params);
         tn_record(w.ctx);
@@ -502,21 +477,19 @@ TEST(an_addition_outside)
     const int64_t n = 3;
     const double  x[3] = {1, -2, 3};
     double        got[3] = {0, 0, 0};
-    tn_tensor    *of, *h, *y;
-    int           swapped, i;
     REQUIRE(open_on(&w, TN_F64, 1, 1, NULL));
-    for (swapped = 0; swapped < 2; swapped++) {
+    for (int swapped = 0; swapped < 2; swapped++) {
         tn_ctx_reset(w.ctx);
-        of = tn_tensor_nd(w.ctx, TN_REAL, 1, &n);
+        tn_tensor *of = tn_tensor_nd(w.ctx, TN_REAL, 1, &n);
         tn_write(of, TN_F64, x, 3);
         tn_watch(of);
         tn_record(w.ctx);
-        h = tn_scale(w.ctx, of, 2);
-        y = tn_recompute(w.ctx, squares, NULL, 0, 1, &h);
+        tn_tensor *h = tn_scale(w.ctx, of, 2);
+        tn_tensor *y = tn_recompute(w.ctx, squares, NULL, 0, 1, &h);
         y = swapped ? tn_add(w.ctx, y, h) : tn_add(w.ctx, h, y);
         CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
         tn_read(of->grad, TN_F64, got, 3);
-        for (i = 0; i < 3; i++) CHECK(got[i] == 2 + 8 * x[i]);
+        for (int i = 0; i < 3; i++) CHECK(got[i] == 2 + 8 * x[i]);
         CHECK_CTX(w.ctx);
     }
     close_world(&w);
@@ -527,12 +500,11 @@ static void draw_after(bool recompute, double out[4])
 {
     world         w;
     const int64_t n = 4;
-    tn_mlp_desc   d;
+    tn_mlp_desc   d = ZERO;
     tn_mlp        mlp;
     part          q;
     tn_tensor    *in[3] = {NULL, NULL, NULL}, *y;
     const double  x[10] = {1, 2, 3, 4, 5, -1, -2, -3, -4, -5};
-    memset(&d, 0, sizeof d);
     d.in = d.out = 5;
     d.hidden = 6;
     if (!open_on(&w, TN_F32, 1, 1, NULL) || !CHECK(tn_mlp_init(w.params, "m", &d, &mlp) == TN_OK)) return;

@@ -1,22 +1,10 @@
 /* test_regressions.c: what once went wrong without an error, each as its reader would meet it. */
 
-#include "test.h"
+#include "kit.h"
 
-static tn_ctx *ctx_of(tn_dtype dtype, tn_simd simd, int threads)
+static tn_param *vector_param(tn_params *ps, const char *name, int64_t n, tn_init_rule rule)
 {
-    tn_desc d;
-    tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.simd = simd;
-    d.threads = threads;
-    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
-}
-
-static tn_param *vector(tn_params *ps, const char *name, int64_t n, tn_init_rule rule)
-{
-    tn_init init;
-    memset(&init, 0, sizeof init);
+    tn_init init = ZERO;
     init.rule = rule;
     return tn_params_add(ps, name, 1, &n, init);
 }
@@ -24,10 +12,9 @@ static tn_param *vector(tn_params *ps, const char *name, int64_t n, tn_init_rule
 /* One training step in which the gradient of p is `slope` everywhere. */
 static tn_status step_with_slope(tn_ctx *ctx, tn_optim *o, tn_param *p, double slope)
 {
-    tn_status s;
     tn_ctx_reset(ctx);
     tn_record(ctx);
-    s = tn_backward(ctx, tn_sum(ctx, tn_scale(ctx, p->value, slope)));
+    tn_status s = tn_backward(ctx, tn_sum(ctx, tn_scale(ctx, p->value, slope)));
     return s == TN_OK ? tn_optim_step(o) : s;
 }
 
@@ -42,22 +29,19 @@ static double first_of(const tn_param *p)
 TEST(sum_of_a_slice)
 {
     static const int64_t rows[] = {3, 1, 700, 40000};
-    int level, threads;
-    size_t k;
-    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level++)
-        for (threads = 1; threads <= 2; threads++)
-            for (k = 0; k < sizeof rows / sizeof *rows; k++) {
-                tn_ctx *ctx = ctx_of(TN_F32, (tn_simd)level, threads);
-                int64_t shape[3], n = rows[k], i;
+    for (int level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level++)
+        for (int threads = 1; threads <= 2; threads++)
+            for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+                tn_ctx *ctx = ctx_on(NULL, TN_F32, (tn_simd)level, threads);
+                int64_t shape[3], n = rows[k];
                 double  want = 0;
                 float  *v = (float *)malloc(sizeof *v * (size_t)(n * 4 + 4));
-                tn_tensor *x;
                 shape[0] = n / 2 + n % 2; shape[1] = n > 1 ? 2 : 1; shape[2] = 4;
-                for (i = 0; i < shape[0] * shape[1] * 4; i++) {
+                for (int64_t i = 0; i < shape[0] * shape[1] * 4; i++) {
                     v[i] = (float)(i % 7) - 2;
                     if (i % 4 < 3) want += (double)v[i];
                 }
-                x = tn_tensor_nd(ctx, TN_REAL, 3, shape);
+                tn_tensor *x = tn_tensor_nd(ctx, TN_REAL, 3, shape);
                 tn_write(x, TN_F32, v, shape[0] * shape[1] * 4);
                 CHECK_NEAR(tn_item(tn_sum(ctx, tn_slice(x, 2, 0, 3))), want, 1e-3);
                 CHECK_NEAR(tn_item(tn_mean(ctx, tn_slice(x, 2, 0, 3))), want / (double)(shape[0] * shape[1] * 3), 1e-6);
@@ -70,16 +54,14 @@ TEST(sum_of_a_slice)
 /* Squares of these overflow a float, the gradients do not: clipping is there for them. */
 TEST(clips_a_huge_gradient)
 {
-    tn_ctx       *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_ctx       *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, 1);
     tn_params    *ps = tn_params_create(ctx);
-    tn_param     *p = vector(ps, "p", 4, TN_INIT_ZERO);
-    tn_optim_desc d;
-    tn_optim     *o;
-    memset(&d, 0, sizeof d);
+    tn_param     *p = vector_param(ps, "p", 4, TN_INIT_ZERO);
+    tn_optim_desc d = ZERO;
     d.kind = TN_OPTIM_SGD;
     d.lr = 1;
     d.clip_norm = 1;
-    o = tn_optim_create(ps, &d);
+    tn_optim *o = tn_optim_create(ps, &d);
     CHECK_STATUS(step_with_slope(ctx, o, p, 1e20), TN_OK);
     CHECK_NEAR(tn_optim_grad_norm(o) / 2e20, 1, 1e-6);
     CHECK_NEAR(first_of(p), -0.5, 1e-6);
@@ -89,21 +71,19 @@ TEST(clips_a_huge_gradient)
 /* A label outside the table is an error of the step, so the step must not happen. */
 TEST(bad_label_updates_nothing)
 {
-    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_ctx    *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, 1);
     tn_params *ps = tn_params_create(ctx);
     tn_linear  l;
-    tn_linear_desc ld;
+    tn_linear_desc ld = ZERO;
     tn_optim  *o = tn_optim_create(ps, NULL);
-    tn_tensor *x, *y;
     int32_t    label[2] = {1, 9};
     int64_t    shape[2] = {2, 3};
     double     before[9], after[9];
-    memset(&ld, 0, sizeof ld);
     ld.in = ld.out = 3;
     tn_linear_init(ps, "l", &ld, &l);
     tn_read(l.w, TN_F64, before, 9);
-    x = tn_full(ctx, 2, shape, 1);
-    y = tn_tensor_1d(ctx, TN_I32, 2);
+    tn_tensor *x = tn_full(ctx, 2, shape, 1);
+    tn_tensor *y = tn_tensor_1d(ctx, TN_I32, 2);
     tn_write(y, TN_I32, label, 2);
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_cross_entropy(ctx, tn_linear_forward(ctx, &l, x), y)), TN_OK);
@@ -117,13 +97,12 @@ TEST(bad_label_updates_nothing)
 /* A parameter that thaws late starts with a step of lr, as one of the first step does. */
 TEST(late_parameter_starts_gently)
 {
-    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_ctx    *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, 1);
     tn_params *ps = tn_params_create(ctx);
-    tn_param  *early = vector(ps, "early", 2, TN_INIT_ZERO), *late = vector(ps, "late", 2, TN_INIT_ZERO);
+    tn_param  *early = vector_param(ps, "early", 2, TN_INIT_ZERO), *late = vector_param(ps, "late", 2, TN_INIT_ZERO);
     tn_optim  *o = tn_optim_create(ps, NULL);
-    int        i;
     tn_params_freeze(ps, "late");
-    for (i = 0; i < 100; i++) CHECK_STATUS(step_with_slope(ctx, o, early, 1), TN_OK);
+    for (int i = 0; i < 100; i++) CHECK_STATUS(step_with_slope(ctx, o, early, 1), TN_OK);
     tn_params_thaw(ps, "late");
     CHECK_STATUS(step_with_slope(ctx, o, late, 1), TN_OK);
     CHECK_NEAR(first_of(late), -1e-3, 1e-8);
@@ -133,12 +112,11 @@ TEST(late_parameter_starts_gently)
 /* What an earlier recording computed is a constant for the next one, and says so. */
 TEST(stale_intermediate_is_no_leaf)
 {
-    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_ctx    *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, 1);
     tn_params *ps = tn_params_create(ctx);
-    tn_param  *p = vector(ps, "p", 2, TN_INIT_ONE);
-    tn_tensor *h;
+    tn_param  *p = vector_param(ps, "p", 2, TN_INIT_ONE);
     tn_record(ctx);
-    h = tn_scale(ctx, p->value, 2);
+    tn_tensor *h = tn_scale(ctx, p->value, 2);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, h)), TN_OK);
     tn_record(ctx);
     CHECK(tn_backward(ctx, tn_sum(ctx, h)) == TN_ERR_ARG);
@@ -149,18 +127,17 @@ TEST(stale_intermediate_is_no_leaf)
 /* The tape reads its inputs on the way back: they may not change before. What it does not read may. */
 TEST(taped_input_is_not_overwritten)
 {
-    tn_ctx     *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_ctx     *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, 1);
     tn_params  *ps = tn_params_create(ctx);
-    tn_param   *p = vector(ps, "p", 2, TN_INIT_ONE);
+    tn_param   *p = vector_param(ps, "p", 2, TN_INIT_ONE);
     const float one[2] = {1, 1}, more[2] = {100, 100};
-    tn_tensor  *x, *y, *fresh;
     tn_record(ctx);
-    x = tn_tensor_1d(ctx, TN_REAL, 2);
-    fresh = tn_tensor_1d(ctx, TN_REAL, 2);
+    tn_tensor *x = tn_tensor_1d(ctx, TN_REAL, 2);
+    tn_tensor *fresh = tn_tensor_1d(ctx, TN_REAL, 2);
     tn_watch(fresh);
     CHECK_STATUS(tn_write(x, TN_F32, one, 2), TN_OK);
     CHECK_STATUS(tn_write(fresh, TN_F32, one, 2), TN_OK);
-    y = tn_mul(ctx, p->value, x);
+    tn_tensor *y = tn_mul(ctx, p->value, x);
     CHECK_STATUS(tn_write(x, TN_F32, more, 2), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "needed by the backward pass");
     CHECK_STATUS(tn_write(p->value, TN_F32, more, 2), TN_ERR_ARG);
@@ -174,14 +151,13 @@ TEST(taped_input_is_not_overwritten)
 /* (x1 + x2)^2 on two inputs and (x1 + 1)^2 on one and the constant are not the same function. */
 TEST(constant_is_not_an_input)
 {
-    tn_ctx      *ctx = ctx_of(TN_F64, TN_SIMD_BEST, 1);
-    int64_t      one[2] = {1, 1}, two[2] = {1, 2};
-    tn_tensor   *f[2], *p = tn_full(ctx, 2, one, 1);
-    tn_cp       *plain, *biased;
-    double       v;
+    tn_ctx    *ctx = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 1);
+    int64_t    one[2] = {1, 1}, two[2] = {1, 2};
+    tn_tensor *f[2], *p = tn_full(ctx, 2, one, 1);
+    double     v;
     f[0] = f[1] = tn_full(ctx, 2, two, 1);
-    plain = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
-    biased = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_CONSTANT);
+    tn_cp *plain = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    tn_cp *biased = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_CONSTANT);
     CHECK_STATUS(tn_cp_cosine(plain, biased, &v), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "cosine: one operator has a constant input, the other has none, expected the same");
     CHECK(v != v);
@@ -191,7 +167,7 @@ TEST(constant_is_not_an_input)
 /* 1 + 2^-8 + 1e-12 lies just above the middle between two BF16 numbers, but a float of it is the middle. */
 TEST(bf16_is_rounded_once)
 {
-    tn_ctx      *ctx = ctx_of(TN_F64, TN_SIMD_BEST, 1);
+    tn_ctx      *ctx = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 1);
     tn_tensor   *t = tn_tensor_1d(ctx, TN_BF16, 2);
     const double in[2] = {1 + 1.0 / 256 + 1e-12, 1 + 3.0 / 256 - 1e-12};
     double       out[2];
@@ -205,10 +181,9 @@ TEST(bf16_is_rounded_once)
 /* One huge tensor must not double into the next block. */
 TEST(arena_grows_with_measure)
 {
-    tn_ctx *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
-    size_t  before;
+    tn_ctx *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, 1);
     CHECK(tn_tensor_1d(ctx, TN_F32, (int64_t)1 << 28) != NULL);
-    before = tn_ctx_memory(ctx).arena;
+    size_t before = tn_ctx_memory(ctx).arena;
     CHECK(tn_tensor_1d(ctx, TN_F32, 4) != NULL);
     CHECK(tn_ctx_memory(ctx).arena - before <= (size_t)512 << 20);
     tn_ctx_destroy(ctx);
@@ -229,23 +204,21 @@ static tn_status times_diagonal(void *user, int64_t count, const double *x, doub
 TEST(lanczos_begins_anew_after_a_short_block)
 {
     static const int64_t size[][2] = {{85, 2}, {125, 3}, {165, 4}, {166, 4}, {30, 4}, {31, 8}};
-    size_t k;
-    for (k = 0; k < sizeof size / sizeof *size; k++) {
-        tn_ctx          *ctx = ctx_of(TN_F64, TN_SIMD_BEST, 1);
-        tn_lanczos_desc  desc;
+    for (size_t k = 0; k < sizeof size / sizeof *size; k++) {
+        tn_ctx          *ctx = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 1);
+        tn_lanczos_desc  desc = ZERO;
         tn_lanczos_result r;
         double           d[200], value[2];
-        int64_t          n = size[k][0], i;
-        memset(&desc, 0, sizeof desc);
+        int64_t          n = size[k][0];
         d[0] = (double)n;
-        for (i = 0; i < n; i++) d[1 + i] = pow(0.6, (double)i);
+        for (int64_t i = 0; i < n; i++) d[1 + i] = pow(0.6, (double)i);
         desc.top = 2;
         desc.block = size[k][1];
         if (n < 80) desc.basis = n - 1;
         CHECK_STATUS(tn_lanczos(ctx, n, times_diagonal, d, &desc, &r), TN_OK);
         CHECK_CTX(ctx);
         if (r.values && CHECK_STATUS(tn_read(r.values, TN_F64, value, 2), TN_OK))
-            for (i = 0; i < 2; i++) CHECK_NEAR(value[i], d[1 + i], 1e-12);
+            for (int64_t i = 0; i < 2; i++) CHECK_NEAR(value[i], d[1 + i], 1e-12);
         tn_lanczos_destroy(&r);
         desc.end = (tn_lanczos_end)3;
         CHECK_STATUS(tn_lanczos(ctx, n, times_diagonal, d, &desc, &r), TN_ERR_ARG);
@@ -259,23 +232,21 @@ TEST(wide_norms_have_the_same_bits)
 {
     static const int64_t dim[] = {60000, 100000};
     static const int     threads[] = {1, 12, 16, 40};
-    int k, t, i, j;
-    for (k = 0; k < 2; k++) {
+    int j;
+    for (int k = 0; k < 2; k++) {
         float *first = NULL;
-        for (t = 0; t < 4; t++) {
-            tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST, threads[t]);
+        for (int t = 0; t < 4; t++) {
+            tn_ctx    *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, threads[t]);
             tn_params *ps = tn_params_create(ctx);
-            tn_param  *gain = vector(ps, "gain", dim[k], TN_INIT_ONE);
-            int64_t    shape[2];
+            tn_param  *gain = vector_param(ps, "gain", dim[k], TN_INIT_ONE);
             float     *v = (float *)malloc(sizeof *v * (size_t)dim[k]);
-            tn_tensor *x, *y;
-            shape[0] = 5; shape[1] = dim[k];
-            x = tn_normal(ctx, 2, shape, 0, 1);
+            int64_t shape[2] = {5, dim[k]};
+            tn_tensor *x = tn_normal(ctx, 2, shape, 0, 1);
             tn_record(ctx);
-            y = k == 0 ? tn_layernorm(ctx, x, gain->value, NULL, 1e-5) : tn_rmsnorm(ctx, x, gain->value, 1e-5);
+            tn_tensor *y = k == 0 ? tn_layernorm(ctx, x, gain->value, NULL, 1e-5) : tn_rmsnorm(ctx, x, gain->value, 1e-5);
             CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, x))), TN_OK);
             CHECK_STATUS(tn_read(gain->value->grad, TN_F32, v, dim[k]), TN_OK);
-            for (i = j = 0; first && i < (int)dim[k]; i++) j += v[i] != first[i];
+            for (int i = j = 0; first && i < (int)dim[k]; i++) j += v[i] != first[i];
             CHECK_INT(j, 0);
             if (first) free(v);
             else first = v;
@@ -290,21 +261,19 @@ TEST(long_sums_of_few_rows)
 {
     enum { K = 400000 };
     static const int64_t rows[] = {1, 2, 3, 4, 9};
-    int level, turned, k;
-    for (level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level++)
-        for (turned = 0; turned < 2; turned++)
-            for (k = 0; k < 5; k++) {
-                tn_ctx    *ctx = ctx_of(TN_F32, (tn_simd)level, 1), *exact = ctx_of(TN_F64, TN_SIMD_BEST, 1);
-                int64_t    a_shape[2], b_shape[2], i, n = rows[k] * 20;
-                double     want[180], got[180], worst = 0, largest = 0;
-                float     *v = (float *)malloc(sizeof *v * 20 * K);
-                tn_tensor *a, *b, *a64, *b64;
+    for (int level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level++)
+        for (int turned = 0; turned < 2; turned++)
+            for (int k = 0; k < 5; k++) {
+                tn_ctx *ctx = ctx_on(NULL, TN_F32, (tn_simd)level, 1), *exact = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 1);
+                int64_t a_shape[2], b_shape[2], n = rows[k] * 20;
+                double  want[180], got[180], worst = 0, largest = 0;
+                float  *v = (float *)malloc(sizeof *v * 20 * K);
                 a_shape[0] = rows[k]; a_shape[1] = K;
                 b_shape[0] = turned ? 20 : K; b_shape[1] = turned ? K : 20;
-                a = tn_uniform(ctx, 2, a_shape, 0, 1);
-                b = tn_uniform(ctx, 2, b_shape, 0, 1);
-                a64 = tn_tensor_nd(exact, TN_REAL, 2, a_shape);
-                b64 = tn_tensor_nd(exact, TN_REAL, 2, b_shape);
+                tn_tensor *a = tn_uniform(ctx, 2, a_shape, 0, 1);
+                tn_tensor *b = tn_uniform(ctx, 2, b_shape, 0, 1);
+                tn_tensor *a64 = tn_tensor_nd(exact, TN_REAL, 2, a_shape);
+                tn_tensor *b64 = tn_tensor_nd(exact, TN_REAL, 2, b_shape);
                 tn_read(a, TN_F32, v, rows[k] * K);
                 tn_write(a64, TN_F32, v, rows[k] * K);
                 tn_read(b, TN_F32, v, 20 * K);
@@ -312,7 +281,7 @@ TEST(long_sums_of_few_rows)
                 if (turned) { b = tn_transpose(b, 0, 1); b64 = tn_transpose(b64, 0, 1); }
                 CHECK_STATUS(tn_read(tn_matmul(ctx, a, b), TN_F64, got, n), TN_OK);
                 CHECK_STATUS(tn_read(tn_matmul(exact, a64, b64), TN_F64, want, n), TN_OK);
-                for (i = 0; i < n; i++) {
+                for (int64_t i = 0; i < n; i++) {
                     test_raise(&worst, fabs(got[i] - want[i]));
                     if (fabs(want[i]) > largest) largest = fabs(want[i]);
                 }
@@ -326,11 +295,10 @@ TEST(long_sums_of_few_rows)
 /* A loss that is itself a parameter: two passes add up. */
 TEST(parameter_as_loss)
 {
-    tn_ctx    *ctx = ctx_of(TN_F64, TN_SIMD_BEST, 1);
+    tn_ctx    *ctx = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 1);
     tn_params *ps = tn_params_create(ctx);
-    tn_param  *p = vector(ps, "p", 1, TN_INIT_ONE);
-    int        pass;
-    for (pass = 0; pass < 2; pass++) {
+    tn_param  *p = vector_param(ps, "p", 1, TN_INIT_ONE);
+    for (int pass = 0; pass < 2; pass++) {
         tn_record(ctx);
         CHECK(tn_scale(ctx, p->value, 2) != NULL);              /* something must be on the tape */
         CHECK_STATUS(tn_backward(ctx, p->value), TN_OK);
@@ -341,20 +309,16 @@ TEST(parameter_as_loss)
 
 TEST(senseless_descs)
 {
-    tn_ctx        *ctx = ctx_of(TN_F32, TN_SIMD_BEST, 1);
+    tn_ctx        *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, 1);
     tn_params     *ps = tn_params_create(ctx);
-    tn_mlp_desc product;
+    tn_mlp_desc product = ZERO;
     tn_mlp     p;
-    tn_quadratic_desc quadratic;
+    tn_quadratic_desc quadratic = ZERO;
     tn_quadratic   q;
-    tn_modifier_desc modifier;
+    tn_modifier_desc modifier = ZERO;
     tn_modifier    m;
-    tn_norm_desc   norm;
+    tn_norm_desc   norm = ZERO;
     tn_norm        r;
-    memset(&product, 0, sizeof product);
-    memset(&quadratic, 0, sizeof quadratic);
-    memset(&modifier, 0, sizeof modifier);
-    memset(&norm, 0, sizeof norm);
     product.in = INT64_MAX; product.hidden = product.out = 2; product.augmented = true;
     CHECK_STATUS(tn_mlp_init(ps, "p", &product, &p), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "mlp p: in is 9223372036854775807, expected 1 to 2^31 - 2");

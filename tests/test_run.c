@@ -11,10 +11,9 @@ static int64_t tokens_of(const tn_transformer_desc *d) { return d->positions == 
 static bool same_bits(const tn_tensor *a, const tn_tensor *b)
 {
     const int64_t n = a ? tn_tensor_count(a) : 0;
-    double       *u = (double *)malloc(sizeof *u * (size_t)(2 * n + 1));
+    double       *u = doubles(2 * n);
     bool          same = a && b && tn_tensor_count(b) == n && tn_read(a, TN_F64, u, n) == TN_OK
                          && tn_read(b, TN_F64, u + n, n) == TN_OK && memcmp(u, u + n, sizeof *u * (size_t)n) == 0;
-    free(u);
     return same;
 }
 
@@ -22,15 +21,13 @@ static bool same_bits(const tn_tensor *a, const tn_tensor *b)
 static double apart(const tn_tensor *a, const tn_tensor *b)
 {
     const int64_t n = a ? tn_tensor_count(a) : 0;
-    double       *u = (double *)malloc(sizeof *u * (size_t)(2 * n + 1)), worst = 0, size = 1e-300;
-    int64_t       i;
+    double       *u = doubles(2 * n), worst = 0, size = 1e-300;
     if (!a || !b || tn_tensor_count(b) != n || tn_read(a, TN_F64, u, n) != TN_OK || tn_read(b, TN_F64, u + n, n) != TN_OK)
         worst = HUGE_VAL;
-    for (i = 0; i < n && worst < HUGE_VAL; i++) {
+    for (int64_t i = 0; i < n && worst < HUGE_VAL; i++) {
         test_raise(&worst, fabs(u[i] - u[n + i]));
         test_raise(&size, fabs(u[n + i]));
     }
-    free(u);
     return worst / size;
 }
 
@@ -53,29 +50,26 @@ static tn_tensor *checks_list(tn_ctx *ctx, void *user, const char *name, tn_tens
 
 TEST(every_point_read)
 {
-    int k, t;
-    for (k = 0; k < VARIANTS; k++) {
-        for (t = 0; t < 2; t++) {
+    for (int k = 0; k < VARIANTS; k++) {
+        for (int t = 0; t < 2; t++) {
             const char         *what;
             tn_transformer_desc d = variant(k, &what);
             const tn_dtype      dtype = t ? TN_F32 : TN_F64;
             tn_point            points[80];
             world               w;
             tn_transformer      m;
-            listing             l;
+            listing             l = ZERO;
             tn_tap              tap;
-            tn_tensor          *ids, *whole, *run;
             REQUIRE(model_on(&w, dtype, &d, &m, 3));
-            ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
-            whole = tn_transformer_forward(w.ctx, &m, ids);
-            memset(&l, 0, sizeof l);
+            tn_tensor *ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
+            tn_tensor *whole = tn_transformer_forward(w.ctx, &m, ids);
             l.points = points;
             l.count = tn_transformer_points(&m, TEXTS, tokens_of(&d), points, 80);
             CHECK(l.count <= 80 && l.count > 10 * m.desc.layers);
             tap.points = "*";
             tap.fn = checks_list;
             tap.user = &l;
-            run = tn_transformer_run(w.ctx, &m, ids, &tap, 1);
+            tn_tensor *run = tn_transformer_run(w.ctx, &m, ids, &tap, 1);
             if (!CHECK(same_bits(run, whole)) || !CHECK_INT(l.at, l.count) || !CHECK_INT(l.wrong, 0))
                 fprintf(test_out(), "in: %s\n", what);
             run = tn_transformer_run(w.ctx, &m, ids, NULL, 0);
@@ -99,27 +93,23 @@ static tn_tensor *copies(tn_ctx *ctx, void *user, const char *name, tn_tensor *x
 TEST(copies_in_place_of_points)
 {
     double worst = 0;
-    int    k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         tn_point            points[80];
         world               w;
         tn_transformer      m;
-        tn_tensor          *ids, *whole;
-        int64_t             n, i;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
-        n = tn_transformer_points(&m, TEXTS, tokens_of(&d), points, 80);
-        for (i = 0; i < n; i++) {
+        int64_t n = tn_transformer_points(&m, TEXTS, tokens_of(&d), points, 80);
+        for (int64_t i = 0; i < n; i++) {
             int    called = 0;
-            double off;
             tn_tap tap;
             tap.points = points[i].name;
             tap.fn = copies;
             tap.user = &called;
-            ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
-            whole = tn_transformer_forward(w.ctx, &m, ids);
-            off = apart(tn_transformer_run(w.ctx, &m, ids, &tap, 1), whole);
+            tn_tensor *ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
+            tn_tensor *whole = tn_transformer_forward(w.ctx, &m, ids);
+            double off = apart(tn_transformer_run(w.ctx, &m, ids, &tap, 1), whole);
             test_raise(&worst, off);
             if (!CHECK_INT(called, 1) || !(off < 1e-12)) fprintf(test_out(), "in: %s, %s: %g\n", what, tap.points, off);
             tn_ctx_reset(w.ctx);
@@ -138,10 +128,9 @@ typedef struct kept { tn_point points[KEPT]; tn_tensor *at[KEPT]; tn_tap taps[KE
 
 static tn_tensor *run_kept(kept *k, tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
 {
-    int64_t i;
     k->n = tn_transformer_points(m, ids->shape[0], ids->shape[1], k->points, KEPT);
     if (!CHECK(k->n <= KEPT)) return NULL;
-    for (i = 0; i < k->n; i++) {
+    for (int64_t i = 0; i < k->n; i++) {
         k->taps[i].points = k->points[i].name;
         k->taps[i].fn = tn_tap_read;
         k->taps[i].user = &k->at[i];
@@ -152,8 +141,7 @@ static tn_tensor *run_kept(kept *k, tn_ctx *ctx, const tn_transformer *m, tn_ten
 /* NULL if the model has no such point */
 static tn_tensor *of_point(const kept *k, const char *name)
 {
-    int64_t i;
-    for (i = 0; i < k->n; i++) if (!strcmp(k->points[i].name, name)) return k->at[i];
+    for (int64_t i = 0; i < k->n; i++) if (!strcmp(k->points[i].name, name)) return k->at[i];
     return NULL;
 }
 
@@ -175,22 +163,19 @@ static tn_tensor *norm_again(tn_ctx *ctx, const tn_norm *norm, tn_tensor *x, tn_
 TEST(points_fit_together)
 {
     double sums = 0, norms = 0, patterns = 0, lens = 0;
-    int    k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         const bool          post = d.place == TN_PLACE_POST;
         world               w;
         tn_transformer      m;
         kept                p;
-        tn_tensor          *ids, *logits, *x, *v, *z;
-        int64_t             l;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
-        ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
-        logits = run_kept(&p, w.ctx, &m, ids);
+        tn_tensor *ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
+        tn_tensor *logits = run_kept(&p, w.ctx, &m, ids);
         REQUIRE(logits);
-        x = of_point(&p, "embed");
-        for (l = 0; l < m.desc.layers && !post; l++) {
+        tn_tensor *x = of_point(&p, "embed");
+        for (int64_t l = 0; l < m.desc.layers && !post; l++) {
             const tn_attention_desc *a = &m.blocks[l].attn.desc;
             char name[64];
 #define POINT(part) (snprintf(name, sizeof name, "blocks.%d%s", (int)l, part), of_point(&p, name))
@@ -203,8 +188,8 @@ TEST(points_fit_together)
                 test_raise(&norms, apart(norm_again(w.ctx, &m.blocks[l].norm2, x, POINT(".norm2.scale")), POINT(".norm2")));
             test_raise(&sums, apart(tn_add(w.ctx, x, POINT(".mlp")), POINT("")));
             x = POINT("");
-            v = POINT(".attn.v");
-            z = POINT(".attn.z");
+            tn_tensor *v = POINT(".attn.v");
+            tn_tensor *z = POINT(".attn.z");
             if (!a->head_norm && a->kind != TN_ATTENTION_DIFFERENTIAL) {
                 tn_tensor *again = tn_matmul(w.ctx, POINT(".attn.pattern"), tn_transpose(v, 1, 2));
                 test_raise(&patterns, apart(tn_transpose(again, 1, 2), z));
@@ -230,15 +215,13 @@ TEST(points_fit_together)
 static void differences(const tn_tensor *logits, const tn_tensor *targets, const tn_tensor *others, double *to)
 {
     const int64_t n = tn_tensor_count(targets), vocab = logits->shape[2];
-    double       *u = (double *)malloc(sizeof *u * (size_t)(n * vocab));
+    double       *u = doubles(n * vocab);
     int32_t      *a = (int32_t *)malloc(sizeof *a * (size_t)(2 * n));
-    int64_t       i;
     CHECK_STATUS(tn_read(logits, TN_F64, u, n * vocab), TN_OK);
     CHECK_STATUS(tn_read(targets, TN_I32, a, n), TN_OK);
     if (others) CHECK_STATUS(tn_read(others, TN_I32, a + n, n), TN_OK);
-    for (i = 0; i < n; i++) to[i] = u[i * vocab + a[i]] - (others ? u[i * vocab + a[n + i]] : 0);
+    for (int64_t i = 0; i < n; i++) to[i] = u[i * vocab + a[i]] - (others ? u[i * vocab + a[n + i]] : 0);
     free(a);
-    free(u);
 }
 
 /* The part of head 0 of block 1 is what its ablation takes away if the MLP after it and the last norm's scale do not
@@ -247,15 +230,11 @@ static double ablation_against_part(tn_ctx *ctx, const tn_transformer *m, const 
                                     tn_tensor *others, tn_tensor *parts, const double *want)
 {
     const int64_t n = tn_tensor_count(ids);
-    tn_edit    without, scale, mlp;
+    tn_edit    without = ZERO, scale = ZERO, mlp = ZERO;
     tn_tap     taps[3];
     tn_point   names[40];
     double     logits[TEXTS * TOKENS], part[TEXTS * TOKENS], worst = 0;
-    tn_tensor *run;
     int64_t    i;
-    memset(&without, 0, sizeof without);
-    memset(&scale, 0, sizeof scale);
-    memset(&mlp, 0, sizeof mlp);
     without.heads = 1;
     scale.value = of_point(p, "norm.scale");
     mlp.value = of_point(p, "blocks.1.mlp");
@@ -263,7 +242,7 @@ static double ablation_against_part(tn_ctx *ctx, const tn_transformer *m, const 
     taps[1].points = "blocks.1.mlp"; taps[1].user = &mlp;
     taps[2].points = "norm.scale"; taps[2].user = &scale;
     for (i = 0; i < 3; i++) taps[i].fn = tn_tap_edit;
-    run = tn_transformer_run(ctx, m, ids, taps, 3);
+    tn_tensor *run = tn_transformer_run(ctx, m, ids, taps, 3);
     if (!CHECK(run && tn_transformer_parts(m, names, 40) <= 40)) return HUGE_VAL;
     differences(run, targets, others, logits);
     for (i = 0; strcmp(names[i].name, "blocks.1.attn.0"); i++) {}
@@ -275,29 +254,27 @@ static double ablation_against_part(tn_ctx *ctx, const tn_transformer *m, const 
 TEST(attribution_sums_to_logits)
 {
     double worst = 0, heads = 0;
-    int    k, ablated = 0;
-    for (k = 0; k < 2 * VARIANTS; k++) {
+    int    ablated = 0;
+    for (int k = 0; k < 2 * VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k / 2, &what);
         double              want[TEXTS * TOKENS], sum[TEXTS * TOKENS];
         world               w;
         tn_transformer      m;
         kept                p;
-        tn_tensor          *ids, *targets, *others, *logits, *parts;
-        int64_t             i, n;
         if (d.place == TN_PLACE_POST) continue;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
-        ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
-        targets = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 6);
-        others = k % 2 ? ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 7) : NULL;
-        logits = run_kept(&p, w.ctx, &m, ids);
-        parts = tn_transformer_attribution(w.ctx, &m, ids, targets, others);
+        tn_tensor *ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
+        tn_tensor *targets = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 6);
+        tn_tensor *others = k % 2 ? ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 7) : NULL;
+        tn_tensor *logits = run_kept(&p, w.ctx, &m, ids);
+        tn_tensor *parts = tn_transformer_attribution(w.ctx, &m, ids, targets, others);
         REQUIRE(parts && logits);
         CHECK_INT(parts->shape[2], tn_transformer_parts(&m, NULL, 0));
-        n = tn_tensor_count(ids);
+        int64_t n = tn_tensor_count(ids);
         differences(d.softcap > 0 ? of_point(&p, "head") : logits, targets, others, want);
         CHECK_STATUS(tn_read(tn_sum_axis(w.ctx, parts, 2), TN_F64, sum, n), TN_OK);
-        for (i = 0; i < n; i++) test_raise(&worst, fabs(sum[i] - want[i]) / (1 + fabs(want[i])));
+        for (int64_t i = 0; i < n; i++) test_raise(&worst, fabs(sum[i] - want[i]) / (1 + fabs(want[i])));
         if (!d.no_norm && m.desc.layers == 2 && d.place == TN_PLACE_PRE && d.softcap == 0) {
             test_raise(&heads, ablation_against_part(w.ctx, &m, &p, ids, targets, others, parts, want));
             ablated++;
@@ -314,21 +291,19 @@ TEST(parts_do_not_depend_on_the_size_of_the_stream)
 {
     tn_transformer_desc d = tiny();
     double              part[2][3], scale[2];
-    int                 k;
     d.layers = d.heads = 1;
     d.zero_out = true;
     d.norm_eps = 1e-30;
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         world          w;
         tn_transformer m;
         tn_tensor     *ids, *parts, *read = NULL;
         double         e[20];
         tn_tap         tap;
-        int            i;
         REQUIRE(open_on(&w, TN_F64, 9, 1, NULL));
         REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK));
         CHECK_STATUS(tn_read(m.embed.w, TN_F64, e, 20), TN_OK);
-        for (i = 0; i < 20; i++) e[i] *= k ? -4 : 1;
+        for (int i = 0; i < 20; i++) e[i] *= k ? -4 : 1;
         CHECK_STATUS(tn_write(m.embed.w, TN_F64, e, 20), TN_OK);
         ids = ids_of(w.ctx, &d, 1, 1, 2);
         tap.points = "norm.scale"; tap.fn = tn_tap_read; tap.user = &read;
@@ -349,16 +324,15 @@ TEST(parts_do_not_depend_on_the_size_of_the_stream)
 static void edit_again(const double *x, const int64_t shape[4], int axis_h, const tn_edit *e, const double *value, double *y)
 {
     const int axis_t = 3 - axis_h;
-    int64_t   at[4], i, n = shape[0] * shape[1] * shape[2] * shape[3];
-    for (i = 0; i < n; i++) {
-        int64_t rest = i, b, t, inside;
-        int     k;
+    int64_t   at[4], n = shape[0] * shape[1] * shape[2] * shape[3];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i, inside;
         double  mean = 0;
-        for (k = 3; k >= 0; k--) { at[k] = rest % shape[k]; rest /= shape[k]; }
+        for (int k = 3; k >= 0; k--) { at[k] = rest % shape[k]; rest /= shape[k]; }
         inside = (!e->heads || (at[axis_h] >= e->head && at[axis_h] < e->head + e->heads))
                  && (!e->tokens || (at[axis_t] >= e->token && at[axis_t] < e->token + e->tokens));
-        for (b = 0; b < shape[0] && e->mean; b++)
-            for (t = 0; t < shape[axis_t]; t++) {
+        for (int64_t b = 0; b < shape[0] && e->mean; b++)
+            for (int64_t t = 0; t < shape[axis_t]; t++) {
                 int64_t of[4];
                 memcpy(of, at, sizeof of);
                 of[0] = b;
@@ -374,28 +348,25 @@ TEST(edits_by_hand)
 {
     const int64_t shape[4] = {2, 3, 4, 5};
     double        worst = 0, x[120], v[120], used[120], want[120], got[120];
-    int           k;
     world         w;
     uint64_t      seed = 8;
     REQUIRE(open_on(&w, TN_F64, 9, 1, NULL));
-    for (k = 0; k < 120; k++) { x[k] = test_random_real(&seed); v[k] = test_random_real(&seed); }
-    for (k = 0; k < 128; k++) {
+    for (int k = 0; k < 120; k++) { x[k] = test_random_real(&seed); v[k] = test_random_real(&seed); }
+    for (int k = 0; k < 128; k++) {
         const char *name = k & 1 ? "blocks.0.attn.pattern" : "blocks.0.attn.z";
         tn_tensor  *in = tn_tensor_from(w.ctx, 4, shape, TN_F64, x), *out;
-        tn_edit     e;
-        int         i;
-        memset(&e, 0, sizeof e);
+        tn_edit     e = ZERO;
         if (k & 2) { e.head = 1; e.heads = 2; }
         if (k & 4) { e.token = 2; e.tokens = 1; }
         if (k & 8) e.keep = k & 1 ? 1 : 0.5;
         if (k & 16) e.mean = true;
-        for (i = 0; i < 120; i++) used[i] = v[k & 64 ? i % 20 : i];
+        for (int i = 0; i < 120; i++) used[i] = v[k & 64 ? i % 20 : i];
         if (k & 32) e.value = k & 64 ? tn_tensor_from(w.ctx, 2, shape + 2, TN_F64, v)     /* [4,5], repeated */
                                      : tn_tensor_from(w.ctx, 4, shape, TN_F64, v);
         edit_again(x, shape, k & 1 ? 1 : 2, &e, e.value ? used : NULL, want);
         out = tn_tap_edit(w.ctx, &e, name, in);
         if (!CHECK_STATUS(tn_read(out, TN_F64, got, 120), TN_OK)) break;
-        for (i = 0; i < 120; i++) test_raise(&worst, fabs(got[i] - want[i]));
+        for (int i = 0; i < 120; i++) test_raise(&worst, fabs(got[i] - want[i]));
     }
     WORST("edits against loops", worst, 1e-15);
     CHECK(!tn_tap_read(w.ctx, NULL, "embed", NULL));                /* there is nowhere to keep it */
@@ -414,13 +385,12 @@ TEST(patching_and_steering)
     double              v[4] = {0.5, -1, 0.25, 2};
     const int64_t       four = 4;
     tn_tap              tap;
-    tn_edit             edit;
+    tn_edit             edit = ZERO;
     REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
     ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 5);
     other = ids_of(w.ctx, &d, TEXTS, TOKENS, 6);
     tap.points = "blocks.0"; tap.fn = tn_tap_read; tap.user = &of_other;
     logits = tn_transformer_run(w.ctx, &m, other, &tap, 1);
-    memset(&edit, 0, sizeof edit);
     edit.value = of_other;
     tap.fn = tn_tap_edit; tap.user = &edit;
     CHECK(same_bits(tn_transformer_run(w.ctx, &m, ids, &tap, 1), logits));
@@ -466,20 +436,18 @@ static int64_t of_attention(const tn_transformer *m)
 /* All gradients of a loss with taps that read are those without, with and without recomputation; each tap is called once. */
 TEST(gradients_through_points)
 {
-    int k;
-    for (k = 0; k < 2 * VARIANTS; k++) {
+    for (int k = 0; k < 2 * VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k / 2, &what);
         world               w;
         tn_transformer      m;
         tn_tensor          *kept_grad[60];
-        int64_t             i, n;
-        int                 run, called = 0, wrong = 0;
+        int                 called = 0, wrong = 0;
         d.recompute = k % 2;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
-        n = tn_params_count(w.params);
+        int64_t n = tn_params_count(w.params);
         REQUIRE(CHECK(n <= 60));
-        for (run = 0; run < 2; run++) {
+        for (int run = 0; run < 2; run++) {
             tn_tensor *ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
             tn_tensor *targets = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 6);
             tn_tap     tap;
@@ -489,7 +457,7 @@ TEST(gradients_through_points)
             tn_record(w.ctx);
             CHECK_STATUS(tn_backward(w.ctx, tn_cross_entropy(w.ctx, tn_transformer_run(w.ctx, &m, ids, &tap, run), targets)),
                          TN_OK);
-            for (i = 0; i < n; i++) {
+            for (int64_t i = 0; i < n; i++) {
                 tn_tensor *g = tn_params_at(w.params, i)->value->grad;
                 if (!run) kept_grad[i] = tn_tensor_keep(g);
                 else {
@@ -513,11 +481,10 @@ static double steered_loss(world *w, const tn_transformer *m, tn_tensor **vector
     tn_tensor    *logits, *loss, *scale = NULL;
     double        v[4] = {0.5, -1, 0.25, 2}, value;
     const int64_t four = 4;
-    tn_edit       edit;
+    tn_edit       edit = ZERO;
     tn_tap        taps[2];
     v[at] += by;
     *vector = tn_tensor_from(w->ctx, 1, &four, TN_F64, v);
-    memset(&edit, 0, sizeof edit);
     edit.keep = 0.5;
     edit.value = *vector;
     taps[0].points = "blocks.0"; taps[0].fn = tn_tap_edit; taps[0].user = &edit;
@@ -541,10 +508,9 @@ TEST(gradient_of_a_steering_vector)
     tn_transformer      m;
     tn_tensor          *vector, *unused;
     double              g[4], worst = 0;
-    int                 k;
     d.recompute = true;
     REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
-    for (k = 0; k < 4; k++) {
+    for (int k = 0; k < 4; k++) {
         const double h = 1e-4;
         double       slope = steered_loss(&w, &m, &unused, h, k, false);
         slope = (slope - steered_loss(&w, &m, &unused, -h, k, false)) / (2 * h);
@@ -569,26 +535,23 @@ static tn_tensor *notes_dtype(tn_ctx *ctx, void *user, const char *name, tn_tens
 
 TEST(points_in_bf16)
 {
-    int k;
-    for (k = 0; k < VARIANTS; k++) {
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         world               w;
         tn_transformer      m;
         kept                p;
-        tn_tensor          *ids, *whole;
         tn_tap              taps[2];
-        double              off;
         int                 wrong = 0;
         REQUIRE(open_as(&w, TN_F32, TN_BF16, 3, 1, NULL));
         REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK) && stir(w.params, 3, 0.5));
-        ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
-        whole = tn_transformer_forward(w.ctx, &m, ids);
+        tn_tensor *ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
+        tn_tensor *whole = tn_transformer_forward(w.ctx, &m, ids);
         CHECK(same_bits(run_kept(&p, w.ctx, &m, ids), whole));
         taps[0].points = taps[1].points = "*";
         taps[0].fn = taps[1].fn = notes_dtype;
         taps[0].user = taps[1].user = &wrong;
-        off = apart(tn_transformer_run(w.ctx, &m, ids, taps, 2), whole);
+        double off = apart(tn_transformer_run(w.ctx, &m, ids, taps, 2), whole);
         if (!CHECK(off < 0.1) || !CHECK_INT(wrong, 0)) fprintf(test_out(), "in: %s, %g\n", what, off);
         close_world(&w);
     }
@@ -602,25 +565,23 @@ TEST(runs_in_graphs)
     tn_transformer_desc  d = tiny();
     world                w;
     tn_transformer       m;
-    tn_tensor           *ids, *out;
     tn_graph            *graph = NULL;
-    tn_edit              edit;
+    tn_edit              edit = ZERO;
     tn_tap               taps[3];
     double               got[20], want[20];
-    int                  called = 0, k, step;
+    int                  called = 0;
     REQUIRE(open_as(&w, TN_F64, TN_REAL, 3, 1, capture_backend()));
     REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK) && stir(w.params, 3, 0.5));
-    ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
-    out = tn_tensor_create(w.ctx, TN_REAL, 3, wide);
-    memset(&edit, 0, sizeof edit);
+    tn_tensor *ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
+    tn_tensor *out = tn_tensor_create(w.ctx, TN_REAL, 3, wide);
     edit.heads = 1;
     edit.mean = true;
     taps[0].points = "*.attn.z"; taps[0].fn = tn_tap_edit; taps[0].user = &edit;
     taps[1].points = "*.pattern"; taps[1].fn = copies; taps[1].user = &called;
     taps[2].points = "norm.scale"; taps[2].fn = copies; taps[2].user = &called;
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         CHECK_STATUS(tn_write(ids, TN_I32, texts[k], 4), TN_OK);
-        for (step = 0; step < 2; step++) {
+        for (int step = 0; step < 2; step++) {
             if (step == 1 && k == 0) CHECK_STATUS(tn_graph_begin(w.ctx), TN_OK);
             if (step == 1 && k > 0) CHECK_STATUS(tn_graph_run(graph), TN_OK);
             else {
@@ -644,14 +605,11 @@ TEST(runs_in_graphs)
 static tn_tensor *one_before(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
 {
     const int64_t T = x->shape[3], B = x->shape[0], H = x->shape[1];
-    double       *p = (double *)calloc((size_t)(B * H * T * T), sizeof *p);
-    tn_tensor    *y;
-    int64_t       i, t;
+    double       *p = doubles(B * H * T * T);
     (void)user;
     (void)name;
-    for (i = 0; i < B * H; i++) for (t = 1; t < T; t++) p[(i * T + t) * T + t - 1] = 1;
-    y = tn_tensor_from(ctx, 4, x->shape, TN_F64, p);
-    free(p);
+    for (int64_t i = 0; i < B * H; i++) for (int64_t t = 1; t < T; t++) p[(i * T + t) * T + t - 1] = 1;
+    tn_tensor *y = tn_tensor_from(ctx, 4, x->shape, TN_F64, p);
     return y;
 }
 
@@ -662,15 +620,13 @@ TEST(what_follows_from_a_replacement)
     static const tn_attention_kind kinds[3] = {TN_ATTENTION_SOFTMAX, TN_ATTENTION_BILINEAR,
                                                TN_ATTENTION_DIFFERENTIAL_PLAIN};
     double shifted = 0, uniform = 0;
-    int    k;
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         tn_transformer_desc d = tiny();
         world               w;
         tn_transformer      m;
         tn_tensor          *ids, *v = NULL, *z = NULL, *p = NULL, *of[2];
         tn_tap              taps[3];
-        tn_edit             none;
-        int64_t             i, t, j;
+        tn_edit             none = ZERO;
         double              weights[TEXTS * 2 * TOKENS * TOKENS], plain[TEXTS * 2 * TOKENS * TOKENS];
         d.attention = kinds[k];
         REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
@@ -680,25 +636,24 @@ TEST(what_follows_from_a_replacement)
         taps[2].points = "blocks.0.attn.v"; taps[2].fn = tn_tap_read; taps[2].user = &v;
         REQUIRE(tn_transformer_run(w.ctx, &m, ids, taps, 3));
         test_raise(&shifted, apart(tn_slice(z, 1, 1, TOKENS), tn_slice(v, 1, 0, TOKENS - 1)));
-        memset(&none, 0, sizeof none);
         taps[0].points = "blocks.0.attn.q1"; taps[0].fn = tn_tap_edit; taps[0].user = &none;
         taps[1].points = "blocks.0.attn.pattern"; taps[1].user = &p;
-        for (i = 0; i < 2; i++) {
+        for (int64_t i = 0; i < 2; i++) {
             REQUIRE(tn_transformer_run(w.ctx, &m, ids, taps + i, 3 - i));
             of[i] = p;
         }
         CHECK_STATUS(tn_read(of[0], TN_F64, weights, tn_tensor_count(p)), TN_OK);
         CHECK_STATUS(tn_read(of[1], TN_F64, plain, tn_tensor_count(p)), TN_OK);
         CHECK(memcmp(weights, plain, sizeof plain) != 0);
-        for (i = 0; i < TEXTS * 2 && k < 2; i++)
-            for (t = 0; t < TOKENS; t++)
-                for (j = 0; j < TOKENS; j++)
+        for (int64_t i = 0; i < TEXTS * 2 && k < 2; i++)
+            for (int64_t t = 0; t < TOKENS; t++)
+                for (int64_t j = 0; j < TOKENS; j++)
                     test_raise(&uniform, fabs(weights[(i * TOKENS + t) * TOKENS + j]
                                               - (k == 0 && j <= t ? 1 / (double)(t + 1) : 0)));
         if (k == 2)                                         /* the first softmax has equal weights: P1 - lambda P2 */
-            for (i = 0; i < TEXTS * 2; i++) {
+            for (int64_t i = 0; i < TEXTS * 2; i++) {
                 double first = 0, second = 0;
-                for (j = 0; j < 2; j++) {
+                for (int64_t j = 0; j < 2; j++) {
                     first += weights[(i * TOKENS + 1) * TOKENS + j];
                     second += plain[(i * TOKENS + 1) * TOKENS + j];
                 }
@@ -720,10 +675,9 @@ TEST(patterns_of_names)
     tn_transformer_desc d = tiny();
     world               w;
     tn_transformer      m;
-    size_t              i;
     d.layers = 12;
     REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
-    for (i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int    called = 0;
         tn_tap tap;
         tap.points = names[i].points;
@@ -765,10 +719,8 @@ TEST(runs_that_fail)
     tn_transformer_desc d = tiny();
     world               w;
     tn_transformer      m;
-    tn_tensor          *ids, *wide;
-    tn_edit             e;
+    tn_edit             e = ZERO;
     REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
-    memset(&e, 0, sizeof e);
     run_fails(w.ctx, &m, "blocks.0.attn.patern", passes, &e, TN_ERR_ARG, "transformer_run: the model has no point "
               "\"blocks.0.attn.patern\"; did you mean blocks.0.attn.pattern?");
     run_fails(w.ctx, &m, "blocks.1.ml", passes, &e, TN_ERR_ARG, "did you mean blocks.1.mlp?");
@@ -791,10 +743,10 @@ TEST(runs_that_fail)
     run_fails(w.ctx, &m, "*.z", tn_tap_edit, &e, TN_ERR_SHAPE, "tap_edit: blocks.0.attn.z: token is 0 and tokens -1, "
               "expected a range within 0 to 4");
     e.tokens = 0;
-    wide = tn_tensor_3d(w.ctx, TN_REAL, 7, 1, 1);
+    tn_tensor *wide = tn_tensor_3d(w.ctx, TN_REAL, 7, 1, 1);
     e.value = wide;
     run_fails(w.ctx, &m, "embed", tn_tap_edit, &e, TN_ERR_SHAPE, "[7,1,1]");
-    ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 5);
+    tn_tensor *ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 5);
     CHECK(!tn_transformer_run(w.ctx, &m, ids, NULL, 1));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "transformer_run: n is 1 with taps NULL");
     CHECK(!tn_transformer_run(w.ctx, NULL, ids, NULL, 0));

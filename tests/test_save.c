@@ -4,7 +4,7 @@
 #if !defined(_WIN32) && !defined(_XOPEN_SOURCE)
 #define _XOPEN_SOURCE 700               /* kill, which strict C99 hides */
 #endif
-#include "test.h"
+#include "kit.h"
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <dirent.h>
@@ -63,13 +63,9 @@ static void moment_release(void *p, size_t bytes, void *user)
 static tn_status save_in_a_context(moment *m, const char *path, char message[256])
 {
     static const int64_t shape[] = {200, 200};
-    tn_desc    desc;
+    tn_desc    desc = ZERO;
     tn_ctx    *ctx;
-    tn_params *params;
-    tn_init    init;
-    tn_status  status;
-    memset(&desc, 0, sizeof desc);
-    memset(&init, 0, sizeof init);
+    tn_init    init = ZERO;
     desc.threads = 1;
     if (m) {
         desc.allocator.alloc = moment_alloc;
@@ -77,10 +73,10 @@ static tn_status save_in_a_context(moment *m, const char *path, char message[256
         desc.allocator.user = m;
     }
     if (tn_ctx_create(&desc, &ctx, NULL) != TN_OK) return TN_ERR_MEMORY;
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     tn_params_add(params, "w", 2, shape, init);
     if (m) m->armed = true;
-    status = tn_params_save(params, path);
+    tn_status status = tn_params_save(params, path);
     if (message) snprintf(message, 256, "%s", tn_ctx_error(ctx));
     tn_ctx_destroy(ctx);
     return status;
@@ -136,15 +132,12 @@ static void check_whole(const char *path)
 {
     static const int64_t shape[] = {200, 200};
     tn_ctx    *ctx;
-    tn_params *params;
-    tn_init    init;
-    memset(&init, 0, sizeof init);
+    tn_init    init = ZERO;
     if (!CHECK(tn_ctx_create(NULL, &ctx, NULL) == TN_OK)) return;
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     tn_params_add(params, "w", 2, shape, init);
     CHECK_STATUS(tn_params_load(params, path), TN_OK);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 static void check_saves(const char *name)
@@ -214,15 +207,6 @@ static void put(const char *path, const char *text)
     CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0);
 }
 
-static bool holds(const char *path, const char *text)
-{
-    char   got[64] = "";
-    FILE  *f = fopen(path, "rb");
-    size_t n = f ? fread(got, 1, sizeof got - 1, f) : 0;
-    if (f) fclose(f);
-    return f && n == strlen(text) && memcmp(got, text, n) == 0;
-}
-
 /* Where locks are not shared, as on some network file systems, another save may take the temporary file of a living one
    for a leftover, remove it and begin its own under the same name. The first save must neither rename nor remove that. */
 TEST(a_temporary_file_that_is_replaced)
@@ -230,14 +214,13 @@ TEST(a_temporary_file_that_is_replaced)
     REQUIRE(mkdir(place(""), 0777) == 0);
     for (int replaced = 0; replaced < 2; replaced++)
         for (int old = 0; old < 2; old++) {
-            saver s;
             if (old) put(place("w"), "old");
-            s = start_saver("w", false);
+            saver s = start_saver("w", false);
             CHECK(remove(place("w.tn1.tmp")) == 0);
             if (replaced) put(place("w.tn1.tmp"), "half of another");
             CHECK(WEXITSTATUS(end_saver(&s, true)) == 2);
-            CHECK(old ? holds(place("w"), "old") : !test_exists(place("w")));
-            CHECK(!replaced || holds(place("w.tn1.tmp"), "half of another"));
+            CHECK(old ? file_is(place("w"), "old") : !test_exists(place("w")));
+            CHECK(!replaced || file_is(place("w.tn1.tmp"), "half of another"));
             CHECK_INT(files(), old + replaced);
             remove(place("w.tn1.tmp"));
             remove(place("w"));
@@ -270,32 +253,31 @@ TEST(all_names_are_taken)
 /* A file of a program's own: pieces, kept or not; two at the same time; what lies beside it; a pipe. */
 TEST(files_of_a_program)
 {
-    tn_ctx  *ctx;
-    tn_file *f, *other;
-    char     path[TEST_PATH];
-    int      pipe = -1;
+    tn_ctx *ctx;
+    char    path[TEST_PATH];
+    int     pipe = -1;
     REQUIRE(mkdir(place(""), 0777) == 0 && tn_ctx_create(NULL, &ctx, NULL) == TN_OK);
     put(place("w"), "old");
     put(place("w.tmp"), "mine");
     CHECK(symlink("w.tmp", place("w.tn1.tmp")) == 0);
     snprintf(path, sizeof path, "%s", place("w"));
-    f = tn_file_create(ctx, path);
-    other = tn_file_create(ctx, path);
+    tn_file *f = tn_file_create(ctx, path);
+    tn_file *other = tn_file_create(ctx, path);
     memset(path, 'x', strlen(path));                    /* the path was copied */
     REQUIRE(f && other);
     CHECK_STATUS(tn_file_write(f, "one, ", 5), TN_OK);
     CHECK_STATUS(tn_file_write(other, "of the other, which is longer", 29), TN_OK);
     CHECK_STATUS(tn_file_write(f, "two", 3), TN_OK);
     CHECK_STATUS(tn_file_close(other, true), TN_OK);
-    CHECK(holds(place("w"), "of the other, which is longer"));
+    CHECK(file_is(place("w"), "of the other, which is longer"));
     CHECK_STATUS(tn_file_close(f, true), TN_OK);
-    CHECK(holds(place("w"), "one, two") && holds(place("w.tmp"), "mine"));
+    CHECK(file_is(place("w"), "one, two") && file_is(place("w.tmp"), "mine"));
     remove(place("w.tn1.tmp"));
     REQUIRE((f = tn_file_create(ctx, place("w"))) != NULL);
     CHECK_STATUS(tn_file_write(f, "three", 5), TN_OK);
     CHECK_INT(files(), 3);
     CHECK_STATUS(tn_file_close(f, false), TN_OK);
-    CHECK(holds(place("w"), "one, two"));
+    CHECK(file_is(place("w"), "one, two"));
     CHECK_INT(files(), 2);
     CHECK(mkfifo(place("pipe"), 0600) == 0 && (pipe = open(place("pipe"), O_RDWR)) >= 0);
     REQUIRE((f = tn_file_create(ctx, place("pipe"))) != NULL);

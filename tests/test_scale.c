@@ -2,7 +2,7 @@
    ordinary ranges and far outside of them; composition and folding of one slot; marks. */
 
 #include "pool.h"
-#include "rooms.h"
+#include "kit.h"
 
 /* Ends the operators of one round, too. */
 static void fresh_round(world *w)
@@ -48,7 +48,7 @@ static void add_permutations(double *to, const double *dense, int64_t n, int ord
 static double *plain_symmetric(const tn_cp *cp)
 {
     int64_t inputs = inputs_of(cp), n = cp->in[0];
-    double *dense = plain_dense(cp), *s = room(cp->out * inputs);
+    double *dense = plain_dense(cp), *s = doubles(cp->out * inputs);
     for (int64_t o = 0; o < cp->out; o++)
         for (int64_t at = 0; at < inputs; at++) {
             int64_t index[TN_CP_MAX_ORDER], rest = at;
@@ -66,13 +66,13 @@ TEST(comparisons_of_every_order)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double gram = 0, inner = 0, norm = 0, cosine = 0, symmetric = 0;
-        if (!open_world(&w, both[d], 11)) return;
+        if (!open_world(&w, f64_f32[d], 11)) return;
         for (int round = 0; round < 24; round++) {
             int      order = 1 + round % 4;
             int64_t  n = test_random_int(&w.seed, 1, order < 3 ? 9 : 4), out = test_random_int(&w.seed, 1, 4);
             tn_cp   *a = any_cp(&w, order, out, test_random_int(&w.seed, 0, 9), n, round & 4);
             tn_cp   *b = any_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4), *sym = tn_cp_symmetrise(a);
-            double  *s = plain_symmetric(a), *t = plain_symmetric(b), value, aa, bb, *g = room(out * out);
+            double  *s = plain_symmetric(a), *t = plain_symmetric(b), value, aa, bb, *g = doubles(out * out);
             int64_t  size = inputs_of(a);
             tn_tensor *found = tn_cp_gram(a, b);
             aa = dot(s, s, out * size);
@@ -94,12 +94,12 @@ TEST(comparisons_of_every_order)
             tn_tensor_destroy(found);
             fresh_round(&w);
         }
-        report("gram, orders 1 to 4", both[d], gram);
-        report("inner, orders 1 to 4", both[d], inner);
-        report("norm, orders 1 to 4", both[d], norm);
-        report("cosine, orders 1 to 4", both[d], cosine);
-        report("symmetrise, orders 1 to 4", both[d], symmetric);
-        leave(&w);
+        report("gram, orders 1 to 4", f64_f32[d], gram);
+        report("inner, orders 1 to 4", f64_f32[d], inner);
+        report("norm, orders 1 to 4", f64_f32[d], norm);
+        report("cosine, orders 1 to 4", f64_f32[d], cosine);
+        report("symmetrise, orders 1 to 4", f64_f32[d], symmetric);
+        close_world(&w);
     }
 }
 
@@ -111,8 +111,8 @@ TEST(more_terms_than_a_block)
     int64_t terms[2] = {301, 2100}, n[2] = {3, 1600};           /* the second does not fit as a whole */
     if (!open_world(&w, TN_F64, 13)) return;
     for (int i = 0; i < 2; i++) {
-        tn_cp  *cp = any_cp(&w, 2, 2, terms[i], n[i], false), *same = tn_cp_symmetrise(cp);
-        double  norm, other, inner, mixed;
+        tn_cp *cp = any_cp(&w, 2, 2, terms[i], n[i], false), *same = tn_cp_symmetrise(cp);
+        double norm, other, inner, mixed;
         if (test_leave_out(i == 1 && test_small(), "an operator of many terms")) continue;
         CHECK_STATUS(tn_cp_norm(cp, &norm), TN_OK);
         CHECK_STATUS(tn_cp_inner(same, cp, &mixed), TN_OK);      /* two operators: all blocks, not half of them */
@@ -129,7 +129,7 @@ TEST(more_terms_than_a_block)
         fresh_round(&w);
     }
     WORST("norm of many terms", worst, 1e-12);
-    leave(&w);
+    close_world(&w);
 }
 
 /* Entries whose products leave the range of the dtype, and of a double; the norm itself does not. */
@@ -140,16 +140,14 @@ TEST(norms_at_any_scale)
         {TN_F32, 1, 1e30, 1e30}, {TN_F32, 1, 1e-12, 1e-12}, {TN_F32, 1e-30, 1e-30, 1e-30}, {TN_F32, 1, 1e-10, 1e-10},
         {TN_F64, 1e-300, 1e200, 1e100}, {TN_F64, 1e200, 1e-200, 1}, {TN_F64, 1e-100, 1e-100, 1e-100}, {TN_F64, 1e300, 1e-300, 1e300}};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
-        world   w;
-        double  factors[2], norm, plain, inner, cosine, self;
-        tn_cp  *small, *cp, *other;
-        tn_tensor *c;
+        world  w;
+        double factors[2], norm, plain, inner, cosine, self;
         factors[0] = scales[i].w; factors[1] = scales[i].v;
         if (!open_world(&w, scales[i].dtype, 17)) return;
-        small = any_cp(&w, 2, 3, 5, 4, false);
+        tn_cp *small = any_cp(&w, 2, 3, 5, 4, false);
         w.seed = 17;
-        cp = scaled_cp(&w, 2, 3, 5, 4, false, scales[i].p, factors);
-        other = any_cp(&w, 2, 3, 5, 4, false);
+        tn_cp *cp = scaled_cp(&w, 2, 3, 5, 4, false, scales[i].p, factors);
+        tn_cp *other = any_cp(&w, 2, 3, 5, 4, false);
         CHECK_STATUS(tn_cp_norm(small, &plain), TN_OK);
         CHECK_STATUS(tn_cp_norm(cp, &norm), TN_OK);
         plain = log(plain) + log(scales[i].p) + log(scales[i].w) + log(scales[i].v);
@@ -161,10 +159,10 @@ TEST(norms_at_any_scale)
         CHECK_NEAR(cosine, self, 1e-6);
         CHECK_STATUS(tn_cp_inner(cp, small, &inner), TN_OK);
         CHECK(inner > 0);
-        c = tn_cp_cosines(cp, cp);
+        tn_tensor *c = tn_cp_cosines(cp, cp);
         CHECK_NEAR(host(c)[4], 1, 1e-6);
         tn_tensor_destroy(c);
-        leave(&w);
+        close_world(&w);
     }
 }
 
@@ -175,26 +173,24 @@ TEST(outputs_of_different_sizes)
     for (size_t d = 0; d < 2; d++) {
         world      w;
         double    *v, value;
-        tn_tensor *p;
-        tn_cp     *plain, *cp;
         tn_spectrum s[2];
-        if (!open_world(&w, both[d], 23)) return;
-        plain = any_cp(&w, 2, 4, 7, 5, false);
+        if (!open_world(&w, f64_f32[d], 23)) return;
+        tn_cp *plain = any_cp(&w, 2, 4, 7, 5, false);
         v = host(plain->p);
         for (int i = 0; i < 28; i++) v[i] *= sizes[d][i / 7];
-        p = tensor(&w, 2, 4, 7, v);
-        cp = tn_cp_create(w.ctx, 2, p, plain->f, TN_CP_INPUT_PLAIN);
+        tn_tensor *p = tensor(&w, 2, 4, 7, v);
+        tn_cp *cp = tn_cp_create(w.ctx, 2, p, plain->f, TN_CP_INPUT_PLAIN);
         tn_tensor *a = tn_cp_cosines(plain, plain), *b = tn_cp_cosines(cp, cp), *c = tn_cp_cosines(cp, plain);
         for (int i = 0; i < 16; i++) {
-            CHECK_NEAR(host(b)[i], host(a)[i], both[d] == TN_F32 ? 1e-6 : 1e-14);
-            CHECK_NEAR(host(c)[i], host(a)[i], both[d] == TN_F32 ? 1e-6 : 1e-14);
+            CHECK_NEAR(host(b)[i], host(a)[i], f64_f32[d] == TN_F32 ? 1e-6 : 1e-14);
+            CHECK_NEAR(host(c)[i], host(a)[i], f64_f32[d] == TN_F32 ? 1e-6 : 1e-14);
         }
         tn_tensor_destroy(a); tn_tensor_destroy(b); tn_tensor_destroy(c);
         for (int64_t count = 0; count <= 2; count += 2) {
             CHECK_STATUS(tn_cp_spectrum(plain, count, &s[0]), TN_OK);
             CHECK_STATUS(tn_cp_spectrum(cp, count, &s[1]), TN_OK);
             for (int o = 0; o < 4; o++) {
-                CHECK_NEAR(host(s[1].norm)[o] / sizes[d][o], host(s[0].norm)[o], both[d] == TN_F32 ? 2e-6 : 1e-13);
+                CHECK_NEAR(host(s[1].norm)[o] / sizes[d][o], host(s[0].norm)[o], f64_f32[d] == TN_F32 ? 2e-6 : 1e-13);
                 CHECK_NEAR(host(s[1].rank_low)[o], host(s[0].rank_low)[o], 1e-5);
                 CHECK_NEAR(host(s[1].rank_high)[o], host(s[0].rank_high)[o], 1e-5);
             }
@@ -202,13 +198,13 @@ TEST(outputs_of_different_sizes)
             tn_spectrum_destroy(&s[1]);
         }
         double tiny[2] = {1e-30, 1e-30};
-        if (both[d] == TN_F64) tiny[0] = tiny[1] = 1e-200;
+        if (f64_f32[d] == TN_F64) tiny[0] = tiny[1] = 1e-200;
         cp = scaled_cp(&w, 2, 2, 3, 4, false, 1, tiny);
         CHECK(!tn_cp_gram(cp, cp));
         CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "gram: a result is about 1e-");
-        CHECK_STATUS(tn_cp_norm(cp, &value), both[d] == TN_F64 ? TN_ERR_NONFINITE : TN_OK);
-        if (both[d] == TN_F64) CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "norm: a result is about 1e-400, beyond the range of F64");
-        leave(&w);
+        CHECK_STATUS(tn_cp_norm(cp, &value), f64_f32[d] == TN_F64 ? TN_ERR_NONFINITE : TN_OK);
+        if (f64_f32[d] == TN_F64) CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "norm: a result is about 1e-400, beyond the range of F64");
+        close_world(&w);
     }
 }
 
@@ -229,11 +225,11 @@ TEST(folds_at_any_scale)
             f[0] = scales[i].w; f[1] = scales[i].v;
             for (int which = 0; which < 5; which++) {
                 if (!open_world(&w, scales[i].dtype, 29)) return;
-                if (c && which != 2) { leave(&w); continue; }
+                if (c && which != 2) { close_world(&w); continue; }
                 cp[0] = any_cp(&w, 2, 3, 6, 4, false);
                 w.seed = 29;
                 cp[1] = scaled_cp(&w, 2, 3, 6, 4, false, scales[i].p, f);
-                v = noise(&w, 16); s = room(16);
+                v = noise(&w, 16); s = doubles(16);
                 for (int k = 0; k < 4; k++)                                   /* s = v v^T, v a triangle */
                     for (int l = 0; l < 4; l++) for (int q = 0; q < 4; q++) s[k * 4 + l] += v[k * 4 + q] * v[l * 4 + q];
                 for (int t = 0; t < 2; t++) {
@@ -246,7 +242,7 @@ TEST(folds_at_any_scale)
                             : which == 3 ? tn_cp_compose(cp[t], tn_cp_create(w.ctx, 1, e[t], &e[0], TN_CP_INPUT_PLAIN))
                             : tn_cp_fold_out(cp[t], tn_slice(e[t], 1, 0, 3), NULL);
                 }
-                if (!CHECK(to[0] && to[1])) { printf("%s of scales %d: %s\n", what[which], (int)i, tn_ctx_error(w.ctx)); leave(&w); continue; }
+                if (!CHECK(to[0] && to[1])) { printf("%s of scales %d: %s\n", what[which], (int)i, tn_ctx_error(w.ctx)); close_world(&w); continue; }
                 CHECK_STATUS(tn_cp_norm(to[0], &norm[0]), TN_OK);
                 CHECK_STATUS(tn_cp_norm(to[1], &norm[1]), TN_OK);
                 double expected = log(norm[0]) + log(scales[i].p) + log(f[0]) + log(f[1])
@@ -254,19 +250,19 @@ TEST(folds_at_any_scale)
                 if (!CHECK_NEAR(log(norm[1]), expected, 100 * tol)) printf("%s of scales %d\n", what[which], (int)i);
                 CHECK_STATUS(tn_cp_cosine(to[0], to[1], &cosine), TN_OK);
                 CHECK_NEAR(cosine, 1, tol);
-                leave(&w);
+                close_world(&w);
             }
         }
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double most[2], *v;
-        if (!open_world(&w, both[d], 31)) return;
-        most[0] = most[1] = both[d] == TN_F32 ? 1e36 : 1e300;
+        if (!open_world(&w, f64_f32[d], 31)) return;
+        most[0] = most[1] = f64_f32[d] == TN_F32 ? 1e36 : 1e300;
         v = noise(&w, 16);
         for (int k = 0; k < 16; k++) v[k] *= most[0];
         CHECK(!tn_cp_fold_in(scaled_cp(&w, 2, 3, 6, 4, false, 1, most), tensor(&w, 2, 4, 4, v), NULL));
         CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "fold_in: term 0 is about 1e");
-        leave(&w);
+        close_world(&w);
     }
 }
 
@@ -278,10 +274,9 @@ TEST(comparisons_of_what_is_not_finite)
             for (int kind = 0; kind < 2; kind++) {
                 world  w;
                 double bad = kind ? -HUGE_VAL : (double)NAN, value = 0;
-                tn_cp *cp, *good;
-                if (!open_world(&w, both[d], 19)) return;
-                cp = any_cp(&w, 2, 2, 3, 4, false);
-                good = any_cp(&w, 2, 2, 3, 4, false);
+                if (!open_world(&w, f64_f32[d], 19)) return;
+                tn_cp *cp = any_cp(&w, 2, 2, 3, 4, false);
+                tn_cp *good = any_cp(&w, 2, 2, 3, 4, false);
                 tn_write(tn_slice(tn_slice(where ? cp->f[where - 1] : cp->p, 0, 1, 2), 1, 1, 2), TN_F64, &bad, 1);
                 CHECK_STATUS(tn_cp_norm(cp, &value), TN_ERR_NONFINITE);
                 CHECK(value != value);
@@ -291,46 +286,44 @@ TEST(comparisons_of_what_is_not_finite)
                 CHECK(value != value);
                 CHECK(!tn_cp_gram(cp, good) && !tn_cp_cosines(cp, good));
                 tn_ctx_clear_error(w.ctx);
-                leave(&w);
+                close_world(&w);
             }
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double huge[2], value;
-        if (!open_world(&w, both[d], 19)) return;
-        huge[0] = huge[1] = both[d] == TN_F32 ? 1e30 : 1e200;
-        if (both[d] == TN_F64) {
+        if (!open_world(&w, f64_f32[d], 19)) return;
+        huge[0] = huge[1] = f64_f32[d] == TN_F32 ? 1e30 : 1e200;
+        if (f64_f32[d] == TN_F64) {
             CHECK_STATUS(tn_cp_norm(scaled_cp(&w, 2, 2, 3, 4, false, 1, huge), &value), TN_ERR_NONFINITE);
             CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "norm: a result is about 1e400, beyond the range of F64");
         }
         CHECK(!tn_cp_gram(scaled_cp(&w, 2, 2, 3, 4, false, 1, huge), any_cp(&w, 2, 2, 3, 4, false)));
         CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "beyond the range of");
-        leave(&w);
+        close_world(&w);
     }
 }
 
 /* Blocks of the term Gram, and no h x h' matrix: a limit that holds the operator and little more. */
 TEST(memory_of_a_norm)
 {
-    tn_ctx *ctx = open_ctx(TN_F32, (size_t)32 << 20);               /* 6000 x 6000 floats are 144 MB */
-    tn_cp  *cp;
+    tn_ctx *ctx = ctx_in(NULL, TN_F32, (size_t)32 << 20);               /* 6000 x 6000 floats are 144 MB */
     double  norm;
     tn_tensor *p, *f[2];
     int64_t shape[2] = {6000, 4};
-    tn_cp_hosvd_desc   d;
+    tn_cp_hosvd_desc   d = ZERO;
     tn_cp_hosvd_result r;
     f[0] = tn_normal(ctx, 2, shape, 0, 1);
     f[1] = tn_normal(ctx, 2, shape, 0, 1);
     p = tn_copy(ctx, tn_transpose(f[0], 0, 1));
-    cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     CHECK_STATUS(tn_cp_norm(cp, &norm), TN_OK);
     CHECK_STATUS(tn_cp_cosine(cp, cp, &norm), TN_OK);
     CHECK_NEAR(norm, 1, 1e-12);
-    memset(&d, 0, sizeof d);
     d.core = true;
     CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK);
     CHECK(r.error < 1e-6);
     tn_cp_hosvd_destroy(&r);
-    close_ctx(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- more pairs than there are, and marks -------------------------------------------------- */
@@ -364,23 +357,19 @@ TEST(counts_above_the_rank)
         }
         fresh_round(&w);
     }
-    leave(&w);
+    close_world(&w);
 }
 
 TEST(marks_of_operators)
 {
-    world     w;
-    tn_cp    *first, *kept;
-    tn_tensor *e, *t;
-    uint64_t  mark;
-    size_t    blocks;
-    double    a, b;
+    world  w;
+    double a, b;
     if (!open_world(&w, TN_F64, 29)) return;
-    first = any_cp(&w, 2, 3, 4, 5, false);
-    e = any_matrix(&w, 5, 2);
-    mark = tn_cp_mark(w.ctx);
-    kept = tn_cp_release(w.ctx, mark, tn_cp_fold_in(first, e, NULL));
-    blocks = (size_t)w.heap.blocks;
+    tn_cp *first = any_cp(&w, 2, 3, 4, 5, false);
+    tn_tensor *e = any_matrix(&w, 5, 2);
+    uint64_t mark = tn_cp_mark(w.ctx);
+    tn_cp *kept = tn_cp_release(w.ctx, mark, tn_cp_fold_in(first, e, NULL));
+    size_t blocks = (size_t)w.heap.blocks;
     for (int i = 0; i < 5; i++) {
         uint64_t inner = tn_cp_mark(w.ctx);
         CHECK(tn_cp_fold_out(tn_cp_fold_in(first, e, NULL), any_matrix(&w, 2, 3), NULL) != NULL);
@@ -389,14 +378,14 @@ TEST(marks_of_operators)
     }
     CHECK_STATUS(tn_cp_norm(kept, &a), TN_OK);                 /* older operators and the kept one are alive */
     CHECK_STATUS(tn_cp_norm(first, &a), TN_OK);
-    t = tn_cp_gram(first, first);
+    tn_tensor *t = tn_cp_gram(first, first);
     CHECK(tn_cp_release(w.ctx, 0, NULL) == NULL);              /* all operators, and no tensor */
     CHECK_NEAR(host(t)[0] + host(t)[4] + host(t)[8], a * a, 1e-12 * a * a);
     CHECK(tn_cp_mark(NULL) == 0 && tn_cp_release(NULL, 0, NULL) == NULL);
     b = 0;
     CHECK_STATUS(tn_cp_norm(any_cp(&w, 2, 1, 1, 1, false), &b), TN_OK);
     CHECK(b > 0);
-    leave(&w);
+    close_world(&w);
 }
 
 /* ---- folding one slot ------------------------------------------------------------------------ */
@@ -406,7 +395,7 @@ TEST(folding_one_slot)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double worst = 0;
-        if (!open_world(&w, both[d], 31)) return;
+        if (!open_world(&w, f64_f32[d], 31)) return;
         for (int round = 0; round < 24; round++) {
             int        order = 1 + round % 3, slot = (int)test_random_int(&w.seed, 0, order - 1);
             bool       constant = round & 4, bias = round & 8;
@@ -421,8 +410,8 @@ TEST(folding_one_slot)
             test_raise(&worst, test_max_error(host(tn_cp_apply_each(w.ctx, folded, y)), host(tn_cp_apply_each(w.ctx, cp, x)), 4 * out));
             fresh_round(&w);
         }
-        report("folding one slot", both[d], worst);
-        leave(&w);
+        report("folding one slot", f64_f32[d], worst);
+        close_world(&w);
     }
 }
 
@@ -434,7 +423,7 @@ TEST(compositions)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double worst = 0, each = 0;
-        if (!open_world(&w, both[d], 41)) return;
+        if (!open_world(&w, f64_f32[d], 41)) return;
         for (int round = 0; round < 36; round++) {
             const int  *k = orders[round % 6];
             bool       outside = round / 6 & 1, inside = round / 12 & 1;         /* which has a constant */
@@ -452,9 +441,9 @@ TEST(compositions)
             test_raise(&each, test_max_error(host(tn_cp_apply_each(w.ctx, both_of, v)), host(tn_cp_apply_each(w.ctx, outer, u)), 10));
             fresh_round(&w);
         }
-        report("composition", both[d], worst);
-        report("composition, input by input", both[d], each);
-        leave(&w);
+        report("composition", f64_f32[d], worst);
+        report("composition, input by input", f64_f32[d], each);
+        close_world(&w);
     }
 }
 
@@ -475,9 +464,8 @@ TEST(modes_of_the_small_example)
     world w;
     if (!open_world(&w, TN_F64, 1)) return;
     for (int accurate = 0; accurate < 2; accurate++) {
-        tn_cp_hosvd_desc   d;
+        tn_cp_hosvd_desc   d = ZERO;
         tn_cp_hosvd_result r;
-        memset(&d, 0, sizeof d);
         d.accurate = accurate;
         d.core = true;
         if (!CHECK_STATUS(tn_cp_hosvd(small_example(&w), &d, &r), TN_OK)) break;
@@ -490,13 +478,13 @@ TEST(modes_of_the_small_example)
         CHECK(r.in_values[1] == NULL);
         tn_cp_hosvd_destroy(&r);
     }
-    leave(&w);
+    close_world(&w);
 }
 
 /* to[.., j, ..] = sum_i from[.., i, ..] u[i,j] along one axis: [before,keep,after] -> [before,n,after] */
 static double *along(const double *from, int64_t before, int64_t keep, int64_t after, const double *u, int64_t n)
 {
-    double *to = room(before * n * after);
+    double *to = doubles(before * n * after);
     for (int64_t b = 0; b < before; b++)
         for (int64_t i = 0; i < keep; i++)
             for (int64_t j = 0; j < n; j++)
@@ -524,7 +512,7 @@ TEST(modes_against_dense)
         world  w;
         double whole = 0, error = 0, values = 0, orthogonal = 0;
         int    truncated = 0;
-        if (!open_world(&w, both[d], 43)) return;
+        if (!open_world(&w, f64_f32[d], 43)) return;
         for (int round = 0; round < 32; round++) {
             int       order = 1 + round % 3;
             bool      plain = round & 4, accurate = round & 8;
@@ -532,9 +520,8 @@ TEST(modes_against_dense)
             tn_cp    *cp = any_cp(&w, order, out, h, n, false);
             double   *dense = plain ? plain_dense(cp) : plain_symmetric(cp), *again, norm, left = 0;
             int64_t   size = out * inputs_of(cp);
-            tn_cp_hosvd_desc   desc;
+            tn_cp_hosvd_desc   desc = ZERO;
             tn_cp_hosvd_result r;
-            memset(&desc, 0, sizeof desc);
             desc.unsymmetrised = plain;
             desc.accurate = accurate;
             desc.core = true;
@@ -567,12 +554,12 @@ TEST(modes_against_dense)
             tn_cp_hosvd_destroy(&r);
             fresh_round(&w);
         }
-        report("core in its directions", both[d], whole);
-        report("values of the output mode", both[d], values);
-        report("orthogonality of the output mode", both[d], orthogonal);
-        report("squared error of truncation", both[d], error);
+        report("core in its directions", f64_f32[d], whole);
+        report("values of the output mode", f64_f32[d], values);
+        report("orthogonality of the output mode", f64_f32[d], orthogonal);
+        report("squared error of truncation", f64_f32[d], error);
         CHECK(truncated > 10);
-        leave(&w);
+        close_world(&w);
     }
 }
 
@@ -581,16 +568,14 @@ TEST(small_singular_values)
 {
     world  w;
     double p[36] = {0}, f[36] = {0}, twin_p[] = {1, -1, 1, 1}, twin_f[4], worst = 0;
-    tn_cp *cp;
     tn_tensor *factor[2];
-    tn_cp_hosvd_desc   d;
+    tn_cp_hosvd_desc   d = ZERO;
     tn_cp_hosvd_result r;
-    memset(&d, 0, sizeof d);
     d.accurate = true;
     if (!open_world(&w, TN_F64, 47)) return;
     for (int i = 0; i < 6; i++) { p[i * 7] = pow(10, -2.6 * i); f[i * 7] = 1; }
     factor[0] = factor[1] = tensor(&w, 2, 6, 6, f);
-    cp = tn_cp_create(w.ctx, 2, tensor(&w, 2, 6, 6, p), factor, TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_create(w.ctx, 2, tensor(&w, 2, 6, 6, p), factor, TN_CP_INPUT_PLAIN);
     REQUIRE(CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK));
     for (int i = 0; i < 6; i++) {
         test_raise(&worst, fabs(host(r.out_values)[i] / p[i * 7] - 1));
@@ -605,7 +590,7 @@ TEST(small_singular_values)
     CHECK_NEAR(host(r.out_values)[0], 2, 1e-8);                          /* the sum; the difference is -2e-9 x0 x1: norm sqrt 2 1e-9 */
     CHECK_NEAR(host(r.out_values)[1] / (sqrt(2.0) * 1e-9), 1, 1e-6);
     tn_cp_hosvd_destroy(&r);
-    leave(&w);
+    close_world(&w);
 }
 
 /* Gram matrices of several blocks of pairs, against the QR decompositions, which have no blocks of terms. */
@@ -615,12 +600,10 @@ TEST(modes_of_many_terms)
     for (int order = 1; order <= 3; order++)
         for (int plain = 0; plain < 2; plain++) {
             world  w;
-            tn_cp *cp;
-            tn_cp_hosvd_desc   d;
+            tn_cp_hosvd_desc   d = ZERO;
             tn_cp_hosvd_result by_grams, by_qr;
             if (!open_world(&w, TN_F64, 47)) return;
-            cp = any_cp(&w, order, 2, 300, 3, order == 2);
-            memset(&d, 0, sizeof d);
+            tn_cp *cp = any_cp(&w, order, 2, 300, 3, order == 2);
             d.unsymmetrised = plain;
             CHECK_STATUS(tn_cp_hosvd(cp, &d, &by_grams), TN_OK);
             d.accurate = true;
@@ -632,7 +615,7 @@ TEST(modes_of_many_terms)
             }
             tn_cp_hosvd_destroy(&by_grams);
             tn_cp_hosvd_destroy(&by_qr);
-            leave(&w);
+            close_world(&w);
         }
     WORST("modes of 300 terms, two ways", worst, 1e-12);
 }
@@ -644,7 +627,7 @@ TEST(largest_coefficients)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double worst = 0;
-        if (!open_world(&w, both[d], 53)) return;
+        if (!open_world(&w, f64_f32[d], 53)) return;
         for (int round = 0; round < 24; round++) {
             int      order = 1 + round % 3;
             bool     plain = round & 4;
@@ -676,8 +659,8 @@ TEST(largest_coefficients)
             tn_coefficients_destroy(&r);
             fresh_round(&w);
         }
-        report("largest coefficients", both[d], worst);
-        leave(&w);
+        report("largest coefficients", f64_f32[d], worst);
+        close_world(&w);
     }
 }
 
@@ -688,7 +671,6 @@ TEST(largest_coefficients_by_their_bound)
     int64_t    n = 400, h = 8;
     double    *v, *dense, best = 0;
     tn_tensor *f[2];
-    tn_cp     *cp;
     tn_coefficients r;
     if (!open_world(&w, TN_F64, 59)) return;
     for (int k = 0; k < 2; k++) {
@@ -696,14 +678,14 @@ TEST(largest_coefficients_by_their_bound)
         for (int64_t i = 0; i < h * n; i++) v[i] /= 1 + (double)(i % n);
         f[k] = tensor(&w, 2, h, n, v);
     }
-    cp = tn_cp_create(w.ctx, 2, any_matrix(&w, 2, h), f, TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_create(w.ctx, 2, any_matrix(&w, 2, h), f, TN_CP_INPUT_PLAIN);
     dense = plain_dense(cp);
     REQUIRE(CHECK_STATUS(tn_cp_top(cp, 5, true, &r), TN_OK));
     for (int64_t i = 0; i < 2 * n * n; i++) test_raise(&best, fabs(dense[i]));
     CHECK_NEAR(fabs(host(r.values)[0]), best, 1e-14);
     CHECK(r.visited < 0.2 && r.visited > 0);
     tn_coefficients_destroy(&r);
-    leave(&w);
+    close_world(&w);
 }
 
 /* ---- Gaussian inputs --------------------------------------------------------------------------------- */
@@ -711,7 +693,7 @@ TEST(largest_coefficients_by_their_bound)
 /* E[f g^T] over x = mean + L z by Gauss-Hermite quadrature: 3 points per axis are exact for degree 5. */
 static void quadrature(world *w, const tn_cp *a, const tn_cp *b, int64_t n, const double *mean, const double *l, double *moment)
 {
-    int64_t points = 1, o, q;
+    int64_t points = 1, o;
     for (int64_t i = 0; i < n; i++) points *= 3;
     for (int64_t at = 0; at < points; at++) {
         double  z[4], x[4], weight = 1, *f, *g;
@@ -723,7 +705,7 @@ static void quadrature(world *w, const tn_cp *a, const tn_cp *b, int64_t n, cons
         for (int64_t i = 0; i < n; i++) for (x[i] = mean[i], o = 0; o < n; o++) x[i] += l[i * n + o] * z[o];
         f = host(tn_cp_apply(w->ctx, a, tensor(w, 2, 1, n, x)));
         g = host(tn_cp_apply(w->ctx, b, tensor(w, 2, 1, n, x)));
-        for (o = 0; o < a->out; o++) for (q = 0; q < b->out; q++) moment[o * b->out + q] += weight * f[o] * g[q];
+        for (o = 0; o < a->out; o++) for (int64_t q = 0; q < b->out; q++) moment[o * b->out + q] += weight * f[o] * g[q];
     }
 }
 
@@ -732,28 +714,27 @@ TEST(gaussian_moments)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double worst = 0;
-        if (!open_world(&w, both[d], 61)) return;
+        if (!open_world(&w, f64_f32[d], 61)) return;
         for (int round = 0; round < 16; round++) {
-            int        order = 1 + round % 2;
-            bool       constant = round & 2;
-            int64_t    n = test_random_int(&w.seed, 1, 4), m = n + constant;
-            tn_cp     *a = any_cp(&w, order, 3, 4, m, constant), *b = any_cp(&w, order, 2, 5, m, constant);
-            double    *l = noise(&w, n * n), *mean = constant ? noise(&w, n) : room(n), *s = room(m * m), *want = room(6);
-            tn_tensor *found;
+            int     order = 1 + round % 2;
+            bool    constant = round & 2;
+            int64_t n = test_random_int(&w.seed, 1, 4), m = n + constant;
+            tn_cp  *a = any_cp(&w, order, 3, 4, m, constant), *b = any_cp(&w, order, 2, 5, m, constant);
+            double *l = noise(&w, n * n), *mean = constant ? noise(&w, n) : doubles(n), *s = doubles(m * m), *want = doubles(6);
             for (int64_t i = 0; i < m; i++)
                 for (int64_t j = 0; j < m; j++) {
                     double mi = i < n ? mean[i] : 1, mj = j < n ? mean[j] : 1;
                     s[i * m + j] = mi * mj + (i < n && j < n ? dot(l + i * n, l + j * n, n) : 0);
                 }
-            found = tn_cp_gaussian_moment(a, b, tensor(&w, 2, m, m, s));
+            tn_tensor *found = tn_cp_gaussian_moment(a, b, tensor(&w, 2, m, m, s));
             if (!CHECK(found != NULL)) break;
             quadrature(&w, a, b, n, mean, l, want);
             test_raise(&worst, test_max_error(host(found), want, 6));
             tn_tensor_destroy(found);
             fresh_round(&w);
         }
-        report("Gaussian moments against quadrature", both[d], worst);
-        leave(&w);
+        report("Gaussian moments against quadrature", f64_f32[d], worst);
+        close_world(&w);
     }
 }
 
@@ -780,7 +761,7 @@ TEST(gaussian_moments_at_any_scale)
         all = scales[i].p * scales[i].f * scales[i].f * scales[i].s;
         if (CHECK(t != NULL)) CHECK_NEAR(host(t)[0] / all / all / plain, 1, 1e-5);
         tn_tensor_destroy(t);
-        leave(&w);
+        close_world(&w);
     }
 }
 
@@ -789,20 +770,19 @@ TEST(two_layers_exactly)
     for (size_t d = 0; d < 2; d++) {
         world  w;
         double worst = 0;
-        if (!open_world(&w, both[d], 67)) return;
+        if (!open_world(&w, f64_f32[d], 67)) return;
         for (int round = 0; round < 12; round++) {
             bool    c = round & 1;
             int64_t n = test_random_int(&w.seed, 1, 4) + c, m = test_random_int(&w.seed, 1, 4), k = test_random_int(&w.seed, 1, 4);
             const tn_cp *a[2], *b[2];
-            tn_cp  *fa, *fb;
             double  inner, na, nb;
             tn_stack_result r;
             a[0] = any_cp(&w, 2, m, 3, n, c);
             a[1] = any_cp(&w, 2, 2, 4, m + c, c);
             b[0] = any_cp(&w, 2, k, 4, n, c);
             b[1] = any_cp(&w, 2, 2, 3, k + c, c);
-            fa = tn_cp_compose(a[1], a[0]);
-            fb = tn_cp_compose(b[1], b[0]);
+            tn_cp *fa = tn_cp_compose(a[1], a[0]);
+            tn_cp *fb = tn_cp_compose(b[1], b[0]);
             CHECK_STATUS(tn_cp_inner(fa, fb, &inner), TN_OK);
             CHECK_STATUS(tn_cp_norm(fa, &na), TN_OK);
             CHECK_STATUS(tn_cp_norm(fb, &nb), TN_OK);
@@ -816,15 +796,15 @@ TEST(two_layers_exactly)
             tn_ctx_clear_error(w.ctx);
             fresh_round(&w);
         }
-        report("two layers against their composition", both[d], worst);
-        leave(&w);
+        report("two layers against their composition", f64_f32[d], worst);
+        close_world(&w);
     }
 }
 
 /* x0 x1 x2 x3 as (x0 x1)(x2 x3) and as (x0 x2)(x1 x3) */
 static tn_cp *products(world *w, int64_t n, const int *pair, int64_t terms)
 {
-    double *p = room(terms * terms), *a = room(terms * n), *b = room(terms * n);
+    double *p = doubles(terms * terms), *a = doubles(terms * n), *b = doubles(terms * n);
     tn_tensor *f[2];
     for (int64_t i = 0; i < terms; i++) p[i * terms + i] = a[i * n + pair[2 * i]] = b[i * n + pair[2 * i + 1]] = 1;
     f[0] = tensor(w, 2, terms, n, a);
@@ -843,12 +823,11 @@ TEST(stacks_at_any_scale)
             for (int method = TN_STACK_EXACT; method <= TN_STACK_LAYER_SYMMETRISED; method++) {
                 const tn_cp *a[3], *b[3], *c[3];
                 const double f[2] = {scales[i].f, scales[i].f}, degree = (double)((1 << layers) - 1);
-                tn_stack_desc   desc;
+                tn_stack_desc   desc = ZERO;
                 tn_stack_result r, plain;
                 world           w;
                 if (method == TN_STACK_EXACT && layers > 2) continue;
                 if (!open_world(&w, scales[i].dtype, 37)) return;
-                memset(&desc, 0, sizeof desc);
                 desc.method = (tn_stack_method)method;
                 desc.samples = 64;
                 for (int l = 0; l < layers; l++) b[l] = any_cp(&w, 2, 3, 4, 3, false);
@@ -866,7 +845,7 @@ TEST(stacks_at_any_scale)
                     if (s == TN_OK) CHECK_NEAR(log10(r.norm_a), log10(plain.norm_a) + size, scales[i].dtype == TN_F32 ? 1e-5 : 1e-11);
                     else CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "stack_inner: a result is about 1e");
                 }
-                leave(&w);
+                close_world(&w);
             }
 }
 
@@ -876,9 +855,8 @@ TEST(one_function_as_two_stacks)
     world w;
     const tn_cp *a[2], *b[2];
     tn_stack_result r;
-    tn_stack_desc   d;
+    tn_stack_desc   d = ZERO;
     if (!open_world(&w, TN_F64, 71)) return;
-    memset(&d, 0, sizeof d);
     a[0] = products(&w, 4, near, 2);
     b[0] = products(&w, 4, cross, 2);
     a[1] = b[1] = products(&w, 2, last, 1);
@@ -895,7 +873,7 @@ TEST(one_function_as_two_stacks)
     CHECK_STATUS(tn_cp_stack_inner(a, b, 2, &d, &r), TN_OK);
     CHECK_NEAR(r.cosine, 1, 1e-12);
     CHECK(fabs(r.inner - 1.0 / 24) < 5 * r.inner_error && r.inner_error < 0.1 / 24 && r.samples == 3000);
-    leave(&w);
+    close_world(&w);
 }
 
 /* A tensor of size 1e210, whose squares no double holds: its core is as large, and nothing of it is lost. */
@@ -908,9 +886,8 @@ TEST(cores_at_any_scale)
         const double       size = k / 2 ? 1e-70 : 1e70;
         tn_cp             *plain = any_cp(&w, 2, 4, 5, 4, false), *cp;
         tn_tensor         *f[2] = {tn_scale(w.ctx, plain->f[0], size), tn_scale(w.ctx, plain->f[1], size)};
-        tn_cp_hosvd_desc   d;
+        tn_cp_hosvd_desc   d = ZERO;
         tn_cp_hosvd_result r, own;
-        memset(&d, 0, sizeof d);
         d.core = true;
         d.accurate = k % 2;
         cp = tn_cp_create(w.ctx, 2, tn_scale(w.ctx, plain->p, size), f, TN_CP_INPUT_PLAIN);
@@ -924,7 +901,7 @@ TEST(cores_at_any_scale)
         fresh_round(&w);
     }
     WORST("cores of tensors of size 1e210 and 1e-210", worst, 1e-9);
-    leave(&w);
+    close_world(&w);
 }
 
 /* Samples against the exact inner product of two layers, on the sphere and with less certainty from the normal distribution. */
@@ -938,8 +915,7 @@ TEST(sampled_stacks)
         int64_t n = 3 + c;
         const tn_cp *a[2], *b[2];
         tn_stack_result exact, r, again, wide;
-        tn_stack_desc   d;
-        memset(&d, 0, sizeof d);
+        tn_stack_desc   d = ZERO;
         d.method = TN_STACK_SAMPLED;
         d.seed = (uint64_t)round + 1;
         d.samples = 2000;
@@ -963,7 +939,7 @@ TEST(sampled_stacks)
     }
     CHECK(outside <= 2 && count == 32);
     CHECK_INT(larger, 8);
-    leave(&w);
+    close_world(&w);
 }
 
 /* Three layers of one unit: x0^8, and (x0 + x1)^8/2^4 of norm 1, whose inner product is (1/sqrt 2)^8. */
@@ -973,10 +949,9 @@ TEST(three_layers)
     double one = 1, plain[] = {1, 0}, slant[] = {sqrt(0.5), sqrt(0.5)};
     const tn_cp *a[3], *b[3];
     tn_stack_result r;
-    tn_stack_desc   d;
+    tn_stack_desc   d = ZERO;
     tn_tensor *f[2], *p;
     if (!open_world(&w, TN_F64, 79)) return;
-    memset(&d, 0, sizeof d);
     p = tensor(&w, 2, 1, 1, &one);
     f[0] = f[1] = p;
     a[1] = a[2] = b[1] = b[2] = tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN);
@@ -994,7 +969,7 @@ TEST(three_layers)
     d.method = TN_STACK_EXACT;
     CHECK_STATUS(tn_cp_stack_inner(a, b, 3, &d, &r), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "stack_inner: layers is 3, expected 1 or 2 for the exact method");
-    leave(&w);
+    close_world(&w);
 }
 
 /* Swapped encoders, permuted and rescaled units: the same function, so the same modes, moments and coefficients. */
@@ -1003,21 +978,20 @@ TEST(invariances_of_modes)
     world      w;
     int64_t    n = 5, h = 4, out = 3;
     double    *p, *a, *b, *q, *fa, *fb, worst = 0, *s;
-    tn_cp     *one, *two;
     tn_tensor *f[2], *m[2], *e;
     tn_cp_hosvd_result r[2];
     tn_coefficients    t[2];
     if (!open_world(&w, TN_F64, 83)) return;
     p = noise(&w, out * h); a = noise(&w, h * n); b = noise(&w, h * n);
-    q = room(out * h); fa = room(h * n); fb = room(h * n);
+    q = doubles(out * h); fa = doubles(h * n); fb = doubles(h * n);
     for (int64_t k = 0; k < h; k++) {                             /* unit k becomes h-1-k, with W and V exchanged */
         for (int64_t o = 0; o < out; o++) q[o * h + h - 1 - k] = p[o * h + k] / (4 * -0.5);
         for (int64_t j = 0; j < n; j++) { fa[(h - 1 - k) * n + j] = 4 * b[k * n + j]; fb[(h - 1 - k) * n + j] = -0.5 * a[k * n + j]; }
     }
     f[0] = tensor(&w, 2, h, n, a); f[1] = tensor(&w, 2, h, n, b);
-    one = tn_cp_create(w.ctx, 2, tensor(&w, 2, out, h, p), f, TN_CP_INPUT_PLAIN);
+    tn_cp *one = tn_cp_create(w.ctx, 2, tensor(&w, 2, out, h, p), f, TN_CP_INPUT_PLAIN);
     f[0] = tensor(&w, 2, h, n, fa); f[1] = tensor(&w, 2, h, n, fb);
-    two = tn_cp_create(w.ctx, 2, tensor(&w, 2, out, h, q), f, TN_CP_INPUT_PLAIN);
+    tn_cp *two = tn_cp_create(w.ctx, 2, tensor(&w, 2, out, h, q), f, TN_CP_INPUT_PLAIN);
     e = any_matrix(&w, n, n);
     e = tn_matmul(w.ctx, e, tn_transpose(e, 0, 1));
     for (int k = 0; k < 2; k++) {
@@ -1039,7 +1013,7 @@ TEST(invariances_of_modes)
     }
     WORST("invariances of modes, moments and coefficients", worst, 1e-12);
     for (int k = 0; k < 2; k++) { tn_cp_hosvd_destroy(&r[k]); tn_coefficients_destroy(&t[k]); tn_tensor_destroy(m[k]); }
-    leave(&w);
+    close_world(&w);
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
@@ -1048,11 +1022,10 @@ TEST(bad_calls)
 {
     world      w;
     double     skew[] = {2, 1, 0, 2}, nan[] = {(double)NAN, 0, 0, 1};
-    tn_cp     *cp, *one;
     tn_tensor *x, *p, *f[2];
     if (!open_world(&w, TN_F64, 37)) return;
-    cp = any_cp(&w, 2, 2, 3, 2, false);
-    one = any_cp(&w, 2, 2, 3, 4, true);
+    tn_cp *cp = any_cp(&w, 2, 2, 3, 2, false);
+    tn_cp *one = any_cp(&w, 2, 2, 3, 4, true);
     x = any_matrix(&w, 2, 3);
     REFUSED(w.ctx, tn_cp_apply(w.ctx, cp, x), TN_ERR_SHAPE, "apply: x is [2,3], expected a last extent of 2");
     REFUSED(w.ctx, tn_cp_apply(w.ctx, one, any_matrix(&w, 2, 2)), TN_ERR_SHAPE, "expected a last extent of 4, the operator's inputs, or one less");
@@ -1068,29 +1041,26 @@ TEST(bad_calls)
     REFUSED(w.ctx, tn_cp_fold_slot(cp, 1, any_matrix(&w, 2, 2), any_vector(&w, 3)), TN_ERR_SHAPE, "fold_slot: b is [3]");
     REFUSED(w.ctx, tn_cp_gram(cp, any_cp(&w, 3, 2, 2, 2, false)), TN_ERR_SHAPE, "gram: the operators have orders 2 and 3");
     CHECK(!tn_cp_fold_slot(NULL, 0, x, NULL));
-    leave(&w);
+    close_world(&w);
 }
 
 TEST(bad_calls_of_modes_and_stacks)
 {
     world      w;
     double     rough[] = {2, 1, 0, 2}, lone[] = {1, 0, 0, 3}, bad = HUGE_VAL;
-    tn_cp     *cp, *narrow, *one;
     tn_tensor *f[2];
     const tn_cp *a[2];
-    tn_cp_hosvd_desc   d;
+    tn_cp_hosvd_desc   d = ZERO;
     tn_cp_hosvd_result r;
     tn_coefficients    t;
     tn_stack_result    s;
-    tn_stack_desc      sd;
+    tn_stack_desc      sd = ZERO;
     if (!open_world(&w, TN_F64, 89)) return;
-    memset(&d, 0, sizeof d);
-    memset(&sd, 0, sizeof sd);
-    cp = any_cp(&w, 2, 2, 3, 2, false);
-    one = any_cp(&w, 2, 2, 3, 2, true);
+    tn_cp *cp = any_cp(&w, 2, 2, 3, 2, false);
+    tn_cp *one = any_cp(&w, 2, 2, 3, 2, true);
     f[0] = any_matrix(&w, 3, 4);
     f[1] = any_matrix(&w, 3, 5);
-    narrow = tn_cp_create(w.ctx, 2, any_matrix(&w, 2, 3), f, TN_CP_INPUT_PLAIN);
+    tn_cp *narrow = tn_cp_create(w.ctx, 2, any_matrix(&w, 2, 3), f, TN_CP_INPUT_PLAIN);
     CHECK_STATUS(tn_cp_hosvd(narrow, NULL, &r), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "hosvd: input 1 has 5 elements, expected 4 as input 0");
     d.unsymmetrised = true;
@@ -1135,7 +1105,7 @@ TEST(bad_calls_of_modes_and_stacks)
     CHECK_STATUS(tn_cp_top(cp, 1, false, &t), TN_ERR_NONFINITE);
     CHECK(r.out_values == NULL && t.values == NULL);
     tn_ctx_clear_error(w.ctx);
-    leave(&w);
+    close_world(&w);
 }
 
 /* Searches of many outputs side by side, some of which are done before others, so that the last one takes their place,
@@ -1147,12 +1117,10 @@ TEST(eigenpairs_side_by_side)
     tn_eigen all[2];
     for (int c = 0; c < 2; c++) {
         int64_t    f_shape[2] = {H, N}, u_shape[1] = {OUT};
-        double    *p = room(OUT * H), u[OUT];
+        double    *p = doubles(OUT * H), u[OUT];
         tn_ctx    *ctx;
-        tn_desc    desc;
-        tn_cp     *cp;
+        tn_desc    desc = ZERO;
         tn_tensor *f[2], *t;
-        memset(&desc, 0, sizeof desc);
         desc.dtype = TN_F64;
         desc.threads = c ? 3 : 1;
         desc.parallel_for = c ? pool_backwards : NULL;
@@ -1163,13 +1131,13 @@ TEST(eigenpairs_side_by_side)
         t = tn_tensor_2d(ctx, TN_F64, OUT, H);
         CHECK_STATUS(tn_write(t, TN_F64, p, OUT * H), TN_OK);
         for (int k = 0; k < 2; k++) f[k] = tn_normal(ctx, 2, f_shape, 0, 1);
-        cp = tn_cp_create(ctx, 2, t, f, TN_CP_INPUT_PLAIN);
+        tn_cp *cp = tn_cp_create(ctx, 2, t, f, TN_CP_INPUT_PLAIN);
         CHECK_STATUS(tn_cp_eigen_all(cp, COUNT, &all[c]), TN_OK);
-        v[c] = room(OUT * COUNT);
+        v[c] = doubles(OUT * COUNT);
         CHECK_STATUS(tn_read(all[c].values, TN_F64, v[c], OUT * COUNT), TN_OK);
         for (int64_t o = OUT - 1; o >= 0 && c == 0; o -= 5) {
             tn_eigen one;
-            double   value[COUNT], *x = room(COUNT * N), *y = room(OUT * COUNT * N);
+            double   value[COUNT], *x = doubles(COUNT * N), *y = doubles(OUT * COUNT * N);
             for (int64_t i = 0; i < OUT; i++) u[i] = i == o;
             t = tn_tensor_nd(ctx, TN_F64, 1, u_shape);
             CHECK_STATUS(tn_write(t, TN_F64, u, OUT), TN_OK);
@@ -1197,16 +1165,14 @@ TEST(eigenpairs_side_by_side)
 /* What does not fit is refused with its size, before anything is made. */
 TEST(what_does_not_fit)
 {
-    tn_ctx *ctx = open_ctx(TN_F32, (size_t)30 << 20);
-    tn_cp  *cp;
+    tn_ctx *ctx = ctx_in(NULL, TN_F32, (size_t)30 << 20);
     tn_tensor *f[2];
     int64_t shape[2] = {300, 300};
-    tn_cp_hosvd_desc   d;
+    tn_cp_hosvd_desc   d = ZERO;
     tn_cp_hosvd_result r;
-    memset(&d, 0, sizeof d);
     f[0] = tn_normal(ctx, 2, shape, 0, 1);
     f[1] = tn_normal(ctx, 2, shape, 0, 1);
-    cp = tn_cp_create(ctx, 2, f[0], f, TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_create(ctx, 2, f[0], f, TN_CP_INPUT_PLAIN);
     CHECK(tn_cp_compose(cp, cp) == NULL);
     CHECK_ERROR(ctx, TN_ERR_MEMORY, "compose: the composition has 300^2 terms of 1500 numbers");
     d.core = true;
@@ -1215,7 +1181,7 @@ TEST(what_does_not_fit)
     d.rank_in = d.rank_out = 3;
     CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK);
     tn_cp_hosvd_destroy(&r);
-    close_ctx(ctx);
+    CLOSE_CTX(ctx);
 }
 
 TEST_MAIN(comparisons_of_every_order, more_terms_than_a_block, norms_at_any_scale, outputs_of_different_sizes, folds_at_any_scale,

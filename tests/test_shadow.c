@@ -22,11 +22,9 @@ static bool begin(run *r, const tn_backend *backend, tn_optim_kind rule, double 
 {
     static const int32_t id[ROWS] = {0, 1, 2, 3, 4, 0, 2, 4, 1}, label[ROWS] = {1, 2, 3, 4, 0, 1, 3, 0, 2};
     const int64_t n = ROWS;
-    tn_optim_desc d;
-    tn_desc       desc;
+    tn_optim_desc d = ZERO;
+    tn_desc       desc = ZERO;
     memset(r, 0, sizeof *r);
-    memset(&desc, 0, sizeof desc);
-    memset(&d, 0, sizeof d);
     desc.backend = backend;
     desc.gemm_precision = precision;
     desc.threads = 1;
@@ -63,9 +61,8 @@ static tn_tensor *forward(run *r)
 
 static tn_status compute(run *r)
 {
-    tn_tensor *loss;
     tn_record(r->ctx);
-    loss = forward(r);
+    tn_tensor *loss = forward(r);
     if (!loss || tn_assign(r->loss, loss) != TN_OK || tn_backward(r->ctx, loss) != TN_OK) return tn_ctx_status(r->ctx);
     return tn_optim_step(r->optim);
 }
@@ -102,11 +99,10 @@ static void happen(run *r, int step)
 static void train(run *r, const tn_backend *backend, tn_optim_kind rule, double momentum, bool events, bool graphed, outcome *o)
 {
     tn_graph *graph = NULL;
-    int       i;
-    int64_t   k, at = 0;
+    int64_t   at = 0;
     memset(o, 0, sizeof *o);
     if (!begin(r, backend, rule, momentum, true)) return;
-    for (i = 0; i < STEPS; i++) {
+    for (int i = 0; i < STEPS; i++) {
         tn_ctx_reset(r->ctx);
         if (events) happen(r, i);
         o->copies[i] = -(int64_t)tn_ctx_kernel_calls(r->ctx, TN_KERNEL_COPY);
@@ -124,7 +120,7 @@ static void train(run *r, const tn_backend *backend, tn_optim_kind rule, double 
         o->copies[i] += (int64_t)tn_ctx_kernel_calls(r->ctx, TN_KERNEL_COPY);
         CHECK_STATUS(tn_read(r->loss, TN_F64, &o->loss[i], 1), TN_OK);
     }
-    for (k = 0; k < tn_params_count(r->params); k++) {
+    for (int64_t k = 0; k < tn_params_count(r->params); k++) {
         const tn_tensor *t = tn_params_at(r->params, k)->value;
         if (CHECK(at + tn_tensor_count(t) <= 400)) CHECK_STATUS(tn_read(t, TN_F64, o->params + at, tn_tensor_count(t)), TN_OK);
         at += tn_tensor_count(t);
@@ -138,15 +134,13 @@ static void train(run *r, const tn_backend *backend, tn_optim_kind rule, double 
    so all is bit-identical. Once there, an operand is made anew only where something else than an update has written. */
 TEST(training)
 {
-    int k;
-    for (k = 0; k < 16; k++) {
+    for (int k = 0; k < 16; k++) {
         const tn_optim_kind rule = k % 4 == 0 ? TN_OPTIM_ADAMW : k % 4 == 1 ? TN_OPTIM_MUON : TN_OPTIM_SGD;
         const double        momentum = k % 4 == 1 || k % 4 == 3 ? 0.9 : 0;
         const bool          events = k / 4 % 2 == 1, graphed = k / 8 == 1;
         tn_backend          with = *shadow_backend(true), without = *shadow_backend(false);
         outcome             a, b;
         run                 r;
-        int                 i;
         if (graphed) {
             capture_rows = shadow_backend(true);
             with = without = *capture_backend();
@@ -165,8 +159,8 @@ TEST(training)
         capture_rows = NULL;
         CHECK(a.count > 0 && a.count == b.count && memcmp(a.params, b.params, sizeof *a.params * (size_t)a.count) == 0);
         CHECK(memcmp(a.loss, b.loss, sizeof a.loss) == 0);
-        for (i = 0; i < STEPS && !events; i++) CHECK_INT(a.copies[i] - b.copies[i], i == 1 ? 3 : 0);
-        for (i = 0; i < STEPS && events && !graphed; i++)
+        for (int i = 0; i < STEPS && !events; i++) CHECK_INT(a.copies[i] - b.copies[i], i == 1 ? 3 : 0);
+        for (int i = 0; i < STEPS && events && !graphed; i++)
             CHECK_INT(a.copies[i] - b.copies[i], i == 1 ? 3 : i == 2 || i == 3 || i == 4 || i == 5 || i == 6);
     }
 }
@@ -177,9 +171,7 @@ TEST(only_where_it_is_of_use)
 {
     static const int64_t thin[2] = {1, 6};
     run        r;
-    tn_tensor *x, *w;
-    tn_init    init;
-    memset(&init, 0, sizeof init);
+    tn_init    init = ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = 1;
     if (!begin(&r, shadow_backend(true), TN_OPTIM_ADAMW, 0, false)) return;
@@ -195,12 +187,12 @@ TEST(only_where_it_is_of_use)
     CHECK_INT(shadow_seen.given, 0);
     finish(&r);
     if (!begin(&r, shadow_backend(true), TN_OPTIM_ADAMW, 0, true)) return;
-    w = tn_params_add(r.params, "thin", 2, thin, init)->value;
+    tn_tensor *w = tn_params_add(r.params, "thin", 2, thin, init)->value;
     CHECK_STATUS(compute(&r), TN_OK);
     tn_ctx_reset(r.ctx);
     shadow_seen.given = 0;
     tn_record(r.ctx);
-    x = tn_embedding_forward(r.ctx, &r.m.embed, r.ids);
+    tn_tensor *x = tn_embedding_forward(r.ctx, &r.m.embed, r.ids);
     x = tn_affine(r.ctx, x, w, NULL);
     CHECK_STATUS(tn_backward(r.ctx, tn_sum(r.ctx, tn_mul(r.ctx, x, x))), TN_OK);
     CHECK_STATUS(tn_optim_step(r.optim), TN_OK);
@@ -220,8 +212,7 @@ TEST(only_where_it_is_of_use)
 /* Two steps, and a third one in a graph that has not ended. */
 static void begin_capture(run *r)
 {
-    int i;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         tn_ctx_reset(r->ctx);
         CHECK_STATUS(compute(r), TN_OK);
     }
@@ -232,18 +223,16 @@ static void begin_capture(run *r)
 /* A graph that was captured before the operands were there reads none and writes none: they are made anew after it. */
 TEST(a_graph_from_before)
 {
-    tn_backend with;
-    tn_graph  *graph;
-    run        r;
-    int        i;
+    tn_graph *graph;
+    run       r;
     capture_rows = shadow_backend(true);
-    with = *capture_backend();
+    tn_backend with = *capture_backend();
     if (!begin(&r, &with, TN_OPTIM_ADAMW, 0, true)) return;            /* of a backend without them ... */
     begin_capture(&r);
     CHECK_STATUS(tn_graph_end(r.ctx, &graph), TN_OK);
     with.shadow = SHADOW_LEAST;                                         /* ... which has them from now on */
     shadow_seen.given = shadow_seen.wrong = 0;
-    for (i = 0; i < 6; i++) {
+    for (int i = 0; i < 6; i++) {
         tn_ctx_reset(r.ctx);
         if (i % 2 == 0) CHECK_STATUS(compute(&r), TN_OK);
         else CHECK_STATUS(tn_graph_run(graph), TN_OK);
@@ -259,19 +248,17 @@ TEST(a_graph_from_before)
 /* A captured step that rewrites a parameter after its update: each replay makes the operand anew before it begins. */
 TEST(a_graph_that_rewrites_a_parameter)
 {
-    tn_backend with;
-    tn_graph  *graph;
-    run        r;
-    int        i;
+    tn_graph *graph;
+    run       r;
     capture_rows = shadow_backend(true);
-    with = *capture_backend();
+    tn_backend with = *capture_backend();
     with.shadow = SHADOW_LEAST;
     if (!begin(&r, &with, TN_OPTIM_ADAMW, 0, true)) return;
     begin_capture(&r);
     CHECK_STATUS(tn_assign(r.m.head.w, tn_scale(r.ctx, r.m.head.w, 0.5)), TN_OK);
     CHECK_STATUS(tn_graph_end(r.ctx, &graph), TN_OK);
     shadow_seen.given = shadow_seen.wrong = 0;
-    for (i = 0; i < 4; i++) CHECK_STATUS(tn_graph_run(graph), TN_OK);
+    for (int i = 0; i < 4; i++) CHECK_STATUS(tn_graph_run(graph), TN_OK);
     CHECK(shadow_seen.given > 0);
     CHECK_INT(shadow_seen.wrong, 0);
     tn_graph_destroy(graph);

@@ -23,8 +23,7 @@ static void write_diary(void *user, tn_log_level level, const char *message)
 static tn_ctx *ctx_logged(tn_gemm_precision precision, tn_dtype dtype, tn_simd simd, diary *log)
 {
     tn_ctx *ctx = NULL;
-    tn_desc d;
-    memset(&d, 0, sizeof d);
+    tn_desc d = ZERO;
     memset(log, 0, sizeof *log);
     d.gemm_precision = precision;
     d.dtype = dtype;
@@ -50,10 +49,9 @@ static bool same_product(tn_ctx *one, tn_ctx *two, int64_t m, int64_t n, int64_t
 {
     size_t count = (size_t)(m * n);
     double *x = (double *)malloc(2 * sizeof *x * count), *y = x + count;
-    bool same;
     CHECK_STATUS(tn_read(product_of(one, m, n, k), TN_F64, x, m * n), TN_OK);
     CHECK_STATUS(tn_read(product_of(two, m, n, k), TN_F64, y, m * n), TN_OK);
-    same = memcmp(x, y, sizeof *x * count) == 0;
+    bool same = memcmp(x, y, sizeof *x * count) == 0;
     free(x);
     return same;
 }
@@ -69,10 +67,8 @@ static bool has_unit(tn_gemm_precision precision)
 TEST(without_a_unit_it_is_F32)
 {
     static const tn_simd level[] = {TN_SIMD_BEST, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_NEON};
-    int p;
-    size_t l;
-    for (p = TN_GEMM_F32; p <= TN_GEMM_TF32; p++)
-        for (l = 0; l < sizeof level / sizeof *level; l++) {
+    for (int p = TN_GEMM_F32; p <= TN_GEMM_TF32; p++)
+        for (size_t l = 0; l < sizeof level / sizeof *level; l++) {
             diary   none, log, wide;
             tn_ctx *f32 = ctx_logged(TN_GEMM_F32, TN_F32, level[l], &none), *ctx = ctx_logged((tn_gemm_precision)p, TN_F32, level[l], &log);
             tn_ctx *f64 = ctx_logged(TN_GEMM_F32, TN_F64, level[l], &none), *ignores = ctx_logged((tn_gemm_precision)p, TN_F64, level[l], &wide);
@@ -96,9 +92,8 @@ TEST(without_a_unit_it_is_F32)
 TEST(an_unknown_precision_is_refused)
 {
     tn_ctx *ctx = NULL;
-    tn_desc d;
+    tn_desc d = ZERO;
     char    why[256];
-    memset(&d, 0, sizeof d);
     d.gemm_precision = (tn_gemm_precision)5;
     CHECK_STATUS(tn_ctx_create(&d, &ctx, why), TN_ERR_ARG);
     CHECK_STR(why, "ctx_create: desc.gemm_precision is 5, expected 0 to 4");
@@ -119,17 +114,15 @@ static bool unit_is_here(int unit)
 /* parts 0: in F32 */
 static tni_cpu *open_unit(int unit, int parts, int threads, tn_parallel_for_fn parallel_for)
 {
-    tn_desc  d;
-    void    *state = NULL;
-    char     why[256];
-    tni_cpu *cpu;
-    memset(&d, 0, sizeof d);
+    tn_desc d = ZERO;
+    void   *state = NULL;
+    char    why[256];
     d.threads = threads;
     d.parallel_for = parallel_for;
     d.allocator.alloc = tni_malloc;
     d.allocator.release = tni_mfree;
     CHECK(tn_cpu_backend()->open(&d, &state, why) == TN_OK);
-    cpu = (tni_cpu *)state;
+    tni_cpu *cpu = (tni_cpu *)state;
     cpu->gemm_parts = parts;
     cpu->gemm_products = parts == 0 ? NULL : unit == UNIT_DOTS ? tni_bf16_dots : tni_bf16_tiles;
     tiles_in_c = unit == UNIT_C;
@@ -151,12 +144,11 @@ typedef struct bf16_product { tn_call c; float *a, *b, *bias, *out; int64_t out_
 static tn_view bf16_matrix(uint64_t *seed, int64_t batch, int64_t m, int64_t n, bool is_out, float **mem, int64_t *count)
 {
     int64_t row = n, col = 1, size, i, kind = test_random_int(seed, 0, 7), pad = test_random_int(seed, 1, 5);
-    tn_view v;
+    tn_view v = ZERO;
     if (kind >= 3 && kind < 6) { row = 1; col = m; }            /* by columns */
     else if (kind == 6) row = n + pad;
     else if (kind == 7) { col = pad + 1; row = n * col; }
     size = (m - 1) * row + (n - 1) * col + 1;
-    memset(&v, 0, sizeof v);
     v.dtype = TN_F32;
     v.rank = 3;
     v.shape[0] = batch;
@@ -175,9 +167,8 @@ static tn_view bf16_matrix(uint64_t *seed, int64_t batch, int64_t m, int64_t n, 
 static bf16_product random_bf16(uint64_t *seed, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
     static const double alpha[] = {1, 1, 0.5}, beta[] = {0, 0, 1, -0.25};
-    bf16_product p;
-    int64_t i, unused;
-    memset(&p, 0, sizeof p);
+    bf16_product p = ZERO;
+    int64_t unused;
     p.c.kernel = TN_KERNEL_GEMM;
     p.c.n_in = 3;
     p.c.n_out = 1;
@@ -185,7 +176,7 @@ static bf16_product random_bf16(uint64_t *seed, int64_t batch, int64_t m, int64_
     p.c.in[1] = bf16_matrix(seed, batch, k, n, false, &p.b, &unused);
     p.c.out[0] = bf16_matrix(seed, batch, m, n, true, &p.out, &p.out_count);
     p.bias = (float *)malloc(sizeof *p.bias * (size_t)(n * 3));
-    for (i = 0; i < 3 * n; i++) p.bias[i] = (float)test_random_real(seed);
+    for (int64_t i = 0; i < 3 * n; i++) p.bias[i] = (float)test_random_real(seed);
     if (test_random_int(seed, 0, 1)) p.c.in[2].data = p.bias;
     p.c.in[2].rank = 1;
     p.c.in[2].shape[0] = n;
@@ -225,17 +216,16 @@ static double product_error(const bf16_product *p, const float *got)
     double         difference = 0, size = 0, *row = (double *)malloc(sizeof *row * (size_t)n);
     double        *right = (double *)malloc(sizeof *right * (size_t)(k * n));           /* b, close together */
     uint8_t       *mine = (uint8_t *)calloc((size_t)p->out_count, 1);
-    int64_t        s, i, j, d;
-    for (s = 0; s < batch; s++) {
-        for (d = 0; d < k; d++)
-            for (j = 0; j < n; j++) right[d * n + j] = (double)p->b[at(b, s, d, j)];
-        for (i = 0; i < m; i++) {
+    for (int64_t s = 0; s < batch; s++) {
+        for (int64_t d = 0; d < k; d++)
+            for (int64_t j = 0; j < n; j++) right[d * n + j] = (double)p->b[at(b, s, d, j)];
+        for (int64_t i = 0; i < m; i++) {
             memset(row, 0, sizeof *row * (size_t)n);
-            for (d = 0; d < k; d++) {
+            for (int64_t d = 0; d < k; d++) {
                 const double x = p->c.f[0] * (double)p->a[at(a, s, i, d)];
-                for (j = 0; j < n; j++) row[j] += x * right[d * n + j];
+                for (int64_t j = 0; j < n; j++) row[j] += x * right[d * n + j];
             }
-            for (j = 0; j < n; j++) {
+            for (int64_t j = 0; j < n; j++) {
                 const int64_t to = at(v, s, i, j);
                 size += row[j] * row[j];
                 row[j] += p->c.f[1] * (double)p->out[to] + (p->c.in[2].data ? (double)p->bias[j * p->c.in[2].strides[0]] : 0);
@@ -245,7 +235,7 @@ static double product_error(const bf16_product *p, const float *got)
             }
         }
     }
-    for (i = 0; i < p->out_count; i++)
+    for (int64_t i = 0; i < p->out_count; i++)
         if (!mine[i]) CHECK(memcmp(&got[i], &p->out[i], sizeof *got) == 0);
     free(row);
     free(right);
@@ -259,9 +249,8 @@ static double product_error(const bf16_product *p, const float *got)
 TEST(strips_hold_every_number)
 {
     uint64_t seed = 3;
-    int      t;
     NEEDS_AVX512;
-    for (t = 0; t < 200; t++) {
+    for (int t = 0; t < 200; t++) {
         const int     parts = 1 + t % 3;
         const bool    of_a = t % 2 == 0;
         const int64_t lines = test_random_int(&seed, 1, 16), depth = test_random_int(&seed, 1, 100), blocks = (depth + 31) / 32;
@@ -270,15 +259,13 @@ TEST(strips_hold_every_number)
         const int64_t count = (lines - 1) * line_step + (depth - 1) * depth_step + 1;
         float        *src = (float *)malloc(sizeof *src * (size_t)count);
         char         *strip = (char *)malloc((size_t)(blocks * parts * 1024));
-        int64_t       i, d, l;
-        for (i = 0; i < count; i++) src[i] = (float)ldexp(test_random_real(&seed), (int)test_random_int(&seed, -60, 47));
+        for (int64_t i = 0; i < count; i++) src[i] = (float)ldexp(test_random_real(&seed), (int)test_random_int(&seed, -60, 47));
         CHECK(!tni_bf16_pack(strip, parts, src, line_step, depth_step, lines, depth, of_a));
-        for (l = 0; l < 16; l++)
-            for (d = 0; d < blocks * 32; d++) {
+        for (int64_t l = 0; l < 16; l++)
+            for (int64_t d = 0; d < blocks * 32; d++) {
                 const float x = l < lines && d < depth ? src[l * line_step + d * depth_step] : 0;
                 float       left = x;
-                int         p;
-                for (p = 0; p < parts; p++) {
+                for (int p = 0; p < parts; p++) {
                     const char *tile = strip + (d / 32 * parts + p) * 1024;
                     const float part = tile_widen(of_a ? tile + 64 * l + d % 32 * 2 : tile + d % 32 / 2 * 64 + 4 * l + d % 2 * 2);
                     CHECK(fabs((double)(left - part)) <= fabs((double)left) / 256);
@@ -298,13 +285,12 @@ TEST(parts_round_half_to_even)
 {
     static const uint32_t from[] = {0x3f808000u, 0x3f818000u, 0x3f808001u, 0x3f807fffu, 0xbf818000u, 0x00000000u, 0x80000000u, 0x3fffffffu};
     static const uint32_t to[]   = {0x3f800000u, 0x3f820000u, 0x3f810000u, 0x3f800000u, 0xbf820000u, 0x00000000u, 0x80000000u, 0x40000000u};
-    char     strip[1024];
-    float    x[8];
-    int      i;
+    char  strip[1024];
+    float x[8];
     NEEDS_AVX512;
     memcpy(x, from, sizeof x);
     tni_bf16_pack(strip, 1, x, 8, 1, 1, 8, true);
-    for (i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++) {
         uint16_t half;
         memcpy(&half, strip + 2 * i, 2);
         CHECK_INT(half, to[i] >> 16);
@@ -315,9 +301,8 @@ TEST(parts_round_half_to_even)
 TEST(strips_of_halves_are_those_of_floats)
 {
     uint64_t seed = 4;
-    int      t;
     NEEDS_AVX512;
-    for (t = 0; t < 120; t++) {
+    for (int t = 0; t < 120; t++) {
         const bool    of_a = t % 2 == 0, large = t % 5 == 4;
         const int64_t lines = test_random_int(&seed, 1, 16), depth = test_random_int(&seed, 1, 100), blocks = (depth + 31) / 32;
         const int64_t kind = test_random_int(&seed, 0, 2), pad = test_random_int(&seed, 0, 3);
@@ -326,8 +311,7 @@ TEST(strips_of_halves_are_those_of_floats)
         float        *src = (float *)malloc(sizeof *src * (size_t)count);
         uint16_t     *half = (uint16_t *)malloc(sizeof *half * (size_t)count);      /* of exact size: nothing else is read */
         char         *strip = (char *)malloc((size_t)(2 * blocks * 1024));
-        int64_t       i;
-        for (i = 0; i < count; i++) {
+        for (int64_t i = 0; i < count; i++) {
             half[i] = tni_bf16_bits((float)ldexp(test_random_real(&seed), (int)test_random_int(&seed, -60, 47)));
             if (large && i == count - 1) half[i] = t % 3 == 0 ? 0x7fc1 : t % 3 == 1 ? 0xff80 : 0xd780;      /* NaN, -inf, -2^48 */
             src[i] = tni_bf16_value(half[i]);
@@ -348,21 +332,20 @@ TEST(products_have_the_errors_told)
 {
     static const double bound[] = {0, 2.2e-3, 4.2e-6, 2e-7};
     double worst[UNITS][4];
-    int    unit, parts, t;
+    int    unit, parts;
     NEEDS_AVX512;
     memset(worst, 0, sizeof worst);
     EACH(unit, parts) {
         tni_cpu *cpu = open_unit(unit, parts, 3, pool_backwards);
         uint64_t seed = 21;
-        for (t = 0; t < 24; t++) {
+        for (int t = 0; t < 24; t++) {
             const int64_t m = t == 0 ? 67 : test_random_int(&seed, 64, 140), n = t == 1 ? 65 : test_random_int(&seed, 64, 140);
             const int64_t k = test_random_int(&seed, 2097152 / (m * n) + 1, 2097152 / (m * n) + 70);
             bf16_product p = random_bf16(&seed, test_random_int(&seed, 0, 4) == 0 ? 2 : 1, m, n, k);
             tn_call c;
             float  *got = redirect(&p, &c);
-            double  error;
             run_on(cpu, &c);
-            error = product_error(&p, got);
+            double error = product_error(&p, got);
             if (!CHECK(error <= bound[parts])) printf("     %s, %d parts: [%d,%d][%d,%d]\n", unit_name[unit], parts, (int)m, (int)k, (int)k, (int)n);
             CHECK(error > bound[parts] / 100);          /* or it was not by parts at all */
             test_raise(&worst[unit][parts], error);
@@ -382,10 +365,10 @@ TEST(products_have_the_errors_told)
 /* More than one slab, and more than one block each way. */
 TEST(large_products)
 {
-    int unit, parts, turn;
+    int unit, parts;
     NEEDS_AVX512;
     EACH(unit, parts)
-        for (turn = 0; turn < 2; turn++) {
+        for (int turn = 0; turn < 2; turn++) {
             const int64_t wide = unit == UNIT_C ? 1090 : 4200, k = turn ? 1030 : 515;
             tni_cpu *cpu = open_unit(unit, parts, 2, NULL);
             uint64_t seed = 4;
@@ -393,9 +376,8 @@ TEST(large_products)
             tn_call  c;
             float   *got = redirect(&p, &c);
             if (unit != UNIT_C || parts > 1 || turn == 0) {
-                double error;
                 run_on(cpu, &c);
-                error = product_error(&p, got);
+                double error = product_error(&p, got);
                 if (!CHECK(error <= (parts == 1 ? 2.2e-3 : parts == 2 ? 4.2e-6 : 2.5e-7)))
                     printf("     %s, %d parts, turn %d: error %g\n", unit_name[unit], parts, turn, error);
             }
@@ -410,23 +392,19 @@ TEST(large_products)
 TEST(errors_at_depth_1000)
 {
     static const double bound[] = {5e-7, 2.2e-3, 4e-6, 2.5e-7};
-    int unit, parts;
     NEEDS_AVX512;
-    for (unit = 0; unit < UNITS; unit++)
-        for (parts = 0; parts <= 3; parts++) {
-            tni_cpu *cpu;
+    for (int unit = 0; unit < UNITS; unit++)
+        for (int parts = 0; parts <= 3; parts++) {
             uint64_t seed = 8;
-            bf16_product p;
             tn_call  c;
-            float   *got;
             char     what[64];
             if (test_leave_out(!unit_is_here(unit), NO_UNIT) || (unit == UNIT_DOTS && parts > 1)) continue;
-            cpu = open_unit(unit, parts, 2, NULL);
-            p = random_bf16(&seed, 1, 100, 100, 1000);
+            tni_cpu *cpu = open_unit(unit, parts, 2, NULL);
+            bf16_product p = random_bf16(&seed, 1, 100, 100, 1000);
             p.c.f[0] = 1;
             p.c.f[1] = 0;
             p.c.in[2].data = NULL;
-            got = redirect(&p, &c);
+            float *got = redirect(&p, &c);
             run_on(cpu, &c);
             snprintf(what, sizeof what, "%s, parts %d (0: F32)", unit_name[unit], parts);
             WORST(what, product_error(&p, got), bound[parts]);
@@ -439,11 +417,10 @@ TEST(errors_at_depth_1000)
 TEST(same_bits_for_any_threads)
 {
     static const int64_t shape[][4] = {{1, 300, 170, 130}, {2, 130, 260, 90}, {1, 97, 99, 600}};
-    int    unit, parts, threads;
-    size_t s;
+    int    unit, parts;
     NEEDS_AVX512;
     EACH(unit, parts)
-        for (s = 0; s < sizeof shape / sizeof *shape; s++) {
+        for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
             uint64_t seed = 31 + s;
             bf16_product p = random_bf16(&seed, shape[s][0], shape[s][1], shape[s][2], shape[s][3]);
             tn_call  c;
@@ -451,7 +428,7 @@ TEST(same_bits_for_any_threads)
             float   *right = redirect(&p, &c);
             run_on(one, &c);
             tni_cpu_close(one);
-            for (threads = 2; threads <= 4; threads++) {
+            for (int threads = 2; threads <= 4; threads++) {
                 tni_cpu *many = open_unit(unit, parts, threads, threads == 2 ? NULL : pool_backwards);
                 float   *got = redirect(&p, &c);
                 run_on(many, &c);
@@ -476,7 +453,6 @@ TEST(wild_numbers_as_in_F32)
             bf16_product p = random_bf16(&seed, 1, 150, 140, 110);
             tn_call  c;
             tni_cpu *cpu = open_unit(unit, parts, 2, NULL), *f32;
-            float   *got, *right;
             int64_t  e, kinds[3] = {0, 0, 0};
             if (t == 0) {                               /* what a careless split turns into NaN */
                 for (i = 0; i < 150; i++) for (e = 0; e < 110; e++) p.a[at(&p.c.in[0], 0, i, e)] = 1.00390625f + (float)i * 1e-5f;
@@ -487,10 +463,10 @@ TEST(wild_numbers_as_in_F32)
                 p.a[at(&p.c.in[0], 0, test_random_int(&seed, 0, 149), test_random_int(&seed, 0, 109))] = odd[test_random_int(&seed, 0, 10)];
                 p.b[at(&p.c.in[1], 0, test_random_int(&seed, 0, 109), test_random_int(&seed, 0, 139))] = odd[test_random_int(&seed, 0, 10)];
             }
-            got = redirect(&p, &c);
+            float *got = redirect(&p, &c);
             run_on(cpu, &c);
             f32 = open_unit(unit, 0, 1, NULL);
-            right = redirect(&p, &c);
+            float *right = redirect(&p, &c);
             run_on(f32, &c);
             for (e = 0; e < p.out_count; e++) {
                 const double x = (double)got[e], y = (double)right[e];
@@ -520,24 +496,22 @@ TEST(tiny_numbers_underflow_gently)
         bf16_product p = random_bf16(&seed, 1, 128, 128, 128);
         tn_call  c;
         tni_cpu *cpu = open_unit(unit, parts, 1, NULL), *f32;
-        float   *got, *right;
-        int64_t  i, d;
         double   worst = 0;
-        for (i = 0; i < 128; i++)
-            for (d = 0; d < 128; d++) {
+        for (int64_t i = 0; i < 128; i++)
+            for (int64_t d = 0; d < 128; d++) {
                 p.a[at(&p.c.in[0], 0, i, d)] = (float)ldexp(test_random_real(&seed), -70);
                 p.b[at(&p.c.in[1], 0, i, d)] = (float)ldexp(test_random_real(&seed), -57 + (int)d % 8);
             }
         p.c.f[0] = 1;
         p.c.f[1] = 0;
         p.c.in[2].data = NULL;
-        got = redirect(&p, &c);
+        float *got = redirect(&p, &c);
         run_on(cpu, &c);
         f32 = open_unit(unit, 0, 1, NULL);
-        right = redirect(&p, &c);
+        float *right = redirect(&p, &c);
         run_on(f32, &c);
-        for (i = 0; i < 128; i++)
-            for (d = 0; d < 128; d++) {
+        for (int64_t i = 0; i < 128; i++)
+            for (int64_t d = 0; d < 128; d++) {
                 const int64_t e = at(&p.c.out[0], 0, i, d);
                 const double  error = fabs((double)got[e] - (double)right[e]) / (6 * 128 * ldexp(1, -126) + 5e-3 * fabs((double)right[e]) + 128 * ldexp(1, -129));
                 test_raise(&worst, error);
@@ -554,10 +528,9 @@ TEST(tiny_numbers_underflow_gently)
 /* The processor's tiles do what those in C do, to the bit. */
 TEST(tiles_in_C_are_the_processors)
 {
-    int parts;
     NEEDS_AVX512;
     if (!tni_bf16_has_tiles()) SKIP("amx", "no tiles in this processor");
-    for (parts = 1; parts <= 3; parts++) {
+    for (int parts = 1; parts <= 3; parts++) {
         uint64_t seed = 13;
         bf16_product p = random_bf16(&seed, 1, 150, 170, 140);
         tn_call  c;
@@ -581,8 +554,7 @@ TEST(tiles_in_C_are_the_processors)
 static uint16_t *halves_of(float *x, int64_t n)         /* and rounds x itself */
 {
     uint16_t *half = (uint16_t *)malloc(sizeof *half * (size_t)n);
-    int64_t   i;
-    for (i = 0; i < n; i++) x[i] = tni_bf16_value(half[i] = tni_bf16_bits(x[i]));
+    for (int64_t i = 0; i < n; i++) x[i] = tni_bf16_value(half[i] = tni_bf16_bits(x[i]));
     return half;
 }
 
@@ -596,18 +568,17 @@ static int64_t elements_of(const tn_view *v)
 static void compare_halves(tni_cpu *one, tni_cpu *three, bf16_product *p, int which, bool slabs)
 {
     tn_call   wide, c;
-    float    *want, *read;
     uint16_t *a = halves_of(p->a, elements_of(&p->c.in[0])), *b = halves_of(p->b, elements_of(&p->c.in[1]));
     uint16_t *out = which & 4 ? halves_of(p->out, p->out_count) : NULL;
-    int64_t   i, wrong = 0;
-    want = redirect(p, &wide);
-    read = redirect(p, &c);
+    int64_t   wrong = 0;
+    float *want = redirect(p, &wide);
+    float *read = redirect(p, &c);
     run_on(one, &wide);
     if (which & 1) { c.in[0].dtype = TN_BF16; c.in[0].data = a; }
     if (which & 2) { c.in[1].dtype = TN_BF16; c.in[1].data = b; }
     if (which & 4) { c.out[0].dtype = TN_BF16; c.out[0].data = out; }
     run_on(three, &c);
-    for (i = 0; i < p->out_count; i++) {
+    for (int64_t i = 0; i < p->out_count; i++) {
         if (which & 4) read[i] = tni_bf16_value(out[i]);
         if (which & 4 && !slabs) want[i] = tni_bf16_value(tni_bf16_bits(want[i]));
         if (slabs) wrong += !(fabsf(want[i] - read[i]) <= fabsf(want[i]) / 250 + 1e-4f);
@@ -624,12 +595,12 @@ static void compare_halves(tni_cpu *one, tni_cpu *three, bf16_product *p, int wh
 
 TEST(products_of_halves_are_those_of_floats)
 {
-    int unit, parts, t;
+    int unit, parts;
     NEEDS_AVX512;
     EACH(unit, parts) {
         tni_cpu *one = open_unit(unit, parts, 1, NULL), *three = open_unit(unit, parts, 3, pool_backwards);
         uint64_t seed = 27;
-        for (t = 0; t < 14 && parts == 1; t++) {
+        for (int t = 0; t < 14 && parts == 1; t++) {
             const int64_t m = test_random_int(&seed, 64, 140), n = test_random_int(&seed, 64, 140);
             const int64_t k = test_random_int(&seed, 2097152 / (m * n) + 1, 2097152 / (m * n) + 70);
             bf16_product  p = random_bf16(&seed, t % 4 == 0 ? 2 : 1, m, n, k);
@@ -677,11 +648,9 @@ static void attend_by(int unit, int threads, const attend_case *one, double *to,
                                  {2, one->keys, heads, one->dv}, {2, one->queries, heads, one->dv}};
     tn_tensor *x[4], *y, *loss, *all[4];
     tn_ctx    *ctx = NULL;
-    tn_desc    d;
+    tn_desc    d = ZERO;
     uint64_t   seed = 9;
     int64_t    n = 0, count;
-    int        i;
-    memset(&d, 0, sizeof d);
     d.threads = threads;
     if (threads > 1) d.parallel_for = pool_backwards;
     if (unit < 0) {
@@ -695,11 +664,10 @@ static void attend_by(int unit, int threads, const attend_case *one, double *to,
         cpu->gemm_products = unit == UNIT_DOTS ? tni_bf16_dots : tni_bf16_tiles;
         tiles_in_c = unit == UNIT_C;
     }
-    for (i = 0; i < 4; i++) {
-        int64_t e;
+    for (int i = 0; i < 4; i++) {
         x[i] = tn_tensor_nd(ctx, unit < 0 ? TN_F64 : TN_BF16, 4, shape[i]);
         count = tn_tensor_count(x[i]);
-        for (e = 0; e < count; e++) to[e] = (double)tni_bf16_value(tni_bf16_bits((float)test_random_real(&seed)));
+        for (int64_t e = 0; e < count; e++) to[e] = (double)tni_bf16_value(tni_bf16_bits((float)test_random_real(&seed)));
         if (one->bad_in == i + 1) to[one->bad_at] = one->bad;
         REQUIRE(tn_write(x[i], TN_F64, to, count) == TN_OK);
         if (i < 3) tn_watch(x[i]);
@@ -707,12 +675,12 @@ static void attend_by(int unit, int threads, const attend_case *one, double *to,
     tn_record(ctx);
     y = tn_attend(ctx, x[0], x[1], x[2], &one->desc);
     loss = tn_sum(ctx, tn_mul(ctx, y, x[3]));
-    for (i = 0; i < 3; i++) loss = tn_add(ctx, loss, tn_sum(ctx, tn_scale(ctx, x[i], other_use)));
+    for (int i = 0; i < 3; i++) loss = tn_add(ctx, loss, tn_sum(ctx, tn_scale(ctx, x[i], other_use)));
     CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
     CHECK_CTX(ctx);
     all[0] = y;
-    for (i = 0; i < 3; i++) all[i + 1] = x[i]->grad;
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) all[i + 1] = x[i]->grad;
+    for (int i = 0; i < 4; i++) {
         count = tn_tensor_count(all[i]);
         CHECK_STATUS(tn_read(all[i], TN_F64, to + n, count), TN_OK);
         ends[i] = n += count;
@@ -722,9 +690,8 @@ static void attend_by(int unit, int threads, const attend_case *one, double *to,
 
 static double frobenius_error(const double *x, const double *y, int64_t n, double less)
 {
-    double  off = 0, all = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) {
+    double off = 0, all = 0;
+    for (int64_t i = 0; i < n; i++) {
         off += (x[i] - y[i]) * (x[i] - y[i]);
         all += (y[i] - less) * (y[i] - less);
     }
@@ -734,8 +701,7 @@ static double frobenius_error(const double *x, const double *y, int64_t n, doubl
 static attend_case attend_of(int64_t queries, int64_t keys, int64_t d, int64_t dv, tn_attend_kind kind, tn_row_scale row,
                              bool bidirectional, int64_t window)
 {
-    attend_case c;
-    memset(&c, 0, sizeof c);
+    attend_case c = ZERO;
     c.queries = queries;
     c.keys = keys;
     c.d = d;
@@ -769,11 +735,10 @@ TEST(attention_of_halves)
     static const double bound[4] = {4e-3, 4e-3, 4e-3, 4e-3};
     static const char *const name[4] = {"o", "dq", "dk", "dv"};
     double *got = (double *)malloc(sizeof *got * 3 * (size_t)most), *again = got + most, *want = again + most, worst[4] = {0, 0, 0, 0};
-    int     unit, c, i;
     NEEDS_AVX512;
     REQUIRE(got != NULL);
-    for (c = 0; c < (int)(sizeof shapes / sizeof *shapes); c++)
-        for (unit = 0; unit < UNITS; unit++) {
+    for (int c = 0; c < (int)(sizeof shapes / sizeof *shapes); c++)
+        for (int unit = 0; unit < UNITS; unit++) {
             int64_t ends[4], at = 0;
             if (test_leave_out(!unit_is_here(unit), NO_UNIT)) continue;
             attend_by(-1, 1, &shapes[c], want, ends);
@@ -781,13 +746,13 @@ TEST(attention_of_halves)
             attend_by(unit, 1, &shapes[c], got, ends);
             attend_by(unit, 3, &shapes[c], again, ends);
             CHECK(memcmp(got, again, sizeof *got * (size_t)ends[3]) == 0);
-            for (i = 0; i < 4; at = ends[i++]) {
+            for (int i = 0; i < 4; at = ends[i++]) {
                 const double error = frobenius_error(got + at, want + at, ends[i] - at, i > 0 ? other_use : 0);
                 if (!CHECK(error <= bound[i] && error > 2e-4)) printf("     %s, case %d, %s: %g\n", unit_name[unit], c, name[i], error);
                 test_raise(&worst[i], error);
             }
         }
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         char what[64];
         snprintf(what, sizeof what, "attention by bfloat16 products, %s", name[i]);
         WORST(what, worst[i], bound[i]);
@@ -798,8 +763,7 @@ TEST(attention_of_halves)
 
 static bool row_is_finite(const double *x, int64_t n)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) if (!isfinite(x[i])) return false;
+    for (int64_t i = 0; i < n; i++) if (!isfinite(x[i])) return false;
     return true;
 }
 
@@ -808,20 +772,18 @@ enum { BAD_TOKENS = 150, BAD_TILES = 5, BAD_TOKEN = 70, BAD_HEAD = 2 };
 /* Whether queries of a tile see keys of another one */
 static bool tile_sees(int64_t query_tile, int64_t key_tile, int64_t window)
 {
-    int64_t i, j;
-    for (i = query_tile * 32; i < tni_min(query_tile * 32 + 32, BAD_TOKENS); i++)
-        for (j = key_tile * 32; j <= tni_min(key_tile * 32 + 31, i); j++) if (window == 0 || i - j < window) return true;
+    for (int64_t i = query_tile * 32; i < tni_min(query_tile * 32 + 32, BAD_TOKENS); i++)
+        for (int64_t j = key_tile * 32; j <= tni_min(key_tile * 32 + 31, i); j++) if (window == 0 || i - j < window) return true;
     return false;
 }
 
 /* Whether one bad number of token BAD_TOKEN may be in a tile of o or dq, or of dk or dv */
 static bool tile_may_be_bad(int which, int64_t tile, int bad_in, int64_t window)
 {
-    int64_t q;
     if (which == 0 && bad_in == 4) return false;
     if (which < 2 && bad_in % 3 == 1) return tile == BAD_TOKEN / 32;
     if (which < 2) return tile_sees(tile, BAD_TOKEN / 32, window);
-    for (q = 0; q < BAD_TILES; q++) if (tile_may_be_bad(1, q, bad_in, window) && tile_sees(q, tile, window)) return true;
+    for (int64_t q = 0; q < BAD_TILES; q++) if (tile_may_be_bad(1, q, bad_in, window) && tile_sees(q, tile, window)) return true;
     return false;
 }
 
@@ -832,28 +794,28 @@ TEST(bad_numbers_in_attention_of_halves)
     static const double values[] = {NAN, INFINITY, -INFINITY};
     const int64_t d = 16, dv = 17, most = 2 * BAD_TOKENS * 5 * (4 * d + 2 * d + 2 * dv);
     double *got = (double *)malloc(sizeof *got * 2 * (size_t)most), *want = got + most;
-    int     k, v, windowed, bad_in, unit, which, bad = 0, finite = 0, wrong = 0;
+    int     bad = 0, finite = 0, wrong = 0;
     NEEDS_AVX512;
     REQUIRE(got != NULL);
-    for (k = 0; k < 3; k++)
-        for (v = 0; v < (test_small() ? 1 : 3); v++)
-            for (windowed = 0; windowed < 2; windowed++)
-                for (bad_in = 1; bad_in <= 4; bad_in++) {
+    for (int k = 0; k < 3; k++)
+        for (int v = 0; v < (test_small() ? 1 : 3); v++)
+            for (int windowed = 0; windowed < 2; windowed++)
+                for (int bad_in = 1; bad_in <= 4; bad_in++) {
                     const int64_t sets = kinds[k] == TN_ATTEND_BILINEAR ? 2 : 1, window = windowed ? 20 : 0;
                     attend_case   one = attend_of(BAD_TOKENS, BAD_TOKENS, d, dv, kinds[k], TN_ROW_SCALE_DEFAULT, false, window);
-                    int64_t       ends[4], row;
+                    int64_t       ends[4];
                     one.bad_in = bad_in;
                     one.bad = values[v];
                     one.bad_at = (BAD_TOKEN * 5 * (bad_in < 3 ? sets : 1) + BAD_HEAD) * (bad_in < 3 ? d : dv) + 3;
                     attend_by(-1, 1, &one, want, ends);
-                    for (unit = 0; unit < UNITS; unit++) {
+                    for (int unit = 0; unit < UNITS; unit++) {
                         if (test_leave_out(!unit_is_here(unit), NO_UNIT)) continue;
                         attend_by(unit, 2, &one, got, ends);
                         REQUIRE(ends[3] <= most);
-                        for (which = 0; which < 4; which++) {
+                        for (int which = 0; which < 4; which++) {
                             const int64_t heads = which == 1 || which == 2 ? 5 * sets : 5, width = which % 3 ? d : dv;
                             const int64_t from = which ? ends[which - 1] : 0;
-                            for (row = 0; row < 2 * BAD_TOKENS * heads; row++) {
+                            for (int64_t row = 0; row < 2 * BAD_TOKENS * heads; row++) {
                                 const int64_t token = row / heads % BAD_TOKENS;
                                 const bool one_head = row / heads == token && row % heads % 5 == BAD_HEAD;      /* of the first text */
                                 const bool may = one_head && tile_may_be_bad(which, token / 32, bad_in, window);

@@ -32,7 +32,7 @@ static int64_t number(const char *name, int64_t valid, int64_t most)
 static const tn_backend *backend;
 static tn_ctx        *ctx;
 static tn_params     *params;
-static double         doubles[64];
+static double         reals[64];
 static int32_t        ids[64];
 static char           text[256];
 static const tn_note  notes[1] = {{"key", "value"}};
@@ -66,7 +66,7 @@ static tn_tensor *vector(int64_t n) { return tn_normal(ctx, 1, &n, 0, 1); }
 
 static const int64_t *const *shapes(void)
 {
-    static int64_t               two[2][2];
+    static int64_t two[2][2];
     static const int64_t *const  both[2] = {two[0], two[1]};
     two[0][0] = number("shapes[0][0]", 3, INT64_MAX);
     two[0][1] = two[1][0] = number("shapes[0][1]", 4, INT64_MAX);
@@ -291,9 +291,8 @@ static const tn_safetensors *file(void)
 
 static tn_status doubled(void *user, int64_t count, const double *x, double *y)
 {
-    int64_t i;
     (void)user;
-    for (i = 0; i < count * 8; i++) y[i] = (double)(i % 8 + 1) * x[i];
+    for (int64_t i = 0; i < count * 8; i++) y[i] = (double)(i % 8 + 1) * x[i];
     return TN_OK;
 }
 
@@ -328,8 +327,7 @@ static void ended_status(tn_status s)
 static void call(const struct listed *c, int place, int64_t value)
 {
     float sum[12];
-    int   i;
-    for (i = 0; i < 64; i++) { doubles[i] = 0.5 + i; ids[i] = i % 4; indices[i % 8] = i % 3; }
+    for (int i = 0; i < 64; i++) { reals[i] = 0.5 + i; ids[i] = i % 4; indices[i % 8] = i % 3; }
     memset(&made, 0, sizeof made);
     params = tn_params_create(ctx);
     turn.at = 0; turn.place = place; turn.value = value; turn.function = c->name; turn.name = "none";
@@ -350,9 +348,7 @@ static void call(const struct listed *c, int place, int64_t value)
 static void calls_of(const struct listed *c)
 {
     test_heap heap = {0, 0, 0, 0, false};
-    tn_desc   desc;
-    int       numbers, place, i;
-    memset(&desc, 0, sizeof desc);
+    tn_desc   desc = ZERO;
     desc.backend = backend;
     desc.threads = 1;
     desc.seed = 5;
@@ -360,9 +356,9 @@ static void calls_of(const struct listed *c)
     desc.allocator = test_heap_allocator(&heap);
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
     call(c, NONE, 0);
-    numbers = turn.at;
-    for (i = 0; i < EXTREMES; i++) {
-        for (place = 0; place < numbers; place++) call(c, place, extremes[i]);
+    int numbers = turn.at;
+    for (int i = 0; i < EXTREMES; i++) {
+        for (int place = 0; place < numbers; place++) call(c, place, extremes[i]);
         if (numbers > 1) call(c, ALL, extremes[i]);
     }
     tn_ctx_destroy(ctx);
@@ -374,9 +370,8 @@ static void all_calls(void)
 {
     const char *only = getenv("TN_SIZES_CALL");
     const int   count = (int)(sizeof calls / sizeof *calls);
-    int         k;
     memset(&turn, 0, sizeof turn);
-    for (k = 0; k < count; k++) if (!only || strcmp(only, calls[k].name) == 0) calls_of(&calls[k]);
+    for (int k = 0; k < count; k++) if (!only || strcmp(only, calls[k].name) == 0) calls_of(&calls[k]);
     fprintf(test_out(), "%d functions, %lld calls\n", count, (long long)turn.calls);
 }
 

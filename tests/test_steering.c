@@ -8,12 +8,10 @@ enum { TOKENS = 4, TEXTS = 2, MOST = 128 };
 static double apart(const tn_tensor *a, const tn_tensor *b, double size)
 {
     const int64_t n = b ? tn_tensor_count(b) : 0;
-    double       *u = (double *)malloc(sizeof *u * (size_t)(2 * n + 1)), worst = 0;
-    int64_t       i;
+    double       *u = doubles(2 * n), worst = 0;
     if (!a || !b || tn_tensor_count(a) != n || tn_read(a, TN_F64, u, n) != TN_OK || tn_read(b, TN_F64, u + n, n) != TN_OK)
         worst = HUGE_VAL;
-    for (i = 0; i < n && worst < HUGE_VAL; i++) test_raise(&worst, fabs(u[i] - u[n + i]));
-    free(u);
+    for (int64_t i = 0; i < n && worst < HUGE_VAL; i++) test_raise(&worst, fabs(u[i] - u[n + i]));
     return worst / size;
 }
 
@@ -22,11 +20,10 @@ static double norm_of(world *w, tn_tensor *x) { return sqrt(tn_item(tn_sum(w->ct
 static tn_tensor *random_tensor(world *w, int rank, const int64_t *shape)
 {
     double  v[256];
-    int64_t n = 1, i;
-    int     k;
-    for (k = 0; k < rank; k++) n *= shape[k];
+    int64_t n = 1;
+    for (int k = 0; k < rank; k++) n *= shape[k];
     if (!CHECK(n <= 256)) return NULL;
-    for (i = 0; i < n; i++) v[i] = test_random_real(&w->seed);
+    for (int64_t i = 0; i < n; i++) v[i] = test_random_real(&w->seed);
     return tn_tensor_from(w->ctx, rank, shape, TN_F64, v);
 }
 
@@ -77,14 +74,11 @@ static void compare(world *w, const tn_transformer *m, const tn_circuit_steering
     tn_circuit_steering      s, twice;
     tn_tensor               *ids = ids_of(w->ctx, &m->desc, TEXTS, T, 3), *logits, *y = NULL;
     tn_tap                   taps[2];
-    held                     h;
-    double                   size;
-    int64_t                  i;
+    held                     h = ZERO;
     if (!CHECK_STATUS(tn_circuit_steering_of(w->ctx, m, ids, d, &s), TN_OK)) return;
     e->tried++;
-    memset(&h, 0, sizeof h);
     logits = held_run(w, m, ids, &h, false, d);
-    size = norm_of(w, logits);
+    double size = norm_of(w, logits);
     test_raise(&e->frozen, apart(s.logits, logits, size));
     test_raise(&e->frozen, apart(s.frozen, tn_sub(w->ctx, held_run(w, m, ids, &h, false, d), logits), size));
     memset(&h, 0, sizeof h);
@@ -98,7 +92,7 @@ static void compare(world *w, const tn_transformer *m, const tn_circuit_steering
     test_raise(&e->measured, apart(s.measured, tn_sub(w->ctx, y, logits), size));
     if (d->edit.keep == 1) again.edit.value = tn_scale(w->ctx, d->edit.value, 2);
     if (d->edit.keep == 1 && CHECK_STATUS(tn_circuit_steering_of(w->ctx, m, ids, &again, &twice), TN_OK)) {
-        for (i = 0; i <= s.orders; i++) {
+        for (int64_t i = 0; i <= s.orders; i++) {
             y = tn_scale(w->ctx, part(&s, i), i ? pow(2, (double)i) : 2);
             test_raise(&e->power, apart(part(&twice, i), y, size));
         }
@@ -119,8 +113,7 @@ static void worst_of(const errors *e)
 
 static bool all_bilinear(const tn_transformer *m)
 {
-    int64_t l;
-    for (l = 0; l < m->desc.layers; l++) if (m->blocks[l].mlp.desc.kind != TN_MLP_BILINEAR) return false;
+    for (int64_t l = 0; l < m->desc.layers; l++) if (m->blocks[l].mlp.desc.kind != TN_MLP_BILINEAR) return false;
     return true;
 }
 
@@ -128,19 +121,16 @@ static bool all_bilinear(const tn_transformer *m)
 TEST(parts_sum_to_the_frozen_network)
 {
     static const char *const points[3] = {"embed", "blocks.0.middle", "blocks.1.mlp.hidden"};
-    errors e;
-    int    k, p;
-    memset(&e, 0, sizeof e);
-    for (k = 0; k < VARIANTS; k++) {
+    errors e = ZERO;
+    for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
         tn_transformer      m;
         world               w;
         REQUIRE(model_on(&w, TN_F64, &d, &m, (uint64_t)k + 1));
-        for (p = 0; all_bilinear(&m) && p < (d.layers > 1 ? 3 : 2); p++) {
-            tn_circuit_steering_desc sd;
+        for (int p = 0; all_bilinear(&m) && p < (d.layers > 1 ? 3 : 2); p++) {
+            tn_circuit_steering_desc sd = ZERO;
             const int64_t            after = d.layers - (p == 2 ? 2 : 0);        /* MLPs */
-            memset(&sd, 0, sizeof sd);
             sd.point = points[p];
             sd.edit.keep = 1;
             sd.edit.value = random_vector(&w, p == 2 ? m.blocks[1].mlp.desc.hidden : d.dim);
@@ -160,13 +150,11 @@ TEST(any_edit_is_a_vector)
 {
     const char              *what;
     tn_transformer_desc      d = variant(4, &what);
-    tn_circuit_steering_desc sd;
+    tn_circuit_steering_desc sd = ZERO;
     tn_transformer           m;
     world                    w;
-    errors                   e;
+    errors                   e = ZERO;
     int64_t                  shape[3] = {TEXTS, TOKENS, 0};
-    memset(&e, 0, sizeof e);
-    memset(&sd, 0, sizeof sd);
     REQUIRE(model_on(&w, TN_F64, &d, &m, 5));
     shape[2] = d.dim;
     sd.orders = 4;
@@ -195,10 +183,8 @@ TEST(other_mlps_may_come_before)
 {
     static const char *const points[6] = {"blocks.0.mlp.hidden", "blocks.0.mlp.out", "blocks.0.mlp", "blocks.0",
                                           "blocks.1.attn.v", "blocks.0.norm2_out"};
-    errors e;
-    int    k, p;
-    memset(&e, 0, sizeof e);
-    for (k = 1; k <= TN_MLP_GELU_TANH; k++) {
+    errors e = ZERO;
+    for (int k = 1; k <= TN_MLP_GELU_TANH; k++) {
         tn_transformer_desc      d = tiny();
         tn_circuit_steering_desc sd;
         tn_circuit_steering      s;
@@ -211,7 +197,7 @@ TEST(other_mlps_may_come_before)
         d.mlp_scale = 0.5;
         d.place = (tn_place)(k % 3);
         REQUIRE(model_on(&w, TN_F64, &d, &m, (uint64_t)k));
-        for (p = 0; p < (d.place == TN_PLACE_SANDWICH ? 6 : 5); p++) {
+        for (int p = 0; p < (d.place == TN_PLACE_SANDWICH ? 6 : 5); p++) {
             memset(&sd, 0, sizeof sd);
             sd.point = points[p];
             sd.edit.keep = 1;
@@ -233,18 +219,14 @@ TEST(other_mlps_may_come_before)
 TEST(parts_of_one_block_from_its_weights)
 {
     double worst = 0, model = 0, plain = 0;
-    int    k;
-    for (k = 0; k < 4; k++) {                                       /* biases, RMSNorm, LayerNorm with biases, no norm */
+    for (int k = 0; k < 4; k++) {                                       /* biases, RMSNorm, LayerNorm with biases, no norm */
         tn_transformer_desc      d = tiny();
-        tn_circuit_steering_desc sd;
+        tn_circuit_steering_desc sd = ZERO;
         tn_circuit_steering      s;
         tn_transformer           m;
         world                    w;
-        tn_cp                   *cp;
-        tn_circuit              *c;
         tn_tensor               *ids, *x = NULL, *scale[2] = {NULL, NULL}, *u, *v, *square = NULL, *y, *read;
         tn_tap                   taps[3];
-        double                   size;
         d.layers = 1;
         d.mlp_scale = 0.8;
         d.mlp_bias = d.mlp_out_bias = k != 1;
@@ -253,7 +235,6 @@ TEST(parts_of_one_block_from_its_weights)
         d.no_norm = k == 3;
         REQUIRE(model_on(&w, TN_F64, &d, &m, (uint64_t)k + 7));
         ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 3);
-        memset(&sd, 0, sizeof sd);
         sd.point = "blocks.0.middle";
         sd.edit.keep = 1;
         sd.edit.value = v = random_vector(&w, d.dim);
@@ -263,10 +244,10 @@ TEST(parts_of_one_block_from_its_weights)
         taps[1].points = "blocks.0.norm2.scale"; taps[1].fn = tn_tap_read; taps[1].user = &scale[0];
         taps[2].points = "norm.scale"; taps[2].fn = tn_tap_read; taps[2].user = &scale[1];
         tn_transformer_run(w.ctx, &m, ids, taps, d.no_norm ? 1 : 3);
-        size = norm_of(&w, s.logits);
+        double size = norm_of(&w, s.logits);
         u = tn_circuit_unembedding(w.ctx, &m);
-        cp = tn_circuit_mlp(w.ctx, &m, 0);
-        c = tn_circuit_steer(w.ctx, cp, v, &square);
+        tn_cp *cp = tn_circuit_mlp(w.ctx, &m, 0);
+        tn_circuit *c = tn_circuit_steer(w.ctx, cp, v, &square);
         REQUIRE(CHECK(c && cp && u && x));
         CHECK_INT(c->columns, cp->in[0]);
         read = d.no_norm ? x : tn_mul(w.ctx, x, scale[0]);          /* centring is in the operator */
@@ -306,17 +287,15 @@ static void rearrange(world *w, const tn_transformer *a, const tn_transformer *b
 {
     const tn_mlp *from = &a->blocks[block].mlp, *to = &b->blocks[block].mlp;
     const int64_t h = from->desc.hidden;
-    int64_t       i;
-    for (i = 0; i < h; i++) {
+    for (int64_t i = 0; i < h; i++) {
         const double s = i % 2 ? -2 : 0.5;
-        int          e;
-        for (e = 0; e < 2; e++) {
+        for (int e = 0; e < 2; e++) {
             tn_tensor *x = tn_slice(tn_mlp_encoder(from, e), 0, i, i + 1);
             tn_assign(tn_slice(tn_mlp_encoder(to, 1 - e), 0, h - 1 - i, h - i), tn_scale(w->ctx, x, e ? s : 1));
         }
         tn_assign(tn_slice(to->p, 1, h - 1 - i, h - i), tn_scale(w->ctx, tn_slice(from->p, 1, i, i + 1), 1 / s));
     }
-    for (i = 0; i < 2; i++) {
+    for (int64_t i = 0; i < 2; i++) {
         tn_assign(tn_attention_head(&b->blocks[block].attn, 1 - i, TN_HEAD_V),
                   tn_attention_head(&a->blocks[block].attn, i, TN_HEAD_V));
         tn_assign(tn_attention_head(&b->blocks[block].attn, 1 - i, TN_HEAD_O),
@@ -327,8 +306,7 @@ static void rearrange(world *w, const tn_transformer *a, const tn_transformer *b
 TEST(models_are_aligned_block_by_block)
 {
     double worst = 0;
-    int    tokens, l;
-    for (tokens = 0; tokens < 2; tokens++) {
+    for (int tokens = 0; tokens < 2; tokens++) {
         tn_transformer_desc  d = tiny();
         tn_transformer       a, b;
         tn_circuit_alignment r;
@@ -337,9 +315,8 @@ TEST(models_are_aligned_block_by_block)
         d.hidden = 5;
         REQUIRE(model_on(&w, TN_F64, &d, &a, 3));
         REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "b", &d, &b), TN_OK) && stir(w.params, 4, 0.5));
-        for (l = 0; l < 2; l++) {
+        for (int l = 0; l < 2; l++) {
             double cosine[5], heads[4];
-            int    i;
             CHECK_STATUS(tn_circuit_align(w.ctx, &a, &b, l, tokens, &r), TN_OK);
             CHECK(fabs(r.cosine) < 0.9);                            /* different models */
             tn_circuit_alignment_destroy(&r);
@@ -355,7 +332,7 @@ TEST(models_are_aligned_block_by_block)
             test_raise(&worst, fabs(r.cosine - 1));
             CHECK_STATUS(tn_read(r.cosines, TN_F64, cosine, 5), TN_OK);
             CHECK_STATUS(tn_read(r.heads, TN_F64, heads, 4), TN_OK);
-            for (i = 0; i < 5; i++) test_raise(&worst, fabs(cosine[i] - 1));
+            for (int i = 0; i < 5; i++) test_raise(&worst, fabs(cosine[i] - 1));
             test_raise(&worst, fabs(heads[1] - 1));
             test_raise(&worst, fabs(heads[2] - 1));
             CHECK(fabs(heads[0]) < 0.99 && fabs(heads[3]) < 0.99);
@@ -387,7 +364,6 @@ TEST(tokens_do_not_depend_on_the_stream)
     world                w;
     tn_tensor           *order, *x;
     int64_t              four = 4;
-    int                  l;
     double               heads[6], worst = 0, apart_ = 0;
     d.no_gain = true;
     REQUIRE(model_on(&w, TN_F64, &d, &a, 3));
@@ -395,7 +371,7 @@ TEST(tokens_do_not_depend_on_the_stream)
     order = tn_tensor_from(w.ctx, 1, &four, TN_I32, turn);
     tn_assign(b.embed.w, tn_gather(w.ctx, a.embed.w, 1, order));
     tn_assign(b.head.w, tn_gather(w.ctx, a.head.w, 1, order));
-    for (l = 0; l < 2; l++) {
+    for (int l = 0; l < 2; l++) {
         tn_assign(b.blocks[l].mlp.w, tn_gather(w.ctx, a.blocks[l].mlp.w, 2, order));
         tn_assign(b.blocks[l].mlp.p, tn_gather(w.ctx, a.blocks[l].mlp.p, 0, order));
         x = tn_gather(w.ctx, a.blocks[l].attn.v, 1, order);
@@ -417,10 +393,9 @@ TEST(tokens_do_not_depend_on_the_stream)
     REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "wide", &d, &wide), TN_OK));
     CHECK_STATUS(tn_circuit_align(w.ctx, &a, &wide, 1, true, &r), TN_OK);
     CHECK_STATUS(tn_read(r.heads, TN_F64, heads, 6), TN_OK);                /* [2,3], and of the OV circuits themselves: */
-    for (l = 0; l < 6; l++) {
-        tn_circuit_desc at;
+    for (int l = 0; l < 6; l++) {
+        tn_circuit_desc at = ZERO;
         tn_tensor      *ov[2];
-        memset(&at, 0, sizeof at);
         at.block = 1;
         at.factor = 1;
         at.tokens = true;
@@ -441,18 +416,16 @@ TEST(tokens_do_not_depend_on_the_stream)
 TEST(refusals_by_name)
 {
     tn_transformer_desc      d = tiny();
-    tn_circuit_steering_desc sd;
+    tn_circuit_steering_desc sd = ZERO;
     tn_circuit_steering      s;
     tn_circuit_alignment     r;
     tn_transformer           m;
     tn_tensor               *ids, *square;
-    tn_cp                   *cp;
     world                    w;
     d.mlp_count = 2;
     d.mlp_cycle[1] = TN_MLP_SWIGLU;
     REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
     ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 3);
-    memset(&sd, 0, sizeof sd);
     CHECK(tn_circuit_steering_of(w.ctx, &m, ids, &sd, &s) == TN_ERR_ARG && !s.parts);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "circuit_steering: point is NULL");
     sd.point = "blocks.1.middle";
@@ -478,7 +451,7 @@ TEST(refusals_by_name)
     sd.edit.value = random_vector(&w, d.dim + 1);
     CHECK(tn_circuit_steering_of(w.ctx, &m, ids, &sd, &s) != TN_OK && !s.measured);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "[5]");
-    cp = tn_circuit_mlp(w.ctx, &m, 0);
+    tn_cp *cp = tn_circuit_mlp(w.ctx, &m, 0);
     CHECK(tn_circuit_steer(w.ctx, cp, random_vector(&w, d.dim + 1), &square) == NULL && square == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "circuit_steer: s is [5], expected [4]");
     CHECK_STATUS(tn_circuit_align(w.ctx, &m, &m, 1, false, &r), TN_ERR_ARG);

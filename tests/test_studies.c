@@ -71,12 +71,11 @@ static study *small_study(int64_t seeds)
 static void empty_results(const study *s)
 {
     char           folder[600], path[900];
-    DIR           *d;
     struct dirent *e;
     snprintf(folder, sizeof folder, "%s/runs", s->out);
     make_folder(s->out);
     make_folder(folder);
-    d = opendir(folder);
+    DIR *d = opendir(folder);
     while (d && (e = readdir(d)) != NULL) {
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
         if (*e->d_name != '.') remove(path);
@@ -101,15 +100,14 @@ TEST(losses_between_points)
 {
     study   *s = small_study(1);
     training r = { .token = {5, 4, 3.5} };
-    int      i;
-    for (i = 0; i < POINTS; i++) CHECK_NEAR(loss_after(s, &r, tokens_at(s, i)), r.token[i], 1e-9);
+    for (int i = 0; i < POINTS; i++) CHECK_NEAR(loss_after(s, &r, tokens_at(s, i)), r.token[i], 1e-9);
     CHECK_NEAR(tokens_at(s, 0), 512, 0);
     CHECK_NEAR(tokens_at(s, 2), 2048, 0);
     CHECK_NEAR(loss_after(s, &r, 512 * sqrt(2)), 4.5, 1e-12);
     CHECK_NEAR(loss_after(s, &r, 1024 * pow(2, 0.25)), 3.875, 1e-12);
     CHECK(is_nan(loss_after(s, &r, 500)));
     CHECK(is_nan(loss_after(s, &r, 2100)));
-    for (i = 0; i < 50; i++) {                    /* there and back */
+    for (int i = 0; i < 50; i++) {                    /* there and back */
         double loss = 3.5 + 1.499 * (double)i / 50;
         reach  to = tokens_to(s, r.token, loss);
         CHECK(to.sign == '=');
@@ -153,20 +151,19 @@ TEST(tokens_to_a_loss)
 TEST(rates_are_chosen)
 {
     study *s = small_study(3);
-    int    i;
     s->variants = 2;
     s->variant[0].name = "chosen";
     s->variant[1].name = "follows";
     s->variant[1].brief = true;
     s->ctx = context(1, TN_F32);
-    for (i = 0; i < 2; i++) s->variant[i].desc = usual_model(300, 8, 8, 1, 1);
-    for (i = 0; i < RATES; i++) s->tried[0][i].token[POINTS - 1] = i == 1 ? HUGE_VAL : 4;
+    for (int i = 0; i < 2; i++) s->variant[i].desc = usual_model(300, 8, 8, 1, 1);
+    for (int i = 0; i < RATES; i++) s->tried[0][i].token[POINTS - 1] = i == 1 ? HUGE_VAL : 4;
     CHECK_INT(best_rate(s, 0), 0);                /* the first of the best */
     s->tried[0][2].token[POINTS - 1] = 3;
     CHECK_INT(best_rate(s, 0), 2);
     choose_rate(s, 0);
     choose_rate(s, 1);                            /* of the same rate, without trials of its own */
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         CHECK_NEAR(s->run[0][i].rate, 0.04, 0);
         CHECK_NEAR(s->run[1][i].rate, 0.04, 0);
         CHECK_INT(s->run[0][i].seed, i + 1);      /* seed 0, which chose, is none of them */
@@ -181,16 +178,15 @@ TEST(rates_are_chosen)
 
 TEST(widths_fit)
 {
-    int i, even = 0;
-    for (i = 0; i < 60; i++) {
+    int even = 0;
+    for (int i = 0; i < 60; i++) {
         tn_transformer_desc d = usual_model(300 + below(800), 16, 8 * (1 + below(16)), 1, 1 + below(3));
-        int64_t             base, params, hidden, each;
         d.mlp = below(2) ? TN_MLP_BILINEAR : TN_MLP_RELU;
         d.mlp_bias = below(2);
-        base = params_at(d, 1);
-        each = params_at(d, 2) - base;
-        params = base + below(400 * each);
-        hidden = fit_hidden(&d, params);
+        int64_t base = params_at(d, 1);
+        int64_t each = params_at(d, 2) - base;
+        int64_t params = base + below(400 * each);
+        int64_t hidden = fit_hidden(&d, params);
         CHECK(hidden >= 1);
         if (hidden % 8 == 0 && fabs((double)(params_at(d, hidden) - params)) < 0.004 * (double)params) even++;
         else CHECK(2 * llabs(params_at(d, hidden) - params) <= each);         /* as near as a width comes */
@@ -226,7 +222,6 @@ TEST(results_are_of_their_settings)
     training r, again;
     char     line[512], other[512];
     int32_t  id[] = {1, 2, 3};
-    int      i;
     s->ctx = context(1, TN_F32);
     s->text.train = (tokens){ .id = id, .count = 3 };
     s->hash = corpus_hash(&s->text);
@@ -247,8 +242,8 @@ TEST(results_are_of_their_settings)
     CHECK(strcmp(line, other));
     v.desc.attention = TN_ATTENTION_SOFTMAX;
 
-    for (i = 0; i < POINTS; i++) r.token[i] = 3 - i, r.byte[i] = i / 3.0;
-    for (i = 0; i < 2 * QUARTERS; i++) r.far[i / QUARTERS][i % QUARTERS] = i < 3 ? (double)i : (double)NAN;
+    for (int i = 0; i < POINTS; i++) r.token[i] = 3 - i, r.byte[i] = i / 3.0;
+    for (int i = 0; i < 2 * QUARTERS; i++) r.far[i / QUARTERS][i % QUARTERS] = i < 3 ? (double)i : (double)NAN;
     r.token[2] = HUGE_VAL;
     r.seconds = 1e-5;
     r.speed = 1234;
@@ -258,8 +253,8 @@ TEST(results_are_of_their_settings)
     training_write(s, &r);
     training_make(s, &again, &v, 0.02, 1, 64, 0);
     CHECK(again.there && again.curve == 1 && again.curve_tokens[0] == 32 && again.curve_loss[0] == 5.5);
-    for (i = 0; i < POINTS; i++) CHECK_NEAR(again.token[i], r.token[i], 1e-8);
-    for (i = 0; i < POINTS; i++) CHECK_NEAR(again.byte[i], r.byte[i], 1e-8);
+    for (int i = 0; i < POINTS; i++) CHECK_NEAR(again.token[i], r.token[i], 1e-8);
+    for (int i = 0; i < POINTS; i++) CHECK_NEAR(again.byte[i], r.byte[i], 1e-8);
     CHECK(again.far[0][2] == 2 && is_nan(again.far[0][3]) && again.seconds == r.seconds && again.speed == r.speed);
     tn_ctx_destroy(s->ctx);
     free(s);
@@ -271,16 +266,15 @@ TEST(results_are_of_their_settings)
 TEST(cuts_between)
 {
     const int64_t mark = (int64_t)strlen(DOCUMENT_END);
-    int64_t       bytes, at, cut, i;
     char          text[400];
-    for (bytes = 40; bytes < 400; bytes += 13)
-        for (at = 0; at + mark <= bytes; at++) {
+    for (int64_t bytes = 40; bytes < 400; bytes += 13)
+        for (int64_t at = 0; at + mark <= bytes; at++) {
             int64_t plain = bytes - (int64_t)(HELD_OUT * (double)bytes);
             memset(text, 'a', sizeof text);
             memcpy(text + at, DOCUMENT_END, (size_t)mark);
-            cut = held_out_at(text, bytes);
+            int64_t cut = held_out_at(text, bytes);
             CHECK_INT(cut, plain > at && plain < at + mark ? at : plain);
-            for (i = 0; i + 1 < bytes; i += 2) memcpy(text + i, "\xC3\xA9", 2);       /* e with an accent, two bytes */
+            for (int64_t i = 0; i + 1 < bytes; i += 2) memcpy(text + i, "\xC3\xA9", 2);       /* e with an accent, two bytes */
             CHECK_INT(held_out_at(text, bytes), plain / 2 * 2);
         }
     CHECK_INT(held_out_at("", 0), 0);
@@ -293,35 +287,32 @@ TEST(bytes_of_a_text)
     tn_ctx        *ctx = context(1, TN_F64);
     tn_params     *params = tn_params_create(ctx);
     tn_transformer model;
-    tn_transformer_desc form;
     FILE          *f = fopen(in_scratch(path, "studies.txt"), "wb");
-    corpus         c, again;
     double         bytes = 0;
-    int64_t        i, ends = 0;
-    reading        r;
+    int64_t        ends = 0;
     REQUIRE(f != NULL);
-    for (i = 0; i < 190; i++) {                   /* 25 and 27 bytes with the mark, of which the document has 11 and 13 */
+    for (int64_t i = 0; i < 190; i++) {                   /* 25 and 27 bytes with the mark, of which the document has 11 and 13 */
         fprintf(f, i % 2 ? " ab cd ab cd\n" DOCUMENT_END : "\n\nba dc ab bad" DOCUMENT_END "\n");
     }
-    for (i = 0; i < 6; i++) fprintf(f, "ab \xD0\xB6\xD0\xB6 cd%s\n", DOCUMENT_END);   /* Cyrillic */
+    for (int64_t i = 0; i < 6; i++) fprintf(f, "ab \xD0\xB6\xD0\xB6 cd%s\n", DOCUMENT_END);   /* Cyrillic */
     fclose(f);
-    c = load_corpus(ctx, path, 300, 8);
-    again = load_corpus(ctx, path, 300, 8);
+    corpus c = load_corpus(ctx, path, 300, 8);
+    corpus again = load_corpus(ctx, path, 300, 8);
     CHECK(c.marks && corpus_hash(&c) == corpus_hash(&again));
     again.held.id[0]++;
     CHECK(corpus_hash(&c) != corpus_hash(&again));
     CHECK_NEAR(c.held.unknown, 6 * 4, 0);
-    for (i = 0; i < c.train.count + c.held.count; i++)
+    for (int64_t i = 0; i < c.train.count + c.held.count; i++)
         ends += (i < c.train.count ? c.train.id[i] : c.held.id[i - c.train.count]) == tn_tokenizer_bos(c.tokenizer);
     CHECK_INT(ends, 196);                         /* a [BOS] each */
     bytes = 95 * 11 + 95 * 12 + 6 * 10;
     CHECK_NEAR(c.train.bytes + c.held.bytes, bytes, 0);
     CHECK_NEAR(per_byte(&c.held, 0), 24 * log(256) / c.held.bytes, 1e-12);
 
-    form = usual_model(300, 8, 8, 1, 1);          /* its head is zero: every token is as likely */
+    tn_transformer_desc form = usual_model(300, 8, 8, 1, 1);          /* its head is zero: every token is as likely */
     tn_transformer_init(params, "", &form, &model);
     CHECK_CTX(ctx);
-    r = read_held_out(ctx, &model, &c.held, 8, INT64_MAX);
+    reading r = read_held_out(ctx, &model, &c.held, 8, INT64_MAX);
     CHECK_NEAR(r.token, log(300), 1e-12);
     CHECK_NEAR(r.byte, ((double)(c.held.count - 1) * log(300) + 24 * log(256)) / c.held.bytes, 1e-12);
     free_corpus(&c);
@@ -334,17 +325,15 @@ TEST(bytes_of_a_text)
 
 TEST(epochs_take_every_window_once)
 {
-    int trial;
-    for (trial = 0; trial < 200; trial++) {
+    for (int trial = 0; trial < 200; trial++) {
         const int64_t length = 1 + below(20), count = length + 1 + below(400);
         const tokens  t = { .count = count };
         const int64_t windows_of = (count - 1) / length > 1 ? (count - 1) / length - 1 : 1, epoch = below(5);
         char          seen[512] = {0};
-        int64_t       i, k;
-        for (i = 0; i < windows_of; i++) {
+        for (int64_t i = 0; i < windows_of; i++) {
             int64_t from = window_start(t.count, length, (uint64_t)trial, epoch * windows_of + i);
             REQUIRE(CHECK(from >= 0 && from + length + 1 <= count));          /* and its last target */
-            for (k = 0; k < length; k++) REQUIRE(CHECK(!seen[from + k]++));
+            for (int64_t k = 0; k < length; k++) REQUIRE(CHECK(!seen[from + k]++));
         }
     }
 }
@@ -353,14 +342,12 @@ TEST(epochs_take_every_window_once)
 static double nats_of(tn_ctx *ctx, const tn_transformer *model, const tokens *t, int64_t from, int64_t length, int64_t i)
 {
     const int64_t vocab = model->desc.vocab;
-    tn_tensor    *x;
     double        z[64], sum = 0;
-    int64_t       k;
     tn_ctx_reset(ctx);
-    x = tn_tensor_2d(ctx, TN_I32, 1, length);
+    tn_tensor *x = tn_tensor_2d(ctx, TN_I32, 1, length);
     tn_write(x, TN_I32, t->id + from, length);
     tn_read(tn_slice(tn_transformer_forward(ctx, model, x), 1, i - 1 - from, i - from), TN_F64, z, vocab);
-    for (k = 0; k < vocab; k++) sum += exp(z[k]);
+    for (int64_t k = 0; k < vocab; k++) sum += exp(z[k]);
     return log(sum) - z[t->id[i]];
 }
 
@@ -372,19 +359,17 @@ TEST(readings_against_one_token_at_a_time)
     tn_transformer model;
     tn_transformer_desc form = usual_model(20, 16, 8, 2, 1);
     double         worst = 0;
-    int            trial;
     form.zero_out = form.zero_head = false;
     tn_transformer_init(params, "", &form, &model);
     REQUIRE(CHECK_CTX(ctx));
-    for (trial = 0; trial < 40; trial++) {
+    for (int trial = 0; trial < 40; trial++) {
         const int64_t length = 1 + below(9), count = 2 + below(70), most = below(2) ? INT64_MAX : 1 + below(80);
         const int64_t n = count - 1 < most ? count - 1 : most, T = length < n ? length : n, half = T > 1 ? T / 2 : 1;
         int32_t       id[80];
         tokens        t = { .id = id, .count = count, .bytes = 100 };
         double        nats = 0, part[3];
-        int64_t       i, p;
-        for (i = 0; i < count; i++) id[i] = (int32_t)below(20);
-        for (i = 1; i <= n; i++) {
+        for (int64_t i = 0; i < count; i++) id[i] = (int32_t)below(20);
+        for (int64_t i = 1; i <= n; i++) {
             int64_t past = i <= T ? 0 : (i - T + half - 1) / half * half;    /* where its window begins */
             if (past > n - T) past = n - T;
             nats += nats_of(ctx, &model, &t, past, T, i);
@@ -392,11 +377,10 @@ TEST(readings_against_one_token_at_a_time)
         test_raise(&worst, fabs(read_held_out(ctx, &model, &t, length, most).token - nats / (double)n));
         if (test_leave_out(length < 3 || count <= length, "texts too short to be read by thirds of a window")) continue;
         read_parts(ctx, &model, &t, length, 3, part);
-        for (p = 0; p < 3; p++) {
-            double  sum = 0, of = 0;
-            int64_t w;
-            for (w = 0; w + length < count; w += length)
-                for (i = length * p / 3; i < length * (p + 1) / 3; i++, of++)
+        for (int64_t p = 0; p < 3; p++) {
+            double sum = 0, of = 0;
+            for (int64_t w = 0; w + length < count; w += length)
+                for (int64_t i = length * p / 3; i < length * (p + 1) / 3; i++, of++)
                     sum += nats_of(ctx, &model, &t, w, length, w + i + 1);
             test_raise(&worst, fabs(part[p] - sum / of));
         }
@@ -411,12 +395,11 @@ TEST(readings_against_one_token_at_a_time)
 /* A study of one variant on tokens that count upwards, with leaps */
 static study *study_of_numbers(variant *v, int32_t *id, int64_t count)
 {
-    study  *s = small_study(1);
-    int64_t i;
+    study *s = small_study(1);
     s->ctx = context(1, TN_F32);
     v->name = "numbers";
     v->desc = usual_model(16, 8, 8, 2, 1);
-    for (i = 0; i < count; i++) id[i] = (int32_t)(below(4) ? i % 16 : below(16));
+    for (int64_t i = 0; i < count; i++) id[i] = (int32_t)(below(4) ? i % 16 : below(16));
     s->text.train = (tokens){ .id = id, .count = count - 100, .bytes = (double)(count - 100) };
     s->text.held = (tokens){ .id = id + count - 100, .count = 100, .bytes = 100 };
     return s;
@@ -450,14 +433,13 @@ TEST(divergence_is_a_result)
     variant  v = {0};
     study   *s = study_of_numbers(&v, id, 1000);
     training r, again;
-    int      i;
     empty_results(s);
     training_make(s, &r, &v, 1e12, 1, 64, 0);
     train_one(s, &r);
     training_write(s, &r);
     training_make(s, &again, &v, 1e12, 1, 64, 0);
     CHECK(again.there);
-    for (i = 0; i < POINTS; i++) CHECK(again.token[i] == HUGE_VAL && again.byte[i] == HUGE_VAL);
+    for (int i = 0; i < POINTS; i++) CHECK(again.token[i] == HUGE_VAL && again.byte[i] == HUGE_VAL);
     tn_ctx_destroy(s->ctx);
     free(s);
 }

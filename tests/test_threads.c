@@ -45,18 +45,15 @@ static void count_task(void *arg, int64_t task, int worker)
 
 static bool counted(const count *c, int64_t tasks, int workers)
 {
-    int64_t i;
-    int w;
-    for (i = 0; i < MOST_TASKS; i++) if (c->task[i] != (i < tasks)) return false;
-    for (w = 0; w < MOST_WORKERS; w++) if (c->wrong[w] || (c->used[w] && w >= workers)) return false;
+    for (int64_t i = 0; i < MOST_TASKS; i++) if (c->task[i] != (i < tasks)) return false;
+    for (int w = 0; w < MOST_WORKERS; w++) if (c->wrong[w] || (c->used[w] && w >= workers)) return false;
     return true;
 }
 
 static tn_ctx *threads_ctx(int threads)
 {
-    tn_desc d;
+    tn_desc d = ZERO;
     tn_ctx *ctx = NULL;
-    memset(&d, 0, sizeof d);
     d.threads = threads;
     CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
     return ctx;
@@ -67,15 +64,13 @@ static tn_ctx *threads_ctx(int threads)
 TEST(regions_cover)
 {
     static const int threads[] = {1, 2, 3, 5, 40};
-    size_t k;
-    for (k = 0; k < sizeof threads / sizeof *threads; k++) {
+    for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) {
         tn_ctx *ctx = threads_ctx(threads[k]);
-        int64_t tasks, bad = 0;
-        int round;
+        int64_t bad = 0;
         REQUIRE(ctx);
         CHECK_INT(tn_ctx_threads(ctx), threads[k]);
-        for (round = 0; round < 40; round++) {
-            for (tasks = 0; tasks <= MOST_TASKS; tasks = tasks < 9 ? tasks + 1 : 3 * tasks + 1) {
+        for (int round = 0; round < 40; round++) {
+            for (int64_t tasks = 0; tasks <= MOST_TASKS; tasks = tasks < 9 ? tasks + 1 : 3 * tasks + 1) {
                 static count c;
                 memset(&c, 0, sizeof c);
                 tni_parallel_for(&ctx->pool, tasks, count_task, &c);
@@ -104,14 +99,14 @@ TEST(regions_nested)
     enum { TASKS = 6 };
     static count c[1 + TASKS];
     tn_ctx *ctx = threads_ctx(3);
-    int64_t i, k, bad = 0;
+    int64_t bad = 0;
     REQUIRE(ctx);
-    for (k = 0; k < 50; k++) {
+    for (int64_t k = 0; k < 50; k++) {
         memset(c, 0, sizeof c);
         c->pool = &ctx->pool;
         tni_parallel_for(&ctx->pool, TASKS, count_within, c);
         bad += !counted(&c[0], TASKS, 3);
-        for (i = 1; i <= TASKS; i++) bad += !counted(&c[i], 10, OWN_THREADS ? 1 : 3);
+        for (int64_t i = 1; i <= TASKS; i++) bad += !counted(&c[i], 10, OWN_THREADS ? 1 : 3);
     }
     CHECK_INT(bad, 0);
     tn_ctx_destroy(ctx);
@@ -123,16 +118,13 @@ TEST(regions_nested)
 static uint64_t fingerprint(tn_ctx *ctx)
 {
     int64_t many = 90001, rows = test_small() ? 150 : 300;
-    tn_attend_desc d;
+    tn_attend_desc d = ZERO;
     tn_tensor *x, *q, *a, *list[6];
     uint64_t h = 0xCBF29CE484222325u;
-    tn_eigh_desc ed;
+    tn_eigh_desc ed = ZERO;
     tn_eigh_result e;
-    int64_t i, k;
     tn_ctx_seed(ctx, 5);
     tn_ctx_reset(ctx);
-    memset(&d, 0, sizeof d);
-    memset(&ed, 0, sizeof ed);
     list[0] = tn_normal(ctx, 1, &many, 0, 1);
     x = tn_normal(ctx, 2, (const int64_t[2]){ rows, rows }, 0, 1);
     q = tn_normal(ctx, 4, (const int64_t[4]){ 2, rows, 2, 16 }, 0, 1);
@@ -144,11 +136,11 @@ static uint64_t fingerprint(tn_ctx *ctx)
     a = tn_matmul(ctx, x, tn_transpose(x, 0, 1));
     if (tn_eigh(ctx, a, &ed, &e) != TN_OK) return 0;
     list[5] = e.vectors;
-    for (k = 0; k < 6; k++) {
+    for (int64_t k = 0; k < 6; k++) {
         const int64_t n = tn_tensor_count(list[k]);
         float *v = (float *)malloc(sizeof *v * (size_t)n);
         if (!v || tn_read(list[k], TN_F32, v, n) != TN_OK) { free(v); return 0; }
-        for (i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++) {
             uint32_t bits;
             memcpy(&bits, &v[i], sizeof bits);
             h = (h ^ bits) * 0x100000001B3u;
@@ -171,9 +163,8 @@ TEST(threads_bits)
 {
     static const int threads[] = {2, 3, 5, 16};
     const uint64_t one = fingerprint_of(1);
-    size_t k;
     REQUIRE(one != 0);
-    for (k = 0; k < sizeof threads / sizeof *threads; k++) CHECK(fingerprint_of(threads[k]) == one);
+    for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) CHECK(fingerprint_of(threads[k]) == one);
 }
 
 /* Workers round as the caller does, whenever it changes that. */
@@ -183,8 +174,7 @@ TEST(threads_rounding)
     && (defined(__SSE2_MATH__) || (defined(__aarch64__) && defined(__GNUC__)))
     static const int direction[] = {FE_UPWARD, FE_DOWNWARD, FE_TONEAREST};
     uint64_t of[3];
-    int k;
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         tn_ctx *one = threads_ctx(1), *three = threads_ctx(3);
         const uint64_t before = three ? fingerprint(three) : 0;     /* its threads round to nearest */
         fesetround(direction[k]);
@@ -216,7 +206,6 @@ TEST(threads_started)
 {
     static count c;
     tn_ctx *ctx = threads_ctx(4);
-    int k;
     REQUIRE(ctx);
     starting.begun = 0;
     tni_parallel_for(&ctx->pool, 1, count_task, &c);
@@ -225,10 +214,10 @@ TEST(threads_started)
     CHECK_INT(starting.begun, 1);
     tni_parallel_for(&ctx->pool, 100, count_task, &c);
     CHECK_INT(starting.begun, 3);
-    for (k = 0; k < 100; k++) tni_parallel_for(&ctx->pool, 100, count_task, &c);
+    for (int k = 0; k < 100; k++) tni_parallel_for(&ctx->pool, 100, count_task, &c);
     CHECK_INT(starting.begun, 3);
     tn_ctx_destroy(ctx);
-    for (k = 0; k < 100; k++) {
+    for (int k = 0; k < 100; k++) {
         ctx = threads_ctx(2 + k % 5);
         REQUIRE(ctx);
         if (k % 3) tni_parallel_for(&ctx->pool, 2 + k % 7, count_task, &c);
@@ -252,11 +241,9 @@ TEST(threads_started)
 TEST(threads_refused)
 {
     const uint64_t one = fingerprint_of(1);
-    int allowed;
-    for (allowed = 0; allowed < 4; allowed++) {
-        tn_desc d;
+    for (int allowed = 0; allowed < 4; allowed++) {
+        tn_desc d = ZERO;
         tn_ctx *ctx;
-        memset(&d, 0, sizeof d);
         d.threads = 4;
         d.log = count_log;
         logged = starting.begun = starting.refused = 0;
@@ -269,8 +256,7 @@ TEST(threads_refused)
         CHECK_INT(starting.refused, allowed < 3);
         CHECK_INT(logged, allowed < 3);
         CHECK_INT(tn_ctx_threads(ctx), 4);
-        CHECK_CTX(ctx);
-        tn_ctx_destroy(ctx);
+        CLOSE_CTX(ctx);
     }
 }
 
@@ -281,10 +267,9 @@ static void  give_back(void *p, size_t bytes, void *user) { (void)bytes, (void)u
 TEST(threads_no_memory)
 {
     char why[TN_WHY];
-    tn_desc d;
+    tn_desc d = ZERO;
     tn_ctx *ctx;
     int left = 2;
-    memset(&d, 0, sizeof d);
     d.threads = 3;
     d.allocator.alloc = last_is_refused;
     d.allocator.release = give_back;
@@ -299,9 +284,8 @@ TEST(threads_order)
 {
     int64_t calls = 0;
     static count c;
-    tn_desc d;
+    tn_desc d = ZERO;
     tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
     d.threads = 3;
     d.parallel_for = pool_backwards;
     d.parallel_user = &calls;
@@ -373,9 +357,8 @@ static bool met(tn_ctx *ctx, int threads, bool slow)
 TEST(caller_waits)
 {
     tn_ctx *ctx = threads_ctx(3);
-    int k;
     REQUIRE(ctx);
-    for (k = 0; k < 10; k++) CHECK(met(ctx, 3, true));
+    for (int k = 0; k < 10; k++) CHECK(met(ctx, 3, true));
     tn_ctx_destroy(ctx);
 }
 
@@ -385,13 +368,11 @@ TEST(regions_repeat)
 {
     static const uint32_t numbers[] = {1, 2, 0xFFFE, 0xFFFF};
     static count c;
-    size_t k;
-    for (k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
         tn_ctx *ctx = threads_ctx(3);
         uint32_t before = numbers[k] == 1 ? 0xFFFF : numbers[k] - 1;
-        tni_threads *t;
         REQUIRE(ctx);
-        t = ctx->threads;
+        tni_threads *t = ctx->threads;
         tni_atomic_add(&t->gate, before << 16);         /* the first region gets this number */
         CHECK(met(ctx, 3, false));
         CHECK_INT(tni_atomic_get(&t->gate) >> 16, numbers[k]);
@@ -431,12 +412,10 @@ TEST(threads_default)
         {"99999999999", 0x7FFF}};
     const char *was = getenv("OMP_NUM_THREADS");
     char kept[64], said[160], expected[160];
-    size_t k;
     snprintf(kept, sizeof kept, "%s", was ? was : "");
     CHECK(tni_processors() >= 1);
-    for (k = 0; k < sizeof given / sizeof *given; k++) {
-        tn_desc d;
-        memset(&d, 0, sizeof d);
+    for (size_t k = 0; k < sizeof given / sizeof *given; k++) {
+        tn_desc d = ZERO;
         d.log = keep_message;
         d.log_user = said;
         said[0] = expected[0] = 0;
@@ -478,27 +457,24 @@ TEST(threads_signals)
     static const int own[] = {SIGSEGV, SIGFPE, SIGBUS, SIGILL, SIGPROF};
     tn_ctx *ctx = threads_ctx(2);
     masks all;
-    size_t k;
     REQUIRE(ctx);
     meeting_begin(&all.m, 2, false);
     tni_parallel_for(&ctx->pool, 2, note_mask, &all);
     CHECK(meeting_end(&all.m));
-    for (k = 0; k < sizeof process / sizeof *process; k++) {
+    for (size_t k = 0; k < sizeof process / sizeof *process; k++) {
         CHECK_INT(sigismember(&all.blocked[1], process[k]), 1);
         CHECK_INT(sigismember(&all.blocked[0], process[k]), 0);
     }
-    for (k = 0; k < sizeof own / sizeof *own; k++) CHECK_INT(sigismember(&all.blocked[1], own[k]), 0);
+    for (size_t k = 0; k < sizeof own / sizeof *own; k++) CHECK_INT(sigismember(&all.blocked[1], own[k]), 0);
     tn_ctx_destroy(ctx);
 }
 
 static void *fingerprint_beside(void *user)
 {
     tn_ctx *ctx;
-    tn_desc d;
-    int k;
-    memset(&d, 0, sizeof d);
+    tn_desc d = ZERO;
     d.threads = 3;
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         if (tn_ctx_create(&d, &ctx, NULL) != TN_OK) return NULL;
         ((uint64_t *)user)[k] = fingerprint(ctx);
         tn_ctx_destroy(ctx);
@@ -512,10 +488,9 @@ TEST(threads_of_two_contexts)
     const uint64_t one = fingerprint_of(1);
     uint64_t beside[2][3] = {{0, 0, 0}, {0, 0, 0}};
     pthread_t thread[2];
-    int i, k;
-    for (i = 0; i < 2; i++) REQUIRE(pthread_create(&thread[i], NULL, fingerprint_beside, beside[i]) == 0);
-    for (i = 0; i < 2; i++) pthread_join(thread[i], NULL);
-    for (i = 0; i < 2; i++) for (k = 0; k < 3; k++) CHECK(beside[i][k] == one);
+    for (int i = 0; i < 2; i++) REQUIRE(pthread_create(&thread[i], NULL, fingerprint_beside, beside[i]) == 0);
+    for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+    for (int i = 0; i < 2; i++) for (int k = 0; k < 3; k++) CHECK(beside[i][k] == one);
 }
 
 /* A child of fork() goes on with its parent's context, whose threads it does not have, asleep or not as they were. It
@@ -526,16 +501,14 @@ TEST(threads_forked)
     SKIP("fork", "a thread sanitizer that allows threads in a child");
 #else
     const uint64_t one = fingerprint_of(1);
-    int k;
-    for (k = 0; k < 6; k++) {
+    for (int k = 0; k < 6; k++) {
         const enum { AT_ONCE, ASLEEP, AWAKE } how = k % 3 == 0 ? AT_ONCE : k % 3 == 1 ? ASLEEP : AWAKE;
         tn_ctx *ctx = threads_ctx(3);
         int status = -1;
-        pid_t child;
         REQUIRE(ctx && fingerprint(ctx) == one);
         while (how != AT_ONCE && tni_atomic_get(&ctx->threads->sleepers) < 2) usleep(100);
         fflush(stdout);
-        child = fork();
+        pid_t child = fork();
         if (child == 0) {
             bool same;
             starting.begun = 0;

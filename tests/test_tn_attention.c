@@ -1,24 +1,13 @@
 /* test_tn_attention.c: tensor-network attention against its definition as a sum over all bonds, published numbers, finite
    differences, exact layers, states, and input that is wrong. */
 
-#include "test.h"
+#include "kit.h"
 
 enum { MOST = 4096 };
 
-static tn_ctx *ctx_of(tn_dtype dtype)
-{
-    tn_desc d;
-    tn_ctx *ctx;
-    memset(&d, 0, sizeof d);
-    d.dtype = dtype;
-    d.threads = 1;
-    return CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK) ? ctx : NULL;
-}
-
 static tn_tn_attention_desc desc_of(int64_t in, int64_t bond, int64_t out, tn_boundary boundary)
 {
-    tn_tn_attention_desc d;
-    memset(&d, 0, sizeof d);
+    tn_tn_attention_desc d = ZERO;
     d.in = in;
     d.bond = bond;
     d.out = out;
@@ -34,8 +23,7 @@ static tn_tensor *tensor_of(tn_ctx *ctx, int64_t b, int64_t n, int64_t d, const 
 
 static void fill(double *v, int64_t n, uint64_t *rng)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) v[i] = test_random_real(rng);
+    for (int64_t i = 0; i < n; i++) v[i] = test_random_real(rng);
 }
 
 /* ---- the definition: a sum over the values of all bonds, for one sequence -------------------------------------------- */
@@ -52,10 +40,9 @@ static double matrix_at(const oracle *o, int64_t site, int64_t i, int64_t j)
     const int64_t d = o->d->in, D = o->d->bond, first = (o->d->sites > 0 ? site * D * D : 0) + i * D + j;
     const double *u = o->u + site * d;
     double        sum = 0;
-    int64_t       s, t;
-    for (s = 0; s < d; s++) {
+    for (int64_t s = 0; s < d; s++) {
         if (!o->d->square) sum += o->a[first * d + s] * u[s];
-        else for (t = 0; t < d; t++) sum += u[t] * o->a[(first * d + t) * d + s] * u[s];
+        else for (int64_t t = 0; t < d; t++) sum += u[t] * o->a[(first * d + t) * d + s] * u[s];
     }
     return sum;
 }
@@ -63,18 +50,17 @@ static double matrix_at(const oracle *o, int64_t site, int64_t i, int64_t j)
 static void sum_bonds(oracle *o, int64_t site, int64_t start, int64_t bond, int64_t i, int64_t j, double product)
 {
     const int64_t D = o->d->bond, size = o->d->out * o->d->in;
-    int64_t       next, k;
     if (site == o->n) {
         const double end = o->d->boundary == TN_BOUNDARY_CLOSED ? bond == start : o->right[o->d->causal ? j : bond];
         const double *b = o->b + ((o->d->sites > 0 ? o->at * D * D : 0) + i * D + j) * size;
-        for (k = 0; k < size; k++) o->w[k] += product * end * b[k];
+        for (int64_t k = 0; k < size; k++) o->w[k] += product * end * b[k];
         return;
     }
     if (site == o->at && o->d->causal) {            /* nothing after it */
-        for (next = 0; next < D; next++) sum_bonds(o, o->n, start, next, bond, next, product);
+        for (int64_t next = 0; next < D; next++) sum_bonds(o, o->n, start, next, bond, next, product);
         return;
     }
-    for (next = 0; next < D; next++) {
+    for (int64_t next = 0; next < D; next++) {
         if (site == o->at) sum_bonds(o, site + 1, start, next, bond, next, product);
         else sum_bonds(o, site + 1, start, next, i, j, product * matrix_at(o, site, bond, next));
     }
@@ -82,9 +68,8 @@ static void sum_bonds(oracle *o, int64_t site, int64_t start, int64_t bond, int6
 
 static double length_of(const double *v, int64_t n, bool magnitudes)
 {
-    double  sum = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) sum += magnitudes ? fabs(v[i]) : v[i] * v[i];
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += magnitudes ? fabs(v[i]) : v[i] * v[i];
     return magnitudes ? sum : sqrt(sum);
 }
 
@@ -92,21 +77,20 @@ static double length_of(const double *v, int64_t n, bool magnitudes)
 static void want_attention(oracle *o, double r, const double *bias, double *y)
 {
     const tn_tn_attention_desc *d = o->d;
-    int64_t i, j, k, t;
-    for (j = 0; j < o->n; j++) {
+    for (int64_t j = 0; j < o->n; j++) {
         const double length = d->unit_inputs ? length_of(o->x + j * d->in, d->in, false) : 1;
-        for (k = 0; k < d->in; k++) o->u[j * d->in + k] = length > 0 ? o->x[j * d->in + k] / length : 0;
+        for (int64_t k = 0; k < d->in; k++) o->u[j * d->in + k] = length > 0 ? o->x[j * d->in + k] / length : 0;
     }
-    for (j = 0; j < o->n; j++) {
+    for (int64_t j = 0; j < o->n; j++) {
         double *row = y + j * d->out, length;
         memset(o->w, 0, sizeof o->w);
         o->at = j;
-        for (i = 0; i < d->bond; i++)
+        for (int64_t i = 0; i < d->bond; i++)
             sum_bonds(o, 0, i, i, 0, 0, d->boundary == TN_BOUNDARY_CLOSED ? 1 : o->left[i]);
         length = length_of(o->w, d->out * d->in, false);
-        for (t = 0; t < d->out; t++) {
+        for (int64_t t = 0; t < d->out; t++) {
             row[t] = bias ? bias[t] : 0;
-            for (k = 0; k < d->in; k++) {
+            for (int64_t k = 0; k < d->in; k++) {
                 double w = o->w[t * d->in + k];
                 if (d->unit_weights) w = length > 0 ? w * (d->scale > 0 ? d->scale : sqrt((double)d->in)) / length : 0;
                 if (d->act == TN_ACT_RELU && w < 0) w *= d->leak;
@@ -117,7 +101,7 @@ static void want_attention(oracle *o, double r, const double *bias, double *y)
             if (d->residual) row[t] = (row[t] + r * o->x[j * d->in + t]) / 2;
         }
         length = d->norm == TN_ROW_NORM_NONE ? 1 : length_of(row, d->out, d->norm == TN_ROW_NORM_L1);
-        for (t = 0; t < d->out; t++) row[t] /= length;
+        for (int64_t t = 0; t < d->out; t++) row[t] /= length;
     }
 }
 
@@ -142,15 +126,13 @@ enum { KINDS = 7 * 8 };
    then real and above all others (Perron). */
 static void draw_layer(tn_params *ps, const tn_tn_attention *layer, uint64_t *rng)
 {
-    double  v[MOST];
-    int64_t i;
-    for (i = 0; i < tn_params_count(ps); i++) {
+    double v[MOST];
+    for (int64_t i = 0; i < tn_params_count(ps); i++) {
         tn_param *p = tn_params_at(ps, i);
         fill(v, tn_tensor_count(p->value), rng);
         if (p->value == layer->a && layer->desc.boundary == TN_BOUNDARY_DOMINANT) {
             const int64_t n = tn_tensor_count(p->value), s = layer->desc.in * (layer->desc.square ? layer->desc.in : 1);
-            int64_t       k;
-            for (k = 0; k < n; k += s) v[k] = fabs(v[k]) + 0.1;
+            for (int64_t k = 0; k < n; k += s) v[k] = fabs(v[k]) + 0.1;
         }
         CHECK_STATUS(tn_write(p->value, TN_F64, v, tn_tensor_count(p->value)), TN_OK);
     }
@@ -162,16 +144,14 @@ static void power_vector(const oracle *o, int64_t site, bool right, double *v)
     const int64_t D = o->d->bond, s = o->d->in * (o->d->square ? o->d->in : 1);
     const double *a = o->a + site * D * D * s;
     double        next[16];
-    int64_t       step, i, j;
-    for (i = 0; i < D; i++) v[i] = 1 + (double)i;
-    for (step = 0; step < 4000; step++) {
-        double length;
-        for (i = 0; i < D; i++) {
+    for (int64_t i = 0; i < D; i++) v[i] = 1 + (double)i;
+    for (int64_t step = 0; step < 4000; step++) {
+        for (int64_t i = 0; i < D; i++) {
             next[i] = 0;
-            for (j = 0; j < D; j++) next[i] += a[(right ? i * D + j : j * D + i) * s] * v[j];
+            for (int64_t j = 0; j < D; j++) next[i] += a[(right ? i * D + j : j * D + i) * s] * v[j];
         }
-        length = length_of(next, D, false);
-        for (i = 0; i < D; i++) v[i] = next[i] / length;
+        double length = length_of(next, D, false);
+        for (int64_t i = 0; i < D; i++) v[i] = next[i] / length;
     }
 }
 
@@ -208,29 +188,26 @@ static void oracle_of(oracle *o, const tn_tn_attention *layer, int64_t n)
 static void against_definition(tn_dtype dtype, double bound)
 {
     static oracle o;
-    tn_ctx  *ctx = ctx_of(dtype);
+    tn_ctx  *ctx = ctx_threads(dtype, 1, NULL);
     uint64_t rng = 5;
     double   worst = 0;
-    int      kind;
     REQUIRE(ctx != NULL);
-    for (kind = 0; kind < KINDS; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         const tn_tn_attention_desc d = kind_of(kind);
         tn_params      *ps = tn_params_create(ctx);
         tn_tn_attention layer;
-        int64_t         n;
         CHECK_STATUS(tn_tn_attention_init(ps, "t", &d, &layer), TN_OK);
         CHECK_NEAR(layer.desc.scale, d.scale > 0 ? d.scale : sqrt((double)d.in), 0);
         draw_layer(ps, &layer, &rng);
-        for (n = d.sites > 0 ? d.sites : 1; n <= (d.sites > 0 ? d.sites : 6); n++) {
+        for (int64_t n = d.sites > 0 ? d.sites : 1; n <= (d.sites > 0 ? d.sites : 6); n++) {
             double x[2 * 6 * 3], got[2 * 6 * 3], want[2 * 6 * 3], r = 0, bias[3];
-            int64_t b;
             fill(x, 2 * n * d.in, &rng);
             CHECK_STATUS(tn_read(tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 2, n, d.in, x)), TN_F64, got,
                                  2 * n * d.out), TN_OK);
             oracle_of(&o, &layer, n);
             if (d.residual) r = tn_item(layer.r);
             if (d.bias) CHECK_STATUS(tn_read(layer.bias, TN_F64, bias, d.out), TN_OK);
-            for (b = 0; b < 2; b++) {
+            for (int64_t b = 0; b < 2; b++) {
                 memcpy(o.x, x + b * n * d.in, sizeof *x * (size_t)(n * d.in));
                 want_attention(&o, r, d.bias ? bias : NULL, want + b * n * d.out);
             }
@@ -257,17 +234,16 @@ TEST(known_numbers)
     static const double want[2][6] = {{.1689453125, -.5576171875, .2509765625, .3466796875, .0869140625, -.0966796875},
                                       {.3447265625, -.3818359375, .4619140625, .1474609375, .34375, -.0263671875}};
     static const double x[6] = {.75, .25, .5, .5, .25, .75};
-    tn_ctx *ctx = ctx_of(TN_F64);
+    tn_ctx *ctx = ctx_threads(TN_F64, 1, NULL);
     double  a[8], b[16], got[6], worst = 0;
-    int     m, n, s, t, open, i;
     REQUIRE(ctx != NULL);
-    for (m = 0; m < 2; m++)
-        for (n = 0; n < 2; n++)
-            for (s = 0; s < 2; s++) {
+    for (int m = 0; m < 2; m++)
+        for (int n = 0; n < 2; n++)
+            for (int s = 0; s < 2; s++) {
                 a[(m * 2 + n) * 2 + s] = ((3 * m + 5 * n + 7 * s) % 11 - 5) / 4.0;
-                for (t = 0; t < 2; t++) b[((m * 2 + n) * 2 + t) * 2 + s] = ((2 * m + 3 * n + 5 * t + 4 * s) % 7 - 3) / 2.0;
+                for (int t = 0; t < 2; t++) b[((m * 2 + n) * 2 + t) * 2 + s] = ((2 * m + 3 * n + 5 * t + 4 * s) % 7 - 3) / 2.0;
             }
-    for (open = 0; open < 2; open++) {
+    for (int open = 0; open < 2; open++) {
         const tn_tn_attention_desc d = desc_of(2, 2, 2, open ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED);
         tn_params      *ps = tn_params_create(ctx);
         tn_tn_attention layer;
@@ -275,12 +251,11 @@ TEST(known_numbers)
         CHECK_STATUS(tn_write(layer.a, TN_F64, a, 8), TN_OK);
         CHECK_STATUS(tn_write(layer.b, TN_F64, b, 16), TN_OK);
         CHECK_STATUS(tn_read(tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 1, 3, 2, x)), TN_F64, got, 6), TN_OK);
-        for (i = 0; i < 6; i++) test_raise(&worst, fabs(got[i] - want[open][i]));
+        for (int i = 0; i < 6; i++) test_raise(&worst, fabs(got[i] - want[open][i]));
         tn_params_destroy(ps);
     }
     WORST("known numbers", worst, 1e-15);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
@@ -298,9 +273,8 @@ static tn_tensor *weighted(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor 
 
 static double loss_at(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x)
 {
-    double v;
     tn_ctx_reset(ctx);
-    v = tn_item(weighted(ctx, layer, x));
+    double v = tn_item(weighted(ctx, layer, x));
     return v;
 }
 
@@ -308,14 +282,12 @@ static double difference_error(tn_ctx *ctx, const tn_tn_attention *layer, tn_ten
 {
     const int64_t n = tn_tensor_count(of);
     double        v[MOST], g[MOST], want[MOST];
-    int64_t       i;
     if (!CHECK(of->grad != NULL) || !CHECK_STATUS(tn_read(of, TN_F64, v, n), TN_OK)
         || !CHECK_STATUS(tn_read(of->grad, TN_F64, g, n), TN_OK)) return HUGE_VAL;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const double h = 1e-4, was = v[i];
         double       f[4];
-        int          k;
-        for (k = 0; k < 4; k++) {
+        for (int k = 0; k < 4; k++) {
             static const double step[4] = {-2, -1, 1, 2};
             v[i] = was + h * step[k];
             tn_write(of, TN_F64, v, n);
@@ -330,31 +302,28 @@ static double difference_error(tn_ctx *ctx, const tn_tn_attention *layer, tn_ten
 
 TEST(gradients)
 {
-    tn_ctx  *ctx = ctx_of(TN_F64);
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t rng = 11;
     double   worst = 0;
-    tn_init  plain;
-    int      kind;
+    tn_init  plain = ZERO;
     REQUIRE(ctx != NULL);
-    memset(&plain, 0, sizeof plain);
-    for (kind = 0; kind < KINDS; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         const tn_tn_attention_desc d = kind_of(kind);
         const int64_t   shape[3] = {2, d.sites > 0 ? d.sites : 1 + kind % 4, d.in}, count = shape[0] * shape[1] * shape[2];
         tn_params      *ps = tn_params_create(ctx);
         tn_tn_attention layer;
         tn_param       *x = tn_params_add(ps, "x", 3, shape, plain);
         double          v[64];
-        int64_t         i;
         REQUIRE(x != NULL);
         CHECK_STATUS(tn_tn_attention_init(ps, "t", &d, &layer), TN_OK);
         draw_layer(ps, &layer, &rng);
         fill(v, count, &rng);
-        for (i = 0; i < count; i++) v[i] += v[i] < 0 ? -0.2 : 0.2;
+        for (int64_t i = 0; i < count; i++) v[i] += v[i] < 0 ? -0.2 : 0.2;
         tn_write(x->value, TN_F64, v, count);
         tn_ctx_reset(ctx);
         tn_record(ctx);
         CHECK_STATUS(tn_backward(ctx, weighted(ctx, &layer, x->value)), TN_OK);
-        for (i = 0; i < tn_params_count(ps); i++)
+        for (int64_t i = 0; i < tn_params_count(ps); i++)
             test_raise(&worst, difference_error(ctx, &layer, x->value, tn_params_at(ps, i)->value));
         tn_params_destroy(ps);
     }
@@ -367,29 +336,26 @@ TEST(gradients)
    negatives. */
 TEST(gradients_of_dominant_boundaries)
 {
-    tn_ctx  *ctx = ctx_of(TN_F64);
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t rng = 12;
     double   worst = 0;
-    tn_init  plain;
-    int      kind;
+    tn_init  plain = ZERO;
     REQUIRE(ctx != NULL);
-    memset(&plain, 0, sizeof plain);
-    for (kind = 0; kind < 8; kind++) {
+    for (int kind = 0; kind < 8; kind++) {
         tn_tn_attention_desc d = desc_of(2, 2 + kind % 3, 2, TN_BOUNDARY_DOMINANT);
         const int64_t   shape[3] = {2, 3, 2};
         tn_params      *ps = tn_params_create(ctx);
         tn_tn_attention layer;
         tn_param       *x = tn_params_add(ps, "x", 3, shape, plain);
         double          v[MOST];
-        int64_t         i, count;
         d.square = kind / 2 % 2;
         d.sites = kind / 4 ? 3 : 0;
         d.causal = kind == 5;
         REQUIRE(x != NULL);
         CHECK_STATUS(tn_tn_attention_init(ps, "t", &d, &layer), TN_OK);
-        count = tn_tensor_count(layer.a);
+        int64_t count = tn_tensor_count(layer.a);
         fill(v, count, &rng);
-        for (i = 0; i < count; i++) v[i] = (kind % 2 ? -1 : 1) * (fabs(v[i]) + 0.1);
+        for (int64_t i = 0; i < count; i++) v[i] = (kind % 2 ? -1 : 1) * (fabs(v[i]) + 0.1);
         tn_write(layer.a, TN_F64, v, count);
         fill(v, 12, &rng);
         tn_write(x->value, TN_F64, v, 12);
@@ -410,24 +376,22 @@ TEST(gradients_of_dominant_boundaries)
    three indices. */
 TEST(square_is_linear_in_products)
 {
-    tn_ctx    *ctx = ctx_of(TN_F64);
-    uint64_t   rng = 3;
-    double     worst = 0;
-    int        boundary;
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
+    uint64_t rng = 3;
+    double   worst = 0;
     REQUIRE(ctx != NULL);
-    for (boundary = 0; boundary < 4; boundary++) {
+    for (int boundary = 0; boundary < 4; boundary++) {
         tn_tn_attention_desc d = desc_of(3, 4, 2, (tn_boundary)boundary);
         tn_params           *ps = tn_params_create(ctx), *qs = tn_params_create(ctx);
         tn_tn_attention      square, linear;
         double               x[2 * 5 * 3], xx[2 * 5 * 9], b[4 * 4 * 2 * 3], wide[4 * 4 * 6 * 9], want[2 * 5 * 6];
         double               got[2 * 5 * 6 * 9];
-        int64_t              i, j;
         d.square = true;
         CHECK_STATUS(tn_tn_attention_init(ps, "", &d, &square), TN_OK);
         d = desc_of(9, 4, 6, (tn_boundary)boundary);
         CHECK_STATUS(tn_tn_attention_init(qs, "", &d, &linear), TN_OK);
         fill(x, 2 * 5 * 3, &rng);
-        for (i = 0; i < 2 * 5; i++) for (j = 0; j < 9; j++) xx[i * 9 + j] = x[i * 3 + j / 3] * x[i * 3 + j % 3];
+        for (int64_t i = 0; i < 2 * 5; i++) for (int64_t j = 0; j < 9; j++) xx[i * 9 + j] = x[i * 3 + j / 3] * x[i * 3 + j % 3];
         CHECK_STATUS(tn_assign(linear.a, tn_reshape(square.a, 3, linear.a->shape)), TN_OK);
         if (square.left) {
             CHECK_STATUS(tn_assign(linear.left, square.left), TN_OK);
@@ -435,11 +399,11 @@ TEST(square_is_linear_in_products)
         }
         tn_read(square.b, TN_F64, b, 4 * 4 * 6);
         memset(wide, 0, sizeof wide);
-        for (i = 0; i < 4 * 4 * 6; i++) wide[i * 9] = b[i];
+        for (int64_t i = 0; i < 4 * 4 * 6; i++) wide[i * 9] = b[i];
         tn_write(linear.b, TN_F64, wide, 4 * 4 * 6 * 9);
         tn_read(tn_tn_attention_weights(ctx, &square, tensor_of(ctx, 2, 5, 3, x)), TN_F64, want, 2 * 5 * 6);
         tn_read(tn_tn_attention_weights(ctx, &linear, tensor_of(ctx, 2, 5, 9, xx)), TN_F64, got, 2 * 5 * 6 * 9);
-        for (i = 0; i < 2 * 5 * 6; i++) got[i] = got[i * 9];
+        for (int64_t i = 0; i < 2 * 5 * 6; i++) got[i] = got[i * 9];
         test_raise(&worst, test_frobenius(got, want, 2 * 5 * 6));
         tn_params_destroy(ps);
         tn_params_destroy(qs);
@@ -453,18 +417,17 @@ TEST(square_is_linear_in_products)
 TEST(layers_are_nets)
 {
     enum { N = 4, B = 3 };
-    tn_ctx  *ctx = ctx_of(TN_F64);
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t rng = 31;
     double   worst = 0, cosine;
-    int      kind;
     REQUIRE(ctx != NULL);
-    for (kind = 0; kind < 32; kind++) {
+    for (int kind = 0; kind < 32; kind++) {
         tn_tn_attention_desc d = desc_of(2, 3, 3, (tn_boundary)(kind % 4));
         tn_params           *ps = tn_params_create(ctx);
         tn_tn_attention      layer;
         tn_tensor           *x, *leg[2 * N];
         double               v[B * N * 2], want[B * N * 3], got[B * 3], b[MOST];
-        int64_t              j, i, k, count;
+        int64_t              i, count;
         d.square = kind / 4 % 2;
         d.sites = kind / 8 % 2 ? N : 0;
         d.causal = kind / 16 && d.boundary != TN_BOUNDARY_CLOSED;
@@ -475,11 +438,11 @@ TEST(layers_are_nets)
         CHECK_STATUS(tn_read(tn_tn_attention_forward(ctx, &layer, x), TN_F64, want, B * N * 3), TN_OK);
         count = tn_tensor_count(layer.b);
         tn_read(layer.b, TN_F64, b, count);
-        for (j = 0; j < N; j++) {
+        for (int64_t j = 0; j < N; j++) {
             tn_net *net = tn_net_from_tn_attention(ctx, &layer, N, j), *other;
             double  size = 0, apart = 0;
             if (!CHECK(net && net->outs == 1 && net->legs == (d.causal ? j : N - 1) * (1 + d.square) + 1)) break;
-            for (k = 0; k < net->legs; k++) {
+            for (int64_t k = 0; k < net->legs; k++) {
                 i = net->in[k].input;
                 leg[k] = tn_reshape_2d(tn_copy(ctx, tn_slice(x, 1, i, i + 1)), B, 2);
             }
@@ -519,33 +482,31 @@ TEST(layers_are_nets)
 /* Sequences in parts, by a state, and the future is not seen. */
 TEST(states_continue)
 {
-    tn_ctx  *ctx = ctx_of(TN_F64);
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t rng = 17;
     double   worst = 0;
-    int      form;
     REQUIRE(ctx != NULL);
-    for (form = 0; form < 4; form++) {
+    for (int form = 0; form < 4; form++) {
         tn_tn_attention_desc d = desc_of(3, 5, 3, form % 2 ? TN_BOUNDARY_FIRST : TN_BOUNDARY_VECTORS);
         tn_params           *ps = tn_params_create(ctx);
         tn_tn_attention      layer;
-        tn_tensor           *whole, *state, *t;
         double               x[2 * 9 * 3], want[2 * 9 * 3], got[2 * 9 * 3];
-        int64_t              at, next, i;
+        int64_t              next;
         d.causal = true;
         d.square = form == 1;
         d.unit_inputs = d.unit_weights = d.residual = form == 2;
         CHECK_STATUS(tn_tn_attention_init(ps, "t", &d, &layer), TN_OK);
         fill(x, 2 * 9 * 3, &rng);
-        whole = tensor_of(ctx, 2, 9, 3, x);
+        tn_tensor *whole = tensor_of(ctx, 2, 9, 3, x);
         tn_read(tn_tn_attention_forward(ctx, &layer, whole), TN_F64, want, 2 * 9 * 3);
-        state = tn_tn_attention_state(ctx, &layer, 2);
+        tn_tensor *state = tn_tn_attention_state(ctx, &layer, 2);
         CHECK_INT(tn_tensor_count(state), 2 * 6);
-        for (at = 0; at < 9; at = next) {
+        for (int64_t at = 0; at < 9; at = next) {
             double part[2 * 9 * 3];
             next = at == 0 ? 4 : at + 1;                    /* a prompt, then one by one */
-            t = tn_tn_attention_decode(ctx, &layer, tn_copy(ctx, tn_slice(whole, 1, at, next)), state);
+            tn_tensor *t = tn_tn_attention_decode(ctx, &layer, tn_copy(ctx, tn_slice(whole, 1, at, next)), state);
             tn_read(t, TN_F64, part, 2 * (next - at) * 3);
-            for (i = 0; i < 2 * (next - at) * 3; i++)
+            for (int64_t i = 0; i < 2 * (next - at) * 3; i++)
                 got[i / (3 * (next - at)) * 27 + at * 3 + i % (3 * (next - at))] = part[i];
         }
         test_raise(&worst, test_frobenius(got, want, 2 * 9 * 3));
@@ -574,35 +535,34 @@ static int cell_at(const int *c, int64_t j, int64_t n, bool ring)
 TEST(every_elementary_automaton)
 {
     static const int64_t lengths[4] = {3, 4, 9, 33};
-    tn_ctx  *ctx = ctx_of(TN_F32);
+    tn_ctx  *ctx = ctx_threads(TN_F32, 1, NULL);
     uint64_t rng = 30;
-    int      rules[256], open, k;
+    int      rules[256];
     double   worst = 0;
     REQUIRE(ctx != NULL);
-    for (k = 0; k < 256; k++) rules[k] = k;
-    for (open = 0; open < 2; open++) {
+    for (int k = 0; k < 256; k++) rules[k] = k;
+    for (int open = 0; open < 2; open++) {
         tn_params      *ps = tn_params_create(ctx);
         tn_tn_attention layer;
         CHECK_STATUS(tn_tn_attention_from_rules(ps, "ca", rules, 256, open ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED,
                                                 &layer), TN_OK);
-        for (k = 0; k < 4; k++) {
+        for (int k = 0; k < 4; k++) {
             const int64_t n = lengths[k], strings = n < 5 ? (int64_t)1 << n : 12, cells = strings * n;
             int           c[12 * 33 + 16];
             double        x[2 * (12 * 33 + 16)];
             float        *y = (float *)malloc(sizeof *y * (size_t)cells * 256);
-            int64_t       i, j, o;
             REQUIRE(y != NULL);
-            for (i = 0; i < cells; i++) {
+            for (int64_t i = 0; i < cells; i++) {
                 c[i] = n < 5 ? (int)(i / n >> i % n & 1) : (int)test_random_int(&rng, 0, 1);
                 x[2 * i] = !c[i];
                 x[2 * i + 1] = c[i];
             }
             tn_ctx_reset(ctx);
             tn_read(tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, strings, n, 2, x)), TN_F32, y, cells * 256);
-            for (i = 0; i < cells; i++)
-                for (o = 0; o < 256; o++) {
+            for (int64_t i = 0; i < cells; i++)
+                for (int64_t o = 0; o < 256; o++) {
                     const int *s = c + i / n * n;
-                    j = i % n;
+                    int64_t j = i % n;
                     j = o >> (4 * cell_at(s, j - 1, n, !open) + 2 * s[j] + cell_at(s, j + 1, n, !open)) & 1;
                     test_raise(&worst, fabs((double)y[i * 256 + o] - (j ? 1 : -1)));
                 }
@@ -611,8 +571,7 @@ TEST(every_elementary_automaton)
         tn_params_destroy(ps);
     }
     WORST("every elementary automaton, F32", worst, 1e-5);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* Rule 30 on 1001101, and the dominant eigenvectors of A[:,:,0], which are the padding with zeros. */
@@ -620,11 +579,10 @@ TEST(rule_30)
 {
     static const char *const want[3] = {"0111001", "1111001", "1111001"};
     static const double x[14] = {0, 1, 1, 0, 1, 0, 0, 1, 0, 1, 1, 0, 0, 1};
-    tn_ctx   *ctx = ctx_of(TN_F64);
+    tn_ctx   *ctx = ctx_threads(TN_F64, 1, NULL);
     const int rule = 30;
-    int       k, i;
     REQUIRE(ctx != NULL);
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         tn_params      *ps = tn_params_create(ctx);
         tn_tn_attention layer;
         double          y[7];
@@ -633,43 +591,40 @@ TEST(rule_30)
                      TN_OK);
         if (k == 2) layer.desc.boundary = TN_BOUNDARY_DOMINANT;
         CHECK_STATUS(tn_read(tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 1, 7, 2, x)), TN_F64, y, 7), TN_OK);
-        for (i = 0; i < 7; i++) {
+        for (int i = 0; i < 7; i++) {
             got[i] = y[i] > 0 ? '1' : '0';
             CHECK_NEAR(fabs(y[i]), k == 2 ? 0.5 : 1, 1e-13);
         }
         CHECK_STR(got, want[k]);
         tn_params_destroy(ps);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* y_j = sum_i v_i (k_i.q_j), of unit vectors u_i = x_i/|x_i| in k and v */
 TEST(linear_attention)
 {
     enum { D = 3, M = 2, O = 4, N = 6 };
-    tn_ctx  *ctx = ctx_of(TN_F64);
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t rng = 23;
     double   worst = 0;
-    int      causal;
     REQUIRE(ctx != NULL);
-    for (causal = 0; causal < 2; causal++) {
+    for (int causal = 0; causal < 2; causal++) {
         double          q[M * D], k[M * D], v[O * D], x[N * D], u[N * D], want[N * O], got[N * O];
         tn_params      *ps = tn_params_create(ctx);
         tn_tn_attention layer;
-        int             i, j, a, b, s;
         fill(q, M * D, &rng); fill(k, M * D, &rng); fill(v, O * D, &rng); fill(x, N * D, &rng);
-        for (i = 0; i < N * D; i++) u[i] = x[i] / length_of(x + i / D * D, D, false);
-        for (j = 0; j < N; j++)
-            for (a = 0; a < O; a++) {
+        for (int i = 0; i < N * D; i++) u[i] = x[i] / length_of(x + i / D * D, D, false);
+        for (int j = 0; j < N; j++)
+            for (int a = 0; a < O; a++) {
                 want[j * O + a] = 0;
-                for (i = 0; i < (causal ? j : N); i++) {
+                for (int i = 0; i < (causal ? j : N); i++) {
                     double value = 0, score = 0;
                     if (i == j) continue;
-                    for (s = 0; s < D; s++) value += v[a * D + s] * u[i * D + s];
-                    for (b = 0; b < M; b++) {
+                    for (int s = 0; s < D; s++) value += v[a * D + s] * u[i * D + s];
+                    for (int b = 0; b < M; b++) {
                         double kb = 0, qb = 0;
-                        for (s = 0; s < D; s++) {
+                        for (int s = 0; s < D; s++) {
                             kb += k[b * D + s] * u[i * D + s];
                             qb += q[b * D + s] * x[j * D + s];
                         }
@@ -698,43 +653,42 @@ TEST(linear_attention)
 TEST(sum_of_permutations)
 {
     enum { D = 2, N = 5, BOND = D * D + 2 };
-    tn_ctx         *ctx = ctx_of(TN_F64);
+    tn_ctx         *ctx = ctx_threads(TN_F64, 1, NULL);
     tn_params      *ps = ctx ? tn_params_create(ctx) : NULL;
     tn_tn_attention layer;
     uint64_t        rng = 29;
     double          a[BOND * BOND * D * D], x[N * D], want[N * D], got[N * D], worst = 0;
-    int             t, s, i, j, k;
     REQUIRE(ps != NULL);
     CHECK_STATUS(tn_tn_attention_from_permutations(ps, "", D, &layer), TN_OK);
     tn_read(layer.a, TN_F64, a, BOND * BOND * D * D);
-    for (t = 0; t < 8; t++)
-        for (s = 0; s < 8; s++) {
+    for (int t = 0; t < 8; t++)
+        for (int s = 0; s < 8; s++) {
             const int to[3] = {t & 1, t >> 1 & 1, t >> 2 & 1}, from[3] = {s & 1, s >> 1 & 1, s >> 2 & 1};
             double    sum = 0, p = 0;
-            for (i = 0; i < BOND; i++)
-                for (j = 0; j < BOND; j++)
+            for (int i = 0; i < BOND; i++)
+                for (int j = 0; j < BOND; j++)
                     sum += a[((0 * BOND + i) * D + to[0]) * D + from[0]] * a[((i * BOND + j) * D + to[1]) * D + from[1]]
                            * a[((j * BOND + BOND - 1) * D + to[2]) * D + from[2]];
-            for (i = 0; i < 3; i++)
-                for (j = i + 1; j < 3; j++)
+            for (int i = 0; i < 3; i++)
+                for (int j = i + 1; j < 3; j++)
                     p += to[i] == from[j] && to[j] == from[i] && to[3 - i - j] == from[3 - i - j];
             test_raise(&worst, fabs(sum - p));
         }
     fill(x, N * D, &rng);
-    for (i = 0; i < N; i++) {
+    for (int i = 0; i < N; i++) {
         const double length = length_of(x + i * D, D, false);
-        for (s = 0; s < D; s++) x[i * D + s] /= length;
+        for (int s = 0; s < D; s++) x[i * D + s] /= length;
     }
-    for (j = 0; j < N; j++) {
+    for (int j = 0; j < N; j++) {
         double dots = 0;
         memset(want + j * D, 0, sizeof *want * D);
-        for (i = 0; i < N; i++)
-            for (k = i + 1; k < N; k++) {
+        for (int i = 0; i < N; i++)
+            for (int k = i + 1; k < N; k++) {
                 const double dot = x[i * D] * x[k * D] + x[i * D + 1] * x[k * D + 1];
                 if (i != j && k != j) dots += dot * dot;
-                else for (s = 0; s < D; s++) want[j * D + s] += dot * x[(i == j ? k : i) * D + s];
+                else for (int s = 0; s < D; s++) want[j * D + s] += dot * x[(i == j ? k : i) * D + s];
             }
-        for (s = 0; s < D; s++) want[j * D + s] += dots * x[j * D + s];
+        for (int s = 0; s < D; s++) want[j * D + s] += dots * x[j * D + s];
     }
     tn_read(tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 1, N, D, x)), TN_F64, got, N * D);
     test_raise(&worst, test_frobenius(got, want, N * D));
@@ -753,17 +707,16 @@ static void read_rule(tn_ctx *ctx, const tn_tn_attention *layer, int n, const tn
     tn_params      *ps = tn_params_create(ctx);
     tn_tn_attention ideal;
     double          x[2 * 7 * 128], z[7 * 128], u[7 * 128], square = 0, margin = HUGE_VAL, apart = 0;
-    int             i, j;
     CHECK_STATUS(tn_tn_attention_from_rules(ps, "", &got->rule, 1, layer->desc.boundary, &ideal), TN_OK);
-    for (i = 0; i < strings * n; i++) {
+    for (int i = 0; i < strings * n; i++) {
         x[2 * i + 1] = i / n >> i % n & 1;
         x[2 * i] = 1 - x[2 * i + 1];
     }
     tn_read(tn_tn_attention_forward(ctx, layer, tensor_of(ctx, strings, n, 2, x)), TN_F64, z, strings * n);
     tn_read(tn_tn_attention_forward(ctx, &ideal, tensor_of(ctx, strings, n, 2, x)), TN_F64, u, strings * n);
-    for (i = 0; i < strings * n; i++) square += z[i] * z[i] / (strings * n);
-    for (i = 0; i < strings; i++)
-        for (j = 0; j < n; j++) {
+    for (int i = 0; i < strings * n; i++) square += z[i] * z[i] / (strings * n);
+    for (int i = 0; i < strings; i++)
+        for (int j = 0; j < n; j++) {
             const int    at = i * n + j, other = (i ^ 1 << j) * n + j;
             const double length = hypot(z[at], z[other]), ideally = hypot(u[at], u[other]);
             if (z[at] * u[at] / sqrt(square) < margin) margin = z[at] * u[at] / sqrt(square);
@@ -777,16 +730,13 @@ static void read_rule(tn_ctx *ctx, const tn_tn_attention *layer, int n, const tn
 TEST(rules_are_read_back)
 {
     static const int rules[4] = {30, 110, 184, 0};
-    tn_ctx  *ctx = ctx_of(TN_F64);
-    int      k;
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     REQUIRE(ctx != NULL);
-    for (k = 0; k < 8; k++) {
+    for (int k = 0; k < 8; k++) {
         tn_params      *ps = tn_params_create(ctx);
         tn_tn_attention layer;
         tn_rule_reading r;
         double          a[32], b[32], ga[32], gb[32];
-        tn_mark         before, after;
-        int             i, j, s;
         CHECK_STATUS(tn_tn_attention_from_rules(ps, "", rules + k / 2, 1, k % 2 ? TN_BOUNDARY_VECTORS : TN_BOUNDARY_CLOSED,
                                                 &layer), TN_OK);
         /* A -> X^-1 A X with X = 1 + 3 e_0 e_2^T, and one matrix twice as large */
@@ -794,16 +744,16 @@ TEST(rules_are_read_back)
         tn_read(layer.b, TN_F64, b, 32);
         memcpy(ga, a, sizeof a);
         memcpy(gb, b, sizeof b);
-        for (i = 0; i < 4; i++) for (s = 0; s < 2; s++) {
+        for (int i = 0; i < 4; i++) for (int s = 0; s < 2; s++) {
             ga[(i * 4 + 2) * 2 + s] += 3 * a[i * 4 * 2 + s];
             gb[(i * 4 + 2) * 2 + s] += 3 * b[i * 4 * 2 + s];
         }
-        for (j = 0; j < 4; j++) for (s = 0; s < 2; s++) {
+        for (int j = 0; j < 4; j++) for (int s = 0; s < 2; s++) {
             ga[j * 2 + s] -= 3 * ga[(2 * 4 + j) * 2 + s];
             gb[j * 2 + s] -= 3 * gb[(2 * 4 + j) * 2 + s];
         }
         if (k % 2 == 0) {
-            for (i = 0; i < 16; i++) ga[2 * i + 1] *= 2;
+            for (int i = 0; i < 16; i++) ga[2 * i + 1] *= 2;
             tn_write(layer.a, TN_F64, ga, 32);
             tn_write(layer.b, TN_F64, gb, 32);
         }
@@ -812,19 +762,18 @@ TEST(rules_are_read_back)
         CHECK_NEAR(r.agree, 1, 0);
         CHECK(r.margin > 0);
         CHECK_NEAR(r.distance, 0, 1e-7);
-        for (i = 0; i < 32; i++) b[i] = 0.5 * b[i] + 0.3 * sin(i + 1.0);
+        for (int i = 0; i < 32; i++) b[i] = 0.5 * b[i] + 0.3 * sin(i + 1.0);
         tn_write(layer.a, TN_F64, a, 32);
         tn_write(layer.b, TN_F64, b, 32);
-        before = tn_arena_mark(ctx);
+        tn_mark before = tn_arena_mark(ctx);
         CHECK_STATUS(tn_tn_attention_rule(ctx, &layer, 7, &r), TN_OK);
-        after = tn_arena_mark(ctx);
+        tn_mark after = tn_arena_mark(ctx);
         CHECK(before.head_used == after.head_used && before.data_used == after.data_used);      /* nothing stays */
         CHECK(r.distance > 0.1);
         read_rule(ctx, &layer, 7, &r);
         tn_params_destroy(ps);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* The reading does not depend on the scale of the outputs, whatever their squares are; outputs that are no numbers have
@@ -833,26 +782,25 @@ TEST(rules_of_any_scale)
 {
     static const double scale[3] = {1, 1e-60, 1e60};
     const int       rule = 110;
-    tn_ctx         *ctx = ctx_of(TN_F64);
+    tn_ctx         *ctx = ctx_threads(TN_F64, 1, NULL);
     tn_params      *ps = ctx ? tn_params_create(ctx) : NULL;
     tn_tn_attention layer;
     tn_rule_reading r[3];
     double          a[32];
-    int             i, k;
     REQUIRE(ps != NULL);
     CHECK_STATUS(tn_tn_attention_from_rules(ps, "", &rule, 1, TN_BOUNDARY_CLOSED, &layer), TN_OK);
     tn_read(layer.b, TN_F64, a, 32);
-    for (i = 0; i < 32; i++) a[i] += 0.1 * sin(i + 1.0);
+    for (int i = 0; i < 32; i++) a[i] += 0.1 * sin(i + 1.0);
     tn_write(layer.b, TN_F64, a, 32);
     tn_read(layer.a, TN_F64, a, 32);
-    for (k = 0; k < 3; k++) {                           /* to the fourth power, and squared again */
-        for (i = 0; i < 32; i++) a[i] *= scale[k] / (k > 0 ? scale[k - 1] : 1);
+    for (int k = 0; k < 3; k++) {                           /* to the fourth power, and squared again */
+        for (int i = 0; i < 32; i++) a[i] *= scale[k] / (k > 0 ? scale[k - 1] : 1);
         tn_write(layer.a, TN_F64, a, 32);
         CHECK_STATUS(tn_tn_attention_rule(ctx, &layer, 5, &r[k]), TN_OK);
         CHECK_INT(r[k].rule, rule);
         CHECK_NEAR(r[k].margin, r[0].margin, 1e-12);
         CHECK_NEAR(r[k].distance, r[0].distance, 1e-12);
-        for (i = 0; i < 8; i++) CHECK_NEAR(r[k].mean[i], r[0].mean[i], 1e-12);
+        for (int i = 0; i < 8; i++) CHECK_NEAR(r[k].mean[i], r[0].mean[i], 1e-12);
     }
     CHECK(r[0].distance > 0.01 && r[0].margin < 0.99);
     a[9] = (double)NAN;
@@ -867,10 +815,9 @@ TEST(rules_of_any_scale)
 /* 20,000 sites of random matrices: finite, and as at a length of 400 far from the ends. */
 TEST(long_sequences)
 {
-    tn_ctx  *ctx = ctx_of(TN_F32);
-    int      open;
+    tn_ctx *ctx = ctx_threads(TN_F32, 1, NULL);
     REQUIRE(ctx != NULL);
-    for (open = 0; open < 2; open++) {
+    for (int open = 0; open < 2; open++) {
         tn_tn_attention_desc d = desc_of(2, 4, 2, open ? TN_BOUNDARY_FIRST : TN_BOUNDARY_CLOSED);
         const int64_t        n = 20000;
         const int64_t        shape[3] = {1, n, 2};
@@ -878,7 +825,6 @@ TEST(long_sequences)
         tn_tn_attention      layer;
         float               *y = (float *)malloc(sizeof *y * (size_t)n * 2);
         double               largest = 0, smallest = HUGE_VAL;
-        int64_t              i;
         REQUIRE(y != NULL);
         d.unit_inputs = d.unit_weights = true;
         CHECK_STATUS(tn_tn_attention_init(ps, "", &d, &layer), TN_OK);
@@ -889,7 +835,7 @@ TEST(long_sequences)
             tn_read(out, TN_F32, y, n * 2);
             CHECK_STATUS(tn_backward(ctx, tn_mean(ctx, out)), TN_OK);
         }
-        for (i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++) {
             const double size = hypot(y[2 * i], y[2 * i + 1]);
             test_raise(&largest, size);
             if (size < smallest) smallest = size;
@@ -899,39 +845,34 @@ TEST(long_sequences)
         free(y);
         tn_params_destroy(ps);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* A vector of zeros makes the contexts of all other sites zero, and so y = 0: never NaN, and no gradient is NaN. */
 TEST(zero_vectors)
 {
-    tn_ctx *ctx = ctx_of(TN_F32);
-    int     kind;
+    tn_ctx *ctx = ctx_threads(TN_F32, 1, NULL);
     REQUIRE(ctx != NULL);
-    for (kind = 0; kind < 16; kind++) {
+    for (int kind = 0; kind < 16; kind++) {
         tn_tn_attention_desc d = desc_of(2, 3, 2, (tn_boundary)(kind % 4));
         const int64_t        n = kind / 8 ? 5 : 1;
         double               x[10] = {1, 2, 0, 0, 1, 1, -1, 1, 2, 0}, y[10];
         tn_params           *ps = tn_params_create(ctx);
         tn_tn_attention      layer;
-        tn_tensor           *out;
-        int                  i;
         if (n == 1) x[0] = x[1] = 0;
         d.unit_inputs = d.unit_weights = kind / 4 % 2;
         d.norm = d.unit_weights ? TN_ROW_NORM_L2 : TN_ROW_NORM_L1;
         CHECK_STATUS(tn_tn_attention_init(ps, "", &d, &layer), TN_OK);
         tn_ctx_reset(ctx);
         tn_record(ctx);
-        out = tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 1, n, 2, x));
+        tn_tensor *out = tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 1, n, 2, x));
         CHECK_STATUS(tn_read(out, TN_F64, y, 2 * n), TN_OK);
-        for (i = 0; i < 2 * n; i++) CHECK(y[i] == 0);
+        for (int i = 0; i < 2 * n; i++) CHECK(y[i] == 0);
         CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, out)), TN_OK);
         CHECK(fabs(tn_item(tn_sum(ctx, layer.a->grad))) < HUGE_VAL && fabs(tn_item(tn_sum(ctx, layer.b->grad))) < HUGE_VAL);
         tn_params_destroy(ps);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 static void refused(tn_ctx *ctx, const tn_tn_attention_desc *d, tn_status status, const char *part)
@@ -949,7 +890,7 @@ TEST(wrong_descs)
     const tn_tn_attention_desc good = desc_of(2, 3, 0, TN_BOUNDARY_CLOSED);
     const int                  nine = 9;
     tn_tn_attention_desc       d;
-    tn_ctx                    *ctx = ctx_of(TN_F32);
+    tn_ctx                    *ctx = ctx_threads(TN_F32, 1, NULL);
     REQUIRE(ctx != NULL);
     d = good; d.in = 0;              refused(ctx, &d, TN_ERR_SHAPE, "tn_attention t: in is 0, expected 1 to 2^31 - 2");
     d = good; d.bond = -1;           refused(ctx, &d, TN_ERR_SHAPE, "tn_attention t: bond is -1, expected");
@@ -980,7 +921,7 @@ TEST(wrong_input)
     static const double turn[8] = {0, 9, 1, 9, -1, 9, 0, 9}, swap[8] = {0, 9, 1, 9, 1, 9, 0, 9};
     static const double pair[18] = {1 + 1e-12, 9, 0, 9, 0, 9,  0, 9, 0, 9, 1, 9,  0, 9, -1, 9, 0, 9};      /* 1, i, -i */
     static const double nan_[8] = {(double)NAN, 9, 1, 9, 1, 9, 0, 9}, nothing[8] = {0, 1, 0, 1, 0, 1, 0, 1};
-    tn_ctx              *ctx = ctx_of(TN_F64);
+    tn_ctx              *ctx = ctx_threads(TN_F64, 1, NULL);
     tn_params           *ps = ctx ? tn_params_create(ctx) : NULL;
     tn_tn_attention_desc d = desc_of(2, 2, 2, TN_BOUNDARY_DOMINANT);
     tn_tn_attention      layer, ring, three;
@@ -1034,15 +975,14 @@ TEST(wrong_input)
    another rule was asked for. */
 TEST(first_parameters)
 {
-    tn_ctx *ctx = ctx_of(TN_F64);
-    int     k;
+    tn_ctx *ctx = ctx_threads(TN_F64, 1, NULL);
     REQUIRE(ctx != NULL);
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         tn_tn_attention_desc d = desc_of(2, 3, 0, TN_BOUNDARY_DOMINANT);
         tn_params           *ps = tn_params_create(ctx);
         tn_tn_attention      layer;
         double               a[36], bias[2];
-        int                  i, j, site, apart = 0;
+        int                  apart = 0;
         d.residual = d.bias = true;
         d.sites = 2;
         if (k) { d.init_a.rule = TN_INIT_NORMAL; d.init_a.std = 1; }
@@ -1051,14 +991,13 @@ TEST(first_parameters)
         tn_read(layer.a, TN_F64, a, 36);
         tn_read(layer.bias, TN_F64, bias, 2);
         CHECK(tn_item(layer.r) == 1 && bias[0] == 0 && bias[1] == 0);
-        for (site = 0; site < 2; site++)
-            for (i = 0; i < 3; i++)
-                for (j = 0; j < i; j++) apart += a[((site * 3 + i) * 3 + j) * 2] != a[((site * 3 + j) * 3 + i) * 2];
+        for (int site = 0; site < 2; site++)
+            for (int i = 0; i < 3; i++)
+                for (int j = 0; j < i; j++) apart += a[((site * 3 + i) * 3 + j) * 2] != a[((site * 3 + j) * 3 + i) * 2];
         CHECK_INT(apart, k ? 6 : 0);
         tn_params_destroy(ps);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* BF16 activations round inputs and results, but no context, of which there may be 40 one after the other. */
@@ -1066,30 +1005,27 @@ TEST(bf16_activations)
 {
     double   got[2][40 * 2], x[40 * 2], size = 0, worst = 0;
     uint64_t rng = 61;
-    int      k, i, boundary;
+    int      i;
     for (i = 0; i < 80; i++) x[i] = (double)(2 * test_random_int(&rng, -8, 8) + 1) / 16;
-    for (boundary = 0; boundary < 4; boundary++) {
-        for (k = 0; k < 2; k++) {
+    for (int boundary = 0; boundary < 4; boundary++) {
+        for (int k = 0; k < 2; k++) {
             tn_tn_attention_desc d = desc_of(2, 3, 2, (tn_boundary)boundary);
             tn_tn_attention      layer;
-            tn_desc              desc;
+            tn_desc              desc = ZERO;
             tn_ctx              *ctx;
-            tn_tensor           *y;
-            memset(&desc, 0, sizeof desc);
             desc.dtype = TN_F32;
             desc.activations = k ? TN_BF16 : TN_REAL;
             desc.threads = 1;
             if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
             d.unit_inputs = d.unit_weights = true;
             CHECK_STATUS(tn_tn_attention_init(tn_params_create(ctx), "", &d, &layer), TN_OK);
-            y = tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 1, 40, 2, x));
+            tn_tensor *y = tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 1, 40, 2, x));
             CHECK(y && y->dtype == (k ? TN_BF16 : TN_F32));
             y = tn_tn_attention_weights(ctx, &layer, tensor_of(ctx, 1, 40, 2, x));
             CHECK(y && y->dtype == (k ? TN_BF16 : TN_F32));
             y = tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 1, 40, 2, x));
             CHECK_STATUS(tn_read(y, TN_F64, got[k], 80), TN_OK);
-            CHECK_CTX(ctx);
-            tn_ctx_destroy(ctx);
+            CLOSE_CTX(ctx);
         }
         for (size = 0, i = 0; i < 80; i++) size += got[0][i] * got[0][i] / 80;
         for (i = 0; i < 80; i++) test_raise(&worst, fabs(got[1][i] - got[0][i]) / (fabs(got[0][i]) + 1e-3 * sqrt(size)));
@@ -1100,17 +1036,15 @@ TEST(bf16_activations)
 /* No site, and extents of 1. */
 TEST(small_extents)
 {
-    tn_ctx *ctx = ctx_of(TN_F64);
-    int     boundary;
+    tn_ctx *ctx = ctx_threads(TN_F64, 1, NULL);
     REQUIRE(ctx != NULL);
-    for (boundary = 0; boundary < 4; boundary++) {
+    for (int boundary = 0; boundary < 4; boundary++) {
         const tn_tn_attention_desc d = desc_of(1, 1, 1, (tn_boundary)boundary);
         tn_params      *ps = tn_params_create(ctx);
         tn_tn_attention layer;
-        tn_tensor      *y;
         double          x[3] = {2, 3, 5}, got[3], a, b, l = 1, r = 1;
         CHECK_STATUS(tn_tn_attention_init(ps, "", &d, &layer), TN_OK);
-        y = tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 2, 0, 1, x));
+        tn_tensor *y = tn_tn_attention_forward(ctx, &layer, tensor_of(ctx, 2, 0, 1, x));
         CHECK(y && y->rank == 3 && y->shape[0] == 2 && y->shape[1] == 0 && y->shape[2] == 1);
         tn_read(layer.a, TN_F64, &a, 1);
         tn_read(layer.b, TN_F64, &b, 1);
@@ -1122,8 +1056,7 @@ TEST(small_extents)
         CHECK_NEAR(got[1], l * r * a * 2 * a * 5 * b * 3, 1e-13);
         tn_params_destroy(ps);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* ---- deep networks ------------------------------------------------------------------------------------------------- */
@@ -1131,8 +1064,7 @@ TEST(small_extents)
 /* Bits as ids, and at each place the parity of those so far, or of all. */
 static void parities(int64_t b, int64_t n, uint64_t *rng, int32_t *bits, int32_t *parity)
 {
-    int64_t i;
-    for (i = 0; i < b * n; i++) {
+    for (int64_t i = 0; i < b * n; i++) {
         bits[i] = (int32_t)test_random_int(rng, 0, 1);
         parity[i] = bits[i] ^ (i % n ? parity[i - 1] : 0);
     }
@@ -1149,20 +1081,18 @@ static tn_tensor *ids_of(tn_ctx *ctx, int64_t b, int64_t n, const int32_t *v)
 TEST(a_decoder_learns_parity)
 {
     enum { B = 16, N = 8, LONG = 200, D = 8 };
-    tn_ctx      *ctx = ctx_of(TN_F32);
+    tn_ctx      *ctx = ctx_threads(TN_F32, 1, NULL);
     tn_params   *ps = ctx ? tn_params_create(ctx) : NULL;
-    tn_deep_desc d;
+    tn_deep_desc d = ZERO;
     tn_deep      model;
-    tn_optim_desc od;
-    tn_optim    *optim;
+    tn_optim_desc od = ZERO;
     tn_tensor   *state, *logits;
     uint64_t     rng = 41;
     int32_t      bits[2 * LONG + B * N], parity[2 * LONG + B * N], best[2 * LONG];
     float        whole[2 * LONG * 2], step[4];
     double       apart = 0, size = 0;
-    int          i, k, wrong = 0;
+    int          wrong = 0;
     REQUIRE(ps != NULL);
-    memset(&d, 0, sizeof d);
     d.out = 2;
     d.bond = D;
     d.vocab = 2;
@@ -1171,10 +1101,9 @@ TEST(a_decoder_learns_parity)
     CHECK_STATUS(tn_deep_init(ps, "net", &d, &model), TN_OK);
     CHECK(model.desc.layers == 2 && model.desc.dim == 2);
     CHECK(tn_params_find(ps, "net.embed.w") && tn_params_find(ps, "net.1.a") && tn_params_find(ps, "net.head.w"));
-    memset(&od, 0, sizeof od);
     od.lr = 0.02;
-    optim = tn_optim_create(ps, &od);
-    for (i = 0; i < 250; i++) {
+    tn_optim *optim = tn_optim_create(ps, &od);
+    for (int i = 0; i < 250; i++) {
         tn_ctx_reset(ctx);
         parities(B, N, &rng, bits, parity);
         tn_record(ctx);
@@ -1186,14 +1115,14 @@ TEST(a_decoder_learns_parity)
     logits = tn_deep_forward(ctx, &model, ids_of(ctx, 2, LONG, bits));
     tn_read(logits, TN_F32, whole, 2 * LONG * 2);
     tn_read(tn_argmax(ctx, logits), TN_I32, best, 2 * LONG);
-    for (i = 0; i < 2 * LONG; i++) wrong += best[i] != parity[i];
+    for (int i = 0; i < 2 * LONG; i++) wrong += best[i] != parity[i];
     CHECK_INT(wrong, 0);
     state = tn_deep_state(ctx, &model, 2);
     CHECK_INT(tn_tensor_count(state), 2 * 2 * (D + 1));
-    for (i = 0; i < LONG; i++) {
+    for (int i = 0; i < LONG; i++) {
         const int32_t now[2] = {bits[i], bits[LONG + i]};
         tn_read(tn_deep_decode(ctx, &model, ids_of(ctx, 2, 1, now), state), TN_F32, step, 4);
-        for (k = 0; k < 4; k++) {
+        for (int k = 0; k < 4; k++) {
             const double want = whole[(k / 2 * LONG + i) * 2 + k % 2];
             test_raise(&apart, fabs(step[k] - want));
             test_raise(&size, fabs(want));
@@ -1201,26 +1130,22 @@ TEST(a_decoder_learns_parity)
     }
     WORST("decoding against one pass", apart / size, 1e-4);
     tn_tensor_destroy(state);
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 /* A network is its parts, one after the other; gradients reach all of them. */
 TEST(deep_networks_are_their_parts)
 {
-    tn_ctx  *ctx = ctx_of(TN_F64);
+    tn_ctx  *ctx = ctx_threads(TN_F64, 1, NULL);
     uint64_t rng = 43;
     double   worst = 0;
-    int      kind;
     REQUIRE(ctx != NULL);
-    for (kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 4; kind++) {
         tn_params   *ps = tn_params_create(ctx);
-        tn_deep_desc d;
+        tn_deep_desc d = ZERO;
         tn_deep      model;
-        tn_tensor   *x, *y, *t;
         double       v[15], got[30], want[30];
-        int64_t      i, count = kind == 1 ? 30 : 6;
-        memset(&d, 0, sizeof d);
+        int64_t      count = kind == 1 ? 30 : 6;
         d.out = 2;
         d.bond = 3;
         d.map = kind == 0 ? TN_LOCAL_COSINE : TN_LOCAL_POWERS;
@@ -1232,23 +1157,23 @@ TEST(deep_networks_are_their_parts)
         d.no_residual = d.square = kind == 3;
         d.no_norm = kind == 2;
         CHECK_STATUS(tn_deep_init(ps, "", &d, &model), TN_OK);
-        for (i = 0; i < 2; i++) {
+        for (int64_t i = 0; i < 2; i++) {
             const tn_tn_attention_desc *of = &model.layer[i].desc;
             CHECK(of->unit_inputs && of->unit_weights && of->residual == (kind != 3) && of->square == (kind == 3));
             CHECK(of->norm == (kind == 2 ? TN_ROW_NORM_NONE : TN_ROW_NORM_L2) && of->sites == d.sites && of->bond == 3);
         }
         fill(v, 15, &rng);
-        x = tn_reshape_2d(tensor_of(ctx, 1, 3, 5, v), 3, 5);
-        t = tn_local_features(ctx, x, d.map, d.dim);
-        for (i = 0; i < model.desc.layers; i++) t = tn_tn_attention_forward(ctx, &model.layer[i], t);
+        tn_tensor *x = tn_reshape_2d(tensor_of(ctx, 1, 3, 5, v), 3, 5);
+        tn_tensor *t = tn_local_features(ctx, x, d.map, d.dim);
+        for (int64_t i = 0; i < model.desc.layers; i++) t = tn_tn_attention_forward(ctx, &model.layer[i], t);
         t = kind == 1 ? tn_linear_forward(ctx, &model.linear, t) : tn_mps_forward(ctx, &model.mps, t, NULL);
         tn_read(t, TN_F64, want, count);
         tn_record(ctx);
-        y = tn_deep_forward(ctx, &model, x);
+        tn_tensor *y = tn_deep_forward(ctx, &model, x);
         tn_read(y, TN_F64, got, count);
         CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
         test_raise(&worst, test_frobenius(got, want, count));
-        for (i = 0; i < tn_params_count(ps); i++) {
+        for (int64_t i = 0; i < tn_params_count(ps); i++) {
             tn_tensor *g = tn_params_at(ps, i)->value->grad;
             CHECK(g && tn_item(tn_sum(ctx, tn_mul(ctx, g, g))) > 0);
         }
@@ -1263,14 +1188,12 @@ TEST(deep_networks_are_their_parts)
 /* What the desc says reaches every layer and the head. */
 TEST(deep_descs_reach_their_layers)
 {
-    tn_ctx *ctx = ctx_of(TN_F64);
-    int     k, l;
+    tn_ctx *ctx = ctx_threads(TN_F64, 1, NULL);
     REQUIRE(ctx != NULL);
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         tn_params   *ps = tn_params_create(ctx);
-        tn_deep_desc d;
+        tn_deep_desc d = ZERO;
         tn_deep      model;
-        memset(&d, 0, sizeof d);
         d.out = 4;
         d.layers = 3;
         d.bond = 3;
@@ -1283,7 +1206,7 @@ TEST(deep_descs_reach_their_layers)
             d.act = TN_ACT_SIGMOID;
         } else { d.sites = 5; d.head_bond = 7; }
         CHECK_STATUS(tn_deep_init(ps, "", &d, &model), TN_OK);
-        for (l = 0; l < 3; l++) {
+        for (int l = 0; l < 3; l++) {
             const tn_tn_attention_desc *a = &model.layer[l].desc;
             CHECK(a->in == 2 && a->out == 2 && a->bond == 3 && a->sites == (k ? 0 : 5) && a->boundary == TN_BOUNDARY_FIRST);
             CHECK(a->unit_inputs && a->unit_weights && a->square == (k == 1) && a->causal == (k == 1) && !a->bias);
@@ -1294,8 +1217,7 @@ TEST(deep_descs_reach_their_layers)
         else CHECK(model.mps.desc.bond == 7 && model.mps.desc.sites == 5 && model.mps.desc.dim == 2 && model.mps.desc.out == 4);
         tn_params_destroy(ps);
     }
-    CHECK_CTX(ctx);
-    tn_ctx_destroy(ctx);
+    CLOSE_CTX(ctx);
 }
 
 static void deep_refused(tn_ctx *ctx, const tn_deep_desc *d, tn_status status, const char *part)
@@ -1310,13 +1232,12 @@ static void deep_refused(tn_ctx *ctx, const tn_deep_desc *d, tn_status status, c
 
 TEST(wrong_deep_networks)
 {
-    tn_ctx      *ctx = ctx_of(TN_F32);
+    tn_ctx      *ctx = ctx_threads(TN_F32, 1, NULL);
     tn_params   *ps = ctx ? tn_params_create(ctx) : NULL;
-    tn_deep_desc d, good;
+    tn_deep_desc d, good = ZERO;
     tn_deep      model;
     double       x[4] = {1, 2, 3, 4};
     REQUIRE(ps != NULL);
-    memset(&good, 0, sizeof good);
     good.out = 2;
     d = good; d.out = 0;       deep_refused(ctx, &d, TN_ERR_SHAPE, "deep net: out is 0, expected 1 to 2^31 - 2");
     d = good; d.layers = -1;   deep_refused(ctx, &d, TN_ERR_SHAPE, "deep net: layers is -1, expected");

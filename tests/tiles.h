@@ -32,10 +32,9 @@ static inline float tile_flush(float x)
 static inline float tile_widen(const char *p)
 {
     uint16_t half;
-    uint32_t bits;
     float    x;
     memcpy(&half, p, 2);
-    bits = (uint32_t)half << 16;
+    uint32_t bits = (uint32_t)half << 16;
     memcpy(&x, &bits, 4);
     return tile_flush(x);
 }
@@ -52,15 +51,14 @@ __attribute__((target("avx2,fma"))) static inline __m256 tile_flush_8(__m256 x)
 __attribute__((target("avx2,fma"))) static void tile_dot(int c, int a, int b)
 {
     float right[32][16];
-    int m, n, k;
     tile_check(tile_ready);
-    for (k = 0; k < 32; k++)
-        for (n = 0; n < 16; n++) right[k][n] = tile_widen(tile_bytes[b] + 64 * (k / 2) + 4 * n + 2 * (k % 2));
-    for (m = 0; m < 16; m++)
-        for (n = 0; n < 16; n += 8) {
+    for (int k = 0; k < 32; k++)
+        for (int n = 0; n < 16; n++) right[k][n] = tile_widen(tile_bytes[b] + 64 * (k / 2) + 4 * n + 2 * (k % 2));
+    for (int m = 0; m < 16; m++)
+        for (int n = 0; n < 16; n += 8) {
             float *to = (float *)(void *)(tile_bytes[c] + 64 * m + 4 * n);
             __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-            for (k = 0; k < 32; k++) {
+            for (int k = 0; k < 32; k++) {
                 const __m256 x = _mm256_set1_ps(tile_widen(tile_bytes[a] + 64 * m + 2 * k));
                 sum[k % 2] = tile_flush_8(_mm256_fmadd_ps(x, _mm256_loadu_ps(&right[k][n]), sum[k % 2]));
             }
@@ -71,9 +69,8 @@ __attribute__((target("avx2,fma"))) static void tile_dot(int c, int a, int b)
 
 static void tile_begin(const uint8_t *shape)            /* palette 1; 64 bytes a row, 16 rows, for all eight */
 {
-    int t;
     tile_check(!tile_ready && shape[0] == 1 && shape[1] == 0);
-    for (t = 0; t < 8; t++) tile_check(shape[16 + 2 * t] == 64 && shape[17 + 2 * t] == 0 && shape[48 + t] == 16);
+    for (int t = 0; t < 8; t++) tile_check(shape[16 + 2 * t] == 64 && shape[17 + 2 * t] == 0 && shape[48 + t] == 16);
     memset(tile_bytes, 0x7f, sizeof tile_bytes);        /* nobody may count on zeros */
     tile_ready = true;
 }
@@ -88,9 +85,8 @@ static void tile_load(int t, const char *p)
 
 static void tile_store(int t, float *p)
 {
-    int r;
     tile_check(tile_ready);
-    for (r = 0; r < 16; r++) memcpy((char *)p + 128 * r, tile_bytes[t] + 64 * r, 64);
+    for (int r = 0; r < 16; r++) memcpy((char *)p + 128 * r, tile_bytes[t] + 64 * r, 64);
 }
 
 #define TNI_TILE_BEGIN(shape) if (tiles_in_c) tile_begin(shape); else _tile_loadconfig(shape)

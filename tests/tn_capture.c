@@ -36,9 +36,8 @@ static void release_counted(void *state, void *p, size_t bytes)
 
 static bool has_bf16(const tn_call *c)
 {
-    int k;
-    for (k = 0; k < c->n_in; k++) if (c->in[k].data && c->in[k].dtype == TN_BF16) return true;
-    for (k = 0; k < c->n_out; k++) if (c->out[k].data && c->out[k].dtype == TN_BF16) return true;
+    for (int k = 0; k < c->n_in; k++) if (c->in[k].data && c->in[k].dtype == TN_BF16) return true;
+    for (int k = 0; k < c->n_out; k++) if (c->out[k].data && c->out[k].dtype == TN_BF16) return true;
     return false;
 }
 
@@ -65,12 +64,11 @@ static tn_status replay_counted(void *state, void *graph)
 {
     captured *g = (captured *)graph;
     int64_t   i = 0;
-    int       k;
     if (replays == replays_max) return TN_ERR_BACKEND;
     since = 0;
     if (++replays == bad_id) {
         while (i < g->count && g->call[i].kernel != TN_KERNEL_EMBED) i++;
-        for (k = 0; k < g->call[i].n_in; k++)
+        for (int k = 0; k < g->call[i].n_in; k++)
             if (g->call[i].in[k].dtype == TN_I32) *(int32_t *)g->call[i].in[k].data = 1 << 20;
     }
     return capture_replay(state, graph);
@@ -86,7 +84,6 @@ const tn_backend *tn_cuda_backend(void)
 {
     static tn_backend b;
     const char       *comma = getenv("TN_CAPTURE_FAIL");
-    int               k;
     if (b.abi) return &b;
     b = *capture_backend();
     b.name = "cuda";
@@ -95,7 +92,7 @@ const tn_backend *tn_cuda_backend(void)
     b.release = release_counted;
     b.capture_begin = begin_if;
     b.replay = replay_counted;
-    for (k = 0; k < TN_KERNEL_COUNT; k++) b.fn[k] = run_counted;
+    for (int k = 0; k < TN_KERNEL_COUNT; k++) b.fn[k] = run_counted;
     memory = wanted("TN_CAPTURE_MEMORY", memory);
     product = wanted("TN_CAPTURE_PRODUCT", product);
     replays_max = wanted("TN_CAPTURE_REPLAYS", replays_max);

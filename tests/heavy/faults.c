@@ -131,13 +131,12 @@ static void describe(const char *fault, int kind, bool no_sync, int before)
 /* harmless: the save succeeds all the same; otherwise it fails */
 static bool fails_once(const char *call, const char *what, int n, int kind, bool no_sync, bool harmless, tally *t)
 {
-    char      fault[96];
-    int       before = test_now.failures, left = 0;
-    tn_status s;
+    char fault[96];
+    int  before = test_now.failures, left = 0;
     put_old();
     snprintf(fault, sizeof fault, "%s:%d:%s", call, n, what);
     hook_plan(fault);
-    s = save(kind, no_sync);
+    tn_status s = save(kind, no_sync);
     if (!hook_happened()) {
         hook_plan("");
         CHECK_STATUS(s, TN_OK);
@@ -201,10 +200,9 @@ TEST(calls_that_fail)
 /* A child that saves with this fault; true if it was killed. */
 static bool killed(const char *fault, int kind, bool no_sync)
 {
-    pid_t child;
-    int   status = -1;
+    int status = -1;
     fflush(stdout);
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         hook_plan(fault);
         _exit(save(kind, no_sync) == TN_OK ? 0 : 2);

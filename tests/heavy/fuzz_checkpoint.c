@@ -50,7 +50,6 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
     tn_params    *ps = tn_params_create(ctx);
     tn_optim_desc d;
     tn_init       zero;
-    tn_optim     *o;
     size_t        before, after;
     memset(&d, 0, sizeof d);
     memset(&zero, 0, sizeof zero);
@@ -58,7 +57,7 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
     tn_ctx_seed(ctx, 1);
     tn_params_add(ps, "p", 2, shape, zero);
     tn_params_add(ps, "q", 1, shape, zero);
-    o = tn_optim_create(ps, &d);
+    tn_optim *o = tn_optim_create(ps, &d);
     DEMAND(o);
     before = fuzz_write(o, fuzz_before);
     if (tn_checkpoint_read(o, fuzz_source(data, n)) == TN_OK) {

@@ -20,12 +20,11 @@ static void fuzz_model(const tn_transformer_desc *d)
     tn_ctx        *ctx = fuzz_context(TN_F32);
     tn_params     *params = tn_params_create(ctx);
     tn_transformer model;
-    tn_tensor     *ids, *logits;
     if (tn_transformer_init(params, "m", d, &model) == TN_OK) {
         DEMAND(tn_params_elements(params) == tn_transformer_cost_of(d, 1).params);
-        ids = tn_tensor_2d(ctx, TN_I32, 1, d->context < 2 ? 1 : 2);
+        tn_tensor *ids = tn_tensor_2d(ctx, TN_I32, 1, d->context < 2 ? 1 : 2);
         if (ids) tn_write(ids, TN_I32, id, tn_tensor_count(ids));
-        logits = tn_transformer_forward(ctx, &model, ids);
+        tn_tensor *logits = tn_transformer_forward(ctx, &model, ids);
         DEMAND(logits ? logits->shape[2] == d->vocab : tn_ctx_status(ctx) == TN_ERR_MEMORY);
     } else DEMAND(tn_ctx_status(ctx) == TN_ERR_MEMORY);
     tn_ctx_destroy(ctx);
@@ -44,7 +43,6 @@ static bool fuzz_contradicts(tn_ctx *ctx)
 static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
 {
     tn_transformer_desc d, again, before;
-    size_t bytes;
     memset(&before, 0x5A, sizeof before);
     d = before;
     if (tn_transformer_config_read(ctx, fuzz_source(data, n), &d) != TN_OK) {
@@ -54,7 +52,7 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
         return;
     }
     DEMAND(tn_transformer_check(ctx, &d, NULL) == TN_OK);
-    bytes = fuzz_write(ctx, &d, fuzz_text[0]);
+    size_t bytes = fuzz_write(ctx, &d, fuzz_text[0]);
     DEMAND(tn_transformer_config_read(ctx, tn_source_memory(fuzz_text[0], bytes), &again) == TN_OK);
     DEMAND(fuzz_write(ctx, &again, fuzz_text[1]) == bytes && memcmp(fuzz_text[0], fuzz_text[1], bytes) == 0);
     if (d.layers <= 3 && d.vocab <= 64 && d.context <= 64 && d.dim <= 64 && d.hidden <= 256 && d.order <= 4

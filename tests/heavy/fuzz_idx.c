@@ -32,10 +32,9 @@ static size_t fuzz_write(const tn_tensor *t)
 static void fuzz_scaled(tn_ctx *ctx, const void *data, size_t n, double scale)
 {
     tn_tensor *t = tn_idx_read(ctx, fuzz_source(data, n), scale), *again;
-    size_t     used;
     if (!t) { fuzz_failed(ctx); return; }
     DEMAND(scale == 0 || t->dtype == tn_ctx_dtype(ctx));
-    used = fuzz_write(t);
+    size_t used = fuzz_write(t);
     if (used <= FUZZ_FILE) {
         again = tn_idx_read(ctx, fuzz_source(fuzz_file, used), 0);
         DEMAND(again);

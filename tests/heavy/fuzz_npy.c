@@ -8,9 +8,8 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
 {
     tn_tensor *t = tn_npy_read(ctx, fuzz_source(data, n)), *again;
     size_t     used = 0;
-    tn_status  s;
     if (!t) { fuzz_failed(ctx); return; }
-    s = tn_npy_write(t, tn_sink_memory(fuzz_file, FUZZ_FILE, &used));
+    tn_status s = tn_npy_write(t, tn_sink_memory(fuzz_file, FUZZ_FILE, &used));
     DEMAND(s == TN_OK || used > FUZZ_FILE);
     tn_ctx_clear_error(ctx);
     again = s == TN_OK ? tn_npy_read(ctx, fuzz_source(fuzz_file, used)) : NULL;

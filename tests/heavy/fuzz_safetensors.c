@@ -8,12 +8,11 @@ static char fuzz_file[FUZZ_FILE];
 static void fuzz_again(tn_ctx *ctx, const tn_named *named, int64_t count)
 {
     static const tn_note note[] = {{"made by", "fuzz \"\\\x01\xC3\xA4"}};
-    tn_safetensors *file;
     size_t          used = 0;
     tn_status       s = tn_safetensors_write(ctx, tn_sink_memory(fuzz_file, FUZZ_FILE, &used), named, count, note, 1);
     if (s == TN_ERR_MEMORY || (s == TN_ERR_FILE && used > FUZZ_FILE)) { tn_ctx_clear_error(ctx); return; }
     DEMAND(s == TN_OK);
-    file = tn_safetensors_open(ctx, fuzz_source(fuzz_file, used));
+    tn_safetensors *file = tn_safetensors_open(ctx, fuzz_source(fuzz_file, used));
     DEMAND(file && tn_safetensors_count(file) == count);
     DEMAND(strcmp(tn_safetensors_metadata(file, "made by"), note[0].value) == 0);
     for (int64_t i = 0; i < count; i++) {
@@ -27,9 +26,8 @@ static void fuzz_again(tn_ctx *ctx, const tn_named *named, int64_t count)
 
 static void fuzz_entry(tn_safetensors *file, const tn_safetensors_entry *e, tn_ctx *ctx)
 {
-    void *raw;
     DEMAND(tn_safetensors_find(file, e->name) == e && e->rank >= 0 && e->rank <= TN_MAX_RANK);
-    raw = malloc((size_t)e->bytes + 1);
+    void *raw = malloc((size_t)e->bytes + 1);
     DEMAND(raw && tn_safetensors_read_bytes(file, e->name, raw, (size_t)e->bytes) == TN_OK);
     DEMAND(tn_safetensors_read_bytes(file, e->name, raw, (size_t)e->bytes + 1) != TN_OK);
     tn_ctx_clear_error(ctx);

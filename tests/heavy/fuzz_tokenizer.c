@@ -11,7 +11,6 @@ static void fuzz_encode(const tn_tokenizer *t, const char *text, size_t bytes)
     int64_t  n = tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, NULL, 0, NULL), length;
     int32_t *id = (int32_t *)malloc(((size_t)n + 1) * sizeof *id);
     tn_span *span = (tn_span *)malloc(((size_t)n + 1) * sizeof *span);
-    char    *out;
     DEMAND(n >= 0 && id && span && tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, id, n, span) == n);
     for (int64_t k = 0; k < n; k++) {
         DEMAND(tn_tokenizer_token(t, id[k]) && span[k].end <= bytes);
@@ -20,7 +19,7 @@ static void fuzz_encode(const tn_tokenizer *t, const char *text, size_t bytes)
     }
     length = tn_tokenizer_decode(t, id, n, NULL, 0);
     DEMAND(length >= 0);
-    out = (char *)malloc((size_t)length + 1);
+    char *out = (char *)malloc((size_t)length + 1);
     DEMAND(out && tn_tokenizer_decode(t, id, n, out, (size_t)length + 1) == length && out[length] == 0);
     free(out);
     free(id);

@@ -85,15 +85,13 @@ static void q8(double *values, int rows, int width)
     signed char *codes = (signed char *)malloc((size_t)rows * (size_t)width);
     float       *scales = (float *)malloc((size_t)rows * sizeof *scales);
     double       most = 0, largest = 0;
-    size_t       at;
-    int          i, j;
     need(codes && scales, "no memory");
-    for (i = 0; i < rows; i++) {
+    for (int i = 0; i < rows; i++) {
         double *row = values + (size_t)i * (size_t)width, size = 0;
-        for (j = 0; j < width; j++) if (fabs(row[j]) > size) size = fabs(row[j]);
+        for (int j = 0; j < width; j++) if (fabs(row[j]) > size) size = fabs(row[j]);
         scales[i] = (float)(size / 127);
         if (size > largest) largest = size;
-        for (j = 0; j < width; j++) {
+        for (int j = 0; j < width; j++) {
             double code = size > 0 ? floor(row[j] / scales[i] + 0.5) : 0, value;
             if (code > 127) code = 127;
             codes[(size_t)i * (size_t)width + (size_t)j] = (signed char)code;
@@ -102,7 +100,7 @@ static void q8(double *values, int rows, int width)
             row[j] = value;
         }
     }
-    at = put(codes, (size_t)rows * (size_t)width);
+    size_t at = put(codes, (size_t)rows * (size_t)width);
     say("{\"at\": %zu, \"type\": \"q8\", \"scales\": %zu, \"error\": %.17g, ", at, put(scales, (size_t)rows * sizeof *scales),
         largest > 0 ? most / largest : 0);
     shape(rows, width, 0);
@@ -114,9 +112,8 @@ static void q8(double *values, int rows, int width)
 static double *numbers(size_t count)
 {
     double *values = (double *)malloc(count * sizeof *values);
-    size_t  i;
     need(values != NULL, "no memory");
-    for (i = 0; i < count; i++) values[i] = uniform();
+    for (size_t i = 0; i < count; i++) values[i] = uniform();
     return values;
 }
 
@@ -124,8 +121,7 @@ static double *numbers(size_t count)
 static double product(const double *p, const double *w, const double *v, int h, int n, int i, int j)
 {
     double sum = 0;
-    int    r;
-    for (r = 0; r < h; r++) sum += p[r] * (w[r * n + i] * v[r * n + j] + w[r * n + j] * v[r * n + i]) / 2;
+    for (int r = 0; r < h; r++) sum += p[r] * (w[r * n + i] * v[r * n + j] + w[r * n + j] * v[r * n + i]) / 2;
     return sum;
 }
 
@@ -141,23 +137,21 @@ enum { SIDE = 14, PIXELS = SIDE * SIDE, VECTORS = 16, OUTPUTS = 4, TERMS = 5, ST
 static void wave(double *picture, double turn, double pitch, double x0, double y0)
 {
     double norm = 0;
-    int    x, y, i;
-    for (y = 0; y < SIDE; y++)
-        for (x = 0; x < SIDE; x++) {
+    for (int y = 0; y < SIDE; y++)
+        for (int x = 0; x < SIDE; x++) {
             double u = (x - x0) / SIDE, v = (y - y0) / SIDE;
             picture[y * SIDE + x] = exp(-9 * (u * u + v * v)) * cos(pitch * (u * cos(turn) + v * sin(turn)) + turn);
             norm += picture[y * SIDE + x] * picture[y * SIDE + x];
         }
-    for (i = 0; i < PIXELS; i++) picture[i] /= sqrt(norm);
+    for (int i = 0; i < PIXELS; i++) picture[i] /= sqrt(norm);
 }
 
 /* What the page repeats of the library. */
 static void colours(const char *name, tn_colours map, int from)
 {
     uint8_t rgb[3];
-    int     i;
     fprintf(expected, "\"%s\": [", name);
-    for (i = from; i <= 10; i++) {
+    for (int i = from; i <= 10; i++) {
         tn_colour(map, i / 10.0, rgb);
         fprintf(expected, "%s[%.17g, %d, %d, %d]", i > from ? ", " : "", i / 10.0, rgb[0], rgb[1], rgb[2]);
     }
@@ -170,26 +164,25 @@ static void write_images(void)
         logits[EXAMPLES][OUTPUTS];
     static double spectra[STEPS][VECTORS], early[STEPS][4], pictures[STEPS][4][PIXELS], loss[STEPS], held[STEPS], dense[2][5][7];
     double *p = numbers(OUTPUTS * TERMS), *w = numbers(TERMS * PIXELS), *v = numbers(TERMS * PIXELS);
-    int     o, k, i, s;
 
-    for (o = 0; o < OUTPUTS; o++)
-        for (k = 0; k < VECTORS; k++) {
+    for (int o = 0; o < OUTPUTS; o++)
+        for (int k = 0; k < VECTORS; k++) {
             values[o][k] = (k % 3 == 1 ? -1 : 1) * 4 * exp(-0.28 * k) * (1 + 0.2 * uniform());
             wave(vectors[o][k], 3.1 * uniform(), 6 + 9 * fabs(uniform()), 7 + 3 * uniform(), 7 + 3 * uniform());
         }
-    for (s = 0; s < EXAMPLES; s++) {
+    for (int s = 0; s < EXAMPLES; s++) {
         wave(inputs[s], 3 * uniform(), 8, 7, 7);
-        for (i = 0; i < PIXELS; i++) inputs[s][i] = fabs(inputs[s][i]) * 4;
-        for (o = 0; o < OUTPUTS; o++)
-            for (k = 0; k < VECTORS; k++) {
+        for (int i = 0; i < PIXELS; i++) inputs[s][i] = fabs(inputs[s][i]) * 4;
+        for (int o = 0; o < OUTPUTS; o++)
+            for (int k = 0; k < VECTORS; k++) {
                 double activation = 0;
-                for (i = 0; i < PIXELS; i++) activation += vectors[o][k][i] * inputs[s][i];
+                for (int i = 0; i < PIXELS; i++) activation += vectors[o][k][i] * inputs[s][i];
                 logits[s][o] += values[o][k] * activation * activation;
             }
     }
-    for (k = 0; k < TERMS; k++)
-        for (i = 0; i < 2; i++) wave((i ? v : w) + k * PIXELS, uniform() * 3, 7, 7 + 2 * uniform(), 7);
-    for (i = 0; i < 2 * 5 * 7; i++) (&dense[0][0][0])[i] = uniform();
+    for (int k = 0; k < TERMS; k++)
+        for (int i = 0; i < 2; i++) wave((i ? v : w) + k * PIXELS, uniform() * 3, 7, 7 + 2 * uniform(), 7);
+    for (int i = 0; i < 2 * 5 * 7; i++) (&dense[0][0][0])[i] = uniform();
     dense[1][2][3] = NAN;
 
     head("images", "Waves: \\u003cb>a bilinear network\\u003c/b> & its eigenvectors");
@@ -200,13 +193,13 @@ static void write_images(void)
             "not shown.\"],\n"
         "\"live\": {\"kind\": \"images\"},\n\"sections\": [\n", SIDE, SIDE);
 
-    for (s = 0; s < STEPS; s++) {
+    for (int s = 0; s < STEPS; s++) {
         loss[s] = 2.3 * exp(-0.5 * s) + 0.02;
         held[s] = 2.3 * exp(-0.42 * s) + 0.06;
-        for (k = 0; k < VECTORS; k++) spectra[s][k] = values[0][k] * (s + 1) / STEPS + 0.1 * uniform();
-        for (k = 0; k < 4; k++) {
+        for (int k = 0; k < VECTORS; k++) spectra[s][k] = values[0][k] * (s + 1) / STEPS + 0.1 * uniform();
+        for (int k = 0; k < 4; k++) {
             early[s][k] = spectra[s][k];
-            for (i = 0; i < PIXELS; i++)
+            for (int i = 0; i < PIXELS; i++)
                 pictures[s][k][i] = vectors[0][k][i] * (s + 1) / STEPS + 0.06 * uniform() * (STEPS - 1 - s) / STEPS;
         }
     }
@@ -224,7 +217,7 @@ static void write_images(void)
     say("}]}},\n{\"type\": \"spectra\", \"id\": \"spectra\", \"title\": \"Spectra\", \"text\": \"Eigenvalues of each output's "
         "matrix. Few large ones mean that "
         "few patterns decide.\", \"groups\": [");
-    for (o = 0; o < OUTPUTS; o++) {
+    for (int o = 0; o < OUTPUTS; o++) {
         say("%s{\"name\": \"output %d\", \"effective_rank\": %.17g, \"null_edge\": %s, \"norm\": %.17g, \"values\": ", o ? ", "
             : "", o, 6.125 + o / 3.0,
             o == 3 ? "null" : "0.25", 7.5 + o);
@@ -234,7 +227,7 @@ static void write_images(void)
     say("]},\n{\"type\": \"eigen\", \"id\": \"eigen\", \"title\": \"Eigenvectors\", \"text\": \"What an output looks for (red) "
         "and what speaks against it (blue).\", "
         "\"outputs\": [");
-    for (o = 0; o < OUTPUTS; o++) {
+    for (int o = 0; o < OUTPUTS; o++) {
         static const char *names[OUTPUTS] = {"stripe", "ring", "</script><img src=x onerror=alert(1)>", "\\u202etfel"};
         say("%s{\"name\": \"%s\", \"values\": ", o ? ", " : "", names[o][0] == '<'
             ? "\\u003c/script>\\u003cimg src=x onerror=alert(1)>" : names[o]);
@@ -248,7 +241,7 @@ static void write_images(void)
         "square of its activation.\", \"logits\": ");
     f64(logits[0], EXAMPLES, OUTPUTS, 0);
     say(", \"examples\": [");
-    for (s = 0; s < EXAMPLES; s++) {
+    for (int s = 0; s < EXAMPLES; s++) {
         say("%s{\"name\": \"picture %d\", \"label\": \"stripe\", \"input\": ", s ? ", " : "", s);
         f64(inputs[s], PIXELS, 0, 0);
         say("}");
@@ -272,7 +265,7 @@ static void write_images(void)
     say("},\n{\"type\": \"compare\", \"id\": \"compare\", \"title\": \"Compared\", \"text\": \"The same outputs of two runs.\", "
         "\"a\": \"seed 7\", \"b\": \"seed 8\", "
         "\"columns\": [[\"similarity\", \"cosine similarity\"], [\"rank\", \"rank\"]], \"rows\": [");
-    for (o = 0; o < OUTPUTS; o++) {
+    for (int o = 0; o < OUTPUTS; o++) {
         say("%s{\"name\": \"output %d\", \"similarity\": %.17g", o ? ", " : "", o, 0.91 - o / 7.0);
         say(o % 2 ? "}" : ", \"rank\": 4}");
     }
@@ -296,7 +289,7 @@ static void write_images(void)
     f64(pictures[0][0], STEPS, 4, PIXELS);
     say("}], \"tables\": [{\"name\": \"effective rank\", \"columns\": [[\"name\", \"output\"], [\"rank\", \"effective rank\"]], "
         "\"rows\": [");
-    for (s = 0; s < STEPS; s++) say("%s[{\"name\": \"stripe\", \"rank\": %.17g}]", s ? ", " : "", 12.5 - s * 1.7);
+    for (int s = 0; s < STEPS; s++) say("%s[{\"name\": \"stripe\", \"rank\": %.17g}]", s ? ", " : "", 12.5 - s * 1.7);
     say("]}]},\n{\"type\": \"hologram\", \"id\": \"unknown\", \"title\": \"A later version's section\", \"text\": \"This page is "
         "older than it.\"}\n]}");
 
@@ -337,7 +330,7 @@ static void write_language(void)
     double *wide = (double *)malloc(2 * TERMS * TOKENS * sizeof *wide), pattern[TEXT][TEXT], sum = 0,
         values[4] = {2.5, -1.75, 0.5, -0.25};
     static const int text[TEXT] = {37, 38, 39, 0, 1, 3, 5, 7, 34};
-    int     i, j, k, h;
+    int     i, h;
     need(wide != NULL, "no memory");
 
     head("language", "Stories");
@@ -347,14 +340,14 @@ static void write_language(void)
 
     say("{\"type\": \"eigen\", \"id\": \"eigen\", \"title\": \"Eigenvectors as tokens\", \"text\": \"The nearest tokens of each "
         "eigenvector.\", \"outputs\": [");
-    for (k = 0; k < 14; k++) {
+    for (int k = 0; k < 14; k++) {
         say("%s{\"name\": \"layer 1, output %d\", \"values\": ", k ? ", " : "", k);
         f64(values, 4, 0, 0);
         for (h = 0; h < 2; h++) {
             say(h ? ", \"opposite\": [" : ", \"tokens\": [");
             for (i = 0; i < 4; i++) {
                 say("%s[", i ? ", " : "");
-                for (j = 0; j < 8; j++) { say("%s{\"token\": ", j ? ", " : ""); name((i * 9 + j * 3 + h * 5 + k) % TOKENS);
+                for (int j = 0; j < 8; j++) { say("%s{\"token\": ", j ? ", " : ""); name((i * 9 + j * 3 + h * 5 + k) % TOKENS);
                     say(", \"value\": %.17g}", (h ? -1 : 1) / (1.5 + j)); }
                 say("]");
             }
@@ -381,8 +374,8 @@ static void write_language(void)
     for (h = 0; h < HEADS; h++) {
         for (i = 0; i < TEXT; i++) {
             double total = 0;
-            for (j = 0; j <= i; j++) total += pattern[i][j] = exp(-fabs(i - j - h * 0.7) + 0.3 * uniform());
-            for (j = 0; j < TEXT; j++) pattern[i][j] = j <= i ? pattern[i][j] / total : 0;
+            for (int j = 0; j <= i; j++) total += pattern[i][j] = exp(-fabs(i - j - h * 0.7) + 0.3 * uniform());
+            for (int j = 0; j < TEXT; j++) pattern[i][j] = j <= i ? pattern[i][j] / total : 0;
         }
         say("%s{\"layer\": %d, \"head\": %d, \"copying\": %.17g, \"distance\": %.17g, \"qk_norm\": %.17g, \"pattern\": ", h
             ? ",\n" : "", h / 4, h % 4,
@@ -410,7 +403,7 @@ static void write_language(void)
     }
     say("]},\n{\"type\": \"paths\", \"id\": \"paths\", \"title\": \"Paths\", \"text\": \"A logit as a sum over paths.\", "
         "\"examples\": [");
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         say("%s{\"tokens\": [\"Once\", \" upon\", \" a\"], \"token\": \" time\", \"rows\": [", k ? ", " : "");
         for (i = 0, sum = 0; i < 6; i++) {
             double value = (i % 3 == 2 ? -1 : 1) * (3.1 + k) / (i + 1);
@@ -426,7 +419,7 @@ static void write_language(void)
     for (h = 0; h < TERMS; h++)
         for (i = 0; i < TOKENS; i++) {
             wide[h * TOKENS + i] = wide[(TERMS + h) * TOKENS + i] = 0;
-            for (k = 0; k < WIDTH; k++) {
+            for (int k = 0; k < WIDTH; k++) {
                 wide[h * TOKENS + i] += w[h * WIDTH + k] * embed[i * WIDTH + k];
                 wide[(TERMS + h) * TOKENS + i] += v[h * WIDTH + k] * embed[i * WIDTH + k];
             }
@@ -446,12 +439,11 @@ static void write_large(void)
 {
     enum { many = 2048, width = 256, layers = 4, choices = 100000 };
     double *p = numbers(many * width), *w = numbers(width * width), *embed = numbers(many * width), *spectrum = numbers(256);
-    int     i, layer;
     head("language", "Four layers, width 256");
     say("\"names\": {\"tokens\": [");
-    for (i = 0; i < many; i++) say("%s\" token %d\"", i ? ", " : "", i);
+    for (int i = 0; i < many; i++) say("%s\" token %d\"", i ? ", " : "", i);
     say("]}, \"sections\": [\n");
-    for (layer = 0; layer < layers; layer++) {
+    for (int layer = 0; layer < layers; layer++) {
         say("{\"type\": \"matrix\", \"id\": \"matrix%d\", \"title\": \"Layer %d\", \"of\": \"factors\", \"rownames\": \"tokens\", "
             "\"colnames\": \"tokens\", "
             "\"outputs\": \"tokens\", \"p\": ", layer, layer);
@@ -465,13 +457,13 @@ static void write_large(void)
         say("},\n");
     }
     say("{\"type\": \"eigen\", \"id\": \"eigen\", \"title\": \"Eigenvectors\", \"outputs\": [");
-    for (i = 0; i < choices; i++) say("%s{\"name\": \"output %d\", \"values\": [1, -0.5], \"tokens\": [[{\"token\": \"a\", "
+    for (int i = 0; i < choices; i++) say("%s{\"name\": \"output %d\", \"values\": [1, -0.5], \"tokens\": [[{\"token\": \"a\", "
         "\"value\": %d}], []]}", i ? "," : "", i, i);
     say("]},\n{\"type\": \"pairs\", \"id\": \"pairs\", \"title\": \"Pairs\", \"rows\": [");
-    for (i = 0; i < 20000; i++) say("%s{\"first\": \" token %d\", \"second\": \" token %d\", \"value\": %.6g}", i ? "," : "",
+    for (int i = 0; i < 20000; i++) say("%s{\"first\": \" token %d\", \"second\": \" token %d\", \"value\": %.6g}", i ? "," : "",
         i % many, i * 37 % many, 1e4 / (i + 1.0));
     say("]},\n{\"type\": \"spectra\", \"id\": \"spectra\", \"title\": \"Spectra\", \"groups\": [");
-    for (i = 0; i < 64; i++) {
+    for (int i = 0; i < 64; i++) {
         say("%s{\"name\": \"group %d\", \"effective_rank\": 7.5, \"values\": ", i ? "," : "", i);
         f64(spectrum, 256, 0, 0);
         say("}");
@@ -500,11 +492,10 @@ static void write_broken(void)
 static char *whole(const char *path)
 {
     FILE *file = fopen(path, "rb");
-    char *text;
     long  size = 0;
     need(file && fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0, path);
     rewind(file);
-    text = (char *)malloc((size_t)size + 1);
+    char *text = (char *)malloc((size_t)size + 1);
     need(text && fread(text, 1, (size_t)size, file) == (size_t)size, path);
     text[size] = 0;
     fclose(file);
@@ -525,11 +516,10 @@ static double *read_numbers(const tn_tensor *t)
 static double *after_embedding(const double *w, const double *embed)
 {
     double *to = numbers(WIDE * DOTS);
-    int     h, i, k;
-    for (h = 0; h < WIDE; h++)
-        for (i = 0; i < DOTS; i++) {
+    for (int h = 0; h < WIDE; h++)
+        for (int i = 0; i < DOTS; i++) {
             to[h * DOTS + i] = 0;
-            for (k = 0; k < WIDE; k++) to[h * DOTS + i] += w[h * WIDE + k] * embed[k * DOTS + i];
+            for (int k = 0; k < WIDE; k++) to[h * DOTS + i] += w[h * WIDE + k] * embed[k * DOTS + i];
         }
     return to;
 }
@@ -542,13 +532,9 @@ static void write_network(const char *model, const char *pictures)
     tn_mlp_desc    middle;
     tn_linear      embed, unembed;
     tn_mlp         layer;
-    tn_params     *params;
-    tn_tensor     *x, *y;
     tn_eigen       eigen;
     tn_ctx        *ctx;
     char           why[TN_WHY];
-    double        *w, *e, *u, *left, *right, *values, *logits;
-    int            o, k;
     memset(&desc, 0, sizeof desc);
     memset(&first, 0, sizeof first);
     memset(&middle, 0, sizeof middle);
@@ -561,31 +547,31 @@ static void write_network(const char *model, const char *pictures)
     first.init.std = middle.init.std = last.init.std = 1;
     middle.no_projection = true;
     need(tn_ctx_create(&desc, &ctx, why) == TN_OK, why);
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     tn_linear_init(params, "embed", &first, &embed);
     tn_mlp_init(params, "bilinear", &middle, &layer);
     tn_linear_init(params, "unembed", &last, &unembed);
-    x = tn_uniform(ctx, 2, shape, 0, 1);
-    y = tn_linear_forward(ctx, &unembed, tn_mlp_forward(ctx, &layer, tn_linear_forward(ctx, &embed, x)));
+    tn_tensor *x = tn_uniform(ctx, 2, shape, 0, 1);
+    tn_tensor *y = tn_linear_forward(ctx, &unembed, tn_mlp_forward(ctx, &layer, tn_linear_forward(ctx, &embed, x)));
     tn_params_save(params, model);
     tn_npy_save(x, pictures);
     tn_cp_eigen_all(tn_cp_from_stack(ctx, &embed, &layer, &unembed), 0, &eigen);
     need(tn_ctx_status(ctx) == TN_OK, tn_ctx_error(ctx));
 
-    values = read_numbers(eigen.values);
+    double *values = read_numbers(eigen.values);
     fprintf(expected, "{\"eigenvalues\": [");
-    for (o = 0; o < ANSWERS; o++)
+    for (int o = 0; o < ANSWERS; o++)
         fprintf(expected, "%s[%.17g, %.17g]", o ? ", " : "", values[o * eigen.count], values[o * eigen.count + 1]);
-    logits = read_numbers(y);
+    double *logits = read_numbers(y);
     fprintf(expected, "],\n\"logits\": [");
-    for (k = 0; k < SHOTS * ANSWERS; k++) fprintf(expected, "%s%.17g", k ? ", " : "", logits[k]);
-    w = read_numbers(layer.w);
-    e = read_numbers(embed.w);
-    u = read_numbers(unembed.w);
-    left = after_embedding(w, e);
-    right = after_embedding(w + WIDE * WIDE, e);
+    for (int k = 0; k < SHOTS * ANSWERS; k++) fprintf(expected, "%s%.17g", k ? ", " : "", logits[k]);
+    double *w = read_numbers(layer.w);
+    double *e = read_numbers(embed.w);
+    double *u = read_numbers(unembed.w);
+    double *left = after_embedding(w, e);
+    double *right = after_embedding(w + WIDE * WIDE, e);
     fprintf(expected, "],\n\"interactions\": [");
-    for (o = 0; o < ANSWERS; o++)
+    for (int o = 0; o < ANSWERS; o++)
         fprintf(expected, "%s[%d, %d, %.17g]", o ? ", " : "", 7 * o % DOTS, (5 * o + 2) % DOTS,
                 product(u + o * WIDE, left, right, WIDE, DOTS, 7 * o % DOTS, (5 * o + 2) % DOTS));
     fprintf(expected, "]}\n");
@@ -603,8 +589,7 @@ static void write_network(const char *model, const char *pictures)
 static void base64(void)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    size_t i;
-    for (i = 0; i < blob_size; i += 3) {
+    for (size_t i = 0; i < blob_size; i += 3) {
         size_t   left = blob_size - i;
         unsigned three = (unsigned)blob[i] << 16 | (left > 1 ? (unsigned)blob[i + 1] << 8 : 0) | (left > 2 ? blob[i + 2] : 0u);
         char     four[4] = {digits[three >> 18], digits[three >> 12 & 63], left > 1 ? digits[three >> 6 & 63] : '=', left > 2
@@ -625,7 +610,6 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*write)(void); } kinds[] = {
         {"images", write_images}, {"language", write_language}, {"large", write_large}, {"broken", write_broken}};
-    const char *text;
     char       *template;
     size_t      k = 0;
     need(argc == 5, "usage: fixture KIND TEMPLATE PAGE EXPECTED");
@@ -638,7 +622,7 @@ int main(int argc, char **argv)
     }
     while (k < 4 && strcmp(kinds[k].name, argv[1]) != 0) k++;
     need(k < 4, "KIND is images, language, large, broken or network");
-    text = template = whole(argv[2]);
+    const char *text = template = whole(argv[2]);
     page = fopen(argv[3], "wb");
     expected = fopen(argv[4], "wb");
     need(page && expected, "cannot write");

@@ -14,18 +14,16 @@ static void stop(const char *why)
 /* The first `count` numbers of an answer, times `factor`, after the first `skip`. */
 static void print(int result, size_t skip, size_t count, double factor)
 {
-    size_t i;
     if (result < 0) stop(wasm_words());
-    for (i = skip; i < skip + count && i < numbers_used; i++) printf("%.17g\n", factor * numbers[i]);
+    for (size_t i = skip; i < skip + count && i < numbers_used; i++) printf("%.17g\n", factor * numbers[i]);
 }
 
 static void xor_lesson(int steps)
 {
     static const float bits[8] = {0, 0, 0, 1, 1, 0, 1, 1}, wanted[4] = {0, 1, 1, 0};
     double             loss = 0;
-    int                i;
     if (train_begin(bits, 8, wanted, 4, 4, 1, 0, 4, 1) < 0) stop(wasm_words());
-    for (i = 0; i < steps; i++) {
+    for (int i = 0; i < steps; i++) {
         if (train_steps(1, 4, 0.1, 0) < 0) stop(wasm_words());
         loss = numbers[0];
     }
@@ -41,17 +39,16 @@ static void digits_lesson(int steps)
     static unsigned char  bytes[IMAGES * PIXELS + 16];
     static const char    *const files[2] = {"examples/data/digits-images-idx3-ubyte", "examples/data/digits-labels-idx1-ubyte"};
     double                loss = 0;
-    int                   i, k;
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         FILE *f = fopen(files[k], "rb");
         if (!f || fread(bytes, 1, sizeof bytes, f) < IMAGES) stop(files[k]);
         fclose(f);
-        for (i = 0; i < IMAGES * (k ? 1 : PIXELS); i++)
+        for (int i = 0; i < IMAGES * (k ? 1 : PIXELS); i++)
             if (k) labels[i] = bytes[8 + i];
             else images[i] = (float)bytes[16 + i] / 16;
     }
     if (train_begin(images, IMAGES * PIXELS, labels, IMAGES, 32, 10, 1, SEEN, 1) < 0) stop(wasm_words());
-    for (i = 0; i < steps; i += 6) {
+    for (int i = 0; i < steps; i += 6) {
         if (train_steps(6, 50, 3e-3, 0.2) < 0) stop(wasm_words());
         loss = numbers[0];
     }

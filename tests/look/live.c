@@ -14,9 +14,8 @@ static void stop(const char *why)
 static char *read_file(const char *folder, const char *name, size_t *bytes)
 {
     char  path[1024], *data = (char *)malloc(1 << 24);
-    FILE *f;
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    f = fopen(path, "rb");
+    FILE *f = fopen(path, "rb");
     if (!f || !data) stop(path);
     *bytes = fread(data, 1, 1 << 24, f);
     fclose(f);
@@ -48,7 +47,6 @@ static void make_models(const char *folder)
     char               *tokens = read_file(folder, "tokenizer.json", &bytes);
     tn_transformer_desc desc;
     tn_transformer      model;
-    tn_params          *params;
     if (!new_context(5)) stop(wasm_words());
     snprintf(path, sizeof path, "%s/images.safetensors", folder);
     make_classifier(path);
@@ -58,7 +56,7 @@ static void make_models(const char *folder)
     desc.heads = 4;
     desc.dim = desc.context = 32;
     desc.init_std = 0.3;
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     tn_transformer_init(params, "", &desc, &model);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     tn_params_save(params, path);
@@ -82,10 +80,9 @@ static const char *words_at(int k)
 /* The first `most` numbers of an answer. */
 static void print(const char *name, int count, size_t most)
 {
-    size_t i;
     if (count < 0) stop(wasm_words());
     printf("%s.count %d\n", name, count);
-    for (i = 0; i < numbers_used && i < most; i++) printf("%s.%d %.17g\n", name, (int)i, numbers[i]);
+    for (size_t i = 0; i < numbers_used && i < most; i++) printf("%s.%d %.17g\n", name, (int)i, numbers[i]);
 }
 
 static void print_images(const char *folder)
@@ -93,8 +90,7 @@ static void print_images(const char *folder)
     float  picture[PIXELS], value = -2;
     size_t bytes;
     char  *file = read_file(folder, "images.safetensors", &bytes);
-    int    i;
-    for (i = 0; i < PIXELS; i++) picture[i] = (float)(i * 37 % 64) / 64;
+    for (int i = 0; i < PIXELS; i++) picture[i] = (float)(i * 37 % 64) / 64;
     print("images", live_images(file, bytes), 10);
     print("see", live_see(picture, PIXELS), 10);
     print("spoke", live_spoke(3), 25);

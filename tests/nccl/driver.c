@@ -62,17 +62,15 @@ static void *run(void *with)
 {
     stream *s = (stream *)with;
     for (;;) {
-        item *now;
-        int   error;
         pthread_mutex_lock(&s->lock);
         s->busy = 0;
         while (!s->first) pthread_cond_wait(&s->more, &s->lock);
-        now = s->first;
+        item *now = s->first;
         s->first = now->next;
         if (!s->first) s->last = &s->first;
         s->busy = 1;
         pthread_mutex_unlock(&s->lock);
-        error = now->work(now->with);
+        int error = now->work(now->with);
         pthread_mutex_lock(&s->lock);
         if (error && !s->error) s->error = error;
         pthread_mutex_unlock(&s->lock);
@@ -115,9 +113,8 @@ void tnfn_add(void *to, tnfn_work work, void *with)
 int cuStreamQuery(void *which)
 {
     stream *s = (stream *)which;
-    int     answer;
     pthread_mutex_lock(&s->lock);
-    answer = s->error ? s->error : s->busy || s->first ? NOT_READY : 0;
+    int answer = s->error ? s->error : s->busy || s->first ? NOT_READY : 0;
     pthread_mutex_unlock(&s->lock);
     return answer;
 }

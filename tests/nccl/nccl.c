@@ -138,19 +138,17 @@ static size_t size_of(int type) { return type == FLOAT64 ? 8 : type == INT8 ? 1 
 
 static void add(char *to, const char *from, size_t n, int type)
 {
-    size_t i;
-    if (type == FLOAT64) for (i = 0; i < n; i++) ((double *)(void *)to)[i] += ((const double *)(const void *)from)[i];
-    else if (type == FLOAT32) for (i = 0; i < n; i++) ((float *)(void *)to)[i] += ((const float *)(const void *)from)[i];
-    else if (type == INT32) for (i = 0; i < n; i++) ((int32_t *)(void *)to)[i] += ((const int32_t *)(const void *)from)[i];
+    if (type == FLOAT64) for (size_t i = 0; i < n; i++) ((double *)(void *)to)[i] += ((const double *)(const void *)from)[i];
+    else if (type == FLOAT32) for (size_t i = 0; i < n; i++) ((float *)(void *)to)[i] += ((const float *)(const void *)from)[i];
+    else if (type == INT32) for (size_t i = 0; i < n; i++) ((int32_t *)(void *)to)[i] += ((const int32_t *)(const void *)from)[i];
     else demand(0, "a sum of bytes");
 }
 
 /* What each process has: in this call `bytes`, of which all get all. */
 static int collect(comm *c, const char *own, char *all, size_t bytes)
 {
-    int k;
     memcpy(all + (size_t)c->rank * bytes, own, bytes);
-    for (k = 1; k < c->size; k++) {
+    for (int k = 1; k < c->size; k++) {
         const int to = (c->rank + k) % c->size, from = (c->rank + c->size - k) % c->size;
         if (!trade(c, to, own, from, all + (size_t)from * bytes, bytes)) return 0;
     }
@@ -165,16 +163,15 @@ static int perform(job *j)
     const size_t bytes = mine.what == REDUCE_SCATTER ? n * each : each;
     call         others[MOST];
     char        *all = (char *)malloc(n * bytes + 1);
-    int          r, good;
     demand(all != NULL, "no memory");
-    good = collect(c, (const char *)&mine, (char *)others, sizeof mine);
-    for (r = 0; good && r < c->size; r++) demand(!memcmp(&others[r], &mine, sizeof mine), "the processes make different calls");
+    int good = collect(c, (const char *)&mine, (char *)others, sizeof mine);
+    for (int r = 0; good && r < c->size; r++) demand(!memcmp(&others[r], &mine, sizeof mine), "the processes make different calls");
     good = good && collect(c, j->in, all, bytes);
     if (good && mine.what == ALL_GATHER) memcpy(j->out, all, n * bytes);
     if (good && mine.what == BROADCAST) memcpy(j->out, all + (size_t)mine.root * bytes, bytes);
     if (good && (mine.what == ALL_REDUCE || mine.what == REDUCE_SCATTER)) {
         const size_t skip = mine.what == REDUCE_SCATTER ? (size_t)c->rank * each : 0;
-        for (r = 1; r < c->size; r++) add(all + skip, all + (size_t)r * bytes + skip, mine.count, mine.type);
+        for (int r = 1; r < c->size; r++) add(all + skip, all + (size_t)r * bytes + skip, mine.count, mine.type);
         memcpy(j->out, all + skip, each);
     }
     free(all);
@@ -255,9 +252,8 @@ int ncclCommGetAsyncError(comm *c, int *error)
 /* Both wait until the GPU does no more; only the second one stops it. */
 static int end(comm *c)
 {
-    int r;
     while (c->working) usleep(1000);
-    for (r = 0; r < c->size; r++) if (c->fd[r] >= 0) close(c->fd[r]);
+    for (int r = 0; r < c->size; r++) if (c->fd[r] >= 0) close(c->fd[r]);
     free(c);
     return SUCCESS;
 }

@@ -540,7 +540,7 @@ int export_main(int argc, char **argv);
 
 /* ---- the manual page and completions ---------------------------------------------- manual.c, completions.c */
 
-typedef struct command { const usage *usage; int (*run)(int argc, char **argv); } command;
+typedef struct command { const struct usage *usage; int (*run)(int argc, char **argv); } command;
 
 void print_manual(const command *commands, int count);
 /* shell: "bash", "zsh" or "fish"; false if it is another one */

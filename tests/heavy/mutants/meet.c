@@ -24,12 +24,11 @@ static const char *watch(int output, double limit, char failed[LINE + 1])
     clock_gettime(CLOCK_MONOTONIC, &begin);
     for (;;) {
         struct pollfd p = { output, POLLIN, 0 };
-        ssize_t n;
         char   *end;
         clock_gettime(CLOCK_MONOTONIC, &now);
         if ((double)(now.tv_sec - begin.tv_sec) > limit) return "waited too long";
         if (poll(&p, 1, 1000) <= 0) continue;
-        n = read(output, buffer + used, sizeof buffer - used);
+        ssize_t n = read(output, buffer + used, sizeof buffer - used);
         if (n <= 0) return NULL;
         used += (size_t)n;
         while ((end = (char *)memchr(buffer, '\n', used)) != NULL || used == sizeof buffer) {
@@ -51,7 +50,6 @@ int main(int argc, char **argv)
 {
     char          failed[LINE + 1], word[64];
     double        seconds = argc > 2 ? atof(argv[1]) : 0;
-    const char   *why;
     struct rusage used;
     int           output[2], status;
     pid_t         child;
@@ -74,7 +72,7 @@ int main(int argc, char **argv)
     }
     setpgid(child, child);
     close(output[1]);
-    why = watch(output[0], 60 + 20 * seconds, failed);
+    const char *why = watch(output[0], 60 + 6 * seconds, failed);
     if (why) kill(-child, SIGKILL);
     if (wait4(child, &status, 0, &used) < 0) { perror("meet"); return 2; }
     kill(-child, SIGKILL);

@@ -16,10 +16,9 @@ __attribute__((constructor)) static void choose(void)
 {
     const char *number = getenv("TN_MUTANT"), *path = getenv("TN_MUTANT_REACHED");
     struct stat s;
-    int         file;
     tn_mutant = number ? atoi(number) : 0;
     if (tn_mutant >= 0) return;
-    file = path ? open(path, O_RDWR) : -1;
+    int file = path ? open(path, O_RDWR) : -1;
     if (file < 0 || fstat(file, &s) != 0) abort();
     room = (long)s.st_size;
     marks = (char *)mmap(NULL, (size_t)room, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

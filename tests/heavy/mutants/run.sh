@@ -1,8 +1,11 @@
 #!/bin/sh
-# sh tests/heavy/mutants/run.sh header|cuda [NAME... | survived]: compiles the library from a copy of src/, or
-# tensornet_cuda.cu on the engine for the processor, with all mutants of header.txt or cuda.txt in it; runs the tests once
-# without a mutant, when all must pass; then the tests against each mutant, or those named, or those that survived the last
-# run. format.txt says what a mutant is.
+# sh tests/heavy/mutants/run.sh header|cuda [NAME... | SECTION... | survived]: compiles the library from a copy of src/, or
+# tensornet_cuda.cu on the engine for the processor, with all mutants of header.txt or cuda.txt in it, and those that
+# rules.awk makes; runs the tests once without a mutant, when all must pass; then the tests against each mutant, or those
+# named, those of a section, or those that survived the last run. format.txt says what a mutant is.
+#
+# SEED (1) chooses what the rules make, EVERY (70; cuda: 100) says of how many lines of code one is taken; TESTS: these programs
+# alone.
 #
 # The report is build/mutants/WHAT/report.txt and names every survivor; kills.txt beside it says which test killed which
 # mutant. The exit status is 0 only if every mutant is found in the source, every survivor is marked as equivalent, and the
@@ -12,9 +15,9 @@ what=${1:-} here=tests/heavy/mutants dir=build/mutants/${1:-}
 CC=${CC:-gcc} CXX=${CXX:-g++} JOBS=${JOBS:-2} STB=${STB:-/usr/include/stb}
 # `sizes` are values of TN_TEST_SMALL; all: none. What survives with less data meets more.
 case $what in
-header) source=src/              sizes='yes all'   least=97 ;;
-cuda)   source=tensornet_cuda.cu sizes='least all' least=95 ;;
-*) sed -n '2,10s/^# //p' "$0"; exit 2 ;;
+header) source=src/              sizes='yes all'   least=97 every=70 ;;
+cuda)   source=tensornet_cuda.cu sizes='least all' least=95 every=100 ;;
+*) sed -n '2,12s/^# //p' "$0"; exit 2 ;;
 esac
 shift
 tab=$(printf '\t')
@@ -90,8 +93,59 @@ mkdir -p "$dir/results" "$dir/tmp"
 rm -f "$dir/failed" "$dir/list.new"
 fail() { echo "mutants: $*" >&2; exit 1; }
 
-rm -rf "$dir/new" && mkdir "$dir/new" && cp -R src "$dir/new"
-awk -f $here/mutate.awk -v out="$dir/new" -v list="$dir/list.new" "$here/$what.txt" $(sh $here/sources.sh $what) > "$dir/stale"
+png=
+[ ! -e "$STB/stb_image_write.h" ] || png="-DHAVE_STB_IMAGE_WRITE -isystem $STB"
+[ ! -e "$STB/stb_image.h" ] || png="$png -DHAVE_STB_IMAGE"
+c="$CC -x c -std=c99 -O1 -w -DTN_USE_THREADS -pthread -include $here/mutant.h -I. -Itests $png"
+engine=tests/cuda_host
+cxx="$CXX -std=c++17 -O1 -g1 -w -Wno-psabi -ffp-contract=off -include $here/mutant.h -I$dir -I. -Itests -I$engine -DTN_CUDA_HOST"
+! grep -qw fma /proc/cpuinfo 2>/dev/null || cxx="$cxx -mfma"
+
+# What the rules make is left out where it does not compile, on the lines in `without`: those of an error, or the last before it
+# that a rule has changed. It is left out where this machine compiles none of it, too: then its number is not in `compiled`.
+sources=$(sh $here/sources.sh $what)
+awk -v seed="${SEED:-1}" -v every="${EVERY:-$every}" -f $here/rules.awk $sources > "$dir/rules.txt"
+cat "$here/$what.txt" "$here/mutate.awk" "$dir/rules.txt" $sources | cksum > "$dir/sum.new"
+cmp -s "$dir/sum" "$dir/sum.new" || rm -f "$dir/without" "$dir/compiled"
+touch "$dir/without"
+mutate() {
+    rm -rf "$dir/new" "$dir/list.new"
+    mkdir "$dir/new" && cp -R src "$dir/new"
+    awk -f $here/mutate.awk -v out="$dir/new" -v list="$dir/list.new" -v without="$(tr '\n' ' ' < "$dir/without")" \
+        "$here/$what.txt" "$dir/rules.txt" $sources > "$dir/stale"
+}
+if [ "$what" = header ]; then units=$(echo src/*/*.c) with="$c -iquote $dir/new/src"; else units=$source with="$cxx -x c++"; fi
+mutate
+failing=$units
+while [ ! -e "$dir/compiled" ] && [ -n "$failing" ]; do
+    echo "does it compile? $(wc -l < "$dir/without") lines do not so far"
+    : > "$dir/errors"
+    again=
+    for unit in $failing; do
+        $with -fsyntax-only "$dir/new/$unit" > "$dir/said" 2>&1 || again="$again $unit"
+        sed -n "s|^$dir/new/\([^:]*:[0-9]*\):.* error:.*|\1|p" "$dir/said" >> "$dir/errors"
+    done
+    failing=$again
+    awk '
+        FILENAME == ARGV[1] { split($3, p, ":"); if ($2 == "at") at[p[1], ++n[p[1]]] = p[2]; next }
+        FILENAME == ARGV[2] { gone[$0] = 1; next }
+        { split($0, p, ":"); line = 0 }
+        { for (k = 1; k <= n[p[1]]; k++) if (at[p[1], k] <= p[2] + 0 && at[p[1], k] > line && !((p[1] ":" at[p[1], k]) in gone)) line = at[p[1], k] + 0 }
+        line { print p[1] ":" line }' "$dir/rules.txt" "$dir/without" "$dir/errors" | sort -u - "$dir/without" > "$dir/without.new"
+    cmp -s "$dir/without" "$dir/without.new" && [ -n "$failing" ] && fail "does not compile:$failing"
+    mv "$dir/without.new" "$dir/without"
+    mutate
+done
+[ -e "$dir/compiled" ] || for unit in $units; do $with -E "$dir/new/$unit" | grep -o 'tn_mutant == ([0-9]*)'; done |
+    tr -dc '0-9\n' | sort -u > "$dir/compiled"
+mv "$dir/sum.new" "$dir/sum"
+awk -F'\t' -v rules="$dir/rules.txt" -v compiled="$dir/compiled" '
+    BEGIN {
+        while ((getline l < rules) > 0) { split(l, w, " "); made[w[1]] = 1 }
+        while ((getline k < compiled) > 0) here[k] = 1
+    }
+    !($3 in made) || $1 in here' "$dir/list.new" > "$dir/list.here"
+mv "$dir/list.here" "$dir/list.new"
 cat "$dir/stale"
 [ -s "$dir/list.new" ] || fail "no mutants"
 mv "$dir/list.new" "$dir/list"
@@ -102,14 +156,6 @@ for f in tensornet.h tensornet_cuda.cu; do
     [ ! -e "$dir/new/$f" ] || cmp -s "$dir/new/$f" "$dir/$f" || mv "$dir/new/$f" "$dir/$f"
 done
 rm -rf "$dir/new"
-
-png=
-[ ! -e "$STB/stb_image_write.h" ] || png="-DHAVE_STB_IMAGE_WRITE -isystem $STB"
-[ ! -e "$STB/stb_image.h" ] || png="$png -DHAVE_STB_IMAGE"
-c="$CC -x c -std=c99 -O1 -w -DTN_USE_THREADS -pthread -include $here/mutant.h -I. -Itests $png"
-engine=tests/cuda_host
-cxx="$CXX -std=c++17 -O1 -g1 -w -Wno-psabi -ffp-contract=off -include $here/mutant.h -I$dir -I. -Itests -I$engine -DTN_CUDA_HOST"
-! grep -qw fma /proc/cpuinfo 2>/dev/null || cxx="$cxx -mfma"
 
 build() { echo "  $1"; shift; "$@" || touch "$dir/failed"; }
 busy=0
@@ -126,7 +172,7 @@ later() {                               # in the background, JOBS at a time
 programs= library=$dir/libtensornet.a
 if newer "$library" "$dir/src" $here/mutant.h; then
     rm -rf "$dir/lib" && mkdir "$dir/lib"
-    for unit in src/*/*.c; do
+    for unit in $units; do
         object=$(echo "${unit#src/}" | tr / -)
         later "$unit" $c -iquote "$dir/src" -UHAVE_STB_IMAGE_WRITE -c "$dir/$unit" -o "$dir/lib/${object%.c}.o"
     done
@@ -140,13 +186,15 @@ if [ "$what" = header ]; then
     for t in tests/test_*.c; do
         p=${t#tests/} p=${p%.c} how="-iquote $dir/src"
         case $p in test_cuda*) continue ;; esac
+        case " ${TESTS:-$p} " in *" $p "*) ;; *) continue ;; esac
         programs="$programs $p"
         case $whole in *"$t"*) how="-iquote $dir -O0" ;; esac
         ! newer "$dir/$p" "$t" "$library" tests/*.h tools/tn/ngram.c tools/tn/names.[ch] tools/tn/mojibake.c tools/tn/tn.h \
             tools/tn/dry.[ch] examples/comm/* examples/studies/*.h ||
             later "$dir/$p" $c $how "$t" -o "$dir/$p" -x none "$library" "$dir/mutant.o" -lm
     done
-    scripts=$(cut -f5 "$dir/list" | tr ' ' '\n' | sed -n 's/:.*//; /\.sh$/p' | sort -u)
+    scripts=
+    [ -n "${TESTS:-}" ] || scripts=$(cut -f5 "$dir/list" | tr ' ' '\n' | sed -n 's/:.*//; /\.sh$/p' | sort -u)
     if [ -n "$scripts" ] && newer "$dir/tn" tools/tn/*.[ch] "$library"; then
         sh tools/tn/look/embed.sh build/look_assets.h
         later "$dir/tn" $c -iquote "$dir/src" -D_XOPEN_SOURCE=700 -UHAVE_STB_IMAGE_WRITE tools/tn/*.c \
@@ -162,6 +210,7 @@ else
     for t in tests/test_cuda*.c; do
         p=${t#tests/} p=${p%.c}
         [ "$p" != test_cuda_nccl ] || continue          # needs libraries beside it, and is about no kernel
+        case " ${TESTS:-$p} " in *" $p "*) ;; *) continue ;; esac
         programs="$programs $p"
         ! newer "$dir/$p" "$t" tests/*.h $engine/control.h "$library" "$dir/tensornet_cuda.o" "$dir/engine.o" ||
             later "$dir/$p" sh -c "$c -iquote $dir/src -I$engine -DTN_CUDA_HOST -c $t -o $dir/$p.o &&
@@ -188,15 +237,19 @@ awk -F'\t' -v asked="$(echo $asked)" -v lacks="$dir/lacks" '
         n = split(asked, a, " ")
         for (i = 1; i <= n; i++) want[a[i]] = 1
     }
-    (asked == "all" || $3 in want) && !($6 in lacking) { print $1 }
-    { delete want[$3] }
-    END { for (w in want) if (w != "all") print "mutants: there is no mutant " w > "/dev/stderr" }
+    (asked == "all" || $3 in want || $2 in want) && !($6 in lacking) { print $1 }
+    { met[$2] = met[$3] = 1 }
+    END { for (w in want) if (w != "all" && !(w in met)) print "mutants: there is no mutant or section " w > "/dev/stderr" }
     ' "$dir/list" > "$dir/pending"
 
 begin=$(date +%s)
 for size in $sizes; do
     [ -s "$dir/pending" ] || break
     mkdir -p "$dir/$size"
+    for p in "$dir/$size"/*.base; do                # of earlier runs with other programs
+        p=${p##*/}
+        case " $programs " in *" ${p%.base} "*) ;; *) rm -f "$dir/$size/${p%.base}".* ;; esac
+    done
     echo "tests without a mutant, TN_TEST_SMALL=${size#all}"
     echo $programs | tr ' ' '\n' | xargs -P "$JOBS" -n 1 sh "$0" "$what" --base "$size" > "$dir/failed"
     [ ! -s "$dir/failed" ] || { cat "$dir/failed"; fail "the tests must pass first"; }
