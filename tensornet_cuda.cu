@@ -618,12 +618,11 @@ TNC_FN tn_status tnc_take_error(tnc *s, tn_status status, char why[TN_WHY])
 TNC_FN tn_status tnc_enter(tnc *s)
 {
     const tn_status late = s->late;
-    cudaError_t     e;
     if (s->lost) return TN_ERR_BACKEND;
     s->late = TN_OK;
     if (late != TN_OK) return late;
     s->failed = TN_OK;
-    e = cudaSetDevice(s->device);
+    cudaError_t e = cudaSetDevice(s->device);
     (void)cudaGetLastError();
     return tnc_fail(s, e, "cudaSetDevice");
 }
@@ -672,11 +671,10 @@ static void *tnc_library_in(const char *root, const char *within)
     char   path[512];
     void  *library = NULL;
     glob_t found;
-    size_t i;
     if (!root || !root[0]) return NULL;
     if (snprintf(path, sizeof path, "%s/%s/" TNC_BLAS("cublas"), root, within) >= (int)sizeof path) return NULL;
     if (glob(path, 0, NULL, &found) != 0) return NULL;
-    for (i = 0; i < found.gl_pathc && !library; i++) {
+    for (size_t i = 0; i < found.gl_pathc && !library; i++) {
         const char *at = found.gl_pathv[i];
         if (snprintf(path, sizeof path, "%.*s" TNC_BLAS("cublasLt"), (int)(strrchr(at, '/') + 1 - at), at) < (int)sizeof path)
             (void)dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -697,13 +695,13 @@ static void *tnc_library_open(void)
     const char *root[] = { getenv("VIRTUAL_ENV"), getenv("CONDA_PREFIX"), NULL, "/usr/local", "/usr", "/opt/conda" };
     char        local[512] = "";
     void       *library = dlopen(TNC_BLAS("cublas"), RTLD_NOW | RTLD_LOCAL);
-    size_t      i, k;
     if (user && user[0]) snprintf(local, sizeof local, "%s/.local", user);
     root[2] = local;
-    for (i = 0; i < sizeof of_cuda / sizeof *of_cuda && !library; i++)
+    for (size_t i = 0; i < sizeof of_cuda / sizeof *of_cuda && !library; i++)
         library = tnc_library_in(home && home[0] ? home : "/usr/local/cuda", of_cuda[i]);
-    for (i = 0; i < sizeof root / sizeof *root; i++)
-        for (k = 0; k < sizeof of_python / sizeof *of_python && !library; k++) library = tnc_library_in(root[i], of_python[k]);
+    for (size_t i = 0; i < sizeof root / sizeof *root; i++)
+        for (size_t k = 0; k < sizeof of_python / sizeof *of_python && !library; k++)
+            library = tnc_library_in(root[i], of_python[k]);
     return library ? library : TNC_BLAS_ELSE;
 }
 
@@ -877,7 +875,6 @@ TNC_FN void tnc_kept_free(tnc *s)
 TNC_FN void tnc_close(void *state)
 {
     tnc *s = (tnc *)state;
-    int  i;
     if (s->device >= 0) {
         (void)cudaSetDevice(s->device);                 /* a lost context fails, but its handles hold host memory */
         if (s->stream) cudaStreamSynchronize(s->stream);
@@ -888,7 +885,7 @@ TNC_FN void tnc_close(void *state)
         s->graphs = 0;
         s->capturing = false;
         tnc_kept_free(s);
-        for (i = 0; i < TNC_STAGES; i++) {
+        for (int i = 0; i < TNC_STAGES; i++) {
             if (s->stage[i]) cudaFreeHost(s->stage[i]);
             if (s->staged[i]) cudaEventDestroy(s->staged[i]);
         }
@@ -989,8 +986,7 @@ TNC_FN tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     tnc        *s = (tnc *)desc->allocator.alloc(sizeof *s, desc->allocator.user);
     const char *wait = getenv("TN_SYNC");
     cudaError_t e;
-    size_t      left;
-    int         i, shared = 0, l2 = 0;
+    int         shared = 0, l2 = 0;
     if (!s) {
         snprintf(why, 256, "out of memory: %zu bytes for the state of the backend", sizeof *s);
         return TN_ERR_MEMORY;
@@ -1003,6 +999,7 @@ TNC_FN tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     s->precision = desc->gemm_precision;
     s->wait = wait && strcmp(wait, "0") != 0;
     if ((e = tnc_choose(s, desc->device, why)) == cudaSuccess) {
+        size_t left;
         cudaDeviceGetAttribute(&s->sms, cudaDevAttrMultiProcessorCount, s->device);
         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->device);
         cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, s->device);
@@ -1010,7 +1007,7 @@ TNC_FN tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
         s->l2 = (size_t)l2;
         e = cudaMemGetInfo(&left, &s->memory);
         if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
-        for (i = 0; i < TNC_STAGES && e == cudaSuccess; i++) {
+        for (int i = 0; i < TNC_STAGES && e == cudaSuccess; i++) {
             e = cudaMallocHost((void **)&s->stage[i], TNC_STAGE);
             if (e == cudaSuccess) e = cudaEventCreateWithFlags(&s->staged[i], cudaEventDisableTiming);
         }
@@ -1125,9 +1122,7 @@ TNC_FN tn_status tnc_sync(void *state, char why[TN_WHY])
    the numbers of bytes is recorded for sync. */
 TNC_FN void *tnc_scratch(tnc *s, size_t bytes)
 {
-    void       *p = NULL;
-    size_t      more;
-    cudaError_t e;
+    void *p = NULL;
     if (bytes == 0) bytes = 1;                                  /* since NULL means an error */
     if (bytes <= s->scratch_bytes) {
         tnc_forget(s->scratch, bytes, s->stream);
@@ -1143,8 +1138,8 @@ TNC_FN void *tnc_scratch(tnc *s, size_t bytes)
     } else tnc_free(s, s->scratch);
     s->scratch = NULL;
     s->scratch_bytes = 0;
-    more = bytes + bytes / 4;                                   /* avoids many small steps of growth */
-    e = cudaMalloc(&p, more);
+    size_t      more = bytes + bytes / 4;                       /* avoids many small steps of growth */
+    cudaError_t e = cudaMalloc(&p, more);
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         e = cudaMalloc(&p, more = bytes);
@@ -1175,16 +1170,15 @@ static tn_status tnc_capture_fails(tnc *s, tn_status status, char why[TN_WHY])
 
 TNC_FN tn_status tnc_capture_begin(void *state, char why[TN_WHY])
 {
-    tnc        *s = (tnc *)state;
-    tn_status   status = tnc_enter(s);
-    cudaError_t e;
+    tnc      *s = (tnc *)state;
+    tn_status status = tnc_enter(s);
     if (s->wait) {
         snprintf(why, 256, "TN_SYNC is 1, expected 0: a capture cannot wait for kernels");
         return TN_ERR_BACKEND;
     }
     if (status == TN_OK) status = tnc_flush(s);
     if (status != TN_OK) return tnc_capture_fails(s, status, why);
-    e = cudaStreamSynchronize(s->stream);           /* no graph that is released meanwhile is running */
+    cudaError_t e = cudaStreamSynchronize(s->stream); /* no graph that is released meanwhile is running */
     if (e == cudaSuccess) e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
     if (e != cudaSuccess) return tnc_capture_fails(s, tnc_fail(s, e, "the stream"), why);
     s->capturing = true;
@@ -1280,10 +1274,9 @@ static inline bool tnc_has(const tn_view *v, int dtype) { return !v->data || (in
 /* Whether all operands that are present have the dtype of the first output. */
 static inline bool tnc_same_dtype(const tn_call *c)
 {
-    int i;
-    for (i = 0; i < c->n_in; i++)
+    for (int i = 0; i < c->n_in; i++)
         if (!tnc_has(&c->in[i], c->out[0].dtype)) return false;
-    for (i = 1; i < c->n_out; i++)
+    for (int i = 1; i < c->n_out; i++)
         if (!tnc_has(&c->out[i], c->out[0].dtype)) return false;
     return true;
 }
@@ -1434,12 +1427,11 @@ template <typename R> static __device__ __forceinline__ R tnc_row_largest(R x, i
 {
     TNC_SHARED(R, part, [32]);
     const int warp = (int)threadIdx.x >> 5, warps = (int)blockDim.x >> 5;
-    int k;
-    for (k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) x = tnc_larger(x, __shfl_xor_sync(0xffffffffu, x, k));
+    for (int k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) x = tnc_larger(x, __shfl_xor_sync(0xffffffffu, x, k));
     if (lanes <= 32) return x;
     if ((threadIdx.x & 31) == 0) part[warp] = x;
     __syncthreads();
-    for (k = 0; k < warps; k++) x = tnc_larger(x, part[k]);
+    for (int k = 0; k < warps; k++) x = tnc_larger(x, part[k]);
     __syncthreads();
     return x;
 }
@@ -1451,11 +1443,10 @@ tnc_add_parts_kernel(const R *part, int64_t parts, int64_t C, R *to)
     TNC_SHARED(R, sums, [8][33]);
     const int     column = (int)threadIdx.x & 31, lane = (int)threadIdx.x >> 5;
     const int64_t c = (int64_t)blockIdx.x * 32 + column;
-    int64_t i;
     R       sum = 0;
     int     k;
     TNC_UNROLL_BY(4)
-    for (i = lane; c < C && i < parts; i += 8) sum += part[i * C + c];
+    for (int64_t i = lane; c < C && i < parts; i += 8) sum += part[i * C + c];
     sums[lane][column] = sum;
     __syncthreads();
     if (lane > 0 || c >= C) return;
@@ -1472,9 +1463,8 @@ template <typename R> static void tnc_add_parts(tnc *s, const R *part, int64_t p
 template <typename N, typename R> static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_mean_kernel(const N *part, int64_t parts, double count, R *to)
 {
-    N       sum = 0;
-    int64_t i;
-    for (i = threadIdx.x; i < parts; i += TNC_THREADS) sum += part[i];
+    N sum = 0;
+    for (int64_t i = threadIdx.x; i < parts; i += TNC_THREADS) sum += part[i];
     sum = tnc_block_sum(sum);
     if (threadIdx.x == 0) *to = (R)((double)sum / count);
 }
@@ -1570,8 +1560,7 @@ static __device__ __forceinline__ void tnc_store_pair(char *row, int column, int
     } else {
         float    *to = (float *)row + column;
         tnc_bf16 *narrow = (tnc_bf16 *)row + column;
-        int       i;
-        for (i = 0; i < 2 && column + i < width; i++) {
+        for (int i = 0; i < 2 && column + i < width; i++) {
             const float value = i ? y : x;
             if (f32) to[i] = add ? to[i] + value : value;
             else narrow[i] = __float2bfloat16(add ? __bfloat162float(narrow[i]) + value : value);
@@ -1616,14 +1605,14 @@ static __device__ __forceinline__ int64_t tnc_divide(int64_t n, const tnc_diviso
 
 template <int VIEWS> static __device__ __forceinline__ void tnc_at(const tnc_walk &w, int64_t i, int64_t (&at)[TNC_VIEWS])
 {
-    int k, v;
-    for (v = 0; v < VIEWS; v++) at[v] = 0;
+    int k;
+    for (int v = 0; v < VIEWS; v++) at[v] = 0;
     for (k = 0; k + 1 < w.rank; k++) {
         const int64_t q = tnc_divide(i, w.axis[k].extent, w.wide), r = i - q * w.axis[k].extent.by;
-        for (v = 0; v < VIEWS; v++) at[v] += r * w.axis[k].step[v];
+        for (int v = 0; v < VIEWS; v++) at[v] += r * w.axis[k].step[v];
         i = q;
     }
-    for (v = 0; v < VIEWS; v++) at[v] += i * w.axis[k].step[v];
+    for (int v = 0; v < VIEWS; v++) at[v] += i * w.axis[k].step[v];
 }
 
 /* The walk of up to three views of the shape of the first; absent views are NULL. */
@@ -1631,21 +1620,21 @@ static inline tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_
 {
     const tn_view *view[TNC_VIEWS] = { a, b, c };
     tnc_walk w;
-    int      i, k, v;
+    int      i, k;
     memset(&w, 0, sizeof w);
     w.count = 1;
     for (i = a->rank - 1; i >= 0; i--) {
         tnc_axis axis = { tnc_divisor_of(a->shape[i]), { 0, 0, 0 } };
         w.count *= a->shape[i];
         if (a->shape[i] == 1) continue;
-        for (v = 0; v < TNC_VIEWS; v++) axis.step[v] = view[v] ? view[v]->strides[i] : 0;
+        for (int v = 0; v < TNC_VIEWS; v++) axis.step[v] = view[v] ? view[v]->strides[i] : 0;
         for (k = w.rank++; k > 0 && llabs(w.axis[k - 1].step[0]) > llabs(axis.step[0]); k--) w.axis[k] = w.axis[k - 1];
         w.axis[k] = axis;
     }
     w.wide = w.count > INT32_MAX;
     for (i = 1, k = 0; i < w.rank; i++) {
         bool follows = true;
-        for (v = 0; v < TNC_VIEWS; v++)
+        for (int v = 0; v < TNC_VIEWS; v++)
             follows = follows && w.axis[i].step[v] == w.axis[k].step[v] * w.axis[k].extent.by;
         if (follows) w.axis[k].extent = tnc_divisor_of(w.axis[k].extent.by * w.axis[i].extent.by);
         else w.axis[++k] = w.axis[i];
@@ -1662,16 +1651,15 @@ static inline tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_
    not contiguous and 16-byte aligned. */
 static inline bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_t *size)
 {
-    int k, v;
     if (w->axis[0].extent.by % V != 0) return false;
-    for (v = 0; v < TNC_VIEWS; v++) {
+    for (int v = 0; v < TNC_VIEWS; v++) {
         if (size[v] == 0 || (v > 0 && w->axis[0].step[v] == 0)) continue;
         if (w->axis[0].step[v] != 1 || !tnc_aligned(p[v])) return false;
-        for (k = 1; k < w->rank; k++)
+        for (int k = 1; k < w->rank; k++)
             if (w->axis[k].step[v] * (int64_t)size[v] % 16 != 0) return false;
     }
     w->axis[0].extent = tnc_divisor_of(w->axis[0].extent.by / V);
-    for (v = 0; v < TNC_VIEWS; v++) w->axis[0].step[v] *= V;
+    for (int v = 0; v < TNC_VIEWS; v++) w->axis[0].step[v] *= V;
     w->count /= V;
     w->wide = w->count > INT32_MAX;
     return true;
@@ -1851,8 +1839,7 @@ static inline tnc_stream_of tnc_stream_from(const tn_call *c, double low, double
 /* Reports an invalid id at `row`. The first one of a call is reported, so the thread returns if an earlier row has one. */
 static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end, int32_t who)
 {
-    int64_t i;
-    for (i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
+    for (int64_t i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
     if (!fault || fault[0] != 0) return;
     fault[0] = 1;
     fault[1] = (int32_t)row;
@@ -2076,13 +2063,12 @@ static __device__ __forceinline__ void tnc_circle(float u, double *cosine, doubl
     const uint32_t q = __float_as_uint(fmaf(u, 4.0f, 12582912.0f));                   /* 1.5 * 2^23: rounds to an integer */
     const float    r = fmaf((float)(int32_t)(q - 0x4b400000u), -0.25f, u), z = r * r;
     float  s = fmaf(-75.434494f, z, 81.5935135f), c = fmaf(58.7673836f, z, -85.4282761f);
-    double across, along;
     s = fmaf(s, z, -41.341671f);
     s = fmaf(s * z, r, -1.74845560e-7f * r);                                           /* 2 pi in two parts */
     c = fmaf(c, z, 64.9391708f);
     c = fmaf(c, z, -19.7392082f) * z;
-    along = 1.0 + (double)c;
-    across = (double)6.28318548f * (double)r + (double)s;
+    double along = 1.0 + (double)c;
+    double across = (double)6.28318548f * (double)r + (double)s;
     *sine = q & 1 ? along : across;
     *cosine = q & 1 ? across : along;
     if (q & 2) *sine = -*sine;
@@ -2265,10 +2251,9 @@ tnc_where_kernel(const tnc_walk w, T *y, const int32_t *condition, const T *x, c
     typedef typename tnc_real<T>::type R;
     for (TNC_GRID_STRIDE(i, w.count)) {
         int64_t at[TNC_VIEWS];
-        R       v;
         tnc_at<3>(w, i, at);
         if ((condition[at[1]] != 0) != chosen) continue;
-        v = x ? tnc_to(x[at[2]]) : R(0);
+        R v = x ? tnc_to(x[at[2]]) : R(0);
         y[at[0]] = tnc_from<T>(add ? tnc_to(y[at[0]]) + v : v);
     }
 }
@@ -2415,8 +2400,7 @@ static tnc_cut tnc_sum_cut(const tnc_sums *j, int64_t kept, int64_t summed)
 
 static bool tnc_steps_divide(const tnc_walk *w, int V)
 {
-    int k;
-    for (k = 0; k < w->rank; k++)
+    for (int k = 0; k < w->rank; k++)
         if (w->axis[k].step[0] % V != 0) return false;
     return true;
 }
@@ -2457,21 +2441,18 @@ template <typename Y, typename X> static tn_status tnc_sum_run(tnc *s, tnc_sums 
     typedef typename tnc_real<X>::type R;
     const tnc_walk kept = tnc_walk_of(&j->kept_x, NULL, NULL), summed = tnc_walk_of(&j->summed, NULL, NULL);
     tnc_sums       first = *j, second = *j;
-    tnc_cut        cut;
-    int            i;
-    int64_t        step;
     if (kept.count == 0) return TN_OK;
     first.down = second.down = kept.count > 1
         && (llabs(kept.axis[0].step[0]) < llabs(summed.axis[0].step[0]) || summed.count < 16);
-    cut = tnc_sum_cut(&first, kept.count, summed.count);
+    tnc_cut cut = tnc_sum_cut(&first, kept.count, summed.count);
     if (cut.pieces == 1) {
         tnc_sum_pass<Y, X>(s, &first, cut, factor, add);
         return TN_OK;
     }
     first.kept_y.data = tnc_scratch(s, (size_t)(kept.count * cut.pieces) * sizeof(R));
     if (!first.kept_y.data) return TN_ERR_MEMORY;
-    step = first.down ? 1 : cut.pieces;
-    for (i = first.kept_y.rank - 1; i >= 0; step *= first.kept_y.shape[i--]) first.kept_y.strides[i] = step;
+    int64_t step = first.down ? 1 : cut.pieces;
+    for (int i = first.kept_y.rank - 1; i >= 0; step *= first.kept_y.shape[i--]) first.kept_y.strides[i] = step;
     cut.step = first.down ? kept.count : 1;
     second.kept_x = first.kept_y;
     second.summed.rank = 1;
@@ -2489,8 +2470,7 @@ TNC_FN tn_status tnc_sum(tnc *s, const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     tnc_sums       j = { *x, *y, *x, false };
-    int            k;
-    for (k = 0; k < x->rank; k++)
+    for (int k = 0; k < x->rank; k++)
         if (y->shape[k] == 1 && x->shape[k] != 1) j.kept_x.shape[k] = 1;
         else j.summed.shape[k] = 1;
     switch (TNC_MIX(0, y->dtype, x->dtype)) {
@@ -2513,9 +2493,9 @@ template <bool FAST> static __device__ __forceinline__ float tnc_normal_cdf(floa
 {
     const float t = fminf(15.0f, fabsf(x)), square = t * t, lost = fmaf(t, t, -square);
     const float z = tnc_quotient<FAST>(1.0f, fmaf(0.3f, t, 1.0f));
-    float e = tnc_exp<FAST>(-0.5f * square), g;
+    float e = tnc_exp<FAST>(-0.5f * square);
     e = fmaf(e, -0.5f * lost, e);                                       /* corrects the rounding error of the square */
-    g = fmaf(-0.0206242893f, z, 0.112440139f);
+    float g = fmaf(-0.0206242893f, z, 0.112440139f);
     g = fmaf(g, z, -0.228224412f);
     g = fmaf(g, z, 0.191799164f);
     g = fmaf(g, z, -0.0794358179f);
@@ -2994,27 +2974,26 @@ static cublasStatus_t tnc_plan_make(const tnc_lt *b, tnc_plan *p, const tnc_plan
     const int32_t                   count = (int32_t)key->batch;
     cublasLtMatmulHeuristicResult_t found;
     cublasStatus_t                  status = CUBLAS_STATUS_SUCCESS;
-    int                             i, n = 0;
-    bool                            ok;
+    int                             n = 0;
     auto works = [&](cublasStatus_t x) { return (status = x) == CUBLAS_STATUS_SUCCESS; };
     p->key = *key;
-    ok = works(b->product_create(&p->product, (cublasComputeType_t)key->compute, CUDA_R_32F))
-         && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &key->op[0], sizeof key->op[0]))
-         && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &key->op[1], sizeof key->op[1]))
-         && works(b->layout_create(&p->a, (cudaDataType)key->type, flip_a ? deep : down, flip_a ? down : deep, key->lead[0]))
-         && works(b->layout_create(&p->b, (cudaDataType)key->type, flip_b ? along : deep, flip_b ? deep : along,
-                                   key->lead[1]))
-         && works(b->layout_create(&p->c, (cudaDataType)key->c_type, down, along, key->lead[2]));
+    bool ok = works(b->product_create(&p->product, (cublasComputeType_t)key->compute, CUDA_R_32F))
+              && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &key->op[0], sizeof key->op[0]))
+              && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &key->op[1], sizeof key->op[1]))
+              && works(b->layout_create(&p->a, (cudaDataType)key->type, flip_a ? deep : down, flip_a ? down : deep, key->lead[0]))
+              && works(b->layout_create(&p->b, (cudaDataType)key->type, flip_b ? along : deep, flip_b ? deep : along,
+                                        key->lead[1]))
+              && works(b->layout_create(&p->c, (cudaDataType)key->c_type, down, along, key->lead[2]));
     if (ok && key->bias)
         ok = works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue))
              && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
-    for (i = 0; i < 3 && ok && key->batch > 1; i++) {
+    for (int i = 0; i < 3 && ok && key->batch > 1; i++) {
         cublasLtMatrixLayout_t layout = i == 0 ? p->a : i == 1 ? p->b : p->c;
         ok = works(b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count))
              && works(b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &key->batch_step[i],
                                     sizeof key->batch_step[i]));
     }
-    for (i = 0; i < 4 && ok; i++) {
+    for (int i = 0; i < 4 && ok; i++) {
         const uint32_t bytes = (uint32_t)key->alignment[i < 2 ? i : 2];
         ok = works(b->preference_set(b->preference, aligned[i], &bytes, sizeof bytes));
     }
@@ -3037,15 +3016,14 @@ static void tnc_lt_fails(tnc *s, cublasStatus_t status)
 /* A plan that is not usable is kept too, so that its product is not tried again. */
 static tnc_plan *tnc_plan_of(tnc *s, const tnc_plan_key *key)
 {
-    tnc_lt        *b = &s->lt;
-    tnc_plan      *p = b->plan, *oldest = b->plan, *const end = b->plan + b->plans;
-    cublasStatus_t status;
+    tnc_lt   *b = &s->lt;
+    tnc_plan *p = b->plan, *oldest = b->plan, *const end = b->plan + b->plans;
     for (; p < end && memcmp(&p->key, key, sizeof *key) != 0; p++)
         if (p->used < oldest->used) oldest = p;
     if (p == end) {
         if (b->plans < TNC_PLANS) b->plans++;
         else tnc_plan_destroy(b, p = oldest);
-        status = tnc_plan_make(b, p, key, (const char *)s->blas_workspace + 16);
+        cublasStatus_t status = tnc_plan_make(b, p, key, (const char *)s->blas_workspace + 16);
         if (status != CUBLAS_STATUS_SUCCESS) tnc_lt_fails(s, status);
     }
     p->used = ++b->products;
@@ -3058,7 +3036,6 @@ static cublasStatus_t tnc_gemm_plan(tnc *s, int64_t m, int64_t n, const tnc_matr
 {
     const float    alpha = (float)g.alpha, beta = (float)g.beta;
     tnc_lt        *b = &s->lt;
-    tnc_plan      *p;
     tnc_plan_key   key;
     cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
     memset(&key, 0, sizeof key);
@@ -3083,7 +3060,7 @@ static cublasStatus_t tnc_gemm_plan(tnc *s, int64_t m, int64_t n, const tnc_matr
     key.alignment[0] = tnc_alignment_of(x.data);
     key.alignment[1] = tnc_alignment_of(y.data);
     key.alignment[2] = tnc_alignment_of(g.c);
-    p = tnc_plan_of(s, &key);
+    tnc_plan *p = tnc_plan_of(s, &key);
     if (!p->usable) return status;
     if (g.bias) status = b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias);
     if (!g.bias || status == CUBLAS_STATUS_SUCCESS)
@@ -3101,16 +3078,15 @@ static cublasStatus_t tnc_gemm_plan(tnc *s, int64_t m, int64_t n, const tnc_matr
    added. TN_ERR_SHAPE: cuBLAS cannot compute this product. */
 static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
 {
-    cublasStatus_t status;
-    tnc_operand  x, y, z;
-    const float  alpha = (float)g.alpha, beta = (float)g.beta;
-    const bool   wide = g.c_dtype == TN_F64;
-    const bool   transposed = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0])
+    tnc_operand x, y, z;
+    const float alpha = (float)g.alpha, beta = (float)g.beta;
+    const bool  wide = g.c_dtype == TN_F64;
+    const bool  transposed = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0])
                        && z.op == CUBLAS_OP_N;
     const int64_t m = transposed ? g.n : g.m, n = transposed ? g.m : g.n;
-    const bool   tf32 = g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g);
+    const bool  tf32 = g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g);
     const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    const void  *by_alpha = wide ? (const void *)&g.alpha : &alpha, *by_beta = wide ? (const void *)&g.beta : &beta;
+    const void *by_alpha = wide ? (const void *)&g.alpha : &alpha, *by_beta = wide ? (const void *)&g.beta : &beta;
     if (!s->blas.handle || g.k == 0) return TN_ERR_SHAPE;
     if (m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return TN_ERR_SHAPE;
     if (transposed) {
@@ -3119,7 +3095,7 @@ static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
                || !tnc_operand_of(&x, g.a, g.a_dtype, g.m, g.k, g.a_step[1], g.a_step[2], g.a_step[0])
                || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return TN_ERR_SHAPE;
-    status = CUBLAS_STATUS_NOT_SUPPORTED;
+    cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
     if (s->lt.handle && !wide && m > 1 && n > 1 && (transposed || !g.bias))
         status = tnc_gemm_plan(s, m, n, g, x, y, z, compute);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED && !g.bias)
@@ -3158,12 +3134,11 @@ static tnc_matrices tnc_matrices_of(const tn_call *c)
 {
     const tn_view *x = c->in, *bias = c->n_in > 2 && c->in[2].data ? &c->in[2] : NULL, *y = &c->out[0];
     tnc_matrices   g;
-    int            i;
     g.batch = y->shape[0];
     g.m = y->shape[1];
     g.n = y->shape[2];
     g.k = x[0].shape[2];
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         g.a_step[i] = x[0].strides[i];
         g.b_step[i] = x[1].strides[i];
         g.c_step[i] = y->strides[i];
@@ -3250,12 +3225,7 @@ TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
     const tn_dtype     type = tnc_gemm_type(s, g);
     const bool         keep = type == TN_F32 && g.c_dtype == TN_BF16;
     size_t             bytes[4] = { 0, 0, 0, 0 };           /* of A, B, bias, C in scratch */
-    tnc_matrices       product;
-    char              *room;
-    tn_status          status;
-    bool               adds;
-    int                i;
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         if (dtypes[i] != TN_F32 && dtypes[i] != TN_F64 && dtypes[i] != TN_BF16) return TN_ERR_DTYPE;
         if ((dtypes[i] == TN_F64) != (dtypes[0] == TN_F64)) return TN_ERR_DTYPE;
     }
@@ -3264,7 +3234,7 @@ TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
         tnc_gemm_own(s, g);                             /* converts operands as it reads them, in one launch */
         return TN_OK;
     }
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         if (dtypes[i] == type) continue;
         if (i == 1 && type == TN_BF16 && tnc_gemm_shadowed(c)) made.in[1] = c->in[3];
         else bytes[i] = tnc_gemm_place(&c->in[i], type, &made.in[i]);
@@ -3277,11 +3247,11 @@ TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
         bytes[3] = (size_t)(z->shape[0] * z->strides[0]) * sizeof(float);
         made.f[1] = 0;
     }
-    adds = tnc_gemm_adds_bias(s, c, z, &made.in[2], &bytes[2]);
+    bool adds = tnc_gemm_adds_bias(s, c, z, &made.in[2], &bytes[2]);
     if (bytes[0] + bytes[1] + bytes[2] + bytes[3] > 0) {
-        room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2] + bytes[3]);
+        char *room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2] + bytes[3]);
         if (!room) return TN_ERR_MEMORY;
-        for (i = 0; i < 3; i++) {
+        for (int i = 0; i < 3; i++) {
             if (bytes[i] == 0) continue;
             made.in[i].data = room;
             room += bytes[i];
@@ -3290,9 +3260,9 @@ TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
         }
         if (keep) z->data = room;
     }
-    product = tnc_matrices_of(&made);
+    tnc_matrices product = tnc_matrices_of(&made);
     if (!adds) product.bias = NULL;
-    status = tnc_gemm_blas(s, product);
+    tn_status status = tnc_gemm_blas(s, product);
     if (status == TN_ERR_SHAPE && adds) {
         adds = false;
         product.bias = NULL;
@@ -3317,14 +3287,13 @@ tnc_embed_kernel(const typename tnc_real<T>::type *table, const int32_t *ids, T 
     typedef typename tnc_real<T>::type R;
     const int64_t n = d / V, step = (int64_t)gridDim.x * (TNC_THREADS / lanes);
     const int     lane = tnc_lane(lanes);
-    int64_t row, i;
-    for (row = (int64_t)blockIdx.x * (TNC_THREADS / lanes) + (int)threadIdx.x / lanes; row < rows; row += step) {
+    for (int64_t row = (int64_t)blockIdx.x * (TNC_THREADS / lanes) + (int)threadIdx.x / lanes; row < rows; row += step) {
         const int32_t id = ids[row];
         const bool    good = id >= 0 && id < words;
         const R      *from = table + (good ? id : 0) * d;
         T            *to = y + row * d;
         TNC_UNROLL_BY(4)
-        for (i = lane; i < n; i += lanes) {
+        for (int64_t i = lane; i < n; i += lanes) {
             R v[V] = {};
             if (good) tnc_load(v, from + i * V);
             tnc_store(to + i * V, v);
@@ -3389,10 +3358,9 @@ static __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_count_kernel
     TNC_SHARED(uint32_t, count, [256]);
     const int64_t begin = (int64_t)blockIdx.x * s.chunk, end = begin + s.chunk < s.n ? begin + s.chunk : s.n;
     const int     me = (int)threadIdx.x;
-    int64_t i;
     if (me < 256) count[me] = 0;
     __syncthreads();
-    for (i = begin + me; i < end; i += TNC_SORT_THREADS) atomicAdd(&count[tnc_sort_key(s, i) >> s.shift & 255], 1u);
+    for (int64_t i = begin + me; i < end; i += TNC_SORT_THREADS) atomicAdd(&count[tnc_sort_key(s, i) >> s.shift & 255], 1u);
     __syncthreads();
     if (me < 256) {
         s.count[blockIdx.x * 256 + me] = count[me];
@@ -3405,10 +3373,9 @@ static __device__ void tnc_sort_begin(const tnc_sort &s, uint32_t *start, uint32
 {
     const int me = (int)threadIdx.x;
     uint32_t  before = 0, total = 0;
-    int       k;
     if (me < 256) {
         TNC_UNROLL_BY(8)
-        for (k = 0; k < s.blocks; k++) {
+        for (int k = 0; k < s.blocks; k++) {
             const uint32_t x = s.count[k * 256 + me];
             if (k < (int)blockIdx.x) before += x;
             total += x;
@@ -3416,7 +3383,7 @@ static __device__ void tnc_sort_begin(const tnc_sort &s, uint32_t *start, uint32
         sums[me] = total;
     }
     __syncthreads();
-    for (k = 1; k < 256; k *= 2) {
+    for (int k = 1; k < 256; k *= 2) {
         const uint32_t left = me < 256 && me >= k ? sums[me - k] : 0;
         __syncthreads();
         if (me < 256) sums[me] += left;
@@ -3435,27 +3402,24 @@ static __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_kernel(tnc_s
     TNC_SHARED(uint32_t, count, [WARPS][256]);
     const int64_t begin = (int64_t)blockIdx.x * s.chunk, end = begin + s.chunk < s.n ? begin + s.chunk : s.n;
     const int     me = (int)threadIdx.x, lane = me & 31, warp = me >> 5;
-    int64_t i;
-    int     k;
     tnc_sort_begin(s, start, &count[0][0]);
-    for (i = begin; i < end; i += TNC_SORT_THREADS) {
+    for (int64_t i = begin; i < end; i += TNC_SORT_THREADS) {
         const bool     live = i + me < end;
         const uint32_t key = live ? tnc_sort_key(s, i + me) : 0, digit = key >> s.shift & 255;
         unsigned       peers = __ballot_sync(0xffffffffu, live);
-        int            rank;
-        for (k = me; k < WARPS * 256; k += TNC_SORT_THREADS) (&count[0][0])[k] = 0;
+        for (int k = me; k < WARPS * 256; k += TNC_SORT_THREADS) (&count[0][0])[k] = 0;
         TNC_UNROLL
-        for (k = 0; k < 8; k++) {
+        for (int k = 0; k < 8; k++) {
             const unsigned have = __ballot_sync(0xffffffffu, digit >> k & 1);
             peers &= digit >> k & 1 ? have : ~have;
         }
-        rank = __popc(peers & ((1u << lane) - 1));
+        int rank = __popc(peers & ((1u << lane) - 1));
         __syncthreads();
         if (live && rank == 0) count[warp][digit] = (uint32_t)__popc(peers);
         __syncthreads();
         if (me < 256) {
             uint32_t at = start[me];
-            for (k = 0; k < WARPS; k++) {
+            for (int k = 0; k < WARPS; k++) {
                 const uint32_t x = count[k][me];
                 count[k][me] = at;
                 at += x;
@@ -3500,23 +3464,21 @@ tnc_runs_kernel(tnc_runs r, const T *dy, typename tnc_real<T>::type *table, type
 {
     typedef typename tnc_real<T>::type R;
     enum { AHEAD = 8 };
-    int64_t tile, column, i, begin, end;
+    int64_t tile, column;
     R       sum[V] = {};
-    bool    from_left;
-    int     j;
     if (!tnc_runs_place<V>(r, &tile, &column)) return;
-    begin = tile * r.tile;
-    end = begin + r.tile < r.n ? begin + r.tile : r.n;
-    from_left = begin > 0 && tnc_run_on(r, begin - 1);
-    for (i = begin; i < end; i += AHEAD) {
+    int64_t begin = tile * r.tile;
+    int64_t end = begin + r.tile < r.n ? begin + r.tile : r.n;
+    bool    from_left = begin > 0 && tnc_run_on(r, begin - 1);
+    for (int64_t i = begin; i < end; i += AHEAD) {
         tnc_pack<T, V> piece[AHEAD];
         TNC_UNROLL
-        for (j = 0; j < AHEAD; j++) {
+        for (int j = 0; j < AHEAD; j++) {
             const int64_t at = i + j < end ? i + j : end - 1;
             piece[j] = tnc_fetch<V>(dy + (int64_t)r.row[at] * r.d + column);
         }
         TNC_UNROLL
-        for (j = 0; j < AHEAD; j++) {
+        for (int j = 0; j < AHEAD; j++) {
             R v[V];
             if (i + j >= end || r.key[i + j] >= r.words) break;
             tnc_unpack(v, piece[j]);
@@ -3535,19 +3497,19 @@ tnc_runs_kernel(tnc_runs r, const T *dy, typename tnc_real<T>::type *table, type
 template <typename R, int V> static __global__ void __launch_bounds__(128)
 tnc_runs_combine_kernel(tnc_runs r, R *table, const R *share)
 {
-    int64_t  tile, column, last, step, i;
-    uint32_t key;
-    R        sum[V];
+    int64_t tile, column;
+    R       sum[V];
     if (!tnc_runs_place<V>(r, &tile, &column) || tile + 1 >= r.tiles) return;
-    last = (tile + 1) * r.tile - 1;
-    key = r.key[last];
+    int64_t  last = (tile + 1) * r.tile - 1;
+    uint32_t key = r.key[last];
     if (key >= r.words || !tnc_run_on(r, last)) return;
     if (tile > 0 && r.key[tile * r.tile - 1] == key) return;                    /* it begins further left */
-    for (last = tile + 1, step = 1; last + step < r.tiles && r.key[(last + step) * r.tile] == key; step *= 2) last += step;
+    int64_t step = 1;
+    for (last = tile + 1; last + step < r.tiles && r.key[(last + step) * r.tile] == key; step *= 2) last += step;
     for (; step; step /= 2) if (last + step < r.tiles && r.key[(last + step) * r.tile] == key) last += step;
     tnc_load(sum, share + (2 * tile + 1) * r.d + column);
     TNC_UNROLL_BY(4)
-    for (i = tile + 1; i <= last; i++) {
+    for (int64_t i = tile + 1; i <= last; i++) {
         R v[V];
         tnc_load(v, share + 2 * i * r.d + column);
         TNC_EACH sum[k] += v[k];
@@ -3559,10 +3521,9 @@ template <typename T, int V> static void tnc_runs_launch(tnc *s, const tn_call *
 {
     typedef typename tnc_real<T>::type R;
     const int64_t pieces = r.d / V;
-    dim3          grid;
     r.lanes = tnc_lanes(pieces, 128);
     if (pieces > 32 && pieces < 128) r.lanes = 32 * (int)tnc_ceil(pieces, 32);
-    grid = dim3((unsigned)tnc_ceil(r.tiles, r.lanes > 64 ? 1 : 128 / r.lanes), (unsigned)tnc_ceil(pieces, r.lanes));
+    dim3 grid = dim3((unsigned)tnc_ceil(r.tiles, r.lanes > 64 ? 1 : 128 / r.lanes), (unsigned)tnc_ceil(pieces, r.lanes));
     TNC_LAUNCH((tnc_runs_kernel<T, V>), grid, r.lanes > 64 ? r.lanes : 128, 0, s->stream, r, (const T *)c->in[1].data,
                (R *)c->out[0].data, (R *)share);
     if (r.tiles > 1)
@@ -3576,10 +3537,10 @@ static tn_status tnc_sort_ids(tnc *s, const int32_t *ids, int64_t n, int64_t wor
     const size_t each = ((size_t)n * 4 + 15) / 16 * 16;
     tnc_sort     sort;
     uint32_t    *key[2], *row[2], *count[2];
-    int          pass, passes = 1;
+    int          passes = 1;
     char        *room = (char *)tnc_scratch(s, 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t) + rest);
     if (!room) return TN_ERR_MEMORY;
-    for (pass = 0; pass < 2; pass++) {
+    for (int pass = 0; pass < 2; pass++) {
         key[pass] = (uint32_t *)(void *)(room + 2 * (size_t)pass * each);
         row[pass] = (uint32_t *)(void *)(room + (2 * (size_t)pass + 1) * each);
         count[pass] = (uint32_t *)(void *)(room + 4 * each) + pass * TNC_SORT_COUNTERS;
@@ -3592,7 +3553,7 @@ static tn_status tnc_sort_ids(tnc *s, const int32_t *ids, int64_t n, int64_t wor
     sort.chunk = tnc_ceil(tnc_ceil(n, TNC_SORT_BLOCKS), 4 * TNC_SORT_THREADS) * 4 * TNC_SORT_THREADS;
     sort.blocks = (int)tnc_ceil(n, sort.chunk);
     sort.ids = ids;
-    for (pass = 0; pass < passes; pass++) {
+    for (int pass = 0; pass < passes; pass++) {
         sort.shift = 8 * pass;
         sort.count = count[pass % 2];
         sort.next_count = count[1 - pass % 2];
@@ -3614,9 +3575,8 @@ template <typename T> static tn_status tnc_embed_backward_of(tnc *s, const tn_ca
 {
     typedef typename tnc_real<T>::type R;
     enum { V = tnc_wide<T>::count };
-    tnc_runs  r;
-    void     *share;
-    tn_status status;
+    tnc_runs r;
+    void    *share;
     if (!tnc_has(&c->out[0], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
     memset(&r, 0, sizeof r);
     r.n = c->in[1].shape[0];
@@ -3626,8 +3586,8 @@ template <typename T> static tn_status tnc_embed_backward_of(tnc *s, const tn_ca
     if (r.n > (int64_t)UINT32_MAX || r.words > (int64_t)INT32_MAX) return TN_ERR_SHAPE;
     for (r.tile = 16; r.tile * 1024 < r.n; r.tile *= 2) {}
     r.tiles = tnc_ceil(r.n, r.tile);
-    status = tnc_sort_ids(s, (const int32_t *)c->in[0].data, r.n, r.words, (size_t)(2 * r.tiles * r.d) * sizeof(R), &r,
-                          &share);
+    tn_status status = tnc_sort_ids(s, (const int32_t *)c->in[0].data, r.n, r.words, (size_t)(2 * r.tiles * r.d) * sizeof(R), &r,
+                                    &share);
     if (status != TN_OK) return status;
     if (r.d % V == 0 && tnc_aligned(c->in[1].data) && tnc_aligned(c->out[0].data)) tnc_runs_launch<T, V>(s, c, r, share);
     else tnc_runs_launch<T, 1>(s, c, r, share);
@@ -3654,17 +3614,15 @@ tnc_norm_kernel(const T *x, const T *branch, const typename tnc_real<T>::type *w
 {
     typedef typename tnc_real<T>::type R;
     enum { HELD = 4 };
-    const int     lane = tnc_lane(lanes), each = (int)blockDim.x / lanes;
-    const int     n = C / V;
-    const double  whole = 1.0 / C;
-    const R       part = (R)whole;
-    int64_t       base;
-    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+    const int    lane = tnc_lane(lanes), each = (int)blockDim.x / lanes;
+    const int    n = C / V;
+    const double whole = 1.0 / C;
+    const R      part = (R)whole;
+    for (int64_t base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
         const T      *from = (ADD && mine < rows ? (const T *)total : x) + row * C;
         tnc_pack<T, V> held[HELD];
-        R    mean = 0, rest = 0, sum = 0, scale;
-        int  k;
+        R    mean = 0, rest = 0, sum = 0;
         auto first = [&](int i) {                       /* the first look at a vector */
             tnc_pack<T, V> p = tnc_fetch<V>(x + row * C + i * V);
             if (ADD) {
@@ -3693,8 +3651,8 @@ tnc_norm_kernel(const T *x, const T *branch, const typename tnc_real<T>::type *w
             }
         };
         TNC_UNROLL
-        for (k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = first(lane + k * lanes);
-        for (k = lane + HELD * lanes; ADD && k < n; k += lanes) first(k);
+        for (int k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = first(lane + k * lanes);
+        for (int k = lane + HELD * lanes; ADD && k < n; k += lanes) first(k);
         if (CENTRED) {
             pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) mean += v[i] * part; });
             mean = tnc_row_sum(mean, lanes);
@@ -3703,7 +3661,7 @@ tnc_norm_kernel(const T *x, const T *branch, const typename tnc_real<T>::type *w
         }
         pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) { R z = v[i] - mean - rest; sum = tnc_fma(z, z, sum); } });
         sum = tnc_row_sum(sum, lanes);
-        scale = (R)rsqrt((double)sum * whole + eps);
+        R scale = (R)rsqrt((double)sum * whole + eps);
         if constexpr (sizeof(R) == sizeof(float)) {
             const bool beyond = !(sum > 1e-30f && sum < 1e30f);
             if (__any_sync(0xffffffffu, beyond)) {
@@ -3747,12 +3705,11 @@ template <typename T, bool CENTRED, bool ADD> static tn_status tnc_norm_of(tnc *
 {
     enum { V = tnc_wide<T>::count, real = tnc_code<typename tnc_real<T>::type>::dtype };
     bool wide = c->out[0].shape[1] % V == 0;
-    int  i;
-    for (i = 0; i < c->n_in; i++) {
+    for (int i = 0; i < c->n_in; i++) {
         if (!tnc_has(&c->in[i], i <= ADD ? (int)c->in[0].dtype : (int)real)) return TN_ERR_DTYPE;
         wide = wide && tnc_aligned(c->in[i].data);
     }
-    for (i = 0; i <= ADD; i++) {
+    for (int i = 0; i <= ADD; i++) {
         if (!tnc_has(&c->out[i], c->in[0].dtype)) return TN_ERR_DTYPE;
         wide = wide && tnc_aligned(c->out[i].data);
     }
@@ -3804,14 +3761,13 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
 {
     typedef typename tnc_real<T>::type R;
     enum { HELD = tnc_norm_held<V, CENTRED>::count, MINE = SUMS ? HELD * V : 1 };
-    const int     lanes = more.lanes, each = (int)blockDim.x / lanes;
-    const int     lane = tnc_lane(lanes);
-    const int     C = more.C, n = C / V;
-    const double  whole = 1.0 / C;
-    const R       part = (R)whole;
-    R             dw[MINE] = {}, db[MINE] = {};
-    int64_t       base;
-    for (base = (int64_t)blockIdx.x * each; base < more.rows; base += (int64_t)gridDim.x * each) {
+    const int    lanes = more.lanes, each = (int)blockDim.x / lanes;
+    const int    lane = tnc_lane(lanes);
+    const int    C = more.C, n = C / V;
+    const double whole = 1.0 / C;
+    const R      part = (R)whole;
+    R            dw[MINE] = {}, db[MINE] = {};
+    for (int64_t base = (int64_t)blockIdx.x * each; base < more.rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < more.rows ? mine : more.rows - 1;
         const bool    live = mine < more.rows;
         const T      *from = x + row * C, *from_dy = dy + row * C;
@@ -3819,7 +3775,6 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         tnc_pack<T, V> held[HELD], held_dy[HELD];
         R    mean = 0, rest = 0, sum = 0, dot = 0, along = 0;
         bool beyond = false;
-        int  k;
         auto pieces = [&](auto use) {               /* use(x, dy, index of the vector, its number among this thread's) */
             R   v[V], d[V];
             int i, j;
@@ -3837,7 +3792,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
             }
         };
         TNC_UNROLL
-        for (k = 0; k < HELD; k++) {
+        for (int k = 0; k < HELD; k++) {
             if (lane + k * lanes >= n) break;
             held[k] = tnc_fetch<V>(from + (lane + k * lanes) * V);
             held_dy[k] = tnc_fetch<V>(from_dy + (lane + k * lanes) * V);
@@ -3908,7 +3863,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         TNC_SHARED(R, total, [2][32 * HELD * V]);
         const int group = (int)threadIdx.x / lanes;
         R        *to = more.part + (int64_t)blockIdx.x * C, *to_b = to + (int64_t)gridDim.x * C;
-        int       g, j;
+        int       j;
         auto leave = [&](R *at, const R *of, bool first) {
             TNC_UNROLL
             for (j = 0; j < HELD; j++) {
@@ -3919,7 +3874,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
                 }
             }
         };
-        for (g = 0; g < each; g++) {
+        for (int g = 0; g < each; g++) {
             if (g == group) {
                 leave(each > 1 ? total[0] : to, dw, g == 0);
                 if (CENTRED) leave(each > 1 ? total[1] : to_b, db, g == 0);
@@ -3944,11 +3899,10 @@ tnc_norm_columns_kernel(const T *x, const typename tnc_real<T>::type *r, const T
     const int     column = (int)threadIdx.x & 31, lane = (int)threadIdx.x >> 5;
     const int64_t c = (int64_t)blockIdx.x * 32 + column, begin = (int64_t)blockIdx.y * chunk;
     const int64_t end = begin + chunk < more.rows ? begin + chunk : more.rows;
-    int64_t i;
     R       dw = 0, db = 0;
     int     k;
     TNC_UNROLL_BY(4)
-    for (i = begin + lane; c < more.C && i < end; i += 8) {
+    for (int64_t i = begin + lane; c < more.C && i < end; i += 8) {
         const R mean = more.means ? more.means[i] : R(0), rest = more.means ? more.means[more.rows + i] : R(0);
         const R d = tnc_to(dy[i * more.C + c]);
         dw = tnc_fma(d, (tnc_to(x[i * more.C + c]) - mean - rest) * r[i], dw);
@@ -4083,14 +4037,14 @@ template <typename T> struct tnc_entropy {
 template <bool FAST, typename R, int V>
 static __device__ __forceinline__ void tnc_entropy_add(const R (&v)[V], R *most, R *sum)
 {
-    R top = v[0], from;
+    R top = v[0];
     TNC_UNROLL
     for (int k = 1; k < V; k++) top = tnc_larger(v[k], top);
     if (top > *most) {
         *sum *= tnc_exp<FAST>(*most - top);
         *most = top;
     }
-    from = *most > -R(INFINITY) ? *most : R(0);
+    R from = *most > -R(INFINITY) ? *most : R(0);
     TNC_EACH *sum += tnc_exp<FAST>(v[k] - from);
 }
 
@@ -4104,8 +4058,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
     const int lanes = a.lanes, each = (int)blockDim.x / lanes, lane = tnc_lane(lanes);
     P        *held = shared + (int)threadIdx.x / lanes * a.room;
     double    loss = 0;
-    int64_t   base;
-    for (base = (int64_t)blockIdx.x * each; base < a.rows; base += (int64_t)gridDim.x * each) {
+    for (int64_t base = (int64_t)blockIdx.x * each; base < a.rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < a.rows ? mine : a.rows - 1;
         const T      *from = a.z + row * a.C;
         const int     head = V == 1 ? 0 : min((int)((16 - (uintptr_t)from % 16) % 16 / sizeof(T)), a.C);
@@ -4113,13 +4066,12 @@ tnc_entropy_kernel(tnc_entropy<T> a)
         const int32_t label = a.label[row];
         const bool    good = label >= 0 && label < a.C;
         const T      *body = from + head;
-        R       most = -R(INFINITY), sum = 0, top, scale;
-        int     i;
-        for (i = lane; i < ends; i += lanes) {
+        R       most = -R(INFINITY), sum = 0;
+        for (int i = lane; i < ends; i += lanes) {
             const R v[1] = { tnc_to(from[i < head ? i : i + n * V]) };
             tnc_entropy_add<true>(v, &most, &sum);
         }
-        for (i = lane; i < n; i += AHEAD * lanes) {
+        for (int i = lane; i < n; i += AHEAD * lanes) {
             P piece[AHEAD];
             TNC_UNROLL
             for (int k = 0; k < AHEAD; k++) if (i + k * lanes < n) piece[k] = tnc_fetch<V>(body + (i + k * lanes) * V);
@@ -4132,7 +4084,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
                 tnc_entropy_add<true>(v, &most, &sum);
             }
         }
-        top = tnc_row_largest(most, lanes);
+        R top = tnc_row_largest(most, lanes);
         sum = tnc_row_sum(sum * tnc_exp<true>(most - (top > -R(INFINITY) ? top : R(0))), lanes);
         if (top == -R(INFINITY)) sum = R(NAN);                  /* every logit is -inf: the loss is undefined */
         if (mine >= a.rows) continue;
@@ -4145,14 +4097,14 @@ tnc_entropy_kernel(tnc_entropy<T> a)
         {
             const R share = R(1) / R(a.rows);
             T      *to = a.dz + row * a.C, *to_body = to + head;
-            scale = share / sum;
-            for (i = lane; i < ends; i += lanes) {
+            R       scale = share / sum;
+            for (int i = lane; i < ends; i += lanes) {
                 const int at = i < head ? i : i + n * V;
                 const R   v = tnc_exp<true>(tnc_to(from[at]) - top) * scale - (at == label ? share : R(0));
                 to[at] = tnc_from<T>(good ? v : R(0));
             }
             TNC_UNROLL_BY(2)
-            for (i = lane; i < n; i += lanes) {
+            for (int i = lane; i < n; i += lanes) {
                 R v[V];
                 tnc_unpack(v, i < a.room ? held[i] : tnc_fetch<V>(body + i * V));
                 TNC_EACH {
@@ -4226,21 +4178,19 @@ tnc_softmax_kernel(const T *x, T *y, const int64_t rows, const int C, const int 
     typedef typename tnc_real<T>::type R;
     enum { FAST = sizeof(T) == 2 };
     const int lane = tnc_lane(lanes), each = (int)blockDim.x / lanes, n = C / V;
-    int64_t   base;
-    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+    for (int64_t base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
-        R   most = -R(INFINITY), sum = 0, top, scale, v[V];
-        int i;
-        for (i = lane; i < n; i += lanes) {
+        R   most = -R(INFINITY), sum = 0, v[V];
+        for (int i = lane; i < n; i += lanes) {
             tnc_load(v, x + row * C + i * V);
             tnc_entropy_add<FAST>(v, &most, &sum);
         }
-        top = tnc_row_largest(most, lanes);
+        R top = tnc_row_largest(most, lanes);
         if (top == -R(INFINITY)) top = 0;                       /* every number is -inf: the sum is 0 */
         sum = tnc_row_sum(sum * tnc_exp<FAST>(most - top), lanes);
-        scale = log_of ? tnc_log(sum) : sum == 0 ? R(0) : R(1) / sum;
+        R scale = log_of ? tnc_log(sum) : sum == 0 ? R(0) : R(1) / sum;
         if (mine >= rows) continue;
-        for (i = lane; i < n; i += lanes) {
+        for (int i = lane; i < n; i += lanes) {
             tnc_load(v, x + row * C + i * V);
             TNC_EACH {
                 v[k] -= top;
@@ -4260,19 +4210,17 @@ tnc_softmax_backward_kernel(const T *y, const T *dy, T *dx, const int64_t rows, 
     typedef typename tnc_real<T>::type R;
     enum { FAST = sizeof(T) == 2 };
     const int lane = tnc_lane(lanes), each = (int)blockDim.x / lanes, n = C / V;
-    int64_t   base;
-    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+    for (int64_t base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
-        R   sum = 0, v[V], d[V];
-        int i;
-        for (i = lane; i < n; i += lanes) {
+        R             sum = 0, v[V], d[V];
+        for (int i = lane; i < n; i += lanes) {
             tnc_load(v, y + row * C + i * V);
             tnc_load(d, dy + row * C + i * V);
             TNC_EACH sum = log_of ? sum + d[k] : tnc_fma(d[k], v[k], sum);
         }
         sum = tnc_row_sum(sum, lanes);
         if (mine >= rows) continue;
-        for (i = lane; i < n; i += lanes) {
+        for (int i = lane; i < n; i += lanes) {
             T *to = dx + row * C + i * V;
             tnc_load(v, y + row * C + i * V);
             tnc_load(d, dy + row * C + i * V);
@@ -4335,9 +4283,8 @@ enum { TNC_CHAIN_AHEAD = 4 };
 template <typename R>
 static __device__ __forceinline__ void tnc_chain_fetch(R (&next)[TNC_CHAIN_AHEAD], const R *from, int dd)
 {
-    int k;
     TNC_UNROLL
-    for (k = 0; k < TNC_CHAIN_AHEAD; k++) {
+    for (int k = 0; k < TNC_CHAIN_AHEAD; k++) {
         const int i = (int)threadIdx.x + k * (int)blockDim.x;
         if (i < dd) next[k] = from[i];
     }
@@ -4346,13 +4293,12 @@ static __device__ __forceinline__ void tnc_chain_fetch(R (&next)[TNC_CHAIN_AHEAD
 template <typename R>
 static __device__ __forceinline__ void tnc_chain_put(R *to, const R (&next)[TNC_CHAIN_AHEAD], const R *from, int dd)
 {
-    int i, k;
     TNC_UNROLL
-    for (k = 0; k < TNC_CHAIN_AHEAD; k++) {
-        i = (int)threadIdx.x + k * (int)blockDim.x;
+    for (int k = 0; k < TNC_CHAIN_AHEAD; k++) {
+        int i = (int)threadIdx.x + k * (int)blockDim.x;
         if (i < dd) to[i] = next[k];
     }
-    for (i = (int)threadIdx.x + TNC_CHAIN_AHEAD * (int)blockDim.x; i < dd; i += (int)blockDim.x) to[i] = from[i];
+    for (int i = (int)threadIdx.x + TNC_CHAIN_AHEAD * (int)blockDim.x; i < dd; i += (int)blockDim.x) to[i] = from[i];
 }
 
 /* a b, a^T b or a b^T; keep(index, value) receives each element. */
@@ -4360,32 +4306,31 @@ template <int TILE, bool TA, bool TB, typename R, typename K>
 static __device__ __forceinline__ void tnc_chain_product(const R *a, const R *b, int d, K keep)
 {
     const int side = (d + TILE - 1) / TILE;
-    int       t, i, j, k;
-    for (t = (int)threadIdx.x; t < side * side; t += (int)blockDim.x) {
+    for (int t = (int)threadIdx.x; t < side * side; t += (int)blockDim.x) {
         const int row = t / side, column = t % side;            /* and every side-th row and column after them */
         R         sum[TILE][TILE] = {};
         int       at_row[TILE], at_column[TILE];
         TNC_UNROLL
-        for (i = 0; i < TILE; i++) {
+        for (int i = 0; i < TILE; i++) {
             at_row[i] = (row + i * side < d ? row + i * side : d - 1) * (TA ? 1 : d);
             at_column[i] = (column + i * side < d ? column + i * side : d - 1) * (TB ? d : 1);
         }
-        for (k = 0; k < d; k++) {
+        for (int k = 0; k < d; k++) {
             R left[TILE], right[TILE];
             TNC_UNROLL
-            for (i = 0; i < TILE; i++) {
+            for (int i = 0; i < TILE; i++) {
                 left[i] = a[at_row[i] + (TA ? k * d : k)];
                 right[i] = b[at_column[i] + (TB ? k : k * d)];
             }
             TNC_UNROLL
-            for (i = 0; i < TILE; i++)
+            for (int i = 0; i < TILE; i++)
                 TNC_UNROLL
-                for (j = 0; j < TILE; j++) sum[i][j] = tnc_fma(left[i], right[j], sum[i][j]);
+                for (int j = 0; j < TILE; j++) sum[i][j] = tnc_fma(left[i], right[j], sum[i][j]);
         }
         TNC_UNROLL
-        for (i = 0; i < TILE; i++)
+        for (int i = 0; i < TILE; i++)
             TNC_UNROLL
-            for (j = 0; j < TILE; j++)
+            for (int j = 0; j < TILE; j++)
                 if (row + i * side < d && column + j * side < d) keep((row + i * side) * d + column + j * side, sum[i][j]);
     }
 }
@@ -4396,7 +4341,7 @@ static __device__ __forceinline__ void tnc_chain_product(const R *a, const R *b,
 template <typename R> static __device__ __forceinline__ R tnc_chain_norm(R *x, int dd, R squares, bool must)
 {
     const R limit = sizeof(R) == 4 ? R(1e30) : R(1e300), near_one = R(4294967296.0);
-    R       total = tnc_block_sum(squares), most = 1, unit;
+    R       total = tnc_block_sum(squares), most = 1;
     int     i, power = 0;
     if (!must && total > 1 / near_one && total < near_one) return R(1);
     if (!(total > 1 / limit && total < limit)) {
@@ -4411,7 +4356,7 @@ template <typename R> static __device__ __forceinline__ R tnc_chain_norm(R *x, i
         total = tnc_block_sum(squares);
         if (most == R(INFINITY)) total = R(NAN);
     }
-    unit = rsqrt(total);
+    R unit = rsqrt(total);
     for (i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) x[i] *= unit;
     __syncthreads();
     return ldexp(total * unit, power);
@@ -4421,20 +4366,18 @@ template <typename R, int TILE> static __global__ void __launch_bounds__(TNC_THR
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
-    int64_t   b, j;
-    int       i;
-    for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
-        R       *to = a.shared ? shared : a.work + b * 2 * dd, *from = to + dd, *swap;
+    for (int64_t b = blockIdx.x; b < a.batch; b += gridDim.x) {
+        R       *to = a.shared ? shared : a.work + b * 2 * dd, *from = to + dd;
         R       *keep = a.shared ? shared + 2 * dd : NULL;
         const R *m = a.m + b * a.n * dd;
         R        next[TNC_CHAIN_AHEAD], *y = a.y + b * (dd + 1);
         double   log_norm = 0;
         if (a.shared && a.n > 1) tnc_chain_fetch(next, m + dd, dd);
-        for (j = 0; j < a.n; j++, m += dd) {
-            R squares = 0, norm;
-            swap = from; from = to; to = swap;
+        for (int64_t j = 0; j < a.n; j++, m += dd) {
+            R squares = 0;
+            R *swap = from; from = to; to = swap;
             if (j == 0) {
-                for (i = me; i < dd; i += threads) {
+                for (int i = me; i < dd; i += threads) {
                     to[i] = m[i];
                     squares = tnc_fma(to[i], to[i], squares);
                 }
@@ -4449,12 +4392,12 @@ template <typename R, int TILE> static __global__ void __launch_bounds__(TNC_THR
                     squares = tnc_fma(x, x, squares);
                 });
             }
-            norm = tnc_chain_norm(to, dd, squares, j == a.n - 1);
+            R norm = tnc_chain_norm(to, dd, squares, j == a.n - 1);
             if (norm != 1) log_norm += log((double)norm);
             if (me == 0 && a.v) a.v[b * a.n + j] = norm;
-            for (i = me; a.p && i < dd; i += threads) a.p[(b * a.n + j) * dd + i] = to[i];
+            for (int i = me; a.p && i < dd; i += threads) a.p[(b * a.n + j) * dd + i] = to[i];
         }
-        for (i = me; i < dd; i += threads) y[i] = to[i];
+        for (int i = me; i < dd; i += threads) y[i] = to[i];
         if (me == 0) y[dd] = (R)log_norm;
         __syncthreads();
     }
@@ -4465,35 +4408,33 @@ tnc_chain_backward_kernel(tnc_chains<R> a)
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
-    int64_t   b, j;
-    int       i;
-    for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
+    for (int64_t b = blockIdx.x; b < a.batch; b += gridDim.x) {
         const int64_t last = (b + 1) * a.n - 1;
-        R       *g = a.shared ? shared : a.work + b * 4 * dd, *next = g + dd, *swap;
+        R       *g = a.shared ? shared : a.work + b * 4 * dd, *next = g + dd;
         R       *keep = a.shared ? shared + 2 * dd : NULL;
         const R *y = a.p + last * dd, *dy = a.y + b * (dd + 1);
         R        ahead[2][TNC_CHAIN_AHEAD];
         const R  last_v = a.v[last];
         double   scale = -log((double)last_v);
         R        dot = 0, factor = last_v == 0 ? R(0) : (R)exp(scale / 2);       /* applied twice: its square may overflow */
-        for (i = me; i < dd; i += threads) dot = tnc_fma(y[i], dy[i], dot);
+        for (int i = me; i < dd; i += threads) dot = tnc_fma(y[i], dy[i], dot);
         dot = dy[dd] - tnc_block_sum(dot);
-        for (i = me; i < dd; i += threads) g[i] = tnc_fma(dot, y[i], dy[i]);
+        for (int i = me; i < dd; i += threads) g[i] = tnc_fma(dot, y[i], dy[i]);
         if (keep && a.n > 1) {
             tnc_chain_fetch(ahead[0], a.p + (last - 1) * dd, dd);
             tnc_chain_fetch(ahead[1], a.m + last * dd, dd);
         }
         __syncthreads();
-        for (j = last; ; j--) {
+        for (int64_t j = last; ; j--) {
             const R *p = a.p + (j - 1) * dd, *m = a.m + j * dd;
-            R       *to = a.dm + j * dd, squares = 0, norm;
+            R       *to = a.dm + j * dd, squares = 0;
             double   before = scale;
             auto     give = [&](int at, R x) {
                 x = factor == 0 ? R(0) : factor * (factor * x);
                 to[at] = a.accumulate ? to[at] + x : x;
             };
             if (j == b * a.n) {
-                for (i = me; i < dd; i += threads) give(i, g[i]);
+                for (int i = me; i < dd; i += threads) give(i, g[i]);
                 break;
             }
             if (keep) {
@@ -4510,14 +4451,14 @@ tnc_chain_backward_kernel(tnc_chains<R> a)
                 next[at] = x;
                 squares = tnc_fma(x, x, squares);
             });
-            norm = tnc_chain_norm(next, dd, squares, false);
+            R norm = tnc_chain_norm(next, dd, squares, false);
             TNC_ROLLED
-            for (i = 0; i < 2; i++) {
+            for (int i = 0; i < 2; i++) {
                 const R by = i == 0 ? norm : a.v[j - 1];
                 if (by != 1 && (by != 0 || i == 1)) scale += (i == 0 ? 1 : -1) * log((double)by);
             }
             if (scale != before && last_v != 0) factor = (R)exp(scale / 2);
-            swap = g; g = next; next = swap;
+            R *swap = g; g = next; next = swap;
         }
         __syncthreads();
     }
@@ -4599,22 +4540,20 @@ template <typename R, int TILE> static __global__ void __launch_bounds__(TNC_THR
     TNC_DYN_SHARED(R, shared);
     const R   near_one = R(4294967296.0);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
-    int64_t   b, k;
-    int       i;
-    for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
-        R     *to = shared, *from = shared + dd, *keep = a.shared ? shared + 2 * dd : NULL, *swap;
+    for (int64_t b = blockIdx.x; b < a.batch; b += gridDim.x) {
+        R     *to = shared, *from = shared + dd, *keep = a.shared ? shared + 2 * dd : NULL;
         R      next[TNC_CHAIN_AHEAD], before = 1;
         double log_scale = 0;
         if (a.shared) tnc_chain_fetch(next, a.m + tnc_scan_site(a, b, 0) * dd, dd);
-        for (k = 0; k < a.states; k++) {
+        for (int64_t k = 0; k < a.states; k++) {
             const int64_t at = tnc_scan_place(a, b, k);
             const R      *m = a.m + tnc_scan_site(a, b, k) * dd;
-            R            *y = a.y + at * dd, squares = 0, total, norm, unit = 1;
+            R            *y = a.y + at * dd, squares = 0, norm, unit = 1;
             auto          take = [&](int j, R x) {
                 to[j] = x;
                 squares = tnc_fma(x, x, squares);
             };
-            swap = from; from = to; to = swap;
+            R *swap = from; from = to; to = swap;
             if (!a.shared) {
                 to = y;
                 from = a.y + tnc_scan_place(a, b, k > 0 ? k - 1 : 0) * dd;
@@ -4625,15 +4564,15 @@ template <typename R, int TILE> static __global__ void __launch_bounds__(TNC_THR
                 __syncthreads();
                 m = keep;
             }
-            if (k == 0) for (i = me; i < dd; i += threads) take(i, m[i]);
+            if (k == 0) for (int i = me; i < dd; i += threads) take(i, m[i]);
             else if (a.reverse) tnc_chain_product<TILE, false, false>(m, (const R *)from, d, take);
             else tnc_chain_product<TILE, false, false>((const R *)from, m, d, take);
-            total = tnc_block_sum(squares);
+            R total = tnc_block_sum(squares);
             if (a.shared && total > 1 / near_one && total < near_one) {
                 norm = tnc_sqrt(total);
                 unit = R(1) / norm;
             } else norm = tnc_chain_norm(to, dd, squares, true);
-            for (i = me; a.shared && i < dd; i += threads) y[i] = to[i] * unit;
+            for (int i = me; a.shared && i < dd; i += threads) y[i] = to[i] * unit;
             log_scale += log((double)norm / (double)before);
             if (me == 0) {
                 a.logs[at] = (R)log_scale;
@@ -4650,24 +4589,22 @@ tnc_scan_backward_kernel(tnc_scans<R> a)
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
-    int64_t   b, k;
-    int       i;
-    for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
-        R     *z = a.shared ? shared : a.work + b * 2 * dd, *next = z + dd, *swap;
+    for (int64_t b = blockIdx.x; b < a.batch; b += gridDim.x) {
+        R     *z = a.shared ? shared : a.work + b * 2 * dd, *next = z + dd;
         R     *keep = a.shared ? shared + 2 * dd : NULL;
         double later = 0;
-        for (i = me; i < dd; i += threads) z[i] = 0;
+        for (int i = me; i < dd; i += threads) z[i] = 0;
         __syncthreads();
-        for (k = a.states - 1; k >= 0; k--) {
+        for (int64_t k = a.states - 1; k >= 0; k--) {
             const int64_t at = tnc_scan_place(a, b, k), site = tnc_scan_site(a, b, k) * dd;
             const R      *m = a.m + site, *p = a.y + tnc_scan_place(a, b, k > 0 ? k - 1 : 0) * dd, *y = a.y + at * dd;
             const R      *dy = a.dy + at * dd, r = a.r[at], by = r == 0 ? R(0) : R(1) / r;
             R            *to = a.given + site, dot = 0;
             auto          give = [&](int j, R x) { to[j] = a.accumulate ? to[j] + x : x; };
-            for (i = me; i < dd; i += threads) dot = tnc_fma(z[i] + dy[i], y[i], dot);
+            for (int i = me; i < dd; i += threads) dot = tnc_fma(z[i] + dy[i], y[i], dot);
             later = r == 0 ? 0 : later + (double)a.dlogs[at];
             dot = (R)(later - (double)tnc_block_sum(dot));
-            for (i = me; i < dd; i += threads) {
+            for (int i = me; i < dd; i += threads) {
                 z[i] = tnc_fma(dot, y[i], z[i] + dy[i]) * by;
                 if (k == 0) give(i, z[i]);
                 else if (keep) {
@@ -4689,7 +4626,7 @@ tnc_scan_backward_kernel(tnc_scans<R> a)
                 tnc_chain_product<TILE, false, true>((const R *)z, m, d, [&](int j, R x) { next[j] = x; });
             }
             __syncthreads();
-            swap = z; z = next; next = swap;
+            R *swap = z; z = next; next = swap;
         }
         __syncthreads();
     }
@@ -4702,7 +4639,6 @@ static __device__ __forceinline__ const R *tnc_scan_core(const tnc_scans<R> &a, 
 {
     const int d = a.d, width = a.features * d;
     const R  *core = a.m + tnc_scan_site(a, a.phi ? 0 : b, k) * a.site;
-    int       i;
     *step_e = width;
     *step_f = 1;
     if (!keep) {
@@ -4713,7 +4649,7 @@ static __device__ __forceinline__ const R *tnc_scan_core(const tnc_scans<R> &a, 
         return core;
     }
     __syncthreads();                                            /* the core before it is not read any more */
-    for (i = (int)threadIdx.x; i < d * width; i += (int)blockDim.x)
+    for (int i = (int)threadIdx.x; i < d * width; i += (int)blockDim.x)
         keep[a.turned ? i % d * width + i / d % a.features * d + i / width : i] = core[i];
     __syncthreads();
     return keep;
@@ -4723,55 +4659,53 @@ static __device__ __forceinline__ const R *tnc_scan_core(const tnc_scans<R> &a, 
 template <typename R> static __device__ __forceinline__ R tnc_scan_unit(R *x, int d, int lanes, R most)
 {
     const int lane = tnc_lane(lanes);
-    R         squares = 0, norm;
-    int       i, power;
+    R         squares = 0;
     most = tnc_row_largest(most, lanes);
-    power = most > 0 && most < R(INFINITY) ? ilogb(most) : 0;
-    for (i = lane; i < d; i += lanes) {
+    int power = most > 0 && most < R(INFINITY) ? ilogb(most) : 0;
+    for (int i = lane; i < d; i += lanes) {
         x[i] = ldexp(x[i], -power);
         squares = tnc_fma(x[i], x[i], squares);
     }
-    norm = tnc_sqrt(tnc_row_sum(squares, lanes));               /* of all threads, whatever their rows hold */
+    R norm = tnc_sqrt(tnc_row_sum(squares, lanes));             /* of all threads, whatever their rows hold */
     if (most == R(INFINITY)) norm = R(NAN);
-    for (i = lane; i < d; i += lanes) x[i] = norm == 0 ? R(0) : x[i] / norm;
+    for (int i = lane; i < d; i += lanes) x[i] = norm == 0 ? R(0) : x[i] / norm;
     return ldexp(norm, power);
 }
 
 template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_scan_states_kernel(tnc_scans<R> a)
 {
     TNC_DYN_SHARED(R, shared);
-    const int     d = a.d, S = a.features, lanes = a.lanes, rows = lanes > 32 ? 1 : (int)blockDim.x / lanes;
-    const int     lane = tnc_lane(lanes), row = lanes > 32 ? 0 : (int)threadIdx.x / lanes;
-    R            *keep = a.shared ? shared + 2 * rows * d : NULL, *to = shared + 2 * row * d, *from = to + d, *swap;
-    int64_t       base, k;
-    int           e, f, i, step_e, step_f;
-    for (base = (int64_t)blockIdx.x * rows; base < a.batch; base += (int64_t)gridDim.x * rows) {
+    const int d = a.d, S = a.features, lanes = a.lanes, rows = lanes > 32 ? 1 : (int)blockDim.x / lanes;
+    const int lane = tnc_lane(lanes), row = lanes > 32 ? 0 : (int)threadIdx.x / lanes;
+    R        *keep = a.shared ? shared + 2 * rows * d : NULL, *to = shared + 2 * row * d, *from = to + d;
+    int       step_e, step_f;
+    for (int64_t base = (int64_t)blockIdx.x * rows; base < a.batch; base += (int64_t)gridDim.x * rows) {
         const bool    mine = base + row < a.batch;
         const int64_t b = mine ? base + row : a.batch - 1;
         double        log_scale = 0;
-        for (k = 0; k < a.states; k++) {
+        for (int64_t k = 0; k < a.states; k++) {
             const int64_t at = tnc_scan_place(a, b, k);
             const R      *phi = a.phi ? a.phi + tnc_scan_site(a, b, k) * S : NULL;
-            R             most = 0, norm;
-            swap = from; from = to; to = swap;
-            if (k == 0) for (f = lane; f < d; f += lanes) to[f] = a.v[b * a.v_step + f];
+            R             most = 0;
+            R *swap = from; from = to; to = swap;
+            if (k == 0) for (int f = lane; f < d; f += lanes) to[f] = a.v[b * a.v_step + f];
             else {
                 const R *core = tnc_scan_core(a, keep, b, k, &step_e, &step_f);
                 if (!keep) __syncthreads();
-                for (f = lane; f < d; f += lanes) {
+                for (int f = lane; f < d; f += lanes) {
                     R total = 0;
-                    for (i = 0; i < S; i++) {
+                    for (int i = 0; i < S; i++) {
                         R sum = 0;
-                        for (e = 0; e < d; e++) sum = tnc_fma(from[e], core[e * step_e + i * d + f * step_f], sum);
+                        for (int e = 0; e < d; e++) sum = tnc_fma(from[e], core[e * step_e + i * d + f * step_f], sum);
                         total = phi ? tnc_fma(phi[i], sum, total) : sum;
                     }
                     to[f] = total;
                 }
             }
-            for (f = lane; f < d; f += lanes) most = tnc_larger(tnc_abs(to[f]), most);
-            norm = tnc_scan_unit(to, d, lanes, most);
+            for (int f = lane; f < d; f += lanes) most = tnc_larger(tnc_abs(to[f]), most);
+            R norm = tnc_scan_unit(to, d, lanes, most);
             log_scale += log((double)norm);
-            for (f = lane; mine && f < d; f += lanes) a.y[at * d + f] = to[f];
+            for (int f = lane; mine && f < d; f += lanes) a.y[at * d + f] = to[f];
             if (mine && lane == 0) {
                 a.logs[at] = (R)log_scale;
                 if (a.r) a.r[at] = norm;
@@ -4784,19 +4718,18 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
 template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_scan_states_backward_kernel(tnc_scans<R> a)
 {
     TNC_DYN_SHARED(R, shared);
-    const int     d = a.d, S = a.features, lanes = a.lanes, rows = lanes > 32 ? 1 : (int)blockDim.x / lanes;
-    const int     lane = tnc_lane(lanes), row = lanes > 32 ? 0 : (int)threadIdx.x / lanes;
-    R            *keep = a.shared ? shared + 2 * rows * d : NULL, *x = shared + 2 * row * d, *next = x + d, *swap;
-    int64_t       base, k;
-    int           e, f, i, step_e, step_f;
-    for (base = (int64_t)blockIdx.x * rows; base < a.batch; base += (int64_t)gridDim.x * rows) {
+    const int d = a.d, S = a.features, lanes = a.lanes, rows = lanes > 32 ? 1 : (int)blockDim.x / lanes;
+    const int lane = tnc_lane(lanes), row = lanes > 32 ? 0 : (int)threadIdx.x / lanes;
+    R        *keep = a.shared ? shared + 2 * rows * d : NULL, *x = shared + 2 * row * d, *next = x + d;
+    int       f, step_e, step_f;
+    for (int64_t base = (int64_t)blockIdx.x * rows; base < a.batch; base += (int64_t)gridDim.x * rows) {
         const bool    mine = base + row < a.batch;
         const int64_t b = mine ? base + row : a.batch - 1;
         double        later = 0;
         for (f = lane; f < d; f += lanes) x[f] = 0;
-        for (k = a.states - 1; k >= 0; k--) {
+        for (int64_t k = a.states - 1; k >= 0; k--) {
             const int64_t at = tnc_scan_place(a, b, k), site = tnc_scan_site(a, b, k);
-            const R      *y = a.y + at * d, *dy = a.dy + at * d, *core;
+            const R      *y = a.y + at * d, *dy = a.dy + at * d;
             const R      *before = a.y + tnc_scan_place(a, b, k > 0 ? k - 1 : 0) * d;
             const R       r = a.r[at], by = r == 0 ? R(0) : R(1) / r;
             R             dot = 0;
@@ -4808,13 +4741,13 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
                 if (mine && a.z && (a.phi || k == 0)) a.z[(a.phi ? at : b) * d + f] = x[f];
             }
             if (k == 0) break;
-            core = tnc_scan_core(a, keep, b, k, &step_e, &step_f);
+            const R *core = tnc_scan_core(a, keep, b, k, &step_e, &step_f);
             if (!keep) __syncthreads();
-            for (i = 0; i < S; i++) {
+            for (int i = 0; i < S; i++) {
                 const R by_phi = a.phi ? a.phi[site * S + i] : R(1);
                 for (dot = 0, f = lane; f < d; f += lanes) {
                     R sum = 0;
-                    for (e = 0; e < d; e++) sum = tnc_fma(x[e], core[e * step_e + i * d + f * step_f], sum);
+                    for (int e = 0; e < d; e++) sum = tnc_fma(x[e], core[e * step_e + i * d + f * step_f], sum);
                     next[f] = tnc_fma(by_phi, sum, i > 0 ? next[f] : R(0));
                     dot = tnc_fma(before[f], sum, dot);
                 }
@@ -4825,13 +4758,13 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
                 }
             }
             if (S == 0) for (f = lane; f < d; f += lanes) next[f] = 0;
-            for (i = lane; mine && !a.phi && a.given && i < d * d; i += lanes) {
+            for (int i = lane; mine && !a.phi && a.given && i < d * d; i += lanes) {
                 R      *to = a.given + site * d * d + i;
                 const R product = a.reverse ? x[i / d] * before[i % d] : before[i / d] * x[i % d];
                 *to = a.accumulate ? *to + product : product;
             }
             __syncthreads();
-            swap = x; x = next; next = swap;
+            R *swap = x; x = next; next = swap;
         }
         __syncthreads();
     }
@@ -4873,10 +4806,9 @@ template <typename R> static tn_status tnc_scan_of(tnc *s, const tn_call *c, boo
     const tn_view *v = backward ? NULL : &c->in[states ? 0 : 1], *y = backward ? &c->in[states ? 2 : 1] : &c->out[0];
     const int64_t  d = m->shape[3], features = states ? m->shape[2] : 1;
     tnc_scans<R>   a;
-    int            i;
     memset(&a, 0, sizeof a);
-    for (i = 0; i < c->n_in; i++) if (!tnc_has(&c->in[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
-    for (i = 0; i < c->n_out; i++) if (!tnc_has(&c->out[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    for (int i = 0; i < c->n_in; i++) if (!tnc_has(&c->in[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    for (int i = 0; i < c->n_out; i++) if (!tnc_has(&c->out[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
     if (d > 16384 || d * features > INT32_MAX / (d > 0 ? d : 1)) return TN_ERR_SHAPE;    /* d * d * s is an int */
     a.batch = y->shape[0];
     a.states = y->shape[1];
@@ -5090,8 +5022,7 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(cons
 
 static bool tnc_heads_aligned(const tn_view *v, int64_t bytes)
 {
-    int i;
-    for (i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++)
         if (v->shape[i] > 1 && v->strides[i] * bytes % 16 != 0) return false;
     return tnc_aligned(v->data);
 }
@@ -5102,12 +5033,11 @@ template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
     const tn_view *x = &c->in[0], *dy = c->n_in > 1 ? &c->in[1] : NULL, *y = &c->out[0];
     const int64_t  d = x->shape[3], rows = x->shape[0] * x->shape[2], lanes = d / 2 * (int64_t)sizeof(T) / 16;
     tnc_rope_args      g;
-    int            i;
     memset(&g, 0, sizeof g);
     g.x = x->data;
     g.dy = dy ? dy->data : NULL;
     g.y = y->data;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         g.x_step[i] = x->strides[i];
         g.dy_step[i] = dy ? dy->strides[i] : 0;
         g.y_step[i] = y->strides[i];
@@ -5305,8 +5235,7 @@ template <typename T, bool DOTS> static __global__ void tnc_attend_delta(tnc_att
     enum { team = DOTS ? 32 : 1 };
     const int     lane = (int)threadIdx.x % team;
     const int64_t teams = (int64_t)gridDim.x * blockDim.x / team;
-    int64_t       n, e;
-    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / team; n < p.B * p.H * p.Tq; n += teams) {
+    for (int64_t n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / team; n < p.B * p.H * p.Tq; n += teams) {
         const int64_t i = n % p.Tq;
         const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
         const R       stat = p.stat ? ((const R *)p.stat)[n] : R(0);
@@ -5314,7 +5243,7 @@ template <typename T, bool DOTS> static __global__ void tnc_attend_delta(tnc_att
         if (DOTS) {
             const int64_t h = n / p.Tq % p.H, b = n / p.Tq / p.H;
             const T      *o = tnc_head<T>(p.o, b, i, h), *dout = tnc_head<T>(p.dout, b, i, h);
-            for (e = lane; e < p.n_v; e += 32) dot = fma(R(tnc_to(dout[e])), R(tnc_to(o[e])), dot);
+            for (int64_t e = lane; e < p.n_v; e += 32) dot = fma(R(tnc_to(dout[e])), R(tnc_to(o[e])), dot);
             dot = tnc_warp_sum(dot);
         }
         if (lane > 0) continue;
@@ -5351,25 +5280,23 @@ static __device__ void tnc_attend_product(tnc_attend_smem<R> &m,
     enum { cell = tnc_attend_smem<R>::cell, lanes = tnc_attend_smem<R>::lanes, slice = tnc_attend_smem<R>::slice,
         side = tnc_attend_smem<R>::side };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
-    int64_t   k0;
-    int       r, c, k, t;
     TNC_UNROLL
-    for (r = 0; r < cell; r++)
+    for (int r = 0; r < cell; r++)
         TNC_UNROLL
-        for (c = 0; c < cell; c++) out[r][c] = R(0);
-    for (k0 = 0; k0 < n; k0 += slice) {
-        for (t = (int)threadIdx.x; t < side * slice; t += lanes * lanes) {
+        for (int c = 0; c < cell; c++) out[r][c] = R(0);
+    for (int64_t k0 = 0; k0 < n; k0 += slice) {
+        for (int t = (int)threadIdx.x; t < side * slice; t += lanes * lanes) {
             const int row = t / slice, at = t % slice;
             m.a[row][at] = row < a_rows && k0 + at < n ? R(tnc_to(a[row * a_pitch + k0 + at])) : R(0);
             m.b[row][at] = row < b_rows && k0 + at < n ? R(tnc_to(b[row * b_pitch + k0 + at])) : R(0);
         }
         __syncthreads();
         TNC_UNROLL
-        for (k = 0; k < slice; k++)
+        for (int k = 0; k < slice; k++)
             TNC_UNROLL
-            for (r = 0; r < cell; r++)
+            for (int r = 0; r < cell; r++)
                 TNC_UNROLL
-                for (c = 0; c < cell; c++) out[r][c] = fma(m.a[cell * y + r][k], m.b[x + lanes * c][k], out[r][c]);
+                for (int c = 0; c < cell; c++) out[r][c] = fma(m.a[cell * y + r][k], m.b[x + lanes * c][k], out[r][c]);
         __syncthreads();
     }
 }
@@ -5387,25 +5314,24 @@ static __device__ void tnc_attend_accumulate(tnc_attend_smem<R> &m,
     enum { cell = tnc_attend_smem<R>::cell, lanes = tnc_attend_smem<R>::lanes, side = tnc_attend_smem<R>::side };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     R         sum[cell][cell] = {};
-    int       r, c, k, t;
-    for (t = (int)threadIdx.x; t < side * side; t += lanes * lanes) {
+    for (int t = (int)threadIdx.x; t < side * side; t += lanes * lanes) {
         const int row = t / side, col = t % side;
         m.x[row][col] = row < rows && first + col < n ? R(tnc_to(from[row * pitch + first + col])) : R(0);
     }
     __syncthreads();                                                            /* m.p is complete as well */
-    for (k = 0; k < rows; k++)
+    for (int k = 0; k < rows; k++)
         TNC_UNROLL
-        for (r = 0; r < cell; r++) {
+        for (int r = 0; r < cell; r++) {
             const int     i = KEYS ? k : cell * y + r;
             const int64_t j = KEYS ? row0 + cell * y + r : at + k;
             if (edge && (j < m.low[i] || j >= m.high[i])) continue;
             TNC_UNROLL
-            for (c = 0; c < cell; c++) sum[r][c] = fma(m.p[cell * y + r][k], m.x[k][x + lanes * c], sum[r][c]);
+            for (int c = 0; c < cell; c++) sum[r][c] = fma(m.p[cell * y + r][k], m.x[k][x + lanes * c], sum[r][c]);
         }
     TNC_UNROLL
-    for (r = 0; r < cell; r++)
+    for (int r = 0; r < cell; r++)
         TNC_UNROLL
-        for (c = 0; c < cell; c++) out[r][c] += sum[r][c];
+        for (int c = 0; c < cell; c++) out[r][c] += sum[r][c];
     __syncthreads();
 }
 
@@ -5415,13 +5341,12 @@ template <typename R>
 static __device__ void tnc_attend_load_queries(const tnc_attend &p, tnc_attend_smem<R> &m, int64_t head, int64_t i0)
 {
     enum { side = tnc_attend_smem<R>::side, threads = tnc_attend_smem<R>::threads };
-    int t, k;
-    for (t = (int)threadIdx.x; t < side; t += threads) {
+    for (int t = (int)threadIdx.x; t < side; t += threads) {
         const bool     there = i0 + t < p.Tq;
         const tnc_span<int64_t> s = tnc_attend_keys_of(p, i0 + t);
         m.low[t] = there ? s.low : 0;
         m.high[t] = there ? s.high : 0;
-        for (k = 0; k < 4 && p.row_stats; k++)
+        for (int k = 0; k < 4 && p.row_stats; k++)
             m.row[t][k] = there ? ((const R *)p.row_stats)[4 * (head * p.Tq + i0 + t) + k] : R(0);
         if (p.row_stats) m.row[t][2] /= R(p.unit);
     }
@@ -5431,8 +5356,7 @@ static __device__ void tnc_attend_load_queries(const tnc_attend &p, tnc_attend_s
 /* The maximum over the lanes that share a row. */
 template <int lanes, typename R> static __device__ R tnc_attend_row_max(R v)
 {
-    int k;
-    for (k = lanes / 2; k; k >>= 1) v = tnc_attend_max(v, __shfl_xor_sync(0xffffffffu, v, k));
+    for (int k = lanes / 2; k; k >>= 1) v = tnc_attend_max(v, __shfl_xor_sync(0xffffffffu, v, k));
     return v;
 }
 
@@ -5446,16 +5370,15 @@ static __device__ void tnc_attend_scores(const tnc_attend &p, tnc_attend_smem<R>
 {
     enum { cell = tnc_attend_smem<R>::cell };
     const int sets = p.kind == TN_ATTEND_BILINEAR ? 2 : 1;
-    int       set, r, c;
     TNC_UNROLL
-    for (set = 0; set < 2; set++) {
+    for (int set = 0; set < 2; set++) {
         if (set < sets)
             tnc_attend_product(m, s[set], tnc_head<const T>(a, batch, a0, h + set * p.H), a.t, a_rows,
                                tnc_head<const T>(b, batch, b0, h + set * p.H), b.t, b_rows, p.n_qk);
         TNC_UNROLL
-        for (r = 0; r < cell; r++)
+        for (int r = 0; r < cell; r++)
             TNC_UNROLL
-            for (c = 0; c < cell; c++) s[set][r][c] = set < sets ? s[set][r][c] * R(p.scale) : s[0][r][c];
+            for (int c = 0; c < cell; c++) s[set][r][c] = set < sets ? s[set][r][c] * R(p.scale) : s[0][r][c];
     }
 }
 
@@ -5483,43 +5406,40 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
     const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
     const int     x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     const int64_t heads = p.B * p.H, tiles = (p.Tq + side - 1) / side;
-    int64_t       n;
-    int           r, c;
     if (p.redo && !tnc_attend_any_redo(p, col_tiles, blocks, tiles, true)) return;
-    for (n = blockIdx.x; n < blocks; n += gridDim.x) {
+    for (int64_t n = blockIdx.x; n < blocks; n += gridDim.x) {
         const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side;
         const int64_t i0 = (tiles - 1 - n / col_tiles / heads) * side;           /* query blocks with most keys come first */
         const int64_t rows = p.Tq - i0 < side ? p.Tq - i0 : (int64_t)side;
         const int64_t from = tnc_attend_keys_of(p, i0).low, full = tnc_attend_keys_of(p, i0).high;
         const int64_t to = tnc_attend_keys_of(p, i0 + rows - 1).high, all = tnc_attend_keys_of(p, i0 + rows - 1).low;
         R             out[cell][cell] = {}, row_max[cell], row_sum[cell];
-        int64_t       j0;
         if (p.redo && !p.redo[head * tiles + i0 / side]) continue;
         tnc_attend_load_queries(p, m, head, i0);
         TNC_UNROLL
-        for (r = 0; r < cell; r++) {
+        for (int r = 0; r < cell; r++) {
             row_max[r] = -R(INFINITY);
             row_sum[r] = R(0);
         }
-        for (j0 = from; j0 < to; j0 += side) {
+        for (int64_t j0 = from; j0 < to; j0 += side) {
             const int64_t keys = p.Tk - j0 < side ? p.Tk - j0 : (int64_t)side;
             const bool    edge = j0 < all || j0 + side > full;
             R             s[2][cell][cell];
             tnc_attend_scores<T>(p, m, s, p.q, i0, rows, p.k, j0, keys, b, h);
             TNC_UNROLL
-            for (r = 0; r < cell; r++) {
+            for (int r = 0; r < cell; r++) {
                 const int64_t low = m.low[cell * y + r] - j0, high = m.high[cell * y + r] - j0;
                 R             largest = row_max[r], factor = R(1), sum = R(0);
                 if (softmax) {
                     TNC_UNROLL
-                    for (c = 0; c < cell; c++)
+                    for (int c = 0; c < cell; c++)
                         if (x + lanes * c >= low && x + lanes * c < high) largest = tnc_attend_max(largest, s[0][r][c]);
                     largest = tnc_attend_row_max<lanes>(largest);
                     factor = tnc_attend_rescale(row_max[r], largest);
                     row_max[r] = largest;
                 }
                 TNC_UNROLL
-                for (c = 0; c < cell; c++) {
+                for (int c = 0; c < cell; c++) {
                     R pij = softmax ? exp(s[0][r][c] - largest) : s[0][r][c] * s[1][r][c];
                     if (x + lanes * c < low || x + lanes * c >= high || (softmax && largest == -R(INFINITY))) pij = R(0);
                     m.p[cell * y + r][x + lanes * c] = pij;
@@ -5531,15 +5451,15 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain(tnc_attend p, int
             tnc_attend_accumulate<false>(m, out, tnc_head<const T>(p.v, b, j0, h), p.v.t, keys, first, p.n_v, i0, j0, edge);
         }
         TNC_UNROLL
-        for (r = 0; r < cell; r++) {
+        for (int r = 0; r < cell; r++) {
             const int64_t           i = i0 + cell * y + r;
             const tnc_span<int64_t> visible = tnc_attend_keys_of(p, i);
             const bool              none = tnc_attend_is_zero(p, visible, row_max[r]);
-            R                       sum = tnc_lanes_sum(row_sum[r], lanes), factor;
+            R                       sum = tnc_lanes_sum(row_sum[r], lanes);
             if (i >= p.Tq) continue;
-            factor = tnc_attend_epilogue(p, visible, &sum);
+            R factor = tnc_attend_epilogue(p, visible, &sum);
             TNC_UNROLL
-            for (c = 0; c < cell; c++)
+            for (int c = 0; c < cell; c++)
                 if (first + x + lanes * c < p.n_v)
                     tnc_head<T>(p.o, b, i, h)[first + x + lanes * c] = tnc_from<T>(none ? R(0) : factor * out[r][c]);
             if (p.stat && first == 0 && x == 0) ((R *)p.stat)[head * p.Tq + i] = softmax ? row_max[r] + log(sum) : sum;
@@ -5555,12 +5475,11 @@ static __device__ void tnc_attend_add(const tnc_heads &to, int64_t b, int64_t h,
 {
     enum { cell = tnc_attend_smem<R>::cell, lanes = tnc_attend_smem<R>::lanes };
     const int x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
-    int       r, c;
     if (!to.data) return;
     TNC_UNROLL
-    for (r = 0; r < cell; r++)
+    for (int r = 0; r < cell; r++)
         TNC_UNROLL
-        for (c = 0; c < cell; c++) {
+        for (int c = 0; c < cell; c++) {
             T *at = tnc_head<T>(to, b, row0 + cell * y + r, h) + first + x + lanes * c;
             if (cell * y + r < rows && first + x + lanes * c < n)
                 *at = tnc_from<T>(add ? R(tnc_to(*at)) + sum[r][c] : sum[r][c]);
@@ -5580,19 +5499,16 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
     const int        x = (int)threadIdx.x % lanes, y = (int)threadIdx.x / lanes;
     const tnc_heads &resident_x = KEYS ? p.k : p.q, &resident_y = KEYS ? p.v : p.dout, &streamed_x = KEYS ? p.q : p.k;
     const tnc_heads &streamed_y = KEYS ? p.dout : p.v, &to = KEYS ? p.dk : p.dq;
-    const int64_t    heads = p.B * p.H, T_resident = KEYS ? p.Tk : p.Tq, T_streamed = KEYS ? p.Tq : p.Tk,
+    const int64_t heads = p.B * p.H, T_resident = KEYS ? p.Tk : p.Tq, T_streamed = KEYS ? p.Tq : p.Tk,
         tiles = (T_resident + side - 1) / side;
-    int64_t          n;
-    int              r, c, set;
     if (p.redo && !tnc_attend_any_redo(p, col_tiles, blocks, tiles, !KEYS)) return;
-    for (n = blockIdx.x; n < blocks; n += gridDim.x) {
+    for (int64_t n = blockIdx.x; n < blocks; n += gridDim.x) {
         const int64_t head = n / col_tiles % heads, b = head / p.H, h = head % p.H, first = n % col_tiles * side,
             tile = n / col_tiles / heads;
         const int64_t row0 = (KEYS ? tile : tiles - 1 - tile) * side;              /* causal: the longest walks come first */
         const int64_t rows = T_resident - row0 < side ? T_resident - row0 : (int64_t)side;
         R             dx[2][cell][cell] = {}, dv[cell][cell] = {};
         tnc_span<int64_t>      range;
-        int64_t       at;
         if (p.redo && !p.redo[head * tiles + row0 / side]) continue;
         if (KEYS) range = tnc_attend_queries_of(p, row0, row0 + rows - 1);
         else {
@@ -5600,7 +5516,7 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
             range.high = tnc_attend_keys_of(p, row0 + rows - 1).high;
             tnc_attend_load_queries(p, m, head, row0);
         }
-        for (at = range.low; at < range.high; at += side) {
+        for (int64_t at = range.low; at < range.high; at += side) {
             const int64_t streamed = T_streamed - at < side ? T_streamed - at : (int64_t)side;
             R             s[2][cell][cell], dp[cell][cell];
             if (KEYS) tnc_attend_load_queries(p, m, head, at);
@@ -5609,9 +5525,9 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
                                tnc_head<const T>(streamed_y, b, at, h),
                                streamed_y.t, streamed, p.n_v);
             TNC_UNROLL
-            for (r = 0; r < cell; r++)
+            for (int r = 0; r < cell; r++)
                 TNC_UNROLL
-                for (c = 0; c < cell; c++) {
+                for (int c = 0; c < cell; c++) {
                     const int i = KEYS ? x + lanes * c : cell * y + r;
                     const R   pij = softmax ? exp(s[0][r][c] - m.row[i][2]) : s[0][r][c] * s[1][r][c];
                     dp[r][c] = R(p.scale) * fma(m.row[i][0], dp[r][c], m.row[i][1]);               /* scale (u.v + w) */
@@ -5624,18 +5540,18 @@ static __global__ void __launch_bounds__(256) tnc_attend_plain_back(tnc_attend p
                 tnc_attend_accumulate<KEYS>(m, dv, tnc_head<const T>(p.dout, b, at, h), p.dout.t, streamed, first, p.n_v,
                                             row0, at, true);
             TNC_UNROLL
-            for (set = 0; set < 2; set++) {
+            for (int set = 0; set < 2; set++) {
                 if (set > two) break;
                 TNC_UNROLL
-                for (r = 0; r < cell; r++)
+                for (int r = 0; r < cell; r++)
                     TNC_UNROLL
-                    for (c = 0; c < cell; c++) m.p[cell * y + r][x + lanes * c] = dp[r][c] * s[1 - set][r][c];
+                    for (int c = 0; c < cell; c++) m.p[cell * y + r][x + lanes * c] = dp[r][c] * s[1 - set][r][c];
                 tnc_attend_accumulate<KEYS>(m, dx[set], tnc_head<const T>(streamed_x, b, at, h + set * p.H), streamed_x.t,
                                             streamed, first, p.n_qk, row0, at, true);
             }
         }
         TNC_UNROLL
-        for (set = 0; set < 2; set++)
+        for (int set = 0; set < 2; set++)
             if (set <= two) tnc_attend_add<T>(to, b, h + set * p.H, row0, rows, first, p.n_qk, dx[set], p.add);
         if (KEYS) tnc_attend_add<T>(p.dv, b, h, row0, rows, first, p.n_v, dv, p.add);
         __syncthreads();
@@ -5657,40 +5573,37 @@ static __global__ void __launch_bounds__(128) tnc_attend_split(tnc_attend p, int
     TNC_SHARED(R, sums, [4][32]);
     const bool softmax = p.kind == TN_ATTEND_SOFTMAX, two = p.kind == TN_ATTEND_BILINEAR;
     const int  lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
-    int64_t    n, e, a;
-    int        k;
-    for (n = blockIdx.x; n < blocks; n += gridDim.x) {
+    for (int64_t n = blockIdx.x; n < blocks; n += gridDim.x) {
         const int64_t row = n / splits, i = row % p.Tq, h = row / p.Tq % p.H, b = row / p.Tq / p.H;
         const tnc_span<int64_t> visible = tnc_attend_keys_of(p, i);
         const int64_t first = visible.low + n % splits * TNC_ATTEND_SPLIT, rest = visible.high - first;
         const int     count = rest < 0 ? 0 : rest < TNC_ATTEND_SPLIT ? (int)rest : (int)TNC_ATTEND_SPLIT;
         R            *to = (R *)p.row_stats + n * (2 + p.n_v), largest = -R(INFINITY), total = R(0);
-        for (k = (int)threadIdx.x / 8; k < (count + 15) / 16 * 16; k += 16) {             /* scores: 8 lanes per key */
+        for (int k = (int)threadIdx.x / 8; k < (count + 15) / 16 * 16; k += 16) {         /* scores: 8 lanes per key */
             const int64_t j = first + (k < count ? k : 0);
             R             s[2] = { R(0), R(0) };
-            int           set;
             TNC_UNROLL
-            for (set = 0; set < 2; set++) {
+            for (int set = 0; set < 2; set++) {
                 if (set > 0 && !two) continue;
                 const T *q = tnc_head<const T>(p.q, b, i, h + set * p.H), *key = tnc_head<const T>(p.k, b, j, h + set * p.H);
-                for (a = lane % 8; a < p.n_qk; a += 8) s[set] = fma(R(tnc_to(q[a])), R(tnc_to(key[a])), s[set]);
+                for (int64_t a = lane % 8; a < p.n_qk; a += 8) s[set] = fma(R(tnc_to(q[a])), R(tnc_to(key[a])), s[set]);
                 s[set] = R(p.scale) * tnc_lanes_sum(s[set], 8);
             }
             if (lane % 8 == 0 && k < count) scores[k] = softmax ? s[0] : s[0] * (two ? s[1] : s[0]);
         }
         __syncthreads();
-        for (k = lane; k < count; k += 32) largest = tnc_attend_max(largest, scores[k]);
+        for (int k = lane; k < count; k += 32) largest = tnc_attend_max(largest, scores[k]);
         largest = tnc_attend_row_max<32>(largest);
         __syncthreads();
-        for (k = (int)threadIdx.x; k < count && softmax; k += 128)
+        for (int k = (int)threadIdx.x; k < count && softmax; k += 128)
             scores[k] = largest == -R(INFINITY) ? R(0) : exp(scores[k] - largest);
         __syncthreads();
-        for (k = lane; k < count; k += 32) total += scores[k];
+        for (int k = lane; k < count; k += 32) total += scores[k];
         total = tnc_warp_sum(total);
         /* each warp sums a quarter of the keys */
-        for (e = lane; e < (p.n_v + 31) / 32 * 32; e += 32) {
+        for (int64_t e = lane; e < (p.n_v + 31) / 32 * 32; e += 32) {
             R sum = R(0);
-            for (k = warp; k < count && e < p.n_v; k += 4)
+            for (int k = warp; k < count && e < p.n_v; k += 4)
                 sum = fma(scores[k], R(tnc_to(tnc_head<const T>(p.v, b, first + k, h)[e])), sum);
             sums[warp][lane] = sum;
             __syncthreads();
@@ -5712,19 +5625,18 @@ template <typename T> static __global__ void tnc_attend_combine(tnc_attend p, in
     const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
     const int     lane = (int)threadIdx.x & 31;
     const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32, width = 2 + p.n_v;
-    int64_t       n, e, k;
-    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; n < p.B * p.H * p.Tq; n += warps) {
+    for (int64_t n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; n < p.B * p.H * p.Tq; n += warps) {
         const int64_t i = n % p.Tq, h = n / p.Tq % p.H, b = n / p.Tq / p.H;
         const R      *from = (const R *)p.row_stats + n * splits * width;
         const tnc_span<int64_t> visible = tnc_attend_keys_of(p, i);
-        R             largest = -R(INFINITY), total = R(0), factor;
-        for (k = 0; k < splits; k++) largest = tnc_attend_max(largest, from[k * width]);
-        for (k = 0; k < splits; k++)
+        R             largest = -R(INFINITY), total = R(0);
+        for (int64_t k = 0; k < splits; k++) largest = tnc_attend_max(largest, from[k * width]);
+        for (int64_t k = 0; k < splits; k++)
             total = fma(from[k * width + 1], softmax ? tnc_attend_rescale(from[k * width], largest) : R(1), total);
-        factor = tnc_attend_epilogue(p, visible, &total);
-        for (e = lane; e < p.n_v; e += 32) {
+        R factor = tnc_attend_epilogue(p, visible, &total);
+        for (int64_t e = lane; e < p.n_v; e += 32) {
             R sum = R(0);
-            for (k = 0; k < splits; k++)
+            for (int64_t k = 0; k < splits; k++)
                 sum = fma(from[k * width + 2 + e], softmax ? tnc_attend_rescale(from[k * width], largest) : R(1), sum);
             tnc_head<T>(p.o, b, i, h)[e] = tnc_from<T>(tnc_attend_is_zero(p, visible, largest) ? R(0) : factor * sum);
         }
@@ -5797,24 +5709,23 @@ template <int M, int N, int D>
 static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], const tnc_bf16 *a, int a_row, const tnc_bf16 *b,
                                                     int b_row, int lane)
 {
-    int m, n, k, e;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (n = 0; n < N / 8; n++)
+        for (int n = 0; n < N / 8; n++)
             TNC_UNROLL
-            for (e = 0; e < 4; e++) s[m][n][e] = 0.0f;
+            for (int e = 0; e < 4; e++) s[m][n][e] = 0.0f;
     TNC_UNROLL
-    for (k = 0; k < D / 16; k++) {
+    for (int k = 0; k < D / 16; k++) {
         unsigned a_frag[M][4];
         TNC_UNROLL
-        for (m = 0; m < M; m++) tnc_frag_a<D>(a_frag[m], a, a_row + 16 * m, k, lane);
+        for (int m = 0; m < M; m++) tnc_frag_a<D>(a_frag[m], a, a_row + 16 * m, k, lane);
         TNC_UNROLL
-        for (n = 0; n < N / 16; n++) {
+        for (int n = 0; n < N / 16; n++) {
             unsigned b_frag[4];
             tnc_frag_b<D>(b_frag, b, b_row + 16 * n, k, lane);
             TNC_UNROLL
-            for (m = 0; m < M; m++) {
+            for (int m = 0; m < M; m++) {
                 tnc_mma_bf16(s[m][2 * n], a_frag[m], b_frag);
                 tnc_mma_bf16(s[m][2 * n + 1], a_frag[m], b_frag + 2);
             }
@@ -5827,13 +5738,12 @@ template <int M, int C>
 static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x,
                                                     int row, int lane)
 {
-    int m, n;
     TNC_UNROLL
-    for (n = 0; n < C / 16; n++) {
+    for (int n = 0; n < C / 16; n++) {
         unsigned b_frag[4];
         tnc_frag_b_trans<C>(b_frag, x, row, n, lane);
         TNC_UNROLL
-        for (m = 0; m < M; m++) {
+        for (int m = 0; m < M; m++) {
             tnc_mma_bf16(out[m][2 * n], p[m], b_frag);
             tnc_mma_bf16(out[m][2 * n + 1], p[m], b_frag + 2);
         }
@@ -5872,13 +5782,12 @@ static __device__ __forceinline__ int tnc_attend_mask_of(const tnc_attend &p, in
 template <int M, int C> static __device__ __forceinline__ bool tnc_attend_not_finite(const float (&x)[M][C / 8][4])
 {
     float sum = 0.0f;
-    int   m, n, e;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (n = 0; n < C / 8; n++)
+        for (int n = 0; n < C / 8; n++)
             TNC_UNROLL
-            for (e = 0; e < 4; e++) sum = fmaf(x[m][n][e], 0.0f, sum);
+            for (int e = 0; e < 4; e++) sum = fmaf(x[m][n][e], 0.0f, sum);
     return sum != 0.0f;                                         /* true for NaN */
 }
 
@@ -5888,9 +5797,8 @@ static __device__ __forceinline__ bool tnc_attend_mark_redo(const tnc_attend &p,
                                                             bool redo)
 {
     const int64_t tiles = (T + 63) / 64;
-    int           i;
     redo = __syncthreads_or(redo) != 0;
-    for (i = (int)threadIdx.x; i < rows / 64; i += (int)blockDim.x)
+    for (int i = (int)threadIdx.x; i < rows / 64; i += (int)blockDim.x)
         if (first / 64 + i < tiles) p.redo[head * tiles + first / 64 + i] = redo;
     return redo;
 }
@@ -5912,17 +5820,16 @@ static __device__ __forceinline__ void tnc_attend_store_rows(const tnc_attend &p
                                                              const float (&factor)[M][2], bool add)
 {
     const int lane = (int)threadIdx.x & 31;
-    int       m, half, c;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (half = 0; half < 2; half++) {
+        for (int half = 0; half < 2; half++) {
             const int t = row + 16 * m + 8 * half + lane / 4;
             if (t >= rows) continue;
             char      *line = p.wide ? (char *)tnc_head<float>(to, b, t, h) : (char *)tnc_head<tnc_bf16>(to, b, t, h);
             const bool pairs = n % 2 == 0 && (size_t)line % (p.wide ? 8 : 4) == 0;
             TNC_UNROLL
-            for (c = 0; c < C / 8; c++)
+            for (int c = 0; c < C / 8; c++)
                 tnc_store_pair(line, 8 * c + 2 * (lane & 3), n, p.wide, pairs, add, factor[m][half] * x[m][c][2 * half],
                                factor[m][half] * x[m][c][2 * half + 1]);
         }
@@ -5933,22 +5840,20 @@ static __device__ __forceinline__ void tnc_attend_store_rows(const tnc_attend &p
 
 template <int M, int N> static __device__ __forceinline__ void tnc_attend_clear(float (&x)[M][N][4])
 {
-    int m, n, e;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (n = 0; n < N; n++)
+        for (int n = 0; n < N; n++)
             TNC_UNROLL
-            for (e = 0; e < 4; e++) x[m][n][e] = 0.0f;
+            for (int e = 0; e < 4; e++) x[m][n][e] = 0.0f;
 }
 
 /* The 16 columns of x from 16 k on, as an A fragment */
 template <int N>
 static __device__ __forceinline__ void tnc_attend_frag_of(unsigned (&a)[4], const float (&x)[N][4], int k)
 {
-    int e;
     TNC_UNROLL
-    for (e = 0; e < 4; e++) a[e] = tnc_pair(x[2 * k + e / 2][e % 2 * 2], x[2 * k + e / 2][e % 2 * 2 + 1]);
+    for (int e = 0; e < 4; e++) a[e] = tnc_pair(x[2 * k + e / 2][e % 2 * 2], x[2 * k + e / 2][e % 2 * 2 + 1]);
 }
 
 /* Scores become P, in place of the first set. Softmax multiplies o and row_sum by what the new maxima make of them. */
@@ -5958,46 +5863,45 @@ static __device__ __forceinline__ void tnc_attend_scores_to_p(const tnc_attend &
                                                               int j)
 {
     const bool softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
-    int        m, n, e, k;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (n = 0; n < N; n++)
+        for (int n = 0; n < N; n++)
             TNC_UNROLL
-            for (e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? p.power : s[S - 1][m][n][e];
+            for (int e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? p.power : s[S - 1][m][n][e];
     if (mask == 1) {
         TNC_UNROLL
-        for (m = 0; m < M; m++)
+        for (int m = 0; m < M; m++)
             TNC_UNROLL
-            for (k = 0; k < 2; k++) {
+            for (int k = 0; k < 2; k++) {
                 const tnc_span<int> visible = tnc_attend_keys_of(p, i + 16 * m + 8 * k);
                 TNC_UNROLL
-                for (n = 0; n < N; n++)
+                for (int n = 0; n < N; n++)
                     TNC_UNROLL
-                    for (e = 0; e < 2; e++)
+                    for (int e = 0; e < 2; e++)
                         if (j + 8 * n + e < visible.low || j + 8 * n + e >= visible.high)
                             s[0][m][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
             }
     }
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (k = 0; k < 2; k++) {
+        for (int k = 0; k < 2; k++) {
             if (softmax) {
-                float largest = row_max[m][k], factor;
+                float largest = row_max[m][k];
                 TNC_UNROLL
-                for (n = 0; n < N; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
+                for (int n = 0; n < N; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
                 largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
                 largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                factor = largest == -INFINITY ? 1.0f : tnc_exp2(row_max[m][k] - largest);
+                float factor = largest == -INFINITY ? 1.0f : tnc_exp2(row_max[m][k] - largest);
                 row_max[m][k] = largest;
                 if (largest == -INFINITY) largest = 0.0f;                       /* every key is masked: e^-inf is 0 */
                 TNC_UNROLL
-                for (n = 0; n < N; n++)
+                for (int n = 0; n < N; n++)
                     TNC_UNROLL
-                    for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = tnc_exp2(s[0][m][n][e] - largest);
+                    for (int e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = tnc_exp2(s[0][m][n][e] - largest);
                 TNC_UNROLL
-                for (n = 0; n < C; n++) {
+                for (int n = 0; n < C; n++) {
                     o[m][n][2 * k] *= factor;
                     o[m][n][2 * k + 1] *= factor;
                 }
@@ -6005,7 +5909,7 @@ static __device__ __forceinline__ void tnc_attend_scores_to_p(const tnc_attend &
             }
             if (softmax || sums)
                 TNC_UNROLL
-                for (n = 0; n < N; n++) row_sum[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
+                for (int n = 0; n < N; n++) row_sum[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
         }
 }
 
@@ -6015,11 +5919,10 @@ static __device__ __forceinline__ void tnc_attend_end_rows(const tnc_attend &p, 
                                                            float (&row_sum)[M][2], int i)
 {
     const bool softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
-    int        m, k;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (k = 0; k < 2; k++) {
+        for (int k = 0; k < 2; k++) {
             const int           row = i + 16 * m + 8 * k;
             const tnc_span<int> visible = tnc_attend_keys_of(p, row);
             float               sum = row_sum[m][k], factor = tnc_attend_row_scale<float>(p, visible);
@@ -6046,13 +5949,12 @@ template <bool KEYS> static __device__ __forceinline__ tnc_span<int> tnc_attend_
 template <int KIND, bool KEYS, int S, int M, int N>
 static __device__ __forceinline__ void tnc_attend_mask_back(const tnc_attend &p, float (&s)[S][M][N][4], int i, int j)
 {
-    int m, n, e;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (n = 0; n < N; n++)
+        for (int n = 0; n < N; n++)
             TNC_UNROLL
-            for (e = 0; e < 4; e++) {
+            for (int e = 0; e < 4; e++) {
                 const int           row = i + 16 * m + 8 * (e / 2), col = j + 8 * n + e % 2;
                 const tnc_span<int> visible = tnc_attend_keys_of(p, KEYS ? col : row);
                 if ((KEYS ? row : col) >= visible.low && (KEYS ? row : col) < visible.high) continue;
@@ -6069,9 +5971,8 @@ static __device__ __forceinline__ void tnc_attend_back_frags(const tnc_attend &p
                                                              const float (*dp)[4], const float4 *queries, int k)
 {
     const bool softmax = KIND == TN_ATTEND_SOFTMAX;
-    int        e;
     TNC_UNROLL
-    for (e = 0; e < 4; e++) {                           /* e / 2: which 8 columns, e % 2: which 8 rows */
+    for (int e = 0; e < 4; e++) {                       /* e / 2: which 8 columns, e % 2: which 8 rows */
         const int    c = 2 * k + e / 2, r = e % 2 * 2;
         const float4 q0 = queries[8 * (KEYS ? c : e % 2)], q1 = KEYS ? queries[8 * c + 1] : q0;
         const float  a0 = a[c][r], a1 = a[c][r + 1], b0 = b[c][r], b1 = b[c][r + 1];
@@ -6097,19 +5998,18 @@ static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, 
     const int        T = (int)(KEYS ? p.Tk : p.Tq);
     float            factor[M][2];
     bool             redo = KEYS && tnc_attend_not_finite<M, 8 * CV>(dv);
-    int              set, m;
     TNC_UNROLL
-    for (set = 0; set < S; set++) redo = tnc_attend_not_finite<M, 8 * C>(dx[set]) || redo;
+    for (int set = 0; set < S; set++) redo = tnc_attend_not_finite<M, 8 * C>(dx[set]) || redo;
     redo = ALONE ? tnc_attend_mark_redo_alone(p, at.head, first, T, redo, (int)threadIdx.x / 128)
                  : tnc_attend_mark_redo(p, at.head, first, rows, T, redo);
     TNC_UNROLL
-    for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? p.score : S == 2 ? p.square : 2.0f * p.square;
+    for (int m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? p.score : S == 2 ? p.square : 2.0f * p.square;
     TNC_UNROLL
-    for (set = 0; set < S; set++)
+    for (int set = 0; set < S; set++)
         if (to.data && !redo)
             tnc_attend_store_rows<M, 8 * C>(p, to, at.b, at.h + set * (int)p.H, row, T, (int)p.n_qk, dx[set], factor, p.add);
     TNC_UNROLL
-    for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
+    for (int m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
     if (KEYS && p.dv.data && !redo)
         tnc_attend_store_rows<M, 8 * CV>(p, p.dv, at.b, at.h, row, T, (int)p.n_v, dv, factor, p.add);
 }
@@ -6163,13 +6063,12 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
-    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
-    int           set, m, k;
+    const int H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
     const int to = tnc_attend_keys_of(p, last).high;
-    float         o[2][DV / 8][4], row_max[2][2], row_sum[2][2];
-    int           j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
+    float     o[2][DV / 8][4], row_max[2][2], row_sum[2][2];
+    int       j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
     auto load = [&](int which, int j) {
         const tnc_attend_place at = tnc_attend_place_of(p);
         tnc_bf16 *to_x = stages + which * stage;
@@ -6179,14 +6078,14 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
         tnc_tile_load<DV, keys, threads>(to_x + sets * keys * D, tnc_head<const tnc_bf16>(p.v, at.b, j, at.h), p.v.t,
                                          Tk - j);
     };
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_tile_load<D, queries, threads>(q + set * queries * D,
                                            tnc_head<const tnc_bf16>(p.q, begin.b, i0, begin.h + set * H), p.q.t, Tq - i0);
     if (j0 < to) load(j0 / keys % 2, j0);
     tnc_cp_async_commit();
     tnc_attend_clear(o);
     TNC_UNROLL
-    for (m = 0; m < 2; m++) {
+    for (int m = 0; m < 2; m++) {
         row_max[m][0] = row_max[m][1] = -INFINITY;
         row_sum[m][0] = row_sum[m][1] = 0.0f;
     }
@@ -6202,15 +6101,15 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
         tnc_cp_async_commit();
         if (mask == 0) continue;
         TNC_UNROLL
-        for (set = 0; set < sets; set++)
+        for (int set = 0; set < sets; set++)
             tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0, lane);
         tnc_attend_scores_to_p<KIND>(p, s, o, row_max, row_sum, mask, i0 + warp_row + lane / 4, j0 + 2 * (lane & 3));
         const int again = tnc_reread_thread() & 31;
         TNC_UNROLL
-        for (k = 0; k < keys / 16; k++) {
+        for (int k = 0; k < keys / 16; k++) {
             unsigned left[2][4];
             TNC_UNROLL
-            for (m = 0; m < 2; m++) tnc_attend_frag_of(left[m], s[0][m], k);
+            for (int m = 0; m < 2; m++) tnc_attend_frag_of(left[m], s[0][m], k);
             tnc_mma_step<2, DV>(o, left, vt, 16 * k, again);
         }
     }
@@ -6236,9 +6135,8 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     tnc_bf16 *const  resident_x = shared, *const resident_y = shared + resident_rows * sets * D,
         *const stages = resident_y + resident_rows * (DV + (KEYS ? 0 : 8));
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
-    const int        H = (int)p.H, T_resident = (int)(KEYS ? p.Tk : p.Tq), T_streamed = (int)(KEYS ? p.Tq : p.Tk);
-    const int        row0 = tnc_attend_first_row<KEYS>(p, resident_rows);
-    int              set, m, k, at;
+    const int H = (int)p.H, T_resident = (int)(KEYS ? p.Tk : p.Tq), T_streamed = (int)(KEYS ? p.Tq : p.Tk);
+    const int row0 = tnc_attend_first_row<KEYS>(p, resident_rows);
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = row0 + resident_rows < T_resident ? row0 + resident_rows - 1 : T_resident - 1;
     /* the float4 of a query has 16 bytes, like 8 numbers of BF16 */
@@ -6259,7 +6157,7 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     };
     const tnc_span<int> walk = tnc_attend_walk_of<KEYS>(p, row0, last);
     const int           to = walk.high;
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_tile_load<D, resident_rows, threads>(resident_x + set * resident_rows * D,
                                                  tnc_head<const tnc_bf16>(gx, begin.b, row0, begin.h + set * H),
                                                  gx.t, T_resident - row0);
@@ -6268,12 +6166,12 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     if (!KEYS)
         tnc_tile_load<8, resident_rows, threads>(resident_y + resident_rows * DV,
                                                  tnc_head<const tnc_bf16>(rows, 0, row0, begin.head), 8, T_resident - row0);
-    at = walk.low / streamed * streamed;
+    int at = walk.low / streamed * streamed;
     if (at < to) load(at / streamed % 2, at);
     tnc_cp_async_commit();
     tnc_attend_clear(dv);
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
+    for (int set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
     /* N streamed rows at a time. Everything that can be recomputed is, so that only sums occupy registers between turns. */
     for (; at < to; at += N) {
         const int       sub = at % streamed, turn = at / streamed % 2;
@@ -6293,22 +6191,22 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
         float     s[sets][M][N / 8][4], dp[M][N / 8][4];
         if (mask == 0) continue;
         TNC_UNROLL
-        for (set = 0; set < sets; set++)
+        for (int set = 0; set < sets; set++)
             tnc_mma_rows<M, N, D>(s[set], resident_x + set * resident_rows * D, warp_row, xt + set * streamed * D, sub,
                                   lane);
         if (mask == 1) tnc_attend_mask_back<KIND, KEYS>(p, s, mine + lane / 4, at + 2 * (lane & 3));
         tnc_mma_rows<M, N, DV>(dp, resident_y, warp_row, yt, sub, lane);
         TNC_UNROLL
-        for (k = 0; k < N / 16; k++) {                  /* 16 streamed rows: their A fragments, then the products */
+        for (int k = 0; k < N / 16; k++) {              /* 16 streamed rows: their A fragments, then the products */
             unsigned p_frag[M][4], ds_frag[sets][M][4];
             TNC_UNROLL
-            for (m = 0; m < M; m++)
+            for (int m = 0; m < M; m++)
                 tnc_attend_back_frags<KIND, KEYS>(p, p_frag[m], ds_frag[0][m], ds_frag[sets - 1][m], s[0][m], s[sets - 1][m],
                                                   dp[m], queries + (KEYS ? sub + 2 * (lane & 3)
                                                                          : warp_row + 16 * m + lane / 4), k);
             if (KEYS) tnc_mma_step<M, DV>(dv, p_frag, yt, sub + 16 * k, lane);
             TNC_UNROLL
-            for (set = 0; set < sets; set++)
+            for (int set = 0; set < sets; set++)
                 tnc_mma_step<M, D>(dx[set], ds_frag[set], xt + set * streamed * D, sub + 16 * k, lane);
         }
     }
@@ -6323,14 +6221,12 @@ template <typename T>
 static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int64_t d, int64_t D, int64_t chunks, uint4 *to)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
-    int64_t       at;
-    int           e;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < chunks; at += step) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < chunks; at += step) {
         const int64_t col = at % (D / 8) * 8, row = at / (D / 8);
         const T      *from = tnc_head<const T>(x, row / n / time, row / n % time, row % n) + col;
         float         v[8];
         TNC_UNROLL
-        for (e = 0; e < 8; e++) v[e] = col + e < d ? (float)tnc_to(from[e]) : 0.0f;
+        for (int e = 0; e < 8; e++) v[e] = col + e < d ? (float)tnc_to(from[e]) : 0.0f;
         to[at] = make_uint4(tnc_pair(v[0], v[1]), tnc_pair(v[2], v[3]), tnc_pair(v[4], v[5]), tnc_pair(v[6], v[7]));
     }
 }
@@ -6375,9 +6271,8 @@ template <int N, int D, int A_ROWS, int B_ROWS>
 static __device__ __forceinline__ void tnc_wgmma_rows(float (&s)[N / 8][4], const tnc_bf16 *a, const tnc_bf16 *b)
 {
     const uint64_t a_desc = tnc_wgmma_tile(a, 0), b_desc = tnc_wgmma_tile(b, 0);
-    int            k;
     TNC_UNROLL
-    for (k = 0; k < D / 16; k++)
+    for (int k = 0; k < D / 16; k++)
         tnc_wgmma_ss<N>(s, a_desc + (uint64_t)(k / 4 * A_ROWS * 8 + k % 4 * 2),
                         b_desc + (uint64_t)(k / 4 * B_ROWS * 8 + k % 4 * 2), k > 0);
 }
@@ -6388,9 +6283,8 @@ static __device__ __forceinline__ void tnc_wgmma_step(float (&out)[C / 8][4], co
                                                       const tnc_bf16 *x)
 {
     const uint64_t desc = tnc_wgmma_tile(x, ROWS);
-    int            k;
     TNC_UNROLL
-    for (k = 0; k < K / 16; k++) tnc_wgmma_rs<C>(out, p[k], desc + (uint64_t)(k * 128), 1);
+    for (int k = 0; k < K / 16; k++) tnc_wgmma_rs<C>(out, p[k], desc + (uint64_t)(k * 128), 1);
 }
 
 /* The first multiple of 1,024 in dynamic shared memory */
@@ -6409,20 +6303,19 @@ static __device__ __forceinline__ void tnc_attend_wgmma_stage(const tnc_attend &
     enum { sets = PLAN::sets, keys = PLAN::keys, queries = PLAN::queries };
     float    s[sets][1][keys / 8][4];
     unsigned left[keys / 16][4];
-    int      set, k;
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    for (int set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
     tnc_wgmma_fence();
     TNC_UNROLL
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_wgmma_rows<keys, D, queries, keys>(s[set][0], q + set * queries * D, kt + set * keys * D);
     tnc_wgmma_commit();
     tnc_wgmma_wait<0>();
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    for (int set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
     tnc_attend_scores_to_p<KIND>(p, s, o, row_max, row_sum, mask, row, col);
     TNC_UNROLL
-    for (k = 0; k < keys / 16; k++) tnc_attend_frag_of(left[k], s[0][0], k);
+    for (int k = 0; k < keys / 16; k++) tnc_attend_frag_of(left[k], s[0][0], k);
     values();
     tnc_wgmma_operand(o[0]);
     tnc_wgmma_operand(left);
@@ -6445,23 +6338,22 @@ static __device__ __forceinline__ void tnc_attend_wgmma_back_rows(const tnc_atte
     enum { sets = PLAN::sets, N = PLAN::N, resident = PLAN::resident, streamed = PLAN::streamed };
     float    s[sets][1][N / 8][4], dp[N / 8][4];
     unsigned p_frag[N / 16][4], ds_frag[sets][N / 16][4];
-    int      set, k;
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    for (int set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
     tnc_wgmma_operand(dp);
     tnc_wgmma_fence();
     TNC_UNROLL
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_wgmma_rows<N, D, resident, streamed>(s[set][0], x + set * resident * D, xt + set * streamed * D);
     tnc_wgmma_rows<N, D, resident, streamed>(dp, y, yt);
     tnc_wgmma_commit();
     tnc_wgmma_wait<0>();
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    for (int set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
     tnc_wgmma_operand(dp);
     if (mask == 1) tnc_attend_mask_back<KIND, KEYS>(p, s, row, col);
     TNC_UNROLL
-    for (k = 0; k < N / 16; k++)
+    for (int k = 0; k < N / 16; k++)
         tnc_attend_back_frags<KIND, KEYS>(p, p_frag[k], ds_frag[0][k], ds_frag[sets - 1][k], s[0][0], s[sets - 1][0], dp,
                                           queries, k);
     if (KEYS) {
@@ -6469,20 +6361,20 @@ static __device__ __forceinline__ void tnc_attend_wgmma_back_rows(const tnc_atte
         tnc_wgmma_operand(dv[0]);
     }
     TNC_UNROLL
-    for (set = 0; set < sets; set++) {
+    for (int set = 0; set < sets; set++) {
         tnc_wgmma_operand(ds_frag[set]);
         tnc_wgmma_operand(dx[set][0]);
     }
     tnc_wgmma_fence();
     if (KEYS) tnc_wgmma_step<N, D, streamed>(dv[0], p_frag, yt);
     TNC_UNROLL
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_wgmma_step<N, D, streamed>(dx[set][0], ds_frag[set], xt + set * streamed * D);
     tnc_wgmma_commit();
     tnc_wgmma_wait<0>();
     if (KEYS) tnc_wgmma_operand(dv[0]);
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_wgmma_operand(dx[set][0]);
+    for (int set = 0; set < sets; set++) tnc_wgmma_operand(dx[set][0]);
 }
 #endif
 
@@ -6504,14 +6396,14 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = tnc_wgmma_shared(shared), *const stages = q + queries * sets * D;
-    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
-    const int     lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
-    const int     mine = i0 + (int)threadIdx.x / 32 * 16 + lane / 4;                /* the first of two queries, 8 apart */
+    const int H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
+    const int lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    const int mine = i0 + (int)threadIdx.x / 32 * 16 + lane / 4;                    /* the first of two queries, 8 apart */
     const tnc_attend_place at = tnc_attend_place_of(p);
-    const int     last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
-    const int     to = tnc_attend_keys_of(p, last).high;
-    int           set, j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
-    float         o[1][D / 8][4], row_max[1][2] = { { -INFINITY, -INFINITY } }, row_sum[1][2] = { { 0.0f, 0.0f } };
+    const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
+    const int to = tnc_attend_keys_of(p, last).high;
+    int       j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
+    float     o[1][D / 8][4], row_max[1][2] = { { -INFINITY, -INFINITY } }, row_sum[1][2] = { { 0.0f, 0.0f } };
     auto load = [&](int which, int j) {
         tnc_bf16 *to_x = stages + which * stage;
         for (int x = 0; x < sets; x++)
@@ -6519,7 +6411,7 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
                                              p.k.t, Tk - j);
         tnc_wgmma_load<D, keys, threads>(to_x + sets * keys * D, tnc_head<const tnc_bf16>(p.v, at.b, j, at.h), p.v.t, Tk - j);
     };
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_wgmma_load<D, queries, threads>(q + set * queries * D,
                                             tnc_head<const tnc_bf16>(p.q, at.b, i0, at.h + set * H), p.q.t, Tq - i0);
     if (j0 < to) load(j0 / keys % 2, j0);
@@ -6579,7 +6471,6 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     /* the float4 of a query has 16 bytes, like 8 numbers of BF16 */
     const tnc_heads rows = { p.row_stats, 0, 8, p.Tq * 8 };
     float         dx[sets][1][D / 8][4], dv[1][D / 8][4];
-    int           set, at;
     auto load = [&](int which, int t) {
         tnc_bf16 *to_x = stages + which * stage;
         for (int i = 0; i < sets; i++)
@@ -6594,7 +6485,7 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     };
     const tnc_span<int> walk = tnc_attend_walk_of<KEYS>(p, row0, last);
     const int           to = walk.high;
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_wgmma_load<D, resident_rows, threads>(x + set * resident_rows * D,
                                                   tnc_head<const tnc_bf16>(gx, here.b, row0, here.h + set * H), gx.t,
                                                   T_resident - row0);
@@ -6603,12 +6494,12 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     if (!KEYS)
         tnc_tile_load<8, resident_rows, threads>(y + resident_rows * D,
                                                  tnc_head<const tnc_bf16>(rows, 0, row0, here.head), 8, T_resident - row0);
-    at = walk.low / streamed * streamed;
+    int at = walk.low / streamed * streamed;
     if (at < to) load(at / streamed % 2, at);
     tnc_cp_async_commit();
     tnc_attend_clear(dv);
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
+    for (int set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
     for (; at < to; at += N) {
         const int       sub = at % streamed, turn = at / streamed % 2;
         const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * streamed * D;
@@ -6670,10 +6561,9 @@ template <int STAGES, bool LATER> static __device__ __forceinline__ tnc_ring tnc
 {
     tnc_barrier *const kept = (tnc_barrier *)at;
     const tnc_ring     r = { kept, kept + 1, kept + 1 + STAGES, kept + 1 + 2 * STAGES, 0, 0 };
-    int                i;
     if (threadIdx.x == 0) {
         tnc_barrier_init(r.kept, 1);
-        for (i = 0; i < STAGES; i++) {
+        for (int i = 0; i < STAGES; i++) {
             tnc_barrier_init(r.full + i, 1);
             if (LATER) tnc_barrier_init(r.later + i, 1);
             tnc_barrier_init(r.empty + i, TNC_RING_READERS);
@@ -6740,19 +6630,19 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_tma(const __grid_con
     const int mine = i0 + (int)threadIdx.x / 32 * 16 + lane / 4, first = i0 + 64 * group;
     const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1, to = tnc_attend_keys_of(p, last).high;
     const tnc_attend_place at = tnc_attend_place_of(p);
-    int       set, j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
+    int       j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
     if (group == TNC_RING_PRODUCER) {
         tnc_registers_less<24>();
         if (threadIdx.x % 128) return;
         tnc_barrier_expect(ring.kept, 2 * queries * sets * D);
-        for (set = 0; set < sets; set++)
+        for (int set = 0; set < sets; set++)
             tnc_tma_load<D, queries>(q + set * queries * D, &maps.map[0], ring.kept, at.b, i0, at.h + set * H);
         for (; j0 < to; j0 += keys, tnc_ring_next<stages>(ring)) {
             tnc_bf16    *kt = tiles + ring.slot * stage;
             tnc_barrier *full = ring.full + ring.slot, *later = ring.later + ring.slot;
             tnc_ring_wait_empty(ring);
             tnc_barrier_expect(full, 2 * keys * sets * D);
-            for (set = 0; set < sets; set++)
+            for (int set = 0; set < sets; set++)
                 tnc_tma_load<D, keys>(kt + set * keys * D, &maps.map[1], full, at.b, j0, at.h + set * H);
             tnc_barrier_expect(later, 2 * keys * D);
             tnc_tma_load<D, keys>(kt + sets * keys * D, &maps.map[2], later, at.b, j0, at.h);
@@ -6798,12 +6688,12 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
     const tnc_attend_place here = tnc_attend_place_of(p);
     const tnc_span<int>    walk = tnc_attend_walk_of<KEYS>(p, row0, row0 + resident < T ? row0 + resident - 1 : T - 1);
     const int to = walk.high;
-    int       set, at = walk.low / streamed * streamed;
+    int       at = walk.low / streamed * streamed;
     if (group == TNC_RING_PRODUCER) {
         tnc_registers_less<24>();
         if (threadIdx.x % 128) return;
         tnc_barrier_expect(ring.kept, 2 * plan::kept);
-        for (set = 0; set < sets; set++)
+        for (int set = 0; set < sets; set++)
             tnc_tma_load<D, resident>(x + set * resident * D, &maps.map[0], ring.kept, here.b, row0, here.h + set * H);
         tnc_tma_load<D, resident>(y, &maps.map[1], ring.kept, here.b, row0, here.h);
         if (!KEYS) tnc_tma_load_stats<resident>(y + resident * D, &maps.map[4], ring.kept, row0, here.head);
@@ -6812,7 +6702,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
             tnc_barrier *full = ring.full + ring.slot;
             tnc_ring_wait_empty(ring);
             tnc_barrier_expect(full, 2 * stage);
-            for (set = 0; set < sets; set++)
+            for (int set = 0; set < sets; set++)
                 tnc_tma_load<D, streamed>(xt + set * streamed * D, &maps.map[2], full, here.b, at, here.h + set * H);
             tnc_tma_load<D, streamed>(yt, &maps.map[3], full, here.b, at, here.h);
             if (KEYS) tnc_tma_load_stats<streamed>(yt + streamed * D, &maps.map[4], full, at, here.head);
@@ -6823,7 +6713,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
     float dx[sets][1][D / 8][4], dv[1][D / 8][4];
     tnc_attend_clear(dv);
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
+    for (int set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
     tnc_barrier_wait(ring.kept, 0);
     for (; at < to; at += N) {
         const int       sub = at % streamed;
@@ -6859,9 +6749,8 @@ static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int6
     const cuuint32_t ones[4] = { 1, 1, 1, 1 }, box[4] = { (cuuint32_t)columns, 1, (cuuint32_t)rows, 1 };
     cuuint64_t       strides[3];
     int64_t          step = D;
-    int              i;
     if (D > INT32_MAX / 2) return false;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         if (extents[i + 1] > 1) step = steps[i];                            /* the stride of one row means nothing */
         if (step <= 0 || step % 8) return false;
         strides[i] = (cuuint64_t)step * sizeof(tnc_bf16);
@@ -7022,11 +6911,10 @@ TNC_FN const tnc_attend_size *tnc_attend_size_of(const tnc *s, const tnc_attend 
 #undef TNC_SOFTMAX
 #undef TNC_ALL
 #undef TNC_Y
-    size_t i;
     if (dtype == TN_F64 || (dtype == TN_F32 && s->precision != TN_GEMM_BF16) || p.n_v == 0) return NULL;
     if (tnc_attend_max_visible(p, p.Tq > p.Tk ? p.Tq : p.Tk) > TNC_ATTEND_TERMS) return NULL;
     if (p.Tk < 128 || p.Tq + p.Tk > INT32_MAX / 2 || p.B * p.H * ((p.Tq + p.Tk) / 64 + 1) > INT32_MAX) return NULL;
-    for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (p.n_qk <= sizes[i].d && p.n_v <= sizes[i].dv && sizes[i].kind[p.kind].run)
             return (size_t)sizes[i].kind[p.kind].shared <= s->shared_max ? &sizes[i] : NULL;
     return NULL;
@@ -7129,8 +7017,7 @@ static tnc_attend tnc_attend_of(const tn_call *c)
 static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *stat)
 {
     const tn_dtype t = v[0]->dtype;
-    int            i;
-    for (i = 1; i < n; i++)
+    for (int i = 1; i < n; i++)
         if (v[i]->data && v[i]->dtype != t) return false;
     return !stat->data || stat->dtype == (t == TN_F64 ? TN_F64 : TN_F32);
 }
@@ -7214,8 +7101,7 @@ template <typename T> static void tnc_attend_run_plain_back(tnc *s, const tnc_at
 TNC_FN tn_status tnc_attend_no_pairs(tnc *s, const tn_call *c)
 {
     tn_status status = TN_OK;
-    int       i;
-    for (i = 0; i < 3 && !c->accumulate && status == TN_OK; i++) {
+    for (int i = 0; i < 3 && !c->accumulate && status == TN_OK; i++) {
         tn_call fill;
         memset(&fill, 0, sizeof fill);
         fill.kernel = TN_KERNEL_FILL;
@@ -7235,7 +7121,6 @@ TNC_FN tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     /* With few F32 queries the forward pass did not round its operands, and l belongs to these: nor may the
        backward pass. */
     const tnc_attend_size *size = p.Tq <= TNC_ATTEND_DECODE && dtype == TN_F32 ? NULL : tnc_attend_size_of(s, p, dtype);
-    tnc_attend     m;
     p.o = tnc_heads_of(&c->in[3]);
     p.stat = c->in[4].data;
     p.dout = tnc_heads_of(&c->in[5]);
@@ -7247,7 +7132,7 @@ TNC_FN tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     p.wide = dtype == TN_F32;
     if (!tnc_attend_dtypes(all, 8, &c->in[4])) return TN_ERR_DTYPE;
     if (rows == 0 || p.Tk == 0) return tnc_attend_no_pairs(s, c);
-    m = p;
+    tnc_attend m = p;
     if (size && tnc_attend_operands(s, &m, size, dtype, bytes + tnc_attend_redo_bytes(p, true), true, &m.row_stats) != TN_OK)
         return TN_ERR_MEMORY;
     p.row_stats = m.row_stats = size ? m.row_stats : tnc_scratch(s, bytes);
@@ -7361,18 +7246,17 @@ static __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, in
 {
     typedef typename tnc_real<T>::type R;
     const int64_t lane = threadIdx.x & 31, step = (int64_t)gridDim.x * (blockDim.x >> 5);
-    int64_t       at, e;
-    for (at = (int64_t)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5); at < heads * rows; at += step) {
+    for (int64_t at = (int64_t)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5); at < heads * rows; at += step) {
         const int64_t head = at / rows, t = at % rows;
         const T *x = tnc_linear_row<const T>(from, H, head, t);
         R        scale = mode == TNC_LINEAR_SLOPE ? tnc_linear_row_scale(c, head, rows, t) : R(1), extra = R(0);
         if (mode == TNC_LINEAR_SLOPE && c.kind == TN_ROW_SCALE_SUM) {
             const T *y = tnc_linear_row<const T>(o, H, head, t);
-            for (e = lane; e < width; e += 32) extra -= tnc_to(x[e]) * tnc_to(y[e]);
+            for (int64_t e = lane; e < width; e += 32) extra -= tnc_to(x[e]) * tnc_to(y[e]);
             extra = tnc_warp_sum(extra);
         }
         if (mode == TNC_LINEAR_ONE) extra = R(1);
-        for (e = lane; e < pitch; e += 32) {
+        for (int64_t e = lane; e < pitch; e += 32) {
             const R value = e < width ? tnc_to(x[e]) : e == width ? extra : R(0);
             to[at * pitch + e] = tnc_from<P>(typename tnc_real<P>::type(scale * value));
         }
@@ -7391,14 +7275,13 @@ static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEA
                                                           const R (*B)[TNC_LINEAR_TILE + 4], R sum[4][4], Sees sees)
 {
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
-    int k, i, j;
     TNC_UNROLL_BY(4)
-    for (k = 0; k < TNC_LINEAR_DEPTH; k++)
+    for (int k = 0; k < TNC_LINEAR_DEPTH; k++)
         TNC_UNROLL
-        for (i = 0; i < 4; i++) {
+        for (int i = 0; i < 4; i++) {
             if (!sees(k, row + i)) continue;
             TNC_UNROLL
-            for (j = 0; j < 4; j++) sum[i][j] = tnc_fma(A[k][row + i], B[k][column + j], sum[i][j]);
+            for (int j = 0; j < 4; j++) sum[i][j] = tnc_fma(A[k][row + i], B[k][column + j], sum[i][j]);
         }
 }
 
@@ -7423,11 +7306,10 @@ static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, in
     const int     column = (int)threadIdx.x % TNC_LINEAR_TILE, line = (int)threadIdx.x / TNC_LINEAR_TILE;
     const int64_t a = (f0 + column) / t.w[1], b = (f0 + column) % t.w[1];
     R             sum[4][4] = {};
-    int64_t       first, end, from;
-    int           i, j, k;
+    int64_t       first, end;
     tnc_linear_range(t, t.y, chunk0 + blockIdx.y, &first, &end);
-    for (from = first; from < end; from += TNC_LINEAR_DEPTH) {
-        for (k = line; k < TNC_LINEAR_DEPTH; k += 4) {
+    for (int64_t from = first; from < end; from += TNC_LINEAR_DEPTH) {
+        for (int k = line; k < TNC_LINEAR_DEPTH; k += 4) {
             const bool here = from + k < end;
             const R   *ya = tnc_linear_row<const R>(t.y.set[0], t.H, head, from + k);
             const R   *yb = tnc_linear_row<const R>(t.y.set[1], t.H, head, from + k);
@@ -7441,9 +7323,9 @@ static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, in
     }
     S += ((int64_t)blockIdx.z * gridDim.y + blockIdx.y) * F * n;
     TNC_UNROLL
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         TNC_UNROLL
-        for (j = 0; j < 4; j++) {
+        for (int j = 0; j < 4; j++) {
             const int64_t f = f0 + threadIdx.x / 16 * 4 + i, e = e0 + threadIdx.x % 16 * 4 + j;
             if (f < F && e < n) S[f * n + e] = sum[i][j];
         }
@@ -7455,11 +7337,10 @@ static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, in
 template <typename R>
 static __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
 {
-    int64_t at, c;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
         R     *p = S + at / size * chunks * size + at % size;
         double sum = (double)carry[at];
-        for (c = 0; c < chunks; c++) {
+        for (int64_t c = 0; c < chunks; c++) {
             R           *here = p + (back ? chunks - 1 - c : c) * size;
             const double own = (double)*here;
             *here = (R)sum;
@@ -7474,8 +7355,7 @@ template <typename R>
 static __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0, int64_t heads, bool back)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE, d = t.w[0], n = t.w[2], features = t.squared ? d * (d + 1) / 2 : d * d;
-    int64_t       at;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
         const int64_t e = at % t.NE, b = at / t.NE % t.D, a = at / t.NE / t.D % t.D;
         const int64_t low = a < b ? a : b, high = a < b ? b : a;
         const bool    inside = a < d && b < d && e < n;
@@ -7500,19 +7380,19 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
     const int64_t tiles = t.chunk / TNC_LINEAR_TILE, c = blockIdx.y / tiles, chunk = chunk0 + c, head = head0 + blockIdx.z;
     const int64_t r0 = chunk * t.chunk + blockIdx.y % tiles * TNC_LINEAR_TILE, c0 = (int64_t)blockIdx.x * TNC_LINEAR_TILE;
     R             sum[4][4] = {};
-    int64_t       i, k0, s, first, end;
-    int           k, n, m;
+    int64_t       first, end;
+    int           m;
     if (S && tnc_linear_has_state(t, chunk)) {
         S += (blockIdx.z * (each ? gridDim.y / tiles : 1) + c * each) * t.w[0] * t.w[1] * t.w[2];
-        for (i = 0; i < t.w[0]; i++)
-            for (k0 = 0; k0 < t.w[1]; k0 += TNC_LINEAR_DEPTH) {
-                for (n = 0; n < 4; n++) {
+        for (int64_t i = 0; i < t.w[0]; i++)
+            for (int64_t k0 = 0; k0 < t.w[1]; k0 += TNC_LINEAR_DEPTH) {
+                for (int n = 0; n < 4; n++) {
                     const int     row = tid / 16 + 16 * n;
                     const int64_t r = r0 + row - t.x.shift;
                     const R      *xa = tnc_linear_row<const R>(t.x.set[0], t.H, head, r);
                     const R      *xb = tnc_linear_row<const R>(t.x.set[1], t.H, head, r) + k0;
                     const R      *from = S + i * t.stride[0] + k0 * t.stride[1] + c0 * t.stride[2];
-                    k = tid % 16;
+                    int           k = tid % 16;
                     A[k][row] = r >= 0 && r < t.x.T && k0 + k < t.w[1] ? xa[i] * xb[k] : R(0);
                     if (t.stride[2] == 1) { k = tid / 64 + 4 * n; m = tid % 64; }   /* along the contiguous axis */
                     else { k = tid % 16; m = tid / 16 + 16 * n; }
@@ -7525,23 +7405,23 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
     }
     tnc_linear_range(t, t.y, chunk, &first, &end);
     if (!t.causal) end = first;                                                     /* the state contains all keys */
-    for (s = first; s < end; s += TNC_LINEAR_DEPTH) {
+    for (int64_t s = first; s < end; s += TNC_LINEAR_DEPTH) {
         const int64_t low = s + t.y.shift, high = low + TNC_LINEAR_DEPTH;           /* positions */
         if (t.back ? high <= r0 : low >= r0 + TNC_LINEAR_TILE) continue;
         const int  ahead = (int)(low - r0);
         const auto sees = [&](int key, int row) { return t.back ? key + ahead >= row : key + ahead <= row; };
-        for (n = 0; n < 4; n++) {
+        for (int n = 0; n < 4; n++) {
             const int     row = tid % 64;
             const int64_t r = r0 + row - t.x.shift;
             R             one = R(0), two = R(0);
-            k = tid / 64 + 4 * n;
+            int           k = tid / 64 + 4 * n;
             if (s + k < end && r >= 0 && r < t.x.T && sees(k, row)) {
                 const R *xa = tnc_linear_row<const R>(t.x.set[0], t.H, head, r);
                 const R *xb = tnc_linear_row<const R>(t.x.set[1], t.H, head, r);
                 const R *ya = tnc_linear_row<const R>(t.y.set[0], t.H, head, s + k);
                 const R *yb = tnc_linear_row<const R>(t.y.set[1], t.H, head, s + k);
-                for (i = 0; i < t.w[0]; i++) one = tnc_fma(xa[i], ya[i], one);
-                for (i = 0; i < t.w[1]; i++) two = tnc_fma(xb[i], yb[i], two);
+                for (int64_t i = 0; i < t.w[0]; i++) one = tnc_fma(xa[i], ya[i], one);
+                for (int64_t i = 0; i < t.w[1]; i++) two = tnc_fma(xb[i], yb[i], two);
             }
             A[k][row] = one * two;
             B[k][row] = R(0);
@@ -7553,7 +7433,7 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
         __syncthreads();
     }
     TNC_UNROLL
-    for (n = 0; n < 4; n++) {
+    for (int n = 0; n < 4; n++) {
         const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4;
         if (r < 0 || r >= t.x.T) continue;
         const R scale = p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : R(1);
@@ -7573,8 +7453,8 @@ static __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, 
                                   typename tnc_real<T>::type eps, tnc_linear_set out, typename tnc_real<T>::type *stat)
 {
     typedef typename tnc_real<T>::type R;
-    int64_t at;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * rows * n; at += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * rows * n;
+         at += (int64_t)gridDim.x * blockDim.x) {
         const int64_t row = at / n, e = at % n;
         const R       total = raw[row * n + n - 1] + eps;
         if (e < n - 1) tnc_linear_row<T>(out, H, row / rows, row % rows)[e] = tnc_from<T>(raw[at] / total);
@@ -7593,8 +7473,7 @@ static inline tnc_linear tnc_linear_permute(const tnc_linear *t, int m)
     const int64_t stride[3] = { (int64_t)t->D * t->NE, t->NE, 1 };
     const int     order[3] = { m == 0 ? 1 : 0, m == 2 ? 1 : 2, m };
     tnc_linear    r = *t;
-    int           i;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         r.x.set[i] = t->x.set[order[i]];
         r.y.set[i] = t->y.set[order[i]];
         r.w[i] = t->w[order[i]];
@@ -7624,9 +7503,8 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
                                                    tnc_linear_group g, R *room, R *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE, tile = TNC_LINEAR_TILE;
-    int64_t       head, done, chunk;
     int           i;
-    for (head = 0; head < t.heads; head += g.heads) {
+    for (int64_t head = 0; head < t.heads; head += g.heads) {
         const int64_t  heads = t.heads - head < g.heads ? t.heads - head : g.heads;
         const unsigned wide = tnc_grid(s, heads * size, 256);
         R             *carry = room, *S = room + g.heads * size;
@@ -7640,9 +7518,9 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
         };
         if (state) TNC_LAUNCH((tnc_linear_carry<R>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
         else if (g.states) cudaMemsetAsync(carry, 0, (size_t)(heads * size) * sizeof(R), s->stream);
-        for (done = 0; done < t.chunks; done += g.chunks) {
+        for (int64_t done = 0; done < t.chunks; done += g.chunks) {
             const int64_t chunks = t.chunks - done < g.chunks ? t.chunks - done : g.chunks;
-            chunk = t.back ? t.chunks - done - chunks : done;
+            int64_t       chunk = t.back ? t.chunks - done - chunks : done;
             if (g.states) {
                 const int64_t tiles = tnc_ceil(t.w[0] * t.w[1], tile) * tnc_ceil(t.w[2], tile);
                 TNC_LAUNCH((tnc_linear_states<R>), dim3((unsigned)tiles, (unsigned)chunks, (unsigned)heads), 256, 0,
@@ -7651,7 +7529,7 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
             }
             if (t.causal) read(chunk, chunks, g.states ? S : (R *)NULL, 1);
         }
-        for (chunk = 0; chunk < t.chunks && !t.causal; chunk += g.chunks)
+        for (int64_t chunk = 0; chunk < t.chunks && !t.causal; chunk += g.chunks)
             read(chunk, t.chunks - chunk < g.chunks ? t.chunks - chunk : g.chunks, carry, 0);
         if (state) TNC_LAUNCH((tnc_linear_carry<R>), wide, 256, 0, s->stream, carry, state, t, head, heads, true);
     }
@@ -7702,8 +7580,7 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
                                                         int64_t H, int64_t head, int64_t t0, int64_t T, int e0, int wide)
 {
     const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(s, H, head, 0);
-    int             at;
-    for (at = (int)threadIdx.x; at < rows * pieces; at += (int)blockDim.x) {
+    for (int at = (int)threadIdx.x; at < rows * pieces; at += (int)blockDim.x) {
         const int     row = at / pieces, piece = at % pieces, e = e0 + piece * 8;
         const int64_t t = t0 + row;
         tnc_bf16     *here = to + tnc_swizzle(row, 0, piece, pieces);
@@ -7753,8 +7630,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
     const int64_t corner = ((int64_t)(x0 + 4 * warp) * t.D + y0 + g) * t.NE + e0 + two;      /* first element of this lane */
     const float  *begin = carry && S ? carry + blockIdx.z * size : NULL;
     float         sum[4][N / 8][4];
-    int64_t       segment;
-    int           step, x, j, i, half;
+    int           x, j, half;
     if (!tnc_scan_has(t, x0, y0)) return;
 
     TNC_UNROLL
@@ -7769,7 +7645,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
                 sum[x][j][2 * half + 1] = value.y;
             }
     TNC_ROLLED
-    for (segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
+    for (int64_t segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
         const float *more = totals + (segment * gridDim.z + blockIdx.z) * size + corner;
         TNC_UNROLL
         for (x = 0; x < 4; x++)
@@ -7790,7 +7666,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
     const tnc_bf16 *from[3];
     bool            whole = true;
     TNC_UNROLL
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         const int pieces = i == 0 ? X / 8 : i == 1 ? 2 : N / 8, column = i == 0 ? x0 : i == 1 ? y0 : e0;
         const int row = (int)threadIdx.x / pieces, piece = (int)threadIdx.x % pieces;
         whole = whole && column + 8 * pieces <= t.wide[i] && llabs(t.y.set[i].row) < 1 << 24;
@@ -7836,13 +7712,12 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
                     *(unsigned *)(to + at) = tnc_pair(sum[x][j][2 * half] + more.x, sum[x][j][2 * half + 1] + more.y);
                 }
     };
-    for (i = 0; i < TNC_SCAN_STAGES - 1; i++) {
+    for (int i = 0; i < TNC_SCAN_STAGES - 1; i++) {
         if (i < steps) fetch(i);
         tnc_cp_async_commit();
     }
-    for (step = 0; step < steps; step++) {
+    for (int step = 0; step < steps; step++) {
         const tnc_bf16 *b = shared[slot], *a = b + TNC_SCAN_STEP * 16, *y = a + TNC_SCAN_STEP * X;
-        int             k;
         tnc_cp_async_wait<TNC_SCAN_STAGES - 2>();
         __syncthreads();
         if (step + TNC_SCAN_STAGES - 1 < steps) fetch(slot == 0 ? TNC_SCAN_STAGES - 1 : slot - 1);
@@ -7854,7 +7729,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
         }
         slot = slot == TNC_SCAN_STAGES - 1 ? 0 : slot + 1;
         TNC_UNROLL
-        for (k = 0; k < TNC_SCAN_STEP; k += 16) {
+        for (int k = 0; k < TNC_SCAN_STEP; k += 16) {
             unsigned phi[4], scaled[4], v[N / 8][2], pair[4][2], r[4];
             /* Rows t of x_b and y are rows of k, so both operands are loaded transposed. A: matrix 1 is 8 b's further,
                matrix 2 is 8 t's further; B: matrix 1 is 8 t's further, matrix 2 has the next 8 columns. */
@@ -7878,7 +7753,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
             TNC_UNROLL
             for (x = 0; x < 4; x++) {
                 TNC_UNROLL
-                for (i = 0; i < 4; i++) scaled[i] = tnc_mul_bf16x2(phi[i], pair[x][i / 2]);
+                for (int i = 0; i < 4; i++) scaled[i] = tnc_mul_bf16x2(phi[i], pair[x][i / 2]);
                 TNC_UNROLL
                 for (j = 0; j < N / 8; j++) tnc_mma_bf16(sum[x][j], scaled, v[j]);
             }
@@ -7904,13 +7779,11 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
 static __global__ void tnc_linear_total(tnc_linear t, const float *carry, const float *totals, int64_t segments,
                                         int64_t numbers, float *left, tnc_bf16 *S)
 {
-    int64_t at, s;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < numbers; at += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < numbers; at += (int64_t)gridDim.x * blockDim.x) {
         const int64_t line = at / t.NE;
-        float         sum;
         if (!tnc_scan_has(t, (int)(line / t.D % t.D), (int)(line % t.D))) continue;
-        sum = carry[at];
-        for (s = 0; s < segments; s++) sum += totals[s * numbers + at];
+        float sum = carry[at];
+        for (int64_t s = 0; s < segments; s++) sum += totals[s * numbers + at];
         left[at] = sum;
         S[at] = __float2bfloat16(sum);
     }
@@ -7974,20 +7847,19 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
     tnc_bf16     *xa = shared, *ring = shared + TNC_LINEAR_ROWS * t.D;
     float         sum[2][N / 8][4] = {};
     unsigned      xb[2][K / 16][4];
-    int           i, j, k, m, n, h;
 
     if (r0 >= t.x.T || r0 + TNC_LINEAR_ROWS <= 0) return;
     tnc_linear_fetch(xa, TNC_LINEAR_ROWS, D8, t.x.set[0], t.H, head, r0, t.x.T, 0, t.wide[0]);
     tnc_cp_async_commit();
     TNC_UNROLL
-    for (m = 0; m < 2; m++)
+    for (int m = 0; m < 2; m++)
         TNC_UNROLL
-        for (h = 0; h < 2; h++) {
+        for (int h = 0; h < 2; h++) {
             const int64_t   r = r0 + 32 * warp + 16 * m + 8 * h + g;
             const bool      here = r >= 0 && r < t.x.T;
             const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(t.x.set[1], t.H, head, here ? r : 0) + two;
             TNC_UNROLL
-            for (k = 0; k < K / 16; k++) {
+            for (int k = 0; k < K / 16; k++) {
                 xb[m][k][h] = here && 16 * k < t.wide[1] ? *(const unsigned *)(from + 16 * k) : 0u;
                 xb[m][k][h + 2] = here && 16 * k + 8 < t.wide[1] ? *(const unsigned *)(from + 16 * k + 8) : 0u;
             }
@@ -8007,7 +7879,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                                      : tnc_swizzle<PIECES>(lane % 8 + lane / 16 * 8, 0, lane / 8 % 2);
         tnc_hold(cell);
         TNC_UNROLL
-        for (m = 0; m < COPIES; m++) {
+        for (int m = 0; m < COPIES; m++) {
             const int line = ((int)threadIdx.x + 256 * m) / PIECES, piece = (int)threadIdx.x % PIECES;
             const int one = line / ROWS, row = line % ROWS, other = TRANS ? row : n0 + row;
             left[m] = (SQUARED ? row | 15 : other) - one;
@@ -8025,14 +7897,14 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 if (SQUARED) left[e] -= GROUP;
             }
         };
-        for (i = 0; i < TNC_LINEAR_STAGES - 1; i++) {
+        for (int i = 0; i < TNC_LINEAR_STAGES - 1; i++) {
             if (i < stages) fetch(i);
             tnc_cp_async_commit();
         }
-        for (i = 0; i < loops; i += 4) {
+        for (int i = 0; i < loops; i += 4) {
             uint2 scale[4];                                         /* x_a[i .. i + 3] of rows g, g + 8, g + 16, g + 24 */
             TNC_UNROLL
-            for (j = 0; j < 4; j++) {
+            for (int j = 0; j < 4; j++) {
                 const int stage = (i + j) / GROUP, slot = GROUP == 1 ? j : stage % TNC_LINEAR_STAGES;
                 if (j % GROUP == 0) {
                     tnc_cp_async_wait<TNC_LINEAR_STAGES - 2>();
@@ -8042,33 +7914,33 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 }
                 if (j == 0) {
                     TNC_UNROLL
-                    for (h = 0; h < 4; h++) scale[h] = *(const uint2 *)(xa + (x ^ i) + 8 * h * t.D);
+                    for (int h = 0; h < 4; h++) scale[h] = *(const uint2 *)(xa + (x ^ i) + 8 * h * t.D);
                 }
                 const tnc_bf16 *s_tile = ring + slot * STAGE + j % GROUP * S_TILE;
                 unsigned        once[4], twice[4];                  /* off the diagonal: twice, which is exact */
                 TNC_UNROLL
-                for (h = 0; h < 4; h++) {
+                for (int h = 0; h < 4; h++) {
                     const unsigned word = j < 2 ? scale[h].x : scale[h].y;
                     once[h] = j % 2 ? tnc_linear_highs(word, word) : tnc_linear_lows(word, word);
                     twice[h] = SQUARED ? tnc_mul_bf16x2(once[h], 0x40004000u) : once[h];
                 }
                 TNC_UNROLL
-                for (k = 0; k < K / 16; k++) {
+                for (int k = 0; k < K / 16; k++) {
                     unsigned a[2][4], r[4];
                     if (SQUARED && 16 * k + 15 < i) continue;
                     TNC_UNROLL
-                    for (m = 0; m < 2; m++)
+                    for (int m = 0; m < 2; m++)
                         TNC_UNROLL
-                        for (h = 0; h < 4; h++) {                                   /* rows g, g + 8, g, g + 8 */
+                        for (int h = 0; h < 4; h++) {                               /* rows g, g + 8, g, g + 8 */
                             const int row = 2 * m + h % 2;
                             a[m][h] = tnc_mul_bf16x2(xb[m][k][h], 16 * k > i ? twice[row] : once[row]);
                         }
                     TNC_UNROLL
-                    for (n = 0; n < N / 16; n++) {
+                    for (int n = 0; n < N / 16; n++) {
                         if (TRANS) tnc_ldmatrix_x4_trans(r, s_tile + 128 * PIECES * k + (cell ^ 16 * n));
                         else tnc_ldmatrix_x4(r, s_tile + 128 * PIECES * n + (cell ^ 16 * k));
                         TNC_UNROLL
-                        for (m = 0; m < 2; m++) {
+                        for (int m = 0; m < 2; m++) {
                             tnc_mma_bf16(sum[m][2 * n], a[m], r);
                             tnc_mma_bf16(sum[m][2 * n + 1], a[m], r + 2);
                         }
@@ -8098,40 +7970,40 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
         __syncthreads();                                                          /* the ring is free, and x_a has arrived */
         if (count > 0) fetch(0);
         tnc_cp_async_commit();
-        for (i = 0; i < count; i++) {
+        for (int i = 0; i < count; i++) {
             const tnc_bf16 *ya = ring + i % 2 * stage, *yb = ya + SIZE * t.D, *ym = yb + SIZE * K;
             tnc_cp_async_wait<0>();
             __syncthreads();
             if (i + 1 < count) fetch(i + 1);
             tnc_cp_async_commit();
-            for (h = 0; h < SIZE / 16; h++) {
+            for (int h = 0; h < SIZE / 16; h++) {
                 const int64_t key = low + i * SIZE + 16 * h;
                 float         one[2][2][4] = {}, other[2][2][4] = {};
                 unsigned      a[4], b[4], v[4];
                 if (t.back ? key + 15 < mine : key > mine + 31) continue;               /* uniform in the warp */
-                for (k = 0; k < t.D / 16; k++) {
+                for (int k = 0; k < t.D / 16; k++) {
                     tnc_ldmatrix_x4(b, ya + tnc_swizzle(16 * h + lane % 8 + lane / 16 * 8, 0, 2 * k + lane / 8 % 2, D8));
                     TNC_UNROLL
-                    for (m = 0; m < 2; m++) {
+                    for (int m = 0; m < 2; m++) {
                         tnc_ldmatrix_x4(a, xa + tnc_swizzle(32 * warp + 16 * m + lane % 16, 0, 2 * k + lane / 16, D8));
                         tnc_mma_bf16(one[m][0], a, b);
                         tnc_mma_bf16(one[m][1], a, b + 2);
                     }
                 }
                 TNC_UNROLL
-                for (k = 0; k < K / 16; k++) {
+                for (int k = 0; k < K / 16; k++) {
                     tnc_ldmatrix_x4(b, yb + tnc_swizzle(16 * h + lane % 8 + lane / 16 * 8, 0, 2 * k + lane / 8 % 2, K / 8));
                     TNC_UNROLL
-                    for (m = 0; m < 2; m++) {
+                    for (int m = 0; m < 2; m++) {
                         tnc_mma_bf16(other[m][0], xb[m][k], b);
                         tnc_mma_bf16(other[m][1], xb[m][k], b + 2);
                     }
                 }
                 /* the products at (row, key) of a lane are in the layout of the next A fragment */
                 TNC_UNROLL
-                for (m = 0; m < 2; m++)
+                for (int m = 0; m < 2; m++)
                     TNC_UNROLL
-                    for (j = 0; j < 4; j++) {
+                    for (int j = 0; j < 4; j++) {
                         const int64_t row = mine + 16 * m + 8 * (j % 2) + g, at = key + 8 * (j / 2) + two;
                         const int     e = 2 * (j % 2);
                         const bool    sees0 = t.back ? at >= row : at <= row, sees1 = t.back ? at + 1 >= row : at + 1 <= row;
@@ -8141,26 +8013,26 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                         one[m][j / 2][e + 1] = p1_;
                     }
                 TNC_UNROLL
-                for (n = 0; n < N / 16; n++) {
+                for (int n = 0; n < N / 16; n++) {
                     tnc_ldmatrix_x4_trans(v, ym + tnc_swizzle(16 * h + lane % 16, 2 * n, lane / 16, N / 8));
                     /* some pairs are masked: what their 0 is multiplied by must be finite */
                     if ((t.back ? key < mine + 31 : key + 15 > mine) && __any_sync(0xffffffffu, tnc_linear_not_finite(v))) {
                         float out[2][2][4];
                         TNC_UNROLL
-                        for (m = 0; m < 2; m++)
+                        for (int m = 0; m < 2; m++)
                             TNC_UNROLL
-                            for (j = 0; j < 8; j++) out[m][j / 4][j % 4] = sum[m][2 * n + j / 4][j % 4];
+                            for (int j = 0; j < 8; j++) out[m][j / 4][j % 4] = sum[m][2 * n + j / 4][j % 4];
                         tnc_linear_masked_product(out, one, ym, 16 * h, 2 * n, N / 8, (int)(key - mine), t.back);
                         TNC_UNROLL
-                        for (m = 0; m < 2; m++)
+                        for (int m = 0; m < 2; m++)
                             TNC_UNROLL
-                            for (j = 0; j < 8; j++) sum[m][2 * n + j / 4][j % 4] = out[m][j / 4][j % 4];
+                            for (int j = 0; j < 8; j++) sum[m][2 * n + j / 4][j % 4] = out[m][j / 4][j % 4];
                         continue;
                     }
                     TNC_UNROLL
-                    for (m = 0; m < 2; m++) {
+                    for (int m = 0; m < 2; m++) {
                         TNC_UNROLL
-                        for (j = 0; j < 4; j++)
+                        for (int j = 0; j < 4; j++)
                             a[j] = tnc_pair(one[m][j / 2][2 * (j % 2)], one[m][j / 2][2 * (j % 2) + 1]);
                         tnc_mma_bf16(sum[m][2 * n], a, v);
                         tnc_mma_bf16(sum[m][2 * n + 1], a, v + 2);
@@ -8172,9 +8044,9 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
     tnc_cp_async_wait<0>();
 
     TNC_UNROLL
-    for (m = 0; m < 2; m++)
+    for (int m = 0; m < 2; m++)
         TNC_UNROLL
-        for (h = 0; h < 2; h++) {
+        for (int h = 0; h < 2; h++) {
             const int64_t r = r0 + 32 * warp + 16 * m + 8 * h + g;
             if (r >= 0 && r < t.x.T) {
                 const float scale = p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : 1.0f;
@@ -8182,7 +8054,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 char       *to = p.f32 ? (char *)tnc_linear_row<float>(p.out, t.H, head, r)
                                        : (char *)tnc_linear_row<tnc_bf16>(p.out, t.H, head, r);
                 TNC_UNROLL
-                for (n = 0; n < N / 8; n++)
+                for (int n = 0; n < N / 8; n++)
                     tnc_store_pair(to, n0 + 8 * n + two, (int)p.width, p.f32, p.pairs, p.add, factor * sum[m][n][2 * h],
                                    factor * sum[m][n][2 * h + 1]);
             }
@@ -8198,16 +8070,14 @@ TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool
     tnc_linear_group g;
     const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS);
     const double     state = (double)t->D * t->D * t->NE;
-    double           each;
-    int64_t          blocks;
     g.states = kept || t->chunks > 1 || !t->causal;
     g.heads = tnc_linear_clamp(g.states ? (double)room / 32 / state : 65535, t->heads < 65535 ? t->heads : 65535);
-    blocks = g.heads * (t->D / 16) * (t->D / tnc_scan_x(*t)) * (t->NE / tnc_scan_columns(*t, g.heads));
+    int64_t blocks = g.heads * (t->D / 16) * (t->D / tnc_scan_x(*t)) * (t->NE / tnc_scan_columns(*t, g.heads));
     g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
     if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work: no gain */
     g.segments = g.segments < t->chunks ? g.segments : t->chunks;
     /* bytes per number, without the copies */
-    each = 8 + 4 * (double)g.segments;
+    double each = 8 + 4 * (double)g.segments;
     g.chunks = tnc_linear_clamp((double)(TNC_SCAN_TERMS / t->chunk), t->chunks < most ? t->chunks : most);
     if (t->causal) g.chunks = tnc_linear_clamp(((double)room / state / (double)g.heads - each) / 2, g.chunks);
     each += 2 * (double)(t->causal ? g.chunks : 1);                                 /* else one state for all */
@@ -8267,12 +8137,10 @@ TNC_FN void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<
                              tnc_bf16 *room, float *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE;
-    int64_t       head, done;
-    int           i;
-    for (head = 0; head < t.heads; head += g.heads) {
+    for (int64_t head = 0; head < t.heads; head += g.heads) {
         const int64_t    heads = t.heads - head < g.heads ? t.heads - head : g.heads;
         const unsigned   wide = tnc_grid(s, heads * size, 256);
-        float           *carry = (float *)room, *left = carry + g.heads * size, *totals = left + g.heads * size, *other;
+        float           *carry = (float *)room, *left = carry + g.heads * size, *totals = left + g.heads * size;
         tnc_bf16        *S = (tnc_bf16 *)(totals + g.segments * g.heads * size);
         tnc_linear_tiles q;
         memset(&q, 0, sizeof q);
@@ -8282,24 +8150,23 @@ TNC_FN void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<
         q.apart = state || t.length > TNC_SCAN_TERMS;
         if (state) TNC_LAUNCH((tnc_linear_carry<float>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
         else if (g.states) cudaMemsetAsync(carry, 0, (size_t)(heads * size) * sizeof(float), s->stream);
-        for (done = 0; done < t.chunks; done += g.chunks) {
+        for (int64_t done = 0; done < t.chunks; done += g.chunks) {
             const int64_t chunks = t.chunks - done < g.chunks ? t.chunks - done : g.chunks;
-            int64_t       segments;
             q.chunks = chunks;
             q.chunk0 = t.back ? t.chunks - done - chunks : done;
             q.each = tnc_ceil(chunks, g.segments);
             q.last = t.causal && done + chunks == t.chunks && !state;
-            segments = tnc_ceil(chunks, q.each);
+            int64_t segments = tnc_ceil(chunks, q.each);
             if (g.states && (segments > 1 || !t.causal))
                 tnc_linear_scan_rows(s, t, q, t.causal ? segments - 1 : segments, heads, NULL, NULL, totals, NULL);
             if (g.states && t.causal) tnc_linear_scan_rows(s, t, q, segments, heads, carry, left, totals, S);
             if (!t.causal)
                 TNC_LAUNCH(tnc_linear_total, wide, 256, 0, s->stream, t, carry, totals, segments, heads * size, left, S);
-            other = carry; carry = left; left = other;
-            for (i = 0; i < passes && t.causal; i++) tnc_linear_mma_rows(s, t, pass[i], q, chunks, heads, S);
+            float *other = carry; carry = left; left = other;
+            for (int i = 0; i < passes && t.causal; i++) tnc_linear_mma_rows(s, t, pass[i], q, chunks, heads, S);
         }
         for (q.chunk0 = 0; q.chunk0 < t.chunks && !t.causal; q.chunk0 += g.chunks)
-            for (i = 0; i < passes; i++) {
+            for (int i = 0; i < passes; i++) {
                 const int64_t left_over = t.chunks - q.chunk0;
                 tnc_linear_mma_rows(s, t, pass[i], q, left_over < g.chunks ? left_over : g.chunks, heads, S);
             }
@@ -8348,34 +8215,31 @@ static __global__ void __launch_bounds__(256) tnc_linear_decode_step(tnc_linear_
     const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
     const int64_t before = t.causal ? 0 : t.Tk;         /* whether the queries see the keys of this call in the state */
     const unsigned d = (unsigned)t.d, all = (unsigned)features;
-    unsigned      f, a, b;
-    int64_t       e0, j;
-    int           i;
     state += head * features * t.n;
-    for (e0 = 0; e0 < t.n; e0 += 32) {
+    for (int64_t e0 = 0; e0 < t.n; e0 += 32) {
         const int64_t e = e0 + lane;
         R             sum[TNC_LINEAR_DECODE] = {};
-        for (f = first + (unsigned)warp; f < first + 64 && f < all && e < t.n; f += 8) {
+        for (unsigned f = first + (unsigned)warp; f < first + 64 && f < all && e < t.n; f += 8) {
             R S = state[f * t.n + e], now = S;
-            a = f / d; b = f % d;
+            unsigned a = f / d; unsigned b = f % d;
             if (t.squared)
                 for (a = 0, b = f; b >= d - a; a++) b -= d - a;
             if (t.squared) b += a;
-            for (j = 0; j < t.Tk; j++)
+            for (int64_t j = 0; j < t.Tk; j++)
                 now = tnc_fma(tnc_linear_phi<T>(t, t.k, head, j, a, b), tnc_linear_value<T>(t, head, j, e), now);
             state[f * t.n + e] = now;
             if (before > 0) S = now;
             TNC_UNROLL
-            for (i = 0; i < TNC_LINEAR_DECODE; i++)
+            for (int i = 0; i < TNC_LINEAR_DECODE; i++)
                 if (i < t.Tq)
                     sum[i] = tnc_fma(tnc_linear_phi<T>(t, t.q, head, i, a, b) * R(t.squared && a != b ? 2 : 1), S, sum[i]);
         }
         TNC_UNROLL
-        for (i = 0; i < TNC_LINEAR_DECODE; i++) partial[warp][i][lane] = sum[i];
+        for (int i = 0; i < TNC_LINEAR_DECODE; i++) partial[warp][i][lane] = sum[i];
         __syncthreads();
         if (warp < t.Tq && e < t.n) {
             R total = R(0);
-            for (i = 0; i < 8; i++) total += partial[i][warp][lane];
+            for (int i = 0; i < 8; i++) total += partial[i][warp][lane];
             part[(((int64_t)blockIdx.x * gridDim.y + head) * t.Tq + warp) * t.n + e] = total;
         }
         __syncthreads();
@@ -8391,24 +8255,23 @@ static __global__ void tnc_linear_decode_combine(tnc_linear_tokens t, const type
 {
     typedef typename tnc_real<T>::type R;
     const int64_t all = heads * t.Tq * t.n;
-    int64_t       at, i, j, p;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < all; at += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < all; at += (int64_t)gridDim.x * blockDim.x) {
         const int64_t head = at / (t.Tq * t.n), row = at / t.n % t.Tq, e = at % t.n;
-        R             sum = R(0), value;
-        for (p = 0; p < parts; p++) sum += part[p * all + at];
-        for (j = 0; t.causal && j <= t.Tk - t.Tq + row; j++) {
+        R             sum = R(0);
+        for (int64_t p = 0; p < parts; p++) sum += part[p * all + at];
+        for (int64_t j = 0; t.causal && j <= t.Tk - t.Tq + row; j++) {
             const T *q1 = tnc_linear_row<const T>(t.q[0], t.H, head, row),
                 *k1 = tnc_linear_row<const T>(t.k[0], t.H, head, j);
             const T *q2 = tnc_linear_row<const T>(t.q[1], t.H, head, row),
                 *k2 = tnc_linear_row<const T>(t.k[1], t.H, head, j);
             R        one = R(0), two = R(0);
-            for (i = 0; i < t.d; i++) {
+            for (int64_t i = 0; i < t.d; i++) {
                 one = tnc_fma(tnc_to(q1[i]), tnc_to(k1[i]), one);
                 two = tnc_fma(tnc_to(q2[i]), tnc_to(k2[i]), two);
             }
             sum = tnc_fma(one * two, tnc_linear_value<T>(t, head, j, e), sum);
         }
-        value = sum * factor * (scale.kind == TN_ROW_SCALE_SUM ? R(1) : tnc_linear_row_scale(scale, head, t.Tq, row));
+        R value = sum * factor * (scale.kind == TN_ROW_SCALE_SUM ? R(1) : tnc_linear_row_scale(scale, head, t.Tq, row));
         if (raw) raw[at] = value;
         else tnc_linear_row<T>(t.out, t.H, head, row)[e] = tnc_from<T>(value);
     }
@@ -8493,12 +8356,11 @@ static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
 
 static bool tnc_linear_types(const tn_call *c, tn_dtype activations, tn_dtype real, bool backward)
 {
-    int i;
-    for (i = 0; i < c->n_in; i++)
+    for (int i = 0; i < c->n_in; i++)
         if (c->in[i].data && c->in[i].dtype != (backward && i == 4 ? real : activations)) return false;
-    for (i = 0; i < (backward ? 3 : 1); i++)
+    for (int i = 0; i < (backward ? 3 : 1); i++)
         if (c->out[i].data && c->out[i].dtype != activations) return false;
-    for (i = 1; i < 3 && !backward; i++)
+    for (int i = 1; i < 3 && !backward; i++)
         if (c->out[i].data && c->out[i].dtype != real) return false;
     return true;
 }
@@ -8542,15 +8404,14 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
     const bool       tensor = (int)tnc_code<E>::dtype == TN_BF16, sums = (int)c->f[2] == TN_ROW_SCALE_SUM;
     const int64_t    dv = c->in[2].shape[3];
     tnc_linear       q = tnc_linear_of(c, false, tensor), k = tnc_linear_of(c, true, tensor);
-    tnc_linear_item  items[6], *item;                   /* q1, q2, u, k1, k2, v */
+    tnc_linear_item  items[6];                   /* q1, q2, u, k1, k2, v */
     tnc_linear_pass<R> pass[3];
     tnc_linear_group g;
     size_t           fixed = sums && !backward ? tnc_linear_bytes(q.heads * q.x.T * q.w[2], sizeof(R)) : 0;
     char            *room;
-    int              i, n, side;
-    for (i = 0; i < 6; i++) {
-        const tn_view *from = i % 3 < 2 ? &c->in[i / 3] : i == 2 ? &c->in[5] : &c->in[2];
-        item = &items[i];
+    for (int i = 0; i < 6; i++) {
+        const tn_view   *from = i % 3 < 2 ? &c->in[i / 3] : i == 2 ? &c->in[5] : &c->in[2];
+        tnc_linear_item *item = &items[i];
         memset(item, 0, sizeof *item);
         if (i == 2 && !backward) continue;
         item->set = tnc_linear_view(from, q.H, q.squared ? 0 : i % 3 % 2, sizeof(T));
@@ -8566,8 +8427,8 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         if (item->pack) fixed += tnc_linear_bytes(q.heads * item->T * item->pitch, sizeof(E));
     }
     if (!(room = tnc_linear_scratch<E>(s, &q, c->out[2].data && !backward, fixed, &g))) return TN_ERR_MEMORY;
-    for (i = 0; i < 6; i++) {
-        item = &items[i];
+    for (int i = 0; i < 6; i++) {
+        tnc_linear_item *item = &items[i];
         if (item->pack) {
             E *to = (E *)(room + item->offset);
             TNC_LAUNCH((tnc_linear_pack<T, E>), tnc_grid(s, q.heads * item->T, 8), 256, 0, s->stream, item->set,
@@ -8580,9 +8441,10 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         if (i < 3) q.x.set[i] = k.y.set[i] = item->set;
         else q.y.set[i - 3] = k.x.set[i - 3] = item->set;
     }
-    for (side = 0; side < 1 + backward; side++) {                                   /* the output; or dq, then dk and dv */
+    for (int side = 0; side < 1 + backward; side++) {                               /* the output; or dq, then dk and dv */
         memset(pass, 0, sizeof pass);
-        for (n = 0, i = backward ? 0 : 2; i < (backward ? 2 + side : 3); i++) {
+        int n = 0;
+        for (int i = backward ? 0 : 2; i < (backward ? 2 + side : 3); i++) {
             const tn_view *out = &c->out[!backward ? 0 : i < 2 ? side : 2];
             tnc_linear_pass<R> *p = &pass[n];
             if (!out->data || (i == 1 && q.squared)) continue;
@@ -8624,9 +8486,8 @@ template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *
     const int64_t    numbers = p.heads * p.x.T * p.w[2];
     R               *part = (R *)tnc_scratch(s, (size_t)(parts + 1) * (size_t)numbers * sizeof(R));
     R               *raw = sums ? part + parts * numbers : NULL;
-    int              i;
     if (!part) return TN_ERR_MEMORY;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         t.q[i] = tnc_linear_view(&c->in[0], p.H, p.squared ? 0 : i, sizeof(T));
         t.k[i] = tnc_linear_view(&c->in[1], p.H, p.squared ? 0 : i, sizeof(T));
     }
@@ -8690,19 +8551,17 @@ tnc_argmax_kernel(const T *x, const int32_t *label, int32_t *to, int64_t rows, i
     TNC_SHARED(int64_t, place, [8]);
     const int each = TNC_THREADS / lanes, lane = tnc_lane(lanes), warp = (int)threadIdx.x >> 5;
     int       right = 0;
-    int64_t   base;
-    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+    for (int64_t base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
         const T      *from = x + row * C;
-        int64_t best = 0, i;
+        int64_t best = 0;
         R       most = tnc_to(from[0]);
-        int     k;
         TNC_UNROLL_BY(4)
-        for (i = lane; i < C; i += lanes) {
+        for (int64_t i = lane; i < C; i += lanes) {
             const R v = tnc_to(from[i]);
             if (tnc_better(v, i, most, best)) { most = v; best = i; }
         }
-        for (k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) {
+        for (int k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) {
             const R       v = __shfl_xor_sync(0xffffffffu, most, k);
             const int64_t j = __shfl_xor_sync(0xffffffffu, best, k);
             if (tnc_better(v, j, most, best)) { most = v; best = j; }
@@ -8710,7 +8569,7 @@ tnc_argmax_kernel(const T *x, const int32_t *label, int32_t *to, int64_t rows, i
         if (lanes > 32) {
             if ((threadIdx.x & 31) == 0) { value[warp] = most; place[warp] = best; }
             __syncthreads();
-            for (k = 0; k < 8; k++) if (tnc_better(value[k], place[k], most, best)) { most = value[k]; best = place[k]; }
+            for (int k = 0; k < 8; k++) if (tnc_better(value[k], place[k], most, best)) { most = value[k]; best = place[k]; }
             __syncthreads();
         }
         if (lane > 0 || mine >= rows) continue;
@@ -8742,10 +8601,9 @@ template <typename T> static tn_status tnc_accuracy_of(tnc *s, const tn_call *c)
 {
     typedef typename tnc_real<T>::type R;
     int32_t *right = (int32_t *)tnc_scratch(s, (size_t)s->sms * 16 * sizeof(int32_t));
-    unsigned blocks;
     if (!tnc_has(&c->out[0], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
     if (!right) return TN_ERR_MEMORY;
-    blocks = tnc_argmax_launch<T>(s, &c->in[0], (const int32_t *)c->in[1].data, right);
+    unsigned blocks = tnc_argmax_launch<T>(s, &c->in[0], (const int32_t *)c->in[1].data, right);
     TNC_START((tnc_mean_kernel<int32_t, R>), 1, (const int32_t *)right, (int64_t)blocks, (double)c->in[0].shape[0],
               (R *)c->out[0].data);
     return TN_OK;
@@ -8794,9 +8652,8 @@ static __device__ __forceinline__ tnc_range tnc_range_of(int64_t block, int64_t 
    must run in order. */
 static bool tnc_must_flush(const tnc_pending *a, const tnc_pending *like, const void *parameter)
 {
-    int k;
     if (a->count == TNC_PENDING || (a->count > 0 && memcmp(a, like, offsetof(tnc_pending, count)) != 0)) return true;
-    for (k = 0; k < a->count; k++)
+    for (int k = 0; k < a->count; k++)
         if (a->part[k].x[0] == parameter) return true;
     return false;
 }
@@ -8805,13 +8662,11 @@ static bool tnc_must_flush(const tnc_pending *a, const tnc_pending *like, const 
 static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], const tn_view *shadow,
                           int64_t n, const void *scalars, const void *fault)
 {
-    tnc_pending  *a = &s->pending, like;
-    tnc_part     *part;
+    tnc_pending *a = &s->pending, like;
     const tn_dtype dtype = x[0]->dtype;
-    tn_status     status;
-    int           k;
+    tn_status    status;
     if (dtype != TN_F32 && dtype != TN_F64) return TN_ERR_DTYPE;
-    for (k = 0; k < 4; k++) if (x[k] && !tnc_has(x[k], dtype)) return TN_ERR_DTYPE;
+    for (int k = 0; k < 4; k++) if (x[k] && !tnc_has(x[k], dtype)) return TN_ERR_DTYPE;
     if (shadow && shadow->data && (shadow->dtype != TN_BF16 || dtype != TN_F32)) return TN_ERR_DTYPE;
     memset(&like, 0, sizeof like);
     like.kernel = c->kernel;
@@ -8825,10 +8680,10 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
     }
     if (tnc_must_flush(a, &like, x[0]->data) && (status = tnc_flush(s)) != TN_OK) return status;
     if (a->count == 0) memcpy(a, &like, offsetof(tnc_pending, count));
-    part = &a->part[a->count];
+    tnc_part *part = &a->part[a->count];
     memset(part, 0, sizeof *part);
     part->wide = true;
-    for (k = 0; k < 4; k++) {
+    for (int k = 0; k < 4; k++) {
         part->x[k] = x[k] ? x[k]->data : NULL;
         part->wide = part->wide && tnc_aligned(part->x[k]);
     }
@@ -8860,14 +8715,13 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_squares_kernel(const _
     const R        *g = (const R *)part.x[0];
     const tnc_range at = tnc_range_of(blockIdx.x - part.first, part.n, part.wide, V);
     double          sum = 0;
-    int64_t         i;
     TNC_UNROLL_BY(4)
-    for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) {
+    for (int64_t i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) {
         R v[V];
         tnc_load(v, g + i);
         TNC_EACH sum = fma((double)v[k], (double)v[k], sum);
     }
-    for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) sum = fma((double)g[i], (double)g[i], sum);
+    for (int64_t i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) sum = fma((double)g[i], (double)g[i], sum);
     sum = tnc_block_sum(sum);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
@@ -8878,20 +8732,18 @@ static __global__ void __launch_bounds__(1024)
 tnc_squares_end_kernel(const __grid_constant__ tnc_pending a, const double *sums, int64_t blocks)
 {
     TNC_SHARED(double, total, [TNC_PENDING]);
-    R      *s = (R *)a.scalars;
-    int64_t i;
-    int     k;
-    for (k = (int)threadIdx.x >> 5; k < a.count; k += 32) {
+    R *s = (R *)a.scalars;
+    for (int k = (int)threadIdx.x >> 5; k < a.count; k += 32) {
         const int64_t end = k + 1 < a.count ? a.part[k + 1].first : blocks;
         double        sum = 0;
         TNC_UNROLL_BY(4)
-        for (i = a.part[k].first + (threadIdx.x & 31); i < end; i += 32) sum += sums[i];
+        for (int64_t i = a.part[k].first + (threadIdx.x & 31); i < end; i += 32) sum += sums[i];
         sum = tnc_warp_sum(sum);
         if ((threadIdx.x & 31) == 0) total[k] = sum;
     }
     __syncthreads();
     if (threadIdx.x > 0) return;
-    for (k = 0; k < a.count; k++) {
+    for (int k = 0; k < a.count; k++) {
         s[TNC_SIZE] = (R)hypot((double)s[TNC_SIZE], sqrt(total[k]));
         if (!(total[k] <= TNC_FINITE)) tnc_not_finite((int32_t *)a.fault, a.part[k].index, (int32_t)s[TNC_TAKEN]);
     }
@@ -8919,10 +8771,9 @@ TNC_FN tn_status tnc_sumsq(tnc *s, const tn_call *c)
 template <typename R> static __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip)
 {
     const double norm = (double)s[TNC_SIZE];
-    bool         skip;
     if (threadIdx.x > 0) return;
     if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, (int32_t)s[TNC_TAKEN]);    /* the gradients are finite */
-    skip = fault[0] != 0;
+    bool skip = fault[0] != 0;
     s[TNC_NORM] = (R)norm;
     s[TNC_SKIP] = R(skip ? 1 : 0);
     s[TNC_FACTOR] = (R)(clip > 0 && norm > clip ? clip / norm : 1);
@@ -9020,15 +8871,13 @@ tnc_update_kernel(const __grid_constant__ tnc_pending a)
     const int       which = tnc_part_of(a, blockIdx.x);
     const tnc_part &part = a.part[which];
     const tnc_range at = tnc_range_of(blockIdx.x - part.first, part.n, part.wide, V);
-    tnc_rule<R>     r;
-    int64_t         i;
     if (threadIdx.x == 0) tnc_rule_of(&shared[0], a, part);
     __syncthreads();
-    r = shared[0];
+    tnc_rule<R> r = shared[0];
     if (r.skip) return;
     TNC_UNROLL_BY(2)
-    for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) tnc_update<R, V, KERNEL>(r, part, i);
-    for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) tnc_update<R, 1, KERNEL>(r, part, i);
+    for (int64_t i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) tnc_update<R, V, KERNEL>(r, part, i);
+    for (int64_t i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) tnc_update<R, 1, KERNEL>(r, part, i);
 }
 
 TNC_FN tn_status tnc_adamw(tnc *s, const tn_call *c)
@@ -9068,11 +8917,10 @@ TNC_FN tn_status tnc_flush(tnc *s)
 {
     tnc_pending *a = &s->pending;
     tn_status    status = TN_ERR_BACKEND;
-    cudaError_t  e;
     char         what[96];
     if (a->count == 0) return TN_OK;
     snprintf(what, sizeof what, "%s of %d parameters", a->name, a->count);
-    e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
     if (e == cudaSuccess) {
         status = a->dtype == TN_F64 ? tnc_flush_of<double>(s, *a) : tnc_flush_of<float>(s, *a);
         e = cudaGetLastError();
@@ -9123,14 +8971,13 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
     const double    momentum = a.momentum < 0 ? (double)a.scalars[TNC_MOMENTUM] : a.momentum;
     const R         keep = (R)momentum, take = (R)(1 - momentum), factor = a.scalars[TNC_FACTOR];
     double          sum = 0;
-    int64_t         i;
     if (a.scalars[TNC_SKIP] != 0) {
-        for (i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) a.x[first + i] = 0;
+        for (int64_t i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) a.x[first + i] = 0;
     } else {
         TNC_UNROLL_BY(2)
-        for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V)
+        for (int64_t i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V)
             sum += tnc_muon_move<R, V>(a, first + i, keep, take, factor);
-        for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS)
+        for (int64_t i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS)
             sum += tnc_muon_move<R, 1>(a, first + i, keep, take, factor);
     }
     sum = tnc_block_sum(sum);
@@ -9143,20 +8990,17 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
     const tnc_range at = tnc_range_of(blockIdx.x % a.blocks, a.n, false, 1);
     R              *x = a.x + matrix * a.n;
     double          sum = 0;
-    R               unit;
-    int64_t         i;
-    for (i = threadIdx.x; i < a.blocks; i += TNC_THREADS) sum += a.sums[matrix * a.blocks + i];
+    for (int64_t i = threadIdx.x; i < a.blocks; i += TNC_THREADS) sum += a.sums[matrix * a.blocks + i];
     sum = tnc_block_sum(sum);
-    unit = sum > 1e-60 ? (R)(1 / sqrt(sum)) : R(0);             /* below 1e-30 the factor may overflow a float */
-    for (i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) x[i] *= unit;
+    R unit = sum > 1e-60 ? (R)(1 / sqrt(sum)) : R(0);           /* below 1e-30 the factor may overflow a float */
+    for (int64_t i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) x[i] *= unit;
 }
 
 template <typename R> static tn_status tnc_muon_begin_of(tnc *s, const tn_call *c)
 {
     const int64_t batch = c->out[0].shape[0];
     tnc_muon<R>   a;
-    int           k;
-    for (k = 0; k < 3; k++) if (!tnc_has(&c->out[k], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    for (int k = 0; k < 3; k++) if (!tnc_has(&c->out[k], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
     memset(&a, 0, sizeof a);
     a.scalars = (const R *)c->in[0].data;
     a.x = (R *)c->out[0].data;
@@ -9203,11 +9047,11 @@ static void tnc_describe(char *text, size_t size, const tn_call *c)
 #define TNC_X(ENUM, name) #name,
     static const char *const names[] = { TN_KERNELS(TNC_X) };       /* tn_kernel_name may be static in another unit */
 #undef TNC_X
-    int i, k, n = snprintf(text, size, "%s", names[c->kernel]);
-    for (i = 0; i < c->n_in + c->n_out && n >= 0 && (size_t)n + 32 < size; i++) {
+    int n = snprintf(text, size, "%s", names[c->kernel]);
+    for (int i = 0; i < c->n_in + c->n_out && n >= 0 && (size_t)n + 32 < size; i++) {
         const tn_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
         n += snprintf(text + n, size - (size_t)n, i == c->n_in ? " -> [" : " [");
-        for (k = 0; v->data && k < v->rank && (size_t)n + 24 < size; k++)
+        for (int k = 0; v->data && k < v->rank && (size_t)n + 24 < size; k++)
             n += snprintf(text + n, size - (size_t)n, k ? ",%lld" : "%lld", (long long)v->shape[k]);
         n += snprintf(text + n, size - (size_t)n, "]");
     }
@@ -9216,16 +9060,15 @@ static void tnc_describe(char *text, size_t size, const tn_call *c)
 /* Runs one entry of the kernel table. After a launch CUDA may report a fault of any earlier kernel: hence "at or before". */
 template <tnc_entry_fn *entry> static tn_status tnc_run(void *state, const tn_call *call)
 {
-    tnc        *s = (tnc *)state;
-    tn_status   status = tnc_enter(s);
-    cudaError_t e;
-    char        what[200] = "at or before ";
-    const int   from = s->wait ? 0 : 13;
+    tnc      *s = (tnc *)state;
+    tn_status status = tnc_enter(s);
+    char      what[200] = "at or before ";
+    const int from = s->wait ? 0 : 13;
     if (status == TN_OK && s->pending.count > 0 && s->pending.kernel != call->kernel) status = tnc_flush(s);
     if (status != TN_OK) return status;
     status = entry(s, call);
     if (s->wait && status == TN_OK) status = tnc_flush(s);
-    e = cudaGetLastError();
+    cudaError_t e = cudaGetLastError();
     if (e == cudaSuccess && s->wait && status == TN_OK) e = cudaStreamSynchronize(s->stream);
     if (e == cudaSuccess) return status;
     tnc_describe(what + from, sizeof what - (size_t)from, call);

@@ -23,7 +23,6 @@ int main(void)
     char           why[TN_WHY], words[1024];
     int32_t        ids[MOST], x[BATCH * CONTEXT], y[BATCH * CONTEXT], text[CONTEXT];
     uint32_t       random = 1;
-    int64_t        count, start;
     double         loss_now = 0;
     tn_ctx        *ctx;
     tn_transformer model;
@@ -32,8 +31,8 @@ int main(void)
         return 1;
     }
     tn_tokenizer *tokenizer = tn_tokenizer_train(ctx, poem, strlen(poem), 100, NULL);
-    count = tn_tokenizer_encode(tokenizer, poem, strlen(poem), TN_BOS_NONE, ids, MOST, NULL);
-    start = tn_tokenizer_encode(tokenizer, "when the blazing", 16, TN_BOS_NONE, text, CONTEXT, NULL);
+    int64_t       count = tn_tokenizer_encode(tokenizer, poem, strlen(poem), TN_BOS_NONE, ids, MOST, NULL);
+    int64_t       start = tn_tokenizer_encode(tokenizer, "when the blazing", 16, TN_BOS_NONE, text, CONTEXT, NULL);
     if (tn_ctx_status(ctx) != TN_OK || count <= CONTEXT) {
         fprintf(stderr, "%s\n", tn_ctx_status(ctx) != TN_OK ? tn_ctx_error(ctx) : "the poem is too short");
         return 1;

@@ -66,16 +66,15 @@ static double *top_eigenvectors(tn_ctx *ctx, const tn_eigen *e)
 {
     double *values = doubles(CLASSES * e->count), *vectors = doubles(CLASSES * e->count * PIXELS);
     double *top = doubles(TILES * PIXELS);
-    int64_t c, i;
     tn_read(e->values, TN_F64, values, CLASSES * e->count);
     tn_read(e->vectors, TN_F64, vectors, CLASSES * e->count * PIXELS);
     check(ctx);
-    for (c = 0; c < CLASSES; c++) {
+    for (int64_t c = 0; c < CLASSES; c++) {
         int64_t got[2] = {0, 0};
-        for (i = 0; i < e->count; i++) {
-            int64_t negative = values[c * e->count + i] < 0, row;
+        for (int64_t i = 0; i < e->count; i++) {
+            int64_t negative = values[c * e->count + i] < 0;
             if (got[negative] == SHOWN) continue;
-            row = negative * SHOWN + got[negative]++;
+            int64_t row = negative * SHOWN + got[negative]++;
             memcpy(top + (row * CLASSES + c) * PIXELS, vectors + (c * e->count + i) * PIXELS, sizeof *top * PIXELS);
         }
     }
@@ -87,8 +86,7 @@ static double *top_eigenvectors(tn_ctx *ctx, const tn_eigen *e)
 static double mean_autocorrelation(const double *top)
 {
     double sum = 0;
-    int    i;
-    for (i = 0; i < TILES; i++) sum += autocorrelation(top + i * PIXELS) / TILES;
+    for (int i = 0; i < TILES; i++) sum += autocorrelation(top + i * PIXELS) / TILES;
     return sum;
 }
 
@@ -105,12 +103,12 @@ static tn_image *eigenvector_tiles(tn_ctx *ctx, const double *top, const char *t
 /* Two pictures side by side. */
 static tn_image *beside(tn_ctx *ctx, const tn_image *a, const tn_image *b)
 {
-    int64_t   height = a && b && b->height > a->height ? b->height : a ? a->height : 0, y;
+    int64_t   height = a && b && b->height > a->height ? b->height : a ? a->height : 0;
     tn_image *both = a && b ? tn_image_create(ctx, a->width + b->width, height) : NULL;
     if (!both) return NULL;
-    for (y = 0; y < a->height; y++)
+    for (int64_t y = 0; y < a->height; y++)
         memcpy(both->pixels + 3 * y * both->width, a->pixels + 3 * y * a->width, 3 * (size_t)a->width);
-    for (y = 0; y < b->height; y++)
+    for (int64_t y = 0; y < b->height; y++)
         memcpy(both->pixels + 3 * (y * both->width + a->width), b->pixels + 3 * y * b->width, 3 * (size_t)b->width);
     return both;
 }
@@ -119,8 +117,7 @@ static void draw_eigenvectors(tn_ctx *ctx, const trained *t, double *const *top,
 {
     char      title[96];
     tn_image *part[2];
-    int       k;
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         snprintf(title, sizeof title, "%.1f %% correct, autocorrelation %.2f", 100 * t[k].accuracy,
                  mean_autocorrelation(top[k]));
         part[k] = eigenvector_tiles(ctx, top[k], title, names);
@@ -141,10 +138,9 @@ static void draw_interaction(tn_ctx *ctx, const tn_cp *cp, int64_t c, const opti
     char        title[96];
     tn_tensor  *q = tn_cp_interaction_of(cp, c);
     double     *v = doubles(PIXELS * PIXELS), *rows = doubles(GRID * GRID * PIXELS);
-    int         i;
     check(ctx);
     tn_read(q, TN_F64, v, PIXELS * PIXELS);
-    for (i = 0; i < GRID * GRID; i++) {
+    for (int i = 0; i < GRID * GRID; i++) {
         int y = at[i / GRID], x = at[i % GRID];
         memcpy(rows + i * PIXELS, v + (y * SIDE + x) * PIXELS, sizeof *rows * PIXELS);
         snprintf(caption[i], sizeof caption[i], "(%d,%d)", y, x);
@@ -181,20 +177,20 @@ static void draw_spectra(tn_ctx *ctx, const tn_eigen *e, const options *o, const
     const char      *x_names[PLACES];
     double          *v = doubles(CLASSES * e->count);
     tn_series        series[4];
-    int64_t          i, k, ends = e->count < 2 * ENDS ? e->count / 2 : ENDS;
+    int64_t          ends = e->count < 2 * ENDS ? e->count / 2 : ENDS;
     tn_read(e->values, TN_F64, v, CLASSES * e->count);
     check(ctx);
-    for (i = 0; i < PLACES; i++) {
+    for (int64_t i = 0; i < PLACES; i++) {
         int64_t place = i < ENDS ? i + 1 : i - PLACES;
         bool    named = place == 1 || place == -1 || place % 5 == 0;
         snprintf(name[i], sizeof name[i], "%+d", (int)place);
         x_names[i] = named && (i < ENDS || i >= ENDS + GAP) ? name[i] : NULL;
     }
-    for (k = 0; k < 4; k++) {
+    for (int64_t k = 0; k < 4; k++) {
         double *own = v + classes[k] * e->count;
         qsort(own, (size_t)e->count, sizeof *own, descending);
-        for (i = 0; i < PLACES; i++) y[k][i] = HUGE_VAL;                 /* not finite: not drawn */
-        for (i = 0; i < ends; i++) {
+        for (int64_t i = 0; i < PLACES; i++) y[k][i] = HUGE_VAL;         /* not finite: not drawn */
+        for (int64_t i = 0; i < ends; i++) {
             y[k][i] = own[i];
             y[k][PLACES - 1 - i] = own[e->count - 1 - i];
         }
@@ -211,8 +207,7 @@ static void draw_curves(tn_ctx *ctx, const trained *t, const options *o)
 {
     static const char *const names[4] = {"training", "test", "training, regularised", "test, regularised"};
     tn_series s[4];
-    int       k;
-    for (k = 0; k < 4; k++) {
+    for (int k = 0; k < 4; k++) {
         const history *h = &t[k / 2].h;
         s[k] = (tn_series){ .name = names[k], .x = h->epoch, .y = k % 2 ? h->accuracy : h->train, .count = h->count,
                             .dashed = k % 2 == 0, .colour = k / 2 + 1, .show_last = true };
@@ -231,8 +226,7 @@ static void save_network(tn_ctx *ctx, const tn_params *params, const options *o,
     char    path[512], outputs[256] = "";
     size_t  used = 0;
     tn_note note = {"tn.outputs", outputs};
-    int     c;
-    for (c = 0; c < CLASSES; c++)
+    for (int c = 0; c < CLASSES; c++)
         used += (size_t)snprintf(outputs + used, sizeof outputs - used, c ? ",%s" : "%s", names[c]);
     snprintf(path, sizeof path, "%s/%s.safetensors", o->out, name);
     tn_params_write(params, tn_sink_path(path), &note, 1);
@@ -258,12 +252,10 @@ static void train_one(tn_ctx *ctx, trained *t, const image_set *set, const image
 static void print_truncations(tn_ctx *ctx, const tn_eigen *e, const image_set *test)
 {
     static const int64_t ks[] = {1, 2, 3, 5, 10, 20};
-    size_t i;
-    for (i = 0; i <= sizeof ks / sizeof *ks; i++) {
-        bool   all = i == sizeof ks / sizeof *ks;
-        tn_cp *cut;
+    for (size_t i = 0; i <= sizeof ks / sizeof *ks; i++) {
+        bool all = i == sizeof ks / sizeof *ks;
         if (!all && ks[i] > e->count) continue;
-        cut = tn_cp_from_eigen(ctx, e, all ? e->count : ks[i]);
+        tn_cp *cut = tn_cp_from_eigen(ctx, e, all ? e->count : ks[i]);
         check(ctx);
         if (all) printf("accuracy_all: %.4f\n", accuracy_of(ctx, logits_of_operator, cut, test));
         else printf("accuracy_k%lld: %.4f\n", (long long)ks[i], accuracy_of(ctx, logits_of_operator, cut, test));
@@ -274,10 +266,9 @@ static void print_truncations(tn_ctx *ctx, const tn_eigen *e, const image_set *t
 static double mean_effective_rank(tn_ctx *ctx, const tn_eigen *e)
 {
     double *v = doubles(CLASSES * e->count), rank = 0;
-    int     c;
     tn_read(e->values, TN_F64, v, CLASSES * e->count);
     check(ctx);
-    for (c = 0; c < CLASSES; c++) rank += tn_effective_rank(v + c * e->count, e->count) / CLASSES;
+    for (int c = 0; c < CLASSES; c++) rank += tn_effective_rank(v + c * e->count, e->count) / CLASSES;
     free(v);
     return rank;
 }
@@ -285,35 +276,33 @@ static double mean_effective_rank(tn_ctx *ctx, const tn_eigen *e)
 int main(int argc, char **argv)
 {
     static trained t[2];                      /* without and with regularisation */
-    options   o = read_options(argc, argv);
-    tn_desc   desc = { .seed = (uint64_t)o.seed, .threads = (int)o.threads };
+    options o = read_options(argc, argv);
+    tn_desc desc = { .seed = (uint64_t)o.seed, .threads = (int)o.threads };
     const char *const *names = names_of(o.data);
-    char      why[TN_WHY];
-    double    start = now(), after_training, folded, eigen, *top[2];
-    tn_ctx   *ctx;
-    image_set set, test;
-    int       k;
+    char    why[TN_WHY];
+    double  start = now(), *top[2];
+    tn_ctx *ctx;
 
     make_folder(o.out);
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
-    set = load_set(ctx, o.data, "train");
-    test = load_set(ctx, o.data, "t10k");
-    for (k = 0; k < 2; k++) train_one(ctx, &t[k], &set, &test, &o, k == 1);
-    after_training = now();
+    image_set set = load_set(ctx, o.data, "train");
+    image_set test = load_set(ctx, o.data, "t10k");
+    for (int k = 0; k < 2; k++) train_one(ctx, &t[k], &set, &test, &o, k == 1);
+    double after_training = now();
 
-    for (k = 0; k < 2; k++)                   /* three layers, one tensor */
+    for (int k = 0; k < 2; k++)               /* three layers, one tensor */
         t[k].cp = tn_cp_from_stack(ctx, &t[k].net.embed, &t[k].net.bilinear, &t[k].net.unembed);
     check(ctx);
     printf("test_accuracy: %.4f\n", t[0].accuracy);
     printf("test_accuracy_regularised: %.4f\n", t[1].accuracy);
     printf("fold_error: %.2e\n", largest_difference(ctx, logits_of_network, &t[0].net, logits_of_operator, t[0].cp, &test));
-    folded = now();
+    double folded = now();
 
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         if (tn_cp_eigen_all(t[k].cp, 0, &t[k].e) != TN_OK) check(ctx);
         top[k] = top_eigenvectors(ctx, &t[k].e);
     }
-    eigen = now();
+    double eigen = now();
     print_truncations(ctx, &t[0].e, &test);
     printf("effective_rank_pixels: %.1f\n", mean_effective_rank(ctx, &t[0].e));
     printf("autocorrelation: %.3f\n", mean_autocorrelation(top[0]));
@@ -330,7 +319,7 @@ int main(int argc, char **argv)
     printf("seconds_folding: %.1f\n", folded - after_training);
     printf("seconds_eigen: %.1f\n", eigen - folded);
     printf("seconds: %.1f\n", now() - start);
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         tn_eigen_destroy(&t[k].e);
         free(top[k]);
     }

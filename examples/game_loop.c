@@ -62,7 +62,7 @@ static bool learn(tn_ctx *ctx, const tn_mlp *net, tn_optim *optim)
 int main(void)
 {
     char     why[TN_WHY];
-    int      x = 0, y = 0, prey_x = 5, prey_y = 9, frame, nearer = 0, nearer_at_first = 0, sum = 0;
+    int      x = 0, y = 0, prey_x = 5, prey_y = 9, nearer = 0, nearer_at_first = 0, sum = 0;
     uint64_t allocations = 0;
     tn_ctx  *ctx;
     tn_mlp   net;
@@ -75,13 +75,13 @@ int main(void)
         .bias = true, .out_bias = true }, &net);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 1e-2 });
     clock_t start = clock();
-    for (frame = 0; frame < FRAMES; frame++) {
-        int i = frame % MEMORY, before = abs(way(x, prey_x)) + abs(way(y, prey_y)), move, after;
+    for (int frame = 0; frame < FRAMES; frame++) {
+        int i = frame % MEMORY, before = abs(way(x, prey_x)) + abs(way(y, prey_y));
         look(see[i], way(x, prey_x), way(y, prey_y));
-        move = below(10) == 0 ? (int)below(MOVES) : best_move(ctx, &net, see[i]);
+        int move = below(10) == 0 ? (int)below(MOVES) : best_move(ctx, &net, see[i]);
         x = (x + dx[move] + BOARD) % BOARD;
         y = (y + dy[move] + BOARD) % BOARD;
-        after = abs(way(x, prey_x)) + abs(way(y, prey_y));
+        int after = abs(way(x, prey_x)) + abs(way(y, prey_y));
         for (int m = 0; m < MOVES; m++) made[i][m] = went[i][m] = 0;
         made[i][move] = 1;
         went[i][move] = after < before ? 1.0f : -1.0f;

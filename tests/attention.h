@@ -26,9 +26,10 @@ static inline bool plain_sees(const plain_attention *a, int64_t i, int64_t j)
 
 static inline double plain_score(const plain_attention *a, const double *q, const double *k, int64_t b, int64_t head, int64_t i, int64_t j)
 {
-    int64_t n = plain_sets(a) * a->H, e;
+    int64_t n = plain_sets(a) * a->H;
     double sum = 0;
-    for (e = 0; e < a->d; e++) sum += q[((b * a->Tq + i) * n + head) * a->d + e] * k[((b * a->Tk + j) * n + head) * a->d + e];
+    for (int64_t e = 0; e < a->d; e++)
+        sum += q[((b * a->Tq + i) * n + head) * a->d + e] * k[((b * a->Tk + j) * n + head) * a->d + e];
     return sum * a->scale;
 }
 
@@ -99,13 +100,13 @@ static inline void plain_rope_scaled(const double *x, int64_t d, int64_t positio
     if (eps >= 0) size = sqrt(squares / (double)d + eps);
     for (int64_t k = 0; k < d; k++) y[k] = x[k] / size;
     for (int64_t k = 0; k < h && base > 0; k++) {
-        double rate = 1 / pow(base, 2 * (double)k / (double)d), wave = 6.283185307179586477 / rate, angle, a = y[k], b = y[k + h];
+        double rate = 1 / pow(base, 2 * (double)k / (double)d), wave = 6.283185307179586477 / rate, a = y[k], b = y[k + h];
         if (scaling && (scaling->context == 0 || wave > scaling->context / scaling->low)) rate /= scaling->factor;
         else if (scaling && wave >= scaling->context / scaling->high) {
             const double smooth = (scaling->context / wave - scaling->low) / (scaling->high - scaling->low);
             rate = (1 - smooth) * rate / scaling->factor + smooth * rate;
         }
-        angle = (double)position * rate;
+        double angle = (double)position * rate;
         y[k] = cos(angle) * a - sin(angle) * b;
         y[k + h] = sin(angle) * a + cos(angle) * b;
     }
@@ -191,9 +192,9 @@ static inline double plain_attention_heads(const tn_attention_desc *d, plain_wei
 static inline double plain_attention_pattern(const tn_attention_desc *d, plain_weights w, const double *x, int64_t B, int64_t T, double *p)
 {
     const int64_t H = d->heads, size = B * T * H * T + 1;
-    double *v = (double *)calloc((size_t)size, sizeof *v), *read = (double *)calloc((size_t)size, sizeof *read), least;
+    double *v = (double *)calloc((size_t)size, sizeof *v), *read = (double *)calloc((size_t)size, sizeof *read);
     for (int64_t r = 0; r < B * T * H; r++) v[r * T + r / H % T] = 1;
-    least = plain_attention_heads(d, w, x, v, T, B, T, read);
+    double least = plain_attention_heads(d, w, x, v, T, B, T, read);
     for (int64_t b = 0; b < B; b++)
         for (int64_t h = 0; h < H; h++)
             for (int64_t i = 0; i < T; i++)
@@ -208,15 +209,15 @@ static inline double plain_attention_layer(const tn_attention_desc *d, plain_wei
 {
     const int64_t H = d->heads, rows = B * T, width = H * d->d_v;
     double       *v = plain_rows_of(x, w.v, w.vb, rows, d->dim, width), *o = (double *)calloc((size_t)(rows * width + 1), sizeof *o);
-    int64_t       r, i;
-    for (i = 0; i < rows * width && values && w.mix; i++) v[i] = w.mix[0] * v[i] + w.mix[1] * values[i];
+    for (int64_t i = 0; i < rows * width && values && w.mix; i++) v[i] = w.mix[0] * v[i] + w.mix[1] * values[i];
     double least = plain_attention_heads(d, w, x, v, d->d_v, B, T, o);
-    for (r = 0; r < rows * H && (d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL); r++) {
+    for (int64_t r = 0; r < rows * H && (d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL); r++) {
         double *row = o + r * d->d_v, squares = 0;
-        for (i = 0; i < d->d_v; i++) squares += row[i] * row[i];
+        for (int64_t i = 0; i < d->d_v; i++) squares += row[i] * row[i];
         if (sqrt(squares / (double)d->d_v) < least) least = sqrt(squares / (double)d->d_v);
-        for (i = 0; i < d->d_v; i++) row[i] /= sqrt(squares / (double)d->d_v + 1e-5);
-        for (i = 0; i < d->d_v && d->kind == TN_ATTENTION_DIFFERENTIAL; i++) row[i] *= 0.2 + 0.6 * exp(-0.3 * (double)d->depth);
+        for (int64_t i = 0; i < d->d_v; i++) row[i] /= sqrt(squares / (double)d->d_v + 1e-5);
+        for (int64_t i = 0; i < d->d_v && d->kind == TN_ATTENTION_DIFFERENTIAL; i++)
+            row[i] *= 0.2 + 0.6 * exp(-0.3 * (double)d->depth);
     }
     double *out = plain_rows_of(o, w.o, w.ob, rows, width, d->out);
     memcpy(y, out, sizeof *y * (size_t)(rows * d->out));

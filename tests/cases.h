@@ -274,9 +274,9 @@ static inline double *case_want(setting *s, int rank, const int64_t *shape)
 /* An input as contiguous rows, for wants that are easier so; freed with the result. */
 static inline double *plain_flat(const plain *p)
 {
-    int64_t i, n = plain_count(p);
+    int64_t n = plain_count(p);
     double *v = (double *)malloc(sizeof(double) * (size_t)(n + 1));
-    for (i = 0; i < n; i++) v[i] = plain_at(p, i);
+    for (int64_t i = 0; i < n; i++) v[i] = plain_at(p, i);
     return v;
 }
 
@@ -299,12 +299,11 @@ static inline void plain_philox(const uint32_t counter[4], const uint32_t key[2]
 /* Element e of the call-th random call after tn_ctx_seed(ctx, seed), as DESIGN says it. */
 static inline double plain_uniform(uint64_t seed, int64_t call, int64_t e)
 {
-    uint32_t counter[4] = {0, 0, 0, 0}, key[2], out[4];
+    uint32_t counter[4] = {0, 0, 0, 0}, out[4];
     counter[0] = (uint32_t)(e / 4);
     counter[1] = (uint32_t)((e / 4) >> 32);
     counter[2] = (uint32_t)call;
-    key[0] = (uint32_t)seed;
-    key[1] = (uint32_t)(seed >> 32);
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     plain_philox(counter, key, out);
     return (floor((double)out[e % 4] / 512) + 0.5) / 8388608;
 }
@@ -404,8 +403,8 @@ static inline void want_dropout(setting *s)
 {
     plain x = plain_x(s, 0);
     double *y = case_want(s, x.rank, x.shape);
-    int64_t i;
-    for (i = 0; i < s->want_count; i++) y[i] = plain_uniform(CASE_RANDOM, 0, i) >= 0.375 ? plain_at(&x, i) / (1 - 0.375) : 0;
+    for (int64_t i = 0; i < s->want_count; i++)
+        y[i] = plain_uniform(CASE_RANDOM, 0, i) >= 0.375 ? plain_at(&x, i) / (1 - 0.375) : 0;
 }
 
 /* ---- elementwise --------------------------------------------------------------------------------------------------------- */
@@ -414,11 +413,11 @@ static inline void want_dropout(setting *s)
 static inline void build_broadcast(setting *s)
 {
     int64_t shape[TN_MAX_RANK], part[TN_MAX_RANK];
-    int rank = draw_rank(s, 0, 4), side, i;
+    int rank = draw_rank(s, 0, 4);
     draw_shape(s, rank, shape, true);
-    for (side = 0; side < 2; side++) {
+    for (int side = 0; side < 2; side++) {
         int from = s->round > 0 && draw(s, 0, 2) == 0 ? (int)draw(s, 0, rank) : 0;
-        for (i = from; i < rank; i++) part[i] = s->round > 0 && draw(s, 0, 3) == 0 ? 1 : shape[i];
+        for (int i = from; i < rank; i++) part[i] = s->round > 0 && draw(s, 0, 3) == 0 ? 1 : shape[i];
         case_real(s, rank - from, part + from, CASE_UNIT);
     }
 }
@@ -432,14 +431,13 @@ static inline void want_binary(setting *s)
     plain a = plain_x(s, 0), b = plain_x(s, 1);
     int64_t shape[TN_MAX_RANK];
     int rank = a.rank > b.rank ? a.rank : b.rank;
-    double *y;
     for (int k = 1; k <= rank; k++) {
         int64_t na = k <= a.rank ? a.shape[a.rank - k] : 1, nb = k <= b.rank ? b.shape[b.rank - k] : 1;
         shape[rank - k] = na == 1 ? nb : na;
     }
     a = plain_stretch(a, rank, shape);
     b = plain_stretch(b, rank, shape);
-    y = case_want(s, rank, shape);
+    double *y = case_want(s, rank, shape);
     for (int64_t i = 0; i < s->want_count; i++)
         switch (s->of->kind) {
         case '+': y[i] = plain_at(&a, i) + plain_at(&b, i); break;
@@ -559,8 +557,8 @@ static inline void want_sum(setting *s)
 {
     plain x = plain_x(s, 0);
     double *y = case_want(s, 0, NULL);
-    int64_t i, n = plain_count(&x);
-    for (i = 0; i < n; i++) *y += plain_at(&x, i);
+    int64_t n = plain_count(&x);
+    for (int64_t i = 0; i < n; i++) *y += plain_at(&x, i);
     if (s->of->kind == 1) *y /= (double)n;
 }
 
@@ -577,9 +575,9 @@ static inline tn_tensor *run_sum_axis(setting *s) { return tn_sum_axis(s->ctx, c
 static inline void want_sum_axis(setting *s)
 {
     plain x = plain_x(s, 0), rest = x;
-    int axis = (int)(s->k[0] < 0 ? s->k[0] + x.rank : s->k[0]), k;
+    int axis = (int)(s->k[0] < 0 ? s->k[0] + x.rank : s->k[0]);
     rest.rank--;
-    for (k = axis; k < rest.rank; k++) { rest.shape[k] = x.shape[k + 1]; rest.strides[k] = x.strides[k + 1]; }
+    for (int k = axis; k < rest.rank; k++) { rest.shape[k] = x.shape[k + 1]; rest.strides[k] = x.strides[k + 1]; }
     double *y = case_want(s, rest.rank, rest.shape);
     for (int64_t j = 0; j < x.shape[axis]; j++, rest.v += x.strides[axis])
         for (int64_t i = 0; i < s->want_count; i++) y[i] += plain_at(&rest, i);
@@ -599,8 +597,8 @@ static inline void want_mse(setting *s)
 {
     plain a = plain_x(s, 0), b = plain_x(s, 1);
     double *y = case_want(s, 0, NULL);
-    int64_t i, n = plain_count(&a);
-    for (i = 0; i < n; i++) *y += (plain_at(&a, i) - plain_at(&b, i)) * (plain_at(&a, i) - plain_at(&b, i)) / (double)n;
+    int64_t n = plain_count(&a);
+    for (int64_t i = 0; i < n; i++) *y += (plain_at(&a, i) - plain_at(&b, i)) * (plain_at(&a, i) - plain_at(&b, i)) / (double)n;
 }
 
 /* ---- products ------------------------------------------------------------------------------------------------------------------ */
@@ -608,14 +606,12 @@ static inline void want_mse(setting *s)
 /* kind: how many batch axes a and b have, 10 a + b */
 static inline void build_matmul(setting *s)
 {
-    int64_t shape[4], m, k, n;
+    int64_t shape[4];
     int a = (int)s->of->kind / 10, b = (int)s->of->kind % 10;
     shape[0] = draw(s, s->round > 0 ? 0 : 2, 3);
     if (s->round == CASE_LARGE) shape[0] = 2;
     shape[1] = draw(s, 1, 3);
-    m = draw_extent(s, true);
-    k = draw_extent(s, true);
-    n = draw_extent(s, true);
+    int64_t m = draw_extent(s, true), k = draw_extent(s, true), n = draw_extent(s, true);
     if (s->round == CASE_LARGE && s->of->kind == 0) k += 300;      /* deeper than one packed block */
     else if (s->round == CASE_LARGE) { m = m / 2 + 1; k = k / 3 + 1; n = n / 2 + 1; }
     shape[a] = m;
@@ -652,11 +648,10 @@ static inline void want_matmul(setting *s)
 /* kind 1: with bias */
 static inline void build_affine(setting *s)
 {
-    int64_t shape[TN_MAX_RANK], w[2];
+    int64_t shape[TN_MAX_RANK];
     int rank = draw_rank(s, 1, 3);
     draw_shape(s, rank, shape, true);
-    w[0] = draw_extent(s, true);
-    w[1] = shape[rank - 1];
+    int64_t w[2] = {draw_extent(s, true), shape[rank - 1]};
     case_real(s, rank, shape, CASE_UNIT);
     case_real(s, 2, w, CASE_UNIT);
     if (s->of->kind) case_real(s, 1, w, CASE_UNIT);
@@ -682,10 +677,10 @@ static inline void want_affine(setting *s)
 {
     plain x = plain_x(s, 0), w = plain_x(s, 1), b;
     int64_t shape[TN_MAX_RANK], n = w.shape[1], m = w.shape[0];
-    double *fx = plain_flat(&x), *fw = plain_flat(&w), *fb = NULL, *y;
+    double *fx = plain_flat(&x), *fw = plain_flat(&w), *fb = NULL;
     memcpy(shape, x.shape, sizeof shape);
     shape[x.rank - 1] = m;
-    y = case_want(s, x.rank, shape);
+    double *y = case_want(s, x.rank, shape);
     if (s->of->kind) { b = plain_x(s, 2); fb = plain_flat(&b); }
     plain_affine(y, fx, fw, fb, shape_count(x.rank - 1, x.shape), n, m);
     free(fx);
@@ -753,11 +748,12 @@ static inline tn_tensor *run_rmsnorm(setting *s)
 
 static inline void plain_rmsnorm(double *y, const plain *x, const plain *gain, double eps)
 {
-    int64_t n = x->shape[x->rank - 1], rows = shape_count(x->rank - 1, x->shape), r, j;
-    for (r = 0; r < rows; r++) {
+    int64_t n = x->shape[x->rank - 1], rows = shape_count(x->rank - 1, x->shape);
+    for (int64_t r = 0; r < rows; r++) {
         double squares = 0;
-        for (j = 0; j < n; j++) squares += plain_at(x, r * n + j) * plain_at(x, r * n + j);
-        for (j = 0; j < n; j++) y[r * n + j] = plain_at(x, r * n + j) / sqrt(squares / (double)n + eps) * (gain ? plain_at(gain, j) : 1);
+        for (int64_t j = 0; j < n; j++) squares += plain_at(x, r * n + j) * plain_at(x, r * n + j);
+        for (int64_t j = 0; j < n; j++)
+            y[r * n + j] = plain_at(x, r * n + j) / sqrt(squares / (double)n + eps) * (gain ? plain_at(gain, j) : 1);
     }
 }
 
@@ -788,13 +784,13 @@ static inline tn_tensor *run_residual(setting *s)
 static inline void want_residual(setting *s)
 {
     plain   x = plain_x(s, 0), branch = plain_x(s, 1), gain = plain_x(s, s->of->kind ? 2 : 0), sum = x;
-    int64_t shape[TN_MAX_RANK] = {0}, n = plain_count(&x), i;
-    double *y, *flat = (double *)malloc(sizeof(double) * (size_t)(n + 1));
-    for (i = 0; i < x.rank; i++) shape[i] = x.shape[i] * (i == 0 ? 2 : 1);
-    y = case_want(s, x.rank, shape);
-    for (i = 0; i < n; i++) y[n + i] = flat[i] = plain_at(&x, i) + plain_at(&branch, i);
+    int64_t shape[TN_MAX_RANK] = {0}, n = plain_count(&x);
+    double *flat = (double *)malloc(sizeof(double) * (size_t)(n + 1));
+    for (int64_t i = 0; i < x.rank; i++) shape[i] = x.shape[i] * (i == 0 ? 2 : 1);
+    double *y = case_want(s, x.rank, shape);
+    for (int64_t i = 0; i < n; i++) y[n + i] = flat[i] = plain_at(&x, i) + plain_at(&branch, i);
     sum.v = flat;
-    for (i = x.rank - 1; i >= 0; i--) sum.strides[i] = i == x.rank - 1 ? 1 : sum.strides[i + 1] * x.shape[i + 1];
+    for (int64_t i = x.rank - 1; i >= 0; i--) sum.strides[i] = i == x.rank - 1 ? 1 : sum.strides[i + 1] * x.shape[i + 1];
     plain_rmsnorm(y, &sum, s->of->kind ? &gain : NULL, 0.1);
     free(flat);
 }
@@ -822,10 +818,10 @@ static inline tn_tensor *run_chain(setting *s)
 static inline void want_chain(setting *s)
 {
     plain   x = plain_x(s, 0);
-    int64_t n = x.shape[1], d = x.shape[2], dd = d * d, shape[3];
-    double *want, *y = (double *)calloc((size_t)dd * 2 + 1, sizeof *y), *next = y + dd;
-    shape[0] = x.shape[0]; shape[1] = d; shape[2] = d;
-    want = case_want(s, s->of->kind == 1 ? 1 : 3, shape);
+    int64_t n = x.shape[1], d = x.shape[2], dd = d * d;
+    double *y = (double *)calloc((size_t)dd * 2 + 1, sizeof *y), *next = y + dd;
+    int64_t shape[3] = {x.shape[0], d, d};
+    double *want = case_want(s, s->of->kind == 1 ? 1 : 3, shape);
     for (int64_t b = 0; b < x.shape[0]; b++) {
         double squares = 0;
         for (int64_t i = 0; i < dd; i++) y[i] = i / d == i % d;
@@ -851,7 +847,7 @@ enum { SCAN_LOGS = 1, SCAN_BOTH = 2, SCAN_REVERSE = 4, SCAN_VECTOR = 8, SCAN_STA
 static inline void build_scan(setting *s)
 {
     const int64_t kind = s->of->kind, d = s->round == CASE_LARGE ? draw(s, 30, kind & SCAN_STATES ? 40 : 70) : draw_extent(s, false);
-    int64_t       b = draw(s, s->round > 0 ? 0 : 1, 3), n = draw(s, s->round > 0 ? 0 : 1, 6), shape[4], k;
+    int64_t       b = draw(s, s->round > 0 ? 0 : 1, 3), n = draw(s, s->round > 0 ? 0 : 1, 6), shape[4];
     int           i = s->inputs;
     if (kind & SCAN_STATES) {
         const int64_t features = draw(s, 1, 3);
@@ -870,7 +866,7 @@ static inline void build_scan(setting *s)
         else case_real(s, 1, shape + 1, CASE_AWAY);
     }
     for (; i < s->inputs; i++)                                      /* mostly positive, so that no state is nearly zero */
-        for (k = 0; k < s->in[i].count; k++)
+        for (int64_t k = 0; k < s->in[i].count; k++)
             s->in[i].v[k] = s->in[i].rank == 3 ? fabs(s->in[i].v[k]) + 0.125 : s->in[i].v[k] + 0.5;
 }
 
@@ -910,32 +906,34 @@ static inline void want_scan(setting *s)
 {
     const int64_t kind = s->of->kind, reverse = kind & SCAN_REVERSE, open = kind & (SCAN_VECTOR | SCAN_STATES) ? 1 : 0;
     plain   m = plain_x(s, 0), phi = plain_x(s, kind & SCAN_STATES ? 1 : 0), v = plain_x(s, kind & SCAN_STATES ? 2 : open ? 1 : 0);
-    int64_t b, k, e, f, i, B = phi.shape[0], n = phi.shape[1], d = m.shape[3], h = open ? 1 : d, states = n + open, shape[4];
-    double *want, *y = (double *)calloc((size_t)(3 * d * d) + 1, sizeof *y), *next = y + d * d, *now = next + d * d, last;
-    shape[0] = B; shape[1] = states; shape[2] = shape[3] = d;
-    want = case_want(s, kind & SCAN_LOGS ? 2 : open ? 3 : 4, shape);
-    for (b = 0; b < B; b++) {
-        for (i = 0; i < d * d; i++) y[i] = !open && i / d == i % d;
-        for (i = 0; open && i < d; i++) y[i] = plain_at(&v, v.rank == 1 ? i : b * d + i);
-        last = 0.25;
-        for (k = 0; k < states; k++) {
+    int64_t B = phi.shape[0], n = phi.shape[1], d = m.shape[3], h = open ? 1 : d, states = n + open;
+    double *y = (double *)calloc((size_t)(3 * d * d) + 1, sizeof *y), *next = y + d * d, *now = next + d * d;
+    int64_t shape[4] = {B, states, d, d};
+    double *want = case_want(s, kind & SCAN_LOGS ? 2 : open ? 3 : 4, shape);
+    for (int64_t b = 0; b < B; b++) {
+        for (int64_t i = 0; i < d * d; i++) y[i] = !open && i / d == i % d;
+        for (int64_t i = 0; open && i < d; i++) y[i] = plain_at(&v, v.rank == 1 ? i : b * d + i);
+        double last = 0.25;
+        for (int64_t k = 0; k < states; k++) {
             const int64_t at = b * states + (reverse ? states - 1 - k : k);
             double        squares = 0;
             if (k >= open) {                                        /* y is [h,d], or [d,h] where the matrix comes first */
                 scan_matrix(s, b, reverse ? states - 1 - k : k - open, now);
-                for (e = 0; e < h; e++)
-                    for (f = 0; f < d; f++) {
+                for (int64_t e = 0; e < h; e++)
+                    for (int64_t f = 0; f < d; f++) {
                         double sum = 0;
-                        for (i = 0; i < d; i++) sum += reverse ? now[f * d + i] * y[i * h + e] : y[e * d + i] * now[i * d + f];
+                        for (int64_t i = 0; i < d; i++)
+                            sum += reverse ? now[f * d + i] * y[i * h + e] : y[e * d + i] * now[i * d + f];
                         next[reverse ? f * h + e : e * d + f] = sum;
                     }
                 memcpy(y, next, sizeof *y * (size_t)(h * d));
             }
-            for (i = 0; i < h * d; i++) squares += y[i] * y[i];
+            for (int64_t i = 0; i < h * d; i++) squares += y[i] * y[i];
             if (squares < last / 6) s->kink = true;                /* a state near zero, where its direction is not smooth */
             last = squares;
             if (kind & SCAN_LOGS) want[at] = log(squares) / 2;
-            else for (i = 0; i < h * d; i++) want[at * h * d + i] = y[i] / sqrt(squares) * (kind & SCAN_BOTH ? log(squares) / 2 : 1);
+            else for (int64_t i = 0; i < h * d; i++)
+                want[at * h * d + i] = y[i] / sqrt(squares) * (kind & SCAN_BOTH ? log(squares) / 2 : 1);
         }
     }
     free(y);
@@ -1014,7 +1012,7 @@ static inline plain_attention case_attention(const setting *s)
 static inline void build_attend(setting *s)
 {
     const bool joint = (s->of->kind & ATTEND_JOINT) != 0, self = joint || (s->of->kind & ATTEND_SELF) != 0;
-    int64_t shape[4], sets = s->of->kind % 4 == TN_ATTEND_BILINEAR ? 2 : 1;
+    int64_t    sets = s->of->kind % 4 == TN_ATTEND_BILINEAR ? 2 : 1;
     s->k[0] = s->round == CASE_LARGE ? 1 : draw(s, 1, 2);
     s->k[1] = s->round == CASE_LARGE ? draw(s, 50, 90) : s->round == CASE_DEEP ? draw(s, 15, 34) : draw_extent(s, true);
     s->k[2] = s->round == CASE_LARGE ? draw(s, 70, 110) : s->round == CASE_DEEP ? draw(s, 31, 33) : draw(s, 0, 2) ? s->k[1] : draw_extent(s, true);
@@ -1024,7 +1022,7 @@ static inline void build_attend(setting *s)
     s->k[6] = draw(s, 1, s->round == CASE_LARGE ? 40 : 6);
     s->k[7] = draw(s, 1, 6);
     if (self) { s->k[2] = s->k[1]; s->k[5] = s->k[4]; }
-    shape[0] = s->k[0]; shape[1] = s->k[1]; shape[2] = (joint ? 2 * sets + 1 : sets) * s->k[3]; shape[3] = s->k[4];
+    int64_t shape[4] = {s->k[0], s->k[1], (joint ? 2 * sets + 1 : sets) * s->k[3], s->k[4]};
     case_real(s, 4, shape, CASE_UNIT);
     if (self) return;
     shape[1] = s->k[2];
@@ -1087,12 +1085,12 @@ static inline tn_tensor *run_layernorm(setting *s)
 
 static inline void plain_layernorm(double *y, const plain *x, const plain *gain, const plain *bias, double eps)
 {
-    int64_t n = x->shape[x->rank - 1], rows = shape_count(x->rank - 1, x->shape), r, j;
-    for (r = 0; r < rows; r++) {
+    int64_t n = x->shape[x->rank - 1], rows = shape_count(x->rank - 1, x->shape);
+    for (int64_t r = 0; r < rows; r++) {
         double mean = 0, squares = 0;
-        for (j = 0; j < n; j++) mean += plain_at(x, r * n + j) / (double)n;
-        for (j = 0; j < n; j++) squares += pow(plain_at(x, r * n + j) - mean, 2);
-        for (j = 0; j < n; j++)
+        for (int64_t j = 0; j < n; j++) mean += plain_at(x, r * n + j) / (double)n;
+        for (int64_t j = 0; j < n; j++) squares += pow(plain_at(x, r * n + j) - mean, 2);
+        for (int64_t j = 0; j < n; j++)
             y[r * n + j] = (plain_at(x, r * n + j) - mean) / sqrt(squares / (double)n + eps) * (gain ? plain_at(gain, j) : 1) + (bias ? plain_at(bias, j) : 0);
     }
 }
@@ -1123,11 +1121,11 @@ static inline tn_tensor *run_cross_entropy(setting *s)
 static inline void want_cross_entropy(setting *s)
 {
     plain x = plain_x(s, 0), label = plain_x(s, 1);
-    int64_t c = x.shape[x.rank - 1], rows = plain_count(&label), r, j;
+    int64_t c = x.shape[x.rank - 1], rows = plain_count(&label);
     double *y = case_want(s, 0, NULL);
-    for (r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows; r++) {
         double sum = 0;
-        for (j = 0; j < c; j++) sum += exp(5 * plain_at(&x, r * c + j));
+        for (int64_t j = 0; j < c; j++) sum += exp(5 * plain_at(&x, r * c + j));
         *y += (log(sum) - 5 * plain_at(&x, r * c + (int64_t)plain_at(&label, r))) / (double)rows;
     }
 }
@@ -1151,9 +1149,9 @@ static inline tn_tensor *run_accuracy(setting *s) { return tn_accuracy(s->ctx, c
 static inline void want_accuracy(setting *s)
 {
     plain x = plain_x(s, 0), label = plain_x(s, 1);
-    int64_t rows = plain_count(&label), r;
+    int64_t rows = plain_count(&label);
     double *y = case_want(s, 0, NULL);
-    for (r = 0; r < rows; r++)
+    for (int64_t r = 0; r < rows; r++)
         if ((double)plain_argmax(&x, r, x.shape[x.rank - 1]) == plain_at(&label, r)) *y += 1 / (double)rows;
 }
 
@@ -1192,11 +1190,11 @@ static inline void want_positive_glu(setting *s)
 static inline void build_where(setting *s)
 {
     int64_t shape[TN_MAX_RANK], part[TN_MAX_RANK];
-    int rank = draw_rank(s, 0, 4), side, i;
+    int rank = draw_rank(s, 0, 4);
     draw_shape(s, rank, shape, true);
-    for (side = 0; side < 3; side++) {
+    for (int side = 0; side < 3; side++) {
         int from = s->round > 0 && draw(s, 0, 2) == 0 ? (int)draw(s, 0, rank) : 0;
-        for (i = from; i < rank; i++) part[i] = s->round > 0 && draw(s, 0, 3) == 0 ? 1 : shape[i];
+        for (int i = from; i < rank; i++) part[i] = s->round > 0 && draw(s, 0, 3) == 0 ? 1 : shape[i];
         if (side > 0) case_real(s, rank - from, part + from, CASE_UNIT);
         else case_ids(s, rank - from, part + from, 4);
     }
@@ -1208,16 +1206,17 @@ static inline void want_where(setting *s)
 {
     plain x[3];
     int64_t shape[TN_MAX_RANK];
-    int rank = 0, k, j;
-    for (k = 0; k < 3; k++) {
+    int rank = 0;
+    for (int k = 0; k < 3; k++) {
         x[k] = plain_x(s, k);
         while (rank < x[k].rank) rank++;
     }
     for (int64_t i = 1; i <= rank; i++) {
         shape[rank - i] = 1;
-        for (k = 0; k < 3; k++) if (i <= x[k].rank && x[k].shape[x[k].rank - i] != 1) shape[rank - i] = x[k].shape[x[k].rank - i];
+        for (int k = 0; k < 3; k++) if (i <= x[k].rank && x[k].shape[x[k].rank - i] != 1)
+            shape[rank - i] = x[k].shape[x[k].rank - i];
     }
-    for (j = 0; j < 3; j++) x[j] = plain_stretch(x[j], rank, shape);
+    for (int j = 0; j < 3; j++) x[j] = plain_stretch(x[j], rank, shape);
     double *y = case_want(s, rank, shape);
     for (int64_t i = 0; i < s->want_count; i++) y[i] = plain_at(&x[0], i) != 0 ? plain_at(&x[1], i) : plain_at(&x[2], i);
 }
@@ -1237,15 +1236,15 @@ static inline void build_products(setting *s)
 {
     const int64_t kind = s->of->kind;
     int64_t a[TN_MAX_RANK], b[TN_MAX_RANK], others = 1;
-    int ra = kind == PRODUCT_RAO || kind == PRODUCT_ROWS ? 2 : (int)draw(s, 1, s->round == CASE_LARGE ? 2 : 3), rb, i;
-    rb = kind == PRODUCT_CONTRACT ? (int)draw(s, 1, 3) : kind == PRODUCT_MODE ? 2 : ra;
-    for (i = 0; i < 3; i++) { a[i] = product_extent(s); b[i] = product_extent(s); }
+    int ra = kind == PRODUCT_RAO || kind == PRODUCT_ROWS ? 2 : (int)draw(s, 1, s->round == CASE_LARGE ? 2 : 3);
+    int           rb = kind == PRODUCT_CONTRACT ? (int)draw(s, 1, 3) : kind == PRODUCT_MODE ? 2 : ra;
+    for (int i = 0; i < 3; i++) { a[i] = product_extent(s); b[i] = product_extent(s); }
     s->k[0] = draw(s, 0, ra - 1);
     s->k[1] = kind == PRODUCT_CONTRACT ? draw(s, 0, rb - 1) : kind == PRODUCT_FOLD ? ra : 1;
     if (kind == PRODUCT_CONTRACT || kind == PRODUCT_MODE) b[s->k[1]] = a[s->k[0]];
     if (kind == PRODUCT_RAO) b[1] = a[1];
     if (kind == PRODUCT_ROWS) b[0] = a[0];
-    for (i = 0; i < ra; i++) {
+    for (int i = 0; i < ra; i++) {
         s->k[2 + i] = a[i];
         if (i != s->k[0]) others *= a[i];
     }
@@ -1281,7 +1280,7 @@ static inline void want_products(setting *s)
     const int64_t kind = s->of->kind, axis = s->k[0];
     plain a = plain_x(s, 0), b = s->inputs > 1 ? plain_x(s, 1) : a;
     int64_t shape[TN_MAX_RANK], at[TN_MAX_RANK], ia[TN_MAX_RANK], ib[TN_MAX_RANK], i, depth = 1;
-    int rank = 0, k, m;
+    int rank = 0, k;
     for (k = 0; k < TN_MAX_RANK; k++) shape[k] = 1;
     if (kind == PRODUCT_CONTRACT) {
         for (k = 0; k < a.rank; k++) if (k != axis) shape[rank++] = a.shape[k];
@@ -1303,7 +1302,8 @@ static inline void want_products(setting *s)
         for (k = rank, i = n; k-- > 0; i /= shape[k]) at[k] = i % shape[k];
         y[n] = 0;
         for (int64_t c = 0; c < depth; c++) {
-            for (k = 0, m = 0; k < a.rank; k++) ia[k] = kind == PRODUCT_CONTRACT ? (k == axis ? c : at[m++]) : at[k];
+            int m = 0;
+            for (k = 0; k < a.rank; k++) ia[k] = kind == PRODUCT_CONTRACT ? (k == axis ? c : at[m++]) : at[k];
             for (k = 0; k < b.rank && kind < PRODUCT_UNFOLD; k++) {
                 ib[k] = kind == PRODUCT_CONTRACT ? (k == s->k[1] ? c : at[m++]) : at[k] % b.shape[k];
                 if (kind != PRODUCT_CONTRACT && kind != PRODUCT_MODE
@@ -1343,12 +1343,13 @@ static inline tn_tensor *run_softmax(setting *s)
 static inline void want_softmax(setting *s)
 {
     plain x = plain_x(s, 0);
-    int64_t c = x.shape[x.rank - 1], i, j;
+    int64_t c = x.shape[x.rank - 1];
     double *y = case_want(s, x.rank, x.shape);
-    for (i = 0; i < s->want_count; i += c) {
+    for (int64_t i = 0; i < s->want_count; i += c) {
         double sum = 0;
-        for (j = 0; j < c; j++) sum += exp(5 * plain_at(&x, i + j));
-        for (j = 0; j < c; j++) y[i + j] = s->of->kind ? 5 * plain_at(&x, i + j) - log(sum) : exp(5 * plain_at(&x, i + j)) / sum;
+        for (int64_t j = 0; j < c; j++) sum += exp(5 * plain_at(&x, i + j));
+        for (int64_t j = 0; j < c; j++)
+            y[i + j] = s->of->kind ? 5 * plain_at(&x, i + j) - log(sum) : exp(5 * plain_at(&x, i + j)) / sum;
     }
 }
 
@@ -1359,11 +1360,11 @@ static inline void build_join(setting *s)
 {
     const bool stack = s->of->kind == JOIN_STACK;
     int64_t shape[TN_MAX_RANK];
-    int rank = s->round == CASE_DEEP ? TN_MAX_RANK - stack : (int)draw(s, stack ? 0 : 1, 3), axis, k;
+    int rank = s->round == CASE_DEEP ? TN_MAX_RANK - stack : (int)draw(s, stack ? 0 : 1, 3);
     draw_shape(s, rank, shape, true);
-    axis = (int)draw(s, 0, rank - 1 + stack);
+    int axis = (int)draw(s, 0, rank - 1 + stack);
     s->k[1] = draw(s, 1, 4);
-    for (k = 0; k < s->k[1]; k++) {
+    for (int k = 0; k < s->k[1]; k++) {
         if (!stack) shape[axis] = s->round == CASE_LARGE ? draw(s, 1, 40) : draw(s, 0, 5);
         case_real(s, rank, shape, CASE_UNIT);
     }
@@ -1372,11 +1373,11 @@ static inline void build_join(setting *s)
 
 static inline tn_tensor *run_join(setting *s)
 {
-    tn_tensor *part[5], *y;
+    tn_tensor *part[5];
     int64_t n = 0;
     for (n = 0; n < s->k[1]; n++) part[n] = case_x(s, (int)n);
     if (s->of->kind == JOIN_TWICE) { part[n] = part[0]; n++; }
-    y = s->of->kind == JOIN_STACK ? tn_stack(s->ctx, n, part, (int)s->k[0]) : tn_concat(s->ctx, n, part, (int)s->k[0]);
+    tn_tensor *y = s->of->kind == JOIN_STACK ? tn_stack(s->ctx, n, part, (int)s->k[0]) : tn_concat(s->ctx, n, part, (int)s->k[0]);
     for (n = 0; n < 5; n++) part[n] = NULL;                      /* the array is the caller's */
     return y;
 }
@@ -1385,7 +1386,7 @@ static inline void want_join(setting *s)
 {
     const bool stack = s->of->kind == JOIN_STACK;
     plain x = plain_x(s, 0);
-    int64_t shape[TN_MAX_RANK], outer = 1, inner = 1, at = 0, i, j, n = s->k[1] + (s->of->kind == JOIN_TWICE);
+    int64_t shape[TN_MAX_RANK], outer = 1, inner = 1, at = 0, n = s->k[1] + (s->of->kind == JOIN_TWICE);
     int rank = x.rank + stack, axis = (int)(s->k[0] < 0 ? s->k[0] + rank : s->k[0]), k;
     for (k = 0; k < axis; k++) outer *= shape[k] = x.shape[k];
     for (k = axis + 1; k < rank; k++) inner *= shape[k] = x.shape[k - stack];
@@ -1394,8 +1395,8 @@ static inline void want_join(setting *s)
     for (k = 0; k < n; k++) {
         plain part = plain_x(s, k % (int)s->k[1]);
         int64_t m = stack ? 1 : part.shape[axis];
-        for (i = 0; i < outer; i++)
-            for (j = 0; j < m * inner; j++) y[(i * shape[axis] + at) * inner + j] = plain_at(&part, i * m * inner + j);
+        for (int64_t i = 0; i < outer; i++)
+            for (int64_t j = 0; j < m * inner; j++) y[(i * shape[axis] + at) * inner + j] = plain_at(&part, i * m * inner + j);
         at += m;
     }
 }
@@ -1466,12 +1467,12 @@ static inline void want_einsum(setting *s)
 static inline void build_gather(setting *s)
 {
     int64_t shape[TN_MAX_RANK], ids[TN_MAX_RANK];
-    int rank = (int)draw(s, 1, 4), many = (int)draw(s, 0, 2), axis;
+    int rank = (int)draw(s, 1, 4), many = (int)draw(s, 0, 2);
     if (s->round == CASE_DEEP) many = TN_MAX_RANK + 1 - (rank = (int)draw(s, 1, TN_MAX_RANK));
     if (s->round == CASE_LARGE) rank = many = 2;
     draw_shape(s, rank, shape, true);
     draw_shape(s, many, ids, true);
-    axis = (int)draw(s, 0, rank - 1);
+    int axis = (int)draw(s, 0, rank - 1);
     shape[axis] = s->round == CASE_LARGE ? 60 : draw(s, 1, 6);
     case_real(s, rank, shape, CASE_UNIT);
     case_ids(s, many, ids, shape[axis]);
@@ -1482,13 +1483,13 @@ static inline tn_tensor *run_gather(setting *s) { return tn_gather(s->ctx, case_
 static inline void want_gather(setting *s)
 {
     plain x = plain_x(s, 0), ids = plain_x(s, 1);
-    int64_t shape[TN_MAX_RANK], n = plain_count(&ids), inner = 1, i;
-    int axis = (int)(s->k[0] < 0 ? s->k[0] + x.rank : s->k[0]), k;
-    for (k = 0; k < axis; k++) shape[k] = x.shape[k];
-    for (k = 0; k < ids.rank; k++) shape[axis + k] = ids.shape[k];
-    for (k = axis + 1; k < x.rank; k++) inner *= shape[ids.rank + k - 1] = x.shape[k];
+    int64_t shape[TN_MAX_RANK], n = plain_count(&ids), inner = 1;
+    int axis = (int)(s->k[0] < 0 ? s->k[0] + x.rank : s->k[0]);
+    for (int k = 0; k < axis; k++) shape[k] = x.shape[k];
+    for (int k = 0; k < ids.rank; k++) shape[axis + k] = ids.shape[k];
+    for (int k = axis + 1; k < x.rank; k++) inner *= shape[ids.rank + k - 1] = x.shape[k];
     double *y = case_want(s, x.rank - 1 + ids.rank, shape);
-    for (i = 0; i < s->want_count; i++) {
+    for (int64_t i = 0; i < s->want_count; i++) {
         int64_t id = (int64_t)plain_at(&ids, i / inner % n), outer = i / inner / n;
         y[i] = plain_at(&x, (outer * x.shape[axis] + id) * inner + i % inner);
     }
@@ -1536,13 +1537,13 @@ static inline tn_tensor *run_twice(setting *s)
 static inline void want_twice(setting *s)
 {
     plain x = plain_x(s, 0);
-    int64_t n = x.shape[0], m = x.shape[1], shape[2];
-    double *v = plain_flat(&x), *y;
-    shape[0] = n; shape[1] = m;
+    int64_t n = x.shape[0], m = x.shape[1];
+    double *v = plain_flat(&x);
+    int64_t shape[2] = {n, m};
     if (s->of->kind == TWICE_GRAM) shape[1] = n;
     if (s->of->kind == TWICE_NEIGHBOURS) shape[1] = m - 1;
     if (s->of->kind == TWICE_VIEWS) shape[1] = (m + 1) / 2;
-    y = case_want(s, 2, shape);
+    double *y = case_want(s, 2, shape);
     for (int64_t i = 0; i < shape[0]; i++)
         for (int64_t j = 0; j < shape[1]; j++) {
             double a = v[i * m + (j < m ? j : 0)], back = v[i * m + m - 1 - (j < m ? j : 0)], *to = &y[i * shape[1] + j], squares = 0, mean = 0;
@@ -1609,10 +1610,10 @@ static inline void want_linear(setting *s)
 {
     plain x = plain_x(s, 0);
     int64_t n = x.shape[x.rank - 1], m = s->linear.desc.out, rows = shape_count(x.rank - 1, x.shape), shape[TN_MAX_RANK];
-    double *fx = plain_flat(&x), *y;
+    double *fx = plain_flat(&x);
     memcpy(shape, x.shape, sizeof shape);
     shape[x.rank - 1] = m + s->linear.desc.augmented;
-    y = case_want(s, x.rank, shape);
+    double *y = case_want(s, x.rank, shape);
     plain_affine(y, fx, s->in[1].v, s->of->kind == LAYER_BIAS ? s->in[2].v : NULL, rows, n, m);
     if (s->of->kind == LAYER_AUGMENTED) {
         double *z = plain_with_ones(y, rows, m);
@@ -1668,7 +1669,7 @@ enum { MLP_BIAS = 16, MLP_OUT_BIAS = 32, MLP_NO_P = 64, MLP_RESIDUAL = 128, MLP_
 static inline void build_mlp(setting *s)
 {
     tn_mlp_desc d = ZERO;
-    int64_t before, most = s->round == CASE_LARGE ? 40 : 9;      /* small: every hidden unit is to be away from its kink */
+    int64_t     most = s->round == CASE_LARGE ? 40 : 9;  /* small: every hidden unit is to be away from its kink */
     d.kind = (tn_mlp_kind)(s->of->kind % 16);
     d.in = draw(s, 1, most);
     d.hidden = draw(s, 1, most);
@@ -1680,12 +1681,10 @@ static inline void build_mlp(setting *s)
     d.residual = (s->of->kind & MLP_RESIDUAL) != 0;
     d.augmented = (s->of->kind & MLP_AUGMENTED) != 0;
     if (s->round == CASE_LARGE) {
-        int64_t shape[2];
-        shape[0] = 7;
-        shape[1] = d.in + d.augmented;
+        int64_t shape[2] = {7, d.in + d.augmented};
         case_real(s, 2, shape, CASE_UNIT);
     } else layer_rows(s, d.in + d.augmented, CASE_UNIT);
-    before = tn_params_count(s->params);
+    int64_t before = tn_params_count(s->params);
     CHECK_STATUS(tn_mlp_init(s->params, "mlp", &d, &s->mlp), TN_OK);
     case_layer(s, before);
 }
@@ -1699,19 +1698,19 @@ static inline void want_mlp(setting *s)
                                   TN_ACT_SIGMOID, TN_ACT_RELU, TN_ACT_GELU, TN_ACT_SWISH};
     const tn_mlp_desc *d = &s->mlp.desc;
     plain x = plain_x(s, 0);
-    int64_t rows = shape_count(x.rank - 1, x.shape), n = x.shape[x.rank - 1], h = d->hidden, o = d->out, r, i, next = 2;
+    int64_t rows = shape_count(x.rank - 1, x.shape), n = x.shape[x.rank - 1], h = d->hidden, o = d->out, next = 2;
     int64_t shape[TN_MAX_RANK], inner = h + d->augmented;
     bool two = d->kind == TN_MLP_BILINEAR || d->kind >= TN_MLP_GLU;
     const double *w = s->in[1].v, *b = d->bias ? s->in[next++].v : NULL, *p = d->no_projection ? NULL : s->in[next++].v;
     const double *pb = d->out_bias ? s->in[next++].v : NULL;
-    double *fx = plain_flat(&x), *left = (double *)malloc(sizeof(double) * (size_t)(rows * h + 1)), *y;
+    double *fx = plain_flat(&x), *left = (double *)malloc(sizeof(double) * (size_t)(rows * h + 1));
     double *right = (double *)malloc(sizeof(double) * (size_t)(rows * h + 1));
     memcpy(shape, x.shape, sizeof shape);
     shape[x.rank - 1] = o + d->augmented;
-    y = case_want(s, x.rank, shape);
+    double *y = case_want(s, x.rank, shape);
     plain_affine(left, fx, w, b, rows, n, h);
     if (two) plain_affine(right, fx, w + h * n, b ? b + h : NULL, rows, n, h);
-    for (i = 0; i < rows * h; i++) {
+    for (int64_t i = 0; i < rows * h; i++) {
         if (plain_act_kinked(act[d->kind]) && fabs(left[i]) < 4e-3) s->kink = true;
         left[i] = plain_act(act[d->kind], left[i]) * (two ? right[i] : 1);
     }
@@ -1720,8 +1719,8 @@ static inline void want_mlp(setting *s)
         free(left);
         left = z;
     } else inner = h;
-    for (r = 0; r < rows; r++)
-        for (i = 0; i < o + d->augmented; i++) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < o + d->augmented; i++) {
             double *to = &y[r * (o + d->augmented) + i];
             if (i == o) *to = 1;
             else if (!p) *to = left[r * h + i];
@@ -1730,12 +1729,14 @@ static inline void want_mlp(setting *s)
         }
     if (d->kind == TN_MLP_BILINEAR && !b && p && !pb && !d->residual && !d->augmented) {
         double *t = (double *)calloc((size_t)(n * n), sizeof(double));
-        int64_t c, j, k;
+        int64_t k;
         memset(y, 0, sizeof *y * (size_t)s->want_count);
-        for (c = 0; c < o; c++) {
-            for (i = 0; i < n * n; i++) for (t[i] = 0, k = 0; k < h; k++) t[i] += p[c * h + k] * w[k * n + i / n] * w[(h + k) * n + i % n];
-            for (r = 0; r < rows; r++)
-                for (i = 0; i < n; i++) for (j = 0; j < n; j++) y[r * o + c] += t[i * n + j] * fx[r * n + i] * fx[r * n + j];
+        for (int64_t c = 0; c < o; c++) {
+            for (int64_t i = 0; i < n * n; i++) for (t[i] = 0, k = 0; k < h; k++)
+                t[i] += p[c * h + k] * w[k * n + i / n] * w[(h + k) * n + i % n];
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < n; j++)
+                    y[r * o + c] += t[i * n + j] * fx[r * n + i] * fx[r * n + j];
         }
         free(t);
     }
@@ -1748,7 +1749,7 @@ static inline void want_mlp(setting *s)
 static inline void build_product(setting *s)
 {
     tn_mlp_desc d = ZERO;
-    int64_t before, most = s->round == CASE_LARGE ? 40 : 9;
+    int64_t     most = s->round == CASE_LARGE ? 40 : 9;
     d.order = s->of->kind % 16;
     d.in = draw(s, 1, most);
     d.hidden = draw(s, 1, most);
@@ -1758,12 +1759,10 @@ static inline void build_product(setting *s)
     d.no_projection = (s->of->kind & MLP_NO_P) != 0;
     d.augmented = (s->of->kind & MLP_AUGMENTED) != 0;
     if (s->round == CASE_LARGE) {
-        int64_t shape[2];
-        shape[0] = 7;
-        shape[1] = d.in + d.augmented;
+        int64_t shape[2] = {7, d.in + d.augmented};
         case_real(s, 2, shape, CASE_UNIT);
     } else layer_rows(s, d.in + d.augmented, CASE_UNIT);
-    before = tn_params_count(s->params);
+    int64_t before = tn_params_count(s->params);
     CHECK_STATUS(tn_mlp_init(s->params, "product", &d, &s->product), TN_OK);
     case_layer(s, before);
 }
@@ -1777,10 +1776,10 @@ static inline void want_product(setting *s)
     int64_t shape[TN_MAX_RANK];
     const double *w = s->in[1].v, *b = d->bias ? s->in[next++].v : NULL, *p = d->no_projection ? NULL : s->in[next++].v;
     const double *pb = d->out_bias ? s->in[next++].v : NULL;
-    double *fx = plain_flat(&x), *mid = (double *)malloc(sizeof(double) * (size_t)(h + 1)), *y;
+    double *fx = plain_flat(&x), *mid = (double *)malloc(sizeof(double) * (size_t)(h + 1));
     memcpy(shape, x.shape, sizeof shape);
     shape[x.rank - 1] = o;
-    y = case_want(s, x.rank, shape);
+    double *y = case_want(s, x.rank, shape);
     mid[h] = 1;                                      /* the one that goes on */
     for (r = 0; r < rows; r++) {
         for (i = 0; i < h; i++)
@@ -1803,13 +1802,13 @@ static inline void want_product(setting *s)
 static inline void build_quadratic(setting *s)
 {
     tn_quadratic_desc d = ZERO;
-    int64_t before, most = s->round == CASE_LARGE ? 20 : 7;
+    int64_t           most = s->round == CASE_LARGE ? 20 : 7;
     d.in = draw(s, 1, most);
     d.out = draw(s, 1, most);
     d.bias = s->of->kind == LAYER_BIAS;
     d.augmented = s->of->kind == LAYER_AUGMENTED;
     layer_rows(s, d.in + d.augmented, CASE_UNIT);
-    before = tn_params_count(s->params);
+    int64_t before = tn_params_count(s->params);
     CHECK_STATUS(tn_quadratic_init(s->params, "quadratic", &d, &s->quadratic), TN_OK);
     case_layer(s, before);
 }
@@ -1819,17 +1818,18 @@ static inline void want_quadratic(setting *s)
 {
     const tn_quadratic_desc *d = &s->quadratic.desc;
     plain x = plain_x(s, 0);
-    int64_t rows = shape_count(x.rank - 1, x.shape), n = x.shape[x.rank - 1], m = n + d->bias, o = d->out + d->augmented, r, c, i, j;
+    int64_t rows = shape_count(x.rank - 1, x.shape), n = x.shape[x.rank - 1], m = n + d->bias, o = d->out + d->augmented;
     int64_t shape[TN_MAX_RANK];
-    double *fx = plain_flat(&x), *y;
+    double *fx = plain_flat(&x);
     memcpy(shape, x.shape, sizeof shape);
     shape[x.rank - 1] = o;
-    y = case_want(s, x.rank, shape);
-    for (r = 0; r < rows; r++)
-        for (c = 0; c < o; c++) {
+    double *y = case_want(s, x.rank, shape);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < o; c++) {
             if (c == d->out) y[r * o + c] = 1;
-            else for (i = 0; i < m; i++)
-                for (j = 0; j < m; j++) y[r * o + c] += s->in[1].v[(c * m + i) * m + j] * (i < n ? fx[r * n + i] : 1) * (j < n ? fx[r * n + j] : 1);
+            else for (int64_t i = 0; i < m; i++)
+                for (int64_t j = 0; j < m; j++)
+                    y[r * o + c] += s->in[1].v[(c * m + i) * m + j] * (i < n ? fx[r * n + i] : 1) * (j < n ? fx[r * n + j] : 1);
         }
     free(fx);
 }
@@ -1840,7 +1840,7 @@ enum { MODIFIER_RANK = 1, MODIFIER_L2 = 2, MODIFIER_BIAS = 4, MODIFIER_NO_P = 8,
 static inline void build_modifier(setting *s)
 {
     tn_modifier_desc d = ZERO;
-    int64_t before, most = s->round == CASE_LARGE && !(s->of->kind & MODIFIER_STEP) ? 40 : 5, shape[TN_MAX_RANK];
+    int64_t          most = s->round == CASE_LARGE && !(s->of->kind & MODIFIER_STEP) ? 40 : 5, shape[TN_MAX_RANK];
     int rank = draw_rank(s, 1, 3);
     d.in = draw(s, 1, most);
     d.hidden = draw(s, 1, most);
@@ -1858,7 +1858,7 @@ static inline void build_modifier(setting *s)
     }
     shape[rank - 1] = d.in;
     case_real(s, rank, shape, CASE_UNIT);
-    before = tn_params_count(s->params);
+    int64_t before = tn_params_count(s->params);
     CHECK_STATUS(tn_modifier_init(s->params, "modifier", &d, &s->modifier), TN_OK);
     case_layer(s, before);
 }
@@ -1873,20 +1873,20 @@ static inline void want_modifier(setting *s)
 {
     const tn_modifier_desc *d = &s->modifier.desc;
     plain x = plain_x(s, 0);
-    int64_t rows = shape_count(x.rank - 1, x.shape), n = d->in, h = d->hidden, r, i, j, k, next = 2;
+    int64_t rows = shape_count(x.rank - 1, x.shape), n = d->in, h = d->hidden, next = 2;
     int64_t shape[TN_MAX_RANK];
     const double *v = s->in[1].v, *c = d->bias ? s->in[next++].v : NULL, *p = d->no_projection ? NULL : s->in[next++].v;
     const double *pb = d->out_bias ? s->in[next++].v : NULL, *a = s->in[next++].v, *b = d->rank ? s->in[next++].v : NULL;
-    double *fx = plain_flat(&x), *mid = (double *)malloc(sizeof(double) * (size_t)h), *y, penalty = 0;
+    double *fx = plain_flat(&x), *mid = (double *)malloc(sizeof(double) * (size_t)h), penalty = 0;
     memcpy(shape, x.shape, sizeof shape);
     shape[x.rank - 1] = d->out;
-    y = case_want(s, x.rank, shape);
-    for (r = 0; r < rows; r++) {
-        for (i = 0; i < h; i++) {
+    double *y = case_want(s, x.rank, shape);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < h; i++) {
             double z = 0, default_feature = c ? c[i] : 0;
-            for (j = 0; j < n; j++) {
+            for (int64_t j = 0; j < n; j++) {
                 double w = d->rank ? 0 : a[i * n + j];
-                for (k = 0; k < d->rank; k++) w += a[i * d->rank + k] * b[k * n + j];
+                for (int64_t k = 0; k < d->rank; k++) w += a[i * d->rank + k] * b[k * n + j];
                 z += w * fx[r * n + j];
                 default_feature += v[i * n + j] * fx[r * n + j];
             }
@@ -1899,12 +1899,12 @@ static inline void want_modifier(setting *s)
             }
             mid[i] = (1 + z) * default_feature;
         }
-        for (i = 0; i < d->out; i++) {
+        for (int64_t i = 0; i < d->out; i++) {
             if (p) plain_affine(&y[r * d->out + i], mid, p + i * h, pb ? pb + i : NULL, 1, h, 1);
             else y[r * d->out + i] = mid[i];
         }
     }
-    for (i = 0; i < s->want_count; i++) y[i] += penalty;
+    for (int64_t i = 0; i < s->want_count; i++) y[i] += penalty;
     free(fx);
     free(mid);
 }
@@ -1918,7 +1918,7 @@ static inline void build_attention(setting *s)
     const int64_t kind = s->of->kind;
     const bool    large = s->round == CASE_LARGE;
     tn_attention_desc d = ZERO;
-    int64_t before, shape[4];
+    int64_t       shape[4];
     d.kind = (tn_attention_kind)(kind % 8);
     d.row = (tn_row_scale)(kind / ATTENTION_ROW % 8);
     d.heads = draw(s, 1, 3);
@@ -1946,7 +1946,7 @@ static inline void build_attention(setting *s)
         shape[3] = d.d_v ? d.d_v : d.dim / d.heads;
         case_real(s, 4, shape, CASE_UNIT);
     }
-    before = tn_params_count(s->params);
+    int64_t before = tn_params_count(s->params);
     CHECK_STATUS(tn_attention_init(s->params, "attention", &d, &s->attention), TN_OK);
     case_layer(s, before);
 }
@@ -1989,11 +1989,10 @@ static inline void want_attention(setting *s)
 {
     const tn_attention_desc *d = &s->attention.desc;
     plain   x = plain_x(s, 0), values;
-    double *fx = plain_flat(&x), *fv = NULL, *y;
-    int64_t shape[3];
+    double *fx = plain_flat(&x), *fv = NULL;
     if (d->mix_values) { values = plain_x(s, 1); fv = plain_flat(&values); }
-    shape[0] = x.shape[0]; shape[1] = x.shape[1]; shape[2] = d->out;
-    y = case_want(s, 3, shape);
+    int64_t shape[3] = {x.shape[0], x.shape[1], d->out};
+    double *y = case_want(s, 3, shape);
     if (plain_attention_layer(d, case_attention_weights(s, d->mix_values ? 2 : 1), fx, fv, shape[0], shape[1], y) < 0.15) s->kink = true;
     free(fx);
     free(fv);
@@ -2003,10 +2002,9 @@ static inline void want_pattern(setting *s)
 {
     const tn_attention_desc *d = &s->attention.desc;
     plain   x = plain_x(s, 0);
-    double *fx = plain_flat(&x), *y;
-    int64_t shape[4];
-    shape[0] = x.shape[0]; shape[1] = d->heads; shape[2] = shape[3] = x.shape[1];
-    y = case_want(s, 4, shape);
+    double *fx = plain_flat(&x);
+    int64_t shape[4] = {x.shape[0], d->heads, x.shape[1], x.shape[1]};
+    double *y = case_want(s, 4, shape);
     if (plain_attention_pattern(d, case_attention_weights(s, 1), fx, shape[0], x.shape[1], y) < 0.15) s->kink = true;
     free(fx);
 }
@@ -2024,7 +2022,7 @@ enum { TNA_OPEN = 1, TNA_CAUSAL = 2, TNA_SQUARE = 4, TNA_SITES = 8, TNA_MOST = 8
 static inline void build_tna(setting *s)
 {
     tn_tn_attention_desc d = ZERO;
-    int64_t before, shape[3];
+    int64_t              shape[3];
     shape[0] = draw(s, s->round > 0 ? 0 : 1, 3);
     shape[1] = draw(s, 1, 5);
     shape[2] = d.in = draw(s, 1, 3);
@@ -2035,7 +2033,7 @@ static inline void build_tna(setting *s)
     d.square = (s->of->kind & TNA_SQUARE) != 0;
     d.sites = s->of->kind & TNA_SITES ? shape[1] : 0;
     case_real(s, 3, shape, CASE_AWAY);
-    before = tn_params_count(s->params);
+    int64_t before = tn_params_count(s->params);
     CHECK_STATUS(tn_tn_attention_init(s->params, "tna", &d, &s->tna), TN_OK);
     case_layer(s, before);
 }
@@ -2069,10 +2067,10 @@ static inline void want_tna(setting *s)
     const tn_tn_attention_desc *d = &s->tna.desc;
     const bool open = (s->of->kind & TNA_OPEN) != 0;
     plain   x = plain_x(s, 0);
-    int64_t D = d->bond, n = x.shape[1], shape[3];
-    double *fx = plain_flat(&x), *y, l[TNA_MOST * TNA_MOST], r[TNA_MOST * TNA_MOST], next[TNA_MOST * TNA_MOST];
-    shape[0] = x.shape[0]; shape[1] = n; shape[2] = d->out;
-    y = case_want(s, 3, shape);
+    int64_t D = d->bond, n = x.shape[1];
+    double *fx = plain_flat(&x), l[TNA_MOST * TNA_MOST], r[TNA_MOST * TNA_MOST], next[TNA_MOST * TNA_MOST];
+    int64_t shape[3] = {x.shape[0], n, d->out};
+    double *y = case_want(s, 3, shape);
     for (int64_t b = 0; b < x.shape[0]; b++)
         for (int64_t at = 0; at < n; at++) {
             for (int64_t i = 0; i < (open ? D : D * D); i++) {

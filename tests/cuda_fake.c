@@ -87,7 +87,8 @@ static tn_status run(void *state, const tn_call *c)
     if (c->kernel == TN_KERNEL_ADD && faulty("a wrong number") && count(y) > 40) set(y, 17, get(y, 17) + 1e-3);
     if (c->kernel == TN_KERNEL_ATTENTION_BACKWARD && faulty("a wrong gradient")) set(&c->out[0], 0, get(&c->out[0], 0) * 1.001 + 1e-4);
     if (c->kernel == TN_KERNEL_SUM && faulty("differs from run to run") && y->dtype == TN_F32) set(y, 0, get(y, 0) * (1 + 1e-7 * (calls % 5)));
-    if (c->kernel == TN_KERNEL_MUL && faulty("swallows NaN")) { int64_t i; for (i = 0; i < count(y) && y->rank < 2; i++) if (isnan(get(y, i))) set(y, i, 0); }
+    if (c->kernel == TN_KERNEL_MUL && faulty("swallows NaN")) { for (int64_t i = 0; i < count(y) && y->rank < 2; i++)
+        if (isnan(get(y, i))) set(y, i, 0); }
     if (c->kernel == TN_KERNEL_UNIFORM && faulty("another stream")) set(y, count(y) - 1, get(y, 0));
     if (c->kernel == TN_KERNEL_CROSS_ENTROPY && faulty("a label too many") && c->n_out > 2) ((int32_t *)c->out[2].data)[0] = 0;
     if (c->kernel == TN_KERNEL_ADAMW && faulty("a wrong update")) set(y, 0, get(y, 0) + 1e-6);

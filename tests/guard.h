@@ -88,11 +88,10 @@ static inline bool guard_intact(const guard_block *b)
 
 static inline void *guard_alloc(void *state, size_t bytes)
 {
-    guard_block *b;
     if (bytes > SIZE_MAX - 2 * GUARD) return NULL;
     char *p = (char *)guard.inner->alloc(state, bytes + 2 * GUARD);
     if (!p) return NULL;
-    b = (guard_block *)malloc(sizeof *b);
+    guard_block *b = (guard_block *)malloc(sizeof *b);
     if (!b || !guard_fill(state, p, bytes + 2 * GUARD)) {
         free(b);
         guard.inner->release(state, p, bytes + 2 * GUARD);
@@ -114,9 +113,9 @@ static inline void guard_hurt(const char *what)
 
 static inline void guard_release(void *state, void *p, size_t bytes)
 {
-    guard_block **link = &guard.blocks, *b;
+    guard_block **link = &guard.blocks;
     while (*link && (*link)->bytes != p) link = &(*link)->next;
-    b = *link;
+    guard_block *b = *link;
     if (!b || b->used != bytes || b->state != state) { guard_hurt("something was released that was never given, or with another size"); return; }
     if (!guard_intact(b)) guard_hurt("a strip round an allocation was written to");
     *link = b->next;
@@ -240,8 +239,8 @@ static inline tn_status guard_run_staged(void *state, const tn_call *c)
     size_t         lead[GUARD_SPANS], total[GUARD_SPANS];
     tn_call        moved = *c;
     tn_status      status = TN_OK, result = TN_OK;
-    int            n = guard_spans(c, spans), i, k;
-    for (k = 0; k < n && status == TN_OK; k++) {
+    int            n = guard_spans(c, spans);
+    for (int k = 0; k < n && status == TN_OK; k++) {
         lead[k] = GUARD + (size_t)((uintptr_t)spans[k].low % GUARD) + (guard.shift ? spans[k].element : 0);
         total[k] = lead[k] + spans[k].size + GUARD;
         char *buffer = guard_buffer(state, k, total[k]);
@@ -252,19 +251,19 @@ static inline tn_status guard_run_staged(void *state, const tn_call *c)
         if (status == TN_OK) status = in->upload(state, buffer, image[k], total[k]);
         spans[k].staged = buffer + lead[k];
     }
-    for (i = 0; i < c->n_in + c->n_out; i++) {
+    for (int i = 0; i < c->n_in + c->n_out; i++) {
         tn_view         *v = i < c->n_in ? &moved.in[i] : &moved.out[i - c->n_in];
         const guard_span own = guard_span_of(v), *s = own.size ? guard_home(spans, n, own.low) : NULL;
         if (s) v->data = s->staged + ((char *)v->data - s->low);
     }
     if (status == TN_OK) result = in->fn[c->kernel](state, &moved);
-    for (k = 0; k < n && status == TN_OK; k++) {
+    for (int k = 0; k < n && status == TN_OK; k++) {
         unsigned char *after = (unsigned char *)malloc(total[k]);
         size_t         bad = 0;
         map = (unsigned char *)calloc(total[k], 1);
         if (!map || !after) status = TN_ERR_MEMORY;
         else status = in->download(state, after, spans[k].staged - lead[k], total[k]);
-        for (i = 0; i < c->n_out && status == TN_OK && result == TN_OK; i++) {
+        for (int i = 0; i < c->n_out && status == TN_OK && result == TN_OK; i++) {
             const guard_span own = guard_span_of(&c->out[i]);
             if (own.size && guard_home(spans, n, own.low) == &spans[k]) guard_mark(&c->out[i], map + lead[k] + ((char *)c->out[i].data - spans[k].low));
         }
@@ -278,7 +277,7 @@ static inline tn_status guard_run_staged(void *state, const tn_call *c)
         free(after);
         free(map);
     }
-    for (k = 0; k < n; k++) free(image[k]);
+    for (int k = 0; k < n; k++) free(image[k]);
     return status != TN_OK ? status : result;
 }
 

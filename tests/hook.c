@@ -205,12 +205,12 @@ int __wrap_open(const char *path, int flags, ...)
 {
     fault   f = fault_of(HOOK_open, path);
     va_list list;
-    int     fd, mode = 0;
+    int     mode = 0;
     va_start(list, flags);
     if (flags & O_CREAT) mode = va_arg(list, int);
     va_end(list);
     if (fails(f)) return -1;
-    fd = __real_open(path, flags, mode);
+    int fd = __real_open(path, flags, mode);
     remember(fd, path);
     end_after(f);
     return fd;

@@ -106,10 +106,10 @@ static size_t without_times(char *text, size_t bytes)
 {
     size_t from = 0, to = 0;
     while (from < bytes) {
-        char  *line = text + from, *end = (char *)memchr(line, '\n', bytes - from), *rate;
+        char  *line = text + from, *end = (char *)memchr(line, '\n', bytes - from);
         size_t length = end ? (size_t)(end - line) + 1 : bytes - from;
         line[length - 1] = 0;
-        rate = strstr(line, "\"rate\"");
+        char *rate = strstr(line, "\"rate\"");
         from += length;
         length = rate ? (size_t)(rate - line) : length;
         memmove(text + to, line, length);
@@ -214,13 +214,12 @@ static int planted(int *halves)
     for (int i = 0; i < (int)(sizeof places / sizeof *places); i++) {
         const char *whole_file = strncmp(places[i].file, "step-", 5) ? places[i].file : "step-00000020.safetensors";
         struct stat s;
-        enum state  left;
         remove_run("planted");
         if (end_of(start("planted", 1 + i % 2, 0, places[i].fault), "planted") != SIGKILL)
             stop("no kill came at", places[i].fault);
         if (stat(path("whole", whole_file), &s) != 0) stop("cannot read", whole_file);
         snprintf(temporary, sizeof temporary, "%s.tn1.tmp", places[i].file);
-        left = state_of(path("planted", temporary), (long)s.st_size);
+        enum state left = state_of(path("planted", temporary), (long)s.st_size);
         *halves += left == PART;
         int ok = in_state(places[i].fault, temporary, left, places[i].temporary);
         left = state_of(path("planted", places[i].file), (long)s.st_size);
@@ -239,9 +238,9 @@ int main(int argc, char **argv)
     const char *tmp = getenv("TN_TEST_TMP");
     char        own[900];
     const int   spots = (int)(sizeof places / sizeof *places);
-    int         trials = argc > 2 ? atoi(argv[2]) : 5, trial, kills = 0, halves = 0, planted_halves = 0, before_config = 0;
-    int         equal = 0, good;
-    double      begun = now(), length;
+    int         trials = argc > 2 ? atoi(argv[2]) : 5, kills = 0, halves = 0, planted_halves = 0, before_config = 0;
+    int         equal = 0;
+    double      begun = now();
     if (argc < 2) stop("usage: kill", "TN");
     tn = argv[1];
     snprintf(own, sizeof own, "%s/kill.%ld", tmp ? tmp : "/tmp", (long)getpid());
@@ -249,14 +248,14 @@ int main(int argc, char **argv)
     if (mkdir(folder, 0777) != 0) stop("cannot make", folder);
     write_text();
     if (end_of(start("whole", 1, 0, NULL), "whole") != 0) stop("the first run", "was killed");
-    length = now();
+    double length = now();
     remove_run("again");
     if (end_of(start("again", 2, 0, NULL), "again") != 0) stop("the second run", "was killed");
     length = now() - length;
     if (!all_same("again")) stop("two runs differ", "without any kill");
-    good = planted(&planted_halves);
+    int good = planted(&planted_halves);
 
-    for (trial = 0; trial < trials; trial++) {
+    for (int trial = 0; trial < trials; trial++) {
         int  killed = 0, done = 0, i;
         char half[64];
         remove_run("trial");

@@ -54,12 +54,11 @@ static inline size_t sealed_page(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 static inline void *sealed_alloc(void *state, size_t bytes)
 {
     sealed_state *s = (sealed_state *)state;
-    size_t page = sealed_page(), size, aligned;
-    sealed_block *b;
+    size_t page = sealed_page();
     if (bytes == 0 || bytes > SIZE_MAX / 2) return NULL;
-    aligned = (bytes + SEALED_ALIGN - 1) / SEALED_ALIGN * SEALED_ALIGN;
-    size = (aligned + page - 1) / page * page;
-    b = (sealed_block *)malloc(sizeof *b);
+    size_t        aligned = (bytes + SEALED_ALIGN - 1) / SEALED_ALIGN * SEALED_ALIGN;
+    size_t        size = (aligned + page - 1) / page * page;
+    sealed_block *b = (sealed_block *)malloc(sizeof *b);
     if (!b) return NULL;
     void *all = mmap(NULL, size + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) { free(b); return NULL; }
@@ -84,9 +83,9 @@ static inline bool sealed_intact(const sealed_block *b)
 
 static inline void sealed_release(void *state, void *p, size_t bytes)
 {
-    sealed_block **link = &((sealed_state *)state)->blocks, *b;
+    sealed_block **link = &((sealed_state *)state)->blocks;
     while (*link && (*link)->bytes != p) link = &(*link)->next;
-    b = *link;
+    sealed_block *b = *link;
     if (!b || b->used != bytes) { sealed_damage++; return; }
     mprotect(b->pages, b->size, PROT_READ);
     if (!sealed_intact(b)) sealed_damage++;

@@ -80,10 +80,10 @@ static inline double weight_of(int64_t i) { return 0.5 + (double)(i * 7 % 11) / 
 static inline double setting_loss(setting *s)
 {
     tn_tensor *y = setting_run(s);
-    int64_t i, n = tn_tensor_count(y);
+    int64_t    n = tn_tensor_count(y);
     double loss = 0, *v = (double *)malloc(sizeof(double) * (size_t)(n + 1));
     if (tn_read(y, TN_F64, v, n) != TN_OK) loss = (double)NAN;
-    for (i = 0; i < n; i++) loss += v[i] * weight_of(i);
+    for (int64_t i = 0; i < n; i++) loss += v[i] * weight_of(i);
     free(v);
     return loss;
 }
@@ -126,12 +126,12 @@ static inline bool setting_result(setting *s, result *r)
 static inline void setting_where(const char *name, const setting *s)
 {
     char shape[8 * 21 + 3] = "";
-    int k, i;
     size_t n = 0;
     printf("     %s, case \"%s\", round %d, seed %" PRIu64 ", inputs", name, s->of->name, s->round, s->seed);
-    for (k = 0; k < s->inputs; k++) {
+    for (int k = 0; k < s->inputs; k++) {
         n = 0;
-        for (i = 0; i < s->in[k].rank; i++) n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRId64, i ? "," : "", s->in[k].shape[i]);
+        for (int i = 0; i < s->in[k].rank; i++)
+            n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRId64, i ? "," : "", s->in[k].shape[i]);
         shape[n] = 0;
         printf(" [%s]%s", shape, s->in[k].recipe.flat ? " reshaped" : s->in[k].recipe.swap_a != s->in[k].recipe.swap_b ? " transposed" : "");
     }

@@ -36,18 +36,17 @@ TEST(what_a_recording_reads_may_be_destroyed)
     enum { WHOLE, VIEW, TWICE, PARAMS, CP, KINDS };
     for (int kind = 0; kind < KINDS; kind++) {
         tn_ctx    *ctx = ctx_of(TN_F64);
-        tn_tensor *x, *t, *y = NULL, *f[2];
+        tn_tensor *y = NULL, *f[2];
         tn_params *params = tn_params_create(ctx);
         tn_init    init = ZERO;
         tn_cp     *cp;
         double     gradient[9];
-        size_t     owned;
-        int64_t    shape[2] = {3, 3}, i;
+        int64_t    shape[2] = {3, 3};
         init.rule = TN_INIT_ONE;
         tn_record(ctx);
-        x = tn_full(ctx, 2, shape, 1);
+        tn_tensor *x = tn_full(ctx, 2, shape, 1);
         tn_watch(x);
-        t = tn_tensor_keep(tn_full(ctx, 2, shape, 2));
+        tn_tensor *t = tn_tensor_keep(tn_full(ctx, 2, shape, 2));
         switch (kind) {
         case WHOLE: case TWICE: y = tn_mul(ctx, x, t); break;
         case VIEW: y = tn_mul(ctx, x, tn_transpose(t, 0, 1)); break;
@@ -61,11 +60,11 @@ TEST(what_a_recording_reads_may_be_destroyed)
         tn_tensor_destroy(t);
         if (kind == TWICE) tn_tensor_destroy(t);
         tn_params_destroy(params);
-        for (i = 0; i < 20; i++) tn_tensor_keep(tn_full(ctx, 2, shape, 7));
-        owned = owned_bytes(ctx);
+        for (int64_t i = 0; i < 20; i++) tn_tensor_keep(tn_full(ctx, 2, shape, 7));
+        size_t owned = owned_bytes(ctx);
         CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
         CHECK_STATUS(tn_read(x->grad, TN_F64, gradient, 9), TN_OK);
-        for (i = 0; i < 9; i++) CHECK_NEAR(gradient[i], 2, 1e-14);
+        for (int64_t i = 0; i < 9; i++) CHECK_NEAR(gradient[i], 2, 1e-14);
         CHECK(owned_bytes(ctx) < owned);
         tn_ctx_destroy(ctx);
     }
@@ -74,7 +73,7 @@ TEST(what_a_recording_reads_may_be_destroyed)
 TEST(a_step_after_the_parameters_are_gone)
 {
     tn_ctx    *ctx = ctx_of(TN_F32);
-    tn_params *params = tn_params_create(ctx), *next;
+    tn_params *params = tn_params_create(ctx);
     net        m;
     double     loss;
     REQUIRE(net_make(params, &m));
@@ -86,7 +85,7 @@ TEST(a_step_after_the_parameters_are_gone)
     tn_params_destroy(params);
     CHECK_STATUS(tn_optim_step(a), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
-    next = tn_params_create(ctx);               /* perhaps where the others were */
+    tn_params *next = tn_params_create(ctx);    /* perhaps where the others were */
     REQUIRE(net_make(next, &m));
     CHECK_STATUS(tn_optim_step(c), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
@@ -149,10 +148,8 @@ static tn_tensor *lose_base(lost *l)
 }
 static tn_tensor *lose_listed(lost *l)
 {
-    tn_tensor *t[2], *y;
-    t[0] = l->x;
-    t[1] = make_2d(l->ctx, 3, 3);
-    y = tn_concat(l->ctx, 2, t, 0);
+    tn_tensor *t[2] = {l->x, make_2d(l->ctx, 3, 3)};
+    tn_tensor *y = tn_concat(l->ctx, 2, t, 0);
     tn_tensor_destroy(t[1]);
     return y;
 }
@@ -228,16 +225,15 @@ static tn_tensor *lose_recomputed(lost *l)
 /* What is destroyed is not needed. */
 static tn_tensor *lose_nothing(lost *l)
 {
-    tn_params *params = tn_params_create(l->ctx);
-    tn_optim  *optim = tn_optim_create(params, NULL);
-    tn_tensor *y = tn_mul(l->ctx, l->x, l->x), *t = make_2d(l->ctx, 3, 3);
-    const int64_t *shape[2], extent[2] = {3, 3};
-    int        rank[2] = {2, 2};
-    shape[0] = shape[1] = extent;
-    tn_plan *plan = tn_plan_create(l->ctx, "ij,jk->ik", 2, rank, shape, NULL);
+    tn_params     *params = tn_params_create(l->ctx);
+    tn_optim      *optim = tn_optim_create(params, NULL);
+    tn_tensor     *y = tn_mul(l->ctx, l->x, l->x), *t = make_2d(l->ctx, 3, 3);
+    const int64_t  extent[2] = {3, 3};
+    int            rank[2] = {2, 2};
+    const int64_t *shape[2] = {extent, extent};
+    tn_plan       *plan = tn_plan_create(l->ctx, "ij,jk->ik", 2, rank, shape, NULL);
     if (plan) {
-        tn_tensor *both[2];
-        both[0] = both[1] = y;
+        tn_tensor *both[2] = {y, y};
         y = tn_plan_run(plan, 2, both);
     }
     tn_plan_destroy(plan);
@@ -334,9 +330,7 @@ TEST(a_core_that_is_null)
 {
     tn_ctx       *ctx = ctx_of(TN_F32);
     const int64_t shape[3] = {1, 3, 1};
-    tn_tensor    *cores[2];
-    cores[0] = tn_full(ctx, 3, shape, 1);
-    cores[1] = NULL;
+    tn_tensor *cores[2] = {tn_full(ctx, 3, shape, 1), NULL};
     CHECK(!tn_net_from_mps(ctx, 2, cores));
     CHECK_ERROR(ctx, TN_ERR_ARG, "net_from_mps: a core is NULL");
     tn_ctx_destroy(ctx);
@@ -541,10 +535,10 @@ TEST(operators_of_vast_extents)
                                    (int64_t)1 << 60};
     tn_ctx *ctx = ctx_in(NULL, TN_F32, 1 << 26);
     for (size_t i = 0; i < sizeof vast / sizeof *vast; i++) {
-        tn_tensor *p, *f[2];
+        tn_tensor *f[2];
         tn_eigen   e;
         if ((uint64_t)vast[i] > (uint64_t)PTRDIFF_MAX / 8) break;
-        p = make_2d(ctx, 3, 0);
+        tn_tensor *p = make_2d(ctx, 3, 0);
         f[0] = f[1] = make_2d(ctx, 0, vast[i]);
         tn_cp *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
         REQUIRE(cp);
@@ -570,8 +564,8 @@ TEST(operators_of_vast_extents)
 TEST(dense_that_does_not_fit)
 {
     tn_ctx    *ctx = ctx_in(NULL, TN_F32, 1 << 20);
-    tn_tensor *p, *f[2];
-    p = make_2d(ctx, 10, 1);
+    tn_tensor *f[2];
+    tn_tensor *p = make_2d(ctx, 10, 1);
     f[0] = f[1] = make_2d(ctx, 1, 1000);
     tn_cp *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     REQUIRE(cp);
@@ -657,10 +651,9 @@ typedef struct things { tn_ctx *ctx; tn_params *params; tn_tensor *t; tn_image *
 /* `large`: of some 360 kB each, else of less than 4 kB */
 static things things_make(bool large)
 {
-    int64_t shape[2];
     things  x;
     tn_init init = ZERO;
-    shape[0] = shape[1] = large ? 300 : 10;
+    int64_t shape[2] = {large ? 300 : 10, large ? 300 : 10};
     x.ctx = ctx_of(TN_F32);
     x.params = tn_params_create(x.ctx);
     CHECK(tn_params_add(x.params, "w", 2, shape, init));

@@ -40,14 +40,14 @@ TEST(topk_is_a_stable_sort)
             const tn_order order = (tn_order)(round / 7 % 3);
             int64_t count = shape[0] * n * shape[2], k = round < 21 ? n : round < 42 ? n / 2 : n > 0;
             double *v = doubles(count);
-            tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, 3, shape), *ids, *values;
+            tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, 3, shape), *ids;
             for (int64_t i = 0; i < count; i++) {                    /* full of ties, with NaN and both zeros */
                 v[i] = (double)test_random_int(&seed, -3, 3);
                 if (v[i] == 3) v[i] = (double)NAN;
                 if (v[i] == 0 && i % 2) v[i] = -0.0;
             }
             CHECK_STATUS(tn_write(t, TN_F64, v, count), TN_OK);
-            values = k == n ? tn_sort(ctx, t, 1, order, &ids) : tn_topk(ctx, t, -2, k, order, &ids);
+            tn_tensor *values = k == n ? tn_sort(ctx, t, 1, order, &ids) : tn_topk(ctx, t, -2, k, order, &ids);
             CHECK_CTX(ctx);
             REQUIRE(values && ids && values->shape[1] == k && ids->dtype == TN_I32);
             double *got = host(values), *at = host(ids);
@@ -78,11 +78,11 @@ TEST(topk_has_a_gradient)
 {
     tn_ctx    *ctx = ctx_in(NULL, TN_F64, 0);
     double     v[6] = {1, -5, 2, 4, 0, 3}, want[6] = {2, -10, 4, 8, 0, 0};
-    tn_tensor *t = tn_tensor_2d(ctx, TN_REAL, 3, 2), *y;             /* columns 1 2 0 and -5 4 3 */
+    tn_tensor *t = tn_tensor_2d(ctx, TN_REAL, 3, 2);             /* columns 1 2 0 and -5 4 3 */
     CHECK_STATUS(tn_write(t, TN_F64, v, 6), TN_OK);
     CHECK_STATUS(tn_watch(t), TN_OK);
     tn_record(ctx);
-    y = tn_topk(ctx, tn_transpose(t, 0, 1), 1, 2, TN_ORDER_MAGNITUDE, NULL);
+    tn_tensor *y = tn_topk(ctx, tn_transpose(t, 0, 1), 1, 2, TN_ORDER_MAGNITUDE, NULL);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
     double *g = host(t->grad);
     for (int i = 0; i < 6; i++) CHECK_NEAR(g[i], want[i], 0);
@@ -351,16 +351,16 @@ static double largest_difference(const tn_tensor *a, const tn_tensor *b)
 TEST(signal_against_its_nulls)
 {
     for (int dtype = 0; dtype < 2; dtype++) {
-        tn_ctx     *ctx = ctx_in(NULL, dtype ? TN_F64 : TN_F32, 0);
+        tn_ctx    *ctx = ctx_in(NULL, dtype ? TN_F64 : TN_F32, 0);
         const double eps = dtype ? 1e-12 : 1e-5;
-        uint64_t    seed = 21;
+        uint64_t   seed = 21;
         const int64_t one = 1;
-        tn_cp      *cp = random_cp(ctx, &seed, 2, 3, 9, 12, false), *half, *nulls[2];
-        tn_signal   s, again;
+        tn_cp     *cp = random_cp(ctx, &seed, 2, 3, 9, 12, false);
+        tn_signal  s, again;
         tn_signal_desc d = ZERO;
-        tn_tensor  *u = tn_scale(ctx, tn_eye(ctx, 3), 0.5);
-        half = tn_cp_fold_out(cp, u, NULL);
-        nulls[0] = half; nulls[1] = half;
+        tn_tensor *u = tn_scale(ctx, tn_eye(ctx, 3), 0.5);
+        tn_cp     *half = tn_cp_fold_out(cp, u, NULL);
+        tn_cp     *nulls[2] = {half, half};
         d.nulls = (const tn_cp *const *)nulls;
         d.draws = 2;
         REQUIRE(CHECK_STATUS(tn_cp_signal(cp, &d, &s), TN_OK));
@@ -444,8 +444,8 @@ TEST(certificates_hold)
         const int64_t out = 3, h = wide ? 3 : 8, n = 6, plain = n - constant, rows = 200;
         tn_ctx    *ctx = ctx_in(NULL, TN_F64, 0);
         uint64_t   seed = 40 + (uint64_t)round;
-        tn_cp     *cp = random_cp(ctx, &seed, 2, out, h, n, constant), *full, *cut;
-        tn_tensor *x = random_2d(ctx, &seed, rows, plain), *s = NULL, *dense, *short_;
+        tn_cp     *cp = random_cp(ctx, &seed, 2, out, h, n, constant);
+        tn_tensor *x = random_2d(ctx, &seed, rows, plain), *s = NULL;
         const double radius = 1.5;
         tn_certificate c;
         if (data) {
@@ -453,14 +453,13 @@ TEST(certificates_hold)
             s = tn_scale(ctx, tn_matmul(ctx, tn_transpose(x1, 0, 1), x1), 1.0 / (double)rows);
         }
         REQUIRE(CHECK_STATUS(tn_cp_certify(cp, 0.4, radius, s, &c), TN_OK));
-        double *rank = host(c.rank), *error = host(c.error);
-        double *bound = host(c.bound), *mean = host(c.mean);
-        full = data ? tn_cp_data_metric(cp, s) : cp;
-        cut = data ? tn_cp_data_metric(c.cp, s) : c.cp;
-        dense = tn_cp_dense_symmetric(full);
-        short_ = tn_cp_dense_symmetric(cut);
-        double *q = host(dense), *qk = host(short_), *y, *yk;
-        tn_eigen e;
+        double    *rank = host(c.rank), *error = host(c.error);
+        double    *bound = host(c.bound), *mean = host(c.mean);
+        tn_cp     *full = data ? tn_cp_data_metric(cp, s) : cp;
+        tn_cp     *cut = data ? tn_cp_data_metric(c.cp, s) : c.cp;
+        tn_tensor *dense = tn_cp_dense_symmetric(full), *short_ = tn_cp_dense_symmetric(cut);
+        double    *q = host(dense), *qk = host(short_), *y, *yk;
+        tn_eigen   e;
         CHECK_STATUS(tn_cp_eigen_all(full, 0, &e), TN_OK);
         double *l = host(e.values);
         for (int64_t o = 0; o < out; o++) {
@@ -475,10 +474,10 @@ TEST(certificates_hold)
             test_raise(&worst_tight, fabs(bound[o] - (radius * radius + (constant && !data)) * next));
         }
         for (int64_t sample = 0; sample < 20; sample++) {            /* points of the ball */
-            double *z = doubles(n), length;
+            double *z = doubles(n);
             tn_tensor *point = random_2d(ctx, &seed, 1, data ? n : plain);
             double *v = host(point);
-            length = frobenius(v, data ? n : plain);
+            double  length = frobenius(v, data ? n : plain);
             for (int64_t i = 0; i < (data ? n : plain); i++) z[i] = v[i] * radius / length;
             CHECK_STATUS(tn_write(point, TN_F64, z, data ? n : plain), TN_OK);
             y = outputs_of(full, point);
@@ -525,12 +524,12 @@ TEST(dictionary_and_modified_features)
         tn_cp     *cp = random_cp(ctx, &seed, 2, 2, 3, n + constant, constant);
         tn_tensor *d = random_2d(ctx, &seed, m, n), *a = random_2d(ctx, &seed, rows, m);
         tn_tensor *a1 = constant ? tn_append_one(ctx, a) : a;
-        tn_tensor *u = tn_reshape(random_2d(ctx, &seed, 1, 2), 1, (const int64_t *)&cp->out), *moment, *c, *x;
-        moment = tn_scale(ctx, tn_matmul(ctx, tn_transpose(a1, 0, 1), a1), 1.0 / (double)rows);
-        c = tn_cp_dictionary(cp, u, d, moment);
+        tn_tensor *u = tn_reshape(random_2d(ctx, &seed, 1, 2), 1, (const int64_t *)&cp->out);
+        tn_tensor *moment = tn_scale(ctx, tn_matmul(ctx, tn_transpose(a1, 0, 1), a1), 1.0 / (double)rows);
+        tn_tensor *c = tn_cp_dictionary(cp, u, d, moment);
         REQUIRE(c && c->shape[0] == all && c->shape[1] == all);
-        x = tn_matmul(ctx, a, d);                                    /* sum_i a_i d_i */
-        double *y = outputs_of(cp, x), *v = host(c), *w = host(u), sum = 0, mean = 0;
+        tn_tensor *x = tn_matmul(ctx, a, d);                         /* sum_i a_i d_i */
+        double    *y = outputs_of(cp, x), *v = host(c), *w = host(u), sum = 0, mean = 0;
         for (int64_t i = 0; i < all * all; i++) sum += v[i];
         for (int64_t i = 0; i < rows; i++) mean += (y[2 * i] * w[0] + y[2 * i + 1] * w[1]) / (double)rows;
         test_raise(&worst, fabs(sum - mean));
@@ -581,11 +580,11 @@ TEST(modifiers_make_the_layer)
         d.order = kind > TN_MLP_GELU_TANH ? (kind == TN_MLP_GELU_TANH + 1 ? 1 : 3) : 0;
         d.in = 4; d.hidden = 5; d.out = 3; d.bias = kind % 2; d.out_bias = true;
         CHECK_STATUS(tn_mlp_init(ps, "m", &d, &mlp), TN_OK);
-        tn_tensor *x = random_2d(ctx, &seed, 6, 4), *features, *m, *y;
+        tn_tensor *x = random_2d(ctx, &seed, 6, 4), *features;
         CHECK_STATUS(tn_assign(tn_slice(x, 0, 2, 3), tn_full(ctx, 2, tn_slice(x, 0, 2, 3)->shape, 0)), TN_OK);
-        m = tn_mlp_modifier(ctx, &mlp, x, &features);
+        tn_tensor *m = tn_mlp_modifier(ctx, &mlp, x, &features);
         REQUIRE(m && features && m->shape[1] == 5);
-        y = tn_affine(ctx, tn_mul(ctx, m, features), mlp.p, mlp.pb);
+        tn_tensor *y = tn_affine(ctx, tn_mul(ctx, m, features), mlp.p, mlp.pb);
         test_raise(&worst, largest_difference(y, tn_mlp_forward(ctx, &mlp, x)));
         if (tn_mlp_encoders(d.kind) == 1 && !d.bias) {               /* the slope where z is 0 */
             double *v = host(m), want = d.kind == TN_MLP_RELU || d.kind == TN_MLP_RELU2 ? 0 : 0.5;
@@ -604,21 +603,21 @@ TEST(mixed_differences)
     tn_ctx    *ctx = ctx_in(NULL, TN_F64, 0);
     uint64_t   seed = 70;
     tn_cp     *two = random_cp(ctx, &seed, 2, 3, 4, 5, false), *three = random_cp(ctx, &seed, 3, 3, 4, 5, false);
-    tn_tensor *x = random_2d(ctx, &seed, 2, 5), *d[3], *y, *sum = NULL, *twice[2];
+    tn_tensor *x = random_2d(ctx, &seed, 2, 5), *d[3], *sum = NULL;
     static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     double     worst = 0;
     for (int k = 0; k < 3; k++) d[k] = random_2d(ctx, &seed, 1, 5);
     double *zero = host(tn_mixed_difference(ctx, apply, two, x, 3, d));
     for (int i = 0; i < 6; i++) test_raise(&worst, fabs(zero[i]));
     WORST("third difference of a bilinear operator", worst, 1e-14);
-    y = tn_mixed_difference(ctx, apply, three, x, 3, d);
+    tn_tensor *y = tn_mixed_difference(ctx, apply, three, x, 3, d);
     for (int k = 0; k < 6; k++) {
-        tn_tensor *in[3], *part;
+        tn_tensor *in[3];
         for (int i = 0; i < 3; i++) in[i] = d[order[k][i]];
-        part = tn_cp_apply_each(ctx, three, in);
+        tn_tensor *part = tn_cp_apply_each(ctx, three, in);
         sum = sum ? tn_add(ctx, sum, part) : part;
     }
-    twice[0] = twice[1] = sum;
+    tn_tensor *twice[2] = {sum, sum};
     sum = tn_concat(ctx, 2, twice, 0);
     WORST("third difference of a cubic operator", largest_difference(y, sum), 1e-13);
     y = tn_mixed_difference(ctx, apply, three, x, 1, d);             /* n = 1: f(x + d) - f(x) */
@@ -661,19 +660,18 @@ TEST(canonical_forms_are_equal)
 {
     double worst = 0, function = 0;
     for (int order = 1; order <= 3; order++) {
-        tn_ctx   *ctx = ctx_in(NULL, TN_F64, 0);
-        uint64_t  seed = 80;
-        tn_cp    *a = random_cp(ctx, &seed, order, 3, 7, 5, order == 2), *b = disguised(a, &seed), *ca, *cb, *zero, *cz;
+        tn_ctx  *ctx = ctx_in(NULL, TN_F64, 0);
+        uint64_t seed = 80;
+        tn_cp   *a = random_cp(ctx, &seed, order, 3, 7, 5, order == 2), *b = disguised(a, &seed);
         tn_tensor *x = random_2d(ctx, &seed, 4, 5), *f[3];
-        ca = tn_cp_canonical(a);
-        cb = tn_cp_canonical(b);
+        tn_cp   *ca = tn_cp_canonical(a), *cb = tn_cp_canonical(b);
         REQUIRE(ca && cb);
         test_raise(&worst, largest_difference(ca->p, cb->p));
         for (int k = 0; k < order; k++) test_raise(&worst, largest_difference(ca->f[k], cb->f[k]));
         test_raise(&function, largest_difference(tn_cp_apply(ctx, a, x), tn_cp_apply(ctx, ca, x)));
         for (int k = 0; k < order; k++) f[k] = tn_full(ctx, 2, a->f[0]->shape, 0);
-        zero = tn_cp_create(ctx, order, a->p, f, TN_CP_INPUT_PLAIN);
-        cz = tn_cp_canonical(zero);
+        tn_cp *zero = tn_cp_create(ctx, order, a->p, f, TN_CP_INPUT_PLAIN);
+        tn_cp *cz = tn_cp_canonical(zero);
         REQUIRE(cz != NULL);
         double *p = host(cz->p);
         for (int i = 0; i < 21; i++) CHECK_NEAR(p[i], 0, 0);
@@ -694,18 +692,18 @@ TEST(canonical_forms_at_any_scale)
         {TN_F64, 1, 1e180, 1e180, false}, {TN_F32, 1e-20, 1e25, 1e25, true}, {TN_F32, 1, 1e22, 1e22, false},
         {TN_F32, 1e-15, 1e-15, 1e-15, false}};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
-        tn_ctx   *ctx = ctx_in(NULL, scales[i].dtype, 0);
-        uint64_t  seed = 83;
-        tn_cp    *plain = random_cp(ctx, &seed, 2, 2, 3, 4, false), *cp, *to;
+        tn_ctx  *ctx = ctx_in(NULL, scales[i].dtype, 0);
+        uint64_t seed = 83;
+        tn_cp   *plain = random_cp(ctx, &seed, 2, 2, 3, 4, false);
         tn_tensor *f[2];
-        double    cosine;
         tn_refit_desc d = {3, 0, 0};
         f[0] = tn_scale(ctx, plain->f[0], scales[i].w);
         f[1] = tn_scale(ctx, plain->f[1], scales[i].v);
-        cp = tn_cp_create(ctx, 2, tn_scale(ctx, plain->p, scales[i].p), f, TN_CP_INPUT_PLAIN);
-        to = tn_cp_canonical(cp);
+        tn_cp *cp = tn_cp_create(ctx, 2, tn_scale(ctx, plain->p, scales[i].p), f, TN_CP_INPUT_PLAIN);
+        tn_cp *to = tn_cp_canonical(cp);
         CHECK_INT(to != NULL, scales[i].fits);
         if (to) {
+            double cosine;
             CHECK_STATUS(tn_cp_cosine(to, plain, &cosine), TN_OK);
             CHECK_NEAR(cosine, 1, scales[i].dtype == TN_F32 ? 1e-6 : 1e-12);
         } else {
@@ -720,11 +718,11 @@ TEST(canonical_forms_at_any_scale)
 /* Eigenvalues whose squares are below the range of a double. */
 TEST(certificates_of_small_operators)
 {
-    tn_ctx   *ctx = ctx_in(NULL, TN_F64, 0);
-    uint64_t  seed = 84;
-    tn_cp    *cp = random_cp(ctx, &seed, 2, 1, 3, 4, false), *small;
+    tn_ctx  *ctx = ctx_in(NULL, TN_F64, 0);
+    uint64_t seed = 84;
+    tn_cp   *cp = random_cp(ctx, &seed, 2, 1, 3, 4, false);
     tn_certificate large, c;
-    small = tn_cp_create(ctx, 2, tn_scale(ctx, cp->p, 1e-200), cp->f, TN_CP_INPUT_PLAIN);
+    tn_cp   *small = tn_cp_create(ctx, 2, tn_scale(ctx, cp->p, 1e-200), cp->f, TN_CP_INPUT_PLAIN);
     CHECK_STATUS(tn_cp_certify(cp, 0.5, 1, NULL, &large), TN_OK);
     CHECK_STATUS(tn_cp_certify(small, 0.5, 1, NULL, &c), TN_OK);
     REQUIRE(large.cp && c.cp);
@@ -741,10 +739,9 @@ TEST(certificates_of_small_operators)
 /* The cosine of term i of a and term j of b, as symmetric tensors, by tn_cp_cosine of operators of one term. */
 static double term_cosine(const tn_cp *a, int64_t i, const tn_cp *b, int64_t j)
 {
-    const tn_cp *of[2];
-    tn_cp  *one[2];
-    double  c = 0;
-    of[0] = a; of[1] = b;
+    tn_cp       *one[2];
+    double       c = 0;
+    const tn_cp *of[2] = {a, b};
     for (int k = 0; k < 2; k++) {
         int64_t t = k ? j : i;
         tn_tensor *f[2];
@@ -779,17 +776,17 @@ TEST(alignment_finds_the_units)
         tn_cp *b = random_cp(ctx, &seed, 2, 3, a->terms, 5, false);
         tn_cp *same = disguised(a, &seed), *aligned;
         tn_tensor *cosines, *x = random_2d(ctx, &seed, 4, 5);
-        double *c, *v, sum = 0;
+        double sum = 0;
         REQUIRE(CHECK_STATUS(tn_cp_align(a, same, &aligned, &cosines), TN_OK));
         test_raise(&weights, largest_difference(aligned->p, a->p));
         for (int k = 0; k < 2; k++) test_raise(&weights, largest_difference(aligned->f[k], a->f[k]));
         CHECK_INT(cosines->rank, 1);
-        v = host(cosines);
+        double *v = host(cosines);
         for (int64_t i = 0; i < a->terms; i++) test_raise(&weights, fabs(v[i] - 1));
         tn_tensor_destroy(cosines);
         REQUIRE(CHECK_STATUS(tn_cp_align(a, b, &aligned, &cosines), TN_OK));
         v = host(cosines);
-        c = doubles(a->terms * a->terms);
+        double *c = doubles(a->terms * a->terms);
         for (int64_t i = 0; i < a->terms; i++) {
             sum += v[i];
             test_raise(&cosine, fabs(v[i] - term_cosine(a, i, aligned, i)));
@@ -822,15 +819,15 @@ TEST(refits_are_least_squares)
     tn_ctx *ctx = ctx_in(NULL, TN_F64, 0);
     uint64_t seed = 100;
     for (int round = 0; round < 6; round++) {
-        tn_cp        *a = random_cp(ctx, &seed, 2, 3, 7, 6, round % 2), *b = disguised(a, &seed), *pair, *c;
-        tn_tensor    *p[2], *f[2], *g[2];
+        tn_cp     *a = random_cp(ctx, &seed, 2, 3, 7, 6, round % 2), *b = disguised(a, &seed);
+        tn_tensor *f[2];
         tn_refit_desc d = ZERO;
-        double        error, last = 2;
+        double     error, last = 2;
         d.terms = 7;
-        p[0] = a->p; p[1] = b->p;
-        for (int k = 0; k < 2; k++) { g[0] = a->f[k]; g[1] = b->f[k]; f[k] = tn_concat(ctx, 2, g, 0); }
-        pair = tn_cp_create(ctx, 2, tn_concat(ctx, 2, p, 1), f, a->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
-        c = tn_cp_refit(pair, &d, &error);
+        tn_tensor *p[2] = {a->p, b->p};
+        for (int k = 0; k < 2; k++) { tn_tensor *g[2] = {a->f[k], b->f[k]}; f[k] = tn_concat(ctx, 2, g, 0); }
+        tn_cp *pair = tn_cp_create(ctx, 2, tn_concat(ctx, 2, p, 1), f, a->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+        tn_cp *c = tn_cp_refit(pair, &d, &error);
         REQUIRE(c && c->terms == 7 && c->constant == a->constant);
         CHECK(error < 1e-7);
         test_raise(&doubled, largest_difference(tn_cp_dense_symmetric(c), tn_cp_dense_symmetric(pair)));

@@ -81,9 +81,9 @@ static double *forward(tn_ctx *ctx, const plain_attention *a, tn_attend_form for
 static outcome both_ways(tn_ctx *ctx, const plain_attention *a, tn_attend_form form, const operands *x)
 {
     outcome    y;
-    tn_tensor *in[3], *o;
+    tn_tensor *in[3];
     tn_ctx_reset(ctx);
-    o = attend(ctx, a, form, x, in);
+    tn_tensor *o = attend(ctx, a, form, x, in);
     y.o = host(o);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, o, tensor_of(ctx, a->B, a->Tq, a->H, a->dv, x->weights)))), TN_OK);
     y.dq = host(in[0]->grad);
@@ -161,8 +161,8 @@ TEST(long_rows)
 /* Rows [from,to) of all batches in a [B,T,n] array: changed, or compared. */
 static void change_rows(double *v, int64_t B, int64_t T, int64_t n, int64_t from, int64_t to, uint64_t *rng)
 {
-    int64_t b, i;
-    for (b = 0; b < B; b++) for (i = from * n; i < to * n; i++) v[b * T * n + i] = (double)(float)(3 * test_random_real(rng));
+    for (int64_t b = 0; b < B; b++) for (int64_t i = from * n; i < to * n; i++)
+        v[b * T * n + i] = (double)(float)(3 * test_random_real(rng));
 }
 
 static bool same_rows(const double *a, const double *b, int64_t B, int64_t T, int64_t n, int64_t from, int64_t to)
@@ -215,37 +215,36 @@ TEST(multilinear)
     tn_ctx  *ctx = ctx_of(TN_F64);
     double   worst = 0;
     uint64_t rng = 44;
-    int      round, part;
-    for (round = 0; round < 24; round++) {
+    for (int round = 0; round < 24; round++) {
         plain_attention a = draw_attention(&rng, round % 2 ? TN_ATTEND_BILINEAR : TN_ATTEND_SQUARED, 40);
         const tn_attend_form form = round % 4 < 2 ? TN_ATTEND_FORM_LINEAR : TN_ATTEND_FORM_QUADRATIC;
         if (a.row == TN_ROW_SCALE_SUM) a.row = TN_ROW_SCALE_NONE;
         if (a.kind == TN_ATTEND_SQUARED) {
             operands x = draw_operands(&rng, &a);
-            double  *o = forward(ctx, &a, form, &x), *scaled;
+            double  *o = forward(ctx, &a, form, &x);
             for (int64_t i = 0; i < x.nq; i++) x.q[i] *= -3;
             for (int64_t i = 0; i < x.nk; i++) x.k[i] *= 0.5;
             for (int64_t i = 0; i < x.nv; i++) x.v[i] *= 7;
             for (int64_t i = 0; i < x.no; i++) o[i] *= 9 * 0.25 * 7;
-            scaled = forward(ctx, &a, form, &x);
+            double *scaled = forward(ctx, &a, form, &x);
             test_raise(&worst, test_frobenius(scaled, o, x.no));
             continue;
         }
-        for (part = 0; part < 5; part++) {                                 /* q1, q2, k1, k2, v: f(x) + f(y) = f(x + y), all else as it is */
+        for (int part = 0; part < 5; part++) {                  /* q1, q2, k1, k2, v: f(x) + f(y) = f(x + y), all else as it is */
             operands x = draw_operands(&rng, &a);
-            double  *at = part < 2 ? x.q : part < 4 ? x.k : x.v, *other, *of_x, *of_y, *of_sum;
+            double  *at = part < 2 ? x.q : part < 4 ? x.k : x.v;
             int64_t  n = part < 2 ? x.nq : part < 4 ? x.nk : x.nv, half = a.H * a.d;
-            of_x = forward(ctx, &a, form, &x);
-            other = numbers(n, &rng);
+            double  *of_x = forward(ctx, &a, form, &x);
+            double  *other = numbers(n, &rng);
             for (int64_t i = 0; i < n; i++) {
                 bool in = part == 4 || i / half % 2 == part % 2;
                 double was = at[i];
                 if (in) at[i] = other[i];
                 other[i] = in ? was + at[i] : was;
             }
-            of_y = forward(ctx, &a, form, &x);
+            double *of_y = forward(ctx, &a, form, &x);
             memcpy(at, other, sizeof *at * (size_t)n);
-            of_sum = forward(ctx, &a, form, &x);
+            double *of_sum = forward(ctx, &a, form, &x);
             for (int64_t i = 0; i < x.no; i++) of_x[i] += of_y[i];
             test_raise(&worst, test_frobenius(of_sum, of_x, x.no));
             CHECK(test_frobenius(of_sum, of_y, x.no) > 1e-3);              /* the part was not nothing */
@@ -409,13 +408,13 @@ TEST(nothing_to_see)
 static double *gradient_of_whole(tn_ctx *ctx, const double *v, int round, bool copied)
 {
     tn_attend_desc d = ZERO;
-    tn_tensor *x, *in[3], *o;
+    tn_tensor     *in[3];
     int        bilinear = round % 2;
     tn_ctx_reset(ctx);
     d.kind = bilinear ? TN_ATTEND_BILINEAR : TN_ATTEND_SOFTMAX;
     d.bidirectional = round % 3 <= 0;
     d.form = round % 4 == 3 ? TN_ATTEND_FORM_LINEAR : TN_ATTEND_FORM_AUTO;
-    x = tensor_of(ctx, 2, 9, 6, 4, v);
+    tn_tensor *x = tensor_of(ctx, 2, 9, 6, 4, v);
     tn_watch(x);
     tn_record(ctx);
     if (round < 8) {                      /* overlapping heads */
@@ -435,7 +434,7 @@ static double *gradient_of_whole(tn_ctx *ctx, const double *v, int round, bool c
         in[2] = tn_slice(x, 2, 4, bilinear ? 5 : 6);
     }
     for (int i = 0; i < 3 && copied; i++) in[i] = tn_copy(ctx, in[i]);
-    o = tn_attend(ctx, in[0], in[1], in[2], &d);
+    tn_tensor *o = tn_attend(ctx, in[0], in[1], in[2], &d);
     o = tn_sum(ctx, tn_mul(ctx, o, o));
     uint64_t adds = tn_ctx_kernel_calls(ctx, TN_KERNEL_ADD) + 1;                    /* the sum's own */
     CHECK_STATUS(tn_backward(ctx, o), TN_OK);
@@ -467,7 +466,7 @@ static double *gradient_of_parts(int place, int kind, bool copied, int64_t *fill
 {
     const int64_t heads = kind == TN_ATTEND_BILINEAR ? 2 : 1, n[3] = {heads, heads, 1}, B = 2, T = 7, d = 4;
     tn_ctx    *ctx = ctx_of(TN_F64);
-    tn_tensor *whole[3] = {NULL, NULL, NULL}, *in[3], *o, *loss;
+    tn_tensor *whole[3] = {NULL, NULL, NULL}, *in[3];
     uint64_t   rng = 71;
     double    *v[3], *all = doubles(B * T * (2 * heads + 1) * d);
     int64_t    j, at = 0;
@@ -489,8 +488,8 @@ static double *gradient_of_parts(int place, int kind, bool copied, int64_t *fill
     }
     tn_record(ctx);
     for (int64_t i = 0; i < 3 && copied; i++) in[i] = tn_copy(ctx, in[i]);
-    o = tn_attend(ctx, in[0], in[1], in[2], &a);
-    loss = tn_sum(ctx, tn_mul(ctx, o, o));
+    tn_tensor *o = tn_attend(ctx, in[0], in[1], in[2], &a);
+    tn_tensor *loss = tn_sum(ctx, tn_mul(ctx, o, o));
     if (place == TWICE) loss = tn_add(ctx, loss, tn_sum(ctx, tn_mul(ctx, in[2], in[2])));
     *fills = -(int64_t)tn_ctx_kernel_calls(ctx, TN_KERNEL_FILL) - 1;
     CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
@@ -585,8 +584,8 @@ static void pattern_as_tensor(tn_ctx *ctx, tn_attention_kind kind, tn_attend_for
     tn_params *params = tn_params_create(ctx);
     tn_attention_desc d = layer_desc(kind, N, 2);
     tn_attention layer;
-    double *x = numbers(T * N, rng), *y, *y3, *qk, *v, *o, want[T * N];
-    int64_t s, a, b, c, e, f, i, h, r, sets = kind == TN_ATTENTION_BILINEAR ? 2 : 1, second, dq;
+    double *x = numbers(T * N, rng), want[T * N];
+    int64_t r, sets = kind == TN_ATTENTION_BILINEAR ? 2 : 1, dq;
     double *A[2], OV[2][N][N];
     d.d_qk = dq = 2;
     d.d_v = 4;
@@ -594,35 +593,35 @@ static void pattern_as_tensor(tn_ctx *ctx, tn_attention_kind kind, tn_attend_for
     d.row = TN_ROW_SCALE_NONE;
     d.form = form;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_OK);
-    qk = host(layer.qk);
-    v = host(layer.v);
-    o = host(layer.o);
-    second = sets - 1;
-    for (i = 0; i < 2; i++) {             /* A[set][h][a][b] = sum_r Q[set][h r][a] K[set][h r][b] / d_qk */
+    double *qk = host(layer.qk), *v = host(layer.v), *o = host(layer.o);
+    int64_t second = sets - 1;
+    for (int64_t i = 0; i < 2; i++) {     /* A[set][h][a][b] = sum_r Q[set][h r][a] K[set][h r][b] / d_qk */
         A[i] = doubles(2 * N * N);
-        for (h = 0; h < 2; h++)
-            for (a = 0; a < N; a++)
-                for (b = 0; b < N; b++)
+        for (int64_t h = 0; h < 2; h++)
+            for (int64_t a = 0; a < N; a++)
+                for (int64_t b = 0; b < N; b++)
                     for (r = 0; r < dq; r++)
                         A[i][(h * N + a) * N + b] += qk[((i * second) * 2 * dq + h * dq + r) * N + a] * qk[((sets + i * second) * 2 * dq + h * dq + r) * N + b] / (double)dq;
     }
-    for (h = 0; h < 2; h++)
-        for (a = 0; a < N; a++)
-            for (b = 0; b < N; b++)
+    for (int64_t h = 0; h < 2; h++)
+        for (int64_t a = 0; a < N; a++)
+            for (int64_t b = 0; b < N; b++)
                 for (OV[h][a][b] = 0, r = 0; r < d.d_v; r++) OV[h][a][b] += o[a * 2 * d.d_v + h * d.d_v + r] * v[(h * d.d_v + r) * N + b];
     memset(want, 0, sizeof want);
-    for (i = 0; i < T; i++)
-        for (s = 0; s <= i; s++)
+    for (int64_t i = 0; i < T; i++)
+        for (int64_t s = 0; s <= i; s++)
             for (r = 0; r < N; r++)
-                for (a = 0; a < N; a++) for (b = 0; b < N; b++) for (c = 0; c < N; c++) for (e = 0; e < N; e++) for (f = 0; f < N; f++) {
+                for (int64_t a = 0; a < N; a++) for (int64_t b = 0; b < N; b++) for (int64_t c = 0; c < N; c++)
+                    for (int64_t e = 0; e < N; e++)
+                    for (int64_t f = 0; f < N; f++) {
                     double t = 0;
-                    for (h = 0; h < 2; h++) t += A[0][(h * N + a) * N + b] * A[1][(h * N + c) * N + e] * OV[h][r][f];
+                    for (int64_t h = 0; h < 2; h++) t += A[0][(h * N + a) * N + b] * A[1][(h * N + c) * N + e] * OV[h][r][f];
                     want[i * N + r] += t * x[i * N + a] * x[s * N + b] * x[i * N + c] * x[s * N + e] * x[s * N + f];
                 }
-    y = host(tn_attention_forward(ctx, &layer, rows_of(ctx, 1, T, N, x), NULL));
+    double *y = host(tn_attention_forward(ctx, &layer, rows_of(ctx, 1, T, N, x), NULL));
     test_raise(worst, test_frobenius(y, want, T * N));
-    for (i = 0; i < T * N; i++) { x[i] *= -1.5; y[i] *= -7.59375; }      /* (-3/2)^5 */
-    y3 = host(tn_attention_forward(ctx, &layer, rows_of(ctx, 1, T, N, x), NULL));
+    for (int64_t i = 0; i < T * N; i++) { x[i] *= -1.5; y[i] *= -7.59375; } /* (-3/2)^5 */
+    double *y3 = host(tn_attention_forward(ctx, &layer, rows_of(ctx, 1, T, N, x), NULL));
     test_raise(worst, test_frobenius(y3, y, T * N));
     tn_params_destroy(params);
     tn_ctx_reset(ctx);
@@ -674,7 +673,7 @@ static double decoding(tn_dtype dtype, int rounds)
         tn_params    *params = tn_params_create(ctx);
         tn_attention  layer;
         tn_tensor    *values = NULL;
-        int64_t       B = test_random_int(&rng, 1, 3), T = test_random_int(&rng, 1, 45), at, b;
+        int64_t       B = test_random_int(&rng, 1, 3), T = test_random_int(&rng, 1, 45);
         if (!CHECK_STATUS(tn_attention_init(params, "", &d, &layer), TN_OK)) return HUGE_VAL;
         d = layer.desc;
         double *x = numbers(B * T * d.dim, &rng);
@@ -685,15 +684,16 @@ static double decoding(tn_dtype dtype, int rounds)
         tn_attention_cache *cache = tn_attention_cache_create(ctx, &layer, B, T);
         if (!CHECK(cache != NULL)) return HUGE_VAL;
         for (int again = 0; again < 3; again++) {
-            for (at = 0; at < T; ) {
+            for (int64_t at = 0; at < T; ) {
                 int64_t    n = again == 0 ? 1 : again == 2 ? T : test_random_int(&rng, 0, T - at < 20 ? T - at : 20);
                 tn_mark    mark = tn_arena_mark(ctx);
-                tn_tensor *whole = rows_of(ctx, B, T, d.dim, x), *y;
+                tn_tensor *whole = rows_of(ctx, B, T, d.dim, x);
                 values = d.mix_values ? tn_slice(tensor_of(ctx, B, T, d.heads, d.d_v, earlier), 1, at, at + n) : NULL;
-                y = tn_attention_decode(ctx, &layer, tn_slice(whole, 1, at, at + n), cache, &values);
-                double *rows = host(y);
+                tn_tensor *y = tn_attention_decode(ctx, &layer, tn_slice(whole, 1, at, at + n), cache, &values);
+                double    *rows = host(y);
                 CHECK(values != NULL && values->shape[1] == n);
-                for (b = 0; b < B && n > 0; b++) memcpy(got + (b * T + at) * d.out, rows + b * n * d.out, sizeof *got * (size_t)(n * d.out));
+                for (int64_t b = 0; b < B && n > 0; b++)
+                    memcpy(got + (b * T + at) * d.out, rows + b * n * d.out, sizeof *got * (size_t)(n * d.out));
                 at += n;
                 CHECK_INT(tn_attention_cache_past(cache), at);
                 tn_arena_release(ctx, mark);
@@ -853,7 +853,7 @@ TEST(bad_layers)
     tn_ctx *ctx = ctx_of(TN_F32);
     tn_params *params = tn_params_create(ctx);
     tn_attention_desc d = layer_desc(TN_ATTENTION_SOFTMAX, 8, 3);
-    tn_attention layer, second;
+    tn_attention layer;
     CHECK_STATUS(tn_attention_init(params, "a", NULL, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "attention: layer or desc is NULL");
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
@@ -903,7 +903,7 @@ TEST(bad_layers)
     tn_tensor *values = tensor_of(ctx, 1, 3, 2, 4, zero);
     REFUSED(ctx, tn_attention_forward(ctx, &layer, x, &values), TN_ERR_SHAPE, "attention: values are [1,3,2,4], expected [1,2,2,4]");
     values = NULL;                                                         /* nor does a failed call hand any out */
-    second = layer;
+    tn_attention second = layer;
     second.desc.row = TN_ROW_SCALE_SUM;
     REFUSED(ctx, tn_attention_forward(ctx, &second, x, &values), TN_ERR_ARG,
             "row is TN_ROW_SCALE_SUM, expected squared attention");
@@ -1012,13 +1012,13 @@ TEST(a_gradient_alone_has_the_same_bits)
         for (int alone = 0; alone < 2; alone++)
             for (int i = 0; i < 3; i++) {
                 tn_ctx    *ctx = ctx_of(TN_F32);
-                tn_tensor *in[3], *y;
+                tn_tensor *in[3];
                 in[0] = tensor_of(ctx, 1, 70, heads, 5, x[0]);
                 in[1] = tensor_of(ctx, 1, 70, heads, 5, x[1]);
                 in[2] = tensor_of(ctx, 1, 70, 2, 6, x[2]);
                 for (int j = 0; j < 3; j++) if (!alone || j == i) tn_watch(in[j]);
                 tn_record(ctx);
-                y = tn_attend(ctx, in[0], in[1], in[2], &d);
+                tn_tensor *y = tn_attend(ctx, in[0], in[1], in[2], &d);
                 CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
                 g[alone][i] = host(in[i]->grad);
                 tn_ctx_destroy(ctx);

@@ -21,9 +21,8 @@ static tn_tensor *part_of(tn_tensor *whole, int64_t T, int64_t n, int64_t d, boo
 static tn_tensor *operand(tn_ctx *ctx, int64_t B, int64_t T, int64_t n, int64_t d, uint64_t seed, bool inside, tn_tensor **whole)
 {
     int64_t shape[4] = {B, T + 2 * inside, n + 3 * inside, d + inside}, count = 1, at[4];
-    float  *x;
     for (int i = 0; i < 4; i++) count *= shape[i];
-    x = (float *)malloc(sizeof *x * (size_t)(count + 1));
+    float     *x = (float *)malloc(sizeof *x * (size_t)(count + 1));
     tn_tensor *t = tn_tensor_nd(ctx, TN_REAL, 4, shape);
     if (!x || !t) { free(x); return NULL; }
     for (int64_t i = 0; i < count; i++) {
@@ -63,12 +62,12 @@ static results solve(tn_ctx *ctx, const problem *p, bool inside)
     const int64_t  sets = p->a.kind == TN_ATTEND_BILINEAR ? 2 : 1;
     results        r = ZERO;
     tn_attend_desc a = p->a;
-    tn_tensor     *q, *k, *v, *w, *o, *whole[3];
+    tn_tensor     *whole[3];
     tn_ctx_reset(ctx);
-    q = operand(ctx, p->B, p->Tq, sets * p->H, p->d, 1, inside, &whole[0]);
-    k = operand(ctx, p->B, p->Tk, sets * p->H, p->d, 2, inside, &whole[1]);
-    v = operand(ctx, p->B, p->Tk, p->H, p->dv, 3, inside, &whole[2]);
-    w = operand(ctx, p->B, p->Tq, p->H, p->dv, 4, inside, NULL);
+    tn_tensor *q = operand(ctx, p->B, p->Tq, sets * p->H, p->d, 1, inside, &whole[0]);
+    tn_tensor *k = operand(ctx, p->B, p->Tk, sets * p->H, p->d, 2, inside, &whole[1]);
+    tn_tensor *v = operand(ctx, p->B, p->Tk, p->H, p->dv, 3, inside, &whole[2]);
+    tn_tensor *w = operand(ctx, p->B, p->Tq, p->H, p->dv, 4, inside, NULL);
     if (p->state) {
         int64_t F = a.kind == TN_ATTEND_SQUARED ? p->d * (p->d + 1) / 2 : p->d * p->d;
         int64_t shape[4] = {p->B, p->H, F, p->dv + (a.row == TN_ROW_SCALE_SUM)};
@@ -82,7 +81,7 @@ static results solve(tn_ctx *ctx, const problem *p, bool inside)
     }
     tn_record(ctx);
     for (int i = 0; i < 3; i++) tn_watch(whole[i]);
-    o = tn_attend(ctx, q, k, v, &a);
+    tn_tensor *o = tn_attend(ctx, q, k, v, &a);
     take(&r, 0, o);
     CHECK(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, o, w))) == TN_OK);
     take(&r, 1, part_of(whole[0]->grad, p->Tq, sets * p->H, p->d, inside));
@@ -426,7 +425,7 @@ static results scores_of(int backend, tn_dtype dtype, int64_t T, const double *q
     static const tn_simd level[] = {TN_SIMD_BEST, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_BEST};
     const int64_t  shape[4] = {1, T, 1, 1};
     tn_ctx        *ctx = ctx_on(backend ? tn_cpu_backend() : tn_reference_backend(), dtype, level[backend], 1);
-    tn_tensor     *x[3], *o;
+    tn_tensor     *x[3];
     tn_attend_desc a = ZERO;
     results        r = ZERO;
     a.scale = 1;
@@ -439,7 +438,7 @@ static results scores_of(int backend, tn_dtype dtype, int64_t T, const double *q
         tn_watch(x[i]);
     }
     tn_record(ctx);
-    o = tn_attend(ctx, x[0], x[1], x[2], &a);
+    tn_tensor *o = tn_attend(ctx, x[0], x[1], x[2], &a);
     take(&r, 0, o);
     CHECK(tn_backward(ctx, tn_sum(ctx, o)) == TN_OK);
     for (int i = 0; i < 3; i++) take(&r, i + 1, x[i]->grad);
@@ -527,11 +526,11 @@ TEST(unseen_keys)
 
 static void rope_once(tn_ctx *ctx, const int64_t n[4], const tn_rope_desc *desc, bool inside, results *r)
 {
-    tn_tensor *x, *w, *whole;
+    tn_tensor *whole;
     memset(r, 0, sizeof *r);
     tn_ctx_reset(ctx);
-    x = operand(ctx, n[0], n[1], n[2], n[3], 1, inside, &whole);
-    w = operand(ctx, n[0], n[1], n[2], n[3], 2, inside, NULL);
+    tn_tensor *x = operand(ctx, n[0], n[1], n[2], n[3], 1, inside, &whole);
+    tn_tensor *w = operand(ctx, n[0], n[1], n[2], n[3], 2, inside, NULL);
     tn_record(ctx);
     tn_watch(whole);
     {
@@ -607,24 +606,24 @@ TEST(embed)
     const int64_t R = 1500, d = 77, V = 9;
     int32_t ids[1500];
     results right, r;
-    uint64_t state = 3, seed;
+    uint64_t state = 3;
     for (int64_t i = 0; i < R; i++) ids[i] = (int32_t)test_random_int(&state, 0, V - 1);
     for (int dtype = 0; dtype < 2; dtype++) {
         memset(&right, 0, sizeof right);
         for (int threads = 0; threads <= 3; threads++) {                 /* 0: the reference */
             tn_ctx    *ctx = ctx_on(threads ? tn_cpu_backend() : tn_reference_backend(), dtype ? TN_F64 : TN_F32, TN_SIMD_BEST, threads ? threads : 1);
-            tn_tensor *table = tn_tensor_2d(ctx, TN_REAL, V, d), *w = operand(ctx, 1, 1, R, d, 2, false, NULL), *y, *t;
+            tn_tensor *table = tn_tensor_2d(ctx, TN_REAL, V, d), *w = operand(ctx, 1, 1, R, d, 2, false, NULL);
             float      x[9 * 77];
-            seed = 7;
+            uint64_t   seed = 7;
             for (int64_t i = 0; i < V * d; i++) x[i] = (float)test_random_real(&seed);
             tn_write(table, TN_F32, x, V * d);
             w = tn_reshape_2d(w, R, d);
-            t = tn_tensor_1d(ctx, TN_I32, R);
+            tn_tensor *t = tn_tensor_1d(ctx, TN_I32, R);
             tn_write(t, TN_I32, ids, R);
             memset(&r, 0, sizeof r);
             tn_record(ctx);
             tn_watch(table);
-            y = tn_embed(ctx, table, t);
+            tn_tensor *y = tn_embed(ctx, table, t);
             take(&r, 0, y);
             CHECK(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, w))) == TN_OK);
             take(&r, 1, table->grad);

@@ -80,14 +80,13 @@ TEST(golden_ids)
     int     lines = 0;
     for (int k = 0; k < KINDS; k++) {
         tn_tokenizer *t = load(ctx, kinds[k]);
-        char          name[64], *file, *s;
-        int32_t      *id;
+        char          name[64], *file;
         size_t        n;
         snprintf(name, sizeof name, "bpe/%s.jsonl", kinds[k]);
         REQUIRE(t && (file = slurp(name, &n)) != NULL);
-        id = (int32_t *)malloc(n * sizeof *id);
+        int32_t *id = (int32_t *)malloc(n * sizeof *id);
         REQUIRE(id);
-        for (s = file; *s; lines++) {
+        for (char *s = file; *s; lines++) {
             size_t  bytes;
             int64_t count = 0;
             char   *text = strstr(s, "\"text\":\"") + 8;
@@ -235,9 +234,9 @@ TEST(files_that_are_refused)
     };
     tn_ctx *ctx = ctx_of(TN_REAL);
     size_t  live = tn_ctx_memory(ctx).live;
-    char   *file, *at;
+    char   *at;
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
-        file = small_file(bad[k].words, bad[k].model, bad[k].more, bad[k].merges);
+        char *file = small_file(bad[k].words, bad[k].model, bad[k].more, bad[k].merges);
         REQUIRE(file);
         if (!CHECK(!read_small(ctx, file))) printf("     accepted, expected: %s\n", bad[k].why);
         CHECK_ERROR(ctx, TN_ERR_FORMAT, bad[k].why);
@@ -255,8 +254,8 @@ TEST(files_that_are_refused)
         {"\"\\u0100\":0,", "", "vocab has no token for the byte 0, expected all 256"},
     };
     for (size_t k = 0; k < sizeof change / sizeof *change; k++) {
-        char changed[20000];
-        file = small_file(BYTE_LEVEL, "", k == 4 ? "`x\\u0100`:0,`ab`:256" : "`ab`:256", "[]");
+        char  changed[20000];
+        char *file = small_file(BYTE_LEVEL, "", k == 4 ? "`x\\u0100`:0,`ab`:256" : "`ab`:256", "[]");
         REQUIRE(file && (at = strstr(file, change[k].from)) != NULL);
         snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - file), file, change[k].to, at + strlen(change[k].from));
         CHECK(!read_small(ctx, changed));
@@ -267,7 +266,7 @@ TEST(files_that_are_refused)
         char changed[20000], name[514];
         memset(name, 'a', sizeof name);
         name[n] = 0;
-        file = small_file(BYTE_LEVEL, "", "`ab`:256", "[]");
+        char *file = small_file(BYTE_LEVEL, "", "`ab`:256", "[]");
         REQUIRE(file && (at = strstr(file, "[]")) != NULL);
         snprintf(changed, sizeof changed, "%.*s[{\"id\":257,\"content\":\"%s\"}]%s", (int)(at - file), file, name, at + 2);
         CHECK_INT(read_small(ctx, changed) != NULL, n == 512);
@@ -305,7 +304,7 @@ TEST(merging_by_definition)
     enum { LONGEST = 400 };
     static char   naive[LONGEST][40];
     tn_ctx       *ctx = ctx_of(TN_REAL);
-    char          more[400] = "", list[400] = "[", word[LONGEST + 1], *file;
+    char          more[400] = "", list[400] = "[", word[LONGEST + 1];
     int32_t       id[LONGEST];
     uint64_t      state = 7;
     tn_tokenizer *t;
@@ -314,7 +313,7 @@ TEST(merging_by_definition)
         snprintf(list + strlen(list), 60, "%s`%s %s`", k ? "," : "", merges.left[k], merges.right[k]);
     }
     strcat(list, "]");
-    file = small_file(BYTE_LEVEL, "`dropout`:0.0,", more, list);
+    char *file = small_file(BYTE_LEVEL, "`dropout`:0.0,", more, list);
     REQUIRE(file && (t = read_small(ctx, file)) != NULL);
     for (int round = 0; round < 400; round++) {
         const size_t n = (size_t)test_random_int(&state, 1, round % 4 ? 60 : LONGEST - 1);
@@ -341,7 +340,6 @@ TEST(long_words_and_any_bytes)
     int32_t      *id = (int32_t *)malloc(LONG * sizeof *id);
     uint64_t      state = 11;
     clock_t       begin = clock();
-    int64_t       n;
     REQUIRE(t && text && back && id);
     size_t held = tn_ctx_memory(ctx).live;
     uint64_t allocations = tn_ctx_memory(ctx).allocations;
@@ -349,7 +347,7 @@ TEST(long_words_and_any_bytes)
     for (int kind = 0; kind < 3; kind++) {
         for (size_t i = 0; i < LONG; i++)
             text[i] = kind == 0 ? 'a' : kind == 1 ? ' ' : (char)('a' + test_random_int(&state, 0, 25));
-        n = tn_tokenizer_encode(t, text, LONG, TN_BOS_NONE, id, LONG, NULL);
+        int64_t n = tn_tokenizer_encode(t, text, LONG, TN_BOS_NONE, id, LONG, NULL);
         CHECK(n > 0 && n <= LONG);
         CHECK_INT(tn_ctx_memory(ctx).allocations, allocations);      /* threads that share a context may not count there */
         CHECK_INT(tn_tokenizer_decode(t, id, n, back, LONG + 1), LONG);
@@ -360,7 +358,7 @@ TEST(long_words_and_any_bytes)
     for (int round = 0; round < ROUNDS; round++) {
         const size_t bytes = (size_t)test_random_int(&state, 0, 300);
         for (size_t i = 0; i < bytes; i++) text[i] = (char)test_random_int(&state, round % 2 ? 128 : 0, 255);
-        n = tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, id, LONG, NULL);
+        int64_t n = tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, id, LONG, NULL);
         CHECK_INT(tn_tokenizer_decode(t, id, n, back, LONG + 1), bytes);
         CHECK(memcmp(text, back, bytes) == 0);
     }
@@ -379,11 +377,11 @@ TEST(more_tokens_than_bytes)
                          "`normalized`:false,`special`:false},{`id`:66,`content`:`B`,`single_word`:false,`lstrip`:false,"
                          "`rstrip`:false,`normalized`:true,`special`:false}]";
     char    *small = small_file("{`type`:`ByteLevel`,`add_prefix_space`:true}", "", "`[BOS]`:256", "[]");
-    char    *rest = small ? strstr(small, "[]") + 2 : NULL, *file, *p, text[64];
+    char    *rest = small ? strstr(small, "[]") + 2 : NULL, *file, text[64];
     uint64_t state = 5;
     REQUIRE(rest && (file = (char *)malloc(20000)) != NULL);
     snprintf(file, 20000, "%s%s", head, rest);
-    for (p = file; *p; p++) if (*p == '`') *p = '"';
+    for (char *p = file; *p; p++) if (*p == '`') *p = '"';
     tn_tokenizer *t = read_small(ctx, file);
     CHECK_CTX(ctx);
     for (size_t n = 0; n < sizeof text; n++) {

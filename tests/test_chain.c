@@ -14,14 +14,14 @@ static tn_tensor *chains(tn_ctx *ctx, int64_t b, int64_t n, int64_t d)
 static void long_chain(tn_dtype dtype, int64_t n, int64_t d, double bound)
 {
     tn_ctx    *ctx = ctx_threads(dtype, 0, NULL);
-    tn_tensor *m, *y, *log_norm;
-    int64_t    shape[4], dd = d * d;
+    tn_tensor *log_norm;
+    int64_t    dd = d * d;
     double    *v = doubles(n * dd), *p = doubles(3 * dd), *next = p + dd, *got = p + 2 * dd;
     double     log_want = 0, worst = 0, size = 0;
     REQUIRE(ctx != NULL && v && p);
-    shape[0] = 1; shape[1] = n; shape[2] = d; shape[3] = d;
-    m = tn_normal(ctx, 4, shape, 0, 1);
-    y = tn_chain(ctx, m, &log_norm);
+    int64_t    shape[4] = {1, n, d, d};
+    tn_tensor *m = tn_normal(ctx, 4, shape, 0, 1);
+    tn_tensor *y = tn_chain(ctx, m, &log_norm);
     CHECK_CTX(ctx);
     CHECK_STATUS(tn_read(m, TN_F64, v, n * dd), TN_OK);
     for (int64_t i = 0; i < d; i++) p[i * d + i] = 1;
@@ -59,11 +59,11 @@ TEST(scales)
     tn_ctx *ctx = ctx_threads(TN_F32, 1, NULL);
     REQUIRE(ctx != NULL);
     for (int i = 0; i < 4; i++) {
-        tn_tensor *m = chains(ctx, 1, 3, 2), *log_norm, *y;
+        tn_tensor *m = chains(ctx, 1, 3, 2), *log_norm;
         float      v[12], got[4];
         for (int k = 0; k < 12; k++) v[k] = (float)(k % 4 == 0 || k % 4 == 3 ? size[k / 4 == 1 ? (i ^ 1) : i] : 0);
         tn_write(m, TN_F32, v, 12);
-        y = tn_chain(ctx, m, &log_norm);
+        tn_tensor *y = tn_chain(ctx, m, &log_norm);
         CHECK_CTX(ctx);
         tn_read(y, TN_F32, got, 4);
         CHECK_NEAR(got[0], sqrt(0.5), 1e-6);
@@ -79,14 +79,14 @@ TEST(zero_product)
 {
     static const float v[16] = {1, 0, 0, 0,  0, 0, 0, 1,    1, 2, 3, 4,  5, 6, 7, 8};
     tn_ctx    *ctx = ctx_threads(TN_F32, 1, NULL);
-    tn_tensor *m, *y, *log_norm;
+    tn_tensor *log_norm;
     float      got[8], gradient[16];
     REQUIRE(ctx != NULL);
-    m = chains(ctx, 2, 2, 2);
+    tn_tensor *m = chains(ctx, 2, 2, 2);
     tn_write(m, TN_F32, v, 16);
     tn_watch(m);
     tn_record(ctx);
-    y = tn_chain(ctx, m, &log_norm);
+    tn_tensor *y = tn_chain(ctx, m, &log_norm);
     CHECK_STATUS(tn_read(y, TN_F32, got, 8), TN_OK);
     for (int i = 0; i < 4; i++) CHECK(got[i] == 0);
     CHECK_NEAR(got[4], 19 / sqrt(19. * 19 + 22 * 22 + 43 * 43 + 50 * 50), 1e-6);
@@ -104,11 +104,11 @@ TEST(not_numbers)
     static const float bad[] = {NAN, INFINITY};
     for (int k = 0; k < 2; k++) {
         tn_ctx    *ctx = ctx_threads(TN_F32, 1, NULL);
-        tn_tensor *m, *log_norm;
+        tn_tensor *log_norm;
         float      v[8] = {1, 2, 3, 4, 5, 6, 7, 8}, got[4];
         REQUIRE(ctx != NULL);
         v[1] = bad[k];
-        m = chains(ctx, 1, 2, 2);
+        tn_tensor *m = chains(ctx, 1, 2, 2);
         tn_write(m, TN_F32, v, 8);
         CHECK_STATUS(tn_read(tn_chain(ctx, m, &log_norm), TN_F32, got, 4), TN_OK);
         for (int i = 0; i < 4; i++) CHECK(got[i] != got[i]);
@@ -120,7 +120,7 @@ TEST(not_numbers)
 TEST(shapes)
 {
     tn_ctx    *ctx = ctx_threads(TN_F32, 1, NULL);
-    tn_tensor *log_norm, *y;
+    tn_tensor *log_norm;
     int64_t    shape[4] = {2, 3, 4, 5};
     REQUIRE(ctx != NULL);
     CHECK(tn_chain(ctx, tn_full(ctx, 4, shape, 1), &log_norm) == NULL && log_norm == NULL);
@@ -129,7 +129,7 @@ TEST(shapes)
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "chain: m is [2,0,3,3]");
     CHECK(tn_chain(ctx, tn_full(ctx, 3, shape, 1), NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "chain: m is [2,3,4]");
-    y = tn_chain(ctx, chains(ctx, 0, 2, 3), &log_norm);
+    tn_tensor *y = tn_chain(ctx, chains(ctx, 0, 2, 3), &log_norm);
     REQUIRE(y != NULL && log_norm != NULL);
     CHECK(y->rank == 3 && y->shape[0] == 0 && y->shape[2] == 3 && log_norm->rank == 1 && log_norm->shape[0] == 0);
     y = tn_chain(ctx, chains(ctx, 2, 2, 0), &log_norm);
@@ -142,22 +142,22 @@ TEST(shapes)
 TEST(contiguous)
 {
     tn_ctx    *ctx = ctx_threads(TN_F64, 1, NULL);
-    tn_tensor *m, *y, *flat, *log_norm, *again;
+    tn_tensor *log_norm;
     double     g[2][24], v[24];
     int64_t    shape[4] = {2, 3, 2, 2};
     REQUIRE(ctx != NULL);
     for (int i = 0; i < 24; i++) v[i] = (i * 7 % 11 - 5) / 4.0;
     for (int k = 0; k < 2; k++) {
         tn_ctx_reset(ctx);
-        m = tn_tensor_nd(ctx, TN_REAL, 4, shape);
+        tn_tensor *m = tn_tensor_nd(ctx, TN_REAL, 4, shape);
         CHECK_STATUS(tn_write(m, TN_F64, v, 24), TN_OK);
         tn_watch(m);
         tn_record(ctx);
-        y = tn_chain(ctx, m, &log_norm);
+        tn_tensor *y = tn_chain(ctx, m, &log_norm);
         REQUIRE(y != NULL && log_norm != NULL);
         CHECK(tn_tensor_contiguous(y) && tn_tensor_contiguous(log_norm));
-        flat = k ? tn_reshape_2d(y, 4, 2) : y;
-        again = k ? tn_reshape_2d(log_norm, 2, 1) : log_norm;
+        tn_tensor *flat = k ? tn_reshape_2d(y, 4, 2) : y;
+        tn_tensor *again = k ? tn_reshape_2d(log_norm, 2, 1) : log_norm;
         flat = tn_sum(ctx, tn_mul(ctx, flat, tn_mul(ctx, flat, flat)));
         CHECK_STATUS(tn_backward(ctx, tn_add(ctx, flat, tn_sum(ctx, again))), TN_OK);
         CHECK_STATUS(tn_read(m->grad, TN_F64, g[k], 24), TN_OK);
@@ -177,16 +177,14 @@ TEST(recorded_or_not)
     for (int64_t d = 7; d <= 17; d += d == 8 ? 7 : 1)
         for (int64_t n = 0; n < 4; n++)
             for (int64_t k = 0; k < 9; k++) {
-                float      y[2][3 * 289], log_norm[2][3], *v;
-                int64_t    shape[4], count;
-                tn_tensor *m, *sum, *p;
+                float      y[2][3 * 289], log_norm[2][3];
+                tn_tensor *sum;
                 tn_ctx_reset(ctx);
-                int64_t dd = d * d;
-                count = 3 * length[n] * dd;
-                shape[0] = 3; shape[1] = length[n]; shape[2] = shape[3] = d;
-                v = (float *)malloc(sizeof *v * (size_t)count);
+                int64_t dd = d * d, count = 3 * length[n] * dd;
+                int64_t shape[4] = {3, length[n], d, d};
+                float  *v = (float *)malloc(sizeof *v * (size_t)count);
                 REQUIRE(v != NULL);
-                m = tn_normal(ctx, 4, shape, 0, by[k % 7]);
+                tn_tensor *m = tn_normal(ctx, 4, shape, 0, by[k % 7]);
                 CHECK_STATUS(tn_read(m, TN_F32, v, count), TN_OK);
                 for (int64_t i = 0; k == 7 && i < dd; i++) v[count - dd + i] = 0;
                 if (k == 8) v[count / 2] = NAN;
@@ -194,7 +192,7 @@ TEST(recorded_or_not)
                 tn_watch(m);
                 for (int recorded = 0; recorded < 2; recorded++) {
                     if (recorded) tn_record(ctx);
-                    p = tn_chain(ctx, m, &sum);
+                    tn_tensor *p = tn_chain(ctx, m, &sum);
                     CHECK_STATUS(tn_read(p, TN_F32, y[recorded], 3 * dd), TN_OK);
                     CHECK_STATUS(tn_read(sum, TN_F32, log_norm[recorded], 3), TN_OK);
                 }
@@ -213,23 +211,22 @@ TEST(recorded_or_not_at_the_limits)
 {
     static const double part[] = {0.1, 0.3, 0.6, 0.9, 0.99, 1.01, 1.1, 1.5, 3, 7};      /* of the square of the limit */
     tn_ctx *ctx = ctx_threads(TN_F32, 1, NULL);
-    int64_t d, i, shape[4];
     REQUIRE(ctx != NULL);
-    for (d = 8; d <= 16; d += 8)
+    for (int64_t d = 8; d <= 16; d += 8)
         for (int rows = 1; rows <= d; rows += (int)d - 1)
             for (int low = 0; low < 2; low++)
                 for (size_t k = 0; k < sizeof part / sizeof *part; k++) {
                     float      y[2][256], log_norm[2], v[3 * 256];
-                    double     norm = 0, by;
-                    tn_tensor *m, *sum;
+                    double     norm = 0;
+                    tn_tensor *sum;
                     tn_ctx_reset(ctx);
-                    shape[0] = 1; shape[1] = 3; shape[2] = shape[3] = d;
-                    m = tn_normal(ctx, 4, shape, 0, 1);
+                    int64_t    shape[4] = {1, 3, d, d};
+                    tn_tensor *m = tn_normal(ctx, 4, shape, 0, 1);
                     CHECK_STATUS(tn_read(m, TN_F32, v, 3 * d * d), TN_OK);
-                    for (i = rows * d; i < d * d; i++) v[i] = 0;
-                    for (i = 0; i < d * d; i++) norm += (double)v[i] * (double)v[i];
-                    by = sqrt(part[k] * (low ? 1 / 4294967296.0 : 4294967296.0) / norm);
-                    for (i = 0; i < d * d; i++) v[d * d + i] = i % (d + 1) == 0 ? (float)by : 0;
+                    for (int64_t i = rows * d; i < d * d; i++) v[i] = 0;
+                    for (int64_t i = 0; i < d * d; i++) norm += (double)v[i] * (double)v[i];
+                    double by = sqrt(part[k] * (low ? 1 / 4294967296.0 : 4294967296.0) / norm);
+                    for (int64_t i = 0; i < d * d; i++) v[d * d + i] = i % (d + 1) == 0 ? (float)by : 0;
                     CHECK_STATUS(tn_write(m, TN_F32, v, 3 * d * d), TN_OK);
                     tn_watch(m);
                     for (int recorded = 0; recorded < 2; recorded++) {
@@ -237,7 +234,7 @@ TEST(recorded_or_not_at_the_limits)
                         CHECK_STATUS(tn_read(tn_chain(ctx, m, &sum), TN_F32, y[recorded], d * d), TN_OK);
                         log_norm[recorded] = (float)tn_item(sum);
                     }
-                    for (i = 0; i < d * d; i++) CHECK(y[0][i] == y[1][i]);              /* zeros may differ in their signs */
+                    for (int64_t i = 0; i < d * d; i++) CHECK(y[0][i] == y[1][i]);      /* zeros may differ in their signs */
                     CHECK(memcmp(&log_norm[0], &log_norm[1], sizeof log_norm[0]) == 0);
                 }
     tn_ctx_destroy(ctx);

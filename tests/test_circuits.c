@@ -322,7 +322,7 @@ TEST(virtual_heads_and_scores)
     tn_transformer_desc d = usual();
     tn_transformer      m;
     tn_circuit_desc     at = ZERO;
-    double              worst = 0, norm, size;
+    double              worst = 0, norm;
     REQUIRE(open_on(&w, TN_F64, 13, 1, NULL));
     d.qk_norm = true;
     REQUIRE(random_model(&w, &d, &m));
@@ -335,7 +335,7 @@ TEST(virtual_heads_and_scores)
     tn_circuit *c = tn_circuit_compose(two, TN_CIRCUIT_COLUMNS, one);
     test_raise(&worst, differs(whole(&w, c), tn_matmul(w.ctx, whole(&w, two), whole(&w, one))));
     CHECK_STATUS(tn_circuit_norm(c, &norm), TN_OK);
-    size = size_of(whole(&w, c));
+    double size = size_of(whole(&w, c));
     test_raise(&worst, fabs(norm - size) / size);
     size /= size_of(whole(&w, one)) * size_of(whole(&w, two));
     tn_tensor *scores = tn_circuit_composition(w.ctx, &m, 0, 1, TN_HEAD_V);
@@ -391,10 +391,10 @@ TEST(copying_scores)
     world         w;
     const double  left[8] = {1, 0, 0, 2, 0, 0, 0, 0}, turn[8] = {0, -3, 3, 0, 0, 0, 5, 5};
     const int64_t shape[2] = {4, 2};
-    tn_tensor    *l, *r, *values;
+    tn_tensor    *values;
     double        score;
     REQUIRE(open_on(&w, TN_F64, 1, 1, NULL));
-    l = tn_tensor_from(w.ctx, 2, shape, TN_F64, left);
+    tn_tensor  *l = tn_tensor_from(w.ctx, 2, shape, TN_F64, left);
     tn_circuit *c = tn_circuit_create(w.ctx, 1, &l, &l);                            /* diag(1,4,0,0) */
     CHECK_STATUS(tn_circuit_copying(c, &values, &score), TN_OK);
     CHECK_NEAR(host(values)[0], 4, 1e-14);
@@ -402,7 +402,7 @@ TEST(copying_scores)
     CHECK_NEAR(score, 1, 1e-14);
     tn_tensor_destroy(values);
     tn_circuit_destroy(c);
-    r = tn_scale(w.ctx, l, -1);
+    tn_tensor *r = tn_scale(w.ctx, l, -1);
     c = tn_circuit_create(w.ctx, 1, &l, &r);
     CHECK_STATUS(tn_circuit_copying(c, NULL, &score), TN_OK);
     CHECK_NEAR(score, -1, 1e-14);
@@ -444,18 +444,19 @@ static void compare_ovpp(world *w, const tn_transformer_desc *d, double worst[3]
     tn_transformer       m;
     tn_circuit_ovpp_desc od = ZERO;
     tn_circuit_ovpp      o;
-    tn_tensor *x = any(w, 3, 1, T, DIM), *n, *y, *pattern, *direct, *one, *sum[3] = {NULL, NULL, NULL}, *in[3];
+    tn_tensor *x = any(w, 3, 1, T, DIM), *sum[3] = {NULL, NULL, NULL}, *in[3];
     tn_tensor *mixed[HEADS + 1], *values[HEADS];
     const int64_t square[2] = {T, T}, dim = DIM;
     od.factor1 = 0.8; od.factor2 = 1.25;
     od.compact = true;
     if (!random_model(w, d, &m) || !CHECK_STATUS(tn_circuit_ovpp_of(w->ctx, &m, &od, &o), TN_OK)) return;
-    n = held(w, &m, &m.blocks[0].norm1, x, 0.8);
-    pattern = tn_attention_pattern(w->ctx, &m.blocks[0].attn, n);
-    y = tn_add(w->ctx, x, tn_scale(w->ctx, tn_attention_forward(w->ctx, &m.blocks[0].attn, n, NULL), m.desc.attn_scale));
+    tn_tensor *n = held(w, &m, &m.blocks[0].norm1, x, 0.8);
+    tn_tensor *pattern = tn_attention_pattern(w->ctx, &m.blocks[0].attn, n);
+    tn_tensor *y = tn_add(w->ctx, x, tn_scale(w->ctx, tn_attention_forward(w->ctx, &m.blocks[0].attn, n, NULL),
+                                              m.desc.attn_scale));
     n = tn_mlp_forward(w->ctx, &m.blocks[0].mlp, held(w, &m, &m.blocks[0].norm2, y, 1.25));
-    direct = tn_reshape_2d(tn_add(w->ctx, y, tn_scale(w->ctx, n, m.desc.mlp_scale)), T, DIM);
-    one = tn_append_one(w->ctx, tn_reshape_2d(x, T, DIM));
+    tn_tensor *direct = tn_reshape_2d(tn_add(w->ctx, y, tn_scale(w->ctx, n, m.desc.mlp_scale)), T, DIM);
+    tn_tensor *one = tn_append_one(w->ctx, tn_reshape_2d(x, T, DIM));
     for (int64_t g = 0; g <= HEADS; g++) {                              /* A^g M^g x~, and the values that it mixes */
         const int64_t shape[2] = {DIM + 1, DIM + 1}, part[2] = {DIM / HEADS, DIM + 1};
         tn_tensor *map = tn_reshape(tn_slice(o.m, 0, g, g + 1), 2, shape), *a = NULL;
@@ -470,10 +471,10 @@ static void compare_ovpp(world *w, const tn_transformer_desc *d, double worst[3]
     for (int64_t g = 0; g <= HEADS; g++)
         for (int64_t k = 0; k <= HEADS; k++) {
             tn_cp     *term = tn_circuit_ovpp_term(&o, g, k);
-            tn_tensor *left[2], *right[2], *at[2], *last = tn_slice(mixed[k], 1, DIM, DIM + 1);
-            at[0] = at[1] = one;
-            left[0] = mixed[g]; left[1] = tn_slice(mixed[g], 1, 0, DIM);
-            right[0] = mixed[k]; right[1] = tn_mul(w->ctx, last, tn_full(w->ctx, 1, &dim, 1));
+            tn_tensor *last = tn_slice(mixed[k], 1, DIM, DIM + 1);
+            tn_tensor *at[2] = {one, one};
+            tn_tensor *left[2] = {mixed[g], tn_slice(mixed[g], 1, 0, DIM)};
+            tn_tensor *right[2] = {mixed[k], tn_mul(w->ctx, last, tn_full(w->ctx, 1, &dim, 1))};
             in[0] = tn_concat(w->ctx, 2, left, 1);
             in[1] = tn_concat(w->ctx, 2, right, 1);
             y = tn_cp_apply_each(w->ctx, o.doubled, in);
@@ -581,10 +582,10 @@ TEST(pairs_of_tokens)
     world               w;
     tn_transformer_desc d = usual();
     tn_transformer      m;
-    tn_circuit         *c, *some;
+    tn_circuit         *c;
     tn_circuit_top_desc top = ZERO;
     tn_circuit_entries  e;
-    tn_tensor          *x, *y, *values, *ids, *columns, *rows;
+    tn_tensor          *values, *ids, *columns, *rows;
     const int32_t       chosen[3] = {7, 0, 7}, outside[3] = {7, VOCAB, 0};
     const int64_t       three = 3;
     double              worst = 0, best = 0, sum = 0;
@@ -592,8 +593,8 @@ TEST(pairs_of_tokens)
     d.mlp_bias = true;
     REQUIRE(random_model(&w, &d, &m));
     REQUIRE((c = tn_circuit_pairs(w.ctx, &m, 0, 4)) != NULL);
-    x = tn_norm_forward(w.ctx, &m.blocks[0].norm2, m.embed.w);
-    y = tn_mlp_forward(w.ctx, &m.blocks[0].mlp, x);
+    tn_tensor *x = tn_norm_forward(w.ctx, &m.blocks[0].norm2, m.embed.w);
+    tn_tensor *y = tn_mlp_forward(w.ctx, &m.blocks[0].mlp, x);
     y = tn_matmul(w.ctx, y, tn_transpose(tn_circuit_unembedding(w.ctx, &m), 0, 1));
     for (int i = 0; i < VOCAB; i++) test_raise(&worst, fabs(entry(c, i, i, &w) - host(y)[i * VOCAB + 4]));
     y = whole(&w, c);
@@ -658,7 +659,7 @@ TEST(pairs_of_tokens)
     tn_tensor_destroy(ids);
     CHECK(tn_circuit_select(c, tn_tensor_from(w.ctx, 1, &three, TN_I32, outside), NULL) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_DATA, "is 11, which is outside the table");
-    some = tn_circuit_select(c, tn_tensor_from(w.ctx, 1, &three, TN_I32, chosen), NULL);
+    tn_circuit *some = tn_circuit_select(c, tn_tensor_from(w.ctx, 1, &three, TN_I32, chosen), NULL);
     test_raise(&worst, differs(tn_slice(whole(&w, some), 0, 2, 3), tn_slice(y, 0, 7, 8)));
     tn_circuit_destroy(some);
     tn_circuit_destroy(c);
@@ -685,15 +686,15 @@ TEST(pairs_of_tokens)
         tn_circuit_ovpp_desc od = ZERO;
         tn_circuit_ovpp      o;
         const int64_t        shape[2] = {DIM + 1, DIM + 1};
-        tn_tensor           *dictionary = any(&w, 2, 4, DIM + 1, 0), *map, *in[2], *u, *unit = tn_eye(w.ctx, DIM);
+        tn_tensor           *dictionary = any(&w, 2, 4, DIM + 1, 0), *unit = tn_eye(w.ctx, DIM);
         od.factor1 = od.factor2 = 1;
         CHECK_STATUS(tn_circuit_ovpp_of(w.ctx, &m, &od, &o), TN_OK);
-        u = tn_reshape(tn_slice(unit, 0, 2, 3), 1, &unit->shape[1]);
-        map = tn_reshape(tn_slice(o.m, 0, 1, 2), 2, shape);
+        tn_tensor *u = tn_reshape(tn_slice(unit, 0, 2, 3), 1, &unit->shape[1]);
+        tn_tensor *map = tn_reshape(tn_slice(o.m, 0, 1, 2), 2, shape);
         map = tn_matmul(w.ctx, dictionary, tn_transpose(map, 0, 1));
         REQUIRE((c = tn_circuit_interactions(w.ctx, o.b, u, dictionary, map)) != NULL);
-        tn_cp *term = tn_circuit_ovpp_term(&o, 0, 1);
-        in[0] = in[1] = dictionary;
+        tn_cp     *term = tn_circuit_ovpp_term(&o, 0, 1);
+        tn_tensor *in[2] = {dictionary, dictionary};
         y = tn_cp_apply_each(w.ctx, term, in);              /* B+OV(d_i, d_i), of both orders of the slots */
         tn_cp_destroy(term);
         term = tn_circuit_ovpp_term(&o, 1, 0);
@@ -759,20 +760,19 @@ TEST(a_large_table_is_streamed)
 TEST(maximising_inputs)
 {
     world      w;
-    tn_tensor *p[3], *u, *x;
-    tn_cp     *cp, *layers[2];
-    const tn_cp *twice[2];
+    tn_tensor *p[3];
+    tn_cp     *layers[2];
     tn_eigen   eigen;
     tn_circuit_maximum      best;
     tn_circuit_maximum_desc d = ZERO;
-    double     value, worst = 0, largest = -HUGE_VAL;
+    double     worst = 0, largest = -HUGE_VAL;
     REQUIRE(open_on(&w, TN_F64, 29, 1, NULL));
     p[0] = any(&w, 2, 5, 9, 0);
     p[1] = any(&w, 2, 9, 5, 0);
     p[2] = any(&w, 2, 9, 5, 0);
-    cp = tn_cp_create(w.ctx, 2, p[0], p + 1, TN_CP_INPUT_PLAIN);
-    tn_net *net = tn_net_from_cp(w.ctx, cp);
-    u = any(&w, 1, 5, 0, 0);
+    tn_cp     *cp = tn_cp_create(w.ctx, 2, p[0], p + 1, TN_CP_INPUT_PLAIN);
+    tn_net    *net = tn_net_from_cp(w.ctx, cp);
+    tn_tensor *u = any(&w, 1, 5, 0, 0);
     d.tol = 1e-15;
     CHECK_STATUS(tn_net_eigen(net, u, 0, &eigen), TN_OK);
     for (int i = 0; i < 5; i++) if (host(eigen.values)[i] > largest) largest = host(eigen.values)[i];
@@ -792,16 +792,16 @@ TEST(maximising_inputs)
     tn_cp_destroy(cp);
     layers[0] = tn_cp_create(w.ctx, 2, p[0], p + 1, TN_CP_INPUT_PLAIN);
     layers[1] = tn_cp_residual(layers[0]);
-    twice[0] = twice[1] = layers[1];
-    tn_net *deep = tn_net_from_stack(w.ctx, 2, twice, false);
+    const tn_cp *twice[2] = {layers[1], layers[1]};
+    tn_net      *deep = tn_net_from_stack(w.ctx, 2, twice, false);
     REQUIRE(deep && deep->constant && deep->legs == 4);
     for (int minimum = 0; minimum < 2; minimum++) {
         const double sign = minimum ? -1 : 1;
         memset(&d, 0, sizeof d);
         d.minimum = minimum;
         CHECK_STATUS(tn_circuit_maximise(deep, u, &d, &best), TN_OK);
-        x = tn_net_apply(w.ctx, deep, best.x);
-        value = tn_item(tn_matmul(w.ctx, x, tn_reshape_2d(u, 5, 1)));
+        tn_tensor *x = tn_net_apply(w.ctx, deep, best.x);
+        double     value = tn_item(tn_matmul(w.ctx, x, tn_reshape_2d(u, 5, 1)));
         CHECK_NEAR(value, best.value, 1e-10 * fabs(value));
         CHECK_NEAR(size_of(tn_slice(best.x, 1, 0, 5)), 1, 1e-12);
         CHECK_NEAR(host(best.x)[5], 1, 0);
@@ -998,8 +998,7 @@ TEST(refusals_by_name)
 {
     world               w;
     tn_transformer_desc d = usual();
-    tn_circuit_desc     at = ZERO, later;
-    later = at;
+    tn_circuit_desc     at = ZERO, later = at;
     later.block = 1;
     later.tokens = true;
     REQUIRE(open_on(&w, TN_F64, 37, 1, NULL));

@@ -82,10 +82,9 @@ static tn_status echo(void *state, int to, const void *out, size_t out_bytes, in
 TEST(sums_beyond_32_bits)
 {
     static const int32_t sums[3] = {1073741823, 1073741824, -1073741824};
-    int32_t    v[4];
-    tn_desc    d = ZERO;
-    tn_comm    k = ZERO;
-    tn_ctx    *ctx;
+    tn_desc d = ZERO;
+    tn_comm k = ZERO;
+    tn_ctx *ctx;
     k.abi = TN_COMM_ABI;
     k.name = "echo";
     k.size = 2;
@@ -94,7 +93,7 @@ TEST(sums_beyond_32_bits)
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
     tn_tensor *t = tn_tensor_1d(ctx, TN_I32, 4);
     for (int i = 0; i < 6; i++) {
-        v[0] = v[1] = v[2] = v[3] = sums[i / 2];
+        int32_t v[4] = {sums[i / 2], sums[i / 2], sums[i / 2], sums[i / 2]};
         CHECK_STATUS(tn_write(t, TN_I32, v, 4), TN_OK);
         CHECK_STATUS(i % 2 ? tn_comm_reduce_scatter(t) : tn_comm_all_reduce(t), i < 2 ? TN_OK : TN_ERR_DATA);
         CHECK_STATUS(tn_read(t, TN_I32, v, 4), TN_OK);
@@ -112,10 +111,6 @@ TEST(parameters_destroyed_before_they_are_sent)
     tn_comm       k;
     tn_init       init;
     tn_ctx       *ctx;
-    tn_params    *params;
-    tn_param     *w;
-    tn_optim     *optim;
-    tn_tensor    *loss;
     memset(&d, 0, sizeof d);
     memset(&k, 0, sizeof k);
     memset(&init, 0, sizeof init);
@@ -126,13 +121,13 @@ TEST(parameters_destroyed_before_they_are_sent)
     k.exchange = echo;
     d.comm = &k;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
-    params = tn_params_create(ctx);
-    w = tn_params_add(params, "w", 1, shape, init);
-    optim = tn_optim_create(params, NULL);
+    tn_params *params = tn_params_create(ctx);
+    tn_param  *w = tn_params_add(params, "w", 1, shape, init);
+    tn_optim  *optim = tn_optim_create(params, NULL);
     REQUIRE(CHECK(w && optim));
     for (int step = 0; step < 2; step++) {                     /* the first one makes the gradient */
         tn_record(ctx);
-        loss = tn_sum(ctx, tn_mul(ctx, w->value, w->value));
+        tn_tensor *loss = tn_sum(ctx, tn_mul(ctx, w->value, w->value));
         CHECK_STATUS(tn_optim_overlap(optim), TN_OK);
         if (step == 1) tn_params_destroy(params);
         CHECK_STATUS(tn_backward(ctx, loss), step == 0 ? TN_OK : TN_ERR_ARG);
@@ -396,7 +391,7 @@ static bool saves(job *j)
     const bool resumed = (j->kind & RESUMED) != 0;
     image     *to = &image_of[resumed];
     tn_params *params;
-    size_t     nothing, read_peak;
+    size_t     nothing;
     if (j->kind & NO_EXCHANGE) carrier_kind = j->kind & OF_A_DEVICE ? COLLECTIVES_OF_A_DEVICE : COLLECTIVES;
     if (j->kind & OF_A_DEVICE) backend_given = cpu_as_device();
     j->sealed = (j->kind & NOT_HOST) != 0;
@@ -405,7 +400,7 @@ static bool saves(job *j)
     bool good = optim != NULL;
     for (int step = 0; step < 2 && !resumed && good; step++) good = million_step(j->ctx, optim, params) == TN_OK;
     if (resumed) good = tn_checkpoint_read(optim, tn_source_memory(image_of[0].bytes, image_of[0].used)) == TN_OK;
-    read_peak = tn_ctx_memory(j->ctx).peak;
+    size_t read_peak = tn_ctx_memory(j->ctx).peak;
     good = good && tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_memory(to->bytes, FILE_ROOM, &to->used)
                                                            : tn_sink_memory(NULL, 0, &nothing), NULL, 0) == TN_OK;
     if (resumed && !(j->kind & MUON)) {         /* values, the same as they are read, a part of the moments, the largest tensor */
@@ -478,12 +473,11 @@ static bool reads_in_vain(job *j)
     size_t        nothing;
     worn          file;
     double        one = 1;
-    bool          good;
     d.share_moments = true;
     if (!open_job(j, TN_F32)) return false;
     tn_optim *optim = million(j->ctx, &params, SHARED);
     tn_optim *other = tn_optim_create(params, &d);
-    good = optim && other && million_step(j->ctx, optim, params) == TN_OK
+    bool      good = optim && other && million_step(j->ctx, optim, params) == TN_OK
         && tn_checkpoint_write(optim, j->rank == 0 ? tn_sink_memory(image_of->bytes, FILE_ROOM, &image_of->used)
                                                    : tn_sink_memory(NULL, 0, &nothing), NULL, 0) == TN_OK
         && tn_comm_sum(j->ctx, &one, 1) == TN_OK;                               /* the file is there */
@@ -553,15 +547,14 @@ static bool fails_to_save(job *j)
     tn_params *params;
     size_t     nothing;
     leaky      disk;
-    tn_status  s;
     if (!open_job(j, TN_F32)) return false;
     tn_optim *optim = million(j->ctx, &params, SHARED);
     bool good = optim != NULL && million_step(j->ctx, optim, params) == TN_OK;
     if (j->kind == 3 && j->rank == 1) tn_tensor_1d(j->ctx, TN_F64, (int64_t)1 << 44);
     disk.left = j->kind < 2 ? room[j->kind] : SIZE_MAX;
-    s = tn_checkpoint_write(optim, j->rank > 0 ? tn_sink_memory(NULL, 0, &nothing) : j->kind == 4
-                            ? tn_sink_memory(small, sizeof small, &nothing) : tn_sink_calls(store_some, &disk), &note,
-                            j->kind == 2 && j->rank == 0);
+    tn_status s = tn_checkpoint_write(optim, j->rank > 0 ? tn_sink_memory(NULL, 0, &nothing) : j->kind == 4
+                                      ? tn_sink_memory(small, sizeof small, &nothing) : tn_sink_calls(store_some, &disk), &note,
+                                      j->kind == 2 && j->rank == 0);
     snprintf(j->all->said[j->rank], sizeof j->all->said[0], "%s: %s", tn_status_name(s), tn_ctx_error(j->ctx));
     tn_ctx_clear_error(j->ctx);
     good = good && s != TN_OK && million_step(j->ctx, optim, params) == TN_OK
@@ -616,7 +609,6 @@ static bool cannot_send(job *j)
     char       path[64];
     tn_params *params;
     uint64_t   before = 0;
-    bool       good;
     b = *sealed_reference();
     b.download = download_some;
     backend_given = &b;
@@ -624,7 +616,7 @@ static bool cannot_send(job *j)
     tn_sink sink = j->rank == 0 ? tn_sink_path(path) : tn_sink_memory(NULL, 0, NULL);
     if (!open_job(j, TN_F32)) return false;
     tn_optim *optim = million(j->ctx, &params, SHARED);
-    good = optim && million_step(j->ctx, optim, params) == TN_OK && tn_checkpoint_write(optim, sink, NULL, 0) == TN_OK
+    bool      good = optim && million_step(j->ctx, optim, params) == TN_OK && tn_checkpoint_write(optim, sink, NULL, 0) == TN_OK
         && million_step(j->ctx, optim, params) == TN_OK;
     if (j->rank == 0) before = file_hash(path);
     unreadable = j->rank == 1;
@@ -783,7 +775,7 @@ static bool overlaps(job *j)
 {
     const int64_t shape[2] = {3, 3};
     tn_optim_desc od = ZERO;
-    tn_traffic    at, before, after;
+    tn_traffic    at;
     tn_init       init = ZERO;
     int           runs = 0;
     bool          good = true;
@@ -806,9 +798,9 @@ static bool overlaps(job *j)
         tn_record(j->ctx);
         tn_tensor *y = tn_affine(j->ctx, tn_recompute(j->ctx, run_inner, &with, sizeof with, 1, &x), w2->value, NULL);
         if (step == 1) good = tn_optim_overlap(optim) == TN_OK;
-        before = tn_ctx_traffic(j->ctx);
+        tn_traffic before = tn_ctx_traffic(j->ctx);
         s = tn_backward(j->ctx, tn_sum(j->ctx, tn_mul(j->ctx, y, y)));
-        after = tn_ctx_traffic(j->ctx);
+        tn_traffic after = tn_ctx_traffic(j->ctx);
         if (step == 1 && s == TN_OK) good = good && at.calls == before.calls + 2 && after.calls == before.calls + 3;
         if (step == 1 && j->kind == 2) {
             tn_record(j->ctx);
@@ -845,14 +837,13 @@ TEST(buckets_are_sent_while_the_backward_pass_goes_on)
 static bool draws(job *j)
 {
     const int64_t rows = 12 / j->size, width = j->kind, shape[2] = {rows, width};
-    bool          good;
     if (!open_job(j, TN_F32)) return false;
     tn_tensor *x = tn_full(j->ctx, 2, shape, 1);
     tn_watch(x);
     tn_record(j->ctx);
     tn_tensor *y = tn_dropout(j->ctx, x, 0.5);
     tn_tensor *z = tn_noise(j->ctx, x, 0.1);
-    good = tn_read(y, TN_F64, j->all->params[0] + j->rank * rows * width, rows * width) == TN_OK
+    bool       good = tn_read(y, TN_F64, j->all->params[0] + j->rank * rows * width, rows * width) == TN_OK
         && tn_read(z, TN_F64, j->all->params[1] + j->rank * rows * width, rows * width) == TN_OK
         && tn_backward(j->ctx, tn_sum(j->ctx, tn_add(j->ctx, y, x))) == TN_OK          /* dropout adds to a gradient of ones */
         && tn_read(x->grad, TN_F64, j->all->params[2] + j->rank * rows * width, rows * width) == TN_OK;
@@ -862,11 +853,11 @@ static bool draws(job *j)
 TEST(random_numbers_by_position_in_the_batch)
 {
     shared *one = share(), *all = share();
-    int     widths[] = {1, 5, 64, 67}, i, k, size;
-    for (i = 0; i < 4; i++) {
+    int     widths[] = {1, 5, 64, 67};
+    for (int i = 0; i < 4; i++) {
         CHECK_INT(processes(1, widths[i], one, draws), 0);
-        for (k = 0; k < 12 * widths[i]; k++) CHECK(one->params[2][k] == 1 + one->params[0][k]);        /* the same mask */
-        for (size = 2; size <= 4; size++) {
+        for (int k = 0; k < 12 * widths[i]; k++) CHECK(one->params[2][k] == 1 + one->params[0][k]);    /* the same mask */
+        for (int size = 2; size <= 4; size++) {
             memset(all, 0, sizeof *all);
             CHECK_INT(processes(size, widths[i], all, draws), 0);
             CHECK(memcmp(one->params, all->params, 3 * sizeof *all->params) == 0);
@@ -1147,14 +1138,14 @@ static bool counts_a_step(job *j)
 {
     const uint64_t n = (uint64_t)j->size, told = (n - 1) * 28;
     tn_params     *params;
-    uint64_t       bytes, expected = 2 * (n - 1) * (1003000 / n * 4) + told;
+    uint64_t       expected = 2 * (n - 1) * (1003000 / n * 4) + told;
     if (!open_job(j, TN_F32)) return false;
     tn_optim *optim = million(j->ctx, &params, j->kind);
     bool good = optim && million_step(j->ctx, optim, params) == TN_OK;
     tn_traffic before = tn_ctx_traffic(j->ctx);
     good = good && million_step(j->ctx, optim, params) == TN_OK;
     tn_traffic after = tn_ctx_traffic(j->ctx);
-    bytes = after.bytes - before.bytes;
+    uint64_t   bytes = after.bytes - before.bytes;
     if (!(j->kind & SHARED)) {
         good = good && bytes >= expected && bytes < expected + 64 * 16 * n
             && after.calls - before.calls == 1 + (j->kind & BUCKETS ? (1003000 + 16383) / 16384 : 1);
@@ -1253,11 +1244,11 @@ static bool leaves_early(job *j)
     const double since = seconds_now();
     if (j->rank == 1) {
         carrier c = ZERO;
-        int     fds[KINDS][3] = {{-1, -1, -1}, {-1, -1, -1}}, kind;
+        int     fds[KINDS][3] = {{-1, -1, -1}, {-1, -1, -1}};
         c.comm.rank = 1, c.comm.size = 3, c.job = comm_job();
-        for (kind = 0; kind < KINDS; kind++) c.fd[kind] = fds[kind];
+        for (int kind = 0; kind < KINDS; kind++) c.fd[kind] = fds[kind];
         snprintf(c.folder, sizeof c.folder, "%s", j->folder);
-        for (kind = 0; kind < KINDS; kind++) c.fd[kind][0] = call(&c, 0, kind, since + 30, why);
+        for (int kind = 0; kind < KINDS; kind++) c.fd[kind][0] = call(&c, 0, kind, since + 30, why);
         return c.fd[DATA][0] >= 0 && c.fd[NEWS][0] >= 0;       /* without close */
     }
     j->comm = comm_socket(j->folder, j->rank, 3, why);
@@ -1390,7 +1381,7 @@ TEST(a_silent_connection_delays_nobody)
 TEST(jobs_do_not_mix)
 {
     char               folder[] = "/tmp/tn-test-XXXXXX", why[TN_WHY] = "", text[TN_WHY];
-    int                fds[KINDS][2] = {{-1, -1}, {-1, -1}}, listener, status, kind;
+    int                fds[KINDS][2] = {{-1, -1}, {-1, -1}};
     shared            *all = share();
     const double       until = seconds_now() + 120;
     struct sockaddr_un at;
@@ -1401,8 +1392,8 @@ TEST(jobs_do_not_mix)
     snprintf(c.folder, sizeof c.folder, "%s", folder);
     c.comm.size = 2;
     c.job = comm_job();
-    for (kind = 0; kind < KINDS; kind++) c.fd[kind] = fds[kind];
-    listener = listen_here(&c, &at, why);
+    for (int kind = 0; kind < KINDS; kind++) c.fd[kind] = fds[kind];
+    int listener = listen_here(&c, &at, why);
     REQUIRE(CHECK(listener >= 0));
     CHECK(!comm_socket(folder, 0, 2, why));
     snprintf(text, sizeof text, "%s/0: another process of this rank listens there, expected a folder, or MASTER_PORT, of its "
@@ -1415,7 +1406,7 @@ TEST(jobs_do_not_mix)
         alarm(150);
         _exit(comm_socket(folder, 1, 2, all->said[1]) != NULL);
     }
-    status = -1;
+    int status = -1;
     while (waitpid(child, &status, WNOHANG) == 0 && answer(&c, &d, until, why)) { }
     CHECK_INT(status, 0);
     CHECK_STR(all->said[1], "rank 0 is part of another job, expected a folder, or MASTER_PORT, of its own for each job");

@@ -96,11 +96,11 @@ TEST(rounds_to_the_nearest)
             const int        rank = shape[s][2] > 1 ? 3 : 2;
             tn_tensor       *w = matrix_of(ctx, rank, shape[s][0], shape[s][1], shape[s][2]);
             const int64_t    columns = w->shape[rank - 1], count = tn_tensor_count(w);
-            float           *before = numbers_of(w), *after, *again;
+            float           *before = numbers_of(w);
             double           most = 0, largest = 0, sum = 0, of = 0, worst = 0;
             tn_compact_error error, second;
             CHECK_STATUS(tn_compact(w, kind, &error), TN_OK);
-            after = numbers_of(w);
+            float *after = numbers_of(w);
             for (int64_t i = 0; i < count; i++) {
                 const double x = (double)before[i], y = (double)after[i];
                 const float *row = before + i / columns * columns;
@@ -122,7 +122,7 @@ TEST(rounds_to_the_nearest)
             CHECK(count == 0 || columns < 40 || error.bytes <= (size_t)(count * 3));
             CHECK_INT(tn_compact_kind(w), count ? kind : TN_WEIGHTS_F32);
             CHECK_STATUS(tn_compact(w, kind, &second), TN_OK);                   /* nothing is left to round */
-            again = numbers_of(w);
+            float *again = numbers_of(w);
             CHECK(memcmp(after, again, (size_t)count * sizeof *after) == 0 && second.largest == 0 && second.rms == 0);
             free(before);
             free(after);
@@ -242,14 +242,14 @@ TEST(views_of_rows_read_the_copy)
     tn_ctx    *ctx = ctx_of(hiding_backend(), TN_SIMD_BEST, 1, NULL);
     tn_weights kind;
     EACH_KIND(kind) {
-        tn_tensor *w = matrix_of(ctx, 3, 2, 40, 96), *x = tn_tensor_2d(ctx, TN_F32, 2, 96), *all, *part, *some;
+        tn_tensor *w = matrix_of(ctx, 3, 2, 40, 96), *x = tn_tensor_2d(ctx, TN_F32, 2, 96);
         CHECK_STATUS(tn_assign(x, tn_normal(ctx, 2, x->shape, 0, 1)), TN_OK);
         CHECK_STATUS(tn_compact(w, kind, NULL), TN_OK);
         seen.compact = 0;
-        all = tn_reshape_2d(w, 80, 96);
+        tn_tensor *all = tn_reshape_2d(w, 80, 96);
         CHECK_INT(tn_compact_kind(all), kind);
-        part = tn_slice(all, 0, 37, 78);
-        some = tn_slice(tn_slice(all, 0, 37, 78), 1, 32, 96);                    /* columns: read in float32 */
+        tn_tensor *part = tn_slice(all, 0, 37, 78);
+        tn_tensor *some = tn_slice(tn_slice(all, 0, 37, 78), 1, 32, 96);         /* columns: read in float32 */
         WORST("all rows", product_error(x, all, NULL, tn_affine(ctx, x, all, NULL)), 4e-7);
         WORST("some rows", product_error(x, part, NULL, tn_affine(ctx, x, part, NULL)), 4e-7);
         CHECK_INT(seen.compact, 2);
@@ -293,11 +293,10 @@ TEST(views_of_parts_of_rows_read_float32)
     double     worst = 0;
     EACH_KIND(kind)
         for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-            tn_tensor *w = matrix_of(ctx, 2, one[i][0], one[i][1], 0), *kept, *view, *same;
+            tn_tensor *w = matrix_of(ctx, 2, one[i][0], one[i][1], 0);
             CHECK_STATUS(tn_compact(w, kind, NULL), TN_OK);
-            kept = tn_tensor_keep(w);                                           /* the same numbers without a copy */
-            view = part_of_rows(w, one[i][2]);
-            same = part_of_rows(kept, one[i][2]);
+            tn_tensor *kept = tn_tensor_keep(w);                                /* the same numbers without a copy */
+            tn_tensor *view = part_of_rows(w, one[i][2]), *same = part_of_rows(kept, one[i][2]);
             REQUIRE(view != NULL && same != NULL);
             seen.compact = 0;
             for (shape[0] = 1; shape[0] <= 4; shape[0]++) {
@@ -413,13 +412,12 @@ TEST(models_are_the_same_everywhere)
         for (int tied = 0; tied < 2; tied++) {
             tn_ctx          *ctx = ctx_of(hiding_backend(), TN_SIMD_BEST, 2, NULL);
             tn_ctx          *plain = ctx_of(tn_reference_backend(), TN_SIMD_BEST, 1, NULL);
-            tn_transformer   m, r;
+            tn_transformer   m;
             tn_params       *ps = model_of(ctx, &m, tied, TN_MLP_BILINEAR), *rs = tn_params_clone(plain, ps);
             tn_tensor       *embed = tn_tensor_keep(m.embed.w), *gain = tn_tensor_keep(m.norm.gain);
             tn_compact_error error, other;
-            float           *x, *y, *z, *u, *v;
-            int64_t          texts, i;
-            r = m;
+            float           *x, *y;
+            tn_transformer   r = m;
             CHECK(tn_params_rebind(rs, ps, &r, sizeof r) > 0);
             CHECK_STATUS(tn_transformer_compact(&m, kind, &error), TN_OK);
             CHECK_STATUS(tn_transformer_compact(&r, kind, &other), TN_OK);
@@ -429,7 +427,7 @@ TEST(models_are_the_same_everywhere)
             CHECK(error.bytes < (size_t)error.count * (kind == TN_WEIGHTS_BF16 ? 5 : 3) / 2);
             CHECK_INT(tn_compact_kind(m.embed.w), tied ? kind : TN_WEIGHTS_F32);
             CHECK_INT(tn_compact_kind(m.head.w), kind);
-            for (i = 0; i < tn_params_count(ps); i++) {                          /* every backend has the same rounded numbers */
+            for (int64_t i = 0; i < tn_params_count(ps); i++) {                  /* every backend has the same rounded numbers */
                 x = numbers_of(tn_params_at(ps, i)->value);
                 y = numbers_of(tn_params_at(rs, i)->value);
                 CHECK(memcmp(x, y, (size_t)tn_tensor_count(tn_params_at(ps, i)->value) * sizeof *x) == 0);
@@ -438,8 +436,7 @@ TEST(models_are_the_same_everywhere)
             }
             x = numbers_of(embed);
             y = numbers_of(m.embed.w);
-            u = numbers_of(gain);
-            v = numbers_of(m.norm.gain);
+            float *u = numbers_of(gain), *v = numbers_of(m.norm.gain);
             CHECK((memcmp(x, y, 131 * 64 * sizeof *x) == 0) == !tied);
             CHECK(memcmp(u, v, 64 * sizeof *u) == 0);
             free(x);
@@ -447,19 +444,20 @@ TEST(models_are_the_same_everywhere)
             free(u);
             free(v);
             CHECK_STATUS(tn_params_save(ps, path), TN_OK);
-            for (texts = 1; texts <= 3; texts++) {
+            for (int64_t texts = 1; texts <= 3; texts++) {
                 double error_of = 0, size = 0;
                 seen.compact = 0;
                 x = logits_of(ctx, &m, texts, 5, true);
                 CHECK_INT(seen.compact, 5 * (2 * 5 + 1));
                 y = logits_of(plain, &r, texts, 5, false);
-                for (i = 0; i < texts * 131; i++) test_raise(&error_of, fabs((double)x[i] - (double)y[i])), test_raise(&size, fabs((double)y[i]));
+                for (int64_t i = 0; i < texts * 131; i++)
+                    test_raise(&error_of, fabs((double)x[i] - (double)y[i])), test_raise(&size, fabs((double)y[i]));
                 WORST("decoded logits beside a forward pass of the reference", error_of / size, 2e-6);
                 CHECK_STATUS(tn_transformer_compact(&m, TN_WEIGHTS_F32, NULL), TN_OK);
                 CHECK_STATUS(tn_params_load(ps, path), TN_OK);                   /* the rounded model is what a file holds */
-                z = logits_of(ctx, &m, texts, 5, true);
+                float *z = logits_of(ctx, &m, texts, 5, true);
                 error_of = 0;
-                for (i = 0; i < texts * 131; i++) test_raise(&error_of, fabs((double)x[i] - (double)z[i]));
+                for (int64_t i = 0; i < texts * 131; i++) test_raise(&error_of, fabs((double)x[i] - (double)z[i]));
                 WORST("the same from a file, in float32", error_of / size, 2e-6);
                 CHECK_STATUS(tn_transformer_compact(&m, kind, &other), TN_OK);
                 CHECK(other.largest == 0 && other.rms == 0);
@@ -506,9 +504,9 @@ TEST(a_model_that_fails_is_unchanged)
     float           *before = numbers_of(m.blocks[0].attn.qk), *after, bad = (float)INFINITY;
     const size_t     bytes = (size_t)tn_tensor_count(m.blocks[0].attn.qk) * sizeof *before;
     tn_compact_error error;
-    uint64_t         fail, blocks;
+    uint64_t         fail;
     for (fail = 1; fail < 200; fail++) {
-        blocks = heap.blocks;
+        uint64_t blocks = heap.blocks;
         heap.count = 0;
         heap.fail_at = fail;
         if (tn_transformer_compact(&m, TN_WEIGHTS_INT8, &error) == TN_OK) break;
@@ -544,7 +542,7 @@ TEST(refusals_name_what_is_wrong)
     tn_ctx       *ctx = ctx_of(NULL, TN_SIMD_BEST, 1, NULL), *other;
     const int64_t shape[2] = {3, 4};
     tn_tensor    *w = matrix_of(ctx, 2, 3, 4, 0), *vector = tn_tensor_create(ctx, TN_F32, 1, shape);
-    tn_tensor    *ids = tn_tensor_create(ctx, TN_I32, 2, shape), *x;
+    tn_tensor    *ids = tn_tensor_create(ctx, TN_I32, 2, shape);
     tn_desc       d = ZERO;
     float         bad = (float)NAN;
     CHECK_STATUS(tn_compact(NULL, TN_WEIGHTS_BF16, NULL), TN_ERR_ARG);
@@ -569,7 +567,7 @@ TEST(refusals_name_what_is_wrong)
     bad = 1;
     CHECK_STATUS(tn_write(tn_slice(tn_slice(w, 0, 2, 3), 1, 1, 2), TN_F32, &bad, 1), TN_OK);
     tn_record(ctx);
-    x = tn_tensor_2d(ctx, TN_F32, 2, 4);
+    tn_tensor *x = tn_tensor_2d(ctx, TN_F32, 2, 4);
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_affine(ctx, x, w, NULL);
     CHECK_STATUS(tn_compact(w, TN_WEIGHTS_BF16, NULL), TN_ERR_ARG);

@@ -37,9 +37,9 @@ static tn_tensor *vector_of(tn_ctx *ctx, int64_t n, const double *v) { return te
 
 static tn_tensor *counting(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)      /* 0, 1, 2, .. */
 {
-    int64_t i, n = shape_count(rank, shape);
+    int64_t n = shape_count(rank, shape);
     double *v = doubles(n);
-    for (i = 0; i < n; i++) v[i] = (double)i;
+    for (int64_t i = 0; i < n; i++) v[i] = (double)i;
     tn_tensor *t = tensor_of(ctx, dtype, rank, shape, v);
     return t;
 }
@@ -368,11 +368,11 @@ enum { MANY = 1 << 19 };
 /* Moments within five standard errors. */
 static void moments(tn_ctx *ctx)
 {
-    int64_t n = MANY, i, bin[64];
+    int64_t n = MANY, bin[64];
     double *u = host(tn_uniform(ctx, 1, &n, 0, 1)), *z = host(tn_normal(ctx, 1, &n, 0, 1)), *z2 = host(tn_normal(ctx, 1, &n, 0, 1));
     double sum[5] = {0, 0, 0, 0, 0}, chi = 0, low = 1, high = 0, together = 0, pairs = 0, three = 0, four = 0, largest = 0, root = sqrt((double)n);
     memset(bin, 0, sizeof bin);
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         double p = 1;
         if (u[i] < low) low = u[i];
         if (u[i] > high) high = u[i];
@@ -384,7 +384,8 @@ static void moments(tn_ctx *ctx)
         four += fabs(z[i]) > 4;
         if (fabs(z[i]) > largest) largest = fabs(z[i]);
     }
-    for (i = 0; i < 64; i++) chi += ((double)bin[i] - (double)n / 64) * ((double)bin[i] - (double)n / 64) / ((double)n / 64);
+    for (int64_t i = 0; i < 64; i++)
+        chi += ((double)bin[i] - (double)n / 64) * ((double)bin[i] - (double)n / 64) / ((double)n / 64);
     CHECK(low > 0 && low < 1e-4 && high < 1 && high > 1 - 1e-4);
     CHECK_NEAR(chi, 63, 5 * sqrt(2 * 63.0));
     CHECK_NEAR(sum[1] / (double)n, 0, 5 / root);
@@ -459,10 +460,9 @@ TEST(random_words_of_far_blocks)
         const uint64_t block = i < 8 ? UINT32_MAX - 3 + (uint64_t)i : test_random(&rng) >> i % 33, seed = test_random(&rng);
         const uint32_t clock = (uint32_t)test_random(&rng);
         const int64_t  call = (int64_t)(test_random(&rng) >> 33);
-        uint32_t       counter[4], key[2], out[4], other[4];
-        counter[0] = (uint32_t)(block & UINT32_MAX); counter[1] = (uint32_t)(block >> 32);
-        counter[2] = (uint32_t)call; counter[3] = clock;
-        key[0] = (uint32_t)(seed & UINT32_MAX); key[1] = (uint32_t)(seed >> 32);
+        uint32_t       out[4], other[4];
+        uint32_t       counter[4] = {(uint32_t)(block & UINT32_MAX), (uint32_t)(block >> 32), (uint32_t)call, clock};
+        uint32_t       key[2] = {(uint32_t)(seed & UINT32_MAX), (uint32_t)(seed >> 32)};
         tni_random_words(seed, call, clock, block, out);
         plain_philox(counter, key, other);
         if (!CHECK(memcmp(out, other, sizeof out) == 0)) break;
@@ -472,9 +472,9 @@ TEST(random_words_of_far_blocks)
 /* Element e of random call number `call` after the reset that set the clock to this value */
 static double random_at(uint64_t seed, uint32_t clock, uint32_t call, uint32_t e)
 {
-    uint32_t counter[4], key[2], out[4];
-    counter[0] = e / 4; counter[1] = 0; counter[2] = call; counter[3] = clock;
-    key[0] = (uint32_t)(seed & UINT32_MAX); key[1] = (uint32_t)(seed >> 32);
+    uint32_t out[4];
+    uint32_t counter[4] = {e / 4, 0, call, clock};
+    uint32_t key[2] = {(uint32_t)(seed & UINT32_MAX), (uint32_t)(seed >> 32)};
     plain_philox(counter, key, out);
     return (floor((double)out[e % 4] / 512) + 0.5) / 8388608;
 }
@@ -534,10 +534,10 @@ TEST(random_prefix)
         tn_ctx *ctx = ctx_new(&d);
         for (; n >= 0; n = n > 40 ? n - 9 : n - 1)
             for (int k = 0; k < 3; k++) {
-                tn_tensor *t;
                 tn_ctx_seed(ctx, 9);
                 tn_record(ctx);
-                t = k == 0 ? tn_uniform(ctx, 1, &n, 0, 1) : k == 1 ? tn_normal(ctx, 1, &n, 0, 1) : tn_dropout(ctx, tn_full(ctx, 1, &n, 1), 0.5);
+                tn_tensor *t = k == 0 ? tn_uniform(ctx, 1, &n, 0, 1) : k == 1 ? tn_normal(ctx, 1, &n, 0, 1)
+                               : tn_dropout(ctx, tn_full(ctx, 1, &n, 1), 0.5);
                 CHECK_STATUS(tn_read(t, TN_F32, v, n), TN_OK);
                 if (n == 77) memcpy(all[k], v, sizeof v);
                 else CHECK(memcmp(all[k], v, sizeof *v * (size_t)n) == 0);
@@ -577,7 +577,7 @@ static bool net_init(net *m, tn_ctx *ctx, int64_t width)
 /* One step of training on `rows` tokens; the loss. */
 static double net_step(net *m, tn_ctx *ctx, int64_t rows)
 {
-    tn_tensor *ids = tn_tensor_1d(ctx, TN_I32, rows), *labels = tn_tensor_1d(ctx, TN_I32, rows), *x, *loss;
+    tn_tensor *ids = tn_tensor_1d(ctx, TN_I32, rows), *labels = tn_tensor_1d(ctx, TN_I32, rows);
     int32_t *v = (int32_t *)malloc(sizeof(int32_t) * (size_t)rows);
     double value = (double)NAN;
     for (int64_t i = 0; i < rows; i++) v[i] = (int32_t)(i * i % 11);
@@ -586,10 +586,10 @@ static double net_step(net *m, tn_ctx *ctx, int64_t rows)
     if (labels) tn_write(labels, TN_I32, v, rows);
     free(v);
     tn_record(ctx);
-    x = tn_embedding_forward(ctx, &m->table, ids);
+    tn_tensor *x = tn_embedding_forward(ctx, &m->table, ids);
     x = tn_dropout(ctx, tn_noise(ctx, tn_norm_forward(ctx, &m->norm, x), 0.1), 0.1);
     x = tn_linear_forward(ctx, &m->head, tn_mlp_forward(ctx, &m->mlp, x));
-    loss = tn_cross_entropy(ctx, x, labels);
+    tn_tensor *loss = tn_cross_entropy(ctx, x, labels);
     if (tn_backward(ctx, loss) == TN_OK && tn_optim_step(m->optim) == TN_OK) value = tn_item(loss);
     tn_ctx_reset(ctx);
     return value;
@@ -747,15 +747,15 @@ TEST(no_allocation)
 /* The counts are of what is held: allocator and backend together, without what belongs to the context itself. */
 TEST(memory_counts)
 {
-    tn_ctx *ctx = ctx_of(TN_F32);
-    tn_memory before = tn_ctx_memory(ctx), with, after;
-    int64_t n = 1000;
+    tn_ctx   *ctx = ctx_of(TN_F32);
+    tn_memory before = tn_ctx_memory(ctx);
+    int64_t   n = 1000;
     tn_tensor *t = tn_tensor_create(ctx, TN_F32, 1, &n);
-    with = tn_ctx_memory(ctx);
+    tn_memory with = tn_ctx_memory(ctx);
     CHECK(with.live >= before.live + 4000 && with.live < before.live + 6000);
     CHECK_INT(with.arena, before.arena);
     tn_tensor_destroy(t);
-    after = tn_ctx_memory(ctx);
+    tn_memory after = tn_ctx_memory(ctx);
     CHECK_INT(after.live, before.live);
     CHECK(after.peak >= with.live);
     tn_tensor_nd(ctx, TN_F32, 1, &n);
@@ -768,7 +768,7 @@ TEST(memory_counts)
 
 TEST(marks)
 {
-    tn_ctx *ctx = ctx_of(TN_F32), *small;
+    tn_ctx *ctx = ctx_of(TN_F32);
     tn_desc d = desc_of(TN_F32);
     tn_memory warm = tn_ctx_memory(ctx);
     double v[12];
@@ -798,7 +798,7 @@ TEST(marks)
     CLOSE_CTX(ctx);
 
     d.arena_bytes = 256;                                              /* marks across many blocks; no growth in a loop */
-    small = ctx_new(&d);
+    tn_ctx *small = ctx_new(&d);
     kept = counted(small, 3, 4);
     for (int i = 0; i < 50; i++) {
         mark = tn_arena_mark(small);
@@ -1275,13 +1275,13 @@ TEST(reset_tensors)
 
 TEST(shape_errors)
 {
-    tn_ctx *ctx = ctx_of(TN_F32);
-    tn_tensor *a = counted(ctx, 3, 4), *b = counted(ctx, 5, 6), *scalar, *batch, *ids, *empty = counted(ctx, 0, 4), *wide;
-    int64_t shape[9] = {2, 3, 4, 1, 1, 1, 1, 1, 1}, n = 3;
-    scalar = counting(ctx, TN_REAL, 0, NULL);
-    batch = counting(ctx, TN_REAL, 3, shape);
-    ids = counting(ctx, TN_I32, 1, &n);
-    wide = tn_cast(ctx, a, TN_F64);
+    tn_ctx    *ctx = ctx_of(TN_F32);
+    tn_tensor *a = counted(ctx, 3, 4), *b = counted(ctx, 5, 6), *empty = counted(ctx, 0, 4);
+    int64_t    shape[9] = {2, 3, 4, 1, 1, 1, 1, 1, 1}, n = 3;
+    tn_tensor *scalar = counting(ctx, TN_REAL, 0, NULL);
+    tn_tensor *batch = counting(ctx, TN_REAL, 3, shape);
+    tn_tensor *ids = counting(ctx, TN_I32, 1, &n);
+    tn_tensor *wide = tn_cast(ctx, a, TN_F64);
     CHECK_REFUSED(ctx, tn_add(ctx, a, b), TN_ERR_SHAPE, "add: a is [3,4] and b is [5,6], which do not broadcast");
     CHECK_REFUSED(ctx, tn_sub(ctx, a, b), TN_ERR_SHAPE, "sub: a is [3,4] and b is [5,6], which do not broadcast");
     CHECK_REFUSED(ctx, tn_mul(ctx, a, b), TN_ERR_SHAPE, "mul: a is [3,4] and b is [5,6], which do not broadcast");
@@ -1363,7 +1363,7 @@ TEST(shape_errors)
 TEST(view_errors)
 {
     tn_ctx *ctx = ctx_of(TN_F32);
-    tn_tensor *a = counted(ctx, 3, 4), *v;
+    tn_tensor *a = counted(ctx, 3, 4);
     int64_t open[3] = {-1, -1, 2}, uneven[2] = {-1, 5}, nine[9] = {3, 4, 1, 1, 1, 1, 1, 1, 1};
     CHECK_REFUSED(ctx, tn_slice(a, 2, 0, 1), TN_ERR_ARG, "slice: axis is 2, expected an axis of [3,4]");
     CHECK_REFUSED(ctx, tn_slice(a, 0, 0, 4), TN_ERR_ARG, "slice: [0:4:1] is outside axis 0 of [3,4]");
@@ -1380,7 +1380,7 @@ TEST(view_errors)
     CHECK_REFUSED(ctx, tn_reshape(a, 9, nine), TN_ERR_SHAPE, "reshape: rank is 9, expected 0 to 8");
     CHECK_REFUSED(ctx, tn_reshape_2d(tn_transpose(a, 0, 1), 3, 4), TN_ERR_SHAPE,
             "reshape: [4,3] is a strided view, expected a contiguous tensor: tn_copy makes one");
-    v = tn_slice_step(a, 1, 1, 3, INT64_MAX);            /* steps beyond everything take the first alone */
+    tn_tensor *v = tn_slice_step(a, 1, 1, 3, INT64_MAX); /* steps beyond everything take the first alone */
     if (CHECK(v != NULL)) { CHECK_INT(v->shape[1], 1); CHECK(tn_item(tn_slice(v, 0, 1, 2)) == 5); }
     v = tn_slice_step(a, 1, 2, -1, INT64_MIN);
     if (CHECK(v != NULL)) { CHECK_INT(v->shape[1], 1); CHECK(tn_item(tn_slice(v, 0, 1, 2)) == 6); }
@@ -1419,7 +1419,7 @@ TEST(conversions)
     float f[16];
     int32_t i32[4];
     uint16_t raw[4] = {0x3f80, 0xc000, 0x7f80, 0x0001};
-    int64_t n = SOME, four = 4, three = 3, one = 1, i;
+    int64_t n = SOME, four = 4, three = 3, one = 1;
     tn_tensor *wide = tn_tensor_nd(ctx, TN_F64, 1, &n);
     tn_tensor *slim = tn_tensor_nd(ctx, TN_F32, 1, &n);
     tn_tensor *brain = tn_tensor_nd(ctx, TN_BF16, 1, &n);
@@ -1429,9 +1429,11 @@ TEST(conversions)
     CHECK_STATUS(tn_read(wide, TN_F64, out, n), TN_OK);
     CHECK(memcmp(out, some, sizeof some) == 0);
     CHECK_STATUS(tn_read(slim, TN_F64, out, n), TN_OK);
-    for (i = 0; i < n; i++) CHECK(out[i] == (double)(float)some[i]);
+    for (int64_t i = 0; i < n; i++) CHECK(out[i] == (double)(float)some[i]);
     CHECK_STATUS(tn_read(brain, TN_F64, out, n), TN_OK);
-    for (i = 0; i < n; i++) CHECK(out[i] == (some[i] > 3.39e38 ? HUGE_VAL : fabs(some[i]) < 1e-41 ? 0 : fabs(some[i]) < 1e-39 ? out[i] : plain_bf16((double)(float)some[i])));
+    for (int64_t i = 0; i < n; i++)
+        CHECK(out[i] == (some[i] > 3.39e38 ? HUGE_VAL : fabs(some[i]) < 1e-41 ? 0 : fabs(some[i]) < 1e-39
+                         ? out[i] : plain_bf16((double)(float)some[i])));
     CHECK(fabs(out[8] - 1e-40) < 5e-41);                      /* subnormals round too */
     CHECK_STATUS(tn_read(slim, TN_REAL, f, n), TN_OK);        /* REAL is the context's */
     CHECK(f[2] == -2.5f);
@@ -1485,7 +1487,7 @@ TEST(conversions)
 /* What is read from a view, and what is written through one, is what plain indices say. */
 static void strided_io(tn_ctx *ctx, tn_dtype dtype)
 {
-    int64_t shape[3] = {3, 4, 5}, k;
+    int64_t shape[3] = {3, 4, 5};
     tn_tensor *t = counting(ctx, dtype, 3, shape), *v;
     double out[60], in[60];
     v = tn_transpose(tn_slice_step(tn_slice_step(t, 1, 3, -1, -2), 2, 1, 5, 3), 0, 2);      /* [2,2,3] of (z,y,x): t[x, 3-2y, 1+3z] */
@@ -1494,13 +1496,13 @@ static void strided_io(tn_ctx *ctx, tn_dtype dtype)
     CHECK_INT(v->shape[1], 2);
     CHECK_INT(v->shape[2], 3);
     CHECK_STATUS(tn_read(v, TN_F64, out, 12), TN_OK);
-    for (k = 0; k < 12; k++) CHECK(out[k] == (double)(k % 3 * 20 + (3 - k / 3 % 2 * 2) * 5 + 1 + k / 6 * 3));
-    for (k = 0; k < 12; k++) in[k] = (double)(-1 - k);
+    for (int64_t k = 0; k < 12; k++) CHECK(out[k] == (double)(k % 3 * 20 + (3 - k / 3 % 2 * 2) * 5 + 1 + k / 6 * 3));
+    for (int64_t k = 0; k < 12; k++) in[k] = (double)(-1 - k);
     CHECK_STATUS(tn_write(v, TN_F64, in, 12), TN_OK);
     CHECK_STATUS(tn_read(v, TN_F64, out, 12), TN_OK);
     CHECK(memcmp(out, in, sizeof *in * 12) == 0);
     CHECK_STATUS(tn_read(t, TN_F64, out, 60), TN_OK);
-    for (k = 0; k < 60; k++) {
+    for (int64_t k = 0; k < 60; k++) {
         int64_t x = k / 20, y = k / 5 % 4, z = k % 5;
         CHECK(out[k] == (y % 2 == 1 && z % 3 == 1 ? (double)(-1 - (z / 3 * 6 + (3 - y) / 2 * 3 + x)) : (double)k));
     }
@@ -1517,7 +1519,7 @@ TEST(strided_read_and_write)
 TEST(keep_and_views)
 {
     tn_ctx *ctx = ctx_of(TN_F64);
-    tn_tensor *t = counted(ctx, 3, 4), *kept = tn_tensor_keep(tn_transpose(t, 0, 1)), *again;
+    tn_tensor *t = counted(ctx, 3, 4), *kept = tn_tensor_keep(tn_transpose(t, 0, 1));
     int64_t shape[2] = {-1, 2}, n = 7;
     double out[12];
     REQUIRE(kept != NULL);
@@ -1528,7 +1530,7 @@ TEST(keep_and_views)
     tn_ctx_reset(ctx);
     CHECK_STATUS(tn_read(kept, TN_F64, out, 12), TN_OK);
     CHECK(out[1] == 4 && out[11] == 11);
-    again = tn_reshape(kept, 2, shape);
+    tn_tensor *again = tn_reshape(kept, 2, shape);
     REQUIRE(again != NULL);
     CHECK_INT(again->shape[0], 6);
     CHECK(tn_item(tn_slice(tn_slice(again, 0, 5, 6), 1, 1, 2)) == 11);
@@ -1564,7 +1566,7 @@ TEST(copies)
     backend[2] = sealed_cpu();
     for (int b = 0; b < 3; b++) {
         tn_desc d = desc_of(TN_F32);
-        int64_t shape[3] = {3, 4, 10}, k;
+        int64_t shape[3] = {3, 4, 10};
         double out[36];
         if (test_leave_out(!backend[b], NO_SEALED)) continue;
         d.backend = backend[b];
@@ -1577,7 +1579,7 @@ TEST(copies)
                 CHECK_INT(t->dtype, to);
                 CHECK(tn_tensor_contiguous(t));
                 CHECK_STATUS(tn_read(t, TN_F64, out, 36), TN_OK);
-                for (k = 0; k < 36; k++) CHECK(out[k] == (double)(k % 3 * 40 + (1 + k / 3 % 3) * 10 + 9 - k / 9 * 3));
+                for (int64_t k = 0; k < 36; k++) CHECK(out[k] == (double)(k % 3 * 40 + (1 + k / 3 % 3) * 10 + 9 - k / 9 * 3));
             }
         CLOSE_CTX(ctx);
     }
@@ -1593,14 +1595,14 @@ static layout draw_layout(uint64_t *rng, int64_t batch, int64_t rows, int64_t co
     static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     layout l;
     int64_t stride = 1;
-    int k, which = (int)test_random_int(rng, 0, 9);
+    int              which = (int)test_random_int(rng, 0, 9);
     if (which > 5) which = which % 2;                    /* plain and transposed more often than not */
     l.shape[0] = batch;
     l.shape[1] = rows;
     l.shape[2] = columns;
     l.offset = test_random_int(rng, 0, 3);
     if (test_random_int(rng, 0, 4) == 0) stride = test_random_int(rng, 1, 3);
-    for (k = 2; k >= 0; k--) {
+    for (int k = 2; k >= 0; k--) {
         int axis = order[which][k];
         l.strides[axis] = stride;
         stride *= tni_max(l.shape[axis], 1);
@@ -1665,10 +1667,10 @@ TEST(gemm)
         ctx[k] = ctx_new(&d);
     }
     for (int i = 0; i < 400; i++) {
-        int64_t batch = test_random_int(&rng, 0, 3) > 0 ? 1 : test_random_int(&rng, 0, 4), m, n, depth;
+        int64_t batch = test_random_int(&rng, 0, 3) > 0 ? 1 : test_random_int(&rng, 0, 4), depth;
         any_gemm p;
-        m = i % 2 ? edge[test_random_int(&rng, 0, 16)] : test_random_int(&rng, 0, 40);
-        n = i % 2 ? edge[test_random_int(&rng, 0, 16)] : test_random_int(&rng, 0, 40);
+        int64_t  m = i % 2 ? edge[test_random_int(&rng, 0, 16)] : test_random_int(&rng, 0, 40);
+        int64_t  n = i % 2 ? edge[test_random_int(&rng, 0, 16)] : test_random_int(&rng, 0, 40);
         depth = i % 3 ? test_random_int(&rng, 0, 40) : test_random_int(&rng, 120, 300);      /* more than one block deep in double */
         if (i % 50 == 7) { batch = 1; m = 400; n = 70; depth = 600; }                          /* cut into tasks */
         if (i % 50 == 8) { batch = 1; m = 33; n = 1600; depth = 40; }                          /* wider than a block */
@@ -1778,7 +1780,7 @@ TEST(faults_and_gradients)
     static const double ids[] = {1, 7, 1, -3}, labels[] = {0, 1, 5, 2};
     tn_ctx *ctx = ctx_of(TN_F64);
     tn_params *ps = tn_params_create(ctx);
-    tn_tensor *w = param_of(ps, "w", 3, 3)->value, *x;
+    tn_tensor *w = param_of(ps, "w", 3, 3)->value;
     int64_t four = 4;
     double g[9];
     tn_record(ctx);
@@ -1787,7 +1789,7 @@ TEST(faults_and_gradients)
     CHECK_ERROR(ctx, TN_ERR_DATA, "embed: element 1 of the ids is 7");
     CHECK_STATUS(tn_read(w->grad, TN_F64, g, 9), TN_OK);
     for (int i = 0; i < 9; i++) CHECK(g[i] == (i / 3 == 1 ? 2 : 0));
-    x = counted(ctx, 4, 3);
+    tn_tensor *x = counted(ctx, 4, 3);
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_cross_entropy(ctx, x, tensor_of(ctx, TN_I32, 1, &four, labels))), TN_OK);
@@ -1810,18 +1812,17 @@ static void specials(tn_simd level, const tn_backend *backend)
     tn_ctx *ctx = ctx_new(&d);
     tn_ctx *wide = ctx_new(&w);
     for (int kind = TN_ACT_NONE; kind <= TN_ACT_LOG; kind++) {
-        tn_tensor *t = vector_of(ctx, SPECIALS, x), *tw;
-        double *a, *b, *ga, *gb, back[SPECIALS];
+        tn_tensor *t = vector_of(ctx, SPECIALS, x);
+        double    *ga, *gb, back[SPECIALS];
         CHECK_STATUS(tn_read(t, TN_F64, back, SPECIALS), TN_OK);
-        tw = vector_of(wide, SPECIALS, back);                 /* as rounded */
+        tn_tensor *tw = vector_of(wide, SPECIALS, back);      /* as rounded */
         tn_watch(t);
         tn_watch(tw);
         tn_record(ctx);
         tn_record(wide);
         t = tn_activation(ctx, t, (tn_act)kind);
         tw = tn_activation(wide, tw, (tn_act)kind);
-        a = host(t);
-        b = host(tw);
+        double *a = host(t), *b = host(tw);
         tn_backward(ctx, tn_sum(ctx, t));
         tn_backward(wide, tn_sum(wide, tw));
         ga = gb = NULL;
@@ -1925,15 +1926,14 @@ TEST(gradients_are_reused)
 {
     enum { LINKS = 100, LENGTH = 1000 };
     tn_desc d = desc_of(TN_F32);
-    tn_tensor *x, *y;
     int64_t n = LENGTH;
-    int k;
     d.arena_bytes = 4 << 20;             /* one block */
-    tn_ctx *ctx = ctx_new(&d);
-    x = counting(ctx, TN_REAL, 1, &n);
+    tn_ctx    *ctx = ctx_new(&d);
+    tn_tensor *x = counting(ctx, TN_REAL, 1, &n);
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_record(ctx);
-    for (y = x, k = 0; k < LINKS; k++) y = tn_scale(ctx, y, 1.01);
+    tn_tensor *y = x;
+    for (int k = 0; k < LINKS; k++) y = tn_scale(ctx, y, 1.01);
     y = tn_sum(ctx, y);
     tn_mark before = tn_arena_mark(ctx);
     CHECK_STATUS(tn_backward(ctx, y), TN_OK);
@@ -1948,16 +1948,16 @@ TEST(gradients_are_reused)
 TEST(reading_while_recording)
 {
     tn_ctx *ctx = ctx_of(TN_F64);
-    tn_tensor *x = counted(ctx, 3, 2), *h, *y;
+    tn_tensor *x = counted(ctx, 3, 2);
     double v[6];
     char text[100];
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_record(ctx);
     CHECK_STATUS(tn_read(tn_transpose(x, 0, 1), TN_F64, v, 6), TN_OK);
-    h = tn_mul(ctx, x, x);
+    tn_tensor *h = tn_mul(ctx, x, x);
     CHECK_STATUS(tn_read(tn_transpose(h, 0, 1), TN_F64, v, 6), TN_OK);
     CHECK(v[1] == 4);
-    y = tn_sum(ctx, h);
+    tn_tensor *y = tn_sum(ctx, h);
     CHECK_INT(tn_tensor_format(tn_transpose(h, 0, 1), text, sizeof text), 24);
     CHECK(tn_item(y) == 55);
     CHECK_STATUS(tn_backward(ctx, y), TN_OK);
@@ -1972,12 +1972,12 @@ TEST(tape_rules)
 {
     tn_ctx *ctx = ctx_of(TN_F64);
     tn_params *ps = tn_params_create(ctx);
-    tn_tensor *w = param_of(ps, "w", 2, 2)->value, *x = counted(ctx, 2, 2), *y, *h;
+    tn_tensor *w = param_of(ps, "w", 2, 2)->value, *x = counted(ctx, 2, 2);
     static const double v[] = {1, 2, 3, 4};
     double g[4];
     CHECK_STATUS(tn_write(w, TN_F64, v, 4), TN_OK);
     CHECK(tn_dropout(ctx, x, 0.5) == x && tn_noise(ctx, x, 1) == x);          /* not recording: x itself */
-    y = tn_sum(ctx, tn_mul(ctx, w, w));
+    tn_tensor *y = tn_sum(ctx, tn_mul(ctx, w, w));
     CHECK_STATUS(tn_backward(ctx, y), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "backward: loss leads to no parameter");
     tn_record(ctx);
@@ -1989,7 +1989,7 @@ TEST(tape_rules)
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "backward: loss is [2,2], expected one element");
     CHECK(!ctx->recording && ctx->tape == NULL);                              /* it ended the recording all the same */
     tn_record(ctx);
-    h = tn_mul(ctx, w, w);
+    tn_tensor *h = tn_mul(ctx, w, w);
     CHECK_STATUS(tn_watch(h), TN_OK);                                         /* an intermediate */
     y = tn_sum(ctx, tn_mul(ctx, h, x));
     CHECK_STATUS(tn_backward(ctx, y), TN_OK);
@@ -2025,7 +2025,7 @@ TEST(views_follow_their_base)
 {
     tn_ctx *ctx = ctx_of(TN_F64);
     tn_params *ps = tn_params_create(ctx);
-    tn_tensor *x = counted(ctx, 2, 3), *view = tn_transpose(x, 0, 1), *w = param_of(ps, "w", 2, 2)->value, *wt;
+    tn_tensor *x = counted(ctx, 2, 3), *view = tn_transpose(x, 0, 1), *w = param_of(ps, "w", 2, 2)->value;
     double g[6];
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_record(ctx);
@@ -2034,7 +2034,7 @@ TEST(views_follow_their_base)
         CHECK_STATUS(tn_read(x->grad, TN_F64, g, 6), TN_OK);
         for (int i = 0; i < 6; i++) CHECK(g[i] == 3);
     }
-    wt = tn_transpose(w, 0, 1);
+    tn_tensor *wt = tn_transpose(w, 0, 1);
     tn_params_freeze(ps, "");
     tn_record(ctx);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, wt)), TN_ERR_ARG);
@@ -2046,11 +2046,11 @@ TEST(views_follow_their_base)
 TEST(writes_while_recording)
 {
     tn_ctx *ctx = ctx_of(TN_F32);
-    tn_tensor *x = counted(ctx, 2, 2), *y;
+    tn_tensor *x = counted(ctx, 2, 2);
     float v[4] = {1, 2, 3, 4};
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_record(ctx);
-    y = tn_mul(ctx, x, x);
+    tn_tensor *y = tn_mul(ctx, x, x);
     CHECK_STATUS(tn_write(y, TN_F32, v, 4), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "write: [2,2] is needed by the backward pass");
     CHECK_STATUS(tn_write(tn_slice(x, 0, 0, 1), TN_F32, v, 2), TN_ERR_ARG);
@@ -2178,10 +2178,10 @@ static void *train_beside(void *user)
 TEST(threads_two_contexts)
 {
     tn_desc d = desc_of(TN_F32);
-    trained alone, beside[2];
+    trained   beside[2];
     pthread_t thread[2];
     d.threads = 1;
-    alone = train_large(&d);
+    trained alone = train_large(&d);
     for (int i = 0; i < 2; i++) REQUIRE(pthread_create(&thread[i], NULL, train_beside, &beside[i]) == 0);
     for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
     for (int i = 0; i < 2; i++) { same_bits(&alone, &beside[i]); free(beside[i].weights); }
@@ -2240,9 +2240,9 @@ TEST(strided_integers)
     int64_t    shape[2] = {2, 3};
     int32_t    got[6];
     double     wide[6];
-    tn_tensor *t = tn_tensor_nd(ctx, TN_I32, 2, shape), *turned;
+    tn_tensor *t = tn_tensor_nd(ctx, TN_I32, 2, shape);
     CHECK_STATUS(tn_write(t, TN_I32, v, 6), TN_OK);
-    turned = tn_transpose(t, 0, 1);
+    tn_tensor *turned = tn_transpose(t, 0, 1);
     CHECK_STATUS(tn_read(turned, TN_I32, got, 6), TN_OK);
     CHECK_STATUS(tn_read(turned, TN_F64, wide, 6), TN_OK);
     for (int i = 0; i < 6; i++) CHECK(got[i] == v[i % 2 * 3 + i / 2] && wide[i] == v[i % 2 * 3 + i / 2]);

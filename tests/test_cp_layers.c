@@ -5,9 +5,9 @@
 
 static void fill_random(tn_tensor *t, double scale, uint64_t *rng)
 {
-    int64_t i, n = tn_tensor_count(t);
+    int64_t n = tn_tensor_count(t);
     double *v = doubles(n);
-    for (i = 0; i < n; i++) v[i] = scale * test_random_real(rng);
+    for (int64_t i = 0; i < n; i++) v[i] = scale * test_random_real(rng);
     CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
 }
 
@@ -55,7 +55,7 @@ static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *de
     tn_params  *ps = tn_params_create(ctx);
     tn_mlp_desc d = ZERO;
     tn_mlp      layer;
-    int64_t     most = order > 4 ? 3 : 6, rows = test_random_int(rng, 1, 4), n, r, i;
+    int64_t     most = order > 4 ? 3 : 6, rows = test_random_int(rng, 1, 4);
     int         kind = (int)test_random_int(rng, 0, 5);
     d.in = test_random_int(rng, 1, most);
     d.hidden = test_random_int(rng, 1, 7);
@@ -78,17 +78,17 @@ static double product_identity(tn_ctx *ctx, int order, uint64_t *rng, double *de
     double error = apart(tn_cp_apply(ctx, cp, x), y);
     tn_tensor *full = tn_cp_dense(cp);
     if (CHECK(full && y)) {
-        n = cp->in[0];
+        int64_t n = cp->in[0];
         double *vx = host(x);
         double *vy = host(y);
         double *want = doubles(rows * d.out);
         double *one = doubles(n);
         one[n - 1] = 1;
-        for (r = 0; r < rows; r++) {
+        for (int64_t r = 0; r < rows; r++) {
             double *t = host(full);
             memcpy(one, vx + r * d.in, sizeof *one * (size_t)d.in);
             contract(t, d.out, n, order, one);
-            for (i = 0; i < d.out; i++) want[r * d.out + i] = t[i];
+            for (int64_t i = 0; i < d.out; i++) want[r * d.out + i] = t[i];
         }
         test_raise(dense_error, test_frobenius(vy, want, rows * d.out));
     }
@@ -168,7 +168,7 @@ TEST(product_backward_needs_no_division)
     };
     for (tn_dtype dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
         tn_ctx *ctx = ctx_of(dtype);
-        double  x[K * H], want[K * H], *got;
+        double  x[K * H], want[K * H];
         int     f;
         tn_tensor *t = tn_tensor_1d(ctx, TN_REAL, K * H);
         for (int j = 0; j < H; j++)
@@ -180,7 +180,7 @@ TEST(product_backward_needs_no_division)
         tn_watch(t);
         tn_record(ctx);
         CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_prod(ctx, t, K))), TN_OK);
-        got = host(t->grad);
+        double *got = host(t->grad);
         for (int e = 0; e < K * H; e++) CHECK_NEAR(got[e], want[e], fabs(want[e]) * (dtype == TN_F64 ? 1e-14 : 2e-6));
         CLOSE_CTX(ctx);
     }
@@ -251,7 +251,7 @@ TEST(product_begins_with_variance_one)
                 tn_params  *ps = tn_params_create(ctx);
                 tn_mlp_desc d = ZERO;
                 tn_mlp      layer;
-                tn_tensor  *x = tn_tensor_2d(ctx, TN_REAL, ROWS, IN), *y;
+                tn_tensor  *x = tn_tensor_2d(ctx, TN_REAL, ROWS, IN);
                 double      v[ROWS * IN];
                 d.in = IN;
                 d.hidden = HIDDEN;
@@ -266,7 +266,7 @@ TEST(product_begins_with_variance_one)
                 CHECK_STATUS(tn_mlp_init(ps, "p", &d, &layer), TN_OK);
                 for (int i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
                 CHECK_STATUS(tn_write(x, TN_F64, v, ROWS * IN), TN_OK);
-                y = tn_mlp_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
+                tn_tensor *y = tn_mlp_forward(ctx, &layer, d.augmented ? tn_append_one(ctx, x) : x);
                 if (y && d.augmented) y = tn_slice(y, 1, 0, OUT);
                 sum += tn_item(tn_mean(ctx, tn_mul(ctx, y, y))) / layers;
                 tn_params_destroy(ps);
@@ -316,7 +316,7 @@ static double chain_rule(const pair *a)
 {
     int64_t out = a->cp->out, h = a->cp->terms, n = a->cp->in[0], in = n - a->cp->constant;
     double *g = host(a->whole.t->grad), *p = host(a->cp->p), *w = host(a->cp->f[0]), *v = host(a->cp->f[1]);
-    double *dp = doubles(out * h), *df = doubles(2 * h * n), *want_w = doubles(2 * h * in), *want_b = doubles(2 * h), *got, error = 0;
+    double *dp = doubles(out * h), *df = doubles(2 * h * n), *want_w = doubles(2 * h * in), *want_b = doubles(2 * h), error = 0;
     for (int64_t o = 0; o < out; o++)
         for (int64_t k = 0; k < h; k++)
             for (int64_t i = 0; i < n; i++)
@@ -330,7 +330,7 @@ static double chain_rule(const pair *a)
         for (int64_t i = 0; i < in; i++) want_w[k * in + i] = df[k * n + i];
         want_b[k] = df[k * n + n - 1];
     }
-    got = host(a->factors.p->grad);
+    double *got = host(a->factors.p->grad);
     test_raise(&error, test_frobenius(got, dp, out * h));
     got = host(a->factors.w->grad);
     test_raise(&error, test_frobenius(got, want_w, 2 * h * in));
@@ -347,11 +347,11 @@ static void whole_and_factors(tn_dtype dtype, double *value, double *gradient, d
     uint64_t rng = 19;
     *value = *gradient = *factors = 0;
     for (int t = 0; t < 40; t++) {
-        tn_tensor *x, *weights, *y[2], *dx[2];
+        tn_tensor *y[2], *dx[2];
         tn_ctx_reset(ctx);
-        pair a = pair_of(ctx, t % 2 == 1, &rng);
-        x = random_rows(ctx, test_random_int(&rng, 1, 7), a.whole.desc.in, &rng);
-        weights = random_rows(ctx, x->shape[0], a.cp->out, &rng);
+        pair       a = pair_of(ctx, t % 2 == 1, &rng);
+        tn_tensor *x = random_rows(ctx, test_random_int(&rng, 1, 7), a.whole.desc.in, &rng);
+        tn_tensor *weights = random_rows(ctx, x->shape[0], a.cp->out, &rng);
         for (int which = 0; which < 2; which++) {
             tn_tensor *mine = tn_copy(ctx, x);
             tn_watch(mine);
@@ -391,7 +391,7 @@ TEST(from_a_full_tensor)
     double   worst = 0;
     for (int t = 0; t < 30; t++) {
         int64_t           out = test_random_int(&rng, 1, 5), n = test_random_int(&rng, 1, 6), m = t % 3 == 0 ? test_random_int(&rng, 1, 6) : n;
-        tn_tensor        *full = tn_tensor_3d(ctx, TN_REAL, out, n, m), *x, *y;
+        tn_tensor        *full = tn_tensor_3d(ctx, TN_REAL, out, n, m);
         tn_params        *ps = tn_params_create(ctx);
         tn_quadratic_desc d = ZERO;
         tn_quadratic      whole;
@@ -413,8 +413,8 @@ TEST(from_a_full_tensor)
         REQUIRE(cp != NULL);
         CHECK(cp->constant == d.bias && cp->terms == out * (n + d.bias));
         CHECK_STATUS(tn_mlp_from_cp(ps, "factors", cp, &factors), TN_OK);
-        x = random_rows(ctx, 4, n, &rng);
-        y = tn_quadratic_forward(ctx, &whole, x);
+        tn_tensor *x = random_rows(ctx, 4, n, &rng);
+        tn_tensor *y = tn_quadratic_forward(ctx, &whole, x);
         test_raise(&worst, apart(tn_cp_apply(ctx, cp, x), y));
         test_raise(&worst, apart(tn_mlp_forward(ctx, &factors, x), y));
         CHECK_CTX(ctx);
@@ -430,14 +430,14 @@ TEST(conversions_refuse)
 {
     tn_desc      d = ZERO;
     tn_ctx      *ctx, *other = ctx_of(TN_F32);
-    tn_params   *ps, *foreign = tn_params_create(other);
+    tn_params   *foreign = tn_params_create(other);
     tn_quadratic whole;
     tn_mlp       factors;
     tn_tensor   *f[3];
     uint64_t     rng = 2;
     d.max_bytes = 20 << 20;
     REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
-    ps = tn_params_create(ctx);
+    tn_params *ps = tn_params_create(ctx);
     CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 50, 60, 61), TN_CP_INPUT_PLAIN) != NULL);
     CHECK(tn_cp_from_tensor(ctx, tn_tensor_3d(ctx, TN_REAL, 10, 200, 201), TN_CP_INPUT_PLAIN) != NULL);
     /* 12 MB of factors from 4 MB */
@@ -489,7 +489,7 @@ TEST(both_forms_learn_a_tensor)
     tn_mlp            factors;
     tn_optim_desc     o = ZERO;
     uint64_t          rng = 31;
-    double           *began, *ended, twist = 0;
+    double            twist = 0;
     d.in = e.in = N;
     d.out = e.out = OUT;
     e.hidden = N * OUT;
@@ -497,7 +497,7 @@ TEST(both_forms_learn_a_tensor)
     CHECK_STATUS(tn_quadratic_init(goal_params, "goal", &d, &goal), TN_OK);
     CHECK_STATUS(tn_quadratic_init(ps, "whole", &d, &whole), TN_OK);
     CHECK_STATUS(tn_mlp_init(ps, "factors", &e, &factors), TN_OK);
-    began = host(whole.t);
+    double *began = host(whole.t);
     o.kind = TN_OPTIM_SGD;
     o.lr = 0.3;
     o.momentum = 0.9;
@@ -522,7 +522,7 @@ TEST(both_forms_learn_a_tensor)
         tn_tensor_destroy(got);
         tn_cp_destroy(cp);
     }
-    ended = host(whole.t);
+    double *ended = host(whole.t);
     for (int k = 0; k < OUT; k++)
         for (int i = 0; i < N; i++)
             for (int j = 0; j < N; j++) {
@@ -544,14 +544,14 @@ TEST(quadratic_begins_with_variance_one)
         tn_params        *ps = tn_params_create(ctx);
         tn_quadratic_desc d = ZERO;
         tn_quadratic      layer;
-        tn_tensor        *x = tn_tensor_2d(ctx, TN_REAL, ROWS, IN), *y;
+        tn_tensor        *x = tn_tensor_2d(ctx, TN_REAL, ROWS, IN);
         double            v[ROWS * IN];
         d.in = IN;
         d.out = OUT;
         CHECK_STATUS(tn_quadratic_init(ps, "q", &d, &layer), TN_OK);
         for (int i = 0; i < ROWS * IN; i++) v[i] = test_random_int(&rng, 0, 1) ? 1 : -1;
         CHECK_STATUS(tn_write(x, TN_F64, v, ROWS * IN), TN_OK);
-        y = tn_quadratic_forward(ctx, &layer, x);
+        tn_tensor *y = tn_quadratic_forward(ctx, &layer, x);
         sum += tn_item(tn_mean(ctx, tn_mul(ctx, y, y))) / (int)LAYERS;
         tn_params_destroy(ps);
         tn_ctx_reset(ctx);
@@ -609,20 +609,20 @@ TEST(modifier_begins_unmodified)
         tn_params       *ps = tn_params_create(ctx);
         tn_modifier_desc d = ZERO;
         tn_modifier      m;
-        tn_tensor       *x, *y, *penalty;
-        double          *g, most = 0;
+        tn_tensor       *penalty;
+        double           most = 0;
         d.in = 7;
         d.hidden = 6;
         d.out = 3;
         d.rank = rank;
         CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_OK);
-        x = random_rows(ctx, 5, 7, &rng);
+        tn_tensor *x = random_rows(ctx, 5, 7, &rng);
         tn_record(ctx);
-        y = tn_modifier_forward(ctx, &m, x, &penalty);
+        tn_tensor *y = tn_modifier_forward(ctx, &m, x, &penalty);
         CHECK(apart(y, tn_affine(ctx, tn_affine(ctx, x, m.v, NULL), m.p, NULL)) == 0);
         CHECK(tn_item(penalty) == 0);
         CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, y), penalty)), TN_OK);
-        g = host((rank ? m.wa : m.w)->grad);
+        double *g = host((rank ? m.wa : m.w)->grad);
         for (int64_t i = 0; i < tn_tensor_count(rank ? m.wa : m.w); i++) if (fabs(g[i]) > most) most = fabs(g[i]);
         CHECK(most > 0.1);
         CHECK_CTX(ctx);
@@ -642,9 +642,9 @@ TEST(modifier_rounds)
     tn_params       *ps = tn_params_create(ctx);
     tn_modifier_desc d = ZERO;
     tn_modifier      m;
-    tn_tensor       *x, *y, *penalty;
+    tn_tensor       *penalty;
     uint64_t         rng = 12;
-    double          *vx, *w, *v, *vy, *g, want_y[ROWS * H], dv[H * N], dw[H * N], sum = 0;
+    double           want_y[ROWS * H], dv[H * N], dw[H * N], sum = 0;
     bool             bent = false;
     d.in = N;
     d.hidden = H;
@@ -652,20 +652,18 @@ TEST(modifier_rounds)
     d.step = step;
     CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_OK);
     fill_params(ps, &rng);
-    x = random_rows(ctx, ROWS, N, &rng);
+    tn_tensor *x = random_rows(ctx, ROWS, N, &rng);
     tn_record(ctx);
-    y = tn_modifier_forward(ctx, &m, x, &penalty);
+    tn_tensor *y = tn_modifier_forward(ctx, &m, x, &penalty);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
-    vx = host(x);
-    w = host(m.w);
-    v = host(m.v);
+    double *vx = host(x), *w = host(m.w), *v = host(m.v);
     memset(dv, 0, sizeof dv);
     memset(dw, 0, sizeof dw);
     for (int r = 0; r < ROWS; r++)
         for (int h = 0; h < H; h++) {
-            double z = 0, u = 0, q;
+            double z = 0, u = 0;
             for (int i = 0; i < N; i++) { z += w[h * N + i] * vx[r * N + i]; u += v[h * N + i] * vx[r * N + i]; }
-            q = floor(z / step + 0.5) * step;
+            double q = floor(z / step + 0.5) * step;
             bent = bent || fabs(q - z) > 0.1;
             sum += fabs(z) / (ROWS * H);
             want_y[r * H + h] = (1 + q) * u;
@@ -673,9 +671,9 @@ TEST(modifier_rounds)
         }
     CHECK(bent);
     CHECK_NEAR(tn_item(penalty), sum, 1e-14);
-    vy = host(y);
+    double *vy = host(y);
     WORST("rounded modifier layer, F64", test_frobenius(vy, want_y, ROWS * H), 2e-15);
-    g = host(m.v->grad);
+    double *g = host(m.v->grad);
     WORST("its gradient of V", test_frobenius(g, dv, H * N), 2e-15);
     g = host(m.w->grad);
     WORST("its straight-through gradient of W", test_frobenius(g, dw, H * N), 2e-15);
@@ -690,7 +688,7 @@ TEST(modifier_refuses)
     tn_params       *ps = tn_params_create(ctx);
     tn_modifier_desc d = ZERO;
     tn_modifier      m;
-    tn_tensor       *penalty = NULL, *x;
+    tn_tensor       *penalty = NULL;
     int64_t          none[2] = {0, 4};
     const int        absurd = 2;                     /* no enumerator: C++ would not let it be cast */
     CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_ERR_SHAPE);
@@ -718,7 +716,7 @@ TEST(modifier_refuses)
     CHECK_STATUS(tn_modifier_init(ps, "m", &d, &m), TN_OK);
     CHECK(tn_modifier_forward(ctx, NULL, NULL, &penalty) == NULL && penalty == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "modifier: the layer is NULL");
-    x = tn_tensor_nd(ctx, TN_REAL, 2, none);
+    tn_tensor *x = tn_tensor_nd(ctx, TN_REAL, 2, none);
     CHECK(tn_modifier_forward(ctx, &m, x, &penalty) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "expected at least one");
     CHECK(tn_modifier_forward(ctx, &m, x, NULL) != NULL);
@@ -759,12 +757,12 @@ TEST(failing_allocations_leave_nothing)
     test_heap heap = {0, 0, 0, 0, false};
     tn_desc   d = ZERO;
     tn_ctx   *ctx;
-    uint64_t  fail, blocks;
+    uint64_t  fail;
     bool      made = false;
     d.allocator = test_heap_allocator(&heap);
     REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
     CHECK(tn_tensor_1d(ctx, TN_REAL, 1) != NULL);                /* the arenas' first blocks */
-    blocks = heap.blocks;
+    uint64_t blocks = heap.blocks;
     for (fail = 1; fail < 2000 && !made; fail++) {
         tn_params *ps = tn_params_create(ctx);
         heap.count = 0;

@@ -50,13 +50,13 @@ static void set(const buffer *b, int64_t i, double v)
 static buffer make(uint64_t *seed, tn_dtype dtype, int64_t n)
 {
     buffer  b;
-    int64_t i, size = (int64_t)tni_dtype_size(dtype);
+    int64_t size = (int64_t)tni_dtype_size(dtype);
     b.dtype = dtype;
     b.n = n;
     b.bytes = (size_t)((n + 2 * GUARD) * size);
     b.all = (char *)malloc(b.bytes);
     b.p = b.all + GUARD * size;
-    for (i = -GUARD; i < n + GUARD; i++) set(&b, i, test_random_real(seed));
+    for (int64_t i = -GUARD; i < n + GUARD; i++) set(&b, i, test_random_real(seed));
     return b;
 }
 
@@ -140,7 +140,7 @@ TEST(memory_is_aligned_and_given_back)
     backend[1] = tn_reference_backend();
     for (int which = 0; which < 2; which++) {
         tn_desc d = ZERO;
-        void   *state = NULL, *p, *q;
+        void   *state = NULL;
         char    why[256];
         d.threads = 3;
         d.simd = TN_SIMD_PLAIN;
@@ -153,8 +153,7 @@ TEST(memory_is_aligned_and_given_back)
             CHECK(state == NULL && why[0] != 0 && heap.blocks == 0);
         }
         heap.fail_at = 0;
-        p = backend[which]->alloc(state, 1);
-        q = backend[which]->alloc(state, 1000);
+        void *p = backend[which]->alloc(state, 1), *q = backend[which]->alloc(state, 1000);
         CHECK(p && q && (uintptr_t)p % 64 == 0 && (uintptr_t)q % 64 == 0);
         CHECK(backend[which]->alloc(state, SIZE_MAX - 8) == NULL);
         CHECK(backend[which]->upload(state, q, "text", 5) == TN_OK && backend[which]->download(state, p, q, 0) == TN_OK);
@@ -183,10 +182,11 @@ enum { HEADER = 64 };                                       /* bytes before each
 /* How many reserves have a tensor; at most one has none. The blocks of each fill it, and what is noted of the free ones is true. */
 static int reserves_used(const tni_cpu *cpu)
 {
-    size_t at, left;
+    size_t left;
     int    used = 0, empty = 0;
     for (tni_reserve *r = cpu->reserves; r; r = r->next) {
-        for (left = 0, at = HEADER; at < r->bytes; at += tni_block_at(r, at)->bytes) {
+        size_t at = HEADER;
+        for (left = 0; at < r->bytes; at += tni_block_at(r, at)->bytes) {
             if (!tni_block_at(r, at)->used) left += tni_block_at(r, at)->bytes;
             CHECK(tni_block_at(r, at)->used || at >= r->first);
         }
@@ -294,7 +294,7 @@ TEST(reserves)
     const int  before = reserves_used(cpu);                 /* the backend's own memory for products may be in one */
     const bool large = cpu->large;
     void     *p[3];
-    size_t    most = 0, now;
+    size_t    most = 0;
     reserves_in_order();
     for (uint64_t seed = 1; seed <= 8; seed++) reserves_once(seed, 0, false);
     for (uint64_t seed = 1; seed <= 12; seed++) {
@@ -304,10 +304,10 @@ TEST(reserves)
     cpu->large = true;
     p[0] = b->alloc(cpu, 100000);                           /* one stays while others come and leave: memory does not grow */
     for (int i = 0; i < 1000; i++) {
-        const tni_reserve *r;
         p[1] = b->alloc(cpu, (size_t)(1 + i % 7) << 19);
         p[2] = b->alloc(cpu, (size_t)(1 + i % 5) << 18);
-        for (now = 0, r = cpu->reserves; r; r = r->next) now += r->bytes;
+        size_t now = 0;
+        for (const tni_reserve *r = cpu->reserves; r; r = r->next) now += r->bytes;
         if (i < 40 && now > most) most = now;
         CHECK(p[0] && p[1] && p[2] && now <= most);
         b->release(cpu, p[1 + i % 2], (i % 2 == 0 ? (size_t)(1 + i % 7) << 19 : (size_t)(1 + i % 5) << 18));
@@ -328,12 +328,12 @@ typedef struct gemm_call { tn_call c; buffer a, b, bias, out; } gemm_call;
 /* [b,m,n] in a buffer, in one of the ways a matrix can lie */
 static tn_view matrix_in(uint64_t *seed, tn_dtype dtype, int64_t batch, int64_t m, int64_t n, bool is_out, buffer *mem)
 {
-    int64_t row = n, col = 1, size, kind = test_random_int(seed, 0, 9), pad = test_random_int(seed, 1, 5);
+    int64_t row = n, col = 1, kind = test_random_int(seed, 0, 9), pad = test_random_int(seed, 1, 5);
     if (kind >= 4 && kind < 7) { row = 1; col = m; }            /* by columns */
     else if (kind == 7) row = n + pad;                          /* a part of longer rows */
     else if (kind == 8) { col = pad + 1; row = n * col; }       /* every so many-th */
     else if (kind == 9) { row = 1; col = m + pad; }
-    size = m > 0 && n > 0 ? (m - 1) * row + (n - 1) * col + 1 : 0;
+    int64_t size = m > 0 && n > 0 ? (m - 1) * row + (n - 1) * col + 1 : 0;
     tn_view v = view(NULL, batch, m, n);
     v.dtype = dtype;
     v.strides[0] = batch > 1 && !is_out && kind % 2 == 0 ? 0 : size;
@@ -662,10 +662,10 @@ TEST(rmsnorm)
     uint64_t seed = 6;
     double   worst = 0, back[2] = {0, 0};
     for (int t = 0; t < 60; t++) {
-        int64_t R = rows_of(t), C = columns_of(t), i;
+        int64_t R = rows_of(t), C = columns_of(t);
         buffer  x = make(&seed, TN_F32, R * C), w = make(&seed, TN_F32, C), dy = make(&seed, TN_F32, R * C), r = make(&seed, TN_F32, R);
         trial   f = begin(TN_KERNEL_RMSNORM, 1e-6), b = begin(TN_KERNEL_RMSNORM_BACKWARD, 1e-6);
-        for (i = 0; i < R; i++) set(&r, i, 1 + 0.1 * get(&r, i));
+        for (int64_t i = 0; i < R; i++) set(&r, i, 1 + 0.1 * get(&r, i));
         in(&f.c, view(&x, R, C, -1));
         in(&f.c, view(t % 3 ? &w : NULL, C, -1, -1));
         f.c.f[0] = 1e-6;
@@ -701,11 +701,11 @@ TEST(layernorm)
     uint64_t seed = 7;
     double   worst = 0, back[2] = {0, 0};
     for (int t = 0; t < 60; t++) {
-        int64_t R = rows_of(t), C = columns_of(t), i;
+        int64_t R = rows_of(t), C = columns_of(t);
         buffer  x = make(&seed, TN_F32, R * C), w = make(&seed, TN_F32, C), dy = make(&seed, TN_F32, R * C), r = make(&seed, TN_F32, R);
         buffer  bias = make(&seed, TN_F32, C);
         trial   f = begin(TN_KERNEL_LAYERNORM, 1e-6), b = begin(TN_KERNEL_LAYERNORM_BACKWARD, 1e-6);
-        for (i = 0; i < R; i++) set(&r, i, 1 + 0.1 * get(&r, i));
+        for (int64_t i = 0; i < R; i++) set(&r, i, 1 + 0.1 * get(&r, i));
         in(&f.c, view(&x, R, C, -1));
         in(&f.c, view(t % 3 ? &w : NULL, C, -1, -1));
         in(&f.c, view(t % 4 ? &bias : NULL, C, -1, -1));
@@ -813,16 +813,16 @@ TEST(cross_entropy)
     uint64_t seed = 8;
     double   worst = 0;
     for (int t = 0; t < 60; t++) {
-        int64_t R = rows_of(t), C = columns_of(t), i;
+        int64_t R = rows_of(t), C = columns_of(t);
         buffer  z = make(&seed, TN_F32, R * C), label = make(&seed, TN_I32, R);
         trial   f = begin(TN_KERNEL_CROSS_ENTROPY, 1e-6);
         buffer  fault = make(&seed, TN_I32, 4);
-        for (i = 0; i < R * C; i++) set(&z, i, (t % 4 == 0 ? 40 : 3) * get(&z, i));
-        for (i = 0; i < R; i++) set(&label, i, (double)test_random_int(&seed, 0, C - 1));
-        for (i = 0; i < 4; i++) set(&fault, i, 0);
+        for (int64_t i = 0; i < R * C; i++) set(&z, i, (t % 4 == 0 ? 40 : 3) * get(&z, i));
+        for (int64_t i = 0; i < R; i++) set(&label, i, (double)test_random_int(&seed, 0, C - 1));
+        for (int64_t i = 0; i < 4; i++) set(&fault, i, 0);
         if (t % 3 == 0 && R > 2) { set(&label, 1, (double)C); set(&label, 2, -1); }
         if (t % 6 == 1) set(&z, C / 2, t % 4 == 1 ? (double)NAN : HUGE_VAL);
-        if (t % 6 == 2) for (i = 0; i < C; i++) set(&z, i, i % 2 == 0 && t != 8 ? 1 : -HUGE_VAL);
+        if (t % 6 == 2) for (int64_t i = 0; i < C; i++) set(&z, i, i % 2 == 0 && t != 8 ? 1 : -HUGE_VAL);
         in(&f.c, view(&z, R, C, -1));
         in(&f.c, view(&label, R, -1, -1));
         result(&f, make(&seed, TN_F32, 1), view(NULL, -1, -1, -1));
@@ -927,11 +927,11 @@ TEST(random_numbers_far_out)
             for (int64_t i = 0; i < count; i++) {
                 const uint64_t e = (uint64_t)(r.first + i);
                 uint32_t word[4];
-                double   u[2], want;
+                double   u[2];
                 tni_random_words((uint64_t)c.i[0], 3, 5, e / 4, word);
                 u[0] = tni_unit(word[e % 4 / 2 * 2]);
                 u[1] = tni_unit(word[e % 4 / 2 * 2 + 1]);
-                want = u[e % 2];
+                double want = u[e % 2];
                 u[1] *= 2 * acos(-1.0);
                 if (k == 1) want = sqrt(-2 * log(u[0])) * (e % 2 ? sin(u[1]) : cos(u[1]));
                 if (k == 2) want = want >= 0.25 ? get(&x, i) / 0.75 : 0;
@@ -1073,13 +1073,13 @@ TEST(muon)
     double   worst[2] = {0, 0};
     for (int t = 0; t < 40; t++)
         for (int k = 0; k < 2; k++) {
-            int64_t batch = t < 30 ? t % 4 : 1 + t % 2, n = t < 30 ? t * 3 % 40 : 16384 * (t - 29) + t, i;
+            int64_t batch = t < 30 ? t % 4 : 1 + t % 2, n = t < 30 ? t * 3 % 40 : 16384 * (t - 29) + t;
             buffer  g = make(&seed, TN_F32, batch * n), s = make(&seed, TN_F32, 8);
             trial   f = begin(k == 0 ? TN_KERNEL_MUON_BEGIN : TN_KERNEL_MUON_END, 1e-6);
             set(&s, TNI_LR, 0.01);
             set(&s, TNI_FACTOR, t % 2 == 0 ? 1 : 0.3);
             set(&s, TNI_SKIP, t % 6 == 5);
-            for (i = 0; i < batch * n; i++)
+            for (int64_t i = 0; i < batch * n; i++)
                 set(&g, i, t % 7 == 3 ? 0 : t % 7 == 4 ? 1e-25 * get(&g, i) : t % 7 == 5 ? 1e30 * get(&g, i) : get(&g, i));
             f.c.f[0] = k == 0 ? 0.95 : 1.5;
             f.c.f[1] = t % 2;
@@ -1092,7 +1092,7 @@ TEST(muon)
                 result(&f, g, view(&g, batch, n, -1));
                 result(&f, make(&seed, TN_F32, batch * n), view(NULL, batch, n, -1));
                 f.c.out[2].data = f.out[2].p;
-                if (t % 7 == 3 || t % 7 == 4) for (i = 0; i < batch * n; i++) set(&f.out[2], i, 0);
+                if (t % 7 == 3 || t % 7 == 4) for (int64_t i = 0; i < batch * n; i++) set(&f.out[2], i, 0);
             } else {
                 in(&f.c, view(&g, batch * n, -1, -1));
                 result(&f, make(&seed, TN_F32, batch * n), view(NULL, batch * n, -1, -1));
@@ -1112,17 +1112,17 @@ TEST(copy_kernels)
     static const tn_dtype dtype[] = {TN_F32, TN_F64, TN_I32};
     uint64_t seed = 12;
     double   worst = 0;
-    int      t, k;
-    for (t = 0; t < 60; t++) {
+    for (int t = 0; t < 60; t++) {
         int64_t n[3], at = 1;
         trial   f = begin(t % 6 == 5 ? TN_KERNEL_FILL : TN_KERNEL_COPY, 0);
         int     order[3] = {0, 1, 2};
-        for (k = 0; k < 3; k++) n[k] = t % 10 == 9 ? 40 : t % 10 == 7 && k > 0 ? 30 + 37 * k : test_random_int(&seed, t % 13 == 0 ? 0 : 1, 9);
+        for (int k = 0; k < 3; k++)
+            n[k] = t % 10 == 9 ? 40 : t % 10 == 7 && k > 0 ? 30 + 37 * k : test_random_int(&seed, t % 13 == 0 ? 0 : 1, 9);
         buffer x = make(&seed, dtype[t % 3], n[0] * n[1] * n[2] * 2);
         tn_view v = view(&x, n[0], n[1], n[2]);
         if (t % 2) { order[0] = (int)test_random_int(&seed, 0, 2); order[1] = (order[0] + 1) % 3; order[2] = (order[0] + 2) % 3; }
-        for (k = 2; k >= 0; k--) { v.strides[order[k]] = at; at *= n[order[k]]; }
-        if (t % 5 == 2) for (k = 0; k < 3; k++) v.strides[k] *= 2;
+        for (int k = 2; k >= 0; k--) { v.strides[order[k]] = at; at *= n[order[k]]; }
+        if (t % 5 == 2) for (int k = 0; k < 3; k++) v.strides[k] *= 2;
         if (t % 5 == 3) v.strides[t % 3] = 0;
         if (f.c.kernel == TN_KERNEL_COPY) in(&f.c, v);
         f.c.f[0] = 1.25;

@@ -681,19 +681,20 @@ static bool direct_check(void *state, void *reference, direct *d)
     if (s != TN_OK) { printf("     %s, reference: %s\n", d->what, tn_status_name(s)); ok = false; }
     for (int k = 0; k < d->n_out && ok; k++) {
         operand *o = &d->out[k];
-        int64_t  n = shape_count(o->rank, o->shape), e;
-        double  *a, *b, worst;
+        int64_t  n = shape_count(o->rank, o->shape);
         if (direct_absent(o)) continue;
-        a = (double *)malloc(sizeof *a * (size_t)(n + 1));
-        b = (double *)malloc(sizeof *b * (size_t)(n + 1));
-        for (e = 0; e < n; e++) {
+        double *a = (double *)malloc(sizeof *a * (size_t)(n + 1));
+        double *b = (double *)malloc(sizeof *b * (size_t)(n + 1));
+        for (int64_t e = 0; e < n; e++) {
             int64_t at = operand_at(o, e);
             a[e] = got[k][at];
             b[e] = d->bits ? rounded(o->dtype, want[k][at]) : want[k][at];
             o->v[at] = got[k][at] = (double)NAN;                 /* the rest of the buffer must be unchanged */
         }
-        for (e = 0; e < o->room; e++) if (o->v[e] == o->v[e] && o->v[e] != got[k][e]) { printf("     %s: output %d: beside it\n", d->what, k); ok = false; break; }
-        worst = nmse(a, b, n);
+        for (int64_t e = 0; e < o->room; e++)
+            if (o->v[e] == o->v[e] && o->v[e] != got[k][e]) { printf("     %s: output %d: beside it\n", d->what,
+                                                                     k); ok = false; break; }
+        double worst = nmse(a, b, n);
         if (!(worst <= (d->bits ? 0 : d->gate)) && !(!d->bits && is_noise(a, b, n, d->gate) && let(LET_NOISE))) {
             printf("     %s: output %d: NMSE %.3g, allowed %.3g\n", d->what, k, worst, d->bits ? 0 : d->gate);
             ok = false;
@@ -710,8 +711,8 @@ static bool direct_check(void *state, void *reference, direct *d)
    6: rows from the last to the first */
 static operand matrix_make(uint64_t *rng, tn_dtype dtype, int64_t batch, int64_t rows, int64_t cols, int layout)
 {
-    int64_t shape[3], strides[3], span;
-    shape[0] = batch; shape[1] = rows; shape[2] = cols;
+    int64_t strides[3];
+    int64_t shape[3] = {batch, rows, cols};
     strides[1] = cols; strides[2] = 1;
     switch (layout) {
     case 1: strides[1] = 1; strides[2] = rows; break;
@@ -722,7 +723,7 @@ static operand matrix_make(uint64_t *rng, tn_dtype dtype, int64_t batch, int64_t
     case 6: strides[1] = -cols; break;
     default: break;
     }
-    span = rows * (strides[1] < 0 ? -strides[1] : strides[1]) + cols * strides[2] + 3;
+    int64_t span = rows * (strides[1] < 0 ? -strides[1] : strides[1]) + cols * strides[2] + 3;
     strides[0] = layout == 5 ? 0 : span;
     return operand_make(rng, dtype, 3, shape, strides);
 }
@@ -794,12 +795,12 @@ TEST(copies_of_all_kinds)
     for (int i = 0; i < (test_small() ? 100 : 400) && test_now.failures < 10; i++) {
         static char what[200];
         direct   d = ZERO;
-        int64_t  shape[TN_MAX_RANK], strides[2][TN_MAX_RANK], e;
-        int      rank = (int)test_random_int(&rng, 0, 8), side, k, n;
+        int64_t  shape[TN_MAX_RANK], strides[2][TN_MAX_RANK];
+        int      rank = (int)test_random_int(&rng, 0, 8), k;
         tn_dtype types[2];
-        for (side = 0; side < 2; side++) types[side] = (tn_dtype)test_random_int(&rng, TN_F32, TN_I32);
+        for (int side = 0; side < 2; side++) types[side] = (tn_dtype)test_random_int(&rng, TN_F32, TN_I32);
         for (k = 0; k < rank; k++) shape[k] = test_random_int(&rng, 0, 40) == 0 ? 0 : test_random_int(&rng, 1, rank > 4 ? 3 : i % 16 == 0 ? 40 : 9);
-        for (side = 0; side < 2; side++) {          /* axes in any order, with gaps, some of them reversed */
+        for (int side = 0; side < 2; side++) {      /* axes in any order, with gaps, some of them reversed */
             int     order[TN_MAX_RANK];
             int64_t step = test_random_int(&rng, 1, 2);
             for (k = 0; k < rank; k++) order[k] = k;
@@ -811,7 +812,7 @@ TEST(copies_of_all_kinds)
             }
         }
         if (rank > 0 && i % 5 == 0) strides[0][test_random_int(&rng, 0, rank - 1)] = 0;
-        n = snprintf(what, sizeof what, "copy %s to %s of [", dtype_text(types[0]), dtype_text(types[1]));
+        int n = snprintf(what, sizeof what, "copy %s to %s of [", dtype_text(types[0]), dtype_text(types[1]));
         for (k = 0; k < rank; k++) n += snprintf(what + n, sizeof what - (size_t)n, "%d (%d to %d) ", (int)shape[k], (int)strides[0][k], (int)strides[1][k]);
         d.what = what;
         d.kernel = TN_KERNEL_COPY;
@@ -819,7 +820,9 @@ TEST(copies_of_all_kinds)
         d.bits = true;
         d.in[0] = operand_make(&rng, types[0], rank, shape, strides[0]);
         d.out[0] = operand_make(&rng, types[1], rank, shape, strides[1]);
-        for (e = 0; e < d.in[0].room; e++) d.in[0].v[e] = types[0] == TN_I32 ? (double)test_random_int(&rng, -200, 200) : rounded(types[0], test_random_real(&rng) * 100);
+        for (int64_t e = 0; e < d.in[0].room; e++)
+            d.in[0].v[e] = types[0] == TN_I32 ? (double)test_random_int(&rng, -200, 200)
+                           : rounded(types[0], test_random_real(&rng) * 100);
         direct_check(state, reference, &d);
     }
     guard.stage = false;
@@ -1153,14 +1156,14 @@ static void determinism_in(tn_dtype dtype, tn_dtype activations)
             const int round = index % CASE_ROUNDS;
             setting s;
             result  r;
-            int     k;
             if (!chosen(index / CASE_ROUNDS, round) || !among(either(1 << 1 | DEEP | LARGE, DEEP | LARGE, DEEP), round)) continue;
             tn_ctx_reset(ctx);                                               /* clears what the last case recorded */
             if (run) unrelated(ctx, &rng);
             bool ok = run_one(ctx, index, &r, &s);
             if (!run) { first_run[index] = r; setting_end(&s); continue; }
             ok = ok && first_run[index].y && CHECK(same_numbers(r.y, first_run[index].y, r.count));
-            for (k = 0; ok && k < r.inputs; k++) ok = !r.gradient[k] || CHECK(same_numbers(r.gradient[k], first_run[index].gradient[k], r.of[k]));
+            for (int k = 0; ok && k < r.inputs; k++)
+                ok = !r.gradient[k] || CHECK(same_numbers(r.gradient[k], first_run[index].gradient[k], r.of[k]));
             if (!ok) rerun(&s);
             setting_end(&s);
             result_free(&r);
@@ -1252,9 +1255,9 @@ static void fault_on(const tn_backend *backend, int fault, char text[512], doubl
     int32_t    bad[4];
     tn_desc    d = desc_with(backend, TN_F32);
     tn_ctx    *ctx;
-    tn_tensor *ids, *x, *w, *loss;
+    tn_tensor *loss;
     tn_init    init = ZERO;
-    int64_t    shape[2] = {4, 3}, four = 4, i;
+    int64_t    shape[2] = {4, 3}, four = 4;
     double     v[12];
     text[0] = 0;
     memcpy(bad, id, sizeof bad);
@@ -1263,16 +1266,16 @@ static void fault_on(const tn_backend *backend, int fault, char text[512], doubl
     init.rule = TN_INIT_ZERO;
     tn_param *p = tn_params_add(ps, "table", 2, shape, init);
     tn_optim *optim = tn_optim_create(ps, NULL);
-    for (i = 0; i < 12; i++) v[i] = (double)(i % 5) - 1.5;
+    for (int64_t i = 0; i < 12; i++) v[i] = (double)(i % 5) - 1.5;
     CHECK_STATUS(tn_write(p->value, TN_F64, v, 12), TN_OK);
     if (fault == 0) bad[2] = 4;
     if (fault == 1) bad[3] = -1;
     tn_ctx_reset(ctx);
-    ids = tn_tensor_1d(ctx, TN_I32, four);
+    tn_tensor *ids = tn_tensor_1d(ctx, TN_I32, four);
     CHECK_STATUS(tn_write(ids, TN_I32, fault == 2 ? id : bad, 4), TN_OK);
-    w = tn_full(ctx, 2, shape, fault == 3 ? (double)NAN : fault == 4 ? HUGE_VAL : 1);
+    tn_tensor *w = tn_full(ctx, 2, shape, fault == 3 ? (double)NAN : fault == 4 ? HUGE_VAL : 1);
     tn_record(ctx);
-    x = tn_mul(ctx, tn_embed(ctx, p->value, ids), w);
+    tn_tensor *x = tn_mul(ctx, tn_embed(ctx, p->value, ids), w);
     if (fault == 2) {
         bad[1] = 3;                                                     /* the first invalid one of 3 labels */
         ids = tn_tensor_1d(ctx, TN_I32, four);
@@ -1388,7 +1391,7 @@ static bool lesson_on(const tn_backend *backend, tn_dtype dtype, tn_dtype activa
         int32_t    id[TEXTS * TOKENS], next[TEXTS * TOKENS];
         double     pixel[ROWS * PIXELS];
         int64_t    n = text ? TEXTS * TOKENS : ROWS;
-        tn_tensor *x, *y, *loss;
+        tn_tensor *x, *y;
         for (int64_t i = 0; i < TEXTS * TOKENS; i++) id[i] = (int32_t)(test_random_int(&rng, 0, 18) * test_random_int(&rng, 0, 1));
         for (int64_t i = 0; i < n; i++) next[i] = text ? (id[i] * 3 + 1) % 19 : id[i] % 10;
         for (int64_t i = 0; i < ROWS * PIXELS; i++) pixel[i] = (double)(float)(test_random_real(&rng) + next[i / PIXELS] * 0.1);
@@ -1404,7 +1407,7 @@ static bool lesson_on(const tn_backend *backend, tn_dtype dtype, tn_dtype activa
         }
         ok = ok && CHECK_STATUS(tn_write(y, TN_I32, next, n), TN_OK);
         tn_record(ctx);
-        loss = text ? tn_transformer_loss(ctx, &model, x, y)
+        tn_tensor *loss = text ? tn_transformer_loss(ctx, &model, x, y)
                     : tn_cross_entropy(ctx, l->what == LESSON_MLP ? tn_mlp_forward(ctx, &mlp, x) : tn_mlp_forward(ctx,
                                                                                                                   &product,
                                                                                                                       x), y);
@@ -1464,23 +1467,22 @@ TEST(trains_alike_bf16) { NEED_GPU(); learn(TN_F32, TN_BF16, either(10, 4, 2), 2
 /* Two at once, step by step: each as if it were alone. */
 TEST(two_contexts)
 {
-    tn_ctx   *ctx[2];
+    tn_ctx *ctx[2];
     tn_tensor *x[2];
-    double    alone[2][30], both[2][30];
-    int64_t   n = 30;
-    int       k;
+    double  alone[2][30], both[2][30];
+    int64_t n = 30;
     NEED_GPU();
     for (int round = 0; round < 2; round++) {
-        for (k = 0; k < 2; k++) {
+        for (int k = 0; k < 2; k++) {
             tn_desc d = desc_with(device(), k ? TN_F64 : TN_F32);
             d.seed = 5 + (uint64_t)k;
             REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx[k], NULL), TN_OK));
             x[k] = tn_tensor_keep(tn_normal(ctx[k], 1, &n, 0, 1));
             if (round) continue;
             for (int step = 0; step < 5; step++) {
-                tn_tensor *y;
                 tn_ctx_reset(ctx[k]);
-                y = tn_tensor_keep(tn_add(ctx[k], x[k], tn_activation(ctx[k], tn_uniform(ctx[k], 1, &n, -1, 1), TN_ACT_EXP)));
+                tn_tensor *y = tn_tensor_keep(tn_add(ctx[k], x[k],
+                                                     tn_activation(ctx[k], tn_uniform(ctx[k], 1, &n, -1, 1), TN_ACT_EXP)));
                 tn_tensor_destroy(x[k]);
                 x[k] = y;
             }
@@ -1489,17 +1491,17 @@ TEST(two_contexts)
         }
         if (!round) continue;
         for (int step = 0; step < 10; step++) {
-            tn_tensor *y;
-            k = step % 2;
+            int k = step % 2;
             tn_ctx_reset(ctx[k]);
-            y = tn_tensor_keep(tn_add(ctx[k], x[k], tn_activation(ctx[k], tn_uniform(ctx[k], 1, &n, -1, 1), TN_ACT_EXP)));
+            tn_tensor *y = tn_tensor_keep(tn_add(ctx[k], x[k],
+                                                 tn_activation(ctx[k], tn_uniform(ctx[k], 1, &n, -1, 1), TN_ACT_EXP)));
             tn_tensor_destroy(x[k]);
             x[k] = y;
         }
-        for (k = 0; k < 2; k++) CHECK_STATUS(tn_read(x[k], TN_F64, both[k], n), TN_OK);
+        for (int k = 0; k < 2; k++) CHECK_STATUS(tn_read(x[k], TN_F64, both[k], n), TN_OK);
         tn_ctx_destroy(ctx[0]);
         tn_ctx_destroy(ctx[1]);
-        for (k = 0; k < 2; k++) CHECK(same_numbers(alone[k], both[k], n));
+        for (int k = 0; k < 2; k++) CHECK(same_numbers(alone[k], both[k], n));
     }
     CHECK(guard_check());
 }

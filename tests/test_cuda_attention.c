@@ -103,11 +103,11 @@ static void drop(results *r) { for (int i = 0; i < CHANNELS; i++) free(r->x[i]);
 static results solve(tn_ctx *ctx, const problem *p, bool made)
 {
     results    r = ZERO;
-    tn_tensor *x[3], *in[3], *w, *o;
+    tn_tensor *x[3], *in[3];
     if (!ctx) return r;
     tn_ctx_reset(ctx);
     for (int i = 0; i < 3; i++) x[i] = operand(ctx, p, (operand_of)i);
-    w = operand(ctx, p, W);
+    tn_tensor *w = operand(ctx, p, W);
     if (!x[0] || !x[1] || !x[2] || !w) return r;
     if (p->pad) w = tn_slice(w, 3, lead_of(p), lead_of(p) + p->dv);
     tn_record(ctx);
@@ -117,7 +117,7 @@ static results solve(tn_ctx *ctx, const problem *p, bool made)
         if (p->pad) in[i] = tn_slice(in[i], 3, lead_of(p), lead_of(p) + (i < V ? p->d : p->dv));
         if (p->copies) in[i] = tn_copy(ctx, in[i]);
     }
-    o = tn_attend(ctx, in[0], in[1], in[2], &p->a);
+    tn_tensor *o = tn_attend(ctx, in[0], in[1], in[2], &p->a);
     CHECK(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, o, w))) == TN_OK);
     take(&r, 0, o);
     for (int i = 0; i < 3; i++) take(&r, 1 + i, x[i]->grad);
@@ -582,9 +582,9 @@ TEST(wgmma)
             CHECK_INT(by_tma(), tma + 4 * (3 - not_by_tma(&p)));        /* in two ways, twice */
             CHECK_INT(by_copies(), copies + 4 * not_by_tma(&p));
 #endif
-            results loaded = result_of(&p, 1), copied;
+            results loaded = result_of(&p, 1);
             without_tma = true;
-            copied = result_of(&p, 1);
+            results copied = result_of(&p, 1);
             without_tma = false;
             same_bits(&p, &loaded, &copied, 1, "not as by cp.async");
             drop(&loaded);
@@ -628,20 +628,19 @@ TEST(wgmma_views)
         problem p = make((tn_attend_kind)kind, 2, 140, 150, 2, 64, 64);
         for (int64_t lead = 8; lead < 25; lead += 16) {
             const int before = launched_tma;
-            results   right, got, copied;
             if (test_small() && lead > 8) continue;
             p.pad = p.lead = lead;
-            right = right_of(&p);
+            results right = right_of(&p);
 #ifdef TN_CUDA_HOST
             const uint64_t packs = tnch_launches_of("tnc_attend_pack");
 #endif
-            got = result_of(&p, 1);
+            results got = result_of(&p, 1);
 #ifdef TN_CUDA_HOST
             CHECK_INT(tnch_launches_of("tnc_attend_pack"), packs);
 #endif
             compare(&p, &got, &right, 1, 3e-5);
             p.copies = true;
-            copied = result_of(&p, 1);
+            results copied = result_of(&p, 1);
             p.copies = false;
             same_bits(&p, &got, &copied, 1, "not as from contiguous copies");
             CHECK_INT(launched_tma, before + 2);
@@ -658,12 +657,12 @@ typedef struct kept { tn_tensor *in[4], *out[CHANNELS]; } kept;
 
 static void keep_step(tn_ctx *ctx, const kept *k, const problem *p)
 {
-    tn_tensor *x[3], *o;
+    tn_tensor *x[3];
     tn_ctx_reset(ctx);
     for (int i = 0; i < 3; i++) x[i] = tn_scale(ctx, k->in[i], 1);
     tn_record(ctx);
     for (int i = 0; i < 3; i++) tn_watch(x[i]);
-    o = tn_attend(ctx, x[0], x[1], x[2], &p->a);
+    tn_tensor *o = tn_attend(ctx, x[0], x[1], x[2], &p->a);
     tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, o, k->in[3])));
     tn_assign(k->out[0], o);
     for (int i = 0; i < 3; i++) tn_assign(k->out[1 + i], x[i]->grad);
@@ -725,9 +724,9 @@ TEST(wgmma_in_groups_and_without_a_driver)
     wgmma_begin();
     for (int kind = 0; kind < 3; kind++) {
         problem p = make((tn_attend_kind)kind, 1, 150, 140, 3, 64, 64);
-        results all = result_of(&p, 1), some;
+        results all = result_of(&p, 1);
         tnch_set_l2(1);
-        some = result_of(&p, 1);
+        results some = result_of(&p, 1);
         same_bits(&p, &all, &some, 1, "not as in one group");
         drop(&some);
         tnch_set_l2(40 << 20);

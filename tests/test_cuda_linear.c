@@ -693,13 +693,13 @@ TEST(linear_is_quadratic)
         {1, 1, 40, 290, 16, 24, S, 1, SUM, 0, 0},
         {1, 1, 130, 140, 16, 16, L, 0, MEAN, 0, 0},
     };
-    size_t i, n = few(3);
+    size_t             n = few(3);
     for (int dtype = 0; dtype < 2; dtype++) {
         const tn_dtype type = dtype ? TN_BF16 : TN_F32;
         double         worst = 0;
         world          w = open_world(11);
         if (!w.gpu) NO_GPU("the backend does not open");
-        for (i = 0; i < n; i++) test_raise(&worst, forms(&w, &list[i], type));
+        for (size_t i = 0; i < n; i++) test_raise(&worst, forms(&w, &list[i], type));
         WORST(dtype ? "NMSE of the forms, BF16" : "NMSE of the forms, F32", worst, dtype ? 6e-5 : 1e-10);
         w.gpu->close(w.state);
     }

@@ -46,11 +46,10 @@ static bool loopback(void)
     struct sockaddr_in at;
     socklen_t          bytes = sizeof at;
     const int          listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
-    bool               good;
     memset(&at, 0, sizeof at);
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    good = bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 1) == 0
+    bool good = bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 1) == 0
         && getsockname(listener, (struct sockaddr *)&at, &bytes) == 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0;
     if (listener >= 0) close(listener);
     if (fd >= 0) close(fd);
@@ -87,12 +86,12 @@ enum { OLD_FILE, PORT_TAKEN, LOCALHOST, GIVEN_UP, STRANGERS, SECRET, EMPTY_FILE,
 static bool comes_after_strangers(const job *j)
 {
     struct sockaddr_in at = ZERO;
-    int                fd, tries = 0;
+    int                tries = 0;
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     at.sin_port = htons((unsigned short)(20000 + (int)getppid() % 20000));
     for (int i = 0; i < 40 && j->rank == 1; i++) {
-        fd = socket(AF_INET, SOCK_STREAM, 0);
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
         for (; connect(fd, (struct sockaddr *)&at, sizeof at) != 0; sleep_for(0.05), tries++)
             if (tries > 1000) return false;
         if (i % 2) sends(fd, "GET", 3);
@@ -124,7 +123,6 @@ static bool gives_up(const job *j)
 static bool meets(job *j)
 {
     const int64_t one = 1;
-    bool          good;
     if (j->kind == LOCALHOST) setenv("MASTER_ADDR", "localhost", 1);
     if (j->kind == OLD_FILE) by_file = true;
     if (j->kind == OLD_FILE && j->rank == 0) sleep_for(0.3);          /* the others read the old one first */
@@ -140,7 +138,7 @@ static bool meets(job *j)
     if (!open_job(j, TN_F32)) return false;
     double sum = j->rank + 1;
     tn_tensor *t = tn_tensor_create(j->ctx, TN_F32, 1, &one);
-    good = tn_write(t, TN_F64, &sum, 1) == TN_OK && tn_comm_all_reduce(t) == TN_OK && tn_read(t, TN_F64, &sum, 1) == TN_OK
+    bool good = tn_write(t, TN_F64, &sum, 1) == TN_OK && tn_comm_all_reduce(t) == TN_OK && tn_read(t, TN_F64, &sum, 1) == TN_OK
         && sum == j->size * (j->size + 1) / 2;
     if (!good) printf("rank %d of %d: sum %g: %s\n", j->rank, j->size, sum, tn_ctx_error(j->ctx));
     return close_job(j, good);

@@ -271,7 +271,6 @@ static void compare(operand *o, int number)
     const int64_t line = o->line ? o->line : o->n ? o->n : 1;
     double        most = 0, unit = 0;
     int64_t       first = 0;
-    bool          same;
     CHECK_STATUS(here.gpu->download(here.state, raw, o->at - o->before, o->before + o->bytes + o->after), TN_OK);
     for (int64_t i = 0; i < o->n; i++) want[i] = number_at(o->mine, wide_of(o->dtype), i);
     for (int64_t i = 0; i < o->n; i++) {
@@ -284,7 +283,7 @@ static void compare(operand *o, int number)
         if (test_raise(&most, e / (unit + DBL_MIN))) first = i;
     }
     if (!CHECK(most >= o->least)) printf("     %s, operand %d: the error is only %.2g\n", now, number, most);
-    same = memcmp(raw, o->host, o->before) == 0
+    bool same = memcmp(raw, o->host, o->before) == 0
         && memcmp(raw + o->before + o->bytes, o->host + o->before + o->bytes, o->after) == 0;
     if (!CHECK(most <= o->bound) || !CHECK(same)) {
         printf("     %s, operand %d of dtype %d, %d elements, offset %d: ", now, number, (int)o->dtype, (int)o->n,
@@ -428,13 +427,13 @@ TEST(muon_end) { NEED_GPU(); updates(TN_KERNEL_MUON_END, "muon_end"); }
 TEST(many_parameters)
 {
     uint64_t seed = 3;
-    operand *s, *p[2];
+    operand *p[2];
     row      list[110];
     int      n = 0;
     NEED_GPU();
     if (!open_place()) return;
     NAME("sgd of many parameters");
-    s = scalars_of(TN_F32, false, 0.5);
+    operand *s = scalars_of(TN_F32, false, 0.5);
     for (int k = 0; k < 100; k++) {
         row r = row_of(TN_KERNEL_SGD);
         p[0] = fill(make(TN_F32, 5 + k, k % 4, 2e-6), &seed, 0, 1);
@@ -635,7 +634,7 @@ static void softmaxes(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
     uint64_t     seed = (uint64_t)(1000 * C + k);
     row          f = row_of(TN_KERNEL_SOFTMAX), b = row_of(TN_KERNEL_SOFTMAX_BACKWARD);
     operand     *x = fill(make(dtype, R * C, k % 4, 0), &seed, k % 5 == 4 ? 50 : 0, k % 3 ? 3 : 60), *y = make(dtype, R * C, k / 2 % 4, bound);
-    operand     *p = make(dtype, R * C, k % 4, 0), *dy = fill(make(dtype, R * C, k / 3 % 4, 0), &seed, 0, 1), *dx;
+    operand     *p = make(dtype, R * C, k % 4, 0), *dy = fill(make(dtype, R * C, k / 3 % 4, 0), &seed, 0, 1);
     NAME("softmax of [%d,%d], kind %d, %d", (int)R, (int)C, kind, k);
     if (kind > 0) x->x[R / 2 * C + C / 2] = kind == 1 ? (double)NAN : kind == 2 ? HUGE_VAL : -HUGE_VAL;
     for (int64_t i = 0; i < C && kind == 4; i++) x->x[(R - 1) * C + i] = -HUGE_VAL;              /* a whole row */
@@ -649,7 +648,7 @@ static void softmaxes(tn_dtype dtype, int64_t R, int64_t C, int kind, int k)
         p->x[i] = rounded(dtype, k % 2 ? -4 * u : u / (double)C);
     }
     if (kind == 3) p->x[0] = k % 2 ? -HUGE_VAL : 0;
-    dx = fill(make(dtype, R * C, k % 3, bound), &seed, 0, 1);
+    operand *dx = fill(make(dtype, R * C, k % 3, bound), &seed, 0, 1);
     dx->line = C;
     dx->unit = (double *)malloc(sizeof(double) * (size_t)R);
     for (int64_t i = 0; i < R; i++) dx->unit[i] = k % 2 ? sqrt((double)C) + 2 : 2;
@@ -917,13 +916,9 @@ TEST(tick)
 /* Element e of uniform numbers in (0, 1), by the Philox of cases.h. The number of its block, e / 4, has 64 bits. */
 static double uniform_at(uint64_t seed, uint32_t call, uint32_t clock, uint64_t e)
 {
-    uint32_t counter[4], key[2], out[4];
-    counter[0] = (uint32_t)(e / 4);
-    counter[1] = (uint32_t)(e / 4 >> 32);
-    counter[2] = call;
-    counter[3] = clock;
-    key[0] = (uint32_t)seed;
-    key[1] = (uint32_t)(seed >> 32);
+    uint32_t out[4];
+    uint32_t counter[4] = {(uint32_t)(e / 4), (uint32_t)(e / 4 >> 32), call, clock};
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     plain_philox(counter, key, out);
     return ((double)(out[e % 4] >> 9) + 0.5) / 8388608;
 }
@@ -1122,7 +1117,7 @@ TEST(passes)
                 const int64_t  n = sizes[j], R = rows ? 1 + j % 3 : n, parts = rows ? which < 4 ? 2 : 2 + k % 3 : 1;
                 const int64_t  wide = rows ? parts * n : 1, thin = rows ? n : 1;
                 row            r = row_of(kernel[which]);
-                operand       *clock = NULL, *y;
+                operand       *clock = NULL;
                 if (left_out(k++) || (random && t == 2)) continue;
                 NAME("%s of %d, dtype %d, %d", tn_kernel_name(kernel[which]), (int)n, (int)dtype, k);
                 if (!random) add_in(&r, fill(make(dtype, R * wide, k % 4, 0), &seed, 0, 3), R, rows ? wide : -1);
@@ -1132,7 +1127,7 @@ TEST(passes)
                     clock->x[0] = 5;
                     add_in(&r, clock, 1, -1);
                 }
-                y = fill(make(dtype, R * (back ? wide : thin), k / 5 % 4, bound), &seed, 0, 1);
+                operand *y = fill(make(dtype, R * (back ? wide : thin), k / 5 % 4, bound), &seed, 0, 1);
                 add_out(&r, y, R, !rows ? -1 : back ? wide : thin);
                 r.c.accumulate = (back || which == 6) && k % 2 == 1;
                 r.c.i[0] = which < 4 ? k % 5 : which < 6 ? parts : 77;
@@ -1455,19 +1450,19 @@ TEST(scans)
             const int64_t  sites = states ? list[k].uniform ? 1 : n : b * n, width = S * d;
             const double   bound = t / 2 ? 2e-13 : 4e-6;
             row            f = row_of(states ? TN_KERNEL_SCAN_STATES : TN_KERNEL_SCAN), g = row_of(states ? TN_KERNEL_SCAN_STATES_BACKWARD : TN_KERNEL_SCAN_BACKWARD);
-            operand       *m, *phi = NULL, *v = NULL, *y, *logs, *r;
+            operand       *phi = NULL, *v = NULL;
             int            at = 0;
             int reverse = t % 2;
             if (left_out(k + t)) continue;
             NAME("scan of [%d,%d,%d], s %d, dtype %d, reverse %d", (int)b, (int)n, (int)d, (int)list[k].s, (int)dtype, reverse);
-            m = fill(make(dtype, sites * width * d, k % 4, 0), &seed, 0, 1);
+            operand *m = fill(make(dtype, sites * width * d, k % 4, 0), &seed, 0, 1);
             if (stop) for (int64_t i = 0; i < d * d; i++) m->x[d * d + i] = 0;                   /* M_1 is zero */
             if (states) phi = fill(make(dtype, b * n * S, k / 2 % 4, 0), &seed, 0, 1);
             if (open) v = fill(make(dtype, k % 2 ? d : b * d, k / 3 % 4, 0), &seed, 0, 1);
-            y = make(dtype, b * N * size, 0, bound);
-            logs = make(dtype, b * N, 0, bound);
-            r = make(dtype, b * N, 0, bound);
-            tn_view core = states ? heads_of(m, sites, d, S, d) : heads_of(m, b, n, d, d);
+            operand *y = make(dtype, b * N * size, 0, bound);
+            operand *logs = make(dtype, b * N, 0, bound);
+            operand *r = make(dtype, b * N, 0, bound);
+            tn_view  core = states ? heads_of(m, sites, d, S, d) : heads_of(m, b, n, d, d);
             if (states) add_in(&f, v, k % 2 ? 1 : b, d);
             f.in[f.c.n_in] = m;
             f.c.in[f.c.n_in++] = core;

@@ -112,10 +112,10 @@ static tn_tensor *matrix_of(const run *r, int which)
 static void happen(run *r, int step)
 {
     tn_tensor *w = matrix_of(r, step % 3);
-    int64_t    n = tn_tensor_count(w), i;
+    int64_t    n = tn_tensor_count(w);
     float     *v = (float *)malloc(sizeof *v * (size_t)n);
     CHECK_STATUS(tn_read(w, TN_F32, v, n), TN_OK);
-    for (i = 0; i < n; i++) v[i] = v[i] * 0.75f + 0.001f;
+    for (int64_t i = 0; i < n; i++) v[i] = v[i] * 0.75f + 0.001f;
     if (step == 3) CHECK_STATUS(tn_write(w, TN_F32, v, n), TN_OK);
     if (step == 4) CHECK_STATUS(tn_assign(w, tn_scale(r->ctx, w, 0.5)), TN_OK);
     if (step == 5) CHECK_STATUS(tn_write(tn_slice(w, 0, 0, 1), TN_F32, v, n / w->shape[0]), TN_OK);
@@ -139,11 +139,10 @@ static void happen(run *r, int step)
 static double *train(const plan *p, const tn_backend *backend, bool events, int64_t *count, uint64_t *launches, tn_memory *memory)
 {
     run     r;
-    double *v;
     int64_t at = STEPS;
     *count = 0;
     if (!begin(&r, p, backend, 0)) return NULL;
-    v = (double *)malloc(sizeof *v * (size_t)(STEPS + tn_params_elements(r.params)));
+    double *v = (double *)malloc(sizeof *v * (size_t)(STEPS + tn_params_elements(r.params)));
     for (int64_t i = 0; i < STEPS; i++) {
         if (events) happen(&r, (int)i);
 #ifdef TN_CUDA_HOST
@@ -189,15 +188,15 @@ TEST(bits_are_those_of_rounding_at_each_product)
     plain.shadow = 0;
     for (int k = test_least() ? 6 : 0; k < (test_small() ? 8 : 24); k++) {
         const plan p = plan_of(k);
-        int64_t    n[2], more, numbers;
+        int64_t    n[2];
         uint64_t   launches[2] = {0, 0};
         tn_memory  memory[2];
         double    *with = train(&p, tn_cuda_backend(), k >= 4, &n[0], &launches[0], &memory[0]);
         double    *without = train(&p, &plain, k >= 4, &n[1], &launches[1], &memory[1]);
         if (CHECK(with && without) && CHECK_INT(n[0], n[1])) CHECK(memcmp(with, without, sizeof *with * (size_t)n[0]) == 0);
         /* qk, v and o of an attention, w and p of an MLP, and the head: 2 bytes per number, and what describes them */
-        more = (int64_t)(memory[0].live - memory[1].live);
-        numbers = LAYERS * (4 + 1 + 1 + 2 + 1) * p.dim * p.dim + p.dim * (p.dim + 16);
+        int64_t more = (int64_t)(memory[0].live - memory[1].live);
+        int64_t numbers = LAYERS * (4 + 1 + 1 + 2 + 1) * p.dim * p.dim + p.dim * (p.dim + 16);
         CHECK(more >= 2 * numbers && more <= 2 * numbers + 128 * (5 * LAYERS + 1));
 #ifdef TN_CUDA_HOST
         /* each of these 11 matrices would be rounded twice, and those of blocks that are recomputed a third time */

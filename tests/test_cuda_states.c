@@ -347,7 +347,7 @@ TEST(a_graph_goes_when_it_has_run)
 TEST(memory_during_a_capture)
 {
     world w;
-    void *first, *second = NULL;
+    void *second = NULL;
     char  why[256] = "";
     float v[2] = {0, 0};
     NEED_WORLD(&w);
@@ -355,7 +355,7 @@ TEST(memory_during_a_capture)
     tn_call large = product_of(&w, 128);
     tn_view spare = line_of(&w, TN_F32, 100, 0);
     CHECK_STATUS(run(&w, &small), TN_OK);
-    first = capture(&w, &small);
+    void *first = capture(&w, &small);
     CHECK_STATUS(run(&w, &large), TN_OK);                            /* more scratch: the old one is kept for the graph */
     CHECK_STATUS(w.table->replay(w.state, first), TN_OK);
     CHECK_STATUS(w.table->capture_begin(w.state, why), TN_OK);
@@ -496,15 +496,14 @@ static bool put_library(const char *root, const char *within)
     char   line[1024], from[1024] = "", path[2 * TEST_PATH], *at;
     char   bytes[4096];
     size_t n;
-    FILE  *maps = fopen("/proc/self/maps", "r"), *in, *out;
+    FILE  *maps = fopen("/proc/self/maps", "r");
     while (maps && fgets(line, sizeof line, maps))
         if ((at = strchr(line, '/')) != NULL && strstr(at, "/libm.") && sscanf(at, "%1000s", from) == 1) break;
     if (maps) fclose(maps);
     snprintf(path, sizeof path, "mkdir -p '%s/%s'", root, within);
     if (!from[0] || !CHECK(system(path) == 0)) return false;
     snprintf(path, sizeof path, "%s/%s/libtnch_cublas.so", root, within);
-    in = fopen(from, "rb");
-    out = fopen(path, "wb");
+    FILE *in = fopen(from, "rb"), *out = fopen(path, "wb");
     if (!CHECK(in && out)) return false;
     while ((n = fread(bytes, 1, sizeof bytes, in)) > 0) CHECK(fwrite(bytes, 1, n, out) == n);
     fclose(in);

@@ -19,12 +19,12 @@
 
 static void stale(const tn_backend *backend)
 {
-    tn_ctx *ctx = ctx_on(backend, TN_REAL, TN_SIMD_BEST, 0);
-    tn_tensor *old, *kept, *fresh = NULL;
+    tn_ctx    *ctx = ctx_on(backend, TN_REAL, TN_SIMD_BEST, 0);
+    tn_tensor *fresh = NULL;
     float v[6] = {0, 0, 0, 0, 0, 0};
     REQUIRE(ctx != NULL);
-    old = tn_full(ctx, 0, NULL, 1);
-    kept = tn_tensor_keep(old);
+    tn_tensor *old = tn_full(ctx, 0, NULL, 1);
+    tn_tensor *kept = tn_tensor_keep(old);
     tn_ctx_reset(ctx);
     for (int k = 0; k < 100; k++) fresh = tn_full(ctx, 0, NULL, 2);        /* many headers, none over the old one */
     CHECK(tn_add(ctx, fresh, old) == NULL);
@@ -120,9 +120,9 @@ TEST(debug_training)
     REQUIRE(tn_linear_init(ps, "fc", &d, &fc) == TN_OK);
     tn_optim *optim = tn_optim_create(ps, NULL);
     for (int step = 0; step < 20; step++) {
-        tn_tensor *x = tn_uniform(ctx, 2, shape, 0, 1), *labels = tn_cast(ctx, tn_full(ctx, 1, &n, 1), TN_I32), *y;
+        tn_tensor *x = tn_uniform(ctx, 2, shape, 0, 1), *labels = tn_cast(ctx, tn_full(ctx, 1, &n, 1), TN_I32);
         tn_record(ctx);
-        y = tn_cross_entropy(ctx, tn_linear_forward(ctx, &fc, x), labels);
+        tn_tensor *y = tn_cross_entropy(ctx, tn_linear_forward(ctx, &fc, x), labels);
         CHECK_STATUS(tn_backward(ctx, y), TN_OK);
         CHECK_STATUS(tn_optim_step(optim), TN_OK);
         loss = (float)tn_item(y);

@@ -58,9 +58,9 @@ static double near_one(double size)
 /* |a|_F, also where squares would leave the range */
 static double norm(const double *a, int64_t n)
 {
-    double most = 0, sum = 0, scale;
+    double most = 0, sum = 0;
     for (int64_t i = 0; i < n; i++) if (fabs(a[i]) > most) most = fabs(a[i]);
-    scale = near_one(most);
+    double scale = near_one(most);
     for (int64_t i = 0; i < n; i++) sum += a[i] * scale * (a[i] * scale);
     return sqrt(sum) / scale;
 }
@@ -95,10 +95,10 @@ static double rows_off_orthonormal(int64_t k, int64_t n, const double *x)
 
 static double columns_off_orthonormal(int64_t m, int64_t k, const double *x)
 {
-    double *turned = doubles(m * k), worst;
+    double *turned = doubles(m * k);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < k; j++) turned[j * m + i] = x[i * k + j];
-    worst = rows_off_orthonormal(k, m, turned);
+    double worst = rows_off_orthonormal(k, m, turned);
     return worst;
 }
 
@@ -486,11 +486,11 @@ static double *with_singular_values(int64_t m, int64_t n, const double *s)
 TEST(svd_small_values)
 {
     int64_t m = 80, n = 57;
-    double *s = doubles(n), *a, *gram = doubles(n * n), worst = 0, gram_worst = 0;
+    double *s = doubles(n), *gram = doubles(n * n), worst = 0, gram_worst = 0;
     svd_errors errors = {0, 0, 0};
     for (int64_t k = 0; k < n; k++) s[k] = pow(10, -14.0 * (double)k / (double)(n - 1));
-    a = with_singular_values(m, n, s);
-    svd f = svd_of(a, m, n);
+    double *a = with_singular_values(m, n, s);
+    svd     f = svd_of(a, m, n);
     for (int64_t k = 0; k < n; k++) test_raise(&worst, fabs(f.s[k] - s[k]));
     check_svd(m, n, a, &errors);
     report_svd(&errors);
@@ -511,10 +511,10 @@ TEST(svd_small_values)
 TEST(svd_with_one_large_value)
 {
     int64_t n = 120;
-    double *s = doubles(n), *a;
+    double *s = doubles(n);
     svd_errors errors = {0, 0, 0};
     for (int64_t k = 0; k < n; k++) s[k] = k == 0 ? 1e12 : 1.5 - (double)k / (double)n;
-    a = with_singular_values(n, n, s);
+    double *a = with_singular_values(n, n, s);
     check_svd(n, n, a, &errors);
     WORST("one large value: |A - U S Vt| / |A|", errors.residual, 1e-14);
     WORST("one large value: |U^T U - I| / sqrt k", errors.left, 5e-15);
@@ -567,11 +567,11 @@ TEST(svd_hard)
 TEST(svd_rank_deficient)
 {
     int64_t n = 150;
-    double *s = doubles(n), *a;
+    double *s = doubles(n);
     svd_errors errors = {0, 0, 0};
     for (int64_t k = 0; k < 60; k++) s[k] = 1;
-    a = with_singular_values(n, n, s);
-    svd f = svd_of(a, n, n);
+    double *a = with_singular_values(n, n, s);
+    svd     f = svd_of(a, n, n);
     for (int64_t k = 0; k < n; k++) CHECK_NEAR(f.s[k], s[k], 1e-14);
     CHECK(f.s[n - 1] <= EPS);
     check_svd(n, n, a, &errors);

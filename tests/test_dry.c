@@ -63,10 +63,10 @@ static void compare(const training *t, const char *what)
 TEST(every_model)
 {
     training t = ZERO;
-    int      k, most = test_small() ? 4 : VARIANTS;
+    int      most = test_small() ? 4 : VARIANTS;
     t.texts = 256;
     t.parts = 1;
-    for (k = 0; k < most; k++) {
+    for (int k = 0; k < most; k++) {
         const char *what;
         t.d = variant(k, &what);
         t.d.context = 32;

@@ -101,7 +101,7 @@ TEST(truncation_of_results)
 {
     static const double values[5] = {-3, 1e-3, 2, -1, 1e-6};
     tn_ctx        *ctx = ctx_of(TN_F64);
-    double        *a = with_eigenvalues(5, values, 3), *v;
+    double        *a = with_eigenvalues(5, values, 3);
     tn_tensor     *t = matrix_of(ctx, 5, 5, a);
     tn_eigh_desc   ed = ZERO;
     tn_svd_desc    sd = ZERO;
@@ -111,7 +111,7 @@ TEST(truncation_of_results)
     ed.measure = true;
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, t, &ed, &e), TN_OK));
     CHECK_INT(e.values->shape[0], 3); CHECK_INT(e.vectors->shape[0], 3);
-    v = host(e.values);
+    double *v = host(e.values);
     CHECK_NEAR(v[0], -3, 1e-14); CHECK_NEAR(v[1], -1, 1e-14); CHECK_NEAR(v[2], 2, 1e-14);     /* ascending, as asked */
     CHECK_NEAR(e.error, sqrt((1e-6 + 1e-12) / (14 + 1e-6 + 1e-12)), 1e-12);
     tn_eigh_destroy(&e);
@@ -165,7 +165,7 @@ TEST(clusters_of_eigenvalues)
     static const double values[7] = {1, 1, 1, 2, 3, 3 + 1e-13, 7};
     static const double expected[7] = {0, 0, 0, 3, 4, 4, 6}, gap[7] = {1, 1, 1, 1, 1, 1, 4};
     tn_ctx        *ctx = ctx_of(TN_F64);
-    double        *a = with_eigenvalues(7, values, 11), *c, *angle;
+    double        *a = with_eigenvalues(7, values, 11);
     tn_tensor     *t = matrix_of(ctx, 7, 7, a);
     tn_eigh_desc   desc = ZERO;
     tn_eigh_result e;
@@ -173,8 +173,7 @@ TEST(clusters_of_eigenvalues)
     tn_svd_result  s;
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, t, NULL, &e), TN_OK));
     CHECK_INT(e.cluster->dtype, TN_I32);
-    c = host(e.cluster);
-    angle = host(e.angle);
+    double *c = host(e.cluster), *angle = host(e.angle);
     for (int i = 0; i < 7; i++) {
         CHECK(c[i] == expected[i]);
         CHECK_NEAR(angle[i], 2 * EPS * norm(a, 49) / gap[i], 1e-2 * EPS * norm(a, 49) / gap[i]);
@@ -218,18 +217,18 @@ TEST(clusters_bound_the_angle)
     enum { N = 12 };
     static const double values[N] = {-5, -5, -2, 0, 0, 1e-9, 1, 1.5, 4, 4, 4, 9};
     tn_ctx        *ctx = ctx_of(TN_F64);
-    double        *a = with_eigenvalues(N, values, 5), *e = random_doubles(N * N, 6), *c, *angle, *before, *after, worst = 0;
+    double        *a = with_eigenvalues(N, values, 5), *e = random_doubles(N * N, 6), worst = 0;
     const double   noise = 1e-4;
     tn_eigh_desc   desc = ZERO;
     tn_eigh_result r;
     desc.noise = noise;
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, matrix_of(ctx, N, N, a), &desc, &r), TN_OK));
-    c = host(r.cluster); angle = host(r.angle); before = host(r.vectors);
+    double *c = host(r.cluster); double *angle = host(r.angle); double *before = host(r.vectors);
     tn_eigh_destroy(&r);
     for (int i = 0; i < N; i++) for (int j = 0; j < i; j++) e[i * N + j] = e[j * N + i];
     for (int i = 0; i < N * N; i++) a[i] += e[i] / norm(e, N * N) * noise * norm(values, N);
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, matrix_of(ctx, N, N, a), &desc, &r), TN_OK));
-    after = host(r.vectors);
+    double *after = host(r.vectors);
     tn_eigh_destroy(&r);
     for (int i = 0; i < N; i++) {                                            /* the part outside of its old cluster */
         double inside = 0;
@@ -256,7 +255,7 @@ TEST(batches_of_eigen)
             for (int measure = 0; measure < 2; measure++) {
                 const int64_t  n = sizes[z], b = z == 2 ? 1 : 5;
                 tn_ctx        *ctx = ctx_threads(z % 2 ? TN_F32 : TN_F64, threads, pool_backwards);
-                double        *a = random_doubles((b * n) * (n), 17), *values, *vectors, worst = 0;
+                double        *a = random_doubles((b * n) * (n), 17), worst = 0;
                 tn_eigh_desc   desc = ZERO;
                 tn_eigh_result all, one;
                 desc.order = measure ? TN_EIGH_MAGNITUDE : TN_EIGH_ASCENDING;
@@ -266,8 +265,7 @@ TEST(batches_of_eigen)
                 REQUIRE(CHECK_STATUS(tn_eigh(ctx, tensor_of(ctx, 3, b, n, n, a), &desc, &all), TN_OK));
                 CHECK_INT(all.values->rank, 2); CHECK_INT(all.vectors->rank, 3); CHECK_INT(all.angle->shape[0], b);
                 CHECK_INT(all.vectors->shape[2], n);
-                values = host(all.values);
-                vectors = host(all.vectors);
+                double *values = host(all.values), *vectors = host(all.vectors);
                 for (int64_t i = 0; i < b; i++) {
                     REQUIRE(CHECK_STATUS(tn_eigh(ctx, matrix_of(ctx, n, n, a + i * n * n), &desc, &one), TN_OK));
                     double *v = host(one.values), *x = host(one.vectors);
@@ -422,7 +420,7 @@ static const double golden_general[] = {
 TEST(eig_known)
 {
     tn_ctx       *ctx = ctx_of(TN_F64);
-    double        a[100], *l, worst = 0;
+    double        a[100], worst = 0;
     tn_eig_desc   values_only = ZERO;
     tn_eig_result e;
     values_only.no_vectors = true;
@@ -431,7 +429,7 @@ TEST(eig_known)
     for (int only = 0; only < 2; only++) {
         REQUIRE(CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 10, 10, a), only ? &values_only : NULL, &e), TN_OK));
         CHECK(!e.left && !e.condition && e.residual != e.residual && (only ? !e.right : e.right->shape[2] == 10));
-        l = host(e.values);
+        double *l = host(e.values);
         for (int i = 0; i < 20; i++) test_raise(&worst, fabs(l[i] - golden_general[i]));
         tn_eig_destroy(&e);
     }
@@ -442,7 +440,7 @@ TEST(eig_known)
         for (int j = 0; j < 6; j++) c[j] = six[j];
         for (int j = 0; j < 5; j++) c[(j + 1) * 6 + j] = 1;
         CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 6, 6, c), NULL, &e), TN_OK);
-        l = host(e.values);
+        double *l = host(e.values);
         for (int j = 0; j < 6; j++) { CHECK_NEAR(l[2 * j], 6 - j, 1e-11); CHECK(l[2 * j + 1] == 0); }
         tn_eig_destroy(&e);
         CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 4, 4, one), NULL, &e), TN_OK);
@@ -454,11 +452,11 @@ TEST(eig_known)
         tn_eig_destroy(&e);
     }
     {   /* [1 1; 0 1+h]: y^H x = h / sqrt(1 + h^2), so the condition is about 1/h */
-        double b[4] = {1, 1, 0, 1 + 1e-6}, *c;
+        double b[4] = {1, 1, 0, 1 + 1e-6};
         tn_eig_desc desc = ZERO;
         desc.left = true;
         CHECK_STATUS(tn_eig(ctx, matrix_of(ctx, 2, 2, b), &desc, &e), TN_OK);
-        c = host(e.condition);
+        double *c = host(e.condition);
         CHECK_NEAR(c[0], 1e6, 1); CHECK_NEAR(c[1], 1e6, 1);
         tn_eig_destroy(&e);
     }
@@ -519,9 +517,9 @@ TEST(eig_refuses)
 /* [m,n] of this rank; the singular values fall to 10^-grade. */
 static double *of_rank(int64_t m, int64_t n, int64_t rank, double grade, uint64_t seed)
 {
-    double *left = random_doubles(m * rank, seed), *right = random_doubles(rank * n, seed + 1), *a;
+    double *left = random_doubles(m * rank, seed), *right = random_doubles(rank * n, seed + 1);
     for (int64_t i = 0; i < m * rank; i++) left[i] *= pow(10, -grade * (double)(i % rank) / (double)rank);
-    a = product(m, n, rank, left, right);
+    double *a = product(m, n, rank, left, right);
     return a;
 }
 
@@ -536,7 +534,7 @@ TEST(qr_with_pivots)
     for (size_t z = 0; z < sizeof shapes / sizeof *shapes; z++)
         for (int c = 0; c < 3; c++) {
             const int64_t m = shapes[z][0], n = shapes[z][1], k = m < n ? m : n;
-            double       *a = of_rank(m, n, shapes[z][2], 6, z), *r, *order;
+            double       *a = of_rank(m, n, shapes[z][2], 6, z);
             bool         *seen = (bool *)calloc((size_t)n + 1, sizeof *seen);
             tn_qr_desc    desc = ZERO;
             tn_qr_result  f;
@@ -545,7 +543,7 @@ TEST(qr_with_pivots)
             REQUIRE(CHECK_STATUS(tn_qr(ctx, matrix_of(ctx, m, n, a), &desc, &f), TN_OK));
             CHECK_INT(f.rank, shapes[z][2]);
             test_raise(&worst, f.error / (EPS * (double)(m + n)));
-            r = host(f.r); order = host(f.order);
+            double *r = host(f.r); double *order = host(f.order);
             for (int64_t j = 0; j < n; j++) { CHECK(!seen[(int64_t)order[j]]); seen[(int64_t)order[j]] = true; }
             for (int64_t i = 0; i < k; i++) {
                 double tail = 0;                                             /* each diagonal element bounds what follows */
@@ -680,23 +678,23 @@ TEST(svd_of_few_values)
         for (int kind = 0; kind < 3; kind++) {                               /* flat, falling, ten equal values and noise */
             const int64_t m = shapes[z][0], n = shapes[z][1], top = 10, k = m < n ? m : n;
             tn_ctx       *ctx = ctx_of(TN_F64);
-            double       *a = kind ? of_rank(m, n, k, 8, 3) : random_doubles(m * n, 3), *s, *few, worst[3] = {0, 0, 0}, size;
+            double       *a = kind ? of_rank(m, n, k, 8, 3) : random_doubles(m * n, 3), worst[3] = {0, 0, 0};
             tn_svd_desc   desc = ZERO;
             tn_svd_result all, r;
             if (kind == 2) for (int64_t i = 0; i < m * n; i++) a[i] = (i / n == i % n && i / n < 10 ? 5 : 0) + 1e-3 * a[i];
             tn_tensor *t = matrix_of(ctx, m, n, a);
-            size = norm(a, m * n);
+            double     size = norm(a, m * n);
             desc.method = TN_SVD_EXACT;
             desc.measure = true;
             REQUIRE(CHECK_STATUS(tn_svd(ctx, t, &desc, &all), TN_OK));
             WORST("|A - U S Vt| / |A|", all.error, 2e-14);
             CHECK(all.residual != all.residual);
-            s = host(all.s);
+            double *s = host(all.s);
             desc.top = top;
             for (int method = 0; method < 3; method++) {
                 desc.method = method == 0 ? TN_SVD_AUTO : method == 1 ? TN_SVD_KRYLOV : TN_SVD_RANDOMISED;
                 REQUIRE(CHECK_STATUS(tn_svd(ctx, t, &desc, &r), TN_OK));
-                few = host(r.s);
+                double *few = host(r.s);
                 CHECK_INT(r.s->shape[0], top); CHECK_INT(r.u->shape[1], top); CHECK_INT(r.vt->shape[0], top);
                 if (method < 2) CHECK(r.residual <= 1e-13 * s[0] / size * 4);
                 for (int64_t i = 0; i < top; i++) {
@@ -742,7 +740,7 @@ TEST(svd_randomised_estimates)
     int     below = 0;
     for (int trial = 0; trial < 60; trial++) {
         const int     kind = trial % 5, top = 2 + trial % 4;
-        double       *a = doubles(M * N), *u, *s, *vt, *angle, *c, sum = 0, rest = 0, size;
+        double       *a = doubles(M * N), *c, sum = 0, rest = 0;
         tn_svd_desc   desc = ZERO;
         tn_svd_result r;
         for (int l = 0; l < N; l++) {
@@ -750,7 +748,7 @@ TEST(svd_randomised_estimates)
                            : kind == 3 ? (l < top ? 2 : 1) * pow(0.95, l) : pow(10, -0.5 * l) + 1e-4 * (N - l) / N;
             for (int i = 0; i < M; i++) for (int j = 0; j < N; j++) a[i * N + j] += left[l * M + i] * x * right[l * N + j];
         }
-        size = norm(a, M * N);
+        double size = norm(a, M * N);
         desc.method = TN_SVD_RANDOMISED;
         desc.measure = true;
         desc.top = top;
@@ -758,7 +756,7 @@ TEST(svd_randomised_estimates)
         desc.power = 1 + trial / 5 % 3;
         desc.seed = (uint64_t)trial;
         REQUIRE(CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, M, N, a), &desc, &r), TN_OK));
-        u = host(r.u); s = host(r.s); vt = host(r.vt); angle = host(r.angle); c = host(r.cluster);
+        double *u = host(r.u); double *s = host(r.s); double *vt = host(r.vt); double *angle = host(r.angle); c = host(r.cluster);
         tn_svd_destroy(&r);
         for (int i = 0; i < M; i++)
             for (int j = 0; j < N; j++) {

@@ -30,11 +30,11 @@ static tn_tensor *case_operand(tn_ctx *ctx, int k, int rank, const int64_t *shap
 /* One line, with equal extents required and then with broadcasting: exactly the values of the file. */
 static void file_case(tn_ctx *ctx, const char *line)
 {
-    tn_tensor    *t[MOST], *y;
+    tn_tensor    *t[MOST];
     tn_plan_desc  desc = ZERO;
     char          expr[128];
     const int64_t *shapes[MOST];
-    int64_t       shape[TN_MAX_RANK], i, count;
+    int64_t       shape[TN_MAX_RANK], i;
     int           ranks[MOST], n = 0, rank;
     size_t        length = strcspn(line, "\t");
     double        got[4096];
@@ -49,15 +49,15 @@ static void file_case(tn_ctx *ctx, const char *line)
         if (*line != ';') break;
     }
     desc.broadcast = true;
-    tn_plan *plan = tn_plan_create(ctx, expr, n, ranks, shapes, &desc);
-    y = plan ? tn_plan_run(plan, n, t) : NULL;
+    tn_plan   *plan = tn_plan_create(ctx, expr, n, ranks, shapes, &desc);
+    tn_tensor *y = plan ? tn_plan_run(plan, n, t) : NULL;
     if (!CHECK_CTX(ctx)) printf("     %s\n", expr);
     REQUIRE(y != NULL);
     line++;
     rank = shape_of(&line, shape);
     CHECK_INT(rank, y->rank);
     for (i = 0; i < rank; i++) CHECK_INT(shape[i], y->shape[i]);
-    count = tn_tensor_count(y);
+    int64_t count = tn_tensor_count(y);
     CHECK_STATUS(tn_read(y, TN_F64, got, count), TN_OK);
     for (i = 0, line++; i < count; i++) {
         char *end;
@@ -83,11 +83,11 @@ static void file_case(tn_ctx *ctx, const char *line)
 
 TEST(file)
 {
-    char   path[TEST_PATH], *text;
+    char   path[TEST_PATH];
     size_t n;
     int    cases = 0;
     REQUIRE(test_data("einsum/cases.tsv", path));
-    text = test_read_file(path, &n);
+    char *text = test_read_file(path, &n);
     REQUIRE(text != NULL);
     for (int pass = 0; pass < 2; pass++) {
         tn_ctx *ctx = ctx_of(pass ? TN_F32 : TN_F64);
@@ -116,26 +116,25 @@ typedef struct net {
    extents of one; zero ones if asked for. */
 static void net_make(net *a, uint64_t *seed, int most, int labels, bool zeros)
 {
-    int k, l;
     memset(a, 0, sizeof *a);
     a->n = (int)test_random_int(seed, 1, most);
     a->labels = labels;
-    for (l = 0; l < labels; l++) a->extent[l] = test_random_int(seed, zeros && l % 5 == 4 ? 0 : 1, l % 3 == 0 ? 4 : 3);
-    for (l = 0; l < labels; l++) {
+    for (int l = 0; l < labels; l++) a->extent[l] = test_random_int(seed, zeros && l % 5 == 4 ? 0 : 1, l % 3 == 0 ? 4 : 3);
+    for (int l = 0; l < labels; l++) {
         const int uses = (int)test_random_int(seed, 1, 5);
         for (int i = 0; i < (uses < 4 ? 2 : uses == 4 ? 1 : 3); i++) {
-            k = (int)test_random_int(seed, 0, a->n - 1);
+            int k = (int)test_random_int(seed, 0, a->n - 1);
             if (a->rank[k] < 5) a->label[k][a->rank[k]++] = l;
         }
     }
-    for (l = 0; l < labels; l++) {
+    for (int l = 0; l < labels; l++) {
         bool used = false;
-        for (k = 0; k < a->n; k++) for (int i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
+        for (int k = 0; k < a->n; k++) for (int i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
         if (used && a->out_rank < 4 && test_random_int(seed, 0, 3) == 0) a->out[a->out_rank++] = l;
     }
     for (int i = a->out_rank - 1; i > 0; i--) {
-        k = (int)test_random_int(seed, 0, i);
-        l = a->out[i]; a->out[i] = a->out[k]; a->out[k] = l;
+        int k = (int)test_random_int(seed, 0, i);
+        int l = a->out[i]; a->out[i] = a->out[k]; a->out[k] = l;
     }
 }
 
@@ -168,13 +167,13 @@ static void net_free(net *a) { for (int k = 0; k < a->n; k++) free(a->v[k]); }
 /* The sum over all values of all labels; the result's labels first. */
 static int64_t net_brute(const net *a, double *y)
 {
-    int64_t at[LABELS] = {0}, count = 1, i;
+    int64_t at[LABELS] = {0}, count = 1;
     int     l;
-    for (i = 0; i < a->out_rank; i++) count *= a->extent[a->out[i]];
-    for (i = 0; i < count; i++) y[i] = 0;
+    for (int64_t i = 0; i < a->out_rank; i++) count *= a->extent[a->out[i]];
+    for (int64_t i = 0; i < count; i++) y[i] = 0;
     for (l = 0; l < a->labels; l++) {
         bool used = false;
-        for (int k = 0; k < a->n; k++) for (i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
+        for (int k = 0; k < a->n; k++) for (int64_t i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
         if (used && a->extent[l] == 0) return count;
     }
     for (;;) {
@@ -182,14 +181,14 @@ static int64_t net_brute(const net *a, double *y)
         int64_t to = 0;
         for (int k = 0; k < a->n; k++) {
             int64_t from = 0;
-            for (i = 0; i < a->rank[k]; i++) from = from * a->extent[a->label[k][i]] + at[a->label[k][i]];
+            for (int64_t i = 0; i < a->rank[k]; i++) from = from * a->extent[a->label[k][i]] + at[a->label[k][i]];
             product *= a->v[k][from];
         }
-        for (i = 0; i < a->out_rank; i++) to = to * a->extent[a->out[i]] + at[a->out[i]];
+        for (int64_t i = 0; i < a->out_rank; i++) to = to * a->extent[a->out[i]] + at[a->out[i]];
         y[to] += product;
         for (l = a->labels - 1; l >= 0; l--) {
             bool used = false;
-            for (int k = 0; k < a->n && !used; k++) for (i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
+            for (int k = 0; k < a->n && !used; k++) for (int64_t i = 0; i < a->rank[k]; i++) used = used || a->label[k][i] == l;
             if (!used) continue;
             if (++at[l] < a->extent[l]) break;
             at[l] = 0;
@@ -341,20 +340,19 @@ TEST(gradient_of_a_square)
     const int     ranks[4] = {2, 2, 2, 2};
     const int64_t shape[2] = {40, 30}, *shapes[4] = {shape, shape, shape, shape};
     tn_plan_desc  desc = ZERO;
-    tn_tensor    *x, *t[4], *y, *want;
-    double        v[1200], g[1200], worst = 0, whole;
+    double        v[1200], g[1200], worst = 0;
     REQUIRE(ctx != NULL);
     desc.max_bytes = 8192;
     tn_plan *plan = tn_plan_create_labels(ctx, 4, ranks, shapes, labels, 0, NULL, &desc);
     REQUIRE(plan != NULL);
     CHECK(tn_plan_cost_of(plan).slices > 1);
-    x = tn_normal(ctx, 2, shape, 0, 1);
-    t[0] = t[1] = t[2] = t[3] = x;
-    want = tn_scale(ctx, tn_einsum(ctx, "ab,cb,cd->ad", 3, t), 4);
-    whole = tn_item(tn_plan_run(plan, 4, t));
+    tn_tensor *x = tn_normal(ctx, 2, shape, 0, 1);
+    tn_tensor *t[4] = {x, x, x, x};
+    tn_tensor *want = tn_scale(ctx, tn_einsum(ctx, "ab,cb,cd->ad", 3, t), 4);
+    double     whole = tn_item(tn_plan_run(plan, 4, t));
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_record(ctx);
-    y = tn_plan_run(plan, 4, t);
+    tn_tensor *y = tn_plan_run(plan, 4, t);
     CHECK_STATUS(tn_backward(ctx, y), TN_OK);
     CHECK_NEAR(tn_item(y), whole, 1e-12 * whole);
     REQUIRE(x->grad != NULL && want != NULL);
@@ -426,17 +424,17 @@ static double least(tn_plan_objective minimize, int n, const uint32_t *legs, uin
     double best = n == 1 ? 0 : HUGE_VAL;
     for (int i = 0; i < n; i++)
         for (int j = i + 1; j < n; j++) {
-            uint32_t next[8], others = keep, both = legs[i] | legs[j], left;
-            double   space = 1, size = 1, cost;
+            uint32_t next[8], others = keep, both = legs[i] | legs[j];
+            double   space = 1, size = 1;
             int      m = 0;
             for (int k = 0; k < n; k++) if (k != i && k != j) { next[m++] = legs[k]; others |= legs[k]; }
-            left = both & others;
+            uint32_t left = both & others;
             for (int l = 0; l < 10; l++) {
                 if (both >> l & 1) space *= extent[l];
                 if (left >> l & 1) size *= extent[l];
             }
             next[m++] = left;
-            cost = least(minimize, m, next, keep, extent);
+            double cost = least(minimize, m, next, keep, extent);
             if (minimize == TN_PLAN_COST) cost += 64 * size;
             if (minimize != TN_PLAN_SIZE) cost += (left == both ? 1 : 2) * space;
             else if (n > 2) test_raise(&cost, size);
@@ -459,7 +457,7 @@ TEST(exact)
         int64_t        shape[6][4], extents[10];
         const int64_t *shapes[6];
         uint32_t       legs[8], keep = 0;
-        double         extent[10], want;
+        double         extent[10];
         int            kept = 0;
         for (int l = 0; l < 10; l++) extent[l] = (double)(extents[l] = test_random_int(&seed, 2, 9));
         for (int k = 0; k < n; k++) {
@@ -484,7 +482,7 @@ TEST(exact)
         for (int k = 0; k < n; k++)                                 /* private labels go first */
             for (int l = 0; l < 10; l++) if (uses[l] == 1 && !(keep >> l & 1)) legs[k] &= ~(1u << l);
         desc.minimize = (tn_plan_objective)(round % 3);
-        want = least(desc.minimize, n, legs, keep, extent);
+        double   want = least(desc.minimize, n, legs, keep, extent);
         tn_plan *plan = tn_plan_create_labels(ctx, n, ranks, shapes, labels, kept, out, &desc);
         REQUIRE(plan != NULL);
         tn_plan_cost c = tn_plan_cost_of(plan);
@@ -542,7 +540,7 @@ TEST(many)
 {
     enum { RING = 40, D = 3 };
     tn_ctx       *ctx = ctx_of(TN_F64);
-    tn_tensor    *t[RING], *m, *y, *again;
+    tn_tensor    *t[RING];
     int           label[RING][3];
     const int    *labels[RING];
     const int64_t shape[3] = {D, D, 2}, *shapes[RING];
@@ -550,7 +548,6 @@ TEST(many)
     tn_plan_desc  desc = ZERO;
     tn_plan      *plan[2];
     tn_plan_cost  c[2];
-    double        want, got;
     REQUIRE(ctx != NULL);
     for (int k = 0; k < RING; k++) {
         label[k][0] = 1000 * k;
@@ -569,16 +566,16 @@ TEST(many)
     }
     CHECK_NEAR(c[0].flops, c[1].flops, 0);
     CHECK_NEAR(c[0].flops, RING * D * D * 2 + (RING - 2) * 2 * D * D * D + 2 * D * D, 0);
-    y = tn_plan_run(plan[0], RING, t);
-    again = tn_plan_run(plan[1], RING, t);
+    tn_tensor *y = tn_plan_run(plan[0], RING, t);
+    tn_tensor *again = tn_plan_run(plan[1], RING, t);
     REQUIRE(y && again);
     CHECK(tn_item(y) == tn_item(again));
-    m = tn_sum_axis(ctx, t[0], 2);
+    tn_tensor *m = tn_sum_axis(ctx, t[0], 2);
     for (int k = 1; k < RING; k++) m = tn_matmul(ctx, m, tn_sum_axis(ctx, t[k], 2));
     REQUIRE(m != NULL);
-    want = tn_item(tn_slice(tn_slice(m, 0, 0, 1), 1, 0, 1)) + tn_item(tn_slice(tn_slice(m, 0, 1, 2), 1, 1, 2))
-           + tn_item(tn_slice(tn_slice(m, 0, 2, 3), 1, 2, 3));
-    got = tn_item(y);
+    double want = tn_item(tn_slice(tn_slice(m, 0, 0, 1), 1, 0, 1)) + tn_item(tn_slice(tn_slice(m, 0, 1, 2), 1, 1, 2))
+                  + tn_item(tn_slice(tn_slice(m, 0, 2, 3), 1, 2, 3));
+    double got = tn_item(y);
     CHECK_NEAR(got / want, 1, 1e-12);
     CLOSE_CTX(ctx);                                            /* frees the plans as well */
 }
@@ -588,7 +585,7 @@ TEST(many)
 TEST(legs)
 {
     tn_ctx    *ctx = ctx_of(TN_F64);
-    tn_tensor *t[2], *y;
+    tn_tensor *t[2];
     int64_t    shape[8];
     double     a[256], b[256], want = 0;
     const int  one[8] = {0, 1, 2, 3, 4, 5, 6, 7}, two[8] = {8, 9, 10, 11, 12, 13, 14, 15};
@@ -604,7 +601,7 @@ TEST(legs)
     for (int64_t i = 0; i < 8; i++) all[2 + i] = tn_uniform(ctx, 4, shape, 0.5, 1);
     CHECK_STATUS(tn_read(t[0], TN_F64, a, 256), TN_OK);
     CHECK_STATUS(tn_read(t[1], TN_F64, b, 256), TN_OK);
-    y = tn_einsum_labels(ctx, 10, all, labels, 0, NULL);
+    tn_tensor *y = tn_einsum_labels(ctx, 10, all, labels, 0, NULL);
     REQUIRE(y != NULL);
     {
         double link[8][16];
@@ -631,12 +628,12 @@ TEST(threads)
     float first[15], got[15];
     for (int threads = 1; threads < 5; threads += 3) {
         tn_ctx    *ctx = ctx_threads(TN_F32, threads, pool_backwards);
-        tn_tensor *t[3], *y;
+        tn_tensor *t[3];
         REQUIRE(ctx != NULL);
         t[0] = tn_normal(ctx, 4, a, 0, 1);
         t[1] = tn_normal(ctx, 4, b, 0, 1);
         t[2] = tn_normal(ctx, 2, c, 0, 1);
-        y = tn_einsum(ctx, "bihk, bkhj, ji -> hb", 3, t);
+        tn_tensor *y = tn_einsum(ctx, "bihk, bkhj, ji -> hb", 3, t);
         REQUIRE(y != NULL);
         CHECK_STATUS(tn_read(y, TN_F32, threads == 1 ? first : got, 15), TN_OK);
         if (threads > 1) CHECK(memcmp(first, got, sizeof first) == 0);
@@ -648,7 +645,7 @@ TEST(bf16)
 {
     tn_desc       d = ZERO;
     tn_ctx       *ctx;
-    tn_tensor    *t[3], *y;
+    tn_tensor    *t[3];
     const int64_t shape[2] = {8, 8};
     double        v[64], worst = 0;
     d.activations = TN_BF16;
@@ -656,7 +653,7 @@ TEST(bf16)
     t[0] = tn_full(ctx, 2, shape, 0.5);
     t[1] = tn_cast(ctx, tn_full(ctx, 2, shape, 3), TN_BF16);
     t[2] = tn_full(ctx, 2, shape, 0.25);
-    y = tn_einsum(ctx, "ab,bc,cd->da", 3, t);
+    tn_tensor *y = tn_einsum(ctx, "ab,bc,cd->da", 3, t);
     REQUIRE(y != NULL);
     CHECK(y->dtype == TN_BF16);
     CHECK_STATUS(tn_read(y, TN_F64, v, 64), TN_OK);
@@ -686,7 +683,7 @@ TEST(refusals)
 {
     tn_ctx    *ctx = ctx_of(TN_F64);
     tn_tensor *t[2] = {NULL, NULL};
-    const int  label[2] = {3, -1}, good[2] = {3, 4}, *bad[1], out[1] = {5}, twice[2] = {3, 3};
+    const int  label[2] = {3, -1}, good[2] = {3, 4}, out[1] = {5}, twice[2] = {3, 3};
     REQUIRE(ctx != NULL);
     refused(ctx, "ij,jk->ik", "2x3;4x5", TN_ERR_SHAPE,
             "einsum: character 4, \"jk->ik\": j has extent 3 in operand 0 but 4 in operand 1");
@@ -722,7 +719,7 @@ TEST(refusals)
     CHECK(tn_einsum(ctx, "i", 1, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "the array of operands is NULL");
     t[0] = tn_tensor_2d(ctx, TN_REAL, 2, 3);
-    bad[0] = label;
+    const int *bad[1] = {label};
     CHECK(tn_einsum_labels(ctx, 1, t, bad, 0, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "einsum_labels: label 1 of operand 0 is -1, expected at least 0");
     bad[0] = good;
@@ -819,16 +816,16 @@ TEST(slices)
     tn_ctx       *ctx = ctx_of(TN_F64);
     const int64_t shape[2] = {9, 9};
     tn_plan_desc  desc = ZERO;
-    tn_tensor    *t[8], *y;
+    tn_tensor    *t[8];
     REQUIRE(ctx != NULL);
     for (int i = 0; i < 8; i++) t[i] = tn_uniform(ctx, 2, shape, 0, 1);
     desc.max_bytes = 400;
     tn_plan *plan = plan_of(ctx, "ab,bc,cd,da,ac,bd,ad,cb->abcd", "a9 b9 c9 d9", &desc);
     REQUIRE(plan != NULL);
     CHECK(tn_plan_cost_of(plan).slices > 100 && tn_plan_cost_of(plan).bytes <= 400);
-    y = tn_einsum(ctx, "ab,bc,cd,da,ac,bd,ad,cb->abcd", 8, t);
-    double want = tn_item(tn_sum(ctx, y));
-    size_t before = tn_ctx_memory(ctx).live;
+    tn_tensor *y = tn_einsum(ctx, "ab,bc,cd,da,ac,bd,ad,cb->abcd", 8, t);
+    double     want = tn_item(tn_sum(ctx, y));
+    size_t     before = tn_ctx_memory(ctx).live;
     y = tn_plan_run(plan, 8, t);
     CHECK_INT(tn_ctx_memory(ctx).live, before);
     CHECK_NEAR(tn_item(tn_sum(ctx, y)) / want, 1, 1e-13);
@@ -840,23 +837,22 @@ TEST(slices)
 /* The sum over all labels, by its definition, of operands with these values. */
 static double *by_definition(const char *expr, const int64_t of[128], const double *const *v, int64_t *count)
 {
-    const char *arrow = strchr(expr, '>'), *e;
+    const char *arrow = strchr(expr, '>');
     char        label[32];
     int64_t     stride[4][128] = {{0}}, at[32] = {0}, all = 1;
     int         labels = 0, operands = 0;
-    double     *y;
-    for (e = arrow + 1; *e; e++) label[labels++] = *e;
-    for (e = expr; *e != '-'; e++)
+    for (const char *e = arrow + 1; *e; e++) label[labels++] = *e;
+    for (const char *e = expr; *e != '-'; e++)
         if (*e != ',' && !memchr(label, *e, (size_t)labels)) label[labels++] = *e;
     *count = 1;
-    for (e = arrow + strlen(arrow) - 1; e > arrow; e--) { stride[3][*e & 127] = *count; *count *= of[*e & 127]; }
-    for (e = arrow - 2; e >= expr; operands++) {
+    for (const char *e = arrow + strlen(arrow) - 1; e > arrow; e--) { stride[3][*e & 127] = *count; *count *= of[*e & 127]; }
+    for (const char *e = arrow - 2; e >= expr; operands++) {
         int64_t step = 1;
         for (; e >= expr && *e != ','; e--) { stride[operands][*e & 127] = step; step *= of[*e & 127]; }
         e--;
     }
     for (int i = 0; i < labels; i++) all *= of[label[i] & 127];
-    y = (double *)calloc((size_t)*count + 1, sizeof *y);
+    double *y = (double *)calloc((size_t)*count + 1, sizeof *y);
     for (int64_t x = 0; y && x < all; x++) {
         int64_t place[4] = {0};
         double  product = 1;
@@ -889,8 +885,8 @@ static void in_place(tn_dtype dtype, int threads, double bound)
     REQUIRE(ctx != NULL);
     for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
         int64_t      of[128] = {0}, shape[TN_MAX_RANK], count = 0;
-        double      *v[4], *y, *ours;
-        tn_tensor   *t[4], *result;
+        double      *v[4];
+        tn_tensor   *t[4];
         tn_plan_desc desc = ZERO;
         int          n = 0, rank = 0;
         for (const char *e = list[c].extents; *e; e++) if (*e >= 'a') of[*e & 127] = strtoll(e + 1, NULL, 10);
@@ -903,8 +899,8 @@ static void in_place(tn_dtype dtype, int threads, double bound)
             rank = 0;
             if (*e == '-') break;
         }
-        y = by_definition(list[c].expr, of, (const double *const *)v, &count);
-        ours = doubles(count);
+        double *y = by_definition(list[c].expr, of, (const double *const *)v, &count);
+        double *ours = doubles(count);
         desc.max_bytes = list[c].bytes;
         tn_plan *plan = plan_of(ctx, list[c].expr, list[c].extents, &desc);
         REQUIRE(plan != NULL && y && ours);
@@ -915,7 +911,7 @@ static void in_place(tn_dtype dtype, int threads, double bound)
                 CHECK_STATUS(tn_watch(t[0]), TN_OK);
                 tn_record(ctx);
             }
-            result = tn_plan_run(plan, n, t);
+            tn_tensor *result = tn_plan_run(plan, n, t);
             REQUIRE(result != NULL);
             if (recorded) CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, result)), TN_OK);
             if (recorded && count > 0) {                        /* linear in each operand: t . dt = the sum */
@@ -956,8 +952,8 @@ TEST(rows_of_several_axes)
     REQUIRE(ctx != NULL);
     for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
         int64_t    of[128] = {0}, shape[TN_MAX_RANK], count = 0;
-        double    *v[2], *y, *ours;
-        tn_tensor *t[2], *result;
+        double    *v[2];
+        tn_tensor *t[2];
         int        n = 0, rank = 0;
         for (const char *e = list[c].extents; *e; e++) if (*e >= 'a') of[*e & 127] = strtoll(e + 1, NULL, 10);
         for (const char *e = list[c].expr; n < 2; e++) {
@@ -968,9 +964,9 @@ TEST(rows_of_several_axes)
             n++;
             rank = 0;
         }
-        y = by_definition(list[c].expr, of, (const double *const *)v, &count);
-        ours = doubles(count);
-        result = tn_einsum(ctx, list[c].expr, 2, t);
+        double    *y = by_definition(list[c].expr, of, (const double *const *)v, &count);
+        double    *ours = doubles(count);
+        tn_tensor *result = tn_einsum(ctx, list[c].expr, 2, t);
         REQUIRE(result != NULL && y && ours);
         CHECK_STATUS(tn_read(result, TN_F64, ours, count), TN_OK);
         test_raise(&worst, test_max_error(ours, y, (int)count));
@@ -994,13 +990,13 @@ TEST(precision)
     static float  ours[4 * 128 * 136], want[4 * 128 * 136];
     tn_desc    d = ZERO;
     tn_ctx    *ctx;
-    tn_tensor *t[2], *scores, *by_head[2];
+    tn_tensor *t[2], *by_head[2];
     d.gemm_precision = TN_GEMM_BF16;
     d.threads = 1;
     REQUIRE(tn_ctx_create(&d, &ctx, NULL) == TN_OK);
     t[0] = tn_normal(ctx, 4, q, 0, 1);
     t[1] = tn_normal(ctx, 4, k, 0, 1);
-    scores = tn_einsum(ctx, "bqhd,bkhd->bhqk", 2, t);
+    tn_tensor *scores = tn_einsum(ctx, "bqhd,bkhd->bhqk", 2, t);
     for (int i = 0; i < 2; i++) by_head[i] = tn_copy(ctx, tn_transpose(t[i], 1, 2));
     CHECK_STATUS(tn_read(scores, TN_F32, ours, 4 * 128 * 136), TN_OK);
     CHECK_STATUS(tn_read(tn_matmul(ctx, by_head[0], tn_transpose(by_head[1], 2, 3)), TN_F32, want, 4 * 128 * 136), TN_OK);
@@ -1031,7 +1027,7 @@ TEST(limits)
             const int      n = (int)strlen(expr[i]) / 4;
             const int64_t *shapes[4];
             int            ranks[4];
-            tn_tensor     *t[4], *y;
+            tn_tensor     *t[4];
             tn_desc        d = ZERO;
             tn_ctx        *ctx;
             tn_plan_desc   desc = ZERO;
@@ -1054,7 +1050,7 @@ TEST(limits)
             tn_plan *plan = tn_plan_create(ctx, expr[i], n, ranks, shapes, &desc);
             REQUIRE(plan != NULL);
             allocated = 0;
-            y = tn_plan_run(plan, n, t);
+            tn_tensor *y = tn_plan_run(plan, n, t);
             if (!CHECK(y != NULL && allocated <= desc.max_bytes + 8192)) printf("     %s: %zu\n", expr[i], allocated);
             CHECK_CTX(ctx);
             REQUIRE(y != NULL && tn_read(y, TN_F64, got, tn_tensor_count(y)) == TN_OK);

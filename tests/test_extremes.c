@@ -181,13 +181,13 @@ static tn_status with_lanczos(tn_ctx *ctx, const data *d, double s, results *r)
 
 static tn_status with_tt(tn_ctx *ctx, const data *d, double s, results *r)
 {
-    tn_tt     *tt = tn_tt_svd(ctx, scaled(ctx, 3, EDGE, EDGE, EDGE, s, d->block), 0, NULL, NULL), *twice, *round;
+    tn_tt     *tt = tn_tt_svd(ctx, scaled(ctx, 3, EDGE, EDGE, EDGE, s, d->block), 0, NULL, NULL), *round;
     tn_tensor *dense = NULL;
-    double     norm;
     if (!tt) return tn_ctx_status(ctx);
-    twice = tn_tt_add(tt, tt);
+    tn_tt *twice = tn_tt_add(tt, tt);
     if ((round = twice ? tn_tt_round(twice, NULL) : NULL) != NULL) dense = tn_tt_dense(round);
     if (dense) {
+        double norm;
         if (tn_tt_norm(tt, &norm) != TN_OK) norm = (double)NAN;
         add(r, dense, 1); add(r, tt->core[0], 0); add(r, tt->core[1], 0); add(r, tt->core[2], 1); add_number(r, norm, 1);
         add_number(r, (double)round->core[1]->shape[0], 0);
@@ -413,7 +413,7 @@ TEST(null_arguments)
         tn_lanczos_result lanczos; tn_hosvd_result hosvd; tn_cp_als_result als; tn_joint_eigh_result joint;
         tn_ica_result ica;
     } out, *to;
-    tn_ctx        *ctx = ctx_of(TN_F64), *where;
+    tn_ctx        *ctx = ctx_of(TN_F64);
     tn_tensor     *matrix = scaled(ctx, 2, 2, 2, 0, 1, square), *batch = scaled(ctx, 3, 1, 2, 2, 1, square);
     tn_tensor     *right = scaled(ctx, 1, 2, 0, 0, 1, two);
     tn_cp_als_desc als = ZERO;
@@ -428,7 +428,7 @@ TEST(null_arguments)
             tn_status  s;
             bool       left = false;
             to = missing == 0 ? NULL : &out;
-            where = missing == 2 ? NULL : ctx;
+            tn_ctx *where = missing == 2 ? NULL : ctx;
             memset(&out, 1, sizeof out);
             switch (op) {
             case EIGH:    s = tn_eigh(where, a, NULL, to ? &to->eigh : NULL); break;

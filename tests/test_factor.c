@@ -43,13 +43,13 @@ static tn_tt *train(tn_ctx *ctx, int64_t count, const int64_t *n, const int64_t 
 /* The elements of a train by the definition, one after the other. */
 static double *expanded(const tn_tt *tt)
 {
-    int64_t all = 1, *index = (int64_t *)calloc((size_t)tt->count, sizeof *index);
-    double *out, **core = (double **)calloc((size_t)tt->count, sizeof *core);
+    int64_t  all = 1, *index = (int64_t *)calloc((size_t)tt->count, sizeof *index);
+    double **core = (double **)calloc((size_t)tt->count, sizeof *core);
     for (int64_t k = 0; k < tt->count; k++) {
         all *= tt->core[k]->shape[1];
         core[k] = host(tt->core[k]);
     }
-    out = doubles(all);
+    double *out = doubles(all);
     for (int64_t e = 0; e < all; e++) {
         double v[64] = {1}, next[64];
         int64_t rest = e;
@@ -98,16 +98,16 @@ TEST(tt_exact)
         double   worst = 0, off = 0, claimed = 0;
         for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
             const int64_t all = shape_count((int)list[c].count, list[c].n);
-            tn_tt     *made = train(ctx, list[c].count, list[c].n, list[c].bonds, &seed), *tt;
-            double    *a = expanded(made), *b;
-            tn_tensor *flat = tensor_from(ctx, 1, &all, a), *dense;
-            tt = tn_tt_svd(ctx, flat, list[c].count, list[c].n, NULL);
+            tn_tt     *made = train(ctx, list[c].count, list[c].n, list[c].bonds, &seed);
+            double    *a = expanded(made);
+            tn_tensor *flat = tensor_from(ctx, 1, &all, a);
+            tn_tt     *tt = tn_tt_svd(ctx, flat, list[c].count, list[c].n, NULL);
             REQUIRE(tt != NULL);
             for (int64_t k = 0; k + 1 < tt->count; k++) CHECK_INT(tt->core[k]->shape[2], list[c].bonds[k]);
-            dense = tn_tt_dense(tt);
+            tn_tensor *dense = tn_tt_dense(tt);
             REQUIRE(dense != NULL);
             CHECK_INT(dense->rank, list[c].count > TN_MAX_RANK ? 1 : list[c].count);
-            b = host(dense);
+            double *b = host(dense);
             test_raise(&worst, test_frobenius(b, a, all));
             b = expanded(tt);
             test_raise(&worst, test_frobenius(b, a, all));
@@ -136,7 +136,7 @@ TEST(tt_eps)
     double   claim = 0, over = 0;
     for (int c = 0; c < 3; c++) {
         const int64_t all = shape_count(5, shapes[c]);
-        double    *a = noise_by(all, &seed), *b;
+        double    *a = noise_by(all, &seed);
         tn_tensor *t = tensor_from(ctx, 5, shapes[c], a);
         int64_t    before = 0, numbers = 0;
         for (int e = 0; e < 5; e++) {
@@ -145,8 +145,8 @@ TEST(tt_eps)
             int64_t    now = 0;
             d.eps = eps[e];
             REQUIRE((tt = tn_tt_svd(ctx, t, 0, NULL, &d)) != NULL);
-            b = expanded(tt);
-            double error = test_frobenius(b, a, all);
+            double *b = expanded(tt);
+            double  error = test_frobenius(b, a, all);
             test_raise(&claim, fabs(error - tt->error));
             test_raise(&over, error / eps[e]);
             for (int64_t k = 0; k < 5; k++) now += tn_tensor_count(tt->core[k]);
@@ -183,12 +183,12 @@ TEST(tt_algebra)
         for (int c = 0; c < 2; c++) {
             const int64_t all = shape_count(4, n[c]);
             tn_tt  *a = train(ctx, 4, n[c], bonds[c], &seed), *b = train(ctx, 4, n[c], bonds[1 - c], &seed);
-            double *x = expanded(a), *y = expanded(b), *z, inner = 0, expected = 0, norm = 0, *values = doubles(all);
+            double *x = expanded(a), *y = expanded(b), inner = 0, expected = 0, norm = 0, *values = doubles(all);
             int64_t *index = (int64_t *)calloc((size_t)all * 4, sizeof *index);
             tn_tt *sum = tn_tt_add(a, b);
             tn_tt *half = tn_tt_scale(sum, -0.5);
             REQUIRE(sum && half);
-            z = expanded(half);
+            double *z = expanded(half);
             for (int64_t i = 0; i < all; i++) {
                 int64_t rest = i;
                 for (int k = 4; k-- > 0; rest /= n[c][k]) index[i * 4 + k] = rest % n[c][k];
@@ -297,11 +297,11 @@ TEST(tt_scales)
 {
     enum { LONG = 400 };
     for (int f64 = 0; f64 < 2; f64++) {
-        tn_ctx  *ctx = ctx_threads(f64 ? TN_F64 : TN_F32, 1, NULL);
+        tn_ctx *ctx = ctx_threads(f64 ? TN_F64 : TN_F32, 1, NULL);
         tn_tensor *core[LONG];
-        int64_t  index[LONG];
-        double   norm = 0, value = 0, inner = 0;
-        tn_tt   *tt, *less;
+        int64_t index[LONG];
+        double  norm = 0, value = 0, inner = 0;
+        tn_tt  *less;
         for (int k = 0; k < LONG; k++) {          /* the first half multiplies by 1000 or by 1e6, the second divides */
             const double up = f64 ? 1e6 : 1e3, p[2] = {k % 2 ? 3.0 : 1.0, 4};
             double q[2];
@@ -310,7 +310,7 @@ TEST(tt_scales)
             core[k] = tensor_from(ctx, 3, shape, q);
             index[k] = 1;
         }
-        tt = tn_tt_create(ctx, LONG, core);
+        tn_tt *tt = tn_tt_create(ctx, LONG, core);
         REQUIRE(tt != NULL);
         CHECK_STATUS(tn_tt_norm(tt, &norm), TN_OK);
         CHECK_NEAR(norm / pow(sqrt(17.0) / 4, LONG / 2), 1, f64 ? 1e-10 : 1e-3);
@@ -342,7 +342,7 @@ TEST(tt_zero_extents_and_mistakes)
     const double numbers[12] = {0}, bad[12] = {1, 2, (double)NAN};
     tn_ctx    *ctx = ctx_threads(TN_F64, 1, NULL);
     tn_tensor *empty = tensor_from(ctx, 3, shape, numbers), *zeros = tensor_from(ctx, 3, plain, numbers);
-    tn_tensor *nan = tensor_from(ctx, 3, plain, bad), *dense, *one[2];
+    tn_tensor *nan = tensor_from(ctx, 3, plain, bad), *dense;
     tn_tt     *tt = tn_tt_svd(ctx, empty, 0, NULL, NULL), *other, *sum;
     tn_tt_desc d = ZERO;
     double     value = 1;
@@ -371,7 +371,7 @@ TEST(tt_zero_extents_and_mistakes)
     d.eps = -1;
     CHECK(tn_tt_round(other, &d) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "tt_round: eps is -1");
-    one[0] = one[1] = zeros;
+    tn_tensor *one[2] = {zeros, zeros};
     CHECK(tn_tt_create(ctx, 2, one) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "tt_create: core 0 is [2,2,3], expected [1,n,r]");
     CHECK(tn_tt_scale(other, (double)INFINITY) == NULL);
@@ -404,15 +404,15 @@ static double *tucker(int rank, const int64_t *n, const int64_t *r, const double
 static double hosvd_error(const tn_hosvd_result *h, const int64_t *n, const double *a, double *off)
 {
     int64_t r[TN_MAX_RANK];
-    double *f[TN_MAX_RANK], *core = host(h->core), *back, error;
+    double *f[TN_MAX_RANK], *core = host(h->core);
     for (int k = 0; k < h->rank; k++) {
         f[k] = host(h->factor[k]);
         r[k] = h->core->shape[k];
         CHECK(h->factor[k]->shape[0] == n[k] && h->factor[k]->shape[1] == r[k]);
         test_raise(off, off_orthonormal(n[k], r[k], f[k]));
     }
-    back = tucker(h->rank, n, r, core, f);
-    error = test_frobenius(back, a, shape_count(h->rank, n));
+    double *back = tucker(h->rank, n, r, core, f);
+    double  error = test_frobenius(back, a, shape_count(h->rank, n));
     return error;
 }
 
@@ -430,13 +430,13 @@ TEST(hosvd_exact)
         double   worst = 0, off = 0, claim = 0;
         for (int c = 0; c < SHAPES; c++) {
             const int rank = shapes[c].rank;
-            double   *f[5], *core = noise_by(shape_count(rank, shapes[c].r), &seed), *a;
+            double   *f[5], *core = noise_by(shape_count(rank, shapes[c].r), &seed);
             tn_hosvd_desc   d = ZERO;
             tn_hosvd_result h;
             d.eps = f64 ? 1e-12 : 1e-5;
             d.sweeps = c % 2 * 3;
             for (int k = 0; k < rank; k++) f[k] = noise_by(shapes[c].n[k] * shapes[c].r[k], &seed);
-            a = tucker(rank, shapes[c].n, shapes[c].r, core, f);
+            double    *a = tucker(rank, shapes[c].n, shapes[c].r, core, f);
             tn_tensor *t = tensor_from(ctx, rank, shapes[c].n, a);
             CHECK_STATUS(tn_hosvd(ctx, t, &d, &h), TN_OK);
             REQUIRE(h.core != NULL);
@@ -471,7 +471,7 @@ TEST(hosvd_bounds)
         const int     rank = shapes[c].rank;
         const int64_t all = shape_count(rank, shapes[c].n);
         double    *a = noise_by(all, &seed), before = 2;
-        tn_tensor *t = tensor_from(ctx, rank, shapes[c].n, a), *flat;
+        tn_tensor *t = tensor_from(ctx, rank, shapes[c].n, a);
         tn_hosvd_desc   d;
         tn_hosvd_result h;
         tn_svd_result   v;
@@ -502,7 +502,7 @@ TEST(hosvd_bounds)
             test_raise(&pythagoras, fabs(error - h.error * h.error));
             if (sweep == 0) CHECK(h.error <= h.bound + 1e-14);
             if (sweep < 7) { tn_hosvd_destroy(&h); continue; }
-            flat = tensor_from(ctx, 2, shapes[c].n, a);      /* the first unfolding needs no permutation */
+            tn_tensor *flat = tensor_from(ctx, 2, shapes[c].n, a); /* the first unfolding needs no permutation */
             tn_tensor_destroy(flat);
             {
                 int64_t two[2];
@@ -597,7 +597,7 @@ static double *terms_of(int rank, const int64_t *n, int64_t terms, const double 
 /* Error of a result by its tensors, with its rules: unit columns that point up, weights in order. */
 static double als_error(const tn_cp_als_result *c, const int64_t *n, const double *a, double tol)
 {
-    double *f[TN_MAX_RANK], *w = host(c->weights), *back, error;
+    double *f[TN_MAX_RANK], *w = host(c->weights);
     const int64_t terms = c->weights->shape[0];
     for (int k = 0; k < c->rank; k++) f[k] = host(c->factor[k]);
     for (int64_t t = 0; t < terms; t++) {
@@ -613,8 +613,8 @@ static double als_error(const tn_cp_als_result *c, const int64_t *n, const doubl
             CHECK(most > 0);
         }
     }
-    back = terms_of(c->rank, n, terms, w, f);
-    error = test_frobenius(back, a, shape_count(c->rank, n));
+    double *back = terms_of(c->rank, n, terms, w, f);
+    double  error = test_frobenius(back, a, shape_count(c->rank, n));
     return error;
 }
 
@@ -629,7 +629,7 @@ TEST(als_recovers)
         double   worst = 0, claim = 0, operators = 0;
         for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
             const int rank = list[c].rank;
-            double   *f[5], *a;
+            double   *f[5];
             tn_cp_als_desc   d = ZERO;
             tn_cp_als_result r;
             d.terms = list[c].terms;
@@ -637,7 +637,7 @@ TEST(als_recovers)
             d.sweeps = 2000;
             d.seed = 7;
             for (int k = 0; k < rank; k++) f[k] = noise_by(list[c].n[k] * d.terms, &seed);
-            a = terms_of(rank, list[c].n, d.terms, NULL, f);
+            double    *a = terms_of(rank, list[c].n, d.terms, NULL, f);
             tn_tensor *t = tensor_from(ctx, rank, list[c].n, a);
             CHECK_STATUS(tn_cp_als(ctx, t, &d, &r), TN_OK);
             REQUIRE(r.weights != NULL);
@@ -836,10 +836,9 @@ TEST(joint_exact)
         double   off = 0, basis = 0, orthonormal = 0;
         for (size_t c = 0; c < sizeof list / sizeof *list; c++) {
             const int64_t b = list[c].b, n = list[c].n;
-            int64_t shape[3];
-            double *w = rotation(n, &seed), *values = noise_by(b * n, &seed), *a = doubles(b * n * n), *v, *x;
+            double *w = rotation(n, &seed), *values = noise_by(b * n, &seed), *a = doubles(b * n * n);
             tn_joint_eigh_result r;
-            shape[0] = b; shape[1] = shape[2] = n;
+            int64_t              shape[3] = {b, n, n};
             for (int64_t i = 0; i < b * n && b > 2; i++) values[i] = (double)(i * i % 5) - 1;   /* many coincide */
             for (int64_t i = 0; i < n && b > 2; i++) values[i] = 1 + (double)i;
             add_shared(b, n, w, values, a);
@@ -847,8 +846,7 @@ TEST(joint_exact)
             CHECK_STATUS(tn_joint_eigh(ctx, t, NULL, &r), TN_OK);
             REQUIRE(r.vectors != NULL && r.separate == NULL);
             CHECK(r.converged);
-            v = host(r.vectors);
-            x = host(r.values);
+            double *v = host(r.vectors), *x = host(r.values);
             test_raise(&off, r.error);
             test_raise(&off, off_diagonal(b, n, v, a));
             test_raise(&basis, vectors_off(n, v, w));
@@ -884,7 +882,7 @@ TEST(joint_noisy)
     double   better = 0, claim = 0;
     for (int level = 0; level < 3; level++) {
         const double scale = level == 0 ? 0.01 : level == 1 ? 0.1 : 10;
-        double *w = rotation(N, &seed), *values = noise_by(B * N, &seed), *a = doubles(B * N * N), *v, *shared, *separate;
+        double *w = rotation(N, &seed), *values = noise_by(B * N, &seed), *a = doubles(B * N * N);
         tn_joint_eigh_desc   d = ZERO;
         tn_joint_eigh_result r;
         add_shared(B, N, w, values, a);
@@ -902,10 +900,8 @@ TEST(joint_noisy)
         REQUIRE(r.vectors && r.separate);
         printf("noise %g: %d sweeps\n", scale, (int)r.sweeps);
         CHECK(r.converged && (level > 0 || r.sweeps < 12));     /* fast, where there is a basis to find */
-        v = host(r.vectors);
-        shared = host(r.shared);
-        separate = host(r.separate);
-        double error = off_diagonal(B, N, v, a);
+        double *v = host(r.vectors), *shared = host(r.shared), *separate = host(r.separate);
+        double  error = off_diagonal(B, N, v, a);
         test_raise(&claim, fabs(error - r.error));
         test_raise(&claim, fabs(error - shared[N]));
         test_raise(&claim, fabs(shared[0] - 1) + fabs(separate[0] - 1));
@@ -1039,11 +1035,10 @@ TEST(ica_golden)
     double    *data = mixed(), worst = 0;
     tn_tensor *x = tensor_from(ctx, 2, shape, data);
     for (int k = 2; k <= 3; k++) {
-        double     w[9], *components, *mixing, *whitening, *mean;
-        int64_t    square[2];
+        double     w[9];
         tn_ica_desc   d = ZERO;
         tn_ica_result r;
-        square[0] = square[1] = k;
+        int64_t       square[2] = {k, k};
         for (int a = 0; a < k; a++) for (int b = 0; b < k; b++) w[a * k + b] = (2 * a + 3 * b) % 5 - 1.5;
         d.components = k;
         d.start = tensor_from(ctx, 2, square, w);
@@ -1053,8 +1048,8 @@ TEST(ica_golden)
         REQUIRE(r.components != NULL);
         CHECK(r.converged);
         CHECK_INT(r.iterations, k == 3 ? 8 : 3);
-        components = host(r.components); mixing = host(r.mixing);
-        whitening = host(r.whitening); mean = host(r.mean);
+        double *components = host(r.components); double *mixing = host(r.mixing);
+        double *whitening = host(r.whitening); double *mean = host(r.mean);
         test_raise(&worst, off_signed(k, FEATURES, false, components, k == 3 ? components_3 : components_2));
         test_raise(&worst, off_signed(k, FEATURES, true, mixing, k == 3 ? mixing_3 : mixing_2));
         test_raise(&worst, test_max_error(whitening, k == 3 ? whitening_3 : whitening_2, k * FEATURES));
@@ -1075,7 +1070,7 @@ TEST(ica_recovers)
     for (int f64 = 0; f64 < 2; f64++) {
         tn_ctx  *ctx = ctx_threads(f64 ? TN_F64 : TN_F32, 1, NULL);
         uint64_t seed = 6;
-        double  *s = noise_by(N * K, &seed), *mix = noise_by(K * K, &seed), *x = doubles(N * K), *c, *m, *mean;
+        double  *s = noise_by(N * K, &seed), *mix = noise_by(K * K, &seed), *x = doubles(N * K);
         double   least = 1, inverse = 0;
         tn_ica_desc   d = ZERO;
         tn_ica_result r;
@@ -1089,13 +1084,13 @@ TEST(ica_recovers)
         CHECK_STATUS(tn_ica(ctx, t, NULL, &r), TN_OK);
         REQUIRE(r.components != NULL && r.components->shape[0] == K);
         CHECK(r.converged && r.gaussian == 0);
-        c = host(r.components); m = host(r.mixing); mean = host(r.mean);
+        double *c = host(r.components); double *m = host(r.mixing); double *mean = host(r.mean);
         for (int a = 0; a < K; a++) {
             double best = 0;
             for (int b = 0; b < K; b++) {               /* the correlation with the source that is nearest */
-                double sum = 0, squares = 0, mean_s = 0, mean_y = 0, y, square = 0;
+                double sum = 0, squares = 0, mean_s = 0, mean_y = 0, square = 0;
                 for (int i = 0; i < N; i++) {
-                    y = 0;
+                    double y = 0;
                     for (int l = 0; l < K; l++) y += c[a * K + l] * (x[i * K + l] - mean[l]);
                     mean_s += s[i * K + b] / N;
                     mean_y += y / N;
@@ -1173,7 +1168,7 @@ TEST(same_bits)
         tn_ctx  *ctx = ctx_threads(TN_F64, threads, NULL);
         uint64_t seed = 9, h = 1469598103934665603u;
         double  *a = noise_by(24000, &seed), *m = doubles(4800);
-        tn_tensor *t = tensor_from(ctx, 3, n, a), *x = tensor_from(ctx, 2, data, a), *s;
+        tn_tensor *t = tensor_from(ctx, 3, n, a), *x = tensor_from(ctx, 2, data, a);
         tn_tt   *tt = tn_tt_svd(ctx, t, 0, NULL, NULL);
         tn_hosvd_desc    hd = ZERO;
         tn_hosvd_result  hr;
@@ -1183,7 +1178,7 @@ TEST(same_bits)
         tn_ica_desc      id = ZERO;
         tn_ica_result    ir;
         for (int i = 0; i < 4800; i++) m[i] = a[i] + a[i / 1600 * 1600 + i % 40 * 40 + i / 40 % 40];
-        s = tensor_from(ctx, 3, squares, m);
+        tn_tensor *s = tensor_from(ctx, 3, squares, m);
         hd.eps = 0.5; hd.sweeps = 2;
         ad.terms = 5; ad.sweeps = 4; ad.starts = 2;
         id.components = 4; id.sweeps = 10;

@@ -205,11 +205,11 @@ TEST(what_is_not_chosen_plays_no_part)
     for (int level = 0; level <= TN_SIMD_NEON; level++)
         for (int wide = 0; wide < 2; wide++) {
             tn_ctx    *ctx = ctx_of(wide ? TN_F64 : TN_F32, level);
-            tn_tensor *ta = row(ctx, 6, a), *tb = row(ctx, 6, b), *ty;
+            tn_tensor *ta = row(ctx, 6, a), *tb = row(ctx, 6, b);
             tn_watch(ta);
             tn_watch(tb);
             tn_record(ctx);
-            ty = tn_where(ctx, ids_of(ctx, 6, condition), ta, tb);
+            tn_tensor *ty = tn_where(ctx, ids_of(ctx, 6, condition), ta, tb);
             has(ty, 6, y, 0);
             CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, ty)), TN_OK);
             has(ta->grad, 6, da, 0);
@@ -226,12 +226,12 @@ TEST(joined_by_hand)
     static const double  front[4] = {1, 2, 3, 4}, last[4] = {1, 3, 2, 4}, numbers[5] = {7, 8, 9, -1, 7};
     static const int32_t i[3] = {7, 8, 9}, k[1] = {-1};
     tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
-    tn_tensor *part[3], *y;
+    tn_tensor *part[3];
     part[0] = matrix(ctx, 2, 2, a);
     part[1] = matrix(ctx, 1, 2, b);
     has(tn_concat(ctx, 2, part, 0), 6, rows, 0);
     part[1] = matrix(ctx, 2, 1, b);
-    y = tn_concat(ctx, 2, part, -1);
+    tn_tensor *y = tn_concat(ctx, 2, part, -1);
     CHECK(y && y->rank == 2 && y->shape[0] == 2 && y->shape[1] == 3);
     has(y, 6, columns, 0);
     part[0] = row(ctx, 2, a);
@@ -254,11 +254,11 @@ TEST(the_tape_knows_all_parts)
 {
     static const double v[2] = {1, 2};
     tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
-    tn_tensor *part[5], *y;
+    tn_tensor *part[5];
     for (int k = 0; k < 5; k++) part[k] = row(ctx, 2, v);
     tn_watch(part[4]);
     tn_record(ctx);
-    y = tn_concat(ctx, 5, part, 0);
+    tn_tensor *y = tn_concat(ctx, 5, part, 0);
     CHECK_STATUS(tn_write(part[3], TN_F64, v, 2), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "needed by the backward pass");
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
@@ -275,11 +275,11 @@ TEST(gathered_by_hand)
     static const int32_t id[4] = {2, 0, 0, 3}, swapped[2] = {1, 0};
     for (int level = 0; level <= TN_SIMD_NEON; level++) {
         tn_ctx    *ctx = ctx_of(TN_F32, level);
-        tn_tensor *t = matrix(ctx, 2, 3, x), *ids = ids_of(ctx, 4, id), *y;
+        tn_tensor *t = matrix(ctx, 2, 3, x), *ids = ids_of(ctx, 4, id);
         has(tn_gather(ctx, t, 0, ids_of(ctx, 2, swapped)), 6, rows, 0);
         tn_watch(t);
         tn_record(ctx);
-        y = tn_gather(ctx, t, -1, ids);
+        tn_tensor *y = tn_gather(ctx, t, -1, ids);
         CHECK(y && y->rank == 2 && y->shape[0] == 2 && y->shape[1] == 4);
         CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, y)), TN_OK);
         CHECK_STATUS(tn_ctx_sync(ctx), TN_ERR_DATA);                   /* 3 is outside: zeros, and no gradient */
@@ -377,15 +377,15 @@ TEST(gradients_accumulate)
         REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
         for (int k = 0; k < 4; k++)
             for (int uses = 1; uses <= 2; uses++) {
-                tn_tensor *x, *w, *c, *y, *loss = NULL;
+                tn_tensor *loss = NULL;
                 tn_ctx_reset(ctx);
-                x = tn_tensor_from(ctx, 2, shape, TN_F64, v);
-                w = tn_tensor_from(ctx, 2, shape, TN_F64, weight);
-                c = tn_tensor_from(ctx, 2, shape, TN_I32, choice);
+                tn_tensor *x = tn_tensor_from(ctx, 2, shape, TN_F64, v);
+                tn_tensor *w = tn_tensor_from(ctx, 2, shape, TN_F64, weight);
+                tn_tensor *c = tn_tensor_from(ctx, 2, shape, TN_I32, choice);
                 tn_watch(x);
                 tn_record(ctx);
                 for (int i = 0; i < uses; i++) {
-                    y = k == 0 ? tn_softmax(ctx, x) : k == 1 ? tn_log_softmax(ctx, x) : k == 2 ? tn_div(ctx, x, w)
+                    tn_tensor *y = k == 0 ? tn_softmax(ctx, x) : k == 1 ? tn_log_softmax(ctx, x) : k == 2 ? tn_div(ctx, x, w)
                       : tn_where(ctx, c, x, w);
                     y = tn_sum(ctx, tn_mul(ctx, y, w));
                     loss = loss ? tn_add(ctx, loss, y) : y;
@@ -405,10 +405,8 @@ TEST(messages_name_the_culprit)
     static const int64_t deep[8] = {1, 1, 1, 1, 1, 1, 1, 2};
     tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
     tn_tensor *a = matrix(ctx, 3, 4, v), *b = matrix(ctx, 2, 4, v), *ids = ids_of(ctx, 3, i), *scalar = tn_full(ctx, 0, NULL, 1);
-    tn_tensor *eight = tn_tensor_from(ctx, 8, deep, TN_F64, v), *part[3];
-    part[0] = a;
-    part[1] = b;
-    part[2] = NULL;
+    tn_tensor *eight = tn_tensor_from(ctx, 8, deep, TN_F64, v);
+    tn_tensor           *part[3] = {a, b, NULL};
     refused(ctx, tn_div(ctx, a, b), TN_ERR_SHAPE, "div: a is [3,4] and b is [2,4], which do not broadcast");
     refused(ctx, tn_div(ctx, a, ids), TN_ERR_DTYPE, "div: b is I32, expected F32 as in this context");
     refused(ctx, tn_sqrt(ctx, ids), TN_ERR_DTYPE, "sqrt: a is I32");

@@ -138,7 +138,7 @@ static double product(bench *at, uint64_t *seed, tn_dtype dtype, int64_t m, int6
 {
     static const double alpha[] = {1, -0.5}, beta[] = {0, 1, -0.25};
     matrix  a = make(seed, dtype, m, k, la), b = make(seed, dtype, k, n, lb), before = make(seed, dtype, m, n, lc);
-    matrix  bias = make(seed, dtype, 1, 3 * n, 0), one, three;
+    matrix  bias = make(seed, dtype, 1, 3 * n, 0);
     tn_call c = ZERO;
     c.kernel = TN_KERNEL_GEMM;
     c.n_in = 3;
@@ -154,8 +154,7 @@ static double product(bench *at, uint64_t *seed, tn_dtype dtype, int64_t m, int6
     c.f[1] = beta[kind / 2 % 3];
     for (int64_t i = 0; i < m && c.f[1] == 0; i++)                   /* what must not be read */
         for (int64_t j = 0; j < n; j++) set(&before, i * before.row + j * before.col, (double)NAN);
-    one = copy(&before);
-    three = copy(&before);
+    matrix one = copy(&before), three = copy(&before);
     c.out[0] = view(&one);
     CHECK(tn_cpu_backend()->fn[TN_KERNEL_GEMM](at->one, &c) == TN_OK);
     c.out[0].data = three.p;

@@ -110,7 +110,7 @@ typedef enum question { NEAR_TO, WORST_OF, SAME_STRING, SAME_INT, STATUS_OF_NULL
 static bool passes(question q, double a, double b, double tol)
 {
     outer o;
-    bool  ok = false, counted;
+    bool  ok = false;
     if (!go_inside(&o)) return false;
     switch (q) {
     case NEAR_TO:        ok = CHECK_NEAR(a, b, tol); break;
@@ -119,7 +119,7 @@ static bool passes(question q, double a, double b, double tol)
     case SAME_INT:       ok = CHECK_INT(a, b); break;
     case STATUS_OF_NULL: ok = CHECK_STATUS((tn_status)(int)a, (tn_status)(int)b); break;
     }
-    counted = test_now.checks > 0 && test_now.failures == !ok;
+    bool counted = test_now.checks > 0 && test_now.failures == !ok;
     go_outside(&o);
     CHECK(counted);
     return ok;

@@ -249,10 +249,10 @@ TEST(labels_shrink_and_are_cut_but_stay_in_their_room)
     for (int turned = 0; turned < 2; turned++)
         for (int place = 0; place < 3; place++) {
             tni_canvas c = open_canvas(ctx, 200, 200);
-            int64_t    low, dark = 0;
+            int64_t    dark = 0;
             double     align = place / 2.0;
             tni_draw_label(&c, "a label that is much too long for where it should stand \xCE\xBB\xCE\xBB\xCE\xBB", 100, 100, 13, align, turned, 60, 0);
-            low = (int64_t)(100 - (turned ? 1 - align : align) * 60);
+            int64_t low = (int64_t)(100 - (turned ? 1 - align : align) * 60);
             for (int64_t i = 0; i < 200 * 200; i++) {
                 int64_t along = turned ? i / 200 : i % 200, across = turned ? i % 200 : i / 200;
                 if (c.image->pixels[3 * i] == 255) continue;
@@ -930,14 +930,13 @@ TEST(bands_markers_and_last_values)
     tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
     tn_plot_desc d = ZERO;
     tn_series    s[2];
-    uint8_t      rgb[3];
     d.y_low = 1;
     d.y_high = 5;
     s[0] = series_of(NULL, y, 3, TN_SERIES_BAND);
     s[0].low = low;
     tn_image *image = tn_image_plot(ctx, s, 1, &d);
     REQUIRE(image != NULL);
-    rgb[0] = 255 - 255 * 56 / 256; rgb[1] = 0; rgb[2] = 0;           /* strength 0.22: all pixels have one colour */
+    uint8_t rgb[3] = {255 - 255 * 56 / 256, 0, 0};           /* strength 0.22: all pixels have one colour */
     memcpy(rgb, image->pixels + 3 * (image->width * (image->height / 2 - 12) + image->width / 2 + 21), 3);
     int64_t area = count_colour(image, rgb);
     CHECK(rgb[0] < 255 && rgb[0] > 150 && rgb[2] > rgb[0]);
@@ -1240,11 +1239,11 @@ TEST(tensors_look_like_their_values)
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
     const int64_t  all = 24;
     double         v[24];
-    tn_tensor     *t = tn_tensor_3d(ctx, TN_F32, 2, 3, 4), *flat, *dead;
+    tn_tensor     *t = tn_tensor_3d(ctx, TN_F32, 2, 3, 4);
     tn_matrix_desc m = ZERO;
     for (int i = 0; i < 24; i++) v[i] = i - 11.5;
     CHECK_STATUS(tn_write(t, TN_F64, v, 24), TN_OK);
-    flat = tn_reshape_2d(t, 6, 4);
+    tn_tensor *flat = tn_reshape_2d(t, 6, 4);
     CHECK(hash(tn_image_tiles_of(ctx, t, NULL)) == hash(tn_image_tiles(ctx, v, 2, 3, 4, NULL)));
     CHECK(hash(tn_image_matrix_of(ctx, flat, &m)) == hash(tn_image_matrix(ctx, v, 6, 4, &m)));
     CHECK(hash(tn_image_matrix_of(ctx, tn_transpose(flat, 0, 1), &m)) != hash(tn_image_matrix(ctx, v, 6, 4, &m)));
@@ -1254,7 +1253,7 @@ TEST(tensors_look_like_their_values)
     says(ctx, tn_image_tiles_of(ctx, flat, NULL), TN_ERR_SHAPE, "image_tiles_of: t is [6,4], expected rank 3");
     says(ctx, tn_image_matrix_of(ctx, NULL, NULL), TN_ERR_ARG, "image_matrix_of: t is NULL");
     says(ctx, tn_image_tiles_of(ctx, NULL, NULL), TN_ERR_ARG, "image_tiles_of: t is NULL");
-    dead = tn_scale(ctx, flat, 2);
+    tn_tensor *dead = tn_scale(ctx, flat, 2);
     tn_ctx_reset(ctx);
     says(ctx, tn_image_matrix_of(ctx, dead, NULL), TN_ERR_ARG, "image_matrix_of: t is a tensor of an arena that was reset");
     says(ctx, tn_image_tiles_of(ctx, dead, NULL), TN_ERR_ARG, "image_tiles_of: t is a tensor of an arena that was reset");
@@ -1287,11 +1286,11 @@ TEST(png_reads_back)
     for (int which = 0; which < FIGURES; which++) {
         tn_image *image = figure(ctx, which, 1);
         size_t    room = (size_t)(image->width * image->height * 4) + 4096, used = 0;
-        uint8_t  *file = (uint8_t *)malloc(room), *back;
+        uint8_t  *file = (uint8_t *)malloc(room);
         int       width = 0, height = 0, channels = 0;
         REQUIRE(file != NULL);
         CHECK_STATUS(tn_image_write_png(image, tn_sink_memory(file, room, &used)), TN_OK);
-        back = stbi_load_from_memory(file, (int)used, &width, &height, &channels, 3);
+        uint8_t *back = stbi_load_from_memory(file, (int)used, &width, &height, &channels, 3);
         REQUIRE(back != NULL);
         CHECK(width == image->width && height == image->height && channels == 3);
         CHECK(memcmp(back, image->pixels, (size_t)(width * height * 3)) == 0);
@@ -1347,7 +1346,7 @@ TEST(svg_has_every_cell_and_escapes_text)
     static const char   odd[] = "a<b & \"c\" > d \x01\xFF \xCE\xBB -1";
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
     tn_matrix_desc d = ZERO;
-    char          *svg, colour[32];
+    char           colour[32];
     size_t         bytes;
     d.cell = 9;
     d.scale = 2;
@@ -1355,7 +1354,7 @@ TEST(svg_has_every_cell_and_escapes_text)
     d.title = odd;
     tn_image *image = tn_image_matrix(ctx, values, 2, 3, &d);
     REQUIRE(image != NULL);
-    svg = svg_of(image, &bytes);
+    char *svg = svg_of(image, &bytes);
     REQUIRE(svg != NULL);
     CHECK(strncmp(svg, "<svg ", 5) == 0 && bytes > 7 && strcmp(svg + bytes - 7, "</svg>\n") == 0);
     for (int k = 0; k < 6; k++) {

@@ -63,14 +63,14 @@ static void check_model(const char *model, const char *weights, tn_dtype dtype)
     tn_ctx *ctx = ctx_of(dtype);
     char   *golden = slurp(path_of(model, "golden.json"));
     double  prompt[32], want[NEW], logits[40], got[512];
-    int     n = numbers(golden, "prompt", prompt, 32), equal = 0, k;
+    int     n = numbers(golden, "prompt", prompt, 32), equal = 0;
     loaded  m;
     double  worst = 0;
     CHECK_INT(numbers(golden, "ids", want, NEW), NEW);
     CHECK_INT(numbers(golden, "logits", logits, 40), 40);
     REQUIRE(load(ctx, model, weights, &m));
     tn_transformer_cache *cache = tn_transformer_cache_create(ctx, &m.net, 1, n + NEW);
-    for (k = 0; k < NEW; k++) {
+    for (int k = 0; k < NEW; k++) {
         const int count = k == 0 ? n : 1;
         int32_t   ids[32], best = 0;
         tn_ctx_reset(ctx);
@@ -103,11 +103,11 @@ TEST(written_as_it_was_read)
         tn_ctx       *ctx = ctx_of(TN_F32);
         const tn_note note = {"format", "pt"};
         size_t        used = 0;
-        int64_t       lines, kv, tied = 0;
+        int64_t       lines, tied = 0;
         loaded        m;
         REQUIRE(load(ctx, models[k].model, models[k].weights, &m));
         const tn_name_map *map = k == 0 ? tn_name_map_gpt2(&lines) : tn_name_map_llama(&lines);
-        kv = tn_transformer_kv_heads(&m.net);
+        int64_t            kv = tn_transformer_kv_heads(&m.net);
         CHECK_INT(kv, k == 0 ? 4 : 2);
         CHECK_STATUS(tn_transformer_write_mapped(m.params, &m.net, tn_sink_memory(file, ROOM, &used), map, lines, kv,
             &note, 1),
@@ -165,12 +165,12 @@ TEST(maps_that_cannot_be_written)
     char              *file = (char *)malloc(ROOM);
     tn_ctx            *ctx = ctx_of(TN_F32);
     int64_t            lines;
-    size_t             used, live;
+    size_t             used;
     const tn_name_map *map = tn_name_map_gpt2(&lines);
     tn_name_map        own[64];
     loaded             m;
     REQUIRE(file && lines <= 64 && load(ctx, models[0].model, models[0].weights, &m));
-    live = tn_ctx_memory(ctx).live;
+    size_t live = tn_ctx_memory(ctx).live;
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         memcpy(own, map, (size_t)lines * sizeof *own);
         own[bad[k].line].file_part = bad[k].part;
@@ -466,14 +466,14 @@ TEST(scaled_rotations)
             tn_read(tn_rope(ctx, t, &rope), TN_F64, got, T * D);
             for (int p = 0; p < T; p++)
                 for (int i = 0; i < D / 2; i++) {
-                    double rate = pow(500, -2.0 * i / (double)D), wave = 6.283185307179586477 / rate, angle, a = x[p * D + i],
+                    double rate = pow(500, -2.0 * i / (double)D), wave = 6.283185307179586477 / rate, a = x[p * D + i],
                         b = x[p * D + i + D / 2];
                     if (k == 1 || wave > s.context / s.low) rate /= s.factor;
                     else if (wave >= s.context / s.high) {
                         const double smooth = (s.context / wave - s.low) / (s.high - s.low);
                         rate = (1 - smooth) * rate / s.factor + smooth * rate;
                     }
-                    angle = p * rate;
+                    double angle = p * rate;
                     test_raise(&worst, fabs(got[p * D + i] - (a * cos(angle) - b * sin(angle))));
                     test_raise(&worst, fabs(got[p * D + i + D / 2] - (b * cos(angle) + a * sin(angle))));
                 }

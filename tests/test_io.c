@@ -149,12 +149,11 @@ static tn_tensor *make_random(tn_ctx *ctx, uint64_t *state, tn_dtype dtype, int 
 static bool same(const tn_tensor *a, const tn_tensor *b)
 {
     int64_t n = tn_tensor_count(a);
-    double *x, *y;
     bool    equal;
     if (!CHECK(a && b) || !CHECK_INT(a->rank, b->rank)) return false;
     for (int i = 0; i < a->rank; i++) if (!CHECK_INT(a->shape[i], b->shape[i])) return false;
-    x = (double *)malloc((size_t)(n + 1) * sizeof *x);
-    y = (double *)malloc((size_t)(n + 1) * sizeof *y);
+    double *x = (double *)malloc((size_t)(n + 1) * sizeof *x);
+    double *y = (double *)malloc((size_t)(n + 1) * sizeof *y);
     equal = x && y && tn_read(a, TN_F64, x, n) == TN_OK && tn_read(b, TN_F64, y, n) == TN_OK && (n == 0 || memcmp(x, y, (size_t)n * sizeof *x) == 0);
     free(x);
     free(y);
@@ -911,7 +910,7 @@ TEST(large_and_strided)
     char     path[TEST_PATH], other[TEST_PATH];
     tn_ctx  *ctx = ctx_of(TN_F32);
     tn_named named[2];
-    tn_tensor *t = make_random(ctx, &state, TN_F32, 2, shape), *half;
+    tn_tensor *t = make_random(ctx, &state, TN_F32, 2, shape);
     scratch(path, "large.safetensors");
     scratch(other, "large.npy");
     named[0].name = "rows";
@@ -925,7 +924,7 @@ TEST(large_and_strided)
     tn_safetensors_close(f);
     CHECK_STATUS(tn_npy_save(named[1].tensor, other), TN_OK);
     same(named[1].tensor, tn_npy_load(ctx, other));
-    half = tn_cast(ctx, t, TN_BF16);
+    tn_tensor *half = tn_cast(ctx, t, TN_BF16);
     CHECK_STATUS(tn_npy_save(half, other), TN_OK);
     same(half, tn_npy_load(ctx, other));
     CHECK_CTX(ctx);
@@ -1153,12 +1152,12 @@ TEST(no_memory)
     test_heap heap = {0, 0, 0, 0, false};
     tn_desc desc = ZERO;
     tn_ctx *ctx;
-    bytes   b, out;
+    bytes   out;
     tn_status s = TN_ERR_MEMORY;
     desc.allocator = test_heap_allocator(&heap);
     REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
     tn_params *params = make_params(ctx, 2);
-    b = params_bytes(params);
+    bytes      b = params_bytes(params);
     tn_params_destroy(params);
     params = make_params(ctx, 2);
     values_of(params, before);
@@ -1234,12 +1233,12 @@ static bool write_file(const char *path, const void *p, size_t n)
 static void check_disk_full(tn_ctx *ctx, tn_params *params, size_t room)
 {
     char path[TEST_PATH], temporary[TEST_PATH + 16];
-    struct rlimit old, small;
+    struct rlimit old;
     scratch(path, "full.safetensors");
     snprintf(temporary, sizeof temporary, "%s.tn1.tmp", path);
     if (!write_file(path, "old", 3) || !write_file(temporary, "cut off", 7)) return;
     getrlimit(RLIMIT_FSIZE, &old);
-    small = old;
+    struct rlimit small = old;
     small.rlim_cur = room;
     setrlimit(RLIMIT_FSIZE, &small);
     tn_status s = tn_params_save(params, path);

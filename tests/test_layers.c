@@ -69,11 +69,11 @@ static void check_rule(tn_ctx *ctx, tn_init init, double deviation, double large
 {
     enum { N = 200, M = 300 };
     tn_params *ps = tn_params_create(ctx);
-    int64_t shape[2] = {N, M}, i;
+    int64_t shape[2] = {N, M};
     tn_param *p = tn_params_add(ps, "p", 2, shape, init);
     double *v = (double *)malloc(sizeof(double) * N * M), sum = 0, squares = 0, most = 0;
     if (CHECK(p != NULL) && CHECK_STATUS(tn_read(p->value, TN_F64, v, N * M), TN_OK)) {
-        for (i = 0; i < N * M; i++) {
+        for (int64_t i = 0; i < N * M; i++) {
             sum += v[i];
             squares += v[i] * v[i];
             if (fabs(v[i]) > most) most = fabs(v[i]);
@@ -151,8 +151,8 @@ TEST(layers_make_parameters)
 
 TEST(kinds)
 {
-    int k;
-    for (k = TN_MLP_BILINEAR; k <= TN_MLP_SWIGLU; k++) CHECK_INT(tn_mlp_encoders((tn_mlp_kind)k), k == TN_MLP_BILINEAR || k >= TN_MLP_GLU ? 2 : 1);
+    for (int k = TN_MLP_BILINEAR; k <= TN_MLP_SWIGLU; k++)
+        CHECK_INT(tn_mlp_encoders((tn_mlp_kind)k), k == TN_MLP_BILINEAR || k >= TN_MLP_GLU ? 2 : 1);
     CHECK_STR(tn_mlp_kind_name(TN_MLP_BILINEAR), "bilinear");
     CHECK_STR(tn_mlp_kind_name(TN_MLP_SWIGLU), "swiglu");
     CHECK_STR(tn_mlp_kind_name((tn_mlp_kind)15), "?");

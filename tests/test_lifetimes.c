@@ -37,8 +37,8 @@ static tn_tensor *numbers(life *l, int64_t a, int64_t b, int64_t c)
 {
     uint64_t seed = 3;
     double   v[512];
-    int64_t  shape[3], n = a * (b < 0 ? 1 : b) * (c < 0 ? 1 : c);
-    shape[0] = a; shape[1] = b; shape[2] = c;
+    int64_t  n = a * (b < 0 ? 1 : b) * (c < 0 ? 1 : c);
+    int64_t  shape[3] = {a, b, c};
     for (int64_t i = 0; i < n && i < 512; i++) v[i] = test_random_real(&seed);
     tn_tensor *t = tn_tensor_nd(l->ctx, TN_REAL, b < 0 ? 1 : c < 0 ? 2 : 3, shape);
     CHECK(n <= 512);
@@ -101,16 +101,16 @@ static void tensors(life *l)
 /* Ops of several tensors, and of one. */
 static void functions(life *l)
 {
-    tn_tensor *x = numbers(l, 4, 6, -1), *part[3], *e, *joined, *stacked;
+    tn_tensor *x = numbers(l, 4, 6, -1), *part[3];
     char       text[64];
     tn_record(l->ctx);
     CHECK_STATUS(tn_watch(x), TN_OK);
-    e = tn_exp(l->ctx, x);
+    tn_tensor *e = tn_exp(l->ctx, x);
     part[0] = tn_div(l->ctx, x, tn_sqrt(l->ctx, e));
     part[1] = tn_where(l->ctx, ids_of(l, 4, 6, 2), tn_softmax(l->ctx, x), tn_log_softmax(l->ctx, x));
     part[2] = tn_log(l->ctx, e);
-    joined = tn_concat(l->ctx, 3, part, 1);
-    stacked = tn_stack(l->ctx, 3, part, 0);
+    tn_tensor *joined = tn_concat(l->ctx, 3, part, 1);
+    tn_tensor *stacked = tn_stack(l->ctx, 3, part, 0);
     joined = tn_gather(l->ctx, joined, 1, ids_of(l, 3, 5, 18));
     CHECK(tn_tensor_table(x, NULL, text, sizeof text) > 0);
     part[0] = tn_topk(l->ctx, part[2], 1, 3, TN_ORDER_MAGNITUDE, &e);
@@ -168,11 +168,10 @@ static void contractions(life *l)
 {
     static const int     ranks[3] = {2, 2, 2}, ab[2] = {0, 1}, bc[2] = {1, 2}, cd[2] = {2, 3}, ad[2] = {0, 3};
     static const int64_t shape[3][2] = {{8, 9}, {9, 7}, {7, 6}};
-    const int           *labels[3];
     const int64_t       *shapes[3];
     tn_tensor           *t[3];
     tn_plan_desc         d = ZERO;
-    labels[0] = ab; labels[1] = bc; labels[2] = cd;
+    const int           *labels[3] = {ab, bc, cd};
     d.max_bytes = l->large ? 0 : 128;                   /* with slices and without */
     for (int k = 0; k < 3; k++) {
         shapes[k] = shape[k];
@@ -200,10 +199,10 @@ static void trains(life *l)
     static const int64_t extents[5] = {3, 4, 2, 3, 5};
     static const int64_t index[10] = {0, 1, 1, 2, 4, 2, 3, 0, 0, 1};
     tn_tt     *a = tn_tt_svd(l->ctx, numbers(l, 9, 8, 5), 5, extents, NULL);
-    tn_tt     *b = a ? tn_tt_create(l->ctx, a->count, a->core) : NULL, *sum = tn_tt_add(a, b), *less = NULL, *half;
+    tn_tt     *b = a ? tn_tt_create(l->ctx, a->count, a->core) : NULL, *sum = tn_tt_add(a, b), *less = NULL;
     double     inner = 0, norm = 0, values[2];
     if (sum) less = tn_tt_round(sum, NULL);
-    half = tn_tt_scale(less, 0.5);
+    tn_tt     *half = tn_tt_scale(less, 0.5);
     tn_tensor *dense = tn_tt_dense(half);
     CHECK(dense != NULL);
     CHECK_STATUS(tn_tt_inner(a, half, &inner), TN_OK);
@@ -353,7 +352,7 @@ static tn_attention_desc attention_of(tn_attention_kind kind, tn_attend_form for
 static void layers(life *l)
 {
     static const int64_t shape[2] = {3, 4};
-    tn_params        *ps = tn_params_create(l->ctx), *copy;
+    tn_params        *ps = tn_params_create(l->ctx);
     tn_linear_desc    ld = ZERO;
     tn_linear         linear;
     tn_embedding_desc ed = ZERO;
@@ -398,7 +397,7 @@ static void layers(life *l)
     CHECK_STATUS(tn_quadratic_from_cp(ps, "tensor", cp, &quadratic), TN_OK);
     tn_cp_destroy(cp);
     CHECK(tn_params_count(ps) > 20);
-    copy = tn_params_clone(l->ctx, ps);
+    tn_params *copy = tn_params_clone(l->ctx, ps);
     CHECK(copy != NULL);
     CHECK(tn_params_rebind(copy, ps, &mlp, sizeof mlp) == 4);
     tn_params_destroy(ps);
@@ -437,9 +436,9 @@ static tn_transformer_desc small_model(void)
 
 static void models(life *l)
 {
-    tn_params          *ps = tn_params_create(l->ctx), *copy;
+    tn_params          *ps = tn_params_create(l->ctx);
     tn_transformer_desc d = small_model(), read;
-    tn_transformer      m, other;
+    tn_transformer      m;
     tn_edit             edit;
     tn_tap              tap;
     static file         config, weights;
@@ -483,8 +482,8 @@ static void models(life *l)
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, from(&weights), map, sizeof map / sizeof *map), TN_OK);
     CHECK_STATUS(tn_transformer_write_mapped(ps, &m, into(&weights), map, sizeof map / sizeof *map, 0, NULL, 0), TN_OK);
     CHECK_STATUS(tn_transformer_read_mapped(ps, &m, from(&weights), map, sizeof map / sizeof *map), TN_OK);
-    copy = tn_params_clone(l->ctx, ps);
-    other = m;
+    tn_params     *copy = tn_params_clone(l->ctx, ps);
+    tn_transformer other = m;
     CHECK(tn_params_rebind(copy, ps, &other, sizeof other) > 0 && other.blocks != m.blocks);
     tn_params_destroy(ps);
     tn_params_destroy(copy);
@@ -530,8 +529,7 @@ static void hold_tensor(bag *b, tn_tensor *t)
 /* Compositions, modes, coefficients, moments and stacks of an operator with a constant one; e fits its inputs. */
 static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
 {
-    const tn_cp       *stack[1];
-    tn_cp             *line, *part = tn_cp_fold_slot(cp, 1, e, NULL);
+    tn_cp             *part = tn_cp_fold_slot(cp, 1, e, NULL);
     tn_tensor         *f = numbers(l, 2, 10, -1), *second = numbers(l, 10, 10, -1);
     double             moments[100] = {0};
     tn_cp_hosvd_desc   d = ZERO;
@@ -541,7 +539,7 @@ static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
     tn_stack_result    r;
     uint64_t           mark = tn_cp_mark(l->ctx);
     hold(b, part);
-    line = tn_cp_create(l->ctx, 1, numbers(l, 9, 2, -1), &f, TN_CP_INPUT_CONSTANT);
+    tn_cp *line = tn_cp_create(l->ctx, 1, numbers(l, 9, 2, -1), &f, TN_CP_INPUT_CONSTANT);
     CHECK(tn_cp_compose(cp, line) != NULL);
     CHECK(tn_cp_release(l->ctx, mark, line) == line);
     hold(b, line);
@@ -556,7 +554,7 @@ static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
     for (int k = 0; k < 10; k++) moments[k * 11] = 1;
     CHECK_STATUS(tn_write(second, TN_F64, moments, 100), TN_OK);
     hold_tensor(b, tn_cp_gaussian_moment(line, line, second));
-    stack[0] = cp;
+    const tn_cp *stack[1] = {cp};
     for (int k = TN_STACK_EXACT; k <= TN_STACK_LAYER_SYMMETRISED; k++) {
         sd.method = (tn_stack_method)k;
         sd.samples = 3;
@@ -634,7 +632,7 @@ static void networks(life *l)
     tn_params        *ps = tn_params_create(ctx);
     tn_attention_desc ad = attention_of(TN_ATTENTION_BILINEAR, TN_ATTEND_FORM_AUTO);
     tn_attention      attention;
-    tn_tensor        *t[3], *f[2], *u = numbers(l, 3, -1, -1), *e = numbers(l, 4, 2, -1), *owned;
+    tn_tensor        *t[3], *f[2], *u = numbers(l, 3, -1, -1), *e = numbers(l, 4, 2, -1);
     const tn_cp      *stacked[2];
     tn_cp            *cp[2];
     tn_net           *nets[12];
@@ -672,7 +670,7 @@ static void networks(life *l)
     CHECK(!nets[11]);
     tn_ctx_clear_error(ctx);
     for (int k = 0; k < 11; k++) CHECK(nets[k] != NULL);
-    owned = tn_net_contract(nets[0]);
+    tn_tensor *owned = tn_net_contract(nets[0]);
     CHECK(owned != NULL);
     tn_tensor_destroy(owned);
     owned = tn_net_interaction(nets[0], u);
@@ -800,8 +798,8 @@ static void spectra(life *l)
 /* What is asked about weights: against null models, truncated, in features, aligned. */
 static void analyses(life *l)
 {
-    tn_tensor     *f[2], *q, *cosines;
-    tn_cp         *cp, *canonical, *aligned, *fewer;
+    tn_tensor     *f[2], *cosines;
+    tn_cp         *aligned;
     tn_refit_desc  two = ZERO;
     tn_signal_desc d = ZERO;
     tn_signal      signal;
@@ -810,18 +808,18 @@ static void analyses(life *l)
     d.draws = 2;
     f[0] = numbers(l, 4, 9, -1);
     f[1] = f[0] ? tn_slice_step(f[0], 0, 3, -1, -1) : NULL;
-    cp = tn_cp_create(l->ctx, 2, numbers(l, 3, 4, -1), f, TN_CP_INPUT_PLAIN);
+    tn_cp    *cp = tn_cp_create(l->ctx, 2, numbers(l, 3, 4, -1), f, TN_CP_INPUT_PLAIN);
     tn_status s = tn_cp_signal(cp, &d, &signal);
     whole(l, s, signal.values, signal.null_values, signal.edge, signal.signal);
     s = tn_cp_certify(cp, 0.5, 1, NULL, &c);
     if (whole(l, s, c.cp, c.rank, c.error, c.bound)) tn_certificate_destroy(&c);
     s = tn_cp_certify(cp, 0.1, 1, tn_matmul(l->ctx, f[0] ? tn_transpose(f[0], 0, 1) : NULL, f[0]), &c);
     whole(l, s, c.cp, c.rank, c.mean, c.bound);
-    q = tn_cp_dictionary(cp, numbers(l, 3, -1, -1), numbers(l, 5, 9, -1), numbers(l, 5, 5, -1));
-    canonical = tn_cp_canonical(cp);
+    tn_tensor *q = tn_cp_dictionary(cp, numbers(l, 3, -1, -1), numbers(l, 5, 9, -1), numbers(l, 5, 5, -1));
+    tn_cp     *canonical = tn_cp_canonical(cp);
     s = tn_cp_align(cp, canonical, &aligned, &cosines);
     whole(l, s, aligned, cosines, aligned, cosines);
-    fewer = tn_cp_refit(cp, &two, NULL);
+    tn_cp *fewer = tn_cp_refit(cp, &two, NULL);
     CHECK(q && canonical && fewer && tn_modified_features(l->ctx, f[0], f[1], numbers(l, 4, 2, -1)));
     tn_signal_destroy(&signal);
     tn_certificate_destroy(&c);
@@ -838,12 +836,12 @@ static void few_of_many(life *l)
 {
     static double v[512 * 1024];
     uint64_t    seed = 4;
-    int64_t     shape[2] = {512, 1024}, i;
+    int64_t     shape[2] = {512, 1024};
     tn_tensor  *f[2], *p = tn_full(l->ctx, 2, shape, 1e-3), *one = tn_full(l->ctx, 1, shape, 1);
     tn_eigen    e;
     tn_spectrum spectrum;
     if (!l->large || test_leave_out(test_small(), "Lanczos on a large problem, in a small run")) return;
-    for (i = 0; i < 512 * 1024; i++) v[i] = (i < 1024 ? 1 : 1e-2) * test_random_real(&seed);
+    for (int64_t i = 0; i < 512 * 1024; i++) v[i] = (i < 1024 ? 1 : 1e-2) * test_random_real(&seed);
     f[0] = f[1] = tn_tensor_nd(l->ctx, TN_REAL, 2, shape);
     CHECK_STATUS(tn_write(f[0], TN_F64, v, 512 * 1024), TN_OK);
     tn_cp *cp = tn_cp_create(l->ctx, 2, tn_slice(tn_transpose(p, 0, 1), 0, 0, 1), f, TN_CP_INPUT_PLAIN);
@@ -1137,7 +1135,7 @@ static void circuits(life *l)
     tn_circuit_evidence_desc ed = ZERO;
     tn_circuit_evidence_result r;
     tn_circuit_sparsity sparsity;
-    tn_tensor          *a, *b, *scores;
+    tn_tensor          *a, *b;
     double              score;
     d.attention = TN_ATTENTION_BILINEAR;
     d.attn_bias = d.attn_out_bias = true;
@@ -1152,7 +1150,7 @@ static void circuits(life *l)
     c[3] = tn_circuit_qk(l->ctx, &m, &at);
     c[4] = tn_circuit_compose(c[3], TN_CIRCUIT_ROWS, c[2]);
     c[5] = tn_circuit_pairs(l->ctx, &m, 0, 3);
-    scores = tn_circuit_composition(l->ctx, &m, 0, 1, TN_HEAD_K2);
+    tn_tensor *scores = tn_circuit_composition(l->ctx, &m, 0, 1, TN_HEAD_K2);
     CHECK(c[0] && c[1] && c[4] && c[5] && scores);
     CHECK_STATUS(tn_circuit_norm(c[0], &score), TN_OK);
     s = tn_circuit_copying(c[1], &a, &score);
@@ -1513,15 +1511,15 @@ TEST(half_a_layer_is_none)
     ps = tn_params_create(l.ctx);                                   /* a copy that lacks some of the parameters */
     probe = tn_params_create(l.ctx);
     {
-        any_layer y, was;
-        size_t    bytes, live;
+        any_layer y;
+        size_t    bytes;
         tn_transformer_desc d = small_model();
         tn_transformer      shorter;
         CHECK_STATUS(init_layer(ps, 8, &y, &bytes, cp), TN_OK);
         d.layers = 1;
         CHECK_STATUS(tn_transformer_init(probe, "x", &d, &shorter), TN_OK);
-        was = y;
-        live = tn_ctx_memory(l.ctx).live;
+        any_layer was = y;
+        size_t    live = tn_ctx_memory(l.ctx).live;
         CHECK_INT(tn_params_rebind(probe, ps, &y, bytes), -1);
         CHECK_ERROR(l.ctx, TN_ERR_ARG, "rebind");
         CHECK_INT(tn_ctx_memory(l.ctx).live, live);
@@ -1535,10 +1533,10 @@ TEST(half_a_layer_is_none)
 static char *text_of(const char *path)
 {
     FILE  *f = fopen(path, "rb");
-    size_t room = 1 << 21, n;
+    size_t room = 1 << 21;
     char  *text = (char *)malloc(room + 1);
     if (!f || !text) { if (f) fclose(f); free(text); return NULL; }
-    n = fread(text, 1, room, f);
+    size_t n = fread(text, 1, room, f);
     fclose(f);
     text[n] = 0;
     return text;
@@ -1577,7 +1575,7 @@ static bool owns(const char *name)
 TEST(every_owner_is_here)
 {
     static const char *const exempt[] = {"tn_read", "tn_tap_read", "tn_source_calls", "tn_transformer_cost_of"};
-    char *header = text_of("tensornet.h"), *self = text_of("tests/test_lifetimes.c"), *line, *end;
+    char *header = text_of("tensornet.h"), *self = text_of("tests/test_lifetimes.c"), *end;
     int   owners = 0;
     if (!header || !self || !(end = strstr(header, "#endif /* TENSORNET_H */"))) {
         free(header);
@@ -1586,7 +1584,7 @@ TEST(every_owner_is_here)
     }
     *end = 0;
     remove_comments(self);
-    for (line = header; (line = strstr(line, "\nTN_API ")) != NULL; line++) {
+    for (char *line = header; (line = strstr(line, "\nTN_API ")) != NULL; line++) {
         char        name[80], call[84], *p = line + 8;
         const char *begin;
         bool        exempted = false;

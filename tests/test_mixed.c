@@ -174,14 +174,14 @@ static bool pour(int k, int what, const double *a, const double *b, int64_t n)
 {
     const double gate = (int)ALONE * times_now * gate_of(cases[k].name);
     const double least = SMALL * SMALL * (double)n;
-    double       error = 0, size = 0, alone;
+    double       error = 0, size = 0;
     for (int64_t i = 0; i < n; i++) {
         error += (a[i] - b[i]) * (a[i] - b[i]);
         size += b[i] * b[i];
     }
     error_of[k][what] += error;
     size_of[k][what] += size;
-    alone = n > 0 ? error / (gate * (size > least ? size : least)) : 0;
+    double alone = n > 0 ? error / (gate * (size > least ? size : least)) : 0;
     test_raise(&worst_alone, alone);
     return CHECK(test_max_error(a, b, n) <= 1.0 / (int)LARGEST) && CHECK(alone <= 1);
 }
@@ -379,8 +379,7 @@ static void attend_heads(const tn_backend *backend, int kind, int threads, doubl
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, y))), TN_OK);
     CHECK_CTX(ctx);
     if (y && q->grad && k->grad && v->grad) {
-        tn_tensor *all[4];
-        all[0] = y; all[1] = q->grad; all[2] = k->grad; all[3] = v->grad;
+        tn_tensor *all[4] = {y, q->grad, k->grad, v->grad};
         for (int i = 0; i < 4; i++, at += tn_tensor_count(all[i - 1])) {
             CHECK(at - to + tn_tensor_count(all[i]) <= count);
             CHECK_STATUS(tn_read(all[i], TN_F64, at, tn_tensor_count(all[i])), TN_OK);
@@ -464,8 +463,8 @@ static void spy_store(const tn_view *v, int64_t at, double x)
 static tn_status spy_add(const tn_call *c)
 {
     const tn_view *y = &c->out[0];
-    int64_t        i, n = shape_count(y->rank, y->shape);
-    for (i = 0; i < n; i++) {
+    int64_t        n = shape_count(y->rank, y->shape);
+    for (int64_t i = 0; i < n; i++) {
         int64_t rest = i, at[3] = {0, 0, 0};
         for (int k = y->rank - 1; k >= 0; k--) {
             const int64_t here = rest % y->shape[k];
@@ -729,19 +728,19 @@ TEST(round_trips)
     test_heap     heap;
     tn_ctx       *ctx;
     float         got[8], special[4] = {HUGE_VALF, -HUGE_VALF, NAN, 0};
-    int           i;
     REQUIRE((ctx = open_it(&c, &heap)) != NULL);
     tn_tensor *t = tn_tensor_1d(ctx, TN_BF16, 8);
     CHECK_STATUS(tn_write(t, TN_F32, v, 8), TN_OK);
     CHECK_STATUS(tn_read(t, TN_F32, got, 8), TN_OK);
-    for (i = 0; i < 8; i++) if (!CHECK(memcmp(&got[i], &want[i], sizeof *got) == 0)) printf("     %d: %a, not %a\n", i, (double)got[i], (double)want[i]);
+    for (int i = 0; i < 8; i++) if (!CHECK(memcmp(&got[i], &want[i], sizeof *got) == 0))
+        printf("     %d: %a, not %a\n", i, (double)got[i], (double)want[i]);
     tn_tensor *kept = tn_tensor_keep(tn_slice_step(t, 0, 7, -1, -1));
     CHECK_INT(kept->dtype, TN_BF16);
     CHECK_STATUS(tn_read(kept, TN_F32, got, 8), TN_OK);
-    for (i = 0; i < 8; i++) CHECK(got[i] == want[7 - i]);
+    for (int i = 0; i < 8; i++) CHECK(got[i] == want[7 - i]);
     tn_tensor *y = tn_cast(ctx, tn_cast(ctx, t, TN_REAL), TN_BF16);     /* exact both ways */
     CHECK_STATUS(tn_read(y, TN_F32, got, 8), TN_OK);
-    for (i = 0; i < 8; i++) CHECK(got[i] == want[i]);
+    for (int i = 0; i < 8; i++) CHECK(got[i] == want[i]);
     CHECK_INT(tn_copy(ctx, tn_reshape_2d(t, 2, 4))->dtype, TN_BF16);
     CHECK_INT(tn_copy(ctx, tn_cast(ctx, t, TN_REAL))->dtype, TN_F32);
     CHECK(tn_tensor_format(t, NULL, 0) > 0);
@@ -798,19 +797,18 @@ TEST(moved_numbers_stay_F32)
     float         got[4];
     REQUIRE((ctx = open_it(&c, &heap)) != NULL);
     for (int k = 0; k < 6; k++) {
-        tn_tensor *x, *part[2], *y, *ids, *w;
         tn_ctx_reset(ctx);
-        x = tn_tensor_from(ctx, 1, &two, TN_F32, v);
-        ids = tn_tensor_from(ctx, 1, &four, TN_I32, order);
+        tn_tensor *x = tn_tensor_from(ctx, 1, &two, TN_F32, v);
+        tn_tensor *ids = tn_tensor_from(ctx, 1, &four, TN_I32, order);
         tn_watch(x);
         tn_record(ctx);
-        part[0] = k < 3 ? x : tn_cast(ctx, x, TN_BF16);
-        part[1] = x;
-        y = k % 3 == 0 ? tn_concat(ctx, 2, part, 0) : k % 3 == 1 ? tn_stack(ctx, 2, part, 0) : tn_gather(ctx, part[0], 0, ids);
+        tn_tensor *part[2] = {k < 3 ? x : tn_cast(ctx, x, TN_BF16), x};
+        tn_tensor *y = k % 3 == 0 ? tn_concat(ctx, 2, part, 0) : k % 3 == 1 ? tn_stack(ctx, 2, part, 0)
+                       : tn_gather(ctx, part[0], 0, ids);
         REQUIRE(y != NULL);
         CHECK_INT(y->dtype, k < 3 ? TN_F32 : TN_BF16);
         if (k >= 3) continue;
-        w = tn_tensor_from(ctx, y->rank, y->rank == 2 ? square : &four, TN_F32, weight);
+        tn_tensor *w = tn_tensor_from(ctx, y->rank, y->rank == 2 ? square : &four, TN_F32, weight);
         CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, y, w))), TN_OK);
         CHECK_STATUS(tn_read(y, TN_F32, got, 4), TN_OK);
         for (int i = 0; i < 4; i++) CHECK(got[i] == v[i % 2]);
@@ -1198,7 +1196,7 @@ TEST(casts_at_every_level)
         if (tn_ctx_create(&desc, &ctx, NULL) != TN_OK) continue;      /* not of this processor */
         for (int64_t n = 1; n <= MOST; n++) {
             const int64_t shape[2] = {ROWS, n}, turned[2] = {n, ROWS};
-            tn_tensor *x = tn_tensor_create(ctx, TN_F32, 2, shape), *t = tn_tensor_create(ctx, TN_F32, 2, turned), *y;
+            tn_tensor *x = tn_tensor_create(ctx, TN_F32, 2, shape), *t = tn_tensor_create(ctx, TN_F32, 2, turned);
             uint64_t   state = (uint64_t)n;
             for (int64_t i = 0; i < ROWS * n; i++) {
                 state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
@@ -1212,7 +1210,7 @@ TEST(casts_at_every_level)
             memcpy(t->data, word, sizeof *word * (size_t)(ROWS * n));
             for (int k = 0; k < 2; k++) {
                 tn_ctx_reset(ctx);
-                y = tn_cast(ctx, k ? tn_transpose(t, 0, 1) : x, TN_BF16);
+                tn_tensor *y = tn_cast(ctx, k ? tn_transpose(t, 0, 1) : x, TN_BF16);
                 y = tn_cast(ctx, y, TN_F32);
                 if (!CHECK(y && tn_ctx_sync(ctx) == TN_OK)) continue;
                 for (int64_t i = 0; i < ROWS * n; i++) {

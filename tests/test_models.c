@@ -36,12 +36,12 @@ static double loss_beside(world *w, const tn_transformer *m, tn_param *p, double
 static double gradient_error(world *w, const tn_transformer *m, tn_param *p, int64_t tokens)
 {
     const double h = 1e-5;
-    int64_t n = tn_tensor_count(p->value), step = n > 8 ? n / 8 : 1, tried = 0, i;
+    int64_t n = tn_tensor_count(p->value), step = n > 8 ? n / 8 : 1, tried = 0;
     double *v = doubles(n), *g = doubles(n), worst = 0, size = 1;
     bool    ok = CHECK(p->value->grad != NULL) && CHECK_STATUS(tn_read(p->value, TN_F64, v, n), TN_OK)
               && CHECK_STATUS(tn_read(p->value->grad, TN_F64, g, n), TN_OK);
-    for (i = 0; ok && i < n; i++) if (fabs(g[i]) > size) size = fabs(g[i]);
-    for (i = 0; ok && i < n; i += step) {
+    for (int64_t i = 0; ok && i < n; i++) if (fabs(g[i]) > size) size = fabs(g[i]);
+    for (int64_t i = 0; ok && i < n; i += step) {
         double near_by = loss_beside(w, m, p, v, i, h, tokens) - loss_beside(w, m, p, v, i, -h, tokens);
         double farther = loss_beside(w, m, p, v, i, 2 * h, tokens) - loss_beside(w, m, p, v, i, -2 * h, tokens);
         test_raise(&worst, fabs((8 * near_by - farther) / (12 * h) - g[i]) / size);
@@ -84,7 +84,6 @@ TEST(forward_by_hand)
     double              E[V][D], P[T][D], QK[2][D][D], VV[D][D], O[D][D], W[2][H][D], B[D][H], L[2], U[V][D], G[3][D];
     double              x[T][D], x0[T][D], want[T][V], got[T][V];
     int32_t             id[T] = {4, 0, 2, 4};
-    tn_tensor          *ids;
     d.layers = 1; d.dim = D; d.heads = 1; d.hidden = H; d.context = T;
     d.positions = TN_POSITIONS_LEARNED;
     d.x0_residual = true;
@@ -122,7 +121,7 @@ TEST(forward_by_hand)
             }
         }
         for (int t = 0; t < T; t++) {
-            double sum = 0, o[D] = {0, 0, 0}, z[2];
+            double sum = 0, o[D] = {0, 0, 0};
             for (int s = 0; s <= t; s++) {
                 double score = 0;
                 for (int i = 0; i < D; i++) score += q[t][i] * k[s][i];
@@ -133,7 +132,7 @@ TEST(forward_by_hand)
             for (int i = 0; i < D; i++) for (int j = 0; j < D; j++) x[t][i] += 0.6 * O[i][j] * o[j] / sum;
             NORM(x[t], G[1]);
             for (int h = 0; h < H; h++) {
-                z[0] = z[1] = 0;
+                double z[2] = {0, 0};
                 for (int i = 0; i < D; i++) { z[0] += W[0][h][i] * n[i]; z[1] += W[1][h][i] * n[i]; }
                 for (int i = 0; i < D; i++) x[t][i] += B[i][h] * z[0] * z[1];
             }
@@ -146,7 +145,7 @@ TEST(forward_by_hand)
         }
     }
 #undef NORM
-    ids = tn_tensor_2d(w.ctx, TN_I32, 1, T);
+    tn_tensor *ids = tn_tensor_2d(w.ctx, TN_I32, 1, T);
     tn_write(ids, TN_I32, id, T);
     CHECK_STATUS(tn_read(tn_transformer_forward(w.ctx, &m, ids), TN_F64, got, T * V), TN_OK);
     WORST("transformer by hand", test_frobenius(&got[0][0], &want[0][0], T * V), 3e-15);
@@ -158,17 +157,17 @@ static double decode_error(world *w, const tn_transformer *m, int64_t tokens)
 {
     static const int64_t  end[] = {0, 3, 4, 6};
     tn_transformer_cache *cache = tn_transformer_cache_create(w->ctx, m, 2, tokens);
-    tn_tensor            *ids = ids_of(w->ctx, &m->desc, 2, tokens, 9), *y;
-    double               *all = host(tn_transformer_forward(w->ctx, m, ids)), *part, worst = 0;
+    tn_tensor            *ids = ids_of(w->ctx, &m->desc, 2, tokens, 9);
+    double               *all = host(tn_transformer_forward(w->ctx, m, ids)), worst = 0;
     int64_t               V = m->desc.vocab;
     if (!CHECK(cache != NULL)) return HUGE_VAL;
     for (int64_t round = 0; round < 2; round++) {
         for (int64_t k = 0; k < 3; k++) {
             int64_t from = end[k] < tokens ? end[k] : tokens, to = end[k + 1] < tokens ? end[k + 1] : tokens, n = to - from;
             if (n == 0) continue;
-            y = tn_transformer_decode(w->ctx, m, tn_copy(w->ctx, tn_slice(ids, 1, from, to)), cache);
+            tn_tensor *y = tn_transformer_decode(w->ctx, m, tn_copy(w->ctx, tn_slice(ids, 1, from, to)), cache);
             if (!CHECK(y != NULL)) break;
-            part = host(y);
+            double *part = host(y);
             for (int64_t b = 0; b < 2; b++)
                 test_raise(&worst, test_max_error(part + b * n * V, all + (b * tokens + from) * V, n * V));
             CHECK_INT(tn_transformer_cache_past(cache), to);
@@ -246,12 +245,12 @@ TEST(patterns)
         for (int64_t l = 0; l < (d.x0_residual ? 1 : d.layers); l++) {
             tn_transformer first = m;
             tn_tensor     *whole = tn_transformer_pattern(w.ctx, &m, ids, l);
-            double        *got = host(whole), *want, error;
+            double        *got = host(whole);
             first.desc.layers = l;
             first.norm = m.blocks[l].norm1;
-            want = host(tn_attention_pattern(w.ctx, &m.blocks[l].attn, tn_transformer_hidden(w.ctx, &first, ids)));
+            double *want = host(tn_attention_pattern(w.ctx, &m.blocks[l].attn, tn_transformer_hidden(w.ctx, &first, ids)));
             CHECK_INT(tn_tensor_count(whole), n);
-            error = test_max_error(got, want, n);
+            double error = test_max_error(got, want, n);
             if (!CHECK(error <= 1e-15)) printf("     %s, block %d\n", what, (int)l);
             test_raise(&worst, error);
         }
@@ -416,12 +415,12 @@ TEST(sums_with_their_norms)
             tn_transformer      m;
             world               w;
             uint64_t            fused, none;
-            bool                good;
             d.recompute = recompute == 1;
             REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
             double *one = all_of_model(&w, &m, false, &fused);
             double *two = all_of_model(&w, &m, true, &none);
-            good = CHECK(memcmp(one, two, sizeof *one * (size_t)(2 * d.context * d.vocab + tn_params_elements(w.params))) == 0);
+            bool    good = CHECK(memcmp(one, two, sizeof *one * (size_t)(2 * d.context * d.vocab
+                                                                         + tn_params_elements(w.params))) == 0);
             good = CHECK_INT(none, recompute && fused_norms(&d) > 0 ? d.layers - d.value_residual : 0) && good;
             good = CHECK_INT(fused, fused_norms(&d)) && good;
             if (!good) printf("     %s, recompute %d\n", what, recompute);
@@ -574,13 +573,13 @@ TEST(noise_and_dropout)
     tn_transformer_desc d = tiny(), full;
     tn_transformer      m, plain;
     world               w, v;
-    double             *got, *want, first[2], mean, var, size;
+    double              first[2], mean, var, size;
     int                 k;
     REQUIRE(model_on(&v, TN_F64, &d, &plain, 11));
     d.embed_noise = 0.3; d.dropout = 0.25;
     REQUIRE(model_on(&w, TN_F64, &d, &m, 11));
-    want = host(tn_transformer_forward(v.ctx, &plain, ids_of(v.ctx, &d, 2, T, 1)));
-    got = host(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, T, 1)));
+    double *want = host(tn_transformer_forward(v.ctx, &plain, ids_of(v.ctx, &d, 2, T, 1)));
+    double *got = host(tn_transformer_forward(w.ctx, &m, ids_of(w.ctx, &d, 2, T, 1)));
     CHECK(test_max_error(got, want, 2 * T * d.vocab) == 0);
     for (int i = 0; i < 2; i++) {                                /* bit-identical, the random numbers included */
         m.desc.recompute = i > 0;
@@ -716,9 +715,9 @@ TEST(cycles_refuse)
 
 static double spread(const tn_tensor *t)
 {
-    int64_t i, n = tn_tensor_count(t);
+    int64_t n = tn_tensor_count(t);
     double *v = host(t), sum = 0;
-    for (i = 0; i < n; i++) sum += v[i] * v[i];
+    for (int64_t i = 0; i < n; i++) sum += v[i] * v[i];
     return sqrt(sum / (double)n);
 }
 
@@ -926,17 +925,17 @@ TEST(clones)
     for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
-        tn_transformer      m, copy;
+        tn_transformer      m;
         tn_ctx             *single;
         world               w;
-        int64_t             n, V = d.vocab;
+        int64_t             V = d.vocab;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 400 + (uint64_t)k));
         REQUIRE(CHECK_STATUS(tn_ctx_create(NULL, &single, NULL), TN_OK));
-        tn_tensor *ids = ids_of(w.ctx, &d, 1, 1, 2);
+        tn_tensor     *ids = ids_of(w.ctx, &d, 1, 1, 2);
         double *before = host(tn_transformer_forward(w.ctx, &m, ids));
-        tn_params *other = tn_params_clone(single, w.params);
-        copy = m;
-        n = tn_params_rebind(other, w.params, &copy, sizeof copy);
+        tn_params     *other = tn_params_clone(single, w.params);
+        tn_transformer copy = m;
+        int64_t        n = tn_params_rebind(other, w.params, &copy, sizeof copy);
         if (!CHECK_INT(n, tn_params_count(w.params) + d.tied)) printf("     %s\n", what);
         CHECK(copy.blocks != m.blocks);
         CHECK(stir(w.params, 1, 1));                         /* the copy knows nothing of this */
@@ -954,14 +953,14 @@ TEST(clones)
 TEST(clones_refuse)
 {
     tn_transformer_desc d = tiny();
-    tn_transformer      m, copy, small;
+    tn_transformer      m, small;
     world               w;
     REQUIRE(model_on(&w, TN_F32, &d, &m, 1));
     tn_params *other = tn_params_create(w.ctx);
     d.layers = 1;
     REQUIRE(CHECK_STATUS(tn_transformer_init(other, "", &d, &small), TN_OK));
-    copy = m;
-    size_t live = w.heap.live;
+    tn_transformer copy = m;
+    size_t         live = w.heap.live;
     CHECK_INT(tn_params_rebind(other, w.params, &copy, sizeof copy), -1);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "blocks.1.");
     CHECK(memcmp(&copy, &m, sizeof m) == 0);
@@ -1105,11 +1104,10 @@ TEST(configs_mutated)
     for (int round = 0; round < 6000; round++) {
         const char         *what;
         tn_transformer_desc d = variant((int)test_random_int(&seed, 0, VARIANTS - 1), &what), back = ZERO;
-        int64_t             n = (int64_t)config_text(ctx, &d, text, sizeof text), k, at, length;
-        tn_source           source;
-        for (k = test_random_int(&seed, 1, 3); k > 0; k--) {
-            at = test_random_int(&seed, 0, n - 1);
-            length = test_random_int(&seed, 0, n - at < 40 ? n - at : 40);
+        int64_t             n = (int64_t)config_text(ctx, &d, text, sizeof text);
+        for (int64_t k = test_random_int(&seed, 1, 3); k > 0; k--) {
+            int64_t at = test_random_int(&seed, 0, n - 1);
+            int64_t length = test_random_int(&seed, 0, n - at < 40 ? n - at : 40);
             switch (test_random_int(&seed, 0, 3)) {
             case 0:  text[at] = (char)test_random_int(&seed, 0, 255); break;
             case 1:  text[at] = "0123456789-.e\"{}[],:tfn"[test_random_int(&seed, 0, 22)]; break;
@@ -1119,7 +1117,7 @@ TEST(configs_mutated)
             if (n == 0) break;
         }
         memcpy(changed, text, (size_t)n);
-        source = tn_source_memory(text, (size_t)n);
+        tn_source source = tn_source_memory(text, (size_t)n);
         if (tn_transformer_config_read(ctx, source, &back) == TN_OK) {
             taken++;
             config_text(ctx, &back, again, sizeof again);
@@ -1200,11 +1198,11 @@ static size_t golden_file(tn_ctx *ctx, const golden_tensor *t, size_t count, con
     tn_named named[MOST_TENSORS];
     size_t   n = 0, used = 0;
     for (size_t k = 0; k < count; k++) {
-        int64_t shape[2] = {t[k].shape[0], t[k].shape[1]}, i, all = t[k].rank == 2 ? shape[0] * shape[1] : shape[0];
+        int64_t shape[2] = {t[k].shape[0], t[k].shape[1]}, all = t[k].rank == 2 ? shape[0] * shape[1] : shape[0];
         float   v[256];
         if (drop && strcmp(t[k].name, drop) == 0) continue;
         if (turned && n == 0) { shape[0] = t[k].shape[1]; shape[1] = t[k].shape[0]; }
-        for (i = 0; i < all; i++) v[i] = (float)weights[t[k].at + i] / 256;
+        for (int64_t i = 0; i < all; i++) v[i] = (float)weights[t[k].at + i] / 256;
         tn_tensor *x = tn_tensor_nd(ctx, TN_F32, t[k].rank, shape);
         CHECK_STATUS(tn_write(x, TN_F32, v, all), TN_OK);
         named[n].name = t[k].name + skip;
@@ -1246,14 +1244,13 @@ TEST(golden_models)
         tn_transformer_desc d;
         tn_transformer      m;
         world               w;
-        size_t              bytes;
         int64_t             lines;
         const tn_name_map  *map = which ? tn_name_map_llama(&lines) : tn_name_map_gpt2(&lines);
         REQUIRE(open_on(&w, f ? TN_F64 : TN_F32, 1, 1, NULL));
         CHECK_STATUS(read_text(w.ctx, which ? llama_config : gpt2_config, &d), TN_OK);
         REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, plain ? "" : "theirs", &d, &m), TN_OK));
         /* with and without the "transformer." that files may have; the head of Llama's has no prefix to lose */
-        bytes = which ? golden_file(w.ctx, GOLDEN(llama), NULL, "model.rotary.inv_freq", false, 0, file)
+        size_t bytes = which ? golden_file(w.ctx, GOLDEN(llama), NULL, "model.rotary.inv_freq", false, 0, file)
                       : golden_file(w.ctx, GOLDEN(gpt2), NULL, "h.0.attn.bias", false, plain ? 12 : 0, file);
         CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), map, lines), TN_OK);
         CHECK_CTX(w.ctx);
@@ -1348,7 +1345,7 @@ TEST(head_rows)
     float       q[H * D * N], k[D * N];
     double      got[2 * H * D * N];
     size_t      used;
-    int64_t     i, two_by_three[2] = {2, 3}, shape[2] = {H * D, N};
+    int64_t     two_by_three[2] = {2, 3}, shape[2] = {H * D, N};
     tn_init     ones = ZERO;
     ones.rule = TN_INIT_ONE;
     desc.log = say_last;
@@ -1359,8 +1356,8 @@ TEST(head_rows)
     REQUIRE(CHECK_STATUS(tn_transformer_init(ps, "", &d, &m), TN_OK));
     tn_param *other = tn_params_add(ps, "other", 2, two_by_three, ones);     /* it is not the model's, and stays */
     REQUIRE(other != NULL);
-    for (i = 0; i < H * D * N; i++) q[i] = (float)i;
-    for (i = 0; i < D * N; i++) k[i] = (float)(100 + i);
+    for (int64_t i = 0; i < H * D * N; i++) q[i] = (float)i;
+    for (int64_t i = 0; i < D * N; i++) k[i] = (float)(100 + i);
     named[0].name = "q"; named[0].tensor = tn_tensor_nd(ctx, TN_F32, 2, shape);
     named[1].name = "k"; named[1].tensor = tn_tensor_2d(ctx, TN_F32, D, N);
     named[2].name = "none of it"; named[2].tensor = named[1].tensor;
@@ -1397,15 +1394,15 @@ TEST(head_rows)
     CHECK_CTX(ctx);
     CHECK_STR(said, "model.safetensors: 1 tensors are in no line of the name map, the first is \"none of it\"");
     tn_read(m.blocks[0].attn.qk, TN_F64, got, 2 * H * D * N);
-    for (i = 0; i < H * D * N; i++) {
+    for (int64_t i = 0; i < H * D * N; i++) {
         int64_t c = i % N, r = i / N % D, h = i / N / D;
         CHECK(got[i] == (double)((h * D + swapped[r]) * N + c));
         CHECK(got[H * D * N + i] == (double)(100 + pairs[r] * N + c));      /* both heads share the file's one */
     }
     tn_read(other->value, TN_F64, got, 6);
-    for (i = 0; i < 6; i++) CHECK(got[i] == 1);
+    for (int64_t i = 0; i < 6; i++) CHECK(got[i] == 1);
     tn_read(m.blocks[0].attn.o, TN_F64, got, N * H * D);
-    for (i = 0; i < N * H * D; i++) CHECK(got[i] == (double)(i % (H * D) * N + i / (H * D)));
+    for (int64_t i = 0; i < N * H * D; i++) CHECK(got[i] == (double)(i % (H * D) * N + i / (H * D)));
     tn_ctx_destroy(ctx);
 }
 
@@ -1415,10 +1412,10 @@ TEST(head_rows)
 static void sampled(const float *logits, int64_t n, double temperature, int64_t k, double p, const double *want)
 {
     enum { DRAWS = 4000, MOST = 64 };
-    int64_t count[MOST], id;
+    int64_t count[MOST];
     memset(count, 0, sizeof count);
     for (int64_t i = 0; i < DRAWS; i++) {
-        id = tn_sample(logits, n, temperature, k, p, ((double)i + 0.5) / (double)DRAWS);
+        int64_t id = tn_sample(logits, n, temperature, k, p, ((double)i + 0.5) / (double)DRAWS);
         if (!CHECK(id >= 0 && id < n)) return;
         CHECK_INT(tn_sample(logits, n, temperature, k, p, ((double)i + 0.5) / (double)DRAWS), id);
         count[id]++;
@@ -1429,12 +1426,13 @@ static void sampled(const float *logits, int64_t n, double temperature, int64_t 
 /* The distribution in plain words: sort, cut, softmax. */
 static void sample_want(const float *logits, int n, double temperature, int k, double p, double *want)
 {
-    int    order[64], i, j, kept;
+    int    order[64], i;
     double sum = 0, mass = 0;
     for (i = 0; i < n; i++) order[i] = i;
     for (i = 1; i < n; i++)
-        for (j = i; j > 0 && logits[order[j]] > logits[order[j - 1]]; j--) { int o = order[j]; order[j] = order[j - 1]; order[j - 1] = o; }
-    kept = k > 0 && k < n ? k : n;
+        for (int j = i; j > 0 && logits[order[j]] > logits[order[j - 1]];
+             j--) { int o = order[j]; order[j] = order[j - 1]; order[j - 1] = o; }
+    int kept = k > 0 && k < n ? k : n;
     for (i = 0; i < n; i++) want[i] = 0;
     for (i = 0; i < kept; i++) sum += want[order[i]] = exp((logits[order[i]] - logits[order[0]]) / temperature);
     for (i = 0; i < kept; i++) {
@@ -1448,7 +1446,7 @@ static void sample_want(const float *logits, int n, double temperature, int k, d
 TEST(sampling)
 {
     static const float four[] = {0, 1, 1, -2}, flat[] = {3, 3, 3, 3, 3}, odd[] = {-HUGE_VALF, 2, -HUGE_VALF, 2};
-    float    v[50], nan_in[3] = {0, NAN, 1}, inf_in[2] = {0, HUGE_VALF}, none[2] = {-HUGE_VALF, -HUGE_VALF}, signs[3];
+    float    v[50], nan_in[3] = {0, NAN, 1}, inf_in[2] = {0, HUGE_VALF}, none[2] = {-HUGE_VALF, -HUGE_VALF};
     double   want[64];
     uint64_t seed = 8;
     for (int round = 0; round < 40; round++) {
@@ -1472,7 +1470,7 @@ TEST(sampling)
     CHECK_INT(tn_sample(four, 4, 1e-300, 0, 0, 0.7), 2);
     CHECK_INT(tn_sample(four, 4, 1, 0, 1e-9, 0.99), 1);
     CHECK_INT(tn_sample(four, 1, 5, 9, 0.5, 0.99), 0);
-    signs[0] = -0.0f; signs[1] = 0.0f; signs[2] = -1;
+    float signs[3] = {-0.0f, 0.0f, -1};
     CHECK_INT(tn_sample(signs, 3, 1, 1, 0, 0.5), 0);
     CHECK_INT(tn_sample(signs, 3, 1, 2, 0, 0.25), 0);        /* -0 and 0 are equals */
     CHECK_INT(tn_sample(nan_in, 3, 1, 0, 0, 0.5), -1);
@@ -1522,13 +1520,13 @@ TEST(sampling_at_the_ends)
 
 static double step(tn_ctx *ctx, const tn_transformer *m, tn_optim *o, const int32_t *text, int64_t texts, int64_t tokens)
 {
-    tn_tensor *all, *loss;
     tn_ctx_reset(ctx);
-    all = tn_tensor_2d(ctx, TN_I32, texts, tokens + 1);
+    tn_tensor *all = tn_tensor_2d(ctx, TN_I32, texts, tokens + 1);
     tn_write(all, TN_I32, text, texts * (tokens + 1));
     tn_record(ctx);
-    loss = tn_transformer_loss(ctx, m, tn_copy(ctx, tn_slice(all, 1, 0, tokens)), tn_copy(ctx, tn_slice(all, 1, 1, tokens + 1)));
-    double value = tn_item(loss);
+    tn_tensor *loss = tn_transformer_loss(ctx, m, tn_copy(ctx, tn_slice(all, 1, 0, tokens)),
+                                          tn_copy(ctx, tn_slice(all, 1, 1, tokens + 1)));
+    double     value = tn_item(loss);
     CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
     return value;
@@ -1579,13 +1577,12 @@ TEST(decoding_memory)
         tn_transformer_desc d = variant(k, &what);
         tn_transformer      m;
         world               w;
-        uint64_t            before;
-        int                 i;
         if (test_leave_out(d.bidirectional || d.context < 6, "transformers without decoding of six tokens, for its memory"))
             continue;
         REQUIRE(model_on(&w, TN_F32, &d, &m, 3));
         tn_transformer_cache *c = tn_transformer_cache_create(w.ctx, &m, 1, 6);
-        for (i = 0, before = 0; i < 6; i++) {
+        uint64_t              before = 0;
+        for (int i = 0; i < 6; i++) {
             tn_ctx_reset(w.ctx);
             tn_tensor *id = ids_of(w.ctx, &d, 1, 1, (uint64_t)i);
             CHECK(tn_transformer_decode(w.ctx, &m, id, c) != NULL);

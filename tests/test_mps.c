@@ -339,12 +339,12 @@ TEST(bf16_activations)
         world         w;
         tn_mps_desc   d = ZERO;
         tn_mps        m;
-        tn_tensor    *x, *logs = NULL;
+        tn_tensor    *logs = NULL;
         const int64_t shape[2] = {1, 300};
         if (!open_as(&w, TN_F32, k ? TN_BF16 : TN_REAL, 27, 1, NULL)) return;
         d.bond = 3; d.sites = 300; d.out = 2; d.random = true;
         CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
-        x = tn_full(w.ctx, 2, shape, 0.5);
+        tn_tensor *x = tn_full(w.ctx, 2, shape, 0.5);
         CHECK(tn_mps_forward(w.ctx, &m, x, &logs) != NULL && logs != NULL);
         got[k] = tn_item(logs);
         CHECK(tn_mul(w.ctx, tn_cast(w.ctx, x, k ? TN_BF16 : TN_F32), x)->dtype == (k ? TN_BF16 : TN_F32));
@@ -402,7 +402,7 @@ TEST(small_values)
     world       w;
     tn_mps_desc d = ZERO;
     tn_mps      m;
-    tn_tensor  *x, *logs;
+    tn_tensor  *logs;
     float       cores[16];
     if (!open_on(&w, TN_F32, 5, 1, NULL)) return;
     d.sites = 2; d.bond = 2; d.map = TN_LOCAL_IDS;
@@ -411,7 +411,7 @@ TEST(small_values)
     cores[0] = 1;                                                /* id 0: e_0 + 1e-25 e_1 */
     cores[8] = 0; cores[10] = 1; cores[12] = 1; cores[14] = 0;   /* the second core takes e_1 for id 0, e_0 for id 1 */
     tn_write(m.cores, TN_F32, cores, 16);
-    x = tn_tensor_nd(w.ctx, TN_I32, 2, shape);
+    tn_tensor *x = tn_tensor_nd(w.ctx, TN_I32, 2, shape);
     tn_write(x, TN_I32, ids, 4);
     CHECK_NEAR(host(tn_mps_forward(w.ctx, &m, x, &logs))[0], 1e-25, 1e-31);
     CHECK_NEAR(host(tn_mps_log_probability(w.ctx, &m, x))[0], 2 * log(1e-25) - log(2), 1e-4);
@@ -424,9 +424,9 @@ TEST(long_chains_are_finite)
     world       w;
     tn_mps_desc d = ZERO;
     tn_mps      m;
-    tn_tensor  *x, *y, *logs;
+    tn_tensor  *logs;
     int64_t     n = 100000;
-    double      per, worst = 0;
+    double      worst = 0;
     if (!open_on(&w, TN_F32, 6, 1, NULL)) return;
     d.bond = 2; d.out = 2; d.uniform = true;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
@@ -437,13 +437,13 @@ TEST(long_chains_are_finite)
         tn_write(m.right, TN_F32, one, 2);
         tn_write(m.label, TN_F32, label, 8);
     }
-    for (per = 3; per > 0.3; per -= 2.5, n = 100000) {           /* 3^100000, then 0.5^100000 */
+    for (double per = 3; per > 0.3; per -= 2.5, n = 100000) {    /* 3^100000, then 0.5^100000 */
         const float core[8] = {(float)per, 0, (float)per, 0, 0, 0.25f, 0, 0.25f};
         const int64_t shape[2] = {1, n};
         tn_write(m.cores, TN_F32, core, 8);
         tn_ctx_reset(w.ctx);
-        x = tn_uniform(w.ctx, 2, shape, 0, 1);
-        y = tn_mps_forward(w.ctx, &m, x, &logs);
+        tn_tensor *x = tn_uniform(w.ctx, 2, shape, 0, 1);
+        tn_tensor *y = tn_mps_forward(w.ctx, &m, x, &logs);
         test_raise(&worst, fabs((tn_item(logs) + log(fabs(host(y)[0]))) / ((double)n * log(per)) - 1));
         y = tn_mps_forward(w.ctx, &m, x, NULL);
         CHECK(per > 1 ? host(y)[0] > 1e34 && host(y)[1] < -1e34 && host(y)[1] > -HUGE_VAL : host(y)[0] == 0);
@@ -688,14 +688,13 @@ TEST(norms_have_no_range)
     if (!open_on(&w, TN_F32, 9, 1, NULL)) return;
     for (int i = 0; i < 2; i++) {
         const float v[2] = {i ? 60.0f : 0, i ? 80.0f : 0};
-        tn_tensor  *t = tn_tensor_from(w.ctx, 3, shape, TN_F32, v), *e, *s;
+        tn_tensor  *t = tn_tensor_from(w.ctx, 3, shape, TN_F32, v);
         double      ln, sign, inner;
         for (int k = 0; k < 3000; k++) core[k] = t;
         tn_tt *tt = tn_tt_create(w.ctx, 3000, core);
         CHECK_STATUS(tn_tt_log_norm(tt, &ln), TN_OK);
-        tn_tt *c = tn_tt_canonical(tt, 2999, &inner);
-        e = tn_tt_entropies(tt);
-        s = tn_tt_spectra(tt);
+        tn_tt     *c = tn_tt_canonical(tt, 2999, &inner);
+        tn_tensor *e = tn_tt_entropies(tt), *s = tn_tt_spectra(tt);
         CHECK(c && e && host(e)[77] == 0 && s && fabs(host(s)[77] - i) < 1e-6);
         tn_tensor_destroy(s);
         if (i) CHECK(fabs(ln - 3000 * log(100)) < 1e-9 && fabs(inner - ln) < 1e-9);
@@ -717,7 +716,7 @@ TEST(parity_and_ghz_have_one_bit)
     world  w;
     if (!open_on(&w, TN_F64, 10, 1, NULL)) return;
     for (int ghz = 0; ghz < 2; ghz++) {
-        tn_tensor *core[9], *e, *s;
+        tn_tensor *core[9];
         for (int k = 0; k < 9; k++) {
             const int64_t r = k ? 2 : 1, c = k < 8 ? 2 : 1, shape[3] = {r, 2, c};
             double v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -727,9 +726,8 @@ TEST(parity_and_ghz_have_one_bit)
                         v[(a * 2 + i) * c + b] = ghz ? (k == 0 || i == a) && (k == 8 || i == b) : k == 8 ? a == i : b == (a ^ i);
             core[k] = tn_tensor_from(w.ctx, 3, shape, TN_F64, v);
         }
-        tn_tt *tt = tn_tt_create(w.ctx, 9, core);
-        e = tn_tt_entropies(tt);
-        s = tn_tt_spectra(tt);
+        tn_tt     *tt = tn_tt_create(w.ctx, 9, core);
+        tn_tensor *e = tn_tt_entropies(tt), *s = tn_tt_spectra(tt);
         for (int k = 0; k < 8; k++) test_raise(&worst, fabs(host(e)[k] - log(2)));
         for (int k = 0; k < 16; k++) test_raise(&values, fabs(host(s)[k] - sqrt(0.5)));
         tn_tensor_destroy(e);
@@ -789,10 +787,10 @@ TEST(discarded_weight_is_the_dense_error)
     if (!open_on(&w, TN_F64, 12, 1, NULL)) return;
     for (int k = 0; k < 6; k++) {
         static const double cut[6] = {0.9, 0.5, 0.3, 0.1, 1e-3, 1e-9};
-        tn_tt     *tt = train(&w, 6, extents, 5), *less;
+        tn_tt     *tt = train(&w, 6, extents, 5);
         tn_tt_desc d = ZERO;
         d.relative = cut[k];
-        less = tn_tt_round(tt, &d);
+        tn_tt *less = tn_tt_round(tt, &d);
         double gap = distance(tt, less, 1);
         test_raise(&worst, fabs(less->discarded - gap * gap));
         CHECK(k > 3 ? less->discarded < 1e-5 : k > 2 || (less->discarded > 0 && less->core[2]->shape[0] < 5));
@@ -812,22 +810,23 @@ TEST(samples_follow_the_square)
     static double  ln[48 * 4];
     world   w;
     double  p[48], sum = 0, worst = 0, conditional = 0, chi = 0, got[4];
-    int64_t n, all[48 * 4], count[48], i, k;
+    int64_t n, all[48 * 4], count[48];
     if (!open_on(&w, TN_F64, 13, 1, NULL)) return;
     tn_tt *tt = train(&w, 4, extents, 3);
     memcpy(p, dense(tt, &n), sizeof p);
     CHECK_INT(n, 48);
-    for (i = 0; i < 48; i++) sum += p[i] *= p[i];
-    for (i = 0; i < 48; i++) {
+    for (int64_t i = 0; i < 48; i++) sum += p[i] *= p[i];
+    for (int64_t i = 0; i < 48; i++) {
         int64_t rest = i;
         p[i] /= sum;
-        for (k = 4; k-- > 0; rest /= extents[k]) all[i * 4 + k] = rest % extents[k];
+        for (int64_t k = 4; k-- > 0; rest /= extents[k]) all[i * 4 + k] = rest % extents[k];
         count[i] = 0;
     }
     CHECK_STATUS(tn_tt_log_conditionals(tt, 48, all, ln), TN_OK);
-    for (i = 0; i < 48; i++) test_raise(&worst, fabs(ln[4 * i] + ln[4 * i + 1] + ln[4 * i + 2] + ln[4 * i + 3] - log(p[i])));
-    for (k = 0; k < 4; k++)
-        for (i = 0; i < 48; i += 5) {
+    for (int64_t i = 0; i < 48; i++)
+        test_raise(&worst, fabs(ln[4 * i] + ln[4 * i + 1] + ln[4 * i + 2] + ln[4 * i + 3] - log(p[i])));
+    for (int64_t k = 0; k < 4; k++)
+        for (int64_t i = 0; i < 48; i += 5) {
             CHECK_STATUS(tn_tt_conditional(tt, k, all + 4 * i, got), TN_OK);
             test_raise(&conditional, fabs(got[all[4 * i + k]] - exp(ln[4 * i + k])));
             for (sum = 0, n = 0; n < extents[k]; n++) sum += got[n];
@@ -839,15 +838,16 @@ TEST(samples_follow_the_square)
     CHECK_STATUS(tn_tt_sample(tt, 50, 0, 5, index), TN_OK);
     CHECK(memcmp(index, index + 200, 200 * sizeof *index) == 0);
     CHECK_STATUS(tn_tt_sample(tt, SAMPLES, 0, 5, index), TN_OK);
-    for (i = 0; i < SAMPLES; i++) {
+    for (int64_t i = 0; i < SAMPLES; i++) {
         const int64_t *x = index + 4 * i;
         count[((x[0] * 2 + x[1]) * 4 + x[2]) * 2 + x[3]]++;
     }
-    for (i = 0; i < 48; i++) chi += pow((double)count[i] - SAMPLES * p[i], 2) / (SAMPLES * p[i]);
+    for (int64_t i = 0; i < 48; i++) chi += pow((double)count[i] - SAMPLES * p[i], 2) / (SAMPLES * p[i]);
     WORST("chi squared of 47 degrees of freedom", chi, 90);     /* one in 7,000 is larger */
-    for (i = 0; i < 100; i++) { index[4 * i] = 2; index[4 * i + 1] = 1; }
+    for (int64_t i = 0; i < 100; i++) { index[4 * i] = 2; index[4 * i + 1] = 1; }
     CHECK_STATUS(tn_tt_sample(tt, 100, 2, 6, index), TN_OK);
-    for (i = 0; i < 100; i++) CHECK(index[4 * i] == 2 && index[4 * i + 1] == 1 && index[4 * i + 2] < 4 && index[4 * i + 3] >= 0);
+    for (int64_t i = 0; i < 100; i++)
+        CHECK(index[4 * i] == 2 && index[4 * i + 1] == 1 && index[4 * i + 2] < 4 && index[4 * i + 3] >= 0);
     index[0] = 3;
     CHECK_STATUS(tn_tt_conditional(tt, 1, index, got), TN_ERR_DATA);
     CHECK_ERROR(w.ctx, TN_ERR_DATA, "tt_conditional: index 0 is 3, expected 0 to 2");
@@ -1030,18 +1030,18 @@ TEST(axes_are_exchanged)
     if (!open_on(&w, TN_F64, 15, 1, NULL)) return;
     for (int64_t axis = 0; axis < 3; axis++) {
         tn_tt     *tt = train(&w, 4, extents, 3), *swapped = tn_tt_swap(tt, axis, NULL);
-        tn_tensor *a = tn_tt_dense(tt), *b = tn_tt_dense(swapped), *c;
+        tn_tensor *a = tn_tt_dense(tt), *b = tn_tt_dense(swapped);
         double     x[48];
         if (!CHECK(a && b)) return;
-        c = tn_copy(w.ctx, tn_transpose(a, (int)axis, (int)axis + 1));
+        tn_tensor *c = tn_copy(w.ctx, tn_transpose(a, (int)axis, (int)axis + 1));
         memcpy(x, host(b), sizeof x);
         for (int i = 0; i < 48; i++) test_raise(&worst, fabs(x[i] - host(c)[i]));
         {
             tn_tt_desc loose = ZERO;
-            double     apart, exact;
+            double     exact;
             loose.eps = 0.7;
             tn_tt *less = tn_tt_swap(tt, axis, &loose);
-            apart = distance(swapped, less, 1);
+            double apart = distance(swapped, less, 1);
             CHECK_STATUS(tn_tt_norm(tt, &exact), TN_OK);
             CHECK(exact > 2);                                /* the error is relative to it */
             CHECK(less && less->core[axis]->shape[2] < swapped->core[axis]->shape[2]);
@@ -1071,15 +1071,15 @@ TEST(axes_are_exchanged)
 TEST(operators_are_applied)
 {
     static const int64_t out[3] = {3, 2, 2}, in[3] = {2, 4, 1}, both[3] = {6, 8, 2};
-    world      w;
-    double     worst = 0, got[12];
-    int64_t    n;
+    world  w;
+    double worst = 0, got[12];
     if (!open_on(&w, TN_F64, 16, 1, NULL)) return;
     tn_tt *m = train(&w, 3, both, 2);
     tn_tt *x = train(&w, 3, in, 3);
     tn_tt *y = tn_tt_apply(m, x);
     tn_tensor *matrix = tn_tt_to_matrix(m, out, in);
     if (CHECK(y && matrix && matrix->shape[0] == 12 && matrix->shape[1] == 8 && y->core[1]->shape[0] == 6)) {
+        int64_t n;
         memcpy(got, dense(y, &n), sizeof got);
         CHECK_INT(n, 12);
         for (int i = 0; i < 12; i++) {
@@ -1287,17 +1287,17 @@ TEST(nets_of_layers)
     world       w;
     tn_mps_desc d = ZERO;
     tn_mps      m;
-    tn_tensor  *x, *y, *leg[4];
+    tn_tensor  *leg[4];
     int         input[5] = {0, 1, -1, 2, 3};
     double      worst = 0;
     if (!open_on(&w, TN_F64, 20, 1, NULL)) return;
     d.sites = 4; d.bond = 3; d.out = 2; d.dim = 3; d.map = TN_LOCAL_GIVEN; d.random = true;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
     tn_tt *tt = tn_mps_to_tt(&m);
-    tn_net *net = tn_net_from_tt(tt, input);
-    x = any(&w, 3, 5, 4, 3, 0, 1);
+    tn_net    *net = tn_net_from_tt(tt, input);
+    tn_tensor *x = any(&w, 3, 5, 4, 3, 0, 1);
     for (int k = 0; k < 4; k++) leg[k] = tn_reshape_2d(tn_copy(w.ctx, tn_slice(x, 1, k, k + 1)), 5, 3);
-    y = tn_net_apply_each(w.ctx, net, leg);
+    tn_tensor *y = tn_net_apply_each(w.ctx, net, leg);
     x = tn_mps_forward(w.ctx, &m, x, NULL);
     for (int i = 0; i < 10; i++) test_raise(&worst, fabs(host(x)[i] - host(y)[i]));
     tn_net_destroy(net);
@@ -1329,7 +1329,6 @@ static double fitted(world *w, int rule, int64_t bits, int64_t step, int64_t lab
     int64_t        extents[16], index[16];
     double        *phi = doubles(count * bits * 2), y[4096], worst = 0, got;
     tn_tt_fit_desc d = ZERO;
-    tn_tt         *tt, *fit;
     d.rank = 2;
     d.sweeps = sweeps;
     if (!CHECK(phi && count <= 4096)) return HUGE_VAL;
@@ -1341,8 +1340,9 @@ static double fitted(world *w, int rule, int64_t bits, int64_t step, int64_t lab
         y[i] = rule_of(rule, x, bits);
     }
     for (int64_t k = 0; k <= bits; k++) extents[k] = k == label ? 1 : 2;
-    tt = tn_tt_random(w->ctx, bits + 1, extents, start, 3);
-    fit = tn_tt_fit(tt, label, tn_tensor_from(w->ctx, 3, shape, TN_F64, phi), tn_tensor_from(w->ctx, 2, out, TN_F64, y), &d, rms);
+    tn_tt *tt = tn_tt_random(w->ctx, bits + 1, extents, start, 3);
+    tn_tt *fit = tn_tt_fit(tt, label, tn_tensor_from(w->ctx, 3, shape, TN_F64, phi), tn_tensor_from(w->ctx, 2, out, TN_F64, y),
+                           &d, rms);
     for (int64_t i = 0; CHECK(fit != NULL) && i < all; i++) {
         for (int64_t k = 0; k <= bits; k++) index[k] = k == label ? 0 : bit_of(i, bits, k - (k > label));
         if (!CHECK_STATUS(tn_tt_elements(fit, 1, index, &got), TN_OK)) break;
@@ -1358,7 +1358,7 @@ static double fitted(world *w, int rule, int64_t bits, int64_t step, int64_t lab
 TEST(sweeps_are_exact)
 {
     world  w;
-    double worst = 0, rms = 1, part;
+    double worst = 0, rms = 1;
     if (!open_on(&w, TN_F64, 21, 1, NULL)) return;
     for (int64_t label = 0; label <= 8; label += 4)          /* bonds of 2, one sweep over all 256 strings */
         for (int rule = 0; rule <= 30; rule += 30) {
@@ -1366,7 +1366,7 @@ TEST(sweeps_are_exact)
             CHECK(rms < 1e-8);
         }
     test_raise(&worst, fitted(&w, 0, 2, 1, 1, 2, 1, &rms));
-    part = fitted(&w, 0, 10, 4, 5, 32, 3, &rms);             /* 256 of 1,024 strings */
+    double part = fitted(&w, 0, 10, 4, 5, 32, 3, &rms);      /* 256 of 1,024 strings */
     close_world(&w);
     WORST("parity and rule 30 after one sweep", worst, 1e-7);
     WORST("parity of 10 bits from a quarter of all strings", part, 1e-2);
@@ -1437,7 +1437,7 @@ TEST(sweeps_begin_with_the_train)
     tn_tt_fit_desc f = ZERO;
     tn_mps_desc    d = ZERO;
     tn_mps         m;
-    double         error = 1, size;
+    double         error = 1;
     if (!open_on(&w, TN_F64, 24, 1, NULL)) return;
     for (int k = 0; k <= N; k++) extents[k] = k == 7 ? 1 : 2;
     d.sites = N; d.bond = 2; d.out = 1; d.map = TN_LOCAL_GIVEN; d.label = 7;
@@ -1446,8 +1446,8 @@ TEST(sweeps_begin_with_the_train)
     tn_tt *tt = tn_tt_random(w.ctx, N + 1, extents, 2, 1);
     CHECK_STATUS(tn_mps_from_tt(&m, tt), TN_OK);
     tn_tensor *y = tn_mps_forward(w.ctx, &m, phi, NULL);
-    size = sqrt(tn_item(tn_mean(w.ctx, tn_mul(w.ctx, y, y))));
-    tn_tt *sum = tn_tt_add(tt, tt);                                     /* bonds of 4, scaled to the same function */
+    double     size = sqrt(tn_item(tn_mean(w.ctx, tn_mul(w.ctx, y, y))));
+    tn_tt     *sum = tn_tt_add(tt, tt);                                 /* bonds of 4, scaled to the same function */
     tn_tt_destroy(tt);
     tt = tn_tt_scale(sum, 0.5);
     tn_tt_destroy(sum);
@@ -1473,7 +1473,7 @@ TEST(sweeps_are_ridge_regression)
     for (int k = 0; k < 2; k++) {
         double         phi[N * 2 * D], y[N * OUT], a[M][M + OUT], mean = 0, got;
         tn_tt_fit_desc d = ZERO;
-        tn_tt         *tt = tn_tt_random(w.ctx, 3, extents, 4, 3), *fit;
+        tn_tt         *tt = tn_tt_random(w.ctx, 3, extents, 4, 3);
         uint64_t       rng = 31;
         memset(a, 0, sizeof a);
         d.ridge = k ? 0.5 : 1e-3;
@@ -1492,7 +1492,8 @@ TEST(sweeps_are_ridge_regression)
                 const double f = a[j][i] / a[i][i];
                 for (int c = i; c < M + OUT && j != i; c++) a[j][c] -= f * a[i][c];
             }
-        fit = tn_tt_fit(tt, 1, tn_tensor_from(w.ctx, 3, data, TN_F64, phi), tn_tensor_from(w.ctx, 2, out, TN_F64, y), &d, NULL);
+        tn_tt *fit = tn_tt_fit(tt, 1, tn_tensor_from(w.ctx, 3, data, TN_F64, phi), tn_tensor_from(w.ctx, 2, out, TN_F64, y), &d,
+                               NULL);
         for (int64_t i = 0; CHECK(fit != NULL) && i < M * OUT; i++) {
             const int64_t index[3] = {i / OUT / D, i % OUT, i / OUT % D};
             CHECK_STATUS(tn_tt_elements(fit, 1, index, &got), TN_OK);
@@ -1546,7 +1547,7 @@ TEST(sweeps_find_the_rank)
         const int64_t  count = k ? 36 : 30, data[3] = {count, 2, D}, out[2] = {count, 1};
         double         phi[36 * 2 * D], y[36], x[D][D], error, got;
         tn_tt_fit_desc f = ZERO;
-        tn_tt         *tt = tn_tt_random(w.ctx, 3, extents, D, 5), *fit;
+        tn_tt         *tt = tn_tt_random(w.ctx, 3, extents, D, 5);
         int64_t        n = 0;
         memset(phi, 0, sizeof phi);
         for (int i = 0; i < D; i++)
@@ -1559,7 +1560,8 @@ TEST(sweeps_find_the_rank)
             }
         f.relative = k ? 0.5 : 0;
         f.rank = k ? 0 : 2;
-        fit = tn_tt_fit(tt, 1, tn_tensor_from(w.ctx, 3, data, TN_F64, phi), tn_tensor_from(w.ctx, 2, out, TN_F64, y), &f, &error);
+        tn_tt *fit = tn_tt_fit(tt, 1, tn_tensor_from(w.ctx, 3, data, TN_F64, phi), tn_tensor_from(w.ctx, 2, out, TN_F64, y), &f,
+                               &error);
         if (!CHECK(fit != NULL)) break;
         CHECK_INT(fit->core[0]->shape[2], k ? 1 : 2);
         if (k) CHECK_NEAR(error, 1.0 / 6, 1e-8);             /* the element 1 beside 3, among 36 */
@@ -1587,7 +1589,7 @@ TEST(sweeps_with_labels_at_ends)
         int64_t     extents[5] = {2, 2, 2, 2, 2};
         tn_mps_desc d = ZERO;
         tn_mps      m;
-        tn_tensor  *phi = any(&w, 3, 50, 4, 2, 0, 1), *y = any(&w, 2, 50, 5, 0, 0, 1), *made;
+        tn_tensor  *phi = any(&w, 3, 50, 4, 2, 0, 1), *y = any(&w, 2, 50, 5, 0, 0, 1);
         double      sum = 0;
         const char  name[2] = {(char)('a' + label), 0};
         d.sites = 4; d.bond = 5; d.out = 5; d.map = TN_LOCAL_GIVEN;
@@ -1602,7 +1604,7 @@ TEST(sweeps_with_labels_at_ends)
         for (int64_t k = 1; k < 5; k++)
             CHECK(fit->core[k]->shape[0] <= (label == 0 && k == 1 ? 4 : label == 4 && k == 4 ? 4 : 2));
         CHECK_STATUS(tn_mps_from_tt(&m, fit), TN_OK);
-        made = tn_sub(w.ctx, tn_mps_forward(w.ctx, &m, phi, NULL), y);
+        tn_tensor *made = tn_sub(w.ctx, tn_mps_forward(w.ctx, &m, phi, NULL), y);
         for (int i = 0; i < 250; i++) sum += host(made)[i] * host(made)[i];
         test_raise(&apart, fabs(sqrt(sum / 250) - error));
         tn_tt_destroy(fit);

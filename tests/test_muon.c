@@ -36,11 +36,11 @@ static tn_status give(world *w, double *const *g, double factor)
     tn_ctx_reset(w->ctx);
     tn_record(w->ctx);
     for (int64_t i = 0; i < tn_params_count(w->params); i++) {
-        tn_tensor *p = tn_params_at(w->params, i)->value, *t, *product;
+        tn_tensor *p = tn_params_at(w->params, i)->value;
         if (!g[i]) continue;
-        t = tn_tensor_nd(w->ctx, TN_REAL, p->rank, p->shape);
+        tn_tensor *t = tn_tensor_nd(w->ctx, TN_REAL, p->rank, p->shape);
         tn_write(t, TN_F64, g[i], tn_tensor_count(p));
-        product = tn_sum(w->ctx, tn_mul(w->ctx, p, t));
+        tn_tensor *product = tn_sum(w->ctx, tn_mul(w->ctx, p, t));
         loss = loss ? tn_add(w->ctx, loss, product) : product;
     }
     return tn_backward(w->ctx, tn_scale(w->ctx, loss, factor));
@@ -115,7 +115,7 @@ static double plain_schedule(const tn_schedule *s, int64_t t)
 static void plain_step(const tn_optim_desc *d, plain *a, const double *g, double factor, int64_t t)
 {
     double at = plain_schedule(&d->schedule, t) * a->lr_scale, x[MOST];
-    double start = d->momentum_start > 0 ? d->momentum_start : 0.85, mu = d->momentum > 0 ? d->momentum : 0.95, scale;
+    double start = d->momentum_start > 0 ? d->momentum_start : 0.85, mu = d->momentum > 0 ? d->momentum : 0.95;
     if (a->adamw) {
         double b1 = d->beta1 > 0 ? d->beta1 : 0.9, b2 = d->beta2 > 0 ? d->beta2 : 0.999, lr = at * (d->adam_lr > 0 ? d->adam_lr : 3e-4);
         for (int64_t i = 0; i < a->n; i++) {
@@ -128,7 +128,7 @@ static void plain_step(const tn_optim_desc *d, plain *a, const double *g, double
         return;
     }
     if (t - 1 < d->momentum_warmup) mu = start + (mu - start) * (double)(t - 1) / (double)d->momentum_warmup;
-    scale = a->rows > a->columns ? sqrt((double)a->rows / (double)a->columns) : 1;
+    double scale = a->rows > a->columns ? sqrt((double)a->rows / (double)a->columns) : 1;
     if (d->muon_scale == TN_MUON_SCALE_RMS) scale = 0.2 * sqrt((double)(a->rows > a->columns ? a->rows : a->columns));
     for (int64_t i = 0; i < a->n; i++) {
         a->m[i] = mu * a->m[i] + (1 - mu) * g[i] * factor;
@@ -183,13 +183,13 @@ static double some_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backen
     for (int k = 10; k < PARAMS; k++) { a[k].lr_scale = 0.7; a[k].decay_scale = 0.3; }
     tn_optim *o = tn_optim_create(w.params, d);
     for (int64_t t = 1; t <= steps; t++) {
-        double sum = 0, factor;
+        double sum = 0;
         for (int k = 0; k < PARAMS; k++) {
             any(&w, g[k], a[k].n, t % 3 ? 1 : 0.01);
             for (int64_t i = 0; i < a[k].n && dtype == TN_F32; i++) g[k][i] = (double)(float)g[k][i];
             for (int64_t i = 0; i < a[k].n; i++) sum += g[k][i] * g[k][i];
         }
-        factor = d->clip_norm > 0 && sqrt(sum) > d->clip_norm ? d->clip_norm / sqrt(sum) : 1;
+        double factor = d->clip_norm > 0 && sqrt(sum) > d->clip_norm ? d->clip_norm / sqrt(sum) : 1;
         CHECK_STATUS(step_with(&w, o, g), TN_OK);
         for (int k = 0; k < PARAMS; k++) {
             plain_step(d, &a[k], g[k], factor, t);
@@ -252,7 +252,7 @@ TEST(golden)
     for (int k = 0; k < 2; k++) {
         world         w;
         tn_optim_desc d = muon(0.05);
-        double        v[MOST], g[MOST], *gs = g, error;
+        double        v[MOST], g[MOST], *gs = g;
         if (!open_on(&w, TN_F64, 1, 1, NULL)) return;
         d.muon_scale = k ? TN_MUON_SCALE_RMS : TN_MUON_SCALE_SHAPE;
         d.weight_decay = k ? 0.1 : 0;
@@ -266,7 +266,7 @@ TEST(golden)
             CHECK_STATUS(step_with(&w, o, &gs), TN_OK);
         }
         values_of(tn_params_at(w.params, 0)->value, v);
-        error = test_max_error(v, golden_muon[k], 12);
+        double error = test_max_error(v, golden_muon[k], 12);
         test_raise(&worst, error);
         close_world(&w);
     }
@@ -352,8 +352,6 @@ static double polynomial_on(const tn_backend *backend, tn_dtype dtype)
         const int     spectrum = (int)(at / 5 % 4), steps = spectrum == 3 ? 9 : 5;
         world         w;
         tn_optim_desc d = muon(1);
-        tn_optim     *o;
-        tn_tensor    *p;
         double        s[64], g[MOST], want[MOST], got[MOST], *gs = g, norm = 0;
         d.newton_schulz = steps == 5 ? 0 : steps;
         if (!open_on(&w, dtype, 3, 1, backend)) return HUGE_VAL;
@@ -371,10 +369,10 @@ static double polynomial_on(const tn_backend *backend, tn_dtype dtype)
         for (int64_t k = 0; k < most; k++)
             for (int i = 0; i < steps; i++) s[k] *= 3.4445 + s[k] * s[k] * (-4.7750 + 2.0315 * s[k] * s[k]);
         from_singular_values(want, rows, columns, s, wanted < 1e-30 ? 0 : -scale);
-        p = add_matrix(&w, "p", rows, columns)->value;
+        tn_tensor *p = add_matrix(&w, "p", rows, columns)->value;
         for (int64_t i = 0; i < n; i++) got[i] = 0;
         tn_write(p, TN_F64, got, n);
-        o = tn_optim_create(w.params, &d);
+        tn_optim *o = tn_optim_create(w.params, &d);
         CHECK_STATUS(step_with(&w, o, &gs), TN_OK);
         values_of(p, got);
         if (test_raise(&worst, test_frobenius(got, want, n)) && worst > (dtype == TN_F64 ? 3e-13 : 5e-5))
@@ -803,8 +801,8 @@ TEST(no_memory)
     for (uint64_t k = 1; k < 80; k++) {
         world         w;
         tn_optim_desc d = muon(0.1);
-        double        g[MOST], v[MOST], *gs[2];
-        gs[0] = gs[1] = g;
+        double        g[MOST], v[MOST];
+        double       *gs[2] = {g, g};
         if (!open_on(&w, TN_F32, 1, 1, NULL)) return;
         add_matrix(&w, "a", 3, 7);
         add_matrix(&w, "b", 9, 2);

@@ -143,10 +143,10 @@ static bool check_damage(const char *whole, const char *damaged, int least)
     free(text);
     if (!CHECK(text = test_read_file(damaged, &n))) return false;
     for (char *s = text, *e; s; s = e ? e + 1 : NULL) {                    /* by lines */
-        size_t bytes = (e = strchr(s, '\n')) != NULL ? (size_t)(e - s) : strlen(s), i;
+        size_t bytes = (e = strchr(s, '\n')) != NULL ? (size_t)(e - s) : strlen(s);
         int64_t at = find_mojibake(s, bytes);
         bool    any = false;
-        for (i = 0; i < bytes; i++) any = any || (unsigned char)s[i] >= 128;
+        for (size_t i = 0; i < bytes; i++) any = any || (unsigned char)s[i] >= 128;
         CHECK((at >= 0) == any);
         bad += at >= 0;
         if (at >= 0) CHECK((unsigned char)s[at] == 0xC3);

@@ -34,9 +34,9 @@ static plain plain_of(int64_t n)
 
 static double error_of(const tn_tensor *t, plain p)
 {
-    double difference = 0, size = 0, *v;
+    double difference = 0, size = 0;
     if (!CHECK(t != NULL) || !CHECK_INT(tn_tensor_count(t), p.n)) return 1;
-    v = host(t);
+    double *v = host(t);
     for (int64_t i = 0; i < p.n; i++) {
         difference += (v[i] - p.v[i]) * (v[i] - p.v[i]);
         size += p.size[i] * p.size[i];
@@ -168,7 +168,7 @@ typedef struct errors { double dense, applied, frozen, folded, inner; } errors;
 static void fold_against_loops(world *w, const tn_net *net, plain t, int64_t rows, errors *worst)
 {
     tn_tensor *e = any_matrix(w, net->in[0].extent, 2), *z = any_vector(w, 2), *ez = tn_affine(w->ctx, z, e, NULL);
-    tn_tensor *xs[LEGS], *u;
+    tn_tensor *xs[LEGS];
     double    *x[LEGS];
     tn_net    *to = tn_net_fold_in(net, 0, e, NULL);
     for (int k = 0; k < net->legs; k++) x[k] = host(xs[k] = k ? any_vector(w, net->in[k].extent) : z);
@@ -182,7 +182,7 @@ static void fold_against_loops(world *w, const tn_net *net, plain t, int64_t row
     test_raise(&worst->folded, error_of(tn_net_apply(w->ctx, to, z), times(net, t, rows, x)));
     tn_net_destroy(to);
     if (net->outs != 1) return;
-    u = any_matrix(w, 2, net->out[0].extent);
+    tn_tensor *u = any_matrix(w, 2, net->out[0].extent);
     to = tn_net_fold_out(net, u);
     if (CHECK(to != NULL)) {
         plain y = times(net, t, rows, x), uy = plain_of(2);
@@ -346,19 +346,19 @@ static double attention_off(world *w, tn_attention_desc d, int64_t T)
 {
     const int64_t dim = d.dim, length = d.length > 0 ? d.length : 512, rows = T;
     tn_attention  layer;
-    tn_tensor    *x, *y, *sum = NULL;
+    tn_tensor    *sum = NULL;
     CHECK_STATUS(tn_attention_init(w->params, "attention", &d, &layer), TN_OK);
-    x = any_matrix(w, T, dim);
+    tn_tensor *x = any_matrix(w, T, dim);
     for (int64_t distance = d.bidirectional ? 1 - T : 0; distance < T; distance++) {
         tn_net *net = tn_net_from_attention(w->ctx, &layer, distance);
         const int64_t first = distance > 0 ? distance : 0, last = distance < 0 ? T + distance : T;     /* the queries */
-        tn_tensor *q = tn_slice(x, 0, first, last), *k = tn_slice(x, 0, first - distance, last - distance), *each[5], *f;
-        double    *part, *all = doubles(T * layer.desc.out);
+        tn_tensor *q = tn_slice(x, 0, first, last), *k = tn_slice(x, 0, first - distance, last - distance), *each[5];
+        double       *all = doubles(T * layer.desc.out);
         if (!CHECK(net != NULL)) return 1;
         CHECK(net->outs == 1 && net->legs == 5 && net->constant == d.bias);
         for (int i = 0; i < 5; i++) each[i] = i < 2 ? q : k;
-        f = tn_net_apply_each(w->ctx, net, each);
-        part = host(f);
+        tn_tensor *f = tn_net_apply_each(w->ctx, net, each);
+        double    *part = host(f);
         for (int64_t t = first; t < last; t++) {
             const double seen = (double)(d.bidirectional ? T : t + 1);
             const double c = d.row == TN_ROW_SCALE_MEAN ? 1 / seen : d.row == TN_ROW_SCALE_NONE || seen <= (double)length ? 1
@@ -372,7 +372,7 @@ static double attention_off(world *w, tn_attention_desc d, int64_t T)
         tn_net_destroy(net);
     }
     if (layer.ob) sum = tn_add(w->ctx, sum, layer.ob);
-    y = tn_attention_forward(w->ctx, &layer, as_3d(x, 1, T, dim), NULL);
+    tn_tensor *y = tn_attention_forward(w->ctx, &layer, as_3d(x, 1, T, dim), NULL);
     return between(sum, y);
 }
 
@@ -511,12 +511,12 @@ static double exact_inner(const stack *a, const stack *b)
     double sum = 0;
     for (int k = 0; k < H; k++)
         for (int l = 0; l < H; l++) {
-            double m[N][N], n[N][N], m2[N][N], n2[N][N], trace = 0, i0, pp = 0;
+            double m[N][N], n[N][N], m2[N][N], n2[N][N], trace = 0, pp = 0;
             matrices_of(a, a->w[1], k, m);
             matrices_of(a, a->v[1], k, n);
             matrices_of(b, b->w[1], l, m2);
             matrices_of(b, b->v[1], l, n2);
-            i0 = (product_of(m, m2) * product_of(n, n2) + product_of(m, n2) * product_of(n, m2)) / 2;
+            double i0 = (product_of(m, m2) * product_of(n, n2) + product_of(m, n2) * product_of(n, m2)) / 2;
             for (int i = 0; i < N; i++)
                 for (int j = 0; j < N; j++)
                     for (int q = 0; q < N; q++)
@@ -588,25 +588,23 @@ TEST(inner_products_of_two_layers_are_exact)
 TEST(equal_functions_have_the_cosine_one)
 {
     world        w;
-    tn_cp       *first[2], *top;
-    tn_tensor   *f[2], *p;
+    tn_cp       *first[2];
+    tn_tensor   *f[2];
     tn_net      *net[2];
     double       cosine = 0;
     const double one = 1, left[2] = {1, 0}, right[2] = {0, 1};
     if (!open_world(&w, TN_F64, 2)) return;
-    p = tn_tensor_2d(w.ctx, TN_REAL, 1, 1);
+    tn_tensor *p = tn_tensor_2d(w.ctx, TN_REAL, 1, 1);
     tn_write(p, TN_F64, &one, 1);
     for (int e = 0; e < 2; e++) {
         f[e] = tn_tensor_2d(w.ctx, TN_REAL, 1, 2);
         tn_write(f[e], TN_F64, e ? right : left, 2);
     }
-    top = tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    tn_cp *top = tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     first[0] = product_pair(&w, 0, 1, 2, 3);
     first[1] = product_pair(&w, 0, 2, 1, 3);
     for (int i = 0; i < 2; i++) {
-        const tn_cp *list[2];
-        list[0] = first[i];
-        list[1] = top;
+        const tn_cp *list[2] = {first[i], top};
         net[i] = tn_net_from_stack(w.ctx, 2, list, false);
     }
     CHECK_STATUS(tn_net_cosine(net[0], net[1], TN_NET_SYMMETRIC, &cosine), TN_OK);
@@ -706,7 +704,7 @@ TEST(the_net_of_a_matrix_product_state_is_the_chain)
         if (!open_world(&w, f64_f32[p], 6)) return;
         for (int i = 0; i < 4; i++) {                            /* bonds of 1 (an open chain), 2, 3; a core of rank 2 */
             const int64_t sites = 2 + i, d = 1 + i % 3;
-            tn_tensor *core[6], *m[6], *x[6], *y, *norm;
+            tn_tensor *core[6], *m[6], *x[6], *norm;
             int64_t    shape[4];
             double     v = 0;
             for (int64_t j = 0; j < sites; j++) {
@@ -718,7 +716,7 @@ TEST(the_net_of_a_matrix_product_state_is_the_chain)
             tn_net *net = tn_net_from_mps(w.ctx, (int)sites, core);
             if (!CHECK(net != NULL)) continue;
             CHECK_INT(net->legs, sites);
-            y = tn_stack(w.ctx, sites, m, 0);
+            tn_tensor *y = tn_stack(w.ctx, sites, m, 0);
             shape[0] = 1; shape[1] = sites; shape[2] = shape[3] = d;
             y = tn_chain(w.ctx, tn_reshape(y, 4, shape), &norm);
             for (int64_t a = 0; a < d; a++) v += host(y)[a * d + a];
@@ -737,14 +735,14 @@ TEST(cores_have_legs_by_their_rank)
 {
     static const int64_t shapes[3][4] = {{1, 2, 3, 0}, {3, 2, 4, 2}, {2, 2, 1, 0}};
     world      w;
-    tn_tensor *core[3], *full;
+    tn_tensor *core[3];
     if (!open_world(&w, TN_F64, 6)) return;
     for (int i = 0; i < 3; i++) core[i] = any(&w, i == 1 ? 4 : 3, shapes[i]);
     tn_net *net = tn_net_from_mps(w.ctx, 3, core);
     REQUIRE(net != NULL);
     CHECK(net->outs == 1 && net->out[0].extent == 4 && net->legs == 3 && net->in[2].input == 2);
-    plain t = naive(net);
-    full = tn_net_contract(net);
+    plain      t = naive(net);
+    tn_tensor *full = tn_net_contract(net);
     WORST("label core", error_of(full, t), 1e-12);
     tn_tensor_destroy(full);
     tn_net_destroy(net);
@@ -800,7 +798,7 @@ static void top_against_sorting(world *w, const tn_net *net, int64_t k)
 {
     tn_tensor  *full = tn_net_contract(net);
     int64_t     count = tn_tensor_count(full), expected = k < count ? k : count;
-    double     *t = host(full), *v;
+    double     *t = host(full);
     coefficient *all = (coefficient *)calloc((size_t)count + 1, sizeof *all);
     int32_t     index[64 * LEGS];
     tn_coefficients c;
@@ -808,7 +806,7 @@ static void top_against_sorting(world *w, const tn_net *net, int64_t k)
     qsort(all, (size_t)count, sizeof *all, by_size);
     CHECK_STATUS(tn_net_top(net, k, &c), TN_OK);
     if (CHECK_INT(c.count, expected) && CHECK(c.values && c.index && expected <= 64)) {
-        v = host(c.values);
+        double *v = host(c.values);
         CHECK_STATUS(tn_read(c.index, TN_I32, index, tn_tensor_count(c.index)), TN_OK);
         for (int64_t i = 0; i < expected; i++) {
             int64_t at = 0;
@@ -883,12 +881,12 @@ static tn_tensor *loss_of(world *w, const tn_net *net, tn_tensor *x)
 static void check_gradient(world *w, const tn_net *net, tn_tensor *x, tn_tensor *of, double *worst)
 {
     const int64_t n = tn_tensor_count(of);
-    double       *v = host(of), *numeric = doubles(n), *exact, step = 1e-6;
+    double       *v = host(of), *numeric = doubles(n), step = 1e-6;
     tn_record(w->ctx);
     if (of == x) tn_watch(x);
     CHECK_STATUS(tn_backward(w->ctx, loss_of(w, net, x)), TN_OK);
     if (!CHECK(of->grad != NULL)) return;
-    exact = host(of->grad);
+    double *exact = host(of->grad);
     for (int64_t i = 0; i < n; i++) {
         const double old = v[i];
         double       f[2];
@@ -911,7 +909,7 @@ TEST(gradients_are_those_of_differences)
     double inputs = 0, weights = 0;
     if (!open_world(&w, TN_F64, 12)) return;
     for (int e = 0; e < 3; e++) {
-        tn_net    *plain_net = net_of(&w, of[e], 3, TN_NET_COPY), *net, *folded;
+        tn_net    *plain_net = net_of(&w, of[e], 3, TN_NET_COPY);
         tn_tensor *t[16], *x = any_matrix(&w, 2, 3), *z = any_matrix(&w, 2, 3);
         for (int i = 0; i < plain_net->nodes; i++) {
             char    name[16];
@@ -922,8 +920,8 @@ TEST(gradients_are_those_of_differences)
             tn_param *p = tn_params_add(w.params, name, plain_net->node[i].tensor->rank, plain_net->node[i].tensor->shape, init);
             t[i] = p->value;
         }
-        net = tn_net_create(w.ctx, of[e], plain_net->nodes, t, TN_NET_REFER);
-        folded = tn_net_fold_in(net, TN_NET_ALL, any_matrix(&w, 3, 3), NULL);       /* refers to the same parameters */
+        tn_net *net = tn_net_create(w.ctx, of[e], plain_net->nodes, t, TN_NET_REFER);
+        tn_net *folded = tn_net_fold_in(net, TN_NET_ALL, any_matrix(&w, 3, 3), NULL); /* refers to the same parameters */
         check_gradient(&w, net, x, x, &inputs);
         check_gradient(&w, folded, z, z, &inputs);
         tn_params_zero_grad(w.params);
@@ -945,7 +943,7 @@ TEST(gradients_are_those_of_differences)
 TEST(mistakes_are_named)
 {
     world      w;
-    tn_tensor *t[3], *v;
+    tn_tensor *t[3];
     tn_eigen   e;
     tn_attention_desc d = ZERO;
     tn_attention layer;
@@ -954,7 +952,7 @@ TEST(mistakes_are_named)
     if (!open_world(&w, TN_F64, 1)) return;
     t[0] = any_matrix(&w, 2, 3);
     t[1] = t[2] = any_matrix(&w, 3, 4);
-    v = any_vector(&w, 5);
+    tn_tensor *v = any_vector(&w, 5);
     REFUSED(w.ctx, tn_net_create(w.ctx, NULL, 3, t, TN_NET_COPY), TN_ERR_ARG, "net_create: the expression is NULL");
     REFUSED(w.ctx, tn_net_create(w.ctx, "->", 0, t, TN_NET_COPY), TN_ERR_ARG, "net_create: n is 0, expected 1 or more");
     REFUSED(w.ctx, tn_net_create(w.ctx, "oh,hi->o|i", 3, t, TN_NET_COPY), TN_ERR_ARG,

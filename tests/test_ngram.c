@@ -27,7 +27,7 @@ static double adjusted(const int32_t *text, int64_t count, int n, int k, const i
 static void discounts(const int32_t *text, int64_t count, int n, int k, int vocab, double d[4])
 {
     int64_t grams = 1;
-    double  with[5] = {0}, y;
+    double  with[5] = {0};
     for (int j = 0; j < k; j++) grams *= vocab;
     for (int64_t g = 0; g < grams; g++) {
         int32_t gram[NGRAM_MAX];
@@ -36,7 +36,7 @@ static void discounts(const int32_t *text, int64_t count, int n, int k, int voca
         double a = adjusted(text, count, n, k, gram);
         if (a >= 1 && a <= 4) with[(int)a]++;
     }
-    y = with[1] + with[2] > 0 ? with[1] / (with[1] + 2 * with[2]) : 0.5;
+    double y = with[1] + with[2] > 0 ? with[1] / (with[1] + 2 * with[2]) : 0.5;
     d[0] = 0;
     for (int j = 1; j <= 3; j++) {
         d[j] = with[j] > 0 ? j - (j + 1) * y * with[j + 1] / with[j] : j / 2.0;
@@ -49,9 +49,9 @@ static void discounts(const int32_t *text, int64_t count, int n, int k, int voca
 static double chance(const int32_t *text, int64_t count, int n, int k, int vocab, const int32_t *gram, double d[][4])
 {
     int32_t other[NGRAM_MAX];
-    double  lower, total = 0, left = 0, a;
+    double  total = 0, left = 0, a;
     if (k == 0) return 1.0 / vocab;
-    lower = chance(text, count, n, k - 1, vocab, gram + 1, d);
+    double lower = chance(text, count, n, k - 1, vocab, gram + 1, d);
     memcpy(other, gram, sizeof *gram * (size_t)k);
     for (int32_t w = 0; w < vocab; w++) {
         other[k - 1] = w;
@@ -67,10 +67,9 @@ static double chance(const int32_t *text, int64_t count, int n, int k, int vocab
 static double counted(const int32_t *text, int64_t count, const int32_t *held, int64_t held_count, int n, int vocab)
 {
     double d[NGRAM_MAX + 1][4], nats = 0;
-    int    k;
-    for (k = 1; k <= n; k++) discounts(text, count, n, k, vocab, d[k]);
+    for (int k = 1; k <= n; k++) discounts(text, count, n, k, vocab, d[k]);
     for (int64_t i = 1; i < held_count; i++) {
-        k = i + 1 < n ? (int)i + 1 : n;
+        int k = i + 1 < n ? (int)i + 1 : n;
         nats -= log(chance(text, count, n, k, vocab, held + i + 1 - k, d));
     }
     return nats / (double)(held_count - 1);

@@ -82,16 +82,16 @@ TEST(invariances)
     uint64_t rng = 3;
     tn_ctx  *ctx = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 0);
     for (int t = 0; t < 40; t++) {
-        int64_t n = test_random_int(&rng, 2, 90), j;
+        int64_t n = test_random_int(&rng, 2, 90);
         double  x[90], moved[90], weights[90], y[90], dx[90], again[90], mean = 0, var = 0, my = 0, vy = 0, ones = 0, along = 0, size = 0;
         double  a = 0.3 + fabs(3 * test_random_real(&rng)), c = 5 * test_random_real(&rng), eps = t % 2 ? 0 : 0.01;
         random_numbers(x, n, &rng);
         random_numbers(weights, n, &rng);
-        for (j = 0; j < n; j++) { moved[j] = a * x[j] + c; mean += x[j] / (double)n; }
-        for (j = 0; j < n; j++) var += (x[j] - mean) * (x[j] - mean) / (double)n;
+        for (int64_t j = 0; j < n; j++) { moved[j] = a * x[j] + c; mean += x[j] / (double)n; }
+        for (int64_t j = 0; j < n; j++) var += (x[j] - mean) * (x[j] - mean) / (double)n;
         run(ctx, moved, weights, 1, n, 0, again, dx);
         run(ctx, x, weights, 1, n, eps, y, dx);
-        for (j = 0; j < n; j++) {
+        for (int64_t j = 0; j < n; j++) {
             my += y[j] / (double)n;
             vy += y[j] * y[j] / (double)n;
             ones += dx[j];
@@ -118,14 +118,14 @@ static double against_rmsnorm(tn_dtype dtype, int rounds)
     double   worst = 0;
     tn_ctx  *ctx = ctx_on(NULL, dtype, TN_SIMD_BEST, 0);
     for (int t = 0; t < rounds; t++) {
-        int64_t    rows = test_random_int(&rng, 1, 9), n = test_random_int(&rng, t == 0 ? 1 : 2, 70), i, which, k;
+        int64_t    rows = test_random_int(&rng, 1, 9), n = test_random_int(&rng, t == 0 ? 1 : 2, 70);
         double    *v = doubles(n * n + 2 * rows * n), *got[2], g[70], *centre = v + 2 * rows * n;
         tn_tensor *x[2], *gain[2], *bias[2], *y[2];
-        for (which = 0; which < 2; which++) got[which] = doubles(2 * rows * n + 2 * n);
+        for (int64_t which = 0; which < 2; which++) got[which] = doubles(2 * rows * n + 2 * n);
         random_numbers(v, 2 * rows * n, &rng);
         random_numbers(g, n, &rng);
-        for (i = 0; i < n * n; i++) centre[i] = (i / n == i % n) - 1 / (double)n;
-        for (which = 0; which < 2; which++) {
+        for (int64_t i = 0; i < n * n; i++) centre[i] = (i / n == i % n) - 1 / (double)n;
+        for (int64_t which = 0; which < 2; which++) {
             double *to = got[which];
             tn_ctx_reset(ctx);
             x[which] = matrix_of(ctx, rows, n, v);
@@ -145,7 +145,7 @@ static double against_rmsnorm(tn_dtype dtype, int rounds)
             tn_read(gain[which]->grad, TN_F64, to + 2 * rows * n, n);
             tn_read(bias[which]->grad, TN_F64, to + 2 * rows * n + n, n);
         }
-        for (k = 0; k < 2; k++)
+        for (int64_t k = 0; k < 2; k++)
             test_raise(&worst, test_max_error(got[0] + k * rows * n, got[1] + k * rows * n, rows * n + (k == 0 ? 0 : 2 * n)));
         CHECK_CTX(ctx);
     }
@@ -173,10 +173,10 @@ static double far_from_one(tn_ctx *ctx, bool centred, double sx, double sdy)
     random_numbers(g, N, &rng);
     for (j = 0; j < ROWS * N; j++) { x[j] = (double)(float)(sx * x[j]); dy[j] = (double)(float)(sdy * dy[j]); g[j % N] = (double)(float)g[j % N]; }
     for (int r = 0; r < ROWS; r++) {
-        double z[N], mean = 0, squares = 0, scale, sum = 0, dot = 0;
+        double z[N], mean = 0, squares = 0, sum = 0, dot = 0;
         for (j = 0; centred && j < N; j++) mean += x[r * N + j] / N;
         for (j = 0; j < N; j++) { z[j] = x[r * N + j] - mean; squares += z[j] * z[j] / N; }
-        scale = 1 / sqrt(squares);
+        double scale = 1 / sqrt(squares);
         for (j = 0; j < N; j++) {
             const double d = dy[r * N + j];
             z[j] *= scale;

@@ -129,9 +129,9 @@ static void empty(bag *b)
 
 static tn_tensor *made(tn_ctx *ctx, uint64_t seed, int rank, int64_t a, int64_t b)
 {
-    int64_t shape[2], n = rank == 1 ? a : a * b;
+    int64_t n = rank == 1 ? a : a * b;
     double  v[128];
-    shape[0] = a; shape[1] = b;
+    int64_t shape[2] = {a, b};
     for (int64_t i = 0; i < n; i++) v[i] = test_random_real(&seed);
     tn_tensor *t = tn_tensor_create(ctx, TN_REAL, rank, shape);
     CHECK(t && n <= 128 && tn_write(t, TN_F64, v, n) == TN_OK);
@@ -242,8 +242,7 @@ static bool load_arrays(work *w)
     tn_tensor *turned = tn_transpose(w->in[0], 0, 1);
     size_t     used = 0;
     bag        b = ZERO;
-    bool       ok;
-    ok = keep(&b, w, tn_npy_read(w->ctx, tn_source_memory(npy_file, npy_bytes)))
+    bool ok = keep(&b, w, tn_npy_read(w->ctx, tn_source_memory(npy_file, npy_bytes)))
         && keep(&b, w, tn_npy_read(w->ctx, tn_source_memory(fortran_file, fortran_bytes)))
         && keep(&b, w, tn_idx_read(w->ctx, tn_source_memory(idx_file, sizeof idx_file), 0))
         && keep(&b, w, tn_idx_read(w->ctx, tn_source_memory(idx_file, sizeof idx_file), 1 / 255.0))
@@ -257,20 +256,19 @@ static bool select_parts(work *w)
 {
     static const int32_t condition[5] = {1, 0, 0, 1, 1}, id[6] = {4, 0, 1, 1, 3, 2};
     const int64_t five = 5, six = 6;
-    tn_tensor    *x = w->in[0], *part[2], *y, *z, *ids;
+    tn_tensor    *x = w->in[0], *part[2];
     bag           b = ZERO;
-    bool          ok;
     tn_record(w->ctx);
     part[0] = x ? tn_copy(w->ctx, x) : NULL;                 /* [7,5] */
     if (!part[0] || tn_watch(part[0]) != TN_OK) return false;
     part[1] = tn_sqrt(w->ctx, tn_exp(w->ctx, part[0]));
-    y = part[1] ? tn_where(w->ctx, tn_tensor_from(w->ctx, 1, &five, TN_I32, condition), part[0], part[1]) : NULL;
+    tn_tensor *y = part[1] ? tn_where(w->ctx, tn_tensor_from(w->ctx, 1, &five, TN_I32, condition), part[0], part[1]) : NULL;
     y = y ? tn_div(w->ctx, tn_softmax(w->ctx, y), part[1]) : NULL;
-    ids = y ? tn_tensor_from(w->ctx, 1, &six, TN_I32, id) : NULL;
+    tn_tensor *ids = y ? tn_tensor_from(w->ctx, 1, &six, TN_I32, id) : NULL;
     part[1] = y;
-    z = ids ? tn_gather(w->ctx, tn_concat(w->ctx, 2, part, 1), 1, ids) : NULL;
+    tn_tensor *z = ids ? tn_gather(w->ctx, tn_concat(w->ctx, 2, part, 1), 1, ids) : NULL;
     y = z ? tn_log_softmax(w->ctx, tn_stack(w->ctx, 2, part, 1)) : NULL;
-    ok = y && tn_backward(w->ctx, tn_add(w->ctx, tn_sum(w->ctx, z), tn_mean(w->ctx, y))) == TN_OK
+    bool ok = y && tn_backward(w->ctx, tn_add(w->ctx, tn_sum(w->ctx, z), tn_mean(w->ctx, y))) == TN_OK
         && keep(&b, w, tn_tensor_keep(part[0])) && keep(&b, w, tn_tensor_keep(part[1])) && keep(&b, w, tn_tensor_keep(z))
         && keep(&b, w, tn_tensor_keep(y)) && keep(&b, w, tn_tensor_keep(ids)) && keep(&b, w, tn_tensor_keep(part[0]->grad));
     empty(&b);
@@ -339,13 +337,12 @@ static bool pairs(work *w, const tn_cp *cp, bool all)
 static bool operate(work *w)
 {
     tn_ctx    *ctx = w->ctx;
-    tn_tensor *f[3], *u = w->in[3], *e = w->in[1];
+    tn_tensor *u = w->in[3], *e = w->in[1];
     bag        b = ZERO;
-    bool       ok;
     tn_cp     *quadratic = NULL;
     tn_tensor *l = NULL, *c = NULL;
-    f[0] = w->in[1]; f[1] = w->in[2]; f[2] = w->in[1];
-    ok = keep_cp(&b, w, tn_cp_create(ctx, 2, w->in[0], f, TN_CP_INPUT_CONSTANT))                               /* 0 */
+    tn_tensor *f[3] = {w->in[1], w->in[2], w->in[1]};
+    bool       ok = keep_cp(&b, w, tn_cp_create(ctx, 2, w->in[0], f, TN_CP_INPUT_CONSTANT))                          /* 0 */
         && keep_cp(&b, w, tn_cp_create(ctx, 3, w->in[0], f, TN_CP_INPUT_PLAIN))                            /* 1: order 3 */
         && pairs(w, b.cp[0], true) && pairs(w, b.cp[0], false)
         && keep_cp(&b, w, tn_cp_truncate(b.cp[0], 2))                                          /* 2 */
@@ -554,11 +551,11 @@ static bool with_failure(const script *s, const tn_backend *backend, tn_dtype dt
 
 static void every_allocation(const tn_backend *backend, tn_dtype dtype)
 {
-    uint64_t failed = 0, before;
+    uint64_t failed = 0;
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
         const script *s = &scripts[i];
         outcome       o = undisturbed(s, backend, dtype);
-        before = failed;
+        uint64_t      before = failed;
         for (int on = 0; on < 2; on++)
             for (uint64_t k = 1; with_failure(s, backend, dtype, k, on == 1, &o, &failed); k++) {}
         if (test_now.failures) return;

@@ -223,11 +223,11 @@ TEST(dense_of_every_order)
         for (int round = 0; round < 60; round++) {
             int        order = 1 + round % 4;
             int64_t    in[TN_CP_MAX_ORDER], out = test_random_int(&w.seed, 1, 5), terms = test_random_int(&w.seed, 0, 7), rows = 4;
-            tn_tensor *x[TN_CP_MAX_ORDER], *full;
+            tn_tensor *x[TN_CP_MAX_ORDER];
             const double *xs[TN_CP_MAX_ORDER];
             for (int k = 0; k < order; k++) in[k] = test_random_int(&w.seed, 1, 6);
-            tn_cp *cp = any_cp_of(&w, order, out, terms, in, false);
-            full = tn_cp_dense(cp);
+            tn_cp     *cp = any_cp_of(&w, order, out, terms, in, false);
+            tn_tensor *full = tn_cp_dense(cp);
             if (!CHECK(full != NULL)) break;
             CHECK_INT(full->rank, order + 1);
             double *plain = plain_dense(cp);
@@ -268,14 +268,14 @@ TEST(symmetric_forms)
         for (size_t i = 0; i < SHAPES; i++) {
             shape   s = shapes[i];
             tn_cp  *cp = any_cp(&w, 2, s.o, s.h, s.n, false), *symmetric = tn_cp_symmetrise(cp);
-            double *plain = plain_symmetric(plain_dense(cp), s.o, s.n), *sum = doubles(s.n * s.n), *us, *y;
+            double *plain = plain_symmetric(plain_dense(cp), s.o, s.n), *sum = doubles(s.n * s.n);
             tn_tensor *full = tn_cp_dense_symmetric(cp), *u = any_vector(&w, s.o), *q = tn_cp_interaction(cp, u),
                 *x = any_matrix(&w, 6, s.n);
             if (!CHECK(symmetric != NULL)) break;
             CHECK_INT(symmetric->terms, 2 * s.h);
             test_raise(&dense, error_from(full, plain, s.o * s.n * s.n));
             check_symmetric_bits(&w, full);
-            us = host(u);
+            double *us = host(u);
             for (int64_t o = 0; o < s.o; o++)
                 for (int64_t k = 0; k < s.n * s.n; k++) sum[k] += us[o] * plain[o * s.n * s.n + k];
             test_raise(&direction, off(host(q), sum, plain, s.n * s.n) * (frobenius(plain, s.n * s.n) > 0));
@@ -284,7 +284,7 @@ TEST(symmetric_forms)
             q = tn_cp_interaction_of(cp, s.o - 1);
             test_raise(&direction, error_from(q, plain + (s.o - 1) * s.n * s.n, s.n * s.n));
             check_symmetric_bits(&w, q);
-            y = plain_contract(plain, cp, host(x), 6);
+            double *y = plain_contract(plain, cp, host(x), 6);
             test_raise(&apply, error_from(tn_cp_apply(w.ctx, symmetric, x), y, 6 * s.o));
             tn_tensor_destroy(full);
             full = tn_cp_dense(symmetric);
@@ -315,25 +315,25 @@ TEST(folding_in_and_out)
         for (int round = 0; round < 72; round++) {
             bool       constant = round & 1, bias = (round & 2) != 0, view = (round & 4) != 0;
             int        order = 1 + round % 3;
-            int64_t    n = test_random_int(&w.seed, 1, 9), m = test_random_int(&w.seed, 1, 9), rows = 5, from, to;
+            int64_t    n = test_random_int(&w.seed, 1, 9), m = test_random_int(&w.seed, 1, 9), rows = 5;
             int64_t    outputs = test_random_int(&w.seed, 1, 5), terms = test_random_int(&w.seed, 1, 7);
             tn_cp     *cp = any_cp(&w, order, outputs, terms, n + constant, constant);
             tn_tensor *e = view ? tn_transpose(any_matrix(&w, m, n), 0, 1) : any_matrix(&w, n, m), *b = any_vector(&w, n);
-            tn_tensor *u, *ub, *x = any_matrix(&w, rows, m);
+            tn_tensor *x = any_matrix(&w, rows, m);
             tn_cp     *folded = tn_cp_fold_in(cp, e, bias ? b : NULL);
-            double    *mid = plain_affine(host(x), rows, m, host(e), n, bias ? host(b) : NULL), *y;
+            double    *mid = plain_affine(host(x), rows, m, host(e), n, bias ? host(b) : NULL);
             if (!CHECK(folded != NULL)) break;
             CHECK_INT(folded->constant, constant || bias);
             CHECK_INT(folded->in[0], m + (constant || bias));
             CHECK_INT(folded->terms, cp->terms);
-            y = plain_contract(plain_dense(cp), cp, constant ? plain_with_one(mid, rows, n) : mid, rows);
+            double *y = plain_contract(plain_dense(cp), cp, constant ? plain_with_one(mid, rows, n) : mid, rows);
             test_raise(&in, error_from(tn_cp_apply(w.ctx, folded, x), y, rows * cp->out));
             tn_cp_destroy(folded);
 
-            from = cp->out;
-            to = test_random_int(&w.seed, 1, 6);
-            u = view ? tn_transpose(any_matrix(&w, from, to), 0, 1) : any_matrix(&w, to, from);
-            ub = any_vector(&w, to);
+            int64_t    from = cp->out;
+            int64_t    to = test_random_int(&w.seed, 1, 6);
+            tn_tensor *u = view ? tn_transpose(any_matrix(&w, from, to), 0, 1) : any_matrix(&w, to, from);
+            tn_tensor *ub = any_vector(&w, to);
             folded = tn_cp_fold_out(cp, u, bias ? ub : NULL);
             if (!CHECK(folded != NULL)) break;
             CHECK_INT(folded->constant, constant || bias);
@@ -451,22 +451,21 @@ TEST(residual_operator)
             bool       constant = round & 1;
             int64_t    n = 1 + round / 2, m = n + 1, rows = 5, h = test_random_int(&w.seed, 1, 9);
             tn_cp     *cp = any_cp(&w, 2, n, h, n + constant, constant), *plus = tn_cp_residual(cp);
-            tn_tensor *x = any_matrix(&w, rows, n), *y, *full;
-            double    *sum, *magnitude, *xs = host(x), *small, *big;
+            tn_tensor *x = any_matrix(&w, rows, n);
+            double    *xs = host(x);
             int64_t    l = n + constant;
             if (!CHECK(plus != NULL)) break;
             CHECK_INT(plus->terms, h + n);
             CHECK_INT(plus->in[0], m);
             CHECK(plus->constant);
-            y = tn_cp_apply(w.ctx, cp, x);
-            sum = host(y);
-            magnitude = host(y);
+            tn_tensor *y = tn_cp_apply(w.ctx, cp, x);
+            double    *sum = host(y), *magnitude = host(y);
             for (int64_t i = 0; i < rows * n; i++) { magnitude[i] = fabs(sum[i]) + fabs(xs[i]); sum[i] += xs[i]; }
             test_raise(&function, off(host(tn_cp_apply(w.ctx, plus, x)), sum, magnitude, rows * n));
-            full = tn_cp_dense_symmetric(plus);
+            tn_tensor *full = tn_cp_dense_symmetric(plus);
             check_symmetric_bits(&w, full);
-            small = plain_symmetric(plain_dense(cp), n, l);
-            big = doubles(n * m * m);
+            double *small = plain_symmetric(plain_dense(cp), n, l);
+            double *big = doubles(n * m * m);
             for (int64_t o = 0; o < n; o++) {
                 for (int64_t i = 0; i < l; i++)
                     for (int64_t j = 0; j < l; j++) big[(o * m + i) * m + j] = small[(o * l + i) * l + j];
@@ -491,31 +490,28 @@ static void split_against_layer(world *w, int flags, shape s, double *whole, dou
 {
     tn_mlp     m;
     tn_cp     *cp, *quadratic;
-    tn_tensor *l, *c, *x, *y;
-    int64_t    n, h, rows = 5, o;
-    double    *ws, *p, *b, *lin, *xs, *sum, *magnitude, *q, *lx, *cs;
+    tn_tensor *l, *c;
+    int64_t    rows = 5;
     if (!any_mlp(w, &m, flags, s) || !CHECK(cp = tn_cp_from_mlp(w->ctx, &m))) return;
-    n = m.desc.in; h = m.desc.hidden; o = m.desc.out;
+    int64_t n = m.desc.in; int64_t h = m.desc.hidden; int64_t o = m.desc.out;
     if (!CHECK_STATUS(tn_cp_split(cp, &quadratic, &l, &c), TN_OK)) { tn_cp_destroy(cp); return; }
     CHECK(!quadratic->constant && quadratic->in[0] == n && quadratic->in[1] == n);
     CHECK_INT(quadratic->terms, h);
     CHECK(l->rank == 2 && l->shape[0] == o && l->shape[1] == n && c->rank == 1 && c->shape[0] == o);
-    x = any_matrix(w, rows, n);
-    xs = host(x);
-    y = tn_cp_apply(w->ctx, cp, x);
-    q = host(tn_cp_apply(w->ctx, quadratic, x));
-    lx = plain_affine(xs, rows, n, host(l), o, NULL);
-    cs = host(c);
-    sum = doubles(rows * o);
-    magnitude = doubles(rows * o);
+    tn_tensor *x = any_matrix(w, rows, n);
+    double    *xs = host(x);
+    tn_tensor *y = tn_cp_apply(w->ctx, cp, x);
+    double    *q = host(tn_cp_apply(w->ctx, quadratic, x));
+    double    *lx = plain_affine(xs, rows, n, host(l), o, NULL);
+    double    *cs = host(c), *sum = doubles(rows * o), *magnitude = doubles(rows * o);
     for (int64_t i = 0; i < rows * o; i++) {
         sum[i] = q[i] + lx[i] + cs[i % o];
         magnitude[i] = fabs(q[i]) + fabs(lx[i]) + fabs(cs[i % o]);
     }
     test_raise(whole, off(host(y), sum, magnitude, rows * o));
     if (!(flags & AUGMENTED) && m.p) {                /* L = P (diag(c) W + diag(b) V) + I of a residual, c = P (b (x) c) + p */
-        ws = host(m.w); p = host(m.p); b = m.b ? host(m.b) : doubles(2 * h);
-        lin = doubles(o * n);
+        double *ws = host(m.w); double *p = host(m.p); double *b = m.b ? host(m.b) : doubles(2 * h);
+        double *lin = doubles(o * n);
         for (int64_t i = 0; i < o; i++)
             for (int64_t j = 0; j < n; j++) {
                 lin[i * n + j] = (flags & RESIDUAL) && i == j;
@@ -559,11 +555,11 @@ TEST(split_gives_what_is_asked_for)
 {
     world      w;
     tn_mlp     m;
-    tn_cp     *cp, *q;
+    tn_cp     *q;
     tn_tensor *l, *c;
     shape      s = {4, 3, 4};
     if (!open_world(&w, TN_F64, 5) || !any_mlp(&w, &m, BIAS | OUT_BIAS | RESIDUAL, s)) return;
-    cp = tn_cp_from_mlp(w.ctx, &m);
+    tn_cp *cp = tn_cp_from_mlp(w.ctx, &m);
     CHECK_STATUS(tn_cp_split(cp, NULL, NULL, NULL), TN_OK);
     CHECK_STATUS(tn_cp_split(cp, NULL, &l, NULL), TN_OK);
     CHECK_STATUS(tn_cp_split(cp, NULL, NULL, &c), TN_OK);
@@ -595,11 +591,11 @@ TEST(on_two_inputs)
             tn_cp     *cp = any_cp(&w, 2, s.o, s.h, s.n, false), *symmetric = tn_cp_symmetrise(cp);
             tn_tensor *u = any_matrix(&w, 5, s.n), *v = any_matrix(&w, 5, s.n), *z = any_matrix(&w, 5, s.n), *at[2];
             int64_t    n = 5 * s.o;
-            double    *uv, *zv, *sum = doubles(n), *magnitude = doubles(n), *whole, *xx, *xs, *ss;
+            double    *uv, *sum = doubles(n), *magnitude = doubles(n), *whole;
             for (int slot = 0; slot < 2; slot++) {                    /* b(u + z/2, v) = b(u,v) + b(z,v)/2, in either slot */
                 at[1 - slot] = v;
                 at[slot] = u; uv = host(tn_cp_apply_each(w.ctx, cp, at));
-                at[slot] = z; zv = host(tn_cp_apply_each(w.ctx, cp, at));
+                at[slot] = z; double *zv = host(tn_cp_apply_each(w.ctx, cp, at));
                 at[slot] = mix(&w, u, z, 0.5); whole = host(tn_cp_apply_each(w.ctx, cp, at));
                 for (int64_t k = 0; k < n; k++) { sum[k] = uv[k] + zv[k] / 2; magnitude[k] = fabs(uv[k]) + fabs(zv[k]) / 2; }
                 test_raise(&linear, off(whole, sum, magnitude, n));
@@ -608,9 +604,9 @@ TEST(on_two_inputs)
             at[0] = v; at[1] = u;
             test_raise(&swap, error_from(tn_cp_apply_each(w.ctx, symmetric, at), uv, n));
             whole = host(tn_cp_apply(w.ctx, cp, mix(&w, u, z, 1)));   /* B(x+s,x+s) - B(x,x) = 2 B(x,s) + B(s,s) */
-            xx = host(tn_cp_apply(w.ctx, cp, u));
-            at[0] = u; at[1] = z; xs = host(tn_cp_apply_each(w.ctx, symmetric, at));
-            ss = host(tn_cp_apply(w.ctx, cp, z));
+            double *xx = host(tn_cp_apply(w.ctx, cp, u));
+            at[0] = u; at[1] = z; double *xs = host(tn_cp_apply_each(w.ctx, symmetric, at));
+            double *ss = host(tn_cp_apply(w.ctx, cp, z));
             for (int64_t k = 0; k < n; k++) {
                 sum[k] = xx[k] + 2 * xs[k] + ss[k];
                 magnitude[k] = fabs(xx[k]) + 2 * fabs(xs[k]) + fabs(ss[k]);
@@ -637,11 +633,11 @@ TEST(freezing_each_slot)
             int        order = 2 + round % 3, slot = round % order;
             bool       constant = (round / 3) & 1;
             int64_t    in[TN_CP_MAX_ORDER], rows = 4, out = 3;
-            tn_tensor *x[TN_CP_MAX_ORDER], *rest[TN_CP_MAX_ORDER], *u, *dense;
+            tn_tensor *x[TN_CP_MAX_ORDER], *rest[TN_CP_MAX_ORDER];
             for (int k = 0; k < order; k++) in[k] = test_random_int(&w.seed, 1, 6) + constant;
-            tn_cp *cp = any_cp_of(&w, order, out, test_random_int(&w.seed, 1, 6), in, constant);
-            u = any_vector(&w, in[slot]);
-            tn_cp *frozen = tn_cp_freeze(cp, slot, u);
+            tn_cp     *cp = any_cp_of(&w, order, out, test_random_int(&w.seed, 1, 6), in, constant);
+            tn_tensor *u = any_vector(&w, in[slot]);
+            tn_cp     *frozen = tn_cp_freeze(cp, slot, u);
             if (!CHECK(frozen != NULL)) break;
             CHECK_INT(frozen->order, order - 1);
             CHECK_INT(frozen->constant, constant);
@@ -654,7 +650,7 @@ TEST(freezing_each_slot)
             test_raise(&worst, error_from(tn_cp_apply_each(w.ctx, frozen, rest), host(tn_cp_apply_each(w.ctx, cp, x)),
                                         rows * out));
             if (order == 2) {                                         /* a matrix */
-                dense = tn_cp_dense(frozen);
+                tn_tensor *dense = tn_cp_dense(frozen);
                 CHECK(dense && dense->rank == 2 && dense->shape[0] == out && dense->shape[1] == in[1 - slot]);
                 test_raise(&frozen_matrix, error_from(tn_cp_apply_each(w.ctx, cp, x),
                                               plain_affine(host(x[1 - slot]), rows, in[1 - slot], host(dense), out, NULL), rows * out));
@@ -748,17 +744,16 @@ TEST(small_problem_against_the_full_one)
     if (!open_world(&w, TN_F64, 41)) return;
     for (int round = 0; round < 20; round++) {
         int64_t  n = test_random_int(&w.seed, 5, 40), h = test_random_int(&w.seed, 1, (n - 1) / 2), out = 2, all = n, k = 2 * h;
-        tn_cp   *cp = any_cp(&w, 2, out, h, n, false), *padded;
-        double  *p = doubles(out * all), *f0 = doubles(all * n), *f1 = doubles(all * n), *a, *b;
+        tn_cp   *cp = any_cp(&w, 2, out, h, n, false);
+        double  *p = doubles(out * all), *f0 = doubles(all * n), *f1 = doubles(all * n);
         tn_eigen small, full;
         memcpy(f0, host(cp->f[0]), sizeof *f0 * (size_t)(h * n));
         memcpy(f1, host(cp->f[1]), sizeof *f1 * (size_t)(h * n));
         for (int64_t o = 0; o < out; o++) memcpy(p + o * all, host(cp->p) + o * h, sizeof *p * (size_t)h);
-        padded = cp_of(&w, out, all, n, p, f0, f1);
+        tn_cp *padded = cp_of(&w, out, all, n, p, f0, f1);
         if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &small), TN_OK) || !CHECK_STATUS(tn_cp_eigen_all(padded, 0, &full), TN_OK)) break;
         CHECK(small.count == k && full.count == n);
-        a = host(small.values);
-        b = host(full.values);
+        double *a = host(small.values), *b = host(full.values);
         for (int64_t o = 0; o < out; o++) {
             test_raise(&values, test_frobenius(a + o * k, b + o * n, k));
             for (int64_t i = k; i < n; i++) CHECK(fabs(b[o * n + i]) <= 1e-13 * fabs(b[o * n]));
@@ -782,14 +777,14 @@ TEST(rank_one_neuron)
     double worst = 0;
     if (!open_world(&w, TN_F64, 43)) return;
     for (int64_t n = 1; n < 40; n++) {
-        double   one = 1, *l = noise(&w, n), *r = noise(&w, n), lr = dot(l, r, n), size = frobenius(l, n) * frobenius(r, n), *v;
+        double   one = 1, *l = noise(&w, n), *r = noise(&w, n), lr = dot(l, r, n), size = frobenius(l, n) * frobenius(r, n);
         double   expected[2] = {(lr + size) / 2, (lr - size) / 2};
         tn_cp   *cp = cp_of(&w, 1, 1, n, &one, l, r);
         tn_eigen e;
         if (lr < 0) { double t = expected[0]; expected[0] = expected[1]; expected[1] = t; }
         if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
         CHECK_INT(e.count, n < 2 ? n : 2);
-        v = host(e.values);
+        double *v = host(e.values);
         for (int64_t i = 0; i < e.count; i++) test_raise(&worst, fabs(v[i] - expected[i]) / size);
         tn_eigen_destroy(&e);
         tn_cp_destroy(cp);
@@ -808,8 +803,7 @@ TEST(eigenpairs_of_the_degenerate)
     if (!open_world(&w, TN_F64, 39)) return;
     for (int round = 0; round < 24; round++) {
         int64_t  n = round % 2 ? 6 : 23, h = 6, o = 3;
-        double  *p = noise(&w, o * h), *f = noise(&w, h * n), *g = noise(&w, h * n), scale = 1, *plain;
-        tn_cp   *cp;
+        double  *p = noise(&w, o * h), *f = noise(&w, h * n), *g = noise(&w, h * n), scale = 1;
         tn_eigen e;
         switch (round / 2) {
         case 0: g = f; break;                                         /* all squares: eigenvalues of one sign per P */
@@ -824,8 +818,8 @@ TEST(eigenpairs_of_the_degenerate)
         default: for (int64_t k = 0; k < h * n; k++) f[k] = g[k] = k / n == k % n; break;     /* equal eigenvalues */
         }
         for (int64_t k = 0; k < h * n; k++) f[k] *= scale;
-        cp = cp_of(&w, o, h, n, p, f, g);
-        plain = plain_symmetric(plain_dense(cp), o, n);
+        tn_cp  *cp = cp_of(&w, o, h, n, p, f, g);
+        double *plain = plain_symmetric(plain_dense(cp), o, n);
         if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
         for (int64_t k = 0; k < o * n * n; k++) plain[k] /= scale;
         for (int64_t k = 0; k < o * e.count; k++) {
@@ -882,7 +876,7 @@ TEST(pairs_of_a_direction)
     double worst = 0;
     if (!open_world(&w, TN_F64, 53)) return;
     for (int round = 0; round < 10; round++) {
-        int64_t        n = test_random_int(&w.seed, 2, 30), h = test_random_int(&w.seed, 1, 12), k;
+        int64_t        n = test_random_int(&w.seed, 2, 30), h = test_random_int(&w.seed, 1, 12);
         tn_cp         *cp = any_cp(&w, 2, 4, h, n, false);
         tn_tensor     *u = any_vector(&w, 4), *q = tn_cp_interaction(cp, u);
         tn_eigen       e;
@@ -891,7 +885,7 @@ TEST(pairs_of_a_direction)
         by_magnitude.order = TN_EIGH_MAGNITUDE;
         if (!CHECK_STATUS(tn_cp_eigen(cp, u, 0, &e), TN_OK) || !CHECK_STATUS(tn_eigh(w.ctx, q, &by_magnitude, &full), TN_OK))
             break;
-        k = e.count;
+        int64_t k = e.count;
         test_raise(&worst, test_frobenius(host(e.values), host(full.values), k));
         test_raise(&worst, test_frobenius(plain_from_pairs(&e, k), host(q), n * n));
         tn_eigen_destroy(&e);
@@ -957,20 +951,20 @@ TEST(truncation)
         for (size_t i = 0; i < SHAPES; i++) {
             shape      s = shapes[i];
             tn_cp     *cp = any_cp(&w, 2, s.o, s.h, s.n, i % 2 == 0);
-            double    *plain = plain_symmetric(plain_dense(cp), s.o, s.n), *values, before = HUGE_VAL;
+            double    *plain = plain_symmetric(plain_dense(cp), s.o, s.n), before = HUGE_VAL;
             double     size = frobenius(plain, s.o * s.n * s.n);
             tn_tensor *x = any_matrix(&w, 5, s.n);
             tn_eigen   e;
             if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
-            values = host(e.values);
+            double *values = host(e.values);
             for (int64_t k = 0; k <= e.count; k++) {
-                tn_cp  *cut = tn_cp_truncate(cp, k);
-                double *difference, left_out = 0, error;
+                tn_cp *cut = tn_cp_truncate(cp, k);
+                double left_out = 0;
                 if (!CHECK(cut != NULL)) break;
                 CHECK(cut->terms == s.o * k && cut->constant == cp->constant && cut->out == s.o);
-                difference = plain_dense(cut);
+                double *difference = plain_dense(cut);
                 for (int64_t j = 0; j < s.o * s.n * s.n; j++) difference[j] -= plain[j];
-                error = frobenius(difference, s.o * s.n * s.n);
+                double error = frobenius(difference, s.o * s.n * s.n);
                 for (int64_t o = 0; o < s.o; o++)
                     for (int64_t j = k; j < e.count; j++) left_out += values[o * e.count + j] * values[o * e.count + j];
                 test_raise(&lost, fabs(error - sqrt(left_out)) / size);
@@ -1048,13 +1042,13 @@ TEST(comparisons_against_dense)
             tn_cp  *a = any_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4);
             tn_cp  *b = any_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4);
             tn_cp  *c = any_cp(&w, order, other, 3, n, round & 4);
-            double *s = plain_dense(a), *t = plain_dense(b), *v = plain_dense(c), *g = doubles(out * other), value, sizes;
+            double *s = plain_dense(a), *t = plain_dense(b), *v = plain_dense(c), *g = doubles(out * other), value;
             if (order == 2) { s = plain_symmetric(s, out, n); t = plain_symmetric(t, out, n); v = plain_symmetric(v, other, n); }
             for (int64_t o = 0; o < out; o++)
                 for (int64_t p = 0; p < other; p++) g[o * other + p] = dot(s + o * size, v + p * size, size);
             tn_tensor *found = tn_cp_gram(a, c);
             CHECK(found && found->shape[0] == out && found->shape[1] == other);
-            sizes = frobenius(s, out * size) * frobenius(v, other * size);      /* <s,v> may cancel: held against |s||v| */
+            double sizes = frobenius(s, out * size) * frobenius(v, other * size); /* <s,v> may cancel: held against |s||v| */
             test_raise(&gram, test_frobenius(host(found), g, out * other) * frobenius(g, out * other) / sizes);
             sizes = frobenius(s, out * size) * frobenius(t, out * size);
             CHECK_STATUS(tn_cp_inner(a, b, &value), TN_OK);
@@ -1153,11 +1147,11 @@ TEST(operators_are_not_recorded)
     world    w;
     tn_mlp   m;
     shape    s = {5, 4, 5};
-    double  *xs, *without = NULL, *with;
+    double  *without = NULL;
     tn_eigen e;
     double   cosine;
     if (!open_world(&w, TN_F64, 79) || !any_mlp(&w, &m, BIAS | OUT_BIAS | RESIDUAL, s)) return;
-    xs = noise(&w, 15);
+    double *xs = noise(&w, 15);
     for (int pass = 0; pass < 2; pass++) {
         tn_ctx_reset(w.ctx);
         tn_record(w.ctx);
@@ -1173,7 +1167,7 @@ TEST(operators_are_not_recorded)
             CHECK(tn_cp_freeze(cp, 0, any_vector(&w, 6)) && tn_cp_fold_in(cp, any_matrix(&w, 5, 2), any_vector(&w, 5)));
         }
         CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
-        with = host(m.w->grad);
+        double *with = host(m.w->grad);
         if (pass == 0) without = with;
         CHECK(memcmp(with, without, sizeof *with * 40) == 0);
         tn_tensor_destroy(m.w->grad);
@@ -1217,14 +1211,14 @@ TEST(small_example)
     double   slices[] = {5, 8, 8, 12, 21, 26, 26, 32}, gram[] = {297, 905, 905, 2817};
     double   values[] = {17.232125, -.232125, 53.075365, -.075365};
     tn_eigen e;
-    double   cosine, *y, *v;
+    double   cosine;
     if (!open_world(&w, TN_F64, 1)) return;
     tn_cp *cp = cp_of(&w, 2, 2, 2, identity, f, g);
     CHECK_NEAR(error_from(tn_cp_dense_symmetric(cp), slices, 8), 0, 0);
-    y = host(tn_cp_apply(w.ctx, cp, vector(&w, 2, one)));
+    double *y = host(tn_cp_apply(w.ctx, cp, vector(&w, 2, one)));
     CHECK(y[0] == 33 && y[1] == 105);
     CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
-    v = host(e.values);
+    double *v = host(e.values);
     for (int i = 0; i < 4; i++) CHECK_NEAR(v[i], values[i], 5e-7);
     CHECK_NEAR(error_from(tn_cp_gram(cp, cp), gram, 4), 0, 0);
     tn_cp *first = tn_cp_fold_out(cp, tn_slice(matrix(&w, 2, 2, identity), 0, 0, 1), NULL);
@@ -1245,12 +1239,12 @@ TEST(gates)
     if (!open_world(&w, TN_F32, 1)) return;
     for (int i = 0; i < 6; i++) {                    /* C a b + (A a + B b + g) 1 */
         double     p[] = {1, 1}, f[] = {gate[i].c, 0, 0, gate[i].a, gate[i].b, gate[i].g}, g[] = {0, 1, 0, 0, 0, 1};
-        double     bits[] = {0, 0, 0, 1, 1, 0, 1, 1}, *y;
+        double     bits[] = {0, 0, 0, 1, 1, 0, 1, 1};
         tn_tensor *factor[2];
         factor[0] = matrix(&w, 2, 3, f);
         factor[1] = matrix(&w, 2, 3, g);
-        tn_cp *cp = tn_cp_create(w.ctx, 2, matrix(&w, 1, 2, p), factor, TN_CP_INPUT_CONSTANT);
-        y = host(tn_cp_apply(w.ctx, cp, matrix(&w, 4, 2, bits)));
+        tn_cp  *cp = tn_cp_create(w.ctx, 2, matrix(&w, 1, 2, p), factor, TN_CP_INPUT_CONSTANT);
+        double *y = host(tn_cp_apply(w.ctx, cp, matrix(&w, 4, 2, bits)));
         for (int k = 0; k < 4; k++) CHECK_NEAR(y[k], gate[i].truth >> k & 1, 0);
     }
     close_world(&w);
@@ -1293,12 +1287,12 @@ TEST(golden)
 {
     world    w;
     tn_eigen e;
-    double   norm, *v;
+    double   norm;
     if (!open_world(&w, TN_F64, 1)) return;
     tn_cp *a = golden_cp(&w, 0);
     tn_cp *b = golden_cp(&w, 1);
     CHECK_STATUS(tn_cp_eigen_all(a, 0, &e), TN_OK);
-    v = host(e.values);
+    double *v = host(e.values);
     WORST("NumPy's eigenvalues", test_max_error(v, golden_values, 30), 5e-15);
     WORST("NumPy's gram", error_from(tn_cp_gram(a, b), golden_gram, 9), 1e-15);
     CHECK_STATUS(tn_cp_norm(a, &norm), TN_OK);
@@ -1319,13 +1313,13 @@ TEST(golden)
 TEST(bad_factors)
 {
     world      w, other;
-    tn_tensor *p, *f[3], *foreign;
+    tn_tensor *f[3];
     if (!open_world(&w, TN_F64, 1) || !open_world(&other, TN_F64, 1)) return;
-    p = any_matrix(&w, 3, 4);
+    tn_tensor *p = any_matrix(&w, 3, 4);
     f[0] = any_matrix(&w, 4, 5);
     f[1] = any_matrix(&w, 6, 5);
     f[2] = NULL;
-    foreign = any_matrix(&other, 3, 4);
+    tn_tensor *foreign = any_matrix(&other, 3, 4);
     CHECK(tn_cp_create(NULL, 2, p, f, TN_CP_INPUT_PLAIN) == NULL);
     REFUSED(w.ctx, tn_cp_create(w.ctx, 2, NULL, f, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "p is NULL");
     REFUSED(w.ctx, tn_cp_create(w.ctx, 2, foreign, f, TN_CP_INPUT_PLAIN), TN_ERR_ARG, "another context");
@@ -1372,17 +1366,16 @@ TEST(bad_layers)
 
 TEST(bad_calls_of_an_operator)
 {
-    world      w, other;
-    int64_t    in[3] = {3, 5, 4};
-    tn_tensor *u, *x[2];
-    tn_eigen   e;
-    double     value;
+    world    w, other;
+    int64_t  in[3] = {3, 5, 4};
+    tn_eigen e;
+    double   value;
     if (!open_world(&w, TN_F64, 1) || !open_world(&other, TN_F64, 1)) return;
-    tn_cp *cp = any_cp(&w, 2, 3, 4, 5, false);
-    tn_cp *narrow = any_cp_of(&w, 2, 3, 4, in, false);
-    tn_cp *cube = any_cp(&w, 3, 3, 4, 3, false);
-    tn_cp *foreign = any_cp(&other, 2, 3, 4, 5, false);
-    u = any_vector(&w, 3);
+    tn_cp     *cp = any_cp(&w, 2, 3, 4, 5, false);
+    tn_cp     *narrow = any_cp_of(&w, 2, 3, 4, in, false);
+    tn_cp     *cube = any_cp(&w, 3, 3, 4, 3, false);
+    tn_cp     *foreign = any_cp(&other, 2, 3, 4, 5, false);
+    tn_tensor *u = any_vector(&w, 3);
 
     REFUSED(w.ctx, tn_cp_fold_in(cp, any_matrix(&w, 4, 2), NULL), TN_ERR_SHAPE, "e is [4,2], expected 5 rows");
     REFUSED(w.ctx, tn_cp_fold_in(cp, any_matrix(&w, 5, 2), any_vector(&w, 4)), TN_ERR_SHAPE, "fold_in: b is [4], expected [5]");
@@ -1435,8 +1428,7 @@ TEST(bad_calls_of_an_operator)
     REFUSED(w.ctx, tn_cp_apply(w.ctx, cp, NULL), TN_ERR_ARG, "x is NULL");
     REFUSED(w.ctx, tn_cp_apply(w.ctx, narrow, any_matrix(&w, 2, 3)), TN_ERR_SHAPE, "input 1 has ");
     REFUSED(other.ctx, tn_cp_apply(other.ctx, cp, any_matrix(&other, 2, 5)), TN_ERR_ARG, "another context");
-    x[0] = any_matrix(&w, 2, 3);
-    x[1] = NULL;
+    tn_tensor *x[2] = {any_matrix(&w, 2, 3), NULL};
     REFUSED(w.ctx, tn_cp_apply_each(w.ctx, narrow, x), TN_ERR_ARG, "x is NULL");
     x[1] = any_matrix(&w, 3, 5);
     REFUSED(w.ctx, tn_cp_apply_each(w.ctx, narrow, x), TN_ERR_SHAPE, "[2,4]");
@@ -1502,13 +1494,13 @@ TEST(dense_that_does_not_fit)
 {
     tn_desc    desc = ZERO;
     tn_ctx    *ctx;
-    tn_tensor *p, *f[6];
+    tn_tensor *f[6];
     int64_t    n = 200;
     desc.max_bytes = (size_t)16 << 20;
     desc.arena_bytes = 1 << 20;
     desc.threads = 1;
     REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
-    p = tn_tensor_2d(ctx, TN_REAL, n, 2);
+    tn_tensor *p = tn_tensor_2d(ctx, TN_REAL, n, 2);
     f[0] = tn_full(ctx, 2, p->shape, 1);
     f[0] = f[1] = tn_tensor_2d(ctx, TN_REAL, 2, n);
     tn_cp *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
@@ -1661,12 +1653,10 @@ TEST(few_clustered_pairs_by_factors)
     int64_t n = 1100, h = 513;
     for (size_t d = 0; d < 2; d++) {
         world    w;
-        double  *p, *f, *v, *values, worst = 0;
+        double   worst = 0;
         tn_eigen e;
         if (!open_world(&w, f64_f32[d], 73)) return;
-        p = doubles(OUT * h);
-        f = doubles(h * n);
-        v = noise(&w, n);
+        double *p = doubles(OUT * h), *f = doubles(h * n), *v = noise(&w, n);
         for (int64_t i = 0; i < h; i++)                       /* rows of I - 2 v v^T / |v|^2 */
             for (int64_t j = 0; j < n; j++) f[i * n + j] = (i == j) - 2 * v[i] * v[j] / dot(v, v, n);
         for (int64_t i = 0; i < h; i++) {
@@ -1675,7 +1665,7 @@ TEST(few_clustered_pairs_by_factors)
         }
         tn_cp *cp = cp_of(&w, OUT, h, n, p, f, f);
         if (!CHECK_STATUS(tn_cp_eigen_all(cp, K, &e), TN_OK)) return;
-        values = host(e.values);
+        double *values = host(e.values);
         for (int64_t i = 0; i < K; i++) {
             double a = i < 3 ? 2 : i < 6 ? -1.5 - 1e-9 * (double)(8 - i) : i < 8 ? 1.25 : p[i];
             test_raise(&worst, fabs(values[i] - a));
@@ -1700,12 +1690,12 @@ TEST(spectra_bound_the_effective_rank)
         for (size_t i = 0; i < SHAPES; i++) {
             shape       s = shapes[i];
             tn_cp      *cp = any_cp(&w, 2, s.o, s.h, s.n, i % 2 == 0);
-            double     *plain = plain_symmetric(plain_dense(cp), s.o, s.n), *exact;
+            double     *plain = plain_symmetric(plain_dense(cp), s.o, s.n);
             tn_spectrum all, some;
             tn_eigen    e;
             if (!CHECK_STATUS(tn_cp_spectrum(cp, 0, &all), TN_OK) || !CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
             int64_t most = all.count;
-            exact = host(all.rank_low);
+            double *exact = host(all.rank_low);
             CHECK(all.outputs == s.o && most == e.count);
             CHECK(test_frobenius(host(all.values), host(e.values), s.o * most) <= bound_of(f64_f32[d]));
             for (int64_t o = 0; o < s.o; o++) {
@@ -1772,13 +1762,13 @@ TEST(an_interval_closes_when_the_last_value_is_zero)
     for (size_t d = 0; d < 2; d++) {
         world       w;
         int64_t     n = 12, h = 2, more = 6, all = 12;
-        double     *exact, width = 0, above = 0;
+        double      width = 0, above = 0;
         tn_spectrum s;
         if (!open_world(&w, f64_f32[d], 83)) return;
         tn_cp *few = any_cp(&w, 2, 3, h, n, false);
         tn_cp *padded = padded_to(&w, few, 3, h, more, n);
         REQUIRE(CHECK_STATUS(tn_cp_spectrum(few, 0, &s), TN_OK) && s.count == 4);
-        exact = host(s.rank_low);
+        double *exact = host(s.rank_low);
         tn_spectrum_destroy(&s);
         for (int64_t k = 1; k < all; k++) {
             if (!CHECK_STATUS(tn_cp_spectrum(padded, k, &s), TN_OK)) break;
@@ -1808,8 +1798,8 @@ TEST(data_metric)
         for (int round = 0; round < 8; round++) {
             int64_t    n = test_random_int(&w.seed, 1, 9), h = test_random_int(&w.seed, 1, 9), rows = 3 * n + 2;
             double     m[81] = {0}, inverse[81] = {0};
-            tn_tensor *x = any_matrix(&w, rows, n), *to, *back, *moved, *s, *moved_s, *check_s;
-            tn_cp     *cp = any_cp(&w, 2, 3, h, n, round % 2 == 1), *metric, *other, *bare, *embedded;
+            tn_tensor *x = any_matrix(&w, rows, n);
+            tn_cp     *cp = any_cp(&w, 2, 3, h, n, round % 2 == 1);
             tn_eigen   a, b;
             for (int64_t i = 0; i < n; i++) {                /* bidiagonal M = D (I + N), and its inverse */
                 double v = 1;
@@ -1817,20 +1807,20 @@ TEST(data_metric)
                 if (i + 1 < n) m[i * n + i + 1] = 0.5 * m[i * n + i];
                 for (int64_t j = i; j < n; j++, v *= -0.5) inverse[i * n + j] = v / (1 + (double)j / 4);
             }
-            to = matrix(&w, n, n, m);
-            back = matrix(&w, n, n, inverse);
-            moved = tn_matmul(w.ctx, x, tn_transpose(to, 0, 1));
-            s = tn_scale(w.ctx, tn_matmul(w.ctx, tn_transpose(x, 0, 1), x), 1 / (double)rows);
-            moved_s = tn_scale(w.ctx, tn_matmul(w.ctx, tn_transpose(moved, 0, 1), moved), 1 / (double)rows);
-            metric = tn_cp_data_metric(cp, s);
-            bare = cp_of(&w, 3, h, n, host(cp->p), host(cp->f[0]), host(cp->f[1]));
-            embedded = tn_cp_fold_in(bare, back, NULL);      /* the same function of M x */
-            other = tn_cp_data_metric(embedded, moved_s);
+            tn_tensor *to = matrix(&w, n, n, m);
+            tn_tensor *back = matrix(&w, n, n, inverse);
+            tn_tensor *moved = tn_matmul(w.ctx, x, tn_transpose(to, 0, 1));
+            tn_tensor *s = tn_scale(w.ctx, tn_matmul(w.ctx, tn_transpose(x, 0, 1), x), 1 / (double)rows);
+            tn_tensor *moved_s = tn_scale(w.ctx, tn_matmul(w.ctx, tn_transpose(moved, 0, 1), moved), 1 / (double)rows);
+            tn_cp     *metric = tn_cp_data_metric(cp, s);
+            tn_cp     *bare = cp_of(&w, 3, h, n, host(cp->p), host(cp->f[0]), host(cp->f[1]));
+            tn_cp     *embedded = tn_cp_fold_in(bare, back, NULL); /* the same function of M x */
+            tn_cp     *other = tn_cp_data_metric(embedded, moved_s);
             if (!CHECK(metric && other)) break;
             CHECK(!metric->constant && metric->order == 2 && metric->in[0] == n);
             if (!CHECK_STATUS(tn_cp_eigen_all(metric, 0, &a), TN_OK) || !CHECK_STATUS(tn_cp_eigen_all(other, 0, &b), TN_OK)) break;
             test_raise(&same, test_frobenius(host(b.values), host(a.values), 3 * a.count));
-            check_s = tn_cp_dense_symmetric(metric);             /* tr (S^1/2 Q S^1/2)^2 = tr (Q S Q S) */
+            tn_tensor *check_s = tn_cp_dense_symmetric(metric);  /* tr (S^1/2 Q S^1/2)^2 = tr (Q S Q S) */
             {
                 tn_tensor *q = tn_cp_interaction_of(bare, 1), *qs = tn_matmul(w.ctx, q, s);
                 double     t = frobenius(host(check_s) + n * n, n * n), u = dot(host(qs), host(tn_copy(w.ctx, tn_transpose(qs, 0, 1))), n * n);
@@ -1856,13 +1846,12 @@ TEST(cosines_of_all_pairs)
         for (size_t i = 0; i < SHAPES; i++) {
             shape      s = shapes[i];
             tn_cp     *a = any_cp(&w, 2, s.o, s.h, s.n, false), *b = any_cp(&w, 2, s.o + 1, s.h + 2, s.n, false);
-            double    *pa = plain_symmetric(plain_dense(a), s.o, s.n), *pb = plain_symmetric(plain_dense(b), s.o + 1, s.n), *c, *self;
+            double    *pa = plain_symmetric(plain_dense(a), s.o, s.n), *pb = plain_symmetric(plain_dense(b), s.o + 1, s.n);
             tn_tensor *t = tn_cp_cosines(a, b), *u = tn_cp_cosines(a, a);
             int64_t    size = s.n * s.n;
             if (!CHECK(t && u)) break;
             CHECK(t->shape[0] == s.o && t->shape[1] == s.o + 1);
-            c = host(t);
-            self = host(u);
+            double *c = host(t), *self = host(u);
             for (int64_t o = 0; o < s.o; o++) {
                 for (int64_t k = 0; k <= s.o; k++)
                     test_raise(&worst, fabs(c[o * (s.o + 1) + k] - dot(pa + o * size, pb + k * size, size)
@@ -1930,12 +1919,12 @@ TEST(few_pairs_have_the_same_bits_for_any_threads)
     for (int t = 0; t < worlds; t++) {
         if (!open_on(&w[t], TN_F32, 91, t < 3 ? t + 1 : 1, t < 3 ? NULL : sealed)) return;
         for (int way = 0; way < 2; way++) {
-            double  *p = doubles(h), *f = noise(&w[t], h * n[way]), *g = noise(&w[t], h * n[way]), *v;
+            double  *p = doubles(h), *f = noise(&w[t], h * n[way]), *g = noise(&w[t], h * n[way]);
             tn_eigen e;
             for (int64_t i = 0; i < h; i++) p[i] = (i % 2 ? -1 : 1) * pow(0.5, (double)i);
             tn_cp *cp = cp_of(&w[t], 1, h, n[way], p, f, g);
             if (!CHECK_STATUS(tn_cp_eigen_all(cp, k, &e), TN_OK)) return;
-            v = host(e.vectors);
+            double *v = host(e.vectors);
             if (t == 0) first[way] = v;
             else if (t < 3) CHECK(memcmp(v, first[way], sizeof *v * (size_t)(k * n[way])) == 0);
             else CHECK(test_frobenius(v, first[way], k * n[way]) <= 1e-5);
@@ -1973,13 +1962,13 @@ TEST(no_memory_for_few_pairs)
     test_heap heap = {0, 0, 0, 0, false};
     tn_desc   desc = ZERO;
     tn_ctx   *ctx;
-    tn_tensor *f[2], *p;
+    tn_tensor *f[2];
     int64_t   n = 1024, h = 512;
     int       failed = 0;
     desc.threads = 1;
     desc.allocator = test_heap_allocator(&heap);
     if (!CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK)) return;
-    p = tn_tensor_2d(ctx, TN_REAL, 1, h);
+    tn_tensor *p = tn_tensor_2d(ctx, TN_REAL, 1, h);
     f[0] = tn_tensor_2d(ctx, TN_REAL, h, n);
     f[1] = tn_tensor_2d(ctx, TN_REAL, h, n);
     {                                                        /* one unit: Lanczos is done after its first basis */

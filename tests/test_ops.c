@@ -406,27 +406,27 @@ TEST(seal_is_tight) { SKIP("mmap", "sealed memory"); }
 
 static void random_write(tn_tensor *t, uint64_t *rng)
 {
-    int64_t n = tn_tensor_count(t), i;
+    int64_t n = tn_tensor_count(t);
     double *v = doubles(n);
-    for (i = 0; i < n; i++) v[i] = test_random_real(rng);
+    for (int64_t i = 0; i < n; i++) v[i] = test_random_real(rng);
     CHECK_STATUS(tn_write(t, TN_F64, v, n), TN_OK);
 }
 
 /* [w | b] row by row. w is `rows` rows */
 static void join(tn_tensor *to, const tn_tensor *w, const tn_tensor *b, bool gradients)
 {
-    int64_t columns = w->shape[w->rank - 1], rows = tn_tensor_count(w) / columns, r;
+    int64_t columns = w->shape[w->rank - 1], rows = tn_tensor_count(w) / columns;
     double *vw = doubles(rows * columns), *vb = doubles(rows);
-    double *all = doubles(rows * (columns + 1)), *got;
+    double *all = doubles(rows * (columns + 1));
     CHECK_STATUS(tn_read(gradients ? w->grad : w, TN_F64, vw, rows * columns), TN_OK);
     CHECK_STATUS(tn_read(gradients ? b->grad : b, TN_F64, vb, rows), TN_OK);
-    for (r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows; r++) {
         memcpy(all + r * (columns + 1), vw + r * columns, sizeof *all * (size_t)columns);
         all[r * (columns + 1) + columns] = vb[r];
     }
     if (!gradients) CHECK_STATUS(tn_write(to, TN_F64, all, rows * (columns + 1)), TN_OK);
     else {
-        got = doubles(rows * (columns + 1));
+        double *got = doubles(rows * (columns + 1));
         CHECK_STATUS(tn_read(to->grad, TN_F64, got, rows * (columns + 1)), TN_OK);
         CHECK(test_max_error(got, all, rows * (columns + 1)) <= 1e-12);
     }
@@ -439,7 +439,6 @@ TEST(augmented_is_biased)
     tn_ctx *ctx;
     tn_mlp_desc d = ZERO;
     tn_mlp biased, augmented;
-    tn_tensor *x, *y, *z, *one;
     double vy[6 * 4], vz[6 * 5];
     desc.dtype = TN_F64;
     REQUIRE(tn_ctx_create(&desc, &ctx, NULL) == TN_OK);
@@ -457,18 +456,18 @@ TEST(augmented_is_biased)
     random_write(biased.pb, &rng);
     join(augmented.w, biased.w, biased.b, false);
     join(augmented.p, biased.p, biased.pb, false);
-    x = tn_tensor_2d(ctx, TN_REAL, 6, 4);
+    tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, 6, 4);
     random_write(x, &rng);
     tn_record(ctx);
-    y = tn_mlp_forward(ctx, &biased, tn_mlp_forward(ctx, &biased, x));             /* a stack of two: the one is carried */
-    z = tn_mlp_forward(ctx, &augmented, tn_mlp_forward(ctx, &augmented, tn_append_one(ctx, x)));
+    tn_tensor *y = tn_mlp_forward(ctx, &biased, tn_mlp_forward(ctx, &biased, x));  /* a stack of two: the one is carried */
+    tn_tensor *z = tn_mlp_forward(ctx, &augmented, tn_mlp_forward(ctx, &augmented, tn_append_one(ctx, x)));
     CHECK_STATUS(tn_read(y, TN_F64, vy, 24), TN_OK);
     CHECK_STATUS(tn_read(z, TN_F64, vz, 30), TN_OK);
     for (int r = 0; r < 6; r++) {
         for (int c = 0; c < 4; c++) CHECK_NEAR(vz[r * 5 + c], vy[r * 4 + c], 1e-12 * fmax(1, fabs(vy[r * 4 + c])));
         CHECK(vz[r * 5 + 4] == 1);
     }
-    one = tn_slice(z, 1, 0, 4);
+    tn_tensor *one = tn_slice(z, 1, 0, 4);
     CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, tn_mul(ctx, y, y)), tn_sum(ctx, tn_mul(ctx, one, one)))), TN_OK);
     join(augmented.w, biased.w, biased.b, true);
     join(augmented.p, biased.p, biased.pb, true);
@@ -480,19 +479,19 @@ TEST(augmented_is_biased)
 TEST(gradients_passed_on)
 {
     for (int way = 0; way < 9; way++) {
-        double     vx[6] = {1, -2, 3, 4, -5, 6}, vc[6] = {2, 3, -1, 5, 7, -4}, got[6], want, held[6];
+        double     vx[6] = {1, -2, 3, 4, -5, 6}, vc[6] = {2, 3, -1, 5, 7, -4}, got[6], held[6];
         tn_desc    desc = ZERO;
         tn_ctx    *ctx = NULL;
-        tn_tensor *x, *c, *h, *s, *b = NULL, *kept = NULL, *loss;
+        tn_tensor *s, *b = NULL, *kept = NULL;
         desc.dtype = TN_F64;
         REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
-        x = tn_tensor_2d(ctx, TN_REAL, 2, 3);
-        c = tn_tensor_2d(ctx, TN_REAL, 2, 3);
+        tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, 2, 3);
+        tn_tensor *c = tn_tensor_2d(ctx, TN_REAL, 2, 3);
         tn_write(x, TN_F64, vx, 6);
         tn_write(c, TN_F64, vc, 6);
         tn_watch(x);
         tn_record(ctx);
-        h = tn_scale(ctx, x, 2);
+        tn_tensor *h = tn_scale(ctx, x, 2);
         if (way == 5) tn_watch(kept = h);
         switch (way) {
         case 0: s = tn_add(ctx, h, h); break;
@@ -515,14 +514,15 @@ TEST(gradients_passed_on)
             b = tn_add(ctx, tn_slice(h, 0, 0, 1), tn_slice(h, 0, 1, 2));
             s = tn_add(ctx, h, b);
         }
-        loss = tn_sum(ctx, tn_mul(ctx, s, c));
+        tn_tensor *loss = tn_sum(ctx, tn_mul(ctx, s, c));
         if (way == 3) loss = tn_add(ctx, loss, tn_sum(ctx, tn_mul(ctx, b, c)));
         CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
         tn_read(x->grad, TN_F64, got, 6);
         if (kept) tn_read(kept->grad, TN_F64, held, 6);
         for (int i = 0; i < 6; i++) {
             const double H = 2 * vx[i], C = vc[i], both = vc[i % 3] + vc[i % 3 + 3];
-            want = way == 0 ? 2 * C : way == 3 ? 5 * (C + 2 * H * C) : way == 7 ? 2 * H * C - C : way == 8 ? C + both : C + 2 * H * C;
+            double       want = way == 0 ? 2 * C : way == 3 ? 5 * (C + 2 * H * C) : way == 7 ? 2 * H * C - C : way == 8 ? C + both
+                                : C + 2 * H * C;
             CHECK(got[i] == 2 * want);
             if (kept) CHECK(held[i] == (kept == h ? want : C));
         }
@@ -538,16 +538,16 @@ TEST(more_holders_than_are_counted)
     double       got = 0;
     tn_desc      desc = ZERO;
     tn_ctx      *ctx = NULL;
-    tn_tensor   *x, *s, **part = (tn_tensor **)malloc(MANY * sizeof *part);
-    int          i;
+    tn_tensor  **part = (tn_tensor **)malloc(MANY * sizeof *part);
     desc.dtype = TN_F64;
     REQUIRE(part && CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
-    x = tn_tensor_1d(ctx, TN_REAL, 1);
+    tn_tensor *x = tn_tensor_1d(ctx, TN_REAL, 1);
     tn_write(x, TN_F64, &one, 1);
     tn_watch(x);
     tn_record(ctx);
-    for (i = 0; i < MANY; i++) part[i] = tn_scale(ctx, x, 2);
-    for (s = part[0], i = 1; i < MANY; i++) s = tn_add(ctx, s, part[i]);
+    for (int i = 0; i < MANY; i++) part[i] = tn_scale(ctx, x, 2);
+    tn_tensor *s = part[0];
+    for (int i = 1; i < MANY; i++) s = tn_add(ctx, s, part[i]);
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, s)), TN_OK);
     tn_read(x->grad, TN_F64, &got, 1);
     CHECK(got == 2.0 * (double)MANY);

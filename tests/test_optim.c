@@ -33,11 +33,11 @@ static tn_status give(world *w, const double *const *g)
     tn_ctx_reset(w->ctx);
     tn_record(w->ctx);
     for (int64_t i = 0; i < tn_params_count(w->params); i++) {
-        tn_tensor *p = tn_params_at(w->params, i)->value, *t, *product;
+        tn_tensor *p = tn_params_at(w->params, i)->value;
         if (!g[i]) continue;
-        t = tn_tensor_nd(w->ctx, TN_REAL, p->rank, p->shape);
+        tn_tensor *t = tn_tensor_nd(w->ctx, TN_REAL, p->rank, p->shape);
         tn_write(t, TN_F64, g[i], tn_tensor_count(p));
-        product = tn_sum(w->ctx, tn_mul(w->ctx, p, t));
+        tn_tensor *product = tn_sum(w->ctx, tn_mul(w->ctx, p, t));
         loss = loss ? tn_add(w->ctx, loss, product) : product;
     }
     return tn_backward(w->ctx, loss);
@@ -128,7 +128,7 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
     static const int64_t     size[3] = {35, 7, 1};
     world     w;
     plain     a[3], *all[3];
-    double    g[3][MOST], v[MOST], worst = 0, norm, factor;
+    double    g[3][MOST], v[MOST], worst = 0, norm;
     double    lr = d->lr > 0 ? d->lr : d->kind == TN_OPTIM_ADAMW ? 1e-3 : 1e-2;
     const double *gs[3];
     if (!open_on(&w, dtype, 5, 1, backend)) return 1;
@@ -154,7 +154,7 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
         CHECK_STATUS(give(&w, gs), TN_OK);
         CHECK_STATUS(tn_optim_step(o), TN_OK);
         CHECK_INT(tn_optim_steps(o), t);
-        factor = plain_clip(d, all, gs, 3, &norm);
+        double factor = plain_clip(d, all, gs, 3, &norm);
         CHECK_NEAR(tn_optim_grad_norm(o), norm, norm * (dtype == TN_F64 ? 1e-14 : 1e-6));
         for (int k = 0; k < 3; k++) {
             tn_tensor *value = tn_params_at(w.params, k)->value;
@@ -220,7 +220,7 @@ TEST(golden)
     for (int k = 0; k < 5; k++) {
         world         w;
         tn_optim_desc d = desc_of(k < 2 ? TN_OPTIM_ADAMW : TN_OPTIM_SGD, k == 0 ? 0 : k == 1 ? 0.05 : 0.1, k == 1 ? 0.1 : 0);
-        double        v[MOST], error;
+        double        v[MOST];
         if (k == 1) { d.beta1 = 0.8; d.beta2 = 0.95; d.eps = 1e-3; }
         d.momentum = k == 3 ? 0.9 : k == 4 ? 0.75 : 0;
         d.nesterov = k == 4;
@@ -234,7 +234,7 @@ TEST(golden)
             CHECK_STATUS(step_with(&w, o, v), TN_OK);
         }
         values_of(tn_params_at(w.params, 0)->value, v);
-        error = test_max_error(v, golden_after_ten[k], 6);
+        double error = test_max_error(v, golden_after_ten[k], 6);
         test_raise(&worst, error);
         close_world(&w);
     }
@@ -435,21 +435,20 @@ TEST(a_step_leaves_zeros)
     for (int k = 0; k < 3; k++)
         for (int way = 0; way < 10; way++) {
             world         w;
-            tn_optim     *o;
             tn_optim_desc d = desc_of(kind[k], 0.1, 0);
             int64_t       shape[2] = {3, 2};
             tn_init       init = {TN_INIT_NORMAL, 0, 0, 0};
-            tn_tensor    *g, *p, *t = NULL;
+            tn_tensor    *t = NULL;
             double        given[6] = {1, -2, 3, 0.5, 7, 4}, more[6] = {1, 1, 2, 3, 5, 8}, v[MOST], want[6] = {0, 0, 0, 0, 0, 0};
             double        before[MOST];
             const double *ga = given, *gm = more;
             if (!open_world(&w, TN_F64, 1)) return;
-            p = tn_params_add(w.params, "p", 2, shape, init)->value;
-            o = tn_optim_create(w.params, &d);
+            tn_tensor *p = tn_params_add(w.params, "p", 2, shape, init)->value;
+            tn_optim  *o = tn_optim_create(w.params, &d);
             CHECK_STATUS(give(&w, &ga), TN_OK);
             CHECK_STATUS(tn_optim_step(o), TN_OK);
             tn_ctx_reset(w.ctx);
-            g = p->grad;
+            tn_tensor *g = p->grad;
             switch (way) {
             case 0: values_of(g, v); break;
             case 1: values_of(t = tn_add(w.ctx, g, g), v); break;
@@ -853,7 +852,7 @@ TEST(parameters_that_come_later)
         world     w;
         plain     a[20];
         tn_optim_desc d = desc_of(kind ? TN_OPTIM_SGD : TN_OPTIM_ADAMW, 0.1, 0);
-        double    g[3] = {1, -2, 0.5}, v[MOST], worst = 0, error;
+        double    g[3] = {1, -2, 0.5}, v[MOST], worst = 0;
         const double *gs[20];
         memset(a, 0, sizeof a);
         d.momentum = kind ? 0.9 : 0;
@@ -872,7 +871,7 @@ TEST(parameters_that_come_later)
         }
         for (int k = 0; k < 20; k++) {
             values_of(tn_params_at(w.params, k)->value, v);
-            error = test_frobenius(v, a[k].p, 3);
+            double error = test_frobenius(v, a[k].p, 3);
             test_raise(&worst, error);
         }
         WORST(kind ? "late parameters, SGD" : "late parameters, AdamW", worst, 1e-15);
@@ -1304,7 +1303,6 @@ TEST(no_memory)
         test_heap     heap = ZERO;
         tn_desc       desc = ZERO;
         tn_ctx       *ctx;
-        tn_params    *params;
         tn_optim     *o = NULL;
         tn_mlp_desc   d = ZERO;
         tn_mlp        m;
@@ -1316,7 +1314,8 @@ TEST(no_memory)
         d.in = d.hidden = 8;
         d.bias = d.out_bias = true;
         if (tn_ctx_create(&desc, &ctx, NULL) == TN_OK) {
-            bool made = false;
+            bool       made = false;
+            tn_params *params;
             for (int attempt = 0; attempt < 6; attempt++) {
                 if (attempt == 0) params = tn_params_create(ctx);
                 if (!params) params = tn_params_create(ctx);

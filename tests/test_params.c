@@ -179,15 +179,14 @@ TEST(clones)
 {
     tn_ctx    *ctx = ctx_in(NULL, TN_F32, 0), *wide = ctx_in(NULL, TN_F64, 0);
     model      a, b, c, d;
-    tn_params *ps = model_init(ctx, &a, true), *same, *up, *down;
+    tn_params *ps = model_init(ctx, &a, true);
     tn_optim  *optim = tn_optim_create(ps, NULL);
-    int64_t    i, tensors = tn_params_count(ps) + 1;             /* one of them twice */
+    int64_t    tensors = tn_params_count(ps) + 1;             /* one of them twice */
     model_step(ctx, &a, optim);
     tn_params_freeze(ps, "blocks.*.norm.*");
     tn_params_set_scales(ps, "embed", 0.5, 0.25);
-    same = tn_params_clone(ctx, ps);
-    up = tn_params_clone(wide, ps);
-    down = tn_params_clone(ctx, up);
+    tn_params *same = tn_params_clone(ctx, ps), *up = tn_params_clone(wide, ps);
+    tn_params *down = tn_params_clone(ctx, up);
     REQUIRE(same && up && down);
     b = c = d = a;
     CHECK_INT(tn_params_rebind(same, ps, &b, sizeof b), tensors);
@@ -196,7 +195,7 @@ TEST(clones)
     CHECK_INT(tn_params_rebind(same, ps, &b, sizeof b), 0);                     /* done already */
     CHECK(b.embed.w != a.embed.w && b.unembed.w == b.embed.w && c.embed.w->ctx == wide && c.embed.w->dtype == TN_F64);
     CHECK(b.mlp.pb == NULL && b.mlp.desc.hidden == 5 && b.mlp.w == tn_params_find(same, "blocks.0.mlp.w")->value);
-    for (i = 0; i < tn_params_count(ps); i++) {
+    for (int64_t i = 0; i < tn_params_count(ps); i++) {
         tn_param *p = tn_params_at(ps, i), *q = tn_params_at(same, i), *r = tn_params_at(up, i), *s = tn_params_at(down, i);
         CHECK(same_numbers(p->value, q->value) && same_numbers(p->value, r->value) && same_numbers(p->value, s->value));
         CHECK_STR(p->name, q->name);
@@ -225,14 +224,14 @@ TEST(clones)
 TEST(clones_refuse)
 {
     tn_ctx    *ctx = ctx_in(NULL, TN_F32, 0);
-    model      a, b, was;
+    model      a, b;
     tn_params *ps = model_init(ctx, &a, false), *tied = model_init(ctx, &b, true), *empty = tn_params_create(ctx);
     int64_t    shape[2] = {WORDS, DIM + 1};
     tn_init    zero = ZERO;
     CHECK(tn_params_clone(ctx, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_ARG, "clone: params is NULL");
     CHECK(tn_params_clone(NULL, ps) == NULL);
-    was = a;
+    model was = a;
     CHECK_INT(tn_params_rebind(empty, ps, &a, sizeof a), -1);
     CHECK_ERROR(ctx, TN_ERR_ARG, "rebind: the target has no parameter embed.w of shape [11,6]");
     CHECK(memcmp(&a, &was, sizeof a) == 0);
@@ -255,9 +254,9 @@ TEST(clones_survive_failing_allocations)
         tn_ctx   *ctx = ctx_in(across ? NULL : &heap, TN_F32, 0), *to = across ? ctx_in(&heap, TN_F64, 0) : ctx;
         model     m;
         tn_params *ps = model_init(ctx, &m, true), *clone = NULL;
-        uint64_t  fail, blocks;
+        uint64_t  fail;
         for (fail = 1; fail < 200; fail++) {
-            blocks = heap.blocks;
+            uint64_t blocks = heap.blocks;
             heap.count = 0;
             heap.fail_at = fail;
             clone = tn_params_clone(to, ps);
@@ -311,7 +310,6 @@ TEST(freezing)
     tn_params *ps = model_init(ctx, &m, true);
     tn_params *before = tn_params_clone(ctx, ps);
     tn_optim  *optim = tn_optim_create(ps, NULL);
-    int64_t    i;
     model_step(ctx, &m, optim);
     size_t bytes = heap.live;
     CHECK_INT(tn_params_freeze(ps, "blocks.*.mlp.*"), 3);
@@ -319,7 +317,7 @@ TEST(freezing)
     tn_params_destroy(before);
     before = tn_params_clone(ctx, ps);
     for (int step = 0; step < 3; step++) model_step(ctx, &m, optim);
-    for (i = 0; i < tn_params_count(ps); i++) {
+    for (int64_t i = 0; i < tn_params_count(ps); i++) {
         tn_param *p = tn_params_at(ps, i);
         CHECK(p->frozen == (strstr(p->name, "mlp") != NULL));
         CHECK(same_numbers(p->value, tn_params_at(before, i)->value) == p->frozen);
@@ -327,7 +325,8 @@ TEST(freezing)
     }
     CHECK_INT(tn_params_thaw(ps, "*"), tn_params_count(ps));
     model_step(ctx, &m, optim);
-    for (i = 0; i < tn_params_count(ps); i++) CHECK(!same_numbers(tn_params_at(ps, i)->value, tn_params_at(before, i)->value));
+    for (int64_t i = 0; i < tn_params_count(ps); i++)
+        CHECK(!same_numbers(tn_params_at(ps, i)->value, tn_params_at(before, i)->value));
     CLOSE_CTX(ctx);
     CHECK_INT(heap.blocks, 0);
 }

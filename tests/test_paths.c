@@ -345,7 +345,7 @@ static double degree_of(plain *p, int d, int points, int t, int token)
 {
     double sum = 0;
     for (int j = 0; j < points; j++) {
-        double x[T][AUG], c[8] = {1}, at = 2.0 * j / (points - 1) - 1, under = 1, f;
+        double x[T][AUG], c[8] = {1}, at = 2.0 * j / (points - 1) - 1, under = 1;
         int    n = 0;
         for (int i = 0; i < points; i++) {
             const double other = 2.0 * i / (points - 1) - 1;
@@ -354,7 +354,7 @@ static double degree_of(plain *p, int d, int points, int t, int token)
             under *= at - other;
         }
         run_plain(p, at, ~0u, false, false, x);
-        f = logit_of(p, x[t], t, token);
+        double f = logit_of(p, x[t], t, token);
         sum += f * c[d] / under;
     }
     return sum;
@@ -437,7 +437,7 @@ TEST(parts_are_those_of_plain_loops)
 static double follow(const plain *p, const tn_circuit_paths *q, int64_t leaf, int token)
 {
     const tn_circuit_node *node = &q->node[leaf];
-    double x[AUG] = {0}, y[AUG], z;
+    double x[AUG] = {0}, y[AUG];
     int    stage = 0;                               /* the constant gathers the output biases of blocks on its way */
     if (node->block == 0) memcpy(x, p->e[node->position], sizeof p->e[0]); else x[DIM] = 1;
     for (node = &q->node[node->next];; node = &q->node[node->next]) {
@@ -457,7 +457,7 @@ static double follow(const plain *p, const tn_circuit_paths *q, int64_t leaf, in
             for (int i = 0; i < DIM; i++) {
                 add[i] = p->at[l].pb[i] * y[DIM];
                 for (int k = 0; k < p->hidden; k++) {
-                    z = encoder(p, l, 0, k, y) * p->at[l].z[node->position][1][k]
+                    double z = encoder(p, l, 0, k, y) * p->at[l].z[node->position][1][k]
                       + encoder(p, l, 1, k, y) * p->at[l].z[node->position][0][k];
                     add[i] += p->at[l].p[i][k] * z / 2;
                 }
@@ -484,7 +484,7 @@ static bool ends_as(const tn_circuit_paths *all, int64_t path, const tn_circuit_
 
 TEST(paths_are_those_of_plain_loops)
 {
-    double worst[3] = {0, 0, 0}, sum;
+    double worst[3] = {0, 0, 0};
     bool   sorted = true;
     plain *p = (plain *)malloc(sizeof *p);
     world  w;
@@ -536,7 +536,7 @@ TEST(paths_are_those_of_plain_loops)
         } while (!some.frozen);
         CHECK(some.open > 0 && some.expanded == few.budget);
         for (int64_t i = 0; i < some.open; i++) {
-            sum = 0;
+            double sum = 0;
             for (int64_t j = 0; j < q.count; j++)
                 if (ends_as(&q, q.path[j], &some, some.frontier[i])) sum += q.node[q.path[j]].value;
             test_raise(&worst[1], fabs(sum - some.node[some.frontier[i]].value));
@@ -565,9 +565,9 @@ TEST(paths_are_those_of_plain_loops)
 static double logit_at(world *w, const tn_transformer *m, double z, int t, int token)
 {
     double     v[VOCAB];
-    tn_tensor *keep = tn_copy(w->ctx, m->embed.w), *y;
+    tn_tensor *keep = tn_copy(w->ctx, m->embed.w);
     CHECK_STATUS(tn_assign(m->embed.w, tn_scale(w->ctx, keep, z)), TN_OK);
-    y = tn_transformer_forward(w->ctx, m, ids_of(w));
+    tn_tensor *y = tn_transformer_forward(w->ctx, m, ids_of(w));
     CHECK_STATUS(tn_read(tn_slice(y, 1, t, t + 1), TN_F64, v, VOCAB), TN_OK);
     CHECK_STATUS(tn_assign(m->embed.w, keep), TN_OK);
     return v[token];
@@ -587,8 +587,7 @@ TEST(patterns_are_expanded)
         tn_transformer_desc   d = ZERO;
         tn_transformer        m;
         tn_circuit_frozen     f;
-        double                v[DEGREE + 1], c;
-        int                   j;
+        double                v[DEGREE + 1];
         pd.patterns = true;
         d.layers = k == 5 ? 2 : 1;
         d.heads = 1 + k % 2;
@@ -611,7 +610,8 @@ TEST(patterns_are_expanded)
             if (by == 1 && k < 4 && CHECK_INT(p.count, DEGREE + 1)) {
                 CHECK_STATUS(tn_read(p.values, TN_F64, v, DEGREE + 1), TN_OK);
                 for (int i = -4; i <= 4; i++) {
-                    for (c = 0, j = DEGREE; j >= 0; j--) c = c * (i * 0.3) + v[j];
+                    double c = 0;
+                    for (int j = DEGREE; j >= 0; j--) c = c * (i * 0.3) + v[j];
                     test_raise(&worst[1], share(c - logit_at(&w, &m, i * 0.3, T - 1, 5), c));
                 }
             }
@@ -999,7 +999,7 @@ TEST(bounds_see_small_differences)
         tn_transformer_desc d = ZERO;
         tn_transformer      m;
         int32_t             best;
-        double              change, margin, from, to, worst = 0;
+        double              change, margin, worst = 0;
         world               w;
         REQUIRE(open_on(&w, TN_F32, 17, 1, NULL));
         d.vocab = 3;
@@ -1022,8 +1022,8 @@ TEST(bounds_see_small_differences)
         CHECK_STATUS(tn_read(b.best, TN_I32, &best, 1), TN_OK);
         CHECK_STATUS(tn_read(b.change, TN_F64, &change, 1), TN_OK);
         CHECK_STATUS(tn_read(b.margin, TN_F64, &margin, 1), TN_OK);
-        from = stream_of(&w, &m, 1, &end);
-        to = stream_of(&w, &m, 3, three);
+        double from = stream_of(&w, &m, 1, &end);
+        double to = stream_of(&w, &m, 3, three);
         if (k == 0) CHECK_NEAR(fabs(to - from), 2.0 / 3 + 10 * 4.0 / 9, 1e-5);      /* 2/3 in what the MLP reads, 10 (2/3)^2 added */
         for (int i = 0; i < 3; i++) {
             test_raise(&worst, fabs((u[best] - u[i]) * (to - from)) / change);

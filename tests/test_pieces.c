@@ -38,7 +38,6 @@ TEST(first_writer_overwrites)
         tn_optim_desc d = ZERO;
         uint64_t   seed = 11;
         double     x[N], start[N], zero[N] = {0}, half[N];
-        tn_tensor *v;
         d.kind = TN_OPTIM_SGD;
         d.lr = 1e-3;
         tn_optim *o = tn_optim_create(ps, &d);
@@ -49,7 +48,7 @@ TEST(first_writer_overwrites)
             for (int i = 1; i <= 3; i++) {                             /* the second and the third add */
                 tn_ctx_reset(ctx);
                 tn_record(ctx);
-                v = i == 2 ? tn_reshape_2d(p->value, C, R) : p->value;
+                tn_tensor *v = i == 2 ? tn_reshape_2d(p->value, C, R) : p->value;
                 CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, v, v))), TN_OK);
                 CHECK_NEAR(off(p->value->grad, x, 2 * i, N), 0, 1e-13);
             }
@@ -69,7 +68,7 @@ TEST(first_writer_overwrites)
         for (int round = 0; round < 2; round++) {
             tn_ctx_reset(ctx);
             tn_record(ctx);
-            v = round == 0 ? tn_slice(p->value, 0, 1, 3) : p->value;
+            tn_tensor *v = round == 0 ? tn_slice(p->value, 0, 1, 3) : p->value;
             CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_mul(ctx, v, v))), TN_OK);
             for (int i = 0; i < N; i++) half[i] = (i / C == 1 || i / C == 2 ? 2 : 0) * x[i] + (round == 1 ? 2 * x[i] : 0);
             CHECK_NEAR(off(p->value->grad, half, 1, N), 0, 1e-13);

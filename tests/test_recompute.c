@@ -40,10 +40,9 @@ static void same(const result *a, const result *b)
    three as one piece that recomputes pieces. */
 static tn_tensor *chain(tn_ctx *ctx, const void *with, tn_tensor *const in[3])
 {
-    tn_tensor *x = in[0], *next[2];
+    tn_tensor *x = in[0];
     for (int i = 0; i < 3; i++) {
-        next[0] = x;
-        next[1] = i > 0 ? in[1] : NULL;
+        tn_tensor *next[2] = {x, i > 0 ? in[1] : NULL};
         x = tn_recompute(ctx, piece, with, sizeof(part), 2, next);
     }
     return x;
@@ -55,7 +54,7 @@ static bool run_pieces(tn_dtype dtype, tn_dtype activations, int mode, bool froz
     tn_mlp_desc d = ZERO;
     tn_mlp      mlp;
     part        q;
-    tn_tensor  *whole, *half, *x, *in[3] = {NULL, NULL, NULL};
+    tn_tensor  *in[3] = {NULL, NULL, NULL};
     memset(r, 0, sizeof *r);
     d.in = d.out = 5;
     d.hidden = 6;
@@ -66,7 +65,7 @@ static bool run_pieces(tn_dtype dtype, tn_dtype activations, int mode, bool froz
     q.p = 0.25;
     for (int k = 0; k < 2; k++) {                             /* the second step has other random numbers, and memory used before */
         tn_ctx_reset(w.ctx);
-        whole = tn_tensor_2d(w.ctx, TN_REAL, rows, 10);
+        tn_tensor *whole = tn_tensor_2d(w.ctx, TN_REAL, rows, 10);
         {
             double v[90];
             for (int64_t i = 0; i < rows * 10; i++) v[i] = (double)(i * 37 % 23) / 11 - 1;
@@ -74,8 +73,8 @@ static bool run_pieces(tn_dtype dtype, tn_dtype activations, int mode, bool froz
         }
         tn_watch(whole);
         tn_record(w.ctx);
-        half = tn_slice(whole, 1, 0, 5);
-        x = tn_slice(whole, 1, 5, 10);
+        tn_tensor *half = tn_slice(whole, 1, 0, 5);
+        tn_tensor *x = tn_slice(whole, 1, 5, 10);
         if (mode == 2) {
             in[0] = x;
             in[1] = half;
@@ -131,7 +130,6 @@ static bool run_model(const tn_transformer_desc *d, tn_dtype dtype, tn_dtype act
     world          w;
     tn_transformer m;
     int32_t        ids[TEXTS * 7], next[TEXTS * 7];
-    tn_tensor     *x, *y, *loss;
     memset(r, 0, sizeof *r);
     if (!open_as(&w, dtype, activations, 5, 1, backend) || !CHECK(tn_transformer_init(w.params, "", d, &m) == TN_OK))
         return false;
@@ -141,12 +139,12 @@ static bool run_model(const tn_transformer_desc *d, tn_dtype dtype, tn_dtype act
     }
     for (int64_t k = 0; k < 2; k++) {                             /* gradients of two passes add up */
         tn_ctx_reset(w.ctx);
-        x = tn_tensor_2d(w.ctx, TN_I32, TEXTS, 7);
-        y = tn_tensor_2d(w.ctx, TN_I32, TEXTS, 7);
+        tn_tensor *x = tn_tensor_2d(w.ctx, TN_I32, TEXTS, 7);
+        tn_tensor *y = tn_tensor_2d(w.ctx, TN_I32, TEXTS, 7);
         tn_write(x, TN_I32, ids, TEXTS * 7);
         tn_write(y, TN_I32, next, TEXTS * 7);
         tn_record(w.ctx);
-        loss = tn_transformer_loss(w.ctx, &m, x, y);
+        tn_tensor *loss = tn_transformer_loss(w.ctx, &m, x, y);
         r->loss += tn_item(loss);
         CHECK_STATUS(tn_backward(w.ctx, loss), TN_OK);
     }
@@ -158,9 +156,8 @@ static bool run_model(const tn_transformer_desc *d, tn_dtype dtype, tn_dtype act
 TEST(transformers_have_the_same_bits)
 {
     static result plain, again;
-    int kind, dtype;
-    for (kind = 0; kind < 8; kind++)
-        for (dtype = 0; dtype < 5; dtype++) {              /* two more: BF16 activations, and memory that only kernels can see */
+    for (int kind = 0; kind < 8; kind++)
+        for (int dtype = 0; dtype < 5; dtype++) {          /* two more: BF16 activations, and memory that only kernels can see */
             const tn_dtype      real = dtype == 1 ? TN_F64 : TN_F32, activations = dtype == 2 || dtype == 4 ? TN_BF16 : TN_REAL;
             const tn_backend   *backend = dtype == 3 ? sealed_cpu() : dtype == 4 ? sealed_sparse() : NULL;
             tn_transformer_desc d;
@@ -213,7 +210,7 @@ TEST(memory_is_that_of_one_block)
     enum { LAYERS = 16 };
     const double        stream = 4.0 * 64 * 64 * 4;
     tn_transformer_desc d;
-    double              few, many, kept, peak, peak_again, unused;
+    double              few, many, peak, peak_again, unused;
     small_model(&d);
     d.dim = 64;
     d.context = 64;
@@ -221,7 +218,7 @@ TEST(memory_is_that_of_one_block)
     step_memory(&d, (size_t)1 << 26, &few, &unused);
     d.layers = LAYERS;
     step_memory(&d, (size_t)1 << 26, &many, &unused);
-    kept = (many - few) / (LAYERS - 2);
+    double kept = (many - few) / (LAYERS - 2);
     step_memory(&d, (size_t)1 << 16, &unused, &peak);
     d.recompute = true;
     step_memory(&d, (size_t)1 << 26, &many, &unused);
@@ -242,13 +239,13 @@ TEST(no_allocations_after_the_second)
     world               w;
     tn_transformer_desc d;
     tn_transformer      m;
-    int64_t             shape[2] = {2, 7}, k;
+    int64_t             shape[2] = {2, 7};
     uint64_t            before = 0;
     small_model(&d);
     d.recompute = true;
     REQUIRE(open_on(&w, TN_F32, 1, 1, NULL) && CHECK(tn_transformer_init(w.params, "", &d, &m) == TN_OK));
     tn_tensor *ids = tn_tensor_create(w.ctx, TN_I32, 2, shape);
-    for (k = 0; k < 4; k++) {
+    for (int64_t k = 0; k < 4; k++) {
         tn_ctx_reset(w.ctx);
         tn_record(w.ctx);
         CHECK_STATUS(tn_backward(w.ctx, tn_transformer_loss(w.ctx, &m, ids, ids)), TN_OK);
@@ -503,7 +500,7 @@ static void draw_after(bool recompute, double out[4])
     tn_mlp_desc   d = ZERO;
     tn_mlp        mlp;
     part          q;
-    tn_tensor    *in[3] = {NULL, NULL, NULL}, *y;
+    tn_tensor    *in[3] = {NULL, NULL, NULL};
     const double  x[10] = {1, 2, 3, 4, 5, -1, -2, -3, -4, -5};
     d.in = d.out = 5;
     d.hidden = 6;
@@ -513,7 +510,7 @@ static void draw_after(bool recompute, double out[4])
     in[0] = tn_tensor_2d(w.ctx, TN_REAL, 2, 5);
     tn_write(in[0], TN_F64, x, 10);
     tn_record(w.ctx);
-    y = recompute ? tn_recompute(w.ctx, piece, &q, sizeof q, 1, in) : piece(w.ctx, &q, in);
+    tn_tensor *y = recompute ? tn_recompute(w.ctx, piece, &q, sizeof q, 1, in) : piece(w.ctx, &q, in);
     y = tn_dropout(w.ctx, y, 0.3);
     CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
     tn_read(tn_uniform(w.ctx, 1, &n, 0, 1), TN_F64, out, 4);

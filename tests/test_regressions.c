@@ -33,10 +33,10 @@ TEST(sum_of_a_slice)
         for (int threads = 1; threads <= 2; threads++)
             for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
                 tn_ctx *ctx = ctx_on(NULL, TN_F32, (tn_simd)level, threads);
-                int64_t shape[3], n = rows[k];
+                int64_t n = rows[k];
                 double  want = 0;
                 float  *v = (float *)malloc(sizeof *v * (size_t)(n * 4 + 4));
-                shape[0] = n / 2 + n % 2; shape[1] = n > 1 ? 2 : 1; shape[2] = 4;
+                int64_t shape[3] = {n / 2 + n % 2, n > 1 ? 2 : 1, 4};
                 for (int64_t i = 0; i < shape[0] * shape[1] * 4; i++) {
                     v[i] = (float)(i % 7) - 2;
                     if (i % 4 < 3) want += (double)v[i];
@@ -193,9 +193,9 @@ TEST(arena_grows_with_measure)
 static tn_status times_diagonal(void *user, int64_t count, const double *x, double *y)
 {
     const double *d = (const double *)user;
-    int64_t       n = (int64_t)d[0], i, j;
-    for (i = 0; i < count; i++)
-        for (j = 0; j < n; j++) y[i * n + j] = d[1 + j] * x[i * n + j];
+    int64_t       n = (int64_t)d[0];
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t j = 0; j < n; j++) y[i * n + j] = d[1 + j] * x[i * n + j];
     return TN_OK;
 }
 
@@ -264,12 +264,12 @@ TEST(long_sums_of_few_rows)
     for (int level = TN_SIMD_PLAIN; level <= TN_SIMD_NEON; level++)
         for (int turned = 0; turned < 2; turned++)
             for (int k = 0; k < 5; k++) {
-                tn_ctx *ctx = ctx_on(NULL, TN_F32, (tn_simd)level, 1), *exact = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 1);
-                int64_t a_shape[2], b_shape[2], n = rows[k] * 20;
-                double  want[180], got[180], worst = 0, largest = 0;
-                float  *v = (float *)malloc(sizeof *v * 20 * K);
-                a_shape[0] = rows[k]; a_shape[1] = K;
-                b_shape[0] = turned ? 20 : K; b_shape[1] = turned ? K : 20;
+                tn_ctx    *ctx = ctx_on(NULL, TN_F32, (tn_simd)level, 1), *exact = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 1);
+                int64_t    n = rows[k] * 20;
+                double     want[180], got[180], worst = 0, largest = 0;
+                float     *v = (float *)malloc(sizeof *v * 20 * K);
+                int64_t    a_shape[2] = {rows[k], K};
+                int64_t    b_shape[2] = {turned ? 20 : K, turned ? K : 20};
                 tn_tensor *a = tn_uniform(ctx, 2, a_shape, 0, 1);
                 tn_tensor *b = tn_uniform(ctx, 2, b_shape, 0, 1);
                 tn_tensor *a64 = tn_tensor_nd(exact, TN_REAL, 2, a_shape);

@@ -297,7 +297,7 @@ TEST(parts_do_not_depend_on_the_size_of_the_stream)
     for (int k = 0; k < 2; k++) {
         world          w;
         tn_transformer m;
-        tn_tensor     *ids, *parts, *read = NULL;
+        tn_tensor     *read = NULL;
         double         e[20];
         tn_tap         tap;
         REQUIRE(open_on(&w, TN_F64, 9, 1, NULL));
@@ -305,11 +305,11 @@ TEST(parts_do_not_depend_on_the_size_of_the_stream)
         CHECK_STATUS(tn_read(m.embed.w, TN_F64, e, 20), TN_OK);
         for (int i = 0; i < 20; i++) e[i] *= k ? -4 : 1;
         CHECK_STATUS(tn_write(m.embed.w, TN_F64, e, 20), TN_OK);
-        ids = ids_of(w.ctx, &d, 1, 1, 2);
+        tn_tensor *ids = ids_of(w.ctx, &d, 1, 1, 2);
         tap.points = "norm.scale"; tap.fn = tn_tap_read; tap.user = &read;
         REQUIRE(tn_transformer_run(w.ctx, &m, ids, &tap, 1));
         scale[k] = tn_item(read);
-        parts = tn_transformer_attribution(w.ctx, &m, ids, ids, NULL);
+        tn_tensor *parts = tn_transformer_attribution(w.ctx, &m, ids, ids, NULL);
         CHECK_STATUS(tn_read(parts, TN_F64, part[k], 3), TN_OK);
         close_world(&w);
     }
@@ -326,11 +326,11 @@ static void edit_again(const double *x, const int64_t shape[4], int axis_h, cons
     const int axis_t = 3 - axis_h;
     int64_t   at[4], n = shape[0] * shape[1] * shape[2] * shape[3];
     for (int64_t i = 0; i < n; i++) {
-        int64_t rest = i, inside;
+        int64_t rest = i;
         double  mean = 0;
         for (int k = 3; k >= 0; k--) { at[k] = rest % shape[k]; rest /= shape[k]; }
-        inside = (!e->heads || (at[axis_h] >= e->head && at[axis_h] < e->head + e->heads))
-                 && (!e->tokens || (at[axis_t] >= e->token && at[axis_t] < e->token + e->tokens));
+        int64_t inside = (!e->heads || (at[axis_h] >= e->head && at[axis_h] < e->head + e->heads))
+                         && (!e->tokens || (at[axis_t] >= e->token && at[axis_t] < e->token + e->tokens));
         for (int64_t b = 0; b < shape[0] && e->mean; b++)
             for (int64_t t = 0; t < shape[axis_t]; t++) {
                 int64_t of[4];
@@ -354,7 +354,7 @@ TEST(edits_by_hand)
     for (int k = 0; k < 120; k++) { x[k] = test_random_real(&seed); v[k] = test_random_real(&seed); }
     for (int k = 0; k < 128; k++) {
         const char *name = k & 1 ? "blocks.0.attn.pattern" : "blocks.0.attn.z";
-        tn_tensor  *in = tn_tensor_from(w.ctx, 4, shape, TN_F64, x), *out;
+        tn_tensor  *in = tn_tensor_from(w.ctx, 4, shape, TN_F64, x);
         tn_edit     e = ZERO;
         if (k & 2) { e.head = 1; e.heads = 2; }
         if (k & 4) { e.token = 2; e.tokens = 1; }
@@ -364,7 +364,7 @@ TEST(edits_by_hand)
         if (k & 32) e.value = k & 64 ? tn_tensor_from(w.ctx, 2, shape + 2, TN_F64, v)     /* [4,5], repeated */
                                      : tn_tensor_from(w.ctx, 4, shape, TN_F64, v);
         edit_again(x, shape, k & 1 ? 1 : 2, &e, e.value ? used : NULL, want);
-        out = tn_tap_edit(w.ctx, &e, name, in);
+        tn_tensor *out = tn_tap_edit(w.ctx, &e, name, in);
         if (!CHECK_STATUS(tn_read(out, TN_F64, got, 120), TN_OK)) break;
         for (int i = 0; i < 120; i++) test_raise(&worst, fabs(got[i] - want[i]));
     }
@@ -381,16 +381,16 @@ TEST(patching_and_steering)
     tn_transformer_desc d = tiny();
     world               w;
     tn_transformer      m;
-    tn_tensor          *ids, *other, *stream = NULL, *of_other = NULL, *logits, *vector;
+    tn_tensor          *stream = NULL, *of_other = NULL;
     double              v[4] = {0.5, -1, 0.25, 2};
     const int64_t       four = 4;
     tn_tap              tap;
     tn_edit             edit = ZERO;
     REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
-    ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 5);
-    other = ids_of(w.ctx, &d, TEXTS, TOKENS, 6);
+    tn_tensor *ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 5);
+    tn_tensor *other = ids_of(w.ctx, &d, TEXTS, TOKENS, 6);
     tap.points = "blocks.0"; tap.fn = tn_tap_read; tap.user = &of_other;
-    logits = tn_transformer_run(w.ctx, &m, other, &tap, 1);
+    tn_tensor *logits = tn_transformer_run(w.ctx, &m, other, &tap, 1);
     edit.value = of_other;
     tap.fn = tn_tap_edit; tap.user = &edit;
     CHECK(same_bits(tn_transformer_run(w.ctx, &m, ids, &tap, 1), logits));
@@ -405,7 +405,7 @@ TEST(patching_and_steering)
     }
     tap.points = "blocks.1"; tap.fn = tn_tap_read; tap.user = &stream;
     tn_transformer_run(w.ctx, &m, ids, &tap, 1);
-    vector = tn_tensor_from(w.ctx, 1, &four, TN_F64, v);
+    tn_tensor *vector = tn_tensor_from(w.ctx, 1, &four, TN_F64, v);
     memset(&edit, 0, sizeof edit);
     edit.keep = 1;
     edit.value = vector;
@@ -428,8 +428,8 @@ static tn_tensor *passes(tn_ctx *ctx, void *user, const char *name, tn_tensor *x
 static int64_t of_attention(const tn_transformer *m)
 {
     tn_point points[KEPT];
-    int64_t  i, count = 0, n = tn_transformer_points(m, 1, 1, points, KEPT);
-    for (i = 0; i < n; i++) if (strstr(points[i].name, ".attn.")) count++;
+    int64_t  count = 0, n = tn_transformer_points(m, 1, 1, points, KEPT);
+    for (int64_t i = 0; i < n; i++) if (strstr(points[i].name, ".attn.")) count++;
     return count;
 }
 
@@ -478,8 +478,8 @@ TEST(gradients_through_points)
 static double steered_loss(world *w, const tn_transformer *m, tn_tensor **vector, double by, int64_t at, bool watch)
 {
     tn_tensor    *ids = ids_of(w->ctx, &m->desc, TEXTS, TOKENS, 5), *targets = ids_of(w->ctx, &m->desc, TEXTS, TOKENS, 6);
-    tn_tensor    *logits, *loss, *scale = NULL;
-    double        v[4] = {0.5, -1, 0.25, 2}, value;
+    tn_tensor    *scale = NULL;
+    double        v[4] = {0.5, -1, 0.25, 2};
     const int64_t four = 4;
     tn_edit       edit = ZERO;
     tn_tap        taps[2];
@@ -493,9 +493,9 @@ static double steered_loss(world *w, const tn_transformer *m, tn_tensor **vector
         tn_record(w->ctx);
         CHECK_STATUS(tn_watch(*vector), TN_OK);
     }
-    logits = tn_transformer_run(w->ctx, m, ids, taps, 2);
-    loss = tn_add(w->ctx, tn_cross_entropy(w->ctx, logits, targets), tn_mean(w->ctx, scale));
-    value = tn_item(loss);
+    tn_tensor *logits = tn_transformer_run(w->ctx, m, ids, taps, 2);
+    tn_tensor *loss = tn_add(w->ctx, tn_cross_entropy(w->ctx, logits, targets), tn_mean(w->ctx, scale));
+    double     value = tn_item(loss);
     if (watch) CHECK_STATUS(tn_backward(w->ctx, loss), TN_OK);
     return value;
 }
@@ -624,13 +624,13 @@ TEST(what_follows_from_a_replacement)
         tn_transformer_desc d = tiny();
         world               w;
         tn_transformer      m;
-        tn_tensor          *ids, *v = NULL, *z = NULL, *p = NULL, *of[2];
+        tn_tensor          *v = NULL, *z = NULL, *p = NULL, *of[2];
         tn_tap              taps[3];
         tn_edit             none = ZERO;
         double              weights[TEXTS * 2 * TOKENS * TOKENS], plain[TEXTS * 2 * TOKENS * TOKENS];
         d.attention = kinds[k];
         REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
-        ids = ids_of(w.ctx, &m.desc, TEXTS, TOKENS, 5);
+        tn_tensor *ids = ids_of(w.ctx, &m.desc, TEXTS, TOKENS, 5);
         taps[0].points = "blocks.0.attn.pattern"; taps[0].fn = one_before; taps[0].user = NULL;
         taps[1].points = "blocks.0.attn.z"; taps[1].fn = tn_tap_read; taps[1].user = &z;
         taps[2].points = "blocks.0.attn.v"; taps[2].fn = tn_tap_read; taps[2].user = &v;

@@ -17,10 +17,10 @@ static void report(const char *what, tn_dtype dtype, double worst) { report_as(w
 static tn_cp *scaled_cp(world *w, int order, int64_t out, int64_t terms, int64_t n, bool constant, double p_scale,
                         const double *f_scale)
 {
-    tn_tensor *f[TN_CP_MAX_ORDER], *p;
+    tn_tensor *f[TN_CP_MAX_ORDER];
     double    *v = noise(w, out * terms);
     for (int64_t i = 0; i < out * terms; i++) v[i] *= p_scale;
-    p = tensor(w, 2, out, terms, v);
+    tn_tensor *p = tensor(w, 2, out, terms, v);
     for (int k = 0; k < order; k++) {
         v = noise(w, terms * n);
         for (int64_t i = 0; i < terms * n; i++) v[i] *= f_scale ? f_scale[k] : 1;
@@ -68,15 +68,15 @@ TEST(comparisons_of_every_order)
         double gram = 0, inner = 0, norm = 0, cosine = 0, symmetric = 0;
         if (!open_world(&w, f64_f32[d], 11)) return;
         for (int round = 0; round < 24; round++) {
-            int      order = 1 + round % 4;
-            int64_t  n = test_random_int(&w.seed, 1, order < 3 ? 9 : 4), out = test_random_int(&w.seed, 1, 4);
-            tn_cp   *a = any_cp(&w, order, out, test_random_int(&w.seed, 0, 9), n, round & 4);
-            tn_cp   *b = any_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4), *sym = tn_cp_symmetrise(a);
-            double  *s = plain_symmetric(a), *t = plain_symmetric(b), value, aa, bb, *g = doubles(out * out);
-            int64_t  size = inputs_of(a);
+            int     order = 1 + round % 4;
+            int64_t n = test_random_int(&w.seed, 1, order < 3 ? 9 : 4), out = test_random_int(&w.seed, 1, 4);
+            tn_cp  *a = any_cp(&w, order, out, test_random_int(&w.seed, 0, 9), n, round & 4);
+            tn_cp  *b = any_cp(&w, order, out, test_random_int(&w.seed, 1, 9), n, round & 4), *sym = tn_cp_symmetrise(a);
+            double *s = plain_symmetric(a), *t = plain_symmetric(b), value, *g = doubles(out * out);
+            int64_t size = inputs_of(a);
             tn_tensor *found = tn_cp_gram(a, b);
-            aa = dot(s, s, out * size);
-            bb = dot(t, t, out * size);
+            double  aa = dot(s, s, out * size);
+            double  bb = dot(t, t, out * size);
             for (int64_t o = 0; o < out; o++)
                 for (int64_t q = 0; q < out; q++) g[o * out + q] = dot(s + o * size, t + q * size, size);
             if (!CHECK(found != NULL) || !CHECK(sym != NULL)) break;
@@ -172,11 +172,11 @@ TEST(outputs_of_different_sizes)
     static const double sizes[2][4] = {{1, 1e-170, 1e250, 1e-290}, {1, 1e-18, 1e36, 1e-36}};
     for (size_t d = 0; d < 2; d++) {
         world      w;
-        double    *v, value;
+        double      value;
         tn_spectrum s[2];
         if (!open_world(&w, f64_f32[d], 23)) return;
-        tn_cp *plain = any_cp(&w, 2, 4, 7, 5, false);
-        v = host(plain->p);
+        tn_cp  *plain = any_cp(&w, 2, 4, 7, 5, false);
+        double *v = host(plain->p);
         for (int i = 0; i < 28; i++) v[i] *= sizes[d][i / 7];
         tn_tensor *p = tensor(&w, 2, 4, 7, v);
         tn_cp *cp = tn_cp_create(w.ctx, 2, p, plain->f, TN_CP_INPUT_PLAIN);
@@ -218,7 +218,7 @@ TEST(folds_at_any_scale)
         for (int c = 0; c < 2; c++) {
             const double tol = scales[i].dtype == TN_F32 ? 2e-6 : 1e-12;
             world      w;
-            double     f[2], scale = scales[i].e, *v, *s, norm[2], cosine;
+            double     f[2], scale = scales[i].e, norm[2], cosine;
             tn_cp     *cp[2], *to[2];
             tn_tensor *e[2], *b[2], *m[2];
             const char *what[] = {"fold_in", "fold_slot", "data_metric", "compose", "fold_out"};
@@ -229,7 +229,7 @@ TEST(folds_at_any_scale)
                 cp[0] = any_cp(&w, 2, 3, 6, 4, false);
                 w.seed = 29;
                 cp[1] = scaled_cp(&w, 2, 3, 6, 4, false, scales[i].p, f);
-                v = noise(&w, 16); s = doubles(16);
+                double *v = noise(&w, 16); double *s = doubles(16);
                 for (int k = 0; k < 4; k++)                                   /* s = v v^T, v a triangle */
                     for (int l = 0; l < 4; l++) for (int q = 0; q < 4; q++) s[k * 4 + l] += v[k * 4 + q] * v[l * 4 + q];
                 for (int t = 0; t < 2; t++) {
@@ -255,10 +255,10 @@ TEST(folds_at_any_scale)
         }
     for (size_t d = 0; d < 2; d++) {
         world  w;
-        double most[2], *v;
+        double most[2];
         if (!open_world(&w, f64_f32[d], 31)) return;
         most[0] = most[1] = f64_f32[d] == TN_F32 ? 1e36 : 1e300;
-        v = noise(&w, 16);
+        double *v = noise(&w, 16);
         for (int k = 0; k < 16; k++) v[k] *= most[0];
         CHECK(!tn_cp_fold_in(scaled_cp(&w, 2, 3, 6, 4, false, 1, most), tensor(&w, 2, 4, 4, v), NULL));
         CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "fold_in: term 0 is about 1e");
@@ -290,10 +290,11 @@ TEST(comparisons_of_what_is_not_finite)
             }
     for (size_t d = 0; d < 2; d++) {
         world  w;
-        double huge[2], value;
+        double huge[2];
         if (!open_world(&w, f64_f32[d], 19)) return;
         huge[0] = huge[1] = f64_f32[d] == TN_F32 ? 1e30 : 1e200;
         if (f64_f32[d] == TN_F64) {
+            double value;
             CHECK_STATUS(tn_cp_norm(scaled_cp(&w, 2, 2, 3, 4, false, 1, huge), &value), TN_ERR_NONFINITE);
             CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "norm: a result is about 1e400, beyond the range of F64");
         }
@@ -306,16 +307,16 @@ TEST(comparisons_of_what_is_not_finite)
 /* Blocks of the term Gram, and no h x h' matrix: a limit that holds the operator and little more. */
 TEST(memory_of_a_norm)
 {
-    tn_ctx *ctx = ctx_in(NULL, TN_F32, (size_t)32 << 20);               /* 6000 x 6000 floats are 144 MB */
-    double  norm;
-    tn_tensor *p, *f[2];
-    int64_t shape[2] = {6000, 4};
+    tn_ctx    *ctx = ctx_in(NULL, TN_F32, (size_t)32 << 20);            /* 6000 x 6000 floats are 144 MB */
+    double     norm;
+    tn_tensor *f[2];
+    int64_t    shape[2] = {6000, 4};
     tn_cp_hosvd_desc   d = ZERO;
     tn_cp_hosvd_result r;
     f[0] = tn_normal(ctx, 2, shape, 0, 1);
     f[1] = tn_normal(ctx, 2, shape, 0, 1);
-    p = tn_copy(ctx, tn_transpose(f[0], 0, 1));
-    tn_cp *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
+    tn_tensor *p = tn_copy(ctx, tn_transpose(f[0], 0, 1));
+    tn_cp     *cp = tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     CHECK_STATUS(tn_cp_norm(cp, &norm), TN_OK);
     CHECK_STATUS(tn_cp_cosine(cp, cp, &norm), TN_OK);
     CHECK_NEAR(norm, 1, 1e-12);
@@ -333,13 +334,13 @@ TEST(counts_above_the_rank)
     world w;
     if (!open_world(&w, TN_F64, 23)) return;
     for (int i = 0; i < 2; i++) {
-        int64_t     n = i ? 9 : 3, most = i ? 4 : 3, k;                   /* min(n, 2 h) */
-        tn_cp      *cp = any_cp(&w, 2, 3, 2, n, false), *cut;
+        int64_t     n = i ? 9 : 3, most = i ? 4 : 3;                   /* min(n, 2 h) */
+        tn_cp      *cp = any_cp(&w, 2, 3, 2, n, false);
         tn_eigen    e;
         tn_spectrum s;
         double      norm, before;
         CHECK_STATUS(tn_cp_norm(cp, &before), TN_OK);
-        for (k = most - 1; k <= most + 17; k += 6) {
+        for (int64_t k = most - 1; k <= most + 17; k += 6) {
             CHECK_STATUS(tn_cp_eigen_all(cp, k, &e), TN_OK);
             CHECK_INT(e.count, k < most ? k : most);
             CHECK_INT(e.values->shape[1], e.count);
@@ -350,7 +351,7 @@ TEST(counts_above_the_rank)
             CHECK_STATUS(tn_cp_spectrum(cp, k, &s), TN_OK);
             CHECK_INT(s.count, k < most ? k : most);
             tn_spectrum_destroy(&s);
-            cut = tn_cp_truncate(cp, k);
+            tn_cp *cut = tn_cp_truncate(cp, k);
             REQUIRE(cut != NULL);
             CHECK_STATUS(tn_cp_norm(cut, &norm), TN_OK);
             if (k >= most) CHECK_NEAR(norm / before, 1, 1e-13);
@@ -363,7 +364,7 @@ TEST(counts_above_the_rank)
 TEST(marks_of_operators)
 {
     world  w;
-    double a, b;
+    double a;
     if (!open_world(&w, TN_F64, 29)) return;
     tn_cp *first = any_cp(&w, 2, 3, 4, 5, false);
     tn_tensor *e = any_matrix(&w, 5, 2);
@@ -382,7 +383,7 @@ TEST(marks_of_operators)
     CHECK(tn_cp_release(w.ctx, 0, NULL) == NULL);              /* all operators, and no tensor */
     CHECK_NEAR(host(t)[0] + host(t)[4] + host(t)[8], a * a, 1e-12 * a * a);
     CHECK(tn_cp_mark(NULL) == 0 && tn_cp_release(NULL, 0, NULL) == NULL);
-    b = 0;
+    double b = 0;
     CHECK_STATUS(tn_cp_norm(any_cp(&w, 2, 1, 1, 1, false), &b), TN_OK);
     CHECK(b > 0);
     close_world(&w);
@@ -400,11 +401,11 @@ TEST(folding_one_slot)
             int        order = 1 + round % 3, slot = (int)test_random_int(&w.seed, 0, order - 1);
             bool       constant = round & 4, bias = round & 8;
             int64_t    n = test_random_int(&w.seed, 1, 5), m = test_random_int(&w.seed, 1, 5), out = 2;
-            tn_cp     *cp = any_cp(&w, order, out, 3, n + constant, constant), *folded;
+            tn_cp     *cp = any_cp(&w, order, out, 3, n + constant, constant);
             tn_tensor *e = any_matrix(&w, n, m), *b = bias ? any_vector(&w, n) : NULL, *x[3], *y[3];
             for (int k = 0; k < order; k++) x[k] = y[k] = any_matrix(&w, 4, k == slot ? m : n);
             x[slot] = tn_affine(w.ctx, y[slot], e, b);
-            folded = tn_cp_fold_slot(cp, slot, e, b);
+            tn_cp *folded = tn_cp_fold_slot(cp, slot, e, b);
             if (!CHECK(folded != NULL)) break;
             CHECK(folded->constant == (constant || bias) && folded->in[slot] == m + (constant || bias));
             test_raise(&worst, test_max_error(host(tn_cp_apply_each(w.ctx, folded, y)), host(tn_cp_apply_each(w.ctx, cp, x)), 4 * out));
@@ -429,9 +430,9 @@ TEST(compositions)
             bool       outside = round / 6 & 1, inside = round / 12 & 1;         /* which has a constant */
             int64_t    m = test_random_int(&w.seed, 1, 4), n = test_random_int(&w.seed, 1, 4);
             tn_cp     *inner = any_cp(&w, k[1], m, test_random_int(&w.seed, 1, 4), n + inside, inside);
-            tn_cp     *outer = any_cp(&w, k[0], 2, test_random_int(&w.seed, 1, 5), m + outside, outside), *both_of;
+            tn_cp     *outer = any_cp(&w, k[0], 2, test_random_int(&w.seed, 1, 5), m + outside, outside);
             tn_tensor *x = any_matrix(&w, 5, n), *v[6], *u[3];
-            both_of = tn_cp_compose(outer, inner);
+            tn_cp     *both_of = tn_cp_compose(outer, inner);
             if (!CHECK(both_of != NULL)) break;
             CHECK(both_of->order == k[0] * k[1] && both_of->constant == (outside || inside));
             test_raise(&worst, test_max_error(host(tn_cp_apply(w.ctx, both_of, x)),
@@ -518,7 +519,7 @@ TEST(modes_against_dense)
             bool      plain = round & 4, accurate = round & 8;
             int64_t   n = test_random_int(&w.seed, 1, 5), out = test_random_int(&w.seed, 1, 5), h = test_random_int(&w.seed, 0, 7);
             tn_cp    *cp = any_cp(&w, order, out, h, n, false);
-            double   *dense = plain ? plain_dense(cp) : plain_symmetric(cp), *again, norm, left = 0;
+            double   *dense = plain ? plain_dense(cp) : plain_symmetric(cp), left = 0;
             int64_t   size = out * inputs_of(cp);
             tn_cp_hosvd_desc   desc = ZERO;
             tn_cp_hosvd_result r;
@@ -526,8 +527,8 @@ TEST(modes_against_dense)
             desc.accurate = accurate;
             desc.core = true;
             if (!CHECK_STATUS(tn_cp_hosvd(cp, &desc, &r), TN_OK)) break;
-            norm = sqrt(dot(dense, dense, size));
-            again = rebuilt(&r, cp);
+            double  norm = sqrt(dot(dense, dense, size));
+            double *again = rebuilt(&r, cp);
             for (int64_t i = 0; i < size; i++) left += (again[i] - dense[i]) * (again[i] - dense[i]);
             test_raise(&whole, sqrt(left) / (norm > 0 ? norm : 1));
             test_raise(&whole, fabs(r.norm - norm) / (norm > 0 ? norm : 1));
@@ -567,7 +568,7 @@ TEST(modes_against_dense)
 TEST(small_singular_values)
 {
     world  w;
-    double p[36] = {0}, f[36] = {0}, twin_p[] = {1, -1, 1, 1}, twin_f[4], worst = 0;
+    double p[36] = {0}, f[36] = {0}, twin_p[] = {1, -1, 1, 1}, worst = 0;
     tn_tensor *factor[2];
     tn_cp_hosvd_desc   d = ZERO;
     tn_cp_hosvd_result r;
@@ -583,7 +584,7 @@ TEST(small_singular_values)
     }
     WORST("small singular values, 1e-13 of the largest", worst, 1e-3);
     tn_cp_hosvd_destroy(&r);
-    twin_f[0] = 1; twin_f[1] = 0; twin_f[2] = 1; twin_f[3] = 1e-9;       /* x0^2 and (x0 + 1e-9 x1)^2 */
+    double twin_f[4] = {1, 0, 1, 1e-9};       /* x0^2 and (x0 + 1e-9 x1)^2 */
     factor[0] = factor[1] = tensor(&w, 2, 2, 2, twin_f);
     cp = tn_cp_create(w.ctx, 2, tensor(&w, 2, 2, 2, twin_p), factor, TN_CP_INPUT_PLAIN);
     REQUIRE(CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK));
@@ -669,17 +670,17 @@ TEST(largest_coefficients_by_their_bound)
 {
     world      w;
     int64_t    n = 400, h = 8;
-    double    *v, *dense, best = 0;
+    double     best = 0;
     tn_tensor *f[2];
     tn_coefficients r;
     if (!open_world(&w, TN_F64, 59)) return;
     for (int k = 0; k < 2; k++) {
-        v = noise(&w, h * n);
+        double *v = noise(&w, h * n);
         for (int64_t i = 0; i < h * n; i++) v[i] /= 1 + (double)(i % n);
         f[k] = tensor(&w, 2, h, n, v);
     }
-    tn_cp *cp = tn_cp_create(w.ctx, 2, any_matrix(&w, 2, h), f, TN_CP_INPUT_PLAIN);
-    dense = plain_dense(cp);
+    tn_cp  *cp = tn_cp_create(w.ctx, 2, any_matrix(&w, 2, h), f, TN_CP_INPUT_PLAIN);
+    double *dense = plain_dense(cp);
     REQUIRE(CHECK_STATUS(tn_cp_top(cp, 5, true, &r), TN_OK));
     for (int64_t i = 0; i < 2 * n * n; i++) test_raise(&best, fabs(dense[i]));
     CHECK_NEAR(fabs(host(r.values)[0]), best, 1e-14);
@@ -696,15 +697,15 @@ static void quadrature(world *w, const tn_cp *a, const tn_cp *b, int64_t n, cons
     int64_t points = 1, o;
     for (int64_t i = 0; i < n; i++) points *= 3;
     for (int64_t at = 0; at < points; at++) {
-        double  z[4], x[4], weight = 1, *f, *g;
+        double  z[4], x[4], weight = 1;
         int64_t rest = at;
         for (int64_t i = 0; i < n; i++, rest /= 3) {
             z[i] = (double)(rest % 3 - 1) * sqrt(3.0);
             weight *= rest % 3 == 1 ? 2.0 / 3 : 1.0 / 6;
         }
         for (int64_t i = 0; i < n; i++) for (x[i] = mean[i], o = 0; o < n; o++) x[i] += l[i * n + o] * z[o];
-        f = host(tn_cp_apply(w->ctx, a, tensor(w, 2, 1, n, x)));
-        g = host(tn_cp_apply(w->ctx, b, tensor(w, 2, 1, n, x)));
+        double *f = host(tn_cp_apply(w->ctx, a, tensor(w, 2, 1, n, x)));
+        double *g = host(tn_cp_apply(w->ctx, b, tensor(w, 2, 1, n, x)));
         for (o = 0; o < a->out; o++) for (int64_t q = 0; q < b->out; q++) moment[o * b->out + q] += weight * f[o] * g[q];
     }
 }
@@ -745,20 +746,20 @@ TEST(gaussian_moments_at_any_scale)
 {
     static const struct { double p, f, s; } scales[] = {{1e30, 1e-6, 1e-36}, {1e-38, 1e18, 1e21}, {1, 1, 1e-15}};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
-        world   w;
-        double  factors[2], eye[9] = {0}, plain, all;
-        tn_tensor *t;
+        world  w;
+        double factors[2], eye[9] = {0};
         if (!open_world(&w, TN_F32, 67)) return;
         for (int k = 0; k < 9; k += 4) eye[k] = 1;
-        t = tn_cp_gaussian_moment(any_cp(&w, 2, 2, 3, 3, false), any_cp(&w, 2, 2, 3, 3, false), tensor(&w, 2, 3, 3, eye));
-        plain = host(t)[0];
+        tn_tensor *t = tn_cp_gaussian_moment(any_cp(&w, 2, 2, 3, 3, false), any_cp(&w, 2, 2, 3, 3, false),
+                                             tensor(&w, 2, 3, 3, eye));
+        double     plain = host(t)[0];
         tn_tensor_destroy(t);
         w.seed = 67;
         factors[0] = factors[1] = scales[i].f;
         for (int k = 0; k < 9; k += 4) eye[k] = scales[i].s;
         t = tn_cp_gaussian_moment(scaled_cp(&w, 2, 2, 3, 3, false, scales[i].p, factors),
                                   scaled_cp(&w, 2, 2, 3, 3, false, scales[i].p, factors), tensor(&w, 2, 3, 3, eye));
-        all = scales[i].p * scales[i].f * scales[i].f * scales[i].s;
+        double all = scales[i].p * scales[i].f * scales[i].f * scales[i].s;
         if (CHECK(t != NULL)) CHECK_NEAR(host(t)[0] / all / all / plain, 1, 1e-5);
         tn_tensor_destroy(t);
         close_world(&w);
@@ -884,13 +885,13 @@ TEST(cores_at_any_scale)
     if (!open_world(&w, TN_F64, 79)) return;
     for (int k = 0; k < 4; k++) {
         const double       size = k / 2 ? 1e-70 : 1e70;
-        tn_cp             *plain = any_cp(&w, 2, 4, 5, 4, false), *cp;
+        tn_cp             *plain = any_cp(&w, 2, 4, 5, 4, false);
         tn_tensor         *f[2] = {tn_scale(w.ctx, plain->f[0], size), tn_scale(w.ctx, plain->f[1], size)};
         tn_cp_hosvd_desc   d = ZERO;
         tn_cp_hosvd_result r, own;
         d.core = true;
         d.accurate = k % 2;
-        cp = tn_cp_create(w.ctx, 2, tn_scale(w.ctx, plain->p, size), f, TN_CP_INPUT_PLAIN);
+        tn_cp *cp = tn_cp_create(w.ctx, 2, tn_scale(w.ctx, plain->p, size), f, TN_CP_INPUT_PLAIN);
         if (!CHECK_STATUS(tn_cp_hosvd(cp, &d, &r), TN_OK) || !CHECK_STATUS(tn_cp_hosvd(plain, &d, &own), TN_OK)) break;
         CHECK(r.error < 1e-6);
         test_raise(&worst, fabs(r.norm / (size * size * size) / own.norm - 1));
@@ -950,10 +951,9 @@ TEST(three_layers)
     const tn_cp *a[3], *b[3];
     tn_stack_result r;
     tn_stack_desc   d = ZERO;
-    tn_tensor *f[2], *p;
     if (!open_world(&w, TN_F64, 79)) return;
-    p = tensor(&w, 2, 1, 1, &one);
-    f[0] = f[1] = p;
+    tn_tensor *p = tensor(&w, 2, 1, 1, &one);
+    tn_tensor *f[2] = {p, p};
     a[1] = a[2] = b[1] = b[2] = tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     f[0] = f[1] = tensor(&w, 2, 1, 2, plain);
     a[0] = tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN);
@@ -977,13 +977,13 @@ TEST(invariances_of_modes)
 {
     world      w;
     int64_t    n = 5, h = 4, out = 3;
-    double    *p, *a, *b, *q, *fa, *fb, worst = 0, *s;
-    tn_tensor *f[2], *m[2], *e;
+    double     worst = 0;
+    tn_tensor *f[2], *m[2];
     tn_cp_hosvd_result r[2];
     tn_coefficients    t[2];
     if (!open_world(&w, TN_F64, 83)) return;
-    p = noise(&w, out * h); a = noise(&w, h * n); b = noise(&w, h * n);
-    q = doubles(out * h); fa = doubles(h * n); fb = doubles(h * n);
+    double *p = noise(&w, out * h); double *a = noise(&w, h * n); double *b = noise(&w, h * n);
+    double *q = doubles(out * h); double *fa = doubles(h * n); double *fb = doubles(h * n);
     for (int64_t k = 0; k < h; k++) {                             /* unit k becomes h-1-k, with W and V exchanged */
         for (int64_t o = 0; o < out; o++) q[o * h + h - 1 - k] = p[o * h + k] / (4 * -0.5);
         for (int64_t j = 0; j < n; j++) { fa[(h - 1 - k) * n + j] = 4 * b[k * n + j]; fb[(h - 1 - k) * n + j] = -0.5 * a[k * n + j]; }
@@ -991,8 +991,8 @@ TEST(invariances_of_modes)
     f[0] = tensor(&w, 2, h, n, a); f[1] = tensor(&w, 2, h, n, b);
     tn_cp *one = tn_cp_create(w.ctx, 2, tensor(&w, 2, out, h, p), f, TN_CP_INPUT_PLAIN);
     f[0] = tensor(&w, 2, h, n, fa); f[1] = tensor(&w, 2, h, n, fb);
-    tn_cp *two = tn_cp_create(w.ctx, 2, tensor(&w, 2, out, h, q), f, TN_CP_INPUT_PLAIN);
-    e = any_matrix(&w, n, n);
+    tn_cp     *two = tn_cp_create(w.ctx, 2, tensor(&w, 2, out, h, q), f, TN_CP_INPUT_PLAIN);
+    tn_tensor *e = any_matrix(&w, n, n);
     e = tn_matmul(w.ctx, e, tn_transpose(e, 0, 1));
     for (int k = 0; k < 2; k++) {
         CHECK_STATUS(tn_cp_hosvd(k ? two : one, NULL, &r[k]), TN_OK);
@@ -1005,7 +1005,7 @@ TEST(invariances_of_modes)
     test_raise(&worst, test_frobenius(host(t[1].values), host(t[0].values), 6));
     test_raise(&worst, test_frobenius(host(m[1]), host(m[0]), out * out));
     CHECK(isnan(r[0].error));
-    s = host(r[0].in_vectors[0]);
+    double *s = host(r[0].in_vectors[0]);
     for (int64_t i = 0; i < n; i++) {
         double largest = 0;
         for (int64_t j = 0; j < n; j++) if (fabs(s[i * n + j]) > fabs(largest)) largest = s[i * n + j];
@@ -1020,20 +1020,18 @@ TEST(invariances_of_modes)
 
 TEST(bad_calls)
 {
-    world      w;
-    double     skew[] = {2, 1, 0, 2}, nan[] = {(double)NAN, 0, 0, 1};
-    tn_tensor *x, *p, *f[2];
+    world  w;
+    double skew[] = {2, 1, 0, 2}, nan[] = {(double)NAN, 0, 0, 1};
     if (!open_world(&w, TN_F64, 37)) return;
-    tn_cp *cp = any_cp(&w, 2, 2, 3, 2, false);
-    tn_cp *one = any_cp(&w, 2, 2, 3, 4, true);
-    x = any_matrix(&w, 2, 3);
+    tn_cp     *cp = any_cp(&w, 2, 2, 3, 2, false);
+    tn_cp     *one = any_cp(&w, 2, 2, 3, 4, true);
+    tn_tensor *x = any_matrix(&w, 2, 3);
     REFUSED(w.ctx, tn_cp_apply(w.ctx, cp, x), TN_ERR_SHAPE, "apply: x is [2,3], expected a last extent of 2");
     REFUSED(w.ctx, tn_cp_apply(w.ctx, one, any_matrix(&w, 2, 2)), TN_ERR_SHAPE, "expected a last extent of 4, the operator's inputs, or one less");
     REFUSED(w.ctx, tn_cp_data_metric(cp, tensor(&w, 2, 2, 2, skew)), TN_ERR_ARG, "data_metric: s is not symmetric: |s[1,0] - s[0,1]| is 0.5 of the largest element, expected at most");
     REFUSED(w.ctx, tn_cp_data_metric(cp, tensor(&w, 2, 2, 2, nan)), TN_ERR_NONFINITE, "data_metric: s, [2,2], has NaN or infinity");
-    p = any_matrix(&w, 2, 4);
-    f[0] = any_matrix(&w, 4, 3);
-    f[1] = p;
+    tn_tensor *p = any_matrix(&w, 2, 4);
+    tn_tensor *f[2] = {any_matrix(&w, 4, 3), p};
     REFUSED(w.ctx, tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN), TN_ERR_SHAPE,
             "factor 1 is [2,4], expected [4,in]: one row per term, as p, [2,4], has one column per term");
     REFUSED(w.ctx, tn_cp_fold_slot(cp, 2, x, NULL), TN_ERR_ARG, "fold_slot: slot is 2, expected 0 to 1");
@@ -1049,7 +1047,6 @@ TEST(bad_calls_of_modes_and_stacks)
     world      w;
     double     rough[] = {2, 1, 0, 2}, lone[] = {1, 0, 0, 3}, bad = HUGE_VAL;
     tn_tensor *f[2];
-    const tn_cp *a[2];
     tn_cp_hosvd_desc   d = ZERO;
     tn_cp_hosvd_result r;
     tn_coefficients    t;
@@ -1084,8 +1081,7 @@ TEST(bad_calls_of_modes_and_stacks)
     REFUSED(w.ctx, tn_cp_compose(any_cp(&w, 3, 2, 3, 2, false), any_cp(&w, 3, 2, 3, 2, false)), TN_ERR_SHAPE, "compose: the operators have orders 3 and 3");
     REFUSED(w.ctx, tn_cp_compose(one, cp), TN_ERR_SHAPE, "compose: the outer operator has 1 inputs beside the constant one, expected 2");
     REFUSED(w.ctx, tn_cp_compose(cp, NULL), TN_ERR_ARG, "compose: the inner operator is NULL");
-    a[0] = cp;
-    a[1] = one;
+    const tn_cp *a[2] = {cp, one};
     CHECK_STATUS(tn_cp_stack_inner(a, a, 2, NULL, &s), TN_ERR_SHAPE);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "stack_inner: a[1] has a constant input, expected the same as a[0]");
     CHECK_STATUS(tn_cp_stack_inner(a, a + 1, 1, NULL, &s), TN_ERR_SHAPE);
@@ -1120,7 +1116,7 @@ TEST(eigenpairs_side_by_side)
         double    *p = doubles(OUT * H), u[OUT];
         tn_ctx    *ctx;
         tn_desc    desc = ZERO;
-        tn_tensor *f[2], *t;
+        tn_tensor *f[2];
         desc.dtype = TN_F64;
         desc.threads = c ? 3 : 1;
         desc.parallel_for = c ? pool_backwards : NULL;
@@ -1128,7 +1124,7 @@ TEST(eigenpairs_side_by_side)
         for (int64_t o = 0; o < OUT; o++)
             for (int64_t i = 0; i < H; i++)                  /* the spectra of odd outputs are dense and take longer */
                 p[o * H + i] = o % 2 ? (i % (o + 2) ? 1 : -1) : i % OUT <= o ? 1.0 / (double)(1 + i) : 0;
-        t = tn_tensor_2d(ctx, TN_F64, OUT, H);
+        tn_tensor *t = tn_tensor_2d(ctx, TN_F64, OUT, H);
         CHECK_STATUS(tn_write(t, TN_F64, p, OUT * H), TN_OK);
         for (int k = 0; k < 2; k++) f[k] = tn_normal(ctx, 2, f_shape, 0, 1);
         tn_cp *cp = tn_cp_create(ctx, 2, t, f, TN_CP_INPUT_PLAIN);

@@ -48,20 +48,20 @@ static tn_tensor *whole(tn_ctx *ctx, tn_tensor *logs, bool reverse)
 static void long_open_chain(tn_dtype dtype, int64_t sites, int64_t d, int64_t s, bool uniform, double bound)
 {
     tn_ctx    *ctx = ctx_as(dtype, TN_REAL, 0, NULL);
-    tn_tensor *cores, *phi, *left, *right, *log_left, *log_right, *v, *loss;
-    double    *l, *r, *ll, *lr, *p, *dp, *c, *dc, whole_log = 0, cut = 0, degree = 0, dot;
+    tn_tensor *log_left, *log_right;
+    double     whole_log = 0, cut = 0, degree = 0, dot;
     int64_t    i, j, core = d * s * d;
     REQUIRE(ctx != NULL);
-    v = normal(ctx, 1, d, 0, 0, 0);
-    cores = normal(ctx, 4, uniform ? 1 : sites, d, s, d);
-    phi = normal(ctx, 3, 1, sites, s, 0);
+    tn_tensor *v = normal(ctx, 1, d, 0, 0, 0);
+    tn_tensor *cores = normal(ctx, 4, uniform ? 1 : sites, d, s, d);
+    tn_tensor *phi = normal(ctx, 3, 1, sites, s, 0);
     tn_record(ctx);
-    left = tn_scan_states(ctx, v, cores, phi, false, &log_left);
-    right = tn_scan_states(ctx, v, cores, phi, true, &log_right);
-    loss = whole(ctx, log_left, false);
+    tn_tensor *left = tn_scan_states(ctx, v, cores, phi, false, &log_left);
+    tn_tensor *right = tn_scan_states(ctx, v, cores, phi, true, &log_right);
+    tn_tensor *loss = whole(ctx, log_left, false);
     CHECK_CTX(ctx);
     REQUIRE(left != NULL && right != NULL && loss != NULL);
-    l = host(left); r = host(right); ll = host(log_left); lr = host(log_right);
+    double *l = host(left); double *r = host(right); double *ll = host(log_left); double *lr = host(log_right);
     for (j = 0; j <= sites; j++) {
         for (dot = 0, i = 0; i < d; i++) dot += l[j * d + i] * r[j * d + i];
         double total = ll[j] + lr[j] + log(fabs(dot));
@@ -70,7 +70,7 @@ static void long_open_chain(tn_dtype dtype, int64_t sites, int64_t d, int64_t s,
     }
     CHECK(fabs(whole_log) > (double)sites / 10);                /* e^that is more than a double holds */
     CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
-    p = host(phi); dp = host(phi->grad); c = host(cores); dc = host(cores->grad);
+    double *p = host(phi); double *dp = host(phi->grad); double *c = host(cores); double *dc = host(cores->grad);
     for (j = 0; j < sites; j++) {
         for (dot = 0, i = 0; i < s; i++) dot += p[j * s + i] * dp[j * s + i];
         test_raise(&degree, fabs(dot - 1));
@@ -97,17 +97,17 @@ TEST(long_chains)
     const int64_t sites = test_small() ? 2000 : 100000, d = 3, dd = d * d;
     for (int k = 0; k < 2; k++) {
         tn_ctx    *ctx = ctx_as(k ? TN_F64 : TN_F32, TN_REAL, 0, NULL);
-        tn_tensor *m, *y, *logs, *one, *log_norm;
-        double    *v, *got, *of, *last, worst = 0, bound = k ? 1e-11 : 2e-4;
+        tn_tensor *logs, *log_norm;
+        double     worst = 0, bound = k ? 1e-11 : 2e-4;
         int64_t    e;
         REQUIRE(ctx != NULL);
-        m = normal(ctx, 4, 1, sites, d, d);
+        tn_tensor *m = normal(ctx, 4, 1, sites, d, d);
         tn_record(ctx);
-        y = tn_scan(ctx, m, false, &logs);
-        one = tn_chain(ctx, m, &log_norm);
+        tn_tensor *y = tn_scan(ctx, m, false, &logs);
+        tn_tensor *one = tn_chain(ctx, m, &log_norm);
         CHECK_CTX(ctx);
         REQUIRE(y != NULL && one != NULL);
-        got = host(y); of = host(logs); v = host(m); last = host(one);
+        double *got = host(y); double *of = host(logs); double *v = host(m); double *last = host(one);
         for (int64_t i = 0; i < dd; i++) test_raise(&worst, fabs(got[(sites - 1) * dd + i] - last[i]));
         test_raise(&worst, fabs(of[sites - 1] - tn_item(log_norm)) / fabs(of[sites - 1]));
         for (int64_t j = 1; j < sites; j++) {                           /* each from the one before it */
@@ -140,12 +140,12 @@ TEST(scales)
     REQUIRE(ctx != NULL);
     for (int i = 0; i < 4; i++)
         for (int back = 0; back < 2; back++) {
-            tn_tensor *y, *logs;
-            double     v[12], *got, *of, sum = 0;
+            tn_tensor *logs;
+            double     v[12], sum = 0;
             for (int k = 0; k < 12; k++) v[k] = k % 4 == 0 || k % 4 == 3 ? (double)(float)size[k / 4 == 1 ? (i ^ 1) : i] : 0;
-            y = tn_scan(ctx, given(ctx, 4, 1, 3, 2, 2, v), back, &logs);
+            tn_tensor *y = tn_scan(ctx, given(ctx, 4, 1, 3, 2, 2, v), back, &logs);
             CHECK_CTX(ctx);
-            got = host(y); of = host(logs);
+            double *got = host(y); double *of = host(logs);
             for (int k = 0; k < 3; k++) {
                 const int at = back ? 2 - k : k;
                 sum += log(v[at * 4]);
@@ -164,12 +164,12 @@ static void zeros_on(const tn_backend *backend)
     static const double v[24] = {1, 2, 3, 5,  0, 0, 0, 0,  5, 6, 7, 8,   1, 2, 3, 4,  1, 1, 1, 1,  5, 6, 7, 8};
     static const double start[2] = {3, 4}, none[2] = {0, 0};
     tn_ctx    *ctx = ctx_as(TN_F32, TN_REAL, 1, backend);
-    tn_tensor *m, *y, *logs, *b, *phi;
+    tn_tensor          *logs, *b;
     REQUIRE(ctx != NULL);
-    m = given(ctx, 4, 2, 3, 2, 2, v);
+    tn_tensor *m = given(ctx, 4, 2, 3, 2, 2, v);
     tn_record(ctx);
-    y = tn_scan(ctx, m, false, &logs);
-    double *got = host(y), *of = host(logs);
+    tn_tensor *y = tn_scan(ctx, m, false, &logs);
+    double    *got = host(y), *of = host(logs);
     for (int i = 0; i < 4; i++) CHECK_NEAR(got[i], v[i] / sqrt(39.), 1e-6);
     for (int i = 4; i < 12; i++) CHECK(got[i] == 0);
     for (int i = 12; i < 24; i++) CHECK(got[i] != 0);
@@ -198,7 +198,7 @@ static void zeros_on(const tn_backend *backend)
     }
     b = given(ctx, 1, 2, 0, 0, 0, start);                       /* features of zeros: matrices of zeros */
     m = given(ctx, 4, 1, 2, 3, 2, v);
-    phi = tn_sub(ctx, given(ctx, 3, 1, 2, 3, 0, v), given(ctx, 3, 1, 2, 3, 0, v));
+    tn_tensor *phi = tn_sub(ctx, given(ctx, 3, 1, 2, 3, 0, v), given(ctx, 3, 1, 2, 3, 0, v));
     tn_record(ctx);
     y = tn_scan_states(ctx, b, m, phi, false, &logs);
     got = host(y); of = host(logs);
@@ -222,16 +222,17 @@ TEST(scales_that_change)
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         for (int kind = 0; kind < 3; kind++) {
             static const double m[4] = {0.7, 0.1, 0, 0.3}, one[3] = {1, 1, 1};
-            tn_tensor *y, *logs, *start, *sites;
-            double     v[12], *got, *of, sum = 0;
+            tn_tensor *logs;
+            double     v[12], sum = 0;
             double     x[4] = {1, kind == 0 ? 0.0 : 1.0, 0, 1};    /* the identity, or the vector (1,1) */
             for (int k = 0; k < 12; k++) v[k] = m[k % 4] * size[i][k / 4];
-            start = given(ctx, 1, 2, 0, 0, 0, one);
-            sites = given(ctx, 4, kind < 2 ? 1 : 3, kind < 2 ? 3 : 2, kind < 2 ? 2 : 1, 2, v);
-            y = kind == 0 ? tn_scan(ctx, sites, false, &logs) : kind == 1 ? tn_scan_vector(ctx, start, sites, false, &logs)
+            tn_tensor *start = given(ctx, 1, 2, 0, 0, 0, one);
+            tn_tensor *sites = given(ctx, 4, kind < 2 ? 1 : 3, kind < 2 ? 3 : 2, kind < 2 ? 2 : 1, 2, v);
+            tn_tensor *y = kind == 0 ? tn_scan(ctx, sites, false, &logs) : kind == 1
+                           ? tn_scan_vector(ctx, start, sites, false, &logs)
               : tn_scan_states(ctx, start, sites, given(ctx, 3, 1, 3, 1, 0, one), false, &logs);
             CHECK_CTX(ctx);
-            got = host(y); of = host(logs);
+            double *got = host(y); double *of = host(logs);
             for (int k = 0; k < 3; k++) {
                 const int at = kind == 0 ? 4 * k : 2 * k + 2;
                 double    next[4] = {0, 0, 0, 0}, squares = 0;
@@ -258,20 +259,20 @@ TEST(not_numbers)
     for (int k = 0; k < 2; k++)
         for (int kind = 0; kind < 3; kind++) {
             tn_ctx    *ctx = ctx_as(TN_F32, TN_REAL, 1, NULL);
-            tn_tensor *y, *logs, *m, *b, *phi;
-            double     v[24], *got, *of;
+            tn_tensor *logs;
+            double     v[24];
             REQUIRE(ctx != NULL);
             for (int i = 0; i < 24; i++) v[i] = 1 + i % 5;
             v[kind == 2 ? 3 : 9] = bad[k];
-            m = given(ctx, 4, 1, 3, 2, 2, v);
-            b = given(ctx, 1, 2, 0, 0, 0, v);
-            phi = given(ctx, 3, 1, 6, 1, 0, v);
+            tn_tensor *m = given(ctx, 4, 1, 3, 2, 2, v);
+            tn_tensor *b = given(ctx, 1, 2, 0, 0, 0, v);
+            tn_tensor *phi = given(ctx, 3, 1, 6, 1, 0, v);
             if (kind == 2) { v[3] = 1; m = given(ctx, 4, 1, 2, 1, 2, v); }
-            y = kind == 0 ? tn_scan(ctx, m, false, &logs) : kind == 1 ? tn_scan_vector(ctx, b, m, false, &logs)
+            tn_tensor *y = kind == 0 ? tn_scan(ctx, m, false, &logs) : kind == 1 ? tn_scan_vector(ctx, b, m, false, &logs)
               : tn_scan_states(ctx, b, m, phi, false, &logs);
             CHECK_CTX(ctx);
             REQUIRE(y != NULL);
-            got = host(y); of = host(logs);
+            double *got = host(y); double *of = host(logs);
             for (int i = 0; i < tn_tensor_count(y); i++) {
                 const int64_t state = i / (kind == 0 ? 4 : 2), first = kind == 0 ? 2 : kind == 1 ? 3 : 4;
                 CHECK((got[i] != got[i]) == (state >= first));
@@ -286,21 +287,21 @@ TEST(not_numbers)
 TEST(shapes)
 {
     tn_ctx    *ctx = ctx_as(TN_F32, TN_REAL, 1, NULL);
-    tn_tensor *logs, *y, *v, *m;
+    tn_tensor *logs;
     int64_t    shape[4] = {2, 3, 4, 5};
     REQUIRE(ctx != NULL);
     CHECK(tn_scan(ctx, tn_full(ctx, 4, shape, 1), false, &logs) == NULL && logs == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan: m is [2,3,4,5], expected [b,n,d,d]");
     CHECK(tn_scan(ctx, tn_full(ctx, 3, shape, 1), true, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan: m is [2,3,4]");
-    m = normal(ctx, 4, 2, 3, 4, 4);
+    tn_tensor *m = normal(ctx, 4, 2, 3, 4, 4);
     CHECK(tn_scan_vector(ctx, normal(ctx, 1, 5, 0, 0, 0), m, false, &logs) == NULL && logs == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_vector: v is [5], expected [4] or [2,4]");
     CHECK(tn_scan_vector(ctx, normal(ctx, 2, 3, 4, 0, 0), m, false, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_vector: v is [3,4], expected [4] or [2,4]");
     CHECK(tn_scan_vector(ctx, normal(ctx, 1, 4, 0, 0, 0), tn_full(ctx, 4, shape, 1), false, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_vector: m is [2,3,4,5], expected [b,n,d,d]");
-    v = normal(ctx, 1, 4, 0, 0, 0);
+    tn_tensor *v = normal(ctx, 1, 4, 0, 0, 0);
     CHECK(tn_scan_states(ctx, v, m, normal(ctx, 2, 2, 3, 0, 0), false, NULL) == NULL);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_states: phi is [2,3], expected [b,n,s]");
     logs = v;
@@ -312,7 +313,7 @@ TEST(shapes)
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "scan_states: cores is [2,4,5,4]");
     CHECK(tn_scan(ctx, NULL, false, &logs) == NULL && logs == NULL);
     tn_ctx_clear_error(ctx);
-    y = tn_scan(ctx, normal(ctx, 4, 0, 2, 3, 3), false, &logs);
+    tn_tensor *y = tn_scan(ctx, normal(ctx, 4, 0, 2, 3, 3), false, &logs);
     REQUIRE(y != NULL && logs != NULL);
     CHECK(y->rank == 4 && y->shape[0] == 0 && y->shape[3] == 3 && logs->rank == 2 && logs->shape[1] == 2);
     y = tn_scan(ctx, normal(ctx, 4, 2, 2, 0, 0), true, &logs);
@@ -330,13 +331,13 @@ TEST(no_site)
     static const double start[3] = {2, 3, 6};
     for (int k = 0; k < 4; k++) {
         tn_ctx    *ctx = ctx_as(TN_F64, TN_REAL, 1, NULL);
-        tn_tensor *y, *logs, *v, *m, *phi;
+        tn_tensor *logs;
         REQUIRE(ctx != NULL);
-        v = given(ctx, 1, 3, 0, 0, 0, start);
-        m = normal(ctx, 4, k < 2 ? 2 : 0, k < 2 ? 0 : 3, k < 2 ? 3 : 2, 3);
-        phi = normal(ctx, 3, 2, 0, 2, 0);
+        tn_tensor *v = given(ctx, 1, 3, 0, 0, 0, start);
+        tn_tensor *m = normal(ctx, 4, k < 2 ? 2 : 0, k < 2 ? 0 : 3, k < 2 ? 3 : 2, 3);
+        tn_tensor *phi = normal(ctx, 3, 2, 0, 2, 0);
         tn_record(ctx);
-        y = tn_scan(ctx, normal(ctx, 4, 2, 0, 3, 3), k % 2, &logs);
+        tn_tensor *y = tn_scan(ctx, normal(ctx, 4, 2, 0, 3, 3), k % 2, &logs);
         REQUIRE(y != NULL && logs != NULL);
         CHECK(y->rank == 4 && y->shape[1] == 0 && y->shape[2] == 3 && logs->shape[0] == 2 && logs->shape[1] == 0);
         y = k < 2 ? tn_scan_vector(ctx, v, m, k, &logs) : tn_scan_states(ctx, v, m, phi, k == 3, &logs);
@@ -358,8 +359,8 @@ TEST(padded_bonds)
 {
     static const int64_t bond[4] = {1, 2, 3, 1};
     tn_ctx    *ctx = ctx_as(TN_F64, TN_REAL, 1, NULL);
-    tn_tensor *y, *logs, *v, *cores, *phi;
-    double     c[3 * 18], p[6] = {0.25, 0.75, -0.5, 1.5, 0.125, 2}, start[3] = {-2, 0, 0}, x[3] = {-2, 0, 0}, *got, squares = 0;
+    tn_tensor *logs;
+    double     c[3 * 18], p[6] = {0.25, 0.75, -0.5, 1.5, 0.125, 2}, start[3] = {-2, 0, 0}, x[3] = {-2, 0, 0}, squares = 0;
     REQUIRE(ctx != NULL);
     for (int64_t j = 0; j < 54; j++) {
         const bool inside = j / 6 % 3 < bond[j / 18] && j % 3 < bond[j / 18 + 1];
@@ -373,13 +374,13 @@ TEST(padded_bonds)
         memcpy(x, next, sizeof x);
     }
     for (int64_t f = 0; f < 3; f++) squares += x[f] * x[f];
-    v = given(ctx, 1, 3, 0, 0, 0, start);
-    cores = given(ctx, 4, 3, 3, 2, 3, c);
-    phi = given(ctx, 3, 1, 3, 2, 0, p);
+    tn_tensor *v = given(ctx, 1, 3, 0, 0, 0, start);
+    tn_tensor *cores = given(ctx, 4, 3, 3, 2, 3, c);
+    tn_tensor *phi = given(ctx, 3, 1, 3, 2, 0, p);
     tn_record(ctx);
-    y = tn_scan_states(ctx, v, cores, phi, false, &logs);
+    tn_tensor *y = tn_scan_states(ctx, v, cores, phi, false, &logs);
     REQUIRE(y != NULL);
-    got = host(y);
+    double *got = host(y);
     for (int64_t f = 0; f < 3; f++) CHECK_NEAR(got[9 + f], x[f] / sqrt(squares), 1e-14);
     CHECK_NEAR(tn_item(tn_slice(logs, 1, 3, 4)), log(squares) / 2, 1e-14);
     CHECK_STATUS(tn_backward(ctx, whole(ctx, logs, false)), TN_OK);
@@ -397,12 +398,12 @@ TEST(who_has_a_gradient)
     double *got[3], worst = 0;
     for (int k = 0; k < 3; k++) {                                   /* the gradients of both sums, and of either */
         tn_ctx    *ctx = ctx_as(TN_F64, TN_REAL, 1, NULL);
-        tn_tensor *v, *cores, *phi, *y[2];
+        tn_tensor *y[2];
         int64_t    shape[3] = {2, 5, 2}, twos[4] = {2, 5, 2, 5};
         REQUIRE(ctx != NULL);
-        v = tn_normal(ctx, 1, shape + 1, 0, 1);
-        cores = normal(ctx, 4, 5, 5, 2, 5);
-        phi = tn_normal(ctx, 3, shape, 0, 1);
+        tn_tensor *v = tn_normal(ctx, 1, shape + 1, 0, 1);
+        tn_tensor *cores = normal(ctx, 4, 5, 5, 2, 5);
+        tn_tensor *phi = tn_normal(ctx, 3, shape, 0, 1);
         tn_record(ctx);
         for (int i = 0; i < 2; i++) y[i] = tn_scan_states(ctx, v, cores, phi, i, NULL);
         for (int i = 0; i < 2; i++) y[i] = tn_sum(ctx, tn_mul(ctx, y[i], tn_mul(ctx, y[i], y[i])));
@@ -431,9 +432,9 @@ TEST(bf16_in_blocks)
     double *got[2], worst = 0;
     for (int k = 0; k < 2; k++) {
         tn_ctx    *ctx = ctx_as(TN_F32, TN_BF16, 1, NULL);
-        tn_tensor *m, *logs;
+        tn_tensor *logs;
         REQUIRE(ctx != NULL);
-        m = tn_cast(ctx, normal(ctx, 4, 1, 40, 3, 3), TN_BF16);
+        tn_tensor *m = tn_cast(ctx, normal(ctx, 4, 1, 40, 3, 3), TN_BF16);
         CHECK(m->dtype == TN_BF16);
         CHECK(k ? tn_scan(ctx, m, false, &logs) != NULL : tn_scan_blocks(ctx, m, 6, false, &logs) != NULL);
         REQUIRE(logs != NULL);
@@ -457,17 +458,16 @@ TEST(blocks)
         for (int reverse = 0; reverse < 2; reverse++) {
             const int64_t b = list[k][0], n = list[k][1], d = list[k][2], all = b * n * d * d;
             double       *got[2][3], worst = 0;
-            int64_t       i;
             for (int t = 0; t < 2; t++) {
                 tn_ctx    *ctx = ctx_as(TN_F64, TN_REAL, 1, NULL);
-                tn_tensor *m, *y, *logs;
+                tn_tensor *logs;
                 REQUIRE(ctx != NULL);
-                m = normal(ctx, 4, b, n, d, d);
-                double *v = host(m);
-                for (i = 0; list[k][4] >= 0 && i < d * d; i++) v[list[k][4] * d * d + i] = 0;
+                tn_tensor *m = normal(ctx, 4, b, n, d, d);
+                double    *v = host(m);
+                for (int64_t i = 0; list[k][4] >= 0 && i < d * d; i++) v[list[k][4] * d * d + i] = 0;
                 m = given(ctx, 4, b, n, d, d, v);
                 tn_record(ctx);
-                y = t ? tn_scan_blocks(ctx, m, list[k][3], reverse, &logs) : tn_scan(ctx, m, reverse, &logs);
+                tn_tensor *y = t ? tn_scan_blocks(ctx, m, list[k][3], reverse, &logs) : tn_scan(ctx, m, reverse, &logs);
                 CHECK_CTX(ctx);
                 REQUIRE(y != NULL && logs != NULL);
                 CHECK(y->rank == 4 && y->shape[0] == b && y->shape[1] == n && y->shape[3] == d && logs->rank == 2 && logs->shape[1] == n);
@@ -479,8 +479,9 @@ TEST(blocks)
                 got[t][2] = host(m->grad);
                 tn_ctx_destroy(ctx);
             }
-            for (i = 0; i < b * n; i++) if (got[0][1][i] != got[1][1][i]) test_raise(&worst, fabs(got[0][1][i] - got[1][1][i]) / (1 + fabs(got[0][1][i])));
-            for (i = 0; i < all; i++) {
+            for (int64_t i = 0; i < b * n; i++) if (got[0][1][i] != got[1][1][i])
+                test_raise(&worst, fabs(got[0][1][i] - got[1][1][i]) / (1 + fabs(got[0][1][i])));
+            for (int64_t i = 0; i < all; i++) {
                 test_raise(&worst, fabs(got[0][0][i] - got[1][0][i]));
                 test_raise(&worst, fabs(got[0][2][i] - got[1][2][i]) / (10 + fabs(got[0][2][i])));
             }
@@ -505,14 +506,14 @@ static void many_chains(tn_dtype dtype, int64_t d, int64_t s, bool reverse, doub
 {
     enum { CHAINS = 37, SITES = 70 };
     tn_ctx    *ctx = ctx_as(dtype, TN_REAL, 1, NULL);
-    tn_tensor *v, *cores, *phi, *y, *logs, *one, *one_logs;
-    double    *p, *all, *of, *dphi, *dcores, *sum, *got, *none, worst = 0, worst_gradient = 0, size = 1;
+    tn_tensor *logs, *one_logs;
+    double    *got, worst = 0, worst_gradient = 0, size = 1;
     int64_t    i;
     REQUIRE(ctx != NULL);
-    v = normal(ctx, 2, CHAINS, d, 0, 0);
-    cores = normal(ctx, 4, SITES, d, s, d);
-    phi = normal(ctx, 3, CHAINS, SITES, s, 0);
-    p = host(phi);
+    tn_tensor *v = normal(ctx, 2, CHAINS, d, 0, 0);
+    tn_tensor *cores = normal(ctx, 4, SITES, d, s, d);
+    tn_tensor *phi = normal(ctx, 3, CHAINS, SITES, s, 0);
+    double    *p = host(phi);
     for (i = 0; i < s; i++) {
         p[(3 * SITES + 5) * s + i] = 0;
         p[(18 * SITES + 6) * s + i] *= dtype == TN_F64 ? 1e-160 : 1e-25;
@@ -520,21 +521,20 @@ static void many_chains(tn_dtype dtype, int64_t d, int64_t s, bool reverse, doub
     }
     CHECK_STATUS(tn_write(phi, TN_F64, p, CHAINS * SITES * s), TN_OK);
     tn_record(ctx);
-    y = tn_scan_states(ctx, v, cores, phi, reverse, &logs);
+    tn_tensor *y = tn_scan_states(ctx, v, cores, phi, reverse, &logs);
     REQUIRE(y != NULL);
-    all = host(y); of = host(logs);
+    double *all = host(y); double *of = host(logs);
     CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, logs),
                                          tn_sum(ctx, tn_mul(ctx, y, tn_mul(ctx, y, y))))), TN_OK);
-    dphi = host(phi->grad); dcores = host(cores->grad);
-    sum = doubles(2 * SITES * d * s * d);
-    none = sum + SITES * d * s * d;
+    double *dphi = host(phi->grad); double *dcores = host(cores->grad);
+    double *sum = doubles(2 * SITES * d * s * d), *none = sum + SITES * d * s * d;
     for (int64_t b = 0; b < CHAINS; b++) {
         const int64_t states = SITES + 1;
-        tn_tensor *part = tn_copy(ctx, tn_slice(phi, 0, b, b + 1)), *begin = tn_copy(ctx, tn_slice(v, 0, b, b + 1)), *loss;
+        tn_tensor *part = tn_copy(ctx, tn_slice(phi, 0, b, b + 1)), *begin = tn_copy(ctx, tn_slice(v, 0, b, b + 1));
         tn_watch(part);
         if (cores->grad) CHECK_STATUS(tn_write(cores->grad, TN_F64, none, SITES * d * s * d), TN_OK);
         tn_record(ctx);
-        one = tn_scan_states(ctx, begin, cores, part, reverse, &one_logs);
+        tn_tensor *one = tn_scan_states(ctx, begin, cores, part, reverse, &one_logs);
         REQUIRE(one != NULL);
         got = host(one);
         for (i = 0; i < states * d; i++) test_raise(&worst, fabs(got[i] - all[b * states * d + i]));
@@ -544,7 +544,7 @@ static void many_chains(tn_dtype dtype, int64_t d, int64_t s, bool reverse, doub
             if (fabs(got[i]) > 1e300) CHECK(got[i] == of[b * states + i]);
             else test_raise(&worst, fabs(got[i] - of[b * states + i]) / (1 + fabs(got[i])));
         }
-        loss = tn_add(ctx, tn_sum(ctx, one_logs), tn_sum(ctx, tn_mul(ctx, one, tn_mul(ctx, one, one))));
+        tn_tensor *loss = tn_add(ctx, tn_sum(ctx, one_logs), tn_sum(ctx, tn_mul(ctx, one, tn_mul(ctx, one, one))));
         CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
         got = host(part->grad);
         for (size = 1, i = 0; i < SITES * s; i++) size = fabs(got[i]) > size ? fabs(got[i]) : size;
@@ -591,13 +591,13 @@ TEST(threads)
                 if (t == 1 && s > 1) continue;                  /* 0: matrices, or states; 1: a vector; 2: F64 */
                 for (int threads = 0; threads < 3; threads++) {
                     tn_ctx    *ctx = ctx_as(t == 2 ? TN_F64 : TN_F32, TN_REAL, threads == 0 ? 1 : threads == 1 ? 2 : 7, NULL);
-                    tn_tensor *y, *logs, *in[3] = {NULL, NULL, NULL};
+                    tn_tensor *logs, *in[3] = {NULL, NULL, NULL};
                     REQUIRE(ctx != NULL);
                     in[0] = s > 1 ? normal(ctx, 4, extent[k][4] ? 1 : n, d, s, d) : normal(ctx, 4, b, n, d, d);
                     if (s > 1 || t == 1) in[1] = normal(ctx, 2, b, d, 0, 0);
                     if (s > 1) in[2] = normal(ctx, 3, b, n, s, 0);
                     tn_record(ctx);
-                    y = s > 1 ? tn_scan_states(ctx, in[1], in[0], in[2], reverse, &logs)
+                    tn_tensor *y = s > 1 ? tn_scan_states(ctx, in[1], in[0], in[2], reverse, &logs)
                       : t == 1 ? tn_scan_vector(ctx, in[1], in[0], reverse, &logs) : tn_scan(ctx, in[0], reverse, &logs);
                     CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, tn_mul(ctx, y, tn_mul(ctx, y, y))), tn_sum(ctx, tn_mul(ctx, logs, logs)))), TN_OK);
                     for (int i = 0; i < 5; i++) {

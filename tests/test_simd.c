@@ -143,12 +143,12 @@ typedef struct bf16_product { tn_call c; float *a, *b, *bias, *out; int64_t out_
 
 static tn_view bf16_matrix(uint64_t *seed, int64_t batch, int64_t m, int64_t n, bool is_out, float **mem, int64_t *count)
 {
-    int64_t row = n, col = 1, size, i, kind = test_random_int(seed, 0, 7), pad = test_random_int(seed, 1, 5);
+    int64_t row = n, col = 1, kind = test_random_int(seed, 0, 7), pad = test_random_int(seed, 1, 5);
     tn_view v = ZERO;
     if (kind >= 3 && kind < 6) { row = 1; col = m; }            /* by columns */
     else if (kind == 6) row = n + pad;
     else if (kind == 7) { col = pad + 1; row = n * col; }
-    size = (m - 1) * row + (n - 1) * col + 1;
+    int64_t size = (m - 1) * row + (n - 1) * col + 1;
     v.dtype = TN_F32;
     v.rank = 3;
     v.shape[0] = batch;
@@ -159,7 +159,7 @@ static tn_view bf16_matrix(uint64_t *seed, int64_t batch, int64_t m, int64_t n, 
     v.strides[2] = col;
     *count = (batch - 1) * v.strides[0] + size;
     *mem = (float *)malloc(sizeof **mem * (size_t)*count);
-    for (i = 0; i < *count; i++) (*mem)[i] = (float)test_random_real(seed);
+    for (int64_t i = 0; i < *count; i++) (*mem)[i] = (float)test_random_real(seed);
     v.data = *mem;
     return v;
 }
@@ -445,30 +445,31 @@ TEST(same_bits_for_any_threads)
 TEST(wild_numbers_as_in_F32)
 {
     static const float odd[] = {(float)INFINITY, (float)-INFINITY, (float)NAN, 3.4e38f, -3.4e38f, 3.39e38f, 281474976710656.0f, 1e30f, 1e-40f, 0.0f, -0.0f};
-    int unit, parts, t, i;
+    int unit, parts;
     NEEDS_AVX512;
     EACH(unit, parts) {
         uint64_t seed = 77;
-        for (t = 0; t < 8; t++) {
+        for (int t = 0; t < 8; t++) {
             bf16_product p = random_bf16(&seed, 1, 150, 140, 110);
             tn_call  c;
-            tni_cpu *cpu = open_unit(unit, parts, 2, NULL), *f32;
-            int64_t  e, kinds[3] = {0, 0, 0};
+            tni_cpu *cpu = open_unit(unit, parts, 2, NULL);
+            int64_t  kinds[3] = {0, 0, 0};
             if (t == 0) {                               /* what a careless split turns into NaN */
-                for (i = 0; i < 150; i++) for (e = 0; e < 110; e++) p.a[at(&p.c.in[0], 0, i, e)] = 1.00390625f + (float)i * 1e-5f;
-                for (i = 0; i < 110; i++) for (e = 0; e < 140; e++) p.b[at(&p.c.in[1], 0, i, e)] = 1;
+                for (int i = 0; i < 150; i++) for (int64_t e = 0; e < 110; e++)
+                    p.a[at(&p.c.in[0], 0, i, e)] = 1.00390625f + (float)i * 1e-5f;
+                for (int i = 0; i < 110; i++) for (int64_t e = 0; e < 140; e++) p.b[at(&p.c.in[1], 0, i, e)] = 1;
                 p.b[at(&p.c.in[1], 0, 50, 33)] = (float)INFINITY;
                 p.a[at(&p.c.in[0], 0, 77, 50)] = -1e-40f;
-            } else for (i = 0; i < t; i++) {
+            } else for (int i = 0; i < t; i++) {
                 p.a[at(&p.c.in[0], 0, test_random_int(&seed, 0, 149), test_random_int(&seed, 0, 109))] = odd[test_random_int(&seed, 0, 10)];
                 p.b[at(&p.c.in[1], 0, test_random_int(&seed, 0, 109), test_random_int(&seed, 0, 139))] = odd[test_random_int(&seed, 0, 10)];
             }
             float *got = redirect(&p, &c);
             run_on(cpu, &c);
-            f32 = open_unit(unit, 0, 1, NULL);
-            float *right = redirect(&p, &c);
+            tni_cpu *f32 = open_unit(unit, 0, 1, NULL);
+            float   *right = redirect(&p, &c);
             run_on(f32, &c);
-            for (e = 0; e < p.out_count; e++) {
+            for (int64_t e = 0; e < p.out_count; e++) {
                 const double x = (double)got[e], y = (double)right[e];
                 kinds[y != y ? 2 : fabs(y) > 3.5e38]++;
                 if (y != y) CHECK(x != x);
@@ -495,7 +496,7 @@ TEST(tiny_numbers_underflow_gently)
         uint64_t seed = 5;
         bf16_product p = random_bf16(&seed, 1, 128, 128, 128);
         tn_call  c;
-        tni_cpu *cpu = open_unit(unit, parts, 1, NULL), *f32;
+        tni_cpu *cpu = open_unit(unit, parts, 1, NULL);
         double   worst = 0;
         for (int64_t i = 0; i < 128; i++)
             for (int64_t d = 0; d < 128; d++) {
@@ -507,8 +508,8 @@ TEST(tiny_numbers_underflow_gently)
         p.c.in[2].data = NULL;
         float *got = redirect(&p, &c);
         run_on(cpu, &c);
-        f32 = open_unit(unit, 0, 1, NULL);
-        float *right = redirect(&p, &c);
+        tni_cpu *f32 = open_unit(unit, 0, 1, NULL);
+        float   *right = redirect(&p, &c);
         run_on(f32, &c);
         for (int64_t i = 0; i < 128; i++)
             for (int64_t d = 0; d < 128; d++) {
@@ -535,11 +536,11 @@ TEST(tiles_in_C_are_the_processors)
         bf16_product p = random_bf16(&seed, 1, 150, 170, 140);
         tn_call  c;
         tni_cpu *cpu = open_unit(UNIT_C, parts, 1, NULL);
-        float   *right = redirect(&p, &c), *got;
+        float   *right = redirect(&p, &c);
         run_on(cpu, &c);
         tni_cpu_close(cpu);
         cpu = open_unit(UNIT_TILES, parts, 1, NULL);
-        got = redirect(&p, &c);
+        float *got = redirect(&p, &c);
         run_on(cpu, &c);
         tni_cpu_close(cpu);
         CHECK(memcmp(got, right, sizeof *got * (size_t)p.out_count) == 0);
@@ -646,11 +647,11 @@ static void attend_by(int unit, int threads, const attend_case *one, double *to,
     const int64_t heads = 5, sets = one->desc.kind == TN_ATTEND_BILINEAR ? 2 : 1;
     int64_t       shape[4][4] = {{2, one->queries, sets * heads, one->d}, {2, one->keys, sets * heads, one->d},
                                  {2, one->keys, heads, one->dv}, {2, one->queries, heads, one->dv}};
-    tn_tensor *x[4], *y, *loss, *all[4];
+    tn_tensor *x[4], *all[4];
     tn_ctx    *ctx = NULL;
     tn_desc    d = ZERO;
     uint64_t   seed = 9;
-    int64_t    n = 0, count;
+    int64_t    n = 0;
     d.threads = threads;
     if (threads > 1) d.parallel_for = pool_backwards;
     if (unit < 0) {
@@ -666,22 +667,22 @@ static void attend_by(int unit, int threads, const attend_case *one, double *to,
     }
     for (int i = 0; i < 4; i++) {
         x[i] = tn_tensor_nd(ctx, unit < 0 ? TN_F64 : TN_BF16, 4, shape[i]);
-        count = tn_tensor_count(x[i]);
+        int64_t count = tn_tensor_count(x[i]);
         for (int64_t e = 0; e < count; e++) to[e] = (double)tni_bf16_value(tni_bf16_bits((float)test_random_real(&seed)));
         if (one->bad_in == i + 1) to[one->bad_at] = one->bad;
         REQUIRE(tn_write(x[i], TN_F64, to, count) == TN_OK);
         if (i < 3) tn_watch(x[i]);
     }
     tn_record(ctx);
-    y = tn_attend(ctx, x[0], x[1], x[2], &one->desc);
-    loss = tn_sum(ctx, tn_mul(ctx, y, x[3]));
+    tn_tensor *y = tn_attend(ctx, x[0], x[1], x[2], &one->desc);
+    tn_tensor *loss = tn_sum(ctx, tn_mul(ctx, y, x[3]));
     for (int i = 0; i < 3; i++) loss = tn_add(ctx, loss, tn_sum(ctx, tn_scale(ctx, x[i], other_use)));
     CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
     CHECK_CTX(ctx);
     all[0] = y;
     for (int i = 0; i < 3; i++) all[i + 1] = x[i]->grad;
     for (int i = 0; i < 4; i++) {
-        count = tn_tensor_count(all[i]);
+        int64_t count = tn_tensor_count(all[i]);
         CHECK_STATUS(tn_read(all[i], TN_F64, to + n, count), TN_OK);
         ends[i] = n += count;
     }

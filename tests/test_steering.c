@@ -72,13 +72,13 @@ static void compare(world *w, const tn_transformer *m, const tn_circuit_steering
     const int64_t            T = m->desc.context < TOKENS ? m->desc.context : (int64_t)TOKENS;
     tn_circuit_steering_desc again = *d;
     tn_circuit_steering      s, twice;
-    tn_tensor               *ids = ids_of(w->ctx, &m->desc, TEXTS, T, 3), *logits, *y = NULL;
+    tn_tensor               *ids = ids_of(w->ctx, &m->desc, TEXTS, T, 3), *y = NULL;
     tn_tap                   taps[2];
     held                     h = ZERO;
     if (!CHECK_STATUS(tn_circuit_steering_of(w->ctx, m, ids, d, &s), TN_OK)) return;
     e->tried++;
-    logits = held_run(w, m, ids, &h, false, d);
-    double size = norm_of(w, logits);
+    tn_tensor *logits = held_run(w, m, ids, &h, false, d);
+    double     size = norm_of(w, logits);
     test_raise(&e->frozen, apart(s.logits, logits, size));
     test_raise(&e->frozen, apart(s.frozen, tn_sub(w->ctx, held_run(w, m, ids, &h, false, d), logits), size));
     memset(&h, 0, sizeof h);
@@ -225,7 +225,7 @@ TEST(parts_of_one_block_from_its_weights)
         tn_circuit_steering      s;
         tn_transformer           m;
         world                    w;
-        tn_tensor               *ids, *x = NULL, *scale[2] = {NULL, NULL}, *u, *v, *square = NULL, *y, *read;
+        tn_tensor               *x = NULL, *scale[2] = {NULL, NULL}, *v, *square = NULL;
         tn_tap                   taps[3];
         d.layers = 1;
         d.mlp_scale = 0.8;
@@ -234,7 +234,7 @@ TEST(parts_of_one_block_from_its_weights)
         d.norm_bias = k == 2;
         d.no_norm = k == 3;
         REQUIRE(model_on(&w, TN_F64, &d, &m, (uint64_t)k + 7));
-        ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 3);
+        tn_tensor *ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 3);
         sd.point = "blocks.0.middle";
         sd.edit.keep = 1;
         sd.edit.value = v = random_vector(&w, d.dim);
@@ -244,15 +244,15 @@ TEST(parts_of_one_block_from_its_weights)
         taps[1].points = "blocks.0.norm2.scale"; taps[1].fn = tn_tap_read; taps[1].user = &scale[0];
         taps[2].points = "norm.scale"; taps[2].fn = tn_tap_read; taps[2].user = &scale[1];
         tn_transformer_run(w.ctx, &m, ids, taps, d.no_norm ? 1 : 3);
-        double size = norm_of(&w, s.logits);
-        u = tn_circuit_unembedding(w.ctx, &m);
+        double      size = norm_of(&w, s.logits);
+        tn_tensor  *u = tn_circuit_unembedding(w.ctx, &m);
         tn_cp *cp = tn_circuit_mlp(w.ctx, &m, 0);
         tn_circuit *c = tn_circuit_steer(w.ctx, cp, v, &square);
         REQUIRE(CHECK(c && cp && u && x));
         CHECK_INT(c->columns, cp->in[0]);
-        read = d.no_norm ? x : tn_mul(w.ctx, x, scale[0]);          /* centring is in the operator */
+        tn_tensor *read = d.no_norm ? x : tn_mul(w.ctx, x, scale[0]); /* centring is in the operator */
         if (cp->constant) read = tn_append_one(w.ctx, read);
-        y = tn_affine(w.ctx, read, tn_circuit_rows(w.ctx, c, 0, d.dim), NULL);
+        tn_tensor *y = tn_affine(w.ctx, read, tn_circuit_rows(w.ctx, c, 0, d.dim), NULL);
         y = tn_affine(w.ctx, y, u, NULL);
         if (!d.no_norm) y = tn_mul(w.ctx, tn_mul(w.ctx, y, scale[0]), scale[1]);
         test_raise(&worst, apart(part(&s, 1), y, size));
@@ -362,19 +362,18 @@ TEST(tokens_do_not_depend_on_the_stream)
     tn_transformer       a, b, wide;
     tn_circuit_alignment r;
     world                w;
-    tn_tensor           *order, *x;
     int64_t              four = 4;
     double               heads[6], worst = 0, apart_ = 0;
     d.no_gain = true;
     REQUIRE(model_on(&w, TN_F64, &d, &a, 3));
     REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "b", &d, &b), TN_OK));
-    order = tn_tensor_from(w.ctx, 1, &four, TN_I32, turn);
+    tn_tensor *order = tn_tensor_from(w.ctx, 1, &four, TN_I32, turn);
     tn_assign(b.embed.w, tn_gather(w.ctx, a.embed.w, 1, order));
     tn_assign(b.head.w, tn_gather(w.ctx, a.head.w, 1, order));
     for (int l = 0; l < 2; l++) {
         tn_assign(b.blocks[l].mlp.w, tn_gather(w.ctx, a.blocks[l].mlp.w, 2, order));
         tn_assign(b.blocks[l].mlp.p, tn_gather(w.ctx, a.blocks[l].mlp.p, 0, order));
-        x = tn_gather(w.ctx, a.blocks[l].attn.v, 1, order);
+        tn_tensor *x = tn_gather(w.ctx, a.blocks[l].attn.v, 1, order);
         tn_assign(b.blocks[l].attn.v, x);
         tn_assign(b.blocks[l].attn.o, tn_gather(w.ctx, a.blocks[l].attn.o, 0, order));
         REQUIRE(CHECK_STATUS(tn_circuit_align(w.ctx, &a, &b, l, true, &r), TN_OK));
@@ -403,7 +402,7 @@ TEST(tokens_do_not_depend_on_the_stream)
         ov[0] = table_of(&w, tn_circuit_ov(w.ctx, &a, &at));
         at.head = l % 3;
         ov[1] = table_of(&w, tn_circuit_ov(w.ctx, &wide, &at));
-        x = tn_sum(w.ctx, tn_mul(w.ctx, ov[0], ov[1]));
+        tn_tensor *x = tn_sum(w.ctx, tn_mul(w.ctx, ov[0], ov[1]));
         test_raise(&apart_, fabs(heads[l] - tn_item(x) / (norm_of(&w, ov[0]) * norm_of(&w, ov[1]))));
     }
     WORST("heads of two models", apart_, 1e-12);
@@ -420,12 +419,12 @@ TEST(refusals_by_name)
     tn_circuit_steering      s;
     tn_circuit_alignment     r;
     tn_transformer           m;
-    tn_tensor               *ids, *square;
+    tn_tensor               *square;
     world                    w;
     d.mlp_count = 2;
     d.mlp_cycle[1] = TN_MLP_SWIGLU;
     REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
-    ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 3);
+    tn_tensor *ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 3);
     CHECK(tn_circuit_steering_of(w.ctx, &m, ids, &sd, &s) == TN_ERR_ARG && !s.parts);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "circuit_steering: point is NULL");
     sd.point = "blocks.1.middle";

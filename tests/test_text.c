@@ -37,10 +37,10 @@ static const char plain[] =
 static char *changed(const char *from, const char *to)
 {
     const char *at = strstr(plain, from);
-    size_t      n = sizeof plain + strlen(to), head;
+    size_t      n = sizeof plain + strlen(to);
     char       *p = (char *)malloc(n);
     if (!CHECK(at && p && !strstr(at + 1, from))) { free(p); return NULL; }
-    head = (size_t)(at - plain);
+    size_t head = (size_t)(at - plain);
     snprintf(p, n, "%.*s%s%s", (int)head, plain, to, at + strlen(from));
     return p;
 }
@@ -53,7 +53,7 @@ typedef struct line { char *text; size_t bytes; int32_t *id; int64_t n; } line;
 static const char *parse_line(const char *s, line *l)
 {
     const char *end = strchr(s, '\n');
-    const char *p = strstr(s, "\"text\":\""), *ids;
+    const char *p = strstr(s, "\"text\":\"");
     l->bytes = 0;
     l->n = 0;
     if (!CHECK(p && end && p < end)) return end ? end + 1 : NULL;
@@ -67,7 +67,7 @@ static const char *parse_line(const char *s, line *l)
             l->bytes += put_utf8(l->text + l->bytes, c);
         } else l->text[l->bytes++] = (char)(*p == 'n' ? '\n' : *p == 't' ? '\t' : *p == 'r' ? '\r' : *p == 'b' ? '\b' : *p == 'f' ? '\f' : *p);
     }
-    ids = strstr(p, "\"ids\":[");
+    const char *ids = strstr(p, "\"ids\":[");
     if (!CHECK(ids && ids < end)) return end + 1;
     for (ids += 7; *ids != ']'; ids += *ids == ',') {
         char *after;
@@ -97,10 +97,9 @@ static void check_encodings(const char *tokenizer, const char *encodings, int te
     CHECK_INT(tn_tokenizer_unk(t), 0);
     CHECK(!tn_tokenizer_is_bytes(t));
     for (const char *s = file; s && *s; lines++) {
-        int32_t *id;
         s = parse_line(s, &l);
-        char *text = (char *)malloc(l.bytes + 1);
-        id = (int32_t *)malloc((size_t)(l.n + 1) * sizeof *id);
+        char    *text = (char *)malloc(l.bytes + 1);
+        int32_t *id = (int32_t *)malloc((size_t)(l.n + 1) * sizeof *id);
         REQUIRE(text && id);
         memcpy(text, l.text, l.bytes);
         int64_t got = tn_tokenizer_encode(t, text, l.bytes, TN_BOS_FIRST, id, l.n, NULL);
@@ -160,7 +159,7 @@ TEST(golden_encodings)
 static void check_file_comes_back(const char *path)
 {
     tn_ctx *ctx = ctx_of(TN_REAL);
-    tn_tokenizer *t, *again;
+    tn_tokenizer *t;
     char   *file, *out;
     size_t  n, m;
     REQUIRE(file = test_read_file(path, &n));
@@ -168,7 +167,7 @@ static void check_file_comes_back(const char *path)
     REQUIRE(out = written(t, &m));
     CHECK_INT(m, n);
     CHECK(memcmp(file, out, n < m ? n : m) == 0);
-    again = tn_tokenizer_read(ctx, tn_source_memory(out, m));
+    tn_tokenizer *again = tn_tokenizer_read(ctx, tn_source_memory(out, m));
     same_tokenizers(t, again);
     CHECK_CTX(ctx);
     free(file);
@@ -187,15 +186,14 @@ TEST(saved_files_come_back)
 TEST(small_files_come_back)
 {
     tn_ctx *ctx = ctx_of(TN_REAL);
-    const char *file[2];
-    file[0] = small_file; file[1] = plain;
+    const char *file[2] = {small_file, plain};
     for (int k = 0; k < 2; k++) {
-        tn_tokenizer *t = read_text(ctx, file[k]), *again;
-        size_t n, m;
-        char  *a = written(t, &n), *b;
-        again = tn_tokenizer_read(ctx, tn_source_memory(a, n));
+        tn_tokenizer *t = read_text(ctx, file[k]);
+        size_t        n, m;
+        char         *a = written(t, &n);
+        tn_tokenizer *again = tn_tokenizer_read(ctx, tn_source_memory(a, n));
         same_tokenizers(t, again);
-        b = written(again, &m);
+        char *b = written(again, &m);
         CHECK(n == m && memcmp(a, b, n) == 0);
         CHECK((strstr(a, "\"cleanup\": true") != NULL) == (k == 0));
         tn_tokenizer_destroy(t);
@@ -482,9 +480,9 @@ TEST(spans_cover_what_counts)
         size_t  bytes = random_text(&state, text, sizeof text), at = 0;
         int32_t id[300], alone[8];
         tn_span span[300];
-        int64_t n = tn_tokenizer_encode(t, text, bytes, (round % 2 == 1) ? TN_BOS_FIRST : TN_BOS_NONE, id, 300, span), k, m;
+        int64_t n = tn_tokenizer_encode(t, text, bytes, (round % 2 == 1) ? TN_BOS_FIRST : TN_BOS_NONE, id, 300, span);
         REQUIRE(n >= 0 && n <= 300);
-        for (k = round % 2; k < n; k++) {
+        for (int64_t k = round % 2; k < n; k++) {
             bool shared = k > 0 && span[k].begin < at;
             CHECK(span[k].begin < span[k].end && span[k].end <= bytes);
             if (shared) {
@@ -492,7 +490,8 @@ TEST(spans_cover_what_counts)
             } else {
                 /* between two spans is nothing that has an id */
                 CHECK_INT(tn_tokenizer_encode(t, text + at, span[k].begin - at, TN_BOS_NONE, alone, 8, NULL), 0);
-                m = tn_tokenizer_encode(t, text + span[k].begin, span[k].end - span[k].begin, TN_BOS_NONE, alone, 8, NULL);
+                int64_t m = tn_tokenizer_encode(t, text + span[k].begin, span[k].end - span[k].begin, TN_BOS_NONE, alone, 8,
+                                                NULL);
                 CHECK(m >= 1);
                 if (strncmp(tn_tokenizer_token(t, id[k]), "##", 2) != 0 && m == 1) CHECK_INT(alone[0], id[k]);
             }
@@ -512,12 +511,12 @@ TEST(an_unknown_word_has_its_bytes)
     tn_tokenizer *t = read_text(ctx, small_file);
     int32_t       id[9];
     tn_span       span[9];
-    int64_t       n = tn_tokenizer_encode(t, text, sizeof text - 1, TN_BOS_NONE, id, 9, span), k;
+    int64_t       n = tn_tokenizer_encode(t, text, sizeof text - 1, TN_BOS_NONE, id, 9, span);
     static const size_t begin[] = {0, 4, 6, 7, 9, 14, 16}, end[] = {3, 6, 7, 8, 14, 15, 17};
     static const char *const token[] = {"the", NULL, "[UNK]", "z", "the", "[UNK]", "7"};
     if (n == 8) {                                        /* x ##y: two pieces of one word */
         CHECK(span[1].begin == 4 && span[1].end == 5 && span[2].begin == 5 && span[2].end == 6);
-        for (k = 2; k < 7; k++) {
+        for (int64_t k = 2; k < 7; k++) {
             CHECK_STR(tn_tokenizer_token(t, id[k + 1]), token[k]);
             CHECK_INT(span[k + 1].begin, begin[k]);
             CHECK_INT(span[k + 1].end, end[k]);
@@ -545,9 +544,9 @@ static void check_decode(const tn_tokenizer *t, const char *text, const char *ex
 {
     int32_t id[200];
     char    out[400];
-    int64_t n = tn_tokenizer_encode(t, text, strlen(text), TN_BOS_NONE, id, 200, NULL), length;
+    int64_t n = tn_tokenizer_encode(t, text, strlen(text), TN_BOS_NONE, id, 200, NULL);
     CHECK(n >= 0 && n <= 200);
-    length = tn_tokenizer_decode(t, id, n, out, sizeof out);
+    int64_t length = tn_tokenizer_decode(t, id, n, out, sizeof out);
     CHECK_INT(length, strlen(expected));
     CHECK_STR(out, expected);
 }
@@ -612,15 +611,15 @@ TEST(decoding_of_several_texts)
 /* The text of n ids begins the text of n + 1; encoded it gives the same ids. */
 static void check_there_and_back(const tn_tokenizer *t, const char *text, size_t bytes, bool prefixes)
 {
-    int64_t  n = tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, NULL, 0, NULL), k, length, m = 0;
+    int64_t  n = tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, NULL, 0, NULL), m = 0;
     int32_t *id = (int32_t *)malloc(((size_t)n + 1) * 2 * sizeof *id);
     if (!CHECK(n >= 0 && id)) { free(id); return; }
     tn_tokenizer_encode(t, text, bytes, TN_BOS_NONE, id, n, NULL);
-    for (k = 0; k < n; k++) if (id[k] != tn_tokenizer_bos(t) && id[k] != tn_tokenizer_eos(t)) id[m++] = id[k];
-    length = tn_tokenizer_decode(t, id, m, NULL, 0);
-    char *out = (char *)malloc((size_t)length + 1);
+    for (int64_t k = 0; k < n; k++) if (id[k] != tn_tokenizer_bos(t) && id[k] != tn_tokenizer_eos(t)) id[m++] = id[k];
+    int64_t length = tn_tokenizer_decode(t, id, m, NULL, 0);
+    char   *out = (char *)malloc((size_t)length + 1);
     if (CHECK(out) && CHECK_INT(tn_tokenizer_decode(t, id, m, out, (size_t)length + 1), length)) {
-        for (k = 0; prefixes && k < m; k++) {
+        for (int64_t k = 0; prefixes && k < m; k++) {
             char    part[600];
             int64_t some = tn_tokenizer_decode(t, id, k, part, sizeof part);
             CHECK(some <= length && some < (int64_t)sizeof part && memcmp(part, out, (size_t)some) == 0);
@@ -699,7 +698,7 @@ static void naive_train(naive *w, const char *text, int vocab, int min_count, na
             w->piece[i][k] = naive_id(v, k > 0 ? name : name + 2);
         }
     while (v->n < vocab) {
-        int best = 0, a = -1, b = -1, id;
+        int best = 0, a = -1, b = -1;
         char name[2 * NAIVE_PIECES];
         for (int x = 0; x < v->n; x++)
             for (int y = 0; y < v->n; y++) {
@@ -710,7 +709,7 @@ static void naive_train(naive *w, const char *text, int vocab, int min_count, na
             }
         if (best < min_count) return;
         snprintf(name, sizeof name, "%s%s", v->name[a], v->name[b] + 2);
-        id = naive_id(v, name);
+        int id = naive_id(v, name);
         for (int i = 0; i < w->n; i++) {
             int to = 0;
             for (k = 0; k < w->pieces[i]; k++, to++) {
@@ -761,20 +760,20 @@ TEST(training_by_desc)
     static const char text[] = "ab ab\xCC\x81 AB cd<|e|>ab <|e|> \xC3\xA9 z. z z z";
     tn_ctx           *ctx = ctx_of(TN_REAL);
     tn_tokenizer_desc d = {1, 0, "<|e|>"};
-    tn_tokenizer     *t = tn_tokenizer_train(ctx, text, sizeof text - 1, 100, &d), *again;
-    char   *long_text = (char *)malloc(4 * 404), *a, *b;
+    tn_tokenizer     *t = tn_tokenizer_train(ctx, text, sizeof text - 1, 100, &d);
+    char   *long_text = (char *)malloc(4 * 404);
     size_t  n, m;
     REQUIRE(t && long_text);
     CHECK_CTX(ctx);
     CHECK_INT(tn_tokenizer_count(t), 3 + 7 + 2 + 2);                    /* . a b c d e z, ##b ##d, ab cd */
     CHECK(has(t, "ab") && has(t, "cd") && has(t, "e") && !has(t, "|") && !has(t, "<") && !has(t, "\xC3\xA9"));
     CHECK_STR(tn_tokenizer_token(t, 12), "ab");                         /* 4 times; cd once */
-    a = written(t, &n);
-    again = tn_tokenizer_read(ctx, tn_source_memory(a, n));
+    char         *a = written(t, &n);
+    tn_tokenizer *again = tn_tokenizer_read(ctx, tn_source_memory(a, n));
     same_tokenizers(t, again);
     CHECK_INT(tn_tokenizer_encode(again, "[BOS]ab[EOS]", 12, TN_BOS_FIRST, NULL, 0, NULL), 4);
     again = tn_tokenizer_train(ctx, text, sizeof text - 1, 100, &d);
-    b = written(again, &m);
+    char *b = written(again, &m);
     CHECK(n == m && memcmp(a, b, n) == 0);
     free(b);
     d.separator = NULL;

@@ -119,21 +119,21 @@ static uint64_t fingerprint(tn_ctx *ctx)
 {
     int64_t many = 90001, rows = test_small() ? 150 : 300;
     tn_attend_desc d = ZERO;
-    tn_tensor *x, *q, *a, *list[6];
+    tn_tensor     *list[6];
     uint64_t h = 0xCBF29CE484222325u;
     tn_eigh_desc ed = ZERO;
     tn_eigh_result e;
     tn_ctx_seed(ctx, 5);
     tn_ctx_reset(ctx);
     list[0] = tn_normal(ctx, 1, &many, 0, 1);
-    x = tn_normal(ctx, 2, (const int64_t[2]){ rows, rows }, 0, 1);
-    q = tn_normal(ctx, 4, (const int64_t[4]){ 2, rows, 2, 16 }, 0, 1);
+    tn_tensor *x = tn_normal(ctx, 2, (const int64_t[2]){ rows, rows }, 0, 1);
+    tn_tensor *q = tn_normal(ctx, 4, (const int64_t[4]){ 2, rows, 2, 16 }, 0, 1);
     list[1] = tn_matmul(ctx, x, x);
     list[2] = tn_matmul(ctx, x, tn_normal(ctx, 2, (const int64_t[2]){ rows, 512 }, 0, 1));
     list[2] = tn_rmsnorm(ctx, list[2], NULL, 0);
     list[3] = tn_attend(ctx, q, q, q, &d);
     list[4] = tn_sum(ctx, x);
-    a = tn_matmul(ctx, x, tn_transpose(x, 0, 1));
+    tn_tensor *a = tn_matmul(ctx, x, tn_transpose(x, 0, 1));
     if (tn_eigh(ctx, a, &ed, &e) != TN_OK) return 0;
     list[5] = e.vectors;
     for (int64_t k = 0; k < 6; k++) {
@@ -510,10 +510,9 @@ TEST(threads_forked)
         fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
-            bool same;
             starting.begun = 0;
             if (how == AWAKE) tni_atomic_clear(&ctx->threads->sleepers);    /* as if they had looked at the gate just then */
-            same = fingerprint(ctx) == one && fingerprint(ctx) == one
+            bool same = fingerprint(ctx) == one && fingerprint(ctx) == one
                 && starting.begun == 2;
             tn_ctx_destroy(ctx);
             _exit(same ? 7 : 8);

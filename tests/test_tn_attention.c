@@ -82,12 +82,12 @@ static void want_attention(oracle *o, double r, const double *bias, double *y)
         for (int64_t k = 0; k < d->in; k++) o->u[j * d->in + k] = length > 0 ? o->x[j * d->in + k] / length : 0;
     }
     for (int64_t j = 0; j < o->n; j++) {
-        double *row = y + j * d->out, length;
+        double *row = y + j * d->out;
         memset(o->w, 0, sizeof o->w);
         o->at = j;
         for (int64_t i = 0; i < d->bond; i++)
             sum_bonds(o, 0, i, i, 0, 0, d->boundary == TN_BOUNDARY_CLOSED ? 1 : o->left[i]);
-        length = length_of(o->w, d->out * d->in, false);
+        double length = length_of(o->w, d->out * d->in, false);
         for (int64_t t = 0; t < d->out; t++) {
             row[t] = bias ? bias[t] : 0;
             for (int64_t k = 0; k < d->in; k++) {
@@ -425,39 +425,38 @@ TEST(layers_are_nets)
         tn_tn_attention_desc d = desc_of(2, 3, 3, (tn_boundary)(kind % 4));
         tn_params           *ps = tn_params_create(ctx);
         tn_tn_attention      layer;
-        tn_tensor           *x, *leg[2 * N];
+        tn_tensor           *leg[2 * N];
         double               v[B * N * 2], want[B * N * 3], got[B * 3], b[MOST];
-        int64_t              i, count;
         d.square = kind / 4 % 2;
         d.sites = kind / 8 % 2 ? N : 0;
         d.causal = kind / 16 && d.boundary != TN_BOUNDARY_CLOSED;
         CHECK_STATUS(tn_tn_attention_init(ps, "t", &d, &layer), TN_OK);
         draw_layer(ps, &layer, &rng);
         fill(v, B * N * 2, &rng);
-        x = tensor_of(ctx, B, N, 2, v);
+        tn_tensor *x = tensor_of(ctx, B, N, 2, v);
         CHECK_STATUS(tn_read(tn_tn_attention_forward(ctx, &layer, x), TN_F64, want, B * N * 3), TN_OK);
-        count = tn_tensor_count(layer.b);
+        int64_t count = tn_tensor_count(layer.b);
         tn_read(layer.b, TN_F64, b, count);
         for (int64_t j = 0; j < N; j++) {
-            tn_net *net = tn_net_from_tn_attention(ctx, &layer, N, j), *other;
+            tn_net *net = tn_net_from_tn_attention(ctx, &layer, N, j);
             double  size = 0, apart = 0;
             if (!CHECK(net && net->outs == 1 && net->legs == (d.causal ? j : N - 1) * (1 + d.square) + 1)) break;
             for (int64_t k = 0; k < net->legs; k++) {
-                i = net->in[k].input;
+                int64_t i = net->in[k].input;
                 leg[k] = tn_reshape_2d(tn_copy(ctx, tn_slice(x, 1, i, i + 1)), B, 2);
             }
             CHECK_STATUS(tn_read(tn_net_apply_each(ctx, net, leg), TN_F64, got, B * 3), TN_OK);
-            for (i = 0; i < B * 3; i++) {
+            for (int64_t i = 0; i < B * 3; i++) {
                 test_raise(&apart, fabs(got[i] - want[(i / 3 * N + j) * 3 + i % 3]));
                 test_raise(&size, fabs(got[i]));
             }
             test_raise(&worst, apart / size);
-            for (i = 0; i < count; i++) b[i] *= -2;             /* the net owns copies: this is another function */
+            for (int64_t i = 0; i < count; i++) b[i] *= -2;     /* the net owns copies: this is another function */
             tn_write(layer.b, TN_F64, b, count);
-            other = tn_net_from_tn_attention(ctx, &layer, N, j);
+            tn_net *other = tn_net_from_tn_attention(ctx, &layer, N, j);
             CHECK_STATUS(tn_net_cosine(net, other, TN_NET_AS_GIVEN, &cosine), TN_OK);
             test_raise(&worst, fabs(cosine + 1));
-            for (i = 0; i < count; i++) b[i] /= -2;
+            for (int64_t i = 0; i < count; i++) b[i] /= -2;
             tn_write(layer.b, TN_F64, b, count);
             tn_net_destroy(other);
             tn_net_destroy(net);
@@ -889,10 +888,10 @@ TEST(wrong_descs)
 {
     const tn_tn_attention_desc good = desc_of(2, 3, 0, TN_BOUNDARY_CLOSED);
     const int                  nine = 9;
-    tn_tn_attention_desc       d;
     tn_ctx                    *ctx = ctx_threads(TN_F32, 1, NULL);
     REQUIRE(ctx != NULL);
-    d = good; d.in = 0;              refused(ctx, &d, TN_ERR_SHAPE, "tn_attention t: in is 0, expected 1 to 2^31 - 2");
+    tn_tn_attention_desc d = good; d.in = 0;              refused(ctx, &d, TN_ERR_SHAPE,
+                                                                  "tn_attention t: in is 0, expected 1 to 2^31 - 2");
     d = good; d.bond = -1;           refused(ctx, &d, TN_ERR_SHAPE, "tn_attention t: bond is -1, expected");
     d = good; d.out = -1;            refused(ctx, &d, TN_ERR_SHAPE, "tn_attention t: out is -1, expected");
     d = good; d.sites = -2;          refused(ctx, &d, TN_ERR_SHAPE, "tn_attention t: sites is -2, expected");
@@ -1086,7 +1085,7 @@ TEST(a_decoder_learns_parity)
     tn_deep_desc d = ZERO;
     tn_deep      model;
     tn_optim_desc od = ZERO;
-    tn_tensor   *state, *logits;
+    tn_tensor   *logits;
     uint64_t     rng = 41;
     int32_t      bits[2 * LONG + B * N], parity[2 * LONG + B * N], best[2 * LONG];
     float        whole[2 * LONG * 2], step[4];
@@ -1117,7 +1116,7 @@ TEST(a_decoder_learns_parity)
     tn_read(tn_argmax(ctx, logits), TN_I32, best, 2 * LONG);
     for (int i = 0; i < 2 * LONG; i++) wrong += best[i] != parity[i];
     CHECK_INT(wrong, 0);
-    state = tn_deep_state(ctx, &model, 2);
+    tn_tensor *state = tn_deep_state(ctx, &model, 2);
     CHECK_INT(tn_tensor_count(state), 2 * 2 * (D + 1));
     for (int i = 0; i < LONG; i++) {
         const int32_t now[2] = {bits[i], bits[LONG + i]};
@@ -1234,12 +1233,12 @@ TEST(wrong_deep_networks)
 {
     tn_ctx      *ctx = ctx_threads(TN_F32, 1, NULL);
     tn_params   *ps = ctx ? tn_params_create(ctx) : NULL;
-    tn_deep_desc d, good = ZERO;
+    tn_deep_desc good = ZERO;
     tn_deep      model;
     double       x[4] = {1, 2, 3, 4};
     REQUIRE(ps != NULL);
     good.out = 2;
-    d = good; d.out = 0;       deep_refused(ctx, &d, TN_ERR_SHAPE, "deep net: out is 0, expected 1 to 2^31 - 2");
+    tn_deep_desc d = good; d.out = 0;       deep_refused(ctx, &d, TN_ERR_SHAPE, "deep net: out is 0, expected 1 to 2^31 - 2");
     d = good; d.layers = -1;   deep_refused(ctx, &d, TN_ERR_SHAPE, "deep net: layers is -1, expected");
     d = good; d.layers = 9999; deep_refused(ctx, &d, TN_ERR_SHAPE, "deep net: layers is 9999, expected 0 to 1000");
     d = good; d.vocab = -1;    deep_refused(ctx, &d, TN_ERR_ARG, "deep net: vocab is -1, expected 0 or more");

@@ -39,8 +39,7 @@ static inline uint64_t comm_job(void)
     static const char *const names[] = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID",
                                         "SLURM_STEP_ID", "PMIX_NAMESPACE"};
     uint64_t hash = UINT64_C(14695981039346656037);
-    size_t   i;
-    for (i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *text = getenv(names[i]);
         for (; text && *text; text++) hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
         hash = (hash ^ 256) * UINT64_C(1099511628211);          /* between two variables */

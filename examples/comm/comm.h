@@ -38,9 +38,8 @@ static inline bool comm_number(const char *name, int low, int high, int *number,
 {
     const char *text = comm_variable(name);
     char       *end;
-    long        value;
     if (!text) return true;
-    value = strtol(text, &end, 10);
+    long value = strtol(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || value < low || value > high) {
         snprintf(why, TN_WHY, "%s is \"%.80s\", expected a whole number from %d to %d", name, text, low, high);
         return false;
@@ -55,8 +54,7 @@ static inline bool comm_launcher(int *rank, int *size, char why[TN_WHY])
 {
     static const char *const names[][2] = {{"RANK", "WORLD_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                            {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
-    size_t i;
-    for (i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         *rank = *size = -1;
         if (!comm_number(names[i][0], 0, COMM_MOST - 1, rank, why) || !comm_number(names[i][1], 1, COMM_MOST, size, why))
             return false;
@@ -76,8 +74,7 @@ static inline bool comm_local(bool size, int *number, char why[TN_WHY])
     static const char *const names[][2] = {{"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
                                            {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
                                            {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, {"SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}};
-    size_t i;
-    for (i = sizeof names / sizeof *names; i-- > 0; )
+    for (size_t i = sizeof names / sizeof *names; i-- > 0; )
         if (!comm_number(names[i][size], size, COMM_MOST, number, why)) return false;
     return true;
 }

@@ -33,12 +33,11 @@ typedef struct entrance {
 
 static inline void open_entrance(entrance *d, int listener, size_t first, size_t second)
 {
-    int i;
     memset(d, 0, sizeof *d);
     d->listener = listener;
     d->bytes[0] = first;
     d->bytes[1] = second;
-    for (i = 0; i < CALLERS; i++) d->callers[i].fd = -1;
+    for (int i = 0; i < CALLERS; i++) d->callers[i].fd = -1;
 }
 
 static inline void drop_caller(caller *g)
@@ -49,8 +48,7 @@ static inline void drop_caller(caller *g)
 
 static inline void close_entrance(entrance *d)
 {
-    int i;
-    for (i = 0; i < CALLERS; i++) drop_caller(&d->callers[i]);
+    for (int i = 0; i < CALLERS; i++) drop_caller(&d->callers[i]);
     close(d->listener);
 }
 
@@ -58,9 +56,8 @@ static inline void close_entrance(entrance *d)
 static inline void add_caller(entrance *d, int fd)
 {
     caller *g = d->callers;
-    int    i;
     if (fd < 0) return;
-    for (i = 0; i < CALLERS && g->fd >= 0; i++)
+    for (int i = 0; i < CALLERS && g->fd >= 0; i++)
         if (d->callers[i].fd < 0 || d->callers[i].until < g->until) g = &d->callers[i];
     drop_caller(g);
     g->fd = fd;
@@ -73,8 +70,7 @@ static inline void add_caller(entrance *d, int fd)
 static inline caller *poll_callers(entrance *d)
 {
     struct pollfd w[CALLERS + 1];
-    int           i;
-    for (i = 0; i < CALLERS; i++) {
+    for (int i = 0; i < CALLERS; i++) {
         if (d->callers[i].fd >= 0 && seconds_now() > d->callers[i].until) drop_caller(&d->callers[i]);
         w[i].fd = d->callers[i].fd;      /* poll passes over -1 */
         w[i].events = POLLIN;
@@ -84,7 +80,7 @@ static inline caller *poll_callers(entrance *d)
     w[CALLERS].events = POLLIN;
     w[CALLERS].revents = 0;
     if (poll(w, CALLERS + 1, 100) <= 0) return NULL;
-    for (i = 0; i < CALLERS; i++) {
+    for (int i = 0; i < CALLERS; i++) {
         caller       *g = &d->callers[i];
         const size_t left = g->received < CALLER_MESSAGES ? d->bytes[g->received] - g->have : 0;
         const ssize_t n = w[i].revents && left ? recv(g->fd, g->message[g->received] + g->have, left, MSG_DONTWAIT) : -1;
@@ -109,9 +105,8 @@ static inline bool receive(int fd, void *bytes, size_t count, double until)
     w.fd = fd;
     w.events = POLLIN;
     while (count > 0 && seconds_now() < until) {
-        ssize_t n;
         if (poll(&w, 1, 100) <= 0) continue;
-        n = recv(fd, at, count, MSG_DONTWAIT);
+        ssize_t n = recv(fd, at, count, MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return false;
         if (n > 0) at += n, count -= (size_t)n;
     }

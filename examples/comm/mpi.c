@@ -35,10 +35,9 @@ static int both(const carrier *c, const char *out, int sends, int to, char *in, 
     MPI_Request request[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
     MPI_Status  status[2];
     int         done = 0, count, error = MPI_SUCCESS;
-    long        looks;
     if (receives) error = MPI_Irecv(in, receives, MPI_BYTE, from, 0, c->world, &request[0]);
     if (sends && error == MPI_SUCCESS) error = MPI_Isend(out, sends, MPI_BYTE, to, 0, c->world, &request[1]);
-    for (looks = 0; error == MPI_SUCCESS && !done; looks++) {
+    for (long looks = 0; error == MPI_SUCCESS && !done; looks++) {
         wait_a_little(looks);
         error = MPI_Testall(2, request, &done, status);
     }
@@ -77,8 +76,7 @@ static MPI_Datatype type_of(tn_dtype dtype) { return dtype == TN_F64 ? MPI_DOUBL
 /* With memory of a device only MPI itself can add. */
 static tn_status all_reduce(void *state, void *data, int64_t count, tn_dtype dtype, char why[TN_WHY])
 {
-    int64_t at;
-    for (at = 0; at < count; at += PIECE / 8) {
+    for (int64_t at = 0; at < count; at += PIECE / 8) {
         const int n = count - at < PIECE / 8 ? (int)(count - at) : PIECE / 8;
         char     *p = (char *)data + (size_t)at * (dtype == TN_F64 ? 8 : 4);
         const int error = MPI_Allreduce(MPI_IN_PLACE, p, n, type_of(dtype), MPI_SUM, ((carrier *)state)->world);
@@ -95,12 +93,10 @@ static tn_status reduce_scatter(void *state, void *data, int64_t count, tn_dtype
 static tn_status all_gather(void *state, void *data, size_t bytes, char why[TN_WHY])
 {
     carrier *c = (carrier *)state;
-    size_t   at;
-    int      r;
     if (bytes < PIECE)
         return done(c, MPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, data, (int)bytes, MPI_BYTE, ((carrier *)state)->world), why);
-    for (r = 0; r < c->comm.size; r++)
-        for (at = 0; at < bytes; at += PIECE) {
+    for (int r = 0; r < c->comm.size; r++)
+        for (size_t at = 0; at < bytes; at += PIECE) {
             const int n = bytes - at < PIECE ? (int)(bytes - at) : PIECE;
             const int error = MPI_Bcast((char *)data + (size_t)r * bytes + at, n, MPI_BYTE, r, ((carrier *)state)->world);
             if (error != MPI_SUCCESS) return breaks(c, error, r, why);
@@ -110,8 +106,7 @@ static tn_status all_gather(void *state, void *data, size_t bytes, char why[TN_W
 
 static tn_status broadcast(void *state, void *data, size_t bytes, int root, char why[TN_WHY])
 {
-    size_t at;
-    for (at = 0; at < bytes; at += PIECE) {
+    for (size_t at = 0; at < bytes; at += PIECE) {
         const int n = bytes - at < PIECE ? (int)(bytes - at) : PIECE;
         const int error = MPI_Bcast((char *)data + at, n, MPI_BYTE, root, ((carrier *)state)->world);
         if (error != MPI_SUCCESS) return breaks((carrier *)state, error, root, why);

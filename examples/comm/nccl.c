@@ -61,8 +61,7 @@ static int links(const carrier *c) { return c->comm.rank == 0 ? c->comm.size : 1
 /* Tells the first process, or it tells all others, which rank has failed, or that this one has finished. */
 static void tell(const carrier *c, int news)
 {
-    int r;
-    for (r = 0; r < links(c); r++)
+    for (int r = 0; r < links(c); r++)
         if (c->link[r] >= 0 && send(c->link[r], &news, sizeof news, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) continue;
 }
 
@@ -80,12 +79,10 @@ static tn_status breaks(carrier *c, int culprit, const char *how, char why[TN_WH
 /* Listens to those that this process has met. */
 static tn_status hear(carrier *c, char why[TN_WHY])
 {
-    int r;
-    for (r = 0; r < links(c); r++) {
-        int     news = 0;
-        ssize_t n;
+    for (int r = 0; r < links(c); r++) {
+        int news = 0;
         if (c->link[r] < 0) continue;
-        n = recv(c->link[r], &news, sizeof news, MSG_DONTWAIT);
+        ssize_t n = recv(c->link[r], &news, sizeof news, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) continue;
         if (n == (ssize_t)sizeof news && news == FINISHED) {
             c->finished = r;
@@ -109,8 +106,7 @@ static tn_status wait_for(carrier *c, int status, char why[TN_WHY])
     double until = seconds_now() + c->seconds;
     int    error = status;
     bool   ending = false;
-    long   looks;
-    for (looks = 0; ; looks++) {
+    for (long looks = 0; ; looks++) {
         const int ready = status == 0 ? c->query(c->stream) : CUDA_NOT_READY;
         if (ready == 0) return TN_OK;
         if (ready != CUDA_NOT_READY) return breaks(c, c->comm.rank, "has a GPU that has failed", why);
@@ -174,8 +170,7 @@ static tn_status broadcast(void *state, void *data, size_t bytes, int root, char
 
 static void close_links(carrier *c)
 {
-    int r;
-    for (r = 0; c->link && r < links(c); r++) if (c->link[r] >= 0) close(c->link[r]);
+    for (int r = 0; c->link && r < links(c); r++) if (c->link[r] >= 0) close(c->link[r]);
     free(c->link);
 }
 
@@ -212,13 +207,11 @@ static uint64_t sip_hash(const uint64_t key[2], const void *bytes, size_t count)
 {
     const unsigned char *at = (const unsigned char *)bytes;
     uint64_t v[4], word = 0;
-    size_t   i;
-    int      round;
     v[0] = key[0] ^ UINT64_C(0x736f6d6570736575);
     v[1] = key[1] ^ UINT64_C(0x646f72616e646f6d);
     v[2] = key[0] ^ UINT64_C(0x6c7967656e657261);
     v[3] = key[1] ^ UINT64_C(0x7465646279746573);
-    for (i = 0; i <= count + 7 - count % 8; i++) {           /* the last word has the length in its last byte */
+    for (size_t i = 0; i <= count + 7 - count % 8; i++) {    /* the last word has the length in its last byte */
         const uint64_t byte = i < count ? at[i] : i % 8 == 7 ? count & 255 : 0;
         word |= byte << (8 * (i % 8));
         if (i % 8 < 7) continue;
@@ -229,7 +222,7 @@ static uint64_t sip_hash(const uint64_t key[2], const void *bytes, size_t count)
         word = 0;
     }
     v[2] ^= 255;
-    for (round = 0; round < 4; round++) sip_round(v);
+    for (int round = 0; round < 4; round++) sip_round(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
@@ -267,11 +260,10 @@ typedef struct place {
 /* The addresses of this machine: those that are for itself alone come last. */
 static void find_addresses(place *p)
 {
-    struct ifaddrs *all = NULL, *a;
-    int             pass;
+    struct ifaddrs *all = NULL;
     if (getifaddrs(&all) != 0) return;
-    for (pass = 0; pass < 2; pass++)
-        for (a = all; a && p->count < ADDRESSES; a = a->ifa_next) {
+    for (int pass = 0; pass < 2; pass++)
+        for (struct ifaddrs *a = all; a && p->count < ADDRESSES; a = a->ifa_next) {
             const int    family = a->ifa_addr ? a->ifa_addr->sa_family : AF_UNSPEC;
             const size_t bytes = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
             if ((family != AF_INET && family != AF_INET6) || !(a->ifa_flags & IFF_UP)) continue;
@@ -285,15 +277,13 @@ static void find_addresses(place *p)
 /* Writes a new file of a random name beside it, for this user alone, and renames that: neither follows a link. */
 static bool write_place(const place *p, const char *path)
 {
-    char  part[1024];
-    FILE *f;
-    int   fd, i;
-    bool  good;
+    char part[1024];
+    int  fd;
     errno = ENAMETOOLONG;
     if (snprintf(part, sizeof part, "%s.XXXXXX", path) >= (int)sizeof part || (fd = mkstemp(part)) < 0) return false;
-    f = fdopen(fd, "wb");
-    good = f && fprintf(f, "%llu %d %d\n", (unsigned long long)p->word, p->port, p->count) > 0;
-    for (i = 0; i < p->count; i++) good = good && fprintf(f, "%s\n", p->address[i]) > 0;
+    FILE *f = fdopen(fd, "wb");
+    bool  good = f && fprintf(f, "%llu %d %d\n", (unsigned long long)p->word, p->port, p->count) > 0;
+    for (int i = 0; i < p->count; i++) good = good && fprintf(f, "%s\n", p->address[i]) > 0;
     good = (f ? fclose(f) : close(fd)) == 0 && good && rename(part, path) == 0;
     if (!good) {
         const int wrong = errno;
@@ -314,8 +304,7 @@ static bool read_place(place *p, const char *path, char why[TN_WHY])
     unsigned long long word = 0;
     bool               good = f && fscanf(f, "%llu %d %d", &word, &p->port, &p->count) == 3 && p->count >= 0
                            && p->count <= ADDRESSES;
-    int                i;
-    for (i = 0; good && i < p->count; i++) good = fscanf(f, "%255s", p->address[i]) == 1;
+    for (int i = 0; good && i < p->count; i++) good = fscanf(f, "%255s", p->address[i]) == 1;
     if (f) fclose(f);
     else if (fd >= 0) close(fd);
     if (found && !own) snprintf(why, TN_WHY, "TN_COMM_FILE, %.160s, is not a regular file that only this user can write", path);
@@ -335,14 +324,14 @@ static bool is_loopback(const struct sockaddr *at)
 /* Where all addresses of the name are for this machine alone, they replace it. false: nobody knows the name. */
 static bool resolve(place *p)
 {
-    struct addrinfo hints, *all = NULL, *at;
+    struct addrinfo hints, *all = NULL;
     memset(&hints, 0, sizeof hints);
     hints.ai_socktype = SOCK_STREAM;
     if (getaddrinfo(p->address[0], NULL, &hints, &all) != 0) return false;
     p->here = true;
-    for (at = all; at; at = at->ai_next) p->here = p->here && is_loopback(at->ai_addr);
+    for (struct addrinfo *at = all; at; at = at->ai_next) p->here = p->here && is_loopback(at->ai_addr);
     if (p->here) p->count = 0;
-    for (at = p->here ? all : NULL; at && p->count < ADDRESSES; at = at->ai_next)
+    for (struct addrinfo *at = p->here ? all : NULL; at && p->count < ADDRESSES; at = at->ai_next)
         if (getnameinfo(at->ai_addr, at->ai_addrlen, p->address[p->count], ADDRESS, NULL, 0, NI_NUMERICHOST) == 0) p->count++;
     freeaddrinfo(all);
     return true;
@@ -377,9 +366,9 @@ static int listen_for(place *p, int size)
 {
     struct sockaddr_in6 own;
     socklen_t           bytes = sizeof own;
-    int                 i, k, fd = -1;
-    for (i = 0; i < p->ports && fd < 0; i++)
-        for (k = 0; k < (p->here ? p->count : 1) && fd < 0; k++) {
+    int                 fd = -1;
+    for (int i = 0; i < p->ports && fd < 0; i++)
+        for (int k = 0; k < (p->here ? p->count : 1) && fd < 0; k++) {
             const char *address = p->here ? p->address[k] : NULL;
             fd = listen_at(address, AF_INET6, p->port + i, size);
             if (fd < 0) fd = listen_at(address, AF_INET, p->port + i, size);
@@ -394,13 +383,13 @@ static bool answer(carrier *c, const place *p, caller *g, const nccl_id *id)
 {
     const uint64_t key[2] = {p->number, p->word};
     hello    h;
-    uint64_t number, proof;
+    uint64_t       proof;
     memcpy(&h, g->message[0], sizeof h);
     if (h.word != p->word || h.size != c->comm.size || h.rank <= 0 || h.rank >= h.size || c->link[h.rank] >= 0) {
         drop_caller(g);
         return false;
     }
-    number = sip_hash(key, &g->until, sizeof g->until);      /* random, of this caller: when it came */
+    uint64_t number = sip_hash(key, &g->until, sizeof g->until); /* random, of this caller: when it came */
     if (g->received == 1) {
         challenge answer;
         answer.word = p->word;
@@ -436,9 +425,8 @@ static bool answer_all(carrier *c, const place *p, int listener, const nccl_id *
     entrance   d;
     open_entrance(&d, listener, sizeof(hello), sizeof(uint64_t));
     while (left > 0 && seconds_now() < until) {
-        caller *g;
         if (c->culprit < 0 && hear(c, why) != TN_OK && until > seconds_now() + LATE) until = seconds_now() + LATE;
-        g = poll_callers(&d);
+        caller *g = poll_callers(&d);
         left -= g && answer(c, p, g, id);
     }
     close_entrance(&d);
@@ -449,7 +437,7 @@ static bool answer_all(carrier *c, const place *p, int listener, const nccl_id *
    job with its own secret: why keeps a wrong proof, and the next port is tried. */
 static bool call_at(carrier *c, const place *p, const char *address, int port, double until, nccl_id *id, char why[TN_WHY])
 {
-    struct addrinfo hints, *all = NULL, *at;
+    struct addrinfo hints, *all = NULL;
     const double    left = until - seconds_now();
     struct timeval  limit = {0, 0};
     hello           h;
@@ -468,7 +456,7 @@ static bool call_at(carrier *c, const place *p, const char *address, int port, d
     h.size = c->comm.size;
     snprintf(number, sizeof number, "%d", port);
     if (getaddrinfo(address, number, &hints, &all) != 0) return false;
-    for (at = all; at && !good; at = at->ai_next) {
+    for (struct addrinfo *at = all; at && !good; at = at->ai_next) {
         const int fd = socket(at->ai_family, at->ai_socktype, at->ai_protocol);
         if (fd < 0) continue;
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);      /* also of connect, on Linux */
@@ -492,11 +480,10 @@ static bool call_at(carrier *c, const place *p, const char *address, int port, d
 static bool call_first(carrier *c, place *p, const char *file, nccl_id *id, char why[TN_WHY])
 {
     const double until = seconds_now() + c->seconds;
-    int          i, k;
     for (; seconds_now() < until; sleep_for(0.05)) {
         if (file && !read_place(p, file, why)) continue;
-        for (i = 0; i < p->count; i++)
-            for (k = 0; k < p->ports && seconds_now() < until; k++) {
+        for (int i = 0; i < p->count; i++)
+            for (int k = 0; k < p->ports && seconds_now() < until; k++) {
                 if (!call_at(c, p, p->address[i], p->port + k, until, id, why)) continue;
                 return c->culprit < 0 || breaks(c, c->culprit, "has ended", why) == TN_OK;
             }
@@ -510,8 +497,6 @@ static bool find_place(carrier *c, place *p, const char *file, char why[TN_WHY])
     const uint64_t keys[2][2] = {{1, 0}, {2, 0}};
     const char    *address = comm_variable("MASTER_ADDR"), *secret = comm_variable("TN_COMM_SECRET");
     const double   until = seconds_now() + c->seconds;
-    bool           listens;
-    int            i;
     memset(p, 0, sizeof *p);
     p->word = MEET ^ comm_job();
     p->port = 29500;
@@ -524,13 +509,13 @@ static bool find_place(carrier *c, place *p, const char *file, char why[TN_WHY])
                  LEAST_SECRET);
         return false;
     }
-    listens = c->comm.rank == 0 && c->comm.size != 1 && (address || !file);
+    bool listens = c->comm.rank == 0 && c->comm.size != 1 && (address || !file);
     for (; listens && !resolve(p); sleep_for(0.05)) {        /* a name server may know the name late */
         if (seconds_now() < until) continue;
         snprintf(why, TN_WHY, "MASTER_ADDR is \"%.100s\", which this machine cannot resolve", p->address[0]);
         return false;
     }
-    for (i = 0; i < 2; i++) c->key[i] = secret ? sip_hash(keys[i], secret, strlen(secret)) : 0;
+    for (int i = 0; i < 2; i++) c->key[i] = secret ? sip_hash(keys[i], secret, strlen(secret)) : 0;
     if (random_number(&p->number) || !secret) return true;
     snprintf(why, TN_WHY, "TN_COMM_SECRET needs random numbers, and /dev/urandom cannot be read");
     return false;
@@ -541,8 +526,6 @@ static bool meet(carrier *c, nccl_id *id, char why[TN_WHY])
 {
     const char *file = comm_variable("TN_COMM_FILE");
     place       p;
-    int         listener;
-    bool        good;
     if (!find_place(c, &p, file, why)) return false;
     if (c->comm.size == 1) return true;
     snprintf(why, TN_WHY, "rank %d of %d: the others were not found within %d s: %.100s", c->comm.rank, c->comm.size, c->seconds,
@@ -555,7 +538,7 @@ static bool meet(carrier *c, nccl_id *id, char why[TN_WHY])
         p.ports = 1;
         if (!p.here) p.count = 0, find_addresses(&p);
     }
-    listener = listen_for(&p, c->comm.size);
+    int listener = listen_for(&p, c->comm.size);
     if (listener < 0) {
         snprintf(why, TN_WHY, "rank 0 of %d: cannot listen at port %d or the %d after it", c->comm.size, p.port, p.ports - 1);
         return false;
@@ -567,7 +550,7 @@ static bool meet(carrier *c, nccl_id *id, char why[TN_WHY])
         close(listener);
         return false;
     }
-    good = answer_all(c, &p, listener, id, why);
+    bool good = answer_all(c, &p, listener, id, why);
     if (file) unlink(file);
     return good;
 }
@@ -661,8 +644,8 @@ tn_comm *comm_nccl(int rank, int size, int device, char why[TN_WHY])
     carrier    *c = rank >= 0 && rank < size ? (carrier *)calloc(1, sizeof *c) : NULL;
     const char *wrong = NULL;
     nccl_id     id;
-    int         status = 0, r, seconds;
-    bool        left = false, good;
+    int         status = 0, seconds;
+    bool        left = false;
     if (!comm_seconds(&seconds, why)) {
         free(c);
         return NULL;
@@ -674,7 +657,7 @@ tn_comm *comm_nccl(int rank, int size, int device, char why[TN_WHY])
         free(c);
         return NULL;
     }
-    for (r = 0; r < size; r++) c->link[r] = -1;
+    for (int r = 0; r < size; r++) c->link[r] = -1;
     c->finished = c->culprit = -1;
     c->seconds = seconds;
     c->comm.abi = TN_COMM_ABI;
@@ -692,7 +675,7 @@ tn_comm *comm_nccl(int rank, int size, int device, char why[TN_WHY])
     if (!wrong) wrong = select_gpu(c, device);
     if (!wrong && rank == 0 && (status = c->get_id(&id)) != 0) wrong = c->text(status);
     if (wrong && c->seconds > 60) c->seconds = 60;          /* it meets the others all the same, so that they need not wait */
-    good = meet(c, &id, why);
+    bool good = meet(c, &id, why);
     if (good && !wrong && begin_nccl(c, &id, &left, why)) return &c->comm;
     if (wrong) snprintf(why, TN_WHY, "rank %d of %d: %.200s", rank, size, wrong);
     if (!c->broken[0]) tell(c, rank);

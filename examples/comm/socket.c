@@ -27,8 +27,7 @@ typedef struct carrier {
 /* Tells all others which rank has failed, or that this process has finished. */
 static void tell(carrier *c, int news)
 {
-    int r;
-    for (r = 0; r < c->comm.size; r++)
+    for (int r = 0; r < c->comm.size; r++)
         if (c->fd[NEWS][r] >= 0 && send(c->fd[NEWS][r], &news, sizeof news, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) continue;
 }
 
@@ -56,8 +55,7 @@ static tn_status hear(carrier *c, int r, char why[TN_WHY])
 /* Whether one of those that have met has ended. */
 static bool anybody_ended(carrier *c, char why[TN_WHY])
 {
-    int r;
-    for (r = 0; r < c->comm.size; r++) if (c->fd[NEWS][r] >= 0 && hear(c, r, why) != TN_OK) return true;
+    for (int r = 0; r < c->comm.size; r++) if (c->fd[NEWS][r] >= 0 && hear(c, r, why) != TN_OK) return true;
     return false;
 }
 
@@ -70,14 +68,13 @@ static tn_status lost(carrier *c, int r, char why[TN_WHY])
 /* Moves what can be moved at once. false: the socket is closed. */
 static bool move(int fd, short events, const char **out, size_t *out_left, char **in, size_t *in_left)
 {
-    ssize_t n;
     if (out && events) {
-        n = send(fd, *out, *out_left, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = send(fd, *out, *out_left, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno != EAGAIN && errno != EINTR) return false;
         if (n > 0) *out += n, *out_left -= (size_t)n;
     }
     if (in && events) {
-        n = recv(fd, *in, *in_left, MSG_DONTWAIT);
+        ssize_t n = recv(fd, *in, *in_left, MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return false;
         if (n > 0) *in += n, *in_left -= (size_t)n;
     }
@@ -97,14 +94,14 @@ static tn_status exchange(void *state, int to, const void *out, size_t out_left,
     while (!c->broken[0] && (out_left > 0 || in_left > 0)) {
         struct pollfd *w = c->watched;
         const size_t   before = out_left + in_left;
-        int            r, n = 0, sends = -1, receives = -1, ready;
+        int            n = 0, sends = -1, receives = -1;
         if (out_left > 0) sends = n, w[n].fd = c->fd[DATA][to], w[n++].events = POLLOUT;
         if (in_left > 0) receives = n, w[n].fd = c->fd[DATA][from], w[n++].events = POLLIN;
-        for (r = 0; r < c->comm.size; r++)
+        for (int r = 0; r < c->comm.size; r++)
             if (c->fd[NEWS][r] >= 0) w[n].fd = c->fd[NEWS][r], w[n++].events = POLLIN;
-        ready = poll(w, (nfds_t)n, 1000);
+        int ready = poll(w, (nfds_t)n, 1000);
         if (ready < 0 && errno != EINTR) return breaks(c, c->comm.rank, strerror(errno), why);
-        for (r = 0; ready > 0 && r < c->comm.size; r++)          /* first: who has ended the others */
+        for (int r = 0; ready > 0 && r < c->comm.size; r++)      /* first: who has ended the others */
             if (c->fd[NEWS][r] >= 0 && hear(c, r, why) != TN_OK) return TN_ERR_COMM;
         if (ready > 0 && sends >= 0 && !move(w[sends].fd, w[sends].revents, &o, &out_left, NULL, NULL))
             return lost(c, to, why);
@@ -120,10 +117,9 @@ static tn_status exchange(void *state, int to, const void *out, size_t out_left,
 static void close_all(tn_comm *comm, bool failed)
 {
     carrier *c = (carrier *)comm->state;
-    int      r, kind;
     if (!c->broken[0]) tell(c, failed ? comm->rank : FINISHED);
-    for (kind = 0; kind < KINDS; kind++) {
-        for (r = 0; c->fd[kind] && r < comm->size; r++) if (c->fd[kind][r] >= 0) close(c->fd[kind][r]);
+    for (int kind = 0; kind < KINDS; kind++) {
+        for (int r = 0; c->fd[kind] && r < comm->size; r++) if (c->fd[kind][r] >= 0) close(c->fd[kind][r]);
         free(c->fd[kind]);
     }
     free(c->watched);
@@ -147,8 +143,8 @@ static bool place_of(const carrier *c, int rank, struct sockaddr_un *at)
 /* Whether one of those that this process has met has ended. One that has finished may be far ahead: its news stay. */
 static bool ended_early(carrier *c, char why[TN_WHY])
 {
-    int r, news;
-    for (r = 0; r < c->comm.size; r++) {
+    int news;
+    for (int r = 0; r < c->comm.size; r++) {
         const int fd = c->fd[NEWS][r];
         if (fd < 0) continue;
         if (recv(fd, &news, sizeof news, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof news && news == FINISHED) continue;
@@ -161,9 +157,8 @@ static bool ended_early(carrier *c, char why[TN_WHY])
 static int connect_to(const struct sockaddr_un *at)
 {
     const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    int       before;
     if (fd >= 0 && fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && connect(fd, (const struct sockaddr *)at, sizeof *at) == 0) return fd;
-    before = errno;
+    int before = errno;
     if (fd >= 0) close(fd);
     errno = before;
     return -1;
@@ -173,7 +168,6 @@ static int call(carrier *c, int rank, int kind, double until, char why[TN_WHY])
 {
     struct sockaddr_un at;
     hello              h;
-    int                fd, word;
     memset(&h, 0, sizeof h);
     h.job = c->job;
     h.rank = c->comm.rank;
@@ -181,8 +175,9 @@ static int call(carrier *c, int rank, int kind, double until, char why[TN_WHY])
     h.kind = kind;
     if (!place_of(c, rank, &at)) return -1;
     for (; !c->broken[0] && seconds_now() < until && !ended_early(c, why); sleep_for(0.01)) {
+        int fd;
         if ((fd = connect_to(&at)) < 0) continue;
-        word = 0;
+        int word = 0;
         if (sends(fd, &h, sizeof h) && receive(fd, &word, sizeof word, until) && word == WELCOME) return fd;
         close(fd);
         if (word == 0) continue;
@@ -198,11 +193,10 @@ static bool answer(carrier *c, entrance *d, double until, char why[TN_WHY])
 {
     caller *g = poll_callers(d);
     hello  h;
-    int    word;
     if (seconds_now() > until || ended_early(c, why)) return false;
     if (!g) return true;
     memcpy(&h, g->message[0], sizeof h);
-    word = h.job != c->job || h.size != c->comm.size || h.rank <= c->comm.rank || h.rank >= h.size || h.kind < 0
+    int word = h.job != c->job || h.size != c->comm.size || h.rank <= c->comm.rank || h.rank >= h.size || h.kind < 0
          || h.kind >= KINDS ? OTHER_JOB : c->fd[h.kind][h.rank] >= 0 ? TAKEN : WELCOME;
     if (sends(g->fd, &word, sizeof word) && word == WELCOME) {
         c->fd[h.kind][h.rank] = g->fd;
@@ -214,8 +208,7 @@ static bool answer(carrier *c, entrance *d, double until, char why[TN_WHY])
 
 static int first_missing(const carrier *c)
 {
-    int r;
-    for (r = 0; r < c->comm.size; r++) if (r != c->comm.rank && (c->fd[DATA][r] < 0 || c->fd[NEWS][r] < 0)) return r;
+    for (int r = 0; r < c->comm.size; r++) if (r != c->comm.rank && (c->fd[DATA][r] < 0 || c->fd[NEWS][r] < 0)) return r;
     return -1;
 }
 
@@ -223,7 +216,6 @@ static int first_missing(const carrier *c)
 static int listen_here(const carrier *c, struct sockaddr_un *at, char why[TN_WHY])
 {
     struct stat s;
-    int         fd;
     if ((mkdir(c->folder, 0700) != 0 && errno != EEXIST) || !place_of(c, c->comm.rank, at) || lstat(c->folder, &s) != 0 ||
         !S_ISDIR(s.st_mode) || s.st_uid != geteuid()) {
         snprintf(why, TN_WHY, "%.80s: not a folder of this user in which sockets can be made", c->folder);
@@ -238,7 +230,7 @@ static int listen_here(const carrier *c, struct sockaddr_un *at, char why[TN_WHY
         snprintf(why, TN_WHY, "%.100s is not a socket, expected a new or empty folder", at->sun_path);
         return -1;
     }
-    fd = connect_to(at);
+    int fd = connect_to(at);
     if (fd >= 0 || errno == EAGAIN) {
         if (fd >= 0) close(fd);
         snprintf(why, TN_WHY, "%.80s: another process of this rank listens there, expected a folder, or MASTER_PORT, of its own "
@@ -259,11 +251,11 @@ static bool connect_all(carrier *c, char why[TN_WHY])
     struct sockaddr_un at;
     const int          listener = listen_here(c, &at, why);
     entrance               d;
-    int                r, kind;
+    int                r;
     if (listener < 0) return false;
     open_entrance(&d, listener, sizeof(hello), 0);
     for (r = 0; r < c->comm.rank && !c->broken[0]; r++)
-        for (kind = 0; kind < KINDS && !c->broken[0]; kind++) c->fd[kind][r] = call(c, r, kind, until, why);
+        for (int kind = 0; kind < KINDS && !c->broken[0]; kind++) c->fd[kind][r] = call(c, r, kind, until, why);
     while (!c->broken[0] && first_missing(c) > c->comm.rank && answer(c, &d, until, why)) { }
     close_entrance(&d);
     unlink(at.sun_path);
@@ -278,7 +270,7 @@ tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
 {
     const char *tmp = comm_variable("TMPDIR");
     carrier    *c;
-    int         r, kind, seconds;
+    int         seconds;
     if (!comm_seconds(&seconds, why)) return NULL;
     if (size < 1 || rank < 0 || rank >= size || !(c = (carrier *)calloc(1, sizeof *c))) {
         snprintf(why, TN_WHY, "rank %d of %d, expected 0 <= rank < size, and memory", rank, size);
@@ -294,7 +286,7 @@ tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
     c->comm.close = close_all;
     c->seconds = seconds;
     c->job = comm_job();
-    r = folder ? snprintf(c->folder, sizeof c->folder, "%s", folder)
+    int r = folder ? snprintf(c->folder, sizeof c->folder, "%s", folder)
                : snprintf(c->folder, sizeof c->folder, "%s/tn-%d-%016llx", tmp ? tmp : "/tmp", (int)geteuid(),
                           (unsigned long long)c->job);
     if (r >= (int)sizeof c->folder) {
@@ -304,7 +296,7 @@ tn_comm *comm_socket(const char *folder, int rank, int size, char why[TN_WHY])
         return NULL;
     }
     c->watched = (struct pollfd *)calloc((size_t)size + 2, sizeof *c->watched);
-    for (kind = 0; kind < KINDS; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         c->fd[kind] = (int *)malloc((size_t)size * sizeof **c->fd);
         for (r = 0; c->fd[kind] && r < size; r++) c->fd[kind][r] = -1;
     }

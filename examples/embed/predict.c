@@ -24,7 +24,7 @@ int main(void)
 {
     static float broken[DIGITS * SEGMENTS][SEGMENTS];   /* every digit with each of its segments wrong */
     int32_t      answer[DIGITS * SEGMENTS];
-    int          i, right = 0, right_broken = 0;
+    int          right = 0, right_broken = 0;
     char         why[TN_WHY];
     tn_ctx      *ctx;
     tn_mlp       layer;
@@ -36,16 +36,16 @@ int main(void)
         return puts(tn_ctx_error(ctx)), 1;
 
     if (!predict(ctx, &layer, segments_of[0], DIGITS, answer)) return puts(tn_ctx_error(ctx)), 1;
-    for (i = 0; i < DIGITS; i++) {
+    for (int i = 0; i < DIGITS; i++) {
         printf("display %d: %d\n", i, (int)answer[i]);
         right += answer[i] == i;
     }
-    for (i = 0; i < DIGITS * SEGMENTS; i++) {
+    for (int i = 0; i < DIGITS * SEGMENTS; i++) {
         memcpy(broken[i], segments_of[i / SEGMENTS], sizeof *broken);
         broken[i][i % SEGMENTS] = 1 - broken[i][i % SEGMENTS];
     }
     if (!predict(ctx, &layer, broken[0], DIGITS * SEGMENTS, answer)) return puts(tn_ctx_error(ctx)), 1;
-    for (i = 0; i < DIGITS * SEGMENTS; i++) right_broken += answer[i] == i / SEGMENTS;
+    for (int i = 0; i < DIGITS * SEGMENTS; i++) right_broken += answer[i] == i / SEGMENTS;
     tn_ctx_destroy(ctx);
 
     printf("\nmodel_bytes: %d\n", (int)sizeof weights);

@@ -24,12 +24,11 @@ int main(int argc, char **argv)
     static int32_t digit[ROWS];
     const char    *path = argc > 1 ? argv[1] : "digits.safetensors";
     char           why[TN_WHY];
-    int            row, step;
     double         loss_now = 0;
     tn_ctx        *ctx;
     tn_mlp         layer;
     if (tn_ctx_create(&(tn_desc){ .seed = 1 }, &ctx, why) != TN_OK) return puts(why), 1;
-    for (row = 0; row < ROWS; row++) {
+    for (int row = 0; row < ROWS; row++) {
         memcpy(display[row], segments_of[row % DIGITS], sizeof *display);
         digit[row] = row % DIGITS;
     }
@@ -38,7 +37,7 @@ int main(int argc, char **argv)
                                                   .out_bias = true }, &layer);
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 5e-3, .weight_decay = 1e-2,
         .schedule = { .kind = TN_SCHEDULE_COSINE, .total = STEPS } });
-    for (step = 0; step < STEPS; step++) {
+    for (int step = 0; step < STEPS; step++) {
         tn_ctx_reset(ctx);
         tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, ROWS, SEGMENTS), *y = tn_tensor_1d(ctx, TN_I32, ROWS);
         tn_write(x, TN_F32, display, ROWS * SEGMENTS);

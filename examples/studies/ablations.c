@@ -38,8 +38,7 @@ static void add_variants(study *s, entry e[VARIANTS])
         "bilinear_2x", "bilinear_3x", "relu_4x", "projection_before", "projection_after", "projection_after_equal",
         "biases", "init_gpt2", "init_uniform"
     };
-    int i;
-    for (i = 0; i < VARIANTS; i++) {
+    for (int i = 0; i < VARIANTS; i++) {
         tn_transformer_desc d = study_desc(s);
         d.hidden = 2 * s->dim;
         switch (i) {
@@ -63,8 +62,6 @@ int main(int argc, char **argv)
     study     *s = study_create("out/ablations");
     const flag flags[] = {STUDY_FLAGS(s), {0}};
     entry      e[VARIANTS];
-    size_t     i;
-    int64_t    k;
 
     read_flags(argc, argv, flags);
     study_open(s);
@@ -73,14 +70,13 @@ int main(int argc, char **argv)
     study_table(s, "ablations", e, VARIANTS);
     study_plot(s, "ablations", "A one-layer bilinear model, and what is taken away", e, VARIANTS);
     printf("\n%-60s %10s %18s   nats a token\n", "", "document", "here");
-    for (i = 0; i < sizeof questions / sizeof *questions; i++) {
+    for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
         double difference[MAX_SEEDS];
-        estimate        apart;
         const question *q = &questions[i];
-        for (k = 0; k < s->seeds; k++)
+        for (int64_t k = 0; k < s->seeds; k++)
             difference[k] = s->run[q->worse][k].token[POINTS - 1] - s->run[q->better][k].token[POINTS - 1];
         printf("%-60s %10.2f", q->what, q->document);
-        apart = estimate_of(difference, s->seeds);
+        estimate apart = estimate_of(difference, s->seeds);
         print_estimate(apart);
         printf("   %s\n", verdict(apart));
     }

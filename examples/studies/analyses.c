@@ -41,11 +41,11 @@ static void analyse(tn_ctx *ctx, const char *const *path, const tn_transformer_d
                     const char *const *words, tn_tensor *ids, const char *out)
 {
     net            n;
-    tn_cp         *pixels[2], *tokens;
+    tn_cp         *pixels[2];
     tn_eigen       e;
     tn_transformer lm;
     tn_params     *params = tn_params_create(ctx);
-    tn_tensor     *s = tn_scale(ctx, tn_matmul(ctx, tn_transpose(x, 0, 1), x), 1.0 / (double)x->shape[0]), *t;
+    tn_tensor     *s = tn_scale(ctx, tn_matmul(ctx, tn_transpose(x, 0, 1), x), 1.0 / (double)x->shape[0]);
     for (int i = 0; i < 2; i++) pixels[i] = open_net(ctx, &n, path[i]);
     tn_transformer_init(params, "", desc, &lm);
     if (tn_params_load(params, path[2]) != TN_OK || tn_cp_eigen_all(pixels[0], 1, &e) != TN_OK) check(ctx);
@@ -57,11 +57,11 @@ static void analyse(tn_ctx *ctx, const char *const *path, const tn_transformer_d
                tn_item(tn_accuracy(ctx, tn_cp_apply(ctx, tn_cp_truncate(pixels[0], k), x), y)));
     show(tn_cp_cosines(pixels[0], pixels[1]), &(tn_table_desc){ .digits = 2 });                      /* 3 */
     show(tn_cp_cosines(tn_cp_data_metric(pixels[0], s), tn_cp_data_metric(pixels[1], s)), &(tn_table_desc){ .digits = 2 });
-    t = tn_add(ctx, lm.embed.w, tn_mlp_forward(ctx, &lm.blocks[0].mlp, lm.embed.w));                 /* 4 */
+    tn_tensor *t = tn_add(ctx, lm.embed.w, tn_mlp_forward(ctx, &lm.blocks[0].mlp, lm.embed.w));      /* 4 */
     t = tn_gather(ctx, tn_linear_forward(ctx, &lm.head, t), 0, ids);
     show(t, &(tn_table_desc){ .row_names = words + VOCAB, .column_names = words, .top = 4, .each_row = true });
-    tokens = tn_cp_fold_in(tn_cp_fold_out(tn_cp_from_mlp(ctx, &lm.blocks[0].mlp), lm.head.w, NULL),
-                           tn_transpose(lm.embed.w, 0, 1), NULL);
+    tn_cp *tokens = tn_cp_fold_in(tn_cp_fold_out(tn_cp_from_mlp(ctx, &lm.blocks[0].mlp), lm.head.w, NULL),
+                                  tn_transpose(lm.embed.w, 0, 1), NULL);
     show(tn_cp_interaction_of(tokens, (int64_t)tn_item(tn_slice(ids, 0, 0, 1))), &(tn_table_desc){ .row_names = words,
          .column_names = words, .top = 5, .order = TN_ORDER_MAGNITUDE, .symmetric = true });
     for (int64_t h = 0; h < desc->heads; h++) {                                                      /* 5 */
@@ -80,19 +80,17 @@ static void analyse(tn_ctx *ctx, const char *const *path, const tn_transformer_d
 
 static void train_net(tn_ctx *ctx, uint64_t seed, int64_t epochs, tn_tensor *images, tn_tensor *labels, const char *path)
 {
-    net       n;
-    tn_optim *optim;
+    net n;
     tn_ctx_seed(ctx, seed);
     open_net(ctx, &n, NULL);
-    optim = tn_optim_create(n.params, &(tn_optim_desc){ .lr = 3e-3, .weight_decay = 0.1 });
+    tn_optim *optim = tn_optim_create(n.params, &(tn_optim_desc){ .lr = 3e-3, .weight_decay = 0.1 });
     for (int64_t step = 0; step < epochs * TRAIN / BATCH; step++) {
-        int64_t    first = step * BATCH % TRAIN;
-        tn_tensor *x, *loss;
+        int64_t first = step * BATCH % TRAIN;
         tn_ctx_reset(ctx);
         tn_record(ctx);
-        x = tn_noise(ctx, tn_slice(images, 0, first, first + BATCH), 0.2);
+        tn_tensor *x = tn_noise(ctx, tn_slice(images, 0, first, first + BATCH), 0.2);
         x = tn_mlp_forward(ctx, &n.mlp, tn_linear_forward(ctx, &n.embed, x));
-        loss = tn_cross_entropy(ctx, tn_linear_forward(ctx, &n.unembed, x), tn_slice(labels, 0, first, first + BATCH));
+        tn_tensor *loss = tn_cross_entropy(ctx, tn_linear_forward(ctx, &n.unembed, x), tn_slice(labels, 0, first, first + BATCH));
         if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) check(ctx);
     }
     if (tn_params_save(n.params, path) != TN_OK) check(ctx);
@@ -107,27 +105,24 @@ static void train_lm(tn_ctx *ctx, const tn_transformer_desc *desc, int64_t steps
     uint32_t       random = 1;
     tn_transformer model;
     tn_params     *params = tn_params_create(ctx);
-    tn_optim      *optim;
     double         last = 0;
     tn_transformer_init(params, "", desc, &model);
-    optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 1e-2 });
+    tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 1e-2 });
     check(ctx);
     for (int64_t step = 0; step < steps; step++) {
-        tn_tensor *in, *next, *loss;
         for (int i = 0; i < TEXTS; i++) {
-            const int32_t *from;
             random = random * 1664525u + 1013904223u;
-            from = ids + (int64_t)(random >> 8) % (count - CONTEXT);
+            const int32_t *from = ids + (int64_t)(random >> 8) % (count - CONTEXT);
             memcpy(x + i * CONTEXT, from, sizeof *x * CONTEXT);
             memcpy(y + i * CONTEXT, from + 1, sizeof *y * CONTEXT);
         }
         tn_ctx_reset(ctx);
-        in = tn_tensor_2d(ctx, TN_I32, TEXTS, CONTEXT);
-        next = tn_tensor_2d(ctx, TN_I32, TEXTS, CONTEXT);
+        tn_tensor *in = tn_tensor_2d(ctx, TN_I32, TEXTS, CONTEXT);
+        tn_tensor *next = tn_tensor_2d(ctx, TN_I32, TEXTS, CONTEXT);
         tn_write(in, TN_I32, x, TEXTS * CONTEXT);
         tn_write(next, TN_I32, y, TEXTS * CONTEXT);
         tn_record(ctx);
-        loss = tn_transformer_loss(ctx, &model, in, next);
+        tn_tensor *loss = tn_transformer_loss(ctx, &model, in, next);
         if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) check(ctx);
         last = tn_item(loss);
     }
@@ -178,50 +173,47 @@ int main(int argc, char **argv)
     };
     static const char *const shown[] = {"the", "a", "of", "is", "layer"};
     static const char *names[VOCAB + 5];
-    char      why[TN_WHY], path[3][600];
+    char       why[TN_WHY], path[3][600];
     const char *paths[3];
-    int32_t   rows[5];
-    int64_t   count, i, five = 5;
-    int32_t  *ids;
-    size_t    bytes;
-    tn_ctx   *ctx;
-    tn_tensor *images, *labels, *of;
-    tn_tokenizer *tokenizer;
+    int32_t    rows[5];
+    int64_t    five = 5;
+    size_t     bytes;
+    tn_ctx    *ctx;
     tn_transformer_desc desc = { .layers = 1, .dim = DIM, .heads = 2, .context = CONTEXT, .attention = TN_ATTENTION_BILINEAR,
                                  .mlp = TN_MLP_BILINEAR, .no_norm = true };
-    char     *text;
+    char      *text;
     read_flags(argc, argv, flags);
     make_folder(o.out);
     if (tn_ctx_create(&(tn_desc){ .seed = 1 }, &ctx, why) != TN_OK) stop(why);
-    for (i = 0; i < 3; i++) {
+    for (int64_t i = 0; i < 3; i++) {
         snprintf(path[i], sizeof path[i], "%s/%s.safetensors", o.out, i == 0 ? "first" : i == 1 ? "second" : "language");
         paths[i] = path[i];
     }
-    images = tn_idx_load(ctx, "examples/data/digits-images-idx3-ubyte", 1 / 16.0);
-    labels = tn_idx_load(ctx, "examples/data/digits-labels-idx1-ubyte", 0);
+    tn_tensor *images = tn_idx_load(ctx, "examples/data/digits-images-idx3-ubyte", 1 / 16.0);
+    tn_tensor *labels = tn_idx_load(ctx, "examples/data/digits-labels-idx1-ubyte", 0);
     images = images ? tn_tensor_keep(tn_reshape_2d(images, ALL, 64)) : NULL;
     check(ctx);
     train_net(ctx, 1, 30, images, labels, paths[0]);
     train_net(ctx, 2, 30, images, labels, paths[1]);
     text = read_text(o.text, &bytes);
-    tokenizer = tn_tokenizer_train(ctx, text, bytes, VOCAB, NULL);
-    ids = malloc((bytes + 1) * sizeof *ids);                     /* a token has a byte or more */
+    tn_tokenizer *tokenizer = tn_tokenizer_train(ctx, text, bytes, VOCAB, NULL);
+    int32_t      *ids = malloc((bytes + 1) * sizeof *ids);       /* a token has a byte or more */
     if (!ids) stop("no memory for the tokens");
-    count = tn_tokenizer_encode(tokenizer, text, bytes, TN_BOS_NONE, ids, (int64_t)bytes, NULL);
+    int64_t count = tn_tokenizer_encode(tokenizer, text, bytes, TN_BOS_NONE, ids, (int64_t)bytes, NULL);
     check(ctx);
     printf("text: %.0f bytes, %.0f tokens\n", (double)bytes, (double)count);
     desc.vocab = tn_tokenizer_count(tokenizer);
     if (count <= CONTEXT || desc.vocab != VOCAB) stop("the text is too short");
     train_lm(ctx, &desc, o.steps, ids, count, paths[2]);
     free(ids);
-    for (i = 0; i < VOCAB; i++) names[i] = tn_tokenizer_token(tokenizer, i);
-    for (i = 0; i < 5; i++) {
+    for (int64_t i = 0; i < VOCAB; i++) names[i] = tn_tokenizer_token(tokenizer, i);
+    for (int64_t i = 0; i < 5; i++) {
         int32_t id = (int32_t)tn_tokenizer_id(tokenizer, shown[i]);
         rows[i] = id < 0 ? (int32_t)(VOCAB - 1 - i) : id;
         names[VOCAB + i] = names[rows[i]];
     }
     tn_ctx_reset(ctx);
-    of = tn_tensor_from(ctx, 1, &five, TN_I32, rows);
+    tn_tensor *of = tn_tensor_from(ctx, 1, &five, TN_I32, rows);
     analyse(ctx, paths, &desc, tn_slice(images, 0, TRAIN, ALL), tn_slice(labels, 0, TRAIN, ALL), names, of, o.out);
     printf("lines: %d\n", counted_lines());
     free(text);

@@ -91,19 +91,16 @@ static void convert(tn_ctx *ctx, const options *o, tn_mlp_kind kind, const image
     const char *name = tn_mlp_kind_name(kind);
     char        label[32];
     gated       g;
-    tn_mlp      bilinear;
-    tn_cp      *cp;
-    double      before, dropped, after;
     gated_init(ctx, &g, o, kind);
     snprintf(label, sizeof label, "%-10s", name);
-    before = train_gated(ctx, &g, o, set, test, o->epochs, label, false);
+    double before = train_gated(ctx, &g, o, set, test, o->epochs, label, false);
     g.t = 1;
-    dropped = accuracy_of(ctx, logits_of_gated, &g, test);
+    double dropped = accuracy_of(ctx, logits_of_gated, &g, test);
     snprintf(label, sizeof label, "  -> t = 1  ");
-    after = train_gated(ctx, &g, o, set, test, o->anneal_epochs, label, true);
-    bilinear = g.layer;                              /* the same parameters, read as what they have become */
+    double after = train_gated(ctx, &g, o, set, test, o->anneal_epochs, label, true);
+    tn_mlp bilinear = g.layer;                       /* the same parameters, read as what they have become */
     bilinear.desc.kind = TN_MLP_BILINEAR;
-    cp = tn_cp_from_mlp(ctx, &bilinear);
+    tn_cp *cp = tn_cp_from_mlp(ctx, &bilinear);
     check(ctx);
     printf("accuracy_%s: %.4f\n", name, before);
     printf("accuracy_%s_without_activation: %.4f\n", name, dropped);
@@ -116,19 +113,18 @@ static void convert(tn_ctx *ctx, const options *o, tn_mlp_kind kind, const image
 
 int main(int argc, char **argv)
 {
-    options   o = read_options(argc, argv);
-    tn_desc   desc = { .threads = (int)o.threads };
-    char      why[TN_WHY];
-    double    start = now(), scratch;
-    tn_ctx   *ctx;
-    image_set set, test;
-    gated     g;
+    options o = read_options(argc, argv);
+    tn_desc desc = { .threads = (int)o.threads };
+    char    why[TN_WHY];
+    double  start = now();
+    tn_ctx *ctx;
+    gated   g;
 
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
-    set = load_set(ctx, o.data, "train");
-    test = load_set(ctx, o.data, "t10k");
+    image_set set = load_set(ctx, o.data, "train");
+    image_set test = load_set(ctx, o.data, "t10k");
     gated_init(ctx, &g, &o, TN_MLP_BILINEAR);
-    scratch = train_gated(ctx, &g, &o, &set, &test, o.epochs + o.anneal_epochs, "bilinear  ", false);
+    double scratch = train_gated(ctx, &g, &o, &set, &test, o.epochs + o.anneal_epochs, "bilinear  ", false);
     tn_params_destroy(g.params);
     if (strcmp(o.kind, "reglu")) convert(ctx, &o, TN_MLP_SWIGLU, &set, &test);
     if (strcmp(o.kind, "swiglu")) convert(ctx, &o, TN_MLP_REGLU, &set, &test);

@@ -94,10 +94,9 @@ static tn_tensor *sets_of(tn_ctx *ctx, const curve *c, int64_t length, int64_t h
 static tn_tensor *attend(tn_ctx *ctx, const curve *c, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc)
 {
     const int64_t H = v->shape[2];
-    tn_tensor    *first, *second;
     if (!is_differential(c)) return tn_attend(ctx, q, k, v, desc);
-    first = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, desc);
-    second = tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, desc);
+    tn_tensor *first = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, desc);
+    tn_tensor *second = tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, desc);
     return tn_sub(ctx, first, tn_scale(ctx, second, 0.2));
 }
 
@@ -109,14 +108,11 @@ static double measure(const options *o, const curve *c, int64_t length, bool bac
 {
     tn_ctx *ctx = context(o, TN_F32);
     double  best = HUGE_VAL, spent = 0;
-    int     i;
-    for (i = 0; i < REPEATS && spent < o->seconds / 4; i++) {
-        double     start;
-        tn_tensor *q, *k, *v, *y;
+    for (int i = 0; i < REPEATS && spent < o->seconds / 4; i++) {
         tn_ctx_reset(ctx);
-        q = sets_of(ctx, c, length, o->heads, o->dim);
-        k = sets_of(ctx, c, length, o->heads, o->dim);
-        v = normal(ctx, length, o->heads, o->dim);
+        tn_tensor *q = sets_of(ctx, c, length, o->heads, o->dim);
+        tn_tensor *k = sets_of(ctx, c, length, o->heads, o->dim);
+        tn_tensor *v = normal(ctx, length, o->heads, o->dim);
         check(ctx);
         if (backward) {
             tn_record(ctx);
@@ -124,8 +120,8 @@ static double measure(const options *o, const curve *c, int64_t length, bool bac
             tn_watch(k);
             tn_watch(v);
         }
-        start = now();
-        y = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .form = c->form });
+        double     start = now();
+        tn_tensor *y = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .form = c->form });
         if (is_differential(c)) y = tn_scale(ctx, tn_rmsnorm(ctx, y, NULL, 1e-5), 0.8);
         if (backward) tn_backward(ctx, tn_sum(ctx, y));
         check(ctx);
@@ -139,12 +135,11 @@ static double measure(const options *o, const curve *c, int64_t length, bool bac
 
 static void print_table(const measured *m, const char *title, double (*values)[SIZES], double scale)
 {
-    int c, i;
     printf("\n%s\n%12s", title, "T");
-    for (c = 0; c < CURVES; c++) printf("%18s", curves[c].name);
-    for (i = 0; i < m->count; i++) {
+    for (int c = 0; c < CURVES; c++) printf("%18s", curves[c].name);
+    for (int i = 0; i < m->count; i++) {
         printf("\n%12.0f", m->length[i]);
-        for (c = 0; c < CURVES; c++) is_number(values[c][i]) ? printf("%18.2f", values[c][i] * scale) : printf("%18s", "-");
+        for (int c = 0; c < CURVES; c++) is_number(values[c][i]) ? printf("%18.2f", values[c][i] * scale) : printf("%18s", "-");
     }
     printf("\n");
 }
@@ -152,14 +147,14 @@ static void print_table(const measured *m, const char *title, double (*values)[S
 static void measure_all(const options *o, measured *m)
 {
     bool    going[2][CURVES];
-    int     b, c, left = 2 * CURVES;
+    int     left = 2 * CURVES;
     int64_t length;
-    for (b = 0; b < 2; b++) for (c = 0; c < CURVES; c++) going[b][c] = true;
+    for (int b = 0; b < 2; b++) for (int c = 0; c < CURVES; c++) going[b][c] = true;
     for (length = FIRST, m->count = 0; length <= o->most && m->count < SIZES && left > 0; length *= 2, m->count++) {
         m->length[m->count] = (double)length;
         if (isatty(2)) fprintf(stderr, "\rT = %lld ", (long long)length);
-        for (b = 0; b < 2; b++)
-            for (c = 0; c < CURVES; c++) {
+        for (int b = 0; b < 2; b++)
+            for (int c = 0; c < CURVES; c++) {
                 m->seconds[b][c][m->count] = m->bytes[b][c][m->count] = NAN;
                 if (!going[b][c]) continue;
                 m->seconds[b][c][m->count] = measure(o, &curves[c], length, b == 1, &m->bytes[b][c][m->count]);
@@ -174,11 +169,10 @@ static void plot(const options *o, tn_ctx *ctx, const measured *m, double (*valu
 {
     tn_series s[2 * CURVES] = {{0}};
     double    y[2][CURVES][SIZES];
-    int       b, c, i;
-    for (b = 0; b < 2; b++)
-        for (c = 0; c < CURVES; c++) {
+    for (int b = 0; b < 2; b++)
+        for (int c = 0; c < CURVES; c++) {
             tn_series *to = &s[b * CURVES + c];
-            for (i = 0; i < m->count; i++) y[b][c][i] = scale * values[b][c][i];
+            for (int i = 0; i < m->count; i++) y[b][c][i] = scale * values[b][c][i];
             to->name = b ? curves[c].name : NULL;
             to->x = m->length;
             to->y = y[b][c];
@@ -210,8 +204,7 @@ static double counted_crossover(const curve *c, double d, bool backward)
 static double seen_crossover(const measured *m, const double *quadratic, const double *linear, double *most)
 {
     double at = NAN;
-    int    i;
-    for (i = 0; i < m->count && is_number(quadratic[i]) && is_number(linear[i]); i++) {
+    for (int i = 0; i < m->count && is_number(quadratic[i]) && is_number(linear[i]); i++) {
         double here = log(linear[i] / quadratic[i]), before = i > 0 ? log(linear[i - 1] / quadratic[i - 1]) : 0;
         *most = m->length[i];
         if (here >= 0) at = NAN;
@@ -223,8 +216,7 @@ static double seen_crossover(const measured *m, const double *quadratic, const d
 
 static void print_crossover(const options *o, const measured *m, const char *name, int quadratic)
 {
-    int b;
-    for (b = 0; b < 2; b++) {
+    for (int b = 0; b < 2; b++) {
         const char *way = b ? "forward_backward" : "forward";
         double      most = 0, seen = seen_crossover(m, m->seconds[b][quadratic], m->seconds[b][quadratic + 1], &most);
         double      counted = counted_crossover(&curves[quadratic], (double)o->dim, b == 1);
@@ -241,18 +233,17 @@ static int64_t pattern_rank(tn_ctx *ctx, const curve *c, bool causal)
 {
     const int64_t n = RANK_TOKENS, shape[4] = {1, RANK_TOKENS, 1, RANK_TOKENS};
     double       *unit = calloc((size_t)(n * n), sizeof *unit), sigma[RANK_TOKENS];
-    tn_tensor    *q, *k, *v, *pattern;
     tn_svd_result svd;
     int64_t       i;
     if (!unit) stop("no memory");
     for (i = 0; i < n; i++) unit[i * n + i] = 1;
     tn_ctx_reset(ctx);
-    q = sets_of(ctx, c, n, 1, RANK_DIM);
-    k = sets_of(ctx, c, n, 1, RANK_DIM);
-    v = tn_tensor_nd(ctx, TN_REAL, 4, shape);
+    tn_tensor *q = sets_of(ctx, c, n, 1, RANK_DIM);
+    tn_tensor *k = sets_of(ctx, c, n, 1, RANK_DIM);
+    tn_tensor *v = tn_tensor_nd(ctx, TN_REAL, 4, shape);
     tn_write(v, TN_F64, unit, n * n);
     free(unit);
-    pattern = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .row = TN_ROW_SCALE_NONE,
+    tn_tensor *pattern = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .row = TN_ROW_SCALE_NONE,
                                                          .bidirectional = !causal });
     tn_svd(ctx, tn_reshape_2d(pattern, n, n), NULL, &svd);
     check(ctx);
@@ -265,10 +256,9 @@ static int64_t pattern_rank(tn_ctx *ctx, const curve *c, bool causal)
 static void print_ranks(const options *o)
 {
     tn_ctx *ctx = context(o, TN_F64);
-    int     c;
     printf("\nThe rank of the pattern of %d tokens, d = %d (singular values above 1e-12 of the largest)\n", RANK_TOKENS,
            RANK_DIM);
-    for (c = 0; c < CURVES; c++) {
+    for (int c = 0; c < CURVES; c++) {
         const curve *of = &curves[c];
         if (of->form == TN_ATTEND_FORM_LINEAR) continue;
         printf("rank_%s: %lld\n", of->name, (long long)pattern_rank(ctx, of, false));
@@ -297,20 +287,20 @@ static double pieces_difference(tn_ctx *ctx)
 {
     const int64_t n = 3000;
     tn_tensor    *q = normal(ctx, n, 2, LONG_DIM), *k = normal(ctx, n, 2, LONG_DIM), *v = normal(ctx, n, 1, LONG_DIM);
-    tn_tensor    *state = new_state(ctx), *whole;
+    tn_tensor    *state = new_state(ctx);
     double       *a = calloc((size_t)(2 * n * LONG_DIM), sizeof *a), *b = a + n * LONG_DIM, worst = 0, most = 0;
-    int64_t       i, from, to;
+    int64_t       to;
     if (!a) stop("no memory");
-    whole = tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = TN_ATTEND_BILINEAR,
+    tn_tensor *whole = tn_attend(ctx, q, k, v, &(tn_attend_desc){ .kind = TN_ATTEND_BILINEAR,
         .form = TN_ATTEND_FORM_QUADRATIC });
     tn_read(whole, TN_F64, a, n * LONG_DIM);
-    for (from = 0; from < n; from = to) {
+    for (int64_t from = 0; from < n; from = to) {
         to = from + 777 < n ? from + 777 : n;
         tn_read(attend_on(ctx, tn_slice(q, 1, from, to), tn_slice(k, 1, from, to), tn_slice(v, 1, from, to), state, from),
                 TN_F64, b + from * LONG_DIM, (to - from) * LONG_DIM);
     }
     check(ctx);
-    for (i = 0; i < n * LONG_DIM; i++) {
+    for (int64_t i = 0; i < n * LONG_DIM; i++) {
         keep_largest(&worst, fabs(a[i] - b[i]));
         if (fabs(a[i]) > most) most = fabs(a[i]);
     }
@@ -321,23 +311,20 @@ static double pieces_difference(tn_ctx *ctx)
 
 static void read_long(const options *o)
 {
-    tn_ctx    *ctx = context(o, TN_F32);
-    tn_tensor *state;
-    int64_t    past, n;
-    double     seconds = 0, squares = 0, difference = pieces_difference(ctx);
+    tn_ctx *ctx = context(o, TN_F32);
+    int64_t n;
+    double  seconds = 0, squares = 0, difference = pieces_difference(ctx);
     tn_ctx_destroy(ctx);
     ctx = context(o, TN_F32);
-    state = new_state(ctx);
-    for (past = 0; past < o->tokens; past += n) {
-        tn_tensor *q, *k, *v, *y;
-        double     start;
+    tn_tensor *state = new_state(ctx);
+    for (int64_t past = 0; past < o->tokens; past += n) {
         n = o->tokens - past < PIECE ? o->tokens - past : PIECE;
         tn_ctx_reset(ctx);
-        q = normal(ctx, n, 2, LONG_DIM);
-        k = normal(ctx, n, 2, LONG_DIM);
-        v = normal(ctx, n, 1, LONG_DIM);
-        start = now();
-        y = attend_on(ctx, q, k, v, state, past);
+        tn_tensor *q = normal(ctx, n, 2, LONG_DIM);
+        tn_tensor *k = normal(ctx, n, 2, LONG_DIM);
+        tn_tensor *v = normal(ctx, n, 1, LONG_DIM);
+        double     start = now();
+        tn_tensor *y = attend_on(ctx, q, k, v, state, past);
         check(ctx);
         seconds += now() - start;
         squares += tn_item(tn_mean(ctx, tn_mul(ctx, y, y))) * (double)n;

@@ -96,12 +96,10 @@ static char *text_of_run(const char *run)
 
 static tn_tensor *rare_tokens(tn_ctx *ctx, const tokens *text, int64_t vocab)
 {
-    double    *v = zeros(vocab, sizeof *v);
-    tn_tensor *t;
-    int64_t    i;
-    for (i = 0; i < text->count; i++) v[text->id[i]]++;
-    for (i = 0; i < vocab; i++) v[i] = v[i] < RARE ? -1e30 : 0;
-    t = tn_tensor_keep(tn_tensor_from(ctx, 1, &vocab, TN_F64, v));
+    double *v = zeros(vocab, sizeof *v);
+    for (int64_t i = 0; i < text->count; i++) v[text->id[i]]++;
+    for (int64_t i = 0; i < vocab; i++) v[i] = v[i] < RARE ? -1e30 : 0;
+    tn_tensor *t = tn_tensor_keep(tn_tensor_from(ctx, 1, &vocab, TN_F64, v));
     check(ctx);
     free(v);
     return t;
@@ -111,12 +109,11 @@ static language load_language(tn_ctx *ctx, const options *o)
 {
     language l = {0};
     corpus   c = {0};
-    char    *text;
     int64_t  bytes, next;
     l.model = model_of_run(ctx, o->run, true);
     l.tokenizer = tokenizer_of_run(ctx, o->run, &l.model);
     if (o->block >= l.model.desc.layers) stop("--block is not a block of the model: the first is 0");
-    text = read_text(o->text ? o->text : text_of_run(o->run), &bytes);
+    char *text = read_text(o->text ? o->text : text_of_run(o->run), &bytes);
     c.tokenizer = l.tokenizer;
     c.marks = document_end(text, bytes, &next) < bytes;
     l.text = encode_documents(ctx, &c, text, bytes);
@@ -135,10 +132,9 @@ static tn_tensor *read_activations(tn_ctx *ctx, const options *o, const language
     tn_tensor    *all = tn_tensor_keep(tn_tensor_2d(ctx, TN_F32, l->text.count, dim)), *x, *scale = NULL;
     char          middle[48], norm[48];
     tn_tap        taps[2] = {{middle, tn_tap_read, &x}, {norm, tn_tap_read, &scale}};
-    int64_t       at;
     snprintf(middle, sizeof middle, "blocks.%lld.middle", (long long)o->block);
     snprintf(norm, sizeof norm, "blocks.%lld.norm2.scale", (long long)o->block);
-    for (at = 0; at < l->text.count; at += T) {
+    for (int64_t at = 0; at < l->text.count; at += T) {
         tn_ctx_reset(ctx);
         tn_transformer_run(ctx, &l->model, tn_tensor_from(ctx, 2, shape, TN_I32, l->text.id + at), taps,
                            l->model.desc.no_norm ? 1 : 2);
@@ -153,9 +149,7 @@ static tn_tensor *read_activations(tn_ctx *ctx, const options *o, const language
 static activations load(tn_ctx *ctx, const options *o, const language *l)
 {
     activations a = {0};
-    tn_tensor  *x, *flat, *centred;
-    double      size;
-    x = l->tokenizer ? read_activations(ctx, o, l) : o->file ? tn_npy_load(ctx, o->file) : made_up(ctx, &a.truth);
+    tn_tensor  *x = l->tokenizer ? read_activations(ctx, o, l) : o->file ? tn_npy_load(ctx, o->file) : made_up(ctx, &a.truth);
     check(ctx);
     if (x->rank < 2 || x->shape[x->rank - 1] < 1) stop("the activations must have a shape [..,d]");
     a.d = x->shape[x->rank - 1];
@@ -167,10 +161,10 @@ static activations load(tn_ctx *ctx, const options *o, const language *l)
                 (long long)a.count, (long long)(o->batch * 10 / 9 + 20), (long long)o->batch);
         exit(2);
     }
-    flat = tn_reshape_2d(x, a.count, a.d);
+    tn_tensor *flat = tn_reshape_2d(x, a.count, a.d);
     a.mean = tn_scale(ctx, tn_einsum(ctx, "nd->d", 1, (tn_tensor *[]){tn_slice(flat, 0, 0, a.train)}), 1 / (double)a.train);
-    centred = tn_sub(ctx, flat, a.mean);
-    size = sqrt(tn_item(tn_mean(ctx, tn_mul(ctx, centred, centred))) * (double)a.d);
+    tn_tensor *centred = tn_sub(ctx, flat, a.mean);
+    double     size = sqrt(tn_item(tn_mean(ctx, tn_mul(ctx, centred, centred))) * (double)a.d);
     check(ctx);
     if (!(size > 0)) stop("all activations are equal");
     a.size = size;
@@ -195,12 +189,10 @@ typedef struct model {
 
 static model make_model(tn_ctx *ctx, int kind, const activations *a, const options *o)
 {
-    int64_t    shape[2] = {o->latents, a->d};
-    model      m = {0};
-    tn_tensor *start, *w, *b;
-    double    *ones = zeros(o->latents, sizeof *ones);
-    int64_t    i;
-    for (i = 0; i < o->latents; i++) ones[i] = 1;
+    int64_t shape[2] = {o->latents, a->d};
+    model   m = {0};
+    double *ones = zeros(o->latents, sizeof *ones);
+    for (int64_t i = 0; i < o->latents; i++) ones[i] = 1;
     m.kind = kind;
     m.active = o->active;
     m.params = tn_params_create(ctx);
@@ -214,12 +206,12 @@ static model make_model(tn_ctx *ctx, int kind, const activations *a, const optio
     m.centre = tn_params_find(m.params, "centre")->value;
     m.dictionary = tn_params_find(m.params, "dictionary")->value;
     tn_ctx_seed(ctx, (uint64_t)o->seed + 1);               /* both begin with the same directions, which encode and decode */
-    start = unit_rows(ctx, tn_normal(ctx, 2, shape, 0, 1));
-    w = kind == LINEAR ? m.linear.w : tn_reshape_2d(tn_slice(m.bilinear.w, 0, 0, 1), o->latents, a->d);
+    tn_tensor *start = unit_rows(ctx, tn_normal(ctx, 2, shape, 0, 1));
+    tn_tensor *w = kind == LINEAR ? m.linear.w : tn_reshape_2d(tn_slice(m.bilinear.w, 0, 0, 1), o->latents, a->d);
     tn_assign(m.dictionary, start);
     tn_assign(m.centre, a->mean);
     tn_assign(w, start);
-    b = kind == LINEAR ? m.linear.b : m.bilinear.b;
+    tn_tensor *b = kind == LINEAR ? m.linear.b : m.bilinear.b;
     tn_assign(b, tn_scale(ctx, b, 0));
     if (kind == BILINEAR) {
         w = tn_slice(m.bilinear.w, 0, 1, 2);
@@ -243,21 +235,19 @@ static tn_tensor *reconstruct(tn_ctx *ctx, const model *m, tn_tensor *x, tn_tens
 
 static void train(tn_ctx *ctx, const model *m, const activations *a, const options *o)
 {
-    int64_t   step;
     uint64_t  state = (uint64_t)o->seed;
     tn_optim *optim = tn_optim_create(m->params, &(tn_optim_desc){ .lr = o->lr,
         .schedule = { .kind = TN_SCHEDULE_TRAPEZOID, .warmup = o->steps / 20, .total = o->steps } });
     int32_t  *rows = zeros(o->batch, sizeof *rows);
-    for (step = 0; step < o->steps; step++) {
-        tn_tensor *pick, *x, *ids, *z, *loss;
-        int64_t    i;
+    for (int64_t step = 0; step < o->steps; step++) {
+        tn_tensor *ids, *z;
         tn_ctx_reset(ctx);
-        for (i = 0; i < o->batch; i++) rows[i] = (int32_t)random_below(&state, a->train);
-        pick = tn_tensor_1d(ctx, TN_I32, o->batch);
+        for (int64_t i = 0; i < o->batch; i++) rows[i] = (int32_t)random_below(&state, a->train);
+        tn_tensor *pick = tn_tensor_1d(ctx, TN_I32, o->batch);
         tn_write(pick, TN_I32, rows, o->batch);
         tn_record(ctx);
-        x = tn_embed(ctx, a->x, pick);
-        loss = tn_scale(ctx, tn_mse(ctx, reconstruct(ctx, m, x, &ids, &z), x), (double)a->d);
+        tn_tensor *x = tn_embed(ctx, a->x, pick);
+        tn_tensor *loss = tn_scale(ctx, tn_mse(ctx, reconstruct(ctx, m, x, &ids, &z), x), (double)a->d);
         if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) check(ctx);
         if (isatty(1) && step % 20 == 0)
             printf("\r%s: step %lld of %lld, loss %.4f ", kind_name[m->kind], (long long)step, (long long)o->steps,
@@ -293,27 +283,26 @@ static figures measure(tn_ctx *ctx, const model *m, const activations *a, const 
     double  variance = 0, *z = zeros(EVALUATED * m->active, sizeof *z);
     bool   *used = zeros(o->latents, sizeof *used);
     int32_t *ids = zeros(EVALUATED * m->active, sizeof *ids);
-    int64_t first, i;
-    for (first = a->train; first < a->count; first += EVALUATED) {
+    for (int64_t first = a->train; first < a->count; first += EVALUATED) {
         const int64_t last = first + EVALUATED < a->count ? first + EVALUATED : a->count, n = last - first;
-        tn_tensor    *x, *y, *chosen, *value, *d;
+        tn_tensor    *chosen, *value;
         tn_ctx_reset(ctx);
-        x = tn_slice(a->x, 0, first, last);
-        y = reconstruct(ctx, m, x, &chosen, &value);
+        tn_tensor *x = tn_slice(a->x, 0, first, last);
+        tn_tensor *y = reconstruct(ctx, m, x, &chosen, &value);
         r.unexplained += tn_item(tn_mse(ctx, y, x)) * (double)n;
-        d = tn_sub(ctx, x, a->mean);
+        tn_tensor *d = tn_sub(ctx, x, a->mean);
         variance += tn_item(tn_mean(ctx, tn_mul(ctx, d, d))) * (double)n;
         tn_read(value, TN_F64, z, n * m->active);
         tn_read(chosen, TN_I32, ids, n * m->active);
         check(ctx);
-        for (i = 0; i < n * m->active; i++)
+        for (int64_t i = 0; i < n * m->active; i++)
             if (z[i] > 0) {
                 r.active += 1 / (double)(a->count - a->train);
                 used[ids[i]] = true;
             }
     }
     r.unexplained /= variance;
-    for (i = 0; i < o->latents; i++) r.unused += !used[i];
+    for (int64_t i = 0; i < o->latents; i++) r.unused += !used[i];
     if (a->truth) r.found = found(ctx, m->dictionary, a->truth);
     tn_ctx_reset(ctx);
     check(ctx);
@@ -326,16 +315,15 @@ static figures measure(tn_ctx *ctx, const model *m, const activations *a, const 
 /* The unexplained variance of the k largest principal components of the trained rows, on the held-out ones. */
 static double unexplained_by_components(tn_ctx *ctx, const activations *a, int64_t k)
 {
-    tn_tensor     *x = tn_sub(ctx, tn_slice(a->x, 0, 0, a->train), a->mean), *y, *v;
+    tn_tensor     *x = tn_sub(ctx, tn_slice(a->x, 0, 0, a->train), a->mean);
     tn_eigh_result e;
-    double         left;
     if (k > a->d) k = a->d;
     if (tn_eigh(ctx, tn_matmul(ctx, tn_transpose(x, 0, 1), x),
                 &(tn_eigh_desc){ .order = TN_EIGH_MAGNITUDE, .symmetrise = true }, &e) != TN_OK) check(ctx);
-    v = tn_slice(e.vectors, 0, 0, k);
+    tn_tensor *v = tn_slice(e.vectors, 0, 0, k);
     x = tn_sub(ctx, tn_slice(a->x, 0, a->train, a->count), a->mean);
-    y = tn_matmul(ctx, tn_matmul(ctx, x, tn_transpose(v, 0, 1)), v);
-    left = tn_item(tn_mse(ctx, x, y)) / tn_item(tn_mean(ctx, tn_mul(ctx, x, x)));
+    tn_tensor *y = tn_matmul(ctx, tn_matmul(ctx, x, tn_transpose(v, 0, 1)), v);
+    double     left = tn_item(tn_mse(ctx, x, y)) / tn_item(tn_mean(ctx, tn_mul(ctx, x, x)));
     tn_eigh_destroy(&e);
     tn_ctx_reset(ctx);
     check(ctx);
@@ -366,14 +354,13 @@ static features features_of(tn_ctx *ctx, const model *m, const activations *a)
     features      f = {0};
     double       *z = grown(NULL, EVALUATED * k, sizeof *z), *row = grown(NULL, latents + 1, sizeof *row);
     int32_t      *ids = grown(NULL, EVALUATED * k, sizeof *ids);
-    int64_t       first, i, j;
     f.rows = n;
     f.count = latents + 1;
     f.values = tn_tensor_keep(tn_tensor_2d(ctx, TN_F32, n, f.count));
     f.dictionary = tn_tensor_keep(tn_concat(ctx, 2, (tn_tensor *[]){unit_rows(ctx, m->dictionary),
         tn_reshape_2d(tn_scale(ctx, m->centre, a->size), 1, a->d)}, 0));
     check(ctx);
-    for (first = 0; first < n; first += EVALUATED) {
+    for (int64_t first = 0; first < n; first += EVALUATED) {
         const int64_t end = first + EVALUATED < n ? first + EVALUATED : n;
         tn_tensor    *chosen, *value;
         tn_ctx_reset(ctx);
@@ -381,9 +368,9 @@ static features features_of(tn_ctx *ctx, const model *m, const activations *a)
         tn_read(value, TN_F64, z, (end - first) * k);
         tn_read(chosen, TN_I32, ids, (end - first) * k);
         check(ctx);
-        for (i = 0; i < end - first; i++) {
+        for (int64_t i = 0; i < end - first; i++) {
             memset(row, 0, (size_t)latents * sizeof *row);
-            for (j = 0; j < k; j++) row[ids[i * k + j]] = z[i * k + j] * a->size;
+            for (int64_t j = 0; j < k; j++) row[ids[i * k + j]] = z[i * k + j] * a->size;
             row[latents] = 1;
             tn_write(tn_slice(f.values, 0, first + i, first + i + 1), TN_F64, row, f.count);
         }
@@ -432,10 +419,10 @@ static void print_interactions(tn_ctx *ctx, const language *l, const reading_of_
     const int64_t n = f->count + b->mlp->constant;
     int32_t       at[4];
     double        value[4];
-    tn_tensor    *ids, *top, *u = tn_slice(tn_circuit_unembedding(ctx, &l->model), 0, token, token + 1);
+    tn_tensor    *ids, *u = tn_slice(tn_circuit_unembedding(ctx, &l->model), 0, token, token + 1);
     tn_tensor    *c = tn_cp_dictionary(b->mlp, tn_reshape(u, 1, &l->model.desc.dim), f->dictionary, b->moment);
     check(ctx);
-    top = tn_topk(ctx, tn_slice(c, 0, own, own + 1), 1, n < 4 ? n : 4, TN_ORDER_MAGNITUDE, &ids);
+    tn_tensor *top = tn_topk(ctx, tn_slice(c, 0, own, own + 1), 1, n < 4 ? n : 4, TN_ORDER_MAGNITUDE, &ids);
     if (tn_read(top, TN_F64, value, 4) != TN_OK || tn_read(ids, TN_I32, at, 4) != TN_OK) check(ctx);
     printf("    interacts, for \"%s\", with", tn_tokenizer_token(l->tokenizer, token));
     for (int i = 0; i < 4; i++) {
@@ -455,19 +442,19 @@ static void print_remainder(tn_ctx *ctx, const language *l, const activations *a
 {
     tn_tensor *y = tn_matmul(ctx, f->values, f->dictionary);
     tn_tensor *x = tn_scale(ctx, tn_slice(a->x, 0, a->train, a->count), a->size);
-    tn_tensor *of_x = tn_cp_apply(ctx, b->mlp, x), *of_y = tn_cp_apply(ctx, b->mlp, y), *mean, *d;
-    double     sum, whole, worst = 0, size = 0, missed;
-    mean = tn_scale(ctx, tn_sum_axis(ctx, of_x, 0), 1 / (double)f->rows);
-    d = tn_sub(ctx, of_x, mean);
-    missed = tn_item(tn_mse(ctx, of_x, of_y)) / tn_item(tn_mean(ctx, tn_mul(ctx, d, d)));
+    tn_tensor *of_x = tn_cp_apply(ctx, b->mlp, x), *of_y = tn_cp_apply(ctx, b->mlp, y);
+    double     worst = 0, size = 0;
+    tn_tensor *mean = tn_scale(ctx, tn_sum_axis(ctx, of_x, 0), 1 / (double)f->rows);
+    tn_tensor *d = tn_sub(ctx, of_x, mean);
+    double     missed = tn_item(tn_mse(ctx, of_x, of_y)) / tn_item(tn_mean(ctx, tn_mul(ctx, d, d)));
     mean = tn_scale(ctx, tn_sum_axis(ctx, of_y, 0), 1 / (double)f->rows);
     mean = tn_affine(ctx, mean, tn_circuit_unembedding(ctx, &l->model), NULL);
     for (int64_t t = 0; t < l->model.desc.vocab; t += l->model.desc.vocab / 8 + 1) {
         tn_tensor *u = tn_slice(tn_circuit_unembedding(ctx, &l->model), 0, t, t + 1);
         tn_tensor *c = tn_cp_dictionary(b->mlp, tn_reshape(u, 1, &l->model.desc.dim), f->dictionary, b->moment);
         check(ctx);
-        sum = tn_item(tn_sum(ctx, c));
-        whole = tn_item(tn_slice(mean, 0, t, t + 1));
+        double sum = tn_item(tn_sum(ctx, c));
+        double whole = tn_item(tn_slice(mean, 0, t, t + 1));
         tn_tensor_destroy(c);
         keep_largest(&worst, fabs(sum - whole));
         keep_largest(&size, fabs(whole));
@@ -479,15 +466,15 @@ static void print_remainder(tn_ctx *ctx, const language *l, const activations *a
 static reading_of_block read_block(tn_ctx *ctx, const options *o, const language *l, const features *f)
 {
     reading_of_block b = {0};
-    tn_tensor       *values = f->values, *v, *w, *rows;
+    tn_tensor       *values = f->values;
     if (!(b.mlp = tn_circuit_mlp(ctx, &l->model, o->block))) check(ctx);
     if (b.mlp->order != 2) stop("the MLP of --block is not of order 2");
     if (b.mlp->constant) values = tn_append_one(ctx, values);
     b.moment = tn_tensor_keep(tn_scale(ctx, tn_matmul(ctx, tn_transpose(values, 0, 1), values), 1 / (double)f->rows));
-    w = tn_slice(b.mlp->f[0], 1, 0, l->model.desc.dim);
-    v = tn_copy(ctx, tn_slice(b.mlp->f[1], 1, 0, l->model.desc.dim));
+    tn_tensor *w = tn_slice(b.mlp->f[0], 1, 0, l->model.desc.dim);
+    tn_tensor *v = tn_copy(ctx, tn_slice(b.mlp->f[1], 1, 0, l->model.desc.dim));
     if (tn_svd(ctx, v, NULL, &b.output) != TN_OK) check(ctx);
-    rows = tn_slice(f->dictionary, 0, 0, f->count - 1);
+    tn_tensor *rows = tn_slice(f->dictionary, 0, 0, f->count - 1);
     b.modified = tn_tensor_keep(tn_modified_features(ctx, tn_copy(ctx, w), rows, b.output.u));
     check(ctx);
     return b;
@@ -495,16 +482,16 @@ static reading_of_block read_block(tn_ctx *ctx, const options *o, const language
 
 static void show_features(tn_ctx *ctx, const options *o, const language *l, const activations *a, const model *m)
 {
-    const int64_t                    show = o->show < o->latents ? o->show : o->latents;
-    features                         f = features_of(ctx, m, a);
-    reading_of_block                 b = read_block(ctx, o, l, &f);
-    int32_t                         *strong = grown(NULL, show, sizeof *strong), row[3];
-    double                           top[3], kurtosis, change;
-    tn_tensor                       *ids, *power;
-    tn_circuit_evidence             *evidence = tn_circuit_evidence_create(ctx, &(tn_circuit_evidence_desc){
+    const int64_t              show = o->show < o->latents ? o->show : o->latents;
+    features                   f = features_of(ctx, m, a);
+    reading_of_block           b = read_block(ctx, o, l, &f);
+    int32_t                   *strong = grown(NULL, show, sizeof *strong), row[3];
+    double                     top[3], kurtosis;
+    tn_tensor                 *ids;
+    tn_circuit_evidence       *evidence = tn_circuit_evidence_create(ctx, &(tn_circuit_evidence_desc){
         .features = show, .top = 3, .seed = 1 });
-    tn_circuit_evidence_result       e;
-    power = tn_sum_axis(ctx, tn_mul(ctx, f.values, f.values), 0);
+    tn_circuit_evidence_result e;
+    tn_tensor                 *power = tn_sum_axis(ctx, tn_mul(ctx, f.values, f.values), 0);
     tn_topk(ctx, tn_slice(power, 0, 0, f.count - 1), 0, show, TN_ORDER_LARGEST, &ids);
     if (tn_read(ids, TN_I32, strong, show) != TN_OK) check(ctx);
     if (tn_circuit_evidence_add(evidence, tn_gather(ctx, f.values, 1, ids)) != TN_OK) check(ctx);
@@ -512,17 +499,17 @@ static void show_features(tn_ctx *ctx, const options *o, const language *l, cons
     printf("\n%s: the %lld strongest features of %lld held-out tokens\n", kind_name[m->kind], (long long)show,
            (long long)f.rows);
     for (int64_t i = 0; i < show; i++) {
-        int32_t    token, which;
+        int32_t    which;
         tn_tensor *at;
         tn_read(tn_slice(e.values, 0, i, i + 1), TN_F64, top, 3);
         tn_read(tn_slice(e.index, 0, i, i + 1), TN_I32, row, 3);
         tn_read(tn_slice(e.kurtosis, 0, i, i + 1), TN_F64, &kurtosis, 1);
         printf("  feature %d, kurtosis %.0f, raises", (int)strong[i], kurtosis);
-        token = print_tokens(ctx, l, tn_slice(f.dictionary, 0, strong[i], strong[i] + 1));
+        int32_t token = print_tokens(ctx, l, tn_slice(f.dictionary, 0, strong[i], strong[i] + 1));
         printf("\n");
         for (int k = 0; k < 3; k++) print_context(l, a, row[k], top[k]);
         print_interactions(ctx, l, &b, &f, strong[i], token);
-        change = tn_item(tn_topk(ctx, tn_slice(b.modified, 0, strong[i], strong[i] + 1), 1, 1, TN_ORDER_LARGEST, &at));
+        double change = tn_item(tn_topk(ctx, tn_slice(b.modified, 0, strong[i], strong[i] + 1), 1, 1, TN_ORDER_LARGEST, &at));
         tn_read(at, TN_I32, &which, 1);
         printf("    modifies most, by %.2f of its length, output feature %d:", change, (int)which);
         print_tokens(ctx, l, tn_affine(ctx, tn_copy(ctx, tn_transpose(tn_slice(b.output.u, 1, which, which + 1), 0, 1)),
@@ -545,9 +532,9 @@ static void show_features(tn_ctx *ctx, const options *o, const language *l, cons
 
 int main(int argc, char **argv)
 {
-    options     o = { .file = "none", .out = "out/autoencoder", .run = "none", .text = "none", .latents = 192, .active = 4,
-                      .steps = 2000, .batch = 256, .seed = 1, .tokens = 65536, .show = 4, .lr = 2e-3 };
-    const flag  flags[] = {
+    options    o = { .file = "none", .out = "out/autoencoder", .run = "none", .text = "none", .latents = 192, .active = 4,
+                     .steps = 2000, .batch = 256, .seed = 1, .tokens = 65536, .show = 4, .lr = 2e-3 };
+    const flag flags[] = {
         {"--run", FLAG_TEXT, &o.run, 0, 0, "the folder of a run of tn train, or none"},
         {"--block", FLAG_COUNT, &o.block, 0, 1e6, NULL},
         {"--text", FLAG_TEXT, &o.text, 0, 0, "a text for --run; none: that of the run"},
@@ -561,14 +548,12 @@ int main(int argc, char **argv)
         {"--lr", FLAG_REAL, &o.lr, 0, 10, NULL},
         SEED_FLAG(&o), THREADS_FLAG(&o), OUT_FLAG(&o), {0}
     };
-    char        why[TN_WHY];
-    tn_ctx     *ctx;
-    language    l = {0};
-    activations a;
-    model       m[KINDS];
-    figures     before = {0}, after[KINDS];
-    double      components, seconds[KINDS];
-    int         kind;
+    char       why[TN_WHY];
+    tn_ctx    *ctx;
+    language   l = {0};
+    model      m[KINDS];
+    figures    before = {0}, after[KINDS];
+    double     seconds[KINDS];
     read_flags(argc, argv, flags);
     if (!strcmp(o.file, "none")) o.file = NULL;
     if (!strcmp(o.run, "none")) o.run = NULL;
@@ -582,10 +567,10 @@ int main(int argc, char **argv)
     if (tn_ctx_create(&(tn_desc){ .seed = (uint64_t)o.seed, .threads = (int)o.threads }, &ctx, why) != TN_OK) stop(why);
     make_folder(o.out);
     if (o.run) l = load_language(ctx, &o);
-    a = load(ctx, &o, &l);
+    activations a = load(ctx, &o, &l);
     printf("%lld activations of %lld numbers, the last %lld held out; %lld latents, %lld active; %lld steps of %lld\n\n", (long long)a.count,
            (long long)a.d, (long long)(a.count - a.train), (long long)o.latents, (long long)o.active, (long long)o.steps, (long long)o.batch);
-    for (kind = 0; kind < KINDS; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         double start = now();
         m[kind] = make_model(ctx, kind, &a, &o);
         if (kind == LINEAR) before = measure(ctx, &m[kind], &a, &o);
@@ -593,7 +578,7 @@ int main(int argc, char **argv)
         seconds[kind] = now() - start;
         after[kind] = measure(ctx, &m[kind], &a, &o);
     }
-    components = unexplained_by_components(ctx, &a, o.active);
+    double components = unexplained_by_components(ctx, &a, o.active);
     printf("on held-out rows          before    linear  bilinear   %lld principal components\n", (long long)o.active);
     printf("unexplained variance    %8.4f  %8.4f  %8.4f   %8.4f\n", before.unexplained, after[0].unexplained,
            after[1].unexplained, components);
@@ -604,13 +589,13 @@ int main(int argc, char **argv)
     printf("parameters              %8s  %8lld  %8lld\n", "", (long long)tn_params_elements(m[0].params),
            (long long)tn_params_elements(m[1].params));
     printf("seconds                 %8s  %8.1f  %8.1f\n\nfiles:\n", "", seconds[0], seconds[1]);
-    for (kind = 0; kind < KINDS; kind++) save(ctx, &m[kind], o.out);
-    for (kind = 0; kind < KINDS && o.run; kind++) show_features(ctx, &o, &l, &a, &m[kind]);
+    for (int kind = 0; kind < KINDS; kind++) save(ctx, &m[kind], o.out);
+    for (int kind = 0; kind < KINDS && o.run; kind++) show_features(ctx, &o, &l, &a, &m[kind]);
     printf("\nunexplained_before: %.4f\n", before.unexplained);
-    for (kind = 0; kind < KINDS; kind++) printf("unexplained_%s: %.4f\n", kind_name[kind], after[kind].unexplained);
+    for (int kind = 0; kind < KINDS; kind++) printf("unexplained_%s: %.4f\n", kind_name[kind], after[kind].unexplained);
     printf("unexplained_components: %.4f\n", components);
-    for (kind = 0; kind < KINDS; kind++) printf("unused_%s: %lld\n", kind_name[kind], (long long)after[kind].unused);
-    for (kind = 0; kind < KINDS && a.truth; kind++) printf("found_%s: %.4f\n", kind_name[kind], after[kind].found);
+    for (int kind = 0; kind < KINDS; kind++) printf("unused_%s: %lld\n", kind_name[kind], (long long)after[kind].unused);
+    for (int kind = 0; kind < KINDS && a.truth; kind++) printf("found_%s: %.4f\n", kind_name[kind], after[kind].found);
     tn_ctx_destroy(ctx);
     return 0;
 }

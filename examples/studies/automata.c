@@ -47,8 +47,7 @@ static int coin(uint64_t *state) { return dice(state, 1024) >= 512; }
 /* One step of a rule; outside of an open boundary cells are 0. */
 static void next_cells(int64_t rule, const int *c, int64_t n, bool ring, int *next)
 {
-    int64_t j;
-    for (j = 0; j < n; j++) {
+    for (int64_t j = 0; j < n; j++) {
         const int l = j > 0 ? c[j - 1] : ring ? c[n - 1] : 0, r = j + 1 < n ? c[j + 1] : ring ? c[0] : 0;
         next[j] = (int)(rule >> (4 * l + 2 * c[j] + r) & 1);
     }
@@ -77,13 +76,11 @@ static strings random_strings(int64_t rule, int times, int64_t count, int64_t n,
 {
     strings s = make_strings(count, n);
     int    *was = malloc(sizeof *was * (size_t)n);
-    int64_t i;
-    int     t;
     if (!was) stop("no memory for the strings");
-    for (i = 0; i < count * n; i++) s.cell[i] = coin(state);
+    for (int64_t i = 0; i < count * n; i++) s.cell[i] = coin(state);
     memcpy(s.next, s.cell, sizeof(int) * (size_t)(count * n));
-    for (i = 0; i < count; i++)
-        for (t = 0; t < times; t++) {
+    for (int64_t i = 0; i < count; i++)
+        for (int t = 0; t < times; t++) {
             memcpy(was, s.next + i * n, sizeof *was * (size_t)n);
             next_cells(rule, was, n, true, s.next + i * n);
         }
@@ -96,16 +93,14 @@ static tn_tensor *one_hot(tn_ctx *ctx, const int *cell, int64_t rows, int64_t n,
 {
     const int64_t shape[3] = {rows, n, 2};
     float        *x = malloc(sizeof *x * (size_t)(rows * n * 2));
-    tn_tensor    *t;
-    int64_t       i, j;
     if (!x) stop("no memory for the cells");
-    for (i = 0; i < rows; i++)
-        for (j = 0; j < n; j++) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < n; j++) {
             const int c = cell[(ids ? ids[i] : i) * n + j];
             x[2 * (i * n + j)] = (float)(1 - c);
             x[2 * (i * n + j) + 1] = (float)c;
         }
-    t = tn_tensor_from(ctx, 3, shape, TN_F32, x);
+    tn_tensor *t = tn_tensor_from(ctx, 3, shape, TN_F32, x);
     free(x);
     return t;
 }
@@ -122,26 +117,25 @@ static int exact_rules(tn_ctx *ctx, tn_boundary boundary, const int64_t *lengths
     tn_params      *params = tn_params_create(ctx);
     tn_tn_attention layer;
     uint64_t        state = 1;
-    int64_t         i, j;
-    int             k, o, right = 0;
-    for (o = 0; o < RULES; o++) {
+    int             right = 0;
+    for (int o = 0; o < RULES; o++) {
         rules[o] = o;
         wrong[o] = false;
     }
     tn_tn_attention_from_rules(params, "automata", rules, RULES, boundary, &layer);
-    for (k = 0; k < count; k++) {
+    for (int k = 0; k < count; k++) {
         const int64_t n = lengths[k], all = n < CELLS ? (int64_t)1 << n : 64;
         strings       s = make_strings(all, n);
         float        *y = malloc(sizeof *y * (size_t)(all * n * RULES));
         if (!y) stop("no memory for the outputs");
-        for (i = 0; i < all * n; i++) s.cell[i] = n < CELLS ? (int)(i / n >> i % n & 1) : coin(&state);
+        for (int64_t i = 0; i < all * n; i++) s.cell[i] = n < CELLS ? (int)(i / n >> i % n & 1) : coin(&state);
         tn_ctx_reset(ctx);
         tn_read(tn_tn_attention_forward(ctx, &layer, one_hot(ctx, s.cell, all, n, NULL)), TN_F32, y, all * n * RULES);
         check(ctx);
-        for (o = 0; o < RULES; o++)
-            for (i = 0; i < all; i++) {
+        for (int o = 0; o < RULES; o++)
+            for (int64_t i = 0; i < all; i++) {
                 next_cells(o, s.cell + i * n, n, ring, s.next);
-                for (j = 0; j < n; j++) {
+                for (int64_t j = 0; j < n; j++) {
                     const double value = y[(i * n + j) * RULES + o];
                     wrong[o] = wrong[o] || (value > 0) != s.next[j];
                     keep_largest(deviation, fabs(fabs(value) - 1));
@@ -150,7 +144,7 @@ static int exact_rules(tn_ctx *ctx, tn_boundary boundary, const int64_t *lengths
         free(y);
         free_strings(&s);
     }
-    for (o = 0; o < RULES; o++) right += !wrong[o];
+    for (int o = 0; o < RULES; o++) right += !wrong[o];
     tn_params_destroy(params);
     return right;
 }
@@ -167,19 +161,17 @@ static task make_task(const options *o, int times, int64_t shortest, int64_t cou
 {
     uint64_t state = (uint64_t)seed * 1000003;
     task     t = {0};
-    int64_t  n;
     t.times = times;
     t.shortest = shortest;
     t.count = count;
     t.steps = steps;
-    for (n = shortest; n <= CELLS; n++) t.of[n] = random_strings(o->rule, times, count, n, &state);
+    for (int64_t n = shortest; n <= CELLS; n++) t.of[n] = random_strings(o->rule, times, count, n, &state);
     return t;
 }
 
 static void free_task(task *t)
 {
-    int64_t n;
-    for (n = t->shortest; n <= CELLS; n++) free_strings(&t->of[n]);
+    for (int64_t n = t->shortest; n <= CELLS; n++) free_strings(&t->of[n]);
 }
 
 /* The share of cells for which the layer says the wrong state. */
@@ -187,21 +179,20 @@ static double error_on(tn_ctx *ctx, const tn_tn_attention *layer, const strings 
 {
     const int64_t cells = s->count * s->n;
     float        *y = malloc(sizeof *y * (size_t)cells);
-    int64_t       i, wrong = 0;
+    int64_t       wrong = 0;
     if (!y) stop("no memory for the outputs");
     tn_ctx_reset(ctx);
     tn_read(tn_tn_attention_forward(ctx, layer, one_hot(ctx, s->cell, s->count, s->n, NULL)), TN_F32, y, cells);
     check(ctx);
-    for (i = 0; i < cells; i++) wrong += !((y[i] > 0) == (s->next[i] == 1) && is_number(y[i]));
+    for (int64_t i = 0; i < cells; i++) wrong += !((y[i] > 0) == (s->next[i] == 1) && is_number(y[i]));
     free(y);
     return (double)wrong / (double)cells;
 }
 
 static double error_of_task(tn_ctx *ctx, const tn_tn_attention *layer, const task *t)
 {
-    double  wrong = 0, cells = 0;
-    int64_t n;
-    for (n = t->shortest; n <= CELLS; n++) {
+    double wrong = 0, cells = 0;
+    for (int64_t n = t->shortest; n <= CELLS; n++) {
         wrong += error_on(ctx, layer, &t->of[n]) * (double)(t->count * n);
         cells += (double)(t->count * n);
     }
@@ -233,29 +224,25 @@ static void train(tn_ctx *ctx, const options *o, const task *t, int64_t seed, tn
 {
     tn_params *params = tn_params_create(ctx);
     uint64_t   state = (uint64_t)seed;
-    int64_t    step, i, j, ids[BATCH];
-    tn_optim  *optim;
+    int64_t    step, ids[BATCH];
     tn_tn_attention_init(params, "automata", &(tn_tn_attention_desc){ .in = 2, .bond = o->bond, .out = 1,
         .unit_inputs = true, .unit_weights = true }, layer);
-    optim = tn_optim_create(params, &(tn_optim_desc){ .lr = o->lr, .weight_decay = o->weight_decay,
+    tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = o->lr, .weight_decay = o->weight_decay,
         .schedule = { .kind = TN_SCHEDULE_COSINE, .total = t->steps } });
     check(ctx);
     for (step = 0; step < t->steps; step++) {
-        float          goal[BATCH * CELLS];
-        int64_t        n, shape[3];
-        const strings *s;
-        tn_tensor     *y;
+        float goal[BATCH * CELLS];
         if (c && step % o->every == 0) read_into(ctx, layer, t, unseen, step, c);
-        n = t->shortest + dice(&state, CELLS + 1 - t->shortest);
-        s = &t->of[n];
-        for (i = 0; i < BATCH; i++) {
+        int64_t        n = t->shortest + dice(&state, CELLS + 1 - t->shortest);
+        const strings *s = &t->of[n];
+        for (int64_t i = 0; i < BATCH; i++) {
             ids[i] = dice(&state, s->count);
-            for (j = 0; j < n; j++) goal[i * n + j] = s->next[ids[i] * n + j] ? 1 : -1;
+            for (int64_t j = 0; j < n; j++) goal[i * n + j] = s->next[ids[i] * n + j] ? 1 : -1;
         }
-        shape[0] = BATCH; shape[1] = n; shape[2] = 1;
+        int64_t shape[3] = {BATCH, n, 1};
         tn_ctx_reset(ctx);
         tn_record(ctx);
-        y = tn_tn_attention_forward(ctx, layer, one_hot(ctx, s->cell, BATCH, n, ids));
+        tn_tensor *y = tn_tn_attention_forward(ctx, layer, one_hot(ctx, s->cell, BATCH, n, ids));
         tn_backward(ctx, tn_mse(ctx, y, tn_tensor_from(ctx, 3, shape, TN_F32, goal)));
         tn_optim_step(optim);
         check(ctx);
@@ -286,9 +273,8 @@ static int64_t zero_from(const double *error, int64_t count)
    over the readings at which the trained strings are right and unseen ones are not. NaN if there are fewer than five. */
 static double exponent_of(const curve *c, int64_t first, int64_t last)
 {
-    double  n = 0, x = 0, y = 0, xx = 0, xy = 0;
-    int64_t i;
-    for (i = first; i < last; i++)
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (int64_t i = first; i < last; i++)
         if (c->unseen[i] > 0) {
             const double a = log(c->step[last] - c->step[i]), b = log(c->unseen[i]);
             n++; x += a; y += b; xx += a * a; xy += a * b;
@@ -299,8 +285,7 @@ static double exponent_of(const curve *c, int64_t first, int64_t last)
 static void draw_curve(tn_ctx *ctx, const curve *c, const char *folder)
 {
     static double trained[MOST_READINGS], unseen[MOST_READINGS];
-    int64_t       i;
-    for (i = 0; i < c->count; i++) {                        /* a logarithmic axis has no zero: lines end there */
+    for (int64_t i = 0; i < c->count; i++) {                /* a logarithmic axis has no zero: lines end there */
         trained[i] = c->trained[i] > 0 ? c->trained[i] : (double)NAN;
         unseen[i] = c->unseen[i] > 0 ? c->unseen[i] : (double)NAN;
     }
@@ -324,12 +309,11 @@ static int64_t draw_space_time(tn_ctx *ctx, const tn_tn_attention *layer, const 
     const char   *captions[2] = {"learned from strings of at most 10 cells, fed with its own cells", name};
     int           cell[2][WIDTH] = {{0}}, next[WIDTH];
     int64_t       different = 0;
-    int           t, j;
     snprintf(name, sizeof name, "rule %lld", (long long)o->rule);
     snprintf(title, sizeof title, "Rule %lld from a single cell: each row is one step", (long long)o->rule);
     cell[0][TIME] = cell[1][TIME] = 1;
-    for (t = 0; t < TIME; t++) {
-        for (j = 0; j < WIDTH; j++) {
+    for (int t = 0; t < TIME; t++) {
+        for (int j = 0; j < WIDTH; j++) {
             tile[0][t * WIDTH + j] = cell[0][j];
             tile[1][t * WIDTH + j] = cell[1][j];
             different += cell[0][j] != cell[1][j];
@@ -337,7 +321,7 @@ static int64_t draw_space_time(tn_ctx *ctx, const tn_tn_attention *layer, const 
         tn_ctx_reset(ctx);
         tn_read(tn_tn_attention_forward(ctx, layer, one_hot(ctx, cell[0], 1, WIDTH, NULL)), TN_F32, y, WIDTH);
         check(ctx);
-        for (j = 0; j < WIDTH; j++) cell[0][j] = y[j] > 0;
+        for (int j = 0; j < WIDTH; j++) cell[0][j] = y[j] > 0;
         next_cells(o->rule, cell[1], WIDTH, true, next);
         memcpy(cell[1], next, sizeof next);
     }
@@ -366,19 +350,16 @@ int main(int argc, char **argv)
         SEED_FLAG(&o), THREADS_FLAG(&o), OUT_FLAG(&o), {0}
     };
     const double    start = now();
-    tn_ctx         *ctx;
     tn_tn_attention layer;
-    uint64_t        state;
-    int             exact, closed;
-    int64_t         k, solved = 0, read = 0, solved_twice = 0, grokked = 0, different, best = -1;
+    int64_t         solved = 0, read = 0, solved_twice = 0, grokked = 0, best = -1;
     double          delay = 0, exponents = 0, sum = 0, longest = 0, read_before = 0, deviation = 0;
     read_flags(argc, argv, flags);
     make_folder(o.out);
 
     printf("1. By construction, bond dimension 4\n\n");
-    ctx = context_of(&o, o.seed);
-    closed = exact_rules(ctx, TN_BOUNDARY_CLOSED, lengths, 4, &deviation);
-    exact = exact_rules(ctx, TN_BOUNDARY_VECTORS, lengths, 4, &deviation);
+    tn_ctx *ctx = context_of(&o, o.seed);
+    int     closed = exact_rules(ctx, TN_BOUNDARY_CLOSED, lengths, 4, &deviation);
+    int     exact = exact_rules(ctx, TN_BOUNDARY_VECTORS, lengths, 4, &deviation);
     tn_ctx_destroy(ctx);
     printf("   right for all strings of 3, 4 and 9 cells and 64 of 33: %d of 256 rules on a ring, %d between zeros;\n"
            "   outputs are +1 and -1 up to %.1g\n", closed, exact, deviation);
@@ -389,19 +370,17 @@ int main(int argc, char **argv)
            " %lld\n\n"
            "   seed   wrong cells    rule read   margin   distance   seconds\n", (long long)o.rule, (long long)o.strings,
            (long long)o.bond, (long long)o.length);
-    for (k = 0; k < o.seeds; k++) {
+    for (int64_t k = 0; k < o.seeds; k++) {
         const double    begin = now();
         task            t = make_task(&o, 1, 3, o.strings, o.steps, o.seed + k);
-        strings         test;
         tn_rule_reading r;
-        double          error, seconds;
         ctx = context_of(&o, o.seed + k);
         train(ctx, &o, &t, o.seed + k, &layer, NULL, NULL);
-        seconds = now() - begin;
+        double seconds = now() - begin;
         keep_largest(&longest, seconds);
-        state = 99 + (uint64_t)k;
-        test = random_strings(o.rule, 1, 20, o.length, &state);
-        error = error_on(ctx, &layer, &test);
+        uint64_t state = 99 + (uint64_t)k;
+        strings  test = random_strings(o.rule, 1, 20, o.length, &state);
+        double   error = error_on(ctx, &layer, &test);
         if (tn_tn_attention_rule(ctx, &layer, READ, &r) != TN_OK) check(ctx);
         printf("   %4lld %13.0f %12d %8.3f %10.4f %9.2f\n", (long long)(o.seed + k), error * 20 * (double)o.length, r.rule,
                r.margin, r.distance, seconds);
@@ -412,26 +391,24 @@ int main(int argc, char **argv)
         free_task(&t);
         if (k + 1 < o.seeds) tn_ctx_destroy(ctx);
     }
-    different = draw_space_time(ctx, &layer, &o);
+    int64_t different = draw_space_time(ctx, &layer, &o);
     tn_ctx_destroy(ctx);
 
     printf("\n3. From %lld strings of each length, read every %lld steps\n\n"
            "   seed   trained strings right from   rule read from   unseen strings right from   exponent\n",
            (long long)o.few, (long long)o.every);
-    for (k = 0; k < o.seeds; k++) {
+    for (int64_t k = 0; k < o.seeds; k++) {
         task    t = make_task(&o, 1, 3, o.few, 3 * o.steps / 2, o.seed + k);
-        strings unseen;
-        int64_t first, last, rule;
-        double  nu;
+        int64_t rule;
         ctx = context_of(&o, o.seed + k);
-        state = 7;
-        unseen = random_strings(o.rule, 1, 25, 40, &state);
+        uint64_t state = 7;
+        strings  unseen = random_strings(o.rule, 1, 25, 40, &state);
         curves.count = 0;
         train(ctx, &o, &t, o.seed + k, &layer, &unseen, &curves);
-        first = zero_from(curves.trained, curves.count);
-        last = zero_from(curves.unseen, curves.count);
+        int64_t first = zero_from(curves.trained, curves.count);
+        int64_t last = zero_from(curves.unseen, curves.count);
         for (rule = curves.count; rule > 0 && curves.rule[rule - 1] == o.rule; rule--) {}
-        nu = first >= 0 && last >= 0 ? exponent_of(&curves, first, last) : (double)NAN;
+        double nu = first >= 0 && last >= 0 ? exponent_of(&curves, first, last) : (double)NAN;
         printf("   %4lld", (long long)(o.seed + k));
         if (first >= 0) printf(" %28.0f", curves.step[first]); else printf(" %28s", "never");
         if (rule < curves.count) printf(" %16.0f", curves.step[rule]); else printf(" %16s", "never");
@@ -460,15 +437,13 @@ int main(int argc, char **argv)
 
     printf("\n4. Two steps of the rule at once, one layer of bond dimension %lld\n\n   seed   wrong cells of %lld\n",
            (long long)o.bond, (long long)(20 * o.length));
-    for (k = 0; k < o.seeds; k++) {
-        task    t = make_task(&o, 2, 5, 2 * o.strings, 5 * o.steps / 2, o.seed + k);
-        strings test;
-        double  error;
+    for (int64_t k = 0; k < o.seeds; k++) {
+        task t = make_task(&o, 2, 5, 2 * o.strings, 5 * o.steps / 2, o.seed + k);
         ctx = context_of(&o, o.seed + k);
         train(ctx, &o, &t, o.seed + k, &layer, NULL, NULL);
-        state = 99 + (uint64_t)k;
-        test = random_strings(o.rule, 2, 20, o.length, &state);
-        error = error_on(ctx, &layer, &test);
+        uint64_t state = 99 + (uint64_t)k;
+        strings  test = random_strings(o.rule, 2, 20, o.length, &state);
+        double error = error_on(ctx, &layer, &test);
         printf("   %4lld %13.0f\n", (long long)(o.seed + k), error * 20 * (double)o.length);
         fflush(stdout);
         solved_twice += error == 0;

@@ -28,17 +28,15 @@ typedef struct image_set {
 
 static inline tn_tensor *load_idx(tn_ctx *ctx, const char *data, const char *file, double scale)
 {
-    char       path[512];
-    FILE      *f;
-    tn_tensor *t;
+    char path[512];
     snprintf(path, sizeof path, "data/%s/%s", data, file);
-    f = fopen(path, "rb");
+    FILE *f = fopen(path, "rb");
     if (!f) {
         fprintf(stderr, PROGRAM ": %s is missing; this gets it: sh examples/get_data.sh %s\n", path, data);
         exit(1);
     }
     fclose(f);
-    t = tn_idx_load(ctx, path, scale);
+    tn_tensor *t = tn_idx_load(ctx, path, scale);
     check(ctx);
     return t;
 }
@@ -46,14 +44,12 @@ static inline tn_tensor *load_idx(tn_ctx *ctx, const char *data, const char *fil
 /* prefix: train or t10k */
 static inline image_set load_set(tn_ctx *ctx, const char *data, const char *prefix)
 {
-    char       file[64];
-    image_set  s;
-    tn_tensor *images, *labels;
-    int64_t    i;
+    char      file[64];
+    image_set s;
     snprintf(file, sizeof file, "%s-images-idx3-ubyte", prefix);
-    images = load_idx(ctx, data, file, 1 / 255.0);
+    tn_tensor *images = load_idx(ctx, data, file, 1 / 255.0);
     snprintf(file, sizeof file, "%s-labels-idx1-ubyte", prefix);
-    labels = load_idx(ctx, data, file, 0);
+    tn_tensor *labels = load_idx(ctx, data, file, 0);
     s.count = images->shape[0];
     if (images->rank != 3 || images->shape[1] != SIDE || images->shape[2] != SIDE || labels->rank != 1 || labels->shape[0] != s.count || s.count < 1)
         stop("the data files do not fit each other: images must be [n,28,28], labels [n]");
@@ -64,7 +60,7 @@ static inline image_set load_set(tn_ctx *ctx, const char *data, const char *pref
     tn_tensor_destroy(images);
     tn_tensor_destroy(labels);
     check(ctx);
-    for (i = 0; i < s.count; i++)
+    for (int64_t i = 0; i < s.count; i++)
         if (s.labels[i] < 0 || s.labels[i] >= CLASSES) stop("a label is not one of 0 to 9");
     return s;
 }
@@ -81,16 +77,16 @@ static inline tn_tensor *logits_of_operator(tn_ctx *ctx, const void *model, tn_t
 /* logits [count,10] of all images; returns the accuracy */
 static inline double run(tn_ctx *ctx, logits_fn fn, const void *model, const image_set *set, double *logits)
 {
-    int64_t first, right = 0, i, c;
-    for (first = 0; first < set->count; first += TEST_BATCH) {
+    int64_t right = 0;
+    for (int64_t first = 0; first < set->count; first += TEST_BATCH) {
         int64_t n = first + TEST_BATCH < set->count ? TEST_BATCH : set->count - first;
         tn_ctx_reset(ctx);
         tn_read(fn(ctx, model, tn_slice(set->images, 0, first, first + n)), TN_F64, logits + first * CLASSES, n * CLASSES);
         check(ctx);
     }
-    for (i = 0; i < set->count; i++) {
+    for (int64_t i = 0; i < set->count; i++) {
         int64_t best = 0;
-        for (c = 1; c < CLASSES; c++) if (logits[i * CLASSES + c] > logits[i * CLASSES + best]) best = c;
+        for (int64_t c = 1; c < CLASSES; c++) if (logits[i * CLASSES + c] > logits[i * CLASSES + best]) best = c;
         right += best == set->labels[i];
     }
     return (double)right / (double)set->count;
@@ -107,12 +103,11 @@ static inline double accuracy_of(tn_ctx *ctx, logits_fn fn, const void *model, c
 static inline double largest_difference(tn_ctx *ctx, logits_fn fn, const void *model, logits_fn other_fn, const void *other, const image_set *set)
 {
     double *a = doubles(set->count * CLASSES), *b = doubles(set->count * CLASSES), worst = 0;
-    int64_t i, c;
     run(ctx, fn, model, set, a);
     run(ctx, other_fn, other, set, b);
-    for (i = 0; i < set->count; i++) {
+    for (int64_t i = 0; i < set->count; i++) {
         double difference = 0, size = 0;
-        for (c = 0; c < CLASSES; c++) {
+        for (int64_t c = 0; c < CLASSES; c++) {
             keep_largest(&difference, fabs(a[i * CLASSES + c] - b[i * CLASSES + c]));
             keep_largest(&size, fabs(a[i * CLASSES + c]));
         }
@@ -128,11 +123,10 @@ static inline double largest_difference(tn_ctx *ctx, logits_fn fn, const void *m
 static inline double autocorrelation(const double *v)
 {
     double mean = 0, square = 0, product = 0;
-    int    i, j;
-    for (i = 0; i < PIXELS; i++) mean += v[i] / PIXELS;
-    for (i = 0; i < PIXELS; i++) square += (v[i] - mean) * (v[i] - mean) / PIXELS;
-    for (i = 0; i < SIDE; i++)
-        for (j = 0; j + 1 < SIDE; j++)
+    for (int i = 0; i < PIXELS; i++) mean += v[i] / PIXELS;
+    for (int i = 0; i < PIXELS; i++) square += (v[i] - mean) * (v[i] - mean) / PIXELS;
+    for (int i = 0; i < SIDE; i++)
+        for (int j = 0; j + 1 < SIDE; j++)
             product += (v[i * SIDE + j] - mean) * (v[i * SIDE + j + 1] - mean)
                      + (v[j * SIDE + i] - mean) * (v[(j + 1) * SIDE + i] - mean);
     return square > 0 ? product / (2 * SIDE * (SIDE - 1)) / square : 0;
@@ -174,9 +168,9 @@ typedef struct training {
 
 static inline void progress(int64_t step, int64_t steps, double loss, double accuracy, double rate, double left)
 {
-    int i, done = (int)(24 * step / steps);
+    int done = (int)(24 * step / steps);
     printf("\r[");
-    for (i = 0; i < 24; i++) putchar(i < done ? '#' : '.');
+    for (int i = 0; i < 24; i++) putchar(i < done ? '#' : '.');
     printf("] loss %.3f  acc %.3f  %5.0fk img/s  %3.0f s left ", loss, accuracy, rate / 1000, left);
     fflush(stdout);
 }
@@ -198,7 +192,7 @@ static inline void rescue(tn_ctx *ctx, const training *t)
 static inline double train(tn_ctx *ctx, const training *t)
 {
     const image_set *set = t->set;
-    int64_t   per_epoch = (set->count + t->batch - 1) / t->batch, steps = per_epoch * t->epochs, step = 0, epoch, i;
+    int64_t   per_epoch = (set->count + t->batch - 1) / t->batch, steps = per_epoch * t->epochs, step = 0;
     int32_t  *order = malloc(sizeof *order * (size_t)set->count), *labels = malloc(sizeof *labels * (size_t)t->batch);
     uint64_t  state = t->seed;
     bool      bar = isatty(1) != 0;
@@ -208,24 +202,23 @@ static inline double train(tn_ctx *ctx, const training *t)
         .schedule = { .kind = TN_SCHEDULE_COSINE, .warmup = per_epoch / 4, .total = steps } });
     check(ctx);
     if (!order || !labels) stop("no memory for the order of the images");
-    for (i = 0; i < set->count; i++) order[i] = (int32_t)i;
-    for (epoch = 0; epoch < t->epochs; epoch++) {
+    for (int64_t i = 0; i < set->count; i++) order[i] = (int32_t)i;
+    for (int64_t epoch = 0; epoch < t->epochs; epoch++) {
         double  loss_sum = 0, right = 0;
-        int64_t first, seen = 0;
+        int64_t seen = 0;
         shuffle(order, set->count, &state);
-        for (first = 0; first < set->count; first += t->batch, step++) {
-            int64_t    n = first + t->batch < set->count ? t->batch : set->count - first;
-            tn_tensor *ids, *y, *logits, *loss;
+        for (int64_t first = 0; first < set->count; first += t->batch, step++) {
+            int64_t n = first + t->batch < set->count ? t->batch : set->count - first;
             tn_ctx_reset(ctx);
-            for (i = 0; i < n; i++) labels[i] = set->labels[order[first + i]];
-            ids = tn_tensor_1d(ctx, TN_I32, n);
-            y = tn_tensor_1d(ctx, TN_I32, n);
+            for (int64_t i = 0; i < n; i++) labels[i] = set->labels[order[first + i]];
+            tn_tensor *ids = tn_tensor_1d(ctx, TN_I32, n);
+            tn_tensor *y = tn_tensor_1d(ctx, TN_I32, n);
             tn_write(ids, TN_I32, order + first, n);
             tn_write(y, TN_I32, labels, n);
             if (t->before_step) t->before_step(t->model, steps > 1 ? (double)step / (double)(steps - 1) : 1);
             tn_record(ctx);
-            logits = t->logits(ctx, t->model, tn_embed(ctx, set->images, ids));
-            loss = tn_cross_entropy(ctx, logits, y);
+            tn_tensor *logits = t->logits(ctx, t->model, tn_embed(ctx, set->images, ids));
+            tn_tensor *loss = tn_cross_entropy(ctx, logits, y);
             if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) rescue(ctx, t);
             loss_sum += tn_item(loss) * (double)n;
             right += tn_item(tn_accuracy(ctx, logits, y)) * (double)n;

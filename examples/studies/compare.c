@@ -45,13 +45,12 @@ static options read_options(int argc, char **argv)
 static tn_cp *trained(tn_ctx *ctx, const options *o, int64_t seed, const char *label, const image_set *set, const image_set *test, tn_cp **before, double *accuracy)
 {
     network net;
-    tn_cp  *cp;
     tn_ctx_seed(ctx, (uint64_t)seed);
     network_init(ctx, &net, o->width, o->noise);
     *before = tn_cp_from_stack(ctx, &net.embed, &net.bilinear, &net.unembed);
     *accuracy = train(ctx, &(training){ .params = net.params, .logits = logits_of_network, .model = &net, .set = set, .test = test,
         .epochs = o->epochs, .batch = o->batch, .seed = (uint64_t)seed, .lr = o->lr, .weight_decay = o->weight_decay, .label = label });
-    cp = tn_cp_from_stack(ctx, &net.embed, &net.bilinear, &net.unembed);
+    tn_cp *cp = tn_cp_from_stack(ctx, &net.embed, &net.bilinear, &net.unembed);
     tn_params_destroy(net.params);
     check(ctx);
     return cp;
@@ -60,12 +59,13 @@ static tn_cp *trained(tn_ctx *ctx, const options *o, int64_t seed, const char *l
 /* S = E[x x^T] over all images, [784,784] */
 static tn_tensor *second_moment(tn_ctx *ctx, const image_set *set)
 {
-    int64_t    shape[2] = {PIXELS, PIXELS}, first;
-    tn_tensor *s = tn_full(ctx, 2, shape, 0), *kept;
-    for (first = 0; first < set->count; first += TEST_BATCH) {
+    int64_t    shape[2] = {PIXELS, PIXELS};
+    tn_tensor *s = tn_full(ctx, 2, shape, 0);
+    for (int64_t first = 0; first < set->count; first += TEST_BATCH) {
         int64_t    n = first + TEST_BATCH < set->count ? TEST_BATCH : set->count - first;
         tn_tensor *x = tn_slice(set->images, 0, first, first + n);
-        kept = tn_tensor_keep(tn_add(ctx, s, tn_scale(ctx, tn_matmul(ctx, tn_transpose(x, 0, 1), x), 1 / (double)set->count)));
+        tn_tensor *kept = tn_tensor_keep(tn_add(ctx, s,
+                                                tn_scale(ctx, tn_matmul(ctx, tn_transpose(x, 0, 1), x), 1 / (double)set->count)));
         check(ctx);
         tn_ctx_reset(ctx);
         s = tn_copy(ctx, kept);
@@ -83,14 +83,13 @@ static likeness compare(tn_ctx *ctx, const tn_cp *a, const tn_cp *b, const optio
     likeness   l = {0, 0, 0, 0};
     double     v[CLASSES * CLASSES];
     char       title[128], x_title[64], y_title[64];
-    int        i, j;
     check(ctx);
     tn_read(cosines, TN_F64, v, CLASSES * CLASSES);
     tn_cp_cosine(a, b, &l.whole);
     check(ctx);
-    for (i = 0; i < CLASSES; i++) {
+    for (int i = 0; i < CLASSES; i++) {
         int best = 0;
-        for (j = 0; j < CLASSES; j++) {
+        for (int j = 0; j < CLASSES; j++) {
             if (v[i * CLASSES + j] > v[i * CLASSES + best]) best = j;
             if (i == j) l.own += v[i * CLASSES + j] / CLASSES;
             else l.others += v[i * CLASSES + j] / (CLASSES * (CLASSES - 1));
@@ -99,13 +98,13 @@ static likeness compare(tn_ctx *ctx, const tn_cp *a, const tn_cp *b, const optio
     }
     if (file) {
         printf("\ncosines in %s\n%12s", space, "");
-        for (j = 0; j < CLASSES; j++) printf(" %6.6s", names[j]);
-        for (i = 0; i < CLASSES; i++) {
+        for (int j = 0; j < CLASSES; j++) printf(" %6.6s", names[j]);
+        for (int i = 0; i < CLASSES; i++) {
             printf("\n%12s", names[i]);
-            for (j = 0; j < CLASSES; j++) printf(" %6.2f", v[i * CLASSES + j]);
+            for (int j = 0; j < CLASSES; j++) printf(" %6.2f", v[i * CLASSES + j]);
         }
         printf("\n");
-        for (i = 0; i < CLASSES * CLASSES; i++) v[i] = floor(v[i] * 100 + 0.5) / 100;        /* two digits fit a cell */
+        for (int i = 0; i < CLASSES * CLASSES; i++) v[i] = floor(v[i] * 100 + 0.5) / 100;    /* two digits fit a cell */
         snprintf(title, sizeof title, "Cosines of interaction matrices in %s", space);
         snprintf(x_title, sizeof x_title, "network of seed %lld", (long long)o->other_seed);
         snprintf(y_title, sizeof y_title, "network of seed %lld", (long long)o->seed);
@@ -118,32 +117,28 @@ static likeness compare(tn_ctx *ctx, const tn_cp *a, const tn_cp *b, const optio
 
 int main(int argc, char **argv)
 {
-    options    o = read_options(argc, argv);
+    options o = read_options(argc, argv);
     const char *const *names = names_of(o.data);
-    tn_desc    desc = { .threads = (int)o.threads };
-    char       why[TN_WHY];
-    double     start = now(), accuracy[2];
-    tn_ctx    *ctx;
-    image_set  set, test;
-    tn_cp     *before[2], *cp[2], *metric[2];
-    tn_tensor *moment;
-    likeness   at_start, pixels, data;
-    int        i;
+    tn_desc desc = { .threads = (int)o.threads };
+    char    why[TN_WHY];
+    double  start = now(), accuracy[2];
+    tn_ctx *ctx;
+    tn_cp  *before[2], *cp[2], *metric[2];
 
     make_folder(o.out);
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
-    set = load_set(ctx, o.data, "train");
-    test = load_set(ctx, o.data, "t10k");
+    image_set set = load_set(ctx, o.data, "train");
+    image_set test = load_set(ctx, o.data, "t10k");
     cp[0] = trained(ctx, &o, o.seed, "first   ", &set, &test, &before[0], &accuracy[0]);
     cp[1] = trained(ctx, &o, o.other_seed, "second  ", &set, &test, &before[1], &accuracy[1]);
     tn_ctx_reset(ctx);
-    moment = second_moment(ctx, &set);
-    for (i = 0; i < 2; i++) metric[i] = tn_cp_data_metric(cp[i], moment);
+    tn_tensor *moment = second_moment(ctx, &set);
+    for (int i = 0; i < 2; i++) metric[i] = tn_cp_data_metric(cp[i], moment);
     check(ctx);
 
-    at_start = compare(ctx, before[0], before[1], &o, names, "pixel space, before training", NULL);
-    pixels = compare(ctx, cp[0], cp[1], &o, names, "pixel space", "cosines_pixels");
-    data = compare(ctx, metric[0], metric[1], &o, names, "the data metric", "cosines_data");
+    likeness at_start = compare(ctx, before[0], before[1], &o, names, "pixel space, before training", NULL);
+    likeness pixels = compare(ctx, cp[0], cp[1], &o, names, "pixel space", "cosines_pixels");
+    likeness data = compare(ctx, metric[0], metric[1], &o, names, "the data metric", "cosines_data");
     printf("\ntest_accuracy: %.4f\n", accuracy[0]);
     printf("test_accuracy_other: %.4f\n", accuracy[1]);
     printf("cosine_before_training: %.4f\n", at_start.whole);

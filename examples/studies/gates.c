@@ -33,9 +33,8 @@ typedef struct claims {
    bits in m: for each bit, the value without it is taken from the value with it (Moebius inversion). */
 static void to_polynomial(int n, double *f)
 {
-    int i, x;
-    for (i = 0; i < n; i++)
-        for (x = 0; x < 1 << n; x++)
+    for (int i = 0; i < n; i++)
+        for (int x = 0; x < 1 << n; x++)
             if (x >> i & 1) f[x] -= f[x ^ 1 << i];
 }
 
@@ -46,15 +45,16 @@ static void to_polynomial(int n, double *f)
 static tn_mlp layer_of(tn_params *params, const char *name, int n, int outputs, const double *f)
 {
     double w[2][6][4] = {{{0}}}, packed[2 * 6 * 4], p[256 * 7];
-    int    hidden = n == 2 ? 3 : 6, k, m, j, o, at = 0;
+    int    hidden = n == 2 ? 3 : 6, at = 0;
     tn_mlp layer;
-    for (m = 1; m <= hidden; m++) {
+    for (int m = 1; m <= hidden; m++) {
         int low = m & 1 ? 0 : m & 2 ? 1 : 2, high = m & 4 ? 2 : m & 2 ? 1 : 0;
         w[0][m - 1][low] = 1;
         w[1][m - 1][high > low ? high : n] = 1;
     }
-    for (k = 0; k < 2; k++) for (m = 0; m < hidden; m++) for (j = 0; j <= n; j++) packed[at++] = w[k][m][j];
-    for (o = 0; o < outputs; o++) for (m = 1; m <= hidden + 1; m++) p[o * (hidden + 1) + m - 1] = f[(o << n) + (m > hidden ? 0 : m)];
+    for (int k = 0; k < 2; k++) for (int m = 0; m < hidden; m++) for (int j = 0; j <= n; j++) packed[at++] = w[k][m][j];
+    for (int o = 0; o < outputs; o++) for (int m = 1; m <= hidden + 1; m++)
+        p[o * (hidden + 1) + m - 1] = f[(o << n) + (m > hidden ? 0 : m)];
     tn_mlp_init(params, name, &(tn_mlp_desc){ .in = n, .hidden = hidden, .out = outputs, .augmented = true }, &layer);
     tn_write(layer.w, TN_F64, packed, at);
     tn_write(layer.p, TN_F64, p, outputs * (hidden + 1));
@@ -66,9 +66,8 @@ static tn_tensor *all_inputs(tn_ctx *ctx, int n)                     /* [2^n,n+1
 {
     double     x[8 * 4];
     tn_tensor *t = tn_tensor_2d(ctx, TN_REAL, 1 << n, n + 1);
-    int        i, j;
-    for (i = 0; i < 1 << n; i++)
-        for (j = 0; j <= n; j++) x[i * (n + 1) + j] = j == n ? 1 : i >> j & 1;
+    for (int i = 0; i < 1 << n; i++)
+        for (int j = 0; j <= n; j++) x[i * (n + 1) + j] = j == n ? 1 : i >> j & 1;
     tn_write(t, TN_F64, x, (1 << n) * (n + 1));
     return t;
 }
@@ -82,8 +81,7 @@ static tn_tensor *answers(tn_ctx *ctx, const tn_mlp *layer)
 /* The interaction matrices of an operator: q [out,3,3] */
 static void matrices(tn_ctx *ctx, tn_cp *cp, double *q)
 {
-    int64_t o;
-    for (o = 0; cp && o < cp->out; o++) {
+    for (int64_t o = 0; cp && o < cp->out; o++) {
         tn_tensor *t = tn_cp_interaction_of(cp, o);
         tn_read(t, TN_F64, q + 9 * o, 9);
         tn_tensor_destroy(t);
@@ -97,8 +95,7 @@ static void print_matrix(tn_ctx *ctx, const char *what, const double *q)       /
     char       text[512];
     double     rounded[9];
     tn_tensor *t = tn_tensor_2d(ctx, TN_REAL, 3, 3);
-    int        i;
-    for (i = 0; i < 9; i++) rounded[i] = floor(q[i] * 1e4 + 0.5) / 1e4;
+    for (int i = 0; i < 9; i++) rounded[i] = floor(q[i] * 1e4 + 0.5) / 1e4;
     tn_write(t, TN_F64, rounded, 9);
     tn_tensor_format(t, text, sizeof text);
     check(ctx);
@@ -110,24 +107,22 @@ static void print_matrix(tn_ctx *ctx, const char *what, const double *q)       /
 static void gates_by_hand(tn_ctx *ctx, tn_params *params, double *q, claims *c)
 {
     double f[16][4], y[4][16];
-    int    o, x;
-    tn_mlp layer;
-    for (o = 0; o < 16; o++) {
-        for (x = 0; x < 4; x++) f[o][x] = value_of(o, x);
+    for (int o = 0; o < 16; o++) {
+        for (int x = 0; x < 4; x++) f[o][x] = value_of(o, x);
         to_polynomial(2, f[o]);
     }
-    layer = layer_of(params, "two", 2, 16, f[0]);
+    tn_mlp layer = layer_of(params, "two", 2, 16, f[0]);
     tn_read(answers(ctx, &layer), TN_F64, y, 4 * 16);
     check(ctx);
     printf("1. All sixteen gates of two bits, one layer, no training\n\n"
            "On bits a gate is a polynomial g + A a + B b + C ab. The hidden units of the\n"
            "layer are a*1, b*1 and a*b; a gate is a row A B C g of its projection.\n\n"
            "   a b  0 0  1 0  0 1  1 1       A    B    C    g   the layer says\n");
-    for (o = 0; o < 16; o++) {
+    for (int o = 0; o < 16; o++) {
         bool exact = true;
-        for (x = 0; x < 4; x++) exact = exact && y[x][o] == value_of(o, x);
+        for (int x = 0; x < 4; x++) exact = exact && y[x][o] == value_of(o, x);
         printf("  %-9s", gate_name[o]);
-        for (x = 0; x < 4; x++) printf("%2.0f   ", value_of(o, x));
+        for (int x = 0; x < 4; x++) printf("%2.0f   ", value_of(o, x));
         printf("  %4.0f %4.0f %4.0f %4.0f   %2.0f %2.0f %2.0f %2.0f  %s\n", f[o][1], f[o][2], f[o][3], f[o][0],
                y[0][o], y[1][o], y[2][o], y[3][o], exact ? "exact" : "WRONG");
         c->two_exact += exact;
@@ -141,13 +136,11 @@ static void gates_by_hand(tn_ctx *ctx, tn_params *params, double *q, claims *c)
 static void train(tn_ctx *ctx, tn_params *params, const tn_mlp *layer)
 {
     double    goal[4][16];
-    int       step, o, x;
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = 0.05, .schedule = { .kind = TN_SCHEDULE_COSINE, .total = STEPS } });
-    for (x = 0; x < 4; x++) for (o = 0; o < 16; o++) goal[x][o] = value_of(o, x);
-    for (step = 0; step < STEPS; step++) {
-        tn_tensor *wanted;
+    for (int x = 0; x < 4; x++) for (int o = 0; o < 16; o++) goal[x][o] = value_of(o, x);
+    for (int step = 0; step < STEPS; step++) {
         tn_ctx_reset(ctx);
-        wanted = tn_tensor_2d(ctx, TN_REAL, 4, 16);
+        tn_tensor *wanted = tn_tensor_2d(ctx, TN_REAL, 4, 16);
         tn_write(wanted, TN_F64, goal, 4 * 16);
         tn_record(ctx);
         tn_backward(ctx, tn_mse(ctx, answers(ctx, layer), wanted));
@@ -160,8 +153,7 @@ static void train(tn_ctx *ctx, tn_params *params, const tn_mlp *layer)
 /* a a = a: the entries of the diagonal may as well be in the last row and column. */
 static void without_squares(double *q)
 {
-    int i;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         q[3 * i + 2] += q[4 * i] / 2;
         q[6 + i] += q[4 * i] / 2;
         q[4 * i] = 0;
@@ -171,21 +163,20 @@ static void without_squares(double *q)
 static void gates_by_training(tn_ctx *ctx, const double *by_hand, double *trained, claims *c)
 {
     double     y[4][16], q[16 * 9];
-    int        o, x, i;
     tn_mlp     layer;
     tn_params *params = tn_params_create(ctx);
     tn_mlp_init(params, "trained", &(tn_mlp_desc){ .in = 2, .hidden = 3, .out = 16, .augmented = true }, &layer);
     check(ctx);
     train(ctx, params, &layer);
     tn_read(answers(ctx, &layer), TN_F64, y, 4 * 16);
-    for (o = 0; o < 16; o++) for (x = 0; x < 4; x++) keep_largest(&c->trained_error, fabs(y[x][o] - value_of(o, x)));
+    for (int o = 0; o < 16; o++) for (int x = 0; x < 4; x++) keep_largest(&c->trained_error, fabs(y[x][o] - value_of(o, x)));
     matrices(ctx, tn_cp_from_mlp(ctx, &layer), trained);
     printf("\n2. The same layer from random weights, %d steps of AdamW\n\n"
            "Its answers are off by %.0e at most, but its matrices look different:\n\n", STEPS, c->trained_error);
     print_matrix(ctx, "a xor b, as trained", trained + 9 * XOR);
     memcpy(q, trained, sizeof q);
-    for (o = 0; o < 16; o++) without_squares(q + 9 * o);
-    for (i = 0; i < 16 * 9; i++) keep_largest(&c->matrices_apart, fabs(q[i] - by_hand[i]));
+    for (int o = 0; o < 16; o++) without_squares(q + 9 * o);
+    for (int i = 0; i < 16 * 9; i++) keep_largest(&c->matrices_apart, fabs(q[i] - by_hand[i]));
     print_matrix(ctx, "\nOn bits a a = a. With its diagonal moved to the last row and column it is the\nmatrix made by hand:", q + 9 * XOR);
     tn_params_destroy(params);
 }
@@ -199,18 +190,18 @@ static void gates_by_training(tn_ctx *ctx, const double *by_hand, double *traine
    one sign. */
 static void sizes_for_signs(int gate, double *f)
 {
-    int x, k = 0;
-    for (x = 0; x < 8; x++) f[x] = value_of(gate, x) > 0 ? 1 : -1;
-    for (x = 0; x < 8; x++) k += f[x] * parity(x) > 0;
-    for (x = 0; x < 8; x++) f[x] *= f[x] * parity(x) > 0 ? 8 - k : k;
+    int k = 0;
+    for (int x = 0; x < 8; x++) f[x] = value_of(gate, x) > 0 ? 1 : -1;
+    for (int x = 0; x < 8; x++) k += f[x] * parity(x) > 0;
+    for (int x = 0; x < 8; x++) f[x] *= f[x] * parity(x) > 0 ? 8 - k : k;
 }
 
 static int print_row(const char *what, const int *count)             /* gives the sum of the row */
 {
-    int i, sum = 0;
+    int sum = 0;
     printf("  %-20s", what);
-    for (i = 0; i < 9; i++) printf("%4d", count[i]);
-    for (i = 0; i < 9; i++) sum += count[i];
+    for (int i = 0; i < 9; i++) printf("%4d", count[i]);
+    for (int i = 0; i < 9; i++) sum += count[i];
     printf("   = %3d\n", sum);
     return sum;
 }
@@ -218,24 +209,23 @@ static int print_row(const char *what, const int *count)             /* gives th
 static void three_bits(tn_ctx *ctx, tn_params *params, double *abc, claims *c)
 {
     static double f[256][8], s[256][8], y[8][256], z[8][256];
-    int           all[9] = {0}, exact[9] = {0}, by_sign[9] = {0}, o, x;       /* gates by their coefficient of abc */
-    tn_mlp        layer, sign_layer;
-    for (o = 0; o < 256; o++) {
-        for (x = 0; x < 8; x++) f[o][x] = value_of(o, x);
+    int           all[9] = {0}, exact[9] = {0}, by_sign[9] = {0};       /* gates by their coefficient of abc */
+    for (int o = 0; o < 256; o++) {
+        for (int x = 0; x < 8; x++) f[o][x] = value_of(o, x);
         sizes_for_signs(o, s[o]);
         to_polynomial(3, f[o]);
         to_polynomial(3, s[o]);
         abc[o] = f[o][7];
     }
-    layer = layer_of(params, "three", 3, 256, f[0]);
-    sign_layer = layer_of(params, "three_by_sign", 3, 256, s[0]);
+    tn_mlp layer = layer_of(params, "three", 3, 256, f[0]);
+    tn_mlp sign_layer = layer_of(params, "three_by_sign", 3, 256, s[0]);
     tn_read(answers(ctx, &layer), TN_F64, y, 8 * 256);
     tn_read(answers(ctx, &sign_layer), TN_F64, z, 8 * 256);
     check(ctx);
-    for (o = 0; o < 256; o++) {
+    for (int o = 0; o < 256; o++) {
         bool   same = true, right = true;
         double sum = 0;
-        for (x = 0; x < 8; x++) {
+        for (int x = 0; x < 8; x++) {
             same = same && y[x][o] == value_of(o, x);
             right = right && (value_of(o, x) > 0 ? z[x][o] > 0 : z[x][o] < 0);
             sum += parity(x) * y[x][o];                   /* 1, a, b, c, ab, ac and bc are among these y: zero for them, zero for all */
@@ -272,7 +262,6 @@ static void full_adder(tn_ctx *ctx, tn_params *params, claims *c)
         {{1, 0, -1, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}}};         /* V: h-c  c  1 */
     static const double p2[2][4] = {{1, 0, 0, 0}, {0, 1, 1, 0}};                       /* sum  carry */
     double y[8][3];
-    int    x;
     tn_mlp first, second;
     tn_mlp_init(params, "adder.0", &(tn_mlp_desc){ .in = 3, .hidden = 3, .out = 3, .augmented = true }, &first);
     tn_mlp_init(params, "adder.1", &(tn_mlp_desc){ .in = 3, .hidden = 3, .out = 2, .augmented = true }, &second);
@@ -285,7 +274,7 @@ static void full_adder(tn_ctx *ctx, tn_params *params, claims *c)
     printf("\n4. A full adder in two layers\n\n"
            "Its sum bit is the gate that one layer cannot hold.\n\n"
            "  a + b + c     carry  sum\n");
-    for (x = 0; x < 8; x++) {
+    for (int x = 0; x < 8; x++) {
         int  ones = (x & 1) + (x >> 1 & 1) + (x >> 2);
         bool right = y[x][0] == ones % 2 && y[x][1] == ones / 2;
         printf("  %d + %d + %d  =   %2.0f   %3.0f%s\n", x & 1, x >> 1 & 1, x >> 2, y[x][1], y[x][0], right ? "" : "  WRONG");
@@ -302,8 +291,8 @@ static void draw(tn_ctx *ctx, const char *folder, const double *by_hand, const d
     static const char *const inputs[3] = {"a", "b", "1"};
     static const double a_minus_b[3] = {1, -1, 0};
     double     three[3 * 9];
-    tn_tensor *p = tn_tensor_2d(ctx, TN_REAL, 1, 1), *w = tn_tensor_2d(ctx, TN_REAL, 1, 3), *both[2];
-    both[0] = both[1] = w;
+    tn_tensor *p = tn_tensor_2d(ctx, TN_REAL, 1, 1), *w = tn_tensor_2d(ctx, TN_REAL, 1, 3);
+    tn_tensor               *both[2] = {w, w};
     tn_write(p, TN_F64, a_minus_b, 1);
     tn_write(w, TN_F64, a_minus_b, 3);
     memcpy(three, by_hand + 9 * XOR, 9 * sizeof *three);
@@ -331,9 +320,8 @@ int main(int argc, char **argv)
     const char *folder = argc > 1 ? argv[1] : "out/gates";
     char        why[TN_WHY];
     tn_ctx     *ctx;
-    tn_params  *params;
     if (tn_ctx_create(&(tn_desc){ .dtype = TN_F64, .threads = 1 }, &ctx, why) != TN_OK) stop(why);
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     gates_by_hand(ctx, params, by_hand, &c);
     gates_by_training(ctx, by_hand, trained, &c);
     three_bits(ctx, params, abc, &c);

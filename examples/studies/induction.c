@@ -46,19 +46,17 @@ static texts make_texts(tn_ctx *ctx, uint64_t *state, int64_t count)
     static int32_t x[TESTED * LENGTH], y[TESTED * LENGTH];
     static bool    known[TESTED * LENGTH];
     texts          t = {NULL, NULL, known, y};
-    int64_t        b;
-    int            i;
-    for (b = 0; b < count; b++) {
+    for (int64_t b = 0; b < count; b++) {
         int32_t order[VOCAB];
         int     period = SHORTEST + (int)random_below(state, LONGEST - SHORTEST + 1);
-        for (i = 0; i < VOCAB; i++) order[i] = i;
-        for (i = 0; i < period; i++) {
+        for (int i = 0; i < VOCAB; i++) order[i] = i;
+        for (int i = 0; i < period; i++) {
             const int     j = i + (int)random_below(state, VOCAB - i);
             const int32_t swap = order[i];
             order[i] = order[j];
             order[j] = swap;
         }
-        for (i = 0; i < LENGTH; i++) {
+        for (int i = 0; i < LENGTH; i++) {
             x[b * LENGTH + i] = order[i % period];
             y[b * LENGTH + i] = order[(i + 1) % period];
             known[b * LENGTH + i] = i >= period;
@@ -77,13 +75,12 @@ static double accuracy(tn_ctx *ctx, const tn_transformer *model, const tn_tap *t
 {
     static int32_t said[TESTED * LENGTH];
     uint64_t       state = 12345;                           /* the same texts in each call */
-    int64_t        i, right = 0, all = 0;
-    texts          t;
+    int64_t        right = 0, all = 0;
     tn_ctx_reset(ctx);
-    t = make_texts(ctx, &state, TESTED);
+    texts t = make_texts(ctx, &state, TESTED);
     tn_read(tn_argmax(ctx, tn_transformer_run(ctx, model, t.x, taps, n)), TN_I32, said, TESTED * LENGTH);
     check(ctx);
-    for (i = 0; i < TESTED * LENGTH; i++) {
+    for (int64_t i = 0; i < TESTED * LENGTH; i++) {
         all += t.known[i];
         right += t.known[i] && said[i] == t.next[i];
     }
@@ -100,26 +97,21 @@ static tn_attention_kind kind_of(const char *name)
 
 static void train(tn_ctx *ctx, tn_params *params, tn_transformer *model, const options *o)
 {
-    uint64_t  state = (uint64_t)o->seed;
-    int64_t   step;
-    int       l;
-    tn_optim *optim;
+    uint64_t state = (uint64_t)o->seed;
     tn_transformer_init(params, "", &(tn_transformer_desc){ .vocab = VOCAB, .layers = 2, .dim = DIM, .heads = o->heads,
         .context = LENGTH, .hidden = 1, .attention = kind_of(o->attention), .qk_norm = true, .no_gain = true,
         .init = TN_INIT_NORMAL }, model);
     check(ctx);
-    for (l = 0; l < 2; l++) tn_assign(model->blocks[l].mlp.p, tn_scale(ctx, model->blocks[l].mlp.p, 0));    /* no MLPs */
+    for (int l = 0; l < 2; l++) tn_assign(model->blocks[l].mlp.p, tn_scale(ctx, model->blocks[l].mlp.p, 0)); /* no MLPs */
     tn_params_freeze(params, "*.mlp.*");
-    optim = tn_optim_create(params, &(tn_optim_desc){ .lr = o->lr, .clip_norm = 1,
+    tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = o->lr, .clip_norm = 1,
         .schedule = { .kind = TN_SCHEDULE_COSINE, .warmup = o->steps / 20, .total = o->steps, .floor = 0.05 } });
     printf("  step   loss   right where the next token is known\n");
-    for (step = 0; step <= o->steps; step++) {
-        texts      t;
-        tn_tensor *loss;
+    for (int64_t step = 0; step <= o->steps; step++) {
         tn_ctx_reset(ctx);
-        t = make_texts(ctx, &state, BATCH);
+        texts t = make_texts(ctx, &state, BATCH);
         tn_record(ctx);
-        loss = tn_transformer_loss(ctx, model, t.x, t.y);
+        tn_tensor *loss = tn_transformer_loss(ctx, model, t.x, t.y);
         if (step % 100 == 0 || step == o->steps) printf("%6lld %6.3f", (long long)step, tn_item(loss));
         if (step < o->steps && (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK)) check(ctx);
         if (step % 100 && step < o->steps) continue;
@@ -147,22 +139,20 @@ static double size_of(const options *o, double score)
 
 static void read_first_block(tn_ctx *ctx, const tn_transformer *model, const options *o, findings *f)
 {
-    double  s[VOCAB * VOCAB];
-    int64_t g, d;
-    int     i;
-    for (g = 0; g < o->heads; g++) {
+    double s[VOCAB * VOCAB];
+    for (int64_t g = 0; g < o->heads; g++) {
         double sum = 0;
-        for (d = 0; d < DISTANCES; d++) {
+        for (int64_t d = 0; d < DISTANCES; d++) {
             tn_circuit *qk = tn_circuit_qk(ctx, model, &(tn_circuit_desc){ .head = g, .tokens = true, .query = d });
             tn_ctx_reset(ctx);
             tn_read(tn_circuit_rows(ctx, qk, 0, VOCAB), TN_F64, s, VOCAB * VOCAB);
             check(ctx);
             f->weight[g][d] = 0;
-            for (i = 0; i < VOCAB * VOCAB; i++) f->weight[g][d] += size_of(o, s[i]) / (VOCAB * VOCAB);
+            for (int i = 0; i < VOCAB * VOCAB; i++) f->weight[g][d] += size_of(o, s[i]) / (VOCAB * VOCAB);
             sum += f->weight[g][d];
             tn_circuit_destroy(qk);
         }
-        for (d = 0; d < DISTANCES; d++) f->weight[g][d] /= sum;
+        for (int64_t d = 0; d < DISTANCES; d++) f->weight[g][d] /= sum;
     }
 }
 
@@ -170,9 +160,8 @@ static void read_first_block(tn_ctx *ctx, const tn_transformer *model, const opt
 static double diagonal(const double *t)
 {
     double on = 0, off = 0, square = 0;
-    int    a, b;
-    for (a = 0; a < VOCAB; a++)
-        for (b = 0; b < VOCAB; b++) {
+    for (int a = 0; a < VOCAB; a++)
+        for (int b = 0; b < VOCAB; b++) {
             const double v = t[a * VOCAB + b];
             if (a == b) on += v / VOCAB;
             else {
@@ -188,14 +177,13 @@ static double diagonal(const double *t)
 static void read_pair(tn_ctx *ctx, const tn_transformer *model, int set, int64_t h, int64_t g, double *table)
 {
     tn_circuit *ov = tn_circuit_ov(ctx, model, &(tn_circuit_desc){ .head = g });
-    tn_tensor  *tokens = model->embed.w, *sum = NULL, *t;
-    int64_t     d;
+    tn_tensor  *tokens = model->embed.w, *sum = NULL;
     tn_ctx_reset(ctx);
-    for (d = SHORTEST - 1; d < LONGEST; d++) {
+    for (int64_t d = SHORTEST - 1; d < LONGEST; d++) {
         tn_circuit *qk = tn_circuit_qk(ctx, model, &(tn_circuit_desc){ .block = 1, .head = h, .set = set, .query = d });
         tn_circuit *both = tn_circuit_compose(qk, TN_CIRCUIT_COLUMNS, ov);
         check(ctx);
-        t = tn_einsum(ctx, "ai,ij,bj->ab", 3, (tn_tensor *[]){tokens, tn_circuit_rows(ctx, both, 0, both->rows),
+        tn_tensor *t = tn_einsum(ctx, "ai,ij,bj->ab", 3, (tn_tensor *[]){tokens, tn_circuit_rows(ctx, both, 0, both->rows),
                       tn_norm_forward(ctx, &model->blocks[0].norm1, tokens)});
         sum = sum ? tn_add(ctx, sum, t) : t;
         tn_circuit_destroy(qk);
@@ -210,18 +198,15 @@ static void read_second_block(tn_ctx *ctx, const tn_transformer *model, const op
 {
     const int sets = kind_of(o->attention) == TN_ATTENTION_BILINEAR ? 2 : 1;
     double    best = -HUGE_VAL, table[VOCAB * VOCAB];
-    int64_t   h, g;
-    int       set;
-    for (h = 0; h < o->heads; h++) {
+    for (int64_t h = 0; h < o->heads; h++) {
         tn_circuit *ov = tn_circuit_ov(ctx, model, &(tn_circuit_desc){ .block = 1, .head = h, .tokens = true, .factor = 1 });
         if (tn_circuit_copying(ov, NULL, &f->copying[h]) != TN_OK) check(ctx);
         tn_circuit_destroy(ov);
-        for (g = 0; g < o->heads; g++) {
+        for (int64_t g = 0; g < o->heads; g++) {
             f->composition[h][g] = -HUGE_VAL;
-            for (set = 1; set <= sets; set++) {
-                double z;
+            for (int set = 1; set <= sets; set++) {
                 read_pair(ctx, model, set, h, g, table);
-                z = diagonal(table);
+                double z = diagonal(table);
                 if (kind_of(o->attention) != TN_ATTENTION_SOFTMAX) z = fabs(z);     /* of a product the sign is shared */
                 if (!(z > f->composition[h][g])) continue;
                 f->composition[h][g] = z;
@@ -238,15 +223,14 @@ static void read_second_block(tn_ctx *ctx, const tn_transformer *model, const op
 
 static void print_findings(const options *o, const findings *f)
 {
-    int64_t h, g;
     printf("\nFrom the weights\n\nblock 0   share of distance 1   (of distances 0 to %d)\n", DISTANCES - 1);
-    for (g = 0; g < o->heads; g++) printf("  head %lld %20.3f\n", (long long)g, f->weight[g][1]);
+    for (int64_t g = 0; g < o->heads; g++) printf("  head %lld %20.3f\n", (long long)g, f->weight[g][1]);
     printf("\nblock 1   copying score   K-composition with block 0:");
-    for (g = 0; g < o->heads; g++) printf("  head %lld", (long long)g);
+    for (int64_t g = 0; g < o->heads; g++) printf("  head %lld", (long long)g);
     printf("\n");
-    for (h = 0; h < o->heads; h++) {
+    for (int64_t h = 0; h < o->heads; h++) {
         printf("  head %lld %14.3f %29s", (long long)h, f->copying[h], "");
-        for (g = 0; g < o->heads; g++) printf(" %7.2f", f->composition[h][g]);
+        for (int64_t g = 0; g < o->heads; g++) printf(" %7.2f", f->composition[h][g]);
         printf("\n");
     }
     printf("\nThe previous-token head is head %d of block 0, the induction head is head %d of block 1.\n", f->previous,
@@ -266,10 +250,9 @@ static double with_pair(tn_ctx *ctx, const tn_transformer *model, const options 
 {
     tn_edit edit[2 * MOST_HEADS];
     tn_tap  tap[2 * MOST_HEADS];
-    int64_t h, n = 0;
-    int     l;
-    for (l = 0; l < 2; l++)
-        for (h = 0; h < o->heads; h++) {
+    int64_t n = 0;
+    for (int l = 0; l < 2; l++)
+        for (int64_t h = 0; h < o->heads; h++) {
             if (h == (l ? f->induction : f->previous)) continue;
             edit[n] = (tn_edit){ .head = h, .heads = 1 };
             tap[n] = (tn_tap){l ? "blocks.1.attn.z" : "blocks.0.attn.z", tn_tap_edit, &edit[n]};
@@ -280,18 +263,17 @@ static double with_pair(tn_ctx *ctx, const tn_transformer *model, const options 
 
 static void draw(tn_ctx *ctx, const options *o, const findings *f)
 {
-    static double     tiles[MOST_HEADS * MOST_HEADS * VOCAB * VOCAB];
-    static char       name[MOST_HEADS][32], row[MOST_HEADS][32];
-    const char       *names[MOST_HEADS], *rows[MOST_HEADS];
-    tn_series         series[MOST_HEADS] = {{0}};
-    int64_t           h, g;
-    for (g = 0; g < o->heads; g++) {
+    static double tiles[MOST_HEADS * MOST_HEADS * VOCAB * VOCAB];
+    static char   name[MOST_HEADS][32], row[MOST_HEADS][32];
+    const char   *names[MOST_HEADS], *rows[MOST_HEADS];
+    tn_series     series[MOST_HEADS] = {{0}};
+    for (int64_t g = 0; g < o->heads; g++) {
         snprintf(name[g], sizeof name[g], "block 0, head %lld", (long long)g);
         snprintf(row[g], sizeof row[g], "block 1, head %lld", (long long)g);
         names[g] = name[g];
         rows[g] = row[g];
         series[g] = (tn_series){ .name = name[g], .y = f->weight[g], .count = DISTANCES, .kind = TN_SERIES_BARS };
-        for (h = 0; h < o->heads; h++)
+        for (int64_t h = 0; h < o->heads; h++)
             memcpy(tiles + (h * o->heads + g) * VOCAB * VOCAB, f->table[h][g], sizeof f->table[h][g]);
     }
     save_image(ctx, tn_image_plot(ctx, series, o->heads, &(tn_plot_desc){ .title = "How far heads of block 0 look back",
@@ -314,11 +296,9 @@ int main(int argc, char **argv)
     };
     char            why[TN_WHY];
     tn_ctx         *ctx;
-    tn_params      *params;
     tn_transformer  model;
-    double          start = now(), seconds, whole, pair, least[2] = {2, 2};
-    int             block, first[2] = {0, 0};
-    int64_t         h;
+    double          start = now(), least[2] = {2, 2};
+    int             first[2] = {0, 0};
     read_flags(argc, argv, flags);
     if (DIM % o.heads) {
         fprintf(stderr, PROGRAM ": --heads is %lld, expected a divisor of %d\n", (long long)o.heads, DIM);
@@ -326,21 +306,21 @@ int main(int argc, char **argv)
     }
     if (tn_ctx_create(&(tn_desc){ .seed = (uint64_t)o.seed, .threads = (int)o.threads }, &ctx, why) != TN_OK) stop(why);
     make_folder(o.out);
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     train(ctx, params, &model, &o);
-    seconds = now() - start;
+    double seconds = now() - start;
 
     tn_ctx_reset(ctx);
     read_first_block(ctx, &model, &o, &f);
     read_second_block(ctx, &model, &o, &f);
     print_findings(&o, &f);
 
-    whole = accuracy(ctx, &model, NULL, 0);
-    pair = with_pair(ctx, &model, &o, &f);
+    double whole = accuracy(ctx, &model, NULL, 0);
+    double pair = with_pair(ctx, &model, &o, &f);
     printf("\nAblation: right where the next token is known (%.3f by chance)\n\n  nothing removed   %.4f\n", 1.0 / VOCAB,
            whole);
-    for (block = 0; block < 2; block++)
-        for (h = 0; h < o.heads; h++) {
+    for (int block = 0; block < 2; block++)
+        for (int64_t h = 0; h < o.heads; h++) {
             const double left = without(ctx, &model, block, h);
             printf("  block %d, head %lld   %.4f%s\n", block, (long long)h, left,
                    h == (block ? f.induction : f.previous) ? "   found by the weights" : "");

@@ -67,7 +67,6 @@ static int32_t *labels_room(int64_t n)
 static void load_half(tn_ctx *ctx, task *t, int which, const char *images_path, const char *labels_path)
 {
     tn_tensor *images = tn_idx_load(ctx, images_path, 1 / 255.0), *labels = tn_idx_load(ctx, labels_path, 0);
-    int64_t    i;
     check(ctx);
     if (images->rank != 3 || labels->rank != 1 || labels->shape[0] != images->shape[0]) stop("images and labels do not fit each other");
     if (t->count[which] > images->shape[0]) t->count[which] = images->shape[0];
@@ -76,7 +75,8 @@ static void load_half(tn_ctx *ctx, task *t, int which, const char *images_path, 
     t->labels[which] = labels_room(t->count[which]);
     tn_read(tn_slice(labels, 0, 0, t->count[which]), TN_I32, t->labels[which], t->count[which]);
     check(ctx);
-    for (i = 0; i < t->count[which]; i++) if (t->labels[which][i] < 0 || t->labels[which][i] >= CLASSES) stop("a label is not one of 0 to 9");
+    for (int64_t i = 0; i < t->count[which]; i++) if (t->labels[which][i] < 0 || t->labels[which][i] >= CLASSES)
+        stop("a label is not one of 0 to 9");
     tn_tensor_destroy(images);
     tn_tensor_destroy(labels);
 }
@@ -106,12 +106,11 @@ static task task_make(tn_ctx *ctx, const options *o)
     } else {
         tn_params *params = tn_params_create(ctx);
         tn_mlp     teacher;
-        tn_cp     *cp;
         t.name = "synthetic (no data/fashion: sh examples/get_data.sh fashion)";
         t.n = 32;
         tn_mlp_init(params, "teacher", &(tn_mlp_desc){ .in = t.n, .hidden = 2 * CLASSES, .out = CLASSES,
                     .init.rule = TN_INIT_NORMAL, .init_out.rule = TN_INIT_NORMAL }, &teacher);
-        cp = tn_cp_from_mlp(ctx, &teacher);
+        tn_cp *cp = tn_cp_from_mlp(ctx, &teacher);
         check(ctx);
         make_half(ctx, &t, 0, cp);
         make_half(ctx, &t, 1, cp);
@@ -133,13 +132,13 @@ static tn_tensor *labels_of(tn_ctx *ctx, const int32_t *labels, int64_t n)
 
 static result test(tn_ctx *ctx, const tn_modifier *layer, const task *t)
 {
-    result     r;
-    tn_tensor *x, *y, *labels, *z;
+    result r;
     tn_ctx_reset(ctx);
-    x = t->x[1];
-    labels = labels_of(ctx, t->labels[1], t->count[1]);
-    y = tn_modifier_forward(ctx, layer, x, NULL);
-    z = layer->w ? tn_affine(ctx, x, layer->w, NULL) : tn_affine(ctx, tn_affine(ctx, x, layer->wb, NULL), layer->wa, NULL);
+    tn_tensor *x = t->x[1];
+    tn_tensor *labels = labels_of(ctx, t->labels[1], t->count[1]);
+    tn_tensor *y = tn_modifier_forward(ctx, layer, x, NULL);
+    tn_tensor *z = layer->w ? tn_affine(ctx, x, layer->w, NULL)
+                   : tn_affine(ctx, tn_affine(ctx, x, layer->wb, NULL), layer->wa, NULL);
     r.loss = tn_item(tn_cross_entropy(ctx, y, labels));
     r.accuracy = tn_item(tn_accuracy(ctx, y, labels));
     r.size = tn_item(tn_mean(ctx, tn_activation(ctx, z, TN_ACT_ABS)));
@@ -156,32 +155,29 @@ static result test(tn_ctx *ctx, const tn_modifier *layer, const task *t)
 
 static result train(tn_ctx *ctx, const task *t, const options *o, tn_modifier_desc desc, double strength)
 {
-    int64_t     epoch, first, per_epoch = t->count[0] / BATCH;
-    result      r;
-    tn_params  *params;
+    int64_t     per_epoch = t->count[0] / BATCH;
     tn_modifier layer;
-    tn_optim   *optim;
     tn_ctx_seed(ctx, (uint64_t)o->seed);                  /* all runs begin with the same V and P */
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     desc.in = t->n;
     desc.hidden = o->hidden;
     desc.out = CLASSES;
     desc.out_bias = true;
     tn_modifier_init(params, "modifier", &desc, &layer);
-    optim = tn_optim_create(params, &(tn_optim_desc){
+    tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){
         .lr = 3e-3, .schedule = { .kind = TN_SCHEDULE_COSINE, .warmup = per_epoch / 4, .total = per_epoch * o->epochs } });
     check(ctx);
-    for (epoch = 0; epoch < o->epochs; epoch++)
-        for (first = 0; first + BATCH <= t->count[0]; first += BATCH) {
-            tn_tensor *penalty, *y, *loss, *labels;
+    for (int64_t epoch = 0; epoch < o->epochs; epoch++)
+        for (int64_t first = 0; first + BATCH <= t->count[0]; first += BATCH) {
+            tn_tensor *penalty;
             tn_ctx_reset(ctx);
-            labels = labels_of(ctx, t->labels[0] + first, BATCH);
+            tn_tensor *labels = labels_of(ctx, t->labels[0] + first, BATCH);
             tn_record(ctx);
-            y = tn_modifier_forward(ctx, &layer, tn_slice(t->x[0], 0, first, first + BATCH), &penalty);
-            loss = tn_add(ctx, tn_cross_entropy(ctx, y, labels), tn_scale(ctx, penalty, strength));
+            tn_tensor *y = tn_modifier_forward(ctx, &layer, tn_slice(t->x[0], 0, first, first + BATCH), &penalty);
+            tn_tensor *loss = tn_add(ctx, tn_cross_entropy(ctx, y, labels), tn_scale(ctx, penalty, strength));
             if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) stop(tn_ctx_error(ctx));
         }
-    r = test(ctx, &layer, t);
+    result r = test(ctx, &layer, t);
     tn_optim_destroy(optim);
     tn_params_destroy(params);
     return r;
@@ -202,8 +198,7 @@ static void draw(tn_ctx *ctx, const task *t, const options *o, const double *l1,
 {
     char   caption[160];
     double level[CURVE];
-    int    i;
-    for (i = 0; i < CURVE; i++) level[i] = linear;
+    for (int i = 0; i < CURVE; i++) level[i] = linear;
     snprintf(caption, sizeof caption, "%s, %lld images, %lld features", t->name, (long long)t->count[0], (long long)o->hidden);
     make_folder(o->out);
     printf("\npicture:\n");
@@ -219,31 +214,29 @@ static void draw(tn_ctx *ctx, const task *t, const options *o, const double *l1,
 
 int main(int argc, char **argv)
 {
-    options   o = read_options(argc, argv);
-    double    start = now(), l1[CURVE], l2[CURVE], slim[CURVE];
-    tn_ctx   *ctx;
-    tn_desc   desc;
-    task      t;
-    result    grid[STEPS][RANKS][STRENGTHS], linear;
-    char      why[TN_WHY];
-    int       s, r, p;
+    options o = read_options(argc, argv);
+    double  start = now(), l1[CURVE], l2[CURVE], slim[CURVE];
+    tn_ctx *ctx;
+    tn_desc desc;
+    result  grid[STEPS][RANKS][STRENGTHS];
+    char    why[TN_WHY];
     memset(&desc, 0, sizeof desc);
     desc.seed = (uint64_t)o.seed;
     desc.threads = (int)o.threads;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
-    t = task_make(ctx, &o);
+    task t = task_make(ctx, &o);
     printf("%s: %lld inputs, %lld examples, %lld to test with; %lld features, %lld epochs\n", t.name, (long long)t.n, (long long)t.count[0],
            (long long)t.count[1], (long long)o.hidden, (long long)o.epochs);
     printf("\ntest loss, accuracy and mean |W x| by the strength of an L1 penalty, the rank of W, and the step W x is rounded to\n");
     printf("%-6s %-6s", "step", "rank");
-    for (p = 0; p < STRENGTHS; p++) printf("  %-21s", p == 0 ? "no penalty" : p == 1 ? "0.1" : p == 2 ? "1" : "10");
+    for (int p = 0; p < STRENGTHS; p++) printf("  %-21s", p == 0 ? "no penalty" : p == 1 ? "0.1" : p == 2 ? "1" : "10");
     printf("\n");
-    for (s = 0; s < STEPS; s++)
-        for (r = 0; r < RANKS; r++) {
+    for (int s = 0; s < STEPS; s++)
+        for (int r = 0; r < RANKS; r++) {
             char rank[24];
             snprintf(rank, sizeof rank, "%lld", (long long)ranks[r]);
             printf("%-6g %-6s", steps[s], ranks[r] ? rank : "full");
-            for (p = 0; p < STRENGTHS; p++) {
+            for (int p = 0; p < STRENGTHS; p++) {
                 result *g = &grid[s][r][p];
                 *g = one(ctx, &t, &o, TN_PENALTY_L1, strengths[p], ranks[r], steps[s]);
                 printf("  %.4f  %.3f  %-6.3f", g->loss, g->accuracy, g->size);
@@ -251,10 +244,10 @@ int main(int argc, char **argv)
             }
             printf("\n");
         }
-    linear = one(ctx, &t, &o, TN_PENALTY_L1, 0, 0, 1e9);  /* every modification rounds to 0 */
+    result linear = one(ctx, &t, &o, TN_PENALTY_L1, 0, 0, 1e9); /* every modification rounds to 0 */
     printf("linear        %8.4f  %.3f\n", linear.loss, linear.accuracy);
     printf("\n%-9s %-24s %-24s %s\n", "strength", "L1: loss, acc, |W x|", "L2: loss, acc, |W x|", "L1, rank 1: loss, acc, |W x|");
-    for (p = 0; p < CURVE; p++) {
+    for (int p = 0; p < CURVE; p++) {
         result a = one(ctx, &t, &o, TN_PENALTY_L1, curve[p], 0, 0), b = one(ctx, &t, &o, TN_PENALTY_L2, curve[p], 0, 0), c = one(ctx, &t, &o, TN_PENALTY_L1, curve[p], 1, 0);
         l1[p] = a.loss;
         l2[p] = b.loss;

@@ -53,10 +53,9 @@ static task make_task(tn_ctx *ctx, const options *o)
     static int32_t order[PAIRS], a[PAIRS], b[PAIRS], sum[PAIRS];
     uint64_t       state = (uint64_t)o->seed;
     task           t;
-    int            i;
-    for (i = 0; i < PAIRS; i++) order[i] = i;
+    for (int i = 0; i < PAIRS; i++) order[i] = i;
     shuffle(order, PAIRS, &state);
-    for (i = 0; i < PAIRS; i++) {
+    for (int i = 0; i < PAIRS; i++) {
         a[i] = order[i] / P;
         b[i] = P + order[i] % P;
         sum[i] = (order[i] / P + order[i] % P) % P;
@@ -81,9 +80,8 @@ static tn_tensor *logits(tn_ctx *ctx, const tn_mlp *layer, const task *t, int64_
 
 static double accuracy(tn_ctx *ctx, const tn_mlp *layer, const task *t, int64_t first, int64_t last)
 {
-    double right;
     tn_ctx_reset(ctx);
-    right = tn_item(tn_accuracy(ctx, logits(ctx, layer, t, first, last), tn_slice(t->sum, 0, first, last)));
+    double right = tn_item(tn_accuracy(ctx, logits(ctx, layer, t, first, last), tn_slice(t->sum, 0, first, last)));
     tn_ctx_reset(ctx);
     check(ctx);
     return right;
@@ -91,15 +89,13 @@ static double accuracy(tn_ctx *ctx, const tn_mlp *layer, const task *t, int64_t 
 
 static void train(tn_ctx *ctx, tn_params *params, const tn_mlp *layer, const task *t, const options *o)
 {
-    int64_t   step;
     tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = o->lr, .beta2 = 0.98, .weight_decay = o->weight_decay,
         .schedule = { .kind = TN_SCHEDULE_COSINE, .warmup = o->steps / 40, .total = o->steps, .floor = 0.1 } });
     printf("   step   loss   right on trained pairs   on held-out pairs\n");
-    for (step = 0; step <= o->steps; step++) {
-        tn_tensor *loss;
+    for (int64_t step = 0; step <= o->steps; step++) {
         tn_ctx_reset(ctx);
         tn_record(ctx);
-        loss = tn_cross_entropy(ctx, logits(ctx, layer, t, 0, t->train), tn_slice(t->sum, 0, 0, t->train));
+        tn_tensor *loss = tn_cross_entropy(ctx, logits(ctx, layer, t, 0, t->train), tn_slice(t->sum, 0, 0, t->train));
         if (step % 50 == 0 || step == o->steps) printf("%7lld %6.3f", (long long)step, tn_item(loss));
         if (step < o->steps && (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK)) check(ctx);
         if (step % 50 == 0 || step == o->steps) {
@@ -125,10 +121,9 @@ static int frequency_of(int row) { return (row + 1) / 2; }
 static tn_cp *in_fourier_basis(tn_ctx *ctx, const tn_cp *cp)
 {
     static double basis[P * P], both[4 * P * P];
-    int           i, j;
     tn_tensor    *f = tn_tensor_2d(ctx, TN_REAL, P, P), *e = tn_tensor_2d(ctx, TN_REAL, 2 * P, 2 * P);
-    for (i = 0; i < P; i++)
-        for (j = 0; j < P; j++) {
+    for (int i = 0; i < P; i++)
+        for (int j = 0; j < P; j++) {
             basis[i * P + j] = fourier(i, j);
             both[j * 2 * P + i] = both[(P + j) * 2 * P + P + i] = fourier(i, j);
         }
@@ -155,21 +150,20 @@ static reading read_layer(tn_ctx *ctx, const tn_cp *cp)
     const int64_t n = (int64_t)4 * P * P * P;
     double       *t = zeros(n, sizeof *t), all = 0, ab = 0;
     reading       r = {0};
-    int           c, a, b, k, d, i;
     tn_read(tn_cp_dense_symmetric(in_fourier_basis(ctx, cp)), TN_F64, t, n);
     check(ctx);
 #define AT(c, i, j) t[((c) * 2 * P + (i)) * 2 * P + (j)]
-    for (i = 4 * P * P; i < n; i++) all += t[i] * t[i];     /* c from 1: row 0 is what all classes share */
-    for (c = 1; c < P; c++)
-        for (a = 0; a < P; a++)
-            for (b = 0; b < P; b++) {
+    for (int i = 4 * P * P; i < n; i++) all += t[i] * t[i]; /* c from 1: row 0 is what all classes share */
+    for (int c = 1; c < P; c++)
+        for (int a = 0; a < P; a++)
+            for (int b = 0; b < P; b++) {
                 const double x = 2 * AT(c, a, P + b);       /* the coefficient of a b; two equal entries of the tensor */
                 ab += x * x;
                 if (frequency_of(c) == frequency_of(a) && frequency_of(a) == frequency_of(b)) r.equal += x * x;
             }
-    for (k = 1; k <= FREQUENCIES; k++) {
+    for (int k = 1; k <= FREQUENCIES; k++) {
         double sum = 0;
-        for (i = 0; i < 4; i++) {
+        for (int i = 0; i < 4; i++) {
             const int first = 2 * k - 1;                        /* row of the cosine */
             sum += products[i].sign * 2 * AT(first + products[i].c, first + products[i].a, P + first + products[i].b);
         }
@@ -180,9 +174,9 @@ static reading read_layer(tn_ctx *ctx, const tn_cp *cp)
 #undef AT
     r.ab = ab / 2 / all;
     r.equal /= ab;
-    for (d = 1; d < P; d++) {
+    for (int d = 1; d < P; d++) {
         double at0 = 0, s = 0;
-        for (k = 1; k <= FREQUENCIES; k++) {
+        for (int k = 1; k <= FREQUENCIES; k++) {
             at0 += r.g[k];
             s += r.g[k] * cos(two_pi * (k * d % P) / P);
         }
@@ -196,11 +190,11 @@ static reading read_layer(tn_ctx *ctx, const tn_cp *cp)
 static int key_frequencies(const reading *r, int *largest)
 {
     double sum = 0;
-    int    n = 0, k;
+    int    n = 0;
     bool   taken[FREQUENCIES + 1] = {false};
     while (sum < 0.99 * r->rule) {
         int best = 0;
-        for (k = 1; k <= FREQUENCIES; k++) if (!taken[k] && (!best || r->power[k] > r->power[best])) best = k;
+        for (int k = 1; k <= FREQUENCIES; k++) if (!taken[k] && (!best || r->power[k] > r->power[best])) best = k;
         taken[best] = true;
         sum += r->power[best];
         if (n++ == 0) *largest = best;
@@ -214,15 +208,14 @@ static int key_frequencies(const reading *r, int *largest)
 static double strongest(const double *v, int *frequency)
 {
     double power[FREQUENCIES + 1] = {0}, all = 0;
-    int    i, j;
-    for (i = 0; i < P; i++) {
+    for (int i = 0; i < P; i++) {
         double x = 0;
-        for (j = 0; j < P; j++) x += fourier(i, j) * v[j];
+        for (int j = 0; j < P; j++) x += fourier(i, j) * v[j];
         power[frequency_of(i)] += x * x;
         all += x * x;
     }
     *frequency = 0;
-    for (i = 1; i <= FREQUENCIES; i++) if (power[i] > power[*frequency]) *frequency = i;
+    for (int i = 1; i <= FREQUENCIES; i++) if (power[i] > power[*frequency]) *frequency = i;
     return power[*frequency] / all;
 }
 
@@ -230,26 +223,25 @@ static double strongest(const double *v, int *frequency)
    frequency over both halves. Eigenvalues of different frequencies may nearly agree; their eigenvectors are then mixed. */
 static double eigenvectors(tn_ctx *ctx, const tn_cp *cp, const char *folder)
 {
-    static double     x[P], y[DRAWN][P], class_0[P];
-    static char       name[DRAWN][64];
-    double            value[SHOWN], v[SHOWN][2 * P], mean = 0;
-    tn_series         series[DRAWN] = {{0}};
-    tn_eigen          e;
-    tn_tensor        *u = tn_tensor_1d(ctx, TN_REAL, P);
-    int               i, j;
-    for (j = 0; j < P; j++) class_0[j] = (j == 0) - 1.0 / P;   /* without what all classes share */
+    static double x[P], y[DRAWN][P], class_0[P];
+    static char   name[DRAWN][64];
+    double        value[SHOWN], v[SHOWN][2 * P], mean = 0;
+    tn_series     series[DRAWN] = {{0}};
+    tn_eigen      e;
+    tn_tensor    *u = tn_tensor_1d(ctx, TN_REAL, P);
+    for (int j = 0; j < P; j++) class_0[j] = (j == 0) - 1.0 / P; /* without what all classes share */
     tn_write(u, TN_F64, class_0, P);
     if (tn_cp_eigen(cp, u, SHOWN, &e) != TN_OK) check(ctx);
     tn_read(e.values, TN_F64, value, SHOWN);
     tn_read(e.vectors, TN_F64, v[0], SHOWN * 2 * P);
     printf("\nEigenpairs of class 0\n\n   eigenvalue    over a: frequency, share    over b: frequency, share\n");
-    for (i = 0; i < SHOWN; i++) {
+    for (int i = 0; i < SHOWN; i++) {
         int    fa, fb;
         double sa = strongest(v[i], &fa), sb = strongest(v[i] + P, &fb);
         printf("   %+10.3f %20d   %.3f %20d   %.3f\n", value[i], fa, sa, fb, sb);
         mean += (sa + sb) / 2 / SHOWN;
         if (i >= DRAWN) continue;
-        for (j = 0; j < P; j++) {                           /* in the order of k a mod P it is one period of a wave */
+        for (int j = 0; j < P; j++) {                       /* in the order of k a mod P it is one period of a wave */
             x[j] = j;
             y[i][fa * j % P] = v[i][j];
         }
@@ -268,8 +260,7 @@ static double eigenvectors(tn_ctx *ctx, const tn_cp *cp, const char *folder)
 static double formula(const reading *r, int a, int b, int c)
 {
     double sum = 0;
-    int    k;
-    for (k = 1; k <= FREQUENCIES; k++) sum += r->g[k] * cos(two_pi * (k * (a + b - c + P) % P) / P);
+    for (int k = 1; k <= FREQUENCIES; k++) sum += r->g[k] * cos(two_pi * (k * (a + b - c + P) % P) / P);
     return sum;
 }
 
@@ -277,16 +268,15 @@ static void draw(tn_ctx *ctx, const tn_cp *cp, const reading *trained, const rea
 {
     static const char *const captions[3] = {"the layer", "the formula", "what is left"};
     static double            q[4 * P * P], tile[3][P * P], x[FREQUENCIES];
-    int                      a, b, k;
-    for (k = 0; k < FREQUENCIES; k++) x[k] = k + 1;
+    for (int k = 0; k < FREQUENCIES; k++) x[k] = k + 1;
     save_image(ctx, tn_image_plot(ctx, (tn_series[]){
         { .name = "trained", .x = x, .y = trained->power + 1, .count = FREQUENCIES, .kind = TN_SERIES_BARS },
         { .name = "untrained", .x = x, .y = untrained->power + 1, .count = FREQUENCIES, .kind = TN_SERIES_LINE,
           .colour = 7 } }, 2, &(tn_plot_desc){ .title = "The formula's share of the tensor", .x_title = "frequency k",
         .y_title = "share of squared norm", .scale = 2 }), folder, "frequencies");
     tn_read(tn_cp_interaction_of(cp, 0), TN_F64, q, 4 * P * P);
-    for (a = 0; a < P; a++)
-        for (b = 0; b < P; b++) {
+    for (int a = 0; a < P; a++)
+        for (int b = 0; b < P; b++) {
             tile[0][a * P + b] = 2 * q[a * 2 * P + P + b];
             tile[1][a * P + b] = formula(trained, a, b, 0);
             tile[2][a * P + b] = tile[0][a * P + b] - tile[1][a * P + b];
@@ -299,12 +289,11 @@ static void draw(tn_ctx *ctx, const tn_cp *cp, const reading *trained, const rea
 static double accuracy_of_formula(const reading *r)
 {
     int64_t right = 0;
-    int     a, b, c;
-    for (a = 0; a < P; a++)
-        for (b = 0; b < P; b++) {
+    for (int a = 0; a < P; a++)
+        for (int b = 0; b < P; b++) {
             int    best = 0;
             double most = formula(r, a, b, 0);
-            for (c = 1; c < P; c++) {
+            for (int c = 1; c < P; c++) {
                 const double z = formula(r, a, b, c);
                 if (z > most) {
                     most = z;
@@ -329,35 +318,31 @@ int main(int argc, char **argv)
     };
     char       why[TN_WHY];
     tn_ctx    *ctx;
-    tn_params *params;
     tn_mlp     layer;
-    tn_cp     *cp;
-    task       t;
-    reading    before, after;
-    double     start = now(), seconds, trained_right, right, pure, right_by_formula;
-    int        keys, first = 0;
+    double     start = now();
+    int        first = 0;
     read_flags(argc, argv, flags);
     if (tn_ctx_create(&(tn_desc){ .seed = (uint64_t)o.seed, .threads = (int)o.threads }, &ctx, why) != TN_OK) stop(why);
     make_folder(o.out);
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     tn_mlp_init(params, "layer", &(tn_mlp_desc){ .in = 2 * P, .hidden = o.hidden, .out = P }, &layer);
-    t = make_task(ctx, &o);
-    before = read_layer(ctx, tn_cp_from_mlp(ctx, &layer));
+    task    t = make_task(ctx, &o);
+    reading before = read_layer(ctx, tn_cp_from_mlp(ctx, &layer));
     train(ctx, params, &layer, &t, &o);
-    seconds = now() - start;
-    trained_right = accuracy(ctx, &layer, &t, 0, t.train);
-    right = accuracy(ctx, &layer, &t, t.train, PAIRS);
+    double seconds = now() - start;
+    double trained_right = accuracy(ctx, &layer, &t, 0, t.train);
+    double right = accuracy(ctx, &layer, &t, t.train, PAIRS);
 
-    cp = tn_cp_from_mlp(ctx, &layer);
-    after = read_layer(ctx, cp);
-    keys = key_frequencies(&after, &first);
-    right_by_formula = accuracy_of_formula(&after);
+    tn_cp  *cp = tn_cp_from_mlp(ctx, &layer);
+    reading after = read_layer(ctx, cp);
+    int     keys = key_frequencies(&after, &first);
+    double  right_by_formula = accuracy_of_formula(&after);
     printf("\nShares of the tensor's squared norm             untrained   trained\n\n"
            "  products of a with b, of everything            %9.3f %9.3f\n"
            "  a, b and c of one frequency, of these products %9.3f %9.3f\n"
            "  the formula, of these products                 %9.3f %9.3f\n",
            before.ab, after.ab, before.equal, after.equal, before.rule, after.rule);
-    pure = eigenvectors(ctx, cp, o.out);
+    double pure = eigenvectors(ctx, cp, o.out);
     draw(ctx, cp, &after, &before, o.out);
 
     printf("\ntrained_accuracy: %.4f\n", trained_right);

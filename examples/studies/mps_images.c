@@ -56,9 +56,9 @@ static tn_tensor *logits_of_reader(tn_ctx *ctx, const void *model, tn_tensor *x)
 static void reader_init(tn_ctx *ctx, tn_params *params, const options *o, reader *r)
 {
     int32_t pixel[PIXELS];
-    int     i, j;
-    for (i = 0; i < SIDE; i++)
-        for (j = 0; j < SIDE; j++) pixel[i * SIDE + j] = i * SIDE + (i % 2 == 1 && !strcmp(o->path, "snake") ? SIDE - 1 - j : j);
+    for (int i = 0; i < SIDE; i++)
+        for (int j = 0; j < SIDE; j++)
+            pixel[i * SIDE + j] = i * SIDE + (i % 2 == 1 && !strcmp(o->path, "snake") ? SIDE - 1 - j : j);
     r->path = tn_tensor_create(ctx, TN_I32, 1, &(int64_t){PIXELS});
     tn_write(r->path, TN_I32, pixel, PIXELS);
     tn_mps_init(params, "mps", &(tn_mps_desc){ .sites = PIXELS, .bond = o->bond, .out = CLASSES, .std = o->noise }, &r->mps);
@@ -72,11 +72,10 @@ static double entropies_of(tn_ctx *ctx, const options *o, const reader *r)
     tn_tensor *e = tn_tt_entropies(tt);
     double     entropy[PIXELS], cut[PIXELS], picture[PIXELS] = {0}, largest = 0;
     int32_t    pixel[PIXELS];
-    int        k;
     check(ctx);
     tn_read(e, TN_F64, entropy, PIXELS);                     /* 785 axes: 784 cuts, two of them beside the label */
     tn_read(r->path, TN_I32, pixel, PIXELS);
-    for (k = 0; k < PIXELS; k++) {
+    for (int k = 0; k < PIXELS; k++) {
         cut[k] = k + 1;
         picture[pixel[k]] = entropy[k];
         keep_largest(&largest, entropy[k]);
@@ -99,23 +98,21 @@ static double entropies_of(tn_ctx *ctx, const options *o, const reader *r)
 int main(int argc, char **argv)
 {
     const options o = read_options(argc, argv);
-    double        start = now(), accuracy, entropy, seconds;
+    double        start = now(), accuracy;
     tn_ctx       *ctx;
-    image_set     set, test;
-    tn_params    *params;
     reader        model;
     char          why[TN_WHY];
     if (tn_ctx_create(&(tn_desc){ .seed = (uint64_t)o.seed, .threads = (int)o.threads }, &ctx, why) != TN_OK) stop(why);
-    set = load_set(ctx, o.data, "train");
-    test = load_set(ctx, o.data, "t10k");
-    params = tn_params_create(ctx);
+    image_set  set = load_set(ctx, o.data, "train");
+    image_set  test = load_set(ctx, o.data, "t10k");
+    tn_params *params = tn_params_create(ctx);
     reader_init(ctx, params, &o, &model);
     printf("%lld parameters\n", (long long)tn_params_elements(params));
     accuracy = train(ctx, &(training){ .params = params, .logits = logits_of_reader, .model = &model, .set = &set, .test = &test,
                                        .epochs = o.epochs, .batch = o.batch, .seed = (uint64_t)o.seed, .lr = o.lr,
                                        .weight_decay = o.weight_decay });
-    seconds = now() - start;
-    entropy = entropies_of(ctx, &o, &model);
+    double seconds = now() - start;
+    double entropy = entropies_of(ctx, &o, &model);
     printf("largest_entropy: %.4f\n", entropy);
     printf("largest_possible: %.4f\n", log((double)o.bond));
     printf("test_accuracy: %.4f\n", accuracy);

@@ -54,8 +54,7 @@ static tn_tensor *logits_of_reader(tn_ctx *ctx, const void *model, tn_tensor *x)
 static void scale_state(tn_ctx *ctx, const reader *r, const image_set *set)
 {
     tn_tensor *x = vectors_of(ctx, r, tn_slice(set->images, 0, 0, set->count < TEST_BATCH ? set->count : TEST_BATCH)), *logs;
-    int64_t    l;
-    for (l = 0; l < r->layers; l++) x = tn_tn_attention_forward(ctx, &r->deep.layer[l], x);
+    for (int64_t l = 0; l < r->layers; l++) x = tn_tn_attention_forward(ctx, &r->deep.layer[l], x);
     tn_mps_forward(ctx, &r->mps, x, &logs);
     tn_assign(r->mps.cores, tn_scale(ctx, r->mps.cores, exp(-tn_item(tn_mean(ctx, logs)) / PATCHES)));
     check(ctx);
@@ -64,9 +63,8 @@ static void scale_state(tn_ctx *ctx, const reader *r, const image_set *set)
 static void reader_init(tn_ctx *ctx, tn_params *params, const options *o, int64_t layers, const image_set *set, reader *r)
 {
     int32_t pixel[PIXELS];
-    int     i, j;
-    for (i = 0; i < SIDE; i++)
-        for (j = 0; j < SIDE; j++)
+    for (int i = 0; i < SIDE; i++)
+        for (int j = 0; j < SIDE; j++)
             pixel[((i / PATCH * ACROSS + j / PATCH) * PATCH + i % PATCH) * PATCH + j % PATCH] = i * SIDE + j;
     memset(r, 0, sizeof *r);
     r->layers = layers;
@@ -78,7 +76,7 @@ static void reader_init(tn_ctx *ctx, tn_params *params, const options *o, int64_
         tn_deep_init(params, "deep", &(tn_deep_desc){ .out = CLASSES, .layers = layers, .bond = o->bond, .dim = o->dim,
             .map = TN_LOCAL_GIVEN, .boundary = TN_BOUNDARY_VECTORS, .sites = PATCHES, .head_bond = o->head_bond }, &r->deep);
         check(ctx);
-        for (i = 0; i < layers; i++) tn_write(r->deep.layer[i].r, TN_F64, &(double){RESIDUAL}, 1);
+        for (int i = 0; i < layers; i++) tn_write(r->deep.layer[i].r, TN_F64, &(double){RESIDUAL}, 1);
         r->mps = r->deep.mps;
     } else
         tn_mps_init(params, "mps", &(tn_mps_desc){ .sites = PATCHES, .bond = o->head_bond, .out = CLASSES,
@@ -90,20 +88,17 @@ static void reader_init(tn_ctx *ctx, tn_params *params, const options *o, int64_
 /* Returns the accuracy on the test set; *seconds are those of the training. */
 static double learn(const options *o, int64_t layers, double *seconds)
 {
-    double     begin, accuracy;
-    char       why[TN_WHY];
-    image_set  set, test;
-    tn_params *params;
-    tn_ctx    *ctx;
-    reader     model;
+    char    why[TN_WHY];
+    tn_ctx *ctx;
+    reader  model;
     if (tn_ctx_create(&(tn_desc){ .seed = (uint64_t)o->seed, .threads = (int)o->threads }, &ctx, why) != TN_OK) stop(why);
-    set = load_set(ctx, o->data, "train");
-    test = load_set(ctx, o->data, "t10k");
-    params = tn_params_create(ctx);
+    image_set  set = load_set(ctx, o->data, "train");
+    image_set  test = load_set(ctx, o->data, "t10k");
+    tn_params *params = tn_params_create(ctx);
     reader_init(ctx, params, o, layers, &set, &model);
     printf("%lld layers and the state: %lld parameters\n", (long long)layers, (long long)tn_params_elements(params));
-    begin = now();
-    accuracy = train(ctx, &(training){ .params = params, .logits = logits_of_reader, .model = &model, .set = &set,
+    double begin = now();
+    double accuracy = train(ctx, &(training){ .params = params, .logits = logits_of_reader, .model = &model, .set = &set,
                                        .test = &test, .epochs = o->epochs, .batch = o->batch, .seed = (uint64_t)o->seed,
                                        .lr = o->lr, .weight_decay = o->weight_decay });
     *seconds = now() - begin;
@@ -126,9 +121,9 @@ int main(int argc, char **argv)
         SEED_FLAG(&o),
         {0}
     };
-    double alone, accuracy = 0, seconds = 0, seconds_alone;
+    double     accuracy = 0, seconds = 0, seconds_alone;
     read_flags(argc, argv, flags);
-    alone = learn(&o, 0, &seconds_alone);
+    double alone = learn(&o, 0, &seconds_alone);
     if (!o.alone) accuracy = learn(&o, o.layers, &seconds);
     printf("test_accuracy_alone: %.4f\n", alone);
     printf("seconds_alone: %.1f\n", seconds_alone);

@@ -106,8 +106,7 @@ static inline int64_t random_below(uint64_t *state, int64_t n) { return (int64_t
 /* Fisher-Yates */
 static inline void shuffle(int32_t *order, int64_t n, uint64_t *state)
 {
-    int64_t i;
-    for (i = n - 1; i > 0; i--) {
+    for (int64_t i = n - 1; i > 0; i--) {
         const int64_t j = random_below(state, i + 1);
         const int32_t swap = order[i];
         order[i] = order[j];
@@ -173,8 +172,7 @@ static inline void flag_set(const flag *f, const char *v)
 /* The values that the variables have before are the defaults of the flags. */
 static inline void read_flags(int argc, char **argv, const flag *table)
 {
-    int i;
-    for (i = 1; i < argc; i++) {
+    for (int i = 1; i < argc; i++) {
         const flag *f = table;
         while (f->name && strcmp(f->name, argv[i])) f++;
         if (!f->name) {

@@ -170,13 +170,12 @@ static inline int64_t fit_hidden(const tn_transformer_desc *d, int64_t params)
 static inline int study_add(study *s, const char *name, tn_transformer_desc desc, bool fit)
 {
     variant *v = &s->variant[s->variants];
-    tn_transformer_cost cost;
     if (s->variants == MAX_VARIANTS) stop("too many variants");
     if (fit && s->variants > 0) desc.hidden = fit_hidden(&desc, s->variant[0].params);
     v->name = name;
     v->rate_of = s->variants;
     if (tn_transformer_check(s->ctx, &desc, &v->desc) != TN_OK) stop(tn_ctx_error(s->ctx));
-    cost = tn_transformer_cost_of(&v->desc, s->context);
+    tn_transformer_cost cost = tn_transformer_cost_of(&v->desc, s->context);
     v->params = cost.params;
     v->flops = cost.training;
     return s->variants++;
@@ -205,9 +204,8 @@ typedef struct pupil {              /* an unfinished training run */
 
 static inline tn_optim *pupil_begin(pupil *p, const study *s, training *r)
 {
-    tn_desc   desc = { .threads = 1, .seed = r->seed };
-    tn_optim *optim;
-    char      why[TN_WHY];
+    tn_desc desc = { .threads = 1, .seed = r->seed };
+    char    why[TN_WHY];
     memset(p, 0, sizeof *p);
     p->study = s;
     p->record = r;
@@ -217,7 +215,7 @@ static inline tn_optim *pupil_begin(pupil *p, const study *s, training *r)
     p->lesson = (lesson){ .params = p->params, .model = &p->model, .text = &s->text,
                           .steps = r->steps, .batch = s->batch, .context = s->context, .seed = r->seed, .lr = r->rate };
     lesson_begin(&p->lesson);
-    optim = lesson_optim(&p->lesson, p->lesson.steps);
+    tn_optim *optim = lesson_optim(&p->lesson, p->lesson.steps);
     check(p->ctx);
     return optim;
 }
@@ -277,17 +275,14 @@ static inline void settle_copy(pupil *p, tn_optim *optim, int64_t end, int point
 static inline double writing_speed(tn_ctx *ctx, const tn_transformer *model, int32_t first, int64_t count)
 {
     tn_transformer_cache *cache = tn_transformer_cache_create(ctx, model, 1, count);
-    double  best = HUGE_VAL;
-    int64_t i;
-    int     trial;
-    for (trial = 0; trial < 3; trial++) {
+    double best = HUGE_VAL;
+    for (int trial = 0; trial < 3; trial++) {
         double  start = processor_seconds();
         int32_t id = first;
         tn_transformer_cache_reset(cache);
-        for (i = 0; i < count; i++) {
-            tn_tensor *in;
+        for (int64_t i = 0; i < count; i++) {
             tn_ctx_reset(ctx);
-            in = tn_tensor_2d(ctx, TN_I32, 1, 1);
+            tn_tensor *in = tn_tensor_2d(ctx, TN_I32, 1, 1);
             tn_write(in, TN_I32, &id, 1);
             tn_read(tn_argmax(ctx, tn_transformer_decode(ctx, model, in, cache)), TN_I32, &id, 1);
         }
@@ -305,12 +300,10 @@ static inline void read_far(pupil *p)
     const tn_attention_desc *d = &p->model.blocks[0].attn.desc;
     const bool scaled = d->kind != TN_ATTENTION_SOFTMAX && d->kind != TN_ATTENTION_DIFFERENTIAL
         && (d->row == TN_ROW_SCALE_DEFAULT || d->row == TN_ROW_SCALE_LENGTH);
-    int64_t    i;
-    int        way;
-    for (way = 0; way < 2; way++) {
-        for (i = 0; i < QUARTERS; i++) r->far[way][i] = NAN;
+    for (int way = 0; way < 2; way++) {
+        for (int64_t i = 0; i < QUARTERS; i++) r->far[way][i] = NAN;
         if (!r->variant->far || p->diverged || (way == 1 && !scaled)) continue;
-        for (i = 0; way == 1 && i < p->study->layers; i++) p->model.blocks[i].attn.desc.row = TN_ROW_SCALE_NONE;
+        for (int64_t i = 0; way == 1 && i < p->study->layers; i++) p->model.blocks[i].attn.desc.row = TN_ROW_SCALE_NONE;
         read_parts(p->ctx, &p->model, &p->study->text.held, FAR * p->study->context, QUARTERS, r->far[way]);
     }
 }
@@ -319,8 +312,7 @@ static inline void train_one(const study *s, training *r)
 {
     pupil     p;
     tn_optim *optim = pupil_begin(&p, s, r);
-    int       point;
-    for (point = 0; point < POINTS; point++) {
+    for (int point = 0; point < POINTS; point++) {
         int64_t end = p.lesson.steps >> (POINTS - 1 - point);
         if (point < r->first) {
             r->token[point] = r->byte[point] = NAN;
@@ -343,11 +335,11 @@ static inline void train_one(const study *s, training *r)
 static inline void settings_line(const study *s, const training *r, char *line, size_t bytes)
 {
     char     config[8192];
-    size_t   used = 0, i;
+    size_t   used = 0;
     uint64_t model = UINT64_C(1469598103934665603);           /* FNV-1a */
     tn_transformer_config_write(s->ctx, &r->variant->desc, tn_sink_memory(config, sizeof config, &used));
     check(s->ctx);
-    for (i = 0; i < used; i++) model = (model ^ (unsigned char)config[i]) * UINT64_C(1099511628211);
+    for (size_t i = 0; i < used; i++) model = (model ^ (unsigned char)config[i]) * UINT64_C(1099511628211);
     snprintf(line, bytes, "settings: recipe %d text %016llx model %016llx steps %lld batch %lld context %lld rate %.9g "
              "seed %llu from %d\n", RECIPE, (unsigned long long)s->hash, (unsigned long long)model, (long long)r->steps,
              (long long)s->batch, (long long)s->context, r->rate, (unsigned long long)r->seed, r->first);
@@ -357,15 +349,14 @@ static inline void training_write(const study *s, const training *r)
 {
     char  part[700], line[512];
     FILE *f;
-    int   i;
     settings_line(s, r, line, sizeof line);
     snprintf(part, sizeof part, "%s.part", r->path);
     if (!(f = fopen(part, "w"))) stop("cannot write to the output folder");
     fputs(line, f);
-    for (i = 0; i < POINTS; i++) fprintf(f, "point %.9g %.9g\n", r->token[i], r->byte[i]);
-    for (i = 0; i < 2 * QUARTERS; i++) fprintf(f, "far %.9g\n", r->far[i / QUARTERS][i % QUARTERS]);
+    for (int i = 0; i < POINTS; i++) fprintf(f, "point %.9g %.9g\n", r->token[i], r->byte[i]);
+    for (int i = 0; i < 2 * QUARTERS; i++) fprintf(f, "far %.9g\n", r->far[i / QUARTERS][i % QUARTERS]);
     fprintf(f, "cost %.9g %.9g\n", r->seconds, r->speed);
-    for (i = 0; i < r->curve; i++) fprintf(f, "curve %.9g %.9g\n", r->curve_tokens[i], r->curve_loss[i]);
+    for (int i = 0; i < r->curve; i++) fprintf(f, "curve %.9g %.9g\n", r->curve_tokens[i], r->curve_loss[i]);
     fputs("end\n", f);
     if (fclose(f) != 0 || rename(part, r->path) != 0) stop("cannot write to the output folder");
 }
@@ -400,7 +391,6 @@ static inline void training_read(const study *s, training *r)
 static inline void training_make(const study *s, training *r, const variant *v, double rate, int seed, int64_t steps,
                                  int first)
 {
-    int i;
     memset(r, 0, sizeof *r);
     r->variant = v;
     r->rate = rate;
@@ -408,7 +398,7 @@ static inline void training_make(const study *s, training *r, const variant *v, 
     r->steps = steps;
     r->first = first;
     r->seconds = HUGE_VAL;
-    for (i = 0; i < POINTS; i++) r->token[i] = r->byte[i] = HUGE_VAL;
+    for (int i = 0; i < POINTS; i++) r->token[i] = r->byte[i] = HUGE_VAL;
     snprintf(r->path, sizeof r->path, "%s/runs/%s_%g_%d.txt", s->out, v->name, rate, seed);
     training_read(s, r);
 }
@@ -425,8 +415,7 @@ static inline void say(const training *r, int done, int all, double since)
 #ifdef _WIN32                       /* one after the other, in this process */
 static inline void run_all(study *s, training **todo, int count)
 {
-    int i;
-    for (i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         train_one(s, todo[i]);
         training_write(s, todo[i]);
         say(todo[i], i + 1, count, s->started);
@@ -435,10 +424,11 @@ static inline void run_all(study *s, training **todo, int count)
 #else
 static inline void run_all(study *s, training **todo, int count)
 {
-    pid_t pid[MAX_JOBS] = {0}, ended;
+    pid_t pid[MAX_JOBS] = {0};
     int   of[MAX_JOBS], next = 0, done = 0, status, slot;
     s->process = getpid();
     while (done < count) {
+        pid_t ended;
         for (slot = 0; slot < s->jobs && next < count; slot++) {
             if (pid[slot]) continue;
             fflush(stdout);
@@ -465,18 +455,16 @@ static inline double probe(const study *s, const variant *v)
 {
     pupil    p;
     training r;
-    double   seconds;
-    tn_optim *optim;
     memset(&r, 0, sizeof r);
     r.variant = v;
     r.rate = s->rate[0];
     r.steps = study_steps(s);
-    optim = pupil_begin(&p, s, &r);
+    tn_optim *optim = pupil_begin(&p, s, &r);
     advance(&p, optim, 1, false);                         /* memory is asked for */
     p.seconds = 0;
     p.tokens = 0;
     advance(&p, optim, 5, false);
-    seconds = p.seconds / (double)p.tokens;
+    double seconds = p.seconds / (double)p.tokens;
     tn_ctx_destroy(p.ctx);
     return seconds;
 }
@@ -487,8 +475,7 @@ static inline double effort(const study *s, const training *r)
 {
     const double held = (double)s->text.held.count, look = held < SMALL_LOOK ? held : SMALL_LOOK;
     double       early = 0;
-    int          point;
-    for (point = r->first; point < POINTS - 1; point++) early += SETTLE / (double)(1 << (POINTS - 1 - point));
+    for (int point = r->first; point < POINTS - 1; point++) early += SETTLE / (double)(1 << (POINTS - 1 - point));
     return (double)(r->steps * s->batch * s->context) * (1 + early)
         + (READINGS * look + (POINTS - r->first) * held) * 2 / 3 + (r->variant->far ? held : 0) / 3;
 }
@@ -496,8 +483,8 @@ static inline double effort(const study *s, const training *r)
 /* Which of its rates served seed 0 best: the first of the best. */
 static inline int best_rate(const study *s, int v)
 {
-    int i, best = 0;
-    for (i = 1; i < s->rates; i++) if (s->tried[v][i].token[POINTS - 1] < s->tried[v][best].token[POINTS - 1]) best = i;
+    int best = 0;
+    for (int i = 1; i < s->rates; i++) if (s->tried[v][i].token[POINTS - 1] < s->tried[v][best].token[POINTS - 1]) best = i;
     return best;
 }
 
@@ -505,23 +492,21 @@ static inline int best_rate(const study *s, int v)
 static inline void choose_rate(study *s, int v)
 {
     const double rate = s->rate[best_rate(s, s->variant[v].rate_of)];
-    int          i;
-    for (i = 0; i < s->seeds; i++)
+    for (int i = 0; i < s->seeds; i++)
         training_make(s, &s->run[v][i], &s->variant[v], rate, i + 1, study_steps(s), s->variant[v].brief ? POINTS - 1 : 0);
 }
 
 static inline void print_rates(const study *s)
 {
-    int v, i;
     if (s->rates == 1) return;
     printf("\nThe rate: held-out nats a token of seed 0 after %lld steps\n%-30s", (long long)(study_steps(s) / TRIAL), "");
-    for (i = 0; i < s->rates; i++) printf(" %9g", s->rate[i]);
+    for (int i = 0; i < s->rates; i++) printf(" %9g", s->rate[i]);
     printf("\n");
-    for (v = 0; v < s->variants; v++) {
+    for (int v = 0; v < s->variants; v++) {
         int best = best_rate(s, v);
         if (s->variant[v].rate_of != v) continue;
         printf("%-30s", s->variant[v].name);
-        for (i = 0; i < s->rates; i++) printf(" %9.4f", s->tried[v][i].token[POINTS - 1]);
+        for (int i = 0; i < s->rates; i++) printf(" %9.4f", s->tried[v][i].token[POINTS - 1]);
         printf("  %g%s\n", s->rate[best],
                best == 0 || best == s->rates - 1 ? ", the edge of the range: --rate moves it" : "");
     }
@@ -529,8 +514,7 @@ static inline void print_rates(const study *s)
 
 static inline int add_missing(training *r, int64_t n, training **todo, int count)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) if (!r[i].there) todo[count++] = &r[i];
+    for (int64_t i = 0; i < n; i++) if (!r[i].there) todo[count++] = &r[i];
     return count;
 }
 
@@ -539,19 +523,19 @@ static inline void study_run(study *s)
 {
     training *todo[MAX_VARIANTS * MAX_SEEDS];
     double    seconds = 0;
-    int       v, i, count = 0, all = 0;
+    int       v, count = 0, all = 0;
     for (v = 0; v < s->variants; v++)
-        for (i = 0; s->rates > 1 && s->variant[v].rate_of == v && i < s->rates; i++)
+        for (int i = 0; s->rates > 1 && s->variant[v].rate_of == v && i < s->rates; i++)
             training_make(s, &s->tried[v][i], &s->variant[v], s->rate[i], 0, study_steps(s) / TRIAL, POINTS - 1);
     for (v = 0; v < s->variants; v++) {
         const int trials = s->rates > 1 && s->variant[v].rate_of == v ? s->rates : 0;
         double    work = 0;
         count = add_missing(s->tried[v], trials, todo, 0);
-        for (i = 0; i < count; i++) work += effort(s, todo[i]);
+        for (int i = 0; i < count; i++) work += effort(s, todo[i]);
         all += count;
         choose_rate(s, v);                                /* perhaps not yet: then none of them is there */
         count = add_missing(s->run[v], s->seeds, todo, 0);
-        for (i = 0; i < count; i++) work += effort(s, todo[i]);
+        for (int i = 0; i < count; i++) work += effort(s, todo[i]);
         all += count;
         if (work > 0) seconds += work * probe(s, &s->variant[v]);
     }
@@ -578,9 +562,8 @@ typedef struct estimate { double mean, error; } estimate;                 /* sta
 static inline estimate estimate_of(const double *x, int64_t n)
 {
     estimate s = {0, 0};
-    int64_t i;
-    for (i = 0; i < n; i++) s.mean += x[i] / (double)n;
-    for (i = 0; i < n; i++) s.error += (x[i] - s.mean) * (x[i] - s.mean);
+    for (int64_t i = 0; i < n; i++) s.mean += x[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) s.error += (x[i] - s.mean) * (x[i] - s.mean);
     s.error = n > 1 ? sqrt(s.error / (double)(n * (n - 1))) : NAN;
     return s;
 }
@@ -611,8 +594,7 @@ static inline double tokens_at(const study *s, int point)
 /* The loss after so many tokens, on a line between points over the logarithm of their tokens; NaN before the first. */
 static inline double loss_after(const study *s, const training *r, double seen)
 {
-    int i;
-    for (i = 1; i < POINTS; i++) {
+    for (int i = 1; i < POINTS; i++) {
         double share = log(seen / tokens_at(s, i - 1)) / log(tokens_at(s, i) / tokens_at(s, i - 1));
         if (share >= -1e-9 && share <= 1 + 1e-9) return r->token[i - 1] + share * (r->token[i] - r->token[i - 1]);
     }
@@ -626,9 +608,8 @@ typedef struct reach { double tokens; char sign; } reach;
 static inline reach tokens_to(const study *s, const double *at, double loss)
 {
     reach r = {tokens_at(s, POINTS - 1), '>'};
-    int   i;
     if (at[0] <= loss) return (reach){tokens_at(s, 0), '<'};
-    for (i = 1; i < POINTS && r.sign == '>'; i++)
+    for (int i = 1; i < POINTS && r.sign == '>'; i++)
         if (at[i] <= loss && is_number(at[i - 1])) {
             r.tokens = tokens_at(s, i - 1)
                 * pow(tokens_at(s, i) / tokens_at(s, i - 1), (at[i - 1] - loss) / (at[i - 1] - at[i]));
@@ -640,18 +621,16 @@ static inline reach tokens_to(const study *s, const double *at, double loss)
 /* What other work on the machine adds to a time differs from run to run, so the least is reported. */
 static inline double seconds_a_token(const study *s, int v)
 {
-    double  least = HUGE_VAL;
-    int64_t i;
-    for (i = 0; i < s->seeds; i++) least = fmin(least, s->run[v][i].seconds);
-    for (i = 0; i < s->rates; i++) if (s->tried[v][i].there) least = fmin(least, s->tried[v][i].seconds);
+    double least = HUGE_VAL;
+    for (int64_t i = 0; i < s->seeds; i++) least = fmin(least, s->run[v][i].seconds);
+    for (int64_t i = 0; i < s->rates; i++) if (s->tried[v][i].there) least = fmin(least, s->tried[v][i].seconds);
     return least;
 }
 
 static inline double speed_of(const study *s, int v)
 {
-    double  most = 0;
-    int64_t i;
-    for (i = 0; i < s->seeds; i++) most = fmax(most, s->run[v][i].speed);
+    double most = 0;
+    for (int64_t i = 0; i < s->seeds; i++) most = fmax(most, s->run[v][i].speed);
     return most;
 }
 
@@ -662,19 +641,17 @@ static const char *const column_name[COLUMNS] = {"loss", "difference", "byte", "
 static inline void mean_points(const study *s, int v, double mean[POINTS])
 {
     int64_t k;
-    int     i;
-    for (i = 0; i < POINTS; i++)
+    for (int i = 0; i < POINTS; i++)
         for (mean[i] = 0, k = 0; k < s->seeds; k++) mean[i] += s->run[v][k].token[i] / (double)s->seeds;
 }
 
 /* The mean over seeds, if each of them reaches the loss between the points; else what the mean of the losses says. */
 static inline reach mean_reach(const study *s, int v, double loss, double *error)
 {
-    double   mean[POINTS], value[MAX_SEEDS];
-    reach    all = {0, '='};
-    int64_t  k;
+    double mean[POINTS], value[MAX_SEEDS];
+    reach  all = {0, '='};
     *error = NAN;
-    for (k = 0; k < s->seeds && all.sign == '='; k++) {
+    for (int64_t k = 0; k < s->seeds && all.sign == '='; k++) {
         all = tokens_to(s, s->run[v][k].token, loss);
         value[k] = all.tokens;
     }
@@ -691,21 +668,19 @@ static inline reach mean_reach(const study *s, int v, double loss, double *error
 /* One axis: its first entry is what the others are compared with. Everything is a mean over seeds. */
 static inline void study_table(const study *s, const char *axis, const entry *e, int entries)
 {
-    double   budget[COLUMNS] = {0}, value[MAX_SEEDS], level[POINTS], error[MAX_VARIANTS], loss;
+    double   budget[COLUMNS] = {0}, value[MAX_SEEDS], level[POINTS], error[MAX_VARIANTS];
     estimate cell[MAX_VARIANTS][COLUMNS];
     reach    reached[MAX_VARIANTS];
-    int64_t  k;
-    int      i, c;
     mean_points(s, e[0].v, level);
-    loss = s->loss > 0 ? s->loss : level[POINTS - 2];
+    double loss = s->loss > 0 ? s->loss : level[POINTS - 2];
     budget[AT_SECONDS] = budget[AT_FLOPS] = HUGE_VAL;
-    for (i = 0; i < entries; i++) {
+    for (int i = 0; i < entries; i++) {
         budget[AT_SECONDS] = fmin(budget[AT_SECONDS], seconds_a_token(s, e[i].v) * tokens_at(s, POINTS - 1));
         budget[AT_FLOPS] = fmin(budget[AT_FLOPS], s->variant[e[i].v].flops * tokens_at(s, POINTS - 1));
     }
-    for (i = 0; i < entries; i++) {
-        for (c = 0; c < COLUMNS; c++) {
-            for (k = 0; k < s->seeds; k++) {
+    for (int i = 0; i < entries; i++) {
+        for (int c = 0; c < COLUMNS; c++) {
+            for (int64_t k = 0; k < s->seeds; k++) {
                 const training *r = &s->run[e[i].v][k];
                 value[k] = c == LOSS ? r->token[POINTS - 1] : c == BYTE ? r->byte[POINTS - 1]
                          : c == DIFFERENCE ? r->token[POINTS - 1] - s->run[e[0].v][k].token[POINTS - 1]
@@ -723,18 +698,18 @@ static inline void study_table(const study *s, const char *axis, const entry *e,
            tokens_at(s, POINTS - 1), e[0].label, budget[AT_SECONDS], budget[AT_FLOPS], loss,
            s->loss > 0 ? "" : " (the first line's after half of the tokens; --loss takes another)", "", "hidden", "params",
            "rate", "loss", "difference", "a byte", "equal seconds", "equal operations", "tokens", "trained", "written");
-    for (i = 0; i < entries; i++) {
+    for (int i = 0; i < entries; i++) {
         const variant *v = &s->variant[e[i].v];
         char           reach_text[32];
         snprintf(reach_text, sizeof reach_text, "%s%.3g", reached[i].sign == '<' ? "< " : reached[i].sign == '>' ? "> " : "",
                  reached[i].tokens);
         printf("%-24s %6lld %8lld %6g", e[i].label, (long long)v->desc.hidden, (long long)v->params, s->run[e[i].v][0].rate);
-        for (c = 0; c < COLUMNS; c++) print_estimate(cell[i][c]);
+        for (int c = 0; c < COLUMNS; c++) print_estimate(cell[i][c]);
         printf(" %11s %8.0f %8.0f\n", reach_text, 1 / seconds_a_token(s, e[i].v), speed_of(s, e[i].v));
     }
     printf("\n%s_level: %.4f\n", axis, loss);
-    for (i = 0; i < entries; i++) {
-        for (c = 0; c < COLUMNS; c++) {
+    for (int i = 0; i < entries; i++) {
+        for (int c = 0; c < COLUMNS; c++) {
             printf("%s_%s_%s: %.4f\n", axis, e[i].label, column_name[c], cell[i][c].mean);
             printf("%s_%s_%s_error: %.4f\n", axis, e[i].label, column_name[c], cell[i][c].error);
         }
@@ -752,21 +727,20 @@ static inline void study_plot(const study *s, const char *axis, const char *titl
 {
     tn_series series[2 * MAX_VARIANTS];
     double    mean[MAX_VARIANTS][MAX_CURVE], done[MAX_VARIANTS][POINTS], x[POINTS], low = HUGE_VAL, high = 0;
-    int       i, j, drawn = 0;
-    int64_t   k;
+    int       drawn = 0;
     memset(series, 0, sizeof series);
-    for (j = 0; j < POINTS; j++) x[j] = tokens_at(s, j);
-    for (i = 0; i < entries; i++) {
+    for (int j = 0; j < POINTS; j++) x[j] = tokens_at(s, j);
+    for (int i = 0; i < entries; i++) {
         const training *r = s->run[e[i].v];
         tn_series       line = { .name = e[i].label, .x = r[0].curve_tokens, .y = mean[i], .count = r[0].curve,
             .colour = i % 7 + 1, .dashed = i >= 7 };
         tn_series       points = { .x = x, .y = done[i], .count = POINTS, .kind = TN_SERIES_POINTS, .colour = i % 7 + 1 };
-        for (k = 1; k < s->seeds; k++) if (r[k].curve < line.count) line.count = r[k].curve;
+        for (int64_t k = 1; k < s->seeds; k++) if (r[k].curve < line.count) line.count = r[k].curve;
         mean_points(s, e[i].v, done[i]);
         if (!is_number(done[i][POINTS - 1]) || line.count == 0) continue;         /* a seed diverged */
         memset(mean[i], 0, sizeof mean[i]);
-        for (k = 0; k < s->seeds; k++)
-            for (j = 0; j < line.count; j++) mean[i][j] += r[k].curve_loss[j] / (double)s->seeds;
+        for (int64_t k = 0; k < s->seeds; k++)
+            for (int j = 0; j < line.count; j++) mean[i][j] += r[k].curve_loss[j] / (double)s->seeds;
         low = fmin(low, done[i][POINTS - 1]);
         high = fmax(high, mean[i][line.count / 6]);
         series[drawn++] = line;

@@ -83,8 +83,7 @@ static options read_options(int argc, char **argv)
         OUT_FLAG(&o),
         {0}
     };
-    int i;
-    for (i = 1; i < argc; i++)
+    for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--quick")) {          /* before all others, which may change its settings */
             o.seeds = 1;
             o.epochs = 3;
@@ -109,15 +108,15 @@ typedef struct measure {            /* of one network */
 /* The mean of classes' effective ranks; the mean of their falling |eigenvalues|, each class against its largest. */
 static double read_spectrum(const tn_tensor *values, double **falling, int64_t *count)
 {
-    int64_t n = values->shape[1], c, i;
+    int64_t n = values->shape[1];
     double *v = doubles(CLASSES * n), rank = 0;
     tn_read(values, TN_F64, v, CLASSES * n);
     *falling = doubles(n);
     *count = n;
-    for (c = 0; c < CLASSES; c++) {
+    for (int64_t c = 0; c < CLASSES; c++) {
         double *own = v + c * n, first = fabs(own[0]);
         rank += tn_effective_rank(own, n) / CLASSES;
-        for (i = 0; i < n && first > 0; i++) (*falling)[i] += fabs(own[i]) / first / CLASSES;
+        for (int64_t i = 0; i < n && first > 0; i++) (*falling)[i] += fabs(own[i]) / first / CLASSES;
     }
     free(v);
     return rank;
@@ -126,21 +125,22 @@ static double read_spectrum(const tn_tensor *values, double **falling, int64_t *
 static void pick_top(const tn_eigen *e, measure *m)
 {
     double *values = doubles(CLASSES * e->count), *vectors = doubles(CLASSES * e->count * PIXELS);
-    int64_t c, i, found = 0;
+    int64_t found = 0;
     tn_read(e->values, TN_F64, values, CLASSES * e->count);
     tn_read(e->vectors, TN_F64, vectors, CLASSES * e->count * PIXELS);
     m->vector = doubles(CLASSES * SHOWN * PIXELS);
-    for (c = 0; c < CLASSES; c++) {
+    for (int64_t c = 0; c < CLASSES; c++) {
         int64_t got[2] = {0, 0};
-        for (i = c * e->count; i < (c + 1) * e->count; i++) {
-            int64_t negative = values[i] < 0, tile = c * SHOWN + negative * TOP + got[negative], j;
+        for (int64_t i = c * e->count; i < (c + 1) * e->count; i++) {
+            int64_t negative = values[i] < 0, tile = c * SHOWN + negative * TOP + got[negative];
             double  sum = 0;                            /* v and -v are the same: more red than blue */
             if (got[negative] == TOP || values[i] == 0) continue;
             got[negative]++;
             found++;
             m->value[tile] = values[i];
-            for (j = 0; j < PIXELS; j++) sum += vectors[i * PIXELS + j];
-            for (j = 0; j < PIXELS; j++) m->vector[tile * PIXELS + j] = sum < 0 ? -vectors[i * PIXELS + j] : vectors[i * PIXELS + j];
+            for (int64_t j = 0; j < PIXELS; j++) sum += vectors[i * PIXELS + j];
+            for (int64_t j = 0; j < PIXELS; j++)
+                m->vector[tile * PIXELS + j] = sum < 0 ? -vectors[i * PIXELS + j] : vectors[i * PIXELS + j];
             m->smoothness += autocorrelation(vectors + i * PIXELS);
         }
     }
@@ -181,14 +181,14 @@ static void measure_destroy(measure *m)
 static double found_again(const measure *a, const measure *b)
 {
     double  sum = 0;
-    int64_t g, i, j, k, pairs = 0;
-    for (g = 0; g < CLASSES * 2; g++)                   /* a class and a sign */
-        for (i = g * TOP; i < (g + 1) * TOP; i++) {
+    int64_t pairs = 0;
+    for (int64_t g = 0; g < CLASSES * 2; g++)           /* a class and a sign */
+        for (int64_t i = g * TOP; i < (g + 1) * TOP; i++) {
             double best = 0;
             if (a->value[i] == 0) continue;
-            for (j = g * TOP; j < (g + 1) * TOP; j++) {
+            for (int64_t j = g * TOP; j < (g + 1) * TOP; j++) {
                 double dot = 0;
-                for (k = 0; k < PIXELS; k++) dot += a->vector[i * PIXELS + k] * b->vector[j * PIXELS + k];
+                for (int64_t k = 0; k < PIXELS; k++) dot += a->vector[i * PIXELS + k] * b->vector[j * PIXELS + k];
                 if (fabs(dot) > best) best = fabs(dot);
             }
             sum += best;
@@ -202,9 +202,8 @@ static double likeness(const measure *a, const measure *b) { return (found_again
 /* Of at least two networks: the mean over all pairs. */
 static double likeness_of_all(const measure *m, int64_t count)
 {
-    double  sum = 0;
-    int64_t i, j;
-    for (i = 0; i < count; i++) for (j = 0; j < i; j++) sum += likeness(&m[i], &m[j]);
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) for (int64_t j = 0; j < i; j++) sum += likeness(&m[i], &m[j]);
     return sum / (double)(count * (count - 1) / 2);
 }
 
@@ -214,9 +213,8 @@ typedef struct average { double mean, error; } average;
 static average average_of(const measure *m, int64_t count, size_t offset)
 {
     average a = {0, 0};
-    int64_t i;
-    for (i = 0; i < count; i++) a.mean += *(const double *)(const void *)((const char *)&m[i] + offset) / (double)count;
-    for (i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++) a.mean += *(const double *)(const void *)((const char *)&m[i] + offset) / (double)count;
+    for (int64_t i = 0; i < count; i++) {
         double d = *(const double *)(const void *)((const char *)&m[i] + offset) - a.mean;
         a.error += d * d;
     }
@@ -249,7 +247,6 @@ static measure trained(tn_ctx *ctx, const options *o, int kind, int64_t width, i
     network net;
     char    label[64];
     double  accuracy;
-    measure m;
     tn_ctx_reset(ctx);
     tn_ctx_seed(ctx, (uint64_t)seed);
     network_init(ctx, &net, width, kind == NOISE || kind == BOTH ? o->noise * pixel_std : 0);
@@ -258,7 +255,7 @@ static measure trained(tn_ctx *ctx, const options *o, int kind, int64_t width, i
     accuracy = train(ctx, &(training){ .params = net.params, .logits = logits_of_network, .model = &net, .set = set, .test = test,
         .epochs = o->epochs, .batch = o->batch, .seed = (uint64_t)seed, .lr = o->lr,
         .weight_decay = kind == DECAY || kind == BOTH ? o->weight_decay : 0, .label = label, .brief = true });
-    m = measured(ctx, &net, accuracy);
+    measure m = measured(ctx, &net, accuracy);
     tn_params_destroy(net.params);
     return m;
 }
@@ -266,15 +263,15 @@ static measure trained(tn_ctx *ctx, const options *o, int kind, int64_t width, i
 /* The standard deviation over all pixels of all images; *norm: the mean length of an image. */
 static double standard_deviation(const image_set *set, double *norm)
 {
-    int64_t i, j, n = set->count * PIXELS;
+    int64_t n = set->count * PIXELS;
     float  *v = malloc(sizeof *v * (size_t)n);
     double  sum = 0, squares = 0;
     if (!v) stop("no memory for the images");
     tn_read(set->images, TN_F32, v, n);
     *norm = 0;
-    for (i = 0; i < n; i += PIXELS) {
+    for (int64_t i = 0; i < n; i += PIXELS) {
         double own = 0;
-        for (j = i; j < i + PIXELS; j++) {
+        for (int64_t j = i; j < i + PIXELS; j++) {
             sum += (double)v[j];
             own += (double)v[j] * (double)v[j];
         }
@@ -301,18 +298,17 @@ static tn_tensor *logits_of_masked(tn_ctx *ctx, const void *model, tn_tensor *x)
 /* accuracy under a mask; *called: the share of images called `c` */
 static double accuracy_under(tn_ctx *ctx, const tn_cp *cp, const double *mask, const image_set *test, int64_t c, double *called)
 {
-    double *logits = doubles(test->count * CLASSES), accuracy;
-    int64_t i, j;
+    double *logits = doubles(test->count * CLASSES);
     masked  m = {cp, NULL};
     tn_tensor *t = tn_tensor_1d(ctx, TN_REAL, PIXELS);
     tn_write(t, TN_F64, mask, PIXELS);
     m.mask = tn_tensor_keep(t);
     check(ctx);
-    accuracy = run(ctx, logits_of_masked, &m, test, logits);
+    double accuracy = run(ctx, logits_of_masked, &m, test, logits);
     *called = 0;
-    for (i = 0; i < test->count; i++) {
+    for (int64_t i = 0; i < test->count; i++) {
         int64_t best = 0;
-        for (j = 1; j < CLASSES; j++) if (logits[i * CLASSES + j] > logits[i * CLASSES + best]) best = j;
+        for (int64_t j = 1; j < CLASSES; j++) if (logits[i * CLASSES + j] > logits[i * CLASSES + best]) best = j;
         *called += best == c ? 1 / (double)test->count : 0;
     }
     tn_tensor_destroy(m.mask);
@@ -322,10 +318,9 @@ static double accuracy_under(tn_ctx *ctx, const tn_cp *cp, const double *mask, c
 
 static void scale_to(double *mask, double norm)
 {
-    double  squares = 0;
-    int64_t i;
-    for (i = 0; i < PIXELS; i++) squares += mask[i] * mask[i];
-    for (i = 0; i < PIXELS && squares > 0; i++) mask[i] *= norm / sqrt(squares);
+    double squares = 0;
+    for (int64_t i = 0; i < PIXELS; i++) squares += mask[i] * mask[i];
+    for (int64_t i = 0; i < PIXELS && squares > 0; i++) mask[i] *= norm / sqrt(squares);
 }
 
 /* For class c: Q_u with u = e_c - mean of the others' says how far class c is ahead of the rest. Along its eigenvectors v_i
@@ -333,23 +328,22 @@ static void scale_to(double *mask, double norm)
    image, cut down to the TOP most positive eigenvectors: sum_i l_i (v_i . 1) v_i. No image is looked at. */
 static void make_mask(tn_ctx *ctx, const tn_cp *cp, int64_t c, double norm, double *mask)
 {
-    double     u[CLASSES], *values, *vectors;
-    int64_t    i, j, got = 0;
+    double     u[CLASSES];
+    int64_t    got = 0;
     tn_tensor *direction = tn_tensor_1d(ctx, TN_REAL, CLASSES);
     tn_eigen   e;
-    for (i = 0; i < CLASSES; i++) u[i] = i == c ? 1 : -1.0 / (CLASSES - 1);
+    for (int64_t i = 0; i < CLASSES; i++) u[i] = i == c ? 1 : -1.0 / (CLASSES - 1);
     tn_write(direction, TN_F64, u, CLASSES);
     if (tn_cp_eigen(cp, direction, 0, &e) != TN_OK) check(ctx);
-    values = doubles(e.count);
-    vectors = doubles(e.count * PIXELS);
+    double *values = doubles(e.count), *vectors = doubles(e.count * PIXELS);
     tn_read(e.values, TN_F64, values, e.count);
     tn_read(e.vectors, TN_F64, vectors, e.count * PIXELS);
-    for (j = 0; j < PIXELS; j++) mask[j] = 0;
-    for (i = 0; i < e.count && got < TOP; i++) {
+    for (int64_t j = 0; j < PIXELS; j++) mask[j] = 0;
+    for (int64_t i = 0; i < e.count && got < TOP; i++) {
         double sum = 0;
         if (values[i] <= 0) continue;
-        for (j = 0; j < PIXELS; j++) sum += vectors[i * PIXELS + j];
-        for (j = 0; j < PIXELS; j++) mask[j] += values[i] * sum * vectors[i * PIXELS + j];
+        for (int64_t j = 0; j < PIXELS; j++) sum += vectors[i * PIXELS + j];
+        for (int64_t j = 0; j < PIXELS; j++) mask[j] += values[i] * sum * vectors[i * PIXELS + j];
         got++;
     }
     scale_to(mask, norm);
@@ -371,22 +365,22 @@ static mask_result try_masks(tn_ctx *ctx, const tn_cp *cp, const image_set *test
     mask_result r = {0};
     uint64_t    state = 1;
     double      control[PIXELS], called;
-    int64_t     c, i, k;
     r.clean = accuracy;
-    for (k = 0; k < CONTROLS; k++) {
-        for (i = 0; i < PIXELS; i++) control[i] = sqrt(-2 * log(uniform(&state))) * cos(6.283185307179586 * uniform(&state));
+    for (int64_t k = 0; k < CONTROLS; k++) {
+        for (int64_t i = 0; i < PIXELS; i++)
+            control[i] = sqrt(-2 * log(uniform(&state))) * cos(6.283185307179586 * uniform(&state));
         scale_to(control, norm);
         r.random += accuracy_under(ctx, cp, control, test, 0, &called) / CONTROLS;
     }
-    for (c = 0; c < CLASSES; c++) {
+    for (int64_t c = 0; c < CLASSES; c++) {
         double *mask = masks + c * PIXELS;
         make_mask(ctx, cp, c, norm, mask);
         r.eigen[c] = accuracy_under(ctx, cp, mask, test, c, &r.called[c]);
-        for (k = 0; k < CONTROLS; k++) {
+        for (int64_t k = 0; k < CONTROLS; k++) {
             int32_t order[PIXELS];
-            for (i = 0; i < PIXELS; i++) order[i] = (int32_t)i;
+            for (int64_t i = 0; i < PIXELS; i++) order[i] = (int32_t)i;
             shuffle(order, PIXELS, &state);
-            for (i = 0; i < PIXELS; i++) control[i] = mask[order[i]];
+            for (int64_t i = 0; i < PIXELS; i++) control[i] = mask[order[i]];
             r.shuffled[c] += accuracy_under(ctx, cp, control, test, c, &called) / CONTROLS;
         }
     }
@@ -404,15 +398,13 @@ static void draw_spectra(tn_ctx *ctx, const measure *const *of, const options *o
     static double mean[KINDS + 1][WIDTH], low[KINDS + 1][WIDTH], high[KINDS + 1][WIDTH];
     tn_series series[2 * (KINDS + 1)];
     char      caption[96] = "means over classes";
-    int64_t   i, s;
-    int       k;
-    for (k = 0; k <= KINDS; k++) {
+    for (int k = 0; k <= KINDS; k++) {
         int64_t count = WIDTH;
-        for (s = 0; s < o->seeds; s++) if (of[k][s].count[space] < count) count = of[k][s].count[space];
-        for (i = 0; i < count; i++) {
+        for (int64_t s = 0; s < o->seeds; s++) if (of[k][s].count[space] < count) count = of[k][s].count[space];
+        for (int64_t i = 0; i < count; i++) {
             low[k][i] = HUGE_VAL;
             mean[k][i] = high[k][i] = 0;
-            for (s = 0; s < o->seeds; s++) {
+            for (int64_t s = 0; s < o->seeds; s++) {
                 double v = of[k][s].falling[space][i];
                 mean[k][i] += v / (double)o->seeds;
                 low[k][i] = fmin(low[k][i], v);
@@ -438,10 +430,9 @@ static void draw_gallery(tn_ctx *ctx, const measure *const *at, const options *o
     static char caption[CLASSES * COLUMNS][16];
     const char *captions[CLASSES * COLUMNS];
     double     *tiles = doubles(CLASSES * COLUMNS * PIXELS);
-    int64_t     c, k, sign;
-    for (c = 0; c < CLASSES; c++)
-        for (k = 0; k <= KINDS; k++)
-            for (sign = 0; sign < 2; sign++) {
+    for (int64_t c = 0; c < CLASSES; c++)
+        for (int64_t k = 0; k <= KINDS; k++)
+            for (int64_t sign = 0; sign < 2; sign++) {
                 int64_t tile = c * COLUMNS + 2 * k + sign, from = c * SHOWN + sign * TOP;
                 memcpy(tiles + tile * PIXELS, at[k]->vector + from * PIXELS, sizeof *tiles * PIXELS);
                 snprintf(caption[tile], sizeof caption[tile], "%+.2g", at[k]->value[from]);
@@ -457,8 +448,7 @@ static void draw_masks(tn_ctx *ctx, const double *masks, const mask_result *r, c
 {
     static char caption[KINDS * CLASSES][16];
     const char *captions[KINDS * CLASSES];
-    int         i;
-    for (i = 0; i < KINDS * CLASSES; i++) {
+    for (int i = 0; i < KINDS * CLASSES; i++) {
         snprintf(caption[i], sizeof caption[i], "%.1f%%", 100 * r[i / CLASSES].eigen[i % CLASSES]);
         captions[i] = caption[i];
     }
@@ -474,36 +464,34 @@ int main(int argc, char **argv)
     static measure     run_of[KINDS][MAX_SEEDS], before[MAX_SEEDS], wide[MAX_WIDTHS][MAX_SEEDS];
     static double      masks[KINDS * CLASSES * PIXELS];
     static mask_result result[KINDS];
-    options   o = read_options(argc, argv);
-    tn_desc   desc = { .threads = (int)o.threads };
+    options o = read_options(argc, argv);
+    tn_desc desc = { .threads = (int)o.threads };
     const char *const *names = names_of(o.data);
     const measure *of[KINDS + 1];
-    char      why[TN_WHY];
-    double    start = now(), pixel_std, image_norm, headline, widths;
-    tn_ctx   *ctx;
-    image_set set, test;
-    int64_t   c, s, w;
-    int       k;
+    char    why[TN_WHY];
+    double  start = now(), image_norm;
+    tn_ctx *ctx;
 
     make_folder(o.out);
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
-    set = load_set(ctx, o.data, "train");
-    test = load_set(ctx, o.data, "t10k");
-    pixel_std = standard_deviation(&set, &image_norm);
+    image_set set = load_set(ctx, o.data, "train");
+    image_set test = load_set(ctx, o.data, "t10k");
+    double    pixel_std = standard_deviation(&set, &image_norm);
     if (o.quick) printf("--quick: few seeds, epochs and widths. The figures only show that the program runs.\n");
     printf("%s: AdamW, %lld epochs of batches of %lld, learning rate %g falling as half a cosine, %d thread%s\n", o.data, (long long)o.epochs,
            (long long)o.batch, o.lr, tn_ctx_threads(ctx), tn_ctx_threads(ctx) == 1 ? "" : "s");
     printf("weight decay %g; input noise of standard deviation %g, %g of the pixels' own %.4f\n\n", o.weight_decay,
            o.noise * pixel_std, o.noise, pixel_std);
 
-    for (s = 0; s < o.seeds; s++)
-        for (k = 0; k < KINDS; k++) {
+    for (int64_t s = 0; s < o.seeds; s++)
+        for (int k = 0; k < KINDS; k++) {
             run_of[k][s] = trained(ctx, &o, k, WIDTH, s + 1, pixel_std, &set, &test, k ? NULL : &before[s]);
         }
-    headline = now();
-    for (w = 0; w < o.widths; w++)
-        for (s = 0; s < o.width_seeds; s++) wide[w][s] = trained(ctx, &o, BOTH, o.width[w], s + 1, pixel_std, &set, &test, NULL);
-    widths = now();
+    double headline = now();
+    for (int64_t w = 0; w < o.widths; w++)
+        for (int64_t s = 0; s < o.width_seeds; s++)
+            wide[w][s] = trained(ctx, &o, BOTH, o.width[w], s + 1, pixel_std, &set, &test, NULL);
+    double widths = now();
 
     printf("\n(a) h = %d, %lld seed%s: mean +- standard error. In brackets: the published figure, where there is one\n", WIDTH,
            (long long)o.seeds, o.seeds == 1 ? "" : "s");
@@ -513,7 +501,7 @@ int main(int argc, char **argv)
     put(AVERAGE(before, o.seeds, rank_pixels), 1, 1, 18);
     put(AVERAGE(before, o.seeds, smoothness), 1, 3, 18);
     put_likeness(before, o.seeds);
-    for (k = 0; k < KINDS; k++) {
+    for (int k = 0; k < KINDS; k++) {
         bool known = !strcmp(o.data, "fashion");
         printf("\n%-16s", kind_name[k]);
         put(AVERAGE(run_of[k], o.seeds, accuracy), 100, 2, known ? 17 : 24);
@@ -530,7 +518,7 @@ int main(int argc, char **argv)
                (long long)o.width_seeds, o.width_seeds == 1 ? "" : "s");
         printf("%-8s %18s %18s %18s %18s %10s %10s\n", "h", "accuracy, %", "rank in embedding", "rank in pixels", "smoothness",
                "likeness", "to last");
-        for (w = 0; w < o.widths; w++) {
+        for (int64_t w = 0; w < o.widths; w++) {
             printf("%-8lld", (long long)o.width[w]);
             put(AVERAGE(wide[w], o.width_seeds, accuracy), 100, 2, 18);
             put(AVERAGE(wide[w], o.width_seeds, rank_hidden), 1, 1, 18);
@@ -542,33 +530,33 @@ int main(int argc, char **argv)
     }
 
     fflush(stdout);                                     /* the masks take a while */
-    for (k = 0; k < KINDS; k++)
+    for (int k = 0; k < KINDS; k++)
         result[k] = try_masks(ctx, run_of[k][0].pixels, &test, o.mask_norm, run_of[k][0].accuracy, masks + k * CLASSES * PIXELS);
     printf("\n(c) masks of norm %g (an image has %.1f), seed 1: accuracy in %% under the mask [share of images then called by the class's\n"
            "    name], and under the mask's pixels in random order (mean of %d)\n%-16s", o.mask_norm, image_norm, CONTROLS, "mask towards");
-    for (k = 0; k < KINDS; k++) printf(" %24s", kind_name[k]);
-    for (c = 0; c < CLASSES; c++) {
+    for (int k = 0; k < KINDS; k++) printf(" %24s", kind_name[k]);
+    for (int64_t c = 0; c < CLASSES; c++) {
         printf("\n%-16s", names[c]);
-        for (k = 0; k < KINDS; k++)
+        for (int k = 0; k < KINDS; k++)
             printf("    %5.1f [%5.1f]    %5.1f", 100 * result[k].eigen[c], 100 * result[k].called[c], 100 * result[k].shuffled[c]);
     }
     printf("\n%-16s", "white noise");
-    for (k = 0; k < KINDS; k++) printf(" %24.1f", 100 * result[k].random);
+    for (int k = 0; k < KINDS; k++) printf(" %24.1f", 100 * result[k].random);
     printf("\n%-16s", "no mask");
-    for (k = 0; k < KINDS; k++) printf(" %24.1f", 100 * result[k].clean);
+    for (int k = 0; k < KINDS; k++) printf(" %24.1f", 100 * result[k].clean);
 
     printf("\n\npictures:\n");
     of[0] = before;
-    for (k = 0; k < KINDS; k++) of[k + 1] = run_of[k];
+    for (int k = 0; k < KINDS; k++) of[k + 1] = run_of[k];
     draw_spectra(ctx, of, &o, 0);
     draw_spectra(ctx, of, &o, 1);
     draw_gallery(ctx, of, &o, names);
     draw_masks(ctx, masks, result, &o, names);
 
     printf("smoothness_before: %.4f\n", AVERAGE(before, o.seeds, smoothness).mean);
-    for (k = 0; k < KINDS; k++) {
+    for (int k = 0; k < KINDS; k++) {
         double eigen = 0, shuffled = 0;
-        for (c = 0; c < CLASSES; c++) {
+        for (int64_t c = 0; c < CLASSES; c++) {
             eigen += (result[k].clean - result[k].eigen[c]) / CLASSES;
             shuffled += (result[k].clean - result[k].shuffled[c]) / CLASSES;
         }
@@ -580,7 +568,7 @@ int main(int argc, char **argv)
         printf("shuffled_mask_drop_%s: %.4f\n", kind_key[k], shuffled);
         printf("random_mask_drop_%s: %.4f\n", kind_key[k], result[k].clean - result[k].random);
     }
-    for (w = 0; w < o.widths; w++) {
+    for (int64_t w = 0; w < o.widths; w++) {
         printf("test_accuracy_h%lld: %.4f\n", (long long)o.width[w], AVERAGE(wide[w], o.width_seeds, accuracy).mean);
         printf("smoothness_h%lld: %.4f\n", (long long)o.width[w], AVERAGE(wide[w], o.width_seeds, smoothness).mean);
     }
@@ -588,11 +576,11 @@ int main(int argc, char **argv)
     printf("seconds_widths: %.1f\n", widths - headline);
     printf("seconds: %.1f\n", now() - start);
 
-    for (s = 0; s < o.seeds; s++) {
+    for (int64_t s = 0; s < o.seeds; s++) {
         measure_destroy(&before[s]);
-        for (k = 0; k < KINDS; k++) measure_destroy(&run_of[k][s]);
+        for (int k = 0; k < KINDS; k++) measure_destroy(&run_of[k][s]);
     }
-    for (w = 0; w < o.widths; w++) for (s = 0; s < o.width_seeds; s++) measure_destroy(&wide[w][s]);
+    for (int64_t w = 0; w < o.widths; w++) for (int64_t s = 0; s < o.width_seeds; s++) measure_destroy(&wide[w][s]);
     tn_ctx_destroy(ctx);
     free_set(&set);
     free_set(&test);

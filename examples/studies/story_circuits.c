@@ -52,27 +52,27 @@ static int falling(const void *a, const void *b)
 static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
 {
     counts      c = {0};
-    int64_t     bytes, at, end, next, i, n;
+    int64_t     bytes, next;
     char       *text = read_text(*o->held ? o->held : o->text, &bytes);
-    int32_t    *ids = zeros(2 * bytes + 1, sizeof *ids), *order;      /* at most 3 tokens for 2 bytes, or 2 for one */
+    int32_t    *ids = zeros(2 * bytes + 1, sizeof *ids);      /* at most 3 tokens for 2 bytes, or 2 for one */
     c.ids = ids;
     c.tokenizer = tokenizer;
     c.vocab = tn_tokenizer_count(tokenizer);
     c.one = zeros(c.vocab, sizeof *c.one);
     c.pair = zeros(c.vocab * c.vocab, sizeof *c.pair);
     c.name = zeros(c.vocab, sizeof *c.name);
-    for (i = 0; i < c.vocab; i++) c.name[i] = tn_tokenizer_token(tokenizer, i);
-    for (at = 0; at < bytes; at += next) {
-        end = document_end(text + at, bytes - at, &next);
-        n = tn_tokenizer_encode(tokenizer, text + at, (size_t)end, TN_BOS_NONE, ids, 2 * bytes - c.total, NULL);
+    for (int64_t i = 0; i < c.vocab; i++) c.name[i] = tn_tokenizer_token(tokenizer, i);
+    for (int64_t at = 0; at < bytes; at += next) {
+        int64_t end = document_end(text + at, bytes - at, &next);
+        int64_t n = tn_tokenizer_encode(tokenizer, text + at, (size_t)end, TN_BOS_NONE, ids, 2 * bytes - c.total, NULL);
         if (n < 0) check(ctx);
-        for (i = 0; i < n; i++) c.one[ids[i]]++;
-        for (i = 0; i + 1 < n; i++) c.pair[ids[i] * c.vocab + ids[i + 1]]++;
+        for (int64_t i = 0; i < n; i++) c.one[ids[i]]++;
+        for (int64_t i = 0; i + 1 < n; i++) c.pair[ids[i] * c.vocab + ids[i + 1]]++;
         c.total += n;
         ids += n;
     }
-    order = zeros(c.vocab, sizeof *order);
-    for (i = 0; i < c.vocab; i++) order[i] = (int32_t)i;
+    int32_t *order = zeros(c.vocab, sizeof *order);
+    for (int64_t i = 0; i < c.vocab; i++) order[i] = (int32_t)i;
     sorted_by = c.one;
     qsort(order, (size_t)c.vocab, sizeof *order, falling);
     c.common = order;
@@ -85,8 +85,7 @@ static counts count_text(tn_ctx *ctx, const options *o, tn_tokenizer *tokenizer)
 /* The first `count` ids of a row by falling number. */
 static void first_of(const double *row, int64_t n, int32_t *order)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) order[i] = (int32_t)i;
+    for (int64_t i = 0; i < n; i++) order[i] = (int32_t)i;
     sorted_by = row;
     qsort(order, (size_t)n, sizeof *order, falling);
 }
@@ -100,25 +99,25 @@ static verdict judge(const options *o, const counts *c, const double *d, int64_t
     double       *mean = zeros(V, sizeof *mean), *row = zeros(V, sizeof *row);
     int32_t      *ours = zeros(V, sizeof *ours), *theirs = zeros(V, sizeof *theirs);
     verdict       v = {0, 0};
-    int64_t       i, k, l, u, asked = 0;
-    for (i = 0; i < n; i++) for (u = 0; u < V; u++) mean[u] += d[i * V + u] / (double)n;
-    for (i = 0; i < n; i++) {
+    int64_t       asked = 0;
+    for (int64_t i = 0; i < n; i++) for (int64_t u = 0; u < V; u++) mean[u] += d[i * V + u] / (double)n;
+    for (int64_t i = 0; i < n; i++) {
         const int32_t token = c->common[(i + turn) % n];
         const double *pair = c->pair + (int64_t)token * V;
         int64_t       possible = 0, both = 0;
         first_of(d + i * V, V, ours);
         first_of(pair, V, theirs);
-        for (k = 0; k < TEN; k++) v.hits += pair[theirs[k]] > 0 && theirs[k] == ours[0] ? 1 / (double)n : 0;
-        for (u = 0; u < V; u++) {                               /* log p(u|token)/p(u), of pairs that are not rare */
+        for (int64_t k = 0; k < TEN; k++) v.hits += pair[theirs[k]] > 0 && theirs[k] == ours[0] ? 1 / (double)n : 0;
+        for (int64_t u = 0; u < V; u++) {                       /* log p(u|token)/p(u), of pairs that are not rare */
             row[u] = pair[u] >= (double)o->rare ? log(pair[u] * (double)c->total / c->one[token] / c->one[u]) : -HUGE_VAL;
             possible += pair[u] >= (double)o->rare;
         }
         first_of(row, V, theirs);
-        for (u = 0; u < V; u++) row[u] = d[i * V + u] - mean[u];
+        for (int64_t u = 0; u < V; u++) row[u] = d[i * V + u] - mean[u];
         first_of(row, V, ours);
         if (possible < TEN) continue;
         asked++;
-        for (k = 0; k < TEN; k++) for (l = 0; l < TEN; l++) both += ours[k] == theirs[l];
+        for (int64_t k = 0; k < TEN; k++) for (int64_t l = 0; l < TEN; l++) both += ours[k] == theirs[l];
         v.overlap += (double)both / TEN;
     }
     v.overlap = asked ? v.overlap / (double)asked : 0;
@@ -142,14 +141,14 @@ static double *bigrams(tn_ctx *ctx, const options *o, const counts *c, const tn_
 static void show_bigrams(const options *o, const counts *c, const double *d)
 {
     int32_t *ours = zeros(c->vocab, sizeof *ours), *theirs = zeros(c->vocab, sizeof *theirs);
-    int64_t  i, k, shown = 0;
+    int64_t  shown = 0;
     printf("%-12s %-44s %s\n", "after", "D(B+), from the weights", "in the text");
-    for (i = 0; i < o->tokens && shown < o->show; i++) {
+    for (int64_t i = 0; i < o->tokens && shown < o->show; i++) {
         char left[128] = "", right[128] = "";
         if (strlen(c->name[c->common[i]]) < 3 || strncmp(c->name[c->common[i]], "##", 2) == 0) continue;
         first_of(d + i * c->vocab, c->vocab, ours);
         first_of(c->pair + (int64_t)c->common[i] * c->vocab, c->vocab, theirs);
-        for (k = 0; k < 4; k++) {
+        for (int64_t k = 0; k < 4; k++) {
             snprintf(left + strlen(left), sizeof left - strlen(left), "%.9s ", c->name[ours[k]]);
             snprintf(right + strlen(right), sizeof right - strlen(right), "%.9s ", c->name[theirs[k]]);
         }
@@ -181,8 +180,8 @@ static void show_entries(tn_ctx *ctx, const char **names, const tn_circuit *all,
 static void show_pairs(tn_ctx *ctx, const options *o, const counts *c, const tn_transformer *m, const char **names,
                        tn_tensor *ids)
 {
-    int64_t i, shown = 0;
-    for (i = 0; i < o->tokens && shown < o->show / 4; i++) {
+    int64_t shown = 0;
+    for (int64_t i = 0; i < o->tokens && shown < o->show / 4; i++) {
         tn_circuit *t;
         if (strlen(names[i]) < 4 || strncmp(names[i], "##", 2) == 0) continue;
         if (!(t = tn_circuit_pairs(ctx, m, 0, c->common[i]))) check(ctx);
@@ -247,9 +246,9 @@ static double mean_factor(tn_ctx *ctx, tn_tensor *x, double eps)
 /* The stream at the beginning of the block, and after its attention: [1,T,dim] */
 static tn_tensor *stream(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor **after)
 {
-    tn_tensor *x = tn_embedding_forward(ctx, &m->embed, ids), *y;
+    tn_tensor *x = tn_embedding_forward(ctx, &m->embed, ids);
     if (m->desc.embed_norm && !m->desc.no_norm) x = tn_norm_forward(ctx, &m->embed_norm, x);
-    y = m->desc.no_norm ? x : tn_norm_forward(ctx, &m->blocks[0].norm1, x);
+    tn_tensor *y = m->desc.no_norm ? x : tn_norm_forward(ctx, &m->blocks[0].norm1, x);
     y = tn_attention_forward(ctx, &m->blocks[0].attn, y, NULL);
     *after = tn_add(ctx, x, tn_scale(ctx, y, m->desc.attn_scale));
     check(ctx);
@@ -262,13 +261,13 @@ static double loss_of_tensors(tn_ctx *ctx, const tn_transformer *m, const tn_cir
 {
     const int64_t n = m->desc.dim, T = ids->shape[1], map[2] = {n + 1, n + 1}, square[2] = {T, T};
     tn_tensor    *after, *x = tn_append_one(ctx, tn_reshape_2d(stream(ctx, m, ids, &after), T, n));
-    tn_tensor    *pattern = tn_transformer_pattern(ctx, m, ids, 0), *sum = NULL, *both[2], *y;
+    tn_tensor    *pattern = tn_transformer_pattern(ctx, m, ids, 0), *sum = NULL, *y;
     for (int64_t g = 0; g <= o->heads; g++) {
         y = tn_matmul(ctx, x, tn_transpose(tn_reshape(tn_slice(o->m, 0, g, g + 1), 2, map), 0, 1));
         if (g > 0) y = tn_matmul(ctx, tn_reshape(tn_slice(pattern, 1, g - 1, g), 2, square), y);
         sum = sum ? tn_add(ctx, sum, y) : y;
     }
-    both[0] = both[1] = sum;
+    tn_tensor *both[2] = {sum, sum};
     y = tn_reshape(tn_cp_apply_each(ctx, o->b, both), 3, (int64_t[]){1, T, n});
     if (!m->desc.no_norm) y = tn_norm_forward(ctx, &m->norm, y);
     return tn_item(tn_cross_entropy(ctx, tn_transformer_head(ctx, m, y), next));
@@ -287,10 +286,11 @@ static void show_freezing(tn_ctx *ctx, const counts *c, const tn_transformer *m)
         for (int k = 0; k < WINDOWS; k++) {
             const tn_mark  mark = tn_arena_mark(ctx);
             const int32_t *from = c->ids + c->total - (k + 1) * (T + 1);
-            tn_tensor *ids = tn_tensor_from(ctx, 2, (int64_t[]){1, T}, TN_I32, from), *after, *x;
+            tn_tensor *ids = tn_tensor_from(ctx, 2, (int64_t[]){1, T}, TN_I32, from);
             tn_tensor *next = tn_tensor_from(ctx, 2, (int64_t[]){1, T}, TN_I32, from + 1);
             if (pass == 0) {
-                x = stream(ctx, m, ids, &after);
+                tn_tensor *after;
+                tn_tensor *x = stream(ctx, m, ids, &after);
                 d.factor1 += mean_factor(ctx, x, m->desc.norm_eps) / WINDOWS;
                 d.factor2 += mean_factor(ctx, after, m->desc.norm_eps) / WINDOWS;
                 loss[0] += tn_item(tn_transformer_loss(ctx, m, ids, next)) / WINDOWS;
@@ -517,7 +517,7 @@ static void read_points(texts *t)
     const tn_transformer *m = t->m;
     tn_tap                tap[MOST_PARTS * 8 + 2];
     char                (*name)[64] = zeros(MOST_PARTS * 8 + 2, sizeof *name);
-    tn_tensor            *logits, *back;
+    tn_tensor            *logits;
     int64_t               n = 0;
     t->block = zeros(m->desc.layers, sizeof *t->block);
     for (int64_t l = 0; l < m->desc.layers; l++) {
@@ -532,7 +532,7 @@ static void read_points(texts *t)
     if (!m->desc.no_norm) tap[n++] = (tn_tap){"norm.scale", tn_tap_read, &t->scale};
     if (!(logits = tn_transformer_run(t->ctx, m, t->ids, tap, n))) check(t->ctx);
     t->loss = tn_item(tn_cross_entropy(t->ctx, logits, t->next));
-    back = tn_softmax(t->ctx, logits);                                   /* (softmax - one-hot) U / number of tokens */
+    tn_tensor *back = tn_softmax(t->ctx, logits);                        /* (softmax - one-hot) U / number of tokens */
     back = tn_matmul(t->ctx, back, m->head.w);
     back = tn_sub(t->ctx, back, tn_gather(t->ctx, m->head.w, 0, t->next));
     t->slope = tn_scale(t->ctx, back, 1 / (double)tn_tensor_count(t->ids));
@@ -546,8 +546,7 @@ static void show_kinds(tn_ctx *ctx, const counts *c, const tn_transformer *m, co
     int32_t      *ids = zeros(TEXTS * T, sizeof *ids), *next = zeros(TEXTS * T, sizeof *next);
     texts         t = { .ctx = ctx, .m = m };
     uint32_t      seed = 1;
-    int64_t       first, others;
-    double        size[2] = {0, 0}, later;
+    double        size[2] = {0, 0};
     if (2 * m->desc.layers > MOST_PARTS || m->desc.place == TN_PLACE_SANDWICH || m->desc.place == TN_PLACE_POST
         || m->desc.norm != TN_NORM_RMS || m->desc.head_norm || m->desc.x0_residual || m->desc.value_residual
         || m->desc.softcap > 0 || m->desc.attention == TN_ATTENTION_DIFFERENTIAL_PLAIN
@@ -563,9 +562,9 @@ static void show_kinds(tn_ctx *ctx, const counts *c, const tn_transformer *m, co
     read_points(&t);
     find_kinds(&t, (kind){0}, t.block[0].input[0]);
     qsort(t.kinds, (size_t)t.count, sizeof *t.kinds, stronger);
-    later = fit_later(&t);
-    first = t.count < TEN ? t.count : TEN;
-    others = t.count - first < TEN ? t.count - first : TEN;
+    double  later = fit_later(&t);
+    int64_t first = t.count < TEN ? t.count : TEN;
+    int64_t others = t.count - first < TEN ? t.count - first : TEN;
     for (int64_t i = first; i < first + others; i++) {                   /* drawn from those that are not among the ten */
         const int64_t j = i + (int64_t)((seed = seed * 1664525u + 1013904223u) >> 8) % (t.count - i);
         const kind    k = t.kinds[i];
@@ -623,14 +622,13 @@ static void show_bounds(tn_ctx *ctx, const counts *c, const tn_transformer *m)
     const int64_t T = m->desc.context - 1, apart = (c->total - T - 1) / ENDS, all[2] = {ENDS, T}, rows = ENDS;
     int32_t      *ids = zeros(ENDS * T, sizeof *ids), next[ENDS], said[ENDS];
     double        right = 0;
-    tn_tensor    *text, *follow, *logits;
     for (int64_t i = 0; i < ENDS; i++) {
         memcpy(ids + i * T, c->ids + i * apart, (size_t)T * sizeof *ids);
         next[i] = c->ids[i * apart + T];
     }
-    text = tn_tensor_from(ctx, 2, all, TN_I32, ids);
-    follow = tn_tensor_from(ctx, 1, &rows, TN_I32, next);
-    logits = tn_slice(tn_transformer_forward(ctx, m, text), 1, T - 1, T);
+    tn_tensor *text = tn_tensor_from(ctx, 2, all, TN_I32, ids);
+    tn_tensor *follow = tn_tensor_from(ctx, 1, &rows, TN_I32, next);
+    tn_tensor *logits = tn_slice(tn_transformer_forward(ctx, m, text), 1, T - 1, T);
     if (tn_read(tn_argmax(ctx, logits), TN_I32, said, ENDS) != TN_OK) check(ctx);
     for (int64_t i = 0; i < ENDS; i++) right += (double)(said[i] == next[i]) / ENDS;
     printf("%d ends of held-out text; accuracy of the model with all %d tokens: %.2f\n", ENDS, (int)T, right);
@@ -656,8 +654,8 @@ static void show_bounds(tn_ctx *ctx, const counts *c, const tn_transformer *m)
 
 int main(int argc, char **argv)
 {
-    options        o = {"", "", "", 400, 5, 12, 0};
-    const flag     flags[] = {
+    options    o = {"", "", "", 400, 5, 12, 0};
+    const flag flags[] = {
         {"--run", FLAG_TEXT, &o.run, 0, 0, "the folder of a run of tn train"},
         {"--text", FLAG_TEXT, &o.text, 0, 0, "its text"},
         {"--held", FLAG_TEXT, &o.held, 0, 0, "a text that it was not trained on: paths and bounds"},
@@ -667,28 +665,21 @@ int main(int argc, char **argv)
         THREADS_FLAG(&o),
         {0}
     };
-    tn_desc        desc = {0};
-    tn_ctx        *ctx;
-    tn_transformer model, untrained;
-    tn_tokenizer  *tokenizer;
-    counts         c;
-    double        *d, *control;
-    const char   **names;
-    tn_tensor     *ids;
-    verdict        v;
-    char           why[TN_WHY];
+    tn_desc    desc = {0};
+    tn_ctx    *ctx;
+    char       why[TN_WHY];
     read_flags(argc, argv, flags);
     if (!*o.run || !*o.text == !*o.held)
         stop("expected --run, the folder of a run of tn train, and one of --text, its text, and --held, one held out");
     desc.threads = (int)o.threads;
     desc.seed = 1;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
-    model = model_of_run(ctx, o.run, true);
+    tn_transformer model = model_of_run(ctx, o.run, true);
     if (!*o.held && model.desc.layers != 1) stop("the model has several blocks, expected 1, or --held");
-    untrained = model_of_run(ctx, o.run, false);
-    tokenizer = tokenizer_of_run(ctx, o.run, &model);
+    tn_transformer untrained = model_of_run(ctx, o.run, false);
+    tn_tokenizer  *tokenizer = tokenizer_of_run(ctx, o.run, &model);
     if (o.tokens > model.desc.vocab) o.tokens = model.desc.vocab;
-    c = count_text(ctx, &o, tokenizer);
+    counts c = count_text(ctx, &o, tokenizer);
     if (*o.held) {
         for (int k = 0; k < 2; k++) {
             show_kinds(ctx, &c, k ? &untrained : &model, k ? "untrained" : "trained");
@@ -699,17 +690,17 @@ int main(int argc, char **argv)
         tn_ctx_destroy(ctx);
         return 0;
     }
-    d = bigrams(ctx, &o, &c, &model);
-    control = bigrams(ctx, &o, &c, &untrained);
+    double *d = bigrams(ctx, &o, &c, &model);
+    double *control = bigrams(ctx, &o, &c, &untrained);
     show_bigrams(&o, &c, d);
-    names = zeros(o.tokens, sizeof *names);
+    const char **names = zeros(o.tokens, sizeof *names);
     for (int64_t i = 0; i < o.tokens; i++) names[i] = c.name[c.common[i]];
-    ids = tn_tensor_from(ctx, 1, &o.tokens, TN_I32, c.common);
+    tn_tensor *ids = tn_tensor_from(ctx, 1, &o.tokens, TN_I32, c.common);
     show_pairs(ctx, &o, &c, &model, names, ids);
     show_heads(ctx, &model, names, ids);
     show_freezing(ctx, &c, &model);
     check(ctx);
-    v = judge(&o, &c, d, 0);
+    verdict v = judge(&o, &c, d, 0);
     printf("argmax_among_ten_successors: %.4f\noverlap_with_pmi: %.4f\n", v.hits, v.overlap);
     v = judge(&o, &c, control, 0);
     printf("argmax_untrained: %.4f\noverlap_untrained: %.4f\n", v.hits, v.overlap);

@@ -23,8 +23,8 @@ static int bit_of(int64_t x, int bits, int64_t k) { return (int)(x >> (bits - 1 
 
 static int parity(int64_t x, int bits)
 {
-    int i, odd = 0;
-    for (i = 0; i < bits; i++) odd ^= bit_of(x, bits, i);
+    int odd = 0;
+    for (int i = 0; i < bits; i++) odd ^= bit_of(x, bits, i);
     return odd;
 }
 
@@ -46,12 +46,12 @@ static void *memory(size_t bytes)
 static int64_t *strings_of(int bits, int64_t count, uint64_t seed)
 {
     const int64_t all = (int64_t)1 << bits;
-    int64_t      *x = memory(sizeof *x * (size_t)all), i;
-    for (i = 0; i < all; i++) x[i] = i;
-    for (i = 0; i < count && count < all; i++) {
-        int64_t j, swap = x[i];
+    int64_t      *x = memory(sizeof *x * (size_t)all);
+    for (int64_t i = 0; i < all; i++) x[i] = i;
+    for (int64_t i = 0; i < count && count < all; i++) {
+        int64_t swap = x[i];
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        j = i + (int64_t)((seed >> 33) % (uint64_t)(all - i));
+        int64_t j = i + (int64_t)((seed >> 33) % (uint64_t)(all - i));
         x[i] = x[j];
         x[j] = swap;
     }
@@ -62,10 +62,10 @@ static int64_t *strings_of(int bits, int64_t count, uint64_t seed)
 static int64_t wrong_of(const tn_tt *tt, int bits, int64_t label, rule_fn rule, double *worst)
 {
     const int64_t all = (int64_t)1 << bits, axes = bits + 1;
-    int64_t      *index = memory(sizeof *index * (size_t)(all * axes)), i, k, wrong = 0;
+    int64_t      *index = memory(sizeof *index * (size_t)(all * axes)), i, wrong = 0;
     double       *value = memory(sizeof *value * (size_t)all);
     for (i = 0; i < all; i++)
-        for (k = 0; k < axes; k++) index[i * axes + k] = k == label ? 0 : bit_of(i, bits, k - (k > label));
+        for (int64_t k = 0; k < axes; k++) index[i * axes + k] = k == label ? 0 : bit_of(i, bits, k - (k > label));
     tn_tt_elements(tt, all, index, value);
     check(tt->ctx);
     for (*worst = 0, i = 0; i < all; i++) {
@@ -82,29 +82,28 @@ static int64_t learn(tn_ctx *ctx, const options *o, const char *name, rule_fn ru
                      int64_t sweeps)
 {
     const int64_t shape[3] = {count, bits, 2}, label = bits / 2;
-    int64_t       extents[LONG + 1], *x = strings_of(bits, count, (uint64_t)o->seed), i, k, wrong;
+    int64_t       extents[LONG + 1], *x = strings_of(bits, count, (uint64_t)o->seed);
     float        *phi = memory(sizeof *phi * (size_t)(count * bits * 2)), *y = memory(sizeof *y * (size_t)count);
     double        error, worst, begin = now();
-    tn_tt        *random, *tt;
-    for (i = 0; i < count; i++) {
-        for (k = 0; k < bits; k++) {
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t k = 0; k < bits; k++) {
             phi[(i * bits + k) * 2 + 1] = (float)bit_of(x[i], bits, k);
             phi[(i * bits + k) * 2] = 1 - phi[(i * bits + k) * 2 + 1];
         }
         y[i] = (float)rule(x[i], bits);
     }
-    for (k = 0; k <= bits; k++) extents[k] = k == label ? 1 : 2;
-    random = tn_tt_random(ctx, bits + 1, extents, start, (uint64_t)o->seed);
-    tt = tn_tt_fit(random, label, tn_tensor_from(ctx, 3, shape, TN_F32, phi),
-                   tn_tensor_from(ctx, 2, (int64_t[]){count, 1}, TN_F32, y),
-                   &(tn_tt_fit_desc){ .sweeps = sweeps, .rank = 2 }, &error);
+    for (int64_t k = 0; k <= bits; k++) extents[k] = k == label ? 1 : 2;
+    tn_tt *random = tn_tt_random(ctx, bits + 1, extents, start, (uint64_t)o->seed);
+    tn_tt *tt = tn_tt_fit(random, label, tn_tensor_from(ctx, 3, shape, TN_F32, phi),
+                          tn_tensor_from(ctx, 2, (int64_t[]){count, 1}, TN_F32, y),
+                          &(tn_tt_fit_desc){ .sweeps = sweeps, .rank = 2 }, &error);
     check(ctx);
-    wrong = wrong_of(tt, bits, label, rule, &worst);
+    int64_t wrong = wrong_of(tt, bits, label, rule, &worst);
     printf("%s: %lld strings, %lld sweep%s, %.2f s: error %.1e on them, %lld wrong of all %lld, largest error %.1e\n", name,
            (long long)count, (long long)sweeps, sweeps == 1 ? "" : "s", now() - begin, error, (long long)wrong,
            (long long)1 << bits, worst);
     printf("    bonds:");
-    for (k = 0; k < bits; k++) printf(" %lld", (long long)tt->core[k]->shape[2]);
+    for (int64_t k = 0; k < bits; k++) printf(" %lld", (long long)tt->core[k]->shape[2]);
     printf("\n");
     tn_tt_destroy(random);
     tn_tt_destroy(tt);

@@ -85,7 +85,7 @@ static inline bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' 
 
 static inline void append_document(tn_ctx *ctx, const tn_tokenizer *t, tokens *to, const char *text, int64_t bytes)
 {
-    int64_t  n = tn_tokenizer_encode(t, text, (size_t)bytes, TN_BOS_FIRST, NULL, 0, NULL), i;
+    int64_t  n = tn_tokenizer_encode(t, text, (size_t)bytes, TN_BOS_FIRST, NULL, 0, NULL);
     tn_span *span = grown(NULL, n, sizeof *span);
     check(ctx);
     if (to->count + n > to->room) {
@@ -94,7 +94,7 @@ static inline void append_document(tn_ctx *ctx, const tn_tokenizer *t, tokens *t
     }
     tn_tokenizer_encode(t, text, (size_t)bytes, TN_BOS_FIRST, to->id + to->count, n, span);
     check(ctx);
-    for (i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         if (to->id[to->count + i] == tn_tokenizer_unk(t)) to->unknown += (double)(span[i].end - span[i].begin);
     to->count += n;
     to->bytes += (double)bytes;
@@ -105,10 +105,10 @@ static inline void append_document(tn_ctx *ctx, const tn_tokenizer *t, tokens *t
 static inline tokens encode_documents(tn_ctx *ctx, const corpus *c, const char *text, int64_t bytes)
 {
     tokens  to = {0};
-    int64_t from, end, next;
+    int64_t next;
     for (; bytes > 0; text += next, bytes -= next) {
-        from = 0;
-        end = document_end(text, bytes, &next);
+        int64_t from = 0;
+        int64_t end = document_end(text, bytes, &next);
         while (c->marks && from < end && is_blank(text[from])) from++;
         while (c->marks && end > from && is_blank(text[end - 1])) end--;
         if (end > from) append_document(ctx, c->tokenizer, &to, text + from, end - from);
@@ -120,9 +120,9 @@ static inline tokens encode_documents(tn_ctx *ctx, const corpus *c, const char *
 static inline int64_t held_out_at(const char *text, int64_t bytes)
 {
     const int64_t mark = (int64_t)strlen(DOCUMENT_END);
-    int64_t       cut = bytes - (int64_t)(HELD_OUT * (double)bytes), from;
+    int64_t       cut = bytes - (int64_t)(HELD_OUT * (double)bytes);
     while (cut > 0 && cut < bytes && ((unsigned char)text[cut] & 0xC0) == 0x80) cut--;
-    for (from = cut > mark - 1 ? cut - mark + 1 : 0; from < cut && from + mark <= bytes; from++)
+    for (int64_t from = cut > mark - 1 ? cut - mark + 1 : 0; from < cut && from + mark <= bytes; from++)
         if (!memcmp(text + from, DOCUMENT_END, (size_t)mark)) return from;
     return cut;
 }
@@ -157,10 +157,8 @@ static inline uint64_t corpus_hash(const corpus *c)
 {
     const tokens *part[2] = {&c->train, &c->held};
     uint64_t      hash = UINT64_C(1469598103934665603);
-    int64_t       i;
-    int           p;
-    for (p = 0; p < 2; p++)
-        for (i = -1; i < part[p]->count; i++)
+    for (int p = 0; p < 2; p++)
+        for (int64_t i = -1; i < part[p]->count; i++)
             hash = (hash ^ (uint64_t)(i < 0 ? part[p]->count : part[p]->id[i])) * UINT64_C(1099511628211);
     return hash;
 }
@@ -200,12 +198,10 @@ static inline tn_tokenizer *tokenizer_of_run(tn_ctx *ctx, const char *run, const
 static inline void windows(tn_ctx *ctx, const tokens *t, const int64_t *first, int64_t rows, int64_t length,
                            tn_tensor *ids_targets[2])
 {
-    int64_t r;
-    int     i;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         ids_targets[i] = tn_tensor_2d(ctx, TN_I32, rows, length);
         check(ctx);
-        for (r = 0; r < rows; r++) tn_write(tn_slice(ids_targets[i], 0, r, r + 1), TN_I32, t->id + first[r] + i, length);
+        for (int64_t r = 0; r < rows; r++) tn_write(tn_slice(ids_targets[i], 0, r, r + 1), TN_I32, t->id + first[r] + i, length);
     }
 }
 
@@ -213,8 +209,8 @@ static inline void windows(tn_ctx *ctx, const tokens *t, const int64_t *first, i
 static inline void training_batch(tn_ctx *ctx, const tokens *t, uint64_t seed, int64_t step, int64_t rows, int64_t length,
                                   tn_tensor *ids_targets[2])
 {
-    int64_t *first = grown(NULL, rows, sizeof *first), r;
-    for (r = 0; r < rows; r++) first[r] = window_start(t->count, length, seed, step * rows + r);
+    int64_t *first = grown(NULL, rows, sizeof *first);
+    for (int64_t r = 0; r < rows; r++) first[r] = window_start(t->count, length, seed, step * rows + r);
     windows(ctx, t, first, rows, length, ids_targets);
     free(first);
 }
@@ -245,10 +241,10 @@ static inline int64_t settles_at(int64_t steps) { return steps - (int64_t)(SETTL
 /* The embedding's rate over AdamW's: a row has gradients in few steps, so it takes longer ones, by the table's size. */
 static inline double embedding_share(const tn_tensor *table)
 {
-    int64_t n = tn_tensor_count(table), i;
+    int64_t n = tn_tensor_count(table);
     double *w = grown(NULL, n, sizeof *w), sum = 0;
     tn_read(table, TN_F64, w, n);
-    for (i = 0; i < n; i++) sum += w[i] * w[i];
+    for (int64_t i = 0; i < n; i++) sum += w[i] * w[i];
     free(w);
     return EMBED_SHARE * sqrt(sum / (double)n);
 }
@@ -272,11 +268,11 @@ static inline tn_optim *lesson_optim(const lesson *l, int64_t steps)
 /* The next step of this optimiser; its loss, nats a token. NaN where a gradient was no number: nothing was updated. */
 static inline double lesson_step(tn_ctx *ctx, const lesson *l, tn_optim *optim)
 {
-    tn_tensor *batch[2], *loss;
+    tn_tensor *batch[2];
     tn_ctx_reset(ctx);
     training_batch(ctx, &l->text->train, l->seed, tn_optim_steps(optim), l->batch, l->context, batch);
     tn_record(ctx);
-    loss = tn_transformer_loss(ctx, l->model, batch[0], batch[1]);
+    tn_tensor *loss = tn_transformer_loss(ctx, l->model, batch[0], batch[1]);
     if (tn_backward(ctx, loss) == TN_OK && tn_optim_step(optim) == TN_OK) return tn_item(loss);
     if (tn_ctx_status(ctx) != TN_ERR_NONFINITE) stop(tn_ctx_error(ctx));
     tn_ctx_clear_error(ctx);
@@ -302,14 +298,13 @@ static inline int64_t at_once(const tn_transformer *model, int64_t length)
 static inline void window_nats(tn_ctx *ctx, const tn_transformer *model, const tokens *t, int64_t first, int64_t stride,
                                int64_t count, int64_t length, int64_t scored, int parts, double *nats)
 {
-    int64_t    begins[16], i;
-    tn_tensor *batch[2], *logits;
-    int        p;
-    for (i = 0; i < count; i++) begins[i] = first + i * stride;
+    int64_t    begins[16];
+    tn_tensor *batch[2];
+    for (int64_t i = 0; i < count; i++) begins[i] = first + i * stride;
     tn_ctx_reset(ctx);
     windows(ctx, t, begins, count, length, batch);
-    logits = tn_transformer_forward(ctx, model, batch[0]);
-    for (p = 0; p < parts; p++) {
+    tn_tensor *logits = tn_transformer_forward(ctx, model, batch[0]);
+    for (int p = 0; p < parts; p++) {
         int64_t from = length - scored + scored * p / parts, to = length - scored + scored * (p + 1) / parts;
         nats[p] += (double)(count * (to - from))
             * tn_item(tn_cross_entropy(ctx, tn_slice(logits, 1, from, to), tn_slice(batch[1], 1, from, to)));
@@ -348,14 +343,13 @@ static inline void read_parts(tn_ctx *ctx, const tn_transformer *model, const to
                               double *nats)
 {
     const int64_t all = (t->count - 1) / length, group = at_once(model, length);
-    int64_t       w, count;
-    int           p;
-    for (p = 0; p < parts; p++) nats[p] = 0;
-    for (w = 0; w < all; w += count) {
+    int64_t       count;
+    for (int p = 0; p < parts; p++) nats[p] = 0;
+    for (int64_t w = 0; w < all; w += count) {
         count = all - w < group ? all - w : group;
         window_nats(ctx, model, t, w * length, length, count, length, length, parts, nats);
     }
-    for (p = 0; p < parts; p++) nats[p] /= (double)(all * (length * (p + 1) / parts - length * p / parts));
+    for (int p = 0; p < parts; p++) nats[p] /= (double)(all * (length * (p + 1) / parts - length * p / parts));
 }
 
 /* ---- writing --------------------------------------------------------------------- */
@@ -367,30 +361,27 @@ static inline char *write_on(tn_ctx *ctx, const tn_transformer *model, const cor
     const tn_tokenizer *t = c->tokenizer;
     int64_t  vocab = tn_tokenizer_count(t), past = tn_tokenizer_encode(t, prompt, strlen(prompt), c->marks ? TN_BOS_FIRST
                                                                        : TN_BOS_NONE, NULL, 0, NULL);
-    int64_t  n, given, bytes;
     int32_t *ids = grown(NULL, past + most, sizeof *ids);
     float   *logits = grown(NULL, vocab, sizeof *logits);
-    char    *text;
     tn_transformer_cache *cache = tn_transformer_cache_create(ctx, model, 1, past + most);
     check(ctx);
     tn_tokenizer_encode(t, prompt, strlen(prompt), c->marks ? TN_BOS_FIRST : TN_BOS_NONE, ids, past, NULL);
-    for (n = past, given = 0; n < past + most; n++) {
-        tn_tensor *in, *out;
-        double     u;
+    int64_t n = past;
+    for (int64_t given = 0; n < past + most; n++) {
         tn_ctx_reset(ctx);
-        in = tn_tensor_2d(ctx, TN_I32, 1, n - given);
+        tn_tensor *in = tn_tensor_2d(ctx, TN_I32, 1, n - given);
         tn_write(in, TN_I32, ids + given, n - given);
-        out = tn_transformer_decode(ctx, model, in, cache);
+        tn_tensor *out = tn_transformer_decode(ctx, model, in, cache);
         check(ctx);
         tn_read(tn_slice(out, 1, n - given - 1, n - given), TN_F32, logits, vocab);
         given = n;
-        u = ldexp((double)(splitmix64(splitmix64(seed) + (uint64_t)n) >> 11), -53);
+        double u = ldexp((double)(splitmix64(splitmix64(seed) + (uint64_t)n) >> 11), -53);
         ids[n] = (int32_t)tn_sample(logits, vocab, temperature, top_k, 0, u);
         if (ids[n] == tn_tokenizer_bos(t) || ids[n] == tn_tokenizer_eos(t)) break;
     }
     tn_transformer_cache_destroy(cache);
-    bytes = tn_tokenizer_decode(t, ids, n, NULL, 0);
-    text = grown(NULL, bytes + 1, 1);
+    int64_t bytes = tn_tokenizer_decode(t, ids, n, NULL, 0);
+    char   *text = grown(NULL, bytes + 1, 1);
     tn_tokenizer_decode(t, ids, n, text, (size_t)bytes + 1);
     check(ctx);
     free(ids);

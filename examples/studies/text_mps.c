@@ -48,8 +48,7 @@ static letters letters_of(const char *text, int64_t bytes)
     const int64_t mark = (int64_t)strlen(DOCUMENT_END);
     letters       t = {grown(NULL, bytes, sizeof *t.id), grown(NULL, bytes, sizeof *t.begins), 0, 0};
     bool          ended = true;
-    int64_t       i;
-    for (i = 0; i < bytes; i++) {
+    for (int64_t i = 0; i < bytes; i++) {
         const bool marked = bytes - i >= mark && !memcmp(text + i, DOCUMENT_END, (size_t)mark);
         const char c = marked ? '\n' : text[i];
         const int  id = c >= 'a' && c <= 'z' ? c - 'a' + 1 : c >= 'A' && c <= 'Z' ? c - 'A' + 1 : 0;
@@ -68,8 +67,7 @@ static char letter(int64_t id) { return id == 0 ? ' ' : (char)('a' + id - 1); }
 
 static void print_letters(const int64_t *id, int64_t n)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) putchar(letter(id[i]));
+    for (int64_t i = 0; i < n; i++) putchar(letter(id[i]));
 }
 
 /* Where the window number i of `count` begins, evenly distributed over the held-out part. */
@@ -83,28 +81,27 @@ static int64_t held_window(const letters *t, int64_t length, int64_t i, int64_t 
 static double nats_of_table(const letters *t, int64_t length, int order)
 {
     double *table[ORDERS], nats = 0;
-    int64_t size = 1, i, j;
-    int     k;
-    for (k = 0; k <= order; k++, size *= LETTERS) {
+    int64_t size = 1;
+    for (int k = 0; k <= order; k++, size *= LETTERS) {
         table[k] = zeros(size * LETTERS, sizeof **table);
-        for (i = k; i < t->held; i++) {
+        for (int64_t i = k; i < t->held; i++) {
             int64_t at = 0;
-            for (j = i - k; j <= i; j++) at = at * LETTERS + t->id[j];
+            for (int64_t j = i - k; j <= i; j++) at = at * LETTERS + t->id[j];
             table[k][at]++;
         }
     }
-    for (i = 0; i < TOLD * length; i++) {
+    for (int64_t i = 0; i < TOLD * length; i++) {
         const int32_t *at = t->id + held_window(t, length, i / length, TOLD) + i % length;
         const int      before = i % length < order ? (int)(i % length) : order;
         const double  *row = table[before];
         int64_t        context = 0;
         double         sum = 0;
-        for (k = before; k > 0; k--) context = context * LETTERS + at[-k];
+        for (int k = before; k > 0; k--) context = context * LETTERS + at[-k];
         row += context * LETTERS;
-        for (k = 0; k < LETTERS; k++) sum += row[k] + 0.1;
+        for (int k = 0; k < LETTERS; k++) sum += row[k] + 0.1;
         nats -= log((row[*at] + 0.1) / sum);
     }
-    for (k = 0; k <= order; k++) free(table[k]);
+    for (int k = 0; k <= order; k++) free(table[k]);
     return nats / (double)(TOLD * length);
 }
 
@@ -114,9 +111,8 @@ static double nats_of_table(const letters *t, int64_t length, int order)
 static tn_tensor *windows_at(tn_ctx *ctx, const letters *t, const int64_t *first, int64_t count, int64_t length)
 {
     tn_tensor *x = tn_tensor_2d(ctx, TN_I32, count, length);
-    int64_t    i;
     check(ctx);
-    for (i = 0; i < count; i++) tn_write(tn_slice(x, 0, i, i + 1), TN_I32, t->id + first[i], length);
+    for (int64_t i = 0; i < count; i++) tn_write(tn_slice(x, 0, i, i + 1), TN_I32, t->id + first[i], length);
     return x;
 }
 
@@ -130,22 +126,20 @@ static void train(tn_ctx *ctx, const options *o, const letters *t, tn_mps *mps)
 {
     tn_params *params = tn_params_create(ctx);
     uint64_t   state = (uint64_t)o->seed;
-    int64_t   *first = grown(NULL, o->batch, sizeof *first), step, i;
+    int64_t   *first = grown(NULL, o->batch, sizeof *first);
     double     sum = 0, begin = now();
-    tn_optim  *optim;
     tn_mps_init(params, "mps", &(tn_mps_desc){ .sites = o->length, .bond = o->bond, .map = TN_LOCAL_IDS, .dim = LETTERS,
                                                .uniform = true, .std = o->noise }, mps);
-    optim = tn_optim_create(params, &(tn_optim_desc){ .lr = o->lr, .beta2 = 0.99, .clip_norm = 1,
+    tn_optim *optim = tn_optim_create(params, &(tn_optim_desc){ .lr = o->lr, .beta2 = 0.99, .clip_norm = 1,
         .schedule = { .kind = TN_SCHEDULE_COSINE, .warmup = o->steps / 20, .total = o->steps } });
     check(ctx);
     printf("%lld letters, %lld parameters\n", (long long)t->count, (long long)tn_params_elements(params));
-    for (step = 1; step <= o->steps; step++) {
-        tn_tensor *x, *loss;
-        for (i = 0; i < o->batch; i++) first[i] = random_below(&state, t->held - o->length);
+    for (int64_t step = 1; step <= o->steps; step++) {
+        for (int64_t i = 0; i < o->batch; i++) first[i] = random_below(&state, t->held - o->length);
         tn_ctx_reset(ctx);
-        x = windows_at(ctx, t, first, o->batch, o->length);
+        tn_tensor *x = windows_at(ctx, t, first, o->batch, o->length);
         tn_record(ctx);
-        loss = nats_of(ctx, mps, x);
+        tn_tensor *loss = nats_of(ctx, mps, x);
         if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) check(ctx);
         sum += tn_item(loss);
         if (step % 200 == 0) {
@@ -160,11 +154,10 @@ static void train(tn_ctx *ctx, const options *o, const letters *t, tn_mps *mps)
 
 static double nats_held_out(tn_ctx *ctx, const letters *t, const tn_mps *mps)
 {
-    int64_t first[TOLD], i;
-    double  nats;
-    for (i = 0; i < TOLD; i++) first[i] = held_window(t, mps->desc.sites, i, TOLD);
+    int64_t first[TOLD];
+    for (int64_t i = 0; i < TOLD; i++) first[i] = held_window(t, mps->desc.sites, i, TOLD);
     tn_ctx_reset(ctx);
-    nats = tn_item(nats_of(ctx, mps, windows_at(ctx, t, first, TOLD, mps->desc.sites)));
+    double nats = tn_item(nats_of(ctx, mps, windows_at(ctx, t, first, TOLD, mps->desc.sites)));
     check(ctx);
     return nats;
 }
@@ -175,15 +168,13 @@ static double nats_held_out(tn_ctx *ctx, const letters *t, const tn_mps *mps)
    their cores only the matrix of this letter remains. */
 static double entropy_of_cut(const tn_tt *tt, const int32_t *id, int64_t cut, int64_t reach)
 {
-    tn_tensor *core[LONGEST], *e;
-    tn_tt     *fixed;
+    tn_tensor *core[LONGEST];
     double     entropy[LONGEST];
-    int64_t    k;
     tn_ctx_reset(tt->ctx);
-    for (k = 0; k < tt->count; k++)
+    for (int64_t k = 0; k < tt->count; k++)
         core[k] = k > cut - reach && k <= cut + reach ? tt->core[k] : tn_slice(tt->core[k], 1, id[k], id[k] + 1);
-    fixed = tn_tt_create(tt->ctx, tt->count, core);
-    e = tn_tt_entropies(fixed);
+    tn_tt     *fixed = tn_tt_create(tt->ctx, tt->count, core);
+    tn_tensor *e = tn_tt_entropies(fixed);
     check(tt->ctx);
     tn_read(e, TN_F64, entropy, tt->count - 1);
     tn_tensor_destroy(e);
@@ -198,13 +189,12 @@ static void draw_sentence(const tn_tt *tt, const options *o, const double *all, 
     char          name[LONGEST][2], file[32];
     const char   *names[LONGEST];
     double        place[LONGEST], one[LONGEST], wider[LONGEST];
-    int64_t       k;
-    for (k = 0; k < n; k++) {
+    for (int64_t k = 0; k < n; k++) {
         name[k][0] = letter(id[k]);
         name[k][1] = 0;
         names[k] = name[k];
     }
-    for (k = 0; k + 1 < n; k++) {
+    for (int64_t k = 0; k + 1 < n; k++) {
         place[k] = (double)k + 0.5;
         one[k] = entropy_of_cut(tt, id, k, 1);
         wider[k] = entropy_of_cut(tt, id, k, WIDER);
@@ -224,17 +214,16 @@ static void draw_sentence(const tn_tt *tt, const options *o, const double *all, 
    on each side. */
 static void measure_cuts(const tn_tt *tt, const letters *t, double mean[2])
 {
-    double  sum[2] = {0, 0}, count[2] = {0, 0};
-    int64_t i, k;
-    for (i = 0; i < MEASURED; i++) {
+    double sum[2] = {0, 0}, count[2] = {0, 0};
+    for (int64_t i = 0; i < MEASURED; i++) {
         const int32_t *id = t->id + held_window(t, tt->count, i, MEASURED);
-        for (k = 0; k + 1 < tt->count; k++) {
+        for (int64_t k = 0; k + 1 < tt->count; k++) {
             const int space = id[k] == 0 || id[k + 1] == 0;
             sum[space] += entropy_of_cut(tt, id, k, 1);
             count[space]++;
         }
     }
-    for (k = 0; k < 2; k++) mean[k] = sum[k] / count[k];
+    for (int64_t k = 0; k < 2; k++) mean[k] = sum[k] / count[k];
 }
 
 /* Held-out sentences from here on: those that begin one, and have a word's end at the end of a window. -1: there is none. */
@@ -264,18 +253,16 @@ int main(int argc, char **argv)
         OUT_FLAG(&o),
         {0}
     };
-    double     begin = now(), all[LONGEST], mean[2], table[ORDERS], nats, largest = 0;
-    int64_t    bytes, i, at, sample[WRITTEN][LONGEST];
-    int        order, drawn = 0;
-    char       why[TN_WHY], *text;
+    double     begin = now(), all[LONGEST], mean[2], table[ORDERS], largest = 0;
+    int64_t    bytes, sample[WRITTEN][LONGEST];
+    int        drawn = 0;
+    char       why[TN_WHY];
     tn_ctx    *ctx;
-    tn_tensor *entropies;
-    tn_tt     *tt;
     tn_mps     mps;
-    letters    t, own = {0};
+    letters    own = {0};
     read_flags(argc, argv, flags);
-    text = read_text(o.data, &bytes);
-    t = letters_of(text, bytes);
+    char   *text = read_text(o.data, &bytes);
+    letters t = letters_of(text, bytes);
     free(text);
     if (o.sentence) own = letters_of(o.sentence, (int64_t)strlen(o.sentence));
     if (o.sentence && own.count < o.length) {
@@ -293,29 +280,29 @@ int main(int argc, char **argv)
     train(ctx, &o, &t, &mps);
 
     printf("\n1. Nats per letter, held out\n\n");
-    for (order = 0; order < ORDERS; order++) {
+    for (int order = 0; order < ORDERS; order++) {
         table[order] = nats_of_table(&t, o.length, order);
         printf("   the letter after %d others: %.4f\n", order, table[order]);
     }
-    nats = nats_held_out(ctx, &t, &mps);
+    double nats = nats_held_out(ctx, &t, &mps);
     printf("   the machine: %.4f\n\n   It writes:\n", nats);
     tn_ctx_reset(ctx);
-    tt = tn_mps_to_tt(&mps);
+    tn_tt *tt = tn_mps_to_tt(&mps);
     if (tn_tt_sample(tt, WRITTEN, 0, (uint64_t)o.seed, sample[0]) != TN_OK) check(ctx);
-    for (i = 0; i < WRITTEN; i++) {
+    for (int64_t i = 0; i < WRITTEN; i++) {
         printf("   ");
         print_letters(sample[0] + i * o.length, o.length);
         printf("\n");
     }
 
-    entropies = tn_tt_entropies(tt);
+    tn_tensor *entropies = tn_tt_entropies(tt);
     check(ctx);
     tn_read(entropies, TN_F64, all, o.length - 1);
     tn_tensor_destroy(entropies);
-    for (i = 0; i + 1 < o.length; i++) keep_largest(&largest, all[i]);
+    for (int64_t i = 0; i + 1 < o.length; i++) keep_largest(&largest, all[i]);
     printf("\n2. Sentences\n\n");
     if (o.sentence) draw_sentence(tt, &o, all, own.id, ++drawn);
-    for (i = 0, at = 0; i < o.sentences && at >= 0; i++) {
+    for (int64_t i = 0, at = 0; i < o.sentences && at >= 0; i++) {
         at = next_sentence(&t, held_window(&t, o.length, i, o.sentences), o.length);
         if (at >= 0) draw_sentence(tt, &o, all, t.id + at, ++drawn);
     }

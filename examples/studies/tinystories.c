@@ -56,9 +56,9 @@ static options read_options(int argc, char **argv)
 
 static void show(int64_t step, int64_t steps, double loss, double tokens_per_second, int64_t tokens_left)
 {
-    int i, done = (int)(24 * step / steps);
+    int done = (int)(24 * step / steps);
     printf("%s[", isatty(1) ? "\r" : "");
-    for (i = 0; i < 24; i++) putchar(i < done ? '#' : '.');
+    for (int i = 0; i < 24; i++) putchar(i < done ? '#' : '.');
     printf("] loss %.3f  %5.1fk tokens/s  %4.0f s left%s", loss, tokens_per_second / 1000,
            (double)tokens_left / tokens_per_second, isatty(1) ? "   " : "\n");
     fflush(stdout);
@@ -69,8 +69,7 @@ static void train(tn_ctx *ctx, const lesson *l)
 {
     tn_optim *optim = lesson_optim(l, l->steps);
     double    start = now(), shown = 0, loss = NAN;
-    int64_t   step;
-    for (step = 1; step <= l->steps; step++) {
+    for (int64_t step = 1; step <= l->steps; step++) {
         double one = lesson_step(ctx, l, optim);
         bool   due = isatty(1) ? now() - shown > 0.1 : step % (l->steps / 10 + 1) == 0;
         if (!is_number(one)) stop("the loss is not finite any more; a lower --rate may help");
@@ -108,25 +107,19 @@ int main(int argc, char **argv)
     double         start = now();
     char           why[TN_WHY];
     tn_ctx        *ctx;
-    tn_params     *params;
     tn_transformer model;
-    tn_transformer_desc form;
-    corpus         text;
-    lesson         l;
-    reading        held_out;
-    int64_t        i;
 
     make_folder(o.out);
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
     if (!strcmp(o.data, DEFAULT_TEXT))
         printf("without --data FILE this is the King James Bible, which is harder than stories\n");
-    text = load_corpus(ctx, o.data, o.vocab, o.context);
-    params = tn_params_create(ctx);
-    form = usual_model(tn_tokenizer_count(text.tokenizer), o.context, o.dim, o.heads, o.layers);
+    corpus              text = load_corpus(ctx, o.data, o.vocab, o.context);
+    tn_params          *params = tn_params_create(ctx);
+    tn_transformer_desc form = usual_model(tn_tokenizer_count(text.tokenizer), o.context, o.dim, o.heads, o.layers);
     form.attention = bilinear ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SOFTMAX;
     tn_transformer_init(params, "", &form, &model);
     check(ctx);
-    l = (lesson){ .params = params, .model = &model, .text = &text, .steps = (o.tokens - 1) / (o.batch * o.context) + 1,
+    lesson l = (lesson){ .params = params, .model = &model, .text = &text, .steps = (o.tokens - 1) / (o.batch * o.context) + 1,
                   .batch = o.batch, .context = o.context, .seed = (uint64_t)o.seed, .lr = o.rate };
     lesson_begin(&l);
     printf("%lld layers, width %lld: %lld parameters, %.2f Mflop a token; %lld tokens to train with, %lld held out\n",
@@ -135,9 +128,9 @@ int main(int argc, char **argv)
            (long long)text.train.count, (long long)text.held.count);
 
     train(ctx, &l);
-    held_out = read_held_out(ctx, &model, &text.held, o.context, INT64_MAX);
+    reading held_out = read_held_out(ctx, &model, &text.held, o.context, INT64_MAX);
     save(ctx, &o, params, &model, text.tokenizer);
-    for (i = 0; i < o.stories; i++) {
+    for (int64_t i = 0; i < o.stories; i++) {
         char *story = write_on(ctx, &model, &text, o.prompt, o.length, o.temperature, o.top_k, (uint64_t)(o.seed + i));
         printf("\n%s\n", story);
         free(story);

@@ -50,24 +50,23 @@ static void print_spectrum(tn_ctx *ctx, const tn_cp *cp, const char *space)
 {
     static const int64_t first[2] = {2, 8};
     tn_spectrum          s;
-    double              *v, rank = 0, share[2] = {0, 0};
-    int64_t              o, i, k;
+    double               rank = 0, share[2] = {0, 0};
     if (tn_cp_spectrum(cp, 0, &s) != TN_OK) check(ctx);
-    v = zeros(s.outputs * s.count, sizeof *v);
+    double *v = zeros(s.outputs * s.count, sizeof *v);
     tn_read(s.values, TN_F64, v, s.outputs * s.count);
-    for (o = 0; o < s.outputs; o++) {
+    for (int64_t o = 0; o < s.outputs; o++) {
         const double *own = v + o * s.count;
         double        sum = 0, part = 0;
-        for (i = 0; i < s.count; i++) sum += own[i] * own[i];
+        for (int64_t i = 0; i < s.count; i++) sum += own[i] * own[i];
         if (sum == 0) stop("the MLP is zero: the model was not trained");
         rank += tn_effective_rank(own, s.count) / (double)s.outputs;
-        for (k = 0, i = 0; k < 2; k++) {
+        for (int64_t k = 0, i = 0; k < 2; k++) {
             for (; i < first[k] && i < s.count; i++) part += own[i] * own[i];
             share[k] += part / sum / (double)s.outputs;
         }
     }
     printf("effective_rank_%s: %.2f\n", space, rank);
-    for (k = 0; k < 2; k++) printf("share_of_first_%d_%s: %.4f\n", (int)first[k], space, share[k]);
+    for (int64_t k = 0; k < 2; k++) printf("share_of_first_%d_%s: %.4f\n", (int)first[k], space, share[k]);
     free(v);
     tn_spectrum_destroy(&s);
 }
@@ -91,12 +90,11 @@ static double likeness(tn_ctx *ctx, const tn_eigen *a, const tn_eigen *b)
     const int64_t n = a->count;
     tn_tensor    *cosines = tn_matmul(ctx, a->vectors, tn_transpose(b->vectors, 1, 2));
     double       *c = zeros(n * n, sizeof *c), sum = 0;
-    int64_t       i, j;
     tn_read(cosines, TN_F64, c, n * n);
     check(ctx);
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         double row = 0, column = 0;
-        for (j = 0; j < n; j++) {
+        for (int64_t j = 0; j < n; j++) {
             if (fabs(c[i * n + j]) > row) row = fabs(c[i * n + j]);
             if (fabs(c[j * n + i]) > column) column = fabs(c[j * n + i]);
         }
@@ -112,8 +110,7 @@ static void print_likeness(tn_ctx *ctx, const options *o, const tn_cp *first, co
     const int64_t n = o->outputs < first->out ? o->outputs : first->out, apart = first->out / n;
     double        same = 0, different = 0;
     tn_eigen      before = {0};
-    int64_t       i;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         tn_mark  mark = tn_arena_mark(ctx);
         tn_eigen a = eigenvectors(ctx, first, i * apart, o->top), b = eigenvectors(ctx, second, i * apart, o->top);
         same += likeness(ctx, &a, &b) / (double)n;
@@ -141,16 +138,16 @@ int main(int argc, char **argv)
     };
     tn_desc        desc = {0};
     tn_ctx        *ctx;
-    tn_transformer model, other;
-    tn_cp         *residual, *metric, *between[2];
+    tn_transformer other;
+    tn_cp         *between[2];
     char           why[TN_WHY];
     read_flags(argc, argv, flags);
     if (!*o.run) stop("--run is not given, expected the folder of a run of tn train");
     desc.threads = (int)o.threads;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) stop(why);
-    model = load(ctx, o.run);
-    residual = paths(ctx, &model, false);
-    metric = tn_cp_data_metric(residual, metric_of_tokens(ctx, &model));
+    tn_transformer model = load(ctx, o.run);
+    tn_cp         *residual = paths(ctx, &model, false);
+    tn_cp         *metric = tn_cp_data_metric(residual, metric_of_tokens(ctx, &model));
     check(ctx);
     print_spectrum(ctx, residual, "residual");
     print_spectrum(ctx, metric, "tokens");

@@ -63,15 +63,15 @@ static int variant_of(study *s, const char *name, tn_transformer_desc desc)
 
 static void add_variants(study *s, axes *a, int mlp_forms, int attention_forms)
 {
-    int i, base;
-    for (i = 0; i < mlp_forms; i++) {
+    int base;
+    for (int i = 0; i < mlp_forms; i++) {
         tn_transformer_desc d = study_desc(s);
         d.mlp = mlps[i].kind;
         d.order = mlps[i].order;
         a->mlp[i].label = mlps[i].name;
         a->mlp[i].v = variant_of(s, mlps[i].name, d);
     }
-    for (i = 0; i < attention_forms; i++) {
+    for (int i = 0; i < attention_forms; i++) {
         tn_transformer_desc d = study_desc(s);
         d.attention = attentions[i].kind;
         d.row = attentions[i].scale;
@@ -88,10 +88,9 @@ static void add_variants(study *s, axes *a, int mlp_forms, int attention_forms)
 
 static void print_widths(const study *s)
 {
-    int     v;
-    double  worst = 0;
+    double worst = 0;
     printf("\n%-30s %8s %10s %14s\n", "equal parameters", "hidden", "params", "flops a token");
-    for (v = 0; v < s->variants; v++) {
+    for (int v = 0; v < s->variants; v++) {
         printf("%-30s %8lld %10lld %14.0f\n", s->variant[v].name, (long long)s->variant[v].desc.hidden,
                (long long)s->variant[v].params, s->variant[v].flops);
         keep_largest(&worst, fabs((double)s->variant[v].params / (double)s->variant[0].params - 1));
@@ -101,25 +100,23 @@ static void print_widths(const study *s)
 
 static estimate quarter_of(const study *s, const axes *a, int form, int quarter)
 {
-    double  value[MAX_SEEDS];
-    int64_t k;
-    for (k = 0; k < s->seeds; k++) value[k] = s->run[a->attention[form].v][k].far[attentions[form].way][quarter];
+    double value[MAX_SEEDS];
+    for (int64_t k = 0; k < s->seeds; k++) value[k] = s->run[a->attention[form].v][k].far[attentions[form].way][quarter];
     return estimate_of(value, s->seeds);
 }
 
 static void print_lengths(const study *s, const axes *a)
 {
-    int i, q;
     printf("\nLength: trained at %lld tokens, read at %lld; nats a token in each quarter of them. Row scales:\n"
            "length: (T0 / max(n, T0))^1/2, T0 = %lld; mean: 1/n; sum: over the row's sum; head_norm: heads by their RMS\n"
            "%-14s %-10s %18s %18s %18s %18s\n", (long long)s->context, (long long)(FAR * s->context), (long long)s->context,
            "attention", "row", "first", "second", "third", "last");
-    for (i = 0; i < FORMS; i++) {
+    for (int i = 0; i < FORMS; i++) {
         printf("%-14s %-10s", attentions[i].attention, attentions[i].row);
-        for (q = 0; q < QUARTERS; q++) print_estimate(quarter_of(s, a, i, q));
+        for (int q = 0; q < QUARTERS; q++) print_estimate(quarter_of(s, a, i, q));
         printf("\n");
     }
-    for (i = 0; i < FORMS; i++) {
+    for (int i = 0; i < FORMS; i++) {
         estimate last = quarter_of(s, a, i, QUARTERS - 1);
         printf("length_%s_%s_last_quarter: %.4f\n", attentions[i].attention, attentions[i].row, last.mean);
         printf("length_%s_%s_last_quarter_error: %.4f\n", attentions[i].attention, attentions[i].row, last.error);
@@ -130,10 +127,8 @@ static void compare_with(const study *s, const axes *a, int other, const char *c
 {
     const training *r = s->run[a->mlp[other].v], *bilinear = s->run[a->mlp[0].v];
     double          d[MAX_SEEDS];
-    estimate        e;
-    int64_t         k;
-    for (k = 0; k < s->seeds; k++) d[k] = r[k].token[POINTS - 1] - bilinear[k].token[POINTS - 1];
-    e = estimate_of(d, s->seeds);
+    for (int64_t k = 0; k < s->seeds; k++) d[k] = r[k].token[POINTS - 1] - bilinear[k].token[POINTS - 1];
+    estimate e = estimate_of(d, s->seeds);
     printf("%-40s %8s minus bilinear", claim, mlps[other].name);
     print_estimate(e);
     printf("  |difference| %.4f, 2 standard errors %.4f: %s\n", fabs(e.mean), 2 * e.error, verdict(e));
@@ -145,14 +140,11 @@ int main(int argc, char **argv)
     const char *part = "all";
     axes        a;
     const flag  flags[] = {{"--part", FLAG_CHOICE, &part, 0, 0, "all|mlp|attention|length"}, STUDY_FLAGS(s), {0}};
-    bool        all, mlp, attention, length;
 
     memset(&a, 0, sizeof a);
     read_flags(argc, argv, flags);
-    all = !strcmp(part, "all");
-    mlp = all || !strcmp(part, "mlp");
-    attention = all || !strcmp(part, "attention");
-    length = all || !strcmp(part, "length");
+    bool all = !strcmp(part, "all"), mlp = all || !strcmp(part, "mlp");
+    bool attention = all || !strcmp(part, "attention"), length = all || !strcmp(part, "length");
     study_open(s);
     add_variants(s, &a, mlp ? MLPS : 1, length ? FORMS : attention ? ATTENTIONS : 1);
     print_widths(s);

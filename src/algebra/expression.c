@@ -11,7 +11,6 @@
 TNI_FN void *tni_pile_take(tni_pile *p, size_t count, size_t size)
 {
     size_t bytes = (count * size + 15) / 16 * 16;
-    void  *taken;
     if (bytes > p->left) {
         const size_t    room = TNI_ALIGN + (bytes < 4032 ? 4032 : bytes);
         tni_pile_block *b = (tni_pile_block *)(p->owned ? tni_alloc(p->ctx, room, "plan")
@@ -23,7 +22,7 @@ TNI_FN void *tni_pile_take(tni_pile *p, size_t count, size_t size)
         p->at = (char *)b + TNI_ALIGN;
         p->left = room - TNI_ALIGN;
     }
-    taken = p->at;
+    void *taken = p->at;
     p->at += bytes;
     p->left -= bytes;
     memset(taken, 0, bytes);
@@ -32,8 +31,8 @@ TNI_FN void *tni_pile_take(tni_pile *p, size_t count, size_t size)
 
 TNI_FN void tni_pile_free(tni_pile *p)
 {
-    tni_pile_block *b, *before;
-    for (b = p->owned ? p->newest : NULL; b; b = before) {
+    tni_pile_block *before;
+    for (tni_pile_block *b = p->owned ? p->newest : NULL; b; b = before) {
         before = b->before;
         tni_free(p->ctx, b, b->bytes);
     }
@@ -93,14 +92,13 @@ static bool tni_parse_term(const tn_plan *p, int *at, tni_subscript *s, int *dot
 /* Inserts `more` axes of an ellipsis after the first `dots` labels: -more .. -1. */
 static bool tni_parse_dots(const tn_plan *p, int at, tni_subscript *s, int dots, int more)
 {
-    int i;
     if (s->rank + more > TN_MAX_RANK)
         return tni_subscript_fail(p, at, "the result has rank %d, expected at most %d", s->rank + more, TN_MAX_RANK);
-    for (i = s->rank - 1; i >= dots; i--) {
+    for (int i = s->rank - 1; i >= dots; i--) {
         s->label[i + more] = s->label[i];
         s->at[i + more] = s->at[i];
     }
-    for (i = 0; i < more; i++) {
+    for (int i = 0; i < more; i++) {
         s->label[dots + i] = i - more;
         s->at[dots + i] = at;
     }
@@ -111,13 +109,12 @@ static bool tni_parse_dots(const tn_plan *p, int at, tni_subscript *s, int dots,
 /* The result without "->": the axes of ellipses, then all letters that occur once, in alphabetical order. */
 static bool tni_parse_implicit(tn_plan *p, int at, int most)
 {
-    int  count[128] = {0};
-    int  k, i;
-    for (k = 0; k < p->n; k++)
-        for (i = 0; i < p->operand[k].rank; i++)
+    int count[128] = {0};
+    for (int k = 0; k < p->n; k++)
+        for (int i = 0; i < p->operand[k].rank; i++)
             if (p->operand[k].label[i] >= 0) count[p->operand[k].label[i]]++;
     p->out.rank = 0;
-    for (i = 0; i < 128; i++) {
+    for (int i = 0; i < 128; i++) {
         if (count[i] != 1) continue;
         if (p->out.rank == TN_MAX_RANK)
             return tni_subscript_fail(p, at, "the result has more than %d axes, expected at most %d", TN_MAX_RANK,
@@ -131,8 +128,8 @@ static bool tni_parse_implicit(tn_plan *p, int at, int most)
 TNI_FN bool tni_parse(tn_plan *p)
 {
     const char *e = p->expr;
-    int         at = 0, k, dots, most = -1;
-    for (k = 0; k < p->n; k++) {
+    int         at = 0, dots, most = -1;
+    for (int k = 0; k < p->n; k++) {
         tni_subscript *s = &p->operand[k];
         const int      rank = s->rank, begin = at;
         if (!tni_parse_term(p, &at, s, &dots)) return false;
@@ -214,8 +211,8 @@ static bool tni_bind_extent(tn_plan *p, int k, int i, int label, int *from)
 static bool tni_bind_result(tn_plan *p, int *table, size_t room)
 {
     char text[32];
-    int  i, known = p->labels;
-    for (i = 0; i < p->out.rank; i++) {
+    int  known = p->labels;
+    for (int i = 0; i < p->out.rank; i++) {
         const int name = p->out.label[i], label = tni_label_number(p, table, room, name);
         if (label >= known)
             return tni_subscript_fail(p, p->out.at[i], "%s of the result, expected a label of an operand",
@@ -234,9 +231,9 @@ static bool tni_bind_result(tn_plan *p, int *table, size_t room)
 TNI_FN bool tni_plan_bind(tn_plan *p)
 {
     const size_t n = (size_t)p->n;
-    int    axes = 1, k, i, *table, *from, *uses;
+    int    axes = 1;
     size_t room;
-    for (k = 0; k < p->n; k++) axes += p->operand[k].rank;
+    for (int k = 0; k < p->n; k++) axes += p->operand[k].rank;
     axes += p->out.rank;
     for (room = 16; room < 2 * (size_t)axes; room *= 2) {}
     p->name = (int *)tni_pile_take(&p->pile, (size_t)axes, sizeof *p->name);
@@ -246,13 +243,13 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->child = (int *)tni_pile_take(&p->pile, 4 * n, sizeof *p->child);
     p->order = (int *)tni_pile_take(&p->pile, n, sizeof *p->order);
     p->seconds = (double *)tni_pile_take(&p->pile, 2 * n, sizeof *p->seconds);
-    table = (int *)tni_pile_take(&p->pile, room, sizeof *table);
-    from = (int *)tni_pile_take(&p->pile, 2 * (size_t)axes, sizeof *from);
+    int *table = (int *)tni_pile_take(&p->pile, room, sizeof *table);
+    int *from = (int *)tni_pile_take(&p->pile, 2 * (size_t)axes, sizeof *from);
     if (!p->name || !p->extent || !p->part || !p->width || !p->child || !p->order || !p->seconds || !table || !from)
         return false;
-    uses = from + axes;
-    for (k = 0; k < p->n; k++)
-        for (i = 0; i < p->operand[k].rank; i++) {
+    int *uses = from + axes;
+    for (int k = 0; k < p->n; k++)
+        for (int i = 0; i < p->operand[k].rank; i++) {
             const int label = tni_label_number(p, table, room, p->operand[k].label[i]);
             if (!tni_bind_extent(p, k, i, label, from)) return false;
             p->operand[k].label[i] = label;
@@ -263,9 +260,9 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
     p->legs = (uint64_t *)tni_pile_take(&p->pile, 2 * n * (size_t)p->words, sizeof *p->legs);
     if (!p->keep || !p->all || !p->legs) return false;
     if (!tni_bind_result(p, table, room)) return false;
-    for (k = 0; k < p->n; k++) {
+    for (int k = 0; k < p->n; k++) {
         uint64_t *all = p->all + (size_t)k * (size_t)p->words;
-        for (i = 0; i < p->operand[k].rank; i++) {
+        for (int i = 0; i < p->operand[k].rank; i++) {
             int *label = &p->operand[k].label[i];
             if (p->extent[*label] != 1 && p->operand[k].shape[i] != 1) {
                 if (!tni_set_has(all, *label)) uses[*label]++;
@@ -273,19 +270,19 @@ TNI_FN bool tni_plan_bind(tn_plan *p)
             } else *label = -1;
         }
     }
-    for (i = 0; i < p->out.rank; i++) {
+    for (int i = 0; i < p->out.rank; i++) {
         int *label = &p->out.label[i];
         if (p->extent[*label] == 1) {
             p->keep[*label / 64] &= ~((uint64_t)1 << (*label % 64));
             *label = -1;
         } else uses[*label]++;
     }
-    for (k = 0; k < p->n; k++)
-        for (i = 0; i < p->operand[k].rank; i++) {
+    for (int k = 0; k < p->n; k++)
+        for (int i = 0; i < p->operand[k].rank; i++) {
             const int label = p->operand[k].label[i];
             if (label >= 0 && uses[label] > 1) tni_set_add(p->legs + (size_t)k * (size_t)p->words, label);
         }
-    for (i = 0; i < p->labels; i++) {
+    for (int i = 0; i < p->labels; i++) {
         p->part[i] = p->extent[i];
         p->width[i] = (double)p->extent[i];
     }

@@ -11,28 +11,27 @@ TNI_FN int64_t tni_step_of(const tni_builder *b, int label) { return tni_max(b->
    TN_MAX_RANK + 1. */
 TNI_FN int tni_fuse(const tni_builder *b, int n, const int *label, int views, int64_t *const *s, tn_view *v)
 {
-    int i, k, rank = 0;
+    int rank = 0;
     memset(v, 0, (size_t)views * sizeof *v);
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         bool joined = i > 0;
-        for (k = 0; k < views && joined; k++)
+        for (int k = 0; k < views && joined; k++)
             joined = s[k][label[i - 1]] == s[k][label[i]] * tni_step_of(b, label[i]);
         if (!joined && rank++ == TN_MAX_RANK) return rank;
-        for (k = 0; k < views; k++) {
+        for (int k = 0; k < views; k++) {
             const int64_t stride = s[k][label[i]];
             v[k].shape[rank - 1] = stride == 0 ? 1 : (joined ? v[k].shape[rank - 1] : 1) * b->extent[label[i]];
             v[k].strides[rank - 1] = stride;
         }
     }
-    for (k = 0; k < views; k++) v[k].rank = rank;
+    for (int k = 0; k < views; k++) v[k].rank = rank;
     return rank;
 }
 
 TNI_FN int64_t tni_elements(const tni_builder *b, int n, const int *label)
 {
     int64_t count = 1;
-    int     i;
-    for (i = 0; i < n; i++) count *= b->extent[label[i]];
+    for (int i = 0; i < n; i++) count *= b->extent[label[i]];
     return count;
 }
 
@@ -40,8 +39,7 @@ TNI_FN int64_t tni_elements(const tni_builder *b, int n, const int *label)
 TNI_FN void tni_plan_strides(const tni_builder *b, int n, const int *label, int64_t *s)
 {
     int64_t stride = 1;
-    int     i;
-    for (i = n - 1; i >= 0; i--) {
+    for (int i = n - 1; i >= 0; i--) {
         s[label[i]] = stride;
         stride *= tni_step_of(b, label[i]);
     }
@@ -49,8 +47,7 @@ TNI_FN void tni_plan_strides(const tni_builder *b, int n, const int *label, int6
 
 TNI_FN void tni_strides_of(const tni_lain *q, int64_t *s)
 {
-    int i;
-    for (i = 0; i < q->count; i++) s[q->label[i]] = q->stride[i];
+    for (int i = 0; i < q->count; i++) s[q->label[i]] = q->stride[i];
 }
 
 TNI_FN bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
@@ -63,14 +60,13 @@ TNI_FN bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
 
 TNI_FN void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, const int *label)
 {
-    int i;
     tni_plan_strides(b, n, label, b->s[2]);
     q->at.from = from;
     q->count = n;
     from->labels = (uint64_t *)tni_pile_take(b->pile, (size_t)b->p->words, sizeof *from->labels);
     b->ok = b->ok && from->labels;
-    for (i = 0; i < n && b->ok; i++) tni_set_add(from->labels, label[i]);
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n && b->ok; i++) tni_set_add(from->labels, label[i]);
+    for (int i = 0; i < n; i++) {
         q->label[i] = label[i];
         q->stride[i] = b->s[2][label[i]];
     }
@@ -80,10 +76,10 @@ TNI_FN void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, con
 static void tni_buffer_place(tni_builder *b, tni_move *m)
 {
     size_t at = 0;
-    int    i, k;
+    int    i;
     m->bytes = ((size_t)m->count * b->size + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
     for (i = 0; i < b->lives && b->live[i]->offset - at < m->bytes; i++) at = b->live[i]->offset + b->live[i]->bytes;
-    for (k = b->lives++; k > i; k--) b->live[k] = b->live[k - 1];
+    for (int k = b->lives++; k > i; k--) b->live[k] = b->live[k - 1];
     b->live[i] = m;
     m->offset = at;
     if (at + m->bytes > b->program->bytes) b->program->bytes = at + m->bytes;
@@ -91,8 +87,8 @@ static void tni_buffer_place(tni_builder *b, tni_move *m)
 
 static void tni_buffer_free(tni_builder *b, const tni_move *m)
 {
-    int i, n = 0;
-    for (i = 0; i < b->lives; i++) if (b->live[i] != m) b->live[n++] = b->live[i];
+    int n = 0;
+    for (int i = 0; i < b->lives; i++) if (b->live[i] != m) b->live[n++] = b->live[i];
     b->lives = n;
 }
 
@@ -101,7 +97,6 @@ TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last,
                           const tn_view *v, const tn_view *out, int64_t count)
 {
     tni_move *m = b->ok ? (tni_move *)tni_pile_take(b->pile, 1, sizeof *m) : NULL;
-    int       k;
     b->ok = m != NULL;
     if (!m) return NULL;
     m->kernel = kernel;
@@ -110,11 +105,11 @@ TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last,
     m->n_in = y ? 2 : 1;
     m->in[0] = x->at;
     if (y) m->in[1] = y->at;
-    for (k = 0; k < m->n_in; k++) m->in[k].view = v[k];
+    for (int k = 0; k < m->n_in; k++) m->in[k].view = v[k];
     m->out = *out;
     m->count = count;
     if (!last) tni_buffer_place(b, m);
-    for (k = 0; k < m->n_in; k++) if (m->in[k].from) tni_buffer_free(b, m->in[k].from);
+    for (int k = 0; k < m->n_in; k++) if (m->in[k].from) tni_buffer_free(b, m->in[k].from);
     *b->end = m;
     b->end = &m->next;
     return m;
@@ -125,14 +120,11 @@ TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last,
 TNI_FN void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order)
 {
     const int n = q->count;
-    int64_t  *s[2];
     int       done = 0, i, k;
-    s[0] = b->s[0];
-    s[1] = b->s[1];
+    int64_t  *s[2] = {b->s[0], b->s[1]};
     while (b->ok && done < n) {
-        tn_view   v[2];
-        tni_move *m;
-        int      *now = b->order, runs = 0, count = 0;
+        tn_view v[2];
+        int    *now = b->order, runs = 0, count = 0;
         tni_strides_of(q, s[0]);
         tni_plan_strides(b, n, order, s[1]);
         if (tni_fuse(b, n, order, 2, s, v) <= TN_MAX_RANK) done = n;
@@ -148,7 +140,7 @@ TNI_FN void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *ord
         }
         tni_plan_strides(b, n, now, s[1]);
         tni_fuse(b, n, now, 2, s, v);
-        m = tni_emit(b, TN_KERNEL_COPY, node, false, q, NULL, v, &v[1], tni_elements(b, n, now));
+        tni_move *m = tni_emit(b, TN_KERNEL_COPY, node, false, q, NULL, v, &v[1], tni_elements(b, n, now));
         if (m) tni_lain_set(b, q, m, n, now);
     }
 }
@@ -158,9 +150,7 @@ TNI_FN void tni_build_result(tni_builder *b, const tni_lain *q, int node)
 {
     tni_lain from = *q;
     tn_view   v[2];
-    int64_t  *s[2];
-    s[0] = b->s[0];
-    s[1] = b->s[1];
+    int64_t *s[2] = {b->s[0], b->s[1]};
     tni_strides_of(&from, s[0]);
     tni_strides_of(&b->result, s[1]);
     tni_fuse(b, from.count, b->result.label, 2, s, v);         /* at most 8 labels */
@@ -169,9 +159,8 @@ TNI_FN void tni_build_result(tni_builder *b, const tni_lain *q, int node)
 
 static void tni_sort_piece(tni_lain *q)
 {
-    int i, k;
-    for (i = 1; i < q->count; i++)
-        for (k = i; k > 0 && tni_abs(q->stride[k]) > tni_abs(q->stride[k - 1]); k--) {
+    for (int i = 1; i < q->count; i++)
+        for (int k = i; k > 0 && tni_abs(q->stride[k]) > tni_abs(q->stride[k - 1]); k--) {
             const int64_t stride = q->stride[k];
             const int     label = q->label[k];
             q->stride[k] = q->stride[k - 1];
@@ -187,16 +176,13 @@ TNI_FN void tni_build_operand(tni_builder *b, int k)
     const tni_subscript *o = &b->p->operand[k];
     const uint64_t      *legs = tni_legs(b->p, k);
     const bool           last = b->p->n == 1;
-    tni_lain            *q = &b->piece[k], all;
-    int64_t             *s[2];
+    tni_lain            *q = &b->piece[k];
     tn_view              v[2];
-    tni_move            *m;
-    int                  i, j, n = 0;
-    s[0] = b->s[0];
-    s[1] = b->s[1];
+    int                  j, n = 0;
+    int64_t             *s[2] = {b->s[0], b->s[1]};
     if (q->label || !tni_lain_begin(b, q, o->rank)) return;     /* an earlier step asked for it */
     q->at.operand = k;
-    for (i = 0; i < o->rank; i++) {
+    for (int i = 0; i < o->rank; i++) {
         const int label = o->label[i];
         if (label < 0 || b->extent[label] == 1) continue;
         for (j = 0; j < q->count && q->label[j] != label; j++) {}
@@ -207,18 +193,18 @@ TNI_FN void tni_build_operand(tni_builder *b, int k)
         q->stride[j] += o->strides[i];
     }
     tni_sort_piece(q);
-    for (i = 0; i < q->count; i++) if (tni_set_has(legs, q->label[i])) b->order[n++] = q->label[i];
+    for (int i = 0; i < q->count; i++) if (tni_set_has(legs, q->label[i])) b->order[n++] = q->label[i];
     if (n == q->count) {
         if (last) tni_build_result(b, q, k);
         return;
     }
-    all = *q;
-    for (i = 0; i < q->count; i++) s[1][q->label[i]] = 0;
+    tni_lain all = *q;
+    for (int i = 0; i < q->count; i++) s[1][q->label[i]] = 0;
     tni_strides_of(q, s[0]);
     if (last) tni_strides_of(&b->result, s[1]);
     else tni_plan_strides(b, n, b->order, s[1]);
     tni_fuse(b, q->count, q->label, 2, s, v);
-    m = tni_emit(b, TN_KERNEL_SUM, k, last, &all, NULL, v, &v[1], tni_elements(b, n, b->order));
+    tni_move *m = tni_emit(b, TN_KERNEL_SUM, k, last, &all, NULL, v, &v[1], tni_elements(b, n, b->order));
     if (m) tni_lain_set(b, q, m, n, b->order);
 }
 #endif /* TN_NO_CONTRACTION */

@@ -12,8 +12,7 @@ TNI_FN const uint64_t *tni_legs(const tn_plan *p, int node) { return p->legs + (
 TNI_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
 {
     double v = 1;
-    int    w;
-    for (w = 0; w < p->words; w++) {
+    for (int w = 0; w < p->words; w++) {
         uint64_t bits = b ? a[w] | b[w] : a[w];
         for (; bits; bits &= bits - 1) v *= p->width[64 * w + tni_lowest_bit(bits)];
     }
@@ -24,8 +23,7 @@ TNI_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b)
 TNI_FN double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left)
 {
     bool sums = false;
-    int  w;
-    for (w = 0; w < p->words; w++) sums = sums || ((a[w] | b[w]) & ~left[w]) != 0;
+    for (int w = 0; w < p->words; w++) sums = sums || ((a[w] | b[w]) & ~left[w]) != 0;
     return (sums ? 2 : 1) * tni_volume(p, a, b);
 }
 
@@ -63,8 +61,7 @@ typedef struct tni_exact {
 static double tni_classes_volume(const tni_exact *x, const tni_classes *a, const tni_classes *without)
 {
     double v = 1;
-    int    w;
-    for (w = 0; w < 2; w++) {
+    for (int w = 0; w < 2; w++) {
         uint64_t bits = without ? a->w[w] & ~without->w[w] : a->w[w];
         for (; bits; bits &= bits - 1) v *= x->width[64 * w + tni_lowest_bit(bits)];
     }
@@ -74,19 +71,19 @@ static double tni_classes_volume(const tni_exact *x, const tni_classes *a, const
 /* Merges labels to classes; false if there are too many. */
 static bool tni_exact_classes(tni_exact *x, const tn_plan *p, const int *leaf, const uint64_t *keep, int16_t *seen)
 {
-    int w, i, count = 0;
+    int count = 0;
     memset(seen, 0, ((size_t)2 << x->m) * sizeof *seen);
-    for (w = 0; w < p->words; w++) {
+    for (int w = 0; w < p->words; w++) {
         uint64_t bits = 0;
-        for (i = 0; i < x->m; i++) bits |= tni_legs(p, leaf[i])[w];
+        for (int i = 0; i < x->m; i++) bits |= tni_legs(p, leaf[i])[w];
         for (; bits; bits &= bits - 1) {
             const int bit = tni_lowest_bit(bits), label = 64 * w + bit;
             size_t    where = (size_t)(keep[w] >> bit & 1) << x->m;
-            for (i = 0; i < x->m; i++) where |= (size_t)(tni_legs(p, leaf[i])[w] >> bit & 1) << i;
+            for (int i = 0; i < x->m; i++) where |= (size_t)(tni_legs(p, leaf[i])[w] >> bit & 1) << i;
             if (seen[where] == 0) {
                 if (count == TNI_CLASSES) return false;
                 x->width[count] = 1;
-                for (i = 0; i <= x->m; i++) {
+                for (int i = 0; i <= x->m; i++) {
                     tni_classes *set = i < x->m ? &x->all[(size_t)1 << i] : &x->keep;
                     if (where >> i & 1) set->w[count / 64] |= (uint64_t)1 << (count % 64);
                 }
@@ -102,30 +99,28 @@ static bool tni_exact_classes(tni_exact *x, const tn_plan *p, const int *leaf, c
 static void tni_exact_search(tni_exact *x)
 {
     const size_t full = ((size_t)1 << x->m) - 1;
-    size_t       s, t;
-    for (s = 1; s <= full; s++) {
+    for (size_t s = 1; s <= full; s++) {
         const size_t low = s & (~s + 1);
         if (s != low) {
             x->all[s].w[0] = x->all[s ^ low].w[0] | x->all[low].w[0];
             x->all[s].w[1] = x->all[s ^ low].w[1] | x->all[low].w[1];
         }
     }
-    for (s = 1; s <= full; s++) {
+    for (size_t s = 1; s <= full; s++) {
         const size_t low = s & (~s + 1), rest = s ^ low;
         tni_score    best = {HUGE_VAL, HUGE_VAL};
         x->legs[s].w[0] = x->all[s].w[0] & (x->all[full ^ s].w[0] | x->keep.w[0]);
         x->legs[s].w[1] = x->all[s].w[1] & (x->all[full ^ s].w[1] | x->keep.w[1]);
         x->size[s] = tni_classes_volume(x, &x->legs[s], NULL);
         if (rest == 0) continue;
-        for (t = rest; t; t = (t - 1) & rest) {
+        for (size_t t = rest; t; t = (t - 1) & rest) {
             const size_t       u = s ^ t;
             const tni_classes *a = &x->legs[u], *b = &x->legs[t];
             tni_score          now = x->score[u];
-            double             flops;
             if (x->score[t].peak > now.peak) now.peak = x->score[t].peak;
             now.cost += x->score[t].cost;
             if (t != rest && !tni_better(now, best)) continue;
-            flops = x->size[u] * tni_classes_volume(x, b, a);
+            double flops = x->size[u] * tni_classes_volume(x, b, a);
             if (((a->w[0] | b->w[0]) & ~x->legs[s].w[0]) | ((a->w[1] | b->w[1]) & ~x->legs[s].w[1])) flops *= 2;
             now.cost += flops;
             if (t == rest || tni_better(now, best)) {
@@ -144,8 +139,8 @@ static void tni_exact_write(const tni_exact *x, tn_plan *p, size_t s, int node, 
 {
     const size_t part[2] = {s ^ x->part[s], x->part[s]};
     uint64_t    *legs = p->legs + (size_t)node * (size_t)p->words;
-    int          k, w, i;
-    for (k = 0; k < 2; k++) {
+    int          i;
+    for (int k = 0; k < 2; k++) {
         if ((part[k] & (part[k] - 1)) == 0) {
             for (i = 0; (size_t)1 << i != part[k]; i++) {}
             p->child[2 * node + k] = leaf[i];
@@ -154,7 +149,7 @@ static void tni_exact_write(const tni_exact *x, tn_plan *p, size_t s, int node, 
             tni_exact_write(x, p, part[k], p->child[2 * node + k], leaf, spare);
         }
     }
-    for (w = 0; w < p->words; w++) {
+    for (int w = 0; w < p->words; w++) {
         uint64_t bits = tni_legs(p, p->child[2 * node])[w] | tni_legs(p, p->child[2 * node + 1])[w];
         for (legs[w] = 0; bits; bits &= bits - 1) {
             const int bit = tni_lowest_bit(bits), c = x->class_of[64 * w + bit];
@@ -183,10 +178,9 @@ static bool tni_exact_begin(tni_exact *x, const tn_plan *p, tni_pile *room, int 
 static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, const uint64_t *keep, int root,
                            const int *spare, tni_score most, int16_t *seen)
 {
-    int i;
     x->m = m;
     x->keep.w[0] = x->keep.w[1] = 0;
-    for (i = 0; i < m; i++) {
+    for (int i = 0; i < m; i++) {
         const size_t s = (size_t)1 << i;
         x->all[s].w[0] = x->all[s].w[1] = 0;
         x->score[s].peak = x->score[s].cost = 0;
@@ -213,8 +207,7 @@ typedef struct tni_greedy {
 /* The labels that remain of a product, by the number of tensors that have each. */
 static void tni_couple_legs(const tn_plan *p, const int *uses, int a, int b, uint64_t *legs)
 {
-    int w;
-    for (w = 0; w < p->words; w++) {
+    for (int w = 0; w < p->words; w++) {
         const uint64_t x = tni_legs(p, a)[w], y = tni_legs(p, b)[w];
         uint64_t       bits = x & y;
         legs[w] = x | y;
@@ -228,11 +221,10 @@ static void tni_couple_legs(const tn_plan *p, const int *uses, int a, int b, uin
 /* Small products of large factors have a low score; noise of a Gumbel distribution, times heat, makes searches differ. */
 static void tni_greedy_add(tni_greedy *g, const tn_plan *p, int a, int b, uint64_t *legs)
 {
-    double score, noise;
     tni_couple_legs(p, g->uses, a, b, legs);
-    score = tni_volume(p, legs, NULL) / g->alpha - g->alpha * (g->size[a] + g->size[b]);
+    double score = tni_volume(p, legs, NULL) / g->alpha - g->alpha * (g->size[a] + g->size[b]);
     score = score < 0 ? -log(1 - score) : log(1 + score);
-    noise = -log(-log(tni_dice_unit(&g->dice)));
+    double noise = -log(-log(tni_dice_unit(&g->dice)));
     g->pair[g->pairs].score = score - g->heat * noise;
     g->pair[g->pairs].a = a;
     g->pair[g->pairs++].b = b;
@@ -240,8 +232,7 @@ static void tni_greedy_add(tni_greedy *g, const tn_plan *p, int a, int b, uint64
 
 static bool tni_share(const tn_plan *p, int a, int b)
 {
-    int w;
-    for (w = 0; w < p->words; w++) if (tni_legs(p, a)[w] & tni_legs(p, b)[w]) return true;
+    for (int w = 0; w < p->words; w++) if (tni_legs(p, a)[w] & tni_legs(p, b)[w]) return true;
     return false;
 }
 
@@ -249,9 +240,9 @@ static bool tni_share(const tn_plan *p, int a, int b)
 static void tni_greedy_join(tni_greedy *g, tn_plan *p, int a, int b, int node, uint64_t *legs)
 {
     uint64_t *to = p->legs + (size_t)node * (size_t)p->words;
-    int       i, n = 0, w;
+    int       i, n = 0;
     tni_couple_legs(p, g->uses, a, b, to);
-    for (w = 0; w < p->words; w++) {
+    for (int w = 0; w < p->words; w++) {
         uint64_t bits = tni_legs(p, a)[w] & tni_legs(p, b)[w];
         for (; bits; bits &= bits - 1) g->uses[64 * w + tni_lowest_bit(bits)]--;
     }
@@ -273,24 +264,23 @@ static void tni_greedy_join(tni_greedy *g, tn_plan *p, int a, int b, int node, u
 /* One search. Where no two tensors share a label the two smallest are multiplied. */
 static void tni_greedy_tree(tni_greedy *g, tn_plan *p, uint64_t *legs)
 {
-    int i, k, node, w;
     memset(g->uses, 0, (size_t)p->labels * sizeof *g->uses);
     g->count = g->pairs = 0;
-    for (k = 0; k <= p->n; k++)
-        for (w = 0; w < p->words; w++) {
+    for (int k = 0; k <= p->n; k++)
+        for (int w = 0; w < p->words; w++) {
             uint64_t bits = k < p->n ? tni_legs(p, k)[w] : p->keep[w];
             for (; bits; bits &= bits - 1) g->uses[64 * w + tni_lowest_bit(bits)]++;
         }
-    for (k = 0; k < p->n; k++) {
+    for (int k = 0; k < p->n; k++) {
         g->size[k] = tni_volume(p, tni_legs(p, k), NULL);
-        for (i = 0; i < k; i++) if (g->pairs < g->most && tni_share(p, i, k)) tni_greedy_add(g, p, i, k, legs);
+        for (int i = 0; i < k; i++) if (g->pairs < g->most && tni_share(p, i, k)) tni_greedy_add(g, p, i, k, legs);
         g->live[g->count++] = k;
     }
-    for (node = p->n; g->count > 1; node++) {
+    for (int node = p->n; g->count > 1; node++) {
         int a = -1, b = -1, best = 0;
-        for (i = 1; i < g->pairs; i++) if (g->pair[i].score < g->pair[best].score) best = i;
+        for (int i = 1; i < g->pairs; i++) if (g->pair[i].score < g->pair[best].score) best = i;
         if (g->pairs > 0) { a = g->pair[best].a; b = g->pair[best].b; }
-        for (i = 0; g->pairs == 0 && i < g->count; i++) {
+        for (int i = 0; g->pairs == 0 && i < g->count; i++) {
             const int t = g->live[i];
             if (a < 0 || g->size[t] < g->size[a]) { b = a; a = t; }
             else if (b < 0 || g->size[t] < g->size[b]) b = t;
@@ -302,8 +292,7 @@ static void tni_greedy_tree(tni_greedy *g, tn_plan *p, uint64_t *legs)
 static tni_score tni_tree_score(const tn_plan *p, double *cost)
 {
     tni_score total = {0, 0};
-    int       v;
-    for (v = p->n; v < 2 * p->n - 1; v++) {
+    for (int v = p->n; v < 2 * p->n - 1; v++) {
         const double size = p->desc.minimize == TN_PLAN_SIZE && v != p->root ? tni_volume(p, tni_legs(p, v), NULL) : 0;
         if (size > total.peak) total.peak = size;
         total.cost += cost[v] = tni_node_cost(p, v);
@@ -316,27 +305,23 @@ static tni_score tni_tree_score(const tn_plan *p, double *cost)
 static void tni_anneal(tn_plan *p, tni_dice *d, int sweeps, double *cost, uint64_t *legs)
 {
     const int n = p->n;
-    int       sweep, i, w, side, other;
-    for (sweep = 0; sweep < sweeps; sweep++) {
+    for (int sweep = 0; sweep < sweeps; sweep++) {
         const double beta = 0.3 + 14.7 * sweep / sweeps;
-        for (i = 0; i < n; i++) {
+        for (int i = 0; i < n; i++) {
             const int v = n + (int)tni_dice_below(d, n - 1);
-            int      *cv = p->child + 2 * v, u, a, b, c;
-            double    now, turned_u, turned_v;
-            side = (int)tni_dice_below(d, 2);
+            int      *cv = p->child + 2 * v;
+            int       side = (int)tni_dice_below(d, 2);
             if (cv[side] < n) side ^= 1;
-            u = cv[side];
+            int u = cv[side];
             if (u < n) continue;
-            c = cv[side ^ 1];
-            other = (int)tni_dice_below(d, 2);
-            a = p->child[2 * u + other];
-            b = p->child[2 * u + (other ^ 1)];
-            for (w = 0; w < p->words; w++)
+            int c = cv[side ^ 1], other = (int)tni_dice_below(d, 2), a = p->child[2 * u + other];
+            int b = p->child[2 * u + (other ^ 1)];
+            for (int w = 0; w < p->words; w++)
                 legs[w] = (tni_legs(p, a)[w] | tni_legs(p, c)[w]) & (tni_legs(p, b)[w] | tni_legs(p, v)[w]);
-            now = cost[u] + cost[v];
-            turned_u = tni_couple_cost(p, tni_legs(p, a), tni_legs(p, c), legs);
+            double now = cost[u] + cost[v];
+            double turned_u = tni_couple_cost(p, tni_legs(p, a), tni_legs(p, c), legs);
             if (turned_u > 1e3 * now) continue;
-            turned_v = tni_couple_cost(p, legs, tni_legs(p, b), tni_legs(p, v));
+            double turned_v = tni_couple_cost(p, legs, tni_legs(p, b), tni_legs(p, v));
             if (turned_u + turned_v > now && tni_dice_unit(d) >= pow(now / (turned_u + turned_v), beta)) continue;
             p->child[2 * u + other] = a;
             p->child[2 * u + (other ^ 1)] = c;
@@ -380,10 +365,9 @@ static tni_score tni_improve(tn_plan *p, tni_exact *x, int most, double *cost, i
 {
     tni_score total = tni_tree_score(p, cost);
     bool      better = true;
-    int       v, pass;
-    for (pass = 0; better && pass < 20; pass++) {
+    for (int pass = 0; better && pass < 20; pass++) {
         better = false;
-        for (v = p->n; v < 2 * p->n - 1; v++)
+        for (int v = p->n; v < 2 * p->n - 1; v++)
             if (tni_improve_below(p, x, v, most, cost, seen)) {
                 better = true;
                 total = tni_tree_score(p, cost);
@@ -398,11 +382,11 @@ static bool tni_search(tn_plan *p, tni_pile *room)
     const int    n = p->n, samples = p->desc.samples > 0 ? p->desc.samples : 8;
     const int    sweeps = (int)tni_max(200, tni_min(1000, 200000 / n));
     const size_t nodes = 2 * (size_t)n, words = (size_t)p->words;
-    tni_score    best = {HUGE_VAL, HUGE_VAL}, total;
+    tni_score    best = {HUGE_VAL, HUGE_VAL};
     double      *cost = (double *)tni_pile_take(room, nodes, sizeof *cost);
     uint64_t    *legs = (uint64_t *)tni_pile_take(room, words, sizeof *legs);
     uint64_t    *best_legs = (uint64_t *)tni_pile_take(room, nodes * words, sizeof *best_legs);
-    int         *best_child = (int *)tni_pile_take(room, 2 * nodes, sizeof *best_child), sample;
+    int         *best_child = (int *)tni_pile_take(room, 2 * nodes, sizeof *best_child);
     int16_t     *seen;
     tni_exact    x;
     tni_greedy   g;
@@ -414,7 +398,7 @@ static bool tni_search(tn_plan *p, tni_pile *room)
     g.size = (double *)tni_pile_take(room, nodes, sizeof *g.size);
     if (!tni_exact_begin(&x, p, room, 10, &seen) || !cost || !legs || !best_legs || !best_child || !g.live || !g.uses
         || !g.pair || !g.size) return false;
-    for (sample = 0; sample < samples; sample++) {
+    for (int sample = 0; sample < samples; sample++) {
         g.dice.key = p->desc.seed;
         g.dice.call = sample;
         g.dice.at = 0;
@@ -423,7 +407,7 @@ static bool tni_search(tn_plan *p, tni_pile *room)
         tni_greedy_tree(&g, p, legs);
         tni_tree_score(p, cost);
         tni_anneal(p, &g.dice, sweeps, cost, legs);
-        total = tni_improve(p, &x, 8, cost, seen);
+        tni_score total = tni_improve(p, &x, 8, cost, seen);
         if (sample > 0 && !tni_better(total, best)) continue;
         best = total;
         memcpy(best_legs, p->legs, nodes * words * sizeof *legs);
@@ -439,7 +423,7 @@ static bool tni_search(tn_plan *p, tni_pile *room)
 static double tni_plan_peak(tn_plan *p, int node)
 {
     int   *c = p->child + 2 * node, k;
-    double peak[2], size[2], most;
+    double peak[2], size[2];
     if (node < p->n) return 0;
     for (k = 0; k < 2; k++) {
         peak[k] = tni_plan_peak(p, c[k]);
@@ -451,7 +435,7 @@ static double tni_plan_peak(tn_plan *p, int node)
         c[1] = c[0];
         c[0] = first;
     }
-    most = size[0] + size[1] + tni_volume(p, tni_legs(p, node), NULL);
+    double most = size[0] + size[1] + tni_volume(p, tni_legs(p, node), NULL);
     if (size[k] + peak[k ^ 1] > most) most = size[k] + peak[k ^ 1];
     return peak[k] > most ? peak[k] : most;
 }
@@ -472,14 +456,13 @@ TNI_FN bool tni_plan_tree(tn_plan *p)
     const size_t at = heads->at, used = heads->used;       /* the search's memory is free again afterwards */
     tni_pile     room;
     tni_exact    x;
-    int16_t     *seen;
-    int          leaf[TNI_EXACT], spare[TNI_EXACT], k, count = 0;
+    int          leaf[TNI_EXACT], spare[TNI_EXACT], count = 0;
     tni_score    none = {HUGE_VAL, HUGE_VAL};
     bool         ok = true;
     memset(&room, 0, sizeof room);
     room.ctx = ctx;
     p->root = p->n > 1 ? p->n : 0;
-    for (k = 0; k < TNI_EXACT; k++) {
+    for (int k = 0; k < TNI_EXACT; k++) {
         leaf[k] = k;
         spare[k] = p->n + 1 + k;
     }
@@ -490,6 +473,7 @@ TNI_FN bool tni_plan_tree(tn_plan *p)
         p->root = 2 * p->n - 2;
         ok = tni_search(p, &room);
     } else if (p->n > 2) {
+        int16_t *seen;
         ok = tni_exact_begin(&x, p, &room, p->n, &seen);
         if (ok) tni_exact_tree(&x, p, p->n, leaf, p->keep, p->root, spare, none, seen);
     }

@@ -9,18 +9,17 @@
 static double tni_plan_flops(const tn_plan *p, double *written, double *largest)
 {
     double flops = 0, slices = 1;
-    int    i;
     *written = *largest = 0;
-    for (i = 0; i < p->labels; i++)
+    for (int i = 0; i < p->labels; i++)
         if (p->part[i] > 0) slices *= (double)tni_ceil_div(p->extent[i], p->part[i]);
-    for (i = 0; i < p->n; i++) {
+    for (int i = 0; i < p->n; i++) {
         const uint64_t *all = p->all + (size_t)i * (size_t)p->words, *legs = tni_legs(p, i);
         if (memcmp(all, legs, (size_t)p->words * sizeof *all) == 0) continue;
         flops += tni_volume(p, all, NULL);
         *written += tni_volume(p, legs, NULL);
         if (p->n > 1 && tni_volume(p, legs, NULL) > *largest) *largest = tni_volume(p, legs, NULL);
     }
-    for (i = 0; i + 1 < p->n; i++) {
+    for (int i = 0; i + 1 < p->n; i++) {
         const int    v = p->order[i];
         const double size = tni_volume(p, tni_legs(p, v), NULL);
         flops += tni_couple_flops(p, tni_legs(p, p->child[2 * v]), tni_legs(p, p->child[2 * v + 1]), tni_legs(p, v));
@@ -35,14 +34,13 @@ static double tni_plan_flops(const tn_plan *p, double *written, double *largest)
 static bool tni_plan_halve(tn_plan *p, const uint64_t *labels)
 {
     double best = HUGE_VAL, written, largest;
-    int    v, choice = -1;
-    for (v = 0; labels && v < p->labels; v++) {
+    int    choice = -1;
+    for (int v = 0; labels && v < p->labels; v++) {
         const int64_t part = p->part[v];
-        double        cost;
         if (part <= 1 || !tni_set_has(labels, v)) continue;
         p->part[v] = tni_ceil_div(part, 2);
         p->width[v] = (double)p->part[v];
-        cost = tni_plan_flops(p, &written, &largest);
+        double cost = tni_plan_flops(p, &written, &largest);
         cost += tni_write_cost(p) * written;
         if (cost < best) { best = cost; choice = v; }
         p->part[v] = part;
@@ -58,8 +56,8 @@ static bool tni_plan_halve(tn_plan *p, const uint64_t *labels)
 static const uint64_t *tni_plan_largest(const tn_plan *p)
 {
     double most = -1;
-    int    v, at = -1;
-    for (v = p->n; v < 2 * p->n - 1; v++) {
+    int    at = -1;
+    for (int v = p->n; v < 2 * p->n - 1; v++) {
         const double size = v == p->root ? -1 : tni_volume(p, tni_legs(p, v), NULL);
         if (size > most) { most = size; at = v; }
     }
@@ -107,7 +105,6 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
                               const int *const *labels)
 {
     char what[32];
-    int  k, i;
     if (n < 1 || n > TNI_OPERANDS) {
         tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n,
                  TNI_OPERANDS);
@@ -120,7 +117,7 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
     p->n = (int)n;
     p->operand = (tni_subscript *)tni_pile_take(&p->pile, (size_t)n, sizeof *p->operand);
     if (!p->operand) return false;
-    for (k = 0; k < n; k++) {
+    for (int k = 0; k < n; k++) {
         tni_subscript *o = &p->operand[k];
         size_t         bytes;
         tni_print(what, sizeof what, "operand %d", k);
@@ -131,7 +128,7 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
         if (!t && !tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, o->rank, o->shape, &bytes)) return false;
         tni_subscript_lay(o);
         if (t) memcpy(o->strides, t[k]->strides, sizeof o->strides);
-        for (i = 0; labels && i < o->rank; i++) {
+        for (int i = 0; labels && i < o->rank; i++) {
             o->at[i] = -1;
             o->label[i] = labels[k] ? labels[k][i] : -1;
             if (o->label[i] >= 0) continue;
@@ -144,10 +141,9 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
 
 static bool tni_plan_labels(tn_plan *p, int rank, const int *out)
 {
-    int i;
     if (!tni_rank_fits(p->ctx, p->op, rank, rank > 0 && !out ? NULL : p->out.shape)) return false;
     p->out.rank = rank;
-    for (i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++) {
         p->out.at[i] = -1;
         p->out.label[i] = out[i];
         if (out[i] >= 0) continue;
@@ -201,8 +197,6 @@ TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, i
                                 const int64_t *const *shapes, const int *const *labels, int rank, const int *out,
                                 const tn_plan_desc *desc)
 {
-    tn_plan *p;
-    bool     ok;
     if (!ctx) return NULL;
     if (!expr && !labels) {
         tni_fail(ctx, TN_ERR_ARG, "%s: the expression, or the array of labels, is NULL", op);
@@ -213,7 +207,7 @@ TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, i
         else tni_fail(ctx, TN_ERR_ARG, "%s: minimize is %d, not a valid tn_plan_objective", op, (int)desc->minimize);
         return NULL;
     }
-    p = (tn_plan *)tni_alloc(ctx, sizeof *p, op);
+    tn_plan *p = (tn_plan *)tni_alloc(ctx, sizeof *p, op);
     if (!p) return NULL;
     memset(p, 0, sizeof *p);
     tni_own(ctx, &p->owned, tni_plan_free);
@@ -227,8 +221,8 @@ TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, i
         if (copy) memcpy(copy, expr, length);
         p->expr = copy;
     }
-    ok = (!expr || p->expr) && tni_plan_operands(p, n, ranks, shapes, NULL, labels)
-         && (!labels || tni_plan_labels(p, rank, out)) && tni_plan_make(p);
+    bool ok = (!expr || p->expr) && tni_plan_operands(p, n, ranks, shapes, NULL, labels)
+              && (!labels || tni_plan_labels(p, rank, out)) && tni_plan_make(p);
     if (!ok) {
         tn_plan_destroy(p);
         return NULL;
@@ -274,12 +268,11 @@ tn_plan_cost tn_plan_cost_of(const tn_plan *p)
 {
     tn_plan_cost c;
     bool         sums = false;
-    int          i;
     memset(&c, 0, sizeof c);
     if (!p) return c;
     c.naive = 1;
     c.slices = 1;
-    for (i = 0; i < p->labels; i++) {
+    for (int i = 0; i < p->labels; i++) {
         c.naive *= (double)p->extent[i];
         if (p->extent[i] != 1 && !tni_set_has(p->keep, i)) sums = true;
         if (p->part[i] > 0) c.slices *= tni_ceil_div(p->extent[i], p->part[i]);
@@ -287,7 +280,7 @@ tn_plan_cost tn_plan_cost_of(const tn_plan *p)
     c.naive *= p->n - 1 + (sums ? 1 : 0);
     c.flops = tni_plan_flops(p, &c.written, &c.largest);
     c.bytes = p->program->bytes;
-    for (i = 0; i < p->n; i++)
+    for (int i = 0; i < p->n; i++)
         if (memcmp(p->all + (size_t)i * (size_t)p->words, tni_legs(p, i), (size_t)p->words * sizeof *p->all) != 0) c.steps++;
     c.steps += p->n - 1;
     return c;
@@ -297,10 +290,9 @@ tn_plan_cost tn_plan_cost_of(const tn_plan *p)
 static void tni_text_cell(tni_text *t, const char *s, int width)
 {
     const int n = (int)strlen(s);
-    int       i;
-    for (i = n; i < width; i++) tni_text_add(t, " ", 1);
+    for (int i = n; i < width; i++) tni_text_add(t, " ", 1);
     tni_text_add(t, s, (size_t)n);
-    for (i = n; i < -width; i++) tni_text_add(t, " ", 1);
+    for (int i = n; i < -width; i++) tni_text_add(t, " ", 1);
 }
 
 /* A count: all digits up to ten, else six. */
@@ -324,8 +316,7 @@ static void tni_text_label(tni_text *t, const tn_plan *p, int label, bool first)
 static void tni_text_labels(tni_text *t, const tn_plan *p, const uint64_t *set)
 {
     bool first = true;
-    int  i;
-    for (i = 0; i < p->labels; i++)
+    for (int i = 0; i < p->labels; i++)
         if (tni_set_has(set, i)) {
             tni_text_label(t, p, i, first);
             first = false;
@@ -335,10 +326,9 @@ static void tni_text_labels(tni_text *t, const tn_plan *p, const uint64_t *set)
 /* The kernel of a step, and the number of copies before and after it. */
 static void tni_step_kernel(const tn_plan *p, int node, char name[40])
 {
-    const tni_move *m;
-    const char     *main = "copy";
-    int             copies = 0;
-    for (m = p->program->first; m; m = m->next) {
+    const char *main = "copy";
+    int         copies = 0;
+    for (const tni_move *m = p->program->first; m; m = m->next) {
         if (m->node != node) continue;
         if (m->kernel == TN_KERNEL_GEMM) main = m->out.shape[0] > 1 || m->out.rank > 3 ? "batched gemm" : "gemm";
         else if (m->kernel == TN_KERNEL_MUL) main = "mul";
@@ -368,7 +358,7 @@ static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, i
     const uint64_t *c = node < p->n ? NULL : tni_legs(p, p->child[2 * node + 1]), *y = tni_legs(p, node);
     size_t          begin = t->length;
     char            text[40];
-    int             w, scaling = 0, i;
+    int             scaling = 0;
     tni_print(text, sizeof text, "%d", step);
     tni_text_cell(t, text, 4);
     tni_text_add(t, "  ", 2);
@@ -377,8 +367,8 @@ static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, i
         tni_text_add(t, "\n", 1);
         begin = t->length;
     }
-    for (i = (int)(t->length - begin); i < width + 6; i++) tni_text_add(t, " ", 1);
-    for (w = 0; w < p->words; w++) {
+    for (int i = (int)(t->length - begin); i < width + 6; i++) tni_text_add(t, " ", 1);
+    for (int w = 0; w < p->words; w++) {
         uint64_t bits = c ? a[w] | c[w] : a[w];
         for (; bits; bits &= bits - 1) scaling++;
     }
@@ -401,14 +391,13 @@ static int tni_format_width(const tn_plan *p)
 {
     char     none[1], kernel[40];
     tni_text t;
-    size_t   most = 7, name = 0, left;
-    int      v;
-    for (v = 0; v < 2 * p->n - 1; v++) {
+    size_t   most = 7, name = 0;
+    for (int v = 0; v < 2 * p->n - 1; v++) {
         tni_step_kernel(p, v, kernel);
         if (strlen(kernel) > name) name = strlen(kernel);
     }
-    left = (size_t)(80 - 6 - 8 - 12 - 12 - (p->runs > 0 ? 9 : 0) - 2) - name;
-    for (v = 0; v < 2 * p->n - 1; v++) {
+    size_t left = (size_t)(80 - 6 - 8 - 12 - 12 - (p->runs > 0 ? 9 : 0) - 2) - name;
+    for (int v = 0; v < 2 * p->n - 1; v++) {
         t.dst = none; t.room = 0; t.length = 0;
         tni_format_product(&t, p, v);
         if (t.length > most && t.length <= left) most = t.length;
@@ -425,13 +414,12 @@ static void tni_format_line(tni_text *t, const char *name, double count, const c
 
 static void tni_format_whole(tni_text *t, const tn_plan *p)
 {
-    int i, k;
     tni_text_cell(t, "expression", -19);
     if (p->expr) tni_text_cell(t, p->expr, 0);
-    for (k = 0; !p->expr && k <= p->n; k++) {
+    for (int k = 0; !p->expr && k <= p->n; k++) {
         const tni_subscript *o = k < p->n ? &p->operand[k] : &p->out;
         if (k > 0) tni_text_cell(t, k < p->n ? "," : "->", 0);
-        for (i = 0; i < o->rank; i++) {
+        for (int i = 0; i < o->rank; i++) {
             if (o->label[i] >= 0) tni_text_label(t, p, o->label[i], i == 0);
             else tni_text_cell(t, i == 0 ? "1" : " 1", 0);
         }
@@ -441,11 +429,10 @@ static void tni_format_whole(tni_text *t, const tn_plan *p)
 
 int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
 {
-    tn_plan_cost c;
-    tni_text     t;
-    int          i, width, step = 0;
+    tni_text t;
+    int      step = 0;
     if (!p || (!dst && bytes > 0)) return -1;
-    c = tn_plan_cost_of(p);
+    tn_plan_cost c = tn_plan_cost_of(p);
     t.dst = dst; t.room = bytes; t.length = 0;
     tni_format_whole(&t, p);
     tni_format_line(&t, "naive cost", c.naive, " flops\n");
@@ -459,14 +446,14 @@ int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
     tni_format_line(&t, "largest result", c.largest, " elements between the steps\n");
     tni_format_line(&t, "workspace", (double)c.bytes, " bytes\n");
     tni_format_line(&t, "slices", (double)c.slices, "\n");
-    width = tni_format_width(p);
+    int width = tni_format_width(p);
     tni_text_cell(&t, "step  product", -(width + 6));
     tni_text_cell(&t, " scaling       flops       bytes", 0);
     tni_text_cell(&t, p->runs > 0 ? "       ms  kernel\n" : "  kernel\n", 0);
-    for (i = 0; i < p->n; i++)
+    for (int i = 0; i < p->n; i++)
         if (memcmp(p->all + (size_t)i * (size_t)p->words, tni_legs(p, i), (size_t)p->words * sizeof *p->all) != 0)
             tni_format_step(&t, p, i, ++step, width);
-    for (i = 0; i + 1 < p->n; i++) tni_format_step(&t, p, p->order[i], ++step, width);
+    for (int i = 0; i + 1 < p->n; i++) tni_format_step(&t, p, p->order[i], ++step, width);
     tni_text_add(&t, "", 0);
     return (int64_t)t.length;
 }

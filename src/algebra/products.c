@@ -12,10 +12,9 @@
 static tn_tensor *tni_moved_axis(tn_tensor *t, int from, int to)
 {
     tn_tensor *v = t ? tni_view_of(t) : NULL;
-    int        i, at;
     if (!v) return NULL;
-    for (i = 0; i < t->rank; i++) {
-        at = i == to ? from : i - (i > to) + (i - (i > to) >= from);
+    for (int i = 0; i < t->rank; i++) {
+        int at = i == to ? from : i - (i > to) + (i - (i > to) >= from);
         v->shape[i] = t->shape[at];
         v->strides[i] = t->strides[at];
     }
@@ -26,9 +25,8 @@ static tn_tensor *tni_moved_axis(tn_tensor *t, int from, int to)
 static tn_tensor *tni_added_axis(tn_tensor *t, int axis)
 {
     tn_tensor *v = t ? tni_view_of(t) : NULL;
-    int        i;
     if (!v) return NULL;
-    for (i = v->rank++; i > axis; i--) {
+    for (int i = v->rank++; i > axis; i--) {
         v->shape[i] = v->shape[i - 1];
         v->strides[i] = v->strides[i - 1];
     }
@@ -39,9 +37,7 @@ static tn_tensor *tni_added_axis(tn_tensor *t, int axis)
 tn_tensor *tn_tensordot(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k)
 {
     enum { SHARED = 2 * TN_MAX_RANK };
-    int        of_u[TN_MAX_RANK], of_v[TN_MAX_RANK], of_y[2 * TN_MAX_RANK], rank = 0, i;
-    const int *labels[2];
-    tn_tensor *both[2];
+    int of_u[TN_MAX_RANK], of_v[TN_MAX_RANK], of_y[2 * TN_MAX_RANK], rank = 0;
     if (!tni_is_real(ctx, u, "tensordot", "u") || !tni_is_real(ctx, v, "tensordot", "v")
         || !tni_axis(u, &j, "tensordot", "u") || !tni_axis(v, &k, "tensordot", "v")) return NULL;
     if (u->shape[j] != v->shape[k]) {
@@ -54,10 +50,10 @@ tn_tensor *tn_tensordot(tn_ctx *ctx, tn_tensor *u, int j, tn_tensor *v, int k)
                  TNI_SHAPE(u), TNI_SHAPE(v), u->rank + v->rank - 2, TN_MAX_RANK);
         return NULL;
     }
-    for (i = 0; i < u->rank; i++) if ((of_u[i] = i == j ? SHARED : i) != SHARED) of_y[rank++] = of_u[i];
-    for (i = 0; i < v->rank; i++) if ((of_v[i] = i == k ? SHARED : TN_MAX_RANK + i) != SHARED) of_y[rank++] = of_v[i];
-    labels[0] = of_u; labels[1] = of_v;
-    both[0] = u; both[1] = v;
+    for (int i = 0; i < u->rank; i++) if ((of_u[i] = i == j ? SHARED : i) != SHARED) of_y[rank++] = of_u[i];
+    for (int i = 0; i < v->rank; i++) if ((of_v[i] = i == k ? SHARED : TN_MAX_RANK + i) != SHARED) of_y[rank++] = of_v[i];
+    const int *labels[2] = {of_u, of_v};
+    tn_tensor *both[2] = {u, v};
     return tn_einsum_labels(ctx, 2, both, labels, rank, of_y);
 }
 
@@ -79,33 +75,30 @@ static tn_tensor *tni_joined_product(tn_ctx *ctx, tn_tensor *a, tn_tensor *b, in
 
 tn_tensor *tn_khatri_rao(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
-    int64_t shape[2];
     if (!tni_two_matrices(ctx, a, b, 1, "khatri_rao")) return NULL;
-    shape[0] = a->shape[0] * b->shape[0]; shape[1] = a->shape[1];
+    int64_t shape[2] = {a->shape[0] * b->shape[0], a->shape[1]};
     return tni_joined_product(ctx, tni_added_axis(a, 1), tni_added_axis(b, 0), 2, shape);
 }
 
 tn_tensor *tn_khatri_rao_rows(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
-    int64_t shape[2];
     if (!tni_two_matrices(ctx, a, b, 0, "khatri_rao_rows")) return NULL;
-    shape[0] = a->shape[0]; shape[1] = a->shape[1] * b->shape[1];
+    int64_t shape[2] = {a->shape[0], a->shape[1] * b->shape[1]};
     return tni_joined_product(ctx, tni_added_axis(a, 2), tni_added_axis(b, 1), 2, shape);
 }
 
 tn_tensor *tn_kronecker(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
     int64_t shape[TN_MAX_RANK / 2];
-    int     i, rank;
     if (!tni_is_real(ctx, a, "kronecker", "a") || !tni_is_real(ctx, b, "kronecker", "b")) return NULL;
-    rank = a->rank;
+    int rank = a->rank;
     if (rank != b->rank || rank > TN_MAX_RANK / 2) {
         tni_fail(ctx, TN_ERR_SHAPE, "kronecker: a is %s but b is %s, expected equal ranks of at most %d", TNI_SHAPE(a),
                  TNI_SHAPE(b), TN_MAX_RANK / 2);
         return NULL;
     }
-    for (i = 0; i < rank; i++) shape[i] = a->shape[i] * b->shape[i];
-    for (i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++) shape[i] = a->shape[i] * b->shape[i];
+    for (int i = 0; i < rank; i++) {
         a = tni_added_axis(a, 2 * i + 1);
         b = tni_added_axis(b, 2 * i);
         if (!a || !b) return NULL;
@@ -115,9 +108,7 @@ tn_tensor *tn_kronecker(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 
 tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a)
 {
-    int64_t    shape[TN_MAX_RANK], fibres[3];
-    int        i;
-    tn_tensor *y;
+    int64_t shape[TN_MAX_RANK];
     if (!tni_is_real(ctx, x, "mode_product", "x") || !tni_is_real(ctx, a, "mode_product", "a")) return NULL;
     if (!tni_axis(x, &axis, "mode_product", "x")) return NULL;
     if (a->rank != 2 || a->shape[1] != x->shape[axis]) {
@@ -126,14 +117,13 @@ tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a)
         return NULL;
     }
     if (axis == x->rank - 1) return tn_affine(ctx, x, a, NULL);
-    fibres[0] = fibres[2] = 1;
-    fibres[1] = x->shape[axis];
-    for (i = 0; i < x->rank; i++) {
+    int64_t fibres[3] = {1, x->shape[axis], 1};
+    for (int i = 0; i < x->rank; i++) {
         shape[i] = i == axis ? a->shape[0] : x->shape[i];
         if (i != axis) fibres[i < axis ? 0 : 2] *= x->shape[i];
     }
     if (!tn_tensor_contiguous(x) && !(x = tn_copy(ctx, x))) return NULL;
-    y = tn_reshape(x, 3, fibres);
+    tn_tensor *y = tn_reshape(x, 3, fibres);
     y = y ? tn_matmul(ctx, a, y) : NULL;
     return y ? tn_reshape(y, x->rank, shape) : NULL;
 }
@@ -141,9 +131,8 @@ tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a)
 tn_tensor *tn_unfold(tn_ctx *ctx, tn_tensor *x, int axis)
 {
     int64_t others = 1;
-    int     i;
     if (!tni_is_real(ctx, x, "unfold", "x") || !tni_axis(x, &axis, "unfold", "x")) return NULL;
-    for (i = 0; i < x->rank; i++) if (i != axis) others *= x->shape[i];
+    for (int i = 0; i < x->rank; i++) if (i != axis) others *= x->shape[i];
     x = tni_moved_axis(x, axis, 0);
     if (x && !tn_tensor_contiguous(x)) x = tn_copy(ctx, x);
     return x ? tn_reshape_2d(x, x->shape[0], others) : NULL;
@@ -152,7 +141,7 @@ tn_tensor *tn_unfold(tn_ctx *ctx, tn_tensor *x, int axis)
 tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t *shape)
 {
     int64_t first[TN_MAX_RANK], others = 1;
-    int     i, given = axis, at = 1;
+    int     given = axis, at = 1;
     if (!tni_is_real(ctx, m, "fold", "m") || !tni_rank_fits(ctx, "fold", rank, shape)) return NULL;
     if (axis < 0) axis += rank;
     if (axis < 0 || axis >= rank) {
@@ -160,7 +149,7 @@ tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t 
         return NULL;
     }
     first[0] = shape[axis];
-    for (i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++) {
         if (i == axis) continue;
         first[at++] = shape[i];
         others = shape[i] > 0 && others > INT64_MAX / shape[i] ? -1 : others * shape[i];

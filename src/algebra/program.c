@@ -10,17 +10,16 @@
 /* Whether these labels are one axis with these strides. */
 static bool tni_is_axis(const tni_builder *b, int n, const int *label, const int64_t *s)
 {
-    int i;
-    for (i = 1; i < n; i++) if (s[label[i - 1]] != s[label[i]] * tni_step_of(b, label[i])) return false;
+    for (int i = 1; i < n; i++) if (s[label[i - 1]] != s[label[i]] * tni_step_of(b, label[i])) return false;
     return true;
 }
 
 /* Sorts the labels of an axis into their order in q. */
 static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
 {
-    int *list = b->list[axis], n = 0, i, k;
-    for (i = 0; i < q->count; i++)
-        for (k = n; k < b->count[axis]; k++)
+    int *list = b->list[axis], n = 0;
+    for (int i = 0; i < q->count; i++)
+        for (int k = n; k < b->count[axis]; k++)
             if (list[k] == q->label[i]) {
                 list[k] = list[n];
                 list[n++] = q->label[i];
@@ -33,13 +32,13 @@ static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
 static void tni_axis_choose(tni_builder *b, int axis, const tni_lain *const *q, const double *size)
 {
     double best = HUGE_VAL;
-    int    x, y, choice = -1;
+    int    choice = -1;
     if (b->count[axis] < 2) return;
-    for (x = 0; x < 3 && best > 0; x++) {
+    for (int x = 0; x < 3 && best > 0; x++) {
         double cost = 0;
         if (!q[x]) continue;
         tni_axis_order(b, axis, q[x]);
-        for (y = 0; y < 3; y++)
+        for (int y = 0; y < 3; y++)
             if (q[y] && !tni_is_axis(b, b->count[axis], b->list[axis], b->s[y])) cost += size[y];
         if (cost < best) { best = cost; choice = x; }
     }
@@ -51,10 +50,9 @@ static tn_view tni_axes_view(const tni_builder *b, const int *axis, const int64_
 {
     tn_view v;
     int64_t inner = 1;
-    int     i;
     memset(&v, 0, sizeof v);
     v.rank = 3;
-    for (i = 2; i >= 0; i--) {
+    for (int i = 2; i >= 0; i--) {
         const int n = b->count[axis[i]], *list = b->list[axis[i]];
         v.shape[i] = tni_elements(b, n, list);
         v.strides[i] = n > 0 ? s[list[n - 1]] : inner;         /* without labels: as if contiguous */
@@ -66,8 +64,8 @@ static tn_view tni_axes_view(const tni_builder *b, const int *axis, const int64_
 /* The labels of three axes, one after the other, into b->order. */
 static int tni_axes_order(tni_builder *b, const int *axis)
 {
-    int i, k, n = 0;
-    for (i = 0; i < 3; i++) for (k = 0; k < b->count[axis[i]]; k++) b->order[n++] = b->list[axis[i]][k];
+    int n = 0;
+    for (int i = 0; i < 3; i++) for (int k = 0; k < b->count[axis[i]]; k++) b->order[n++] = b->list[axis[i]][k];
     return n;
 }
 
@@ -81,17 +79,16 @@ static bool tni_is_batch(const tni_builder *b, const int64_t *s)
 /* Copies an operand if its labels are not the axes of the kernel. */
 static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axis, int which)
 {
-    int  i, k, n = 0, all, *order;
-    bool fits;
+    int n = 0;
     tni_strides_of(q, b->s[which]);
-    fits = tni_is_batch(b, b->s[which]);
-    for (i = 1; i < 3; i++) fits = fits && tni_is_axis(b, b->count[axis[i]], b->list[axis[i]], b->s[which]);
+    bool fits = tni_is_batch(b, b->s[which]);
+    for (int i = 1; i < 3; i++) fits = fits && tni_is_axis(b, b->count[axis[i]], b->list[axis[i]], b->s[which]);
     if (fits) return;
-    all = tni_axes_order(b, axis);
-    order = (int *)tni_pile_take(b->pile, (size_t)all + 1, sizeof *order);
+    int  all = tni_axes_order(b, axis);
+    int *order = (int *)tni_pile_take(b->pile, (size_t)all + 1, sizeof *order);
     if (!order) { b->ok = false; return; }
-    for (i = 0; i < all; i++)
-        for (k = 0; k < q->count; k++) if (q->label[k] == b->order[i]) order[n++] = b->order[i];
+    for (int i = 0; i < all; i++)
+        for (int k = 0; k < q->count; k++) if (q->label[k] == b->order[i]) order[n++] = b->order[i];
     tni_build_copy(b, q, node, order);
 }
 
@@ -101,14 +98,14 @@ static void tni_build_split(tni_builder *b, int axis, int which, bool last)
 {
     const int     other = axis == TNI_M ? TNI_N : TNI_M;
     const int64_t enough = tni_elements(b, b->count[other], b->list[other]) > 512 ? 256 : 32;
-    int *list = b->list[axis], *batch = b->list[TNI_B], first = b->count[axis] - 1, i;
+    int *list = b->list[axis], *batch = b->list[TNI_B], first = b->count[axis] - 1;
     if (first < 1 || tni_is_axis(b, first + 1, list, b->s[which])) return;
     while (first > 0 && tni_is_axis(b, b->count[axis] - first + 1, list + first - 1, b->s[which])
            && (!last || tni_is_axis(b, b->count[axis] - first + 1, list + first - 1, b->s[2]))) first--;
     if (b->count[TNI_B] + first > TN_MAX_RANK - 2 || tni_elements(b, b->count[axis] - first, list + first) < enough) return;
-    for (i = 0; i < first; i++) batch[b->count[TNI_B]++] = list[i];
+    for (int i = 0; i < first; i++) batch[b->count[TNI_B]++] = list[i];
     b->count[axis] -= first;
-    for (i = 0; i < b->count[axis]; i++) list[i] = list[i + first];
+    for (int i = 0; i < b->count[axis]; i++) list[i] = list[i + first];
     b->program->in_place = true;         /* a factor is broadcast */
 }
 
@@ -117,12 +114,12 @@ static void tni_gemm_views(const tni_builder *b, tn_view *v)
 {
     static const int axes[3][3] = {{TNI_B, TNI_M, TNI_K}, {TNI_B, TNI_K, TNI_N}, {TNI_B, TNI_M, TNI_N}};
     tn_view batch[3];
-    int     rank, i, k;
+    int     rank, k;
     for (k = 0; k < 3; k++) v[k] = tni_axes_view(b, axes[k], b->s[k]);
     for (k = 0; k < 3 && tni_is_axis(b, b->count[TNI_B], b->list[TNI_B], b->s[k]); k++) {}
     if (k == 3 || (rank = tni_fuse(b, b->count[TNI_B], b->list[TNI_B], 3, b->s, batch)) < 1) return;
     for (k = 0; k < 3; k++) {
-        for (i = 1; i < 3; i++) {
+        for (int i = 1; i < 3; i++) {
             batch[k].shape[rank - 1 + i] = v[k].shape[i];
             batch[k].strides[rank - 1 + i] = v[k].strides[i];
         }
@@ -137,9 +134,9 @@ static void tni_gemm_views(const tni_builder *b, tn_view *v)
 static int tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
 {
     const tni_lain *q = &b->piece[with];
-    int             i, k, kind, before[3] = {0, 0, 0}, was = -1, at = -1, suits = 2;
-    for (i = 0; i < n; i++) {
-        kind = !tni_set_has(tni_legs(b->p, with), label[i]) ? 0 : tni_set_has(tni_legs(b->p, to), label[i]) ? 1 : 2;
+    int             k, before[3] = {0, 0, 0}, was = -1, at = -1, suits = 2;
+    for (int i = 0; i < n; i++) {
+        int kind = !tni_set_has(tni_legs(b->p, with), label[i]) ? 0 : tni_set_has(tni_legs(b->p, to), label[i]) ? 1 : 2;
         if (kind != was && before[kind]++) return 0;
         for (k = 0; k < q->count && q->label[k] != label[i]; k++) {}
         if (kind > 0 && kind == was && k < q->count && k < at) suits = 1;
@@ -152,20 +149,19 @@ static int tni_suits(const tni_builder *b, int n, const int *label, int with, in
 /* Zeroes the strides of both operands' labels and of the result's, then sets those that they have. */
 static void tni_set_strides(tni_builder *b, tni_lain *const *q, bool last)
 {
-    int i, k, x;
-    for (k = 0; k < 2; k++)
-        for (i = 0; i < q[k]->count; i++) for (x = 0; x < 3; x++) b->s[x][q[k]->label[i]] = 0;
-    for (k = 0; k < 2; k++) tni_strides_of(q[k], b->s[k]);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < q[k]->count; i++) for (int x = 0; x < 3; x++) b->s[x][q[k]->label[i]] = 0;
+    for (int k = 0; k < 2; k++) tni_strides_of(q[k], b->s[k]);
     if (last) tni_strides_of(&b->result, b->s[2]);
 }
 
 /* Copies an operand to the order of the result's labels. */
 static void tni_build_ordered(tni_builder *b, tni_lain *q, int node, int n, const int *order)
 {
-    int *own = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *own), count = 0, i, k;
+    int *own = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *own), count = 0;
     if (!own) { b->ok = false; return; }
-    for (i = 0; i < n; i++)
-        for (k = 0; k < q->count; k++) if (q->label[k] == order[i]) own[count++] = order[i];
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < q->count; k++) if (q->label[k] == order[i]) own[count++] = order[i];
     tni_build_copy(b, q, node, own);
 }
 
@@ -178,27 +174,25 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     const int        large = tni_elements(b, q[1]->count, q[1]->label) > tni_elements(b, q[0]->count, q[0]->label);
     const int        alone = large ? TNI_M : TNI_N;
     tni_lain        *result = &b->piece[node];
-    tni_move        *m;
     tn_view          v[3];
     bool             direct = last, copied = false;
-    int              n = 0, i, *order;
-    order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
+    int              n = 0;
+    int             *order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
     if (!order || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
     if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
-    for (i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
-    for (i = 0; !last && i < q[large]->count; i++) order[n++] = q[large]->label[i];
+    for (int i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
+    for (int i = 0; !last && i < q[large]->count; i++) order[n++] = q[large]->label[i];
     for (;;) {
-        int rank;
         tni_set_strides(b, q, direct);
         if (!direct) tni_plan_strides(b, n, order, b->s[2]);
-        rank = tni_fuse(b, n, order, 3, b->s, v);
+        int rank = tni_fuse(b, n, order, 3, b->s, v);
         if (rank <= TN_MAX_RANK && (copied || n == 0 || ((uint64_t)b->s[0][order[n - 1]] <= 1
                                                          && (uint64_t)b->s[1][order[n - 1]] <= 1))) break;
         if (rank > TN_MAX_RANK) {
             memcpy(order, b->order, (size_t)tni_axes_order(b, axes) * sizeof *order);
             direct = false;
         }
-        for (i = 0; i < 2; i++)
+        for (int i = 0; i < 2; i++)
             if (rank > TN_MAX_RANK || (uint64_t)b->s[i][order[n - 1]] > 1) {
                 tni_build_ordered(b, q[i], node, n, order);
                 tni_set_strides(b, q, false);
@@ -206,7 +200,7 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
         copied = true;
         if (!b->ok) return;
     }
-    m = tni_emit(b, TN_KERNEL_MUL, node, direct, q[0], q[1], v, &v[2], tni_elements(b, n, order));
+    tni_move *m = tni_emit(b, TN_KERNEL_MUL, node, direct, q[0], q[1], v, &v[2], tni_elements(b, n, order));
     if (!m || direct) return;
     tni_lain_set(b, result, m, n, order);
     if (last) tni_build_result(b, result, node);
@@ -222,19 +216,17 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
     const int       inner = large->label[large->count - 1];
     const bool      last = node == b->p->root, direct = last && b->result.count < TN_MAX_RANK;
     tni_lain       *result = &b->piece[node], product;
-    tni_move       *m;
-    int64_t        *s[2];
     tn_view         v[3];
-    int             n, i, k, *order;
+    int             n, k;
     if ((b->count[TNI_M] && b->count[TNI_N]) || b->s[which][inner] != 1 || b->s[which ^ 1][inner] == 0
         || !tni_set_has(tni_legs(b->p, node), inner)) return false;
     if (b->s[which ^ 1][inner] != 1
         && 4 * tni_elements(b, other->count, other->label) > tni_elements(b, large->count, large->label)) return false;
-    order = (int *)tni_pile_take(b->pile, (size_t)large->count, sizeof *order);
+    int *order = (int *)tni_pile_take(b->pile, (size_t)large->count, sizeof *order);
     if (!order) b->ok = false;
     if (!b->ok || !tni_lain_begin(b, &product, large->count) || !tni_lain_begin(b, result, large->count)) return false;
     for (n = 0; n < b->count[TNI_K]; n++) order[n] = b->list[TNI_K][n];
-    for (i = 0; i < large->count; i++) {
+    for (int i = 0; i < large->count; i++) {
         for (k = 0; k < b->count[TNI_K] && order[k] != large->label[i]; k++) {}
         if (k == b->count[TNI_K]) order[n++] = large->label[i];
     }
@@ -249,14 +241,13 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
         return false;
     }
     product.at.operand = 0;
-    m = tni_emit(b, TN_KERNEL_MUL, node, false, q[0], q[1], v, &v[2], tni_elements(b, n, order));
+    tni_move *m = tni_emit(b, TN_KERNEL_MUL, node, false, q[0], q[1], v, &v[2], tni_elements(b, n, order));
     if (!m) return false;
     tni_lain_set(b, &product, m, n, order);
-    s[0] = b->s[0];
-    s[1] = b->s[1];
+    int64_t *s[2] = {b->s[0], b->s[1]};
     k = b->count[TNI_K];
     tni_strides_of(&product, s[0]);
-    for (i = 0; i < k; i++) s[1][order[i]] = 0;
+    for (int i = 0; i < k; i++) s[1][order[i]] = 0;
     if (direct) tni_strides_of(&b->result, s[1]);
     else tni_plan_strides(b, n - k, order + k, s[1]);
     tni_fuse(b, n, order, 2, s, v);
@@ -270,9 +261,8 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
 /* Whether a GEMM can write its result directly to its place: each axis has one stride, rows or columns are contiguous. */
 static bool tni_gemm_direct(const tni_builder *b)
 {
-    int  i;
     bool adjacent = b->count[TNI_M] + b->count[TNI_N] == 0;
-    for (i = 0; i < TNI_AXES; i++) {
+    for (int i = 0; i < TNI_AXES; i++) {
         const int n = b->count[i], *list = b->list[i];
         if (i == TNI_K) continue;
         if (i == TNI_B ? !tni_is_batch(b, b->s[2]) : !tni_is_axis(b, n, list, b->s[2])) return false;
@@ -284,11 +274,11 @@ static bool tni_gemm_direct(const tni_builder *b)
 /* Where labels [first,end) of the result are one axis that operand `side` alone has: returns the first label, or end. */
 static int tni_run_of_side(const tni_builder *b, const tni_lain *const *q, int side, int end)
 {
-    int first = end, i, k;
+    int first = end;
     for (; first > 0; first--) {
         const int label = b->result.label[first - 1];
         bool      has[2] = {false, false};
-        for (i = 0; i < 2; i++) for (k = 0; k < q[i]->count; k++) has[i] = has[i] || q[i]->label[k] == label;
+        for (int i = 0; i < 2; i++) for (int k = 0; k < q[i]->count; k++) has[i] = has[i] || q[i]->label[k] == label;
         if (!has[side] || has[side ^ 1] || !tni_is_axis(b, end - first + 1, b->result.label + first - 1, b->s[2])) break;
     }
     return first;
@@ -300,19 +290,19 @@ static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, c
 {
     const int *depth = b->list[TNI_K];
     const int  deep = b->count[TNI_K];
-    int       *order, count = 0, i, k, part;
+    int        count = 0;
     tni_strides_of(q, b->s[which]);             /* which a copy of the other operand has overwritten */
     if (tni_is_axis(b, deep, depth, b->s[which]) && tni_is_axis(b, n, run, b->s[which])
         && (left || b->s[which][run[n - 1]] == 1)) return true;
-    order = (int *)tni_pile_take(b->pile, (size_t)q->count + 1, sizeof *order);
+    int *order = (int *)tni_pile_take(b->pile, (size_t)q->count + 1, sizeof *order);
     if (!order) return b->ok = false;
-    for (i = 0; i < b->result.count; i++)
-        for (k = 0; k < q->count; k++)
+    for (int i = 0; i < b->result.count; i++)
+        for (int k = 0; k < q->count; k++)
             if (q->label[k] == b->result.label[i] && (&b->result.label[i] < run || &b->result.label[i] >= run + n))
                 order[count++] = q->label[k];
-    for (part = 0; part < 2; part++)
-        if ((part == 0) == left) for (i = 0; i < n; i++) order[count++] = run[i];
-        else for (i = 0; i < deep; i++) order[count++] = depth[i];
+    for (int part = 0; part < 2; part++)
+        if ((part == 0) == left) for (int i = 0; i < n; i++) order[count++] = run[i];
+        else for (int i = 0; i < deep; i++) order[count++] = depth[i];
     tni_build_copy(b, q, node, order);
     return b->ok;
 }
@@ -323,33 +313,30 @@ static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, c
 static bool tni_build_in_place(tni_builder *b, int node, tni_lain *const *q)
 {
     const tni_lain *const lies[2] = {q[0], q[1]};
-    const int      *label = b->result.label;
-    const int64_t   all = tni_elements(b, b->result.count, label), depth = tni_elements(b, b->count[TNI_K], b->list[TNI_K]);
-    int64_t         most = 0, columns;
-    int             side, first = b->result.count, rows = 0, rows_end = 0, end, i, k, n = 0, *batch;
-    int64_t        *s[3];
-    tn_view         v[3];
+    const int    *label = b->result.label;
+    const int64_t all = tni_elements(b, b->result.count, label), depth = tni_elements(b, b->count[TNI_K], b->list[TNI_K]);
+    int64_t       most = 0;
+    int           side, first = b->result.count, rows = 0, rows_end = 0, n = 0;
+    tn_view       v[3];
     for (side = 0; side < 2; side++)
         if ((first = tni_run_of_side(b, lies, side, b->result.count)) < b->result.count) break;
     if (side == 2 || b->s[2][label[b->result.count - 1]] != 1) return false;
-    for (end = first; end > 0; end--) {
+    for (int end = first; end > 0; end--) {
         const int     begin = tni_run_of_side(b, lies, side ^ 1, end);
         const int64_t count = tni_elements(b, end - begin, label + begin);
         if (begin < end && count > most) { most = count; rows = begin; rows_end = end; }
     }
-    columns = tni_elements(b, b->result.count - first, label + first);
+    int64_t columns = tni_elements(b, b->result.count - first, label + first);
     if (most * columns < 256 || (depth > 32 && (most < 32 || columns < 32))) return false;
     if (4 * (tni_elements(b, q[0]->count, q[0]->label) + tni_elements(b, q[1]->count, q[1]->label)) > all) return false;
     if (!tni_build_factor(b, q[side ^ 1], node, side ^ 1, label + rows, rows_end - rows, true)
         || !tni_build_factor(b, q[side], node, side, label + first, b->result.count - first, false)) return !b->ok;
     tni_set_strides(b, q, true);
-    batch = b->order;
-    for (i = 0; i < first; i++) if (i < rows || i >= rows_end) batch[n++] = label[i];
-    s[0] = b->s[side ^ 1];
-    s[1] = b->s[side];
-    s[2] = b->s[2];
+    int *batch = b->order;
+    for (int i = 0; i < first; i++) if (i < rows || i >= rows_end) batch[n++] = label[i];
+    int64_t *s[3] = {b->s[side ^ 1], b->s[side], b->s[2]};
     n = tni_fuse(b, n, batch, 3, s, v);
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         const int last = b->list[TNI_K][b->count[TNI_K] - 1];
         v[k].shape[n] = k == 1 ? depth : most;
         v[k].strides[n] = s[k][k == 1 ? last : label[rows_end - 1]];
@@ -374,17 +361,16 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     tni_move        *m;
     tn_view          v[3];
     bool             direct = false;
-    int              i, n = 0, use = 0;
-    int64_t          count;
-    for (i = 0; i < 3; i++) if (lies[i]) size[i] = (double)tni_elements(b, lies[i]->count, lies[i]->label);
+    int              n = 0, use = 0;
+    for (int i = 0; i < 3; i++) if (lies[i]) size[i] = (double)tni_elements(b, lies[i]->count, lies[i]->label);
     tni_set_strides(b, q, last);
-    for (i = 0; i < TNI_AXES; i++) {
+    for (int i = 0; i < TNI_AXES; i++) {
         const tni_lain *of[3] = {i == TNI_N ? NULL : lies[0], i == TNI_M ? NULL : lies[1], i == TNI_K ? NULL : lies[2]};
         tni_axis_choose(b, i, of, size);
     }
     if (tni_build_dots(b, node, q) || !b->ok) return;
     if (last && b->in_place && !tni_gemm_direct(b) && tni_build_in_place(b, node, q)) return;
-    if (b->in_place) for (i = 0; i < 2; i++) tni_build_split(b, i == 0 ? TNI_M : TNI_N, i, last);
+    if (b->in_place) for (int i = 0; i < 2; i++) tni_build_split(b, i == 0 ? TNI_M : TNI_N, i, last);
     tni_build_axes(b, q[0], node, a, 0);
     tni_build_axes(b, q[1], node, c, 1);
     if (!b->ok || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) return;
@@ -394,17 +380,16 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
         int best = -1;
         if (!last && with < b->p->n && memcmp(tni_legs(b->p, with), b->p->all + (size_t)with * (size_t)b->p->words,
                                               (size_t)b->p->words * sizeof *b->p->all) == 0) tni_build_operand(b, with);
-        for (i = 0; i < 4 && !last; i++) {
-            int suits;
+        for (int i = 0; i < 4 && !last; i++) {
             n = tni_axes_order(b, orders[i]);
-            suits = tni_suits(b, n, b->order, with, parent);
+            int suits = tni_suits(b, n, b->order, with, parent);
             if (suits > best) { best = suits; use = i; }
         }
         n = tni_axes_order(b, orders[use]);
         tni_plan_strides(b, n, b->order, b->s[2]);
     }
     tni_gemm_views(b, v);
-    count = tni_elements(b, tni_axes_order(b, orders[0]), b->order);
+    int64_t count = tni_elements(b, tni_axes_order(b, orders[0]), b->order);
     if (v[2].strides[v[2].rank - 1] != 1 && v[2].strides[v[2].rank - 2] == 1) {   /* C^T = B^T A^T: contiguous rows */
         const tn_view t[2] = {tni_transposed_view(v[1]), tni_transposed_view(v[0])}, turned = tni_transposed_view(v[2]);
         m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[1], q[0], t, &turned, count);
@@ -423,14 +408,14 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
 /* Sorts the labels of two operands into the axes of a product. */
 static void tni_build_pair(tni_builder *b, int node, int parent, int with)
 {
-    const int       *child = b->p->child + 2 * node;
-    tni_lain        *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
-    const uint64_t  *legs = tni_legs(b->p, node);
-    int              i, k, j;
-    for (k = 0; k < 2; k++) if (child[k] < b->p->n) tni_build_operand(b, child[k]);
+    const int      *child = b->p->child + 2 * node;
+    tni_lain       *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
+    const uint64_t *legs = tni_legs(b->p, node);
+    int             j;
+    for (int k = 0; k < 2; k++) if (child[k] < b->p->n) tni_build_operand(b, child[k]);
     memset(b->count, 0, sizeof b->count);
-    for (k = 0; k < 2; k++)
-        for (i = 0; i < q[k]->count; i++) {
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < q[k]->count; i++) {
             const int label = q[k]->label[i];
             int       axis;
             for (j = 0; j < q[k ^ 1]->count && q[k ^ 1]->label[j] != label; j++) {}
@@ -453,7 +438,6 @@ TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int
 {
     const int    n = p->n, labels = p->labels + 1;
     const size_t nodes = 2 * (size_t)n;
-    int         *parent, *with, i, k;
     tni_builder  b;
     memset(&b, 0, sizeof b);
     b.p = p;
@@ -465,29 +449,29 @@ TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int
     b.live = (tni_move **)tni_pile_take(pile, nodes + 8, sizeof *b.live);
     b.order = (int *)tni_pile_take(pile, (size_t)labels * (TNI_AXES + 1), sizeof *b.order);
     b.s[0] = (int64_t *)tni_pile_take(pile, (size_t)labels * 3, sizeof *b.s[0]);
-    parent = (int *)tni_pile_take(pile, 2 * nodes, sizeof *parent);
+    int *parent = (int *)tni_pile_take(pile, 2 * nodes, sizeof *parent);
     if (!b.program || !b.piece || !b.live || !b.order || !b.s[0] || !parent) return NULL;
-    with = parent + nodes;
-    for (i = 0; i < TNI_AXES; i++) b.list[i] = b.order + (size_t)labels * (size_t)(i + 1);
-    for (i = 1; i < 3; i++) b.s[i] = b.s[0] + (size_t)labels * (size_t)i;
+    int *with = parent + nodes;
+    for (int i = 0; i < TNI_AXES; i++) b.list[i] = b.order + (size_t)labels * (size_t)(i + 1);
+    for (int i = 1; i < 3; i++) b.s[i] = b.s[0] + (size_t)labels * (size_t)i;
     b.end = &b.program->first;
     b.ok = true;
     b.in_place = !recorded && tni_gemm_takes_axes(p->ctx);
     if (!tni_lain_begin(&b, &b.result, p->out.rank)) return NULL;
-    for (i = 0; i < p->out.rank; i++) {
+    for (int i = 0; i < p->out.rank; i++) {
         const int label = p->out.label[i];
         if (label < 0 || extent[label] == 1) continue;
         b.result.label[b.result.count] = label;
         b.result.stride[b.result.count++] = p->out.strides[i];
     }
-    for (i = 0; i + 1 < n; i++)
-        for (k = 0; k < 2; k++) {
+    for (int i = 0; i + 1 < n; i++)
+        for (int k = 0; k < 2; k++) {
             const int *child = p->child + 2 * p->order[i];
             parent[child[k]] = p->order[i];
             with[child[k]] = child[k ^ 1];
         }
     if (n == 1) tni_build_operand(&b, 0);
-    for (i = 0; i + 1 < n && b.ok; i++) tni_build_pair(&b, p->order[i], parent[p->order[i]], with[p->order[i]]);
+    for (int i = 0; i + 1 < n && b.ok; i++) tni_build_pair(&b, p->order[i], parent[p->order[i]], with[p->order[i]]);
     return b.ok ? b.program : NULL;
 }
 

@@ -39,13 +39,11 @@ static void tni_mul_move_backward(tn_ctx *ctx, const tni_node *n)
 static void tni_gemm_move_backward(tn_ctx *ctx, const tni_node *n)
 {
     const tn_tensor *dy = tni_move_grad(n);
-    int              k;
-    for (k = 0; dy && k < 2; k++) {
+    for (int k = 0; dy && k < 2; k++) {
         bool       add;
         tn_tensor *g = tni_grad(n->in[k], &add);
-        tn_view    other;
         if (!g) continue;
-        other = tni_transposed_view(tni_view(n->in[k ^ 1]));
+        tn_view other = tni_transposed_view(tni_view(n->in[k ^ 1]));
         tni_gemm(ctx, k == 0 ? tni_view(dy) : other, k == 0 ? other : tni_view(dy), NULL, tni_view(g), 1, add ? 1 : 0);
     }
 }
@@ -90,17 +88,15 @@ static bool tni_move_note(const tni_run_of *r, tni_move *m, const tn_call *c, tn
                            : m->kernel == TN_KERNEL_MUL ? tni_mul_move_backward : tni_copy_move_backward;
     tn_tensor      *in[2] = {NULL, NULL};
     tn_view         view[2];
-    tni_node       *node;
-    int             k;
     bool            wants = false;
-    for (k = 0; k < m->n_in; k++) {
+    for (int k = 0; k < m->n_in; k++) {
         in[k] = m->in[k].from ? m->in[k].from->made : r->operand[m->in[k].operand];
         wants = wants || tni_wants_grad(in[k]);
         view[k] = tni_source_view(r, &m->in[k]);
     }
     if (!wants) return true;
-    for (k = 0; k < m->n_in; k++) if (!(in[k] = tni_source_header(in[k], &view[k]))) return false;
-    node = tni_note(ctx, back, y, in[0], in[1], NULL);
+    for (int k = 0; k < m->n_in; k++) if (!(in[k] = tni_source_header(in[k], &view[k]))) return false;
+    tni_node *node = tni_note(ctx, back, y, in[0], in[1], NULL);
     if (!node) return false;
     return (node->saved[0] = tni_source_header(y, &c->out[0])) != NULL;
 }
@@ -111,15 +107,13 @@ static tn_status tni_move_run(const tni_run_of *r, tni_move *m)
     tn_call    c = tni_call(m->kernel, 0, NULL, 0, NULL);
     tn_tensor *y = m->last ? r->y : r->workspace;
     int64_t    bytes = r->workspace ? (int64_t)m->offset : 0;
-    tn_status  s;
-    int        k;
     if (!m->last && !y) y = m->made = tn_tensor_1d(ctx, TN_REAL, m->count);
     if (!y) return TN_ERR_MEMORY;
     if (m->last) bytes = r->at[r->p->n] * (int64_t)tni_dtype_size(y->dtype);
     c.out[c.n_out++] = m->out;
     c.out[0].dtype = y->dtype;
     c.out[0].data = (char *)y->data + bytes;
-    for (k = 0; k < m->n_in; k++) {
+    for (int k = 0; k < m->n_in; k++) {
         c.in[k] = tni_source_view(r, &m->in[k]);
         if (m->kernel == TN_KERNEL_MUL) c.in[k] = tni_expand_view(c.in[k], m->out.rank, m->out.shape);
     }
@@ -130,7 +124,7 @@ static tn_status tni_move_run(const tni_run_of *r, tni_move *m)
         if (m->kernel == TN_KERNEL_GEMM) c.f[1] = 1;
         else c.accumulate = true;
     }
-    s = tni_run(ctx, &c);
+    tn_status s = tni_run(ctx, &c);
     if (s == TN_OK && tni_recording(ctx) && !r->workspace && !tni_move_note(r, m, &c, y)) s = TN_ERR_MEMORY;
     return s;
 }
@@ -140,10 +134,9 @@ static tn_status tni_program_run(tni_run_of *r, const tni_program *g, bool recor
 {
     const tn_plan *p = r->p;
     tn_ctx        *ctx = p->ctx;
-    tni_move      *m;
     tn_status      s = TN_OK;
     const tn_mark  mark = tn_arena_mark(ctx);
-    for (m = g->first; m && s == TN_OK; m = m->next) {
+    for (tni_move *m = g->first; m && s == TN_OK; m = m->next) {
         double began = 0;
         if (p->desc.clock) {
             tn_ctx_sync(ctx);
@@ -162,8 +155,7 @@ static tn_status tni_program_run(tni_run_of *r, const tni_program *g, bool recor
 /* The first index of the slice along each label; false after the last slice. */
 static bool tni_slice_next(const tn_plan *p, int64_t *from)
 {
-    int i;
-    for (i = p->labels - 1; i >= 0; i--) {
+    for (int i = p->labels - 1; i >= 0; i--) {
         if (p->part[i] == p->extent[i]) continue;
         from[i] += p->part[i];
         if (from[i] < p->extent[i]) return true;
@@ -175,16 +167,15 @@ static bool tni_slice_next(const tn_plan *p, int64_t *from)
 static int64_t tni_slice_offset(const tni_subscript *o, const int64_t *from)
 {
     int64_t at = 0;
-    int     i;
-    for (i = 0; i < o->rank; i++) if (o->label[i] >= 0) at += from[o->label[i]] * o->strides[i];
+    for (int i = 0; i < o->rank; i++) if (o->label[i] >= 0) at += from[o->label[i]] * o->strides[i];
     return at;
 }
 
 /* The labels of the largest buffer; NULL without any. */
 TNI_FN const uint64_t *tni_program_largest(const tni_program *g)
 {
-    const tni_move *m, *most = NULL;
-    for (m = g->first; m; m = m->next) if (m->labels && (!most || m->bytes > most->bytes)) most = m;
+    const tni_move *most = NULL;
+    for (const tni_move *m = g->first; m; m = m->next) if (m->labels && (!most || m->bytes > most->bytes)) most = m;
     return most ? most->labels : NULL;
 }
 
@@ -200,15 +191,15 @@ TNI_FN tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
 static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g, int64_t *from,
                                 int64_t *extent)
 {
-    const tn_mark   mark = tn_arena_mark(p->ctx);
-    const tni_pile  before = *room;
-    const bool      made = !g;
-    tn_status       s = TN_ERR_MEMORY;
-    int             i, longest = -1;
+    const tn_mark  mark = tn_arena_mark(p->ctx);
+    const tni_pile before = *room;
+    const bool     made = !g;
+    tn_status      s = TN_ERR_MEMORY;
+    int            longest = -1;
     if (made) g = tni_plan_program(p, room, extent, false);
     if (g && g->bytes > r->room) {
         const uint64_t *largest = tni_program_largest(g);
-        for (i = 0; i < p->labels; i++)
+        for (int i = 0; i < p->labels; i++)
             if (largest && tni_set_has(largest, i) && extent[i] > (longest < 0 ? 1 : extent[longest])) longest = i;
         if (longest < 0) s = tni_plan_too_large(p, g);
         else {
@@ -223,8 +214,8 @@ static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const
         }
     } else if (g) {
         r->add = false;
-        for (i = 0; i < p->labels; i++) if (from[i] > 0 && !tni_set_has(p->keep, i)) r->add = true;
-        for (i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
+        for (int i = 0; i < p->labels; i++) if (from[i] > 0 && !tni_set_has(p->keep, i)) r->add = true;
+        for (int i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
         s = tni_program_run(r, g, false);
     }
     if (made && !p->ctx->tape) {                                  /* the program is not kept */
@@ -248,8 +239,7 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
     if (!from || !extent || !last) return TN_ERR_MEMORY;
     do {
         bool whole = true;
-        int  i;
-        for (i = 0; i < p->labels; i++) {
+        for (int i = 0; i < p->labels; i++) {
             extent[i] = tni_min(p->part[i], p->extent[i] - from[i]);
             whole = whole && extent[i] == p->part[i];
         }
@@ -270,8 +260,7 @@ static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, cons
 TNI_FN void tni_subscript_lay(tni_subscript *o)
 {
     int64_t stride = 1;
-    int     i;
-    for (i = o->rank - 1; i >= 0; i--) {
+    for (int i = o->rank - 1; i >= 0; i--) {
         o->strides[i] = stride;
         stride *= tni_max(o->shape[i], 1);
     }
@@ -281,9 +270,8 @@ TNI_FN void tni_subscript_lay(tni_subscript *o)
 TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
 {
     char what[32];
-    int  k, i;
     *same = true;
-    for (k = 0; k < p->n; k++) {
+    for (int k = 0; k < p->n; k++) {
         tni_subscript *o = &p->operand[k];
         tni_subscript_lay(o);
         tni_print(what, sizeof what, "operand %d", k);
@@ -293,7 +281,7 @@ TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
                      tni_shape_of(o->rank, o->shape).s);
             return false;
         }
-        for (i = 0; i < o->rank; i++) {
+        for (int i = 0; i < o->rank; i++) {
             if (o->label[i] >= 0 && o->strides[i] != t[k]->strides[i]) *same = false;
             o->strides[i] = t[k]->strides[i];
         }
@@ -303,14 +291,13 @@ TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
 
 TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_program *g)
 {
-    tn_ctx     *ctx = p->ctx;
-    bool        recorded = false, sliced = false;
-    tn_tensor  *y = tni_made(ctx, p->out.rank, p->out.shape), *wide = NULL;
-    tn_mark     mark = tn_arena_mark(ctx);
-    tni_pile    room;
-    tni_run_of  r;
-    tn_status   s = TN_ERR_MEMORY;
-    int         k;
+    tn_ctx    *ctx = p->ctx;
+    bool       recorded = false, sliced = false;
+    tn_tensor *y = tni_made(ctx, p->out.rank, p->out.shape), *wide = NULL;
+    tn_mark    mark = tn_arena_mark(ctx);
+    tni_pile   room;
+    tni_run_of r;
+    tn_status  s = TN_ERR_MEMORY;
     if (!y) return NULL;
     memset(&room, 0, sizeof room);
     room.ctx = ctx;
@@ -319,8 +306,8 @@ TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     r.operand = t;
     r.y = y;
     r.at = (int64_t *)tni_pile_take(&room, (size_t)p->n + 1, sizeof *r.at);
-    for (k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
-    for (k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
+    for (int k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
+    for (int k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
     if (!g || (recorded && (sliced || g->in_place)))
         g = tni_plan_program(p, &room, recorded ? p->extent : p->part, recorded);
     r.room = g ? g->bytes : 0;

@@ -13,10 +13,9 @@
    before, 0 for zeros; *largest becomes the index of the component. */
 static double tni_unit_row(int64_t n, double *v, int64_t *largest)
 {
-    double  size = 0, most = 0;
-    int64_t i;
+    double size = 0, most = 0;
     *largest = 0;
-    for (i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         if (fabs(v[i]) > most) {
             most = fabs(v[i]);
             *largest = i;
@@ -24,7 +23,7 @@ static double tni_unit_row(int64_t n, double *v, int64_t *largest)
     size = tni_frobenius(n, v);
     if (!(size > 0)) return 0;
     if (v[*largest] < 0) size = -size;
-    for (i = 0; i < n; i++) v[i] /= size;
+    for (int64_t i = 0; i < n; i++) v[i] /= size;
     return size;
 }
 
@@ -38,9 +37,8 @@ typedef struct tni_units {
 
 static void tni_units_free(tni_units *u)
 {
-    int k;
     tni_analysis_free(u->cp->p, u->p);
-    for (k = 0; k < u->cp->order; k++) {
+    for (int k = 0; k < u->cp->order; k++) {
         tni_analysis_free(u->cp->f[k], u->f[k]);
         tni_free_f64(u->cp->ctx, (double *)(void *)u->largest[k], u->cp->terms, 1);
     }
@@ -49,16 +47,15 @@ static void tni_units_free(tni_units *u)
 static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
 {
     const int64_t h = cp->terms;
-    int64_t   t, o;
-    double   *p = tni_analysis_read(cp->p, op), size;
-    int       k, exponent, shift;
-    bool      whole, finite = true;
+    double *p = tni_analysis_read(cp->p, op);
+    int     exponent;
+    bool    finite = true;
     memset(u, 0, sizeof *u);
     u->cp = cp;
     u->zero = true;
     u->p = tni_alloc_f64(cp->ctx, cp->out, h, op);
-    whole = p && u->p;
-    for (k = 0; k < cp->order && whole; k++) {
+    bool whole = p && u->p;
+    for (int k = 0; k < cp->order && whole; k++) {
         u->f[k] = tni_analysis_read(cp->f[k], op);
         u->largest[k] = (int64_t *)(void *)tni_alloc_f64(cp->ctx, h, 1, op);
         whole = u->f[k] && u->largest[k];
@@ -68,12 +65,14 @@ static tn_status tni_units_read(tni_units *u, const tn_cp *cp, const char *op)
         tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: the operator has NaN or infinity, expected finite numbers", op);
         whole = false;
     }
-    for (t = 0; t < h && whole; t++) {
-        for (size = 1, shift = 0, k = 0; k < cp->order; k++) {           /* a product of sizes may leave the range */
+    for (int64_t t = 0; t < h && whole; t++) {
+        double size = 1;
+        int    shift = 0;
+        for (int k = 0; k < cp->order; k++) {       /* a product of sizes may leave the range */
             size *= frexp(tni_unit_row(cp->in[k], u->f[k] + t * cp->in[k], &u->largest[k][t]), &exponent);
             shift += exponent;
         }
-        for (o = 0; o < cp->out; o++) {
+        for (int64_t o = 0; o < cp->out; o++) {
             u->p[t * cp->out + o] = size == 0 ? 0 : ldexp(p[o * h + t] * size, shift);
             u->zero = u->zero && (size == 0 || p[o * h + t] == 0);
         }
@@ -96,32 +95,27 @@ static bool tni_units_fit(const tni_units *u, const char *op)
 /* Whether row a comes after row b: by the place of its largest component, then by the components. */
 static bool tni_rows_after(int64_t n, const double *a, int64_t largest_a, const double *b, int64_t largest_b)
 {
-    int64_t i;
     if (largest_a != largest_b) return largest_a > largest_b;
-    for (i = 0; i < n; i++) if (a[i] < b[i] || a[i] > b[i]) return a[i] < b[i];
+    for (int64_t i = 0; i < n; i++) if (a[i] < b[i] || a[i] > b[i]) return a[i] < b[i];
     return false;
 }
 
 static void tni_swap_rows(int64_t n, double *a, double *b)
 {
-    double  swap;
-    int64_t i;
-    for (i = 0; i < n; i++) { swap = a[i]; a[i] = b[i]; b[i] = swap; }
+    for (int64_t i = 0; i < n; i++) { double swap = a[i]; a[i] = b[i]; b[i] = swap; }
 }
 
 /* Sorts the factors of each term, by exchanges of neighbours. */
 static void tni_units_sort_factors(const tni_units *u)
 {
     const int64_t n = u->cp->in[0];
-    int64_t t, swap;
-    int     i, j;
-    for (t = 0; t < u->cp->terms; t++)
-        for (i = 1; i < u->cp->order; i++)
-            for (j = i; j > 0; j--) {
+    for (int64_t t = 0; t < u->cp->terms; t++)
+        for (int i = 1; i < u->cp->order; i++)
+            for (int j = i; j > 0; j--) {
                 double *before = u->f[j - 1] + t * n, *after = u->f[j] + t * n;
                 if (!tni_rows_after(n, before, u->largest[j - 1][t], after, u->largest[j][t])) break;
                 tni_swap_rows(n, before, after);
-                swap = u->largest[j - 1][t]; u->largest[j - 1][t] = u->largest[j][t]; u->largest[j][t] = swap;
+                int64_t swap = u->largest[j - 1][t]; u->largest[j - 1][t] = u->largest[j][t]; u->largest[j][t] = swap;
             }
 }
 
@@ -130,19 +124,17 @@ static tn_cp *tni_units_operator(const tni_units *u, const int64_t *from, const 
 {
     const tn_cp *cp = u->cp;
     tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
-    int64_t   t, i, widest = cp->out;
-    double   *v;
+    int64_t   widest = cp->out;
     tn_status s = TN_OK;
-    int       k;
     if (!to) return NULL;
-    for (k = 0; k < cp->order; k++) widest = tni_max(widest, cp->in[k]);
-    v = tni_alloc_f64(cp->ctx, cp->terms, widest, op);
+    for (int k = 0; k < cp->order; k++) widest = tni_max(widest, cp->in[k]);
+    double *v = tni_alloc_f64(cp->ctx, cp->terms, widest, op);
     if (!v) return tni_cp_done(to, TN_ERR_MEMORY);
-    for (t = 0; t < cp->terms; t++)
-        for (i = 0; i < cp->out; i++) v[i * cp->terms + t] = u->p[from[t] * cp->out + i];
+    for (int64_t t = 0; t < cp->terms; t++)
+        for (int64_t i = 0; i < cp->out; i++) v[i * cp->terms + t] = u->p[from[t] * cp->out + i];
     s = tn_write(to->p, TN_F64, v, cp->out * cp->terms);
-    for (k = 0; k < cp->order && s == TN_OK; k++) {
-        for (t = 0; t < cp->terms; t++)
+    for (int k = 0; k < cp->order && s == TN_OK; k++) {
+        for (int64_t t = 0; t < cp->terms; t++)
             memcpy(v + t * cp->in[k], u->f[k] + from[t] * cp->in[k], (size_t)cp->in[k] * sizeof *v);
         s = tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]);
     }
@@ -155,16 +147,14 @@ tn_cp *tn_cp_canonical(const tn_cp *cp)
     tni_units u;
     tni_heap  sizes;
     tn_cp    *to = NULL;
-    int64_t  *from, t;
-    bool      held;
     if (!tni_cp_one_input(cp, "canonical")) return NULL;
-    held = tni_heap_begin(cp->ctx, &sizes, TN_ORDER_LARGEST, cp->terms, "canonical");
-    from = (int64_t *)(void *)tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
+    bool     held = tni_heap_begin(cp->ctx, &sizes, TN_ORDER_LARGEST, cp->terms, "canonical");
+    int64_t *from = (int64_t *)(void *)tni_alloc_f64(cp->ctx, cp->terms, 1, "canonical");
     if (tni_units_read(&u, cp, "canonical") == TN_OK && held && from && tni_units_fit(&u, "canonical")) {
         tni_units_sort_factors(&u);
-        for (t = 0; t < cp->terms; t++) tni_heap_offer(&sizes, tni_frobenius(cp->out, u.p + t * cp->out), t);
+        for (int64_t t = 0; t < cp->terms; t++) tni_heap_offer(&sizes, tni_frobenius(cp->out, u.p + t * cp->out), t);
         tni_heap_sort(&sizes);
-        for (t = 0; t < cp->terms; t++) from[t] = sizes.found[t].at;
+        for (int64_t t = 0; t < cp->terms; t++) from[t] = sizes.found[t].at;
         to = tni_units_operator(&u, from, "canonical");
     }
     tni_units_free(&u);
@@ -183,8 +173,7 @@ static double tni_term_cosine(const tni_units *a, int64_t i, const tni_units *b,
     double straight = by->dot(n, w, w2) * by->dot(n, v, v2), cross = by->dot(n, w, v2) * by->dot(n, v, w2);
     double wv = by->dot(n, w, v), wv2 = by->dot(n, w2, v2), sum = 0, square = 0, square2 = 0;
     const double unit = tni_unit_scale(tni_largest_of(m, p)), unit2 = tni_unit_scale(tni_largest_of(m, p2));
-    int64_t k;
-    for (k = 0; k < m; k++) {
+    for (int64_t k = 0; k < m; k++) {
         const double x = unit * p[k], x2 = unit2 * p2[k];
         sum += x * x2;
         square += x * x;
@@ -199,21 +188,22 @@ static double tni_term_cosine(const tni_units *a, int64_t i, const tni_units *b,
 static void tni_assign(int64_t n, const double *c, int64_t *column, double *room, int64_t *marks)
 {
     double  *value = room, *slack = room + n, *price = room + 2 * n;
-    int64_t *row = marks, *back = marks + n, *seen = marks + 2 * n, i, j, k, at, next;
-    for (j = 0; j < n; j++) { row[j] = -1; value[j] = price[j] = 0; }
-    for (i = 0; i < n; i++) {
-        for (j = 0; j < n; j++) { slack[j] = HUGE_VAL; seen[j] = 0; back[j] = -1; }
-        for (at = -1, k = i; ; k = row[at]) {                /* column `at` is reached, and taken by row k */
+    int64_t *row = marks, *back = marks + n, *seen = marks + 2 * n, next;
+    for (int64_t j = 0; j < n; j++) { row[j] = -1; value[j] = price[j] = 0; }
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < n; j++) { slack[j] = HUGE_VAL; seen[j] = 0; back[j] = -1; }
+        int64_t at = -1;
+        for (int64_t k = i; ; k = row[at]) {        /* column `at` is reached, and taken by row k */
             double least = HUGE_VAL;
             next = -1;
-            for (j = 0; j < n; j++) {
+            for (int64_t j = 0; j < n; j++) {
                 double rest = -c[k * n + j] - price[k] - value[j];
                 if (seen[j]) continue;
                 if (rest < slack[j]) { slack[j] = rest; back[j] = at; }
                 if (slack[j] < least || next < 0) { least = slack[j]; next = j; }
             }
             price[i] += least;
-            for (j = 0; j < n; j++) {
+            for (int64_t j = 0; j < n; j++) {
                 if (seen[j]) { price[row[j]] += least; value[j] -= least; }
                 else slack[j] -= least;
             }
@@ -226,26 +216,25 @@ static void tni_assign(int64_t n, const double *c, int64_t *column, double *room
             row[at] = next < 0 ? i : row[next];
         }
     }
-    for (j = 0; j < n; j++) column[row[j]] = j;
+    for (int64_t j = 0; j < n; j++) column[row[j]] = j;
 }
 
 /* Gives term j of b the signs, the sizes and the order of the factors of a term of a, whose rows are w[0] and w[1]. */
 static void tni_align_term(tni_units *b, int64_t j, bool crossed, double *const *w)
 {
     const int64_t n = b->cp->in[0];
-    double  all = 1, size;
-    int64_t e;
-    int     k, exponent, shift = 0;
+    double all = 1;
+    int           exponent, shift = 0;
     if (crossed) tni_swap_rows(n, b->f[0] + j * n, b->f[1] + j * n);
-    for (k = 0; k < 2; k++) {
-        size = tni_frobenius(n, w[k]);
+    for (int k = 0; k < 2; k++) {
+        double size = tni_frobenius(n, w[k]);
         if (!(size > 0)) size = 1;
         if (tni_algebra_of(b->cp->ctx->desc.simd)->dot(n, w[k], b->f[k] + j * n) < 0) size = -size;
-        for (e = 0; e < n; e++) b->f[k][j * n + e] *= size;
+        for (int64_t e = 0; e < n; e++) b->f[k][j * n + e] *= size;
         all *= frexp(size, &exponent);
         shift += exponent;
     }
-    for (e = 0; e < b->cp->out; e++)
+    for (int64_t e = 0; e < b->cp->out; e++)
         b->p[j * b->cp->out + e] = tni_times_power(b->p[j * b->cp->out + e] / all, -shift);
 }
 
@@ -253,20 +242,18 @@ static tn_status tni_align(const tn_cp *a, const tni_units *ua, tni_units *ub, d
 {
     const int64_t h = a->terms, n = a->in[0];
     double   *c = tni_alloc_f64(a->ctx, h, h, "align"), *room = tni_alloc_f64(a->ctx, h, 3, "align");
-    int64_t  *marks = (int64_t *)(void *)tni_alloc_f64(a->ctx, h, 3, "align"), i, j;
+    int64_t  *marks = (int64_t *)(void *)tni_alloc_f64(a->ctx, h, 3, "align");
     double   *raw[2];
     tn_status s = c && room && marks ? TN_OK : tni_analysis_status(a->ctx);
     bool      crossed;
     raw[0] = tni_analysis_read(a->f[0], "align");
     raw[1] = tni_analysis_read(a->f[1], "align");
     if (!raw[0] || !raw[1]) s = tni_analysis_status(a->ctx);
-    for (i = 0; i < h && s == TN_OK; i++)
-        for (j = 0; j < h; j++) c[i * h + j] = tni_term_cosine(ua, i, ub, j, &crossed);
+    for (int64_t i = 0; i < h && s == TN_OK; i++)
+        for (int64_t j = 0; j < h; j++) c[i * h + j] = tni_term_cosine(ua, i, ub, j, &crossed);
     if (s == TN_OK) tni_assign(h, c, column, room, marks);
-    for (i = 0; i < h && s == TN_OK; i++) {
-        double *w[2];
-        w[0] = raw[0] + i * n;
-        w[1] = raw[1] + i * n;
+    for (int64_t i = 0; i < h && s == TN_OK; i++) {
+        double *w[2] = {raw[0] + i * n, raw[1] + i * n};
         cosine[i] = tni_term_cosine(ua, i, ub, column[i], &crossed);
         tni_align_term(ub, column[i], crossed, w);
     }
@@ -281,9 +268,6 @@ static tn_status tni_align(const tn_cp *a, const tni_units *ua, tni_units *ub, d
 tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor **cosines)
 {
     tni_units ua, ub;
-    double   *cosine;
-    int64_t  *column;
-    tn_status s, t;
     if (aligned) *aligned = NULL;
     if (cosines) *cosines = NULL;
     if (!aligned)
@@ -293,10 +277,10 @@ tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor
     if (a->out != b->out || a->terms != b->terms)
         return tni_fail(a->ctx, TN_ERR_SHAPE, "align: b has %lld outputs and %lld terms, expected %lld and %lld as a",
                         (long long)b->out, (long long)b->terms, (long long)a->out, (long long)a->terms);
-    cosine = tni_alloc_f64(a->ctx, a->terms, 1, "align");
-    column = (int64_t *)(void *)tni_alloc_f64(a->ctx, a->terms, 1, "align");
-    s = tni_units_read(&ua, a, "align");
-    t = tni_units_read(&ub, b, "align");
+    double   *cosine = tni_alloc_f64(a->ctx, a->terms, 1, "align");
+    int64_t  *column = (int64_t *)(void *)tni_alloc_f64(a->ctx, a->terms, 1, "align");
+    tn_status s = tni_units_read(&ua, a, "align");
+    tn_status t = tni_units_read(&ub, b, "align");
     if (s == TN_OK) s = t;
     if (!cosine || !column) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_align(a, &ua, &ub, cosine, column);
@@ -346,35 +330,33 @@ static void tni_refit_times(const tni_refit *t, int64_t k, int64_t n, double *m,
 static void tni_refit_pairs(const tni_refit *t, int64_t m, double *const *f, int64_t k, double *const *g, double *out,
                             double *more, double *factor)
 {
-    int64_t i;
     tni_refit_gram(t, m, k, t->n, f[0], g[0], out);
     tni_refit_gram(t, m, k, t->n, f[1], g[1], factor);
-    for (i = 0; i < m * k; i++) out[i] *= factor[i];
+    for (int64_t i = 0; i < m * k; i++) out[i] *= factor[i];
     tni_refit_gram(t, m, k, t->n, f[0], g[1], more);
     tni_refit_gram(t, m, k, t->n, f[1], g[0], factor);
-    for (i = 0; i < m * k; i++) out[i] = 0.5 * (out[i] + more[i] * factor[i]);
+    for (int64_t i = 0; i < m * k; i++) out[i] = 0.5 * (out[i] + more[i] * factor[i]);
 }
 
 /* Solves a x = b in place for a positive semidefinite a [r,r], with a shift of rounding size: Cholesky, row by row. */
 static void tni_refit_solve(int64_t r, double *a, int64_t o, double *b)
 {
-    double  shift = 0;
-    int64_t i, j, k, e;
-    for (i = 0; i < r; i++) shift = tni_max_f64(shift, a[i * r + i]);
+    double shift = 0;
+    for (int64_t i = 0; i < r; i++) shift = tni_max_f64(shift, a[i * r + i]);
     shift = shift > 0 ? 1e-14 * (double)r * shift : 1;
-    for (i = 0; i < r; i++)
-        for (j = 0; j <= i; j++) {
+    for (int64_t i = 0; i < r; i++)
+        for (int64_t j = 0; j <= i; j++) {
             double sum = a[i * r + j] + (i == j ? shift : 0);
-            for (k = 0; k < j; k++) sum -= a[i * r + k] * a[j * r + k];
+            for (int64_t k = 0; k < j; k++) sum -= a[i * r + k] * a[j * r + k];
             a[i * r + j] = i == j ? sqrt(tni_max_f64(sum, shift)) : sum / a[j * r + j];
         }
-    for (e = 0; e < o; e++) {
-        for (i = 0; i < r; i++) {
-            for (k = 0; k < i; k++) b[i * o + e] -= a[i * r + k] * b[k * o + e];
+    for (int64_t e = 0; e < o; e++) {
+        for (int64_t i = 0; i < r; i++) {
+            for (int64_t k = 0; k < i; k++) b[i * o + e] -= a[i * r + k] * b[k * o + e];
             b[i * o + e] /= a[i * r + i];
         }
-        for (i = r; i-- > 0; ) {
-            for (k = i + 1; k < r; k++) b[i * o + e] -= a[k * r + i] * b[k * o + e];
+        for (int64_t i = r; i-- > 0; ) {
+            for (int64_t k = i + 1; k < r; k++) b[i * o + e] -= a[k * r + i] * b[k * o + e];
             b[i * o + e] /= a[i * r + i];
         }
     }
@@ -384,10 +366,9 @@ static void tni_refit_solve(int64_t r, double *a, int64_t o, double *b)
 static double tni_refit_p(const tni_refit *t)
 {
     double  rest = t->square;
-    int64_t i, unused;
-    int     k;
-    for (k = 0; k < 2; k++)
-        for (i = 0; i < t->r; i++) tni_unit_row(t->n, t->f[k] + i * t->n, &unused);
+    int64_t unused;
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < t->r; i++) tni_unit_row(t->n, t->f[k] + i * t->n, &unused);
     tni_refit_pairs(t, t->r, t->f, t->h, t->F, t->cross[0], t->cross[1], t->cross[2]);
     tni_refit_pairs(t, t->r, t->f, t->r, t->f, t->own[0], t->own[1], t->own[2]);
     memcpy(t->own[1], t->own[0], (size_t)(t->r * t->r) * sizeof(double));
@@ -395,18 +376,17 @@ static double tni_refit_p(const tni_refit *t)
     tni_refit_solve(t->r, t->own[1], t->o, t->p);
     tni_refit_gram(t, t->r, t->h, t->o, t->p, t->P, t->cross[1]);
     tni_refit_gram(t, t->r, t->r, t->o, t->p, t->p, t->own[1]);
-    for (i = 0; i < t->r * t->h; i++) rest -= 2 * t->cross[0][i] * t->cross[1][i];
-    for (i = 0; i < t->r * t->r; i++) rest += t->own[0][i] * t->own[1][i];
+    for (int64_t i = 0; i < t->r * t->h; i++) rest -= 2 * t->cross[0][i] * t->cross[1][i];
+    for (int64_t i = 0; i < t->r * t->r; i++) rest += t->own[0][i] * t->own[1][i];
     return t->square > 0 ? sqrt(tni_max_f64(rest, 0) / t->square) : 0;
 }
 
 /* y = (pp^T * vv^T) x + (pp^T * v x^T) v; own[0]: pp^T, own[1]: pp^T * vv^T */
 static void tni_refit_apply(const tni_refit *t, double *v, double *x, double *y)
 {
-    int64_t i;
     tni_refit_times(t, t->r, t->n, t->own[1], x, 0, y);
     tni_refit_gram(t, t->r, t->r, t->n, v, x, t->own[2]);
-    for (i = 0; i < t->r * t->r; i++) t->own[2][i] *= t->own[0][i];
+    for (int64_t i = 0; i < t->r * t->r; i++) t->own[2][i] *= t->own[0][i];
     tni_refit_times(t, t->r, t->n, t->own[2], v, 1, y);
 }
 
@@ -415,34 +395,33 @@ static void tni_refit_encoder(const tni_refit *t, int k)
 {
     enum { STEPS = 8 };
     const int64_t m = t->r * t->n;
-    double *v = t->f[1 - k], *rest = t->x[0], *way = t->x[1], *y = t->x[2], size, first, step, next;
-    int64_t i, round;
+    double *v = t->f[1 - k], *rest = t->x[0], *way = t->x[1], *y = t->x[2];
     tni_refit_gram(t, t->r, t->r, t->o, t->p, t->p, t->own[0]);
     tni_refit_gram(t, t->r, t->r, t->n, v, v, t->own[1]);
-    for (i = 0; i < t->r * t->r; i++) t->own[1][i] *= t->own[0][i];
+    for (int64_t i = 0; i < t->r * t->r; i++) t->own[1][i] *= t->own[0][i];
     tni_refit_gram(t, t->r, t->h, t->o, t->p, t->P, t->cross[0]);
     tni_refit_gram(t, t->r, t->h, t->n, v, t->F[1 - k], t->cross[1]);
     tni_refit_gram(t, t->r, t->h, t->n, v, t->F[k], t->cross[2]);
-    for (i = 0; i < t->r * t->h; i++) {
+    for (int64_t i = 0; i < t->r * t->h; i++) {
         t->cross[1][i] *= t->cross[0][i];
         t->cross[2][i] *= t->cross[0][i];
     }
     tni_refit_times(t, t->h, t->n, t->cross[1], t->F[k], 0, rest);
     tni_refit_times(t, t->h, t->n, t->cross[2], t->F[1 - k], 1, rest);
-    first = t->host.by->dot(m, rest, rest);
+    double first = t->host.by->dot(m, rest, rest);
     tni_refit_apply(t, v, t->f[k], y);
     t->host.by->axpy(m, -1, y, rest);
     memcpy(way, rest, (size_t)m * sizeof(double));
-    size = t->host.by->dot(m, rest, rest);
-    for (round = 0; round < STEPS && size > 1e-30 * first; round++) {
+    double size = t->host.by->dot(m, rest, rest);
+    for (int64_t round = 0; round < STEPS && size > 1e-30 * first; round++) {
         tni_refit_apply(t, v, way, y);
-        step = t->host.by->dot(m, way, y);
+        double step = t->host.by->dot(m, way, y);
         if (!(step > 0)) break;
         step = size / step;
         t->host.by->axpy(m, step, way, t->f[k]);
         t->host.by->axpy(m, -step, y, rest);
-        next = t->host.by->dot(m, rest, rest);
-        for (i = 0; i < m; i++) way[i] = rest[i] + next / size * way[i];
+        double next = t->host.by->dot(m, rest, rest);
+        for (int64_t i = 0; i < m; i++) way[i] = rest[i] + next / size * way[i];
         size = next;
     }
 }
@@ -461,19 +440,20 @@ static double tni_refit_inner(const tni_refit *t, int64_t i, int64_t j)
 static void tni_refit_begin(tni_refit *t, double *left)
 {
     double *rows = t->cross[0], largest = 0;
-    int64_t i, j, k, best;
+    int64_t i, k;
     for (t->square = 0, i = 0; i < t->h; i++) {
         left[i] = tni_refit_inner(t, i, i);
         largest = tni_max_f64(largest, left[i]);
         t->square += left[i];
-        for (j = 0; j < i; j++) t->square += 2 * tni_refit_inner(t, i, j);
+        for (int64_t j = 0; j < i; j++) t->square += 2 * tni_refit_inner(t, i, j);
     }
     for (k = 0; k < t->r; k++) {
-        for (best = 0, i = 1; i < t->h; i++) if (left[i] > left[best]) best = i;
+        int64_t best = 0;
+        for (i = 1; i < t->h; i++) if (left[i] > left[best]) best = i;
         if (!(left[best] > 1e-13 * largest)) break;
         for (i = 0; i < t->h; i++) {
             double sum = tni_refit_inner(t, best, i);
-            for (j = 0; j < k; j++) sum -= rows[j * t->h + best] * rows[j * t->h + i];
+            for (int64_t j = 0; j < k; j++) sum -= rows[j * t->h + best] * rows[j * t->h + i];
             rows[k * t->h + i] = sum / sqrt(left[best]);
         }
         for (i = 0; i < t->h; i++) left[i] -= rows[k * t->h + i] * rows[k * t->h + i];
@@ -488,11 +468,10 @@ static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
 {
     tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, t->r, cp->in, cp->constant);
     double   *turned = tni_alloc_f64(cp->ctx, t->r, t->o, "refit");
-    int64_t   i, j;
     tn_status s = to && turned ? TN_OK : TN_ERR_MEMORY;
-    for (i = 0; i < t->r && s == TN_OK; i++) for (j = 0; j < t->o; j++) turned[j * t->r + i] = t->p[i * t->o + j];
+    for (int64_t i = 0; i < t->r && s == TN_OK; i++) for (int64_t j = 0; j < t->o; j++) turned[j * t->r + i] = t->p[i * t->o + j];
     if (s == TN_OK) s = tn_write(to->p, TN_F64, turned, t->r * t->o);
-    for (i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, t->f[i], t->r * t->n);
+    for (int64_t i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, t->f[i], t->r * t->n);
     tni_free_f64(cp->ctx, turned, t->r, t->o);
     return to ? tni_cp_done(to, s) : NULL;
 }
@@ -503,23 +482,22 @@ static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_refit_desc *
     const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
     const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100, extent = tni_max(tni_max(h, n), o);
     const int64_t size = r * (o + 6 * n + 3 * h + 3 * r) + h + tni_host_work(extent);
-    double       *room = tni_alloc_f64(cp->ctx, size, 1, "refit"), *at = room, before = HUGE_VAL, now;
+    double       *room = tni_alloc_f64(cp->ctx, size, 1, "refit"), *at = room, before = HUGE_VAL;
     tni_refit     t;
     tn_cp        *to = NULL;
-    int64_t       sweep;
-    int           k;
     if (!room) return NULL;
     memset(&t, 0, sizeof t);
     t.h = h; t.r = r; t.n = n; t.o = o;
     t.P = u->p;
     t.p = at; at += r * o;
-    for (k = 0; k < 2; k++) { t.F[k] = u->f[k]; t.f[k] = at; at += r * n; }
-    for (k = 0; k < 4; k++) { t.x[k] = at; at += r * n; }
-    for (k = 0; k < 3; k++) { t.cross[k] = at; at += r * h; }
-    for (k = 0; k < 3; k++) { t.own[k] = at; at += r * r; }
+    for (int k = 0; k < 2; k++) { t.F[k] = u->f[k]; t.f[k] = at; at += r * n; }
+    for (int k = 0; k < 4; k++) { t.x[k] = at; at += r * n; }
+    for (int k = 0; k < 3; k++) { t.cross[k] = at; at += r * h; }
+    for (int k = 0; k < 3; k++) { t.own[k] = at; at += r * r; }
     t.host = tni_decomp_host(cp->ctx, extent, at + h);
     tni_refit_begin(&t, at);
-    for (now = tni_refit_p(&t), sweep = 0; sweep < sweeps && now > 1e-8 && before - now > tol; sweep++) {
+    double now = tni_refit_p(&t);
+    for (int64_t sweep = 0; sweep < sweeps && now > 1e-8 && before - now > tol; sweep++) {
         before = now;
         tni_refit_encoder(&t, 0);
         tni_refit_encoder(&t, 1);

@@ -10,15 +10,10 @@
 
 tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor *d, const tn_tensor *moment)
 {
-    tn_ctx    *ctx;
-    tn_tensor *t, *q;
-    tn_cp     *folded;
-    int64_t    m;
-    tni_scope  scope;
     if (!tni_cp_is_bilinear(cp, "dictionary")) return NULL;
-    ctx = cp->ctx;
+    tn_ctx *ctx = cp->ctx;
     if (!tni_is_matrix(ctx, d, "dictionary", "d") || !tni_is_vector(ctx, u, cp->out, "dictionary", "u")) return NULL;
-    m = d->shape[0] + cp->constant;
+    int64_t m = d->shape[0] + cp->constant;
     if (d->shape[1] != cp->in[0] - cp->constant) {
         tni_fail(ctx, TN_ERR_SHAPE, "dictionary: d is %s, expected %lld columns, the operator's inputs", TNI_SHAPE(d),
                  (long long)cp->in[0] - cp->constant);
@@ -30,11 +25,11 @@ tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor
                  (long long)m);
         return NULL;
     }
-    scope = tni_scope_begin(ctx);
-    t = tni_view_of((tn_tensor *)d);
+    tni_scope  scope = tni_scope_begin(ctx);
+    tn_tensor *t = tni_view_of((tn_tensor *)d);
     t = t ? tn_transpose(t, 0, 1) : NULL;
-    folded = t ? tn_cp_fold_in(cp, t, NULL) : NULL;
-    q = folded ? tn_cp_interaction(folded, u) : NULL;
+    tn_cp     *folded = t ? tn_cp_fold_in(cp, t, NULL) : NULL;
+    tn_tensor *q = folded ? tn_cp_interaction(folded, u) : NULL;
     tn_cp_destroy(folded);
     if (q && moment && tni_put_product(ctx, tni_view(q), tni_view(q), tni_view(moment), false) != TN_OK) {
         tn_tensor_destroy(q);
@@ -47,7 +42,6 @@ tn_tensor *tn_cp_dictionary(const tn_cp *cp, const tn_tensor *u, const tn_tensor
 /* |u_l - g * u_l|^2 = sum_h (1 - g_h)^2 u_hl^2,  g = W d */
 tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tensor *u)
 {
-    tn_tensor *rest;
     if (!tni_is_real(ctx, w, "modified_features", "w") || !tni_is_real(ctx, d, "modified_features", "d")
         || !tni_is_real(ctx, u, "modified_features", "u")) return NULL;
     if (w->rank != 2 || d->rank != 2 || u->rank != 2 || d->shape[1] != w->shape[1] || u->shape[0] != w->shape[0]) {
@@ -55,7 +49,7 @@ tn_tensor *tn_modified_features(tn_ctx *ctx, tn_tensor *w, tn_tensor *d, tn_tens
                  TNI_SHAPE(w), TNI_SHAPE(d), TNI_SHAPE(u));
         return NULL;
     }
-    rest = tn_sub(ctx, tn_full(ctx, 0, NULL, 1), tn_affine(ctx, d, w, NULL));
+    tn_tensor *rest = tn_sub(ctx, tn_full(ctx, 0, NULL, 1), tn_affine(ctx, d, w, NULL));
     rest = rest ? tn_matmul(ctx, tn_mul(ctx, rest, rest), tn_mul(ctx, u, u)) : NULL;
     return rest ? tn_sqrt(ctx, rest) : NULL;
 }
@@ -68,8 +62,7 @@ TNI_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_
     double       *act = m ? tni_analysis_read(a, "mlp_modifier") : NULL;
     double       *v = act ? tni_analysis_read(z, "mlp_modifier") : NULL;
     bool          done = false;
-    int64_t       i;
-    for (i = 0; v && i < n; i++) v[i] = v[i] != 0 ? act[i] / v[i] : slope;
+    for (int64_t i = 0; v && i < n; i++) v[i] = v[i] != 0 ? act[i] / v[i] : slope;
     if (v) done = tn_write(m, TN_F64, v, n) == TN_OK;
     tni_analysis_free(a, act);
     tni_analysis_free(z, v);
@@ -78,16 +71,15 @@ TNI_FN tn_tensor *tni_quotient_of_act(tn_ctx *ctx, const tn_tensor *a, const tn_
 
 tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_tensor **features)
 {
-    const tn_mlp_desc *d;
-    int64_t    all = -1, e, h;
-    tn_tensor *z, *m, *w, *b, *last;
+    int64_t    all = -1;
+    tn_tensor *m, *last;
     if (features) *features = NULL;
     if (!tni_layer_given(ctx, layer, "mlp_modifier") || !tni_usable(ctx, layer->w, "mlp_modifier", "w")) return NULL;
-    d = &layer->desc;
-    e = layer->w->shape[0]; h = layer->w->shape[1];
-    w = tn_reshape_2d(layer->w, e * h, layer->w->shape[2]);
-    b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
-    z = w && (b || !layer->b) ? tn_affine(ctx, x, w, b) : NULL;
+    const tn_mlp_desc *d = &layer->desc;
+    int64_t e = layer->w->shape[0]; int64_t h = layer->w->shape[1];
+    tn_tensor *w = tn_reshape_2d(layer->w, e * h, layer->w->shape[2]);
+    tn_tensor *b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    tn_tensor *z = w && (b || !layer->b) ? tn_affine(ctx, x, w, b) : NULL;
     if (!z) return NULL;
     if (e == 1) {
         const bool odd = d->kind == TN_MLP_RELU || d->kind == TN_MLP_RELU2;
@@ -110,21 +102,21 @@ tn_tensor *tn_mixed_difference(tn_ctx *ctx, tn_map_fn fn, const void *user, tn_t
                                tn_tensor *const *directions)
 {
     tn_tensor *sum = NULL;
-    int        subset, i, size;
     if (!tni_is_real(ctx, x, "mixed_difference", "x")) return NULL;
     if (n < 1 || n > 8 || !fn || !directions) {
         if (n < 1 || n > 8) tni_fail(ctx, TN_ERR_ARG, "mixed_difference: n is %d, expected 1 to 8", n);
         else tni_fail(ctx, TN_ERR_ARG, "mixed_difference: %s is NULL", fn ? "directions" : "fn");
         return NULL;
     }
-    for (subset = 0; subset < 1 << n; subset++) {
-        tn_tensor *at = x, *y;
-        for (i = 0, size = 0; i < n && at; i++)
+    for (int subset = 0; subset < 1 << n; subset++) {
+        tn_tensor *at = x;
+        int        size = 0;
+        for (int i = 0; i < n && at; i++)
             if (subset >> i & 1) {
                 at = tn_add(ctx, at, directions[i]);
                 size++;
             }
-        y = at ? fn(ctx, user, at) : NULL;
+        tn_tensor *y = at ? fn(ctx, user, at) : NULL;
         if (!y) return NULL;
         if (!sum) sum = n % 2 ? tn_scale(ctx, y, -1) : y;
         else sum = (n - size) % 2 ? tn_sub(ctx, sum, y) : tn_add(ctx, sum, y);

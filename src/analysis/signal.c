@@ -40,12 +40,10 @@ TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts
 /* Permutes n groups of `width` numbers (Fisher & Yates). */
 static void tni_shuffle(tni_dice *d, int64_t n, int64_t width, double *v)
 {
-    int64_t i, j, k;
-    double  swap;
-    for (i = n - 1; i > 0; i--) {
-        j = tni_dice_below(d, i + 1);
-        for (k = 0; k < width; k++) {
-            swap = v[i * width + k];
+    for (int64_t i = n - 1; i > 0; i--) {
+        int64_t j = tni_dice_below(d, i + 1);
+        for (int64_t k = 0; k < width; k++) {
+            double swap = v[i * width + k];
             v[i * width + k] = v[j * width + k];
             v[j * width + k] = swap;
         }
@@ -56,16 +54,14 @@ static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64
 {
     tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, cp->terms, cp->in, cp->constant);
     tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
-    int64_t   h;
-    int       k;
-    for (k = 0; k < 2 && s == TN_OK; k++) {
+    for (int k = 0; k < 2 && s == TN_OK; k++) {
         double  *v = tni_analysis_read(cp->f[k], "signal");
         tni_dice dice;
         memset(&dice, 0, sizeof dice);
         dice.key = desc->seed;
         dice.call = 2 * draw + k;
         if (v && desc->null == TN_NULL_PAIRS && k > 0) tni_shuffle(&dice, cp->terms, cp->in[k], v);
-        for (h = 0; v && desc->null == TN_NULL_ENTRIES && h < cp->terms; h++)
+        for (int64_t h = 0; v && desc->null == TN_NULL_ENTRIES && h < cp->terms; h++)
             tni_shuffle(&dice, cp->in[k] - cp->constant, 1, v + h * cp->in[k]);
         s = v ? tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]) : tni_analysis_status(cp->ctx);
         tni_analysis_free(cp->f[k], v);
@@ -79,9 +75,8 @@ static tn_status tni_signal_add(const tn_signal *mine, const tn_spectrum *null, 
 {
     double   *v = tni_analysis_read(null->values, "signal"), *size = tni_analysis_read(null->norm, "signal");
     tn_status s = v && size ? TN_OK : tni_analysis_status(null->values->ctx);
-    int64_t   o, i;
-    for (o = 0; o < mine->outputs && s == TN_OK; o++)
-        for (i = 0; i < null->count; i++) {
+    for (int64_t o = 0; o < mine->outputs && s == TN_OK; o++)
+        for (int64_t i = 0; i < null->count; i++) {
             double l = fabs(v[o * null->count + i]) * (!scaled ? 1 : size[o] > 0 ? norm[o] / size[o] : 0);
             if (i < mine->count) sum[o * mine->count + i] += l;
             if (l > edge[o]) edge[o] = l;
@@ -93,13 +88,12 @@ static tn_status tni_signal_add(const tn_signal *mine, const tn_spectrum *null, 
 
 static bool tni_signal_fits(const tn_cp *cp, const tn_signal_desc *d, int64_t draws)
 {
-    int64_t i;
     if (draws < 1 || (unsigned)d->null > TN_NULL_PAIRS) {
         if (draws < 1) tni_fail(cp->ctx, TN_ERR_ARG, "signal: draws is %lld, expected 0 or more", (long long)draws);
         else tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null", (int)d->null);
         return false;
     }
-    for (i = 0; d->nulls && i < draws; i++) {
+    for (int64_t i = 0; d->nulls && i < draws; i++) {
         const tn_cp *null = d->nulls[i];
         if (null && null->ctx == cp->ctx && tni_cp_is_bilinear(null, "signal") && null->out == cp->out
             && null->in[0] == cp->in[0]) continue;
@@ -114,7 +108,7 @@ tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *o
 {
     tn_signal_desc all;
     tn_spectrum    mine, null;
-    int64_t        draws, draw, o, i, shape[2];
+    int64_t        i, shape[2];
     double        *sum = NULL, *edge = NULL, *values = NULL, *norm = NULL;
     int32_t       *beyond = NULL;
     tn_status      s;
@@ -123,7 +117,7 @@ tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *o
     if (!tni_cp_is_bilinear(cp, "signal")) return cp ? tn_ctx_status(cp->ctx) : TN_ERR_ARG;
     memset(&all, 0, sizeof all);
     if (!desc) desc = &all;
-    draws = desc->draws ? desc->draws : 19;
+    int64_t draws = desc->draws ? desc->draws : 19;
     if (!tni_signal_fits(cp, desc, draws)) return tn_ctx_status(cp->ctx);
     if ((s = tni_cp_spectrum(cp, desc->count, &mine, "signal")) != TN_OK) return s;
     out->outputs = shape[0] = mine.outputs;
@@ -135,8 +129,8 @@ tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *o
     norm = tni_analysis_read(mine.norm, "signal");
     if (!sum || !edge || !beyond || !values || !norm) s = tni_analysis_status(cp->ctx);
     for (i = 0; s == TN_OK && i < out->outputs * out->count; i++) sum[i] = 0;
-    for (o = 0; s == TN_OK && o < out->outputs; o++) edge[o] = 0;
-    for (draw = 0; draw < draws && s == TN_OK; draw++) {
+    for (int64_t o = 0; s == TN_OK && o < out->outputs; o++) edge[o] = 0;
+    for (int64_t draw = 0; draw < draws && s == TN_OK; draw++) {
         tn_cp *made = desc->nulls ? NULL : tni_signal_null(cp, desc, draw);
         if (!desc->nulls && !made) s = tni_analysis_status(cp->ctx);
         else s = tni_cp_spectrum(made ? made : desc->nulls[draw], desc->count, &null, "signal");
@@ -145,7 +139,7 @@ tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *o
         s = tni_signal_add(out, &null, norm, desc->scaled, sum, edge);
         tn_spectrum_destroy(&null);
     }
-    for (o = 0; o < out->outputs && s == TN_OK; o++)
+    for (int64_t o = 0; o < out->outputs && s == TN_OK; o++)
         for (beyond[o] = 0, i = 0; i < out->count; i++) {
             beyond[o] += fabs(values[o * out->count + i]) > edge[o];
             sum[o * out->count + i] /= (double)draws;
@@ -188,12 +182,10 @@ static tn_tensor *tni_inverse_root(tn_ctx *ctx, const tn_tensor *moment)
     const int64_t  n = moment->shape[0];
     tn_eigh_result e;
     tn_tensor     *root = NULL, *half;
-    double        *l, least;
-    int64_t        i;
     if (tn_eigh(ctx, moment, NULL, &e) != TN_OK) return NULL;
-    l = tni_analysis_read(e.values, "certify");
-    least = l && n > 0 ? (ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13) * (double)n * fabs(l[n - 1]) : 0;
-    for (i = 0; l && i < n; i++) l[i] = l[i] > least ? 1 / sqrt(sqrt(l[i])) : 0;
+    double *l = tni_analysis_read(e.values, "certify");
+    double  least = l && n > 0 ? (ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13) * (double)n * fabs(l[n - 1]) : 0;
+    for (int64_t i = 0; l && i < n; i++) l[i] = l[i] > least ? 1 / sqrt(sqrt(l[i])) : 0;
     if (l && tn_write(e.values, TN_F64, l, n) == TN_OK && (half = tn_tensor_2d(ctx, TN_REAL, n, n)) != NULL
         && (root = tn_tensor_2d(ctx, TN_REAL, n, n)) != NULL
         && (tni_put_product(ctx, tni_view(half), tni_view(e.vectors), tni_column_view(e.values), false) != TN_OK
@@ -209,11 +201,11 @@ static int32_t tni_certify_output(const double *l, int64_t count, double error, 
                                   int64_t o, int64_t outputs, double *numbers)
 {
     const double most = count > 0 ? fabs(l[0]) : 0;                      /* squares relative to it cannot underflow */
-    double  norm = 0, tail = 0, sum = 0, part;
-    int64_t i, k;
-    for (i = count; most > 0 && i-- > 0; ) norm += l[i] / most * (l[i] / most);
+    double  norm = 0, tail = 0, sum = 0;
+    int64_t      k;
+    for (int64_t i = count; most > 0 && i-- > 0; ) norm += l[i] / most * (l[i] / most);
     for (k = count; k > 0; k--) {
-        part = most > 0 ? l[k - 1] / most * (l[k - 1] / most) : 0;
+        double part = most > 0 ? l[k - 1] / most * (l[k - 1] / most) : 0;
         if (tail + part > error * error * norm) break;
         tail += part;
         sum += fabs(l[k - 1]);
@@ -228,13 +220,12 @@ static int32_t tni_certify_output(const double *l, int64_t count, double error, 
 /* The operator of the first rank[o] pairs of each output, whose vectors are multiplied by root unless it is NULL. */
 static tn_cp *tni_certify_operator(const tn_cp *cp, const tn_eigen *e, const int32_t *rank, tn_tensor *root)
 {
-    int64_t   terms = 0, o, at = 0, in[2];
-    tn_cp    *to;
+    int64_t   terms = 0, at = 0;
     tn_status s = TN_OK;
-    for (o = 0; o < cp->out; o++) terms += rank[o];
-    in[0] = in[1] = cp->in[0];
-    to = tni_cp_make(cp->ctx, 2, cp->out, terms, in, cp->constant);
-    for (o = 0; to && o < cp->out && s == TN_OK; at += rank[o++]) {
+    for (int64_t o = 0; o < cp->out; o++) terms += rank[o];
+    int64_t in[2] = {cp->in[0], cp->in[0]};
+    tn_cp  *to = tni_cp_make(cp->ctx, 2, cp->out, terms, in, cp->constant);
+    for (int64_t o = 0; to && o < cp->out && s == TN_OK; at += rank[o++]) {
         tn_view v = tni_view(e->vectors), rows = tni_block_of(to->f[0], at, rank[o], 0, in[0]);
         if (rank[o] == 0) continue;
         v.data = (char *)v.data + o * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
@@ -255,24 +246,20 @@ static tn_status tni_certify(const tn_cp *cp, double error, double radius, const
     tn_cp       *metric = moment ? tn_cp_data_metric(cp, moment) : NULL;
     tn_tensor   *root = metric ? tni_inverse_root(ctx, moment) : NULL;
     const double square = radius * radius + (cp->constant && !moment), margin = ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12;
-    double      *l, *numbers;
-    int32_t     *rank;
     tn_eigen     e;
-    tn_status    s;
-    int64_t      o;
     if (moment && !root) {
         tn_cp_destroy(metric);
         return tni_analysis_status(ctx);
     }
-    s = tni_eigen_all(metric ? metric : cp, 0, true, &e, "certify");
+    tn_status s = tni_eigen_all(metric ? metric : cp, 0, true, &e, "certify");
     tn_cp_destroy(metric);
     if (s != TN_OK) return s;
-    l = tni_analysis_read(e.values, "certify");
-    numbers = tni_alloc_f64(ctx, cp->out, 3, "certify");
-    rank = (int32_t *)(void *)tni_alloc_f64(ctx, cp->out, 1, "certify");
+    double  *l = tni_analysis_read(e.values, "certify");
+    double  *numbers = tni_alloc_f64(ctx, cp->out, 3, "certify");
+    int32_t *rank = (int32_t *)(void *)tni_alloc_f64(ctx, cp->out, 1, "certify");
     if (!l || !numbers || !rank) s = tni_analysis_status(ctx);
     else {
-        for (o = 0; o < cp->out; o++)
+        for (int64_t o = 0; o < cp->out; o++)
             rank[o] = tni_certify_output(l + o * e.count, e.count, error, square, margin, moment != NULL, o, cp->out,
                                          numbers);
         out->cp = tni_certify_operator(cp, &e, rank, root);
@@ -291,8 +278,6 @@ static tn_status tni_certify(const tn_cp *cp, double error, double radius, const
 
 tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_tensor *moment, tn_certificate *out)
 {
-    tni_scope scope;
-    tn_status s;
     if (out) memset(out, 0, sizeof *out);
     else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "certify: out is NULL, expected a place for the result") : TN_ERR_ARG;
     if (!tni_cp_is_bilinear(cp, "certify")) return cp ? tn_ctx_status(cp->ctx) : TN_ERR_ARG;
@@ -300,8 +285,8 @@ tn_status tn_cp_certify(const tn_cp *cp, double error, double radius, const tn_t
         return tni_fail(cp->ctx, TN_ERR_ARG, "certify: error is %g, expected 0 <= error < 1", error);
     if (!(radius >= 0 && radius < HUGE_VAL))
         return tni_fail(cp->ctx, TN_ERR_ARG, "certify: radius is %g, expected a finite number >= 0", radius);
-    scope = tni_scope_begin(cp->ctx);
-    s = tni_certify(cp, error, radius, moment, out);
+    tni_scope scope = tni_scope_begin(cp->ctx);
+    tn_status s = tni_certify(cp, error, radius, moment, out);
     tni_scope_end(cp->ctx, scope);
     if (s != TN_OK) tn_certificate_destroy(out);
     return s;

@@ -15,9 +15,8 @@
 static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block *b, tn_tensor *c)
 {
     const int64_t n = b->p->shape[0];
-    tn_tensor    *in[4], *part[2], *one, *un = tn_slice(c, -1, 0, n);
-    int64_t       column[2];
-    column[0] = b->in1->shape[0]; column[1] = 1;
+    tn_tensor    *in[4], *part[2], *un = tn_slice(c, -1, 0, n);
+    int64_t column[2] = {b->in1->shape[0], 1};
     part[0] = tn_matmul(ctx, un, b->p);
     part[1] = b->pb ? tn_sum_axis(ctx, tn_mul(ctx, un, b->pb), -1) : tn_full(ctx, 2, column, 0);
     part[1] = part[1] ? tn_reshape(part[1], 2, column) : NULL;
@@ -27,7 +26,7 @@ static tn_tensor *tni_frozen_backward(tn_ctx *ctx, const tn_circuit_frozen_block
     in[0] = un; in[1] = b->o; in[2] = b->pattern; in[3] = b->v;
     part[0] = tni_frozen_read(ctx, tn_einsum(ctx, "to,ohv,hts,hvn->sn", 4, in), b->in1);
     if (b->ob) {
-        one = tn_sum_axis(ctx, tn_mul(ctx, un, b->ob), -1);
+        tn_tensor *one = tn_sum_axis(ctx, tn_mul(ctx, un, b->ob), -1);
         part[1] = tn_mul(ctx, tni_frozen_factors(ctx, n, 0, 1), one ? tn_reshape(one, 2, column) : NULL);
         c = tn_add(ctx, c, part[1]);
     }
@@ -39,12 +38,11 @@ static tn_tensor *tni_attribute(const tn_circuit_frozen *f, const tn_circuit_tar
     const int64_t n = f->model->desc.dim;
     tn_ctx    *ctx = f->ctx;
     tn_tensor *c = tni_target_covector(f, target, "circuit_attribute", whole), *first = NULL, *in[2];
-    int64_t    l;
     if (!c) return NULL;
     in[0] = tn_slice(tn_eye(ctx, f->tokens), 1, target->position, target->position + 1);
     in[1] = tn_reshape_2d(c, 1, -1);
     c = tn_matmul(ctx, in[0], in[1]);
-    for (l = f->layers; l-- > 0 && c;) {
+    for (int64_t l = f->layers; l-- > 0 && c;) {
         const tn_circuit_frozen_block *b = &f->block[l];
         c = tni_frozen_backward(ctx, b, c);
         if (b->again != 0) {
@@ -59,13 +57,11 @@ static tn_tensor *tni_attribute(const tn_circuit_frozen *f, const tn_circuit_tar
 
 tn_status tn_circuit_attribute(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_circuit_attribution *out)
 {
-    tni_scope  scope;
-    tn_tensor *t;
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_attribute: %s is NULL", out ? "target" : "out");
-    scope = tni_scope_begin(f->ctx);
-    t = tni_attribute(f, target, &out->whole);
+    tni_scope  scope = tni_scope_begin(f->ctx);
+    tn_tensor *t = tni_attribute(f, target, &out->whole);
     out->values = t ? tn_tensor_keep(t) : NULL;
     tni_scope_end(f->ctx, scope);
     if (!out->values) return tni_analysis_status(f->ctx);
@@ -104,10 +100,8 @@ static tn_tensor *tni_rows_differ(tn_ctx *ctx, tn_tensor *x)
 /* x [T,n] and x with d [1,n] taken from row t: [2,T,n] */
 static tn_tensor *tni_rows_without(tn_ctx *ctx, tn_tensor *x, tn_tensor *d, int64_t t)
 {
-    tn_tensor *pair[2];
     if (!x) return NULL;
-    pair[0] = x;
-    pair[1] = tn_sub(ctx, x, tn_matmul(ctx, tn_slice(tn_eye(ctx, x->shape[0]), 1, t, t + 1), d));
+    tn_tensor *pair[2] = {x, tn_sub(ctx, x, tn_matmul(ctx, tn_slice(tn_eye(ctx, x->shape[0]), 1, t, t + 1), d))};
     return tn_stack(ctx, 2, pair, 0);
 }
 
@@ -120,7 +114,7 @@ static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int
     const double scale = h >= 0 ? m->desc.attn_scale : m->desc.mlp_scale;
     tn_ctx      *ctx = f->ctx;
     tn_attention one;
-    tn_tensor   *x = h >= 0 ? f->block[l].run1 : tn_slice(f->block[l].run2, 0, at, at + 1), *y, *whole;
+    tn_tensor   *x = h >= 0 ? f->block[l].run1 : tn_slice(f->block[l].run2, 0, at, at + 1), *y;
     x = tni_rows_without(ctx, x, d, h >= 0 ? at : 0);
     x = x ? tni_model_normed(ctx, m, h >= 0 ? &block->norm1 : &block->norm2, x, NULL, "") : NULL;
     if (!x) return NULL;
@@ -129,7 +123,7 @@ static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int
         y = one.qk && one.v && one.o ? tn_attention_forward(ctx, &one, x, NULL) : NULL;
         y = y ? tn_copy(ctx, tn_slice(y, 1, to, to + 1)) : NULL;
         if (y && sandwich) {                             /* the norm after the block reads all heads */
-            whole = tn_attention_forward(ctx, &block->attn, tn_slice(x, 0, 0, 1), NULL);
+            tn_tensor *whole = tn_attention_forward(ctx, &block->attn, tn_slice(x, 0, 0, 1), NULL);
             whole = whole ? tn_sub(ctx, tn_slice(whole, 1, to, to + 1), tn_slice(y, 0, 0, 1)) : NULL;
             y = tn_norm_forward(ctx, &block->norm1_out, tn_add(ctx, y, whole));
         }
@@ -147,12 +141,11 @@ static tn_tensor *tni_delete_normed(const tn_circuit_frozen *f, const tn_norm *n
 {
     const int64_t n = f->model->desc.dim;
     tn_ctx    *ctx = f->ctx;
-    tn_tensor *scale;
     x = tni_rows_without(ctx, tn_slice(x, 0, t, t + 1), tni_frozen_with(ctx, d, 0), 0);
     x = x ? tn_reshape_2d(x, 2, n + 1) : NULL;
     r = tn_slice(r, 0, t, t + 1);
     if (x && !f->model->desc.no_norm) {
-        scale = tni_frozen_scale(ctx, norm, tn_slice(x, -1, 0, n));
+        tn_tensor *scale = tni_frozen_scale(ctx, norm, tn_slice(x, -1, 0, n));
         r = scale ? tn_mul(ctx, r, tn_div(ctx, scale, tn_slice(scale, 0, 0, 1))) : NULL;
     }
     return r ? tni_frozen_read(ctx, x, r) : NULL;
@@ -164,9 +157,8 @@ static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, in
 {
     const tn_circuit_frozen_block *b = &f->block[l];
     const tn_transformer_block    *block = &f->model->blocks[l];
-    int64_t       e;
     tn_ctx       *ctx = f->ctx;
-    tn_tensor    *y, *z, *product = NULL, *in[3];
+    tn_tensor    *y, *product = NULL, *in[3];
     if (h >= 0) {
         y = tni_rows_differ(ctx, tni_delete_normed(f, &block->norm1, b->x1, b->in1, at, d));
         y = tn_affine(ctx, y, tni_layer_part(b->v, h), NULL);
@@ -175,8 +167,8 @@ static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, in
         return tn_einsum(ctx, "tv,ohv,hts->to", 3, in);
     }
     y = tni_delete_normed(f, &block->norm2, b->x2, b->in2, at, d);
-    for (e = 0; e < b->w->shape[0]; e++) {
-        z = tn_affine(ctx, y, tni_layer_part(b->w, e), NULL);
+    for (int64_t e = 0; e < b->w->shape[0]; e++) {
+        tn_tensor *z = tn_affine(ctx, y, tni_layer_part(b->w, e), NULL);
         product = e ? tn_mul(ctx, product, z) : z;
     }
     product = tni_rows_differ(ctx, product);
@@ -190,7 +182,6 @@ static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target
     const int64_t t = target->position;
     tn_ctx    *ctx = f->ctx;
     tn_tensor *y;
-    double     change;
     if (frozen) {
         y = tn_affine(ctx, tni_delete_normed(f, &f->model->norm, f->x, f->scale, t, d), f->u, NULL);
         if (f->cap) y = tn_mul(ctx, y, tn_slice(f->cap, 0, t, t + 1));
@@ -202,7 +193,7 @@ static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target
     if (target->aim == TN_CIRCUIT_LOSS) y = tn_log_softmax(ctx, y);
     y = tni_rows_differ(ctx, y);
     if (!y) return (double)NAN;
-    change = tn_item(tn_slice(y, 1, target->token, target->token + 1));
+    double change = tn_item(tn_slice(y, 1, target->token, target->token + 1));
     if (target->aim == TN_CIRCUIT_DIFFERENCE) change -= tn_item(tn_slice(y, 1, target->other, target->other + 1));
     return target->aim == TN_CIRCUIT_LOSS ? -change : change;
 }
@@ -211,21 +202,19 @@ static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target
 static bool tni_delete_path(const tn_circuit_paths *p, int64_t leaf, double *predicted, double *measured)
 {
     const tn_circuit_frozen *f = p->frozen;
-    const tn_circuit_node   *node = &p->node[leaf], *next;
+    const tn_circuit_node   *node = &p->node[leaf];
     const int64_t n = f->model->desc.dim;
     tn_ctx    *ctx = f->ctx;
     tn_tensor *d[2], *source = tn_slice(tni_layer_part(f->source, node->block), 0, node->position, node->position + 1);
-    double     kept;
-    int        i;
-    next = &p->node[node->next];
+    const tn_circuit_node *next = &p->node[node->next];
     source = source ? tn_copy(ctx, tn_slice(source, 1, 0, n)) : NULL;
     d[0] = d[1] = source ? tn_scale(ctx, source, tni_frozen_first(f, tni_node_stage(f, next))) : NULL;
     for (node = next; node->next >= 0 && d[0] && d[1]; node = next) {
         next = &p->node[node->next];
-        kept = tni_frozen_kept(f, node->block, tni_node_stage(f, next));
+        double kept = tni_frozen_kept(f, node->block, tni_node_stage(f, next));
         d[0] = tni_delete_predicted(f, node->block, node->head, node->position, next->position, d[0]);
         d[1] = tni_delete_measured(f, node->block, node->head, node->position, next->position, d[1]);
-        for (i = 0; i < 2; i++) d[i] = d[i] && kept != 1 ? tn_scale(ctx, d[i], kept) : d[i];
+        for (int i = 0; i < 2; i++) d[i] = d[i] && kept != 1 ? tn_scale(ctx, d[i], kept) : d[i];
     }
     if (!d[0] || !d[1]) return false;
     *predicted = tni_delete_end(f, &p->target, d[0], true);
@@ -236,10 +225,9 @@ static bool tni_delete_path(const tn_circuit_paths *p, int64_t leaf, double *pre
 /* 1 - sum (m - p)^2 / sum (m - mean)^2, with predictions shifted by `shift` */
 static double tni_delete_r2(const double *p, const double *m, int64_t n, int64_t shift)
 {
-    double  mean = 0, rest = 0, all = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) mean += m[i] / (double)n;
-    for (i = 0; i < n; i++) {
+    double mean = 0, rest = 0, all = 0;
+    for (int64_t i = 0; i < n; i++) mean += m[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) {
         rest += (m[i] - p[(i + shift) % n]) * (m[i] - p[(i + shift) % n]);
         all += (m[i] - mean) * (m[i] - mean);
     }
@@ -248,28 +236,23 @@ static double tni_delete_r2(const double *p, const double *m, int64_t n, int64_t
 
 tn_status tn_circuit_paths_delete(const tn_circuit_paths *p, int64_t count, tn_circuit_deletion *out)
 {
-    const tn_circuit_frozen *f;
-    tni_scope  scope, each;
-    double    *v;
-    int32_t   *leaf;
-    int64_t    i, k = 0, room;
-    bool       done;
+    int64_t k = 0;
     if (out) memset(out, 0, sizeof *out);
     if (!p || !p->frozen || !out) return TN_ERR_ARG;
-    f = p->frozen;
+    const tn_circuit_frozen *f = p->frozen;
     if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_delete: count is %lld, expected 1 or more",
                                    (long long)count);
     if (!tni_frozen_whole(f, "circuit_paths_delete")) return TN_ERR_ARG;
-    room = tni_min(count, tni_max(p->count, 1));
-    v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_delete");
-    leaf = (int32_t *)tni_array(f->ctx, room, sizeof *leaf, "circuit_paths_delete");
-    scope = tni_scope_begin(f->ctx);
-    done = v && leaf;
-    for (i = 0; i < p->count && k < room && done; i++) {
+    int64_t   room = tni_min(count, tni_max(p->count, 1));
+    double   *v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_delete");
+    int32_t  *leaf = (int32_t *)tni_array(f->ctx, room, sizeof *leaf, "circuit_paths_delete");
+    tni_scope scope = tni_scope_begin(f->ctx);
+    bool      done = v && leaf;
+    for (int64_t i = 0; i < p->count && k < room && done; i++) {
         const tn_circuit_node *node = &p->node[p->path[i]];
         if (f->constant && node->block == f->sources - 1) continue;
         leaf[k] = (int32_t)p->path[i];
-        each = tni_scope_begin(f->ctx);
+        tni_scope each = tni_scope_begin(f->ctx);
         done = tni_delete_path(p, p->path[i], &v[k], &v[room + k]);
         tni_scope_end(f->ctx, each);
         k++;

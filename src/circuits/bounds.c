@@ -77,9 +77,9 @@ static tn_tensor *tni_bound_forms(const tni_bound *b, tn_tensor *f[2])
 static bool tni_bound_finite(const tni_bound *b)
 {
     const int64_t tokens = b->heads * b->V, keys = tn_tensor_count(b->keys);
-    double       *key = tni_analysis_read(b->keys, "circuit_bound"), most;
+    double       *key = tni_analysis_read(b->keys, "circuit_bound");
     if (!key) return false;
-    most = tni_max_f64(tni_largest_of(keys, key), tni_largest_of(tokens * b->V, b->moved));
+    double most = tni_max_f64(tni_largest_of(keys, key), tni_largest_of(tokens * b->V, b->moved));
     most = tni_max_f64(most, tni_largest_of(tokens * b->n, b->vector));
     most = tni_max_f64(most, tni_largest_of(b->V * b->hidden, b->form));
     tni_analysis_free(b->keys, key);
@@ -95,12 +95,11 @@ static bool tni_bound_tables(tni_bound *b, const tn_circuit_frozen *f)
     const tn_circuit_frozen_block *z = &f->block[0];
     const int64_t V = b->V, n = b->n;
     tn_ctx    *ctx = b->ctx;
-    int64_t    i, h;
-    tn_tensor *x = tni_circuit_stream(ctx, b->m, 0), *y, *in[2], *vector, *u = tn_slice(f->u, 1, 0, n), *form;
-    y = x ? tni_model_attended(ctx, b->m, block, &x, x, NULL) : NULL;                 /* [V,1,n]: each token alone */
-    vector = y ? tni_attention_qk(ctx, &block->attn, y, 0) : NULL;
+    tn_tensor *x = tni_circuit_stream(ctx, b->m, 0), *u = tn_slice(f->u, 1, 0, n);
+    tn_tensor *y = x ? tni_model_attended(ctx, b->m, block, &x, x, NULL) : NULL;      /* [V,1,n]: each token alone */
+    tn_tensor *vector = y ? tni_attention_qk(ctx, &block->attn, y, 0) : NULL;
     b->keys = vector ? tn_tensor_keep(tn_slice(vector, 2, vector->shape[2] / 2, vector->shape[2])) : NULL;
-    in[0] = y ? tni_attention_v(ctx, &block->attn, y, NULL) : NULL; in[1] = z->o;
+    tn_tensor *in[2] = {y ? tni_attention_v(ctx, &block->attn, y, NULL) : NULL, z->o};
     vector = tn_einsum(ctx, "jbhv,ohv->hjo", 2, in);
     if (vector && b->softmax) vector = tn_scale(ctx, vector, b->m->desc.attn_scale);
     in[0] = vector; in[1] = u;
@@ -109,13 +108,13 @@ static bool tni_bound_tables(tni_bound *b, const tn_circuit_frozen *f)
     if (!x || !b->up || !b->keys) return false;
     in[0] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 0), 0, 0, b->hidden), 1, 0, n));
     in[1] = tn_copy(ctx, tn_slice(tn_slice(tni_layer_part(z->w, 1), 0, 0, b->hidden), 1, 0, n));
-    form = tni_bound_forms(b, in);
+    tn_tensor *form = tni_bound_forms(b, in);
     b->form = form ? tni_analysis_read(form, "circuit_bound") : NULL;
     b->moved = tni_analysis_read(x, "circuit_bound");
     b->vector = tni_analysis_read(vector, "circuit_bound");
     b->length = tni_alloc_f64(ctx, b->heads, 1, "circuit_bound");
     if (!b->form || !b->moved || !b->vector || !b->length) return false;
-    for (h = 0; h < b->heads; h++) for (i = 0; i < V; i++) {
+    for (int64_t h = 0; h < b->heads; h++) for (int64_t i = 0; i < V; i++) {
         const double *v = b->vector + (h * V + i) * n;
         tni_raise(&b->length[h], sqrt(tni_dot_f64(v, v, n)));
     }
@@ -129,26 +128,25 @@ static bool tni_bound_mass(const tni_bound *b, tn_tensor *y, const double *known
     const tn_attention *layer = &b->m->blocks[0].attn;
     const int64_t window = layer->desc.window, sets = layer->desc.kind == TN_ATTENTION_BILINEAR ? 2 : 1;
     const int64_t all = b->c + b->unknown, end = window > 0 ? tni_min(window, all) : all;
-    int64_t       h, o, j, first, shape[3];
+    int64_t       shape[3];
     tn_ctx       *ctx = b->ctx;
-    tn_tensor    *q, *in[2], *s;
-    double       *v;
     shape[0] = 1; shape[2] = b->n;
-    for (h = 0; h < b->heads; h++) mass[h] = 0;
+    for (int64_t h = 0; h < b->heads; h++) mass[h] = 0;
     if (end <= 0) return true;
     shape[1] = end;
-    s = tn_full(ctx, 3, shape, 0);                          /* the query at each distance from a key at position 0 */
-    q = s ? tni_attention_qk(ctx, layer, tn_add(ctx, s, y), 0) : NULL;
-    in[0] = q ? tn_slice(q, 2, 0, sets * b->heads) : NULL; in[1] = b->keys;
+    tn_tensor *s = tn_full(ctx, 3, shape, 0);               /* the query at each distance from a key at position 0 */
+    tn_tensor *q = s ? tni_attention_qk(ctx, layer, tn_add(ctx, s, y), 0) : NULL;
+    tn_tensor *in[2] = {q ? tn_slice(q, 2, 0, sets * b->heads) : NULL, b->keys};
     s = tn_einsum(ctx, "bthd,jbhd->htj", 2, in);
-    v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
-    for (h = 0; v && h < b->heads; h++) {
+    double *v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
+    for (int64_t h = 0; v && h < b->heads; h++) {
         const bool dropped = b->dropped >> h & 1;
-        double     sum = 0, most;
-        first = dropped ? 0 : b->c;
-        for (o = first; o < end; o++) {
+        double     sum = 0;
+        int64_t    first = dropped ? 0 : b->c;
+        for (int64_t o = first; o < end; o++) {
             const double *a = v + (h * end + o) * b->V, *a2 = v + (((sets - 1) * b->heads + h) * end + o) * b->V;
-            for (most = b->softmax ? -HUGE_VAL : 0, j = 0; j < b->V; j++)
+            double        most = b->softmax ? -HUGE_VAL : 0;
+            for (int64_t j = 0; j < b->V; j++)
                 tni_raise(&most, b->softmax ? b->scale * a[j] - known[h] : fabs(b->scale * a[j] * a2[j]));
             sum += b->softmax ? exp(most) : most;
         }
@@ -164,20 +162,19 @@ static bool tni_bound_known(const tni_bound *b, tn_tensor *y, double *known)
     const tn_attention_desc *d = &b->m->blocks[0].attn.desc;
     const int64_t c = b->c, first = d->window > 0 && d->window < c ? c - d->window : 0;
     tn_ctx    *ctx = b->ctx;
-    tn_tensor *qk, *in[2], *s;
-    double    *v, sum;
-    int64_t    h, o;
+    tn_tensor *in[2];
     if (!b->softmax) return true;
-    qk = tni_attention_qk(ctx, &b->m->blocks[0].attn, y, 0);
+    tn_tensor *qk = tni_attention_qk(ctx, &b->m->blocks[0].attn, y, 0);
     in[0] = qk ? tn_slice(tn_slice(qk, 1, c - 1, c), 2, 0, b->heads) : NULL;
     in[1] = qk ? tn_slice(tn_slice(qk, 1, first, c), 2, b->heads, 2 * b->heads) : NULL;
-    s = tn_einsum(ctx, "bthd,bshd->hs", 2, in);
-    v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
-    for (h = 0; v && h < b->heads; h++) {
+    tn_tensor *s = tn_einsum(ctx, "bthd,bshd->hs", 2, in);
+    double    *v = s ? tni_analysis_read(s, "circuit_bound") : NULL;
+    for (int64_t h = 0; v && h < b->heads; h++) {
         const double *at = v + h * (c - first);
         double        most = at[0];
-        for (o = 1; o < c - first; o++) most = at[o] > most ? at[o] : most;
-        for (sum = 0, o = 0; o < c - first; o++) sum += exp(b->scale * (at[o] - most));
+        for (int64_t o = 1; o < c - first; o++) most = at[o] > most ? at[o] : most;
+        double sum = 0;
+        for (int64_t o = 0; o < c - first; o++) sum += exp(b->scale * (at[o] - most));
         known[h] = b->scale * most + log(sum);
     }
     if (v) tni_analysis_free(s, v);
@@ -198,24 +195,23 @@ typedef struct tni_bound_end {
 static void tni_bound_pairs(const tni_bound *b, tni_bound_end *e, const double *mass)
 {
     const int64_t V = b->V, n = b->n, best = e->best;
-    int64_t       h, j, v;
-    for (v = 0; v < V; v++) {
+    for (int64_t v = 0; v < V; v++) {
         const double slope = tni_distance_f64(e->gradient + best * n, e->gradient + v * n, n);
         const double curve = tni_distance_f64(b->form + best * b->hidden, b->form + v * b->hidden, b->hidden);
         e->change[v] = e->eta != 0 ? slope * e->eta + curve * e->eta * e->eta : 0;
         e->margin[v] = e->logit[best] - e->logit[v] - e->change[v];
     }
-    for (h = 0; h < b->heads; h++) {
+    for (int64_t h = 0; h < b->heads; h++) {
         const double *moved = b->moved + h * V * V;
         const bool    dropped = b->dropped >> h & 1;
         if (mass[h] == 0) continue;
-        for (v = 0; v < V; v++) { e->least[v] = HUGE_VAL; e->most[v] = -HUGE_VAL; }
-        for (j = 0; j < V; j++) for (v = 0; v < V; v++) {
+        for (int64_t v = 0; v < V; v++) { e->least[v] = HUGE_VAL; e->most[v] = -HUGE_VAL; }
+        for (int64_t j = 0; j < V; j++) for (int64_t v = 0; v < V; v++) {
             const double w = moved[j * V + best] - moved[j * V + v];
             tni_lower(&e->least[v], w);
             tni_raise(&e->most[v], w);
         }
-        for (v = 0; v < V; v++) {
+        for (int64_t v = 0; v < V; v++) {
             const double known = b->softmax && !dropped ? e->out[h * V + best] - e->out[h * V + v] : 0;
             double       low = e->least[v] - known, high = e->most[v] - known;  /* low <= 0 <= high */
             if (!b->softmax) { high = high > -low ? high : -low; low = -high; }
@@ -230,19 +226,16 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
                             const int32_t *id)
 {
     const int64_t V = b->V, best = e->best;
-    int64_t    shape[2], r, v;
     tn_ctx    *ctx = b->ctx;
-    tn_tensor *x;
-    double    *logit;
-    shape[0] = count; shape[1] = length;
-    x = tn_tensor_from(ctx, 2, shape, TN_I32, id);
+    int64_t    shape[2] = {count, length};
+    tn_tensor *x = tn_tensor_from(ctx, 2, shape, TN_I32, id);
     x = x ? tni_model_embedded(ctx, b->m, x, 0, NULL) : NULL;
     x = x ? tni_model_blocks(ctx, b->m, x, 1, NULL, NULL, NULL) : NULL;
     x = x ? tn_copy(ctx, tn_slice(x, 1, length - 1, length)) : NULL;
     x = x ? tn_affine(ctx, tn_reshape_2d(x, count, b->n), tn_slice(f->u, 1, 0, b->n), NULL) : NULL;
-    logit = x ? tni_analysis_read(x, "circuit_bound") : NULL;
+    double *logit = x ? tni_analysis_read(x, "circuit_bound") : NULL;
     if (!logit) return false;
-    for (r = 0; r < count; r++) for (v = 0; v < V; v++) {
+    for (int64_t r = 0; r < count; r++) for (int64_t v = 0; v < V; v++) {
         const double gap = logit[r * V + best] - logit[r * V + v];
         tni_lower(&e->margin[v], gap);
         tni_raise(&e->change[v], fabs(gap - (e->logit[best] - e->logit[v])));
@@ -256,16 +249,14 @@ static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_
 {
     const int64_t V = b->V, c = b->c;
     int32_t      *id = (int32_t *)tni_array(b->ctx, tni_area(V, c + 1), sizeof *id, "circuit_bound");
-    int64_t       v;
-    bool          done;
     if (!id) return false;
-    for (v = 0; v < V; v++) {
+    for (int64_t v = 0; v < V; v++) {
         e->margin[v] = HUGE_VAL;
         e->change[v] = 0;
         id[v * (c + 1)] = (int32_t)v;
         memcpy(id + v * (c + 1) + 1, f->id, (size_t)c * sizeof *id);
     }
-    done = tni_bound_texts(b, f, e, 1, c, f->id) && (!one || tni_bound_texts(b, f, e, V, c + 1, id));
+    bool done = tni_bound_texts(b, f, e, 1, c, f->id) && (!one || tni_bound_texts(b, f, e, V, c + 1, id));
     tni_free(b->ctx, id, (size_t)V * (size_t)(c + 1) * sizeof *id);
     return done;
 }
@@ -273,10 +264,9 @@ static bool tni_bound_exact(const tni_bound *b, const tn_circuit_frozen *f, tni_
 /* How far the vectors of all tokens are from the head's known output [n], or from 0 */
 static double tni_bound_reach(const tni_bound *b, int64_t h, const double *out)
 {
-    double  most = 0;
-    int64_t j;
+    double most = 0;
     if (!b->softmax || b->dropped >> h & 1) return b->length[h];
-    for (j = 0; j < b->V; j++) tni_raise(&most, tni_distance_f64(b->vector + (h * b->V + j) * b->n, out, b->n));
+    for (int64_t j = 0; j < b->V; j++) tni_raise(&most, tni_distance_f64(b->vector + (h * b->V + j) * b->n, out, b->n));
     return most;
 }
 
@@ -284,10 +274,10 @@ static double tni_bound_reach(const tni_bound *b, int64_t h, const double *out)
 static double tni_bound_eta(const tni_bound *b, const double *x, double shift)
 {
     const double n = (double)b->n, eps = b->m->blocks[0].norm2.desc.eps;
-    double       least = sqrt(tni_dot_f64(x, x, b->n)) - shift, eta;
+    double       least = sqrt(tni_dot_f64(x, x, b->n)) - shift;
     if (b->m->desc.no_norm || shift == 0) return shift;
     if (least < 0) least = 0;
-    eta = sqrt(n) * shift / sqrt(least * least + n * eps);
+    double eta = sqrt(n) * shift / sqrt(least * least + n * eps);
     return eta < 2 * sqrt(n) ? eta : 2 * sqrt(n);
 }
 
@@ -296,9 +286,8 @@ static bool tni_bound_prune(const tni_bound *b, tn_circuit_frozen *f)
 {
     tn_circuit_frozen_block *z = &f->block[0];
     const tn_norm           *norm = b->m->desc.no_norm ? NULL : &b->m->blocks[0].norm2;
-    int64_t h;
     if (!b->dropped) return true;
-    for (h = 0; h < b->heads; h++)
+    for (int64_t h = 0; h < b->heads; h++)
         if ((b->dropped >> h & 1) && tni_fill(tn_slice(z->pattern, 0, h, h + 1), 0) != TN_OK) return false;
     return tn_circuit_frozen_update(f) == TN_OK
         && tni_frozen_set(&z->in2, tni_frozen_scale(b->ctx, norm, tn_slice(z->x2, 1, 0, b->n)))
@@ -312,18 +301,17 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     const int64_t V = b->V, n = b->n, c = b->c, last = c - 1;
     const int64_t window = b->m->blocks[0].attn.desc.window, all = c + b->unknown;
     const int64_t seen = window > 0 ? tni_min(window, all) : all;
-    int64_t    h, v, shape[3];
+    int64_t    v;
     tn_ctx    *ctx = b->ctx;
-    tn_tensor *y = tn_slice(z->run1, 0, 0, c), *in[3], *out, *w, *u = tn_slice(f->u, 1, 0, n);
+    tn_tensor *y = tn_slice(z->run1, 0, 0, c), *u = tn_slice(f->u, 1, 0, n);
     double    *o = NULL, *x = NULL, shift = 0;
-    bool       done;
-    shape[0] = 1; shape[1] = c; shape[2] = n;
+    int64_t    shape[3] = {1, c, n};
     y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, shape), NULL, "") : NULL;
-    done = y && tni_bound_known(b, y, known) && tni_bound_mass(b, tn_slice(y, 1, last, c), known, mass);
-    in[0] = tn_slice(z->pattern, 1, last, c); in[1] = z->values; in[2] = z->o;
-    out = done ? tn_einsum(ctx, "hts,shv,ohv->ho", 3, in) : NULL;
+    bool       done = y && tni_bound_known(b, y, known) && tni_bound_mass(b, tn_slice(y, 1, last, c), known, mass);
+    tn_tensor *in[3] = {tn_slice(z->pattern, 1, last, c), z->values, z->o};
+    tn_tensor *out = done ? tn_einsum(ctx, "hts,shv,ohv->ho", 3, in) : NULL;
     in[0] = out; in[1] = u;
-    w = tn_einsum(ctx, "ho,vo->hv", 2, in);
+    tn_tensor *w = tn_einsum(ctx, "ho,vo->hv", 2, in);
     done = w && tn_read(w, TN_F64, e->out, b->heads * V) == TN_OK && (o = tni_analysis_read(out, "circuit_bound")) != NULL;
     w = done ? tn_affine(ctx, tn_slice(f->x, 0, last, c), f->u, NULL) : NULL;
     done = w && tn_read(w, TN_F64, e->logit, V) == TN_OK;
@@ -334,7 +322,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     done = w && tn_read(w, TN_F64, e->gradient, V * n) == TN_OK;
     x = done ? tni_analysis_read(z->x2, "circuit_bound") : NULL;
     if (x) {
-        for (h = 0; h < b->heads; h++) if (mass[h] != 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
+        for (int64_t h = 0; h < b->heads; h++) if (mass[h] != 0) shift += mass[h] * tni_bound_reach(b, h, o + h * n);
         e->eta = tni_bound_eta(b, x + last * (n + 1), shift);
         for (e->best = 0, v = 1; v < V; v++) if (e->logit[v] > e->logit[e->best]) e->best = v;
         if (seen <= c + 1) done = tni_bound_exact(b, f, e, seen > c);
@@ -349,12 +337,11 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
 static void tni_bound_sums(tn_circuit_bound *out, const int32_t *best, const double *margin, const int32_t *next,
                            const double *weight)
 {
-    double  all = 0, w;
-    int64_t i;
+    double all = 0;
     out->upper = 1;
-    for (i = 0; i < out->count; i++) all += weight ? weight[i] : 1;
-    for (i = 0; i < out->count; i++) {
-        w = (weight ? weight[i] : 1) / all;
+    for (int64_t i = 0; i < out->count; i++) all += weight ? weight[i] : 1;
+    for (int64_t i = 0; i < out->count; i++) {
+        double w = (weight ? weight[i] : 1) / all;
         if (best[i] == next[i]) out->accuracy += w;
         if (!(margin[i] > 0)) continue;
         out->certified += w;
@@ -368,8 +355,7 @@ static bool tni_bound_counted(const tni_bound *b, int64_t N, const int32_t *next
 {
     const char *op = "circuit_bound";
     double      all = 0;
-    int64_t     i;
-    for (i = 0; i < N; i++) {
+    for (int64_t i = 0; i < N; i++) {
         if (next[i] < 0 || next[i] >= b->V) {
             tni_fail(b->ctx, TN_ERR_ARG, "%s: next[%lld] is %d, expected 0 to %lld", op, (long long)i, (int)next[i],
                      (long long)b->V - 1);
@@ -390,12 +376,12 @@ static bool tni_bound_counted(const tni_bound *b, int64_t N, const int32_t *next
 static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const tn_tensor *weights, tn_circuit_bound *out)
 {
     const int64_t N = ends->shape[0], V = b->V, each = V * (5 + b->n + b->heads), all = 2 * b->heads + each + 3 * N;
-    tn_ctx   *ctx = b->ctx;
-    double   *room = tni_alloc_f64(ctx, all, 1, "circuit_bound"), *mass = room, *known = mass + b->heads, *margin, *change;
-    double   *weight = NULL;
-    int32_t  *id = (int32_t *)tni_array(ctx, tni_area(N, 2), sizeof *id, "circuit_bound");
-    int64_t   i, v;
-    bool      done = room && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
+    tn_ctx  *ctx = b->ctx;
+    double  *room = tni_alloc_f64(ctx, all, 1, "circuit_bound"), *mass = room, *known = mass + b->heads;
+    double  *weight = NULL;
+    int32_t *id = (int32_t *)tni_array(ctx, tni_area(N, 2), sizeof *id, "circuit_bound");
+    int64_t  v;
+    bool     done = room && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
     tni_bound_end     e;
     tn_circuit_frozen f;
     if (done) {
@@ -403,11 +389,10 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
         e.logit = known + b->heads;
         e.margin = e.logit + V; e.change = e.margin + V; e.least = e.change + V; e.most = e.least + V;
         e.out = e.most + V; e.gradient = e.out + b->heads * V;
-        margin = e.gradient + V * b->n;
-        change = margin + N;
+        double *margin = e.gradient + V * b->n, *change = margin + N;
         if (weights) { weight = change + N; done = tn_read(weights, TN_F64, weight, N) == TN_OK; }
         done = done && tni_bound_counted(b, N, id + N, weight);
-        for (i = 0; i < N && done; i++) {
+        for (int64_t i = 0; i < N && done; i++) {
             const tni_scope scope = tni_scope_begin(ctx);
             done = tn_circuit_freeze(ctx, b->m, tn_slice(ends, 0, i, i + 1), &f) == TN_OK && tni_bound_prune(b, &f)
                 && (b->moved || tni_bound_tables(b, &f)) && tni_bound_one(b, &f, &e, mass, known);
@@ -438,10 +423,7 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
 tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ends, tn_tensor *next,
                               const tn_tensor *weights, const tn_circuit_bound_desc *desc, tn_circuit_bound *out)
 {
-    const tn_attention_desc *a;
-    tni_scope scope;
     tni_bound b;
-    bool      done;
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
     memset(&b, 0, sizeof b);
@@ -466,12 +448,12 @@ tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *e
         return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: dropped is 0x%llx, expected bits of %lld heads",
                         (unsigned long long)b.dropped, (long long)b.heads);
     if (tni_bound_refuses(ctx, m, b.c + b.unknown)) return TN_ERR_ARG;
-    a = &m->blocks[0].attn.desc;
+    const tn_attention_desc *a = &m->blocks[0].attn.desc;
     b.softmax = a->kind == TN_ATTENTION_SOFTMAX;
     b.scale = a->scale > 0 ? a->scale : b.softmax ? 1 / sqrt((double)a->d_qk) : 1 / (double)a->d_qk;
     if (!b.softmax) b.scale *= b.scale * m->desc.attn_scale;
-    scope = tni_scope_begin(ctx);
-    done = tni_bound_ends(&b, ends, next, weights, out);
+    tni_scope scope = tni_scope_begin(ctx);
+    bool      done = tni_bound_ends(&b, ends, next, weights, out);
     tni_scope_end(ctx, scope);
     tn_tensor_destroy(b.keys);
     tn_tensor_destroy(b.up);

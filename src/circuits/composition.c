@@ -15,13 +15,10 @@
 tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side side, const tn_circuit *inner)
 {
     const tn_circuit *o = outer;
-    tn_tensor  *l[2], *r[2], *to;
+    tn_tensor  *l[2], *r[2];
     tn_circuit *c = NULL;
-    tni_scope   scope;
-    int64_t     n;
-    int         s;
     if (!outer || !inner) return NULL;
-    n = side == TN_CIRCUIT_ROWS ? o->rows : o->columns;
+    int64_t n = side == TN_CIRCUIT_ROWS ? o->rows : o->columns;
     if (inner->ctx != o->ctx || inner->sets != 1 || (inner->rows != n && inner->rows != n - 1)) {
         if (inner->ctx != o->ctx) tni_fail(o->ctx, TN_ERR_ARG, "circuit_compose: the circuits have different contexts");
         else if (inner->sets != 1)
@@ -30,8 +27,9 @@ tn_circuit *tn_circuit_compose(const tn_circuit *outer, tn_circuit_side side, co
                       (long long)inner->rows, (long long)n, side == TN_CIRCUIT_ROWS ? "rows" : "columns");
         return NULL;
     }
-    scope = tni_scope_begin(o->ctx);
-    for (s = 0, to = o->left[0]; s < o->sets && to; s++) {
+    tni_scope  scope = tni_scope_begin(o->ctx);
+    tn_tensor *to = o->left[0];
+    for (int s = 0; s < o->sets && to; s++) {
         l[s] = o->left[s];
         r[s] = o->right[s];
         to = tn_slice(side == TN_CIRCUIT_ROWS ? l[s] : r[s], 0, 0, inner->rows);
@@ -51,15 +49,14 @@ TNI_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circu
     const int64_t block = tni_max(1, tni_min(c->rows, most / (24 * tni_max(1, c->columns))));
     double       *v = tni_room_f64(c->ctx, block, c->columns, op);
     tn_status     s = v ? TN_OK : TN_ERR_MEMORY;
-    int64_t       at, i;
-    for (at = 0; at < c->rows && s == TN_OK; at += block) {
+    for (int64_t at = 0; at < c->rows && s == TN_OK; at += block) {
         const int64_t   n = tni_min(block, c->rows - at);
         const tni_scope scope = tni_scope_begin(c->ctx);
         double          sum = 0;
         tn_tensor      *y = tn_circuit_rows(c->ctx, c, at, n);
         s = y ? tn_read(y, TN_F64, v, n * c->columns) : tn_ctx_status(c->ctx);
         tni_scope_end(c->ctx, scope);
-        for (i = 0; i < n * c->columns && s == TN_OK; i++) sum += v[i] - v[i];
+        for (int64_t i = 0; i < n * c->columns && s == TN_OK; i++) sum += v[i] - v[i];
         if (sum != 0) s = tni_fail(c->ctx, TN_ERR_NONFINITE, "%s: an entry in rows %lld to %lld is not finite", op,
                                    (long long)at, (long long)(at + n - 1));
         if (s == TN_OK) s = fn(user, at, n, v);
@@ -73,9 +70,8 @@ typedef struct tni_circuit_sum { double squares; int64_t columns; } tni_circuit_
 static tn_status tni_circuit_squares(void *user, int64_t first, int64_t count, const double *v)
 {
     tni_circuit_sum *sum = (tni_circuit_sum *)user;
-    int64_t i;
     (void)first;
-    for (i = 0; i < count * sum->columns; i++) sum->squares += v[i] * v[i];
+    for (int64_t i = 0; i < count * sum->columns; i++) sum->squares += v[i] * v[i];
     return TN_OK;
 }
 
@@ -83,17 +79,15 @@ static tn_status tni_circuit_squares(void *user, int64_t first, int64_t count, c
 tn_status tn_circuit_norm(const tn_circuit *c, double *norm)
 {
     tni_circuit_sum sum;
-    tni_scope       scope;
-    tn_tensor      *l, *r;
     tn_status       s;
     if (!c || !norm) return TN_ERR_ARG;
     *norm = 0;
     sum.squares = 0;
     sum.columns = c->columns;
     if (c->sets == 1) {
-        scope = tni_scope_begin(c->ctx);
-        l = tn_matmul(c->ctx, tn_transpose(c->left[0], 0, 1), c->left[0]);
-        r = tn_matmul(c->ctx, tn_transpose(c->right[0], 0, 1), c->right[0]);
+        tni_scope  scope = tni_scope_begin(c->ctx);
+        tn_tensor *l = tn_matmul(c->ctx, tn_transpose(c->left[0], 0, 1), c->left[0]);
+        tn_tensor *r = tn_matmul(c->ctx, tn_transpose(c->right[0], 0, 1), c->right[0]);
         l = l && r ? tn_sum(c->ctx, tn_mul(c->ctx, l, r)) : NULL;
         s = l ? tn_read(l, TN_F64, &sum.squares, 1) : tn_ctx_status(c->ctx);
         tni_scope_end(c->ctx, scope);
@@ -108,11 +102,7 @@ tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *sc
 {
     tn_eig_result e;
     tn_eig_desc   desc;
-    tni_scope     scope;
-    tn_tensor    *a;
-    tn_status     s;
     double       *v = NULL, sum = 0, size = 0;
-    int64_t       rank, i;
     if (values) *values = NULL;
     if (score) *score = 0;
     if (!c) return TN_ERR_ARG;
@@ -124,14 +114,14 @@ tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *sc
     memset(&desc, 0, sizeof desc);
     memset(&e, 0, sizeof e);
     desc.no_vectors = true;
-    rank = c->left[0]->shape[1];
-    scope = tni_scope_begin(c->ctx);
-    a = tn_matmul(c->ctx, tn_transpose(tn_slice(c->right[0], 0, 0, c->rows), 0, 1), c->left[0]);
-    s = a ? tn_eig(c->ctx, a, &desc, &e) : tn_ctx_status(c->ctx);
+    int64_t    rank = c->left[0]->shape[1];
+    tni_scope  scope = tni_scope_begin(c->ctx);
+    tn_tensor *a = tn_matmul(c->ctx, tn_transpose(tn_slice(c->right[0], 0, 0, c->rows), 0, 1), c->left[0]);
+    tn_status  s = a ? tn_eig(c->ctx, a, &desc, &e) : tn_ctx_status(c->ctx);
     tni_scope_end(c->ctx, scope);
     if (s == TN_OK && !(v = (double *)tni_array(c->ctx, tni_area(rank, 2), sizeof *v, "circuit_copying"))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_read(e.values, TN_F64, v, 2 * rank);
-    for (i = 0; i < rank && s == TN_OK; i++) {
+    for (int64_t i = 0; i < rank && s == TN_OK; i++) {
         sum += v[2 * i];
         size += hypot(v[2 * i], v[2 * i + 1]);
     }
@@ -159,10 +149,9 @@ static tn_circuit *tni_circuit_reader(tn_ctx *ctx, const tn_transformer *m, int6
 static tn_status tni_circuit_scores(tn_circuit *const *outer, const tn_circuit *inner, tn_circuit_side side, int64_t H,
                                     double *v)
 {
-    int64_t   b;
     double    norm[3] = {0, 0, 0};
     tn_status s = tn_circuit_norm(inner, &norm[0]);
-    for (b = 0; b < H && s == TN_OK; b++) {
+    for (int64_t b = 0; b < H && s == TN_OK; b++) {
         tn_circuit *both = tn_circuit_compose(outer[b], side, inner);
         s = both ? tn_circuit_norm(both, &norm[1]) : tn_ctx_status(inner->ctx);
         if (s == TN_OK) s = tn_circuit_norm(outer[b], &norm[2]);
@@ -176,12 +165,8 @@ tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t 
 {
     const char *op = "circuit_composition";
     const tn_circuit_side side = part == TN_HEAD_Q1 || part == TN_HEAD_Q2 ? TN_CIRCUIT_ROWS : TN_CIRCUIT_COLUMNS;
-    tn_circuit **outer, *inner;
-    tn_tensor   *out = NULL;
-    tni_scope    scope;
-    double      *v;
-    int64_t      shape[2], H, a;
-    bool         whole;
+    tn_tensor  *out = NULL;
+    int64_t     shape[2], H;
     if (!tni_circuit_given(ctx, m, from, op) || !tni_circuit_given(ctx, m, to, op)) return NULL;
     if (from >= to || (unsigned)part > TN_HEAD_V) {
         if (from >= to) tni_fail(ctx, TN_ERR_ARG, "%s: from is %lld and to is %lld, expected from < to", op, (long long)from,
@@ -190,23 +175,23 @@ tn_tensor *tn_circuit_composition(tn_ctx *ctx, const tn_transformer *m, int64_t 
         return NULL;
     }
     H = shape[0] = shape[1] = m->desc.heads;
-    outer = (tn_circuit **)tni_array(ctx, H, sizeof *outer, op);
-    v = (double *)tni_array(ctx, tni_area(H, H), sizeof *v, op);
-    whole = outer && v;
-    scope = tni_scope_begin(ctx);
-    for (a = 0; a < H && outer; a++) {
+    tn_circuit **outer = (tn_circuit **)tni_array(ctx, H, sizeof *outer, op);
+    double      *v = (double *)tni_array(ctx, tni_area(H, H), sizeof *v, op);
+    bool         whole = outer && v;
+    tni_scope    scope = tni_scope_begin(ctx);
+    for (int64_t a = 0; a < H && outer; a++) {
         outer[a] = whole ? tni_circuit_reader(ctx, m, to, a, part, op) : NULL;
         whole = outer[a] != NULL;
     }
-    for (a = 0; a < H && whole; a++) {
-        inner = tni_circuit_reader(ctx, m, from, a, TN_HEAD_V, op);
+    for (int64_t a = 0; a < H && whole; a++) {
+        tn_circuit *inner = tni_circuit_reader(ctx, m, from, a, TN_HEAD_V, op);
         whole = inner && tni_circuit_scores(outer, inner, side, H, v + a) == TN_OK;
         tn_circuit_destroy(inner);
     }
     tni_scope_end(ctx, scope);
     if (whole) out = tn_tensor_create(ctx, TN_REAL, 2, shape);
     if (out && tn_write(out, TN_F64, v, H * H) != TN_OK) tni_drop(&out);
-    for (a = 0; a < H && outer; a++) tn_circuit_destroy(outer[a]);
+    for (int64_t a = 0; a < H && outer; a++) tn_circuit_destroy(outer[a]);
     tni_free(ctx, outer, (size_t)H * sizeof *outer);
     tni_free(ctx, v, (size_t)(H * H) * sizeof *v);
     return out;
@@ -234,11 +219,10 @@ static bool tni_circuit_map(tn_ctx *ctx, const tn_transformer *m, const tn_norm 
 
 tn_cp *tn_circuit_mlp(tn_ctx *ctx, const tn_transformer *m, int64_t block)
 {
-    tni_scope  scope;
     tn_tensor *e, *b;
     tn_cp     *cp = NULL;
     if (!tni_circuit_given(ctx, m, block, "circuit_mlp") || !tni_circuit_bilinear(ctx, m, block, "circuit_mlp")) return NULL;
-    scope = tni_scope_begin(ctx);
+    tni_scope scope = tni_scope_begin(ctx);
     if (tni_circuit_map(ctx, m, &m->blocks[block].norm2, &e, &b)) cp = tn_cp_from_mlp(ctx, &m->blocks[block].mlp);
     if (cp && !m->desc.no_norm) cp = tni_cp_next(cp, tn_cp_fold_in(cp, e, b));
     if (cp && m->desc.mlp_scale != 1
@@ -259,11 +243,10 @@ static tn_net *tni_net_next(tn_net *net, tn_net *next)
 tn_net *tn_circuit_attention(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t distance)
 {
     const char *op = "circuit_attention";
-    tni_scope   scope;
     tn_tensor  *e, *b;
     tn_net     *net = NULL;
     if (!tni_circuit_given(ctx, m, block, op) || tni_circuit_normed_after(ctx, m, op)) return NULL;
-    scope = tni_scope_begin(ctx);
+    tni_scope scope = tni_scope_begin(ctx);
     if (tni_circuit_map(ctx, m, &m->blocks[block].norm1, &e, &b))
         net = tn_net_from_attention(ctx, &m->blocks[block].attn, distance);
     if (net && !m->desc.no_norm) net = tni_net_next(net, tn_net_fold_in(net, TN_NET_ALL, e, b));
@@ -288,9 +271,8 @@ void tn_circuit_ovpp_destroy(tn_circuit_ovpp *o)
 static tn_tensor *tni_circuit_diag(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
     tn_tensor *rows[2][2];
-    int64_t    shape[2];
     if (!a || !b) return NULL;
-    shape[0] = a->shape[0]; shape[1] = b->shape[1];
+    int64_t shape[2] = {a->shape[0], b->shape[1]};
     rows[0][0] = a;
     rows[0][1] = tn_full(ctx, 2, shape, 0);
     shape[0] = b->shape[0]; shape[1] = a->shape[1];
@@ -309,7 +291,6 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     const int64_t dim = m->desc.dim, H = m->desc.heads, shape[2] = {1, dim + 1};
     tn_tensor    *x = tni_circuit_basis(ctx, m, &m->blocks[d->block].norm1, true, factor);
     tn_tensor   **list = (tn_tensor **)tni_array(ctx, tni_plus(tni_area(3, H), 1), sizeof *list, "circuit_ovpp"), *join[2];
-    int64_t       h;
     bool          whole = list && x;
     if (whole) {
         list[0] = tn_eye(ctx, dim + 1);
@@ -321,7 +302,7 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
             list[0] = tn_add(ctx, list[0], join[0]);
         }
     }
-    for (h = 0; h < H && whole; h++) {
+    for (int64_t h = 0; h < H && whole; h++) {
         tn_tensor **at = list + 1 + h;
         at[H] = tni_circuit_values(ctx, m, d->block, h, x);
         at[H] = at[H] ? tn_transpose(at[H], 0, 1) : NULL;
@@ -376,22 +357,19 @@ static tn_status tni_circuit_ovpp(tn_ctx *ctx, const tn_transformer *m, const tn
 tn_status tn_circuit_ovpp_of(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp_desc *d, tn_circuit_ovpp *out)
 {
     const char *op = "circuit_ovpp";
-    tni_scope   scope;
-    tn_status   s;
-    double      f1, f2;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx) return TN_ERR_ARG;
     if (!d) return tni_fail(ctx, TN_ERR_ARG, "%s: the desc is NULL", op);
     if (!tni_circuit_given(ctx, m, d->block, op) || !tni_circuit_writes(ctx, m, d->block, op)
         || !tni_circuit_bilinear(ctx, m, d->block, op)) return TN_ERR_ARG;
-    f1 = m->desc.no_norm ? 1 : d->factor1;
-    f2 = m->desc.no_norm ? 1 : d->factor2;
+    double f1 = m->desc.no_norm ? 1 : d->factor1;
+    double f2 = m->desc.no_norm ? 1 : d->factor2;
     if (!(f1 > 0 && f1 < HUGE_VAL && f2 > 0 && f2 < HUGE_VAL))
         return tni_fail(ctx, TN_ERR_ARG, "%s: factor1 is %g and factor2 %g, expected numbers > 0: the model has norms, "
                         "whose denominators have to be held constant", op, f1, f2);
-    scope = tni_scope_begin(ctx);
-    s = tni_circuit_ovpp(ctx, m, d, f1, f2, out);
+    tni_scope scope = tni_scope_begin(ctx);
+    tn_status s = tni_circuit_ovpp(ctx, m, d, f1, f2, out);
     tni_scope_end(ctx, scope);
     if (s != TN_OK) tn_circuit_ovpp_destroy(out);
     return s;
@@ -399,27 +377,22 @@ tn_status tn_circuit_ovpp_of(tn_ctx *ctx, const tn_transformer *m, const tn_circ
 
 tn_cp *tn_circuit_ovpp_term(const tn_circuit_ovpp *o, int64_t g, int64_t k)
 {
-    int64_t    pair[2], shape[2];
     tn_tensor *f[2];
-    tni_scope  scope;
-    tn_ctx    *ctx;
-    tn_cp     *cp;
-    int        i;
     if (!o || !o->b) return NULL;
-    ctx = o->b->ctx;
-    pair[0] = g; pair[1] = k;
+    tn_ctx *ctx = o->b->ctx;
+    int64_t pair[2] = {g, k};
     if (g < 0 || k < 0 || g > o->heads || k > o->heads) {
         tni_fail(ctx, TN_ERR_ARG, "circuit_ovpp_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
                  (long long)k, (long long)o->heads);
         return NULL;
     }
-    scope = tni_scope_begin(ctx);
-    shape[0] = shape[1] = o->m->shape[1];
-    for (i = 0; i < 2; i++) {
+    tni_scope scope = tni_scope_begin(ctx);
+    int64_t   shape[2] = {o->m->shape[1], o->m->shape[1]};
+    for (int i = 0; i < 2; i++) {
         f[i] = tn_slice(o->m, 0, pair[i], pair[i] + 1);
         f[i] = f[i] ? tn_matmul(ctx, o->b->f[i], tn_reshape(f[i], 2, shape)) : NULL;
     }
-    cp = f[0] && f[1] ? tn_cp_create(ctx, 2, o->b->p, f, TN_CP_INPUT_CONSTANT) : NULL;
+    tn_cp *cp = f[0] && f[1] ? tn_cp_create(ctx, 2, o->b->p, f, TN_CP_INPUT_CONSTANT) : NULL;
     tni_scope_end(ctx, scope);
     return cp;
 }

@@ -24,25 +24,23 @@ static tn_status tni_climb_at(const tni_climb *t, const double *x, double *f, do
 {
     tn_ctx       *ctx = t->net->ctx;
     const tni_scope scope = tni_scope_begin(ctx);
-    tn_tensor    *leg[TN_MAX_RANK * 8], *in[TN_MAX_RANK * 8], *y, *w;
+    tn_tensor    *leg[TN_MAX_RANK * 8], *in[TN_MAX_RANK * 8];
     const int64_t n = t->n, outs = tn_tensor_count(t->u), square[2] = {n, n};
-    int           k;
-    int64_t       i;
     double        sum = 0, *part = (double *)tni_array(ctx, n, sizeof *part, "circuit_maximise");
     tn_status     s = part ? TN_OK : TN_ERR_MEMORY;
-    for (i = 0; i < t->inputs * n; i++) g[i] = 0;
-    for (k = 0; k < t->net->legs; k++)
+    for (int64_t i = 0; i < t->inputs * n; i++) g[i] = 0;
+    for (int k = 0; k < t->net->legs; k++)
         leg[k] = tn_add(ctx, tn_full(ctx, 2, square, 0), tn_tensor_from(ctx, 1, &n, TN_F64, x + t->net->in[k].input * n));
-    w = tn_reshape_2d(tn_copy(ctx, (tn_tensor *)t->u), outs, 1);
-    for (k = 0; k < t->net->legs && s == TN_OK; k++) {
+    tn_tensor *w = tn_reshape_2d(tn_copy(ctx, (tn_tensor *)t->u), outs, 1);
+    for (int k = 0; k < t->net->legs && s == TN_OK; k++) {
         memcpy(in, leg, (size_t)t->net->legs * sizeof *in);
         in[k] = tn_eye(ctx, n);
-        y = tn_net_apply_each(ctx, t->net, in);
+        tn_tensor *y = tn_net_apply_each(ctx, t->net, in);
         y = y ? tn_matmul(ctx, tn_reshape_2d(y, n, outs), w) : NULL;
         s = y ? tn_read(y, TN_F64, part, n) : tn_ctx_status(ctx);
-        for (i = 0; i < n && s == TN_OK; i++) g[t->net->in[k].input * n + i] += t->sign * part[i];
+        for (int64_t i = 0; i < n && s == TN_OK; i++) g[t->net->in[k].input * n + i] += t->sign * part[i];
     }
-    for (i = 0; i < n && s == TN_OK; i++) sum += part[i] * x[t->net->in[t->net->legs - 1].input * n + i];
+    for (int64_t i = 0; i < n && s == TN_OK; i++) sum += part[i] * x[t->net->in[t->net->legs - 1].input * n + i];
     *f = t->sign * sum;
     tni_free(ctx, part, (size_t)n * sizeof *part);
     tni_scope_end(ctx, scope);
@@ -52,15 +50,14 @@ static tn_status tni_climb_at(const tni_climb *t, const double *x, double *f, do
 /* Puts the vectors x + g/s, or g alone for s = 0, onto their spheres. */
 static void tni_climb_step(const tni_climb *t, const double *x, const double *g, double shift, double *to)
 {
-    int64_t a, i;
-    for (a = 0; a < t->inputs; a++) {
+    for (int64_t a = 0; a < t->inputs; a++) {
         double norm = 0;
-        for (i = a * t->n; i < a * t->n + t->free; i++) {
+        for (int64_t i = a * t->n; i < a * t->n + t->free; i++) {
             to[i] = g[i] + shift * x[i];
             norm += to[i] * to[i];
         }
         norm = norm > 0 ? t->radius / sqrt(norm) : 0;
-        for (i = a * t->n; i < a * t->n + t->free; i++) to[i] = norm > 0 ? norm * to[i] : x[i];
+        for (int64_t i = a * t->n; i < a * t->n + t->free; i++) to[i] = norm > 0 ? norm * to[i] : x[i];
         if (t->free < t->n) to[a * t->n + t->free] = 1;
     }
 }
@@ -71,10 +68,10 @@ static tn_status tni_climb_from(const tni_climb *t, double *x, double *f, double
 {
     const int64_t m = t->inputs * t->n;
     double       *g = room, *y = room + m, *h = room + 2 * m, value, shift = 0, scale = 0;
-    int64_t       step, i;
+    int64_t       i;
     tn_status     s = tni_climb_at(t, x, f, g);
     *done = false;
-    for (step = 0; step < steps && s == TN_OK && !*done; step++) {
+    for (int64_t step = 0; step < steps && s == TN_OK && !*done; step++) {
         tni_climb_step(t, x, g, shift, y);
         s = tni_climb_at(t, y, &value, h);
         if (s != TN_OK) break;
@@ -121,10 +118,8 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     tn_circuit_maximum_desc d;
     tni_climb t;
     tni_dice  dice;
-    double   *room, *ends, *x, *best;
-    int64_t   m, shape[2], start, i;
+    double   *room;
     bool      done;
-    int       k;
     tn_status s = TN_OK;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
@@ -141,14 +136,14 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     t.radius = d.radius > 0 ? d.radius : 1;
     t.n = net->in[0].extent;
     t.free = t.n - net->constant;
-    for (k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
-    m = t.inputs * t.n;
+    for (int k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
+    int64_t m = t.inputs * t.n;
     if (!(room = tni_room_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
-    x = room + 3 * m; best = room + 4 * m; ends = room + 5 * m;
+    double *x = room + 3 * m; double *best = room + 4 * m; double *ends = room + 5 * m;
     memset(&dice, 0, sizeof dice);
     dice.key = d.seed;
-    for (start = 0; start < d.starts && s == TN_OK; start++) {
-        for (i = 0; i < m; i++) {                                                    /* normal numbers, Box & Muller */
+    for (int64_t start = 0; start < d.starts && s == TN_OK; start++) {
+        for (int64_t i = 0; i < m; i++) {                                            /* normal numbers, Box & Muller */
             const double radius = sqrt(-2 * log(tni_dice_unit(&dice)));
             room[i] = radius * cos(6.283185307179586 * tni_dice_unit(&dice));
         }
@@ -160,10 +155,10 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
             memcpy(best, x, (size_t)m * sizeof *best);
         }
     }
-    for (start = 0; start < d.starts && s == TN_OK; start++)
+    for (int64_t start = 0; start < d.starts && s == TN_OK; start++)
         out->agree += ends[start] >= out->value - 1e-6 * fabs(out->value);
     out->value *= t.sign;
-    shape[0] = t.inputs; shape[1] = t.n;
+    int64_t shape[2] = {t.inputs, t.n};
     if (s == TN_OK && !(out->x = tn_tensor_create(net->ctx, TN_REAL, 2, shape))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_write(out->x, TN_F64, best, m);
     tni_free_f64(net->ctx, room, 1, 5 * m + d.starts);
@@ -187,9 +182,8 @@ static void tni_evidence_free(tni_owned *owned)
     tn_circuit_evidence *e = (tn_circuit_evidence *)(void *)owned;
     const int64_t n = e->desc.features;
     tn_ctx       *ctx = owned->ctx;
-    int64_t       f;
     tni_disown(owned);
-    for (f = 0; f < n && e->best; f++) if (e->best[f].found) tni_heap_end(ctx, &e->best[f]);
+    for (int64_t f = 0; f < n && e->best; f++) if (e->best[f].found) tni_heap_end(ctx, &e->best[f]);
     tni_free_f64(ctx, (double *)(void *)e->best, n, sizeof *e->best / sizeof(double));
     tni_free_f64(ctx, e->origin, n, 1);
     tni_free_f64(ctx, e->power, n, 4);
@@ -206,8 +200,6 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
     tn_circuit_evidence_desc d;
     tn_circuit_evidence     *e;
     const char *op = "circuit_evidence";
-    int64_t f, n;
-    bool    whole;
     if (!ctx) return NULL;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
@@ -226,13 +218,13 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
     e->dice.key = d.seed;
     e->dice.call = 1;
     tni_own(ctx, &e->owned, tni_evidence_free);
-    n = d.features;
-    whole = (e->best = (tni_heap *)(void *)tni_alloc_f64(ctx, n, sizeof *e->best / sizeof(double), op)) != NULL
+    int64_t n = d.features;
+    bool    whole = (e->best = (tni_heap *)(void *)tni_alloc_f64(ctx, n, sizeof *e->best / sizeof(double), op)) != NULL
         && (e->origin = tni_alloc_f64(ctx, n, 1, op)) != NULL && (e->power = tni_alloc_f64(ctx, n, 4, op)) != NULL
         && (e->drawn = tni_alloc_f64(ctx, n, d.top, op)) != NULL
         && (e->drawn_at = (int32_t *)(void *)tni_alloc_f64(ctx, d.top, 1, op)) != NULL
         && (e->bins = tni_alloc_f64(ctx, n, d.bins, op)) != NULL;
-    for (f = 0; f < n && whole; f++) whole = tni_heap_begin(ctx, &e->best[f], d.order, d.top, op);
+    for (int64_t f = 0; f < n && whole; f++) whole = tni_heap_begin(ctx, &e->best[f], d.order, d.top, op);
     if (whole) return e;
     tn_circuit_evidence_destroy(e);
     return NULL;
@@ -241,12 +233,12 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
 static void tni_evidence_row(tn_circuit_evidence *e, const double *v)
 {
     const tn_circuit_evidence_desc *d = &e->desc;
-    int64_t slot = e->rows < d->top ? e->rows : tni_dice_below(&e->dice, e->rows + 1), f;
+    int64_t slot = e->rows < d->top ? e->rows : tni_dice_below(&e->dice, e->rows + 1);
     if (slot < d->top) e->drawn_at[slot] = (int32_t)e->rows;
-    for (f = 0; f < d->features; f++) {
-        double *p = &e->power[4 * f], x;
+    for (int64_t f = 0; f < d->features; f++) {
+        double *p = &e->power[4 * f];
         if (e->rows == 0) e->origin[f] = v[f];
-        x = v[f] - e->origin[f];
+        double x = v[f] - e->origin[f];
         p[0] += x; p[1] += x * x; p[2] += x * x * x; p[3] += x * x * x * x;
         if (slot < d->top) e->drawn[f * d->top + slot] = v[f];
         tni_heap_offer(&e->best[f], v[f], e->rows);
@@ -260,23 +252,20 @@ static void tni_evidence_row(tn_circuit_evidence *e, const double *v)
 
 tn_status tn_circuit_evidence_add(tn_circuit_evidence *e, const tn_tensor *values)
 {
-    tn_ctx   *ctx;
-    int64_t   n, count, i;
-    double   *v, sum = 0;
-    tn_status s;
+    double *v, sum = 0;
     if (!e) return TN_ERR_ARG;
-    ctx = e->owned.ctx;
-    n = e->desc.features;
+    tn_ctx *ctx = e->owned.ctx;
+    int64_t n = e->desc.features;
     if (!tni_is_matrix(ctx, values, "circuit_evidence", "values")) return tn_ctx_status(ctx);
     if (values->shape[1] != n || values->shape[0] > INT32_MAX - e->rows)
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_evidence: values are %s after %lld rows, expected [rows,%lld], together "
                         "below 2^31 rows", TNI_SHAPE(values), (long long)e->rows, (long long)n);
-    count = values->shape[0];
+    int64_t count = values->shape[0];
     if (!(v = tni_room_f64(ctx, count, n, "circuit_evidence"))) return TN_ERR_MEMORY;
-    s = tn_read(values, TN_F64, v, count * n);
-    for (i = 0; i < count * n && s == TN_OK; i++) sum += v[i] - v[i];
+    tn_status s = tn_read(values, TN_F64, v, count * n);
+    for (int64_t i = 0; i < count * n && s == TN_OK; i++) sum += v[i] - v[i];
     if (sum != 0) s = tni_fail(ctx, TN_ERR_NONFINITE, "circuit_evidence: a value is not finite");
-    for (i = 0; i < count && s == TN_OK; i++) tni_evidence_row(e, v + i * n);
+    for (int64_t i = 0; i < count && s == TN_OK; i++) tni_evidence_row(e, v + i * n);
     tni_free_f64(ctx, v, count, n);
     return s;
 }
@@ -309,29 +298,23 @@ static bool tni_evidence_keep(tn_ctx *ctx, tn_tensor **to, tn_dtype dtype, int r
 
 tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evidence_result *out)
 {
-    tn_ctx  *ctx;
-    int64_t  F, k, f, i;
-    double  *v;
-    int32_t *at;
-    bool     whole;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!e) return TN_ERR_ARG;
-    ctx = e->owned.ctx;
+    tn_ctx *ctx = e->owned.ctx;
     if (e->rows == 0) return tni_fail(ctx, TN_ERR_ARG, "circuit_evidence: no rows were added, expected at least 1");
-    F = e->desc.features;
-    k = tni_min(e->desc.top, e->rows);
+    int64_t F = e->desc.features, k = tni_min(e->desc.top, e->rows);
     out->rows = e->rows;
     out->top = out->random = k;
-    v = tni_room_f64(ctx, F, tni_max(k, 3), "circuit_evidence");
-    at = v ? (int32_t *)tni_array(ctx, tni_area(F, k), sizeof *at, "circuit_evidence") : NULL;
-    whole = at != NULL;
-    for (f = 0; f < F && whole; f++) {
-        tni_found *found = e->best[f].found, first;
+    double  *v = tni_room_f64(ctx, F, tni_max(k, 3), "circuit_evidence");
+    int32_t *at = v ? (int32_t *)tni_array(ctx, tni_area(F, k), sizeof *at, "circuit_evidence") : NULL;
+    bool     whole = at != NULL;
+    for (int64_t f = 0; f < F && whole; f++) {
+        tni_found *found = e->best[f].found;
         tni_heap_sort(&e->best[f]);
-        for (i = 0; i < k; i++) { v[f * k + i] = found[i].value; at[f * k + i] = (int32_t)found[i].at; }
-        for (i = 0; i < k / 2; i++) {                                                /* reversed it is a heap again */
-            first = found[i];
+        for (int64_t i = 0; i < k; i++) { v[f * k + i] = found[i].value; at[f * k + i] = (int32_t)found[i].at; }
+        for (int64_t i = 0; i < k / 2; i++) {                                        /* reversed it is a heap again */
+            tni_found first = found[i];
             found[i] = found[k - 1 - i];
             found[k - 1 - i] = first;
         }
@@ -339,13 +322,13 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     whole = whole && tni_evidence_keep(ctx, &out->values, TN_F64, 2, F, k, v)
             && tni_evidence_keep(ctx, &out->index, TN_I32, 2, F, k, at)
             && tni_evidence_keep(ctx, &out->random_index, TN_I32, 1, k, 0, e->drawn_at);
-    for (f = 0; f < F && whole; f++) memcpy(v + f * k, e->drawn + f * e->desc.top, (size_t)k * sizeof *v);
+    for (int64_t f = 0; f < F && whole; f++) memcpy(v + f * k, e->drawn + f * e->desc.top, (size_t)k * sizeof *v);
     whole = whole && tni_evidence_keep(ctx, &out->random_values, TN_F64, 2, F, k, v)
             && (e->desc.bins == 0 || tni_evidence_keep(ctx, &out->histogram, TN_F64, 2, F, e->desc.bins, e->bins));
-    for (f = 0; f < F && whole; f++) {
+    for (int64_t f = 0; f < F && whole; f++) {
         double moments[3];
         tni_evidence_moments(e, f, moments);
-        for (i = 0; i < 3; i++) v[i * F + f] = moments[i];
+        for (int64_t i = 0; i < 3; i++) v[i * F + f] = moments[i];
     }
     whole = whole && tni_evidence_keep(ctx, &out->mean, TN_F64, 1, F, 0, v)
             && tni_evidence_keep(ctx, &out->std, TN_F64, 1, F, 0, v + F)
@@ -363,26 +346,22 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
 
 tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_sparsity *out)
 {
-    double    *v, *of[3], square;
-    int64_t    rows, n, r, i;
-    tn_tensor **to[3];
-    bool       whole;
+    double *v, *of[3];
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx || !tni_is_matrix(ctx, x, "circuit_sparsity", "x")) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
-    rows = x->shape[0];
-    n = x->shape[1];
+    int64_t rows = x->shape[0], n = x->shape[1];
     if (!(v = tni_room_f64(ctx, rows, n + 3, "circuit_sparsity"))) return TN_ERR_MEMORY;
-    whole = tn_read(x, TN_F64, v, rows * n) == TN_OK;
+    bool whole = tn_read(x, TN_F64, v, rows * n) == TN_OK;
     out->expected = 3 * (double)n / (double)(n + 2);
-    square = (9 * (double)n + 96) / ((double)(n + 2) * (double)(n + 4) * (double)(n + 6));
+    double square = (9 * (double)n + 96) / ((double)(n + 2) * (double)(n + 4) * (double)(n + 6));
     square = square * (double)n * (double)n - out->expected * out->expected;
     out->std = sqrt(square > 0 ? square : 0);
-    for (i = 0; i < 3; i++) of[i] = v + rows * (n + i);
-    for (r = 0; r < rows && whole; r++) {
+    for (int64_t i = 0; i < 3; i++) of[i] = v + rows * (n + i);
+    for (int64_t r = 0; r < rows && whole; r++) {
         double two = 0, four = 0, largest = 0;
-        for (i = 0; i < n; i++) if (!(fabs(v[r * n + i]) <= largest)) largest = fabs(v[r * n + i]);
-        for (i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++) if (!(fabs(v[r * n + i]) <= largest)) largest = fabs(v[r * n + i]);
+        for (int64_t i = 0; i < n; i++) {
             const double at = v[r * n + i] / largest;
             two += at * at;
             four += at * at * at * at;
@@ -391,8 +370,8 @@ tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_spa
         of[1][r] = two * two / four;
         of[2][r] = (of[0][r] - out->expected) / out->std;
     }
-    to[0] = &out->kurtosis; to[1] = &out->participation; to[2] = &out->deviations;
-    for (i = 0; i < 3 && whole; i++) whole = tni_evidence_keep(ctx, to[i], TN_F64, 1, rows, 0, of[i]);
+    tn_tensor **to[3] = {&out->kurtosis, &out->participation, &out->deviations};
+    for (int64_t i = 0; i < 3 && whole; i++) whole = tni_evidence_keep(ctx, to[i], TN_F64, 1, rows, 0, of[i]);
     tni_free_f64(ctx, v, rows, n + 3);
     if (whole) return TN_OK;
     tn_circuit_sparsity_destroy(out);

@@ -23,11 +23,9 @@ static tn_tensor *tni_row_means(tn_ctx *ctx, tn_tensor *x)                      
 /* 1/denominator of a norm: x [..,n] -> [rows,1]; a NULL norm gives ones */
 TNI_FN tn_tensor *tni_frozen_scale(tn_ctx *ctx, const tn_norm *norm, tn_tensor *x)
 {
-    int64_t    shape[2];
-    tn_tensor *ones;
     if (!x) return NULL;
-    shape[0] = tn_tensor_count(x) / tni_max(x->shape[x->rank - 1], 1); shape[1] = 1;
-    ones = tn_full(ctx, 2, shape, 1);
+    int64_t    shape[2] = {tn_tensor_count(x) / tni_max(x->shape[x->rank - 1], 1), 1};
+    tn_tensor *ones = tn_full(ctx, 2, shape, 1);
     if (!norm) return ones;
     if (norm->desc.kind == TN_NORM_LAYER) x = tn_sub(ctx, x, tni_row_means(ctx, x));
     x = tni_row_means(ctx, tn_mul(ctx, x, x));
@@ -37,10 +35,9 @@ TNI_FN tn_tensor *tni_frozen_scale(tn_ctx *ctx, const tn_norm *norm, tn_tensor *
 /* w [r,n], b of r numbers or NULL, with the norm before them: [r,n+1] */
 static tn_tensor *tni_frozen_in(tn_ctx *ctx, const tn_norm *norm, tn_tensor *w, tn_tensor *b)
 {
-    int64_t    shape[2];
     tn_tensor *part[2];
     if (!w) return NULL;
-    shape[0] = w->shape[0]; shape[1] = 1;
+    int64_t shape[2] = {w->shape[0], 1};
     part[0] = norm->gain ? tn_mul(ctx, w, norm->gain) : w;
     part[1] = b ? tn_reshape_2d(b, -1, 1) : tn_full(ctx, 2, shape, 0);
     if (norm->bias) part[1] = tn_add(ctx, part[1], tn_matmul(ctx, w, tn_reshape_2d(norm->bias, -1, 1)));
@@ -61,14 +58,12 @@ static tn_tensor *tni_frozen_out(tn_ctx *ctx, const tn_norm *norm, tn_tensor *p)
 static bool tni_frozen_bias(tn_ctx *ctx, const tn_norm *norm, tn_tensor *scale, tn_tensor *b, double factor, int64_t T,
                             int64_t n, tn_tensor **kept)
 {
-    int64_t    shape[2];
-    tn_tensor *c, *row;
     *kept = NULL;
     if (!b && !(norm && norm->bias)) return true;
-    shape[0] = T; shape[1] = n;
-    c = tn_full(ctx, 2, shape, 0);
+    int64_t    shape[2] = {T, n};
+    tn_tensor *c = tn_full(ctx, 2, shape, 0);
     if (b) {
-        row = tni_frozen_out(ctx, norm, tn_reshape_2d(b, -1, 1));
+        tn_tensor *row = tni_frozen_out(ctx, norm, tn_reshape_2d(b, -1, 1));
         row = row ? tn_reshape_2d(row, 1, -1) : NULL;
         c = tn_add(ctx, c, norm ? tn_mul(ctx, scale, row) : row);
     }
@@ -80,16 +75,13 @@ static bool tni_frozen_bias(tn_ctx *ctx, const tn_norm *norm, tn_tensor *scale, 
 /* The factor of each head's norm, [heads,T,1], from the values y gives. pattern [1,heads,T,T] */
 static tn_tensor *tni_frozen_head_norm(tn_ctx *ctx, const tn_attention *layer, tn_tensor *pattern, tn_tensor *y)
 {
-    tn_norm    norm;
-    int64_t    shape[3];
-    tn_tensor *in[2], *s;
+    tn_norm norm;
     memset(&norm, 0, sizeof norm);
     norm.desc.eps = 1e-5;
-    in[0] = pattern;
-    in[1] = tni_attention_v(ctx, layer, y, NULL);
-    s = tni_frozen_scale(ctx, &norm, tn_einsum(ctx, "bhts,bshv->htv", 2, in));
+    tn_tensor *in[2] = {pattern, tni_attention_v(ctx, layer, y, NULL)};
+    tn_tensor *s = tni_frozen_scale(ctx, &norm, tn_einsum(ctx, "bhts,bshv->htv", 2, in));
     if (s && layer->desc.kind == TN_ATTENTION_DIFFERENTIAL) s = tn_scale(ctx, s, 1 - layer->desc.lambda_init);
-    shape[0] = layer->desc.heads; shape[1] = y->shape[1]; shape[2] = 1;
+    int64_t shape[3] = {layer->desc.heads, y->shape[1], 1};
     return s ? tn_reshape(s, 3, shape) : NULL;
 }
 
@@ -97,13 +89,12 @@ static tn_tensor *tni_frozen_head_norm(tn_ctx *ctx, const tn_attention *layer, t
 static tn_tensor *tni_frozen_mask(tn_ctx *ctx, const tn_attention_desc *d, int64_t T)
 {
     tn_attend_desc a = tni_attention_attend(d);
-    int64_t        shape[4];
-    tn_tensor     *ones, *units = tn_eye(ctx, T);
+    tn_tensor     *units = tn_eye(ctx, T);
     a.kind = TN_ATTEND_SQUARED;
     a.form = TN_ATTEND_FORM_QUADRATIC;
     if (a.scale == 0) a.scale = 1 / (double)d->d_qk;
-    shape[0] = shape[2] = shape[3] = 1; shape[1] = T;
-    ones = tn_full(ctx, 4, shape, 1);
+    int64_t    shape[4] = {1, T, 1, 1};
+    tn_tensor *ones = tn_full(ctx, 4, shape, 1);
     shape[3] = T;
     units = units ? tn_attend(ctx, ones, ones, tn_reshape(units, 4, shape), &a) : NULL;
     return units ? tn_reshape_2d(units, T, T) : NULL;
@@ -116,18 +107,17 @@ static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_
     const tn_attention_desc *d = &layer->desc;
     const tn_norm *norm = m->desc.place == TN_PLACE_SANDWICH ? &block->norm1_out : NULL;
     const bool     normed = d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL;
-    int64_t        shape[3];
     tn_tensor     *scale = norm ? tni_frozen_scale(ctx, norm, out) : NULL, *pattern = tn_attention_pattern(ctx, layer, y);
-    tn_tensor     *v = tni_frozen_in(ctx, &block->norm1, layer->v, layer->vb), *o, *qkb = NULL;
+    tn_tensor     *v = tni_frozen_in(ctx, &block->norm1, layer->v, layer->vb), *qkb = NULL;
     if (!pattern || !v || (norm && !scale)) return false;
     if (normed) pattern = tn_mul(ctx, pattern, tni_frozen_head_norm(ctx, layer, pattern, y));
     if (norm) pattern = tn_mul(ctx, pattern, scale);
     pattern = tn_scale(ctx, pattern, m->desc.attn_scale);
-    shape[0] = d->heads; shape[1] = shape[2] = y->shape[1];
+    int64_t shape[3] = {d->heads, y->shape[1], y->shape[1]};
     b->pattern = pattern ? tn_tensor_keep(tn_reshape(pattern, 3, shape)) : NULL;
     shape[1] = d->d_v; shape[2] = d->dim + 1;
     b->v = tn_tensor_keep(tn_reshape(v, 3, shape));
-    o = tni_frozen_out(ctx, norm, layer->o);
+    tn_tensor *o = tni_frozen_out(ctx, norm, layer->o);
     shape[0] = d->dim; shape[1] = d->heads; shape[2] = d->d_v;
     b->o = o ? tn_tensor_keep(tn_reshape(o, 3, shape)) : NULL;
     if (tni_takes_form(d->kind) && !d->qk_norm && !normed && d->row != TN_ROW_SCALE_SUM) {
@@ -148,10 +138,9 @@ static tn_tensor *tni_frozen_encoders(tn_ctx *ctx, const tn_norm *norm, const tn
 {
     const int64_t all = mlp->w->shape[0], h = mlp->desc.hidden, n = mlp->desc.in;
     const int64_t first = mlp->desc.kind == TN_MLP_BILINEAR ? 0 : all - 1;
-    int64_t       shape[3];
     tn_tensor    *w = tn_slice(mlp->w, 0, first, all), *b = mlp->b ? tn_slice(mlp->b, 0, first, all) : NULL, *part[2];
     w = w ? tni_frozen_in(ctx, norm, tn_reshape_2d(w, -1, n), b) : NULL;
-    shape[0] = all - first; shape[1] = h; shape[2] = n + 1;
+    int64_t shape[3] = {all - first, h, n + 1};
     part[0] = w ? tn_reshape(w, 3, shape) : NULL;
     shape[1] = 1;
     part[1] = tn_add(ctx, tn_full(ctx, 3, shape, 0), tn_slice(tn_eye(ctx, n + 1), 0, n, n + 1));
@@ -164,10 +153,9 @@ static bool tni_frozen_mlp(tn_ctx *ctx, const tn_transformer *m, const tn_transf
     const tn_mlp  *mlp = &block->mlp;
     const tn_norm *norm = m->desc.place == TN_PLACE_SANDWICH ? &block->norm2_out : NULL;
     const int64_t  T = y->shape[1];
-    int64_t        shape[2];
-    tn_tensor     *scale = norm ? tni_frozen_scale(ctx, norm, out) : NULL, *factor = NULL, *p;
+    tn_tensor     *scale = norm ? tni_frozen_scale(ctx, norm, out) : NULL, *factor = NULL;
     if (norm && !scale) return false;
-    shape[0] = T; shape[1] = mlp->desc.hidden;
+    int64_t shape[2] = {T, mlp->desc.hidden};
     if (mlp->desc.kind != TN_MLP_BILINEAR) factor = tn_mlp_modifier(ctx, mlp, y, NULL);
     else if (norm) factor = tn_full(ctx, 2, shape, 1);
     if (factor && norm) factor = tn_mul(ctx, factor, scale);
@@ -175,7 +163,7 @@ static bool tni_frozen_mlp(tn_ctx *ctx, const tn_transformer *m, const tn_transf
         b->m = factor ? tn_tensor_keep(tn_reshape_2d(factor, T, -1)) : NULL;
         if (!b->m) return false;
     }
-    p = tni_frozen_out(ctx, norm, mlp->p ? mlp->p : tn_eye(ctx, m->desc.dim));
+    tn_tensor *p = tni_frozen_out(ctx, norm, mlp->p ? mlp->p : tn_eye(ctx, m->desc.dim));
     b->p = p ? tn_tensor_keep(tn_scale(ctx, p, m->desc.mlp_scale)) : NULL;
     b->w = tn_tensor_keep(tni_frozen_encoders(ctx, &block->norm2, mlp));
     return tni_frozen_bias(ctx, norm, scale, mlp->pb, m->desc.mlp_scale, T, m->desc.dim, &b->pb) && b->p && b->w;
@@ -189,11 +177,11 @@ static bool tni_frozen_block(tn_circuit_frozen *f, int64_t l, tn_tensor **x, tn_
     tn_circuit_frozen_block    *b = &f->block[l];
     tn_ctx    *ctx = f->ctx;
     double     mix[2] = {1, 0};
-    tn_tensor *y = tni_model_attended(ctx, m, block, x, x0, NULL), *out;
+    tn_tensor *y = tni_model_attended(ctx, m, block, x, x0, NULL);
     if (block->lambdas && tn_read(block->lambdas, TN_F64, mix, 2) != TN_OK) return false;
     b->keep = mix[0];
     b->again = mix[1];
-    out = y ? tn_attention_forward(ctx, &block->attn, y, NULL) : NULL;
+    tn_tensor *out = y ? tn_attention_forward(ctx, &block->attn, y, NULL) : NULL;
     if (!out || !tni_frozen_attention(ctx, m, block, y, out, b)) return false;
     b->run1 = tn_tensor_keep(tn_reshape_2d(*x, f->tokens, -1));
     b->in1 = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &block->norm1, *x));
@@ -210,13 +198,11 @@ static bool tni_frozen_block(tn_circuit_frozen *f, int64_t l, tn_tensor **x, tn_
 /* x [..,n], with c as its last column: [..,n+1] */
 TNI_FN tn_tensor *tni_frozen_with(tn_ctx *ctx, tn_tensor *x, double c)
 {
-    int64_t    shape[TN_MAX_RANK];
-    tn_tensor *part[2];
+    int64_t shape[TN_MAX_RANK];
     if (!x) return NULL;
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = 1;
-    part[0] = x;
-    part[1] = tn_full(ctx, x->rank, shape, c);
+    tn_tensor *part[2] = {x, tn_full(ctx, x->rank, shape, c)};
     return tn_concat(ctx, 2, part, -1);
 }
 
@@ -226,22 +212,22 @@ static bool tni_frozen_sources(tn_circuit_frozen *f, tn_tensor *ids)
     const tn_transformer *m = f->model;
     const int64_t T = f->tokens, n = m->desc.dim;
     tn_ctx    *ctx = f->ctx;
-    tn_tensor *part[3], *x, *scale;
-    int64_t    shape[2], i, s = 0;
-    shape[0] = T; shape[1] = n;
+    tn_tensor *part[3];
+    int64_t    s = 0;
+    int64_t    shape[2] = {T, n};
     part[s++] = tn_reshape_2d(tn_embedding_forward(ctx, &m->embed, ids), T, n);
     if (m->position) part[s++] = tn_slice(m->position, 0, 0, T);
-    x = m->position ? tn_add(ctx, part[0], part[1]) : part[0];
+    tn_tensor *x = m->position ? tn_add(ctx, part[0], part[1]) : part[0];
     if (m->desc.embed_norm) {
-        scale = tni_frozen_scale(ctx, &m->embed_norm, x);
-        for (i = 0; i < s; i++) {
+        tn_tensor *scale = tni_frozen_scale(ctx, &m->embed_norm, x);
+        for (int64_t i = 0; i < s; i++) {
             if (part[i] && m->embed_norm.desc.kind == TN_NORM_LAYER)
                 part[i] = tn_sub(ctx, part[i], tni_row_means(ctx, part[i]));
             part[i] = tn_mul(ctx, part[i], scale);
             if (m->embed_norm.gain) part[i] = tn_mul(ctx, part[i], m->embed_norm.gain);
         }
     }
-    for (i = 0; i < s; i++) part[i] = tni_frozen_with(ctx, part[i], 0);
+    for (int64_t i = 0; i < s; i++) part[i] = tni_frozen_with(ctx, part[i], 0);
     if (f->constant) {
         x = tn_full(ctx, 2, shape, 0);
         if (m->desc.embed_norm && m->embed_norm.bias) x = tn_add(ctx, x, m->embed_norm.bias);
@@ -268,16 +254,15 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
 {
     const tn_transformer *m = f->model;
     tn_ctx    *ctx = f->ctx;
-    tn_tensor *x0 = tni_model_embedded(ctx, m, ids, 0, NULL), *x = x0, *raw;
-    int64_t    l;
+    tn_tensor *x0 = tni_model_embedded(ctx, m, ids, 0, NULL), *x = x0;
     if (!x0 || !tni_frozen_sources(f, ids)) return false;
-    for (l = 0; l < m->desc.layers; l++) if (!tni_frozen_block(f, l, &x, x0)) return false;
+    for (int64_t l = 0; l < m->desc.layers; l++) if (!tni_frozen_block(f, l, &x, x0)) return false;
     f->run = tn_tensor_keep(tn_reshape_2d(x, f->tokens, -1));
     f->scale = tn_tensor_keep(tni_frozen_scale(ctx, m->desc.no_norm ? NULL : &m->norm, x));
     f->u = tn_tensor_keep(tni_frozen_in(ctx, &m->norm, m->head.w, NULL));
     if (m->desc.softcap > 0) {
         x = f->run ? tni_model_normed(ctx, m, &m->norm, f->run, NULL, "") : NULL;
-        raw = x ? tn_linear_forward(ctx, &m->head, x) : NULL;
+        tn_tensor *raw = x ? tn_linear_forward(ctx, &m->head, x) : NULL;
         x = x ? tn_transformer_head(ctx, m, x) : NULL;
         f->cap = raw && x ? tn_tensor_keep(tni_quotient_of_act(ctx, x, raw, 1)) : NULL;
         if (!f->cap) return false;
@@ -321,17 +306,16 @@ TNI_FN bool tni_frozen_set(tn_tensor **slot, tn_tensor *t)
 static bool tni_frozen_gates(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor *y)
 {
     const int64_t k = b->w->shape[0];
-    tn_tensor    *in[2], *z, *gate[64], *all;
-    int64_t       e, i;
-    in[0] = y; in[1] = b->w;
-    z = tn_einsum(ctx, "tn,ehn->eth", 2, in);
-    for (e = 0; e < k && z; e++) {
+    tn_tensor    *gate[64];
+    tn_tensor    *in[2] = {y, b->w};
+    tn_tensor    *z = tn_einsum(ctx, "tn,ehn->eth", 2, in);
+    for (int64_t e = 0; e < k && z; e++) {
         gate[e] = NULL;
-        for (i = 0; i < k; i++)
+        for (int64_t i = 0; i < k; i++)
             if (i != e) gate[e] = gate[e] ? tn_mul(ctx, gate[e], tni_layer_part(z, i)) : tni_layer_part(z, i);
         if (k == 1) gate[e] = tn_full(ctx, 2, z->shape + 1, 1);
     }
-    all = z ? tn_scale(ctx, tn_stack(ctx, k, gate, 0), 1 / (double)k) : NULL;
+    tn_tensor *all = z ? tn_scale(ctx, tn_stack(ctx, k, gate, 0), 1 / (double)k) : NULL;
     if (all && b->m) all = tn_mul(ctx, all, tni_frozen_with(ctx, b->m, 1));
     if (!all || !tni_frozen_set(&b->gate, all)) return false;
     return tni_frozen_set(&b->added, tni_frozen_added(ctx, b, tn_sum_axis(ctx, tn_mul(ctx, all, z), 0)));
@@ -340,12 +324,12 @@ static bool tni_frozen_gates(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor 
 /* The residual stream x [T,n+1] at the beginning of block b -> at its end */
 static tn_tensor *tni_frozen_forward(tn_ctx *ctx, tn_circuit_frozen_block *b, tn_tensor *x)
 {
-    tn_tensor *in[4], *y = tni_frozen_read(ctx, x, b->in1), *a;
+    tn_tensor *in[4], *y = tni_frozen_read(ctx, x, b->in1);
     if (!y || !tni_frozen_set(&b->x1, x)) return NULL;
     in[0] = y; in[1] = b->v;
     if (!tni_frozen_set(&b->values, tn_einsum(ctx, "sn,hvn->shv", 2, in))) return NULL;
     in[0] = b->pattern; in[1] = b->values; in[2] = b->o;
-    a = tn_einsum(ctx, "hts,shv,ohv->to", 3, in);
+    tn_tensor *a = tn_einsum(ctx, "hts,shv,ohv->to", 3, in);
     if (a && b->ob) a = tn_add(ctx, a, b->ob);
     x = tn_add(ctx, x, tni_frozen_with(ctx, a, 0));
     y = tni_frozen_read(ctx, x, b->in2);
@@ -359,8 +343,7 @@ static double tni_frozen_differ(const tn_tensor *a, const tn_tensor *b)
     const int64_t n = tn_tensor_count(a);
     double       *p = tni_analysis_read(a, "circuit"), *q = p ? tni_analysis_read(b, "circuit") : NULL;
     double        most = 0, size = 0;
-    int64_t       i;
-    for (i = 0; q && i < n; i++) {
+    for (int64_t i = 0; q && i < n; i++) {
         if (!(fabs(p[i] - q[i]) <= most)) most = fabs(p[i] - q[i]);
         if (fabs(q[i]) > size) size = fabs(q[i]);
         if (most != most) break;
@@ -376,10 +359,10 @@ static bool tni_frozen_states(tn_circuit_frozen *f)
     const tn_transformer *m = f->model;
     const int64_t n = m->desc.dim;
     tn_ctx    *ctx = f->ctx;
-    tn_tensor *x0 = tn_sum_axis(ctx, f->source, 0), *x, *z;
-    int64_t    l;
+    tn_tensor *x0 = tn_sum_axis(ctx, f->source, 0);
     if (x0 && !f->constant) x0 = tni_frozen_with(ctx, tn_slice(x0, -1, 0, n), 1);
-    for (l = 0, x = x0; l < m->desc.layers && x; l++) {
+    tn_tensor *x = x0;
+    for (int64_t l = 0; l < m->desc.layers && x; l++) {
         tn_circuit_frozen_block *b = &f->block[l];
         if (b->keep != 1 || b->again != 0)
             x = tn_add(ctx, tn_mul(ctx, x, tni_frozen_factors(ctx, n, b->keep, 1)),
@@ -387,7 +370,7 @@ static bool tni_frozen_states(tn_circuit_frozen *f)
         x = tni_frozen_forward(ctx, b, x);
     }
     if (!x || !tni_frozen_set(&f->x, x)) return false;
-    z = tn_affine(ctx, tni_frozen_read(ctx, x, f->scale), f->u, NULL);
+    tn_tensor *z = tn_affine(ctx, tni_frozen_read(ctx, x, f->scale), f->u, NULL);
     if (z && f->cap) z = tn_mul(ctx, z, f->cap);
     if (!z || !tni_frozen_set(&f->logits, z)) return false;
     x = tni_model_normed(ctx, m, &m->norm, f->run, NULL, "");
@@ -398,11 +381,9 @@ static bool tni_frozen_states(tn_circuit_frozen *f)
 
 tn_status tn_circuit_frozen_update(tn_circuit_frozen *f)
 {
-    tni_scope scope;
-    bool      done;
     if (!f || !f->ctx) return TN_ERR_ARG;
-    scope = tni_scope_begin(f->ctx);
-    done = tni_frozen_states(f);
+    tni_scope scope = tni_scope_begin(f->ctx);
+    bool      done = tni_frozen_states(f);
     tni_scope_end(f->ctx, scope);
     if (done && f->error < HUGE_VAL) return TN_OK;
     tn_tensor_destroy(f->logits);                       /* a mixture of old and new states is not used */
@@ -413,16 +394,13 @@ tn_status tn_circuit_frozen_update(tn_circuit_frozen *f)
 
 tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_circuit_frozen *out)
 {
-    const tn_transformer_desc *d;
-    tni_scope scope;
-    bool      done;
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
     if (!tni_model_given(ctx, m, ids, "ids", "circuit_freeze") || tni_frozen_refuses(ctx, m))
         return tni_analysis_status(ctx);
     if (ids->shape[0] != 1 || ids->shape[1] < 1)
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_freeze: ids are %s, expected [1,T], one text", TNI_SHAPE(ids));
-    d = &m->desc;
+    const tn_transformer_desc *d = &m->desc;
     out->ctx = ctx;
     out->model = m;
     out->layers = d->layers;
@@ -431,8 +409,8 @@ tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids
     out->block = (tn_circuit_frozen_block *)tni_array(ctx, d->layers, sizeof *out->block, "circuit_freeze");
     if (out->block) memset(out->block, 0, (size_t)d->layers * sizeof *out->block);
     out->id = (int32_t *)tni_array(ctx, out->tokens, sizeof *out->id, "circuit_freeze");
-    scope = tni_scope_begin(ctx);
-    done = out->block && out->id && tn_read(ids, TN_I32, out->id, out->tokens) == TN_OK && tni_frozen_run(out, ids);
+    tni_scope scope = tni_scope_begin(ctx);
+    bool      done = out->block && out->id && tn_read(ids, TN_I32, out->id, out->tokens) == TN_OK && tni_frozen_run(out, ids);
     tni_scope_end(ctx, scope);
     if (done && tn_circuit_frozen_update(out) == TN_OK) return TN_OK;
     tn_circuit_frozen_destroy(out);
@@ -441,15 +419,14 @@ tn_status tn_circuit_freeze(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids
 
 void tn_circuit_frozen_destroy(tn_circuit_frozen *f)
 {
-    int64_t l, i;
     if (!f || !f->ctx) return;
-    for (l = 0; f->block && l < f->layers; l++) {
+    for (int64_t l = 0; f->block && l < f->layers; l++) {
         tn_circuit_frozen_block *b = &f->block[l];
         tn_tensor *all[18];
         all[0] = b->pattern; all[1] = b->in1; all[2] = b->in2; all[3] = b->v; all[4] = b->o; all[5] = b->ob;
         all[6] = b->qk; all[7] = b->mask; all[8] = b->w; all[9] = b->m; all[10] = b->p; all[11] = b->pb;
         all[12] = b->run1; all[13] = b->run2; all[14] = b->x1; all[15] = b->x2; all[16] = b->values; all[17] = b->gate;
-        for (i = 0; i < 18; i++) tn_tensor_destroy(all[i]);
+        for (int64_t i = 0; i < 18; i++) tn_tensor_destroy(all[i]);
         tn_tensor_destroy(b->added);
     }
     tn_tensor_destroy(f->source);

@@ -19,8 +19,7 @@ typedef struct tni_circuit_box { tni_owned owned; tn_circuit circuit; } tni_circ
 static void tni_circuit_free(tni_owned *o)
 {
     tni_circuit_box *box = (tni_circuit_box *)(void *)o;
-    int              s;
-    for (s = 0; s < 2; s++) {
+    for (int s = 0; s < 2; s++) {
         tn_tensor_destroy(box->circuit.left[s]);
         tn_tensor_destroy(box->circuit.right[s]);
     }
@@ -36,14 +35,12 @@ void tn_circuit_destroy(tn_circuit *c)
 tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_tensor *const *right)
 {
     tni_circuit_box *box;
-    tn_circuit      *c;
-    int              s;
     if (!ctx || !left || !right) return NULL;
     if (sets < 1 || sets > 2) {
         tni_fail(ctx, TN_ERR_ARG, "circuit: sets is %d, expected 1 or 2", sets);
         return NULL;
     }
-    for (s = 0; s < sets; s++) {
+    for (int s = 0; s < sets; s++) {
         if (!tni_is_matrix(ctx, left[s], "circuit", "left")) return NULL;
         if (!tni_is_matrix(ctx, right[s], "circuit", "right")) return NULL;
         if (left[s]->shape[1] != right[s]->shape[1] || left[s]->shape[0] != left[0]->shape[0]
@@ -57,12 +54,12 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
     if (!(box = (tni_circuit_box *)tni_alloc(ctx, sizeof *box, "circuit"))) return NULL;
     memset(box, 0, sizeof *box);
     tni_own(ctx, &box->owned, tni_circuit_free);
-    c = &box->circuit;
+    tn_circuit *c = &box->circuit;
     c->ctx = ctx;
     c->sets = sets;
     c->rows = left[0]->shape[0];
     c->columns = right[0]->shape[0];
-    for (s = 0; s < sets; s++) {
+    for (int s = 0; s < sets; s++) {
         c->left[s] = tn_tensor_keep(left[s]);
         c->right[s] = tn_tensor_keep(right[s]);
         if (c->left[s] && c->right[s]) continue;
@@ -74,16 +71,15 @@ tn_circuit *tn_circuit_create(tn_ctx *ctx, int sets, tn_tensor *const *left, tn_
 
 tn_tensor *tn_circuit_rows(tn_ctx *ctx, const tn_circuit *c, int64_t first, int64_t count)
 {
-    tn_tensor *y = NULL, *part;
-    int        s;
+    tn_tensor *y = NULL;
     if (!ctx || !c) return NULL;
     if (first < 0 || count < 0 || first > c->rows - count) {
         tni_fail(ctx, TN_ERR_SHAPE, "circuit_rows: first is %lld and count %lld, expected rows from 0 to %lld",
                  (long long)first, (long long)count, (long long)c->rows - 1);
         return NULL;
     }
-    for (s = 0; s < c->sets; s++) {
-        part = tn_affine(ctx, tn_slice(c->left[s], 0, first, first + count), c->right[s], NULL);
+    for (int s = 0; s < c->sets; s++) {
+        tn_tensor *part = tn_affine(ctx, tn_slice(c->left[s], 0, first, first + count), c->right[s], NULL);
         y = s ? tn_mul(ctx, y, part) : part;
     }
     return y;
@@ -141,13 +137,12 @@ TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const 
 {
     const int64_t dim = m->desc.dim, row[2] = {1, dim};
     const bool    normed = !m->desc.no_norm && m->desc.place != TN_PLACE_POST;
-    tn_tensor    *x = tn_eye(ctx, dim), *join[2];
+    tn_tensor    *x = tn_eye(ctx, dim);
     if (normed && norm->desc.kind == TN_NORM_LAYER) x = tn_sub(ctx, x, tn_full(ctx, 2, row, 1 / (double)dim));
     if (normed && norm->gain) x = tn_mul(ctx, x, norm->gain);
     if (x && factor != 1) x = tn_scale(ctx, x, factor);
     if (!x || !constant) return x;
-    join[0] = x;
-    join[1] = normed && norm->bias ? tn_reshape(norm->bias, 2, row) : tn_full(ctx, 2, row, 0);
+    tn_tensor *join[2] = {x, normed && norm->bias ? tn_reshape(norm->bias, 2, row) : tn_full(ctx, 2, row, 0)};
     join[0] = tn_concat(ctx, 2, join, 0);
     join[1] = tn_slice(tn_eye(ctx, dim + 1), 1, dim, dim + 1);
     return join[0] && join[1] ? tn_concat(ctx, 2, join, 1) : NULL;
@@ -159,9 +154,8 @@ TNI_FN tn_tensor *tni_circuit_stream(tn_ctx *ctx, const tn_transformer *m, int64
     const int64_t vocab = m->desc.vocab;
     tn_tensor    *ids = tn_tensor_2d(ctx, TN_I32, vocab, 1);
     int32_t      *all = (int32_t *)tni_array(ctx, vocab, sizeof *all, "circuit");
-    int64_t       i;
     tn_status     s = ids && all ? TN_OK : TN_ERR_MEMORY;
-    for (i = 0; i < vocab && all; i++) all[i] = (int32_t)i;
+    for (int64_t i = 0; i < vocab && all; i++) all[i] = (int32_t)i;
     if (s == TN_OK) s = tn_write(ids, TN_I32, all, vocab);
     tni_free(ctx, all, (size_t)vocab * sizeof *all);
     return s == TN_OK ? tni_model_embedded(ctx, m, ids, position, NULL) : NULL;
@@ -198,9 +192,8 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
 static tn_tensor *tni_circuit_through(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
 {
     const int64_t n = w ? w->shape[1] : 0;
-    tn_tensor *y;
     if (!x || !w) return NULL;
-    y = tn_matmul(ctx, tn_slice(x, 1, 0, n), tn_transpose(w, 0, 1));
+    tn_tensor *y = tn_matmul(ctx, tn_slice(x, 1, 0, n), tn_transpose(w, 0, 1));
     return y && b ? tn_add(ctx, y, tn_mul(ctx, tn_slice(x, 1, n, n + 1), b)) : y;
 }
 
@@ -211,7 +204,6 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     const tn_attention *a = &m->blocks[d->block].attn;
     const int64_t       s = a->qk->shape[0] / 2, dq = a->desc.d_qk;
     const int64_t       at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
-    int64_t       shape[4];
     tn_rope_desc  rope;
     tn_tensor    *b = a->qkb && x && x->shape[1] > m->desc.dim ? tn_slice(a->qkb, 0, at, at + 1) : NULL;
     memset(&rope, 0, sizeof rope);
@@ -223,7 +215,7 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     if (b) b = tn_slice(b, 1, d->head * dq, (d->head + 1) * dq);
     x = tni_circuit_through(ctx, x, tn_attention_head(a, d->head, part), b);
     if (!x) return NULL;
-    shape[0] = x->shape[0]; shape[1] = shape[2] = 1; shape[3] = dq;
+    int64_t shape[4] = {x->shape[0], 1, 1, dq};
     x = tn_rope(ctx, tn_reshape(x, 4, shape), &rope);
     return x ? tn_reshape_2d(x, shape[0], dq) : NULL;
 }
@@ -239,9 +231,9 @@ TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn
     const int  sets = (int)b->attn.qk->shape[0] / 2, factors = a->kind == TN_ATTENTION_SQUARED ? 2 : sets;
     const bool constant = !plain && (b->attn.qkb || (b->norm1.bias && m->desc.place != TN_PLACE_POST));
     tn_circuit *c = NULL;
-    tn_tensor  *side[2][2] = {{NULL, NULL}, {NULL, NULL}}, *query, *key;
+    tn_tensor  *side[2][2] = {{NULL, NULL}, {NULL, NULL}};
     double      scale = a->scale;
-    int         i, n = 0;
+    int         n = 0;
     if (d->set < 0 || d->set > sets) {
         tni_fail(ctx, TN_ERR_ARG, "%s: set is %d, expected 0 to %d", op, d->set, sets);
         return NULL;
@@ -252,9 +244,9 @@ TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn
                                "in later blocks it depends on the text, expected directions of the stream")) return NULL;
     if (scale == 0) scale = tni_attention_kinds[a->kind].attend == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)a->d_qk)
                                                                                      : 1 / (double)a->d_qk;
-    query = tni_circuit_input(ctx, m, d, constant, d->query, op);
-    key = query && m->position && d->tokens ? tni_circuit_input(ctx, m, d, constant, d->key, op) : query;
-    for (i = 0; i < factors && key; i++) {
+    tn_tensor *query = tni_circuit_input(ctx, m, d, constant, d->query, op);
+    tn_tensor *key = query && m->position && d->tokens ? tni_circuit_input(ctx, m, d, constant, d->key, op) : query;
+    for (int i = 0; i < factors && key; i++) {
         const int set = d->set > 0 ? d->set - 1 : sets == 2 ? i : 0;
         if (d->set > 0 && i > 0) break;
         side[0][i] = tni_circuit_part(ctx, m, d, query, parts[set][0], d->query);
@@ -268,11 +260,9 @@ TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn
 
 tn_circuit *tn_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
 {
-    tni_scope   scope;
-    tn_circuit *c;
     if (!tni_circuit_head(ctx, m, d, "circuit_qk")) return NULL;
-    scope = tni_scope_begin(ctx);
-    c = tni_circuit_qk(ctx, m, d, false, "circuit_qk");
+    tni_scope   scope = tni_scope_begin(ctx);
+    tn_circuit *c = tni_circuit_qk(ctx, m, d, false, "circuit_qk");
     tni_scope_end(ctx, scope);
     return c;
 }
@@ -302,11 +292,10 @@ TNI_FN tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn
 {
     const tn_transformer_block *b = &m->blocks[d->block];
     const bool constant = !plain && (b->attn.vb || b->norm1.bias);
-    tn_tensor *x, *left, *right;
     if (!tni_circuit_writes(ctx, m, d->block, op)) return NULL;
-    x = tni_circuit_input(ctx, m, d, constant, d->key, op);
-    right = tni_circuit_values(ctx, m, d->block, d->head, x);
-    left = right ? tn_attention_head(&b->attn, d->head, TN_HEAD_O) : NULL;
+    tn_tensor *x = tni_circuit_input(ctx, m, d, constant, d->key, op);
+    tn_tensor *right = tni_circuit_values(ctx, m, d->block, d->head, x);
+    tn_tensor *left = right ? tn_attention_head(&b->attn, d->head, TN_HEAD_O) : NULL;
     if (left && d->tokens) left = tn_matmul(ctx, tn_circuit_unembedding(ctx, m), left);
     left = left ? tn_scale(ctx, left, m->desc.attn_scale) : NULL;
     return left ? tn_circuit_create(ctx, 1, &left, &right) : NULL;
@@ -314,11 +303,9 @@ TNI_FN tn_circuit *tni_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn
 
 tn_circuit *tn_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_desc *d)
 {
-    tni_scope   scope;
-    tn_circuit *c;
     if (!tni_circuit_head(ctx, m, d, "circuit_ov")) return NULL;
-    scope = tni_scope_begin(ctx);
-    c = tni_circuit_ov(ctx, m, d, false, "circuit_ov");
+    tni_scope   scope = tni_scope_begin(ctx);
+    tn_circuit *c = tni_circuit_ov(ctx, m, d, false, "circuit_ov");
     tni_scope_end(ctx, scope);
     return c;
 }

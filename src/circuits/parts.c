@@ -42,16 +42,14 @@ static bool tni_parts_add(tn_ctx *ctx, tni_part_list *t, int64_t i, tn_tensor *x
 static bool tni_parts_product(const tni_expansion *e, const char *expression, const tni_part_list *a, const tni_part_list *b,
                               tni_part_list *out)
 {
-    int64_t    i, j, to;
-    tn_tensor *in[2], *x;
-    tni_part_list  made;
+    tni_part_list made;
     if (!tni_parts_make(e->ctx, &made, e->by == TN_CIRCUIT_BY_PATH ? a->count * b->count : e->by == TN_CIRCUIT_BY_MLPS
                         ? a->count : a->count + b->count - 1)) return false;
-    for (i = 0; i < a->count; i++) for (j = 0; j < b->count; j++) {
+    for (int64_t i = 0; i < a->count; i++) for (int64_t j = 0; j < b->count; j++) {
         if (!a->at[i] || !b->at[j]) continue;
-        in[0] = a->at[i]; in[1] = b->at[j];
-        to = e->by == TN_CIRCUIT_BY_PATH ? i * b->count + j : e->by == TN_CIRCUIT_BY_MLPS ? (i | j) : i + j;
-        x = expression ? tn_einsum(e->ctx, expression, 2, in) : tn_mul(e->ctx, in[0], in[1]);
+        tn_tensor *in[2] = {a->at[i], b->at[j]};
+        int64_t    to = e->by == TN_CIRCUIT_BY_PATH ? i * b->count + j : e->by == TN_CIRCUIT_BY_MLPS ? (i | j) : i + j;
+        tn_tensor *x = expression ? tn_einsum(e->ctx, expression, 2, in) : tn_mul(e->ctx, in[0], in[1]);
         if (!tni_parts_add(e->ctx, &made, to, x)) return false;
     }
     *out = made;
@@ -62,11 +60,10 @@ static bool tni_parts_product(const tni_expansion *e, const char *expression, co
 static bool tni_expand_sources(const tni_expansion *e, double factor, double one, tni_part_list *x)
 {
     const tn_circuit_frozen *f = e->f;
-    tn_tensor *by = tni_frozen_factors(e->ctx, f->model->desc.dim, factor, one), *source;
-    int64_t    s, to;
-    for (s = 0; s < f->sources; s++) {
-        to = e->by == TN_CIRCUIT_BY_PATH ? s : e->by == TN_CIRCUIT_BY_DEGREE && !(f->constant && s == f->sources - 1);
-        source = tni_layer_part(f->source, s);
+    tn_tensor *by = tni_frozen_factors(e->ctx, f->model->desc.dim, factor, one);
+    for (int64_t s = 0; s < f->sources; s++) {
+        int64_t    to = e->by == TN_CIRCUIT_BY_PATH ? s : e->by == TN_CIRCUIT_BY_DEGREE && !(f->constant && s == f->sources - 1);
+        tn_tensor *source = tni_layer_part(f->source, s);
         if (!by || !tni_parts_add(e->ctx, x, to, tn_mul(e->ctx, source, by))) return false;
     }
     return true;
@@ -75,9 +72,8 @@ static bool tni_expand_sources(const tni_expansion *e, double factor, double one
 /* [r x; c] of each part */
 static bool tni_expand_read(const tni_expansion *e, const tni_part_list *x, tn_tensor *r, tni_part_list *y)
 {
-    int64_t i;
     if (!tni_parts_make(e->ctx, y, x->count)) return false;
-    for (i = 0; i < x->count; i++)
+    for (int64_t i = 0; i < x->count; i++)
         if (x->at[i] && !(y->at[i] = tni_frozen_read(e->ctx, x->at[i], r))) return false;
     return true;
 }
@@ -87,21 +83,18 @@ static bool tni_expand_qk(const tni_expansion *e, const tn_attention_desc *d, co
                           const tni_part_list *y, int sets, tni_part_list qk[4])
 {
     const int64_t heads = d->heads;
-    int64_t       i, shape[4];
-    tn_tensor    *all;
     tn_rope_desc  rope;
-    int           j;
     memset(&rope, 0, sizeof rope);
     rope.base = d->rope_base;
     rope.scaling = d->rope_scaling;
     rope.no_rotation = d->no_rope;
-    shape[0] = 1; shape[1] = e->f->tokens; shape[2] = 2 * sets * heads; shape[3] = d->d_qk;
-    for (j = 0; j < 2 * sets; j++) if (!tni_parts_make(e->ctx, &qk[j], y->count)) return false;
-    for (i = 0; i < y->count; i++) {
+    int64_t shape[4] = {1, e->f->tokens, 2 * sets * heads, d->d_qk};
+    for (int j = 0; j < 2 * sets; j++) if (!tni_parts_make(e->ctx, &qk[j], y->count)) return false;
+    for (int64_t i = 0; i < y->count; i++) {
         if (!y->at[i]) continue;
-        all = tn_affine(e->ctx, y->at[i], b->qk, NULL);
+        tn_tensor *all = tn_affine(e->ctx, y->at[i], b->qk, NULL);
         all = all ? tn_rope(e->ctx, tn_reshape(all, 4, shape), &rope) : NULL;
-        for (j = 0; j < 2 * sets; j++)
+        for (int j = 0; j < 2 * sets; j++)
             if (!all || !(qk[j].at[i] = tn_slice(all, 2, j * heads, (j + 1) * heads))) return false;
     }
     return true;
@@ -114,23 +107,20 @@ static bool tni_expand_heads(const tni_expansion *e, int64_t l, const tni_part_l
     const tn_attention_desc       *d = &e->f->model->blocks[l].attn.desc;
     const int sets = d->kind == TN_ATTENTION_BILINEAR ? 2 : 1;
     tni_part_list qk[4], s[2], p, v;
-    tn_tensor *in[3];
-    int64_t    i;
-    int        j;
     if (!tni_parts_make(e->ctx, z, y->count) || !tni_parts_make(e->ctx, &v, y->count)) return false;
-    for (i = 0; i < y->count; i++) {
+    for (int64_t i = 0; i < y->count; i++) {
         if (!y->at[i]) continue;
-        in[0] = y->at[i]; in[1] = b->v; in[2] = b->pattern;
+        tn_tensor *in[3] = {y->at[i], b->v, b->pattern};
         if (e->patterns) v.at[i] = tn_einsum(e->ctx, "sn,hvn->hsv", 2, in);
         else z->at[i] = tn_einsum(e->ctx, "sn,hvn,hts->htv", 3, in);
         if (!(e->patterns ? v.at[i] : z->at[i])) return false;
     }
     if (!e->patterns) return true;
     if (!tni_expand_qk(e, d, b, y, sets, qk)) return false;
-    for (j = 0; j < sets; j++)
+    for (int j = 0; j < sets; j++)
         if (!tni_parts_product(e, "bthd,bshd->hts", &qk[j], &qk[sets + j], &s[j])) return false;
     if (!tni_parts_product(e, NULL, &s[0], &s[sets - 1], &p)) return false;
-    for (i = 0; i < p.count; i++)
+    for (int64_t i = 0; i < p.count; i++)
         if (p.at[i] && !(p.at[i] = tn_mul(e->ctx, p.at[i], b->mask))) return false;
     return tni_parts_product(e, "hts,hsv->htv", &p, &v, z);
 }
@@ -142,24 +132,22 @@ static bool tni_expand_attention(const tni_expansion *e, int64_t l, tni_part_lis
     const bool    path = e->by == TN_CIRCUIT_BY_PATH;
     const int64_t n = e->f->model->desc.dim, heads = e->f->model->desc.heads;
     tni_part_list     y, z, out;
-    tn_tensor    *in[2], *a;
-    int64_t       i, h;
     if (!tni_expand_read(e, x, b->in1, &y) || !tni_expand_heads(e, l, &y, &z)
         || !tni_parts_make(e->ctx, &out, path ? x->count + heads * z.count : z.count)) return false;
-    for (i = 0; i < x->count; i++) {
+    for (int64_t i = 0; i < x->count; i++) {
         if (!x->at[i]) continue;
         out.at[i] = x->at[i];
         if (b->ob) {
-            a = tn_mul(e->ctx, tn_slice(x->at[i], -1, n, n + 1), b->ob);
+            tn_tensor *a = tn_mul(e->ctx, tn_slice(x->at[i], -1, n, n + 1), b->ob);
             if (!tni_parts_add(e->ctx, &out, i, tni_frozen_with(e->ctx, a, 0))) return false;
         }
     }
-    for (i = 0; i < z.count; i++) {
+    for (int64_t i = 0; i < z.count; i++) {
         if (!z.at[i]) continue;
-        in[0] = z.at[i]; in[1] = b->o;
-        a = tni_frozen_with(e->ctx, tn_einsum(e->ctx, path ? "htv,ohv->hto" : "htv,ohv->to", 2, in), 0);
+        tn_tensor *in[2] = {z.at[i], b->o};
+        tn_tensor *a = tni_frozen_with(e->ctx, tn_einsum(e->ctx, path ? "htv,ohv->hto" : "htv,ohv->to", 2, in), 0);
         if (!a || (!path && !tni_parts_add(e->ctx, &out, i, a))) return false;
-        for (h = 0; h < heads && path; h++) out.at[x->count + h * z.count + i] = tni_layer_part(a, h);
+        for (int64_t h = 0; h < heads && path; h++) out.at[x->count + h * z.count + i] = tni_layer_part(a, h);
     }
     *x = out;
     return true;
@@ -168,9 +156,8 @@ static bool tni_expand_attention(const tni_expansion *e, int64_t l, tni_part_lis
 static bool tni_expand_hidden(const tni_expansion *e, const tn_circuit_frozen_block *b, const tni_part_list *y, int64_t k,
                               tni_part_list *z)
 {
-    int64_t i;
     if (!tni_parts_make(e->ctx, z, y->count)) return false;
-    for (i = 0; i < y->count; i++)
+    for (int64_t i = 0; i < y->count; i++)
         if (y->at[i] && !(z->at[i] = tn_affine(e->ctx, y->at[i], tni_layer_part(b->w, k), NULL))) return false;
     return true;
 }
@@ -181,16 +168,14 @@ static bool tni_expand_mlp(const tni_expansion *e, int64_t l, tni_part_list *x)
     const tn_circuit_frozen_block *b = &e->f->block[l];
     const bool path = e->by == TN_CIRCUIT_BY_PATH;
     tni_part_list  y, z, h, out;
-    tn_tensor *t;
-    int64_t    i, k;
     if (!tni_expand_read(e, x, b->in2, &y) || !tni_expand_hidden(e, b, &y, 0, &h)) return false;
-    for (k = 1; k < b->w->shape[0]; k++)
+    for (int64_t k = 1; k < b->w->shape[0]; k++)
         if (!tni_expand_hidden(e, b, &y, k, &z) || !tni_parts_product(e, NULL, &h, &z, &h)) return false;
     if (!tni_parts_make(e->ctx, &out, path ? x->count + h.count : h.count)) return false;
-    for (i = 0; i < x->count; i++) out.at[i] = x->at[i];
-    for (i = 0; i < h.count; i++) {
+    for (int64_t i = 0; i < x->count; i++) out.at[i] = x->at[i];
+    for (int64_t i = 0; i < h.count; i++) {
         if (!h.at[i]) continue;
-        t = b->m ? tn_mul(e->ctx, h.at[i], tni_frozen_with(e->ctx, b->m, 1)) : h.at[i];
+        tn_tensor *t = b->m ? tn_mul(e->ctx, h.at[i], tni_frozen_with(e->ctx, b->m, 1)) : h.at[i];
         t = tni_frozen_with(e->ctx, tni_frozen_added(e->ctx, b, t), 0);
         if (!tni_parts_add(e->ctx, &out, path ? x->count + i : e->by == TN_CIRCUIT_BY_MLPS ? i | (int64_t)1 << l : i, t))
             return false;
@@ -212,7 +197,6 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
     const int64_t V = f->u->shape[0];
     const bool    two = target->aim == TN_CIRCUIT_DIFFERENCE;
     tn_ctx       *ctx = f->ctx;
-    int64_t       shape[2];
     double       *w;
     tn_tensor    *t = NULL;
     if (!tni_frozen_whole(f, op)) return NULL;
@@ -230,7 +214,7 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
         w[target->token] -= 1;
     } else w[target->token] = 1;
     if (two) w[target->other] -= 1;
-    shape[0] = 1; shape[1] = V;
+    int64_t shape[2] = {1, V};
     t = tn_tensor_from(ctx, 2, shape, TN_F64, w);
     tni_free_f64(ctx, w, V, 1);
     return t;
@@ -241,8 +225,8 @@ TNI_FN tn_tensor *tni_target_covector(const tn_circuit_frozen *f, const tn_circu
 {
     const int64_t t = target->position, all = -1;
     tn_ctx       *ctx = f->ctx;
-    tn_tensor    *w = tni_target_weights(f, target, op), *y;
-    y = w ? tn_sum(ctx, tn_mul(ctx, w, tn_slice(f->logits, 0, t, t + 1))) : NULL;
+    tn_tensor    *w = tni_target_weights(f, target, op);
+    tn_tensor    *y = w ? tn_sum(ctx, tn_mul(ctx, w, tn_slice(f->logits, 0, t, t + 1))) : NULL;
     if (!y) return NULL;
     *whole = tn_item(y);
     if (f->cap) w = tn_mul(ctx, w, tn_slice(f->cap, 0, t, t + 1));
@@ -264,9 +248,8 @@ static tn_tensor *tni_parts_rows(const tni_expansion *e, const tni_part_list *x,
     const int64_t n = e->f->model->desc.dim + 1;
     tn_tensor    *zero = tn_full(e->ctx, 1, &n, 0);
     tni_part_list     row;
-    int64_t       i;
     if (!zero || !tni_parts_make(e->ctx, &row, x->count)) return NULL;
-    for (i = 0; i < x->count; i++)
+    for (int64_t i = 0; i < x->count; i++)
         row.at[i] = x->at[i] ? tni_row_of(x->at[i], t) : zero;
     return tn_stack(e->ctx, row.count, row.at, 0);
 }
@@ -277,18 +260,17 @@ static tn_tensor *tni_expand_last(const tni_expansion *e, tn_tensor *x, tn_tenso
 {
     const tn_circuit_frozen_block *b = &e->f->block[e->f->layers - 1];
     const int64_t n = e->f->model->desc.dim, encoders = b->w->shape[0], one = 1, flat = -1;
-    int64_t       k;
     tn_ctx       *ctx = e->ctx;
     tn_tensor    *y = tni_frozen_read(ctx, x, tn_slice(b->in2, 0, t, t + 1)), *un = tn_slice(u, 0, 0, n);
-    tn_tensor    *part[2], *in[3], *h, *g;
+    tn_tensor    *part[2], *in[3];
     in[0] = un; in[1] = b->p;
     part[0] = tn_einsum(ctx, "o,oh->h", 2, in);
     if (b->m) part[0] = tn_mul(ctx, part[0], tni_row_of(b->m, t));
     part[1] = b->pb ? tn_sum(ctx, tn_mul(ctx, tni_row_of(b->pb, t), un)) : tn_full(ctx, 0, NULL, 0);
     part[1] = part[1] ? tn_reshape(part[1], 1, &one) : NULL;
-    g = tn_concat(ctx, 2, part, 0);
-    h = tn_affine(ctx, y, tni_layer_part(b->w, 0), NULL);
-    for (k = 1; k < encoders - 1 && h; k++) {
+    tn_tensor *g = tn_concat(ctx, 2, part, 0);
+    tn_tensor *h = tn_affine(ctx, y, tni_layer_part(b->w, 0), NULL);
+    for (int64_t k = 1; k < encoders - 1 && h; k++) {
         in[0] = h; in[1] = tn_affine(ctx, y, tni_layer_part(b->w, k), NULL);
         h = tn_einsum(ctx, "ah,bh->abh", 2, in);
         h = h ? tn_reshape_2d(h, -1, b->w->shape[1]) : NULL;
@@ -308,22 +290,20 @@ static tn_tensor *tni_expand(const tni_expansion *e, tn_tensor *u, int64_t t)
     const tn_circuit_frozen *f = e->f;
     const bool path = e->by == TN_CIRCUIT_BY_PATH;
     tni_part_list  x;
-    tn_tensor *by, *in[2];
-    int64_t    l, i;
     if (!tni_parts_make(e->ctx, &x, path ? f->sources : e->by == TN_CIRCUIT_BY_DEGREE ? 2 : (int64_t)1 << f->layers)
         || !tni_expand_sources(e, 1, 1, &x)) return NULL;
-    for (l = 0; l < f->layers; l++) {
+    for (int64_t l = 0; l < f->layers; l++) {
         const tn_circuit_frozen_block *b = &f->block[l];
         if (b->keep != 1 || b->again != 0) {
-            by = tni_frozen_factors(e->ctx, f->model->desc.dim, b->keep, 1);
-            for (i = 0; i < x.count; i++) if (x.at[i] && !(x.at[i] = tn_mul(e->ctx, x.at[i], by))) return NULL;
+            tn_tensor *by = tni_frozen_factors(e->ctx, f->model->desc.dim, b->keep, 1);
+            for (int64_t i = 0; i < x.count; i++) if (x.at[i] && !(x.at[i] = tn_mul(e->ctx, x.at[i], by))) return NULL;
             if (!tni_expand_sources(e, b->again, 0, &x)) return NULL;
         }
         if (!tni_expand_attention(e, l, &x)) return NULL;
         if (path && l == f->layers - 1) return tni_expand_last(e, tni_parts_rows(e, &x, t), u, t);
         if (!tni_expand_mlp(e, l, &x)) return NULL;
     }
-    in[0] = tni_parts_rows(e, &x, t); in[1] = u;
+    tn_tensor *in[2] = {tni_parts_rows(e, &x, t), u};
     return tn_einsum(e->ctx, "an,n->a", 2, in);
 }
 
@@ -336,11 +316,10 @@ static double tni_paths_middle(const tn_circuit_frozen *f, int64_t l, bool patte
 
 double tn_circuit_path_count(const tn_circuit_frozen *f, bool patterns)
 {
-    double  N, M;
-    int64_t l;
     if (!f || !f->block) return 0;
-    for (N = f->sources, l = 0; l < f->layers; l++) {
-        M = tni_paths_middle(f, l, patterns, N);
+    double N = f->sources;
+    for (int64_t l = 0; l < f->layers; l++) {
+        double M = tni_paths_middle(f, l, patterns, N);
         N = M + pow(M, (double)f->block[l].w->shape[0]);
     }
     return N;
@@ -349,19 +328,17 @@ double tn_circuit_path_count(const tn_circuit_frozen *f, bool patterns)
 /* The number of parts, as it would be. */
 static double tni_parts_count(const tn_circuit_frozen *f, tn_circuit_by by, bool patterns)
 {
-    double  degree = 1;
-    int64_t l;
+    double degree = 1;
     if (by == TN_CIRCUIT_BY_PATH) return tn_circuit_path_count(f, patterns);
     if (by == TN_CIRCUIT_BY_MLPS) return ldexp(1, (int)tni_min(f->layers, 1000));
-    for (l = 0; l < f->layers; l++) degree *= (patterns ? 5 : 1) * (double)f->block[l].w->shape[0];
+    for (int64_t l = 0; l < f->layers; l++) degree *= (patterns ? 5 : 1) * (double)f->block[l].w->shape[0];
     return degree + 1;
 }
 
 TNI_FN double tni_values_sum(const tn_tensor *t)
 {
     double *v = tni_analysis_read(t, "circuit_parts"), sum = 0;
-    int64_t i;
-    for (i = 0; v && i < tn_tensor_count(t); i++) sum += v[i];
+    for (int64_t i = 0; v && i < tn_tensor_count(t); i++) sum += v[i];
     if (!v) sum = (double)NAN;
     tni_analysis_free(t, v);
     return sum;
@@ -371,11 +348,7 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
                               tn_circuit_parts *out)
 {
     const double  most = desc && desc->most > 0 ? (double)desc->most : 1e6;
-    double        count;
     tni_expansion e;
-    tni_scope     scope;
-    tn_tensor    *u;
-    int64_t       l;
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: %s is NULL", out ? "target" : "out");
@@ -385,18 +358,18 @@ tn_status tn_circuit_parts_of(const tn_circuit_frozen *f, const tn_circuit_targe
     e.patterns = desc && desc->patterns;
     if ((unsigned)e.by > TN_CIRCUIT_BY_MLPS)
         return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: by is %d, expected 0 to 2", (int)e.by);
-    for (l = 0; l < f->layers; l++)
+    for (int64_t l = 0; l < f->layers; l++)
         if (e.patterns && !f->block[l].qk)
             return tni_fail(f->ctx, TN_ERR_ARG, "circuit_parts: patterns is true, but block %lld has %s patterns%s, "
                             "expected squared or bilinear ones without norms and TN_ROW_SCALE_SUM", (long long)l,
                             tn_attention_kind_name(f->model->blocks[l].attn.desc.kind),
                             tni_takes_form(f->model->blocks[l].attn.desc.kind) ? " with a norm" : "");
-    count = tni_parts_count(f, e.by, e.patterns);
+    double count = tni_parts_count(f, e.by, e.patterns);
     if (!(count <= most))
         return tni_fail(f->ctx, TN_ERR_MEMORY, "circuit_parts: there are %g parts, expected at most %g, desc.most", count,
                         most);
-    scope = tni_scope_begin(f->ctx);
-    u = tni_target_covector(f, target, "circuit_parts", &out->whole);
+    tni_scope  scope = tni_scope_begin(f->ctx);
+    tn_tensor *u = tni_target_covector(f, target, "circuit_parts", &out->whole);
     u = u ? tni_expand(&e, u, target->position) : NULL;
     out->values = u ? tn_tensor_keep(u) : NULL;
     tni_scope_end(f->ctx, scope);
@@ -441,16 +414,16 @@ static void tni_part_text(tni_text *t, const tn_circuit_parts *p, int64_t blocks
 {
     const tn_circuit_frozen *f = p->frozen;
     const int64_t l = blocks - 1;
-    int64_t       N = f->sources, M, k, c, j, h, each;
+    int64_t       N = f->sources, M, j;
     if (blocks == 0) { tni_text_print(t, "%s", tni_source_name(f, i)); return; }
     for (j = 0; j < l; j++) {
         M = N + f->model->blocks[j].attn.desc.heads * (p->patterns ? tni_power(N, 5) : N);
         N = M + tni_power(M, f->block[j].w->shape[0]);
     }
-    k = p->patterns ? 5 : 1;
-    each = tni_power(N, k);
+    int64_t k = p->patterns ? 5 : 1;
+    int64_t each = tni_power(N, k);
     M = N + f->model->blocks[l].attn.desc.heads * each;
-    c = f->block[l].w->shape[0];
+    int64_t c = f->block[l].w->shape[0];
     if (i >= M) {                                   /* paths that reach this MLP, each named as if it passed it by */
         for (i -= M, j = 0; j < c; j++) {
             tni_text_print(t, j ? " * " : "(");
@@ -458,7 +431,7 @@ static void tni_part_text(tni_text *t, const tn_circuit_parts *p, int64_t blocks
         }
         tni_text_print(t, ") -> %lld.mlp", (long long)l);
     } else if (i >= N) {
-        h = (i - N) / each;
+        int64_t h = (i - N) / each;
         i = (i - N) % each;
         for (j = 0; j < k; j++) {
             if (k > 1) tni_text_print(t, j ? " * " : "(");
@@ -471,7 +444,6 @@ static void tni_part_text(tni_text *t, const tn_circuit_parts *p, int64_t blocks
 int64_t tn_circuit_part_name(const tn_circuit_parts *p, int64_t i, char *dst, size_t bytes)
 {
     tni_text t;
-    int64_t  l;
     if (!p || !p->frozen || i < 0 || i >= p->count || (!dst && bytes > 0)) return -1;
     t.dst = dst; t.room = bytes; t.length = 0;
     if (p->by == TN_CIRCUIT_BY_DEGREE) tni_text_print(&t, "degree %lld", (long long)i);
@@ -480,7 +452,7 @@ int64_t tn_circuit_part_name(const tn_circuit_parts *p, int64_t i, char *dst, si
         tni_text_print(&t, " -> U");
     } else {
         tni_text_print(&t, i ? "mlps" : "no mlp");
-        for (l = 0; l < p->frozen->layers; l++) if (i >> l & 1) tni_text_print(&t, " %lld", (long long)l);
+        for (int64_t l = 0; l < p->frozen->layers; l++) if (i >> l & 1) tni_text_print(&t, " %lld", (long long)l);
     }
     return (int64_t)t.length;
 }

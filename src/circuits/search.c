@@ -43,11 +43,11 @@ static double tni_urgency(const tni_path_search *s, size_t i)
 
 static bool tni_search_push(tni_path_search *s, int64_t node)
 {
-    size_t   i, up;
+    size_t   up;
     int64_t *at = (int64_t *)tni_list_add(s->ctx, &s->heap, "circuit_paths"), *p = (int64_t *)s->heap.items;
     if (!at) return false;
     *at = node;
-    for (i = s->heap.count - 1; i > 0 && tni_urgency(s, i) > tni_urgency(s, up = (i - 1) / 2); i = up) {
+    for (size_t i = s->heap.count - 1; i > 0 && tni_urgency(s, i) > tni_urgency(s, up = (i - 1) / 2); i = up) {
         const int64_t other = p[up];
         p[up] = p[i];
         p[i] = other;
@@ -88,8 +88,7 @@ static bool tni_search_add(tni_path_search *s, double value, int64_t next, int64
 
 static void tni_axpy(double *y, double a, const double *x, int64_t n)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) y[i] += a * x[i];
+    for (int64_t i = 0; i < n; i++) y[i] += a * x[i];
 }
 
 TNI_FN double tni_dot_f64(const double *x, const double *y, int64_t n)
@@ -105,9 +104,8 @@ TNI_FN double tni_dot_f64(const double *x, const double *y, int64_t n)
 
 TNI_FN double tni_distance_f64(const double *x, const double *y, int64_t n)
 {
-    double  sum = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) sum += (x[i] - y[i]) * (x[i] - y[i]);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (x[i] - y[i]) * (x[i] - y[i]);
     return sqrt(sum);
 }
 
@@ -127,9 +125,8 @@ TNI_FN double tni_frozen_kept(const tn_circuit_frozen *f, int64_t l, int64_t j)
 /* The factor that sources have at stage j */
 TNI_FN double tni_frozen_first(const tn_circuit_frozen *f, int64_t j)
 {
-    double  k = 1;
-    int64_t l;
-    for (l = 0; l <= tni_min(j / 2, f->layers - 1); l++) k = k * f->block[l].keep + f->block[l].again;
+    double k = 1;
+    for (int64_t l = 0; l <= tni_min(j / 2, f->layers - 1); l++) k = k * f->block[l].keep + f->block[l].again;
     return k;
 }
 
@@ -142,27 +139,26 @@ static bool tni_search_covector(tni_path_search *s, int64_t i, double *work)
     const double *c = *((double **)s->covector.items + *tni_index_at(&s->slot, (size_t)node->next));
     const double  kept = tni_frozen_kept(s->f, node->block, tni_node_stage(s->f, next));
     double       *made = tni_alloc_f64(s->ctx, n + 1, 1, "circuit_paths"), **at, r;
-    int64_t       k, e, hidden;
     if (!made) return false;
     if (h >= 0) {
         r = kept * b->pattern[(h * T + next->position) * T + node->position];
         memset(work, 0, (size_t)s->d_v * sizeof *work);
-        for (k = 0; k < n; k++) tni_axpy(work, c[k] * r, b->o + k * width + h * s->d_v, s->d_v);
-        for (k = 0; k < s->d_v; k++) tni_axpy(made, work[k], b->v + (h * s->d_v + k) * (n + 1), n + 1);
+        for (int64_t k = 0; k < n; k++) tni_axpy(work, c[k] * r, b->o + k * width + h * s->d_v, s->d_v);
+        for (int64_t k = 0; k < s->d_v; k++) tni_axpy(made, work[k], b->v + (h * s->d_v + k) * (n + 1), n + 1);
         r = b->in1[node->position];
     } else {
         const tn_circuit_frozen_block *given = &s->f->block[node->block];
-        hidden = given->p->shape[1];
+        int64_t                        hidden = given->p->shape[1];
         memset(work, 0, (size_t)(hidden + 1) * sizeof *work);
-        for (k = 0; k < n; k++) tni_axpy(work, kept * c[k], b->p + k * hidden, hidden);
+        for (int64_t k = 0; k < n; k++) tni_axpy(work, kept * c[k], b->p + k * hidden, hidden);
         if (b->pb) work[hidden] = kept * tni_dot_f64(c, b->pb + node->position * n, n);
-        for (e = 0; e < given->w->shape[0]; e++)
-            for (k = 0; k <= hidden; k++)
+        for (int64_t e = 0; e < given->w->shape[0]; e++)
+            for (int64_t k = 0; k <= hidden; k++)
                 tni_axpy(made, work[k] * b->gate[(e * T + node->position) * (hidden + 1) + k],
                          b->w + (e * (hidden + 1) + k) * (n + 1), n + 1);
         r = b->in2[node->position];
     }
-    for (k = 0; k < n; k++) made[k] *= r;
+    for (int64_t k = 0; k < n; k++) made[k] *= r;
     if (!(at = (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths"))) {
         tni_free_f64(s->ctx, made, n + 1, 1);
         return false;
@@ -178,22 +174,21 @@ static bool tni_search_expand(tni_path_search *s, int64_t i, double *work)
     const tn_circuit_node node = *tni_node_at(s, i);
     const int64_t n = s->n, T = s->T, t = node.position, j = tni_node_stage(s->f, &node), width = s->heads * s->d_v;
     const double *c = *((double **)s->covector.items + *tni_index_at(&s->slot, (size_t)i));
-    int64_t       l, h, at, k;
-    double        value, p;
-    for (k = 0; k < s->f->sources; k++) {
+    for (int64_t k = 0; k < s->f->sources; k++) {
         const bool one = s->f->constant && k == s->f->sources - 1;
-        value = one ? c[n] + tni_dot_f64(c, s->one + (j * T + t) * n, n)
+        double     value = one ? c[n] + tni_dot_f64(c, s->one + (j * T + t) * n, n)
                     : tni_frozen_first(s->f, j) * tni_dot_f64(c, s->source + (k * T + t) * (n + 1), n);
         if (!tni_search_add(s, value, i, t, k, TN_CIRCUIT_SOURCE)) return false;
     }
-    for (l = 0; 2 * l < j; l++) {
+    for (int64_t l = 0; 2 * l < j; l++) {
         const tni_flat_block *b = &s->block[l];
         const double          kept = tni_frozen_kept(s->f, l, j);
         memset(work, 0, (size_t)width * sizeof *work);
-        for (k = 0; k < n; k++) tni_axpy(work, kept * c[k], b->o + k * width, width);
-        for (h = 0; h < s->heads; h++) for (at = 0; at < T; at++) {
+        for (int64_t k = 0; k < n; k++) tni_axpy(work, kept * c[k], b->o + k * width, width);
+        for (int64_t h = 0; h < s->heads; h++) for (int64_t at = 0; at < T; at++) {
+            double p;
             if ((p = b->pattern[(h * T + t) * T + at]) == 0) continue;
-            value = p * tni_dot_f64(work + h * s->d_v, b->values + (at * s->heads + h) * s->d_v, s->d_v);
+            double value = p * tni_dot_f64(work + h * s->d_v, b->values + (at * s->heads + h) * s->d_v, s->d_v);
             if (!tni_search_add(s, value, i, at, l, (int)h)) return false;
         }
         if (2 * l + 1 < j
@@ -207,11 +202,10 @@ static void tni_search_streams(tni_path_search *s)
 {
     const int64_t each = s->T * s->n, n = s->n;
     const double *start = s->source + (s->f->sources - 1) * s->T * (n + 1);
-    int64_t       l, t, k;
-    for (l = 0; l <= s->layers && s->f->constant; l++) {
+    for (int64_t l = 0; l <= s->layers && s->f->constant; l++) {
         double *now = s->one + 2 * l * each, *middle = now + each;
         const double again = l < s->layers ? s->f->block[l].again : 0, kept = l < s->layers ? s->f->block[l].keep : 1;
-        for (t = 0; t < s->T; t++) for (k = 0; k < n; k++)
+        for (int64_t t = 0; t < s->T; t++) for (int64_t k = 0; k < n; k++)
             now[t * n + k] = kept * (l > 0 ? now[t * n + k - each] : start[t * (n + 1) + k])
                            + again * start[t * (n + 1) + k];
         if (l == s->layers) break;
@@ -223,16 +217,15 @@ static void tni_search_streams(tni_path_search *s)
 /* The number of paths: of those that read each position, from the first block on. */
 static double tni_search_count(tni_path_search *s, int64_t position)
 {
-    double *sum = tni_alloc_f64(s->ctx, s->T, 2, "circuit_paths"), *before, all = (double)NAN;
-    int64_t l, h, t, at;
+    double *sum = tni_alloc_f64(s->ctx, s->T, 2, "circuit_paths"), all = (double)NAN;
     if (!sum) return all;
-    before = sum + s->T;
-    for (t = 0; t < s->T; t++) sum[t] = s->f->sources;
-    for (l = 0; l < s->layers; l++) {
+    double *before = sum + s->T;
+    for (int64_t t = 0; t < s->T; t++) sum[t] = s->f->sources;
+    for (int64_t l = 0; l < s->layers; l++) {
         memcpy(before, sum, (size_t)s->T * sizeof *sum);
-        for (h = 0; h < s->heads; h++) for (t = 0; t < s->T; t++) for (at = 0; at < s->T; at++)
+        for (int64_t h = 0; h < s->heads; h++) for (int64_t t = 0; t < s->T; t++) for (int64_t at = 0; at < s->T; at++)
             if (s->block[l].pattern[(h * s->T + t) * s->T + at] != 0) sum[t] += before[at];
-        for (t = 0; t < s->T; t++) sum[t] *= 2;                 /* each passes the MLP by, or through it */
+        for (int64_t t = 0; t < s->T; t++) sum[t] *= 2;         /* each passes the MLP by, or through it */
     }
     all = sum[position];
     tni_free_f64(s->ctx, sum, s->T, 2);
@@ -248,7 +241,6 @@ static bool tni_search_read(const tn_tensor *t, double **v)
 static bool tni_search_begin(tni_path_search *s, const tn_circuit_frozen *f)
 {
     const tn_attention_desc *d = &f->model->blocks[0].attn.desc;
-    int64_t l;
     bool    done = true;
     memset(s, 0, sizeof *s);
     s->ctx = f->ctx;
@@ -261,7 +253,7 @@ static bool tni_search_begin(tni_path_search *s, const tn_circuit_frozen *f)
     memset(s->block, 0, (size_t)f->layers * sizeof *s->block);
     s->one = tni_alloc_f64(s->ctx, tni_plus(tni_area(2, f->layers), 1), tni_area(s->T, s->n), "circuit_paths");
     if (!s->one || !tni_search_read(f->source, &s->source)) return false;
-    for (l = 0; l < f->layers && done; l++) {
+    for (int64_t l = 0; l < f->layers && done; l++) {
         const tn_circuit_frozen_block *from = &f->block[l];
         tni_flat_block                *to = &s->block[l];
 #define TNI_FLAT_READ(name) done = done && tni_search_read(from->name, &to->name);
@@ -274,9 +266,7 @@ static bool tni_search_begin(tni_path_search *s, const tn_circuit_frozen *f)
 
 static void tni_search_end(tni_path_search *s)
 {
-    int64_t l;
-    size_t  i;
-    for (l = 0; s->block && l < s->layers; l++) {
+    for (int64_t l = 0; s->block && l < s->layers; l++) {
         const tn_circuit_frozen_block *from = &s->f->block[l];
         tni_flat_block                *to = &s->block[l];
 #define TNI_FLAT_FREE(name) tni_analysis_free(from->name, to->name);
@@ -284,7 +274,7 @@ static void tni_search_end(tni_path_search *s)
 #undef TNI_FLAT_FREE
     }
     tni_analysis_free(s->f->source, s->source);
-    for (i = 0; i < s->covector.count; i++) tni_free_f64(s->ctx, ((double **)s->covector.items)[i], s->n + 1, 1);
+    for (size_t i = 0; i < s->covector.count; i++) tni_free_f64(s->ctx, ((double **)s->covector.items)[i], s->n + 1, 1);
     tni_free(s->ctx, s->block, s->block ? (size_t)s->layers * sizeof *s->block : 0);
     tni_free_f64(s->ctx, s->one, 2 * s->layers + 1, s->T * s->n);
     tni_list_free(s->ctx, &s->heap);
@@ -304,13 +294,12 @@ static bool tni_search_lists(const tni_path_search *s, int64_t i, bool sources)
 static int64_t *tni_search_list(const tni_path_search *s, bool sources, int64_t *count, double *sum)
 {
     const int64_t nodes = (int64_t)s->nodes.count;
-    int64_t      *list, *order, k = 0, i;
-    double       *key;
+    int64_t       k = 0, i;
     for (i = 0; i < nodes; i++) k += tni_search_lists(s, i, sources);
     *count = k;
-    list = (int64_t *)tni_array(s->ctx, k, sizeof *list, "circuit_paths");
-    order = (int64_t *)tni_array(s->ctx, tni_area(k, 3), sizeof *order, "circuit_paths");
-    key = tni_alloc_f64(s->ctx, k, 1, "circuit_paths");
+    int64_t *list = (int64_t *)tni_array(s->ctx, k, sizeof *list, "circuit_paths");
+    int64_t *order = (int64_t *)tni_array(s->ctx, tni_area(k, 3), sizeof *order, "circuit_paths");
+    double  *key = tni_alloc_f64(s->ctx, k, 1, "circuit_paths");
     if (list && order && key) {
         for (*sum = 0, i = k = 0; i < nodes; i++) {
             if (!tni_search_lists(s, i, sources)) continue;
@@ -334,21 +323,20 @@ static bool tni_search_run(tni_path_search *s, const double *target, const tn_ci
                            int64_t budget, double least, int64_t *expanded)
 {
     const tn_transformer_desc *d = &s->f->model->desc;
-    int64_t  l, hidden = 1, i;
-    double  *work, **at, *c;
-    bool     done = true;
-    for (l = 0; l < s->layers; l++) hidden = tni_max(hidden, s->f->block[l].p->shape[1]);
+    int64_t hidden = 1;
+    bool    done = true;
+    for (int64_t l = 0; l < s->layers; l++) hidden = tni_max(hidden, s->f->block[l].p->shape[1]);
     hidden = tni_max(hidden + 1, s->heads * s->d_v);
-    work = tni_alloc_f64(s->ctx, hidden, 1, "circuit_paths");
-    c = tni_alloc_f64(s->ctx, d->dim + 1, 1, "circuit_paths");
-    at = c ? (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths") : NULL;
+    double  *work = tni_alloc_f64(s->ctx, hidden, 1, "circuit_paths");
+    double  *c = tni_alloc_f64(s->ctx, d->dim + 1, 1, "circuit_paths");
+    double **at = c ? (double **)tni_list_add(s->ctx, &s->covector, "circuit_paths") : NULL;
     if (at) {
         memcpy(c, target, (size_t)(d->dim + 1) * sizeof *c);
         *at = c;
     } else tni_free_f64(s->ctx, c, d->dim + 1, 1);
     done = work && at && tni_search_add(s, whole, -1, aim->position, s->layers, TN_CIRCUIT_TARGET);
     for (*expanded = 0; done && *expanded < budget && s->heap.count > 0 && tni_urgency(s, 0) >= least; ++*expanded) {
-        i = tni_search_pop(s);
+        int64_t i = tni_search_pop(s);
         if (i == 0) *tni_index_at(&s->slot, 0) = 0;
         done = (i == 0 || tni_search_covector(s, i, work)) && tni_search_expand(s, i, work);
     }
@@ -359,21 +347,18 @@ static bool tni_search_run(tni_path_search *s, const double *target, const tn_ci
 tn_status tn_circuit_paths_find(const tn_circuit_frozen *f, const tn_circuit_target *target,
                                 const tn_circuit_paths_desc *desc, tn_circuit_paths *out)
 {
-    tni_scope  scope;
     tni_path_search s;
-    tn_tensor *u;
-    double    *c = NULL;
-    bool       done;
+    double *c = NULL;
     if (out) memset(out, 0, sizeof *out);
     if (!f || !f->ctx) return TN_ERR_ARG;
     if (!target || !out) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths: %s is NULL", out ? "target" : "out");
     if (desc && (desc->budget < 0 || !(desc->least >= 0)))
         return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths: budget is %lld and least %g, expected numbers >= 0",
                         (long long)desc->budget, desc->least);
-    scope = tni_scope_begin(f->ctx);
-    u = tni_target_covector(f, target, "circuit_paths", &out->whole);
+    tni_scope  scope = tni_scope_begin(f->ctx);
+    tn_tensor *u = tni_target_covector(f, target, "circuit_paths", &out->whole);
     c = u ? tni_analysis_read(u, "circuit_paths") : NULL;
-    done = c && tni_search_begin(&s, f);
+    bool done = c && tni_search_begin(&s, f);
     if (done) {
         out->frozen = f;
         out->target = *target;
@@ -410,11 +395,10 @@ void tn_circuit_paths_destroy(tn_circuit_paths *p)
 
 int64_t tn_circuit_path_name(const tn_circuit_paths *p, int64_t i, const char *const *names, char *dst, size_t bytes)
 {
-    const tn_circuit_node *node;
     tni_text t;
     if (!p || !p->frozen || i < 0 || i >= p->nodes || (!dst && bytes > 0)) return -1;
     t.dst = dst; t.room = bytes; t.length = 0;
-    node = &p->node[i];
+    const tn_circuit_node *node = &p->node[i];
     if (node->head == TN_CIRCUIT_SOURCE) {
         const int32_t id = p->frozen->id[node->position];
         if (node->block > 0) tni_text_print(&t, "%s", tni_source_name(p->frozen, node->block));

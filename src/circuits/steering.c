@@ -21,16 +21,14 @@ enum { TNI_STEERING_MOST = 16 };
 tn_circuit *tn_circuit_steer(tn_ctx *ctx, const tn_cp *cp, tn_tensor *s, tn_tensor **square)
 {
     const char *op = "circuit_steer";
-    tni_scope   scope;
     tn_tensor  *z[2], *left[2], *right[2], *y = NULL;
     tn_circuit *c = NULL;
-    int         k;
     if (square) *square = NULL;
     if (!ctx || !cp) return NULL;
     if (!tni_cp_is_bilinear(cp, op) || !tni_is_vector(ctx, s, cp->in[0] - cp->constant, op, "s")) return NULL;
-    scope = tni_scope_begin(ctx);
+    tni_scope scope = tni_scope_begin(ctx);
     s = tn_reshape_2d(tn_copy(ctx, s), 1, -1);
-    for (k = 0; k < 2 && s; k++) {                          /* P diag(W s) V + P diag(V s) W */
+    for (int k = 0; k < 2 && s; k++) {                      /* P diag(W s) V + P diag(V s) W */
         z[k] = tn_affine(ctx, s, tn_slice(cp->f[k], 1, 0, s->shape[1]), NULL);
         left[k] = z[k] ? tn_mul(ctx, cp->p, z[k]) : NULL;
         right[k] = tn_transpose(cp->f[1 - k], 0, 1);
@@ -77,20 +75,20 @@ static tn_tensor *tni_steering_encoder(tn_ctx *ctx, const tni_steering *t, int64
 static tn_tensor *tni_steering_hidden(tn_ctx *ctx, const tni_steering *t, tn_tensor *x, tn_tensor **c)
 {
     const int64_t K = t->orders;
-    tn_tensor    *of, *sum, *zero = tni_steering_copy(t, x, 0);
-    int64_t       e, i, j;
+    tn_tensor    *zero = tni_steering_copy(t, x, 0);
     if (!t->encoders || !zero) return NULL;
     zero = tn_full(ctx, zero->rank, zero->shape, 0);
-    for (i = 0; i <= K; i++) c[i] = tni_steering_encoder(ctx, t, 0, i);
-    for (e = 1; e < t->encoders->shape[2]; e++)
-        for (i = K; i >= 0; i--) {                          /* c[0..i] are still those of the encoders so far */
-            for (sum = NULL, j = 0; j <= i; j++) {
-                of = tn_mul(ctx, c[j], tni_steering_encoder(ctx, t, e, i - j));
+    for (int64_t i = 0; i <= K; i++) c[i] = tni_steering_encoder(ctx, t, 0, i);
+    for (int64_t e = 1; e < t->encoders->shape[2]; e++)
+        for (int64_t i = K; i >= 0; i--) {                  /* c[0..i] are still those of the encoders so far */
+            tn_tensor *sum = NULL;
+            for (int64_t j = 0; j <= i; j++) {
+                tn_tensor *of = tn_mul(ctx, c[j], tni_steering_encoder(ctx, t, e, i - j));
                 sum = sum ? tn_add(ctx, sum, of) : of;
             }
             c[i] = sum;
         }
-    for (i = 1; i <= K && zero; i++) {
+    for (int64_t i = 1; i <= K && zero; i++) {
         c[i] = tn_copy(ctx, c[i]);
         c[i] = c[i] ? tn_reshape(c[i], zero->rank, zero->shape) : NULL;
     }
@@ -104,11 +102,10 @@ static tn_tensor *tni_steering_hidden(tn_ctx *ctx, const tni_steering *t, tn_ten
 static tn_tensor *tni_steering_added(tn_ctx *ctx, const tni_steering *t, const char *name, tn_tensor *x, tn_tensor **c)
 {
     const int64_t K = t->orders;
-    tn_tensor    *base = tni_steering_copy(t, x, 0), *s;
-    int64_t       i;
-    s = base ? tn_tap_edit(ctx, (void *)(uintptr_t)&t->desc->edit, name, base) : NULL;
+    tn_tensor    *base = tni_steering_copy(t, x, 0);
+    tn_tensor    *s = base ? tn_tap_edit(ctx, (void *)(uintptr_t)&t->desc->edit, name, base) : NULL;
     s = s ? tn_sub(ctx, s, base) : NULL;
-    for (i = 0; i < K + 4 && s; i++) {
+    for (int64_t i = 0; i < K + 4 && s; i++) {
         c[i] = tni_steering_copy(t, x, i);
         if (i == 1 || i == K + 1 || i == K + 3) c[i] = tn_add(ctx, c[i], s);
     }
@@ -126,11 +123,10 @@ static tn_tensor *tni_steering_tap(tn_ctx *ctx, void *user, const char *name, tn
     const int64_t K = t->orders;
     tn_tensor    *c[TNI_STEERING_MOST + 4], *base = tni_steering_copy(t, x, 0);
     const bool    embed = strcmp(name, "embed") == 0;
-    int64_t       i;
     if (!base) return NULL;
     if (embed || tni_steering_held(name)) {
         tn_tensor *other = embed ? tn_full(ctx, base->rank, base->shape, 0) : base;
-        for (i = 0; i < K + 4; i++) c[i] = i == 0 || i == K + 3 ? base : other;
+        for (int64_t i = 0; i < K + 4; i++) c[i] = i == 0 || i == K + 3 ? base : other;
         x = other ? tni_steering_joined(ctx, t, c) : NULL;
     }
     if (x && tni_name_matches("*.mlp.hidden", name)) x = tni_steering_hidden(ctx, t, x, c);
@@ -143,7 +139,7 @@ static tn_tensor *tni_steering_tap(tn_ctx *ctx, void *user, const char *name, tn
 /* The logits before softcap, [B,T,vocab], with the edit or without it */
 static tn_tensor *tni_steering_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_circuit_steering_desc *d)
 {
-    tn_tensor *logits = NULL, *y;
+    tn_tensor *logits = NULL;
     tn_tap     taps[2];
     taps[0].points = m->desc.softcap > 0 ? "head" : "logits";
     taps[0].fn = tn_tap_read;
@@ -153,7 +149,7 @@ static tn_tensor *tni_steering_run(tn_ctx *ctx, const tn_transformer *m, tn_tens
         taps[1].points = d->point;
         taps[1].user = (void *)(uintptr_t)&d->edit;
     }
-    y = tn_transformer_run(ctx, m, ids, taps, d ? 2 : 1);
+    tn_tensor *y = tn_transformer_run(ctx, m, ids, taps, d ? 2 : 1);
     return y ? logits : NULL;
 }
 
@@ -163,16 +159,14 @@ static int64_t tni_steering_first(const tn_transformer *m, const char *point)
     static const char *const late[] = {".mlp.hidden", ".mlp.out", ".norm2_out", ".mlp", ""};
     const char   *rest = "";
     const int64_t l = tni_name_block(point, &rest);
-    size_t        i;
     if (l < 0) return tni_name_matches("norm*", point) ? m->desc.layers : 0;
-    for (i = 0; i < sizeof late / sizeof *late; i++) if (strcmp(rest, late[i]) == 0) return l + 1;
+    for (size_t i = 0; i < sizeof late / sizeof *late; i++) if (strcmp(rest, late[i]) == 0) return l + 1;
     return l;
 }
 
 static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_circuit_steering_desc *d)
 {
     const char *op = "circuit_steering";
-    int64_t     l;
     if (!tni_circuit_given(ctx, m, 0, op) || !tni_model_given(ctx, m, ids, "ids", op)) return false;
     if (!d || !d->point) tni_fail(ctx, TN_ERR_ARG, "%s: %s is NULL", op, d ? "point" : "the desc");
     else if (strchr(d->point, '*') || tni_steering_held(d->point) || strcmp(d->point, "head") == 0
@@ -184,7 +178,7 @@ static bool tni_steering_given(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
     else if (ids->shape[0] < 1 || ids->shape[1] < 1)
         tni_fail(ctx, TN_ERR_SHAPE, "%s: ids is %s, expected at least one text and one token", op, TNI_SHAPE(ids));
     else {
-        for (l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
+        for (int64_t l = tni_steering_first(m, d->point); l < m->desc.layers; l++) {
             const tn_mlp_kind kind = m->blocks[l].mlp.desc.kind;
             if (kind == TN_MLP_BILINEAR) continue;
             tni_fail(ctx, TN_ERR_ARG, "%s: the MLP of block %lld is %s, expected bilinear MLPs after the point: others are "
@@ -206,18 +200,16 @@ static bool tni_steering_parts(tn_ctx *ctx, const tni_steering *t, tn_tensor *y,
 {
     const int64_t K = t->orders;
     tn_tensor    *c[TNI_STEERING_MOST + 4] = {NULL}, *sum, *frozen, *zero = tni_steering_copy(t, y, K + 2);
-    int64_t       i;
-    double        size;
-    for (i = 1; i <= K + 1; i++) c[i] = tn_sub(ctx, tni_steering_copy(t, y, i), zero);
+    for (int64_t i = 1; i <= K + 1; i++) c[i] = tn_sub(ctx, tni_steering_copy(t, y, i), zero);
     c[0] = c[K + 1];
     c[1] = tn_sub(ctx, c[1], c[0]);
     frozen = sum = tn_sub(ctx, tni_steering_copy(t, y, K + 3), tni_steering_copy(t, y, 0));
-    for (i = 0; i <= K; i++) sum = tn_sub(ctx, sum, c[i]);
+    for (int64_t i = 0; i <= K; i++) sum = tn_sub(ctx, sum, c[i]);
     if (!sum || !(sum = tn_copy(ctx, sum))) return false;
     out->logits = tn_tensor_keep(tni_steering_copy(t, y, 0));
     out->frozen = tn_tensor_keep(frozen);
     out->parts = tn_tensor_keep(tn_stack(ctx, K + 1, c, 0));
-    size = tni_steering_norm(ctx, frozen);
+    double size = tni_steering_norm(ctx, frozen);
     out->rest = tni_steering_norm(ctx, sum);
     if (size > 0) out->rest /= size;
     return out->logits && out->frozen && out->parts;
@@ -226,16 +218,13 @@ static bool tni_steering_parts(tn_ctx *ctx, const tni_steering *t, tn_tensor *y,
 tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_circuit_steering_desc *desc,
                                  tn_circuit_steering *out)
 {
-    tni_scope    scope;
     tni_steering t;
-    tn_tensor   *c[TNI_STEERING_MOST + 4], *without, *with, *all;
+    tn_tensor   *c[TNI_STEERING_MOST + 4];
     tn_tap       tap;
-    int64_t      i;
-    bool         whole;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx || !tni_steering_given(ctx, m, ids, desc)) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
-    scope = tni_scope_begin(ctx);
+    tni_scope scope = tni_scope_begin(ctx);
     memset(&t, 0, sizeof t);
     t.desc = desc;
     t.orders = out->orders = desc->orders ? desc->orders : 2;
@@ -243,11 +232,11 @@ tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     tap.points = "*";
     tap.fn = tni_steering_tap;
     tap.user = &t;
-    without = tni_steering_run(ctx, m, ids, NULL);
-    with = without ? tni_steering_run(ctx, m, ids, desc) : NULL;
-    for (i = 0; i < t.orders + 4; i++) c[i] = ids;
-    all = with ? tni_steering_joined(ctx, &t, c) : NULL;
-    whole = all && tn_transformer_run(ctx, m, all, &tap, 1) && tni_steering_parts(ctx, &t, t.logits, out);
+    tn_tensor *without = tni_steering_run(ctx, m, ids, NULL);
+    tn_tensor *with = without ? tni_steering_run(ctx, m, ids, desc) : NULL;
+    for (int64_t i = 0; i < t.orders + 4; i++) c[i] = ids;
+    tn_tensor *all = with ? tni_steering_joined(ctx, &t, c) : NULL;
+    bool       whole = all && tn_transformer_run(ctx, m, all, &tap, 1) && tni_steering_parts(ctx, &t, t.logits, out);
     if (whole) out->measured = tn_tensor_keep(tn_sub(ctx, with, without));
     whole = whole && out->measured && tn_ctx_sync(ctx) == TN_OK;
     tni_scope_end(ctx, scope);
@@ -268,13 +257,11 @@ void tn_circuit_steering_destroy(tn_circuit_steering *o)
 /* The MLP of a block, from tokens to logits if these are asked for */
 static tn_cp *tni_align_mlp(tn_ctx *ctx, const tn_transformer *m, int64_t block, bool tokens)
 {
-    tn_cp    *cp = tn_circuit_mlp(ctx, m, block);
-    tn_tensor *x, *u;
-    tni_scope scope;
+    tn_cp *cp = tn_circuit_mlp(ctx, m, block);
     if (!cp || !tokens) return cp;
-    scope = tni_scope_begin(ctx);
-    x = tni_circuit_tokens(ctx, m, block);
-    u = tn_circuit_unembedding(ctx, m);
+    tni_scope  scope = tni_scope_begin(ctx);
+    tn_tensor *x = tni_circuit_tokens(ctx, m, block);
+    tn_tensor *u = tn_circuit_unembedding(ctx, m);
     cp = tni_cp_next(cp, x && u ? tn_cp_fold_in(cp, tn_transpose(x, 0, 1), NULL) : NULL);
     if (cp) cp = tni_cp_next(cp, tn_cp_fold_out(cp, u, NULL));
     tni_scope_end(ctx, scope);
@@ -285,17 +272,14 @@ static tn_cp *tni_align_mlp(tn_ctx *ctx, const tn_transformer *m, int64_t block,
 static tn_cp *tni_align_ov(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t head, bool tokens)
 {
     tn_circuit_desc d;
-    tn_circuit     *c;
-    tn_tensor      *f;
-    tn_cp          *cp;
     memset(&d, 0, sizeof d);
     d.block = block;
     d.head = head;
     d.tokens = tokens;
     d.factor = 1;                                           /* has no influence on a cosine */
-    c = tn_circuit_ov(ctx, m, &d);
-    f = c ? tn_transpose(c->right[0], 0, 1) : NULL;
-    cp = f ? tn_cp_create(ctx, 1, c->left[0], &f, TN_CP_INPUT_PLAIN) : NULL;
+    tn_circuit *c = tn_circuit_ov(ctx, m, &d);
+    tn_tensor  *f = c ? tn_transpose(c->right[0], 0, 1) : NULL;
+    tn_cp      *cp = f ? tn_cp_create(ctx, 1, c->left[0], &f, TN_CP_INPUT_PLAIN) : NULL;
     tn_circuit_destroy(c);
     return cp;
 }
@@ -304,13 +288,11 @@ static bool tni_align_heads(tn_ctx *ctx, const tn_transformer *a, const tn_trans
                             double *cosine)
 {
     const int64_t Ha = a->desc.heads, Hb = b->desc.heads;
-    int64_t       i, j;
-    tn_cp        *x, *y;
     bool          whole = true;
-    for (i = 0; i < Ha && whole; i++) {
-        x = tni_align_ov(ctx, a, block, i, tokens);
-        for (j = 0; j < Hb && whole; j++) {
-            y = x ? tni_align_ov(ctx, b, block, j, tokens) : NULL;
+    for (int64_t i = 0; i < Ha && whole; i++) {
+        tn_cp *x = tni_align_ov(ctx, a, block, i, tokens);
+        for (int64_t j = 0; j < Hb && whole; j++) {
+            tn_cp *y = x ? tni_align_ov(ctx, b, block, j, tokens) : NULL;
             whole = y && tn_cp_cosine(x, y, &cosine[i * Hb + j]) == TN_OK;
             tn_cp_destroy(y);
         }
@@ -323,21 +305,19 @@ tn_status tn_circuit_align(tn_ctx *ctx, const tn_transformer *a, const tn_transf
                            tn_circuit_alignment *out)
 {
     const char *op = "circuit_align";
-    int64_t     shape[2];
     double     *cosine;
     tn_cp      *unaligned = NULL;
-    bool        whole;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!tni_circuit_given(ctx, a, block, op) || !tni_circuit_given(ctx, b, block, op))
         return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
-    shape[0] = a->desc.heads; shape[1] = b->desc.heads;
+    int64_t shape[2] = {a->desc.heads, b->desc.heads};
     if (!(cosine = tni_alloc_f64(ctx, shape[0], shape[1], op))) return TN_ERR_MEMORY;
     out->a = tni_align_mlp(ctx, a, block, tokens);
     if (out->a) unaligned = tni_align_mlp(ctx, b, block, tokens);
-    whole = unaligned && tn_cp_align(out->a, unaligned, &out->b, &out->cosines) == TN_OK
-            && tn_cp_cosine(out->a, out->b, &out->cosine) == TN_OK && tni_align_heads(ctx, a, b, block, tokens, cosine)
-            && (out->heads = tni_owned_from(ctx, 2, shape, cosine)) != NULL;
+    bool whole = unaligned && tn_cp_align(out->a, unaligned, &out->b, &out->cosines) == TN_OK
+                 && tn_cp_cosine(out->a, out->b, &out->cosine) == TN_OK && tni_align_heads(ctx, a, b, block, tokens, cosine)
+                 && (out->heads = tni_owned_from(ctx, 2, shape, cosine)) != NULL;
     tn_cp_destroy(unaligned);
     tni_free_f64(ctx, cosine, shape[0], shape[1]);
     if (whole) return TN_OK;

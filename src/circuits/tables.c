@@ -15,12 +15,11 @@
    a block needs meanwhile, some times vocab hidden units, is released before the next one. */
 static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_t blocks, int64_t position)
 {
-    tn_tensor *x0 = tni_circuit_stream(ctx, m, position), *x = x0 ? tn_tensor_keep(x0) : NULL, *y;
-    int64_t    l;
-    for (l = 0; l < blocks && x; l++) {
+    tn_tensor *x0 = tni_circuit_stream(ctx, m, position), *x = x0 ? tn_tensor_keep(x0) : NULL;
+    for (int64_t l = 0; l < blocks && x; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         const tni_scope scope = tni_scope_begin(ctx);
-        y = b->lambdas ? tni_model_mix(ctx, b->lambdas, x, x0) : x;
+        tn_tensor                  *y = b->lambdas ? tni_model_mix(ctx, b->lambdas, x, x0) : x;
         y = tni_model_after(ctx, m, b, y, b->attn.ob ? b->attn.ob : tn_full(ctx, 1, &m->desc.dim, 0), NULL, NULL, NULL);
         if (y) y = tn_tensor_keep(y);
         tni_scope_end(ctx, scope);
@@ -32,8 +31,7 @@ static tn_tensor *tni_circuit_alone(tn_ctx *ctx, const tn_transformer *m, int64_
 
 tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blocks, int64_t position)
 {
-    tni_scope   scope;
-    tn_tensor  *stream, *x, *head;
+    tn_tensor  *stream, *x;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, 0, "circuit_bigrams")) return NULL;
     if (blocks < 0 || blocks > m->desc.layers || position < 0 || position > INT32_MAX) {
@@ -41,11 +39,11 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
                  (long long)blocks, (long long)position, (long long)m->desc.layers, INT32_MAX);
         return NULL;
     }
-    scope = tni_scope_begin(ctx);
+    tni_scope scope = tni_scope_begin(ctx);
     x = stream = tni_circuit_alone(ctx, m, blocks, position);
     if (x && m->desc.place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
     x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
-    head = m->head.w;
+    tn_tensor *head = m->head.w;
     if (x) c = tn_circuit_create(ctx, 1, &x, &head);
     tni_scope_end(ctx, scope);
     tn_tensor_destroy(stream);
@@ -63,15 +61,14 @@ static bool tni_circuit_vectors(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *x
 
 tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *u, tn_tensor *x, tn_tensor *y)
 {
-    tni_scope   scope;
-    tn_tensor  *q, *left;
+    tn_tensor  *q;
     tn_circuit *c = NULL;
     if (!ctx || !cp || !u) return NULL;
     if (x && !tni_circuit_vectors(ctx, cp, x, "x")) return NULL;
     if (y && !tni_circuit_vectors(ctx, cp, y, "y")) return NULL;
     if (!(q = tn_cp_interaction(cp, u))) return NULL;
-    scope = tni_scope_begin(ctx);
-    left = x ? tn_matmul(ctx, x, q) : q;
+    tni_scope  scope = tni_scope_begin(ctx);
+    tn_tensor *left = x ? tn_matmul(ctx, x, q) : q;
     if (!y) y = tn_eye(ctx, q->shape[0]);
     if (left && y) c = tn_circuit_create(ctx, 1, &left, &y);
     tni_scope_end(ctx, scope);
@@ -91,8 +88,6 @@ TNI_FN tn_tensor *tni_circuit_tokens(tn_ctx *ctx, const tn_transformer *m, int64
 
 tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t out)
 {
-    tni_scope   scope;
-    tn_tensor  *x, *u;
     tn_cp      *cp;
     tn_circuit *c = NULL;
     if (!tni_circuit_given(ctx, m, block, "circuit_pairs")) return NULL;
@@ -104,10 +99,10 @@ tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *m, int64_t block
     if (tni_circuit_refused(ctx, "circuit_pairs", m->blocks[block].lambdas != NULL, "x0_residual",
                             "tokens reach the MLP in several ways")
         || !(cp = tn_circuit_mlp(ctx, m, block))) return NULL;
-    scope = tni_scope_begin(ctx);
-    x = tni_circuit_tokens(ctx, m, block);
+    tni_scope  scope = tni_scope_begin(ctx);
+    tn_tensor *x = tni_circuit_tokens(ctx, m, block);
     if (x && cp->constant) x = tn_append_one(ctx, x);
-    u = tn_circuit_unembedding(ctx, m);
+    tn_tensor *u = tn_circuit_unembedding(ctx, m);
     u = u ? tn_slice(u, 0, out, out + 1) : NULL;
     u = u ? tn_reshape(u, 1, &m->desc.dim) : NULL;
     if (x && u) c = tn_circuit_interactions(ctx, cp, u, x, x);
@@ -120,12 +115,10 @@ tn_circuit *tn_circuit_select(const tn_circuit *c, tn_tensor *rows, tn_tensor *c
 {
     tn_tensor  *l[2], *r[2];
     tn_circuit *to = NULL;
-    tni_scope   scope;
-    int         s;
     bool        whole = true;
     if (!c) return NULL;
-    scope = tni_scope_begin(c->ctx);
-    for (s = 0; s < c->sets && whole; s++) {
+    tni_scope scope = tni_scope_begin(c->ctx);
+    for (int s = 0; s < c->sets && whole; s++) {
         l[s] = rows ? tn_embed(c->ctx, c->left[s], rows) : c->left[s];
         r[s] = columns ? tn_embed(c->ctx, c->right[s], columns) : c->right[s];
         whole = l[s] && r[s];
@@ -151,11 +144,10 @@ static tn_tensor *tni_circuit_mean(const tn_circuit *c, tn_tensor *const *a, tn_
 
 tn_status tn_circuit_means(const tn_circuit *c, tn_tensor **columns, tn_tensor **rows)
 {
-    tni_scope scope;
     if (columns) *columns = NULL;
     if (rows) *rows = NULL;
     if (!c) return TN_ERR_ARG;
-    scope = tni_scope_begin(c->ctx);
+    tni_scope scope = tni_scope_begin(c->ctx);
     if (columns) *columns = tni_circuit_mean(c, c->left, c->right);
     if (rows) *rows = tni_circuit_mean(c, c->right, c->left);
     tni_scope_end(c->ctx, scope);
@@ -178,9 +170,8 @@ static tn_status tni_circuit_offer(void *user, int64_t first, int64_t count, con
 {
     tni_circuit_search *t = (tni_circuit_search *)user;
     const int64_t       n = t->c->columns;
-    int64_t             i, j;
-    for (i = 0; i < count; i++)
-        for (j = t->desc.pairs ? first + i : 0; j < n; j++) {
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t j = t->desc.pairs ? first + i : 0; j < n; j++) {
             const double x = t->desc.pairs && j > first + i ? 2 * v[i * n + j] : v[i * n + j];
             t->squares += x * x;
             tni_heap_offer(&t->best, x, (first + i) * n + j);
@@ -195,8 +186,7 @@ static tn_status tni_circuit_offer_all(void *user, int64_t first, int64_t count,
 {
     tni_circuit_searches *t = (tni_circuit_searches *)user;
     tn_status s = TN_OK;
-    int       k;
-    for (k = 0; k < t->count && s == TN_OK; k++) s = tni_circuit_offer(&t->list[k], first, count, v);
+    for (int k = 0; k < t->count && s == TN_OK; k++) s = tni_circuit_offer(&t->list[k], first, count, v);
     return s;
 }
 
@@ -206,9 +196,8 @@ static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *ou
     const int64_t n = t->best.held, shape[2] = {n, 2};
     double       *v = (double *)tni_array(ctx, n, sizeof *v, "circuit_top");
     int32_t      *index = (int32_t *)tni_array(ctx, tni_area(2, n), sizeof *index, "circuit_top");
-    int64_t       i;
     tn_status     s = v && index ? TN_OK : TN_ERR_MEMORY;
-    for (i = 0; i < n && s == TN_OK; i++) {
+    for (int64_t i = 0; i < n && s == TN_OK; i++) {
         v[i] = t->best.found[i].value;
         index[2 * i] = (int32_t)(t->best.found[i].at / t->c->columns);
         index[2 * i + 1] = (int32_t)(t->best.found[i].at % t->c->columns);
@@ -221,7 +210,7 @@ static tn_status tni_circuit_found(tni_circuit_search *t, tn_circuit_entries *ou
     if (!out->values || !out->share || !out->index) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_write(out->values, TN_F64, v, n);
     if (s == TN_OK) s = tn_write(out->index, TN_I32, index, 2 * n);
-    for (i = 0; i < n && s == TN_OK; i++) v[i] = t->squares > 0 ? v[i] * v[i] / t->squares : 0;
+    for (int64_t i = 0; i < n && s == TN_OK; i++) v[i] = t->squares > 0 ? v[i] * v[i] / t->squares : 0;
     if (s == TN_OK) s = tn_write(out->share, TN_F64, v, n);
     tni_free(ctx, v, (size_t)n * sizeof *v);
     tni_free(ctx, index, (size_t)(2 * n) * sizeof *index);
@@ -246,20 +235,19 @@ tn_status tn_circuit_tops(const tn_circuit *c, int count, const tn_circuit_top_d
 {
     tni_circuit_searches t;
     tn_status            s = TN_OK;
-    int                  k;
     if (out && count > 0) memset(out, 0, (size_t)count * sizeof *out);
     if (!c || !out) return TN_ERR_ARG;
     if (count < 1 || count > TNI_CIRCUIT_LISTS)
         return tni_fail(c->ctx, TN_ERR_ARG, "circuit_tops: count is %d, expected 1 to %d", count, TNI_CIRCUIT_LISTS);
     memset(&t, 0, sizeof t);
     t.count = count;
-    for (k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], c, desc ? &desc[k] : NULL);
+    for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], c, desc ? &desc[k] : NULL);
     if (s == TN_OK) s = tni_circuit_each(c, "circuit_top", tni_circuit_offer_all, &t);
-    for (k = 0; k < count && s == TN_OK; k++) {
+    for (int k = 0; k < count && s == TN_OK; k++) {
         tni_heap_sort(&t.list[k].best);
         s = tni_circuit_found(&t.list[k], &out[k]);
     }
-    for (k = 0; k < count; k++) {
+    for (int k = 0; k < count; k++) {
         if (t.list[k].best.found) tni_heap_end(c->ctx, &t.list[k].best);
         if (s != TN_OK) tn_circuit_entries_destroy(&out[k]);
     }
@@ -292,11 +280,10 @@ typedef struct tni_circuit_rows_top {
 static tn_status tni_circuit_select_rows(void *user, int64_t first, int64_t count, const double *v)
 {
     tni_circuit_rows_top *t = (tni_circuit_rows_top *)user;
-    int64_t   i, j;
-    for (i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         const double *row = v + i * t->c->columns;
         tni_heap_select(&t->best, row, t->c->columns, t->top);
-        for (j = 0; j < t->top; j++) {
+        for (int64_t j = 0; j < t->top; j++) {
             t->v[(first + i) * t->top + j] = t->best.found[j].value;
             t->id[(first + i) * t->top + j] = (int32_t)t->best.found[j].at;
         }
@@ -307,9 +294,6 @@ static tn_status tni_circuit_select_rows(void *user, int64_t first, int64_t coun
 tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, tn_tensor **values, tn_tensor **ids)
 {
     tni_circuit_rows_top t;
-    int64_t   shape[2], n;
-    bool      whole;
-    tn_status s;
     if (values) *values = NULL;
     if (ids) *ids = NULL;
     if (!c || !values || !ids) return TN_ERR_ARG;
@@ -318,12 +302,12 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
                         (long long)top, (int)order, (long long)c->columns);
     memset(&t, 0, sizeof t);
     t.c = c; t.top = top;
-    shape[0] = c->rows; shape[1] = top;
-    n = c->rows * top;
-    whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
+    int64_t shape[2] = {c->rows, top};
+    int64_t n = c->rows * top;
+    bool    whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
     t.v = tni_room_f64(c->ctx, n, 1, "circuit_top_rows");
     t.id = t.v ? (int32_t *)tni_array(c->ctx, n, sizeof *t.id, "circuit_top_rows") : NULL;
-    s = whole && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
+    tn_status s = whole && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
     if (s == TN_OK) *values = tn_tensor_create(c->ctx, TN_REAL, 2, shape);
     if (s == TN_OK) *ids = tn_tensor_create(c->ctx, TN_I32, 2, shape);
     if (s == TN_OK && (!*values || !*ids)) s = TN_ERR_MEMORY;

@@ -55,13 +55,9 @@ static tn_status tni_link_meet(tni_link *l, tni_collective what, int64_t n, tn_d
 {
     static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
     const tn_comm *k = l->comm;
-    int64_t        own[4], other[4];
-    int            step;
-    own[0] = what;
-    own[1] = n;
-    own[2] = dtype;
-    own[3] = root;
-    for (step = 1; step < k->size; step++) {
+    int64_t        other[4];
+    int64_t        own[4] = {what, n, dtype, root};
+    for (int step = 1; step < k->size; step++) {
         const int to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
         tn_status s = k->exchange(k->state, to, own, sizeof own, from, other, sizeof other, l->why);
         if (s != TN_OK) return s;
@@ -89,21 +85,20 @@ TNI_FN tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t
 static void tni_comm_add(const tn_comm *k, char *own, const char *rows, size_t pitch, int64_t n, tn_dtype dtype)
 {
     enum { FEW = 256 };
-    double  sum[FEW];
-    int64_t first, i;
-    int     r;
-    for (first = 0; first < n; first += FEW) {
+    double sum[FEW];
+    for (int64_t first = 0; first < n; first += FEW) {
         const int64_t m = tni_min(FEW, n - first);
         memset(sum, 0, sizeof sum);
-        for (r = 0; r < k->size; r++) {
+        for (int r = 0; r < k->size; r++) {
             const char *row = r == k->rank ? own : rows + (size_t)r * pitch;
-            if (dtype == TN_F32) for (i = 0; i < m; i++) sum[i] += (double)((const float *)(const void *)row)[first + i];
-            else if (dtype == TN_F64) for (i = 0; i < m; i++) sum[i] += ((const double *)(const void *)row)[first + i];
-            else for (i = 0; i < m; i++) sum[i] += (double)((const int32_t *)(const void *)row)[first + i];
+            if (dtype == TN_F32) for (int64_t i = 0; i < m; i++) sum[i] += (double)((const float *)(const void *)row)[first + i];
+            else if (dtype == TN_F64) for (int64_t i = 0; i < m; i++) sum[i] += ((const double *)(const void *)row)[first + i];
+            else for (int64_t i = 0; i < m; i++) sum[i] += (double)((const int32_t *)(const void *)row)[first + i];
         }
-        if (dtype == TN_F32) for (i = 0; i < m; i++) ((float *)(void *)own)[first + i] = (float)sum[i];
-        else if (dtype == TN_F64) for (i = 0; i < m; i++) ((double *)(void *)own)[first + i] = sum[i];
-        else for (i = 0; i < m; i++) ((int32_t *)(void *)own)[first + i] = fabs(sum[i]) <= INT32_MAX ? (int32_t)sum[i] : INT32_MIN;
+        if (dtype == TN_F32) for (int64_t i = 0; i < m; i++) ((float *)(void *)own)[first + i] = (float)sum[i];
+        else if (dtype == TN_F64) for (int64_t i = 0; i < m; i++) ((double *)(void *)own)[first + i] = sum[i];
+        else for (int64_t i = 0; i < m; i++)
+            ((int32_t *)(void *)own)[first + i] = fabs(sum[i]) <= INT32_MAX ? (int32_t)sum[i] : INT32_MIN;
     }
 }
 
@@ -118,12 +113,10 @@ static tn_status tni_link_reduce(tni_link *l, char *data, int64_t n, tn_dtype dt
     const int64_t  each = (n + k->size - 1) / k->size, most = tni_comm_piece(k, n);
     const size_t   pitch = (size_t)most * size;
     char          *rows = (char *)l->room;
-    int64_t        at;
-    int            step;
     tn_status      s = TN_OK;
-    for (at = 0; at < each && s == TN_OK; at += most) {
+    for (int64_t at = 0; at < each && s == TN_OK; at += most) {
         const tni_span own = tni_comm_span(n, k->size, k->rank, at, most);
-        for (step = 1; step < k->size && s == TN_OK; step++) {
+        for (int step = 1; step < k->size && s == TN_OK; step++) {
             const int      to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
             const tni_span out = tni_comm_span(n, k->size, to, at, most);
             s = tni_link_exchange(l, to, data + (size_t)out.begin * size, (size_t)out.count * size, from,
@@ -138,9 +131,8 @@ static tn_status tni_link_gather(tni_link *l, char *data, int64_t n, size_t size
 {
     const tn_comm *k = l->comm;
     const tni_span own = tni_comm_span(n, k->size, k->rank, 0, n);
-    int            step;
     tn_status      s = TN_OK;
-    for (step = 1; step < k->size && s == TN_OK; step++) {
+    for (int step = 1; step < k->size && s == TN_OK; step++) {
         const int      to = (k->rank + step) % k->size, from = (k->rank + k->size - step) % k->size;
         const tni_span in = tni_comm_span(n, k->size, from, 0, n);
         s = tni_link_exchange(l, to, data + (size_t)own.begin * size, (size_t)own.count * size, from,
@@ -154,9 +146,8 @@ static tn_status tni_link_spread(tni_link *l, char *data, size_t bytes, int root
 {
     const tn_comm *k = l->comm;
     const int      place = (k->rank + k->size - root) % k->size;
-    int            have;
     tn_status      s = TN_OK;
-    for (have = 1; have < k->size && s == TN_OK; have *= 2) {
+    for (int have = 1; have < k->size && s == TN_OK; have *= 2) {
         if (place < have && place + have < k->size)
             s = tni_link_exchange(l, (k->rank + have) % k->size, data, bytes, -1, NULL, 0);
         else if (place >= have && place < 2 * have)
@@ -221,13 +212,11 @@ static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, i
 {
     const size_t   needs = tni_comm_needs(ctx->link.comm, what, n, dtype);
     const int32_t *sum = (const int32_t *)data;
-    tni_span       own;
-    tn_status      s;
     if (needs > 0 && !tni_comm_room(ctx, needs)) return TN_ERR_MEMORY;
-    s = tni_link_run(&ctx->link, what, data, n, dtype, root);
+    tn_status s = tni_link_run(&ctx->link, what, data, n, dtype, root);
     if (s != TN_OK) return tni_comm_failed(ctx, s);
     if (needs == 0 || dtype != TN_I32) return s;
-    own = tni_comm_span(n, ctx->link.comm->size, ctx->rank, 0, n);      /* the sums that are here */
+    tni_span own = tni_comm_span(n, ctx->link.comm->size, ctx->rank, 0, n); /* the sums that are here */
     if (what == TNI_ALL_REDUCE) own.begin = 0, own.count = n;
     for (; own.count > 0; own.begin++, own.count--)
         if (sum[own.begin] == INT32_MIN)
@@ -240,7 +229,6 @@ static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, i
 TNI_FN tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
     const size_t bytes = (size_t)n * tni_dtype_size(dtype);
-    void        *host;
     tn_status    s;
     if (!tni_comm(ctx) || n == 0) return TN_OK;
     if (!tni_uncaptured(ctx, "processes communicate") || !tni_not_aside(ctx, "comm")) return TN_ERR_ARG;
@@ -251,7 +239,7 @@ TNI_FN tn_status tni_comm_run(tn_ctx *ctx, tni_collective what, void *data, int6
         if (s != TN_OK) return tni_fail(ctx, s, "comm: backend %s: %s", ctx->backend->name, why);
         return tni_comm_direct(ctx, what, data, n, dtype, root);
     }
-    host = tni_alloc(ctx, bytes, "comm");
+    void *host = tni_alloc(ctx, bytes, "comm");
     s = host ? tni_to_host(ctx, host, data, bytes) : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_comm_direct(ctx, what, host, n, dtype, root);
     if (s == TN_OK) s = tni_to_device(ctx, data, host, bytes);

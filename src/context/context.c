@@ -17,9 +17,8 @@ static const char *const tni_simd_names[] = {"best", "plain", "avx2", "avx512", 
 static tn_status tni_simd_from_environment(tn_simd *simd, char why[TN_WHY])
 {
     const char *wanted = *simd == TN_SIMD_BEST ? getenv("TN_SIMD") : NULL;
-    int i;
     if (!wanted || !*wanted) return TN_OK;
-    for (i = 1; i < 5; i++)
+    for (int i = 1; i < 5; i++)
         if (strcmp(wanted, tni_simd_names[i]) == 0) { *simd = (tn_simd)i; return TN_OK; }
     tni_print(why, TN_WHY, "ctx_create: the environment variable TN_SIMD is \"%s\", expected plain, avx2, avx512 or neon",
               wanted);
@@ -184,7 +183,6 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
 {
     char      room[TN_WHY];
     tn_desc   d = tni_desc_defaults(given);
-    tn_ctx   *ctx;
     tn_status s;
     if (!why) why = room;
     why[0] = 0;
@@ -192,7 +190,7 @@ tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
     *out = NULL;
     if ((s = tni_desc_check(&d, why)) != TN_OK || (s = tni_simd_from_environment(&d.simd, why)) != TN_OK) return s;
     d.simd = tni_cpu_simd(d.simd);
-    ctx = (tn_ctx *)d.allocator.alloc(sizeof *ctx, d.allocator.user);
+    tn_ctx *ctx = (tn_ctx *)d.allocator.alloc(sizeof *ctx, d.allocator.user);
     if (!ctx) {
         tni_print(why, TN_WHY, "ctx_create: no memory for %zu bytes", sizeof *ctx);
         return TN_ERR_MEMORY;

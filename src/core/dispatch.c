@@ -9,8 +9,7 @@
 /* Adds the owned tensors among a call's operands to the graph's list. */
 static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
 {
-    int i;
-    for (i = 0; i < call->n_in + call->n_out; i++) {
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
         const char *p = (const char *)(i < call->n_in ? call->in[i].data : call->out[i - call->n_in].data);
         tn_tensor  *t = p ? ctx->owned_tensors : NULL;
         while (t && !(p >= (const char *)t->data && p < (const char *)t->data + (t->bytes ? t->bytes : 1))) t = t->next;
@@ -21,9 +20,8 @@ static void tni_graph_notes(tn_ctx *ctx, const tn_call *call)
 /* Makes all graphs that use a tensor (NULL: all graphs) invalid. */
 TNI_FN void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
 {
-    tn_graph *g;
-    int64_t   i;
-    for (g = ctx->graphs; g; g = g->next) {
+    int64_t i;
+    for (tn_graph *g = ctx->graphs; g; g = g->next) {
         for (i = 0; used && i < g->used_count && g->used[i].tensor != used; i++) {}
         if (g->lost[0] || (used && i == g->used_count)) continue;
         if (used) tni_print(g->lost, sizeof g->lost, "a tensor %s that the graph uses %s", TNI_SHAPE(used), why);
@@ -39,12 +37,11 @@ TNI_FN void tni_graphs_lose(tn_ctx *ctx, const tn_tensor *used, const char *why)
 
 static bool tni_nodes_read(const tni_node *n, const tn_tensor *t)
 {
-    int64_t i;
     for (; n; n = n->before) {
         if (tni_root(n->out) == tni_root(t)) return true;
-        for (i = 0; i < 3; i++) if (n->in[i] && tni_root(n->in[i]) == tni_root(t)) return true;
-        for (i = 0; i < 2; i++) if (n->saved[i] && tni_root(n->saved[i]) == tni_root(t)) return true;
-        for (i = 0; i < n->n_list; i++) if (tni_root(n->list[i]) == tni_root(t)) return true;
+        for (int64_t i = 0; i < 3; i++) if (n->in[i] && tni_root(n->in[i]) == tni_root(t)) return true;
+        for (int64_t i = 0; i < 2; i++) if (n->saved[i] && tni_root(n->saved[i]) == tni_root(t)) return true;
+        for (int64_t i = 0; i < n->n_list; i++) if (tni_root(n->list[i]) == tni_root(t)) return true;
         if (n->with && (tni_root(t)->flags & TNI_OWNED)) return true;       /* fn may read any of them */
     }
     return false;
@@ -79,10 +76,9 @@ uint64_t tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k)
 TNI_FN void tni_view_span(const tn_view *v, char **low, size_t *bytes)
 {
     int64_t first = 0, last = 0;
-    int     i;
     *bytes = 0;
     *low = (char *)v->data;
-    for (i = 0; i < v->rank; i++) {
+    for (int i = 0; i < v->rank; i++) {
         if (v->shape[i] == 0) return;
         if (v->strides[i] < 0) first += (v->shape[i] - 1) * v->strides[i];
         else last += (v->shape[i] - 1) * v->strides[i];
@@ -118,18 +114,16 @@ TNI_FN tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 
 TNI_FN tn_status tni_to_device(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
-    tn_status s;
     if (!tni_uncaptured(ctx, "host memory is copied") || !TNI_ENTER(ctx, "upload")) return TN_ERR_ARG;
-    s = ctx->backend->upload(ctx->state, dst, src, bytes);
+    tn_status s = ctx->backend->upload(ctx->state, dst, src, bytes);
     TNI_LEAVE(ctx);
     return s;
 }
 
 TNI_FN tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t bytes)
 {
-    tn_status s;
     if (!tni_uncaptured(ctx, "device memory is read") || !TNI_ENTER(ctx, "download")) return TN_ERR_ARG;
-    s = ctx->backend->download(ctx->state, dst, src, bytes);
+    tn_status s = ctx->backend->download(ctx->state, dst, src, bytes);
     TNI_LEAVE(ctx);
     return s;
 }
@@ -140,15 +134,14 @@ typedef struct tni_lent { char *low; size_t bytes; void *host; bool shared; } tn
 /* Extends overlapping spans to their union. */
 static void tni_lent_join(tni_lent *l, int n)
 {
-    int  i, k;
+    int  i;
     bool again = true;
     while (again)
         for (again = false, i = 0; i < n; i++)
-            for (k = 0; k < i; k++) {
-                char *low = l[k].low < l[i].low ? l[k].low : l[i].low, *end, *other;
+            for (int k = 0; k < i; k++) {
+                char *low = l[k].low < l[i].low ? l[k].low : l[i].low;
                 if (l[k].bytes == 0 || l[i].bytes == 0) continue;        /* absent, or without elements */
-                end = l[k].low + l[k].bytes;
-                other = l[i].low + l[i].bytes;
+                char *end = l[k].low + l[k].bytes, *other = l[i].low + l[i].bytes;
                 if (l[i].low >= end || l[k].low >= other || (l[i].low == l[k].low && end == other)) continue;
                 l[i].low = l[k].low = low;
                 l[i].bytes = l[k].bytes = (size_t)((end > other ? end : other) - low);
@@ -160,9 +153,8 @@ static void tni_lent_join(tni_lent *l, int n)
 static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
 {
     tn_status s = TN_OK;
-    int       k;
     if (!v->data) return TN_OK;
-    for (k = 0; k < i && !l[i].shared; k++)
+    for (int k = 0; k < i && !l[i].shared; k++)
         if (l[k].host && l[i].bytes > 0 && l[k].low == l[i].low && l[k].bytes == l[i].bytes) {
             l[i].host = l[k].host;
             l[i].shared = true;
@@ -181,7 +173,7 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
 {
     tn_call   host = *call;
     tni_lent  l[TN_CALL_IN + TN_CALL_OUT];
-    int       i, k, n = call->n_in + call->n_out;
+    int       k, n = call->n_in + call->n_out;
     tn_status s = TN_OK;
     if (ctx->capture)
         return tni_fail(ctx, TN_ERR_ARG, "graph: %s runs on the host, expected a kernel of backend %s",
@@ -191,19 +183,19 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
                 ctx->backend->name);
     ctx->fallback_said[call->kernel] = true;
     memset(l, 0, sizeof l);
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         const tn_view *v = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
         if (v->data) tni_view_span(v, &l[i].low, &l[i].bytes);
     }
     tni_lent_join(l, n);
-    for (i = 0; i < n && s == TN_OK; i++)
+    for (int i = 0; i < n && s == TN_OK; i++)
         s = tni_lent_get(ctx, l, i, i < call->n_in ? &host.in[i] : &host.out[i - call->n_in]);
     if (s == TN_OK) s = ctx->reference(NULL, &host);
-    for (i = call->n_in; i < n && s == TN_OK; i++) {
+    for (int i = call->n_in; i < n && s == TN_OK; i++) {
         for (k = call->n_in; k < i && l[k].host != l[i].host; k++) {}
         if (k == i && l[i].host) s = tni_to_device(ctx, l[i].low, l[i].host, l[i].bytes);
     }
-    for (i = 0; i < n; i++) if (!l[i].shared) tni_free(ctx, l[i].host, l[i].bytes);
+    for (int i = 0; i < n; i++) if (!l[i].shared) tni_free(ctx, l[i].host, l[i].bytes);
     return s;
 }
 
@@ -225,10 +217,9 @@ static tn_status tni_run_plainly(tn_ctx *ctx, const tn_call *call)
 TNI_FN bool tni_call_has_bf16(const tn_call *c)
 {
     bool has = false;
-    int  i;
     if (c->kernel == TN_KERNEL_COPY || c->kernel == TN_KERNEL_FILL) return false;
-    for (i = 0; i < c->n_in; i++) has = has || tni_is_bf16(&c->in[i]);
-    for (i = 0; i < c->n_out; i++) has = has || tni_is_bf16(&c->out[i]);
+    for (int i = 0; i < c->n_in; i++) has = has || tni_is_bf16(&c->in[i]);
+    for (int i = 0; i < c->n_out; i++) has = has || tni_is_bf16(&c->out[i]);
     return has;
 }
 
@@ -249,8 +240,7 @@ TNI_FN bool tni_call_adds(const tn_call *c, int k)
 /* The elements of a view without repeats: a broadcast axis has extent 1. */
 static tn_view tni_folded_view(tn_view v)
 {
-    int i;
-    for (i = 0; i < v.rank; i++) if (v.strides[i] == 0) v.shape[i] = tni_min(v.shape[i], 1);
+    for (int i = 0; i < v.rank; i++) if (v.strides[i] == 0) v.shape[i] = tni_min(v.shape[i], 1);
     return v;
 }
 
@@ -261,9 +251,9 @@ static void tni_packed_strides(tn_view *v)
     const tn_view from = tni_folded_view(*v);
     bool    done[TN_MAX_RANK] = {false};
     int64_t stride = 1;
-    int     i, k, next;
-    for (k = 0; k < from.rank; k++) {
-        for (i = from.rank - 1, next = -1; i >= 0; i--) {
+    for (int k = 0; k < from.rank; k++) {
+        int next = -1;
+        for (int i = from.rank - 1; i >= 0; i--) {
             if (done[i] || from.strides[i] == 0) continue;
             if (next < 0 || tni_abs(from.strides[i]) < tni_abs(from.strides[next])) next = i;
         }
@@ -309,11 +299,10 @@ static tn_status tni_run_widened(tn_ctx *ctx, const tn_call *call)
     const size_t at = data->at, used = data->used;
     tn_call      wide = *call;
     tn_status    s = TN_OK;
-    int          i;
-    for (i = 0; i < call->n_in && s == TN_OK; i++) s = tni_widen(ctx, &wide.in[i], true);
-    for (i = 0; i < call->n_out && s == TN_OK; i++) s = tni_widen(ctx, &wide.out[i], tni_call_adds(call, i));
+    for (int i = 0; i < call->n_in && s == TN_OK; i++) s = tni_widen(ctx, &wide.in[i], true);
+    for (int i = 0; i < call->n_out && s == TN_OK; i++) s = tni_widen(ctx, &wide.out[i], tni_call_adds(call, i));
     if (s == TN_OK) s = tni_run_plainly(ctx, &wide);
-    for (i = 0; i < call->n_out && s == TN_OK; i++)
+    for (int i = 0; i < call->n_out && s == TN_OK; i++)
         if (tni_is_bf16(&call->out[i])) s = tni_run_cast(ctx, &wide.out[i], &call->out[i]);
     data->at = at;
     data->used = used;
@@ -336,17 +325,15 @@ TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call)
 {
     const bool bf16 = ctx->desc.activations == TN_BF16 && tni_call_has_bf16(call);
     const bool taken = ctx->backend->bf16 && ctx->backend->fn[call->kernel];
-    tn_status  s;
-    int        k;
     TN_ASSERT(call->n_in <= TN_CALL_IN && call->n_out <= TN_CALL_OUT);
-    for (k = 0; k < (int)(sizeof call->f / sizeof *call->f); k++)
+    for (int k = 0; k < (int)(sizeof call->f / sizeof *call->f); k++)
         if (!tni_holds(ctx, call->out[0].dtype, tn_kernel_name(call->kernel), "a number", call->f[k])) return TN_ERR_ARG;
     if (!TNI_ENTER(ctx, tn_kernel_name(call->kernel))) return TN_ERR_ARG;
     ctx->kernel_calls[call->kernel]++;
 #ifndef TN_NO_TRAINING
     if (ctx->capture) tni_graph_notes(ctx, call);
 #endif
-    s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
+    tn_status s = bf16 && !taken ? TN_ERR_DTYPE : tni_run_plainly(ctx, call);
     if (bf16 && s == TN_ERR_DTYPE && !(call->kernel == TN_KERNEL_RESIDUAL_RMSNORM && ctx->compose(ctx, call, &s)))
         s = tni_run_widened(ctx, call);
     TNI_LEAVE(ctx);

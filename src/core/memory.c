@@ -110,7 +110,6 @@ TNI_FN void tni_disown(tni_owned *o)
 static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
 {
     size_t want = a->blocks > 0 ? a->block[a->blocks - 1].bytes : a->device ? ctx->desc.arena_bytes / 2 : 16384;
-    void  *p;
     if (a->blocks == TNI_BLOCKS) {
         tni_fail(ctx, TN_ERR_MEMORY, "arena: all %d blocks are in use", TNI_BLOCKS);
         return false;
@@ -122,7 +121,7 @@ static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
         size_t left = ctx->desc.max_bytes - (size_t)tni_min((int64_t)ctx->memory.live, (int64_t)ctx->desc.max_bytes);
         if (want > left / 2) want = bytes;
     }
-    p = a->device ? tni_device_alloc(ctx, want, "arena") : tni_alloc(ctx, want, "arena");
+    void *p = a->device ? tni_device_alloc(ctx, want, "arena") : tni_alloc(ctx, want, "arena");
     if (!p) return false;
     ctx->memory.arena += want;
     a->block[a->blocks].p = (char *)p;
@@ -132,7 +131,6 @@ static bool tni_arena_grow(tn_ctx *ctx, tni_arena *a, size_t bytes)
 
 TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
 {
-    char *p;
     if (bytes > SIZE_MAX - TNI_ALIGN) {
         tni_fail(ctx, TN_ERR_MEMORY, "arena: %zu bytes do not fit the address space", bytes);
         return NULL;
@@ -140,7 +138,7 @@ TNI_FN void *tni_arena_take(tn_ctx *ctx, tni_arena *a, size_t bytes)
     bytes = (bytes + TNI_ALIGN - 1) / TNI_ALIGN * TNI_ALIGN;
     if (!TNI_ENTER(ctx, "allocation")) return NULL;
     while (a->at < a->blocks && a->block[a->at].bytes - a->used < bytes) { a->at++; a->used = 0; }
-    p = a->at < a->blocks || tni_arena_grow(ctx, a, bytes) ? a->block[a->at].p + a->used : NULL;
+    char *p = a->at < a->blocks || tni_arena_grow(ctx, a, bytes) ? a->block[a->at].p + a->used : NULL;
     if (p) a->used += bytes;
     TNI_LEAVE(ctx);
     return p;
@@ -158,8 +156,7 @@ TNI_NOINLINE TNI_FN tn_tensor **tni_arena_list(tn_ctx *ctx, int64_t n)
 
 TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a)
 {
-    size_t i;
-    for (i = 0; i < a->blocks; i++) {
+    for (size_t i = 0; i < a->blocks; i++) {
         ctx->memory.arena -= a->block[i].bytes;
         if (a->device) tni_device_free(ctx, a->block[i].p, a->block[i].bytes);
         else tni_free(ctx, a->block[i].p, a->block[i].bytes);

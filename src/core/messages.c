@@ -5,8 +5,7 @@
 
 TNI_NOINLINE TNI_FN void tni_text_add(tni_text *t, const char *s, size_t n)
 {
-    size_t i;
-    for (i = 0; i < n; i++, t->length++)
+    for (size_t i = 0; i < n; i++, t->length++)
         if (t->length + 1 < t->room) t->dst[t->length] = s[i];
     if (t->room > 0) t->dst[t->length < t->room ? t->length : t->room - 1] = 0;
 }
@@ -23,8 +22,7 @@ TNI_FN void tni_text_integer(tni_text *t, uint64_t v, bool negative)
 static void tni_text_hex(tni_text *t, uint64_t v)              /* 16 digits */
 {
     char digits[16];
-    int  n;
-    for (n = 16; n-- > 0; v >>= 4) digits[n] = "0123456789abcdef"[v & 15];
+    for (int n = 16; n-- > 0; v >>= 4) digits[n] = "0123456789abcdef"[v & 15];
     tni_text_add(t, digits, sizeof digits);
 }
 
@@ -75,10 +73,9 @@ TNI_FN tni_shape_text tni_shape_of(int rank, const int64_t *shape)      /* "[3,4
 {
     tni_shape_text out;
     tni_text       t;
-    int            i;
     t.dst = out.s; t.room = sizeof out.s; t.length = 0;
     tni_text_add(&t, "[", 1);
-    for (i = 0; i < rank && i < TN_MAX_RANK; i++) {
+    for (int i = 0; i < rank && i < TN_MAX_RANK; i++) {
         if (i > 0) tni_text_add(&t, ",", 1);
         tni_text_signed(&t, shape[i]);
     }
@@ -96,13 +93,12 @@ const char *tn_dtype_name(tn_dtype d)
    without its zeros, so that its strides fit. */
 TNI_FN bool tni_extents_fit(tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
-    int i;
     *bytes = tni_dtype_size(dtype);
-    for (i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++) {
         if (shape[i] > PTRDIFF_MAX || !tni_mul_size(*bytes, (size_t)tni_max(shape[i], 1), bytes)) return false;
         if (*bytes > (size_t)PTRDIFF_MAX) return false;
     }
-    for (i = 0; i < rank; i++) if (shape[i] == 0) *bytes = 0;
+    for (int i = 0; i < rank; i++) if (shape[i] == 0) *bytes = 0;
     return true;
 }
 
@@ -127,9 +123,9 @@ const char *tn_version(void)
 TNI_FN size_t tni_utf8_length(const char *text, size_t left)
 {
     const unsigned char *p = (const unsigned char *)text;
-    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0, i;
+    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
     if (n > left) return 0;
-    for (i = 1; i < n; i++) if ((p[i] & 0xC0) != 0x80) return 0;
+    for (size_t i = 1; i < n; i++) if ((p[i] & 0xC0) != 0x80) return 0;
     if ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F)) return 0;
     if ((p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F)) return 0;
     return n;
@@ -140,16 +136,15 @@ static bool tni_is_hidden(uint32_t c, bool lines)
     static const uint32_t range[][2] = {{0, 31}, {127, 159}, {0xAD, 0xAD}, {0x34F, 0x34F}, {0x61C, 0x61C}, {0x180B, 0x180F},
                                         {0x200B, 0x200F}, {0x2028, 0x202E}, {0x1D173, 0x1D17A},
                                         {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
-    size_t i;
     if (lines && (c == '\n' || c == '\t' || c == 0x200C || c == 0x200D)) return false;
-    for (i = 0; i < sizeof range / sizeof *range; i++) if (c >= range[i][0] && c <= range[i][1]) return true;
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++) if (c >= range[i][0] && c <= range[i][1]) return true;
     return false;
 }
 
 size_t tn_printable(char *text, size_t bytes, bool lines)
 {
-    size_t at, to = 0, n, i;
-    for (at = 0; at < bytes; at += n) {
+    size_t to = 0, n, i;
+    for (size_t at = 0; at < bytes; at += n) {
         uint32_t c = (unsigned char)text[at];
         size_t   length = tni_utf8_length(text + at, bytes - at);
         n = length ? length : 1;
@@ -228,10 +223,10 @@ TNI_UNUSED TNI_PRINTF(3, 4) TNI_FN void tni_log(tn_ctx *ctx, tn_log_level level,
 #ifdef TN_DEBUG
 TNI_FN bool tni_enter(tn_ctx *ctx, const char *call)
 {
-    void       *user = NULL;
-    const char *other;
+    void *user = NULL;
     if (TNI_CLAIM(&ctx->user, &user, (void *)&errno)) ctx->user_call = call;
     else if (user != (void *)&errno) {
+        const char *other;
         TNI_SWAP(&ctx->intruder, &other, call);
         return false;
     }

@@ -89,14 +89,14 @@ static void tni_decimal_push(tni_decimal *a, unsigned digit)
 static void tni_decimal_double_up(tni_decimal *a, int bits)      /* a *= 2^bits, bits <= 50 */
 {
     uint64_t carry = 0;
-    int      i, extra = 20;
+    int      extra = 20;
     memmove(a->d + extra, a->d, (size_t)a->n);
-    for (i = a->n - 1; i >= 0; i--) {
+    for (int i = a->n - 1; i >= 0; i--) {
         carry += (uint64_t)a->d[extra + i] << bits;
         a->d[extra + i] = (uint8_t)(carry % 10);
         carry /= 10;
     }
-    for (i = extra - 1; i >= 0; i--) {
+    for (int i = extra - 1; i >= 0; i--) {
         a->d[i] = (uint8_t)(carry % 10);
         carry /= 10;
     }
@@ -113,9 +113,8 @@ static void tni_decimal_halve(tni_decimal *a, int bits)          /* a /= 2^bits,
 {
     tni_decimal from = *a;
     uint64_t    rest = 0, mask = ((uint64_t)1 << bits) - 1;
-    int         i;
     a->n = 0;
-    for (i = 0; i < from.n || rest != 0; i++) {
+    for (int i = 0; i < from.n || rest != 0; i++) {
         rest = rest * 10 + (i < from.n ? from.d[i] : 0u);
         tni_decimal_push(a, (unsigned)(rest >> bits));
         rest &= mask;
@@ -144,9 +143,8 @@ static bool tni_decimal_rounds_up(const tni_decimal *a, int keep)
 static void tni_decimal_round(tni_decimal *a, int keep)
 {
     bool up = tni_decimal_rounds_up(a, keep);
-    int  i;
     if (keep < a->n) a->n = keep;
-    for (i = a->n - 1; up && i >= 0; i--) {
+    for (int i = a->n - 1; up && i >= 0; i--) {
         up = a->d[i] == 9;
         a->d[i] = (uint8_t)(up ? 0 : a->d[i] + 1);
     }
@@ -160,24 +158,24 @@ static void tni_decimal_round(tni_decimal *a, int keep)
 
 static double tni_decimal_to_double(tni_decimal *a)
 {
-    int      exponent = 0, step, bits, i;
+    int      exponent = 0;
     uint64_t mantissa = 0;
     if (a->n == 0 || a->point < -330) return 0.0;
     if (a->point > 310) return HUGE_VAL;
     while (a->point > 0) {                                       /* down to a < 1 */
-        step = (int)tni_min(3 * a->point, 50);
+        int step = (int)tni_min(3 * a->point, 50);
         tni_decimal_shift(a, -step);
         exponent += step;
     }
     while (a->point < 0 || a->d[0] < 5) {                        /* up to 0.5 <= a */
-        step = (int)tni_min(tni_max(-3 * a->point, 1), 50);
+        int step = (int)tni_min(tni_max(-3 * a->point, 1), 50);
         tni_decimal_shift(a, step);
         exponent -= step;
     }
-    bits = exponent < -1021 ? 53 + 1021 + exponent : 53;         /* subnormals keep fewer */
+    int bits = exponent < -1021 ? 53 + 1021 + exponent : 53;     /* subnormals keep fewer */
     if (bits < 0) return 0.0;
     tni_decimal_shift(a, bits);
-    for (i = 0; i < a->point; i++) mantissa = mantissa * 10 + (i < a->n ? a->d[i] : 0u);
+    for (int i = 0; i < a->point; i++) mantissa = mantissa * 10 + (i < a->n ? a->d[i] : 0u);
     if (tni_decimal_rounds_up(a, a->point)) mantissa++;
     return ldexp((double)mantissa, exponent - bits);
 }
@@ -185,8 +183,8 @@ static double tni_decimal_to_double(tni_decimal *a)
 static size_t tni_parse_nonfinite(const char *s, size_t len, double *out)
 {
     static const char *const word[] = {"infinity", "inf", "nan"};
-    size_t w, i;
-    for (w = 0; w < 3; w++) {
+    size_t                   i;
+    for (size_t w = 0; w < 3; w++) {
         for (i = 0; word[w][i] != 0; i++)
             if (i >= len || (s[i] | 0x20) != word[w][i]) break;
         if (word[w][i] == 0) {
@@ -242,14 +240,13 @@ TNI_UNUSED TNI_FN size_t tni_parse_double(const char *s, size_t len, double *out
 TNI_FN int tni_format_double(char dst[32], double v, int digits)
 {
     tni_decimal a;
-    int         exponent, n = 0, i;
-    uint64_t    mantissa;
+    int         exponent, n = 0;
     if (v != v) { memcpy(dst, "nan", 4); return 3; }
     if (v < 0 || (v == 0 && 1 / v < 0)) { dst[n++] = '-'; v = -v; }
     if (v == HUGE_VAL) { memcpy(dst + n, "inf", 4); return n + 3; }
-    mantissa = (uint64_t)ldexp(frexp(v, &exponent), 53);
+    uint64_t mantissa = (uint64_t)ldexp(frexp(v, &exponent), 53);
     for (a.n = a.point = 0; mantissa > 0; mantissa /= 10) a.d[a.n++] = (uint8_t)(mantissa % 10);
-    for (i = 0; i < a.n / 2; i++) { uint8_t t = a.d[i]; a.d[i] = a.d[a.n - 1 - i]; a.d[a.n - 1 - i] = t; }
+    for (int i = 0; i < a.n / 2; i++) { uint8_t t = a.d[i]; a.d[i] = a.d[a.n - 1 - i]; a.d[a.n - 1 - i] = t; }
     a.point = a.n;
     tni_decimal_trim(&a);
     tni_decimal_shift(&a, exponent - 53);
@@ -259,7 +256,7 @@ TNI_FN int tni_format_double(char dst[32], double v, int digits)
     else if (exponent < -4 || exponent >= digits) {              /* d.ddde+xx */
         dst[n++] = (char)('0' + a.d[0]);
         if (a.n > 1) dst[n++] = '.';
-        for (i = 1; i < a.n; i++) dst[n++] = (char)('0' + a.d[i]);
+        for (int i = 1; i < a.n; i++) dst[n++] = (char)('0' + a.d[i]);
         dst[n++] = 'e';
         dst[n++] = exponent < 0 ? '-' : '+';
         if (exponent < 0) exponent = -exponent;
@@ -268,8 +265,8 @@ TNI_FN int tni_format_double(char dst[32], double v, int digits)
         dst[n++] = (char)('0' + exponent % 10);
     } else {
         if (a.point <= 0) { dst[n++] = '0'; dst[n++] = '.'; }
-        for (i = a.point; i < 0; i++) dst[n++] = '0';
-        for (i = 0; i < a.n || i < a.point; i++) {
+        for (int i = a.point; i < 0; i++) dst[n++] = '0';
+        for (int i = 0; i < a.n || i < a.point; i++) {
             if (i == a.point && i > 0) dst[n++] = '.';
             dst[n++] = (char)('0' + (i < a.n ? a.d[i] : 0));
         }

@@ -10,8 +10,7 @@ static void tni_philox(const uint32_t counter[4], uint64_t key, uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    int      round;
-    for (round = 0; round < 10; round++) {
+    for (int round = 0; round < 10; round++) {
         uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
         c1 = (uint32_t)b;
@@ -26,11 +25,7 @@ static void tni_philox(const uint32_t counter[4], uint64_t key, uint32_t out[4])
 /* The four words for elements 4 block .. 4 block + 3 of a random call. */
 TNI_FN void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_t block, uint32_t out[4])
 {
-    uint32_t counter[4];
-    counter[0] = (uint32_t)block;
-    counter[1] = (uint32_t)(block >> 32);
-    counter[2] = (uint32_t)call;
-    counter[3] = clock;
+    uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)call, clock};
     tni_philox(counter, key, out);
 }
 

@@ -66,7 +66,6 @@ static bool tni_thread_start(tni_thread *t, TNI_THREAD_RESULT fn(void *), void *
 {
     pthread_attr_t how;
     size_t         stack = 0;
-    bool           begun;
 #ifdef SIG_BLOCK
     sigset_t       blocked, before;
     sigfillset(&blocked);
@@ -79,7 +78,7 @@ static bool tni_thread_start(tni_thread *t, TNI_THREAD_RESULT fn(void *), void *
 #endif
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
 #endif
-    begun = pthread_attr_init(&how) == 0;
+    bool begun = pthread_attr_init(&how) == 0;
     if (begun) {
         if (pthread_attr_getstacksize(&how, &stack) == 0 && stack < TNI_THREAD_STACK)
             pthread_attr_setstacksize(&how, TNI_THREAD_STACK);
@@ -100,8 +99,8 @@ static int tni_processors(void)
     int n = 0;
 #if defined(__linux__)                  /* sysconf does not know which processors the process is confined to */
     unsigned long mask[1024 / sizeof(long)];
-    long          bytes = syscall(SYS_sched_getaffinity, 0L, sizeof mask, mask), i;
-    for (i = 0; i < bytes / (long)sizeof *mask; i++) for (; mask[i] != 0; mask[i] &= mask[i] - 1) n++;
+    long          bytes = syscall(SYS_sched_getaffinity, 0L, sizeof mask, mask);
+    for (long i = 0; i < bytes / (long)sizeof *mask; i++) for (; mask[i] != 0; mask[i] &= mask[i] - 1) n++;
 #endif
 #ifdef _SC_NPROCESSORS_ONLN
     if (n == 0) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -152,9 +151,8 @@ static void     tni_atomic_init(tni_atomic *w)
 }
 static uint32_t tni_atomic_add(tni_atomic *w, uint32_t n)
 {
-    uint32_t was;
     tni_lock_take(&w->lock);
-    was = w->value;
+    uint32_t was = w->value;
     w->value = was + n;
     tni_lock_give(&w->lock);
     return was;
@@ -163,9 +161,8 @@ static uint32_t tni_atomic_get(tni_atomic *w)             { return tni_atomic_ad
 static void     tni_atomic_clear(tni_atomic *w)           { w->value = 0; }
 static bool     tni_atomic_swap(tni_atomic *w, uint32_t *was, uint32_t now)
 {
-    bool same;
     tni_lock_take(&w->lock);
-    same = w->value == *was;
+    bool same = w->value == *was;
     *was = w->value;
     if (same) w->value = now;
     tni_lock_give(&w->lock);
@@ -275,9 +272,9 @@ static bool tni_threads_enter(tni_threads *t, uint32_t *seen, int *worker)
 
 static void tni_threads_work(tni_threads *t, int worker)
 {
-    int64_t task, end;
+    int64_t task;
     while ((task = t->share * tni_atomic_add(&t->next, 1)) < t->tasks)
-        for (end = tni_min(task + t->share, t->tasks); task < end; task++) t->fn(t->arg, task, worker);
+        for (int64_t end = tni_min(task + t->share, t->tasks); task < end; task++) t->fn(t->arg, task, worker);
 }
 
 static void tni_threads_sleep(tni_threads *t, uint32_t seen)
@@ -336,12 +333,10 @@ static void tni_threads_init(tni_threads *t)
 static void tni_threads_open(tni_threads *t, int places)
 {
     const uint32_t gate = tni_atomic_get(&t->gate), number = t->fn ? (gate >> 16) % 0xFFFF + 1 : 0;
-    uint32_t       sleepers, wake;
     tni_atomic_add(&t->gate, (number << 16 | TNI_GATE_OPEN | (uint32_t)places) - gate);
     if (tni_atomic_get(&t->sleepers) == 0) return;
     tni_lock_take(&t->lock);
-    sleepers = tni_atomic_get(&t->sleepers);
-    wake = (uint32_t)tni_min(sleepers, places);
+    uint32_t sleepers = tni_atomic_get(&t->sleepers), wake = (uint32_t)tni_min(sleepers, places);
     tni_atomic_add(&t->sleepers, 0 - wake);
     t->permits += wake;
     if (wake == sleepers) tni_event_signal_all(&t->opened);
@@ -353,8 +348,7 @@ static void tni_threads_open(tni_threads *t, int places)
 static void tni_threads_close(tni_threads *t, int places)
 {
     const uint32_t entered = (uint32_t)places - (tni_atomic_add(&t->gate, (uint32_t)-TNI_GATE_OPEN) & TNI_GATE_FREE);
-    int            spins;
-    for (spins = 0; spins < t->spins && tni_atomic_get(&t->done) != entered; spins++) tni_pause();
+    for (int spins = 0; spins < t->spins && tni_atomic_get(&t->done) != entered; spins++) tni_pause();
     if (tni_atomic_get(&t->done) == entered) return;
     tni_lock_take(&t->lock);
     tni_atomic_add(&t->waiting, 1);
@@ -380,9 +374,8 @@ TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
 {
     tni_threads *t = (tni_threads *)user;
     const int    places = (int)tni_min(workers - 1, t->most);
-    int64_t      task;
     if (t->busy) {
-        for (task = 0; task < tasks; task++) fn(arg, task, 0);
+        for (int64_t task = 0; task < tasks; task++) fn(arg, task, 0);
         return;
     }
     if (t->started > 0 && t->process != tni_process()) tni_threads_init(t);     /* a child of fork() starts its own */
@@ -420,14 +413,12 @@ TNI_FN tni_threads *tni_threads_create(tn_ctx *ctx, int threads)
 
 TNI_FN void tni_threads_destroy(tni_threads *t)
 {
-    tn_allocator mem;
-    int          i;
     if (!t) return;
     if (t->process == tni_process()) {
         t->fn = NULL;                   /* the region that ends the workers */
         t->workers = t->started + 1;
         tni_threads_open(t, t->started);
-        for (i = 0; i < t->started; i++) tni_thread_join(t->thread[i]);
+        for (int i = 0; i < t->started; i++) tni_thread_join(t->thread[i]);
         tni_atomic_end(&t->done);
         tni_atomic_end(&t->next);
         tni_atomic_end(&t->gate);
@@ -437,7 +428,7 @@ TNI_FN void tni_threads_destroy(tni_threads *t)
         tni_event_end(&t->opened);
         tni_lock_end(&t->lock);
     }
-    mem = t->ctx->desc.allocator;
+    tn_allocator mem = t->ctx->desc.allocator;
     mem.release(t, tni_threads_bytes(t->most), mem.user);
 }
 
@@ -514,19 +505,17 @@ TNI_FN void tni_beside_give(tni_beside *b)
 /* Whether a call is done; with `wait` it is afterwards. */
 TNI_FN bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
 {
-    bool done;
     tni_lock_take(&b->lock);
     while (wait && b->done <= number) tni_event_wait(&b->changed, &b->lock);
-    done = b->done > number;
+    bool done = b->done > number;
     tni_lock_give(&b->lock);
     return done;
 }
 
 TNI_FN void tni_beside_destroy(tni_beside *b)
 {
-    tn_allocator mem;
     if (!b) return;
-    mem = b->ctx->desc.allocator;
+    tn_allocator mem = b->ctx->desc.allocator;
     if (b->process == tni_process()) {
         tni_lock_take(&b->lock);
         b->ends = true;

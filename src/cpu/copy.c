@@ -9,35 +9,33 @@
 
 static void tni_lines_push(tni_lines *l, const tn_view *const *v, int axis)
 {
-    int  k, last = l->rank - 1;
+    int  last = l->rank - 1;
     bool joins = last >= 0;
-    for (k = 0; k < l->views && joins; k++)
+    for (int k = 0; k < l->views && joins; k++)
         joins = l->strides[k][last] == v[k]->strides[axis] * v[k]->shape[axis];
     if (joins) l->shape[last] *= v[0]->shape[axis];
     else l->shape[++last] = v[0]->shape[axis];
-    for (k = 0; k < l->views; k++) l->strides[k][last] = v[k]->strides[axis];
+    for (int k = 0; k < l->views; k++) l->strides[k][last] = v[k]->strides[axis];
     l->rank = last + 1;
 }
 
 TNI_FN tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view *c)
 {
-    const tn_view *v[3];
-    tni_lines      l;
-    int            i, k;
+    tni_lines l;
     memset(&l, 0, sizeof l);
-    v[0] = a; v[1] = b; v[2] = c;
+    const tn_view *v[3] = {a, b, c};
     while (l.views < 3 && v[l.views]) l.views++;
-    for (i = 0; i < a->rank; i++)
+    for (int i = 0; i < a->rank; i++)
         if (a->shape[i] != 1) tni_lines_push(&l, v, i);
     l.length = 1;
     if (l.rank > 0) {
         l.length = l.shape[--l.rank];
-        for (k = 0; k < l.views; k++) l.step[k] = l.strides[k][l.rank];
+        for (int k = 0; k < l.views; k++) l.step[k] = l.strides[k][l.rank];
     }
     l.piece = tni_min(tni_max(l.length, 1), TNI_CPU_SHARE);
     l.pieces = tni_ceil_div(l.length, l.piece);
     l.count = l.pieces;
-    for (i = 0; i < l.rank; i++) l.count *= l.shape[i];
+    for (int i = 0; i < l.rank; i++) l.count *= l.shape[i];
     return l;
 }
 
@@ -45,13 +43,12 @@ TNI_FN tni_lines tni_lines_of(const tn_view *a, const tn_view *b, const tn_view 
 TNI_FN int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3])
 {
     int64_t start = index % l->pieces * l->piece;
-    int     i, k;
     index /= l->pieces;
-    for (k = 0; k < l->views; k++) offset[k] = start * l->step[k];
-    for (i = l->rank - 1; i >= 0; i--) {
+    for (int k = 0; k < l->views; k++) offset[k] = start * l->step[k];
+    for (int i = l->rank - 1; i >= 0; i--) {
         int64_t at = index % l->shape[i];
         index /= l->shape[i];
-        for (k = 0; k < l->views; k++) offset[k] += at * l->strides[k][i];
+        for (int k = 0; k < l->views; k++) offset[k] += at * l->strides[k][i];
     }
     return tni_min(l->piece, l->length - start);
 }
@@ -74,7 +71,6 @@ TNI_FN bool tni_rows_of(const tn_call *c, int k)
 /* Do the passes take the call's BF16 operands as they are? Those that do not belong to items, such as gains, are F32. */
 TNI_FN bool tni_takes_bf16(const tn_call *c)
 {
-    int k;
     switch (c->kernel) {
     case TN_KERNEL_ADD:     case TN_KERNEL_MUL:              case TN_KERNEL_DIV:
     case TN_KERNEL_ACT:     case TN_KERNEL_ACT_BACKWARD:     case TN_KERNEL_GLU:          case TN_KERNEL_GLU_BACKWARD:
@@ -87,7 +83,7 @@ TNI_FN bool tni_takes_bf16(const tn_call *c)
     case TN_KERNEL_ATTENTION_BACKWARD: return true;
     default: return false;
     }
-    for (k = 0; k < c->n_in + c->n_out; k++)
+    for (int k = 0; k < c->n_in + c->n_out; k++)
         if (tni_is_bf16(k < c->n_in ? &c->in[k] : &c->out[k - c->n_in]) && !tni_rows_of(c, k)) return false;
     return true;
 }
@@ -126,27 +122,25 @@ typedef struct tni_copies {
 /* Short runs by 16 bytes, of which the last ones overlap. */
 static void tni_copy_bytes(char *to, const char *from, int64_t n)
 {
-    int64_t i;
     if (n < 16 || n > TNI_COPY_SHORT) {
         memcpy(to, from, (size_t)n);
         return;
     }
-    for (i = 0; i + 16 < n; i += 16) memcpy(to + i, from + i, 16);
+    for (int64_t i = 0; i + 16 < n; i += 16) memcpy(to + i, from + i, 16);
     memcpy(to + n - 16, from + n - 16, 16);
 }
 
 /* Strides in bytes. */
 static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, int64_t size)
 {
-    int64_t i;
     if (to_step == size && from_step == size) tni_copy_bytes(to, from, n * size);
     else if (to_step == size && from_step == 0 && n > 0) {          /* one element for all: the filled part doubles */
         int64_t have = 1;
         memcpy(to, from, (size_t)size);
         for (; have < n; have *= 2) memcpy(to + have * size, to, (size_t)(tni_min(have, n - have) * size));
-    } else if (size == 8) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 8);
-    else if (size == 4) for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 4);
-    else for (i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 2);
+    } else if (size == 8) for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 8);
+    else if (size == 4) for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 4);
+    else for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, 2);
 }
 
 /* to[c + r to_row] = from[c from_column + r]: rows lie contiguously in the operand, columns in the result. */
@@ -180,15 +174,14 @@ static void tni_copy_block(const tni_copies *p, char *to, const char *from, int6
     const tni_copy_axis *row = &p->row, *column = &p->column;
     const int64_t        size = p->size;
     char    square[TNI_COPY_SIDE * TNI_COPY_SIDE * sizeof(double)];
-    int64_t r;
     if (!p->turned)
-        for (r = 0; r < rows; r++)
+        for (int64_t r = 0; r < rows; r++)
             tni_copy_line(to + r * row->to, column->to, from + r * row->from, column->from, columns, size);
     else if (rows < TNI_COPY_SIDE || row->to % 1024 != 0)
         tni_copy_turned(to, row->to, from, column->from, rows, columns, size);
     else {                              /* rows of the result would evict each other from the first cache */
         tni_copy_turned(square, TNI_COPY_SIDE * size, from, column->from, rows, columns, size);
-        for (r = 0; r < rows; r++) tni_copy_bytes(to + r * row->to, square + r * TNI_COPY_SIDE * size, columns * size);
+        for (int64_t r = 0; r < rows; r++) tni_copy_bytes(to + r * row->to, square + r * TNI_COPY_SIDE * size, columns * size);
     }
 }
 
@@ -198,9 +191,8 @@ static void tni_copy_task(void *arg, int64_t task, int worker)
     const tni_copy_axis *axis = p->axis;
     int64_t i = tni_pass_begin(&p->pass, task), end = tni_pass_end(&p->pass, task), at = i, to = 0, from = 0;
     int64_t index[TN_MAX_RANK + 2];
-    int     k;
     (void)worker;
-    for (k = p->rank - 1; k >= 0; k--) {
+    for (int k = p->rank - 1; k >= 0; k--) {
         index[k] = at % axis[k].n;
         at /= axis[k].n;
         to += index[k] * axis[k].to;
@@ -211,7 +203,7 @@ static void tni_copy_task(void *arg, int64_t task, int worker)
         const int64_t column = index[p->at[TNI_COPY_COLUMNS]] * p->column_block;
         tni_copy_block(p, p->to + to, p->from + from, tni_min(p->row_block, p->row.n - row),
                        tni_min(p->column_block, p->column.n - column));
-        for (k = p->rank - 1; k >= 0; k--) {
+        for (int k = p->rank - 1; k >= 0; k--) {
             to += axis[k].to;
             from += axis[k].from;
             if (++index[k] < axis[k].n) break;
@@ -231,9 +223,8 @@ static int64_t tni_copy_reach(const tni_copy_axis *x, bool in_result)
 /* The longest reach first; equal ones keep their order. */
 static void tni_copy_sort(tni_copy_axis *axis, int rank, bool in_result)
 {
-    int i, k;
-    for (i = 1; i < rank; i++)
-        for (k = i; k > 0 && tni_copy_reach(&axis[k], in_result) > tni_copy_reach(&axis[k - 1], in_result); k--) {
+    for (int i = 1; i < rank; i++)
+        for (int k = i; k > 0 && tni_copy_reach(&axis[k], in_result) > tni_copy_reach(&axis[k - 1], in_result); k--) {
             const tni_copy_axis x = axis[k];
             axis[k] = axis[k - 1];
             axis[k - 1] = x;
@@ -252,8 +243,8 @@ static void tni_copy_reverse(tni_copies *p, tni_copy_axis *x)
 static void tni_copy_axes(tni_copies *p, const tn_view *y, const tn_view *x)
 {
     tni_copy_axis *axis = p->axis;
-    int            i, rank = 0;
-    for (i = 0; i < y->rank; i++) {
+    int            rank = 0;
+    for (int i = 0; i < y->rank; i++) {
         if (y->shape[i] == 1) continue;
         axis[rank].n = y->shape[i];
         axis[rank].to = y->strides[i] * p->size;
@@ -262,7 +253,7 @@ static void tni_copy_axes(tni_copies *p, const tn_view *y, const tn_view *x)
         rank++;
     }
     tni_copy_sort(axis, rank, true);
-    for (i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++) {
         tni_copy_axis *last = &axis[p->rank - 1];
         if (p->rank > 0 && last->to == axis[i].to * axis[i].n && last->from == axis[i].from * axis[i].n) {
             last->n *= axis[i].n;
@@ -276,10 +267,9 @@ static void tni_copy_axes(tni_copies *p, const tn_view *y, const tn_view *x)
 static tni_copy_axis tni_copy_take(tni_copies *p, int at)
 {
     tni_copy_axis x = {1, 0, 0, TNI_COPY_WHOLE};
-    int           i;
     if (p->rank == 0) return x;
     x = p->axis[at];
-    for (i = at; i + 1 < p->rank; i++) p->axis[i] = p->axis[i + 1];
+    for (int i = at; i + 1 < p->rank; i++) p->axis[i] = p->axis[i + 1];
     p->rank--;
     return x;
 }
@@ -287,12 +277,11 @@ static tni_copy_axis tni_copy_take(tni_copies *p, int at)
 /* Chooses rows and columns. */
 static void tni_copy_choose(tni_copies *p)
 {
-    int rows, i;
     p->column = tni_copy_take(p, p->rank - 1);
     tni_copy_sort(p->axis, p->rank, false);
-    rows = p->rank - 1;
+    int rows = p->rank - 1;
     if (p->column.from != 0 && tni_abs(p->column.from) != p->size)
-        for (i = rows; i >= 0; i--)
+        for (int i = rows; i >= 0; i--)
             if (p->axis[i].from != 0 && tni_abs(p->axis[i].from) < tni_abs(p->axis[rows].from)) rows = i;
     p->row = tni_copy_take(p, rows);
     if (p->row.from < 0) tni_copy_reverse(p, &p->row);
@@ -316,9 +305,8 @@ static void tni_copy_elements(tni_cpu *cpu, const tn_view *y, const tn_view *x)
 {
     tni_copies p;
     int64_t    blocks = 1;
-    int        i;
     memset(&p, 0, sizeof p);
-    for (i = 0; i < y->rank; i++) if (y->shape[i] == 0) return;
+    for (int i = 0; i < y->rank; i++) if (y->shape[i] == 0) return;
     p.pass.cpu = cpu;
     p.to = (char *)y->data;
     p.from = (const char *)x->data;
@@ -328,7 +316,7 @@ static void tni_copy_elements(tni_cpu *cpu, const tn_view *y, const tn_view *x)
     tni_copy_divide(&p, &p.row, p.row_block, TNI_COPY_ROWS);
     tni_copy_divide(&p, &p.column, p.column_block, TNI_COPY_COLUMNS);
     tni_copy_sort(p.axis, p.rank, false);
-    for (i = 0; i < p.rank; i++) {
+    for (int i = 0; i < p.rank; i++) {
         p.at[p.axis[i].part] = i;
         blocks *= p.axis[i].n;
     }
@@ -341,18 +329,18 @@ static void tni_cast_task(void *arg, int64_t task, int worker)
     const tni_line_pass *p = (const tni_line_pass *)arg;
     const tn_call       *c = p->pass.call;
     const int64_t        to_step = p->lines.step[0], from_step = p->lines.step[1];
-    int64_t i, k, n, at[3];
+    int64_t              at[3];
     (void)worker;
-    for (i = tni_pass_begin(&p->pass, task); i < tni_pass_end(&p->pass, task); i++) {
-        n = tni_lines_at(&p->lines, i, at);
+    for (int64_t i = tni_pass_begin(&p->pass, task); i < tni_pass_end(&p->pass, task); i++) {
+        int64_t n = tni_lines_at(&p->lines, i, at);
         if (c->out[0].dtype == TN_BF16) {
             uint16_t    *to = (uint16_t *)c->out[0].data + at[0];
             const float *from = (const float *)c->in[0].data + at[1];
-            for (k = 0; k < n; k++) to[k * to_step] = tni_bf16_bits(from[k * from_step]);
+            for (int64_t k = 0; k < n; k++) to[k * to_step] = tni_bf16_bits(from[k * from_step]);
         } else {
             float          *to = (float *)c->out[0].data + at[0];
             const uint16_t *from = (const uint16_t *)c->in[0].data + at[1];
-            for (k = 0; k < n; k++) to[k * to_step] = tni_bf16_value(from[k * from_step]);
+            for (int64_t k = 0; k < n; k++) to[k * to_step] = tni_bf16_value(from[k * from_step]);
         }
     }
 }
@@ -369,15 +357,13 @@ static void tni_swap_axes(tn_view *v, int i, int k)
 /* fn: casts lines whose steps are 1. The axis whose elements are contiguous in the result becomes the last one. */
 TNI_FN tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn)
 {
-    tn_view   to = c->out[0], from = c->in[0];
-    tni_lines l;
-    int       i, k;
-    for (i = 1; i < to.rank; i++)
-        for (k = i; k > 0 && tni_abs(to.strides[k]) > tni_abs(to.strides[k - 1]); k--) {
+    tn_view to = c->out[0], from = c->in[0];
+    for (int i = 1; i < to.rank; i++)
+        for (int k = i; k > 0 && tni_abs(to.strides[k]) > tni_abs(to.strides[k - 1]); k--) {
             tni_swap_axes(&to, k, k - 1);
             tni_swap_axes(&from, k, k - 1);
         }
-    l = tni_lines_of(&to, &from, NULL);
+    tni_lines l = tni_lines_of(&to, &from, NULL);
     return tni_line_pass_run(cpu, c, &l, l.length < 2 || (l.step[0] == 1 && l.step[1] == 1) ? fn : tni_cast_task);
 }
 

@@ -18,10 +18,9 @@
 TNI_FN tn_simd tni_cpu_simd(tn_simd wanted)
 {
 #if TNI_AVX2
-    bool avx2, avx512;
     __builtin_cpu_init();
-    avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    avx512 = TNI_AVX512 && avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = TNI_AVX512 && avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
           && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (avx512 && (wanted == TN_SIMD_BEST || wanted == TN_SIMD_AVX512)) return TN_SIMD_AVX512;
     if (avx2 && wanted != TN_SIMD_PLAIN && wanted != TN_SIMD_NEON) return TN_SIMD_AVX2;
@@ -113,9 +112,9 @@ static tni_mem_block *tni_block_at(tni_reserve *r, size_t at) { return (tni_mem_
 /* A block of the reserve, `bytes` with its header, or NULL. Free neighbours are joined on the way. */
 static void *tni_reserve_take(tni_reserve *r, size_t bytes)
 {
-    size_t at, next, free_at = 0;               /* the first free block */
+    size_t next, free_at = 0;               /* the first free block */
     if (r->left < bytes) return NULL;
-    for (at = r->first; at < r->bytes; at += tni_block_at(r, at)->bytes) {
+    for (size_t at = r->first; at < r->bytes; at += tni_block_at(r, at)->bytes) {
         tni_mem_block *b = tni_block_at(r, at);
         if (b->used) continue;
         if (free_at == 0) free_at = at;
@@ -174,18 +173,16 @@ static bool tni_reserve_empty(const tni_reserve *r) { return r->left == r->bytes
 /* One empty reserve is kept: a tensor that is created and destroyed in turns would need pages to be cleared each time. */
 TNI_FN void tni_cpu_release(void *state, void *p, size_t bytes)
 {
-    tni_cpu       *cpu = (tni_cpu *)state;
-    tni_reserve  **at = &cpu->reserves, *r, *other;
-    tni_mem_block *b;
-    size_t         place;
+    tni_cpu      *cpu = (tni_cpu *)state;
+    tni_reserve **at = &cpu->reserves, *r, *other;
     if (!p) return;
     while ((r = *at) != NULL && (uintptr_t)p - (uintptr_t)r >= r->bytes) at = &r->next;
     if (!r) {
         tni_cpu_alone_release(cpu, p, bytes);
         return;
     }
-    place = (size_t)((char *)p - (char *)r) - TNI_ALIGN;
-    b = tni_block_at(r, place);
+    size_t         place = (size_t)((char *)p - (char *)r) - TNI_ALIGN;
+    tni_mem_block *b = tni_block_at(r, place);
     b->used = false;
     r->left += b->bytes;
     if (place < r->first) r->first = place;
@@ -207,10 +204,9 @@ static void tni_reserves_release(tni_cpu *cpu)
 
 TNI_FN void tni_cpu_close(void *state)
 {
-    tni_cpu     *cpu = (tni_cpu *)state;
-    tn_allocator mem;
+    tni_cpu *cpu = (tni_cpu *)state;
     if (!cpu) return;
-    mem = cpu->mem;
+    tn_allocator mem = cpu->mem;
     tni_cpu_release(cpu, cpu->blocks, cpu->block_bytes);
     tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
     tni_reserves_release(cpu);
@@ -235,20 +231,18 @@ TNI_FN tni_cpu *tni_cpu_new(const tn_desc *desc, int threads)
 /* Divides items of `width` elements into at most `most` tasks and runs them. Returns the number of tasks. */
 TNI_FN int64_t tni_pass_run(tni_pass *p, int64_t n, int64_t width, int64_t most, tn_task_fn fn)
 {
-    int64_t tasks;
     p->n = n;
     p->sums = NULL;
     p->share = tni_max(TNI_CPU_SHARE / tni_max(width, 1), 1);
     p->share = tni_max(p->share, tni_ceil_div(n, most));
-    tasks = tni_ceil_div(n, p->share);
+    int64_t tasks = tni_ceil_div(n, p->share);
     tni_parallel_for(n <= TNI_CPU_ALONE / tni_max(width, 1) ? &tni_alone : &p->cpu->pool, tasks, fn, p);
     return tasks;
 }
 
 TNI_FN double tni_parts_sum(const tni_cpu *cpu, int64_t parts)
 {
-    double  sum = 0;
-    int64_t i;
-    for (i = 0; i < parts; i++) sum += cpu->part[i];
+    double sum = 0;
+    for (int64_t i = 0; i < parts; i++) sum += cpu->part[i];
     return sum;
 }

@@ -22,12 +22,11 @@ TNI_FN bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, doubl
                           int64_t c_row, int64_t c_col)
 {
     int   im = (int)m, in = (int)n, ik = (int)k, lda, ldb, ldc = (int)c_row;
-    char  ta, tb;
     float alpha32 = (float)alpha, beta32 = (float)beta;
     if (m > INT32_MAX || n > INT32_MAX || k > INT32_MAX || (double)m * (double)n * (double)k < TNI_BLAS_WORK) return false;
     if (alpha == 0 || c_col != 1 || c_row < n || c_row > INT32_MAX) return false;
-    ta = tni_blas_lies(k, m, a_col, a_row, &lda);
-    tb = tni_blas_lies(n, k, b_col, b_row, &ldb);
+    char ta = tni_blas_lies(k, m, a_col, a_row, &lda);
+    char tb = tni_blas_lies(n, k, b_col, b_row, &ldb);
     if (!ta || !tb) return false;
     if (dtype == TN_F64)
         dgemm_(&tb, &ta, &in, &im, &ik, &alpha, (const double *)b, &ldb, (const double *)a, &lda,
@@ -46,9 +45,8 @@ static void tni_embed_task(void *arg, int64_t task, int worker)
     const tn_call  *c = p->call;
     const int32_t  *ids = (const int32_t *)c->in[1].data;
     const size_t    row = (size_t)c->out[0].shape[1] * tni_dtype_size(c->out[0].dtype);
-    int64_t         r;
     (void)worker;
-    for (r = tni_pass_begin(p, task); r < tni_pass_end(p, task); r++) {
+    for (int64_t r = tni_pass_begin(p, task); r < tni_pass_end(p, task); r++) {
         char *to = (char *)c->out[0].data + (size_t)r * row;
         if (ids[r] >= 0 && ids[r] < c->in[0].shape[0]) memcpy(to, (const char *)c->in[0].data + (size_t)ids[r] * row, row);
         else memset(to, 0, row);
@@ -58,12 +56,12 @@ static void tni_embed_task(void *arg, int64_t task, int worker)
 TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
 {
     const int32_t *ids = (const int32_t *)c->in[1].data;
-    int64_t        r, R = c->out[0].shape[0];
+    int64_t        R = c->out[0].shape[0];
     tni_pass       p;
     p.cpu = cpu;
     p.call = c;
     tni_pass_run(&p, R, c->out[0].shape[1], INT64_MAX, tni_embed_task);
-    for (r = 0; r < R; r++)
+    for (int64_t r = 0; r < R; r++)
         if (ids[r] < 0 || ids[r] >= c->in[0].shape[0]) tni_fault(&c->out[1], 1, r, ids[r], (int32_t)c->i[0]);
     return TN_OK;
 }

@@ -10,9 +10,9 @@ template <bool FAST> static __device__ __forceinline__ float tnc_normal_cdf(floa
 {
     const float t = fminf(15.0f, fabsf(x)), square = t * t, lost = fmaf(t, t, -square);
     const float z = tnc_quotient<FAST>(1.0f, fmaf(0.3f, t, 1.0f));
-    float e = tnc_exp<FAST>(-0.5f * square), g;
+    float e = tnc_exp<FAST>(-0.5f * square);
     e = fmaf(e, -0.5f * lost, e);                                       /* corrects the rounding error of the square */
-    g = fmaf(-0.0206242893f, z, 0.112440139f);
+    float g = fmaf(-0.0206242893f, z, 0.112440139f);
     g = fmaf(g, z, -0.228224412f);
     g = fmaf(g, z, 0.191799164f);
     g = fmaf(g, z, -0.0794358179f);

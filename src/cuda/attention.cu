@@ -45,8 +45,7 @@ static tnc_attend tnc_attend_of(const tn_call *c)
 static bool tnc_attend_dtypes(const tn_view *const *v, int n, const tn_view *stat)
 {
     const tn_dtype t = v[0]->dtype;
-    int            i;
-    for (i = 1; i < n; i++)
+    for (int i = 1; i < n; i++)
         if (v[i]->data && v[i]->dtype != t) return false;
     return !stat->data || stat->dtype == (t == TN_F64 ? TN_F64 : TN_F32);
 }
@@ -130,8 +129,7 @@ template <typename T> static void tnc_attend_run_plain_back(tnc *s, const tnc_at
 TNC_FN tn_status tnc_attend_no_pairs(tnc *s, const tn_call *c)
 {
     tn_status status = TN_OK;
-    int       i;
-    for (i = 0; i < 3 && !c->accumulate && status == TN_OK; i++) {
+    for (int i = 0; i < 3 && !c->accumulate && status == TN_OK; i++) {
         tn_call fill;
         memset(&fill, 0, sizeof fill);
         fill.kernel = TN_KERNEL_FILL;
@@ -151,7 +149,6 @@ TNC_FN tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     /* With few F32 queries the forward pass did not round its operands, and l belongs to these: nor may the
        backward pass. */
     const tnc_attend_size *size = p.Tq <= TNC_ATTEND_DECODE && dtype == TN_F32 ? NULL : tnc_attend_size_of(s, p, dtype);
-    tnc_attend     m;
     p.o = tnc_heads_of(&c->in[3]);
     p.stat = c->in[4].data;
     p.dout = tnc_heads_of(&c->in[5]);
@@ -163,7 +160,7 @@ TNC_FN tn_status tnc_attention_backward(tnc *s, const tn_call *c)
     p.wide = dtype == TN_F32;
     if (!tnc_attend_dtypes(all, 8, &c->in[4])) return TN_ERR_DTYPE;
     if (rows == 0 || p.Tk == 0) return tnc_attend_no_pairs(s, c);
-    m = p;
+    tnc_attend m = p;
     if (size && tnc_attend_operands(s, &m, size, dtype, bytes + tnc_attend_redo_bytes(p, true), true, &m.row_stats) != TN_OK)
         return TN_ERR_MEMORY;
     p.row_stats = m.row_stats = size ? m.row_stats : tnc_scratch(s, bytes);

@@ -157,8 +157,7 @@ template <typename T, bool DOTS> static __global__ void tnc_attend_delta(tnc_att
     enum { team = DOTS ? 32 : 1 };
     const int     lane = (int)threadIdx.x % team;
     const int64_t teams = (int64_t)gridDim.x * blockDim.x / team;
-    int64_t       n, e;
-    for (n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / team; n < p.B * p.H * p.Tq; n += teams) {
+    for (int64_t n = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / team; n < p.B * p.H * p.Tq; n += teams) {
         const int64_t i = n % p.Tq;
         const bool    softmax = p.kind == TN_ATTEND_SOFTMAX;
         const R       stat = p.stat ? ((const R *)p.stat)[n] : R(0);
@@ -166,7 +165,7 @@ template <typename T, bool DOTS> static __global__ void tnc_attend_delta(tnc_att
         if (DOTS) {
             const int64_t h = n / p.Tq % p.H, b = n / p.Tq / p.H;
             const T      *o = tnc_head<T>(p.o, b, i, h), *dout = tnc_head<T>(p.dout, b, i, h);
-            for (e = lane; e < p.n_v; e += 32) dot = fma(R(tnc_to(dout[e])), R(tnc_to(o[e])), dot);
+            for (int64_t e = lane; e < p.n_v; e += 32) dot = fma(R(tnc_to(dout[e])), R(tnc_to(o[e])), dot);
             dot = tnc_warp_sum(dot);
         }
         if (lane > 0) continue;

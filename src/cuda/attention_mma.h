@@ -40,13 +40,12 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = shared, *const stages = shared + queries * sets * D;
-    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
-    int           set, m, k;
+    const int H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
     const int to = tnc_attend_keys_of(p, last).high;
-    float         o[2][DV / 8][4], row_max[2][2], row_sum[2][2];
-    int           j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
+    float     o[2][DV / 8][4], row_max[2][2], row_sum[2][2];
+    int       j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
     auto load = [&](int which, int j) {
         const tnc_attend_place at = tnc_attend_place_of(p);
         tnc_bf16 *to_x = stages + which * stage;
@@ -56,14 +55,14 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
         tnc_tile_load<DV, keys, threads>(to_x + sets * keys * D, tnc_head<const tnc_bf16>(p.v, at.b, j, at.h), p.v.t,
                                          Tk - j);
     };
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_tile_load<D, queries, threads>(q + set * queries * D,
                                            tnc_head<const tnc_bf16>(p.q, begin.b, i0, begin.h + set * H), p.q.t, Tq - i0);
     if (j0 < to) load(j0 / keys % 2, j0);
     tnc_cp_async_commit();
     tnc_attend_clear(o);
     TNC_UNROLL
-    for (m = 0; m < 2; m++) {
+    for (int m = 0; m < 2; m++) {
         row_max[m][0] = row_max[m][1] = -INFINITY;
         row_sum[m][0] = row_sum[m][1] = 0.0f;
     }
@@ -79,15 +78,15 @@ template <int KIND, int D, int DV> static __global__ void __launch_bounds__(128,
         tnc_cp_async_commit();
         if (mask == 0) continue;
         TNC_UNROLL
-        for (set = 0; set < sets; set++)
+        for (int set = 0; set < sets; set++)
             tnc_mma_rows<2, keys, D>(s[set], q + set * queries * D, warp_row, kt + set * keys * D, 0, lane);
         tnc_attend_scores_to_p<KIND>(p, s, o, row_max, row_sum, mask, i0 + warp_row + lane / 4, j0 + 2 * (lane & 3));
         const int again = tnc_reread_thread() & 31;
         TNC_UNROLL
-        for (k = 0; k < keys / 16; k++) {
+        for (int k = 0; k < keys / 16; k++) {
             unsigned left[2][4];
             TNC_UNROLL
-            for (m = 0; m < 2; m++) tnc_attend_frag_of(left[m], s[0][m], k);
+            for (int m = 0; m < 2; m++) tnc_attend_frag_of(left[m], s[0][m], k);
             tnc_mma_step<2, DV>(o, left, vt, 16 * k, again);
         }
     }
@@ -113,9 +112,8 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     tnc_bf16 *const  resident_x = shared, *const resident_y = shared + resident_rows * sets * D,
         *const stages = resident_y + resident_rows * (DV + (KEYS ? 0 : 8));
     const tnc_heads &gx = KEYS ? p.k : p.q, &gy = KEYS ? p.v : p.dout, &hx = KEYS ? p.q : p.k, &hy = KEYS ? p.dout : p.v;
-    const int        H = (int)p.H, T_resident = (int)(KEYS ? p.Tk : p.Tq), T_streamed = (int)(KEYS ? p.Tq : p.Tk);
-    const int        row0 = tnc_attend_first_row<KEYS>(p, resident_rows);
-    int              set, m, k, at;
+    const int H = (int)p.H, T_resident = (int)(KEYS ? p.Tk : p.Tq), T_streamed = (int)(KEYS ? p.Tq : p.Tk);
+    const int row0 = tnc_attend_first_row<KEYS>(p, resident_rows);
     const tnc_attend_place begin = tnc_attend_place_of(p);
     const int last = row0 + resident_rows < T_resident ? row0 + resident_rows - 1 : T_resident - 1;
     /* the float4 of a query has 16 bytes, like 8 numbers of BF16 */
@@ -136,7 +134,7 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     };
     const tnc_span<int> walk = tnc_attend_walk_of<KEYS>(p, row0, last);
     const int           to = walk.high;
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_tile_load<D, resident_rows, threads>(resident_x + set * resident_rows * D,
                                                  tnc_head<const tnc_bf16>(gx, begin.b, row0, begin.h + set * H),
                                                  gx.t, T_resident - row0);
@@ -145,12 +143,12 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
     if (!KEYS)
         tnc_tile_load<8, resident_rows, threads>(resident_y + resident_rows * DV,
                                                  tnc_head<const tnc_bf16>(rows, 0, row0, begin.head), 8, T_resident - row0);
-    at = walk.low / streamed * streamed;
+    int at = walk.low / streamed * streamed;
     if (at < to) load(at / streamed % 2, at);
     tnc_cp_async_commit();
     tnc_attend_clear(dv);
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
+    for (int set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
     /* N streamed rows at a time. Everything that can be recomputed is, so that only sums occupy registers between turns. */
     for (; at < to; at += N) {
         const int       sub = at % streamed, turn = at / streamed % 2;
@@ -170,22 +168,22 @@ static __global__ void __launch_bounds__(128, 2) tnc_attend_mma_back(tnc_attend 
         float     s[sets][M][N / 8][4], dp[M][N / 8][4];
         if (mask == 0) continue;
         TNC_UNROLL
-        for (set = 0; set < sets; set++)
+        for (int set = 0; set < sets; set++)
             tnc_mma_rows<M, N, D>(s[set], resident_x + set * resident_rows * D, warp_row, xt + set * streamed * D, sub,
                                   lane);
         if (mask == 1) tnc_attend_mask_back<KIND, KEYS>(p, s, mine + lane / 4, at + 2 * (lane & 3));
         tnc_mma_rows<M, N, DV>(dp, resident_y, warp_row, yt, sub, lane);
         TNC_UNROLL
-        for (k = 0; k < N / 16; k++) {                  /* 16 streamed rows: their A fragments, then the products */
+        for (int k = 0; k < N / 16; k++) {              /* 16 streamed rows: their A fragments, then the products */
             unsigned p_frag[M][4], ds_frag[sets][M][4];
             TNC_UNROLL
-            for (m = 0; m < M; m++)
+            for (int m = 0; m < M; m++)
                 tnc_attend_back_frags<KIND, KEYS>(p, p_frag[m], ds_frag[0][m], ds_frag[sets - 1][m], s[0][m], s[sets - 1][m],
                                                   dp[m], queries + (KEYS ? sub + 2 * (lane & 3)
                                                                          : warp_row + 16 * m + lane / 4), k);
             if (KEYS) tnc_mma_step<M, DV>(dv, p_frag, yt, sub + 16 * k, lane);
             TNC_UNROLL
-            for (set = 0; set < sets; set++)
+            for (int set = 0; set < sets; set++)
                 tnc_mma_step<M, D>(dx[set], ds_frag[set], xt + set * streamed * D, sub + 16 * k, lane);
         }
     }
@@ -200,14 +198,12 @@ template <typename T>
 static __global__ void tnc_attend_pack(tnc_heads x, int64_t time, int64_t n, int64_t d, int64_t D, int64_t chunks, uint4 *to)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
-    int64_t       at;
-    int           e;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < chunks; at += step) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < chunks; at += step) {
         const int64_t col = at % (D / 8) * 8, row = at / (D / 8);
         const T      *from = tnc_head<const T>(x, row / n / time, row / n % time, row % n) + col;
         float         v[8];
         TNC_UNROLL
-        for (e = 0; e < 8; e++) v[e] = col + e < d ? (float)tnc_to(from[e]) : 0.0f;
+        for (int e = 0; e < 8; e++) v[e] = col + e < d ? (float)tnc_to(from[e]) : 0.0f;
         to[at] = make_uint4(tnc_pair(v[0], v[1]), tnc_pair(v[2], v[3]), tnc_pair(v[4], v[5]), tnc_pair(v[6], v[7]));
     }
 }

@@ -66,24 +66,23 @@ template <int M, int N, int D>
 static __device__ __forceinline__ void tnc_mma_rows(float (&s)[M][N / 8][4], const tnc_bf16 *a, int a_row, const tnc_bf16 *b,
                                                     int b_row, int lane)
 {
-    int m, n, k, e;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (n = 0; n < N / 8; n++)
+        for (int n = 0; n < N / 8; n++)
             TNC_UNROLL
-            for (e = 0; e < 4; e++) s[m][n][e] = 0.0f;
+            for (int e = 0; e < 4; e++) s[m][n][e] = 0.0f;
     TNC_UNROLL
-    for (k = 0; k < D / 16; k++) {
+    for (int k = 0; k < D / 16; k++) {
         unsigned a_frag[M][4];
         TNC_UNROLL
-        for (m = 0; m < M; m++) tnc_frag_a<D>(a_frag[m], a, a_row + 16 * m, k, lane);
+        for (int m = 0; m < M; m++) tnc_frag_a<D>(a_frag[m], a, a_row + 16 * m, k, lane);
         TNC_UNROLL
-        for (n = 0; n < N / 16; n++) {
+        for (int n = 0; n < N / 16; n++) {
             unsigned b_frag[4];
             tnc_frag_b<D>(b_frag, b, b_row + 16 * n, k, lane);
             TNC_UNROLL
-            for (m = 0; m < M; m++) {
+            for (int m = 0; m < M; m++) {
                 tnc_mma_bf16(s[m][2 * n], a_frag[m], b_frag);
                 tnc_mma_bf16(s[m][2 * n + 1], a_frag[m], b_frag + 2);
             }
@@ -96,13 +95,12 @@ template <int M, int C>
 static __device__ __forceinline__ void tnc_mma_step(float (&out)[M][C / 8][4], const unsigned (&p)[M][4], const tnc_bf16 *x,
                                                     int row, int lane)
 {
-    int m, n;
     TNC_UNROLL
-    for (n = 0; n < C / 16; n++) {
+    for (int n = 0; n < C / 16; n++) {
         unsigned b_frag[4];
         tnc_frag_b_trans<C>(b_frag, x, row, n, lane);
         TNC_UNROLL
-        for (m = 0; m < M; m++) {
+        for (int m = 0; m < M; m++) {
             tnc_mma_bf16(out[m][2 * n], p[m], b_frag);
             tnc_mma_bf16(out[m][2 * n + 1], p[m], b_frag + 2);
         }
@@ -141,13 +139,12 @@ static __device__ __forceinline__ int tnc_attend_mask_of(const tnc_attend &p, in
 template <int M, int C> static __device__ __forceinline__ bool tnc_attend_not_finite(const float (&x)[M][C / 8][4])
 {
     float sum = 0.0f;
-    int   m, n, e;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (n = 0; n < C / 8; n++)
+        for (int n = 0; n < C / 8; n++)
             TNC_UNROLL
-            for (e = 0; e < 4; e++) sum = fmaf(x[m][n][e], 0.0f, sum);
+            for (int e = 0; e < 4; e++) sum = fmaf(x[m][n][e], 0.0f, sum);
     return sum != 0.0f;                                         /* true for NaN */
 }
 
@@ -157,9 +154,8 @@ static __device__ __forceinline__ bool tnc_attend_mark_redo(const tnc_attend &p,
                                                             bool redo)
 {
     const int64_t tiles = (T + 63) / 64;
-    int           i;
     redo = __syncthreads_or(redo) != 0;
-    for (i = (int)threadIdx.x; i < rows / 64; i += (int)blockDim.x)
+    for (int i = (int)threadIdx.x; i < rows / 64; i += (int)blockDim.x)
         if (first / 64 + i < tiles) p.redo[head * tiles + first / 64 + i] = redo;
     return redo;
 }
@@ -181,17 +177,16 @@ static __device__ __forceinline__ void tnc_attend_store_rows(const tnc_attend &p
                                                              const float (&factor)[M][2], bool add)
 {
     const int lane = (int)threadIdx.x & 31;
-    int       m, half, c;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (half = 0; half < 2; half++) {
+        for (int half = 0; half < 2; half++) {
             const int t = row + 16 * m + 8 * half + lane / 4;
             if (t >= rows) continue;
             char      *line = p.wide ? (char *)tnc_head<float>(to, b, t, h) : (char *)tnc_head<tnc_bf16>(to, b, t, h);
             const bool pairs = n % 2 == 0 && (size_t)line % (p.wide ? 8 : 4) == 0;
             TNC_UNROLL
-            for (c = 0; c < C / 8; c++)
+            for (int c = 0; c < C / 8; c++)
                 tnc_store_pair(line, 8 * c + 2 * (lane & 3), n, p.wide, pairs, add, factor[m][half] * x[m][c][2 * half],
                                factor[m][half] * x[m][c][2 * half + 1]);
         }
@@ -202,22 +197,20 @@ static __device__ __forceinline__ void tnc_attend_store_rows(const tnc_attend &p
 
 template <int M, int N> static __device__ __forceinline__ void tnc_attend_clear(float (&x)[M][N][4])
 {
-    int m, n, e;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (n = 0; n < N; n++)
+        for (int n = 0; n < N; n++)
             TNC_UNROLL
-            for (e = 0; e < 4; e++) x[m][n][e] = 0.0f;
+            for (int e = 0; e < 4; e++) x[m][n][e] = 0.0f;
 }
 
 /* The 16 columns of x from 16 k on, as an A fragment */
 template <int N>
 static __device__ __forceinline__ void tnc_attend_frag_of(unsigned (&a)[4], const float (&x)[N][4], int k)
 {
-    int e;
     TNC_UNROLL
-    for (e = 0; e < 4; e++) a[e] = tnc_pair(x[2 * k + e / 2][e % 2 * 2], x[2 * k + e / 2][e % 2 * 2 + 1]);
+    for (int e = 0; e < 4; e++) a[e] = tnc_pair(x[2 * k + e / 2][e % 2 * 2], x[2 * k + e / 2][e % 2 * 2 + 1]);
 }
 
 /* Scores become P, in place of the first set. Softmax multiplies o and row_sum by what the new maxima make of them. */
@@ -227,46 +220,45 @@ static __device__ __forceinline__ void tnc_attend_scores_to_p(const tnc_attend &
                                                               int j)
 {
     const bool softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
-    int        m, n, e, k;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (n = 0; n < N; n++)
+        for (int n = 0; n < N; n++)
             TNC_UNROLL
-            for (e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? p.power : s[S - 1][m][n][e];
+            for (int e = 0; e < 4; e++) s[0][m][n][e] *= softmax ? p.power : s[S - 1][m][n][e];
     if (mask == 1) {
         TNC_UNROLL
-        for (m = 0; m < M; m++)
+        for (int m = 0; m < M; m++)
             TNC_UNROLL
-            for (k = 0; k < 2; k++) {
+            for (int k = 0; k < 2; k++) {
                 const tnc_span<int> visible = tnc_attend_keys_of(p, i + 16 * m + 8 * k);
                 TNC_UNROLL
-                for (n = 0; n < N; n++)
+                for (int n = 0; n < N; n++)
                     TNC_UNROLL
-                    for (e = 0; e < 2; e++)
+                    for (int e = 0; e < 2; e++)
                         if (j + 8 * n + e < visible.low || j + 8 * n + e >= visible.high)
                             s[0][m][n][2 * k + e] = softmax ? -INFINITY : 0.0f;
             }
     }
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (k = 0; k < 2; k++) {
+        for (int k = 0; k < 2; k++) {
             if (softmax) {
-                float largest = row_max[m][k], factor;
+                float largest = row_max[m][k];
                 TNC_UNROLL
-                for (n = 0; n < N; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
+                for (int n = 0; n < N; n++) largest = fmaxf(largest, fmaxf(s[0][m][n][2 * k], s[0][m][n][2 * k + 1]));
                 largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
                 largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-                factor = largest == -INFINITY ? 1.0f : tnc_exp2(row_max[m][k] - largest);
+                float factor = largest == -INFINITY ? 1.0f : tnc_exp2(row_max[m][k] - largest);
                 row_max[m][k] = largest;
                 if (largest == -INFINITY) largest = 0.0f;                       /* every key is masked: e^-inf is 0 */
                 TNC_UNROLL
-                for (n = 0; n < N; n++)
+                for (int n = 0; n < N; n++)
                     TNC_UNROLL
-                    for (e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = tnc_exp2(s[0][m][n][e] - largest);
+                    for (int e = 2 * k; e < 2 * k + 2; e++) s[0][m][n][e] = tnc_exp2(s[0][m][n][e] - largest);
                 TNC_UNROLL
-                for (n = 0; n < C; n++) {
+                for (int n = 0; n < C; n++) {
                     o[m][n][2 * k] *= factor;
                     o[m][n][2 * k + 1] *= factor;
                 }
@@ -274,7 +266,7 @@ static __device__ __forceinline__ void tnc_attend_scores_to_p(const tnc_attend &
             }
             if (softmax || sums)
                 TNC_UNROLL
-                for (n = 0; n < N; n++) row_sum[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
+                for (int n = 0; n < N; n++) row_sum[m][k] += s[0][m][n][2 * k] + s[0][m][n][2 * k + 1];
         }
 }
 
@@ -284,11 +276,10 @@ static __device__ __forceinline__ void tnc_attend_end_rows(const tnc_attend &p, 
                                                            float (&row_sum)[M][2], int i)
 {
     const bool softmax = KIND == TN_ATTEND_SOFTMAX, sums = KIND == TN_ATTEND_SQUARED && p.sums;
-    int        m, k;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (k = 0; k < 2; k++) {
+        for (int k = 0; k < 2; k++) {
             const int           row = i + 16 * m + 8 * k;
             const tnc_span<int> visible = tnc_attend_keys_of(p, row);
             float               sum = row_sum[m][k], factor = tnc_attend_row_scale<float>(p, visible);
@@ -315,13 +306,12 @@ template <bool KEYS> static __device__ __forceinline__ tnc_span<int> tnc_attend_
 template <int KIND, bool KEYS, int S, int M, int N>
 static __device__ __forceinline__ void tnc_attend_mask_back(const tnc_attend &p, float (&s)[S][M][N][4], int i, int j)
 {
-    int m, n, e;
     TNC_UNROLL
-    for (m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
         TNC_UNROLL
-        for (n = 0; n < N; n++)
+        for (int n = 0; n < N; n++)
             TNC_UNROLL
-            for (e = 0; e < 4; e++) {
+            for (int e = 0; e < 4; e++) {
                 const int           row = i + 16 * m + 8 * (e / 2), col = j + 8 * n + e % 2;
                 const tnc_span<int> visible = tnc_attend_keys_of(p, KEYS ? col : row);
                 if ((KEYS ? row : col) >= visible.low && (KEYS ? row : col) < visible.high) continue;
@@ -338,9 +328,8 @@ static __device__ __forceinline__ void tnc_attend_back_frags(const tnc_attend &p
                                                              const float (*dp)[4], const float4 *queries, int k)
 {
     const bool softmax = KIND == TN_ATTEND_SOFTMAX;
-    int        e;
     TNC_UNROLL
-    for (e = 0; e < 4; e++) {                           /* e / 2: which 8 columns, e % 2: which 8 rows */
+    for (int e = 0; e < 4; e++) {                       /* e / 2: which 8 columns, e % 2: which 8 rows */
         const int    c = 2 * k + e / 2, r = e % 2 * 2;
         const float4 q0 = queries[8 * (KEYS ? c : e % 2)], q1 = KEYS ? queries[8 * c + 1] : q0;
         const float  a0 = a[c][r], a1 = a[c][r + 1], b0 = b[c][r], b1 = b[c][r + 1];
@@ -366,19 +355,18 @@ static __device__ __forceinline__ void tnc_attend_end_back(const tnc_attend &p, 
     const int        T = (int)(KEYS ? p.Tk : p.Tq);
     float            factor[M][2];
     bool             redo = KEYS && tnc_attend_not_finite<M, 8 * CV>(dv);
-    int              set, m;
     TNC_UNROLL
-    for (set = 0; set < S; set++) redo = tnc_attend_not_finite<M, 8 * C>(dx[set]) || redo;
+    for (int set = 0; set < S; set++) redo = tnc_attend_not_finite<M, 8 * C>(dx[set]) || redo;
     redo = ALONE ? tnc_attend_mark_redo_alone(p, at.head, first, T, redo, (int)threadIdx.x / 128)
                  : tnc_attend_mark_redo(p, at.head, first, rows, T, redo);
     TNC_UNROLL
-    for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? p.score : S == 2 ? p.square : 2.0f * p.square;
+    for (int m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? p.score : S == 2 ? p.square : 2.0f * p.square;
     TNC_UNROLL
-    for (set = 0; set < S; set++)
+    for (int set = 0; set < S; set++)
         if (to.data && !redo)
             tnc_attend_store_rows<M, 8 * C>(p, to, at.b, at.h + set * (int)p.H, row, T, (int)p.n_qk, dx[set], factor, p.add);
     TNC_UNROLL
-    for (m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
+    for (int m = 0; m < M; m++) factor[m][0] = factor[m][1] = softmax ? 1.0f : p.square;
     if (KEYS && p.dv.data && !redo)
         tnc_attend_store_rows<M, 8 * CV>(p, p.dv, at.b, at.h, row, T, (int)p.n_v, dv, factor, p.add);
 }

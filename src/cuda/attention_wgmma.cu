@@ -40,9 +40,8 @@ template <int N, int D, int A_ROWS, int B_ROWS>
 static __device__ __forceinline__ void tnc_wgmma_rows(float (&s)[N / 8][4], const tnc_bf16 *a, const tnc_bf16 *b)
 {
     const uint64_t a_desc = tnc_wgmma_tile(a, 0), b_desc = tnc_wgmma_tile(b, 0);
-    int            k;
     TNC_UNROLL
-    for (k = 0; k < D / 16; k++)
+    for (int k = 0; k < D / 16; k++)
         tnc_wgmma_ss<N>(s, a_desc + (uint64_t)(k / 4 * A_ROWS * 8 + k % 4 * 2),
                         b_desc + (uint64_t)(k / 4 * B_ROWS * 8 + k % 4 * 2), k > 0);
 }
@@ -53,9 +52,8 @@ static __device__ __forceinline__ void tnc_wgmma_step(float (&out)[C / 8][4], co
                                                       const tnc_bf16 *x)
 {
     const uint64_t desc = tnc_wgmma_tile(x, ROWS);
-    int            k;
     TNC_UNROLL
-    for (k = 0; k < K / 16; k++) tnc_wgmma_rs<C>(out, p[k], desc + (uint64_t)(k * 128), 1);
+    for (int k = 0; k < K / 16; k++) tnc_wgmma_rs<C>(out, p[k], desc + (uint64_t)(k * 128), 1);
 }
 
 /* The first multiple of 1,024 in dynamic shared memory */
@@ -74,20 +72,19 @@ static __device__ __forceinline__ void tnc_attend_wgmma_stage(const tnc_attend &
     enum { sets = PLAN::sets, keys = PLAN::keys, queries = PLAN::queries };
     float    s[sets][1][keys / 8][4];
     unsigned left[keys / 16][4];
-    int      set, k;
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    for (int set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
     tnc_wgmma_fence();
     TNC_UNROLL
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_wgmma_rows<keys, D, queries, keys>(s[set][0], q + set * queries * D, kt + set * keys * D);
     tnc_wgmma_commit();
     tnc_wgmma_wait<0>();
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    for (int set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
     tnc_attend_scores_to_p<KIND>(p, s, o, row_max, row_sum, mask, row, col);
     TNC_UNROLL
-    for (k = 0; k < keys / 16; k++) tnc_attend_frag_of(left[k], s[0][0], k);
+    for (int k = 0; k < keys / 16; k++) tnc_attend_frag_of(left[k], s[0][0], k);
     values();
     tnc_wgmma_operand(o[0]);
     tnc_wgmma_operand(left);
@@ -110,23 +107,22 @@ static __device__ __forceinline__ void tnc_attend_wgmma_back_rows(const tnc_atte
     enum { sets = PLAN::sets, N = PLAN::N, resident = PLAN::resident, streamed = PLAN::streamed };
     float    s[sets][1][N / 8][4], dp[N / 8][4];
     unsigned p_frag[N / 16][4], ds_frag[sets][N / 16][4];
-    int      set, k;
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    for (int set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
     tnc_wgmma_operand(dp);
     tnc_wgmma_fence();
     TNC_UNROLL
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_wgmma_rows<N, D, resident, streamed>(s[set][0], x + set * resident * D, xt + set * streamed * D);
     tnc_wgmma_rows<N, D, resident, streamed>(dp, y, yt);
     tnc_wgmma_commit();
     tnc_wgmma_wait<0>();
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
+    for (int set = 0; set < sets; set++) tnc_wgmma_operand(s[set][0]);
     tnc_wgmma_operand(dp);
     if (mask == 1) tnc_attend_mask_back<KIND, KEYS>(p, s, row, col);
     TNC_UNROLL
-    for (k = 0; k < N / 16; k++)
+    for (int k = 0; k < N / 16; k++)
         tnc_attend_back_frags<KIND, KEYS>(p, p_frag[k], ds_frag[0][k], ds_frag[sets - 1][k], s[0][0], s[sets - 1][0], dp,
                                           queries, k);
     if (KEYS) {
@@ -134,20 +130,20 @@ static __device__ __forceinline__ void tnc_attend_wgmma_back_rows(const tnc_atte
         tnc_wgmma_operand(dv[0]);
     }
     TNC_UNROLL
-    for (set = 0; set < sets; set++) {
+    for (int set = 0; set < sets; set++) {
         tnc_wgmma_operand(ds_frag[set]);
         tnc_wgmma_operand(dx[set][0]);
     }
     tnc_wgmma_fence();
     if (KEYS) tnc_wgmma_step<N, D, streamed>(dv[0], p_frag, yt);
     TNC_UNROLL
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_wgmma_step<N, D, streamed>(dx[set][0], ds_frag[set], xt + set * streamed * D);
     tnc_wgmma_commit();
     tnc_wgmma_wait<0>();
     if (KEYS) tnc_wgmma_operand(dv[0]);
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_wgmma_operand(dx[set][0]);
+    for (int set = 0; set < sets; set++) tnc_wgmma_operand(dx[set][0]);
 }
 #endif
 
@@ -169,14 +165,14 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
     enum { sets = plan::sets, keys = plan::keys, stage = plan::stage, threads = plan::threads, queries = plan::queries };
     TNC_DYN_SHARED(tnc_bf16, shared);
     tnc_bf16     *const q = tnc_wgmma_shared(shared), *const stages = q + queries * sets * D;
-    const int     H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
-    const int     lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
-    const int     mine = i0 + (int)threadIdx.x / 32 * 16 + lane / 4;                /* the first of two queries, 8 apart */
+    const int H = (int)p.H, Tq = (int)p.Tq, Tk = (int)p.Tk, i0 = tnc_attend_first_row<false>(p, queries);
+    const int lane = (int)threadIdx.x & 31, group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    const int mine = i0 + (int)threadIdx.x / 32 * 16 + lane / 4;                    /* the first of two queries, 8 apart */
     const tnc_attend_place at = tnc_attend_place_of(p);
-    const int     last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
-    const int     to = tnc_attend_keys_of(p, last).high;
-    int           set, j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
-    float         o[1][D / 8][4], row_max[1][2] = { { -INFINITY, -INFINITY } }, row_sum[1][2] = { { 0.0f, 0.0f } };
+    const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1;
+    const int to = tnc_attend_keys_of(p, last).high;
+    int       j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
+    float     o[1][D / 8][4], row_max[1][2] = { { -INFINITY, -INFINITY } }, row_sum[1][2] = { { 0.0f, 0.0f } };
     auto load = [&](int which, int j) {
         tnc_bf16 *to_x = stages + which * stage;
         for (int x = 0; x < sets; x++)
@@ -184,7 +180,7 @@ template <int KIND, int D> static __global__ void __launch_bounds__(256, 1) tnc_
                                              p.k.t, Tk - j);
         tnc_wgmma_load<D, keys, threads>(to_x + sets * keys * D, tnc_head<const tnc_bf16>(p.v, at.b, j, at.h), p.v.t, Tk - j);
     };
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_wgmma_load<D, queries, threads>(q + set * queries * D,
                                             tnc_head<const tnc_bf16>(p.q, at.b, i0, at.h + set * H), p.q.t, Tq - i0);
     if (j0 < to) load(j0 / keys % 2, j0);
@@ -244,7 +240,6 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     /* the float4 of a query has 16 bytes, like 8 numbers of BF16 */
     const tnc_heads rows = { p.row_stats, 0, 8, p.Tq * 8 };
     float         dx[sets][1][D / 8][4], dv[1][D / 8][4];
-    int           set, at;
     auto load = [&](int which, int t) {
         tnc_bf16 *to_x = stages + which * stage;
         for (int i = 0; i < sets; i++)
@@ -259,7 +254,7 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     };
     const tnc_span<int> walk = tnc_attend_walk_of<KEYS>(p, row0, last);
     const int           to = walk.high;
-    for (set = 0; set < sets; set++)
+    for (int set = 0; set < sets; set++)
         tnc_wgmma_load<D, resident_rows, threads>(x + set * resident_rows * D,
                                                   tnc_head<const tnc_bf16>(gx, here.b, row0, here.h + set * H), gx.t,
                                                   T_resident - row0);
@@ -268,12 +263,12 @@ template <int KIND, int D, bool KEYS> static __global__ void __launch_bounds__(2
     if (!KEYS)
         tnc_tile_load<8, resident_rows, threads>(y + resident_rows * D,
                                                  tnc_head<const tnc_bf16>(rows, 0, row0, here.head), 8, T_resident - row0);
-    at = walk.low / streamed * streamed;
+    int at = walk.low / streamed * streamed;
     if (at < to) load(at / streamed % 2, at);
     tnc_cp_async_commit();
     tnc_attend_clear(dv);
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
+    for (int set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
     for (; at < to; at += N) {
         const int       sub = at % streamed, turn = at / streamed % 2;
         const tnc_bf16 *xt = stages + turn * stage, *yt = xt + sets * streamed * D;
@@ -335,10 +330,9 @@ template <int STAGES, bool LATER> static __device__ __forceinline__ tnc_ring tnc
 {
     tnc_barrier *const kept = (tnc_barrier *)at;
     const tnc_ring     r = { kept, kept + 1, kept + 1 + STAGES, kept + 1 + 2 * STAGES, 0, 0 };
-    int                i;
     if (threadIdx.x == 0) {
         tnc_barrier_init(r.kept, 1);
-        for (i = 0; i < STAGES; i++) {
+        for (int i = 0; i < STAGES; i++) {
             tnc_barrier_init(r.full + i, 1);
             if (LATER) tnc_barrier_init(r.later + i, 1);
             tnc_barrier_init(r.empty + i, TNC_RING_READERS);
@@ -405,19 +399,19 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_tma(const __grid_con
     const int mine = i0 + (int)threadIdx.x / 32 * 16 + lane / 4, first = i0 + 64 * group;
     const int last = i0 + queries < Tq ? i0 + queries - 1 : Tq - 1, to = tnc_attend_keys_of(p, last).high;
     const tnc_attend_place at = tnc_attend_place_of(p);
-    int       set, j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
+    int       j0 = tnc_attend_keys_of(p, i0).low / keys * keys;
     if (group == TNC_RING_PRODUCER) {
         tnc_registers_less<24>();
         if (threadIdx.x % 128) return;
         tnc_barrier_expect(ring.kept, 2 * queries * sets * D);
-        for (set = 0; set < sets; set++)
+        for (int set = 0; set < sets; set++)
             tnc_tma_load<D, queries>(q + set * queries * D, &maps.map[0], ring.kept, at.b, i0, at.h + set * H);
         for (; j0 < to; j0 += keys, tnc_ring_next<stages>(ring)) {
             tnc_bf16    *kt = tiles + ring.slot * stage;
             tnc_barrier *full = ring.full + ring.slot, *later = ring.later + ring.slot;
             tnc_ring_wait_empty(ring);
             tnc_barrier_expect(full, 2 * keys * sets * D);
-            for (set = 0; set < sets; set++)
+            for (int set = 0; set < sets; set++)
                 tnc_tma_load<D, keys>(kt + set * keys * D, &maps.map[1], full, at.b, j0, at.h + set * H);
             tnc_barrier_expect(later, 2 * keys * D);
             tnc_tma_load<D, keys>(kt + sets * keys * D, &maps.map[2], later, at.b, j0, at.h);
@@ -463,12 +457,12 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
     const tnc_attend_place here = tnc_attend_place_of(p);
     const tnc_span<int>    walk = tnc_attend_walk_of<KEYS>(p, row0, row0 + resident < T ? row0 + resident - 1 : T - 1);
     const int to = walk.high;
-    int       set, at = walk.low / streamed * streamed;
+    int       at = walk.low / streamed * streamed;
     if (group == TNC_RING_PRODUCER) {
         tnc_registers_less<24>();
         if (threadIdx.x % 128) return;
         tnc_barrier_expect(ring.kept, 2 * plan::kept);
-        for (set = 0; set < sets; set++)
+        for (int set = 0; set < sets; set++)
             tnc_tma_load<D, resident>(x + set * resident * D, &maps.map[0], ring.kept, here.b, row0, here.h + set * H);
         tnc_tma_load<D, resident>(y, &maps.map[1], ring.kept, here.b, row0, here.h);
         if (!KEYS) tnc_tma_load_stats<resident>(y + resident * D, &maps.map[4], ring.kept, row0, here.head);
@@ -477,7 +471,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
             tnc_barrier *full = ring.full + ring.slot;
             tnc_ring_wait_empty(ring);
             tnc_barrier_expect(full, 2 * stage);
-            for (set = 0; set < sets; set++)
+            for (int set = 0; set < sets; set++)
                 tnc_tma_load<D, streamed>(xt + set * streamed * D, &maps.map[2], full, here.b, at, here.h + set * H);
             tnc_tma_load<D, streamed>(yt, &maps.map[3], full, here.b, at, here.h);
             if (KEYS) tnc_tma_load_stats<streamed>(yt + streamed * D, &maps.map[4], full, at, here.head);
@@ -488,7 +482,7 @@ static __global__ void __launch_bounds__(384, 1) tnc_attend_back_tma(const __gri
     float dx[sets][1][D / 8][4], dv[1][D / 8][4];
     tnc_attend_clear(dv);
     TNC_UNROLL
-    for (set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
+    for (int set = 0; set < sets; set++) tnc_attend_clear(dx[set]);
     tnc_barrier_wait(ring.kept, 0);
     for (; at < to; at += N) {
         const int       sub = at % streamed;
@@ -524,9 +518,8 @@ static bool tnc_tma_map(const tnc *s, CUtensorMap *map, const tnc_heads &x, int6
     const cuuint32_t ones[4] = { 1, 1, 1, 1 }, box[4] = { (cuuint32_t)columns, 1, (cuuint32_t)rows, 1 };
     cuuint64_t       strides[3];
     int64_t          step = D;
-    int              i;
     if (D > INT32_MAX / 2) return false;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         if (extents[i + 1] > 1) step = steps[i];                            /* the stride of one row means nothing */
         if (step <= 0 || step % 8) return false;
         strides[i] = (cuuint64_t)step * sizeof(tnc_bf16);

@@ -44,11 +44,10 @@ static void *tnc_library_in(const char *root, const char *within)
     char   path[512];
     void  *library = NULL;
     glob_t found;
-    size_t i;
     if (!root || !root[0]) return NULL;
     if (snprintf(path, sizeof path, "%s/%s/" TNC_BLAS("cublas"), root, within) >= (int)sizeof path) return NULL;
     if (glob(path, 0, NULL, &found) != 0) return NULL;
-    for (i = 0; i < found.gl_pathc && !library; i++) {
+    for (size_t i = 0; i < found.gl_pathc && !library; i++) {
         const char *at = found.gl_pathv[i];
         if (snprintf(path, sizeof path, "%.*s" TNC_BLAS("cublasLt"), (int)(strrchr(at, '/') + 1 - at), at) < (int)sizeof path)
             (void)dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -69,13 +68,13 @@ static void *tnc_library_open(void)
     const char *root[] = { getenv("VIRTUAL_ENV"), getenv("CONDA_PREFIX"), NULL, "/usr/local", "/usr", "/opt/conda" };
     char        local[512] = "";
     void       *library = dlopen(TNC_BLAS("cublas"), RTLD_NOW | RTLD_LOCAL);
-    size_t      i, k;
     if (user && user[0]) snprintf(local, sizeof local, "%s/.local", user);
     root[2] = local;
-    for (i = 0; i < sizeof of_cuda / sizeof *of_cuda && !library; i++)
+    for (size_t i = 0; i < sizeof of_cuda / sizeof *of_cuda && !library; i++)
         library = tnc_library_in(home && home[0] ? home : "/usr/local/cuda", of_cuda[i]);
-    for (i = 0; i < sizeof root / sizeof *root; i++)
-        for (k = 0; k < sizeof of_python / sizeof *of_python && !library; k++) library = tnc_library_in(root[i], of_python[k]);
+    for (size_t i = 0; i < sizeof root / sizeof *root; i++)
+        for (size_t k = 0; k < sizeof of_python / sizeof *of_python && !library; k++)
+            library = tnc_library_in(root[i], of_python[k]);
     return library ? library : TNC_BLAS_ELSE;
 }
 

@@ -4,20 +4,18 @@ template <typename R, int TILE> static __global__ void __launch_bounds__(TNC_THR
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
-    int64_t   b, j;
-    int       i;
-    for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
-        R       *to = a.shared ? shared : a.work + b * 2 * dd, *from = to + dd, *swap;
+    for (int64_t b = blockIdx.x; b < a.batch; b += gridDim.x) {
+        R       *to = a.shared ? shared : a.work + b * 2 * dd, *from = to + dd;
         R       *keep = a.shared ? shared + 2 * dd : NULL;
         const R *m = a.m + b * a.n * dd;
         R        next[TNC_CHAIN_AHEAD], *y = a.y + b * (dd + 1);
         double   log_norm = 0;
         if (a.shared && a.n > 1) tnc_chain_fetch(next, m + dd, dd);
-        for (j = 0; j < a.n; j++, m += dd) {
-            R squares = 0, norm;
-            swap = from; from = to; to = swap;
+        for (int64_t j = 0; j < a.n; j++, m += dd) {
+            R squares = 0;
+            R *swap = from; from = to; to = swap;
             if (j == 0) {
-                for (i = me; i < dd; i += threads) {
+                for (int i = me; i < dd; i += threads) {
                     to[i] = m[i];
                     squares = tnc_fma(to[i], to[i], squares);
                 }
@@ -32,12 +30,12 @@ template <typename R, int TILE> static __global__ void __launch_bounds__(TNC_THR
                     squares = tnc_fma(x, x, squares);
                 });
             }
-            norm = tnc_chain_norm(to, dd, squares, j == a.n - 1);
+            R norm = tnc_chain_norm(to, dd, squares, j == a.n - 1);
             if (norm != 1) log_norm += log((double)norm);
             if (me == 0 && a.v) a.v[b * a.n + j] = norm;
-            for (i = me; a.p && i < dd; i += threads) a.p[(b * a.n + j) * dd + i] = to[i];
+            for (int i = me; a.p && i < dd; i += threads) a.p[(b * a.n + j) * dd + i] = to[i];
         }
-        for (i = me; i < dd; i += threads) y[i] = to[i];
+        for (int i = me; i < dd; i += threads) y[i] = to[i];
         if (me == 0) y[dd] = (R)log_norm;
         __syncthreads();
     }
@@ -48,35 +46,33 @@ tnc_chain_backward_kernel(tnc_chains<R> a)
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
-    int64_t   b, j;
-    int       i;
-    for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
+    for (int64_t b = blockIdx.x; b < a.batch; b += gridDim.x) {
         const int64_t last = (b + 1) * a.n - 1;
-        R       *g = a.shared ? shared : a.work + b * 4 * dd, *next = g + dd, *swap;
+        R       *g = a.shared ? shared : a.work + b * 4 * dd, *next = g + dd;
         R       *keep = a.shared ? shared + 2 * dd : NULL;
         const R *y = a.p + last * dd, *dy = a.y + b * (dd + 1);
         R        ahead[2][TNC_CHAIN_AHEAD];
         const R  last_v = a.v[last];
         double   scale = -log((double)last_v);
         R        dot = 0, factor = last_v == 0 ? R(0) : (R)exp(scale / 2);       /* applied twice: its square may overflow */
-        for (i = me; i < dd; i += threads) dot = tnc_fma(y[i], dy[i], dot);
+        for (int i = me; i < dd; i += threads) dot = tnc_fma(y[i], dy[i], dot);
         dot = dy[dd] - tnc_block_sum(dot);
-        for (i = me; i < dd; i += threads) g[i] = tnc_fma(dot, y[i], dy[i]);
+        for (int i = me; i < dd; i += threads) g[i] = tnc_fma(dot, y[i], dy[i]);
         if (keep && a.n > 1) {
             tnc_chain_fetch(ahead[0], a.p + (last - 1) * dd, dd);
             tnc_chain_fetch(ahead[1], a.m + last * dd, dd);
         }
         __syncthreads();
-        for (j = last; ; j--) {
+        for (int64_t j = last; ; j--) {
             const R *p = a.p + (j - 1) * dd, *m = a.m + j * dd;
-            R       *to = a.dm + j * dd, squares = 0, norm;
+            R       *to = a.dm + j * dd, squares = 0;
             double   before = scale;
             auto     give = [&](int at, R x) {
                 x = factor == 0 ? R(0) : factor * (factor * x);
                 to[at] = a.accumulate ? to[at] + x : x;
             };
             if (j == b * a.n) {
-                for (i = me; i < dd; i += threads) give(i, g[i]);
+                for (int i = me; i < dd; i += threads) give(i, g[i]);
                 break;
             }
             if (keep) {
@@ -93,14 +89,14 @@ tnc_chain_backward_kernel(tnc_chains<R> a)
                 next[at] = x;
                 squares = tnc_fma(x, x, squares);
             });
-            norm = tnc_chain_norm(next, dd, squares, false);
+            R norm = tnc_chain_norm(next, dd, squares, false);
             TNC_ROLLED
-            for (i = 0; i < 2; i++) {
+            for (int i = 0; i < 2; i++) {
                 const R by = i == 0 ? norm : a.v[j - 1];
                 if (by != 1 && (by != 0 || i == 1)) scale += (i == 0 ? 1 : -1) * log((double)by);
             }
             if (scale != before && last_v != 0) factor = (R)exp(scale / 2);
-            swap = g; g = next; next = swap;
+            R *swap = g; g = next; next = swap;
         }
         __syncthreads();
     }

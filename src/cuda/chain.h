@@ -23,9 +23,8 @@ enum { TNC_CHAIN_AHEAD = 4 };
 template <typename R>
 static __device__ __forceinline__ void tnc_chain_fetch(R (&next)[TNC_CHAIN_AHEAD], const R *from, int dd)
 {
-    int k;
     TNC_UNROLL
-    for (k = 0; k < TNC_CHAIN_AHEAD; k++) {
+    for (int k = 0; k < TNC_CHAIN_AHEAD; k++) {
         const int i = (int)threadIdx.x + k * (int)blockDim.x;
         if (i < dd) next[k] = from[i];
     }
@@ -34,13 +33,12 @@ static __device__ __forceinline__ void tnc_chain_fetch(R (&next)[TNC_CHAIN_AHEAD
 template <typename R>
 static __device__ __forceinline__ void tnc_chain_put(R *to, const R (&next)[TNC_CHAIN_AHEAD], const R *from, int dd)
 {
-    int i, k;
     TNC_UNROLL
-    for (k = 0; k < TNC_CHAIN_AHEAD; k++) {
-        i = (int)threadIdx.x + k * (int)blockDim.x;
+    for (int k = 0; k < TNC_CHAIN_AHEAD; k++) {
+        int i = (int)threadIdx.x + k * (int)blockDim.x;
         if (i < dd) to[i] = next[k];
     }
-    for (i = (int)threadIdx.x + TNC_CHAIN_AHEAD * (int)blockDim.x; i < dd; i += (int)blockDim.x) to[i] = from[i];
+    for (int i = (int)threadIdx.x + TNC_CHAIN_AHEAD * (int)blockDim.x; i < dd; i += (int)blockDim.x) to[i] = from[i];
 }
 
 /* a b, a^T b or a b^T; keep(index, value) receives each element. */
@@ -48,32 +46,31 @@ template <int TILE, bool TA, bool TB, typename R, typename K>
 static __device__ __forceinline__ void tnc_chain_product(const R *a, const R *b, int d, K keep)
 {
     const int side = (d + TILE - 1) / TILE;
-    int       t, i, j, k;
-    for (t = (int)threadIdx.x; t < side * side; t += (int)blockDim.x) {
+    for (int t = (int)threadIdx.x; t < side * side; t += (int)blockDim.x) {
         const int row = t / side, column = t % side;            /* and every side-th row and column after them */
         R         sum[TILE][TILE] = {};
         int       at_row[TILE], at_column[TILE];
         TNC_UNROLL
-        for (i = 0; i < TILE; i++) {
+        for (int i = 0; i < TILE; i++) {
             at_row[i] = (row + i * side < d ? row + i * side : d - 1) * (TA ? 1 : d);
             at_column[i] = (column + i * side < d ? column + i * side : d - 1) * (TB ? d : 1);
         }
-        for (k = 0; k < d; k++) {
+        for (int k = 0; k < d; k++) {
             R left[TILE], right[TILE];
             TNC_UNROLL
-            for (i = 0; i < TILE; i++) {
+            for (int i = 0; i < TILE; i++) {
                 left[i] = a[at_row[i] + (TA ? k * d : k)];
                 right[i] = b[at_column[i] + (TB ? k : k * d)];
             }
             TNC_UNROLL
-            for (i = 0; i < TILE; i++)
+            for (int i = 0; i < TILE; i++)
                 TNC_UNROLL
-                for (j = 0; j < TILE; j++) sum[i][j] = tnc_fma(left[i], right[j], sum[i][j]);
+                for (int j = 0; j < TILE; j++) sum[i][j] = tnc_fma(left[i], right[j], sum[i][j]);
         }
         TNC_UNROLL
-        for (i = 0; i < TILE; i++)
+        for (int i = 0; i < TILE; i++)
             TNC_UNROLL
-            for (j = 0; j < TILE; j++)
+            for (int j = 0; j < TILE; j++)
                 if (row + i * side < d && column + j * side < d) keep((row + i * side) * d + column + j * side, sum[i][j]);
     }
 }
@@ -84,7 +81,7 @@ static __device__ __forceinline__ void tnc_chain_product(const R *a, const R *b,
 template <typename R> static __device__ __forceinline__ R tnc_chain_norm(R *x, int dd, R squares, bool must)
 {
     const R limit = sizeof(R) == 4 ? R(1e30) : R(1e300), near_one = R(4294967296.0);
-    R       total = tnc_block_sum(squares), most = 1, unit;
+    R       total = tnc_block_sum(squares), most = 1;
     int     i, power = 0;
     if (!must && total > 1 / near_one && total < near_one) return R(1);
     if (!(total > 1 / limit && total < limit)) {
@@ -99,7 +96,7 @@ template <typename R> static __device__ __forceinline__ R tnc_chain_norm(R *x, i
         total = tnc_block_sum(squares);
         if (most == R(INFINITY)) total = R(NAN);
     }
-    unit = rsqrt(total);
+    R unit = rsqrt(total);
     for (i = (int)threadIdx.x; i < dd; i += (int)blockDim.x) x[i] *= unit;
     __syncthreads();
     return ldexp(total * unit, power);

@@ -207,13 +207,12 @@ static __device__ __forceinline__ void tnc_circle(float u, double *cosine, doubl
     const uint32_t q = __float_as_uint(fmaf(u, 4.0f, 12582912.0f));                   /* 1.5 * 2^23: rounds to an integer */
     const float    r = fmaf((float)(int32_t)(q - 0x4b400000u), -0.25f, u), z = r * r;
     float  s = fmaf(-75.434494f, z, 81.5935135f), c = fmaf(58.7673836f, z, -85.4282761f);
-    double across, along;
     s = fmaf(s, z, -41.341671f);
     s = fmaf(s * z, r, -1.74845560e-7f * r);                                           /* 2 pi in two parts */
     c = fmaf(c, z, 64.9391708f);
     c = fmaf(c, z, -19.7392082f) * z;
-    along = 1.0 + (double)c;
-    across = (double)6.28318548f * (double)r + (double)s;
+    double along = 1.0 + (double)c;
+    double across = (double)6.28318548f * (double)r + (double)s;
     *sine = q & 1 ? along : across;
     *cosine = q & 1 ? across : along;
     if (q & 2) *sine = -*sine;

@@ -38,14 +38,14 @@ static __device__ __forceinline__ int64_t tnc_divide(int64_t n, const tnc_diviso
 
 template <int VIEWS> static __device__ __forceinline__ void tnc_at(const tnc_walk &w, int64_t i, int64_t (&at)[TNC_VIEWS])
 {
-    int k, v;
-    for (v = 0; v < VIEWS; v++) at[v] = 0;
+    int k;
+    for (int v = 0; v < VIEWS; v++) at[v] = 0;
     for (k = 0; k + 1 < w.rank; k++) {
         const int64_t q = tnc_divide(i, w.axis[k].extent, w.wide), r = i - q * w.axis[k].extent.by;
-        for (v = 0; v < VIEWS; v++) at[v] += r * w.axis[k].step[v];
+        for (int v = 0; v < VIEWS; v++) at[v] += r * w.axis[k].step[v];
         i = q;
     }
-    for (v = 0; v < VIEWS; v++) at[v] += i * w.axis[k].step[v];
+    for (int v = 0; v < VIEWS; v++) at[v] += i * w.axis[k].step[v];
 }
 
 /* The walk of up to three views of the shape of the first; absent views are NULL. */
@@ -53,21 +53,21 @@ static inline tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_
 {
     const tn_view *view[TNC_VIEWS] = { a, b, c };
     tnc_walk w;
-    int      i, k, v;
+    int      i, k;
     memset(&w, 0, sizeof w);
     w.count = 1;
     for (i = a->rank - 1; i >= 0; i--) {
         tnc_axis axis = { tnc_divisor_of(a->shape[i]), { 0, 0, 0 } };
         w.count *= a->shape[i];
         if (a->shape[i] == 1) continue;
-        for (v = 0; v < TNC_VIEWS; v++) axis.step[v] = view[v] ? view[v]->strides[i] : 0;
+        for (int v = 0; v < TNC_VIEWS; v++) axis.step[v] = view[v] ? view[v]->strides[i] : 0;
         for (k = w.rank++; k > 0 && llabs(w.axis[k - 1].step[0]) > llabs(axis.step[0]); k--) w.axis[k] = w.axis[k - 1];
         w.axis[k] = axis;
     }
     w.wide = w.count > INT32_MAX;
     for (i = 1, k = 0; i < w.rank; i++) {
         bool follows = true;
-        for (v = 0; v < TNC_VIEWS; v++)
+        for (int v = 0; v < TNC_VIEWS; v++)
             follows = follows && w.axis[i].step[v] == w.axis[k].step[v] * w.axis[k].extent.by;
         if (follows) w.axis[k].extent = tnc_divisor_of(w.axis[k].extent.by * w.axis[i].extent.by);
         else w.axis[++k] = w.axis[i];
@@ -84,16 +84,15 @@ static inline tnc_walk tnc_walk_of(const tn_view *a, const tn_view *b, const tn_
    not contiguous and 16-byte aligned. */
 static inline bool tnc_walk_widen(tnc_walk *w, int V, const void *const *p, const size_t *size)
 {
-    int k, v;
     if (w->axis[0].extent.by % V != 0) return false;
-    for (v = 0; v < TNC_VIEWS; v++) {
+    for (int v = 0; v < TNC_VIEWS; v++) {
         if (size[v] == 0 || (v > 0 && w->axis[0].step[v] == 0)) continue;
         if (w->axis[0].step[v] != 1 || !tnc_aligned(p[v])) return false;
-        for (k = 1; k < w->rank; k++)
+        for (int k = 1; k < w->rank; k++)
             if (w->axis[k].step[v] * (int64_t)size[v] % 16 != 0) return false;
     }
     w->axis[0].extent = tnc_divisor_of(w->axis[0].extent.by / V);
-    for (v = 0; v < TNC_VIEWS; v++) w->axis[0].step[v] *= V;
+    for (int v = 0; v < TNC_VIEWS; v++) w->axis[0].step[v] *= V;
     w->count /= V;
     w->wide = w->count > INT32_MAX;
     return true;
@@ -273,8 +272,7 @@ static inline tnc_stream_of tnc_stream_from(const tn_call *c, double low, double
 /* Reports an invalid id at `row`. The first one of a call is reported, so the thread returns if an earlier row has one. */
 static __device__ inline void tnc_bad_id(int32_t *fault, const int32_t *ids, int64_t row, int64_t end, int32_t who)
 {
-    int64_t i;
-    for (i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
+    for (int64_t i = 0; i < row; i++) if (ids[i] < 0 || ids[i] >= end) return;
     if (!fault || fault[0] != 0) return;
     fault[0] = 1;
     fault[1] = (int32_t)row;

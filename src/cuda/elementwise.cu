@@ -115,10 +115,9 @@ tnc_where_kernel(const tnc_walk w, T *y, const int32_t *condition, const T *x, c
     typedef typename tnc_real<T>::type R;
     for (TNC_GRID_STRIDE(i, w.count)) {
         int64_t at[TNC_VIEWS];
-        R       v;
         tnc_at<3>(w, i, at);
         if ((condition[at[1]] != 0) != chosen) continue;
-        v = x ? tnc_to(x[at[2]]) : R(0);
+        R v = x ? tnc_to(x[at[2]]) : R(0);
         y[at[0]] = tnc_from<T>(add ? tnc_to(y[at[0]]) + v : v);
     }
 }
@@ -265,8 +264,7 @@ static tnc_cut tnc_sum_cut(const tnc_sums *j, int64_t kept, int64_t summed)
 
 static bool tnc_steps_divide(const tnc_walk *w, int V)
 {
-    int k;
-    for (k = 0; k < w->rank; k++)
+    for (int k = 0; k < w->rank; k++)
         if (w->axis[k].step[0] % V != 0) return false;
     return true;
 }
@@ -307,21 +305,18 @@ template <typename Y, typename X> static tn_status tnc_sum_run(tnc *s, tnc_sums 
     typedef typename tnc_real<X>::type R;
     const tnc_walk kept = tnc_walk_of(&j->kept_x, NULL, NULL), summed = tnc_walk_of(&j->summed, NULL, NULL);
     tnc_sums       first = *j, second = *j;
-    tnc_cut        cut;
-    int            i;
-    int64_t        step;
     if (kept.count == 0) return TN_OK;
     first.down = second.down = kept.count > 1
         && (llabs(kept.axis[0].step[0]) < llabs(summed.axis[0].step[0]) || summed.count < 16);
-    cut = tnc_sum_cut(&first, kept.count, summed.count);
+    tnc_cut cut = tnc_sum_cut(&first, kept.count, summed.count);
     if (cut.pieces == 1) {
         tnc_sum_pass<Y, X>(s, &first, cut, factor, add);
         return TN_OK;
     }
     first.kept_y.data = tnc_scratch(s, (size_t)(kept.count * cut.pieces) * sizeof(R));
     if (!first.kept_y.data) return TN_ERR_MEMORY;
-    step = first.down ? 1 : cut.pieces;
-    for (i = first.kept_y.rank - 1; i >= 0; step *= first.kept_y.shape[i--]) first.kept_y.strides[i] = step;
+    int64_t step = first.down ? 1 : cut.pieces;
+    for (int i = first.kept_y.rank - 1; i >= 0; step *= first.kept_y.shape[i--]) first.kept_y.strides[i] = step;
     cut.step = first.down ? kept.count : 1;
     second.kept_x = first.kept_y;
     second.summed.rank = 1;
@@ -339,8 +334,7 @@ TNC_FN tn_status tnc_sum(tnc *s, const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     tnc_sums       j = { *x, *y, *x, false };
-    int            k;
-    for (k = 0; k < x->rank; k++)
+    for (int k = 0; k < x->rank; k++)
         if (y->shape[k] == 1 && x->shape[k] != 1) j.kept_x.shape[k] = 1;
         else j.summed.shape[k] = 1;
     switch (TNC_MIX(0, y->dtype, x->dtype)) {

@@ -11,14 +11,13 @@ tnc_embed_kernel(const typename tnc_real<T>::type *table, const int32_t *ids, T 
     typedef typename tnc_real<T>::type R;
     const int64_t n = d / V, step = (int64_t)gridDim.x * (TNC_THREADS / lanes);
     const int     lane = tnc_lane(lanes);
-    int64_t row, i;
-    for (row = (int64_t)blockIdx.x * (TNC_THREADS / lanes) + (int)threadIdx.x / lanes; row < rows; row += step) {
+    for (int64_t row = (int64_t)blockIdx.x * (TNC_THREADS / lanes) + (int)threadIdx.x / lanes; row < rows; row += step) {
         const int32_t id = ids[row];
         const bool    good = id >= 0 && id < words;
         const R      *from = table + (good ? id : 0) * d;
         T            *to = y + row * d;
         TNC_UNROLL_BY(4)
-        for (i = lane; i < n; i += lanes) {
+        for (int64_t i = lane; i < n; i += lanes) {
             R v[V] = {};
             if (good) tnc_load(v, from + i * V);
             tnc_store(to + i * V, v);
@@ -83,10 +82,9 @@ static __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_count_kernel
     TNC_SHARED(uint32_t, count, [256]);
     const int64_t begin = (int64_t)blockIdx.x * s.chunk, end = begin + s.chunk < s.n ? begin + s.chunk : s.n;
     const int     me = (int)threadIdx.x;
-    int64_t i;
     if (me < 256) count[me] = 0;
     __syncthreads();
-    for (i = begin + me; i < end; i += TNC_SORT_THREADS) atomicAdd(&count[tnc_sort_key(s, i) >> s.shift & 255], 1u);
+    for (int64_t i = begin + me; i < end; i += TNC_SORT_THREADS) atomicAdd(&count[tnc_sort_key(s, i) >> s.shift & 255], 1u);
     __syncthreads();
     if (me < 256) {
         s.count[blockIdx.x * 256 + me] = count[me];
@@ -99,10 +97,9 @@ static __device__ void tnc_sort_begin(const tnc_sort &s, uint32_t *start, uint32
 {
     const int me = (int)threadIdx.x;
     uint32_t  before = 0, total = 0;
-    int       k;
     if (me < 256) {
         TNC_UNROLL_BY(8)
-        for (k = 0; k < s.blocks; k++) {
+        for (int k = 0; k < s.blocks; k++) {
             const uint32_t x = s.count[k * 256 + me];
             if (k < (int)blockIdx.x) before += x;
             total += x;
@@ -110,7 +107,7 @@ static __device__ void tnc_sort_begin(const tnc_sort &s, uint32_t *start, uint32
         sums[me] = total;
     }
     __syncthreads();
-    for (k = 1; k < 256; k *= 2) {
+    for (int k = 1; k < 256; k *= 2) {
         const uint32_t left = me < 256 && me >= k ? sums[me - k] : 0;
         __syncthreads();
         if (me < 256) sums[me] += left;
@@ -129,27 +126,24 @@ static __global__ void __launch_bounds__(TNC_SORT_THREADS) tnc_sort_kernel(tnc_s
     TNC_SHARED(uint32_t, count, [WARPS][256]);
     const int64_t begin = (int64_t)blockIdx.x * s.chunk, end = begin + s.chunk < s.n ? begin + s.chunk : s.n;
     const int     me = (int)threadIdx.x, lane = me & 31, warp = me >> 5;
-    int64_t i;
-    int     k;
     tnc_sort_begin(s, start, &count[0][0]);
-    for (i = begin; i < end; i += TNC_SORT_THREADS) {
+    for (int64_t i = begin; i < end; i += TNC_SORT_THREADS) {
         const bool     live = i + me < end;
         const uint32_t key = live ? tnc_sort_key(s, i + me) : 0, digit = key >> s.shift & 255;
         unsigned       peers = __ballot_sync(0xffffffffu, live);
-        int            rank;
-        for (k = me; k < WARPS * 256; k += TNC_SORT_THREADS) (&count[0][0])[k] = 0;
+        for (int k = me; k < WARPS * 256; k += TNC_SORT_THREADS) (&count[0][0])[k] = 0;
         TNC_UNROLL
-        for (k = 0; k < 8; k++) {
+        for (int k = 0; k < 8; k++) {
             const unsigned have = __ballot_sync(0xffffffffu, digit >> k & 1);
             peers &= digit >> k & 1 ? have : ~have;
         }
-        rank = __popc(peers & ((1u << lane) - 1));
+        int rank = __popc(peers & ((1u << lane) - 1));
         __syncthreads();
         if (live && rank == 0) count[warp][digit] = (uint32_t)__popc(peers);
         __syncthreads();
         if (me < 256) {
             uint32_t at = start[me];
-            for (k = 0; k < WARPS; k++) {
+            for (int k = 0; k < WARPS; k++) {
                 const uint32_t x = count[k][me];
                 count[k][me] = at;
                 at += x;
@@ -194,23 +188,21 @@ tnc_runs_kernel(tnc_runs r, const T *dy, typename tnc_real<T>::type *table, type
 {
     typedef typename tnc_real<T>::type R;
     enum { AHEAD = 8 };
-    int64_t tile, column, i, begin, end;
+    int64_t tile, column;
     R       sum[V] = {};
-    bool    from_left;
-    int     j;
     if (!tnc_runs_place<V>(r, &tile, &column)) return;
-    begin = tile * r.tile;
-    end = begin + r.tile < r.n ? begin + r.tile : r.n;
-    from_left = begin > 0 && tnc_run_on(r, begin - 1);
-    for (i = begin; i < end; i += AHEAD) {
+    int64_t begin = tile * r.tile;
+    int64_t end = begin + r.tile < r.n ? begin + r.tile : r.n;
+    bool    from_left = begin > 0 && tnc_run_on(r, begin - 1);
+    for (int64_t i = begin; i < end; i += AHEAD) {
         tnc_pack<T, V> piece[AHEAD];
         TNC_UNROLL
-        for (j = 0; j < AHEAD; j++) {
+        for (int j = 0; j < AHEAD; j++) {
             const int64_t at = i + j < end ? i + j : end - 1;
             piece[j] = tnc_fetch<V>(dy + (int64_t)r.row[at] * r.d + column);
         }
         TNC_UNROLL
-        for (j = 0; j < AHEAD; j++) {
+        for (int j = 0; j < AHEAD; j++) {
             R v[V];
             if (i + j >= end || r.key[i + j] >= r.words) break;
             tnc_unpack(v, piece[j]);
@@ -229,19 +221,19 @@ tnc_runs_kernel(tnc_runs r, const T *dy, typename tnc_real<T>::type *table, type
 template <typename R, int V> static __global__ void __launch_bounds__(128)
 tnc_runs_combine_kernel(tnc_runs r, R *table, const R *share)
 {
-    int64_t  tile, column, last, step, i;
-    uint32_t key;
-    R        sum[V];
+    int64_t tile, column;
+    R       sum[V];
     if (!tnc_runs_place<V>(r, &tile, &column) || tile + 1 >= r.tiles) return;
-    last = (tile + 1) * r.tile - 1;
-    key = r.key[last];
+    int64_t  last = (tile + 1) * r.tile - 1;
+    uint32_t key = r.key[last];
     if (key >= r.words || !tnc_run_on(r, last)) return;
     if (tile > 0 && r.key[tile * r.tile - 1] == key) return;                    /* it begins further left */
-    for (last = tile + 1, step = 1; last + step < r.tiles && r.key[(last + step) * r.tile] == key; step *= 2) last += step;
+    int64_t step = 1;
+    for (last = tile + 1; last + step < r.tiles && r.key[(last + step) * r.tile] == key; step *= 2) last += step;
     for (; step; step /= 2) if (last + step < r.tiles && r.key[(last + step) * r.tile] == key) last += step;
     tnc_load(sum, share + (2 * tile + 1) * r.d + column);
     TNC_UNROLL_BY(4)
-    for (i = tile + 1; i <= last; i++) {
+    for (int64_t i = tile + 1; i <= last; i++) {
         R v[V];
         tnc_load(v, share + 2 * i * r.d + column);
         TNC_EACH sum[k] += v[k];
@@ -253,10 +245,9 @@ template <typename T, int V> static void tnc_runs_launch(tnc *s, const tn_call *
 {
     typedef typename tnc_real<T>::type R;
     const int64_t pieces = r.d / V;
-    dim3          grid;
     r.lanes = tnc_lanes(pieces, 128);
     if (pieces > 32 && pieces < 128) r.lanes = 32 * (int)tnc_ceil(pieces, 32);
-    grid = dim3((unsigned)tnc_ceil(r.tiles, r.lanes > 64 ? 1 : 128 / r.lanes), (unsigned)tnc_ceil(pieces, r.lanes));
+    dim3 grid = dim3((unsigned)tnc_ceil(r.tiles, r.lanes > 64 ? 1 : 128 / r.lanes), (unsigned)tnc_ceil(pieces, r.lanes));
     TNC_LAUNCH((tnc_runs_kernel<T, V>), grid, r.lanes > 64 ? r.lanes : 128, 0, s->stream, r, (const T *)c->in[1].data,
                (R *)c->out[0].data, (R *)share);
     if (r.tiles > 1)
@@ -270,10 +261,10 @@ static tn_status tnc_sort_ids(tnc *s, const int32_t *ids, int64_t n, int64_t wor
     const size_t each = ((size_t)n * 4 + 15) / 16 * 16;
     tnc_sort     sort;
     uint32_t    *key[2], *row[2], *count[2];
-    int          pass, passes = 1;
+    int          passes = 1;
     char        *room = (char *)tnc_scratch(s, 4 * each + 2 * TNC_SORT_COUNTERS * sizeof(uint32_t) + rest);
     if (!room) return TN_ERR_MEMORY;
-    for (pass = 0; pass < 2; pass++) {
+    for (int pass = 0; pass < 2; pass++) {
         key[pass] = (uint32_t *)(void *)(room + 2 * (size_t)pass * each);
         row[pass] = (uint32_t *)(void *)(room + (2 * (size_t)pass + 1) * each);
         count[pass] = (uint32_t *)(void *)(room + 4 * each) + pass * TNC_SORT_COUNTERS;
@@ -286,7 +277,7 @@ static tn_status tnc_sort_ids(tnc *s, const int32_t *ids, int64_t n, int64_t wor
     sort.chunk = tnc_ceil(tnc_ceil(n, TNC_SORT_BLOCKS), 4 * TNC_SORT_THREADS) * 4 * TNC_SORT_THREADS;
     sort.blocks = (int)tnc_ceil(n, sort.chunk);
     sort.ids = ids;
-    for (pass = 0; pass < passes; pass++) {
+    for (int pass = 0; pass < passes; pass++) {
         sort.shift = 8 * pass;
         sort.count = count[pass % 2];
         sort.next_count = count[1 - pass % 2];
@@ -308,9 +299,8 @@ template <typename T> static tn_status tnc_embed_backward_of(tnc *s, const tn_ca
 {
     typedef typename tnc_real<T>::type R;
     enum { V = tnc_wide<T>::count };
-    tnc_runs  r;
-    void     *share;
-    tn_status status;
+    tnc_runs r;
+    void    *share;
     if (!tnc_has(&c->out[0], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
     memset(&r, 0, sizeof r);
     r.n = c->in[1].shape[0];
@@ -320,8 +310,8 @@ template <typename T> static tn_status tnc_embed_backward_of(tnc *s, const tn_ca
     if (r.n > (int64_t)UINT32_MAX || r.words > (int64_t)INT32_MAX) return TN_ERR_SHAPE;
     for (r.tile = 16; r.tile * 1024 < r.n; r.tile *= 2) {}
     r.tiles = tnc_ceil(r.n, r.tile);
-    status = tnc_sort_ids(s, (const int32_t *)c->in[0].data, r.n, r.words, (size_t)(2 * r.tiles * r.d) * sizeof(R), &r,
-                          &share);
+    tn_status status = tnc_sort_ids(s, (const int32_t *)c->in[0].data, r.n, r.words, (size_t)(2 * r.tiles * r.d) * sizeof(R), &r,
+                                    &share);
     if (status != TN_OK) return status;
     if (r.d % V == 0 && tnc_aligned(c->in[1].data) && tnc_aligned(c->out[0].data)) tnc_runs_launch<T, V>(s, c, r, share);
     else tnc_runs_launch<T, 1>(s, c, r, share);

@@ -184,27 +184,26 @@ static cublasStatus_t tnc_plan_make(const tnc_lt *b, tnc_plan *p, const tnc_plan
     const int32_t                   count = (int32_t)key->batch;
     cublasLtMatmulHeuristicResult_t found;
     cublasStatus_t                  status = CUBLAS_STATUS_SUCCESS;
-    int                             i, n = 0;
-    bool                            ok;
+    int                             n = 0;
     auto works = [&](cublasStatus_t x) { return (status = x) == CUBLAS_STATUS_SUCCESS; };
     p->key = *key;
-    ok = works(b->product_create(&p->product, (cublasComputeType_t)key->compute, CUDA_R_32F))
-         && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &key->op[0], sizeof key->op[0]))
-         && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &key->op[1], sizeof key->op[1]))
-         && works(b->layout_create(&p->a, (cudaDataType)key->type, flip_a ? deep : down, flip_a ? down : deep, key->lead[0]))
-         && works(b->layout_create(&p->b, (cudaDataType)key->type, flip_b ? along : deep, flip_b ? deep : along,
-                                   key->lead[1]))
-         && works(b->layout_create(&p->c, (cudaDataType)key->c_type, down, along, key->lead[2]));
+    bool ok = works(b->product_create(&p->product, (cublasComputeType_t)key->compute, CUDA_R_32F))
+              && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &key->op[0], sizeof key->op[0]))
+              && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &key->op[1], sizeof key->op[1]))
+              && works(b->layout_create(&p->a, (cudaDataType)key->type, flip_a ? deep : down, flip_a ? down : deep, key->lead[0]))
+              && works(b->layout_create(&p->b, (cudaDataType)key->type, flip_b ? along : deep, flip_b ? deep : along,
+                                        key->lead[1]))
+              && works(b->layout_create(&p->c, (cudaDataType)key->c_type, down, along, key->lead[2]));
     if (ok && key->bias)
         ok = works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue))
              && works(b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
-    for (i = 0; i < 3 && ok && key->batch > 1; i++) {
+    for (int i = 0; i < 3 && ok && key->batch > 1; i++) {
         cublasLtMatrixLayout_t layout = i == 0 ? p->a : i == 1 ? p->b : p->c;
         ok = works(b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count))
              && works(b->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &key->batch_step[i],
                                     sizeof key->batch_step[i]));
     }
-    for (i = 0; i < 4 && ok; i++) {
+    for (int i = 0; i < 4 && ok; i++) {
         const uint32_t bytes = (uint32_t)key->alignment[i < 2 ? i : 2];
         ok = works(b->preference_set(b->preference, aligned[i], &bytes, sizeof bytes));
     }
@@ -227,15 +226,14 @@ static void tnc_lt_fails(tnc *s, cublasStatus_t status)
 /* A plan that is not usable is kept too, so that its product is not tried again. */
 static tnc_plan *tnc_plan_of(tnc *s, const tnc_plan_key *key)
 {
-    tnc_lt        *b = &s->lt;
-    tnc_plan      *p = b->plan, *oldest = b->plan, *const end = b->plan + b->plans;
-    cublasStatus_t status;
+    tnc_lt   *b = &s->lt;
+    tnc_plan *p = b->plan, *oldest = b->plan, *const end = b->plan + b->plans;
     for (; p < end && memcmp(&p->key, key, sizeof *key) != 0; p++)
         if (p->used < oldest->used) oldest = p;
     if (p == end) {
         if (b->plans < TNC_PLANS) b->plans++;
         else tnc_plan_destroy(b, p = oldest);
-        status = tnc_plan_make(b, p, key, (const char *)s->blas_workspace + 16);
+        cublasStatus_t status = tnc_plan_make(b, p, key, (const char *)s->blas_workspace + 16);
         if (status != CUBLAS_STATUS_SUCCESS) tnc_lt_fails(s, status);
     }
     p->used = ++b->products;
@@ -248,7 +246,6 @@ static cublasStatus_t tnc_gemm_plan(tnc *s, int64_t m, int64_t n, const tnc_matr
 {
     const float    alpha = (float)g.alpha, beta = (float)g.beta;
     tnc_lt        *b = &s->lt;
-    tnc_plan      *p;
     tnc_plan_key   key;
     cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
     memset(&key, 0, sizeof key);
@@ -273,7 +270,7 @@ static cublasStatus_t tnc_gemm_plan(tnc *s, int64_t m, int64_t n, const tnc_matr
     key.alignment[0] = tnc_alignment_of(x.data);
     key.alignment[1] = tnc_alignment_of(y.data);
     key.alignment[2] = tnc_alignment_of(g.c);
-    p = tnc_plan_of(s, &key);
+    tnc_plan *p = tnc_plan_of(s, &key);
     if (!p->usable) return status;
     if (g.bias) status = b->product_set(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias);
     if (!g.bias || status == CUBLAS_STATUS_SUCCESS)
@@ -291,16 +288,15 @@ static cublasStatus_t tnc_gemm_plan(tnc *s, int64_t m, int64_t n, const tnc_matr
    added. TN_ERR_SHAPE: cuBLAS cannot compute this product. */
 static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
 {
-    cublasStatus_t status;
-    tnc_operand  x, y, z;
-    const float  alpha = (float)g.alpha, beta = (float)g.beta;
-    const bool   wide = g.c_dtype == TN_F64;
-    const bool   transposed = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0])
+    tnc_operand x, y, z;
+    const float alpha = (float)g.alpha, beta = (float)g.beta;
+    const bool  wide = g.c_dtype == TN_F64;
+    const bool  transposed = tnc_operand_of(&z, g.c, g.c_dtype, g.n, g.m, g.c_step[2], g.c_step[1], g.c_step[0])
                        && z.op == CUBLAS_OP_N;
     const int64_t m = transposed ? g.n : g.m, n = transposed ? g.m : g.n;
-    const bool   tf32 = g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g);
+    const bool  tf32 = g.a_dtype == TN_F32 && s->precision == TN_GEMM_TF32 && !tnc_gemm_thin(g);
     const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    const void  *by_alpha = wide ? (const void *)&g.alpha : &alpha, *by_beta = wide ? (const void *)&g.beta : &beta;
+    const void *by_alpha = wide ? (const void *)&g.alpha : &alpha, *by_beta = wide ? (const void *)&g.beta : &beta;
     if (!s->blas.handle || g.k == 0) return TN_ERR_SHAPE;
     if (m > INT32_MAX || n > INT32_MAX || g.k > INT32_MAX || g.batch > INT32_MAX) return TN_ERR_SHAPE;
     if (transposed) {
@@ -309,7 +305,7 @@ static tn_status tnc_gemm_blas(tnc *s, const tnc_matrices &g)
     } else if (!tnc_operand_of(&z, g.c, g.c_dtype, g.m, g.n, g.c_step[1], g.c_step[2], g.c_step[0]) || z.op != CUBLAS_OP_N
                || !tnc_operand_of(&x, g.a, g.a_dtype, g.m, g.k, g.a_step[1], g.a_step[2], g.a_step[0])
                || !tnc_operand_of(&y, g.b, g.b_dtype, g.k, g.n, g.b_step[1], g.b_step[2], g.b_step[0])) return TN_ERR_SHAPE;
-    status = CUBLAS_STATUS_NOT_SUPPORTED;
+    cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
     if (s->lt.handle && !wide && m > 1 && n > 1 && (transposed || !g.bias))
         status = tnc_gemm_plan(s, m, n, g, x, y, z, compute);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED && !g.bias)
@@ -348,12 +344,11 @@ static tnc_matrices tnc_matrices_of(const tn_call *c)
 {
     const tn_view *x = c->in, *bias = c->n_in > 2 && c->in[2].data ? &c->in[2] : NULL, *y = &c->out[0];
     tnc_matrices   g;
-    int            i;
     g.batch = y->shape[0];
     g.m = y->shape[1];
     g.n = y->shape[2];
     g.k = x[0].shape[2];
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         g.a_step[i] = x[0].strides[i];
         g.b_step[i] = x[1].strides[i];
         g.c_step[i] = y->strides[i];
@@ -440,12 +435,7 @@ TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
     const tn_dtype     type = tnc_gemm_type(s, g);
     const bool         keep = type == TN_F32 && g.c_dtype == TN_BF16;
     size_t             bytes[4] = { 0, 0, 0, 0 };           /* of A, B, bias, C in scratch */
-    tnc_matrices       product;
-    char              *room;
-    tn_status          status;
-    bool               adds;
-    int                i;
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         if (dtypes[i] != TN_F32 && dtypes[i] != TN_F64 && dtypes[i] != TN_BF16) return TN_ERR_DTYPE;
         if ((dtypes[i] == TN_F64) != (dtypes[0] == TN_F64)) return TN_ERR_DTYPE;
     }
@@ -454,7 +444,7 @@ TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
         tnc_gemm_own(s, g);                             /* converts operands as it reads them, in one launch */
         return TN_OK;
     }
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         if (dtypes[i] == type) continue;
         if (i == 1 && type == TN_BF16 && tnc_gemm_shadowed(c)) made.in[1] = c->in[3];
         else bytes[i] = tnc_gemm_place(&c->in[i], type, &made.in[i]);
@@ -467,11 +457,11 @@ TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
         bytes[3] = (size_t)(z->shape[0] * z->strides[0]) * sizeof(float);
         made.f[1] = 0;
     }
-    adds = tnc_gemm_adds_bias(s, c, z, &made.in[2], &bytes[2]);
+    bool adds = tnc_gemm_adds_bias(s, c, z, &made.in[2], &bytes[2]);
     if (bytes[0] + bytes[1] + bytes[2] + bytes[3] > 0) {
-        room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2] + bytes[3]);
+        char *room = (char *)tnc_scratch(s, bytes[0] + bytes[1] + bytes[2] + bytes[3]);
         if (!room) return TN_ERR_MEMORY;
-        for (i = 0; i < 3; i++) {
+        for (int i = 0; i < 3; i++) {
             if (bytes[i] == 0) continue;
             made.in[i].data = room;
             room += bytes[i];
@@ -480,9 +470,9 @@ TNC_FN tn_status tnc_gemm(tnc *s, const tn_call *c)
         }
         if (keep) z->data = room;
     }
-    product = tnc_matrices_of(&made);
+    tnc_matrices product = tnc_matrices_of(&made);
     if (!adds) product.bias = NULL;
-    status = tnc_gemm_blas(s, product);
+    tn_status status = tnc_gemm_blas(s, product);
     if (status == TN_ERR_SHAPE && adds) {
         adds = false;
         product.bias = NULL;

@@ -41,34 +41,31 @@ static __global__ void __launch_bounds__(256) tnc_linear_decode_step(tnc_linear_
     const int     lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
     const int64_t before = t.causal ? 0 : t.Tk;         /* whether the queries see the keys of this call in the state */
     const unsigned d = (unsigned)t.d, all = (unsigned)features;
-    unsigned      f, a, b;
-    int64_t       e0, j;
-    int           i;
     state += head * features * t.n;
-    for (e0 = 0; e0 < t.n; e0 += 32) {
+    for (int64_t e0 = 0; e0 < t.n; e0 += 32) {
         const int64_t e = e0 + lane;
         R             sum[TNC_LINEAR_DECODE] = {};
-        for (f = first + (unsigned)warp; f < first + 64 && f < all && e < t.n; f += 8) {
+        for (unsigned f = first + (unsigned)warp; f < first + 64 && f < all && e < t.n; f += 8) {
             R S = state[f * t.n + e], now = S;
-            a = f / d; b = f % d;
+            unsigned a = f / d; unsigned b = f % d;
             if (t.squared)
                 for (a = 0, b = f; b >= d - a; a++) b -= d - a;
             if (t.squared) b += a;
-            for (j = 0; j < t.Tk; j++)
+            for (int64_t j = 0; j < t.Tk; j++)
                 now = tnc_fma(tnc_linear_phi<T>(t, t.k, head, j, a, b), tnc_linear_value<T>(t, head, j, e), now);
             state[f * t.n + e] = now;
             if (before > 0) S = now;
             TNC_UNROLL
-            for (i = 0; i < TNC_LINEAR_DECODE; i++)
+            for (int i = 0; i < TNC_LINEAR_DECODE; i++)
                 if (i < t.Tq)
                     sum[i] = tnc_fma(tnc_linear_phi<T>(t, t.q, head, i, a, b) * R(t.squared && a != b ? 2 : 1), S, sum[i]);
         }
         TNC_UNROLL
-        for (i = 0; i < TNC_LINEAR_DECODE; i++) partial[warp][i][lane] = sum[i];
+        for (int i = 0; i < TNC_LINEAR_DECODE; i++) partial[warp][i][lane] = sum[i];
         __syncthreads();
         if (warp < t.Tq && e < t.n) {
             R total = R(0);
-            for (i = 0; i < 8; i++) total += partial[i][warp][lane];
+            for (int i = 0; i < 8; i++) total += partial[i][warp][lane];
             part[(((int64_t)blockIdx.x * gridDim.y + head) * t.Tq + warp) * t.n + e] = total;
         }
         __syncthreads();
@@ -84,24 +81,23 @@ static __global__ void tnc_linear_decode_combine(tnc_linear_tokens t, const type
 {
     typedef typename tnc_real<T>::type R;
     const int64_t all = heads * t.Tq * t.n;
-    int64_t       at, i, j, p;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < all; at += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < all; at += (int64_t)gridDim.x * blockDim.x) {
         const int64_t head = at / (t.Tq * t.n), row = at / t.n % t.Tq, e = at % t.n;
-        R             sum = R(0), value;
-        for (p = 0; p < parts; p++) sum += part[p * all + at];
-        for (j = 0; t.causal && j <= t.Tk - t.Tq + row; j++) {
+        R             sum = R(0);
+        for (int64_t p = 0; p < parts; p++) sum += part[p * all + at];
+        for (int64_t j = 0; t.causal && j <= t.Tk - t.Tq + row; j++) {
             const T *q1 = tnc_linear_row<const T>(t.q[0], t.H, head, row),
                 *k1 = tnc_linear_row<const T>(t.k[0], t.H, head, j);
             const T *q2 = tnc_linear_row<const T>(t.q[1], t.H, head, row),
                 *k2 = tnc_linear_row<const T>(t.k[1], t.H, head, j);
             R        one = R(0), two = R(0);
-            for (i = 0; i < t.d; i++) {
+            for (int64_t i = 0; i < t.d; i++) {
                 one = tnc_fma(tnc_to(q1[i]), tnc_to(k1[i]), one);
                 two = tnc_fma(tnc_to(q2[i]), tnc_to(k2[i]), two);
             }
             sum = tnc_fma(one * two, tnc_linear_value<T>(t, head, j, e), sum);
         }
-        value = sum * factor * (scale.kind == TN_ROW_SCALE_SUM ? R(1) : tnc_linear_row_scale(scale, head, t.Tq, row));
+        R value = sum * factor * (scale.kind == TN_ROW_SCALE_SUM ? R(1) : tnc_linear_row_scale(scale, head, t.Tq, row));
         if (raw) raw[at] = value;
         else tnc_linear_row<T>(t.out, t.H, head, row)[e] = tnc_from<T>(value);
     }
@@ -186,12 +182,11 @@ static tnc_linear tnc_linear_of(const tn_call *c, bool back, bool tensor)
 
 static bool tnc_linear_types(const tn_call *c, tn_dtype activations, tn_dtype real, bool backward)
 {
-    int i;
-    for (i = 0; i < c->n_in; i++)
+    for (int i = 0; i < c->n_in; i++)
         if (c->in[i].data && c->in[i].dtype != (backward && i == 4 ? real : activations)) return false;
-    for (i = 0; i < (backward ? 3 : 1); i++)
+    for (int i = 0; i < (backward ? 3 : 1); i++)
         if (c->out[i].data && c->out[i].dtype != activations) return false;
-    for (i = 1; i < 3 && !backward; i++)
+    for (int i = 1; i < 3 && !backward; i++)
         if (c->out[i].data && c->out[i].dtype != real) return false;
     return true;
 }
@@ -235,15 +230,14 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
     const bool       tensor = (int)tnc_code<E>::dtype == TN_BF16, sums = (int)c->f[2] == TN_ROW_SCALE_SUM;
     const int64_t    dv = c->in[2].shape[3];
     tnc_linear       q = tnc_linear_of(c, false, tensor), k = tnc_linear_of(c, true, tensor);
-    tnc_linear_item  items[6], *item;                   /* q1, q2, u, k1, k2, v */
+    tnc_linear_item  items[6];                   /* q1, q2, u, k1, k2, v */
     tnc_linear_pass<R> pass[3];
     tnc_linear_group g;
     size_t           fixed = sums && !backward ? tnc_linear_bytes(q.heads * q.x.T * q.w[2], sizeof(R)) : 0;
     char            *room;
-    int              i, n, side;
-    for (i = 0; i < 6; i++) {
-        const tn_view *from = i % 3 < 2 ? &c->in[i / 3] : i == 2 ? &c->in[5] : &c->in[2];
-        item = &items[i];
+    for (int i = 0; i < 6; i++) {
+        const tn_view   *from = i % 3 < 2 ? &c->in[i / 3] : i == 2 ? &c->in[5] : &c->in[2];
+        tnc_linear_item *item = &items[i];
         memset(item, 0, sizeof *item);
         if (i == 2 && !backward) continue;
         item->set = tnc_linear_view(from, q.H, q.squared ? 0 : i % 3 % 2, sizeof(T));
@@ -259,8 +253,8 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         if (item->pack) fixed += tnc_linear_bytes(q.heads * item->T * item->pitch, sizeof(E));
     }
     if (!(room = tnc_linear_scratch<E>(s, &q, c->out[2].data && !backward, fixed, &g))) return TN_ERR_MEMORY;
-    for (i = 0; i < 6; i++) {
-        item = &items[i];
+    for (int i = 0; i < 6; i++) {
+        tnc_linear_item *item = &items[i];
         if (item->pack) {
             E *to = (E *)(room + item->offset);
             TNC_LAUNCH((tnc_linear_pack<T, E>), tnc_grid(s, q.heads * item->T, 8), 256, 0, s->stream, item->set,
@@ -273,9 +267,10 @@ template <typename T, typename E> static tn_status tnc_linear_run(tnc *s, const 
         if (i < 3) q.x.set[i] = k.y.set[i] = item->set;
         else q.y.set[i - 3] = k.x.set[i - 3] = item->set;
     }
-    for (side = 0; side < 1 + backward; side++) {                                   /* the output; or dq, then dk and dv */
+    for (int side = 0; side < 1 + backward; side++) {                               /* the output; or dq, then dk and dv */
         memset(pass, 0, sizeof pass);
-        for (n = 0, i = backward ? 0 : 2; i < (backward ? 2 + side : 3); i++) {
+        int n = 0;
+        for (int i = backward ? 0 : 2; i < (backward ? 2 + side : 3); i++) {
             const tn_view *out = &c->out[!backward ? 0 : i < 2 ? side : 2];
             tnc_linear_pass<R> *p = &pass[n];
             if (!out->data || (i == 1 && q.squared)) continue;
@@ -317,9 +312,8 @@ template <typename T> static tn_status tnc_linear_decode(tnc *s, const tn_call *
     const int64_t    numbers = p.heads * p.x.T * p.w[2];
     R               *part = (R *)tnc_scratch(s, (size_t)(parts + 1) * (size_t)numbers * sizeof(R));
     R               *raw = sums ? part + parts * numbers : NULL;
-    int              i;
     if (!part) return TN_ERR_MEMORY;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         t.q[i] = tnc_linear_view(&c->in[0], p.H, p.squared ? 0 : i, sizeof(T));
         t.k[i] = tnc_linear_view(&c->in[1], p.H, p.squared ? 0 : i, sizeof(T));
     }

@@ -100,18 +100,17 @@ static __global__ void tnc_linear_pack(tnc_linear_set from, tnc_linear_set o, in
 {
     typedef typename tnc_real<T>::type R;
     const int64_t lane = threadIdx.x & 31, step = (int64_t)gridDim.x * (blockDim.x >> 5);
-    int64_t       at, e;
-    for (at = (int64_t)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5); at < heads * rows; at += step) {
+    for (int64_t at = (int64_t)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5); at < heads * rows; at += step) {
         const int64_t head = at / rows, t = at % rows;
         const T *x = tnc_linear_row<const T>(from, H, head, t);
         R        scale = mode == TNC_LINEAR_SLOPE ? tnc_linear_row_scale(c, head, rows, t) : R(1), extra = R(0);
         if (mode == TNC_LINEAR_SLOPE && c.kind == TN_ROW_SCALE_SUM) {
             const T *y = tnc_linear_row<const T>(o, H, head, t);
-            for (e = lane; e < width; e += 32) extra -= tnc_to(x[e]) * tnc_to(y[e]);
+            for (int64_t e = lane; e < width; e += 32) extra -= tnc_to(x[e]) * tnc_to(y[e]);
             extra = tnc_warp_sum(extra);
         }
         if (mode == TNC_LINEAR_ONE) extra = R(1);
-        for (e = lane; e < pitch; e += 32) {
+        for (int64_t e = lane; e < pitch; e += 32) {
             const R value = e < width ? tnc_to(x[e]) : e == width ? extra : R(0);
             to[at * pitch + e] = tnc_from<P>(typename tnc_real<P>::type(scale * value));
         }

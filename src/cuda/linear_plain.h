@@ -13,14 +13,13 @@ static __device__ __forceinline__ void tnc_linear_product(const R (*A)[TNC_LINEA
                                                           const R (*B)[TNC_LINEAR_TILE + 4], R sum[4][4], Sees sees)
 {
     const int row = (int)threadIdx.x / 16 * 4, column = (int)threadIdx.x % 16 * 4;
-    int k, i, j;
     TNC_UNROLL_BY(4)
-    for (k = 0; k < TNC_LINEAR_DEPTH; k++)
+    for (int k = 0; k < TNC_LINEAR_DEPTH; k++)
         TNC_UNROLL
-        for (i = 0; i < 4; i++) {
+        for (int i = 0; i < 4; i++) {
             if (!sees(k, row + i)) continue;
             TNC_UNROLL
-            for (j = 0; j < 4; j++) sum[i][j] = tnc_fma(A[k][row + i], B[k][column + j], sum[i][j]);
+            for (int j = 0; j < 4; j++) sum[i][j] = tnc_fma(A[k][row + i], B[k][column + j], sum[i][j]);
         }
 }
 
@@ -45,11 +44,10 @@ static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, in
     const int     column = (int)threadIdx.x % TNC_LINEAR_TILE, line = (int)threadIdx.x / TNC_LINEAR_TILE;
     const int64_t a = (f0 + column) / t.w[1], b = (f0 + column) % t.w[1];
     R             sum[4][4] = {};
-    int64_t       first, end, from;
-    int           i, j, k;
+    int64_t       first, end;
     tnc_linear_range(t, t.y, chunk0 + blockIdx.y, &first, &end);
-    for (from = first; from < end; from += TNC_LINEAR_DEPTH) {
-        for (k = line; k < TNC_LINEAR_DEPTH; k += 4) {
+    for (int64_t from = first; from < end; from += TNC_LINEAR_DEPTH) {
+        for (int k = line; k < TNC_LINEAR_DEPTH; k += 4) {
             const bool here = from + k < end;
             const R   *ya = tnc_linear_row<const R>(t.y.set[0], t.H, head, from + k);
             const R   *yb = tnc_linear_row<const R>(t.y.set[1], t.H, head, from + k);
@@ -63,9 +61,9 @@ static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, in
     }
     S += ((int64_t)blockIdx.z * gridDim.y + blockIdx.y) * F * n;
     TNC_UNROLL
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         TNC_UNROLL
-        for (j = 0; j < 4; j++) {
+        for (int j = 0; j < 4; j++) {
             const int64_t f = f0 + threadIdx.x / 16 * 4 + i, e = e0 + threadIdx.x % 16 * 4 + j;
             if (f < F && e < n) S[f * n + e] = sum[i][j];
         }
@@ -77,11 +75,10 @@ static __global__ void __launch_bounds__(256) tnc_linear_states(tnc_linear t, in
 template <typename R>
 static __global__ void tnc_linear_prefix(R *S, R *carry, int64_t heads, int64_t chunks, int64_t size, bool back)
 {
-    int64_t at, c;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
         R     *p = S + at / size * chunks * size + at % size;
         double sum = (double)carry[at];
-        for (c = 0; c < chunks; c++) {
+        for (int64_t c = 0; c < chunks; c++) {
             R           *here = p + (back ? chunks - 1 - c : c) * size;
             const double own = (double)*here;
             *here = (R)sum;
@@ -96,8 +93,7 @@ template <typename R>
 static __global__ void tnc_linear_carry(R *carry, R *state, tnc_linear t, int64_t head0, int64_t heads, bool back)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE, d = t.w[0], n = t.w[2], features = t.squared ? d * (d + 1) / 2 : d * d;
-    int64_t       at;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * size; at += (int64_t)gridDim.x * blockDim.x) {
         const int64_t e = at % t.NE, b = at / t.NE % t.D, a = at / t.NE / t.D % t.D;
         const int64_t low = a < b ? a : b, high = a < b ? b : a;
         const bool    inside = a < d && b < d && e < n;
@@ -122,19 +118,19 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
     const int64_t tiles = t.chunk / TNC_LINEAR_TILE, c = blockIdx.y / tiles, chunk = chunk0 + c, head = head0 + blockIdx.z;
     const int64_t r0 = chunk * t.chunk + blockIdx.y % tiles * TNC_LINEAR_TILE, c0 = (int64_t)blockIdx.x * TNC_LINEAR_TILE;
     R             sum[4][4] = {};
-    int64_t       i, k0, s, first, end;
-    int           k, n, m;
+    int64_t       first, end;
+    int           m;
     if (S && tnc_linear_has_state(t, chunk)) {
         S += (blockIdx.z * (each ? gridDim.y / tiles : 1) + c * each) * t.w[0] * t.w[1] * t.w[2];
-        for (i = 0; i < t.w[0]; i++)
-            for (k0 = 0; k0 < t.w[1]; k0 += TNC_LINEAR_DEPTH) {
-                for (n = 0; n < 4; n++) {
+        for (int64_t i = 0; i < t.w[0]; i++)
+            for (int64_t k0 = 0; k0 < t.w[1]; k0 += TNC_LINEAR_DEPTH) {
+                for (int n = 0; n < 4; n++) {
                     const int     row = tid / 16 + 16 * n;
                     const int64_t r = r0 + row - t.x.shift;
                     const R      *xa = tnc_linear_row<const R>(t.x.set[0], t.H, head, r);
                     const R      *xb = tnc_linear_row<const R>(t.x.set[1], t.H, head, r) + k0;
                     const R      *from = S + i * t.stride[0] + k0 * t.stride[1] + c0 * t.stride[2];
-                    k = tid % 16;
+                    int           k = tid % 16;
                     A[k][row] = r >= 0 && r < t.x.T && k0 + k < t.w[1] ? xa[i] * xb[k] : R(0);
                     if (t.stride[2] == 1) { k = tid / 64 + 4 * n; m = tid % 64; }   /* along the contiguous axis */
                     else { k = tid % 16; m = tid / 16 + 16 * n; }
@@ -147,23 +143,23 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
     }
     tnc_linear_range(t, t.y, chunk, &first, &end);
     if (!t.causal) end = first;                                                     /* the state contains all keys */
-    for (s = first; s < end; s += TNC_LINEAR_DEPTH) {
+    for (int64_t s = first; s < end; s += TNC_LINEAR_DEPTH) {
         const int64_t low = s + t.y.shift, high = low + TNC_LINEAR_DEPTH;           /* positions */
         if (t.back ? high <= r0 : low >= r0 + TNC_LINEAR_TILE) continue;
         const int  ahead = (int)(low - r0);
         const auto sees = [&](int key, int row) { return t.back ? key + ahead >= row : key + ahead <= row; };
-        for (n = 0; n < 4; n++) {
+        for (int n = 0; n < 4; n++) {
             const int     row = tid % 64;
             const int64_t r = r0 + row - t.x.shift;
             R             one = R(0), two = R(0);
-            k = tid / 64 + 4 * n;
+            int           k = tid / 64 + 4 * n;
             if (s + k < end && r >= 0 && r < t.x.T && sees(k, row)) {
                 const R *xa = tnc_linear_row<const R>(t.x.set[0], t.H, head, r);
                 const R *xb = tnc_linear_row<const R>(t.x.set[1], t.H, head, r);
                 const R *ya = tnc_linear_row<const R>(t.y.set[0], t.H, head, s + k);
                 const R *yb = tnc_linear_row<const R>(t.y.set[1], t.H, head, s + k);
-                for (i = 0; i < t.w[0]; i++) one = tnc_fma(xa[i], ya[i], one);
-                for (i = 0; i < t.w[1]; i++) two = tnc_fma(xb[i], yb[i], two);
+                for (int64_t i = 0; i < t.w[0]; i++) one = tnc_fma(xa[i], ya[i], one);
+                for (int64_t i = 0; i < t.w[1]; i++) two = tnc_fma(xb[i], yb[i], two);
             }
             A[k][row] = one * two;
             B[k][row] = R(0);
@@ -175,7 +171,7 @@ tnc_linear_read(tnc_linear t, tnc_linear_pass<R> p, int64_t head0, int64_t chunk
         __syncthreads();
     }
     TNC_UNROLL
-    for (n = 0; n < 4; n++) {
+    for (int n = 0; n < 4; n++) {
         const int64_t r = r0 + tid / 16 * 4 + n - t.x.shift, column = c0 + tid % 16 * 4;
         if (r < 0 || r >= t.x.T) continue;
         const R scale = p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : R(1);
@@ -195,8 +191,8 @@ static __global__ void tnc_linear_divide(const typename tnc_real<T>::type *raw, 
                                   typename tnc_real<T>::type eps, tnc_linear_set out, typename tnc_real<T>::type *stat)
 {
     typedef typename tnc_real<T>::type R;
-    int64_t at;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * rows * n; at += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < heads * rows * n;
+         at += (int64_t)gridDim.x * blockDim.x) {
         const int64_t row = at / n, e = at % n;
         const R       total = raw[row * n + n - 1] + eps;
         if (e < n - 1) tnc_linear_row<T>(out, H, row / rows, row % rows)[e] = tnc_from<T>(raw[at] / total);
@@ -215,8 +211,7 @@ static inline tnc_linear tnc_linear_permute(const tnc_linear *t, int m)
     const int64_t stride[3] = { (int64_t)t->D * t->NE, t->NE, 1 };
     const int     order[3] = { m == 0 ? 1 : 0, m == 2 ? 1 : 2, m };
     tnc_linear    r = *t;
-    int           i;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         r.x.set[i] = t->x.set[order[i]];
         r.y.set[i] = t->y.set[order[i]];
         r.w[i] = t->w[order[i]];
@@ -246,9 +241,8 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
                                                    tnc_linear_group g, R *room, R *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE, tile = TNC_LINEAR_TILE;
-    int64_t       head, done, chunk;
     int           i;
-    for (head = 0; head < t.heads; head += g.heads) {
+    for (int64_t head = 0; head < t.heads; head += g.heads) {
         const int64_t  heads = t.heads - head < g.heads ? t.heads - head : g.heads;
         const unsigned wide = tnc_grid(s, heads * size, 256);
         R             *carry = room, *S = room + g.heads * size;
@@ -262,9 +256,9 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
         };
         if (state) TNC_LAUNCH((tnc_linear_carry<R>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
         else if (g.states) cudaMemsetAsync(carry, 0, (size_t)(heads * size) * sizeof(R), s->stream);
-        for (done = 0; done < t.chunks; done += g.chunks) {
+        for (int64_t done = 0; done < t.chunks; done += g.chunks) {
             const int64_t chunks = t.chunks - done < g.chunks ? t.chunks - done : g.chunks;
-            chunk = t.back ? t.chunks - done - chunks : done;
+            int64_t       chunk = t.back ? t.chunks - done - chunks : done;
             if (g.states) {
                 const int64_t tiles = tnc_ceil(t.w[0] * t.w[1], tile) * tnc_ceil(t.w[2], tile);
                 TNC_LAUNCH((tnc_linear_states<R>), dim3((unsigned)tiles, (unsigned)chunks, (unsigned)heads), 256, 0,
@@ -273,7 +267,7 @@ template <typename R> static void tnc_linear_sweep(tnc *s, const tnc_linear &t, 
             }
             if (t.causal) read(chunk, chunks, g.states ? S : (R *)NULL, 1);
         }
-        for (chunk = 0; chunk < t.chunks && !t.causal; chunk += g.chunks)
+        for (int64_t chunk = 0; chunk < t.chunks && !t.causal; chunk += g.chunks)
             read(chunk, t.chunks - chunk < g.chunks ? t.chunks - chunk : g.chunks, carry, 0);
         if (state) TNC_LAUNCH((tnc_linear_carry<R>), wide, 256, 0, s->stream, carry, state, t, head, heads, true);
     }

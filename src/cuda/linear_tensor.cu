@@ -45,8 +45,7 @@ static __device__ __forceinline__ void tnc_linear_fetch(tnc_bf16 *to, int rows, 
                                                         int64_t H, int64_t head, int64_t t0, int64_t T, int e0, int wide)
 {
     const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(s, H, head, 0);
-    int             at;
-    for (at = (int)threadIdx.x; at < rows * pieces; at += (int)blockDim.x) {
+    for (int at = (int)threadIdx.x; at < rows * pieces; at += (int)blockDim.x) {
         const int     row = at / pieces, piece = at % pieces, e = e0 + piece * 8;
         const int64_t t = t0 + row;
         tnc_bf16     *here = to + tnc_swizzle(row, 0, piece, pieces);
@@ -96,8 +95,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
     const int64_t corner = ((int64_t)(x0 + 4 * warp) * t.D + y0 + g) * t.NE + e0 + two;      /* first element of this lane */
     const float  *begin = carry && S ? carry + blockIdx.z * size : NULL;
     float         sum[4][N / 8][4];
-    int64_t       segment;
-    int           step, x, j, i, half;
+    int           x, j, half;
     if (!tnc_scan_has(t, x0, y0)) return;
 
     TNC_UNROLL
@@ -112,7 +110,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
                 sum[x][j][2 * half + 1] = value.y;
             }
     TNC_ROLLED
-    for (segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
+    for (int64_t segment = 0; segment < (int64_t)blockIdx.y && S; segment++) {
         const float *more = totals + (segment * gridDim.z + blockIdx.z) * size + corner;
         TNC_UNROLL
         for (x = 0; x < 4; x++)
@@ -133,7 +131,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
     const tnc_bf16 *from[3];
     bool            whole = true;
     TNC_UNROLL
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         const int pieces = i == 0 ? X / 8 : i == 1 ? 2 : N / 8, column = i == 0 ? x0 : i == 1 ? y0 : e0;
         const int row = (int)threadIdx.x / pieces, piece = (int)threadIdx.x % pieces;
         whole = whole && column + 8 * pieces <= t.wide[i] && llabs(t.y.set[i].row) < 1 << 24;
@@ -179,13 +177,12 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
                     *(unsigned *)(to + at) = tnc_pair(sum[x][j][2 * half] + more.x, sum[x][j][2 * half + 1] + more.y);
                 }
     };
-    for (i = 0; i < TNC_SCAN_STAGES - 1; i++) {
+    for (int i = 0; i < TNC_SCAN_STAGES - 1; i++) {
         if (i < steps) fetch(i);
         tnc_cp_async_commit();
     }
-    for (step = 0; step < steps; step++) {
+    for (int step = 0; step < steps; step++) {
         const tnc_bf16 *b = shared[slot], *a = b + TNC_SCAN_STEP * 16, *y = a + TNC_SCAN_STEP * X;
-        int             k;
         tnc_cp_async_wait<TNC_SCAN_STAGES - 2>();
         __syncthreads();
         if (step + TNC_SCAN_STAGES - 1 < steps) fetch(slot == 0 ? TNC_SCAN_STAGES - 1 : slot - 1);
@@ -197,7 +194,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
         }
         slot = slot == TNC_SCAN_STAGES - 1 ? 0 : slot + 1;
         TNC_UNROLL
-        for (k = 0; k < TNC_SCAN_STEP; k += 16) {
+        for (int k = 0; k < TNC_SCAN_STEP; k += 16) {
             unsigned phi[4], scaled[4], v[N / 8][2], pair[4][2], r[4];
             /* Rows t of x_b and y are rows of k, so both operands are loaded transposed. A: matrix 1 is 8 b's further,
                matrix 2 is 8 t's further; B: matrix 1 is 8 t's further, matrix 2 has the next 8 columns. */
@@ -221,7 +218,7 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
             TNC_UNROLL
             for (x = 0; x < 4; x++) {
                 TNC_UNROLL
-                for (i = 0; i < 4; i++) scaled[i] = tnc_mul_bf16x2(phi[i], pair[x][i / 2]);
+                for (int i = 0; i < 4; i++) scaled[i] = tnc_mul_bf16x2(phi[i], pair[x][i / 2]);
                 TNC_UNROLL
                 for (j = 0; j < N / 8; j++) tnc_mma_bf16(sum[x][j], scaled, v[j]);
             }
@@ -247,13 +244,11 @@ tnc_linear_scan(tnc_linear t, tnc_linear_tiles p, const float *carry, float *lef
 static __global__ void tnc_linear_total(tnc_linear t, const float *carry, const float *totals, int64_t segments,
                                         int64_t numbers, float *left, tnc_bf16 *S)
 {
-    int64_t at, s;
-    for (at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < numbers; at += (int64_t)gridDim.x * blockDim.x) {
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < numbers; at += (int64_t)gridDim.x * blockDim.x) {
         const int64_t line = at / t.NE;
-        float         sum;
         if (!tnc_scan_has(t, (int)(line / t.D % t.D), (int)(line % t.D))) continue;
-        sum = carry[at];
-        for (s = 0; s < segments; s++) sum += totals[s * numbers + at];
+        float sum = carry[at];
+        for (int64_t s = 0; s < segments; s++) sum += totals[s * numbers + at];
         left[at] = sum;
         S[at] = __float2bfloat16(sum);
     }
@@ -317,20 +312,19 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
     tnc_bf16     *xa = shared, *ring = shared + TNC_LINEAR_ROWS * t.D;
     float         sum[2][N / 8][4] = {};
     unsigned      xb[2][K / 16][4];
-    int           i, j, k, m, n, h;
 
     if (r0 >= t.x.T || r0 + TNC_LINEAR_ROWS <= 0) return;
     tnc_linear_fetch(xa, TNC_LINEAR_ROWS, D8, t.x.set[0], t.H, head, r0, t.x.T, 0, t.wide[0]);
     tnc_cp_async_commit();
     TNC_UNROLL
-    for (m = 0; m < 2; m++)
+    for (int m = 0; m < 2; m++)
         TNC_UNROLL
-        for (h = 0; h < 2; h++) {
+        for (int h = 0; h < 2; h++) {
             const int64_t   r = r0 + 32 * warp + 16 * m + 8 * h + g;
             const bool      here = r >= 0 && r < t.x.T;
             const tnc_bf16 *from = tnc_linear_row<const tnc_bf16>(t.x.set[1], t.H, head, here ? r : 0) + two;
             TNC_UNROLL
-            for (k = 0; k < K / 16; k++) {
+            for (int k = 0; k < K / 16; k++) {
                 xb[m][k][h] = here && 16 * k < t.wide[1] ? *(const unsigned *)(from + 16 * k) : 0u;
                 xb[m][k][h + 2] = here && 16 * k + 8 < t.wide[1] ? *(const unsigned *)(from + 16 * k + 8) : 0u;
             }
@@ -350,7 +344,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                                      : tnc_swizzle<PIECES>(lane % 8 + lane / 16 * 8, 0, lane / 8 % 2);
         tnc_hold(cell);
         TNC_UNROLL
-        for (m = 0; m < COPIES; m++) {
+        for (int m = 0; m < COPIES; m++) {
             const int line = ((int)threadIdx.x + 256 * m) / PIECES, piece = (int)threadIdx.x % PIECES;
             const int one = line / ROWS, row = line % ROWS, other = TRANS ? row : n0 + row;
             left[m] = (SQUARED ? row | 15 : other) - one;
@@ -368,14 +362,14 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 if (SQUARED) left[e] -= GROUP;
             }
         };
-        for (i = 0; i < TNC_LINEAR_STAGES - 1; i++) {
+        for (int i = 0; i < TNC_LINEAR_STAGES - 1; i++) {
             if (i < stages) fetch(i);
             tnc_cp_async_commit();
         }
-        for (i = 0; i < loops; i += 4) {
+        for (int i = 0; i < loops; i += 4) {
             uint2 scale[4];                                         /* x_a[i .. i + 3] of rows g, g + 8, g + 16, g + 24 */
             TNC_UNROLL
-            for (j = 0; j < 4; j++) {
+            for (int j = 0; j < 4; j++) {
                 const int stage = (i + j) / GROUP, slot = GROUP == 1 ? j : stage % TNC_LINEAR_STAGES;
                 if (j % GROUP == 0) {
                     tnc_cp_async_wait<TNC_LINEAR_STAGES - 2>();
@@ -385,33 +379,33 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 }
                 if (j == 0) {
                     TNC_UNROLL
-                    for (h = 0; h < 4; h++) scale[h] = *(const uint2 *)(xa + (x ^ i) + 8 * h * t.D);
+                    for (int h = 0; h < 4; h++) scale[h] = *(const uint2 *)(xa + (x ^ i) + 8 * h * t.D);
                 }
                 const tnc_bf16 *s_tile = ring + slot * STAGE + j % GROUP * S_TILE;
                 unsigned        once[4], twice[4];                  /* off the diagonal: twice, which is exact */
                 TNC_UNROLL
-                for (h = 0; h < 4; h++) {
+                for (int h = 0; h < 4; h++) {
                     const unsigned word = j < 2 ? scale[h].x : scale[h].y;
                     once[h] = j % 2 ? tnc_linear_highs(word, word) : tnc_linear_lows(word, word);
                     twice[h] = SQUARED ? tnc_mul_bf16x2(once[h], 0x40004000u) : once[h];
                 }
                 TNC_UNROLL
-                for (k = 0; k < K / 16; k++) {
+                for (int k = 0; k < K / 16; k++) {
                     unsigned a[2][4], r[4];
                     if (SQUARED && 16 * k + 15 < i) continue;
                     TNC_UNROLL
-                    for (m = 0; m < 2; m++)
+                    for (int m = 0; m < 2; m++)
                         TNC_UNROLL
-                        for (h = 0; h < 4; h++) {                                   /* rows g, g + 8, g, g + 8 */
+                        for (int h = 0; h < 4; h++) {                               /* rows g, g + 8, g, g + 8 */
                             const int row = 2 * m + h % 2;
                             a[m][h] = tnc_mul_bf16x2(xb[m][k][h], 16 * k > i ? twice[row] : once[row]);
                         }
                     TNC_UNROLL
-                    for (n = 0; n < N / 16; n++) {
+                    for (int n = 0; n < N / 16; n++) {
                         if (TRANS) tnc_ldmatrix_x4_trans(r, s_tile + 128 * PIECES * k + (cell ^ 16 * n));
                         else tnc_ldmatrix_x4(r, s_tile + 128 * PIECES * n + (cell ^ 16 * k));
                         TNC_UNROLL
-                        for (m = 0; m < 2; m++) {
+                        for (int m = 0; m < 2; m++) {
                             tnc_mma_bf16(sum[m][2 * n], a[m], r);
                             tnc_mma_bf16(sum[m][2 * n + 1], a[m], r + 2);
                         }
@@ -441,40 +435,40 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
         __syncthreads();                                                          /* the ring is free, and x_a has arrived */
         if (count > 0) fetch(0);
         tnc_cp_async_commit();
-        for (i = 0; i < count; i++) {
+        for (int i = 0; i < count; i++) {
             const tnc_bf16 *ya = ring + i % 2 * stage, *yb = ya + SIZE * t.D, *ym = yb + SIZE * K;
             tnc_cp_async_wait<0>();
             __syncthreads();
             if (i + 1 < count) fetch(i + 1);
             tnc_cp_async_commit();
-            for (h = 0; h < SIZE / 16; h++) {
+            for (int h = 0; h < SIZE / 16; h++) {
                 const int64_t key = low + i * SIZE + 16 * h;
                 float         one[2][2][4] = {}, other[2][2][4] = {};
                 unsigned      a[4], b[4], v[4];
                 if (t.back ? key + 15 < mine : key > mine + 31) continue;               /* uniform in the warp */
-                for (k = 0; k < t.D / 16; k++) {
+                for (int k = 0; k < t.D / 16; k++) {
                     tnc_ldmatrix_x4(b, ya + tnc_swizzle(16 * h + lane % 8 + lane / 16 * 8, 0, 2 * k + lane / 8 % 2, D8));
                     TNC_UNROLL
-                    for (m = 0; m < 2; m++) {
+                    for (int m = 0; m < 2; m++) {
                         tnc_ldmatrix_x4(a, xa + tnc_swizzle(32 * warp + 16 * m + lane % 16, 0, 2 * k + lane / 16, D8));
                         tnc_mma_bf16(one[m][0], a, b);
                         tnc_mma_bf16(one[m][1], a, b + 2);
                     }
                 }
                 TNC_UNROLL
-                for (k = 0; k < K / 16; k++) {
+                for (int k = 0; k < K / 16; k++) {
                     tnc_ldmatrix_x4(b, yb + tnc_swizzle(16 * h + lane % 8 + lane / 16 * 8, 0, 2 * k + lane / 8 % 2, K / 8));
                     TNC_UNROLL
-                    for (m = 0; m < 2; m++) {
+                    for (int m = 0; m < 2; m++) {
                         tnc_mma_bf16(other[m][0], xb[m][k], b);
                         tnc_mma_bf16(other[m][1], xb[m][k], b + 2);
                     }
                 }
                 /* the products at (row, key) of a lane are in the layout of the next A fragment */
                 TNC_UNROLL
-                for (m = 0; m < 2; m++)
+                for (int m = 0; m < 2; m++)
                     TNC_UNROLL
-                    for (j = 0; j < 4; j++) {
+                    for (int j = 0; j < 4; j++) {
                         const int64_t row = mine + 16 * m + 8 * (j % 2) + g, at = key + 8 * (j / 2) + two;
                         const int     e = 2 * (j % 2);
                         const bool    sees0 = t.back ? at >= row : at <= row, sees1 = t.back ? at + 1 >= row : at + 1 <= row;
@@ -484,26 +478,26 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                         one[m][j / 2][e + 1] = p1_;
                     }
                 TNC_UNROLL
-                for (n = 0; n < N / 16; n++) {
+                for (int n = 0; n < N / 16; n++) {
                     tnc_ldmatrix_x4_trans(v, ym + tnc_swizzle(16 * h + lane % 16, 2 * n, lane / 16, N / 8));
                     /* some pairs are masked: what their 0 is multiplied by must be finite */
                     if ((t.back ? key < mine + 31 : key + 15 > mine) && __any_sync(0xffffffffu, tnc_linear_not_finite(v))) {
                         float out[2][2][4];
                         TNC_UNROLL
-                        for (m = 0; m < 2; m++)
+                        for (int m = 0; m < 2; m++)
                             TNC_UNROLL
-                            for (j = 0; j < 8; j++) out[m][j / 4][j % 4] = sum[m][2 * n + j / 4][j % 4];
+                            for (int j = 0; j < 8; j++) out[m][j / 4][j % 4] = sum[m][2 * n + j / 4][j % 4];
                         tnc_linear_masked_product(out, one, ym, 16 * h, 2 * n, N / 8, (int)(key - mine), t.back);
                         TNC_UNROLL
-                        for (m = 0; m < 2; m++)
+                        for (int m = 0; m < 2; m++)
                             TNC_UNROLL
-                            for (j = 0; j < 8; j++) sum[m][2 * n + j / 4][j % 4] = out[m][j / 4][j % 4];
+                            for (int j = 0; j < 8; j++) sum[m][2 * n + j / 4][j % 4] = out[m][j / 4][j % 4];
                         continue;
                     }
                     TNC_UNROLL
-                    for (m = 0; m < 2; m++) {
+                    for (int m = 0; m < 2; m++) {
                         TNC_UNROLL
-                        for (j = 0; j < 4; j++)
+                        for (int j = 0; j < 4; j++)
                             a[j] = tnc_pair(one[m][j / 2][2 * (j % 2)], one[m][j / 2][2 * (j % 2) + 1]);
                         tnc_mma_bf16(sum[m][2 * n], a, v);
                         tnc_mma_bf16(sum[m][2 * n + 1], a, v + 2);
@@ -515,9 +509,9 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
     tnc_cp_async_wait<0>();
 
     TNC_UNROLL
-    for (m = 0; m < 2; m++)
+    for (int m = 0; m < 2; m++)
         TNC_UNROLL
-        for (h = 0; h < 2; h++) {
+        for (int h = 0; h < 2; h++) {
             const int64_t r = r0 + 32 * warp + 16 * m + 8 * h + g;
             if (r >= 0 && r < t.x.T) {
                 const float scale = p.scaled ? tnc_linear_row_scale(p.scale, head, t.x.T, r) : 1.0f;
@@ -525,7 +519,7 @@ static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tn
                 char       *to = p.f32 ? (char *)tnc_linear_row<float>(p.out, t.H, head, r)
                                        : (char *)tnc_linear_row<tnc_bf16>(p.out, t.H, head, r);
                 TNC_UNROLL
-                for (n = 0; n < N / 8; n++)
+                for (int n = 0; n < N / 8; n++)
                     tnc_store_pair(to, n0 + 8 * n + two, (int)p.width, p.f32, p.pairs, p.add, factor * sum[m][n][2 * h],
                                    factor * sum[m][n][2 * h + 1]);
             }
@@ -541,16 +535,14 @@ TNC_FN tnc_linear_group tnc_linear_groups(const tnc_linear *t, size_t room, bool
     tnc_linear_group g;
     const int64_t    most = 65535 / (t->chunk / TNC_LINEAR_ROWS);
     const double     state = (double)t->D * t->D * t->NE;
-    double           each;
-    int64_t          blocks;
     g.states = kept || t->chunks > 1 || !t->causal;
     g.heads = tnc_linear_clamp(g.states ? (double)room / 32 / state : 65535, t->heads < 65535 ? t->heads : 65535);
-    blocks = g.heads * (t->D / 16) * (t->D / tnc_scan_x(*t)) * (t->NE / tnc_scan_columns(*t, g.heads));
+    int64_t blocks = g.heads * (t->D / 16) * (t->D / tnc_scan_x(*t)) * (t->NE / tnc_scan_columns(*t, g.heads));
     g.segments = tnc_linear_clamp(264 / (double)blocks, 32);
     if (t->causal && g.segments < 4) g.segments = 1;                                /* twice the work: no gain */
     g.segments = g.segments < t->chunks ? g.segments : t->chunks;
     /* bytes per number, without the copies */
-    each = 8 + 4 * (double)g.segments;
+    double each = 8 + 4 * (double)g.segments;
     g.chunks = tnc_linear_clamp((double)(TNC_SCAN_TERMS / t->chunk), t->chunks < most ? t->chunks : most);
     if (t->causal) g.chunks = tnc_linear_clamp(((double)room / state / (double)g.heads - each) / 2, g.chunks);
     each += 2 * (double)(t->causal ? g.chunks : 1);                                 /* else one state for all */
@@ -610,12 +602,10 @@ TNC_FN void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<
                              tnc_bf16 *room, float *state)
 {
     const int64_t size = (int64_t)t.D * t.D * t.NE;
-    int64_t       head, done;
-    int           i;
-    for (head = 0; head < t.heads; head += g.heads) {
+    for (int64_t head = 0; head < t.heads; head += g.heads) {
         const int64_t    heads = t.heads - head < g.heads ? t.heads - head : g.heads;
         const unsigned   wide = tnc_grid(s, heads * size, 256);
-        float           *carry = (float *)room, *left = carry + g.heads * size, *totals = left + g.heads * size, *other;
+        float           *carry = (float *)room, *left = carry + g.heads * size, *totals = left + g.heads * size;
         tnc_bf16        *S = (tnc_bf16 *)(totals + g.segments * g.heads * size);
         tnc_linear_tiles q;
         memset(&q, 0, sizeof q);
@@ -625,24 +615,23 @@ TNC_FN void tnc_linear_sweep(tnc *s, const tnc_linear &t, const tnc_linear_pass<
         q.apart = state || t.length > TNC_SCAN_TERMS;
         if (state) TNC_LAUNCH((tnc_linear_carry<float>), wide, 256, 0, s->stream, carry, state, t, head, heads, false);
         else if (g.states) cudaMemsetAsync(carry, 0, (size_t)(heads * size) * sizeof(float), s->stream);
-        for (done = 0; done < t.chunks; done += g.chunks) {
+        for (int64_t done = 0; done < t.chunks; done += g.chunks) {
             const int64_t chunks = t.chunks - done < g.chunks ? t.chunks - done : g.chunks;
-            int64_t       segments;
             q.chunks = chunks;
             q.chunk0 = t.back ? t.chunks - done - chunks : done;
             q.each = tnc_ceil(chunks, g.segments);
             q.last = t.causal && done + chunks == t.chunks && !state;
-            segments = tnc_ceil(chunks, q.each);
+            int64_t segments = tnc_ceil(chunks, q.each);
             if (g.states && (segments > 1 || !t.causal))
                 tnc_linear_scan_rows(s, t, q, t.causal ? segments - 1 : segments, heads, NULL, NULL, totals, NULL);
             if (g.states && t.causal) tnc_linear_scan_rows(s, t, q, segments, heads, carry, left, totals, S);
             if (!t.causal)
                 TNC_LAUNCH(tnc_linear_total, wide, 256, 0, s->stream, t, carry, totals, segments, heads * size, left, S);
-            other = carry; carry = left; left = other;
-            for (i = 0; i < passes && t.causal; i++) tnc_linear_mma_rows(s, t, pass[i], q, chunks, heads, S);
+            float *other = carry; carry = left; left = other;
+            for (int i = 0; i < passes && t.causal; i++) tnc_linear_mma_rows(s, t, pass[i], q, chunks, heads, S);
         }
         for (q.chunk0 = 0; q.chunk0 < t.chunks && !t.causal; q.chunk0 += g.chunks)
-            for (i = 0; i < passes; i++) {
+            for (int i = 0; i < passes; i++) {
                 const int64_t left_over = t.chunks - q.chunk0;
                 tnc_linear_mma_rows(s, t, pass[i], q, left_over < g.chunks ? left_over : g.chunks, heads, S);
             }

@@ -64,14 +64,14 @@ template <typename T> struct tnc_entropy {
 template <bool FAST, typename R, int V>
 static __device__ __forceinline__ void tnc_entropy_add(const R (&v)[V], R *most, R *sum)
 {
-    R top = v[0], from;
+    R top = v[0];
     TNC_UNROLL
     for (int k = 1; k < V; k++) top = tnc_larger(v[k], top);
     if (top > *most) {
         *sum *= tnc_exp<FAST>(*most - top);
         *most = top;
     }
-    from = *most > -R(INFINITY) ? *most : R(0);
+    R from = *most > -R(INFINITY) ? *most : R(0);
     TNC_EACH *sum += tnc_exp<FAST>(v[k] - from);
 }
 
@@ -85,8 +85,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
     const int lanes = a.lanes, each = (int)blockDim.x / lanes, lane = tnc_lane(lanes);
     P        *held = shared + (int)threadIdx.x / lanes * a.room;
     double    loss = 0;
-    int64_t   base;
-    for (base = (int64_t)blockIdx.x * each; base < a.rows; base += (int64_t)gridDim.x * each) {
+    for (int64_t base = (int64_t)blockIdx.x * each; base < a.rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < a.rows ? mine : a.rows - 1;
         const T      *from = a.z + row * a.C;
         const int     head = V == 1 ? 0 : min((int)((16 - (uintptr_t)from % 16) % 16 / sizeof(T)), a.C);
@@ -94,13 +93,12 @@ tnc_entropy_kernel(tnc_entropy<T> a)
         const int32_t label = a.label[row];
         const bool    good = label >= 0 && label < a.C;
         const T      *body = from + head;
-        R       most = -R(INFINITY), sum = 0, top, scale;
-        int     i;
-        for (i = lane; i < ends; i += lanes) {
+        R       most = -R(INFINITY), sum = 0;
+        for (int i = lane; i < ends; i += lanes) {
             const R v[1] = { tnc_to(from[i < head ? i : i + n * V]) };
             tnc_entropy_add<true>(v, &most, &sum);
         }
-        for (i = lane; i < n; i += AHEAD * lanes) {
+        for (int i = lane; i < n; i += AHEAD * lanes) {
             P piece[AHEAD];
             TNC_UNROLL
             for (int k = 0; k < AHEAD; k++) if (i + k * lanes < n) piece[k] = tnc_fetch<V>(body + (i + k * lanes) * V);
@@ -113,7 +111,7 @@ tnc_entropy_kernel(tnc_entropy<T> a)
                 tnc_entropy_add<true>(v, &most, &sum);
             }
         }
-        top = tnc_row_largest(most, lanes);
+        R top = tnc_row_largest(most, lanes);
         sum = tnc_row_sum(sum * tnc_exp<true>(most - (top > -R(INFINITY) ? top : R(0))), lanes);
         if (top == -R(INFINITY)) sum = R(NAN);                  /* every logit is -inf: the loss is undefined */
         if (mine >= a.rows) continue;
@@ -126,14 +124,14 @@ tnc_entropy_kernel(tnc_entropy<T> a)
         {
             const R share = R(1) / R(a.rows);
             T      *to = a.dz + row * a.C, *to_body = to + head;
-            scale = share / sum;
-            for (i = lane; i < ends; i += lanes) {
+            R       scale = share / sum;
+            for (int i = lane; i < ends; i += lanes) {
                 const int at = i < head ? i : i + n * V;
                 const R   v = tnc_exp<true>(tnc_to(from[at]) - top) * scale - (at == label ? share : R(0));
                 to[at] = tnc_from<T>(good ? v : R(0));
             }
             TNC_UNROLL_BY(2)
-            for (i = lane; i < n; i += lanes) {
+            for (int i = lane; i < n; i += lanes) {
                 R v[V];
                 tnc_unpack(v, i < a.room ? held[i] : tnc_fetch<V>(body + i * V));
                 TNC_EACH {
@@ -207,21 +205,19 @@ tnc_softmax_kernel(const T *x, T *y, const int64_t rows, const int C, const int 
     typedef typename tnc_real<T>::type R;
     enum { FAST = sizeof(T) == 2 };
     const int lane = tnc_lane(lanes), each = (int)blockDim.x / lanes, n = C / V;
-    int64_t   base;
-    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+    for (int64_t base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
-        R   most = -R(INFINITY), sum = 0, top, scale, v[V];
-        int i;
-        for (i = lane; i < n; i += lanes) {
+        R   most = -R(INFINITY), sum = 0, v[V];
+        for (int i = lane; i < n; i += lanes) {
             tnc_load(v, x + row * C + i * V);
             tnc_entropy_add<FAST>(v, &most, &sum);
         }
-        top = tnc_row_largest(most, lanes);
+        R top = tnc_row_largest(most, lanes);
         if (top == -R(INFINITY)) top = 0;                       /* every number is -inf: the sum is 0 */
         sum = tnc_row_sum(sum * tnc_exp<FAST>(most - top), lanes);
-        scale = log_of ? tnc_log(sum) : sum == 0 ? R(0) : R(1) / sum;
+        R scale = log_of ? tnc_log(sum) : sum == 0 ? R(0) : R(1) / sum;
         if (mine >= rows) continue;
-        for (i = lane; i < n; i += lanes) {
+        for (int i = lane; i < n; i += lanes) {
             tnc_load(v, x + row * C + i * V);
             TNC_EACH {
                 v[k] -= top;
@@ -241,19 +237,17 @@ tnc_softmax_backward_kernel(const T *y, const T *dy, T *dx, const int64_t rows, 
     typedef typename tnc_real<T>::type R;
     enum { FAST = sizeof(T) == 2 };
     const int lane = tnc_lane(lanes), each = (int)blockDim.x / lanes, n = C / V;
-    int64_t   base;
-    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+    for (int64_t base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
-        R   sum = 0, v[V], d[V];
-        int i;
-        for (i = lane; i < n; i += lanes) {
+        R             sum = 0, v[V], d[V];
+        for (int i = lane; i < n; i += lanes) {
             tnc_load(v, y + row * C + i * V);
             tnc_load(d, dy + row * C + i * V);
             TNC_EACH sum = log_of ? sum + d[k] : tnc_fma(d[k], v[k], sum);
         }
         sum = tnc_row_sum(sum, lanes);
         if (mine >= rows) continue;
-        for (i = lane; i < n; i += lanes) {
+        for (int i = lane; i < n; i += lanes) {
             T *to = dx + row * C + i * V;
             tnc_load(v, y + row * C + i * V);
             tnc_load(d, dy + row * C + i * V);

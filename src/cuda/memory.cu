@@ -89,9 +89,7 @@ TNC_FN tn_status tnc_sync(void *state, char why[TN_WHY])
    the numbers of bytes is recorded for sync. */
 TNC_FN void *tnc_scratch(tnc *s, size_t bytes)
 {
-    void       *p = NULL;
-    size_t      more;
-    cudaError_t e;
+    void *p = NULL;
     if (bytes == 0) bytes = 1;                                  /* since NULL means an error */
     if (bytes <= s->scratch_bytes) {
         tnc_forget(s->scratch, bytes, s->stream);
@@ -107,8 +105,8 @@ TNC_FN void *tnc_scratch(tnc *s, size_t bytes)
     } else tnc_free(s, s->scratch);
     s->scratch = NULL;
     s->scratch_bytes = 0;
-    more = bytes + bytes / 4;                                   /* avoids many small steps of growth */
-    e = cudaMalloc(&p, more);
+    size_t      more = bytes + bytes / 4;                       /* avoids many small steps of growth */
+    cudaError_t e = cudaMalloc(&p, more);
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         e = cudaMalloc(&p, more = bytes);
@@ -139,16 +137,15 @@ static tn_status tnc_capture_fails(tnc *s, tn_status status, char why[TN_WHY])
 
 TNC_FN tn_status tnc_capture_begin(void *state, char why[TN_WHY])
 {
-    tnc        *s = (tnc *)state;
-    tn_status   status = tnc_enter(s);
-    cudaError_t e;
+    tnc      *s = (tnc *)state;
+    tn_status status = tnc_enter(s);
     if (s->wait) {
         snprintf(why, 256, "TN_SYNC is 1, expected 0: a capture cannot wait for kernels");
         return TN_ERR_BACKEND;
     }
     if (status == TN_OK) status = tnc_flush(s);
     if (status != TN_OK) return tnc_capture_fails(s, status, why);
-    e = cudaStreamSynchronize(s->stream);           /* no graph that is released meanwhile is running */
+    cudaError_t e = cudaStreamSynchronize(s->stream); /* no graph that is released meanwhile is running */
     if (e == cudaSuccess) e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
     if (e != cudaSuccess) return tnc_capture_fails(s, tnc_fail(s, e, "the stream"), why);
     s->capturing = true;

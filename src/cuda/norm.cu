@@ -15,17 +15,15 @@ tnc_norm_kernel(const T *x, const T *branch, const typename tnc_real<T>::type *w
 {
     typedef typename tnc_real<T>::type R;
     enum { HELD = 4 };
-    const int     lane = tnc_lane(lanes), each = (int)blockDim.x / lanes;
-    const int     n = C / V;
-    const double  whole = 1.0 / C;
-    const R       part = (R)whole;
-    int64_t       base;
-    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+    const int    lane = tnc_lane(lanes), each = (int)blockDim.x / lanes;
+    const int    n = C / V;
+    const double whole = 1.0 / C;
+    const R      part = (R)whole;
+    for (int64_t base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
         const T      *from = (ADD && mine < rows ? (const T *)total : x) + row * C;
         tnc_pack<T, V> held[HELD];
-        R    mean = 0, rest = 0, sum = 0, scale;
-        int  k;
+        R    mean = 0, rest = 0, sum = 0;
         auto first = [&](int i) {                       /* the first look at a vector */
             tnc_pack<T, V> p = tnc_fetch<V>(x + row * C + i * V);
             if (ADD) {
@@ -54,8 +52,8 @@ tnc_norm_kernel(const T *x, const T *branch, const typename tnc_real<T>::type *w
             }
         };
         TNC_UNROLL
-        for (k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = first(lane + k * lanes);
-        for (k = lane + HELD * lanes; ADD && k < n; k += lanes) first(k);
+        for (int k = 0; k < HELD; k++) if (lane + k * lanes < n) held[k] = first(lane + k * lanes);
+        for (int k = lane + HELD * lanes; ADD && k < n; k += lanes) first(k);
         if (CENTRED) {
             pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) mean += v[i] * part; });
             mean = tnc_row_sum(mean, lanes);
@@ -64,7 +62,7 @@ tnc_norm_kernel(const T *x, const T *branch, const typename tnc_real<T>::type *w
         }
         pieces([&](R (&v)[V], int) { for (int i = 0; i < V; i++) { R z = v[i] - mean - rest; sum = tnc_fma(z, z, sum); } });
         sum = tnc_row_sum(sum, lanes);
-        scale = (R)rsqrt((double)sum * whole + eps);
+        R scale = (R)rsqrt((double)sum * whole + eps);
         if constexpr (sizeof(R) == sizeof(float)) {
             const bool beyond = !(sum > 1e-30f && sum < 1e30f);
             if (__any_sync(0xffffffffu, beyond)) {
@@ -108,12 +106,11 @@ template <typename T, bool CENTRED, bool ADD> static tn_status tnc_norm_of(tnc *
 {
     enum { V = tnc_wide<T>::count, real = tnc_code<typename tnc_real<T>::type>::dtype };
     bool wide = c->out[0].shape[1] % V == 0;
-    int  i;
-    for (i = 0; i < c->n_in; i++) {
+    for (int i = 0; i < c->n_in; i++) {
         if (!tnc_has(&c->in[i], i <= ADD ? (int)c->in[0].dtype : (int)real)) return TN_ERR_DTYPE;
         wide = wide && tnc_aligned(c->in[i].data);
     }
-    for (i = 0; i <= ADD; i++) {
+    for (int i = 0; i <= ADD; i++) {
         if (!tnc_has(&c->out[i], c->in[0].dtype)) return TN_ERR_DTYPE;
         wide = wide && tnc_aligned(c->out[i].data);
     }
@@ -165,14 +162,13 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
 {
     typedef typename tnc_real<T>::type R;
     enum { HELD = tnc_norm_held<V, CENTRED>::count, MINE = SUMS ? HELD * V : 1 };
-    const int     lanes = more.lanes, each = (int)blockDim.x / lanes;
-    const int     lane = tnc_lane(lanes);
-    const int     C = more.C, n = C / V;
-    const double  whole = 1.0 / C;
-    const R       part = (R)whole;
-    R             dw[MINE] = {}, db[MINE] = {};
-    int64_t       base;
-    for (base = (int64_t)blockIdx.x * each; base < more.rows; base += (int64_t)gridDim.x * each) {
+    const int    lanes = more.lanes, each = (int)blockDim.x / lanes;
+    const int    lane = tnc_lane(lanes);
+    const int    C = more.C, n = C / V;
+    const double whole = 1.0 / C;
+    const R      part = (R)whole;
+    R            dw[MINE] = {}, db[MINE] = {};
+    for (int64_t base = (int64_t)blockIdx.x * each; base < more.rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < more.rows ? mine : more.rows - 1;
         const bool    live = mine < more.rows;
         const T      *from = x + row * C, *from_dy = dy + row * C;
@@ -180,7 +176,6 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         tnc_pack<T, V> held[HELD], held_dy[HELD];
         R    mean = 0, rest = 0, sum = 0, dot = 0, along = 0;
         bool beyond = false;
-        int  k;
         auto pieces = [&](auto use) {               /* use(x, dy, index of the vector, its number among this thread's) */
             R   v[V], d[V];
             int i, j;
@@ -198,7 +193,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
             }
         };
         TNC_UNROLL
-        for (k = 0; k < HELD; k++) {
+        for (int k = 0; k < HELD; k++) {
             if (lane + k * lanes >= n) break;
             held[k] = tnc_fetch<V>(from + (lane + k * lanes) * V);
             held_dy[k] = tnc_fetch<V>(from_dy + (lane + k * lanes) * V);
@@ -269,7 +264,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
         TNC_SHARED(R, total, [2][32 * HELD * V]);
         const int group = (int)threadIdx.x / lanes;
         R        *to = more.part + (int64_t)blockIdx.x * C, *to_b = to + (int64_t)gridDim.x * C;
-        int       g, j;
+        int       j;
         auto leave = [&](R *at, const R *of, bool first) {
             TNC_UNROLL
             for (j = 0; j < HELD; j++) {
@@ -280,7 +275,7 @@ tnc_norm_backward_kernel(const T *x, const typename tnc_real<T>::type *w, const 
                 }
             }
         };
-        for (g = 0; g < each; g++) {
+        for (int g = 0; g < each; g++) {
             if (g == group) {
                 leave(each > 1 ? total[0] : to, dw, g == 0);
                 if (CENTRED) leave(each > 1 ? total[1] : to_b, db, g == 0);
@@ -305,11 +300,10 @@ tnc_norm_columns_kernel(const T *x, const typename tnc_real<T>::type *r, const T
     const int     column = (int)threadIdx.x & 31, lane = (int)threadIdx.x >> 5;
     const int64_t c = (int64_t)blockIdx.x * 32 + column, begin = (int64_t)blockIdx.y * chunk;
     const int64_t end = begin + chunk < more.rows ? begin + chunk : more.rows;
-    int64_t i;
     R       dw = 0, db = 0;
     int     k;
     TNC_UNROLL_BY(4)
-    for (i = begin + lane; c < more.C && i < end; i += 8) {
+    for (int64_t i = begin + lane; c < more.C && i < end; i += 8) {
         const R mean = more.means ? more.means[i] : R(0), rest = more.means ? more.means[more.rows + i] : R(0);
         const R d = tnc_to(dy[i * more.C + c]);
         dw = tnc_fma(d, (tnc_to(x[i * more.C + c]) - mean - rest) * r[i], dw);

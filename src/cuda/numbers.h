@@ -49,10 +49,9 @@ static inline bool tnc_has(const tn_view *v, int dtype) { return !v->data || (in
 /* Whether all operands that are present have the dtype of the first output. */
 static inline bool tnc_same_dtype(const tn_call *c)
 {
-    int i;
-    for (i = 0; i < c->n_in; i++)
+    for (int i = 0; i < c->n_in; i++)
         if (!tnc_has(&c->in[i], c->out[0].dtype)) return false;
-    for (i = 1; i < c->n_out; i++)
+    for (int i = 1; i < c->n_out; i++)
         if (!tnc_has(&c->out[i], c->out[0].dtype)) return false;
     return true;
 }

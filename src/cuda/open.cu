@@ -38,7 +38,6 @@ TNC_FN void tnc_kept_free(tnc *s)
 TNC_FN void tnc_close(void *state)
 {
     tnc *s = (tnc *)state;
-    int  i;
     if (s->device >= 0) {
         (void)cudaSetDevice(s->device);                 /* a lost context fails, but its handles hold host memory */
         if (s->stream) cudaStreamSynchronize(s->stream);
@@ -49,7 +48,7 @@ TNC_FN void tnc_close(void *state)
         s->graphs = 0;
         s->capturing = false;
         tnc_kept_free(s);
-        for (i = 0; i < TNC_STAGES; i++) {
+        for (int i = 0; i < TNC_STAGES; i++) {
             if (s->stage[i]) cudaFreeHost(s->stage[i]);
             if (s->staged[i]) cudaEventDestroy(s->staged[i]);
         }
@@ -150,8 +149,7 @@ TNC_FN tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     tnc        *s = (tnc *)desc->allocator.alloc(sizeof *s, desc->allocator.user);
     const char *wait = getenv("TN_SYNC");
     cudaError_t e;
-    size_t      left;
-    int         i, shared = 0, l2 = 0;
+    int         shared = 0, l2 = 0;
     if (!s) {
         snprintf(why, 256, "out of memory: %zu bytes for the state of the backend", sizeof *s);
         return TN_ERR_MEMORY;
@@ -164,6 +162,7 @@ TNC_FN tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
     s->precision = desc->gemm_precision;
     s->wait = wait && strcmp(wait, "0") != 0;
     if ((e = tnc_choose(s, desc->device, why)) == cudaSuccess) {
+        size_t left;
         cudaDeviceGetAttribute(&s->sms, cudaDevAttrMultiProcessorCount, s->device);
         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->device);
         cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, s->device);
@@ -171,7 +170,7 @@ TNC_FN tn_status tnc_open(const tn_desc *desc, void **state, char why[TN_WHY])
         s->l2 = (size_t)l2;
         e = cudaMemGetInfo(&left, &s->memory);
         if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
-        for (i = 0; i < TNC_STAGES && e == cudaSuccess; i++) {
+        for (int i = 0; i < TNC_STAGES && e == cudaSuccess; i++) {
             e = cudaMallocHost((void **)&s->stage[i], TNC_STAGE);
             if (e == cudaSuccess) e = cudaEventCreateWithFlags(&s->staged[i], cudaEventDisableTiming);
         }

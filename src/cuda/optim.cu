@@ -38,9 +38,8 @@ static __device__ __forceinline__ tnc_range tnc_range_of(int64_t block, int64_t 
    must run in order. */
 static bool tnc_must_flush(const tnc_pending *a, const tnc_pending *like, const void *parameter)
 {
-    int k;
     if (a->count == TNC_PENDING || (a->count > 0 && memcmp(a, like, offsetof(tnc_pending, count)) != 0)) return true;
-    for (k = 0; k < a->count; k++)
+    for (int k = 0; k < a->count; k++)
         if (a->part[k].x[0] == parameter) return true;
     return false;
 }
@@ -49,13 +48,11 @@ static bool tnc_must_flush(const tnc_pending *a, const tnc_pending *like, const 
 static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_view *const x[4], const tn_view *shadow,
                           int64_t n, const void *scalars, const void *fault)
 {
-    tnc_pending  *a = &s->pending, like;
-    tnc_part     *part;
+    tnc_pending *a = &s->pending, like;
     const tn_dtype dtype = x[0]->dtype;
-    tn_status     status;
-    int           k;
+    tn_status    status;
     if (dtype != TN_F32 && dtype != TN_F64) return TN_ERR_DTYPE;
-    for (k = 0; k < 4; k++) if (x[k] && !tnc_has(x[k], dtype)) return TN_ERR_DTYPE;
+    for (int k = 0; k < 4; k++) if (x[k] && !tnc_has(x[k], dtype)) return TN_ERR_DTYPE;
     if (shadow && shadow->data && (shadow->dtype != TN_BF16 || dtype != TN_F32)) return TN_ERR_DTYPE;
     memset(&like, 0, sizeof like);
     like.kernel = c->kernel;
@@ -69,10 +66,10 @@ static tn_status tnc_pend(tnc *s, const tn_call *c, const char *name, const tn_v
     }
     if (tnc_must_flush(a, &like, x[0]->data) && (status = tnc_flush(s)) != TN_OK) return status;
     if (a->count == 0) memcpy(a, &like, offsetof(tnc_pending, count));
-    part = &a->part[a->count];
+    tnc_part *part = &a->part[a->count];
     memset(part, 0, sizeof *part);
     part->wide = true;
-    for (k = 0; k < 4; k++) {
+    for (int k = 0; k < 4; k++) {
         part->x[k] = x[k] ? x[k]->data : NULL;
         part->wide = part->wide && tnc_aligned(part->x[k]);
     }
@@ -104,14 +101,13 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_squares_kernel(const _
     const R        *g = (const R *)part.x[0];
     const tnc_range at = tnc_range_of(blockIdx.x - part.first, part.n, part.wide, V);
     double          sum = 0;
-    int64_t         i;
     TNC_UNROLL_BY(4)
-    for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) {
+    for (int64_t i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) {
         R v[V];
         tnc_load(v, g + i);
         TNC_EACH sum = fma((double)v[k], (double)v[k], sum);
     }
-    for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) sum = fma((double)g[i], (double)g[i], sum);
+    for (int64_t i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) sum = fma((double)g[i], (double)g[i], sum);
     sum = tnc_block_sum(sum);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
@@ -122,20 +118,18 @@ static __global__ void __launch_bounds__(1024)
 tnc_squares_end_kernel(const __grid_constant__ tnc_pending a, const double *sums, int64_t blocks)
 {
     TNC_SHARED(double, total, [TNC_PENDING]);
-    R      *s = (R *)a.scalars;
-    int64_t i;
-    int     k;
-    for (k = (int)threadIdx.x >> 5; k < a.count; k += 32) {
+    R *s = (R *)a.scalars;
+    for (int k = (int)threadIdx.x >> 5; k < a.count; k += 32) {
         const int64_t end = k + 1 < a.count ? a.part[k + 1].first : blocks;
         double        sum = 0;
         TNC_UNROLL_BY(4)
-        for (i = a.part[k].first + (threadIdx.x & 31); i < end; i += 32) sum += sums[i];
+        for (int64_t i = a.part[k].first + (threadIdx.x & 31); i < end; i += 32) sum += sums[i];
         sum = tnc_warp_sum(sum);
         if ((threadIdx.x & 31) == 0) total[k] = sum;
     }
     __syncthreads();
     if (threadIdx.x > 0) return;
-    for (k = 0; k < a.count; k++) {
+    for (int k = 0; k < a.count; k++) {
         s[TNC_SIZE] = (R)hypot((double)s[TNC_SIZE], sqrt(total[k]));
         if (!(total[k] <= TNC_FINITE)) tnc_not_finite((int32_t *)a.fault, a.part[k].index, (int32_t)s[TNC_TAKEN]);
     }
@@ -163,10 +157,9 @@ TNC_FN tn_status tnc_sumsq(tnc *s, const tn_call *c)
 template <typename R> static __global__ void tnc_step_begin_kernel(R *s, int32_t *fault, double clip)
 {
     const double norm = (double)s[TNC_SIZE];
-    bool         skip;
     if (threadIdx.x > 0) return;
     if (!(norm <= TNC_FINITE)) tnc_not_finite(fault, -1, (int32_t)s[TNC_TAKEN]);    /* the gradients are finite */
-    skip = fault[0] != 0;
+    bool skip = fault[0] != 0;
     s[TNC_NORM] = (R)norm;
     s[TNC_SKIP] = R(skip ? 1 : 0);
     s[TNC_FACTOR] = (R)(clip > 0 && norm > clip ? clip / norm : 1);
@@ -264,15 +257,13 @@ tnc_update_kernel(const __grid_constant__ tnc_pending a)
     const int       which = tnc_part_of(a, blockIdx.x);
     const tnc_part &part = a.part[which];
     const tnc_range at = tnc_range_of(blockIdx.x - part.first, part.n, part.wide, V);
-    tnc_rule<R>     r;
-    int64_t         i;
     if (threadIdx.x == 0) tnc_rule_of(&shared[0], a, part);
     __syncthreads();
-    r = shared[0];
+    tnc_rule<R> r = shared[0];
     if (r.skip) return;
     TNC_UNROLL_BY(2)
-    for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) tnc_update<R, V, KERNEL>(r, part, i);
-    for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) tnc_update<R, 1, KERNEL>(r, part, i);
+    for (int64_t i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V) tnc_update<R, V, KERNEL>(r, part, i);
+    for (int64_t i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS) tnc_update<R, 1, KERNEL>(r, part, i);
 }
 
 TNC_FN tn_status tnc_adamw(tnc *s, const tn_call *c)
@@ -312,11 +303,10 @@ TNC_FN tn_status tnc_flush(tnc *s)
 {
     tnc_pending *a = &s->pending;
     tn_status    status = TN_ERR_BACKEND;
-    cudaError_t  e;
     char         what[96];
     if (a->count == 0) return TN_OK;
     snprintf(what, sizeof what, "%s of %d parameters", a->name, a->count);
-    e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
+    cudaError_t e = s->lost ? cudaErrorUnknown : cudaSetDevice(s->device);
     if (e == cudaSuccess) {
         status = a->dtype == TN_F64 ? tnc_flush_of<double>(s, *a) : tnc_flush_of<float>(s, *a);
         e = cudaGetLastError();
@@ -367,14 +357,13 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
     const double    momentum = a.momentum < 0 ? (double)a.scalars[TNC_MOMENTUM] : a.momentum;
     const R         keep = (R)momentum, take = (R)(1 - momentum), factor = a.scalars[TNC_FACTOR];
     double          sum = 0;
-    int64_t         i;
     if (a.scalars[TNC_SKIP] != 0) {
-        for (i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) a.x[first + i] = 0;
+        for (int64_t i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) a.x[first + i] = 0;
     } else {
         TNC_UNROLL_BY(2)
-        for (i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V)
+        for (int64_t i = at.begin + (int)threadIdx.x * V; i < at.wide; i += TNC_THREADS * V)
             sum += tnc_muon_move<R, V>(a, first + i, keep, take, factor);
-        for (i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS)
+        for (int64_t i = at.wide + (int)threadIdx.x; i < at.end; i += TNC_THREADS)
             sum += tnc_muon_move<R, 1>(a, first + i, keep, take, factor);
     }
     sum = tnc_block_sum(sum);
@@ -387,20 +376,17 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
     const tnc_range at = tnc_range_of(blockIdx.x % a.blocks, a.n, false, 1);
     R              *x = a.x + matrix * a.n;
     double          sum = 0;
-    R               unit;
-    int64_t         i;
-    for (i = threadIdx.x; i < a.blocks; i += TNC_THREADS) sum += a.sums[matrix * a.blocks + i];
+    for (int64_t i = threadIdx.x; i < a.blocks; i += TNC_THREADS) sum += a.sums[matrix * a.blocks + i];
     sum = tnc_block_sum(sum);
-    unit = sum > 1e-60 ? (R)(1 / sqrt(sum)) : R(0);             /* below 1e-30 the factor may overflow a float */
-    for (i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) x[i] *= unit;
+    R unit = sum > 1e-60 ? (R)(1 / sqrt(sum)) : R(0);           /* below 1e-30 the factor may overflow a float */
+    for (int64_t i = at.begin + (int)threadIdx.x; i < at.end; i += TNC_THREADS) x[i] *= unit;
 }
 
 template <typename R> static tn_status tnc_muon_begin_of(tnc *s, const tn_call *c)
 {
     const int64_t batch = c->out[0].shape[0];
     tnc_muon<R>   a;
-    int           k;
-    for (k = 0; k < 3; k++) if (!tnc_has(&c->out[k], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    for (int k = 0; k < 3; k++) if (!tnc_has(&c->out[k], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
     memset(&a, 0, sizeof a);
     a.scalars = (const R *)c->in[0].data;
     a.x = (R *)c->out[0].data;

@@ -171,8 +171,7 @@ static __global__ void __launch_bounds__(TNC_THREADS) tnc_rope_plain_kernel(cons
 
 static bool tnc_heads_aligned(const tn_view *v, int64_t bytes)
 {
-    int i;
-    for (i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++)
         if (v->shape[i] > 1 && v->strides[i] * bytes % 16 != 0) return false;
     return tnc_aligned(v->data);
 }
@@ -183,12 +182,11 @@ template <typename T> static void tnc_rope_run(tnc *s, const tn_call *c)
     const tn_view *x = &c->in[0], *dy = c->n_in > 1 ? &c->in[1] : NULL, *y = &c->out[0];
     const int64_t  d = x->shape[3], rows = x->shape[0] * x->shape[2], lanes = d / 2 * (int64_t)sizeof(T) / 16;
     tnc_rope_args      g;
-    int            i;
     memset(&g, 0, sizeof g);
     g.x = x->data;
     g.dy = dy ? dy->data : NULL;
     g.y = y->data;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         g.x_step[i] = x->strides[i];
         g.dy_step[i] = dy ? dy->strides[i] : 0;
         g.y_step[i] = y->strides[i];

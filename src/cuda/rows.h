@@ -37,12 +37,11 @@ template <typename R> static __device__ __forceinline__ R tnc_row_largest(R x, i
 {
     TNC_SHARED(R, part, [32]);
     const int warp = (int)threadIdx.x >> 5, warps = (int)blockDim.x >> 5;
-    int k;
-    for (k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) x = tnc_larger(x, __shfl_xor_sync(0xffffffffu, x, k));
+    for (int k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) x = tnc_larger(x, __shfl_xor_sync(0xffffffffu, x, k));
     if (lanes <= 32) return x;
     if ((threadIdx.x & 31) == 0) part[warp] = x;
     __syncthreads();
-    for (k = 0; k < warps; k++) x = tnc_larger(x, part[k]);
+    for (int k = 0; k < warps; k++) x = tnc_larger(x, part[k]);
     __syncthreads();
     return x;
 }
@@ -54,11 +53,10 @@ tnc_add_parts_kernel(const R *part, int64_t parts, int64_t C, R *to)
     TNC_SHARED(R, sums, [8][33]);
     const int     column = (int)threadIdx.x & 31, lane = (int)threadIdx.x >> 5;
     const int64_t c = (int64_t)blockIdx.x * 32 + column;
-    int64_t i;
     R       sum = 0;
     int     k;
     TNC_UNROLL_BY(4)
-    for (i = lane; c < C && i < parts; i += 8) sum += part[i * C + c];
+    for (int64_t i = lane; c < C && i < parts; i += 8) sum += part[i * C + c];
     sums[lane][column] = sum;
     __syncthreads();
     if (lane > 0 || c >= C) return;
@@ -75,9 +73,8 @@ template <typename R> static void tnc_add_parts(tnc *s, const R *part, int64_t p
 template <typename N, typename R> static __global__ void __launch_bounds__(TNC_THREADS)
 tnc_mean_kernel(const N *part, int64_t parts, double count, R *to)
 {
-    N       sum = 0;
-    int64_t i;
-    for (i = threadIdx.x; i < parts; i += TNC_THREADS) sum += part[i];
+    N sum = 0;
+    for (int64_t i = threadIdx.x; i < parts; i += TNC_THREADS) sum += part[i];
     sum = tnc_block_sum(sum);
     if (threadIdx.x == 0) *to = (R)((double)sum / count);
 }
@@ -173,8 +170,7 @@ static __device__ __forceinline__ void tnc_store_pair(char *row, int column, int
     } else {
         float    *to = (float *)row + column;
         tnc_bf16 *narrow = (tnc_bf16 *)row + column;
-        int       i;
-        for (i = 0; i < 2 && column + i < width; i++) {
+        for (int i = 0; i < 2 && column + i < width; i++) {
             const float value = i ? y : x;
             if (f32) to[i] = add ? to[i] + value : value;
             else narrow[i] = __float2bfloat16(add ? __bfloat162float(narrow[i]) + value : value);

@@ -33,22 +33,20 @@ template <typename R, int TILE> static __global__ void __launch_bounds__(TNC_THR
     TNC_DYN_SHARED(R, shared);
     const R   near_one = R(4294967296.0);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
-    int64_t   b, k;
-    int       i;
-    for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
-        R     *to = shared, *from = shared + dd, *keep = a.shared ? shared + 2 * dd : NULL, *swap;
+    for (int64_t b = blockIdx.x; b < a.batch; b += gridDim.x) {
+        R     *to = shared, *from = shared + dd, *keep = a.shared ? shared + 2 * dd : NULL;
         R      next[TNC_CHAIN_AHEAD], before = 1;
         double log_scale = 0;
         if (a.shared) tnc_chain_fetch(next, a.m + tnc_scan_site(a, b, 0) * dd, dd);
-        for (k = 0; k < a.states; k++) {
+        for (int64_t k = 0; k < a.states; k++) {
             const int64_t at = tnc_scan_place(a, b, k);
             const R      *m = a.m + tnc_scan_site(a, b, k) * dd;
-            R            *y = a.y + at * dd, squares = 0, total, norm, unit = 1;
+            R            *y = a.y + at * dd, squares = 0, norm, unit = 1;
             auto          take = [&](int j, R x) {
                 to[j] = x;
                 squares = tnc_fma(x, x, squares);
             };
-            swap = from; from = to; to = swap;
+            R *swap = from; from = to; to = swap;
             if (!a.shared) {
                 to = y;
                 from = a.y + tnc_scan_place(a, b, k > 0 ? k - 1 : 0) * dd;
@@ -59,15 +57,15 @@ template <typename R, int TILE> static __global__ void __launch_bounds__(TNC_THR
                 __syncthreads();
                 m = keep;
             }
-            if (k == 0) for (i = me; i < dd; i += threads) take(i, m[i]);
+            if (k == 0) for (int i = me; i < dd; i += threads) take(i, m[i]);
             else if (a.reverse) tnc_chain_product<TILE, false, false>(m, (const R *)from, d, take);
             else tnc_chain_product<TILE, false, false>((const R *)from, m, d, take);
-            total = tnc_block_sum(squares);
+            R total = tnc_block_sum(squares);
             if (a.shared && total > 1 / near_one && total < near_one) {
                 norm = tnc_sqrt(total);
                 unit = R(1) / norm;
             } else norm = tnc_chain_norm(to, dd, squares, true);
-            for (i = me; a.shared && i < dd; i += threads) y[i] = to[i] * unit;
+            for (int i = me; a.shared && i < dd; i += threads) y[i] = to[i] * unit;
             log_scale += log((double)norm / (double)before);
             if (me == 0) {
                 a.logs[at] = (R)log_scale;
@@ -84,24 +82,22 @@ tnc_scan_backward_kernel(tnc_scans<R> a)
 {
     TNC_DYN_SHARED(R, shared);
     const int d = a.d, dd = d * d, me = (int)threadIdx.x, threads = (int)blockDim.x;
-    int64_t   b, k;
-    int       i;
-    for (b = blockIdx.x; b < a.batch; b += gridDim.x) {
-        R     *z = a.shared ? shared : a.work + b * 2 * dd, *next = z + dd, *swap;
+    for (int64_t b = blockIdx.x; b < a.batch; b += gridDim.x) {
+        R     *z = a.shared ? shared : a.work + b * 2 * dd, *next = z + dd;
         R     *keep = a.shared ? shared + 2 * dd : NULL;
         double later = 0;
-        for (i = me; i < dd; i += threads) z[i] = 0;
+        for (int i = me; i < dd; i += threads) z[i] = 0;
         __syncthreads();
-        for (k = a.states - 1; k >= 0; k--) {
+        for (int64_t k = a.states - 1; k >= 0; k--) {
             const int64_t at = tnc_scan_place(a, b, k), site = tnc_scan_site(a, b, k) * dd;
             const R      *m = a.m + site, *p = a.y + tnc_scan_place(a, b, k > 0 ? k - 1 : 0) * dd, *y = a.y + at * dd;
             const R      *dy = a.dy + at * dd, r = a.r[at], by = r == 0 ? R(0) : R(1) / r;
             R            *to = a.given + site, dot = 0;
             auto          give = [&](int j, R x) { to[j] = a.accumulate ? to[j] + x : x; };
-            for (i = me; i < dd; i += threads) dot = tnc_fma(z[i] + dy[i], y[i], dot);
+            for (int i = me; i < dd; i += threads) dot = tnc_fma(z[i] + dy[i], y[i], dot);
             later = r == 0 ? 0 : later + (double)a.dlogs[at];
             dot = (R)(later - (double)tnc_block_sum(dot));
-            for (i = me; i < dd; i += threads) {
+            for (int i = me; i < dd; i += threads) {
                 z[i] = tnc_fma(dot, y[i], z[i] + dy[i]) * by;
                 if (k == 0) give(i, z[i]);
                 else if (keep) {
@@ -123,7 +119,7 @@ tnc_scan_backward_kernel(tnc_scans<R> a)
                 tnc_chain_product<TILE, false, true>((const R *)z, m, d, [&](int j, R x) { next[j] = x; });
             }
             __syncthreads();
-            swap = z; z = next; next = swap;
+            R *swap = z; z = next; next = swap;
         }
         __syncthreads();
     }
@@ -136,7 +132,6 @@ static __device__ __forceinline__ const R *tnc_scan_core(const tnc_scans<R> &a, 
 {
     const int d = a.d, width = a.features * d;
     const R  *core = a.m + tnc_scan_site(a, a.phi ? 0 : b, k) * a.site;
-    int       i;
     *step_e = width;
     *step_f = 1;
     if (!keep) {
@@ -147,7 +142,7 @@ static __device__ __forceinline__ const R *tnc_scan_core(const tnc_scans<R> &a, 
         return core;
     }
     __syncthreads();                                            /* the core before it is not read any more */
-    for (i = (int)threadIdx.x; i < d * width; i += (int)blockDim.x)
+    for (int i = (int)threadIdx.x; i < d * width; i += (int)blockDim.x)
         keep[a.turned ? i % d * width + i / d % a.features * d + i / width : i] = core[i];
     __syncthreads();
     return keep;
@@ -157,55 +152,53 @@ static __device__ __forceinline__ const R *tnc_scan_core(const tnc_scans<R> &a, 
 template <typename R> static __device__ __forceinline__ R tnc_scan_unit(R *x, int d, int lanes, R most)
 {
     const int lane = tnc_lane(lanes);
-    R         squares = 0, norm;
-    int       i, power;
+    R         squares = 0;
     most = tnc_row_largest(most, lanes);
-    power = most > 0 && most < R(INFINITY) ? ilogb(most) : 0;
-    for (i = lane; i < d; i += lanes) {
+    int power = most > 0 && most < R(INFINITY) ? ilogb(most) : 0;
+    for (int i = lane; i < d; i += lanes) {
         x[i] = ldexp(x[i], -power);
         squares = tnc_fma(x[i], x[i], squares);
     }
-    norm = tnc_sqrt(tnc_row_sum(squares, lanes));               /* of all threads, whatever their rows hold */
+    R norm = tnc_sqrt(tnc_row_sum(squares, lanes));             /* of all threads, whatever their rows hold */
     if (most == R(INFINITY)) norm = R(NAN);
-    for (i = lane; i < d; i += lanes) x[i] = norm == 0 ? R(0) : x[i] / norm;
+    for (int i = lane; i < d; i += lanes) x[i] = norm == 0 ? R(0) : x[i] / norm;
     return ldexp(norm, power);
 }
 
 template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_scan_states_kernel(tnc_scans<R> a)
 {
     TNC_DYN_SHARED(R, shared);
-    const int     d = a.d, S = a.features, lanes = a.lanes, rows = lanes > 32 ? 1 : (int)blockDim.x / lanes;
-    const int     lane = tnc_lane(lanes), row = lanes > 32 ? 0 : (int)threadIdx.x / lanes;
-    R            *keep = a.shared ? shared + 2 * rows * d : NULL, *to = shared + 2 * row * d, *from = to + d, *swap;
-    int64_t       base, k;
-    int           e, f, i, step_e, step_f;
-    for (base = (int64_t)blockIdx.x * rows; base < a.batch; base += (int64_t)gridDim.x * rows) {
+    const int d = a.d, S = a.features, lanes = a.lanes, rows = lanes > 32 ? 1 : (int)blockDim.x / lanes;
+    const int lane = tnc_lane(lanes), row = lanes > 32 ? 0 : (int)threadIdx.x / lanes;
+    R        *keep = a.shared ? shared + 2 * rows * d : NULL, *to = shared + 2 * row * d, *from = to + d;
+    int       step_e, step_f;
+    for (int64_t base = (int64_t)blockIdx.x * rows; base < a.batch; base += (int64_t)gridDim.x * rows) {
         const bool    mine = base + row < a.batch;
         const int64_t b = mine ? base + row : a.batch - 1;
         double        log_scale = 0;
-        for (k = 0; k < a.states; k++) {
+        for (int64_t k = 0; k < a.states; k++) {
             const int64_t at = tnc_scan_place(a, b, k);
             const R      *phi = a.phi ? a.phi + tnc_scan_site(a, b, k) * S : NULL;
-            R             most = 0, norm;
-            swap = from; from = to; to = swap;
-            if (k == 0) for (f = lane; f < d; f += lanes) to[f] = a.v[b * a.v_step + f];
+            R             most = 0;
+            R *swap = from; from = to; to = swap;
+            if (k == 0) for (int f = lane; f < d; f += lanes) to[f] = a.v[b * a.v_step + f];
             else {
                 const R *core = tnc_scan_core(a, keep, b, k, &step_e, &step_f);
                 if (!keep) __syncthreads();
-                for (f = lane; f < d; f += lanes) {
+                for (int f = lane; f < d; f += lanes) {
                     R total = 0;
-                    for (i = 0; i < S; i++) {
+                    for (int i = 0; i < S; i++) {
                         R sum = 0;
-                        for (e = 0; e < d; e++) sum = tnc_fma(from[e], core[e * step_e + i * d + f * step_f], sum);
+                        for (int e = 0; e < d; e++) sum = tnc_fma(from[e], core[e * step_e + i * d + f * step_f], sum);
                         total = phi ? tnc_fma(phi[i], sum, total) : sum;
                     }
                     to[f] = total;
                 }
             }
-            for (f = lane; f < d; f += lanes) most = tnc_larger(tnc_abs(to[f]), most);
-            norm = tnc_scan_unit(to, d, lanes, most);
+            for (int f = lane; f < d; f += lanes) most = tnc_larger(tnc_abs(to[f]), most);
+            R norm = tnc_scan_unit(to, d, lanes, most);
             log_scale += log((double)norm);
-            for (f = lane; mine && f < d; f += lanes) a.y[at * d + f] = to[f];
+            for (int f = lane; mine && f < d; f += lanes) a.y[at * d + f] = to[f];
             if (mine && lane == 0) {
                 a.logs[at] = (R)log_scale;
                 if (a.r) a.r[at] = norm;
@@ -218,19 +211,18 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
 template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_scan_states_backward_kernel(tnc_scans<R> a)
 {
     TNC_DYN_SHARED(R, shared);
-    const int     d = a.d, S = a.features, lanes = a.lanes, rows = lanes > 32 ? 1 : (int)blockDim.x / lanes;
-    const int     lane = tnc_lane(lanes), row = lanes > 32 ? 0 : (int)threadIdx.x / lanes;
-    R            *keep = a.shared ? shared + 2 * rows * d : NULL, *x = shared + 2 * row * d, *next = x + d, *swap;
-    int64_t       base, k;
-    int           e, f, i, step_e, step_f;
-    for (base = (int64_t)blockIdx.x * rows; base < a.batch; base += (int64_t)gridDim.x * rows) {
+    const int d = a.d, S = a.features, lanes = a.lanes, rows = lanes > 32 ? 1 : (int)blockDim.x / lanes;
+    const int lane = tnc_lane(lanes), row = lanes > 32 ? 0 : (int)threadIdx.x / lanes;
+    R        *keep = a.shared ? shared + 2 * rows * d : NULL, *x = shared + 2 * row * d, *next = x + d;
+    int       f, step_e, step_f;
+    for (int64_t base = (int64_t)blockIdx.x * rows; base < a.batch; base += (int64_t)gridDim.x * rows) {
         const bool    mine = base + row < a.batch;
         const int64_t b = mine ? base + row : a.batch - 1;
         double        later = 0;
         for (f = lane; f < d; f += lanes) x[f] = 0;
-        for (k = a.states - 1; k >= 0; k--) {
+        for (int64_t k = a.states - 1; k >= 0; k--) {
             const int64_t at = tnc_scan_place(a, b, k), site = tnc_scan_site(a, b, k);
-            const R      *y = a.y + at * d, *dy = a.dy + at * d, *core;
+            const R      *y = a.y + at * d, *dy = a.dy + at * d;
             const R      *before = a.y + tnc_scan_place(a, b, k > 0 ? k - 1 : 0) * d;
             const R       r = a.r[at], by = r == 0 ? R(0) : R(1) / r;
             R             dot = 0;
@@ -242,13 +234,13 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
                 if (mine && a.z && (a.phi || k == 0)) a.z[(a.phi ? at : b) * d + f] = x[f];
             }
             if (k == 0) break;
-            core = tnc_scan_core(a, keep, b, k, &step_e, &step_f);
+            const R *core = tnc_scan_core(a, keep, b, k, &step_e, &step_f);
             if (!keep) __syncthreads();
-            for (i = 0; i < S; i++) {
+            for (int i = 0; i < S; i++) {
                 const R by_phi = a.phi ? a.phi[site * S + i] : R(1);
                 for (dot = 0, f = lane; f < d; f += lanes) {
                     R sum = 0;
-                    for (e = 0; e < d; e++) sum = tnc_fma(x[e], core[e * step_e + i * d + f * step_f], sum);
+                    for (int e = 0; e < d; e++) sum = tnc_fma(x[e], core[e * step_e + i * d + f * step_f], sum);
                     next[f] = tnc_fma(by_phi, sum, i > 0 ? next[f] : R(0));
                     dot = tnc_fma(before[f], sum, dot);
                 }
@@ -259,13 +251,13 @@ template <typename R> static __global__ void __launch_bounds__(TNC_THREADS) tnc_
                 }
             }
             if (S == 0) for (f = lane; f < d; f += lanes) next[f] = 0;
-            for (i = lane; mine && !a.phi && a.given && i < d * d; i += lanes) {
+            for (int i = lane; mine && !a.phi && a.given && i < d * d; i += lanes) {
                 R      *to = a.given + site * d * d + i;
                 const R product = a.reverse ? x[i / d] * before[i % d] : before[i / d] * x[i % d];
                 *to = a.accumulate ? *to + product : product;
             }
             __syncthreads();
-            swap = x; x = next; next = swap;
+            R *swap = x; x = next; next = swap;
         }
         __syncthreads();
     }
@@ -307,10 +299,9 @@ template <typename R> static tn_status tnc_scan_of(tnc *s, const tn_call *c, boo
     const tn_view *v = backward ? NULL : &c->in[states ? 0 : 1], *y = backward ? &c->in[states ? 2 : 1] : &c->out[0];
     const int64_t  d = m->shape[3], features = states ? m->shape[2] : 1;
     tnc_scans<R>   a;
-    int            i;
     memset(&a, 0, sizeof a);
-    for (i = 0; i < c->n_in; i++) if (!tnc_has(&c->in[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
-    for (i = 0; i < c->n_out; i++) if (!tnc_has(&c->out[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    for (int i = 0; i < c->n_in; i++) if (!tnc_has(&c->in[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
+    for (int i = 0; i < c->n_out; i++) if (!tnc_has(&c->out[i], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
     if (d > 16384 || d * features > INT32_MAX / (d > 0 ? d : 1)) return TN_ERR_SHAPE;    /* d * d * s is an int */
     a.batch = y->shape[0];
     a.states = y->shape[1];

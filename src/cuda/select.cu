@@ -21,19 +21,17 @@ tnc_argmax_kernel(const T *x, const int32_t *label, int32_t *to, int64_t rows, i
     TNC_SHARED(int64_t, place, [8]);
     const int each = TNC_THREADS / lanes, lane = tnc_lane(lanes), warp = (int)threadIdx.x >> 5;
     int       right = 0;
-    int64_t   base;
-    for (base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
+    for (int64_t base = (int64_t)blockIdx.x * each; base < rows; base += (int64_t)gridDim.x * each) {
         const int64_t mine = base + (int)threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
         const T      *from = x + row * C;
-        int64_t best = 0, i;
+        int64_t best = 0;
         R       most = tnc_to(from[0]);
-        int     k;
         TNC_UNROLL_BY(4)
-        for (i = lane; i < C; i += lanes) {
+        for (int64_t i = lane; i < C; i += lanes) {
             const R v = tnc_to(from[i]);
             if (tnc_better(v, i, most, best)) { most = v; best = i; }
         }
-        for (k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) {
+        for (int k = lanes > 32 ? 16 : lanes >> 1; k; k >>= 1) {
             const R       v = __shfl_xor_sync(0xffffffffu, most, k);
             const int64_t j = __shfl_xor_sync(0xffffffffu, best, k);
             if (tnc_better(v, j, most, best)) { most = v; best = j; }
@@ -41,7 +39,7 @@ tnc_argmax_kernel(const T *x, const int32_t *label, int32_t *to, int64_t rows, i
         if (lanes > 32) {
             if ((threadIdx.x & 31) == 0) { value[warp] = most; place[warp] = best; }
             __syncthreads();
-            for (k = 0; k < 8; k++) if (tnc_better(value[k], place[k], most, best)) { most = value[k]; best = place[k]; }
+            for (int k = 0; k < 8; k++) if (tnc_better(value[k], place[k], most, best)) { most = value[k]; best = place[k]; }
             __syncthreads();
         }
         if (lane > 0 || mine >= rows) continue;
@@ -73,10 +71,9 @@ template <typename T> static tn_status tnc_accuracy_of(tnc *s, const tn_call *c)
 {
     typedef typename tnc_real<T>::type R;
     int32_t *right = (int32_t *)tnc_scratch(s, (size_t)s->sms * 16 * sizeof(int32_t));
-    unsigned blocks;
     if (!tnc_has(&c->out[0], tnc_code<R>::dtype)) return TN_ERR_DTYPE;
     if (!right) return TN_ERR_MEMORY;
-    blocks = tnc_argmax_launch<T>(s, &c->in[0], (const int32_t *)c->in[1].data, right);
+    unsigned blocks = tnc_argmax_launch<T>(s, &c->in[0], (const int32_t *)c->in[1].data, right);
     TNC_START((tnc_mean_kernel<int32_t, R>), 1, (const int32_t *)right, (int64_t)blocks, (double)c->in[0].shape[0],
               (R *)c->out[0].data);
     return TN_OK;

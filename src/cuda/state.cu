@@ -41,12 +41,11 @@ TNC_FN tn_status tnc_take_error(tnc *s, tn_status status, char why[TN_WHY])
 TNC_FN tn_status tnc_enter(tnc *s)
 {
     const tn_status late = s->late;
-    cudaError_t     e;
     if (s->lost) return TN_ERR_BACKEND;
     s->late = TN_OK;
     if (late != TN_OK) return late;
     s->failed = TN_OK;
-    e = cudaSetDevice(s->device);
+    cudaError_t e = cudaSetDevice(s->device);
     (void)cudaGetLastError();
     return tnc_fail(s, e, "cudaSetDevice");
 }

@@ -22,11 +22,11 @@ static void tnc_describe(char *text, size_t size, const tn_call *c)
 #define TNC_X(ENUM, name) #name,
     static const char *const names[] = { TN_KERNELS(TNC_X) };       /* tn_kernel_name may be static in another unit */
 #undef TNC_X
-    int i, k, n = snprintf(text, size, "%s", names[c->kernel]);
-    for (i = 0; i < c->n_in + c->n_out && n >= 0 && (size_t)n + 32 < size; i++) {
+    int n = snprintf(text, size, "%s", names[c->kernel]);
+    for (int i = 0; i < c->n_in + c->n_out && n >= 0 && (size_t)n + 32 < size; i++) {
         const tn_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
         n += snprintf(text + n, size - (size_t)n, i == c->n_in ? " -> [" : " [");
-        for (k = 0; v->data && k < v->rank && (size_t)n + 24 < size; k++)
+        for (int k = 0; v->data && k < v->rank && (size_t)n + 24 < size; k++)
             n += snprintf(text + n, size - (size_t)n, k ? ",%lld" : "%lld", (long long)v->shape[k]);
         n += snprintf(text + n, size - (size_t)n, "]");
     }
@@ -35,16 +35,15 @@ static void tnc_describe(char *text, size_t size, const tn_call *c)
 /* Runs one entry of the kernel table. After a launch CUDA may report a fault of any earlier kernel: hence "at or before". */
 template <tnc_entry_fn *entry> static tn_status tnc_run(void *state, const tn_call *call)
 {
-    tnc        *s = (tnc *)state;
-    tn_status   status = tnc_enter(s);
-    cudaError_t e;
-    char        what[200] = "at or before ";
-    const int   from = s->wait ? 0 : 13;
+    tnc      *s = (tnc *)state;
+    tn_status status = tnc_enter(s);
+    char      what[200] = "at or before ";
+    const int from = s->wait ? 0 : 13;
     if (status == TN_OK && s->pending.count > 0 && s->pending.kernel != call->kernel) status = tnc_flush(s);
     if (status != TN_OK) return status;
     status = entry(s, call);
     if (s->wait && status == TN_OK) status = tnc_flush(s);
-    e = cudaGetLastError();
+    cudaError_t e = cudaGetLastError();
     if (e == cudaSuccess && s->wait && status == TN_OK) e = cudaStreamSynchronize(s->stream);
     if (e == cudaSuccess) return status;
     tnc_describe(what + from, sizeof what - (size_t)from, call);

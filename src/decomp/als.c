@@ -27,8 +27,7 @@ static void tni_als_lay(tni_lay *l, tn_ctx *ctx, tni_als_job *j)
 {
     const int64_t r = j->terms;
     int64_t before = 1, after = 1, n = 1, work = tni_eigh_work(r), extent = tni_max(r, 1), start = 1;
-    int     k;
-    for (k = 0; k < j->rank; k++) {
+    for (int k = 0; k < j->rank; k++) {
         const int64_t others = tni_product_of(j->rank, j->n, k);
         j->f[k] = tni_take(l, j->n[k], r);
         j->old[k] = tni_take(l, j->n[k], r);
@@ -58,13 +57,12 @@ static void tni_als_lay(tni_lay *l, tn_ctx *ctx, tni_als_job *j)
    row. */
 static void tni_khatri_rao(int count, const int64_t *n, double *const *f, int64_t terms, double *out)
 {
-    int64_t rows = 1, i, l, r;
-    int     k;
-    for (r = 0; r < terms; r++) out[r] = 1;
-    for (k = 0; k < count; k++) {
-        for (i = rows; i-- > 0; )
-            for (l = n[k]; l-- > 0; )
-                for (r = 0; r < terms; r++)
+    int64_t rows = 1;
+    for (int64_t r = 0; r < terms; r++) out[r] = 1;
+    for (int k = 0; k < count; k++) {
+        for (int64_t i = rows; i-- > 0; )
+            for (int64_t l = n[k]; l-- > 0; )
+                for (int64_t r = 0; r < terms; r++)
                     out[(i * n[k] + l) * terms + r] = out[i * terms + r] * f[k][l * terms + r];
         rows *= n[k];
     }
@@ -74,7 +72,6 @@ static void tni_als_products(tni_als_job *j, int k)          /* M of axis k */
 {
     const int64_t l = tni_product_of(k, j->n, -1), q = tni_product_of(j->rank - k - 1, j->n + k + 1, -1);
     const int64_t n = j->n[k], r = j->terms;
-    int64_t i, c;
     tni_khatri_rao(k, j->n, j->f, r, j->before);
     tni_khatri_rao(j->rank - k - 1, j->n + k + 1, j->f + k + 1, r, j->after);
     if (q == 1) {
@@ -82,24 +79,22 @@ static void tni_als_products(tni_als_job *j, int k)          /* M of axis k */
         return;
     }
     memset(j->m, 0, (size_t)(n * r) * sizeof *j->m);
-    for (i = 0; i < l; i++) {
+    for (int64_t i = 0; i < l; i++) {
         const double *factor = j->before + i * r;
         j->host.by->gemm(&j->host, n, r, q, 1, tni_rows(j->a + i * n * q, q), tni_rows(j->after, r), 0, tni_rows(j->t, r));
-        for (c = 0; c < n * r; c++) j->m[c] += j->t[c] * factor[c % r];
+        for (int64_t c = 0; c < n * r; c++) j->m[c] += j->t[c] * factor[c % r];
     }
 }
 
 static void tni_als_gram(tni_als_job *j, int skip)           /* vectors are its scratch */
 {
     const int64_t r = j->terms;
-    int64_t i;
-    int     k;
-    for (i = 0; i < r * r; i++) j->gram[i] = 1;
-    for (k = 0; k < j->rank; k++) {
+    for (int64_t i = 0; i < r * r; i++) j->gram[i] = 1;
+    for (int k = 0; k < j->rank; k++) {
         if (k == skip) continue;
         j->host.by->gemm(&j->host, r, r, j->n[k], 1, tni_turned(tni_rows(j->f[k], r)), tni_rows(j->f[k], r), 0,
                          tni_rows(j->vectors, r));
-        for (i = 0; i < r * r; i++) j->gram[i] *= j->vectors[i];
+        for (int64_t i = 0; i < r * r; i++) j->gram[i] *= j->vectors[i];
     }
 }
 
@@ -108,36 +103,33 @@ static tn_status tni_als_axis(tni_als_job *j, int k)
 {
     const tni_host *h = &j->host;
     const int64_t   n = j->n[k], r = j->terms;
-    int64_t   i, c;
     tn_status s;
     tni_als_products(j, k);
     tni_als_gram(j, k);
-    for (i = 0; i < r; i++) {
+    for (int64_t i = 0; i < r; i++) {
         const double d = j->gram[i * r + i] + j->ridge;
         j->gram[i * r + i] = d;
         j->half[i] = d > 0 ? 1 / sqrt(d) : 0;
     }
-    for (i = 0; i < r; i++) for (c = 0; c < r; c++) j->gram[i * r + c] *= j->half[i] * j->half[c];
+    for (int64_t i = 0; i < r; i++) for (int64_t c = 0; c < r; c++) j->gram[i * r + c] *= j->half[i] * j->half[c];
     if ((s = tni_eigh(h, r, j->gram, j->values, j->vectors, j->work)) != TN_OK) return s;
-    for (i = 0; i < n; i++) for (c = 0; c < r; c++) j->m[i * r + c] *= j->half[c];
+    for (int64_t i = 0; i < n; i++) for (int64_t c = 0; c < r; c++) j->m[i * r + c] *= j->half[c];
     h->by->gemm(h, n, r, r, 1, tni_rows(j->m, r), tni_turned(tni_rows(j->vectors, r)), 0, tni_rows(j->t, r));
-    for (i = 0; i < n; i++)
-        for (c = 0; c < r; c++)
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < r; c++)
             j->t[i * r + c] = j->values[c] > 4 * TNI_EPS * (double)r ? j->t[i * r + c] / j->values[c] : 0;
     h->by->gemm(h, n, r, r, 1, tni_rows(j->t, r), tni_rows(j->vectors, r), 0, tni_rows(j->f[k], r));
-    for (i = 0; i < n; i++) for (c = 0; c < r; c++) j->f[k][i * r + c] *= j->half[c];
+    for (int64_t i = 0; i < n; i++) for (int64_t c = 0; c < r; c++) j->f[k][i * r + c] *= j->half[c];
     return TN_OK;
 }
 
 /* The lengths of column r of all factors; their product. */
 static double tni_als_lengths(const tni_als_job *j, int64_t column, double *length)
 {
-    double  product = 1;
-    int64_t i;
-    int     k;
-    for (k = 0; k < j->rank; k++) {
+    double product = 1;
+    for (int k = 0; k < j->rank; k++) {
         length[k] = 0;
-        for (i = 0; i < j->n[k]; i++) length[k] = hypot(length[k], j->f[k][i * j->terms + column]);
+        for (int64_t i = 0; i < j->n[k]; i++) length[k] = hypot(length[k], j->f[k][i * j->terms + column]);
         product *= length[k];
     }
     return product;
@@ -147,15 +139,13 @@ static double tni_als_lengths(const tni_als_job *j, int64_t column, double *leng
    lengths in weights. */
 static void tni_als_balance(tni_als_job *j, double *weights)
 {
-    double  length[TN_MAX_RANK], product, to;
-    int64_t r, i;
-    int     k;
-    for (r = 0; r < j->terms; r++) {
-        product = tni_als_lengths(j, r, length);
-        to = weights ? 1 : pow(product, 1.0 / j->rank);
+    double length[TN_MAX_RANK];
+    for (int64_t r = 0; r < j->terms; r++) {
+        double product = tni_als_lengths(j, r, length);
+        double to = weights ? 1 : pow(product, 1.0 / j->rank);
         if (weights) weights[r] = product;
-        for (k = 0; k < j->rank; k++)
-            for (i = 0; i < j->n[k]; i++) j->f[k][i * j->terms + r] *= product > 0 ? to / length[k] : 0;
+        for (int k = 0; k < j->rank; k++)
+            for (int64_t i = 0; i < j->n[k]; i++) j->f[k][i * j->terms + r] *= product > 0 ? to / length[k] : 0;
     }
 }
 
@@ -163,9 +153,9 @@ static void tni_als_balance(tni_als_job *j, double *weights)
 static double tni_als_residual(tni_als_job *j, const double *weights)
 {
     const int64_t r = j->terms, rows = j->n[0], others = tni_product_of(j->rank, j->n, 0);
-    int64_t i, c;
     tni_khatri_rao(j->rank - 1, j->n + 1, j->f + 1, r, j->after);
-    for (i = 0; i < rows; i++) for (c = 0; c < r; c++) j->t[i * r + c] = j->f[0][i * r + c] * (weights ? weights[c] : 1);
+    for (int64_t i = 0; i < rows; i++) for (int64_t c = 0; c < r; c++)
+        j->t[i * r + c] = j->f[0][i * r + c] * (weights ? weights[c] : 1);
     memcpy(j->e, j->a, (size_t)j->all * sizeof *j->e);
     j->host.by->gemm(&j->host, rows, others, r, -1, tni_rows(j->t, r), tni_turned(tni_rows(j->after, r)), 1,
                      tni_rows(j->e, others));
@@ -174,11 +164,10 @@ static double tni_als_residual(tni_als_job *j, const double *weights)
 
 static double tni_als_objective(tni_als_job *j, double *error)
 {
-    double sum = 0, length;
-    int    k;
+    double sum = 0;
     *error = tni_als_residual(j, NULL);
-    for (k = 0; k < j->rank; k++) {
-        length = tni_frobenius(j->n[k] * j->terms, j->f[k]);
+    for (int k = 0; k < j->rank; k++) {
+        double length = tni_frobenius(j->n[k] * j->terms, j->f[k]);
         sum += length * length;
     }
     return *error * *error + j->ridge * sum;
@@ -186,24 +175,21 @@ static double tni_als_objective(tni_als_job *j, double *error)
 
 static void tni_als_copy(const tni_als_job *j, double *const *from, double *const *to)
 {
-    int k;
-    for (k = 0; k < j->rank; k++) memcpy(to[k], from[k], (size_t)(j->n[k] * j->terms) * sizeof **to);
+    for (int k = 0; k < j->rank; k++) memcpy(to[k], from[k], (size_t)(j->n[k] * j->terms) * sizeof **to);
 }
 
 static tn_status tni_als_begin(tni_als_job *j, int64_t start, const tn_cp_als_desc *d)
 {
-    int64_t   i, c, kept;
-    int       k;
     tn_status s = TN_OK;
-    for (k = 0; k < j->rank && s == TN_OK; k++) {
+    for (int k = 0; k < j->rank && s == TN_OK; k++) {
         const int64_t n = j->n[k], others = tni_product_of(j->rank, j->n, k), least = tni_min(n, others);
         tni_random_signed(d->seed, start, (uint32_t)k, n * j->terms, j->f[k]);
         if (start > 0 || d->random) continue;
         s = tni_axis_svd(&j->host, tni_product_of(k, j->n, -1), n, tni_product_of(j->rank - k - 1, j->n + k + 1, -1), j->a,
                          j->m, j->work, j->work + tni_max(least, 1));
-        kept = tni_min(least, j->terms);
-        for (i = 0; s == TN_OK && i < n; i++)
-            for (c = 0; c < kept; c++) j->f[k][i * j->terms + c] = j->m[i * least + c];
+        int64_t kept = tni_min(least, j->terms);
+        for (int64_t i = 0; s == TN_OK && i < n; i++)
+            for (int64_t c = 0; c < kept; c++) j->f[k][i * j->terms + c] = j->m[i * least + c];
     }
     return s;
 }
@@ -213,8 +199,7 @@ static tn_status tni_als_start(tni_als_job *j, int64_t start, const tn_cp_als_de
 {
     const double  tol = d->tol > 0 ? d->tol : 1e-7;
     const int64_t sweeps = d->sweeps > 0 ? d->sweeps : 500;
-    double    next, error;
-    int       k;
+    double        error;
     tn_status s = tni_als_begin(j, start, d);
     now->start = start;
     now->sweeps = 0;
@@ -222,10 +207,10 @@ static tn_status tni_als_start(tni_als_job *j, int64_t start, const tn_cp_als_de
     now->objective = HUGE_VAL;
     while (s == TN_OK && now->sweeps < sweeps && !now->converged) {
         tni_als_copy(j, j->f, j->old);
-        for (k = 0; k < j->rank && s == TN_OK; k++) s = tni_als_axis(j, k);
+        for (int k = 0; k < j->rank && s == TN_OK; k++) s = tni_als_axis(j, k);
         if (s != TN_OK) break;
         tni_als_balance(j, NULL);
-        next = tni_als_objective(j, &error);
+        double next = tni_als_objective(j, &error);
         now->sweeps++;
         now->converged = !(now->objective - next > tol * next) || error < 1e-15;
         if (!(next < now->objective)) tni_als_copy(j, j->old, j->f);
@@ -238,21 +223,20 @@ static tn_status tni_als_start(tni_als_job *j, int64_t start, const tn_cp_als_de
 static void tni_als_normalise(tni_als_job *j, double *weights)
 {
     const int64_t r = j->terms;
-    int64_t c, i, b, first;
-    int     k;
     tni_als_balance(j, weights);
-    for (k = 0; k < j->rank; k++)
-        for (c = 0; c < r; c++) {
+    for (int k = 0; k < j->rank; k++)
+        for (int64_t c = 0; c < r; c++) {
             if (!tni_points_down(j->n[k], j->f[k] + c, r)) continue;
             weights[c] = -weights[c];
-            for (i = 0; i < j->n[k]; i++) j->f[k][i * r + c] = -j->f[k][i * r + c];
+            for (int64_t i = 0; i < j->n[k]; i++) j->f[k][i * r + c] = -j->f[k][i * r + c];
         }
-    for (c = 0; c < r; c++) {
-        for (first = c, b = c + 1; b < r; b++) if (tni_before_magnitude(weights[b], weights[first])) first = b;
+    for (int64_t c = 0; c < r; c++) {
+        int64_t first = c;
+        for (int64_t b = c + 1; b < r; b++) if (tni_before_magnitude(weights[b], weights[first])) first = b;
         if (first == c) continue;
         tni_swap(1, weights + c, weights + first);
-        for (k = 0; k < j->rank; k++)
-            for (i = 0; i < j->n[k]; i++) tni_swap(1, j->f[k] + i * r + c, j->f[k] + i * r + first);
+        for (int k = 0; k < j->rank; k++)
+            for (int64_t i = 0; i < j->n[k]; i++) tni_swap(1, j->f[k] + i * r + c, j->f[k] + i * r + first);
     }
 }
 
@@ -260,11 +244,10 @@ static void tni_als_degeneracy(tni_als_job *j, const double *weights, tn_cp_als_
 {
     const int64_t r = j->terms;
     double  squares = 0, size = 0;
-    int64_t i, c;
     tni_als_gram(j, -1);
     out->congruence = 1;
-    for (i = 0; i < r; i++)
-        for (c = 0; c < r; c++) {
+    for (int64_t i = 0; i < r; i++)
+        for (int64_t c = 0; c < r; c++) {
             double product = j->gram[i * r + c];
             size += weights[i] * weights[c] * product;
             if (i == c) squares += weights[i] * weights[i];
@@ -277,23 +260,21 @@ static void tni_als_degeneracy(tni_als_job *j, const double *weights, tn_cp_als_
 
 static tn_status tni_als_write(tn_ctx *ctx, tni_als_job *j, double size, tn_cp_als_result *out)
 {
-    int64_t   shape[2], i;
     double   *weights = j->values;
-    int       k;
     tn_status s = TN_OK;
     tni_als_copy(j, j->best, j->f);
     tni_als_normalise(j, weights);
     tni_als_degeneracy(j, weights, out);
-    for (k = 0; k < j->rank && s == TN_OK; k++) {
-        shape[0] = j->n[k]; shape[1] = j->terms;
+    for (int k = 0; k < j->rank && s == TN_OK; k++) {
+        int64_t shape[2] = {j->n[k], j->terms};
         s = tni_write_new(ctx, "cp_als", &out->factor[k], 2, shape, j->f[k]);
         tni_decomp_round(ctx, shape[0] * shape[1], j->f[k]);
     }
     if (s != TN_OK) return s;
-    for (i = 0; i < j->terms; i++) j->half[i] = weights[i] * size;
+    for (int64_t i = 0; i < j->terms; i++) j->half[i] = weights[i] * size;
     if ((s = tni_write_new(ctx, "cp_als", &out->weights, 1, &j->terms, j->half)) != TN_OK) return s;
     tni_decomp_round(ctx, j->terms, j->half);
-    for (i = 0; i < j->terms; i++) weights[i] = size > 0 ? j->half[i] / size : 0;
+    for (int64_t i = 0; i < j->terms; i++) weights[i] = size > 0 ? j->half[i] / size : 0;
     out->error = tni_als_residual(j, weights);
     return TN_OK;
 }
@@ -302,14 +283,13 @@ static tn_status tni_als_run(tn_ctx *ctx, tni_als_job *j, const tn_tensor *a, co
 {
     const int64_t    starts = d->starts > 0 ? d->starts : 4;
     tn_cp_als_result now = *out;
-    double    scale, size;
-    int64_t   i, start;
+    double    scale;
     tn_status s = tni_read_scaled(ctx, "cp_als", "a", a, j->a, &scale);
     if (s != TN_OK) return s;
-    size = tni_frobenius(j->all, j->a);
-    for (i = 0; size > 0 && i < j->all; i++) j->a[i] /= size;
+    double size = tni_frobenius(j->all, j->a);
+    for (int64_t i = 0; size > 0 && i < j->all; i++) j->a[i] /= size;
     out->objective = HUGE_VAL;
-    for (start = 0; start < starts && (start == 0 || now.error > 1e-13); start++) {
+    for (int64_t start = 0; start < starts && (start == 0 || now.error > 1e-13); start++) {
         if ((s = tni_als_start(j, start, d, &now)) != TN_OK)
             return tni_fail(ctx, s, "cp_als: the eigenvectors of a Gram matrix did not converge");
         if (start > 0 && !(now.objective < out->objective)) continue;
@@ -324,7 +304,6 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     tni_als_job j;
     tni_lay     lay;
     int64_t     size;
-    int         k;
     tn_status   s;
     if (!tni_decomp_out(ctx, "cp_als", out, sizeof *out)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
@@ -343,7 +322,7 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     j.terms = desc->terms;
     j.ridge = desc->ridge;
     j.all = tn_tensor_count(a);
-    for (k = 0; k < a->rank; k++) j.n[k] = a->shape[k];
+    for (int k = 0; k < a->rank; k++) j.n[k] = a->shape[k];
     tni_als_lay(&lay, ctx, &j);
     if (!tni_lay_room(&lay, ctx, "cp_als", &size)) return TN_ERR_MEMORY;
     tni_als_lay(&lay, ctx, &j);
@@ -355,10 +334,9 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
 
 void tn_cp_als_destroy(tn_cp_als_result *r)
 {
-    int k;
     if (!r) return;
     tni_drop(&r->weights);
-    for (k = 0; k < TN_MAX_RANK; k++) tni_drop(&r->factor[k]);
+    for (int k = 0; k < TN_MAX_RANK; k++) tni_drop(&r->factor[k]);
 }
 
 #endif /* TN_NO_ANALYSIS */

@@ -91,9 +91,8 @@ static int64_t tni_merge_end(const tni_merge *m, int64_t task) { return tni_min(
 static void tni_merge_roots(void *arg, int64_t task, int worker)
 {
     const tni_merge *m = (const tni_merge *)arg;
-    int64_t j;
     (void)worker;
-    for (j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++) tni_merge_root(m, j);
+    for (int64_t j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++) tni_merge_root(m, j);
 }
 
 /* z' of some poles, with the signs of z, which `weight` holds before the call. */
@@ -103,16 +102,15 @@ static void tni_merge_weights(void *arg, int64_t task, int worker)
     const tni_algebra *by = m->divide->host->by;
     const int64_t      begin = task * TNI_MERGE_SHARE, end = tni_merge_end(m, task);
     double             w[TNI_MERGE_SHARE];
-    int64_t            i, j;
     (void)worker;
-    for (i = begin; i < end; i++) w[i - begin] = 1;
-    for (j = 0; j < m->k; j++) {
+    for (int64_t i = begin; i < end; i++) w[i - begin] = 1;
+    for (int64_t j = 0; j < m->k; j++) {
         int64_t own = m->at[j], split = tni_max(begin, tni_min(own, end)), after = tni_max(begin, tni_min(own + 1, end));
         by->weights(split - begin, m->pole + begin, m->origin[j], m->tau[j], m->d[j], w);
         if (split < after) w[own - begin] *= (m->pole[own] - m->origin[j]) - m->tau[j];
         by->weights(end - after, m->pole + after, m->origin[j], m->tau[j], m->d[j], w + (after - begin));
     }
-    for (i = begin; i < end; i++) m->weight[i] = copysign(sqrt(fmax(-w[i - begin], 0)), m->weight[i]);
+    for (int64_t i = begin; i < end; i++) m->weight[i] = copysign(sqrt(fmax(-w[i - begin], 0)), m->weight[i]);
 }
 
 static void tni_merge_vectors(void *arg, int64_t task, int worker)
@@ -121,12 +119,10 @@ static void tni_merge_vectors(void *arg, int64_t task, int worker)
     const tni_divide  *v = m->divide;
     const tni_algebra *by = v->host->by;
     double            *row = v->rows + task * v->n;
-    int64_t            j;
-    int                end;
     (void)worker;
-    for (j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++) {
+    for (int64_t j = task * TNI_MERGE_SHARE; j < tni_merge_end(m, task); j++) {
         by->pole_vector(m->k, m->pole, m->weight, m->origin[j], m->tau[j], row);
-        for (end = 0; end < 2; end++)
+        for (int end = 0; end < 2; end++)
             m->joined[end][j] = by->dot(m->count[end], row + m->begin[end], m->ends[end] + m->begin[end]);
         v->ops->from(m->k, row, v->turn + j * m->k * v->ops->size);
     }
@@ -140,12 +136,11 @@ static char *tni_divide_at(const tni_divide *v, int64_t row, int64_t col)
 /* order: the indices that sort x[n] in ascending order, by merging runs; spare [n]. */
 TNI_FN void tni_sort_index(int64_t n, const double *x, int64_t *order, int64_t *spare)
 {
-    int64_t run, i, k;
-    for (i = 0; i < n; i++) order[i] = i;
-    for (run = 1; run < n; run *= 2) {
-        for (i = 0; i < n; i += 2 * run) {
+    for (int64_t i = 0; i < n; i++) order[i] = i;
+    for (int64_t run = 1; run < n; run *= 2) {
+        for (int64_t i = 0; i < n; i += 2 * run) {
             int64_t middle = tni_min(i + run, n), end = tni_min(i + 2 * run, n), l = i, r = middle;
-            for (k = i; k < end; k++)
+            for (int64_t k = i; k < end; k++)
                 spare[k] = l < middle && (r >= end || x[order[l]] <= x[order[r]]) ? order[l++] : order[r++];
         }
         memcpy(order, spare, (size_t)n * sizeof *order);
@@ -160,8 +155,8 @@ static int64_t tni_merge_deflate(const tni_divide *v, int64_t first, int64_t n, 
                                  const int64_t *order, int64_t *support, int64_t *left)
 {
     const double nothing = 8 * v->nothing;
-    int64_t      i, k = 0, held = -1;
-    for (i = 0; i < n; i++) {
+    int64_t      k = 0, held = -1;
+    for (int64_t i = 0; i < n; i++) {
         int64_t row = order[i];
         if (rho * fabs(u[row]) <= nothing) { support[row] = TNI_DONE; continue; }
         if (held >= 0) {
@@ -190,11 +185,10 @@ static void tni_merge_pack(const tni_divide *v, int64_t first, int64_t n, int64_
 {
     const int64_t size = v->ops->size, up = count[TNI_FIRST] + count[TNI_BOTH], k = up + count[TNI_SECOND];
     char         *to = v->packed;
-    int64_t       i;
-    for (i = 0; i < up; i++, to += n1 * size) memcpy(to, tni_divide_at(v, first + member[i], first), (size_t)(n1 * size));
-    for (i = count[TNI_FIRST]; i < k; i++, to += (n - n1) * size)
+    for (int64_t i = 0; i < up; i++, to += n1 * size) memcpy(to, tni_divide_at(v, first + member[i], first), (size_t)(n1 * size));
+    for (int64_t i = count[TNI_FIRST]; i < k; i++, to += (n - n1) * size)
         memcpy(to, tni_divide_at(v, first + member[i], first + n1), (size_t)((n - n1) * size));
-    for (i = k; i < n; i++, to += n * size) memcpy(to, tni_divide_at(v, first + member[i], first), (size_t)(n * size));
+    for (int64_t i = k; i < n; i++, to += n * size) memcpy(to, tni_divide_at(v, first + member[i], first), (size_t)(n * size));
 }
 
 /* Z = turn packed, and the finished rows. */
@@ -204,23 +198,21 @@ static void tni_merge_join(const tni_divide *v, int64_t first, int64_t n, int64_
     const int64_t n2 = n - n1, up = count[TNI_FIRST] + count[TNI_BOTH], down = count[TNI_BOTH] + count[TNI_SECOND];
     const int64_t k = up + count[TNI_SECOND];
     char         *lower = v->packed + up * n1 * ops->size, *done = lower + down * n2 * ops->size;
-    int64_t       i;
     ops->gemm(v->host, k, n1, up, v->turn, k, v->packed, n1, tni_divide_at(v, first, first), v->n);
     ops->gemm(v->host, k, n2, down, v->turn + count[TNI_FIRST] * ops->size, k, lower, n2,
               tni_divide_at(v, first, first + n1), v->n);
-    for (i = k; i < n; i++, done += n * ops->size)
+    for (int64_t i = k; i < n; i++, done += n * ops->size)
         memcpy(tni_divide_at(v, first + i, first), done, (size_t)(n * ops->size));
 }
 
 /* Joins the eigenpairs of rows [first,first+n1) and of the rest of the n; e: the off-diagonal element between them. */
 static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n, int64_t n1, double e)
 {
-    double   *d = v->d + first, *u = v->arrays, *ends[2];
+    double   *d = v->d + first, *u = v->arrays;
     int64_t  *order = v->lists, *support = order + n, *left = support + n, *member = left + n, *at = member + n;
-    int64_t   count[TNI_SUPPORTS] = {0}, place[TNI_SUPPORTS], i, tasks;
+    int64_t   count[TNI_SUPPORTS] = {0}, place[TNI_SUPPORTS], i;
     tni_merge m;
-    const tni_pool *pool;
-    ends[0] = v->ends[0] + first; ends[1] = v->ends[1] + first;
+    double   *ends[2] = {v->ends[0] + first, v->ends[1] + first};
     for (i = 0; i < n; i++) {
         double *inner = ends[i < n1] + i;                    /* where the halves meet: inside the joined block */
         u[i] = sqrt(0.5) * (i < n1 ? *inner : copysign(1, e) * *inner);
@@ -250,8 +242,8 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
     m.begin[0] = 0;                m.count[0] = count[TNI_FIRST] + count[TNI_BOTH];
     m.begin[1] = count[TNI_FIRST]; m.count[1] = count[TNI_BOTH] + count[TNI_SECOND];
     tni_merge_pack(v, first, n, n1, member, count);
-    tasks = tni_ceil_div(m.k, TNI_MERGE_SHARE);
-    pool = tasks > 2 ? v->host->pool : &tni_alone;
+    int64_t         tasks = tni_ceil_div(m.k, TNI_MERGE_SHARE);
+    const tni_pool *pool = tasks > 2 ? v->host->pool : &tni_alone;
     tni_parallel_for(pool, tasks, tni_merge_roots, &m);
     for (i = 0; i < m.k; i++) if (!(fabs(m.values[i]) < HUGE_VAL)) return TN_ERR_CONVERGENCE;
     tni_parallel_for(pool, tasks, tni_merge_weights, &m);
@@ -266,13 +258,11 @@ static tn_status tni_merge_halves(const tni_divide *v, int64_t first, int64_t n,
 static tn_status tni_divide_leaf(const tni_divide *v, int64_t first, int64_t n)
 {
     tni_rotations r;
-    tn_status     s;
-    int64_t       i;
     r.host = v->host; r.list = v->rotations; r.room = TNI_LEAF_ROTATIONS; r.used = r.header = 0;
     r.strip = v->strip; r.z = v->leaf; r.n = r.stride = n;
     tni_unit_matrix(n, r.z);
-    s = tni_ql(n, v->d + first, v->e + first, v->nothing, TNI_QL_SWEEPS, &r);
-    for (i = 0; i < n; i++) {
+    tn_status s = tni_ql(n, v->d + first, v->e + first, v->nothing, TNI_QL_SWEEPS, &r);
+    for (int64_t i = 0; i < n; i++) {
         v->ops->from(n, r.z + i * n, tni_divide_at(v, first + i, first));
         v->ends[0][first + i] = r.z[i * n];
         v->ends[1][first + i] = r.z[i * n + n - 1];
@@ -284,10 +274,9 @@ static tn_status tni_divide_leaf(const tni_divide *v, int64_t first, int64_t n)
 TNI_FN tn_status tni_divide_run(const tni_divide *v, int64_t first, int64_t n)
 {
     int64_t   n1 = n / 2;
-    double    e;
     tn_status s;
     if (n <= TNI_LEAF) return tni_divide_leaf(v, first, n);
-    e = v->e[first + n1 - 1];
+    double e = v->e[first + n1 - 1];
     v->e[first + n1 - 1] = 0;
     v->d[first + n1 - 1] -= fabs(e);
     v->d[first + n1] -= fabs(e);

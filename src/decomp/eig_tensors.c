@@ -23,20 +23,18 @@ static bool tni_eig_before(const tni_eig_job *e, int64_t i, int64_t j)
 /* from: a row, and the next one if it is a pair, to a unit vector at to [2,n]. */
 static void tni_eig_unit(const tni_host *h, int64_t n, const double *from, bool pair, double *to)
 {
-    double scale, length;
     memcpy(to, from, (size_t)((pair ? 2 : 1) * n) * sizeof *to);
     if (!pair) memset(to + n, 0, (size_t)n * sizeof *to);
-    scale = tni_unit_scale(tni_largest_of(2 * n, to));
+    double scale = tni_unit_scale(tni_largest_of(2 * n, to));
     h->by->scale(2 * n, scale, to);
-    length = sqrt(h->by->dot(2 * n, to, to));
+    double length = sqrt(h->by->dot(2 * n, to, to));
     if (length > 0) h->by->scale(2 * n, 1 / length, to);
 }
 
 /* Multiplies the vector at x [2,n] by the unit number w. */
 static void tni_eig_phase(int64_t n, tni_complex w, double *x)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const tni_complex c = tni_times(tni_complex_of(x[i], x[n + i]), w);
         x[i] = c.re;
         x[n + i] = c.im;
@@ -48,9 +46,9 @@ static void tni_eig_normalise(const tni_host *h, const tni_eig_job *e, int64_t r
     const int64_t n = e->n;
     tni_complex w = tni_complex_of(1, 0);
     double  largest = 0, size;
-    int64_t i, at = 0;
+    int64_t       at = 0;
     tni_eig_unit(h, n, e->right + row * n, pair, x);
-    for (i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         if ((size = hypot(x[i], x[n + i])) > largest * (1 + 4 * TNI_EPS)) { largest = size; at = i; }
     size = hypot(x[at], x[n + at]);
     if (size > 0) w = tni_complex_of(x[at] / size, -x[n + at] / size);
@@ -68,20 +66,20 @@ static void tni_eig_normalise(const tni_host *h, const tni_eig_job *e, int64_t r
 static void tni_eig_finish(const tni_host *h, const tni_eig_job *e, double *spare)
 {
     const int64_t n = e->n;
-    int64_t count = 0, i, j, k, to = 0;
-    for (i = 0; i < n; i++) if (e->im[i] >= 0) e->order[count++] = i;
-    for (i = 0; i < count; i++) {
-        int64_t first = i, row;
-        for (j = i + 1; j < count; j++) if (tni_eig_before(e, e->order[j], e->order[first])) first = j;
-        row = e->order[first];
+    int64_t count = 0, to = 0;
+    for (int64_t i = 0; i < n; i++) if (e->im[i] >= 0) e->order[count++] = i;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t first = i;
+        for (int64_t j = i + 1; j < count; j++) if (tni_eig_before(e, e->order[j], e->order[first])) first = j;
+        int64_t row = e->order[first];
         e->order[first] = e->order[i];
         e->order[i] = row;
     }
-    for (i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         const int64_t row = e->order[i], rows = e->im[row] > 0 ? 2 : 1;
         double *x = e->vectors + to * 2 * n, *y = e->left ? e->lefts + to * 2 * n : NULL;
         if (e->right) tni_eig_normalise(h, e, row, rows == 2, x, y);
-        for (k = 0; k < rows; k++, to++) {
+        for (int64_t k = 0; k < rows; k++, to++) {
             e->values[2 * to] = e->re[row];
             e->values[2 * to + 1] = k == 0 ? e->im[row] : -e->im[row];
             if (e->left) spare[to] = e->condition[row];
@@ -102,12 +100,11 @@ static double tni_eig_residual(const tni_host *h, const tni_eig_job *e, double *
     const int64_t n = e->n;
     const double  norm = tni_frobenius(n * n, a);
     double  worst = 0;
-    int64_t i, j;
     h->by->gemm(h, 2 * n, n, n, 1, tni_rows(e->vectors, n), tni_turned(tni_rows(a, n)), 0, tni_rows(products, n));
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const double re = e->values[2 * i], im = e->values[2 * i + 1], *x = e->vectors + 2 * i * n, *y = x + n;
         double *p = products + 2 * i * n;
-        for (j = 0; j < n; j++) {
+        for (int64_t j = 0; j < n; j++) {
             p[j] -= re * x[j] - im * y[j];
             p[n + j] -= re * y[j] + im * x[j];
         }
@@ -143,9 +140,8 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
 {
     static const tn_eig_desc defaults = {false, false, false};
     tni_eig_job e;
-    int64_t   n, size;
-    bool      vectors, left;
-    double   *room, *at;
+    int64_t   n;
+    double   *room;
     tn_status s;
     if (!tni_decomp_out(ctx, "eig", out, sizeof *out)) return TN_ERR_ARG;
     memset(&e, 0, sizeof e);
@@ -154,11 +150,11 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     if ((s = tni_decomp_takes(ctx, "eig", a)) != TN_OK) return s;
     e.n = n = a->shape[0];
     if (n != a->shape[1]) return tni_fail(ctx, TN_ERR_SHAPE, "eig: a is %s, expected a square matrix", TNI_SHAPE(a));
-    vectors = !desc->no_vectors;
-    left = vectors && desc->left;
-    size = n * n * (1 + (vectors ? 3 + desc->measure : 0) + (left ? 3 : 0)) + 6 * n + tni_eig_work(n) + tni_host_work(2 * n);
+    bool    vectors = !desc->no_vectors, left = vectors && desc->left;
+    int64_t size = n * n * (1 + (vectors ? 3 + desc->measure : 0) + (left ? 3 : 0)) + 6 * n + tni_eig_work(n)
+                   + tni_host_work(2 * n);
     if (!(room = tni_room_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
-    at = room;
+    double *at = room;
     e.a = at;                       at += n * n;
     e.re = at;                      at += n;
     e.im = at;                      at += n;
@@ -178,14 +174,13 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
 tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_result *out)
 {
     static const tn_qr_desc defaults = {false, false, 0};
-    int64_t m, n, k, size;
     tn_status s;
     double *room;
     if (!tni_decomp_out(ctx, "qr", out, sizeof *out)) return TN_ERR_ARG;
     out->error = (double)NAN;
     if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
-    m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
-    size = m * n + k * (m + n) + 2 * n + tni_pivoted_work(m, n) + tni_host_work(tni_max(m, n));
+    int64_t m = a->shape[0]; int64_t n = a->shape[1]; int64_t k = tni_min(m, n);
+    int64_t size = m * n + k * (m + n) + 2 * n + tni_pivoted_work(m, n) + tni_host_work(tni_max(m, n));
     if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
     s = tni_qr_tensor(ctx, out, a, desc ? desc : &defaults, room);
     tni_free_f64(ctx, room, 1, size);
@@ -196,23 +191,22 @@ tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_r
 tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn_lstsq_desc *desc, tn_lstsq_result *out)
 {
     static const tn_lstsq_desc defaults = {0, 0};
-    int64_t m, n, count, rows, size;
     tn_status s;
     double *room;
     if (!tni_decomp_out(ctx, "lstsq", out, sizeof *out)) return TN_ERR_ARG;
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "lstsq", a)) != TN_OK) return s;
     if (!tni_usable(ctx, b, "lstsq", "b")) return TN_ERR_ARG;
-    m = a->shape[0]; n = a->shape[1];
+    int64_t m = a->shape[0]; int64_t n = a->shape[1];
     if ((b->rank != 1 && b->rank != 2) || b->shape[0] != m)
         return tni_fail(ctx, TN_ERR_SHAPE, "lstsq: b is %s, expected [%lld] or [%lld,r], as a is %s", TNI_SHAPE(b),
                         (long long)m, (long long)m, TNI_SHAPE(a));
-    count = b->rank == 2 ? b->shape[1] : 1;
+    int64_t count = b->rank == 2 ? b->shape[1] : 1;
     if (!(desc->ridge >= 0) || !(desc->ridge < HUGE_VAL))
         return tni_fail(ctx, TN_ERR_ARG, "lstsq: ridge is %g, expected 0 or more", desc->ridge);
-    rows = m + (desc->ridge > 0 ? n : 0);
+    int64_t rows = m + (desc->ridge > 0 ? n : 0);
     if (!tni_decomp_fits(ctx, "lstsq", rows, n) || !tni_decomp_fits(ctx, "lstsq", rows + n, count)) return TN_ERR_SHAPE;
-    size = rows * n + count * (m + rows + 2 * n + 1) + tni_lstsq_work(rows, n)
+    int64_t size = rows * n + count * (m + rows + 2 * n + 1) + tni_lstsq_work(rows, n)
          + tni_host_work(tni_max(rows, tni_max(n, count)));
     if (!(room = tni_alloc_f64(ctx, 1, size, "lstsq"))) return TN_ERR_MEMORY;
     s = tni_lstsq_tensor(ctx, out, a, b, desc, room);
@@ -224,7 +218,7 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
 tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_svd_result *out)
 {
     tn_svd_desc defaults;
-    int64_t   m, n, k, size;
+    int64_t   size;
     tn_status s = TN_ERR_CONVERGENCE;
     tni_few   few;
     double   *room;
@@ -233,7 +227,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     memset(&defaults, 0, sizeof defaults);
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
-    m = a->shape[0]; n = a->shape[1]; k = tni_min(m, n);
+    int64_t m = a->shape[0]; int64_t n = a->shape[1]; int64_t k = tni_min(m, n);
     if (tni_decomp_top(ctx, "svd", desc->top, k) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
     if ((unsigned)desc->method > TN_SVD_RANDOMISED)
@@ -297,12 +291,11 @@ TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
 /* |A v - l v| / |A| of the results as they are stored: y is A v. */
 static tn_status tni_lanczos_measure(tn_ctx *ctx, tni_lanczos_job *l, double *residual)
 {
-    double    worst = 0;
-    int64_t   i;
-    tn_status s;
+    double worst = 0;
     tni_decomp_round(ctx, l->top, l->theta);
     tni_decomp_round(ctx, l->top * l->n, l->v);
-    for (i = 0; i < l->top; i++) {
+    for (int64_t i = 0; i < l->top; i++) {
+        tn_status s;
         if ((s = l->fn(l->user, 1, l->v + i * l->n, l->y)) != TN_OK) return s;
         l->host.by->axpy(l->n, -l->theta[i], l->v + i * l->n, l->y);
         worst = tni_max_f64(worst, tni_frobenius(l->n, l->y));
@@ -368,12 +361,11 @@ void tn_lanczos_destroy(tn_lanczos_result *r) { if (r) { tni_drop(&r->values); t
 
 double tn_effective_rank(const double *values, int64_t n)
 {
-    double  largest = 0, sum = 0, squares = 0;
-    int64_t i;
+    double largest = 0, sum = 0, squares = 0;
     if (!values) n = 0;
-    for (i = 0; i < n; i++) if (!(fabs(values[i]) <= largest)) largest = fabs(values[i]);
+    for (int64_t i = 0; i < n; i++) if (!(fabs(values[i]) <= largest)) largest = fabs(values[i]);
     if (largest == 0) return 0;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         double x = fabs(values[i]) / largest;
         sum += x;
         squares += x * x;

@@ -58,9 +58,8 @@ static void tni_back_task(void *arg, int64_t task, int worker)
     const int64_t strips = tni_min(TNI_BACK_STRIPS, b->strips - first);
     const char   *panels = b->panels;
     char         *strip = b->strip + first * b->next * size, *product = strip + n * lanes * size;
-    int64_t       start, i;
     (void)worker;
-    for (start = (n - 2) / b->block * b->block; start >= 0; start -= b->block) {
+    for (int64_t start = (n - 2) / b->block * b->block; start >= 0; start -= b->block) {
         const int64_t m = n - start - 1, w = tni_min(b->block, m);
         char         *x = strip + (start + 1) * lanes * size;
         ops->strip_times(w, m, panels, strips, b->next, x, false, product);
@@ -68,7 +67,7 @@ static void tni_back_task(void *arg, int64_t task, int worker)
         ops->strip_times(m, w, panels, strips, b->next, product, true, x);
         panels += tni_round_up(m, ops->tile_rows) * w * size;
     }
-    for (i = 0; i < tni_min(strips * lanes, n - first * lanes); i++) {
+    for (int64_t i = 0; i < tni_min(strips * lanes, n - first * lanes); i++) {
         double *to = b->vectors + b->place[first * lanes + i] * n;
         ops->column(n, strip + (i / lanes * b->next + i % lanes) * size, to);
         if (size < 8) b->host->by->scale(n, 1 / sqrt(b->host->by->dot(n, to, to)), to);     /* floats have lengthened it */
@@ -83,18 +82,17 @@ static void tni_back_pack(const tni_back *b, double *a, const double *tau, doubl
     const tni_vector_ops *ops = b->ops;
     const int64_t         n = b->n, rows = ops->tile_rows, size = ops->size;
     char                 *panels = b->panels;
-    int64_t               start, i;
-    for (start = (n - 2) / b->block * b->block; start >= 0; start -= b->block) {
+    for (int64_t start = (n - 2) / b->block * b->block; start >= 0; start -= b->block) {
         const int64_t m = n - start - 1, w = tni_min(b->block, m);
         const tni_mat v = tni_rows(a + start * n + start + 1, n);                        /* V^T [w,m] */
         double       *gram = work, *t = gram + w * w, *tv = t + w * w;
         char         *copy = (char *)(tv + w * m);
         tni_block_factor(h, m, w, tni_turned(v), tau + start, gram, t);
         h->by->gemm(h, w, m, w, -1, tni_turned(tni_rows(t, w)), v, 0, tni_rows(tv, m));
-        for (i = 0; i < w; i++) ops->from(m, v.p + i * n, copy + i * m * size);
+        for (int64_t i = 0; i < w; i++) ops->from(m, v.p + i * n, copy + i * m * size);
         ops->pack((int)rows, w, m, copy, m, 1, panels, rows * m);
         panels += tni_round_up(w, rows) * m * size;
-        for (i = 0; i < w; i++) ops->from(m, tv + i * m, copy + i * m * size);
+        for (int64_t i = 0; i < w; i++) ops->from(m, tv + i * m, copy + i * m * size);
         ops->pack((int)rows, m, w, copy, 1, m, panels, rows * w);
         panels += tni_round_up(m, rows) * w * size;
     }
@@ -146,13 +144,12 @@ TNI_FN int64_t tni_eigh_work(int64_t n) { return tni_eigh_work_of(n, 8); }
 /* The lower triangle by columns of dsyevd is our upper triangle by rows, and its columns are our rows. */
 static tn_status tni_lapack_eigh(const tni_host *h, int64_t n, double *a, double *values, double *z, double *work)
 {
-    const int     in = (int)n, lwork = (int)(2 * n * n + 6 * n + 1), liwork = (int)(5 * n + 3);
-    int           info = 0;
-    int64_t       i;
+    const int in = (int)n, lwork = (int)(2 * n * n + 6 * n + 1), liwork = (int)(5 * n + 3);
+    int       info = 0;
     dsyevd_(z ? "V" : "N", "L", &in, a, &in, values, work, &lwork, (int *)(void *)(work + lwork), &liwork, &info, 1, 1);
     if (info != 0) return TN_ERR_CONVERGENCE;
     if (z) memcpy(z, a, (size_t)(n * n) * sizeof *a);
-    for (i = 0; z && i < n; i++) tni_up(h, n, z + i * n);
+    for (int64_t i = 0; z && i < n; i++) tni_up(h, n, z + i * n);
     return TN_OK;
 }
 #endif
@@ -186,24 +183,23 @@ static tn_status tni_eigh_tridiagonal(const tni_host *h, const tni_vector_ops *o
 /* place: the row of each value in ascending order; spare [2n] */
 static void tni_eigh_sort(int64_t n, double *values, int64_t *place, double *spare)
 {
-    int64_t *order = (int64_t *)(void *)spare, i;
+    int64_t *order = (int64_t *)(void *)spare;
     tni_sort_index(n, values, order, place);
-    for (i = 0; i < n; i++) place[order[i]] = i;
+    for (int64_t i = 0; i < n; i++) place[order[i]] = i;
     memcpy(spare + n, values, (size_t)n * sizeof *values);
-    for (i = 0; i < n; i++) values[place[i]] = spare[n + i];
+    for (int64_t i = 0; i < n; i++) values[place[i]] = spare[n + i];
 }
 
 static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
                                  double *vectors, double *work)
 {
-    double   *e = work, *tau = e + n, *rest = tau + n;
-    int64_t  *place = (int64_t *)(void *)rest;
-    tn_status s;
+    double  *e = work, *tau = e + n, *rest = tau + n;
+    int64_t *place = (int64_t *)(void *)rest;
 #ifdef TN_USE_BLAS
     if (n <= TNI_LAPACK_MOST) return tni_lapack_eigh(h, n, a, values, vectors, work);
 #endif
     tni_tridiagonal(h, n, a, values, e, tau, rest);
-    s = tni_eigh_tridiagonal(h, ops, n, values, e, vectors, rest);
+    tn_status s = tni_eigh_tridiagonal(h, ops, n, values, e, vectors, rest);
     if (s != TN_OK) return s;
     tni_eigh_sort(n, values, place, rest + n);
     if (vectors) tni_eigh_back(h, ops, n, a, tau, place, vectors, rest + n);
@@ -217,13 +213,12 @@ static tn_status tni_eigh_scaled(const tni_host *h, const tni_vector_ops *ops, i
 TNI_FN tn_status tni_eigh_in(const tni_host *h, const tni_vector_ops *ops, int64_t n, double *a, double *values,
                              double *vectors, double *work)
 {
-    double    largest = tni_largest(n, n, tni_rows(a, n)), scale;
-    tn_status s;
+    double largest = tni_largest(n, n, tni_rows(a, n));
     if (n == 0) return TN_OK;
     if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
-    scale = tni_unit_scale(largest);
+    double scale = tni_unit_scale(largest);
     h->by->scale(n * n, scale, a);
-    s = tni_eigh_scaled(h, ops, n, a, values, vectors, work);
+    tn_status s = tni_eigh_scaled(h, ops, n, a, values, vectors, work);
     if (s == TN_OK) h->by->scale(n, 1 / scale, values);
     return s;
 }

@@ -29,31 +29,27 @@ TNI_FN tni_host tni_host_of(tn_simd level, const tni_pool *pool, int64_t extent,
 
 TNI_FN void tni_swap(int64_t n, double *x, double *y)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) { double t = x[i]; x[i] = y[i]; y[i] = t; }
+    for (int64_t i = 0; i < n; i++) { double t = x[i]; x[i] = y[i]; y[i] = t; }
 }
 
 TNI_FN void tni_unit_matrix(int64_t n, double *x)
 {
-    int64_t i;
     memset(x, 0, (size_t)(n * n) * sizeof *x);
-    for (i = 0; i < n; i++) x[i * (n + 1)] = 1;
+    for (int64_t i = 0; i < n; i++) x[i * (n + 1)] = 1;
 }
 
 /* The first r columns of x [m,k] become y [m,r], which may be x. */
 TNI_FN void tni_keep_columns(int64_t m, int64_t k, int64_t r, const double *x, double *y)
 {
-    int64_t i;
-    for (i = 0; i < m; i++) memmove(y + i * r, x + i * k, (size_t)r * sizeof *y);
+    for (int64_t i = 0; i < m; i++) memmove(y + i * r, x + i * k, (size_t)r * sizeof *y);
 }
 
 /* The largest magnitude; infinity if an element is NaN. */
 TNI_FN double tni_largest(int64_t m, int64_t n, tni_mat a)
 {
-    double  largest = 0;
-    int64_t i, j;
-    for (i = 0; i < m && n > 0; i++)
-        for (j = 0; j < n; j++) {
+    double largest = 0;
+    for (int64_t i = 0; i < m && n > 0; i++)
+        for (int64_t j = 0; j < n; j++) {
             double x = fabs(a.p[i * a.row + j * a.col]);
             if (!(x <= largest)) largest = x <= HUGE_VAL ? x : HUGE_VAL;
         }
@@ -83,9 +79,8 @@ TNI_FN int tni_exponent(double power)                        /* of a power of tw
 
 TNI_FN double tni_frobenius(int64_t n, const double *x)
 {
-    double  scale = tni_unit_scale(tni_largest_of(n, x)), sum = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) sum += (x[i] * scale) * (x[i] * scale);
+    double scale = tni_unit_scale(tni_largest_of(n, x)), sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (x[i] * scale) * (x[i] * scale);
     return sqrt(sum) / scale;
 }
 
@@ -93,8 +88,7 @@ TNI_FN double tni_frobenius(int64_t n, const double *x)
 TNI_FN void tni_random_signed(uint64_t seed, int64_t call, uint32_t clock, int64_t n, double *x)
 {
     uint32_t word[4] = {0, 0, 0, 0};
-    int64_t  i;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         if (i % 4 == 0) tni_random_words(seed, call, clock, (uint64_t)i / 4, word);
         x[i] = 2 * (double)tni_unit(word[i % 4]) - 1;
     }
@@ -103,9 +97,9 @@ TNI_FN void tni_random_signed(uint64_t seed, int64_t call, uint32_t clock, int64
 TNI_FN void tni_sort_rows(int64_t n, double *values, bool (*before)(double, double), int64_t cols, double *rows,
                           double *more_rows)
 {
-    int64_t i, j, first;
-    for (i = 0; i < n; i++) {
-        for (first = i, j = i + 1; j < n; j++)
+    for (int64_t i = 0; i < n; i++) {
+        int64_t first = i;
+        for (int64_t j = i + 1; j < n; j++)
             if (before(values[j], values[first])) first = j;
         if (first == i) continue;
         tni_swap(1, values + i, values + first);
@@ -117,9 +111,8 @@ TNI_FN void tni_sort_rows(int64_t n, double *values, bool (*before)(double, doub
 /* The sign rule: is the component of largest magnitude (the first of equal ones) negative? */
 TNI_FN bool tni_points_down(int64_t n, const double *x, int64_t stride)
 {
-    double  largest = 0;
-    int64_t i;
-    for (i = 0; i < n; i++)
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++)
         if (fabs(x[i * stride]) > fabs(largest)) largest = x[i * stride];
     return largest < 0;
 }
@@ -139,7 +132,7 @@ TNI_FN void tni_up(const tni_host *h, int64_t n, double *x)
    underflow, x is scaled first. */
 TNI_FN double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau)
 {
-    double alpha = x[0], squares = h->by->dot(n - 1, x + 1, x + 1), scale = 1, beta;
+    double alpha = x[0], squares = h->by->dot(n - 1, x + 1, x + 1), scale = 1;
     x[0] = 1;
     *tau = 0;
     if (squares < 1e-250) {
@@ -150,7 +143,7 @@ TNI_FN double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau
         squares = h->by->dot(n - 1, x + 1, x + 1);
         alpha *= scale;
     }
-    beta = -copysign(sqrt(alpha * alpha + squares), alpha);
+    double beta = -copysign(sqrt(alpha * alpha + squares), alpha);
     h->by->scale(n - 1, 1 / (alpha - beta), x + 1);
     *tau = (beta - alpha) / beta;
     return beta / scale;
@@ -158,12 +151,11 @@ TNI_FN double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau
 
 TNI_FN void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
 {
-    int64_t i, j;
     h->by->gemm(h, w, w, m, 1, tni_turned(v), v, 0, tni_rows(gram, w));
     memset(t, 0, (size_t)(w * w) * sizeof *t);
-    for (i = 0; i < w; i++) {
+    for (int64_t i = 0; i < w; i++) {
         t[i * w + i] = tau[i];
-        for (j = 0; j < i; j++) t[j * w + i] = -tau[i] * h->by->dot(i - j, t + j * w + j, gram + i * w + j);
+        for (int64_t j = 0; j < i; j++) t[j * w + i] = -tau[i] * h->by->dot(i - j, t + j * w + j, gram + i * w + j);
     }
 }
 

@@ -13,10 +13,9 @@
 static void tni_axis_times(const tni_host *h, int64_t l, int64_t n, int64_t q, int64_t r, const double *x, tni_mat u,
                            double *y)
 {
-    int64_t i;
     if (n == 0 || q == 0) memset(y, 0, (size_t)(l * r * q) * sizeof *y);
     else if (q == 1) h->by->gemm(h, l, r, n, 1, tni_rows((double *)x, n), u, 0, tni_rows(y, r));
-    else for (i = 0; i < l; i++)
+    else for (int64_t i = 0; i < l; i++)
         h->by->gemm(h, r, q, n, 1, tni_turned(u), tni_rows((double *)x + i * n * q, q), 0, tni_rows(y + i * r * q, q));
 }
 
@@ -34,20 +33,19 @@ static void tni_axis_r(const tni_host *h, int64_t l, int64_t n, int64_t q, const
 {
     const int64_t chunk = tni_axis_chunk(n), rows = l * q;
     double *at = work, *tau = at + n * (n + chunk), *rest = tau + n;
-    int64_t t, i, j, first;
     memset(r, 0, (size_t)(n * n) * sizeof *r);
-    for (t = 0; t < rows; t += chunk) {
+    for (int64_t t = 0; t < rows; t += chunk) {
         const int64_t w = tni_min(chunk, rows - t), m = n + w;
-        for (i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++) {
             double *column = at + i * m;
-            for (j = 0; j < n; j++) column[j] = r[j * n + i];
-            for (j = 0; j < w; ) {                           /* runs of one block [n,q] of the tensor */
+            for (int64_t j = 0; j < n; j++) column[j] = r[j * n + i];
+            for (int64_t j = 0; j < w; ) {                   /* runs of one block [n,q] of the tensor */
                 const int64_t block = (t + j) / q, from = (t + j) % q, run = tni_min(w - j, q - from);
                 memcpy(column + n + j, x + (block * n + i) * q + from, (size_t)run * sizeof *x);
                 j += run;
             }
         }
-        for (first = 0; first < n; first += TNI_BLOCK) {
+        for (int64_t first = 0; first < n; first += TNI_BLOCK) {
             int64_t b = tni_min(TNI_BLOCK, n - first), next = first + b;
             tni_qr_panel(h, m, first, b, at, tau, tni_rows(r, n));
             tni_reflect(h, m - first, n - next, b, tni_mat_of(at + first * m + first, 1, m), tau + first, true,
@@ -62,13 +60,12 @@ TNI_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q
 {
     const int64_t others = l * q;
     double *copy = work, *vt = copy + (n > others ? n * others : n * n), *rest = vt + (n > others ? others * others : n * n);
-    int64_t i, j;
     if (n <= others) {
         tni_axis_r(h, l, n, q, x, copy, vt);
         return tni_svd(h, n, n, tni_turned(tni_rows(copy, n)), tni_rows(u, n), s, tni_rows(vt, n), rest);
     }
-    for (j = 0; j < l; j++)
-        for (i = 0; i < n; i++) memcpy(copy + i * others + j * q, x + (j * n + i) * q, (size_t)q * sizeof *x);
+    for (int64_t j = 0; j < l; j++)
+        for (int64_t i = 0; i < n; i++) memcpy(copy + i * others + j * q, x + (j * n + i) * q, (size_t)q * sizeof *x);
     return tni_svd(h, n, others, tni_rows(copy, others), tni_rows(u, others), s, tni_rows(vt, others), rest);
 }
 
@@ -84,9 +81,8 @@ typedef struct tni_hosvd_job {
 static void tni_hosvd_lay(tni_lay *l, tn_ctx *ctx, tni_hosvd_job *j, bool sweeps)
 {
     int64_t all = 1, work = 1, full = 1, extent = 1;
-    int     k;
-    for (k = 0; k < j->rank; k++) all *= j->n[k];
-    for (k = 0; k < j->rank; k++) {
+    for (int k = 0; k < j->rank; k++) all *= j->n[k];
+    for (int k = 0; k < j->rank; k++) {
         const int64_t n = j->n[k], others = n > 0 ? all / n : 0, least = tni_min(n, others);
         j->u[k] = tni_take(l, n, tni_max(least, 1));
         j->old[k] = sweeps ? tni_take(l, n, tni_max(least, 1)) : NULL;
@@ -107,13 +103,12 @@ static void tni_hosvd_lay(tni_lay *l, tn_ctx *ctx, tni_hosvd_job *j, bool sweeps
 static void tni_hosvd_compress(tni_hosvd_job *j, int skip, int64_t *shape)
 {
     const double *from = j->a;
-    int           k, i;
-    for (k = 0; k < j->rank; k++) shape[k] = j->n[k];
-    for (k = 0; k < j->rank; k++) {
+    for (int k = 0; k < j->rank; k++) shape[k] = j->n[k];
+    for (int k = 0; k < j->rank; k++) {
         int64_t l = 1, q = 1;
         if (k == skip) continue;
-        for (i = 0; i < k; i++) l *= shape[i];
-        for (i = k + 1; i < j->rank; i++) q *= shape[i];
+        for (int i = 0; i < k; i++) l *= shape[i];
+        for (int i = k + 1; i < j->rank; i++) q *= shape[i];
         tni_axis_times(&j->host, l, j->n[k], q, j->r[k], from, tni_rows(j->u[k], j->r[k]), j->y);
         shape[k] = j->r[k];
         tni_swap_pointers(&j->x, &j->y);
@@ -125,21 +120,19 @@ static void tni_hosvd_compress(tni_hosvd_job *j, int skip, int64_t *shape)
 TNI_FN int64_t tni_product_of(int count, const int64_t *n, int skip)
 {
     int64_t all = 1;
-    int     k;
-    for (k = 0; k < count; k++) if (k != skip) all *= n[k];
+    for (int k = 0; k < count; k++) if (k != skip) all *= n[k];
     return all;
 }
 
 /* HOSVD: every factor by the unfolding of A itself. */
 static tn_status tni_hosvd_start(tn_ctx *ctx, tni_hosvd_job *j, const tn_hosvd_desc *d, tn_hosvd_result *out)
 {
-    double    dropped = 0;
-    int       k;
-    tn_status s;
-    for (k = 0; k < j->rank; k++) {
+    double dropped = 0;
+    for (int k = 0; k < j->rank; k++) {
         const int64_t n = j->n[k], l = tni_product_of(k, j->n, -1), q = tni_product_of(j->rank - k - 1, j->n + k + 1, -1);
         const int64_t least = tni_min(n, l * q);
         tn_truncation rule = d->axis[k];
+        tn_status     s;
         if ((s = tni_axis_svd(&j->host, l, n, q, j->a, j->full, j->s[k], j->work)) != TN_OK)
             return tni_fail(ctx, s, "hosvd: the SVD of axis %d did not converge", k);
         rule.absolute *= j->scale;
@@ -159,17 +152,17 @@ static tn_status tni_hosvd_start(tn_ctx *ctx, tni_hosvd_job *j, const tn_hosvd_d
 /* The best factor of axis k for the others as they are. If they leave fewer than r_k directions, the old columns fill it. */
 static tn_status tni_hooi_axis(tni_hosvd_job *j, int k)
 {
-    int64_t   shape[TN_MAX_RANK], n = j->n[k], r = j->r[k], l, q, least, i;
+    int64_t   shape[TN_MAX_RANK], n = j->n[k], r = j->r[k];
     tn_status s;
     tni_hosvd_compress(j, k, shape);
-    l = tni_product_of(k, shape, -1);
-    q = tni_product_of(j->rank - k - 1, shape + k + 1, -1);
-    least = tni_min(n, l * q);
+    int64_t l = tni_product_of(k, shape, -1);
+    int64_t q = tni_product_of(j->rank - k - 1, shape + k + 1, -1);
+    int64_t least = tni_min(n, l * q);
     if ((s = tni_axis_svd(&j->host, l, n, q, j->x, j->full, j->work, j->work + tni_max(least, 1))) != TN_OK) return s;
     if (least < r) {
         double *both = j->work, *basis = both + n * (least + r), *rest = basis + n * (least + r);
         const int64_t wide = tni_min(n, least + r);
-        for (i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++) {
             memcpy(both + i * (least + r), j->full + i * least, (size_t)least * sizeof *both);
             memcpy(both + i * (least + r) + least, j->u[k] + i * r, (size_t)r * sizeof *both);
         }
@@ -192,17 +185,16 @@ static double tni_hosvd_core(tni_hosvd_job *j)               /* x becomes the co
 static tn_status tni_hooi(tn_ctx *ctx, tni_hosvd_job *j, const tn_hosvd_desc *d, tn_hosvd_result *out)
 {
     const double tol = d->tol > 0 ? d->tol : 1e-12;
-    double       fit = tni_hosvd_core(j), next;
+    double       fit = tni_hosvd_core(j);
     tn_status    s;
-    int          k;
     while (out->sweeps < d->sweeps && !out->converged && j->size > 0) {
-        for (k = 0; k < j->rank; k++) memcpy(j->old[k], j->u[k], (size_t)(j->n[k] * j->r[k]) * sizeof *j->u[k]);
-        for (k = 0; k < j->rank; k++)
+        for (int k = 0; k < j->rank; k++) memcpy(j->old[k], j->u[k], (size_t)(j->n[k] * j->r[k]) * sizeof *j->u[k]);
+        for (int k = 0; k < j->rank; k++)
             if ((s = tni_hooi_axis(j, k)) != TN_OK) return tni_fail(ctx, s, "hosvd: the SVD of axis %d did not converge", k);
-        next = tni_hosvd_core(j);
+        double next = tni_hosvd_core(j);
         out->sweeps++;
         out->converged = (next - fit) * (next + fit) < tol * j->size * j->size;
-        if (next < fit) for (k = 0; k < j->rank; k++) tni_swap_pointers(&j->u[k], &j->old[k]);
+        if (next < fit) for (int k = 0; k < j->rank; k++) tni_swap_pointers(&j->u[k], &j->old[k]);
         fit = next;
     }
     return TN_OK;
@@ -211,47 +203,43 @@ static tn_status tni_hooi(tn_ctx *ctx, tni_hosvd_job *j, const tn_hosvd_desc *d,
 /* The sign rule, for the columns of u [n,r]. */
 static void tni_columns_up(int64_t n, int64_t r, double *u)
 {
-    int64_t i, c;
-    for (c = 0; c < r; c++)
-        if (tni_points_down(n, u + c, r)) for (i = 0; i < n; i++) u[i * r + c] = -u[i * r + c];
+    for (int64_t c = 0; c < r; c++)
+        if (tni_points_down(n, u + c, r)) for (int64_t i = 0; i < n; i++) u[i * r + c] = -u[i * r + c];
 }
 
 /* |A - core and factors|_F / |A|_F, as stored. */
 static double tni_hosvd_error(tni_hosvd_job *j, tn_ctx *ctx, int64_t core)
 {
-    int64_t shape[TN_MAX_RANK], i, all = tni_product_of(j->rank, j->n, -1);
-    int     k;
-    double  rest;
+    int64_t shape[TN_MAX_RANK], all = tni_product_of(j->rank, j->n, -1);
     tni_decomp_round(ctx, core, j->x);
-    for (k = 0; k < j->rank; k++) shape[k] = j->r[k];
-    for (k = 0; k < j->rank; k++) {
+    for (int k = 0; k < j->rank; k++) shape[k] = j->r[k];
+    for (int k = 0; k < j->rank; k++) {
         tni_axis_times(&j->host, tni_product_of(k, shape, -1), j->r[k], tni_product_of(j->rank - k - 1, shape + k + 1, -1),
                        j->n[k], j->x, tni_turned(tni_rows(j->u[k], j->r[k])), j->y);
         shape[k] = j->n[k];
         tni_swap_pointers(&j->x, &j->y);
     }
-    for (i = 0; i < all; i++) j->x[i] = j->a[i] - j->x[i] * j->scale;
-    rest = tni_frobenius(all, j->x);
+    for (int64_t i = 0; i < all; i++) j->x[i] = j->a[i] - j->x[i] * j->scale;
+    double rest = tni_frobenius(all, j->x);
     return j->size > 0 ? rest / j->size : rest;
 }
 
 static tn_status tni_hosvd_write(tn_ctx *ctx, tni_hosvd_job *j, tn_hosvd_result *out)
 {
-    int64_t   shape[2], least, i, core = tni_product_of(j->rank, j->r, -1);
-    int       k;
+    int64_t   core = tni_product_of(j->rank, j->r, -1);
     tn_status s = TN_OK;
-    for (k = 0; k < j->rank && s == TN_OK; k++) {
-        least = tni_min(j->n[k], tni_product_of(j->rank, j->n, k));
-        shape[0] = j->n[k]; shape[1] = j->r[k];
+    for (int k = 0; k < j->rank && s == TN_OK; k++) {
+        int64_t least = tni_min(j->n[k], tni_product_of(j->rank, j->n, k));
+        int64_t shape[2] = {j->n[k], j->r[k]};
         tni_columns_up(shape[0], shape[1], j->u[k]);
-        for (i = 0; i < least; i++) j->s[k][i] /= j->scale;
+        for (int64_t i = 0; i < least; i++) j->s[k][i] /= j->scale;
         s = tni_write_new(ctx, "hosvd", &out->values[k], 1, &least, j->s[k]);
         if (s == TN_OK) s = tni_write_new(ctx, "hosvd", &out->factor[k], 2, shape, j->u[k]);
         tni_decomp_round(ctx, shape[0] * shape[1], j->u[k]);
     }
     if (s != TN_OK) return s;
     tni_hosvd_core(j);
-    for (i = 0; i < core; i++) j->x[i] /= j->scale;
+    for (int64_t i = 0; i < core; i++) j->x[i] /= j->scale;
     if ((s = tni_write_new(ctx, "hosvd", &out->core, j->rank, j->r, j->x)) != TN_OK) return s;
     out->error = tni_hosvd_error(j, ctx, core);
     return TN_OK;
@@ -274,7 +262,6 @@ tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, t
     tni_hosvd_job j;
     tni_lay   lay;
     int64_t   size;
-    int       k;
     tn_status s;
     if (!tni_decomp_out(ctx, "hosvd", out, sizeof *out)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
@@ -286,7 +273,7 @@ tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, t
     if ((s = tni_eps_check(ctx, "hosvd", "eps", desc->eps)) != TN_OK) return s;
     if ((s = tni_eps_check(ctx, "hosvd", "tol", desc->tol)) != TN_OK) return s;
     if ((s = tni_count_check(ctx, "hosvd", "sweeps", desc->sweeps)) != TN_OK) return s;
-    for (k = 0; k < a->rank; k++) {
+    for (int k = 0; k < a->rank; k++) {
         if ((s = tni_truncation_check(ctx, "hosvd", &desc->axis[k])) != TN_OK) return s;
         j.n[k] = a->shape[k];
     }
@@ -302,10 +289,9 @@ tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, t
 
 void tn_hosvd_destroy(tn_hosvd_result *r)
 {
-    int k;
     if (!r) return;
     tni_drop(&r->core);
-    for (k = 0; k < TN_MAX_RANK; k++) {
+    for (int k = 0; k < TN_MAX_RANK; k++) {
         tni_drop(&r->factor[k]);
         tni_drop(&r->values[k]);
     }

@@ -37,23 +37,20 @@ static void tni_joint_turn(tni_joint_job *j)
 {
     const tni_host *h = &j->host;
     const int64_t   n = j->n;
-    int64_t         c, i;
-    for (c = 0; c < j->b; c++) {
+    for (int64_t c = 0; c < j->b; c++) {
         h->by->gemm(h, n, n, n, 1, tni_rows(j->v, n), tni_rows(j->a + c * n * n, n), 0, tni_rows(j->m, n));
         h->by->gemm(h, n, n, n, 1, tni_rows(j->m, n), tni_turned(tni_rows(j->v, n)), 0, tni_rows(j->t, n));
-        for (i = 0; i < n * n; i++) j->x[i * j->b + c] = j->t[i];
+        for (int64_t i = 0; i < n * n; i++) j->x[i * j->b + c] = j->t[i];
     }
 }
 
 static tn_status tni_joint_begin(tni_joint_job *j)
 {
     const int64_t all = j->n * j->n;
-    int64_t       c;
-    tn_status     s;
     memset(j->m, 0, (size_t)all * sizeof *j->m);
     tni_random_signed(0, 0, 0, j->b, j->squares);
-    for (c = 0; c < j->b; c++) j->host.by->axpy(all, j->squares[c], j->a + c * all, j->m);
-    s = tni_eigh(&j->host, j->n, j->m, j->values, j->v, j->work);
+    for (int64_t c = 0; c < j->b; c++) j->host.by->axpy(all, j->squares[c], j->a + c * all, j->m);
+    tn_status s = tni_eigh(&j->host, j->n, j->m, j->values, j->v, j->work);
     if (s == TN_OK) tni_joint_turn(j);
     return s;
 }
@@ -64,29 +61,25 @@ static void tni_joint_rotate(tni_joint_job *j, int64_t p, int64_t q)
     const tni_host *h = &j->host;
     const int64_t   n = j->n, b = j->b;
     const double   *pp = j->x + (p * n + p) * b, *qq = j->x + (q * n + q) * b, *pq = j->x + (p * n + q) * b;
-    double  on = 0, off = 0, angle, c, s;
-    int64_t i;
-    for (i = 0; i < b; i++) {
+    double  on = 0, off = 0;
+    for (int64_t i = 0; i < b; i++) {
         const double x = pp[i] - qq[i], y = 2 * pq[i];
         on += (x - y) * (x + y);
         off += 2 * x * y;
     }
-    angle = 0.25 * atan2(off, on);
-    c = cos(angle);
-    s = sin(angle);
+    double angle = 0.25 * atan2(off, on), c = cos(angle), s = sin(angle);
     if (fabs(s) < TNI_EPS) return;
     h->by->rotate(n * b, c, -s, j->x + p * n * b, j->x + q * n * b);
-    for (i = 0; i < n; i++) h->by->rotate(b, c, -s, j->x + (i * n + p) * b, j->x + (i * n + q) * b);
+    for (int64_t i = 0; i < n; i++) h->by->rotate(b, c, -s, j->x + (i * n + p) * b, j->x + (i * n + q) * b);
     h->by->rotate(n, c, -s, j->v + p * n, j->v + q * n);
 }
 
 /* The squares off the diagonals. *all: and those on them. */
 static double tni_joint_off(const tni_joint_job *j, double *all)
 {
-    double  off = 0;
-    int64_t i;
+    double off = 0;
     *all = 0;
-    for (i = 0; i < j->n * j->n; i++) {
+    for (int64_t i = 0; i < j->n * j->n; i++) {
         const double *x = j->x + i * j->b, sum = j->host.by->dot(j->b, x, x);
         *all += sum;
         if (i / j->n != i % j->n) off += sum;
@@ -96,11 +89,10 @@ static double tni_joint_off(const tni_joint_job *j, double *all)
 
 static void tni_joint_sweeps(tni_joint_job *j, int64_t sweeps, double tol, tn_joint_eigh_result *out)
 {
-    double  all, off = tni_joint_off(j, &all), before;
-    int64_t p, q;
+    double all, off = tni_joint_off(j, &all);
     while (out->sweeps < sweeps && !out->converged) {
-        for (p = 0; p < j->n; p++) for (q = p + 1; q < j->n; q++) tni_joint_rotate(j, p, q);
-        before = off;
+        for (int64_t p = 0; p < j->n; p++) for (int64_t q = p + 1; q < j->n; q++) tni_joint_rotate(j, p, q);
+        double before = off;
         off = tni_joint_off(j, &all);
         out->sweeps++;
         out->converged = before - off <= tol * off || off <= TNI_EPS * TNI_EPS * all;
@@ -111,23 +103,21 @@ static void tni_joint_sweeps(tni_joint_job *j, int64_t sweeps, double tol, tn_jo
 static void tni_joint_finish(tni_joint_job *j)
 {
     const int64_t n = j->n, b = j->b;
-    int64_t i, c;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const double *d = j->x + (i * n + i) * b;
         j->squares[i] = j->host.by->dot(b, d, d);
         if (tni_points_down(n, j->v + i * n, 1)) j->host.by->scale(n, -1, j->v + i * n);
     }
     tni_sort_rows(n, j->squares, tni_before_descending, n, j->v, NULL);
     tni_joint_turn(j);
-    for (c = 0; c < b; c++) for (i = 0; i < n; i++) j->values[c * n + i] = j->x[(i * n + i) * b + c];
+    for (int64_t c = 0; c < b; c++) for (int64_t i = 0; i < n; i++) j->values[c * n + i] = j->x[(i * n + i) * b + c];
 }
 
 /* errors [n+1] of the first 0 to n of `count` values, the most important first; rest: squares that none of them has */
 static void tni_joint_errors(int64_t n, int64_t count, const double *squares, double rest, double all, double *errors)
 {
-    int64_t k;
-    for (k = count; k > n; k--) rest += squares[k - 1];
-    for (k = n; k >= 0; k--) {
+    for (int64_t k = count; k > n; k--) rest += squares[k - 1];
+    for (int64_t k = n; k >= 0; k--) {
         if (k < n && k < count) rest += squares[k];
         errors[k] = all > 0 ? sqrt(rest / all) : 0;
     }
@@ -136,15 +126,14 @@ static void tni_joint_errors(int64_t n, int64_t count, const double *squares, do
 static tn_status tni_joint_separate(tni_joint_job *j, double all, double *errors)
 {
     const int64_t n = j->n, count = j->b * n;
-    int64_t   c, i;
     tn_status s = TN_OK;
-    for (c = 0; c < j->b && s == TN_OK; c++) {               /* A is used up */
+    for (int64_t c = 0; c < j->b && s == TN_OK; c++) {       /* A is used up */
         s = tni_eigh(&j->host, n, j->a + c * n * n, j->x + c * n, NULL, j->work);
-        for (i = 0; i < n; i++) j->x[c * n + i] *= j->x[c * n + i];
+        for (int64_t i = 0; i < n; i++) j->x[c * n + i] *= j->x[c * n + i];
     }
     if (s != TN_OK) return s;
-    for (i = 0; i < tni_min(n, count); i++)                  /* the n largest come first */
-        for (c = i + 1; c < count; c++) if (j->x[c] > j->x[i]) tni_swap(1, j->x + c, j->x + i);
+    for (int64_t i = 0; i < tni_min(n, count); i++)          /* the n largest come first */
+        for (int64_t c = i + 1; c < count; c++) if (j->x[c] > j->x[i]) tni_swap(1, j->x + c, j->x + i);
     tni_joint_errors(n, count, j->x, 0, all, errors);
     return TN_OK;
 }
@@ -153,12 +142,12 @@ static tn_status tni_joint_write(tn_ctx *ctx, tni_joint_job *j, const tn_joint_e
                                  tn_joint_eigh_result *out)
 {
     const int64_t n = j->n, b = j->b;
-    int64_t   shape[2], more = n + 1, i, c, k;
+    int64_t   more = n + 1, c;
     double    all = 0, rest = 0, *errors = j->errors;
     tn_status s;
     for (c = 0; c < b; c++) {
         double sum = 0, size = 0;
-        for (i = 0; i < n * n; i++) {
+        for (int64_t i = 0; i < n * n; i++) {
             const double x = j->x[i * b + c];
             size += x * x;
             if (i / n != i % n) sum += x * x;
@@ -168,9 +157,9 @@ static tn_status tni_joint_write(tn_ctx *ctx, tni_joint_job *j, const tn_joint_e
         j->squares[c] = size > 0 ? sqrt(sum / size) : 0;
     }
     if ((s = tni_write_new(ctx, "joint_eigh", &out->off, 1, &b, j->squares)) != TN_OK) return s;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         double least = HUGE_VAL;
-        for (k = 0; k < n; k++) {
+        for (int64_t k = 0; k < n; k++) {
             double sum = 0;
             for (c = 0; c < b && k != i; c++) {
                 const double x = j->values[c * n + i] - j->values[c * n + k];
@@ -182,13 +171,13 @@ static tn_status tni_joint_write(tn_ctx *ctx, tni_joint_job *j, const tn_joint_e
     }
     if (n == 1) j->squares[0] = 1;
     if ((s = tni_write_new(ctx, "joint_eigh", &out->gap, 1, &n, j->squares)) != TN_OK) return s;
-    for (i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         for (j->squares[i] = 0, c = 0; c < b; c++) j->squares[i] += j->values[c * n + i] * j->values[c * n + i];
     tni_joint_errors(n, n, j->squares, rest, all, errors);
     out->error = errors[n];
     if ((s = tni_write_new(ctx, "joint_eigh", &out->shared, 1, &more, errors)) != TN_OK) return s;
-    for (i = 0; i < b * n; i++) j->values[i] /= scale;
-    shape[0] = b; shape[1] = n;
+    for (int64_t i = 0; i < b * n; i++) j->values[i] /= scale;
+    int64_t shape[2] = {b, n};
     if ((s = tni_write_new(ctx, "joint_eigh", &out->values, 2, shape, j->values)) != TN_OK) return s;
     shape[0] = n;
     if ((s = tni_write_new(ctx, "joint_eigh", &out->vectors, 2, shape, j->v)) != TN_OK || !d->compare) return s;
@@ -288,13 +277,13 @@ static tn_status tni_ica_whiten(tn_ctx *ctx, tni_ica_job *j, const tn_tensor *x,
 {
     const double eps = tni_max_f64(TNI_EPS, tni_dtype_eps(x->dtype)) * (double)tni_max(j->n, j->f);
     const double largest = tni_largest(j->n, j->f, tni_rows(j->x, j->f));
-    int64_t   i, c, rank = 0;
+    int64_t      rank = 0;
     tn_status s;
-    for (c = 0; c < j->f; c++) {
+    for (int64_t c = 0; c < j->f; c++) {
         double sum = 0;
-        for (i = 0; i < j->n; i++) sum += j->x[i * j->f + c];
+        for (int64_t i = 0; i < j->n; i++) sum += j->x[i * j->f + c];
         j->mean[c] = j->n > 0 ? sum / (double)j->n : 0;
-        for (i = 0; i < j->n; i++) j->x[i * j->f + c] -= j->mean[c];
+        for (int64_t i = 0; i < j->n; i++) j->x[i * j->f + c] -= j->mean[c];
     }
     if ((s = tni_axis_svd(&j->host, j->n, j->f, 1, j->x, j->u, j->d, j->work)) != TN_OK)
         return tni_fail(ctx, s, "ica: the SVD of x, %s, did not converge", TNI_SHAPE(x));
@@ -303,9 +292,9 @@ static tn_status tni_ica_whiten(tn_ctx *ctx, tni_ica_job *j, const tn_tensor *x,
     if (j->k > rank)
         return tni_fail(ctx, TN_ERR_ARG, "ica: components is %lld, expected at most %lld, the rank of the centred data",
                         (long long)components, (long long)rank);
-    for (i = 0; i < j->k; i++) {
+    for (int64_t i = 0; i < j->k; i++) {
         const double divisor = (j->u[i] < 0 ? -1 : 1) * j->d[i];
-        for (c = 0; c < j->f; c++) j->kw[i * j->f + c] = j->u[c * j->all + i] / divisor;
+        for (int64_t c = 0; c < j->f; c++) j->kw[i * j->f + c] = j->u[c * j->all + i] / divisor;
     }
     j->host.by->gemm(&j->host, j->k, j->n, j->f, sqrt((double)j->n), tni_rows(j->kw, j->f), tni_turned(tni_rows(j->x, j->f)),
                      0, tni_rows(j->z, j->n));
@@ -317,20 +306,19 @@ static tn_status tni_ica_orthogonal(tni_ica_job *j, double *w)
 {
     const tni_host *h = &j->host;
     const int64_t   k = j->k;
-    int64_t   i, c;
     tn_status s;
     h->by->gemm(h, k, k, k, 1, tni_rows(j->next, k), tni_turned(tni_rows(j->next, k)), 0, tni_rows(j->s, k));
     if ((s = tni_eigh(h, k, j->s, j->values, j->vectors, j->work)) != TN_OK) return s;
     h->by->gemm(h, k, k, k, 1, tni_rows(j->vectors, k), tni_rows(j->next, k), 0, tni_rows(j->s, k));
-    for (i = 0; i < k; i++)
-        for (c = 0; c < k; c++) j->s[i * k + c] /= sqrt(tni_max_f64(j->values[i], 1e-300));
+    for (int64_t i = 0; i < k; i++)
+        for (int64_t c = 0; c < k; c++) j->s[i * k + c] /= sqrt(tni_max_f64(j->values[i], 1e-300));
     h->by->gemm(h, k, k, k, 1, tni_turned(tni_rows(j->vectors, k)), tni_rows(j->s, k), 0, tni_rows(w, k));
     return TN_OK;
 }
 
 static tn_status tni_ica_begin(tn_ctx *ctx, tni_ica_job *j, const tn_ica_desc *d)
 {
-    int64_t   i, rank = 0;
+    int64_t   rank = 0;
     double    scale;
     tn_status s;
     tni_random_signed(d->seed, 0, 0, j->k * j->k, j->next);
@@ -342,7 +330,7 @@ static tn_status tni_ica_begin(tn_ctx *ctx, tni_ica_job *j, const tn_ica_desc *d
     if ((s = tni_read_scaled(ctx, "ica", "start", d->start, j->next, &scale)) != TN_OK) return s;
     if ((s = tni_ica_orthogonal(j, j->w)) != TN_OK)
         return tni_fail(ctx, s, "ica: the eigenvectors of W W^T did not converge");
-    for (i = 0; i < j->k; i++) rank += j->values[i] > (double)j->k * TNI_EPS * j->values[j->k - 1];
+    for (int64_t i = 0; i < j->k; i++) rank += j->values[i] > (double)j->k * TNI_EPS * j->values[j->k - 1];
     if (rank == j->k) return TN_OK;
     return tni_fail(ctx, TN_ERR_ARG, "ica: start, %s, has rank %lld, expected %lld", TNI_SHAPE(d->start), (long long)rank,
                     (long long)j->k);
@@ -352,8 +340,7 @@ static tn_status tni_ica_begin(tn_ctx *ctx, tni_ica_job *j, const tn_ica_desc *d
 static double tni_ica_row(tni_ica_job *j, int64_t i, double *contrast, double *variance)
 {
     double *g = j->g + i * j->n, slope = 0, sum = 0, squares = 0;
-    int64_t c;
-    for (c = 0; c < j->n; c++) {
+    for (int64_t c = 0; c < j->n; c++) {
         const double s = g[c], t = tanh(s), d = 1 - t * t - s * t;
         g[c] = t;
         slope += 1 - t * t;
@@ -374,12 +361,12 @@ static tn_status tni_ica_iterate(tni_ica_job *j, double *change)
 {
     const tni_host *h = &j->host;
     const int64_t   k = j->k;
-    double    contrast, variance, slope;
+    double    contrast, variance;
     int64_t   i;
     tn_status s;
     tni_ica_sources(j);
     for (i = 0; i < k; i++) {
-        slope = tni_ica_row(j, i, &contrast, &variance);
+        double slope = tni_ica_row(j, i, &contrast, &variance);
         memcpy(j->next + i * k, j->w + i * k, (size_t)k * sizeof *j->w);
         h->by->scale(k, -slope, j->next + i * k);
     }
@@ -398,32 +385,31 @@ static tn_status tni_ica_write(tn_ctx *ctx, tni_ica_job *j, double scale, tn_ica
     const int64_t   k = j->k, f = j->f;
     const double    root = sqrt((double)j->n);
     double    variance;
-    int64_t   i, shape[2];
     tn_status s;
     tni_ica_sources(j);
-    for (i = 0; i < k; i++) {
+    for (int64_t i = 0; i < k; i++) {
         tni_ica_row(j, i, j->contrast + i, &variance);
         out->gaussian += fabs(j->contrast[i]) <= 3 * sqrt(tni_max_f64(variance, 0)) / root;
     }
-    for (i = 0; i < k; i++) h->by->scale(f, j->d[i], j->kw + i * f);         /* the rows of V^T */
-    for (i = 0; i < k * k; i++) j->s[i] = j->w[i] * root * scale / j->d[i % k];
+    for (int64_t i = 0; i < k; i++) h->by->scale(f, j->d[i], j->kw + i * f); /* the rows of V^T */
+    for (int64_t i = 0; i < k * k; i++) j->s[i] = j->w[i] * root * scale / j->d[i % k];
     h->by->gemm(h, k, f, k, 1, tni_rows(j->s, k), tni_rows(j->kw, f), 0, tni_rows(j->out, f));
-    for (i = 0; i < k; i++) {
+    for (int64_t i = 0; i < k; i++) {
         if (!tni_points_down(f, j->out + i * f, 1)) continue;
         h->by->scale(f, -1, j->out + i * f);
         h->by->scale(k, -1, j->w + i * k);
     }
-    shape[0] = k; shape[1] = f;
+    int64_t shape[2] = {k, f};
     if ((s = tni_write_new(ctx, "ica", &out->components, 2, shape, j->out)) != TN_OK) return s;
     if ((s = tni_write_new(ctx, "ica", &out->contrast, 1, &k, j->contrast)) != TN_OK) return s;
-    for (i = 0; i < k * k; i++) j->s[i] = j->w[i] * j->d[i % k] / (root * scale);
+    for (int64_t i = 0; i < k * k; i++) j->s[i] = j->w[i] * j->d[i % k] / (root * scale);
     h->by->gemm(h, f, k, k, 1, tni_turned(tni_rows(j->kw, f)), tni_turned(tni_rows(j->s, k)), 0, tni_rows(j->out, k));
     shape[0] = f; shape[1] = k;
     if ((s = tni_write_new(ctx, "ica", &out->mixing, 2, shape, j->out)) != TN_OK) return s;
-    for (i = 0; i < k; i++) h->by->scale(f, scale / j->d[i], j->kw + i * f);
+    for (int64_t i = 0; i < k; i++) h->by->scale(f, scale / j->d[i], j->kw + i * f);
     shape[0] = k; shape[1] = f;
     if ((s = tni_write_new(ctx, "ica", &out->whitening, 2, shape, j->kw)) != TN_OK) return s;
-    for (i = 0; i < f; i++) j->mean[i] /= scale;
+    for (int64_t i = 0; i < f; i++) j->mean[i] /= scale;
     return tni_write_new(ctx, "ica", &out->mean, 1, &f, j->mean);
 }
 

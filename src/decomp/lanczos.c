@@ -50,9 +50,8 @@ static void tni_lanczos_clean(const tni_lanczos_job *l, int64_t from, int64_t to
 static void tni_lanczos_draw(tni_lanczos_job *l, int64_t m)
 {
     double *x = l->v + m * l->n;
-    int     pass;
     tni_random_signed(l->seed, l->draws++, 0, l->n, x);
-    for (pass = 0; pass < 3; pass++) {                       /* when V is nearly the whole space, one pass is inaccurate */
+    for (int pass = 0; pass < 3; pass++) {                   /* when V is nearly the whole space, one pass is inaccurate */
         tni_lanczos_clean(l, 0, m, x);
         l->host.by->scale(l->n, 1 / tni_lanczos_length(l, x), x);
     }
@@ -60,21 +59,19 @@ static void tni_lanczos_draw(tni_lanczos_job *l, int64_t m)
 
 static void tni_lanczos_draw_block(tni_lanczos_job *l)
 {
-    int64_t i;
     l->next = tni_min(l->block, l->n - l->used);
-    for (i = 0; i < l->next; i++) tni_lanczos_draw(l, l->used + i);
+    for (int64_t i = 0; i < l->next; i++) tni_lanczos_draw(l, l->used + i);
 }
 
 /* Y, which is A Q, is scaled, and the lengths of its rows are noted. */
 static tn_status tni_lanczos_measure_rows(tni_lanczos_job *l)
 {
-    double  largest = tni_largest(l->next, l->n, tni_rows(l->y, l->n));
-    int64_t i;
+    double largest = tni_largest(l->next, l->n, tni_rows(l->y, l->n));
     l->products += l->next;
     if (!(largest < HUGE_VAL)) return TN_ERR_NONFINITE;
     if (l->scale == 0 && largest > 0) l->scale = tni_unit_scale(largest);
     l->host.by->scale(l->next * l->n, l->scale, l->y);
-    for (i = 0; i < l->next; i++) {
+    for (int64_t i = 0; i < l->next; i++) {
         l->length[i] = tni_lanczos_length(l, l->y + i * l->n);
         if (l->length[i] > l->norm) l->norm = l->length[i];
     }
@@ -84,16 +81,15 @@ static tn_status tni_lanczos_measure_rows(tni_lanczos_job *l)
 /* The columns of H that belong to Q. By symmetry they must equal its rows, which R has filled in. */
 static void tni_lanczos_project(tni_lanczos_job *l)
 {
-    int64_t n = l->n, w = l->next, m = l->used + w, i, j;
-    int     pass;
+    int64_t n = l->n, w = l->next, m = l->used + w;
     memset(l->sum, 0, sizeof *l->sum * (size_t)(m * w));
-    for (pass = 0; pass < 2; pass++) {
+    for (int pass = 0; pass < 2; pass++) {
         l->host.by->gemm(&l->host, m, w, n, 1, tni_rows(l->v, n), tni_turned(tni_rows(l->y, n)), 0, tni_rows(l->c, w));
         l->host.by->gemm(&l->host, w, n, m, -1, tni_turned(tni_rows(l->c, w)), tni_rows(l->v, n), 1, tni_rows(l->y, n));
         l->host.by->axpy(m * w, 1, l->c, l->sum);
     }
-    for (j = 0; j < w; j++)
-        for (i = 0; i < l->used + j + 1; i++) {
+    for (int64_t j = 0; j < w; j++)
+        for (int64_t i = 0; i < l->used + j + 1; i++) {
             double *column = l->h + i * l->room + l->used + j, *row = l->h + (l->used + j) * l->room + i;
             double  value = l->sum[i * w + j];
             double  mirror = i < l->used ? *row : l->sum[(l->used + j) * w + i - l->used];
@@ -106,18 +102,17 @@ static void tni_lanczos_project(tni_lanczos_job *l)
    in R. */
 static void tni_lanczos_succeed(tni_lanczos_job *l)
 {
-    int64_t n = l->n, w = l->next, m = l->used + w, next = tni_min(l->block, n - m), found = 0, i, j;
-    int     pass;
+    int64_t n = l->n, w = l->next, m = l->used + w, next = tni_min(l->block, n - m), found = 0;
     memset(l->r, 0, sizeof *l->r * (size_t)(l->block * l->block));
-    for (i = 0; i < w; i++) {
-        double *x = l->y + i * n, length;
-        for (pass = 0; pass < 2; pass++)
-            for (j = 0; j < found; j++) {
+    for (int64_t i = 0; i < w; i++) {
+        double *x = l->y + i * n;
+        for (int pass = 0; pass < 2; pass++)
+            for (int64_t j = 0; j < found; j++) {
                 double d = tni_lanczos_dot(l, l->v + (m + j) * n, x);
                 l->host.by->axpy(n, -d, l->v + (m + j) * n, x);
                 l->r[j * l->block + i] += d;
             }
-        length = tni_lanczos_length(l, x);
+        double length = tni_lanczos_length(l, x);
         if (found == next || length <= TNI_EPS * l->norm) continue;
         l->r[found * l->block + i] = length;
         l->host.by->scale(n, 1 / length, x);
@@ -128,9 +123,9 @@ static void tni_lanczos_succeed(tni_lanczos_job *l)
         memcpy(l->v + (m + found++) * n, x, sizeof *x * (size_t)n);
     }
     for (; found < next; found++) tni_lanczos_draw(l, m + found);
-    for (j = 0; j < next; j++) {
+    for (int64_t j = 0; j < next; j++) {
         memset(l->h + (m + j) * l->room, 0, sizeof *l->h * (size_t)l->used);
-        for (i = 0; i < w; i++) l->h[(m + j) * l->room + l->used + i] = l->r[j * l->block + i];
+        for (int64_t i = 0; i < w; i++) l->h[(m + j) * l->room + l->used + i] = l->r[j * l->block + i];
     }
     l->last = w;
     l->used = m;
@@ -146,14 +141,14 @@ static double tni_lanczos_key(const tni_lanczos_job *l, int64_t i)
 /* theta and s of H, in the wanted order */
 static tn_status tni_lanczos_ritz(tni_lanczos_job *l)
 {
-    int64_t   m = l->used, i;
+    int64_t   m = l->used;
     tn_status s;
-    for (i = 0; i < m; i++) memcpy(l->copy + i * m, l->h + i * l->room, sizeof *l->h * (size_t)m);
+    for (int64_t i = 0; i < m; i++) memcpy(l->copy + i * m, l->h + i * l->room, sizeof *l->h * (size_t)m);
     if ((s = tni_eigh(&l->host, m, l->copy, l->theta, l->s, l->rest)) != TN_OK) return s;
     if (l->end != TN_LANCZOS_SMALLEST)
         tni_sort_rows(m, l->theta, l->end == TN_LANCZOS_LARGEST ? tni_before_descending : tni_before_magnitude, m, l->s,
                       NULL);
-    for (i = 0; i < m; i++) l->norm = tni_max_f64(l->norm, fabs(l->theta[i]));
+    for (int64_t i = 0; i < m; i++) l->norm = tni_max_f64(l->norm, fabs(l->theta[i]));
     return TN_OK;
 }
 
@@ -165,9 +160,8 @@ static double tni_lanczos_coupling(const tni_lanczos_job *l, int64_t i, int64_t 
 
 static double tni_lanczos_residual(const tni_lanczos_job *l, int64_t i)
 {
-    double  sum = 0;
-    int64_t j;
-    for (j = 0; j < l->next; j++) {
+    double sum = 0;
+    for (int64_t j = 0; j < l->next; j++) {
         double x = tni_lanczos_coupling(l, i, j);
         sum += x * x;
     }
@@ -177,26 +171,26 @@ static double tni_lanczos_residual(const tni_lanczos_job *l, int64_t i)
 /* Replaces the first `keep` rows of V by the first Ritz vectors, in place, a strip of columns at a time. */
 static void tni_lanczos_rotate(tni_lanczos_job *l, int64_t keep)
 {
-    int64_t at, i, n = l->n;
-    for (at = 0; at < n; at += TNI_LANCZOS_STRIP) {
+    int64_t n = l->n;
+    for (int64_t at = 0; at < n; at += TNI_LANCZOS_STRIP) {
         int64_t w = tni_min(TNI_LANCZOS_STRIP, n - at);
         l->host.by->gemm(&l->host, keep, w, l->used, 1, tni_rows(l->s, l->used), tni_rows(l->v + at, n), 0,
                          tni_rows(l->strip, w));
-        for (i = 0; i < keep; i++) memcpy(l->v + i * n + at, l->strip + i * w, sizeof *l->v * (size_t)w);
+        for (int64_t i = 0; i < keep; i++) memcpy(l->v + i * n + at, l->strip + i * w, sizeof *l->v * (size_t)w);
     }
 }
 
 /* Restarts from the best Ritz vectors; `anew`: with a random block instead of Q. */
 static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
 {
-    int64_t i, j, m = l->used, next = anew ? tni_min(l->block, l->n - keep) : l->next;
+    int64_t m = l->used, next = anew ? tni_min(l->block, l->n - keep) : l->next;
     tni_lanczos_rotate(l, keep);
-    for (i = 0; i < keep; i++) {
+    for (int64_t i = 0; i < keep; i++) {
         memset(l->h + i * l->room, 0, sizeof *l->h * (size_t)keep);
         l->h[i * l->room + i] = l->theta[i];
     }
-    for (j = 0; j < next; j++)
-        for (i = 0; i < keep; i++) l->h[(keep + j) * l->room + i] = anew ? 0 : tni_lanczos_coupling(l, i, j);
+    for (int64_t j = 0; j < next; j++)
+        for (int64_t i = 0; i < keep; i++) l->h[(keep + j) * l->room + i] = anew ? 0 : tni_lanczos_coupling(l, i, j);
     if (!anew) memmove(l->v + keep * l->n, l->v + m * l->n, sizeof *l->v * (size_t)(next * l->n));
     l->used = keep;
     if (anew) tni_lanczos_draw_block(l);
@@ -205,9 +199,10 @@ static void tni_lanczos_restart(tni_lanczos_job *l, int64_t keep, bool anew)
 /* Are the wanted pairs found, and can no better one be missing? Restarts if not. */
 static bool tni_lanczos_finished(tni_lanczos_job *l)
 {
-    double  slack = l->tol * l->norm, worst, next;
-    int64_t i, k = l->top;
-    for (worst = 0, i = 0; i < k; i++) worst = tni_max_f64(worst, tni_lanczos_residual(l, i));
+    double  slack = l->tol * l->norm;
+    int64_t k = l->top;
+    double  worst = 0;
+    for (int64_t i = 0; i < k; i++) worst = tni_max_f64(worst, tni_lanczos_residual(l, i));
     l->residual = l->norm > 0 ? worst / l->norm : 0;
     if (l->next == 0 || k == 0) return true;                 /* V is the whole space */
     if (worst <= slack && (!l->anew || tni_lanczos_key(l, k - 1) > l->before + 10 * slack)) {
@@ -216,7 +211,7 @@ static bool tni_lanczos_finished(tni_lanczos_job *l)
         tni_lanczos_restart(l, k, true);
         return false;
     }
-    next = tni_lanczos_residual(l, k);
+    double next = tni_lanczos_residual(l, k);
     if (worst <= slack && (next <= slack || tni_lanczos_key(l, k) + next <= tni_lanczos_key(l, k - 1) + slack)) return true;
     tni_lanczos_restart(l, tni_min(k + (l->used - k) / 2, l->room - l->next), false);
     return false;
@@ -225,8 +220,8 @@ static bool tni_lanczos_finished(tni_lanczos_job *l)
 /* If V is full, its best vectors are found: it is done, or restarts. */
 static tn_status tni_lanczos_settle(tni_lanczos_job *l)
 {
-    tn_status s;
     while (!l->done && !(l->next > 0 && l->used + l->next <= l->room)) {
+        tn_status s;
         if (l->skew > 1e-3 * l->norm) return TN_ERR_ARG;
         if ((s = tni_lanczos_ritz(l)) != TN_OK) return s;
         l->done = tni_lanczos_finished(l);

@@ -34,15 +34,14 @@ static tn_status tni_lapack_svd(int64_t m, int64_t n, tni_mat a, tni_mat u, doub
     double   *ac = work, *uc = ac + m * n, *vc = uc + m * n, *rest = vc + n * n;
     const int im = (int)m, in = (int)n, lwork = (int)tni_lapack_svd_work(m, n);
     int       info = 0;
-    int64_t   i, j;
     if (!(tni_largest(m, n, a) < HUGE_VAL)) return TN_ERR_NONFINITE;
-    for (j = 0; j < n; j++)
-        for (i = 0; i < m; i++) ac[j * m + i] = a.p[i * a.row + j * a.col];
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < m; i++) ac[j * m + i] = a.p[i * a.row + j * a.col];
     dgesdd_("S", &im, &in, ac, &im, s, uc, &im, vc, &in, rest, &lwork, (int *)(void *)(rest + lwork), &info, 1);
     if (info != 0) return TN_ERR_CONVERGENCE;
-    for (j = 0; j < n; j++) {
-        for (i = 0; i < m; i++) u.p[i * u.row + j * u.col] = uc[j * m + i];
-        for (i = 0; i < n; i++) vt.p[i * vt.row + j * vt.col] = vc[j * n + i];
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t i = 0; i < m; i++) u.p[i * u.row + j * u.col] = uc[j * m + i];
+        for (int64_t i = 0; i < n; i++) vt.p[i * vt.row + j * vt.col] = vc[j * n + i];
     }
     return TN_OK;
 }
@@ -51,11 +50,11 @@ static tn_status tni_lapack_svd(int64_t m, int64_t n, tni_mat a, tni_mat u, doub
 /* Makes rows i and j of y orthogonal, if they are not; squares holds |y_i|^2. */
 static bool tni_jacobi_pair(const tni_host *h, int64_t n, double *y, double *left, double *squares, int64_t i, int64_t j)
 {
-    double *yi = y + i * n, *yj = y + j * n, product = h->by->dot(n, yi, yj), zeta, t, c;
+    double *yi = y + i * n, *yj = y + j * n, product = h->by->dot(n, yi, yj);
     if (fabs(product) <= TNI_EPS * sqrt((double)n) * sqrt(squares[i]) * sqrt(squares[j])) return false;
-    zeta = (squares[j] - squares[i]) / (2 * product);
-    t = copysign(1, zeta) / (fabs(zeta) + sqrt(1 + zeta * zeta));
-    c = 1 / sqrt(1 + t * t);
+    double zeta = (squares[j] - squares[i]) / (2 * product);
+    double t = copysign(1, zeta) / (fabs(zeta) + sqrt(1 + zeta * zeta));
+    double c = 1 / sqrt(1 + t * t);
     h->by->rotate(n, c, c * t, yi, yj);
     h->by->rotate(n, c, c * t, left + i * n, left + j * n);
     squares[i] = h->by->dot(n, yi, yi);
@@ -72,14 +71,12 @@ static double tni_jacobi_noise(int64_t n, const double *squares)
 /* Rows from `first` on. */
 static tn_status tni_jacobi(const tni_host *h, int64_t first, int64_t n, double *y, double *left, double *squares)
 {
-    int64_t i, j, turned = 1;
-    int     sweep;
-    for (sweep = 0; sweep < TNI_JACOBI_SWEEPS && turned > 0; sweep++) {
-        double noise;
+    int64_t i, turned = 1;
+    for (int sweep = 0; sweep < TNI_JACOBI_SWEEPS && turned > 0; sweep++) {
         for (i = 0; i < n; i++) squares[i] = h->by->dot(n, y + i * n, y + i * n);
-        noise = tni_jacobi_noise(n, squares);
+        double noise = tni_jacobi_noise(n, squares);
         for (turned = 0, i = first; i < n; i++)
-            for (j = i + 1; j < n && squares[i] > noise; j++)
+            for (int64_t j = i + 1; j < n && squares[i] > noise; j++)
                 if (squares[j] > noise) turned += tni_jacobi_pair(h, n, y, left, squares, i, j);
     }
     return turned > 0 ? TN_ERR_CONVERGENCE : TN_OK;
@@ -95,9 +92,8 @@ enum { TNI_CORRECTIONS = 5 };
 static void tni_upper_product(const tni_host *h, int64_t n, int64_t m, tni_mat a, tni_mat b, double *c)
 {
     const int64_t height = 4 * TNI_BLOCK;
-    int64_t i;
     memset(c, 0, (size_t)(n * n) * sizeof *c);
-    for (i = 0; i < n; i += height)
+    for (int64_t i = 0; i < n; i += height)
         h->by->gemm(h, tni_min(height, n - i), n - i, m, 1, tni_from(a, i, 0), tni_turned(tni_from(b, i, 0)), 0,
                     tni_rows(c + i * n + i, n));
 }
@@ -105,13 +101,13 @@ static void tni_upper_product(const tni_host *h, int64_t n, int64_t m, tni_mat a
 /* K instead of the upper triangle of G, and the sum of its squares. *first: the first row of a pair that is left, or n. */
 static double tni_correction(int64_t n, double *g, double *squares, int64_t *first)
 {
-    double  noise, sum = 0;
-    int64_t i, j;
+    double  sum = 0;
+    int64_t i;
     for (i = 0; i < n; i++) squares[i] = g[i * n + i];
-    noise = tni_jacobi_noise(n, squares);
+    double noise = tni_jacobi_noise(n, squares);
     for (*first = n, i = 0; i < n; i++) {
         g[i * n + i] = 0;
-        for (j = i + 1; j < n; j++) {
+        for (int64_t j = i + 1; j < n; j++) {
             double x = g[i * n + j], k = 0;
             if (squares[i] > noise && squares[j] > noise
                 && fabs(x) > TNI_EPS * sqrt((double)n) * sqrt(squares[i]) * sqrt(squares[j])) {
@@ -142,11 +138,9 @@ static tn_status tni_svd_orthogonal(const tni_host *h, int64_t n, double *y, dou
                                     double *scratch, bool *rotated)
 {
     int64_t first;
-    int     pass;
-    double  sum;
-    for (pass = 0; pass < TNI_CORRECTIONS; pass++) {
+    for (int pass = 0; pass < TNI_CORRECTIONS; pass++) {
         tni_upper_product(h, n, n, tni_rows(y, n), tni_rows(y, n), g);
-        sum = tni_correction(n, g, squares, &first);
+        double sum = tni_correction(n, g, squares, &first);
         if (sum == 0 && first == n) return TN_OK;
         if (sum > 1e-11) break;                              /* the terms that are left out would count */
         if (sum > 0) {
@@ -166,11 +160,11 @@ static tn_status tni_svd_orthogonal(const tni_host *h, int64_t n, double *y, dou
 /* Scales the rows of y to unit length, with their lengths in s, in descending order; returns the number of nonzero rows. */
 static int64_t tni_svd_lengths(const tni_host *h, int64_t n, double *y, double *left, double *s)
 {
-    int64_t i, rank = 0;
-    for (i = 0; i < n; i++) s[i] = sqrt(h->by->dot(n, y + i * n, y + i * n));
+    int64_t rank = 0;
+    for (int64_t i = 0; i < n; i++) s[i] = sqrt(h->by->dot(n, y + i * n, y + i * n));
     tni_sort_rows(n, s, tni_before_descending, n, y, left);
     for (rank = 0; rank < n && s[rank] > TNI_EPS * s[0]; rank++) h->by->scale(n, 1 / s[rank], y + rank * n);
-    for (i = rank; i < n; i++) s[i] = 0;
+    for (int64_t i = rank; i < n; i++) s[i] = 0;
     memset(y + rank * n, 0, (size_t)((n - rank) * n) * sizeof *y);
     return rank;
 }
@@ -190,9 +184,8 @@ static void tni_svd_polish(const tni_host *h, int64_t n, double *left, double *p
 static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt,
                               double *work)
 {
-    double   *q = work, *r = q + m * n, *left = r + n * n, *y = left + n * n, *rest = y + n * n, scale;
+    double   *q = work, *r = q + m * n, *left = r + n * n, *y = left + n * n, *rest = y + n * n;
     tni_mat   rm = tni_rows(r, n), lm = tni_rows(left, n), ym = tni_rows(y, n);
-    int64_t   i, j, rank;
     bool      rotated = false;
     tn_status status;
 #ifdef TN_USE_BLAS
@@ -201,38 +194,37 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     if (n == 0) return TN_OK;
     if (m == n) {                                            /* Q = I */
         if (!(tni_largest(n, n, a) < HUGE_VAL)) return TN_ERR_NONFINITE;
-        for (i = 0; i < n; i++) for (j = 0; j < n; j++) r[i * n + j] = a.p[i * a.row + j * a.col];
+        for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < n; j++) r[i * n + j] = a.p[i * a.row + j * a.col];
     } else if ((status = tni_qr(h, m, n, a, tni_rows(q, n), rm, rest)) != TN_OK) return status;
-    scale = tni_unit_scale(tni_largest(n, n, rm));
+    double scale = tni_unit_scale(tni_largest(n, n, rm));
     h->by->scale(n * n, scale, r);
     tni_upper_product(h, n, n, rm, rm, y);
     if ((status = tni_eigh(h, n, y, s, left, rest)) != TN_OK) return status;
-    for (i = 0; i < n / 2; i++) tni_swap(n, left + i * n, left + (n - 1 - i) * n);      /* the largest first */
+    for (int64_t i = 0; i < n / 2; i++) tni_swap(n, left + i * n, left + (n - 1 - i) * n); /* the largest first */
     h->by->gemm(h, n, n, n, 1, lm, rm, 0, ym);
     if ((status = tni_svd_orthogonal(h, n, y, left, s, r, rest, &rotated)) != TN_OK) return status;
-    rank = tni_svd_lengths(h, n, y, left, s);
+    int64_t rank = tni_svd_lengths(h, n, y, left, s);
     h->by->scale(n, 1 / scale, s);
     if (rotated) tni_svd_polish(h, n, left, r, rest);
     else memcpy(rest, left, (size_t)(n * n) * sizeof *left);
-    if (m == n) for (i = 0; i < n; i++) for (j = 0; j < n; j++) u.p[i * u.row + j * u.col] = rest[j * n + i];
+    if (m == n) for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < n; j++) u.p[i * u.row + j * u.col] = rest[j * n + i];
     else h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
     if (rank < n) {                                          /* the missing right vectors: any that complete the basis */
         if ((status = tni_qr(h, n, n, tni_turned(ym), tni_turned(lm), rm, rest)) != TN_OK) return status;
         memcpy(y + rank * n, left + rank * n, (size_t)((n - rank) * n) * sizeof *y);
     }
-    for (i = 0; i < n; i++)
-        for (j = 0; j < n; j++) vt.p[i * vt.row + j * vt.col] = y[i * n + j];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) vt.p[i * vt.row + j * vt.col] = y[i * n + j];
     return TN_OK;
 }
 
 /* The sign rule: the largest component of each column of u becomes positive. */
 TNI_FN void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt)
 {
-    int64_t i, j;
-    for (i = 0; i < k; i++) {
+    for (int64_t i = 0; i < k; i++) {
         if (!tni_points_down(m, u.p + i * u.col, u.row)) continue;
-        for (j = 0; j < m; j++) u.p[j * u.row + i * u.col] = -u.p[j * u.row + i * u.col];
-        for (j = 0; j < n; j++) vt.p[i * vt.row + j * vt.col] = -vt.p[i * vt.row + j * vt.col];
+        for (int64_t j = 0; j < m; j++) u.p[j * u.row + i * u.col] = -u.p[j * u.row + i * u.col];
+        for (int64_t j = 0; j < n; j++) vt.p[i * vt.row + j * vt.col] = -vt.p[i * vt.row + j * vt.col];
     }
 }
 
@@ -274,14 +266,12 @@ TNI_FN tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, do
 {
     const tni_host *h = f->host;
     const int64_t   m = f->m, n = f->n, k = f->k;
-    double   *lefts, *w, *rest;
     tn_status status;
     f->product = work;
     tni_lanczos_lay(&f->lanczos, work + f->width * m);
     if ((status = tni_lanczos(&f->lanczos)) != TN_OK) return status;
-    lefts = work + f->width * m + tni_lanczos_work(&f->lanczos);
-    w = lefts + m * k;
-    rest = w + k * k;
+    double *lefts = work + f->width * m + tni_lanczos_work(&f->lanczos);
+    double *w = lefts + m * k, *rest = w + k * k;
     h->by->gemm(h, m, k, n, 1, f->a, tni_turned(tni_rows(f->lanczos.v, n)), 0, tni_rows(lefts, k));
     if ((status = tni_svd(h, m, k, tni_rows(lefts, k), u, s, tni_rows(w, k), rest)) != TN_OK) return status;
     h->by->gemm(h, k, n, k, 1, tni_rows(w, k), tni_rows(f->lanczos.v, n), 0, vt);
@@ -294,11 +284,11 @@ TNI_FN tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, do
     const int64_t   m = f->m, n = f->n, k = f->k, width = f->width;
     double   *basis = work, *q = basis + k * m, *b = q + k * m, *r = b + k * n, *ub = r + k * k, *x = ub + k * k;
     double   *rest = x + width * (n + m);
-    int64_t   have, w;
+    int64_t   w;
     tn_status status;
     f->product = x + width * n;
     tni_random_signed(f->seed, 0, 0, width * n, x);
-    for (have = 0; have < k; have += w) {                    /* blocks as rows; each is made orthonormal for the next one */
+    for (int64_t have = 0; have < k; have += w) {            /* blocks as rows; each is made orthonormal for the next one */
         w = tni_min(width, k - have);
         h->by->gemm(h, w, m, n, 1, tni_rows(x, n), tni_turned(f->a), 0, tni_rows(basis + have * m, m));
         status = tni_qr(h, m, w, tni_turned(tni_rows(basis + have * m, m)), tni_turned(tni_rows(basis + have * m, m)),
@@ -318,10 +308,10 @@ TNI_FN tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, do
 TNI_FN double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t top, tni_mat a, tni_mat u, const double *s,
                                tni_mat vt, double *rest, double *largest)
 {
-    int64_t i, j;
+    int64_t i;
     h->by->gemm(h, top, n, m, 1, tni_turned(u), a, 0, tni_rows(rest, n));
     for (*largest = 0, i = 0; i < top; i++) {
-        for (j = 0; j < n; j++) rest[i * n + j] -= s[i] * vt.p[i * vt.row + j * vt.col];
+        for (int64_t j = 0; j < n; j++) rest[i * n + j] -= s[i] * vt.p[i * vt.row + j * vt.col];
         *largest = tni_max_f64(*largest, tni_frobenius(n, rest + i * n));
     }
     return tni_frobenius(top * n, rest);

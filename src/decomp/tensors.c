@@ -44,17 +44,16 @@ TNI_FN bool tni_decomp_out(tn_ctx *ctx, const char *op, void *out, size_t bytes)
    of two, so that nothing leaves the range of a double before it is scaled back. */
 TNI_FN tn_status tni_read_scaled(tn_ctx *ctx, const char *op, const char *what, const tn_tensor *a, double *p, double *scale)
 {
-    int64_t   i, n = tn_tensor_count(a);
-    double    largest;
+    int64_t   n = tn_tensor_count(a);
     tn_status s = tn_read(a, TN_F64, p, n);
     if (s != TN_OK) return s;
-    largest = tni_largest_of(n, p);
+    double largest = tni_largest_of(n, p);
     if (!(largest < HUGE_VAL))
         return tni_fail(ctx, TN_ERR_NONFINITE, "%s: %s, %s, has NaN or infinity, expected finite numbers", op, what,
                         TNI_SHAPE(a));
     if (!scale) return TN_OK;
     *scale = tni_unit_scale(largest);
-    for (i = 0; i < n; i++) p[i] *= *scale;
+    for (int64_t i = 0; i < n; i++) p[i] *= *scale;
     return TN_OK;
 }
 
@@ -67,12 +66,10 @@ TNI_FN tni_host tni_decomp_host(tn_ctx *ctx, int64_t extent, double *work)
 static tn_status tni_write_as(tn_ctx *ctx, const char *op, tn_dtype dtype, tn_tensor **out, int rank, const int64_t *shape,
                               const double *p)
 {
-    double  largest;
-    int64_t n;
     *out = tn_tensor_create(ctx, dtype, rank, shape);
     if (!*out) return TN_ERR_MEMORY;
-    n = tn_tensor_count(*out);
-    largest = op ? tni_largest_of(n, p) : 0;
+    int64_t n = tn_tensor_count(*out);
+    double  largest = op ? tni_largest_of(n, p) : 0;
     if (largest < ((*out)->dtype == TN_F32 ? 3.4028235677973366e38 : HUGE_VAL)) return tn_write(*out, TN_F64, p, n);
     return tni_fail(ctx, TN_ERR_NONFINITE, "%s: a result is %g, beyond the range of %s", op, largest,
                     tn_dtype_name((*out)->dtype));
@@ -120,11 +117,11 @@ TNI_FN tn_status tni_truncation_check(tn_ctx *ctx, const char *op, const tn_trun
 /* The sums are of squares relative to the largest value, from the smallest on. */
 int64_t tn_truncation_count(const tn_truncation *rule, int64_t n, const double *values, double *dropped)
 {
-    double  scale, all = 0, tail = 0, x;
-    int64_t keep, i;
+    double  all = 0, tail = 0, x;
+    int64_t i;
     if (!values || n < 0) n = 0;
-    scale = n > 0 ? tni_unit_scale(fabs(values[0])) : 1;
-    keep = n;
+    double  scale = n > 0 ? tni_unit_scale(fabs(values[0])) : 1;
+    int64_t keep = n;
     if (rule && rule->rank > 0) keep = tni_min(keep, rule->rank);
     if (rule)
         while (keep > 0 && ((rule->absolute > 0 && fabs(values[keep - 1]) <= rule->absolute)
@@ -155,19 +152,20 @@ static tn_status tni_decomp_noise(tn_ctx *ctx, const char *op, const tn_tensor *
 static void tni_clusters(int64_t n, int64_t kept, const double *values, double error, bool floor, double *cluster,
                          double *angle, int64_t *order, int64_t *spare)
 {
-    int64_t begin, end, first, i;
+    int64_t end;
     tni_sort_index(n, values, order, spare);
-    for (begin = 0; begin < n; begin = end) {
-        bool   cut = false;
-        double gap = begin > 0 ? values[order[begin]] - values[order[begin - 1]] : floor ? values[order[0]] : HUGE_VAL;
-        for (first = n, end = begin; end < n; end++) {
+    for (int64_t begin = 0; begin < n; begin = end) {
+        bool    cut = false;
+        double  gap = begin > 0 ? values[order[begin]] - values[order[begin - 1]] : floor ? values[order[0]] : HUGE_VAL;
+        int64_t first = n;
+        for (end = begin; end < n; end++) {
             double step = end > begin ? values[order[end]] - values[order[end - 1]] : 0;
             if (step > TNI_CLUSTER_PER_ANGLE * error) break;
             first = tni_min(first, order[end]);
             if (order[end] >= kept) cut = true;
         }
         if (end < n && values[order[end]] - values[order[end - 1]] < gap) gap = values[order[end]] - values[order[end - 1]];
-        for (i = begin; i < end; i++) {
+        for (int64_t i = begin; i < end; i++) {
             if (order[i] >= kept) continue;
             cluster[order[i]] = (double)first;
             angle[order[i]] = cut || gap <= error ? 1 : error / gap;
@@ -178,8 +176,7 @@ static void tni_clusters(int64_t n, int64_t kept, const double *values, double e
 /* Rounds numbers to the context's dtype. */
 TNI_FN void tni_decomp_round(tn_ctx *ctx, int64_t n, double *p)
 {
-    int64_t i;
-    for (i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
+    for (int64_t i = 0; ctx->desc.dtype == TN_F32 && i < n; i++) p[i] = (double)(float)p[i];
 }
 
 /* Writes numbers [n] or [n,m] without the scale of tni_read_scaled, and leaves them as they are stored, scaled. */
@@ -187,12 +184,11 @@ TNI_FN tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **ou
                                      double scale)
 {
     const int64_t count = rank == 2 ? n * m : n;
-    int64_t   i;
     tn_status s;
-    for (i = 0; i < count; i++) p[i] /= scale;
+    for (int64_t i = 0; i < count; i++) p[i] /= scale;
     if ((s = tni_decomp_write(ctx, op, out, rank, n, m, p)) != TN_OK) return s;
     tni_decomp_round(ctx, count, p);
-    for (i = 0; i < count; i++) p[i] *= scale;
+    for (int64_t i = 0; i < count; i++) p[i] *= scale;
     return TN_OK;
 }
 
@@ -201,14 +197,12 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
                                const double *right, double *scratch)
 {
     const double scale = tni_unit_scale(tni_largest(m, n, tni_rows(a, n)));
-    double  size, rest;
-    int64_t i, j;
     h->by->scale(m * n, scale, a);
-    size = tni_frobenius(m * n, a);
-    for (i = 0; i < k; i++)
-        for (j = 0; j < n; j++) scratch[i * n + j] = (d ? d[i] * scale : scale) * right[i * n + j];
+    double size = tni_frobenius(m * n, a);
+    for (int64_t i = 0; i < k; i++)
+        for (int64_t j = 0; j < n; j++) scratch[i * n + j] = (d ? d[i] * scale : scale) * right[i * n + j];
     h->by->gemm(h, m, n, k, -1, left, tni_rows(scratch, n), 1, tni_rows(a, n));
-    rest = tni_frobenius(m * n, a);
+    double rest = tni_frobenius(m * n, a);
     return size > 0 ? rest / size : rest;
 }
 
@@ -216,11 +210,10 @@ static double tni_decomp_error(const tni_host *h, int64_t m, int64_t n, int64_t 
 TNI_FN void tni_symmetrise(int64_t n, double *a)
 {
     const int64_t side = 16;
-    int64_t bi, bj, i, j;
-    for (bi = 0; bi < n; bi += side)
-        for (bj = bi; bj < n; bj += side)
-            for (i = bi; i < tni_min(bi + side, n); i++)
-                for (j = tni_max(bj, i + 1); j < tni_min(bj + side, n); j++)
+    for (int64_t bi = 0; bi < n; bi += side)
+        for (int64_t bj = bi; bj < n; bj += side)
+            for (int64_t i = bi; i < tni_min(bi + side, n); i++)
+                for (int64_t j = tni_max(bj, i + 1); j < tni_min(bj + side, n); j++)
                     a[i * n + j] = a[j * n + i] = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
 }
 
@@ -231,13 +224,12 @@ TNI_FN tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *wh
 {
     const double  eps = tni_max_f64(TNI_EPS, tni_dtype_eps(a->dtype)), limit = fmin(1024 * eps, sqrt(eps));
     const int64_t n = a->shape[a->rank - 1], count = n > 0 ? tn_tensor_count(a) / (n * n) : 0;
-    int64_t b, i, j;
-    for (b = 0; b < count; b++) {
+    for (int64_t b = 0; b < count; b++) {
         double *matrix = p + b * n * n, largest = tni_largest(n, n, tni_rows(matrix, n)), worst = 0;
         int64_t row = 0, col = 0;
         char    at[24] = "";
-        for (i = 0; i < n; i++)
-            for (j = 0; j < i; j++) {
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < i; j++) {
                 double x = matrix[i * n + j] / largest - matrix[j * n + i] / largest;
                 if (fabs(x) > worst) { worst = fabs(x); row = i; col = j; }
             }
@@ -294,7 +286,7 @@ static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor 
     const int64_t n = j->n, count = j->count, batch = a->rank == 3 ? count : -1;
     const tn_eigh_desc *desc = j->desc;
     const int64_t rank = desc->truncation.rank;
-    int64_t  *order = (int64_t *)(void *)scratch, *spare = order + n, keep = 0, k = 0, b, i;
+    int64_t  *order = (int64_t *)(void *)scratch, *spare = order + n, keep = 0, k = 0;
     double   *cluster = scratch + 2 * n, *angle = cluster + n * count, noise;
     tn_status s = tni_decomp_noise(ctx, "eigh", a, desc->noise, &noise);
     if (s != TN_OK) return s;
@@ -302,18 +294,18 @@ static tn_status tni_eigh_out(tn_ctx *ctx, tn_eigh_result *out, const tn_tensor 
         keep = rank > 0 ? tni_min(rank, n) : n;
         k = desc->top ? tni_min(desc->top, keep) : keep;
     }
-    for (b = 0; b < count; b++) {
+    for (int64_t b = 0; b < count; b++) {
         memcpy(scratch, j->values + b * n, (size_t)n * sizeof *scratch);
         tni_sort_rows(n, scratch, tni_before_magnitude, 0, NULL, NULL);
         keep = tni_max(keep, tn_truncation_count(&desc->truncation, n, scratch, NULL));
     }
-    for (b = 0; b < count; b++) {
+    for (int64_t b = 0; b < count; b++) {
         double *vectors = j->vectors ? j->vectors + b * n * n : NULL;
         k = tni_eigh_keep(desc, n, j->values + b * n, vectors, keep);
         tni_clusters(n, k, j->values + b * n, 2 * noise * tni_frobenius(n, j->values + b * n), false, cluster + b * k,
                      angle + b * k, order, spare);
         memmove(j->values + b * k, j->values + b * n, (size_t)k * sizeof *scratch);
-        for (i = 0; vectors && i < k; i++)
+        for (int64_t i = 0; vectors && i < k; i++)
             memmove(j->vectors + (b * k + i) * n, vectors + i * n, (size_t)n * sizeof *scratch);
     }
     s = tni_decomp_put(ctx, "eigh", &out->values, TN_REAL, batch, 1, k, 0, j->values);
@@ -330,8 +322,7 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
     double   *again = j->matrix + all, *scratch = j->work, *vectors = j->vectors;
     tn_status s = tni_read_scaled(ctx, "eigh", "a", a, j->matrix, NULL);
     tni_pool  many = *tni_ctx_pool(ctx);
-    tni_host  h;
-    int64_t   b, k;
+    int64_t   b;
     for (b = 0; b < j->count && s == TN_OK && j->desc->symmetrise; b++) tni_symmetrise(n, j->matrix + b * n * n);
     if (s == TN_OK && !j->desc->symmetrise)
         s = tni_symmetric_parts(ctx, "eigh", "a", " (desc.symmetrise takes the symmetric part)", a, j->matrix);
@@ -344,10 +335,10 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
         if (j->status[b] != TN_OK)
             return tni_fail(ctx, j->status[b], "eigh: the iteration did not converge for a, %s", TNI_SHAPE(a));
     if ((s = tni_eigh_out(ctx, out, a, j, scratch)) != TN_OK || !j->vectors || !j->desc->measure) return s;
-    k = j->count ? tn_tensor_count(out->values) / j->count : 0;
+    int64_t k = j->count ? tn_tensor_count(out->values) / j->count : 0;
     tni_decomp_round(ctx, k * j->count, j->values);
     tni_decomp_round(ctx, k * j->count * n, vectors);
-    h = tni_decomp_host(ctx, n, scratch);
+    tni_host h = tni_decomp_host(ctx, n, scratch);
     for (out->error = 0, b = 0; b < j->count; b++, vectors += k * n)
         out->error = tni_max_f64(out->error, tni_decomp_error(&h, n, n, k, again + b * n * n,
                                  tni_turned(tni_rows(vectors, n)), j->values + b * k, vectors, j->matrix));
@@ -363,7 +354,7 @@ static tn_status tni_rank_tol(tn_ctx *ctx, const char *op, const tn_tensor *a, d
 
 TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *room)
 {
-    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n), i, j;
+    int64_t   m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
     double   *matrix = room, *q = matrix + m * n, *r = q + m * k, *list = r + k * n, *work = list + 2 * n, tol, scale;
     int64_t  *order = (int64_t *)(void *)(list + n);
     tni_host  h = tni_decomp_host(ctx, tni_max(m, n), work + tni_pivoted_work(m, n));
@@ -375,13 +366,13 @@ TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *
     if (s != TN_OK || (s = tni_decomp_write(ctx, "qr", &out->q, 2, m, k, q)) != TN_OK) return s;
     if ((s = tni_decomp_unscaled(ctx, "qr", &out->r, 2, k, n, r, scale)) != TN_OK) return s;
     if (desc->pivot) {
-        for (j = 0; j < n; j++) list[j] = (double)order[j];
+        for (int64_t j = 0; j < n; j++) list[j] = (double)order[j];
         if ((s = tni_decomp_put(ctx, "qr", &out->order, TN_I32, -1, 1, n, 0, list)) != TN_OK) return s;
     }
     if (!desc->measure) return TN_OK;
     tni_decomp_round(ctx, m * k, q);
-    for (i = 0; i < k && desc->pivot; i++) {                 /* columns back to where they were */
-        for (j = 0; j < n; j++) list[order[j]] = r[i * n + j];
+    for (int64_t i = 0; i < k && desc->pivot; i++) {         /* columns back to where they were */
+        for (int64_t j = 0; j < n; j++) list[order[j]] = r[i * n + j];
         memcpy(r + i * n, list, (size_t)n * sizeof *list);
     }
     out->error = tni_decomp_error(&h, m, n, k, matrix, tni_rows(q, k), NULL, r, work);
@@ -397,21 +388,20 @@ TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_te
     double   *turned = x + count * n, *work = turned + count * tni_max(n, 1), tol, scale, right_scale;
     tni_host  h = tni_decomp_host(ctx, tni_max(rows, tni_max(n, count)), work + tni_lstsq_work(rows, n));
     tn_status s = tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
-    int64_t   i, j, exponent;
     if (s != TN_OK || (s = tni_read_scaled(ctx, "lstsq", "a", a, matrix, &scale)) != TN_OK) return s;
     if ((s = tni_read_scaled(ctx, "lstsq", "b", b, right, &right_scale)) != TN_OK) return s;
     memset(matrix + m * n, 0, (size_t)((rows - m) * n) * sizeof *matrix);
-    for (i = 0; i < rows - m; i++) matrix[(m + i) * n + i] = sqrt(desc->ridge) * scale;
+    for (int64_t i = 0; i < rows - m; i++) matrix[(m + i) * n + i] = sqrt(desc->ridge) * scale;
     memset(c, 0, (size_t)(count * rows) * sizeof *c);
-    for (i = 0; i < m; i++) for (j = 0; j < count; j++) c[j * rows + i] = right[i * count + j];
+    for (int64_t i = 0; i < m; i++) for (int64_t j = 0; j < count; j++) c[j * rows + i] = right[i * count + j];
     s = tni_lstsq(&h, rows, n, count, tni_rows(matrix, n), c, x, tol, &out->rank, work);
     if (s != TN_OK) return tni_fail(ctx, s, "lstsq: a is %s", TNI_SHAPE(a));
-    exponent = tni_exponent(scale) - tni_exponent(right_scale);
-    for (i = 0; i < n; i++) for (j = 0; j < count; j++) turned[i * count + j] = tni_ldexp(x[j * n + i], exponent);
+    int64_t exponent = tni_exponent(scale) - tni_exponent(right_scale);
+    for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < count; j++) turned[i * count + j] = tni_ldexp(x[j * n + i], exponent);
     if ((s = tni_decomp_write(ctx, "lstsq", &out->x, b->rank, n, count, turned)) != TN_OK) return s;
     h.by->gemm(&h, count, m, n, -1, tni_rows(x, n), tni_turned(tni_rows(matrix, n)), 0, tni_rows(c, m));
-    for (j = 0; j < count; j++) {
-        for (i = 0; i < m; i++) c[j * m + i] += right[i * count + j];
+    for (int64_t j = 0; j < count; j++) {
+        for (int64_t i = 0; i < m; i++) c[j * m + i] += right[i * count + j];
         x[j] = tni_frobenius(m, c + j * m);
     }
     return tni_decomp_unscaled(ctx, "lstsq", &out->residual, 1, count, 0, x, right_scale);
@@ -425,11 +415,11 @@ static tn_status tni_svd_out(tn_ctx *ctx, const tni_host *h, tn_svd_result *out,
 {
     const int64_t m = a->shape[0], n = a->shape[1];
     tn_truncation rule = desc->truncation;
-    int64_t  *order = (int64_t *)(void *)spare, top;
+    int64_t  *order = (int64_t *)(void *)spare;
     double   *cluster = spare + 2 * k, *angle = spare + 3 * k;
     tn_status s;
     rule.absolute *= scale;
-    top = tn_truncation_count(&rule, k, values, NULL);
+    int64_t top = tn_truncation_count(&rule, k, values, NULL);
     if (desc->top > 0) top = tni_min(top, desc->top);
     tni_clusters(k, top, values, 2 * noise, m != n, cluster, angle, order, order + k);
     tni_keep_columns(m, k, top, u, u);
@@ -486,18 +476,18 @@ TNI_FN tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
     const int64_t m = a->shape[0], n = a->shape[1], k = f->k;
     const bool    wide = m < n;
     double   *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *spare = values + k;
-    double   *work = spare + tni_max(4 * k, k * n), noise, largest, residual, size, scale;
+    double   *work = spare + tni_max(4 * k, k * n), noise, largest, scale;
     tni_mat   um = tni_rows(u, k), vm = tni_rows(vt, n);
     tni_mat   left = wide ? tni_turned(vm) : um, right = wide ? tni_turned(um) : vm;
     tni_host  h = tni_decomp_host(ctx, f->m, work + tni_few_work(f));
     tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
-    size = tni_frobenius(m * n, matrix);
+    double size = tni_frobenius(m * n, matrix);
     f->host = &h;
     f->a = wide ? tni_turned(tni_rows(matrix, n)) : tni_rows(matrix, n);
     s = f->lanczos.n > 0 ? tni_few_krylov(f, left, values, right, work) : tni_few_random(f, left, values, right, work);
     if (s != TN_OK) return s;
-    residual = f->lanczos.n > 0                              /* the side that is not exact */
+    double residual = f->lanczos.n > 0                       /* the side that is not exact */
         ? tni_few_residual(&h, f->m, f->n, desc->top, f->a, left, values, right, work, &largest)
         : tni_few_residual(&h, f->n, f->m, desc->top, tni_turned(f->a), tni_turned(right), values, tni_turned(left), work,
                            &largest);
@@ -540,8 +530,6 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
 {
     tn_eigh_desc defaults;
     tni_eigh_job j;
-    int64_t   all, work, size;
-    int       workers;
     tn_status s;
     double   *room;
     if (!tni_decomp_out(ctx, "eigh", out, sizeof *out)) return TN_ERR_ARG;
@@ -562,14 +550,14 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
         return tni_fail(ctx, TN_ERR_ARG, "eigh: order is %d, expected 0 to %d", (int)j.desc->order, (int)TN_EIGH_MAGNITUDE);
     if (tni_decomp_top(ctx, "eigh", j.desc->top, j.n) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "eigh", &j.desc->truncation)) != TN_OK) return s;
-    workers = j.count > 1 && j.n < TNI_EIGH_ALONE ? (int)tni_min(tni_ctx_pool(ctx)->threads, j.count) : 1;
+    int workers = j.count > 1 && j.n < TNI_EIGH_ALONE ? (int)tni_min(tni_ctx_pool(ctx)->threads, j.count) : 1;
     j.ctx = ctx;
     j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
     j.room = tni_eigh_room(j.n, j.ops->size);
-    all = j.count * j.n * j.n;
-    work = tni_max(workers * j.room, 2 * j.n + 2 * j.count * j.n);       /* later of clusters and angles */
-    size = (j.desc->measure ? 3 : 2) * all + 2 * j.count * j.n + j.count + work + TNI_ALIGN / 8;
+    int64_t all = j.count * j.n * j.n;
+    int64_t work = tni_max(workers * j.room, 2 * j.n + 2 * j.count * j.n); /* later of clusters and angles */
+    int64_t size = (j.desc->measure ? 3 : 2) * all + 2 * j.count * j.n + j.count + work + TNI_ALIGN / 8;
     if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
     j.vectors = tni_aligned(room);
     j.matrix = j.vectors + all;

@@ -14,8 +14,7 @@ typedef struct tni_tt_box { tni_owned owned; tn_tt tt; } tni_tt_box;
 static void tni_tt_free(tni_owned *o)
 {
     tni_tt_box *box = (tni_tt_box *)(void *)o;
-    int64_t     k;
-    for (k = 0; box->tt.core && k < box->tt.count; k++) tni_drop(&box->tt.core[k]);
+    for (int64_t k = 0; box->tt.core && k < box->tt.count; k++) tni_drop(&box->tt.core[k]);
     tni_disown(o);
     tni_free(o->ctx, box->tt.core, (size_t)box->tt.count * sizeof *box->tt.core);
     tni_free(o->ctx, box, sizeof *box);
@@ -54,8 +53,7 @@ TNI_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
 
 TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
 {
-    int64_t shape[3];
-    shape[0] = r; shape[1] = n; shape[2] = s;
+    int64_t shape[3] = {r, n, s};
     return tni_write_new(tt->ctx, op, &tt->core[k], 3, shape, p);
 }
 
@@ -73,16 +71,16 @@ TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *d
 
 TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank)
 {
-    int64_t   i, l, k = tni_min(m, n), r;
+    int64_t   k = tni_min(m, n);
     tn_status s = tni_svd(&j->host, m, n, tni_rows(j->c, n), tni_rows(j->u, k), j->s, tni_rows(j->vt, n), j->work);
     if (s != TN_OK) return s;
-    r = tni_min(tni_tail_rank(k, j->s, j->delta), j->limit);
+    int64_t r = tni_min(tni_tail_rank(k, j->s, j->delta), j->limit);
     while (r > 0 && j->s[r - 1] <= j->relative * j->s[0]) r--;
     j->dropped += tni_tail_squares(k, j->s, r);
     j->gap = fmin(j->gap, tni_gap(k, j->s, r));
     tni_keep_columns(m, k, r, j->u, j->u);
-    for (i = 0; i < r; i++)
-        for (l = 0; l < n; l++) j->c[i * n + l] = j->s[i] * j->vt[i * n + l];
+    for (int64_t i = 0; i < r; i++)
+        for (int64_t l = 0; l < n; l++) j->c[i * n + l] = j->s[i] * j->vt[i * n + l];
     *rank = tni_max(r, 1);
     if (r > 0) return TN_OK;
     memset(j->u, 0, (size_t)m * sizeof *j->u);               /* a tensor of zeros keeps bonds of one */
@@ -102,11 +100,11 @@ TNI_FN void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t 
 
 static void tni_tt_svd_lay(tni_lay *l, tn_ctx *ctx, tni_tt_job *j, int64_t count, const int64_t *n, int64_t all)
 {
-    int64_t k, r = 1, rest = all, u = 1, vt = 1, s = 1, work = 1, extent = 1;
-    for (k = 0; k + 1 < count; k++) {
-        int64_t m = r * n[k], least;
+    int64_t r = 1, rest = all, u = 1, vt = 1, s = 1, work = 1, extent = 1;
+    for (int64_t k = 0; k + 1 < count; k++) {
+        int64_t m = r * n[k];
         rest = n[k] > 0 ? rest / n[k] : 0;
-        least = tni_min(m, rest);
+        int64_t least = tni_min(m, rest);
         u = tni_max(u, m * tni_max(least, 1));
         vt = tni_max(vt, rest * tni_max(least, 1));
         s = tni_max(s, least);
@@ -120,11 +118,11 @@ static void tni_tt_svd_lay(tni_lay *l, tn_ctx *ctx, tni_tt_job *j, int64_t count
 
 static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const int64_t *n, double eps)
 {
-    int64_t   k, r = 1, next, rest = tn_tensor_count(a), i;
-    double    scale, norm;
+    int64_t   k, r = 1, next, rest = tn_tensor_count(a);
+    double    scale;
     tn_status s = tni_read_scaled(tt->ctx, "tt_svd", "a", a, j->c, &scale);
     if (s != TN_OK) return s;
-    norm = tni_frobenius(rest, j->c);
+    double norm = tni_frobenius(rest, j->c);
     j->delta = eps * norm / sqrt((double)tni_max(tt->count - 1, 1));
     for (k = 0; k + 1 < tt->count; k++, r = next) {
         rest = n[k] > 0 ? rest / n[k] : 0;
@@ -132,7 +130,7 @@ static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const 
             return tni_fail(tt->ctx, s, "tt_svd: the SVD of bond %lld did not converge", (long long)k);
         if ((s = tni_tt_put(tt, "tt_svd", k, r, n[k], next, j->u)) != TN_OK) return s;
     }
-    for (i = 0; i < r * n[k]; i++) j->c[i] /= scale;
+    for (int64_t i = 0; i < r * n[k]; i++) j->c[i] /= scale;
     tt->error = norm > 0 ? sqrt(j->dropped) / norm : 0;
     tt->discarded = tt->error * tt->error;
     tt->gap = j->gap;
@@ -142,19 +140,18 @@ static tn_status tni_tt_svd(tn_tt *tt, tni_tt_job *j, const tn_tensor *a, const 
 tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *extents, const tn_tt_desc *desc)
 {
     static const int64_t one = 1;
-    int64_t    k, all = 1, elements;
+    int64_t    all = 1;
     size_t     bytes;
     double     eps;
     tni_lay    lay;
     tni_tt_job j;
     tn_tt     *tt;
-    tn_status  s;
     if (!tni_usable(ctx, a, "tt_svd", "a")) return NULL;
     memset(&j, 0, sizeof j);
     memset(&lay, 0, sizeof lay);
     j.gap = 1;
     if (tni_tt_options(ctx, "tt_svd", desc, &eps, &j) != TN_OK) return NULL;
-    elements = tn_tensor_count(a);
+    int64_t elements = tn_tensor_count(a);
     if (!extents) {
         count = a->rank > 0 ? a->rank : 1;
         extents = a->rank > 0 ? a->shape : &one;
@@ -163,7 +160,7 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
         tni_fail(ctx, TN_ERR_ARG, "tt_svd: count is %lld, expected 1 or more", (long long)count);
         return NULL;
     }
-    for (k = 0; k < count && all >= 0; k++) all = tni_area_size(all, extents[k], 1, &bytes) ? (int64_t)bytes : -1;
+    for (int64_t k = 0; k < count && all >= 0; k++) all = tni_area_size(all, extents[k], 1, &bytes) ? (int64_t)bytes : -1;
     if (all != elements) {
         tni_fail(ctx, TN_ERR_SHAPE, "tt_svd: the product of the %lld extents differs from the %lld elements of a, %s",
                  (long long)count, (long long)elements, TNI_SHAPE(a));
@@ -173,7 +170,7 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
     if (!tni_lay_room(&lay, ctx, "tt_svd", &all)) return NULL;
     tni_tt_svd_lay(&lay, ctx, &j, count, extents, elements);
     if ((tt = tni_tt_make(ctx, "tt_svd", count)) != NULL) {
-        s = tni_tt_svd(tt, &j, a, extents, eps);
+        tn_status s = tni_tt_svd(tt, &j, a, extents, eps);
         tt = tni_tt_done(tt, s);
     }
     tni_free_f64(ctx, lay.base, 1, all);
@@ -183,8 +180,8 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
 /* Are these [1,n,r], [r,m,s], .., [t,o,1]? */
 static bool tni_tt_fits(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 {
-    int64_t k, r = 1;
-    for (k = 0; k < count; k++) {
+    int64_t r = 1;
+    for (int64_t k = 0; k < count; k++) {
         if (!tni_usable(ctx, cores[k], "tt_create", "a core")) return false;
         if (cores[k]->rank != 3 || cores[k]->shape[0] != r || (k + 1 == count && cores[k]->shape[2] != 1)) {
             tni_fail(ctx, TN_ERR_SHAPE, "tt_create: core %lld is %s, expected [%lld,n,%s]", (long long)k,
@@ -198,7 +195,6 @@ static bool tni_tt_fits(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 
 tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
 {
-    int64_t   k;
     tn_tt    *tt;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
@@ -208,7 +204,7 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
         return NULL;
     }
     if (!tni_tt_fits(ctx, count, cores) || !(tt = tni_tt_make(ctx, "tt_create", count))) return NULL;
-    for (k = 0; k < count && s == TN_OK; k++) {
+    for (int64_t k = 0; k < count && s == TN_OK; k++) {
         tt->core[k] = tn_tensor_create(ctx, TN_REAL, 3, cores[k]->shape);
         s = tt->core[k] ? tn_assign(tt->core[k], cores[k]) : TN_ERR_MEMORY;
     }
@@ -225,10 +221,10 @@ TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exp
 
 static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
 {
-    int64_t k, all = 0, c = 1, u = 1, s = 1, vt = 1, work = 1, extent = 1, left = 1;
+    int64_t all = 0, c = 1, u = 1, s = 1, vt = 1, work = 1, extent = 1, left = 1;
     j->at = tni_take_int(l, tt->count);
     j->r = tni_take_int(l, tt->count + 1);
-    for (k = 0; k < tt->count; k++) {
+    for (int64_t k = 0; k < tt->count; k++) {
         const int64_t *n = tt->core[k]->shape, m = n[0] * n[1];
         if (j->at) j->at[k] = all;
         if (j->r) { j->r[k] = n[0]; j->r[k + 1] = n[2]; }
@@ -252,16 +248,16 @@ static void tni_tt_round_lay(tni_lay *l, const tn_tt *tt, tni_tt_round_job *j)
 static tn_status tni_tt_orthogonal(const tn_tt *tt, tni_tt_round_job *j, int64_t k)
 {
     const tni_host *h = &j->cut.host;
-    double  *core = j->cores + j->at[k], *before = j->cores + j->at[k - 1];
-    int64_t  r = j->r[k], ns = tt->core[k]->shape[1] * j->r[k + 1], m = j->r[k - 1] * tt->core[k - 1]->shape[1];
-    int64_t  i, l, least = tni_min(r, ns);
+    double *core = j->cores + j->at[k], *before = j->cores + j->at[k - 1];
+    int64_t r = j->r[k], ns = tt->core[k]->shape[1] * j->r[k + 1], m = j->r[k - 1] * tt->core[k - 1]->shape[1];
+    int64_t least = tni_min(r, ns);
     tn_status s = tni_qr(h, ns, r, tni_turned(tni_rows(core, ns)), tni_rows(j->cut.u, least), tni_rows(j->left, r),
                          j->cut.work);
     if (s != TN_OK) return s;
     if (least == 0) memset(before, 0, (size_t)(m * r) * sizeof *before);     /* an extent of zero */
     if (least == 0) return TN_OK;
-    for (i = 0; i < least; i++)
-        for (l = 0; l < ns; l++) core[i * ns + l] = j->cut.u[l * least + i];
+    for (int64_t i = 0; i < least; i++)
+        for (int64_t l = 0; l < ns; l++) core[i * ns + l] = j->cut.u[l * least + i];
     tni_tt_rescale(h, least * r, j->left, &j->exponent);
     h->by->gemm(h, m, least, r, 1, tni_rows(before, r), tni_turned(tni_rows(j->left, r)), 0, tni_rows(j->cut.c, least));
     memcpy(before, j->cut.c, (size_t)(m * least) * sizeof *before);
@@ -273,12 +269,12 @@ static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
 {
     tni_tt_job     *cut = &j->cut;
     const tni_host *h = &cut->host;
-    int64_t         k, i, r = 1, next, last = from->count - 1, size;
-    double          largest, most = tt->ctx->desc.dtype == TN_F32 ? 120 : 1000;
+    int64_t         r = 1, next, last = from->count - 1;
+    double          most = tt->ctx->desc.dtype == TN_F32 ? 120 : 1000;
     int             power;
     tn_status       s;
     memcpy(cut->c, j->cores, (size_t)(from->core[0]->shape[1] * j->r[1]) * sizeof *cut->c);
-    for (k = 0; k < last; k++, r = next) {
+    for (int64_t k = 0; k < last; k++, r = next) {
         int64_t n = from->core[k]->shape[1], after = from->core[k + 1]->shape[1] * j->r[k + 2];
         if ((s = tni_tt_cut(cut, r * n, j->r[k + 1], &next)) != TN_OK)
             return tni_fail(tt->ctx, s, "tt_round: the SVD of bond %lld did not converge", (long long)k);
@@ -287,32 +283,31 @@ static tn_status tni_tt_sweep(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j)
                     tni_rows(j->cores + j->at[k + 1], after), 0, tni_rows(cut->u, after));
         memcpy(cut->c, cut->u, (size_t)(next * after) * sizeof *cut->c);
     }
-    size = r * from->core[last]->shape[1];
-    largest = tni_largest_of(size, cut->c);
+    int64_t size = r * from->core[last]->shape[1];
+    double  largest = tni_largest_of(size, cut->c);
     frexp(largest, &power);
-    for (k = 0; largest > 0 && fabs((double)(j->exponent + power)) > most && k < last; k++) {    /* too much for one core */
+    for (int64_t k = 0; largest > 0 && fabs((double)(j->exponent + power)) > most && k < last; k++) { /* too much for one core */
         const int64_t each = j->exponent / (from->count - k), n = tn_tensor_count(tt->core[k]);
         if ((s = tn_read(tt->core[k], TN_F64, cut->u, n)) != TN_OK) return s;
-        for (i = 0; i < n; i++) cut->u[i] = tni_ldexp(cut->u[i], each);
+        for (int64_t i = 0; i < n; i++) cut->u[i] = tni_ldexp(cut->u[i], each);
         if ((s = tn_write(tt->core[k], TN_F64, cut->u, n)) != TN_OK) return s;
         j->exponent -= each;
     }
-    for (i = 0; i < size; i++) cut->c[i] = tni_ldexp(cut->c[i], j->exponent);
+    for (int64_t i = 0; i < size; i++) cut->c[i] = tni_ldexp(cut->c[i], j->exponent);
     return tni_tt_put(tt, "tt_round", last, r, from->core[last]->shape[1], 1, cut->c);
 }
 
 /* Reads the train and makes all of its cores but the first orthonormal: the norm of that one is the train's. */
 TNI_FN tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm)
 {
-    int64_t   k;
     double    scale;
     tn_status s;
-    for (k = 0; k < from->count; k++) {
+    for (int64_t k = 0; k < from->count; k++) {
         s = tni_read_scaled(from->ctx, op, "a core", from->core[k], j->cores + j->at[k], &scale);
         if (s != TN_OK) return s;
         j->exponent -= tni_exponent(scale);
     }
-    for (k = from->count - 1; k > 0; k--)
+    for (int64_t k = from->count - 1; k > 0; k--)
         if ((s = tni_tt_orthogonal(from, j, k)) != TN_OK) return s;
     *norm = tni_frobenius(from->core[0]->shape[1] * j->r[1], j->cores);
     return TN_OK;
@@ -371,7 +366,6 @@ TNI_FN bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, cons
 /* Have two trains one context and equal extents? */
 static bool tni_tt_match(const tn_tt *a, const tn_tt *b, const char *op)
 {
-    int64_t k;
     if (!a || !b)
         tni_fail(a ? a->ctx : b ? b->ctx : NULL, TN_ERR_ARG, "%s: %s is NULL, expected a train", op, a ? "b" : "a");
     else if (a->ctx != b->ctx) tni_fail(a->ctx, TN_ERR_ARG, "%s: the trains belong to different contexts", op);
@@ -379,6 +373,7 @@ static bool tni_tt_match(const tn_tt *a, const tn_tt *b, const char *op)
         tni_fail(a->ctx, TN_ERR_SHAPE, "%s: b has %lld axes, expected %lld as a", op, (long long)b->count,
                  (long long)a->count);
     else {
+        int64_t k;
         for (k = 0; k < a->count && a->core[k]->shape[1] == b->core[k]->shape[1]; k++) {}
         if (k == a->count) return true;
         tni_fail(a->ctx, TN_ERR_SHAPE, "%s: axis %lld of b has %lld elements, expected %lld as a", op, (long long)k,
@@ -390,15 +385,15 @@ static bool tni_tt_match(const tn_tt *a, const tn_tt *b, const char *op)
 /* Elements of a core, for all of a train: the largest. */
 TNI_FN int64_t tni_tt_largest_core(const tn_tt *tt)
 {
-    int64_t k, most = 1;
-    for (k = 0; k < tt->count; k++) most = tni_max(most, tn_tensor_count(tt->core[k]));
+    int64_t most = 1;
+    for (int64_t k = 0; k < tt->count; k++) most = tni_max(most, tn_tensor_count(tt->core[k]));
     return most;
 }
 
 static int64_t tni_tt_largest_rank(const tn_tt *tt)
 {
-    int64_t k, most = 1;
-    for (k = 0; k < tt->count; k++) most = tni_max(most, tt->core[k]->shape[2]);
+    int64_t most = 1;
+    for (int64_t k = 0; k < tt->count; k++) most = tni_max(most, tt->core[k]->shape[2]);
     return most;
 }
 
@@ -406,33 +401,30 @@ static int64_t tni_tt_largest_rank(const tn_tt *tt)
 static tn_status tni_tt_block(const tn_tensor *from, double *numbers, double *to, int64_t s, int64_t row, int64_t column)
 {
     const int64_t *n = from->shape;
-    int64_t        i;
     tn_status      status = tn_read(from, TN_F64, numbers, tn_tensor_count(from));
-    for (i = 0; status == TN_OK && i < n[0] * n[1]; i++) {
+    for (int64_t i = 0; status == TN_OK && i < n[0] * n[1]; i++) {
         double *p = to + (row * n[1] + i) * s + column;
-        int64_t l;
-        for (l = 0; l < n[2]; l++) p[l] += numbers[i * n[2] + l];
+        for (int64_t l = 0; l < n[2]; l++) p[l] += numbers[i * n[2] + l];
     }
     return status;
 }
 
 tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
 {
-    int64_t   k, size = 1, most, last;
-    double   *numbers, *sum;
-    tn_tt    *tt;
+    int64_t   size = 1;
+    double   *numbers;
     tn_status s = TN_OK;
     if (!tni_tt_match(a, b, "tt_add")) return NULL;
-    last = a->count - 1;
-    most = tni_max(tni_tt_largest_core(a), tni_tt_largest_core(b));
-    for (k = 0; k <= last; k++) {
+    int64_t last = a->count - 1;
+    int64_t most = tni_max(tni_tt_largest_core(a), tni_tt_largest_core(b));
+    for (int64_t k = 0; k <= last; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
         size = tni_max(size, (n[0] + m[0]) * n[1] * (n[2] + m[2]));
     }
     if (!(numbers = tni_room_f64(a->ctx, 1, tni_plus(most, size), "tt_add"))) return NULL;
-    sum = numbers + most;
-    tt = tni_tt_make(a->ctx, "tt_add", a->count);
-    for (k = 0; tt && k <= last && s == TN_OK; k++) {
+    double *sum = numbers + most;
+    tn_tt  *tt = tni_tt_make(a->ctx, "tt_add", a->count);
+    for (int64_t k = 0; tt && k <= last && s == TN_OK; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
         const int64_t  r = k == 0 ? 1 : n[0] + m[0], c = k == last ? 1 : n[2] + m[2];
         memset(sum, 0, (size_t)(r * n[1] * c) * sizeof *sum);
@@ -446,23 +438,20 @@ tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
 
 tn_tt *tn_tt_scale(const tn_tt *from, double factor)
 {
-    int64_t    k, i, n;
-    double    *numbers;
-    tn_tensor *t;
-    tn_tt     *tt;
-    tn_status  s;
+    double *numbers;
+    tn_tt  *tt;
     if (!from) return NULL;
     if (!(fabs(factor) < HUGE_VAL)) {
         tni_fail(from->ctx, TN_ERR_ARG, "tt_scale: factor is %g, expected a finite number", factor);
         return NULL;
     }
     if (!(tt = tn_tt_create(from->ctx, from->count, from->core))) return NULL;
-    k = tt->count - 1;
-    t = tt->core[k];
-    n = tn_tensor_count(t);
+    int64_t    k = tt->count - 1;
+    tn_tensor *t = tt->core[k];
+    int64_t    n = tn_tensor_count(t);
     if (!(numbers = tni_room_f64(tt->ctx, 1, n, "tt_scale"))) return tni_tt_done(tt, TN_ERR_MEMORY);
-    s = tn_read(t, TN_F64, numbers, n);
-    for (i = 0; s == TN_OK && i < n; i++) numbers[i] *= factor;
+    tn_status s = tn_read(t, TN_F64, numbers, n);
+    for (int64_t i = 0; s == TN_OK && i < n; i++) numbers[i] *= factor;
     tni_drop(&tt->core[k]);
     if (s == TN_OK) s = tni_tt_put(tt, "tt_scale", k, from->core[k]->shape[0], from->core[k]->shape[1], 1, numbers);
     tni_free_f64(tt->ctx, numbers, 1, n);
@@ -471,8 +460,8 @@ tn_tt *tn_tt_scale(const tn_tt *from, double factor)
 
 static void tni_tt_inner_lay(tni_lay *l, const tn_tt *a, const tn_tt *b, tni_host *h, double *p[4])
 {
-    int64_t ra = tni_tt_largest_rank(a), rb = tni_tt_largest_rank(b), k, product = 1;
-    for (k = 0; k < a->count; k++)
+    int64_t ra = tni_tt_largest_rank(a), rb = tni_tt_largest_rank(b), product = 1;
+    for (int64_t k = 0; k < a->count; k++)
         product = tni_max(product, b->core[k]->shape[0] * a->core[k]->shape[1] * a->core[k]->shape[2]);
     p[0] = tni_take(l, tni_tt_largest_core(a), 1);
     p[1] = tni_take(l, tni_tt_largest_core(b), 1);
@@ -487,7 +476,7 @@ TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, do
     tni_lay   lay;
     tni_host  h;
     double   *p[4], scale;
-    int64_t   k, size;
+    int64_t   size;
     tn_status s = TN_OK;
     *exponent = 0;
     if (!tni_tt_match(a, b, op) || !tni_tt_given(a, op, "inner", inner)) return tn_ctx_status(a ? a->ctx : NULL);
@@ -496,7 +485,7 @@ TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, do
     if (!tni_lay_room(&lay, a->ctx, op, &size)) return TN_ERR_MEMORY;
     tni_tt_inner_lay(&lay, a, b, &h, p);
     p[2][0] = 1;
-    for (k = 0; k < a->count && s == TN_OK; k++) {
+    for (int64_t k = 0; k < a->count && s == TN_OK; k++) {
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape, na = n[1] * n[2];
         if ((s = tni_read_scaled(a->ctx, op, "a core", a->core[k], p[0], &scale)) != TN_OK) break;
         *exponent -= tni_exponent(scale);
@@ -527,15 +516,14 @@ tn_status tn_tt_inner(const tn_tt *a, const tn_tt *b, double *inner)
 TNI_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int64_t *exponent)
 {
     tni_tt_round_job j;
-    double   *room;
-    int64_t   size;
-    tn_status s;
+    double *room;
+    int64_t size;
     *exponent = 0;
     if (!tni_tt_given(tt, op, "norm", norm)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     j.cut.limit = INT64_MAX;
     if (!(room = tni_tt_round_room(tt, op, &j, &size))) return TN_ERR_MEMORY;
-    s = tni_tt_orthonormal(tt, op, &j, norm);
+    tn_status s = tni_tt_orthonormal(tt, op, &j, norm);
     tni_free_f64(tt->ctx, room, 1, size);
     *exponent = j.exponent;
     return s;
@@ -555,59 +543,55 @@ tn_status tn_tt_norm(const tn_tt *tt, double *norm)
 static tn_status tni_tt_evaluate(const tn_tt *tt, int64_t count, const int64_t *index, double *core, double *v, double *next,
                                  int64_t stride, int64_t *exponent, double *values)
 {
-    int64_t   k, e, i, l;
-    double    scale;
-    tn_status s;
-    for (e = 0; e < count; e++) { v[e * stride] = 1; exponent[e] = 0; }
-    for (k = 0; k < tt->count; k++) {
+    double scale;
+    for (int64_t e = 0; e < count; e++) { v[e * stride] = 1; exponent[e] = 0; }
+    for (int64_t k = 0; k < tt->count; k++) {
         const int64_t *n = tt->core[k]->shape;
+        tn_status      s;
         if ((s = tni_read_scaled(tt->ctx, "tt_elements", "a core", tt->core[k], core, &scale)) != TN_OK) return s;
-        for (e = 0; e < count; e++) {
+        for (int64_t e = 0; e < count; e++) {
             const double *g = core + index[e * tt->count + k] * n[2];
-            double       *row = v + e * stride, shrink;
+            double       *row = v + e * stride;
             memset(next, 0, (size_t)n[2] * sizeof *next);
-            for (i = 0; i < n[0]; i++)
-                for (l = 0; l < n[2]; l++) next[l] += row[i] * g[i * n[1] * n[2] + l];
-            shrink = tni_unit_scale(tni_largest_of(n[2], next));
-            for (l = 0; l < n[2]; l++) row[l] = next[l] * shrink;
+            for (int64_t i = 0; i < n[0]; i++)
+                for (int64_t l = 0; l < n[2]; l++) next[l] += row[i] * g[i * n[1] * n[2] + l];
+            double shrink = tni_unit_scale(tni_largest_of(n[2], next));
+            for (int64_t l = 0; l < n[2]; l++) row[l] = next[l] * shrink;
             exponent[e] -= tni_exponent(shrink) + tni_exponent(scale);
         }
     }
-    for (e = 0; e < count; e++) values[e] = tni_ldexp(v[e * stride], exponent[e]);
+    for (int64_t e = 0; e < count; e++) values[e] = tni_ldexp(v[e * stride], exponent[e]);
     return TN_OK;
 }
 
 tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, double *values)
 {
-    int64_t   k, e, stride, core, size;
-    double   *room;
-    tn_status s;
+    double *room;
     if (!tt || count == 0) return tt ? TN_OK : TN_ERR_ARG;
     if (tni_count_check(tt->ctx, "tt_elements", "count", count) != TN_OK) return TN_ERR_ARG;
     if (!tni_tt_given(tt, "tt_elements", "index", index) || !tni_tt_given(tt, "tt_elements", "values", values))
         return TN_ERR_ARG;
-    for (e = 0; e < count; e++)
-        for (k = 0; k < tt->count; k++) {
+    for (int64_t e = 0; e < count; e++)
+        for (int64_t k = 0; k < tt->count; k++) {
             int64_t i = index[e * tt->count + k], n = tt->core[k]->shape[1];
             if (i < 0 || i >= n)
                 return tni_fail(tt->ctx, TN_ERR_DATA, "tt_elements: index %lld of element %lld is %lld, expected 0 to %lld",
                                 (long long)k, (long long)e, (long long)i, (long long)n - 1);
         }
-    stride = tni_tt_largest_rank(tt);
-    core = tni_tt_largest_core(tt);
-    size = core + stride + count * (stride + 1);
+    int64_t stride = tni_tt_largest_rank(tt), core = tni_tt_largest_core(tt);
+    int64_t size = core + stride + count * (stride + 1);
     if (!(room = tni_room_f64(tt->ctx, 1, size, "tt_elements"))) return TN_ERR_MEMORY;
-    s = tni_tt_evaluate(tt, count, index, room, room + core + stride, room + core, stride,
-                        (int64_t *)(void *)(room + core + stride + count * stride), values);
+    tn_status s = tni_tt_evaluate(tt, count, index, room, room + core + stride, room + core, stride,
+                                  (int64_t *)(void *)(room + core + stride + count * stride), values);
     tni_free_f64(tt->ctx, room, 1, size);
     return s;
 }
 
 static bool tni_tt_dense_lay(tni_lay *l, const tn_tt *tt, tni_host *h, double *p[3], int64_t *all)
 {
-    int64_t k, most = 1, extent = 1, rows = 1;
+    int64_t most = 1, extent = 1, rows = 1;
     size_t  bytes;
-    for (k = 0; k < tt->count; k++) {
+    for (int64_t k = 0; k < tt->count; k++) {
         const int64_t *n = tt->core[k]->shape;
         if (!tni_area_size(rows, n[1], 8, &bytes) || !tni_area_size(rows * n[1], n[2], 8, &bytes)) return false;
         rows *= n[1];
@@ -624,11 +608,11 @@ static bool tni_tt_dense_lay(tni_lay *l, const tn_tt *tt, tni_host *h, double *p
 
 static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core, double *now, double *next, int64_t all)
 {
-    int64_t    k, rows = 1, exponent = 0, shape[TN_MAX_RANK];
+    int64_t    rows = 1, exponent = 0, shape[TN_MAX_RANK];
     double     scale;
     tn_tensor *out = NULL;
     now[0] = 1;
-    for (k = 0; k < tt->count; k++) {
+    for (int64_t k = 0; k < tt->count; k++) {
         const int64_t *n = tt->core[k]->shape;
         double        *spare = now;
         if (tni_read_scaled(tt->ctx, "tt_dense", "a core", tt->core[k], core, &scale) != TN_OK) return NULL;
@@ -641,7 +625,7 @@ static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core
         tni_tt_rescale(h, rows * n[2], now, &exponent);
         if (k < TN_MAX_RANK) shape[k] = n[1];
     }
-    for (k = 0; k < all; k++) now[k] = tni_ldexp(now[k], exponent);
+    for (int64_t k = 0; k < all; k++) now[k] = tni_ldexp(now[k], exponent);
     if (tt->count > TN_MAX_RANK) shape[0] = all;
     if (tni_write_new(tt->ctx, "tt_dense", &out, tt->count > TN_MAX_RANK ? 1 : (int)tt->count, shape, now) != TN_OK)
         tni_drop(&out);
@@ -650,11 +634,10 @@ static tn_tensor *tni_tt_expand(const tn_tt *tt, const tni_host *h, double *core
 
 tn_tensor *tn_tt_dense(const tn_tt *tt)
 {
-    tni_lay    lay;
-    tni_host   h;
-    double    *p[3];
-    int64_t    all, size;
-    tn_tensor *out;
+    tni_lay  lay;
+    tni_host h;
+    double  *p[3];
+    int64_t  all, size;
     if (!tt) return NULL;
     memset(&lay, 0, sizeof lay);
     if (!tni_tt_dense_lay(&lay, tt, &h, p, &all)) {
@@ -664,7 +647,7 @@ tn_tensor *tn_tt_dense(const tn_tt *tt)
     }
     if (!tni_lay_room(&lay, tt->ctx, "tt_dense", &size)) return NULL;
     tni_tt_dense_lay(&lay, tt, &h, p, &all);
-    out = tni_tt_expand(tt, &h, p[0], p[1], p[2], all);
+    tn_tensor *out = tni_tt_expand(tt, &h, p[0], p[1], p[2], all);
     tni_free_f64(tt->ctx, lay.base, 1, size);
     return out;
 }

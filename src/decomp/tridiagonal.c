@@ -32,8 +32,7 @@ static void tni_tridiagonal_small(const tni_host *h, int64_t n, double *a, int64
                                   double *ws)
 {
     double *v = NULL, *w = ws, *next = ws + n;
-    int64_t k;
-    for (k = first; k < n; k++) {
+    for (int64_t k = first; k < n; k++) {
         double *row = a + k * n, *spare = w;
         int64_t from = k + 1, m = n - from;
         if (v) {
@@ -90,8 +89,7 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
                                   double *tau, double *ws)
 {
     double *vs = ws, *partners = ws + w * n, coefficient[2 * TNI_BLOCK];
-    int64_t k;
-    for (k = first; k < first + w; k++) {
+    for (int64_t k = first; k < first + w; k++) {
         int64_t  before = k - first, m = n - k - 1, from = k + 1;
         double  *row = a + k * n, *p = partners + before * n + from;
         tni_mat  v = tni_rows(vs, n), partner = tni_rows(partners, n), c = tni_rows(coefficient, 1);
@@ -120,9 +118,9 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
 /* A[next:, next:] += [V;-W]^T [-W;V], upper triangle */
 static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int64_t next, int64_t w, double *ws)
 {
-    int64_t i, height = 2 * TNI_BLOCK;
+    int64_t height = 2 * TNI_BLOCK;
     tni_mat vw = tni_rows(ws, n), wv = tni_rows(ws + w * n, n);
-    for (i = next; i < n; i += height)
+    for (int64_t i = next; i < n; i += height)
         h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, 1, tni_turned(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
                     tni_rows(a + i * n + i, n));
 }
@@ -146,12 +144,12 @@ TNI_FN void tni_tridiagonal(const tni_host *h, int64_t n, double *a, double *d, 
 
 static void tni_rotations_apply(tni_rotations *r)
 {
-    int64_t i, j, n = r->n;
-    for (j = 0; j < n && r->used > 0; j += TNI_STRIP) {
+    int64_t n = r->n;
+    for (int64_t j = 0; j < n && r->used > 0; j += TNI_STRIP) {
         size_t bytes = (size_t)tni_min(TNI_STRIP, n - j) * sizeof(double);
-        for (i = 0; i < n; i++) memcpy(r->strip + i * TNI_STRIP, r->z + i * r->stride + j, bytes);
+        for (int64_t i = 0; i < n; i++) memcpy(r->strip + i * TNI_STRIP, r->z + i * r->stride + j, bytes);
         r->host->by->rotate_strip(r->list, r->list + r->used, r->strip);
-        for (i = 0; i < n; i++) memcpy(r->z + i * r->stride + j, r->strip + i * TNI_STRIP, bytes);
+        for (int64_t i = 0; i < n; i++) memcpy(r->z + i * r->stride + j, r->strip + i * TNI_STRIP, bytes);
     }
     r->used = 0;
 }
@@ -177,13 +175,11 @@ static void tni_rotations_add(tni_rotations *r, double c, double s)
    creates at m up to l. */
 static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotations *rotations)
 {
-    double  g = (d[l + 1] - d[l]) / (2 * e[l]), r, s = 1, c = 1, p = 0;
-    int64_t i;
+    double g = (d[l + 1] - d[l]) / (2 * e[l]), s = 1, c = 1, p = 0;
     g = d[m] - d[l] + e[l] / (g + copysign(sqrt(g * g + 1), g));
     tni_rotations_begin(rotations, m, m - l);
-    for (i = m - 1; i >= l; i--) {
-        double f = s * e[i], b = c * e[i];
-        r = sqrt(f * f + g * g);
+    for (int64_t i = m - 1; i >= l; i--) {
+        double f = s * e[i], b = c * e[i], r = sqrt(f * f + g * g);
         if (r < 1e-140) r = hypot(f, g);                     /* the squares would underflow */
         e[i + 1] = r;
         if (r == 0) {                                        /* the block has split at i+1 */
@@ -207,10 +203,9 @@ static void tni_ql_sweep(int64_t l, int64_t m, double *d, double *e, tni_rotatio
 
 TNI_FN tn_status tni_ql(int64_t n, double *d, double *e, double nothing, int sweeps, tni_rotations *rotations)
 {
-    int64_t l, m;
-    int     sweep;
-    for (l = 0; l < n; l++)
-        for (sweep = 0;; sweep++) {
+    int64_t m;
+    for (int64_t l = 0; l < n; l++)
+        for (int sweep = 0;; sweep++) {
             for (m = l; m < n - 1 && fabs(e[m]) > nothing; m++) {}
             if (m == l) break;
             if (sweep == sweeps) return TN_ERR_CONVERGENCE;

@@ -27,8 +27,7 @@ static void tni_picture_free(tni_owned *owned)
 
 tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
 {
-    tni_picture *p;
-    size_t       bytes;
+    size_t bytes;
     if (!ctx) return NULL;
     if (width < 1 || height < 1 || !tni_area_size(width, height, 3, &bytes)) {
         if (width < 1 || height < 1)
@@ -38,7 +37,7 @@ tn_image *tn_image_create(tn_ctx *ctx, int64_t width, int64_t height)
                       (long long)width, (long long)height);
         return NULL;
     }
-    p = (tni_picture *)tni_alloc(ctx, sizeof *p, "image");
+    tni_picture *p = (tni_picture *)tni_alloc(ctx, sizeof *p, "image");
     if (!p) return NULL;
     memset(p, 0, sizeof *p);
     p->scale = 1;
@@ -104,10 +103,10 @@ static void tni_oklab_to_rgb(const double lab[3], uint8_t rgb[3])
 static void tni_map_colour(const tni_lch *map, double t, uint8_t rgb[3])     /* 0 <= t <= 1 */
 {
     double p[4][3], lab[3], at = t * (TNI_KNOTS - 1);
-    int    knot = (int)tni_min((int64_t)at, TNI_KNOTS - 2), k, i;
+    int    knot = (int)tni_min((int64_t)at, TNI_KNOTS - 2);
     double x = at - knot;
-    for (k = 0; k < 4; k++) tni_lch_point(map, (int)tni_max(0, tni_min(knot + k - 1, TNI_KNOTS - 1)), p[k]);
-    for (i = 0; i < 3; i++) {
+    for (int k = 0; k < 4; k++) tni_lch_point(map, (int)tni_max(0, tni_min(knot + k - 1, TNI_KNOTS - 1)), p[k]);
+    for (int i = 0; i < 3; i++) {
         if (knot == 0) p[0][i] = 2 * p[1][i] - p[2][i];                        /* straight on at the ends */
         if (knot == TNI_KNOTS - 2) p[3][i] = 2 * p[2][i] - p[1][i];
         lab[i] = p[1][i] + x / 2 * (p[2][i] - p[0][i] + x * (2 * p[0][i] - 5 * p[1][i] + 4 * p[2][i] - p[3][i]

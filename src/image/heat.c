@@ -23,8 +23,9 @@ TNI_FN double tni_round_step(double raw)
 TNI_FN void tni_tick_text(char dst[32], double v, int digits, int decimals)
 {
     int   n = tni_format_double(dst, v, digits);
-    char *e = strchr(dst, 'e'), *point = strchr(dst, '.'), *from;
+    char *e = strchr(dst, 'e'), *point = strchr(dst, '.');
     if (e) {
+        char *from;
         from = e += e[1] == '-' ? 2 : 1;
         while (*from == '+' || *from == '0') from++;
         memmove(e, from, strlen(from) + 1);
@@ -58,14 +59,12 @@ TNI_FN void tni_tick(tni_ruler *r, double at, double value, int digits, int deci
 
 static void tni_ticks_even(tni_ruler *r, double low, double high, double wanted, bool whole)
 {
-    double step = tni_round_step((high - low) / wanted), first, most;
-    int    digits, decimals, k;
+    double step = tni_round_step((high - low) / wanted);
     if (whole && step < 1) step = 1;
-    first = ceil(low / step - 1e-6);
-    most = fmax(fabs(low), fabs(high));
-    digits = (int)fmin(fmax(floor(log10(most / step) + 1e-6) + 2, 6), 15);
-    decimals = (int)fmin(fmax(-floor(log10(step) + 1e-6), 0), 6);
-    for (k = 0; k < TNI_TICKS; k++) {
+    double first = ceil(low / step - 1e-6), most = fmax(fabs(low), fabs(high));
+    int    digits = (int)fmin(fmax(floor(log10(most / step) + 1e-6) + 2, 6), 15);
+    int    decimals = (int)fmin(fmax(-floor(log10(step) + 1e-6), 0), 6);
+    for (int k = 0; k < TNI_TICKS; k++) {
         double v = (first + k) * step;
         if (r->log && v <= 0) continue;
         tni_tick(r, r->log ? log10(v) : v, v, digits, v == 0 && step < 1e-4 ? 0 : decimals);
@@ -75,15 +74,14 @@ static void tni_ticks_even(tni_ruler *r, double low, double high, double wanted,
 static void tni_ticks_log(tni_ruler *r, double wanted)
 {
     static const double digit[] = {1, 2, 5};
-    double first = ceil(r->low - 1e-9), last = floor(r->high + 1e-9), e;
-    int    k;
+    double first = ceil(r->low - 1e-9), last = floor(r->high + 1e-9);
     if (last - first >= 2) {
         double step = ceil((last - first + 1) / fmax(wanted, 1));
-        for (e = first; e <= last; e += step) tni_tick(r, e, pow(10, e), 5, 0);
+        for (double e = first; e <= last; e += step) tni_tick(r, e, pow(10, e), 5, 0);
         return;
     }
-    for (e = first - 1; e <= last; e++)
-        for (k = 0; k < 3; k++) tni_tick(r, e + log10(digit[k]), digit[k] * pow(10, e), 5, 0);
+    for (double e = first - 1; e <= last; e++)
+        for (int k = 0; k < 3; k++) tni_tick(r, e + log10(digit[k]), digit[k] * pow(10, e), 5, 0);
     if (r->ticks >= 2) return;
     r->ticks = 0;
     tni_ticks_even(r, pow(10, r->low), pow(10, r->high), wanted, false);
@@ -92,21 +90,20 @@ static void tni_ticks_log(tni_ruler *r, double wanted)
 /* If one label has an exponent, all get one. */
 static void tni_ticks_one_style(tni_ruler *r, int digits)
 {
-    int with = 0, k;
-    for (k = 0; k < r->ticks; k++) with += strchr(r->label[k], 'e') != NULL;
-    for (k = 0; with > 0 && k < r->ticks; k++)
+    int with = 0;
+    for (int k = 0; k < r->ticks; k++) with += strchr(r->label[k], 'e') != NULL;
+    for (int k = 0; with > 0 && k < r->ticks; k++)
         if (!strchr(r->label[k], 'e')) tni_tick_exponent(r->label[k], r->value[k], digits);
 }
 
 TNI_FN void tni_ruler_init(tni_ruler *r, double low, double high, bool log, double wanted, bool whole)
 {
-    int tries;
     memset(r, 0, sizeof *r);
     r->low = low;
     r->high = high;
     r->log = log;
     wanted = fmax(fmin(wanted, 16), 2);
-    for (tries = 0; r->ticks < 3 && tries < 6; tries++, wanted *= 1.5) {     /* two numbers do not show a scale */
+    for (int tries = 0; r->ticks < 3 && tries < 6; tries++, wanted *= 1.5) { /* two numbers do not show a scale */
         r->ticks = 0;
         if (log) tni_ticks_log(r, wanted);
         else tni_ticks_even(r, low, high, wanted, whole);
@@ -117,8 +114,7 @@ TNI_FN void tni_ruler_init(tni_ruler *r, double low, double high, bool log, doub
 TNI_FN double tni_ruler_label_width(const tni_ruler *r, double size)
 {
     double width = 0;
-    int    k;
-    for (k = 0; k < r->ticks; k++) width = fmax(width, tni_label_width(r->label[k], size));
+    for (int k = 0; k < r->ticks; k++) width = fmax(width, tni_label_width(r->label[k], size));
     return width;
 }
 
@@ -180,10 +176,9 @@ static double tni_heat_value(const tni_heat *h, const double *values, int64_t i,
 {
     int64_t i1 = tni_min((i + 1) * h->block_h, h->rows), j1 = tni_min((j + 1) * h->block_w, h->columns);
     double  sum = 0, count = 0, most = 0;
-    int64_t r, k;
     if (h->block_h == 1 && h->block_w == 1) return values[i * h->columns + j];
-    for (r = i * h->block_h; r < i1; r++)
-        for (k = j * h->block_w; k < j1; k++) {
+    for (int64_t r = i * h->block_h; r < i1; r++)
+        for (int64_t k = j * h->block_w; k < j1; k++) {
             double v = values[r * h->columns + k];
             if (v == v) { sum += v; count++; }
             if (fabs(v) > fabs(most)) most = v;
@@ -194,9 +189,8 @@ static double tni_heat_value(const tni_heat *h, const double *values, int64_t i,
 /* Widens [low,high] to the finite values shown. Values beyond 1e300 count as infinite, so that no difference overflows. */
 static void tni_heat_range(const tni_heat *h, const double *values, double *low, double *high)
 {
-    int64_t i, j;
-    for (i = 0; i < h->down; i++)
-        for (j = 0; j < h->across; j++) {
+    for (int64_t i = 0; i < h->down; i++)
+        for (int64_t j = 0; j < h->across; j++) {
             double v = tni_heat_value(h, values, i, j);
             if (!(fabs(v) < TNI_HUGE)) continue;
             *low = fmin(*low, v);
@@ -208,7 +202,6 @@ static void tni_heat_range(const tni_heat *h, const double *values, double *low,
 static void tni_shades_init(tni_shades *s, tn_colours colours, double low, double high)
 {
     bool diverging = colours == TN_COLOURS_DIVERGING;
-    int  k;
     if (diverging) {
         high = fmax(fabs(low), fabs(high));
         low = -high;
@@ -219,7 +212,7 @@ static void tni_shades_init(tni_shades *s, tn_colours colours, double low, doubl
     }
     s->low = low;
     s->high = high;
-    for (k = 0; k < TNI_SHADES; k++) {
+    for (int k = 0; k < TNI_SHADES; k++) {
         double t = (double)k / (TNI_SHADES - 1);
         tn_colour(colours, diverging ? 2 * t - 1 : t, s->rgb[k]);
     }
@@ -231,13 +224,13 @@ static double tni_kth_smallest(double *v, int64_t n, int64_t k)
 {
     int64_t low = 0, high = n - 1;
     while (low < high) {
-        double  pivot = v[low + (high - low) / 2], other;
+        double  pivot = v[low + (high - low) / 2];
         int64_t i = low, j = high;
         while (i <= j) {
             while (v[i] < pivot) i++;
             while (v[j] > pivot) j--;
             if (i > j) break;
-            other = v[i];
+            double other = v[i];
             v[i++] = v[j];
             v[j--] = other;
         }
@@ -258,11 +251,11 @@ static int64_t tni_percentile_index(double percent, int64_t n)
 /* A percentile of the absolute values of all finite values; 0 if most are zero, -1 when out of memory. */
 static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *values, int64_t count, double percent)
 {
-    int64_t cells = h->down * h->across, n = 0, k, i;
+    int64_t cells = h->down * h->across, n = 0;
     double *sizes = tni_alloc_f64(ctx, count, cells, "image"), end = 0;
     if (!sizes) return -1;
-    for (k = 0; k < count; k++)
-        for (i = 0; i < cells; i++) {
+    for (int64_t k = 0; k < count; k++)
+        for (int64_t i = 0; i < cells; i++) {
             double v = fabs(tni_heat_value(h, values + k * h->rows * h->columns, i / h->across, i % h->across));
             if (v < TNI_HUGE) sizes[n++] = v;
         }
@@ -276,10 +269,9 @@ static double tni_heat_percentile(tn_ctx *ctx, const tni_heat *h, const double *
 TNI_FN bool tni_shades_of(tn_ctx *ctx, tni_shades *s, const tni_scale *scale, const tni_heat *h, const double *values,
                           int64_t count)
 {
-    double  low = scale->low, high = scale->high;
-    int64_t k;
+    double low = scale->low, high = scale->high;
     if (low == 0 && high == 0 && h->down > 0) {
-        for (k = 0; k < count; k++) tni_heat_range(h, values + k * h->rows * h->columns, &low, &high);
+        for (int64_t k = 0; k < count; k++) tni_heat_range(h, values + k * h->rows * h->columns, &low, &high);
         if (scale->clip > 0 && scale->clip < 100 && count > 0) {
             double end = tni_heat_percentile(ctx, h, values, count, scale->clip);
             if (end < 0) return false;
@@ -308,16 +300,15 @@ static void tni_mark_cells(tni_canvas *c, tni_mark_kind kind, int64_t x, int64_t
 /* Cells with their corner at (x,y), in a thin frame. */
 TNI_FN void tni_draw_heat(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x, int64_t y)
 {
-    int64_t i, j, k;
     tni_mark_cells(c, TNI_MARK_CELLS, x, y, h->width, h->height, h->cell_w, h->cell_h);
-    for (i = 0; i < h->down; i++) {
+    for (int64_t i = 0; i < h->down; i++) {
         uint8_t *line = c->image->pixels + 3 * ((y + i * h->cell_h) * c->image->width + x);
-        for (j = 0; j < h->across; j++) {
+        for (int64_t j = 0; j < h->across; j++) {
             uint8_t rgb[3];
             tni_shade(s, tni_heat_value(h, values, i, j), rgb);
-            for (k = 0; k < h->cell_w; k++) memcpy(line + 3 * (j * h->cell_w + k), rgb, 3);
+            for (int64_t k = 0; k < h->cell_w; k++) memcpy(line + 3 * (j * h->cell_w + k), rgb, 3);
         }
-        for (k = 1; k < h->cell_h; k++) memcpy(line + 3 * k * c->image->width, line, (size_t)h->width * 3);
+        for (int64_t k = 1; k < h->cell_h; k++) memcpy(line + 3 * k * c->image->width, line, (size_t)h->width * 3);
     }
     tni_draw_frame(c, (double)x, (double)y, (double)(x + h->width), (double)(y + h->height), c->scale, TNI_LINE_INK);
 }
@@ -342,12 +333,12 @@ static double tni_numbers_fit(const tni_heat *h, const tni_shades *s, const doub
     double  high = fmax(fabs(s->low), fabs(s->high)), widest = 0;
     int     whole = high > 0 && high < TNI_HUGE ? (int)floor(log10(high)) + 1 : 1, most = 3 - whole, least = 1 - whole;
     char    number[32];
-    int64_t i, j;
+    int64_t i;
     if (least < 0) least = 0;
     if (most < least) most = least;
     for (*decimals = -1; ; *decimals = *decimals < 0 ? most : *decimals - 1) {
         for (widest = 0, i = 0; i < h->down; i++)
-            for (j = 0; j < h->across; j++) {
+            for (int64_t j = 0; j < h->across; j++) {
                 tni_number_text(number, h, s, values, i, j, *decimals);
                 widest = fmax(widest, tni_label_width(number, size));
             }
@@ -360,13 +351,12 @@ static double tni_numbers_fit(const tni_heat *h, const tni_shades *s, const doub
 TNI_FN void tni_draw_numbers(tni_canvas *c, const tni_heat *h, const tni_shades *s, const double *values, int64_t x,
                              int64_t y)
 {
-    double  size = tni_small * c->scale, room = (double)h->cell_w - 4 * c->scale;
-    int64_t i, j;
-    int     decimals;
+    double size = tni_small * c->scale, room = (double)h->cell_w - 4 * c->scale;
+    int    decimals;
     if ((double)h->cell_h < size * 1.2 || (double)h->cell_w < size * 2) return;
     size = tni_numbers_fit(h, s, values, size, room, &decimals);
-    for (i = 0; i < h->down; i++)
-        for (j = 0; j < h->across; j++) {
+    for (int64_t i = 0; i < h->down; i++)
+        for (int64_t j = 0; j < h->across; j++) {
             uint8_t rgb[3];
             char    number[32];
             tni_shade(s, tni_number_text(number, h, s, values, i, j, decimals), rgb);
@@ -392,9 +382,9 @@ static void tni_bar_end(tni_ruler *r, double v)
 TNI_FN double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, double scale)
 {
     double least = 16 * scale / height * (s->high - s->low);
-    int    kept = 0, k;
+    int    kept = 0;
     tni_ruler_init(r, s->low, s->high, false, height / (36 * scale), false);
-    for (k = 0; k < r->ticks; k++) {
+    for (int k = 0; k < r->ticks; k++) {
         if (r->at[k] - s->low < least || s->high - r->at[k] < least) continue;
         r->at[kept] = r->at[k];
         r->value[kept] = r->value[k];
@@ -409,19 +399,17 @@ TNI_FN double tni_bar_init(tni_ruler *r, const tni_shades *s, double height, dou
 
 TNI_FN void tni_draw_bar(tni_canvas *c, tni_ruler *r, const tni_shades *s, double x, double y, double height)
 {
-    double  u = c->scale, right = x + tni_bar_width * u;
-    int64_t row, column;
-    int     k;
+    double u = c->scale, right = x + tni_bar_width * u;
     tni_mark_cells(c, TNI_MARK_BAR, (int64_t)x, (int64_t)y, (int64_t)right - (int64_t)x,
                    (int64_t)(y + height) - (int64_t)y, (int64_t)right - (int64_t)x, 1);
-    for (row = (int64_t)y; row < (int64_t)(y + height); row++)
-        for (column = (int64_t)x; column < (int64_t)right; column++)
+    for (int64_t row = (int64_t)y; row < (int64_t)(y + height); row++)
+        for (int64_t column = (int64_t)x; column < (int64_t)right; column++)
             tni_shade(s, s->high - (s->high - s->low) * (((double)row + 0.5 - y) / height),
                       c->image->pixels + 3 * (row * c->image->width + column));
     tni_draw_frame(c, x, y, right, y + height, u, TNI_LINE_INK);
     r->from = y + height;
     r->to = y;
-    for (k = 0; k < r->ticks; k++) {
+    for (int k = 0; k < r->ticks; k++) {
         double at = floor(tni_ruler_pixel(r, r->at[k]) - u / 2 + 0.5);
         tni_draw_box(c, right + u, at, right + (tni_tick_length + 1) * u, at + u, TNI_LINE_INK);
         tni_draw_label(c, r->label[k], right + (tni_tick_length + 4) * u, at + u / 2 + tni_small * u * 0.35, tni_small * u,

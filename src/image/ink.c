@@ -78,27 +78,24 @@ TNI_FN bool tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, dou
     double  dx = bx - ax, dy = by - ay, length2 = dx * dx + dy * dy, reach = radius + 0.5;
     int64_t top = tni_pixel(fmin(ay, by) - reach, c->clip_y0, c->clip_y1),
             bottom = tni_pixel(fmax(ay, by) + reach + 1, c->clip_y0, c->clip_y1);
-    int64_t y, x;
     bool    changed = false;
-    for (y = top; y < bottom; y++) {
-        double  py = (double)y + 0.5 - ay, t0 = 0, t1 = 1;      /* the part of the segment that is near this row */
-        int64_t left, right;
+    for (int64_t y = top; y < bottom; y++) {
+        double py = (double)y + 0.5 - ay, t0 = 0, t1 = 1;       /* the part of the segment that is near this row */
         if (dy != 0) {
             t0 = fmin((py - reach) / dy, (py + reach) / dy);
             t1 = fmax((py - reach) / dy, (py + reach) / dy);
             t0 = t0 < 0 ? 0 : t0 > 1 ? 1 : t0;
             t1 = t1 < 0 ? 0 : t1 > 1 ? 1 : t1;
         }
-        left = tni_pixel(ax + fmin(t0 * dx, t1 * dx) - reach, c->clip_x0, c->clip_x1);
-        right = tni_pixel(ax + fmax(t0 * dx, t1 * dx) + reach + 1, c->clip_x0, c->clip_x1);
+        int64_t left = tni_pixel(ax + fmin(t0 * dx, t1 * dx) - reach, c->clip_x0, c->clip_x1);
+        int64_t right = tni_pixel(ax + fmax(t0 * dx, t1 * dx) + reach + 1, c->clip_x0, c->clip_x1);
         tni_cover_grow(c, left, y, right, y + 1);
-        for (x = left; x < right; x++) {
-            double   px = (double)x + 0.5 - ax, t = length2 > 0 ? (px * dx + py * dy) / length2 : 0, qx, qy, share;
+        for (int64_t x = left; x < right; x++) {
+            double   px = (double)x + 0.5 - ax, t = length2 > 0 ? (px * dx + py * dy) / length2 : 0;
             uint8_t *cover = c->cover + y * c->image->width + x, *marked = c->marked + y * c->image->width + x;
             t = t < 0 ? 0 : t > 1 ? 1 : t;
-            qx = px - t * dx;
-            qy = py - t * dy;
-            share = fmin((reach - sqrt(qx * qx + qy * qy)) * 255, 255);
+            double qx = px - t * dx, qy = py - t * dy;
+            double share = fmin((reach - sqrt(qx * qx + qy * qy)) * 255, 255);
             if (share < *cover + 1.0) continue;
             *cover = (uint8_t)share;
             if (*cover < *marked + 32) continue;
@@ -115,24 +112,21 @@ TNI_FN bool tni_cover_stroke(tni_canvas *c, double ax, double ay, double bx, dou
 static bool tni_mark_extend(tni_canvas *c, double ax, double ay, double bx, double by, double radius)
 {
     tni_list *marks = &tni_picture_of(c->image)->marks;
-    tni_mark *m;
-    double    y1, y2, column = floor(bx);
-    int       k;
+    double    column = floor(bx);
     if (c->failed || marks->count < 3 || floor(ax) != column) return false;
-    m = (tni_mark *)tni_list_at(marks, marks->count - 3);
-    for (k = 0; k < 3; k++) {
+    tni_mark *m = (tni_mark *)tni_list_at(marks, marks->count - 3);
+    for (int k = 0; k < 3; k++) {
         double x = k < 2 ? m[k + 1].v[0] : ax, y = k < 2 ? m[k + 1].v[1] : ay;
         if (m[k].kind != TNI_MARK_LINE || m[k].v[4] != radius || floor(m[k].v[0]) != column || m[k].v[2] != x
             || m[k].v[3] != y) return false;
     }
-    y1 = m[1].v[1];
-    y2 = m[2].v[1];
+    double y1 = m[1].v[1], y2 = m[2].v[1];
     if ((y1 <= y2) == (y1 >= ay)) memmove(m[1].v, m[2].v, 2 * sizeof *m->v);         /* the first has the middle height */
     if ((y1 <= y2) == (y1 >= ay) || (y2 <= y1) == (y2 >= ay)) {                      /* the first or the second */
         m[2].v[0] = ax;
         m[2].v[1] = ay;
     }
-    for (k = 0; k < 2; k++) memcpy(m[k].v + 2, m[k + 1].v, 2 * sizeof *m->v);
+    for (int k = 0; k < 2; k++) memcpy(m[k].v + 2, m[k + 1].v, 2 * sizeof *m->v);
     m[2].v[2] = bx;
     m[2].v[3] = by;
     return true;
@@ -142,9 +136,8 @@ static bool tni_mark_extend(tni_canvas *c, double ax, double ay, double bx, doub
 static bool tni_mark_continues(const tni_canvas *c, double ax, double ay, double bx, double by)
 {
     const tni_list *marks = &tni_picture_of(c->image)->marks;
-    const tni_mark *m;
     if (marks->count == 0 || bx < (double)c->clip_x0 || bx > (double)c->clip_x1 || (ax == bx && ay == by)) return false;
-    m = (const tni_mark *)tni_list_at(marks, marks->count - 1);
+    const tni_mark *m = (const tni_mark *)tni_list_at(marks, marks->count - 1);
     return m->kind == TNI_MARK_LINE && m->v[2] == ax && m->v[3] == ay;
 }
 
@@ -161,11 +154,10 @@ static bool tni_cover_area(tni_canvas *c, double x0, double y0, double x1, doubl
 {
     int64_t left = tni_pixel(x0, c->clip_x0, c->clip_x1), right = tni_pixel(ceil(x1), c->clip_x0, c->clip_x1);
     int64_t top = tni_pixel(y0, c->clip_y0, c->clip_y1), bottom = tni_pixel(ceil(y1), c->clip_y0, c->clip_y1);
-    int64_t y, x;
     bool    changed = false;
     tni_cover_grow(c, left, top, right, bottom);
-    for (y = top; y < bottom; y++)
-        for (x = left; x < right; x++) {
+    for (int64_t y = top; y < bottom; y++)
+        for (int64_t x = left; x < right; x++) {
             double   w = fmin(x1, (double)x + 1) - fmax(x0, (double)x), h = fmin(y1, (double)y + 1) - fmax(y0, (double)y);
             uint8_t *cover = c->cover + y * c->image->width + x, before = *cover;
             if (w > 0 && h > 0) *cover = (uint8_t)fmin(before + w * h * 255 + 0.5, 255);
@@ -183,9 +175,9 @@ TNI_FN void tni_cover_box(tni_canvas *c, double x0, double y0, double x1, double
 TNI_FN void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double b, double b0, double b1)
 {
     tni_mark *m = tni_mark_add(c, TNI_MARK_BAND, a, a0, a1, b, b0);
-    double    from = fmax(a, (double)c->clip_x0), to = fmin(b, (double)c->clip_x1), x;
+    double    from = fmax(a, (double)c->clip_x0), to = fmin(b, (double)c->clip_x1);
     if (m) m->v[5] = b1;
-    for (x = from; x < to && b > a;) {
+    for (double x = from; x < to && b > a;) {
         double end = fmin(floor(x) + 1, to), t = ((x + end) / 2 - a) / (b - a);
         double y0 = a0 + t * (b0 - a0), y1 = a1 + t * (b1 - a1);
         tni_cover_area(c, x, fmin(y0, y1), end, fmax(y0, y1));
@@ -197,17 +189,16 @@ TNI_FN void tni_cover_band(tni_canvas *c, double a, double a0, double a1, double
 TNI_FN void tni_paint(tni_canvas *c, uint32_t ink, double strength)
 {
     uint8_t   rgb[3];
-    int       most = (int)(strength * 256), i;
+    int       most = (int)(strength * 256);
     tni_mark *m = tni_mark_add(c, TNI_MARK_INK, strength, 0, 0, 0, 0);
-    int64_t   y, x;
     if (m) m->ink = ink;
     tni_unpack(ink, rgb);
-    for (y = c->y0; y < c->y1; y++)
-        for (x = c->x0; x < c->x1; x++) {
+    for (int64_t y = c->y0; y < c->y1; y++)
+        for (int64_t x = c->x0; x < c->x1; x++) {
             uint8_t *cover = c->cover + y * c->image->width + x, *pixel = c->image->pixels + 3 * (y * c->image->width + x);
             int      share = *cover * most / 256;
             if (*cover == 0) continue;
-            for (i = 0; i < 3; i++) pixel[i] = (uint8_t)((pixel[i] * (255 - share) + rgb[i] * share + 127) / 255);
+            for (int i = 0; i < 3; i++) pixel[i] = (uint8_t)((pixel[i] * (255 - share) + rgb[i] * share + 127) / 255);
             *cover = c->marked[y * c->image->width + x] = 0;
         }
     c->x0 = c->y0 = INT64_MAX;

@@ -101,17 +101,15 @@ static uint32_t tni_script_digit(uint32_t code, double *up)
 static void tni_sign_of(tni_sign *s, uint32_t code)
 {
     uint32_t digit = tni_script_digit(code, &s->up);
-    const char *mark;
-    char        base;
     s->mark = NULL;
     s->size = digit ? 0.62 : 1;
     s->mark_up = 0;
     if (!digit) s->up = 0;
     s->body = tni_glyph(digit ? digit : code);
     if (code < 0xC0 || code > 0xFF) return;
-    base = tni_latin_base[code - 0xC0];
+    char base = tni_latin_base[code - 0xC0];
     s->body = base <= ':' ? tni_latin_own[base - '0'] : base == 'i' ? tni_dotless : tni_glyphs[base - 32];
-    mark = strchr(tni_latin_marks, tni_latin_mark[code - 0xC0]);
+    const char *mark = strchr(tni_latin_marks, tni_latin_mark[code - 0xC0]);
     s->mark = mark ? tni_mark_strokes[mark - tni_latin_marks] : NULL;
     s->mark_up = base < 'a' && mark && *mark != ',' ? 3 : 0;
 }
@@ -134,9 +132,8 @@ TNI_FN uint32_t tni_text_next(const char **at, const char *end, uint32_t before)
 
 static int tni_glyph_width(const char *glyph)            /* of the ink, in steps */
 {
-    const char *p;
-    int         width = 0;
-    for (p = glyph + 1; *p; p += 2) {
+    int width = 0;
+    for (const char *p = glyph + 1; *p; p += 2) {
         if (*p == ' ') p++;
         width = (int)tni_max(width, (*p | 32) - 'a');
     }
@@ -161,9 +158,8 @@ static size_t tni_text_fit(const char *s, size_t bytes, double size, double room
     uint32_t    code = 0;
     for (*width = 0; at < end; at = next) {
         tni_sign sign;
-        double   advance;
         tni_sign_of(&sign, code = tni_text_next(&next, end, code));
-        advance = tni_sign_advance(&sign) * size / TNI_FONT_UNITS;
+        double advance = tni_sign_advance(&sign) * size / TNI_FONT_UNITS;
         if (*width + advance > room) break;
         *width += advance;
     }
@@ -198,11 +194,11 @@ static void tni_pen_line(const tni_pen *pen, const double a[2], const double b[2
 static void tni_pen_curve(const tni_pen *pen, const double a[2], const double b[2], const double c[2])
 {
     double from[2], to[2];
-    int    steps = 4 + (int)(pen->unit * 2), k, i;
+    int    steps = 4 + (int)(pen->unit * 2);
     from[0] = a[0]; from[1] = a[1];
-    for (k = 1; k <= steps; k++) {
+    for (int k = 1; k <= steps; k++) {
         double t = (double)k / steps;
-        for (i = 0; i < 2; i++) to[i] = (1 - t) * (1 - t) * a[i] + 2 * t * (1 - t) * b[i] + t * t * c[i];
+        for (int i = 0; i < 2; i++) to[i] = (1 - t) * (1 - t) * a[i] + 2 * t * (1 - t) * b[i] + t * t * c[i];
         tni_pen_line(pen, from, to);
         from[0] = to[0]; from[1] = to[1];
     }
@@ -211,10 +207,9 @@ static void tni_pen_curve(const tni_pen *pen, const double a[2], const double b[
 /* `right` is in steps, `up` in units. */
 static void tni_pen_glyph(const tni_pen *pen, const char *glyph, double right, double up)
 {
-    double      p[3][2] = {{0, 0}, {0, 0}, {0, 0}};       /* where the pen is, the bend, the new point */
-    bool        down = false, bent = false;
-    const char *s;
-    for (s = glyph + 1; *s; s += 2) {
+    double p[3][2] = {{0, 0}, {0, 0}, {0, 0}};            /* where the pen is, the bend, the new point */
+    bool   down = false, bent = false;
+    for (const char *s = glyph + 1; *s; s += 2) {
         if (*s == ' ') { s++; down = false; }
         p[2][0] = ((*s | 32) - 'a' + right) * TNI_GLYPH_STEP * pen->unit;
         p[2][1] = tni_hint(s[1] - 'e', pen->unit) + up * pen->unit;
@@ -246,14 +241,13 @@ static void tni_mark_text(tni_canvas *c, const char *s, size_t bytes, double x, 
                           bool turned)
 {
     tni_list *letters = &tni_picture_of(c->image)->letters;
-    size_t    from = letters->count, i;
-    tni_mark *m;
-    for (i = 0; i < bytes && !c->failed; i++) {
+    size_t    from = letters->count;
+    for (size_t i = 0; i < bytes && !c->failed; i++) {
         char *to = (char *)tni_list_add(c->image->ctx, letters, "image");
         if (to) *to = s[i];
         else c->failed = true;
     }
-    m = tni_mark_add(c, TNI_MARK_TEXT, x, y, size, align, turned);
+    tni_mark *m = tni_mark_add(c, TNI_MARK_TEXT, x, y, size, align, turned);
     if (!m) return;
     m->v[5] = tni_text_width(s, bytes, size);
     m->text = from;
@@ -277,9 +271,8 @@ static void tni_cover_text(tni_canvas *c, const char *s, size_t bytes, double x,
     pen.y = turned ? y + back : floor(y) + 0.5;
     while (s < end && fabs(pen.x) < 1e7 && fabs(pen.y) < 1e7) {
         tni_sign sign;
-        double   advance;
         tni_sign_of(&sign, code = tni_text_next(&s, end, code));
-        advance = tni_sign_advance(&sign) * pen.unit;
+        double advance = tni_sign_advance(&sign) * pen.unit;
         tni_pen_sign(&pen, &sign);
         if (turned) pen.y -= advance;
         else pen.x += advance;
@@ -295,18 +288,17 @@ TNI_FN double tni_label_width(const char *s, double size) { return s ? tni_text_
 TNI_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, double size, double align, bool turned,
                            double room, uint32_t ink)
 {
-    double width = tni_label_width(s, size), dots, back;
-    size_t bytes;
+    double width = tni_label_width(s, size);
     if (!s) return;
     if (width > room) {
         size *= fmax(room / width * 0.999, 0.75);
         width = tni_label_width(s, size);
     }
     if (width > room) {
-        dots = tni_label_width("...", size);
-        bytes = tni_text_fit(s, strlen(s), size, room - dots, &width);
+        double dots = tni_label_width("...", size);
+        size_t bytes = tni_text_fit(s, strlen(s), size, room - dots, &width);
         if (dots > room) return;
-        back = width - align * (width + dots);
+        double back = width - align * (width + dots);
         tni_cover_text(c, s, bytes, turned ? x : x + back, turned ? y - back : y, size, 1, turned);
         tni_cover_text(c, "...", 3, turned ? x : x + back, turned ? y - back : y, size, 0, turned);
     } else tni_cover_text(c, s, strlen(s), x, y, size, align, turned);
@@ -316,10 +308,10 @@ TNI_FN void tni_draw_label(tni_canvas *c, const char *s, double x, double y, dou
 /* The bytes of the first line: up to a line's end, else up to the last blank that fits, else all that fit. */
 static size_t tni_line_bytes(const char *s, double size, double room)
 {
-    size_t line = strcspn(s, "\n"), end, blank;
+    size_t line = strcspn(s, "\n"), blank;
     double width;
     if (line > 0 && s[line] == '\n' && s[line - 1] == '\r') line--;
-    end = tni_text_fit(s, line, size, room, &width);
+    size_t end = tni_text_fit(s, line, size, room, &width);
     if (end == line) return line;
     for (blank = end; blank > 0 && s[blank] != ' ';) blank--;
     return blank > 0 ? blank : (size_t)tni_max((int64_t)end, 1);
@@ -329,8 +321,7 @@ static size_t tni_line_bytes(const char *s, double size, double room)
 TNI_FN double tni_paragraph(tni_canvas *c, const char *s, double x, double y, double size, double room)
 {
     double height = 0;
-    int    lines;
-    for (lines = 0; s && *s && lines < TNI_LINES; lines++) {
+    for (int lines = 0; s && *s && lines < TNI_LINES; lines++) {
         size_t bytes = tni_line_bytes(s, size, room);
         if (c) {
             tni_cover_text(c, s, bytes, x, y + height + size, size, 0.5, false);

@@ -79,9 +79,8 @@ static const char *tni_side_label(const tni_side *s, int64_t k, char number[32])
 
 static void tni_side_init(tni_side *s, const char *const *names, int64_t count, double spacing, bool across, double scale)
 {
-    double  size = tni_small * scale, room;
-    char    number[32];
-    int64_t k;
+    double size = tni_small * scale;
+    char   number[32];
     s->names = names;
     s->count = spacing > 0 ? count : 0;
     s->step = 1;
@@ -90,10 +89,10 @@ static void tni_side_init(tni_side *s, const char *const *names, int64_t count, 
     s->widest = 0;
     if (spacing > 0 && names) s->step = (int64_t)ceil(size * 1.15 / spacing);
     else if (spacing > 0) {
-        room = across ? tni_label_width(tni_side_label(s, count, number), size) + 18 * scale : 26 * scale;
+        double room = across ? tni_label_width(tni_side_label(s, count, number), size) + 18 * scale : 26 * scale;
         s->step = (int64_t)fmax(tni_round_step(room / spacing), 1);
     }
-    for (k = 0; k < s->count; k += s->step)
+    for (int64_t k = 0; k < s->count; k += s->step)
         s->widest = fmax(s->widest, tni_label_width(tni_side_label(s, k, number), size));
     s->turned = across && names && s->widest + 6 * scale > spacing;
     s->widest = fmin(s->widest, s->room);
@@ -112,10 +111,9 @@ static void tni_draw_side_label(tni_canvas *c, const tni_side *s, const char *la
 
 static void tni_draw_side(tni_canvas *c, const tni_side *s, double x, double y, tni_side_place place)
 {
-    double  u = c->scale, size = tni_small * u;
-    char    number[32];
-    int64_t k;
-    for (k = 0; k < s->count; k += s->step) {
+    double u = c->scale, size = tni_small * u;
+    char   number[32];
+    for (int64_t k = 0; k < s->count; k += s->step) {
         const char *label = tni_side_label(s, k, number);
         double      at = ((double)k + 0.5) * s->spacing, edge = floor((place == TNI_LEFT ? y : x) + at - u / 2 + 0.5);
         if (place == TNI_BELOW) tni_draw_box(c, edge, y + u, edge + u, y + (tni_tick_length + 1) * u, TNI_LINE_INK);
@@ -142,10 +140,9 @@ static double tni_figure_text(tni_canvas *c, const tni_figure *f, const char *s,
 /* Adds title and caption to the margins, and width where they need it; opens the picture and writes both. */
 TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
 {
-    double u = f->scale, wish = fmax(tni_label_width(f->title, tni_large * u), tni_label_width(f->caption, tni_medium * u)),
-           more;
+    double u = f->scale, wish = fmax(tni_label_width(f->title, tni_large * u), tni_label_width(f->caption, tni_medium * u));
     f->width = f->left + f->body_width + f->right;
-    more = fmax(fmin(wish, 360 * u) + 2 * tni_pad * u - f->width, 0);
+    double more = fmax(fmin(wish, 360 * u) + 2 * tni_pad * u - f->width, 0);
     f->left = floor(f->left + more / 2);
     f->width += more;
     f->title_height = tni_figure_text(NULL, f, f->title, 0, tni_large * u);
@@ -261,9 +258,8 @@ static const double tni_tile_gap = 10, tni_tile_caption = 20;
 
 static double tni_widest(const char *const *names, int64_t count, double size, double room)
 {
-    double  widest = 0;
-    int64_t k;
-    for (k = 0; names && k < count; k++) widest = fmax(widest, tni_label_width(names[k], size));
+    double widest = 0;
+    for (int64_t k = 0; names && k < count; k++) widest = fmax(widest, tni_label_width(names[k], size));
     return fmin(widest, room);
 }
 
@@ -271,12 +267,11 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
 static bool tni_tiles_grid(tn_ctx *ctx, tn_tiles_desc *d, int64_t count)
 {
     const int64_t most = TNI_SIDE_MAX;
-    int64_t rows, columns;
     if (!tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 0, most)
         || !tni_figure_whole(ctx, "image_tiles", "columns", d->columns, 0, most)
         || !tni_figure_whole(ctx, "image_tiles", "count", count, 0, INT64_MAX)) return false;
-    rows = d->rows > 0 ? d->rows : most;
-    columns = d->columns > 0 ? d->columns : most;
+    int64_t rows = d->rows > 0 ? d->rows : most;
+    int64_t columns = d->columns > 0 ? d->columns : most;
     if (count > rows * columns) {
         tni_fail(ctx, TN_ERR_ARG, "image_tiles: count is %lld, expected at most %lld, in %lld rows of %lld",
                  (long long)count, (long long)(rows * columns), (long long)rows, (long long)columns);
@@ -375,13 +370,12 @@ static void tni_draw_grid_names(tni_tiles *t)
     tni_canvas *c = &t->c;
     double      u = c->scale, size = tni_medium * u, x = t->f.left, y = t->f.top;
     double      side = d->y_names ? t->down.widest + (tni_tick_length + 6) * u : 0, above = t->f.top - 7 * u;
-    int64_t     k;
     if (d->x_names) above -= t->across.turned ? t->across.widest + 10 * u : 18 * u;
-    for (k = 0; d->row_names && k < d->rows; k++)
+    for (int64_t k = 0; d->row_names && k < d->rows; k++)
         tni_draw_label(c, d->row_names[k], x - 8 * u - side,
                        y + (double)k * t->step_y + (double)t->heat.height / 2 + size * 0.35, size, 1, false, 130 * u,
                        TNI_TEXT_INK);
-    for (k = 0; d->column_names && k < d->columns; k++)
+    for (int64_t k = 0; d->column_names && k < d->columns; k++)
         tni_draw_label(c, d->column_names[k], x + (double)k * t->step_x + (double)t->heat.width / 2, above, size, 0.5, false,
                        t->step_x - 6 * u, TNI_TEXT_INK);
     tni_draw_axis_titles(c, &t->f, d->x_title, d->y_title, t->f.top + t->f.body_height + t->f.bottom,
@@ -392,9 +386,7 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
                          const tn_tiles_desc *desc)
 {
     tni_tiles t;
-    tn_image *image;
     bool      ok = true;
-    int64_t   k;
     memset(&t, 0, sizeof t);
     if (desc) t.d = *desc;
     t.count = count;
@@ -402,11 +394,11 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
     if (!tni_shades_of(ctx, &t.shades, &t.scale, &t.heat, values, t.d.own_scales ? 0 : count)) return NULL;
     tni_tiles_plan(&t);
     if (!tni_figure_open(&t.f, &t.c, ctx)) return NULL;
-    for (k = 0; k < count && ok; k++) ok = tni_draw_tile(&t, values ? values + k * height * width : NULL, k);
+    for (int64_t k = 0; k < count && ok; k++) ok = tni_draw_tile(&t, values ? values + k * height * width : NULL, k);
     tni_draw_grid_names(&t);
     if (!t.d.no_bar)
         tni_draw_bar(&t.c, &t.bar, &t.shades, t.f.left + t.f.body_width + tni_bar_gap * t.c.scale, t.f.top, t.bar_height);
-    image = tni_canvas_close(&t.c);
+    tn_image *image = tni_canvas_close(&t.c);
     if (!ok) tn_image_destroy(image);
     return ok ? image : NULL;
 }
@@ -414,14 +406,13 @@ tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64
 /* A tensor's values as doubles; freed by tni_free_f64(ctx, p, tn_tensor_count(t), 1). */
 static double *tni_image_values(tn_ctx *ctx, const char *what, const tn_tensor *t, int low, int high)
 {
-    double *p;
     if (!tni_usable(ctx, t, what, "t")) return NULL;
     if (t->rank < low || t->rank > high) {
         if (low < high) tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d to %d", what, TNI_SHAPE(t), low, high);
         else tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected rank %d", what, TNI_SHAPE(t), low);
         return NULL;
     }
-    p = tni_alloc_f64(ctx, tn_tensor_count(t), 1, "image");
+    double *p = tni_alloc_f64(ctx, tn_tensor_count(t), 1, "image");
     if (p && tn_read(t, TN_F64, p, tn_tensor_count(t)) == TN_OK) return p;
     tni_free_f64(ctx, p, tn_tensor_count(t), 1);
     return NULL;

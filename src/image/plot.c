@@ -66,10 +66,9 @@ static bool tni_plot_pixel(const tni_plot *p, const tn_series *s, int64_t i, dou
 /* The least distance of neighbours along x, on the ruler. */
 static double tni_series_spacing(const tni_plot *p, const tn_series *s)
 {
-    double  least = HUGE_VAL, before = 0, x, y;
-    bool    any = false;
-    int64_t i;
-    for (i = 0; i < s->count; i++) {
+    double least = HUGE_VAL, before = 0, x, y;
+    bool   any = false;
+    for (int64_t i = 0; i < s->count; i++) {
         if (!tni_plot_point(p, s, i, &x, &y)) continue;
         if (any && x != before) least = fmin(least, fabs(x - before));
         before = x;
@@ -81,15 +80,14 @@ static double tni_series_spacing(const tni_plot *p, const tn_series *s)
 /* The ends of one axis: the data with a margin. Bars and stems begin at zero, with half a place at the sides. */
 static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low, double *high)
 {
-    double  margin, x, y, other, side = 0, top = across ? 0.015 : 0.05;
-    bool    from_zero = p->upright > 0 && !across && !log;
-    int64_t k, i;
+    double margin, x, y, side = 0, top = across ? 0.015 : 0.05;
+    bool   from_zero = p->upright > 0 && !across && !log;
     *low = HUGE_VAL;
     *high = -HUGE_VAL;
-    for (k = 0; k < p->count; k++) {
-        for (i = 0; i < p->series[k].count; i++)
+    for (int64_t k = 0; k < p->count; k++) {
+        for (int64_t i = 0; i < p->series[k].count; i++)
             if (tni_plot_point(p, &p->series[k], i, &x, &y)) {
-                other = across ? x : tni_plot_low(p, &p->series[k], i);
+                double other = across ? x : tni_plot_low(p, &p->series[k], i);
                 *low = fmin(*low, fmin(across ? x : y, other));
                 *high = fmax(*high, fmax(across ? x : y, other));
             }
@@ -112,16 +110,15 @@ static void tni_plot_range(const tni_plot *p, bool across, bool log, double *low
 
 static void tni_plot_ruler(const tni_plot *p, tni_ruler *r, bool across, double wanted)
 {
-    bool    log = across ? p->d.log_x : p->d.log_y, whole = across;
-    double  low = across ? p->d.x_low : p->d.y_low, high = across ? p->d.x_high : p->d.y_high;
-    int64_t k;
-    for (k = 0; k < p->count; k++) whole = whole && !p->series[k].x;
+    bool   log = across ? p->d.log_x : p->d.log_y, whole = across;
+    double low = across ? p->d.x_low : p->d.y_low, high = across ? p->d.x_high : p->d.y_high;
+    for (int64_t k = 0; k < p->count; k++) whole = whole && !p->series[k].x;
     if (low == 0 && high == 0) tni_plot_range(p, across, log, &low, &high);
     else if (log) { low = log10(low); high = log10(high); }
     tni_ruler_init(r, low, high, log, wanted, whole);
     if (!across || !p->d.x_names) return;
     r->ticks = 0;
-    for (k = 0; k < p->d.x_name_count; k++)
+    for (int64_t k = 0; k < p->d.x_name_count; k++)
         if (p->d.x_names[k] && r->ticks < TNI_TICKS) tni_tick(r, (double)k, (double)k, 6, 0);
 }
 
@@ -135,11 +132,9 @@ static const char *tni_plot_label(const tni_plot *p, int k)
 static void tni_draw_minor_ticks(tni_plot *p, const tni_ruler *r, bool across, double edge)
 {
     double u = p->c.scale, decade = fabs(r->to - r->from) / (r->high - r->low), slack = 1e-9 * (r->high - r->low);
-    double e;
-    int    digit;
     if (!r->log || decade < 28 * u || r->high - r->low < 0.3) return;
-    for (e = floor(r->low); e <= r->high; e++)
-        for (digit = 2; digit < 10; digit++) {
+    for (double e = floor(r->low); e <= r->high; e++)
+        for (int digit = 2; digit < 10; digit++) {
             double v = e + log10((double)digit), at = floor(tni_ruler_pixel(r, v) - u / 2 + 0.5);
             if (v < r->low - slack || v > r->high + slack) continue;
             if (across) tni_draw_box(&p->c, at, edge, at + u, edge + 2.5 * u, TNI_LINE_INK);
@@ -151,8 +146,7 @@ static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y
 {
     tni_canvas *c = &p->c;
     double      u = c->scale, size = tni_small * u;
-    int         k;
-    for (k = 0; k < p->x.ticks; k++) {
+    for (int k = 0; k < p->x.ticks; k++) {
         double at = floor(tni_ruler_pixel(&p->x, p->x.at[k]) - u / 2 + 0.5);
         tni_draw_box(c, at, y0, at + u, y1, TNI_GRID_INK);
         tni_draw_box(c, at, y1, at + u, y1 + tni_tick_length * u, TNI_LINE_INK);
@@ -161,7 +155,7 @@ static void tni_draw_grid(tni_plot *p, double x0, double y0, double x1, double y
         else tni_draw_label(c, tni_plot_label(p, k), at + u / 2, y1 + (tni_tick_length + 4) * u + size * 0.75, size, 0.5,
                             false, 1e6, TNI_TEXT_INK);
     }
-    for (k = 0; k < p->y.ticks; k++) {
+    for (int k = 0; k < p->y.ticks; k++) {
         double at = floor(tni_ruler_pixel(&p->y, p->y.at[k]) - u / 2 + 0.5);
         tni_draw_box(c, x0, at, x1, at + u, p->upright > 0 && !p->d.log_y && p->y.at[k] == 0 ? TNI_LINE_INK : TNI_GRID_INK);
         tni_draw_box(c, x0 - tni_tick_length * u, at, x0, at + u, TNI_LINE_INK);
@@ -198,9 +192,8 @@ static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, doubl
 
 static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uint32_t ink)
 {
-    double  x, y;
-    int64_t i;
-    for (i = 0; i < s->count; i++)
+    double x, y;
+    for (int64_t i = 0; i < s->count; i++)
         if (tni_plot_pixel(p, s, i, &x, &y)) tni_cover_segment(&p->c, x, y, x, y, radius);
     tni_paint(&p->c, ink, 1);
 }
@@ -208,12 +201,11 @@ static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uin
 /* Points always have markers; lines if they have few points and are not horizontal, where markers would add nothing. */
 static bool tni_has_markers(const tn_series *s)
 {
-    double  first = 0;
-    bool    any = false, varies = false;
-    int64_t i;
+    double first = 0;
+    bool   any = false, varies = false;
     if (s->kind == TN_SERIES_POINTS) return true;
     if (s->kind != TN_SERIES_LINE || s->count > TNI_FEW) return false;
-    for (i = 0; i < s->count; i++) {
+    for (int64_t i = 0; i < s->count; i++) {
         if (s->y[i] != s->y[i]) continue;
         varies = varies || (any && s->y[i] != first);
         if (!any) first = s->y[i];
@@ -225,10 +217,9 @@ static bool tni_has_markers(const tn_series *s)
 /* A point without neighbours is a dot; few points are marked, with a white ring around each. */
 static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
 {
-    double  u = p->c.scale, radius = 0.85 * u, phase = 0, ax = 0, ay = 0, x, y;
-    bool    before = false, dot = false;
-    int64_t i;
-    for (i = 0; s->kind == TN_SERIES_LINE && i < s->count; i++) {
+    double u = p->c.scale, radius = 0.85 * u, phase = 0, ax = 0, ay = 0, x, y;
+    bool   before = false, dot = false;
+    for (int64_t i = 0; s->kind == TN_SERIES_LINE && i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &x, &y);
         if (shown && before) tni_cover_line(&p->c, ax, ay, x, y, radius, tni_is_dashed(s, k), &phase);
         else if (dot) tni_cover_segment(&p->c, ax, ay, ax, ay, 2 * radius);
@@ -247,13 +238,12 @@ static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
 /* Bars or stems of one sign. Those of several series are side by side: these are number `place`. */
 static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, int64_t place)
 {
-    double  u = p->c.scale, spacing = tni_series_spacing(p, s) * (p->x.to - p->x.from) / (p->x.high - p->x.low);
-    double  half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u), width;
-    double  zero = p->d.log_y ? p->y.from : tni_ruler_pixel(&p->y, 0), x, y;
-    int64_t i;
+    double u = p->c.scale, spacing = tni_series_spacing(p, s) * (p->x.to - p->x.from) / (p->x.high - p->x.low);
+    double half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u);
+    double zero = p->d.log_y ? p->y.from : tni_ruler_pixel(&p->y, 0), x, y;
     half = fmax(half, (double)tni_max(p->upright, 1) / 32);        /* coverage is rounded to bytes: 1/16 pixel or more */
-    width = 2 * half / (double)tni_max(p->upright, 1);
-    for (i = 0; i < s->count; i++) {
+    double width = 2 * half / (double)tni_max(p->upright, 1);
+    for (int64_t i = 0; i < s->count; i++) {
         if (!tni_plot_pixel(p, s, i, &x, &y) || (!p->d.log_y && (s->y[i] < 0) != negative)) continue;
         if (s->kind == TN_SERIES_BARS)
             tni_cover_box(&p->c, x - half + (double)place * width, fmin(y, zero), x - half + (double)(place + 1) * width,
@@ -269,13 +259,12 @@ static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, in
 /* Parts are at least 1/16 pixel wide, because the coverage of each is rounded to a byte. */
 static void tni_draw_band(tni_plot *p, const tn_series *s, int64_t k)
 {
-    double  ax = 0, a0 = 0, a1 = 0, x, y, low;
-    bool    before = false;
-    int64_t i;
-    for (i = 0; i < s->count; i++) {
+    double ax = 0, a0 = 0, a1 = 0, x, y;
+    bool   before = false;
+    for (int64_t i = 0; i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &x, &y);
         if (shown && before && i < s->count - 1 && x >= ax && x < ax + 0.0625) continue;
-        low = shown ? tni_ruler_pixel(&p->y, tni_plot_low(p, s, i)) : 0;
+        double low = shown ? tni_ruler_pixel(&p->y, tni_plot_low(p, s, i)) : 0;
         if (shown && before) tni_cover_band(&p->c, ax, a0, a1, x, y, low);
         before = shown;
         if (!shown) continue;
@@ -295,16 +284,15 @@ static uint32_t tni_pack(tn_colours colours, double t)
 
 static void tni_draw_series(tni_plot *p)
 {
-    int64_t place = 0, k;
-    int     sign;
-    for (k = 0; k < p->count; k++) {
+    int64_t place = 0;
+    for (int64_t k = 0; k < p->count; k++) {
         const tn_series *s = &p->series[k];
         if (!tni_is_upright(s)) {
             if (s->kind == TN_SERIES_BAND) tni_draw_band(p, s, k);
             else tni_draw_curve(p, s, k);
             continue;
         }
-        for (sign = 0; sign < 2; sign++) {
+        for (int sign = 0; sign < 2; sign++) {
             if (sign == 1 && p->d.log_y) break;
             tni_cover_upright(p, s, sign == 1, place);
             tni_paint(&p->c, p->two_colours ? tni_pack(TN_COLOURS_DIVERGING, sign ? -0.7 : 0.7) : tni_series_ink(s, k), 1);
@@ -316,8 +304,7 @@ static void tni_draw_series(tni_plot *p)
 /* The last value shown of a line, and its number; false without one. */
 static bool tni_last_label(const tni_plot *p, const tn_series *s, char number[32], double *x, double *y)
 {
-    int64_t i;
-    for (i = s->count; s->show_last && i-- > 0;) {
+    for (int64_t i = s->count; s->show_last && i-- > 0;) {
         if (!tni_plot_point(p, s, i, x, y)) continue;
         tni_tick_text(number, s->y[i], fabs(s->y[i]) < 1 ? 3 : 4, 0);
         return true;
@@ -334,8 +321,8 @@ typedef struct tni_last { char number[32]; double x, y; uint32_t ink; } tni_last
 static void tni_last_spread(tni_last *l, int n, double line, double low, double high)
 {
     double mean[TNI_LAST_MOST];
-    int    size[TNI_LAST_MOST], pools = 0, i = 0, k;
-    for (k = 0; k < n; k++) {
+    int    size[TNI_LAST_MOST], pools = 0, i = 0;
+    for (int k = 0; k < n; k++) {
         mean[pools] = l[k].y - k * line;
         size[pools++] = 1;
         for (; pools > 1 && mean[pools - 2] > mean[pools - 1]; pools--) {
@@ -344,17 +331,16 @@ static void tni_last_spread(tni_last *l, int n, double line, double low, double 
             size[pools - 2] = both;
         }
     }
-    for (k = 0; k < pools; k++)
+    for (int k = 0; k < pools; k++)
         for (; size[k] > 0; size[k]--, i++) l[i].y = fmax(low, fmin(mean[k], high - (n - 1) * line)) + i * line;
 }
 
 /* The last values, sorted by y; at most as many as the axes are high enough for. Returns their number. */
 static int tni_last_labels(const tni_plot *p, tni_last l[TNI_LAST_MOST])
 {
-    double  low = p->f.top, high = p->f.top + p->f.body_height, line = tni_small * 1.1 * p->f.scale;
-    int     most = (int)fmin((high - low) / line + 1, TNI_LAST_MOST), n = 0, i;
-    int64_t k;
-    for (k = 0; k < p->count && n < most; k++) {
+    double low = p->f.top, high = p->f.top + p->f.body_height, line = tni_small * 1.1 * p->f.scale;
+    int    most = (int)fmin((high - low) / line + 1, TNI_LAST_MOST), n = 0, i;
+    for (int64_t k = 0; k < p->count && n < most; k++) {
         tni_last one;
         if (!tni_last_label(p, &p->series[k], one.number, &one.x, &one.y)) continue;
         one.x = tni_ruler_pixel(&p->x, one.x);
@@ -373,8 +359,8 @@ static void tni_draw_last(tni_plot *p)
 {
     double   u = p->c.scale, size = tni_small * u;
     tni_last l[TNI_LAST_MOST];
-    int      n = tni_last_labels(p, l), k;
-    for (k = 0; k < n; k++)
+    int      n = tni_last_labels(p, l);
+    for (int k = 0; k < n; k++)
         tni_draw_label(&p->c, l[k].number, l[k].x + 7 * u, l[k].y + size * 0.35, size, 0, false, 1e6, l[k].ink);
 }
 
@@ -395,9 +381,8 @@ static void tni_legend_plan(tni_plot *p)
 {
     double      u = p->f.scale;
     const char *name = NULL;
-    int64_t     k;
     if (p->two_colours) return;
-    for (k = 0; k < p->count; k++) {
+    for (int64_t k = 0; k < p->count; k++) {
         if (!p->series[k].name) continue;
         name = p->series[k].name;
         p->legend_width = fmax(p->legend_width, fmin(tni_label_width(name, tni_small * u), 180 * u) + 44 * u);
@@ -412,8 +397,7 @@ static void tni_legend_plan(tni_plot *p)
 static bool tni_meets_box(const double a[2], const double b[2], const double low[2], const double high[2])
 {
     double t0 = 0, t1 = 1;
-    int    i;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         double d = b[i] - a[i], in = (low[i] - a[i]), out = (high[i] - a[i]);
         if (d == 0 && (in > 0 || out < 0)) return false;
         if (d == 0) continue;
@@ -428,8 +412,8 @@ static int64_t tni_series_in_box(const tni_plot *p, const tn_series *s, const do
 {
     double  a[2] = {0, 0}, b[2];
     bool    before = false;
-    int64_t n = 0, i;
-    for (i = 0; i < s->count; i++) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &b[0], &b[1]);
         if (!shown || !(before && s->kind == TN_SERIES_LINE)) memcpy(a, b, sizeof a);
         if (shown && tni_is_upright(s)) a[1] = p->y.from;
@@ -446,16 +430,15 @@ static int64_t tni_legend_corner(tni_plot *p)
 {
     double  u = p->f.scale, w = p->legend_width, h = tni_legend_height(p), x0 = p->x.from, x1 = p->x.to, y0 = p->y.to,
             y1 = p->y.from;
-    int64_t least = INT64_MAX, k;
-    int     corner;
-    for (corner = 0; corner < 4; corner++) {
+    int64_t least = INT64_MAX;
+    for (int corner = 0; corner < 4; corner++) {
         double  low[2], high[2];
         int64_t n = 0;
         low[0] = corner & 1 ? x0 + 8 * u : x1 - w - 6 * u;
         low[1] = corner & 2 ? y1 - h - 8 * u : y0 + 6 * u;
         high[0] = low[0] + w;
         high[1] = low[1] + h;
-        for (k = 0; k < p->count; k++) n += tni_series_in_box(p, &p->series[k], low, high);
+        for (int64_t k = 0; k < p->count; k++) n += tni_series_in_box(p, &p->series[k], low, high);
         if (n >= least) continue;
         least = n;
         p->legend_x = low[0];
@@ -480,12 +463,12 @@ static void tni_draw_legend(tni_plot *p)
 {
     tni_canvas *c = &p->c;
     double      u = c->scale, size = tni_small * u, x = p->legend_x, y = p->legend_y;
-    int64_t     lines = p->lines, k;
+    int64_t     lines = p->lines;
     if (lines < 1) return;
     tni_draw_box(c, x, y, x + p->legend_width, y + tni_legend_height(p), TNI_WHITE);
     tni_draw_frame(c, x, y, x + p->legend_width, y + tni_legend_height(p), u, TNI_FRAME_INK);
     y += (3 + tni_legend_line / 2) * u;
-    for (k = 0; k < p->count && lines > 0; k++) {
+    for (int64_t k = 0; k < p->count && lines > 0; k++) {
         const tn_series *s = &p->series[k];
         if (!s->name) continue;
         tni_draw_legend_key(p, s, k, x, y);
@@ -530,7 +513,6 @@ static bool tni_plot_positive(tn_ctx *ctx, const char *axis, bool log, double lo
 
 static bool tni_plot_check(tn_ctx *ctx, const tn_plot_desc *d, const tn_series *series, int64_t count)
 {
-    int64_t k;
     if (!ctx || !tni_figure_whole(ctx, "image_plot", "scale", d->scale, 0, 16)
         || !tni_figure_whole(ctx, "image_plot", "width", d->width, 0, 65536)
         || !tni_figure_whole(ctx, "image_plot", "height", d->height, 0, 65536)
@@ -541,16 +523,15 @@ static bool tni_plot_check(tn_ctx *ctx, const tn_plot_desc *d, const tn_series *
         || !tni_plot_names(ctx, d)
         || !tni_figure_whole(ctx, "image_plot", "count", count, 0, INT64_MAX)
         || !tni_figure_array(ctx, "image_plot", "series", count > 0, series)) return false;
-    for (k = 0; k < count; k++) if (!tni_series_check(ctx, &series[k], k)) return false;
+    for (int64_t k = 0; k < count; k++) if (!tni_series_check(ctx, &series[k], k)) return false;
     return true;
 }
 
 static double tni_last_room(const tni_plot *p)
 {
-    double  widest = 0, x, y;
-    char    number[32];
-    int64_t k;
-    for (k = 0; k < p->count; k++)
+    double widest = 0, x, y;
+    char   number[32];
+    for (int64_t k = 0; k < p->count; k++)
         if (tni_last_label(p, &p->series[k], number, &x, &y))
             widest = fmax(widest, tni_label_width(number, tni_small * p->f.scale));
     return widest > 0 ? widest + 4 * p->f.scale : 0;
@@ -579,8 +560,7 @@ static void tni_plot_turn(tni_plot *p)
 {
     double u = p->f.scale, widest = 0, before = -1e6;       /* before: where the last name ends */
     bool   touch = false;
-    int    k;
-    for (k = 0; p->d.x_names && k < p->x.ticks; k++) {
+    for (int k = 0; p->d.x_names && k < p->x.ticks; k++) {
         double width = tni_label_width(tni_plot_label(p, k), tni_small * u), at = tni_ruler_pixel(&p->x, p->x.at[k]);
         touch = touch || at - width / 2 < before + 4 * u;
         before = at + width / 2;
@@ -647,18 +627,16 @@ static void tni_plot_draw(tni_plot *p, double left)
 tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, const tn_plot_desc *desc)
 {
     tni_plot p;
-    double   left;
-    int64_t  k;
     memset(&p, 0, sizeof p);
     if (desc) p.d = *desc;
     if (!tni_plot_check(ctx, &p.d, series, count)) return NULL;
     p.series = series;
     p.count = count;
-    for (k = 0; k < count; k++) p.upright += tni_is_upright(&series[k]);
+    for (int64_t k = 0; k < count; k++) p.upright += tni_is_upright(&series[k]);
     p.two_colours = count == 1 && p.upright > 0 && series[0].colour == 0;
     p.f.scale = (double)tni_max(p.d.scale, 1);
     tni_plot_plan(&p);
-    left = p.f.left;
+    double left = p.f.left;
     if (!tni_figure_open(&p.f, &p.c, ctx)) return NULL;
     tni_plot_place(&p);
     tni_plot_draw(&p, left);

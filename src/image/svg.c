@@ -76,9 +76,8 @@ static void tni_svg_colour(tni_svg *s, const char *before, const uint8_t rgb[3])
 {
     static const char hex[] = "0123456789abcdef";
     char text[8];
-    int  k;
     text[0] = '#';
-    for (k = 0; k < 6; k++) text[k + 1] = hex[rgb[k / 2] >> (k % 2 ? 0 : 4) & 15];
+    for (int k = 0; k < 6; k++) text[k + 1] = hex[rgb[k / 2] >> (k % 2 ? 0 : 4) & 15];
     tni_svg_put(s, before);
     tni_svg_put(s, "\"");
     tni_put(&s->w, text, 7);
@@ -166,11 +165,11 @@ static size_t tni_svg_lines(tni_svg *s, const tni_mark *m, size_t count)
 /* The parts of a band from mark i on: along its upper curve, then along the lower one in reverse. */
 static size_t tni_svg_band(tni_svg *s, const tni_mark *m, size_t count)
 {
-    size_t n = 1, i;
+    size_t n = 1;
     while (n < count && m[n].kind == TNI_MARK_BAND && m[n].v[0] == m[n - 1].v[3]) n++;
     tni_svg_point(s, "<path d=\"M", m->v[0], m->v[1]);
-    for (i = 0; i < n; i++) tni_svg_point(s, i ? " " : "L", m[i].v[3], m[i].v[4]);
-    for (i = n; i-- > 0;) tni_svg_point(s, " ", m[i].v[3], m[i].v[5]);
+    for (size_t i = 0; i < n; i++) tni_svg_point(s, i ? " " : "L", m[i].v[3], m[i].v[4]);
+    for (size_t i = n; i-- > 0;) tni_svg_point(s, " ", m[i].v[3], m[i].v[5]);
     tni_svg_point(s, " ", m->v[0], m->v[2]);
     tni_svg_colour(s, "Z\" fill=", s->ink);
     tni_svg_put(s, "/>\n");
@@ -185,19 +184,16 @@ static void tni_base64(tni_svg *s, const uint8_t *three, int have)
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint32_t bits = (uint32_t)three[0] << 16 | (uint32_t)three[1] << 8 | three[2];
     char     four[4];
-    int      k;
-    for (k = 0; k < 4; k++) four[k] = digit[bits >> (18 - 6 * k) & 63];
-    for (k = have + 1; k < 4; k++) four[k] = '=';
+    for (int k = 0; k < 4; k++) four[k] = digit[bits >> (18 - 6 * k) & 63];
+    for (int k = have + 1; k < 4; k++) four[k] = '=';
     tni_put(&s->w, four, 4);
 }
 
 static void tni_png_put(tni_png *p, const uint8_t *data, size_t bytes)
 {
-    size_t i;
-    int    k;
-    for (i = 0; i < bytes; i++) {
+    for (size_t i = 0; i < bytes; i++) {
         p->crc ^= data[i];
-        for (k = 0; k < 8; k++) p->crc = p->crc >> 1 ^ (p->crc & 1 ? 0xEDB88320u : 0);
+        for (int k = 0; k < 8; k++) p->crc = p->crc >> 1 ^ (p->crc & 1 ? 0xEDB88320u : 0);
         p->left[p->have++] = data[i];
         if (p->have < 3) continue;
         tni_base64(p->s, p->left, 3);
@@ -208,8 +204,7 @@ static void tni_png_put(tni_png *p, const uint8_t *data, size_t bytes)
 static void tni_png_u32(tni_png *p, uint32_t v)
 {
     uint8_t four[4];
-    int     k;
-    for (k = 0; k < 4; k++) four[k] = (uint8_t)(v >> (24 - 8 * k));
+    for (int k = 0; k < 4; k++) four[k] = (uint8_t)(v >> (24 - 8 * k));
     tni_png_put(p, four, 4);
 }
 
@@ -225,9 +220,8 @@ static void tni_png_close(tni_png *p) { tni_png_u32(p, ~p->crc); }
 /* One row of pixels as a stored block: final, length, its complement, then filter 0 and the pixels; counts Adler-32. */
 static void tni_png_row(tni_png *p, const uint8_t *from, size_t step, size_t width, bool last)
 {
-    size_t  bytes = 3 * width + 1, i;
+    size_t  bytes = 3 * width + 1;
     uint8_t head[6];
-    int     k;
     head[0] = last;
     head[1] = (uint8_t)(bytes & 255);
     head[2] = (uint8_t)(bytes >> 8);
@@ -236,9 +230,9 @@ static void tni_png_row(tni_png *p, const uint8_t *from, size_t step, size_t wid
     head[5] = 0;
     tni_png_put(p, head, 6);
     p->b = (p->b + p->a) % 65521;
-    for (i = 0; i < width; i++, from += step) {
+    for (size_t i = 0; i < width; i++, from += step) {
         tni_png_put(p, from, 3);
-        for (k = 0; k < 3; k++) {
+        for (int k = 0; k < 3; k++) {
             p->a = (p->a + from[k]) % 65521;
             p->b = (p->b + p->a) % 65521;
         }
@@ -253,7 +247,6 @@ static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_
     static const uint8_t signature[] = {137, 'P', 'N', 'G', 13, 10, 26, 10}, kind[] = {8, 2, 0, 0, 0}, zlib[] = {0x78, 0x01};
     const tn_image *image = &s->p->image;
     tni_png         p;
-    int64_t         i;
     memset(&p, 0, sizeof p);
     p.s = s;
     p.a = 1;
@@ -265,7 +258,7 @@ static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_
     tni_png_close(&p);
     tni_png_open(&p, (size_t)down * (size_t)(3 * across + 6) + 6, "IDAT");
     tni_png_put(&p, zlib, sizeof zlib);
-    for (i = 0; i < down; i++)
+    for (int64_t i = 0; i < down; i++)
         tni_png_row(&p, image->pixels + 3 * ((y + i * step_y) * image->width + x), (size_t)(3 * step_x), (size_t)across,
                     i == down - 1);
     tni_png_u32(&p, p.b << 16 | p.a);
@@ -281,8 +274,7 @@ static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_
 /* Cells as one picture, in strips that a block can hold. */
 static void tni_svg_raster(tni_svg *s, int64_t x, int64_t y, int64_t cell_w, int64_t cell_h, int64_t across, int64_t down)
 {
-    int64_t first;
-    for (first = 0; first < across; first += TNI_PNG_WIDEST) {
+    for (int64_t first = 0; first < across; first += TNI_PNG_WIDEST) {
         int64_t n = tni_min(across - first, TNI_PNG_WIDEST);
         tni_svg_number(s, "<image x=\"", (double)(x + first * cell_w));
         tni_svg_number(s, "\" y=\"", (double)y);
@@ -300,14 +292,14 @@ static void tni_svg_cells(tni_svg *s, const tni_mark *m)
 {
     const tn_image *image = &s->p->image;
     int64_t         x = (int64_t)m->v[0], y = (int64_t)m->v[1], w = (int64_t)m->v[4], h = (int64_t)m->v[5];
-    int64_t         across = w > 0 ? (int64_t)m->v[2] / w : 0, down = h > 0 ? (int64_t)m->v[3] / h : 0, i, j, n;
+    int64_t         across = w > 0 ? (int64_t)m->v[2] / w : 0, down = h > 0 ? (int64_t)m->v[3] / h : 0, j, n;
     if (across < 1 || down < 1) return;
     if (m->kind != TNI_MARK_BAR && across > TNI_SVG_CELLS / down) {
         tni_svg_raster(s, x, y, w, h, across, down);
         return;
     }
     tni_svg_put(s, "<g shape-rendering=\"crispEdges\">\n");
-    for (i = 0; i < down; i += across == 1 ? n : 1)
+    for (int64_t i = 0; i < down; i += across == 1 ? n : 1)
         for (j = 0, n = 1; j < across; j += across == 1 ? 1 : n) {
             const uint8_t *rgb = image->pixels + 3 * ((y + i * h) * image->width + x + j * w);
             int64_t        next = across == 1 ? 3 * h * image->width : 3 * w, most = across == 1 ? down - i : across - j;
@@ -359,13 +351,12 @@ static size_t tni_svg_shape(tni_svg *s, const tni_mark *m, size_t count)
 {
     uint8_t rgb[3] = {0, 0, 0};
     size_t  n = 0, i = 0;
-    bool    translucent;
     while (n < count && m[n].kind != TNI_MARK_INK && m[n].kind != TNI_MARK_CLIP && m[n].kind != TNI_MARK_CELLS
            && m[n].kind != TNI_MARK_BAR) n++;
     if (n == 0 && count > 0 && m->kind != TNI_MARK_INK) return tni_svg_mark(s, m, count);
     if (n < count) tni_unpack(m[n].ink, rgb);
     s->ink = rgb;
-    translucent = n < count && n > 0 && m[n].v[0] < 1;
+    bool translucent = n < count && n > 0 && m[n].v[0] < 1;
     if (translucent) tni_svg_number(s, "<g opacity=\"", m[n].v[0]);
     if (translucent) tni_svg_put(s, "\">\n");
     while (i < n) i += tni_svg_mark(s, m + i, n - i);
@@ -376,11 +367,11 @@ static size_t tni_svg_shape(tni_svg *s, const tni_mark *m, size_t count)
 tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
 {
     tni_svg s;
-    size_t  i = 0, count;
+    size_t  i = 0;
     if (!tni_is_image(image)) return TN_ERR_ARG;
     memset(&s, 0, sizeof s);
     s.p = tni_picture_of(image);
-    count = s.p->marks.count;
+    size_t count = s.p->marks.count;
     if (count == 0 && (double)image->width * (double)image->height > tni_area_most)     /* 2^31 bytes in a PNG's block */
         return tni_fail(image->ctx, TN_ERR_SHAPE, "image_write_svg: the picture has %lld x %lld pixels to embed, expected "
                         "at most %lld in all", (long long)image->width, (long long)image->height, (long long)tni_area_most);

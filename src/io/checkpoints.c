@@ -73,10 +73,9 @@ typedef struct tni_checkpoint {
 /* Such a name is refused, because the file uses it for the optimiser's own tensors. */
 static tn_status tni_checkpoint_usable(const tn_optim *o)
 {
-    int64_t i;
     if (!o) return TN_ERR_ARG;
     if (!o->of.params) return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: the optimiser's parameters were destroyed");
-    for (i = 0; i < o->of.params->count; i++)
+    for (int64_t i = 0; i < o->of.params->count; i++)
         if (strncmp(o->of.params->item[i]->name, "optim.", 6) == 0)
             return tni_fail(o->owned.ctx, TN_ERR_ARG, "checkpoint: parameter %s: the prefix optim. is reserved",
                             o->of.params->item[i]->name);
@@ -147,20 +146,18 @@ static void tni_checkpoint_send(tni_checkpoint *c, int64_t i, int k, tni_writer 
     const tn_dtype dtype = o->scalars->dtype;
     uint8_t       *out = c->host + (size_t)TNI_CHUNK * 8;
     const int      rank = tn_ctx_rank(o->owned.ctx);
-    int            r;
-    for (r = 0; r < tn_ctx_ranks(o->owned.ctx); r++) {
+    for (int r = 0; r < tn_ctx_ranks(o->owned.ctx); r++) {
         const tni_span part = tni_optim_part(o, i, r);
-        int64_t        done, n;
-        for (done = 0; done < part.count && !o->owned.ctx->link.why[0]; done += n) {
-            tn_view   v;
-            tn_status s;
+        int64_t        n;
+        for (int64_t done = 0; done < part.count && !o->owned.ctx->link.why[0]; done += n) {
+            tn_view v;
             n = tni_min(TNI_CHUNK, part.count - done);
             memset(&v, 0, sizeof v);
             v.dtype = dtype;
             v.rank = 1;
             v.shape[0] = n;
             if (r == rank) v = tni_span_view(o->state[i].m[k], done, n);
-            s = tni_comm_to_first(o->owned.ctx, r, &v, c->piece, c->host);
+            tn_status s = tni_comm_to_first(o->owned.ctx, r, &v, c->piece, c->host);
             if (c->sent == TN_OK || o->owned.ctx->link.why[0]) c->sent = s;
             if (!w) continue;
             if (w->status == TN_OK) w->status = c->sent;
@@ -201,12 +198,10 @@ static void tni_checkpoint_list(tni_checkpoint *c)
     const tn_optim  *o = c->optim;
     tn_ctx          *ctx = o->owned.ctx;
     tni_optim_number n[TNI_OPTIM_NUMBERS];
-    int64_t          i;
-    int              k;
-    for (i = 0; i < o->of.params->count; i++) {
+    for (int64_t i = 0; i < o->of.params->count; i++) {
         const tn_param *p = o->of.params->item[i];
         tni_checkpoint_tensor(c, p->name, p->value, -1);
-        for (k = 0; k < 2; k++)
+        for (int k = 0; k < 2; k++)
             if (tni_checkpoint_moment(o, i, k))
                 tni_checkpoint_tensor(c, tni_names_write(&c->names, tni_moment_prefix[k], p->name),
                                       tni_checkpoint_moment(o, i, k), 2 * i + k);
@@ -223,16 +218,15 @@ static void tni_checkpoint_list(tni_checkpoint *c)
     tni_checkpoint_note(c, "tensornet.seed", tni_names_natural(&c->names, ctx->desc.seed));
     tni_checkpoint_note(c, "tensornet.calls", tni_names_natural(&c->names, (uint64_t)ctx->calls));
     tni_optim_numbers(&o->desc, n);
-    for (k = 0; k < TNI_OPTIM_NUMBERS; k++) tni_checkpoint_note(c, n[k].name, tni_names_double(&c->names, n[k].value));
+    for (int k = 0; k < TNI_OPTIM_NUMBERS; k++) tni_checkpoint_note(c, n[k].name, tni_names_double(&c->names, n[k].value));
 }
 
 static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_note *notes, int64_t count)
 {
-    int64_t i;
     if (count < 0 || (count > 0 && !notes) || count > INT32_MAX)
         return tni_fail(ctx, TN_ERR_ARG, "checkpoint: %lld notes at %s, expected a list of 0 or more", (long long)count,
                         notes ? "an address" : "NULL");
-    for (i = 0; i < count; i++)
+    for (int64_t i = 0; i < count; i++)
         if (notes[i].key && strncmp(notes[i].key, "tensornet.", 10) == 0)
             return tni_fail(ctx, TN_ERR_ARG, "checkpoint: note %s: the prefix tensornet. is reserved",
                             tni_quote(notes[i].key).s);
@@ -245,13 +239,13 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_n
     tn_ctx         *ctx = o->owned.ctx;
     tni_checksum    sum;
     tni_seal        seal;
-    int64_t         i, n = o->of.params->count;
+    int64_t         n = o->of.params->count;
     tn_status       s = tni_checkpoint_notes(ctx, notes, note_count);
     if (s != TN_OK) return s;
     c->tensor_room = 3 * n + 2;
     c->note_room = n + 6 + TNI_OPTIM_NUMBERS + note_count;
     c->names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
-    for (i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
+    for (int64_t i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
     c->named = (tn_named *)tni_array(ctx, c->tensor_room, sizeof *c->named, "checkpoint");
     c->notes = (tn_note *)tni_array(ctx, c->note_room, sizeof *c->notes, "checkpoint");
     c->names.text = (char *)tni_alloc(ctx, c->names.room, "checkpoint");
@@ -263,7 +257,7 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_n
         seal.user = c;
         if (c->host) seal.begin = tni_checkpoint_begin, seal.put = tni_checkpoint_put, seal.end = tni_checkpoint_end;
         tni_checkpoint_list(c);
-        for (i = 0; i < note_count; i++) tni_checkpoint_note(c, notes[i].key, notes[i].value);
+        for (int64_t i = 0; i < note_count; i++) tni_checkpoint_note(c, notes[i].key, notes[i].value);
         tni_checksum_open(&sum);
         s = tni_safetensors_put(ctx, sink, c->named, c->tensors, c->notes, c->note_count, &seal);
     }
@@ -281,8 +275,6 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
     tn_optim     *o = c->optim;
     tn_ctx       *ctx = o->owned.ctx;
     const int64_t chunk = TNI_CHUNK;
-    int64_t       i;
-    int           k;
     c->host = (uint8_t *)tni_array(ctx, TNI_CHUNK, 16, "checkpoint");
     if (tni_comm_spreads(ctx->desc.comm)) c->piece = tn_tensor_create(ctx, TN_REAL, 1, &chunk);
     if (s == TN_OK) s = ctx->status;
@@ -290,8 +282,8 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
     if (s == TN_OK && tn_ctx_rank(ctx) == 0) s = tni_checkpoint_save(c, sink, notes, note_count);
     if (!c->asked) s = tni_checkpoint_begin(c, s);
     if (c->began && tn_ctx_rank(ctx) > 0) {
-        for (i = 0; i < o->of.params->count; i++)
-            for (k = 0; k < 2; k++) if (tni_checkpoint_moment(o, i, k)) tni_checkpoint_send(c, i, k, NULL);
+        for (int64_t i = 0; i < o->of.params->count; i++)
+            for (int k = 0; k < 2; k++) if (tni_checkpoint_moment(o, i, k)) tni_checkpoint_send(c, i, k, NULL);
         s = tni_checkpoint_end(c, c->sent);
     }
     if (c->ended) s = tni_optim_agree(o, TNI_MEET_CHECKPOINT, s);       /* the file has its name */
@@ -318,9 +310,8 @@ static tn_status tni_checkpoint_whole(const tn_safetensors *f)
     const tn_safetensors_entry *e = tn_safetensors_find(f, TNI_CHECKSUM_NAME);
     const char                 *format = tn_safetensors_metadata(f, "tensornet.checkpoint");
     tni_checksum sum;
-    uint8_t   word[8], *piece;
-    uint64_t  at, expected;
-    tn_status s;
+    uint8_t   word[8];
+    uint64_t                    expected;
     if (!e && (!format || strcmp(format, TNI_CHECKPOINT_UNSEALED) == 0)) return TN_OK;
     if (!e)
         return tni_fail(file->ctx, TN_ERR_FORMAT, "%s: the checkpoint is damaged: tensor " TNI_CHECKSUM_NAME " is missing, "
@@ -328,10 +319,11 @@ static tn_status tni_checkpoint_whole(const tn_safetensors *f)
     if (strcmp(e->dtype, "U32") != 0 || e->rank != 1 || e->shape[0] != 2 || e->offset + 8 != file->bytes)
         return tni_reader_fail(file, TN_ERR_FORMAT, e->offset, "tensor " TNI_CHECKSUM_NAME
                                " is %s %s, expected U32 [2] at the end of the file", e->dtype, TNI_SHAPE(e));
-    piece = (uint8_t *)tni_alloc(file->ctx, PIECE, "checkpoint");
+    uint8_t *piece = (uint8_t *)tni_alloc(file->ctx, PIECE, "checkpoint");
     if (!piece) return TN_ERR_MEMORY;
     tni_checksum_open(&sum);
-    for (at = 0, s = TN_OK; at < e->offset && s == TN_OK;) {
+    tn_status s = TN_OK;
+    for (uint64_t at = 0; at < e->offset && s == TN_OK;) {
         const size_t n = e->offset - at < PIECE ? (size_t)(e->offset - at) : (size_t)PIECE;
         if ((s = tni_reader_get(file, at, piece, n)) == TN_OK) tni_checksum_add(&sum, piece, n);
         at += n;
@@ -373,10 +365,10 @@ static const tn_safetensors_entry *tni_restored_moment(tni_restored *r, int k, c
 
 static tn_status tni_restored_natural(tni_restored *r, const char *key, uint64_t most, uint64_t *out)
 {
-    const char *text = tn_safetensors_metadata(r->file, key), *s;
+    const char *text = tn_safetensors_metadata(r->file, key);
     uint64_t    n = 0;
     bool        good = text && *text;
-    for (s = good ? text : ""; *s && good; s++) {
+    for (const char *s = good ? text : ""; *s && good; s++) {
         uint64_t digit = (uint64_t)(unsigned char)*s - '0';
         good = digit <= 9 && n <= (most - digit) / 10;
         n = n * 10 + digit;
@@ -396,7 +388,6 @@ static tn_status tni_restored_notes(tni_restored *r)
     const char *format = tn_safetensors_metadata(f, "tensornet.checkpoint");
     const char *kind = tn_safetensors_metadata(f, "tensornet.optim");
     tni_optim_number      n[TNI_OPTIM_NUMBERS];
-    int                   k;
     tn_status             s;
     if (!format || !kind)
         return tni_fail(ctx, TN_ERR_FORMAT, "%s: not a checkpoint: no note tensornet.%s; tn_params_read reads weights",
@@ -411,7 +402,7 @@ static tn_status tni_restored_notes(tni_restored *r)
         || (s = tni_restored_natural(r, "tensornet.seed", UINT64_MAX, &r->seed)) != TN_OK
         || (s = tni_restored_natural(r, "tensornet.calls", TNI_MOST_STEPS, &r->calls)) != TN_OK) return s;
     tni_optim_numbers(d, n);
-    for (k = 0; k < TNI_OPTIM_NUMBERS; k++) {
+    for (int k = 0; k < TNI_OPTIM_NUMBERS; k++) {
         char        here[32];
         const char *there = tn_safetensors_metadata(f, n[k].name);
         tni_exact_text(here, n[k].value);
@@ -440,10 +431,10 @@ static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entri
 {
     const tn_param *p = r->optim->of.params->item[i];
     tn_ctx         *ctx = r->file->file.ctx;
-    int             k, wanted = tni_optim_wants(r->optim, p), have = 0;
+    int             wanted = tni_optim_wants(r->optim, p), have = 0;
     uint64_t        born = 0;
     tn_status       s = TN_OK;
-    for (k = 0; k < 2 && s == TN_OK; k++) {
+    for (int k = 0; k < 2 && s == TN_OK; k++) {
         const tn_safetensors_entry *e = tni_restored_moment(r, k, p->name);
         if (!e) continue;
         have++;
@@ -466,12 +457,10 @@ static tn_status tni_restored_moments(tni_restored *r, int64_t i, int64_t *entri
 static bool tni_restored_knows(const tni_restored *r, const char *name)
 {
     static const char *const own[] = {"optim.scalars", "optim.clock", TNI_CHECKSUM_NAME};
-    const char     *of = name;
-    const tn_param *p;
-    int             k;
-    for (k = 0; k < 3; k++) if (strcmp(name, own[k]) == 0) return true;
-    for (k = 0; k < 2; k++) if (strncmp(name, tni_moment_prefix[k], 8) == 0) of = name + 8;
-    p = tn_params_find(r->optim->of.params, of);
+    const char *of = name;
+    for (int k = 0; k < 3; k++) if (strcmp(name, own[k]) == 0) return true;
+    for (int k = 0; k < 2; k++) if (strncmp(name, tni_moment_prefix[k], 8) == 0) of = name + 8;
+    const tn_param *p = tn_params_find(r->optim->of.params, of);
     return p && strcmp(p->name, of) == 0;           /* a tied parameter has one name in a file: its first */
 }
 
@@ -481,9 +470,9 @@ static tn_status tni_restored_check(tni_restored *r)
     const tn_safetensors *f = r->file;
     const tn_params      *ps = r->optim->of.params;
     tn_ctx               *ctx = f->file.ctx;
-    int64_t               i, entries = r->n + 2 + (tn_safetensors_find(f, TNI_CHECKSUM_NAME) != NULL);
+    int64_t               entries = r->n + 2 + (tn_safetensors_find(f, TNI_CHECKSUM_NAME) != NULL);
     tn_status             s = tni_restored_notes(r);
-    for (i = 0; i < r->n && s == TN_OK; i++) {
+    for (int64_t i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = ps->item[i];
         s = tni_param_check(f, p);
         if (s == TN_OK) s = tni_restored_shape(r, tn_safetensors_find(f, p->name), p->name, p->value);
@@ -491,7 +480,7 @@ static tn_status tni_restored_check(tni_restored *r)
     }
     if (s == TN_OK) s = tni_restored_shape(r, tn_safetensors_find(f, "optim.scalars"), "optim.scalars", r->optim->scalars);
     if (s == TN_OK) s = tni_restored_shape(r, tn_safetensors_find(f, "optim.clock"), "optim.clock", ctx->clock);
-    for (i = 0; s == TN_OK && tn_safetensors_count(f) > entries && i < tn_safetensors_count(f); i++) {
+    for (int64_t i = 0; s == TN_OK && tn_safetensors_count(f) > entries && i < tn_safetensors_count(f); i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(f, i);
         if (!tni_restored_knows(r, e->name))
             s = tni_fail(ctx, TN_ERR_ARG, "%s: tensor %s %s is neither a parameter here nor a moment of one", f->file.name.s,
@@ -502,8 +491,7 @@ static tn_status tni_restored_check(tni_restored *r)
 
 static bool tni_restored_finite(const void *host, tn_dtype dtype, int64_t n)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) if (!(fabs(tni_load(host, dtype, i)) < HUGE_VAL)) return false;
+    for (int64_t i = 0; i < n; i++) if (!(fabs(tni_load(host, dtype, i)) < HUGE_VAL)) return false;
     return true;
 }
 
@@ -547,16 +535,14 @@ static tn_status tni_restored_moment_read(tni_restored *r, const tn_safetensors_
 
 static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
 {
-    int64_t   i;
-    int       k;
     tn_status s = tni_restored_scalars(r, widest);
     if (s == TN_OK) s = tni_optim_grow(r->optim);
     if (s == TN_OK) s = tni_optim_places(r->optim);
     if (s == TN_OK) s = tni_restored_read(r, tn_safetensors_find(r->file, "optim.clock"), &r->clock, widest);
-    for (i = 0; i < r->n && s == TN_OK; i++) {
+    for (int64_t i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = r->optim->of.params->item[i];
         s = tni_restored_read(r, tn_safetensors_find(r->file, p->name), &r->value[i], widest);
-        for (k = 0; k < 2 && s == TN_OK; k++) {
+        for (int k = 0; k < 2 && s == TN_OK; k++) {
             const tn_safetensors_entry *e = tni_restored_moment(r, k, p->name);
             r->made[i] = r->made[i] || e;
             if (e) s = tni_restored_moment_read(r, e, i, k);
@@ -568,11 +554,10 @@ static tn_status tni_restored_read_all(tni_restored *r, size_t *widest)
 /* Copies the bytes through `host`, so that no kernel needs memory. */
 static tn_status tni_restored_move(tni_restored *r, tn_tensor *to, const tn_tensor *from, const char *name, void *host)
 {
-    tn_ctx   *ctx = r->file->file.ctx;
-    tn_status s;
+    tn_ctx *ctx = r->file->file.ctx;
     if (from->bytes == 0) return TN_OK;
     tni_rewritten(to);
-    s = tni_to_host(ctx, host, from->data, from->bytes);
+    tn_status s = tni_to_host(ctx, host, from->data, from->bytes);
     if (s == TN_OK && !tni_restored_finite(host, from->dtype, tn_tensor_count(from)))
         tni_log(ctx, TN_LOG_WARN, "%s: tensor %s holds numbers that are not finite", r->file->file.name.s,
                 tni_quote(name).s);
@@ -584,16 +569,14 @@ static tn_status tni_restored_set(tni_restored *r, void *host)
 {
     tn_optim *o = r->optim;
     tn_ctx   *ctx = o->owned.ctx;
-    int64_t   i;
-    int       k;
     tn_status s = tni_restored_move(r, o->scalars, r->scalars, "optim.scalars", host);
     tni_graphs_lose(ctx, NULL, "a checkpoint was read");       /* each parameter's first step may have changed */
     if (s == TN_OK) s = tni_restored_move(r, ctx->clock, r->clock, "optim.clock", host);
-    for (i = 0; i < r->n && s == TN_OK; i++) {
+    for (int64_t i = 0; i < r->n && s == TN_OK; i++) {
         const tn_param *p = o->of.params->item[i];
         s = tni_restored_move(r, p->value, r->value[i], p->name, host);
         tni_optim_forget(&o->state[i]);
-        for (k = 0; k < 2; k++) {
+        for (int k = 0; k < 2; k++) {
             o->state[i].m[k] = r->m[k][i];
             r->m[k][i] = NULL;
         }
@@ -624,7 +607,7 @@ static tn_status tni_restored_run(tni_restored *r)
 /* Lists for n parameters in one block: born, values, m, v, made. */
 static tn_status tni_restored_of(tni_restored *r, tn_optim *o, void **lists, size_t *bytes)
 {
-    size_t  n = (size_t)o->of.params->count, i, longest = 0;
+    size_t  n = (size_t)o->of.params->count, longest = 0;
     r->optim = o;
     r->n = (int64_t)n;
     *bytes = n * (sizeof(double) + 3 * sizeof(tn_tensor *) + sizeof(bool));
@@ -636,7 +619,8 @@ static tn_status tni_restored_of(tni_restored *r, tn_optim *o, void **lists, siz
     r->m[0] = r->value + n;
     r->m[1] = r->value + 2 * n;
     r->made = (bool *)(void *)(r->value + 3 * n);
-    for (i = 0; i < n; i++) if (strlen(o->of.params->item[i]->name) > longest) longest = strlen(o->of.params->item[i]->name);
+    for (size_t i = 0; i < n; i++) if (strlen(o->of.params->item[i]->name) > longest)
+        longest = strlen(o->of.params->item[i]->name);
     r->names.room = longest + sizeof "tensornet.born.";
     r->names.text = (char *)tni_alloc(o->owned.ctx, r->names.room, "checkpoint");
     return r->names.text ? TN_OK : TN_ERR_MEMORY;
@@ -649,11 +633,10 @@ tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
     tni_restored    r;
     void           *lists = NULL;
     size_t          bytes = 0;
-    int64_t         i, placed;
     tn_status       s = tni_checkpoint_usable(o);
     if (s != TN_OK) return s;
     memset(&r, 0, sizeof r);
-    placed = o->placed;
+    int64_t placed = o->placed;
     s = tni_restored_of(&r, o, &lists, &bytes);
     if (s == TN_OK) s = tni_safetensors_open(ctx, &source, &f);
     r.file = f;
@@ -662,7 +645,7 @@ tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
     tn_safetensors_close(f);
     tn_tensor_destroy(r.scalars);
     tn_tensor_destroy(r.clock);
-    for (i = 0; lists && i < r.n; i++) {
+    for (int64_t i = 0; lists && i < r.n; i++) {
         tn_tensor_destroy(r.value[i]);
         tn_tensor_destroy(r.m[0][i]);
         tn_tensor_destroy(r.m[1][i]);

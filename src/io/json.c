@@ -45,12 +45,10 @@ static bool tni_json_number(tni_scan *s, uint64_t *out)
 static bool tni_json_begin(tni_scan *s, tni_value *v)
 {
     static const char *const word[] = {"null", "false", "true"};
-    const char *string;
-    int k;
     tni_scan_space(s);
     v->at = (uint32_t)s->at;
     if (s->at == s->bytes) return tni_scan_unexpected(s, "a value");
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         size_t n = strlen(word[k]);
         if (n > s->bytes - s->at || memcmp(s->text + s->at, word[k], n) != 0) continue;
         v->kind = (tni_json_kind)k;
@@ -58,6 +56,7 @@ static bool tni_json_begin(tni_scan *s, tni_value *v)
         return true;
     }
     if (s->text[s->at] == '"') {
+        const char *string;
         if (!tni_scan_string(s, &string)) return false;
         v->kind = TNI_JSON_STRING;
         v->string = (uint32_t)(string - s->text);
@@ -76,10 +75,9 @@ static uint32_t tni_json_add(tni_json *j, uint32_t up)
 {
     const char *key = NULL;
     uint32_t    i = (uint32_t)j->values.count;
-    tni_value  *v;
     if (tni_json_at(j, up)->kind == TNI_JSON_OBJECT
         && (!tni_scan_string(&j->scan, &key) || !tni_scan_expect(&j->scan, ':'))) return 0;
-    v = (tni_value *)tni_list_add(j->file.ctx, &j->values, "JSON");
+    tni_value *v = (tni_value *)tni_list_add(j->file.ctx, &j->values, "JSON");
     if (!v || !tni_json_begin(&j->scan, v)) return 0;
     v->key = key ? (uint32_t)(key - j->scan.text) : 0;
     v->up = up;
@@ -93,13 +91,13 @@ static uint32_t tni_json_add(tni_json *j, uint32_t up)
 static bool tni_json_parse(tni_json *j)
 {
     tni_scan *s = &j->scan;
-    uint32_t  up = 0, i;
+    uint32_t  up = 0;
     if (!tni_list_add(j->file.ctx, &j->values, "JSON")) return false;
     tni_json_at(j, 0)->kind = TNI_JSON_ARRAY;
     do {
-        const tni_value *v;
+        uint32_t i;
         if ((i = tni_json_add(j, up)) == 0) return false;
-        v = tni_json_at(j, i);
+        const tni_value *v = tni_json_at(j, i);
         if (v->kind >= TNI_JSON_ARRAY && !tni_scan_take(s, v->kind == TNI_JSON_ARRAY ? ']' : '}')) { up = i; continue; }
         while (up != 0 && !tni_scan_take(s, ',')) {
             v = tni_json_at(j, up);

@@ -104,17 +104,15 @@ static bool tni_parse_npy(tni_scan *s, tni_npy *a)
 static tn_status tni_npy_prefix(const tni_reader *r, uint64_t *at, size_t *bytes)
 {
     uint8_t   head[12];
-    unsigned  width;
-    uint64_t  n;
     tn_status s = tni_reader_get(r, 0, head, 8);
     if (s != TN_OK) return s;
     if (memcmp(head, "\x93NUMPY", 6) != 0)
         return tni_reader_fail(r, TN_ERR_FORMAT, 0, "not an npy file: it does not begin with \\x93NUMPY");
     if (head[6] < 1 || head[6] > 3 || head[7] != 0)
         return tni_reader_fail(r, TN_ERR_FORMAT, 6, "npy version is %d.%d, expected 1.0 to 3.0", (int)head[6], (int)head[7]);
-    width = head[6] == 1 ? 2 : 4;
+    unsigned width = head[6] == 1 ? 2 : 4;
     if ((s = tni_reader_get(r, 8, head + 8, width)) != TN_OK) return s;
-    n = tni_load_bits(head + 8, width, false);
+    uint64_t n = tni_load_bits(head + 8, width, false);
     *at = 8 + width;
     *bytes = (size_t)n;
     return tni_check_header(r, *at, n, TNI_NPY_HEADER);
@@ -141,8 +139,7 @@ static tn_status tni_npy_header(const tni_reader *r, uint64_t *data, tni_npy *a)
 static tn_tensor *tni_keep_reversed(const tn_tensor *t)
 {
     tn_tensor view = *t;
-    int       i;
-    for (i = 0; i < t->rank; i++) {
+    for (int i = 0; i < t->rank; i++) {
         view.shape[i] = t->shape[t->rank - 1 - i];
         view.strides[i] = t->strides[t->rank - 1 - i];
     }
@@ -152,12 +149,11 @@ static tn_tensor *tni_keep_reversed(const tn_tensor *t)
 /* Column-major data is row-major data of the reversed shape. */
 static tn_tensor *tni_read_fortran(const tni_reader *r, uint64_t at, const tni_npy *a)
 {
-    tn_tensor *columns, *rows;
+    tn_tensor *columns;
     int64_t    shape[TN_MAX_RANK];
-    int        i;
-    for (i = 0; i < a->rank; i++) shape[i] = a->shape[a->rank - 1 - i];
+    for (int i = 0; i < a->rank; i++) shape[i] = a->shape[a->rank - 1 - i];
     if (tni_read_tensor(r, at, a->number, 0, a->rank, shape, &columns) != TN_OK) return NULL;
-    rows = tni_keep_reversed(columns);
+    tn_tensor *rows = tni_keep_reversed(columns);
     tn_tensor_destroy(columns);
     return rows;
 }
@@ -189,10 +185,9 @@ tn_tensor *tn_npy_read_flat(tn_ctx *ctx, tn_source source) { return tni_npy_read
 
 static void tni_text_npy(tni_text *t, const tn_tensor *of, tn_dtype as)
 {
-    int i;
     tni_text_string(t, as == TN_I32 ? "{'descr': '<i4'" : as == TN_F64 ? "{'descr': '<f8'" : "{'descr': '<f4'");
     tni_text_string(t, ", 'fortran_order': False, 'shape': (");
-    for (i = 0; i < of->rank; i++) {
+    for (int i = 0; i < of->rank; i++) {
         tni_text_integer(t, (uint64_t)of->shape[i], false);
         tni_text_string(t, i + 1 < of->rank ? ", " : of->rank == 1 ? "," : "");
     }
@@ -206,11 +201,10 @@ tn_status tn_npy_write(const tn_tensor *tensor, tn_sink sink)
     char       head[512];
     tni_text   t;
     tni_writer w;
-    tn_dtype   as;
     tn_status  s;
     if (!tni_alive(tensor)) return TN_ERR_ARG;
     if ((s = tn_ctx_sync(tensor->ctx)) != TN_OK) return s;
-    as = tensor->dtype == TN_BF16 ? TN_F32 : tensor->dtype;
+    tn_dtype as = tensor->dtype == TN_BF16 ? TN_F32 : tensor->dtype;
     memcpy(head, "\x93NUMPY\x01\x00", 8);
     t.dst = head + 10; t.room = sizeof head - 10; t.length = 0;
     tni_text_npy(&t, tensor, as);
@@ -231,8 +225,7 @@ static bool tni_idx_number(uint8_t type, tni_number *out)
         {0x08, {TNI_UNSIGNED, 8, true}}, {0x09, {TNI_SIGNED, 8, true}}, {0x0B, {TNI_SIGNED, 16, true}},
         {0x0C, {TNI_SIGNED, 32, true}},  {0x0D, {TNI_FLOAT, 32, true}}, {0x0E, {TNI_FLOAT, 64, true}}
     };
-    size_t i;
-    for (i = 0; i < sizeof known / sizeof *known; i++) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         *out = known[i].number;
         if (known[i].type == type) return true;
     }
@@ -243,7 +236,6 @@ static tn_status tni_idx_header(const tni_reader *r, tni_number *number, int *ra
 {
     uint8_t   head[4 + 4 * TN_MAX_RANK];
     tn_status s = tni_reader_get(r, 0, head, 4);
-    int       i;
     if (s != TN_OK) return s;
     if (head[0] != 0 || head[1] != 0)
         return tni_reader_fail(r, TN_ERR_FORMAT, 0, "not an idx file: it does not begin with two zeros");
@@ -253,7 +245,7 @@ static tn_status tni_idx_header(const tni_reader *r, tni_number *number, int *ra
         return tni_reader_fail(r, TN_ERR_FORMAT, 3, "the file has %d axes, expected at most 8", (int)head[3]);
     *rank = head[3];
     if ((s = tni_reader_get(r, 4, head + 4, 4 * (size_t)head[3])) != TN_OK) return s;
-    for (i = 0; i < *rank; i++) shape[i] = (int64_t)tni_load_bits(head + 4 + 4 * i, 4, true);
+    for (int i = 0; i < *rank; i++) shape[i] = (int64_t)tni_load_bits(head + 4 + 4 * i, 4, true);
     return tni_check_rest(r, 4 + 4 * (uint64_t)*rank, *number, *rank, shape);
 }
 

@@ -15,15 +15,13 @@ static bool tni_host_is_big_endian(void)
 TNI_FN uint64_t tni_load_bits(const uint8_t *p, unsigned bytes, bool big_endian)
 {
     uint64_t v = 0;
-    unsigned i;
-    for (i = 0; i < bytes; i++) v |= (uint64_t)p[i] << 8 * (big_endian ? bytes - 1 - i : i);
+    for (unsigned i = 0; i < bytes; i++) v |= (uint64_t)p[i] << 8 * (big_endian ? bytes - 1 - i : i);
     return v;
 }
 
 TNI_FN void tni_store_bits(uint8_t *p, uint64_t v, unsigned bytes)       /* little-endian */
 {
-    unsigned i;
-    for (i = 0; i < bytes; i++) p[i] = (uint8_t)(v >> 8 * i);
+    for (unsigned i = 0; i < bytes; i++) p[i] = (uint8_t)(v >> 8 * i);
 }
 
 static double tni_f32_from_bits(uint32_t bits)
@@ -85,12 +83,11 @@ static tn_status tni_convert(const tni_reader *r, uint64_t at, tni_number from, 
                              tn_dtype dtype, void *out)
 {
     unsigned width = from.bits / 8;
-    int64_t  i;
     if (scale == 0 && tni_number_is_host(from, dtype)) {
         memcpy(out, raw, (size_t)n * width);
         return TN_OK;
     }
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         double v = tni_number_value(from, raw + (size_t)i * width), scaled = scale == 0 ? v : v * scale;
         if (!tni_number_fits(from, from.kind == TNI_BOOL ? v : scaled, dtype)) {
             char number[32];
@@ -107,15 +104,14 @@ static tn_status tni_convert(const tni_reader *r, uint64_t at, tni_number from, 
 TNI_FN tn_status tni_read_numbers(const tni_reader *r, uint64_t at, tni_number from, double scale, tn_tensor *to)
 {
     tn_ctx   *ctx = to->ctx;
-    int64_t   count = tn_tensor_count(to), chunk = tni_min(count, TNI_CHUNK), done, n;
+    int64_t   count = tn_tensor_count(to), chunk = tni_min(count, TNI_CHUNK), n;
     size_t    width = from.bits / 8, size = tni_dtype_size(to->dtype), bytes = (size_t)chunk * (8 + width);
-    uint8_t  *host, *raw;
     tn_status s = TN_OK;
     if (count == 0) return TN_OK;
-    host = (uint8_t *)tni_alloc(ctx, bytes, "reading a file");
+    uint8_t *host = (uint8_t *)tni_alloc(ctx, bytes, "reading a file");
     if (!host) return TN_ERR_MEMORY;
-    raw = host + (size_t)chunk * 8;
-    for (done = 0; done < count && s == TN_OK; done += n) {
+    uint8_t *raw = host + (size_t)chunk * 8;
+    for (int64_t done = 0; done < count && s == TN_OK; done += n) {
         n = tni_min(chunk, count - done);
         s = tni_reader_get(r, at, raw, (size_t)n * width);
         if (s == TN_OK) s = tni_convert(r, at, from, scale, raw, n, to->dtype, host);
@@ -134,10 +130,9 @@ TNI_FN tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number fr
 {
     tn_dtype   dtype = scale == 0 && !tni_number_is_float(from) ? TN_I32 : TN_REAL;
     tn_tensor *t = tn_tensor_create(r->ctx, dtype, rank, shape);
-    tn_status  s;
     *out = NULL;
     if (!t) return TN_ERR_MEMORY;
-    s = tni_read_numbers(r, at, from, scale, t);
+    tn_status s = tni_read_numbers(r, at, from, scale, t);
     if (s == TN_OK) *out = t;
     else tn_tensor_destroy(t);
     return s;
@@ -147,9 +142,8 @@ TNI_FN tn_status tni_read_tensor(const tni_reader *r, uint64_t at, tni_number fr
 TNI_FN bool tni_count_extents(int rank, const int64_t *shape, size_t *count)
 {
     size_t all = 1, limit = (size_t)PTRDIFF_MAX / 8;
-    int    i;
     *count = 1;
-    for (i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++) {
         if (shape[i] < 0 || (uint64_t)shape[i] > limit) return false;
         if (!tni_mul_size(all, shape[i] > 0 ? (size_t)shape[i] : 1, &all) || all > limit) return false;
         *count *= (size_t)shape[i];
@@ -174,23 +168,22 @@ TNI_FN tn_status tni_check_rest(const tni_reader *r, uint64_t at, tni_number n, 
 TNI_FN void tni_to_file(const uint8_t *host, tn_dtype have, uint8_t *out, tn_dtype as, int64_t n)
 {
     unsigned width = (unsigned)tni_dtype_size(as);
-    size_t   at;
-    int64_t  i;
     if (have == as) memcpy(out, host, (size_t)n * width);
-    else for (i = 0; i < n; i++) tni_store(out, as, i, tni_load(host, have, i));
+    else for (int64_t i = 0; i < n; i++) tni_store(out, as, i, tni_load(host, have, i));
     if (!tni_host_is_big_endian()) return;
-    for (at = 0; at < (size_t)n * width; at += width) tni_store_bits(out + at, tni_load_bits(out + at, width, true), width);
+    for (size_t at = 0; at < (size_t)n * width; at += width)
+        tni_store_bits(out + at, tni_load_bits(out + at, width, true), width);
 }
 
 /* The elements of a contiguous tensor. */
 static void tni_put_contiguous(tni_writer *w, const tn_tensor *t, tn_dtype as)
 {
     tn_ctx  *ctx = w->ctx;
-    int64_t  count = tn_tensor_count(t), chunk = tni_min(count, TNI_CHUNK), done, n;
+    int64_t  count = tn_tensor_count(t), chunk = tni_min(count, TNI_CHUNK), n;
     size_t   size = tni_dtype_size(t->dtype), bytes = (size_t)chunk * 16;
     uint8_t *host = (uint8_t *)tni_alloc(ctx, bytes, "writing a file"), *out = host ? host + bytes / 2 : NULL;
     if (!host) w->status = TN_ERR_MEMORY;
-    for (done = 0; done < count && w->status == TN_OK; done += n) {
+    for (int64_t done = 0; done < count && w->status == TN_OK; done += n) {
         n = tni_min(chunk, count - done);
         w->status = tni_to_host(ctx, host, (const char *)t->data + (size_t)done * size, (size_t)n * size);
         if (w->status != TN_OK) {
@@ -206,14 +199,13 @@ static void tni_put_contiguous(tni_writer *w, const tn_tensor *t, tn_dtype as)
 /* A tensor's elements, row-major. `as` is its own dtype or a wider one. */
 TNI_FN void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
 {
-    tn_tensor *flat;
     if (w->status == TN_OK) w->status = tni_settle(t);
     if (w->status != TN_OK) return;
     if (tn_tensor_contiguous(t)) {
         tni_put_contiguous(w, t, as);
         return;
     }
-    flat = tn_tensor_keep(t);
+    tn_tensor *flat = tn_tensor_keep(t);
     if (flat) tni_put_contiguous(w, flat, as);
     else w->status = TN_ERR_MEMORY;
     tn_tensor_destroy(flat);

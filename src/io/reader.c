@@ -21,9 +21,8 @@ TNI_FN tni_quoted tni_quote(const char *s)
 {
     tni_quoted out;
     size_t     n = 0;
-    bool       cut;
     for (; s[n] != 0 && n < sizeof out.s - 6; n++) out.s[n + 1] = s[n];
-    cut = s[n] != 0;
+    bool cut = s[n] != 0;
     if (cut) while (n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80) n--;             /* not inside a character */
     out.s[0] = '"';
     n = tn_printable(out.s + 1, n, false);
@@ -52,11 +51,11 @@ static const char *tni_other_format(const tni_reader *r)
         {"\x89HDF", "an HDF5 file"}, {"\x1F\x8B\x08", "compressed, expected the result of gunzip"}
     };
     char   head[24];
-    size_t k, n = r->bytes < sizeof head ? (size_t)r->bytes : sizeof head;
+    size_t n = r->bytes < sizeof head ? (size_t)r->bytes : sizeof head;
     memset(head, 0, sizeof head);
     if (n == 0 || !r->fetch(r->user, 0, head, n)) return NULL;
     if (memcmp(head + 4, "\0\0\0\0{", 5) == 0) return NULL;
-    for (k = 0; k < sizeof known / sizeof *known; k++)
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
         if (strncmp(head, known[k].begin, strlen(known[k].begin)) == 0) return known[k].is;
     if (head[0] == '\x80' && head[1] >= 2 && head[1] <= 5 && head[2] != 0) return "a Python pickle, which is never run";
     return NULL;
@@ -67,12 +66,12 @@ static bool tni_reader_place(const tni_reader *r, uint64_t at, uint64_t *line, u
 {
     char     chunk[256];
     uint64_t from = 0;
-    size_t   n, i;
+    size_t   n;
     *line = *column = 1;
     for (; from < at && from < r->bytes; from += n) {
         n = (size_t)tni_min((int64_t)sizeof chunk, (int64_t)((at < r->bytes ? at : r->bytes) - from));
         if (!r->fetch(r->user, from, chunk, n)) return false;
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             if (chunk[i] == '\n') { ++*line; *column = 1; }
             else if (((unsigned char)chunk[i] & 0xC0) != 0x80) ++*column;
         }
@@ -154,12 +153,11 @@ TNI_FN tn_status tni_path_empty(tn_ctx *ctx, const char *op)
 
 static tn_status tni_reader_open_path(tni_reader *r, const char *path)
 {
-    FILE *f;
     if (!*path) return tni_path_empty(r->ctx, "source_path");
     if (tni_is_device(path))
         return tni_fail(r->ctx, TN_ERR_FILE, "%s: it is a pipe or a device, expected a file", r->name.s);
     errno = 0;
-    f = fopen(path, "rb");
+    FILE *f = fopen(path, "rb");
     if (!f) return tni_fail(r->ctx, TN_ERR_FILE, "%s: could not be opened: %s", r->name.s, tni_reason("no reason given"));
     if (!tni_stream_size(f, &r->bytes)) {
         tni_fail(r->ctx, TN_ERR_FILE, "%s: its size could not be found: %s", r->name.s, tni_reason("no reason given"));

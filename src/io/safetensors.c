@@ -22,8 +22,7 @@ static const struct { const char *name; tni_number number; } tni_safetensors_dty
 
 TNI_FN bool tni_safetensors_number(const char *dtype, tni_number *out)
 {
-    size_t i;
-    for (i = 0; i < sizeof tni_safetensors_dtype / sizeof *tni_safetensors_dtype; i++) {
+    for (size_t i = 0; i < sizeof tni_safetensors_dtype / sizeof *tni_safetensors_dtype; i++) {
         *out = tni_safetensors_dtype[i].number;
         if (strcmp(dtype, tni_safetensors_dtype[i].name) == 0) return true;
     }
@@ -38,8 +37,7 @@ static tni_part_file *tni_part_at(const tn_safetensors *f, size_t k) { return (t
 static void tni_safetensors_free(tn_safetensors *f)
 {
     tn_ctx *ctx = f->file.ctx;
-    size_t  k;
-    for (k = 0; k < f->parts.count; k++) if (tni_part_at(f, k)->file) tni_safetensors_free(tni_part_at(f, k)->file);
+    for (size_t k = 0; k < f->parts.count; k++) if (tni_part_at(f, k)->file) tni_safetensors_free(tni_part_at(f, k)->file);
     tni_free(ctx, f->parts.items, f->parts.room * f->parts.each);
     tni_reader_close(&f->file);
     tni_free(ctx, f->header, f->header_bytes);
@@ -134,15 +132,14 @@ static bool tni_parse_notes(tni_scan *s, tn_safetensors *f)
 
 static bool tni_parse_entry(tni_scan *s, tn_safetensors *f, bool *notes_seen)
 {
-    tn_safetensors_entry *e;
-    const char           *name;
+    const char *name;
     if (!tni_scan_string(s, &name) || !tni_scan_expect(s, ':')) return false;
     if (strcmp(name, "__metadata__") == 0) {
         if (*notes_seen) return tni_scan_fail(s, "duplicate key __metadata__");
         *notes_seen = true;
         return tni_parse_notes(s, f);
     }
-    e = (tn_safetensors_entry *)tni_list_add(f->file.ctx, &f->entries, "safetensors header");
+    tn_safetensors_entry *e = (tn_safetensors_entry *)tni_list_add(f->file.ctx, &f->entries, "safetensors header");
     if (!e) { s->status = TN_ERR_MEMORY; return false; }
     e->name = name;
     return tni_parse_tensor(s, e) && (s->status = tni_entry_check(f, e)) == TN_OK;
@@ -191,10 +188,9 @@ static tn_status tni_safetensors_order(tn_safetensors *f)
 
 static tn_status tni_safetensors_sort(tn_safetensors *f)
 {
-    const char *twice;
-    tn_status   s = tni_safetensors_order(f);
+    tn_status s = tni_safetensors_order(f);
     if (s != TN_OK) return s;
-    twice = tni_twice(f->by_name, f->entries.count);
+    const char *twice = tni_twice(f->by_name, f->entries.count);
     if (!twice) twice = tni_twice(f->notes_by_name, f->notes.count);
     if (!twice) return TN_OK;
     return tni_reader_fail(&f->file, TN_ERR_FORMAT, 8 + (uint64_t)(twice - f->header), "duplicate key %s",
@@ -205,8 +201,7 @@ static tn_status tni_safetensors_sort(tn_safetensors *f)
 static tn_status tni_safetensors_cover(const tn_safetensors *f)
 {
     uint64_t at = 8 + (uint64_t)f->header_bytes;
-    size_t   i;
-    for (i = 0; i < f->entries.count; i++) {
+    for (size_t i = 0; i < f->entries.count; i++) {
         const tn_safetensors_entry *e = (const tn_safetensors_entry *)f->by_offset[i];
         if (e->offset > at)
             return tni_reader_fail(&f->file, TN_ERR_FORMAT, at, "a gap of %llu bytes before the data of tensor %s",
@@ -222,10 +217,9 @@ static tn_status tni_safetensors_cover(const tn_safetensors *f)
 static tn_status tni_safetensors_start(tn_safetensors *f)
 {
     uint8_t   length[8];
-    uint64_t  n;
     tn_status s = tni_reader_get(&f->file, 0, length, 8);
     if (s != TN_OK) return s;
-    n = tni_load_bits(length, 8, false);
+    uint64_t n = tni_load_bits(length, 8, false);
     if ((s = tni_check_header(&f->file, 8, n, TNI_SAFETENSORS_HEADER)) != TN_OK) return s;
     f->header = (char *)tni_alloc(f->file.ctx, (size_t)n, "safetensors header");
     if (!f->header) return TN_ERR_MEMORY;
@@ -257,9 +251,8 @@ static bool tni_scan_skip(tni_scan *s)
     size_t      depth = 0;
     const char *string;
     do {
-        char c;
         tni_scan_space(s);
-        c = s->at < s->bytes ? s->text[s->at] : (char)0;
+        char c = s->at < s->bytes ? s->text[s->at] : (char)0;
         if (c == '"') {
             if (!tni_scan_string(s, &string)) return false;
         } else if (c == '{' || c == '[') {
@@ -297,28 +290,25 @@ static bool tni_parse_index(tni_scan *s, tn_safetensors *f)
 /* Sets *number to that of the file which a line names; it is opened and checked if it is not yet. */
 static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_note *line, size_t *number)
 {
-    tn_ctx        *ctx = f->file.ctx;
-    const char    *slash = strrchr(index, '/');
-    const size_t   folder = slash ? (size_t)(slash + 1 - index) : 0, bytes = folder + strlen(line->value) + 1;
-    tni_part_file *part;
-    tn_source      source;
-    char          *path;
-    tn_status      s;
+    tn_ctx      *ctx = f->file.ctx;
+    const char  *slash = strrchr(index, '/');
+    const size_t folder = slash ? (size_t)(slash + 1 - index) : 0, bytes = folder + strlen(line->value) + 1;
+    tn_source    source;
     for (*number = 0; *number < f->parts.count; ++*number)
         if (strcmp(tni_part_at(f, *number)->name, line->value) == 0) return TN_OK;
     if (!*line->value || strpbrk(line->value, "/\\:") || strcmp(line->value, "..") == 0)
         return tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(line->value - f->header),
                                "the file of tensor %s is %s, expected a name without folders", tni_quote(line->key).s,
                                tni_quote(line->value).s);
-    part = (tni_part_file *)tni_list_add(ctx, &f->parts, "safetensors index");
-    path = part ? (char *)tni_alloc(ctx, bytes, "safetensors index") : NULL;
+    tni_part_file *part = (tni_part_file *)tni_list_add(ctx, &f->parts, "safetensors index");
+    char          *path = part ? (char *)tni_alloc(ctx, bytes, "safetensors index") : NULL;
     if (!path) return TN_ERR_MEMORY;
     memcpy(path, index, folder);
     memcpy(path + folder, line->value, bytes - folder);
     memset(&source, 0, sizeof source);
     source.path = path;
     part->name = line->value;
-    s = tni_safetensors_one(ctx, &source, &part->file);
+    tn_status s = tni_safetensors_one(ctx, &source, &part->file);
     if (s == TN_OK) s = tni_safetensors_start(part->file);
     tni_free(ctx, path, bytes);
     return s;
@@ -327,12 +317,10 @@ static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_n
 /* The tensors of all parts, each once, and each line's in the file that it names. */
 static tn_status tni_index_join(tn_safetensors *f, const char *index)
 {
-    const tn_note              *lines = (const tn_note *)f->notes.items;
-    const tn_safetensors_entry *a, *b;
-    tn_safetensors_entry       *to;
-    size_t                      i, k;
-    tn_status                   s;
-    for (i = 0; i < f->notes.count; i++) {
+    const tn_note *lines = (const tn_note *)f->notes.items;
+    size_t         k;
+    tn_status      s;
+    for (size_t i = 0; i < f->notes.count; i++) {
         if ((s = tni_index_part(f, index, &lines[i], &k)) != TN_OK) return s;
         if (!tn_safetensors_find(tni_part_at(f, k)->file, lines[i].key))
             return tni_reader_fail(&f->file, TN_ERR_FORMAT, (uint64_t)(lines[i].key - f->header),
@@ -341,8 +329,8 @@ static tn_status tni_index_join(tn_safetensors *f, const char *index)
     }
     for (k = 0; k < f->parts.count; k++) {
         const tn_safetensors *part = tni_part_at(f, k)->file;
-        for (i = 0; i < part->entries.count; i++) {
-            to = (tn_safetensors_entry *)tni_list_add(f->file.ctx, &f->entries, "safetensors index");
+        for (size_t i = 0; i < part->entries.count; i++) {
+            tn_safetensors_entry *to = (tn_safetensors_entry *)tni_list_add(f->file.ctx, &f->entries, "safetensors index");
             if (!to) return TN_ERR_MEMORY;
             *to = *(const tn_safetensors_entry *)tni_list_at(&part->entries, i);
             to->part = (int64_t)k;
@@ -351,9 +339,9 @@ static tn_status tni_index_join(tn_safetensors *f, const char *index)
     f->notes.count = 0;                                      /* an index has no metadata */
     f->file.is_text = false;                                 /* what is wrong now has no place in it */
     if ((s = tni_safetensors_order(f)) != TN_OK) return s;
-    for (i = 1; i < f->entries.count; i++) {
-        a = (const tn_safetensors_entry *)f->by_name[i - 1];
-        b = (const tn_safetensors_entry *)f->by_name[i];
+    for (size_t i = 1; i < f->entries.count; i++) {
+        const tn_safetensors_entry *a = (const tn_safetensors_entry *)f->by_name[i - 1];
+        const tn_safetensors_entry *b = (const tn_safetensors_entry *)f->by_name[i];
         if (strcmp(a->name, b->name) == 0)
             return tni_reader_fail(&f->file, TN_ERR_FORMAT, 0, "tensor %s is in %s and in %s", tni_quote(a->name).s,
                                    tni_entry_file(f, a)->name.s, tni_entry_file(f, b)->name.s);
@@ -422,8 +410,7 @@ const tn_safetensors_entry *tn_safetensors_at(const tn_safetensors *f, int64_t i
 static const char *tni_kept_name(const tn_safetensors *f, const char *name)
 {
     const char *kept = tn_safetensors_metadata(f, name);
-    size_t      k;
-    for (k = 0; !kept && k < f->parts.count; k++) kept = tn_safetensors_metadata(tni_part_at(f, k)->file, name);
+    for (size_t k = 0; !kept && k < f->parts.count; k++) kept = tn_safetensors_metadata(tni_part_at(f, k)->file, name);
     return kept;
 }
 
@@ -474,12 +461,11 @@ tn_tensor *tn_safetensors_read(tn_safetensors *f, const char *name)
 bool tn_safetensors_equal(tn_safetensors *f, const char *a, const char *b)
 {
     const tn_safetensors_entry *x = tni_safetensors_want(f, a), *y = tni_safetensors_want(f, b);
-    uint64_t                    at;
     uint8_t                     left[1024], right[1024];
     size_t                      n;
     if (!x || !y || strcmp(x->dtype, y->dtype) != 0 || x->axes != y->axes || x->rank != y->rank
         || memcmp(x->shape, y->shape, (size_t)x->rank * sizeof *x->shape) != 0) return false;
-    for (at = 0; x != y && at < x->bytes; at += n) {
+    for (uint64_t at = 0; x != y && at < x->bytes; at += n) {
         n = x->bytes - at < sizeof left ? (size_t)(x->bytes - at) : sizeof left;
         if (tni_reader_get(tni_entry_file(f, x), x->offset + at, left, n) != TN_OK
             || tni_reader_get(tni_entry_file(f, y), y->offset + at, right, n) != TN_OK
@@ -491,11 +477,10 @@ bool tn_safetensors_equal(tn_safetensors *f, const char *a, const char *b)
 tn_tensor *tn_safetensors_read_flat(tn_safetensors *f, const char *name)
 {
     const tn_safetensors_entry *e = tni_safetensors_want(f, name);
-    tn_safetensors_entry        flat;
     tn_tensor                  *t = NULL;
     size_t                      count;
     if (!e) return NULL;
-    flat = *e;
+    tn_safetensors_entry flat = *e;
     tni_count_extents(e->rank, e->shape, &count);
     flat.axes = flat.rank = 1;
     flat.shape[0] = (int64_t)count;

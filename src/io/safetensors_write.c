@@ -35,9 +35,8 @@ static size_t tni_tensor_data_bytes(const tn_tensor *t) { return (size_t)tn_tens
 
 static void tni_text_notes(tni_text *t, const tn_note *notes, size_t n)
 {
-    size_t i;
     tni_text_string(t, "\"__metadata__\":{");
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (i > 0) tni_text_string(t, ",");
         tni_text_json(t, notes[i].key);
         tni_text_string(t, ":");
@@ -51,10 +50,9 @@ static void tni_text_header(tni_text *t, const void *const *order, size_t n, con
                             bool sealed)
 {
     uint64_t at = 0;
-    size_t   i;
     tni_text_string(t, "{");
     if (note_count > 0) tni_text_notes(t, notes, note_count);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const tn_named *named = (const tn_named *)order[i];
         if (i > 0 || note_count > 0) tni_text_string(t, ",");
         tni_text_json(t, named->name);
@@ -115,7 +113,6 @@ static tn_status tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t eac
 
 static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, const tn_note *notes, int64_t note_count)
 {
-    int64_t i;
     if (n < 0 || note_count < 0 || (n > 0 && !tensors) || (note_count > 0 && !notes)) {
         const bool named = n < 0 || (n > 0 && !tensors);
         tni_fail(ctx, TN_ERR_ARG, "safetensors: %lld %s at %s, expected a list of 0 or more",
@@ -123,14 +120,14 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, con
                  (named ? (const void *)tensors : (const void *)notes) ? "an address" : "NULL");
         return false;
     }
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         if (!tni_string_check(ctx, tensors[i].name, "name")
             || !tni_usable(ctx, tensors[i].tensor, "safetensors", tensors[i].name)) return false;
         if (strcmp(tensors[i].name, "__metadata__") != 0) continue;
         tni_fail(ctx, TN_ERR_ARG, "safetensors: a tensor is named __metadata__, expected another name");
         return false;
     }
-    for (i = 0; i < note_count; i++)
+    for (int64_t i = 0; i < note_count; i++)
         if (!tni_string_check(ctx, notes[i].key, "metadata key") || !tni_string_check(ctx, notes[i].value, "metadata value"))
             return false;
     return true;
@@ -171,23 +168,22 @@ static void tni_put_sum(tni_writer *w)
 TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
                                      int64_t note_count, const tni_seal *seal)
 {
-    const void **order;
-    char        *text = NULL;
-    size_t       i, bytes = 0, n = (size_t)count;
-    tni_writer   w;
-    tn_status    s;
+    char      *text = NULL;
+    size_t     bytes = 0, n = (size_t)count;
+    tni_writer w;
+    tn_status  s;
     if (!ctx || !tni_named_check(ctx, tensors, count, notes, note_count)) return TN_ERR_ARG;
     if ((s = tni_unique(ctx, tensors, n, sizeof *tensors)) != TN_OK) return s;
     if ((s = tni_unique(ctx, notes, (size_t)note_count, sizeof *notes)) != TN_OK) return s;
     if ((s = tn_ctx_sync(ctx)) != TN_OK) return s;
-    order = tni_sorted(ctx, tensors, n, sizeof *tensors, tni_by_width);
+    const void **order = tni_sorted(ctx, tensors, n, sizeof *tensors, tni_by_width);
     s = order ? tni_header_text(ctx, order, n, notes, (size_t)note_count, seal != NULL, &text, &bytes) : TN_ERR_MEMORY;
     if (seal && seal->begin) s = seal->begin(seal->user, s);
     if (s == TN_OK) {
         tni_writer_open(&w, ctx, &sink);
         w.sum = seal ? seal->sum : NULL;
         tni_put(&w, text, bytes - 1);
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             const tn_named *named = (const tn_named *)order[i];
             if (seal && seal->put && seal->put(seal->user, &w, named - tensors)) continue;
             tni_put_numbers(&w, named->tensor, named->tensor->dtype);
@@ -233,10 +229,10 @@ TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p)
 static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn_params_match match)
 {
     tn_status s = TN_OK;
-    int64_t   i, n = tn_params_count(params);
-    for (i = 0; i < n && s == TN_OK; i++) s = tni_param_check(f, tn_params_at(params, i));
+    int64_t   n = tn_params_count(params);
+    for (int64_t i = 0; i < n && s == TN_OK; i++) s = tni_param_check(f, tn_params_at(params, i));
     if (s != TN_OK || match == TN_MATCH_IGNORE_EXTRA) return s;
-    for (i = 0; tn_safetensors_count(f) > n && i < tn_safetensors_count(f); i++) {
+    for (int64_t i = 0; tn_safetensors_count(f) > n && i < tn_safetensors_count(f); i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(f, i);
         const tn_param *p = tn_params_find(params, e->name);
         if (p && strcmp(p->name, e->name) == 0) continue;        /* a tied parameter has one name in a file: its first */
@@ -250,9 +246,8 @@ static tn_status tni_params_check(const tn_safetensors *f, tn_params *params, tn
 TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void *host)
 {
     tn_ctx   *ctx = tn_params_ctx(params);
-    int64_t   i;
     tn_status s = TN_OK;
-    for (i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
+    for (int64_t i = 0; i < tn_params_count(params) && s == TN_OK; i++) {
         if (!value[i] || value[i]->bytes == 0) continue;           /* nothing to set */
         tni_rewritten(tn_params_at(params, i)->value);
         s = tni_to_host(ctx, host, value[i]->data, value[i]->bytes);
@@ -265,22 +260,21 @@ TNI_FN tn_status tni_params_set(tn_params *params, tn_tensor *const *value, void
 static tn_status tni_params_fill(const tn_safetensors *f, tn_params *params)
 {
     tn_ctx     *ctx = f->file.ctx;
-    int64_t     i, n = tn_params_count(params);
+    int64_t     n = tn_params_count(params);
     size_t      widest = 0;
     tn_tensor **value = (tn_tensor **)tni_array(ctx, n, sizeof *value, "parameters");
-    void       *host;
     tn_status   s = TN_OK;
     if (!value) return TN_ERR_MEMORY;
-    for (i = 0; i < n; i++) value[i] = NULL;
-    for (i = 0; i < n && s == TN_OK; i++) {
+    for (int64_t i = 0; i < n; i++) value[i] = NULL;
+    for (int64_t i = 0; i < n && s == TN_OK; i++) {
         s = tni_entry_read(f, tn_safetensors_find(f, tn_params_at(params, i)->name), &value[i]);
         if (s == TN_OK && value[i]->bytes > widest) widest = value[i]->bytes;
     }
-    host = s == TN_OK ? tni_alloc(ctx, widest, "parameters") : NULL;
+    void *host = s == TN_OK ? tni_alloc(ctx, widest, "parameters") : NULL;
     if (host) s = tni_params_set(params, value, host);
     else if (s == TN_OK) s = TN_ERR_MEMORY;
     tni_free(ctx, host, widest);
-    for (i = 0; i < n; i++) tn_tensor_destroy(value[i]);
+    for (int64_t i = 0; i < n; i++) tn_tensor_destroy(value[i]);
     tni_free(ctx, value, (size_t)n * sizeof *value);
     return s;
 }
@@ -288,9 +282,8 @@ static tn_status tni_params_fill(const tn_safetensors *f, tn_params *params)
 tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match match)
 {
     tn_safetensors *f;
-    tn_status       s;
     if (!params) return TN_ERR_ARG;
-    s = tni_safetensors_open(tn_params_ctx(params), &source, &f);
+    tn_status s = tni_safetensors_open(tn_params_ctx(params), &source, &f);
     if (s == TN_OK) s = tni_params_check(f, params, match);
     if (s == TN_OK) s = tni_params_fill(f, params);
     tn_safetensors_close(f);
@@ -299,18 +292,16 @@ tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match ma
 
 tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count)
 {
-    tn_ctx   *ctx = params ? tn_params_ctx(params) : NULL;
-    int64_t   i, n = params ? tn_params_count(params) : 0;
-    tn_named *named;
-    tn_status s;
+    tn_ctx *ctx = params ? tn_params_ctx(params) : NULL;
+    int64_t n = params ? tn_params_count(params) : 0;
     if (!ctx) return TN_ERR_ARG;
-    named = (tn_named *)tni_array(ctx, n, sizeof *named, "parameters");
+    tn_named *named = (tn_named *)tni_array(ctx, n, sizeof *named, "parameters");
     if (!named) return TN_ERR_MEMORY;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         named[i].name = params->item[i]->name;
         named[i].tensor = params->item[i]->value;
     }
-    s = tn_safetensors_write(ctx, sink, named, n, notes, note_count);
+    tn_status s = tn_safetensors_write(ctx, sink, named, n, notes, note_count);
     tni_free(ctx, named, (size_t)n * sizeof *named);
     return s;
 }
@@ -318,9 +309,8 @@ tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *
 /* The fewest digits that give exactly this number. */
 TNI_UNUSED TNI_FN void tni_exact_text(char number[32], double v)
 {
-    int    digits;
     double back = v;
-    for (digits = 15; digits <= 17; digits++) {
+    for (int digits = 15; digits <= 17; digits++) {
         int n = tni_format_double(number, v, digits);
         if (tni_parse_double(number, (size_t)n, &back) == (size_t)n && memcmp(&back, &v, sizeof v) == 0) return;
     }

@@ -45,9 +45,8 @@ TNI_FN bool tni_scan_expect(tni_scan *s, char c)
 /* 0 or a number without leading zeros, sign, point or exponent. */
 TNI_FN bool tni_scan_natural(tni_scan *s, uint64_t *out)
 {
-    size_t first;
     tni_scan_space(s);
-    first = s->at;
+    size_t first = s->at;
     for (*out = 0; s->at < s->bytes && s->text[s->at] >= '0' && s->text[s->at] <= '9'; s->at++) {
         unsigned digit = (unsigned)(s->text[s->at] - '0');
         if (*out > (UINT64_MAX - digit) / 10) return tni_scan_fail(s, "a number is out of range: more than 64 bits");
@@ -88,8 +87,8 @@ TNI_FN bool tni_scan_shape(tni_scan *s, bool tuple, int64_t *axes, int *rank, in
 TNI_FN size_t tni_utf8_put(char *dst, uint32_t c)
 {
     static const unsigned char first[] = {0, 0, 0xC0, 0xE0, 0xF0};
-    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4, i;
-    for (i = n; i-- > 1; c >>= 6) dst[i] = (char)(0x80 | (c & 0x3F));
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; c >>= 6) dst[i] = (char)(0x80 | (c & 0x3F));
     dst[0] = (char)(first[n] | c);
     return n;
 }
@@ -137,11 +136,11 @@ TNI_FN bool tni_scan_string(tni_scan *s, const char **out)
     if (!tni_scan_take(s, '"')) return tni_scan_unexpected(s, "a string");
     *out = to = s->text + s->at;
     while (s->at < s->bytes && s->text[s->at] != '"') {
-        uint32_t code;
-        size_t   n = tni_utf8_length(s->text + s->at, s->bytes - s->at);
+        size_t n = tni_utf8_length(s->text + s->at, s->bytes - s->at);
         if (n == 0) return tni_scan_fail(s, "invalid UTF-8");
         if ((unsigned char)s->text[s->at] < 32) return tni_scan_fail(s, "control character in a string");
         if (s->text[s->at] == '\\') {
+            uint32_t code;
             s->at++;
             if (!tni_scan_escape(s, &code)) return false;
             to += tni_utf8_put(to, code);
@@ -189,9 +188,8 @@ static void tni_sift(const void **p, size_t i, size_t n, tni_before_fn before)
 /* Heapsort: n log n steps for any input and no memory, neither of which C's qsort guarantees. */
 TNI_FN void tni_sort(const void **p, size_t n, tni_before_fn before)
 {
-    size_t i;
-    for (i = n / 2; i-- > 0;) tni_sift(p, i, n, before);
-    for (i = n; i-- > 1;) {
+    for (size_t i = n / 2; i-- > 0;) tni_sift(p, i, n, before);
+    for (size_t i = n; i-- > 1;) {
         const void *last = p[0];
         p[0] = p[i];
         p[i] = last;
@@ -211,10 +209,10 @@ TNI_FN bool tni_by_name(const void *a, const void *b) { return strcmp(tni_name_o
 /* Sorted pointers to the n items, to be freed by tni_free_sorted. */
 TNI_FN const void **tni_sorted(tn_ctx *ctx, const void *items, size_t n, size_t each, tni_before_fn before)
 {
-    size_t       i, bytes;
+    size_t       bytes;
     const void **p = tni_mul_size(n, sizeof *p, &bytes) ? (const void **)tni_alloc(ctx, bytes, "names") : NULL;
     if (!p) return NULL;
-    for (i = 0; i < n; i++) p[i] = (const char *)items + i * each;
+    for (size_t i = 0; i < n; i++) p[i] = (const char *)items + i * each;
     tni_sort(p, n, before);
     return p;
 }
@@ -237,8 +235,7 @@ TNI_FN const void *tni_find_name(const void *const *p, size_t n, const char *nam
 /* A name that two of the sorted items have, or NULL. */
 TNI_FN const char *tni_twice(const void *const *p, size_t n)
 {
-    size_t i;
-    for (i = 1; i < n; i++) if (strcmp(tni_name_of(p[i - 1]), tni_name_of(p[i])) == 0) return tni_name_of(p[i]);
+    for (size_t i = 1; i < n; i++) if (strcmp(tni_name_of(p[i - 1]), tni_name_of(p[i])) == 0) return tni_name_of(p[i]);
     return NULL;
 }
 

@@ -39,7 +39,6 @@ static bool tni_path_names(const char *path, int fd)
 static void tni_take_mode(tni_writer *w, int fd, mode_t more)
 {
     struct stat old;
-    mode_t      mode;
     errno = 0;
     if (stat(w->sink.path, &old) != 0) {
         if (errno != ENOENT && errno != ELOOP)                  /* ELOOP: links in a circle, which are replaced */
@@ -47,7 +46,7 @@ static void tni_take_mode(tni_writer *w, int fd, mode_t more)
         return;
     }
     if (!S_ISREG(old.st_mode)) return;
-    mode = old.st_mode & 0777;
+    mode_t mode = old.st_mode & 0777;
     if (fchown(fd, old.st_uid, old.st_gid) != 0 && fchown(fd, (uid_t)-1, old.st_gid) != 0)
         mode = (mode_t)(mode & (~070u | (mode & 07u) << 3));
     fchmod(fd, (mode_t)(mode | more));                          /* fails only where files have no permissions */
@@ -80,9 +79,8 @@ static bool tni_temporary_clear(const char *path)
     errno = 0;                          /* a file that a process has open cannot be removed there */
     return remove(path) == 0 || errno != ENOENT;
 #else
-    FILE *f;
     errno = 0;
-    f = fopen(path, "rb+");
+    FILE *f = fopen(path, "rb+");
     if (!f) return errno != ENOENT;
     if (tni_temporary_hold(f, path) == TNI_HELD) remove(path);
     fclose(f);
@@ -94,8 +92,7 @@ static bool tni_temporary_clear(const char *path)
    same time, the last may have been killed. */
 static void tni_temporaries_clear(const tni_writer *w)
 {
-    int i;
-    for (i = 1; i <= TNI_TEMPORARIES; i++) {
+    for (int i = 1; i <= TNI_TEMPORARIES; i++) {
         tni_temporary_name(w, i);
         if (!tni_temporary_clear(w->temporary) && i >= TNI_TEMPORARIES_SEEN) return;
     }
@@ -139,15 +136,13 @@ static FILE *tni_create_new(const char *path, bool hidden, bool *taken)
 static FILE *tni_temporary_open(const tni_writer *w, bool *taken)
 {
     bool hidden = false;
-    int  i;
 #ifdef TNI_POSIX
     struct stat old;
     hidden = stat(w->sink.path, &old) == 0;                     /* then tni_take_mode gives it the permissions of that file */
 #endif
-    for (i = 1; i <= TNI_TEMPORARIES; i++) {
-        FILE *f;
+    for (int i = 1; i <= TNI_TEMPORARIES; i++) {
         tni_temporary_name(w, i);
-        f = tni_create_new(w->temporary, hidden, taken);
+        FILE *f = tni_create_new(w->temporary, hidden, taken);
         if (!f && *taken) continue;
         if (!f || tni_temporary_hold(f, w->temporary) != TNI_LOST) return f;
         fclose(f);                      /* another save locked it first, took it for a leftover, and removes it */
@@ -225,14 +220,12 @@ static bool tni_sync_folder(const tni_writer *w)
 {
 #ifdef TNI_POSIX
     char *slash = strrchr(w->temporary, '/'), *folder = w->temporary;
-    FILE *f;
-    bool  synced;
     if (slash) slash[slash == folder] = 0;
     else strcpy(folder, ".");
     errno = 0;
-    f = fopen(folder, "rb");
+    FILE *f = fopen(folder, "rb");
     if (!f) return errno == EACCES || errno == EPERM || errno == EISDIR;
-    synced = tni_sync(f);
+    bool synced = tni_sync(f);
     return fclose(f) == 0 && synced;
 #else
     (void)w;
@@ -403,10 +396,9 @@ tn_file *tn_file_create(tn_ctx *ctx, const char *path)
 {
     const size_t bytes = sizeof(tn_file) + strlen(path ? path : "") + 1;
     tn_file     *f = ctx ? (tn_file *)tni_alloc(ctx, bytes, "file_create") : NULL;
-    tn_sink      sink;
     if (!f) return NULL;
     f->bytes = bytes;
-    sink = tn_sink_path(strcpy((char *)(f + 1), path ? path : ""));
+    tn_sink sink = tn_sink_path(strcpy((char *)(f + 1), path ? path : ""));
     tni_writer_open(&f->writer, ctx, &sink);
     tni_own(ctx, &f->owned, tni_file_destroy);
     if (f->writer.status == TN_OK) return f;
@@ -423,11 +415,9 @@ tn_status tn_file_write(tn_file *f, const void *src, size_t bytes)
 
 tn_status tn_file_close(tn_file *f, bool keep)
 {
-    tn_ctx   *ctx;
-    tn_status s;
     if (!f) return TN_ERR_ARG;
-    ctx = f->writer.ctx;
-    s = f->writer.status;
+    tn_ctx   *ctx = f->writer.ctx;
+    tn_status s = f->writer.status;
     if (!keep) f->writer.status = TN_ERR_FILE;                  /* without a message: it is removed, as after an error */
     if (tni_writer_close(&f->writer) != TN_OK && keep) s = f->writer.status;
     tni_disown(&f->owned);

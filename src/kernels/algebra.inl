@@ -3,8 +3,7 @@
 TNI_FAST void TNI_T(vector_from)(int64_t n, const double *x, void *y)
 {
     TNI_REAL *to = (TNI_REAL *)y;
-    int64_t   i;
-    for (i = 0; i < n; i++) to[i] = (TNI_REAL)x[i];
+    for (int64_t i = 0; i < n; i++) to[i] = (TNI_REAL)x[i];
 }
 
 enum { TNI_T(lanes_of_strip) = 1024 / TNI_BITS };       /* two cache lines */
@@ -12,16 +11,14 @@ enum { TNI_T(lanes_of_strip) = 1024 / TNI_BITS };       /* two cache lines */
 TNI_FAST void TNI_T(vector_column)(int64_t n, const void *strip, double *y)
 {
     const TNI_REAL *from = (const TNI_REAL *)strip;
-    int64_t         i;
-    for (i = 0; i < n; i++) y[i] = (double)from[i * TNI_T(lanes_of_strip)];
+    for (int64_t i = 0; i < n; i++) y[i] = (double)from[i * TNI_T(lanes_of_strip)];
 }
 
 TNI_FAST void TNI_T(vector_rotate)(int64_t n, double cosine, double sine, void *a, void *b)
 {
     const TNI_V c = TNI_SET((TNI_REAL)cosine), s = TNI_SET((TNI_REAL)sine);
     TNI_REAL   *x = (TNI_REAL *)a, *y = (TNI_REAL *)b;
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int   k = TNI_T(lanes)(n - i);
         TNI_V u = TNI_LOAD(x + i, k), v = TNI_LOAD(y + i, k);
         TNI_STORE(x + i, c * u - s * v, k);
@@ -50,8 +47,7 @@ TNI_FAST void TNI_T(vector_pack)(int width, int64_t rows, int64_t depth, const v
 {
     const TNI_REAL *from = (const TNI_REAL *)a;
     TNI_REAL       *to = (TNI_REAL *)p;
-    int64_t         i;
-    for (i = 0; i < rows; i += width, to += next)
+    for (int64_t i = 0; i < rows; i += width, to += next)
         TNI_T(panel)(to, width, from + i * row, row, col, (int)tni_min(width, rows - i), depth);
 }
 
@@ -60,16 +56,15 @@ TNI_FAST void TNI_T(strip_times)(int64_t rows, int64_t depth, const void *panels
                                  const void *b, bool add, void *c)
 {
     TNI_T(tile) t;
-    int64_t     i, s, j;
     t.depth = depth;
     t.a_row = 1;
     t.a_col = TNI_MR;
     t.b_row = t.c_row = TNI_T(lanes_of_strip);
     t.from_row = add ? t.c_row : 0;
     t.last = TNI_W;
-    for (i = 0; i < rows; i += TNI_MR)
-        for (s = 0; s < strips; s++)
-            for (j = 0; j < TNI_T(lanes_of_strip); j += TNI_NR) {
+    for (int64_t i = 0; i < rows; i += TNI_MR)
+        for (int64_t s = 0; s < strips; s++)
+            for (int64_t j = 0; j < TNI_T(lanes_of_strip); j += TNI_NR) {
                 t.a = (const TNI_REAL *)panels + i * depth;
                 t.b = (const TNI_REAL *)b + s * next + j;
                 t.c = (TNI_REAL *)c + s * next + i * t.c_row + j;
@@ -111,8 +106,7 @@ TNI_FAST double TNI_T(dot)(int64_t n, const double *x, const double *y)
 TNI_FAST void TNI_T(axpy)(int64_t n, double alpha, const double *x, double *y)
 {
     const TNI_V by = TNI_SET(alpha);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int k = TNI_T(lanes)(n - i);
         TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
     }
@@ -121,8 +115,7 @@ TNI_FAST void TNI_T(axpy)(int64_t n, double alpha, const double *x, double *y)
 TNI_FAST void TNI_T(scale)(int64_t n, double alpha, double *x)
 {
     const TNI_V by = TNI_SET(alpha);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int k = TNI_T(lanes)(n - i);
         TNI_STORE(x + i, TNI_LOAD(x + i, k) * by, k);
     }
@@ -131,8 +124,7 @@ TNI_FAST void TNI_T(scale)(int64_t n, double alpha, double *x)
 TNI_FAST void TNI_T(rotate)(int64_t n, double cosine, double sine, double *x, double *y)
 {
     const TNI_V c = TNI_SET(cosine), s = TNI_SET(sine);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int   k = TNI_T(lanes)(n - i);
         TNI_V u = TNI_LOAD(x + i, k), v = TNI_LOAD(y + i, k);
         TNI_STORE(x + i, c * u - s * v, k);
@@ -143,8 +135,7 @@ TNI_FAST void TNI_T(rotate)(int64_t n, double cosine, double sine, double *x, do
 TNI_FAST void TNI_T(reflect3)(int64_t n, double tau, double v1, double v2, double *x, double *y, double *z)
 {
     const TNI_V a = TNI_SET(v1), b = TNI_SET(v2), t0 = TNI_SET(-tau), t1 = TNI_SET(-tau * v1), t2 = TNI_SET(-tau * v2);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int   k = TNI_T(lanes)(n - i);
         TNI_V p = TNI_LOAD(x + i, k), q = TNI_LOAD(y + i, k), r = TNI_LOAD(z + i, k);
         TNI_V sum = TNI_FMA(a, q, TNI_FMA(b, r, p));
@@ -180,13 +171,13 @@ TNI_INLINE void TNI_T(upper_columns)(const bool update, const int k, double *a0,
 TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64_t n, double *a, int64_t stride,
                              const double *v, const double *w, const double *x, double *y)
 {
-    int64_t i, j, r, c, begin;
+    int64_t i, c;
     memset(y + from, 0, (size_t)(n - from) * sizeof *y);
     for (i = from; i < end; i += 4) {
         const int64_t rows = tni_min(4, n - i);
         double       *row = a + i * stride;
         TNI_V         vi[4], wi[4], xi[4], sums[4];
-        for (r = 0; r < rows; r++)
+        for (int64_t r = 0; r < rows; r++)
             for (c = r; c < rows; c++) {
                 double *b = row + r * stride + i + c;
                 if (update) *b -= v[i + r] * w[i + c] + w[i + r] * v[i + c];
@@ -198,8 +189,8 @@ TNI_INLINE void TNI_T(upper)(const bool update, int64_t from, int64_t end, int64
                     xi[q] = TNI_SET(x[i + q]); sums[q] = TNI_SET(0);
         TNI_FOUR(TNI_STEP)
 #undef TNI_STEP
-        j = i + 4;
-        begin = tni_min(n, tni_ceil_div(j, TNI_W) * TNI_W);
+        int64_t j = i + 4;
+        int64_t begin = tni_min(n, tni_ceil_div(j, TNI_W) * TNI_W);
         if (j < begin)
             TNI_T(upper_columns)(update, (int)(begin - j), row + j, stride, vi, wi, xi, v + j, w + j, x + j, y + j, sums);
         for (j = begin; j + TNI_W <= n; j += TNI_W)
@@ -227,8 +218,7 @@ TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double 
         TNI_STORE(row + TNI_STRIP + q * TNI_W, s * x + c * y##q, TNI_W); \
         y##q = c * x - s * y##q; }
 #define TNI_END(q)   TNI_STORE(row + q * TNI_W, y##q, TNI_W);
-    int at;
-    for (at = 0; at < TNI_STRIP; at += 4 * TNI_W) {
+    for (int at = 0; at < TNI_STRIP; at += 4 * TNI_W) {
         const double *p = list;
         while (p < end) {
             double *row = strip + (int64_t)p[0] * TNI_STRIP + at;
@@ -252,10 +242,9 @@ TNI_FAST void TNI_T(rotate_strip)(const double *list, const double *end, double 
 TNI_INLINE TNI_V TNI_T(gaps)(const double *d, TNI_V origin, TNI_V tau, int k)
 {
     double rest[TNI_W];
-    int    i;
     if (k == TNI_W) return (TNI_LOAD(d, TNI_W) - origin) - tau;
     TNI_STORE(rest, (TNI_LOAD(d, k) - origin) - tau, TNI_W);
-    for (i = k; i < TNI_W; i++) rest[i] = 1;
+    for (int i = k; i < TNI_W; i++) rest[i] = 1;
     return TNI_LOAD(rest, TNI_W);
 }
 
@@ -291,8 +280,7 @@ TNI_FAST tni_sums TNI_T(poles)(int64_t n, const double *d, const double *z, doub
 TNI_FAST void TNI_T(weights)(int64_t n, const double *d, double origin, double tau, double pole, double *w)
 {
     const TNI_V o = TNI_SET(origin), t = TNI_SET(tau), p = TNI_SET(pole), zero = TNI_SET(0);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int k = TNI_T(lanes)(n - i);
         TNI_STORE(w + i, TNI_LOAD(w + i, k) * (TNI_T(gaps)(d + i, o, t, k) / TNI_T(gaps)(d + i, p, zero, k)), k);
     }
@@ -302,8 +290,7 @@ TNI_FAST void TNI_T(pole_vector)(int64_t n, const double *d, const double *z, do
 {
     const TNI_V o = TNI_SET(origin), t = TNI_SET(tau);
     TNI_V       sum = TNI_SET(0);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int   k = TNI_T(lanes)(n - i);
         TNI_V q = TNI_LOAD(z + i, k) / TNI_T(gaps)(d + i, o, t, k);
         sum = TNI_FMA(q, q, sum);
@@ -315,8 +302,7 @@ TNI_FAST void TNI_T(pole_vector)(int64_t n, const double *d, const double *z, do
 TNI_FAST void TNI_T(pair_products)(int64_t n, double weight, double *first, double *second, const double *pp, double *k)
 {
     const TNI_V half = TNI_SET(0.5 * weight), whole = TNI_SET(weight);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int   lanes = TNI_T(lanes)(n - i);
         TNI_V a = TNI_LOAD(first + i, lanes), b = TNI_LOAD(first + n + i, lanes), c = TNI_LOAD(second + i, lanes);
         TNI_V d = TNI_LOAD(second + n + i, lanes);

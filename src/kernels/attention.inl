@@ -20,7 +20,6 @@ TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t dept
 {
     const int64_t high = a_row == 1 ? TNI_MR : tni_ceil_div(m, tni_max(tni_ceil_div(m, TNI_MR), 1));
     TNI_T(tile)   t;
-    int64_t       i, j;
     t.depth = depth;
     t.a_row = a_row;
     t.a_col = a_col;
@@ -28,8 +27,8 @@ TNI_FAST void TNI_T(attend_product)(bool add, int64_t m, int64_t n, int64_t dept
     t.c_row = c_row;
     t.from_row = add ? c_row : 0;
     t.last = TNI_W;
-    for (j = 0; j < n; j += TNI_NR)
-        for (i = 0; i < m; i += high) {
+    for (int64_t j = 0; j < n; j += TNI_NR)
+        for (int64_t i = 0; i < m; i += high) {
             t.a = a + i * a_row;
             t.b = b + j;
             t.c = c + i * c_row + j;
@@ -52,8 +51,7 @@ TNI_NOINLINE TNI_FAST void TNI_T(attend_copy)(TNI_REAL *y, const TNI_REAL *x, in
 TNI_NOINLINE TNI_FAST void TNI_T(attend_add)(TNI_REAL *y, const TNI_REAL *x, int64_t n, TNI_REAL factor)
 {
     const TNI_V by = TNI_SET(factor);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int k = TNI_T(lanes)(n - i);
         TNI_STORE(y + i, TNI_FMA(by, TNI_LOAD(x + i, k), TNI_LOAD(y + i, k)), k);
     }
@@ -66,19 +64,17 @@ TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b) { return TNI_MAX(a, b); }
 TNI_INLINE TNI_V TNI_T(attend_exp)(TNI_V x)
 {
     double lane[TNI_W];
-    int    i;
     TNI_STORE(lane, x, TNI_W);
-    for (i = 0; i < TNI_W; i++) lane[i] = exp(lane[i]);
+    for (int i = 0; i < TNI_W; i++) lane[i] = exp(lane[i]);
     return TNI_LOAD(lane, TNI_W);
 }
 
 TNI_INLINE TNI_V TNI_T(attend_max)(TNI_V a, TNI_V b)
 {
     double x[TNI_W], y[TNI_W];
-    int    i;
     TNI_STORE(x, a, TNI_W);
     TNI_STORE(y, b, TNI_W);
-    for (i = 0; i < TNI_W; i++) x[i] = x[i] > y[i] ? x[i] : y[i];
+    for (int i = 0; i < TNI_W; i++) x[i] = x[i] > y[i] ? x[i] : y[i];
     return TNI_LOAD(x, TNI_W);
 }
 #endif
@@ -166,9 +162,8 @@ TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, i
             for (lane = i; lane < i + 4 * some; lane += some)
                 if (k + some <= d) TNI_TRANSPOSE(to + k * TNI_SIDE + lane, TNI_SIDE, x + lane * row + k, row);
                 else {
-                    int64_t q, r;
-                    for (q = k; q < d; q++)
-                        for (r = lane; r < lane + some; r++) to[q * TNI_SIDE + r] = x[r * row + q];
+                    for (int64_t q = k; q < d; q++)
+                        for (int64_t r = lane; r < lane + some; r++) to[q * TNI_SIDE + r] = x[r * row + q];
                 }
 #endif
     for (k = 0; k < d; k++, to += TNI_SIDE) {
@@ -224,10 +219,9 @@ TNI_FAST void TNI_T(attend_keys)(TNI_T(attend) *w, int64_t j0, int64_t j1, bool 
 {
     const tni_attention *t = w->t;
     const tn_view       *k = &t->call->in[1], *v = &t->call->in[2];
-    int64_t              set;
     w->j0 = j0;
     w->j1 = j1;
-    for (set = 0; set < t->sets; set++)
+    for (int64_t set = 0; set < t->sets; set++)
         TNI_T(attend_lines)(&w->k[set], TNI_ROW(k, w->b, j0, w->h + set * t->heads), k->strides[1], j1 - j0, t->d, whole_k,
                             false);
     TNI_T(attend_lines)(&w->v, TNI_ROW(v, w->b, j0, w->h) + w->first, v->strides[1], j1 - j0, w->width - w->one, whole_v,
@@ -238,8 +232,7 @@ TNI_FAST void TNI_T(attend_keys)(TNI_T(attend) *w, int64_t j0, int64_t j1, bool 
 TNI_FAST void TNI_T(attend_scores)(const TNI_T(attend) *w, const TNI_T(lines) *x, int64_t depth, const TNI_REAL *y,
                                    TNI_REAL *s)
 {
-    int64_t a;
-    for (a = 0; a < w->lanes; a += TNI_NR) {
+    for (int64_t a = 0; a < w->lanes; a += TNI_NR) {
         const int64_t end = tni_min(a + TNI_NR, w->lanes);
         const int64_t from = tni_max(w->low[a], w->j0), to = tni_min(w->high[end - 1], w->j1);
         if (from < to)
@@ -265,11 +258,10 @@ TNI_INLINE TNI_T(span) TNI_T(attend_span)(const TNI_T(attend) *w, int64_t a)
 /* Scores of masked keys = value, in the current rows */
 TNI_FAST void TNI_T(attend_mask)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s, TNI_REAL value)
 {
-    int64_t j, i;
-    for (j = r->from; j < r->to; j++) {
+    for (int64_t j = r->from; j < r->to; j++) {
         if (j == r->all && r->end > j) j = r->end;
         if (j == r->to) break;
-        for (i = a; i < a + TNI_W; i++)
+        for (int64_t i = a; i < a + TNI_W; i++)
             if (j + w->j0 < w->low[i] || j + w->j0 >= w->high[i]) s[j * TNI_SIDE + i] = value;
     }
 }
@@ -278,10 +270,9 @@ TNI_FAST void TNI_T(attend_mask)(const TNI_T(attend) *w, const TNI_T(span) *r, i
 TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, int64_t a, TNI_REAL *s)
 {
     const TNI_V zero = TNI_SET(0);
-    int64_t     j;
     TNI_T(attend_mask)(w, r, a, s, 0);
-    for (j = 0; j < r->from; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
-    for (j = r->to; j < w->j1 - w->j0; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
+    for (int64_t j = 0; j < r->from; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
+    for (int64_t j = r->to; j < w->j1 - w->j0; j++) TNI_STORE(s + j * TNI_SIDE + a, zero, TNI_W);
 }
 
 #define TNI_LEAST ((TNI_REAL)(TNI_BITS == 32 ? -3.4028234663852886e38 : -1.7976931348623157e308))
@@ -290,20 +281,19 @@ TNI_FAST void TNI_T(attend_clear)(const TNI_T(attend) *w, const TNI_T(span) *r, 
    the sum, which is 0 only if all scores are -inf, and stays NaN although the maximum may drop a NaN. */
 TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
 {
-    int64_t a, j;
-    for (a = 0; a < w->lanes; a += TNI_W) {
+    for (int64_t a = 0; a < w->lanes; a += TNI_W) {
         TNI_T(span) r = TNI_T(attend_span)(w, a);
         TNI_REAL   *s = w->s[0] + a;
         TNI_V       old = TNI_LOAD(w->top + a, TNI_W), top = old, other = old, sum = TNI_SET(0), more = sum;
         r.from -= r.from % 2;                               /* two rows at a time: the added row is masked */
         r.to += r.to % 2;
         TNI_T(attend_mask)(w, &r, a, w->s[0], (TNI_REAL)-HUGE_VAL);
-        for (j = r.from; j < r.to; j += 2) {
+        for (int64_t j = r.from; j < r.to; j += 2) {
             top = TNI_T(attend_max)(top, TNI_LOAD(s + j * TNI_SIDE, TNI_W));
             other = TNI_T(attend_max)(other, TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W));
         }
         top = TNI_T(attend_max)(top, other);
-        for (j = r.from; j < r.to; j += 2) {
+        for (int64_t j = r.from; j < r.to; j += 2) {
             TNI_V e0 = TNI_T(attend_exp)(TNI_LOAD(s + j * TNI_SIDE, TNI_W) - top);
             TNI_V e1 = TNI_T(attend_exp)(TNI_LOAD(s + (j + 1) * TNI_SIDE, TNI_W) - top);
             TNI_STORE(s + j * TNI_SIDE, e0, TNI_W);
@@ -323,16 +313,15 @@ TNI_FAST void TNI_T(attend_softmax)(TNI_T(attend) *w)
 TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
 {
     const TNI_REAL *other = w->s[w->t->sets - 1];
-    int64_t         a, j;
-    for (a = 0; a < w->lanes; a += TNI_W) {
+    for (int64_t a = 0; a < w->lanes; a += TNI_W) {
         const TNI_T(span) r = TNI_T(attend_span)(w, a);
         TNI_REAL         *s = w->s[0] + a;
         TNI_V             sum = TNI_LOAD(w->sum + a, TNI_W);
-        for (j = r.from; j < r.to; j++)
+        for (int64_t j = r.from; j < r.to; j++)
             TNI_STORE(s + j * TNI_SIDE, TNI_LOAD(s + j * TNI_SIDE, TNI_W) * TNI_LOAD(other + a + j * TNI_SIDE, TNI_W),
                       TNI_W);
         TNI_T(attend_clear)(w, &r, a, w->s[0]);
-        for (j = r.from; w->t->sums && j < r.to; j++) sum = sum + TNI_LOAD(s + j * TNI_SIDE, TNI_W);
+        for (int64_t j = r.from; w->t->sums && j < r.to; j++) sum = sum + TNI_LOAD(s + j * TNI_SIDE, TNI_W);
         TNI_STORE(w->sum + a, sum, TNI_W);
     }
 }
@@ -341,8 +330,7 @@ TNI_FAST void TNI_T(attend_square)(TNI_T(attend) *w)
 TNI_FAST void TNI_T(attend_to_queries)(const TNI_T(attend) *w, const TNI_REAL *p, const TNI_T(lines) *x, int64_t width,
                                        TNI_REAL *to)
 {
-    int64_t i;
-    for (i = 0; i < w->n; i += TNI_MR) {
+    for (int64_t i = 0; i < w->n; i += TNI_MR) {
         const int64_t rows = tni_min(TNI_MR, w->n - i);
         const int64_t from = tni_max(w->low[i], w->j0) - w->j0, end = tni_min(w->high[i + rows - 1], w->j1) - w->j0;
         if (from < end)
@@ -356,15 +344,15 @@ TNI_FAST void TNI_T(attend_to_keys)(const TNI_T(attend) *w, const TNI_REAL *p, c
                                     TNI_REAL *y, int64_t stride, int64_t width)
 {
     const bool direct = width == padded;
-    int64_t    j, i = 0, end = 0, r;
-    for (j = w->j0; j < w->j1; j += TNI_MR, y += TNI_MR * stride) {
+    int64_t    i = 0, end = 0;
+    for (int64_t j = w->j0; j < w->j1; j += TNI_MR, y += TNI_MR * stride) {
         const int64_t rows = tni_min(TNI_MR, w->j1 - j);
         while (i < w->n && w->high[i] <= j) i++;
         while (end < w->n && w->low[end] < j + rows) end++;
         if (i >= end) continue;
         TNI_T(attend_product)(direct, rows, padded, end - i, p + (j - w->j0) * TNI_SIDE + i, TNI_SIDE, 1, x + i * padded,
                               padded, direct ? y : w->tile, direct ? stride : padded);
-        for (r = 0; !direct && r < rows; r++) TNI_T(attend_add)(y + r * stride, w->tile + r * padded, width, 1);
+        for (int64_t r = 0; !direct && r < rows; r++) TNI_T(attend_add)(y + r * stride, w->tile + r * padded, width, 1);
     }
 }
 
@@ -373,16 +361,15 @@ TNI_FAST void TNI_T(attend_block)(TNI_T(attend) *w)
 {
     const tni_attention *t = w->t;
     const int64_t        end = w->high[w->n - 1];
-    int64_t              j, i, set;
-    for (i = 0; i < TNI_SIDE; i++) w->top[i] = TNI_LEAST;
+    for (int64_t i = 0; i < TNI_SIDE; i++) w->top[i] = TNI_LEAST;
     memset(w->sum, 0, sizeof *w->sum * TNI_SIDE);
     memset(w->out, 0, sizeof *w->out * (size_t)(w->n * w->padded));
-    for (j = w->low[0]; j < end; j += TNI_ATTEND_KEYS) {
+    for (int64_t j = w->low[0]; j < end; j += TNI_ATTEND_KEYS) {
         TNI_T(attend_keys)(w, j, tni_min(j + TNI_ATTEND_KEYS, end), false, true);
-        for (set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
+        for (int64_t set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
         if (t->softmax) TNI_T(attend_softmax)(w);
         else TNI_T(attend_square)(w);
-        for (i = 0; t->softmax && j > w->low[0] && i < w->n; i++)
+        for (int64_t i = 0; t->softmax && j > w->low[0] && i < w->n; i++)
             if (w->factor[i] != 1)
                 TNI_T(attend_copy)(w->out + i * w->padded, w->out + i * w->padded, w->padded, w->padded, w->factor[i]);
         TNI_T(attend_to_queries)(w, w->s[0], &w->v, w->padded, w->out);
@@ -395,8 +382,7 @@ TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
     const tni_attention *t = w->t;
     const tn_call       *c = t->call;
     TNI_REAL            *stat = (TNI_REAL *)c->out[1].data;
-    int64_t              i;
-    for (i = 0; i < w->n; i++) {
+    for (int64_t i = 0; i < w->n; i++) {
         const TNI_REAL *out = w->out + i * w->padded;
         const int64_t   seen = tni_attend_seen(c, w->i0 + i).n, width = w->width - w->one;
         TNI_REAL       *o = TNI_ROW(&c->out[0], w->b, w->i0 + i, w->h) + w->first;
@@ -405,7 +391,7 @@ TNI_FAST void TNI_T(attend_finish)(const TNI_T(attend) *w)
         if (t->sums) sum += c->f[3];
         if (none) memset(o, 0, sizeof *o * (size_t)width);
         else TNI_T(attend_copy)(o, out, width, width, (TNI_REAL)(t->softmax ? tni_attend_row_scale(c, seen) / sum
-                                                                : t->sums ? 1 / sum : tni_attend_row_scale(c, seen)));
+                                                                 : t->sums ? 1 / sum : tni_attend_row_scale(c, seen)));
         if (stat && w->first == 0)
             stat[(w->b * t->heads + w->h) * t->queries + w->i0 + i] =
                 (TNI_REAL)(!t->softmax ? sum : none ? -HUGE_VAL : (double)w->top[i] + log(sum));
@@ -446,24 +432,24 @@ TNI_FAST void TNI_T(attend_row_scores)(const TNI_T(attend_row) *w)
     const tn_call       *c = t->call;
     const int64_t        q_head = c->in[0].strides[2], k_head = c->in[1].strides[2];
     const TNI_REAL       rest = (TNI_REAL)(t->softmax ? -HUGE_VAL : 0), scale = (TNI_REAL)c->f[0];
-    int64_t              j, h, set, a;
+    int64_t              j;
     for (j = 0; j < w->n; j++)
-        for (set = 0; set < t->sets; set++) {
+        for (int64_t set = 0; set < t->sets; set++) {
             const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, w->i, set * t->heads);
             const TNI_REAL *k = TNI_ROW(&c->in[1], w->b, w->j + j, set * t->heads);
             TNI_REAL       *s = TNI_T(attend_row_at)(w, set, 0) + j, sums[4];
-            for (h = w->h0; h < w->h1; h += 4) {
+            for (int64_t h = w->h0; h < w->h1; h += 4) {
                 const int64_t left = tni_min(4, w->h1 - h);
                 TNI_V         lanes[4];
-                for (a = 0; a < 4; a++)
+                for (int64_t a = 0; a < 4; a++)
                     lanes[a] = a < left ? TNI_T(dot_lanes)(q + (h + a) * q_head, k + (h + a) * k_head, t->d) : lanes[0];
                 TNI_T(lane_sums)(lanes[0], lanes[1], lanes[2], lanes[3], sums);
-                for (a = 0; a < left; a++) s[(h + a) * TNI_ATTEND_LONG] = scale * sums[a];
+                for (int64_t a = 0; a < left; a++) s[(h + a) * TNI_ATTEND_LONG] = scale * sums[a];
             }
         }
     for (; j % TNI_W != 0; j++)
-        for (set = 0; set < t->sets; set++)
-            for (h = w->h0; h < w->h1; h++) TNI_T(attend_row_at)(w, set, h)[j] = rest;
+        for (int64_t set = 0; set < t->sets; set++)
+            for (int64_t h = w->h0; h < w->h1; h++) TNI_T(attend_row_at)(w, set, h)[j] = rest;
 }
 
 /* s = e^(s - top) of head h; its top and sum go on. The factor is that of what was summed before. Of NaN and -inf see
@@ -472,12 +458,11 @@ TNI_FAST void TNI_T(attend_row_softmax)(const TNI_T(attend_row) *w, int64_t h)
 {
     TNI_REAL *s = TNI_T(attend_row_at)(w, 0, h), *top = w->top + h, lane[TNI_W];
     TNI_V     old = TNI_SET(*top), most = old, total = TNI_SET(0);
-    int64_t   j;
-    for (j = 0; j < w->n; j += TNI_W) most = TNI_T(attend_max)(most, TNI_LOAD(s + j, TNI_W));
+    for (int64_t j = 0; j < w->n; j += TNI_W) most = TNI_T(attend_max)(most, TNI_LOAD(s + j, TNI_W));
     TNI_STORE(lane, most, TNI_W);
-    for (j = 0; j < TNI_W; j++) *top = lane[j] > *top ? lane[j] : *top;
+    for (int64_t j = 0; j < TNI_W; j++) *top = lane[j] > *top ? lane[j] : *top;
     most = TNI_SET(*top);
-    for (j = 0; j < w->n; j += TNI_W) {
+    for (int64_t j = 0; j < w->n; j += TNI_W) {
         const TNI_V e = TNI_T(attend_exp)(TNI_LOAD(s + j, TNI_W) - most);
         TNI_STORE(s + j, e, TNI_W);
         total = total + e;
@@ -493,8 +478,7 @@ TNI_FAST void TNI_T(attend_row_square)(const TNI_T(attend_row) *w, int64_t h)
     TNI_REAL       *s = TNI_T(attend_row_at)(w, 0, h);
     const TNI_REAL *other = TNI_T(attend_row_at)(w, w->t->sets - 1, h);
     TNI_V           total = TNI_SET(0);
-    int64_t         j;
-    for (j = 0; j < w->n; j += TNI_W) {
+    for (int64_t j = 0; j < w->n; j += TNI_W) {
         const TNI_V p = TNI_LOAD(s + j, TNI_W) * TNI_LOAD(other + j, TNI_W);
         TNI_STORE(s + j, p, TNI_W);
         total = total + p;
@@ -509,15 +493,15 @@ TNI_FAST void TNI_T(attend_row_values)(const TNI_T(attend_row) *w, bool first)
     const tni_attention *t = w->t;
     const tn_call       *c = t->call;
     TNI_REAL            *out = TNI_ROW(&c->out[0], w->b, w->i, 0);
-    int64_t              j, h, e;
-    for (h = w->h0; h < w->h1; h++) {
+    int64_t              e;
+    for (int64_t h = w->h0; h < w->h1; h++) {
         TNI_REAL *o = out + h * c->out[0].strides[2];
         if (first) memset(o, 0, sizeof *o * (size_t)t->dv);
         else if (w->factor[h] != 1) TNI_T(attend_copy)(o, o, t->dv, t->dv, w->factor[h]);
     }
-    for (j = 0; j < w->n; j++) {
+    for (int64_t j = 0; j < w->n; j++) {
         const TNI_REAL *p = TNI_T(attend_row_at)(w, 0, 0) + j, *v = TNI_ROW(&c->in[2], w->b, w->j + j, 0);
-        for (h = w->h0; h < w->h1; h++) {
+        for (int64_t h = w->h0; h < w->h1; h++) {
             const TNI_V     factor = TNI_SET(p[h * TNI_ATTEND_LONG]);
             const TNI_REAL *from = v + h * c->in[2].strides[2];
             TNI_REAL       *o = out + h * c->out[0].strides[2];
@@ -537,8 +521,7 @@ TNI_FAST void TNI_T(attend_row_finish)(const TNI_T(attend_row) *w, tni_seen seen
     const tni_attention *t = w->t;
     const tn_call       *c = t->call;
     TNI_REAL            *stat = (TNI_REAL *)c->out[1].data;
-    int64_t              h;
-    for (h = w->h0; h < w->h1; h++) {
+    for (int64_t h = w->h0; h < w->h1; h++) {
         const double sum = (double)w->sum[h] + (t->sums ? c->f[3] : 0);
         const bool   none = seen.low == seen.high || (t->softmax && sum == 0);
         const double scale = t->sums ? 1 / sum : tni_attend_row_scale(c, seen.n) / (t->softmax ? sum : 1);
@@ -558,7 +541,6 @@ TNI_FAST void TNI_T(attention_row_task)(void *arg, int64_t task, int worker)
     const int64_t        row = task / t->parts, each = tni_ceil_div(t->heads, t->parts);
     const tni_seen       seen = tni_attend_seen(t->call, row % t->queries);
     TNI_T(attend_row)    w;
-    int64_t              h;
     w.t = t;
     w.b = row / t->queries;
     w.i = row % t->queries;
@@ -568,14 +550,14 @@ TNI_FAST void TNI_T(attention_row_task)(void *arg, int64_t task, int worker)
     w.top = w.s + t->sets * t->heads * TNI_ATTEND_LONG;
     w.sum = w.top + t->heads;
     w.factor = w.sum + t->heads;
-    for (h = w.h0; h < w.h1; h++) {
+    for (int64_t h = w.h0; h < w.h1; h++) {
         w.top[h] = TNI_LEAST;
         w.sum[h] = 0;
     }
     for (w.j = seen.low; w.j < seen.high; w.j += TNI_ATTEND_LONG) {
         w.n = tni_min(TNI_ATTEND_LONG, seen.high - w.j);
         TNI_T(attend_row_scores)(&w);
-        for (h = w.h0; h < w.h1; h++)
+        for (int64_t h = w.h0; h < w.h1; h++)
             if (t->softmax) TNI_T(attend_row_softmax)(&w, h);
             else TNI_T(attend_row_square)(&w, h);
         TNI_T(attend_row_values)(&w, w.j == seen.low);

@@ -8,21 +8,19 @@ TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
     const tn_call       *c = t->call;
     const int64_t        row = (w->b * t->heads + w->h) * t->queries + w->i0;
     const TNI_REAL      *stat = c->in[4].data ? (const TNI_REAL *)c->in[4].data + row : NULL;
-    int64_t              i, e;
-    for (i = 0; i < TNI_SIDE; i++) w->top[i] = w->sum[i] = 0;
-    for (i = 0; i < w->n; i++) {
+    for (int64_t i = 0; i < TNI_SIDE; i++) w->top[i] = w->sum[i] = 0;
+    for (int64_t i = 0; i < w->n; i++) {
         const TNI_REAL *dout = TNI_ROW(&c->in[5], w->b, w->i0 + i, w->h);
         double          scale = t->sums ? 1 / (double)stat[i] : tni_attend_row_scale(c, tni_attend_seen(c, w->i0 + i).n);
-        double          dot;
         TNI_V           products = TNI_SET(0);
         if (t->softmax || t->sums) {
             const TNI_REAL *o = TNI_ROW(&c->in[3], w->b, w->i0 + i, w->h);
-            for (e = 0; e < t->dv; e += TNI_W) {
+            for (int64_t e = 0; e < t->dv; e += TNI_W) {
                 const int k = TNI_T(lanes)(t->dv - e);
                 products = TNI_FMA(TNI_LOAD(dout + e, k), TNI_LOAD(o + e, k), products);
             }
         }
-        dot = (double)TNI_T(lane_sum)(products);
+        double dot = (double)TNI_T(lane_sum)(products);
         TNI_T(attend_copy)(w->u_rows + i * w->padded, dout, t->dv, w->padded, (TNI_REAL)scale);
         w->sum[i] = (TNI_REAL)(-dot * (t->sums ? scale : 1));
         if (w->one) w->u_rows[i * w->padded + t->dv] = w->sum[i];
@@ -35,12 +33,11 @@ TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
 TNI_FAST void TNI_T(attend_slopes)(TNI_T(attend) *w)
 {
     const tni_attention *t = w->t;
-    int64_t              a, j, set;
-    for (a = 0; a < w->lanes; a += TNI_W) {
+    for (int64_t a = 0; a < w->lanes; a += TNI_W) {
         const TNI_T(span) r = TNI_T(attend_span)(w, a);
         const TNI_V       l = TNI_LOAD(w->top + a, TNI_W), wi = TNI_LOAD(w->sum + a, TNI_W);
         TNI_REAL         *s = w->s[0] + a, *s2 = w->s[t->sets - 1] + a, *p = w->p + a;
-        for (j = r.from * TNI_SIDE; j < r.to * TNI_SIDE; j += TNI_SIDE) {
+        for (int64_t j = r.from * TNI_SIDE; j < r.to * TNI_SIDE; j += TNI_SIDE) {
             const TNI_V x = TNI_LOAD(s + j, TNI_W), dp = TNI_LOAD(p + j, TNI_W) + wi;
             if (t->softmax) {
                 const TNI_V e = TNI_T(attend_exp)(x - l);
@@ -57,7 +54,7 @@ TNI_FAST void TNI_T(attend_slopes)(TNI_T(attend) *w)
             }
         }
         TNI_T(attend_clear)(w, &r, a, w->p);
-        for (set = 0; set < t->sets; set++) TNI_T(attend_clear)(w, &r, a, w->s[set]);
+        for (int64_t set = 0; set < t->sets; set++) TNI_T(attend_clear)(w, &r, a, w->s[set]);
     }
 }
 
@@ -66,14 +63,13 @@ TNI_FAST void TNI_T(attend_pairs)(TNI_T(attend) *w, int64_t j0, int64_t j1)
 {
     const tni_attention *t = w->t;
     const tn_view       *dk = &t->call->out[1], *dv = &t->call->out[2];
-    int64_t              set;
     TNI_T(attend_keys)(w, j0, j1, true, false);
-    for (set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
+    for (int64_t set = 0; set < t->sets; set++) TNI_T(attend_scores)(w, &w->k[set], t->d, w->q[set], w->s[set]);
     TNI_T(attend_scores)(w, &w->v, t->dv, w->u, w->p);
     TNI_T(attend_slopes)(w);
     if (dv->data)
         TNI_T(attend_to_keys)(w, w->p, w->u_rows, w->padded, TNI_ROW(dv, w->b, j0, w->h), dv->strides[1], t->dv);
-    for (set = 0; set < t->sets; set++) {
+    for (int64_t set = 0; set < t->sets; set++) {
         if (dk->data)
             TNI_T(attend_to_keys)(w, w->s[set], w->q_rows[set], w->padded_d, TNI_ROW(dk, w->b, j0, w->h + set * t->heads),
                                   dk->strides[1], t->d);
@@ -92,19 +88,16 @@ TNI_INLINE TNI_REAL *TNI_T(attend_part)(const tni_attention *t, int64_t part, in
    difference to the bits, not even to the sign of a 0. */
 TNI_FAST void TNI_T(attend_zero)(const tni_attention *t, const tn_view *dx, int64_t head, int64_t from, int64_t to)
 {
-    int64_t i, h;
-    for (i = from; dx->data && i < to; i++)
-        for (h = head % t->heads; h < dx->shape[2]; h += t->heads)
+    for (int64_t i = from; dx->data && i < to; i++)
+        for (int64_t h = head % t->heads; h < dx->shape[2]; h += t->heads)
             memset(TNI_ROW(dx, head / t->heads, i, h), 0, sizeof(TNI_REAL) * (size_t)dx->shape[3]);
 }
 
 /* Without queries: dk = 0 and dv = 0, if they are overwritten */
 TNI_FAST tn_status TNI_T(attend_no_queries)(const tni_attention *t)
 {
-    int64_t head;
-    int     i;
-    for (head = 0; !t->call->accumulate && head < t->all_heads; head++)
-        for (i = 1; i < 3; i++) TNI_T(attend_zero)(t, &t->call->out[i], head, 0, t->keys);
+    for (int64_t head = 0; !t->call->accumulate && head < t->all_heads; head++)
+        for (int i = 1; i < 3; i++) TNI_T(attend_zero)(t, &t->call->out[i], head, 0, t->keys);
     return TN_OK;
 }
 
@@ -113,11 +106,10 @@ TNI_FAST void TNI_T(attend_give)(const TNI_T(attend) *w, int64_t part)
 {
     const tni_attention *t = w->t;
     const tn_view       *dq = &t->call->out[0];
-    int64_t              i, set;
     if (t->parts == 1 && !t->local && !t->call->accumulate)
         TNI_T(attend_zero)(t, dq, w->b * t->heads + w->h, w->i0, w->i0 + w->n);
-    for (set = 0; dq->data && set < t->sets; set++)
-        for (i = 0; i < w->n; i++) {
+    for (int64_t set = 0; dq->data && set < t->sets; set++)
+        for (int64_t i = 0; i < w->n; i++) {
             const TNI_REAL *from = w->out + (set * TNI_SIDE + i) * w->padded_d;
             if (t->parts == 1)
                 TNI_T(attend_add)(TNI_ROW(dq, w->b, w->i0 + i, w->h + set * t->heads), from, t->d, (TNI_REAL)t->call->f[0]);
@@ -133,20 +125,19 @@ TNI_FAST void TNI_T(attention_backward_task)(void *arg, int64_t task, int worker
 {
     const tni_attention *t = (const tni_attention *)arg;
     const int64_t        cuts = t->local ? t->blocks : t->parts, part = t->local ? 0 : task % cuts;
-    int64_t              i = t->local ? task % cuts : 0, i_end = t->local ? i + 1 : t->blocks, k;
+    int64_t              i = t->local ? task % cuts : 0, i_end = t->local ? i + 1 : t->blocks;
     TNI_T(attend)        w;
     TNI_T(attend_open)(&w, t, task / cuts, worker, 0, t->dv, false, true);
-    for (k = part * TNI_ATTEND_KEYS; !t->local && !t->call->accumulate && k < t->keys; k += cuts * TNI_ATTEND_KEYS) {
+    for (int64_t k = part * TNI_ATTEND_KEYS; !t->local && !t->call->accumulate && k < t->keys; k += cuts * TNI_ATTEND_KEYS) {
         TNI_T(attend_zero)(t, &t->call->out[1], task / cuts, k, tni_min(k + TNI_ATTEND_KEYS, t->keys));
         TNI_T(attend_zero)(t, &t->call->out[2], task / cuts, k, tni_min(k + TNI_ATTEND_KEYS, t->keys));
     }
     for (; i < i_end; i++) {
-        int64_t j, end;
         TNI_T(attend_queries)(&w, i * TNI_SIDE);
         TNI_T(attend_upstream)(&w);
         memset(w.out, 0, sizeof *w.out * (size_t)(t->sets * TNI_SIDE * w.padded_d));
-        end = w.high[w.n - 1];
-        for (j = t->local ? w.low[0] : w.low[0] / TNI_ATTEND_KEYS * TNI_ATTEND_KEYS; j < end; j += TNI_ATTEND_KEYS)
+        int64_t end = w.high[w.n - 1];
+        for (int64_t j = t->local ? w.low[0] : w.low[0] / TNI_ATTEND_KEYS * TNI_ATTEND_KEYS; j < end; j += TNI_ATTEND_KEYS)
             if (t->local || j / TNI_ATTEND_KEYS % t->parts == part)
                 TNI_T(attend_pairs)(&w, tni_max(j, w.low[0]), tni_min(j + TNI_ATTEND_KEYS, end));
         TNI_T(attend_give)(&w, part);
@@ -159,12 +150,11 @@ TNI_FAST void TNI_T(attention_parts_task)(void *arg, int64_t task, int worker)
     const tni_attention *t = (const tni_attention *)arg;
     const tn_view       *dq = &t->call->out[0];
     const int64_t        head = task / t->blocks, i0 = task % t->blocks * TNI_SIDE;
-    int64_t              i, set, part;
     (void)worker;
     if (!t->call->accumulate) TNI_T(attend_zero)(t, dq, head, i0, tni_min(i0 + TNI_SIDE, t->queries));
-    for (set = 0; set < t->sets; set++)
-        for (i = i0; i < tni_min(i0 + TNI_SIDE, t->queries); i++)
-            for (part = 0; part < t->parts; part++)
+    for (int64_t set = 0; set < t->sets; set++)
+        for (int64_t i = i0; i < tni_min(i0 + TNI_SIDE, t->queries); i++)
+            for (int64_t part = 0; part < t->parts; part++)
                 TNI_T(attend_add)(TNI_ROW(dq, head / t->heads, i, head % t->heads + set * t->heads),
                                   TNI_T(attend_part)(t, part, head, set, i), t->d, (TNI_REAL)t->call->f[0]);
 }
@@ -201,9 +191,8 @@ typedef struct TNI_T(heads) {
 TNI_FAST void TNI_T(head_rows)(const tn_view *v, int64_t head, int64_t heads, float *x, bool back)
 {
     const int64_t sets = v->shape[2] / heads, d = v->shape[3];
-    int64_t       t, s;
-    for (t = 0; t < v->shape[1]; t++)
-        for (s = 0; s < sets; s++, x += d) {
+    for (int64_t t = 0; t < v->shape[1]; t++)
+        for (int64_t s = 0; s < sets; s++, x += d) {
             const int64_t at = head / heads * v->strides[0] + t * v->strides[1] + (head % heads + s * heads) * v->strides[2];
             TNI_REQUEST((const char *)v->data, (at + 8 * v->strides[1]) * (int64_t)tni_dtype_size(v->dtype), 1);
             if (v->dtype == TN_BF16 && back) TNI_T(halve)((uint16_t *)v->data + at, x, d);
@@ -220,8 +209,7 @@ TNI_FAST void TNI_T(heads_task)(void *arg, int64_t head, int worker)
     tn_call             one = *c;
     tni_attention       t = w->t;
     float              *to = (float *)(void *)(t.room + (size_t)worker * t.each) + w->numbers;
-    int64_t             k, block;
-    for (k = 0; k < c->n_in + c->n_out; k++) {
+    for (int64_t k = 0; k < c->n_in + c->n_out; k++) {
         const bool     is_in = k < c->n_in;
         const tn_view *from = is_in ? &c->in[k] : &c->out[k - c->n_in];
         tn_view       *v = is_in ? &one.in[k] : &one.out[k - c->n_in];
@@ -243,8 +231,8 @@ TNI_FAST void TNI_T(heads_task)(void *arg, int64_t head, int worker)
     t.call = &one;
     t.heads = t.all_heads = 1;
     if (w->backward) TNI_T(attention_backward_task)(&t, 0, worker);
-    for (block = 0; !w->backward && block < t.blocks; block++) TNI_T(attention_task)(&t, block, worker);
-    for (k = 0; k < c->n_out; k++)
+    for (int64_t block = 0; !w->backward && block < t.blocks; block++) TNI_T(attention_task)(&t, block, worker);
+    for (int64_t k = 0; k < c->n_out; k++)
         if (c->out[k].data && c->out[k].rank == 4)
             TNI_T(head_rows)(&c->out[k], head, w->t.heads, (float *)one.out[k].data, true);
 }
@@ -254,10 +242,10 @@ TNI_FAST tn_status TNI_T(heads_run)(tni_attention *t, bool backward)
 {
     const tn_call *c = t->call;
     TNI_T(heads)   w;
-    int64_t        numbers, k;
+    int64_t        numbers;
     if (t->all_heads < TNI_ATTEND_FEW || (!backward && t->queries <= TNI_ATTEND_LEAST)) return TN_ERR_DTYPE;
     w.numbers = numbers = (TNI_T(attend_numbers)(t, backward) + 15) / 16 * 16;
-    for (k = 0; k < c->n_in + c->n_out; k++) {
+    for (int64_t k = 0; k < c->n_in + c->n_out; k++) {
         const tn_view *v = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
         if (v->data && v->rank == 4) numbers += v->shape[1] * v->shape[2] / t->heads * v->shape[3];
     }

@@ -11,12 +11,11 @@
 TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
                                const TNI_REAL *y, int64_t y_row, int64_t padded, TNI_REAL *scaled, TNI_REAL *S)
 {
-    int64_t a, j, e;
-    for (a = 0; a < d; a++) {
+    for (int64_t a = 0; a < d; a++) {
         const int64_t first = squared ? a : 0;
-        for (j = 0; j < n; j++) {
+        for (int64_t j = 0; j < n; j++) {
             const TNI_V by = TNI_SET(x1[j * row + a]);
-            for (e = 0; e < padded; e += TNI_W)
+            for (int64_t e = 0; e < padded; e += TNI_W)
                 TNI_STORE(scaled + j * padded + e, TNI_LOAD(y + j * y_row + e, TNI_W) * by, TNI_W);
         }
         TNI_T(attend_product)(true, d - first, padded, n, x2 + first, 1, row, scaled, padded, S, padded);
@@ -30,24 +29,23 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
 {
     const int64_t slab = tni_max(TNI_ATTEND_SLAB / d, 1), tiles = tni_ceil_div(n, TNI_MR), size = d * TNI_WIDE;
     TNI_REAL     *turned2 = squared ? turned : turned + tiles * size;
-    int64_t       a0, a, b, i, q;
-    for (i = 0; i < tiles; i++) {
+    for (int64_t i = 0; i < tiles; i++) {
         const int rows = (int)tni_min(TNI_MR, n - i * TNI_MR);
         TNI_T(panel)(turned + i * size, TNI_WIDE, x1 + i * TNI_MR * row, row, 1, rows, d);
         if (!squared) TNI_T(panel)(turned2 + i * size, TNI_WIDE, x2 + i * TNI_MR * row, row, 1, rows, d);
     }
-    for (a0 = 0; a0 < d; a0 += slab) {
+    for (int64_t a0 = 0; a0 < d; a0 += slab) {
         const int64_t a_end = tni_min(a0 + slab, d);
         int64_t       depth = 0;
-        for (i = 0; i < tiles; i++) {
+        for (int64_t i = 0; i < tiles; i++) {
             TNI_REAL *to = panel;
-            for (a = a0; a < a_end; a++)
-                for (q = 0; q < TNI_WIDE; q += TNI_W) {
+            for (int64_t a = a0; a < a_end; a++)
+                for (int64_t q = 0; q < TNI_WIDE; q += TNI_W) {
                     const TNI_REAL *from = turned2 + i * size + q;
                     const TNI_V     x = TNI_LOAD(turned + i * size + a * TNI_WIDE + q, TNI_W);
                     const TNI_V     factor = x * TNI_SET(squared ? 2 : 1);
                     TNI_REAL       *at = to + q;
-                    for (b = squared ? a : 0; b < d; b++, at += TNI_WIDE)
+                    for (int64_t b = squared ? a : 0; b < d; b++, at += TNI_WIDE)
                         TNI_STORE(at, factor * TNI_LOAD(from + b * TNI_WIDE, TNI_W), TNI_W);
                     if (squared) TNI_STORE(to + q, x * x, TNI_W);
                     if (q + TNI_W == TNI_WIDE) to = at - q;
@@ -67,18 +65,17 @@ TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const T
                                  TNI_REAL *g1, TNI_REAL *g2)
 {
     const TNI_V twice = TNI_SET(squared ? 2 : 1);
-    int64_t     a, b, p, q;
-    for (a = 0; a < d; a++) {
+    for (int64_t a = 0; a < d; a++) {
         const int64_t first = squared ? a : 0, count = d - first;
-        for (p = 0; p < lanes; p += TNI_NR) {
+        for (int64_t p = 0; p < lanes; p += TNI_NR) {
             const int64_t across = tni_min(TNI_NR, lanes - p);
             TNI_T(attend_product)(false, count, across, width, S, padded, 1, u + p, TNI_SIDE, tile, TNI_NR);
-            for (q = 0; q < across; q += TNI_W) {
+            for (int64_t q = 0; q < across; q += TNI_W) {
                 const TNI_V     x = TNI_LOAD(x1 + a * TNI_SIDE + p + q, TNI_W), factor = x * twice;
                 const TNI_REAL *from = tile + q, *other = x2 + first * TNI_SIDE + p + q;
                 TNI_REAL       *to = g2 + first * TNI_SIDE + p + q;
                 TNI_V           sum = TNI_SET(0), more = sum;
-                b = 0;
+                int64_t         b = 0;
                 if (squared) {                              /* x_a^2 */
                     more = (x + x) * TNI_LOAD(from, TNI_W);
                     b = 1;
@@ -109,16 +106,15 @@ typedef struct TNI_T(linear) {
 TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64_t head, int worker, int64_t first,
                                  int64_t end, bool one, bool backward)
 {
-    int64_t set;
     TNI_T(attend_open)(&l->w, t, head, worker, first, end, one, backward);
     l->features = tni_attend_features(t->call->i[0], t->d);
     l->added = 0;
     l->S = TNI_T(attend_take)(&l->w, l->features * l->w.padded);
     l->panel = TNI_T(attend_take)(&l->w, tni_max(tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE, TNI_ATTEND_KEYS * l->w.padded));
     l->turned = TNI_T(attend_take)(&l->w, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
-    for (set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&l->w, TNI_ATTEND_KEYS * l->w.padded_d);
+    for (int64_t set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&l->w, TNI_ATTEND_KEYS * l->w.padded_d);
     if (!backward) return;
-    for (set = 0; set < t->sets; set++) {
+    for (int64_t set = 0; set < t->sets; set++) {
         l->x[set] = TNI_T(attend_take)(&l->w, t->d * TNI_SIDE);
         l->g[set] = TNI_T(attend_take)(&l->w, t->d * TNI_SIDE);
     }
@@ -135,10 +131,9 @@ TNI_INLINE void TNI_T(linear_clear)(TNI_T(linear) *l)
 TNI_FAST void TNI_T(linear_rows)(TNI_T(linear) *l, const tn_view *x, int64_t from, int64_t n, TNI_REAL scale)
 {
     const tni_attention *t = l->w.t;
-    int64_t              set, i;
-    for (set = 0; set < t->sets; set++) {
+    for (int64_t set = 0; set < t->sets; set++) {
         const TNI_REAL *row = TNI_ROW(x, l->w.b, from, l->w.h + set * t->heads);
-        for (i = 0; i < n; i++)
+        for (int64_t i = 0; i < n; i++)
             TNI_T(attend_copy)(l->rows[set] + i * l->w.padded_d, row + i * x->strides[1], t->d, l->w.padded_d, scale);
     }
 }
@@ -171,8 +166,7 @@ TNI_FAST void TNI_T(linear_state)(TNI_T(linear) *l, bool store)
     const int64_t        all = t->dv + t->sums;
     TNI_REAL            *state = (TNI_REAL *)t->call->out[2].data + (l->w.b * t->heads + l->w.h) * l->features * all
                                  + l->w.first;
-    int64_t              f;
-    for (f = 0; f < l->features; f++, state += all) {
+    for (int64_t f = 0; f < l->features; f++, state += all) {
         TNI_REAL *S = l->S + f * l->w.padded;
         TNI_T(attend_copy)(store ? state : S, store ? S : state, l->w.width, store ? l->w.width : l->w.padded, 1);
     }
@@ -190,12 +184,11 @@ TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
 {
     const tni_attention *t = (const tni_attention *)arg;
     const tn_call       *c = t->call;
-    int64_t              i;
     TNI_T(linear)        l;
     TNI_T(linear_open_part)(&l, t, task / t->parts, task % t->parts, worker);
     if (c->out[2].data) TNI_T(linear_state)(&l, false);
     else TNI_T(linear_clear)(&l);
-    for (i = 0; i < t->blocks; i++) {
+    for (int64_t i = 0; i < t->blocks; i++) {
         TNI_T(attend_queries)(&l.w, i * TNI_SIDE);
         TNI_T(linear_take)(&l, tni_attend_before(c, l.w.i0));
         TNI_T(attend_block)(&l.w);
@@ -214,7 +207,7 @@ TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
 TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
 {
     tni_attention t = tni_attention_of(cpu, c, TNI_SIDE);
-    int64_t       numbers = 0, part;
+    int64_t       numbers = 0;
     t.local = true;
     if (t.all_heads * tni_max(t.queries, t.keys) == 0) return TN_OK;
     if (t.all_heads < TNI_ATTEND_FEW && !(t.sums && c->out[2].data)) {     /* the sums of a state are written by one task */
@@ -222,7 +215,7 @@ TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
         t.columns = tni_max(t.columns, 1);
         t.parts = tni_max(tni_ceil_div(t.dv, t.columns), 1);
     }
-    for (part = 0; part < t.parts; part++) {
+    for (int64_t part = 0; part < t.parts; part++) {
         TNI_T(linear) l;
         TNI_T(linear_open_part)(&l, &t, 0, part, 0);
         numbers = tni_max(numbers, l.w.taken);
@@ -269,7 +262,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
 {
     const tni_attention *t = l->w.t;
     const tn_view       *dk = &t->call->out[1], *dv = &t->call->out[2];
-    int64_t              n, i;
+    int64_t              n;
     for (; from < to; from += n) {
         n = tni_min(TNI_SIDE, to - from);
         TNI_T(linear_rows)(l, &t->call->in[1], from, n, 1);
@@ -277,7 +270,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
             memset(l->y, 0, sizeof *l->y * (size_t)(n * l->w.padded));
             TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded,
                               l->turned, l->panel, l->y);
-            for (i = 0; i < n; i++)
+            for (int64_t i = 0; i < n; i++)
                 TNI_T(attend_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
         }
         if (!dk->data) continue;
@@ -294,15 +287,15 @@ TNI_FAST void TNI_T(attention_linear_backward_task)(void *arg, int64_t task, int
     const tn_call       *c = t->call;
     const int            sweeps = tni_attend_sweeps(c);
     const bool           queries = c->out[0].data && task % sweeps == sweeps - 1;
-    int64_t              i, to = t->keys;
+    int64_t              to = t->keys;
     TNI_T(linear)        l;
     TNI_T(linear_open)(&l, t, task / sweeps, worker, 0, t->dv, t->sums, true);
     TNI_T(linear_clear)(&l);
     if (!c->accumulate && queries) TNI_T(attend_zero)(t, &c->out[0], task / sweeps, 0, t->queries);
-    for (i = 1; !c->accumulate && !queries && i < 3; i++) TNI_T(attend_zero)(t, &c->out[i], task / sweeps, 0, t->keys);
-    for (i = 0; queries && i < t->blocks; i++) TNI_T(linear_queries)(&l, i * TNI_SIDE);
+    for (int64_t i = 1; !c->accumulate && !queries && i < 3; i++) TNI_T(attend_zero)(t, &c->out[i], task / sweeps, 0, t->keys);
+    for (int64_t i = 0; queries && i < t->blocks; i++) TNI_T(linear_queries)(&l, i * TNI_SIDE);
     if (queries) return;
-    for (i = t->blocks - 1; i >= 0; i--) {
+    for (int64_t i = t->blocks - 1; i >= 0; i--) {
         const int64_t before = tni_attend_before(c, i * TNI_SIDE);
         if (i < t->blocks - 1) TNI_T(linear_keys)(&l, before, to);
         to = before;

@@ -51,11 +51,10 @@ TNI_ISA512 static __m512 tni_bf16_round(__m512 x)
 TNI_ISA512 static __m512 tni_bf16_load(const float *src, int64_t offset, int64_t step, int64_t n)
 {
     float x[16] = {0};
-    int   i;
     if (n <= 0) return _mm512_setzero_ps();
     if (n > 16) n = 16;
     if (step == 1) return _mm512_maskz_loadu_ps((__mmask16)(0xffffu >> (16 - n)), src + offset);
-    for (i = 0; i < n; i++) x[i] = src[offset + i * step];
+    for (int i = 0; i < n; i++) x[i] = src[offset + i * step];
     return _mm512_loadu_ps(x);
 }
 
@@ -63,18 +62,15 @@ TNI_ISA512 static __m512 tni_bf16_load(const float *src, int64_t offset, int64_t
 TNI_ISA512 static void tni_bf16_transpose(char *tile)
 {
     const __m512i column = _mm512_loadu_si512(tni_lane);
-    int side, i;
-    for (side = 1; side < 16; side *= 2) {
+    for (int side = 1; side < 16; side *= 2) {
         const __m512i   size = _mm512_set1_epi32(side), second = _mm512_set1_epi32(16);
         const __mmask16 upper = _mm512_test_epi32_mask(column, size);
         const __m512i   to_first = _mm512_mask_add_epi32(column, upper, _mm512_sub_epi32(column, size), second);
         const __m512i   to_second = _mm512_mask_add_epi32(_mm512_add_epi32(column, size), upper, column, second);
-        for (i = 0; i < 16; i++) {
-            char   *p = tile + i * 64, *q = p + side * 64;
-            __m512i a, b;
+        for (int i = 0; i < 16; i++) {
+            char *p = tile + i * 64, *q = p + side * 64;
             if (i & side) continue;
-            a = _mm512_loadu_si512(p);
-            b = _mm512_loadu_si512(q);
+            __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(q);
             _mm512_storeu_si512(p, _mm512_permutex2var_epi32(a, to_first, b));
             _mm512_storeu_si512(q, _mm512_permutex2var_epi32(a, to_second, b));
         }
@@ -86,18 +82,15 @@ TNI_ISA512 static void tni_bf16_transpose(char *tile)
 TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int64_t line_step, int64_t depth_step,
                                      int64_t lines, int64_t depth, bool of_a)
 {
-    const bool    along = line_step != 1;           /* contiguous along the depth, not across the lines */
-    const __m512  most = _mm512_set1_ps(281474976710656.0f);
+    const bool   along = line_step != 1;            /* contiguous along the depth, not across the lines */
+    const __m512 most = _mm512_set1_ps(281474976710656.0f);
     tni_f32_u_avx512 odd;                           /* upper halves of floats: of x, then of y, or in turn */
-    __m512i       order;
-    __mmask16     wild = 0;
-    int64_t       d;
-    int           q, p;
+    __mmask16    wild = 0;
     memcpy(&odd, tni_lane, sizeof odd);
     odd = odd * (along ? 4u : 2u) + 1u;
-    order = (__m512i)(odd | (odd + (along ? 2u : 32u)) << 16);
-    for (d = 0; d < depth; d += 32, dst += parts * 1024) {
-        for (q = 0; q < 16; q++) {
+    __m512i order = (__m512i)(odd | (odd + (along ? 2u : 32u)) << 16);
+    for (int64_t d = 0; d < depth; d += 32, dst += parts * 1024) {
+        for (int q = 0; q < 16; q++) {
             const int64_t at = along ? q * line_step + d * depth_step : (d + 2 * q) * depth_step;
             const int64_t n = along ? (q < lines ? depth - d : 0) : d + 2 * q < depth ? lines : 0;
             const int64_t m = along ? n - 16 : d + 2 * q + 1 < depth ? lines : 0;
@@ -105,7 +98,7 @@ TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int
             __m512 y = tni_bf16_load(src, at + (along ? 16 : 1) * depth_step, along ? depth_step : 1, m);
             wild = (__mmask16)(wild | _mm512_cmp_ps_mask(_mm512_abs_ps(x), most, _CMP_NLT_UQ)
                                     | _mm512_cmp_ps_mask(_mm512_abs_ps(y), most, _CMP_NLT_UQ));
-            for (p = 0; p < parts; p++) {
+            for (int p = 0; p < parts; p++) {
                 __m512 x0 = tni_bf16_round(x), y0 = tni_bf16_round(y);
                 _mm512_storeu_si512(dst + p * 1024 + q * 64,
                                     _mm512_permutex2var_epi16(_mm512_castps_si512(x0), order, _mm512_castps_si512(y0)));
@@ -113,7 +106,7 @@ TNI_ISA512 static bool tni_bf16_pack(char *dst, int parts, const float *src, int
                 y = _mm512_sub_ps(y, y0);
             }
         }
-        for (p = 0; p < parts && along != of_a; p++) tni_bf16_transpose(dst + p * 1024);
+        for (int p = 0; p < parts && along != of_a; p++) tni_bf16_transpose(dst + p * 1024);
     }
     return wild != 0;
 }
@@ -124,15 +117,13 @@ TNI_ISA512 static bool tni_bf16_pack_halves(char *dst, const uint16_t *src, int6
 {
     const bool    along = line_step != 1;
     const __m512i sign = _mm512_set1_epi16(0x7fff);
-    __m512i       order, most = _mm512_setzero_si512();
+    __m512i       most = _mm512_setzero_si512();
     tni_f32_u_avx512 even;
-    int64_t       d, i;
-    int           q;
     memcpy(&even, tni_lane, sizeof even);
-    order = (__m512i)(even | (even + 16u) << 16);       /* of two rows of 16 */
-    for (d = 0; d < depth; d += 32, dst += 1024) {
+    __m512i order = (__m512i)(even | (even + 16u) << 16); /* of two rows of 16 */
+    for (int64_t d = 0; d < depth; d += 32, dst += 1024) {
         const int64_t left = tni_min(32, depth - d);
-        for (q = 0; q < 16; q++) {
+        for (int q = 0; q < 16; q++) {
             __m512i x = _mm512_setzero_si512();
             if (!along) {
                 const __mmask16 mask = (__mmask16)(0xffffu >> (16 - lines));
@@ -147,7 +138,7 @@ TNI_ISA512 static bool tni_bf16_pack_halves(char *dst, const uint16_t *src, int6
                 x = _mm512_maskz_loadu_epi16((__mmask32)(0xffffffffu >> (32 - left)), src + q * line_step + d);
             } else if (q < lines) {
                 uint16_t some[32] = {0};
-                for (i = 0; i < left; i++) some[i] = src[q * line_step + (d + i) * depth_step];
+                for (int64_t i = 0; i < left; i++) some[i] = src[q * line_step + (d + i) * depth_step];
                 x = _mm512_loadu_si512(some);
             }
             most = _mm512_max_epu16(most, _mm512_and_si512(x, sign));
@@ -174,10 +165,9 @@ static void tni_bf16_pack_strips(tni_bf16 *w, int64_t s, int64_t end, bool of_a)
     const int64_t first = of_a ? g->i0 : g->j0, lines = of_a ? g->rows : g->cols;
     const int64_t chunk = line_step == 1 ? (int64_t)TNI_BF16_CHUNK : g->depth;
     uint8_t      *wild = of_a ? w->wild_a : w->wild_b;
-    int64_t       d, i;
-    for (i = s; i < end; i++) wild[i] = 0;
-    for (d = 0; d < g->depth; d += chunk)
-        for (i = s; i < end; i++) {
+    for (int64_t i = s; i < end; i++) wild[i] = 0;
+    for (int64_t d = 0; d < g->depth; d += chunk)
+        for (int64_t i = s; i < end; i++) {
             const int64_t n = tni_max(tni_min(16, lines - 16 * i), 0), depth = tni_min(chunk, g->depth - d);
             char         *to = (of_a ? w->a : w->b) + i * w->strip + d / 32 * parts * 1024;
             const int64_t at = (first + 16 * i) * line_step + (g->k0 + d) * depth_step;
@@ -205,7 +195,7 @@ TNI_ISA_DOT __attribute__((always_inline)) static inline void tni_bf16_dots_of(c
                               int64_t blocks, const char *a, int64_t a_next, const char *b, int64_t b_next, float *sums)
 {
     int64_t k;
-    int     rows, pair;
+    int     rows;
 #define TNI_ROWS(X)  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define TNI_BEGIN(i) __m512 left##i = _mm512_setzero_ps(), right##i = left##i;
 #define TNI_STEP(i)  { int32_t word; __m512i x; \
@@ -218,7 +208,7 @@ TNI_ISA_DOT __attribute__((always_inline)) static inline void tni_bf16_dots_of(c
         const char *from_a = a + rows / 16 * a_next + rows % 16 * row, *from_b = b;
         TNI_ROWS(TNI_BEGIN)
         for (k = 0; k < blocks; k++, from_a += 1024)
-            for (pair = 0; pair < 16; pair++, from_b += 64) {
+            for (int pair = 0; pair < 16; pair++, from_b += 64) {
                 const char   *from = from_a + pair * step;
                 const __m512i b0 = _mm512_loadu_si512(from_b), b1 = _mm512_loadu_si512(from_b + b_next);
                 TNI_ROWS(TNI_STEP)
@@ -321,12 +311,11 @@ TNI_ISA512 static void tni_bf16_wild(const tni_bf16 *w, int64_t row, int64_t col
 {
     const tni_f32_gemm_avx512 *g = &w->g;
     const int64_t a0 = (g->i0 + row) * g->a_row + g->k0 * g->a_col, b0 = (g->j0 + col) * g->b_col + g->k0 * g->b_row;
-    int64_t       i, j, d;
     memset(sums, 0, sizeof *sums * 32 * 32);
-    for (i = 0; i < rows; i++)
-        for (d = 0; d < g->depth; d++) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t d = 0; d < g->depth; d++) {
             const float x = tni_bf16_element(g->a, a0 + i * g->a_row + d * g->a_col, w->half_a);
-            for (j = 0; j < cols; j++)
+            for (int64_t j = 0; j < cols; j++)
                 sums[i * 32 + j] = fmaf(x, tni_bf16_element(g->b, b0 + d * g->b_row + j * g->b_col, w->half_b),
                                         sums[i * 32 + j]);
         }
@@ -348,9 +337,8 @@ TNI_ISA512 static void tni_bf16_store(const tni_bf16 *w, const float *sums, int6
     const bool    last = g->k0 + g->depth == g->k, vectors = g->c_col == 1 && (!g->bias || g->bias_col == 1);
     const __m512  alpha = _mm512_set1_ps(g->alpha), beta = _mm512_set1_ps(g->beta);
     const int64_t i0 = g->i0 + row, j0 = g->j0 + col;
-    int           r, q, k;
-    for (r = 0; r < rows; r++)
-        for (q = 0; q < cols; q += 16) {
+    for (int r = 0; r < rows; r++)
+        for (int q = 0; q < cols; q += 16) {
             const __mmask16 some = (__mmask16)(cols - q < 16 ? 0xffffu >> (16 - (cols - q)) : 0xffffu);
             float          *part = w->part ? w->part + (row + r) * w->part_row + col + q : NULL;
             uint16_t       *c = (uint16_t *)(void *)g->c + (i0 + r) * g->c_row + (j0 + q) * g->c_col;
@@ -373,7 +361,7 @@ TNI_ISA512 static void tni_bf16_store(const tni_bf16 *w, const float *sums, int6
                 continue;
             }
             _mm512_storeu_ps(lane, v);
-            for (k = 0; k < tni_min(16, cols - q); k++, c += g->c_col) {
+            for (int k = 0; k < tni_min(16, cols - q); k++, c += g->c_col) {
                 if (g->beta != 0) lane[k] = fmaf(g->beta, tni_bf16_value(*c), lane[k]);
                 if (bias) lane[k] += bias[k * g->bias_col];
                 *c = tni_bf16_bits(lane[k]);
@@ -392,13 +380,12 @@ static void tni_bf16_part_task(void *arg, int64_t task, int worker)
     const int64_t col_end = tni_min(col0 + 32 * TNI_BF16_SIDE, g->cols);
     const bool    tiles = w->cpu->gemm_products == tni_bf16_tiles;
     float         sums[32 * 32];
-    int64_t       row, col, r;
     (void)worker;
     if (tiles) tni_bf16_tiles_begin();
-    for (col = col0; col < col_end; col += 32)
-        for (row = row0; row < row_end; row += 32) {
+    for (int64_t col = col0; col < col_end; col += 32)
+        for (int64_t row = row0; row < row_end; row += 32) {
             const int64_t i = row / 16, j = col / 16, rows = tni_min(32, g->rows - row), cols = tni_min(32, g->cols - col);
-            for (r = 0; r < rows; r++)
+            for (int64_t r = 0; r < rows; r++)
                 __builtin_prefetch(tni_bf16_at(g->c, (g->i0 + row + r) * g->c_row + (g->j0 + col) * g->c_col, w->half_c), 1);
             if (w->wild_a[i] | w->wild_a[i + 1] | w->wild_b[j] | w->wild_b[j + 1])
                 tni_bf16_wild(w, row, col, rows, cols, sums);
@@ -462,7 +449,7 @@ TNI_FN tn_status tni_bf16_run(tni_cpu *cpu, const tn_call *c)
     const tn_view *a = &c->in[0], *b = &c->in[1], *out = &c->out[0];
     const int     axes = out->rank;
     const int64_t m = out->shape[axes - 2];
-    int64_t       batch = tni_gemm_batch(out), rows = m, i;
+    int64_t       batch = tni_gemm_batch(out), rows = m;
     tni_bf16      w;
     w.cpu = cpu;
     w.half_a = a->dtype == TN_BF16;
@@ -475,7 +462,7 @@ TNI_FN tn_status tni_bf16_run(tni_cpu *cpu, const tn_call *c)
         batch = tni_min(batch, 1);
     }
     if (!tni_bf16_pays(rows, out->shape[axes - 1], a->shape[axes - 1])) return TN_ERR_DTYPE;
-    for (i = 0; i < batch; i++) {
+    for (int64_t i = 0; i < batch; i++) {
         w.g = tni_f32_gemm_matrix_avx512(c, i);
         w.g.a = tni_bf16_start(out, a, i);
         w.g.b = tni_bf16_start(out, b, i);

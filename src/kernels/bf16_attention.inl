@@ -42,7 +42,6 @@ static tni_bf16_head tni_bf16_head_open(const tni_attention *t, int64_t head, in
 {
     const int64_t block = TNI_BF16_TOKENS * TNI_BF16_TOKENS * 2, line = TNI_BF16_TOKENS * (int64_t)sizeof(float);
     tni_bf16_head w;
-    int64_t       set;
     memset(&w, 0, sizeof w);
     w.t = t;
     w.products = t->cpu->gemm_products;
@@ -60,7 +59,7 @@ static tni_bf16_head tni_bf16_head_open(const tni_attention *t, int64_t head, in
     w.top = (float *)tni_bf16_take(&w, line);
     w.sum = (float *)tni_bf16_take(&w, line);
     w.factor = (float *)tni_bf16_take(&w, line);
-    for (set = 0; set < t->sets; set++) {
+    for (int64_t set = 0; set < t->sets; set++) {
         w.scores[set] = (float *)tni_bf16_take(&w, (backward ? 1 : TNI_BF16_SPAN) * 4096);
         w.q[set] = (char *)tni_bf16_take(&w, w.queries * w.d * 2048);
         w.k[set] = (char *)tni_bf16_take(&w, w.keys * w.d * 2048);
@@ -100,8 +99,7 @@ static void tni_bf16_head_pack(const tni_bf16_head *w, char *to, const tn_view *
     const int64_t   line = by_tokens ? v->strides[1] : 1, step = by_tokens ? 1 : v->strides[1];
     const int64_t   bytes = tni_ceil_div(depth, 32) * 1024;
     const uint16_t *from = tni_bf16_row(v, w, set, 0);
-    int64_t         i;
-    for (i = 0; i < tni_ceil_div(lines, 32) * 32; i += 16, to += bytes)
+    for (int64_t i = 0; i < tni_ceil_div(lines, 32) * 32; i += 16, to += bytes)
         if (i < lines) tni_bf16_pack_halves(to, from + i * line, line, step, tni_min(16, lines - i), depth, left);
         else memset(to, 0, (size_t)bytes);
 }
@@ -118,11 +116,10 @@ static void tni_bf16_scores(const tni_bf16_head *w, int64_t depth, const char *a
 TNI_ISA512 static void tni_bf16_add(tni_bf16_products_fn products, int64_t blocks, const char *a, int64_t a_next,
                                     const char *b, int64_t at, int64_t depth, int64_t columns, const float *factor, float *to)
 {
-    float   sums[32 * 32];
-    int64_t e, r;
-    for (e = 0; e < columns; e++) {
+    float sums[32 * 32];
+    for (int64_t e = 0; e < columns; e++) {
         products(1, blocks, a, a_next, b + (2 * e * depth + at) * 1024, depth * 1024, sums);
-        for (r = 0; r < 32; r++) {
+        for (int64_t r = 0; r < 32; r++) {
             float       *y = to + (r * columns + e) * 32;
             const __m512 by = _mm512_set1_ps(factor ? factor[r] : 1);
             _mm512_storeu_ps(y, _mm512_fmadd_ps(by, _mm512_loadu_ps(y), _mm512_loadu_ps(sums + r * 32)));
@@ -134,10 +131,9 @@ TNI_ISA512 static void tni_bf16_add(tni_bf16_products_fn products, int64_t block
 /* The block's queries from tile i on: their visible keys; none for those after the last one. */
 static void tni_bf16_queries(tni_bf16_head *w, int64_t i, int64_t most)
 {
-    int64_t q;
     w->i = i;
     w->n = tni_min(most, w->queries - i);
-    for (q = 0; q < w->n * 32; q++) {
+    for (int64_t q = 0; q < w->n * 32; q++) {
         const tni_seen seen = tni_attend_seen(w->t->call, tni_min(i * 32 + q, w->t->queries - 1));
         w->low[q] = (int32_t)seen.low;
         w->high[q] = (int32_t)(i * 32 + q < w->t->queries ? seen.high : seen.low);
@@ -178,19 +174,18 @@ TNI_ISA512 static void tni_bf16_weights(const tni_bf16_head *w)
     const tni_attention *t = w->t;
     const __m512  scale = _mm512_set1_ps((float)t->call->f[0]);
     const int64_t first = w->j * 32, n = w->m * 32;
-    int64_t       a, j;
-    for (a = 0; a < 32; a += 16) {
+    for (int64_t a = 0; a < 32; a += 16) {
         float        *s = w->scores[0] + a, *other = w->scores[t->sets - 1] + a;
         char         *p = w->p_transposed + a / 16 * w->m * 1024;
         const __m512i low = _mm512_loadu_si512(w->low + a), high = _mm512_loadu_si512(w->high + a);
         __m512        old = _mm512_loadu_ps(w->top + a), top = old, sum = _mm512_setzero_ps(), more = sum;
-        for (j = 0; t->softmax && j < n; j++) {
+        for (int64_t j = 0; t->softmax && j < n; j++) {
             const __m512 x = _mm512_mask_mul_ps(_mm512_set1_ps((float)-HUGE_VAL), tni_bf16_seen(low, high, first + j),
                                                 _mm512_loadu_ps(s + j * 32), scale);
             _mm512_storeu_ps(s + j * 32, x);
             top = _mm512_maskz_max_ps(0xffff, top, x);
         }
-        for (j = 0; j < n; j += 2) {
+        for (int64_t j = 0; j < n; j += 2) {
             __m512 x = _mm512_loadu_ps(s + j * 32), y = _mm512_loadu_ps(s + j * 32 + 32);
             if (t->softmax) {
                 x = tni_f32_exp_avx512(_mm512_sub_ps(x, top));
@@ -209,15 +204,14 @@ TNI_ISA512 static void tni_bf16_weights(const tni_bf16_head *w)
         _mm512_storeu_ps(w->factor + a, old);
         _mm512_storeu_ps(w->top + a, top);
         _mm512_storeu_ps(w->sum + a, _mm512_fmadd_ps(_mm512_loadu_ps(w->sum + a), old, _mm512_add_ps(sum, more)));
-        for (j = 0; !w->pairs && j < w->m; j++) tni_bf16_transpose(p + j * 1024);
+        for (int64_t j = 0; !w->pairs && j < w->m; j++) tni_bf16_transpose(p + j * 1024);
     }
 }
 
 /* n numbers: y = factor x, or y += x */
 TNI_ISA512 static void tni_bf16_store_row(uint16_t *y, const float *x, int64_t n, bool adds, float factor)
 {
-    int64_t i;
-    for (i = 0; i < n; i += 16) {
+    for (int64_t i = 0; i < n; i += 16) {
         const __mmask16 some = (__mmask16)(n - i < 16 ? 0xffffu >> (16 - (n - i)) : 0xffffu);
         const __m512i   old = _mm512_maskz_cvtepu16_epi32(some, _mm256_maskz_loadu_epi16(some, y + i));
         const __m512    add = _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, old, 16));
@@ -232,8 +226,7 @@ static void tni_bf16_finish(const tni_bf16_head *w)
     const tni_attention *t = w->t;
     const tn_call       *c = t->call;
     float               *stat = (float *)c->out[1].data;
-    int64_t              q;
-    for (q = 0; q < tni_min(32, t->queries - w->i * 32); q++) {
+    for (int64_t q = 0; q < tni_min(32, t->queries - w->i * 32); q++) {
         const int64_t row = w->i * 32 + q, seen = tni_attend_seen(c, row).n;
         const double  sum = (double)w->sum[q] + (t->sums ? c->f[3] : 0);
         const bool    none = seen == 0 || (t->softmax && sum == 0);
@@ -252,21 +245,20 @@ static void tni_bf16_attention_task(void *arg, int64_t head, int worker)
     const tni_attention *t = (const tni_attention *)arg;
     const tn_view       *in = t->call->in;
     tni_bf16_head        w = tni_bf16_head_open(t, head, worker, false);
-    int64_t              i, j, set;
     if (!w.pairs) tni_bf16_tiles_begin();
-    for (set = 0; set < t->sets; set++) {
+    for (int64_t set = 0; set < t->sets; set++) {
         tni_bf16_head_pack(&w, w.q[set], &in[0], set, true, false);
         tni_bf16_head_pack(&w, w.k[set], &in[1], set, true, true);
     }
     tni_bf16_head_pack(&w, w.v_columns, &in[2], 0, false, false);
-    for (i = 0; i < w.queries; i++) {
+    for (int64_t i = 0; i < w.queries; i++) {
         tni_bf16_queries(&w, i, 1);
-        for (j = 0; j < 32; j++) w.top[j] = -3.4028234663852886e38f;
+        for (int64_t j = 0; j < 32; j++) w.top[j] = -3.4028234663852886e38f;
         memset(w.sum, 0, sizeof *w.sum * 32);
         memset(w.out, 0, (size_t)w.dv * 4096);
         for (w.j = w.low[0] / 32; w.j < w.keys && tni_bf16_visible(&w, 0, w.j); w.j += w.m) {
             for (w.m = 0; w.m < TNI_BF16_SPAN && w.j + w.m < w.keys && tni_bf16_visible(&w, 0, w.j + w.m); w.m++)
-                for (set = 0; set < t->sets; set++)
+                for (int64_t set = 0; set < t->sets; set++)
                     tni_bf16_scores(&w, w.d, w.k[set], w.j + w.m, w.q[set], i, w.scores[set] + w.m * 1024);
             tni_bf16_weights(&w);
             tni_bf16_add(w.products_pairs, w.m, w.p_transposed, w.m * 1024, w.v_columns, w.j, w.keys, w.dv, w.factor, w.out);
@@ -279,9 +271,8 @@ static void tni_bf16_attention_task(void *arg, int64_t head, int worker)
 #ifndef TN_NO_TRAINING
 TNI_ISA512 static double tni_bf16_inner(const uint16_t *x, const uint16_t *y, int64_t n)
 {
-    __m512  sum = _mm512_setzero_ps();
-    int64_t i;
-    for (i = 0; i < n; i += 16) {
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t i = 0; i < n; i += 16) {
         const __mmask16 some = (__mmask16)(n - i < 16 ? 0xffffu >> (16 - (n - i)) : 0xffffu);
         const __m512i   a = _mm512_maskz_cvtepu16_epi32(some, _mm256_maskz_loadu_epi16(some, x + i));
         const __m512i   b = _mm512_maskz_cvtepu16_epi32(some, _mm256_maskz_loadu_epi16(some, y + i));
@@ -298,12 +289,11 @@ static void tni_bf16_upstream(const tni_bf16_head *w)
     const tn_call       *c = t->call;
     const int64_t        first = w->i * 32, n = tni_min(w->n * 32, t->queries - first);
     const float         *stat = (const float *)c->in[4].data;
-    int64_t              q;
     if (stat) stat += (w->b * t->heads + w->h) * t->queries + first;
     memset(w->top, 0, sizeof *w->top * TNI_BF16_TOKENS);
     memset(w->sum, 0, sizeof *w->sum * TNI_BF16_TOKENS);
     memset(w->factor, 0, sizeof *w->factor * TNI_BF16_TOKENS);
-    for (q = 0; q < n; q++) {
+    for (int64_t q = 0; q < n; q++) {
         const double scale = t->sums ? 1 / (double)stat[q] : tni_attend_row_scale(c, tni_attend_seen(c, first + q).n);
         w->factor[q] = (float)scale;
         if (t->softmax) w->top[q] = stat[q] == (float)-HUGE_VAL ? (float)HUGE_VAL : stat[q];
@@ -317,18 +307,16 @@ static void tni_bf16_upstream(const tni_bf16_head *w)
 TNI_ISA512 static void tni_bf16_slopes(const tni_bf16_head *w, int64_t i, int64_t j)
 {
     const tni_attention *t = w->t;
-    const __m512  scale = _mm512_set1_ps((float)t->call->f[0]);
-    int64_t       a, r, set;
-    int           k;
-    for (a = 0; a < 32; a += 16) {
+    const __m512 scale = _mm512_set1_ps((float)t->call->f[0]);
+    for (int64_t a = 0; a < 32; a += 16) {
         const int64_t q = i * 32 + a;
         const __m512i low = _mm512_loadu_si512(w->low + q), high = _mm512_loadu_si512(w->high + q);
         const __m512  l = _mm512_loadu_ps(w->top + q), wi = _mm512_loadu_ps(w->sum + q), ci = _mm512_loadu_ps(w->factor + q);
         const int64_t transposed = (q / 16 * TNI_BF16_SPAN + j) * 1024;
-        for (r = 0; r < 32; r += 2) {
+        for (int64_t r = 0; r < 32; r += 2) {
             const int64_t row = ((2 * j + r / 16) * TNI_BF16_SPAN + i) * 1024 + r % 16 * 64 + a * 2;
             __m512        p[2], ds[2], ds2[2];
-            for (k = 0; k < 2; k++) {
+            for (int k = 0; k < 2; k++) {
                 const int64_t   at = (r + k) * 32 + a;
                 const __mmask16 seen = tni_bf16_seen(low, high, (w->j + j) * 32 + r + k);
                 const __m512    x = _mm512_mul_ps(_mm512_loadu_ps(w->scores[0] + at), scale);
@@ -348,7 +336,7 @@ TNI_ISA512 static void tni_bf16_slopes(const tni_bf16_head *w, int64_t i, int64_
             tni_bf16_put(w->s_transposed[0] + transposed + r * 32, w->s[0] + row, ds[0], ds[1]);
             if (t->sets > 1) tni_bf16_put(w->s_transposed[1] + transposed + r * 32, w->s[1] + row, ds2[0], ds2[1]);
         }
-        for (set = 0; !w->pairs && set < t->sets; set++) tni_bf16_transpose(w->s_transposed[set] + transposed);
+        for (int64_t set = 0; !w->pairs && set < t->sets; set++) tni_bf16_transpose(w->s_transposed[set] + transposed);
     }
 }
 
@@ -357,11 +345,11 @@ static void tni_bf16_block(const tni_bf16_head *w)
 {
     const tn_view *out = w->t->call->out;
     const int64_t  next = TNI_BF16_SPAN * 1024;
-    int64_t        i, j, from, to, set;
-    for (j = 0; j < w->m; j++) {
+    int64_t        from, to;
+    for (int64_t j = 0; j < w->m; j++) {
         for (from = 0; from < w->n && !tni_bf16_visible(w, from, w->j + j); from++) {}
         for (to = from; to < w->n && tni_bf16_visible(w, to, w->j + j); to++) {
-            for (set = 0; set < w->t->sets; set++)
+            for (int64_t set = 0; set < w->t->sets; set++)
                 tni_bf16_scores(w, w->d, w->k[set], w->j + j, w->q[set], w->i + to, w->scores[set]);
             tni_bf16_scores(w, w->dv, w->v, w->j + j, w->dout, w->i + to, w->slopes);
             tni_bf16_slopes(w, to, j);
@@ -370,14 +358,14 @@ static void tni_bf16_block(const tni_bf16_head *w)
         if (out[2].data)
             tni_bf16_add(w->products, to - from, w->p + (2 * j * TNI_BF16_SPAN + from) * 1024, next, w->dout_columns,
                          w->i + from, w->queries, w->dv, NULL, w->out + (w->j + j) * w->dv * 1024);
-        for (set = 0; out[1].data && set < w->t->sets; set++)
+        for (int64_t set = 0; out[1].data && set < w->t->sets; set++)
             tni_bf16_add(w->products, to - from, w->s[set] + (2 * j * TNI_BF16_SPAN + from) * 1024, next, w->q_columns[set],
                          w->i + from, w->queries, w->d, NULL, w->dk[set] + (w->j + j) * w->d * 1024);
     }
-    for (i = 0; i < w->n && out[0].data; i++) {
+    for (int64_t i = 0; i < w->n && out[0].data; i++) {
         for (from = 0; from < w->m && !tni_bf16_visible(w, i, w->j + from); from++) {}
         for (to = from; to < w->m && tni_bf16_visible(w, i, w->j + to); to++) {}
-        for (set = 0; from < to && set < w->t->sets; set++)
+        for (int64_t set = 0; from < to && set < w->t->sets; set++)
             tni_bf16_add(w->products_pairs, to - from, w->s_transposed[set] + (2 * i * TNI_BF16_SPAN + from) * 1024, next,
                          w->k_columns[set], w->j + from, w->keys, w->d, NULL, w->dq[set] + i * w->d * 1024);
     }
@@ -388,8 +376,7 @@ static void tni_bf16_add_rows(const tni_bf16_head *w, const tn_view *out, int64_
                                const float *sums)
 {
     const int64_t width = tni_ceil_div(out->shape[3], 32) * 32;
-    int64_t       r;
-    for (r = first; r < end && out->data; r++, sums += width)
+    for (int64_t r = first; r < end && out->data; r++, sums += width)
         tni_bf16_store_row(tni_bf16_row(out, w, set, r), sums, out->shape[3], w->t->call->accumulate, 1);
 }
 
@@ -398,9 +385,8 @@ static void tni_bf16_attention_backward_task(void *arg, int64_t head, int worker
     const tni_attention *t = (const tni_attention *)arg;
     const tn_view       *in = t->call->in, *out = t->call->out;
     tni_bf16_head        w = tni_bf16_head_open(t, head, worker, true);
-    int64_t              i, set;
     if (!w.pairs) tni_bf16_tiles_begin();
-    for (set = 0; set < t->sets; set++) {
+    for (int64_t set = 0; set < t->sets; set++) {
         tni_bf16_head_pack(&w, w.q[set], &in[0], set, true, false);
         tni_bf16_head_pack(&w, w.k[set], &in[1], set, true, true);
         tni_bf16_head_pack(&w, w.q_columns[set], &in[0], set, false, false);
@@ -411,18 +397,18 @@ static void tni_bf16_attention_backward_task(void *arg, int64_t head, int worker
     tni_bf16_head_pack(&w, w.dout, &in[5], 0, true, false);
     tni_bf16_head_pack(&w, w.dout_columns, &in[5], 0, false, false);
     memset(w.out, 0, (size_t)(w.keys * w.dv) * 4096);
-    for (i = 0; i < w.queries; i += TNI_BF16_SPAN) {
+    for (int64_t i = 0; i < w.queries; i += TNI_BF16_SPAN) {
         const int64_t end = tni_min((i + TNI_BF16_SPAN) * 32, t->queries);
         tni_bf16_queries(&w, i, TNI_BF16_SPAN);
         tni_bf16_upstream(&w);
-        for (set = 0; set < t->sets; set++) memset(w.dq[set], 0, (size_t)(w.n * w.d) * 4096);
+        for (int64_t set = 0; set < t->sets; set++) memset(w.dq[set], 0, (size_t)(w.n * w.d) * 4096);
         for (w.j = w.low[0] / 32; w.j < w.keys && w.j * 32 < tni_attend_seen(t->call, end - 1).high; w.j += w.m) {
             w.m = tni_min(TNI_BF16_SPAN, w.keys - w.j);
             tni_bf16_block(&w);
         }
-        for (set = 0; set < t->sets; set++) tni_bf16_add_rows(&w, &out[0], set, i * 32, end, w.dq[set]);
+        for (int64_t set = 0; set < t->sets; set++) tni_bf16_add_rows(&w, &out[0], set, i * 32, end, w.dq[set]);
     }
-    for (set = 0; set < t->sets; set++) tni_bf16_add_rows(&w, &out[1], set, 0, t->keys, w.dk[set]);
+    for (int64_t set = 0; set < t->sets; set++) tni_bf16_add_rows(&w, &out[1], set, 0, t->keys, w.dk[set]);
     tni_bf16_add_rows(&w, &out[2], 0, 0, t->keys, w.out);
     if (!w.pairs) tni_bf16_tiles_end();
 }
@@ -434,10 +420,9 @@ TNI_FN tn_status tni_bf16_attention_run(tni_cpu *cpu, const tn_call *c)
 {
     const bool    backward = c->kernel != TN_KERNEL_ATTENTION;
     tni_attention t = tni_attention_of(cpu, c, TNI_BF16_TOKENS);
-    int64_t       k;
     if (cpu->gemm_parts != 1 || t.d < 16 || t.dv < 16 || t.queries < 16 || t.keys < 16 || t.keys > INT32_MAX / 2 ||
         t.all_heads < TNI_ATTEND_FEW) return TN_ERR_DTYPE;
-    for (k = 0; k < c->n_in + c->n_out; k++) {
+    for (int64_t k = 0; k < c->n_in + c->n_out; k++) {
         const tn_view *v = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
         if (v->data && v->rank == 4 && v->dtype != TN_BF16) return TN_ERR_DTYPE;
     }

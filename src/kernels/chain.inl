@@ -34,9 +34,8 @@ TNI_FAST double TNI_T(chain_total)(const TNI_REAL *x, int64_t n)
 {
     TNI_REAL lane[TNI_W];
     double   total = 0;
-    int64_t  i;
     TNI_STORE(lane, TNI_T(chain_squares)(x, n), TNI_W);
-    for (i = 0; i < TNI_W; i++) total += (double)lane[i];
+    for (int64_t i = 0; i < TNI_W; i++) total += (double)lane[i];
     return total;
 }
 
@@ -56,10 +55,10 @@ TNI_INLINE bool TNI_T(chain_near_one)(const TNI_REAL *x, int64_t n)
 TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
 {
     const double limit = TNI_BITS == 32 ? 1e30 : 1e300;
-    double       most = 1, total;
+    double       most = 1;
     int64_t      i;
     if (!must && TNI_T(chain_near_one)(x, n)) return 1;
-    total = TNI_T(chain_total)(x, n);
+    double total = TNI_T(chain_total)(x, n);
     if (!(total > 1 / limit && total < limit)) {
         for (most = 0, i = 0; i < n; i++) if (!(fabs((double)x[i]) <= most)) most = fabs((double)x[i]);
         if (most == 0) return 0;
@@ -77,10 +76,9 @@ TNI_FAST double TNI_T(chain_norm)(TNI_REAL *x, int64_t n, bool must)
 /* G_(n-1), see >>op-chain. */
 TNI_FAST void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
 {
-    double  dot = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) dot += (double)y[i] * (double)dout[i];
-    for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
+    double dot = 0;
+    for (int64_t i = 0; i < n; i++) dot += (double)y[i] * (double)dout[i];
+    for (int64_t i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
 }
 
 #if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
@@ -144,11 +142,10 @@ TNI_FAST double TNI_T(chain_in_columns)(int64_t (*columns)(const TNI_REAL *, int
                                         int64_t d, TNI_REAL *y, TNI_REAL *rest)
 {
     const int64_t size = (int64_t)sizeof *y;
-    double        log_norm = 0, norm;
-    int64_t       j;
+    double        log_norm = 0;
     memcpy(y, m, (size_t)(d * d * size));
-    for (j = 1; ; ) {
-        norm = TNI_T(chain_norm)(y, d * d, j == n);
+    for (int64_t j = 1; ; ) {
+        double norm = TNI_T(chain_norm)(y, d * d, j == n);
         if (norm != 1) log_norm += log(norm);
         if (j == n) return log_norm;
         tni_copy_turned((char *)rest, d * size, (const char *)y, d * size, d, d, size);
@@ -172,11 +169,11 @@ TNI_INLINE int64_t (*TNI_T(chain_columns_for)(int64_t d))(const TNI_REAL *, int6
 TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
 {
     const tn_call  *c = ((const tni_pass *)arg)->call;
-    int64_t         j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
+    int64_t         n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data + task * n * dd;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data + task * (dd + 1), *p = (TNI_REAL *)c->out[1].data,
                    *v = (TNI_REAL *)c->out[2].data;
-    TNI_REAL       *work = (TNI_REAL *)c->out[3].data + task * 2 * dd, *to = work, *from;
+    TNI_REAL       *work = (TNI_REAL *)c->out[3].data + task * 2 * dd, *to = work;
     double          log_norm = 0;
     (void)worker;
 #if TNI_BITS == 32 && (TNI_LEVEL == 1 || TNI_LEVEL == 2)
@@ -185,13 +182,12 @@ TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
         return;
     }
 #endif
-    for (j = 0; j < n; j++, m += dd) {
-        double norm;
-        from = to;
+    for (int64_t j = 0; j < n; j++, m += dd) {
+        TNI_REAL *from = to;
         to = p ? p + (task * n + j) * dd : work + j % 2 * dd;
         if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
         else TNI_T(chain_multiply)(from, false, m, to, d);
-        norm = TNI_T(chain_norm)(to, dd, j == n - 1);
+        double norm = TNI_T(chain_norm)(to, dd, j == n - 1);
         if (v) v[task * n + j] = (TNI_REAL)norm;
         if (norm != 1) log_norm += log(norm);
     }
@@ -208,24 +204,23 @@ TNI_INLINE void TNI_T(chain_transpose)(const TNI_REAL *x, TNI_REAL *out, int64_t
 TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
 {
     const tn_call  *c = ((const tni_pass *)arg)->call;
-    int64_t         i, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d, first = task * n, last = first + n - 1;
+    int64_t         n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d, first = task * n, last = first + n - 1;
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data,
                    *v = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data + task * 4 * dd;
-    TNI_REAL       *g = work, *next = work + dd, *product = work + 2 * dd, *turned = work + 3 * dd, *swap;
+    TNI_REAL       *g = work, *next = work + dd, *product = work + 2 * dd, *turned = work + 3 * dd;
     double          scale = -log((double)v[last]);
     (void)worker;
     TNI_T(chain_seed)(g, p + last * dd, (const TNI_REAL *)c->in[3].data + task * (dd + 1), dd);
-    for (j = last; ; j--) {
+    for (int64_t j = last; ; j--) {
         const TNI_REAL *gradient = g;
         const TNI_REAL  factor = v[last] == 0 ? 0 : (TNI_REAL)exp(scale);
         const TNI_V     by = TNI_SET(factor);
-        double          norm;
         if (j > first) {
             TNI_T(chain_multiply)(p + (j - 1) * dd, true, g, product, d);
             gradient = product;
         }
-        for (i = 0; i < dd; i += TNI_W) {
+        for (int64_t i = 0; i < dd; i += TNI_W) {
             int       k = TNI_T(lanes)(dd - i);
             TNI_REAL *to = dm + j * dd + i;
             TNI_V     x = by;
@@ -236,10 +231,10 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
         if (j == first) break;
         TNI_T(chain_transpose)(m + j * dd, turned, d);
         TNI_T(chain_multiply)(g, false, turned, next, d);
-        norm = TNI_T(chain_norm)(next, dd, false);
+        double norm = TNI_T(chain_norm)(next, dd, false);
         if (norm != 0 && norm != 1) scale += log(norm);
         if (v[j - 1] != 1) scale -= log((double)v[j - 1]);
-        swap = g; g = next; next = swap;
+        TNI_REAL *swap = g; g = next; next = swap;
     }
 }
 

@@ -69,8 +69,8 @@ TNI_FAST void TNI_T(act_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     const float *x = TNI_IN(0);
     float       *y = TNI_OUT(0);
-    int64_t      i, kind = c->i[0];
-    for (i = begin; i < end; i += TNI_W) {
+    int64_t      kind = c->i[0];
+    for (int64_t i = begin; i < end; i += TNI_W) {
         int   k = TNI_T(lanes)(end - i);
         TNI_V slope;
         TNI_STORE(y + i, TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope), k);
@@ -82,9 +82,9 @@ TNI_FAST void TNI_T(act_backward_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     const float *x = TNI_IN(0), *dy = TNI_IN(1);
     float       *dx = TNI_OUT(0);
-    int64_t      i, kind = c->i[0];
+    int64_t      kind = c->i[0];
     bool         add = c->accumulate;
-    for (i = begin; i < end; i += TNI_W) {
+    for (int64_t i = begin; i < end; i += TNI_W) {
         int   k = TNI_T(lanes)(end - i);
         TNI_V slope;
         TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope);
@@ -97,11 +97,11 @@ TNI_FAST void TNI_T(act_backward_task)(void *arg, int64_t task, int worker)
 TNI_FAST void TNI_T(glu_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    int64_t r, i, h = c->out[0].shape[1], kind = c->i[0];
-    for (r = begin; r < end; r++) {
+    int64_t h = c->out[0].shape[1], kind = c->i[0];
+    for (int64_t r = begin; r < end; r++) {
         const float *x = TNI_IN(0) + r * 2 * h;
         float       *y = TNI_OUT(0) + r * h;
-        for (i = 0; i < h; i += TNI_W) {
+        for (int64_t i = 0; i < h; i += TNI_W) {
             int   k = TNI_T(lanes)(h - i);
             TNI_V slope, gate = TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope);
             TNI_STORE(y + i, gate * TNI_LOAD(x + h + i, k), k);
@@ -112,12 +112,12 @@ TNI_FAST void TNI_T(glu_task)(void *arg, int64_t task, int worker)
 TNI_FAST void TNI_T(glu_backward_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    int64_t r, i, h = c->in[1].shape[1], kind = c->i[0];
+    int64_t h = c->in[1].shape[1], kind = c->i[0];
     bool    add = c->accumulate;
-    for (r = begin; r < end; r++) {
+    for (int64_t r = begin; r < end; r++) {
         const float *x = TNI_IN(0) + r * 2 * h, *dy = TNI_IN(1) + r * h;
         float       *dx = TNI_OUT(0) + r * 2 * h;
-        for (i = 0; i < h; i += TNI_W) {
+        for (int64_t i = 0; i < h; i += TNI_W) {
             int   k = TNI_T(lanes)(h - i);
             TNI_V slope, d = TNI_LOAD(dy + i, k), gate = TNI_T(act)(kind, TNI_LOAD(x + i, k), &slope);
             slope = d * TNI_LOAD(x + h + i, k) * slope;
@@ -136,14 +136,14 @@ TNI_FAST void TNI_T(glu_backward_task)(void *arg, int64_t task, int worker)
 TNI_FAST void TNI_T(prod_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    int64_t r, i, e, h = c->out[0].shape[1], all = c->i[0];
-    for (r = begin; r < end; r++) {
+    int64_t h = c->out[0].shape[1], all = c->i[0];
+    for (int64_t r = begin; r < end; r++) {
         const float *x = TNI_IN(0) + r * all * h;
         float       *y = TNI_OUT(0) + r * h;
-        for (i = 0; i < h; i += TNI_W) {
+        for (int64_t i = 0; i < h; i += TNI_W) {
             int   k = TNI_T(lanes)(h - i);
             TNI_V v = TNI_LOAD(x + i, k);
-            for (e = 1; e < all; e++) v = v * TNI_LOAD(x + e * h + i, k);
+            for (int64_t e = 1; e < all; e++) v = v * TNI_LOAD(x + e * h + i, k);
             TNI_STORE(y + i, v, k);
         }
     }
@@ -152,18 +152,18 @@ TNI_FAST void TNI_T(prod_task)(void *arg, int64_t task, int worker)
 TNI_FAST void TNI_T(prod_backward_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    int64_t r, i, e, h = c->in[1].shape[1], all = c->i[0];
+    int64_t h = c->in[1].shape[1], all = c->i[0];
     bool    add = c->accumulate;
     TNI_V   front[TNI_PROD_MOST];
-    for (r = begin; r < end; r++) {
+    for (int64_t r = begin; r < end; r++) {
         const float *x = TNI_IN(0) + r * all * h, *dy = TNI_IN(1) + r * h;
         float       *dx = TNI_OUT(0) + r * all * h;
-        for (i = 0; i < h; i += TNI_W) {
+        for (int64_t i = 0; i < h; i += TNI_W) {
             int   k = TNI_T(lanes)(h - i);
             TNI_V behind = TNI_SET(1.0f);
             front[0] = TNI_LOAD(dy + i, k);
-            for (e = 1; e < all; e++) front[e] = front[e - 1] * TNI_LOAD(x + (e - 1) * h + i, k);
-            for (e = all - 1; e >= 0; e--) {
+            for (int64_t e = 1; e < all; e++) front[e] = front[e - 1] * TNI_LOAD(x + (e - 1) * h + i, k);
+            for (int64_t e = all - 1; e >= 0; e--) {
                 float *to = dx + e * h + i;
                 TNI_V  d = front[e] * behind;
                 behind = behind * TNI_LOAD(x + e * h + i, k);
@@ -214,9 +214,9 @@ TNI_FAST void TNI_T(cast_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     const tni_lines *l = &((const tni_line_pass *)arg)->lines;
     const bool       halve = c->out[0].dtype == TN_BF16;
-    int64_t          at[3], i, n;
-    for (i = begin; i < end; i++) {
-        n = tni_lines_at(l, i, at);
+    int64_t          at[3];
+    for (int64_t i = begin; i < end; i++) {
+        int64_t n = tni_lines_at(l, i, at);
         if (halve) TNI_T(halve)((uint16_t *)c->out[0].data + at[0], TNI_IN(0) + at[1], n);
         else TNI_T(widen)(TNI_OUT(0) + at[0], (const uint16_t *)c->in[0].data + at[1], n);
     }
@@ -246,16 +246,15 @@ TNI_FAST void TNI_T(rows_task)(void *arg, int64_t task, int worker)
     const int64_t      end = tni_pass_end(&w->pass, task);
     tn_call            some = *c;
     tni_pass           p = w->pass;
-    int64_t            r, k;
     p.call = &some;
     if (w->sums) {
         p.sums = (float *)(void *)w->pass.cpu->blocks + task * w->sums;
         memset(p.sums, 0, sizeof *p.sums * (size_t)w->sums);
     }
-    for (r = tni_pass_begin(&w->pass, task); r < end; r += p.n) {
+    for (int64_t r = tni_pass_begin(&w->pass, task); r < end; r += p.n) {
         float *to = (float *)(void *)(w->room + (size_t)worker * w->each);
         p.n = p.share = tni_min(w->few, end - r);
-        for (k = 0; k < c->n_in + c->n_out; k++) {
+        for (int64_t k = 0; k < c->n_in + c->n_out; k++) {
             const bool     is_in = k < c->n_in;
             const tn_view *from = is_in ? &c->in[k] : &c->out[k - c->n_in];
             tn_view       *v = is_in ? &some.in[k] : &some.out[k - c->n_in];
@@ -267,7 +266,7 @@ TNI_FAST void TNI_T(rows_task)(void *arg, int64_t task, int worker)
             to += w->few * w->wide[k];
         }
         w->fn(&p, 0, worker);
-        for (k = 0; k < c->n_out; k++)
+        for (int64_t k = 0; k < c->n_out; k++)
             if (tni_is_bf16(&c->out[k]))
                 TNI_T(halve)((uint16_t *)c->out[k].data + r * w->wide[c->n_in + k], (const float *)some.out[k].data,
                              p.n * w->wide[c->n_in + k]);
@@ -280,13 +279,13 @@ TNI_FAST int64_t TNI_T(rows_run)(tni_pass *p, int64_t n, int64_t width, int64_t 
 {
     const tn_call *c = p->call;
     TNI_T(rows)    w;
-    int64_t        numbers = 0, k;
+    int64_t        numbers = 0;
     size_t         bytes;
     if (!tni_call_has_bf16(c)) return tni_pass_run(p, n, width, most, fn);
     w.pass = *p;
     w.fn = fn;
     w.sums = sums;
-    for (k = 0; k < c->n_in + c->n_out; k++) {
+    for (int64_t k = 0; k < c->n_in + c->n_out; k++) {
         const tn_view *v = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
         w.wide[k] = tni_rows_of(c, (int)k) ? (v->rank > 1 ? v->shape[1] : 1) : 0;
         numbers += w.wide[k];
@@ -315,8 +314,7 @@ TNI_INLINE void TNI_T(add_line)(const tn_call *c, float *y, const float *a, int6
                                 int64_t n)
 {
     const TNI_V f0 = TNI_SET((float)c->f[0]), f1 = TNI_SET((float)c->f[1]);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int   k = TNI_T(lanes)(n - i);
         TNI_V v = f0 * TNI_T(along)(a, a_step, i, k);
         if (b) v = TNI_FMA(f1, TNI_T(along)(b, b_step, i, k), v);
@@ -329,8 +327,7 @@ TNI_INLINE void TNI_T(mul_line)(const tn_call *c, float *y, const float *a, int6
                                 int64_t n)
 {
     const TNI_V f0 = TNI_SET((float)c->f[0]);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int   k = TNI_T(lanes)(n - i);
         TNI_V v = f0 * TNI_T(along)(a, a_step, i, k) * TNI_T(along)(b, b_step, i, k);
         if (c->accumulate) v = v + TNI_LOAD(y + i, k);
@@ -342,8 +339,7 @@ TNI_INLINE void TNI_T(div_line)(const tn_call *c, float *y, const float *a, int6
                                 int64_t n)
 {
     const TNI_V f0 = TNI_SET((float)c->f[0]);
-    int64_t     i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         int   k = TNI_T(lanes)(n - i);
         TNI_V v = f0 * TNI_T(along)(a, a_step, i, k) / TNI_T(along)(b, b_step, i, k);
         if (c->accumulate) v = v + TNI_LOAD(y + i, k);
@@ -363,9 +359,9 @@ TNI_FAST void TNI_T(binary_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
     const tni_lines *l = &((const tni_line_pass *)arg)->lines;
-    int64_t          at[3], index, n;
-    for (index = begin; index < end; index++) {
-        n = tni_lines_at(l, index, at);
+    int64_t          at[3];
+    for (int64_t index = begin; index < end; index++) {
+        int64_t n = tni_lines_at(l, index, at);
         TNI_T(binary_line)(c, TNI_OUT(0) + at[0], TNI_IN(0) + at[1], l->step[1], c->n_in > 1 ? TNI_IN(1) + at[2] : NULL,
                            l->step[2], n);
     }
@@ -387,10 +383,10 @@ TNI_FAST void TNI_T(binary_bf16_task)(void *arg, int64_t task, int worker)
     const tni_lines *l = &((const tni_line_pass *)arg)->lines;
     const tn_view   *y = &c->out[0];
     float            a[SOME], b[SOME], to[SOME];
-    int64_t          at[3], index, i, n, k;
-    for (index = begin; index < end; index++) {
-        n = tni_lines_at(l, index, at);
-        for (i = 0; i < n; i += k) {
+    int64_t          at[3], k;
+    for (int64_t index = begin; index < end; index++) {
+        int64_t n = tni_lines_at(l, index, at);
+        for (int64_t i = 0; i < n; i += k) {
             const int64_t at_a = at[1] + i * l->step[1], at_b = at[2] + i * l->step[2];
             k = tni_min(SOME, n - i);
             if (c->accumulate) TNI_T(some)(y, at[0] + i, 1, k, to);
@@ -413,8 +409,7 @@ TNI_FAST tn_status TNI_T(binary_run)(tni_cpu *cpu, const tn_call *c)
 TNI_INLINE double TNI_T(sum_of)(const float *x, int64_t n)
 {
     TNI_T(wide) t = TNI_T(wide_zero)();
-    int64_t      i;
-    for (i = 0; i < n; i += TNI_W) TNI_T(wide_add)(&t, TNI_LOAD(x + i, TNI_T(lanes)(n - i)));
+    for (int64_t i = 0; i < n; i += TNI_W) TNI_T(wide_add)(&t, TNI_LOAD(x + i, TNI_T(lanes)(n - i)));
     return TNI_T(wide_sum)(&t);
 }
 
@@ -434,8 +429,7 @@ TNI_FAST void TNI_T(sum_rows_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
     const tni_lines *l = &((const tni_line_pass *)arg)->lines;
-    int64_t r;
-    for (r = begin; r < end; r++)
+    for (int64_t r = begin; r < end; r++)
         TNI_T(sum_store)(c, r * l->strides[0][0], TNI_T(sum_of)(TNI_IN(0) + r * l->strides[1][0], l->length));
 }
 
@@ -445,10 +439,9 @@ TNI_FAST void TNI_T(sum_columns_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     const tni_lines *l = &((const tni_line_pass *)arg)->lines;
     const float     *x;
-    int64_t          strip, r, rows = l->shape[0];
+    int64_t          r, rows = l->shape[0];
     double           lane[2 * TNI_W];
-    int              i;
-    for (strip = begin; strip < end; strip++) {
+    for (int64_t strip = begin; strip < end; strip++) {
         int64_t      at = strip * 2 * TNI_W, left = tni_min(2 * TNI_W, l->length - at);
         int          k = TNI_T(lanes)(left), k2 = (int)left - k;
         TNI_T(wide) a = TNI_T(wide_zero)(), b = a;
@@ -462,7 +455,7 @@ TNI_FAST void TNI_T(sum_columns_task)(void *arg, int64_t task, int worker)
         }
         memcpy(lane, &a, sizeof(double) * (size_t)TNI_W);
         memcpy(lane + TNI_W, &b, sizeof(double) * (size_t)TNI_W);
-        for (i = 0; i < left; i++) TNI_T(sum_store)(c, at + i, lane[i]);
+        for (int i = 0; i < left; i++) TNI_T(sum_store)(c, at + i, lane[i]);
     }
 }
 
@@ -471,8 +464,7 @@ TNI_FAST tn_status TNI_T(sum_run)(tni_cpu *cpu, const tn_call *c)
     tn_view       at = c->out[0], x = c->in[0];
     tni_line_pass p;
     tni_lines    *l = &p.lines;
-    int           i;
-    for (i = 0; i < x.rank; i++)
+    for (int i = 0; i < x.rank; i++)
         if (at.shape[i] != x.shape[i]) { at.shape[i] = x.shape[i]; at.strides[i] = 0; }
     *l = tni_lines_of(&at, &x, NULL);
     p.pass.cpu = cpu;

@@ -73,8 +73,7 @@ TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)   { return (TNI_V)_mm_sqrt_ps((__m128)x); 
 #else
 TNI_INLINE TNI_V TNI_T(sqrt)(TNI_V x)
 {
-    int i;
-    for (i = 0; i < TNI_W; i++) x[i] = (float)sqrt((double)x[i]);
+    for (int i = 0; i < TNI_W; i++) x[i] = (float)sqrt((double)x[i]);
     return x;
 }
 #endif
@@ -122,10 +121,9 @@ TNI_INLINE void TNI_T(wide_add_product)(TNI_T(wide) *t, TNI_V a, TNI_V b)
 TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
 {
     double lane[2 * sizeof(TNI_D) / sizeof(double)];
-    int    i, half;
     memcpy(lane, t, sizeof lane);
-    for (half = (int)(sizeof(TNI_D) / sizeof(double)); half > 0; half /= 2)
-        for (i = 0; i < half; i++) lane[i] += lane[i + half];
+    for (int half = (int)(sizeof(TNI_D) / sizeof(double)); half > 0; half /= 2)
+        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
     return lane[0];
 }
 
@@ -134,11 +132,11 @@ TNI_INLINE double TNI_T(wide_sum)(const TNI_T(wide) *t)
 /* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2. Overflows to infinity, underflows gradually to 0. */
 TNI_INLINE TNI_V TNI_T(exp)(TNI_V x)
 {
-    TNI_V k, n, r, p;
+    TNI_V k, n, p;
     x = TNI_MIN(TNI_SET(89.0f), TNI_MAX(TNI_SET(-104.0f), x));
     n = TNI_FMA(x, TNI_SET(1.44269504f), TNI_SET(12582912.0f));       /* 1.5 2^23: rounds */
     k = n - TNI_SET(12582912.0f);
-    r = TNI_FMA(k, TNI_SET(-0.693359375f), x);
+    TNI_V r = TNI_FMA(k, TNI_SET(-0.693359375f), x);
     r = TNI_FMA(k, TNI_SET(2.12194440e-4f), r);
     p = TNI_FMA(TNI_SET(0.00138232135f), r, TNI_SET(0.00836882368f));
     p = TNI_FMA(p, r, TNI_SET(0.04166824f));
@@ -166,8 +164,8 @@ TNI_INLINE TNI_V TNI_T(sigmoid)(TNI_V x)
 TNI_INLINE TNI_V TNI_T(tanh)(TNI_V x)
 {
     const TNI_V one = TNI_SET(1.0f);
-    TNI_V a = TNI_ABS(x), z = a * a, e = TNI_T(exp)(TNI_SET(-2.0f) * a), p;
-    p = TNI_FMA(TNI_SET(-0.00610494567f), z, TNI_SET(0.0210036393f));
+    TNI_V a = TNI_ABS(x), z = a * a, e = TNI_T(exp)(TNI_SET(-2.0f) * a);
+    TNI_V       p = TNI_FMA(TNI_SET(-0.00610494567f), z, TNI_SET(0.0210036393f));
     p = TNI_FMA(p, z, TNI_SET(-0.0538524985f));
     p = TNI_FMA(p, z, TNI_SET(0.133327827f));
     p = TNI_FMA(p, z, TNI_SET(-0.333333284f));
@@ -180,9 +178,9 @@ TNI_INLINE TNI_V TNI_T(normal_cdf)(TNI_V x, TNI_V *density)
 {
     TNI_V t = TNI_MIN(TNI_SET(15.0f), TNI_ABS(x)), square = t * t, lost = TNI_FMA(t, t, TNI_SET(0.0f) - square);
     TNI_V z = TNI_SET(1.0f) / TNI_FMA(TNI_SET(0.3f), t, TNI_SET(1.0f));
-    TNI_V e = TNI_T(exp)(TNI_SET(-0.5f) * square), g;
+    TNI_V e = TNI_T(exp)(TNI_SET(-0.5f) * square);
     e = TNI_FMA(e, TNI_SET(-0.5f) * lost, e);              /* the rounding error of the square */
-    g = TNI_FMA(TNI_SET(-0.0206242893f), z, TNI_SET(0.112440139f));
+    TNI_V g = TNI_FMA(TNI_SET(-0.0206242893f), z, TNI_SET(0.112440139f));
     g = TNI_FMA(g, z, TNI_SET(-0.228224412f));
     g = TNI_FMA(g, z, TNI_SET(0.191799164f));
     g = TNI_FMA(g, z, TNI_SET(-0.0794358179f));
@@ -201,10 +199,10 @@ TNI_INLINE TNI_T(wide) TNI_T(log)(TNI_V x)
     const TNI_D ln2 = TNI_T(set_d)(0.6931471805599453);
     TNI_T(wide) sum;
     TNI_U u = TNI_T(bits)(x) - TNI_T(set_u)(0x3f3504f3u);
-    TNI_V k = TNI_T(from_i)((TNI_I)u >> 23), f, p, square;
-    f = TNI_T(real)((u & TNI_T(set_u)(0x007fffffu)) + TNI_T(set_u)(0x3f3504f3u)) - TNI_SET(1.0f);
-    square = f * f;
-    p = TNI_FMA(TNI_SET(-0.0763748139f), f, TNI_SET(0.127667218f));
+    TNI_V k = TNI_T(from_i)((TNI_I)u >> 23);
+    TNI_V       f = TNI_T(real)((u & TNI_T(set_u)(0x007fffffu)) + TNI_T(set_u)(0x3f3504f3u)) - TNI_SET(1.0f);
+    TNI_V       square = f * f;
+    TNI_V       p = TNI_FMA(TNI_SET(-0.0763748139f), f, TNI_SET(0.127667218f));
     p = TNI_FMA(p, f, TNI_SET(-0.131613255f));
     p = TNI_FMA(p, f, TNI_SET(0.142010972f));
     p = TNI_FMA(p, f, TNI_SET(-0.166231945f));
@@ -246,12 +244,12 @@ TNI_INLINE TNI_T(direction) TNI_T(turn)(TNI_I odd, TNI_U sign, TNI_V r, TNI_V si
 TNI_INLINE void TNI_T(circle)(TNI_V u, TNI_T(direction) *cosine, TNI_T(direction) *sine)
 {
     TNI_U q = TNI_T(bits)(TNI_FMA(u, TNI_SET(4.0f), TNI_SET(12582912.0f)));
-    TNI_V r = TNI_FMA(TNI_T(from_i)((TNI_I)(q - TNI_T(set_u)(0x4b400000u))), TNI_SET(-0.25f), u), z = r * r, s, c;
+    TNI_V r = TNI_FMA(TNI_T(from_i)((TNI_I)(q - TNI_T(set_u)(0x4b400000u))), TNI_SET(-0.25f), u), z = r * r;
     TNI_I odd = (TNI_I)(q & TNI_T(set_u)(1)) == (TNI_I)TNI_T(set_u)(1);
-    s = TNI_FMA(TNI_SET(-75.434494f), z, TNI_SET(81.5935135f));
+    TNI_V s = TNI_FMA(TNI_SET(-75.434494f), z, TNI_SET(81.5935135f));
     s = TNI_FMA(s, z, TNI_SET(-41.341671f));
     s = TNI_FMA(s * z, r, TNI_SET(-1.74845560e-7f) * r);   /* 2 pi in two parts */
-    c = TNI_FMA(TNI_SET(58.7673836f), z, TNI_SET(-85.4282761f));
+    TNI_V c = TNI_FMA(TNI_SET(58.7673836f), z, TNI_SET(-85.4282761f));
     c = TNI_FMA(c, z, TNI_SET(64.9391708f));
     c = TNI_FMA(c, z, TNI_SET(-19.7392082f)) * z;
     *sine = TNI_T(turn)(odd, q & TNI_T(set_u)(2), r, s, c);

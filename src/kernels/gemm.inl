@@ -284,11 +284,10 @@ TNI_FAST void TNI_T(gemm_pack_a)(const TNI_T(gemm) *g, TNI_REAL *to, int64_t row
 {
     const TNI_REAL *from = g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
     const int64_t   panels = g->a_row == 1 ? (end - row) / TNI_MR : 0;
-    int64_t         d, i;
-    for (d = 0; d < g->depth && panels > 0; d++)
-        for (i = 0; i < panels; i++)
+    for (int64_t d = 0; d < g->depth && panels > 0; d++)
+        for (int64_t i = 0; i < panels; i++)
             TNI_T(gemm_copy_rows)(to + (i * g->depth + d) * TNI_MR, from + d * g->a_col + i * TNI_MR);
-    for (i = panels * TNI_MR; row + i < end; i += TNI_MR)
+    for (int64_t i = panels * TNI_MR; row + i < end; i += TNI_MR)
         TNI_T(panel)(to + i * g->depth, TNI_MR, from + i * g->a_row, g->a_row, g->a_col, (int)tni_min(TNI_MR, end - row - i),
                      g->depth);
 }
@@ -328,21 +327,20 @@ TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int6
     const int       left = TNI_T(lanes)(cols), right = cols - left;
     const int       width = (rows + 3) / 4 * 4;
     TNI_REAL       *c = g->c + i * g->c_row + j * g->c_col, turned[(TNI_MR + 3) / 4 * 4 * TNI_NR + TNI_W];
-    int             r, q;
     if (g->c_col == 1 && (!bias || g->bias_col == 1))
-        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR) {
+        for (int r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR) {
             TNI_T(gemm_finish)(c, sums, alpha, beta, bias, left);
             if (right > 0) TNI_T(gemm_finish)(c + TNI_W, sums + TNI_W, alpha, beta, bias ? bias + TNI_W : NULL, right);
         }
     else if (g->c_row == 1 && (!bias || g->bias_row == 1)) {
         TNI_T(panel)(turned, width, sums, TNI_NR, 1, rows, cols);
-        for (q = 0; q < cols; q++, c += g->c_col)
-            for (r = 0; r < rows; r += TNI_W)
+        for (int q = 0; q < cols; q++, c += g->c_col)
+            for (int r = 0; r < rows; r += TNI_W)
                 TNI_T(gemm_finish)(c + r, turned + q * width + r, alpha, beta, bias ? bias + q * g->bias_col + r : NULL,
                                    TNI_T(lanes)(rows - r));
     } else
-        for (r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR)
-            for (q = 0; q < cols; q++) {
+        for (int r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR)
+            for (int q = 0; q < cols; q++) {
                 TNI_REAL *to = c + q * g->c_col, v = sums[q] * alpha;
                 if (beta != 0) v += beta * *to;
                 if (bias) v += bias[r * g->bias_row + q * g->bias_col];
@@ -376,7 +374,6 @@ TNI_INLINE bool TNI_T(gemm_direct)(const TNI_T(gemm) *g, TNI_T(tile) *t, int64_t
 TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t begin, int64_t end, const TNI_REAL *a, int64_t j,
                                 const TNI_REAL *b)
 {
-    int64_t       i;
     TNI_REAL      sums[TNI_MR * 2 * TNI_W];
     const int64_t col = j * TNI_NR;
     const int     cols = (int)tni_min(TNI_NR, g->cols - col);
@@ -386,7 +383,7 @@ TNI_FAST void TNI_T(gemm_tiles)(const TNI_T(gemm) *g, int64_t begin, int64_t end
     t.b_row = packed ? TNI_NR : g->b_row;
     t.depth = g->depth;
     t.last = wide ? cols - TNI_W : cols;
-    for (i = begin; i < end; i++) {
+    for (int64_t i = begin; i < end; i++) {
         const int64_t row = i * g->high;
         const int     rows = (int)tni_min(g->high, g->rows - row);
         t.a = i >= g->packed_a ? a + (i - begin) * TNI_MR * g->depth : g->a + (g->i0 + row) * g->a_row + g->k0 * g->a_col;
@@ -413,15 +410,14 @@ TNI_FAST void TNI_T(gemm_part)(void *arg, int64_t task, int worker)
     const int64_t      panels = g->by_columns ? g->panels_j : g->panels_i;
     const int64_t      begin = task * panels / g->tasks, end = (task + 1) * panels / g->tasks;
     TNI_REAL          *own = (g->by_columns ? g->panels_b : g->panels_a) + worker * g->own;
-    int64_t            j;
     if (g->by_columns)
-        for (j = begin; j < end; j++) {
+        for (int64_t j = begin; j < end; j++) {
             if (j >= g->packed_b) TNI_T(gemm_pack_b)(g, own, j);
             TNI_T(gemm_tiles)(g, 0, g->panels_i, g->panels_a, j, own);
         }
     else {
         if (!g->packed_a) TNI_T(gemm_pack_a)(g, own, begin * TNI_MR, tni_min(g->rows, end * TNI_MR));
-        for (j = 0; j < g->panels_j; j++)
+        for (int64_t j = 0; j < g->panels_j; j++)
             TNI_T(gemm_tiles)(g, begin, end, own, j, j >= g->packed_b ? g->panels_b + j * TNI_NR * g->depth : NULL);
     }
 }

@@ -5,10 +5,9 @@
 TNI_INLINE TNI_REAL TNI_T(lane_sum)(TNI_V v)
 {
     TNI_REAL lane[TNI_W];
-    int      i, half;
     TNI_STORE(lane, v, TNI_W);
-    for (half = TNI_W / 2; half > 0; half /= 2)
-        for (i = 0; i < half; i++) lane[i] += lane[i + half];
+    for (int half = TNI_W / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
     return lane[0];
 }
 
@@ -17,12 +16,12 @@ TNI_INLINE void TNI_T(lane_sums)(TNI_V s0, TNI_V s1, TNI_V s2, TNI_V s3, TNI_REA
 {
 #if TNI_LEVEL == 0 || TNI_LEVEL == 3
     TNI_REAL lane[4][TNI_W];
-    int      i, k;
+    int      k;
     TNI_STORE(lane[0], s0, TNI_W);
     TNI_STORE(lane[1], s1, TNI_W);
     TNI_STORE(lane[2], s2, TNI_W);
     TNI_STORE(lane[3], s3, TNI_W);
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         for (four[i] = lane[i][0], k = 1; k < TNI_W; k++) four[i] += lane[i][k];
 #elif TNI_BITS == 32
 #if TNI_LEVEL == 2
@@ -83,8 +82,7 @@ TNI_INLINE TNI_V TNI_T(halves)(const uint32_t *p, int upper)
 {
     uint32_t lane[TNI_W];
     TNI_V    v;
-    int      i;
-    for (i = 0; i < TNI_W; i++) lane[i] = upper ? p[i] & 0xffff0000u : p[i] << 16;
+    for (int i = 0; i < TNI_W; i++) lane[i] = upper ? p[i] & 0xffff0000u : p[i] << 16;
     memcpy(&v, lane, sizeof v);
     return v;
 }
@@ -93,8 +91,7 @@ TNI_INLINE TNI_V TNI_T(bytes)(const int8_t *p)
 {
     float lane[TNI_W];
     TNI_V v;
-    int   i;
-    for (i = 0; i < TNI_W; i++) lane[i] = (float)p[i];
+    for (int i = 0; i < TNI_W; i++) lane[i] = (float)p[i];
     memcpy(&v, lane, sizeof v);
     return v;
 }
@@ -121,7 +118,6 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, cons
     const TNI_V     zero = TNI_SET(0);
     TNI_REAL        sums[4 * TNI_T(dots_high)];
     int64_t         d;
-    int             r, q;
 #define TNI_BEGIN(i) TNI_V s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero;
 #define TNI_STEP(i, k) if (i < rows) { \
         TNI_V x = TNI_LOAD(a + i * a_row + d, k); \
@@ -159,10 +155,10 @@ TNI_INLINE void TNI_T(gemm_dots_tile)(const int rows, const TNI_T(gemm) *g, cons
 #undef TNI_REST
 #undef TNI_END
     if (j + 4 <= end && g->c_col == 1 && g->alpha == 1 && g->beta == 0 && !g->bias)
-        for (r = 0; r < rows; r++) memcpy(g->c + (i + r) * g->c_row + j, sums + 4 * r, 4 * sizeof *sums);
+        for (int r = 0; r < rows; r++) memcpy(g->c + (i + r) * g->c_row + j, sums + 4 * r, 4 * sizeof *sums);
     else
-        for (r = 0; r < rows; r++)
-            for (q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
+        for (int r = 0; r < rows; r++)
+            for (int q = 0; q < 4 && j + q < end; q++) TNI_T(gemm_number)(g, i + r, j + q, sums[4 * r + q]);
 }
 
 /* W numbers of a column from element d + i on, of which `k` count: float, or words of a compact copy, of which there are
@@ -214,14 +210,13 @@ TNI_INLINE const void *TNI_T(column_at)(const int as, const TNI_T(gemm) *g, int6
 /* C = alpha sums + beta C + bias, of a strip with `cols` columns from j on */
 TNI_FAST void TNI_T(gemm_strip_end)(const TNI_T(gemm) *g, int rows, int64_t j, int cols, const TNI_REAL *sums)
 {
-    int r, q;
-    for (r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++)
         if (g->c_col == 1 && (!g->bias || g->bias_col == 1))
-            for (q = 0; q < cols; q += TNI_W)
+            for (int q = 0; q < cols; q += TNI_W)
                 TNI_T(gemm_finish)(g->c + r * g->c_row + j + q, sums + r * 4 * TNI_W + q, g->alpha, g->beta,
                                    g->bias ? g->bias + r * g->bias_row + j + q : NULL, TNI_T(lanes)(cols - q));
         else
-            for (q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
+            for (int q = 0; q < cols; q++) TNI_T(gemm_number)(g, r, j + q, sums[r * 4 * TNI_W + q]);
 }
 
 /* One row of C. The columns of B are read one after the other: what lies beyond the caches arrives two to three times as fast
@@ -229,16 +224,15 @@ TNI_FAST void TNI_T(gemm_strip_end)(const TNI_T(gemm) *g, int rows, int64_t j, i
 TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end)
 {
     TNI_REAL sums[4 * TNI_W] = {0};
-    int64_t  i, q;
     for (; j < end; j += 4 * TNI_W) {
         const int cols = (int)tni_min(end - j, 4 * TNI_W);
-        for (i = 0; i < cols; i += 4) {
+        for (int64_t i = 0; i < cols; i += 4) {
             TNI_V s[4];
-            for (q = 0; q < 4; q++)
+            for (int64_t q = 0; q < 4; q++)
                 s[q] = TNI_T(dot_lanes_as)(as, g->a, TNI_T(column_at)(as, g, tni_min(j + i + q, end - 1)), g->k);
             TNI_T(lane_sums)(s[0], s[1], s[2], s[3], sums + i);
         }
-        for (i = 0; as == TNI_T(as_int8) && i < cols; i++) sums[i] *= (TNI_REAL)g->scales[j + i];
+        for (int64_t i = 0; as == TNI_T(as_int8) && i < cols; i++) sums[i] *= (TNI_REAL)g->scales[j + i];
         TNI_T(gemm_strip_end)(g, 1, j, cols, sums);
     }
 }
@@ -246,8 +240,8 @@ TNI_INLINE void TNI_T(gemm_dots_row)(const int as, const TNI_T(gemm) *g, int64_t
 /* Columns j to j + 3 of B, up to the last column, from their compact copy. */
 TNI_INLINE void TNI_T(gemm_widen)(const int as, const TNI_T(gemm) *g, int64_t j, int64_t end, TNI_REAL *to, int64_t to_col)
 {
-    int64_t q, d;
-    for (q = 0; q < 4 && j + q < end; q++, to += to_col) {
+    int64_t d;
+    for (int64_t q = 0; q < 4 && j + q < end; q++, to += to_col) {
         const void *from = TNI_T(column_at)(as, g, j + q);
         const TNI_V scale = TNI_SET(as == TNI_T(as_int8) ? (TNI_REAL)g->scales[j + q] : 1);
         for (d = 0; d < g->k; d += 4 * TNI_W) {

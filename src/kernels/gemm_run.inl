@@ -4,24 +4,23 @@
 TNI_FAST void TNI_T(gemm_one)(TNI_T(gemm) *g, const tni_pool *pool, char *blocks, int64_t bytes)
 {
     const int64_t size = (int64_t)sizeof(TNI_REAL);
-    int64_t       slabs, deep, lines, most_cols, s;
     g->panels_a = (TNI_REAL *)(void *)blocks;
     g->panels_b = (TNI_REAL *)(void *)(blocks + bytes);
     if (TNI_FEW && g->few) {
         TNI_T(gemm_few_run)(g, pool);
         return;
     }
-    slabs = tni_max(tni_ceil_div(g->k, TNI_GEMM_DEPTH / size), 1);
-    deep = tni_ceil_div(g->k, slabs);
-    lines = tni_min(bytes, TNI_GEMM_LARGE) / size / tni_max(deep, 1);
+    int64_t slabs = tni_max(tni_ceil_div(g->k, TNI_GEMM_DEPTH / size), 1);
+    int64_t deep = tni_ceil_div(g->k, slabs);
+    int64_t lines = tni_min(bytes, TNI_GEMM_LARGE) / size / tni_max(deep, 1);
     /* A's panels, if they are few, are packed for all columns, which then need no blocks. */
     g->by_columns = g->m <= tni_min(lines / TNI_MR * TNI_MR, TNI_GEMM_ROWS) && g->m <= g->n;
-    most_cols = g->by_columns ? g->n : lines / TNI_NR * TNI_NR;
+    int64_t most_cols = g->by_columns ? g->n : lines / TNI_NR * TNI_NR;
     if (most_cols < g->n) most_cols = tni_ceil_div(tni_ceil_div(g->n, tni_ceil_div(g->n, most_cols)), TNI_NR) * TNI_NR;
     g->rows = g->m;
     for (g->j0 = 0; g->j0 < g->n; g->j0 += most_cols) {
         g->cols = tni_min(most_cols, g->n - g->j0);
-        for (s = 0; s < slabs; s++) {
+        for (int64_t s = 0; s < slabs; s++) {
             g->k0 = s * deep;
             g->depth = tni_max(tni_min(deep, g->k - g->k0), 0);
             TNI_T(gemm_block)(g, pool, bytes);
@@ -82,9 +81,8 @@ TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
     const int64_t few_rows = 32, few_columns = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
-    TNI_T(gemm)   turned;
     if (g->n >= g->m && (g->few = TNI_T(gemm_few)(g, few_rows, bytes)) != NULL) return;
-    turned = *g;
+    TNI_T(gemm) turned = *g;
     TNI_T(gemm_swap)(&turned);
     if (g->n < g->m) turned.few = TNI_T(gemm_few)(&turned, 4 * g->n > 3 * lanes ? 0 : few_columns, bytes);
     if (turned.few || thin || by_columns) *g = turned;
@@ -185,8 +183,7 @@ TNI_FAST bool TNI_T(gemm_is_small)(const TNI_T(gemm) *g, TNI_REAL *spare)
 TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
 {
     const tni_pass *p = (const tni_pass *)arg;
-    int64_t         i;
-    for (i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
+    for (int64_t i = tni_pass_begin(p, task); i < tni_pass_end(p, task); i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(p->call, i);
         char       *blocks = p->cpu->blocks + 2 * (size_t)worker * TNI_GEMM_SMALL;
 #if TNI_PRODUCTS
@@ -200,11 +197,10 @@ TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
 #ifdef TN_USE_BLAS
 TNI_FAST bool TNI_T(gemm_blas)(const TNI_T(gemm) *g)
 {
-    int64_t i, j;
     if (g->few || !tni_blas_gemm(TNI_BITS == 64 ? TN_F64 : TN_F32, g->m, g->n, g->k, g->alpha, g->a, g->a_row, g->a_col,
                                  g->b, g->b_row, g->b_col, g->beta, g->c, g->c_row, g->c_col)) return false;
-    for (i = 0; g->bias && i < g->m; i++)
-        for (j = 0; j < g->n; j++) g->c[i * g->c_row + j] += g->bias[i * g->bias_row + j * g->bias_col];
+    for (int64_t i = 0; g->bias && i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) g->c[i * g->c_row + j] += g->bias[i * g->bias_row + j * g->bias_col];
     return true;
 }
 #endif
@@ -213,26 +209,24 @@ TNI_FAST bool TNI_T(gemm_blas)(const TNI_T(gemm) *g)
    contiguous rows times one matrix is a single product. */
 TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 {
-    const int      axes = c->out[0].rank;
-    const int64_t  m = c->out[0].shape[axes - 2], n = c->out[0].shape[axes - 1];
-    int64_t        batch = tni_gemm_batch(&c->out[0]), rows = m, i;
-    double         work;
-    bool           alone;
-    tni_pass       p;
+    const int     axes = c->out[0].rank;
+    const int64_t m = c->out[0].shape[axes - 2], n = c->out[0].shape[axes - 1];
+    int64_t       batch = tni_gemm_batch(&c->out[0]), rows = m;
+    tni_pass      p;
     if (batch == 0 || m == 0 || n == 0) return TN_OK;
     if (axes == 3 && c->in[1].strides[0] == 0 && c->in[0].strides[0] == m * c->in[0].strides[1]
         && c->out[0].strides[0] == m * c->out[0].strides[1]) {
         rows *= batch;
         batch = 1;
     }
-    work = 2.0 * (double)rows * (double)n * (double)c->in[0].shape[axes - 1];
+    double work = 2.0 * (double)rows * (double)n * (double)c->in[0].shape[axes - 1];
     if (batch > 1 && work < (double)TNI_GEMM_CUT) {
         p.cpu = cpu;
         p.call = c;
         tni_pass_run(&p, batch, (int64_t)(work / 64), INT64_MAX, TNI_T(gemm_some));
         return TN_OK;
     }
-    for (i = 0; i < batch; i++) {
+    for (int64_t i = 0; i < batch; i++) {
         TNI_T(gemm) g = TNI_T(gemm_matrix)(c, i);
         g.m = rows;
 #if TNI_PRODUCTS
@@ -242,7 +236,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 #ifdef TN_USE_BLAS
         if (TNI_T(gemm_blas)(&g)) continue;
 #endif
-        alone = work < (double)(64 * TNI_CPU_SHARE) && !(g.few && g.k * g.n * (int64_t)sizeof(TNI_REAL) >= TNI_GEMM_FEW);
+        bool alone = work < (double)(64 * TNI_CPU_SHARE) && !(g.few && g.k * g.n * (int64_t)sizeof(TNI_REAL) >= TNI_GEMM_FEW);
         TNI_T(gemm_one)(&g, alone ? &tni_alone : &cpu->pool, cpu->blocks, (int64_t)(cpu->block_bytes / 2));
     }
     return TN_OK;

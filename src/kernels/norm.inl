@@ -4,16 +4,13 @@
 TNI_INLINE float TNI_T(rmsnorm_of)(const float *x, const float *w, double eps, int64_t C, float *y)
 {
     TNI_T(wide) squares = TNI_T(wide_zero)();
-    float        scale;
-    TNI_V        s;
-    int64_t      i;
-    for (i = 0; i < C; i += TNI_W) {
+    for (int64_t i = 0; i < C; i += TNI_W) {
         TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(C - i));
         TNI_T(wide_add_product)(&squares, v, v);
     }
-    scale = (float)(1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + eps));
-    s = TNI_SET(scale);
-    for (i = 0; i < C; i += TNI_W) {
+    float scale = (float)(1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + eps));
+    TNI_V s = TNI_SET(scale);
+    for (int64_t i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V v = TNI_LOAD(x + i, k) * s;
         if (w) v = v * TNI_LOAD(w + i, k);
@@ -25,8 +22,8 @@ TNI_INLINE float TNI_T(rmsnorm_of)(const float *x, const float *w, double eps, i
 TNI_FAST void TNI_T(rmsnorm_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    int64_t r, C = c->out[0].shape[1];
-    for (r = begin; r < end; r++)
+    int64_t C = c->out[0].shape[1];
+    for (int64_t r = begin; r < end; r++)
         TNI_OUT(1)[r] = TNI_T(rmsnorm_of)(TNI_IN(0) + r * C, TNI_IN(1), c->f[0], C, TNI_OUT(0) + r * C);
 }
 
@@ -34,11 +31,11 @@ TNI_FAST void TNI_T(rmsnorm_task)(void *arg, int64_t task, int worker)
 TNI_FAST void TNI_T(residual_rmsnorm_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    int64_t r, i, C = c->out[0].shape[1];
-    for (r = begin; r < end; r++) {
+    int64_t C = c->out[0].shape[1];
+    for (int64_t r = begin; r < end; r++) {
         const float *x = TNI_IN(0) + r * C, *branch = TNI_IN(1) + r * C;
         float       *s = TNI_OUT(0) + r * C, *y = TNI_OUT(1) + r * C;
-        for (i = 0; i < C; i += TNI_W) {
+        for (int64_t i = 0; i < C; i += TNI_W) {
             int k = TNI_T(lanes)(C - i);
             TNI_STORE(s + i, TNI_LOAD(x + i, k) + TNI_LOAD(branch + i, k), k);
         }
@@ -53,11 +50,10 @@ TNI_FAST void TNI_T(residual_rmsnorm_task)(void *arg, int64_t task, int worker)
 /* to[C] += the sum of the tasks' shares, which lie `stride` apart. */
 TNI_FAST void TNI_T(add_parts)(float *to, const float *part, int64_t parts, int64_t stride, int64_t C)
 {
-    int64_t i, q;
-    for (i = 0; i < C; i += TNI_W) {
+    for (int64_t i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V sum = TNI_SET(0.0f);
-        for (q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * stride + i, k);
+        for (int64_t q = 0; q < parts; q++) sum = sum + TNI_LOAD(part + q * stride + i, k);
         TNI_STORE(to + i, TNI_LOAD(to + i, k) + sum, k);
     }
 }
@@ -70,8 +66,7 @@ TNI_INLINE bool TNI_T(rmsnorm_is_tiny)(const float *x, const float *dy, const fl
     const TNI_V s = TNI_SET(scale);
     TNI_V       top = TNI_SET(0.0f), top_w = top;
     float       lane[TNI_W], lane_w[TNI_W], a = 0, b = 0;
-    int64_t     i;
-    for (i = 0; i < C; i += TNI_W) {
+    for (int64_t i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V d = TNI_LOAD(x + i, k) * s * TNI_LOAD(dy + i, k);
         top = TNI_MAX(top, TNI_ABS(d));
@@ -79,7 +74,7 @@ TNI_INLINE bool TNI_T(rmsnorm_is_tiny)(const float *x, const float *dy, const fl
     }
     TNI_STORE(lane, top, TNI_W);
     TNI_STORE(lane_w, top_w, TNI_W);
-    for (i = 0; i < TNI_W; i++) {
+    for (int64_t i = 0; i < TNI_W; i++) {
         if (lane[i] > a) a = lane[i];
         if (lane_w[i] > b) b = lane_w[i];
     }
@@ -94,29 +89,26 @@ TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float
     const float *x = TNI_IN(0) + r * C, *w = TNI_IN(1), *dy = TNI_IN(3) + r * C;
     float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
     const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
-    double       s = (double)TNI_IN(2)[r], sum, factor;
+    double       s = (double)TNI_IN(2)[r];
     TNI_T(wide) dot = TNI_T(wide_zero)();
-    TNI_V        mean;
-    int64_t      i;
-    for (i = 0; i < C; i += TNI_W) {
+    for (int64_t i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V d = TNI_LOAD(x + i, k) * TNI_LOAD(dy + i, k);
         if (w) d = d * TNI_LOAD(w + i, k);
         TNI_T(wide_add)(&dot, d);
     }
-    sum = TNI_T(wide_sum)(&dot);
-    factor = -s * s * s * sum / (double)C;
+    double sum = TNI_T(wide_sum)(&dot), factor = -s * s * s * sum / (double)C;
     if (!(s > 1e-6 && s < 1e6) || !(fabs(factor) <= 3.4e38) || (factor != 0 && fabs(factor) < 1.2e-38)      /* a NaN, too */
         || (fabs(sum) < 1e-30 * (double)C && TNI_T(rmsnorm_is_tiny)(x, dy, w, TNI_IN(2)[r], C))) {
-        for (i = 0; dw && i < C; i += TNI_W) {
+        for (int64_t i = 0; dw && i < C; i += TNI_W) {
             int k = TNI_T(lanes)(C - i);
             TNI_STORE(dw + i, TNI_FMA(TNI_LOAD(x + i, k) * scale, TNI_LOAD(dy + i, k), TNI_LOAD(dw + i, k)), k);
         }
         if (dx) tni_f32_rmsnorm_dx(c, r);
         return;
     }
-    mean = TNI_SET((float)factor);
-    for (i = 0; i < C; i += TNI_W) {
+    TNI_V mean = TNI_SET((float)factor);
+    for (int64_t i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V v = TNI_LOAD(x + i, k), d = TNI_LOAD(dy + i, k);
         if (dw) TNI_STORE(dw + i, TNI_FMA(v * d, scale, TNI_LOAD(dw + i, k)), k);
@@ -133,22 +125,21 @@ TNI_INLINE void TNI_T(rmsnorm_row)(const tn_call *c, int64_t r, int64_t C, float
 TNI_FAST void TNI_T(rmsnorm_backward_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    int64_t r, C = c->in[0].shape[1];
+    int64_t C = c->in[0].shape[1];
     float  *dw = c->n_out < 2 || !TNI_OUT(1) ? NULL : p->sums ? p->sums : (float *)(void *)p->cpu->blocks + task * C;
     if (dw && !p->sums) memset(dw, 0, sizeof *dw * (size_t)C);
-    for (r = begin; r < end; r++) TNI_T(rmsnorm_row)(c, r, C, dw);
+    for (int64_t r = begin; r < end; r++) TNI_T(rmsnorm_row)(c, r, C, dw);
 }
 
 TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int64_t most = 16, C = c->in[0].shape[1];
-    int64_t       parts;
     tni_pass      p;
     float        *dw = c->n_out > 1 ? TNI_OUT(1) : NULL;
     if (C > 2 * TNI_GEMM_LARGE / (most * (int64_t)sizeof *dw)) return TNI_T(rarely)(cpu, c);
     p.cpu = cpu;
     p.call = c;
-    parts = TNI_T(rows_run)(&p, c->in[0].shape[0], C, most, dw ? C : 0, TNI_T(rmsnorm_backward_task));
+    int64_t parts = TNI_T(rows_run)(&p, c->in[0].shape[0], C, most, dw ? C : 0, TNI_T(rmsnorm_backward_task));
     if (parts < 0) return TN_ERR_MEMORY;
     if (dw) TNI_T(add_parts)(dw, (const float *)(void *)cpu->blocks, parts, C, C);
     return TN_OK;
@@ -159,10 +150,8 @@ TNI_FAST tn_status TNI_T(rmsnorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 TNI_INLINE TNI_V TNI_T(row_mean)(const float *x, int64_t C, TNI_V *lost)
 {
     TNI_T(wide) sum = TNI_T(wide_zero)();
-    double       mean;
-    int64_t      i;
-    for (i = 0; i < C; i += TNI_W) TNI_T(wide_add)(&sum, TNI_LOAD(x + i, TNI_T(lanes)(C - i)));
-    mean = TNI_T(wide_sum)(&sum) / (double)C;
+    for (int64_t i = 0; i < C; i += TNI_W) TNI_T(wide_add)(&sum, TNI_LOAD(x + i, TNI_T(lanes)(C - i)));
+    double mean = TNI_T(wide_sum)(&sum) / (double)C;
     *lost = TNI_SET((float)(mean - (double)(float)mean));
     return TNI_SET((float)mean);
 }
@@ -171,24 +160,23 @@ TNI_FAST void TNI_T(layernorm_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
     const float *w = TNI_IN(1), *b = TNI_IN(2);
-    int64_t      r, i, C = c->out[0].shape[1];
-    for (r = begin; r < end; r++) {
+    int64_t      C = c->out[0].shape[1];
+    for (int64_t r = begin; r < end; r++) {
         const float *x = TNI_IN(0) + r * C;
         float       *y = TNI_OUT(0) + r * C;
         TNI_T(wide) squares = TNI_T(wide_zero)();
-        TNI_V        lost, s, mean = TNI_T(row_mean)(x, C, &lost);
-        double       scale;
-        for (i = 0; i < C; i += TNI_W) {
+        TNI_V        lost, mean = TNI_T(row_mean)(x, C, &lost);
+        for (int64_t i = 0; i < C; i += TNI_W) {
             int   k = TNI_T(lanes)(C - i);
             TNI_V v = TNI_LOAD(x + i, k) - mean - lost;
             TNI_STORE(y + i, v, k);
             if (k < TNI_W) v = TNI_LOAD(y + i, k);      /* lanes after the row count zero */
             TNI_T(wide_add_product)(&squares, v, v);
         }
-        scale = 1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + c->f[0]);
+        double scale = 1 / sqrt(TNI_T(wide_sum)(&squares) / (double)C + c->f[0]);
         TNI_OUT(1)[r] = (float)scale;
-        s = TNI_SET((float)scale);
-        for (i = 0; i < C; i += TNI_W) {
+        TNI_V s = TNI_SET((float)scale);
+        for (int64_t i = 0; i < C; i += TNI_W) {
             int   k = TNI_T(lanes)(C - i);
             TNI_V v = TNI_LOAD(y + i, k) * s;
             if (w) v = v * TNI_LOAD(w + i, k);
@@ -205,9 +193,8 @@ TNI_INLINE void TNI_T(layernorm_row)(const tn_call *c, int64_t r, int64_t C, flo
     float       *dx = TNI_OUT(0) ? TNI_OUT(0) + r * C : NULL;
     const TNI_V  scale = TNI_SET(TNI_IN(2)[r]);
     TNI_T(wide) sum = TNI_T(wide_zero)(), dot = sum;
-    TNI_V        lost, mean = TNI_T(row_mean)(x, C, &lost), slope, mean_g;
-    int64_t      i;
-    for (i = 0; i < C; i += TNI_W) {
+    TNI_V        lost, mean = TNI_T(row_mean)(x, C, &lost);
+    for (int64_t i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V d = TNI_LOAD(dy + i, k), z = (TNI_LOAD(x + i, k) - mean - lost) * scale;
         if (db) TNI_STORE(db + i, d + TNI_LOAD(db + i, k), k);
@@ -216,9 +203,9 @@ TNI_INLINE void TNI_T(layernorm_row)(const tn_call *c, int64_t r, int64_t C, flo
         TNI_T(wide_add)(&sum, d);
         TNI_T(wide_add_product)(&dot, d, z);
     }
-    mean_g = TNI_SET((float)(TNI_T(wide_sum)(&sum) / (double)C));
-    slope = TNI_SET((float)(-TNI_T(wide_sum)(&dot) / (double)C));
-    for (i = 0; dx && i < C; i += TNI_W) {
+    TNI_V mean_g = TNI_SET((float)(TNI_T(wide_sum)(&sum) / (double)C));
+    TNI_V slope = TNI_SET((float)(-TNI_T(wide_sum)(&dot) / (double)C));
+    for (int64_t i = 0; dx && i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V d = TNI_LOAD(dy + i, k), z = (TNI_LOAD(x + i, k) - mean - lost) * scale;
         if (w) d = d * TNI_LOAD(w + i, k);
@@ -232,23 +219,22 @@ TNI_INLINE void TNI_T(layernorm_row)(const tn_call *c, int64_t r, int64_t C, flo
 TNI_FAST void TNI_T(layernorm_backward_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
-    int64_t r, C = c->in[0].shape[1];
+    int64_t C = c->in[0].shape[1];
     float  *part = p->sums ? p->sums : (float *)(void *)p->cpu->blocks + task * 2 * C;
     if (!p->sums) memset(part, 0, sizeof *part * 2 * (size_t)C);
-    for (r = begin; r < end; r++) TNI_T(layernorm_row)(c, r, C, TNI_OUT(1) ? part : NULL, TNI_OUT(2) ? part + C : NULL);
+    for (int64_t r = begin; r < end; r++) TNI_T(layernorm_row)(c, r, C, TNI_OUT(1) ? part : NULL, TNI_OUT(2) ? part + C : NULL);
 }
 
 TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int64_t most = 16, C = c->in[0].shape[1];
-    int64_t       parts, which;
     tni_pass      p;
     if (C > 2 * TNI_GEMM_LARGE / (most * 2 * (int64_t)sizeof(float))) return TNI_T(rarely)(cpu, c);
     p.cpu = cpu;
     p.call = c;
-    parts = TNI_T(rows_run)(&p, c->in[0].shape[0], C, most, 2 * C, TNI_T(layernorm_backward_task));
+    int64_t parts = TNI_T(rows_run)(&p, c->in[0].shape[0], C, most, 2 * C, TNI_T(layernorm_backward_task));
     if (parts < 0) return TN_ERR_MEMORY;
-    for (which = 0; which < 2; which++) {
+    for (int64_t which = 0; which < 2; which++) {
         const float *part = (const float *)(void *)cpu->blocks + which * C;
         if (TNI_OUT(1 + which)) TNI_T(add_parts)(TNI_OUT(1 + which), part, parts, 2 * C, C);
     }
@@ -260,9 +246,8 @@ TNI_FAST tn_status TNI_T(layernorm_backward_run)(tni_cpu *cpu, const tn_call *c)
 TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C, double share)
 {
     float       lane[TNI_W], most;
-    TNI_V       top = TNI_SET(z[0]), scale;
+    TNI_V       top = TNI_SET(z[0]);
     TNI_T(wide) sum = TNI_T(wide_zero)();
-    double      total;
     int64_t     i;
     for (i = 0; i + TNI_W <= C; i += TNI_W) top = TNI_MAX(top, TNI_LOAD(z + i, TNI_W));
     TNI_STORE(lane, top, TNI_W);
@@ -285,8 +270,8 @@ TNI_INLINE double TNI_T(cross_entropy_row)(const float *z, float *dz, int64_t C,
         TNI_T(wide_add)(&sum, TNI_LOAD(lane, k));
         if (dz) memcpy(dz + i, lane, sizeof *dz * (size_t)k);
     }
-    total = TNI_T(wide_sum)(&sum);
-    scale = TNI_SET((float)(share / total));
+    double total = TNI_T(wide_sum)(&sum);
+    TNI_V  scale = TNI_SET((float)(share / total));
     for (i = 0; dz && i < C; i += TNI_W) {
         int k = TNI_T(lanes)(C - i);
         TNI_STORE(dz + i, TNI_LOAD(dz + i, k) * scale, k);
@@ -301,8 +286,7 @@ TNI_FAST void TNI_T(cross_entropy_task)(void *arg, int64_t task, int worker)
     const int64_t  C = c->in[0].shape[1];
     const double   share = 1 / (double)c->in[0].shape[0];
     float         *dz = c->n_out > 3 ? TNI_OUT(3) : NULL;
-    int64_t        r;
-    for (r = begin; r < end; r++) {
+    for (int64_t r = begin; r < end; r++) {
         const bool good = label[r] >= 0 && label[r] < C;
         TNI_OUT(1)[r] = (float)TNI_T(cross_entropy_row)(TNI_IN(0) + r * C, dz && good ? dz + r * C : NULL, C, share);
         if (dz && good) dz[r * C + label[r]] -= (float)share;
@@ -313,13 +297,13 @@ TNI_FAST void TNI_T(cross_entropy_task)(void *arg, int64_t task, int worker)
 TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
 {
     const int32_t *label = (const int32_t *)c->in[1].data;
-    int64_t        r, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    int64_t        R = c->in[0].shape[0], C = c->in[0].shape[1];
     double         loss = 0;
     tni_pass       p;
     p.cpu = cpu;
     p.call = c;
     if (TNI_T(rows_run)(&p, R, C, INT64_MAX, 0, TNI_T(cross_entropy_task)) < 0) return TN_ERR_MEMORY;
-    for (r = 0; r < R; r++)
+    for (int64_t r = 0; r < R; r++)
         if (label[r] >= 0 && label[r] < C)
             loss += (double)TNI_OUT(1)[r] - (double)TNI_T(element)(&c->in[0], r * C + label[r]);
         else tni_fault(&c->out[2], 1, r, label[r], 2);
@@ -331,9 +315,8 @@ TNI_FAST tn_status TNI_T(cross_entropy_run)(tni_cpu *cpu, const tn_call *c)
 TNI_INLINE void TNI_T(softmax_row)(const float *x, float *y, int64_t C, bool log_of)
 {
     float       lane[TNI_W], most = -(float)HUGE_VAL;
-    TNI_V       top = TNI_SET(most), scale;
+    TNI_V       top = TNI_SET(most);
     TNI_T(wide) sum = TNI_T(wide_zero)();
-    double      total;
     int64_t     i;
     for (i = 0; i + TNI_W <= C; i += TNI_W) top = TNI_MAX(top, TNI_LOAD(x + i, TNI_W));
     TNI_STORE(lane, top, TNI_W);
@@ -351,8 +334,8 @@ TNI_INLINE void TNI_T(softmax_row)(const float *x, float *y, int64_t C, bool log
         }
         TNI_T(wide_add)(&sum, e);
     }
-    total = TNI_T(wide_sum)(&sum);
-    scale = TNI_SET((float)(log_of ? log(total) : total == 0 ? 0 : 1 / total));
+    double total = TNI_T(wide_sum)(&sum);
+    TNI_V  scale = TNI_SET((float)(log_of ? log(total) : total == 0 ? 0 : 1 / total));
     for (i = 0; i < C; i += TNI_W) {
         int   k = TNI_T(lanes)(C - i);
         TNI_V v = log_of ? TNI_LOAD(x + i, k) - top - scale : TNI_LOAD(y + i, k) * scale;
@@ -365,8 +348,7 @@ TNI_FAST void TNI_T(softmax_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
     const int64_t C = c->in[0].shape[1];
-    int64_t       r;
-    for (r = begin; r < end; r++) TNI_T(softmax_row)(TNI_IN(0) + r * C, TNI_OUT(0) + r * C, C, c->i[0] != 0);
+    for (int64_t r = begin; r < end; r++) TNI_T(softmax_row)(TNI_IN(0) + r * C, TNI_OUT(0) + r * C, C, c->i[0] != 0);
 }
 
 #ifndef TN_NO_TRAINING
@@ -375,20 +357,18 @@ TNI_FAST void TNI_T(softmax_backward_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     const int64_t C = c->in[0].shape[1];
     const bool    log_of = c->i[0] != 0, add = c->accumulate;
-    int64_t       r, i;
-    for (r = begin; r < end; r++) {
+    for (int64_t r = begin; r < end; r++) {
         const float *y = TNI_IN(0) + r * C, *dy = TNI_IN(1) + r * C;
         float       *dx = TNI_OUT(0) + r * C;
         TNI_T(wide)  sum = TNI_T(wide_zero)();
-        TNI_V        all;
-        for (i = 0; i < C; i += TNI_W) {
+        for (int64_t i = 0; i < C; i += TNI_W) {
             int   k = TNI_T(lanes)(C - i);
             TNI_V d = TNI_LOAD(dy + i, k);
             if (log_of) TNI_T(wide_add)(&sum, d);
             else TNI_T(wide_add_product)(&sum, d, TNI_LOAD(y + i, k));
         }
-        all = TNI_SET((float)TNI_T(wide_sum)(&sum));
-        for (i = 0; i < C; i += TNI_W) {
+        TNI_V all = TNI_SET((float)TNI_T(wide_sum)(&sum));
+        for (int64_t i = 0; i < C; i += TNI_W) {
             int   k = TNI_T(lanes)(C - i);
             TNI_V v = TNI_LOAD(y + i, k), d = TNI_LOAD(dy + i, k);
             v = log_of ? d - TNI_T(exp)(v) * all : v * (d - all);

@@ -7,8 +7,7 @@ TNI_FAST double TNI_T(sumsq_part)(const tni_update *u, int64_t begin, int64_t en
 {
     const float *g = u->x[0];
     TNI_T(wide)  squares = TNI_T(wide_zero)();
-    int64_t      i;
-    for (i = begin; i < end; i += TNI_W) {
+    for (int64_t i = begin; i < end; i += TNI_W) {
         TNI_V v = TNI_LOAD(g + i, TNI_T(lanes)(end - i));
         TNI_T(wide_add_product)(&squares, v, v);
     }
@@ -29,9 +28,9 @@ TNI_FAST void TNI_T(adamw_part)(const tni_update *u, int64_t begin, int64_t end)
     int64_t      i;
     for (i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
         int   k = TNI_T(lanes)(end - i);
-        TNI_V wi = TNI_LOAD(w + i, k), d = TNI_MIN(most, TNI_MAX(least, TNI_LOAD(g + i, k) * factor)), mi, vi;
-        mi = TNI_FMA(take1, d, keep1 * TNI_LOAD(m + i, k));
-        vi = TNI_FMA(take2 * d, d, keep2 * TNI_LOAD(v + i, k));
+        TNI_V wi = TNI_LOAD(w + i, k), d = TNI_MIN(most, TNI_MAX(least, TNI_LOAD(g + i, k) * factor));
+        TNI_V mi = TNI_FMA(take1, d, keep1 * TNI_LOAD(m + i, k));
+        TNI_V vi = TNI_FMA(take2 * d, d, keep2 * TNI_LOAD(v + i, k));
         TNI_STORE(m + i, mi, k);
         TNI_STORE(v + i, vi, k);
         mi = mi * unbias1 / (TNI_SQRT(vi * unbias2) + eps);
@@ -47,8 +46,7 @@ TNI_FAST void TNI_T(sgd_part)(const tni_update *u, int64_t begin, int64_t end)
     const TNI_V  mu = TNI_SET((float)u->f[0]), decay = TNI_SET((float)u->f[3]);
     const TNI_V  down = TNI_SET((float)(-(double)s[TNI_LR] * u->f[4]));
     const TNI_V  factor = TNI_SET(s[TNI_FACTOR]);
-    int64_t      i;
-    for (i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
+    for (int64_t i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
         int   k = TNI_T(lanes)(end - i);
         TNI_V wi = TNI_LOAD(w + i, k), d = TNI_LOAD(g + i, k) * factor, mi = d;
         if (m) {
@@ -64,11 +62,9 @@ TNI_FAST void TNI_T(series_task)(void *arg, int64_t task, int worker)
 {
     tni_cpu          *cpu = (tni_cpu *)arg;
     const tni_update *u = &cpu->update[cpu->updates - 1];
-    int64_t           begin, end;
     (void)worker;
     while (u->first > task) u--;
-    begin = (task - u->first) * u->share;
-    end = tni_min(u->n, begin + u->share);
+    int64_t begin = (task - u->first) * u->share, end = tni_min(u->n, begin + u->share);
     if (cpu->update_kernel == TN_KERNEL_SUMSQ) cpu->part[task] = TNI_T(sumsq_part)(u, begin, end);
     else if (cpu->update_kernel == TN_KERNEL_ADAMW) TNI_T(adamw_part)(u, begin, end);
     else TNI_T(sgd_part)(u, begin, end);
@@ -83,15 +79,14 @@ TNI_FAST int64_t TNI_T(series_tasks)(const tni_cpu *cpu)
 
 TNI_FAST void TNI_T(series_end)(tni_cpu *cpu, const tn_view *fault)
 {
-    int64_t tasks = TNI_T(series_tasks)(cpu), elements = 0, i;
-    int     k;
-    for (k = 0; k < cpu->updates; k++) elements += cpu->update[k].n;
+    int64_t tasks = TNI_T(series_tasks)(cpu), elements = 0;
+    for (int k = 0; k < cpu->updates; k++) elements += cpu->update[k].n;
     tni_parallel_for(elements <= TNI_CPU_ALONE ? &tni_alone : &cpu->pool, tasks, TNI_T(series_task), cpu);
-    for (k = 0; k < cpu->updates && cpu->update_kernel == TN_KERNEL_SUMSQ; k++) {
+    for (int k = 0; k < cpu->updates && cpu->update_kernel == TN_KERNEL_SUMSQ; k++) {
         const tni_update *u = &cpu->update[k];
         float            *s = u->scalars;
         double            sum = 0;
-        for (i = 0; i < tni_ceil_div(u->n, u->share); i++) sum += cpu->part[u->first + i];
+        for (int64_t i = 0; i < tni_ceil_div(u->n, u->share); i++) sum += cpu->part[u->first + i];
         s[TNI_SIZE] = (float)hypot((double)s[TNI_SIZE], sqrt(sum));
         if (!(sum <= 1.7976931348623157e308)) tni_fault(fault, 2, u->index, 0, (int32_t)s[TNI_TAKEN]);
     }
@@ -103,20 +98,18 @@ TNI_FAST tn_status TNI_T(series_run)(tni_cpu *cpu, const tn_call *c)
     const bool    sums = c->kernel == TN_KERNEL_SUMSQ;
     const int64_t n = sums ? c->in[0].shape[0] : c->out[0].shape[0];
     const int64_t share = tni_max(TNI_CPU_SHARE, sums ? tni_ceil_div(n, TNI_CPU_PARTS) : 0);
-    tni_update   *u;
-    int           k;
     if (c->i[1] == 0) cpu->updates = 0;                     /* an earlier series may have ended by an error */
     if (cpu->updates == TNI_CPU_SERIES
         || (sums && TNI_T(series_tasks)(cpu) + tni_ceil_div(n, share) > TNI_CPU_PARTS))
         TNI_T(series_end)(cpu, sums ? &c->out[1] : NULL);           /* there is no more room */
     cpu->update_kernel = c->kernel;
-    u = &cpu->update[cpu->updates];
+    tni_update *u = &cpu->update[cpu->updates];
     u->first = TNI_T(series_tasks)(cpu);
     u->n = n;
     u->share = share;
     u->index = c->i[0];
     u->scalars = (float *)(sums ? c->out[0].data : c->in[0].data);
-    for (k = 0; k < 4; k++) u->x[k] = sums || k >= c->n_out ? NULL : TNI_OUT(k);
+    for (int k = 0; k < 4; k++) u->x[k] = sums || k >= c->n_out ? NULL : TNI_OUT(k);
     if (sums) u->x[0] = (float *)c->in[0].data;
     memcpy(u->f, c->f, sizeof u->f);
     cpu->updates++;
@@ -135,8 +128,7 @@ TNI_FAST void TNI_T(muon_begin_task)(void *arg, int64_t task, int worker)
     const TNI_V  keep = TNI_SET((float)mu), take = TNI_SET((float)(1 - mu));
     const TNI_V  factor = TNI_SET(s[TNI_FACTOR]);
     TNI_T(wide)  squares = TNI_T(wide_zero)();
-    int64_t      i;
-    for (i = begin; i < end; i += TNI_W) {
+    for (int64_t i = begin; i < end; i += TNI_W) {
         int   k = TNI_T(lanes)(end - i);
         TNI_V d = take * (TNI_LOAD(g + i, k) * factor), mi = TNI_FMA(keep, TNI_LOAD(m + i, k), d);
         TNI_STORE(m + i, mi, k);
@@ -152,8 +144,7 @@ TNI_FAST void TNI_T(muon_scale_task)(void *arg, int64_t task, int worker)
     TNI_PASS_OF(arg);
     float      *x = TNI_OUT(0) + c->i[0];
     const TNI_V factor = TNI_SET((float)c->f[2]);
-    int64_t     i;
-    for (i = begin; i < end; i += TNI_W) {
+    for (int64_t i = begin; i < end; i += TNI_W) {
         int k = TNI_T(lanes)(end - i);
         TNI_STORE(x + i, TNI_LOAD(x + i, k) * factor, k);
     }
@@ -163,12 +154,11 @@ TNI_FAST tn_status TNI_T(muon_begin_run)(tni_cpu *cpu, const tn_call *call)
 {
     tn_call       c = *call;
     const int64_t batch = c.out[0].shape[0], n = c.out[0].shape[1];
-    int64_t       b;
     tni_pass      p;
     if (((const float *)c.in[0].data)[TNI_SKIP] != 0) return tni_reference_run(cpu, call);
     p.cpu = cpu;
     p.call = &c;
-    for (b = 0; b < batch; b++) {
+    for (int64_t b = 0; b < batch; b++) {
         c.i[0] = b * n;
         c.f[2] = tni_muon_unit(tni_parts_sum(cpu, tni_pass_run(&p, n, 1, TNI_CPU_PARTS, TNI_T(muon_begin_task))));
         tni_pass_run(&p, n, 1, INT64_MAX, TNI_T(muon_scale_task));
@@ -183,8 +173,7 @@ TNI_FAST void TNI_T(muon_end_task)(void *arg, int64_t task, int worker)
     float       *w = TNI_OUT(0);
     const TNI_V  scale = TNI_SET((float)c->f[0]), decay = TNI_SET((float)c->f[3]);
     const TNI_V  down = TNI_SET((float)(-(double)s[TNI_LR] * c->f[4]));
-    int64_t      i;
-    for (i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
+    for (int64_t i = begin; s[TNI_SKIP] == 0 && i < end; i += TNI_W) {
         int   k = TNI_T(lanes)(end - i);
         TNI_V wi = TNI_LOAD(w + i, k);
         TNI_STORE(w + i, TNI_FMA(down, TNI_FMA(decay, wi, scale * TNI_LOAD(x + i, k)), wi), k);

@@ -64,8 +64,7 @@ TNI_INLINE void TNI_T(units)(const tn_call *c, int32_t clock, uint64_t block, TN
 TNI_INLINE void TNI_T(interleave)(float *y, const TNI_V v[4], int64_t n)
 {
     float rows[4 * TNI_W], mixed[4 * TNI_W];
-    int   i;
-    for (i = 0; i < 4; i++) TNI_STORE(rows + i * TNI_W, v[i], TNI_W);
+    for (int i = 0; i < 4; i++) TNI_STORE(rows + i * TNI_W, v[i], TNI_W);
     TNI_T(panel)(n < 4 * TNI_W ? mixed : y, 4, rows, TNI_W, 1, 4, TNI_W);
     if (n < 4 * TNI_W) memcpy(y, mixed, sizeof *y * (size_t)n);
 }
@@ -86,12 +85,10 @@ TNI_FAST void TNI_T(uniform_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
     int32_t clock = *(const int32_t *)c->in[0].data;
-    int64_t e;
     TNI_V   u[4];
-    int     i;
-    for (e = begin; e < end; e += 4 * TNI_W) {
+    for (int64_t e = begin; e < end; e += 4 * TNI_W) {
         TNI_T(units)(c, clock, (uint64_t)e / 4, u);
-        for (i = 0; i < 4; i++) u[i] = TNI_T(between)(c->f[0], c->f[1], u[i]);
+        for (int i = 0; i < 4; i++) u[i] = TNI_T(between)(c->f[0], c->f[1], u[i]);
         TNI_T(interleave)(TNI_OUT(0) + e, u, tni_min(4 * TNI_W, end - e));
     }
 }
@@ -111,12 +108,10 @@ TNI_FAST void TNI_T(normal_task)(void *arg, int64_t task, int worker)
 {
     TNI_PASS_OF(arg);
     int32_t clock = *(const int32_t *)c->in[0].data;
-    int64_t e;
     TNI_V   u[4];
-    int     i;
-    for (e = begin; e < end; e += 4 * TNI_W) {
+    for (int64_t e = begin; e < end; e += 4 * TNI_W) {
         TNI_T(units)(c, clock, (uint64_t)e / 4, u);
-        for (i = 0; i < 4; i += 2) {
+        for (int i = 0; i < 4; i += 2) {
             TNI_T(direction) x, y;
             TNI_T(wide) ln = TNI_T(log)(u[i]);
             TNI_T(circle)(u[i + 1], &x, &y);
@@ -136,9 +131,9 @@ TNI_FAST void TNI_T(dropout_task)(void *arg, int64_t task, int worker)
     int32_t      clock = *(const int32_t *)c->in[1].data;
     const TNI_V  p_first = TNI_SET(((float)ceil(c->f[0] * 8388608.0 - 0.5) + 0.5f) * (1.0f / 8388608.0f));
     const TNI_V  scale = TNI_SET((float)(1 / (1 - c->f[0])));
-    int64_t      e, i;
+    int64_t      i;
     TNI_V        u[4];
-    for (e = begin; e < end; e += 4 * TNI_W) {
+    for (int64_t e = begin; e < end; e += 4 * TNI_W) {
         TNI_T(units)(c, clock, (uint64_t)e / 4, u);
         TNI_T(interleave)(chance, u, 4 * TNI_W);
         for (i = e; i < tni_min(end, e + 4 * TNI_W); i += TNI_W) {

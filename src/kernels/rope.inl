@@ -46,9 +46,8 @@ TNI_INLINE TNI_REAL *TNI_T(rope_row)(const tn_view *x, int64_t b, int64_t t, int
 /* 1/|x|, see >>op-rope */
 TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_t d)
 {
-    TNI_V   squares = TNI_SET(0);
-    int64_t i;
-    for (i = 0; i < d; i += TNI_W) {
+    TNI_V squares = TNI_SET(0);
+    for (int64_t i = 0; i < d; i += TNI_W) {
         const TNI_V v = TNI_LOAD(x + i, TNI_T(lanes)(d - i));
         squares = TNI_FMA(v, v, squares);
     }
@@ -61,8 +60,7 @@ TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cos
 {
     const TNI_V   by = TNI_SET(factor), by_sine = TNI_SET(sign * factor);
     const int64_t h = d / 2;
-    int64_t       k;
-    for (k = 0; k < h; k += TNI_W) {
+    for (int64_t k = 0; k < h; k += TNI_W) {
         const int   n = TNI_T(lanes)(h - k);
         const TNI_V c = TNI_LOAD(cosine + k, n) * by, s = TNI_LOAD(sine + k, n) * by_sine;
         const TNI_V u = TNI_LOAD(x + k, n), v = TNI_LOAD(x + h + k, n);
@@ -81,14 +79,13 @@ TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cos
 TNI_FAST void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
 {
     const double norm = TNI_T(rope_length)(c, x, d);
-    TNI_V        dot = TNI_SET(0), by = TNI_SET((TNI_REAL)norm), mean;
-    int64_t      i;
-    for (i = 0; i < d; i += TNI_W) {
+    TNI_V        dot = TNI_SET(0), by = TNI_SET((TNI_REAL)norm);
+    for (int64_t i = 0; i < d; i += TNI_W) {
         const int n = TNI_T(lanes)(d - i);
         dot = TNI_FMA(TNI_LOAD(x + i, n), TNI_LOAD(turned + i, n), dot);
     }
-    mean = TNI_SET((TNI_REAL)(-norm * norm * norm * (double)TNI_T(lane_sum)(dot) / (double)d));
-    for (i = 0; i < d; i += TNI_W) {
+    TNI_V mean = TNI_SET((TNI_REAL)(-norm * norm * norm * (double)TNI_T(lane_sum)(dot) / (double)d));
+    for (int64_t i = 0; i < d; i += TNI_W) {
         const int n = TNI_T(lanes)(d - i);
         TNI_V     v = TNI_FMA(TNI_LOAD(x + i, n), mean, TNI_LOAD(turned + i, n) * by);
         if (c->accumulate) v = v + TNI_LOAD(dx + i, n);
@@ -105,11 +102,11 @@ TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
     const int64_t      d = x->shape[3], h = d / 2, first = tni_pass_begin(&p->pass, task), end = tni_pass_end(&p->pass, task);
     TNI_REAL          *turned = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *angles = turned + d;
     TNI_REAL          *wide = angles + p->pass.share * d;                      /* of BF16 operands only */
-    int64_t            t, b, n, k;
+    int64_t            t, b, n;
     for (t = first; t < end; t++) {
         TNI_REAL *cosine = angles + (t - first) * 2 * h, *sine = cosine + h;
         if (!c->i[1]) TNI_T(rope_angles)(p->rates, (double)(c->i[0] + t), h, cosine, sine);
-        for (k = 0; c->i[1] && k < h; k++) {
+        for (int64_t k = 0; c->i[1] && k < h; k++) {
             cosine[k] = 1;
             sine[k] = 0;
         }
@@ -147,7 +144,6 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
     size_t        bytes, each;
     double       *rates;
     TNI_T(rope)   p;
-    int64_t       k;
     p.pass.cpu = cpu;
     p.pass.call = c;
     p.pass.n = positions;
@@ -161,7 +157,7 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
     p.room = tni_cpu_room(cpu, bytes);
     if (!p.room) return TN_ERR_MEMORY;
     p.rates = rates = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
-    for (k = 0; !c->i[1] && k < h; k++) rates[k] = tni_rope_rate(c, k, d);
+    for (int64_t k = 0; !c->i[1] && k < h; k++) rates[k] = tni_rope_rate(c, k, d);
     tni_parallel_for(positions <= TNI_CPU_ALONE / width ? &tni_alone : &cpu->pool, tni_ceil_div(positions, p.pass.share),
                      TNI_T(rope_task), &p);
     return TN_OK;

@@ -9,9 +9,8 @@ TNI_FAST void TNI_T(embed_backward_task)(void *arg, int64_t task, int worker)
     const TNI_REAL *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
     const int64_t   d = c->in[1].shape[1], begin = task * p->share, n = tni_min(p->share, d - begin);
-    int64_t         r;
     (void)worker;
-    for (r = 0; r < c->in[1].shape[0]; r++)
+    for (int64_t r = 0; r < c->in[1].shape[0]; r++)
         if (ids[r] >= 0 && ids[r] < c->out[0].shape[0])
             TNI_T(attend_add)(to + ids[r] * d + begin, dy + r * d + begin, n, 1);
 }

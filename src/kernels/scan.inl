@@ -17,9 +17,8 @@ TNI_INLINE double TNI_T(scan_sum)(TNI_V v)
 /* The sum over i of (x + more)_i y_i, in its lanes; more may be NULL. */
 TNI_INLINE TNI_V TNI_T(scan_dot)(const TNI_REAL *x, const TNI_REAL *more, const TNI_REAL *y, int64_t n)
 {
-    TNI_V   even = TNI_SET((TNI_REAL)0), odd = even;
-    int64_t i;
-    for (i = 0; i < n; i += TNI_W) {
+    TNI_V even = TNI_SET((TNI_REAL)0), odd = even;
+    for (int64_t i = 0; i < n; i += TNI_W) {
         const int k = TNI_T(lanes)(n - i);
         TNI_V     v = TNI_LOAD(x + i, k);
         if (more) v = v + TNI_LOAD(more + i, k);
@@ -33,8 +32,7 @@ TNI_INLINE TNI_V TNI_T(scan_dot)(const TNI_REAL *x, const TNI_REAL *more, const 
 TNI_INLINE void TNI_T(scan_add)(TNI_REAL *out, const TNI_REAL *x, TNI_REAL factor, const TNI_REAL *y, TNI_REAL other,
                                 int64_t n)
 {
-    int64_t i;
-    for (i = 0; i < n; i += TNI_W) {
+    for (int64_t i = 0; i < n; i += TNI_W) {
         const int k = TNI_T(lanes)(n - i);
         TNI_V     v = TNI_LOAD(x + i, k) * TNI_SET(factor);
         if (y) v = TNI_FMA(TNI_LOAD(y + i, k), TNI_SET(other), v);
@@ -46,8 +44,8 @@ TNI_INLINE void TNI_T(scan_add)(TNI_REAL *out, const TNI_REAL *x, TNI_REAL facto
 TNI_FAST void TNI_T(scan_logs)(TNI_REAL *norms, int64_t n, bool reverse)
 {
     double  sum = 0;
-    int64_t i, k;
-    for (k = 0; k < n; k += TNI_W) {
+    int64_t i;
+    for (int64_t k = 0; k < n; k += TNI_W) {
         const int lanes = TNI_T(lanes)(n - k);
         TNI_REAL *at = norms + (reverse ? n - k - lanes : k);
 #if TNI_BITS == 32
@@ -70,9 +68,8 @@ TNI_INLINE void TNI_T(scan_request)(const bool write, const TNI_REAL *at, int64_
 {
 #ifdef __GNUC__
     const int64_t line = 64 / (int64_t)sizeof *at, end = (part + 1) * chains / n;
-    int64_t       i, k;
-    for (i = part * chains / n; i < end; i++)
-        for (k = 0; k < count; k += line) {
+    for (int64_t i = part * chains / n; i < end; i++)
+        for (int64_t k = 0; k < count; k += line) {
             if (write) __builtin_prefetch(at + i * step + k, 1);
             else __builtin_prefetch(at + i * step + k);
         }
@@ -91,17 +88,16 @@ TNI_FAST void TNI_T(scan_task)(void *arg, int64_t task, int worker)
     TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
     TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data, *to = NULL;
     TNI_REAL           before = 1;                          /* the norm that the last product still has */
-    int64_t            k;
     (void)worker;
-    for (k = 0; k < s.states; k++) {
+    for (int64_t k = 0; k < s.states; k++) {
         const int64_t   at = tni_prefix_place(&s, task, k);
         const TNI_REAL *site = m + tni_prefix_site(&s, task, k) * s.size;
-        TNI_REAL       *from = to, norm;
+        TNI_REAL       *from = to;
         bool            done = false;
         to = y + at * s.size;
         if (k == 0) memcpy(to, site, sizeof *to * (size_t)s.size);
         else TNI_T(chain_multiply)(s.reverse ? site : from, false, s.reverse ? from : site, to, s.d);
-        norm = (TNI_REAL)sqrt(TNI_T(scan_sum)(TNI_T(scan_dot)(to, NULL, to, s.size)));
+        TNI_REAL norm = (TNI_REAL)sqrt(TNI_T(scan_sum)(TNI_T(scan_dot)(to, NULL, to, s.size)));
         if (!(norm > (TNI_REAL)(1.0 / 65536) && norm < (TNI_REAL)65536)) {
             norm = (TNI_REAL)TNI_T(chain_norm)(to, s.size, true);
             done = true;
@@ -124,17 +120,15 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
     const TNI_REAL    *r = (const TNI_REAL *)c->in[2].data, *dy = (const TNI_REAL *)c->in[3].data;
     const TNI_REAL    *dlog = (const TNI_REAL *)c->in[4].data;
     TNI_REAL          *dm = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
-    TNI_REAL          *next = z + s.size, *turned = next + s.size, *product = turned + s.size, *swap;
+    TNI_REAL          *next = z + s.size, *turned = next + s.size, *product = turned + s.size;
     double             later = 0;
-    int64_t            i, k;
     memset(z, 0, sizeof *z * (size_t)s.size);
-    for (k = s.states - 1; k >= 0; k--) {
+    for (int64_t k = s.states - 1; k >= 0; k--) {
         const int64_t   at = tni_prefix_place(&s, task, k), site = tni_prefix_site(&s, task, k) * s.size;
         const TNI_REAL *before = y + tni_prefix_place(&s, task, k > 0 ? k - 1 : 0) * s.size, *now = y + at * s.size;
         const TNI_REAL *given = dy + at * s.size;
         TNI_REAL       *to = c->accumulate ? product : dm + site;
         const TNI_V     by = TNI_SET(r[at] == 0 ? 0 : 1 / r[at]);
-        TNI_V           along;
         if (k > 1) {                                        /* the sites pass backwards */
             const int64_t ahead = s.reverse ? s.size : -s.size;
             TNI_T(scan_request)(false, m + site + ahead, 0, 1, s.size, 0, 1);
@@ -143,8 +137,8 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
             TNI_T(scan_request)(true, dm + site + ahead, 0, 1, s.size, 0, 1);
         }
         later = r[at] == 0 ? 0 : later + (double)dlog[at];
-        along = TNI_SET((TNI_REAL)(later - TNI_T(scan_sum)(TNI_T(scan_dot)(z, given, now, s.size))));
-        for (i = 0; i < s.size; i += TNI_W) {
+        TNI_V along = TNI_SET((TNI_REAL)(later - TNI_T(scan_sum)(TNI_T(scan_dot)(z, given, now, s.size))));
+        for (int64_t i = 0; i < s.size; i += TNI_W) {
             const int lanes = TNI_T(lanes)(s.size - i);
             TNI_V     v = TNI_LOAD(z + i, lanes) + TNI_LOAD(given + i, lanes);
             TNI_STORE(z + i, TNI_FMA(TNI_LOAD(now + i, lanes), along, v) * by, lanes);
@@ -154,7 +148,7 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
             TNI_T(chain_transpose)(s.reverse ? before : m + site, turned, s.d);
             TNI_T(chain_multiply)(s.reverse ? z : before, !s.reverse, s.reverse ? turned : z, to, s.d);
             TNI_T(chain_multiply)(s.reverse ? m + site : z, s.reverse, s.reverse ? z : turned, next, s.d);
-            swap = z; z = next; next = swap;
+            TNI_REAL *swap = z; z = next; next = swap;
         }
         if (c->accumulate) TNI_T(scan_add)(dm + site, dm + site, 1, product, 1, s.size);
     }
@@ -169,9 +163,8 @@ TNI_FAST void TNI_T(scan_turn_task)(void *arg, int64_t task, int worker)
     const int64_t    d = p->s.d, S = p->features, row = d * S * (int64_t)sizeof(TNI_REAL);
     const TNI_REAL  *from = (const TNI_REAL *)p->cores->data + task * d * d * S;
     TNI_REAL        *to = (TNI_REAL *)(void *)p->shared + task * d * d * S;
-    int64_t          i;
     (void)worker;
-    for (i = 0; i < S; i++)
+    for (int64_t i = 0; i < S; i++)
         tni_copy_turned((char *)(to + i * d), row, (const char *)(from + i * d), row, d, d, (int64_t)sizeof *to);
 }
 
@@ -201,17 +194,16 @@ TNI_FAST void TNI_T(scan_step)(const tni_scans *p, int64_t chain, int64_t k, con
 TNI_FAST void TNI_T(scan_combine)(const TNI_REAL *t, const TNI_REAL *phi, int64_t step, const TNI_REAL *scale, TNI_REAL *x,
                                   TNI_REAL *squares, int64_t rows, int64_t d, int64_t features)
 {
-    int64_t f, i, j, q;
-    for (i = 0; i < rows; i += 4) {
+    for (int64_t i = 0; i < rows; i += 4) {
         TNI_V sums[4];
-        for (q = 0; q < 4; q++) {
+        for (int64_t q = 0; q < 4; q++) {
             const int64_t   row = tni_min(i + q, rows - 1);
             const TNI_REAL *from = t + row * features * d, *by = phi + row * step;
             TNI_V           total = TNI_SET((TNI_REAL)0);
-            for (f = 0; f < d; f += TNI_W) {
+            for (int64_t f = 0; f < d; f += TNI_W) {
                 const int k = TNI_T(lanes)(d - f);
                 TNI_V     sum = TNI_SET((TNI_REAL)0);
-                for (j = 0; j < features; j++) sum = TNI_FMA(TNI_SET(by[j]), TNI_LOAD(from + j * d + f, k), sum);
+                for (int64_t j = 0; j < features; j++) sum = TNI_FMA(TNI_SET(by[j]), TNI_LOAD(from + j * d + f, k), sum);
                 if (scale) sum = sum * TNI_SET(scale[row]);
                 TNI_STORE(x + row * d + f, sum, k);
                 total = TNI_FMA(sum, sum, total);
@@ -234,8 +226,8 @@ TNI_FAST void TNI_T(scan_states_task)(void *arg, int64_t task, int worker)
     TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data, *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
     TNI_REAL          *t = x + p->group * d, *spare = t + p->group * d * S;
     TNI_REAL           squares[TNI_SCAN_GROUP], norm[TNI_SCAN_GROUP], inverse[TNI_SCAN_GROUP];
-    int64_t            i, k;
-    for (k = 0; k < s.states; k++) {
+    int64_t            i;
+    for (int64_t k = 0; k < s.states; k++) {
         int64_t         at = tni_prefix_place(&s, first, k);
         const TNI_REAL *phi = p->phi && k > 0 ? (const TNI_REAL *)p->phi->data + tni_prefix_site(&s, first, k) * S : &one;
         if (k == 0)
@@ -248,8 +240,7 @@ TNI_FAST void TNI_T(scan_states_task)(void *arg, int64_t task, int worker)
 #if TNI_BITS == 32
             TNI_STORE(norm + i, TNI_SQRT(TNI_LOAD(squares + i, lanes)), lanes);
 #else
-            int q;
-            for (q = 0; q < lanes; q++) norm[i + q] = sqrt(squares[i + q]);
+            for (int q = 0; q < lanes; q++) norm[i + q] = sqrt(squares[i + q]);
 #endif
             TNI_STORE(inverse + i, TNI_SET((TNI_REAL)1) / TNI_LOAD(norm + i, lanes), lanes);
         }
@@ -274,22 +265,20 @@ TNI_FAST void TNI_T(scan_adjoints)(const tni_scans *p, int64_t first, int64_t ro
     const TNI_REAL *y = (const TNI_REAL *)in[0].data, *r = (const TNI_REAL *)in[1].data;
     const TNI_REAL *dy = (const TNI_REAL *)in[2].data, *dlog = (const TNI_REAL *)in[3].data;
     const int64_t   d = p->s.d;
-    int64_t         f, i, q;
-    for (i = 0; i < rows; i += 4) {
+    for (int64_t i = 0; i < rows; i += 4) {
         TNI_V    sums[4];
         TNI_REAL dot[4];
-        for (q = 0; q < 4; q++) {
+        for (int64_t q = 0; q < 4; q++) {
             const int64_t row = tni_min(i + q, rows - 1), at = tni_prefix_place(&p->s, first + row, k) * d;
             sums[q] = TNI_T(scan_dot)(dy + at, x + row * d, y + at, d);
         }
         TNI_T(lane_sums)(sums[0], sums[1], sums[2], sums[3], dot);
-        for (q = 0; q < 4 && i + q < rows; q++) {
+        for (int64_t q = 0; q < 4 && i + q < rows; q++) {
             const int64_t row = i + q, at = tni_prefix_place(&p->s, first + row, k);
             const TNI_V   by = TNI_SET(r[at] == 0 ? 0 : 1 / r[at]);
-            TNI_V         along;
             later[row] = r[at] == 0 ? 0 : later[row] + (double)dlog[at];
-            along = TNI_SET((TNI_REAL)(later[row] - (double)dot[q]));
-            for (f = 0; f < d; f += TNI_W) {
+            TNI_V along = TNI_SET((TNI_REAL)(later[row] - (double)dot[q]));
+            for (int64_t f = 0; f < d; f += TNI_W) {
                 const int lanes = TNI_T(lanes)(d - f);
                 TNI_V     v = TNI_LOAD(x + row * d + f, lanes) + TNI_LOAD(dy + at * d + f, lanes);
                 v = TNI_FMA(TNI_LOAD(y + at * d + f, lanes), along, v) * by;
@@ -312,34 +301,33 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
     TNI_REAL          *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *t = x + p->group * d;
     TNI_REAL          *spare = t + p->group * d * S;
     double             later[TNI_SCAN_GROUP];
-    int64_t            i, j, k, q;
-    for (i = 0; i < rows; i++) later[i] = 0;
+    for (int64_t i = 0; i < rows; i++) later[i] = 0;
     memset(x, 0, sizeof *x * (size_t)(rows * d));
-    for (k = s.states - 1; k >= 0; k--) {
+    for (int64_t k = s.states - 1; k >= 0; k--) {
         const int64_t site = tni_prefix_site(&s, first, k);
         TNI_T(scan_adjoints)(p, first, rows, k, x, p->phi || k == 0 ? z : NULL, later);
         if (k == 0) break;
         TNI_T(scan_step)(p, first, k, x, t, spare, rows);
         if (!p->phi) {
             const TNI_REAL *before = y + tni_prefix_place(&s, first, k - 1) * d;
-            for (j = 0; given && j < d; j++) {
+            for (int64_t j = 0; given && j < d; j++) {
                 TNI_REAL *to = given + (site * d + j) * d;
                 TNI_T(scan_add)(to, s.reverse ? before : x, s.reverse ? x[j] : before[j], c->accumulate ? to : NULL, 1, d);
             }
             TNI_T(scan_combine)(t, &one, 0, NULL, x, NULL, 1, d, 1);
             continue;
         }
-        for (j = 0; given && j < S; j++)
-            for (i = 0; i < rows; i += 4) {
+        for (int64_t j = 0; given && j < S; j++)
+            for (int64_t i = 0; i < rows; i += 4) {
                 TNI_V    sums[4];
                 TNI_REAL dot[4];
-                for (q = 0; q < 4; q++) {
+                for (int64_t q = 0; q < 4; q++) {
                     const int64_t row = tni_min(i + q, rows - 1);
                     const int64_t at = tni_prefix_place(&s, first + row, k - 1) * d;
                     sums[q] = TNI_T(scan_dot)(t + (row * S + j) * d, NULL, y + at, d);
                 }
                 TNI_T(lane_sums)(sums[0], sums[1], sums[2], sums[3], dot);
-                for (q = 0; q < 4 && i + q < rows; q++) {
+                for (int64_t q = 0; q < 4 && i + q < rows; q++) {
                     TNI_REAL *to = given + (site + (i + q) * s.n) * S + j;
                     *to = c->accumulate ? *to + dot[q] : dot[q];
                 }

@@ -62,16 +62,16 @@ TNI_INLINE TNI_V TNI_T(scan_lanes_combine)(const bool add, const tni_scans *p, c
 {
     const int64_t d = p->s.d, S = p->features, next = (p->turned ? 1 : d) * TNI_W, step = (p->turned ? S : 1) * TNI_W;
     TNI_V         even = TNI_SET((TNI_REAL)0), odd = even;
-    int64_t       f, j;
-    for (f = 0; f < d; f++, t += step) {
-        TNI_V sum = add ? TNI_LOAD(out + f * TNI_W, TNI_W) : TNI_SET((TNI_REAL)0), other;
+    int64_t       j;
+    for (int64_t f = 0; f < d; f++, t += step) {
+        TNI_V sum = add ? TNI_LOAD(out + f * TNI_W, TNI_W) : TNI_SET((TNI_REAL)0);
         for (j = 0; j + 2 <= S; j += 2) {
             sum = TNI_FMA(TNI_LOAD(by + j * TNI_W, TNI_W), TNI_LOAD(t + j * next, TNI_W), sum);
             sum = TNI_FMA(TNI_LOAD(by + (j + 1) * TNI_W, TNI_W), TNI_LOAD(t + (j + 1) * next, TNI_W), sum);
         }
         if (j < S) sum = TNI_FMA(TNI_LOAD(by + j * TNI_W, TNI_W), TNI_LOAD(t + j * next, TNI_W), sum);
         TNI_STORE(out + f * TNI_W, sum, TNI_W);
-        other = with ? TNI_LOAD(with + f * TNI_W, TNI_W) : sum;
+        TNI_V other = with ? TNI_LOAD(with + f * TNI_W, TNI_W) : sum;
         if (f % 2 == 0) even = TNI_FMA(sum, other, even);
         else odd = TNI_FMA(sum, other, odd);
     }
@@ -83,10 +83,9 @@ TNI_INLINE TNI_V TNI_T(scan_lanes_combine)(const bool add, const tni_scans *p, c
 TNI_FAST void TNI_T(scan_to_lanes)(const TNI_REAL *from, int64_t step, int64_t chains, int64_t count, TNI_REAL *lanes)
 {
     const int64_t size = (int64_t)sizeof *from;
-    int64_t       i, j;
     tni_copy_turned((char *)lanes, TNI_W * size, (const char *)from, step * size, count, chains, size);
-    for (i = 0; chains < TNI_W && i < count; i++)
-        for (j = chains; j < TNI_W; j++) lanes[i * TNI_W + j] = lanes[i * TNI_W + chains - 1];
+    for (int64_t i = 0; chains < TNI_W && i < count; i++)
+        for (int64_t j = chains; j < TNI_W; j++) lanes[i * TNI_W + j] = lanes[i * TNI_W + chains - 1];
 }
 
 TNI_FAST void TNI_T(scan_from_lanes)(const TNI_REAL *lanes, TNI_REAL *to, int64_t step, int64_t chains, int64_t count)
@@ -99,13 +98,12 @@ TNI_FAST void TNI_T(scan_from_lanes)(const TNI_REAL *lanes, TNI_REAL *to, int64_
 TNI_RARE TNI_FAST void TNI_T(scan_lanes_edge)(TNI_REAL *x, int64_t d, TNI_REAL *norm, TNI_REAL *inverse, TNI_REAL *spare)
 {
     const TNI_REAL limit = (TNI_REAL)1e15;
-    int64_t        f, i;
-    for (i = 0; i < TNI_W; i++) {
+    for (int64_t i = 0; i < TNI_W; i++) {
         if (norm[i] > 1 / limit && norm[i] < limit) continue;
-        for (f = 0; f < d; f++) spare[f] = x[f * TNI_W + i];
+        for (int64_t f = 0; f < d; f++) spare[f] = x[f * TNI_W + i];
         norm[i] = (TNI_REAL)TNI_T(chain_norm)(spare, d, true);
         inverse[i] = 1;
-        for (f = 0; f < d; f++) x[f * TNI_W + i] = spare[f];
+        for (int64_t f = 0; f < d; f++) x[f * TNI_W + i] = spare[f];
     }
 }
 
@@ -125,11 +123,11 @@ TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p,
 {
     const int64_t d = p->s.d, S = p->features, from = tni_max(begin, 1);
     const TNI_V   zero = TNI_SET((TNI_REAL)0);
-    TNI_V         range = zero, total, root, scale = zero;
+    TNI_V         range = zero, total, scale = zero;
     TNI_REAL      lane[TNI_W], *state = NULL;
     bool          good = true;
-    int64_t       f, i, j, k;
-    for (k = begin; k < end; k++) {
+    int64_t       f;
+    for (int64_t k = begin; k < end; k++) {
         const int64_t   at = p->s.reverse ? end - 1 - k : k - begin;
         const TNI_REAL *phi = w->phi + (p->s.reverse ? at : k - from) * S * TNI_W;
         if (k == 0)
@@ -142,10 +140,10 @@ TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p,
             TNI_T(scan_lanes_step)(p, k, w->x, w->t);
             if (k == begin) scale = TNI_LOAD(w->inverse, TNI_W);
             for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
-            for (j = 0; j < S; j++) TNI_STORE(w->by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
+            for (int64_t j = 0; j < S; j++) TNI_STORE(w->by + j * TNI_W, TNI_LOAD(phi + j * TNI_W, TNI_W) * scale, TNI_W);
             total = TNI_T(scan_lanes_combine)(false, p, w->t, w->by, NULL, w->x);
         }
-        root = TNI_SQRT(total);
+        TNI_V root = TNI_SQRT(total);
         scale = TNI_SET((TNI_REAL)1) / root;
         range = TNI_FMA(scale, scale, TNI_FMA(total, zero, range));     /* large after a small norm, NaN after infinity */
         TNI_STORE(w->norms + at * TNI_W, root, TNI_W);
@@ -156,23 +154,22 @@ TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p,
     }
     for (f = 0; state && f < d; f++) TNI_STORE(state + f * TNI_W, TNI_LOAD(w->x + f * TNI_W, TNI_W) * scale, TNI_W);
     TNI_STORE(lane, range, TNI_W);
-    for (i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)1e28;
+    for (int64_t i = 0; i < TNI_W; i++) good &= lane[i] < (TNI_REAL)1e28;
     return good;
 }
 
 TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
 {
-    const tni_scans     *p = (const tni_scans *)arg;
-    const tni_prefixes   s = p->s;
-    const tn_view       *v = &p->call->in[0];
-    const int64_t        d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
-    const int64_t        block = TNI_T(scan_lanes_block)(d), each = v->shape[0] > 1 ? d : 0;
-    const TNI_REAL      *given = (const TNI_REAL *)p->phi->data;
-    TNI_REAL            *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
-    TNI_REAL            *r = (TNI_REAL *)p->call->out[2].data;
-    TNI_T(lanes_room)    w;
-    double               sums[TNI_W];
-    int64_t              begin, i, k;
+    const tni_scans   *p = (const tni_scans *)arg;
+    const tni_prefixes s = p->s;
+    const tn_view     *v = &p->call->in[0];
+    const int64_t      d = s.d, S = p->features, first = task * TNI_W, chains = tni_min(TNI_W, s.batch - first);
+    const int64_t      block = TNI_T(scan_lanes_block)(d), each = v->shape[0] > 1 ? d : 0;
+    const TNI_REAL    *given = (const TNI_REAL *)p->phi->data;
+    TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
+    TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data;
+    TNI_T(lanes_room)  w;
+    double             sums[TNI_W];
     w.x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
     w.inverse = w.x + d * TNI_W;
     w.begin = w.inverse + TNI_W;
@@ -181,10 +178,10 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
     w.states = w.t + tni_max(S, 1) * d * TNI_W;
     w.phi = w.states + block * d * TNI_W;
     w.norms = w.phi + block * S * TNI_W;
-    for (i = 0; i < TNI_W; i++) sums[i] = 0;
+    for (int64_t i = 0; i < TNI_W; i++) sums[i] = 0;
     memset(w.inverse, 0, sizeof *w.inverse * TNI_W);
     TNI_T(scan_to_lanes)((const TNI_REAL *)v->data + first * each, each, chains, d, w.x);
-    for (begin = 0; begin < s.states; begin += block) {
+    for (int64_t begin = 0; begin < s.states; begin += block) {
         const int64_t n = tni_min(block, s.states - begin), end = begin + n, from = tni_max(begin, 1);
         const int64_t place = tni_prefix_place(&s, first, s.reverse ? end - 1 : begin);
         const int64_t site = tni_prefix_site(&s, first, s.reverse ? end - 1 : from);
@@ -196,10 +193,10 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
         }
         TNI_T(scan_from_lanes)(w.states, y + place * d, s.states * d, chains, n * d);
         if (r) TNI_T(scan_from_lanes)(w.norms, r + place, s.states, chains, n);
-        for (k = begin; k < end; k++) {
+        for (int64_t k = begin; k < end; k++) {
             TNI_REAL *log_scale = w.norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W;
             TNI_STORE(log_scale, TNI_T(log_of)(TNI_LOAD(log_scale, TNI_W)), TNI_W);
-            for (i = 0; i < TNI_W; i++) {
+            for (int64_t i = 0; i < TNI_W; i++) {
                 sums[i] += (double)log_scale[i];
                 log_scale[i] = (TNI_REAL)sums[i];
             }
@@ -222,11 +219,10 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
     TNI_REAL          *states = t + tni_max(S, 1) * d * TNI_W, *given = states + (block + 1) * d * TNI_W;
     TNI_REAL          *phi = given + block * d * TNI_W, *norms = phi + block * S * TNI_W, *later = norms + block * TNI_W;
     double             sums[TNI_W];
-    TNI_V              dot;
-    int64_t            end, f, i, j, k;
-    for (i = 0; i < TNI_W; i++) sums[i] = 0;
+    int64_t            f;
+    for (int64_t i = 0; i < TNI_W; i++) sums[i] = 0;
     memset(x, 0, sizeof *x * (size_t)(d * TNI_W));
-    for (end = s.states; end > 0; end -= block) {
+    for (int64_t end = s.states; end > 0; end -= block) {
         /* states begin .. end-1, and of y the one before them, too */
         const int64_t begin = tni_max(end - block, 0), n = end - begin, before = begin > 0 ? begin - 1 : 0;
         const int64_t place = tni_prefix_place(&s, first, s.reverse ? end - 1 : begin), from = tni_max(begin, 1);
@@ -238,29 +234,28 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
         TNI_T(scan_to_lanes)(dlog + place, s.states, chains, n, later);
         if (end > from)
             TNI_T(scan_to_lanes)((const TNI_REAL *)p->phi->data + site * S, s.n * S, chains, (end - from) * S, phi);
-        for (k = end - 1; k >= begin; k--) {
+        for (int64_t k = end - 1; k >= begin; k--) {
             TNI_REAL *norm = norms + (s.reverse ? end - 1 - k : k - begin) * TNI_W, *sum = later + (norm - norms);
-            for (i = 0; i < TNI_W; i++) {
+            for (int64_t i = 0; i < TNI_W; i++) {
                 sums[i] = norm[i] == 0 ? 0 : sums[i] + (double)sum[i];
                 sum[i] = (TNI_REAL)sums[i];
                 norm[i] = norm[i] == 0 ? 0 : 1 / norm[i];
             }
         }
-        dot = TNI_SET((TNI_REAL)0);
-        for (k = end - 1; k >= begin; k--) {
+        TNI_V dot = TNI_SET((TNI_REAL)0);
+        for (int64_t k = end - 1; k >= begin; k--) {
             const int64_t   at = s.reverse ? end - 1 - k : k - begin;
             const TNI_REAL *now = states + (s.reverse ? at : k - before) * d * TNI_W;
             const TNI_REAL *earlier = now + (s.reverse ? d : -d) * TNI_W;
             TNI_REAL       *adjoint = given + at * d * TNI_W, *features = phi + (s.reverse ? at : k - from) * S * TNI_W;
             const TNI_V     by = TNI_LOAD(norms + at * TNI_W, TNI_W);
-            TNI_V           along;
             if (k == end - 1)
                 for (dot = TNI_SET((TNI_REAL)0), f = 0; f < d; f++) {
                     const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W) + TNI_LOAD(x + f * TNI_W, TNI_W);
                     TNI_STORE(adjoint + f * TNI_W, sum, TNI_W);
                     dot = TNI_FMA(sum, TNI_LOAD(now + f * TNI_W, TNI_W), dot);
                 }
-            along = TNI_LOAD(later + at * TNI_W, TNI_W) - dot;
+            TNI_V along = TNI_LOAD(later + at * TNI_W, TNI_W) - dot;
             for (f = 0; f < d; f++) {
                 const TNI_V sum = TNI_LOAD(adjoint + f * TNI_W, TNI_W);
                 TNI_STORE(adjoint + f * TNI_W, TNI_FMA(TNI_LOAD(now + f * TNI_W, TNI_W), along, sum) * by, TNI_W);
@@ -276,7 +271,7 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
             if (k > begin)
                 dot = TNI_T(scan_lanes_combine)(true, p, t, features, earlier, adjoint + (s.reverse ? d : -d) * TNI_W);
             else TNI_T(scan_lanes_combine)(false, p, t, features, NULL, x);
-            for (j = 0; dphi && j < S; j++) {
+            for (int64_t j = 0; dphi && j < S; j++) {
                 const int64_t next = p->turned ? S : 1;
                 TNI_V         sum = TNI_SET((TNI_REAL)0);
                 for (f = 0; f < d; f++)
@@ -286,9 +281,10 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
             }
         }
         TNI_T(scan_from_lanes)(given, z + place * d, s.states * d, chains, n * d);
-        for (i = 0; dphi && i < chains && end > from; i++) {
+        for (int64_t i = 0; dphi && i < chains && end > from; i++) {
             TNI_REAL *to = dphi + (site + i * s.n) * S;
-            for (j = 0; j < (end - from) * S; j++) to[j] = c->accumulate ? to[j] + phi[j * TNI_W + i] : phi[j * TNI_W + i];
+            for (int64_t j = 0; j < (end - from) * S; j++)
+                to[j] = c->accumulate ? to[j] + phi[j * TNI_W + i] : phi[j * TNI_W + i];
         }
     }
 }
@@ -358,11 +354,10 @@ TNI_INLINE void TNI_T(scan_cores_tile)(const int n, const TNI_T(cores_rows) *x, 
                                        int lanes)
 {
     const TNI_REAL *left = x->left, *right = x->right, *phi = x->phi, *more = phi + (next != 0);
-    int64_t         r;
 #define TNI_X(i) TNI_V one##i = TNI_SET((TNI_REAL)0), two##i = one##i;
     TNI_ROWS(TNI_X)
 #undef TNI_X
-    for (r = 0; r < x->count; r++, left += x->step, right += x->step, phi += x->phi_step, more += x->phi_step) {
+    for (int64_t r = 0; r < x->count; r++, left += x->step, right += x->step, phi += x->phi_step, more += x->phi_step) {
         const TNI_V v = TNI_LOAD(right, lanes), one = v * TNI_SET(*phi), two = v * TNI_SET(*more);
 #define TNI_X(i) \
         if (i < n) { \
@@ -398,13 +393,12 @@ TNI_FAST void TNI_T(scan_cores_tiles)(int64_t n, const TNI_T(cores_rows) *x, TNI
 TNI_FAST void TNI_T(scan_cores_sum)(int64_t d, int64_t S, const TNI_T(cores_rows) *rows, TNI_REAL *out)
 {
     const int64_t high = tni_ceil_div(d, tni_ceil_div(d, TNI_MR));
-    int64_t       e, f, i;
-    for (i = 0; i < S; i += 2)
-        for (f = 0; f < d; f += TNI_W) {
+    for (int64_t i = 0; i < S; i += 2)
+        for (int64_t f = 0; f < d; f += TNI_W) {
             TNI_T(cores_rows) x = *rows;
             x.right += f;
             x.phi += i;
-            for (e = 0; e < d; e += high, x.left += high)
+            for (int64_t e = 0; e < d; e += high, x.left += high)
                 TNI_T(scan_cores_tiles)(tni_min(high, d - e), &x, out + (e * S + i) * d + f, S * d, i + 1 < S ? d : 0,
                                         TNI_T(lanes)(d - f));
         }
@@ -432,12 +426,11 @@ enum { TNI_T(cores_group) = 64 };
 TNI_FAST void TNI_T(scan_cores_task)(void *arg, int64_t task, int worker)
 {
     const TNI_T(cores) *p = (const TNI_T(cores) *)arg;
-    const int64_t  site = task * p->sites, sites = tni_min(p->sites, p->n - site), group = TNI_T(cores_group);
-    const int64_t  size = p->d * p->d * p->features;
-    int64_t        chain, j;
+    const int64_t site = task * p->sites, sites = tni_min(p->sites, p->n - site), group = TNI_T(cores_group);
+    const int64_t size = p->d * p->d * p->features;
     (void)worker;
-    for (chain = 0; chain < p->b; chain += group)
-        for (j = 0; j < sites; j++) {
+    for (int64_t chain = 0; chain < p->b; chain += group)
+        for (int64_t j = 0; j < sites; j++) {
             TNI_T(cores_rows) x = TNI_T(scan_cores_rows)(p, chain, site + j);
             const int64_t     more = tni_min(group, p->b - chain - group), ahead = group * x.step - j * p->d;
             x.count = tni_min(group, p->b - chain);
@@ -453,13 +446,12 @@ TNI_FAST void TNI_T(scan_cores_task)(void *arg, int64_t task, int worker)
 TNI_FAST void TNI_T(scan_cores_uniform_task)(void *arg, int64_t task, int worker)
 {
     const TNI_T(cores) *p = (const TNI_T(cores) *)arg;
-    const int64_t  size = p->d * p->d * p->features, end = tni_min(p->b, (task + 1) * p->share);
-    TNI_REAL      *out = task == 0 ? (TNI_REAL *)p->call->out[0].data : p->parts + (task - 1) * size;
-    int64_t        chain, site;
+    const int64_t size = p->d * p->d * p->features, end = tni_min(p->b, (task + 1) * p->share);
+    TNI_REAL     *out = task == 0 ? (TNI_REAL *)p->call->out[0].data : p->parts + (task - 1) * size;
     (void)worker;
     if (task > 0 || !p->call->accumulate) memset(out, 0, sizeof *out * (size_t)size);
-    for (chain = task * p->share; chain < end; chain++)
-        for (site = 0; site < p->n; site += TNI_T(cores_group)) {
+    for (int64_t chain = task * p->share; chain < end; chain++)
+        for (int64_t site = 0; site < p->n; site += TNI_T(cores_group)) {
             TNI_T(cores_rows) x = TNI_T(scan_cores_rows)(p, chain, site);
             x.count = tni_min(TNI_T(cores_group), p->n - site);
             TNI_T(scan_cores_sum)(p->d, p->features, &x, out);
@@ -471,8 +463,6 @@ TNI_FAST tn_status TNI_T(scan_cores_run)(tni_cpu *cpu, const tn_call *c)
     TNI_T(cores) p;
     const tn_view *phi = &c->in[1];
     TNI_REAL      *to = (TNI_REAL *)c->out[0].data;
-    int64_t        tasks, size, i, k;
-    size_t         bytes;
     memset(&p, 0, sizeof p);
     p.call = c;
     p.b = phi->shape[0]; p.n = phi->shape[1]; p.features = phi->shape[2]; p.d = c->in[0].shape[2];
@@ -480,7 +470,7 @@ TNI_FAST tn_status TNI_T(scan_cores_run)(tni_cpu *cpu, const tn_call *c)
     p.right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
     p.phi = (const TNI_REAL *)phi->data;
     p.uniform = c->out[0].shape[0] == 1;
-    size = p.d * p.d * p.features;
+    int64_t size = p.d * p.d * p.features;
     if (size == 0 || c->out[0].shape[0] == 0) return TN_OK;
     if (!p.uniform) {
         p.sites = tni_max(1, tni_min(16, 160 / p.d));
@@ -488,16 +478,17 @@ TNI_FAST tn_status TNI_T(scan_cores_run)(tni_cpu *cpu, const tn_call *c)
         tni_parallel_for(&cpu->pool, tni_ceil_div(p.n, p.sites), TNI_T(scan_cores_task), &p);
         return TN_OK;
     }
-    tasks = tni_max(1, tni_min(tni_min(16, p.b), tni_min(p.b * p.n / 1024, 1048576 / size)));
+    int64_t tasks = tni_max(1, tni_min(tni_min(16, p.b), tni_min(p.b * p.n / 1024, 1048576 / size)));
     p.share = tni_ceil_div(tni_max(p.b, 1), tasks);
     tasks = tni_ceil_div(tni_max(p.b, 1), p.share);
     if (tasks > 1) {
+        size_t bytes;
         if (!tni_area_size(tasks - 1, size, sizeof(TNI_REAL), &bytes)
             || !(p.parts = (TNI_REAL *)(void *)tni_cpu_room(cpu, bytes))) return TN_ERR_MEMORY;
     }
     tni_parallel_for(&cpu->pool, tasks, TNI_T(scan_cores_uniform_task), &p);
-    for (k = 0; k + 1 < tasks; k++)
-        for (i = 0; i < size; i += TNI_W) {
+    for (int64_t k = 0; k + 1 < tasks; k++)
+        for (int64_t i = 0; i < size; i += TNI_W) {
             const int lanes = TNI_T(lanes)(size - i);
             TNI_STORE(to + i, TNI_LOAD(to + i, lanes) + TNI_LOAD(p.parts + k * size + i, lanes), lanes);
         }

@@ -42,18 +42,15 @@ static tn_status tni_attention_share(tn_ctx *ctx, const char *name, const char *
 /* Checks all fields but dim and heads, and fills in the defaults. */
 TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention_desc *d)
 {
-    tn_attend_desc a;
-    bool           differential;
-    tn_status      s;
     if ((unsigned)d->kind >= TNI_ATTENTION_KINDS)
         return tni_fail(ctx, TN_ERR_ARG, "attention%s%s: kind is %d, not a valid tn_attention_kind", TNI_NAMED(name),
                         (int)d->kind);
-    differential = tni_attention_kinds[d->kind].differential;
-    s = tni_attention_share(ctx, name, "d_qk", d->dim, d->heads, differential ? 2 : 1, &d->d_qk);
+    bool      differential = tni_attention_kinds[d->kind].differential;
+    tn_status s = tni_attention_share(ctx, name, "d_qk", d->dim, d->heads, differential ? 2 : 1, &d->d_qk);
     if (s == TN_OK) s = tni_attention_share(ctx, name, "d_v", d->dim, d->heads, 1, &d->d_v);
     if (s == TN_OK) s = tni_layer_projection(ctx, "attention", name, d->dim, d->heads * d->d_v, &d->out, false, d->out_bias);
     if (s != TN_OK) return s;
-    a = tni_attention_attend(d);
+    tn_attend_desc a = tni_attention_attend(d);
     if (!tni_attend_numbers(ctx, &a, d->d_qk)) return TN_ERR_ARG;
     if ((s = tni_attend_possible(ctx, &a, d->d_qk, d->d_v)) != TN_OK) return s;
     if (d->rope_base != 0 && !tni_rope_number(ctx, "attention", "rope_base", d->rope_base)) return TN_ERR_ARG;
@@ -73,21 +70,19 @@ TNI_FN tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const 
 {
     const int64_t before = tn_params_count(ps);
     tn_init       zero;
-    tn_tensor    *t;
     memset(&zero, 0, sizeof zero);
-    t = tni_layer_vector(ps, name, part, n, zero);
+    tn_tensor *t = tni_layer_vector(ps, name, part, n, zero);
     return t && (tn_params_count(ps) == before || tni_fill(t, value) == TN_OK) ? t : NULL;
 }
 
 static bool tni_attention_lambda(tn_params *ps, const char *name, tn_attention *layer)
 {
     const tn_attention_desc *d = &layer->desc;
-    int64_t shape[2];
     tn_init init;
     memset(&init, 0, sizeof init);
     init.rule = TN_INIT_NORMAL;
     init.std = 0.1;
-    shape[0] = 4; shape[1] = d->d_qk;
+    int64_t shape[2] = {4, d->d_qk};
     layer->lambda = d->kind == TN_ATTENTION_DIFFERENTIAL ? tni_layer_param(ps, name, "lambda", 2, shape, init, false)
                                                          : tni_attention_constant(ps, name, "lambda", 1, d->lambda_init);
     return layer->lambda != NULL;
@@ -95,24 +90,19 @@ static bool tni_attention_lambda(tn_params *ps, const char *name, tn_attention *
 
 tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_desc *desc, tn_attention *layer)
 {
-    int64_t           shape[3], before = tn_params_count(ps), width;
-    tn_init           in, out;
-    tn_attention_desc d;
-    tn_status         s;
-    bool              whole;
+    int64_t   before = tn_params_count(ps);
+    tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "attention: layer or desc is NULL");
-    d = *desc;                                              /* which may be the layer's own */
+    tn_attention_desc d = *desc;                            /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if ((s = tni_layer_extents(ps, "attention", name, "dim", d.dim, "heads", d.heads)) != TN_OK
         || (s = tni_attention_check(tn_params_ctx(ps), name, &d)) != TN_OK) return s;
     layer->desc = d;
-    width = d.heads * d.d_v;
-    in = tni_init_or(d.init, TN_INIT_UNIFORM, d.dim);
-    out = tni_init_or(d.init_out, TN_INIT_UNIFORM, width);
-    shape[0] = 2 * tni_attention_kinds[d.kind].sets;
-    shape[1] = d.heads * d.d_qk;
-    shape[2] = d.dim;
-    whole = (layer->qk = tni_layer_param(ps, name, "qk", 3, shape, in, true)) != NULL;
+    int64_t width = d.heads * d.d_v;
+    tn_init in = tni_init_or(d.init, TN_INIT_UNIFORM, d.dim);
+    tn_init out = tni_init_or(d.init_out, TN_INIT_UNIFORM, width);
+    int64_t shape[3] = {2 * tni_attention_kinds[d.kind].sets, d.heads * d.d_qk, d.dim};
+    bool    whole = (layer->qk = tni_layer_param(ps, name, "qk", 3, shape, in, true)) != NULL;
     if (whole) whole = (layer->v = tni_layer_matrix(ps, name, "v", width, d.dim, in)) != NULL;
     if (whole) whole = (layer->o = tni_layer_matrix(ps, name, "o", d.out, width, out)) != NULL;
     if (whole && d.bias)
@@ -127,9 +117,8 @@ tn_status tn_attention_init(tn_params *ps, const char *name, const tn_attention_
 /* [B,T,heads d] as [B,T,heads,d] */
 static tn_tensor *tni_attention_split(tn_tensor *t, int64_t heads, int64_t d)
 {
-    int64_t shape[4];
     if (!t) return NULL;
-    shape[0] = t->shape[0]; shape[1] = t->shape[1]; shape[2] = heads; shape[3] = d;
+    int64_t shape[4] = {t->shape[0], t->shape[1], heads, d};
     return tn_reshape(t, 4, shape);
 }
 
@@ -174,10 +163,9 @@ static tn_tensor *tni_attention_lambda_now(tn_ctx *ctx, const tn_attention *laye
 {
     const tn_dtype made = ctx->made;
     const int64_t  one = 1;
-    tn_tensor     *e;
     if (layer->desc.kind == TN_ATTENTION_DIFFERENTIAL_PLAIN) return layer->lambda;
     ctx->made = ctx->desc.dtype;
-    e = tn_mul(ctx, tn_slice_step(layer->lambda, 0, 0, 4, 2), tn_slice_step(layer->lambda, 0, 1, 4, 2));
+    tn_tensor *e = tn_mul(ctx, tn_slice_step(layer->lambda, 0, 0, 4, 2), tn_slice_step(layer->lambda, 0, 1, 4, 2));
     e = e ? tn_activation(ctx, tn_sum_axis(ctx, e, 1), TN_ACT_EXP) : NULL;
     e = e ? tn_sub(ctx, tn_slice(e, 0, 0, 1), tn_slice(e, 0, 1, 2)) : NULL;
     e = e ? tn_add(ctx, e, tn_full(ctx, 1, &one, layer->desc.lambda_init)) : NULL;
@@ -196,10 +184,9 @@ static tn_tensor *tni_attention_mix(tn_ctx *ctx, const tn_attention *layer, cons
                                     tn_tensor *k, tn_tensor *v)
 {
     const int64_t H = layer->desc.heads;
-    tn_tensor    *o, *second;
     if (!tni_attention_kinds[layer->desc.kind].differential) return tn_attend(ctx, q, k, v, a);
-    o = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, a);
-    second = o ? tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, a) : NULL;
+    tn_tensor *o = tn_attend(ctx, tn_slice(q, 2, 0, H), tn_slice(k, 2, 0, H), v, a);
+    tn_tensor *second = o ? tn_attend(ctx, tn_slice(q, 2, H, 2 * H), tn_slice(k, 2, H, 2 * H), v, a) : NULL;
     second = second ? tn_mul(ctx, second, tni_attention_lambda_now(ctx, layer)) : NULL;
     return second ? tn_sub(ctx, o, second) : NULL;
 }
@@ -219,11 +206,9 @@ static tn_tensor *tni_pattern_scores(tn_ctx *ctx, const tn_attention *layer, dou
 static tn_tensor *tni_pattern_mask(tn_ctx *ctx, const tn_attend_desc *a, int64_t T, double seen, double masked)
 {
     const int64_t before = a->window > 0 ? tni_min(a->window, T) : T, after = a->bidirectional ? before : 1;
-    int64_t       extent[3];
     tn_tensor    *part[3], *u;
-    int           i;
-    extent[0] = T - before; extent[1] = before + after - 1; extent[2] = T - after;
-    for (i = 0; i < 3; i++) part[i] = tn_full(ctx, 1, &extent[i], i == 1 ? seen : masked);
+    int64_t       extent[3] = {T - before, before + after - 1, T - after};
+    for (int i = 0; i < 3; i++) part[i] = tn_full(ctx, 1, &extent[i], i == 1 ? seen : masked);
     if (!(u = tn_concat(ctx, 3, part, 0)) || !(u = tn_slice(u, 0, T - 1, 2 * T - 1)) || !(u = tn_reshape_2d(u, 1, T)))
         return NULL;
     u->shape[0] = T;
@@ -235,17 +220,14 @@ static tn_tensor *tni_pattern_mask(tn_ctx *ctx, const tn_attend_desc *a, int64_t
 static tn_tensor *tni_pattern_rows(tn_ctx *ctx, const tn_attend_desc *a, int64_t T)
 {
     tn_attend_desc ones = *a;
-    int64_t        shape[4];
-    tn_tensor     *one, *y, *n;
     ones.kind = TN_ATTEND_SQUARED;
     ones.form = TN_ATTEND_FORM_QUADRATIC;
     ones.scale = 1;
-    shape[0] = shape[2] = shape[3] = 1;
-    shape[1] = T;
-    one = tn_full(ctx, 4, shape, 1);
-    y = tn_attend(ctx, one, one, one, &ones);
+    int64_t    shape[4] = {1, T, 1, 1};
+    tn_tensor *one = tn_full(ctx, 4, shape, 1);
+    tn_tensor *y = tn_attend(ctx, one, one, one, &ones);
     ones.row = TN_ROW_SCALE_NONE;
-    n = y ? tn_attend(ctx, one, one, one, &ones) : NULL;
+    tn_tensor *n = y ? tn_attend(ctx, one, one, one, &ones) : NULL;
     y = n ? tn_div(ctx, y, n) : NULL;
     return y ? tn_reshape_2d(y, T, 1) : NULL;
 }
@@ -270,10 +252,9 @@ static tn_tensor *tni_pattern_pairs(tn_ctx *ctx, const tn_attention *layer, cons
     const int64_t T = q->shape[1];
     tn_tensor    *mask = tni_pattern_mask(ctx, a, T, softmax ? 0 : 1, softmax ? -HUGE_VAL : 0);
     tn_tensor    *rows = scaled ? tni_pattern_rows(ctx, a, T) : NULL, *p[2];
-    int           i;
     if (!mask || (scaled && !rows)) return NULL;
     if (scaled && !softmax) mask = tn_mul(ctx, mask, rows);
-    for (i = 0; i < sets; i++) {
+    for (int i = 0; i < sets; i++) {
         p[i] = tni_pattern_scores(ctx, layer, a->scale, q, k, i);
         if (p[i] && softmax) p[i] = tn_softmax(ctx, tn_add(ctx, p[i], mask));
         if (!p[i]) return NULL;
@@ -288,13 +269,11 @@ static tn_tensor *tni_attention_weights(tn_ctx *ctx, const tn_attention *layer, 
 {
     const tn_dtype made = ctx->made;
     tn_attend_desc a = tni_attention_attend(&layer->desc);
-    int64_t        shape[4];
-    tn_tensor     *p;
     if (!tni_attend_numbers(ctx, &a, layer->desc.d_qk)) return NULL;
-    shape[0] = q->shape[0]; shape[1] = layer->desc.heads; shape[2] = shape[3] = q->shape[1];
+    int64_t shape[4] = {q->shape[0], layer->desc.heads, q->shape[1], q->shape[1]};
     if (shape[2] == 0) return tn_full(ctx, 4, shape, 0);
     ctx->made = ctx->desc.dtype;                        /* as within the fused kernels */
-    p = tni_pattern_pairs(ctx, layer, &a, q, k);
+    tn_tensor *p = tni_pattern_pairs(ctx, layer, &a, q, k);
     if (a.row == TN_ROW_SCALE_SUM) p = tni_pattern_by_sum(ctx, p, a.eps);
     ctx->made = made;
     return p && p->dtype != made ? tn_cast(ctx, p, made) : p;
@@ -304,10 +283,9 @@ static tn_tensor *tni_attention_weights(tn_ctx *ctx, const tn_attention *layer, 
 static tn_tensor *tni_attention_mix_tapped(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
                                         tn_tensor *k, tn_tensor *v, const tni_taps *taps)
 {
-    tn_tensor *p, *shown;
     if (!tni_asked(taps, "attn", ".pattern")) return tni_attention_mix(ctx, layer, a, q, k, v);
-    p = tni_attention_weights(ctx, layer, q, k);
-    shown = tni_shown(ctx, taps, "attn", ".pattern", p);
+    tn_tensor *p = tni_attention_weights(ctx, layer, q, k);
+    tn_tensor *shown = tni_shown(ctx, taps, "attn", ".pattern", p);
     if (shown == p) return shown ? tni_attention_mix(ctx, layer, a, q, k, v) : NULL;
     p = shown ? tn_matmul(ctx, shown, tn_transpose(v, 1, 2)) : NULL;
     return p ? tn_copy(ctx, tn_transpose(p, 1, 2)) : NULL;
@@ -329,9 +307,8 @@ static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, co
 
 static tn_tensor *tni_attention_out(tn_ctx *ctx, const tn_attention *layer, tn_tensor *o)
 {
-    int64_t shape[3];
     if (!o) return NULL;
-    shape[0] = o->shape[0]; shape[1] = o->shape[1]; shape[2] = o->shape[2] * o->shape[3];
+    int64_t shape[3] = {o->shape[0], o->shape[1], o->shape[2] * o->shape[3]};
     o = tn_reshape(o, 3, shape);
     return o ? tn_affine(ctx, o, layer->o, layer->ob) : NULL;
 }
@@ -351,13 +328,12 @@ static tn_tensor *tni_attention_sets(tn_ctx *ctx, const tn_attention *layer, tn_
 {
     const int64_t H = layer->desc.heads;
     const int     sets = tni_attention_kinds[layer->desc.kind].sets;
-    tn_tensor    *part[2], *shown;
+    tn_tensor    *part[2];
     bool          other = false;
-    int           i;
     if (!tni_asked(taps, "attn", names[0]) && !(sets > 1 && tni_asked(taps, "attn", names[1]))) return t;
-    for (i = 0; i < sets; i++) {
+    for (int i = 0; i < sets; i++) {
         part[i] = sets > 1 ? tn_slice(t, 2, i * H, (i + 1) * H) : t;
-        shown = tni_shown(ctx, taps, "attn", names[i], part[i]);
+        tn_tensor *shown = tni_shown(ctx, taps, "attn", names[i], part[i]);
         if (!shown) return NULL;
         other = other || shown != part[i];
         part[i] = shown;
@@ -369,19 +345,16 @@ TNI_FN tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, t
                                     const tni_taps *taps)
 {
     static const char *const queries[2] = {".q1", ".q2"}, *const keys[2] = {".k1", ".k2"};
-    tn_attend_desc a;
-    tn_tensor     *qk, *q, *k, *v, *y;
-    int64_t        n;
     if (!tni_attention_given(ctx, layer, x, "attention")) return NULL;
-    a = tni_attention_attend(&layer->desc);
-    qk = tni_attention_qk(ctx, layer, x, 0);
-    v = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
+    tn_attend_desc a = tni_attention_attend(&layer->desc);
+    tn_tensor     *qk = tni_attention_qk(ctx, layer, x, 0);
+    tn_tensor     *v = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
     if (!v) return NULL;
-    n = qk->shape[2] / 2;
-    q = tni_attention_sets(ctx, layer, tn_slice(qk, 2, 0, n), taps, queries);
-    k = q ? tni_attention_sets(ctx, layer, tn_slice(qk, 2, n, 2 * n), taps, keys) : NULL;
+    int64_t    n = qk->shape[2] / 2;
+    tn_tensor *q = tni_attention_sets(ctx, layer, tn_slice(qk, 2, 0, n), taps, queries);
+    tn_tensor *k = q ? tni_attention_sets(ctx, layer, tn_slice(qk, 2, n, 2 * n), taps, keys) : NULL;
     v = k ? tni_shown(ctx, taps, "attn", ".v", v) : NULL;
-    y = v ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v, taps)) : NULL;
+    tn_tensor *y = v ? tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v, taps)) : NULL;
     if (y && values && !*values) *values = v;
     return y;
 }
@@ -393,27 +366,24 @@ tn_tensor *tn_attention_forward(tn_ctx *ctx, const tn_attention *layer, tn_tenso
 
 tn_tensor *tn_attention_pattern(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x)
 {
-    tn_tensor *qk, *q, *k;
+    tn_tensor *qk;
     if (!tni_attention_given(ctx, layer, x, "attention_pattern")) return NULL;
     if (!(qk = tni_attention_qk(ctx, layer, x, 0))) return NULL;
-    q = tn_slice(qk, 2, 0, qk->shape[2] / 2);
-    k = q ? tn_slice(qk, 2, q->shape[2], qk->shape[2]) : NULL;
+    tn_tensor *q = tn_slice(qk, 2, 0, qk->shape[2] / 2);
+    tn_tensor *k = q ? tn_slice(qk, 2, q->shape[2], qk->shape[2]) : NULL;
     return k ? tni_attention_weights(ctx, layer, q, k) : NULL;
 }
 
 tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part part)
 {
-    const tn_attention_desc *d;
-    tn_tensor *t;
-    int64_t    s, at;
     if (!layer || !tni_alive(layer->qk) || !tni_alive(layer->v) || !tni_alive(layer->o)) return NULL;
-    d = &layer->desc;
+    const tn_attention_desc *d = &layer->desc;
     if (h < 0 || h >= d->heads) {
         tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: h is %lld, expected 0 to %lld", (long long)h,
                  (long long)d->heads - 1);
         return NULL;
     }
-    s = layer->qk->shape[0] / 2;
+    int64_t s = layer->qk->shape[0] / 2;
     if ((unsigned)part > TN_HEAD_O || (s == 1 && (part == TN_HEAD_Q2 || part == TN_HEAD_K2))) {
         tni_fail(layer->qk->ctx, TN_ERR_ARG, "attention_head: part is %d, expected Q1, K1, V or O%s", (int)part,
                  s == 1 ? ", for this layer has one set of scores" : ", Q2 or K2");
@@ -421,8 +391,8 @@ tn_tensor *tn_attention_head(const tn_attention *layer, int64_t h, tn_head_part 
     }
     if (part == TN_HEAD_V) return tn_slice(layer->v, 0, h * d->d_v, (h + 1) * d->d_v);
     if (part == TN_HEAD_O) return tn_slice(layer->o, 1, h * d->d_v, (h + 1) * d->d_v);
-    at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
-    t = tni_layer_part(layer->qk, at);
+    int64_t    at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
+    tn_tensor *t = tni_layer_part(layer->qk, at);
     return t ? tn_slice(t, 0, h * d->d_qk, (h + 1) * d->d_qk) : NULL;
 }
 
@@ -467,11 +437,10 @@ static bool tni_attention_keeps_state(const tn_ctx *ctx, const tn_attention_desc
 
 tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *layer, int64_t batch, int64_t length)
 {
-    const tn_attention_desc *d;
-    tn_attention_cache      *c;
-    int64_t                  k[4], v[4], state[4];
+    tn_attention_cache *c;
+    int64_t             k[4], v[4], state[4];
     if (!tni_layer_given(ctx, layer, "attention cache") || !tni_usable(ctx, layer->qk, "attention cache", "qk")) return NULL;
-    d = &layer->desc;
+    const tn_attention_desc *d = &layer->desc;
     if (d->bidirectional)
         tni_fail(ctx, TN_ERR_ARG, "attention cache: the layer is bidirectional, expected a causal one: later tokens would "
                  "change earlier outputs");
@@ -538,17 +507,15 @@ static tn_tensor *tni_attention_remember(tn_tensor *kept, tn_tensor *t, int64_t 
 tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_attention_cache *c,
                                tn_tensor **values)
 {
-    tn_attend_desc a;
-    tn_tensor     *qk, *q, *k, *v, *own, *y;
-    int64_t        n;
+    tn_tensor *v, *own;
     if (!tni_attention_given(ctx, layer, x, "attention") || !tni_attention_cache_fits(ctx, layer, x, c)) return NULL;
-    a = tni_attention_attend(&layer->desc);
-    qk = tni_attention_qk(ctx, layer, x, c->past);
+    tn_attend_desc a = tni_attention_attend(&layer->desc);
+    tn_tensor     *qk = tni_attention_qk(ctx, layer, x, c->past);
     v = own = qk ? tni_attention_v(ctx, layer, x, values ? *values : NULL) : NULL;
     if (!v) return NULL;
-    n = qk->shape[2] / 2;
-    q = tn_slice(qk, 2, 0, n);
-    k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
+    int64_t    n = qk->shape[2] / 2;
+    tn_tensor *q = tn_slice(qk, 2, 0, n);
+    tn_tensor *k = q ? tn_slice(qk, 2, n, 2 * n) : NULL;
     if (c->state) {
         a.form = TN_ATTEND_FORM_LINEAR;
         a.state = c->state;
@@ -560,7 +527,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
     }
     if (!k || !v) return NULL;
     c->broken = c->state != NULL;
-    y = tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v, NULL));
+    tn_tensor *y = tni_attention_out(ctx, layer, tni_attention_heads(ctx, layer, &a, q, k, v, NULL));
     if (!y) return NULL;
     c->broken = false;
     c->past += x->shape[1];

@@ -27,11 +27,10 @@ static int64_t tni_compact_words(tn_weights kind, int64_t columns)
 /* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1.49e-36, which become zeros. */
 static float tni_compact_scale(const float *row, int64_t n)
 {
-    float    most = 0, scale;
+    float    most = 0;
     uint32_t bits;
-    int64_t  i;
-    for (i = 0; i < n; i++) most = fabsf(row[i]) > most ? fabsf(row[i]) : most;
-    scale = most / 127;
+    for (int64_t i = 0; i < n; i++) most = fabsf(row[i]) > most ? fabsf(row[i]) : most;
+    float scale = most / 127;
     memcpy(&bits, &scale, sizeof bits);
     bits &= ~(uint32_t)0x7f;
     memcpy(&scale, &bits, sizeof bits);
@@ -42,8 +41,7 @@ static float tni_compact_scale(const float *row, int64_t n)
 static float tni_compact_row(tn_weights kind, float *row, int64_t n, uint32_t *codes)
 {
     const float scale = kind == TN_WEIGHTS_INT8 ? tni_compact_scale(row, n) : 1;
-    int64_t     i;
-    for (i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         if (kind == TN_WEIGHTS_BF16) {
             const uint16_t half = tni_bf16_bits(row[i]);
             row[i] = tni_bf16_value(half);
@@ -109,15 +107,15 @@ static tn_status tni_compact_round(tni_compacting *k, const tn_tensor *w, tni_co
     const int64_t columns = w->shape[w->rank - 1], count = tn_tensor_count(w), rows = columns ? count / columns : 0;
     float        *before = k->host + count, *scales = c ? (float *)c->data + c->rows * c->words : NULL;
     tn_status     s = tn_read(w, TN_F32, k->host, count);
-    int64_t       r, i;
-    for (r = 0; r < rows && s == TN_OK; r++) {
-        float *row = k->host + r * columns, scale;
+    int64_t       i;
+    for (int64_t r = 0; r < rows && s == TN_OK; r++) {
+        float *row = k->host + r * columns;
         memcpy(before, row, (size_t)columns * sizeof *row);
         for (i = 0; i < columns && fabsf(row[i]) <= 3.38953139e38f; i++) {}     /* the largest of BF16 */
         if (i < columns)
             return tni_fail(w->ctx, TN_ERR_DATA, "%s: %s has %g in row %lld, column %lld, expected finite numbers up to 3.38e38",
                             k->what, k->name, (double)row[i], (long long)r, (long long)i);
-        scale = tni_compact_row(k->kind, row, columns, c ? (uint32_t *)c->data + r * c->words : NULL);
+        float scale = tni_compact_row(k->kind, row, columns, c ? (uint32_t *)c->data + r * c->words : NULL);
         if (c && k->kind == TN_WEIGHTS_INT8) scales[r] = scale;
         for (i = 0; i < columns; i++) {
             const double x = (double)before[i], e = (double)row[i] - x;
@@ -138,11 +136,10 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
 {
     tn_ctx          *ctx = w[0]->ctx;
     tn_compact_error all;
-    double           sum = 0, of = 0, worst = 0, rms;
-    int64_t          i;
+    double           sum = 0, of = 0, worst = 0;
     tn_status        s = TN_OK;
     memset(&all, 0, sizeof all);
-    for (i = 0; i < n && s == TN_OK; i++) {
+    for (int64_t i = 0; i < n && s == TN_OK; i++) {
         const int64_t columns = w[i]->shape[w[i]->rank - 1], count = tn_tensor_count(w[i]);
         const int     none = k->kind == TN_WEIGHTS_F32 || count == 0;
         k->name = name[i];
@@ -150,7 +147,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
         if (!none && ctx->backend->host && !(copy[i] = tni_compact_new(ctx, k->kind, count / columns, columns)))
             s = TN_ERR_MEMORY;
         if (s == TN_OK && !none) s = tni_compact_round(k, w[i], copy[i]);
-        rms = sqrt(tni_quotient(k->sum, k->of));
+        double rms = sqrt(tni_quotient(k->sum, k->of));
         if (n > 1 && rms > worst) tni_print(all.worst, sizeof all.worst, "%s", name[i]);
         worst = fmax(worst, rms);
         all.largest = fmax(all.largest, tni_quotient(k->largest, k->most));
@@ -160,7 +157,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
         of += k->of;
     }
     all.rms = sqrt(tni_quotient(sum, of));
-    for (i = 0; i < n && s == TN_OK; i++) {
+    for (int64_t i = 0; i < n && s == TN_OK; i++) {
         if (k->kind != TN_WEIGHTS_F32 && tn_tensor_count(w[i]) > 0) {
             s = tni_compact_round(k, w[i], NULL);
             if (s == TN_OK) s = tn_write(w[i], TN_F32, k->host, tn_tensor_count(w[i]));
@@ -172,7 +169,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
         }
         copy[i] = NULL;
     }
-    for (i = 0; i < n; i++) tni_compact_drop(ctx, copy[i]);
+    for (int64_t i = 0; i < n; i++) tni_compact_drop(ctx, copy[i]);
     if (s == TN_OK && error) *error = all;
     return s;
 }
@@ -183,21 +180,19 @@ TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const c
 {
     tn_ctx        *ctx = w[0]->ctx;
     tni_compacting k;
-    tni_compact  **copy;
-    size_t         most = 0, host;
-    int64_t        i;
+    size_t         most = 0;
     tn_status      s = TN_OK;
     memset(&k, 0, sizeof k);
     k.what = what;
     k.kind = kind;
-    for (i = 0; i < n && s == TN_OK; i++) {
+    for (int64_t i = 0; i < n && s == TN_OK; i++) {
         k.name = name[i];
         s = tni_compact_check(&k, w[i]);
-        host = w[i]->bytes + (size_t)(w[i]->rank > 0 ? w[i]->shape[w[i]->rank - 1] + 1 : 1) * 4;
+        size_t host = w[i]->bytes + (size_t)(w[i]->rank > 0 ? w[i]->shape[w[i]->rank - 1] + 1 : 1) * 4;
         most = host > most ? host : most;
     }
     if (s != TN_OK) return s;
-    copy = (tni_compact **)tni_array(ctx, n, sizeof *copy, what);
+    tni_compact **copy = (tni_compact **)tni_array(ctx, n, sizeof *copy, what);
     if (!copy) return TN_ERR_MEMORY;
     memset(copy, 0, (size_t)n * sizeof *copy);
     k.host = (float *)tni_alloc(ctx, most, what);

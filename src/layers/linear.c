@@ -7,16 +7,14 @@
 tn_status tn_linear_init(tn_params *ps, const char *name, const tn_linear_desc *desc, tn_linear *layer)
 {
     int64_t   before = tn_params_count(ps);
-    tn_init   init;
-    tn_linear_desc d;
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "linear: layer or desc is NULL");
-    d = *desc;                                              /* which may be the layer's own */
+    tn_linear_desc d = *desc;                               /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if ((s = tni_layer_extents(ps, "linear", name, "in", d.in, "out", d.out)) != TN_OK) return s;
     if ((s = tni_layer_augmented(tn_params_ctx(ps), "linear", name, d.augmented, d.bias)) != TN_OK) return s;
     layer->desc = d;
-    init = tni_init_or(d.init, TN_INIT_UNIFORM, d.in);
+    tn_init init = tni_init_or(d.init, TN_INIT_UNIFORM, d.in);
     layer->w = tni_layer_matrix(ps, name, "w", d.out, d.in + d.augmented, init);
     if (layer->w && d.bias) layer->b = tni_layer_vector(ps, name, "b", d.out, tni_init_bias(init));
     return tni_layer_done(ps, before, layer->w && (layer->b || !d.bias), layer, sizeof *layer);
@@ -24,9 +22,8 @@ tn_status tn_linear_init(tn_params *ps, const char *name, const tn_linear_desc *
 
 tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
 {
-    tn_tensor *y;
     if (!tni_layer_given(ctx, layer, "linear")) return NULL;
-    y = tn_affine(ctx, x, layer->w, layer->b);
+    tn_tensor *y = tn_affine(ctx, x, layer->w, layer->b);
     return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
 }
 
@@ -34,15 +31,13 @@ tn_tensor *tn_linear_forward(tn_ctx *ctx, const tn_linear *layer, tn_tensor *x)
 tn_status tn_embedding_init(tn_params *ps, const char *name, const tn_embedding_desc *desc, tn_embedding *layer)
 {
     int64_t   before = tn_params_count(ps);
-    tn_init   init;
-    tn_embedding_desc d;
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "embedding: layer or desc is NULL");
-    d = *desc;                                              /* which may be the layer's own */
+    tn_embedding_desc d = *desc;                            /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if ((s = tni_layer_extents(ps, "embedding", name, "count", d.count, "dim", d.dim)) != TN_OK) return s;
     layer->desc = d;
-    init = tni_init_or(d.init, TN_INIT_NORMAL, 1);
+    tn_init init = tni_init_or(d.init, TN_INIT_NORMAL, 1);
     layer->w = tni_layer_matrix(ps, name, "w", d.count, d.dim, init);
     tni_layer_adamw(ps, layer->w);
     return tni_layer_done(ps, before, layer->w != NULL, layer, sizeof *layer);
@@ -79,11 +74,9 @@ tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc
 {
     int64_t   before = tn_params_count(ps);
     tn_init   ones;
-    tn_norm_desc d;
     tn_status s;
-    bool      whole;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm: layer or desc is NULL");
-    d = *desc;                                              /* which may be the layer's own */
+    tn_norm_desc d = *desc;                                 /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     memset(&ones, 0, sizeof ones);
     ones.rule = TN_INIT_ONE;
@@ -98,7 +91,7 @@ tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc
     layer->desc = d;
     if (layer->desc.eps == 0) layer->desc.eps = 1e-5;
     if (!d.no_gain) layer->gain = tni_layer_vector(ps, name, "gain", d.dim, ones);
-    whole = layer->gain || d.no_gain;
+    bool whole = layer->gain || d.no_gain;
     ones.rule = TN_INIT_ZERO;
     if (whole && d.bias) layer->bias = tni_layer_vector(ps, name, "bias", d.dim, ones);
     return tni_layer_done(ps, before, whole && (layer->bias || !d.bias), layer, sizeof *layer);
@@ -128,15 +121,15 @@ TNI_FN tn_tensor *tni_norm_tapped(tn_ctx *ctx, const tn_norm *layer, tn_tensor *
 {
     const tn_dtype made = ctx->made;
     const int64_t  one = 1;
-    tn_tensor     *z = x, *scale, *shown;
+    tn_tensor     *z = x;
     if (!x || !tni_asked(taps, part, ".scale")) return x ? tn_norm_forward(ctx, layer, x) : NULL;
     ctx->made = ctx->desc.dtype;                        /* statistics are not rounded to BF16 */
     if (layer->desc.kind == TN_NORM_LAYER) z = tn_sub(ctx, x, tni_mean_of_rows(ctx, x));
-    scale = tni_mean_of_rows(ctx, z ? tn_mul(ctx, z, z) : NULL);
+    tn_tensor *scale = tni_mean_of_rows(ctx, z ? tn_mul(ctx, z, z) : NULL);
     scale = scale ? tn_sqrt(ctx, tn_add(ctx, scale, tn_full(ctx, 1, &one, layer->desc.eps))) : NULL;
     scale = scale ? tn_div(ctx, tn_full(ctx, 1, &one, 1), scale) : NULL;
     ctx->made = made;
-    shown = tni_shown(ctx, taps, part, ".scale", scale);
+    tn_tensor *shown = tni_shown(ctx, taps, part, ".scale", scale);
     if (!shown) return NULL;
     if (shown == scale) return tn_norm_forward(ctx, layer, x);
     ctx->made = ctx->desc.dtype;

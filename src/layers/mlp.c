@@ -44,25 +44,21 @@ static void tni_mlp_rules(const tn_mlp_desc *d, tn_init *in, tn_init *out)
 
 tn_status tn_mlp_init(tn_params *ps, const char *name, const tn_mlp_desc *desc, tn_mlp *layer)
 {
-    int64_t     shape[3], before = tn_params_count(ps);
-    tn_init     in, out;
-    tn_mlp_desc d;
-    tn_status   s;
-    bool        whole;
+    int64_t   before = tn_params_count(ps);
+    tn_init   in, out;
+    tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mlp: layer or desc is NULL");
-    d = *desc;                                              /* which may be the layer's own */
+    tn_mlp_desc d = *desc;                                  /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if ((s = tni_mlp_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
     tni_mlp_rules(&d, &in, &out);
-    shape[0] = d.kind == TN_MLP_BILINEAR ? d.order : tn_mlp_encoders(d.kind);
-    shape[1] = d.hidden;
-    shape[2] = d.in + d.augmented;
+    int64_t shape[3] = {d.kind == TN_MLP_BILINEAR ? d.order : tn_mlp_encoders(d.kind), d.hidden, d.in + d.augmented};
     layer->w = tni_layer_param(ps, name, "w", 3, shape, in, true);
     if (layer->w && d.bias) layer->b = tni_layer_param(ps, name, "b", 2, shape, tni_init_bias(in), false);
     if (layer->w && !d.no_projection) layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden + d.augmented, out);
     if (layer->p && d.out_bias) layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out));
-    whole = layer->w && (layer->b || !d.bias) && (layer->p || d.no_projection) && (layer->pb || !d.out_bias);
+    bool whole = layer->w && (layer->b || !d.bias) && (layer->p || d.no_projection) && (layer->pb || !d.out_bias);
     return tni_layer_done(ps, before, whole, layer, sizeof *layer);
 }
 
@@ -88,9 +84,8 @@ TNI_FN tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders
 static tn_tensor *tni_mlp_encoded(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *y, const tni_taps *taps)
 {
     const int64_t e = layer->w->shape[0];
-    int64_t       shape[4];
     if (!y || !tni_asked(taps, "mlp", ".encoders")) return y;       /* a model's x has rank 3 */
-    shape[0] = y->shape[0]; shape[1] = y->shape[1]; shape[2] = e; shape[3] = y->shape[2] / e;
+    int64_t shape[4] = {y->shape[0], y->shape[1], e, y->shape[2] / e};
     y = tni_shown(ctx, taps, "mlp", ".encoders", tn_reshape(y, 4, shape));
     shape[2] *= shape[3];
     return y ? tn_reshape(y, 3, shape) : NULL;
@@ -99,15 +94,13 @@ static tn_tensor *tni_mlp_encoded(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *y
 /* All encoders in one product: w [e,h,n] as [e h, n], the result as [.., W x | V x | ..]. */
 TNI_FN tn_tensor *tni_mlp_tapped(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, const tni_taps *taps)
 {
-    const tn_mlp_desc *d;
-    int64_t    all = -1;
-    tn_tensor *y, *w, *b;
+    int64_t all = -1;
     if (!tni_layer_given(ctx, layer, "mlp") || !tni_usable(ctx, layer->w, "mlp", "w")) return NULL;
-    d = &layer->desc;
-    w = tn_reshape_2d(layer->w, -1, d->in + d->augmented);
-    b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
+    const tn_mlp_desc *d = &layer->desc;
+    tn_tensor         *w = tn_reshape_2d(layer->w, -1, d->in + d->augmented);
+    tn_tensor         *b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
     if (!w || (layer->b && !b)) return NULL;
-    y = tni_mlp_encoded(ctx, layer, tn_affine(ctx, x, w, b), taps);
+    tn_tensor *y = tni_mlp_encoded(ctx, layer, tn_affine(ctx, x, w, b), taps);
     if (!y) return NULL;
     y = tni_shown(ctx, taps, "mlp", ".hidden", tni_mlp_hidden(ctx, d->kind, layer->w->shape[0], y));
     if (y && layer->p) {
@@ -141,10 +134,9 @@ tn_tensor *tn_mlp_encoder(const tn_mlp *layer, int64_t e)
 tn_status tn_quadratic_init(tn_params *ps, const char *name, const tn_quadratic_desc *desc, tn_quadratic *layer)
 {
     int64_t   shape[3], before = tn_params_count(ps);
-    tn_quadratic_desc d;
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "quadratic: layer or desc is NULL");
-    d = *desc;                                              /* which may be the layer's own */
+    tn_quadratic_desc d = *desc;                            /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if ((s = tni_layer_extents(ps, "quadratic", name, "in", d.in, "out", d.out)) != TN_OK) return s;
     if (d.augmented && d.bias)
@@ -160,26 +152,23 @@ tn_status tn_quadratic_init(tn_params *ps, const char *name, const tn_quadratic_
 /* u[r,o,i] = sum_j T[o,i,j] x[r,j],  y[r,o] = sum_i u[r,o,i] x[r,i] */
 tn_tensor *tn_quadratic_forward(tn_ctx *ctx, const tn_quadratic *layer, tn_tensor *x)
 {
-    int64_t    shape[TN_MAX_RANK], cube[3], out, n, rows;
-    int        rank;
-    tn_tensor *u, *t, *y;
+    int64_t shape[TN_MAX_RANK];
     if (!tni_layer_given(ctx, layer, "quadratic") || !tni_usable(ctx, layer->t, "quadratic", "t")) return NULL;
-    out = layer->desc.out;
-    n = layer->t->shape[2];
+    int64_t out = layer->desc.out, n = layer->t->shape[2];
     if (x && layer->desc.bias) x = tn_append_one(ctx, x);
     if (!(x = tni_contiguous(ctx, x, "quadratic", "x"))) return NULL;
-    t = tn_reshape_2d(layer->t, out * n, n);
-    u = t ? tn_affine(ctx, x, t, NULL) : NULL;
+    tn_tensor *t = tn_reshape_2d(layer->t, out * n, n);
+    tn_tensor *u = t ? tn_affine(ctx, x, t, NULL) : NULL;
     if (!u) return NULL;
-    rank = x->rank;
+    int rank = x->rank;
     memcpy(shape, x->shape, sizeof shape);
     shape[rank - 1] = out;
-    rows = tni_rows_view(x).shape[0];
-    cube[0] = rows; cube[1] = out; cube[2] = n;
+    int64_t rows = tni_rows_view(x).shape[0];
+    int64_t cube[3] = {rows, out, n};
     u = tn_reshape(u, 3, cube);
     cube[1] = n; cube[2] = 1;
     x = tn_reshape(x, 3, cube);
-    y = u && x ? tn_matmul(ctx, u, x) : NULL;
+    tn_tensor *y = u && x ? tn_matmul(ctx, u, x) : NULL;
     y = y ? tn_reshape(y, rank, shape) : NULL;
     return y && layer->desc.augmented ? tn_append_one(ctx, y) : y;
 }
@@ -215,19 +204,16 @@ static bool tni_modifier_init_w(tn_params *ps, const char *name, tn_modifier *m,
 
 tn_status tn_modifier_init(tn_params *ps, const char *name, const tn_modifier_desc *desc, tn_modifier *layer)
 {
-    int64_t          before = tn_params_count(ps);
-    tn_init          in, out;
-    tn_modifier_desc d;
-    tn_status        s;
-    bool             whole;
+    int64_t   before = tn_params_count(ps);
+    tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "modifier: layer or desc is NULL");
-    d = *desc;                                              /* which may be the layer's own */
+    tn_modifier_desc d = *desc;                             /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if ((s = tni_modifier_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
-    in = tni_init_or(d.init, TN_INIT_NORMAL, d.in);
-    out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden);
-    whole = (layer->v = tni_layer_matrix(ps, name, "v", d.hidden, d.in, in)) != NULL;
+    tn_init in = tni_init_or(d.init, TN_INIT_NORMAL, d.in);
+    tn_init out = tni_init_or(d.init_out, TN_INIT_NORMAL, d.hidden);
+    bool    whole = (layer->v = tni_layer_matrix(ps, name, "v", d.hidden, d.in, in)) != NULL;
     if (whole && d.bias) whole = (layer->c = tni_layer_vector(ps, name, "c", d.hidden, tni_init_bias(in))) != NULL;
     if (whole && !d.no_projection) whole = (layer->p = tni_layer_matrix(ps, name, "p", d.out, d.hidden, out)) != NULL;
     if (whole && d.out_bias) whole = (layer->pb = tni_layer_vector(ps, name, "pb", d.out, tni_init_bias(out))) != NULL;
@@ -244,19 +230,17 @@ static tn_tensor *tni_modifier_penalty(tn_ctx *ctx, tn_penalty kind, tn_tensor *
 /* y = v + z * v,  z = W x,  v = V x + c */
 tn_tensor *tn_modifier_forward(tn_ctx *ctx, const tn_modifier *layer, tn_tensor *x, tn_tensor **penalty)
 {
-    const tn_modifier_desc *d;
-    tn_tensor *z, *v;
     if (penalty) *penalty = NULL;
     if (!tni_layer_given(ctx, layer, "modifier") || !tni_is_real(ctx, x, "modifier", "x")) return NULL;
-    d = &layer->desc;
-    z = d->rank > 0 ? tn_affine(ctx, x, layer->wb, NULL) : x;
+    const tn_modifier_desc *d = &layer->desc;
+    tn_tensor              *z = d->rank > 0 ? tn_affine(ctx, x, layer->wb, NULL) : x;
     z = z ? tn_affine(ctx, z, d->rank > 0 ? layer->wa : layer->w, NULL) : NULL;
     if (!z || (penalty && !(*penalty = tni_modifier_penalty(ctx, d->penalty, z)))) return NULL;
     if (d->step > 0) {
         z = tn_activation(ctx, tn_scale(ctx, z, 1 / d->step), TN_ACT_ROUND);
         z = z ? tn_scale(ctx, z, d->step) : NULL;
     }
-    v = tn_affine(ctx, x, layer->v, layer->c);
+    tn_tensor *v = tn_affine(ctx, x, layer->v, layer->c);
     z = z && v ? tn_mul(ctx, z, v) : NULL;
     v = z ? tn_add(ctx, v, z) : NULL;
     return v && layer->p ? tn_affine(ctx, v, layer->p, layer->pb) : v;

@@ -45,9 +45,8 @@ static void tni_params_destroy(tni_owned *o)
 {
     tn_params *ps = (tn_params *)(void *)o;
     tn_ctx    *ctx = o->ctx;
-    int64_t    i;
     for (; ps->watchers; ps->watchers = ps->watchers->next) ps->watchers->params = NULL;
-    for (i = 0; i < ps->count; i++) tni_param_free(ctx, ps->item[i]);
+    for (int64_t i = 0; i < ps->count; i++) tni_param_free(ctx, ps->item[i]);
     tni_aliases_drop(ps, NULL);
     while (ps->layers) tni_layers_drop(ps);
     tni_free(ctx, ps->item, sizeof *ps->item * (size_t)ps->room);
@@ -72,9 +71,8 @@ TNI_UNUSED TNI_FN void tni_params_unwatch(tni_watcher *w)
 
 tn_params *tn_params_create(tn_ctx *ctx)
 {
-    tn_params *ps;
     if (!ctx) return NULL;
-    ps = (tn_params *)tni_alloc(ctx, sizeof *ps, "params");
+    tn_params *ps = (tn_params *)tni_alloc(ctx, sizeof *ps, "params");
     if (!ps) return NULL;
     memset(ps, 0, sizeof *ps);
     tni_own(ctx, &ps->owned, tni_params_destroy);
@@ -88,8 +86,8 @@ tn_param *tn_params_at(tn_params *ps, int64_t i) { return ps && i >= 0 && i < ps
 
 int64_t tn_params_elements(const tn_params *ps)
 {
-    int64_t i, n = 0;
-    for (i = 0; ps && i < ps->count; i++) n += tn_tensor_count(ps->item[i]->value);
+    int64_t n = 0;
+    for (int64_t i = 0; ps && i < ps->count; i++) n += tn_tensor_count(ps->item[i]->value);
     return n;
 }
 
@@ -102,13 +100,11 @@ static const tni_alias *tni_alias_find(const tn_params *ps, const char *name)
 
 tn_param *tn_params_find(tn_params *ps, const char *name)
 {
-    const tni_alias *a;
-    tn_param        *p = NULL;
-    int64_t          i;
+    tn_param *p = NULL;
     if (!ps || !name || !TNI_ENTER(ps->owned.ctx, "params_find")) return NULL;
-    for (i = 0; i < ps->count && !p; i++)
+    for (int64_t i = 0; i < ps->count && !p; i++)
         if (strcmp(ps->item[i]->name, name) == 0) p = ps->item[i];
-    a = p ? NULL : tni_alias_find(ps, name);
+    const tni_alias *a = p ? NULL : tni_alias_find(ps, name);
     TNI_LEAVE(ps->owned.ctx);
     return a ? a->param : p;
 }
@@ -140,10 +136,9 @@ static tn_status tni_init_fill(tn_tensor *t, tn_init init)
 
 static bool tni_params_grow(tn_params *ps)
 {
-    int64_t    room = ps->room > 0 ? 2 * ps->room : 16;
-    tn_param **item;
+    int64_t room = ps->room > 0 ? 2 * ps->room : 16;
     if (ps->count < ps->room) return true;
-    item = (tn_param **)tni_array(ps->owned.ctx, room, sizeof *item, "params");
+    tn_param **item = (tn_param **)tni_array(ps->owned.ctx, room, sizeof *item, "params");
     if (!item) return false;
     if (ps->count > 0) memcpy(item, ps->item, sizeof *item * (size_t)ps->count);
     tni_free(ps->owned.ctx, ps->item, sizeof *item * (size_t)ps->room);
@@ -154,9 +149,7 @@ static bool tni_params_grow(tn_params *ps)
 
 tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t *shape, tn_init init)
 {
-    tn_ctx   *ctx = tn_params_ctx(ps);
-    tn_param *p;
-    size_t    length;
+    tn_ctx *ctx = tn_params_ctx(ps);
     if (!ctx) return NULL;
     if (!name || !name[0]) {
         tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name", name ? "empty" : "NULL");
@@ -167,8 +160,8 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
         return NULL;
     }
     if (!tni_params_grow(ps)) return NULL;
-    length = strlen(name) + 1;
-    p = (tn_param *)tni_alloc(ctx, sizeof *p + length, "parameter");
+    size_t    length = strlen(name) + 1;
+    tn_param *p = (tn_param *)tni_alloc(ctx, sizeof *p + length, "parameter");
     if (!p) return NULL;
     memset(p, 0, sizeof *p);
     memcpy(p + 1, name, length);
@@ -188,8 +181,7 @@ tn_param *tn_params_add(tn_params *ps, const char *name, int rank, const int64_t
 tn_status tn_params_zero_grad(tn_params *ps)
 {
     tn_status s = ps ? TN_OK : TN_ERR_ARG;
-    int64_t   i;
-    for (i = 0; ps && i < ps->count && s == TN_OK; i++)
+    for (int64_t i = 0; ps && i < ps->count && s == TN_OK; i++)
         if (ps->item[i]->value->grad && (s = tni_fill(ps->item[i]->value->grad, 0)) == TN_OK)
             ps->item[i]->value->grad->flags |= TNI_ZEROED;
     return s;
@@ -218,9 +210,9 @@ static bool tni_name_fits(const char *name, const char *pattern)
 
 static int64_t tni_params_mark(tn_params *ps, const char *pattern, bool frozen)
 {
-    int64_t i, n = 0;
+    int64_t n = 0;
     if (!ps || !pattern || !TNI_ENTER(ps->owned.ctx, frozen ? "params_freeze" : "params_thaw")) return 0;
-    for (i = 0; i < ps->count; i++) {
+    for (int64_t i = 0; i < ps->count; i++) {
         tn_param *p = ps->item[i];
         if (!tni_name_fits(p->name, pattern)) continue;
         p->frozen = frozen;
@@ -241,8 +233,8 @@ int64_t tn_params_thaw(tn_params *ps, const char *pattern)   { return tni_params
 
 int64_t tn_params_set_scales(tn_params *ps, const char *pattern, double lr_scale, double decay_scale)
 {
-    int64_t i, n = 0;
-    for (i = 0; ps && pattern && i < ps->count; i++) {
+    int64_t n = 0;
+    for (int64_t i = 0; ps && pattern && i < ps->count; i++) {
         if (!tni_name_fits(ps->item[i]->name, pattern)) continue;
         ps->item[i]->lr_scale = lr_scale;
         ps->item[i]->decay_scale = decay_scale;
@@ -253,8 +245,8 @@ int64_t tn_params_set_scales(tn_params *ps, const char *pattern, double lr_scale
 
 int64_t tn_params_use_adamw(tn_params *ps, const char *pattern)
 {
-    int64_t i, n = 0;
-    for (i = 0; ps && pattern && i < ps->count; i++) {
+    int64_t n = 0;
+    for (int64_t i = 0; ps && pattern && i < ps->count; i++) {
         if (!tni_name_fits(ps->item[i]->name, pattern)) continue;
         ps->item[i]->adamw = true;
         n++;
@@ -264,10 +256,8 @@ int64_t tn_params_use_adamw(tn_params *ps, const char *pattern)
 
 tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
 {
-    tn_ctx    *ctx = tn_params_ctx(ps);
-    tn_param  *p = tn_params_find(ps, of);
-    tni_alias *a;
-    size_t     length;
+    tn_ctx   *ctx = tn_params_ctx(ps);
+    tn_param *p = tn_params_find(ps, of);
     if (!ctx) return TN_ERR_ARG;
     if (!name || !name[0])
         return tni_fail(ctx, TN_ERR_ARG, "params: the name of a parameter is %s, expected a name", name ? "empty" : "NULL");
@@ -275,8 +265,8 @@ tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
         return tni_fail(ctx, TN_ERR_ARG, "params: %s is tied to %s, which is not a parameter", name, of ? of : "NULL");
     if (tn_params_find(ps, name))
         return tni_fail(ctx, TN_ERR_ARG, "params: the parameter %s exists already, expected a new name", name);
-    length = strlen(name) + 1;
-    a = (tni_alias *)tni_alloc(ctx, sizeof *a + length, "parameter");
+    size_t     length = strlen(name) + 1;
+    tni_alias *a = (tni_alias *)tni_alloc(ctx, sizeof *a + length, "parameter");
     if (!a) return TN_ERR_MEMORY;
     memcpy(a + 1, name, length);
     a->param = p;
@@ -288,12 +278,11 @@ tn_status tn_params_tie(tn_params *ps, const char *name, const char *of)
 /* Copies the numbers of a tensor to one of the same shape in another context. */
 static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
 {
-    int64_t   n = tn_tensor_count(from);
-    double   *v;
-    tn_status s;
+    int64_t n = tn_tensor_count(from);
+    double *v;
     if (to->ctx == from->ctx) return tni_copy(to, from);
     if (!(v = tni_alloc_f64(to->ctx, n, 1, "clone"))) return TN_ERR_MEMORY;
-    s = tn_read(from, TN_F64, v, n);
+    tn_status s = tn_read(from, TN_F64, v, n);
     s = s == TN_OK ? tn_write(to, TN_F64, v, n)
                    : tni_fail(to->ctx, s, "clone: a parameter cannot be read: %s", tn_ctx_error(from->ctx));
     tni_free_f64(to->ctx, v, n, 1);
@@ -302,10 +291,9 @@ static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
 
 static bool tni_clone_param(tn_params *to, const tn_param *from)
 {
-    tn_init   zero;
-    tn_param *p;
+    tn_init zero;
     memset(&zero, 0, sizeof zero);
-    p = tn_params_add(to, from->name, from->value->rank, from->value->shape, zero);
+    tn_param *p = tn_params_add(to, from->name, from->value->rank, from->value->shape, zero);
     if (!p || tni_copy_across(p->value, from->value) != TN_OK) return false;
     p->lr_scale = from->lr_scale;
     p->decay_scale = from->decay_scale;
@@ -317,15 +305,13 @@ static bool tni_clone_param(tn_params *to, const tn_param *from)
 
 tn_params *tn_params_clone(tn_ctx *ctx, const tn_params *ps)
 {
-    tn_params       *to;
-    const tni_alias *a;
-    int64_t          i;
-    bool             whole;
     if (!ps) tni_fail(ctx, TN_ERR_ARG, "clone: params is NULL");
-    to = ctx && ps ? tn_params_create(ctx) : NULL;
+    tn_params *to = ctx && ps ? tn_params_create(ctx) : NULL;
     if (!to) return NULL;
-    for (i = 0, whole = true; i < ps->count && whole; i++) whole = tni_clone_param(to, ps->item[i]);
-    for (a = ps->aliases; a && whole; a = a->next) whole = tn_params_tie(to, tni_alias_name(a), a->param->name) == TN_OK;
+    bool whole = true;
+    for (int64_t i = 0; i < ps->count && whole; i++) whole = tni_clone_param(to, ps->item[i]);
+    for (const tni_alias *a = ps->aliases; a && whole; a = a->next)
+        whole = tn_params_tie(to, tni_alias_name(a), a->param->name) == TN_OK;
     if (whole) return to;
     tn_params_destroy(to);
     return NULL;
@@ -358,7 +344,6 @@ static int64_t tni_rebind_layers(tn_params *to, const tn_params *from, tni_layer
 {
     tni_layers *l = to->layers;
     void       *data;
-    int64_t     n;
     if (write) {
         while (l->copy_of != tni_layers_data(of)) l = l->next;
         data = tni_layers_data(l);
@@ -368,7 +353,7 @@ static int64_t tni_rebind_layers(tn_params *to, const tn_params *from, tni_layer
     if (!(data = tni_layers_add(to, of->bytes))) return -1;
     memcpy(data, tni_layers_data(of), of->bytes);
     to->layers->copy_of = tni_layers_data(of);
-    n = tni_rebind(to, from, (char *)data, of->bytes, false);
+    int64_t n = tni_rebind(to, from, (char *)data, of->bytes, false);
     return n < 0 ? n : tni_rebind(to, from, (char *)data, of->bytes, true);
 }
 
@@ -376,13 +361,13 @@ static int64_t tni_rebind_layers(tn_params *to, const tn_params *from, tni_layer
    second one writes. */
 static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t bytes, bool write)
 {
-    int64_t i, n = 0, inside;
+    int64_t i, n = 0;
     for (; bytes >= sizeof(tn_tensor *); at += sizeof(tn_tensor *), bytes -= sizeof(tn_tensor *)) {
         tn_tensor  *t;
         tni_layers *layers;
         memcpy(&t, at, sizeof t);
         if (t && (layers = tni_layers_at(from, t)) != NULL) {
-            inside = tni_rebind_layers(to, from, layers, at, write);
+            int64_t inside = tni_rebind_layers(to, from, layers, at, write);
             if (inside < 0) return -1;
             n += inside;
             continue;
@@ -406,12 +391,11 @@ static int64_t tni_rebind(tn_params *to, const tn_params *from, char *at, size_t
 int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, size_t bytes)
 {
     const tni_layers *before = to ? to->layers : NULL;
-    int64_t           n;
     if (!to || !from || !layers) {
         tni_fail(tn_params_ctx(to), TN_ERR_ARG, "rebind: %s is NULL", !layers ? "layers" : "a set of parameters");
         return -1;
     }
-    n = tni_rebind(to, from, (char *)layers, bytes, false);
+    int64_t n = tni_rebind(to, from, (char *)layers, bytes, false);
     if (n >= 0) tni_rebind(to, from, (char *)layers, bytes, true);
     else while (to->layers != before) tni_layers_drop(to);
     return n;
@@ -435,8 +419,7 @@ static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, cons
 TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *part, int rank, const int64_t *shape,
                                   tn_init init, bool decays)
 {
-    char      full[256];
-    tn_param *p;
+    char full[256];
     if (tni_print(full, sizeof full, "%s.%s", name ? name : "", part) >= sizeof full) {
         tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "params: the name %s... is too long, expected at most %d bytes", full,
                  (int)sizeof full - 1);
@@ -444,7 +427,7 @@ TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
     }
     if (!name || !name[0]) tni_print(full, sizeof full, "%s", part);
     if (tni_alias_find(ps, full)) return tni_layer_tied(ps, full, rank, shape);
-    p = tn_params_add(ps, full, rank, shape, init);
+    tn_param *p = tn_params_add(ps, full, rank, shape, init);
     if (!p) return NULL;
     p->decay_scale = decays ? 1 : 0;
     p->adamw = !decays;                 /* rows of biases are vectors side by side, not a matrix */
@@ -453,16 +436,14 @@ TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
 
 TNI_FN tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *part, int64_t n, int64_t m, tn_init init)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tni_layer_param(ps, name, part, 2, shape, init, true);
 }
 
 /* A matrix whose rows belong to ids, one by one, is not a map from one space to another, so Muon does not update it. */
 TNI_FN void tni_layer_adamw(tn_params *ps, const tn_tensor *w)
 {
-    int64_t i;
-    for (i = 0; w && i < ps->count; i++) if (ps->item[i]->value == w) ps->item[i]->adamw = true;
+    for (int64_t i = 0; w && i < ps->count; i++) if (ps->item[i]->value == w) ps->item[i]->adamw = true;
 }
 
 TNI_FN tn_tensor *tni_layer_vector(tn_params *ps, const char *name, const char *part, int64_t n, tn_init init)

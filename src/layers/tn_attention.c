@@ -11,8 +11,7 @@
 /* A tensor with another shape of up to four axes; one with gaps is copied. */
 static tn_tensor *tni_shaped(tn_ctx *ctx, tn_tensor *t, int rank, int64_t s0, int64_t s1, int64_t s2, int64_t s3)
 {
-    int64_t shape[4];
-    shape[0] = s0; shape[1] = s1; shape[2] = s2; shape[3] = s3;
+    int64_t shape[4] = {s0, s1, s2, s3};
     if (t && !tn_tensor_contiguous(t)) t = tn_copy(ctx, t);
     return t ? tn_reshape(t, rank, shape) : NULL;
 }
@@ -65,10 +64,9 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
     tn_ctx       *ctx = layer->a->ctx;
     double       *v = tni_room_f64(ctx, 1, count, "tn_attention");
     bool          done = v && tn_read(layer->a, TN_F64, v, count) == TN_OK;
-    int64_t       site, i, j;
-    for (site = 0; done && site < count / (D * D * inner); site++)
-        for (i = 0; i < D; i++)
-            for (j = 0; j < i; j++) {
+    for (int64_t site = 0; done && site < count / (D * D * inner); site++)
+        for (int64_t i = 0; i < D; i++)
+            for (int64_t j = 0; j < i; j++) {
                 double *upper = v + ((site * D + j) * D + i) * inner, *lower = v + ((site * D + i) * D + j) * inner;
                 *upper = *lower = (*upper + *lower) / 2;
             }
@@ -79,24 +77,21 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
 
 tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_attention_desc *desc, tn_tn_attention *layer)
 {
-    int64_t              shape[5], before = tn_params_count(ps);
-    const int64_t        one = 1;
-    int                  rank = 0;
-    tn_init              a, b;
-    tn_tn_attention_desc d;
-    tn_status            s;
-    bool                 whole;
+    int64_t       shape[5], before = tn_params_count(ps);
+    const int64_t one = 1;
+    int           rank = 0;
+    tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention: layer or desc is NULL");
-    d = *desc;                                              /* which may be the layer's own */
+    tn_tn_attention_desc d = *desc;                         /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if ((s = tni_tna_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
-    a = tni_init_or(d.init_a, TN_INIT_NORMAL, d.bond);
-    b = tni_init_or(d.init_b, TN_INIT_NORMAL, d.bond);
+    tn_init a = tni_init_or(d.init_a, TN_INIT_NORMAL, d.bond);
+    tn_init b = tni_init_or(d.init_b, TN_INIT_NORMAL, d.bond);
     if (d.sites > 0) shape[rank++] = d.sites;
     shape[rank] = shape[rank + 1] = d.bond;
     shape[rank + 2] = shape[rank + 3] = d.in;
-    whole = (layer->a = tni_layer_param(ps, name, "a", rank + 3 + d.square, shape, a, true)) != NULL;
+    bool whole = (layer->a = tni_layer_param(ps, name, "a", rank + 3 + d.square, shape, a, true)) != NULL;
     shape[rank + 2] = d.out;
     if (whole) whole = (layer->b = tni_layer_param(ps, name, "b", rank + 4, shape, b, true)) != NULL;
     if (whole && d.boundary == TN_BOUNDARY_VECTORS)
@@ -110,10 +105,9 @@ tn_status tn_tn_attention_init(tn_params *ps, const char *name, const tn_tn_atte
 
 static bool tni_tna_given(tn_ctx *ctx, const tn_tn_attention *layer, const tn_tensor *x)
 {
-    const tn_tn_attention_desc *d;
     if (!tni_layer_given(ctx, layer, "tn_attention") || !tni_usable(ctx, layer->a, "tn_attention", "a")
         || !tni_is_real(ctx, x, "tn_attention", "x")) return false;
-    d = &layer->desc;
+    const tn_tn_attention_desc *d = &layer->desc;
     if (x->rank == 3 && x->shape[2] == d->in && (d->sites == 0 || x->shape[1] == d->sites)) return true;
     if (d->sites == 0)
         tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: x is %s, expected [batch,sites,%lld]", TNI_SHAPE(x), (long long)d->in);
@@ -144,9 +138,8 @@ static tn_tensor *tni_tna_features(tn_ctx *ctx, const tn_tn_attention *layer, tn
 /* Rows of x times w, one w for all sites or one each.   x [B,n,m], w [1 or n,m,k] -> [B,n,k] */
 static tn_tensor *tni_tna_times(tn_ctx *ctx, tn_tensor *x, tn_tensor *w)
 {
-    int64_t b, n, k;
     if (!x || !w) return NULL;
-    b = x->shape[0]; n = x->shape[1]; k = w->shape[2];
+    int64_t b = x->shape[0]; int64_t n = x->shape[1]; int64_t k = w->shape[2];
     if (w->shape[0] == n && n != 1) return tn_transpose(tn_matmul(ctx, tn_transpose(x, 0, 1), w), 0, 1);
     x = tni_shaped(ctx, x, 2, b * n, x->shape[2], 1, 1);
     return tni_shaped(ctx, tn_matmul(ctx, x, tni_shaped(ctx, w, 2, w->shape[1], k, 1, 1)), 3, b, n, k, 1);
@@ -169,19 +162,18 @@ static tn_tensor *tni_tna_b(tn_ctx *ctx, const tn_tn_attention *layer, bool tran
 static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_result *e, bool right)
 {
     const int64_t   n = m->shape[0], count = n * n, shape[2] = {n, n};
-    double         *a = tni_room_f64(ctx, tni_plus(tni_area(2, n), 3), n, "tn_attention"), *v, *w, *p, value = 0, vw = 0;
-    tn_tensor      *k = NULL, *first, *move;
+    double         *a = tni_room_f64(ctx, tni_plus(tni_area(2, n), 3), n, "tn_attention"), value = 0, vw = 0;
+    tn_tensor      *k = NULL;
     tn_lstsq_result inverse;
-    int64_t         i;
     if (!a) return NULL;
-    p = a + count; v = p + count; w = v + n;
+    double *p = a + count; double *v = p + count; double *w = v + n;
     if (right) m = tn_transpose(m, 0, 1);
-    first = tn_slice(tn_slice(right ? e->right : e->left, 0, 0, 1), 1, 0, 1);
+    tn_tensor *first = tn_slice(tn_slice(right ? e->right : e->left, 0, 0, 1), 1, 0, 1);
     if (tn_read(m, TN_F64, a, count) == TN_OK && tn_read(first, TN_F64, v, n) == TN_OK
         && tn_read(tn_slice(tn_slice(right ? e->left : e->right, 0, 0, 1), 1, 0, 1), TN_F64, w, n) == TN_OK
         && tn_read(tn_slice(tn_slice(e->values, 0, 0, 1), 1, 0, 1), TN_F64, &value, 1) == TN_OK) {
-        for (i = 0; i < n; i++) vw += v[i] * w[i];
-        for (i = 0; i < count; i++) {
+        for (int64_t i = 0; i < n; i++) vw += v[i] * w[i];
+        for (int64_t i = 0; i < count; i++) {
             p[i] = w[i / n] * v[i % n] / vw;
             a[i] = p[i] - a[i] + (i / n == i % n ? value : 0);
         }
@@ -193,7 +185,7 @@ static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_re
     } else k = NULL;
     tni_free_f64(ctx, a, 2 * n + 3, n);
     first = k ? tni_shaped(ctx, tn_copy(ctx, first), 2, 1, n, 1, 1) : NULL;     /* e is destroyed before the backward pass */
-    move = first ? tn_sub(ctx, tn_matmul(ctx, first, m), tn_scale(ctx, first, value)) : NULL;
+    tn_tensor *move = first ? tn_sub(ctx, tn_matmul(ctx, first, m), tn_scale(ctx, first, value)) : NULL;
     return move ? tni_tna_unit(ctx, tn_add(ctx, first, tn_matmul(ctx, move, k)), 0) : NULL;
 }
 
@@ -259,16 +251,16 @@ static tn_tensor *tni_tna_closed(tn_ctx *ctx, const tn_tn_attention *layer, tn_t
     const tn_tn_attention_desc *d = &layer->desc;
     const int64_t b = u->shape[0], n = u->shape[1], D = d->bond, sites = d->sites > 0 ? d->sites : 1, s = u->shape[2];
     const int64_t unit[4] = {b, 1, D, D};
-    tn_tensor    *m, *l, *r, *l_logs, *r_logs, *eye, *none, *environment;
-    m = tn_transpose(tni_shaped(ctx, layer->a, 3, sites, D * D, s, 1), 1, 2);
+    tn_tensor    *l_logs, *r_logs;
+    tn_tensor    *m = tn_transpose(tni_shaped(ctx, layer->a, 3, sites, D * D, s, 1), 1, 2);
     m = tni_shaped(ctx, tni_tna_times(ctx, u, m), 4, b, n, D, D);
-    l = tn_scan(ctx, m, false, &l_logs);
-    r = l ? tn_scan(ctx, m, true, &r_logs) : NULL;
+    tn_tensor *l = tn_scan(ctx, m, false, &l_logs);
+    tn_tensor *r = l ? tn_scan(ctx, m, true, &r_logs) : NULL;
     if (!r) return NULL;
-    none = tn_full(ctx, 2, unit, 0);
-    eye = tn_add(ctx, tn_full(ctx, 4, unit, 0), tn_eye(ctx, D));
+    tn_tensor *none = tn_full(ctx, 2, unit, 0);
+    tn_tensor *eye = tn_add(ctx, tn_full(ctx, 4, unit, 0), tn_eye(ctx, D));
     *logs = tn_add(ctx, tni_tna_shifted(ctx, l_logs, none, true), tni_tna_shifted(ctx, r_logs, none, false));
-    environment = tn_matmul(ctx, tni_tna_shifted(ctx, r, eye, false), tni_tna_shifted(ctx, l, eye, true));
+    tn_tensor *environment = tn_matmul(ctx, tni_tna_shifted(ctx, r, eye, false), tni_tna_shifted(ctx, l, eye, true));
     return tni_tna_times(ctx, tni_shaped(ctx, environment, 3, b, n, D * D, 1), tni_tna_b(ctx, layer, true));
 }
 
@@ -286,13 +278,13 @@ static tn_tensor *tni_tna_chain(tn_ctx *ctx, const tn_tn_attention *layer, tn_te
 static tn_tensor *tni_tna_open(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *u, tn_tensor **logs)
 {
     const int64_t b = u->shape[0], n = u->shape[1], D = layer->desc.bond;
-    tn_tensor    *l, *r, *l_logs, *r_logs, *environment;
-    l = tni_tna_chain(ctx, layer, u, tni_tna_boundary(ctx, layer, false), false, &l_logs);
-    r = l ? tni_tna_chain(ctx, layer, u, tni_tna_boundary(ctx, layer, true), true, &r_logs) : NULL;
+    tn_tensor    *l_logs, *r_logs;
+    tn_tensor    *l = tni_tna_chain(ctx, layer, u, tni_tna_boundary(ctx, layer, false), false, &l_logs);
+    tn_tensor    *r = l ? tni_tna_chain(ctx, layer, u, tni_tna_boundary(ctx, layer, true), true, &r_logs) : NULL;
     if (!r) return NULL;
     *logs = tn_add(ctx, tn_slice(l_logs, 1, 0, n), tn_slice(r_logs, 1, 1, n + 1));
-    environment = tn_mul(ctx, tni_shaped(ctx, tn_slice(l, 1, 0, n), 4, b, n, D, 1),
-                         tni_shaped(ctx, tn_slice(r, 1, 1, n + 1), 4, b, n, 1, D));
+    tn_tensor *environment = tn_mul(ctx, tni_shaped(ctx, tn_slice(l, 1, 0, n), 4, b, n, D, 1),
+                                    tni_shaped(ctx, tn_slice(r, 1, 1, n + 1), 4, b, n, 1, D));
     return tni_tna_times(ctx, tni_shaped(ctx, environment, 3, b, n, D * D, 1), tni_tna_b(ctx, layer, false));
 }
 
@@ -302,11 +294,11 @@ static tn_tensor *tni_tna_causal(tn_ctx *ctx, const tn_tn_attention *layer, tn_t
 {
     const tn_tn_attention_desc *d = &layer->desc;
     const int64_t n = u ? u->shape[1] : 0, sites = d->sites > 0 ? d->sites : 1;
-    tn_tensor    *right = u ? tni_tna_boundary(ctx, layer, true) : NULL, *w;
+    tn_tensor    *right = u ? tni_tna_boundary(ctx, layer, true) : NULL;
     *l = NULL;
     if (!right) return NULL;
-    w = tn_mul(ctx, tni_shaped(ctx, layer->b, 4, sites, d->bond, d->bond, d->out * d->in),
-               tni_shaped(ctx, right, 2, d->bond, 1, 1, 1));
+    tn_tensor *w = tn_mul(ctx, tni_shaped(ctx, layer->b, 4, sites, d->bond, d->bond, d->out * d->in),
+                          tni_shaped(ctx, right, 2, d->bond, 1, 1, 1));
     w = w ? tn_sum_axis(ctx, w, 2) : NULL;
     *l = w ? tni_tna_chain(ctx, layer, u, v, false, logs) : NULL;
     return *l ? tni_tna_times(ctx, tn_slice(*l, 1, 0, n), w) : NULL;
@@ -330,10 +322,11 @@ static tn_tensor *tni_tna_weights(tn_ctx *ctx, const tn_tn_attention *layer, tn_
     const tn_tn_attention_desc *d = &layer->desc;
     const int64_t n = x->shape[1];
     const int64_t empty[4] = {x->shape[0], 0, d->out, d->in};
-    tn_tensor    *u, *w, *l, *logs = NULL;
+    tn_tensor    *u, *w, *logs = NULL;
     if (n == 0) return tn_full(ctx, 4, empty, 0);
     if (!(u = tni_tna_features(ctx, layer, x))) return NULL;
     if (d->causal) {
+        tn_tensor *l;
         w = tni_tna_causal(ctx, layer, u, tni_tna_boundary(ctx, layer, false), &l, &logs);
         if (w) logs = tn_slice(logs, 1, 0, n);
     } else if (d->boundary == TN_BOUNDARY_CLOSED) w = tni_tna_closed(ctx, layer, u, &logs);
@@ -346,14 +339,13 @@ static tn_tensor *tni_tna_output(tn_ctx *ctx, const tn_tn_attention *layer, tn_t
 {
     const tn_tn_attention_desc *d = &layer->desc;
     const int64_t b = x->shape[0], n = x->shape[1], one = 1;
-    tn_tensor    *y, *size;
     if (!w) return NULL;
-    y = tn_sum_axis(ctx, tn_mul(ctx, w, tni_shaped(ctx, x, 4, b, n, 1, d->in)), 3);
+    tn_tensor *y = tn_sum_axis(ctx, tn_mul(ctx, w, tni_shaped(ctx, x, 4, b, n, 1, d->in)), 3);
     if (layer->bias) y = tn_add(ctx, y, layer->bias);
     if (layer->r) y = tn_scale(ctx, tn_add(ctx, y, tn_mul(ctx, x, layer->r)), 0.5);
     if (!y || d->norm == TN_ROW_NORM_NONE) return y;
     if (d->norm == TN_ROW_NORM_L2) return tni_tna_unit(ctx, y, d->eps);
-    size = tni_shaped(ctx, tn_sum_axis(ctx, tn_activation(ctx, y, TN_ACT_ABS), 2), 3, b, n, 1, 1);
+    tn_tensor *size = tni_shaped(ctx, tn_sum_axis(ctx, tn_activation(ctx, y, TN_ACT_ABS), 2), 3, b, n, 1, 1);
     return tn_div(ctx, y, tn_add(ctx, size, tn_full(ctx, 1, &one, d->eps)));
 }
 
@@ -361,10 +353,9 @@ static tn_tensor *tni_tna_output(tn_ctx *ctx, const tn_tn_attention *layer, tn_t
 static tn_tensor *tni_tna_run(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x, bool weights)
 {
     const tn_dtype made = ctx ? ctx->made : TN_REAL;
-    tn_tensor     *y;
     if (!tni_tna_given(ctx, layer, x)) return NULL;
     ctx->made = ctx->desc.dtype;
-    y = tni_tna_weights(ctx, layer, x);
+    tn_tensor *y = tni_tna_weights(ctx, layer, x);
     if (!weights) y = tni_tna_output(ctx, layer, y, x);
     ctx->made = made;
     return y && made != y->dtype ? tn_cast(ctx, y, made) : y;
@@ -395,12 +386,10 @@ static bool tni_tna_decodes(tn_ctx *ctx, const tn_tn_attention *layer)
 
 tn_tensor *tn_tn_attention_state(tn_ctx *ctx, const tn_tn_attention *layer, int64_t batch)
 {
-    int64_t    shape[2];
-    tn_tensor *v, *state;
     if (!tni_tna_decodes(ctx, layer)) return NULL;
-    shape[0] = batch; shape[1] = layer->desc.bond + 1;
-    v = tni_tna_boundary(ctx, layer, false);
-    state = v ? tn_tensor_create(ctx, TN_REAL, 2, shape) : NULL;
+    int64_t    shape[2] = {batch, layer->desc.bond + 1};
+    tn_tensor *v = tni_tna_boundary(ctx, layer, false);
+    tn_tensor *state = v ? tn_tensor_create(ctx, TN_REAL, 2, shape) : NULL;
     shape[1] = layer->desc.bond;
     v = tn_add(ctx, tn_full(ctx, 2, shape, 0), v);
     if (state && tn_assign(tn_slice(state, 1, 0, shape[1]), v) == TN_OK) return state;
@@ -411,18 +400,17 @@ tn_tensor *tn_tn_attention_state(tn_ctx *ctx, const tn_tn_attention *layer, int6
 tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_tensor *x, tn_tensor *state)
 {
     const tn_dtype made = ctx ? ctx->made : TN_REAL;
-    tn_tensor     *w, *y = NULL, *l, *logs, *next[2];
-    int64_t        n, D;
+    tn_tensor     *y = NULL, *l, *logs, *next[2];
     if (!tni_tna_decodes(ctx, layer) || !tni_tna_given(ctx, layer, x) || !tni_is_real(ctx, state, "tn_attention", "state"))
         return NULL;
-    n = x->shape[1]; D = layer->desc.bond;
+    int64_t n = x->shape[1]; int64_t D = layer->desc.bond;
     if (state->rank != 2 || state->shape[0] != x->shape[0] || state->shape[1] != D + 1) {
         tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: state is %s, expected [%lld,%lld], as x is %s", TNI_SHAPE(state),
                  (long long)x->shape[0], (long long)(D + 1), TNI_SHAPE(x));
         return NULL;
     }
     ctx->made = ctx->desc.dtype;
-    w = tni_tna_causal(ctx, layer, tni_tna_features(ctx, layer, x), tn_copy(ctx, tn_slice(state, 1, 0, D)), &l, &logs);
+    tn_tensor *w = tni_tna_causal(ctx, layer, tni_tna_features(ctx, layer, x), tn_copy(ctx, tn_slice(state, 1, 0, D)), &l, &logs);
     logs = w ? tn_add(ctx, logs, tn_slice(state, 1, D, D + 1)) : NULL;
     if (logs) y = tni_tna_output(ctx, layer, tni_tna_scaled(ctx, layer, w, tn_slice(logs, 1, 0, n)), x);
     ctx->made = made;

@@ -37,9 +37,6 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
     const int64_t        before = tn_params_count(ps);
     tn_tn_attention_desc d;
     tn_status            s;
-    double              *a, *b;
-    int64_t              o;
-    int                  p, c, r;
     if (!rules) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rules are NULL");
     if (!tni_is_extent(count))
         return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_rules: count is %lld, expected 1 to 2^31 - 2",
@@ -47,7 +44,7 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
     if (boundary != TN_BOUNDARY_VECTORS && boundary != TN_BOUNDARY_CLOSED)
         return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: boundary is %d, expected "
                         "TN_BOUNDARY_CLOSED or TN_BOUNDARY_VECTORS", (int)boundary);
-    for (o = 0; o < count; o++)
+    for (int64_t o = 0; o < count; o++)
         if (rules[o] < 0 || rules[o] > 255)
             return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rule %lld is %d, expected 0 to 255",
                             (long long)o, rules[o]);
@@ -57,13 +54,13 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
     d.out = count;
     d.boundary = boundary;
     if ((s = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return s;
-    a = tni_tna_numbers(layer);
-    b = a ? a + 4 * 4 * 2 : NULL;
-    for (p = 0; a && p < 2; p++)
-        for (c = 0; c < 2; c++)
-            for (r = 0; r < 2; r++) {
+    double *a = tni_tna_numbers(layer);
+    double *b = a ? a + 4 * 4 * 2 : NULL;
+    for (int p = 0; a && p < 2; p++)
+        for (int c = 0; c < 2; c++)
+            for (int r = 0; r < 2; r++) {
                 a[((2 * p + c) * 4 + 2 * c + r) * 2 + c] = 1;
-                for (o = 0; o < count; o++)
+                for (int64_t o = 0; o < count; o++)
                     b[((2 * p * 4 + r) * count + o) * 2 + c] = rules[o] >> (4 * p + 2 * c + r) & 1 ? 1 : -1;
             }
     if (a) {                                    /* cells outside are 0: vL is (1,1,0,0), vR is (1,0,1,0) */
@@ -92,10 +89,8 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     const int64_t        m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
     const int64_t        out = v && v->rank == 2 ? v->shape[0] : 1;
     const int64_t        before = tn_params_count(ps);
-    int64_t              D, i, j, t, s;
-    double              *a, *b, *wq, *wk, *wv;
-    tn_status            status;
-    bool                 read;
+    int64_t              D;
+    double              *wq;
     memset(&d, 0, sizeof d);
     d.in = in;
     d.out = out;
@@ -106,19 +101,19 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
     if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return tn_ctx_status(ctx);
     if (!(wq = tni_room_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
-    wk = wq + m * in; wv = wk + m * in;
-    read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
-           && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
-    status = read ? tn_tn_attention_init(ps, name, &d, layer) : tn_ctx_status(ctx);
+    double *wk = wq + m * in; double *wv = wk + m * in;
+    bool      read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
+                     && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
+    tn_status status = read ? tn_tn_attention_init(ps, name, &d, layer) : tn_ctx_status(ctx);
     if (status == TN_OK) {
-        a = tni_tna_numbers(layer);
-        b = a ? a + D * D * in * in : NULL;
-        for (i = 0; a && i < D; i++) for (t = 0; t < in; t++) a[((i * D + i) * in + t) * in + t] = 1;
-        for (i = 0; a && i < out; i++)
-            for (j = 0; j < m; j++)
-                for (s = 0; s < in; s++) {
+        double *a = tni_tna_numbers(layer);
+        double *b = a ? a + D * D * in * in : NULL;
+        for (int64_t i = 0; a && i < D; i++) for (int64_t t = 0; t < in; t++) a[((i * D + i) * in + t) * in + t] = 1;
+        for (int64_t i = 0; a && i < out; i++)
+            for (int64_t j = 0; j < m; j++)
+                for (int64_t s = 0; s < in; s++) {
                     const int64_t pair = 1 + i * m + j;
-                    for (t = 0; t < in; t++) a[(pair * in + t) * in + s] += wv[i * in + t] * wk[j * in + s];
+                    for (int64_t t = 0; t < in; t++) a[(pair * in + t) * in + s] += wv[i * in + t] * wk[j * in + s];
                     b[(pair * D * out + i) * in + s] = wq[j * in + s];
                 }
         status = tni_tna_write(ps, before, layer, a);
@@ -132,8 +127,7 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
 {
     const int64_t        before = tn_params_count(ps);
     tn_tn_attention_desc d;
-    int64_t              D, i, t, s;
-    double              *a;
+    int64_t              D;
     tn_status            status;
     if (in < 1 || in > 46339)                                    /* D is an extent, too */
         return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_permutations: in is %lld, expected 1 to 46339",
@@ -144,10 +138,10 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
     d.square = d.unit_inputs = true;
     d.boundary = TN_BOUNDARY_VECTORS;
     if ((status = tn_tn_attention_init(ps, name, &d, layer)) != TN_OK) return status;
-    a = tni_tna_numbers(layer);
-    for (t = 0; a && t < in; t++) {
-        for (i = 0; i < D; i++) a[((i * D + i) * in + t) * in + t] = 1;
-        for (s = 0; s < in; s++) {
+    double *a = tni_tna_numbers(layer);
+    for (int64_t t = 0; a && t < in; t++) {
+        for (int64_t i = 0; i < D; i++) a[((i * D + i) * in + t) * in + t] = 1;
+        for (int64_t s = 0; s < in; s++) {
             a[((1 + in * t + s) * in + t) * in + s] = 1;
             a[(((1 + in * t + s) * D + D - 1) * in + s) * in + t] = 1;
         }
@@ -166,25 +160,23 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
 static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, double *bits, double *z)
 {
     const int64_t strings = (int64_t)1 << n, shape[3] = {strings, n, 2}, flat[2] = {strings, n};
-    tn_tensor    *y;
-    int64_t       i, j;
     double        largest = 0;
-    for (i = 0; i < strings; i++)
-        for (j = 0; j < n; j++) {
+    for (int64_t i = 0; i < strings; i++)
+        for (int64_t j = 0; j < n; j++) {
             bits[2 * (i * n + j)] = !(i >> j & 1);
             bits[2 * (i * n + j) + 1] = (double)(i >> j & 1);
         }
-    y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, shape, TN_F64, bits));
+    tn_tensor *y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, shape, TN_F64, bits));
     if (y && layer->desc.out == 2) y = tn_sub(ctx, tn_slice(y, 2, 1, 2), tn_slice(y, 2, 0, 1));
     y = y ? tn_reshape(y, 2, flat) : NULL;
     if (!y || tn_read(y, TN_F64, z, strings * n) != TN_OK) return false;
-    for (i = 0; i < strings * n; i++) {
+    for (int64_t i = 0; i < strings * n; i++) {
         largest = fmax(largest, fabs(z[i]));
         if (fabs(z[i]) < HUGE_VAL) continue;
         tni_fail(ctx, TN_ERR_NONFINITE, "tn_attention_rule: an output of the layer is %g, expected finite numbers", z[i]);
         return false;
     }
-    for (i = 0; i < strings * n && largest > 0; i++) z[i] /= largest;
+    for (int64_t i = 0; i < strings * n && largest > 0; i++) z[i] /= largest;
     return true;
 }
 
@@ -199,25 +191,23 @@ static int tni_rule_around(int64_t i, int64_t j, int64_t n, bool ring)
 static void tni_rule_read(const double *z, int64_t n, bool ring, tn_rule_reading *out)
 {
     const int64_t strings = (int64_t)1 << n;
-    double        square = 0, size, count[8] = {0, 0, 0, 0, 0, 0, 0, 0}, agree = 0, apart = 0;
-    int64_t       i, j;
-    int           k;
-    for (i = 0; i < strings; i++)
-        for (j = 0; j < n; j++) {
-            k = tni_rule_around(i, j, n, ring);
+    double        square = 0, count[8] = {0, 0, 0, 0, 0, 0, 0, 0}, agree = 0, apart = 0;
+    for (int64_t i = 0; i < strings; i++)
+        for (int64_t j = 0; j < n; j++) {
+            int k = tni_rule_around(i, j, n, ring);
             out->mean[k] += z[i * n + j];
             count[k]++;
             square += z[i * n + j] * z[i * n + j];
         }
-    size = sqrt(square / (double)(strings * n));
+    double size = sqrt(square / (double)(strings * n));
     if (size == 0) size = 1;
-    for (k = 0; k < 8; k++) {
+    for (int k = 0; k < 8; k++) {
         out->mean[k] /= count[k] * size;
         out->rule |= (out->mean[k] > 0) << k;
     }
     out->margin = HUGE_VAL;
-    for (i = 0; i < strings; i++)
-        for (j = 0; j < n; j++) {
+    for (int64_t i = 0; i < strings; i++)
+        for (int64_t j = 0; j < n; j++) {
             const int64_t other = i ^ (int64_t)1 << j;
             const int     c = (int)(i >> j & 1), at = tni_rule_around(i, j, n, ring);
             const double  goal = out->rule >> at & 1 ? 1 : -1, next = out->rule >> (at ^ 2) & 1 ? 1 : -1;
@@ -235,8 +225,6 @@ tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_
 {
     const int64_t cells = n >= 3 && n <= 14 ? n << n : 0;
     double       *bits;
-    tn_mark       mark;
-    bool          done;
     if (!out) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_rule: out is NULL");
     memset(out, 0, sizeof *out);
     if (!tni_layer_given(ctx, layer, "tn_attention_rule")) return TN_ERR_ARG;
@@ -246,8 +234,8 @@ tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_
         return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
                         (long long)layer->desc.in, (long long)layer->desc.out);
     if (!(bits = tni_room_f64(ctx, 3, cells, "tn_attention_rule"))) return TN_ERR_MEMORY;
-    mark = tn_arena_mark(ctx);
-    done = tni_rule_outputs(ctx, layer, n, bits, bits + 2 * cells);
+    tn_mark mark = tn_arena_mark(ctx);
+    bool    done = tni_rule_outputs(ctx, layer, n, bits, bits + 2 * cells);
     if (done) tni_rule_read(bits + 2 * cells, n, layer->desc.boundary == TN_BOUNDARY_CLOSED, out);
     tni_free_f64(ctx, bits, 3, cells);
     if (!tni_recording(ctx)) tn_arena_release(ctx, mark);

@@ -117,8 +117,7 @@ static const tni_key tni_llama_keys[] = {
 
 static const tni_key *tni_key_find(const tni_key *keys, size_t n, const char *name)
 {
-    size_t i;
-    for (i = 0; i < n; i++) if (strcmp(keys[i].name, name) == 0) return &keys[i];
+    for (size_t i = 0; i < n; i++) if (strcmp(keys[i].name, name) == 0) return &keys[i];
     return NULL;
 }
 
@@ -144,10 +143,10 @@ static tn_status tni_key_fail(const tni_json *j, const tni_value *v, const tni_k
 {
     static const char *const words[] = {"null", "false", "true", "", "", "a list", "an object"};
     char   got[80];
-    double number;
     tni_print(got, sizeof got, "%s", words[v->kind]);
     if (v->kind == TNI_JSON_STRING) tni_print(got, sizeof got, "%s", tni_quote(j->scan.text + v->string).s);
     if (v->kind == TNI_JSON_NUMBER) {
+        double number;
         tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
         tni_format_double(got, number, 15);
     }
@@ -159,10 +158,9 @@ static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni
     const bool integer = k->kind == TNI_KEY_INT;
     double     number = (double)NAN;
     char       must[80];
-    int64_t    n;
     if (v->kind == TNI_JSON_NUMBER) tni_parse_double(j->scan.text + v->at, j->scan.bytes - v->at, &number);
     if (number >= k->low && number <= k->high && (!integer || number == floor(number))) {
-        n = integer ? (int64_t)number : 0;
+        int64_t n = integer ? (int64_t)number : 0;
         if (integer) memcpy(at, &n, sizeof n);
         else memcpy(at, &number, k->bytes);
         return TN_OK;
@@ -175,10 +173,9 @@ static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni
 
 static tn_status tni_key_word(const tni_json *j, const tni_value *v, const tni_key *k, void *at)
 {
-    const tni_choice *w;
-    char            must[160];
-    size_t          used = 0;
-    for (w = k->words; w->word; w++) {
+    char   must[160];
+    size_t used = 0;
+    for (const tni_choice *w = k->words; w->word; w++) {
         if (v->kind == TNI_JSON_STRING && strcmp(j->scan.text + v->string, w->word) == 0) {
             tni_word_set(at, k->bytes, w->value);
             return TN_OK;
@@ -193,12 +190,11 @@ static tn_status tni_key_take(const tni_json *j, const tni_value *v, const tni_k
 /* An array of values of one key: a cycle. */
 static tn_status tni_key_array(const tni_json *j, const tni_value *v, const tni_key *k, tn_transformer_desc *d)
 {
-    const tni_value *item;
-    tni_key          one = *k;
-    int64_t          n = 0;
-    tn_status        s = TN_OK;
+    tni_key   one = *k;
+    int64_t   n = 0;
+    tn_status s = TN_OK;
     one.count = 0;
-    for (item = tni_json_child(j, v); item && s == TN_OK; item = tni_json_next(j, item), n++) {
+    for (const tni_value *item = tni_json_child(j, v); item && s == TN_OK; item = tni_json_next(j, item), n++) {
         if (n == TN_MAX_CYCLE)
             return tni_reader_fail(&j->file, TN_ERR_FORMAT, item->at, "%s is an array of more than %d values", k->name,
                                    TN_MAX_CYCLE);
@@ -239,9 +235,8 @@ static bool tni_key_is_idle(const char *name, bool windows)
         "sliding_window", "use_sliding_window", "max_window_layers", "layer_types"          /* the last four: of windows */
     };
     const size_t count = sizeof idle / sizeof *idle - (windows ? 0 : 4), length = strlen(name);
-    size_t       i, n;
-    for (i = 0; i < count; i++) {
-        n = strlen(idle[i]) - 1;
+    for (size_t i = 0; i < count; i++) {
+        size_t n = strlen(idle[i]) - 1;
         if (idle[i][0] == '*' ? length >= n && strcmp(name + length - n, idle[i] + 1) == 0
             : idle[i][n] == '*' ? strncmp(name, idle[i], n) == 0 : strcmp(name, idle[i]) == 0) return true;
     }
@@ -252,11 +247,10 @@ static bool tni_key_is_idle(const char *name, bool windows)
 static void tni_config_unread(const tni_json *j, const tni_value *root, const char *where, const tni_key *keys, size_t n,
                               bool windows)
 {
-    const tni_value *v;
-    char             names[320];
-    size_t           used = 0;
-    int64_t          count = 0;
-    for (v = tni_json_child(j, root); v; v = tni_json_next(j, v)) {
+    char    names[320];
+    size_t  used = 0;
+    int64_t count = 0;
+    for (const tni_value *v = tni_json_child(j, root); v; v = tni_json_next(j, v)) {
         const char *name = tni_json_key(j, v);
         if (v->kind < TNI_JSON_TRUE || (v->kind >= TNI_JSON_ARRAY && v->child == 0)) continue;
         if (tni_key_find(keys, n, name) || tni_key_is_idle(name, windows)) continue;
@@ -271,17 +265,15 @@ static void tni_config_unread(const tni_json *j, const tni_value *root, const ch
 static tn_status tni_config_take(tni_json *j, const tni_value *root, const tni_key *keys, size_t n, bool own,
                                  tn_transformer_desc *d)
 {
-    const tni_value *v;
-    tn_status        s = TN_OK;
-    size_t           i;
-    for (v = tni_json_child(j, root); v && s == TN_OK; v = tni_json_next(j, v)) {
+    tn_status s = TN_OK;
+    for (const tni_value *v = tni_json_child(j, root); v && s == TN_OK; v = tni_json_next(j, v)) {
         const char    *name = tni_json_key(j, v);
         const tni_key *k = tni_key_find(keys, n, name);
         if (own && !k && strcmp(name, "model_type") != 0)
             return tni_reader_fail(&j->file, TN_ERR_FORMAT, v->at, "unknown key %s of a transformer", tni_quote(name).s);
         if (k && (own || v->kind != TNI_JSON_NULL)) s = tni_key_take(j, v, k, d);
     }
-    for (i = 0; i < n && s == TN_OK; i++)
+    for (size_t i = 0; i < n && s == TN_OK; i++)
         if (!tni_json_get(j, root, keys[i].name) && keys[i].required)      /* called for all keys: it finds duplicates */
             s = tni_reader_fail(&j->file, TN_ERR_FORMAT, j->scan.bytes, "missing key %s", keys[i].name);
     return s;
@@ -301,18 +293,17 @@ static tn_status tni_config_gpt2(tni_json *j, const tni_value *root, tn_transfor
 /* The object under "rope_scaling" or "rope_parameters". */
 static tn_status tni_config_rope(tni_json *j, const tni_value *root, const char *key, tn_transformer_desc *d)
 {
-    const tni_value *rope = tni_json_get(j, root, key), *type;
+    const tni_value *rope = tni_json_get(j, root, key);
     tn_rope_scaling *r = &d->rope_scaling;
-    const char      *kind;
     tn_status        s;
     if (!rope || rope->kind == TNI_JSON_NULL) return TN_OK;
     if (rope->kind != TNI_JSON_OBJECT)
         return tni_reader_fail(&j->file, TN_ERR_FORMAT, rope->at, "%s is not an object or null", key);
     if ((s = tni_config_take(j, rope, TNI_KEYS(tni_rope_keys), false, d)) != TN_OK) return s;
     tni_config_unread(j, rope, " of RoPE", TNI_KEYS(tni_rope_keys), false);
-    type = tni_json_get(j, rope, "rope_type");
+    const tni_value *type = tni_json_get(j, rope, "rope_type");
     if (!type) type = tni_json_get(j, rope, "type");
-    kind = !type ? "default" : tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
+    const char *kind = !type ? "default" : tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
     if (strcmp(kind, "default") == 0) memset(r, 0, sizeof *r);
     else if (strcmp(kind, "linear") == 0) r->low = r->high = r->context = 0;
     else if (strcmp(kind, "llama3") != 0)
@@ -329,8 +320,7 @@ static tn_status tni_config_rope(tni_json *j, const tni_value *root, const char 
 /* Counts the layers of "layer_types", which has one of two words for each layer, and those that have a window. */
 static tn_status tni_config_layers(tni_json *j, const tni_value *types, int64_t *sliding, int64_t *count)
 {
-    const tni_value *v;
-    for (v = tni_json_child(j, types); v; v = tni_json_next(j, v), ++*count) {
+    for (const tni_value *v = tni_json_child(j, types); v; v = tni_json_next(j, v), ++*count) {
         const char *word = tni_json_is(v, TNI_JSON_STRING) ? j->scan.text + v->string : "";
         if (strcmp(word, "sliding_attention") == 0) ++*sliding;
         else if (strcmp(word, "full_attention") != 0)
@@ -385,11 +375,10 @@ typedef enum tni_relative { TNI_LLAMA, TNI_MISTRAL, TNI_QWEN2 } tni_relative;
 
 static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relative which, tn_transformer_desc *d)
 {
-    tn_status s;
     d->mlp = TN_MLP_SWIGLU;
     d->norm_eps = 1e-6;
     tni_config_unread(j, root, "", TNI_KEYS(tni_llama_keys), which != TNI_LLAMA);
-    s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
+    tn_status s = tni_config_take(j, root, TNI_KEYS(tni_llama_keys), false, d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_scaling", d);
     if (s == TN_OK) s = tni_config_rope(j, root, "rope_parameters", d);
     if (s == TN_OK && which != TNI_LLAMA) {
@@ -408,21 +397,20 @@ static tn_status tni_config_llama(tni_json *j, const tni_value *root, tni_relati
 /* no_norm_bias is false where it is absent, and does not apply to RMSNorm. */
 static tn_status tni_config_own(tni_json *j, const tni_value *root, tn_transformer_desc *d)
 {
-    tn_status s;
     d->norm_bias = true;
-    s = tni_config_take(j, root, TNI_KEYS(tni_config_keys), true, d);
+    tn_status s = tni_config_take(j, root, TNI_KEYS(tni_config_keys), true, d);
     if (d->norm != TN_NORM_LAYER) d->norm_bias = false;
     return s;
 }
 
 static tn_status tni_config_any(tni_json *j, tn_transformer_desc *d)
 {
-    const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type"), *quantised;
+    const tni_value *root = tni_json_at(j, 1), *type = tni_json_get(j, root, "model_type");
     const char      *name = tni_json_is(type, TNI_JSON_STRING) ? j->scan.text + type->string : "";
     memset(d, 0, sizeof *d);
     if (root->kind != TNI_JSON_OBJECT)
         return tni_reader_fail(&j->file, TN_ERR_FORMAT, root->at, "unexpected value, expected an object");
-    quantised = tni_json_get(j, root, "quantization_config");
+    const tni_value *quantised = tni_json_get(j, root, "quantization_config");
     if (quantised && quantised->kind != TNI_JSON_NULL)
         return tni_reader_fail(&j->file, TN_ERR_FORMAT, quantised->at, "quantization_config is given, expected weights that are "
                                "not quantised");
@@ -440,10 +428,9 @@ tn_status tn_transformer_config_read(tn_ctx *ctx, tn_source source, tn_transform
 {
     tni_json            j;
     tn_transformer_desc d;
-    tn_status           s;
     if (!ctx) return TN_ERR_ARG;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "config: desc is NULL");
-    s = tni_json_open(&j, ctx, &source) ? tni_config_any(&j, &d) : ctx->status;
+    tn_status s = tni_json_open(&j, ctx, &source) ? tni_config_any(&j, &d) : ctx->status;
     if (j.twice) s = TN_ERR_FORMAT;
     tni_json_close(&j);
     return s == TN_OK ? tn_transformer_check(ctx, &d, desc) : s;
@@ -486,12 +473,12 @@ static bool tni_key_is_open(const tni_key *k, const tn_transformer_desc *d)
 static void tni_text_key(tni_text *t, const tni_key *k, const tn_transformer_desc *d)
 {
     const char *base = (const char *)d;
-    int64_t     i, count = 0;
+    int64_t     count = 0;
     if (k->count > 0) memcpy(&count, base + k->count, sizeof count);
     tni_text_json(t, k->name);
     tni_text_string(t, count > 0 ? ": [" : ": ");
     if (count == 0) tni_text_value(t, k, base + k->offset);
-    for (i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         if (i > 0) tni_text_string(t, ", ");
         tni_text_value(t, k, base + k->cycle + (size_t)i * k->bytes);
     }
@@ -504,13 +491,13 @@ tn_status tn_transformer_config_write(tn_ctx *ctx, const tn_transformer_desc *de
     tni_writer          w;
     tni_text            t;
     char                line[128 + 24 * TN_MAX_CYCLE];
-    size_t              i, n = sizeof tni_config_keys / sizeof *tni_config_keys;
+    size_t              n = sizeof tni_config_keys / sizeof *tni_config_keys;
     tn_status           s;
     if (!ctx) return TN_ERR_ARG;
     if ((s = tn_transformer_check(ctx, desc, &d)) != TN_OK) return s;
     if (d.norm != TN_NORM_LAYER) d.norm_bias = true;        /* written as no_norm_bias: false */
     tni_writer_open(&w, ctx, &sink);
-    for (i = 0; i <= n; i++) {
+    for (size_t i = 0; i <= n; i++) {
         if (i > 0 && i < n && tni_key_is_open(&tni_config_keys[i - 1], &d)) continue;
         t.dst = line; t.room = sizeof line; t.length = 0;
         tni_text_string(&t, i == 0 ? "{\n  \"model_type\": \"tensornet\"" : ",\n  ");

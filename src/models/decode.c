@@ -10,9 +10,8 @@ static void tni_transformer_cache_destroy(tni_owned *owned)
 {
     tn_transformer_cache *c = (tn_transformer_cache *)(void *)owned;
     tn_ctx               *ctx = owned->ctx;
-    int64_t               l;
     tni_disown(owned);
-    for (l = 0; l < c->layers; l++) tn_attention_cache_destroy(c->attn[l]);
+    for (int64_t l = 0; l < c->layers; l++) tn_attention_cache_destroy(c->attn[l]);
     tni_free(ctx, c->attn, (size_t)c->layers * sizeof *c->attn);
     tni_free(ctx, c, sizeof *c);
 }
@@ -39,17 +38,14 @@ static bool tni_cache_check(tn_ctx *ctx, const tn_transformer *m, int64_t batch,
 
 tn_transformer_cache *tn_transformer_cache_create(tn_ctx *ctx, const tn_transformer *m, int64_t batch, int64_t length)
 {
-    tn_transformer_cache *c;
-    int64_t               l;
-    bool                  whole;
     if (!tni_cache_check(ctx, m, batch, length)) return NULL;
-    c = (tn_transformer_cache *)tni_alloc(ctx, sizeof *c, "transformer cache");
+    tn_transformer_cache *c = (tn_transformer_cache *)tni_alloc(ctx, sizeof *c, "transformer cache");
     if (!c) return NULL;
     memset(c, 0, sizeof *c);
     c->attn = (tn_attention_cache **)tni_array(ctx, m->desc.layers, sizeof *c->attn, "transformer cache");
-    whole = c->attn != NULL;
+    bool whole = c->attn != NULL;
     if (whole) c->layers = m->desc.layers;
-    for (l = 0; l < c->layers; l++) {
+    for (int64_t l = 0; l < c->layers; l++) {
         c->attn[l] = whole ? tn_attention_cache_create(ctx, &m->blocks[l].attn, batch, length) : NULL;
         whole = c->attn[l] != NULL;
     }
@@ -65,9 +61,8 @@ void tn_transformer_cache_destroy(tn_transformer_cache *c) { if (c) tni_transfor
 
 void tn_transformer_cache_reset(tn_transformer_cache *c)
 {
-    int64_t l;
     if (!c || !tni_uncaptured(c->owned.ctx, "a transformer's cache is reset")) return;
-    for (l = 0; l < c->layers; l++) tn_attention_cache_reset(c->attn[l]);
+    for (int64_t l = 0; l < c->layers; l++) tn_attention_cache_reset(c->attn[l]);
     c->past = 0;
     c->broken = false;
 }
@@ -76,9 +71,8 @@ int64_t tn_transformer_cache_past(const tn_transformer_cache *c) { return c ? c-
 
 size_t tn_transformer_cache_bytes(const tn_transformer_cache *c)
 {
-    size_t  bytes = 0;
-    int64_t l;
-    for (l = 0; c && l < c->layers; l++) bytes += tn_attention_cache_bytes(c->attn[l]);
+    size_t bytes = 0;
+    for (int64_t l = 0; c && l < c->layers; l++) bytes += tn_attention_cache_bytes(c->attn[l]);
     return bytes;
 }
 
@@ -110,9 +104,8 @@ static bool tni_decode_check(tn_ctx *ctx, const tn_transformer *m, const tn_tens
 
 tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_transformer_cache *c)
 {
-    tn_tensor *x;
     if (!tni_decode_check(ctx, m, ids, c)) return NULL;
-    x = tni_model_run(ctx, m, ids, c->past, c, NULL);
+    tn_tensor *x = tni_model_run(ctx, m, ids, c->past, c, NULL);
     x = x ? tn_transformer_head(ctx, m, x) : NULL;
     c->broken = !x;
     if (x) c->past += ids->shape[1];
@@ -158,8 +151,8 @@ static double tni_sample_amount(const tni_draw *d, int64_t i, bool mass)
 /* The bucket, counted from the top, in which the goal is reached, or the last that is not empty. */
 static uint32_t tni_sample_bucket(const double *amount, uint32_t buckets, double goal, double *sum)
 {
-    uint32_t b, last = buckets;
-    for (b = buckets; b-- > 0;) {
+    uint32_t last = buckets;
+    for (uint32_t b = buckets; b-- > 0;) {
         if (amount[b] == 0) continue;
         if (last < buckets) *sum += amount[last];
         last = b;
@@ -174,14 +167,12 @@ static tni_cut tni_sample_cut(const tni_draw *d, bool mass, double goal)
     static const unsigned shift[] = {21, 10, 0};
     double   amount[2048], sum = 0;
     tni_cut  cut;
-    uint32_t known = 0, buckets;
-    int64_t  i;
-    int      pass;
-    for (pass = 0; pass < 3; pass++) {
+    uint32_t known = 0;
+    for (int pass = 0; pass < 3; pass++) {
         unsigned above = pass == 0 ? 32 : shift[pass - 1];
-        buckets = 1u << (above - shift[pass]);
+        uint32_t buckets = 1u << (above - shift[pass]);
         memset(amount, 0, sizeof amount);
-        for (i = 0; i < d->n; i++) {
+        for (int64_t i = 0; i < d->n; i++) {
             uint32_t key = tni_sample_key(d->logits[i]);
             if (pass > 0 && key >> above != known >> above) continue;
             amount[key >> shift[pass] & (buckets - 1)] += tni_sample_amount(d, i, mass);
@@ -190,7 +181,7 @@ static tni_cut tni_sample_cut(const tni_draw *d, bool mass, double goal)
     }
     cut.key = known;
     cut.last = d->n;
-    for (i = 0; i < d->n && cut.last == d->n; i++) {
+    for (int64_t i = 0; i < d->n && cut.last == d->n; i++) {
         if (tni_sample_key(d->logits[i]) != known) continue;
         sum += tni_sample_amount(d, i, mass);
         if (sum >= goal) cut.last = i;
@@ -200,17 +191,16 @@ static tni_cut tni_sample_cut(const tni_draw *d, bool mass, double goal)
 
 static double tni_sample_sum(const tni_draw *d)
 {
-    double  sum = 0;
-    int64_t i;
-    for (i = 0; i < d->n; i++) sum += tni_sample_mass(d, i);
+    double sum = 0;
+    for (int64_t i = 0; i < d->n; i++) sum += tni_sample_mass(d, i);
     return sum;
 }
 
 /* The first of the largest; -1 where a logit is NaN or +inf, or there is none above -inf. */
 static int64_t tni_sample_best(const float *logits, int64_t n)
 {
-    int64_t i, best = 0;
-    for (i = 0; i < n; i++) {
+    int64_t best = 0;
+    for (int64_t i = 0; i < n; i++) {
         if (!((double)logits[i] < HUGE_VAL)) return -1;
         if (logits[i] > logits[best]) best = i;
     }
@@ -220,8 +210,8 @@ static int64_t tni_sample_best(const float *logits, int64_t n)
 int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u)
 {
     tni_draw d;
-    int64_t  i, best = logits ? tni_sample_best(logits, n) : -1, chosen;
-    double   goal, sum;
+    int64_t  i, best = logits ? tni_sample_best(logits, n) : -1;
+    double   sum;
     if (best < 0 || !(temperature >= 0 && temperature < HUGE_VAL) || top_k < 0 || !(top_p >= 0 && top_p <= 1)
         || !(u >= 0 && u < 1)) return -1;
     if (temperature == 0 || top_k == 1) return best;
@@ -233,8 +223,9 @@ int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t to
     d.cut.last = n;
     if (top_k > 0 && top_k < n) d.cut = tni_sample_cut(&d, false, (double)top_k);
     if (top_p > 0 && top_p < 1) d.cut = tni_sample_cut(&d, true, top_p * tni_sample_sum(&d));
-    goal = u * tni_sample_sum(&d);
-    for (i = 0, sum = 0, chosen = best; i < n && sum <= goal; i++) {
+    double  goal = u * tni_sample_sum(&d);
+    int64_t chosen = best;
+    for (i = 0, sum = 0; i < n && sum <= goal; i++) {
         double mass = tni_sample_mass(&d, i);
         sum += mass;
         if (mass > 0) chosen = i;

@@ -67,8 +67,8 @@ static int64_t tni_cycle_shortest(const void *list, size_t bytes, int64_t count,
 {
     const char   *at = (const char *)list;
     const int64_t n = tni_min(count, layers);
-    int64_t       p, i;
-    for (p = 1; p < n; p++) {
+    int64_t       i;
+    for (int64_t p = 1; p < n; p++) {
         if (n < layers && n % p != 0) continue;
         for (i = 0; i < n && memcmp(at + (size_t)i * bytes, at + (size_t)(i % p) * bytes, bytes) == 0; i++) {}
         if (i == n) return p;
@@ -109,12 +109,11 @@ TNI_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t 
 {
     tn_transformer_desc b = *d;
     bool                form = false, row = false, order = false;       /* that another block can use */
-    int64_t             i, k;
-    for (i = 0; i < d->attention_count; i++) {
+    for (int64_t i = 0; i < d->attention_count; i++) {
         form = form || tni_takes_form(d->attention_cycle[i]);
         row = row || tni_takes_row(d->attention_cycle[i], d->row);
     }
-    for (i = 0; i < d->mlp_count; i++) order = order || d->mlp_cycle[i] == TN_MLP_BILINEAR;
+    for (int64_t i = 0; i < d->mlp_count; i++) order = order || d->mlp_cycle[i] == TN_MLP_BILINEAR;
     if (d->attention_count) b.attention = d->attention_cycle[l % d->attention_count];
     if (d->window_count) b.window = d->window_cycle[l % d->window_count];
     if (d->mlp_count) b.mlp = d->mlp_cycle[l % d->mlp_count];
@@ -122,7 +121,7 @@ TNI_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t 
     if (form && !tni_takes_form(b.attention)) b.form = TN_ATTEND_FORM_AUTO;
     if (row && !tni_takes_row(b.attention, b.row)) b.row = TN_ROW_SCALE_DEFAULT;
     if (order && b.mlp != TN_MLP_BILINEAR) b.order = 0;
-    k = tni_transformer_encoders(&b);
+    int64_t k = tni_transformer_encoders(&b);
     if (b.hidden == 0)
         b.hidden = b.no_projection ? b.dim : k == 1 ? 4 * b.dim : tni_max((8 * b.dim / (k + 1) + 4) / 8 * 8, 8);
     return b;
@@ -264,9 +263,8 @@ static tn_status tni_transformer_cycles(tn_ctx *ctx, tn_transformer_desc *d)
     const tn_transformer_desc given = *d;
     const int64_t             period = tni_block_period(d);
     tn_transformer_desc       b;
-    int64_t                   l;
-    tn_status                 s;
-    for (l = 0; l < period; l++) {
+    for (int64_t l = 0; l < period; l++) {
+        tn_status s;
         b = tni_block_desc(&given, l);
         if ((s = tni_transformer_alike(ctx, &b)) != TN_OK) return s;
         if (l == 0) *d = b;
@@ -284,10 +282,9 @@ static tn_status tni_transformer_cycles(tn_ctx *ctx, tn_transformer_desc *d)
 
 tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_transformer_desc *out)
 {
-    tn_transformer_desc d;
-    tn_status           s;
+    tn_status s;
     if (!desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: desc is NULL");
-    d = *desc;
+    tn_transformer_desc d = *desc;
     if (!tni_extent_given(ctx, "vocab", d.vocab) || !tni_extent_given(ctx, "layers", d.layers)
         || !tni_extent_given(ctx, "dim", d.dim) || !tni_extent_given(ctx, "heads", d.heads)
         || !tni_extent_given(ctx, "context", d.context)) return TN_ERR_SHAPE;
@@ -344,18 +341,18 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
 {
     tn_transformer_desc d, b;
     tn_transformer_cost c;
-    int64_t             matrices, rest, l, period, alike;
+    int64_t             matrices, rest;
     memset(&c, 0, sizeof c);
     if (T < 0 || tn_transformer_check(NULL, desc, &d) != TN_OK) return c;
     c.table = (d.vocab + (d.positions == TN_POSITIONS_LEARNED ? d.context : 0)) * d.dim;
     c.params = c.table + (d.value_residual ? 2 * (d.layers - 1) : 0) + (d.tied ? 0 : d.vocab * d.dim)
              + (d.embed_norm + (d.place != TN_PLACE_POST)) * tni_norm_numbers(&d);
     c.weights = 2.0 * (double)d.vocab * (double)d.dim;
-    for (l = 0, period = tni_block_period(&d); l < period; l++) {
+    for (int64_t l = 0, period = tni_block_period(&d); l < period; l++) {
         b = tni_block_desc(&d, l);
         tni_transformer_alike(NULL, &b);
         tni_block_numbers(&b, &matrices, &rest);
-        alike = (d.layers - l - 1) / period + 1;
+        int64_t alike = (d.layers - l - 1) / period + 1;
         c.params += alike * (matrices + rest);
         c.weights += 2.0 * (double)alike * (double)matrices;
         c.scores += (double)alike * (double)d.heads * tni_score_flops(&b, tni_mean_keys(&b, T));

@@ -78,13 +78,12 @@ static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_bloc
 {
     const tn_transformer_desc own = tni_block_desc(d, l);
     const tn_attention_desc   a = tni_model_attention(&own, l);
-    tni_part part, block;
-    bool     whole;
+    tni_part part;
     tni_print(part.s, sizeof part.s, "blocks.%lld", (long long)l);
-    block = tni_part_of(name, part.s);
-    whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
-         && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &a, &b->attn) == TN_OK
-         && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
+    tni_part block = tni_part_of(name, part.s);
+    bool     whole = tni_model_norm(ps, block.s, "norm1", &b->norm1, d)
+             && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &a, &b->attn) == TN_OK
+             && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
     whole = whole && tni_model_mlp(ps, tni_part_of(block.s, "mlp").s, &b->mlp, &own);
     if (whole && d->place == TN_PLACE_SANDWICH)
         whole = tni_model_norm(ps, block.s, "norm1_out", &b->norm1_out, d)
@@ -128,15 +127,13 @@ static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, co
 
 tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transformer_desc *desc, tn_transformer *model)
 {
-    int64_t             l, before = tn_params_count(ps);
-    tn_ctx             *ctx = tn_params_ctx(ps);
-    const tni_alias    *tied = ps ? ps->aliases : NULL;
-    tn_transformer_desc d;
-    size_t              bytes;
-    tn_status           s;
-    bool                whole;
+    int64_t          before = tn_params_count(ps);
+    tn_ctx          *ctx = tn_params_ctx(ps);
+    const tni_alias *tied = ps ? ps->aliases : NULL;
+    size_t           bytes;
+    tn_status        s;
     if (!model || !desc) return tni_fail(ctx, TN_ERR_ARG, "transformer: model or desc is NULL");
-    d = *desc;                                              /* which may be the model's own */
+    tn_transformer_desc d = *desc;                          /* which may be the model's own */
     memset(model, 0, sizeof *model);
     if ((s = tn_transformer_check(ctx, &d, &d)) != TN_OK || !ps) return s != TN_OK ? s : TN_ERR_ARG;
     if (!name) name = "";
@@ -149,8 +146,8 @@ tn_status tn_transformer_init(tn_params *ps, const char *name, const tn_transfor
     model->blocks = (tn_transformer_block *)tni_layers_add(ps, bytes);
     if (!model->blocks) return TN_ERR_MEMORY;
     model->desc = d;
-    whole = tni_model_begin(ps, name, model, &d);
-    for (l = 0; l < d.layers && whole; l++) whole = tni_model_block(ps, name, &model->blocks[l], &d, l);
+    bool whole = tni_model_begin(ps, name, model, &d);
+    for (int64_t l = 0; l < d.layers && whole; l++) whole = tni_model_block(ps, name, &model->blocks[l], &d, l);
     whole = whole && tni_model_end(ps, name, model, &d);
     if (!whole) {
         tni_aliases_drop(ps, tied);
@@ -269,13 +266,12 @@ TNI_FN tn_tensor *tni_model_embedded(tn_ctx *ctx, const tn_transformer *m, tn_te
                                      const tni_taps *taps)
 {
     const int64_t end = m->position ? past + ids->shape[1] : 0;
-    tn_tensor    *x;
     if (m->position && end > m->desc.context) {
         tni_fail(ctx, TN_ERR_SHAPE, "transformer: there are %lld tokens, expected at most %lld, the learned positions",
                  (long long)end, (long long)m->desc.context);
         return NULL;
     }
-    x = tn_embedding_forward(ctx, &m->embed, ids);
+    tn_tensor *x = tn_embedding_forward(ctx, &m->embed, ids);
     if (m->position) x = tn_add(ctx, x, tn_slice(m->position, 0, past, end));
     if (m->desc.embed_norm) x = tni_norm_tapped(ctx, &m->embed_norm, x, taps, "embed_norm");
     if (m->desc.embed_noise > 0) x = tn_noise(ctx, x, m->desc.embed_noise);
@@ -296,8 +292,7 @@ TNI_FN tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tens
                                    tn_transformer_cache *cache, tni_taps *taps, tn_tensor **normed)
 {
     tn_tensor *x = x0, *values = NULL, *y = NULL;
-    int64_t    l;
-    for (l = 0; l < n && x; l++) {
+    for (int64_t l = 0; l < n && x; l++) {
         const bool first = m->desc.value_residual && !values;      /* its values are a second result */
         const bool recomputes = m->desc.recompute && !cache;
         if (taps) taps->block = l;
@@ -334,16 +329,15 @@ tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 
 tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, int64_t l)
 {
-    tn_tensor *x, *x0, *y;
     if (!tni_model_given(ctx, m, ids, "ids", "transformer_pattern")) return NULL;
     if (l < 0 || l >= m->desc.layers) {
         tni_fail(ctx, TN_ERR_SHAPE, "transformer_pattern: block is %lld, expected 0 <= block < %lld, the number of layers",
                  (long long)l, (long long)m->desc.layers);
         return NULL;
     }
-    x0 = tni_model_embedded(ctx, m, ids, 0, NULL);
-    x = tni_model_blocks(ctx, m, x0, l, NULL, NULL, NULL);
-    y = x ? tni_model_attended(ctx, m, &m->blocks[l], &x, x0, NULL) : NULL;
+    tn_tensor *x0 = tni_model_embedded(ctx, m, ids, 0, NULL);
+    tn_tensor *x = tni_model_blocks(ctx, m, x0, l, NULL, NULL, NULL);
+    tn_tensor *y = x ? tni_model_attended(ctx, m, &m->blocks[l], &x, x0, NULL) : NULL;
     return y ? tn_attention_pattern(ctx, &m->blocks[l].attn, y) : NULL;
 }
 
@@ -351,12 +345,11 @@ tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *m, tn_tenso
 TNI_FN tn_tensor *tni_model_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
 {
     const double c = m->desc.softcap;
-    tn_tensor   *shown;
     if (c == 0) return tni_shown(ctx, taps, "logits", "", tn_linear_forward(ctx, &m->head, x));
     x = tn_linear_forward(ctx, &m->head, tn_scale(ctx, x, 1 / c));
     if (tni_asked(taps, "head", "")) {
         tn_tensor *logits = tn_scale(ctx, x, c);
-        shown = tni_shown(ctx, taps, "head", "", logits);
+        tn_tensor *shown = tni_shown(ctx, taps, "head", "", logits);
         if (shown != logits) x = shown ? tn_scale(ctx, shown, 1 / c) : NULL;
     }
     return tni_shown(ctx, taps, "logits", "", x ? tn_scale(ctx, tn_activation(ctx, x, TN_ACT_TANH), c) : NULL);
@@ -395,24 +388,21 @@ static bool tni_listed(tn_tensor *const *w, int64_t n, const tn_tensor *t)
 tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_compact_error *error)
 {
     static const char *const part[] = {"attn.qk", "attn.v", "attn.o", "mlp.w", "mlp.p"};
-    tn_ctx     *ctx;
     tn_tensor **w;
     char      (*name)[64];
-    size_t      each = sizeof *w + sizeof *name;
-    int64_t     l, n = 0, room;
-    int         i;
-    tn_status   s;
+    size_t  each = sizeof *w + sizeof *name;
+    int64_t n = 0;
     if (error) memset(error, 0, sizeof *error);
     if (!m || !m->blocks || !tni_alive(m->head.w)) return TN_ERR_ARG;
-    ctx = m->head.w->ctx;
-    room = tni_plus(tni_area(5, m->desc.layers), 1);
+    tn_ctx *ctx = m->head.w->ctx;
+    int64_t room = tni_plus(tni_area(5, m->desc.layers), 1);
     w = (tn_tensor **)tni_array(ctx, room, each, "transformer_compact");
     if (!w) return TN_ERR_MEMORY;
     name = (char (*)[64])(void *)(w + room);
-    for (l = 0; l < m->desc.layers; l++) {
+    for (int64_t l = 0; l < m->desc.layers; l++) {
         const tn_transformer_block *b = &m->blocks[l];
         tn_tensor *const            of[5] = {b->attn.qk, b->attn.v, b->attn.o, b->mlp.w, b->mlp.p};
-        for (i = 0; i < 5; i++) {
+        for (int i = 0; i < 5; i++) {
             if (!of[i] || tni_listed(w, n, of[i])) continue;            /* tied ones are there */
             w[n] = of[i];
             tni_print(name[n++], sizeof *name, "blocks.%lld.%s", (long long)l, part[i]);
@@ -422,7 +412,7 @@ tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_co
         w[n] = m->head.w;
         tni_print(name[n++], sizeof *name, "head.w");
     }
-    s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
+    tn_status s = tni_compact_some("transformer_compact", w, (const char (*)[64])name, n, kind, error);
     tni_free(ctx, w, (size_t)room * each);
     return s;
 }

@@ -56,10 +56,9 @@ static void tni_points_block(tni_points *p, const tn_transformer *m, int64_t l, 
     const tn_attention_desc    *a = &b->attn.desc;
     const int  sets = tni_attention_kinds[a->kind].sets;
     const bool post = m->desc.place == TN_PLACE_POST;
-    int        i;
     if (b->lambdas) tni_point_add(p, l, "input", "", 3, B, T, m->desc.dim, 0);
     if (!post) tni_point_norm(p, m, l, "norm1", true, B, T);
-    for (i = 0; i < 4; i++) if (i % 2 < sets) tni_point_add(p, l, "attn", names[i], 4, B, T, a->heads, a->d_qk);
+    for (int i = 0; i < 4; i++) if (i % 2 < sets) tni_point_add(p, l, "attn", names[i], 4, B, T, a->heads, a->d_qk);
     tni_point_add(p, l, "attn", ".v", 4, B, T, a->heads, a->d_v);
     tni_point_add(p, l, "attn", ".pattern", 4, B, a->heads, T, T);
     if (tni_attention_normed(a)) tni_point_add(p, l, "attn", ".z.scale", 4, B, T, a->heads, 1);
@@ -87,13 +86,12 @@ static void tni_points_after(tni_points *p, const tn_transformer *m, int64_t B, 
 int64_t tn_transformer_points(const tn_transformer *m, int64_t B, int64_t T, tn_point *points, int64_t max)
 {
     tni_points p;
-    int64_t    l;
     p.count = 0;
     p.max = points ? max : 0;
     p.to = points;
     if (!m || !m->blocks) return 0;
     tni_points_before(&p, m, B, T);
-    for (l = 0; l < m->desc.layers; l++) tni_points_block(&p, m, l, B, T);
+    for (int64_t l = 0; l < m->desc.layers; l++) tni_points_block(&p, m, l, B, T);
     tni_points_after(&p, m, B, T);
     return p.count;
 }
@@ -130,19 +128,16 @@ TNI_FN bool tni_name_matches(const char *pattern, const char *name)
 TNI_FN bool tni_taps_ask(const tni_taps *taps, const char *name)
 {
     const tn_tap *list = (const tn_tap *)taps->list;
-    int64_t       i;
-    for (i = 0; i < taps->count; i++) if (tni_name_matches(list[i].points, name)) return true;
+    for (int64_t i = 0; i < taps->count; i++) if (tni_name_matches(list[i].points, name)) return true;
     return false;
 }
 
 TNI_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *name, tn_tensor *x)
 {
     const tn_tap *list = (const tn_tap *)taps->list;
-    tn_tensor    *y;
-    int64_t       i;
-    for (i = 0; i < taps->count; i++) {
+    for (int64_t i = 0; i < taps->count; i++) {
         if (!tni_name_matches(list[i].points, name)) continue;
-        y = list[i].fn(ctx, list[i].user, name, x);
+        tn_tensor *y = list[i].fn(ctx, list[i].user, name, x);
         if (!y && ctx->status == TN_OK) tni_fail(ctx, TN_ERR_ARG, "transformer_run: the tap of %s returned NULL", name);
         if (!y || !tni_is_real(ctx, y, "transformer_run", name)) return NULL;
         if (y == x) continue;
@@ -162,10 +157,9 @@ TNI_FN tn_tensor *tni_taps_show(tn_ctx *ctx, const tni_taps *taps, const char *n
 TNI_FN bool tni_block_asked(const tn_transformer *m, const tni_taps *taps)
 {
     tn_point points[TNI_BLOCK_POINTS];
-    int64_t  i, n;
     if (!taps) return false;
-    n = tni_points_at(m, taps->block, points);
-    for (i = 0; i < n; i++) if (tni_taps_ask(taps, points[i].name)) return true;
+    int64_t n = tni_points_at(m, taps->block, points);
+    for (int64_t i = 0; i < n; i++) if (tni_taps_ask(taps, points[i].name)) return true;
     return false;
 }
 #endif /* TN_NO_MODELS */

@@ -13,12 +13,12 @@
    Levenshtein 1966 */
 static int tni_name_distance(const char *a, const char *b)
 {
-    int row[56], i, j, before, above;
+    int row[56], j;
     for (j = 0; j < 56; j++) row[j] = j;
-    for (i = 0; i < 55 && a[i]; i++) {
-        before = row[0]++;
+    for (int i = 0; i < 55 && a[i]; i++) {
+        int before = row[0]++;
         for (j = 0; j < 55 && b[j]; j++) {
-            above = row[j + 1];
+            int above = row[j + 1];
             row[j + 1] = (int)tni_min(tni_min(above, row[j]) + 1, before + (a[i] != b[j]));
             before = above;
         }
@@ -41,8 +41,8 @@ TNI_FN int64_t tni_name_block(const char *name, const char **rest)
 static bool tni_tap_in_block(const tn_transformer *m, int64_t l, const char *name)
 {
     tn_point points[TNI_BLOCK_POINTS];
-    int64_t  i, n = tni_points_at(m, l, points);
-    for (i = 0; i < n; i++) if (tni_name_matches(name, points[i].name)) return true;
+    int64_t  n = tni_points_at(m, l, points);
+    for (int64_t i = 0; i < n; i++) if (tni_name_matches(name, points[i].name)) return true;
     return false;
 }
 
@@ -51,15 +51,14 @@ static bool tni_tap_known(tn_ctx *ctx, const tn_transformer *m, const char *name
 {
     const int64_t own = tni_name_block(name, NULL);
     tn_point points[TNI_BLOCK_POINTS], nearest;
-    int      least = INT32_MAX, distance;
-    int64_t  l, i, n;
+    int      least = INT32_MAX;
     if (own < m->desc.layers && tni_tap_in_block(m, own, name)) return true;
-    for (l = 0; l < m->desc.layers; l++) if (tni_tap_in_block(m, l, name)) return true;
+    for (int64_t l = 0; l < m->desc.layers; l++) if (tni_tap_in_block(m, l, name)) return true;
     memset(&nearest, 0, sizeof nearest);
-    for (l = -1; l < m->desc.layers; l++) {
-        n = tni_points_at(m, l, points);
-        for (i = 0; i < n; i++) {
-            distance = tni_name_distance(name, points[i].name);
+    for (int64_t l = -1; l < m->desc.layers; l++) {
+        int64_t n = tni_points_at(m, l, points);
+        for (int64_t i = 0; i < n; i++) {
+            int distance = tni_name_distance(name, points[i].name);
             if (distance < least) nearest = points[i];
             least = distance < least ? distance : least;
         }
@@ -71,8 +70,7 @@ static bool tni_tap_known(tn_ctx *ctx, const tn_transformer *m, const char *name
 
 static bool tni_taps_known(tn_ctx *ctx, const tn_transformer *m, const tn_tap *taps, int64_t n)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         if (!taps[i].points || !taps[i].fn) {
             tni_fail(ctx, TN_ERR_ARG, "transformer_run: %s of tap %lld is NULL", taps[i].points ? "fn" : "points",
                      (long long)i);
@@ -85,8 +83,7 @@ static bool tni_taps_known(tn_ctx *ctx, const tn_transformer *m, const tn_tap *t
 
 tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_tap *taps, int64_t n)
 {
-    tni_taps   all;
-    tn_tensor *x;
+    tni_taps all;
     if (!tni_model_given(ctx, m, ids, "ids", "transformer_run")) return NULL;
     if (n < 0 || (n > 0 && !taps)) {
         tni_fail(ctx, TN_ERR_ARG, "transformer_run: n is %lld with taps %s, expected 0, or more with an array",
@@ -99,7 +96,7 @@ tn_tensor *tn_transformer_run(tn_ctx *ctx, const tn_transformer *m, tn_tensor *i
     all.list = taps;
     all.count = n;
     all.block = -1;
-    x = tni_model_run(ctx, m, ids, 0, NULL, n > 0 ? &all : NULL);
+    tn_tensor *x = tni_model_run(ctx, m, ids, 0, NULL, n > 0 ? &all : NULL);
     return x ? tni_model_head(ctx, m, x, n > 0 ? &all : NULL) : NULL;
 }
 
@@ -159,12 +156,11 @@ static bool tni_edit_range(tn_ctx *ctx, const char *name, const char *what, int6
 tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
 {
     const tn_edit *e = (const tn_edit *)user;
-    int        heads, tokens;
-    int64_t    h0 = 0, h1 = 0, t0, t1;
-    tn_tensor *by_head, *part, *value, *mean, *y = NULL;
+    int64_t    h0 = 0, h1 = 0;
+    tn_tensor     *y = NULL;
     if (!ctx || !e || !name || !tni_is_real(ctx, x, "tap_edit", "x")) return NULL;
-    heads = tni_name_matches("*.pattern", name) ? 1 : 2;
-    tokens = 3 - heads;
+    int heads = tni_name_matches("*.pattern", name) ? 1 : 2;
+    int tokens = 3 - heads;
     if (x->rank < 3 || (x->rank < 4 && e->heads != 0) || (e->heads != 0 && tni_name_matches("*.mlp.encoders", name))) {
         tni_fail(ctx, TN_ERR_ARG, "tap_edit: %s has no heads, expected heads 0", name);
         return NULL;
@@ -173,13 +169,13 @@ tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
         || (e->tokens != 0 && !tni_edit_range(ctx, name, "token", e->token, e->tokens, x->shape[tokens]))) return NULL;
     h1 = e->heads ? e->head + e->heads : x->shape[heads];
     h0 = e->heads ? e->head : 0;
-    t0 = e->tokens ? e->token : 0;
-    t1 = e->tokens ? e->token + e->tokens : x->shape[tokens];
-    by_head = tn_slice(x, heads, h0, h1);
-    part = by_head ? tn_slice(by_head, tokens, t0, t1) : NULL;
+    int64_t    t0 = e->tokens ? e->token : 0;
+    int64_t    t1 = e->tokens ? e->token + e->tokens : x->shape[tokens];
+    tn_tensor *by_head = tn_slice(x, heads, h0, h1);
+    tn_tensor *part = by_head ? tn_slice(by_head, tokens, t0, t1) : NULL;
     if (!part) return NULL;
-    value = tni_edit_part(tni_edit_part(e->value, x, heads, h0, h1), x, tokens, t0, t1);
-    mean = e->mean ? tni_edit_mean(ctx, by_head, tokens) : NULL;
+    tn_tensor *value = tni_edit_part(tni_edit_part(e->value, x, heads, h0, h1), x, tokens, t0, t1);
+    tn_tensor *mean = e->mean ? tni_edit_mean(ctx, by_head, tokens) : NULL;
     if ((e->value && !value) || (e->mean && !mean)) return NULL;
     if (e->keep != 0) y = e->keep == 1 ? part : tn_scale(ctx, part, e->keep);
     else y = tn_full(ctx, part->rank, part->shape, 0);
@@ -205,15 +201,14 @@ tn_tensor *tn_transformer_lens(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 int64_t tn_transformer_parts(const tn_transformer *m, tn_point *parts, int64_t max)
 {
     tni_points p;
-    int64_t    l, h;
     char       head[32];
     p.count = 0;
     p.max = parts ? max : 0;
     p.to = parts;
     if (!m || !m->blocks) return 0;
     tni_point_add(&p, -1, "embed", "", 0, 0, 0, 0, 0);
-    for (l = 0; l < m->desc.layers; l++) {
-        for (h = 0; h < m->desc.heads; h++) {
+    for (int64_t l = 0; l < m->desc.layers; l++) {
+        for (int64_t h = 0; h < m->desc.heads; h++) {
             tni_print(head, sizeof head, ".%lld", (long long)h);
             tni_point_add(&p, l, "attn", head, 0, 0, 0, 0, 0);
         }
@@ -258,7 +253,7 @@ static bool tni_attribution_heads(tn_ctx *ctx, const tn_transformer *m, const tn
                                   tn_tensor *const of[3], tn_tensor *to, tn_tensor **heads, tn_tensor **rest)
 {
     const bool out = of[1] != NULL;                             /* norm1_out */
-    tn_tensor *z = of[0], *bias = NULL, *back;
+    tn_tensor *z = of[0], *bias = NULL;
     int64_t    shape[4];
     if (m->desc.attn_scale != 1) to = tn_scale(ctx, to, m->desc.attn_scale);
     if (out && b->norm1_out.bias && !(bias = tni_row_product(ctx, b->norm1_out.bias, to))) return false;
@@ -267,7 +262,7 @@ static bool tni_attribution_heads(tn_ctx *ctx, const tn_transformer *m, const tn
     if (b->attn.ob && bias) *rest = tn_add(ctx, *rest, bias);
     if (!to || ((b->attn.ob || bias) && !*rest)) return false;
     memcpy(shape, z->shape, sizeof shape);
-    back = tn_affine(ctx, to, tn_transpose(b->attn.o, 0, 1), NULL);
+    tn_tensor *back = tn_affine(ctx, to, tn_transpose(b->attn.o, 0, 1), NULL);
     back = back ? tni_row_product(ctx, z, tn_reshape(back, 4, shape)) : NULL;
     *heads = back ? tn_reshape(back, 3, shape) : NULL;
     return *heads != NULL;
@@ -278,11 +273,11 @@ static tn_tensor *tni_attribution_parts(tn_ctx *ctx, const tn_transformer *m, co
                                         tn_tensor **list)
 {
     const int64_t L = m->desc.layers, most = 3 * L + 2;
-    tn_tensor    *embed = NULL, *more;
-    int64_t       l, at = most;
+    tn_tensor    *embed = NULL;
+    int64_t       at = most;
     if (m->norm.bias && !(list[--at] = tni_row_product(ctx, m->norm.bias, to))) return NULL;
     if (!m->desc.no_norm) to = tni_norm_pulled(ctx, &m->norm, read->of[3 * L + 1], to);
-    for (l = L; l-- > 0 && to;) {
+    for (int64_t l = L; l-- > 0 && to;) {
         const tn_transformer_block *b = &m->blocks[l];
         tn_tensor *heads, *rest = NULL;
         if (!(list[--at] = tni_row_product(ctx, read->of[3 * l + 2], to))
@@ -290,7 +285,7 @@ static tn_tensor *tni_attribution_parts(tn_ctx *ctx, const tn_transformer *m, co
         if (rest) list[--at] = rest;
         list[--at] = heads;
         if (!b->lambdas) continue;
-        more = tn_mul(ctx, to, tn_slice(b->lambdas, 0, 1, 2));
+        tn_tensor *more = tn_mul(ctx, to, tn_slice(b->lambdas, 0, 1, 2));
         embed = embed ? tn_add(ctx, embed, more) : more;
         to = tn_mul(ctx, to, tn_slice(b->lambdas, 0, 0, 1));
     }
@@ -330,21 +325,21 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     static const char *const points[5] = {"embed", "*.attn.z", "*.mlp", "*.norm1_out.scale", "norm.scale"};
     tn_tap         taps[5];
     tni_read_parts read;
-    tn_tensor    **list, *y;
-    int64_t        n = 0, i, room;
+    tn_tensor    **list;
+    int64_t        n = 0;
     if (!tni_attribution_given(ctx, m, ids, targets, others)) return NULL;
     read.layers = m->desc.layers;
-    room = tni_plus(tni_area(6, read.layers), 4);
+    int64_t room = tni_plus(tni_area(6, read.layers), 4);
     if (!(list = (tn_tensor **)tni_array(ctx, room, sizeof *list, "transformer_attribution"))) return NULL;
     memset(list, 0, (size_t)room * sizeof *list);
     read.of = list + 3 * read.layers + 2;
-    for (i = 0; i < 5; i++) {
+    for (int64_t i = 0; i < 5; i++) {
         if ((i == 3 && m->desc.place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
         taps[n].points = points[i];
         taps[n].fn = tni_attribution_read;
         taps[n++].user = &read;
     }
-    y = tn_transformer_run(ctx, m, ids, taps, n);
+    tn_tensor *y = tn_transformer_run(ctx, m, ids, taps, n);
     y = y ? tni_attribution_to(ctx, m, targets, others) : NULL;
     y = y ? tni_attribution_parts(ctx, m, &read, y, list) : NULL;
     tni_free(ctx, list, (size_t)room * sizeof *list);

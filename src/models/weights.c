@@ -89,10 +89,9 @@ typedef struct tni_mapped {
 static bool tni_pattern_fill(tni_part *out, const char *prefix, const char *pattern, size_t n, int64_t l)
 {
     tni_text t;
-    size_t   i;
     t.dst = out->s; t.room = sizeof out->s; t.length = 0;
     tni_text_string(&t, prefix);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (n - i >= 3 && memcmp(pattern + i, "{l}", 3) == 0) {
             tni_text_signed(&t, l);
             i += 2;
@@ -127,10 +126,9 @@ static tn_status tni_mapped_shape_fail(const tni_mapped *m, const tn_name_map *l
 {
     const tn_safetensors *f = m->file;
     char                  parts[2][40];
-    int                   k, of[2], which[2];
-    of[0] = line->file_parts; of[1] = line->parts;
-    which[0] = line->file_part; which[1] = line->part;
-    for (k = 0; k < 2; k++) {
+    int                   of[2] = {line->file_parts, line->parts};
+    int                   which[2] = {line->file_part, line->part};
+    for (int k = 0; k < 2; k++) {
         parts[k][0] = 0;
         if (of[k] > 0) tni_print(parts[k], sizeof parts[k], "part %d of %d of ", which[k], of[k]);
     }
@@ -166,19 +164,17 @@ static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *fro
     tn_ctx   *ctx = value->ctx;
     tn_tensor view = *value;
     double   *host = tni_room_f64(ctx, to.rows, to.columns, "weights");
-    int64_t   i, k;
-    tn_status s;
     if (!host) return TN_ERR_MEMORY;
-    for (i = 0; i < to.rows; i++) {
+    for (int64_t i = 0; i < to.rows; i++) {
         int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
-        for (k = 0; k < to.columns; k++)
+        for (int64_t k = 0; k < to.columns; k++)
             host[i * to.columns + k] = line->transpose ? from[k * all + row] : from[row * to.columns + k];
     }
     view.rank = 1;
     view.shape[0] = to.rows * to.columns;
     view.strides[0] = 1;
     view.data = (char *)value->data + (size_t)(to.first * to.columns) * tni_dtype_size(value->dtype);
-    s = tn_write(&view, TN_F64, host, view.shape[0]);
+    tn_status s = tn_write(&view, TN_F64, host, view.shape[0]);
     tni_free_f64(ctx, host, to.rows, to.columns);
     return s;
 }
@@ -197,8 +193,7 @@ static tn_status tni_mapped_once(tni_mapped *m, int64_t i, int64_t first, int64_
 {
     tn_ctx         *ctx = m->file->file.ctx;
     tni_mapped_run *run;
-    size_t          k;
-    for (k = 0; k < m->runs.count; k++) {
+    for (size_t k = 0; k < m->runs.count; k++) {
         run = (tni_mapped_run *)tni_list_at(&m->runs, k);
         if (run->param == i && run->first < first + count && first < run->end)
             return tni_fail(ctx, TN_ERR_ARG, "name map: its lines give numbers %lld to %lld of parameter %s twice",
@@ -225,11 +220,9 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     const bool      vector = e->rank == 1;
     const int64_t   columns = vector ? 1 : v->shape[v->rank - 1], count = tn_tensor_count(v);
     tni_slab        from, to;
-    double         *host;
-    int64_t         all, n;
     tn_status       s;
     if ((e->rank != 1 && e->rank != 2) || v->rank < 1 || columns < 1) return tni_mapped_shape_fail(m, line, name, e, p);
-    all = e->shape[line->transpose && !vector];
+    int64_t all = e->shape[line->transpose && !vector];
     if (!tni_mapped_rows(&from, all, vector ? 1 : e->shape[!line->transpose], line->file_part, line->file_parts)
         || !tni_mapped_rows(&to, count / columns, columns, line->part, line->parts)
         || !tni_mapped_fits(line, from, to, heads))
@@ -237,8 +230,8 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     if ((s = tni_entry_real(m->file, e)) != TN_OK) return s;
     if ((s = tni_mapped_once(m, i, to.first * columns, to.rows * columns)) != TN_OK) return s;
     if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
-    n = tn_tensor_count(t);
-    host = tni_room_f64(ctx, n, 1, "weights");
+    int64_t n = tn_tensor_count(t);
+    double *host = tni_room_f64(ctx, n, 1, "weights");
     s = host ? tn_read(t, TN_F64, host, n) : TN_ERR_MEMORY;
     tn_tensor_destroy(t);
     if (s == TN_OK && !m->value[i] && !(m->value[i] = tn_tensor_create(ctx, TN_REAL, v->rank, v->shape))) s = TN_ERR_MEMORY;
@@ -254,8 +247,7 @@ static tn_status tni_mapped_tied(const tni_mapped *m, const tn_name_map *line, c
     const size_t                n = strlen(m->prefix);
     const tn_safetensors_entry *first = NULL;
     tni_part                    name;
-    int64_t                     k;
-    for (k = 0; e && !first && k < m->lines; k++)
+    for (int64_t k = 0; e && !first && k < m->lines; k++)
         if (strncmp(p->name, m->prefix, n) == 0 && strcmp(p->name + n, m->map[k].param) == 0
             && m->map[k].transpose == line->transpose) first = tni_mapped_entry(m, m->map[k].file, 0, &name);
     if (!first || tn_safetensors_equal(m->file, e->name, first->name)) return TN_OK;
@@ -265,15 +257,13 @@ static tn_status tni_mapped_tied(const tni_mapped *m, const tn_name_map *line, c
 
 static tn_status tni_mapped_line(tni_mapped *m, const tn_name_map *line, int64_t l)
 {
-    tn_ctx                     *ctx = m->file->file.ctx;
-    const tn_safetensors_entry *e;
-    const tn_param             *p;
-    tni_part                    param, name;
-    int64_t                     i;
+    tn_ctx  *ctx = m->file->file.ctx;
+    tni_part param, name;
+    int64_t  i;
     if (!tni_pattern_fill(&param, m->prefix, line->param, strlen(line->param), l))
         return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->param).s);
-    e = tni_mapped_entry(m, line->file, l, &name);
-    p = tn_params_find(m->params, param.s);
+    const tn_safetensors_entry *e = tni_mapped_entry(m, line->file, l, &name);
+    const tn_param             *p = tn_params_find(m->params, param.s);
     for (i = 0; e && i < tn_safetensors_count(m->file); i++) if (tn_safetensors_at(m->file, i) == e) m->used[i] = true;
     if (p && strcmp(p->name, param.s) != 0) return tni_mapped_tied(m, line, e, p);
     if (!p && !e) return TN_OK;
@@ -301,8 +291,8 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
     const tn_transformer *model = m->model;
     const size_t          blocks = (size_t)model->desc.layers * sizeof *model->blocks;
     tn_ctx               *ctx = m->file->file.ctx;
-    int64_t               i, left = 0, first = 0;
-    for (i = 0; i < tn_params_count(m->params); i++) {
+    int64_t               left = 0, first = 0;
+    for (int64_t i = 0; i < tn_params_count(m->params); i++) {
         const tn_param *p = tn_params_at(m->params, i);
         if (m->got[i] == tn_tensor_count(p->value)) continue;
         if (m->got[i] == 0 && !tni_layers_hold(model, sizeof *model, p->value)
@@ -310,7 +300,7 @@ static tn_status tni_mapped_whole(const tni_mapped *m)
         return tni_fail(ctx, TN_ERR_ARG, "name map: its lines give %lld numbers of parameter %s, expected all %lld",
                         (long long)m->got[i], p->name, (long long)tn_tensor_count(p->value));
     }
-    for (i = tn_safetensors_count(m->file); i-- > 0;) {
+    for (int64_t i = tn_safetensors_count(m->file); i-- > 0;) {
         if (m->used[i]) continue;
         left++;
         first = i;
@@ -325,14 +315,13 @@ static tn_status tni_mapped_all(tni_mapped *m)
 {
     tn_ctx   *ctx = m->file->file.ctx;
     tn_status s = TN_OK;
-    int64_t   k, l;
     size_t    widest = 0;
     void     *host;
-    for (k = 0; k < m->lines && s == TN_OK; k++)
-        for (l = 0; l < (strstr(m->map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
+    for (int64_t k = 0; k < m->lines && s == TN_OK; k++)
+        for (int64_t l = 0; l < (strstr(m->map[k].param, "{l}") ? m->model->desc.layers : 1) && s == TN_OK; l++)
             s = tni_mapped_line(m, &m->map[k], l);
     if (s == TN_OK) s = tni_mapped_whole(m);
-    for (k = 0; k < tn_params_count(m->params); k++)
+    for (int64_t k = 0; k < tn_params_count(m->params); k++)
         if (m->value[k] && m->value[k]->bytes > widest) widest = m->value[k]->bytes;
     if (s != TN_OK) return s;
     if (!(host = tni_alloc(ctx, widest, "weights"))) return TN_ERR_MEMORY;
@@ -344,7 +333,6 @@ static tn_status tni_mapped_all(tni_mapped *m)
 static tn_status tni_mapped_usable(tn_ctx *ctx, const char *function, const tn_transformer *model, const tn_name_map *map,
                                    int64_t lines)
 {
-    int64_t k;
     if (!ctx) return TN_ERR_ARG;
     if (!model || !model->blocks)
         return tni_fail(ctx, TN_ERR_ARG, "%s: the model is %s, expected one of tn_transformer_init", function,
@@ -352,7 +340,7 @@ static tn_status tni_mapped_usable(tn_ctx *ctx, const char *function, const tn_t
     if (!map || lines < 0)
         return tni_fail(ctx, TN_ERR_ARG, "%s: %lld lines of a map at %s, expected a list of 0 or more", function,
                         (long long)lines, map ? "an address" : "NULL");
-    for (k = 0; k < lines; k++)
+    for (int64_t k = 0; k < lines; k++)
         if (!map[k].file || !map[k].param)
             return tni_fail(ctx, TN_ERR_ARG, "name map: %s is NULL in line %lld, expected a name",
                             map[k].file ? "param" : "file", (long long)k);
@@ -362,8 +350,7 @@ static tn_status tni_mapped_usable(tn_ctx *ctx, const char *function, const tn_t
 /* Finds the prefix "NAME." in the parameter NAME.embed.w. */
 static bool tni_mapped_prefix(tni_mapped *m)
 {
-    int64_t i;
-    for (i = 0; i < tn_params_count(m->params); i++) {
+    for (int64_t i = 0; i < tn_params_count(m->params); i++) {
         const tn_param *p = tn_params_at(m->params, i);
         size_t          n = strlen(p->name), part = strlen("embed.w");
         if (p->value != m->model->embed.w || n < part || n - part >= sizeof m->prefix) continue;
@@ -379,9 +366,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
 {
     tn_ctx    *ctx = tn_params_ctx(params);
     tni_mapped m;
-    size_t     n, tensors, values, counts;
     char      *room = NULL;
-    int64_t    i;
     tn_status  s;
     if ((s = tni_mapped_usable(ctx, "transformer_read_mapped", model, map, lines)) != TN_OK) return s;
     memset(&m, 0, sizeof m);
@@ -391,10 +376,8 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
     m.lines = lines;
     if (!tni_mapped_prefix(&m)) return TN_ERR_ARG;
     if ((s = tni_safetensors_open(ctx, &source, &m.file)) != TN_OK) return s;
-    n = (size_t)tn_params_count(params);
-    tensors = (size_t)tn_safetensors_count(m.file);
-    counts = n * sizeof *m.got;
-    values = n * sizeof *m.value;
+    size_t n = (size_t)tn_params_count(params), tensors = (size_t)tn_safetensors_count(m.file);
+    size_t counts = n * sizeof *m.got, values = n * sizeof *m.value;
     room = (char *)tni_alloc(ctx, counts + values + tensors, "name map");
     if (room) {
         memset(room, 0, counts + values + tensors);
@@ -404,7 +387,7 @@ tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *mo
         m.runs.each = sizeof(tni_mapped_run);
         s = tni_mapped_all(&m);
         tni_list_free(ctx, &m.runs);
-        for (i = 0; i < (int64_t)n; i++) tn_tensor_destroy(m.value[i]);
+        for (int64_t i = 0; i < (int64_t)n; i++) tn_tensor_destroy(m.value[i]);
         tni_free(ctx, room, counts + values + tensors);
     } else s = TN_ERR_MEMORY;
     tn_safetensors_close(m.file);
@@ -418,13 +401,11 @@ static tn_status tni_heads_differ(tn_tensor *t, bool second, int64_t heads, bool
 {
     const int64_t n = tn_tensor_count(t) / (second ? 2 : 1), each = n / heads;
     double       *host;
-    tn_status     s;
-    int64_t       h, i;
     if (!(host = tni_room_f64(t->ctx, tn_tensor_count(t), 1, "weights"))) return TN_ERR_MEMORY;
-    s = tn_read(t, TN_F64, host, tn_tensor_count(t));
-    for (h = 1; s == TN_OK && h < heads; h++) {
+    tn_status s = tn_read(t, TN_F64, host, tn_tensor_count(t));
+    for (int64_t h = 1; s == TN_OK && h < heads; h++) {
         const double *row = host + (second ? n : 0) + h * each;
-        for (i = 0; i < each && !differs[h]; i++) differs[h] = !(row[i] == row[i - each]);
+        for (int64_t i = 0; i < each && !differs[h]; i++) differs[h] = !(row[i] == row[i - each]);
     }
     tni_free_f64(t->ctx, host, tn_tensor_count(t), 1);
     return s;
@@ -437,13 +418,13 @@ static tn_status tni_kv_heads(const tn_transformer *model, int64_t *out)
     tn_ctx       *ctx = model->embed.w->ctx;
     tn_status     s = TN_OK;
     bool         *differs;
-    int64_t       l, h, group;
+    int64_t       h, group;
     *out = heads;
-    for (l = 0; l < model->desc.layers; l++)
+    for (int64_t l = 0; l < model->desc.layers; l++)
         if (tni_attention_kinds[tni_block_desc(&model->desc, l).attention].sets != 1) return TN_OK;
     if (!(differs = (bool *)tni_alloc(ctx, (size_t)heads, "heads"))) return TN_ERR_MEMORY;
     memset(differs, 0, (size_t)heads);
-    for (l = 0; l < model->desc.layers && s == TN_OK; l++) {
+    for (int64_t l = 0; l < model->desc.layers && s == TN_OK; l++) {
         const tn_attention *a = &model->blocks[l].attn;
         s = tni_heads_differ(a->qk, true, heads, differs);
         if (s == TN_OK) s = tni_heads_differ(a->v, false, heads, differs);
@@ -482,19 +463,17 @@ typedef struct tni_mapping {
 /* Whether a parameter is a vector in files: biases of several encoders have two axes here. */
 static bool tni_mapping_vector(const tn_transformer *m, const tn_tensor *t)
 {
-    int64_t l;
     if (t->rank == 1) return true;
-    for (l = 0; l < m->desc.layers; l++) if (t == m->blocks[l].attn.qkb || t == m->blocks[l].mlp.b) return true;
+    for (int64_t l = 0; l < m->desc.layers; l++) if (t == m->blocks[l].attn.qkb || t == m->blocks[l].mlp.b) return true;
     return false;
 }
 
 /* The parameter of a line; NULL: the model has none, or it is another name of one that is tied. */
 static const tn_param *tni_mapping_param(const tni_mapping *w, const tn_name_map *line, int64_t l)
 {
-    const tn_param *p;
-    tni_part        name;
+    tni_part name;
     if (!tni_pattern_fill(&name, w->prefix, line->param, strlen(line->param), l)) return NULL;
-    p = tn_params_find(w->params, name.s);
+    const tn_param *p = tn_params_find(w->params, name.s);
     return p && strcmp(p->name, name.s) == 0 ? p : NULL;
 }
 
@@ -520,13 +499,12 @@ static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const
     const int64_t count = tn_tensor_count(p->value), columns = vector ? 1 : p->value->shape[p->value->rank - 1];
     double       *rows = tni_room_f64(ctx, count, 1, "weights");
     tni_slab      from, to;
-    int64_t       i, k;
     tn_status     s = rows ? tn_read(p->value, TN_F64, rows, count) : TN_ERR_MEMORY;
     tni_mapping_rows(w, line, p, columns, &from, &to);
-    for (i = 0; s == TN_OK && i < from.rows; i++) {
+    for (int64_t i = 0; s == TN_OK && i < from.rows; i++) {
         const int64_t row = to.first + tni_mapped_row(line, i, from.rows, to.rows, w->model->desc.heads);
         const double *source = rows + (from.first + i) * columns;
-        for (k = 0; k < columns; k++) host[line->transpose && !vector ? k * all + row : row * columns + k] = source[k];
+        for (int64_t k = 0; k < columns; k++) host[line->transpose && !vector ? k * all + row : row * columns + k] = source[k];
     }
     tni_free_f64(ctx, rows, count, 1);
     return s;
@@ -541,30 +519,28 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
     const bool         vector = p && tni_mapping_vector(w->model, p->value);
     tni_outgoing      *o;
     tni_slab           from, to;
-    double            *host;
     bool              *given;           /* of each row of the file's tensor */
-    int64_t            shape[2], columns, all, k, i;
-    tn_status          s;
+    int64_t            i;
     if (!p) return TN_OK;
-    columns = vector ? 1 : p->value->shape[p->value->rank - 1];
+    int64_t columns = vector ? 1 : p->value->shape[p->value->rank - 1];
     if (!tni_mapping_rows(w, line, p, columns, &from, &to))
         return tni_fail(ctx, TN_ERR_SHAPE, "name map: parameter %s is %s, which line %lld cannot divide", p->name,
                         TNI_SHAPE(p->value), (long long)first);
-    all = to.rows * (line->file_parts > 0 ? line->file_parts : 1);
-    shape[0] = line->transpose && !vector ? columns : all;
-    shape[1] = line->transpose ? all : columns;
+    int64_t all = to.rows * (line->file_parts > 0 ? line->file_parts : 1);
+    int64_t shape[2] = {line->transpose && !vector ? columns : all, line->transpose ? all : columns};
     if (!(o = (tni_outgoing *)tni_list_add(ctx, &w->out, "weights"))) return TN_ERR_MEMORY;
     if (!tni_pattern_fill(&o->name, "", line->file, strcspn(line->file, "|"), l))
         return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->file).s);
     o->tensor = tn_tensor_create(ctx, TN_REAL, vector ? 1 : 2, shape);
-    host = o->tensor ? tni_room_f64(ctx, all, columns, "weights") : NULL;
+    double *host = o->tensor ? tni_room_f64(ctx, all, columns, "weights") : NULL;
     given = host ? (bool *)tni_alloc(ctx, (size_t)all, "name map") : NULL;
     if (!given) {
         tni_free_f64(ctx, host, all, columns);
         return TN_ERR_MEMORY;
     }
     memset(given, 0, (size_t)all);
-    for (s = TN_OK, k = first; k < w->lines && s == TN_OK; k++) {
+    tn_status s = TN_OK;
+    for (int64_t k = first; k < w->lines && s == TN_OK; k++) {
         if (strcmp(w->map[k].file, line->file) != 0 || !(p = tni_mapping_param(w, &w->map[k], l))) continue;
         if ((vector ? 1 : p->value->shape[p->value->rank - 1]) != columns
             || !tni_mapping_rows(w, &w->map[k], p, columns, &from, &to) || to.first + to.rows > all)
@@ -588,11 +564,11 @@ static tn_status tni_mapping_all(tni_mapping *w)
 {
     const tn_transformer *m = w->model;
     tn_ctx               *ctx = tn_params_ctx(w->params);
-    int64_t               k, l, i;
+    int64_t               i;
     tn_status             s = TN_OK;
-    for (k = 0; k < w->lines; k++) {
+    for (int64_t k = 0; k < w->lines; k++) {
         for (i = 0; i < k && strcmp(w->map[i].file, w->map[k].file) != 0; i++) {}
-        for (l = 0; i == k && l < (strstr(w->map[k].param, "{l}") ? m->desc.layers : 1); l++)
+        for (int64_t l = 0; i == k && l < (strstr(w->map[k].param, "{l}") ? m->desc.layers : 1); l++)
             if ((s = tni_mapping_tensor(w, k, l)) != TN_OK) return s;
     }
     for (i = 0; i < tn_params_count(w->params); i++) {
@@ -611,9 +587,8 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     tn_ctx     *ctx = tn_params_ctx(params);
     tni_mapping w;
     tni_mapped  m;
-    tn_named   *named;
     int64_t     differ;
-    size_t      i, used = (size_t)tn_params_count(params);
+    size_t      used = (size_t)tn_params_count(params);
     tn_status   s;
     if ((s = tni_mapped_usable(ctx, "transformer_write_mapped", model, map, lines)) != TN_OK) return s;
     if (kv_heads == 0) kv_heads = model->desc.heads;
@@ -635,16 +610,16 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     if (!(w.used = (bool *)tni_alloc(ctx, used, "name map"))) return TN_ERR_MEMORY;
     memset(w.used, 0, used);
     s = tni_mapping_all(&w);
-    named = s == TN_OK ? (tn_named *)tni_array(ctx, (int64_t)w.out.count, sizeof *named, "name map") : NULL;
+    tn_named *named = s == TN_OK ? (tn_named *)tni_array(ctx, (int64_t)w.out.count, sizeof *named, "name map") : NULL;
     if (s == TN_OK && !named) s = TN_ERR_MEMORY;
-    for (i = 0; named && i < w.out.count; i++) {
+    for (size_t i = 0; named && i < w.out.count; i++) {
         const tni_outgoing *o = (const tni_outgoing *)tni_list_at(&w.out, i);
         named[i].name = o->name.s;
         named[i].tensor = o->tensor;
     }
     if (named) s = tn_safetensors_write(ctx, sink, named, (int64_t)w.out.count, notes, note_count);
     tni_free(ctx, named, w.out.count * sizeof *named);
-    for (i = 0; i < w.out.count; i++) tn_tensor_destroy(((tni_outgoing *)tni_list_at(&w.out, i))->tensor);
+    for (size_t i = 0; i < w.out.count; i++) tn_tensor_destroy(((tni_outgoing *)tni_list_at(&w.out, i))->tensor);
     tni_list_free(ctx, &w.out);
     tni_free(ctx, w.used, used);
     return s;

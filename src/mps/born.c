@@ -18,16 +18,16 @@ typedef struct tni_born {
 static tn_status tni_born_begin(tni_born *b, const tn_tt *tt, const char *op)
 {
     double    norm = 0;
-    int64_t   k, i, n, most = 1;
+    int64_t   most = 1;
     tn_status s;
     memset(b, 0, sizeof *b);
     b->tt = tt;
     b->room = tni_tt_canonical(tt, op, 0, &b->j, &norm, &b->size, &s);
     if (s != TN_OK) return s;
     if (!(norm > 0)) return tni_fail(tt->ctx, TN_ERR_NONFINITE, "%s: the train is zero, expected probabilities", op);
-    for (k = 0; k < tt->count; k++) most = tni_max(most, tni_max(b->j.r[k], tt->core[k]->shape[1] * b->j.r[k + 1]));
-    n = tt->core[0]->shape[1] * b->j.r[1];
-    for (i = 0; i < n; i++) b->j.cores[i] /= norm;
+    for (int64_t k = 0; k < tt->count; k++) most = tni_max(most, tni_max(b->j.r[k], tt->core[k]->shape[1] * b->j.r[k + 1]));
+    int64_t n = tt->core[0]->shape[1] * b->j.r[1];
+    for (int64_t i = 0; i < n; i++) b->j.cores[i] /= norm;
     b->more = 2 * most;
     if (!(b->v = tni_room_f64(tt->ctx, 1, b->more, op))) return TN_ERR_MEMORY;
     b->w = b->v + most;
@@ -46,13 +46,12 @@ static void tni_born_row(tni_born *b, int64_t k, int64_t first, int64_t stop, do
 {
     const int64_t r = b->j.r[k], n = b->tt->core[k]->shape[1], s = b->j.r[k + 1];
     const double *core = b->j.cores + b->j.at[k];
-    int64_t       a, i, c;
-    for (i = first; i < stop; i++) {
+    for (int64_t i = first; i < stop; i++) {
         double *w = b->w + (i - first) * s, sum = 0;
-        for (c = 0; c < s; c++) w[c] = 0;
-        for (a = 0; a < r; a++)
-            for (c = 0; c < s; c++) w[c] += b->v[a] * core[(a * n + i) * s + c];
-        for (c = 0; c < s; c++) sum += w[c] * w[c];
+        for (int64_t c = 0; c < s; c++) w[c] = 0;
+        for (int64_t a = 0; a < r; a++)
+            for (int64_t c = 0; c < s; c++) w[c] += b->v[a] * core[(a * n + i) * s + c];
+        for (int64_t c = 0; c < s; c++) sum += w[c] * w[c];
         length[i - first] = sum > 1e-280 ? sqrt(sum) : tni_frobenius(s, w);      /* the squares may have vanished */
     }
 }
@@ -60,8 +59,7 @@ static void tni_born_row(tni_born *b, int64_t k, int64_t first, int64_t stop, do
 /* Goes on with element i, whose row is w. */
 static void tni_born_take(tni_born *b, int64_t k, const double *w, double length)
 {
-    int64_t c;
-    for (c = 0; c < b->j.r[k + 1]; c++) b->v[c] = w[c] / length;
+    for (int64_t c = 0; c < b->j.r[k + 1]; c++) b->v[c] = w[c] / length;
 }
 
 static bool tni_born_index(const tn_tt *tt, const char *op, int64_t k, int64_t i)
@@ -76,10 +74,9 @@ static bool tni_born_index(const tn_tt *tt, const char *op, int64_t k, int64_t i
 /* Goes along `known` given indices. */
 static tn_status tni_born_follow(tni_born *b, const char *op, int64_t known, const int64_t *index)
 {
-    int64_t k;
-    double  length;
+    double length;
     b->v[0] = 1;
-    for (k = 0; k < known; k++) {
+    for (int64_t k = 0; k < known; k++) {
         if (!tni_born_index(b->tt, op, k, index[k])) return TN_ERR_DATA;
         tni_born_row(b, k, index[k], index[k] + 1, &length);
         if (!(length > 0))
@@ -103,30 +100,28 @@ static tn_status tni_born_known(const tn_tt *tt, const char *op, int64_t known, 
 tn_status tn_tt_conditional(const tn_tt *tt, int64_t known, const int64_t *index, double *p)
 {
     tni_born  b;
-    int64_t   i;
     tn_status s = tni_born_known(tt, "tt_conditional", known, tt ? tt->count - 1 : 0, index, p);
     if (s != TN_OK) return s;
     s = tni_born_begin(&b, tt, "tt_conditional");
     if (s == TN_OK) s = tni_born_follow(&b, "tt_conditional", known, index);
     if (s == TN_OK) tni_born_row(&b, known, 0, tt->core[known]->shape[1], p);
-    for (i = 0; s == TN_OK && i < tt->core[known]->shape[1]; i++) p[i] *= p[i];
+    for (int64_t i = 0; s == TN_OK && i < tt->core[known]->shape[1]; i++) p[i] *= p[i];
     return tni_born_end(&b, s);
 }
 
 tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *index, double *log_p)
 {
     tni_born  b;
-    int64_t   e, k;
     tn_status s;
     if (tt && (s = tni_count_check(tt->ctx, "tt_log_conditionals", "count", count)) != TN_OK) return s;
     if (tt && count == 0) return TN_OK;
     if (tt && !index) return tni_fail(tt->ctx, TN_ERR_ARG, "tt_log_conditionals: index is NULL, expected numbers");
     if ((s = tni_born_known(tt, "tt_log_conditionals", 0, 0, index, log_p)) != TN_OK) return s;
     s = tni_born_begin(&b, tt, "tt_log_conditionals");
-    for (e = 0; e < count && s == TN_OK; e++) {
+    for (int64_t e = 0; e < count && s == TN_OK; e++) {
         double length = 1;
         b.v[0] = 1;
-        for (k = 0; k < tt->count && s == TN_OK; k++) {
+        for (int64_t k = 0; k < tt->count && s == TN_OK; k++) {
             const int64_t i = index[e * tt->count + k];
             if (!tni_born_index(tt, "tt_log_conditionals", k, i)) s = TN_ERR_DATA;
             else if (length > 0) {
@@ -143,19 +138,19 @@ tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t s
 {
     tni_born  b;
     tni_dice  dice;
-    int64_t   e, k, i, n;
+    int64_t   i;
     tn_status s = tni_born_known(tt, "tt_sample", known, tt ? tt->count : 0, index, index);
     if (s != TN_OK || (s = tni_count_check(tt->ctx, "tt_sample", "count", count)) != TN_OK) return s;
     memset(&dice, 0, sizeof dice);
     dice.key = seed;
     s = tni_born_begin(&b, tt, "tt_sample");
-    for (e = 0; e < count && s == TN_OK; e++) {
+    for (int64_t e = 0; e < count && s == TN_OK; e++) {
         int64_t *row = index + e * tt->count;
         if ((s = tni_born_follow(&b, "tt_sample", known, row)) != TN_OK) break;
-        for (k = known; k < tt->count; k++) {
+        for (int64_t k = known; k < tt->count; k++) {
             double u = (double)tni_dice_word(&dice), length = 0, sum = 0;
             u = (u * 4294967296.0 + (double)tni_dice_word(&dice) + 0.5) / 18446744073709551616.0;
-            n = tt->core[k]->shape[1];
+            int64_t n = tt->core[k]->shape[1];
             for (row[k] = -1, i = 0; i < n && sum <= u; i++) {       /* rounding errors leave the last possible element */
                 tni_born_row(&b, k, i, i + 1, &length);
                 if (!(length > 0)) continue;

@@ -13,7 +13,7 @@
 /* Label k is the bond before axis k, label d + k the leg of axis k. */
 tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
 {
-    int     k, j, d, outs = 0, legs = 0, label[3];
+    int     k, j, outs = 0, legs = 0;
     bool    whole = true;
     tn_net *net;
     if (!tt) return NULL;
@@ -21,7 +21,7 @@ tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
         tni_fail(tt->ctx, TN_ERR_ARG, "net_from_tt: the train has %lld axes, expected at most 4096", (long long)tt->count);
         return NULL;
     }
-    d = (int)tt->count;
+    int d = (int)tt->count;
     for (k = 0; input && k < d; k++) outs += input[k] < 0;
     if (!(net = tni_net_make(tt->ctx, d, outs, d - outs))) return NULL;
     for (outs = k = 0; k < d; k++) {
@@ -32,7 +32,7 @@ tn_net *tn_net_from_tt(const tn_tt *tt, const int *input)
         net->in[j].input = to;
     }
     for (k = 0; k < d && whole; k++) {
-        label[0] = k; label[1] = d + k; label[2] = (k + 1) % d;
+        int label[3] = {k, d + k, (k + 1) % d};
         whole = tni_net_put(net, k, tni_net_copy(tt->ctx, tt->core[k], 1), label);
     }
     return tni_net_done(net, whole, "net_from_tt");
@@ -48,16 +48,14 @@ static tn_tensor *tni_tna_core(tn_tensor *cores, int64_t site, bool each)
 /* Label i is the bond before site i; those of the legs follow, site by site. */
 tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, int64_t site)
 {
-    const tn_tn_attention_desc *d;
-    const char *what;
-    int         i, k, all, ends, next, legs = 0, label[4];
-    bool        whole = true;
-    tn_net     *net;
+    int     legs = 0, label[4];
+    bool    whole = true;
+    tn_net *net;
     if (!tni_layer_given(ctx, layer, "net_from_tn_attention") || !tni_usable(ctx, layer->a, "net_from_tn_attention", "a"))
         return NULL;
-    d = &layer->desc;
-    what = d->unit_weights ? "unit_weights" : d->act != TN_ACT_NONE ? "an activation" : d->bias ? "a bias"
-           : d->residual ? "a residual" : d->norm != TN_ROW_NORM_NONE ? "a norm" : NULL;
+    const tn_tn_attention_desc *d = &layer->desc;
+    const char *what = d->unit_weights ? "unit_weights" : d->act != TN_ACT_NONE ? "an activation" : d->bias ? "a bias"
+                       : d->residual ? "a residual" : d->norm != TN_ROW_NORM_NONE ? "a norm" : NULL;
     if (what) {
         tni_fail(ctx, TN_ERR_ARG, "net_from_tn_attention: the layer has %s, expected a tensor of its inputs", what);
         return NULL;
@@ -72,22 +70,22 @@ tn_net *tn_net_from_tn_attention(tn_ctx *ctx, const tn_tn_attention *layer, int6
                  (long long)n - 1);
         return NULL;
     }
-    all = (int)(d->causal ? site + 1 : n);
-    ends = d->boundary == TN_BOUNDARY_CLOSED ? 0 : 2;
-    next = all + 1;
+    int all = (int)(d->causal ? site + 1 : n);
+    int ends = d->boundary == TN_BOUNDARY_CLOSED ? 0 : 2;
+    int next = all + 1;
     if (!(net = tni_net_make(ctx, all + ends, 1, (all - 1) * (1 + d->square) + 1))) return NULL;
-    for (i = 0; i < all && whole; i++) {
+    for (int i = 0; i < all && whole; i++) {
         tn_tensor *core = tni_tna_core(i == site ? layer->b : layer->a, i, d->sites > 0);
         label[0] = i;
         label[1] = ends == 0 && i + 1 == all ? 0 : i + 1;
         if (i == site) net->out[0].label = label[2] = next++;
-        for (k = i == site ? 1 : 0; k < (i == site || d->square ? 2 : 1); k++) {
+        for (int k = i == site ? 1 : 0; k < (i == site || d->square ? 2 : 1); k++) {
             net->in[legs].input = i;
             net->in[legs++].label = label[2 + k] = next++;
         }
         whole = tni_net_put(net, i, tni_net_copy(ctx, core, 1), label);
     }
-    for (k = 0; k < ends && whole; k++) {
+    for (int k = 0; k < ends && whole; k++) {
         tn_tensor *v = tni_tna_boundary(ctx, layer, k == 1);
         label[0] = k * all;
         whole = tni_net_put(net, all + k, tni_net_copy(ctx, v ? tn_reshape(v, 1, &d->bond) : NULL, 1), label);
@@ -101,25 +99,25 @@ tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t dist
 {
     static const int node[6] = {0, 2, 1, 3, 4, 5};           /* q1 k1 q2 k2 v o */
     tn_net   *net = tn_net_from_attention(ctx, layer, distance);
-    int64_t   k, i, h, a, most = 0, heads;
-    double   *f, *core;
+    int64_t   most = 0;
+    double   *f;
     tn_tt    *tt = NULL;
     tn_status s = TN_OK;
     if (!net) return NULL;
-    for (k = 0; k < 6; k++) most = tni_max(most, tn_tensor_count(net->node[k].tensor));
-    heads = layer->desc.heads;
+    for (int64_t k = 0; k < 6; k++) most = tni_max(most, tn_tensor_count(net->node[k].tensor));
+    int64_t heads = layer->desc.heads;
     if ((f = tni_room_f64(ctx, most, heads + 1, "tt_from_attention")) != NULL) tt = tni_tt_make(ctx, "tt_from_attention", 6);
-    core = f ? f + most : NULL;
-    for (k = 0; tt && s == TN_OK && k < 6; k++) {
+    double *core = f ? f + most : NULL;
+    for (int64_t k = 0; tt && s == TN_OK && k < 6; k++) {
         const tn_tensor *t = net->node[node[k]].tensor;
         const bool       opens = k % 2 == 0;
         const int64_t    n = t->shape[0], w = t->shape[2], one = k == 0 || k == 5 ? 1 : heads;
         const int64_t    r = opens ? one : heads * w, c = opens ? heads * w : one;
         if ((s = tn_read(t, TN_F64, f, tn_tensor_count(t))) != TN_OK) break;
         memset(core, 0, (size_t)(r * n * c) * sizeof *core);
-        for (i = 0; i < n; i++)
-            for (h = 0; h < heads; h++)
-                for (a = 0; a < w; a++) {
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t h = 0; h < heads; h++)
+                for (int64_t a = 0; a < w; a++) {
                     const int64_t pair = h * w + a, head = one == 1 ? 0 : h;
                     core[((opens ? head : pair) * n + i) * c + (opens ? pair : head)] += f[(i * heads + h) * w + a];
                 }
@@ -162,12 +160,10 @@ tn_status tn_deep_init(tn_params *ps, const char *name, const tn_deep_desc *desc
     tn_embedding_desc    e;
     tn_linear_desc       linear;
     tn_mps_desc          mps;
-    tn_deep_desc         d;
     tn_status            s;
     char                 part[200];
-    int64_t              l;
     if (!model || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "deep: model or desc is NULL");
-    d = *desc;                                              /* which may be the model's own */
+    tn_deep_desc d = *desc;                                 /* which may be the model's own */
     memset(model, 0, sizeof *model);
     if ((s = tni_deep_check(ps, name, &d)) != TN_OK) return s;
     memset(&a, 0, sizeof a); memset(&e, 0, sizeof e); memset(&linear, 0, sizeof linear); memset(&mps, 0, sizeof mps);
@@ -183,7 +179,7 @@ tn_status tn_deep_init(tn_params *ps, const char *name, const tn_deep_desc *desc
     if (d.vocab > 0) s = tn_embedding_init(ps, part, &e, &model->embed);
     if (s == TN_OK && !(model->layer = (tn_tn_attention *)tni_layers_add(ps, (size_t)d.layers * sizeof *model->layer)))
         s = TN_ERR_MEMORY;
-    for (l = 0; s == TN_OK && l < d.layers; l++) {
+    for (int64_t l = 0; s == TN_OK && l < d.layers; l++) {
         tni_print(part, sizeof part, "%s%s%lld", name ? name : "", name && *name ? "." : "", (long long)l);
         s = tn_tn_attention_init(ps, part, &a, &model->layer[l]);
     }
@@ -199,9 +195,8 @@ tn_status tn_deep_init(tn_params *ps, const char *name, const tn_deep_desc *desc
 static tn_tensor *tni_deep_features(tn_ctx *ctx, const tn_deep *m, tn_tensor *x, tn_tensor *state)
 {
     const int64_t width = m->desc.bond + 1;
-    int64_t       l;
     x = m->desc.vocab > 0 ? tn_embedding_forward(ctx, &m->embed, x) : tn_local_features(ctx, x, m->desc.map, m->desc.dim);
-    for (l = 0; x && l < m->desc.layers; l++)
+    for (int64_t l = 0; x && l < m->desc.layers; l++)
         x = state ? tn_tn_attention_decode(ctx, &m->layer[l], x, tn_slice(state, 1, l * width, (l + 1) * width))
                   : tn_tn_attention_forward(ctx, &m->layer[l], x);
     return x;
@@ -215,11 +210,11 @@ tn_tensor *tn_deep_forward(tn_ctx *ctx, const tn_deep *m, tn_tensor *x)
 
 tn_tensor *tn_deep_state(tn_ctx *ctx, const tn_deep *m, int64_t batch)
 {
-    int64_t    shape[2], l;
-    tn_tensor *state, *part = NULL;
+    int64_t    l;
+    tn_tensor *part = NULL;
     if (!tni_layer_given(ctx, m, "deep")) return NULL;
-    shape[0] = batch; shape[1] = m->desc.layers * (m->desc.bond + 1);
-    state = tn_tensor_create(ctx, TN_REAL, 2, shape);
+    int64_t    shape[2] = {batch, m->desc.layers * (m->desc.bond + 1)};
+    tn_tensor *state = tn_tensor_create(ctx, TN_REAL, 2, shape);
     for (l = 0; state && l < m->desc.layers; l++) {
         part = tn_tn_attention_state(ctx, &m->layer[l], batch);
         if (!part || tn_assign(tn_slice(state, 1, l * part->shape[1], (l + 1) * part->shape[1]), part) != TN_OK) break;

@@ -28,9 +28,8 @@ TNI_FN tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, 
 static tn_tensor *tni_local_cosine(tn_ctx *ctx)
 {
     double  c[2 * TNI_LOCAL_TERMS], power = 1;
-    int64_t shape[2], k;
-    shape[0] = TNI_LOCAL_TERMS; shape[1] = 2;
-    for (k = 0; k < TNI_LOCAL_TERMS; k++) {                 /* derivatives at pi/4 are all sqrt(1/2), up to the sign */
+    int64_t shape[2] = {TNI_LOCAL_TERMS, 2};
+    for (int64_t k = 0; k < TNI_LOCAL_TERMS; k++) {         /* derivatives at pi/4 are all sqrt(1/2), up to the sign */
         c[2 * k] = (k % 4 == 1 || k % 4 == 2 ? -power : power) * 0.7071067811865476;
         c[2 * k + 1] = (k % 4 > 1 ? -power : power) * 0.7071067811865476;
         power *= 1.5707963267948966 / (double)(k + 1);
@@ -41,9 +40,8 @@ static tn_tensor *tni_local_cosine(tn_ctx *ctx)
 static tn_tensor *tni_local_powers(tn_ctx *ctx, tn_tensor *x, int64_t n)
 {
     tn_tensor *t[TNI_LOCAL_POWERS];
-    int64_t    k;
     t[0] = tn_full(ctx, x->rank, x->shape, 1);
-    for (k = 1; k < n; k++) t[k] = k > 1 ? tn_mul(ctx, t[k - 1], x) : x;
+    for (int64_t k = 1; k < n; k++) t[k] = k > 1 ? tn_mul(ctx, t[k - 1], x) : x;
     return tn_stack(ctx, n, t, -1);
 }
 
@@ -63,9 +61,7 @@ tn_tensor *tn_local_features(tn_ctx *ctx, tn_tensor *x, tn_local_map map, int64_
     }
     if (map == TN_LOCAL_POWERS) return tni_local_powers(ctx, x, dim);
     if (map == TN_LOCAL_LINEAR) {
-        tn_tensor *both[2];
-        both[0] = tn_sub(ctx, tn_full(ctx, 1, &one, 1), x);
-        both[1] = x;
+        tn_tensor *both[2] = {tn_sub(ctx, tn_full(ctx, 1, &one, 1), x), x};
         return tn_stack(ctx, 2, both, -1);
     }
     x = tn_sub(ctx, x, tn_full(ctx, 1, &one, 0.5));

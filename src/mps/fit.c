@@ -23,23 +23,23 @@ static tn_status tni_tt_swap(tn_tt *tt, const tn_tt *from, int64_t axis, tni_tt_
 {
     const tni_host *h = &w->cut.host;
     const int64_t   r = w->r, n = w->n, m = w->m, c = w->c, d = w->j.r[axis + 1];
-    int64_t         a, b, e, k, rank;
+    int64_t         rank;
     tn_status       s;
     h->by->gemm(h, r * n, m * c, d, 1, tni_rows(w->j.cores + w->j.at[axis], d),
                 tni_rows(w->j.cores + w->j.at[axis + 1], m * c), 0, tni_rows(w->pair, m * c));
-    for (a = 0; a < r; a++)
-        for (b = 0; b < n; b++)
-            for (e = 0; e < m; e++)
+    for (int64_t a = 0; a < r; a++)
+        for (int64_t b = 0; b < n; b++)
+            for (int64_t e = 0; e < m; e++)
                 memcpy(w->cut.c + ((a * m + e) * n + b) * c, w->pair + ((a * n + b) * m + e) * c,
                        (size_t)c * sizeof *w->pair);
     w->cut.delta = eps * norm;
     if ((s = tni_tt_cut(&w->cut, r * m, n * c, &rank)) != TN_OK)
         return tni_fail(from->ctx, s, "tt_swap: the SVD did not converge");
-    for (a = 0; a < rank * n * c; a++) w->cut.c[a] = tni_ldexp(w->cut.c[a], w->j.exponent);
+    for (int64_t a = 0; a < rank * n * c; a++) w->cut.c[a] = tni_ldexp(w->cut.c[a], w->j.exponent);
     tt->error = norm > 0 ? sqrt(w->cut.dropped) / norm : 0;
     tt->discarded = tt->error * tt->error;
     tt->gap = w->cut.gap;
-    for (k = 0; s == TN_OK && k < from->count; k++)
+    for (int64_t k = 0; s == TN_OK && k < from->count; k++)
         if (k == axis) s = tni_tt_put(tt, "tt_swap", k, r, m, rank, w->cut.u);
         else if (k == axis + 1) s = tni_tt_put(tt, "tt_swap", k, rank, n, c, w->cut.c);
         else s = tni_tt_put(tt, "tt_swap", k, w->j.r[k], from->core[k]->shape[1], w->j.r[k + 1], w->j.cores + w->j.at[k]);
@@ -51,7 +51,7 @@ tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
     tni_tt_swap_job w;
     tni_lay   lay;
     int64_t   size, more;
-    double   *room, norm = 0, eps;
+    double    norm = 0, eps;
     tn_tt    *tt = NULL;
     tn_status s;
     if (!from) return NULL;
@@ -65,7 +65,7 @@ tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
         return NULL;
     }
     if (tni_tt_options(from->ctx, "tt_swap", desc, &eps, &w.cut) != TN_OK) return NULL;
-    room = tni_tt_canonical(from, "tt_swap", axis, &w.j, &norm, &size, &s);
+    double *room = tni_tt_canonical(from, "tt_swap", axis, &w.j, &norm, &size, &s);
     if (s == TN_OK) {
         w.r = w.j.r[axis]; w.n = from->core[axis]->shape[1]; w.m = from->core[axis + 1]->shape[1]; w.c = w.j.r[axis + 2];
         tni_tt_swap_lay(&lay, from->ctx, &w);
@@ -115,11 +115,10 @@ static int64_t tni_fit_width(const tni_fit *f, const tni_fit_problem *a) { retur
 static void tni_fit_predict(const tni_fit *f, const tni_fit_problem *a, const double *x, double *to)
 {
     const int64_t width = tni_fit_width(f, a);
-    int64_t       b, o;
     f->host.by->gemm(&f->host, f->rows, width, a->m, 1, tni_rows((double *)a->p, a->m), tni_rows((double *)x, width), 0,
                      tni_rows(f->w, width));
-    for (b = 0; b < f->rows; b++)
-        for (o = 0; o < f->out; o++)
+    for (int64_t b = 0; b < f->rows; b++)
+        for (int64_t o = 0; o < f->out; o++)
             to[b * f->out + o] = a->each ? f->host.by->dot(a->n, f->w + b * width, a->z + (b * f->out + o) * a->n)
                                          : f->host.by->dot(a->n, f->w + b * width + o * a->n, a->z + b * a->n);
 }
@@ -128,10 +127,9 @@ static void tni_fit_predict(const tni_fit *f, const tni_fit_problem *a, const do
 static void tni_fit_back(const tni_fit *f, const tni_fit_problem *a, const double *res, double *g)
 {
     const int64_t width = tni_fit_width(f, a);
-    int64_t       b, o;
     memset(f->w, 0, (size_t)(f->rows * width) * sizeof *f->w);
-    for (b = 0; b < f->rows; b++)
-        for (o = 0; o < f->out; o++)
+    for (int64_t b = 0; b < f->rows; b++)
+        for (int64_t o = 0; o < f->out; o++)
             f->host.by->axpy(a->n, res[b * f->out + o], a->z + (a->each ? b * f->out + o : b) * a->n,
                              f->w + b * width + (a->each ? 0 : o * a->n));
     f->host.by->gemm(&f->host, a->m, width, f->rows, 1, tni_turned(tni_rows((double *)a->p, a->m)), tni_rows(f->w, width), 0,
@@ -143,8 +141,7 @@ static double tni_fit_scale(const tni_fit *f, const tni_fit_problem *a)
 {
     const int64_t each = a->each ? f->out : 1, size = a->m * tni_fit_width(f, a);
     double        sum = 0;
-    int64_t       b;
-    for (b = 0; b < f->rows; b++)
+    for (int64_t b = 0; b < f->rows; b++)
         sum += f->host.by->dot(a->m, a->p + b * a->m, a->p + b * a->m)
                * f->host.by->dot(each * a->n, a->z + b * each * a->n, a->z + b * each * a->n);
     return size > 0 ? sum / (double)size * (a->each ? 1 : (double)f->out) : 0;
@@ -154,27 +151,26 @@ static double tni_fit_scale(const tni_fit *f, const tni_fit_problem *a)
 static void tni_fit_solve(const tni_fit *f, const tni_fit_problem *a, double *x, double ridge, int64_t steps)
 {
     const int64_t n = a->m * tni_fit_width(f, a), all = f->rows * f->out;
-    double       *g = f->g, *dir = f->dir, *made = f->res + all, now, first = 0, next, below, alpha;
-    int64_t       k, i;
+    double       *g = f->g, *dir = f->dir, *made = f->res + all, first = 0;
     ridge *= tni_fit_scale(f, a);
     tni_fit_predict(f, a, x, f->res);
-    for (i = 0; i < all; i++) f->res[i] = f->y[i] - f->res[i];
+    for (int64_t i = 0; i < all; i++) f->res[i] = f->y[i] - f->res[i];
     tni_fit_back(f, a, f->res, g);
-    for (i = 0; i < n; i++) dir[i] = g[i] -= ridge * x[i];
-    now = f->host.by->dot(n, g, g);
+    for (int64_t i = 0; i < n; i++) dir[i] = g[i] -= ridge * x[i];
+    double now = f->host.by->dot(n, g, g);
     tni_fit_back(f, a, f->y, f->g + n);                      /* what a gradient is compared with */
     first = f->host.by->dot(n, f->g + n, f->g + n);
-    for (k = 0; k < steps && now > 1e-26 * first; k++) {
+    for (int64_t k = 0; k < steps && now > 1e-26 * first; k++) {
         tni_fit_predict(f, a, dir, made);
-        below = f->host.by->dot(all, made, made) + ridge * f->host.by->dot(n, dir, dir);
+        double below = f->host.by->dot(all, made, made) + ridge * f->host.by->dot(n, dir, dir);
         if (!(below > 0)) break;
-        alpha = now / below;
+        double alpha = now / below;
         f->host.by->axpy(n, alpha, dir, x);
         f->host.by->axpy(all, -alpha, made, f->res);
         tni_fit_back(f, a, f->res, g);
-        for (i = 0; i < n; i++) g[i] -= ridge * x[i];
-        next = f->host.by->dot(n, g, g);
-        for (i = 0; i < n; i++) dir[i] = g[i] + next / now * dir[i];
+        for (int64_t i = 0; i < n; i++) g[i] -= ridge * x[i];
+        double next = f->host.by->dot(n, g, g);
+        for (int64_t i = 0; i < n; i++) dir[i] = g[i] + next / now * dir[i];
         now = next;
     }
 }
@@ -192,20 +188,20 @@ static tn_status tni_fit_finite(const tni_fit *f, double size)
 static tn_status tni_fit_cut(tni_fit *f, int64_t m, int64_t width, int64_t limit, int64_t *rank, double *dropped)
 {
     const int64_t k = tni_min(m, width);
-    int64_t       i, l, r;
-    double       *vt = f->g, all, kept;
+    int64_t       r;
+    double       *vt = f->g;
     tn_status     s = tni_fit_finite(f, tni_largest_of(m * width, f->x));
     if (s != TN_OK) return s;
     s = tni_svd(&f->host, m, width, tni_rows(f->x, width), tni_rows(f->dir, k), f->s, tni_rows(vt, width), f->svd);
     if (s != TN_OK) return tni_fail(f->ctx, s, "tt_fit: the SVD of a tensor of two sites did not converge");
     for (r = k; r > 1 && f->s[r - 1] <= f->d.relative * f->s[0]; r--) {}
-    all = tni_tail_squares(r, f->s, 0);
+    double all = tni_tail_squares(r, f->s, 0);
     r = tni_min(r, limit);
-    kept = tni_tail_squares(r, f->s, 0);
+    double kept = tni_tail_squares(r, f->s, 0);
     *dropped = all > 0 ? (all - kept) / all : 0;
     tni_keep_columns(m, k, r, f->dir, f->u);
-    for (i = 0; i < r; i++)
-        for (l = 0; l < width; l++) f->v[i * width + l] = f->s[i] * vt[i * width + l];
+    for (int64_t i = 0; i < r; i++)
+        for (int64_t l = 0; l < width; l++) f->v[i * width + l] = f->s[i] * vt[i * width + l];
     *rank = r;
     return TN_OK;
 }
@@ -225,17 +221,18 @@ static tn_status tni_fit_grow(tni_fit *f, const tni_fit_problem *a, int64_t firs
 {
     const int64_t width = tni_fit_width(f, a), limit = tni_min(f->d.rank, tni_min(a->m, width)), all = f->rows * f->out;
     const double  ridge = tni_max_f64(f->d.ridge, 1e-3), size = tni_frobenius(all, f->y);
-    double        before, now = HUGE_VAL, dropped;
-    int64_t       r, k, i, b, o;
+    double        now = HUGE_VAL, dropped;
+    int64_t       r;
     tn_status     s = tni_fit_cut(f, a->m, width, first, &r, &dropped);
     while (s == TN_OK) {
         tni_fit_problem v, u;
-        for (k = 0, before = HUGE_VAL; k < 30; k++, before = now) {
+        int64_t         k = 0;
+        for (double before = HUGE_VAL; k < 30; k++, before = now) {
             v = tni_fit_far(f, a, r, f->z);
             tni_fit_solve(f, &v, f->v, ridge, 10);
-            for (b = 0; b < f->rows; b++)                    /* Z[b,o,k] = sum_q V[k,o,q] Q[b,q] */
-                for (o = 0; o < f->out; o++)
-                    for (i = 0; i < r; i++)
+            for (int64_t b = 0; b < f->rows; b++)            /* Z[b,o,k] = sum_q V[k,o,q] Q[b,q] */
+                for (int64_t o = 0; o < f->out; o++)
+                    for (int64_t i = 0; i < r; i++)
                         f->z[(b * f->out + o) * r + i] =
                             f->host.by->dot(a->n, f->v + (i * f->out + o) * a->n, a->z + b * a->n);
             u.p = a->p; u.z = f->z; u.m = a->m; u.n = r; u.each = true;
@@ -253,9 +250,9 @@ static tn_status tni_fit_grow(tni_fit *f, const tni_fit_problem *a, int64_t firs
         dropped = f->host.by->dot(all, f->res + all, f->res + all);
         dropped = dropped > 0 ? f->host.by->dot(all, f->res, f->res + all) / dropped : 0;
         memmove(f->v + r * width, f->v, (size_t)width * sizeof *f->v);
-        for (i = 0; i < width; i++) f->v[r * width + i] *= dropped;
+        for (int64_t i = 0; i < width; i++) f->v[r * width + i] *= dropped;
         memcpy(f->v, f->keep + a->m * r, (size_t)(r * width) * sizeof *f->v);
-        for (b = a->m; b-- > 0;) {
+        for (int64_t b = a->m; b-- > 0;) {
             f->u[b * (r + 1) + r] = f->u[b];
             memcpy(f->u + b * (r + 1), f->keep + b * r, (size_t)r * sizeof *f->u);
         }
@@ -284,10 +281,9 @@ static void tni_fit_features(const tni_fit *f, int64_t j, bool before, double *t
 {
     const int64_t r = before ? f->r[j] : f->r[j + 1], n = f->dim;
     const double *env = f->env[before ? j : j + 1].p;
-    int64_t       b, a, i;
-    for (b = 0; b < f->rows; b++)
-        for (a = 0; a < r; a++)
-            for (i = 0; i < n; i++)
+    for (int64_t b = 0; b < f->rows; b++)
+        for (int64_t a = 0; a < r; a++)
+            for (int64_t i = 0; i < n; i++)
                 to[b * r * n + (before ? a * n + i : i * r + a)] = env[b * r + a] * f->phi[(b * f->sites + j) * n + i];
 }
 
@@ -312,7 +308,7 @@ static tn_status tni_fit_bond(tni_fit *f, int64_t j, bool right)
     const int64_t   m = right ? f->r[j] * f->dim : f->dim * f->r[j + 2], n = right ? f->dim * f->r[j + 2] : f->r[j] * f->dim;
     const int64_t   size = m * f->out * n, near_ = right ? j : j + 1;
     const bool      scarce = size > f->rows * f->out;
-    int64_t         r, i, k;
+    int64_t         r;
     double          dropped;
     tni_fit_problem a;
     tn_status       s;
@@ -325,8 +321,8 @@ static tn_status tni_fit_bond(tni_fit *f, int64_t j, bool right)
     f->r[j + 1] = r;
     s = tni_fit_pass(f, f->p, m, f->u, r, right ? j : j + 2, j + 1);
     if (s != TN_OK || (s = tni_fit_hold(f, &f->core[near_], m * r, f->u)) != TN_OK || right) return s;
-    for (i = 0; i < m; i++)                                  /* to the left U is [dim r'',r], the core its transposed */
-        for (k = 0; k < r; k++) f->core[near_].p[k * m + i] = f->u[i * r + k];
+    for (int64_t i = 0; i < m; i++)                          /* to the left U is [dim r'',r], the core its transposed */
+        for (int64_t k = 0; k < r; k++) f->core[near_].p[k * m + i] = f->u[i * r + k];
     return TN_OK;
 }
 
@@ -339,12 +335,11 @@ static void tni_fit_next(tni_fit *f, int64_t j, bool right, bool turn)
     const int64_t columns = turn ? (right ? f->r[j] : f->r[j + 2]) * f->dim : f->dim * f->r[right ? j + 3 : j - 1];
     const int64_t shift = turn ? 0 : tni_fit_exponent(f, right ? j + 1 : j - 1) - tni_fit_exponent(f, j);
     tni_mat       other;
-    int64_t       k, o, i, c;
     double       *v = f->g;
-    for (k = 0; k < r; k++)
-        for (o = 0; o < out; o++)
-            for (i = 0; i < f->dim; i++)
-                for (c = 0; c < side; c++) {                 /* V[k,o,(i,c)] to the right, V[k,o,(c,i)] to the left */
+    for (int64_t k = 0; k < r; k++)
+        for (int64_t o = 0; o < out; o++)
+            for (int64_t i = 0; i < f->dim; i++)
+                for (int64_t c = 0; c < side; c++) {         /* V[k,o,(i,c)] to the right, V[k,o,(c,i)] to the left */
                     const int64_t far_ = right ? i * side + c : c * f->dim + i;
                     const double  x = f->v[(k * out + o) * n + far_];
                     if (turn) v[(far_ * out + o) * r + k] = x;
@@ -355,7 +350,7 @@ static void tni_fit_next(tni_fit *f, int64_t j, bool right, bool turn)
     else if (right) other = tni_rows(f->core[to].p, columns);
     else other = tni_turned(tni_rows(f->core[to].p, side));
     f->host.by->gemm(&f->host, rows, columns, inner, 1, tni_rows(v, inner), other, 0, tni_rows(f->x, columns));
-    for (i = 0; shift != 0 && i < rows * columns; i++) f->x[i] = tni_ldexp(f->x[i], shift);
+    for (int64_t i = 0; shift != 0 && i < rows * columns; i++) f->x[i] = tni_ldexp(f->x[i], shift);
 }
 
 /* The next update: of bond j, in a direction. */
@@ -371,13 +366,12 @@ static tn_status tni_fit_step(tni_fit *f, int64_t j, bool right)
 static tn_status tni_fit_sweeps(tni_fit *f, int64_t first)
 {
     const int64_t last = f->sites - 2;
-    int64_t       sweep, j;
     tn_status     s = TN_OK;
     f->at = -1;
-    for (sweep = 0; sweep < f->d.sweeps; sweep++) {
-        for (j = first; j <= last && s == TN_OK; j++) s = tni_fit_step(f, j, true);
-        for (j = last; j >= 0 && s == TN_OK; j--) s = tni_fit_step(f, j, false);
-        for (j = 0; j < first && s == TN_OK; j++) s = tni_fit_step(f, j, true);
+    for (int64_t sweep = 0; sweep < f->d.sweeps; sweep++) {
+        for (int64_t j = first; j <= last && s == TN_OK; j++) s = tni_fit_step(f, j, true);
+        for (int64_t j = last; j >= 0 && s == TN_OK; j--) s = tni_fit_step(f, j, false);
+        for (int64_t j = 0; j < first && s == TN_OK; j++) s = tni_fit_step(f, j, true);
     }
     return s == TN_OK ? tni_fit_step(f, first, true) : s;
 }
@@ -386,25 +380,24 @@ static tn_status tni_fit_sweeps(tni_fit *f, int64_t first)
 static tn_status tni_fit_begin(tni_fit *f, const tni_tt_round_job *c, int64_t label)
 {
     const int64_t j = label - 1, n = f->dim;
-    int64_t       k, b;
     const double *left = c->cores + c->at[label - 1], *core = c->cores + c->at[label], *right = c->cores + c->at[label + 1];
     tn_status     s = TN_OK;
-    for (k = 0; k <= f->sites; k++) f->r[k] = c->r[k <= j ? k : k + 1];
-    for (k = 0; k < f->sites && s == TN_OK; k++)
+    for (int64_t k = 0; k <= f->sites; k++) f->r[k] = c->r[k <= j ? k : k + 1];
+    for (int64_t k = 0; k < f->sites && s == TN_OK; k++)
         s = tni_fit_hold(f, &f->core[k], f->r[k] * n * f->r[k + 1],
                          k > j + 1 || k < j ? c->cores + c->at[k + (k > j)] : NULL);
-    for (k = 0; k <= f->sites && s == TN_OK; k += f->sites) {
+    for (int64_t k = 0; k <= f->sites && s == TN_OK; k += f->sites) {
         s = tni_fit_hold(f, &f->env[k], f->rows, NULL);
-        for (b = 0; s == TN_OK && b < f->rows; b++) f->env[k].p[b] = 1;
+        for (int64_t b = 0; s == TN_OK && b < f->rows; b++) f->env[k].p[b] = 1;
     }
-    for (k = 0; k < j && s == TN_OK; k++) {
+    for (int64_t k = 0; k < j && s == TN_OK; k++) {
         tni_fit_features(f, k, true, f->p);
         s = tni_fit_pass(f, f->p, f->r[k] * n, f->core[k].p, f->r[k + 1], k, k + 1);
     }
-    for (k = f->sites - 1; k > j + 1 && s == TN_OK; k--) {
+    for (int64_t k = f->sites - 1; k > j + 1 && s == TN_OK; k--) {
         const int64_t m = n * f->r[k + 1];
         tni_fit_features(f, k, false, f->p);
-        for (b = 0; b < m * f->r[k]; b++) f->g[b % m * f->r[k] + b / m] = f->core[k].p[b];
+        for (int64_t b = 0; b < m * f->r[k]; b++) f->g[b % m * f->r[k] + b / m] = f->core[k].p[b];
         s = tni_fit_pass(f, f->p, m, f->g, f->r[k], k + 1, k);
     }
     if (s != TN_OK) return s;
@@ -412,7 +405,7 @@ static tn_status tni_fit_begin(tni_fit *f, const tni_tt_round_job *c, int64_t la
                      tni_rows((double *)core, f->out * c->r[label + 1]), 0, tni_rows(f->g, f->out * c->r[label + 1]));
     f->host.by->gemm(&f->host, f->r[j] * n * f->out, n * f->r[j + 2], c->r[label + 1], 1, tni_rows(f->g, c->r[label + 1]),
                      tni_rows((double *)right, n * f->r[j + 2]), 0, tni_rows(f->x, n * f->r[j + 2]));
-    for (k = 0, b = f->r[j] * n * f->out * n * f->r[j + 2]; k < b; k++)
+    for (int64_t k = 0, b = f->r[j] * n * f->out * n * f->r[j + 2]; k < b; k++)
         f->x[k] = tni_ldexp(f->x[k], c->exponent + tni_fit_exponent(f, j));
     return TN_OK;
 }
@@ -422,30 +415,30 @@ static tn_status tni_fit_begin(tni_fit *f, const tni_tt_round_job *c, int64_t la
 static tn_status tni_fit_end(tni_fit *f, tn_tt *tt, int64_t label, double *error)
 {
     const int64_t   j = label - 1, r = f->r[j + 1], n = f->dim * f->r[j + 2], all = f->rows * f->out;
-    int64_t         k, i, o, q;
+    int64_t         q;
     double          dropped;
-    tni_fit_problem a, made;
+    tni_fit_problem a;
     tn_status       s;
     a.p = f->q; a.z = f->env[j + 1].p; a.m = n; a.n = r; a.each = false;
-    for (k = 0; k < r; k++)
-        for (o = 0; o < f->out; o++)
-            for (i = 0; i < n; i++)
+    for (int64_t k = 0; k < r; k++)
+        for (int64_t o = 0; o < f->out; o++)
+            for (int64_t i = 0; i < n; i++)
                 f->x[(i * f->out + o) * r + k] = tni_ldexp(f->v[(k * f->out + o) * n + i], f->exponent[j + 1] - f->exponent[j]);
     if ((s = tni_fit_cut(f, n, f->out * r, f->d.rank, &q, &dropped)) != TN_OK) return s;
     if (dropped > 1e-6 && (s = tni_fit_grow(f, &a, q, &q)) != TN_OK) return s;
-    made = tni_fit_far(f, &a, q, f->z);
+    tni_fit_problem made = tni_fit_far(f, &a, q, f->z);
     tni_fit_predict(f, &made, f->v, f->res);
-    for (i = 0; i < all; i++) f->res[i] -= f->y[i];
+    for (int64_t i = 0; i < all; i++) f->res[i] -= f->y[i];
     if ((s = tni_fit_finite(f, tni_largest_of(all, f->res))) != TN_OK) return s;
     if (error) *error = tni_frobenius(all, f->res) / sqrt((double)all);
-    for (k = 0; k < q; k++)
-        for (i = 0; i < n; i++) f->x[k * n + i] = f->u[i * q + k];
-    for (k = 0; k < q; k++)
-        for (o = 0; o < f->out; o++)
-            for (i = 0; i < r; i++)
+    for (int64_t k = 0; k < q; k++)
+        for (int64_t i = 0; i < n; i++) f->x[k * n + i] = f->u[i * q + k];
+    for (int64_t k = 0; k < q; k++)
+        for (int64_t o = 0; o < f->out; o++)
+            for (int64_t i = 0; i < r; i++)
                 f->keep[(i * f->out + o) * q + k] = tni_ldexp(f->v[(k * f->out + o) * r + i],
                                                               -f->exponent[j + 1] - f->exponent[j + 2]);
-    for (k = 0; s == TN_OK && k < tt->count; k++) {
+    for (int64_t k = 0; s == TN_OK && k < tt->count; k++) {
         const int64_t site = k - (k > label);
         if (k == label) s = tni_tt_put(tt, "tt_fit", k, r, f->out, q, f->keep);
         else if (k == label + 1) s = tni_tt_put(tt, "tt_fit", k, q, f->dim, f->r[j + 2], f->x);
@@ -484,7 +477,6 @@ static tn_status tni_fit_check(tni_fit *f, const tn_tt *tt, int64_t label, const
                                const tn_tt_fit_desc *desc)
 {
     tn_ctx *ctx = tt->ctx;
-    int64_t k;
     memset(f, 0, sizeof *f);
     f->ctx = ctx;
     if (desc) f->d = *desc;
@@ -504,7 +496,7 @@ static tn_status tni_fit_check(tni_fit *f, const tn_tt *tt, int64_t label, const
     f->sites = tt->count - 1;
     f->out = tt->core[label]->shape[1];
     f->dim = tt->core[label == 0]->shape[1];
-    for (k = 0; k < tt->count; k++)
+    for (int64_t k = 0; k < tt->count; k++)
         if (k != label && tt->core[k]->shape[1] != f->dim)
             return tni_fail(ctx, TN_ERR_SHAPE, "tt_fit: core %lld is %s, expected %lld elements as the first site",
                             (long long)k, TNI_SHAPE(tt->core[k]), (long long)f->dim);
@@ -525,12 +517,12 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
     tni_tt_round_job c;
     tni_lay   lay;
     int64_t   size, more, k;
-    double    norm = 0, *room;
+    double    norm = 0;
     size_t    unused;
     tn_tt    *tt = NULL;
     tn_status s;
     memset(&lay, 0, sizeof lay);
-    room = tni_tt_canonical(from, "tt_fit", label, &c, &norm, &size, &s);
+    double *room = tni_tt_canonical(from, "tt_fit", label, &c, &norm, &size, &s);
     for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.rank));
     /* With room to spare for every bare product of tni_fit_lay: the largest, of the SVD, is a few of these matrices. */
     if (s == TN_OK && !tni_area_size(tni_area(f->most, f->dim), tni_area(f->most, tni_area(f->dim, f->out)), 1024, &unused))
@@ -564,16 +556,15 @@ tn_tt *tn_tt_fit(const tn_tt *from, int64_t label, const tn_tensor *phi, const t
                  double *error)
 {
     tni_fit f;
-    tn_tt  *moved = NULL, *tt, *back;
-    int64_t inside;
+    tn_tt  *moved = NULL;
     if (error) *error = (double)NAN;
     if (!from || tni_fit_check(&f, from, label, phi, y, desc) != TN_OK) return NULL;
-    inside = label == 0 ? 1 : label == f.sites ? label - 1 : label;
+    int64_t inside = label == 0 ? 1 : label == f.sites ? label - 1 : label;
     if (inside != label && !(moved = tn_tt_swap(from, label == 0 ? 0 : inside, NULL))) return NULL;
-    tt = tni_fit_train(&f, moved ? moved : from, inside, phi, y, error);
+    tn_tt *tt = tni_fit_train(&f, moved ? moved : from, inside, phi, y, error);
     tn_tt_destroy(moved);
     if (!tt || inside == label) return tt;
-    back = tn_tt_swap(tt, label == 0 ? 0 : inside, NULL);       /* leaves the norm in the second core */
+    tn_tt *back = tn_tt_swap(tt, label == 0 ? 0 : inside, NULL); /* leaves the norm in the second core */
     tn_tt_destroy(tt);
     if (!back || label > 0) return back;
     tt = tn_tt_canonical(back, 0, NULL);

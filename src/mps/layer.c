@@ -30,9 +30,8 @@ static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *
     const int64_t size = tn_tensor_count(cores), rows = size / (d->dim * d->bond);
     double       *p = tni_room_f64(ctx, 1, size, "mps");
     tn_status     s = p ? tn_read(cores, TN_F64, p, size) : TN_ERR_MEMORY;
-    int64_t       i, k;
-    for (i = 0; s == TN_OK && i < rows; i++)
-        for (k = 0; k < (d->map == TN_LOCAL_POWERS ? 1 : d->dim); k++) p[(i * d->dim + k) * d->bond + i % d->bond] += 1;
+    for (int64_t i = 0; s == TN_OK && i < rows; i++)
+        for (int64_t k = 0; k < (d->map == TN_LOCAL_POWERS ? 1 : d->dim); k++) p[(i * d->dim + k) * d->bond + i % d->bond] += 1;
     if (s == TN_OK) s = tn_write(cores, TN_F64, p, size);
     if (p) tni_free_f64(ctx, p, 1, size);
     return s;
@@ -41,22 +40,19 @@ static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *
 tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
 {
     const int64_t before = tn_params_count(ps);
-    int64_t       shape[4];
-    bool          whole;
-    tn_mps_desc   d;
     tn_init       init;
     tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mps: layer or desc is NULL");
-    d = *desc;                                              /* which may be the layer's own */
+    tn_mps_desc d = *desc;                                  /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if ((s = tni_mps_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
     memset(&init, 0, sizeof init);
     init.rule = TN_INIT_NORMAL;
     init.std = d.std > 0 ? d.std : d.random ? 1 / sqrt((double)d.bond) : 0.01;
-    shape[0] = d.uniform ? 1 : d.sites; shape[1] = shape[3] = d.bond; shape[2] = d.dim;
+    int64_t shape[4] = {d.uniform ? 1 : d.sites, d.bond, d.dim, d.bond};
     layer->cores = tni_layer_param(ps, name, "cores", 4, shape, init, false);
-    whole = layer->cores && (d.random || tni_mps_identity(ps->owned.ctx, &d, layer->cores) == TN_OK);
+    bool whole = layer->cores && (d.random || tni_mps_identity(ps->owned.ctx, &d, layer->cores) == TN_OK);
     init.std = 1 / sqrt((double)d.bond);
     shape[1] = d.out;
     shape[0] = shape[2] = d.bond;
@@ -118,13 +114,12 @@ static tn_tensor *tni_mps_state(tn_ctx *ctx, const tn_mps *m, tn_tensor *v, tn_t
 static tn_tensor *tni_mps_open(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t place, tn_tensor *logs[2])
 {
     const int64_t bond = m->desc.bond, b = phi->shape[0], n = phi->shape[1];
-    int64_t       shape[3];
-    tn_tensor    *l = tni_mps_state(ctx, m, tni_mps_end(ctx, m, m->left), phi, 0, place, false, &logs[0]), *t;
+    tn_tensor    *l = tni_mps_state(ctx, m, tni_mps_end(ctx, m, m->left), phi, 0, place, false, &logs[0]);
     tn_tensor    *r = tni_mps_state(ctx, m, tni_mps_end(ctx, m, m->right), phi, place, n, true, &logs[1]);
     if (!l || !r) return NULL;
     if (!m->label) return tn_sum_axis(ctx, tn_mul(ctx, l, r), 1);
-    t = tn_matmul(ctx, l, tn_reshape_2d(m->label, bond, m->desc.out * bond));
-    shape[0] = b; shape[1] = m->desc.out; shape[2] = bond;
+    tn_tensor *t = tn_matmul(ctx, l, tn_reshape_2d(m->label, bond, m->desc.out * bond));
+    int64_t    shape[3] = {b, m->desc.out, bond};
     t = t ? tn_reshape(t, 3, shape) : NULL;
     shape[1] = bond; shape[2] = 1;
     t = t ? tn_matmul(ctx, t, tn_reshape(r, 3, shape)) : NULL;
@@ -135,10 +130,10 @@ static tn_tensor *tni_mps_open(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int
 static tn_tensor *tni_mps_closed(tn_ctx *ctx, const tn_mps *m, tn_tensor *phi, int64_t place, tn_tensor *logs[2])
 {
     const int64_t bond = m->desc.bond, b = phi->shape[0], n = phi->shape[1];
-    tn_tensor    *l = NULL, *r = NULL, *k, *y;
+    tn_tensor    *l = NULL, *r = NULL, *y;
     if (place > 0 && !(l = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, 0, place), &logs[0]))) return NULL;
     if (place < n && !(r = tn_chain(ctx, tni_mps_matrices(ctx, m, phi, place, n), &logs[1]))) return NULL;
-    k = l && r ? tn_matmul(ctx, r, l) : l ? l : r;
+    tn_tensor *k = l && r ? tn_matmul(ctx, r, l) : l ? l : r;
     k = k ? tn_reshape_2d(k, b, bond * bond) : NULL;
     if (!k) return NULL;
     if (!m->label) {
@@ -164,9 +159,8 @@ static bool tni_mps_takes(tn_ctx *ctx, const tn_mps *m, const tn_tensor *x)
 {
     const tn_mps_desc *d = &m->desc;
     const int          rank = d->map == TN_LOCAL_GIVEN ? 3 : 2;
-    int64_t            n;
     if (!tni_usable(ctx, m->cores, "mps", "cores") || !tni_usable(ctx, x, "mps", "x")) return false;
-    n = x->rank == rank ? x->shape[1] : -1;
+    int64_t n = x->rank == rank ? x->shape[1] : -1;
     if (n >= 1 && (d->sites == 0 ? n >= d->label : n == d->sites) && (rank == 2 || x->shape[2] == d->dim)) return true;
     if (d->sites == 0)
         tni_fail(ctx, TN_ERR_SHAPE, "mps: x is %s, expected [b,n%s] with n >= %lld", TNI_SHAPE(x), rank == 3 ? ",dim" : "",
@@ -179,17 +173,16 @@ static bool tni_mps_takes(tn_ctx *ctx, const tn_mps *m, const tn_tensor *x)
 
 tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor **logs)
 {
-    tn_tensor *y, *phi, *log, *part[2] = {NULL, NULL};
-    tn_dtype   made;
-    int64_t    place;
+    tn_tensor *part[2] = {NULL, NULL};
     if (logs) *logs = NULL;
     if (!tni_layer_given(ctx, m, "mps") || !tni_mps_takes(ctx, m, x)) return NULL;
-    made = ctx->made;
+    tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;                             /* BF16 would round logarithms */
-    phi = tn_local_features(ctx, x, m->desc.map, m->desc.dim);
-    place = phi ? tni_mps_place(&m->desc, phi->shape[1]) : 0;
-    y = !phi ? NULL : m->desc.periodic ? tni_mps_closed(ctx, m, phi, place, part) : tni_mps_open(ctx, m, phi, place, part);
-    log = part[0] && part[1] ? tn_add(ctx, part[0], part[1]) : part[0] ? part[0] : part[1];
+    tn_tensor *phi = tn_local_features(ctx, x, m->desc.map, m->desc.dim);
+    int64_t    place = phi ? tni_mps_place(&m->desc, phi->shape[1]) : 0;
+    tn_tensor *y = !phi ? NULL : m->desc.periodic ? tni_mps_closed(ctx, m, phi, place, part)
+                   : tni_mps_open(ctx, m, phi, place, part);
+    tn_tensor *log = part[0] && part[1] ? tn_add(ctx, part[0], part[1]) : part[0] ? part[0] : part[1];
     if (y && logs) *logs = log;
     else if (y) y = tni_mps_scaled(ctx, y, log);
     ctx->made = made;
@@ -201,8 +194,7 @@ tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor 
 static tn_tensor *tni_mps_unit(tn_ctx *ctx, tn_tensor *x, int64_t b, int64_t rows, tn_tensor **log)
 {
     tn_tensor *more;
-    int64_t    shape[4];
-    shape[0] = b; shape[1] = 1; shape[2] = shape[3] = rows;
+    int64_t shape[4] = {b, 1, rows, rows};
     x = x ? tn_chain(ctx, tn_reshape(x, 4, shape), &more) : NULL;
     if (x) *log = tn_add(ctx, *log, more);
     return x && *log ? x : NULL;
@@ -212,11 +204,10 @@ static tn_tensor *tni_mps_unit(tn_ctx *ctx, tn_tensor *x, int64_t b, int64_t row
 static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, tn_tensor **log)
 {
     const int64_t k = e->shape[0], bond = e->shape[1], s = core ? core->shape[core->rank - 2] : 0;
-    int64_t       shape[3];
     tn_tensor    *right = core ? tn_reshape_2d(core, bond, s * bond) : NULL;
     tn_tensor    *left = core ? tn_reshape_2d(core, bond * s, bond) : NULL;
     e = tn_matmul(ctx, tn_reshape_2d(e, k * bond, bond), right);
-    shape[0] = k; shape[1] = bond * s; shape[2] = bond;
+    int64_t shape[3] = {k, bond * s, bond};
     if (!e || !left || !(e = tn_matmul(ctx, tn_transpose(left, 0, 1), tn_reshape(e, 3, shape)))) return NULL;
     shape[1] = shape[2] = bond;
     e = tni_mps_unit(ctx, e, 1, k > 1 ? k : bond, log);          /* k is 1 or bond^2 */
@@ -226,30 +217,26 @@ static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, t
 tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
 {
     const int64_t one = 1;
-    tn_tensor    *e, *log, *l, *r;
-    int64_t       shape[3], j, bond, place;
-    tn_dtype      made;
     if (!tni_layer_given(ctx, m, "mps_log_norm") || !tni_usable(ctx, m->cores, "mps_log_norm", "cores")) return NULL;
     if (m->desc.sites == 0) {
         tni_fail(ctx, TN_ERR_ARG, "mps_log_norm: sites is 0, expected a number of sites in the layer's desc");
         return NULL;
     }
-    made = ctx->made;
+    tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;
-    bond = m->desc.bond;
-    place = tni_mps_place(&m->desc, m->desc.sites);
-    log = tn_full(ctx, 1, &one, 0);
-    l = m->desc.periodic ? tn_eye(ctx, bond * bond) : tni_mps_end(ctx, m, m->left);
-    r = m->desc.periodic ? l : tni_mps_end(ctx, m, m->right);
+    int64_t    bond = m->desc.bond, place = tni_mps_place(&m->desc, m->desc.sites);
+    tn_tensor *log = tn_full(ctx, 1, &one, 0);
+    tn_tensor *l = m->desc.periodic ? tn_eye(ctx, bond * bond) : tni_mps_end(ctx, m, m->left);
+    tn_tensor *r = m->desc.periodic ? l : tni_mps_end(ctx, m, m->right);
     if (!m->desc.periodic && l && r) {
         l = tn_reshape_2d(l, bond, 1);
         r = tn_reshape_2d(r, bond, 1);
     }
-    shape[0] = m->desc.periodic ? bond * bond : 1; shape[1] = shape[2] = bond;
-    e = m->desc.periodic || !l || !r ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
+    int64_t    shape[3] = {m->desc.periodic ? bond * bond : 1, bond, bond};
+    tn_tensor *e = m->desc.periodic || !l || !r ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
     if (!r) e = NULL;
     e = e ? tn_reshape(e, 3, shape) : NULL;
-    for (j = 0; e && j <= m->desc.sites; j++) {
+    for (int64_t j = 0; e && j <= m->desc.sites; j++) {
         if (j == place && m->label) e = tni_mps_transfer(ctx, e, m->label, &log);
         if (e && j < m->desc.sites)
             e = tni_mps_transfer(ctx, e, m->desc.uniform ? m->cores : tn_slice(m->cores, 0, j, j + 1), &log);
@@ -263,17 +250,16 @@ tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
 
 tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
 {
-    tn_tensor *y, *logs, *norm;
-    tn_dtype   made;
+    tn_tensor *logs;
     if (!tni_layer_given(ctx, m, "mps_log_probability")) return NULL;
     if (m->desc.out > 0) {
         tni_fail(ctx, TN_ERR_ARG, "mps_log_probability: out is %lld, expected 0: a layer without a label",
                  (long long)m->desc.out);
         return NULL;
     }
-    y = tn_mps_forward(ctx, m, x, &logs);
-    norm = tn_mps_log_norm(ctx, m);
-    made = ctx->made;
+    tn_tensor *y = tn_mps_forward(ctx, m, x, &logs);
+    tn_tensor *norm = tn_mps_log_norm(ctx, m);
+    tn_dtype   made = ctx->made;
     ctx->made = ctx->desc.dtype;
     y = y ? tni_mps_unit(ctx, y, y->shape[0], 1, &logs) : NULL;
     y = y ? tn_sub(ctx, tn_scale(ctx, logs, 2), norm) : NULL;

@@ -12,23 +12,19 @@
 
 static int64_t tni_tt_linear_size(const tn_tt_linear_desc *d, const int64_t *extent)
 {
-    int64_t k, n = 1;
-    for (k = 0; k < d->count; k++) n = tni_is_extent(extent[k]) && n < INT32_MAX ? n * extent[k] : INT32_MAX;
+    int64_t n = 1;
+    for (int64_t k = 0; k < d->count; k++) n = tni_is_extent(extent[k]) && n < INT32_MAX ? n * extent[k] : INT32_MAX;
     return n;
 }
 
 tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_desc *desc, tn_tt_linear *layer)
 {
     const int64_t before = tn_params_count(ps);
-    int64_t       k, shape[4];
-    double        variance;
     char          part[16];
     tn_init       init;
     bool          whole = true;
-    tn_tt_linear_desc d;
-    tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tt_linear: layer or desc is NULL");
-    d = *desc;                                              /* which may be the layer's own */
+    tn_tt_linear_desc d = *desc;                            /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if (!ps) return TN_ERR_ARG;
     if (d.count < 1 || d.count > TN_MAX_RANK)
@@ -37,25 +33,24 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
     if (!(d.std >= 0 && d.std < HUGE_VAL))
         return tni_fail(ps->owned.ctx, TN_ERR_ARG, "tt_linear%s%s: std is %g, expected 0 or more", TNI_NAMED(name),
                         d.std);
-    for (k = 0; k < d.count; k++) {
+    for (int64_t k = 0; k < d.count; k++) {
         const bool good = tni_is_extent(d.in[k]);
         if (good && tni_is_extent(d.out[k])) continue;
         return tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "tt_linear%s%s: %s[%lld] is %lld, expected 1 to 2^31 - 2",
                         TNI_NAMED(name), good ? "out" : "in", (long long)k, (long long)(good ? d.out : d.in)[k]);
     }
-    s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(&d, d.in),
-                          "the product of out", tni_tt_linear_size(&d, d.out));
+    tn_status s = tni_layer_extents(ps, "tt_linear", name, "the product of in", tni_tt_linear_size(&d, d.in),
+                                    "the product of out", tni_tt_linear_size(&d, d.out));
     if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", d.rank, "rank", d.rank);
     if (s != TN_OK) return s;
     layer->desc = d;
     memset(&init, 0, sizeof init);
     init.rule = TN_INIT_NORMAL;
     init.std = d.std > 0 ? d.std : 1 / sqrt((double)tni_tt_linear_size(&d, d.in));
-    variance = init.std * init.std / pow((double)d.rank, (double)(d.count - 1));   /* a sum over all bonds */
+    double variance = init.std * init.std / pow((double)d.rank, (double)(d.count - 1)); /* a sum over all bonds */
     init.std = pow(variance, 0.5 / (double)d.count);
-    for (k = 0; whole && k < d.count; k++) {
-        shape[0] = d.out[k]; shape[1] = k + 1 == d.count ? 1 : d.rank;
-        shape[2] = k == 0 ? 1 : d.rank; shape[3] = d.in[k];
+    for (int64_t k = 0; whole && k < d.count; k++) {
+        int64_t shape[4] = {d.out[k], k + 1 == d.count ? 1 : d.rank, k == 0 ? 1 : d.rank, d.in[k]};
         tni_print(part, sizeof part, "core%d", (int)k);
         layer->core[k] = tni_layer_param(ps, name, part, 4, shape, init, true);
         whole = layer->core[k] != NULL;
@@ -72,24 +67,23 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
 tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tensor *x)
 {
     const tn_tt_linear_desc *d = layer ? &layer->desc : NULL;
-    int64_t    shape[TN_MAX_RANK], cube[3], k, left, p, in;
-    int        rank;
+    int64_t    shape[TN_MAX_RANK];
     if (!tni_layer_given(ctx, layer, "tt_linear") || !tni_usable(ctx, layer->core[0], "tt_linear", "core 0")) return NULL;
-    in = tni_tt_linear_size(d, d->in);
+    int64_t in = tni_tt_linear_size(d, d->in);
     if (!(x = tni_contiguous(ctx, x, "tt_linear", "x"))) return NULL;
     if (x->rank < 1 || x->shape[x->rank - 1] != in) {
         tni_fail(ctx, TN_ERR_SHAPE, "tt_linear: x is %s, expected %lld numbers on its last axis", TNI_SHAPE(x),
                  (long long)in);
         return NULL;
     }
-    rank = x->rank;
+    int rank = x->rank;
     memcpy(shape, x->shape, sizeof shape);
     shape[rank - 1] = tni_tt_linear_size(d, d->out);
-    p = tni_rows_view(x).shape[0];
-    for (k = 0, left = in; x && k < d->count; k++) {
+    int64_t p = tni_rows_view(x).shape[0];
+    for (int64_t k = 0, left = in; x && k < d->count; k++) {
         tn_tensor *g = layer->core[k];
         left /= d->in[k];
-        cube[0] = p; cube[1] = g->shape[2] * d->in[k]; cube[2] = left;
+        int64_t cube[3] = {p, g->shape[2] * d->in[k], left};
         x = tn_reshape(x, 3, cube);
         if (x && left > 1) x = tn_copy(ctx, tn_transpose(x, 1, 2));
         cube[1] = left; cube[2] = g->shape[2] * d->in[k];
@@ -107,11 +101,10 @@ tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, tn_tenso
 static void tni_tt_digits(int64_t count, const int64_t *out, const int64_t *in, int64_t rows, int64_t columns, double *w,
                           double *digits, bool back)
 {
-    int64_t i, j, k;
-    for (i = 0; i < rows; i++)
-        for (j = 0; j < columns; j++) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
             int64_t at = 0, step = 1, a = i, b = j;
-            for (k = count; k-- > 0;) {
+            for (int64_t k = count; k-- > 0;) {
                 at += (a % out[k] * in[k] + b % in[k]) * step;
                 step *= out[k] * in[k];
                 a /= out[k];
@@ -126,14 +119,13 @@ static void tni_tt_digits(int64_t count, const int64_t *out, const int64_t *in, 
 static bool tni_tt_extents(tn_ctx *ctx, const char *op, int64_t count, const int64_t *out, const int64_t *in, int64_t *rows,
                            int64_t *columns)
 {
-    int64_t k;
     *rows = *columns = 1;
     if (count < 1 || !out || !in) {
         tni_fail(ctx, TN_ERR_ARG, "%s: %s, expected extents of rows and columns", op,
                  count < 1 ? "count is below 1" : out ? "in is NULL" : "out is NULL");
         return false;
     }
-    for (k = 0; k < count; k++) {
+    for (int64_t k = 0; k < count; k++) {
         if (tni_is_extent(out[k]) && tni_is_extent(in[k]) && *rows < INT32_MAX / out[k] && *columns < INT32_MAX / in[k]) {
             *rows *= out[k];
             *columns *= in[k];
@@ -149,7 +141,7 @@ static bool tni_tt_extents(tn_ctx *ctx, const char *op, int64_t count, const int
 tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const int64_t *out, const int64_t *in,
                          const tn_tt_desc *desc)
 {
-    int64_t    rows, columns, k, size, *both;
+    int64_t    rows, columns;
     double    *room;
     tn_tensor *digits = NULL;
     tn_tt     *tt = NULL;
@@ -160,10 +152,10 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
                  TNI_SHAPE(w), (long long)rows, (long long)columns);
         return NULL;
     }
-    size = rows * columns;
+    int64_t size = rows * columns;
     if (!(room = tni_room_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
-    both = (int64_t *)(void *)(room + 2 * size);
-    for (k = 0; k < count; k++) both[k] = out[k] * in[k];
+    int64_t *both = (int64_t *)(void *)(room + 2 * size);
+    for (int64_t k = 0; k < count; k++) both[k] = out[k] * in[k];
     if (tn_read(w, TN_F64, room, size) == TN_OK) {
         tni_tt_digits(count, out, in, rows, columns, room, room + size, false);
         digits = tn_tensor_create(ctx, TN_F64, 1, &size);
@@ -177,8 +169,7 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
 /* Are the axes of a train those of digits? */
 static bool tni_tt_is_matrix(const tn_tt *tt, const char *op, const int64_t *out, const int64_t *in)
 {
-    int64_t k;
-    for (k = 0; k < tt->count; k++)
+    for (int64_t k = 0; k < tt->count; k++)
         if (tt->core[k]->shape[1] != out[k] * in[k]) {
             tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected %lld x %lld elements", op, (long long)k,
                      TNI_SHAPE(tt->core[k]), (long long)out[k], (long long)in[k]);
@@ -209,11 +200,10 @@ tn_tensor *tn_tt_to_matrix(const tn_tt *tt, const int64_t *out, const int64_t *i
 static void tni_tt_linear_order(const int64_t *train, const int64_t *core, double *a, double *b, bool back)
 {
     const int64_t r = train[0], s = train[2], in = core[3], out = core[0];
-    int64_t       x, o, i, y;
-    for (x = 0; x < r; x++)
-        for (o = 0; o < out; o++)
-            for (i = 0; i < in; i++)
-                for (y = 0; y < s; y++) {
+    for (int64_t x = 0; x < r; x++)
+        for (int64_t o = 0; o < out; o++)
+            for (int64_t i = 0; i < in; i++)
+                for (int64_t y = 0; y < s; y++) {
                     double *p = a + ((x * out + o) * in + i) * s + y, *q = b + ((o * core[1] + y) * core[2] + x) * in + i;
                     if (back) *p = *q;
                     else *q = *p;
@@ -222,14 +212,13 @@ static void tni_tt_linear_order(const int64_t *train, const int64_t *core, doubl
 
 static int64_t tni_tt_linear_most(const tn_tt_linear *m)
 {
-    int64_t k, most = 0;
-    for (k = 0; k < m->desc.count; k++) most = tni_max(most, tn_tensor_count(m->core[k]));
+    int64_t most = 0;
+    for (int64_t k = 0; k < m->desc.count; k++) most = tni_max(most, tn_tensor_count(m->core[k]));
     return most;
 }
 
 tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
 {
-    int64_t   k, most, other;
     double   *room;
     tn_status s = TN_OK;
     if (!tni_from_tt_given("tt_linear_from_tt", m ? m->core[0] : NULL, tt)) return TN_ERR_ARG;
@@ -237,16 +226,15 @@ tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
         return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_from_tt: the train has %lld axes, expected %lld",
                         (long long)tt->count, (long long)m->desc.count);
     if (!tni_tt_is_matrix(tt, "tt_linear_from_tt", m->desc.out, m->desc.in)) return TN_ERR_SHAPE;
-    for (k = 0; k < tt->count; k++)
+    for (int64_t k = 0; k < tt->count; k++)
         if (tt->core[k]->shape[2] > m->desc.rank)
             return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_from_tt: core %lld is %s, expected bonds up to %lld",
                             (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
-    most = tni_tt_linear_most(m);
-    other = tni_tt_largest_core(tt);
+    int64_t most = tni_tt_linear_most(m), other = tni_tt_largest_core(tt);
     if (!(room = tni_room_f64(tt->ctx, 1, tni_plus(most, other), "tt_linear_from_tt"))) return TN_ERR_MEMORY;
-    for (k = 0; k < tt->count && s == TN_OK; k++)            /* all are checked before the first is written */
+    for (int64_t k = 0; k < tt->count && s == TN_OK; k++)    /* all are checked before the first is written */
         s = tni_read_scaled(tt->ctx, "tt_linear_from_tt", "a core", tt->core[k], room, NULL);
-    for (k = 0; k < tt->count && s == TN_OK; k++) {
+    for (int64_t k = 0; k < tt->count && s == TN_OK; k++) {
         const int64_t n = tn_tensor_count(m->core[k]);
         if ((s = tn_read(tt->core[k], TN_F64, room + most, tn_tensor_count(tt->core[k]))) != TN_OK) break;
         memset(room, 0, (size_t)n * sizeof *room);
@@ -259,20 +247,16 @@ tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
 
 tn_tt *tn_tt_linear_to_tt(const tn_tt_linear *m)
 {
-    int64_t   k, most;
     double   *room;
-    tn_tt    *tt;
-    tn_ctx   *ctx;
     tn_status s = TN_OK;
     if (!m || !tni_alive(m->core[0])) return NULL;
-    ctx = m->core[0]->ctx;
-    most = tni_tt_linear_most(m);
+    tn_ctx *ctx = m->core[0]->ctx;
+    int64_t most = tni_tt_linear_most(m);
     if (!(room = tni_room_f64(ctx, 2, most, "tt_linear_to_tt"))) return NULL;
-    tt = tni_tt_make(ctx, "tt_linear_to_tt", m->desc.count);
-    for (k = 0; tt && s == TN_OK && k < tt->count; k++) {
+    tn_tt *tt = tni_tt_make(ctx, "tt_linear_to_tt", m->desc.count);
+    for (int64_t k = 0; tt && s == TN_OK && k < tt->count; k++) {
         const int64_t *n = m->core[k]->shape;
-        int64_t        train[3];
-        train[0] = n[2]; train[1] = n[0] * n[3]; train[2] = n[1];
+        int64_t train[3] = {n[2], n[0] * n[3], n[1]};
         if ((s = tn_read(m->core[k], TN_F64, room, tn_tensor_count(m->core[k]))) != TN_OK) break;
         tni_tt_linear_order(train, n, room + most, room, true);
         s = tni_tt_put(tt, "tt_linear_to_tt", k, train[0], train[1], train[2], room + most);

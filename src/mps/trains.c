@@ -20,8 +20,7 @@ typedef struct tni_mps_cores {
 static tn_status tni_mps_read(const tn_mps *m, const char *op, tni_mps_cores *c)
 {
     tn_ctx *ctx = m->cores->ctx;
-    int64_t a = tn_tensor_count(m->cores), b = m->label ? tn_tensor_count(m->label) : 0, bond = m->desc.bond, k;
-    tn_status s;
+    int64_t a = tn_tensor_count(m->cores), b = m->label ? tn_tensor_count(m->label) : 0, bond = m->desc.bond;
     c->m = m;
     c->place = m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
     c->bytes = a + b + 2 * bond;
@@ -29,8 +28,8 @@ static tn_status tni_mps_read(const tn_mps *m, const char *op, tni_mps_cores *c)
     c->label = c->cores + a;
     c->left = c->label + b;
     c->right = c->left + bond;
-    for (k = 0; k < bond; k++) c->left[k] = c->right[k] = k == 0;
-    s = tn_read(m->cores, TN_F64, c->cores, a);
+    for (int64_t k = 0; k < bond; k++) c->left[k] = c->right[k] = k == 0;
+    tn_status s = tn_read(m->cores, TN_F64, c->cores, a);
     if (s == TN_OK && m->label) s = tn_read(m->label, TN_F64, c->label, b);
     if (s == TN_OK && m->left) s = tn_read(m->left, TN_F64, c->left, bond);
     if (s == TN_OK && m->right) s = tn_read(m->right, TN_F64, c->right, bond);
@@ -51,14 +50,14 @@ static void tni_mps_fill(const tni_mps_cores *c, int64_t k, int64_t last, double
 {
     const int64_t bond = c->m->desc.bond, wide = c->m->desc.periodic ? bond : 1;
     const int64_t r = k == 0 ? 1 : bond * wide, s = k == last ? 1 : bond * wide;
-    int64_t       n, a, b, i, w;
+    int64_t       n;
     const double *from = tni_mps_axis(c, k, &n);
     memset(to, 0, (size_t)(r * n * s) * sizeof *to);
-    for (a = 0; a < bond; a++)
-        for (i = 0; i < n; i++)
-            for (b = 0; b < bond; b++) {
+    for (int64_t a = 0; a < bond; a++)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t b = 0; b < bond; b++) {
                 const double x = from[(a * n + i) * bond + b];
-                for (w = 0; w < wide; w++) {
+                for (int64_t w = 0; w < wide; w++) {
                     const int64_t row = k == 0 ? 0 : a * wide + w, column = k == last ? 0 : b * wide + w;
                     double factor = 1;
                     if (wide > 1 || c->m->desc.periodic) factor = (k > 0 || a == w) && (k < last || b == w);
@@ -71,24 +70,22 @@ static void tni_mps_fill(const tni_mps_cores *c, int64_t k, int64_t last, double
 tn_tt *tn_mps_to_tt(const tn_mps *m)
 {
     tni_mps_cores c;
-    int64_t       k, n, count, wide, most;
+    int64_t       n;
     double       *core = NULL;
-    tn_ctx       *ctx;
     tn_tt        *tt = NULL;
-    tn_status     s;
     if (!m || !tni_alive(m->cores)) return NULL;
-    ctx = m->cores->ctx;
+    tn_ctx *ctx = m->cores->ctx;
     if (m->desc.sites == 0) {
         tni_fail(ctx, TN_ERR_ARG, "mps_to_tt: sites is 0, expected a number of sites in the layer's desc");
         return NULL;
     }
-    count = m->desc.sites + (m->label != NULL);
-    wide = m->desc.periodic ? m->desc.bond : 1;
-    most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
-    s = tni_mps_read(m, "mps_to_tt", &c);
+    int64_t   count = m->desc.sites + (m->label != NULL);
+    int64_t   wide = m->desc.periodic ? m->desc.bond : 1;
+    int64_t   most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
+    tn_status s = tni_mps_read(m, "mps_to_tt", &c);
     if (s == TN_OK && !(core = tni_room_f64(ctx, most, tni_area(m->desc.bond, wide), "mps_to_tt"))) s = TN_ERR_MEMORY;
     if (s == TN_OK && !(tt = tni_tt_make(ctx, "mps_to_tt", count))) s = TN_ERR_MEMORY;
-    for (k = 0; s == TN_OK && k < count; k++) {
+    for (int64_t k = 0; s == TN_OK && k < count; k++) {
         const int64_t bond = m->desc.bond * wide;
         tni_mps_axis(&c, k, &n);
         tni_mps_fill(&c, k, count - 1, core);
@@ -102,14 +99,14 @@ tn_tt *tn_mps_to_tt(const tn_mps *m)
 static tn_status tni_mps_fits(const tn_mps *m, const tn_tt *tt, int64_t place)
 {
     tn_ctx *ctx = m->cores->ctx;
-    int64_t k, count = m->desc.sites + (m->label != NULL);
+    int64_t count = m->desc.sites + (m->label != NULL);
     if (m->desc.uniform || m->desc.periodic)
         return tni_fail(ctx, TN_ERR_ARG, "mps_from_tt: the layer is %s, expected an open one with a core for each site",
                         m->desc.uniform ? "uniform" : "periodic");
     if (tt->count != count)
         return tni_fail(ctx, TN_ERR_SHAPE, "mps_from_tt: the train has %lld axes, expected %lld", (long long)tt->count,
                         (long long)count);
-    for (k = 0; k < count; k++) {
+    for (int64_t k = 0; k < count; k++) {
         const int64_t *n = tt->core[k]->shape, want = k == place ? m->desc.out : m->desc.dim;
         if (n[1] != want || n[2] > m->desc.bond)
             return tni_fail(ctx, TN_ERR_SHAPE, "mps_from_tt: core %lld is %s, expected %lld elements and bonds up to %lld",
@@ -129,23 +126,21 @@ TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt
 tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
 {
     const int64_t place = m && m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
-    int64_t       bond, core, label, all, k, i, j;
-    double       *room, *numbers, *to;
+    int64_t       k;
+    double       *room, *to;
     tn_status     s;
     if (!tni_from_tt_given("mps_from_tt", m ? m->cores : NULL, tt)) return TN_ERR_ARG;
     if ((s = tni_mps_fits(m, tt, place)) != TN_OK) return s;
-    bond = m->desc.bond;
-    core = bond * m->desc.dim * bond;
-    label = bond * m->desc.out * bond;
-    all = tni_plus(tni_area(m->desc.sites, core), tni_plus(label, tni_max(core, label)));
+    int64_t bond = m->desc.bond, core = bond * m->desc.dim * bond, label = bond * m->desc.out * bond;
+    int64_t all = tni_plus(tni_area(m->desc.sites, core), tni_plus(label, tni_max(core, label)));
     if (!(room = tni_alloc_f64(tt->ctx, 1, all, "mps_from_tt"))) return TN_ERR_MEMORY;
-    numbers = room + m->desc.sites * core + label;
+    double *numbers = room + m->desc.sites * core + label;
     for (k = 0, to = room; k < tt->count && s == TN_OK; k++) {
         const int64_t *n = tt->core[k]->shape;
         double        *at = k == place ? room + m->desc.sites * core : to;
         s = tni_read_scaled(tt->ctx, "mps_from_tt", "a core", tt->core[k], numbers, NULL);
-        for (i = 0; s == TN_OK && i < n[0]; i++)
-            for (j = 0; j < n[1]; j++)
+        for (int64_t i = 0; s == TN_OK && i < n[0]; i++)
+            for (int64_t j = 0; j < n[1]; j++)
                 memcpy(at + (i * n[1] + j) * bond, numbers + (i * n[1] + j) * n[2], (size_t)n[2] * sizeof *at);
         if (k != place) to += core;
     }
@@ -157,9 +152,8 @@ tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
 
 tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed)
 {
-    int64_t   k, i, size = 1, *bond;
-    double   *numbers, unused;
-    tn_tt    *tt, *made;
+    int64_t   k, size = 1, *bond;
+    double    unused;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
     if (count < 1 || !extents || rank < 1) {
@@ -181,18 +175,18 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
         bond[k + 1] = tni_min(bond[k + 1], bond[k] > rank / extents[k] ? rank : bond[k] * extents[k]);
         size = tni_max(size, tni_area(tni_area(bond[k], extents[k]), bond[k + 1]));
     }
-    numbers = tni_room_f64(ctx, 1, size, "tt_random");
-    tt = numbers ? tni_tt_make(ctx, "tt_random", count) : NULL;
+    double *numbers = tni_room_f64(ctx, 1, size, "tt_random");
+    tn_tt  *tt = numbers ? tni_tt_make(ctx, "tt_random", count) : NULL;
     for (k = 0; tt && s == TN_OK && k < count; k++) {
         const int64_t r = bond[k], n = extents[k], next = bond[k + 1];
         tni_random_signed(seed, k, 0, r * n * next, numbers);
-        for (i = 0; i < r * n * next; i++) numbers[i] *= sqrt(3 / (double)(n * next));
+        for (int64_t i = 0; i < r * n * next; i++) numbers[i] *= sqrt(3 / (double)(n * next));
         s = tni_tt_put(tt, "tt_random", k, r, n, next, numbers);
     }
     if (numbers) tni_free_f64(ctx, numbers, 1, size);
     tni_free(ctx, bond, (size_t)(count + 1) * sizeof *bond);
     if (!tt || !(tt = tni_tt_done(tt, s))) return NULL;
-    made = tn_tt_canonical(tt, 0, &unused);
+    tn_tt *made = tn_tt_canonical(tt, 0, &unused);
     tn_tt_destroy(tt);
     return made;
 }
@@ -200,9 +194,7 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
 /* Numbers [r,n,s] of the train of a CP form: factor f [terms,n] (or P [n,terms]) on the diagonal of its bonds. */
 tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
 {
-    int64_t   k, t, i, most;
-    double   *f, *core;
-    tn_tt    *tt;
+    double   *f;
     tn_status s = TN_OK;
     if (!cp || !tni_alive(cp->p)) return NULL;
     if (place < 0 || place > cp->order || cp->terms < 1) {
@@ -210,18 +202,19 @@ tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
                  (long long)(cp->terms < 1 ? cp->terms : place), cp->terms < 1 ? "1 or more" : "0 to the operator's order");
         return NULL;
     }
-    for (most = cp->out, k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
+    int64_t most = cp->out;
+    for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
     if (!(f = tni_room_f64(cp->ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
-    core = f + most * cp->terms;
-    tt = tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
-    for (k = 0; tt && s == TN_OK && k <= cp->order; k++) {
+    double *core = f + most * cp->terms;
+    tn_tt  *tt = tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
+    for (int64_t k = 0; tt && s == TN_OK && k <= cp->order; k++) {
         const bool       out = k == place;
         const int64_t    e = k - (k > place), n = out ? cp->out : cp->in[e];
         const int64_t    r = k == 0 ? 1 : cp->terms, c = k == cp->order ? 1 : cp->terms;
         if ((s = tn_read(out ? cp->p : cp->f[e], TN_F64, f, n * cp->terms)) != TN_OK) break;
         memset(core, 0, (size_t)(r * n * c) * sizeof *core);
-        for (t = 0; t < cp->terms; t++)
-            for (i = 0; i < n; i++)
+        for (int64_t t = 0; t < cp->terms; t++)
+            for (int64_t i = 0; i < n; i++)
                 core[((r > 1 ? t : 0) * n + i) * c + (c > 1 ? t : 0)] += out ? f[i * cp->terms + t] : f[t * n + i];
         s = tni_tt_put(tt, "tt_from_cp", k, r, n, c, core);
     }
@@ -233,25 +226,23 @@ tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
 static void tni_tt_times(const int64_t *w, const int64_t *x, const double *a, const double *b, double *to)
 {
     const int64_t n = x[1], m = w[1] / n, columns = w[2] * x[2];
-    int64_t       i, j, k, l, c, d;
     memset(to, 0, (size_t)(w[0] * x[0] * m * columns) * sizeof *to);
-    for (i = 0; i < w[0]; i++)
-        for (j = 0; j < x[0]; j++)
-            for (k = 0; k < m; k++) {
+    for (int64_t i = 0; i < w[0]; i++)
+        for (int64_t j = 0; j < x[0]; j++)
+            for (int64_t k = 0; k < m; k++) {
                 double *row = to + ((i * x[0] + j) * m + k) * columns;
-                for (l = 0; l < n; l++)
-                    for (c = 0; c < w[2]; c++) {
+                for (int64_t l = 0; l < n; l++)
+                    for (int64_t c = 0; c < w[2]; c++) {
                         const double f = a[((i * m + k) * n + l) * w[2] + c];
-                        for (d = 0; d < x[2]; d++) row[c * x[2] + d] += f * b[(j * n + l) * x[2] + d];
+                        for (int64_t d = 0; d < x[2]; d++) row[c * x[2] + d] += f * b[(j * n + l) * x[2] + d];
                     }
             }
 }
 
 tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
 {
-    int64_t   k, a, b, most = 1, size;
+    int64_t   most = 1;
     double   *room;
-    tn_tt    *tt;
     tn_status s = TN_OK;
     if (!w || !x || w->ctx != x->ctx || w->count != x->count) {
         tn_ctx *ctx = w ? w->ctx : x ? x->ctx : NULL;
@@ -260,7 +251,7 @@ tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
                       (long long)x->count, (long long)w->count);
         return NULL;
     }
-    for (k = 0; k < x->count; k++) {
+    for (int64_t k = 0; k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
         size_t         bytes;
         if (m[1] < 1 || n[1] % m[1] != 0) {
@@ -268,15 +259,14 @@ tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
                      "the %lld of x", (long long)k, (long long)n[1], (long long)m[1]);
             return NULL;
         }
-        size = tni_area_size(tni_area(tni_area(n[0], m[0]), n[1] / m[1]), tni_area(n[2], m[2]), 8, &bytes)
+        int64_t size = tni_area_size(tni_area(tni_area(n[0], m[0]), n[1] / m[1]), tni_area(n[2], m[2]), 8, &bytes)
                    ? (int64_t)(bytes / 8) : INT64_MAX / 8;
         most = tni_max(most, size);
     }
-    a = tni_tt_largest_core(w);
-    b = tni_tt_largest_core(x);
+    int64_t a = tni_tt_largest_core(w), b = tni_tt_largest_core(x);
     if (!(room = tni_room_f64(x->ctx, 1, tni_plus(tni_plus(a, b), most), "tt_apply"))) return NULL;
-    tt = tni_tt_make(x->ctx, "tt_apply", x->count);
-    for (k = 0; tt && s == TN_OK && k < x->count; k++) {
+    tn_tt *tt = tni_tt_make(x->ctx, "tt_apply", x->count);
+    for (int64_t k = 0; tt && s == TN_OK && k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
         s = tni_read_scaled(x->ctx, "tt_apply", "a core", w->core[k], room, NULL);
         if (s == TN_OK) s = tni_read_scaled(x->ctx, "tt_apply", "a core", x->core[k], room + a, NULL);
@@ -313,19 +303,18 @@ TNI_FN double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, t
                                 int64_t *size, tn_status *s)
 {
     double *room;
-    int64_t k;
     memset(j, 0, sizeof *j);
     j->cut.limit = INT64_MAX;
     *s = TN_ERR_MEMORY;
     if (!(room = tni_tt_round_room(tt, op, j, size))) return NULL;
-    for (k = 0; k < tt->count; k++)
+    for (int64_t k = 0; k < tt->count; k++)
         if (tt->core[k]->shape[1] < 1) {
             *s = tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected elements", op, (long long)k,
                           TNI_SHAPE(tt->core[k]));
             return room;
         }
     *s = tni_tt_orthonormal(tt, op, j, norm);
-    for (k = 0; k < site && *s == TN_OK; k++) *s = tni_tt_orthogonal_left(tt, j, k);
+    for (int64_t k = 0; k < site && *s == TN_OK; k++) *s = tni_tt_orthogonal_left(tt, j, k);
     if (*s == TN_OK && site > 0)
         *norm = tni_frobenius(j->r[site] * tt->core[site]->shape[1] * j->r[site + 1], j->cores + j->at[site]);
     return room;
@@ -334,8 +323,8 @@ TNI_FN double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, t
 tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
 {
     tni_tt_round_job j;
-    double   *room, norm = 0;
-    int64_t   size, k, i;
+    double    norm = 0;
+    int64_t   size;
     tn_tt    *tt = NULL;
     tn_status s;
     if (log_norm) *log_norm = (double)NAN;
@@ -345,12 +334,12 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
                  (long long)from->count - 1);
         return NULL;
     }
-    room = tni_tt_canonical(from, "tt_canonical", site, &j, &norm, &size, &s);
+    double *room = tni_tt_canonical(from, "tt_canonical", site, &j, &norm, &size, &s);
     if (s == TN_OK && !(tt = tni_tt_make(from->ctx, "tt_canonical", from->count))) s = TN_ERR_MEMORY;
-    for (k = 0; s == TN_OK && k < from->count; k++) {
+    for (int64_t k = 0; s == TN_OK && k < from->count; k++) {
         const int64_t n = from->core[k]->shape[1];
         double       *core = j.cores + j.at[k];
-        for (i = 0; k == site && i < j.r[k] * n * j.r[k + 1]; i++)
+        for (int64_t i = 0; k == site && i < j.r[k] * n * j.r[k + 1]; i++)
             core[i] = log_norm ? (norm > 0 ? core[i] / norm : 0) : tni_ldexp(core[i], j.exponent);
         s = tni_tt_put(tt, "tt_canonical", k, j.r[k], n, j.r[k + 1], core);
     }
@@ -363,24 +352,24 @@ tn_tt *tn_tt_canonical(const tn_tt *from, int64_t site, double *log_norm)
 static tn_tensor *tni_tt_cuts(const tn_tt *tt, const char *op, bool spectra)
 {
     tni_tt_round_job j;
-    double    *room, *values = NULL, norm = 0;
-    int64_t    size, k, i, r = 1, next, most = 1, shape[2];
+    double    *values = NULL, norm = 0;
+    int64_t    size, r = 1, next, most = 1, shape[2];
     tn_tensor *out = NULL;
     tn_status  s;
     if (!tt) return NULL;
-    room = tni_tt_canonical(tt, op, 0, &j, &norm, &size, &s);
-    for (k = 1; s == TN_OK && k < tt->count; k++) most = tni_max(most, j.r[k]);
+    double *room = tni_tt_canonical(tt, op, 0, &j, &norm, &size, &s);
+    for (int64_t k = 1; s == TN_OK && k < tt->count; k++) most = tni_max(most, j.r[k]);
     shape[0] = tt->count - 1; shape[1] = spectra ? most : 1;
     if (s == TN_OK && !(values = tni_alloc_f64(tt->ctx, tt->count, shape[1], op))) s = TN_ERR_MEMORY;
     if (s == TN_OK) memcpy(j.cut.c, j.cores, (size_t)(tt->core[0]->shape[1] * j.r[1]) * sizeof *j.cut.c);
-    for (k = 0; s == TN_OK && k + 1 < tt->count; k++, r = next) {
+    for (int64_t k = 0; s == TN_OK && k + 1 < tt->count; k++, r = next) {
         const tni_host *h = &j.cut.host;
         const int64_t   m = r * tt->core[k]->shape[1], n = j.r[k + 1], after = tt->core[k + 1]->shape[1] * j.r[k + 2];
         if ((s = tni_tt_cut(&j.cut, m, n, &next)) != TN_OK) {
             tni_fail(tt->ctx, s, "%s: the SVD of cut %lld did not converge", op, (long long)k);
             break;
         }
-        for (i = 0; i < tni_min(m, n) && norm > 0; i++) {
+        for (int64_t i = 0; i < tni_min(m, n) && norm > 0; i++) {
             const double x = fmin(j.cut.s[i] / norm, 1), p = x * x;
             if (spectra && i < most) values[k * most + i] = x;
             else if (!spectra && p > 0) values[k] -= p * log(p);

@@ -26,8 +26,8 @@ typedef struct tni_net_pairing {
    the order of these. */
 static tn_plan *tni_net_plan_of(const tni_net_pairing *p, tn_net *q)
 {
-    int k, i, j;
-    for (k = 0; k < p->plans; k++) {
+    int i, j;
+    for (int k = 0; k < p->plans; k++) {
         const tn_net *known = p->net[k];
         for (i = 0; i < q->nodes && known->nodes == q->nodes; i++) {
             const tn_net_node *to = &known->node[i], was = q->node[i];
@@ -51,29 +51,25 @@ static tn_status tni_net_pair(tni_net_pairing *p)
 {
     const tn_net *a = p->a, *b = p->b;
     tn_net       *q = tni_net_make(a->ctx, a->nodes + b->nodes, 0, 0);
-    tn_plan      *plan;
     tn_plan_desc  d = tni_net_plan_desc(a->ctx);
-    tn_tensor    *t;
     double        value = 0;
-    int           i, k;
     tn_mark       mark = tn_arena_mark(a->ctx);
-    tn_status     s;
     if (!q) return TN_ERR_MEMORY;
     tni_net_take_all(q, 0, a, 0);
     tni_net_take_all(q, a->nodes, b, 0);
-    for (i = 0; i < b->labels; i++) p->map[i] = a->labels + i;
-    for (k = 0; k < b->outs; k++) p->map[b->out[k].label] = a->out[k].label;
-    for (k = 0; k < b->legs; k++) p->map[b->in[k].label] = a->in[p->order[k]].label;
-    for (i = a->nodes; i < q->nodes; i++)
-        for (k = 0; k < q->node[i].tensor->rank; k++) q->node[i].label[k] = p->map[q->node[i].label[k]];
+    for (int i = 0; i < b->labels; i++) p->map[i] = a->labels + i;
+    for (int k = 0; k < b->outs; k++) p->map[b->out[k].label] = a->out[k].label;
+    for (int k = 0; k < b->legs; k++) p->map[b->in[k].label] = a->in[p->order[k]].label;
+    for (int i = a->nodes; i < q->nodes; i++)
+        for (int k = 0; k < q->node[i].tensor->rank; k++) q->node[i].label[k] = p->map[q->node[i].label[k]];
     q->labels = a->labels + b->labels;
-    plan = tni_net_plan_of(p, q);
+    tn_plan *plan = tni_net_plan_of(p, q);
     if (!plan && p->plans < TNI_NET_PLANS && (plan = tni_net_plan(q, &d, p->op)) != NULL) {
         p->plan[p->plans] = plan;
         p->net[p->plans++] = q;
     }
-    t = plan || p->plans == TNI_NET_PLANS ? tni_net_run(q, plan, p->op) : NULL;
-    s = t ? tn_read(t, TN_F64, &value, 1) : tn_ctx_status(a->ctx);
+    tn_tensor *t = plan || p->plans == TNI_NET_PLANS ? tni_net_run(q, plan, p->op) : NULL;
+    tn_status  s = t ? tn_read(t, TN_F64, &value, 1) : tn_ctx_status(a->ctx);
     if (p->plans == 0 || p->net[p->plans - 1] != q) tn_net_destroy(q);
     if (!a->ctx->tape) tn_arena_release(a->ctx, mark);
     p->sum += value;
@@ -85,9 +81,9 @@ static tn_status tni_net_pair(tni_net_pairing *p)
 static tn_status tni_net_pairs(tni_net_pairing *p, int k)
 {
     tn_status s = TN_OK;
-    int       leg, j;
+    int       j;
     if (k == p->b->legs) return tni_net_pair(p);
-    for (leg = 0; leg < p->a->legs && s == TN_OK; leg++) {
+    for (int leg = 0; leg < p->a->legs && s == TN_OK; leg++) {
         for (j = 0; j < k && p->order[j] != leg; j++) continue;
         if (j < k || p->a->in[leg].input != p->b->in[k].input) continue;
         p->order[k] = leg;
@@ -98,19 +94,17 @@ static tn_status tni_net_pairs(tni_net_pairing *p, int k)
 
 static bool tni_net_comparable(const tn_net *a, const tn_net *b, const char *op)
 {
-    int  k;
-    bool same;
     if (!a) return false;
     if (!b || a->ctx != b->ctx) {
         if (!b) tni_fail(a->ctx, TN_ERR_ARG, "%s: the second net is NULL", op);
         else tni_fail(a->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op);
         return false;
     }
-    same = a->outs == b->outs && a->legs == b->legs;
+    bool same = a->outs == b->outs && a->legs == b->legs;
     if (!same)
         tni_fail(a->ctx, TN_ERR_SHAPE, "%s: the nets have %d and %d output legs, %d and %d input legs, expected the same",
                  op, a->outs, b->outs, a->legs, b->legs);
-    for (k = 0; same && k < a->outs + a->legs; k++) {                /* in follows out */
+    for (int k = 0; same && k < a->outs + a->legs; k++) {            /* in follows out */
         const bool out = k < a->outs;
         const tn_net_leg *l = out ? &a->out[k] : &a->in[k - a->outs], *m = out ? &b->out[k] : &b->in[k - a->outs];
         same = l->extent == m->extent && (out || l->input == m->input);
@@ -131,9 +125,8 @@ static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *expon
 {
     const int64_t n = tn_tensor_count(t);
     double       *v = tni_room_f64(t->ctx, n, 1, op), most = 0;
-    int64_t       i;
     tn_status     s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
-    for (i = 0; i < n && s == TN_OK; i++) if (!(fabs(v[i]) <= most)) most = fabs(v[i]);
+    for (int64_t i = 0; i < n && s == TN_OK; i++) if (!(fabs(v[i]) <= most)) most = fabs(v[i]);
     if (v) tni_free_f64(t->ctx, v, n, 1);
     *exponent = 0;
     if (s == TN_OK && most > 0 && most < HUGE_VAL) frexp(most, exponent);
@@ -145,15 +138,15 @@ static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *expon
 static tn_net *tni_net_moderate(const tn_net *net, const char *op, int64_t *exponent)
 {
     tn_net *to = tni_net_like(net, 0, -1);
-    int     i, j, e, half;
-    for (i = 0; to && i < net->nodes; i++) {
+    int     j, e;
+    for (int i = 0; to && i < net->nodes; i++) {
         tn_tensor *const from = net->node[i].tensor;
         tn_tensor       *t = from;
         for (j = 0; net->node[j].tensor != from; j++) continue;
         if (j < i) continue;
         if (!tni_usable(net->ctx, t, op, "a node") || tni_net_exponent(t, op, &e) != TN_OK) t = NULL;
         if (t && e != 0) {
-            half = e / 2;                                             /* 2^e itself may be out of the range of F32 */
+            int half = e / 2;                                         /* 2^e itself may be out of the range of F32 */
             t = tn_scale(net->ctx, tn_scale(net->ctx, t, ldexp(1, -half)), ldexp(1, half - e));
         }
         for (; t && j < net->nodes; j++)
@@ -182,44 +175,42 @@ static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form 
                                   int64_t exponent[2], const char *op)
 {
     tni_net_pairing p;
-    tni_scope scope;
     tn_status s = TN_OK;
     tn_net   *to[2];
-    size_t    bytes;
-    int       k, j;
-    int64_t   orders = 1, of_input;
+    int64_t   orders = 1;
     exponent[0] = exponent[1] = 0;
     if (!tni_net_comparable(a, b, op)) return a ? tn_ctx_status(a->ctx) : TN_ERR_ARG;
     if ((unsigned)form > TN_NET_AS_GIVEN)
         return tni_fail(a->ctx, TN_ERR_ARG, "%s: form is %d, not a valid tn_net_form", op, (int)form);
-    for (k = 0; k < a->legs && form == TN_NET_SYMMETRIC; k++) {
-        for (of_input = 1, j = 0; j < k; j++) of_input += a->in[j].input == a->in[k].input;
+    for (int k = 0; k < a->legs && form == TN_NET_SYMMETRIC; k++) {
+        int64_t of_input = 1;
+        for (int j = 0; j < k; j++) of_input += a->in[j].input == a->in[k].input;
         if ((orders *= of_input) > 40320)
             return tni_fail(a->ctx, TN_ERR_ARG, "%s: the %d input legs have more than 40320 permutations: freeze some, or "
                             "use TN_NET_AS_GIVEN", op, a->legs);
     }
     memset(&p, 0, sizeof p);
     p.op = op;
-    bytes = ((size_t)a->legs + (size_t)a->labels + (size_t)b->labels + 1) * sizeof *p.order;
+    size_t bytes = ((size_t)a->legs + (size_t)a->labels + (size_t)b->labels + 1) * sizeof *p.order;
     if (!(p.order = (int *)tni_alloc(a->ctx, bytes, op))) return TN_ERR_MEMORY;
     p.map = p.order + a->legs;
-    scope = tni_scope_begin(a->ctx);
+    tni_scope scope = tni_scope_begin(a->ctx);
     to[0] = tni_net_moderate(a, op, &exponent[0]);
     to[1] = to[0] && a != b ? tni_net_moderate(b, op, &exponent[1]) : to[0];
     if (a == b) exponent[1] = exponent[0];
     if (!to[1]) s = tn_ctx_status(a->ctx);
-    for (j = 0; j < 3 && s == TN_OK; j++) {
+    for (int j = 0; j < 3 && s == TN_OK; j++) {
         if (!(which >> j & 1)) continue;
         p.a = to[j == 2];
         p.b = to[j != 1];
         p.sum = 0;
         p.count = 0;
-        for (k = 0; k < a->legs; k++) p.order[k] = k;
+        for (int k = 0; k < a->legs; k++) p.order[k] = k;
         s = form == TN_NET_SYMMETRIC ? tni_net_pairs(&p, 0) : tni_net_pair(&p);
         v[j] = p.sum / (double)p.count;
         if (s == TN_OK) s = tni_net_scaled(a->ctx, &v[j], 0, "inner product", op);
     }
-    for (k = 0; k < p.plans; k++) {
+    for (int k = 0; k < p.plans; k++) {
         tn_plan_destroy(p.plan[k]);
         tn_net_destroy(p.net[k]);
     }
@@ -232,11 +223,10 @@ static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form 
 
 tn_status tn_net_inner(const tn_net *a, const tn_net *b, tn_net_form form, double *inner)
 {
-    double    v[3] = {0, 0, 0};
-    int64_t   e[2];
-    tn_status s;
+    double  v[3] = {0, 0, 0};
+    int64_t e[2];
     if (!inner) return TN_ERR_ARG;
-    s = tni_net_products(a, b, form, 1, v, e, "net_inner");
+    tn_status s = tni_net_products(a, b, form, 1, v, e, "net_inner");
     if (s == TN_OK) s = tni_net_scaled(a->ctx, v, e[0] + e[1], "inner product", "net_inner");
     *inner = s == TN_OK ? v[0] : (double)NAN;
     return s;
@@ -247,11 +237,10 @@ static double tni_net_root(double v) { return v < 0 ? 0 : sqrt(v); }
 
 tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm)
 {
-    double    v[3] = {0, 0, 0};
-    int64_t   e[2];
-    tn_status s;
+    double  v[3] = {0, 0, 0};
+    int64_t e[2];
     if (!norm) return TN_ERR_ARG;
-    s = tni_net_products(a, a, form, 2, v, e, "net_norm");
+    tn_status s = tni_net_products(a, a, form, 2, v, e, "net_norm");
     *norm = tni_net_root(v[1]);
     if (s == TN_OK) s = tni_net_scaled(a->ctx, norm, e[0], "norm", "net_norm");
     if (s != TN_OK) *norm = (double)NAN;
@@ -260,11 +249,10 @@ tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm)
 
 tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, double *cosine)
 {
-    double    v[3] = {0, 0, 0};
-    int64_t   e[2];
-    tn_status s;
+    double  v[3] = {0, 0, 0};
+    int64_t e[2];
     if (!cosine) return TN_ERR_ARG;
-    s = tni_net_products(a, b, form, 7, v, e, "net_cosine");
+    tn_status s = tni_net_products(a, b, form, 7, v, e, "net_cosine");
     *cosine = s == TN_OK ? v[0] / tni_net_root(v[1]) / tni_net_root(v[2]) : (double)NAN;
     return s;
 }

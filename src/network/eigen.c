@@ -13,12 +13,11 @@
 /* The net of u's interaction matrix: its two legs are the two of the net, or with x, one leg and x at the other. */
 static tn_net *tni_net_matrix(const tn_net *net, const tn_tensor *u, tn_tensor *x, int at, const char *op)
 {
-    tn_net *q;
     if (net->legs != 2) {
         tni_fail(net->ctx, TN_ERR_SHAPE, "%s: the net has %d input legs, expected 2: freeze the others", op, net->legs);
         return NULL;
     }
-    q = tni_net_make(net->ctx, net->nodes + (net->outs > 0) + (x != NULL), 0, 2 - (x != NULL));
+    tn_net *q = tni_net_make(net->ctx, net->nodes + (net->outs > 0) + (x != NULL), 0, 2 - (x != NULL));
     if (!q) return NULL;
     tni_net_take_all(q, 0, net, 0);
     q->in[0] = net->in[x ? 1 - at : 0];
@@ -57,14 +56,13 @@ static tn_status tni_net_multiply(void *user, int64_t count, const double *x, do
 {
     const tni_net_product *p = (const tni_net_product *)user;
     tn_status s = TN_OK;
-    int64_t   c;
-    for (c = 0; c < count && s == TN_OK; c++) {
+    for (int64_t c = 0; c < count && s == TN_OK; c++) {
         const tn_mark mark = tn_arena_mark(p->ctx);
-        tn_tensor    *t[2], *sum;
+        tn_tensor    *t[2];
         s = tn_write(p->x, TN_F64, x + c * p->n, p->n);
         t[0] = s == TN_OK ? tni_net_run(p->net[0], p->plan[0], "net_eigen") : NULL;
         t[1] = t[0] ? tni_net_run(p->net[1], p->plan[1], "net_eigen") : NULL;
-        sum = t[1] ? tn_scale(p->ctx, tn_add(p->ctx, t[0], t[1]), 0.5) : NULL;
+        tn_tensor *sum = t[1] ? tn_scale(p->ctx, tn_add(p->ctx, t[0], t[1]), 0.5) : NULL;
         if (s == TN_OK) s = sum ? tn_read(sum, TN_F64, y + c * p->n, p->n) : tn_ctx_status(p->ctx);
         if (!p->ctx->tape) tn_arena_release(p->ctx, mark);
     }
@@ -81,7 +79,6 @@ static tn_status tni_net_some_pairs(const tn_net *net, const tn_tensor *u, int64
     tn_lanczos_result r;
     tn_status         s = TN_OK;
     const tn_plan_desc limit = tni_net_plan_desc(ctx);
-    int               k;
     memset(&p, 0, sizeof p);
     memset(&d, 0, sizeof d);
     memset(&r, 0, sizeof r);
@@ -90,14 +87,14 @@ static tn_status tni_net_some_pairs(const tn_net *net, const tn_tensor *u, int64
     d.top = count;
     if (ctx->desc.dtype != TN_F64) d.tol = 1e-5;
     p.x = tn_tensor_create(ctx, TN_REAL, 1, &p.n);
-    for (k = 0; k < 2 && p.x && s == TN_OK; k++) {
+    for (int k = 0; k < 2 && p.x && s == TN_OK; k++) {
         p.net[k] = tni_net_matrix(net, u, p.x, 1 - k, "net_eigen");
         p.plan[k] = p.net[k] ? tni_net_plan(p.net[k], &limit, "net_eigen") : NULL;
         if (!p.plan[k]) s = tn_ctx_status(ctx);
     }
     if (!p.x) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_lanczos(ctx, p.n, tni_net_multiply, &p, &d, &r);
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         tn_plan_destroy(p.plan[k]);
         tn_net_destroy(p.net[k]);
     }
@@ -112,13 +109,12 @@ static tn_status tni_net_all_pairs(const tn_net *net, const tn_tensor *u, int64_
 {
     tn_eigh_desc   d;
     tn_eigh_result r;
-    tn_status      s;
     tn_tensor     *q = tni_net_interaction(net, u, "net_eigen");
     memset(&d, 0, sizeof d);
     memset(&r, 0, sizeof r);
     d.order = TN_EIGH_MAGNITUDE;
     d.top = count;
-    s = q ? tn_eigh(net->ctx, q, &d, &r) : tn_ctx_status(net->ctx);
+    tn_status s = q ? tn_eigh(net->ctx, q, &d, &r) : tn_ctx_status(net->ctx);
     tn_tensor_destroy(q);
     *values = r.values;
     *vectors = r.vectors;
@@ -131,8 +127,6 @@ tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_
 {
     tn_tensor *values = NULL, *vectors = NULL;
     int64_t    shape[3];
-    int        i;
-    tni_scope  scope;
     tn_status  s;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
@@ -144,14 +138,14 @@ tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_
     shape[0] = 1;
     shape[2] = net->in[0].extent;
     shape[1] = count == 0 ? shape[2] : tni_min(count, shape[2]);
-    scope = tni_scope_begin(net->ctx);
+    tni_scope scope = tni_scope_begin(net->ctx);
     if (shape[2] <= 1024 || shape[1] > shape[2] / 32) s = tni_net_all_pairs(net, u, shape[1], &values, &vectors);
     else s = tni_net_some_pairs(net, u, shape[1], &values, &vectors);
     if (s == TN_OK) {
         out->values = tn_tensor_create(net->ctx, TN_REAL, 2, shape);
         out->vectors = tn_tensor_create(net->ctx, TN_REAL, 3, shape);
         s = out->values && out->vectors ? TN_OK : TN_ERR_MEMORY;
-        for (i = 0; i < 2 && s == TN_OK; i++) {
+        for (int i = 0; i < 2 && s == TN_OK; i++) {
             tn_tensor *from = i ? vectors : values, *to = i ? out->vectors : out->values;
             s = tni_copy(tn_reshape(to, to->rank - 1, to->shape + 1), from);
         }
@@ -184,14 +178,14 @@ typedef struct tni_net_search {
 static tn_net *tni_net_slice(const tn_net *net, const tni_net_search *f, int64_t start, int64_t stop)
 {
     tn_net *q = tni_net_make(net->ctx, net->nodes, f->axes - f->single, 0);
-    int     i, a, k;
+    int     k;
     if (!q) return NULL;
     for (k = f->single; k < f->axes; k++) q->out[k - f->single] = net->out[k];       /* in follows out */
     q->labels = net->labels;
-    for (i = 0; i < net->nodes; i++) {
+    for (int i = 0; i < net->nodes; i++) {
         tn_tensor *t = tni_view_of(net->node[i].tensor);
         int        label[TN_MAX_RANK], rank = 0;
-        for (a = 0; t && a < net->node[i].tensor->rank; a++) {
+        for (int a = 0; t && a < net->node[i].tensor->rank; a++) {
             const int l = net->node[i].label[a];
             for (k = 0; k <= f->single && k < f->axes && net->out[k].label != l; k++) continue;
             if (k <= f->single && k < f->axes) t = tn_slice(t, rank, k < f->single ? f->at[k] : start,
@@ -221,10 +215,9 @@ static tn_status tni_net_look(const tn_net *net, tni_net_search *f, int64_t star
     tn_tensor    *t = q && (*plan || (*plan = tni_net_plan(q, &d, "net_top"))) ? tni_net_run(q, *plan, "net_top") : NULL;
     int64_t       n = (stop - start) * f->rest, i, base = 0;
     tn_status     s = t ? tn_read(t, TN_F64, f->numbers, n) : tn_ctx_status(net->ctx);
-    int           a;
     tn_net_destroy(q);
     if (!net->ctx->tape) tn_arena_release(net->ctx, mark);
-    for (a = 0; a < f->single; a++) base = base * f->shape[a] + f->at[a];
+    for (int a = 0; a < f->single; a++) base = base * f->shape[a] + f->at[a];
     if (f->single < f->axes) base = base * f->shape[f->single] + start;
     for (base *= f->rest, i = 0; i < n && s == TN_OK; i++) {
         if (!(fabs(f->numbers[i]) < HUGE_VAL))
@@ -262,11 +255,10 @@ static tn_status tni_net_search_all(const tn_net *net, tni_net_search *f)
 {
     const int64_t extent = f->axes > 0 ? f->shape[f->single] : 1;
     tn_status     s = TN_OK;
-    int64_t       start;
     int           k;
     memset(f->at, 0, sizeof f->at);
     for (;;) {
-        for (start = 0; start < extent && s == TN_OK; start += f->range)
+        for (int64_t start = 0; start < extent && s == TN_OK; start += f->range)
             s = tni_net_look(net, f, start, tni_min(start + f->range, extent));
         for (k = f->single - 1; k >= 0 && ++f->at[k] == f->shape[k]; k--) f->at[k] = 0;
         if (k < 0 || s != TN_OK) return s;
@@ -277,9 +269,7 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
 {
     tni_net_search f;
     int64_t        total = 0;
-    tni_scope      scope;
     tn_status      s;
-    int            i;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
@@ -289,12 +279,12 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     if (!tni_heap_begin(net->ctx, &f.heap, TN_ORDER_MAGNITUDE, tni_min(k, total), "net_top")) return TN_ERR_MEMORY;
     f.numbers = tni_room_f64(net->ctx, f.range, f.rest, "net_top");
     s = f.numbers ? TN_OK : TN_ERR_MEMORY;
-    scope = tni_scope_begin(net->ctx);
+    tni_scope scope = tni_scope_begin(net->ctx);
     if (s == TN_OK && total > 0) s = tni_net_search_all(net, &f);
     if (s == TN_OK) s = tni_coefficients_store(net->ctx, &f.heap, f.axes, f.shape, 0, out, "net_top");
     out->visited = 1;
     tni_scope_end(net->ctx, scope);
-    for (i = 0; i < 2; i++) tn_plan_destroy(f.plan[i]);
+    for (int i = 0; i < 2; i++) tn_plan_destroy(f.plan[i]);
     if (f.numbers) tni_free_f64(net->ctx, f.numbers, f.range, f.rest);
     tni_heap_end(net->ctx, &f.heap);
     if (s != TN_OK) tn_coefficients_destroy(out);

@@ -12,17 +12,15 @@
 /* P is (0,1), F_k is (1,2+k). */
 static tn_net *tni_net_from_cp(tn_ctx *ctx, const tn_cp *cp, const char *op)
 {
-    bool    whole, same = true;
-    int     k, label[2];
-    tn_net *net;
+    bool same = true;
     if (!tni_usable(ctx, cp ? cp->p : NULL, op, "the operator")) return NULL;
-    net = tni_net_make(ctx, 1 + cp->order, 1, cp->order);
+    tn_net *net = tni_net_make(ctx, 1 + cp->order, 1, cp->order);
     if (!net) return NULL;
     net->constant = cp->constant;
-    label[0] = 0; label[1] = 1;
-    whole = tni_net_put(net, 0, tni_net_copy(ctx, cp->p, 1), label);
-    for (k = 1; k < cp->order; k++) same = same && cp->in[k] == cp->in[0];
-    for (k = 0; k < cp->order && whole; k++) {
+    int  label[2] = {0, 1};
+    bool whole = tni_net_put(net, 0, tni_net_copy(ctx, cp->p, 1), label);
+    for (int k = 1; k < cp->order; k++) same = same && cp->in[k] == cp->in[0];
+    for (int k = 0; k < cp->order && whole; k++) {
         label[0] = 1; label[1] = 2 + k;
         net->in[k].label = 2 + k;
         net->in[k].input = same ? 0 : k;
@@ -37,16 +35,13 @@ tn_net *tn_net_from_cp(tn_ctx *ctx, const tn_cp *cp) { return tni_net_from_cp(ct
    and one more term, which is the one of every factor. */
 static tn_cp *tni_cp_carrying(const tn_cp *cp)
 {
-    int64_t   in[TN_CP_MAX_ORDER];
-    tn_cp    *to;
-    tn_status s;
-    int       k;
-    for (k = 0; k < cp->order; k++) in[k] = cp->in[k] + !cp->constant;
-    to = tni_cp_make(cp->ctx, cp->order, cp->out + 1, cp->terms + 1, in, true);
+    int64_t in[TN_CP_MAX_ORDER];
+    for (int k = 0; k < cp->order; k++) in[k] = cp->in[k] + !cp->constant;
+    tn_cp *to = tni_cp_make(cp->ctx, cp->order, cp->out + 1, cp->terms + 1, in, true);
     if (!to) return NULL;
-    s = tni_put_copy(cp->ctx, tni_block_of(to->p, 0, cp->out, 0, cp->terms), tni_view(cp->p));
+    tn_status s = tni_put_copy(cp->ctx, tni_block_of(to->p, 0, cp->out, 0, cp->terms), tni_view(cp->p));
     if (s == TN_OK) s = tni_put_value(cp->ctx, tni_block_of(to->p, cp->out, 1, cp->terms, 1), 1);
-    for (k = 0; k < cp->order && s == TN_OK; k++) {
+    for (int k = 0; k < cp->order && s == TN_OK; k++) {
         s = tni_put_copy(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, cp->in[k]), tni_view(cp->f[k]));
         if (s == TN_OK) s = tni_put_value(cp->ctx, tni_block_of(to->f[k], cp->terms, 1, in[k] - 1, 1), 1);
     }
@@ -67,18 +62,17 @@ static tn_net *tni_net_on_top(const tn_cp *cp, bool carry, const tn_net *inner)
 
 tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool carry)
 {
-    tn_net *net = NULL, *next;
-    bool    one;
-    int     l, k;
+    tn_net *net = NULL;
     if (n < 1 || !layers) {
         if (layers) tni_fail(ctx, TN_ERR_ARG, "net_from_stack: n is %d, expected 1 or more", n);
         else tni_fail(ctx, TN_ERR_ARG, "net_from_stack: layers is NULL");
         return NULL;
     }
-    for (l = 0; l < n; l++) if (!tni_usable(ctx, layers[l] ? layers[l]->p : NULL, "net_from_stack", "a layer")) return NULL;
-    for (l = 0; l < n; l++) {
-        for (one = carry, k = l + 1; k < n; k++) one = one || layers[k]->constant;
-        next = tni_net_on_top(layers[l], one, net);
+    for (int l = 0; l < n; l++) if (!tni_usable(ctx, layers[l] ? layers[l]->p : NULL, "net_from_stack", "a layer")) return NULL;
+    for (int l = 0; l < n; l++) {
+        bool one = carry;
+        for (int k = l + 1; k < n; k++) one = one || layers[k]->constant;
+        tn_net *next = tni_net_on_top(layers[l], one, net);
         tn_net_destroy(net);
         if (!(net = next)) return NULL;
     }
@@ -88,16 +82,13 @@ tn_net *tn_net_from_stack(tn_ctx *ctx, int n, const tn_cp *const *layers, bool c
 /* The rows of a matrix of weights, with their biases, as vectors of heads: [dim(+1),1,heads,d], arena. */
 static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t heads, int64_t d)
 {
-    int64_t    shape[4];
-    tn_tensor *both[2];
     if (w && b) {
-        both[0] = w;
-        both[1] = tn_reshape_2d(b, w->shape[0], 1);
+        tn_tensor *both[2] = {w, tn_reshape_2d(b, w->shape[0], 1)};
         w = both[1] ? tn_concat(ctx, 2, both, 1) : NULL;
     }
     w = w ? tn_copy(ctx, tn_transpose(w, 0, 1)) : NULL;
     if (!w) return NULL;
-    shape[0] = w->shape[0]; shape[1] = 1; shape[2] = heads; shape[3] = d;
+    int64_t shape[4] = {w->shape[0], 1, heads, d};
     return tn_reshape(w, 4, shape);
 }
 
@@ -119,18 +110,16 @@ static tn_tensor *tni_net_set(tn_ctx *ctx, const tn_attention *layer, int i, int
 /* [n,1,heads,d], or [n,heads d] as [n,heads,d] */
 static tn_tensor *tni_net_split(tn_tensor *t, int64_t heads, int64_t d)
 {
-    int64_t shape[3];
     if (!t) return NULL;
-    shape[0] = t->shape[0]; shape[1] = heads; shape[2] = d;
+    int64_t shape[3] = {t->shape[0], heads, d};
     return tn_reshape(t, 3, shape);
 }
 
 static bool tni_net_attends(tn_ctx *ctx, const tn_attention *layer)
 {
-    const tn_attention_desc *d;
     const char *what = NULL;
     if (!tni_usable(ctx, layer ? layer->qk : NULL, "net_from_attention", "the layer")) return false;
-    d = &layer->desc;
+    const tn_attention_desc *d = &layer->desc;
     if (d->kind != TN_ATTENTION_SQUARED && d->kind != TN_ATTENTION_BILINEAR) {
         tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer's kind is %s, expected squared or bilinear: no other one "
                  "is a tensor", tn_attention_kind_name(d->kind));
@@ -150,24 +139,20 @@ tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t di
 {
     static const int label[6][3] = {{5, 0, 1}, {6, 0, 2}, {7, 0, 1}, {8, 0, 2}, {9, 0, 3}, {4, 0, 3}};  /* q1 q2 k1 k2 v o */
     const tn_attention_desc *d = layer ? &layer->desc : NULL;
-    tni_scope scope;
-    tn_net   *net;
-    double    scale;
-    bool      whole = true;
-    int       i, sets;
+    bool whole = true;
     if (!tni_net_attends(ctx, layer)) return NULL;
-    net = tni_net_make(ctx, 6, 1, 5);
+    tn_net *net = tni_net_make(ctx, 6, 1, 5);
     if (!net) return NULL;
     net->constant = layer->qkb != NULL;
     net->out[0].label = 4;
-    for (i = 0; i < 5; i++) {
+    for (int i = 0; i < 5; i++) {
         net->in[i].label = 5 + i;
         net->in[i].input = i > 1;
     }
-    sets = (int)(layer->qk->shape[0] / 2);
-    scale = d->scale != 0 ? d->scale : 1 / (double)d->d_qk;
-    scope = tni_scope_begin(ctx);
-    for (i = 0; i < 4 && whole; i++) {
+    int       sets = (int)(layer->qk->shape[0] / 2);
+    double    scale = d->scale != 0 ? d->scale : 1 / (double)d->d_qk;
+    tni_scope scope = tni_scope_begin(ctx);
+    for (int i = 0; i < 4 && whole; i++) {
         if (sets == 2 || i % 2 == 0) {
             tn_tensor *w = tni_net_set(ctx, layer, sets == 2 ? i : i / 2, distance);
             whole = tni_net_put(net, i, tni_net_copy(ctx, tni_net_split(w, d->heads, d->d_qk), 1), label[i]);
@@ -189,9 +174,8 @@ tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t di
 /* Bond j is label j, and the last one is the first. */
 tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores)
 {
-    int     i, legs = 0, outs = 0, label[4], next;
-    bool    whole = true;
-    tn_net *net;
+    int  i, legs = 0, outs = 0, label[4], next;
+    bool whole = true;
     if (n < 1 || !cores) {
         if (cores) tni_fail(ctx, TN_ERR_ARG, "net_from_mps: n is %d, expected 1 or more", n);
         else tni_fail(ctx, TN_ERR_ARG, "net_from_mps: cores is NULL");
@@ -213,7 +197,7 @@ tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores)
         legs += cores[i]->rank > 2;
         outs += cores[i]->rank > 3;
     }
-    net = tni_net_make(ctx, n, outs, legs);
+    tn_net *net = tni_net_make(ctx, n, outs, legs);
     if (!net) return NULL;
     for (next = n, outs = legs = i = 0; i < n && whole; i++) {
         const int rank = cores[i]->rank;

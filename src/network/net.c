@@ -39,8 +39,7 @@ static void tni_net_leave(tn_ctx *ctx, tni_net_share *s)
 static void tni_net_destroy(tni_owned *o)
 {
     tni_net_box *box = (tni_net_box *)(void *)o;
-    int          i;
-    for (i = 0; i < box->net.nodes; i++) tni_net_leave(o->ctx, box->share[i]);
+    for (int i = 0; i < box->net.nodes; i++) tni_net_leave(o->ctx, box->share[i]);
     tni_net_keep_plan(box, NULL);
     tni_disown(o);
     tni_free(o->ctx, box, (size_t)box->bytes);
@@ -73,8 +72,7 @@ TNI_FN tn_net *tni_net_make(tn_ctx *ctx, int nodes, int outs, int legs)
 
 TNI_FN void tni_net_label(tn_net *net, tn_net_node *node, int rank, const int *label)
 {
-    int a;
-    for (a = 0; a < rank; a++) {
+    for (int a = 0; a < rank; a++) {
         node->label[a] = label[a];
         if (label[a] >= net->labels) net->labels = label[a] + 1;
     }
@@ -116,8 +114,8 @@ TNI_FN void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shif
 {
     const tn_net_node *node = &from->node[j];
     tni_net_share     *s = tni_net_box_of(from)->share[j];
-    int                label[TN_MAX_RANK], a;
-    for (a = 0; a < node->tensor->rank; a++) label[a] = node->label[a] + shift;
+    int                label[TN_MAX_RANK];
+    for (int a = 0; a < node->tensor->rank; a++) label[a] = node->label[a] + shift;
     tni_net_box_of(net)->share[i] = s;
     if (s) s->users++;
     tni_net_refer(net, i, node->tensor, label);
@@ -125,20 +123,19 @@ TNI_FN void tni_net_take(tn_net *net, int i, const tn_net *from, int j, int shif
 
 TNI_FN void tni_net_take_all(tn_net *net, int at, const tn_net *from, int shift)
 {
-    int j;
-    for (j = 0; j < from->nodes; j++) tni_net_take(net, at + j, from, j, shift);
+    for (int j = 0; j < from->nodes; j++) tni_net_take(net, at + j, from, j, shift);
 }
 
 /* All nodes and legs of a net, except for input leg `without`, and room for `more` nodes; without = -1: all legs. */
 TNI_FN tn_net *tni_net_like(const tn_net *from, int more, int without)
 {
     tn_net *net = tni_net_make(from->ctx, from->nodes + more, from->outs, from->legs - (without >= 0));
-    int     k, to = 0;
+    int     to = 0;
     if (!net) return NULL;
     tni_net_take_all(net, 0, from, 0);
     net->constant = from->constant;
-    for (k = 0; k < from->outs; k++) net->out[k] = from->out[k];
-    for (k = 0; k < from->legs; k++) if (k != without) net->in[to++] = from->in[k];
+    for (int k = 0; k < from->outs; k++) net->out[k] = from->out[k];
+    for (int k = 0; k < from->legs; k++) if (k != without) net->in[to++] = from->in[k];
     return net;
 }
 
@@ -159,11 +156,11 @@ TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
 {
     const size_t bytes = net ? ((size_t)net->labels + 1) * sizeof(int64_t) : 0;
     int64_t     *extent = net && whole ? (int64_t *)tni_alloc(net->ctx, bytes, op) : NULL;
-    int          i, a, k, j, inputs = 0;
+    int          j, inputs = 0;
     whole = extent != NULL;
-    for (i = 0; whole && i < net->labels; i++) extent[i] = -1;
-    for (i = 0; whole && i < net->nodes; i++)
-        for (a = 0; whole && a < net->node[i].tensor->rank; a++) {
+    for (int i = 0; whole && i < net->labels; i++) extent[i] = -1;
+    for (int i = 0; whole && i < net->nodes; i++)
+        for (int a = 0; whole && a < net->node[i].tensor->rank; a++) {
             const int l = net->node[i].label[a];
             const int64_t n = net->node[i].tensor->shape[a];
             whole = extent[l] < 0 || extent[l] == n;
@@ -172,7 +169,7 @@ TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
                           "earlier node, expected the same", op, a, i, TNI_SHAPE(net->node[i].tensor),
                           tni_net_name_of(l).s, (long long)extent[l]);
         }
-    for (k = 0; whole && k < net->outs + net->legs; k++) {           /* in follows out */
+    for (int k = 0; whole && k < net->outs + net->legs; k++) {       /* in follows out */
         tn_net_leg *leg = &net->out[k];
         for (j = 0; j < k && net->out[j].label != leg->label; j++) continue;
         if (j < k || extent[leg->label] < 0) {
@@ -181,7 +178,7 @@ TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
             whole = false;
         } else leg->extent = extent[leg->label];
     }
-    for (k = 0; whole && k < net->legs; k++) {                       /* numbers -1, -2, .. until all are set */
+    for (int k = 0; whole && k < net->legs; k++) {                   /* numbers -1, -2, .. until all are set */
         tn_net_leg *leg = &net->in[k];
         const int   input = leg->input;
         if (input < 0) continue;
@@ -198,7 +195,7 @@ TNI_FN tn_net *tni_net_done(tn_net *net, bool whole, const char *op)
             whole = false;
         }
     }
-    for (k = 0; whole && k < net->legs; k++) net->in[k].input = -1 - net->in[k].input;
+    for (int k = 0; whole && k < net->legs; k++) net->in[k].input = -1 - net->in[k].input;
     if (extent) tni_free(net->ctx, extent, bytes);
     if (whole) return net;
     tn_net_destroy(net);
@@ -238,10 +235,9 @@ static int tni_net_letters(tni_net_text *t, int room, int *label)
 
 tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *const *tensors, tn_net_nodes nodes)
 {
-    int          label[52], legs[52], input[52], outs, ins = 0, inputs = 0, i, k;
+    int          label[52], legs[52], input[52], ins = 0, inputs = 0, i;
     bool         whole = true;
     tni_net_text t;
-    tn_net      *net;
     if (!expression || !tensors || n < 1 || (unsigned)nodes > TN_NET_REFER) {
         if (n < 1) tni_fail(ctx, TN_ERR_ARG, "net_create: n is %d, expected 1 or more", n);
         else if (expression && tensors)
@@ -253,7 +249,7 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
     t.text = expression;
     t.at = 0;
     for (i = 0; i < n; i++) {                                        /* the nodes, to find the legs after them */
-        k = tni_net_letters(&t, 52, label);
+        int k = tni_net_letters(&t, 52, label);
         if (tni_net_peek(&t) != (i < n - 1 ? ',' : '-')) {
             tni_fail(ctx, TN_ERR_ARG, "net_create: \"%s\", character %d: expected %s after the labels of tensor %d of %d",
                      expression, t.at + 1, i < n - 1 ? "a comma" : "\"->\"", i, n);
@@ -268,10 +264,10 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
     }
     whole = t.text[t.at] == '>';
     if (whole) t.at++;
-    outs = whole ? tni_net_letters(&t, 52, legs) : 0;
+    int outs = whole ? tni_net_letters(&t, 52, legs) : 0;
     while (whole && tni_net_peek(&t) == '|') {
         t.at++;
-        k = tni_net_letters(&t, 52 - outs - ins, legs + outs + ins);
+        int k = tni_net_letters(&t, 52 - outs - ins, legs + outs + ins);
         for (i = 0; i < k; i++) input[ins + i] = inputs;
         ins += k;
         inputs++;
@@ -281,13 +277,13 @@ tn_net *tn_net_create(tn_ctx *ctx, const char *expression, int n, tn_tensor *con
                  whole ? "letters, '|' or the end" : "\"->\"");
         return NULL;
     }
-    net = tni_net_make(ctx, n, outs, ins);
+    tn_net *net = tni_net_make(ctx, n, outs, ins);
     if (!net) return NULL;
-    for (k = 0; k < outs + ins; k++) {
+    for (int k = 0; k < outs + ins; k++) {
         net->out[k].label = legs[k];
         if (legs[k] >= net->labels) net->labels = legs[k] + 1;
     }
-    for (k = 0; k < ins; k++) net->in[k].input = input[k];
+    for (int k = 0; k < ins; k++) net->in[k].input = input[k];
     for (t.at = 0, i = 0; i < n && whole; i++) {
         tni_net_letters(&t, 52, label);
         if (nodes == TN_NET_REFER) tni_net_refer(net, i, tensors[i], label);
@@ -304,8 +300,7 @@ TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const c
 {
     const int64_t nodes = outer->nodes + (int64_t)outer->legs * inner->nodes;
     const int64_t labels = outer->labels + (int64_t)outer->legs * inner->labels;
-    tn_net       *net;
-    int           k, j, a, at, inputs = 0;
+    int           at, inputs = 0;
     if (outer->ctx != inner->ctx) {
         tni_fail(outer->ctx, TN_ERR_ARG, "%s: the nets are of two contexts, expected one", op);
         return NULL;
@@ -317,27 +312,27 @@ TNI_FN tn_net *tni_net_compose(const tn_net *outer, const tn_net *inner, const c
                       (long long)nodes, (long long)labels);
         return NULL;
     }
-    for (k = 0; k < outer->legs; k++)
+    for (int k = 0; k < outer->legs; k++)
         if (outer->in[k].extent != inner->out[0].extent) {
             tni_fail(outer->ctx, TN_ERR_SHAPE, "%s: inner has %lld outputs, expected %lld as leg %d of outer has elements%s",
                      op, (long long)inner->out[0].extent, (long long)outer->in[k].extent, k,
                      outer->constant ? ", the constant one included (tn_net_from_stack passes it on)" : "");
             return NULL;
         }
-    net = tni_net_make(outer->ctx, (int)nodes, outer->outs, outer->legs * inner->legs);
+    tn_net *net = tni_net_make(outer->ctx, (int)nodes, outer->outs, outer->legs * inner->legs);
     if (!net) return NULL;
     net->constant = inner->constant;
     net->labels = (int)labels;
     tni_net_take_all(net, 0, outer, 0);
-    for (k = 0; k < outer->outs; k++) net->out[k] = outer->out[k];
-    for (j = 0; j < inner->legs; j++) if (inner->in[j].input >= inputs) inputs = inner->in[j].input + 1;
-    for (k = 0; k < outer->legs; k++) {
+    for (int k = 0; k < outer->outs; k++) net->out[k] = outer->out[k];
+    for (int j = 0; j < inner->legs; j++) if (inner->in[j].input >= inputs) inputs = inner->in[j].input + 1;
+    for (int k = 0; k < outer->legs; k++) {
         const int shift = outer->labels + k * inner->labels, joined = inner->out[0].label + shift;
         tni_net_take_all(net, at = outer->nodes + k * inner->nodes, inner, shift);
         for (; at < outer->nodes + (k + 1) * inner->nodes; at++)
-            for (a = 0; a < net->node[at].tensor->rank; a++)
+            for (int a = 0; a < net->node[at].tensor->rank; a++)
                 if (net->node[at].label[a] == joined) net->node[at].label[a] = outer->in[k].label;
-        for (j = 0; j < inner->legs; j++) {
+        for (int j = 0; j < inner->legs; j++) {
             tn_net_leg *leg = &net->in[k * inner->legs + j];
             leg->label = inner->in[j].label + shift;
             leg->input = outer->in[k].input * inputs + inner->in[j].input;
@@ -356,10 +351,9 @@ tn_net *tn_net_compose(const tn_net *outer, const tn_net *inner)
 
 tn_net *tn_net_freeze(const tn_net *net, int leg, const tn_tensor *u)
 {
-    tn_net *to;
     if (!net || !tni_net_leg_given(net, leg, "net_freeze")
         || !tni_is_vector(net->ctx, u, net->in[leg].extent, "net_freeze", "u")) return NULL;
-    to = tni_net_like(net, 1, leg);
+    tn_net *to = tni_net_like(net, 1, leg);
     return tni_net_done(to, to && tni_net_put(to, net->nodes, tni_net_copy(net->ctx, u, 1), &net->in[leg].label),
                         "net_freeze");
 }
@@ -380,14 +374,11 @@ static tn_tensor *tni_net_map(tn_ctx *ctx, const tn_tensor *e, const tn_tensor *
 tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_tensor *b)
 {
     const int first = leg == TN_NET_ALL ? 0 : leg, count = leg == TN_NET_ALL && net ? net->legs : 1;
-    int64_t   m;
-    int       k, label[2];
-    bool      whole;
-    tn_net   *to;
+    int       label[2];
     if (!net || !tni_net_leg_given(net, first, "net_fold_in")
         || !tni_is_matrix(net->ctx, e, "net_fold_in", "e")) return NULL;
-    m = net->in[first].extent - net->constant;
-    for (k = 0; k < count; k++)
+    int64_t m = net->in[first].extent - net->constant;
+    for (int k = 0; k < count; k++)
         if (e->shape[0] != net->in[first + k].extent - net->constant) {
             tni_fail(net->ctx, TN_ERR_SHAPE, "net_fold_in: e is %s, expected %lld rows as leg %d has elements%s",
                      TNI_SHAPE(e), (long long)net->in[first + k].extent - net->constant, first + k,
@@ -399,8 +390,9 @@ tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_
         tni_fail(net->ctx, TN_ERR_ARG, "net_fold_in: b is given for leg %d alone, but the net has no constant input", leg);
         return NULL;
     }
-    to = tni_net_like(net, count, -1);
-    for (whole = to != NULL, k = 0; k < count && whole; k++) {
+    tn_net *to = tni_net_like(net, count, -1);
+    bool    whole = to != NULL;
+    for (int k = 0; k < count && whole; k++) {
         label[0] = to->in[first + k].label;
         label[1] = to->in[first + k].label = to->labels;
         if (k == 0) {
@@ -418,8 +410,6 @@ tn_net *tn_net_fold_in(const tn_net *net, int leg, const tn_tensor *e, const tn_
 
 tn_net *tn_net_fold_out(const tn_net *net, const tn_tensor *u)
 {
-    int     label[2];
-    tn_net *to;
     if (!net || !tni_is_matrix(net->ctx, u, "net_fold_out", "u")) return NULL;
     if (net->outs != 1 || u->shape[1] != net->out[0].extent) {
         if (net->outs != 1)
@@ -428,9 +418,8 @@ tn_net *tn_net_fold_out(const tn_net *net, const tn_tensor *u)
                       TNI_SHAPE(u), (long long)net->out[0].extent);
         return NULL;
     }
-    to = tni_net_like(net, 1, -1);
-    label[1] = net->out[0].label;
-    label[0] = net->labels;
+    tn_net *to = tni_net_like(net, 1, -1);
+    int     label[2] = {net->labels, net->out[0].label};
     if (to) to->out[0].label = label[0];
     return tni_net_done(to, to && tni_net_put(to, net->nodes, tni_net_copy(net->ctx, u, 1), label), "net_fold_out");
 }

@@ -22,7 +22,6 @@ typedef struct tni_net_operands {
 static bool tni_net_operands_of(const tn_net *net, const char *op, tni_net_operands *o)
 {
     const size_t nodes = (size_t)net->nodes;
-    int          i;
     o->axes = net->outs + net->legs;
     o->bytes = nodes * (sizeof *o->tensor + sizeof *o->shape + sizeof *o->label + sizeof *o->rank)
                + ((size_t)o->axes + 1) * sizeof *o->out;
@@ -31,22 +30,21 @@ static bool tni_net_operands_of(const tn_net *net, const char *op, tni_net_opera
     o->label = (const int **)(void *)(o->shape + nodes);
     o->rank = (int *)(void *)(o->label + nodes);
     o->out = o->rank + nodes;
-    for (i = 0; i < net->nodes; i++) {
+    for (int i = 0; i < net->nodes; i++) {
         o->tensor[i] = net->node[i].tensor;
         o->shape[i] = net->node[i].tensor->shape;
         o->label[i] = net->node[i].label;
         o->rank[i] = net->node[i].tensor->rank;
     }
-    for (i = 0; i < o->axes; i++) o->out[i] = net->out[i].label;      /* in follows out */
+    for (int i = 0; i < o->axes; i++) o->out[i] = net->out[i].label;  /* in follows out */
     return true;
 }
 
 TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const char *op)
 {
     tni_net_operands o;
-    tn_plan         *plan;
     if (!tni_net_operands_of(net, op, &o)) return NULL;
-    plan = tni_plan_create(net->ctx, op, NULL, net->nodes, o.rank, o.shape, o.label, o.axes, o.out, desc);
+    tn_plan *plan = tni_plan_create(net->ctx, op, NULL, net->nodes, o.rank, o.shape, o.label, o.axes, o.out, desc);
     tni_free(net->ctx, o.tensor, o.bytes);
     return plan;
 }
@@ -67,17 +65,15 @@ TNI_FN tn_tensor *tni_net_run(const tn_net *net, tn_plan *plan, const char *op)
 {
     tn_ctx          *ctx = net->ctx;
     tni_net_operands o;
-    tn_plan_desc     d;
     tn_plan         *once = NULL;
     tn_tensor       *t = NULL;
-    int              i;
-    for (i = 0; i < net->nodes; i++) if (!tni_usable(ctx, net->node[i].tensor, op, "a node")) return NULL;
+    for (int i = 0; i < net->nodes; i++) if (!tni_usable(ctx, net->node[i].tensor, op, "a node")) return NULL;
     if (net->outs + net->legs > TN_MAX_RANK) {
         tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d: freeze some legs first", op,
                  net->outs + net->legs, TN_MAX_RANK);
         return NULL;
     }
-    d = tni_net_plan_desc(ctx);
+    tn_plan_desc d = tni_net_plan_desc(ctx);
     if (!plan && !(plan = once = tni_net_plan(net, &d, op))) return NULL;
     if (tni_net_operands_of(net, op, &o)) {
         t = tni_plan_run(plan, net->nodes, o.tensor, op);
@@ -95,11 +91,11 @@ tn_plan *tn_net_plan(const tn_net *net, const tn_plan_desc *desc)
 /* Adds the tensor u with the shape of the output legs as the last node of q, which then has none of them. */
 TNI_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, const char *op)
 {
-    int  k, label[TN_MAX_RANK];
+    int  label[TN_MAX_RANK];
     bool fits = net->outs > 0 && u && u->rank == net->outs;
     if (net->outs == 0 && !u) return true;
     if (!tni_is_real(net->ctx, u, op, "u")) return false;
-    for (k = 0; k < net->outs && fits; k++) {
+    for (int k = 0; k < net->outs && fits; k++) {
         fits = u->shape[k] == net->out[k].extent;
         label[k] = net->out[k].label;
     }
@@ -113,11 +109,9 @@ TNI_FN bool tni_net_direction(const tn_net *net, tn_net *q, const tn_tensor *u, 
 
 tn_tensor *tn_net_contract(const tn_net *net)
 {
-    tni_scope  scope;
-    tn_tensor *t;
     if (!net) return NULL;
-    scope = tni_scope_begin(net->ctx);
-    t = tni_net_run(net, NULL, "net_contract");
+    tni_scope  scope = tni_scope_begin(net->ctx);
+    tn_tensor *t = tni_net_run(net, NULL, "net_contract");
     t = t ? tn_tensor_keep(t) : NULL;
     tni_scope_end(net->ctx, scope);
     return t;
@@ -128,7 +122,6 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
                          const char *op)
 {
     const int64_t n = net->in[k].extent;
-    int           label[2], a;
     int64_t       rows = 1;
     if (!tni_is_real(ctx, x, op, "x")) return false;
     if (net->constant && x->rank > 0 && x->shape[x->rank - 1] == n - 1 && !(x = tn_append_one(ctx, x))) return false;
@@ -137,14 +130,13 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
                  (long long)n, k, net->constant ? ", or one less without the one" : "");
         return false;
     }
-    label[0] = net->labels;
-    label[1] = net->in[k].label;
+    int label[2] = {net->labels, net->in[k].label};
     if (x->rank == 1) {
         tni_net_refer(q, net->nodes + k, x, label + 1);
         return true;
     }
     if (!*lead) *lead = x;
-    for (a = 0; a < x->rank - 1; a++) rows *= x->shape[a];
+    for (int a = 0; a < x->rank - 1; a++) rows *= x->shape[a];
     if (x->rank != (*lead)->rank || memcmp(x->shape, (*lead)->shape, sizeof *x->shape * (size_t)(x->rank - 1)) != 0) {
         tni_fail(ctx, TN_ERR_SHAPE, "%s: x is %s for leg %d and %s for an earlier one, expected equal axes but the last", op,
                  TNI_SHAPE(x), k, TNI_SHAPE(*lead));
@@ -163,8 +155,7 @@ static tn_tensor *tni_net_run_again(const tn_net *net, const tn_net *q, const ch
     tn_plan_desc d = tni_net_plan_desc(net->ctx);
     uint64_t     with_rows = 0;
     int64_t      rows = 0;
-    int          k;
-    for (k = 0; k < net->legs && k < 64; k++) {
+    for (int k = 0; k < net->legs && k < 64; k++) {
         const tn_tensor *x = q->node[net->nodes + k].tensor;
         if (x->rank == 2) rows = x->shape[0], with_rows |= (uint64_t)1 << k;
     }
@@ -183,36 +174,33 @@ static tn_tensor *tni_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *const
 {
     tn_net          *q = tni_net_make(ctx, net->nodes + net->legs, net->outs + 1, 0);
     const tn_tensor *lead = NULL;
-    tn_tensor       *y;
     int64_t          shape[TN_MAX_RANK];
-    int              k, j, rank;
+    int              j;
     bool             whole = true;
     if (!q) return NULL;
     tni_net_take_all(q, 0, net, 0);
-    for (k = 0; k < net->legs && whole; k++) {
+    for (int k = 0; k < net->legs && whole; k++) {
         for (j = 0; j < k && x[j] != x[k]; j++) continue;
         if (j < k && net->in[j].extent == net->in[k].extent) {        /* the same node again, at another leg */
             tn_tensor *t = q->node[net->nodes + j].tensor;
-            int        label[2];
-            label[0] = net->labels;
-            label[1] = net->in[k].label;
+            int label[2] = {net->labels, net->in[k].label};
             tni_net_refer(q, net->nodes + k, t, t->rank == 1 ? label + 1 : label);
         } else whole = tni_net_give(ctx, net, q, k, x[k], &lead, op);
     }
-    rank = lead ? lead->rank - 1 : 0;
+    int rank = lead ? lead->rank - 1 : 0;
     if (whole && rank + net->outs > TN_MAX_RANK) {
         tni_fail(ctx, TN_ERR_SHAPE, "%s: the result has %d axes, expected at most %d", op, rank + net->outs, TN_MAX_RANK);
         whole = false;
     }
-    for (k = 0; whole && k < rank; k++) shape[k] = lead->shape[k];
-    for (k = 0; whole && k < net->outs; k++) shape[rank + k] = net->out[k].extent;
+    for (int k = 0; whole && k < rank; k++) shape[k] = lead->shape[k];
+    for (int k = 0; whole && k < net->outs; k++) shape[rank + k] = net->out[k].extent;
     q->out[0].label = net->labels;                                    /* the rows */
     memcpy(q->out + 1, net->out, sizeof *net->out * (size_t)net->outs);
     if (!lead) {
         q->out++;
         q->outs--;
     }
-    y = whole ? tni_net_run_again(net, q, op) : NULL;
+    tn_tensor *y = whole ? tni_net_run_again(net, q, op) : NULL;
     tn_net_destroy(q);
     return y && rank > 1 ? tn_reshape(y, rank + net->outs, shape) : y;
 }
@@ -232,12 +220,11 @@ tn_tensor *tn_net_apply_each(tn_ctx *ctx, const tn_net *net, tn_tensor *const *x
 
 tn_tensor *tn_net_apply(tn_ctx *ctx, const tn_net *net, tn_tensor *x)
 {
-    tn_tensor **all, *y;
-    int         k;
+    tn_tensor **all;
     if (!tni_net_given(ctx, net, x, "net_apply")) return NULL;
     if (!(all = (tn_tensor **)tni_array(ctx, net->legs, sizeof *all, "net_apply"))) return NULL;
-    for (k = 0; k < net->legs; k++) all[k] = x;
-    y = tni_net_apply(ctx, net, all, "net_apply");
+    for (int k = 0; k < net->legs; k++) all[k] = x;
+    tn_tensor *y = tni_net_apply(ctx, net, all, "net_apply");
     tni_free(ctx, all, (size_t)net->legs * sizeof *all);
     return y;
 }

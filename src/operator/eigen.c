@@ -38,12 +38,11 @@ static int64_t tni_eigen_work(const tni_eigen_job *j)
 /* The eigenvectors in input space, with the sign rule applied there. */
 static void tni_eigen_vectors(const tni_eigen_job *j, const tni_host *host, double *z, double *to)
 {
-    int64_t i;
     if (j->q)
         host->by->gemm(host, j->count, j->n, j->r, 1, tni_rows(z, j->r), tni_turned(tni_rows(j->q, j->r)), 0,
                        tni_rows(to, j->n));
     else memcpy(to, z, sizeof *to * (size_t)(j->count * j->n));
-    for (i = 0; i < j->count; i++)
+    for (int64_t i = 0; i < j->count; i++)
         if (tni_points_down(j->n, to + i * j->n, 1)) host->by->scale(j->n, -1, to + i * j->n);
 }
 
@@ -51,13 +50,12 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
 {
     const tni_eigen_job *j = (const tni_eigen_job *)arg;
     const int64_t r = j->r, h = j->h, lines = j->q ? r : h, length = j->q ? h : r;
-    int64_t i, k;
     double *t = j->work + worker * tni_eigen_work(j), *z = t + r * r, *scaled = z + r * r;
     double *d = scaled + r * h, *values = d + h, *rest = values + r;
     tni_host host = tni_host_of(j->simd, j->pool, tni_eigen_extent(j), rest + tni_eigh_work(r));
     host.by->gemm(&host, 1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
-    for (i = 0; i < lines; i++)
-        for (k = 0; k < length; k++) scaled[i * length + k] = j->left[i * length + k] * d[j->q ? k : i];
+    for (int64_t i = 0; i < lines; i++)
+        for (int64_t k = 0; k < length; k++) scaled[i * length + k] = j->left[i * length + k] * d[j->q ? k : i];
     if (j->q) host.by->gemm(&host, r, r, h, 1, tni_rows(scaled, h), tni_turned(tni_rows(j->right, h)), 0, tni_rows(t, r));
     else host.by->gemm(&host, r, r, h, 1, tni_turned(tni_rows(scaled, r)), tni_rows(j->right, r), 0, tni_rows(t, r));
     tni_symmetrise(r, t);
@@ -71,19 +69,18 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
 /* [W^T V^T] = Q [R1 R2]. m: scratch for [n,2h], its R and the factorisation */
 static tn_status tni_eigen_factor(tn_ctx *ctx, tni_eigen_job *j, double *const *f)
 {
-    int64_t   n = j->n, h = j->h, i, k, columns = 2 * h, work = tni_qr_work(n, columns) + tni_host_work(tni_max(n, columns));
-    double   *m, *r, *scratch;
+    int64_t   n = j->n, h = j->h, columns = 2 * h, work = tni_qr_work(n, columns) + tni_host_work(tni_max(n, columns));
     tni_host  host;
     tn_status s = TN_ERR_MEMORY;
-    m = tni_alloc_f64(ctx, n, columns, "eigen");
-    r = tni_alloc_f64(ctx, columns, columns, "eigen");
-    scratch = tni_alloc_f64(ctx, work, 1, "eigen");
+    double   *m = tni_alloc_f64(ctx, n, columns, "eigen");
+    double   *r = tni_alloc_f64(ctx, columns, columns, "eigen");
+    double   *scratch = tni_alloc_f64(ctx, work, 1, "eigen");
     if (m && r && scratch) {
-        for (i = 0; i < h; i++)
-            for (k = 0; k < n; k++) { m[k * columns + i] = f[0][i * n + k]; m[k * columns + h + i] = f[1][i * n + k]; }
+        for (int64_t i = 0; i < h; i++)
+            for (int64_t k = 0; k < n; k++) { m[k * columns + i] = f[0][i * n + k]; m[k * columns + h + i] = f[1][i * n + k]; }
         host = tni_decomp_host(ctx, tni_max(n, columns), scratch + tni_qr_work(n, columns));
         s = tni_qr(&host, n, columns, tni_rows(m, columns), tni_rows(j->q, j->r), tni_rows(r, columns), scratch);
-        for (i = 0; i < j->r; i++) {
+        for (int64_t i = 0; i < j->r; i++) {
             memcpy(j->left + i * h, r + i * columns, sizeof *r * (size_t)h);
             memcpy(j->right + i * h, r + i * columns + h, sizeof *r * (size_t)h);
         }
@@ -98,7 +95,6 @@ static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
 {
     const int64_t count = j->h * j->n;
     double   *f[2];
-    int64_t   i;
     tn_status s = TN_ERR_MEMORY;
     f[0] = j->q ? tni_room_f64(ctx, j->h, j->n, "eigen") : j->left;
     f[1] = j->q ? tni_room_f64(ctx, j->h, j->n, "eigen") : j->right;
@@ -114,7 +110,7 @@ static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
     }
     if (s != TN_OK) return s;
     tni_parallel_for(tni_ctx_pool(ctx), j->outputs, tni_eigen_task, j);
-    for (i = 0; i < j->outputs; i++) if (j->status[i] != TN_OK) return j->status[i];
+    for (int64_t i = 0; i < j->outputs; i++) if (j->status[i] != TN_OK) return j->status[i];
     return TN_OK;
 }
 
@@ -139,8 +135,7 @@ enum {
 
 static tn_tensor *tni_owned_f64(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_tensor_create(ctx, TN_F64, 2, shape);
 }
 
@@ -156,13 +151,12 @@ static tn_view tni_every_second(tn_view v)              /* columns 0, 2, 4 .. */
 static tn_status tni_eigen_by_factors(tni_eigen_product *p, int64_t count)
 {
     const tn_view x = tni_block_of(p->x, 0, count, 0, p->n), y = tni_block_of(p->y, 0, count, 0, p->n);
-    int64_t   at, k;
     tn_status s = TN_OK;
-    for (at = 0; at < p->h && s == TN_OK; at += p->chunk) {
+    for (int64_t at = 0; at < p->h && s == TN_OK; at += p->chunk) {
         int64_t rows = tni_min(p->chunk, p->h - at);
         tn_view m = tni_block_of(p->m, 2 * at, 2 * rows, 0, p->n);
         s = tni_put_matmul(p->ctx, tni_block_of(p->z, 0, count, 0, 2 * rows), x, tni_transposed_view(m), 0.5, 0);
-        for (k = 0; k < 2 && s == TN_OK; k++)
+        for (int64_t k = 0; k < 2 && s == TN_OK; k++)
             s = tni_put_product(p->ctx, tni_every_second(tni_block_of(p->swapped, 0, count, k, 2 * rows)),
                                 tni_every_second(tni_block_of(p->z, 0, count, 1 - k, 2 * rows)),
                                 tni_block_of(p->d, 0, count, at, rows), false);
@@ -175,9 +169,8 @@ static tn_status tni_eigen_by_factors(tni_eigen_product *p, int64_t count)
 static tn_status tni_eigen_multiply(void *user, int64_t count, const double *x, double *y)
 {
     tni_eigen_product *p = (tni_eigen_product *)user;
-    int64_t   i;
     tn_status s = TN_OK;
-    for (i = 0; i < count && s == TN_OK; i++) {
+    for (int64_t i = 0; i < count && s == TN_OK; i++) {
         s = tn_write(p->x, TN_F64, x + i * p->n, p->n);
         if (s == TN_OK)
             s = p->formed ? tni_put_matmul(p->ctx, tni_view(p->y), tni_view(p->x), tni_view(p->m), 1, 0)
@@ -191,16 +184,13 @@ static tn_status tni_eigen_multiply(void *user, int64_t count, const double *x, 
 TNI_FN tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp)
 {
     tn_tensor *g = tni_owned_f64(p->ctx, p->n, p->n), *f[2], *scaled = tni_owned_f64(p->ctx, p->chunk, p->n);
-    int64_t    at;
-    int        k;
-    tn_status  s;
     f[0] = tni_owned_f64(p->ctx, p->chunk, p->n);
     f[1] = tni_owned_f64(p->ctx, p->chunk, p->n);
-    s = g && scaled && f[0] && f[1] ? TN_OK : TN_ERR_MEMORY;
-    for (at = 0; at < p->h && s == TN_OK; at += p->chunk) {
+    tn_status s = g && scaled && f[0] && f[1] ? TN_OK : TN_ERR_MEMORY;
+    for (int64_t at = 0; at < p->h && s == TN_OK; at += p->chunk) {
         int64_t rows = tni_min(p->chunk, p->h - at);
         tn_view v = tni_block_of(f[1], 0, rows, 0, p->n), w = tni_block_of(scaled, 0, rows, 0, p->n);
-        for (k = 0; k < 2 && s == TN_OK; k++)
+        for (int k = 0; k < 2 && s == TN_OK; k++)
             s = tni_put_copy(p->ctx, tni_block_of(f[k], 0, rows, 0, p->n), tni_block_of(cp->f[k], at, rows, 0, p->n));
         if (s == TN_OK)
             s = tni_put_product(p->ctx, w, tni_block_of(f[0], 0, rows, 0, p->n),
@@ -227,7 +217,7 @@ TNI_FN void tni_eigen_product_end(tni_eigen_product *p)
 
 TNI_FN tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most)
 {
-    int64_t   n = cp->in[0], h = cp->terms, k;
+    int64_t   n = cp->in[0], h = cp->terms;
     tn_status s = TN_OK;
     memset(p, 0, sizeof *p);
     p->ctx = cp->ctx;
@@ -242,7 +232,7 @@ TNI_FN tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, 
     p->z = tni_owned_f64(p->ctx, most, 2 * p->chunk);
     p->swapped = tni_owned_f64(p->ctx, most, 2 * p->chunk);
     if (!p->m || !p->x || !p->y || !p->d || !p->z || !p->swapped) return TN_ERR_MEMORY;
-    for (k = 0; k < 2 && !formed && s == TN_OK; k++) {
+    for (int64_t k = 0; k < 2 && !formed && s == TN_OK; k++) {
         tn_view rows = tni_block_of(p->m, k, h, 0, n);
         rows.strides[0] = 2 * n;
         s = tni_put_copy(p->ctx, rows, tni_view(cp->f[k]));
@@ -258,14 +248,14 @@ static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, con
     tni_lanczos_job job;
     tn_lanczos_desc desc;
     double         *room;
-    int64_t         o, n = cp->in[0], h = cp->terms, work;
+    int64_t         n = cp->in[0], h = cp->terms;
     tn_status       s;
     memset(&desc, 0, sizeof desc);
     desc.top = count;
     if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) return s;
-    work = tni_lanczos_work(&job);
+    int64_t work = tni_lanczos_work(&job);
     if (!(room = tni_alloc_f64(ctx, 1, work, "eigen"))) return TN_ERR_MEMORY;
-    for (o = 0; o < outputs && s == TN_OK; o++) {
+    for (int64_t o = 0; o < outputs && s == TN_OK; o++) {
         if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) break;
         tni_lanczos_lay(&job, room);
         job.fn = tni_eigen_multiply;
@@ -382,8 +372,7 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
     tni_lanczos_job job;
     tn_lanczos_desc desc;
     tni_eigen_batch b;
-    double         *room;
-    int64_t         work, threads = tni_max(1, ctx->pool.threads);
+    int64_t         threads = tni_max(1, ctx->pool.threads);
     tn_status       s;
     memset(&desc, 0, sizeof desc);
     desc.top = count;
@@ -391,9 +380,9 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
     b.n = cp->in[0];
     b.h = cp->terms;
     if ((s = tni_lanczos_plan(ctx, &job, b.n, &desc)) != TN_OK) return s;
-    work = tni_lanczos_work(&job) - tni_host_work(tni_max(b.n, job.room + job.block));
+    int64_t work = tni_lanczos_work(&job) - tni_host_work(tni_max(b.n, job.room + job.block));
     b.block = tni_host_work(b.n);
-    room = tni_alloc_f64(ctx, most, work, "eigen");
+    double *room = tni_alloc_f64(ctx, most, work, "eigen");
     b.x = tni_alloc_f64(ctx, most, b.n, "eigen");
     b.y = tni_alloc_f64(ctx, most, b.n, "eigen");
     b.d = tni_alloc_f64(ctx, most, b.h, "eigen");
@@ -417,8 +406,7 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
 static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int64_t count, int64_t n, const double *values,
                                  const double *vectors)
 {
-    int64_t shape[3];
-    shape[0] = outputs; shape[1] = count; shape[2] = n;
+    int64_t shape[3] = {outputs, count, n};
     e->outputs = outputs; e->count = count; e->n = n;
     e->values = tni_owned_from(ctx, 2, shape, values);
     if (vectors) e->vectors = tni_owned_from(ctx, 3, shape, vectors);
@@ -476,8 +464,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
 {
     tn_ctx       *ctx = cp->ctx;
     tni_eigen_job j;
-    int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1)), work;
-    bool          few;
+    int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1));
     tn_status     s = TN_ERR_MEMORY;
     if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
         s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
@@ -489,10 +476,10 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.pool = outputs > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
     j.n = cp->in[0]; j.h = cp->terms; j.out = cp->out; j.outputs = outputs; j.u = u;
-    few = 2 * j.h < j.n;
+    bool few = 2 * j.h < j.n;
     j.r = few ? 2 * j.h : j.n;
     j.count = count == 0 ? j.r : count;
-    work = tni_eigen_work(&j);
+    int64_t work = tni_eigen_work(&j);
     j.left = tni_room_f64(ctx, j.r, j.h, "eigen");
     j.right = tni_room_f64(ctx, j.r, j.h, "eigen");
     j.p = tni_alloc_f64(ctx, j.out, j.h, "eigen");
@@ -534,10 +521,9 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigen *e, c
 tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *e)
 {
     tn_status s = tni_eigen_check(cp, &count, e, "eigen");
-    double   *host;
     if (s != TN_OK) return s;
     if (!tni_is_vector(cp->ctx, u, cp->out, "eigen", "u")) return tn_ctx_status(cp->ctx);
-    host = tni_alloc_f64(cp->ctx, 1, cp->out, "eigen");
+    double *host = tni_alloc_f64(cp->ctx, 1, cp->out, "eigen");
     if (!host) return TN_ERR_MEMORY;
     s = tn_read(u, TN_F64, host, cp->out);
     if (s == TN_OK) s = tni_eigen_solve(cp, host, 1, count, true, e, "eigen");
@@ -548,12 +534,10 @@ tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eig
 TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e, const char *op)
 {
     tn_status s = tni_eigen_check(cp, &count, e, op);
-    double   *host;
-    int64_t   o;
     if (s != TN_OK) return s;
-    host = tni_alloc_f64(cp->ctx, cp->out, cp->out, op);
+    double *host = tni_alloc_f64(cp->ctx, cp->out, cp->out, op);
     if (!host) return TN_ERR_MEMORY;
-    for (o = 0; o < cp->out; o++) host[o * cp->out + o] = 1;
+    for (int64_t o = 0; o < cp->out; o++) host[o * cp->out + o] = 1;
     s = tni_eigen_solve(cp, host, cp->out, count, vectors, e, op);
     tni_free_f64(cp->ctx, host, cp->out, cp->out);
     return s;
@@ -575,8 +559,6 @@ void tn_eigen_destroy(tn_eigen *e)
 /* P[o, o k + i] = value[o,i]; both factors are the vectors. */
 tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k)
 {
-    int64_t   in[2], o;
-    tn_cp    *cp;
     tn_status s = TN_OK;
     if (!e || !tni_usable(ctx, e->values, "from_eigen", "values") || !tni_usable(ctx, e->vectors, "from_eigen", "vectors"))
         return NULL;
@@ -584,10 +566,10 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k)
         tni_fail(ctx, TN_ERR_ARG, "from_eigen: k is %lld, expected 0 to %lld pairs", (long long)k, (long long)e->count);
         return NULL;
     }
-    in[0] = in[1] = e->n;
-    cp = tni_cp_make(ctx, 2, e->outputs, e->outputs * k, in, e->constant);
+    int64_t in[2] = {e->n, e->n};
+    tn_cp  *cp = tni_cp_make(ctx, 2, e->outputs, e->outputs * k, in, e->constant);
     if (!cp) return NULL;
-    for (o = 0; o < e->outputs && s == TN_OK; o++) {
+    for (int64_t o = 0; o < e->outputs && s == TN_OK; o++) {
         tn_view v = tni_view(e->vectors);
         v.data = (char *)v.data + o * v.strides[0] * (int64_t)tni_dtype_size(v.dtype);
         v.rank = 2;
@@ -603,9 +585,8 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k)
 tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
 {
     tn_eigen e;
-    tn_cp   *to;
     if (tni_eigen_all(cp, k, true, &e, "truncate") != TN_OK) return NULL;
-    to = tn_cp_from_eigen(cp->ctx, &e, tni_min(k, e.count));
+    tn_cp *to = tn_cp_from_eigen(cp->ctx, &e, tni_min(k, e.count));
     tn_eigen_destroy(&e);
     return to;
 }

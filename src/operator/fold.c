@@ -35,15 +35,12 @@ static tn_cp *tni_cp_folded(const tn_cp *cp, int first, int last, const tn_tenso
 {
     const bool constant = cp->constant || b;
     int64_t    in[TN_CP_MAX_ORDER];
-    tn_cp     *to;
-    tn_status  s;
-    int        k;
-    for (k = 0; k < cp->order; k++)
+    for (int k = 0; k < cp->order; k++)
         in[k] = (k >= first && k < last ? e->shape[1] + cp->constant : cp->in[k]) + (constant && !cp->constant);
-    to = tni_cp_make(cp->ctx, cp->order, u ? u->shape[0] : cp->out, cp->terms, in, constant);
+    tn_cp *to = tni_cp_make(cp->ctx, cp->order, u ? u->shape[0] : cp->out, cp->terms, in, constant);
     if (!to) return NULL;
-    s = u ? tni_put_matmul(cp->ctx, tni_view(to->p), tni_view(u), tni_view(cp->p), 1, 0) : tni_copy(to->p, cp->p);
-    for (k = 0; k < cp->order && s == TN_OK; k++)
+    tn_status s = u ? tni_put_matmul(cp->ctx, tni_view(to->p), tni_view(u), tni_view(cp->p), 1, 0) : tni_copy(to->p, cp->p);
+    for (int k = 0; k < cp->order && s == TN_OK; k++)
         s = k >= first && k < last ? tni_fold_factor(cp, to, k, e, b, one)
             : tni_put_copy(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, cp->in[k]), tni_view(cp->f[k]));
     return tni_cp_done(to, s);
@@ -53,10 +50,10 @@ static tn_cp *tni_cp_folded(const tn_cp *cp, int first, int last, const tn_tenso
 static tn_status tni_raise_exponent(const tn_tensor *t, int *exponent, const char *op, const char *what)
 {
     const int64_t n = tn_tensor_count(t);
-    double   *v = tni_room_f64(t->ctx, n, 1, op), largest;
+    double   *v = tni_room_f64(t->ctx, n, 1, op);
     tn_status s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
     int       e;
-    largest = s == TN_OK ? tni_largest(1, n, tni_rows(v, n)) : 0;
+    double    largest = s == TN_OK ? tni_largest(1, n, tni_rows(v, n)) : 0;
     if (!(largest < HUGE_VAL))
         s = tni_fail(t->ctx, TN_ERR_NONFINITE, "%s: %s holds NaN or infinity, expected finite numbers", op, what);
     frexp(largest, &e);
@@ -73,11 +70,9 @@ TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor 
     const int64_t h = cp->terms, numbers = tni_area(cp->order + 2, h);
     const tn_tensor *m = u ? u : e;
     tn_tensor *scaled[2] = {NULL, NULL};
-    tn_cp     *to = NULL, *unit;
-    int64_t    i;
+    tn_cp     *to = NULL;
     int       *exponents = (int *)tni_array(ctx, numbers, sizeof *exponents, op), *by = exponents + (cp->order + 1) * h;
-    int        raise = -2000, least = 0, most = 0, k;
-    double     one;
+    int        raise = -2000, least = 0, most = 0;
     tn_status  s = exponents ? tni_raise_exponent(m, &raise, op, u ? "u" : "e") : TN_ERR_MEMORY;
     if (s == TN_OK && b) s = tni_raise_exponent(b, &raise, op, "b");
     if (s == TN_OK) s = tni_cp_exponents(cp, exponents, op);
@@ -91,15 +86,15 @@ TNI_FN tn_cp *tni_cp_fold(const tn_cp *cp, int first, int last, const tn_tensor 
     else if (s == TN_OK) {
         if (cp->constant && !u && raise < 1) raise = 1;
         raise = (int)tni_max(-2 * tni_range_limit(ctx), tni_min(2 * tni_range_limit(ctx), raise));
-        one = ldexp(1.0, -raise);
-        for (k = 0; k < 2 && s == TN_OK && (k == 0 || b); k++) {
+        double one = ldexp(1.0, -raise);
+        for (int k = 0; k < 2 && s == TN_OK && (k == 0 || b); k++) {
             const tn_tensor *from = k ? b : m;
             scaled[k] = tn_tensor_create(ctx, TN_REAL, from->rank, from->shape);
             s = scaled[k] ? tni_put_scaled(ctx, tni_view(scaled[k]), tni_view(from), one) : TN_ERR_MEMORY;
         }
-        unit = s == TN_OK ? tni_cp_near_one(cp, exponents, by) : NULL;
+        tn_cp *unit = s == TN_OK ? tni_cp_near_one(cp, exponents, by) : NULL;
         if (unit) to = tni_cp_folded(unit, first, last, u ? NULL : scaled[0], scaled[1], u ? scaled[0] : NULL, one);
-        for (i = 0; i < h; i++) by[i] += (u ? 1 : last - first) * raise;
+        for (int64_t i = 0; i < h; i++) by[i] += (u ? 1 : last - first) * raise;
         if (to) to = tni_cp_spread(to, by, op);
         tn_cp_destroy(unit);
         tn_tensor_destroy(scaled[0]);
@@ -126,7 +121,6 @@ tn_cp *tn_cp_fold_slot(const tn_cp *cp, int slot, const tn_tensor *e, const tn_t
 
 tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
 {
-    tn_cp *to;
     if (!cp || !tni_is_matrix(cp->ctx, u, "fold_out", "u")) return NULL;
     if (u->shape[1] != cp->out) {
         tni_fail(cp->ctx, TN_ERR_SHAPE, "fold_out: u is %s, expected %lld columns, the operator's outputs", TNI_SHAPE(u),
@@ -134,29 +128,25 @@ tn_cp *tn_cp_fold_out(const tn_cp *cp, const tn_tensor *u, const tn_tensor *b)
         return NULL;
     }
     if (b && !tni_is_vector(cp->ctx, b, u->shape[0], "fold_out", "b")) return NULL;
-    to = tni_cp_fold(cp, 0, 0, NULL, NULL, u, "fold_out");
+    tn_cp *to = tni_cp_fold(cp, 0, 0, NULL, NULL, u, "fold_out");
     return to && b ? tni_cp_next(to, tni_cp_with_bias(to, tni_column_view(b))) : to;
 }
 
 /* B+: P' = [P I]   W' = [[W b],[I 0]]   V' = [[V c],[0 1]], and every further factor like V' */
 tn_cp *tn_cp_residual(const tn_cp *cp)
 {
-    tn_cp    *to;
-    tn_status s;
-    int64_t   n;
-    int       k;
     if (!tni_cp_one_input(cp, "residual")) return NULL;
-    n = cp->in[0] - cp->constant;
+    int64_t n = cp->in[0] - cp->constant;
     if (cp->out != n) {
         tni_fail(cp->ctx, TN_ERR_SHAPE, "residual: the operator has %lld outputs, expected %lld as inputs",
                  (long long)cp->out, (long long)n);
         return NULL;
     }
-    to = tni_cp_extend(cp, n, true);
+    tn_cp *to = tni_cp_extend(cp, n, true);
     if (!to) return NULL;
-    s = tni_put_identity(cp->ctx, tni_block_of(to->p, 0, n, cp->terms, n));
+    tn_status s = tni_put_identity(cp->ctx, tni_block_of(to->p, 0, n, cp->terms, n));
     if (s == TN_OK) s = tni_put_identity(cp->ctx, tni_block_of(to->f[0], cp->terms, n, 0, n));
-    for (k = 1; k < cp->order && s == TN_OK; k++)
+    for (int k = 1; k < cp->order && s == TN_OK; k++)
         s = tni_put_value(cp->ctx, tni_block_of(to->f[k], cp->terms, n, n, 1), 1);
     return tni_cp_done(to, s);
 }
@@ -164,11 +154,11 @@ tn_cp *tn_cp_residual(const tn_cp *cp)
 /* The permutation after this one in the order of a dictionary; false after the last. */
 TNI_FN bool tni_next_permutation(int n, int *p)
 {
-    int i = n - 2, j = n - 1, t;
+    int i = n - 2, j = n - 1;
     while (i >= 0 && p[i] > p[i + 1]) i--;
     if (i < 0) return false;
     while (p[j] < p[i]) j--;
-    t = p[i]; p[i] = p[j]; p[j] = t;
+    int t = p[i]; p[i] = p[j]; p[j] = t;
     for (i++, j = n - 1; i < j; i++, j--) { t = p[i]; p[i] = p[j]; p[j] = t; }
     return true;
 }
@@ -176,18 +166,18 @@ TNI_FN bool tni_next_permutation(int n, int *p)
 /* Order 2: P' = [P P]/2   W' = [W;V]   V' = [V;W] */
 tn_cp *tn_cp_symmetrise(const tn_cp *cp)
 {
-    int       slot[TN_CP_MAX_ORDER], k;
-    int64_t   at = 0, terms;
-    tn_cp    *to;
+    int       slot[TN_CP_MAX_ORDER];
+    int64_t   at = 0;
     tn_status s = TN_OK;
     if (!tni_cp_one_input(cp, "symmetrise")) return NULL;
-    for (terms = cp->terms, k = 0; k < cp->order; k++) { slot[k] = k; terms *= k + 1; }
-    to = tni_cp_make(cp->ctx, cp->order, cp->out, terms, cp->in, cp->constant);
+    int64_t terms = cp->terms;
+    for (int k = 0; k < cp->order; k++) { slot[k] = k; terms *= k + 1; }
+    tn_cp *to = tni_cp_make(cp->ctx, cp->order, cp->out, terms, cp->in, cp->constant);
     if (!to) return NULL;
     do {
         s = tni_put_scaled(cp->ctx, tni_block_of(to->p, 0, cp->out, at, cp->terms), tni_view(cp->p),
                            (double)cp->terms / (double)terms);
-        for (k = 0; k < cp->order && s == TN_OK; k++)
+        for (int k = 0; k < cp->order && s == TN_OK; k++)
             s = tni_put_copy(cp->ctx, tni_block_of(to->f[k], at, cp->terms, 0, cp->in[k]), tni_view(cp->f[slot[k]]));
         at += cp->terms;
     } while (s == TN_OK && tni_next_permutation(cp->order, slot));
@@ -202,14 +192,12 @@ tn_cp *tn_cp_symmetrise(const tn_cp *cp)
 /* cp with `carry` as one more output and term, 1 = 1 * 1 * .. */
 static tn_cp *tni_cp_with_one(const tn_cp *cp)
 {
-    tn_cp    *to = tni_cp_extend(cp, 1, true), *more;
-    tn_status s;
-    int       k;
+    tn_cp *to = tni_cp_extend(cp, 1, true), *more;
     if (!to) return NULL;
     if ((more = tni_cp_make(to->ctx, to->order, to->out + 1, to->terms, to->in, true)) != NULL) {
-        s = tni_put_copy(to->ctx, tni_block_of(more->p, 0, to->out, 0, to->terms), tni_view(to->p));
+        tn_status s = tni_put_copy(to->ctx, tni_block_of(more->p, 0, to->out, 0, to->terms), tni_view(to->p));
         if (s == TN_OK) s = tni_put_value(to->ctx, tni_block_of(more->p, to->out, 1, to->terms - 1, 1), 1);
-        for (k = 0; k < to->order && s == TN_OK; k++) {
+        for (int k = 0; k < to->order && s == TN_OK; k++) {
             s = tni_copy(more->f[k], to->f[k]);
             if (s == TN_OK) s = tni_put_value(to->ctx, tni_block_of(more->f[k], to->terms - 1, 1, to->in[k] - 1, 1), 1);
         }
@@ -222,7 +210,7 @@ static tn_cp *tni_cp_with_one(const tn_cp *cp)
 static tn_status tni_compose_outputs(const tn_cp *outer, const tn_cp *inner, tn_cp *to)
 {
     tn_ctx   *ctx = outer->ctx;
-    int64_t   h = inner->terms, blocks = h > 0 ? to->terms / h : 0, block, rest;
+    int64_t   h = inner->terms, blocks = h > 0 ? to->terms / h : 0, rest;
     tn_tensor *m[TN_CP_MAX_ORDER], *d = NULL;
     tn_status s = TN_OK;
     int       k;
@@ -231,7 +219,7 @@ static tn_status tni_compose_outputs(const tn_cp *outer, const tn_cp *inner, tn_
         s = m[k] ? tni_put_matmul(ctx, tni_view(m[k]), tni_view(outer->f[k]), tni_view(inner->p), 1, 0) : TN_ERR_MEMORY;
     }
     if (s == TN_OK && !(d = tn_tensor_2d(ctx, TN_REAL, outer->terms, h))) s = TN_ERR_MEMORY;
-    for (block = 0; block < blocks && s == TN_OK; block++) {
+    for (int64_t block = 0; block < blocks && s == TN_OK; block++) {
         tn_view product = tni_view(m[outer->order - 1]);
         for (rest = block, k = outer->order - 2; k >= 0 && s == TN_OK; k--, rest /= h) {
             s = tni_put_product(ctx, tni_view(d), product, tni_block_of(m[k], 0, outer->terms, rest % h, 1), false);
@@ -264,13 +252,11 @@ static tn_status tni_compose_factor(const tn_cp *inner, int t, int64_t before, i
 
 static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
 {
-    tn_ctx   *ctx = outer->ctx;
-    int64_t   in[TN_CP_MAX_ORDER], numbers = outer->out, before, after;
-    size_t    terms = 1, bytes;
-    bool      fits = true;
-    tn_cp    *to;
-    tn_status s;
-    int       order = outer->order * inner->order, k, t;
+    tn_ctx *ctx = outer->ctx;
+    int64_t in[TN_CP_MAX_ORDER], numbers = outer->out, before;
+    size_t  terms = 1, bytes;
+    bool    fits = true;
+    int     order = outer->order * inner->order, k;
     for (k = 0; k < order; k++) {
         in[k] = inner->in[k % inner->order];
         numbers += in[k];
@@ -283,12 +269,13 @@ static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
                  (long long)inner->terms, outer->order, (long long)numbers, fits ? "desc.max_bytes" : "the address space");
         return NULL;
     }
-    to = tni_cp_make(ctx, order, outer->out, (int64_t)terms, in, inner->constant);
+    tn_cp *to = tni_cp_make(ctx, order, outer->out, (int64_t)terms, in, inner->constant);
     if (!to) return NULL;
-    s = terms > 0 ? tni_compose_outputs(outer, inner, to) : TN_OK;
+    tn_status s = terms > 0 ? tni_compose_outputs(outer, inner, to) : TN_OK;
     for (before = 1, k = 0; k < outer->order; k++, before *= inner->terms) {
-        for (after = 1, t = k + 1; t < outer->order; t++) after *= inner->terms;
-        for (t = 0; t < inner->order && s == TN_OK && terms > 0; t++)
+        int64_t after = 1;
+        for (int t = k + 1; t < outer->order; t++) after *= inner->terms;
+        for (int t = 0; t < inner->order && s == TN_OK && terms > 0; t++)
             s = tni_compose_factor(inner, t, before, after, to->f[k * inner->order + t]);
     }
     return tni_cp_done(to, s);
@@ -298,11 +285,11 @@ static tn_cp *tni_cp_composed(const tn_cp *outer, const tn_cp *inner)
 static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
     tn_ctx   *ctx = outer->ctx;
-    int64_t   ho = outer->terms, hi = inner->terms, i, rest;
+    int64_t   ho = outer->terms, hi = inner->terms, rest;
     int64_t   numbers = tni_plus(tni_area(outer->order + 2, ho), tni_area(inner->order + 2, hi));
     int      *eo = (int *)tni_array(ctx, numbers, sizeof *eo, "compose"), *bo = eo + (outer->order + 1) * ho;
     int      *ei = bo + ho, *bi = ei + (inner->order + 1) * hi, *by = NULL;
-    int       least[3] = {0, 0, 0}, most[3] = {0, 0, 0}, top, k;
+    int       least[3] = {0, 0, 0}, most[3] = {0, 0, 0}, k;
     tn_cp    *to = NULL, *one = NULL, *two = NULL;
     tn_status s = eo ? tni_cp_exponents(outer, eo, "compose") : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_cp_exponents(inner, ei, "compose");
@@ -314,7 +301,9 @@ static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
     if (s == TN_OK && outer->order * (most[0] + most[2]) + most[1] < tni_range_limit(ctx)
         && outer->order * (least[0] + least[2]) + least[1] > -tni_range_limit(ctx)) to = tni_cp_composed(outer, inner);
     else if (s == TN_OK) {
-        for (top = TNI_TERM_ZERO, i = 0; i < ho; i++) {
+        int64_t i = 0;
+        int     top;
+        for (top = TNI_TERM_ZERO; i < ho; i++) {
             for (bo[i] = 0, k = 0; k <= outer->order; k++) bo[i] += eo[k * ho + i];
             if (eo[i] != TNI_TERM_ZERO && bo[i] > top) top = bo[i];
         }
@@ -341,8 +330,7 @@ static tn_cp *tni_cp_compose(const tn_cp *outer, const tn_cp *inner)
 
 tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
 {
-    tn_cp    *to = NULL, *carried = NULL;
-    tni_scope scope;
+    tn_cp *to = NULL, *carried = NULL;
     if (!tni_cp_one_input(outer, "compose")) return NULL;
     if (!inner || inner->ctx != outer->ctx) {
         tni_fail(outer->ctx, TN_ERR_ARG, "compose: the inner operator is %s", inner ? "of another context" : "NULL");
@@ -359,7 +347,7 @@ tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
                  outer->constant ? " beside the constant one" : "", (long long)inner->out);
         return NULL;
     }
-    scope = tni_scope_begin(outer->ctx);
+    tni_scope scope = tni_scope_begin(outer->ctx);
     if (!outer->constant) to = tni_cp_compose(outer, inner);
     else if ((carried = tni_cp_with_one(inner)) != NULL) to = tni_cp_next(carried, tni_cp_compose(outer, carried));
     tni_scope_end(outer->ctx, scope);
@@ -371,32 +359,29 @@ tn_cp *tn_cp_compose(const tn_cp *outer, const tn_cp *inner)
 /* Whether a row of n numbers is zero. */
 static bool tni_zero_row(const double *f, int64_t n)
 {
-    int64_t j;
-    for (j = 0; j < n; j++) if (f[j] != 0) return false;
+    for (int64_t j = 0; j < n; j++) if (f[j] != 0) return false;
     return true;
 }
 
 /* The quadratic part, without the terms that do not contribute to it: those of a residual or of a bias. */
 static tn_cp *tni_cp_quadratic(const tn_cp *cp)
 {
-    int64_t   n = cp->in[0] - cp->constant, kept = 0, h, in[2];
+    int64_t   n = cp->in[0] - cp->constant, kept = 0, h;
     double   *f[2];
-    bool      read;
     tn_cp    *to = NULL;
     tn_status s = TN_OK;
-    int       k, pass;
-    in[0] = in[1] = n;
+    int64_t   in[2] = {n, n};
     f[0] = tni_alloc_f64(cp->ctx, cp->terms, cp->in[0], "split");
     f[1] = tni_alloc_f64(cp->ctx, cp->terms, cp->in[0], "split");
-    read = f[0] && f[1] && tn_read(cp->f[0], TN_F64, f[0], cp->terms * cp->in[0]) == TN_OK
-           && tn_read(cp->f[1], TN_F64, f[1], cp->terms * cp->in[0]) == TN_OK;
-    for (pass = 0; read && pass < 2; pass++) {               /* count, then copy */
+    bool read = f[0] && f[1] && tn_read(cp->f[0], TN_F64, f[0], cp->terms * cp->in[0]) == TN_OK
+                && tn_read(cp->f[1], TN_F64, f[1], cp->terms * cp->in[0]) == TN_OK;
+    for (int pass = 0; read && pass < 2; pass++) {           /* count, then copy */
         if (pass == 1 && !(to = tni_cp_make(cp->ctx, 2, cp->out, kept, in, false))) break;
         for (kept = 0, h = 0; h < cp->terms && s == TN_OK; h++) {
             if (tni_zero_row(f[0] + h * cp->in[0], n) || tni_zero_row(f[1] + h * cp->in[0], n)) continue;
             if (pass == 1)
                 s = tni_put_copy(cp->ctx, tni_block_of(to->p, 0, cp->out, kept, 1), tni_block_of(cp->p, 0, cp->out, h, 1));
-            for (k = 0; pass == 1 && k < 2 && s == TN_OK; k++)
+            for (int k = 0; pass == 1 && k < 2 && s == TN_OK; k++)
                 s = tni_put_copy(cp->ctx, tni_block_of(to->f[k], kept, 1, 0, n), tni_block_of(cp->f[k], h, 1, 0, n));
             kept++;
         }
@@ -410,11 +395,11 @@ static tn_tensor *tni_cp_linear_part(const tn_cp *cp)
 {
     tn_ctx    *ctx = cp->ctx;
     int64_t    n = cp->in[0] - cp->constant, h = cp->terms;
-    tn_tensor *l = tni_owned_2d(ctx, cp->out, n), *d;
-    tn_status  s;
+    tn_tensor *l = tni_owned_2d(ctx, cp->out, n);
     if (!l || !cp->constant) return l;
-    d = tn_tensor_2d(ctx, TN_REAL, h, n);
-    s = d ? tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[0], 0, h, 0, n), tni_block_of(cp->f[1], 0, h, n, 1), false)
+    tn_tensor *d = tn_tensor_2d(ctx, TN_REAL, h, n);
+    tn_status  s = d ? tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[0], 0, h, 0, n), tni_block_of(cp->f[1], 0, h, n, 1),
+                                       false)
           : TN_ERR_MEMORY;
     if (s == TN_OK)
         s = tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[1], 0, h, 0, n), tni_block_of(cp->f[0], 0, h, n, 1), true);
@@ -428,11 +413,11 @@ static tn_tensor *tni_cp_constant_part(const tn_cp *cp)
 {
     tn_ctx    *ctx = cp->ctx;
     int64_t    n = cp->in[0] - 1, h = cp->terms;
-    tn_tensor *c = tn_tensor_create(ctx, TN_REAL, 1, &cp->out), *d;
-    tn_status  s;
+    tn_tensor *c = tn_tensor_create(ctx, TN_REAL, 1, &cp->out);
     if (!c || !cp->constant) return c;
-    d = tn_tensor_2d(ctx, TN_REAL, h, 1);
-    s = d ? tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[0], 0, h, n, 1), tni_block_of(cp->f[1], 0, h, n, 1), false)
+    tn_tensor *d = tn_tensor_2d(ctx, TN_REAL, h, 1);
+    tn_status  s = d ? tni_put_product(ctx, tni_view(d), tni_block_of(cp->f[0], 0, h, n, 1), tni_block_of(cp->f[1], 0, h, n, 1),
+                                       false)
           : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_put_matmul(ctx, tni_column_view(c), tni_view(cp->p), tni_view(d), 1, 0);
     if (s == TN_OK) return c;
@@ -442,14 +427,12 @@ static tn_tensor *tni_cp_constant_part(const tn_cp *cp)
 
 tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn_tensor **constant)
 {
-    tni_scope scope;
-    bool      failed;
     if (quadratic) *quadratic = NULL;
     if (linear) *linear = NULL;
     if (constant) *constant = NULL;
     if (!tni_cp_is_bilinear(cp, "split")) return cp ? tn_ctx_status(cp->ctx) : TN_ERR_ARG;
-    scope = tni_scope_begin(cp->ctx);
-    failed = (quadratic && !(*quadratic = tni_cp_quadratic(cp)))
+    tni_scope scope = tni_scope_begin(cp->ctx);
+    bool      failed = (quadratic && !(*quadratic = tni_cp_quadratic(cp)))
           || (linear && !(*linear = tni_cp_linear_part(cp)))
           || (constant && !(*constant = tni_cp_constant_part(cp)));
     tni_scope_end(cp->ctx, scope);
@@ -462,12 +445,9 @@ tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn
 /* P' = P diag(F_slot u) */
 tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u)
 {
-    int64_t    in[TN_CP_MAX_ORDER];
-    tn_cp     *to = NULL;
-    tn_tensor *s;
-    tn_status  status;
-    tni_scope  scope;
-    int        k, at = 0;
+    int64_t in[TN_CP_MAX_ORDER];
+    tn_cp  *to = NULL;
+    int     k, at = 0;
     if (!cp) return NULL;
     if (slot < 0 || slot >= cp->order || cp->order < 2) {
         if (cp->order < 2) tni_fail(cp->ctx, TN_ERR_ARG, "freeze: the operator has order %d, expected 2 or more", cp->order);
@@ -476,11 +456,11 @@ tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u)
     }
     if (!tni_is_vector(cp->ctx, u, cp->in[slot], "freeze", "u")) return NULL;
     for (k = 0; k < cp->order; k++) if (k != slot) in[at++] = cp->in[k];
-    scope = tni_scope_begin(cp->ctx);
-    s = tn_tensor_2d(cp->ctx, TN_REAL, cp->terms, 1);
+    tni_scope  scope = tni_scope_begin(cp->ctx);
+    tn_tensor *s = tn_tensor_2d(cp->ctx, TN_REAL, cp->terms, 1);
     if (s) to = tni_cp_make(cp->ctx, cp->order - 1, cp->out, cp->terms, in, cp->constant);
     if (to) {
-        status = tni_put_matmul(cp->ctx, tni_view(s), tni_view(cp->f[slot]), tni_column_view(u), 1, 0);
+        tn_status status = tni_put_matmul(cp->ctx, tni_view(s), tni_view(cp->f[slot]), tni_column_view(u), 1, 0);
         if (status == TN_OK)
             status = tni_put_product(cp->ctx, tni_view(to->p), tni_view(cp->p), tni_transposed_view(tni_view(s)), false);
         for (k = 0, at = 0; k < cp->order && status == TN_OK; k++)

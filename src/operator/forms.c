@@ -10,10 +10,10 @@
 static tn_status tni_cp_dense_slices(const tn_cp *cp, tn_tensor *k, tn_tensor *t)
 {
     tn_ctx    *ctx = cp->ctx;
-    int64_t    o, rows = k->shape[1], columns = cp->in[cp->order - 1];
+    int64_t    rows = k->shape[1], columns = cp->in[cp->order - 1];
     tn_tensor *scaled = tn_tensor_2d(ctx, TN_REAL, cp->terms, rows);
     tn_status  s = scaled ? TN_OK : TN_ERR_MEMORY;
-    for (o = 0; o < cp->out && s == TN_OK; o++) {
+    for (int64_t o = 0; o < cp->out && s == TN_OK; o++) {
         tn_view slice = tni_view(t);
         slice.rank = 2;
         slice.data = (char *)slice.data + o * rows * columns * (int64_t)tni_dtype_size(slice.dtype);
@@ -31,8 +31,7 @@ static tn_status tni_cp_dense_slices(const tn_cp *cp, tn_tensor *k, tn_tensor *t
 static tn_tensor *tni_cp_khatri_rao(const tn_cp *cp)
 {
     tn_tensor *k = cp->f[0];
-    int        i;
-    for (i = 1; k && i + 1 < cp->order; i++) {
+    for (int i = 1; k && i + 1 < cp->order; i++) {
         int64_t a[3], b[3];
         a[0] = b[0] = cp->terms;
         a[1] = k->shape[1]; a[2] = 1;
@@ -61,11 +60,9 @@ static tn_tensor *tni_symmetric_slices(tn_ctx *ctx, tn_tensor *t)
 
 tn_tensor *tn_cp_dense(const tn_cp *cp)
 {
-    int64_t    shape[TN_CP_MAX_ORDER + 1];
-    tn_tensor *t, *k;
-    tni_scope  scope;
-    tn_status  s;
-    size_t     bytes;
+    int64_t   shape[TN_CP_MAX_ORDER + 1];
+    tn_status s;
+    size_t    bytes;
     if (!cp) return NULL;
     shape[0] = cp->out;
     memcpy(shape + 1, cp->in, sizeof *shape * (size_t)cp->order);
@@ -74,12 +71,12 @@ tn_tensor *tn_cp_dense(const tn_cp *cp)
                  tn_dtype_name(cp->ctx->desc.dtype), tni_shape_of(cp->order + 1, shape).s);
         return NULL;
     }
-    t = tni_tensor_create(cp->ctx, "dense", TN_REAL, cp->order + 1, shape);
+    tn_tensor *t = tni_tensor_create(cp->ctx, "dense", TN_REAL, cp->order + 1, shape);
     if (!t) return NULL;
-    scope = tni_scope_begin(cp->ctx);
+    tni_scope scope = tni_scope_begin(cp->ctx);
     if (cp->order == 1) s = tni_put_matmul(cp->ctx, tni_view(t), tni_view(cp->p), tni_view(cp->f[0]), 1, 0);
     else {
-        k = tni_cp_khatri_rao(cp);
+        tn_tensor *k = tni_cp_khatri_rao(cp);
         s = k ? tni_cp_dense_slices(cp, k, t) : TN_ERR_MEMORY;
     }
     tni_scope_end(cp->ctx, scope);
@@ -98,13 +95,12 @@ tn_tensor *tn_cp_dense_symmetric(const tn_cp *cp)
 
 tn_tensor *tn_cp_interaction(const tn_cp *cp, const tn_tensor *u)
 {
-    tn_tensor *d, *scaled, *g, *q = NULL;
-    tni_scope  scope;
+    tn_tensor *q = NULL;
     if (!tni_cp_is_bilinear(cp, "interaction") || !tni_is_vector(cp->ctx, u, cp->out, "interaction", "u")) return NULL;
-    scope = tni_scope_begin(cp->ctx);
-    d = tn_tensor_2d(cp->ctx, TN_REAL, cp->terms, 1);
-    scaled = d ? tn_tensor_2d(cp->ctx, TN_REAL, cp->terms, cp->in[0]) : NULL;
-    g = scaled ? tn_tensor_2d(cp->ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
+    tni_scope  scope = tni_scope_begin(cp->ctx);
+    tn_tensor *d = tn_tensor_2d(cp->ctx, TN_REAL, cp->terms, 1);
+    tn_tensor *scaled = d ? tn_tensor_2d(cp->ctx, TN_REAL, cp->terms, cp->in[0]) : NULL;
+    tn_tensor *g = scaled ? tn_tensor_2d(cp->ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
     if (g && tni_put_matmul(cp->ctx, tni_view(d), tni_transposed_view(tni_view(cp->p)), tni_column_view(u), 1, 0) == TN_OK
         && tni_put_product(cp->ctx, tni_view(scaled), tni_view(cp->f[0]), tni_view(d), false) == TN_OK
         && tni_put_matmul(cp->ctx, tni_view(g), tni_transposed_view(tni_view(scaled)), tni_view(cp->f[1]), 1, 0) == TN_OK)
@@ -115,17 +111,16 @@ tn_tensor *tn_cp_interaction(const tn_cp *cp, const tn_tensor *u)
 
 tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 {
-    tn_tensor *u, *one, *q = NULL;
-    tni_scope  scope;
+    tn_tensor *q = NULL;
     if (!cp) return NULL;
     if (output < 0 || output >= cp->out) {
         tni_fail(cp->ctx, TN_ERR_ARG, "interaction: output is %lld, expected 0 to %lld", (long long)output,
                  (long long)cp->out - 1);
         return NULL;
     }
-    scope = tni_scope_begin(cp->ctx);
-    u = tn_full(cp->ctx, 1, &cp->out, 0);
-    one = u ? tn_slice(u, 0, output, output + 1) : NULL;
+    tni_scope  scope = tni_scope_begin(cp->ctx);
+    tn_tensor *u = tn_full(cp->ctx, 1, &cp->out, 0);
+    tn_tensor *one = u ? tn_slice(u, 0, output, output + 1) : NULL;
     if (one && tni_put_value(cp->ctx, tni_view(one), 1) == TN_OK) q = tn_cp_interaction(cp, u);
     tni_scope_end(cp->ctx, scope);
     return q;
@@ -135,23 +130,21 @@ tn_tensor *tn_cp_interaction_of(const tn_cp *cp, int64_t output)
 tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
 {
     tn_tensor *h = NULL;
-    int64_t    columns;
-    int        k;
     if (!cp || !x) {
         tni_fail(ctx, TN_ERR_ARG, "apply: %s is NULL", cp ? "x" : "the operator");
         return NULL;
     }
-    for (k = 0; k < cp->order; k++) {
-        tn_tensor *input = x[k], *e;
+    for (int k = 0; k < cp->order; k++) {
+        tn_tensor *input = x[k];
         if (!tni_is_real(ctx, input, "apply", "x")) return NULL;
-        columns = input->rank > 0 ? input->shape[input->rank - 1] : -1;
+        int64_t columns = input->rank > 0 ? input->shape[input->rank - 1] : -1;
         if (columns != cp->in[k] && !(cp->constant && columns == cp->in[k] - 1)) {
             tni_fail(ctx, TN_ERR_SHAPE, "apply: x is %s, expected a last extent of %lld, the operator's inputs%s",
                      TNI_SHAPE(input), (long long)cp->in[k], cp->constant ? ", or one less, without the constant one" : "");
             return NULL;
         }
         if (columns != cp->in[k]) input = tn_append_one(ctx, input);
-        e = input ? tn_affine(ctx, input, cp->f[k], NULL) : NULL;
+        tn_tensor *e = input ? tn_affine(ctx, input, cp->f[k], NULL) : NULL;
         h = k == 0 || !e ? e : tn_mul(ctx, h, e);
         if (!h) return NULL;
     }
@@ -161,11 +154,10 @@ tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *const *x)
 tn_tensor *tn_cp_apply(tn_ctx *ctx, const tn_cp *cp, tn_tensor *x)
 {
     tn_tensor *all[TN_CP_MAX_ORDER];
-    int        k;
     if (!cp) tni_fail(ctx, TN_ERR_ARG, "apply: the operator is NULL");
     if (!tni_cp_one_input(cp, "apply") || !tni_is_real(ctx, x, "apply", "x")) return NULL;
     if (cp->constant && x->rank > 0 && x->shape[x->rank - 1] == cp->in[0] - 1) x = tn_append_one(ctx, x);
-    for (k = 0; k < cp->order; k++) all[k] = x;
+    for (int k = 0; k < cp->order; k++) all[k] = x;
     return tn_cp_apply_each(ctx, cp, all);
 }
 

@@ -24,16 +24,13 @@ static tn_cp *tni_cp_from_encoders(const tn_mlp *m)
     const tn_mlp_desc *d = &m->desc;
     const int order = (int)m->w->shape[0];
     tn_ctx   *ctx = m->w->ctx;
-    tn_cp    *cp;
-    tn_status s;
     int64_t   in[TN_CP_MAX_ORDER];
-    int       k;
-    for (k = 0; k < order; k++) in[k] = d->in + (m->b || d->augmented);
-    cp = tni_cp_make(ctx, order, d->out, d->hidden, in, m->b || d->augmented);
+    for (int k = 0; k < order; k++) in[k] = d->in + (m->b || d->augmented);
+    tn_cp *cp = tni_cp_make(ctx, order, d->out, d->hidden, in, m->b || d->augmented);
     if (!cp) return NULL;
-    s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden))
+    tn_status s = m->p ? tni_put_copy(ctx, tni_view(cp->p), tni_block_of(m->p, 0, d->out, 0, d->hidden))
              : tni_put_identity(ctx, tni_view(cp->p));
-    for (k = 0; k < order && s == TN_OK; k++) {
+    for (int k = 0; k < order && s == TN_OK; k++) {
         tn_view w = tni_slice_view(m->w, k);
         s = tni_put_copy(ctx, tni_block_of(cp->f[k], 0, d->hidden, 0, w.shape[1]), w);
         if (s == TN_OK && m->b) {
@@ -53,25 +50,23 @@ tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
 {
     const bool constant = input == TN_CP_INPUT_CONSTANT;
     int64_t    in[TN_CP_MAX_ORDER];
-    tn_cp     *cp;
-    tn_status  s;
-    int        k;
     if (!tni_usable(ctx, r ? r->weights : NULL, "cp_from_als", "the decomposition")) return NULL;
     if (r->rank > TN_CP_MAX_ORDER + 1) {
         tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: the decomposition is of a tensor of rank %d, expected 2 to %d", r->rank,
                  TN_CP_MAX_ORDER + 1);
         return NULL;
     }
-    for (k = 1; k < r->rank; k++) {
+    for (int k = 1; k < r->rank; k++) {
         in[k - 1] = r->factor[k]->shape[0];
         if (in[k - 1] > 0 || !constant) continue;
         tni_fail(ctx, TN_ERR_SHAPE, "cp_from_als: axis %d has no elements, expected a last one for the constant one", k);
         return NULL;
     }
-    cp = tni_cp_make(ctx, r->rank - 1, r->factor[0]->shape[0], r->weights->shape[0], in, constant);
+    tn_cp *cp = tni_cp_make(ctx, r->rank - 1, r->factor[0]->shape[0], r->weights->shape[0], in, constant);
     if (!cp) return NULL;
-    s = tni_put_product(ctx, tni_view(cp->p), tni_view(r->factor[0]), tni_transposed_view(tni_column_view(r->weights)), false);
-    for (k = 1; k < r->rank && s == TN_OK; k++)
+    tn_status s = tni_put_product(ctx, tni_view(cp->p), tni_view(r->factor[0]), tni_transposed_view(tni_column_view(r->weights)),
+                                  false);
+    for (int k = 1; k < r->rank && s == TN_OK; k++)
         s = tni_put_copy(ctx, tni_view(cp->f[k - 1]), tni_transposed_view(tni_view(r->factor[k])));
     return tni_cp_done(cp, s);
 }
@@ -79,7 +74,6 @@ tn_cp *tn_cp_from_als(tn_ctx *ctx, const tn_cp_als_result *r, tn_cp_input input)
 
 tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
 {
-    tn_cp *cp;
     if (!tni_usable(ctx, m ? m->w : NULL, "cp_from_mlp", "mlp")) return NULL;
     if (m->desc.kind != TN_MLP_BILINEAR) {
         tni_fail(ctx, TN_ERR_ARG, "cp_from_mlp: the layer's kind is %s, expected bilinear: no other one is a tensor",
@@ -91,32 +85,26 @@ tn_cp *tn_cp_from_mlp(tn_ctx *ctx, const tn_mlp *m)
                  (long long)m->w->shape[0], TN_CP_MAX_ORDER);
         return NULL;
     }
-    cp = tni_cp_from_encoders(m);
+    tn_cp *cp = tni_cp_from_encoders(m);
     return cp && m->desc.residual ? tni_cp_next(cp, tn_cp_residual(cp)) : cp;
 }
 
 /* F_0 = [W 1] or [A B 1]   F_1 = [V c] */
 tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
 {
-    const tn_modifier_desc *d;
-    int64_t   in[2], h, n;
-    tn_cp    *cp;
-    tn_view   w;
-    tn_status s;
     if (!tni_usable(ctx, m ? m->v : NULL, "cp_from_modifier", "layer")) return NULL;
-    d = &m->desc;
-    h = d->hidden;
-    n = d->in;
+    const tn_modifier_desc *d = &m->desc;
+    int64_t                 h = d->hidden, n = d->in;
     if (d->step > 0) {
         tni_fail(ctx, TN_ERR_ARG, "cp_from_modifier: the layer's step is %g, expected 0: with rounding it is not a tensor",
                  d->step);
         return NULL;
     }
-    in[0] = in[1] = n + 1;
-    cp = tni_cp_make(ctx, 2, d->out, h, in, true);
+    int64_t in[2] = {n + 1, n + 1};
+    tn_cp  *cp = tni_cp_make(ctx, 2, d->out, h, in, true);
     if (!cp) return NULL;
-    w = tni_block_of(cp->f[0], 0, h, 0, n);
-    s = m->w ? tni_put_copy(ctx, w, tni_view(m->w)) : tni_put_matmul(ctx, w, tni_view(m->wa), tni_view(m->wb), 1, 0);
+    tn_view   w = tni_block_of(cp->f[0], 0, h, 0, n);
+    tn_status s = m->w ? tni_put_copy(ctx, w, tni_view(m->w)) : tni_put_matmul(ctx, w, tni_view(m->wa), tni_view(m->wb), 1, 0);
     if (s == TN_OK) s = tni_put_value(ctx, tni_block_of(cp->f[0], 0, h, n, 1), 1);
     if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], 0, h, 0, n), tni_view(m->v));
     if (s == TN_OK && m->c) s = tni_put_copy(ctx, tni_block_of(cp->f[1], 0, h, n, 1), tni_column_view(m->c));
@@ -129,9 +117,8 @@ tn_cp *tn_cp_from_modifier(tn_ctx *ctx, const tn_modifier *m)
 tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
 {
     const bool constant = input == TN_CP_INPUT_CONSTANT;
-    int64_t    in[2], out, n, terms, o;
+    int64_t    in[2], n;
     size_t     numbers, bytes;
-    tn_cp     *cp;
     tn_status  s = TN_OK;
     if (!tni_is_real(ctx, t, "cp_from_tensor", "t")) return NULL;
     if (t->rank != 3 || (constant && (t->shape[1] < 1 || t->shape[2] < 1))) {
@@ -139,7 +126,7 @@ tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
                  constant ? ", with a last row and column for the constant one" : "");
         return NULL;
     }
-    out = t->shape[0];
+    int64_t out = t->shape[0];
     n = in[0] = t->shape[1];
     in[1] = t->shape[2];
     if (!tni_mul_size((size_t)out, (size_t)n, &numbers)
@@ -151,9 +138,9 @@ tn_cp *tn_cp_from_tensor(tn_ctx *ctx, const tn_tensor *t, tn_cp_input input)
                  ctx->desc.max_bytes);
         return NULL;
     }
-    terms = out * n;
-    cp = tni_cp_make(ctx, 2, out, terms, in, constant);
-    for (o = 0; cp && o < out && s == TN_OK; o++) {
+    int64_t terms = out * n;
+    tn_cp  *cp = tni_cp_make(ctx, 2, out, terms, in, constant);
+    for (int64_t o = 0; cp && o < out && s == TN_OK; o++) {
         s = tni_put_value(ctx, tni_block_of(cp->p, o, 1, o * n, n), 1);
         if (s == TN_OK) s = tni_put_identity(ctx, tni_block_of(cp->f[0], o * n, n, 0, n));
         if (s == TN_OK) s = tni_put_copy(ctx, tni_block_of(cp->f[1], o * n, n, 0, in[1]), tni_slice_view(t, o));
@@ -170,15 +157,14 @@ tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
 /* To factors that can be trained: F_k as slice k of w, and the constant's column, if there is one, as b. */
 tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
 {
-    int64_t     before = tn_params_count(ps), n;
+    int64_t     before = tn_params_count(ps);
     tn_ctx     *ctx = tn_params_ctx(ps);
     tn_mlp_desc d;
     tn_status   s;
-    int         k;
     if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "mlp_from_cp: %s is NULL", layer ? "the operator" : "the layer");
     memset(layer, 0, sizeof *layer);
     if (!tni_cp_of_params(ps, cp, "mlp_from_cp")) return tn_ctx_status(ctx);
-    n = cp->in[0] - cp->constant;
+    int64_t n = cp->in[0] - cp->constant;
     memset(&d, 0, sizeof d);
     d.in = n;
     d.hidden = cp->terms;
@@ -188,7 +174,7 @@ tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_ml
     d.init.rule = d.init_out.rule = TN_INIT_ZERO;
     if ((s = tn_mlp_init(ps, name, &d, layer)) != TN_OK) return s;
     s = tni_copy(layer->p, cp->p);
-    for (k = 0; k < cp->order && s == TN_OK; k++) {
+    for (int k = 0; k < cp->order && s == TN_OK; k++) {
         s = tni_put_copy(ctx, tni_slice_view(layer->w, k), tni_block_of(cp->f[k], 0, cp->terms, 0, n));
         if (s == TN_OK && d.bias)
             s = tni_put_copy(ctx, tni_transposed_view(tni_block_of(layer->b, k, 1, 0, cp->terms)),
@@ -203,7 +189,6 @@ tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, const tn_cp *cp,
     tn_ctx           *ctx = tn_params_ctx(ps);
     tn_quadratic_desc d;
     tn_tensor        *t;
-    tn_status         s;
     if (!layer || !cp)
         return tni_fail(ctx, TN_ERR_ARG, "quadratic_from_cp: %s is NULL", layer ? "the operator" : "the layer");
     memset(layer, 0, sizeof *layer);
@@ -215,7 +200,7 @@ tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, const tn_cp *cp,
     d.bias = cp->constant;
     d.init.rule = TN_INIT_ZERO;
     if (!(t = tn_cp_dense(cp))) return tn_ctx_status(ctx);
-    s = tn_quadratic_init(ps, name, &d, layer);
+    tn_status s = tn_quadratic_init(ps, name, &d, layer);
     if (s == TN_OK) s = tni_layer_done(ps, before, tni_copy(layer->t, t) == TN_OK, layer, sizeof *layer);
     tn_tensor_destroy(t);
     return s;
@@ -237,9 +222,8 @@ tn_cp *tn_cp_from_stack(tn_ctx *ctx, const tn_linear *embed, const tn_mlp *mlp, 
 {
     tn_cp     *cp = tn_cp_from_mlp(ctx, mlp);
     tn_tensor *w, *b;
-    tni_scope  scope;
     if (!cp) return NULL;
-    scope = tni_scope_begin(ctx);
+    tni_scope scope = tni_scope_begin(ctx);
     if (unembed) {
         bool whole = tni_linear_parts(unembed, &w, &b);
         cp = tni_cp_next(cp, whole ? tn_cp_fold_out(cp, w, b) : NULL);

@@ -24,13 +24,11 @@ typedef struct tni_hosvd {
 
 static void tni_pairs_product(tni_pairs *g, int skip)        /* k = weight prod over s != skip of A_ss */
 {
-    int64_t i, j;
-    int     s;
-    for (i = 0; i < g->m * g->n; i++) g->k[i] = g->weight;
-    for (s = 0; s < g->order; s++)
-        for (i = 0; s != skip && i < g->m; i++) {
+    for (int64_t i = 0; i < g->m * g->n; i++) g->k[i] = g->weight;
+    for (int s = 0; s < g->order; s++)
+        for (int64_t i = 0; s != skip && i < g->m; i++) {
             const double *a = tni_from(tni_pairs_gram(g, s, s), i, 0).p;
-            for (j = 0; j < g->n; j++) g->k[i * g->n + j] *= a[j];
+            for (int64_t j = 0; j < g->n; j++) g->k[i * g->n + j] *= a[j];
         }
 }
 
@@ -39,17 +37,16 @@ static void tni_pairs_product(tni_pairs *g, int skip)        /* k = weight prod 
 static void tni_hosvd_inputs(const tni_hosvd *v, tni_pairs *g, bool first, double *u)
 {
     const int64_t columns = g->order * g->n, rows = g->order * g->m;
-    int64_t       i, n = g->a.cp->in[0];
-    int           s;
+    int64_t       n = g->a.cp->in[0];
     if (v->symmetric) {
         g->host.by->gemm(&g->host, columns, n, rows, 1, tni_turned(tni_rows(g->gram, columns)), tni_pairs_factors(&g->a),
                          first ? 0 : 1, tni_rows(u, n));
         return;
     }
-    for (s = 0; s < g->order; s++, u += g->n * n) {
+    for (int s = 0; s < g->order; s++, u += g->n * n) {
         n = g->a.cp->in[s];
         tni_pairs_product(g, s);
-        for (i = 0; i < g->m * g->n; i++) g->k[i] *= g->pp[i];
+        for (int64_t i = 0; i < g->m * g->n; i++) g->k[i] *= g->pp[i];
         g->host.by->gemm(&g->host, g->n, n, g->m, 1, tni_turned(tni_rows(g->k, g->n)), tni_terms_f(&g->a, s),
                          first ? 0 : 1, tni_rows(u, n));
     }
@@ -59,11 +56,10 @@ static void tni_hosvd_inputs(const tni_hosvd *v, tni_pairs *g, bool first, doubl
 static void tni_hosvd_columns(const tni_hosvd *v, tni_pairs *g, double *u)
 {
     int64_t n = g->a.cp->in[0];
-    int     s;
     if (v->symmetric)
         g->host.by->gemm(&g->host, n, n, g->order * g->n, 1, tni_turned(tni_rows(u, n)), tni_pairs_factors(&g->b), 1,
                          tni_rows(v->gram[1], n));
-    for (s = 0; s < g->order && !v->symmetric; s++, u += g->n * n) {
+    for (int s = 0; s < g->order && !v->symmetric; s++, u += g->n * n) {
         n = g->a.cp->in[s];
         g->host.by->gemm(&g->host, n, n, g->n, 1, tni_turned(tni_rows(u, n)), tni_terms_f(&g->b, s), 1,
                          tni_rows(v->gram[1 + s], n));
@@ -75,13 +71,11 @@ static void tni_hosvd_columns(const tni_hosvd *v, tni_pairs *g, double *u)
 static tn_status tni_hosvd_grams(tni_hosvd *v)
 {
     const tn_cp *cp = v->cp;
-    int64_t   i, j, inputs = tni_terms_width(cp) - cp->out;
-    int       m;
-    double   *t, *u;
+    int64_t   inputs = tni_terms_width(cp) - cp->out;
     tni_pairs g;
     tn_status status = tni_pairs_begin(&g, cp, cp, false, "hosvd");
-    t = tni_room_f64(cp->ctx, cp->out, g.block, "hosvd");
-    u = tni_room_f64(cp->ctx, inputs, g.block, "hosvd");
+    double   *t = tni_room_f64(cp->ctx, cp->out, g.block, "hosvd");
+    double   *u = tni_room_f64(cp->ctx, inputs, g.block, "hosvd");
     if (!(t && u) && status == TN_OK) status = TN_ERR_MEMORY;
     g.inputs = true;
     while (tni_pairs_next(&g, &status)) {
@@ -99,9 +93,9 @@ static tn_status tni_hosvd_grams(tni_hosvd *v)
         tni_hosvd_columns(v, &g, u);
     }
     v->shift = 2 * g.a.shift;
-    for (m = 0; m < v->modes; m++)                           /* the other half of the blocks */
-        for (i = 0; i < v->n[m]; i++)
-            for (j = 0; j <= i; j++) {
+    for (int m = 0; m < v->modes; m++)                       /* the other half of the blocks */
+        for (int64_t i = 0; i < v->n[m]; i++)
+            for (int64_t j = 0; j <= i; j++) {
                 double *a = v->gram[m] + i * v->n[m] + j, *b = v->gram[m] + j * v->n[m] + i;
                 *a = *b = (*a + *b) / (m > 0 && v->symmetric ? cp->order * cp->order : 1);
             }
@@ -115,26 +109,22 @@ static tn_status tni_hosvd_grams(tni_hosvd *v)
 static tn_status tni_hosvd_by_grams(tni_hosvd *v)
 {
     tn_ctx   *ctx = v->cp->ctx;
-    int       m;
-    int64_t   i, n;
     tn_status s = tni_hosvd_grams(v);
-    for (m = 0; m < v->modes && s == TN_OK; m++) {
-        double  *z, *work;
+    for (int m = 0; m < v->modes && s == TN_OK; m++) {
         tni_host host;
-        int64_t  size;
-        n = v->n[m];
+        int64_t  n = v->n[m];
         if (n == 0) continue;
-        size = tni_eigh_work(n) + tni_host_work(n);
-        z = tni_room_f64(ctx, n, n, "hosvd");
-        work = tni_room_f64(ctx, 1, size, "hosvd");
+        int64_t size = tni_eigh_work(n) + tni_host_work(n);
+        double *z = tni_room_f64(ctx, n, n, "hosvd");
+        double *work = tni_room_f64(ctx, 1, size, "hosvd");
         s = z && work ? TN_OK : TN_ERR_MEMORY;
         if (s == TN_OK) {
             host = tni_decomp_host(ctx, n, work + tni_eigh_work(n));
             s = tni_eigh(&host, n, v->gram[m], v->values[m], z, work);
             if (s == TN_ERR_CONVERGENCE) tni_fail(ctx, s, "hosvd: the QL iteration did not converge");
         }
-        for (i = 0; i < n / 2 && s == TN_OK; i++) tni_swap(1, v->values[m] + i, v->values[m] + n - 1 - i);
-        for (i = 0; i < n && s == TN_OK; i++) {
+        for (int64_t i = 0; i < n / 2 && s == TN_OK; i++) tni_swap(1, v->values[m] + i, v->values[m] + n - 1 - i);
+        for (int64_t i = 0; i < n && s == TN_OK; i++) {
             v->values[m][i] = sqrt(tni_max_f64(v->values[m][i], 0));
             if (i < v->keep[m]) memcpy(v->vectors[m] + i * n, z + (n - 1 - i) * n, sizeof *z * (size_t)n);
         }
@@ -151,16 +141,15 @@ static void tni_unfold_rows(const tni_terms *t, const tni_host *host, int mode, 
                             double *to)
 {
     const tn_cp *cp = t->cp;
-    int64_t      h = cp->terms, r, i;
-    int          m;
-    for (r = 0; r < rows; r++) {
+    int64_t      h = cp->terms;
+    for (int64_t r = 0; r < rows; r++) {
         int64_t rest = at + r;
-        for (i = 0; i < h; i++) product[i * rows + r] = 1;
-        for (m = cp->order; m >= 0; m--) {
+        for (int64_t i = 0; i < h; i++) product[i * rows + r] = 1;
+        for (int m = cp->order; m >= 0; m--) {
             int64_t extent = m ? cp->in[m - 1] : cp->out, index = m == mode ? 0 : rest % extent;
             if (m == mode) continue;
             rest /= extent;
-            for (i = 0; i < h; i++)
+            for (int64_t i = 0; i < h; i++)
                 product[i * rows + r] *= m ? t->f[m - 1][i * cp->in[m - 1] + index] : t->p[index * h + i];
         }
     }
@@ -174,19 +163,17 @@ static tn_status tni_hosvd_accurate_mode(tni_hosvd *v, int m, const tni_terms *t
 {
     const tn_cp *cp = t->cp;
     tn_ctx   *ctx = cp->ctx;
-    int64_t   n = v->n[m], all = 1, at, rows = tni_max(64, n), tall = n + rows, product_size = cp->terms * rows, size;
-    double   *stack, *q, *r, *product, *work;
+    int64_t   n = v->n[m], all = 1, at, rows = tni_max(64, n), tall = n + rows, product_size = cp->terms * rows;
     tni_host  host;
     tn_status s = TN_ERR_MEMORY;
-    int       k;
-    for (k = 0; k <= cp->order; k++) if (k != m) all *= k ? cp->in[k - 1] : cp->out;
+    for (int k = 0; k <= cp->order; k++) if (k != m) all *= k ? cp->in[k - 1] : cp->out;
     if (n == 0) return TN_OK;
-    size = tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)) + tni_host_work(tni_max(tall, cp->terms));
-    stack = tni_alloc_f64(ctx, tall, n, "hosvd");
-    q = tni_room_f64(ctx, tall, n, "hosvd");
-    r = tni_room_f64(ctx, n, n, "hosvd");
-    product = tni_room_f64(ctx, 1, product_size, "hosvd");
-    work = tni_room_f64(ctx, 1, size, "hosvd");
+    int64_t size = tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)) + tni_host_work(tni_max(tall, cp->terms));
+    double *stack = tni_alloc_f64(ctx, tall, n, "hosvd");
+    double *q = tni_room_f64(ctx, tall, n, "hosvd");
+    double *r = tni_room_f64(ctx, n, n, "hosvd");
+    double *product = tni_room_f64(ctx, 1, product_size, "hosvd");
+    double *work = tni_room_f64(ctx, 1, size, "hosvd");
     if (stack && q && r && product && work) {
         host = tni_decomp_host(ctx, tni_max(tall, cp->terms),
                                work + tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)));
@@ -215,17 +202,16 @@ static tn_status tni_hosvd_by_qr(tni_hosvd *v)
     const tn_cp *cp = same ? same : v->cp;
     tni_terms t;
     tn_status s = TN_OK;
-    int64_t   at, groups = cp->terms / tni_max(1, v->cp->terms), i;
-    int       m;
+    int64_t   groups = cp->terms / tni_max(1, v->cp->terms);
     memset(&t, 0, sizeof t);
     if (!same && v->symmetric && v->cp->order > 1) return TN_ERR_MEMORY;
-    for (at = 0; same && at < cp->terms && s == TN_OK; at += v->cp->terms)         /* P/6 would be rounded: divide later */
+    for (int64_t at = 0; same && at < cp->terms && s == TN_OK; at += v->cp->terms) /* P/6 would be rounded: divide later */
         s = tni_put_copy(cp->ctx, tni_block_of(same->p, 0, cp->out, at, v->cp->terms), tni_view(v->cp->p));
     if (s == TN_OK) s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, "hosvd");
     if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
-    for (m = 0; m < v->modes && s == TN_OK; m++) {
+    for (int m = 0; m < v->modes && s == TN_OK; m++) {
         s = tni_hosvd_accurate_mode(v, m, &t);
-        for (i = 0; i < v->n[m]; i++) v->values[m][i] /= (double)tni_max(1, groups);
+        for (int64_t i = 0; i < v->n[m]; i++) v->values[m][i] /= (double)tni_max(1, groups);
     }
     v->shift = t.shift;
     tni_terms_end(&t);
@@ -236,18 +222,17 @@ static tn_status tni_hosvd_by_qr(tni_hosvd *v)
 /* The mean of a core over permutations of its inputs, all of extent n: [rows,n,..,n]. */
 static void tni_core_symmetrise(int64_t rows, int64_t n, int order, const double *from, double *to)
 {
-    int64_t size = 1, at;
-    int     k;
+    int64_t size = 1;
     double  count = 1;
-    for (k = 0; k < order; k++) { size *= n; count *= k + 1; }
-    for (at = 0; at < rows * size; at++) {
+    for (int k = 0; k < order; k++) { size *= n; count *= k + 1; }
+    for (int64_t at = 0; at < rows * size; at++) {
         int64_t index[TN_CP_MAX_ORDER], rest = at % size;
         int     slot[TN_CP_MAX_ORDER];
-        for (k = order - 1; k >= 0; k--) { index[k] = rest % n; rest /= n; slot[k] = k; }
+        for (int k = order - 1; k >= 0; k--) { index[k] = rest % n; rest /= n; slot[k] = k; }
         to[at] = 0;
         do {
             int64_t other = 0;
-            for (k = 0; k < order; k++) other = other * n + index[slot[k]];
+            for (int k = 0; k < order; k++) other = other * n + index[slot[k]];
             to[at] += from[at - at % size + other] / count;
         } while (tni_next_permutation(order, slot));
     }
@@ -258,43 +243,40 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
 {
     const tn_cp *cp = v->cp;
     tn_ctx   *ctx = cp->ctx;
-    double   *a, *b, *f, *work;
     tni_terms t;
     tni_host  host;
-    int       k;
-    tn_status s;
-    int64_t   width = tni_max(1, tni_max(rest, tni_terms_width(cp))), room, extent, at, i, j;
-    room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
-    extent = tni_max(room, width);
-    a = tni_room_f64(ctx, room, width, "hosvd");
-    b = tni_room_f64(ctx, room, width, "hosvd");
-    f = tni_room_f64(ctx, room, width, "hosvd");
-    work = tni_room_f64(ctx, 1, tni_host_work(extent), "hosvd");
-    s = tni_terms_begin(&t, cp, room, false, "hosvd");
+    int64_t   width = tni_max(1, tni_max(rest, tni_terms_width(cp)));
+    int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
+    int64_t   extent = tni_max(room, width);
+    double   *a = tni_room_f64(ctx, room, width, "hosvd");
+    double   *b = tni_room_f64(ctx, room, width, "hosvd");
+    double   *f = tni_room_f64(ctx, room, width, "hosvd");
+    double   *work = tni_room_f64(ctx, 1, tni_host_work(extent), "hosvd");
+    tn_status s = tni_terms_begin(&t, cp, room, false, "hosvd");
     if (s == TN_OK && !(a && b && f && work)) s = TN_ERR_MEMORY;
     if (s == TN_OK) host = tni_decomp_host(ctx, extent, work);
-    for (at = 0; at < cp->terms && s == TN_OK; at += room) {
+    for (int64_t at = 0; at < cp->terms && s == TN_OK; at += room) {
         int64_t rows = tni_min(room, cp->terms - at), columns = v->keep[0];
-        double *product = a, *next = b, *swap;
+        double *product = a, *next = b;
         if ((s = tni_terms_load(&t, at, rows)) != TN_OK) break;
         host.by->gemm(&host, rows, columns, cp->out, 1, tni_turned(tni_terms_p(&t)),
                       tni_turned(tni_rows(v->vectors[0], cp->out)), 0, tni_rows(product, columns));
-        for (k = 0; k < cp->order; k++) {
+        for (int k = 0; k < cp->order; k++) {
             const int     m = v->symmetric ? 1 : 1 + k;
             const int64_t keep = v->keep[m];
             host.by->gemm(&host, rows, keep, v->n[m], 1, tni_terms_f(&t, k), tni_turned(tni_rows(v->vectors[m], v->n[m])), 0,
                           tni_rows(f, keep));
             if (k == cp->order - 1) break;
-            for (i = 0; i < rows; i++)
-                for (j = 0; j < columns * keep; j++)
+            for (int64_t i = 0; i < rows; i++)
+                for (int64_t j = 0; j < columns * keep; j++)
                     next[i * columns * keep + j] = product[i * columns + j / keep] * f[i * keep + j % keep];
             columns *= keep;
-            swap = product; product = next; next = swap;
+            double *swap = product; product = next; next = swap;
         }
         host.by->gemm(&host, rest, last, rows, 1, tni_turned(tni_rows(product, rest)), tni_rows(f, last), at > 0 ? 1 : 0,
                       tni_rows(core, last));
     }
-    for (i = 0; i < rest * last && s == TN_OK; i++) core[i] = ldexp(core[i], t.shift - v->shift);
+    for (int64_t i = 0; i < rest * last && s == TN_OK; i++) core[i] = ldexp(core[i], t.shift - v->shift);
     tni_terms_end(&t);
     tni_free_f64(ctx, a, room, width);
     tni_free_f64(ctx, b, room, width);
@@ -307,23 +289,22 @@ static tn_status tni_hosvd_make_core(tni_hosvd *v, tn_cp_hosvd_result *out)
 {
     const tn_cp *cp = v->cp;
     int64_t   shape[TN_CP_MAX_ORDER + 1], rest = v->keep[0], last = 1;
-    double   *core, *symmetric = NULL, norm = tni_frobenius(v->n[0], v->values[0]), part;
+    double   *symmetric = NULL, norm = tni_frobenius(v->n[0], v->values[0]);
     size_t    bytes;
     tn_status s = TN_ERR_MEMORY;
-    int       k;
     shape[0] = rest;
-    for (k = 0; k < cp->order; k++) shape[k + 1] = v->keep[v->symmetric ? 1 : 1 + k];
+    for (int k = 0; k < cp->order; k++) shape[k + 1] = v->keep[v->symmetric ? 1 : 1 + k];
     if (!tni_extents_fit(TN_F64, cp->order + 1, shape, &bytes))
         return tni_fail(cp->ctx, s, "hosvd: a core of %s doubles is larger than the address space",
                         tni_shape_of(cp->order + 1, shape).s);
-    for (k = 1; k < cp->order; k++) rest *= shape[k];
+    for (int k = 1; k < cp->order; k++) rest *= shape[k];
     last = shape[cp->order];
-    core = tni_alloc_f64(cp->ctx, rest, last, "hosvd: the core");
+    double *core = tni_alloc_f64(cp->ctx, rest, last, "hosvd: the core");
     if (core && v->symmetric && cp->order > 1) symmetric = tni_room_f64(cp->ctx, rest, last, "hosvd: the core");
     if (core && (symmetric || !v->symmetric || cp->order == 1)) s = tni_cp_hosvd_core(v, core, rest, last);
     if (s == TN_OK && symmetric) tni_core_symmetrise(v->keep[0], last, cp->order, core, symmetric);
     if (s == TN_OK) {
-        part = tni_frobenius(rest * last, symmetric ? symmetric : core);
+        double part = tni_frobenius(rest * last, symmetric ? symmetric : core);
         out->error = norm > 0 ? sqrt(tni_max_f64(0, (1 - part / norm) * (1 + part / norm))) : 0;
         out->core = tni_owned_scaled(cp->ctx, cp->order + 1, shape, symmetric ? symmetric : core, v->shift, "hosvd");
         if (!out->core) s = tn_ctx_status(cp->ctx);
@@ -336,10 +317,9 @@ static tn_status tni_hosvd_make_core(tni_hosvd *v, tn_cp_hosvd_result *out)
 static tn_status tni_cp_hosvd_run(tni_hosvd *v, const tn_cp_hosvd_desc *d, tn_cp_hosvd_result *out)
 {
     tn_ctx   *ctx = v->cp->ctx;
-    int64_t   shape[2], i;
-    int       m;
+    int64_t   shape[2];
     tn_status s = TN_OK;
-    for (m = 0; m < v->modes && s == TN_OK; m++) {
+    for (int m = 0; m < v->modes && s == TN_OK; m++) {
         v->gram[m] = d->accurate ? NULL : tni_alloc_f64(ctx, v->n[m], v->n[m], "hosvd");
         v->values[m] = tni_alloc_f64(ctx, 1, v->n[m], "hosvd");
         v->vectors[m] = tni_alloc_f64(ctx, v->keep[m], v->n[m], "hosvd");
@@ -347,12 +327,12 @@ static tn_status tni_cp_hosvd_run(tni_hosvd *v, const tn_cp_hosvd_desc *d, tn_cp
     }
     if (s == TN_OK) s = d->accurate ? tni_hosvd_by_qr(v) : tni_hosvd_by_grams(v);
     if (s == TN_OK) out->norm = ldexp(tni_frobenius(v->n[0], v->values[0]), v->shift);
-    for (m = 0; m < v->modes && s == TN_OK; m++)
-        for (i = 0; i < v->keep[m]; i++)
+    for (int m = 0; m < v->modes && s == TN_OK; m++)
+        for (int64_t i = 0; i < v->keep[m]; i++)
             if (tni_points_down(v->n[m], v->vectors[m] + i * v->n[m], 1))
                 tni_algebra_of(ctx->desc.simd)->scale(v->n[m], -1, v->vectors[m] + i * v->n[m]);
     if (s == TN_OK && d->core) s = tni_hosvd_make_core(v, out);
-    for (m = 0; m < v->modes && s == TN_OK; m++) {
+    for (int m = 0; m < v->modes && s == TN_OK; m++) {
         tn_tensor **values = m ? &out->in_values[m - 1] : &out->out_values;
         tn_tensor **vectors = m ? &out->in_vectors[m - 1] : &out->out_vectors;
         shape[0] = v->n[m];
@@ -360,7 +340,7 @@ static tn_status tni_cp_hosvd_run(tni_hosvd *v, const tn_cp_hosvd_desc *d, tn_cp
         shape[0] = v->keep[m]; shape[1] = v->n[m];
         if (s == TN_OK && !(*vectors = tni_owned_from(ctx, 2, shape, v->vectors[m]))) s = tn_ctx_status(ctx);
     }
-    for (m = 0; m < v->modes; m++) {
+    for (int m = 0; m < v->modes; m++) {
         tni_free_f64(ctx, v->gram[m], v->n[m], v->n[m]);
         tni_free_f64(ctx, v->values[m], 1, v->n[m]);
         tni_free_f64(ctx, v->vectors[m], v->keep[m], v->n[m]);
@@ -372,7 +352,6 @@ tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd
 {
     static const tn_cp_hosvd_desc usual = {0, 0, false, false, false};
     tni_hosvd v;
-    int       m;
     tn_status s;
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
@@ -387,7 +366,7 @@ tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd
     v.cp = cp;
     v.symmetric = !desc->unsymmetrised;
     v.modes = v.symmetric ? 2 : 1 + cp->order;
-    for (m = 0; m < v.modes; m++) {
+    for (int m = 0; m < v.modes; m++) {
         int64_t rank = m ? desc->rank_in : desc->rank_out;
         v.n[m] = m ? cp->in[m - 1] : cp->out;
         v.keep[m] = rank > 0 ? tni_min(rank, v.n[m]) : v.n[m];
@@ -400,11 +379,10 @@ tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd
 
 void tn_cp_hosvd_destroy(tn_cp_hosvd_result *r)
 {
-    int k;
     if (!r) return;
     tni_drop(&r->out_values);
     tni_drop(&r->out_vectors);
-    for (k = 0; k < TN_CP_MAX_ORDER; k++) { tni_drop(&r->in_values[k]); tni_drop(&r->in_vectors[k]); }
+    for (int k = 0; k < TN_CP_MAX_ORDER; k++) { tni_drop(&r->in_values[k]); tni_drop(&r->in_vectors[k]); }
     tni_drop(&r->core);
 }
 

@@ -19,9 +19,8 @@ typedef struct tni_cp_box { tni_owned owned; uint64_t number; tn_cp cp; } tni_cp
 static void tni_cp_destroy(tni_owned *o)
 {
     tni_cp_box *box = (tni_cp_box *)(void *)o;
-    int         k;
     tn_tensor_destroy(box->cp.p);
-    for (k = 0; k < TN_CP_MAX_ORDER; k++) tn_tensor_destroy(box->cp.f[k]);
+    for (int k = 0; k < TN_CP_MAX_ORDER; k++) tn_tensor_destroy(box->cp.f[k]);
     tni_disown(o);
     tni_free(o->ctx, box, sizeof *box);
 }
@@ -46,8 +45,7 @@ tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
 
 TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_tensor_create(ctx, TN_REAL, 2, shape);
 }
 
@@ -55,21 +53,19 @@ TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
 TNI_FN tn_cp *tni_cp_make(tn_ctx *ctx, int order, int64_t out, int64_t terms, const int64_t *in, bool constant)
 {
     tni_cp_box *box = (tni_cp_box *)tni_alloc(ctx, sizeof *box, "operator");
-    tn_cp      *cp;
-    bool        whole;
-    int         k;
     if (!box) return NULL;
     memset(box, 0, sizeof *box);
     tni_own(ctx, &box->owned, tni_cp_destroy);
     box->number = ++ctx->operators;
-    cp = &box->cp;
+    tn_cp *cp = &box->cp;
     cp->ctx = ctx;
     cp->order = order;
     cp->out = out;
     cp->terms = terms;
     cp->constant = constant;
     cp->p = tni_owned_2d(ctx, out, terms);
-    for (whole = cp->p != NULL, k = 0; k < order && whole; k++) {
+    bool whole = cp->p != NULL;
+    for (int k = 0; k < order && whole; k++) {
         cp->in[k] = in[k];
         cp->f[k] = tni_owned_2d(ctx, terms, in[k]);
         whole = cp->f[k] != NULL;
@@ -199,9 +195,8 @@ TNI_FN bool tni_cp_is_bilinear(const tn_cp *cp, const char *op)
 
 TNI_FN bool tni_cp_one_input(const tn_cp *cp, const char *op)
 {
-    int k;
     if (!cp) return false;
-    for (k = 1; k < cp->order; k++)
+    for (int k = 1; k < cp->order; k++)
         if (cp->in[k] != cp->in[0]) {
             tni_fail(cp->ctx, TN_ERR_SHAPE, "%s: input %d has %lld elements, expected %lld as input 0", op, k,
                      (long long)cp->in[k], (long long)cp->in[0]);
@@ -224,16 +219,13 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
 {
     const bool constant = input == TN_CP_INPUT_CONSTANT;
     int64_t    in[TN_CP_MAX_ORDER];
-    tn_cp     *cp;
-    tn_status  s;
-    int        k;
     if (!tni_is_matrix(ctx, p, "cp", "p")) return NULL;
     if (order < 1 || order > TN_CP_MAX_ORDER || !f) {
         if (f) tni_fail(ctx, TN_ERR_ARG, "cp: order is %d, expected 1 to %d", order, TN_CP_MAX_ORDER);
         else tni_fail(ctx, TN_ERR_ARG, "cp: the factors are NULL");
         return NULL;
     }
-    for (k = 0; k < order; k++) {
+    for (int k = 0; k < order; k++) {
         if (!tni_is_matrix(ctx, f[k], "cp", "a factor")) return NULL;
         if (f[k]->shape[0] != p->shape[1] || (constant && f[k]->shape[1] < 1)) {
             tni_fail(ctx, TN_ERR_SHAPE, "cp: factor %d is %s, expected [%lld,in%s]: one row per term, as p, %s, has one "
@@ -243,25 +235,23 @@ tn_cp *tn_cp_create(tn_ctx *ctx, int order, const tn_tensor *p, tn_tensor *const
         }
         in[k] = f[k]->shape[1];
     }
-    cp = tni_cp_make(ctx, order, p->shape[0], p->shape[1], in, constant);
+    tn_cp *cp = tni_cp_make(ctx, order, p->shape[0], p->shape[1], in, constant);
     if (!cp) return NULL;
-    s = tni_copy(cp->p, p);
-    for (k = 0; k < order && s == TN_OK; k++) s = tni_copy(cp->f[k], f[k]);
+    tn_status s = tni_copy(cp->p, p);
+    for (int k = 0; k < order && s == TN_OK; k++) s = tni_copy(cp->f[k], f[k]);
     return tni_cp_done(cp, s);
 }
 
 /* A copy with `more` further terms of zeros, and with the constant's column if it has none yet. */
 TNI_FN tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
 {
-    int64_t   in[TN_CP_MAX_ORDER];
-    tn_cp    *to;
-    tn_status s;
-    int       k, column = constant && !cp->constant;
-    for (k = 0; k < cp->order; k++) in[k] = cp->in[k] + column;
-    to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms + more, in, cp->constant || constant);
+    int64_t in[TN_CP_MAX_ORDER];
+    int     column = constant && !cp->constant;
+    for (int k = 0; k < cp->order; k++) in[k] = cp->in[k] + column;
+    tn_cp *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms + more, in, cp->constant || constant);
     if (!to) return NULL;
-    s = tni_put_copy(cp->ctx, tni_block_of(to->p, 0, cp->out, 0, cp->terms), tni_view(cp->p));
-    for (k = 0; k < cp->order && s == TN_OK; k++)
+    tn_status s = tni_put_copy(cp->ctx, tni_block_of(to->p, 0, cp->out, 0, cp->terms), tni_view(cp->p));
+    for (int k = 0; k < cp->order && s == TN_OK; k++)
         s = tni_put_copy(cp->ctx, tni_block_of(to->f[k], 0, cp->terms, 0, cp->in[k]), tni_view(cp->f[k]));
     return tni_cp_done(to, s);
 }
@@ -270,8 +260,7 @@ TNI_FN tn_cp *tni_cp_extend(const tn_cp *cp, int64_t more, bool constant)
 static tn_status tni_cp_put_bias(tn_cp *cp, int64_t term, tn_view b)
 {
     tn_status s = tni_put_copy(cp->ctx, tni_block_of(cp->p, 0, cp->out, term, 1), b);
-    int       k;
-    for (k = 0; k < cp->order && s == TN_OK; k++)
+    for (int k = 0; k < cp->order && s == TN_OK; k++)
         s = tni_put_value(cp->ctx, tni_block_of(cp->f[k], term, 1, cp->in[k] - 1, 1), 1);
     return s;
 }

@@ -28,9 +28,8 @@ TNI_FN void tni_pairs_end(tni_pairs *g)
 
 TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, bool by_row, const char *op)
 {
-    int64_t   width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
-    int64_t   room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST), extent;
-    tn_status s;
+    int64_t width = tni_max(1, tni_max(tni_terms_width(a), tni_terms_width(b))), most = tni_max(a->terms, b->terms);
+    int64_t room = tni_max(TNI_PAIRS_LEAST, TNI_PAIRS_NUMBERS / width / TNI_PAIRS_LEAST * TNI_PAIRS_LEAST);
     memset(g, 0, sizeof *g);
     g->ctx = a->ctx;
     g->order = a->order;
@@ -38,7 +37,7 @@ TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
     if (most <= room) room = tni_max(1, most);               /* all terms are held, and blocks may be small */
     else room = tni_min(room, TNI_PAIRS_LARGE / tni_max(1, g->order - 1));
     g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
-    extent = tni_max(g->order * g->block, width);
+    int64_t extent = tni_max(g->order * g->block, width);
     g->work_size = tni_host_work(extent);
     g->gram = tni_room_f64(g->ctx, tni_area(g->order, g->order), tni_area(g->block, g->block), op);
     g->k = tni_room_f64(g->ctx, g->block, g->block, op);
@@ -46,7 +45,7 @@ TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
     g->work = tni_room_f64(g->ctx, 1, g->work_size, op);
     if (!g->gram || !g->k || !g->pp || !g->work) return TN_ERR_MEMORY;
     g->host = tni_decomp_host(g->ctx, extent, g->work);
-    s = tni_terms_begin_groups(&g->a, a, room, g->block, by_row, NULL, op);
+    tn_status s = tni_terms_begin_groups(&g->a, a, room, g->block, by_row, NULL, op);
     if (!g->same || most > room) return s == TN_OK ? tni_terms_begin_groups(&g->b, b, room, g->block, by_row, &g->a, op) : s;
     g->b = g->a;                                             /* the same numbers, with a block of its own */
     if (s == TN_OK && most > 0) s = tni_terms_load(&g->a, 0, most);
@@ -80,20 +79,18 @@ TNI_FN tni_mat tni_pairs_factors(const tni_terms *t) { return tni_rows(tni_terms
 TNI_FN void tni_pairs_grams(tni_pairs *g, bool all)
 {
     const bool diagonal = g->same && g->a.first == g->b.first;
-    int64_t    i, j;
-    int        s, t;
     if (all && !diagonal)
         g->host.by->gemm(&g->host, g->order * g->m, g->order * g->n, g->a.cp->in[0], 1, tni_pairs_factors(&g->a),
                          tni_turned(tni_pairs_factors(&g->b)), 0, tni_pairs_gram(g, 0, 0));
     else
-        for (s = 0; s < g->order; s++)
+        for (int s = 0; s < g->order; s++)
             g->host.by->gemm(&g->host, g->m, all ? (g->order - s) * g->n : g->n, g->a.cp->in[s], 1, tni_terms_f(&g->a, s),
                              tni_turned(tni_terms_f(&g->b, s)), 0, tni_pairs_gram(g, s, s));
-    for (s = 0; s < g->order && all && diagonal; s++)
-        for (t = 0; t < s; t++) {
+    for (int s = 0; s < g->order && all && diagonal; s++)
+        for (int t = 0; t < s; t++) {
             const tni_mat to = tni_pairs_gram(g, s, t), from = tni_pairs_gram(g, t, s);
-            for (i = 0; i < g->m; i++)
-                for (j = 0; j < g->n; j++) to.p[i * to.row + j] = from.p[j * from.row + i];
+            for (int64_t i = 0; i < g->m; i++)
+                for (int64_t j = 0; j < g->n; j++) to.p[i * to.row + j] = from.p[j * from.row + i];
         }
 }
 
@@ -106,11 +103,10 @@ TNI_FN void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
 /* sum over permutations of prod_s m[s][permutation(s)], by subsets of columns: row s joins those of s columns */
 static double tni_permanent(int n, const double *m)
 {
-    double   sums[1 << TN_CP_MAX_ORDER];
-    unsigned set;
-    int      s, t;
+    double sums[1 << TN_CP_MAX_ORDER];
+    int    s, t;
     sums[0] = 1;
-    for (set = 1; set < 1u << n; set++) {
+    for (unsigned set = 1; set < 1u << n; set++) {
         for (sums[set] = 0, s = -1, t = 0; t < n; t++) s += (int)(set >> t & 1);
         for (t = 0; t < n; t++) if (set >> t & 1) sums[set] += m[s * n + t] * sums[set ^ 1u << t];
     }
@@ -121,15 +117,15 @@ static double tni_permanent(int n, const double *m)
 static void tni_pairs_permute(const tni_pairs *g, int64_t i, int64_t j)
 {
     double a[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], m[TN_CP_MAX_ORDER * TN_CP_MAX_ORDER], scale = 1;
-    int    n = g->order, s, t, row, column, at;
+    int    n = g->order, s, at;
     for (a[0] = 0, s = 0; s < n; s++)                   /* gcc does not know that n > 2, and would warn of a */
-        for (t = 0; t < n; t++) a[s * n + t] = g->gram[((s * g->m + i) * n + t) * g->n + j];
+        for (int t = 0; t < n; t++) a[s * n + t] = g->gram[((s * g->m + i) * n + t) * g->n + j];
     for (s = 2; s < n; s++) scale /= s;
     g->k[i * g->n + j] = scale * g->weight / n * tni_permanent(n, a);
-    for (row = 0; row < n && g->inputs; row++)
-        for (column = 0; column < n; column++) {
+    for (int row = 0; row < n && g->inputs; row++)
+        for (int column = 0; column < n; column++) {
             for (at = 0, s = 0; s < n; s++)
-                for (t = 0; t < n; t++) if (s != row && t != column) m[at++] = a[s * n + t];
+                for (int t = 0; t < n; t++) if (s != row && t != column) m[at++] = a[s * n + t];
             g->gram[((row * g->m + i) * n + column) * g->n + j] = scale * tni_permanent(n - 1, m) * g->weight
                                                                   * g->pp[i * g->n + j];
         }
@@ -140,12 +136,11 @@ static void tni_pairs_symmetric_rows(void *arg, int64_t task, int worker)
 {
     const tni_pairs *g = (const tni_pairs *)arg;
     const int64_t    share = tni_ceil_div(TNI_PAIRS_SHARE, g->n), end = tni_min(g->m, (task + 1) * share);
-    int64_t          i, j;
     (void)worker;
-    for (i = task * share; i < end; i++) {
+    for (int64_t i = task * share; i < end; i++) {
         double *k = g->k + i * g->n, *pp = g->pp + i * g->n, *row = g->gram + i * 2 * g->n;
         if (g->order == 2) g->host.by->pair_products(g->n, g->weight, row, row + g->m * 2 * g->n, g->inputs ? pp : NULL, k);
-        else for (j = 0; j < g->n; j++) tni_pairs_permute(g, i, j);
+        else for (int64_t j = 0; j < g->n; j++) tni_pairs_permute(g, i, j);
         if (g->sums) g->sums[i] = g->host.by->dot(g->n, k, pp);
     }
 }
@@ -164,11 +159,9 @@ TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
                                   const char *op)
 {
     tni_pairs g;
-    double   *t;
-    int64_t   o, q;
     tn_status s = tni_pairs_begin(&g, a, b, true, op);
     memset(sum, 0, sizeof *sum * (size_t)(diagonal ? a->out : a->out * b->out));
-    t = tni_room_f64(a->ctx, a->out, g.block, op);
+    double *t = tni_room_f64(a->ctx, a->out, g.block, op);
     if (s == TN_OK && !t) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
@@ -179,14 +172,14 @@ TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
         if (!diagonal)
             g.host.by->gemm(&g.host, a->out, b->out, g.n, 1, tni_rows(t, g.n), tni_turned(tni_terms_p(&g.b)), 1,
                             tni_rows(sum, b->out));
-        for (o = 0; diagonal && o < a->out; o++)
+        for (int64_t o = 0; diagonal && o < a->out; o++)
             sum[o] += g.host.by->dot(g.n, t + o * g.n, tni_from(tni_terms_p(&g.b), o, 0).p);
     }
-    for (o = 0; o < a->out && s == TN_OK; o++) row[o] = g.a.row[o];
-    for (o = 0; o < b->out && s == TN_OK && column; o++) column[o] = g.b.row[o];
-    for (o = 0; g.same && o < a->out; o++) {                 /* the lower half of the blocks is the upper one, transposed */
+    for (int64_t o = 0; o < a->out && s == TN_OK; o++) row[o] = g.a.row[o];
+    for (int64_t o = 0; o < b->out && s == TN_OK && column; o++) column[o] = g.b.row[o];
+    for (int64_t o = 0; g.same && o < a->out; o++) {         /* the lower half of the blocks is the upper one, transposed */
         if (diagonal) sum[o] *= 2;
-        for (q = 0; !diagonal && q <= o; q++)
+        for (int64_t q = 0; !diagonal && q <= o; q++)
             sum[o * a->out + q] = sum[q * a->out + o] = sum[o * a->out + q] + sum[q * a->out + o];
     }
     tni_free_f64(a->ctx, t, a->out, g.block);
@@ -198,7 +191,6 @@ TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
 TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, int *shift, const char *op)
 {
     tni_pairs g;
-    int64_t   i;
     tn_status s = tni_pairs_begin(&g, a, b, false, op);
     *sum = 0;
     g.sums = tni_room_f64(a->ctx, 1, g.block, op);
@@ -207,7 +199,7 @@ TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, 
         tni_pairs_grams(&g, true);
         tni_pairs_outputs(&g);
         tni_pairs_symmetric(&g);
-        for (i = 0; i < g.m; i++) *sum += (g.same ? 2 : 1) * g.sums[i];
+        for (int64_t i = 0; i < g.m; i++) *sum += (g.same ? 2 : 1) * g.sums[i];
     }
     *shift = g.a.shift + g.b.shift;
     tni_free_f64(a->ctx, g.sums, 1, g.block);
@@ -240,11 +232,11 @@ TNI_FN tn_tensor *tni_owned_by_rows(tn_ctx *ctx, int rank, const int64_t *shape,
     const bool   single = ctx->desc.dtype == TN_F32;
     const double most = single ? 3.4028235677973366e38 : HUGE_VAL, least = single ? 7.006492321624085e-46 : 0;
     double       lost = 0;
-    int64_t      i, n = 1;
-    int          k, lost_shift = 0;
+    int64_t      n = 1;
+    int          lost_shift = 0;
     bool         kept = false;
-    for (k = 0; k < rank; k++) n *= shape[k];
-    for (i = 0; i < n; i++) {
+    for (int k = 0; k < rank; k++) n *= shape[k];
+    for (int64_t i = 0; i < n; i++) {
         const int    by = row ? row[i / shape[1]] + column[i % shape[1]] : shift;
         const double x = ldexp(numbers[i], by);
         if (!(fabs(x) < most)) {

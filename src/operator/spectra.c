@@ -12,12 +12,12 @@
 static tn_status tni_norms_dense(const tn_cp *cp, double *norms)
 {
     tni_eigen_product p;
-    int64_t   n = cp->in[0], o;
+    int64_t   n = cp->in[0];
     double   *q = tni_alloc_f64(cp->ctx, n, n, "spectrum"), *d = tni_alloc_f64(cp->ctx, cp->out, cp->terms, "spectrum");
     tn_status s = tni_eigen_product_begin(&p, cp, true, 1);
     if (s == TN_OK && !(q && d)) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_read(cp->p, TN_F64, d, cp->out * cp->terms);
-    for (o = 0; o < cp->out && s == TN_OK; o++) {
+    for (int64_t o = 0; o < cp->out && s == TN_OK; o++) {
         s = tn_write(p.d, TN_F64, d + o * cp->terms, cp->terms);
         if (s == TN_OK) s = tni_eigen_form(&p, cp);
         if (s == TN_OK) s = tn_read(p.m, TN_F64, q, n * n);
@@ -31,10 +31,9 @@ static tn_status tni_norms_dense(const tn_cp *cp, double *norms)
 
 static tn_status tni_norms_gram(const tn_cp *cp, double *norms)
 {
-    int64_t   o;
     int      *row = (int *)tni_array(cp->ctx, cp->out, sizeof *row, "spectrum");
     tn_status s = row ? tni_cp_gram_host(cp, cp, true, norms, row, NULL, "spectrum") : TN_ERR_MEMORY;
-    for (o = 0; o < cp->out && s == TN_OK; o++) norms[o] = ldexp(sqrt(tni_max_f64(0, norms[o])), row[o]);
+    for (int64_t o = 0; o < cp->out && s == TN_OK; o++) norms[o] = ldexp(sqrt(tni_max_f64(0, norms[o])), row[o]);
     tni_free(cp->ctx, row, sizeof *row * (size_t)cp->out);
     return s;
 }
@@ -45,20 +44,19 @@ static tn_status tni_norms_gram(const tn_cp *cp, double *norms)
 static void tni_rank_interval(const double *values, int64_t count, int64_t all, double norm, double slack, double *low,
                               double *high)
 {
-    double  sum = 0, rest = 1, c = count > 0 ? fabs(values[count - 1]) / norm : HUGE_VAL, left = (double)(all - count), more;
-    int64_t i;
+    double sum = 0, rest = 1, c = count > 0 ? fabs(values[count - 1]) / norm : HUGE_VAL, left = (double)(all - count);
     *low = *high = 0;
     if (!(norm > 0)) return;
     if (count == all) {
         *low = *high = tn_effective_rank(values, count);
         return;
     }
-    for (i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         double value = fabs(values[i]) / norm;
         sum += value;
         rest -= value * value;
     }
-    more = sqrt(left * tni_max_f64(rest + slack, 0));
+    double more = sqrt(left * tni_max_f64(rest + slack, 0));
     if (left * c < more) more = left * c;
     *high = (sum + more) * (sum + more);
     *low = sum + (c > 0 ? tni_max_f64(rest - slack, 0) / c : 0);
@@ -68,13 +66,13 @@ static void tni_rank_interval(const double *values, int64_t count, int64_t all, 
 static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectrum *out, double *values, double *numbers)
 {
     tn_ctx   *ctx = cp->ctx;
-    int64_t   n = cp->in[0], h = cp->terms, all = tni_min(n, 2 * h), k = e->count, o;
+    int64_t   n = cp->in[0], h = cp->terms, all = tni_min(n, 2 * h), k = e->count;
     double   *norm = numbers, *low = norm + cp->out, *high = low + cp->out;
     double    slack = ctx->desc.dtype == TN_F32 ? 1e-6 : 1e-13;
     tn_status s = tn_read(e->values, TN_F64, values, cp->out * k);
     if (s == TN_OK && k < all)
         s = (double)cp->out * (double)n > 3 * (double)h ? tni_norms_gram(cp, norm) : tni_norms_dense(cp, norm);
-    for (o = 0; o < cp->out && s == TN_OK; o++) {
+    for (int64_t o = 0; o < cp->out && s == TN_OK; o++) {
         if (k == all) norm[o] = tni_frobenius(k, values + o * k);
         tni_rank_interval(values + o * k, k, all, norm[o], slack, low + o, high + o);
     }
@@ -88,13 +86,12 @@ static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectr
 TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
 {
     tn_eigen  e;
-    double   *values, *numbers;
     tn_status s = TN_ERR_MEMORY;
     if (out) memset(out, 0, sizeof *out);
     else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op) : TN_ERR_ARG;
     if ((s = tni_eigen_all(cp, count, false, &e, op)) != TN_OK) return s;
-    values = tni_alloc_f64(cp->ctx, cp->out, e.count, op);
-    numbers = tni_alloc_f64(cp->ctx, cp->out, 3, op);
+    double *values = tni_alloc_f64(cp->ctx, cp->out, e.count, op);
+    double *numbers = tni_alloc_f64(cp->ctx, cp->out, 3, op);
     out->outputs = cp->out;
     out->count = e.count;
     s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
@@ -133,7 +130,7 @@ TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *
 static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **root)
 {
     tn_eigh_result e;
-    int64_t   n = s->shape[0], i;
+    int64_t   n = s->shape[0];
     double   *l = tni_room_f64(ctx, n, n, "data_metric");
     tn_status status = l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY;
     tn_eigh_desc desc;
@@ -148,7 +145,7 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     if (status == TN_OK && n > 0 && l[0] < -(ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-10) * fabs(l[n - 1]))
         status = tni_fail(ctx, TN_ERR_ARG, "data_metric: s has an eigenvalue of %g beside %g, expected none below 0",
                           l[0], l[n - 1]);
-    for (i = 0; i < n && status == TN_OK; i++) l[i] = sqrt(sqrt(tni_max_f64(l[i], 0)));
+    for (int64_t i = 0; i < n && status == TN_OK; i++) l[i] = sqrt(sqrt(tni_max_f64(l[i], 0)));
     if (status == TN_OK) status = tn_write(e.values, TN_F64, l, n);
     *root = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, n, n) : NULL;
     if (*root) status = tni_put_product(ctx, tni_view(*root), tni_view(e.vectors), tni_column_view(e.values), false);
@@ -160,23 +157,20 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
 
 tn_cp *tn_cp_data_metric(const tn_cp *cp, const tn_tensor *s)
 {
-    tn_ctx    *ctx;
-    tn_cp     *to = NULL, plain;
-    tn_tensor *root, *half;
-    tn_status  status;
-    tni_scope  scope;
+    tn_cp     *to = NULL;
+    tn_tensor *root;
     if (!tni_cp_one_input(cp, "data_metric") || !tni_is_matrix(cp->ctx, s, "data_metric", "s")) return NULL;
-    ctx = cp->ctx;
+    tn_ctx *ctx = cp->ctx;
     if (s->shape[0] != cp->in[0] || s->shape[1] != cp->in[0]) {
         tni_fail(ctx, TN_ERR_SHAPE, "data_metric: s is %s, expected [%lld,%lld] as the operator's inputs%s", TNI_SHAPE(s),
                  (long long)cp->in[0], (long long)cp->in[0], cp->constant ? ", including the constant one" : "");
         return NULL;
     }
-    scope = tni_scope_begin(ctx);
-    status = tni_quarter_root(ctx, s, &root);
-    half = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
+    tni_scope  scope = tni_scope_begin(ctx);
+    tn_status  status = tni_quarter_root(ctx, s, &root);
+    tn_tensor *half = status == TN_OK ? tn_tensor_2d(ctx, TN_REAL, cp->in[0], cp->in[0]) : NULL;
     if (half) status = tni_put_matmul(ctx, tni_view(half), tni_transposed_view(tni_view(root)), tni_view(root), 1, 0);
-    plain = *cp;
+    tn_cp plain = *cp;
     plain.constant = false;
     if (half && status == TN_OK) to = tni_cp_fold(&plain, 0, cp->order, half, NULL, NULL, "data_metric");
     tni_scope_end(ctx, scope);
@@ -214,11 +208,9 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
 {
     tn_tensor *gram = NULL;
     double    *g;
-    int64_t    shape[2];
-    int       *row;
     if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_room(a, b, "gram"))) return NULL;
-    shape[0] = a->out; shape[1] = b->out;
-    row = (int *)tni_array(a->ctx, tni_plus(a->out, b->out), sizeof *row, "gram");
+    int64_t shape[2] = {a->out, b->out};
+    int    *row = (int *)tni_array(a->ctx, tni_plus(a->out, b->out), sizeof *row, "gram");
     if (row && tni_cp_gram_host(a, b, false, g, row, row + a->out, "gram") == TN_OK)
         gram = tni_owned_by_rows(a->ctx, 2, shape, g, 0, row, row + a->out, "gram");
     tni_free_f64(a->ctx, g, a->out, b->out);
@@ -229,22 +221,19 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
 tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
 {
     tn_tensor *cosines = NULL;
-    double    *g, *na, *nb;
-    int64_t    shape[2], i, j;
     int       *row;                                          /* no part of a cosine */
-    tn_status  s;
     if (!tni_cp_comparable(a, b, "cosines")) return NULL;
-    shape[0] = a->out; shape[1] = b->out;
-    g = tni_cp_room(a, b, "cosines");
-    na = tni_room_f64(a->ctx, a->out, 1, "cosines");
-    nb = tni_room_f64(a->ctx, b->out, 1, "cosines");
+    int64_t shape[2] = {a->out, b->out};
+    double *g = tni_cp_room(a, b, "cosines");
+    double *na = tni_room_f64(a->ctx, a->out, 1, "cosines");
+    double *nb = tni_room_f64(a->ctx, b->out, 1, "cosines");
     row = (int *)tni_array(a->ctx, tni_max(a->out, b->out), sizeof *row, "cosines");
-    s = g && na && nb && row ? tni_cp_gram_host(a, b, false, g, row, NULL, "cosines") : TN_ERR_MEMORY;
+    tn_status s = g && na && nb && row ? tni_cp_gram_host(a, b, false, g, row, NULL, "cosines") : TN_ERR_MEMORY;
     if (s == TN_OK && b != a) s = tni_cp_gram_host(a, a, true, na, row, NULL, "cosines");
     if (s == TN_OK && b != a) s = tni_cp_gram_host(b, b, true, nb, row, NULL, "cosines");
-    for (i = 0; i < a->out && s == TN_OK && b == a; i++) na[i] = nb[i] = g[i * a->out + i];
-    for (i = 0; i < a->out && s == TN_OK; i++)
-        for (j = 0; j < b->out; j++)
+    for (int64_t i = 0; i < a->out && s == TN_OK && b == a; i++) na[i] = nb[i] = g[i * a->out + i];
+    for (int64_t i = 0; i < a->out && s == TN_OK; i++)
+        for (int64_t j = 0; j < b->out; j++)
             g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / sqrt(na[i]) / sqrt(nb[j]) : (double)NAN;
     if (s == TN_OK) cosines = tni_owned_from(a->ctx, 2, shape, g);
     tni_free_f64(a->ctx, g, a->out, b->out);

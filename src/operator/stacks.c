@@ -27,8 +27,7 @@ typedef struct tni_stack {
 
 static void tni_layers_free(tn_ctx *ctx, tni_layer *l, int layers)
 {
-    int i;
-    for (i = 0; l && i < layers; i++) {
+    for (int i = 0; l && i < layers; i++) {
         tni_free_f64(ctx, l[i].p, l[i].out, l[i].h);
         tni_free_f64(ctx, l[i].w, l[i].h, l[i].n);
         tni_free_f64(ctx, l[i].v, l[i].h, l[i].n);
@@ -39,9 +38,7 @@ static void tni_layers_free(tn_ctx *ctx, tni_layer *l, int layers)
 /* The layer in double, scaled as in >>cp-pairs; the one, if it is carried, is scaled like all outputs. */
 static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
 {
-    int64_t   i, j;
     tni_terms t;
-    tn_status s;
     l->out = cp->out + carry;
     l->h = cp->terms + carry;
     l->n = cp->in[0];
@@ -49,12 +46,12 @@ static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
     l->w = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
     l->v = tni_alloc_f64(cp->ctx, l->h, l->n, "stack_inner");
     if (!l->p || !l->w || !l->v) return TN_ERR_MEMORY;
-    s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, "stack_inner");
+    tn_status s = tni_terms_begin(&t, cp, tni_max(1, cp->terms), false, "stack_inner");
     if (s == TN_OK && cp->terms > 0) s = tni_terms_load(&t, 0, cp->terms);
     if (s == TN_OK) {
         l->shift = carry && t.shift < 0 ? 0 : t.shift;
-        for (i = 0; i < cp->out; i++)
-            for (j = 0; j < cp->terms; j++)
+        for (int64_t i = 0; i < cp->out; i++)
+            for (int64_t j = 0; j < cp->terms; j++)
                 l->p[i * l->h + j] = tni_times_power(t.p[i * cp->terms + j], t.shift - l->shift);
         memcpy(l->w, t.f[0], sizeof *l->w * (size_t)(cp->terms * l->n));
         memcpy(l->v, t.f[1], sizeof *l->v * (size_t)(cp->terms * l->n));
@@ -68,8 +65,8 @@ static tn_status tni_layer_read(const tn_cp *cp, bool carry, tni_layer *l)
 /* The exponent that the layers' shifts give to the outputs, which are squared from layer to layer. */
 static int tni_stack_shift(const tni_stack *t, const tni_layer *l)
 {
-    int i, shift = 0;
-    for (i = 0; i < t->layers; i++) shift = 2 * shift + l[i].shift;
+    int shift = 0;
+    for (int i = 0; i < t->layers; i++) shift = 2 * shift + l[i].shift;
     return shift;
 }
 
@@ -80,55 +77,52 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
                                 int *shift)
 {
     const tni_host *h = &t->host;
-    int64_t   high = 1, wide = 1, tall, i, j, at;
-    double   *g, *next, *x, *y, *c, *d, *e;
-    int       l, exponent;
-    tn_status s;
+    int64_t high = 1, wide = 1;
+    double *next, *y, *d, *e;
+    int     l;
     for (l = 0; l < t->layers; l++) {
         high = tni_max(high, tni_max(a[l].h, b[l].h));
         wide = tni_max(wide, tni_max(a[l].out, b[l].out));
     }
-    tall = tni_max(high, wide);
-    g = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, wide) : 0, wide, "stack_inner");
-    x = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, high) : 0, wide, "stack_inner");
-    c = tni_room_f64(t->ctx, tni_area(3, tall), TNI_STACK_BLOCK, "stack_inner");
-    s = g && x && c ? TN_OK : TN_ERR_MEMORY;
+    int64_t   tall = tni_max(high, wide);
+    double   *g = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, wide) : 0, wide, "stack_inner");
+    double   *x = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, high) : 0, wide, "stack_inner");
+    double   *c = tni_room_f64(t->ctx, tni_area(3, tall), TNI_STACK_BLOCK, "stack_inner");
+    tn_status s = g && x && c ? TN_OK : TN_ERR_MEMORY;
     if (s == TN_OK) {
         next = g + wide * wide; y = x + high * wide;
         d = c + tall * TNI_STACK_BLOCK; e = d + tall * TNI_STACK_BLOCK;
     }
     for (*inner = 0, *shift = 0, l = 0; s == TN_OK && l < t->layers; l++) {
         const tni_layer *p = a + l, *q = b + l;
-        const double    *left[2], *right[2];
         bool             last = l == t->layers - 1;
-        int              pass;
-        left[0] = l > 0 ? x : p->w; left[1] = l > 0 ? y : p->v;      /* G is the identity at first */
-        right[0] = q->w; right[1] = q->v;
+        const double    *left[2] = {l > 0 ? x : p->w, l > 0 ? y : p->v};   /* G is the identity at first */
+        const double    *right[2] = {q->w, q->v};
         if (l > 0) {
             h->by->gemm(h, p->h, q->n, p->n, 1, tni_rows(p->w, p->n), tni_rows(g, q->n), 0, tni_rows(x, q->n));
             h->by->gemm(h, p->h, q->n, p->n, 1, tni_rows(p->v, p->n), tni_rows(g, q->n), 0, tni_rows(y, q->n));
         }
-        for (j = 0; j < q->h; j += TNI_STACK_BLOCK) {
+        for (int64_t j = 0; j < q->h; j += TNI_STACK_BLOCK) {
             int64_t n = tni_min(TNI_STACK_BLOCK, q->h - j);
-            for (pass = 0; pass <= symmetric; pass++) {
+            for (int pass = 0; pass <= symmetric; pass++) {
                 h->by->gemm(h, p->h, n, q->n, symmetric ? 0.5 : 1, tni_rows((double *)left[0], q->n),
                             tni_turned(tni_rows((double *)right[pass] + j * q->n, q->n)), 0, tni_rows(d, n));
                 h->by->gemm(h, p->h, n, q->n, 1, tni_rows((double *)left[1], q->n),
                             tni_turned(tni_rows((double *)right[1 - pass] + j * q->n, q->n)), 0, tni_rows(e, n));
-                for (at = 0; at < p->h * n; at++) c[at] = (pass ? c[at] : 0) + d[at] * e[at];
+                for (int64_t at = 0; at < p->h * n; at++) c[at] = (pass ? c[at] : 0) + d[at] * e[at];
             }
             h->by->gemm(h, p->out, n, p->h, 1, tni_rows(p->p, p->h), tni_rows(c, n), 0, tni_rows(d, n));
             if (!last)
                 h->by->gemm(h, p->out, q->out, n, 1, tni_rows(d, n), tni_turned(tni_rows(q->p + j, q->h)), j > 0 ? 1 : 0,
                             tni_rows(next, q->out));
-            for (i = 0; last && i < p->out; i++) *inner += h->by->dot(n, d + i * n, q->p + i * q->h + j);
+            for (int64_t i = 0; last && i < p->out; i++) *inner += h->by->dot(n, d + i * n, q->p + i * q->h + j);
         }
         if (!last && q->h == 0) memset(next, 0, sizeof *next * (size_t)(p->out * q->out));
         *shift = 2 * *shift + p->shift + q->shift;
         if (last) break;
-        exponent = -tni_exponent(tni_unit_scale(tni_largest(p->out, q->out, tni_rows(next, q->out))));
+        int exponent = -tni_exponent(tni_unit_scale(tni_largest(p->out, q->out, tni_rows(next, q->out))));
         exponent -= exponent % 2;
-        for (at = 0; at < p->out * q->out; at++) g[at] = ldexp(next[at], -exponent);
+        for (int64_t at = 0; at < p->out * q->out; at++) g[at] = ldexp(next[at], -exponent);
         *shift += exponent;
     }
     tni_free_f64(t->ctx, g, t->layers > 1 ? 2 * wide : 0, wide);
@@ -141,11 +135,11 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
 static void tni_stack_forms(const tni_stack *t, const tni_layer *first, const double *f, int64_t terms, double *d,
                             double *scaled, double *to)
 {
-    int64_t k, i, j, n = first->n, h = first->h;
-    for (k = 0; k < terms; k++, to += n * n) {
+    int64_t n = first->n, h = first->h;
+    for (int64_t k = 0; k < terms; k++, to += n * n) {
         t->host.by->gemm(&t->host, 1, h, first->out, 1, tni_rows((double *)f + k * first->out, first->out),
                          tni_rows(first->p, h), 0, tni_rows(d, h));
-        for (i = 0; i < h; i++) for (j = 0; j < n; j++) scaled[i * n + j] = d[i] * first->w[i * n + j];
+        for (int64_t i = 0; i < h; i++) for (int64_t j = 0; j < n; j++) scaled[i * n + j] = d[i] * first->w[i * n + j];
         t->host.by->gemm(&t->host, n, n, h, 1, tni_turned(tni_rows(scaled, n)), tni_rows(first->v, n), 0, tni_rows(to, n));
         tni_symmetrise(n, to);
     }
@@ -155,41 +149,40 @@ static void tni_stack_forms(const tni_stack *t, const tni_layer *first, const do
 static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const tni_layer *b, double *inner)
 {
     tn_ctx   *ctx = t->ctx;
-    int64_t   n = a->n, ha = a[1].h, hb = b[1].h, e = t->extent, k, l, i, j;
+    int64_t   n = a->n, ha = a[1].h, hb = b[1].h, e = t->extent, k;
     double   *form[4], *product[4];
     double   *x = tni_room_f64(ctx, tni_area(hb, n), n, "stack_inner"), *y = tni_room_f64(ctx, tni_area(hb, n), n, "stack_inner");
     double   *d = tni_room_f64(ctx, 1, e, "stack_inner"), *scaled = tni_room_f64(ctx, e, n, "stack_inner");
     double   *pp = tni_room_f64(ctx, ha, hb, "stack_inner");
-    int       m;
     tn_status s = x && y && d && scaled && pp ? TN_OK : TN_ERR_MEMORY;
-    for (m = 0; m < 4; m++) {
+    for (int m = 0; m < 4; m++) {
         form[m] = tni_room_f64(ctx, tni_area(m < 2 ? ha : hb, n), n, "stack_inner");
         product[m] = tni_room_f64(ctx, ha, hb, "stack_inner");
         if (!form[m] || !product[m]) s = TN_ERR_MEMORY;
     }
     if (s == TN_OK) {
         const tni_host *h = &t->host;
-        for (m = 0; m < 4; m++) {
+        for (int m = 0; m < 4; m++) {
             const tni_layer *two = m < 2 ? a : b;
             tni_stack_forms(t, two, m % 2 ? two[1].v : two[1].w, two[1].h, d, scaled, form[m]);
         }
-        for (m = 0; m < 4; m++)                              /* <M,M'>, <M,N'>, <N,M'>, <N,N'> */
+        for (int m = 0; m < 4; m++)                          /* <M,M'>, <M,N'>, <N,M'>, <N,N'> */
             h->by->gemm(h, ha, hb, n * n, 1, tni_rows(form[m / 2], n * n), tni_turned(tni_rows(form[2 + m % 2], n * n)), 0,
                         tni_rows(product[m], hb));
         h->by->gemm(h, ha, hb, a[1].out, 1, tni_turned(tni_rows(a[1].p, ha)), tni_rows(b[1].p, hb), 0, tni_rows(pp, hb));
         for (*inner = 0, k = 0; k < ha; k++) {
             h->by->gemm(h, hb * n, n, n, 1, tni_rows(form[3], n), tni_rows(form[0] + k * n * n, n), 0, tni_rows(x, n));
             h->by->gemm(h, hb * n, n, n, 1, tni_rows(form[2], n), tni_rows(form[1] + k * n * n, n), 0, tni_rows(y, n));
-            for (l = 0; l < hb; l++) {                       /* tr(M_k N'_l N_k M'_l) = <(N'_l M_k)^T, M'_l N_k> */
+            for (int64_t l = 0; l < hb; l++) {               /* tr(M_k N'_l N_k M'_l) = <(N'_l M_k)^T, M'_l N_k> */
                 const double *xl = x + l * n * n, *yl = y + l * n * n;
                 double trace = 0, i0 = 0.5 * (product[0][k * hb + l] * product[3][k * hb + l]
                                               + product[1][k * hb + l] * product[2][k * hb + l]);
-                for (i = 0; i < n; i++) for (j = 0; j < n; j++) trace += xl[j * n + i] * yl[i * n + j];
+                for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < n; j++) trace += xl[j * n + i] * yl[i * n + j];
                 *inner += pp[k * hb + l] * (i0 + 2 * trace) / 3;
             }
         }
     }
-    for (m = 0; m < 4; m++) {
+    for (int m = 0; m < 4; m++) {
         tni_free_f64(ctx, form[m], (m < 2 ? ha : hb) * n, n);
         tni_free_f64(ctx, product[m], ha, hb);
     }
@@ -206,21 +199,19 @@ enum { TNI_STACK_ROWS = 128 };          /* samples that pass through the layers 
 /* z [2,rows,n], real and imaginary parts: |z_i|^2 is exponential, its angle uniform; or scaled to the sphere. */
 static void tni_stack_draw(uint64_t seed, int64_t first, int64_t rows, int64_t n, bool sphere, double *z)
 {
-    int64_t  r, i;
     uint32_t word[4];
-    for (r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows; r++) {
         double *re = z + r * n, *im = z + (rows + r) * n, size = 0;
-        for (i = 0; i < n; i++) {
-            double u, angle, radius;
+        for (int64_t i = 0; i < n; i++) {
             tni_random_words(seed, 0, 0, (uint64_t)((first + r) * n + i), word);
-            u = ((double)word[0] * 2097152.0 + (double)(word[1] >> 11) + 0.5) * (1.0 / 9007199254740992.0);
-            angle = ((double)word[2] + (double)word[3] / 4294967296.0) * (6.283185307179586 / 4294967296.0);
-            radius = sqrt(-log(u));
+            double u = ((double)word[0] * 2097152.0 + (double)(word[1] >> 11) + 0.5) * (1.0 / 9007199254740992.0);
+            double angle = ((double)word[2] + (double)word[3] / 4294967296.0) * (6.283185307179586 / 4294967296.0);
+            double radius = sqrt(-log(u));
             re[i] = radius * cos(angle);
             im[i] = radius * sin(angle);
             size += radius * radius;
         }
-        for (i = 0; sphere && i < n; i++) { re[i] /= sqrt(size); im[i] /= sqrt(size); }
+        for (int64_t i = 0; sphere && i < n; i++) { re[i] /= sqrt(size); im[i] /= sqrt(size); }
     }
 }
 
@@ -228,11 +219,11 @@ static void tni_stack_draw(uint64_t seed, int64_t first, int64_t rows, int64_t n
 static void tni_stack_layer(const tni_stack *t, const tni_layer *l, int64_t rows, double *z, double *e)
 {
     const tni_host *h = &t->host;
-    int64_t   i, size = rows * l->h;
+    int64_t         size = rows * l->h;
     double   *w = e, *v = e + 2 * size;
     h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_turned(tni_rows(l->w, l->n)), 0, tni_rows(w, l->h));
     h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_turned(tni_rows(l->v, l->n)), 0, tni_rows(v, l->h));
-    for (i = 0; i < size; i++) {
+    for (int64_t i = 0; i < size; i++) {
         double re = w[i] * v[i] - w[size + i] * v[size + i], im = w[i] * v[size + i] + w[size + i] * v[i];
         w[i] = re;
         w[size + i] = im;
@@ -243,23 +234,21 @@ static void tni_stack_layer(const tni_stack *t, const tni_layer *l, int64_t rows
 /* numbers [3,samples]: Re <a(z),b(z)>, |a(z)|^2, |b(z)|^2 */
 static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t seed, bool sphere, double *numbers)
 {
-    int64_t   e = t->extent, first, r, i;
+    int64_t   e = t->extent;
     double   *z = tni_room_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
     double   *room = tni_room_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
     tn_status s = z && room ? TN_OK : TN_ERR_MEMORY;
-    int       side, l;
-    for (first = 0; first < samples && s == TN_OK; first += TNI_STACK_ROWS) {
+    for (int64_t first = 0; first < samples && s == TN_OK; first += TNI_STACK_ROWS) {
         int64_t rows = tni_min(TNI_STACK_ROWS, samples - first), n = t->layer[0]->n, out = t->layer[0][t->layers - 1].out;
-        double *y[2];
-        y[0] = z; y[1] = z + 2 * rows * e;
+        double *y[2] = {z, z + 2 * rows * e};
         tni_stack_draw(seed, first, rows, n, sphere, y[0]);
         memcpy(y[1], y[0], sizeof *z * (size_t)(2 * rows * n));
-        for (side = 0; side < 2; side++)
-            for (l = 0; l < t->layers; l++) tni_stack_layer(t, t->layer[side] + l, rows, y[side], room);
-        for (r = 0; r < rows; r++) {
+        for (int side = 0; side < 2; side++)
+            for (int l = 0; l < t->layers; l++) tni_stack_layer(t, t->layer[side] + l, rows, y[side], room);
+        for (int64_t r = 0; r < rows; r++) {
             double *to = numbers + first + r;
             to[0] = to[samples] = to[2 * samples] = 0;
-            for (i = r * out; i < (r + 1) * out; i++) {
+            for (int64_t i = r * out; i < (r + 1) * out; i++) {
                 double ar = y[0][i], ai = y[0][rows * out + i], br = y[1][i], bi = y[1][rows * out + i];
                 to[0] += ar * br + ai * bi;
                 to[samples] += ar * ar + ai * ai;
@@ -274,9 +263,8 @@ static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t 
 
 static double tni_mean(int64_t n, const double *x)
 {
-    double  sum = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) sum += x[i];
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
     return sum / (double)n;
 }
 
@@ -284,14 +272,13 @@ static double tni_mean(int64_t n, const double *x)
 static void tni_stack_estimate(int64_t samples, const double *x, double factor, tn_stack_result *out)
 {
     const double *a = x + samples, *b = a + samples;
-    double  mx = tni_mean(samples, x), ma = tni_mean(samples, a), mb = tni_mean(samples, b), size = sqrt(ma) * sqrt(mb);
-    double  inner = 0, cosine = 0, rest = (double)samples * (double)(samples - 1);
-    int64_t i;
+    double mx = tni_mean(samples, x), ma = tni_mean(samples, a), mb = tni_mean(samples, b), size = sqrt(ma) * sqrt(mb);
+    double inner = 0, cosine = 0, rest = (double)samples * (double)(samples - 1);
     out->inner = factor * mx;
     out->norm_a = sqrt(factor) * sqrt(ma);
     out->norm_b = sqrt(factor) * sqrt(mb);
     if (size > 0) out->cosine = mx / size;
-    for (i = 0; i < samples; i++) {
+    for (int64_t i = 0; i < samples; i++) {
         double u = size > 0 ? x[i] / size - out->cosine / 2 * (a[i] / ma + b[i] / mb) : 0;
         inner += (x[i] - mx) * (x[i] - mx);
         cosine += u * u;
@@ -318,15 +305,15 @@ static tn_status tni_stack_store(const tni_stack *t, const double *sum, const in
 static tn_status tni_stack_run(const tni_stack *t, const tn_stack_desc *d, const tn_cp *const *a, const tn_cp *const *b,
                                tn_stack_result *out)
 {
-    const tni_layer *layer[2];
-    double    degree = ldexp(1.0, t->layers), n = (double)t->layer[0]->n, sum[3], factor, i;
-    int       shift[3], k, own[2];
+    double    degree = ldexp(1.0, t->layers), n = (double)t->layer[0]->n, sum[3];
+    int       shift[3], own[2];
     tn_status s = TN_OK;
-    for (k = 0; k < 2; k++) own[k] = tni_stack_shift(t, t->layer[k]);
+    for (int k = 0; k < 2; k++) own[k] = tni_stack_shift(t, t->layer[k]);
     if (out->method == TN_STACK_SAMPLED) {
         double *numbers = tni_room_f64(t->ctx, 3, out->samples, "stack_inner");
         s = numbers ? tni_stack_sample(t, out->samples, d->seed, !d->gaussian, numbers) : TN_ERR_MEMORY;
-        for (factor = 0, i = 0; i < degree; i++) factor += d->gaussian ? -log(i + 1) : log((n + i) / (i + 1));
+        double factor = 0;
+        for (double i = 0; i < degree; i++) factor += d->gaussian ? -log(i + 1) : log((n + i) / (i + 1));
         if (s == TN_OK) tni_stack_estimate(out->samples, numbers, exp(factor), out);
         tni_free_f64(t->ctx, numbers, 3, out->samples);
         if (s == TN_OK) s = tni_scale_result(t->ctx, &out->norm_a, own[0], "stack_inner");
@@ -335,9 +322,9 @@ static tn_status tni_stack_run(const tni_stack *t, const tn_stack_desc *d, const
         if (s == TN_OK) out->inner_error = ldexp(out->inner_error, own[0] + own[1]);
         return s;
     }
-    for (k = 2; k >= 0 && s == TN_OK; k--) {                 /* <b,b>, <a,a>, <a,b> */
-        bool same = t->layer[0] == t->layer[1];
-        layer[0] = t->layer[k == 2]; layer[1] = t->layer[k != 1];
+    for (int k = 2; k >= 0 && s == TN_OK; k--) {             /* <b,b>, <a,a>, <a,b> */
+        bool             same = t->layer[0] == t->layer[1];
+        const tni_layer *layer[2] = {t->layer[k == 2], t->layer[k != 1]};
         if (k < 2 && same) { sum[k] = sum[2]; shift[k] = shift[2]; continue; }
         shift[k] = own[k == 2] + own[k != 1];
         if (out->method == TN_STACK_TREE || t->layers > 2 || (t->layers == 2 && out->method == TN_STACK_LAYER_SYMMETRISED))
@@ -351,8 +338,7 @@ static tn_status tni_stack_run(const tni_stack *t, const tn_stack_desc *d, const
 /* Checks one stack: order 2, one context, extents that follow each other. */
 static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers, const char *name)
 {
-    int l;
-    for (l = 0; l < layers; l++) {
+    for (int l = 0; l < layers; l++) {
         if (!a[l] || a[l]->ctx != ctx)
             return tni_fail(ctx, TN_ERR_ARG, "stack_inner: %s[%d] is %s", name, l, a[l] ? "of another context" : "NULL");
         if (!tni_cp_is_bilinear(a[l], "stack_inner")) return TN_ERR_SHAPE;
@@ -371,11 +357,9 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
                             tn_stack_result *out)
 {
     static const tn_stack_desc usual = {TN_STACK_BEST, 0, 0, false};
-    const tn_cp *const *both[2];
     tni_stack t;
-    int       side, l;
-    bool      same = true, read;
-    double    cosine;
+    int       side;
+    bool      same = true;
     tn_status s;
     if (out) memset(out, 0, sizeof *out);
     if (!a || !b || !a[0]) return TN_ERR_ARG;
@@ -397,7 +381,7 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     if (out->method == TN_STACK_SAMPLED && out->samples < 2)
         return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: samples is %lld, expected 2 or more, or 0",
                         (long long)out->samples);
-    both[0] = a; both[1] = b;
+    const tn_cp *const*both[2] = {a, b};
     for (side = 0; side < 2; side++)
         if ((s = tni_stack_takes(t.ctx, both[side], layers, side ? "b" : "a")) != TN_OK) return s;
     if (a[0]->constant != b[0]->constant)
@@ -407,13 +391,13 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
         return tni_fail(t.ctx, TN_ERR_SHAPE, "stack_inner: a takes %lld inputs to %lld outputs, b %lld to %lld, expected "
                         "the same", (long long)a[0]->in[0], (long long)a[layers - 1]->out, (long long)b[0]->in[0],
                         (long long)b[layers - 1]->out);
-    for (l = 0; l < layers; l++) same = same && a[l] == b[l];
-    read = layers > 1 || out->method == TN_STACK_TREE || out->method == TN_STACK_SAMPLED;        /* else blocks are read */
+    for (int l = 0; l < layers; l++) same = same && a[l] == b[l];
+    bool read = layers > 1 || out->method == TN_STACK_TREE || out->method == TN_STACK_SAMPLED;   /* else blocks are read */
     for (s = TN_OK, side = 0; side < (same ? 1 : 2); side++) {
         t.layer[side] = (tni_layer *)tni_array(t.ctx, layers, sizeof(tni_layer), "stack_inner");
         if (t.layer[side]) memset(t.layer[side], 0, sizeof(tni_layer) * (size_t)layers);
         else s = TN_ERR_MEMORY;
-        for (l = 0; l < layers && s == TN_OK && read; l++) {
+        for (int l = 0; l < layers && s == TN_OK && read; l++) {
             tni_layer *to = t.layer[side] + l;
             s = tni_layer_read(both[side][l], both[side][l]->constant && l < layers - 1, to);
             t.extent = tni_max(tni_max(t.extent, to->out), tni_max(to->h, to->n));
@@ -431,7 +415,7 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     tni_layers_free(t.ctx, t.layer[0], layers);
     if (!same) tni_layers_free(t.ctx, t.layer[1], layers);
     if (s == TN_OK) return s;
-    cosine = out->cosine;
+    double cosine = out->cosine;
     out->inner = out->norm_a = out->norm_b = out->cosine = out->inner_error = (double)NAN;
     if (s == TN_ERR_NONFINITE) out->cosine = cosine;
     return s;

@@ -15,8 +15,7 @@
 TNI_FN int64_t tni_terms_width(const tn_cp *cp)
 {
     int64_t n = cp->out;
-    int     k;
-    for (k = 0; k < cp->order; k++) n += cp->in[k];
+    for (int k = 0; k < cp->order; k++) n += cp->in[k];
     return n;
 }
 
@@ -30,8 +29,7 @@ static double *tni_terms_group_p(const tni_terms *t, int64_t start) { return t->
 static double *tni_terms_group_f(const tni_terms *t, int64_t start, int k)
 {
     double *f = t->f[0] + (start - t->base) * (tni_terms_width(t->cp) - t->cp->out);
-    int     s;
-    for (s = 0; s < k; s++) f += tni_terms_rows(t, start) * t->cp->in[s];
+    for (int s = 0; s < k; s++) f += tni_terms_rows(t, start) * t->cp->in[s];
     return f;
 }
 
@@ -71,18 +69,16 @@ static tn_status tni_terms_read(tni_terms *t, int64_t first, int64_t rows)
     const tn_cp *cp = t->cp;
     tni_scope    scope = tni_scope_begin(cp->ctx);
     tn_status    s = TN_OK;
-    int64_t      start;
-    int          k;
     t->base = first;
     t->held = rows;
     t->scaled = false;
-    for (start = first; start < first + rows && s == TN_OK; start += t->group) {
+    for (int64_t start = first; start < first + rows && s == TN_OK; start += t->group) {
         const int64_t now = tni_terms_rows(t, start);
         s = tni_read_block(cp->p, 0, cp->out, start, now, tni_terms_group_p(t, start));
-        for (k = 0; k < cp->order && s == TN_OK; k++)
+        for (int k = 0; k < cp->order && s == TN_OK; k++)
             s = tni_read_block(cp->f[k], start, now, 0, cp->in[k], tni_terms_group_f(t, start, k));
     }
-    for (k = 1; k < cp->order; k++) t->f[k] = tni_terms_group_f(t, first, k);
+    for (int k = 1; k < cp->order; k++) t->f[k] = tni_terms_group_f(t, first, k);
     tni_scope_end(cp->ctx, scope);
     return s;
 }
@@ -97,12 +93,11 @@ static void tni_terms_scale_lines(void *arg, int64_t task, int worker)
     const tni_terms *t = l->t;
     const int64_t    h = t->cp->terms, lines = t->cp->out + t->cp->order * l->rows;
     const double    *scale = t->scale + t->cp->order * h + l->start;
-    int64_t          i, j;
     (void)worker;
-    for (i = task * TNI_TERMS_SHARE; i < tni_min(lines, (task + 1) * TNI_TERMS_SHARE); i++)
+    for (int64_t i = task * TNI_TERMS_SHARE; i < tni_min(lines, (task + 1) * TNI_TERMS_SHARE); i++)
         if (i < t->cp->out) {
             double *p = tni_terms_group_p(t, l->start) + i * l->rows;
-            for (j = 0; j < l->rows; j++) p[j] = tni_times_power(p[j], (int)scale[j] - t->row[i]);
+            for (int64_t j = 0; j < l->rows; j++) p[j] = tni_times_power(p[j], (int)scale[j] - t->row[i]);
         } else {
             const int64_t row = (i - t->cp->out) % l->rows;
             const int     k = (int)((i - t->cp->out) / l->rows);
@@ -138,20 +133,18 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
     const tn_cp *cp = t->cp;
     const int64_t h = cp->terms;
     const int    order = cp->order;
-    int64_t      at, i, o;
     const int    none = -INT32_MAX;
-    int          k, exponent, shift = none;                  /* t->shift stays 0 in an operator that is refused */
-    for (o = 0; o < cp->out; o++) t->row[o] = none;
-    for (at = 0; at < h; at += t->room) {
+    int          exponent, shift = none;                  /* t->shift stays 0 in an operator that is refused */
+    for (int64_t o = 0; o < cp->out; o++) t->row[o] = none;
+    for (int64_t at = 0; at < h; at += t->room) {
         int64_t   rows = tni_min(t->room, h - at);
         tn_status s = tni_terms_read(t, at, rows);
         if (s != TN_OK) return s;
-        for (i = 0; i < rows; i++) {
-            tni_mat p;
-            double  sum = 0, zero = 1;
+        for (int64_t i = 0; i < rows; i++) {
+            double sum = 0, zero = 1;
             t->first = at + i;
-            p = tni_terms_p(t);
-            for (k = 0; k <= order; k++) {
+            tni_mat p = tni_terms_p(t);
+            for (int k = 0; k <= order; k++) {
                 tni_mat m = k < order ? tni_terms_f(t, k) : p;
                 double  largest = k < order ? tni_largest(1, cp->in[k], m) : tni_largest(cp->out, 1, m);
                 if (!(largest < HUGE_VAL))
@@ -168,14 +161,14 @@ static tn_status tni_terms_scale(tni_terms *t, bool by_row, const char *op)
                 t->scale[(k + 1) * h + at + i] = exponent;
                 if (zero > 0 && sum + exponent > shift) shift = (int)sum + exponent;
             }
-            for (o = 0; o < cp->out && by_row && zero > 0; o++) {
+            for (int64_t o = 0; o < cp->out && by_row && zero > 0; o++) {
                 frexp(p.p[o * p.row], &exponent);
                 if (fabs(p.p[o * p.row]) > 0) t->row[o] = (int)tni_max(t->row[o], (int)sum + exponent);
             }
         }
     }
     t->shift = shift == none ? 0 : shift;                    /* no term but zeros */
-    for (o = 0; o < cp->out; o++) if (t->row[o] == none) t->row[o] = t->shift;
+    for (int64_t o = 0; o < cp->out; o++) if (t->row[o] == none) t->row[o] = t->shift;
     return TN_OK;
 }
 
@@ -226,10 +219,8 @@ TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
     tn_tensor *power = tni_owned_2d(cp->ctx, cp->terms, 1);
     double    *v = tni_room_f64(cp->ctx, cp->terms, 1, "operator");
     tn_status  s = power && v ? TN_OK : TN_ERR_MEMORY;
-    int64_t    h;
-    int        step;
-    for (step = 0; step < 2 && s == TN_OK; step++) {
-        for (h = 0; h < cp->terms; h++) v[h] = ldexp(1.0, step ? by[h] - by[h] / 2 : by[h] / 2);
+    for (int step = 0; step < 2 && s == TN_OK; step++) {
+        for (int64_t h = 0; h < cp->terms; h++) v[h] = ldexp(1.0, step ? by[h] - by[h] / 2 : by[h] / 2);
         s = tn_write(power, TN_F64, v, cp->terms);
         if (s == TN_OK)
             s = tni_put_product(cp->ctx, to, to, k < cp->order ? tni_view(power) : tni_transposed_view(tni_view(power)),
@@ -246,10 +237,9 @@ TNI_FN tn_status tni_cp_exponents(const tn_cp *cp, int *e, const char *op)
     const int64_t h = cp->terms, room = tni_max(1, (1 << 20) / tni_max(1, tni_terms_width(cp)));
     tni_terms t;
     tn_status s = tni_terms_begin(&t, cp, tni_min(room, tni_max(1, h)), false, op);
-    int64_t   i;
-    int       k, order = cp->order;
-    for (k = 0; k <= order; k++)
-        for (i = 0; i < h && s == TN_OK; i++)
+    int       order = cp->order;
+    for (int k = 0; k <= order; k++)
+        for (int64_t i = 0; i < h && s == TN_OK; i++)
             e[k * h + i] = t.scale[order * h + i] <= (double)TNI_TERM_ZERO ? TNI_TERM_ZERO
                            : k == order ? (int)t.scale[(order + 1) * h + i] : -tni_exponent(t.scale[k * h + i]);
     tni_terms_end(&t);
@@ -261,12 +251,10 @@ TNI_FN tn_cp *tni_cp_near_one(const tn_cp *cp, int *e, int *by)
 {
     tn_cp    *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
     tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
-    int64_t   h;
-    int       k;
-    for (h = 0; h < cp->terms; h++) by[h] = 0;
-    for (k = 0; k <= cp->order && s == TN_OK; k++) {
+    for (int64_t h = 0; h < cp->terms; h++) by[h] = 0;
+    for (int k = 0; k <= cp->order && s == TN_OK; k++) {
         if (k < cp->order) s = tni_copy(to->f[k], cp->f[k]);
-        for (h = 0; h < cp->terms; h++) {
+        for (int64_t h = 0; h < cp->terms; h++) {
             int *exponent = e + k * cp->terms + h;
             if (*exponent == TNI_TERM_ZERO) *exponent = 0;
             by[h] += *exponent;
@@ -282,21 +270,20 @@ TNI_FN tn_cp *tni_cp_spread(tn_cp *cp, const int *by, const char *op)
 {
     const int64_t h = cp->terms, numbers = tni_area(cp->order + 1, h);
     const int     most = cp->ctx->desc.dtype == TN_F32 ? 120 : 1000, parts = cp->order + 1;
-    int          *e = (int *)tni_array(cp->ctx, numbers, sizeof *e, op), k;
+    int          *e = (int *)tni_array(cp->ctx, numbers, sizeof *e, op);
     tn_status     s = e ? tni_cp_exponents(cp, e, op) : TN_ERR_MEMORY;
-    int64_t       i;
-    for (i = 0; i < h && s == TN_OK; i++) {
-        int total = by[i], each;
+    for (int64_t i = 0; i < h && s == TN_OK; i++) {
+        int total = by[i];
         bool zero = e[i] == TNI_TERM_ZERO;
-        for (k = 0; k < parts && !zero; k++) total += e[k * h + i];
-        each = total / parts;
+        for (int k = 0; k < parts && !zero; k++) total += e[k * h + i];
+        int each = total / parts;
         if (!zero && (each > most || each < -most))
             s = tni_fail(cp->ctx, TN_ERR_NONFINITE, "%s: term %lld is about 1e%d: its %d factors are beyond the range of %s",
                          op, (long long)i, (int)(total * 0.30102999566398120), parts, tn_dtype_name(cp->ctx->desc.dtype));
-        for (k = 0; k < parts; k++)
+        for (int k = 0; k < parts; k++)
             e[k * h + i] = zero ? 0 : (k < cp->order ? each : total - cp->order * each) - e[k * h + i];
     }
-    for (k = 0; k < parts && s == TN_OK; k++) s = tni_cp_shift(cp, k, e + k * h);
+    for (int k = 0; k < parts && s == TN_OK; k++) s = tni_cp_shift(cp, k, e + k * h);
     tni_free(cp->ctx, e, sizeof *e * (size_t)numbers);
     return tni_cp_done(cp, s);
 }
@@ -306,8 +293,7 @@ TNI_FN int tni_range_limit(const tn_ctx *ctx) { return ctx->desc.dtype == TN_F32
 /* The least and the greatest of n exponents, except those of zeros. */
 TNI_FN void tni_exponent_range(int64_t n, const int *e, int *least, int *most)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         if (e[i] == TNI_TERM_ZERO) continue;
         if (e[i] < *least) *least = e[i];
         if (e[i] > *most) *most = e[i];

@@ -26,9 +26,8 @@ typedef struct tni_top {
 /* The largest of n norms. */
 static double tni_top_most(const double *norms, int64_t n)
 {
-    double  most = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) most = tni_max_f64(most, norms[i]);
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) most = tni_max_f64(most, norms[i]);
     return most;
 }
 
@@ -36,23 +35,22 @@ static double tni_top_most(const double *norms, int64_t n)
 static void tni_top_lead(tni_top *t, int64_t o, const int64_t *index)
 {
     const tn_cp *cp = t->cp;
-    int64_t h = cp->terms, i, j;
-    int     g, s;
-    for (g = 0; g < t->groups; g++) {
+    int64_t h = cp->terms;
+    for (int g = 0; g < t->groups; g++) {
         double *d = t->d + g * h, *rows = t->rows + g * t->left;
         const double *f = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
         memcpy(d, t->t.p + o * h, sizeof *d * (size_t)h);
-        for (s = 0; s + 2 < cp->order; s++) {
+        for (int s = 0; s + 2 < cp->order; s++) {
             int64_t n = cp->in[t->slot[g][s]];
-            for (i = 0; i < h; i++) d[i] *= t->t.f[t->slot[g][s]][i * n + index[s]];
+            for (int64_t i = 0; i < h; i++) d[i] *= t->t.f[t->slot[g][s]][i * n + index[s]];
         }
         memset(rows, 0, sizeof *rows * (size_t)t->left);
-        for (i = 0; i < h; i++)
-            for (j = 0; j < t->left; j++) {
+        for (int64_t i = 0; i < h; i++)
+            for (int64_t j = 0; j < t->left; j++) {
                 double x = d[i] * (f ? f[i * t->left + j] : 1);
                 rows[j] += x * x;
             }
-        for (j = 0; j < t->left; j++) rows[j] = sqrt(rows[j]);
+        for (int64_t j = 0; j < t->left; j++) rows[j] = sqrt(rows[j]);
     }
 }
 
@@ -61,18 +59,17 @@ static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
 {
     const tn_cp *cp = t->cp;
     const double weight = 1.0 / t->groups, slack = 1e-150 * (double)cp->terms;       /* squares of less are lost in bounds */
-    int64_t h = cp->terms, at, to, i, j, m, n;
-    int     g;
-    for (at = 0; at < t->left; at += TNI_TOP_BLOCK) {
-        bool ready = false;
-        m = tni_min(TNI_TOP_BLOCK, t->left - at);
+    int64_t h = cp->terms;
+    for (int64_t at = 0; at < t->left; at += TNI_TOP_BLOCK) {
+        bool    ready = false;
+        int64_t m = tni_min(TNI_TOP_BLOCK, t->left - at);
         if (t->symmetric && at + m <= least) continue;
-        for (to = 0; to < t->right; to += TNI_TOP_BLOCK) {
-            double bound = 0;
-            n = tni_min(TNI_TOP_BLOCK, t->right - to);
+        for (int64_t to = 0; to < t->right; to += TNI_TOP_BLOCK) {
+            double  bound = 0;
+            int64_t n = tni_min(TNI_TOP_BLOCK, t->right - to);
             if (t->symmetric && cp->order > 1 && to + n <= at) continue;
             t->blocks++;
-            for (g = 0; g < t->groups; g++)
+            for (int g = 0; g < t->groups; g++)
                 bound += weight * tni_top_most(t->rows + g * t->left + at, m)
                          * tni_top_most(t->columns + t->slot[g][cp->order - 1] * t->right + to, n);
             if (t->heap.held == t->heap.k
@@ -80,17 +77,17 @@ static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
                 t->skipped++;
                 continue;
             }
-            for (g = 0; g < t->groups; g++) {
+            for (int g = 0; g < t->groups; g++) {
                 const double *left = cp->order > 1 ? t->t.f[t->slot[g][cp->order - 2]] : NULL;
                 double       *right = t->t.f[t->slot[g][cp->order - 1]], *scaled = t->scaled + g * h * TNI_TOP_BLOCK;
-                for (i = 0; i < h && !ready; i++)
-                    for (j = 0; j < m; j++) scaled[i * m + j] = t->d[g * h + i] * (left ? left[i * t->left + at + j] : 1);
+                for (int64_t i = 0; i < h && !ready; i++)
+                    for (int64_t j = 0; j < m; j++) scaled[i * m + j] = t->d[g * h + i] * (left ? left[i * t->left + at + j] : 1);
                 t->host.by->gemm(&t->host, m, n, h, weight, tni_turned(tni_rows(scaled, m)), tni_rows(right + to, t->right),
                                  g > 0 ? 1 : 0, tni_rows(t->block, n));
             }
             ready = true;
-            for (i = 0; i < m; i++)
-                for (j = 0; j < n; j++)
+            for (int64_t i = 0; i < m; i++)
+                for (int64_t j = 0; j < n; j++)
                     if (!t->symmetric || cp->order == 1 || (at + i >= least && to + j >= at + i))
                         tni_heap_offer(&t->heap, t->block[i * n + j], base + (at + i) * t->right + to + j);
         }
@@ -100,10 +97,10 @@ static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
 static void tni_top_search(tni_top *t)
 {
     const tn_cp *cp = t->cp;
-    int64_t o, lead, rest, index[TN_CP_MAX_ORDER];
+    int64_t      rest, index[TN_CP_MAX_ORDER];
     int     k;
-    for (o = 0; o < cp->out; o++)
-        for (lead = 0; lead < t->lead; lead++) {
+    for (int64_t o = 0; o < cp->out; o++)
+        for (int64_t lead = 0; lead < t->lead; lead++) {
             bool ascending = true;
             for (rest = lead, k = cp->order - 3; k >= 0; k--) { index[k] = rest % cp->in[k]; rest /= cp->in[k]; }
             for (k = 1; k + 2 < cp->order; k++) ascending = ascending && index[k - 1] <= index[k];
@@ -117,17 +114,16 @@ static void tni_top_search(tni_top *t)
 TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,
                                         tn_coefficients *out, const char *op)
 {
-    int64_t   i, shape[2], n = heap->held;
-    double   *values = tni_room_f64(ctx, 1, n, op);
-    int32_t  *index = (int32_t *)tni_array(ctx, tni_area(n, axes), sizeof *index, op);
-    int       k;
+    int64_t  shape[2], n = heap->held;
+    double  *values = tni_room_f64(ctx, 1, n, op);
+    int32_t *index = (int32_t *)tni_array(ctx, tni_area(n, axes), sizeof *index, op);
     shape[0] = out->count = n;
     shape[1] = axes;
     tni_heap_sort(heap);
-    for (i = 0; i < n && values && index; i++) {
+    for (int64_t i = 0; i < n && values && index; i++) {
         int64_t rest = heap->found[i].at;
         values[i] = heap->found[i].value;
-        for (k = axes - 1; k >= 0; rest /= extents[k--]) index[i * axes + k] = (int32_t)(rest % extents[k]);
+        for (int k = axes - 1; k >= 0; rest /= extents[k--]) index[i * axes + k] = (int32_t)(rest % extents[k]);
     }
     if (values && index) out->values = tni_owned_scaled(ctx, 1, shape, values, shift, op);
     if (out->values) out->index = tn_tensor_create(ctx, TN_I32, 2, shape);
@@ -140,28 +136,27 @@ TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, c
 static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
 {
     const tn_cp *cp = t->cp;
-    tn_ctx   *ctx = cp->ctx;
-    int64_t   h = cp->terms, extent = tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right)), i, j;
-    int64_t   shape[TN_CP_MAX_ORDER + 1];
-    double   *work = tni_room_f64(ctx, 1, tni_host_work(extent), "top");
-    int       k;
-    tn_status s;
+    tn_ctx *ctx = cp->ctx;
+    int64_t h = cp->terms, extent = tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right));
+    int64_t shape[TN_CP_MAX_ORDER + 1];
+    double *work = tni_room_f64(ctx, 1, tni_host_work(extent), "top");
+    int     k;
     t->d = tni_room_f64(ctx, t->groups, h, "top");
     t->scaled = tni_room_f64(ctx, tni_area(t->groups, h), TNI_TOP_BLOCK, "top");
     t->rows = tni_room_f64(ctx, t->groups, t->left, "top");
     t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
     t->block = tni_room_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
-    s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, "top");
+    tn_status s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, "top");
     if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block)) s = TN_ERR_MEMORY;
     if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
     if (s == TN_OK && h > 0) s = tni_terms_load(&t->t, 0, h);
     if (s == TN_OK) {
         t->host = tni_decomp_host(ctx, extent, work);
         for (k = 0; k < cp->order; k++)
-            for (i = 0; cp->in[k] == t->right && i < h; i++)
-                for (j = 0; j < t->right; j++)
+            for (int64_t i = 0; cp->in[k] == t->right && i < h; i++)
+                for (int64_t j = 0; j < t->right; j++)
                     t->columns[k * t->right + j] += t->t.f[k][i * t->right + j] * t->t.f[k][i * t->right + j];
-        for (i = 0; i < cp->order * t->right; i++) t->columns[i] = sqrt(t->columns[i]);
+        for (int64_t i = 0; i < cp->order * t->right; i++) t->columns[i] = sqrt(t->columns[i]);
         tni_top_search(t);
         for (shape[0] = cp->out, k = 0; k < cp->order; k++) shape[k + 1] = cp->in[k];
         s = tni_coefficients_store(ctx, &t->heap, cp->order + 1, shape, t->t.shift, out, "top");
@@ -180,16 +175,15 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
 
 tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficients *out)
 {
-    tni_top  *t;
-    size_t    all;
-    int       i;
-    tn_status s;
+    tni_top *t;
+    int      i;
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
     if (!out) return tni_fail(cp->ctx, TN_ERR_ARG, "top: out is NULL, expected a place for the result");
     if (k < 0) return tni_fail(cp->ctx, TN_ERR_ARG, "top: k is %lld, expected 0 or more", (long long)k);
     if (!unsymmetrised && !tni_cp_one_input(cp, "top")) return TN_ERR_SHAPE;
-    for (all = (size_t)cp->out, i = 0; i < cp->order; i++)
+    size_t all = (size_t)cp->out;
+    for (i = 0; i < cp->order; i++)
         if (cp->in[i] > INT32_MAX || cp->out > INT32_MAX || !tni_mul_size(all, (size_t)cp->in[i], &all)
             || (uint64_t)all > INT64_MAX)
             return tni_fail(cp->ctx, TN_ERR_SHAPE, "top: the tensor has too many coefficients, expected less than 2^63");
@@ -205,7 +199,7 @@ tn_status tn_cp_top(const tn_cp *cp, int64_t k, bool unsymmetrised, tn_coefficie
         memcpy(t->slot[t->groups], t->slot[t->groups - 1], sizeof t->slot[0]);
         if (!tni_next_permutation(cp->order, t->slot[t->groups])) break;
     }
-    s = tni_top_run(t, tni_min(k, (int64_t)all), out);
+    tn_status s = tni_top_run(t, tni_min(k, (int64_t)all), out);
     tni_free(cp->ctx, t, sizeof *t);
     if (s != TN_OK) tn_coefficients_destroy(out);
     return s;
@@ -227,7 +221,7 @@ void tn_coefficients_destroy(tn_coefficients *c)
 /* mean [out] = E[f] and at [out] = f(m), of order 2; m the last column of s [n,n], or 0 */
 static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *mean, double *at, const char *op)
 {
-    int64_t   n = cp->in[0], width = tni_max(1, tni_terms_width(cp)), first, i, o;
+    int64_t   n = cp->in[0], width = tni_max(1, tni_terms_width(cp));
     int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width)), extent = tni_max(room, width);
     double   *ws = tni_room_f64(cp->ctx, room, n, op), *c = tni_room_f64(cp->ctx, 2, room, op);
     double   *work = tni_room_f64(cp->ctx, 1, tni_host_work(extent), op);
@@ -236,23 +230,23 @@ static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *me
     tn_status status = tni_terms_begin(&t, cp, room, false, op);
     if (status == TN_OK && !(ws && c && work)) status = TN_ERR_MEMORY;
     if (status == TN_OK) h = tni_decomp_host(cp->ctx, extent, work);
-    for (o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
-    for (first = 0; first < cp->terms && status == TN_OK; first += room) {
+    for (int64_t o = 0; o < cp->out; o++) mean[o] = at[o] = 0;
+    for (int64_t first = 0; first < cp->terms && status == TN_OK; first += room) {
         int64_t rows = tni_min(room, cp->terms - first);
         if ((status = tni_terms_load(&t, first, rows)) != TN_OK) break;
         h.by->gemm(&h, rows, n, n, 1, tni_terms_f(&t, 0), tni_rows((double *)s, n), 0, tni_rows(ws, n));
-        for (i = 0; i < rows; i++) {
+        for (int64_t i = 0; i < rows; i++) {
             double v = 0;
             c[i] = h.by->dot(n, ws + i * n, t.f[1] + i * n);
-            for (o = 0; o < n && cp->constant; o++) v += t.f[1][i * n + o] * s[o * n + n - 1];
+            for (int64_t o = 0; o < n && cp->constant; o++) v += t.f[1][i * n + o] * s[o * n + n - 1];
             c[room + i] = cp->constant ? ws[i * n + n - 1] * v : 0;
         }
-        for (o = 0; o < cp->out; o++) {
+        for (int64_t o = 0; o < cp->out; o++) {
             mean[o] += h.by->dot(rows, t.p + o * rows, c);
             at[o] += h.by->dot(rows, t.p + o * rows, c + room);
         }
     }
-    for (o = 0; o < cp->out; o++) { mean[o] = ldexp(mean[o], t.shift); at[o] = ldexp(at[o], t.shift); }
+    for (int64_t o = 0; o < cp->out; o++) { mean[o] = ldexp(mean[o], t.shift); at[o] = ldexp(at[o], t.shift); }
     tni_terms_end(&t);
     tni_free_f64(cp->ctx, ws, room, n);
     tni_free_f64(cp->ctx, c, 2, room);
@@ -268,13 +262,11 @@ static tn_cp *tni_cp_times(const tn_cp *cp, double *m, int *shift)
     tn_cp     *to = tni_cp_make(cp->ctx, cp->order, cp->out, cp->terms, cp->in, cp->constant);
     tn_tensor *scaled = tni_owned_2d(cp->ctx, n, n);
     tn_status  s = to && scaled ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
-    int64_t    i;
-    int        k;
     *shift = -tni_exponent(unit);
-    for (i = 0; i < n * n; i++) m[i] *= unit;
+    for (int64_t i = 0; i < n * n; i++) m[i] *= unit;
     if (s == TN_OK) s = tn_write(scaled, TN_F64, m, n * n);
-    for (i = 0; i < n * n; i++) m[i] /= unit;
-    for (k = 0; k < cp->order && s == TN_OK; k++)
+    for (int64_t i = 0; i < n * n; i++) m[i] /= unit;
+    for (int k = 0; k < cp->order && s == TN_OK; k++)
         s = tni_put_matmul(cp->ctx, tni_view(to->f[k]), tni_view(cp->f[k]), tni_view(scaled), 1, 0);
     tn_tensor_destroy(scaled);
     return to ? tni_cp_done(to, s) : NULL;
@@ -282,9 +274,8 @@ static tn_cp *tni_cp_times(const tn_cp *cp, double *m, int *shift)
 
 static bool tni_gaussian_takes(const tn_cp *a, const tn_cp *b, const tn_tensor *s)
 {
-    int64_t n;
     if (!tni_cp_comparable(a, b, "gaussian_moment") || !tni_is_matrix(a->ctx, s, "gaussian_moment", "s")) return false;
-    n = a->in[0];
+    int64_t n = a->in[0];
     if (a->order > 2)
         tni_fail(a->ctx, TN_ERR_SHAPE, "gaussian_moment: the operators have order %d, expected 1 or 2", a->order);
     else if (s->shape[0] != n || s->shape[1] != n)
@@ -296,22 +287,19 @@ static bool tni_gaussian_takes(const tn_cp *a, const tn_cp *b, const tn_tensor *
 
 tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor *s)
 {
-    tn_ctx    *ctx;
     tn_cp     *as = NULL;
     tn_tensor *moment = NULL;
-    double    *g, *means, *m, most = 0;
-    int64_t    n, shape[2], i, j;
-    int        scale = 0, *row;
-    tn_status  status;
+    double     most = 0;
+    int        scale = 0;
     if (!tni_gaussian_takes(a, b, s)) return NULL;
-    ctx = a->ctx;
-    n = a->in[0];
-    shape[0] = a->out; shape[1] = b->out;
-    m = tni_room_f64(ctx, n, n, "gaussian_moment");
-    g = tni_cp_room(a, b, "gaussian_moment");
-    means = tni_alloc_f64(ctx, 2, tni_plus(a->out, b->out), "gaussian_moment");
-    row = (int *)tni_array(ctx, tni_plus(a->out, b->out), sizeof *row, "gaussian_moment");
-    status = m && g && means && row ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
+    tn_ctx   *ctx = a->ctx;
+    int64_t   n = a->in[0];
+    int64_t   shape[2] = {a->out, b->out};
+    double   *m = tni_room_f64(ctx, n, n, "gaussian_moment");
+    double   *g = tni_cp_room(a, b, "gaussian_moment");
+    double   *means = tni_alloc_f64(ctx, 2, tni_plus(a->out, b->out), "gaussian_moment");
+    int      *row = (int *)tni_array(ctx, tni_plus(a->out, b->out), sizeof *row, "gaussian_moment");
+    tn_status status = m && g && means && row ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
     if (status == TN_OK && a->constant && !(fabs(m[n * n - 1] - 1) <= 1e-5))
         status = tni_fail(ctx, TN_ERR_ARG, "gaussian_moment: the last element of s is %g, expected 1: the operators have a "
                           "constant input", m[n * n - 1]);
@@ -320,8 +308,8 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     if (status == TN_OK && a->order == 2) status = tni_gaussian_means(a, m, means, means + a->out, "gaussian_moment");
     if (status == TN_OK && a->order == 2)
         status = tni_gaussian_means(b, m, means + 2 * a->out, means + 2 * a->out + b->out, "gaussian_moment");
-    for (i = 0; i < a->out && status == TN_OK; i++)
-        for (j = 0; j < b->out; j++) {
+    for (int64_t i = 0; i < a->out && status == TN_OK; i++)
+        for (int64_t j = 0; j < b->out; j++) {
             double *to = g + i * b->out + j, *fb = means + 2 * a->out;
             *to = ldexp(*to, row[i] + row[a->out + j] + a->order * scale);
             if (a->order == 2) *to = 2 * *to + means[i] * fb[j] - 2 * means[a->out + i] * fb[b->out + j];

@@ -52,16 +52,16 @@ TNI_FN void TNI_T(act)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
-    int64_t         i, n = c->out[0].shape[0];
-    for (i = 0; i < n; i++) y[i] = (TNI_REAL)tni_act_value(c->i[0], (double)x[i]);
+    int64_t         n = c->out[0].shape[0];
+    for (int64_t i = 0; i < n; i++) y[i] = (TNI_REAL)tni_act_value(c->i[0], (double)x[i]);
 }
 
 TNI_FN void TNI_T(act_backward)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
-    int64_t         i, n = c->out[0].shape[0];
-    for (i = 0; i < n; i++) {
+    int64_t         n = c->out[0].shape[0];
+    for (int64_t i = 0; i < n; i++) {
         double v = (double)dy[i] * tni_act_slope(c->i[0], (double)x[i]);
         dx[i] = (TNI_REAL)(c->accumulate ? (double)dx[i] + v : v);
     }
@@ -91,18 +91,15 @@ static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 
 static tn_tensor *tni_activation(tn_ctx *ctx, const char *op, const char *what, tn_tensor *x, tn_act kind)
 {
-    tn_tensor *y;
-    tn_call    c;
-    tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, op, what)) || !tni_act_known(ctx, op, kind)) return NULL;
-    y = tni_made(ctx, x->rank, x->shape);
+    tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_ACT, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_ACT, 0, NULL, 0, NULL);
     tni_in_flat(&c, x);
     tni_out_flat(&c, y);
     c.i[0] = kind;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_act_backward, y, x, NULL, NULL);
+    tni_node *n = tni_note(ctx, tni_act_backward, y, x, NULL, NULL);
     if (n) n->i[0] = kind;
     return y;
 }
@@ -124,18 +121,18 @@ TNI_FN void TNI_T(glu)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
-    int64_t         r, j, h = c->out[0].shape[1];
-    for (r = 0; r < c->out[0].shape[0]; r++, x += 2 * h, y += h)
-        for (j = 0; j < h; j++) y[j] = (TNI_REAL)(tni_act_value(c->i[0], (double)x[j]) * (double)x[h + j]);
+    int64_t         h = c->out[0].shape[1];
+    for (int64_t r = 0; r < c->out[0].shape[0]; r++, x += 2 * h, y += h)
+        for (int64_t j = 0; j < h; j++) y[j] = (TNI_REAL)(tni_act_value(c->i[0], (double)x[j]) * (double)x[h + j]);
 }
 
 TNI_FN void TNI_T(glu_backward)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
-    int64_t         r, j, h = c->in[1].shape[1];
-    for (r = 0; r < c->in[1].shape[0]; r++, x += 2 * h, dx += 2 * h, dy += h)
-        for (j = 0; j < h; j++) {
+    int64_t         h = c->in[1].shape[1];
+    for (int64_t r = 0; r < c->in[1].shape[0]; r++, x += 2 * h, dx += 2 * h, dy += h)
+        for (int64_t j = 0; j < h; j++) {
             double da = (double)dy[j] * (double)x[h + j] * tni_act_slope(c->i[0], (double)x[j]);
             double db = (double)dy[j] * tni_act_value(c->i[0], (double)x[j]);
             dx[j] = (TNI_REAL)(c->accumulate ? (double)dx[j] + da : da);
@@ -163,10 +160,8 @@ static void tni_glu_backward(tn_ctx *ctx, const tni_node *n) { tni_rows_backward
 
 tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
 {
-    int64_t    shape[TN_MAX_RANK];
-    tn_tensor *y;
-    tn_call    c;
-    tni_node  *n;
+    int64_t shape[TN_MAX_RANK];
+    tn_call c;
     if (!(x = tni_contiguous(ctx, x, "glu", "x")) || !tni_act_known(ctx, "glu", kind)) return NULL;
     if (x->rank < 1 || x->shape[x->rank - 1] % 2 != 0) {
         tni_fail(ctx, TN_ERR_SHAPE, "glu: x is %s, expected an even last extent", TNI_SHAPE(x));
@@ -174,14 +169,14 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     }
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= 2;
-    y = tni_made(ctx, x->rank, shape);
+    tn_tensor *y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     tni_call_begin(&c, TN_KERNEL_GLU);
     tni_in_rows(&c, x);
     tni_out_rows(&c, y);
     c.i[0] = kind;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_glu_backward, y, x, NULL, NULL);
+    tni_node *n = tni_note(ctx, tni_glu_backward, y, x, NULL, NULL);
     if (n) n->i[0] = kind;
     return y;
 }
@@ -194,11 +189,11 @@ TNI_FN void TNI_T(prod)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
-    int64_t         r, j, e, h = c->out[0].shape[1], k = c->i[0];
-    for (r = 0; r < c->out[0].shape[0]; r++, x += k * h, y += h)
-        for (j = 0; j < h; j++) {
+    int64_t         h = c->out[0].shape[1], k = c->i[0];
+    for (int64_t r = 0; r < c->out[0].shape[0]; r++, x += k * h, y += h)
+        for (int64_t j = 0; j < h; j++) {
             double v = 1;
-            for (e = 0; e < k; e++) v *= (double)x[e * h + j];
+            for (int64_t e = 0; e < k; e++) v *= (double)x[e * h + j];
             y[j] = (TNI_REAL)v;
         }
 }
@@ -207,13 +202,13 @@ TNI_FN void TNI_T(prod_backward)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
-    int64_t         r, j, e, f, h = c->in[1].shape[1], k = c->i[0];
-    for (r = 0; r < c->in[1].shape[0]; r++, x += k * h, dx += k * h, dy += h)
-        for (e = 0; e < k; e++)
-            for (j = 0; j < h; j++) {
+    int64_t         h = c->in[1].shape[1], k = c->i[0];
+    for (int64_t r = 0; r < c->in[1].shape[0]; r++, x += k * h, dx += k * h, dy += h)
+        for (int64_t e = 0; e < k; e++)
+            for (int64_t j = 0; j < h; j++) {
                 TNI_REAL *to = dx + e * h + j;
                 double    v = (double)dy[j];
-                for (f = 0; f < k; f++) if (f != e) v *= (double)x[f * h + j];
+                for (int64_t f = 0; f < k; f++) if (f != e) v *= (double)x[f * h + j];
                 *to = (TNI_REAL)(c->accumulate ? (double)*to + v : v);
             }
 }
@@ -223,10 +218,7 @@ static void tni_prod_backward(tn_ctx *ctx, const tni_node *n) { tni_rows_backwar
 
 tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
 {
-    int64_t    shape[TN_MAX_RANK];
-    tn_tensor *y;
-    tn_call    c;
-    tni_node  *n;
+    int64_t shape[TN_MAX_RANK];
     if (!(x = tni_contiguous(ctx, x, "prod", "x"))) return NULL;
     if (k < 1) {
         tni_fail(ctx, TN_ERR_SHAPE, "prod: k is %lld, expected at least 1", (long long)k);
@@ -239,14 +231,14 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
     }
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= k;
-    y = tni_made(ctx, x->rank, shape);
+    tn_tensor *y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_PROD, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_PROD, 0, NULL, 0, NULL);
     tni_in_rows(&c, x);
     tni_out_rows(&c, y);
     c.i[0] = k;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_prod_backward, y, x, NULL, NULL);
+    tni_node *n = tni_note(ctx, tni_prod_backward, y, x, NULL, NULL);
     if (n) n->i[0] = k;
     return y;
 }
@@ -257,17 +249,15 @@ tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
 TNI_FN int64_t tni_gemm_batch(const tn_view *C)
 {
     int64_t count = 1;
-    int     i;
-    for (i = 0; i < C->rank - 2; i++) count *= C->shape[i];
+    for (int i = 0; i < C->rank - 2; i++) count *= C->shape[i];
     return count;
 }
 
 TNI_FN int64_t tni_gemm_offset(const tn_view *C, const tn_view *v, int64_t index)
 {
     int64_t offset = 0;
-    int     i;
     if (C->rank == 3) return index * v->strides[0];
-    for (i = C->rank - 3; i >= 0; i--) {
+    for (int i = C->rank - 3; i >= 0; i--) {
         offset += index % C->shape[i] * v->strides[i];
         index /= C->shape[i];
     }

@@ -40,11 +40,10 @@ TNI_FN double tni_attend_row_scale(const tn_call *c, int64_t n)
 TNI_FN void TNI_T(attend_scores)(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, double s[2])
 {
     const int64_t H = c->in[2].shape[2], d = c->in[0].shape[3], sets = c->i[0] == TN_ATTEND_BILINEAR ? 2 : 1;
-    int64_t set, a;
-    for (set = 0; set < sets; set++) {
+    for (int64_t set = 0; set < sets; set++) {
         const TNI_REAL *q = TNI_ROW(&c->in[0], b, i, h + set * H), *k = TNI_ROW(&c->in[1], b, j, h + set * H);
         s[set] = 0;
-        for (a = 0; a < d; a++) s[set] += (double)q[a] * (double)k[a];
+        for (int64_t a = 0; a < d; a++) s[set] += (double)q[a] * (double)k[a];
         s[set] *= c->f[0];
     }
     if (sets == 1) s[1] = s[0];
@@ -52,9 +51,8 @@ TNI_FN void TNI_T(attend_scores)(const tn_call *c, int64_t b, int64_t h, int64_t
 
 static double TNI_T(attend_largest)(const tn_call *c, int64_t b, int64_t h, int64_t i, tni_seen seen)
 {
-    double  s[2], most = -HUGE_VAL;
-    int64_t j;
-    for (j = seen.low; j < seen.high; j++) {
+    double s[2], most = -HUGE_VAL;
+    for (int64_t j = seen.low; j < seen.high; j++) {
         TNI_T(attend_scores)(c, b, h, i, j, s);
         if (s[0] > most || s[0] != s[0]) most = s[0];                  /* keeps a NaN */
     }
@@ -67,26 +65,26 @@ TNI_FN void TNI_T(attention)(const tn_call *c)
     const bool     softmax = c->i[0] == TN_ATTEND_SOFTMAX;
     TNI_REAL      *stat = (TNI_REAL *)c->out[1].data;
     double        *sum = (double *)c->out[2].data;                                                  /* [dv] */
-    int64_t        b, h, i, j, e, B = O->shape[0], T = O->shape[1], H = O->shape[2], dv = O->shape[3];
-    for (b = 0; b < B; b++)
-        for (h = 0; h < H; h++)
-            for (i = 0; i < T; i++) {
+    int64_t        B = O->shape[0], T = O->shape[1], H = O->shape[2], dv = O->shape[3];
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t h = 0; h < H; h++)
+            for (int64_t i = 0; i < T; i++) {
                 const tni_seen seen = tni_attend_seen(c, i);
-                double    most = softmax ? TNI_T(attend_largest)(c, b, h, i, seen) : 0, total = 0, scale;
+                double    most = softmax ? TNI_T(attend_largest)(c, b, h, i, seen) : 0, total = 0;
                 TNI_REAL *o = TNI_ROW(O, b, i, h);
                 bool      none = seen.n == 0 || most == -HUGE_VAL;
-                for (e = 0; e < dv; e++) sum[e] = 0;
-                for (j = seen.low; j < seen.high && !none; j++) {
+                for (int64_t e = 0; e < dv; e++) sum[e] = 0;
+                for (int64_t j = seen.low; j < seen.high && !none; j++) {
                     const TNI_REAL *v = TNI_ROW(&c->in[2], b, j, h);
-                    double s[2], p;
+                    double s[2];
                     TNI_T(attend_scores)(c, b, h, i, j, s);
-                    p = softmax ? exp(s[0] - most) : s[0] * s[1];
+                    double p = softmax ? exp(s[0] - most) : s[0] * s[1];
                     total += p;
-                    for (e = 0; e < dv; e++) sum[e] += p * (double)v[e];
+                    for (int64_t e = 0; e < dv; e++) sum[e] += p * (double)v[e];
                 }
                 if (tni_attend_sums(c)) total += c->f[3];
-                scale = tni_attend_row_scale(c, seen.n) / (softmax || tni_attend_sums(c) ? total : 1);
-                for (e = 0; e < dv; e++) o[e] = (TNI_REAL)(none ? 0 : scale * sum[e]);
+                double scale = tni_attend_row_scale(c, seen.n) / (softmax || tni_attend_sums(c) ? total : 1);
+                for (int64_t e = 0; e < dv; e++) o[e] = (TNI_REAL)(none ? 0 : scale * sum[e]);
                 if (stat) stat[(b * H + h) * T + i] = (TNI_REAL)(softmax ? most + log(total) : total);
             }
 }
@@ -98,12 +96,11 @@ TNI_FN void TNI_T(attend_upstream)(const tn_call *c, int64_t b, int64_t h, int64
     const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
     const bool      sums = tni_attend_sums(c);
     double  scale = tni_attend_row_scale(c, tni_attend_seen(c, i).n), dot = 0;
-    int64_t e;
     if (sums) scale = 1 / (double)((const TNI_REAL *)c->in[4].data)[(b * H + h) * T + i];
-    for (e = 0; e < dv; e++) u[e] = scale * (double)dout[e];
+    for (int64_t e = 0; e < dv; e++) u[e] = scale * (double)dout[e];
     if (c->i[0] == TN_ATTEND_SOFTMAX || sums) {
         const TNI_REAL *o = TNI_ROW(&c->in[3], b, i, h);
-        for (e = 0; e < dv; e++) dot += (double)dout[e] * (double)o[e];
+        for (int64_t e = 0; e < dv; e++) dot += (double)dout[e] * (double)o[e];
     }
     u[dv] = -dot * (sums ? scale : 1);
 }
@@ -114,13 +111,12 @@ static double TNI_T(attend_slopes)(const tn_call *c, int64_t b, int64_t h, int64
 {
     const TNI_REAL *v = TNI_ROW(&c->in[2], b, j, h);
     const int64_t   T = c->in[0].shape[1], H = c->in[2].shape[2], dv = c->in[2].shape[3];
-    double  s[2], dp = u[dv], p;
-    int64_t e;
-    for (e = 0; e < dv; e++) dp += u[e] * (double)v[e];
+    double  s[2], dp = u[dv];
+    for (int64_t e = 0; e < dv; e++) dp += u[e] * (double)v[e];
     TNI_T(attend_scores)(c, b, h, i, j, s);
     if (c->i[0] == TN_ATTEND_SOFTMAX) {
         double whole = (double)((const TNI_REAL *)c->in[4].data)[(b * H + h) * T + i];
-        p = whole == -HUGE_VAL ? 0 : exp(s[0] - whole);
+        double p = whole == -HUGE_VAL ? 0 : exp(s[0] - whole);
         ds[0] = c->f[0] * p * dp;
         ds[1] = 0;
         return p;
@@ -135,10 +131,9 @@ static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int
                               double *sum)
 {
     const int64_t H = c->in[2].shape[2], d = x->shape[3], other = c->i[0] == TN_ATTEND_BILINEAR ? H : 0;
-    int64_t set, a;
-    for (set = 0; set < 2; set++) {
+    for (int64_t set = 0; set < 2; set++) {
         const TNI_REAL *from = TNI_ROW(x, b, t, h + set * other);
-        for (a = 0; a < d; a++) sum[set * d + a] += ds[set] * (double)from[a];
+        for (int64_t a = 0; a < d; a++) sum[set * d + a] += ds[set] * (double)from[a];
     }
 }
 
@@ -146,11 +141,10 @@ static void TNI_T(attend_add)(const tn_call *c, const tn_view *x, int64_t b, int
 TNI_FN void TNI_T(attend_store)(const tn_call *c, const tn_view *dx, int64_t b, int64_t h, int64_t t, const double *sum)
 {
     const int64_t H = c->in[2].shape[2], d = dx->shape[3], two = c->i[0] == TN_ATTEND_BILINEAR;
-    int64_t set, a;
     if (!dx->data) return;
-    for (set = 0; set <= two; set++) {
+    for (int64_t set = 0; set <= two; set++) {
         TNI_REAL *to = TNI_ROW(dx, b, t, h + set * H);
-        for (a = 0; a < d; a++) {
+        for (int64_t a = 0; a < d; a++) {
             const double v = sum[set * d + a] + (two ? 0 : sum[d + a]);
             to[a] = (TNI_REAL)(c->accumulate ? (double)to[a] + v : v);
         }
@@ -162,8 +156,7 @@ TNI_FN void TNI_T(attend_store_v)(const tn_call *c, int64_t b, int64_t h, int64_
 {
     const tn_view *dv = &c->out[2];
     TNI_REAL      *to = TNI_ROW(dv, b, j, h);
-    int64_t        e;
-    for (e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)(c->accumulate ? (double)to[e] + sum[e] : sum[e]);
+    for (int64_t e = 0; dv->data && e < dv->shape[3]; e++) to[e] = (TNI_REAL)(c->accumulate ? (double)to[e] + sum[e] : sum[e]);
 }
 
 /* Adds the pair (i,j) to the sums of query i (dq [2,d]), or of key j (dk [2,d] and, after it, dv); the other is NULL. */
@@ -172,30 +165,29 @@ TNI_FN void TNI_T(attend_pair)(const tn_call *c, int64_t b, int64_t h, int64_t i
 {
     const int64_t d = c->in[0].shape[3], dv = c->in[2].shape[3];
     double  ds[2], p = TNI_T(attend_slopes)(c, b, h, i, j, u, ds);
-    int64_t e;
     if (dq) TNI_T(attend_add)(c, &c->in[1], b, h, j, ds, dq);
     if (!dk) return;
     TNI_T(attend_add)(c, &c->in[0], b, h, i, ds, dk);
-    for (e = 0; e < dv; e++) dk[2 * d + e] += p * u[e];
+    for (int64_t e = 0; e < dv; e++) dk[2 * d + e] += p * u[e];
 }
 
 TNI_FN void TNI_T(attention_backward)(const tn_call *c)
 {
     const tn_view *Q = &c->in[0], *V = &c->in[2];
-    int64_t  b, h, i, j, a, d = Q->shape[3], dv = V->shape[3];
+    int64_t        d = Q->shape[3], dv = V->shape[3];
     double  *u = (double *)c->out[3].data, *sum = u + dv + 1;                           /* [dv+1], [2 d + dv + 1] */
-    for (b = 0; b < V->shape[0]; b++)
-        for (h = 0; h < V->shape[2]; h++) {
-            for (i = 0; i < Q->shape[1]; i++) {
+    for (int64_t b = 0; b < V->shape[0]; b++)
+        for (int64_t h = 0; h < V->shape[2]; h++) {
+            for (int64_t i = 0; i < Q->shape[1]; i++) {
                 const tni_seen seen = tni_attend_seen(c, i);
-                for (a = 0; a < 2 * d; a++) sum[a] = 0;
+                for (int64_t a = 0; a < 2 * d; a++) sum[a] = 0;
                 TNI_T(attend_upstream)(c, b, h, i, u);
-                for (j = seen.low; j < seen.high; j++) TNI_T(attend_pair)(c, b, h, i, j, u, sum, NULL);
+                for (int64_t j = seen.low; j < seen.high; j++) TNI_T(attend_pair)(c, b, h, i, j, u, sum, NULL);
                 TNI_T(attend_store)(c, &c->out[0], b, h, i, sum);
             }
-            for (j = 0; j < V->shape[1]; j++) {
-                for (a = 0; a < 2 * d + dv; a++) sum[a] = 0;
-                for (i = 0; i < Q->shape[1]; i++) {
+            for (int64_t j = 0; j < V->shape[1]; j++) {
+                for (int64_t a = 0; a < 2 * d + dv; a++) sum[a] = 0;
+                for (int64_t i = 0; i < Q->shape[1]; i++) {
                     const tni_seen seen = tni_attend_seen(c, i);
                     if (j < seen.low || j >= seen.high) continue;
                     TNI_T(attend_upstream)(c, b, h, i, u);

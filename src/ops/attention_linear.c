@@ -35,33 +35,30 @@ static TNI_T(features) TNI_T(features_of)(const tn_call *c, const tn_view *x, in
 /* S [F,n] += factor phi(x) u^T,   u [n] */
 static void TNI_T(state_add)(TNI_T(features) f, double factor, const double *u, int64_t n, double *S)
 {
-    int64_t a, b, e;
-    for (a = 0; a < f.d; a++)
-        for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
+    for (int64_t a = 0; a < f.d; a++)
+        for (int64_t b = f.squared ? a : 0; b < f.d; b++, S += n) {
             double phi = factor * (double)f.x1[a] * (double)f.x2[b];
-            for (e = 0; e < n; e++) S[e] += phi * u[e];
+            for (int64_t e = 0; e < n; e++) S[e] += phi * u[e];
         }
 }
 
 /* y [n] += factor S^T W phi(x) */
 static void TNI_T(state_read)(TNI_T(features) f, double factor, const double *S, int64_t n, double *y)
 {
-    int64_t a, b, e;
-    for (a = 0; a < f.d; a++)
-        for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
+    for (int64_t a = 0; a < f.d; a++)
+        for (int64_t b = f.squared ? a : 0; b < f.d; b++, S += n) {
             double phi = factor * (double)f.x1[a] * (double)f.x2[b] * (f.squared && a < b ? 2 : 1);
-            for (e = 0; e < n; e++) y[e] += phi * S[e];
+            for (int64_t e = 0; e < n; e++) y[e] += phi * S[e];
         }
 }
 
 /* dx [2,d] += the gradient of factor phi(x)^T W S u */
 static void TNI_T(state_slope)(TNI_T(features) f, double factor, const double *S, const double *u, int64_t n, double *dx)
 {
-    int64_t a, b, e;
-    for (a = 0; a < f.d; a++)
-        for (b = f.squared ? a : 0; b < f.d; b++, S += n) {
+    for (int64_t a = 0; a < f.d; a++)
+        for (int64_t b = f.squared ? a : 0; b < f.d; b++, S += n) {
             double dphi = 0;
-            for (e = 0; e < n; e++) dphi += S[e] * u[e];
+            for (int64_t e = 0; e < n; e++) dphi += S[e] * u[e];
             dphi *= factor * (f.squared && a < b ? 2 : 1);
             dx[a] += dphi * (double)f.x2[b];
             dx[f.d + b] += dphi * (double)f.x1[a];
@@ -72,8 +69,8 @@ static void TNI_T(state_slope)(TNI_T(features) f, double factor, const double *S
 static void TNI_T(attend_values)(const tn_call *c, int64_t b, int64_t h, int64_t j, double *v)
 {
     const TNI_REAL *from = TNI_ROW(&c->in[2], b, j, h);
-    int64_t e, dv = c->in[2].shape[3];
-    for (e = 0; e < dv; e++) v[e] = (double)from[e];
+    int64_t         dv = c->in[2].shape[3];
+    for (int64_t e = 0; e < dv; e++) v[e] = (double)from[e];
     v[dv] = 1;
 }
 
@@ -84,15 +81,12 @@ TNI_FN void TNI_T(attention_linear)(const tn_call *c)
     const int64_t  F = tni_attend_features(c->i[0], c->in[0].shape[3]), Tk = c->in[1].shape[1];
     const int64_t  T = O->shape[1], H = O->shape[2], dv = O->shape[3], n = dv + tni_attend_sums(c);
     double        *S = (double *)c->out[3].data, *sum = S + F * n, *v = sum + dv + 1;   /* [F,n], [n], [dv+1] */
-    int64_t        b, h, i, j, e;
-    for (b = 0; b < O->shape[0]; b++)
-        for (h = 0; h < H; h++) {
+    for (int64_t b = 0; b < O->shape[0]; b++)
+        for (int64_t h = 0; h < H; h++) {
             int64_t first = 0, added = 0;
-            for (e = 0; e < F * n; e++) S[e] = state ? (double)state[(b * H + h) * F * n + e] : 0;
-            for (i = 0; i <= T; i++) {                      /* at T: the remaining keys go into the state */
+            for (int64_t e = 0; e < F * n; e++) S[e] = state ? (double)state[(b * H + h) * F * n + e] : 0;
+            for (int64_t i = 0; i <= T; i++) {              /* at T: the remaining keys go into the state */
                 const tni_seen seen = tni_attend_seen(c, i);
-                TNI_REAL *o;
-                double    scale;
                 if (i % TNI_ATTEND_CHUNK == 0 || i == T) {
                     first = i == T ? Tk : tni_attend_before(c, i);
                     for (; added < first; added++) {
@@ -101,21 +95,21 @@ TNI_FN void TNI_T(attention_linear)(const tn_call *c)
                     }
                 }
                 if (i == T) break;
-                for (e = 0; e < n; e++) sum[e] = 0;
+                for (int64_t e = 0; e < n; e++) sum[e] = 0;
                 if (state || added > 0)
                     TNI_T(state_read)(TNI_T(features_of)(c, &c->in[0], b, h, i), c->f[0] * c->f[0], S, n, sum);
-                for (j = first; j < seen.high; j++) {
+                for (int64_t j = first; j < seen.high; j++) {
                     double s[2];
                     TNI_T(attend_scores)(c, b, h, i, j, s);
                     TNI_T(attend_values)(c, b, h, j, v);
-                    for (e = 0; e < n; e++) sum[e] += s[0] * s[1] * v[e];
+                    for (int64_t e = 0; e < n; e++) sum[e] += s[0] * s[1] * v[e];
                 }
-                scale = tni_attend_sums(c) ? 1 / (sum[dv] + c->f[3]) : tni_attend_row_scale(c, seen.n);
-                o = TNI_ROW(O, b, i, h);
-                for (e = 0; e < dv; e++) o[e] = (TNI_REAL)(scale * sum[e]);
+                double    scale = tni_attend_sums(c) ? 1 / (sum[dv] + c->f[3]) : tni_attend_row_scale(c, seen.n);
+                TNI_REAL *o = TNI_ROW(O, b, i, h);
+                for (int64_t e = 0; e < dv; e++) o[e] = (TNI_REAL)(scale * sum[e]);
                 if (stat) stat[(b * H + h) * T + i] = (TNI_REAL)(sum[dv] + c->f[3]);
             }
-            for (e = 0; state && e < F * n; e++) state[(b * H + h) * F * n + e] = (TNI_REAL)S[e];
+            for (int64_t e = 0; state && e < F * n; e++) state[(b * H + h) * F * n + e] = (TNI_REAL)S[e];
         }
 }
 
@@ -125,19 +119,19 @@ static void TNI_T(linear_queries)(const tn_call *c, int64_t b, int64_t h, double
     const tn_view *Q = &c->in[0], *K = &c->in[1];
     const int64_t  d = Q->shape[3], dv = c->in[2].shape[3], n = dv + 1, F = tni_attend_features(c->i[0], d);
     double        *u = work, *v = u + n, *sum = v + n;
-    int64_t        i, j, a, first = 0, added = 0;
-    for (a = 0; a < F * n; a++) S[a] = 0;
-    for (i = 0; i < Q->shape[1]; i++) {
+    int64_t        first = 0, added = 0;
+    for (int64_t a = 0; a < F * n; a++) S[a] = 0;
+    for (int64_t i = 0; i < Q->shape[1]; i++) {
         const tni_seen seen = tni_attend_seen(c, i);
         if (i % TNI_ATTEND_CHUNK == 0)
             for (first = tni_attend_before(c, i); added < first; added++) {
                 TNI_T(attend_values)(c, b, h, added, v);
                 TNI_T(state_add)(TNI_T(features_of)(c, K, b, h, added), 1, v, n, S);
             }
-        for (a = 0; a < 2 * d; a++) sum[a] = 0;
+        for (int64_t a = 0; a < 2 * d; a++) sum[a] = 0;
         TNI_T(attend_upstream)(c, b, h, i, u);
         if (added > 0) TNI_T(state_slope)(TNI_T(features_of)(c, Q, b, h, i), c->f[0] * c->f[0], S, u, n, sum);
-        for (j = first; j < seen.high; j++) TNI_T(attend_pair)(c, b, h, i, j, u, sum, NULL);
+        for (int64_t j = first; j < seen.high; j++) TNI_T(attend_pair)(c, b, h, i, j, u, sum, NULL);
         TNI_T(attend_store)(c, &c->out[0], b, h, i, sum);
     }
 }
@@ -148,16 +142,15 @@ static void TNI_T(linear_keys_of)(const tn_call *c, int64_t b, int64_t h, int64_
 {
     const int64_t d = c->in[0].shape[3], n = c->in[2].shape[3] + 1;
     double       *u = work, *v = u + n, *sum = v + n;                                    /* [2 d + n] */
-    int64_t       i, j, a;
-    for (j = from; j < to; j++) {
+    for (int64_t j = from; j < to; j++) {
         TNI_T(features) f = TNI_T(features_of)(c, &c->in[1], b, h, j);
-        for (a = 0; a < 2 * d + n; a++) sum[a] = 0;
+        for (int64_t a = 0; a < 2 * d + n; a++) sum[a] = 0;
         TNI_T(attend_values)(c, b, h, j, v);
         if (end < c->in[0].shape[1]) {
             TNI_T(state_slope)(f, 1, G, v, n, sum);
             TNI_T(state_read)(f, 1, G, n, sum + 2 * d);
         }
-        for (i = begin; i < end; i++) {
+        for (int64_t i = begin; i < end; i++) {
             if (tni_attend_seen(c, i).high <= j) continue;
             TNI_T(attend_upstream)(c, b, h, i, u);
             TNI_T(attend_pair)(c, b, h, i, j, u, NULL, sum);
@@ -172,13 +165,13 @@ static void TNI_T(linear_keys)(const tn_call *c, int64_t b, int64_t h, double *G
 {
     const tn_view *Q = &c->in[0];
     const int64_t  d = Q->shape[3], n = c->in[2].shape[3] + 1, F = tni_attend_features(c->i[0], d), T = Q->shape[1];
-    int64_t        begin, end, i, to = c->in[1].shape[1];
-    for (i = 0; i < F * n; i++) G[i] = 0;
-    for (end = T; end > 0; end = begin) {
+    int64_t        begin, to = c->in[1].shape[1];
+    for (int64_t i = 0; i < F * n; i++) G[i] = 0;
+    for (int64_t end = T; end > 0; end = begin) {
         begin = (end - 1) / TNI_ATTEND_CHUNK * TNI_ATTEND_CHUNK;
         TNI_T(linear_keys_of)(c, b, h, tni_attend_before(c, begin), to, begin, end, G, work);
         to = tni_attend_before(c, begin);
-        for (i = begin; i < end; i++) {
+        for (int64_t i = begin; i < end; i++) {
             TNI_T(attend_upstream)(c, b, h, i, work);
             TNI_T(state_add)(TNI_T(features_of)(c, Q, b, h, i), c->f[0] * c->f[0], work, n, G);
         }
@@ -191,9 +184,8 @@ TNI_FN void TNI_T(attention_linear_backward)(const tn_call *c)
     const tn_view *V = &c->in[2];
     const int64_t  F = tni_attend_features(c->i[0], c->in[0].shape[3]);
     double        *S = (double *)c->out[3].data, *work = S + F * (V->shape[3] + 1);
-    int64_t        b, h;
-    for (b = 0; b < V->shape[0]; b++)
-        for (h = 0; h < V->shape[2]; h++) {
+    for (int64_t b = 0; b < V->shape[0]; b++)
+        for (int64_t h = 0; h < V->shape[2]; h++) {
             if (c->out[0].data) TNI_T(linear_queries)(c, b, h, S, work);
             if (c->out[1].data || c->out[2].data) TNI_T(linear_keys)(c, b, h, S, work);
         }
@@ -224,14 +216,14 @@ static tn_status tni_attention_run(tn_ctx *ctx, tn_call *c)
 static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
 {
     const int64_t size = (int64_t)tni_dtype_size(a->dtype);
-    int64_t       a0 = 0, b0, a1, b1, all;
+    int64_t       a0 = 0;
     if (tni_root(a) != tni_root(b)) return true;
     if (a->strides[0] != b->strides[0] || a->strides[1] != b->strides[1]) return false;
     if (a->strides[2] < 0 || b->strides[2] < 0) return false;
-    b0 = ((const char *)b->data - (const char *)a->data) / size;
-    a1 = a0 + (a->shape[2] - 1) * a->strides[2] + a->shape[3];
-    b1 = b0 + (b->shape[2] - 1) * b->strides[2] + b->shape[3];
-    all = tni_max(a1, b1) - tni_min(a0, b0);                                              /* elements of one position */
+    int64_t b0 = ((const char *)b->data - (const char *)a->data) / size;
+    int64_t a1 = a0 + (a->shape[2] - 1) * a->strides[2] + a->shape[3];
+    int64_t b1 = b0 + (b->shape[2] - 1) * b->strides[2] + b->shape[3];
+    int64_t all = tni_max(a1, b1) - tni_min(a0, b0);                                      /* elements of one position */
     return (a1 <= b0 || b1 <= a0) && all <= a->strides[1]
            && (tni_max(a->shape[1], b->shape[1]) - 1) * a->strides[1] + all <= a->strides[0];
 }
@@ -241,10 +233,9 @@ static bool tni_heads_apart(const tn_tensor *a, const tn_tensor *b)
 static bool tni_heads_cover(tn_tensor *const in[3], const tn_tensor *base)
 {
     int64_t left = tn_tensor_count(base);
-    int     i, j;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         if (!tni_wants_grad(in[i]) || tni_root(in[i]) != base) continue;
-        for (j = 0; j < i; j++)
+        for (int j = 0; j < i; j++)
             if (tni_wants_grad(in[j]) && !tni_heads_apart(in[i], in[j])) return false;
         left -= tn_tensor_count(in[i]);
     }
@@ -255,8 +246,7 @@ static bool tni_heads_cover(tn_tensor *const in[3], const tn_tensor *base)
    it writes all elements of the tensors that they are, or are views of. */
 static bool tni_attention_adds(tn_tensor *const in[3])
 {
-    int i;
-    for (i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++)
         if (tni_wants_grad(in[i]) && (!tni_grad_is_new(tni_root(in[i])) || !tni_heads_cover(in, tni_root(in[i])))) return true;
     return false;
 }
@@ -274,17 +264,16 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_call    c = tni_call((tn_kernel)n->i[3], 0, NULL, 0, NULL);
     tn_tensor *grad[3], *to[3];
-    int        i, j;
     c.accumulate = tni_attention_adds(n->in);
-    for (i = 0; i < 3; i++) tni_in(&c, n->in[i]);
+    for (int i = 0; i < 3; i++) tni_in(&c, n->in[i]);
     tni_in(&c, n->saved[0] ? n->out : NULL);
     tni_in(&c, n->saved[0]);
     tni_in(&c, n->out->grad);
     tni_node_give(n, &c);
     c.i[3] = 0;                                             /* there is no past while recording */
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         to[i] = grad[i] = c.accumulate ? tni_grad_to_add(n->in[i]) : tni_grad_to_write(n->in[i]);
-        for (j = 0; j < i; j++) {
+        for (int j = 0; j < i; j++) {
             if (!grad[i] || !grad[j] || tni_heads_apart(grad[i], grad[j])) continue;
             to[i] = tni_like(ctx, grad[i]);
             if (!to[i] || tni_fill(to[i], 0) != TN_OK) return;
@@ -293,7 +282,7 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
         tni_out(&c, to[i]);
     }
     if (tni_attention_run(ctx, &c) != TN_OK) return;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         tn_call add = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
         if (to[i] == grad[i]) continue;
         add.in[add.n_in++] = tni_view(to[i]);
@@ -427,21 +416,18 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     tn_attend_desc a;
     tn_tensor     *o, *stat = NULL;
     tni_node      *n;
-    tn_call        c;
-    int64_t        shape[4];
-    bool           linear;
     memset(&a, 0, sizeof a);
     if (desc) a = *desc;
     if (!(q = tni_heads(ctx, q, "attend", "q")) || !(k = tni_heads(ctx, k, "attend", "k"))
         || !(v = tni_heads(ctx, v, "attend", "v")) || !tni_attend_numbers(ctx, &a, q->shape[3])
         || !tni_attend_shapes(ctx, a.kind, q, k, v) || !tni_attend_form(ctx, &a, q, k, v)) return NULL;
-    linear = a.form == TN_ATTEND_FORM_LINEAR;
+    bool linear = a.form == TN_ATTEND_FORM_LINEAR;
     if (!tni_attend_state(ctx, &a, q, k, v)) return NULL;
-    shape[0] = q->shape[0]; shape[1] = q->shape[1]; shape[2] = v->shape[2]; shape[3] = v->shape[3];
+    int64_t shape[4] = {q->shape[0], q->shape[1], v->shape[2], v->shape[3]};
     if (!(o = tni_made(ctx, 4, shape))) return NULL;
     if ((a.kind == TN_ATTEND_SOFTMAX || a.row == TN_ROW_SCALE_SUM)
         && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
-    c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
+    tn_call c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
     tni_in(&c, q);
     tni_in(&c, k);
     tni_in(&c, v);

@@ -16,16 +16,15 @@
    squares could overflow. */
 TNI_FN double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
 {
-    double  most = 0, sum = 0, norm;
-    int64_t i;
-    for (i = 0; i < n; i++) {
+    double most = 0, sum = 0;
+    for (int64_t i = 0; i < n; i++) {
         double size = fabs((double)x[i]);
         if (!(size <= most)) most = size;                  /* keeps a NaN */
     }
     if (most == 0) return 0;
-    for (i = 0; i < n; i++) sum += (double)x[i] / most * ((double)x[i] / most);
-    norm = (double)(TNI_REAL)(most * sqrt(sum));
-    for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] / norm);
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] / most * ((double)x[i] / most);
+    double norm = (double)(TNI_REAL)(most * sqrt(sum));
+    for (int64_t i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] / norm);
     return norm;
 }
 
@@ -33,11 +32,10 @@ TNI_FN double TNI_T(chain_normalise)(TNI_REAL *x, int64_t n)
 TNI_FN void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, bool tb, TNI_REAL *out, int64_t rows,
                                  int64_t depth, int64_t columns)
 {
-    int64_t i, j, k;
-    for (i = 0; i < rows; i++)
-        for (j = 0; j < columns; j++) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
             double sum = 0;
-            for (k = 0; k < depth; k++)
+            for (int64_t k = 0; k < depth; k++)
                 sum += (double)a[ta ? k * rows + i : i * depth + k] * (double)b[tb ? j * depth + k : k * columns + j];
             out[i * columns + j] = (TNI_REAL)sum;
         }
@@ -46,10 +44,9 @@ TNI_FN void TNI_T(chain_product)(const TNI_REAL *a, bool ta, const TNI_REAL *b, 
 /* G_(n-1), the gradient of the last product. */
 static void TNI_T(chain_seed)(TNI_REAL *g, const TNI_REAL *y, const TNI_REAL *dout, int64_t n)
 {
-    double  dot = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) dot += (double)y[i] * (double)dout[i];
-    for (i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
+    double dot = 0;
+    for (int64_t i = 0; i < n; i++) dot += (double)y[i] * (double)dout[i];
+    for (int64_t i = 0; i < n; i++) g[i] = (TNI_REAL)((double)dout[i] + ((double)dout[n] - dot) * (double)y[i]);
 }
 
 TNI_FN void TNI_T(chain)(const tn_call *c)
@@ -57,15 +54,14 @@ TNI_FN void TNI_T(chain)(const tn_call *c)
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *p = (TNI_REAL *)c->out[1].data, *v = (TNI_REAL *)c->out[2].data;
     TNI_REAL       *work = (TNI_REAL *)c->out[3].data;
-    int64_t         b, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
-    for (b = 0; b < c->in[0].shape[0]; b++, y += dd + 1) {
+    int64_t         n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
+    for (int64_t b = 0; b < c->in[0].shape[0]; b++, y += dd + 1) {
         double log_norm = 0;
-        for (j = 0; j < n; j++, m += dd) {
+        for (int64_t j = 0; j < n; j++, m += dd) {
             TNI_REAL *to = p ? p + (b * n + j) * dd : work + j % 2 * dd;
-            double    norm;
             if (j == 0) memcpy(to, m, sizeof *to * (size_t)dd);
             else TNI_T(chain_product)(p ? to - dd : work + (j + 1) % 2 * dd, false, m, false, to, d, d, d);
-            norm = TNI_T(chain_normalise)(to, dd);
+            double norm = TNI_T(chain_normalise)(to, dd);
             if (v) v[b * n + j] = (TNI_REAL)norm;
             log_norm += log(norm);
             if (j == n - 1) memcpy(y, to, sizeof *y * (size_t)dd);
@@ -80,26 +76,26 @@ TNI_FN void TNI_T(chain_backward)(const tn_call *c)
                    *v = (const TNI_REAL *)c->in[2].data;
     const TNI_REAL *dout = (const TNI_REAL *)c->in[3].data;
     TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data;
-    int64_t         b, i, j, n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
-    for (b = 0; b < c->in[0].shape[0]; b++, dout += dd + 1) {
-        TNI_REAL *g = work, *next = work + dd, *product = work + 2 * dd, *swap;
+    int64_t         n = c->in[0].shape[1], d = c->in[0].shape[2], dd = d * d;
+    for (int64_t b = 0; b < c->in[0].shape[0]; b++, dout += dd + 1) {
+        TNI_REAL *g = work, *next = work + dd, *product = work + 2 * dd;
         int64_t   last = (b + 1) * n - 1;
         double    scale = -log((double)v[last]);
         TNI_T(chain_seed)(g, p + last * dd, dout, dd);
-        for (j = last; j >= b * n; j--) {
-            double norm, factor = v[last] == 0 ? 0 : exp(scale);
+        for (int64_t j = last; j >= b * n; j--) {
+            double factor = v[last] == 0 ? 0 : exp(scale);
             if (j > b * n) TNI_T(chain_product)(p + (j - 1) * dd, true, g, false, product, d, d, d);
             else           memcpy(product, g, sizeof *g * (size_t)dd);
-            for (i = 0; i < dd; i++) {
+            for (int64_t i = 0; i < dd; i++) {
                 double gradient = factor == 0 ? 0 : factor * (double)product[i];
                 dm[j * dd + i] = (TNI_REAL)(c->accumulate ? (double)dm[j * dd + i] + gradient : gradient);
             }
             if (j == b * n) break;
             TNI_T(chain_product)(g, false, m + j * dd, true, next, d, d, d);
-            norm = TNI_T(chain_normalise)(next, dd);
+            double norm = TNI_T(chain_normalise)(next, dd);
             if (norm != 0) scale += log(norm);
             scale -= log((double)v[j - 1]);
-            swap = g; g = next; next = swap;
+            TNI_REAL *swap = g; g = next; next = swap;
         }
     }
 }
@@ -127,31 +123,28 @@ static void tni_chain_backward(tn_ctx *ctx, const tni_node *n)
 
 tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
 {
-    tn_tensor *out, *p = NULL, *v = NULL, *work, *y, *sum;
-    tn_call    c;
-    tni_node  *node;
-    int64_t    d;
+    tn_tensor *out, *p = NULL, *v = NULL, *work, *sum;
     if (log_norm) *log_norm = NULL;
     if (!(m = tni_contiguous(ctx, m, "chain", "m"))) return NULL;
     if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1) {
         tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, expected [b,n,d,d] with n >= 1", TNI_SHAPE(m));
         return NULL;
     }
-    d = m->shape[2];
+    int64_t d = m->shape[2];
     if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
     if (tni_recording(ctx) && tni_wants_grad(m)
         && (!(p = tn_tensor_nd(ctx, TN_REAL, 4, m->shape)) || !(v = tn_tensor_2d(ctx, TN_REAL, m->shape[0], m->shape[1]))))
         return NULL;
-    c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
+    tn_call c = tni_call(TN_KERNEL_CHAIN, 1, (const tn_tensor *const *)&m, 1, &out);
     c.n_out = 4;
     c.out[1] = tni_view(p);
     c.out[2] = tni_view(v);
     c.out[3] = tni_view(work);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    node = tni_note(ctx, tni_chain_backward, out, m, NULL, NULL);
+    tni_node *node = tni_note(ctx, tni_chain_backward, out, m, NULL, NULL);
     if (node) { node->saved[0] = p; node->saved[1] = v; }
     /* Both results are copied from one tensor, in which the backward pass has their gradients together. */
-    y = tn_slice(out, 1, 0, d * d);
+    tn_tensor *y = tn_slice(out, 1, 0, d * d);
     if (y) { y->rank = 3; y->shape[1] = y->shape[2] = d; y->strides[1] = d; y->strides[2] = 1; }
     if (!y || !(y = tn_copy(ctx, y)) || !log_norm || !(sum = tn_slice(out, 1, d * d, d * d + 1))) return y;
     sum->rank = 1;

@@ -10,10 +10,8 @@ TNI_FN void TNI_T(copy)(const tn_call *c)
 {
     const tn_view *x = &c->in[0], *y = &c->out[0];
     tni_walk w;
-    bool     more;
-    int64_t  i;
-    for (more = tni_walk_begin(&w, x, y, NULL); more; more = tni_walk_next(&w))
-        for (i = 0; i < w.inner; i++)
+    for (bool more = tni_walk_begin(&w, x, y, NULL); more; more = tni_walk_next(&w))
+        for (int64_t i = 0; i < w.inner; i++)
             tni_store(y->data, y->dtype, w.offset[1] + i * w.step[1],
                       tni_load(x->data, x->dtype, w.offset[0] + i * w.step[0]));
 }
@@ -22,10 +20,8 @@ TNI_FN void TNI_T(fill)(const tn_call *c)
 {
     const tn_view *y = &c->out[0];
     tni_walk w;
-    bool     more;
-    int64_t  i;
-    for (more = tni_walk_begin(&w, y, NULL, NULL); more; more = tni_walk_next(&w))
-        for (i = 0; i < w.inner; i++) tni_store(y->data, y->dtype, w.offset[0] + i * w.step[0], c->f[0]);
+    for (bool more = tni_walk_begin(&w, y, NULL, NULL); more; more = tni_walk_next(&w))
+        for (int64_t i = 0; i < w.inner; i++) tni_store(y->data, y->dtype, w.offset[0] + i * w.step[0], c->f[0]);
 }
 
 TNI_FN void TNI_T(tick)(const tn_call *c)
@@ -43,9 +39,8 @@ static void tni_copy_backward(tn_ctx *ctx, const tni_node *n)
 
 tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a)
 {
-    tn_tensor *y;
     if (!tni_usable(ctx, a, "copy", "a")) return NULL;
-    y = tni_like(ctx, a);
+    tn_tensor *y = tni_like(ctx, a);
     if (!y || tni_copy(y, a) != TN_OK) return NULL;
     tni_note(ctx, tni_copy_backward, y, a, NULL, NULL);
     return y;
@@ -60,10 +55,9 @@ TNI_NOINLINE TNI_FN tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const c
 
 tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
 {
-    tn_tensor *y;
     if (!tni_usable(ctx, a, "cast", "a") || !tni_dtype_known(ctx, "cast", "dtype", &dtype)) return NULL;
     if (dtype == a->dtype) return tn_copy(ctx, a);
-    y = tn_tensor_nd(ctx, dtype, a->rank, a->shape);
+    tn_tensor *y = tn_tensor_nd(ctx, dtype, a->rank, a->shape);
     if (!y || tni_copy(y, a) != TN_OK) return NULL;
     if (tni_computes(ctx, a->dtype) && tni_computes(ctx, dtype)) tni_note(ctx, tni_copy_backward, y, a, NULL, NULL);
     return y;
@@ -71,24 +65,21 @@ tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
 
 tn_tensor *tn_full(tn_ctx *ctx, int rank, const int64_t *shape, double value)
 {
-    tn_tensor *y;
     if (ctx && !tni_holds(ctx, ctx->desc.dtype, "full", "value", value)) return NULL;
-    y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
+    tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     return y && tni_fill(y, value) == TN_OK ? y : NULL;
 }
 
 tn_tensor *tn_eye(tn_ctx *ctx, int64_t n)
 {
-    int64_t    shape[2];
-    tn_tensor *y, *diagonal;
     if (ctx && n < 0) {
         tni_fail(ctx, TN_ERR_SHAPE, "eye: n is %lld, expected 0 or more", (long long)n);
         return NULL;
     }
-    shape[0] = shape[1] = n;
-    y = tn_full(ctx, 2, shape, 0);
+    int64_t    shape[2] = {n, n};
+    tn_tensor *y = tn_full(ctx, 2, shape, 0);
     if (!y || n == 0) return y;
-    diagonal = tni_view_of(y);
+    tn_tensor *diagonal = tni_view_of(y);
     if (!diagonal) return NULL;
     diagonal->rank = 1;
     diagonal->strides[0] = n + 1;
@@ -103,8 +94,8 @@ TNI_FN void TNI_T(uniform)(const tn_call *c)
 {
     TNI_REAL *y = (TNI_REAL *)c->out[0].data;
     uint32_t  clock = (uint32_t)*(const int32_t *)c->in[0].data, word[4] = {0, 0, 0, 0};
-    int64_t   e, n = c->out[0].shape[0];
-    for (e = 0; e < n; e++) {
+    int64_t   n = c->out[0].shape[0];
+    for (int64_t e = 0; e < n; e++) {
         if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)(c->i[2] + e / 4), word);
         y[e] = (TNI_REAL)(c->f[0] + (c->f[1] - c->f[0]) * (double)tni_unit(word[e % 4]));
     }
@@ -114,12 +105,11 @@ TNI_FN void TNI_T(normal)(const tn_call *c)
 {
     TNI_REAL *y = (TNI_REAL *)c->out[0].data;
     uint32_t  clock = (uint32_t)*(const int32_t *)c->in[0].data, word[4] = {0, 0, 0, 0};
-    int64_t   e, n = c->out[0].shape[0];
-    for (e = 0; e < n; e++) {
-        double u, v;
+    int64_t   n = c->out[0].shape[0];
+    for (int64_t e = 0; e < n; e++) {
         if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)(c->i[2] + e / 4), word);
-        u = sqrt(-2 * log((double)tni_unit(word[e % 4 & 2])));
-        v = 6.283185307179586 * (double)tni_unit(word[(e % 4) | 1]);
+        double u = sqrt(-2 * log((double)tni_unit(word[e % 4 & 2])));
+        double v = 6.283185307179586 * (double)tni_unit(word[(e % 4) | 1]);
         y[e] = (TNI_REAL)(c->f[0] + c->f[1] * u * (e % 2 == 0 ? cos(v) : sin(v)));
     }
 }
@@ -129,9 +119,8 @@ TNI_FN tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int6
                              bool of_batch)
 {
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
-    tn_call    c;
     if (!y) return NULL;
-    c = tni_call(kernel, 0, NULL, 1, &y);
+    tn_call c = tni_call(kernel, 0, NULL, 1, &y);
     c.out[0] = tni_flat_view(y);
     c.f[0] = f0;
     c.f[1] = f1;

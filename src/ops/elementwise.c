@@ -13,10 +13,8 @@ TNI_FN void TNI_T(add)(const tn_call *c)
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = c->n_in > 1 ? (const TNI_REAL *)c->in[1].data : NULL;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     tni_walk w;
-    bool     more;
-    int64_t  i;
-    for (more = tni_walk_begin(&w, &c->out[0], &c->in[0], b ? &c->in[1] : NULL); more; more = tni_walk_next(&w))
-        for (i = 0; i < w.inner; i++) {
+    for (bool more = tni_walk_begin(&w, &c->out[0], &c->in[0], b ? &c->in[1] : NULL); more; more = tni_walk_next(&w))
+        for (int64_t i = 0; i < w.inner; i++) {
             TNI_REAL *to = y + w.offset[0] + i * w.step[0];
             double    v = c->f[0] * (double)a[w.offset[1] + i * w.step[1]];
             if (b) v += c->f[1] * (double)b[w.offset[2] + i * w.step[2]];
@@ -29,10 +27,8 @@ TNI_FN void TNI_T(mul)(const tn_call *c)
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     tni_walk w;
-    bool     more;
-    int64_t  i;
-    for (more = tni_walk_begin(&w, &c->out[0], &c->in[0], &c->in[1]); more; more = tni_walk_next(&w))
-        for (i = 0; i < w.inner; i++) {
+    for (bool more = tni_walk_begin(&w, &c->out[0], &c->in[0], &c->in[1]); more; more = tni_walk_next(&w))
+        for (int64_t i = 0; i < w.inner; i++) {
             TNI_REAL *to = y + w.offset[0] + i * w.step[0];
             double    v = c->f[0] * (double)a[w.offset[1] + i * w.step[1]] * (double)b[w.offset[2] + i * w.step[2]];
             *to = (TNI_REAL)(c->accumulate ? (double)*to + v : v);
@@ -44,10 +40,8 @@ TNI_FN void TNI_T(div)(const tn_call *c)
     const TNI_REAL *a = (const TNI_REAL *)c->in[0].data, *b = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     tni_walk w;
-    bool     more;
-    int64_t  i;
-    for (more = tni_walk_begin(&w, &c->out[0], &c->in[0], &c->in[1]); more; more = tni_walk_next(&w))
-        for (i = 0; i < w.inner; i++) {
+    for (bool more = tni_walk_begin(&w, &c->out[0], &c->in[0], &c->in[1]); more; more = tni_walk_next(&w))
+        for (int64_t i = 0; i < w.inner; i++) {
             TNI_REAL *to = y + w.offset[0] + i * w.step[0];
             double    v = c->f[0] * (double)a[w.offset[1] + i * w.step[1]] / (double)b[w.offset[2] + i * w.step[2]];
             *to = (TNI_REAL)(c->accumulate ? (double)*to + v : v);
@@ -58,11 +52,11 @@ TNI_FN void TNI_T(div)(const tn_call *c)
 /* Broadcasts the shape so far with that of t; false if they do not fit. */
 static bool tni_broadcast_more(const tn_tensor *t, int *rank, int64_t *shape)
 {
-    int i, more = t->rank - *rank;
-    for (i = *rank - 1; more > 0 && i >= 0; i--) shape[i + more] = shape[i];
-    for (i = 0; i < more; i++) shape[i] = 1;
+    int more = t->rank - *rank;
+    for (int i = *rank - 1; more > 0 && i >= 0; i--) shape[i + more] = shape[i];
+    for (int i = 0; i < more; i++) shape[i] = 1;
     if (more > 0) *rank = t->rank;
-    for (i = 0; i < t->rank; i++) {
+    for (int i = 0; i < t->rank; i++) {
         int64_t *at = &shape[*rank - t->rank + i];
         if (*at != t->shape[i] && *at != 1 && t->shape[i] != 1) return false;
         if (*at == 1) *at = t->shape[i];
@@ -82,12 +76,11 @@ static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const
 /* The gradient of t, += factor * dy summed over the axes along which t was broadcast. */
 TNI_FN void tni_grad_sum(tn_ctx *ctx, tn_tensor *t, const tn_tensor *dy, double factor)
 {
-    bool       add, same;
+    bool       add;
     tn_tensor *g = tni_grad(t, &add);
-    tn_call    c;
     if (!g) return;
-    same = tni_same_shape(t, dy);
-    c = tni_call(same ? TN_KERNEL_ADD : TN_KERNEL_SUM, 1, &dy, 1, &g);
+    bool    same = tni_same_shape(t, dy);
+    tn_call c = tni_call(same ? TN_KERNEL_ADD : TN_KERNEL_SUM, 1, &dy, 1, &g);
     if (!same) c.out[0] = tni_pad_view(c.out[0], dy->rank);
     c.f[0] = factor;
     c.accumulate = add;
@@ -96,8 +89,7 @@ TNI_FN void tni_grad_sum(tn_ctx *ctx, tn_tensor *t, const tn_tensor *dy, double 
 
 TNI_FN void tni_add_backward(tn_ctx *ctx, const tni_node *n)
 {
-    int k;
-    for (k = 0; k < 2 && n->in[k]; k++)
+    for (int k = 0; k < 2 && n->in[k]; k++)
         if (!tni_wants_grad(n->in[k]) || n->f[k] != 1 || !tni_grad_pass(n, n->in[k]))
             tni_grad_sum(ctx, n->in[k], n->out->grad, n->f[k]);
 }
@@ -131,13 +123,11 @@ static void tni_mul_backward(tn_ctx *ctx, const tni_node *n)
 static void tni_div_backward(tn_ctx *ctx, const tni_node *n)
 {
     const tn_tensor *dy = n->out->grad;
-    tn_tensor       *product;
-    tn_call          c;
     tni_mul_grad(ctx, TN_KERNEL_DIV, n->in[0], n->in[1], dy, 1);
     if (!tni_wants_grad(n->in[1])) return;
-    product = tni_like(ctx, dy);
+    tn_tensor *product = tni_like(ctx, dy);
     if (!product) return;
-    c = tni_call(TN_KERNEL_MUL, 1, &dy, 1, &product);
+    tn_call c = tni_call(TN_KERNEL_MUL, 1, &dy, 1, &product);
     c.in[c.n_in++] = tni_view(n->out);
     c.f[0] = 1;
     if (tni_run(ctx, &c) == TN_OK) tni_mul_grad(ctx, TN_KERNEL_DIV, n->in[1], n->in[1], product, -1);
@@ -145,23 +135,20 @@ static void tni_div_backward(tn_ctx *ctx, const tni_node *n)
 
 static tn_tensor *tni_binary(tn_ctx *ctx, const char *op, tn_kernel kernel, tn_tensor *a, tn_tensor *b, double f0, double f1)
 {
-    int        rank;
-    int64_t    shape[TN_MAX_RANK];
-    tn_tensor *y;
-    tn_call    c;
-    tni_node  *n;
-    tni_backward_fn back;
+    int     rank;
+    int64_t shape[TN_MAX_RANK];
     if (!tni_broadcast(ctx, op, a, b, &rank, shape)) return NULL;
-    y = tni_made(ctx, rank, shape);
+    tn_tensor *y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
-    c = tni_call(kernel, 0, NULL, 1, &y);
+    tn_call c = tni_call(kernel, 0, NULL, 1, &y);
     c.in[c.n_in++] = tni_expand_view(tni_view(a), rank, shape);
     c.in[c.n_in++] = tni_expand_view(tni_view(b), rank, shape);
     c.f[0] = f0;
     c.f[1] = f1;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    back = kernel == TN_KERNEL_ADD ? tni_add_backward : kernel == TN_KERNEL_MUL ? tni_mul_backward : tni_div_backward;
-    n = tni_note(ctx, back, y, a, b, NULL);
+    tni_backward_fn back = kernel == TN_KERNEL_ADD ? tni_add_backward : kernel == TN_KERNEL_MUL ? tni_mul_backward
+                           : tni_div_backward;
+    tni_node       *n = tni_note(ctx, back, y, a, b, NULL);
     if (n) { n->f[0] = f0; n->f[1] = f1; }
     return y;
 }
@@ -173,16 +160,13 @@ tn_tensor *tn_div(tn_ctx *ctx, tn_tensor *a, tn_tensor *b) { return tni_binary(c
 
 tn_tensor *tn_scale(tn_ctx *ctx, tn_tensor *a, double factor)
 {
-    tn_tensor *y;
-    tn_call    c;
-    tni_node  *n;
     if (!tni_is_real(ctx, a, "scale", "a") || !tni_holds(ctx, ctx->desc.dtype, "scale", "factor", factor)) return NULL;
-    y = tni_made(ctx, a->rank, a->shape);
+    tn_tensor *y = tni_made(ctx, a->rank, a->shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&a, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&a, 1, &y);
     c.f[0] = factor;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_add_backward, y, a, NULL, NULL);
+    tni_node *n = tni_note(ctx, tni_add_backward, y, a, NULL, NULL);
     if (n) n->f[0] = factor;
     return y;
 }
@@ -198,11 +182,9 @@ static void TNI_T(where_side)(const tn_call *c, bool chosen)
     const TNI_REAL *x = (const TNI_REAL *)side->data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     tni_walk w;
-    bool     more;
-    int64_t  i;
     if (!x && c->accumulate) return;
-    for (more = tni_walk_begin(&w, &c->out[0], &c->in[0], x ? side : NULL); more; more = tni_walk_next(&w))
-        for (i = 0; i < w.inner; i++) {
+    for (bool more = tni_walk_begin(&w, &c->out[0], &c->in[0], x ? side : NULL); more; more = tni_walk_next(&w))
+        for (int64_t i = 0; i < w.inner; i++) {
             TNI_REAL *to = y + w.offset[0] + i * w.step[0], v = x ? x[w.offset[2] + i * w.step[2]] : 0;
             if ((condition[w.offset[1] + i * w.step[1]] != 0) == chosen) *to = c->accumulate ? *to + v : v;
         }
@@ -218,7 +200,7 @@ TNI_FN void TNI_T(where)(const tn_call *c)
 /* dy where t was chosen, in the shape of dy or summed to that of t */
 static void tni_where_grad(tn_ctx *ctx, const tni_node *n, int side)
 {
-    tn_tensor       *t = n->in[side], *part;
+    tn_tensor       *t = n->in[side];
     const tn_tensor *dy = n->out->grad;
     tn_call          c = tni_call(TN_KERNEL_WHERE, 0, NULL, 0, NULL);
     if (!tni_wants_grad(t)) return;
@@ -230,7 +212,7 @@ static void tni_where_grad(tn_ctx *ctx, const tni_node *n, int side)
         tni_run_grad(ctx, &c, t);
         return;
     }
-    part = tni_like(ctx, dy);
+    tn_tensor *part = tni_like(ctx, dy);
     if (!part) return;
     tni_out(&c, part);
     if (tni_run(ctx, &c) == TN_OK) tni_grad_sum(ctx, t, part, 1);
@@ -244,11 +226,8 @@ static void tni_where_backward(tn_ctx *ctx, const tni_node *n)
 
 tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *b)
 {
-    int        rank = 0;
-    int64_t    shape[TN_MAX_RANK];
-    tn_tensor *y;
-    tn_call    c;
-    tni_node  *n;
+    int     rank = 0;
+    int64_t shape[TN_MAX_RANK];
     if (!tni_is_ids(ctx, condition, "where", "condition")) return NULL;
     if (!tni_is_real(ctx, a, "where", "a") || !tni_is_real(ctx, b, "where", "b")) return NULL;
     if (!tni_broadcast_more(condition, &rank, shape) || !tni_broadcast_more(a, &rank, shape)
@@ -257,14 +236,14 @@ tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *
                  TNI_SHAPE(condition), TNI_SHAPE(a), TNI_SHAPE(b));
         return NULL;
     }
-    y = tni_made(ctx, rank, shape);
+    tn_tensor *y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_WHERE, 0, NULL, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_WHERE, 0, NULL, 1, &y);
     c.in[c.n_in++] = tni_expand_view(tni_view(condition), rank, shape);
     c.in[c.n_in++] = tni_expand_view(tni_view(a), rank, shape);
     c.in[c.n_in++] = tni_expand_view(tni_view(b), rank, shape);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_where_backward, y, a, b, NULL);
+    tni_node *n = tni_note(ctx, tni_where_backward, y, a, b, NULL);
     if (n) n->saved[0] = condition;
     return y;
 }
@@ -277,21 +256,18 @@ TNI_FN void TNI_T(sum)(const tn_call *c)
     const tn_view *x = &c->in[0], *y = &c->out[0];
     tn_view  part = *x, at = *y, base = *x;        /* the part of x that is summed into one element; its start */
     tni_walk outer, inner;
-    bool     more, deeper;
-    int64_t  i, j;
-    int      k;
-    for (k = 0; k < x->rank; k++) {
+    for (int k = 0; k < x->rank; k++) {
         bool summed = y->shape[k] == 1 && x->shape[k] != 1;
         if (!summed) part.shape[k] = 1;
         else at.strides[k] = base.strides[k] = 0;
     }
-    for (more = tni_walk_begin(&outer, &at, &base, NULL); more; more = tni_walk_next(&outer))
-        for (i = 0; i < outer.inner; i++) {
+    for (bool more = tni_walk_begin(&outer, &at, &base, NULL); more; more = tni_walk_next(&outer))
+        for (int64_t i = 0; i < outer.inner; i++) {
             const TNI_REAL *from = (const TNI_REAL *)x->data + outer.offset[1] + i * outer.step[1];
             TNI_REAL       *to = (TNI_REAL *)y->data + outer.offset[0] + i * outer.step[0];
             double sum = 0;
-            for (deeper = tni_walk_begin(&inner, &part, NULL, NULL); deeper; deeper = tni_walk_next(&inner))
-                for (j = 0; j < inner.inner; j++) sum += (double)from[inner.offset[0] + j * inner.step[0]];
+            for (bool deeper = tni_walk_begin(&inner, &part, NULL, NULL); deeper; deeper = tni_walk_next(&inner))
+                for (int64_t j = 0; j < inner.inner; j++) sum += (double)from[inner.offset[0] + j * inner.step[0]];
             *to = (TNI_REAL)(c->f[0] * sum + (c->accumulate ? (double)*to : 0));
         }
 }
@@ -303,9 +279,9 @@ static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
     tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
     tn_view v = tni_view(dy);
     if (n->i[0] >= 0) {                       /* insert the axis that was summed */
-        int k, axis = (int)n->i[0];
+        int axis = (int)n->i[0];
         v.rank = x->rank;
-        for (k = x->rank - 1; k > axis; k--) { v.shape[k] = v.shape[k - 1]; v.strides[k] = v.strides[k - 1]; }
+        for (int k = x->rank - 1; k > axis; k--) { v.shape[k] = v.shape[k - 1]; v.strides[k] = v.strides[k - 1]; }
         v.shape[axis] = 1;
         v.strides[axis] = 0;
     }
@@ -317,18 +293,15 @@ static void tni_sum_backward(tn_ctx *ctx, const tni_node *n)
 /* Sums over one axis, or over all axes (axis -1), which gives rank 0. */
 static tn_tensor *tni_sum(tn_ctx *ctx, tn_tensor *a, int axis, double factor)
 {
-    int64_t    shape[TN_MAX_RANK] = {0};
-    int        i, rank = 0;
-    tn_tensor *y;
-    tn_call    c;
-    tni_node  *n;
-    for (i = 0; axis >= 0 && i < a->rank; i++)
+    int64_t shape[TN_MAX_RANK] = {0};
+    int     rank = 0;
+    for (int i = 0; axis >= 0 && i < a->rank; i++)
         if (i != axis) shape[rank++] = a->shape[i];
-    y = tni_made(ctx, rank, shape);
+    tn_tensor *y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_SUM, 1, (const tn_tensor *const *)&a, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_SUM, 1, (const tn_tensor *const *)&a, 1, &y);
     c.out[0].rank = a->rank;
-    for (i = 0; i < a->rank; i++) {
+    for (int i = 0; i < a->rank; i++) {
         bool gone = axis < 0 || i == axis;
         int  from = axis >= 0 && i > axis ? i - 1 : i;
         c.out[0].shape[i] = gone ? 1 : a->shape[i];
@@ -336,7 +309,7 @@ static tn_tensor *tni_sum(tn_ctx *ctx, tn_tensor *a, int axis, double factor)
     }
     c.f[0] = factor;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_sum_backward, y, a, NULL, NULL);
+    tni_node *n = tni_note(ctx, tni_sum_backward, y, a, NULL, NULL);
     if (n) { n->f[0] = factor; n->i[0] = axis; }
     return y;
 }
@@ -364,13 +337,12 @@ tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a)
 /* mean (a-b)^2 */
 tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
-    tn_tensor *d;
     if (!tni_is_real(ctx, a, "mse", "a") || !tni_is_real(ctx, b, "mse", "b")) return NULL;
     if (!tni_same_shape(a, b)) {
         tni_fail(ctx, TN_ERR_SHAPE, "mse: b is %s, expected %s as a", TNI_SHAPE(b), TNI_SHAPE(a));
         return NULL;
     }
-    d = tn_sub(ctx, a, b);
+    tn_tensor *d = tn_sub(ctx, a, b);
     d = d ? tn_mul(ctx, d, d) : NULL;
     return d ? tn_mean(ctx, d) : NULL;
 }

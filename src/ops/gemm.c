@@ -12,16 +12,15 @@ TNI_FN void TNI_T(gemm)(const tn_call *c)
 {
     const tn_view *A = &c->in[0], *B = &c->in[1], *bias = &c->in[2], *C = &c->out[0];
     const int      row = C->rank - 2, column = C->rank - 1;
-    int64_t b, i, j, k;
-    for (b = 0; b < tni_gemm_batch(C); b++)
-        for (i = 0; i < C->shape[row]; i++)
-            for (j = 0; j < C->shape[column]; j++) {
+    for (int64_t b = 0; b < tni_gemm_batch(C); b++)
+        for (int64_t i = 0; i < C->shape[row]; i++)
+            for (int64_t j = 0; j < C->shape[column]; j++) {
                 const TNI_REAL *x = (const TNI_REAL *)A->data + tni_gemm_offset(C, A, b) + i * A->strides[row];
                 const TNI_REAL *y = (const TNI_REAL *)B->data + tni_gemm_offset(C, B, b) + j * B->strides[column];
                 TNI_REAL       *z = (TNI_REAL *)C->data + tni_gemm_offset(C, C, b) + i * C->strides[row]
                                   + j * C->strides[column];
                 double          sum = 0;
-                for (k = 0; k < A->shape[column]; k++)
+                for (int64_t k = 0; k < A->shape[column]; k++)
                     sum += (double)x[k * A->strides[column]] * (double)y[k * B->strides[row]];
                 sum *= c->f[0];
                 if (c->f[1] != 0) sum += c->f[1] * (double)*z;
@@ -65,9 +64,9 @@ TNI_FN tn_view tni_batch_view(const tn_tensor *t)
 {
     tn_view v = tni_view(t);
     int64_t batch = 1;
-    int     i, r = t->rank;
+    int     r = t->rank;
     if (r == 2) return tni_one_matrix(v);
-    for (i = 0; i < r - 2; i++) batch *= t->shape[i];
+    for (int i = 0; i < r - 2; i++) batch *= t->shape[i];
     v.rank = 3;
     v.shape[2] = t->shape[r - 1];
     v.shape[1] = t->shape[r - 2];
@@ -90,16 +89,15 @@ static void tni_gemm_grad(tn_ctx *ctx, tn_tensor *t, tn_view a, tn_view b)
 {
     bool       add;
     tn_tensor *g = tni_grad(t, &add);
-    int64_t    i, batch = tni_max(a.shape[0], b.shape[0]);
-    tn_view    out;
+    int64_t    batch = tni_max(a.shape[0], b.shape[0]);
     if (!g) return;
-    out = tni_batch_view(g);
+    tn_view out = tni_batch_view(g);
     if (out.shape[0] == batch) {
         tni_gemm(ctx, a, b, NULL, out, 1, add ? 1 : 0);
         return;
     }
     if (batch == 0 && !add) tni_fill(g, 0);
-    for (i = 0; i < batch; i++)
+    for (int64_t i = 0; i < batch; i++)
         tni_gemm(ctx, tni_matrix_of(a, i), tni_matrix_of(b, i), NULL, out, 1, add || i > 0 ? 1 : 0);
 }
 
@@ -121,10 +119,7 @@ static void tni_matmul_backward(tn_ctx *ctx, const tni_node *n)
 
 tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
-    int64_t    shape[TN_MAX_RANK];
-    int        rank;
-    tn_tensor *y;
-    tn_view    va, vb, vc;
+    int64_t shape[TN_MAX_RANK];
     if (!tni_is_real(ctx, a, "matmul", "a") || !tni_is_real(ctx, b, "matmul", "b")) return NULL;
     if (a->rank < 2 || b->rank < 2) {
         tni_fail(ctx, TN_ERR_SHAPE, "matmul: %s is %s, expected rank 2 or more", a->rank < 2 ? "a" : "b",
@@ -143,15 +138,13 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
     }
     if (a->rank > 2 && !(a = tni_contiguous(ctx, a, "matmul", "a"))) return NULL;
     if (b->rank > 2 && !(b = tni_contiguous(ctx, b, "matmul", "b"))) return NULL;
-    rank = (int)tni_max(a->rank, b->rank);
+    int rank = (int)tni_max(a->rank, b->rank);
     memcpy(shape, a->rank == rank ? a->shape : b->shape, sizeof shape);
     shape[rank - 2] = a->shape[a->rank - 2];
     shape[rank - 1] = b->shape[b->rank - 1];
-    y = tni_made(ctx, rank, shape);
+    tn_tensor *y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
-    va = tni_batch_view(a);
-    vb = tni_batch_view(b);
-    vc = tni_batch_view(y);
+    tn_view va = tni_batch_view(a), vb = tni_batch_view(b), vc = tni_batch_view(y);
     tni_stretch_batch(&va, vc.shape[0]);
     tni_stretch_batch(&vb, vc.shape[0]);
     if (tni_gemm(ctx, va, vb, NULL, vc, 1, 0) != TN_OK) return NULL;
@@ -204,10 +197,10 @@ static void tni_shadow_operand(tn_call *c, tn_tensor *w)
 
 static void tni_affine_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_tensor *x = n->in[0], *w = n->in[1], *bias = n->in[2], *g;
+    tn_tensor *x = n->in[0], *w = n->in[1], *bias = n->in[2];
     tn_view    dy = tni_one_matrix(tni_rows_view(n->out->grad));
     bool       add;
-    g = tni_grad(x, &add);
+    tn_tensor *g = tni_grad(x, &add);
     if (g) {
         tn_call c = tni_call(TN_KERNEL_GEMM, 0, NULL, 0, NULL);
         c.in[c.n_in++] = dy;
@@ -239,10 +232,9 @@ static void tni_compact_operands(tn_call *c, const tn_tensor *w)
 {
     const tn_tensor   *root = tni_root(w);
     const tni_compact *copy = root->compact;
-    int64_t            columns, row;
     if (!copy || copy->shadow || root->ctx->recording || w->shape[0] == 0 || w->strides[1] != 1) return;
-    columns = root->shape[root->rank - 1];
-    row = (const float *)w->data - (const float *)root->data;
+    int64_t columns = root->shape[root->rank - 1];
+    int64_t row = (const float *)w->data - (const float *)root->data;
     if (w->shape[1] != columns || row % columns != 0 || (w->shape[0] > 1 && w->strides[0] != columns)) return;
     row /= columns;
     c->n_in = 5;
@@ -275,10 +267,8 @@ static void tni_matrix_to(tn_view *v, const tn_tensor *t, int64_t m, int64_t n, 
 
 tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
 {
-    int64_t    shape[TN_MAX_RANK], rows = 1, m, n;
-    tn_tensor *y;
-    tn_call    c;
-    int        i;
+    int64_t shape[TN_MAX_RANK], rows = 1;
+    tn_call c;
     if (!(x = tni_contiguous(ctx, x, "affine", "x")) || !tni_is_real(ctx, w, "affine", "w")) return NULL;
     if (b && !tni_is_real(ctx, b, "affine", "b")) return NULL;
     if (w->rank != 2) {
@@ -295,16 +285,15 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
                  TNI_SHAPE(w));
         return NULL;
     }
-    m = w->shape[0];
-    n = w->shape[1];
+    int64_t m = w->shape[0], n = w->shape[1];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = m;
-    y = tni_made(ctx, x->rank, shape);
+    tn_tensor *y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
     tni_call_begin(&c, TN_KERNEL_GEMM);
     c.n_in = b ? 3 : 2;
     c.n_out = 1;
-    for (i = 0; i + 1 < x->rank; i++) rows *= shape[i];
+    for (int i = 0; i + 1 < x->rank; i++) rows *= shape[i];
     tni_matrix_to(&c.in[0], x, rows, n, n, 1);
     tni_matrix_to(&c.in[1], w, n, m, w->strides[1], w->strides[0]);
     if (b) tni_view_to(&c.in[2], b);
@@ -344,15 +333,13 @@ static void tni_append_one_backward(tn_ctx *ctx, const tni_node *n)
 
 tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x)
 {
-    int64_t    shape[TN_MAX_RANK], columns;
-    tn_tensor *y;
-    tn_call    c;
+    int64_t shape[TN_MAX_RANK];
     if (!(x = tni_contiguous(ctx, x, "append_one", "x")) || !tni_has_columns(ctx, x, "append_one")) return NULL;
     memcpy(shape, x->shape, sizeof shape);
-    columns = shape[x->rank - 1]++;
-    y = tni_made(ctx, x->rank, shape);
+    int64_t    columns = shape[x->rank - 1]++;
+    tn_tensor *y = tni_made(ctx, x->rank, shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 0, NULL);
     tni_in_rows(&c, x);
     c.out[c.n_out++] = tni_columns_view(y, 0, columns);
     if (tni_run(ctx, &c) != TN_OK) return NULL;

@@ -12,11 +12,10 @@
 static tn_view tni_part_view(const tn_tensor *t, int axis, int64_t start, int64_t n, bool stacked)
 {
     tn_view v = tni_view(t);
-    int     i;
     if (tn_tensor_count(t) > 0) v.data = (char *)v.data + start * v.strides[axis] * (int64_t)tni_dtype_size(v.dtype);
     v.shape[axis] = n;
     if (!stacked) return v;
-    for (i = axis; i + 1 < v.rank; i++) { v.shape[i] = v.shape[i + 1]; v.strides[i] = v.strides[i + 1]; }
+    for (int i = axis; i + 1 < v.rank; i++) { v.shape[i] = v.shape[i + 1]; v.strides[i] = v.strides[i + 1]; }
     v.rank--;
     return v;
 }
@@ -25,8 +24,8 @@ static void tni_concat_backward(tn_ctx *ctx, const tni_node *n)
 {
     const int  axis = (int)n->i[0];
     const bool stacked = n->i[1] != 0;
-    int64_t    k, start = 0;
-    for (k = 0; k < n->n_list; k++) {
+    int64_t    start = 0;
+    for (int64_t k = 0; k < n->n_list; k++) {
         const int64_t part = stacked ? 1 : n->list[k]->shape[axis];
         tn_call       c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
         c.in[c.n_in++] = tni_part_view(n->out->grad, axis, start, part, stacked);
@@ -39,9 +38,9 @@ static void tni_concat_backward(tn_ctx *ctx, const tni_node *n)
 /* Do the shapes differ in the joined axis only? `axis` is an axis of the result. */
 static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t, int axis, bool stacked)
 {
-    int64_t k, all = 0;
+    int64_t all = 0;
     int     i;
-    for (k = 0; k < n; k++) {
+    for (int64_t k = 0; k < n; k++) {
         for (i = 0; i < t[0]->rank && t[k]->rank == t[0]->rank; i++)
             if (t[k]->shape[i] != t[0]->shape[i] && (stacked || i != axis)) break;
         if (t[k]->rank != t[0]->rank || i < t[0]->rank) {
@@ -61,15 +60,14 @@ static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *c
 
 static bool tni_concat_operands(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t)
 {
-    char    what[32];
-    int64_t k;
+    char what[32];
     if (!ctx) return false;
     if (n < 1 || !t) {
         tni_fail(ctx, TN_ERR_ARG, t ? "%s: the number of tensors is %lld, expected at least 1"
                  : "%s: the array of %lld tensors is NULL", op, (long long)n);
         return false;
     }
-    for (k = 0; k < n; k++) {
+    for (int64_t k = 0; k < n; k++) {
         tni_print(what, sizeof what, "tensor %lld", (long long)k);
         if (!tni_usable(ctx, t[k], op, what)) return false;
         if (t[0]->dtype == TN_I32 ? !tni_is_ids(ctx, t[k], op, what) : !tni_is_real(ctx, t[k], op, what)) return false;
@@ -80,13 +78,11 @@ static bool tni_concat_operands(tn_ctx *ctx, const char *op, int64_t n, tn_tenso
 /* Records the op with a list of its inputs. */
 static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *const *t, int axis, bool stacked)
 {
-    tn_tensor **list;
-    tni_node   *node;
-    int64_t     k;
+    int64_t k;
     for (k = 0; k < n && !tni_wants_grad(t[k]); k++) {}
     if (!tni_recording(ctx) || k == n) return true;
-    list = tni_arena_list(ctx, n);
-    node = list ? tni_note_all(ctx, tni_concat_backward, y, NULL, NULL, NULL) : NULL;
+    tn_tensor **list = tni_arena_list(ctx, n);
+    tni_node   *node = list ? tni_note_all(ctx, tni_concat_backward, y, NULL, NULL, NULL) : NULL;
     if (!node) return false;
     memcpy(list, t, (size_t)n * sizeof *list);
     node->list = list;
@@ -98,14 +94,11 @@ static bool tni_concat_note(tn_ctx *ctx, tn_tensor *y, int64_t n, tn_tensor *con
 
 static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *const *t, int axis, bool stacked)
 {
-    int64_t    shape[TN_MAX_RANK] = {0}, k, start = 0;
-    const int  given = axis;
-    int        rank, i;
-    tn_dtype   dtype;
-    tn_tensor *y;
+    int64_t   shape[TN_MAX_RANK] = {0}, start = 0;
+    const int given = axis;
     if (!tni_concat_operands(ctx, op, n, t)) return NULL;
-    dtype = t[0]->dtype;
-    rank = t[0]->rank + stacked;
+    tn_dtype dtype = t[0]->dtype;
+    int      rank = t[0]->rank + stacked;
     if (axis < 0) axis += rank;
     if (rank > TN_MAX_RANK || axis < 0 || axis >= rank) {
         if (rank > TN_MAX_RANK)
@@ -115,13 +108,13 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
         return NULL;
     }
     if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;
-    for (i = 0; i < rank; i++) shape[i] = i == axis ? 0 : t[0]->shape[stacked && i > axis ? i - 1 : i];
-    for (k = 0; k < n; k++) {
+    for (int i = 0; i < rank; i++) shape[i] = i == axis ? 0 : t[0]->shape[stacked && i > axis ? i - 1 : i];
+    for (int64_t k = 0; k < n; k++) {
         shape[axis] += stacked ? 1 : t[k]->shape[axis];
         if (t[k]->dtype == TN_BF16) dtype = TN_BF16;
     }
-    y = tni_made_of(ctx, dtype, rank, shape);
-    for (k = 0; y && k < n; k++) {
+    tn_tensor *y = tni_made_of(ctx, dtype, rank, shape);
+    for (int64_t k = 0; y && k < n; k++) {
         const int64_t part = stacked ? 1 : t[k]->shape[axis];
         tn_call       c = tni_call(TN_KERNEL_COPY, 1, (const tn_tensor *const *)&t[k], 0, NULL);
         c.out[c.n_out++] = tni_part_view(y, axis, start, part, stacked);
@@ -161,8 +154,8 @@ TNI_FN void TNI_T(embed)(const tn_call *c)
     const TNI_REAL *table = (const TNI_REAL *)c->in[0].data;
     const int32_t  *ids = (const int32_t *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
-    int64_t         r, R = c->out[0].shape[0], d = c->out[0].shape[1];
-    for (r = 0; r < R; r++, y += d) {
+    int64_t         R = c->out[0].shape[0], d = c->out[0].shape[1];
+    for (int64_t r = 0; r < R; r++, y += d) {
         bool good = ids[r] >= 0 && ids[r] < c->in[0].shape[0];
         if (good) memcpy(y, table + ids[r] * d, sizeof *y * (size_t)d);
         else memset(y, 0, sizeof *y * (size_t)d);
@@ -174,12 +167,12 @@ TNI_FN void TNI_T(embed_backward)(const tn_call *c)
 {
     const int32_t  *ids = (const int32_t *)c->in[0].data;
     const TNI_REAL *dy = (const TNI_REAL *)c->in[1].data;
-    int64_t         r, j, R = c->in[1].shape[0], d = c->in[1].shape[1];
-    for (r = 0; r < R; r++, dy += d) {
+    int64_t         R = c->in[1].shape[0], d = c->in[1].shape[1];
+    for (int64_t r = 0; r < R; r++, dy += d) {
         TNI_REAL *to = (TNI_REAL *)c->out[0].data;
         if (ids[r] < 0 || ids[r] >= c->out[0].shape[0]) continue;
         to += ids[r] * d;
-        for (j = 0; j < d; j++) to[j] = (TNI_REAL)(to[j] + dy[j]);
+        for (int64_t j = 0; j < d; j++) to[j] = (TNI_REAL)(to[j] + dy[j]);
     }
 }
 
@@ -196,10 +189,7 @@ static void tni_embed_backward(tn_ctx *ctx, const tni_node *n)
 
 tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
 {
-    int64_t    shape[TN_MAX_RANK];
-    tn_tensor *y;
-    tn_call    c;
-    tni_node  *n;
+    int64_t shape[TN_MAX_RANK];
     if (!(table = tni_contiguous(ctx, table, "embed", "table")) || !tni_is_ids(ctx, ids, "embed", "ids")) return NULL;
     if (table->rank != 2 || ids->rank >= TN_MAX_RANK) {
         if (table->rank != 2) tni_fail(ctx, TN_ERR_SHAPE, "embed: table is %s, expected rank 2", TNI_SHAPE(table));
@@ -209,14 +199,14 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
     if (!tn_tensor_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     memcpy(shape, ids->shape, sizeof shape);
     shape[ids->rank] = table->shape[1];
-    y = tni_made(ctx, ids->rank + 1, shape);
+    tn_tensor *y = tni_made(ctx, ids->rank + 1, shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_EMBED, 1, (const tn_tensor *const *)&table, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_EMBED, 1, (const tn_tensor *const *)&table, 0, NULL);
     tni_in_flat(&c, ids);
     tni_out_rows(&c, y);
     tni_out(&c, ctx->fault);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_embed_backward, y, table, NULL, NULL);
+    tni_node *n = tni_note(ctx, tni_embed_backward, y, table, NULL, NULL);
     if (n) n->saved[0] = ids;
     return y;
 }
@@ -254,30 +244,27 @@ static tn_view tni_table_view(const tn_tensor *t, int64_t n, int64_t columns)
 /* t [outer,n,inner] as a contiguous [n,outer,inner]; t itself if that is the same. NULL: out of memory. */
 static tn_tensor *tni_axis_first(tn_ctx *ctx, tn_tensor *t, int64_t outer, int64_t n, int64_t inner)
 {
-    tn_tensor *f;
-    tn_call    c;
     if (outer == 1) return t;
-    f = tn_tensor_3d(ctx, t->dtype, n, outer, inner);
+    tn_tensor *f = tn_tensor_3d(ctx, t->dtype, n, outer, inner);
     if (!f) return NULL;
-    c = tni_call(TN_KERNEL_COPY, 0, NULL, 1, &f);
+    tn_call c = tni_call(TN_KERNEL_COPY, 0, NULL, 1, &f);
     c.in[c.n_in++] = tni_axis_view(t, outer, n, inner, true);
     return tni_run(ctx, &c) == TN_OK ? f : NULL;
 }
 
 static void tni_gather_backward(tn_ctx *ctx, const tni_node *node)
 {
-    const int64_t    outer = node->i[0], v = node->i[1], inner = node->i[2], n = tn_tensor_count(node->saved[0]);
-    tn_tensor       *dy, *dx;
-    tn_call          c = tni_call(TN_KERNEL_EMBED_BACKWARD, 0, NULL, 0, NULL), back;
+    const int64_t outer = node->i[0], v = node->i[1], inner = node->i[2], n = tn_tensor_count(node->saved[0]);
+    tn_call       c = tni_call(TN_KERNEL_EMBED_BACKWARD, 0, NULL, 0, NULL);
     if (!tni_wants_grad(node->in[0])) return;
-    dy = tni_axis_first(ctx, node->out->grad, outer, n, inner);
-    dx = outer == 1 ? tni_grad_to_add(node->in[0]) : tn_tensor_3d(ctx, TN_REAL, v, outer, inner);
+    tn_tensor *dy = tni_axis_first(ctx, node->out->grad, outer, n, inner);
+    tn_tensor *dx = outer == 1 ? tni_grad_to_add(node->in[0]) : tn_tensor_3d(ctx, TN_REAL, v, outer, inner);
     if (!dy || !dx || (outer > 1 && tni_fill(dx, 0) != TN_OK)) return;
     tni_in_flat(&c, node->saved[0]);
     c.in[c.n_in++] = tni_table_view(dy, n, outer * inner);
     c.out[c.n_out++] = tni_table_view(dx, v, outer * inner);
     if (tni_run(ctx, &c) != TN_OK || outer == 1) return;
-    back = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    tn_call back = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
     back.in[back.n_in++] = tni_axis_view(dx, v, outer, inner, true);
     back.f[0] = 1;
     back.out[back.n_out++] = tni_axis_view(tni_grad(node->in[0], &back.accumulate), outer, v, inner, false);
@@ -286,30 +273,25 @@ static void tni_gather_backward(tn_ctx *ctx, const tni_node *node)
 
 tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
 {
-    int64_t    shape[TN_MAX_RANK], outer = 1, v, inner = 1, n;
-    int        i, rank;
-    tn_tensor *y, *table, *rows;
-    tn_call    c;
-    tni_node  *node;
+    int64_t shape[TN_MAX_RANK], outer = 1, inner = 1;
     if (!(x = tni_contiguous(ctx, x, "gather", "x")) || !tni_is_ids(ctx, ids, "gather", "ids")) return NULL;
     if (!tni_axis(x, &axis, "gather", "x")) return NULL;
-    rank = x->rank - 1 + ids->rank;
+    int rank = x->rank - 1 + ids->rank;
     if (rank > TN_MAX_RANK) {
         tni_fail(ctx, TN_ERR_SHAPE, "gather: the result of x %s and ids %s has rank %d, expected at most %d", TNI_SHAPE(x),
                  TNI_SHAPE(ids), rank, TN_MAX_RANK);
         return NULL;
     }
     if (!tn_tensor_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
-    for (i = 0; i < axis; i++) outer *= shape[i] = x->shape[i];
-    for (i = 0; i < ids->rank; i++) shape[axis + i] = ids->shape[i];
-    for (i = axis + 1; i < x->rank; i++) inner *= shape[ids->rank + i - 1] = x->shape[i];
-    v = x->shape[axis];
-    n = tn_tensor_count(ids);
-    y = tni_made_of(ctx, x->dtype, rank, shape);
-    table = y ? tni_axis_first(ctx, x, outer, v, inner) : NULL;
-    rows = !table || outer == 1 ? y : tn_tensor_3d(ctx, y->dtype, n, outer, inner);
+    for (int i = 0; i < axis; i++) outer *= shape[i] = x->shape[i];
+    for (int i = 0; i < ids->rank; i++) shape[axis + i] = ids->shape[i];
+    for (int i = axis + 1; i < x->rank; i++) inner *= shape[ids->rank + i - 1] = x->shape[i];
+    int64_t    v = x->shape[axis], n = tn_tensor_count(ids);
+    tn_tensor *y = tni_made_of(ctx, x->dtype, rank, shape);
+    tn_tensor *table = y ? tni_axis_first(ctx, x, outer, v, inner) : NULL;
+    tn_tensor *rows = !table || outer == 1 ? y : tn_tensor_3d(ctx, y->dtype, n, outer, inner);
     if (!table || !rows) return NULL;
-    c = tni_call(TN_KERNEL_EMBED, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_EMBED, 0, NULL, 0, NULL);
     c.i[0] = 1;
     c.in[c.n_in++] = tni_table_view(table, v, outer * inner);
     tni_in_flat(&c, ids);
@@ -322,7 +304,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
         c.out[c.n_out++] = tni_axis_view(y, outer, n, inner, false);
         if (tni_run(ctx, &c) != TN_OK) return NULL;
     }
-    node = tni_note(ctx, tni_gather_backward, y, x, NULL, NULL);
+    tni_node *node = tni_note(ctx, tni_gather_backward, y, x, NULL, NULL);
     if (node) { node->saved[0] = ids; node->i[0] = outer; node->i[1] = v; node->i[2] = inner; }
     return y;
 }

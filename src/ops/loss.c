@@ -12,13 +12,13 @@ TNI_FN void TNI_T(softmax)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
-    int64_t         r, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    for (r = 0; r < R; r++, x += C, y += C) {
+    int64_t         R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (int64_t r = 0; r < R; r++, x += C, y += C) {
         double top = -HUGE_VAL, sum = 0;
-        for (j = 0; j < C; j++) if ((double)x[j] > top) top = (double)x[j];
+        for (int64_t j = 0; j < C; j++) if ((double)x[j] > top) top = (double)x[j];
         if (top == -HUGE_VAL) top = 0;
-        for (j = 0; j < C; j++) sum += exp((double)x[j] - top);
-        for (j = 0; j < C; j++)
+        for (int64_t j = 0; j < C; j++) sum += exp((double)x[j] - top);
+        for (int64_t j = 0; j < C; j++)
             if (c->i[0]) y[j] = (TNI_REAL)(sum == 0 ? -HUGE_VAL : (double)x[j] - top - log(sum));
             else y[j] = (TNI_REAL)(sum == 0 ? 0 : exp((double)x[j] - top) / sum);
     }
@@ -28,11 +28,11 @@ TNI_FN void TNI_T(softmax_backward)(const tn_call *c)
 {
     const TNI_REAL *y = (const TNI_REAL *)c->in[0].data, *dy = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data;
-    int64_t         r, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    for (r = 0; r < R; r++, y += C, dy += C, dx += C) {
+    int64_t         R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (int64_t r = 0; r < R; r++, y += C, dy += C, dx += C) {
         double sum = 0;
-        for (j = 0; j < C; j++) sum += c->i[0] ? (double)dy[j] : (double)dy[j] * (double)y[j];
-        for (j = 0; j < C; j++) {
+        for (int64_t j = 0; j < C; j++) sum += c->i[0] ? (double)dy[j] : (double)dy[j] * (double)y[j];
+        for (int64_t j = 0; j < C; j++) {
             double v = c->i[0] ? (double)dy[j] - exp((double)y[j]) * sum : (double)y[j] * ((double)dy[j] - sum);
             dx[j] = (TNI_REAL)(c->accumulate ? (double)dx[j] + v : v);
         }
@@ -56,18 +56,15 @@ static void tni_softmax_backward(tn_ctx *ctx, const tni_node *n)
 
 static tn_tensor *tni_softmax(tn_ctx *ctx, const char *op, tn_tensor *x, bool log_of)
 {
-    tn_tensor *y;
-    tn_call    c;
-    tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, op, "x")) || !tni_has_columns(ctx, x, op)) return NULL;
-    y = tni_made(ctx, x->rank, x->shape);
+    tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_SOFTMAX, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_SOFTMAX, 0, NULL, 0, NULL);
     tni_in_rows(&c, x);
     tni_out_rows(&c, y);
     c.i[0] = log_of;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_softmax_backward, y, x, NULL, NULL);
+    tni_node *n = tni_note(ctx, tni_softmax_backward, y, x, NULL, NULL);
     if (n) n->i[0] = log_of;
     return y;
 }
@@ -86,11 +83,10 @@ TNI_FN void TNI_T(dropout)(const tn_call *c)
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     uint32_t        clock = (uint32_t)*(const int32_t *)c->in[1].data, word[4] = {0, 0, 0, 0};
-    int64_t         e, n = c->out[0].shape[0];
-    for (e = 0; e < n; e++) {
-        double v;
+    int64_t         n = c->out[0].shape[0];
+    for (int64_t e = 0; e < n; e++) {
         if (e % 4 == 0) tni_random_words((uint64_t)c->i[0], c->i[1], clock, (uint64_t)(c->i[2] + e / 4), word);
-        v = (double)tni_unit(word[e % 4]) >= c->f[0] ? (double)x[e] / (1 - c->f[0]) : 0;
+        double v = (double)tni_unit(word[e % 4]) >= c->f[0] ? (double)x[e] / (1 - c->f[0]) : 0;
         y[e] = (TNI_REAL)(c->accumulate ? (double)y[e] + v : v);
     }
 }
@@ -114,38 +110,34 @@ static void tni_dropout_backward(tn_ctx *ctx, const tni_node *n)
 
 tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
 {
-    tn_tensor *y;
-    tn_call    c;
-    tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "dropout", "x"))) return NULL;
     if (!(p >= 0 && p < 1)) {
         tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, expected 0 <= p < 1", p);
         return NULL;
     }
     if (!tni_recording(ctx) || p == 0) return x;
-    y = tni_made(ctx, x->rank, x->shape);
+    tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_DROPOUT, 0, NULL, 0, NULL);
     c.in[0] = tni_flat_view(x);
     tni_out_flat(&c, y);
     c.f[0] = p;
     tni_random_call(ctx, &c, 1);
     if (tni_run_at_position(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_dropout_backward, y, x, NULL, NULL);
+    tni_node *n = tni_note(ctx, tni_dropout_backward, y, x, NULL, NULL);
     if (n) { n->i[0] = c.i[0]; n->i[1] = c.i[1]; n->f[0] = p; }
     return y;
 }
 
 tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
 {
-    tn_tensor *z;
     if (!tni_is_real(ctx, x, "noise", "x")) return NULL;
     if (!(std >= 0)) {
         tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, expected 0 or more", std);
         return NULL;
     }
     if (!tni_recording(ctx) || std == 0) return x;
-    z = tni_random(ctx, TN_KERNEL_NORMAL, x->rank, x->shape, 0, std, true);
+    tn_tensor *z = tni_random(ctx, TN_KERNEL_NORMAL, x->rank, x->shape, 0, std, true);
     return z ? tn_add(ctx, x, z) : NULL;
 }
 #endif
@@ -159,18 +151,18 @@ TNI_FN void TNI_T(cross_entropy)(const tn_call *c)
     const TNI_REAL *z = (const TNI_REAL *)c->in[0].data;
     const int32_t  *label = (const int32_t *)c->in[1].data;
     TNI_REAL       *lse = (TNI_REAL *)c->out[1].data, *dz = c->n_out > 3 ? (TNI_REAL *)c->out[3].data : NULL;
-    int64_t         r, j, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    int64_t         R = c->in[0].shape[0], C = c->in[0].shape[1];
     double          loss = 0;
-    for (r = 0; r < R; r++, z += C) {
+    for (int64_t r = 0; r < R; r++, z += C) {
         bool   good = label[r] >= 0 && label[r] < C;
         double top = (double)z[0], sum = 0;
-        for (j = 1; j < C; j++) if ((double)z[j] > top || z[j] != z[j]) top = (double)z[j];
-        for (j = 0; j < C; j++) sum += exp((double)z[j] - top);
+        for (int64_t j = 1; j < C; j++) if ((double)z[j] > top || z[j] != z[j]) top = (double)z[j];
+        for (int64_t j = 0; j < C; j++) sum += exp((double)z[j] - top);
         sum = top + log(sum);
         lse[r] = (TNI_REAL)sum;
         if (good) loss += sum - (double)z[label[r]];
         else tni_fault(&c->out[2], 1, r, label[r], 2);
-        for (j = 0; dz && j < C; j++)
+        for (int64_t j = 0; dz && j < C; j++)
             dz[r * C + j] = (TNI_REAL)(good ? (exp((double)z[j] - sum) - (j == label[r])) / (double)R : 0);
     }
     *(TNI_REAL *)c->out[0].data = (TNI_REAL)(loss / (double)R);
@@ -207,27 +199,24 @@ TNI_FN bool tni_labels_fit(tn_ctx *ctx, const char *op, const tn_tensor *z, cons
 
 tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 {
-    tn_tensor *loss, *lse, *dz = NULL;
-    tn_call    c;
-    tni_node  *n;
-    bool       wanted;
+    tn_tensor *dz = NULL;
     if (!(z = tni_contiguous(ctx, z, "cross_entropy", "logits")) || !tni_is_ids(ctx, labels, "cross_entropy", "labels"))
         return NULL;
     if (!tni_labels_fit(ctx, "cross_entropy", z, labels)) return NULL;
     if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
-    wanted = tni_recording(ctx) && tni_wants_grad(z);
-    loss = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
-    lse = loss ? tn_tensor_1d(ctx, TN_REAL, tn_tensor_count(labels)) : NULL;
+    bool       wanted = tni_recording(ctx) && tni_wants_grad(z);
+    tn_tensor *loss = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
+    tn_tensor *lse = loss ? tn_tensor_1d(ctx, TN_REAL, tn_tensor_count(labels)) : NULL;
     if (lse && wanted) dz = tni_like(ctx, z);
     if (!lse || (wanted && !dz)) return NULL;
-    c = tni_call(TN_KERNEL_CROSS_ENTROPY, 0, NULL, 1, &loss);
+    tn_call c = tni_call(TN_KERNEL_CROSS_ENTROPY, 0, NULL, 1, &loss);
     tni_in_rows(&c, z);
     tni_in_flat(&c, labels);
     tni_out(&c, lse);
     tni_out(&c, ctx->fault);
     if (dz) tni_out_rows(&c, dz);
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_cross_entropy_backward, loss, z, NULL, NULL);
+    tni_node *n = tni_note(ctx, tni_cross_entropy_backward, loss, z, NULL, NULL);
     if (n) n->saved[0] = dz;
     return loss;
 }

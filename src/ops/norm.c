@@ -13,13 +13,13 @@ TNI_FN void TNI_T(rmsnorm)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *r = (TNI_REAL *)c->out[1].data;
-    int64_t         n, j, R = c->out[0].shape[0], C = c->out[0].shape[1];
-    for (n = 0; n < R; n++, x += C, y += C) {
-        double squares = 0, scale;
-        for (j = 0; j < C; j++) squares += (double)x[j] * (double)x[j];
-        scale = 1 / sqrt(squares / (double)C + c->f[0]);
+    int64_t         R = c->out[0].shape[0], C = c->out[0].shape[1];
+    for (int64_t n = 0; n < R; n++, x += C, y += C) {
+        double squares = 0;
+        for (int64_t j = 0; j < C; j++) squares += (double)x[j] * (double)x[j];
+        double scale = 1 / sqrt(squares / (double)C + c->f[0]);
         r[n] = (TNI_REAL)scale;
-        for (j = 0; j < C; j++) y[j] = (TNI_REAL)((double)x[j] * scale * (w ? (double)w[j] : 1));
+        for (int64_t j = 0; j < C; j++) y[j] = (TNI_REAL)((double)x[j] * scale * (w ? (double)w[j] : 1));
     }
 }
 
@@ -36,9 +36,8 @@ TNI_FN void TNI_T(rmsnorm_dx)(const tn_call *c, int64_t n)
     const TNI_REAL *dy = (const TNI_REAL *)c->in[3].data + n * C;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data + n * C;
     double          scale = (double)((const TNI_REAL *)c->in[2].data)[n], dot = 0;
-    int64_t         j;
-    for (j = 0; j < C; j++) dot += (w ? (double)w[j] : 1) * (double)dy[j] * (double)x[j];
-    for (j = 0; j < C; j++) {
+    for (int64_t j = 0; j < C; j++) dot += (w ? (double)w[j] : 1) * (double)dy[j] * (double)x[j];
+    for (int64_t j = 0; j < C; j++) {
         double v = scale * ((w ? (double)w[j] : 1) * (double)dy[j] - (double)x[j] * scale * scale * dot / (double)C);
         dx[j] = (TNI_REAL)(c->accumulate ? (double)dx[j] + v : v);
     }
@@ -49,16 +48,16 @@ TNI_FN void TNI_T(rmsnorm_backward)(const tn_call *c)
     const TNI_REAL *r = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *dw = c->n_out > 1 ? (TNI_REAL *)c->out[1].data : NULL;
     double          sum[TNI_NORM_COLUMNS];
-    int64_t         n, j, first, last, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    for (n = 0; c->out[0].data && n < R; n++) TNI_T(rmsnorm_dx)(c, n);
-    for (first = 0; dw && first < C; first = last) {
+    int64_t         last, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (int64_t n = 0; c->out[0].data && n < R; n++) TNI_T(rmsnorm_dx)(c, n);
+    for (int64_t first = 0; dw && first < C; first = last) {
         last = tni_min(first + TNI_NORM_COLUMNS, C);
-        for (j = first; j < last; j++) sum[j - first] = (double)dw[j];
-        for (n = 0; n < R; n++) {
+        for (int64_t j = first; j < last; j++) sum[j - first] = (double)dw[j];
+        for (int64_t n = 0; n < R; n++) {
             const TNI_REAL *x = (const TNI_REAL *)c->in[0].data + n * C, *dy = (const TNI_REAL *)c->in[3].data + n * C;
-            for (j = first; j < last; j++) sum[j - first] += (double)dy[j] * (double)x[j] * (double)r[n];
+            for (int64_t j = first; j < last; j++) sum[j - first] += (double)dy[j] * (double)x[j] * (double)r[n];
         }
-        for (j = first; j < last; j++) dw[j] = (TNI_REAL)sum[j - first];
+        for (int64_t j = first; j < last; j++) dw[j] = (TNI_REAL)sum[j - first];
     }
 }
 
@@ -96,23 +95,20 @@ TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 
 tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
 {
-    tn_tensor *y, *r;
-    tn_call    c;
-    tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "rmsnorm", "x")) || !tni_is_eps(ctx, eps, "rmsnorm")) return NULL;
     if (gain && !(gain = tni_contiguous(ctx, gain, "rmsnorm", "gain"))) return NULL;
     if (!tni_has_columns(ctx, x, "rmsnorm") || !tni_fits_columns(ctx, x, gain, "rmsnorm", "gain")) return NULL;
-    y = tni_made(ctx, x->rank, x->shape);
-    r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
+    tn_tensor *y = tni_made(ctx, x->rank, x->shape);
+    tn_tensor *r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
-    c = tni_call(TN_KERNEL_RMSNORM, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_RMSNORM, 0, NULL, 0, NULL);
     tni_in_rows(&c, x);
     tni_in(&c, gain);
     tni_out_rows(&c, y);
     tni_out(&c, r);
     c.f[0] = eps;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_rmsnorm_backward, y, x, gain, NULL);
+    tni_node *n = tni_note(ctx, tni_rmsnorm_backward, y, x, gain, NULL);
     if (n) n->saved[0] = r;
     return y;
 }
@@ -126,9 +122,9 @@ TNI_FN void TNI_T(residual_rmsnorm)(const tn_call *c)
 {
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *branch = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *s = (TNI_REAL *)c->out[0].data;
-    int64_t         i, n = c->out[0].shape[0] * c->out[0].shape[1];
+    int64_t         n = c->out[0].shape[0] * c->out[0].shape[1];
     tn_call         norm = *c;
-    for (i = 0; i < n; i++) s[i] = (TNI_REAL)((double)x[i] + (double)branch[i]);
+    for (int64_t i = 0; i < n; i++) s[i] = (TNI_REAL)((double)x[i] + (double)branch[i]);
     norm.in[0] = c->out[0];
     norm.in[1] = c->in[2];
     norm.out[0] = c->out[1];
@@ -139,9 +135,6 @@ TNI_FN void TNI_T(residual_rmsnorm)(const tn_call *c)
 #ifdef TNI_ONCE
 tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_tensor *gain, double eps, tn_tensor **sum)
 {
-    tn_tensor *s, *y, *r;
-    tn_call    c;
-    tni_node  *n;
     if (sum) *sum = NULL;
     if (!(x = tni_contiguous(ctx, x, "residual_rmsnorm", "x"))
         || !(branch = tni_contiguous(ctx, branch, "residual_rmsnorm", "branch")) || !tni_is_eps(ctx, eps, "residual_rmsnorm")
@@ -152,11 +145,11 @@ tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_
     }
     if (!tni_has_columns(ctx, x, "residual_rmsnorm") || !tni_fits_columns(ctx, x, gain, "residual_rmsnorm", "gain"))
         return NULL;
-    s = tni_made(ctx, x->rank, x->shape);
-    y = s ? tni_made(ctx, x->rank, x->shape) : NULL;
-    r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
+    tn_tensor *s = tni_made(ctx, x->rank, x->shape);
+    tn_tensor *y = s ? tni_made(ctx, x->rank, x->shape) : NULL;
+    tn_tensor *r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
-    c = tni_call(TN_KERNEL_RESIDUAL_RMSNORM, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_RESIDUAL_RMSNORM, 0, NULL, 0, NULL);
     tni_in_rows(&c, x);
     tni_in_rows(&c, branch);
     tni_in(&c, gain);
@@ -165,7 +158,7 @@ tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_
     tni_out(&c, r);
     c.f[0] = eps;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_add_backward, s, x, branch, NULL);
+    tni_node *n = tni_note(ctx, tni_add_backward, s, x, branch, NULL);
     if (n) n->f[0] = n->f[1] = 1;
     n = tni_note(ctx, tni_rmsnorm_backward, y, s, gain, NULL);
     if (n) n->saved[0] = r;
@@ -183,11 +176,10 @@ tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_
    Ba, Kiros & Hinton 2016 */
 static double TNI_T(row_mean)(const TNI_REAL *x, int64_t C, double *rest)
 {
-    double  sum = 0, left = 0;
-    int64_t j;
-    for (j = 0; j < C; j++) sum += (double)x[j];
+    double sum = 0, left = 0;
+    for (int64_t j = 0; j < C; j++) sum += (double)x[j];
     sum /= (double)C;
-    for (j = 0; j < C; j++) left += (double)x[j] - sum;
+    for (int64_t j = 0; j < C; j++) left += (double)x[j] - sum;
     *rest = left / (double)C;
     return sum;
 }
@@ -197,13 +189,13 @@ TNI_FN void TNI_T(layernorm)(const tn_call *c)
     const TNI_REAL *x = (const TNI_REAL *)c->in[0].data, *w = (const TNI_REAL *)c->in[1].data,
                    *b = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data, *r = (TNI_REAL *)c->out[1].data;
-    int64_t         n, j, R = c->out[0].shape[0], C = c->out[0].shape[1];
-    for (n = 0; n < R; n++, x += C, y += C) {
-        double rest, mean = TNI_T(row_mean)(x, C, &rest), squares = 0, scale;
-        for (j = 0; j < C; j++) squares += ((double)x[j] - mean - rest) * ((double)x[j] - mean - rest);
-        scale = 1 / sqrt(squares / (double)C + c->f[0]);
+    int64_t         R = c->out[0].shape[0], C = c->out[0].shape[1];
+    for (int64_t n = 0; n < R; n++, x += C, y += C) {
+        double rest, mean = TNI_T(row_mean)(x, C, &rest), squares = 0;
+        for (int64_t j = 0; j < C; j++) squares += ((double)x[j] - mean - rest) * ((double)x[j] - mean - rest);
+        double scale = 1 / sqrt(squares / (double)C + c->f[0]);
         r[n] = (TNI_REAL)scale;
-        for (j = 0; j < C; j++)
+        for (int64_t j = 0; j < C; j++)
             y[j] = (TNI_REAL)(((double)x[j] - mean - rest) * scale * (w ? (double)w[j] : 1) + (b ? (double)b[j] : 0));
     }
 }
@@ -216,14 +208,13 @@ static void TNI_T(layernorm_dx)(const tn_call *c, int64_t n, double mean, double
     const TNI_REAL *dy = (const TNI_REAL *)c->in[3].data + n * C;
     TNI_REAL       *dx = (TNI_REAL *)c->out[0].data + n * C;
     double          scale = (double)((const TNI_REAL *)c->in[2].data)[n], sum = 0, dot = 0;
-    int64_t         j;
-    for (j = 0; j < C; j++) {
+    for (int64_t j = 0; j < C; j++) {
         double d = (double)dy[j], z = ((double)x[j] - mean - rest) * scale;
         if (w) d *= (double)w[j];
         sum += d;
         dot += d * z;
     }
-    for (j = 0; j < C; j++) {
+    for (int64_t j = 0; j < C; j++) {
         double z = ((double)x[j] - mean - rest) * scale;
         double v = scale * ((w ? (double)w[j] : 1) * (double)dy[j] - sum / (double)C - z * dot / (double)C);
         dx[j] = (TNI_REAL)(c->accumulate ? (double)dx[j] + v : v);
@@ -235,24 +226,24 @@ TNI_FN void TNI_T(layernorm_backward)(const tn_call *c)
     const TNI_REAL *r = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *dw = (TNI_REAL *)c->out[1].data, *db = (TNI_REAL *)c->out[2].data;
     double          w_sum[TNI_NORM_COLUMNS], b_sum[TNI_NORM_COLUMNS];
-    int64_t         n, j, first, last, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    for (first = 0; first < C && (first == 0 || dw || db); first = last) {
+    int64_t         last, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (int64_t first = 0; first < C && (first == 0 || dw || db); first = last) {
         last = tni_min(first + TNI_NORM_COLUMNS, C);
-        for (j = first; j < last; j++) {
+        for (int64_t j = first; j < last; j++) {
             w_sum[j - first] = dw ? (double)dw[j] : 0;
             b_sum[j - first] = db ? (double)db[j] : 0;
         }
-        for (n = 0; n < R; n++) {
+        for (int64_t n = 0; n < R; n++) {
             const TNI_REAL *x = (const TNI_REAL *)c->in[0].data + n * C, *dy = (const TNI_REAL *)c->in[3].data + n * C;
             double          rest, mean = TNI_T(row_mean)(x, C, &rest);
             if (first == 0 && c->out[0].data) TNI_T(layernorm_dx)(c, n, mean, rest);
-            for (j = first; j < last && (dw || db); j++) {
+            for (int64_t j = first; j < last && (dw || db); j++) {
                 w_sum[j - first] += (double)dy[j] * (((double)x[j] - mean - rest) * (double)r[n]);
                 b_sum[j - first] += (double)dy[j];
             }
         }
-        for (j = first; dw && j < last; j++) dw[j] = (TNI_REAL)w_sum[j - first];
-        for (j = first; db && j < last; j++) db[j] = (TNI_REAL)b_sum[j - first];
+        for (int64_t j = first; dw && j < last; j++) dw[j] = (TNI_REAL)w_sum[j - first];
+        for (int64_t j = first; db && j < last; j++) db[j] = (TNI_REAL)b_sum[j - first];
     }
 }
 
@@ -264,14 +255,13 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
     tn_view    all[3];
     tn_call    c = tni_call(TN_KERNEL_LAYERNORM_BACKWARD, 0, NULL, 0, NULL);
     bool       apart = false;
-    int        k, j;
     memset(all, 0, sizeof all);
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         g[k] = k == 0 ? tni_grad(n->in[0], &add) : n->in[k] ? tni_grad_to_add(n->in[k]) : NULL;
         all[k].dtype = n->out->dtype;
         if (!g[k]) continue;
         all[k] = k == 0 ? tni_rows_view(g[k]) : tni_view(g[k]);
-        for (j = 0; j < k; j++) apart = apart || (g[j] && tni_root(g[j]) == tni_root(g[k]));
+        for (int j = 0; j < k; j++) apart = apart || (g[j] && tni_root(g[j]) == tni_root(g[k]));
     }
     c.in[0] = tni_rows_view(n->in[0]);
     c.in[1] = tni_view(n->in[1]);
@@ -282,27 +272,24 @@ static void tni_layernorm_backward(tn_ctx *ctx, const tni_node *n)
     c.accumulate = add;
     memcpy(c.out, all, sizeof all);
     if (!apart) tni_run(ctx, &c);
-    for (k = 0; apart && k < 3; k++) {   /* two gradients share memory: a kernel must not write it twice */
+    for (int k = 0; apart && k < 3; k++) { /* two gradients share memory: a kernel must not write it twice */
         if (!g[k]) continue;
-        for (j = 0; j < 3; j++) c.out[j].data = j == k ? all[k].data : NULL;
+        for (int j = 0; j < 3; j++) c.out[j].data = j == k ? all[k].data : NULL;
         tni_run(ctx, &c);
     }
 }
 
 tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *bias, double eps)
 {
-    tn_tensor *y, *r;
-    tn_call    c;
-    tni_node  *n;
     if (!(x = tni_contiguous(ctx, x, "layernorm", "x")) || !tni_is_eps(ctx, eps, "layernorm")) return NULL;
     if (gain && !(gain = tni_contiguous(ctx, gain, "layernorm", "gain"))) return NULL;
     if (bias && !(bias = tni_contiguous(ctx, bias, "layernorm", "bias"))) return NULL;
     if (!tni_has_columns(ctx, x, "layernorm") || !tni_fits_columns(ctx, x, gain, "layernorm", "gain")
         || !tni_fits_columns(ctx, x, bias, "layernorm", "bias")) return NULL;
-    y = tni_made(ctx, x->rank, x->shape);
-    r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
+    tn_tensor *y = tni_made(ctx, x->rank, x->shape);
+    tn_tensor *r = y ? tn_tensor_1d(ctx, TN_REAL, tni_rows_view(x).shape[0]) : NULL;
     if (!r) return NULL;
-    c = tni_call(TN_KERNEL_LAYERNORM, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_LAYERNORM, 0, NULL, 0, NULL);
     tni_in_rows(&c, x);
     tni_in(&c, gain);
     tni_in(&c, bias);
@@ -310,7 +297,7 @@ tn_tensor *tn_layernorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, tn_tensor *b
     tni_out(&c, r);
     c.f[0] = eps;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_layernorm_backward, y, x, gain, bias);
+    tni_node *n = tni_note(ctx, tni_layernorm_backward, y, x, gain, bias);
     if (n) n->saved[0] = r;
     return y;
 }

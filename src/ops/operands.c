@@ -9,8 +9,7 @@
 static void tni_rows_to(tn_view *v, const tn_tensor *t)
 {
     int64_t columns = t->rank > 0 ? t->shape[t->rank - 1] : 1, rows = 1;
-    int     i;
-    for (i = 0; i + 1 < t->rank; i++) rows *= t->shape[i];
+    for (int i = 0; i + 1 < t->rank; i++) rows *= t->shape[i];
     tni_view_to(v, t);
     v->rank = 2;
     v->shape[0] = rows;
@@ -45,9 +44,9 @@ TNI_NOINLINE TNI_FN void tni_out_flat(tn_call *c, const tn_tensor *t) { c->out[c
 TNI_FN tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
 {
     tn_view e = v;
-    int     i, shift = rank - v.rank;
+    int     shift = rank - v.rank;
     e.rank = rank;
-    for (i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++) {
         bool here = i >= shift && (v.shape[i - shift] != 1 || shape[i] == 1);
         e.shape[i] = shape[i];
         e.strides[i] = here ? v.strides[i - shift] : 0;
@@ -59,9 +58,9 @@ TNI_FN tn_view tni_expand_view(tn_view v, int rank, const int64_t *shape)
 TNI_FN tn_view tni_pad_view(tn_view v, int rank)
 {
     tn_view p = v;
-    int     i, shift = rank - v.rank;
+    int     shift = rank - v.rank;
     p.rank = rank;
-    for (i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++) {
         p.shape[i] = i < shift ? 1 : v.shape[i - shift];
         p.strides[i] = i < shift ? 0 : v.strides[i - shift];
     }
@@ -148,19 +147,17 @@ TNI_FN tn_status tni_run_at_position(tn_ctx *ctx, tn_call *c)
 
 TNI_FN bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, const tn_view *c)
 {
-    const tn_view *v[3];
-    int i, k;
-    v[0] = a; v[1] = b; v[2] = c;
+    const tn_view *v[3] = {a, b, c};
     memset(w, 0, sizeof *w);
     w->rank = a->rank - 1;
     w->inner = a->rank > 0 ? a->shape[a->rank - 1] : 1;
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         if (!v[k]) continue;
         w->views = k + 1;
         w->step[k] = a->rank > 0 ? v[k]->strides[a->rank - 1] : 0;
-        for (i = 0; i < w->rank; i++) w->strides[k][i] = v[k]->strides[i];
+        for (int i = 0; i < w->rank; i++) w->strides[k][i] = v[k]->strides[i];
     }
-    for (i = 0; i < w->rank; i++) {
+    for (int i = 0; i < w->rank; i++) {
         w->shape[i] = a->shape[i];
         if (a->shape[i] == 0) return false;
     }
@@ -169,11 +166,10 @@ TNI_FN bool tni_walk_begin(tni_walk *w, const tn_view *a, const tn_view *b, cons
 
 TNI_FN bool tni_walk_next(tni_walk *w)
 {
-    int i, k;
-    for (i = w->rank - 1; i >= 0; i--) {
-        for (k = 0; k < w->views; k++) w->offset[k] += w->strides[k][i];
+    for (int i = w->rank - 1; i >= 0; i--) {
+        for (int k = 0; k < w->views; k++) w->offset[k] += w->strides[k][i];
         if (++w->at[i] < w->shape[i]) return true;
-        for (k = 0; k < w->views; k++) w->offset[k] -= w->strides[k][i] * w->shape[i];
+        for (int k = 0; k < w->views; k++) w->offset[k] -= w->strides[k][i] * w->shape[i];
         w->at[i] = 0;
     }
     return false;

@@ -13,9 +13,9 @@ TNI_FN void TNI_T(sumsq)(const tn_call *c)
 {
     const TNI_REAL *g = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *s = (TNI_REAL *)c->out[0].data;
-    int64_t         i, n = c->in[0].shape[0];
+    int64_t         n = c->in[0].shape[0];
     double          sum = 0;
-    for (i = 0; i < n; i++) sum += (double)g[i] * (double)g[i];
+    for (int64_t i = 0; i < n; i++) sum += (double)g[i] * (double)g[i];
     s[TNI_SIZE] = (TNI_REAL)hypot((double)s[TNI_SIZE], sqrt(sum));
     if (!(sum <= 1.7976931348623157e308)) tni_fault(&c->out[1], 2, c->i[0], 0, (int32_t)s[TNI_TAKEN]);
 }
@@ -38,9 +38,9 @@ TNI_FN void TNI_T(step_begin)(const tn_call *c)
 static void TNI_T(shadow)(const tn_call *c, int k)
 {
     const TNI_REAL *p = (const TNI_REAL *)c->out[0].data;
-    int64_t         i, n = c->out[0].shape[0];
+    int64_t         n = c->out[0].shape[0];
     if (k >= c->n_out || !c->out[k].data) return;
-    for (i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         if (c->out[k].dtype == TN_BF16) ((uint16_t *)c->out[k].data)[i] = tni_bf16_bits((float)p[i]);
         else ((TNI_REAL *)c->out[k].data)[i] = p[i];
 }
@@ -56,10 +56,9 @@ TNI_FN void TNI_T(adamw)(const tn_call *c)
     double    c1 = 1 / (1 - pow(b1, t)), c2 = 1 / (1 - pow(b2, t));
     double    most = sizeof(TNI_REAL) == sizeof(float) ? (double)TNI_ADAMW_LARGEST : HUGE_VAL;
     for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
-        double d = (double)g[i] * (double)s[TNI_FACTOR], mi, vi;
+        double d = (double)g[i] * (double)s[TNI_FACTOR];
         d = d > most ? most : d < -most ? -most : d;
-        mi = b1 * (double)m[i] + (1 - b1) * d;
-        vi = b2 * (double)v[i] + (1 - b2) * d * d;
+        double mi = b1 * (double)m[i] + (1 - b1) * d, vi = b2 * (double)v[i] + (1 - b2) * d * d;
         m[i] = (TNI_REAL)mi;
         v[i] = (TNI_REAL)vi;
         p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + mi * c1 / (sqrt(vi * c2) + eps)));
@@ -73,9 +72,9 @@ TNI_FN void TNI_T(sgd)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
     TNI_REAL *p = (TNI_REAL *)c->out[0].data, *m = (TNI_REAL *)c->out[2].data;
-    int64_t   i, n = c->out[0].shape[0];
+    int64_t   n = c->out[0].shape[0];
     double    mu = c->f[0], lr = (double)s[TNI_LR] * c->f[4];
-    for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
+    for (int64_t i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
         double d = (double)g[i] * (double)s[TNI_FACTOR], mi = m ? mu * (double)m[i] + d : d;
         if (m) m[i] = (TNI_REAL)mi;
         if (c->f[1] != 0) mi = d + mu * mi;
@@ -90,11 +89,11 @@ TNI_FN void TNI_T(muon_begin)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *g = (const TNI_REAL *)c->out[1].data;
     TNI_REAL *x = (TNI_REAL *)c->out[0].data, *m = (TNI_REAL *)c->out[2].data;
-    int64_t   b, i, n = c->out[0].shape[1];
+    int64_t   n = c->out[0].shape[1];
     double    mu = c->f[0] < 0 ? (double)s[TNI_MOMENTUM] : c->f[0];
-    for (b = 0; b < c->out[0].shape[0]; b++, x += n, g += n, m += n) {
+    for (int64_t b = 0; b < c->out[0].shape[0]; b++, x += n, g += n, m += n) {
         double squares = 0;
-        for (i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
+        for (int64_t i = 0; s[TNI_SKIP] == 0 && i < n; i++) {
             double d = (1 - mu) * ((double)g[i] * (double)s[TNI_FACTOR]), mi = mu * (double)m[i] + d;
             m[i] = (TNI_REAL)mi;
             if (c->f[1] != 0) mi = mu * mi + d;
@@ -102,7 +101,7 @@ TNI_FN void TNI_T(muon_begin)(const tn_call *c)
             squares += mi * mi;
         }
         if (s[TNI_SKIP] != 0) memset(x, 0, sizeof *x * (size_t)n);
-        for (i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] * tni_muon_unit(squares));
+        for (int64_t i = 0; i < n; i++) x[i] = (TNI_REAL)((double)x[i] * tni_muon_unit(squares));
     }
 }
 
@@ -111,9 +110,9 @@ TNI_FN void TNI_T(muon_end)(const tn_call *c)
 {
     const TNI_REAL *s = (const TNI_REAL *)c->in[0].data, *x = (const TNI_REAL *)c->in[1].data;
     TNI_REAL *p = (TNI_REAL *)c->out[0].data;
-    int64_t   i, n = c->out[0].shape[0];
+    int64_t   n = c->out[0].shape[0];
     double    lr = (double)s[TNI_LR] * c->f[4];
-    for (i = 0; s[TNI_SKIP] == 0 && i < n; i++)
+    for (int64_t i = 0; s[TNI_SKIP] == 0 && i < n; i++)
         p[i] = (TNI_REAL)((double)p[i] - lr * (c->f[3] * (double)p[i] + c->f[0] * (double)x[i]));
     TNI_T(shadow)(c, 1);
 }

@@ -57,11 +57,11 @@ TNI_FN tn_status tni_run_views(tn_ctx *ctx, tn_kernel kernel, const tn_view *a, 
 /* act of the left half: copied to a contiguous tensor, then computed in place */
 static tn_status tni_compose_gate(tn_ctx *ctx, const tn_view *x, int64_t kind, tn_tensor **copy, tn_tensor **gate)
 {
-    tn_view left = tni_half_view(*x, 0), v;
+    tn_view left = tni_half_view(*x, 0);
     *copy = tn_tensor_2d(ctx, x->dtype, left.shape[0], left.shape[1]);
     *gate = tn_tensor_2d(ctx, x->dtype, left.shape[0], left.shape[1]);
     if (!*copy || !*gate) return TN_ERR_MEMORY;
-    v = tni_view(*copy);
+    tn_view v = tni_view(*copy);
     if (tni_run_views(ctx, TN_KERNEL_COPY, &left, NULL, &v, 0, false) != TN_OK) return TN_ERR_BACKEND;
     {
         tn_view from = tni_flat_view(*copy), to = tni_flat_view(*gate);
@@ -72,10 +72,10 @@ static tn_status tni_compose_gate(tn_ctx *ctx, const tn_view *x, int64_t kind, t
 static tn_status tni_compose_glu(tn_ctx *ctx, const tn_call *call)
 {
     tn_tensor *copy, *gate;
-    tn_view    right = tni_half_view(call->in[0], 1), v;
+    tn_view    right = tni_half_view(call->in[0], 1);
     tn_status  s = tni_compose_gate(ctx, &call->in[0], call->i[0], &copy, &gate);
     if (s != TN_OK) return s;
-    v = tni_view(gate);
+    tn_view v = tni_view(gate);
     return tni_run_views(ctx, TN_KERNEL_MUL, &v, &right, &call->out[0], 0, false);
 }
 
@@ -83,21 +83,19 @@ static tn_status tni_compose_glu(tn_ctx *ctx, const tn_call *call)
 static tn_status tni_compose_glu_backward(tn_ctx *ctx, const tn_call *call)
 {
     const tn_view *dy = &call->in[1];
-    tn_tensor     *copy, *gate, *product;
+    tn_tensor     *copy, *gate;
     tn_view        right = tni_half_view(call->in[0], 1), da = tni_half_view(call->out[0], 0),
                    db = tni_half_view(call->out[0], 1);
-    tn_view        v, flat_x, flat_dy, flat_out;
     tn_status      s = tni_compose_gate(ctx, &call->in[0], call->i[0], &copy, &gate);
     if (s != TN_OK) return s;
-    product = tni_like(ctx, copy);
+    tn_tensor *product = tni_like(ctx, copy);
     if (!product) return TN_ERR_MEMORY;
-    v = tni_view(gate);
+    tn_view v = tni_view(gate);
     s = tni_run_views(ctx, TN_KERNEL_MUL, dy, &v, &db, 0, call->accumulate);
     v = tni_view(product);
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_MUL, dy, &right, &v, 0, false);
-    flat_x = tni_flat_view(copy);
-    flat_dy = tni_flat_view(product);
-    flat_out = tni_flat_view(gate);              /* no longer needed: act' * dy is stored there */
+    tn_view flat_x = tni_flat_view(copy), flat_dy = tni_flat_view(product);
+    tn_view flat_out = tni_flat_view(gate);      /* no longer needed: act' * dy is stored there */
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_ACT_BACKWARD, &flat_x, &flat_dy, &flat_out, call->i[0], false);
     v = tni_view(gate);
     if (s == TN_OK) s = tni_run_views(ctx, TN_KERNEL_ADD, &v, NULL, &da, 0, call->accumulate);
@@ -113,23 +111,23 @@ static tn_status tni_compose_scan_cores(tn_ctx *ctx, const tn_call *call)
     const int64_t  b = phi->shape[0], n = phi->shape[1], S = phi->shape[2], d = call->in[0].shape[2];
     const int64_t  size = (int64_t)tni_dtype_size(call->out[0].dtype);
     tn_view        left = call->in[call->i[0] ? 2 : 0], right = call->in[call->i[0] ? 0 : 2];
-    tn_view        out = call->out[0], by = *phi, from;
-    tn_tensor     *product, *flat;
-    int64_t        shape[4], i;
+    tn_view        out = call->out[0], by = *phi;
+    tn_tensor     *product;
     tn_status      s;
-    shape[0] = b; shape[1] = n; shape[2] = S; shape[3] = d;
+    int64_t        shape[4] = {b, n, S, d};
     if (!(product = tn_tensor_nd(ctx, left.dtype, 4, shape))) return TN_ERR_MEMORY;
     right.data = (char *)right.data + d * size;
     left.shape[1] = right.shape[1] = n;
     left.rank = by.rank = 4;                                 /* [b,n,1,d] * [b,n,s,1] */
     left.shape[2] = S; left.shape[3] = by.shape[3] = d;
     left.strides[2] = by.strides[3] = 0; left.strides[3] = 1;
-    from = tni_view(product);
+    tn_view from = tni_view(product);
     if ((s = tni_run_views(ctx, TN_KERNEL_MUL, &left, &by, &from, 0, false)) != TN_OK) return s;
     from.rank = out.rank = 3;                                /* for each s: [n,d,b], or [1,d,b n], and out [n,d,d] */
     from.shape[1] = out.shape[2] = d;
     from.strides[1] = out.strides[2] = 1;
     if (out.shape[0] == 1) {
+        tn_tensor *flat;
         shape[2] = d;
         if (!(flat = tn_tensor_nd(ctx, right.dtype, 3, shape))) return TN_ERR_MEMORY;
         left = tni_view(flat);
@@ -139,14 +137,14 @@ static tn_status tni_compose_scan_cores(tn_ctx *ctx, const tn_call *call)
         right.shape[1] = from.shape[2] = b * n;
         from.strides[2] = S * d;
     } else {
-        i = right.strides[1];
+        int64_t i = right.strides[1];
         right.strides[1] = right.strides[0]; right.strides[0] = i;
         right.shape[0] = from.shape[0] = n;
         right.shape[1] = from.shape[2] = b;
         from.strides[0] = S * d;
         from.strides[2] = n * S * d;
     }
-    for (i = 0; i < S && s == TN_OK; i++) {
+    for (int64_t i = 0; i < S && s == TN_OK; i++) {
         s = tni_gemm(ctx, from, right, NULL, out, 1, call->accumulate ? 1 : 0);
         from.data = (char *)from.data + d * size;
         out.data = (char *)out.data + d * size;

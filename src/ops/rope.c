@@ -36,24 +36,23 @@ static void tni_rope_angle(const tn_call *c, int64_t t, int64_t k, double *cosin
 /* 1/|x| */
 static double TNI_T(rope_norm)(const tn_call *c, const TNI_REAL *x, int64_t d)
 {
-    double  squares = 0;
-    int64_t k;
+    double squares = 0;
     if (c->f[1] < 0) return 1;
-    for (k = 0; k < d; k++) squares += (double)x[k] * (double)x[k];
+    for (int64_t k = 0; k < d; k++) squares += (double)x[k] * (double)x[k];
     return 1 / sqrt(squares / (double)d + c->f[1]);
 }
 
 TNI_FN void TNI_T(rope)(const tn_call *c)
 {
     const tn_view *X = &c->in[0];
-    int64_t b, t, n, k, d = X->shape[3], h = d / 2;
-    for (b = 0; b < X->shape[0]; b++)
-        for (t = 0; t < X->shape[1]; t++)
-            for (n = 0; n < X->shape[2]; n++) {
+    int64_t        d = X->shape[3], h = d / 2;
+    for (int64_t b = 0; b < X->shape[0]; b++)
+        for (int64_t t = 0; t < X->shape[1]; t++)
+            for (int64_t n = 0; n < X->shape[2]; n++) {
                 const TNI_REAL *x = TNI_ROW(X, b, t, n);
                 TNI_REAL       *y = TNI_ROW(&c->out[0], b, t, n);
                 double norm = TNI_T(rope_norm)(c, x, d), cosine, sine;
-                for (k = 0; k < h; k++) {
+                for (int64_t k = 0; k < h; k++) {
                     tni_rope_angle(c, t, k, &cosine, &sine);
                     y[k] = (TNI_REAL)(norm * ((double)x[k] * cosine - (double)x[k + h] * sine));
                     y[k + h] = (TNI_REAL)(norm * ((double)x[k + h] * cosine + (double)x[k] * sine));
@@ -75,15 +74,15 @@ static double TNI_T(rope_back)(const tn_call *c, const TNI_REAL *dy, int64_t t, 
 TNI_FN void TNI_T(rope_backward)(const tn_call *c)
 {
     const tn_view *X = &c->in[0];
-    int64_t b, t, n, k, d = X->shape[3];
-    for (b = 0; b < X->shape[0]; b++)
-        for (t = 0; t < X->shape[1]; t++)
-            for (n = 0; n < X->shape[2]; n++) {
+    int64_t        d = X->shape[3];
+    for (int64_t b = 0; b < X->shape[0]; b++)
+        for (int64_t t = 0; t < X->shape[1]; t++)
+            for (int64_t n = 0; n < X->shape[2]; n++) {
                 const TNI_REAL *x = TNI_ROW(X, b, t, n), *dy = TNI_ROW(&c->in[1], b, t, n);
                 TNI_REAL       *dx = TNI_ROW(&c->out[0], b, t, n);
                 double norm = TNI_T(rope_norm)(c, x, d), dot = 0;
-                for (k = 0; k < d && c->f[1] >= 0; k++) dot += TNI_T(rope_back)(c, dy, t, k) * (double)x[k];
-                for (k = 0; k < d; k++) {
+                for (int64_t k = 0; k < d && c->f[1] >= 0; k++) dot += TNI_T(rope_back)(c, dy, t, k) * (double)x[k];
+                for (int64_t k = 0; k < d; k++) {
                     double v = TNI_T(rope_back)(c, dy, t, k);
                     if (c->f[1] >= 0) v = norm * (v - (double)x[k] * norm * norm * dot / (double)d);
                     dx[k] = (TNI_REAL)(c->accumulate ? (double)dx[k] + v : v);
@@ -138,8 +137,6 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
 {
     tn_rope_desc d;
     tn_tensor   *y;
-    tn_call      c;
-    tni_node    *n;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (!(x = tni_heads(ctx, x, "rope", "x")) || !tni_is_eps(ctx, d.eps, "rope")) return NULL;
@@ -154,7 +151,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     if (!tni_rope_scaling_fits(ctx, "rope", &d.scaling)) return NULL;
     if (d.no_rotation && !d.norm) return x;
     if (!(y = tni_made(ctx, 4, x->shape))) return NULL;
-    c = tni_call(TN_KERNEL_ROPE, 1, (const tn_tensor *const *)&x, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_ROPE, 1, (const tn_tensor *const *)&x, 1, &y);
     c.f[0] = d.base;
     c.f[1] = d.norm ? d.eps : -1;
     c.f[2] = d.scaling.factor;
@@ -164,7 +161,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     c.i[0] = d.first;
     c.i[1] = d.no_rotation;
     if (tni_run(ctx, &c) != TN_OK) return NULL;
-    n = tni_note(ctx, tni_rope_backward, y, x, NULL, NULL);
+    tni_node *n = tni_note(ctx, tni_rope_backward, y, x, NULL, NULL);
     if (n) tni_node_keep(n, &c);
     return y;
 }

@@ -51,11 +51,10 @@ TNI_FN void TNI_T(scan)(const tn_call *c)
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *v = (const TNI_REAL *)c->in[1].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     const int64_t   d = s.d, h = s.open ? 1 : d;
-    int64_t         b, k;
-    for (b = 0; b < s.batch; b++) {
+    for (int64_t b = 0; b < s.batch; b++) {
         const TNI_REAL *from = s.open ? v + (c->in[1].shape[0] == 1 ? 0 : b * d) : NULL;
         double          log_scale = 0;
-        for (k = 0; k < s.states; k++) {
+        for (int64_t k = 0; k < s.states; k++) {
             const int64_t   at = tni_prefix_place(&s, b, k);
             const TNI_REAL *site = s.open && k == 0 ? from : m + tni_prefix_site(&s, b, k) * d * d;
             TNI_REAL       *to = y + at * s.size;
@@ -72,11 +71,10 @@ TNI_FN void TNI_T(scan)(const tn_call *c)
 static void TNI_T(scan_adjoint)(TNI_REAL *z, const TNI_REAL *y, const TNI_REAL *dy, double norm, double dlog, double *later,
                                 int64_t n)
 {
-    double  dot = 0;
-    int64_t i;
+    double dot = 0;
     *later = norm == 0 ? 0 : *later + dlog;
-    for (i = 0; i < n; i++) dot += ((double)dy[i] + (double)z[i]) * (double)y[i];
-    for (i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) dot += ((double)dy[i] + (double)z[i]) * (double)y[i];
+    for (int64_t i = 0; i < n; i++)
         z[i] = (TNI_REAL)(norm == 0 ? 0 : ((double)dy[i] + (double)z[i] + (*later - dot) * (double)y[i]) / norm);
 }
 
@@ -88,12 +86,11 @@ TNI_FN void TNI_T(scan_backward)(const tn_call *c)
     const TNI_REAL *dlog = (const TNI_REAL *)c->in[4].data;
     TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *dv = (TNI_REAL *)c->out[1].data, *work = (TNI_REAL *)c->out[2].data;
     const int64_t   d = s.d, h = s.open ? 1 : d;
-    int64_t         b, e, f, i, k;
-    for (b = 0; b < s.batch; b++) {
-        TNI_REAL *z = work, *next = work + s.size, *swap;
+    for (int64_t b = 0; b < s.batch; b++) {
+        TNI_REAL *z = work, *next = work + s.size;
         double    later = 0;
         memset(z, 0, sizeof *z * (size_t)s.size);
-        for (k = s.states - 1; k >= 0; k--) {
+        for (int64_t k = s.states - 1; k >= 0; k--) {
             const int64_t   at = tni_prefix_place(&s, b, k), site = tni_prefix_site(&s, b, k) * d * d;
             const TNI_REAL *before = k > 0 ? y + tni_prefix_place(&s, b, k - 1) * s.size : NULL;
             TNI_T(scan_adjoint)(z, y + at * s.size, dy + at * s.size, (double)r[at], (double)dlog[at], &later, s.size);
@@ -101,10 +98,10 @@ TNI_FN void TNI_T(scan_backward)(const tn_call *c)
                 if (dv) memcpy(dv + b * d, z, sizeof *z * (size_t)d);
                 break;
             }
-            for (e = 0; dm && e < d; e++)
-                for (f = 0; f < d; f++) {
+            for (int64_t e = 0; dm && e < d; e++)
+                for (int64_t f = 0; f < d; f++) {
                     double gradient = before ? 0 : (double)z[e * d + f];
-                    for (i = 0; before && i < h; i++)
+                    for (int64_t i = 0; before && i < h; i++)
                         gradient += s.reverse ? (double)z[e * h + i] * (double)before[f * h + i]
                                               : (double)before[i * d + e] * (double)z[i * d + f];
                     dm[site + e * d + f] = (TNI_REAL)(c->accumulate ? (double)dm[site + e * d + f] + gradient : gradient);
@@ -112,7 +109,7 @@ TNI_FN void TNI_T(scan_backward)(const tn_call *c)
             if (k == 0) break;
             if (s.reverse) TNI_T(chain_product)(m + site, true, z, false, next, d, d, h);
             else           TNI_T(chain_product)(z, false, m + site, true, next, h, d, d);
-            swap = z; z = next; next = swap;
+            TNI_REAL *swap = z; z = next; next = swap;
         }
     }
 }
@@ -131,21 +128,20 @@ TNI_FN void TNI_T(scan_states)(const tn_call *c)
     const TNI_REAL *v = (const TNI_REAL *)c->in[0].data;
     TNI_REAL       *y = (TNI_REAL *)c->out[0].data;
     const int64_t   step_e = s.reverse ? 1 : S * d, step_f = s.reverse ? S * d : 1;
-    int64_t         b, k, e, f, i;
-    for (b = 0; b < s.batch; b++) {
+    for (int64_t b = 0; b < s.batch; b++) {
         const TNI_REAL *from = v + (c->in[0].shape[0] == 1 ? 0 : b * d);
         double          log_scale = 0;
-        for (k = 0; k < s.states; k++) {
+        for (int64_t k = 0; k < s.states; k++) {
             const int64_t at = tni_prefix_place(&s, b, k);
             TNI_REAL     *to = y + at * d;
             if (k == 0) memcpy(to, from, sizeof *to * (size_t)d);
             else {
                 const TNI_REAL *core = TNI_T(scan_core)(&c->in[1], &s, k);
                 const TNI_REAL *phi = (const TNI_REAL *)c->in[2].data + tni_prefix_site(&s, b, k) * S;
-                for (f = 0; f < d; f++) {
+                for (int64_t f = 0; f < d; f++) {
                     double sum = 0;
-                    for (e = 0; e < d; e++)
-                        for (i = 0; i < S; i++)
+                    for (int64_t e = 0; e < d; e++)
+                        for (int64_t i = 0; i < S; i++)
                             sum += (double)from[e] * (double)phi[i] * (double)core[e * step_e + i * d + f * step_f];
                     to[f] = (TNI_REAL)sum;
                 }
@@ -164,28 +160,27 @@ TNI_FN void TNI_T(scan_states_backward)(const tn_call *c)
     const TNI_REAL *dy = (const TNI_REAL *)c->in[4].data, *dlog = (const TNI_REAL *)c->in[5].data;
     TNI_REAL       *dphi = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[1].data;
     const int64_t   step_e = s.reverse ? 1 : S * d, step_f = s.reverse ? S * d : 1;
-    int64_t         b, k, e, f, i;
-    for (b = 0; b < s.batch; b++) {
+    for (int64_t b = 0; b < s.batch; b++) {
         double later = 0;
         if (s.states > 0) memset(z + tni_prefix_place(&s, b, s.states - 1) * d, 0, sizeof *z * (size_t)d);
-        for (k = s.states - 1; k >= 0; k--) {
+        for (int64_t k = s.states - 1; k >= 0; k--) {
             const int64_t   at = tni_prefix_place(&s, b, k), site = tni_prefix_site(&s, b, k) * S;
             const int64_t   before = tni_prefix_place(&s, b, k - 1) * d;
-            const TNI_REAL *phi = (const TNI_REAL *)c->in[1].data + site, *zk = z + at * d, *core;
+            const TNI_REAL *phi = (const TNI_REAL *)c->in[1].data + site, *zk = z + at * d;
             TNI_T(scan_adjoint)(z + at * d, y + at * d, dy + at * d, (double)r[at], (double)dlog[at], &later, d);
             if (k == 0) break;
-            core = TNI_T(scan_core)(&c->in[0], &s, k);
-            for (i = 0; dphi && i < S; i++) {
+            const TNI_REAL *core = TNI_T(scan_core)(&c->in[0], &s, k);
+            for (int64_t i = 0; dphi && i < S; i++) {
                 double sum = 0;
-                for (e = 0; e < d; e++)
-                    for (f = 0; f < d; f++)
+                for (int64_t e = 0; e < d; e++)
+                    for (int64_t f = 0; f < d; f++)
                         sum += (double)y[before + e] * (double)core[e * step_e + i * d + f * step_f] * (double)zk[f];
                 dphi[site + i] = (TNI_REAL)(c->accumulate ? (double)dphi[site + i] + sum : sum);
             }
-            for (e = 0; e < d; e++) {
+            for (int64_t e = 0; e < d; e++) {
                 double sum = 0;
-                for (i = 0; i < S; i++)
-                    for (f = 0; f < d; f++)
+                for (int64_t i = 0; i < S; i++)
+                    for (int64_t f = 0; f < d; f++)
                         sum += (double)phi[i] * (double)core[e * step_e + i * d + f * step_f] * (double)zk[f];
                 z[before + e] = (TNI_REAL)sum;
             }
@@ -202,14 +197,13 @@ TNI_FN void TNI_T(scan_cores)(const tn_call *c)
     const TNI_REAL *right = (const TNI_REAL *)c->in[c->i[0] ? 0 : 2].data;
     const bool      uniform = c->out[0].shape[0] == 1;
     TNI_REAL       *to = (TNI_REAL *)c->out[0].data;
-    int64_t         core, e, f, i, k, j;
-    for (core = 0; core < (uniform ? 1 : n); core++)
-        for (e = 0; e < d; e++)
-            for (i = 0; i < S; i++)
-                for (f = 0; f < d; f++, to++) {
+    for (int64_t core = 0; core < (uniform ? 1 : n); core++)
+        for (int64_t e = 0; e < d; e++)
+            for (int64_t i = 0; i < S; i++)
+                        for (int64_t f = 0; f < d; f++, to++) {
                     double sum = c->accumulate ? (double)*to : 0;
-                    for (k = 0; k < b; k++)
-                        for (j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
+                    for (int64_t k = 0; k < b; k++)
+                        for (int64_t j = uniform ? 0 : core; j < (uniform ? n : core + 1); j++)
                             sum += (double)left[(k * (n + 1) + j) * d + e] * (double)phi[(k * n + j) * S + i]
                                    * (double)right[(k * (n + 1) + j + 1) * d + f];
                     *to = (TNI_REAL)sum;
@@ -231,11 +225,11 @@ static bool tni_scan_parts(tn_tensor *both, const int64_t *extent, tn_tensor **y
 static void tni_scan_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_call    c = tni_call(TN_KERNEL_SCAN_BACKWARD, 0, NULL, 0, NULL);
-    tn_tensor *v = n->in[0], *m = n->in[1], *y, *logs, *dy, *dlogs, *dm, *dv = NULL, *work;
+    tn_tensor *v = n->in[0], *m = n->in[1], *y, *logs, *dy, *dlogs, *dv = NULL, *work;
     if (!tni_scan_parts(n->out, n->i, &y, &logs) || !tni_scan_parts(n->out->grad, n->i, &dy, &dlogs)) return;
     if (!(work = tn_tensor_3d(ctx, TN_REAL, n->i[0], 2, n->i[2]))) return;
     if (tni_wants_grad(v) && !(dv = tn_tensor_2d(ctx, TN_REAL, n->i[0], n->i[2]))) return;
-    dm = tni_grad(m, &c.accumulate);
+    tn_tensor *dm = tni_grad(m, &c.accumulate);
     tni_in(&c, m);
     tni_in(&c, y);
     tni_in(&c, n->saved[0]);
@@ -251,7 +245,7 @@ static void tni_scan_backward(tn_ctx *ctx, const tni_node *n)
 static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
 {
     tn_call    c = tni_call(TN_KERNEL_SCAN_STATES_BACKWARD, 0, NULL, 0, NULL);
-    tn_tensor *y, *logs, *dy, *dlogs, *z, *first;
+    tn_tensor *y, *logs, *dy, *dlogs, *z;
     if (!tni_scan_parts(n->out, n->i, &y, &logs) || !tni_scan_parts(n->out->grad, n->i, &dy, &dlogs)) return;
     if (!(z = tn_tensor_3d(ctx, TN_REAL, n->i[0], n->i[1], n->i[2]))) return;
     tni_in(&c, n->in[1]);
@@ -265,7 +259,7 @@ static void tni_scan_states_backward(tn_ctx *ctx, const tni_node *n)
     c.i[0] = n->i[3];
     if (tni_run(ctx, &c) != TN_OK) return;
     if (tni_wants_grad(n->in[0])) {
-        first = n->i[3] ? tn_slice(z, 1, n->i[1] - 1, n->i[1]) : tn_slice(z, 1, 0, 1);
+        tn_tensor *first = n->i[3] ? tn_slice(z, 1, n->i[1] - 1, n->i[1]) : tn_slice(z, 1, 0, 1);
         if (!first) return;
         first->rank = 2;
         first->shape[1] = n->i[2];
@@ -287,7 +281,6 @@ static tn_tensor *tni_scan_run(tn_ctx *ctx, tn_call *c, const int64_t *extent, b
                                tn_tensor *v, tn_tensor *m, tn_tensor *phi, tn_tensor **logs)
 {
     tn_tensor *both = tn_tensor_3d(ctx, TN_REAL, extent[0], extent[1], extent[2] + 1), *y, *of, *r = NULL;
-    tni_node  *n;
     if (!both) return NULL;
     both->rank = 1;
     both->shape[0] = extent[0] * extent[1] * (extent[2] + 1);
@@ -300,7 +293,7 @@ static tn_tensor *tni_scan_run(tn_ctx *ctx, tn_call *c, const int64_t *extent, b
     tni_out(c, r);
     c->i[0] = reverse;
     if (tni_run(ctx, c) != TN_OK) return NULL;
-    n = tni_note(ctx, backward, both, v, m, phi);
+    tni_node *n = tni_note(ctx, backward, both, v, m, phi);
     if (n) {
         n->saved[0] = r;
         memcpy(n->i, extent, 3 * sizeof *extent);
@@ -336,10 +329,8 @@ static tn_tensor *tni_scan_after(tn_ctx *ctx, tn_tensor *start, tn_tensor *offse
                                  tn_tensor **logs)
 {
     const int64_t first = reverse ? 0 : 1, end = first + m->shape[1];
-    tn_tensor    *parts[2], *y;
-    parts[0] = reverse ? m : start;
-    parts[1] = reverse ? start : m;
-    y = tn_scan(ctx, tn_concat(ctx, 2, parts, 1), reverse, logs);
+    tn_tensor    *parts[2] = {reverse ? m : start, reverse ? start : m};
+    tn_tensor    *y = tn_scan(ctx, tn_concat(ctx, 2, parts, 1), reverse, logs);
     *logs = y ? tn_add(ctx, tn_slice(*logs, 1, first, end), offset) : NULL;
     return y ? tn_slice(y, 1, first, end) : NULL;
 }
@@ -357,9 +348,9 @@ static tn_tensor *tni_scan_before(tn_ctx *ctx, tn_tensor *first, tn_tensor *x, b
 /* Sums of the logarithms x [b,n] from the beginning of the scan on. log2(n) additions, since -inf times 0 is no number. */
 static tn_tensor *tni_scan_sums(tn_ctx *ctx, tn_tensor *x, bool reverse)
 {
-    int64_t    step, n = x ? x->shape[1] : 0;
+    int64_t    n = x ? x->shape[1] : 0;
     tn_tensor *parts[2];
-    for (step = 1; step < n && x; step *= 2) {
+    for (int64_t step = 1; step < n && x; step *= 2) {
         parts[reverse] = reverse ? tn_slice(x, 1, n - step, n) : tn_slice(x, 1, 0, step);
         parts[!reverse] = tn_add(ctx, tn_slice(x, 1, 0, n - step), tn_slice(x, 1, step, n));
         x = tn_concat(ctx, 2, parts, 1);
@@ -370,21 +361,20 @@ static tn_tensor *tni_scan_sums(tn_ctx *ctx, tn_tensor *x, bool reverse)
 static tn_tensor *tni_scan_blocks(tn_ctx *ctx, tn_tensor *m, int64_t length, bool reverse, tn_tensor **logs)
 {
     const int64_t b = m->shape[0], n = m->shape[1], d = m->shape[2], blocks = n / length, rest = n % length;
-    int64_t       shape[4];
-    tn_tensor    *x, *ends, *sums, *q, *scale, *unit, *none, *parts[2], *of[2], *rest_of;
-    shape[0] = b; shape[1] = blocks * length; shape[2] = shape[3] = d;
-    x = rest ? tn_copy(ctx, tn_slice(m, 1, reverse ? rest : 0, reverse ? n : n - rest)) : m;
-    rest_of = tn_slice(m, 1, reverse ? 0 : n - rest, reverse ? rest : n);
+    tn_tensor    *sums, *scale, *parts[2], *of[2];
+    int64_t       shape[4] = {b, blocks * length, d, d};
+    tn_tensor    *x = rest ? tn_copy(ctx, tn_slice(m, 1, reverse ? rest : 0, reverse ? n : n - rest)) : m;
+    tn_tensor    *rest_of = tn_slice(m, 1, reverse ? 0 : n - rest, reverse ? rest : n);
     shape[0] = b * blocks; shape[1] = length;
     x = x ? tn_reshape(x, 4, shape) : NULL;
-    ends = tn_chain(ctx, x, &sums);                                                  /* the product of each block      */
+    tn_tensor *ends = tn_chain(ctx, x, &sums);                                       /* the product of each block      */
     shape[0] = b; shape[1] = blocks;
-    q = ends ? tn_scan(ctx, tn_reshape(ends, 4, shape), reverse, &scale) : NULL;     /* all sites to the end of each   */
+    tn_tensor *q = ends ? tn_scan(ctx, tn_reshape(ends, 4, shape), reverse, &scale) : NULL; /* all sites to the end of each   */
     sums = q ? tni_scan_sums(ctx, tn_reshape(sums, 2, shape), reverse) : NULL;
     scale = sums ? tn_add(ctx, scale, sums) : NULL;
     shape[1] = 1;
-    unit = scale ? tn_add(ctx, tn_full(ctx, 4, shape, 0), tn_eye(ctx, d)) : NULL;
-    none = unit ? tn_full(ctx, 2, shape, 0) : NULL;
+    tn_tensor *unit = scale ? tn_add(ctx, tn_full(ctx, 4, shape, 0), tn_eye(ctx, d)) : NULL;
+    tn_tensor *none = unit ? tn_full(ctx, 2, shape, 0) : NULL;
     if (!none) return NULL;
     parts[0] = tni_scan_before(ctx, unit, q, reverse);
     of[0] = tni_scan_before(ctx, none, scale, reverse);
@@ -414,8 +404,6 @@ static tn_tensor *tni_scan_blocks(tn_ctx *ctx, tn_tensor *m, int64_t length, boo
 
 tn_tensor *tn_scan_blocks(tn_ctx *ctx, tn_tensor *m, int64_t length, bool reverse, tn_tensor **logs)
 {
-    tn_tensor *y;
-    tn_dtype   made;
     if (logs) *logs = NULL;
     if (!tni_is_real(ctx, m, "scan_blocks", "m") || !tni_scan_matrices(ctx, m, "scan_blocks")) return NULL;
     if (length < 1) {
@@ -423,9 +411,9 @@ tn_tensor *tn_scan_blocks(tn_ctx *ctx, tn_tensor *m, int64_t length, bool revers
         return NULL;
     }
     if (m->shape[1] / length < 2) return tn_scan(ctx, m, reverse, logs);
-    made = ctx->made;
+    tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;                            /* logarithms and products as exact as those of tn_scan */
-    y = m->dtype == ctx->made ? m : tn_cast(ctx, m, ctx->made);
+    tn_tensor *y = m->dtype == ctx->made ? m : tn_cast(ctx, m, ctx->made);
     y = y ? tni_scan_blocks(ctx, y, length, reverse, logs) : NULL;
     ctx->made = made;
     return y;
@@ -433,29 +421,24 @@ tn_tensor *tn_scan_blocks(tn_ctx *ctx, tn_tensor *m, int64_t length, bool revers
 
 tn_tensor *tn_scan(tn_ctx *ctx, tn_tensor *m, bool reverse, tn_tensor **logs)
 {
-    int64_t    extent[3];
-    tn_tensor *y;
-    tn_call    c;
     if (logs) *logs = NULL;
     if (!(m = tni_contiguous(ctx, m, "scan", "m")) || !tni_scan_matrices(ctx, m, "scan")) return NULL;
     if (!ctx->backend->host && m->shape[0] < TNI_SCAN_FEW && m->shape[1] >= TNI_SCAN_LONG)
         return tn_scan_blocks(ctx, m, (int64_t)sqrt((double)m->shape[1]), reverse, logs);
-    extent[0] = m->shape[0]; extent[1] = m->shape[1]; extent[2] = m->shape[2] * m->shape[2];
-    c = tni_call(TN_KERNEL_SCAN, 1, (const tn_tensor *const *)&m, 0, NULL);
+    int64_t extent[3] = {m->shape[0], m->shape[1], m->shape[2] * m->shape[2]};
+    tn_call c = tni_call(TN_KERNEL_SCAN, 1, (const tn_tensor *const *)&m, 0, NULL);
     c.n_in = 2;                                             /* no vector */
-    y = tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, NULL, m, NULL, logs);
+    tn_tensor *y = tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, NULL, m, NULL, logs);
     return y ? tn_reshape(y, 4, m->shape) : NULL;
 }
 
 tn_tensor *tn_scan_vector(tn_ctx *ctx, tn_tensor *v, tn_tensor *m, bool reverse, tn_tensor **logs)
 {
-    int64_t extent[3];
-    tn_call c;
     if (logs) *logs = NULL;
     if (!(v = tni_contiguous(ctx, v, "scan_vector", "v")) || !(m = tni_contiguous(ctx, m, "scan_vector", "m"))
         || !tni_scan_matrices(ctx, m, "scan_vector")) return NULL;
-    extent[0] = m->shape[0]; extent[1] = m->shape[1] + 1; extent[2] = m->shape[2];
-    c = tni_call(TN_KERNEL_SCAN, 1, (const tn_tensor *const *)&m, 0, NULL);
+    int64_t extent[3] = {m->shape[0], m->shape[1] + 1, m->shape[2]};
+    tn_call c = tni_call(TN_KERNEL_SCAN, 1, (const tn_tensor *const *)&m, 0, NULL);
     c.n_in = 2;
     if (!tni_scan_begins(ctx, v, extent[0], extent[2], "scan_vector", &c.in[1])) return NULL;
     return tni_scan_run(ctx, &c, extent, reverse, tni_scan_backward, v, m, NULL, logs);
@@ -463,8 +446,6 @@ tn_tensor *tn_scan_vector(tn_ctx *ctx, tn_tensor *v, tn_tensor *m, bool reverse,
 
 tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor *phi, bool reverse, tn_tensor **logs)
 {
-    int64_t extent[3];
-    tn_call c;
     if (logs) *logs = NULL;
     if (!(v = tni_contiguous(ctx, v, "scan_states", "v")) || !(cores = tni_contiguous(ctx, cores, "scan_states", "cores"))
         || !(phi = tni_contiguous(ctx, phi, "scan_states", "phi"))) return NULL;
@@ -479,8 +460,8 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
                  TNI_SHAPE(phi));
         return NULL;
     }
-    extent[0] = phi->shape[0]; extent[1] = phi->shape[1] + 1; extent[2] = cores->shape[1];
-    c = tni_call(TN_KERNEL_SCAN_STATES, 0, NULL, 0, NULL);
+    int64_t extent[3] = {phi->shape[0], phi->shape[1] + 1, cores->shape[1]};
+    tn_call c = tni_call(TN_KERNEL_SCAN_STATES, 0, NULL, 0, NULL);
     c.n_in = 3;
     c.in[1] = tni_view(cores);
     c.in[2] = tni_view(phi);

@@ -7,23 +7,23 @@
    The first index of the largest element; NaN counts as largest, as in NumPy. No gradient. */
 static int64_t TNI_T(row_argmax)(const TNI_REAL *x, int64_t n)
 {
-    int64_t j, best = 0;
-    for (j = 1; j < n && x[best] == x[best]; j++)
+    int64_t best = 0;
+    for (int64_t j = 1; j < n && x[best] == x[best]; j++)
         if (x[j] > x[best] || x[j] != x[j]) best = j;
     return best;
 }
 
 TNI_FN void TNI_T(argmax)(const tn_call *c)
 {
-    int64_t r, C = c->in[0].shape[1];
-    for (r = 0; r < c->in[0].shape[0]; r++)
+    int64_t C = c->in[0].shape[1];
+    for (int64_t r = 0; r < c->in[0].shape[0]; r++)
         ((int32_t *)c->out[0].data)[r] = (int32_t)TNI_T(row_argmax)((const TNI_REAL *)c->in[0].data + r * C, C);
 }
 
 TNI_FN void TNI_T(accuracy)(const tn_call *c)
 {
-    int64_t r, right = 0, R = c->in[0].shape[0], C = c->in[0].shape[1];
-    for (r = 0; r < R; r++)
+    int64_t right = 0, R = c->in[0].shape[0], C = c->in[0].shape[1];
+    for (int64_t r = 0; r < R; r++)
         if (TNI_T(row_argmax)((const TNI_REAL *)c->in[0].data + r * C, C) == ((const int32_t *)c->in[1].data)[r]) right++;
     *(TNI_REAL *)c->out[0].data = (TNI_REAL)((double)right / (double)R);
 }
@@ -31,16 +31,14 @@ TNI_FN void TNI_T(accuracy)(const tn_call *c)
 #ifdef TNI_ONCE
 tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
 {
-    tn_tensor *y;
-    tn_call    c;
     if (!(x = tni_contiguous(ctx, x, "argmax", "x"))) return NULL;
     if (x->rank < 1 || x->shape[x->rank - 1] == 0) {
         tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x));
         return NULL;
     }
-    y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
+    tn_tensor *y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_ARGMAX, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_ARGMAX, 0, NULL, 0, NULL);
     tni_in_rows(&c, x);
     tni_out_flat(&c, y);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
@@ -48,14 +46,12 @@ tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
 
 tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 {
-    tn_tensor *y;
-    tn_call    c;
     if (!(z = tni_contiguous(ctx, z, "accuracy", "logits")) || !tni_is_ids(ctx, labels, "accuracy", "labels")) return NULL;
     if (!tni_labels_fit(ctx, "accuracy", z, labels)) return NULL;
     if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
-    y = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
+    tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     if (!y) return NULL;
-    c = tni_call(TN_KERNEL_ACCURACY, 0, NULL, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_ACCURACY, 0, NULL, 1, &y);
     tni_in_rows(&c, z);
     tni_in_flat(&c, labels);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
@@ -69,12 +65,12 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_t n, int64_t inner, double *row,
                           int32_t *ids, int32_t *places)
 {
-    int64_t o, i, j, k = best->room;
-    for (o = 0; o < outer; o++)
-        for (i = 0; i < inner; i++) {
-            for (j = 0; j < n; j++) row[j] = v[(o * n + j) * inner + i];
+    int64_t k = best->room;
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < inner; i++) {
+            for (int64_t j = 0; j < n; j++) row[j] = v[(o * n + j) * inner + i];
             tni_heap_select(best, row, n, k);
-            for (j = 0; j < k; j++) {
+            for (int64_t j = 0; j < k; j++) {
                 int64_t at = best->found[j].at;
                 ids[(o * k + j) * inner + i] = (int32_t)at;
                 places[(o * k + j) * inner + i] = (int32_t)((o * n + at) * inner + i);
@@ -84,17 +80,12 @@ static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_
 
 static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids, const char *op)
 {
-    int64_t    shape[TN_MAX_RANK], outer = 1, inner = 1, n, count, wanted;
+    int64_t    shape[TN_MAX_RANK], outer = 1, inner = 1;
     tni_heap   best;
-    double    *v, *row;
-    int32_t   *found;
-    tn_tensor *at = NULL, *places, *y = NULL;
-    bool       held;
-    int        i;
+    tn_tensor *at = NULL, *y = NULL;
     if (ids) *ids = NULL;
     if (!(t = tni_contiguous(ctx, t, op, "t")) || !tni_axis(t, &axis, op, "t")) return NULL;
-    n = t->shape[axis];
-    count = tn_tensor_count(t);
+    int64_t n = t->shape[axis], count = tn_tensor_count(t);
     if (k < 0) k = n;
     if (k > n || (unsigned)order > TN_ORDER_MAGNITUDE || count > INT32_MAX) {
         if (count > INT32_MAX)
@@ -105,17 +96,17 @@ static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_or
         else tni_fail(ctx, TN_ERR_ARG, "%s: order is %d, not a valid tn_order", op, (int)order);
         return NULL;
     }
-    for (i = 0; i < t->rank; i++) {
+    for (int i = 0; i < t->rank; i++) {
         shape[i] = i == axis ? k : t->shape[i];
         if (i < axis) outer *= t->shape[i];
         if (i > axis) inner *= t->shape[i];
     }
-    wanted = outer * k * inner;
-    v = tni_alloc_f64(ctx, count, 1, op);
-    row = tni_room_f64(ctx, n, 1, op);
-    held = tni_heap_begin(ctx, &best, order, k, op);
-    found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
-    places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
+    int64_t    wanted = outer * k * inner;
+    double    *v = tni_alloc_f64(ctx, count, 1, op);
+    double    *row = tni_room_f64(ctx, n, 1, op);
+    bool       held = tni_heap_begin(ctx, &best, order, k, op);
+    int32_t   *found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
+    tn_tensor *places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (v && row && held && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
         tni_topk_rows(&best, v, outer, n, inner, row, found, found + wanted);

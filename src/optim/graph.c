@@ -34,29 +34,26 @@ void tn_graph_destroy(tn_graph *g) { if (g && g != g->owned.ctx->capture) tni_gr
 
 tn_status tn_graph_begin(tn_ctx *ctx)
 {
-    char       why[TN_WHY] = "";
-    tn_graph  *g;
-    tn_tensor *t;
-    tn_status  s;
+    char why[TN_WHY] = "";
     if (!ctx) return TN_ERR_ARG;
     if (ctx->status != TN_OK) return ctx->status;
     if (!tn_graph_supported(ctx))
         return tni_fail(ctx, TN_ERR_BACKEND, "graph: backend %s cannot capture (tn_graph_supported)", ctx->backend->name);
     if (ctx->capture) return tni_fail(ctx, TN_ERR_ARG, "graph: a capture is running, expected tn_graph_end before the next");
     if (!tni_not_aside(ctx, "graph")) return TN_ERR_ARG;
-    g = (tn_graph *)tni_alloc(ctx, sizeof *g, "graph");
+    tn_graph *g = (tn_graph *)tni_alloc(ctx, sizeof *g, "graph");
     if (!g) return TN_ERR_MEMORY;
     memset(g, 0, sizeof *g);
     tn_ctx_reset(ctx);
     g->seed = ctx->desc.seed;
     memcpy(g->kernel_calls, ctx->kernel_calls, sizeof g->kernel_calls);
-    for (t = ctx->owned_tensors; t; t = t->next) {
+    for (tn_tensor *t = ctx->owned_tensors; t; t = t->next) {
         t->flags &= ~(uint32_t)(TNI_NOTED | TNI_WAS_ZEROED);
         if (t->flags & TNI_ZEROED) t->flags |= TNI_WAS_ZEROED;
         if (t->compact) t->compact->was_stale = t->compact->stale;
     }
     tni_own(ctx, &g->owned, tni_graph_destroy);
-    s = ctx->backend->capture_begin(ctx->state, why);
+    tn_status s = ctx->backend->capture_begin(ctx->state, why);
     if (s != TN_OK) {
         tni_graph_destroy(&g->owned);
         return tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, why);
@@ -77,11 +74,10 @@ static void tni_zeroed_set(tn_tensor *t, bool zero)
    before it. */
 static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
 {
-    int64_t    n = 0;
-    tn_tensor *t;
-    for (t = ctx->owned_tensors; t; t = t->next) n += (t->flags & TNI_NOTED) != 0;
+    int64_t n = 0;
+    for (tn_tensor *t = ctx->owned_tensors; t; t = t->next) n += (t->flags & TNI_NOTED) != 0;
     if (wanted && n > 0) g->used = (tni_used *)tni_array(ctx, n, sizeof *g->used, "graph");
-    for (t = ctx->owned_tensors; t; t = t->next) {
+    for (tn_tensor *t = ctx->owned_tensors; t; t = t->next) {
         const bool zero = (t->flags & TNI_WAS_ZEROED) != 0;
         if ((t->flags & TNI_NOTED) && g->used) {
             g->used[g->used_count].tensor = t;
@@ -99,13 +95,10 @@ static tn_status tni_graph_collect(tn_ctx *ctx, tn_graph *g, bool wanted)
 
 tn_status tn_graph_end(tn_ctx *ctx, tn_graph **out)
 {
-    char      why[TN_WHY] = "";
-    tn_graph *g;
-    tn_status s;
-    int       i;
+    char why[TN_WHY] = "";
     if (out) *out = NULL;
     if (!ctx) return TN_ERR_ARG;
-    g = ctx->capture;
+    tn_graph *g = ctx->capture;
     if (!g) return tni_fail(ctx, TN_ERR_ARG, "graph: no capture is running, expected tn_graph_begin before");
     if (!out) tni_fail(ctx, TN_ERR_ARG, "graph: out is NULL, so the capture was discarded");
     ctx->capture = NULL;
@@ -113,11 +106,11 @@ tn_status tn_graph_end(tn_ctx *ctx, tn_graph **out)
         ctx->status = ctx->spoilt;
         memcpy(ctx->error, ctx->spoilt_by, sizeof ctx->error);
     }
-    s = ctx->backend->capture_end(ctx->state, &g->recorded, why);
+    tn_status s = ctx->backend->capture_end(ctx->state, &g->recorded, why);
     if (s != TN_OK) tni_fail(ctx, s, "graph: backend %s: %s", ctx->backend->name, why);
     s = tni_graph_collect(ctx, g, ctx->status == TN_OK);
-    for (i = 0; i < g->optims; i++) g->optim[i]->steps = g->steps[i];
-    for (i = 0; i < TN_KERNEL_COUNT; i++) {
+    for (int i = 0; i < g->optims; i++) g->optim[i]->steps = g->steps[i];
+    for (int i = 0; i < TN_KERNEL_COUNT; i++) {
         const uint64_t before = g->kernel_calls[i];
         g->kernel_calls[i] = ctx->kernel_calls[i] - before;
         ctx->kernel_calls[i] = before;
@@ -139,13 +132,12 @@ tn_status tn_graph_end(tn_ctx *ctx, tn_graph **out)
 static tn_status tni_graph_check(const tn_graph *g)
 {
     tn_ctx *ctx = g->owned.ctx;
-    int64_t i;
     if (ctx->status != TN_OK) return ctx->status;
     if (!tni_uncaptured(ctx, "another one is run") || !tni_not_aside(ctx, "graph")) return TN_ERR_ARG;
     if (g->lost[0]) return tni_fail(ctx, TN_ERR_ARG, "graph: %s, so it must be captured again", g->lost);
     if (g->seed != ctx->desc.seed)
         return tni_fail(ctx, TN_ERR_ARG, "graph: the context's seed has changed, so it must be captured again");
-    for (i = 0; i < g->used_count; i++) {
+    for (int64_t i = 0; i < g->used_count; i++) {
         const tn_tensor *t = g->used[i].tensor;
         const bool       zero = (t->flags & TNI_ZEROED) != 0;
         if (zero != g->used[i].zero_before)
@@ -157,29 +149,27 @@ static tn_status tni_graph_check(const tn_graph *g)
 
 tn_status tn_graph_run(tn_graph *g)
 {
-    tn_ctx   *ctx;
     tn_status s;
-    int64_t   i;
     if (!g) return TN_ERR_ARG;
-    ctx = g->owned.ctx;
+    tn_ctx *ctx = g->owned.ctx;
     if ((s = tni_graph_check(g)) != TN_OK) return s;
     tn_ctx_reset(ctx);
-    for (i = 0; i < g->optims && s == TN_OK; i++) s = tni_optim_tell(g->optim[i]);
-    for (i = 0; i < g->used_count && s == TN_OK; i++)
+    for (int64_t i = 0; i < g->optims && s == TN_OK; i++) s = tni_optim_tell(g->optim[i]);
+    for (int64_t i = 0; i < g->used_count && s == TN_OK; i++)
         if (g->used[i].shadow_before || g->used[i].shadow_after) s = tni_shadow_renew(g->used[i].tensor);
     if (s != TN_OK) return s;
     s = ctx->backend->replay(ctx->state, g->recorded);
     if (s != TN_OK) return tni_backend_fail(ctx, s, "graph");
-    for (i = 0; i < g->optims; i++) {
+    for (int64_t i = 0; i < g->optims; i++) {
         g->optim[i]->steps++;
         ctx->describe = tni_optim_describe;
         ctx->describe_with = g->optim[i];
     }
-    for (i = 0; i < g->used_count; i++) {
+    for (int64_t i = 0; i < g->used_count; i++) {
         tni_zeroed_set(g->used[i].tensor, g->used[i].zero_after);
         if (!g->used[i].shadow_after && tni_shadow_holds(g->used[i].tensor)) g->used[i].tensor->compact->stale = true;
     }
-    for (i = 0; i < TN_KERNEL_COUNT; i++) ctx->kernel_calls[i] += g->kernel_calls[i];
+    for (int64_t i = 0; i < TN_KERNEL_COUNT; i++) ctx->kernel_calls[i] += g->kernel_calls[i];
     ctx->calls = g->calls;
     return TN_OK;
 }

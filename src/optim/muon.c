@@ -23,15 +23,14 @@ static void tni_muon_extents(const tn_tensor *t, int64_t want[4])
 
 TNI_FN tn_status tni_muon_room(tn_optim *o)
 {
-    int64_t most[4] = {0, 0, 0, 0}, want[4], i;
-    int     k;
-    for (i = 0; i < o->of.params->count; i++) {
+    int64_t most[4] = {0, 0, 0, 0}, want[4];
+    for (int64_t i = 0; i < o->of.params->count; i++) {
         const tn_param *p = o->of.params->item[i];
         if (!tni_optim_updates(p) || tni_optim_rule(o, p) != TN_OPTIM_MUON) continue;
         tni_muon_extents(p->value, want);
-        for (k = 0; k < 4; k++) most[k] = tni_max(most[k], want[k]);
+        for (int k = 0; k < 4; k++) most[k] = tni_max(most[k], want[k]);
     }
-    for (k = 0; k < 4; k++) {
+    for (int k = 0; k < 4; k++) {
         if (most[k] == 0 || (o->work[k] && tn_tensor_count(o->work[k]) >= most[k])) continue;
         tn_tensor_destroy(o->work[k]);
         o->work[k] = tn_tensor_create(o->owned.ctx, TN_REAL, 1, &most[k]);
@@ -90,10 +89,9 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
 {
     const tn_param *p = o->of.params->item[i];
     tn_ctx         *ctx = o->owned.ctx;
-    tn_view         x = tni_batch_view(p->value), whole = x, y, gram, poly;
+    tn_view         x = tni_batch_view(p->value), whole = x;
     tn_call         c = tni_call(TN_KERNEL_MUON_BEGIN, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
     int             k;
-    tn_status       s;
     if (tn_tensor_count(p->value) == 0) return TN_OK;
     whole.rank = 2;
     whole.shape[1] *= whole.shape[2];
@@ -104,14 +102,13 @@ TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i)
     c.out[c.n_out++] = tni_muon_view(whole, o->state[i].m[0]);
     c.f[0] = o->desc.momentum_warmup > 0 ? -1 : o->desc.momentum;         /* -1: it changes from step to step */
     c.f[1] = 1;
-    s = tni_run(ctx, &c);
+    tn_status s = tni_run(ctx, &c);
     c = tni_call(TN_KERNEL_MUON_END, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
     c.f[0] = tni_muon_scale(o->desc.muon_scale, (double)x.shape[1], (double)x.shape[2]);
     if (x.shape[1] > x.shape[2]) x = tni_transposed_view(x);
     x = tni_muon_view(x, o->work[0]);
-    y = tni_muon_view(x, o->work[1]);
-    gram = tni_muon_square(&x, o->work[2]);
-    poly = tni_muon_square(&x, o->work[3]);
+    tn_view y = tni_muon_view(x, o->work[1]), gram = tni_muon_square(&x, o->work[2]);
+    tn_view poly = tni_muon_square(&x, o->work[3]);
     for (k = 0; k < o->desc.newton_schulz && s == TN_OK; k++)
         s = k % 2 == 0 ? tni_muon_polynomial(ctx, &x, &y, &gram, &poly) : tni_muon_polynomial(ctx, &y, &x, &gram, &poly);
     tni_in_flat(&c, p->value);

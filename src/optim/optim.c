@@ -19,12 +19,11 @@ static double tni_schedule_decay(const tn_schedule *s)
 
 double tn_schedule_at(const tn_schedule *s, int64_t step)
 {
-    double t;
     if (!s) return 1;
     step = tni_max(step, 0);
     if (step < s->warmup) return ((double)step + 1) / (double)s->warmup;
     if (s->kind == TN_SCHEDULE_CONSTANT) return 1;
-    t = s->total > s->warmup ? ((double)step - (double)s->warmup) / ((double)s->total - (double)s->warmup) : 1;
+    double t = s->total > s->warmup ? ((double)step - (double)s->warmup) / ((double)s->total - (double)s->warmup) : 1;
     if (t > 1) t = 1;
     if (s->kind == TN_SCHEDULE_LINEAR) return 1 + (s->floor - 1) * t;
     if (s->kind == TN_SCHEDULE_COSINE) return s->floor + (1 - s->floor) * 0.5 * (1 + cos(3.141592653589793 * t));
@@ -35,8 +34,7 @@ double tn_schedule_at(const tn_schedule *s, int64_t step)
 
 TNI_FN tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
 {
-    int i;
-    for (i = 0; i < g->optims; i++)
+    for (int i = 0; i < g->optims; i++)
         if (g->optim[i] == o)
             return tni_fail(g->owned.ctx, TN_ERR_ARG, "graph: an optimiser steps twice, expected once per graph");
     if (g->optims == TNI_GRAPH_OPTIMS)
@@ -50,8 +48,7 @@ TNI_FN tn_status tni_graph_steps(tn_graph *g, tn_optim *o)
 /* For an optimiser that is destroyed while its step is captured. Releasing its memory has reported the error. */
 static void tni_graph_forget(tn_graph *g, const tn_optim *o)
 {
-    int i;
-    for (i = 0; g && i < g->optims; i++)
+    for (int i = 0; g && i < g->optims; i++)
         if (g->optim[i] == o) {
             g->optim[i] = g->optim[--g->optims];
             g->steps[i] = g->steps[g->optims];
@@ -72,8 +69,7 @@ TNI_FN bool tni_optim_describe(tn_ctx *ctx, const int32_t f[4])
 
 TNI_FN void tni_optim_forget(tni_moments *m)
 {
-    int k;
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         tn_tensor_destroy(m->m[k]);
         m->m[k] = NULL;
     }
@@ -84,13 +80,12 @@ static void tni_optim_destroy(tni_owned *owned)
 {
     tn_optim *o = (tn_optim *)(void *)owned;
     tn_ctx   *ctx = owned->ctx;
-    int64_t   i;
     if (ctx->describe_with == o) { ctx->describe = NULL; ctx->describe_with = NULL; }
     if (ctx->sender == o) { ctx->on_node = NULL; ctx->sender = NULL; }
     tni_graph_forget(ctx->capture, o);
-    for (i = 0; i < o->states; i++) tni_optim_forget(&o->state[i]);
+    for (int64_t i = 0; i < o->states; i++) tni_optim_forget(&o->state[i]);
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
-    for (i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
+    for (int64_t i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
     tn_tensor_destroy(o->bucket);
     tni_free(ctx, o->told, TNI_TOLD_BYTES(ctx));
     tn_tensor_destroy(o->scalars);
@@ -180,14 +175,13 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 {
     tn_ctx       *ctx = tn_params_ctx(ps);
-    tn_optim     *o;
     tn_optim_desc d;
     int64_t       n = TNI_SCALARS;
     if (!ctx) return NULL;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (tni_optim_check(ctx, &d) != TN_OK) return NULL;
-    o = (tn_optim *)tni_alloc(ctx, sizeof *o, "optim");
+    tn_optim *o = (tn_optim *)tni_alloc(ctx, sizeof *o, "optim");
     if (!o) return NULL;
     memset(o, 0, sizeof *o);
     tni_params_watch(ps, &o->of);
@@ -205,11 +199,10 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 /* Makes entries for the moments of parameters that were added since the last step. */
 TNI_FN tn_status tni_optim_grow(tn_optim *o)
 {
-    tn_ctx      *ctx = o->owned.ctx;
-    int64_t      want = o->of.params->count;
-    tni_moments *state;
+    tn_ctx *ctx = o->owned.ctx;
+    int64_t want = o->of.params->count;
     if (o->states >= want) return TN_OK;
-    state = (tni_moments *)tni_array(ctx, want, sizeof *state, "optim");
+    tni_moments *state = (tni_moments *)tni_array(ctx, want, sizeof *state, "optim");
     if (!state) return TN_ERR_MEMORY;
     memset(state, 0, sizeof *state * (size_t)want);
     if (o->states > 0) memcpy(state, o->state, sizeof *state * (size_t)o->states);
@@ -246,11 +239,10 @@ double tn_optim_lr(const tn_optim *o) { return o ? o->desc.lr * tn_schedule_at(&
 
 double tn_optim_momentum(const tn_optim *o)
 {
-    double start, t;
     if (!o || o->desc.kind == TN_OPTIM_ADAMW) return 0;
     if (o->desc.kind == TN_OPTIM_SGD || o->steps >= o->desc.momentum_warmup) return o->desc.momentum;
-    start = o->desc.momentum_start;
-    t = (double)o->steps / (double)o->desc.momentum_warmup;
+    double start = o->desc.momentum_start;
+    double t = (double)o->steps / (double)o->desc.momentum_warmup;
     return start + (o->desc.momentum - start) * t;
 }
 #endif /* TN_NO_TRAINING */

@@ -18,29 +18,29 @@ TNI_FN tn_status tni_optim_places(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     const int size = tn_ctx_ranks(ctx);
-    int64_t  *load, i, k, group = 0, from = o->of.params->count - 1;
-    int       r, least;
+    int64_t   group = 0, from = o->of.params->count - 1;
     if (!tni_optim_shares(o)) return TN_OK;
-    for (i = 0; i < o->placed; i++)
+    for (int64_t i = 0; i < o->placed; i++)
         if (o->state[i].placed != tni_optim_rule(o, o->of.params->item[i]))
             return tni_fail(ctx, TN_ERR_ARG, "optim: the rule of %s was changed after the first step, expected none to be with "
                             "share_moments", o->of.params->item[i]->name);
     if (o->placed == o->of.params->count) return TN_OK;
     if (o->placed > 0)
         return tni_fail(ctx, TN_ERR_ARG, "optim: parameters were added after the first step, expected none with share_moments");
-    load = (int64_t *)tni_comm_room(ctx, (size_t)size * sizeof *load);
+    int64_t *load = (int64_t *)tni_comm_room(ctx, (size_t)size * sizeof *load);
     if (!load) return TN_ERR_MEMORY;
     memset(load, 0, (size_t)size * sizeof *load);
-    for (i = o->of.params->count - 1; i >= 0; i--) {
+    for (int64_t i = o->of.params->count - 1; i >= 0; i--) {
         const tn_param *p = o->of.params->item[i];
         const bool      muon = tni_optim_rule(o, p) == TN_OPTIM_MUON;
-        for (least = 0, r = 1; r < size; r++) if (load[r] < load[least]) least = r;
+        int             least = 0;
+        for (int r = 1; r < size; r++) if (load[r] < load[least]) least = r;
         o->state[i].placed = tni_optim_rule(o, p);
         o->state[i].at = muon ? least : group;
         if (muon) load[least] += tn_tensor_count(p->value);
         else group += tn_tensor_count(p->value);
         if (group < o->desc.bucket && i > 0) continue;
-        for (k = i; k <= from; k++) o->state[k].group = group;
+        for (int64_t k = i; k <= from; k++) o->state[k].group = group;
         from = i - 1;
         group = 0;
     }
@@ -115,11 +115,10 @@ TNI_FN tn_status tni_optim_tell(tn_optim *o)
     const tn_dtype dtype = o->scalars->dtype;
     const size_t   size = tni_dtype_size(dtype);
     char           lr[8], more[16];
-    tn_status      s;
     tni_store(lr, dtype, 0, tn_optim_lr(o));
     tni_store(more, dtype, 0, tn_optim_momentum(o));
     tni_store(more, dtype, 1, (double)(o->steps + 1));
-    s = tni_to_device(ctx, o->scalars->data, lr, size);
+    tn_status s = tni_to_device(ctx, o->scalars->data, lr, size);
     if (s == TN_OK) s = tni_to_device(ctx, (char *)o->scalars->data + TNI_MOMENTUM * size, more, 2 * size);
     return s == TN_OK ? s : tni_backend_fail(ctx, s, "optim");
 }
@@ -146,10 +145,10 @@ TNI_FN tn_status tni_optim_begin(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     tn_call   c;
-    int64_t   i, before = 0, after = 0;
+    int64_t   before = 0, after = 0;
     tn_status s = ctx->capture ? tni_graph_steps(ctx->capture, o) : tni_optim_tell(o);
-    for (i = 0; i < o->of.params->count; i++) after += tni_optim_sums(o, i);
-    for (i = 0; i < o->of.params->count && s == TN_OK; i++) {
+    for (int64_t i = 0; i < o->of.params->count; i++) after += tni_optim_sums(o, i);
+    for (int64_t i = 0; i < o->of.params->count && s == TN_OK; i++) {
         const tn_param *p = o->of.params->item[i];
         const tni_span  own = tni_optim_own(o, i);
         if (!tni_optim_sums(o, i)) continue;
@@ -196,9 +195,8 @@ static uint64_t tni_mix_desc(uint64_t h, const tn_optim_desc *d)
     const int64_t whole[] = {d->kind, d->nesterov, d->schedule.kind, d->schedule.warmup, d->schedule.total, d->schedule.decay,
                              d->schedule.one_minus_sqrt, d->muon_scale, d->newton_schulz, d->momentum_warmup, d->share_moments,
                              d->bucket};
-    size_t        i;
-    for (i = 0; i < sizeof real / sizeof *real; i++) h = tni_mix_real(h, real[i]);
-    for (i = 0; i < sizeof whole / sizeof *whole; i++) h = tni_mix(h, (uint64_t)whole[i]);
+    for (size_t i = 0; i < sizeof real / sizeof *real; i++) h = tni_mix_real(h, real[i]);
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) h = tni_mix(h, (uint64_t)whole[i]);
     return h;
 }
 
@@ -208,10 +206,9 @@ static void tni_optim_hash(const tn_optim *o, tni_meeting in, int32_t out[2])
 {
     const tn_ctx *ctx = o->owned.ctx;
     uint64_t      h = tni_mix(tni_mix_desc((uint64_t)o->steps + 1, &o->desc), (uint64_t)in);
-    int64_t       i;
     h = tni_mix(tni_mix(h, ctx->desc.seed), (uint64_t)ctx->calls);
     h = tni_mix(tni_mix(h, (uint64_t)ctx->desc.dtype), (uint64_t)ctx->desc.activations);
-    for (i = 0; i < o->of.params->count; i++) {
+    for (int64_t i = 0; i < o->of.params->count; i++) {
         const tn_param *p = o->of.params->item[i];
         h = tni_mix(tni_mix(h, (uint64_t)tn_tensor_count(p->value)), (uint64_t)tni_optim_updates(p));
         h = tni_mix_real(tni_mix_real(tni_mix(h, (uint64_t)tni_optim_rule(o, p)), p->lr_scale), p->decay_scale);
@@ -227,8 +224,7 @@ static tn_status tni_optim_judge(tn_optim *o, tni_meeting in, tn_status s)
     tn_ctx     *ctx = o->owned.ctx;
     const char *call = in == TNI_MEET_CHECKPOINT ? "checkpoint" : "optim";
     const int   size = tn_ctx_ranks(ctx);
-    int         r;
-    for (r = 0; r < size && s == TN_OK; r++) {
+    for (int r = 0; r < size && s == TN_OK; r++) {
         const int32_t *told = o->told + TNI_TOLD * r;
         if (told[TNI_TOLD_STATUS] != TN_OK)
             s = tni_fail(ctx, (tn_status)told[TNI_TOLD_STATUS], "%s: rank %d has an error: %s; %s", call, r,
@@ -238,7 +234,7 @@ static tn_status tni_optim_judge(tn_optim *o, tni_meeting in, tn_status s)
             s = tni_fail(ctx, TN_ERR_ARG, "%s: rank %d has another number of steps, other settings, parameters, gradients, "
                          "moments or random calls than rank 0, or is in another call", call, r);
     }
-    for (r = 0; r < size && s == TN_OK && !o->faulted; r++)
+    for (int r = 0; r < size && s == TN_OK && !o->faulted; r++)
         if (o->told[TNI_TOLD * r + TNI_TOLD_FAULT] != 0) {
             o->faulted = true;
             ctx->fault_rank = r;
@@ -260,18 +256,16 @@ static int32_t *tni_optim_tells(tn_optim *o, tni_meeting in, tn_status s)
 /* All processes agree whether they can go on: s is the status of this one. */
 TNI_FN tn_status tni_optim_agree(tn_optim *o, tni_meeting in, tn_status s)
 {
-    tn_ctx   *ctx = o->owned.ctx;
-    int32_t  *own;
-    tn_status all;
+    tn_ctx *ctx = o->owned.ctx;
     if (!tni_comm(ctx) || s == TN_ERR_COMM) return s;
     if (o->refused) {                                       /* they have told each other before the backward pass */
         o->refused = false;
         return tni_optim_judge(o, in, s);
     }
     if (!o->faulted) ctx->fault_rank = tn_ctx_rank(ctx);
-    own = tni_optim_tells(o, in, s);
+    int32_t *own = tni_optim_tells(o, in, s);
     if (s == TN_OK) s = tni_to_host(ctx, own + TNI_TOLD_FAULT, ctx->fault->data, 4 * sizeof *own);
-    all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_TOLD * tn_ctx_ranks(ctx), TN_I32);
+    tn_status all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_TOLD * tn_ctx_ranks(ctx), TN_I32);
     return all == TN_OK ? tni_optim_judge(o, in, s) : all;
 }
 
@@ -327,8 +321,8 @@ static int tni_bucket_rank(const tn_optim *o, int row) { return tni_optim_shares
 /* The number of elements that process r updates; r < 0: of all. */
 static int64_t tni_optim_length(const tn_optim *o, int r)
 {
-    int64_t i, n = 0;
-    for (i = 0; i < o->of.params->count; i++) if (o->state[i].leaves) n += tni_optim_part(o, i, r).count;
+    int64_t n = 0;
+    for (int64_t i = 0; i < o->of.params->count; i++) if (o->state[i].leaves) n += tni_optim_part(o, i, r).count;
     return n;
 }
 
@@ -336,17 +330,15 @@ static int64_t tni_optim_length(const tn_optim *o, int r)
 static void tni_mail_begin(tn_optim *o)
 {
     tni_mail *m = &o->mail;
-    int       r;
     memset(m, 0, sizeof *m);
-    for (r = 0; r < tni_bucket_rows(o); r++) m->length = tni_max(m->length, tni_optim_length(o, tni_bucket_rank(o, r)));
+    for (int r = 0; r < tni_bucket_rows(o); r++) m->length = tni_max(m->length, tni_optim_length(o, tni_bucket_rank(o, r)));
     m->row = tni_max(tni_min(m->length, o->desc.bucket / tni_bucket_rows(o)), 1);
 }
 
 /* Which gradients, or values, leave: of parameters that are updated, with `all` also those that processes have averaged. */
 static void tni_mail_choose(tn_optim *o, bool all)
 {
-    int64_t i;
-    for (i = 0; i < o->of.params->count; i++) {
+    for (int64_t i = 0; i < o->of.params->count; i++) {
         const tn_param *p = o->of.params->item[i];
         o->state[i].leaves = tni_optim_updates(p) && (all || (p->value->grad->flags & (TNI_SENT | TNI_ZEROED)) != TNI_SENT);
     }
@@ -377,10 +369,9 @@ static int64_t tni_bucket_place(const tn_optim *o, int64_t at)
 /* Whether a node adds to the gradient of a tensor with TNI_SOUGHT. */
 static bool tni_node_sought(const tni_node *n)
 {
-    int64_t i;
-    for (i = 0; i < 3; i++) if (n->in[i] && (tni_root(n->in[i])->flags & TNI_SOUGHT)) return true;
-    for (i = 0; i < 2; i++) if (n->saved[i] && (tni_root(n->saved[i])->flags & TNI_SOUGHT)) return true;
-    for (i = 0; i < n->n_list; i++) if (tni_root(n->list[i])->flags & TNI_SOUGHT) return true;
+    for (int64_t i = 0; i < 3; i++) if (n->in[i] && (tni_root(n->in[i])->flags & TNI_SOUGHT)) return true;
+    for (int64_t i = 0; i < 2; i++) if (n->saved[i] && (tni_root(n->saved[i])->flags & TNI_SOUGHT)) return true;
+    for (int64_t i = 0; i < n->n_list; i++) if (tni_root(n->list[i])->flags & TNI_SOUGHT) return true;
     return false;
 }
 
@@ -393,9 +384,8 @@ static const tni_node *tni_bucket_last(const tn_optim *o, const tni_node *n)
     const tni_mail *m = &o->mail;
     const tni_node *last = NULL;
     tni_stretch     piece;
-    int             r, seek;
-    for (seek = 1; seek >= 0; seek--) {
-        for (r = 0; r < tni_bucket_rows(o); r++)
+    for (int seek = 1; seek >= 0; seek--) {
+        for (int r = 0; r < tni_bucket_rows(o); r++)
             for (piece = tni_stretch_begin(o); tni_stretch_next(o, tni_bucket_rank(o, r), m->sent, m->row, &piece); ) {
                 uint32_t *flags = &o->of.params->item[piece.i]->value->flags;
                 *flags = seek ? *flags | TNI_SOUGHT : *flags & ~(uint32_t)TNI_SOUGHT;
@@ -411,9 +401,8 @@ static tn_status tni_bucket_fill(tn_optim *o)
     const tni_mail *m = &o->mail;
     const int64_t   place = tni_bucket_place(o, m->sent), width = tni_bucket_width(m, m->sent);
     tni_stretch     piece;
-    int             r;
     tn_status       s = o->owned.ctx->status;
-    for (r = 0; r < tni_bucket_rows(o) && s == TN_OK; r++) {
+    for (int r = 0; r < tni_bucket_rows(o) && s == TN_OK; r++) {
         const int rank = tni_bucket_rank(o, r);
         for (piece = tni_stretch_begin(o); s == TN_OK && tni_stretch_next(o, rank, m->sent, width, &piece); ) {
             tn_tensor *g = o->of.params->item[piece.i]->value->grad;
@@ -428,8 +417,7 @@ static tn_status tni_bucket_fill(tn_optim *o)
 /* What processes tell each other before an announced pass has to be alike. */
 static bool tni_told_alike(const tn_optim *o)
 {
-    int r;
-    for (r = 1; r < tn_ctx_ranks(o->owned.ctx); r++)
+    for (int r = 1; r < tn_ctx_ranks(o->owned.ctx); r++)
         if (memcmp(o->told, o->told + TNI_TOLD * r, sizeof *o->told * TNI_TOLD) != 0) return false;
     return true;
 }
@@ -493,13 +481,12 @@ static bool tni_mail_take(tn_optim *o, bool wait)
     tn_ctx      *ctx = o->owned.ctx;
     const double mean = 1 / (double)tn_ctx_ranks(ctx);
     const int    row = tni_optim_shares(o) ? tn_ctx_rank(ctx) : 0;
-    int64_t      place, width;
 #if defined(TNI_OWN_THREADS)
     if (m->beside && !tni_beside_done(m->beside, m->first + m->announced + m->back / m->row, wait)) return false;
 #endif
     (void)wait;
-    width = tni_bucket_width(m, m->back);
-    place = tni_bucket_place(o, m->back) + row * width;
+    int64_t width = tni_bucket_width(m, m->back);
+    int64_t place = tni_bucket_place(o, m->back) + row * width;
     if (m->status == TN_OK && ctx->status == TN_OK)
         tni_bucket_move(o, tni_bucket_rank(o, row), false, m->back, width, place, true, mean);
     m->back += m->row;
@@ -558,13 +545,12 @@ TNI_FN tn_status tni_optim_publish(tn_optim *o)
     tn_ctx   *ctx = o->owned.ctx;
     tni_mail *m = &o->mail;
     const int size = tn_ctx_ranks(ctx), rank = tn_ctx_rank(ctx);
-    int       r;
     tn_status s = TN_OK;
     for (tni_mail_choose(o, true); m->sent < m->length && s == TN_OK; m->sent += m->row) {
         const int64_t width = tni_bucket_width(m, m->sent);
         s = tni_bucket_move(o, rank, true, m->sent, width, rank * width, false, 1);
         if (s == TN_OK) s = tni_comm_run(ctx, TNI_ALL_GATHER, o->bucket->data, width * size, o->bucket->dtype, 0);
-        for (r = 0; r < size && s == TN_OK; r++)
+        for (int r = 0; r < size && s == TN_OK; r++)
             if (r != rank) s = tni_bucket_move(o, r, true, m->sent, width, r * width, true, 1);
     }
     return s;
@@ -575,17 +561,16 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
 {
     tn_ctx   *ctx = o->owned.ctx;
     const int size = tn_ctx_ranks(ctx);
-    double    scalars[TNI_SCALARS], norm = 0, *each;
+    double    scalars[TNI_SCALARS], norm = 0;
     char      stored[8];
-    int       r;
     if (s == TN_OK) s = tni_to_host(ctx, scalars, o->scalars->data, o->scalars->bytes);
     s = tni_optim_agree(o, TNI_MEET_STEP, s);
     if (s != TN_OK) return s;
-    each = (double *)(void *)o->told;                   /* larger, and read */
+    double *each = (double *)(void *)o->told;           /* larger, and read */
     memset(each, 0, (size_t)size * sizeof *each);
     each[tn_ctx_rank(ctx)] = tni_load(scalars, o->scalars->dtype, TNI_SIZE);
     s = tni_comm_numbers(ctx, TNI_ALL_GATHER, each, size, TN_F64);
-    for (r = 0; r < size; r++) norm = hypot(norm, each[r]);
+    for (int r = 0; r < size; r++) norm = hypot(norm, each[r]);
     tni_store(stored, o->scalars->dtype, 0, norm);
     if (s != TN_OK) return s;
     return tni_to_device(ctx, (char *)o->scalars->data + TNI_SIZE * tni_dtype_size(o->scalars->dtype), stored,

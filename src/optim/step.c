@@ -31,10 +31,9 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series 
     bool                 adamw = tni_optim_rule(o, p) == TN_OPTIM_ADAMW;
     tn_call c = tni_call(adamw ? TN_KERNEL_ADAMW : TN_KERNEL_SGD, 1, (const tn_tensor *const *)&o->scalars, 0, NULL);
     const tni_span own = tni_optim_own(o, i);
-    int     k;
     c.out[c.n_out++] = tni_span_view(p->value, own.begin, own.count);
     c.out[c.n_out++] = tni_span_view(p->value->grad, own.begin, own.count);
-    for (k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++)
         if (o->state[i].m[k]) tni_out_flat(&c, o->state[i].m[k]);
     if (tni_shadow_holds(p->value)) {
         c.n_out = adamw ? 5 : 4;
@@ -53,14 +52,14 @@ static tn_status tni_optim_elementwise(tn_optim *o, int64_t i, const tni_series 
 /* Updates the parameters from i down that have i's rule; returns the index of the next parameter. */
 static int64_t tni_optim_series(tn_optim *o, int64_t i, tn_status *s)
 {
-    tn_param *const *item = o->of.params->item;
-    const bool       shares = tni_optim_shares(o);
-    tni_series       at;
-    int64_t          k, last = i;
+    tn_param *const*item = o->of.params->item;
+    const bool      shares = tni_optim_shares(o);
+    tni_series      at;
+    int64_t         last = i;
     at.rule = tni_optim_rule(o, item[i]);
     at.before = 0;
     at.after = -1;
-    for (k = i; k >= 0 && *s == TN_OK; k--) {
+    for (int64_t k = i; k >= 0 && *s == TN_OK; k--) {
         if (!tni_optim_updates(item[k])) continue;
         if (tni_optim_rule(o, item[k]) != at.rule) break;
         *s = tni_settle(item[k]->value->grad);
@@ -68,15 +67,15 @@ static int64_t tni_optim_series(tn_optim *o, int64_t i, tn_status *s)
         last = k;
         at.after += !shares || tni_optim_own(o, k).count > 0;
     }
-    for (k = i; k >= last && *s == TN_OK; k--) {
+    for (int64_t k = i; k >= last && *s == TN_OK; k--) {
         if (!tni_optim_updates(item[k]) || (shares && tni_optim_own(o, k).count == 0)) continue;
         *s = at.rule == TN_OPTIM_MUON ? tni_muon_update(o, k) : tni_optim_elementwise(o, k, &at);
         at.before++;
         at.after--;
     }
-    for (k = i; k >= last && *s == TN_OK; k--)
+    for (int64_t k = i; k >= last && *s == TN_OK; k--)
         if (tni_optim_updates(item[k])) item[k]->value->grad->flags |= TNI_ZEROED;
-    for (k = i; k >= last && *s != TN_OK; k--) tni_rewritten(item[k]->value);
+    for (int64_t k = i; k >= last && *s != TN_OK; k--) tni_rewritten(item[k]->value);
     return last - 1;
 }
 
@@ -85,9 +84,8 @@ static tn_status tni_shadow_make(tn_tensor *t)
 {
     tn_ctx      *ctx = t->ctx;
     const size_t bytes = t->bytes / 2;
-    tni_compact *c;
     if (!(t->flags & TNI_SHADOW) || t->compact || ctx->capture || !tni_shadows(ctx)) return TN_OK;
-    c = (tni_compact *)tni_alloc(ctx, sizeof *c, "weights in BF16");
+    tni_compact *c = (tni_compact *)tni_alloc(ctx, sizeof *c, "weights in BF16");
     if (!c) return TN_ERR_MEMORY;
     memset(c, 0, sizeof *c);
     c->data = tni_device_alloc(ctx, bytes, "weights in BF16");
@@ -102,15 +100,14 @@ static tn_status tni_shadow_make(tn_tensor *t)
 static tn_status tni_optim_prepare(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
-    int64_t   i;
     tn_status s = ctx->status;                              /* a failed op may leave part of a gradient */
     if (ctx->sender == o) ctx->on_node = NULL;
     o->faulted = false;
     if (s == TN_OK) s = tni_optim_ready(o);
-    for (i = 0; i < o->of.params->count && s == TN_OK; i++) s = tni_optim_scales_fit(o, o->of.params->item[i]);
-    for (i = 0; i < o->of.params->count && s == TN_OK; i++)
+    for (int64_t i = 0; i < o->of.params->count && s == TN_OK; i++) s = tni_optim_scales_fit(o, o->of.params->item[i]);
+    for (int64_t i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
-    for (i = 0; i < o->of.params->count && s == TN_OK; i++) s = tni_shadow_make(o->of.params->item[i]->value);
+    for (int64_t i = 0; i < o->of.params->count && s == TN_OK; i++) s = tni_shadow_make(o->of.params->item[i]->value);
     if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_room(o);
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
@@ -123,18 +120,15 @@ static tn_status tni_optim_prepare(tn_optim *o)
 
 tn_status tn_optim_step(tn_optim *o)
 {
-    tn_ctx   *ctx;
-    int64_t   i;
-    tn_status s;
     if (!o) return TN_ERR_ARG;
-    ctx = o->owned.ctx;
+    tn_ctx *ctx = o->owned.ctx;
     if (!o->of.params) return tni_fail(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
-    s = tni_optim_prepare(o);
+    tn_status s = tni_optim_prepare(o);
     if (s != TN_OK) {
         tn_params_zero_grad(o->of.params);
         return s;
     }
-    for (i = o->of.params->count - 1; i >= 0 && s == TN_OK; )      /* the last first: the norm has just read its gradient */
+    for (int64_t i = o->of.params->count - 1; i >= 0 && s == TN_OK; ) /* the last first: the norm has just read its gradient */
         if (tni_optim_updates(o->of.params->item[i])) i = tni_optim_series(o, i, &s);
         else i--;
     if (s == TN_OK && tni_optim_shares(o)) s = tni_optim_publish(o);

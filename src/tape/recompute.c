@@ -60,17 +60,14 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
     const tni_again *again = (const tni_again *)n->with;
     const int64_t    calls = ctx->calls;
     bool             early[3];
-    tni_aside        a;
-    tn_tensor       *y, *bereft;
-    int              i;
     if (ctx->params_doomed) {                               /* fn would read the structs that they were in */
         tni_fail(ctx, TN_ERR_ARG, "recompute: parameters were destroyed since, expected tn_backward before");
         return;
     }
-    for (i = 0; i < 3; i++) early[i] = tni_grad_early(n->in[i]);
-    a = tni_step_aside(ctx);
+    for (int i = 0; i < 3; i++) early[i] = tni_grad_early(n->in[i]);
+    tni_aside a = tni_step_aside(ctx);
     ctx->calls = again->first;
-    y = again->fn(ctx, again->with, n->in);
+    tn_tensor *y = again->fn(ctx, again->with, n->in);
     ctx->recording = false;
     if (y && (!tni_same_shape(y, n->out) || ctx->calls - again->first != again->calls))
         tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave %s and %lld random calls, expected %s and %lld",
@@ -83,8 +80,8 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
     } else if (ctx->status == TN_OK)
         tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave NULL, expected %s", TNI_SHAPE(n->out));
     ctx->calls = calls;
-    bereft = tni_step_back(ctx, &a, false);
-    for (i = 0; i < 3; i++) {
+    tn_tensor *bereft = tni_step_back(ctx, &a, false);
+    for (int i = 0; i < 3; i++) {
         tn_tensor *t = n->in[i] && n->in[i]->base ? n->in[i]->base : n->in[i];
         if (!early[i] || (t->flags & TNI_GRAD_USED)) continue;
         tni_grad_done(ctx, t);                              /* nothing was added */
@@ -97,7 +94,6 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
 
 static bool tni_recompute_given(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in)
 {
-    int i;
     if (!ctx) return false;
     if (n < 0 || n > 3) {
         tni_fail(ctx, TN_ERR_ARG, "recompute: the number of inputs is %d, expected 0 to 3", n);
@@ -107,7 +103,7 @@ static bool tni_recompute_given(tn_ctx *ctx, tn_recompute_fn fn, const void *wit
         tni_fail(ctx, TN_ERR_ARG, "recompute: %s is NULL", !fn ? "fn" : n > 0 && !in ? "in" : "with");
         return false;
     }
-    for (i = 0; i < n; i++) if (in[i] && !tni_usable(ctx, in[i], "recompute", "an input")) return false;
+    for (int i = 0; i < n; i++) if (in[i] && !tni_usable(ctx, in[i], "recompute", "an input")) return false;
     return true;
 }
 
@@ -136,10 +132,9 @@ static tn_tensor *tni_recompute_keep(tn_ctx *ctx, const tni_aside *a, const tn_t
 /* The parameters that nodes of fn read are a list of the outer node: so it is known when their gradients are complete. */
 static void tni_recompute_seeks(const tni_node *inner)
 {
-    int64_t i;
     for (; inner; inner = inner->before) {
         tn_tensor *const few[5] = {inner->in[0], inner->in[1], inner->in[2], inner->saved[0], inner->saved[1]};
-        for (i = 0; i < 5 + inner->n_list; i++) {
+        for (int64_t i = 0; i < 5 + inner->n_list; i++) {
             tn_tensor *t = i < 5 ? few[i] : inner->list[i - 5], *root = t && t->base ? t->base : t;
             if (root && (root->flags & TNI_PARAM)) root->flags |= TNI_SOUGHT;
         }
@@ -148,9 +143,9 @@ static void tni_recompute_seeks(const tni_node *inner)
 
 static tn_tensor **tni_recompute_found(tn_ctx *ctx, int64_t *count)
 {
-    tn_tensor **list, *t;
+    tn_tensor *t;
     for (t = ctx->owned_tensors; t; t = t->next) *count += (t->flags & TNI_SOUGHT) != 0;
-    list = tni_arena_list(ctx, tni_max(*count, 1));
+    tn_tensor **list = tni_arena_list(ctx, tni_max(*count, 1));
     for (*count = 0, t = ctx->owned_tensors; t; t = t->next) {
         if (list && (t->flags & TNI_SOUGHT)) list[(*count)++] = t;
         t->flags &= ~(uint32_t)TNI_SOUGHT;
@@ -160,24 +155,21 @@ static tn_tensor **tni_recompute_found(tn_ctx *ctx, int64_t *count)
 
 tn_tensor *tn_recompute(tn_ctx *ctx, tn_recompute_fn fn, const void *with, size_t bytes, int n, tn_tensor *const *in)
 {
-    tn_tensor *all[3] = {NULL, NULL, NULL}, **read = NULL, *y;
+    tn_tensor *all[3] = {NULL, NULL, NULL}, **read = NULL;
     int64_t    n_read = 0;
-    tni_again *again;
-    tni_aside  a;
     void      *copy = NULL;
-    int        i;
     if (!tni_recompute_given(ctx, fn, with, bytes, n, in)) return NULL;
-    for (i = 0; i < n; i++) all[i] = in[i];
+    for (int i = 0; i < n; i++) all[i] = in[i];
     if (!tni_recording(ctx) || ctx->aside) return fn(ctx, with, all);
-    again = (tni_again *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *again);
+    tni_again *again = (tni_again *)tni_arena_take(ctx, &ctx->heads[ctx->head], sizeof *again);
     if (again && bytes > 0) copy = tni_arena_take(ctx, &ctx->heads[ctx->head], bytes);
     if (!again || (bytes > 0 && !copy)) return NULL;
     if (bytes > 0) memcpy(copy, with, bytes);
     again->fn = fn;
     again->with = copy;
     again->first = ctx->calls;
-    a = tni_step_aside(ctx);
-    y = fn(ctx, copy, all);
+    tni_aside  a = tni_step_aside(ctx);
+    tn_tensor *y = fn(ctx, copy, all);
     if (tni_comm(ctx)) tni_recompute_seeks(ctx->tape);
     y = tni_recompute_keep(ctx, &a, y);
     if (tni_comm(ctx) && !(read = tni_recompute_found(ctx, &n_read))) return NULL;

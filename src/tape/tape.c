@@ -78,13 +78,13 @@ TNI_FN tn_tensor *tni_grad_to_add(tn_tensor *t);
    if t has a gradient already, or one that must have bytes of its own. Then it has to be added. */
 TNI_FN bool tni_grad_pass(const tni_node *n, tn_tensor *t)
 {
-    tn_tensor *dy = n->out->grad, *g;
+    tn_tensor *dy = n->out->grad;
     tn_tensor *to = t->base ? t->base : t;
     if (to->grad || ((to->flags | n->out->flags) & (TNI_PARAM | TNI_WATCHED)) || to->dtype != dy->dtype) return false;
     if (tni_root(dy)->flags > UINT32_MAX - TNI_HOLDER) return false;        /* no more holders can be counted */
     if (!tn_tensor_contiguous(t) || tn_tensor_count(t) != tn_tensor_count(to) || tn_tensor_count(t) != tn_tensor_count(dy))
         return false;
-    g = tni_view_of(to);
+    tn_tensor *g = tni_view_of(to);
     if (!g) return true;                                    /* the context has the error */
     g->data = dy->data;
     g->base = dy->base ? dy->base : dy;
@@ -110,9 +110,9 @@ static void tni_grad_leave(tn_ctx *ctx, tn_tensor *t)
 /* Before something is added to a gradient that other tensors have as well: a copy for t alone. */
 TNI_FN bool tni_grad_part(tn_tensor *t)
 {
-    tn_tensor *shared = t->grad, *own;
+    tn_tensor *shared = t->grad;
     if (tni_root(shared)->flags < TNI_HOLDER) return true;
-    own = tni_grad_new(t);
+    tn_tensor *own = tni_grad_new(t);
     if (!own || tni_copy(own, shared) != TN_OK) return false;
     tni_grad_leave(t->ctx, t);
     t->grad = own;
@@ -210,9 +210,8 @@ static void tni_add_number(tn_tensor *t, double value)
 {
     tn_ctx    *ctx = t->ctx;
     tn_tensor *number = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
-    tn_call    c;
     if (!number || tni_fill(number, value) != TN_OK) return;
-    c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&number, 1, &t);
+    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&number, 1, &t);
     c.in[0].rank = t->rank;                                 /* its strides are zero already */
     memcpy(c.in[0].shape, t->shape, sizeof t->shape);
     c.f[0] = 1;
@@ -223,8 +222,7 @@ static void tni_add_number(tn_tensor *t, double value)
 /* Runs the backward functions from the newest node to the first, until one fails. */
 TNI_FN void tni_tape_back(tn_ctx *ctx)
 {
-    const tni_node *n;
-    for (n = ctx->tape; n && ctx->status == TN_OK; n = n->before) {
+    for (const tni_node *n = ctx->tape; n && ctx->status == TN_OK; n = n->before) {
         if (n->out->grad) {
             n->backward(ctx, n);
             tni_grad_done(ctx, n->out);
@@ -235,11 +233,10 @@ TNI_FN void tni_tape_back(tn_ctx *ctx)
 
 tn_status tn_backward(tn_ctx *ctx, tn_tensor *loss)
 {
-    tn_tensor *g;
-    bool       add;
+    bool add;
     if (!ctx || !tni_not_aside(ctx, "backward")) return TN_ERR_ARG;
     ctx->recording = false;
-    g = tni_backward_check(ctx, loss) == TN_OK ? tni_grad(loss, &add) : NULL;
+    tn_tensor *g = tni_backward_check(ctx, loss) == TN_OK ? tni_grad(loss, &add) : NULL;
     if (g && add) tni_add_number(g, 1);                     /* a parameter with the gradient of an earlier pass */
     else if (g && tni_fill(g, 1) == TN_OK && !(loss->flags & TNI_PARAM)) loss->flags |= TNI_SEED;
     if (ctx->on_node && ctx->status == TN_OK) ctx->on_node(ctx, ctx->tape);

@@ -45,16 +45,15 @@ static tn_status tni_host_check(const tn_tensor *t, tn_dtype *as, const void *ho
 static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, const void *src, int64_t n, int64_t first,
                             const char *op)
 {
-    int64_t i;
     if (to == TN_F64 && from == TN_F32) {                    /* the common pairs, without a branch per element */
-        for (i = 0; i < n; i++) ((double *)dst)[i] = (double)((const float *)src)[i];
+        for (int64_t i = 0; i < n; i++) ((double *)dst)[i] = (double)((const float *)src)[i];
         return TN_OK;
     }
     if (to == TN_F32 && from == TN_F64) {
-        for (i = 0; i < n; i++) ((float *)dst)[i] = (float)((const double *)src)[i];
+        for (int64_t i = 0; i < n; i++) ((float *)dst)[i] = (float)((const double *)src)[i];
         return TN_OK;
     }
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         double v = tni_load(src, from, i);
         if (to == TN_I32 && (double)tni_i32_of(v) != v)
             return tni_fail(ctx, TN_ERR_DATA, "%s: element %lld is %g, expected a 32-bit integer", op,
@@ -67,10 +66,9 @@ static tn_status tni_recode(tn_ctx *ctx, tn_dtype to, void *dst, tn_dtype from, 
 /* Checks all integers before anything is written. */
 static tn_status tni_i32_check(tn_ctx *ctx, tn_dtype as, const void *src, int64_t count)
 {
-    int64_t   i;
     int32_t   unused;
     tn_status s = TN_OK;
-    for (i = 0; i < count && s == TN_OK; i++)
+    for (int64_t i = 0; i < count && s == TN_OK; i++)
         s = tni_recode(ctx, TN_I32, &unused, as, (const char *)src + (size_t)i * tni_dtype_size(as), 1, i, "write");
     return s;
 }
@@ -82,10 +80,10 @@ static tn_status tni_upload(tn_tensor *t, tn_dtype as, const char *src, int64_t 
     tn_ctx   *ctx = t->ctx;
     double    staged[TNI_STAGE];
     size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
-    int64_t   i, n;
+    int64_t   n;
     tn_status s = TN_OK;
     if (as == t->dtype) return tni_to_device(ctx, t->data, src, (size_t)count * size);
-    for (i = 0; i < count && s == TN_OK; i += n) {
+    for (int64_t i = 0; i < count && s == TN_OK; i += n) {
         n = tni_min(count - i, TNI_STAGE);
         s = tni_recode(ctx, t->dtype, staged, as, src + (size_t)i * given, n, i, "write");
         if (s == TN_OK) s = tni_to_device(ctx, (char *)t->data + (size_t)i * size, staged, (size_t)n * size);
@@ -98,10 +96,10 @@ static tn_status tni_download(const tn_tensor *t, tn_dtype as, char *dst, int64_
     tn_ctx   *ctx = t->ctx;
     double    staged[TNI_STAGE];
     size_t    size = tni_dtype_size(t->dtype), given = tni_dtype_size(as);
-    int64_t   i, n;
+    int64_t   n;
     tn_status s = TN_OK;
     if (as == t->dtype) return tni_to_host(ctx, dst, t->data, (size_t)count * size);
-    for (i = 0; i < count && s == TN_OK; i += n) {
+    for (int64_t i = 0; i < count && s == TN_OK; i += n) {
         n = tni_min(count - i, TNI_STAGE);
         s = tni_to_host(ctx, staged, (const char *)t->data + (size_t)i * size, (size_t)n * size);
         if (s == TN_OK) s = tni_recode(ctx, as, dst + (size_t)i * given, t->dtype, staged, n, i, "read");
@@ -112,9 +110,8 @@ static tn_status tni_download(const tn_tensor *t, tn_dtype as, char *dst, int64_
 tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
 {
     tn_status s = tni_host_check(t, &as, src, count, "write");
-    tn_ctx   *ctx;
     if (s != TN_OK || count == 0) return s;
-    ctx = t->ctx;
+    tn_ctx *ctx = t->ctx;
     if (tni_tape_reads(ctx, t))
         return tni_fail(ctx, TN_ERR_ARG, "write: %s is needed by the backward pass", TNI_SHAPE(t));
     if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
@@ -133,11 +130,10 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
 
 tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype as, const void *numbers)
 {
-    tn_tensor *t;
-    size_t     bytes;
+    size_t bytes;
     if (!ctx || !tni_dtype_known(ctx, "tensor_from", "as", &as)) return NULL;
     if (!tni_shape_bytes(ctx, "tensor_from", as == TN_I32 ? TN_I32 : ctx->desc.dtype, rank, shape, &bytes)) return NULL;
-    t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
+    tn_tensor *t = tn_tensor_nd(ctx, as == TN_I32 ? TN_I32 : TN_REAL, rank, shape);
     if (!t) return NULL;
     if (!numbers && tn_tensor_count(t) > 0) {
         tni_fail(ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor %s", TNI_SHAPE(t));
@@ -149,9 +145,8 @@ tn_tensor *tn_tensor_from(tn_ctx *ctx, int rank, const int64_t *shape, tn_dtype 
 tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
 {
     tn_status s = tni_host_check(t, &as, dst, count, "read");
-    tn_ctx   *ctx;
     if (s != TN_OK || count == 0) return s;
-    ctx = t->ctx;
+    tn_ctx *ctx = t->ctx;
     if (!tn_tensor_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
         tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
@@ -179,9 +174,6 @@ static bool tni_overlap(const tn_tensor *a, const tn_tensor *b)
 
 tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
 {
-    tn_mark    mark;
-    tn_tensor *flat;
-    tn_status  s;
     if (!tni_alive(to)) return TN_ERR_ARG;
     if (!tni_usable(to->ctx, from, "assign", "from")) return TN_ERR_ARG;
     if (to->rank != from->rank || memcmp(to->shape, from->shape, sizeof *to->shape * (size_t)to->rank) != 0)
@@ -191,9 +183,9 @@ tn_status tn_assign(tn_tensor *to, const tn_tensor *from)
     if (to->base && tni_settle(to) != TN_OK) return to->ctx->status;      /* a part, and the rest are zeros */
     tni_rewritten(to);
     if (!tni_overlap(to, from)) return tni_copy(to, from);
-    mark = tn_arena_mark(to->ctx);
-    flat = tn_tensor_nd(from->ctx, from->dtype, from->rank, from->shape);
-    s = flat ? tni_copy(flat, from) : TN_ERR_MEMORY;
+    tn_mark    mark = tn_arena_mark(to->ctx);
+    tn_tensor *flat = tn_tensor_nd(from->ctx, from->dtype, from->rank, from->shape);
+    tn_status  s = flat ? tni_copy(flat, from) : TN_ERR_MEMORY;
     if (s == TN_OK) s = tni_copy(to, flat);
     if (!to->ctx->tape) tn_arena_release(to->ctx, mark);
     return s;

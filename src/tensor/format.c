@@ -12,26 +12,23 @@ static bool tni_format_skips(int64_t i, int64_t n) { return n > 8 && i >= TNI_FO
 /* Between two members of an axis: rows begin a new line, matrices are separated by an empty line. */
 static void tni_format_break(const tni_format *f, int axis)
 {
-    int k;
-    for (k = axis + 1; k < f->t->rank; k++) tni_text_add(f->to, "\n", 1);
-    for (k = 0; k <= axis; k++) tni_text_add(f->to, " ", 1);
+    for (int k = axis + 1; k < f->t->rank; k++) tni_text_add(f->to, "\n", 1);
+    for (int k = 0; k <= axis; k++) tni_text_add(f->to, " ", 1);
 }
 
 static void tni_format_axis(const tni_format *f, int axis, int64_t at)
 {
-    int64_t i, n;
-    int     k;
-    char    number[32];
+    char number[32];
     if (axis == f->t->rank) {
         int length = tni_format_double(number, f->v[at], 5);
-        for (k = length; k < *f->width; k++) tni_text_add(f->to, " ", 1);
+        for (int k = length; k < *f->width; k++) tni_text_add(f->to, " ", 1);
         if (length > *f->width) *f->width = length;
         tni_text_add(f->to, number, (size_t)length);
         return;
     }
-    n = f->t->shape[axis];
+    int64_t n = f->t->shape[axis];
     tni_text_add(f->to, "[", 1);
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         if (tni_format_skips(i, n)) {
             tni_text_add(f->to, "...", 3);
             if (axis + 1 == f->t->rank) tni_text_add(f->to, " ", 1);
@@ -51,13 +48,11 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
     tni_text   out, nowhere;
     tni_format f;
     int        width = 0;
-    int64_t    n;
-    double    *v;
     out.dst = dst; out.room = bytes; out.length = 0;
     nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
     if (!tni_alive(t)) return -1;
-    n = tn_tensor_count(t);
-    v = tni_alloc_f64(t->ctx, n, 1, "format");
+    int64_t n = tn_tensor_count(t);
+    double *v = tni_alloc_f64(t->ctx, n, 1, "format");
     if (!v || tn_read(t, TN_F64, v, n) != TN_OK) {
         tni_free_f64(t->ctx, v, n, 1);
         return -1;
@@ -90,9 +85,7 @@ static int tni_table_name(tni_text *to, const char *const *names, int64_t i)
     if (!s) tni_text_signed(to, i);
     for (; s && *s; s++) {
         const unsigned char c = (unsigned char)*s;
-        char escaped[4];
-        escaped[0] = '\\'; escaped[1] = c == '\n' ? 'n' : c == '\t' ? 't' : 'x';
-        escaped[2] = "0123456789abcdef"[c >> 4]; escaped[3] = "0123456789abcdef"[c & 15];
+        char escaped[4] = {'\\', c == '\n' ? 'n' : c == '\t' ? 't' : 'x', "0123456789abcdef"[c >> 4], "0123456789abcdef"[c & 15]};
         if (c < 32 || c == 127) tni_text_add(to, escaped, escaped[1] == 'x' ? 4 : 2);
         else tni_text_add(to, s, 1);
         hidden += (c & 0xC0) == 0x80;                        /* the later bytes of a UTF-8 sequence */
@@ -117,9 +110,8 @@ static int tni_table_names_width(const char *const *names, int64_t n)
 {
     tni_text nowhere;
     int      width = 0, w;
-    int64_t  i;
     nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
-    for (i = 0; i < n; i++) if ((w = tni_table_name(&nowhere, names, i)) > width) width = w;
+    for (int64_t i = 0; i < n; i++) if ((w = tni_table_name(&nowhere, names, i)) > width) width = w;
     return width;
 }
 
@@ -127,9 +119,8 @@ static int tni_table_column_width(const tni_table *t, int64_t column)
 {
     tni_text nowhere;
     int      width = 0, w;
-    int64_t  i;
     nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
-    for (i = 0; i < t->rows; i++)
+    for (int64_t i = 0; i < t->rows; i++)
         if ((w = tni_table_number(t, &nowhere, t->v[i * t->columns + column])) > width) width = w;
     return width;
 }
@@ -147,22 +138,21 @@ static void tni_table_whole(const tni_table *t, bool vector, int *widths)
 {
     const int left = tni_table_names_width(t->desc->row_names, t->rows);
     tni_text  nowhere;
-    int64_t   i, j;
     nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
-    for (j = 0; j < t->columns; j++) {
+    for (int64_t j = 0; j < t->columns; j++) {
         int w = vector ? 0 : tni_table_name(&nowhere, t->desc->column_names, j);
         widths[j] = tni_table_column_width(t, j);
         if (w > widths[j]) widths[j] = w;
     }
     if (!vector) tni_table_pad(t->to, left, 0);
-    for (j = 0; j < t->columns && !vector; j++) {
+    for (int64_t j = 0; j < t->columns && !vector; j++) {
         tni_table_pad(t->to, widths[j] + 2, tni_table_name(&nowhere, t->desc->column_names, j));
         tni_table_name(t->to, t->desc->column_names, j);
     }
-    for (i = 0; i < t->rows; i++) {
+    for (int64_t i = 0; i < t->rows; i++) {
         if (i > 0 || !vector) tni_text_add(t->to, "\n", 1);
         tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
-        for (j = 0; j < t->columns; j++) tni_table_right(t, widths[j] + 2, t->v[i * t->columns + j]);
+        for (int64_t j = 0; j < t->columns; j++) tni_table_right(t, widths[j] + 2, t->v[i * t->columns + j]);
     }
 }
 
@@ -170,15 +160,14 @@ static void tni_table_whole(const tni_table *t, bool vector, int *widths)
 static void tni_table_entries(const tni_table *t, bool vector, const tni_heap *best)
 {
     tni_text nowhere;
-    int64_t  e;
-    int      pass, w, width[3] = {0, 0, 0};
+    int      width[3] = {0, 0, 0};
     nowhere.dst = NULL; nowhere.room = nowhere.length = 0;
-    for (pass = 0; pass < 2; pass++)                         /* measure, then write */
-        for (e = 0; e < best->held; e++) {
+    for (int pass = 0; pass < 2; pass++)                     /* measure, then write */
+        for (int64_t e = 0; e < best->held; e++) {
             tni_text *to = pass ? t->to : &nowhere;
             int64_t   row = best->found[e].at / t->columns, column = best->found[e].at % t->columns;
             if (e > 0) tni_text_add(to, "\n", 1);
-            w = tni_table_name(to, t->desc->row_names, row);
+            int w = tni_table_name(to, t->desc->row_names, row);
             if (pass) tni_table_pad(to, width[0] + 2, w);
             else if (w > width[0]) width[0] = w;
             w = vector ? 0 : tni_table_name(to, t->desc->column_names, column);
@@ -192,13 +181,12 @@ static void tni_table_entries(const tni_table *t, bool vector, const tni_heap *b
 static void tni_table_rows(const tni_table *t, tni_heap *best)
 {
     const int left = tni_table_names_width(t->desc->row_names, t->rows);
-    int64_t   i, j;
-    for (i = 0; i < t->rows; i++) {
+    for (int64_t i = 0; i < t->rows; i++) {
         int64_t first = t->desc->symmetric ? tni_min(i, t->columns) : 0, n = t->columns - first;
         if (i > 0) tni_text_add(t->to, "\n", 1);
         tni_table_pad(t->to, left, tni_table_name(t->to, t->desc->row_names, i));
         tni_heap_select(best, t->v + i * t->columns + first, n, best->room);
-        for (j = 0; j < best->held; j++) {
+        for (int64_t j = 0; j < best->held; j++) {
             tni_text_add(t->to, "  ", 2);
             tni_table_name(t->to, t->desc->column_names, first + best->found[j].at);
             tni_text_add(t->to, " ", 1);
@@ -213,10 +201,6 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst
     tni_text      out;
     tni_table     table;
     tni_heap      best;
-    int64_t       n, i, j;
-    double       *v;
-    int          *widths;
-    bool          vector, found;
     if (!tni_alive(t)) return -1;
     memset(&all, 0, sizeof all);
     table.desc = desc = desc ? desc : &all;
@@ -233,22 +217,22 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst
     }
     out.dst = dst; out.room = bytes; out.length = 0;
     tni_text_add(&out, "", 0);
-    vector = t->rank == 1;
-    n = tn_tensor_count(t);
+    bool    vector = t->rank == 1;
+    int64_t n = tn_tensor_count(t);
     table.rows = t->shape[0]; table.columns = vector ? 1 : t->shape[1];
     table.digits = desc->digits ? desc->digits : 4;
     table.to = &out;
-    v = tni_room_f64(t->ctx, n, 1, "table");
-    found = tni_heap_begin(t->ctx, &best, desc->order, tni_min(desc->top, desc->each_row ? table.columns : n), "table");
-    widths = (int *)(void *)tni_alloc_f64(t->ctx, table.columns, 1, "table");
+    double *v = tni_room_f64(t->ctx, n, 1, "table");
+    bool    found = tni_heap_begin(t->ctx, &best, desc->order, tni_min(desc->top, desc->each_row ? table.columns : n), "table");
+    int    *widths = (int *)(void *)tni_alloc_f64(t->ctx, table.columns, 1, "table");
     if (!v || !found || !widths || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
     else {
         table.v = v;
         if (desc->top == 0) tni_table_whole(&table, vector, widths);
         else if (desc->each_row) tni_table_rows(&table, &best);
         else {
-            for (i = 0; i < table.rows; i++)
-                for (j = desc->symmetric ? i : 0; j < table.columns; j++)
+            for (int64_t i = 0; i < table.rows; i++)
+                for (int64_t j = desc->symmetric ? i : 0; j < table.columns; j++)
                     tni_heap_offer(&best, v[i * table.columns + j], i * table.columns + j);
             tni_heap_sort(&best);
             tni_table_entries(&table, vector, &best);

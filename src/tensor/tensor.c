@@ -48,9 +48,8 @@ TNI_FN bool tni_rank_fits(tn_ctx *ctx, const char *op, int rank, const int64_t *
 /* The bytes of any shape; false with an error if it is not valid or does not fit the address space. */
 TNI_FN bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int rank, const int64_t *shape, size_t *bytes)
 {
-    int i;
     if (!tni_rank_fits(ctx, op, rank, shape)) return false;
-    for (i = 0; i < rank; i++)
+    for (int i = 0; i < rank; i++)
         if (shape[i] < 0) {
             tni_fail(ctx, TN_ERR_SHAPE, "%s: extent %d of %s is negative, expected 0 or more", op, i,
                      tni_shape_of(rank, shape).s);
@@ -65,13 +64,12 @@ TNI_FN bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int ran
 TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
 {
     int64_t stride = 1;
-    int     i;
     tni_clear(t, sizeof *t);
     t->ctx = ctx;
     t->alive = TNI_ALIVE;
     t->dtype = dtype;
     t->rank = rank;
-    for (i = rank - 1; i >= 0; i--) {
+    for (int i = rank - 1; i >= 0; i--) {
         t->shape[i] = shape[i];
         t->strides[i] = stride;
         stride *= tni_max(shape[i], 1);
@@ -99,13 +97,11 @@ TNI_FN tn_tensor *tni_header(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_
 
 tn_tensor *tn_tensor_nd(tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
 {
-    tn_tensor *t;
-    size_t     bytes;
-    void      *data;
+    size_t bytes;
     if (!ctx || !tni_dtype_known(ctx, "tensor", "dtype", &dtype)) return NULL;
     if (!tni_shape_bytes(ctx, "tensor", dtype, rank, shape, &bytes)) return NULL;
-    data = tni_arena_take(ctx, &ctx->data[ctx->aside], bytes ? bytes : 1);
-    t = data ? tni_header(ctx, dtype, rank, shape) : NULL;
+    void      *data = tni_arena_take(ctx, &ctx->data[ctx->aside], bytes ? bytes : 1);
+    tn_tensor *t = data ? tni_header(ctx, dtype, rank, shape) : NULL;
     if (!t) return NULL;
     t->data = data;
     t->bytes = bytes;
@@ -116,15 +112,13 @@ tn_tensor *tn_tensor_1d(tn_ctx *ctx, tn_dtype dtype, int64_t n) { return tn_tens
 
 tn_tensor *tn_tensor_2d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_tensor_nd(ctx, dtype, 2, shape);
 }
 
 tn_tensor *tn_tensor_3d(tn_ctx *ctx, tn_dtype dtype, int64_t n, int64_t m, int64_t k)
 {
-    int64_t shape[3];
-    shape[0] = n; shape[1] = m; shape[2] = k;
+    int64_t shape[3] = {n, m, k};
     return tn_tensor_nd(ctx, dtype, 3, shape);
 }
 
@@ -149,12 +143,11 @@ TNI_FN tn_view tni_view(const tn_tensor *t)
 TNI_FN tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out)
 {
     tn_call c;
-    int     i;
     tni_call_begin(&c, kernel);
     c.n_in = n_in;
     c.n_out = n_out;
-    for (i = 0; i < n_in; i++) tni_view_to(&c.in[i], in[i]);
-    for (i = 0; i < n_out; i++) tni_view_to(&c.out[i], out[i]);
+    for (int i = 0; i < n_in; i++) tni_view_to(&c.in[i], in[i]);
+    for (int i = 0; i < n_out; i++) tni_view_to(&c.out[i], out[i]);
     return c;
 }
 
@@ -178,11 +171,10 @@ TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same
 /* An owned tensor; `what` is its name in an out-of-memory message. */
 TNI_FN tn_tensor *tni_tensor_create(tn_ctx *ctx, const char *what, tn_dtype dtype, int rank, const int64_t *shape)
 {
-    tn_tensor *t;
-    size_t     bytes;
+    size_t bytes;
     if (!ctx || !tni_dtype_known(ctx, "tensor", "dtype", &dtype)) return NULL;
     if (!tni_shape_bytes(ctx, "tensor", dtype, rank, shape, &bytes)) return NULL;
-    t = (tn_tensor *)tni_alloc(ctx, sizeof *t, what);
+    tn_tensor *t = (tn_tensor *)tni_alloc(ctx, sizeof *t, what);
     if (!t) return NULL;
     tni_fill_header(t, ctx, dtype, rank, shape);
     t->flags = TNI_OWNED;
@@ -254,9 +246,8 @@ void tn_tensor_destroy(tn_tensor *t)
 
 tn_tensor *tn_tensor_keep(const tn_tensor *t)
 {
-    tn_tensor *kept;
     if (!tni_alive(t)) return NULL;
-    kept = tn_tensor_create(t->ctx, t->dtype, t->rank, t->shape);
+    tn_tensor *kept = tn_tensor_create(t->ctx, t->dtype, t->rank, t->shape);
     if (kept && (tni_settle(t) != TN_OK || tni_copy(kept, t) != TN_OK)) {
         tn_tensor_destroy(kept);
         return NULL;
@@ -268,15 +259,14 @@ tn_tensor *tn_tensor_keep(const tn_tensor *t)
    cleared. */
 TNI_FN void tni_tape_clear(tn_ctx *ctx)
 {
-    const tni_node *n;
-    tn_tensor      *t, *next;
-    for (n = ctx->tape; n; n = n->before)
+    tn_tensor *next;
+    for (const tni_node *n = ctx->tape; n; n = n->before)
         if (!(n->out->flags & TNI_WATCHED)) n->out->flags &= ~(uint32_t)TNI_WANTS_GRAD;
     ctx->tape = ctx->waiting = NULL;
     ctx->idle = NULL;
     ctx->recording = false;
     ctx->params_doomed = false;
-    for (t = ctx->owned_tensors; ctx->doomed > 0; t = next) {
+    for (tn_tensor *t = ctx->owned_tensors; ctx->doomed > 0; t = next) {
         if (t->flags & TNI_DOOMED) {                         /* before `next`, which its gradient might be */
             tn_tensor_destroy(t->grad);
             t->grad = NULL;
@@ -350,9 +340,9 @@ tn_mark tn_arena_mark(const tn_ctx *ctx)
 TNI_FN tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest)
 {
     tni_arena *heads = &ctx->heads[ctx->head], *data = &ctx->data[ctx->aside];
-    tn_tensor *t, *bereft = NULL;
+    tn_tensor *bereft = NULL;
     tni_bury(ctx, newest);
-    for (t = newest; t; t = t->prev)
+    for (tn_tensor *t = newest; t; t = t->prev)
         if (t->grad && !tni_alive(t->grad)) {
             t->grad = NULL;
             t->flags &= ~(uint32_t)TNI_GRAD_USED;
@@ -367,10 +357,9 @@ TNI_FN tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest)
 
 tn_status tn_arena_release(tn_ctx *ctx, tn_mark m)
 {
-    tni_arena *heads;
     tn_tensor *t;
     if (!ctx) return TN_ERR_ARG;
-    heads = &ctx->heads[ctx->head];
+    tni_arena *heads = &ctx->heads[ctx->head];
     if (ctx->tape) return tni_fail(ctx, TN_ERR_ARG, "arena_release: the tape still needs the tensors made after the mark");
     if (m.resets != tni_mark_age(ctx) || m.head_block > heads->at
         || (m.head_block == heads->at && m.head_used > heads->used))

@@ -6,19 +6,17 @@
 int64_t tn_tensor_count(const tn_tensor *t)
 {
     int64_t n = 1;
-    int     i;
     if (!tni_alive(t)) return 0;
-    for (i = 0; i < t->rank; i++) n *= t->shape[i];
+    for (int i = 0; i < t->rank; i++) n *= t->shape[i];
     return n;
 }
 
 bool tn_tensor_contiguous(const tn_tensor *t)
 {
     int64_t stride = 1;
-    int     i;
     if (!tni_alive(t)) return false;
-    for (i = 0; i < t->rank; i++) if (t->shape[i] == 0) return true;
-    for (i = t->rank - 1; i >= 0; i--) {
+    for (int i = 0; i < t->rank; i++) if (t->shape[i] == 0) return true;
+    for (int i = t->rank - 1; i >= 0; i--) {
         if (t->shape[i] != 1 && t->strides[i] != stride) return false;
         stride *= t->shape[i];
     }
@@ -48,17 +46,15 @@ TNI_FN bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *
 
 tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, int64_t step)
 {
-    tn_tensor *v;
-    int64_t    n;
     if (!tni_alive(t) || !tni_axis(t, &axis, "slice", "t")) return NULL;
-    n = t->shape[axis];
+    int64_t n = t->shape[axis];
     if (step == 0 || start < -1 || stop < -1 || start > n || stop > n
         || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start))) {
         tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] is outside axis %d of %s, or runs against its step",
                  (long long)start, (long long)stop, (long long)step, axis, TNI_SHAPE(t));
         return NULL;
     }
-    v = tni_view_of(t);
+    tn_tensor *v = tni_view_of(t);
     if (!v) return NULL;
     step = step > 0 ? tni_min(step, n + 1) : tni_max(step, -n - 1);        /* a longer step also takes one element */
     v->shape[axis] = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
@@ -71,9 +67,8 @@ tn_tensor *tn_slice(tn_tensor *t, int axis, int64_t start, int64_t stop) { retur
 
 tn_tensor *tn_transpose(tn_tensor *t, int a, int b)
 {
-    tn_tensor *v;
     if (!tni_alive(t) || !tni_axis(t, &a, "transpose", "t") || !tni_axis(t, &b, "transpose", "t")) return NULL;
-    v = tni_view_of(t);
+    tn_tensor *v = tni_view_of(t);
     if (!v) return NULL;
     v->shape[a] = t->shape[b];
     v->shape[b] = t->shape[a];
@@ -87,9 +82,9 @@ tn_tensor *tn_transpose(tn_tensor *t, int a, int b)
 static bool tni_infer_shape(const tn_tensor *t, int rank, const int64_t *shape, int64_t *full)
 {
     int64_t count = tn_tensor_count(t), known = 1;
-    int     i, open = -1;
+    int     open = -1;
     bool    empty = false;
-    for (i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++) {
         full[i] = shape[i];
         if (shape[i] == -1 && open < 0) open = i;
         else if (shape[i] < 0 || known > INT64_MAX / tni_max(shape[i], 1)) return false;
@@ -104,9 +99,7 @@ static bool tni_infer_shape(const tn_tensor *t, int rank, const int64_t *shape, 
 
 tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
 {
-    tn_tensor *v;
-    int64_t    full[TN_MAX_RANK], stride = 1;
-    int        i;
+    int64_t full[TN_MAX_RANK], stride = 1;
     if (!tni_alive(t)) return NULL;
     if (!tni_rank_fits(t->ctx, "reshape", rank, shape)) return NULL;
     if (!tni_infer_shape(t, rank, shape, full)) {
@@ -119,10 +112,10 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
                  TNI_SHAPE(t));
         return NULL;
     }
-    v = tni_view_of(t);
+    tn_tensor *v = tni_view_of(t);
     if (!v) return NULL;
     v->rank = rank;
-    for (i = rank - 1; i >= 0; i--) {
+    for (int i = rank - 1; i >= 0; i--) {
         v->shape[i] = full[i];
         v->strides[i] = stride;
         stride *= tni_max(full[i], 1);
@@ -132,8 +125,7 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
 
 tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
 {
-    int64_t shape[2];
-    shape[0] = n; shape[1] = m;
+    int64_t shape[2] = {n, m};
     return tn_reshape(t, 2, shape);
 }
 
@@ -173,10 +165,10 @@ static void tni_heap_sink(tni_heap *h, tni_found moved)
 TNI_FN void tni_heap_offer(tni_heap *h, double value, int64_t at)
 {
     tni_found x;
-    int64_t   i;
     x.value = value;
     x.at = at;
     if (h->held < h->k) {
+        int64_t i;
         for (i = h->held++; i > 0 && tni_found_before(h->order, h->found[(i - 1) / 2], x); i = (i - 1) / 2)
             h->found[i] = h->found[(i - 1) / 2];
         h->found[i] = x;
@@ -198,9 +190,8 @@ TNI_FN void tni_heap_sort(tni_heap *h)
 /* The first k of v[0..n). */
 TNI_FN void tni_heap_select(tni_heap *h, const double *v, int64_t n, int64_t k)
 {
-    int64_t i;
     h->held = 0;
     h->k = k;
-    for (i = 0; i < n; i++) tni_heap_offer(h, v[i], i);
+    for (int64_t i = 0; i < n; i++) tni_heap_offer(h, v[i], i);
     tni_heap_sort(h);
 }

@@ -36,9 +36,8 @@ static size_t tni_bpe_run(const tn_tokenizer *t, const char *text, size_t at, si
 static size_t tni_bpe_contraction(const char *text, size_t at, size_t end, bool any_case)
 {
     char c[2];
-    int  k;
     if (text[at] != '\'') return 0;
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         c[k] = end - at > (size_t)k + 1 ? text[at + (size_t)k + 1] : (char)0;
         if (any_case && c[k] >= 'A' && c[k] <= 'Z') c[k] = (char)(c[k] + ('a' - 'A'));
     }
@@ -61,10 +60,10 @@ static size_t tni_bpe_space(const tn_tokenizer *t, const char *text, size_t at, 
 /* The end of the word at `at`. space: a space is before it that the text does not have. */
 static size_t tni_bpe_word_gpt2(const tn_tokenizer *t, const char *text, size_t at, size_t end, bool space)
 {
-    size_t n, stop = space || at == end ? 0 : tni_bpe_contraction(text, at, end, false), from;
+    size_t n, stop = space || at == end ? 0 : tni_bpe_contraction(text, at, end, false);
     int    category;
     if (stop != 0) return stop;
-    from = at < end && !space && text[at] == ' ' ? at + 1 : at;
+    size_t from = at < end && !space && text[at] == ' ' ? at + 1 : at;
     if (from < end && (category = tni_category_at(&t->categories, text, from, end, &n)) != TNI_IS_SPACE)
         return tni_bpe_run(t, text, from, end, category, INT64_MAX);
     return tni_bpe_space(t, text, at, end, space);
@@ -73,16 +72,15 @@ static size_t tni_bpe_word_gpt2(const tn_tokenizer *t, const char *text, size_t 
 /* The same by the rule of Llama 3 and Qwen2. */
 static size_t tni_bpe_word_llama(const tn_tokenizer *t, const char *text, size_t at, size_t end)
 {
-    size_t n, m, stop = tni_bpe_contraction(text, at, end, true), from, last;
-    int    category;
+    size_t n, m, stop = tni_bpe_contraction(text, at, end, true), last;
     if (stop != 0) return stop;
-    category = tni_category_at(&t->categories, text, at, end, &n);
+    int category = tni_category_at(&t->categories, text, at, end, &n);
     if (category == TNI_IS_LETTER) return tni_bpe_run(t, text, at, end, TNI_IS_LETTER, INT64_MAX);
     if (category == TNI_IS_NUMBER) return tni_bpe_run(t, text, at, end, TNI_IS_NUMBER, tni_bpe_rules[t->bpe.rule].digits);
     if (text[at] != '\r' && text[at] != '\n' && at + n < end
         && tni_category_at(&t->categories, text, at + n, end, &m) == TNI_IS_LETTER)
         return tni_bpe_run(t, text, at + n, end, TNI_IS_LETTER, INT64_MAX);
-    from = at + (text[at] == ' ');
+    size_t from = at + (text[at] == ' ');
     stop = tni_bpe_run(t, text, from, end, TNI_IS_OTHER, INT64_MAX);
     if (stop > from) {
         while (stop < end && (text[stop] == '\r' || text[stop] == '\n')) stop++;
@@ -98,10 +96,9 @@ TNI_FN int64_t tni_bpe_find(const tn_tokenizer *t, const char *bytes, size_t n, 
 {
     uint32_t node = TNI_ROOT;
     char     utf8[4];
-    size_t   i, k, m;
-    for (i = 0; i < n + space && node != 0; i++) {
-        m = tni_bpe_letter(space && i == 0 ? ' ' : (unsigned char)bytes[i - space], utf8);
-        for (k = 0; k < m && node != 0; k++) node = tni_trie_step(&t->pieces, node, utf8[k]);
+    for (size_t i = 0; i < n + space && node != 0; i++) {
+        size_t m = tni_bpe_letter(space && i == 0 ? ' ' : (unsigned char)bytes[i - space], utf8);
+        for (size_t k = 0; k < m && node != 0; k++) node = tni_trie_step(&t->pieces, node, utf8[k]);
     }
     return (int64_t)*tni_trie_value(&t->pieces, node) - 1;
 }
@@ -121,10 +118,10 @@ static int32_t tni_bpe_merged(const tn_tokenizer *t, uint32_t rank)
 /* Merges the n tokens of a short word, by looking for the lowest rank each time. Returns their new number. */
 TNI_FN size_t tni_bpe_merge_short(const tn_tokenizer *t, tni_bpe_token *w, size_t n)
 {
-    size_t i, best;
-    for (i = 0; i < n; i++) w[i].rank = i + 1 < n ? tni_bpe_rank(t, w[i].id, w[i + 1].id) : TNI_BPE_NO;
+    for (size_t i = 0; i < n; i++) w[i].rank = i + 1 < n ? tni_bpe_rank(t, w[i].id, w[i + 1].id) : TNI_BPE_NO;
     for (;;) {
-        for (best = 0, i = 1; i < n; i++) if (w[i].rank < w[best].rank) best = i;
+        size_t best = 0;
+        for (size_t i = 1; i < n; i++) if (w[i].rank < w[best].rank) best = i;
         if (w[best].rank == TNI_BPE_NO) return n;
         w[best].id = tni_bpe_merged(t, w[best].rank);
         n--;
@@ -163,8 +160,7 @@ static uint64_t tni_bpe_pop(tni_bpe_heap *h)
    whose rank is no longer that of its place is passed over. The list begins at w[0]. */
 static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n, tni_bpe_heap *h)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         w[i].before = i > 0 ? (uint32_t)i - 1 : TNI_BPE_NO;
         w[i].next = i + 1 < n ? (uint32_t)i + 1 : TNI_BPE_NO;
         w[i].rank = i + 1 < n ? tni_bpe_rank(t, w[i].id, w[i + 1].id) : TNI_BPE_NO;
@@ -188,8 +184,7 @@ static void tni_bpe_merge_long(const tn_tokenizer *t, tni_bpe_token *w, size_t n
 
 TNI_FN void tni_bpe_bytes(const tn_tokenizer *t, const char *bytes, size_t n, bool space, tni_bpe_token *w)
 {
-    size_t i;
-    for (i = 0; i < n + space; i++) {
+    for (size_t i = 0; i < n + space; i++) {
         w[i].id = t->bpe.byte[space && i == 0 ? (unsigned char)' ' : (unsigned char)bytes[i - space]];
         w[i].begin = (uint32_t)(i > 0 ? i - space : 0);
     }
@@ -204,11 +199,10 @@ static void tni_bpe_put(tni_encoding *e, const tni_bpe_token *w, size_t i, size_
 static bool tni_bpe_encode_long(const tn_tokenizer *t, const char *text, size_t begin, size_t end, bool space,
                                 tni_encoding *e)
 {
-    const size_t   n = end - begin + space, each = sizeof(tni_bpe_token) + 3 * sizeof(uint64_t);
-    tn_ctx        *ctx = t->owned.ctx;
-    tni_bpe_heap   h;
-    tni_bpe_token *w;
-    size_t         bytes, i;
+    const size_t n = end - begin + space, each = sizeof(tni_bpe_token) + 3 * sizeof(uint64_t);
+    tn_ctx      *ctx = t->owned.ctx;
+    tni_bpe_heap h;
+    size_t       bytes;
     if (n >= TNI_BPE_NO || !tni_mul_size(n, each, &bytes)) {
         tni_fail(ctx, TN_ERR_DATA, "encode: a word has %zu bytes, expected less than 2^32 - 1", n);
         return false;
@@ -219,10 +213,10 @@ static bool tni_bpe_encode_long(const tn_tokenizer *t, const char *text, size_t 
         tni_fail(ctx, TN_ERR_MEMORY, "encode: no memory for %zu bytes", bytes);
         return false;
     }
-    w = (tni_bpe_token *)(void *)(h.item + 3 * n);           /* n - 1 pairs, and at most two more for each of n - 1 merges */
+    tni_bpe_token *w = (tni_bpe_token *)(void *)(h.item + 3 * n); /* n - 1 pairs, and at most two more for each of n - 1 merges */
     tni_bpe_bytes(t, text + begin, end - begin, space, w);
     tni_bpe_merge_long(t, w, n, &h);
-    for (i = 0; i != TNI_BPE_NO; i = w[i].next) tni_bpe_put(e, w, i, w[i].next, begin, end);
+    for (size_t i = 0; i != TNI_BPE_NO; i = w[i].next) tni_bpe_put(e, w, i, w[i].next, begin, end);
     ctx->desc.allocator.release(h.item, bytes, ctx->desc.allocator.user);
     return true;
 }
@@ -233,15 +227,14 @@ static bool tni_bpe_encode_word(const tn_tokenizer *t, const char *text, size_t 
     tni_bpe_token w[TNI_BPE_SHORT];
     const size_t  n = end - begin + space;
     const int64_t id = tni_bpe_find(t, text + begin, end - begin, space);
-    size_t        i, count;
     if (id >= 0 && (t->bpe.whole_first || *(const bool *)tni_list_at(&t->bpe.alone, (size_t)id))) {
         tni_encode_put(e, id, begin, end);
         return true;
     }
     if (n > TNI_BPE_SHORT) return tni_bpe_encode_long(t, text, begin, end, space, e);
     tni_bpe_bytes(t, text + begin, end - begin, space, w);
-    count = tni_bpe_merge_short(t, w, n);
-    for (i = 0; i < count; i++) tni_bpe_put(e, w, i, i + 1 < count ? i + 1 : TNI_BPE_NO, begin, end);
+    size_t count = tni_bpe_merge_short(t, w, n);
+    for (size_t i = 0; i < count; i++) tni_bpe_put(e, w, i, i + 1 < count ? i + 1 : TNI_BPE_NO, begin, end);
     return true;
 }
 
@@ -250,13 +243,13 @@ static bool tni_bpe_encode_plain(const tn_tokenizer *t, const char *text, size_t
 {
     const bool gpt2 = t->bpe.rule == TNI_BPE_GPT2;
     bool       space = t->bpe.prefix_space && text[at] != ' ';
-    size_t     part = t->bpe.digits ? at : end, stop;
+    size_t     part = t->bpe.digits ? at : end;
     while (at < end) {
         if (at == part) {                                    /* numbers are words, and so is what is between them */
             part = tni_bpe_run(t, text, at, end, TNI_IS_NUMBER, t->bpe.digits == 1 ? 1 : INT64_MAX);
             if (part == at) part = tni_bpe_run(t, text, at, end, TNI_IS_OTHER | TNI_IS_LETTER | TNI_IS_SPACE, INT64_MAX);
         }
-        stop = t->bpe.rule == TNI_BPE_NONE ? part : gpt2 ? tni_bpe_word_gpt2(t, text, at, part, space)
+        size_t stop = t->bpe.rule == TNI_BPE_NONE ? part : gpt2 ? tni_bpe_word_gpt2(t, text, at, part, space)
              : tni_bpe_word_llama(t, text, at, part);
         if (!tni_bpe_encode_word(t, text, at, stop, space, e)) return false;
         space = false;

@@ -46,11 +46,10 @@ static bool tni_tokens_type(tni_json *j, const tni_value *v, const char *what, c
 static bool tni_tokens_sequence(tni_json *j, const tni_value *root, const char *what, const char *list,
                                 const char *const type[3], const tni_value *step[3])
 {
-    const tni_value *v = tni_json_get(j, root, what), *s;
-    int k;
+    const tni_value *v = tni_json_get(j, root, what);
     if (!tni_tokens_type(j, v, what, "Sequence")) return false;
-    s = tni_json_child(j, tni_json_get(j, v, list));
-    for (k = 0; k < 3; k++) {
+    const tni_value *s = tni_json_child(j, tni_json_get(j, v, list));
+    for (int k = 0; k < 3; k++) {
         if (!s) return tni_tokens_fail(j, v, "%s has %d steps, expected %s as the next one", what, k, type[k]);
         if (!tni_tokens_type(j, s, what, type[k])) return false;
         step[k] = s;
@@ -62,9 +61,8 @@ static bool tni_tokens_sequence(tni_json *j, const tni_value *root, const char *
 static bool tni_tokens_unused(tni_json *j, const tni_value *root)
 {
     static const char *const unused[2] = {"truncation", "padding"};
-    int k;
     if (!tni_json_is(root, TNI_JSON_OBJECT)) return tni_tokens_fail(j, root, "unexpected value, expected an object");
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         const tni_value *v = tni_json_get(j, root, unused[k]);
         if (v && v->kind != TNI_JSON_NULL) return tni_tokens_fail(j, v, "%s is given, expected null", unused[k]);
     }
@@ -76,10 +74,9 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
     static const char *const normalizers[3] = {"NFD", "StripAccents", "Lowercase"};
     static const char *const splitters[3] = {"Punctuation", "Whitespace", "Digits"};
-    const tni_value *step[3], *v, *model = tni_json_get(j, root, "model");
-    const char      *s;
+    const tni_value *step[3], *model = tni_json_get(j, root, "model");
     if (!tni_tokens_unused(j, root)) return false;
-    s = tni_json_string(j, model, "type");
+    const char *s = tni_json_string(j, model, "type");
     if (!s) return tni_tokens_fail(j, model, "model has no type, expected WordPiece or BPE");
     if (strcmp(s, "WordPiece")) return tni_tokens_fail(j, model, "model: type is %s, expected WordPiece or BPE", tni_quote(s).s);
     if (!tni_tokens_sequence(j, root, "normalizer", "normalizers", normalizers, step)
@@ -89,7 +86,7 @@ static bool tni_tokens_kind(tni_json *j, const tni_value *root, tn_tokenizer *t)
         return tni_tokens_fail(j, step[0], "Punctuation: behavior is %s, expected Isolated", tni_quote(s).s);
     if (!tni_json_is(tni_json_get(j, step[2], "individual_digits"), TNI_JSON_TRUE))
         return tni_tokens_fail(j, step[2], "Digits: individual_digits is not true, expected true");
-    v = tni_json_get(j, root, "decoder");
+    const tni_value *v = tni_json_get(j, root, "decoder");
     if (v && v->kind != TNI_JSON_NULL) {
         if (!tni_tokens_type(j, v, "decoder", "WordPiece")) return false;
         if ((s = tni_json_string(j, v, "prefix")) != NULL && strcmp(s, "##") != 0)
@@ -147,16 +144,14 @@ static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
     static const char *const flag[4] = {"single_word", "lstrip", "rstrip", "normalized"};
     const tni_value *id = tni_json_get(j, v, "id");
     const char      *name = tni_json_string(j, v, "content");
-    int64_t          known;
-    int k;
     if (!name || !*name) return tni_tokens_fail(j, v, "an added token has no content, expected a string");
     if (!tni_tokens_short(j, v, name)) return false;
-    for (k = 0; k < 4; k++)
+    for (int k = 0; k < 4; k++)
         if (tni_json_is(tni_json_get(j, v, flag[k]), TNI_JSON_TRUE) && !(t->bpe.is && k == 3))
             return tni_tokens_fail(j, v, "added token %s: %s is true, expected false", tni_quote(name).s, flag[k]);
     if (*tni_trie_value(&t->specials, tni_trie_find(&t->specials, name, strlen(name))) != 0)
         return tni_tokens_fail(j, v, "duplicate added token %s", tni_quote(name).s);
-    known = tn_tokenizer_id(t, name);
+    int64_t known = tn_tokenizer_id(t, name);
     if (known < 0) {
         if (!tni_tokens_id(j, t, id, name) || !tni_token_name(t, (int64_t)id->number, name, strlen(name))) return false;
         known = (int64_t)id->number;
@@ -170,19 +165,19 @@ static bool tni_tokens_added(tni_json *j, const tni_value *v, tn_tokenizer *t)
 /* Reads the tokens of the vocabulary and the added ones, which have the ids 0 ... n-1. */
 static bool tni_tokens_all(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
-    const tni_value *vocab = tni_json_get(j, tni_json_get(j, root, "model"), "vocab"), *v;
+    const tni_value *vocab = tni_json_get(j, tni_json_get(j, root, "model"), "vocab");
     const tni_value *added = tni_json_get(j, root, "added_tokens");
-    size_t i, n = tni_json_count(j, vocab) + tni_json_count(j, added);
+    size_t           n = tni_json_count(j, vocab) + tni_json_count(j, added);
     if (!tni_json_is(vocab, TNI_JSON_OBJECT)) return tni_tokens_fail(j, vocab, "vocab is not an object");
     if (added && added->kind != TNI_JSON_ARRAY) return tni_tokens_fail(j, added, "added_tokens is not an array");
-    for (i = 0; i < n; i++) if (!tni_names_grow(t)) return false;
-    for (v = tni_json_child(j, vocab); v; v = tni_json_next(j, v)) if (!tni_tokens_piece(j, v, t)) return false;
-    for (v = tni_json_child(j, added); v; v = tni_json_next(j, v)) {
+    for (size_t i = 0; i < n; i++) if (!tni_names_grow(t)) return false;
+    for (const tni_value *v = tni_json_child(j, vocab); v; v = tni_json_next(j, v)) if (!tni_tokens_piece(j, v, t)) return false;
+    for (const tni_value *v = tni_json_child(j, added); v; v = tni_json_next(j, v)) {
         size_t before = t->strings.count;
         if (!tni_tokens_added(j, v, t)) return false;
         if (t->strings.count == before) n--;                /* it is in the vocabulary, too */
     }
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (*(const size_t *)tni_list_at(&t->names, i) == 0)
             return tni_tokens_fail(j, vocab, "no token has id %zu, expected ids 0 to %zu", i, n - 1);
     t->names.count = n;
@@ -192,16 +187,14 @@ static bool tni_tokens_all(tni_json *j, const tni_value *root, tn_tokenizer *t)
 /* Reads "single" of the template v, if there is one: the text, or one special token and the text. */
 static bool tni_tokens_template(tni_json *j, const tni_value *v, tn_tokenizer *t)
 {
-    const tni_value *single, *first, *ids, *id;
-    const char      *name;
     if (!v || v->kind == TNI_JSON_NULL) return true;
     if (!tni_tokens_type(j, v, "post_processor", "TemplateProcessing")) return false;
-    single = tni_json_get(j, v, "single");
-    first = tni_json_child(j, single);
-    name = tni_json_string(j, tni_json_get(j, first, "SpecialToken"), "id");
+    const tni_value *single = tni_json_get(j, v, "single");
+    const tni_value *first = tni_json_child(j, single);
+    const char      *name = tni_json_string(j, tni_json_get(j, first, "SpecialToken"), "id");
     if (name) {
-        ids = tni_json_get(j, tni_json_get(j, tni_json_get(j, v, "special_tokens"), name), "ids");
-        id = tni_json_child(j, ids);
+        const tni_value *ids = tni_json_get(j, tni_json_get(j, tni_json_get(j, v, "special_tokens"), name), "ids");
+        const tni_value *id = tni_json_child(j, ids);
         t->bos = tn_tokenizer_id(t, name);
         t->bos_first = true;
         if (t->bos < 0 || !tni_json_is(id, TNI_JSON_NUMBER) || id->next != 0 || id->number != (uint64_t)t->bos)
@@ -231,8 +224,7 @@ static bool tni_tokens_flag(tni_json *j, const tni_value *v, const char *key, bo
 static bool tni_tokens_split(tni_json *j, const tni_value *v, tn_tokenizer *t)
 {
     const char *regex = tni_json_string(j, tni_json_get(j, v, "pattern"), "Regex"), *how = tni_json_string(j, v, "behavior");
-    int         k;
-    for (k = TNI_BPE_GPT2; k < TNI_BPE_RULES; k++) if (regex && strcmp(regex, tni_bpe_rules[k].regex) == 0) t->bpe.rule = k;
+    for (int k = TNI_BPE_GPT2; k < TNI_BPE_RULES; k++) if (regex && strcmp(regex, tni_bpe_rules[k].regex) == 0) t->bpe.rule = k;
     if (t->bpe.rule == TNI_BPE_NONE)
         return tni_tokens_fail(j, v, "pre_tokenizer: the pattern of Split is %s, expected the Regex of GPT-2, Llama 3 or "
                                "Qwen2", regex ? tni_quote(regex).s : "not a Regex");
@@ -246,14 +238,13 @@ static bool tni_tokens_split(tni_json *j, const tni_value *v, tn_tokenizer *t)
 static bool tni_tokens_bpe_words(tni_json *j, const tni_value *root, tn_tokenizer *t)
 {
     const tni_value *v = tni_json_get(j, root, "pre_tokenizer"), *last = v, *first = NULL;
-    const char      *type;
     if (tni_tokens_is(j, v, "Sequence")) {
         last = tni_json_child(j, tni_json_get(j, v, "pretokenizers"));
         if (last && last->next != 0) { first = last; last = tni_json_next(j, first); }
         if (last && last->next != 0)
             return tni_tokens_fail(j, v, "pre_tokenizer has more than two steps, expected Split or Digits, and ByteLevel");
     }
-    type = tni_json_string(j, last, "type");
+    const char *type = tni_json_string(j, last, "type");
     if (!type || strcmp(type, "ByteLevel") != 0)
         return tni_tokens_fail(j, last, "pre_tokenizer: type is %s, expected ByteLevel",
                                type ? tni_quote(type).s : "missing");
@@ -281,7 +272,6 @@ static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer
     const tni_value *model = tni_json_get(j, root, "model"), *v = tni_json_get(j, root, "normalizer");
     const char      *s;
     double           dropout = 0;
-    int              k;
     if (!tni_tokens_unused(j, root)) return false;
     if (v && v->kind != TNI_JSON_NULL) {
         s = tni_json_string(j, v, "type");
@@ -289,7 +279,7 @@ static bool tni_tokens_bpe_kind(tni_json *j, const tni_value *root, tn_tokenizer
     }
     if (!tni_tokens_bpe_words(j, root, t)) return false;
     if (!tni_tokens_type(j, tni_json_get(j, root, "decoder"), "decoder", "ByteLevel")) return false;
-    for (k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++)
         if ((s = tni_json_string(j, model, affix[k])) != NULL && *s)
             return tni_tokens_fail(j, model, "%s is %s, expected null", affix[k], tni_quote(s).s);
     if (tni_tokens_flag(j, model, "byte_fallback", false))
@@ -330,16 +320,13 @@ static int64_t tni_tokens_merge_part(tni_json *j, const tni_value *v, const tn_t
 static bool tni_tokens_merge(tni_json *j, const tni_value *v, tn_tokenizer *t)
 {
     const tni_value *one = tni_json_child(j, v), *two = one ? tni_json_next(j, one) : NULL;
-    const char      *text[2], *space;
-    size_t           n[2], i;
-    uint32_t         node;
-    uint64_t         key;
+    const char      *text[2];
+    size_t           n[2];
     int64_t          id[2];
     tni_bpe_merge   *m;
-    int              k;
     if (v->kind == TNI_JSON_STRING) {
         text[0] = j->scan.text + v->string;
-        space = strchr(text[0], ' ');
+        const char *space = strchr(text[0], ' ');
         text[1] = space ? space + 1 : "";
         n[0] = space ? (size_t)(space - text[0]) : 0;
         t->bpe.merges_as_text = true;
@@ -354,13 +341,13 @@ static bool tni_tokens_merge(tni_json *j, const tni_value *v, tn_tokenizer *t)
     if (n[0] == 0 || n[1] == 0 || (v->kind == TNI_JSON_STRING && strchr(text[1], ' ')))
         return tni_tokens_fail(j, v, "merge %zu is %s, expected two names, as in \"A B\"", t->bpe.merges.count,
                                v->kind == TNI_JSON_STRING ? tni_quote(text[0]).s : "a list with an empty name");
-    for (k = 0; k < 2; k++) if ((id[k] = tni_tokens_merge_part(j, v, t, text[k], n[k])) < 0) return false;
-    node = tni_trie_find(&t->pieces, text[0], n[0]);
-    for (i = 0; i < n[1] && node != 0; i++) node = tni_trie_step(&t->pieces, node, text[1][i]);
+    for (int k = 0; k < 2; k++) if ((id[k] = tni_tokens_merge_part(j, v, t, text[k], n[k])) < 0) return false;
+    uint32_t node = tni_trie_find(&t->pieces, text[0], n[0]);
+    for (size_t i = 0; i < n[1] && node != 0; i++) node = tni_trie_step(&t->pieces, node, text[1][i]);
     if (*tni_trie_value(&t->pieces, node) == 0)
         return tni_tokens_fail(j, v, "merge %zu: there is no token for %s and %s together", t->bpe.merges.count,
                                tni_quote(tn_tokenizer_token(t, id[0])).s, tni_quote(text[1]).s);
-    key = (uint64_t)id[0] << 32 | (uint64_t)id[1];
+    uint64_t key = (uint64_t)id[0] << 32 | (uint64_t)id[1];
     if (tni_map_get(&t->bpe.ranks, key) != 0)
         return tni_tokens_fail(j, v, "merges %d and %zu are the same", (int)(tni_map_get(&t->bpe.ranks, key) - 1),
                                t->bpe.merges.count);
@@ -376,8 +363,7 @@ static bool tni_tokens_merges(tni_json *j, const tni_value *root, tn_tokenizer *
 {
     const tni_value *model = tni_json_get(j, root, "model"), *v = tni_json_get(j, model, "merges");
     char             utf8[4];
-    unsigned         k;
-    for (k = 0; k < 256; k++) {
+    for (unsigned k = 0; k < 256; k++) {
         const size_t   n = tni_bpe_letter(k, utf8);
         const uint32_t value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, utf8, n));
         if (value == 0) return tni_tokens_fail(j, model, "vocab has no token for the byte %d, expected all 256", (int)k);
@@ -392,9 +378,8 @@ static bool tni_tokens_merges(tni_json *j, const tni_value *root, tn_tokenizer *
 /* Finds out which tokens the merges make of their own bytes: words that are such a token need no merging. */
 static bool tni_tokens_alone(tn_tokenizer *t)
 {
-    char    bytes[TNI_BPE_SHORT];
-    int64_t i;
-    for (i = 0; i < tn_tokenizer_count(t); i++) {
+    char bytes[TNI_BPE_SHORT];
+    for (int64_t i = 0; i < tn_tokenizer_count(t); i++) {
         const char   *name = tn_tokenizer_token(t, i);
         tni_bpe_token w[TNI_BPE_SHORT];
         tni_text      out;
@@ -413,14 +398,13 @@ static bool tni_tokens_alone(tn_tokenizer *t)
 static void tni_tokens_layout(const tni_json *j, const tni_value *root, const tni_value *vocab, const tni_value *merges,
                               tni_text *out)
 {
-    const tni_value *v = root, *up;
-    const char      *number;
+    const tni_value *v = root;
     for (;;) {
         if (v != root && tni_json_at(j, v->up)->kind == TNI_JSON_OBJECT) {
             tni_text_json(out, tni_json_key(j, v));
             tni_text_add(out, ":", 1);
         }
-        number = j->scan.text + v->at;
+        const char *number = j->scan.text + v->at;
         if (v == vocab || v == merges) tni_text_add(out, v == vocab ? "\1" : "\2", 1);
         else if (v->kind == TNI_JSON_STRING) tni_text_json(out, j->scan.text + v->string);
         else if (v->kind == TNI_JSON_NUMBER) tni_text_add(out, number, strspn(number, "-+.0123456789eE"));
@@ -432,7 +416,7 @@ static void tni_tokens_layout(const tni_json *j, const tni_value *root, const tn
             tni_text_add(out, v->kind == TNI_JSON_ARRAY ? "]" : "}", 1);
         }
         while (v != root && v->next == 0) {
-            up = tni_json_at(j, v->up);
+            const tni_value *up = tni_json_at(j, v->up);
             tni_text_add(out, up->kind == TNI_JSON_ARRAY ? "]" : "}", 1);
             v = up;
         }
@@ -462,8 +446,7 @@ static bool tni_tokens_keep(tni_json *j, const tni_value *root, tn_tokenizer *t)
 static int64_t tni_tokens_first(const tn_tokenizer *t, const char *const name[4])
 {
     int64_t id = -1;
-    int     k;
-    for (k = 0; k < 4 && id < 0; k++) id = tn_tokenizer_id(t, name[k]);
+    for (int k = 0; k < 4 && id < 0; k++) id = tn_tokenizer_id(t, name[k]);
     return id;
 }
 
@@ -484,12 +467,12 @@ static bool tni_tokens_bpe(tni_json *j, const tni_value *root, tn_tokenizer *t)
 static bool tni_tokens_read(tni_json *j, tn_tokenizer *t)
 {
     const tni_value *root = tni_json_at(j, 1), *model = tni_json_get(j, root, "model");
-    const char      *unk, *type = tni_json_string(j, model, "type");
+    const char      *type = tni_json_string(j, model, "type");
     if (type && strcmp(type, "BPE") == 0) return tni_tokens_bpe(j, root, t);
     if (!tni_tokens_kind(j, root, t) || !tni_tokens_all(j, root, t)) return false;
     t->bos = tn_tokenizer_id(t, "[BOS]");
     if (!tni_tokens_template(j, tni_json_get(j, root, "post_processor"), t)) return false;
-    unk = tni_json_string(j, model, "unk_token");
+    const char *unk = tni_json_string(j, model, "unk_token");
     t->unk = tn_tokenizer_id(t, unk);
     if (t->unk < 0) return tni_tokens_fail(j, model, "unk_token is %s, expected a token", unk ? tni_quote(unk).s : "missing");
     tni_tokenizer_finish(t);
@@ -500,9 +483,8 @@ tn_tokenizer *tn_tokenizer_read(tn_ctx *ctx, tn_source source)
 {
     tn_tokenizer *t = ctx ? tni_tokenizer_new(ctx) : NULL;
     tni_json      j;
-    bool          ok;
     if (!t) return NULL;
-    ok = tni_json_open(&j, ctx, &source) && tni_tokens_read(&j, t);
+    bool ok = tni_json_open(&j, ctx, &source) && tni_tokens_read(&j, t);
     tni_json_close(&j);
     if (ok) return t;
     tn_tokenizer_destroy(t);
@@ -516,9 +498,8 @@ typedef struct tni_pretty { tni_text t; size_t depth; bool fresh; } tni_pretty; 
 
 static void tni_pretty_line(tni_pretty *p)
 {
-    size_t i;
     tni_text_add(&p->t, "\n", 1);
-    for (i = 0; i < p->depth; i++) tni_text_add(&p->t, "  ", 2);
+    for (size_t i = 0; i < p->depth; i++) tni_text_add(&p->t, "  ", 2);
     p->fresh = false;
 }
 
@@ -550,8 +531,7 @@ static void tni_pretty_number(tni_pretty *p, int64_t v)
 
 static void tni_pretty_added(tni_pretty *p, const tn_tokenizer *z)
 {
-    size_t i;
-    for (i = 0; i < z->added.count; i++) {
+    for (size_t i = 0; i < z->added.count; i++) {
         const tni_added *a = (const tni_added *)tni_list_at(&z->added, i);
         tni_pretty_put(p, i > 0 ? ",{'id':" : "{'id':");
         tni_pretty_number(p, a->id);
@@ -581,8 +561,8 @@ static void tni_pretty_template(tni_pretty *p, const tn_tokenizer *z)
 
 static void tni_pretty_vocabulary(tni_pretty *p, const tn_tokenizer *z)
 {
-    int64_t i, written = 0;
-    for (i = 0; i < tn_tokenizer_count(z); i++) {
+    int64_t written = 0;
+    for (int64_t i = 0; i < tn_tokenizer_count(z); i++) {
         const char *name = tn_tokenizer_token(z, i);
         if (*tni_trie_value(&z->pieces, tni_trie_find(&z->pieces, name, strlen(name))) == 0) continue;     /* only added */
         if (written++ > 0) tni_pretty_put(p, ",");
@@ -618,9 +598,8 @@ static void tni_pretty_tokenizer(tni_pretty *p, const tn_tokenizer *z)
 
 static void tni_pretty_merges(tni_pretty *p, const tn_tokenizer *z)
 {
-    size_t i;
     tni_pretty_put(p, "[");
-    for (i = 0; i < z->bpe.merges.count; i++) {
+    for (size_t i = 0; i < z->bpe.merges.count; i++) {
         const tni_bpe_merge *m = (const tni_bpe_merge *)tni_list_at(&z->bpe.merges, i);
         const bool           text = z->bpe.merges_as_text;
         tni_pretty_put(p, i > 0 ? text ? "," : ",[" : text ? "" : "[");
@@ -668,17 +647,15 @@ static void tni_pretty_any(tni_pretty *p, const tn_tokenizer *z)
 
 tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
 {
-    tn_ctx    *ctx;
     tni_pretty p;
     tni_writer w;
-    size_t     bytes;
     tn_status  s = TN_ERR_MEMORY;
     if (!t) return TN_ERR_ARG;
-    ctx = t->owned.ctx;
+    tn_ctx *ctx = t->owned.ctx;
     if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of bytes, expected a vocabulary to write");
     memset(&p, 0, sizeof p);
     tni_pretty_any(&p, t);                                   /* once to measure it */
-    bytes = p.t.length + 1;
+    size_t bytes = p.t.length + 1;
     memset(&p, 0, sizeof p);
     p.t.dst = (char *)tni_alloc(ctx, bytes, "tokenizer");
     p.t.room = bytes;

@@ -36,14 +36,13 @@ static int32_t tni_letter_signed(const char **at)
 /* The letter of a character. kind TNI_LETTER_GONE: a mark, which is removed. */
 static uint32_t tni_letter_of(const tni_letters *l, uint32_t c, int *kind)
 {
-    const tni_letter_run *r;
     size_t low = 0, high = TNI_LETTER_RUNS;
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
         if (l->run[middle].first <= c) low = middle;
         else high = middle;
     }
-    r = &l->run[low];
+    const tni_letter_run *r = &l->run[low];
     *kind = r->kind;
     if (r->rule == 3) return (uint32_t)r->value;
     return r->rule == 0 || (r->rule == 2 && (c - r->first) % 2 == 1) ? c : (uint32_t)((int32_t)c + r->value);
@@ -51,11 +50,11 @@ static uint32_t tni_letter_of(const tni_letters *l, uint32_t c, int *kind)
 
 TNI_FN void tni_letters_unpack(tni_letters *l)
 {
-    uint32_t first = 0, c;
+    uint32_t first = 0;
     int32_t  last[2] = {0, 0};
-    size_t   i, k = 0, rows;
+    size_t   k = 0, rows;
     const char *const *row = tni_letter_rows(&rows);
-    for (i = 0; i < rows; i++)
+    for (size_t i = 0; i < rows; i++)
         for (const char *at = row[i]; *at; k++) {
             uint32_t        n = tni_letter_number(&at);
             tni_letter_run *r = &l->run[k];
@@ -66,7 +65,7 @@ TNI_FN void tni_letters_unpack(tni_letters *l)
             if (r->rule == 3 && r->value == 0) r->kind = TNI_LETTER_GONE;
             first += n / 16 + 1;
         }
-    for (c = 0; c < 128; c++) {
+    for (uint32_t c = 0; c < 128; c++) {
         int kind;
         l->ascii[c] = (uint8_t)tni_letter_of(l, c, &kind);
         l->ascii_kind[c] = (uint8_t)kind;
@@ -103,16 +102,16 @@ static int tni_category_of(const tni_categories *l, uint32_t c)
 
 TNI_FN void tni_categories_unpack(tni_categories *l)
 {
-    uint32_t first = 0, c;
-    size_t   i, k = 0, rows;
-    const char *const *row = tni_category_rows(&rows);
-    for (i = 0; i < rows; i++)
+    uint32_t first = 0;
+    size_t            k = 0, rows;
+    const char *const*row = tni_category_rows(&rows);
+    for (size_t i = 0; i < rows; i++)
         for (const char *at = row[i]; *at; k++) {
             uint32_t n = tni_letter_number(&at);
             l->run[k] = first << 2 | (n & 3);
             first += n / 4 + 1;
         }
-    for (c = 0; c < 128; c++) l->ascii[c] = (uint8_t)tni_category_of(l, c);
+    for (uint32_t c = 0; c < 128; c++) l->ascii[c] = (uint8_t)tni_category_of(l, c);
 }
 
 /* The category of the character of *n bytes at `at`. Invalid UTF-8 is U+FFFD, of the others. */
@@ -197,10 +196,8 @@ TNI_FN uint32_t tni_map_get(const tni_map *m, uint64_t key) { return m->slot ? t
 /* A key that the map does not have yet. */
 TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
 {
-    tni_slot *slot;
     if (!m->slot || m->used >= (size_t)1 << (m->bits - 1)) {
         tni_map bigger;
-        size_t  i;
         bigger.bits = m->slot ? m->bits + 1 : 6;
         bigger.used = m->used;
         if (bigger.bits > 8 * sizeof(size_t) - 6) {
@@ -210,12 +207,12 @@ TNI_FN bool tni_map_put(tn_ctx *ctx, tni_map *m, uint64_t key, uint32_t value)
         bigger.slot = (tni_slot *)tni_array(ctx, (int64_t)1 << bigger.bits, sizeof(tni_slot), "map");
         if (!bigger.slot) return false;
         memset(bigger.slot, 0, tni_map_bytes(&bigger));
-        for (i = 0; m->slot && i >> m->bits == 0; i++)
+        for (size_t i = 0; m->slot && i >> m->bits == 0; i++)
             if (m->slot[i].value != 0) *tni_map_slot(&bigger, m->slot[i].key) = m->slot[i];
         tni_map_free(ctx, m);
         *m = bigger;
     }
-    slot = tni_map_slot(m, key);
+    tni_slot *slot = tni_map_slot(m, key);
     slot->key = key;
     slot->value = value;
     m->used++;
@@ -230,8 +227,7 @@ TNI_FN uint32_t tni_trie_step(const tni_trie *t, uint32_t node, char byte)      
 TNI_FN uint32_t tni_trie_find(const tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
-    size_t   i;
-    for (i = 0; i < n && node != 0; i++) node = tni_trie_step(t, node, s[i]);
+    for (size_t i = 0; i < n && node != 0; i++) node = tni_trie_step(t, node, s[i]);
     return node;
 }
 
@@ -256,8 +252,7 @@ TNI_FN bool tni_trie_begin(tn_ctx *ctx, tni_trie *t)
 TNI_FN uint32_t *tni_trie_add(tn_ctx *ctx, tni_trie *t, const char *s, size_t n)
 {
     uint32_t node = TNI_ROOT;
-    size_t   i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         uint32_t next = tni_trie_step(t, node, s[i]);
         if (next == 0) {
             next = (uint32_t)t->nodes.count;

@@ -23,17 +23,15 @@ static tn_status tni_shard_header(tn_shard *s)
 {
     const tni_reader *f = &s->file;
     uint8_t   head[12];
-    uint32_t  magic, version;
-    uint64_t  count, wants;
     int       k;
     tn_status status;
     if (f->bytes < TNI_SHARD_HEADER)
         return tni_reader_fail(f, TN_ERR_FORMAT, f->bytes, "unexpected end of file: the header of a shard has %d bytes",
                                TNI_SHARD_HEADER);
     if ((status = tni_reader_get(f, 0, head, sizeof head)) != TN_OK) return status;
-    magic = (uint32_t)tni_load_bits(head, 4, false);
-    version = (uint32_t)tni_load_bits(head + 4, 4, false);
-    count = tni_load_bits(head + 8, 4, false);
+    uint32_t magic = (uint32_t)tni_load_bits(head, 4, false);
+    uint32_t version = (uint32_t)tni_load_bits(head + 4, 4, false);
+    uint64_t count = tni_load_bits(head + 8, 4, false);
     for (k = 0; k < 2 && tni_shard_kind[k].magic != magic; k++) {}
     if (k == 2)
         return tni_reader_fail(f, TN_ERR_FORMAT, 0, "magic is %zu, expected %d or %d of a token shard", (size_t)magic,
@@ -43,7 +41,7 @@ static tn_status tni_shard_header(tn_shard *s)
                                (int)tni_shard_kind[k].version, (int)magic);
     if (count > INT32_MAX) return tni_reader_fail(f, TN_ERR_FORMAT, 8, "the count is negative, expected 0 or more");
     s->width = tni_shard_kind[k].width;
-    wants = TNI_SHARD_HEADER + count * s->width;
+    uint64_t wants = TNI_SHARD_HEADER + count * s->width;
     if (f->bytes != wants)
         return tni_reader_fail(f, TN_ERR_FORMAT, 8, "the file has %llu bytes, expected %llu for %zu tokens of %d bytes",
                                (unsigned long long)f->bytes, (unsigned long long)wants, (size_t)count, (int)s->width);
@@ -53,18 +51,16 @@ static tn_status tni_shard_header(tn_shard *s)
 
 tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
 {
-    tn_shard *s;
-    tn_status status;
     if (!ctx) return NULL;
     if (vocab < 1) {
         tni_fail(ctx, TN_ERR_ARG, "token shard: vocab is %lld, expected 1 or more", (long long)vocab);
         return NULL;
     }
-    s = (tn_shard *)tni_alloc(ctx, sizeof *s, "token shard");
+    tn_shard *s = (tn_shard *)tni_alloc(ctx, sizeof *s, "token shard");
     if (!s) return NULL;
     memset(s, 0, sizeof *s);
     s->vocab = vocab;
-    status = tni_reader_open(&s->file, ctx, &source);
+    tn_status status = tni_reader_open(&s->file, ctx, &source);
     tni_own(ctx, &s->owned, tni_shard_destroy);
     if (status == TN_OK) status = tni_shard_header(s);
     if (status == TN_OK) return s;
@@ -74,9 +70,8 @@ tn_shard *tn_shard_open(tn_ctx *ctx, tn_source source, int64_t vocab)
 
 tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *ids)
 {
-    uint8_t   chunk[TNI_SHARD_CHUNK];
-    int64_t   most, i, k;
-    tn_status status;
+    uint8_t chunk[TNI_SHARD_CHUNK];
+    int64_t k;
     if (!s) return TN_ERR_ARG;
     if (first < 0 || first > s->count)
         return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: first is %lld, expected 0 to %lld", s->file.name.s, (long long)first,
@@ -86,11 +81,12 @@ tn_status tn_shard_read(const tn_shard *s, int64_t first, int64_t n, int32_t *id
                         (long long)n, (long long)(s->count - first), (long long)first);
     if (!ids && n > 0)
         return tni_fail(s->owned.ctx, TN_ERR_ARG, "%s: ids is NULL, expected room for %lld", s->file.name.s, (long long)n);
-    for (most = TNI_SHARD_CHUNK / (int64_t)s->width; n > 0; first += k, n -= k, ids += k) {
-        uint64_t at = TNI_SHARD_HEADER + (uint64_t)first * s->width;
+    for (int64_t most = TNI_SHARD_CHUNK / (int64_t)s->width; n > 0; first += k, n -= k, ids += k) {
+        uint64_t  at = TNI_SHARD_HEADER + (uint64_t)first * s->width;
+        tn_status status;
         k = tni_min(n, most);
         if ((status = tni_reader_get(&s->file, at, chunk, (size_t)k * s->width)) != TN_OK) return status;
-        for (i = 0; i < k; i++) {
+        for (int64_t i = 0; i < k; i++) {
             uint64_t id = tni_load_bits(chunk + (size_t)i * s->width, s->width, false);
             if (id >= (uint64_t)s->vocab || id > INT32_MAX)
                 return tni_reader_fail(&s->file, TN_ERR_DATA, at + (uint64_t)i * s->width,

@@ -48,8 +48,8 @@ TNI_FN tn_tokenizer *tni_tokenizer_new(tn_ctx *ctx)
 /* Appends n bytes and a zero. Returns where they begin, + 1; 0: out of memory. */
 static size_t tni_strings_add(tn_ctx *ctx, tni_list *l, const char *s, size_t n)
 {
-    size_t begin = l->count, i;
-    for (i = 0; i <= n; i++) {
+    size_t begin = l->count;
+    for (size_t i = 0; i <= n; i++) {
         char *c = (char *)tni_list_add(ctx, l, "tokenizer");
         if (!c) return 0;
         *c = i < n ? s[i] : (char)0;
@@ -101,8 +101,7 @@ tn_tokenizer *tn_tokenizer_create_bytes(tn_ctx *ctx)
 {
     tn_tokenizer *t = ctx ? tni_tokenizer_new(ctx) : NULL;
     bool          ok = t != NULL;
-    int64_t       id;
-    for (id = 0; ok && id < 258; id++) {
+    for (int64_t id = 0; ok && id < 258; id++) {
         static const char hex[] = "0123456789ABCDEF";
         char name[8] = "<0x00>";
         name[3] = hex[id >> 4 & 15];
@@ -135,9 +134,8 @@ const char *tn_tokenizer_token(const tn_tokenizer *t, int64_t id)
 /* Looks among the tokens of the vocabulary, then among those that a file added to it. */
 int64_t tn_tokenizer_id(const tn_tokenizer *t, const char *token)
 {
-    uint32_t value;
     if (!t || !token) return -1;
-    value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, token, strlen(token)));
+    uint32_t value = *tni_trie_value(&t->pieces, tni_trie_find(&t->pieces, token, strlen(token)));
     if (value == 0) value = *tni_trie_value(&t->specials, tni_trie_find(&t->specials, token, strlen(token)));
     return (int64_t)(value & ~TNI_ADDED_LATE) - 1;
 }

@@ -29,11 +29,8 @@ typedef struct tni_training {
 
 static void tni_training_end(tni_training *r)
 {
-    tni_list *list[7];
-    int k;
-    list[0] = &r->words; list[1] = &r->symbols; list[2] = &r->alphabet; list[3] = &r->pairs; list[4] = &r->uses;
-    list[5] = &r->heap; list[6] = &r->touched;
-    for (k = 0; k < 7; k++) tni_list_free(r->ctx, list[k]);
+    tni_list *list[7] = {&r->words, &r->symbols, &r->alphabet, &r->pairs, &r->uses, &r->heap, &r->touched};
+    for (int k = 0; k < 7; k++) tni_list_free(r->ctx, list[k]);
     tni_trie_free(r->ctx, &r->known);
     tni_map_free(r->ctx, &r->letter_of);
     tni_map_free(r->ctx, &r->pair_of);
@@ -58,10 +55,10 @@ static bool tni_training_begin(tni_training *r, tn_ctx *ctx, tn_tokenizer *t)
 static bool tni_training_learn(tni_training *r, const char *bytes, size_t n)
 {
     tni_counted_word *word = (tni_counted_word *)tni_list_add(r->ctx, &r->words, "words");
-    size_t at, used;
+    size_t            used;
     if (!word) return false;
     word->first = r->symbols.count;
-    for (at = 0; at < n; at += used, word->letters++) {
+    for (size_t at = 0; at < n; at += used, word->letters++) {
         int32_t *letter = (int32_t *)tni_list_add(r->ctx, &r->symbols, "words");
         if (!letter) return false;
         *letter = (int32_t)tni_utf8_get(bytes + at, n - at, &used);
@@ -128,12 +125,10 @@ static int32_t *tni_word_symbols(const tni_training *r, const tni_counted_word *
 /* Counts each letter, and notes whether it occurs inside words. */
 static bool tni_training_letters(tni_training *r)
 {
-    size_t i;
-    for (i = 0; i < r->words.count; i++) {
+    for (size_t i = 0; i < r->words.count; i++) {
         const tni_counted_word *w = tni_word_at(r, i);
         const int32_t *letter = tni_word_symbols(r, w);
-        int32_t k;
-        for (k = 0; k < w->letters; k++) {
+        for (int32_t k = 0; k < w->letters; k++) {
             uint32_t      number = tni_map_get(&r->letter_of, (uint32_t)letter[k]);
             tni_alphabet *a = (tni_alphabet *)(number ? tni_list_at(&r->alphabet, number - 1)
                                                       : tni_list_add(r->ctx, &r->alphabet, "letters"));
@@ -167,18 +162,18 @@ static bool tni_training_token(tni_training *r, const char *s, size_t n, int32_t
 /* Ids for the most frequent letters: as words begin with them, then as inner pieces. The others keep id 0, [UNK]. */
 static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t vocab)
 {
-    size_t       n = r->alphabet.count, most = letters > 0 ? (size_t)tni_min(letters, (int64_t)n) : n, i, inner = 0;
+    size_t       n = r->alphabet.count, most = letters > 0 ? (size_t)tni_min(letters, (int64_t)n) : n, inner = 0;
     const void **order = tni_sorted(r->ctx, r->alphabet.items, n, r->alphabet.each, tni_by_count);
     bool         ok = order != NULL;
     if (!ok) return TN_ERR_MEMORY;
     tni_sort(order, most, tni_by_code);
-    for (i = 0; i < most; i++) inner += ((const tni_alphabet *)order[i])->inner;
+    for (size_t i = 0; i < most; i++) inner += ((const tni_alphabet *)order[i])->inner;
     if ((int64_t)(most + inner + r->t->names.count) > vocab) {
         tni_fail(r->ctx, TN_ERR_ARG, "tokenizer: vocab is %lld, expected %zu or more for %zu letters, %zu of them inside "
                  "words", (long long)vocab, most + inner + r->t->names.count, most, inner);
         ok = false;
     }
-    for (i = 0; i < 2 * most && ok; i++) {
+    for (size_t i = 0; i < 2 * most && ok; i++) {
         tni_alphabet *a = (tni_alphabet *)(void *)order[i % most];
         char          name[6] = "##";
         size_t        length = tni_utf8_put(name + 2, a->code);
@@ -192,11 +187,10 @@ static tn_status tni_training_alphabet(tni_training *r, int64_t letters, int64_t
 /* Letters become ids. A word with a letter that has no id is always [UNK], so nothing is learned from it. */
 static void tni_training_spell(tni_training *r)
 {
-    size_t i;
-    for (i = 0; i < r->words.count; i++) {
+    for (size_t i = 0; i < r->words.count; i++) {
         tni_counted_word *w = tni_word_at(r, i);
-        int32_t *symbol = tni_word_symbols(r, w), k;
-        for (k = 0; k < w->letters; k++) {
+        int32_t *symbol = tni_word_symbols(r, w);
+        for (int32_t k = 0; k < w->letters; k++) {
             uint32_t            number = tni_map_get(&r->letter_of, (uint32_t)symbol[k]);
             const tni_alphabet *a = (const tni_alphabet *)tni_list_at(&r->alphabet, number - 1);
             symbol[k] = k > 0 ? a->inner_id : a->id;
@@ -216,10 +210,10 @@ static bool tni_ranks_before(const tni_training *r, tni_ranked x, tni_ranked y)
 
 static bool tni_heap_push(tni_training *r, uint32_t pair)
 {
-    tni_ranked moving, *heap;
+    tni_ranked moving;
     size_t     i = r->heap.count;
     if (!tni_list_add(r->ctx, &r->heap, "pairs")) return false;
-    heap = (tni_ranked *)r->heap.items;
+    tni_ranked *heap = (tni_ranked *)r->heap.items;
     moving.count = tni_pair_at(r, pair)->count;
     moving.pair = pair;
     for (; i > 0 && tni_ranks_before(r, moving, heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
@@ -275,8 +269,7 @@ static bool tni_word_count(tni_training *r, uint32_t word, int sign, int32_t fre
 {
     const tni_counted_word *w = tni_word_at(r, word);
     const int32_t *s = tni_word_symbols(r, w);
-    int32_t k;
-    for (k = 1; k < w->letters; k++) {
+    for (int32_t k = 1; k < w->letters; k++) {
         bool noted = sign > 0 && (fresh < 0 || s[k - 1] == fresh || s[k] == fresh);
         if (!tni_pair_count(r, s[k - 1], s[k], sign * w->count, word, noted)) return false;
     }
@@ -285,8 +278,7 @@ static bool tni_word_count(tni_training *r, uint32_t word, int sign, int32_t fre
 
 static bool tni_touched_push(tni_training *r)
 {
-    size_t i;
-    for (i = 0; i < r->touched.count; i++) {
+    for (size_t i = 0; i < r->touched.count; i++) {
         uint32_t pair = *(const uint32_t *)tni_list_at(&r->touched, i);
         tni_pair_at(r, pair)->touched = false;
         if (!tni_heap_push(r, pair)) return false;
@@ -298,8 +290,8 @@ static bool tni_touched_push(tni_training *r)
 /* Replaces a followed by b by id, from the left. */
 static void tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a, int32_t b, int32_t id)
 {
-    int32_t *s = tni_word_symbols(r, w), from, to = 0;
-    for (from = 0; from < w->letters; from++, to++) {
+    int32_t *s = tni_word_symbols(r, w), to = 0;
+    for (int32_t from = 0; from < w->letters; from++, to++) {
         bool here = from + 1 < w->letters && s[from] == a && s[from + 1] == b;
         s[to] = here ? id : s[from];
         from += here;
@@ -310,8 +302,7 @@ static void tni_word_merge(const tni_training *r, tni_counted_word *w, int32_t a
 static bool tni_word_holds(const tni_training *r, const tni_counted_word *w, int32_t a, int32_t b)
 {
     const int32_t *s = tni_word_symbols(r, w);
-    int32_t k;
-    for (k = 1; k < w->letters; k++) if (s[k - 1] == a && s[k] == b) return true;
+    for (int32_t k = 1; k < w->letters; k++) if (s[k - 1] == a && s[k] == b) return true;
     return false;
 }
 
@@ -347,8 +338,7 @@ static bool tni_training_merge(tni_training *r, uint32_t pair)
 
 static bool tni_training_merges(tni_training *r, int64_t vocab)
 {
-    uint32_t i;
-    for (i = 0; i < r->words.count; i++) if (!tni_word_count(r, i, 1, -1)) return false;
+    for (uint32_t i = 0; i < r->words.count; i++) if (!tni_word_count(r, i, 1, -1)) return false;
     if (!tni_touched_push(r)) return false;
     while (r->heap.count > 0 && tn_tokenizer_count(r->t) < vocab) {
         int64_t  said = ((const tni_ranked *)r->heap.items)->count;
@@ -365,8 +355,7 @@ static tn_status tni_training_run(tni_training *r, const char *text, size_t byte
     static const char *const special[3] = {"[UNK]", "[BOS]", "[EOS]"};
     tn_status s;
     int32_t   id;
-    int k;
-    for (k = 0; k < 3; k++)
+    for (int k = 0; k < 3; k++)
         if (!tni_training_token(r, special[k], 5, &id) || !tni_added_set(r->t, special[k], id, true, false))
             return TN_ERR_MEMORY;
     if (!tni_training_text(r, text, bytes, d->separator)) return TN_ERR_MEMORY;
@@ -388,7 +377,6 @@ tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, in
     tn_tokenizer_desc d = {0, 0, NULL};
     tni_training      r;
     tn_tokenizer     *t;
-    bool              ok;
     if (!ctx) return NULL;
     if (desc) d = *desc;
     if ((!text && bytes > 0) || vocab < 3 || vocab > INT32_MAX || d.min_count < 0 || d.letters < 0) {
@@ -400,7 +388,7 @@ tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, in
         return NULL;
     }
     if (!(t = tni_tokenizer_new(ctx))) return NULL;
-    ok = tni_training_begin(&r, ctx, t);
+    bool ok = tni_training_begin(&r, ctx, t);
     r.min_count = d.min_count > 0 ? d.min_count : 2;
     ok = ok && tni_training_run(&r, text, bytes, vocab, &d) == TN_OK;
     tni_training_end(&r);

@@ -11,9 +11,9 @@ static int64_t tni_piece(const tn_tokenizer *t, const char *text, size_t end, ui
     int64_t   best = -1;
     while (q.at < end && node != 0) {
         char     utf8[4];
-        size_t   n = tni_letter_take(&t->letters, text, end, &q, utf8), i;
+        size_t   n = tni_letter_take(&t->letters, text, end, &q, utf8);
         uint32_t value;
-        for (i = 0; i < n && node != 0; i++) node = tni_trie_step(&t->pieces, node, utf8[i]);
+        for (size_t i = 0; i < n && node != 0; i++) node = tni_trie_step(&t->pieces, node, utf8[i]);
         if ((value = *tni_trie_value(&t->pieces, node)) == 0) continue;
         best = (int64_t)value - 1;
         *p = q;
@@ -54,7 +54,6 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
                             tn_span *spans)
 {
     tni_encoding e;
-    size_t       i;
     if (!t) return -1;
     if ((!text && bytes > 0) || room < 0 || (!ids && room > 0)) {
         if (room < 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "encode: room is %lld, expected 0 or more", (long long)room);
@@ -70,7 +69,7 @@ int64_t tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t byte
     if (bos == TN_BOS_FIRST) tni_encode_put(&e, t->bos, 0, 0);
     if (t->bpe.is) { if (!tni_bpe_encode(t, text, 0, bytes, 0, &e)) return -1; }
     else if (!t->bytes) tni_encode_text(t, text, bytes, &e);
-    else for (i = 0; i < bytes; i++) tni_encode_put(&e, (unsigned char)text[i], i, i + 1);
+    else for (size_t i = 0; i < bytes; i++) tni_encode_put(&e, (unsigned char)text[i], i, i + 1);
     return e.n;
 }
 
@@ -81,9 +80,8 @@ static char tni_token_shape(const char *s)
 {
     static const char *const like[] = {"(\xE2\x80\x9C", "(\xE2\x80\x98", "(\xC2\xAB", ")\xE2\x80\x9D", "'\xE2\x80\x99",
                                        ")\xC2\xBB", ")\xE2\x80\xA6", "-\xE2\x80\x90"};   /* quotation marks ... */
-    size_t i;
     if (s[0] == 0 || s[1] != 0) {
-        for (i = 0; i < sizeof like / sizeof *like; i++) if (strcmp(like[i] + 1, s) == 0) return like[i][0];
+        for (size_t i = 0; i < sizeof like / sizeof *like; i++) if (strcmp(like[i] + 1, s) == 0) return like[i][0];
         return 'a';
     }
     return s[0] >= '0' && s[0] <= '9' ? '0' : s[0] >= 'a' && s[0] <= 'z' ? 'a' : s[0];
@@ -95,8 +93,7 @@ typedef struct tni_speech { tni_text out; bool fresh, quoted[2]; tni_join join; 
 static bool tni_is_ending(const char *s)                      /* of "don't", "we're" */
 {
     static const char *const ending[] = {"s", "t", "m", "d", "ll", "re", "ve", "l", "r", "v"};    /* or begun */
-    size_t i;
-    for (i = 0; i < sizeof ending / sizeof *ending; i++) if (strcmp(s, ending[i]) == 0) return true;
+    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++) if (strcmp(s, ending[i]) == 0) return true;
     return false;
 }
 
@@ -147,7 +144,6 @@ static void tni_speech_begin(tni_speech *v)
 int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n, char *dst, size_t room)
 {
     tni_speech v;
-    int64_t    i;
     if (!t) return -1;
     if (n < 0 || (!ids && n > 0) || (!dst && room > 0)) {
         if (n < 0) tni_fail(t->owned.ctx, TN_ERR_ARG, "decode: n is %lld, expected 0 or more", (long long)n);
@@ -158,7 +154,7 @@ int64_t tn_tokenizer_decode(const tn_tokenizer *t, const int32_t *ids, int64_t n
     v.out.dst = dst; v.out.room = room; v.out.length = 0;
     tni_text_add(&v.out, "", 0);
     tni_speech_begin(&v);
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= tn_tokenizer_count(t)) {
             tni_fail(t->owned.ctx, TN_ERR_DATA, "decode: id %lld is %d, expected 0 to %lld", (long long)i, ids[i],
                      (long long)tn_tokenizer_count(t) - 1);

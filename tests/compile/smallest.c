@@ -27,16 +27,15 @@ static tn_params *make_layer(tn_ctx *ctx, tn_mlp *layer)
 /* y = P ((W x + b) * (V x + c)) + p, from the numbers of the parameters */
 static double by_hand(tn_params *params, const float *x, int out)
 {
-    float  w[2 * HIDDEN * IN], b[2 * HIDDEN], p[OUT * HIDDEN], pb[OUT];
-    double y;
-    int    h, i;
+    float w[2 * HIDDEN * IN], b[2 * HIDDEN], p[OUT * HIDDEN], pb[OUT];
     tn_read(tn_params_at(params, 0)->value, TN_F32, w, 2 * HIDDEN * IN);
     tn_read(tn_params_find(params, "layer.b")->value, TN_F32, b, 2 * HIDDEN);
     tn_read(tn_params_find(params, "layer.p")->value, TN_F32, p, OUT * HIDDEN);
     tn_read(tn_params_find(params, "layer.pb")->value, TN_F32, pb, OUT);
-    for (y = pb[out], h = 0; h < HIDDEN; h++) {
+    double y = pb[out];
+    for (int h = 0; h < HIDDEN; h++) {
         double left = b[h], right = b[HIDDEN + h];
-        for (i = 0; i < IN; i++) left += (double)w[h * IN + i] * x[i], right += (double)w[(HIDDEN + h) * IN + i] * x[i];
+        for (int i = 0; i < IN; i++) left += (double)w[h * IN + i] * x[i], right += (double)w[(HIDDEN + h) * IN + i] * x[i];
         y += p[out * HIDDEN + h] * left * right;
     }
     return y;
@@ -44,22 +43,19 @@ static double by_hand(tn_params *params, const float *x, int out)
 
 TEST(predicts)
 {
-    static char  file[1 << 14];
+    static char file[1 << 14];
     static const float biases[2 * HIDDEN] = {1, -1, 2, 0.5f, 0, 0.25f, -2, 1, 3, -0.5f};
-    float        x[ROWS * IN], y[ROWS * OUT];
-    double       worst = 0;
-    size_t       bytes = 0;
-    tn_desc      desc;
-    tn_ctx      *ctx;
-    tn_mlp       first, second;
-    tn_params   *params;
-    tn_tensor   *input;
-    int          i, r;
+    float       x[ROWS * IN], y[ROWS * OUT];
+    double      worst = 0;
+    size_t      bytes = 0;
+    tn_desc     desc;
+    tn_ctx     *ctx;
+    tn_mlp      first, second;
     memset(&desc, 0, sizeof desc);
     desc.seed = 5;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     CHECK_STR(tn_ctx_simd_name(ctx), "plain");
-    params = make_layer(ctx, &first);
+    tn_params *params = make_layer(ctx, &first);
     CHECK_STATUS(tn_write(tn_params_find(params, "layer.b")->value, TN_F32, biases, 2 * HIDDEN), TN_OK);
     CHECK_STATUS(tn_params_write(params, tn_sink_memory(file, sizeof file, &bytes), NULL, 0), TN_OK);
     tn_params_destroy(params);
@@ -68,13 +64,13 @@ TEST(predicts)
     REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     params = make_layer(ctx, &second);
     CHECK_STATUS(tn_params_read(params, tn_source_memory(file, bytes), TN_MATCH_ALL), TN_OK);
-    for (i = 0; i < ROWS * IN; i++) x[i] = 0.25f * (float)(i % 7) - 0.5f;
-    input = tn_tensor_2d(ctx, TN_REAL, ROWS, IN);
+    for (int i = 0; i < ROWS * IN; i++) x[i] = 0.25f * (float)(i % 7) - 0.5f;
+    tn_tensor *input = tn_tensor_2d(ctx, TN_REAL, ROWS, IN);
     CHECK_STATUS(tn_write(input, TN_F32, x, ROWS * IN), TN_OK);
     CHECK_STATUS(tn_read(tn_mlp_forward(ctx, &second, input), TN_F32, y, ROWS * OUT), TN_OK);
     CHECK_CTX(ctx);
-    for (r = 0; r < ROWS; r++)
-        for (i = 0; i < OUT; i++)
+    for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < OUT; i++)
             test_raise(&worst, fabs(y[r * OUT + i] - by_hand(params, x + r * IN, i)));
     CHECK(fabs(y[0]) > 1e-3);
     WORST("prediction", worst, 1e-5);

@@ -84,9 +84,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static tn_ctx *ctx[2];
     for (int i = 0; i < 2; i++) {
-        size_t live;
         if (!ctx[i]) ctx[i] = fuzz_context(i == 0 ? TN_F32 : TN_F64);
-        live = fuzz_held(ctx[i]);
+        size_t live = fuzz_held(ctx[i]);
         fuzz_read(ctx[i], data, n);
         DEMAND(tn_ctx_status(ctx[i]) == TN_OK && fuzz_held(ctx[i]) == live);
     }
@@ -98,12 +97,11 @@ int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         FILE    *f = fopen(argv[i], "rb");
-        uint8_t *room = (uint8_t *)malloc(FUZZ_FILE), *exact;
-        size_t   n;
+        uint8_t *room = (uint8_t *)malloc(FUZZ_FILE);
         if (!f || !room) { printf("FAIL %s cannot be opened\n0 passed, 1 failed, 0 skipped\n", argv[i]); return 1; }
-        n = fread(room, 1, FUZZ_FILE, f);
+        size_t n = fread(room, 1, FUZZ_FILE, f);
         fclose(f);
-        exact = (uint8_t *)malloc(n ? n : 1);
+        uint8_t *exact = (uint8_t *)malloc(n ? n : 1);
         if (!exact) return 1;
         memcpy(exact, room, n);
         printf("%s\n", argv[i]);        /* the last one is the one that was not survived */

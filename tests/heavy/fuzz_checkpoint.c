@@ -50,7 +50,6 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
     tn_params    *ps = tn_params_create(ctx);
     tn_optim_desc d;
     tn_init       zero;
-    size_t        before, after;
     memset(&d, 0, sizeof d);
     memset(&zero, 0, sizeof zero);
     d.kind = TN_OPTIM_MUON;
@@ -59,18 +58,18 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
     tn_params_add(ps, "q", 1, shape, zero);
     tn_optim *o = tn_optim_create(ps, &d);
     DEMAND(o);
-    before = fuzz_write(o, fuzz_before);
+    size_t before = fuzz_write(o, fuzz_before);
     if (tn_checkpoint_read(o, fuzz_source(data, n)) == TN_OK) {
         fuzz_values(ctx, ps, data, n);
         before = fuzz_write(o, fuzz_before);
         DEMAND(tn_checkpoint_read(o, tn_source_memory(fuzz_before, before)) == TN_OK);
-        after = fuzz_write(o, fuzz_after);
+        size_t after = fuzz_write(o, fuzz_after);
         DEMAND(before == after && memcmp(fuzz_before, fuzz_after, after) == 0);
         fuzz_step(ctx, ps, o);
     } else {
         if (fuzz_of_another(ctx)) tn_ctx_clear_error(ctx);
         else fuzz_failed(ctx);
-        after = fuzz_write(o, fuzz_after);
+        size_t after = fuzz_write(o, fuzz_after);
         DEMAND(before == after && memcmp(fuzz_before, fuzz_after, after) == 0);
     }
     tn_optim_destroy(o);

@@ -42,9 +42,9 @@ static bool fuzz_contradicts(tn_ctx *ctx)
 
 static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
 {
-    tn_transformer_desc d, again, before;
+    tn_transformer_desc again, before;
     memset(&before, 0x5A, sizeof before);
-    d = before;
+    tn_transformer_desc d = before;
     if (tn_transformer_config_read(ctx, fuzz_source(data, n), &d) != TN_OK) {
         DEMAND(memcmp(&d, &before, sizeof d) == 0);
         if (fuzz_contradicts(ctx)) tn_ctx_clear_error(ctx);

@@ -31,12 +31,12 @@ static size_t fuzz_write(const tn_tensor *t)
 
 static void fuzz_scaled(tn_ctx *ctx, const void *data, size_t n, double scale)
 {
-    tn_tensor *t = tn_idx_read(ctx, fuzz_source(data, n), scale), *again;
+    tn_tensor *t = tn_idx_read(ctx, fuzz_source(data, n), scale);
     if (!t) { fuzz_failed(ctx); return; }
     DEMAND(scale == 0 || t->dtype == tn_ctx_dtype(ctx));
     size_t used = fuzz_write(t);
     if (used <= FUZZ_FILE) {
-        again = tn_idx_read(ctx, fuzz_source(fuzz_file, used), 0);
+        tn_tensor *again = tn_idx_read(ctx, fuzz_source(fuzz_file, used), 0);
         DEMAND(again);
         fuzz_same(t, again);
         tn_tensor_destroy(again);

@@ -38,9 +38,8 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
 {
     tn_safetensors *file = tn_safetensors_open(ctx, fuzz_source(data, n));
     int64_t         count = tn_safetensors_count(file), good = 0;
-    tn_named       *named;
     if (!file) { fuzz_failed(ctx); return; }
-    named = (tn_named *)malloc(((size_t)count + 1) * sizeof *named);
+    tn_named *named = (tn_named *)malloc(((size_t)count + 1) * sizeof *named);
     DEMAND(named);
     for (int64_t i = 0; i < count; i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(file, i);

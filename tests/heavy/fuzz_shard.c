@@ -8,10 +8,9 @@ static void fuzz_ids(tn_ctx *ctx, const void *data, size_t n, int64_t vocab)
 {
     tn_shard *s = tn_shard_open(ctx, fuzz_source(data, n), vocab);
     int64_t   count = tn_shard_count(s);
-    int32_t  *id;
     size_t    used = 0;
     if (!s) { fuzz_failed(ctx); return; }
-    id = (int32_t *)malloc(((size_t)count + 1) * sizeof *id);
+    int32_t *id = (int32_t *)malloc(((size_t)count + 1) * sizeof *id);
     DEMAND(id);
     if (tn_shard_read(s, 0, count, id) != TN_OK) fuzz_failed(ctx);
     else {

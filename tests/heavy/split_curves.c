@@ -26,9 +26,9 @@ static int64_t length;
 static void fill(uint64_t *state, int64_t held, int32_t *in, int32_t *out)
 {
     for (int b = 0; b < BATCH; b++) {
-        int64_t at;
         *state = *state * 6364136223846793005u + 1442695040888963407u;
-        at = held < 0 ? (int64_t)((*state >> 33) % (uint64_t)(length - HELD - CONTEXT - 1)) : length - HELD + (held + b) * CONTEXT;
+        int64_t at = held < 0 ? (int64_t)((*state >> 33) % (uint64_t)(length - HELD - CONTEXT - 1)) : length - HELD
+                     + (held + b) * CONTEXT;
         for (int t = 0; t < CONTEXT; t++) {
             in[b * CONTEXT + t] = text[at + t];
             out[b * CONTEXT + t] = text[at + t + 1];

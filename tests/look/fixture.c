@@ -69,10 +69,10 @@ static void f64(const double *values, int a, int b, int c)
 
 static void f32(const double *values, int a, int b, int c)
 {
-    size_t count = (size_t)a * (size_t)(b ? b : 1) * (size_t)(c ? c : 1), i;
+    size_t count = (size_t)a * (size_t)(b ? b : 1) * (size_t)(c ? c : 1);
     float *single = (float *)malloc(count * sizeof *single);
     need(single != NULL, "no memory");
-    for (i = 0; i < count; i++) single[i] = (float)values[i];
+    for (size_t i = 0; i < count; i++) single[i] = (float)values[i];
     say("{\"at\": %zu, \"type\": \"f32\", ", put(single, count * sizeof *single));
     shape(a, b, c);
     say("}");
@@ -92,10 +92,10 @@ static void q8(double *values, int rows, int width)
         scales[i] = (float)(size / 127);
         if (size > largest) largest = size;
         for (int j = 0; j < width; j++) {
-            double code = size > 0 ? floor(row[j] / scales[i] + 0.5) : 0, value;
+            double code = size > 0 ? floor(row[j] / scales[i] + 0.5) : 0;
             if (code > 127) code = 127;
             codes[(size_t)i * (size_t)width + (size_t)j] = (signed char)code;
-            value = (float)((signed char)code * scales[i]);
+            double value = (float)((signed char)code * scales[i]);
             if (fabs(value - row[j]) > most) most = fabs(value - row[j]);
             row[j] = value;
         }

@@ -137,7 +137,7 @@ static int hide(int block, int token, int k)
 static void check_vectors(void)
 {
     const int     pairs = live_vectors(1, 7);
-    double        sum = 0, total = numbers[7 * pairs], *whole, *ablated, *one;
+    double        sum = 0, total = numbers[7 * pairs];
     const int64_t V = net.desc.vocab;
     int           k;
     for (k = 0; k < pairs; k++) {
@@ -150,14 +150,14 @@ static void check_vectors(void)
     for (k = 0; strcmp(words_at(k), "blocks.1.mlp"); k++) continue;
     near("the part of the MLP", numbers[k], total);
     live_next();
-    whole = copy_of_numbers();
+    double *whole = copy_of_numbers();
     live_ablate(1, 4, 1);
     live_next();
-    ablated = copy_of_numbers();
+    double *ablated = copy_of_numbers();
     live_ablate(1, 4, 0);
     hide(1, 7, 0);
     live_next();
-    one = copy_of_numbers();
+    double *one = copy_of_numbers();
     for (k = 1; k < pairs; k++) hide(1, 7, k);
     live_next();
     for (k = 0; k < V; k++) near("an MLP that sees nothing", numbers[k], ablated[k]);

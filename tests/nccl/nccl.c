@@ -72,7 +72,7 @@ int ncclCommInitRank(comm **out, int size, id name, int rank)
 {
     comm              *c = (comm *)calloc(1, sizeof *c);
     struct sockaddr_un at;
-    int                r, other, listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    int                other, listener = socket(AF_UNIX, SOCK_STREAM, 0);
     demand(tnfn_is_current(), "ncclCommInitRank: no context is current");
     demand(c && size >= 1 && size <= MOST && rank >= 0 && rank < size && memchr(name.bytes, 0, sizeof name.bytes), "InitRank");
     if (!strcmp(asked("TNFN_DIES", rank), "init")) raise(SIGKILL);
@@ -80,12 +80,12 @@ int ncclCommInitRank(comm **out, int size, id name, int rank)
     c->rank = rank;
     c->size = size;
     memcpy(c->path, name.bytes, sizeof c->path);
-    for (r = 0; r < size; r++) c->fd[r] = -1;
+    for (int r = 0; r < size; r++) c->fd[r] = -1;
     address_of(c, rank, &at);
     unlink(at.sun_path);
     if (listener < 0 || bind(listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(listener, size) != 0)
         return SYSTEM_ERROR;
-    for (r = 0; r < rank; r++) {
+    for (int r = 0; r < rank; r++) {
         struct sockaddr_un there;
         address_of(c, r, &there);
         for (;;) {
@@ -96,7 +96,7 @@ int ncclCommInitRank(comm **out, int size, id name, int rank)
             usleep(2000);
         }
     }
-    for (r = rank + 1; r < size; r++) {
+    for (int r = rank + 1; r < size; r++) {
         const int fd = accept(listener, NULL, NULL);
         if (fd < 0 || recv(fd, &other, sizeof other, MSG_WAITALL) != (ssize_t)sizeof other) { r--; continue; }
         c->fd[other] = fd;
@@ -115,10 +115,10 @@ static int trade(comm *c, int to, const char *out, int from, char *in, size_t by
     while (sent < bytes || got < bytes) {
         struct pollfd w[2] = {{c->fd[to], (short)(sent < bytes ? POLLOUT : 0), 0},
                               {c->fd[from], (short)(got < bytes ? POLLIN : 0), 0}};
-        ssize_t       n, m = 1;
+        ssize_t       m = 1;
         if (c->aborted) return 0;
         poll(w, 2, 20);
-        n = sent < bytes ? send(c->fd[to], out + sent, bytes - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+        ssize_t n = sent < bytes ? send(c->fd[to], out + sent, bytes - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
         if (n > 0) sent += (size_t)n;
         else if (n < 0 && errno != EAGAIN) m = 0;
         if (got < bytes) {

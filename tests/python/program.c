@@ -67,8 +67,7 @@ int main(void)
     tn_svd_result   svd;
     const int64_t   shape[2] = {7, 5};
     tn_tensor      *a = tn_normal(ctx, 2, shape, 0, 1), *ids;
-    tn_tensor      *operands[2];
-    operands[0] = operands[1] = a;
+    tn_tensor *operands[2] = {a, a};
     show("einsum", tn_einsum(ctx, "ij,ik->jk", 2, operands));
     if (tn_svd(ctx, a, NULL, &svd) != TN_OK) return 1;
     show("s", svd.s);

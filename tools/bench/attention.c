@@ -10,7 +10,6 @@ static void run_attend(void *arg, long runs)
 {
     attend_work *a = arg;
     for (long i = 0; i < runs; i++) {
-        tn_tensor *o;
         tn_ctx_reset(a->ctx);
         if (a->backward) {
             tn_record(a->ctx);
@@ -18,7 +17,7 @@ static void run_attend(void *arg, long runs)
             tn_watch(q);
             tn_watch(k);
             tn_watch(v);
-            o = tn_attend(a->ctx, q, k, v, &a->desc);
+            tn_tensor *o = tn_attend(a->ctx, q, k, v, &a->desc);
             if (tn_backward(a->ctx, tn_sum(a->ctx, tn_mul(a->ctx, o, a->w))) != TN_OK) bench_check(a->ctx);
         } else if (!tn_attend(a->ctx, a->q, a->k, a->v, &a->desc)) bench_check(a->ctx);
     }

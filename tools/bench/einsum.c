@@ -57,9 +57,8 @@ static void contraction(int k, int threads)
     {
         const int64_t *shapes[MOST];
         int            ranks[MOST];
-        tn_plan       *plan;
         for (int i = 0; i < w.n; i++) { shapes[i] = w.t[i]->shape; ranks[i] = w.t[i]->rank; }
-        plan = tn_plan_create(w.ctx, w.expr, w.n, ranks, shapes, NULL);
+        tn_plan *plan = tn_plan_create(w.ctx, w.expr, w.n, ranks, shapes, NULL);
         bench_check(w.ctx);
         row.flops = tn_plan_cost_of(plan).flops;
         row.bytes = 4 * elements;

@@ -128,10 +128,9 @@ static void run_generation(void *arg, long runs)
         for (int64_t b = 0; b < g->texts; b++) g->ids[b] = 1;
         tn_transformer_cache_reset(g->cache);
         for (int t = 0; t < TIME; t++) {
-            int64_t    one[2] = {g->texts, 1};
-            tn_tensor *ids;
+            int64_t one[2] = {g->texts, 1};
             tn_ctx_reset(ctx);
-            ids = tn_tensor_nd(ctx, TN_I32, 2, one);
+            tn_tensor *ids = tn_tensor_nd(ctx, TN_I32, 2, one);
             tn_write(ids, TN_I32, g->ids, g->texts);
             if (tn_read(tn_argmax(ctx, tn_transformer_decode(ctx, &g->m.model, ids, g->cache)), TN_I32, g->ids, g->texts) != TN_OK)
                 bench_check(ctx);

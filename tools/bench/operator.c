@@ -294,7 +294,6 @@ static void net_of_attention(int threads)
     bench_row     row = { "net_contract", "", threads, .flops = 2.0 * HEADS * (double)count, .bytes = 4.0 * (double)count,
                           .peer_name = "loops" };
     char          name[64];
-    tn_tensor    *t;
     float        *ours = malloc((size_t)count * 4);
     if (!w || !ours || tn_attention_init(params, "attention", &desc, &layer) != TN_OK) exit(1);
     w->to = malloc((size_t)count * 4);
@@ -305,7 +304,7 @@ static void net_of_attention(int threads)
         if (!(w->node[i] = malloc((size_t)n * 4)) || tn_read(w->net->node[i].tensor, TN_F32, w->node[i], n) != TN_OK) exit(1);
     }
     run_loops(w, 1);                                      /* both compute the same */
-    t = tn_net_contract(w->net);
+    tn_tensor *t = tn_net_contract(w->net);
     if (!t || tn_read(t, TN_F32, ours, count) != TN_OK) bench_check(ctx);
     tn_tensor_destroy(t);
     for (int64_t i = 0; i < count; i++) if (!(fabsf(ours[i] - w->to[i]) < 1e-5f)) exit(1);
@@ -376,7 +375,7 @@ static void net_of_pairs(int threads)
     bench_row     row = { "net_apply", "", threads, .flops = 12.0 * (double)n * PAIRS, .peer_name = "loops" };
     char          name[64];
     float        *ours = malloc((size_t)count * 4);
-    tn_tensor    *t = bench_normal(ctx, 2, shape, 1), *s = bench_normal(ctx, 2, shape, 1), *y;
+    tn_tensor    *t = bench_normal(ctx, 2, shape, 1), *s = bench_normal(ctx, 2, shape, 1);
     if (!w.t || !w.s || !w.y || !ours || tn_attention_init(params, "attention", &desc, &layer) != TN_OK) exit(1);
     if (!(w.net = tn_net_from_attention(ctx, &layer, 1))) exit(1);
     for (int i = 0; i < 5; i++) w.x[i] = i < 2 ? t : s;
@@ -385,7 +384,7 @@ static void net_of_pairs(int threads)
     tn_read(t, TN_F32, w.t, count);
     tn_read(s, TN_F32, w.s, count);
     run_pair_loops(&w, 1);
-    y = tn_net_apply_each(ctx, w.net, w.x);
+    tn_tensor *y = tn_net_apply_each(ctx, w.net, w.x);
     if (!y || tn_read(y, TN_F32, ours, count) != TN_OK) bench_check(ctx);
     for (int64_t i = 0; i < count; i++) if (!(fabsf(ours[i] - w.y[i]) < 1e-4f)) exit(1);
     snprintf(row.shape, sizeof row.shape, "%d x %d, %d heads", PAIRS, WIDE, HEADS);

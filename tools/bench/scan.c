@@ -9,10 +9,10 @@ static void run_scan(void *arg, long runs)
 {
     scan_work *w = arg;
     for (long i = 0; i < runs; i++) {
-        tn_tensor *logs, *y;
+        tn_tensor *logs;
         tn_ctx_reset(w->ctx);
         if (w->backward) tn_record(w->ctx);
-        y = w->phi ? tn_scan_states(w->ctx, w->v, w->m, w->phi, false, &logs) : tn_scan(w->ctx, w->m, false, &logs);
+        tn_tensor *y = w->phi ? tn_scan_states(w->ctx, w->v, w->m, w->phi, false, &logs) : tn_scan(w->ctx, w->m, false, &logs);
         if (y && w->backward) {
             tn_backward(w->ctx, tn_sum(w->ctx, logs));
             tn_params_zero_grad(w->params);

@@ -15,12 +15,11 @@ static tn_tensor *add_up(tn_ctx *ctx, void *user, const char *name, tn_tensor *x
     mean         *m = (mean *)user;
     const int64_t tokens = x->shape[0] * x->shape[1], n = tn_tensor_count(x) / tokens;
     double       *v = numbers_in(x);
-    int64_t       i;
     (void)ctx;
     (void)name;
     if (!m->sum) m->sum = (double *)allocate((size_t)n, sizeof *m->sum);
     m->numbers = n;
-    for (i = 0; i < tokens * n; i++) m->sum[i % n] += v[i];
+    for (int64_t i = 0; i < tokens * n; i++) m->sum[i % n] += v[i];
     m->tokens += tokens;
     free(v);
     return x;
@@ -30,9 +29,8 @@ static part *list_parts(const subject *s, int64_t *count)
 {
     const int64_t H = s->m.desc.heads;
     part         *p = (part *)allocate((size_t)(s->m.desc.layers * (H + 1)), sizeof *p), *at = p;
-    int64_t       l, h;
-    for (l = 0; l < s->m.desc.layers; l++)
-        for (h = 0; h <= H; h++, at++) {
+    for (int64_t l = 0; l < s->m.desc.layers; l++)
+        for (int64_t h = 0; h <= H; h++, at++) {
             const bool mlp = h == H;
             at->block = l;
             at->head = mlp ? -1 : h;
@@ -49,14 +47,14 @@ static double *losses(const subject *s, const samples *x, mean *means)
 {
     double *v = (double *)allocate((size_t)x->count, sizeof *v);
     tn_tap *taps = (tn_tap *)allocate((size_t)(2 * s->m.desc.layers), sizeof *taps);
-    int64_t i, k, n = means ? 2 * s->m.desc.layers : 0;
-    for (i = 0; i < n; i++) {
+    int64_t n = means ? 2 * s->m.desc.layers : 0;
+    for (int64_t i = 0; i < n; i++) {
         snprintf(means[i].point, sizeof means[i].point, i % 2 ? "blocks.%lld.mlp" : "blocks.%lld.attn.z", (long long)i / 2);
         taps[i].points = means[i].point;
         taps[i].fn = add_up;
         taps[i].user = &means[i];
     }
-    for (k = 0; k < x->count; k++) v[k] = sample_loss(&s->m, x, k, taps, n);
+    for (int64_t k = 0; k < x->count; k++) v[k] = sample_loss(&s->m, x, k, taps, n);
     free(taps);
     return v;
 }
@@ -64,17 +62,15 @@ static double *losses(const subject *s, const samples *x, mean *means)
 /* What replaces a part: its mean over all tokens, an owned tensor; NULL: 0. */
 static tn_tensor *replacement(const subject *s, const part *p, const mean *means)
 {
-    const mean   *m = means ? &means[2 * p->block + (p->head < 0)] : NULL;
-    const bool    mlp = p->head < 0;
-    int64_t       n, i, shape[4] = {1, 1, 1, 1};
-    tn_tensor    *t;
-    double       *v;
+    const mean *m = means ? &means[2 * p->block + (p->head < 0)] : NULL;
+    const bool  mlp = p->head < 0;
+    int64_t     shape[4] = {1, 1, 1, 1};
     if (!m) return NULL;
-    n = mlp ? m->numbers : m->numbers / s->m.desc.heads;
-    v = (double *)allocate((size_t)n, sizeof *v);
-    for (i = 0; i < n; i++) v[i] = m->sum[(mlp ? 0 : p->head * n) + i] / (double)m->tokens;
+    int64_t n = mlp ? m->numbers : m->numbers / s->m.desc.heads;
+    double *v = (double *)allocate((size_t)n, sizeof *v);
+    for (int64_t i = 0; i < n; i++) v[i] = m->sum[(mlp ? 0 : p->head * n) + i] / (double)m->tokens;
     shape[mlp ? 2 : 3] = n;
-    t = tn_tensor_create(s->m.ctx, TN_REAL, mlp ? 3 : 4, shape);
+    tn_tensor *t = tn_tensor_create(s->m.ctx, TN_REAL, mlp ? 3 : 4, shape);
     tn_write(t, TN_F64, v, n);
     check_ctx(s->m.ctx, "a mean");
     free(v);
@@ -87,7 +83,6 @@ static void measure_part(const subject *s, const samples *x, const double *befor
     tn_edit edit;
     tn_tap  tap;
     double  sum = 0, squares = 0, n = (double)x->count;
-    int64_t k;
     memset(&edit, 0, sizeof edit);
     edit.head = p->head < 0 ? 0 : p->head;
     edit.heads = p->head < 0 ? 0 : 1;
@@ -95,7 +90,7 @@ static void measure_part(const subject *s, const samples *x, const double *befor
     tap.points = p->point;
     tap.fn = tn_tap_edit;
     tap.user = &edit;
-    for (k = 0; k < x->count; k++) {
+    for (int64_t k = 0; k < x->count; k++) {
         const double change = sample_loss(&s->m, x, k, &tap, 1) - before[k];
         sum += change;
         squares += change * change;
@@ -122,14 +117,14 @@ void ablate_report(subject *s, const char *text)
     samples x = text_samples(s, text, s->m.desc.context);
     mean   *means = circuit_settings.mean ? (mean *)allocate((size_t)(2 * s->m.desc.layers), sizeof *means) : NULL;
     double *before = losses(s, &x, means), whole = 0;
-    int64_t count, i;
+    int64_t count;
     part   *p = list_parts(s, &count);
-    for (i = 0; i < x.count; i++) whole += before[i] / (double)x.count;
+    for (int64_t i = 0; i < x.count; i++) whole += before[i] / (double)x.count;
     if (!isfinite(whole)) fail("the loss of the text is %g, expected a finite number", whole);
-    for (i = 0; i < count; i++) measure_part(s, &x, before, means, &p[i]);
+    for (int64_t i = 0; i < count; i++) measure_part(s, &x, before, means, &p[i]);
     qsort(p, (size_t)count, sizeof *p, by_change);
     report_table("per_part", NULL, columns);
-    for (i = 0; i < count && (!circuit_settings.top || i < circuit_settings.top); i++)
+    for (int64_t i = 0; i < count && (!circuit_settings.top || i < circuit_settings.top); i++)
         report_row(columns, p[i].name, whole + p[i].change, p[i].change, p[i].error, exp(p[i].change));
     report_note("Each part alone is replaced by %s; the others compute on. Losses are nats per token%s.",
                 means ? "its mean over all tokens" : "zero",
@@ -138,7 +133,7 @@ void ablate_report(subject *s, const char *text)
     report_value("tokens", "%.0f", (double)(x.count * x.length));
     report_value("windows", "%.0f", (double)x.count);
     report_text("text", x.held ? "the end of the run's text, which was held out" : "as given");
-    if (means) for (i = 0; i < 2 * s->m.desc.layers; i++) free(means[i].sum);
+    if (means) for (int64_t i = 0; i < 2 * s->m.desc.layers; i++) free(means[i].sum);
     free(means);
     free(before);
     free(p);

@@ -16,9 +16,8 @@ static bool is_of_model(const char *name, bool folder)
 {
     static const char *const fixed[] = {"config.txt", "config.json", "tokenizer.json", "log.jsonl"};
     static const char *const begins[] = {"model", "step-", "best.", "weights-"};
-    size_t k;
-    for (k = 0; k < 4; k++) if (!strcmp(name, fixed[k])) return true;
-    for (k = 0; k < 4 && folder && ends_with(name, ".safetensors"); k++)
+    for (size_t k = 0; k < 4; k++) if (!strcmp(name, fixed[k])) return true;
+    for (size_t k = 0; k < 4 && folder && ends_with(name, ".safetensors"); k++)
         if (!strncmp(name, begins[k], strlen(begins[k]))) return true;
     return false;
 }
@@ -44,8 +43,7 @@ bool is_npy(const char *path) { return ends_with(path, ".npy"); }
 void no_such_tensor(const tn_safetensors *file, const char *path, const char *name, const char *end, const char *what)
 {
     suggestion best = {NULL, 0};
-    int64_t    i;
-    for (i = 0; i < tn_safetensors_count(file); i++) {
+    for (int64_t i = 0; i < tn_safetensors_count(file); i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(file, i);
         if (ends_with(e->name, end) && (!*end || e->rank == 3))
             consider_word(&best, name, format_text("%.*s", (int)(strlen(e->name) - strlen(end)), e->name));
@@ -56,8 +54,7 @@ void no_such_tensor(const tn_safetensors *file, const char *path, const char *na
 
 tn_tensor *read_array(tn_ctx *ctx, const char *path, const char *name, const char *how, bool flat, char **found)
 {
-    tn_safetensors *file;
-    tn_tensor      *t;
+    tn_tensor *t;
     if (is_npy(path)) {
         const char *slash = strrchr(path, '/');
         t = flat ? tn_npy_read_flat(ctx, tn_source_path(path)) : tn_npy_load(ctx, path);
@@ -66,7 +63,7 @@ tn_tensor *read_array(tn_ctx *ctx, const char *path, const char *name, const cha
         if (found) *found = format_text("%.*s", (int)strlen(path) - 4, path);
         return t;
     }
-    file = tn_safetensors_open(ctx, tn_source_path(path));
+    tn_safetensors *file = tn_safetensors_open(ctx, tn_source_path(path));
     check_ctx(ctx, path);
     if (!name && tn_safetensors_count(file) == 1) name = tn_safetensors_at(file, 0)->name;
     if (!name)

@@ -18,14 +18,13 @@ static double embedding_scale(const run *r, const model *m, double adam_lr, bool
     tn_tensor    *table = m->net.embed.w;
     const int64_t width = table->shape[1], rows = 65536 / width + 1;    /* read at a time */
     const int64_t all = r->planned ? 1 : table->shape[0];               /* of a plan only the memory counts */
-    int64_t       from, i;
-    double       *w, sum = 0;
+    double        sum = 0;
     if (r->s->embed_lr >= 0) return r->s->embed_lr / adam_lr;
     if (!rate || m->desc.tied) return rate ? 4 : 0;
-    w = (double *)allocate((size_t)(rows * width), sizeof *w);
-    for (from = 0; from < all; from += rows) {
+    double *w = (double *)allocate((size_t)(rows * width), sizeof *w);
+    for (int64_t from = 0; from < all; from += rows) {
         const int64_t to = from + rows < all ? from + rows : all, n = (to - from) * width;
-        if (tn_read(tn_slice(table, 0, from, to), TN_F64, w, n) == TN_OK) for (i = 0; i < n; i++) sum += w[i] * w[i];
+        if (tn_read(tn_slice(table, 0, from, to), TN_F64, w, n) == TN_OK) for (int64_t i = 0; i < n; i++) sum += w[i] * w[i];
     }
     free(w);
     return 15 * sqrt(sum / (double)tn_tensor_count(table));
@@ -45,8 +44,7 @@ static double embedding_decay(const settings *s, bool no_norm, double decay)
 static void set_rates(run *r, const model *m, const tn_optim_desc *desc)
 {
     const bool muon = desc->kind == TN_OPTIM_MUON, rate = r->s->lr != 0, adam_rate = muon ? r->s->adam_lr > 0 : rate;
-    int64_t    i;
-    for (i = 0; i < tn_params_count(m->params); i++) {
+    for (int64_t i = 0; i < tn_params_count(m->params); i++) {
         tn_param *p = tn_params_at(m->params, i);
         if (p->adamw || p->value->rank < 2 ? !adam_rate : !rate) p->lr_scale = 0;
     }
@@ -58,9 +56,8 @@ enum { BUCKETS = 8 };               /* about as many as a plan sends; in a train
 
 int64_t planned_bucket(const settings *s, tn_params *params)
 {
-    double  all = 0, matrix = 0;                            /* the largest one of Muon, which one process gets */
-    int64_t i;
-    for (i = 0; i < tn_params_count(params); i++) {
+    double all = 0, matrix = 0;                             /* the largest one of Muon, which one process gets */
+    for (int64_t i = 0; i < tn_params_count(params); i++) {
         const tn_param *p = tn_params_at(params, i);
         const double    n = (double)tn_tensor_count(p->value);
         all += n;
@@ -94,7 +91,7 @@ static int64_t steps_in_minutes(run *r, double minutes, const tn_desc *desc)
     tn_ctx   *ctx;
     feed      f;
     const int64_t warm = r->device ? 3 : 2;           /* the first two allocate, the third may be captured */
-    int64_t   done = 0, steps, unit = 1;
+    int64_t   done = 0, unit = 1;
     double    start = 0;
     memset(&m, 0, sizeof m);
     m.desc = r->m.desc;
@@ -112,7 +109,7 @@ static int64_t steps_in_minutes(run *r, double minutes, const tn_desc *desc)
         done++;
     }
     close_feed(&f);
-    steps = (int64_t)(minutes * 60 * (double)(done - warm) / (now() - start) * 0.95);
+    int64_t steps = (int64_t)(minutes * 60 * (double)(done - warm) / (now() - start) * 0.95);
     tn_ctx_destroy(ctx);
     while (steps / unit >= 100) unit *= 10;           /* to two digits: the estimate has no more */
     return steps / unit * unit > 0 ? steps / unit * unit : 1;
@@ -135,11 +132,10 @@ static int64_t data_bytes(const settings *s)
 {
     const file_list *lists[2];
     struct stat      f;
-    int64_t          bytes = 0, i;
-    int              k;
+    int64_t          bytes = 0;
     lists[0] = &s->data, lists[1] = &s->val;
-    for (k = 0; k < 2; k++)
-        for (i = 0; i < lists[k]->count; i++) if (stat(lists[k]->path[i], &f) == 0) bytes += (int64_t)f.st_size;
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < lists[k]->count; i++) if (stat(lists[k]->path[i], &f) == 0) bytes += (int64_t)f.st_size;
     return bytes;
 }
 
@@ -149,9 +145,8 @@ static bool is_on_disk(const char *path)
     static const char *const made_up[] = {"/proc/", "/sys/", "/dev/"};
     struct stat s;
     char        full[PATH_ROOM + 1];
-    int         k;
     if (stat(path, &s) != 0 || !S_ISREG(s.st_mode) || !realpath(path, full)) return false;
-    for (k = 0; k < 3; k++) if (!strncmp(full, made_up[k], strlen(made_up[k])) && strncmp(full, "/dev/shm/", 9)) return false;
+    for (int k = 0; k < 3; k++) if (!strncmp(full, made_up[k], strlen(made_up[k])) && strncmp(full, "/dev/shm/", 9)) return false;
     return true;
 }
 
@@ -159,8 +154,7 @@ char *unfit_data(const settings *s, const char *from, bool of_run)
 {
     enum { UNNOTED = 256000000 };
     const int64_t bytes = data_bytes(s), files = s->data.count + s->val.count;
-    int64_t       i;
-    for (i = 0; i < files; i++) {
+    for (int64_t i = 0; i < files; i++) {
         const char *path = i < s->data.count ? s->data.path[i] : s->val.path[i - s->data.count];
         if (!is_on_disk(path)) return format_text("%s, which %s names, is not a file on a disk", path, from);
     }
@@ -273,9 +267,8 @@ bool baseline_losses(const corpus *c, const corpus *on, int64_t vocab, double na
 {
     const int64_t n = c->train_count < NGRAM_TOKENS ? c->train_count : NGRAM_TOKENS;
     int32_t      *some = (int32_t *)allocate((size_t)n, sizeof *some);
-    bool          fits;
     copy_tokens(&c->train, 0, n, some);
-    fits = ngram_losses(some, n, on->held, on->held_count, vocab, nats, stop_signal);
+    bool fits = ngram_losses(some, n, on->held, on->held_count, vocab, nats, stop_signal);
     free(some);
     if (!fits) warn("out of memory: the n-gram baseline is left out");
     return fits && !stop_signal();
@@ -318,11 +311,11 @@ static void draw_start_tokens(run *r)
     const corpus       *c = &r->data;
     const tn_tokenizer *t = r->m.tokenizer;
     const bool          bytes = t && tn_tokenizer_is_bytes(t);
-    int64_t             i, begun = 0;
+    int64_t             begun = 0;
     uint64_t            state = (uint64_t)r->s->seed;
     if (!t) return;
-    for (i = 0; i < c->train_count && begun < 2; i++) begun += token_at(&c->train, i) == tn_tokenizer_bos(t);
-    for (i = 0; begun < 2 && i < 100 * START_TOKENS && r->m.start_count < START_TOKENS; i++) {
+    for (int64_t i = 0; i < c->train_count && begun < 2; i++) begun += token_at(&c->train, i) == tn_tokenizer_bos(t);
+    for (int64_t i = 0; begun < 2 && i < 100 * START_TOKENS && r->m.start_count < START_TOKENS; i++) {
         int64_t at = 1 + (int64_t)(next_uniform(&state) * (double)(c->train_count - 1));
         int32_t id = token_at(&c->train, at), before = token_at(&c->train, at - 1);
         bool    word = bytes ? (before == ' ' || before == '\n') && id > ' ' && id < 0xF5
@@ -343,15 +336,13 @@ static void make_absolute(const char **path)
 
 static void make_all_absolute(const file_list *files)
 {
-    int64_t i;
-    for (i = 0; i < files->count; i++) make_absolute(&files->path[i]);
+    for (int64_t i = 0; i < files->count; i++) make_absolute(&files->path[i]);
 }
 
 /* The files of a run that is resumed. */
 static void check_files_exist(const file_list *files, const char *name, const char *folder)
 {
-    int64_t i;
-    for (i = 0; i < files->count; i++)
+    for (int64_t i = 0; i < files->count; i++)
         if (access(files->path[i], F_OK) != 0)
             fail("%s: %s; if it was moved: tn train --resume %s --%s FILE", files->path[i], strerror(errno), folder, name);
 }
@@ -399,12 +390,10 @@ static void check_no_run(const char *folder, const char *config)
 static bool is_left_over(const char *folder, const char *name)
 {
     struct stat s;
-    char       *path;
-    bool        empty;
     if (!strcmp(name, "config.txt.tn1.tmp")) return true;
     if (strcmp(name, "log.jsonl")) return false;
-    path = join_path(folder, name);
-    empty = lstat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size == 0;
+    char *path = join_path(folder, name);
+    bool  empty = lstat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size == 0;
     free(path);
     return empty;
 }
@@ -424,10 +413,8 @@ static void check_folder(const char *folder)
 /* The tokenizer of a new run: --tokenizer, or the one beside the checkpoint that it continues from. */
 static char *find_tokenizer(const settings *s)
 {
-    char *folder, *path;
     if (!s->from) return s->tokenizer ? copy_text(s->tokenizer) : NULL;
-    folder = folder_of(s->from);
-    path = join_path(folder, "tokenizer.json");
+    char *folder = folder_of(s->from), *path = join_path(folder, "tokenizer.json");
     free(folder);
     if (is_file(path)) return path;
     free(path);
@@ -448,8 +435,7 @@ static void continue_from(run *r, const char *path)
 /* The parameters of the first process: machines that differ may have drawn others in the last bits. */
 static void share_parameters(run *r)
 {
-    int64_t i;
-    for (i = 0; i < tn_params_count(r->m.params); i++) tn_comm_broadcast(tn_params_at(r->m.params, i)->value, 0);
+    for (int64_t i = 0; i < tn_params_count(r->m.params); i++) tn_comm_broadcast(tn_params_at(r->m.params, i)->value, 0);
     check_ctx(r->m.ctx, "the model");
 }
 
@@ -516,8 +502,7 @@ void start_run(run *r, bool again)
 {
     settings *s = &train_settings;
     tn_desc   desc;
-    char     *config = join_path(r->folder, "config.txt"), *path = join_path(r->folder, "config.json"), *tokenizer;
-    int64_t   per_step;
+    char     *config = join_path(r->folder, "config.txt"), *path = join_path(r->folder, "config.json");
     if (!again && is_first()) {
         check_no_run(r->folder, config);
         check_folder(r->folder);
@@ -526,14 +511,14 @@ void start_run(run *r, bool again)
     make_all_absolute(&s->val);
     if (s->tokenizer) make_absolute(&s->tokenizer);
     if (s->from) make_absolute(&s->from);
-    tokenizer = find_tokenizer(s);
+    char *tokenizer = find_tokenizer(s);
     set_ctx_desc(s, &desc);
     r->peak = is_first() ? measure_peak(&desc) : NAN;
     build_run(r, &desc, tokenizer);
     free(tokenizer);
     if (*s->prompt && !r->m.tokenizer)
         usage_error("--prompt is given, expected --tokenizer FILE as well: without it, runs of token shards have no samples");
-    per_step = s->batch * s->accumulate * r->m.desc.context;
+    int64_t per_step = s->batch * s->accumulate * r->m.desc.context;
     if (s->from) check_from(r);
     if (again) check_trained(r, *s->data_hash ? s->data_hash : NULL, config);
     else if (s->config && *s->data_hash) check_trained(r, s->data_hash, s->config);
@@ -617,12 +602,10 @@ static void check_resume_options(const char *config)
 {
     static const char *const allowed[] = {"resume", "data", "val", "threads", "device", "recompute", "stop-at",
                                           "comm", "share-moments"};
-    int64_t i;
-    size_t  k;
-    for (i = 0; i < train_usage.count; i++) {
+    for (int64_t i = 0; i < train_usage.count; i++) {
         const option *o = &train_usage.options[i];
         bool          fine = !o->given;
-        for (k = 0; k < sizeof allowed / sizeof *allowed; k++) fine = fine || !strcmp(o->name, allowed[k]);
+        for (size_t k = 0; k < sizeof allowed / sizeof *allowed; k++) fine = fine || !strcmp(o->name, allowed[k]);
         if (!fine)
             usage_error("--%s cannot be changed by --resume, which continues the same run. To start another one: tn train "
                         "--config %s --out NEW, or tn train --from CHECKPOINT --out NEW", o->name, config);
@@ -654,22 +637,21 @@ static int64_t read_progress(run *r, const tn_safetensors *st)
 
 void resume_run(run *r)
 {
-    settings       *s = &train_settings;
-    char           *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json"), *text;
-    int64_t         count, *steps, lines;
-    size_t          bytes;
-    const bool      moved = s->data.count > 0 || s->val.count > 0;
-    tn_desc         desc;
-    tn_ctx         *look;
-    tn_safetensors *st;
+    settings  *s = &train_settings;
+    char      *config = join_path(r->folder, "config.txt"), *tokenizer = join_path(r->folder, "tokenizer.json");
+    int64_t   *steps;
+    size_t     bytes;
+    const bool moved = s->data.count > 0 || s->val.count > 0;
+    tn_desc    desc;
+    tn_ctx    *look;
     check_resume_options(config);
     if (!is_file(config)) fail("--resume: %s holds no run, expected %s", r->folder, config);
     journal_lock(&r->journal, r->folder);
-    text = read_file(config, BY_NAME, &bytes);
+    char *text = read_file(config, BY_NAME, &bytes);
     read_settings(text, bytes, config);
     buffer_add(&r->config, text, bytes);
     free(text);
-    count = list_checkpoints(r->folder, &steps);
+    int64_t count = list_checkpoints(r->folder, &steps);
     free(steps);
     r->saved = newest_checkpoint(r->folder, &r->saved_step);
     if (!count) {                                     /* killed before the first one: starts from the beginning */
@@ -679,7 +661,7 @@ void resume_run(run *r)
         start_run(r, true);
         return;
     }
-    st = open_checkpoint(r->saved, &look);
+    tn_safetensors *st = open_checkpoint(r->saved, &look);
     if (!same_settings(checkpoint_note(st, r->saved, "tn.config"), r->config.data))
         fail("%s was changed after %s was written, expected the same settings", config, r->saved);
     check_files_exist(&s->data, "data", r->folder);
@@ -694,7 +676,7 @@ void resume_run(run *r)
     r->flops = tn_transformer_cost_of(&r->m.desc, r->m.desc.context).training;
     r->config_json = config_json(&r->m);
     check_resumed(r, st);
-    lines = read_progress(r, st);
+    int64_t lines = read_progress(r, st);
     check_same_run(r);
     tn_checkpoint_read(r->optim, tn_source_path(r->saved));
     check_ctx(r->m.ctx, "checkpoint");

@@ -102,12 +102,10 @@ static bool matches(const char *pattern, const char *name)
 
 static void add_item(const tn_point *p, int64_t tokens)
 {
-    item   *to;
-    int     k;
-    int64_t i;
-    for (i = 0; i < items.count; i++) if (!strcmp(items.list[i].point.name, p->name)) return;
+    int k;
+    for (int64_t i = 0; i < items.count; i++) if (!strcmp(items.list[i].point.name, p->name)) return;
     items.list = (item *)resize(items.list, (size_t)items.count + 1, sizeof *items.list);
-    to = &items.list[items.count++];
+    item *to = &items.list[items.count++];
     memset(to, 0, sizeof *to);
     to->point = *p;
     to->pattern = ends_with(p->name, ".pattern");
@@ -157,11 +155,9 @@ static void choose_points(model *m, int64_t T, int64_t tokens)
 
 static void list_points(void)
 {
-    int64_t i;
-    int     k;
-    for (i = 0; i < items.count; i++) {
+    for (int64_t i = 0; i < items.count; i++) {
         print("%-32s [", items.list[i].point.name);
-        for (k = 0; k < items.list[i].rank; k++) print(k ? ",%lld" : "%lld", (long long)items.list[i].shape[k]);
+        for (int k = 0; k < items.list[i].rank; k++) print(k ? ",%lld" : "%lld", (long long)items.list[i].shape[k]);
         print("]\n");
     }
 }
@@ -191,15 +187,14 @@ static tn_tensor *append(tn_ctx *ctx, void *user, const char *name, tn_tensor *x
     item         *p = (item *)user;
     const size_t  size = settings.f64 ? sizeof(double) : sizeof(float);
     const int64_t count = tn_tensor_count(x), T = p->pattern ? x->shape[2] : x->shape[1], longest = p->point.shape[3];
-    char         *numbers = (char *)allocate((size_t)count, size), *zeros;
-    int64_t       i;
+    char         *numbers = (char *)allocate((size_t)count, size);
     (void)ctx;
     (void)name;
     tn_read(p->pattern ? tn_transpose(x, 1, 2) : x, settings.f64 ? TN_F64 : TN_F32, numbers, count);
     if (!p->pattern || T == longest) atomic_store(p->file, numbers, (size_t)count * size);
     else {
-        zeros = (char *)allocate((size_t)(longest - T), size);
-        for (i = 0; i < count; i += T) {
+        char *zeros = (char *)allocate((size_t)(longest - T), size);
+        for (int64_t i = 0; i < count; i += T) {
             atomic_store(p->file, numbers + (size_t)i * size, (size_t)T * size);
             atomic_store(p->file, zeros, (size_t)(longest - T) * size);
         }
@@ -215,12 +210,11 @@ static void write_texts(void)
 {
     const int64_t shape[2] = {texts.count, 2};
     item          p;
-    int64_t       i;
     open_file(&p, "ids", "i4", 1, &texts.tokens);
     atomic_store(p.file, texts.ids, (size_t)texts.tokens * sizeof *texts.ids);
     close_file(&p);
     open_file(&p, "texts", "i8", 2, shape);
-    for (i = 0; i < texts.count; i++) {
+    for (int64_t i = 0; i < texts.count; i++) {
         const int64_t row[2] = {texts.first[i], texts.first[i + 1] - texts.first[i]};
         atomic_store(p.file, row, sizeof row);
     }
@@ -230,22 +224,21 @@ static void write_texts(void)
 static void write_points(model *m)
 {
     tn_tap *taps = (tn_tap *)allocate((size_t)items.count, sizeof *taps);
-    int64_t i;
-    for (i = 0; i < items.count; i++) {
+    for (int64_t i = 0; i < items.count; i++) {
         item *p = &items.list[i];
         open_file(p, p->point.name, settings.f64 ? "f8" : "f4", p->rank, p->shape);
         taps[i].points = items.list[i].point.name;
         taps[i].fn = append;
         taps[i].user = &items.list[i];
     }
-    for (i = 0; i < texts.count; i++) {
+    for (int64_t i = 0; i < texts.count; i++) {
         const int64_t ids[2] = {1, texts.first[i + 1] - texts.first[i]};
         tn_ctx_reset(m->ctx);
         tn_transformer_run(m->ctx, &m->net, tn_tensor_from(m->ctx, 2, ids, TN_I32, texts.ids + texts.first[i]), taps,
                            items.count);
         check_ctx(m->ctx, "the run");
     }
-    for (i = 0; i < items.count; i++) close_file(&items.list[i]);
+    for (int64_t i = 0; i < items.count; i++) close_file(&items.list[i]);
     free(taps);
 }
 
@@ -267,7 +260,6 @@ int cache_main(int argc, char **argv)
     tn_desc   desc;
     model     m;
     double    bytes = 0;
-    int64_t   i;
     memset(&desc, 0, sizeof desc);
     desc.threads = (int)settings.threads;
     desc.dtype = settings.f64 ? TN_F64 : TN_F32;
@@ -283,7 +275,7 @@ int cache_main(int argc, char **argv)
     choose_points(&m, texts.count ? texts.longest : m.desc.context, texts.count ? texts.tokens : m.desc.context);
     if (settings.list) list_points();
     else {
-        for (i = 0; i < items.count; i++)
+        for (int64_t i = 0; i < items.count; i++)
             bytes += items.list[i].count * (settings.f64 ? 8 : 4);
         if (bytes > (double)settings.max_bytes)
             fail("%lld points of %lld tokens are %.0f bytes, expected at most %lld, --max-bytes", (long long)items.count,
@@ -293,7 +285,7 @@ int cache_main(int argc, char **argv)
         write_texts();
         write_points(&m);
         print("texts: %lld\ntokens: %lld\npoints: %lld\nbytes: %.0f\nwritten: %s\n", (long long)texts.count,
-               (long long)texts.tokens, (long long)items.count, bytes, settings.out);
+              (long long)texts.tokens, (long long)items.count, bytes, settings.out);
     }
     close_model(&m);
     return 0;

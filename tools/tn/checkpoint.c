@@ -10,9 +10,8 @@ typedef struct weights { run *r; const tn_note *notes; int64_t count; } weights;
 /* The notes of a file of weights: its model, and the tokens that its texts begin with. */
 static int64_t model_notes(const run *r, tn_note *notes, buffer *starts)
 {
-    int i;
     buffer_add(starts, "", 0);
-    for (i = 0; i < r->m.start_count; i++) buffer_print(starts, i ? " %d" : "%d", (int)r->m.start[i]);
+    for (int i = 0; i < r->m.start_count; i++) buffer_print(starts, i ? " %d" : "%d", (int)r->m.start[i]);
     notes[0].key = "tn.model", notes[0].value = r->config_json;
     notes[1].key = "tn.begin", notes[1].value = starts->data;
     return r->m.start_count ? 2 : 1;
@@ -36,7 +35,7 @@ static bool save(run *r)
     tn_note notes[8];
     weights w;
     buffer  starts = {0};
-    char   *path = checkpoint_path(r->folder, r->step), *why;
+    char   *path = checkpoint_path(r->folder, r->step);
     snprintf(step, sizeof step, "%lld", (long long)r->step);
     snprintf(lines, sizeof lines, "%lld", (long long)r->journal.lines);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
@@ -51,7 +50,7 @@ static bool save(run *r)
     w.r = r;
     w.notes = notes;
     w.count = 6 + model_notes(r, notes + 6, &starts);
-    why = is_first() ? write_file_with(path, BY_NAME, put_checkpoint, &w, r->m.ctx) : NULL;
+    char *why = is_first() ? write_file_with(path, BY_NAME, put_checkpoint, &w, r->m.ctx) : NULL;
     if (r->s->share_moments && !is_first()) put_checkpoint(&w, tn_sink_memory(NULL, 0, NULL));     /* the others send moments */
     free(starts.data);
     if (!why && any_of_all(r->m.ctx, false) && !is_first()) why = copy_text("the first process could not save");
@@ -72,18 +71,18 @@ static bool save(run *r)
 
 char *save_weights(run *r, const char *name)
 {
-    char   *path, *why, hash[32];
+    char    hash[32];
     tn_note notes[3];
     weights w;
     buffer  starts = {0};
     if (!is_first()) return NULL;
-    path = join_path(r->folder, name);
+    char *path = join_path(r->folder, name);
     w.r = r;
     w.notes = notes;
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->data.hash);
     notes[0].key = "tn.data", notes[0].value = hash;
     w.count = 1 + model_notes(r, notes + 1, &starts);
-    why = write_file_with(path, BY_NAME, put_weights, &w, r->m.ctx);
+    char *why = write_file_with(path, BY_NAME, put_weights, &w, r->m.ctx);
     free(starts.data);
     free(path);
     return why;
@@ -92,18 +91,18 @@ char *save_weights(run *r, const char *name)
 void save_history(run *r)
 {
     const int64_t every = r->s->weights_every;
-    char          name[64], *why;
+    char          name[64];
     if (!every || r->step % every) return;
     snprintf(name, sizeof name, WEIGHTS_FILE, (long long)r->step);
-    why = save_weights(r, name);
+    char *why = save_weights(r, name);
     if (why) fail("%s; the last checkpoint is %s", why, r->saved ? r->saved : "not yet written");
 }
 
 /* Removes old checkpoints. Called once a step after the newest one has succeeded, which shows that the newest is good. */
 void remove_old_checkpoints(const run *r)
 {
-    int64_t *steps, count = list_checkpoints(r->folder, &steps), i;
-    for (i = 0; i < count - r->s->keep && is_first(); i++) {
+    int64_t *steps, count = list_checkpoints(r->folder, &steps);
+    for (int64_t i = 0; i < count - r->s->keep && is_first(); i++) {
         char *old = checkpoint_path(r->folder, steps[i]);
         if (steps[i] < r->saved_step && unlink(old) != 0 && errno != ENOENT)
             warn("cannot remove %s: %s", old, strerror(errno));
@@ -141,10 +140,9 @@ int64_t checkpoint_count(const tn_safetensors *st, const char *path, const char 
 
 tn_safetensors *open_checkpoint(const char *path, tn_ctx **look)
 {
-    char            why[256];
-    tn_safetensors *st;
+    char why[256];
     if (tn_ctx_create(NULL, look, why) != TN_OK) fail("%s", why);
-    st = tn_safetensors_open(*look, tn_source_path(path));
+    tn_safetensors *st = tn_safetensors_open(*look, tn_source_path(path));
     if (!st) fail("%s", tn_ctx_error(*look));
     if (strcmp(checkpoint_note(st, path, "tn.format"), RUN_FORMAT))
         fail("%s has format %s, expected format %s (this is tn %s)", path, checkpoint_note(st, path, "tn.format"),

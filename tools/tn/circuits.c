@@ -84,8 +84,7 @@ static const task tasks[] = {
 static const task *find_task(const char *name)
 {
     suggestion best = {NULL, 0};
-    size_t     i;
-    for (i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
         if (!strcmp(tasks[i].name, name)) return &tasks[i];
         consider_word(&best, name, tasks[i].name);
     }
@@ -100,11 +99,10 @@ int circuits_main(int argc, char **argv)
 {
     const int   arguments = read_options(&circuits_usage, argc, argv);
     const char *argument = arguments > 2 ? argv[2] : NULL;
-    const task *t;
     subject     s;
     if (!arguments) usage_error("no model is given, expected tn circuits RUN %s", WHAT_WORDS);
     if (arguments < 2) usage_error("no table is asked for, expected one of " WHAT_WORDS);
-    t = find_task(argv[1]);
+    const task *t = find_task(argv[1]);
     if (t->needed && !argument)
         usage_error("no %s is given, expected tn circuits RUN %s %s", t->argument, t->name, t->argument);
     if (argument && !t->argument) usage_error("\"%s\" is given, expected tn circuits RUN %s", argument, t->name);

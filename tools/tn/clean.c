@@ -12,10 +12,9 @@ typedef struct kinds { damage *list; int64_t count, all; } kinds;
 
 static void count_kind(kinds *k, const char *text, size_t length)
 {
-    int64_t i;
     if (length > sizeof k->list->text - 1) length = sizeof k->list->text - 1;
     k->all++;
-    for (i = 0; i < k->count; i++)
+    for (int64_t i = 0; i < k->count; i++)
         if (strlen(k->list[i].text) == length && !memcmp(k->list[i].text, text, length)) {
             k->list[i].count++;
             return;
@@ -51,10 +50,9 @@ static int64_t count_damage(const char *text, size_t bytes, kinds *k)
 /* As bytes, and as they are if a terminal can show them. */
 static void print_kinds(kinds *k)
 {
-    int64_t i;
-    size_t  first;
+    size_t first;
     if (k->count) qsort(k->list, (size_t)k->count, sizeof *k->list, more_often);
-    for (i = 0; i < k->count && i < 12; i++) {
+    for (int64_t i = 0; i < k->count && i < 12; i++) {
         const char *s = k->list[i].text;
         print("  %6lld x", (long long)k->list[i].count);
         for (; *s; s++) print(" %02X", (unsigned)(unsigned char)*s);
@@ -82,20 +80,17 @@ const usage clean_usage = {
 
 int clean_main(int argc, char **argv)
 {
-    const char *out;
-    char       *text;
     size_t      bytes, at = 0, start = 0, length = 0;
     int64_t     stories = 0, dropped = 0;
     double      dropped_bytes = 0;
     kinds       k = {0};
-    split_kind  how;
     atomic_file f = {0};
     read_options_and_files(&clean_usage, argc, argv, &settings.files);
-    out = settings.out;
+    const char *out = settings.out;
     if (!settings.files.count) usage_error("no text is given, expected tn clean FILE... [--out FILE]");
     check_not_inputs("out", out, "the text", &settings.files);
-    text = read_texts(&settings.files, &bytes);
-    how = resolve_split((split_kind)settings.split, text, bytes);
+    char      *text = read_texts(&settings.files, &bytes);
+    split_kind how = resolve_split((split_kind)settings.split, text, bytes);
     if (out && !atomic_open(&f, out, BY_USER)) fail("%s", f.why);
     while (next_story(text, bytes, how, &at, &start, &length)) {
         stories++;
@@ -112,7 +107,7 @@ int clean_main(int argc, char **argv)
     print("%lld places with mojibake%s\n", (long long)k.all, k.all ? ":" : "");
     print_kinds(&k);
     print("stories: %lld\ndropped: %lld\ndropped_bytes: %.0f\nkept: %lld\n", (long long)stories, (long long)dropped,
-           dropped_bytes, (long long)(stories - dropped));
+          dropped_bytes, (long long)(stories - dropped));
     if (out) {
         if (!atomic_commit(&f)) fail("%s", f.why);
         print("written: %s\n", out);

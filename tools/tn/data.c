@@ -76,9 +76,8 @@ static double encode_story(tn_ctx *ctx, const tn_tokenizer *t, const char *text,
     do {
         const size_t  n = piece_length(text, bytes);
         const int64_t before = l->count, count = add_tokens(l, ctx, t, text, n, first ? TN_BOS_FIRST : TN_BOS_NONE, true);
-        int64_t       i;
         end_if_stopped();
-        for (i = 0; i < count && unknown >= 0; i++)
+        for (int64_t i = 0; i < count && unknown >= 0; i++)
             if (l->ids[before + i] == unknown) hidden += (double)(l->spans[i].end - l->spans[i].begin);
         text += n;
         bytes -= n;
@@ -112,17 +111,17 @@ static void hash_tokens(corpus *c)
 {
     const uint64_t prime = UINT64_C(1099511628211);
     int32_t        some[4096];
-    int64_t        i, k, n;
+    int64_t        n;
     uint64_t       h = UINT64_C(1469598103934665603); /* FNV-1a, by tokens and lengths */
     h = (h ^ (uint64_t)c->train_count) * prime;
-    for (i = 0; i < c->train_count; i += n) {
+    for (int64_t i = 0; i < c->train_count; i += n) {
         n = c->train_count - i < 4096 ? c->train_count - i : 4096;
         end_if_stopped();
         copy_tokens(&c->train, i, n, some);
-        for (k = 0; k < n; k++) h = (h ^ (uint64_t)some[k]) * prime;
+        for (int64_t k = 0; k < n; k++) h = (h ^ (uint64_t)some[k]) * prime;
     }
     h = (h ^ (uint64_t)c->held_count) * prime;
-    for (i = 0; i < c->held_count; i++) h = (h ^ (uint64_t)c->held[i]) * prime;
+    for (int64_t i = 0; i < c->held_count; i++) h = (h ^ (uint64_t)c->held[i]) * prime;
     c->hash = h;
 }
 
@@ -155,17 +154,14 @@ void write_shard(const char *path, tn_ctx *ctx, const int32_t *ids, int64_t coun
 bool is_shard(const char *path)
 {
     unsigned char b[4];
-    int32_t       magic;
-    FILE         *f;
-    bool          read;
     if (access(path, F_OK) != 0) fail("%s: %s", path, strerror(errno));
     if (!is_file(path))
         fail("%s is not a regular file, expected a text or a token shard that can be read more than once", path);
-    f = open_input(path, BY_NAME);
-    read = fread(b, sizeof b, 1, f) == 1;
+    FILE *f = open_input(path, BY_NAME);
+    bool  read = fread(b, sizeof b, 1, f) == 1;
     fclose(f);
     if (!read) return false;
-    magic = (int32_t)(b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24);
+    int32_t magic = (int32_t)(b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24);
     return magic == 20240520 || magic == 20240801;
 }
 
@@ -173,13 +169,13 @@ bool is_shard(const char *path)
 static void check_ids(const token_store *t, int64_t vocab, const tn_shard *shard, int64_t before)
 {
     int32_t some[4096];
-    int64_t i, k, n;
+    int64_t n;
     bool    good = true;
-    for (i = before; i < t->count && good; i += n) {
+    for (int64_t i = before; i < t->count && good; i += n) {
         n = t->count - i < 4096 ? t->count - i : 4096;
         end_if_stopped();
         copy_tokens(t, i, n, some);
-        for (k = 0; k < n; k++) good = good && (uint32_t)some[k] < (uint64_t)vocab && some[k] >= 0;
+        for (int64_t k = 0; k < n; k++) good = good && (uint32_t)some[k] < (uint64_t)vocab && some[k] >= 0;
         if (!good) tn_shard_read(shard, i - before, n, some);
     }
 }
@@ -187,9 +183,8 @@ static void check_ids(const token_store *t, int64_t vocab, const tn_shard *shard
 /* The bytes of text that the tokens encode are unknown: tokens of words decode to another text than they were made from. */
 void load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, double share)
 {
-    int64_t i, held;
     memset(c, 0, sizeof *c);
-    for (i = 0; i < files->count; i++) {
+    for (int64_t i = 0; i < files->count; i++) {
         tn_shard     *shard = tn_shard_open(ctx, tn_source_path(files->path[i]), vocab);
         const int64_t before = c->train.count;
         check_ctx(ctx, "token shard");
@@ -198,7 +193,7 @@ void load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, 
         check_ctx(ctx, "token shard");
         tn_shard_close(shard);
     }
-    held = (int64_t)((double)c->train.count * share);
+    int64_t held = (int64_t)((double)c->train.count * share);
     c->train_count = c->train.count - held;
     c->held = (int32_t *)allocate((size_t)held, sizeof *c->held);
     c->held_count = held;
@@ -208,8 +203,8 @@ void load_shards(corpus *c, tn_ctx *ctx, int64_t vocab, const file_list *files, 
 
 bool are_shards(const file_list *files, const char *name)
 {
-    int64_t i, shards = 0;
-    for (i = 0; i < files->count; i++) shards += is_shard(files->path[i]);
+    int64_t shards = 0;
+    for (int64_t i = 0; i < files->count; i++) shards += is_shard(files->path[i]);
     if (shards && shards < files->count) fail("%s: texts and token shards are given, expected files of one kind", name);
     return shards > 0;
 }
@@ -217,14 +212,13 @@ bool are_shards(const file_list *files, const char *name)
 void load_files(corpus *c, tn_ctx *ctx, const tn_tokenizer *t, int64_t vocab, const file_list *files, const char *name,
                 split_kind split, double share)
 {
-    char  *text;
     size_t bytes;
     if (are_shards(files, name)) {
         load_shards(c, ctx, vocab, files, share);
         return;
     }
     if (!t) fail("%s is text, and the model has no tokenizer: give its --tokenizer, or token shards", files->path[0]);
-    text = read_texts(files, &bytes);
+    char *text = read_texts(files, &bytes);
     load_text(c, ctx, t, text, bytes, split, share);
     free(text);
 }

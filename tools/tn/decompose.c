@@ -52,8 +52,8 @@ static const limited_option limited[] = {
 static int chosen_method(void)
 {
     static const char *const names[] = {"--svd", "--hosvd", "--cp", "--tt"};
-    int chosen = 0, count = 0, i;
-    for (i = 0; i < 4; i++)
+    int chosen = 0, count = 0;
+    for (int i = 0; i < 4; i++)
         if (find_option(&decompose_usage, names[i] + 2)->given) {
             chosen = i;
             count++;
@@ -71,15 +71,15 @@ static int chosen_method(void)
 /* The extents that --shape or the file gives. */
 static int64_t extents_of(const tn_tensor *t, int64_t extents[TN_MAX_CYCLE])
 {
-    int64_t k, all = 1, count = settings.shape.count;
-    for (k = 0; k < count; k++) {
+    int64_t all = 1, count = settings.shape.count;
+    for (int64_t k = 0; k < count; k++) {
         extents[k] = settings.shape.value[k];
         if (extents[k] > 0 && all > INT64_MAX / extents[k]) fail("--shape has more elements than memory can hold");
         all *= extents[k];
     }
     if (count && all != tn_tensor_count(t))
         fail("--shape has %lld elements, expected %lld as the file", (long long)all, (long long)tn_tensor_count(t));
-    for (k = 0; !count && k < t->rank; k++) extents[k] = t->shape[k];
+    for (int64_t k = 0; !count && k < t->rank; k++) extents[k] = t->shape[k];
     return count ? count : t->rank;
 }
 
@@ -96,10 +96,9 @@ static tn_tensor *shaped(tn_ctx *ctx, tn_tensor *t, int64_t count, const int64_t
 
 static char *shape_text(int64_t count, const int64_t *extents)
 {
-    buffer  b = {0};
-    int64_t k;
+    buffer b = {0};
     buffer_print(&b, "[");
-    for (k = 0; k < count; k++) buffer_print(&b, k ? ",%lld" : "%lld", (long long)extents[k]);
+    for (int64_t k = 0; k < count; k++) buffer_print(&b, k ? ",%lld" : "%lld", (long long)extents[k]);
     buffer_print(&b, "]");
     return b.data;
 }
@@ -124,12 +123,12 @@ static tn_status store(void *user, tn_sink sink)
 
 static void print_svd(const tn_svd_result *r, double size)
 {
-    int64_t k, n = tn_tensor_count(r->s);
+    int64_t n = tn_tensor_count(r->s);
     double *s = numbers_in(r->s), *rest = (double *)allocate((size_t)n + 1, sizeof *rest);
     rest[n] = r->error;                                     /* from the smallest value on, so that no digits cancel */
-    for (k = n; k > 0; k--) rest[k - 1] = hypot(rest[k], size > 0 ? s[k - 1] / size : 0);
+    for (int64_t k = n; k > 0; k--) rest[k - 1] = hypot(rest[k], size > 0 ? s[k - 1] / size : 0);
     print("\n  value          singular value   relative error with the values so far\n");
-    for (k = 0; k < n; k++) {
+    for (int64_t k = 0; k < n; k++) {
         if (k < SHOWN || k == n - 1) print("  %-8lld %20.9g   %.6g\n", (long long)k + 1, s[k], rest[k + 1]);
         else if (k == SHOWN) print("  ...\n");
     }
@@ -139,14 +138,13 @@ static void print_svd(const tn_svd_result *r, double size)
 
 static void print_hosvd(const tn_hosvd_result *r)
 {
-    int     k;
     int64_t i;
     print("\n  axis   extent     rank        gap   singular values\n");
-    for (k = 0; k < r->rank; k++) {
+    for (int k = 0; k < r->rank; k++) {
         double *s = numbers_in(r->values[k]);
         int64_t n = tn_tensor_count(r->values[k]);
         int     at = print("  %-4d %8lld %8lld   %8.3g  ", k, (long long)r->factor[k]->shape[0],
-                            (long long)r->factor[k]->shape[1], r->gap[k]);
+                           (long long)r->factor[k]->shape[1], r->gap[k]);
         for (i = 0; i < n && i < 5 && at <= 64; i++) at += print(" %.5g", s[i]);          /* " -1.2345e-05 ..." */
         print(i < n ? " ...\n" : "\n");
         free(s);
@@ -156,18 +154,17 @@ static void print_hosvd(const tn_hosvd_result *r)
 static void print_terms(const tn_cp_als_result *r)
 {
     double *w = numbers_in(r->weights);
-    int64_t k, n = tn_tensor_count(r->weights);
+    int64_t n = tn_tensor_count(r->weights);
     print("\n  term                   weight\n");
-    for (k = 0; k < n && k < SHOWN; k++) print("  %-8lld %20.9g\n", (long long)k + 1, w[k]);
+    for (int64_t k = 0; k < n && k < SHOWN; k++) print("  %-8lld %20.9g\n", (long long)k + 1, w[k]);
     if (n > SHOWN) print("  ...\n");
     free(w);
 }
 
 static void print_train(const tn_tt *tt)
 {
-    int64_t k;
     print("\n  core      numbers   shape\n");
-    for (k = 0; k < tt->count; k++) {
+    for (int64_t k = 0; k < tt->count; k++) {
         char *text = shape_text(3, tt->core[k]->shape);
         print("  %-4lld %12lld   %s\n", (long long)k, (long long)tn_tensor_count(tt->core[k]), text);
         free(text);
@@ -181,12 +178,11 @@ static double run_svd(tn_ctx *ctx, tn_tensor *t)
     tn_svd_desc   d;
     tn_svd_result r;
     double       *p = numbers_in(t), size = 0;
-    int64_t       i;
     memset(&d, 0, sizeof d);
     d.measure = true;
     d.truncation.weight = settings.eps * settings.eps;
     d.truncation.rank = settings.rank.count ? settings.rank.value[0] : 0;
-    for (i = 0; i < tn_tensor_count(t); i++) size = hypot(size, p[i]);
+    for (int64_t i = 0; i < tn_tensor_count(t); i++) size = hypot(size, p[i]);
     free(p);
     if (t->rank != 2) usage_error("the tensor has %d axes, expected a matrix with --svd (see --shape)", t->rank);
     if (tn_svd(ctx, t, &d, &r) != TN_OK) check_ctx(ctx, "the decomposition");
@@ -202,19 +198,18 @@ static double run_hosvd(tn_ctx *ctx, tn_tensor *t)
     const cycle    *rank = &settings.rank;
     tn_hosvd_desc   d;
     tn_hosvd_result r;
-    int             k;
     memset(&d, 0, sizeof d);
     if (rank->count > 1 && rank->count != t->rank)
         usage_error("--rank has %lld values, expected 1 or %d, one per axis", (long long)rank->count, t->rank);
     d.eps = settings.eps;
     d.sweeps = settings.sweeps;
-    for (k = 0; k < t->rank; k++) d.axis[k].rank = rank->count ? rank->value[k % rank->count] : 0;
+    for (int k = 0; k < t->rank; k++) d.axis[k].rank = rank->count ? rank->value[k % rank->count] : 0;
     if (tn_hosvd(ctx, t, &d, &r) != TN_OK) check_ctx(ctx, "the decomposition");
     print_hosvd(&r);
     print("\nbound: %.6g\n", r.bound);
     if (settings.sweeps) print("sweeps: %lld\nconverged: %s\n", (long long)r.sweeps, r.converged ? "yes" : "no");
     add_result(ctx, copy_text("core"), r.core);
-    for (k = 0; k < t->rank; k++) add_result(ctx, format_text("factor.%d", k), r.factor[k]);
+    for (int k = 0; k < t->rank; k++) add_result(ctx, format_text("factor.%d", k), r.factor[k]);
     return r.error;
 }
 
@@ -222,7 +217,6 @@ static double run_cp(tn_ctx *ctx, tn_tensor *t)
 {
     tn_cp_als_desc   d;
     tn_cp_als_result r;
-    int              k;
     memset(&d, 0, sizeof d);
     d.terms = settings.cp;
     d.sweeps = settings.sweeps;
@@ -232,41 +226,36 @@ static double run_cp(tn_ctx *ctx, tn_tensor *t)
     if (tn_cp_als(ctx, t, &d, &r) != TN_OK) check_ctx(ctx, "the decomposition");
     print_terms(&r);
     print("\nsweeps: %lld\nconverged: %s\nstart: %lld\ncongruence: %.4f\ncancellation: %.4g\ndegenerate: %s\n",
-           (long long)r.sweeps, r.converged ? "yes" : "no", (long long)r.start, r.congruence, r.cancellation,
-           r.degenerate ? "yes" : "no");
+          (long long)r.sweeps, r.converged ? "yes" : "no", (long long)r.start, r.congruence, r.cancellation,
+          r.degenerate ? "yes" : "no");
     add_result(ctx, copy_text("weights"), r.weights);
-    for (k = 0; k < t->rank; k++) add_result(ctx, format_text("factor.%d", k), r.factor[k]);
+    for (int k = 0; k < t->rank; k++) add_result(ctx, format_text("factor.%d", k), r.factor[k]);
     return r.error;
 }
 
 static double run_tt(tn_ctx *ctx, const tn_tensor *t, int64_t count, const int64_t *extents)
 {
     tn_tt_desc d;
-    tn_tt     *tt;
-    int64_t    k;
     memset(&d, 0, sizeof d);
     d.eps = settings.tt;
     d.rank = settings.rank.count ? settings.rank.value[0] : 0;
-    tt = tn_tt_svd(ctx, t, count, count ? extents : NULL, &d);
+    tn_tt *tt = tn_tt_svd(ctx, t, count, count ? extents : NULL, &d);
     check_ctx(ctx, "the decomposition");
     print_train(tt);
     print("\ngap: %.3g\n", tt->gap);
-    for (k = 0; k < tt->count; k++) add_result(ctx, format_text("core.%lld", (long long)k), tt->core[k]);
+    for (int64_t k = 0; k < tt->count; k++) add_result(ctx, format_text("core.%lld", (long long)k), tt->core[k]);
     return tt->error;
 }
 
 int decompose_main(int argc, char **argv)
 {
-    const int   arguments = read_options(&decompose_usage, argc, argv);
-    int64_t     extents[TN_MAX_CYCLE], count;
-    tn_ctx     *ctx;
-    tn_desc     desc;
-    tn_tensor  *t;
-    double      error;
-    int         method;
-    char        why[256], *text, *file;
+    const int arguments = read_options(&decompose_usage, argc, argv);
+    int64_t   extents[TN_MAX_CYCLE];
+    tn_ctx   *ctx;
+    tn_desc   desc;
+    char      why[256];
     if (!arguments) usage_error("no file is given, expected tn decompose %s", decompose_usage.arguments);
-    method = chosen_method();
+    int method = chosen_method();
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
     desc.log = show_log;
@@ -274,13 +263,13 @@ int decompose_main(int argc, char **argv)
     if (settings.name && is_npy(argv[0]))
         usage_error("--name is given, expected none with a .npy file, which has one array");
     check_not_model("out", settings.out, "the model", argv[0]);
-    file = array_file(argv[0]);
-    t = read_array(ctx, file, settings.name, "--name NAME", settings.shape.count > 0, NULL);
-    count = extents_of(t, extents);
-    text = shape_text(count, extents);
+    char      *file = array_file(argv[0]);
+    tn_tensor *t = read_array(ctx, file, settings.name, "--name NAME", settings.shape.count > 0, NULL);
+    int64_t    count = extents_of(t, extents);
+    char      *text = shape_text(count, extents);
     print("tensor: %s\nnumbers: %lld\n", text, (long long)tn_tensor_count(t));
     if (method != TT) t = shaped(ctx, t, count, extents);
-    error = method == SVD ? run_svd(ctx, t) : method == HOSVD ? run_hosvd(ctx, t) : method == CP ? run_cp(ctx, t)
+    double error = method == SVD ? run_svd(ctx, t) : method == HOSVD ? run_hosvd(ctx, t) : method == CP ? run_cp(ctx, t)
                                                                                   : run_tt(ctx, t, count, extents);
     print(method == SVD ? "\n" : "");
     print("error: %.6g\nnumbers_of_factors: %lld\n", error, (long long)results.numbers);

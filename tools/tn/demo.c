@@ -46,10 +46,9 @@ static void put_link(page *p, const char *file, const char *title, const char *t
 /* Links to the lessons other than `here`, on whose page they are, and to the list; NULL: to all lessons. */
 static void links_section(page *p, const lesson *here, const char *id, const char *title, const char *text)
 {
-    int k;
     page_section(p, "links", id, title, text);
     page_open(p, "links", '[');
-    for (k = 0; k < LESSONS; k++)
+    for (int k = 0; k < LESSONS; k++)
         if (&lessons[k] != here) put_link(p, lessons[k].name, lessons[k].title, lessons[k].about);
     if (here) put_link(p, "index", "All lessons", "Back to the list.");
     page_close(p, ']');
@@ -111,9 +110,8 @@ static void write_index(const char *out)
 static void write_all(const char *folder)
 {
     char *out;
-    int   k;
     make_folder(folder);
-    for (k = 0; k < LESSONS; k++) {
+    for (int k = 0; k < LESSONS; k++) {
         out = format_text("%s/%s.html", folder, lessons[k].name);
         write_lesson(&lessons[k], out, true);
         free(out);

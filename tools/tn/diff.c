@@ -24,9 +24,8 @@ static double *entries(const subject *s, tn_circuit *c, int64_t *n)
 
 static double cosine_of(double *a, int64_t n, double *b, int64_t m)
 {
-    double  ab = 0, aa = 0, bb = 0;
-    int64_t i;
-    for (i = 0; a && b && n == m && i < n; i++) ab += a[i] * b[i], aa += a[i] * a[i], bb += b[i] * b[i];
+    double ab = 0, aa = 0, bb = 0;
+    for (int64_t i = 0; a && b && n == m && i < n; i++) ab += a[i] * b[i], aa += a[i] * a[i], bb += b[i] * b[i];
     free(a);
     free(b);
     return aa > 0 && bb > 0 ? ab / sqrt(aa) / sqrt(bb) : NAN;
@@ -36,8 +35,6 @@ static double cosine_of(double *a, int64_t n, double *b, int64_t m)
 static double *head_entries(const subject *s, const model *m, bool ov, bool tokens, int64_t block, int64_t head, int64_t *n)
 {
     tn_circuit_desc d;
-    tn_circuit     *c, *some;
-    tn_tensor      *ids;
     int64_t         count = s->m.desc.vocab < MOST_TOKENS ? s->m.desc.vocab : MOST_TOKENS;
     memset(&d, 0, sizeof d);
     d.block = block;
@@ -46,10 +43,10 @@ static double *head_entries(const subject *s, const model *m, bool ov, bool toke
     d.factor = 1;
     d.query = tokens && !ov ? 1 : 0;
     d.set = !ov && m->net.blocks[block].attn.desc.kind >= TN_ATTENTION_DIFFERENTIAL ? 1 : 0;
-    c = ov ? tn_circuit_ov(m->ctx, &m->net, &d) : tn_circuit_qk(m->ctx, &m->net, &d);
+    tn_circuit *c = ov ? tn_circuit_ov(m->ctx, &m->net, &d) : tn_circuit_qk(m->ctx, &m->net, &d);
     if (!c || !tokens) return entries(s, c, n);
-    ids = tn_tensor_from(m->ctx, 1, &count, TN_I32, s->common);
-    some = tn_circuit_select(c, ids, ids);
+    tn_tensor  *ids = tn_tensor_from(m->ctx, 1, &count, TN_I32, s->common);
+    tn_circuit *some = tn_circuit_select(c, ids, ids);
     tn_circuit_destroy(c);
     return entries(s, some, n);
 }
@@ -66,11 +63,10 @@ static tn_cp *mlp_operator(const subject *s, const model *m, int64_t block, bool
 {
     const int64_t count = s->m.desc.vocab < MOST_TOKENS ? s->m.desc.vocab : MOST_TOKENS;
     tn_cp        *cp = tn_circuit_mlp(m->ctx, &m->net, block);
-    tn_tensor    *ids, *e, *u;
     if (!cp || !tokens) return cp;
-    ids = tn_tensor_from(m->ctx, 1, &count, TN_I32, s->common);
-    e = tn_embed(m->ctx, m->net.embed.w, ids);
-    u = tn_embed(m->ctx, tn_circuit_unembedding(m->ctx, &m->net), ids);
+    tn_tensor *ids = tn_tensor_from(m->ctx, 1, &count, TN_I32, s->common);
+    tn_tensor *e = tn_embed(m->ctx, m->net.embed.w, ids);
+    tn_tensor *u = tn_embed(m->ctx, tn_circuit_unembedding(m->ctx, &m->net), ids);
     if (!e || !u) return NULL;
     return tn_cp_fold_out(tn_cp_fold_in(cp, tn_copy(m->ctx, tn_transpose(e, 0, 1)), NULL), u, NULL);
 }
@@ -79,18 +75,17 @@ mlp_numbers compare_mlps(const subject *s, const model *b, int64_t block)
 {
     mlp_numbers x = {NAN, NAN, NAN};
     uint64_t    mark = tn_cp_mark(s->m.ctx);
-    tn_cp      *p, *q, *aligned = NULL;
+    tn_cp      *aligned = NULL;
     tn_tensor  *cosines = NULL;
     char       *why;
-    double     *v;
     int64_t     i;
     tn_ctx_reset(s->m.ctx);
-    p = mlp_operator(s, &s->m, block, false);
-    q = p ? mlp_operator(s, b, block, false) : NULL;
+    tn_cp *p = mlp_operator(s, &s->m, block, false);
+    tn_cp *q = p ? mlp_operator(s, b, block, false) : NULL;
     if (p && q && p->order == q->order && p->in[0] == q->in[0] && p->out == q->out) {
         tn_cp_cosine(p, q, &x.stream);
         if (p->order == 2 && p->terms == q->terms && tn_cp_align(p, q, &aligned, &cosines) == TN_OK) {
-            v = numbers_in(cosines);
+            double *v = numbers_in(cosines);
             for (x.units = 0, i = 0; i < p->terms; i++) x.units += v[i] / (double)p->terms;
             tn_tensor_destroy(cosines);
             free(v);
@@ -115,14 +110,13 @@ static void report_heads(const subject *s, const model *b, int64_t blocks, bool 
     };
     const int64_t H = s->m.desc.heads;
     double        sum = 0;
-    int64_t       l, h, g;
     report_table("per_head", NULL, columns);
-    for (l = 0; l < blocks; l++)
-        for (h = 0; h < H; h++) {
+    for (int64_t l = 0; l < blocks; l++)
+        for (int64_t h = 0; h < H; h++) {
             int64_t best = 0;
             double  most = NAN;
             char    name[48], other[48];
-            for (g = 0; g < b->desc.heads; g++) {
+            for (int64_t g = 0; g < b->desc.heads; g++) {
                 const double v = head_cosine(s, b, true, true, l, h, g);
                 if (v > most || isnan(most)) most = v, best = g;
             }
@@ -142,9 +136,8 @@ static void report_mlps(const subject *s, const model *b, int64_t blocks)
         {"mlp", NULL, 6, "%.0f"}, {"tokens", NULL, 10, "%.4f"}, {"stream", NULL, 10, "%.4f"},
         {"units", "hidden units", 13, "%.4f"}, {NULL, NULL, 0, NULL}
     };
-    int64_t l;
     report_table("per_mlp", NULL, columns);
-    for (l = 0; l < blocks; l++) {
+    for (int64_t l = 0; l < blocks; l++) {
         const mlp_numbers x = compare_mlps(s, b, l);
         report_row(columns, (double)l, x.tokens, x.stream, x.units);
     }
@@ -155,9 +148,8 @@ static void report_mlps(const subject *s, const model *b, int64_t blocks)
 /* log p of each token after each position of a window, [length,vocab], a new list. */
 static double *log_probabilities(const model *m, const samples *x, int64_t k)
 {
-    tn_tensor *logits;
     tn_ctx_reset(m->ctx);
-    logits = tn_transformer_forward(m->ctx, &m->net, ids_tensor(m->ctx, x->ids + x->start[k], x->length));
+    tn_tensor *logits = tn_transformer_forward(m->ctx, &m->net, ids_tensor(m->ctx, x->ids + x->start[k], x->length));
     logits = tn_log_softmax(m->ctx, logits);
     check_ctx(m->ctx, "the logits of a text");
     return numbers_in(logits);
@@ -165,8 +157,8 @@ static double *log_probabilities(const model *m, const samples *x, int64_t k)
 
 static int64_t first_largest(const double *v, int64_t n)
 {
-    int64_t i, best = 0;
-    for (i = 1; i < n; i++) if (v[i] > v[best]) best = i;
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++) if (v[i] > v[best]) best = i;
     return best;
 }
 
@@ -175,16 +167,15 @@ static void compare_logits(const subject *s, const model *b, const samples *x)
     const int64_t V = s->m.desc.vocab;
     const double  n = (double)(x->count * x->length);
     double        loss[2] = {0, 0}, divergence = 0, same = 0, largest = 0;
-    int64_t       k, t, i;
-    for (k = 0; k < x->count; k++) {
+    for (int64_t k = 0; k < x->count; k++) {
         double *p = log_probabilities(&s->m, x, k), *q = log_probabilities(b, x, k);
-        for (t = 0; t < x->length; t++) {
+        for (int64_t t = 0; t < x->length; t++) {
             const double *u = p + t * V, *w = q + t * V;
             const int32_t next = x->ids[x->start[k] + t + 1];
             loss[0] -= u[next] / n;
             loss[1] -= w[next] / n;
             same += first_largest(u, V) == first_largest(w, V) ? 1 / n : 0;
-            for (i = 0; i < V; i++) {
+            for (int64_t i = 0; i < V; i++) {
                 divergence += exp(u[i]) * (u[i] - w[i]) / n;
                 if (!(fabs(u[i] - w[i]) <= largest)) largest = fabs(u[i] - w[i]);
             }
@@ -202,9 +193,8 @@ static void compare_logits(const subject *s, const model *b, const samples *x)
 
 void check_names(const subject *s, const model *b, const char *other)
 {
-    int64_t i;
     if (!b->tokenizer || !s->m.tokenizer) return;
-    for (i = 0; i < tn_tokenizer_count(b->tokenizer); i++) {
+    for (int64_t i = 0; i < tn_tokenizer_count(b->tokenizer); i++) {
         char *name = token_name(b->tokenizer, i);
         if (strcmp(name, s->names[i]))
             fail("token %lld is %s in %s, expected %s, as in %s: the two models need one tokenizer", (long long)i, name,
@@ -217,16 +207,14 @@ void diff_report(subject *s, const char *other)
 {
     model   b;
     samples x;
-    int64_t blocks;
-    bool    same_width;
     open_model_in(s->m.ctx, &b, other, circuit_settings.tokenizer, NULL);
     check_finite(&b, other);
     if (b.desc.vocab != s->m.desc.vocab)
         fail("%s has a vocabulary of %lld tokens, expected %lld, that of %s", other, (long long)b.desc.vocab,
              (long long)s->m.desc.vocab, s->path);
     check_names(s, &b, other);
-    blocks = b.desc.layers < s->m.desc.layers ? b.desc.layers : s->m.desc.layers;
-    same_width = b.desc.dim == s->m.desc.dim;
+    int64_t blocks = b.desc.layers < s->m.desc.layers ? b.desc.layers : s->m.desc.layers;
+    bool    same_width = b.desc.dim == s->m.desc.dim;
     report_heads(s, &b, blocks, same_width);
     report_mlps(s, &b, blocks);
     if (b.desc.layers != s->m.desc.layers)

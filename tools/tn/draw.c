@@ -90,10 +90,9 @@ static bool slice_entry(const char *text, int k, int64_t extent, int64_t *first,
 {
     const char *colon = strchr(text, ':');
     char       *rest = (char *)text;
-    bool        valid;
     *first = 0, *end = extent;
     if (text != colon) *first = slice_index(text, &rest, extent);
-    valid = colon ? rest == colon : *text && !*rest;
+    bool valid = colon ? rest == colon : *text && !*rest;
     if (valid && colon && colon[1]) {
         *end = slice_index(colon + 1, &rest, extent);
         valid = !*rest;
@@ -110,8 +109,8 @@ static void take_part(drawing *d, tn_tensor *t)
 {
     const char *text = settings.slice ? settings.slice : "";
     const char *given = text;
-    int         k, axes = 0;
-    for (k = 0; k < t->rank; k++) {
+    int         axes = 0;
+    for (int k = 0; k < t->rank; k++) {
         char   *one = format_text("%.*s", (int)strcspn(text, ","), text);
         int64_t first = 0, all = t->shape[k], end = all;
         const bool index = *one ? slice_entry(one, k, all, &first, &end) : false;
@@ -133,7 +132,7 @@ static void take_part(drawing *d, tn_tensor *t)
     if (*text) usage_error("--slice is \"%s\", expected at most %d entries, one per axis", given, t->rank);
     if (axes > 2) {
         buffer shape = {0}, example = {0};
-        for (k = 0; k < t->rank; k++) {
+        for (int k = 0; k < t->rank; k++) {
             buffer_print(&shape, k ? ",%lld" : "%lld", (long long)t->shape[k]);
             buffer_print(&example, k ? k < t->rank - 2 ? ",0" : ",:" : "0");
         }
@@ -209,10 +208,9 @@ static void check_kind(const tn_transformer_desc *desc, const char *name)
 static tn_cp *between_tokens(drawing *d, const tn_safetensors *file, tn_cp *cp)
 {
     const char *out = tn_safetensors_find(file, "head.w") ? "head.w" : "embed.w";
-    tn_tensor  *embed, *head;
     if (!tn_safetensors_find(file, "embed.w")) fail("%s has no embed.w, expected a language model with --tokens", d->file);
-    embed = tn_safetensors_read((tn_safetensors *)file, "embed.w");
-    head = tn_safetensors_read((tn_safetensors *)file, out);
+    tn_tensor *embed = tn_safetensors_read((tn_safetensors *)file, "embed.w");
+    tn_tensor *head = tn_safetensors_read((tn_safetensors *)file, out);
     check_ctx(d->ctx, d->file);
     cp = tn_cp_fold_in(tn_cp_fold_out(cp, head, NULL), tn_transpose(embed, 0, 1), NULL);
     check_ctx(d->ctx, "--tokens");
@@ -222,10 +220,9 @@ static tn_cp *between_tokens(drawing *d, const tn_safetensors *file, tn_cp *cp)
 /* The number of an output, which with --tokens is a token. */
 static int64_t output_index(const drawing *d, int64_t outputs)
 {
-    char   *end;
-    int64_t n;
+    char *end;
     if (settings.tokens) return find_token(d->tokenizer, outputs, settings.interaction);
-    n = strtoll(settings.interaction, &end, 10);
+    int64_t n = strtoll(settings.interaction, &end, 10);
     if (end == settings.interaction || *end)
         usage_error("--interaction is \"%s\", expected a number, or with --tokens a token", settings.interaction);
     if (n < 0 || n >= outputs) fail("--interaction is %lld, expected 0 to %lld", (long long)n, (long long)outputs - 1);
@@ -263,14 +260,9 @@ static void take_interaction(drawing *d, const char *name)
     tn_safetensors     *file = tn_safetensors_open(d->ctx, tn_source_path(d->file));
     tn_params          *params = tn_params_create(d->ctx);
     tn_transformer_desc whole;
-    tn_mlp_desc         desc;
     tn_mlp              mlp;
-    tn_cp              *cp;
-    tn_tensor          *t;
-    int64_t             output, k;
-    char               *token, *of;
     check_ctx(d->ctx, d->file);
-    desc = mlp_desc(d, file, name);
+    tn_mlp_desc desc = mlp_desc(d, file, name);
     if (!model_desc(d, file, &whole)) buffer_print(&d->notes, "kind: not in the file; taken to be bilinear\n");
     else {
         check_kind(&whole, name);
@@ -281,14 +273,14 @@ static void take_interaction(drawing *d, const char *name)
     }
     tn_mlp_init(params, name, &desc, &mlp);
     tn_params_read(params, tn_source_path(d->file), TN_MATCH_IGNORE_EXTRA);
-    cp = tn_cp_from_mlp(d->ctx, &mlp);
+    tn_cp *cp = tn_cp_from_mlp(d->ctx, &mlp);
     check_ctx(d->ctx, name);
     if (settings.tokens) cp = between_tokens(d, file, cp);
     tn_safetensors_close(file);
-    output = output_index(d, cp->out);
-    token = settings.tokens && d->tokenizer ? token_name(d->tokenizer, output) : NULL;
-    of = token ? format_text("token \"%s\"", token)
-               : format_text("%s %lld", settings.tokens ? "token" : "output", (long long)output);
+    int64_t output = output_index(d, cp->out);
+    char   *token = settings.tokens && d->tokenizer ? token_name(d->tokenizer, output) : NULL;
+    char   *of = token ? format_text("token \"%s\"", token)
+                 : format_text("%s %lld", settings.tokens ? "token" : "output", (long long)output);
     d->title = format_text("%s, %s of %s", name, settings.spectrum ? "eigenvalues" : "interaction matrix", of);
     free(token);
     free(of);
@@ -300,10 +292,10 @@ static void take_interaction(drawing *d, const char *name)
     if ((double)cp->in[0] * (double)cp->in[0] > most_numbers)
         fail("the interaction matrix is [%lld,%lld], expected at most %.0f numbers; --spectrum does not need it",
              (long long)cp->in[0], (long long)cp->in[0], most_numbers);
-    t = tn_cp_interaction_of(cp, output);
+    tn_tensor *t = tn_cp_interaction_of(cp, output);
     check_ctx(d->ctx, name);
     d->rank = 2;
-    for (k = 0; k < 2; k++) {
+    for (int64_t k = 0; k < 2; k++) {
         d->axis[k].count = d->axis[k].all = t->shape[k];
         d->axis[k].constant = cp->constant;
         snprintf(d->axis[k].title, sizeof d->axis[k].title, "%s%s", settings.tokens ? "token" : "input",
@@ -355,18 +347,16 @@ static int by_norm(const void *a, const void *b)
 static int64_t *top_of(const drawing *d, int k)
 {
     const int64_t rows = d->axis[0].count, columns = d->axis[1].count, n = d->axis[k].count;
-    norm_of      *all;
-    int64_t      *at, i;
     if (!settings.top || settings.top >= n || (d->axis[1 - k].tokens && !d->axis[k].tokens)) return NULL;
-    all = (norm_of *)allocate((size_t)n, sizeof *all);
-    for (i = 0; i < n; i++) all[i].at = i;
-    for (i = 0; i < rows * columns; i++) {
+    norm_of *all = (norm_of *)allocate((size_t)n, sizeof *all);
+    for (int64_t i = 0; i < n; i++) all[i].at = i;
+    for (int64_t i = 0; i < rows * columns; i++) {
         norm_of *one = &all[k ? i % columns : i / columns];
         if (isfinite(d->v[i])) one->norm = hypot(one->norm, d->v[i]);
     }
     qsort(all, (size_t)n, sizeof *all, by_norm);
-    at = (int64_t *)allocate((size_t)settings.top, sizeof *at);
-    for (i = 0; i < settings.top; i++) at[i] = all[i].at;
+    int64_t *at = (int64_t *)allocate((size_t)settings.top, sizeof *at);
+    for (int64_t i = 0; i < settings.top; i++) at[i] = all[i].at;
     free(all);
     return at;
 }
@@ -375,19 +365,16 @@ static void take_top(drawing *d)
 {
     axis   *a = d->axis;
     const int64_t columns = a[1].count;
-    int64_t i, j;
-    int     k;
-    double *v;
-    for (k = d->rank == 1; k < 2; k++) a[k].at = top_of(d, k);
+    for (int k = d->rank == 1; k < 2; k++) a[k].at = top_of(d, k);
     if (!a[0].at && !a[1].at) return;
-    for (k = 0; k < 2; k++) if (a[k].at) a[k].count = settings.top;
-    v = (double *)allocate((size_t)(a[0].count * a[1].count), sizeof *v);
-    for (i = 0; i < a[0].count; i++)
-        for (j = 0; j < a[1].count; j++)
+    for (int k = 0; k < 2; k++) if (a[k].at) a[k].count = settings.top;
+    double *v = (double *)allocate((size_t)(a[0].count * a[1].count), sizeof *v);
+    for (int64_t i = 0; i < a[0].count; i++)
+        for (int64_t j = 0; j < a[1].count; j++)
             v[i * a[1].count + j] = d->v[(a[0].at ? a[0].at[i] : i) * columns + (a[1].at ? a[1].at[j] : j)];
     free(d->v);
     d->v = v;
-    for (k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++)
         if (a[k].at)
             buffer_print(&d->notes, "%s: the %lld of largest norm\n", d->rank == 1 ? "elements" : k ? "columns" : "rows",
                          (long long)a[k].count);
@@ -397,8 +384,7 @@ static void take_top(drawing *d)
 static void find_tokens(drawing *d)
 {
     bool found = false;
-    int  k;
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         axis *a = &d->axis[k];
         a->tokens = d->tokenizer && a->all == tn_tokenizer_count(d->tokenizer) + a->constant;
         found = found || a->tokens;
@@ -412,13 +398,11 @@ static void find_tokens(drawing *d)
 
 static void name_axes(drawing *d)
 {
-    int     k;
-    int64_t i;
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         axis *a = &d->axis[k];
         if (!a->tokens && !a->at && !a->first) continue;
         a->names = (const char **)allocate((size_t)a->count, sizeof *a->names);
-        for (i = 0; i < a->count; i++) {
+        for (int64_t i = 0; i < a->count; i++) {
             const int64_t at = a->first + (a->at ? a->at[i] : i);
             a->names[i] = a->constant && at == a->all - 1 ? copy_text("1")
                         : a->tokens ? token_name(d->tokenizer, at) : format_text("%lld", (long long)at);
@@ -443,8 +427,8 @@ static void print_numbers(const drawing *d)
 {
     const int64_t n = d->axis[0].count * d->axis[1].count;
     double        low = NAN, high = NAN, norm = 0, sum = 0;
-    int64_t       i, nans = 0, infinite = 0;
-    for (i = 0; i < n; i++) {
+    int64_t       nans = 0, infinite = 0;
+    for (int64_t i = 0; i < n; i++) {
         const double v = d->v[i];
         nans += isnan(v) != 0;
         infinite += isinf(v) != 0;
@@ -470,8 +454,7 @@ static int64_t block_of(int64_t n) { return n <= SIZE * SCALE ? 1 : (n - 1) / (S
 static int64_t picture_size(const drawing *d)
 {
     int64_t size = SIZE;
-    int     k;
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         const int64_t n = d->axis[k].count;
         if (d->axis[k].names && n <= MOST_NAMES && NAME_HEIGHT * n > size) size = NAME_HEIGHT * n;
     }
@@ -482,9 +465,8 @@ static int64_t picture_size(const drawing *d)
 static bool stretched(const drawing *d)
 {
     const int64_t rows = d->axis[0].count, columns = d->axis[1].count, most = rows > columns ? rows : columns;
-    int           k;
     if (most > 3 * (rows < columns ? rows : columns)) return true;
-    for (k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++)
         if (d->axis[k].names && d->axis[k].count <= MOST_NAMES && picture_size(d) < NAME_HEIGHT * most) return true;
     return false;
 }
@@ -497,7 +479,6 @@ static tn_image *draw_matrix(drawing *d)
     static const char *const words[] = {"mean", "value of largest magnitude"};
     buffer         caption = {0};
     tn_matrix_desc m;
-    tn_image      *image;
     memset(&m, 0, sizeof m);
     m.title = d->title;
     m.x_title = d->axis[1].title;
@@ -518,7 +499,7 @@ static tn_image *draw_matrix(drawing *d)
     if (settings.clip < 100)
         buffer_print(&caption, "%scolours end at percentile %g of |value|", caption.data ? "; " : "", settings.clip);
     m.caption = caption.data;
-    image = tn_image_matrix(d->ctx, d->v, rows, columns, &m);
+    tn_image *image = tn_image_matrix(d->ctx, d->v, rows, columns, &m);
     free(caption.data);
     return image;
 }
@@ -531,11 +512,9 @@ static tn_image *draw_vector(drawing *d)
     double      *x = (double *)allocate((size_t)a->count + 1, sizeof *x), low = INFINITY, high = 0;
     tn_series    s;
     tn_plot_desc p;
-    tn_image    *image;
-    int64_t      i;
     memset(&s, 0, sizeof s);
     memset(&p, 0, sizeof p);
-    for (i = 0; i < a->count; i++) {
+    for (int64_t i = 0; i < a->count; i++) {
         x[i] = (double)(a->first + i);
         if (d->v[i] > high) high = d->v[i];
         if (d->v[i] > 1e-16 * high && d->v[i] < low) low = d->v[i];     /* they descend: high is the first */
@@ -554,7 +533,7 @@ static tn_image *draw_vector(drawing *d)
         p.x_names = a->names;
         p.x_name_count = a->count;
     }
-    image = tn_image_plot(d->ctx, &s, 1, &p);
+    tn_image *image = tn_image_plot(d->ctx, &s, 1, &p);
     free(x);
     return image;
 }
@@ -578,8 +557,8 @@ static writer_fn writer_of(const char *path)
 static char *default_out(const drawing *d)
 {
     char  *path = format_text("%s%s" PICTURE_ENDING, d->base, settings.spectrum ? ".spectrum" : "");
-    size_t i, n = tn_printable(path, strlen(path), false);
-    for (i = 0; i < n; i++) if (strchr("/\\?", path[i]) || (i == 0 && strchr("-.", path[i]))) path[i] = '_';
+    size_t n = tn_printable(path, strlen(path), false);
+    for (size_t i = 0; i < n; i++) if (strchr("/\\?", path[i]) || (i == 0 && strchr("-.", path[i]))) path[i] = '_';
     return path;
 }
 
@@ -603,8 +582,7 @@ int draw_main(int argc, char **argv)
     const char *name = arguments > 1 ? argv[1] : NULL;
     drawing    *d = &drawn;
     tn_desc     desc;
-    tn_image   *image;
-    char        why[TN_WHY], *out, *failed;
+    char        why[TN_WHY];
     memset(&desc, 0, sizeof desc);
     if (!arguments) usage_error("no file is given, expected tn draw %s", draw_usage.arguments);
     if (settings.out) writer_of(settings.out);
@@ -629,10 +607,10 @@ int draw_main(int argc, char **argv)
     name_axes(d);
     print_numbers(d);
     check_limited(&draw_usage, limited, d->rank == 2 ? MATRIX : PLOT, "a matrix|a plot");
-    image = d->rank == 2 ? draw_matrix(d) : draw_vector(d);
+    tn_image *image = d->rank == 2 ? draw_matrix(d) : draw_vector(d);
     check_ctx(d->ctx, "the picture");
-    out = settings.out ? copy_text(settings.out) : default_out(d);
-    failed = write_file_with(out, settings.out ? BY_USER : BY_NAME, writer_of(out), image, d->ctx);
+    char *out = settings.out ? copy_text(settings.out) : default_out(d);
+    char *failed = write_file_with(out, settings.out ? BY_USER : BY_NAME, writer_of(out), image, d->ctx);
     if (failed) fail("%s", failed);
     print("picture: %s\n", out);
     free(out);

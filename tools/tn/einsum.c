@@ -30,12 +30,11 @@ static tn_ctx *read_operands(tn_dtype dtype, int n, char **files, tn_tensor **t)
     tn_desc desc = {0};
     tn_ctx *ctx;
     char    why[TN_WHY];
-    int     k;
     desc.dtype = dtype;
     desc.threads = (int)einsum.threads;
     desc.log = show_log;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
-    for (k = 0; k < n; k++) {
+    for (int k = 0; k < n; k++) {
         t[k] = tn_npy_load(ctx, files[k]);
         if (!t[k]) fail("%s", tn_ctx_error(ctx));
         if (t[k]->dtype == TN_F64 && dtype == TN_F32) {
@@ -69,22 +68,17 @@ static tn_status put_result(void *y, tn_sink sink) { return tn_npy_write((const 
 
 int einsum_main(int argc, char **argv)
 {
-    const int       n = read_options(&einsum_usage, argc, argv) - 1;
-    tn_plan_desc    desc = {0};
-    tn_tensor     **t, *y;
-    tn_ctx         *ctx;
-    tn_plan        *plan;
-    int            *ranks, k;
-    const int64_t **shapes;
+    const int    n = read_options(&einsum_usage, argc, argv) - 1;
+    tn_plan_desc desc = {0};
     if (n < 0) usage_error("no expression is given, expected tn einsum EXPRESSION FILE...");
     if (n < 1) usage_error("no file is given, expected tn einsum EXPRESSION FILE...");
-    for (k = 0; k < n; k++) check_not_input("out", einsum.out, "an operand", argv[k + 1]);
-    t = (tn_tensor **)allocate((size_t)n, sizeof *t);
-    ranks = (int *)allocate((size_t)n, sizeof *ranks);
-    shapes = (const int64_t **)allocate((size_t)n, sizeof *shapes);
-    ctx = read_operands(TN_F32, n, argv + 1, t);
+    for (int k = 0; k < n; k++) check_not_input("out", einsum.out, "an operand", argv[k + 1]);
+    tn_tensor     **t = (tn_tensor **)allocate((size_t)n, sizeof *t);
+    int            *ranks = (int *)allocate((size_t)n, sizeof *ranks);
+    const int64_t **shapes = (const int64_t **)allocate((size_t)n, sizeof *shapes);
+    tn_ctx         *ctx = read_operands(TN_F32, n, argv + 1, t);
     if (!ctx) ctx = read_operands(TN_F64, n, argv + 1, t);
-    for (k = 0; k < n; k++) {
+    for (int k = 0; k < n; k++) {
         ranks[k] = t[k]->rank;
         shapes[k] = t[k]->shape;
     }
@@ -92,9 +86,9 @@ int einsum_main(int argc, char **argv)
     desc.max_bytes = (size_t)einsum.max_bytes;
     desc.broadcast = einsum.broadcast;
     if (einsum.plan) desc.clock = now;
-    plan = tn_plan_create(ctx, argv[0], n, ranks, shapes, &desc);
+    tn_plan *plan = tn_plan_create(ctx, argv[0], n, ranks, shapes, &desc);
     if (!plan) fail("%s", tn_ctx_error(ctx));
-    y = tn_plan_run(plan, n, t);
+    tn_tensor *y = tn_plan_run(plan, n, t);
     if (!y) fail("%s", tn_ctx_error(ctx));
     if (einsum.out) {
         char *failed = write_file_with(einsum.out, BY_USER, put_result, y, ctx);

@@ -49,11 +49,11 @@ const usage eval_usage = {
 
 bool read_run_settings(const char *file)
 {
-    char  *folder = folder_of(file), *config = join_path(folder, "config.txt"), *text;
-    size_t bytes;
-    bool   found = is_file(config);
+    char *folder = folder_of(file), *config = join_path(folder, "config.txt");
+    bool  found = is_file(config);
     if (found) {
-        text = read_file(config, BY_NAME, &bytes);
+        size_t bytes;
+        char  *text = read_file(config, BY_NAME, &bytes);
         read_settings(text, bytes, config);
         free(text);
     }
@@ -77,13 +77,11 @@ char *read_run_data(const model *m, const char *file, corpus *c)
 {
     const file_list *lists[2];
     char             hash[32], *expected = trained_hash(m, file), *why = NULL;
-    int64_t          i;
-    int              k;
     if (!expected) return format_text("%s does not say what it was trained on, so the text that its config.txt names is not read",
                                       file);
     lists[0] = &train_settings.data, lists[1] = &train_settings.val;
-    for (k = 0; k < 2; k++)
-        for (i = 0; i < lists[k]->count; i++)
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < lists[k]->count; i++)
             if (!why && !is_file(lists[k]->path[i])) why = format_text("the run's text %s no longer exists", lists[k]->path[i]);
     if (!train_settings.data.count) why = format_text("the config.txt of %s names no data", file);
     if (!why) why = unfit_data(&train_settings, file, true);
@@ -136,8 +134,8 @@ typedef struct positions { double *nats; int64_t *tokens, context; } positions;
 static void add_positions(positions *p, const scoring *s)
 {
     double  *nats = (double *)allocate((size_t)p->context, sizeof *nats);
-    int64_t *tokens = (int64_t *)allocate((size_t)p->context, sizeof *tokens), n = loss_by_position(s, nats, tokens), i;
-    for (i = 0; i < n; i++) p->nats[i] += nats[i], p->tokens[i] += tokens[i];
+    int64_t *tokens = (int64_t *)allocate((size_t)p->context, sizeof *tokens), n = loss_by_position(s, nats, tokens);
+    for (int64_t i = 0; i < n; i++) p->nats[i] += nats[i], p->tokens[i] += tokens[i];
     free(nats);
     free(tokens);
 }
@@ -145,15 +143,15 @@ static void add_positions(positions *p, const scoring *s)
 /* In classes of 1, 2, 3-4, 5-8, ... tokens. */
 static void print_by_position(const positions *p)
 {
-    int64_t from, to, i;
+    int64_t to;
     print("\n%-24s  %9s  %10s\n", "context", "tokens", "nats/token");
-    for (from = 1; from <= p->context; from = to + 1) {
+    for (int64_t from = 1; from <= p->context; from = to + 1) {
         double  nats = 0;
         int64_t count = 0;
         char    name[64];
         to = from == 1 ? 1 : 2 * (from - 1);
         if (to > p->context) to = p->context;
-        for (i = from; i <= to; i++) nats += p->nats[i - 1], count += p->tokens[i - 1];
+        for (int64_t i = from; i <= to; i++) nats += p->nats[i - 1], count += p->tokens[i - 1];
         snprintf(name, sizeof name, from == to ? "%lld" : "%lld-%lld", (long long)from, (long long)to);
         if (count) print("%-24s  %9lld  %10.4f\n", name, (long long)count, nats / (double)count);
     }
@@ -173,11 +171,10 @@ static int32_t *frequency_ranks(const corpus *c, int64_t vocab)
 {
     ranked  *list = (ranked *)allocate((size_t)vocab, sizeof *list);
     int32_t *rank = (int32_t *)allocate((size_t)vocab, sizeof *rank);
-    int64_t  i;
-    for (i = 0; i < vocab; i++) list[i].id = (int32_t)i;
-    for (i = 0; i < c->train_count; i++) list[token_at(&c->train, i)].count++;
+    for (int64_t i = 0; i < vocab; i++) list[i].id = (int32_t)i;
+    for (int64_t i = 0; i < c->train_count; i++) list[token_at(&c->train, i)].count++;
     qsort(list, (size_t)vocab, sizeof *list, more_frequent);
-    for (i = 0; i < vocab; i++) rank[list[i].id] = list[i].count ? (int32_t)i : -1;
+    for (int64_t i = 0; i < vocab; i++) rank[list[i].id] = list[i].count ? (int32_t)i : -1;
     free(list);
     return rank;
 }
@@ -187,8 +184,7 @@ typedef struct frequencies { double nats[FREQUENCIES]; int64_t tokens[FREQUENCIE
 
 static void add_frequencies(frequencies *f, const int32_t *rank, const scoring *s)
 {
-    int64_t i;
-    for (i = 0; i + 1 < s->count; i++) {
+    for (int64_t i = 0; i + 1 < s->count; i++) {
         const int32_t r = rank[s->ids[i + 1]];
         const int     k = r < 0 ? 5 : r < 10 ? 0 : r < 100 ? 1 : r < 1000 ? 2 : r < 10000 ? 3 : 4;
         f->nats[k] += s->nats[i];
@@ -202,13 +198,12 @@ static void print_by_frequency(const frequencies *f)
         "1-10", "11-100", "101-1000", "1001-10000", "above 10000", "not in the text"
     };
     int64_t all = 0;
-    int     k;
-    for (k = 0; k < FREQUENCIES; k++) all += f->tokens[k];
+    for (int k = 0; k < FREQUENCIES; k++) all += f->tokens[k];
     print("\n%-24s  %9s  %10s  %7s\n", "rank in training text", "tokens", "nats/token", "share");
-    for (k = 0; k < FREQUENCIES; k++)
+    for (int k = 0; k < FREQUENCIES; k++)
         if (f->tokens[k])
             print("%-24s  %9lld  %10.4f  %6.2f%%\n", names[k], (long long)f->tokens[k], f->nats[k] / (double)f->tokens[k],
-                   100 * (double)f->tokens[k] / (double)all);
+                  100 * (double)f->tokens[k] / (double)all);
 }
 
 /* ---- logits as .npy --------------------------------------------------------------------------------------------- */
@@ -260,7 +255,7 @@ typedef struct evaluation {
 
 static void evaluate(evaluation *e, const char *name, const corpus *c)
 {
-    double  grams[NGRAM_MAX + 1], nats;
+    double  grams[NGRAM_MAX + 1];
     bool    counted = false;
     scoring s = {0};
     if (c->held_count < 2) fail("%s has %lld tokens, expected at least 2", name, (long long)c->held_count);
@@ -275,7 +270,7 @@ static void evaluate(evaluation *e, const char *name, const corpus *c)
         s.logits = store_logits;
         s.user = open_logits(settings_of_eval.logits, s.count - 1, e->m.desc.vocab);
     }
-    nats = whole_loss(&s);
+    double nats = whole_loss(&s);
     if (!isfinite(nats)) fail("%s: the loss is %g, expected a finite number", name, nats);
     if (s.user) {
         logit_file *f = (logit_file *)s.user;
@@ -348,25 +343,23 @@ int eval_main(int argc, char **argv)
 {
     evaluation e = {0};
     tn_desc    desc;
-    char      *file, *why = NULL;
+    char      *why = NULL;
     const int  arguments = read_options(&eval_usage, argc, argv);
     file_list *files = &settings_of_eval.files;
-    bool       known, needed;
-    int64_t    i;
     if (!arguments) usage_error("no model is given, expected tn eval RUN [FILE...]");
-    for (i = 1; i < arguments; i++) add_file(files, argv[i]);
+    for (int64_t i = 1; i < arguments; i++) add_file(files, argv[i]);
     if (settings_of_eval.logits && files->count > 1)
         usage_error("--logits is given with %lld files, expected one", (long long)files->count);
     check_not_model("logits", settings_of_eval.logits, "the model", argv[0]);
     check_not_input("logits", settings_of_eval.logits, "the tokenizer", settings_of_eval.tokenizer);
     check_not_inputs("logits", settings_of_eval.logits, "the text", files);
-    file = find_weights(argv[0]);
-    known = read_run_settings(file);
+    char *file = find_weights(argv[0]);
+    bool  known = read_run_settings(file);
     if (!known && !files->count)
         fail("%s is not part of a run, so it has no held-out part: expected tn eval %s FILE", file, argv[0]);
     if (settings_of_eval.by_frequency && !known)
         fail("%s is not part of a run, whose text --by-frequency needs", file);
-    for (i = 0; i < files->count; i++) is_shard(files->path[i]);      /* all can be read, before the first is evaluated */
+    for (int64_t i = 0; i < files->count; i++) is_shard(files->path[i]); /* all can be read, before the first is evaluated */
     if (settings_of_eval.backend) train_settings.backend = settings_of_eval.backend - 1;
     train_settings.device = settings_of_eval.device;
     train_settings.threads = settings_of_eval.threads;
@@ -374,7 +367,7 @@ int eval_main(int argc, char **argv)
     set_ctx_desc(&train_settings, &desc);
     open_model(&e.m, file, settings_of_eval.tokenizer, &desc, NULL);
     compact_model(&e.m, settings_of_eval.weights);
-    needed = !files->count || settings_of_eval.by_frequency;
+    bool needed = !files->count || settings_of_eval.by_frequency;
     check_not_inputs("logits", settings_of_eval.logits, "the text of the run", &train_settings.data);
     check_not_inputs("logits", settings_of_eval.logits, "the text of the run", &train_settings.val);
     if (known && (needed || !settings_of_eval.no_baseline)) {
@@ -391,7 +384,7 @@ int eval_main(int argc, char **argv)
     e.position.tokens = (int64_t *)allocate((size_t)e.m.desc.context, sizeof *e.position.tokens);
     e.width = e.has_run && !settings_of_eval.no_baseline ? NAME_BESIDE_GRAMS : NAME_COLUMN;
     if (!files->count) evaluate(&e, "held-out part", &e.run);
-    for (i = 0; i < files->count; i++) evaluate_file(&e, files->path[i]);
+    for (int64_t i = 0; i < files->count; i++) evaluate_file(&e, files->path[i]);
     if (files->count > 1) print_sum(&e);
     if (settings_of_eval.by_position) print_by_position(&e.position);
     if (e.rank) print_by_frequency(&e.frequency);

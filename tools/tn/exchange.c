@@ -84,10 +84,10 @@ static char *json_text(const char *text, size_t bytes, const char *key)
 /* A file of the folder that is a JSON object; NULL: there is none. Fails with line and column if it is something else. */
 static char *read_json(const char *folder, const char *name, size_t *bytes)
 {
-    char       *path = join_path(folder, name), *text = NULL;
-    const char *to, *bad, *at;
-    int         line = 1;
+    char *path = join_path(folder, name), *text = NULL;
+    int   line = 1;
     if (is_file(path)) {
+        const char *to, *bad, *at;
         text = read_file(path, BY_NAME, bytes);
         json_find(text, text + *bytes, "", &to, &bad);
         for (at = text; bad && at < to; at++) line += *at == '\n';
@@ -129,9 +129,8 @@ static bool is_buffer(const char *name)
 {
     static const char *const ends[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
     const size_t n = strlen(name);
-    size_t       i, k;
-    for (i = 0; i < sizeof ends / sizeof *ends; i++) {
-        k = strlen(ends[i]);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t k = strlen(ends[i]);
         if (n > k && !strcmp(name + n - k, ends[i])) return true;
     }
     return false;
@@ -140,9 +139,9 @@ static bool is_buffer(const char *name)
 /* The tensor of a file that a line of the map gives to a parameter outside of the blocks; NULL: it has none under its names. */
 static const char *tensor_of(const tn_safetensors *st, const tn_name_map *map, int64_t lines, const char *param)
 {
-    int64_t i, k, block;
-    for (k = 0; k < lines; k++)
-        for (i = 0; !strcmp(map[k].param, param) && i < tn_safetensors_count(st); i++)
+    int64_t block;
+    for (int64_t k = 0; k < lines; k++)
+        for (int64_t i = 0; !strcmp(map[k].param, param) && i < tn_safetensors_count(st); i++)
             if (names_tensor(map[k].file, tn_safetensors_at(st, i)->name, &block)) return tn_safetensors_at(st, i)->name;
     return NULL;
 }
@@ -162,9 +161,9 @@ static void check_tensors(tn_ctx *ctx, const char *path, const tn_name_map *map,
                           double kv_heads)
 {
     tn_safetensors *st = tn_safetensors_open(ctx, tn_source_path(path));
-    int64_t         i, k, block = -1;
+    int64_t         k, block = -1;
     check_ctx(ctx, "weights");
-    for (i = 0; i < tn_safetensors_count(st); i++) {
+    for (int64_t i = 0; i < tn_safetensors_count(st); i++) {
         const char *name = tn_safetensors_at(st, i)->name;
         for (k = 0; k < lines && !names_tensor(map[k].file, name, &block); k++) {}
         if (k == lines && !is_buffer(name)) fail("%s: tensor \"%s\" has no counterpart in a tn_transformer", path, name);
@@ -184,8 +183,7 @@ static void check_tensors(tn_ctx *ctx, const char *path, const tn_name_map *map,
 static char *find_hf_weights(const char *folder)
 {
     static const char *const names[] = {"model.safetensors.index.json", "model.safetensors"};
-    int i;
-    for (i = 0; i < 2; i++) if (folder_has(folder, names[i])) return join_path(folder, names[i]);
+    for (int i = 0; i < 2; i++) if (folder_has(folder, names[i])) return join_path(folder, names[i]);
     if (folder_has(folder, "pytorch_model.bin") || folder_has(folder, "pytorch_model.bin.index.json"))
         fail("%s has pytorch_model.bin, expected model.safetensors: in Python, model.save_pretrained(...) writes it",
              folder);
@@ -196,11 +194,11 @@ static char *find_hf_weights(const char *folder)
 /* Whether a tokenizer.json puts a token before a text. */
 static bool puts_token(const char *path)
 {
-    const char *to, *bad, *at;
+    const char *to, *bad;
     size_t      bytes;
     char       *text = read_file(path, BY_NAME, &bytes);
     bool        puts = false;
-    at = json_find(text, text + bytes, "post_processor", &to, &bad);
+    const char *at = json_find(text, text + bytes, "post_processor", &to, &bad);
     for (; at && at + 12 < to; at++) if (!strncmp(at, "SpecialToken", 12)) puts = true;
     free(text);
     return puts;
@@ -210,17 +208,15 @@ static bool puts_token(const char *path)
 static tn_tokenizer *read_hf_tokenizer(tn_ctx *ctx, const char *folder, int64_t vocab, bool *plain)
 {
     static const char *const others[] = {"tokenizer.model", "vocab.json", "vocab.txt"};
-    char         *path = join_path(folder, "tokenizer.json");
-    tn_tokenizer *t;
-    size_t        i;
+    char  *path = join_path(folder, "tokenizer.json");
     if (importing.no_tokenizer || !is_file(path)) {
-        for (i = 0; !importing.no_tokenizer && i < sizeof others / sizeof *others; i++)
+        for (size_t i = 0; !importing.no_tokenizer && i < sizeof others / sizeof *others; i++)
             if (folder_has(folder, others[i]))
                 fail("%s has %s and no tokenizer.json; expected tokenizer.json, or --no-tokenizer", folder, others[i]);
         free(path);
         return NULL;
     }
-    t = tn_tokenizer_load(ctx, path);
+    tn_tokenizer *t = tn_tokenizer_load(ctx, path);
     if (!t) fail("%s; --no-tokenizer imports the weights alone", tn_ctx_error(ctx));
     if (tn_tokenizer_count(t) > vocab)
         fail("%s has %lld tokens, but the model has only %lld", path, (long long)tn_tokenizer_count(t), (long long)vocab);
@@ -234,18 +230,16 @@ static tn_tokenizer *read_hf_tokenizer(tn_ctx *ctx, const char *folder, int64_t 
 static void stop_tokens(const char *folder, const char *config, size_t bytes, int64_t vocab, buffer *out)
 {
     char       *own = read_json(folder, "generation_config.json", &bytes), *end;
-    const char *text = own ? own : config, *name = own ? "generation_config.json" : "config.json", *to, *bad, *at;
+    const char *text = own ? own : config, *name = own ? "generation_config.json" : "config.json", *to, *bad;
     const char *blanks = " \t\r\n";
     int         count = 0;
-    bool        list;
-    long        id;
-    at = json_find(text, text + bytes, "eos_token_id", &to, &bad);
+    const char *at = json_find(text, text + bytes, "eos_token_id", &to, &bad);
     buffer_add(out, "", 0);
-    list = at && *at == '[';
+    bool list = at && *at == '[';
     if (list) at += 1 + strspn(at + 1, blanks);
     while (at && at < to && *at != ']' && (list || strncmp(at, "null", 4))) {
         errno = 0;
-        id = strtol(at, &end, 10);
+        long id = strtol(at, &end, 10);
         if (end == at || errno || (end < to && !strchr(list ? ",] \t\r\n" : blanks, *end)))
             fail("%s/%s: eos_token_id is %.*s, expected an integer, a list of integers or null", folder, name,
                  to - at < 40 ? (int)(to - at) : 40, at);
@@ -263,10 +257,8 @@ int import_main(int argc, char **argv)
 {
     const int    arguments = read_options(&import_usage, argc, argv);
     const char  *folder = arguments ? argv[0] : NULL;
-    char        *config, *type, *path, *text;
     bool         plain = false;
     size_t       bytes;
-    double       kv_heads;
     model        m;
     weights_file w;
     tn_note      notes[4];
@@ -278,16 +270,16 @@ int import_main(int argc, char **argv)
     memset(&m, 0, sizeof m);
     memset(&w, 0, sizeof w);
     m.ctx = new_context();
-    path = join_path(folder, "config.json");
-    config = read_json(folder, "config.json", &bytes);
+    char *path = join_path(folder, "config.json");
+    char *config = read_json(folder, "config.json", &bytes);
     if (!config) fail("%s is not a file, expected the config.json of a model", path);
-    type = json_text(config, bytes, "model_type");
+    char *type = json_text(config, bytes, "model_type");
     if (!type || !strcmp(type, "tensornet"))
         fail("%s: model_type is %s, expected gpt2, llama, mistral or qwen2", path, type ? type : "missing");
     tn_transformer_config_read(m.ctx, tn_source_path(path), &m.desc);
     check_ctx(m.ctx, "the model");
     free(path);
-    kv_heads = json_number(config, config + bytes, "num_key_value_heads");
+    double kv_heads = json_number(config, config + bytes, "num_key_value_heads");
     path = find_hf_weights(folder);
     w.map = map_of(type, &w.lines);
     check_tensors(m.ctx, path, w.map, w.lines, &m.desc, isnan(kv_heads) ? (double)m.desc.heads : kv_heads);
@@ -297,9 +289,9 @@ int import_main(int argc, char **argv)
     tn_transformer_read_mapped(m.params, &m.net, tn_source_path(path), w.map, w.lines);
     check_ctx(m.ctx, "weights");
     print("model: %s, %lld layers, width %lld, %lld parameters, vocabulary %lld\n", type, (long long)m.desc.layers,
-           (long long)m.desc.dim, (long long)tn_params_elements(m.params), (long long)m.desc.vocab);
+          (long long)m.desc.dim, (long long)tn_params_elements(m.params), (long long)m.desc.vocab);
     make_folder(importing.out);
-    text = config_json(&m);
+    char *text = config_json(&m);
     buffer_add(&json, text, strlen(text));
     notes[0].key = "tn.model", notes[0].value = text;
     notes[1].key = "tn.import", notes[1].value = type;
@@ -356,8 +348,7 @@ static const char *activation_word(tn_mlp_kind kind, bool gated)
         {TN_MLP_GELU, false, "gelu"},
         {TN_MLP_RELU, false, "relu"}, {TN_MLP_RELU2, false, "relu2"}, {TN_MLP_SWISH, false, "silu"}
     };
-    size_t i;
-    for (i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (words[i].kind == kind && words[i].gated == gated) return words[i].word;
     return NULL;
 }
@@ -392,8 +383,7 @@ static const char *obstacle(const tn_transformer_desc *d, bool gpt2)
         {!gpt2 && d->window && (d->attn_out_bias || d->mlp_bias || d->mlp_out_bias), "a window together with these biases"},
         {!activation_word(d->mlp, !gpt2), gpt2 ? "this MLP together with learned positions" : "this MLP together with RoPE"},
     };
-    size_t i;
-    for (i = 0; i < sizeof bad / sizeof *bad; i++) if (bad[i].is) return bad[i].what;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) if (bad[i].is) return bad[i].what;
     return NULL;
 }
 
@@ -481,14 +471,13 @@ static void print_config(buffer *b, const tn_transformer_desc *d, const char *ty
     };
     const int64_t bos = tn_tokenizer_bos(m->tokenizer), eos = tn_tokenizer_eos(m->tokenizer);
     size_t        i;
-    int           k;
     for (i = 0; strcmp(classes[i].type, type); i++) {}
     buffer_print(b, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n", classes[i].name, type);
     if (!strcmp(type, "gpt2")) print_gpt2(b, d);
     else print_llama(b, d, type, kv_heads);
     buffer_print(b, bos >= 0 ? "  \"bos_token_id\": %lld,\n" : "  \"bos_token_id\": null,\n", (long long)bos);
     if (m->stop_count > 0) {
-        for (k = 0; k < m->stop_count; k++) buffer_print(b, k ? ", %d" : "  \"eos_token_id\": [%d", (int)m->stop[k]);
+        for (int k = 0; k < m->stop_count; k++) buffer_print(b, k ? ", %d" : "  \"eos_token_id\": [%d", (int)m->stop[k]);
         buffer_print(b, "],\n");
     } else buffer_print(b, eos >= 0 ? "  \"eos_token_id\": %lld,\n" : "  \"eos_token_id\": null,\n", (long long)eos);
     buffer_print(b, "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\",\n  \"vocab_size\": %lld\n}\n",
@@ -498,9 +487,8 @@ static void print_config(buffer *b, const tn_transformer_desc *d, const char *ty
 /* The tokenizer of bytes as BPE without merges: each byte is a letter, and a token. */
 static void print_byte_tokenizer(buffer *b, const tn_tokenizer *t)
 {
-    int i;
     buffer_print(b, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": [");
-    for (i = 256; i < 258; i++)
+    for (int i = 256; i < 258; i++)
         buffer_print(b, "%s\n    {\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, "
                      "\"rstrip\": false, \"normalized\": false, \"special\": true}", i > 256 ? "," : "", i,
                      tn_tokenizer_token(t, i));
@@ -510,7 +498,7 @@ static void print_byte_tokenizer(buffer *b, const tn_tokenizer *t)
                  "\"use_regex\": true},\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n"
                  "    \"unk_token\": null,\n    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
                  "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n    \"vocab\": {");
-    for (i = 0; i < 256; i++) {
+    for (int i = 0; i < 256; i++) {
         const int letter = i < 33 ? 256 + i : i >= 127 && i <= 160 ? 289 + i - 127 : i == 173 ? 323 : i;
         buffer_print(b, "%s\n      \"\\u%04x\": %d", i > 0 ? "," : "", (unsigned)letter, i);
     }
@@ -523,7 +511,6 @@ static void write_tokenizer(const char *folder, const model *m)
     const int64_t       special[2] = {tn_tokenizer_bos(t), tn_tokenizer_eos(t)};
     char               *path = join_path(folder, "tokenizer.json");
     buffer              b = {0};
-    int                 i;
     if (tn_tokenizer_is_bytes(t)) {
         print_byte_tokenizer(&b, t);
         write_file(path, b.data, b.bytes);
@@ -534,7 +521,7 @@ static void write_tokenizer(const char *folder, const model *m)
         warn("%s puts %s before a text, which the model has not learned: in Python, give the tokenizer add_special_tokens=False",
              path, tn_tokenizer_token(t, special[0]));
     buffer_print(&b, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         const char *name = special[i] >= 0 ? tn_tokenizer_token(t, special[i]) : NULL;
         if (!name) continue;
         buffer_print(&b, "  \"%s\": ", i ? "eos_token" : "bos_token");
@@ -551,19 +538,17 @@ static void write_tokenizer(const char *folder, const model *m)
 /* The same model with the gains and biases of `desc`: 1 and 0 where it has none. */
 static void complete_model(const model *m, const tn_transformer_desc *desc, model *full)
 {
-    int64_t i;
     *full = *m;
     full->desc = *desc;
     full->params = tn_params_create(m->ctx);
     tn_transformer_init(full->params, "", desc, &full->net);
     check_ctx(m->ctx, "the model");
-    for (i = 0; i < tn_params_count(full->params); i++) {
+    for (int64_t i = 0; i < tn_params_count(full->params); i++) {
         const tn_param *to = tn_params_at(full->params, i), *from = tn_params_find(m->params, to->name);
         const int64_t   n = tn_tensor_count(to->value);
         double         *host = (double *)allocate((size_t)n, sizeof *host);
         size_t          length = strlen(to->name);
-        int64_t         k;
-        for (k = 0; !from && length > 4 && !strcmp(to->name + length - 4, "gain") && k < n; k++) host[k] = 1;
+        for (int64_t k = 0; !from && length > 4 && !strcmp(to->name + length - 4, "gain") && k < n; k++) host[k] = 1;
         if (from) tn_read(from->value, TN_F64, host, n);
         tn_write(to->value, TN_F64, host, n);
         free(host);
@@ -573,14 +558,12 @@ static void complete_model(const model *m, const tn_transformer_desc *desc, mode
 
 int export_main(int argc, char **argv)
 {
-    const int           arguments = read_options(&export_usage, argc, argv);
+    const int    arguments = read_options(&export_usage, argc, argv);
     static const tn_note note = {"format", "pt"};
-    tn_transformer_desc desc;
-    tn_desc             ctx_desc;
-    model               m, full;
-    weights_file        w;
-    const char         *type, *bad;
-    buffer              config = {0};
+    tn_desc      ctx_desc;
+    model        m, full;
+    weights_file w;
+    buffer       config = {0};
     memset(&ctx_desc, 0, sizeof ctx_desc);
     ctx_desc.log = show_log;
     memset(&w, 0, sizeof w);
@@ -588,12 +571,12 @@ int export_main(int argc, char **argv)
     if (!exporting.hf) usage_error("no --hf is given, expected tn export RUN --hf DIRECTORY");
     check_new_folder("--hf", exporting.hf);
     open_model(&m, argv[0], exporting.tokenizer, &ctx_desc, NULL);
-    desc = m.desc;
-    bad = obstacle(&desc, desc.norm == TN_NORM_LAYER || desc.positions == TN_POSITIONS_LEARNED);
+    tn_transformer_desc desc = m.desc;
+    const char         *bad = obstacle(&desc, desc.norm == TN_NORM_LAYER || desc.positions == TN_POSITIONS_LEARNED);
     if (bad)
         fail("%s: the model has %s, which none of the supported models of transformers has (tn export --help)", argv[0],
              bad);
-    type = complete_desc(&desc);
+    const char *type = complete_desc(&desc);
     complete_model(&m, &desc, &full);
     w.m = &full;
     w.map = map_of(type, &w.lines);

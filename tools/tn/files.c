@@ -23,18 +23,16 @@ FILE *open_input(const char *path, path_kind kind)
 {
     struct stat s;
     const bool  pipe = kind == BY_USER && stat(path, &s) == 0 && S_ISFIFO(s.st_mode);
-    int         fd;
-    FILE       *f;
     waiting = pipe;
     end_if_stopped();                                         /* by a signal that came before `waiting` was set */
-    fd = open(path, O_RDONLY | (pipe ? 0 : O_NONBLOCK));      /* anything else does not wait for another program */
+    int fd = open(path, O_RDONLY | (pipe ? 0 : O_NONBLOCK));  /* anything else does not wait for another program */
     if (fd < 0 || fstat(fd, &s) != 0) fail("%s: %s", path, strerror(errno));
     if (S_ISDIR(s.st_mode)) fail("%s: %s", path, strerror(EISDIR));
     if (!S_ISREG(s.st_mode) && !(kind == BY_USER && (S_ISFIFO(s.st_mode) || isatty(fd) || is_standard_input(&s))))
         fail("%s is a pipe or a device, expected a file", path);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     waiting = !S_ISREG(s.st_mode);
-    f = fdopen(fd, "rb");
+    FILE *f = fdopen(fd, "rb");
     if (!f) fail("%s: %s", path, strerror(errno));
     return f;
 }
@@ -96,10 +94,9 @@ FILE *open_log(const char *path)
     struct stat s;
     const int   fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0666);
     const bool  opened = fd >= 0 && fstat(fd, &s) == 0;
-    FILE       *f;
     if (opened ? !S_ISREG(s.st_mode) : lstat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode))
         fail("%s is a link, a pipe or a device, expected a file", path);
-    f = opened ? fdopen(fd, "a+b") : NULL;
+    FILE *f = opened ? fdopen(fd, "a+b") : NULL;
     if (!f) fail("cannot write %s: %s", path, strerror(errno));
     return f;
 }
@@ -114,8 +111,7 @@ void check_not_input(const char *name, const char *out, const char *what, const 
 
 void check_not_inputs(const char *name, const char *out, const char *what, const file_list *inputs)
 {
-    int64_t i;
-    for (i = 0; i < inputs->count; i++) check_not_input(name, out, what, inputs->path[i]);
+    for (int64_t i = 0; i < inputs->count; i++) check_not_input(name, out, what, inputs->path[i]);
 }
 
 /* A context of their own: the failure of one file is not the end of the others, nor of a run. */
@@ -213,17 +209,16 @@ bool store_npy_header(atomic_file *f, const char *type, int rank, const int64_t 
 {
     const unsigned short one = 1;
     char   head[320];
-    size_t n = 10, whole;
-    int    k;
+    size_t n = 10;
     memset(head, ' ', sizeof head);
     n += (size_t)snprintf(head + n, sizeof head - n, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
                           *(const unsigned char *)&one ? '<' : '>', type);
-    for (k = 0; k < rank; k++)
+    for (int k = 0; k < rank; k++)
         n += (size_t)snprintf(head + n, sizeof head - n, k + 1 < rank ? "%lld, " : rank == 1 ? "%lld," : "%lld",
                               (long long)shape[k]);
     n += (size_t)snprintf(head + n, sizeof head - n, "), }");
     head[n] = ' ';
-    whole = n < 128 ? 128 : (n + 64) / 64 * 64;
+    size_t whole = n < 128 ? 128 : (n + 64) / 64 * 64;
     head[whole - 1] = '\n';
     memcpy(head, "\x93NUMPY\x01\x00", 8);
     head[8] = (char)((whole - 10) % 256);

@@ -85,11 +85,11 @@ static int64_t refuse(int status, char *why)
 /* The ids in a text, a new list. name: of the option, for messages. -1: see refuse. */
 static int64_t read_ids(const model *m, const char *text, const char *name, int32_t **ids)
 {
-    char         *why, *message;
+    char         *why;
     int           status;
     const int64_t count = listed_ids(m, text, ids, &why, &status);
     if (!why) return count;
-    message = format_text("%s: %s", name, why);
+    char *message = format_text("%s: %s", name, why);
     free(why);
     return refuse(status, message);
 }
@@ -100,11 +100,10 @@ static char *given_prompt(void)
     const int given = (settings.prompt != NULL) + (settings.prompt_file != NULL) + (settings.prompt_ids != NULL) +
                       settings.interactive;
     size_t    bytes;
-    char     *text;
     if (given > 1)
         usage_error("%d of --prompt, --prompt-file, --prompt-ids and --interactive are given, expected one", given);
     if (!settings.prompt_file) return copy_text(settings.prompt ? settings.prompt : "");
-    text = read_file(settings.prompt_file, BY_USER, &bytes);
+    char *text = read_file(settings.prompt_file, BY_USER, &bytes);
     if (strlen(text) != bytes) fail("%s: byte %zu is zero, expected text", settings.prompt_file, strlen(text));
     if (bytes && text[bytes - 1] == '\n') text[bytes - 1] = 0;
     return text;
@@ -148,14 +147,13 @@ static int64_t first_tokens(const model *m, const char *prompt, uint64_t seed, i
 /* --count texts that begin with the prompt; number: of the first of them, which chooses its random numbers. */
 static void write_texts(model *m, const char *prompt, uint64_t number)
 {
-    int64_t k;
-    for (k = 0; k < settings.count; k++) {
+    for (int64_t k = 0; k < settings.count; k++) {
         sampling s = { .temperature = settings.temperature, .top_p = settings.top_p, .top_k = settings.top_k,
                        .seed = splitmix64((uint64_t)settings.seed) + number + (uint64_t)k, .no_stop = settings.no_stop,
                        .stop = settings.stop, .show = settings.ids || settings.logprobs ? NULL : show_text,
                        .chosen = settings.logprobs ? print_logprob : NULL, .user = m };
         int32_t *ids;
-        int64_t  n = first_tokens(m, prompt, s.seed, &ids), i;
+        int64_t  n = first_tokens(m, prompt, s.seed, &ids);
         if (n < 0) {
             free(ids);
             return;
@@ -173,7 +171,7 @@ static void write_texts(model *m, const char *prompt, uint64_t number)
                  (long long)s.length, (long long)m->desc.context);
         ids = (int32_t *)resize(ids, (size_t)s.length, sizeof *ids);
         n = generate_tokens(m, ids, n, &s);
-        for (i = 0; settings.ids && i < n; i++) print(i ? " %d" : "%d", (int)ids[i]);
+        for (int64_t i = 0; settings.ids && i < n; i++) print(i ? " %d" : "%d", (int)ids[i]);
         if (!settings.logprobs) print("\n");
         if (k + 1 < settings.count && !settings.ids) print("\n");
         fflush(stdout);
@@ -202,7 +200,6 @@ int generate_main(int argc, char **argv)
     const int arguments = read_options(&generate_usage, argc, argv);
     tn_desc   desc;
     model     m;
-    char     *prompt;
     memset(&desc, 0, sizeof desc);
     desc.threads = (int)settings.threads;
     desc.log = show_log;
@@ -211,7 +208,7 @@ int generate_main(int argc, char **argv)
     if (settings.more && settings.length) usage_error("--new is given with --length, expected one of them");
     if (settings.ids && settings.logprobs) usage_error("--ids is given with --logprobs, expected one of them");
     if (settings.stop && !*settings.stop) usage_error("--stop is empty, expected a text");
-    prompt = given_prompt();
+    char *prompt = given_prompt();
     open_model(&m, argv[0], settings.tokenizer, &desc, NULL);
     if (!m.tokenizer && !settings.ids && !settings.logprobs)
         fail("%s has no tokenizer: it was trained on token shards. Give --tokenizer FILE; or --ids, for ids instead of text",

@@ -36,9 +36,8 @@ static double weight_of(tn_attention_kind kind, const double *score)
 
 static double dot(const double *x, const double *y, int64_t n)
 {
-    double  sum = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) sum += x[i] * y[i];
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
     return sum;
 }
 
@@ -53,20 +52,21 @@ static void share_of_head(const tn_attention_desc *a, double *const *q, double *
                                                                                                : 1 / sqrt((double)n);
     const bool    softmax = a->kind != TN_ATTENTION_SQUARED && sets < 2;
     double       *row = (double *)allocate((size_t)D, sizeof *row), *all = (double *)allocate((size_t)(D * N), sizeof *all);
-    double        sum, most, score[2] = {0, 0};
-    int64_t       i, j, d;
-    int           s;
-    for (i = 0; i < N; i++) {
-        for (most = -INFINITY, d = 0; d < D; d++)
+    double        score[2] = {0, 0};
+    int64_t       j;
+    for (int64_t i = 0; i < N; i++) {
+        double most = -INFINITY;
+        for (int64_t d = 0; d < D; d++)
             for (j = 0; j < N; j++) {
-                for (s = 0; s < sets; s++)
+                for (int s = 0; s < sets; s++)
                     score[s] = scale * dot(q[s] + ((i * D + d) * H + head) * n, k[s] + (j * H + head) * n, n);
                 all[d * N + j] = weight_of(a->kind, score);
                 if (all[d * N + j] > most) most = all[d * N + j];
             }
-        for (sum = 0, d = 0; d < D; sum += row[d++])
+        double sum = 0;
+        for (int64_t d = 0; d < D; sum += row[d++])
             for (row[d] = 0, j = 0; j < N; j++) row[d] += softmax ? exp(all[d * N + j] - most) : all[d * N + j];
-        for (d = 0; d < D; d++) share[d] += row[d] / sum / (double)N;
+        for (int64_t d = 0; d < D; d++) share[d] += row[d] / sum / (double)N;
     }
     free(row);
     free(all);
@@ -77,32 +77,32 @@ static void measure_distances(const subject *s, head_numbers *heads, int64_t *D)
 {
     const tn_attention_desc *a = &s->m.net.blocks[0].attn.desc;
     const int64_t            T = s->m.desc.context < MOST_DISTANCES ? s->m.desc.context : MOST_DISTANCES;
-    int64_t                  N = s->m.desc.vocab < MOST_TOKENS ? s->m.desc.vocab : MOST_TOKENS, i, h;
+    int64_t                  N = s->m.desc.vocab < MOST_TOKENS ? s->m.desc.vocab : MOST_TOKENS;
     int32_t                 *ids = (int32_t *)allocate((size_t)(N * T), sizeof *ids);
     const int64_t            shape[2] = {N, T};
     reading                  r = {{NULL, NULL}, {NULL, NULL}};
     tn_tap                   tap = {"blocks.0.attn.*", read_point, NULL};
     double                  *q[2] = {NULL, NULL}, *k[2] = {NULL, NULL};
-    int                      set, sets = a->kind == TN_ATTENTION_BILINEAR ? 2 : 1;
+    int                      sets = a->kind == TN_ATTENTION_BILINEAR ? 2 : 1;
     tap.user = &r;
     *D = a->window > 0 && a->window < T ? a->window : T;
-    for (i = 0; i < N * T; i++) ids[i] = s->common[i / T];
+    for (int64_t i = 0; i < N * T; i++) ids[i] = s->common[i / T];
     tn_ctx_reset(s->m.ctx);
     tn_transformer_run(s->m.ctx, &s->m.net, tn_tensor_from(s->m.ctx, 2, shape, TN_I32, ids), &tap, 1);
     if (!r.q[0] || !r.k[0]) check_ctx(s->m.ctx, "distances");
     free(taken_error(s->m.ctx));        /* that the run was stopped */
-    for (set = 0; set < sets; set++) q[set] = numbers_in(r.q[set]), k[set] = numbers_in(r.k[set]);
-    for (h = 0; h < a->heads; h++) {
+    for (int set = 0; set < sets; set++) q[set] = numbers_in(r.q[set]), k[set] = numbers_in(r.k[set]);
+    for (int64_t h = 0; h < a->heads; h++) {
         double *all = (double *)allocate((size_t)T, sizeof *all);
         share_of_head(a, q, k, N, T, h, all);
         heads[h].share = all;           /* beyond a window nothing is seen */
         if (*D < T) {
             double sum = 0;
-            for (i = 0; i < *D; i++) sum += all[i];
-            for (i = 0; i < T; i++) all[i] = i < *D ? all[i] / sum : 0;
+            for (int64_t i = 0; i < *D; i++) sum += all[i];
+            for (int64_t i = 0; i < T; i++) all[i] = i < *D ? all[i] / sum : 0;
         }
     }
-    for (set = 0; set < 2; set++) {
+    for (int set = 0; set < 2; set++) {
         free(q[set]);
         free(k[set]);
         tn_tensor_destroy(r.q[set]);
@@ -133,14 +133,13 @@ static void measure_head(const subject *s, int64_t block, int64_t head, head_num
 {
     const tn_attention_kind kind = s->m.net.blocks[block].attn.desc.kind;
     tn_circuit_desc         d;
-    tn_circuit             *c;
     memset(&d, 0, sizeof d);
     d.block = block;
     d.head = head;
     d.set = kind >= TN_ATTENTION_DIFFERENTIAL ? 1 : 0;
     d.factor = 1;                       /* the copying score does not depend on it */
     to->qk = to->ov = to->copying = to->composition = NAN;
-    c = noted(s, tn_circuit_qk(s->m.ctx, &s->m.net, &d), "QK circuits are");
+    tn_circuit *c = noted(s, tn_circuit_qk(s->m.ctx, &s->m.net, &d), "QK circuits are");
     if (c) tn_circuit_norm(c, &to->qk);
     tn_circuit_destroy(c);
     d.set = 0;
@@ -161,26 +160,22 @@ static void measure_composition(const subject *s, head_numbers *heads)
         {TN_HEAD_Q1, "Q"}, {TN_HEAD_K1, "K"}, {TN_HEAD_Q2, "Q2"}, {TN_HEAD_K2, "K2"}, {TN_HEAD_V, "V"}
     };
     const int64_t H = s->m.desc.heads;
-    int64_t       to, from, h, g;
-    size_t        p;
-    for (to = 1; to < s->m.desc.layers; to++) {
+    for (int64_t to = 1; to < s->m.desc.layers; to++) {
         const tn_attention_kind kind = s->m.net.blocks[to].attn.desc.kind;
         const bool              two = kind == TN_ATTENTION_BILINEAR || kind >= TN_ATTENTION_DIFFERENTIAL;
-        for (from = 0; from < to; from++)
-            for (p = 0; p < sizeof parts / sizeof *parts; p++) {
-                tn_tensor *t;
-                double    *score;
-                char      *why;
+        for (int64_t from = 0; from < to; from++)
+            for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+                char *why;
                 if (!two && (parts[p].part == TN_HEAD_Q2 || parts[p].part == TN_HEAD_K2)) continue;
-                t = tn_circuit_composition(s->m.ctx, &s->m.net, from, to, parts[p].part);
+                tn_tensor *t = tn_circuit_composition(s->m.ctx, &s->m.net, from, to, parts[p].part);
                 if ((why = taken_error(s->m.ctx)) != NULL) {
                     report_note("Composition is refused: %s.", why);
                     free(why);
                     continue;
                 }
-                score = numbers_in(t);
-                for (h = 0; h < H; h++)
-                    for (g = 0; g < H; g++) {
+                double *score = numbers_in(t);
+                for (int64_t h = 0; h < H; h++)
+                    for (int64_t g = 0; g < H; g++) {
                         head_numbers *n = &heads[to * H + h];
                         if (!(score[h * H + g] > n->composition || isnan(n->composition))) continue;
                         n->composition = score[h * H + g];
@@ -198,8 +193,7 @@ head_numbers *measure_heads(const subject *s, int64_t *distances)
 {
     const int64_t H = s->m.desc.heads;
     head_numbers *heads = (head_numbers *)allocate((size_t)(s->m.desc.layers * H), sizeof *heads);
-    int64_t       i;
-    for (i = 0; i < s->m.desc.layers * H; i++) measure_head(s, i / H, i % H, &heads[i]);
+    for (int64_t i = 0; i < s->m.desc.layers * H; i++) measure_head(s, i / H, i % H, &heads[i]);
     measure_composition(s, heads);
     measure_distances(s, heads, distances);
     return heads;
@@ -207,8 +201,7 @@ head_numbers *measure_heads(const subject *s, int64_t *distances)
 
 void free_heads(const subject *s, head_numbers *heads)
 {
-    int64_t h;
-    for (h = 0; h < s->m.desc.heads; h++) free(heads[h].share);
+    for (int64_t h = 0; h < s->m.desc.heads; h++) free(heads[h].share);
     free(heads);
 }
 
@@ -221,8 +214,7 @@ static strongest strongest_of(const subject *s, const head_numbers *heads, int64
 {
     const int64_t H = s->m.desc.heads;
     strongest     x = {-1, -1, -1};
-    int64_t       i;
-    for (i = 0; i < s->m.desc.layers * H; i++) {
+    for (int64_t i = 0; i < s->m.desc.layers * H; i++) {
         if (!isnan(heads[i].copying) && (x.copying < 0 || heads[i].copying > heads[x.copying].copying)) x.copying = i;
         if (!isnan(heads[i].composition) && (x.pair < 0 || heads[i].composition > heads[x.pair].composition)) x.pair = i;
         if (i >= H || D < 2 || isnan(heads[i].share[1])) continue;
@@ -271,9 +263,8 @@ static void report_distances(const subject *s, const head_numbers *heads, int64_
         {"d3_4", "3-4", 6, "%.1f"}, {"d5_8", "5-8", 6, "%.1f"}, {"d9_16", "9-16", 6, "%.1f"},
         {"d17_64", "17-64", 6, "%.1f"}, {"d65", "65-", 6, "%.1f"}, {NULL, NULL, 0, NULL}
     };
-    int64_t h;
     report_table("per_distance", "Share of the attention by distance, in %:", columns);
-    for (h = 0; h < s->m.desc.heads; h++) {
+    for (int64_t h = 0; h < s->m.desc.heads; h++) {
         char          name[48];
         const double *x = heads[h].share;
         snprintf(name, sizeof name, "0.%lld", (long long)h);
@@ -290,12 +281,12 @@ void heads_report(subject *s)
         {"copying", NULL, 8, "%.3f"}, {"composition", NULL, 11, "%.3f"}, {"with", NULL, 12, "%s"}, {NULL, NULL, 0, NULL}
     };
     const int64_t H = s->m.desc.heads;
-    int64_t       D, i;
+    int64_t       D;
     head_numbers *heads = measure_heads(s, &D);
     strongest     t = strongest_of(s, heads, D);
     char          name[128];
     report_table("per_head", NULL, columns);
-    for (i = 0; i < s->m.desc.layers * H; i++) {
+    for (int64_t i = 0; i < s->m.desc.layers * H; i++) {
         const head_numbers *n = &heads[i];
         char                with[64];
         head_name(s, i, "", name, sizeof name);
@@ -339,8 +330,8 @@ moment *list_moments(const char *folder, int64_t *count)
     DIR           *d = opendir(folder);
     struct dirent *e;
     moment        *list = NULL;
-    int64_t       *steps, n = list_checkpoints(folder, &steps), i, k, kept = 0;
-    for (i = 0; i < n; i++) {
+    int64_t       *steps, n = list_checkpoints(folder, &steps), k, kept = 0;
+    for (int64_t i = 0; i < n; i++) {
         list = (moment *)resize(list, (size_t)(kept + 1), sizeof *list);
         list[kept].step = steps[i];
         list[kept++].path = checkpoint_path(folder, steps[i]);
@@ -384,7 +375,7 @@ void history_report(subject *s)
         {"with", NULL, 8, "%s"}, {NULL, NULL, 0, NULL}
     };
     char    *folder = folder_of(s->file);
-    int64_t  count, i, k, D = 0, n = s->m.desc.layers * s->m.desc.heads, high = -1, jump = -1;
+    int64_t  count, D = 0, n = s->m.desc.layers * s->m.desc.heads, high = -1, jump = -1;
     moment  *list = list_moments(folder, &count);
     samples  x;
     double   last = NAN, most = 0;
@@ -395,14 +386,13 @@ void history_report(subject *s)
              "N)", folder);
     if (s->has_run) x = text_samples(s, NULL, s->m.desc.context);
     report_table("per_step", NULL, columns);
-    for (i = 0; i < count; i++) {
-        strongest t;
-        double    loss = 0;
-        char      copying[64], previous[64], pair[96];
+    for (int64_t i = 0; i < count; i++) {
+        double loss = 0;
+        char   copying[64], previous[64], pair[96];
         read_moment(s, &list[i]);
         heads[i] = measure_heads(s, &D);
-        for (k = 0; k < x.count; k++) loss += sample_loss(&s->m, &x, k, NULL, 0) / (double)x.count;
-        t = strongest_of(s, heads[i], D);
+        for (int64_t k = 0; k < x.count; k++) loss += sample_loss(&s->m, &x, k, NULL, 0) / (double)x.count;
+        strongest t = strongest_of(s, heads[i], D);
         head_name(s, t.copying, "", copying, sizeof copying);
         head_name(s, t.previous, "", previous, sizeof previous);
         pair_name(s, heads[i], t.pair, "", pair, sizeof pair);
@@ -415,8 +405,8 @@ void history_report(subject *s)
         if (t.pair >= 0 && high < 0 && last > 2 / sqrt((double)s->m.desc.dim)) high = list[i].step;
     }
     report_table("per_head", NULL, each);
-    for (i = 0; i < count; i++) {
-        for (k = 0; k < n; k++) {
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t k = 0; k < n; k++) {
             const head_numbers *h = &heads[i][k];
             char                name[48], with[64];
             head_name(s, k, "", name, sizeof name);

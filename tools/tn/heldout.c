@@ -18,9 +18,8 @@ static scoring held_out_part(const run *r)
 /* Of the evaluations on the same windows; NaN before the first. */
 static double lowest_held_out(const journal *j)
 {
-    double  low = NAN;
-    int64_t i;
-    for (i = 0; i < j->held.count; i++) if (!(j->held.y[i] >= low)) low = j->held.y[i];
+    double low = NAN;
+    for (int64_t i = 0; i < j->held.count; i++) if (!(j->held.y[i] >= low)) low = j->held.y[i];
     return low;
 }
 
@@ -55,10 +54,9 @@ static bool show_evaluation(void *user, int64_t done, int64_t count)
 /* Of all held-out tokens; they may be many more than those of a step. */
 static void evaluate_all(run *r, scoring s)
 {
-    double nats;
     s.proceed = show_evaluation;
     s.user = &r->journal;
-    nats = whole_loss(&s);
+    double nats = whole_loss(&s);
     if (isnan(nats) && any_of_all(r->m.ctx, stop_signal() != 0)) {
         clear_progress(&r->journal);
         warn("stopped before all of the held-out part was evaluated: tn eval %s evaluates it", r->folder);
@@ -91,20 +89,18 @@ void write_sample(run *r)
 {
     const tn_tokenizer *t = r->m.tokenizer;
     const uint64_t seed = splitmix64((uint64_t)r->s->seed) ^ (uint64_t)r->step;
-    sampling  s = { .temperature = 0.8, .top_p = 0.95, .length = r->s->sample_length, .seed = seed };
-    int64_t   n;
-    int32_t  *ids;
-    size_t    bytes;
-    char     *text;
-    buffer    quoted = {0};
+    sampling s = { .temperature = 0.8, .top_p = 0.95, .length = r->s->sample_length, .seed = seed };
+    int32_t *ids;
+    buffer   quoted = {0};
     if (!t || !is_first()) return;
-    n = prompt_tokens(&r->m, r->s->prompt, s.seed, &ids);
+    int64_t n = prompt_tokens(&r->m, r->s->prompt, s.seed, &ids);
     if (n > 0) {
+        size_t bytes;
         s.length = r->s->sample_length > n ? r->s->sample_length : n + 1;
         if (s.length > r->m.desc.context) s.length = r->m.desc.context;
         ids = (int32_t *)resize(ids, (size_t)(s.length > n ? s.length : n), sizeof *ids);
         if (n < s.length) n = generate_tokens(&r->m, ids, n, &s);
-        text = decode_tokens(t, ids, n, &bytes);
+        char *text = decode_tokens(t, ids, n, &bytes);
         json_quote(&quoted, text, bytes);
         journal_line(&r->journal, "\"step\":%lld,\"sample\":%s", (long long)r->step, quoted.data);
         clear_progress(&r->journal);

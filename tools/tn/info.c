@@ -14,11 +14,10 @@ static void print_tokenizer(tn_ctx *ctx, const char *path)
     static const char *const names[] = {"unknown", "bos", "eos"};
     tn_tokenizer *t = open_tokenizer(ctx, path);
     int64_t       special[3];
-    int           i;
     special[0] = tn_tokenizer_unk(t), special[1] = tn_tokenizer_bos(t), special[2] = tn_tokenizer_eos(t);
     print("tokenizer: %s\ntokens: %lld\n", path, (long long)tn_tokenizer_count(t));
-    for (i = 0; i < 3; i++) if (special[i] >= 0) print("%s: %lld %s\n", names[i], (long long)special[i],
-                                                        tn_tokenizer_token(t, special[i]));
+    for (int i = 0; i < 3; i++) if (special[i] >= 0) print("%s: %lld %s\n", names[i], (long long)special[i],
+                                                           tn_tokenizer_token(t, special[i]));
 }
 
 static void print_model(tn_ctx *ctx, const tn_transformer_desc *d)
@@ -53,11 +52,9 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
     tn_safetensors     *st = tn_safetensors_open(ctx, tn_source_path(path));
     const char         *text, *value;
     tn_transformer_desc desc;
-    int64_t             i, k;
-    size_t              n;
     check_ctx(ctx, "weights");
     print("file: %s\n", path);
-    for (n = 0; n < sizeof notes / sizeof *notes; n++)
+    for (size_t n = 0; n < sizeof notes / sizeof *notes; n++)
         if ((value = tn_safetensors_metadata(st, notes[n])) != NULL) print("%s: %s\n", notes[n] + 3, value);
     if ((text = tn_safetensors_metadata(st, "tn.model")) != NULL) {
         tn_transformer_config_read(ctx, tn_source_memory(text, strlen(text)), &desc);
@@ -68,10 +65,10 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
     }
     if ((value = tn_safetensors_metadata(st, "tn.config")) != NULL) print_text(value, strlen(value));
     print("tensors: %lld\n", (long long)tn_safetensors_count(st));
-    for (i = 0; tensors && i < tn_safetensors_count(st); i++) {
+    for (int64_t i = 0; tensors && i < tn_safetensors_count(st); i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(st, i);
         print("  %-40s %-4s [", e->name, e->dtype);
-        for (k = 0; k < e->rank; k++) print(k ? ",%lld" : "%lld", (long long)e->shape[k]);
+        for (int64_t k = 0; k < e->rank; k++) print(k ? ",%lld" : "%lld", (long long)e->shape[k]);
         print(e->axes > e->rank ? "] numbers of %lld axes\n" : "]\n", (long long)e->axes);
     }
     tn_safetensors_close(st);
@@ -82,10 +79,9 @@ static void print_weights(tn_ctx *ctx, const char *path, bool tensors)
 static char *tokenizer_of(const char *config)
 {
     const char *named = train_settings.tokenizer, *slash = named ? strrchr(named, '/') : NULL;
-    char       *folder, *own;
     if (tokenizer_option || !named) return tokenizer_option ? copy_text(tokenizer_option) : NULL;
-    folder = folder_of(config);
-    own = join_path(folder, slash ? slash + 1 : named);
+    char *folder = folder_of(config);
+    char *own = join_path(folder, slash ? slash + 1 : named);
     if (!is_file(own)) {
         free(own);
         own = join_path(folder, "tokenizer.json");
@@ -102,11 +98,9 @@ static void print_config(tn_ctx *ctx, const char *path)
     tn_transformer_desc desc;
     size_t              bytes;
     char               *text = read_file(path, BY_USER, &bytes);
-    int64_t             vocab;
-    char               *tokenizer;
     read_config(&train_usage, text, bytes, path);
-    tokenizer = train_settings.vocab ? NULL : tokenizer_of(path);
-    vocab = train_settings.vocab ? train_settings.vocab : tn_tokenizer_count(open_tokenizer(ctx, tokenizer));
+    char   *tokenizer = train_settings.vocab ? NULL : tokenizer_of(path);
+    int64_t vocab = train_settings.vocab ? train_settings.vocab : tn_tokenizer_count(open_tokenizer(ctx, tokenizer));
     set_model_desc(ctx, vocab, &desc);
     print_model(ctx, &desc);
     print("tokens_per_step: %lld\n", (long long)(train_settings.batch * train_settings.accumulate * desc.context));
@@ -117,12 +111,12 @@ static void print_config(tn_ctx *ctx, const char *path)
 
 static void print_run(tn_ctx *ctx, const char *folder, bool tensors)
 {
-    int64_t *steps, count = list_checkpoints(folder, &steps), i;
+    int64_t *steps, count = list_checkpoints(folder, &steps);
     char    *model_file = join_path(folder, "model.safetensors"), *tokenizer = join_path(folder, "tokenizer.json");
     char    *config = join_path(folder, "config.txt");
     if (!count && !is_file(model_file))
         fail("%s holds %s", folder, is_file(config) ? "a run that was stopped before its first checkpoint" : "no run");
-    for (i = 0; i < count; i++) print("checkpoint: step %lld\n", (long long)steps[i]);
+    for (int64_t i = 0; i < count; i++) print("checkpoint: step %lld\n", (long long)steps[i]);
     print("done: %s\n", is_file(model_file) ? "yes" : "no");
     if (is_file(tokenizer)) print_tokenizer(ctx, tokenizer);
     if (count) {
@@ -160,17 +154,17 @@ static option options[] = {
 static void print_csv(const char *folder)
 {
     static const char *const keys[] = {"step", "tokens", "loss", "lr", "norm", "rate", "seconds", "held", "held_byte"};
-    char       *path = join_path(folder, "log.jsonl"), *text, *line;
-    size_t      bytes, k;
+    char       *path = join_path(folder, "log.jsonl");
+    size_t      bytes;
     const char *stop;
     if (!is_file(path)) fail("%s holds no run, expected %s", folder, path);
-    text = read_file(path, BY_NAME, &bytes);
-    for (k = 0; k < sizeof keys / sizeof *keys; k++) print("%s,", keys[k]);
+    char *text = read_file(path, BY_NAME, &bytes);
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) print("%s,", keys[k]);
     print("held_all\n");
-    for (line = text; (stop = strchr(line, '\n')) != NULL; line = text + (stop - text) + 1) {
+    for (char *line = text; (stop = strchr(line, '\n')) != NULL; line = text + (stop - text) + 1) {
         const char  *to, *bad, *all = json_find(line, stop, "all", &to, &bad);
         if (isnan(json_number(line, stop, "loss")) && isnan(json_number(line, stop, "held"))) continue;
-        for (k = 0; k < sizeof keys / sizeof *keys; k++) {
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
             const double v = json_number(line, stop, keys[k]);
             if (isnan(v)) print(",");
             else print("%.9g,", v);

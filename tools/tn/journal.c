@@ -73,7 +73,6 @@ static double smoothed(double mean, double loss) { return isnan(mean) ? loss : m
 
 static void read_log_line(journal *j, const char *line, const char *end)
 {
-    const char *bad;
     double step = json_number(line, end, "step"), loss = json_number(line, end, "loss"),
         held = json_number(line, end, "held");
     double seconds = json_number(line, end, "seconds"), three = json_number(line, end, "trigram"),
@@ -84,6 +83,7 @@ static void read_log_line(journal *j, const char *line, const char *end)
         curve_add(&j->loss, step, j->smooth);
     }
     if (!isnan(held) && is_step) {
+        const char *bad;
         const char *to, *all = json_find(line, end, "all", &to, &bad);
         journal_held(j, (int64_t)step, held, all && *all == 't');
     }
@@ -117,8 +117,8 @@ bool journal_has_steps(journal *j)
 /* Whether the model after this step was evaluated on all held-out data. */
 static bool was_evaluated(const char *text, size_t bytes, int64_t step)
 {
-    const char *end = text + bytes, *line, *stop, *to, *bad;
-    for (line = text; (stop = (const char *)memchr(line, '\n', (size_t)(end - line))) != NULL; line = stop + 1) {
+    const char *end = text + bytes, *stop, *to, *bad;
+    for (const char *line = text; (stop = (const char *)memchr(line, '\n', (size_t)(end - line))) != NULL; line = stop + 1) {
         const char *all = json_find(line, stop, "all", &to, &bad);
         if (all && *all == 't' && json_number(line, stop, "step") == (double)step) return true;
     }
@@ -196,9 +196,9 @@ void journal_held(journal *j, int64_t step, double nats, bool all)
 void print_held_out_so_far(journal *j)
 {
     const curve *c = &j->held;
-    int64_t      i, best = 0;
+    int64_t      best = 0;
     if (!c->count) return;
-    for (i = 1; i < c->count; i++) if (c->y[i] < c->y[best]) best = i;
+    for (int64_t i = 1; i < c->count; i++) if (c->y[i] < c->y[best]) best = i;
     journal_print(j, "held out so far: %.4f nats per token after step %.0f", c->y[c->count - 1], c->x[c->count - 1]);
     if (best < c->count - 1) journal_print(j, ", %.4f after step %.0f", c->y[best], c->x[best]);
     journal_print(j, "\n");
@@ -239,12 +239,10 @@ static void line_add(char *line, int columns, const char *format, ...)
 void show_progress(journal *j, int64_t step, int64_t steps, double rate, double share, bool always)
 {
     double    every = j->bar ? 0.1 : 5;
-    long long left;
     const int columns = j->bar ? 79 : 199;            /* a line that wraps could not be erased */
-    int       i, cells;
     char      line[200] = "";
     if (!always && now() - j->last_shown < every) return;
-    left = step ? (long long)fmin((double)(steps - step) * (journal_seconds(j) / (double)step), 1e15) : 0;
+    long long left = step ? (long long)fmin((double)(steps - step) * (journal_seconds(j) / (double)step), 1e15) : 0;
     j->last_shown = now();
     line_add(line, columns, "step %lld/%lld  %lld:%02lld left  ", (long long)step, (long long)steps, left / 60,
              left % 60);
@@ -257,12 +255,12 @@ void show_progress(journal *j, int64_t step, int64_t steps, double rate, double 
         line_add(line, 68, "  norm %.2g", j->norm);
     } else line_add(line, columns, "  gradient norm %.2g", j->norm);
     if (j->bar) {
-        cells = 76 - (int)strlen(line);
+        int cells = 76 - (int)strlen(line);
         if (cells > 24) cells = 24;
         print("\r");
         if (cells >= 4) {
             print("[");
-            for (i = 0; i < cells; i++) print(i < cells * step / steps ? "#" : ".");
+            for (int i = 0; i < cells; i++) print(i < cells * step / steps ? "#" : ".");
             print("] ");
         }
         print("%s\033[K", line);
@@ -295,20 +293,19 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
 {
     tn_series    series[5];
     tn_plot_desc desc;
-    tn_image    *image;
     char        *why = NULL;
     int64_t      n = 0, every = j->loss.count / 1000 + 1, i, k;
-    double       ends[2], three[2], five[2], all_tokens = j->all_step * tokens, *x, *y, *held, low = INFINITY, high = -INFINITY;
+    double       ends[2], three[2], five[2], all_tokens = j->all_step * tokens, low = INFINITY, high = -INFINITY;
     if (j->loss.count < 2 || !is_first()) return;
-    x = (double *)allocate((size_t)j->loss.count, sizeof *x);
-    y = (double *)allocate((size_t)j->loss.count, sizeof *y);
+    double *x = (double *)allocate((size_t)j->loss.count, sizeof *x);
+    double *y = (double *)allocate((size_t)j->loss.count, sizeof *y);
     for (i = k = 0; i < j->loss.count; i += every, k++) {
         x[k] = j->loss.x[i] * tokens;
         y[k] = j->loss.y[i];
         if (i >= j->loss.count / 50 && y[k] > high) high = y[k];      /* cuts off the steep fall of the first steps */
         if (y[k] < low) low = y[k];
     }
-    held = (double *)allocate((size_t)j->held.count, sizeof *held);
+    double *held = (double *)allocate((size_t)j->held.count, sizeof *held);
     for (i = 0; i < j->held.count; i++) held[i] = j->held.x[i] * tokens;
     memset(series, 0, sizeof series);
     memset(&desc, 0, sizeof desc);
@@ -352,7 +349,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
         desc.y_low = low - 0.05 * (high - low);
         desc.y_high = high;
     }
-    image = tn_image_plot(ctx, series, n, &desc);
+    tn_image *image = tn_image_plot(ctx, series, n, &desc);
     if (image) why = write_file_with(j->picture, BY_NAME, put_picture, image, ctx);
     /* Training continues without the picture. */
     if (!image || why) {
@@ -370,9 +367,8 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
 
 bool journal_close(journal *j)
 {
-    bool good;
     if (j->file && fclose(j->file) != 0 && !j->failed) log_failed(j);
-    good = !j->failed;
+    bool good = !j->failed;
     free(j->path);
     free(j->picture);
     free(j->loss.x);

@@ -103,9 +103,8 @@ const char *json_find(const char *line, const char *end, const char *key, const 
     if (!take(&s, '{')) *bad = "expected {";
     if (!*bad && !take(&s, '}')) {
         do {
-            const char *from;
             skip_space(&s);
-            from = s.at;
+            const char *from = s.at;
             name.bytes = 0;
             if (!skip_string(&s) || !json_unquote(from, s.at, &name) || !take(&s, ':'))
                 { *bad = "expected a key in quotes and a colon"; break; }
@@ -128,8 +127,8 @@ const char *json_find(const char *line, const char *end, const char *key, const 
 
 static int hex4(const char *p)
 {
-    int v = 0, i;
-    for (i = 0; i < 4; i++) {
+    int v = 0;
+    for (int i = 0; i < 4; i++) {
         char c = p[i];
         int  d = c >= '0' && c <= '9' ? c - '0' : -1;
         if (c >= 'a' && c <= 'f') d = c - 'a' + 10;
@@ -170,14 +169,13 @@ bool json_unquote(const char *from, const char *to, buffer *out)
     buffer_add(out, "", 0);
     if (to - from < 2 || *from != '"' || to[-1] != '"') return false;
     for (from++, to--; from < to; from++) {
-        const char *letter;
-        int         c, low;
+        int c, low;
         if (*from != '\\') {
             buffer_add(out, from, 1);
             continue;
         }
         if (++from >= to) return false;
-        letter = strchr(letters, *from);
+        const char *letter = strchr(letters, *from);
         if (*from && letter) {
             buffer_add(out, values + (letter - letters), 1);
             continue;

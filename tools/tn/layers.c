@@ -15,9 +15,8 @@ static double *numbers_of(const tn_tensor *t)
 /* The root of the mean square of v - w; w may be NULL. */
 static double root_mean_square(const double *v, const double *w, int64_t n)
 {
-    double  sum = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
         const double d = v[i] - (w ? w[i] : 0);
         sum += d * d;
     }
@@ -28,16 +27,14 @@ static double root_mean_square(const double *v, const double *w, int64_t n)
    extent of M [rows,columns]. NaN where t is not a matrix. */
 static double effective_rank(tn_ctx *ctx, tn_tensor *t)
 {
-    int64_t    shape[2];
-    tn_tensor *m, *gram;
-    double     trace, squares;
+    int64_t shape[2];
     if (t->rank < 2 || tn_tensor_count(t) == 0) return NAN;
     shape[1] = t->shape[t->rank - 1];
     shape[0] = tn_tensor_count(t) / shape[1];
-    m = tn_reshape(t, 2, shape);
-    gram = shape[0] < shape[1] ? tn_matmul(ctx, m, tn_transpose(m, 0, 1)) : tn_matmul(ctx, tn_transpose(m, 0, 1), m);
-    trace = tn_item(tn_sum(ctx, tn_mul(ctx, m, m)));
-    squares = tn_item(tn_sum(ctx, tn_mul(ctx, gram, gram)));
+    tn_tensor *m = tn_reshape(t, 2, shape);
+    tn_tensor *gram = shape[0] < shape[1] ? tn_matmul(ctx, m, tn_transpose(m, 0, 1)) : tn_matmul(ctx, tn_transpose(m, 0, 1), m);
+    double     trace = tn_item(tn_sum(ctx, tn_mul(ctx, m, m)));
+    double     squares = tn_item(tn_sum(ctx, tn_mul(ctx, gram, gram)));
     return squares > 0 ? trace * trace / squares : 0;
 }
 
@@ -46,11 +43,12 @@ static double effective_rank(tn_ctx *ctx, tn_tensor *t)
 static double mean_entropy(const float *p, int64_t rows, int64_t n)
 {
     double  all = 0;
-    int64_t counted = 0, r, j;
-    for (r = 0; r < rows; r++, p += n) {
+    int64_t counted = 0;
+    for (int64_t r = 0; r < rows; r++, p += n) {
         double sum = 0, entropy = 0;
-        for (j = 0; j < n; j++) sum += fabs((double)p[j]);
-        for (j = 0; j < n && sum > 0; j++) if (p[j] != 0) entropy -= fabs((double)p[j]) / sum * log(fabs((double)p[j]) / sum);
+        for (int64_t j = 0; j < n; j++) sum += fabs((double)p[j]);
+        for (int64_t j = 0; j < n && sum > 0; j++) if (p[j] != 0)
+            entropy -= fabs((double)p[j]) / sum * log(fabs((double)p[j]) / sum);
         all += entropy;
         counted += sum > 0;
     }
@@ -64,18 +62,16 @@ enum { PATTERN_NUMBERS = 1 << 24 };
 static tn_tensor *held_out_texts(const run *r)
 {
     const int64_t heads = r->m.desc.heads, fit = (int64_t)sqrt((double)PATTERN_NUMBERS / (double)heads);
-    int64_t       T = r->m.desc.context, n, i;
-    int32_t      *ids;
-    tn_tensor    *t;
+    int64_t       T = r->m.desc.context;
     if (T > fit) T = fit;
     if (T > r->data.held_count) T = r->data.held_count;
-    n = PATTERN_NUMBERS / (heads * T * T);
+    int64_t n = PATTERN_NUMBERS / (heads * T * T);
     if (n > r->s->batch) n = r->s->batch;
     if (n < 1) n = 1;
-    ids = (int32_t *)allocate((size_t)(n * T), sizeof *ids);
-    for (i = 0; i < n; i++)
+    int32_t *ids = (int32_t *)allocate((size_t)(n * T), sizeof *ids);
+    for (int64_t i = 0; i < n; i++)
         memcpy(ids + i * T, r->data.held + (r->data.held_count - T) * (2 * i + 1) / (2 * n), sizeof *ids * (size_t)T);
-    t = tn_tensor_2d(r->m.ctx, TN_I32, n, T);
+    tn_tensor *t = tn_tensor_2d(r->m.ctx, TN_I32, n, T);
     tn_write(t, TN_I32, ids, n * T);
     free(ids);
     return t;
@@ -86,16 +82,14 @@ static void list_entropies(const run *r, buffer *line)
 {
     const tn_mark start = tn_arena_mark(r->m.ctx);
     tn_tensor    *ids = held_out_texts(r);
-    int64_t       l;
-    for (l = 0; l < r->m.desc.layers; l++) {
+    for (int64_t l = 0; l < r->m.desc.layers; l++) {
         const tn_mark mark = tn_arena_mark(r->m.ctx);
         tn_tensor    *p = tn_transformer_pattern(r->m.ctx, &r->m.net, ids, l);
         const int64_t count = p ? tn_tensor_count(p) : 0, n = p ? p->shape[3] : 1;
         float        *v = (float *)allocate((size_t)count + 1, sizeof *v);
-        double        entropy;
         tn_read(p, TN_F32, v, count);
         check_ctx(r->m.ctx, "--log-layers");
-        entropy = mean_entropy(v, count / n, n);
+        double entropy = mean_entropy(v, count / n, n);
         if (isnan(entropy)) buffer_print(line, l ? ",null" : "null");
         else buffer_print(line, l ? ",%.6g" : "%.6g", entropy);
         free(v);
@@ -107,11 +101,10 @@ static void list_entropies(const run *r, buffer *line)
 snapshot open_snapshot(run *r)
 {
     snapshot s;
-    int64_t  i;
     s.count = tn_params_count(r->m.params);
     s.before = (double **)allocate((size_t)s.count, sizeof *s.before);
     s.gradient = (double *)allocate((size_t)s.count, sizeof *s.gradient);
-    for (i = 0; i < s.count; i++) {
+    for (int64_t i = 0; i < s.count; i++) {
         const tn_tensor *t = tn_params_at(r->m.params, i)->value;
         s.before[i] = numbers_of(t);
         if (t->grad) {
@@ -126,9 +119,8 @@ snapshot open_snapshot(run *r)
 
 void close_snapshot(run *r, snapshot *s)
 {
-    buffer  line = {0}, entropies = {0};
-    int64_t i;
-    for (i = 0; i < s->count; i++) {
+    buffer line = {0}, entropies = {0};
+    for (int64_t i = 0; i < s->count; i++) {
         const tn_param *p = tn_params_at(r->m.params, i);
         const int64_t   n = tn_tensor_count(p->value);
         double         *after = numbers_of(p->value), size = root_mean_square(after, NULL, n);

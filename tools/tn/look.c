@@ -56,8 +56,7 @@ static void check_pairs(void)
         {"v", "w", " NAME"}, {"p", "w", " NAME"}, {"embed", "w", " NAME"}, {"head", "w", " NAME"}, {"labels", "data", ""},
         {"examples", "data", ""},
     };
-    size_t i;
-    for (i = 0; i < sizeof pairs / sizeof *pairs; i++)
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (find_option(&look_usage, pairs[i].name)->given && !find_option(&look_usage, pairs[i].of)->given)
             usage_error("--%s is given, expected --%s%s as well", pairs[i].name, pairs[i].of, pairs[i].value);
 }
@@ -81,9 +80,8 @@ static bool is_language(tn_ctx *ctx, const char *file)
 {
     tn_safetensors *st = tn_safetensors_open(ctx, tn_source_path(file));
     char           *folder = folder_of(file), *beside = join_path(folder, "config.json");
-    bool            language;
     check_ctx(ctx, file);
-    language = tn_safetensors_metadata(st, "tn.model") || (is_file(beside) && tn_safetensors_find(st, "embed.w"));
+    bool language = tn_safetensors_metadata(st, "tn.model") || (is_file(beside) && tn_safetensors_find(st, "embed.w"));
     tn_safetensors_close(st);
     free(beside);
     free(folder);
@@ -92,12 +90,11 @@ static bool is_language(tn_ctx *ctx, const char *file)
 
 int look_main(int argc, char **argv)
 {
-    const int   arguments = read_options(&look_usage, argc, argv);
-    const char *title;
-    tn_ctx     *ctx;
-    tn_desc     desc;
-    char        why[TN_WHY], *file, *out, *base;
-    double      began = now();
+    const int arguments = read_options(&look_usage, argc, argv);
+    tn_ctx   *ctx;
+    tn_desc   desc;
+    char      why[TN_WHY];
+    double    began = now();
     check_pairs();
     if (!arguments) usage_error("no model is given, expected tn look %s", look_usage.arguments);
     check_not_model("out", look_settings.out, "the model", argv[0]);
@@ -106,10 +103,9 @@ int look_main(int argc, char **argv)
     check_not_input("out", look_settings.out, "--data", look_settings.data);
     check_not_input("out", look_settings.out, "--labels", look_settings.labels);
     report_begin(false);
-    file = array_file(argv[0]);
-    base = base_name(argv[0]);
-    title = look_settings.title ? look_settings.title : base;
-    out = look_settings.out ? copy_text(look_settings.out) : format_text("%s.html", base);
+    char       *file = array_file(argv[0]), *base = base_name(argv[0]);
+    const char *title = look_settings.title ? look_settings.title : base;
+    char       *out = look_settings.out ? copy_text(look_settings.out) : format_text("%s.html", base);
     memset(&desc, 0, sizeof desc);
     desc.dtype = TN_F64;
     desc.threads = (int)circuit_settings.threads;

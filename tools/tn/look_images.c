@@ -27,12 +27,10 @@ typedef struct network {
 /* A tensor of the network, NULL if there is none. Its numbers are counted and looked at. */
 static tn_tensor *take(network *n, const char *name)
 {
-    tn_tensor *t;
-    int64_t    bad;
     if (!name || !tn_safetensors_find(n->file, name)) return NULL;
-    t = tn_safetensors_read(n->file, name);
+    tn_tensor *t = tn_safetensors_read(n->file, name);
     check_ctx(n->ctx, n->path);
-    bad = count_nonfinite(t);
+    int64_t bad = count_nonfinite(t);
     if (bad) page_nonfinite(name, t, bad, "what would follow from it is left out");
     n->broken = n->broken || bad;
     n->numbers += tn_tensor_count(t);
@@ -92,14 +90,12 @@ static bool begins_layer(const network *n, const tn_safetensors_entry *e, const 
     static const char *const ends[] = {".w.weight", ".w", NULL};
     const char *const       *w;
     for (w = ends; *w; w++) {
-        char                       *other;
-        const tn_safetensors_entry *v;
         if (!ends_with(e->name, *w)) continue;
         *end = *w;
         if (e->rank == 3) return e->shape[0] == 2;
-        other = copy_text(e->name);
+        char *other = copy_text(e->name);
         other[strlen(other) - strlen(*w) + 1] = 'v';
-        v = tn_safetensors_find(n->file, other);
+        const tn_safetensors_entry *v = tn_safetensors_find(n->file, other);
         free(other);
         return e->rank == 2 && v && v->rank == 2 && v->shape[0] == e->shape[0] && v->shape[1] == e->shape[1];
     }
@@ -112,11 +108,10 @@ static void find_layer(network *n, const tn_safetensors_entry *e)
 {
     static const char *const p_ends[] = {".p", ".p.weight", NULL}, *const pb_ends[] = {".pb", ".p.bias", NULL};
     const char *end;
-    char       *name, *bias;
     layer      *l;
     if (!begins_layer(n, e, &end)) return;
-    name = format_text("%.*s", (int)(strlen(e->name) - strlen(end)), e->name);
-    bias = format_text("%s%s", name, e->rank == 3 ? ".b" : ".bias");
+    char *name = format_text("%.*s", (int)(strlen(e->name) - strlen(end)), e->name);
+    char *bias = format_text("%s%s", name, e->rank == 3 ? ".b" : ".bias");
     if (e->rank == 3 || !strcmp(end, ".weight")) take_pair(n, name, take(n, e->name), bias);
     else {
         char *other = format_text("%s.v%s", name, end + 2);
@@ -141,10 +136,9 @@ static int by_name(const void *a, const void *b)
 
 static tn_tensor *take_option(network *n, const char *name, const char *flag)
 {
-    tn_tensor *t;
     if (!name) return NULL;
     if (!tn_safetensors_find(n->file, name)) no_such_tensor(n->file, n->path, name, "", "tensor");
-    t = take(n, name);
+    tn_tensor *t = take(n, name);
     if (t->rank != 2 && !(t->rank == 3 && t->shape[0] == 2 && !strcmp(flag, "w")))
         fail("--%s: %s has rank %d, expected a matrix", flag, name, t->rank);
     return t;
@@ -183,8 +177,8 @@ static void check_pair(const network *n, const char *a, const tn_tensor *x, int6
 static void check_shapes(const network *n)
 {
     const layer *last = &n->layers[n->count - 1];
-    int64_t      k, width = n->embed ? n->embed->shape[0] : n->layers[0].w->shape[1];
-    for (k = 0; k < n->count; k++) {
+    int64_t      width = n->embed ? n->embed->shape[0] : n->layers[0].w->shape[1];
+    for (int64_t k = 0; k < n->count; k++) {
         const layer *l = &n->layers[k];
         check_pair(n, "v", l->v, l->v->shape[0], "w", l->w->shape[0]);
         check_pair(n, "v", l->v, l->v->shape[1], "w", l->w->shape[1]);
@@ -198,7 +192,6 @@ static void check_shapes(const network *n)
 /* False: the file has no bilinear layer. */
 static bool read_network(network *n, tn_ctx *ctx, const char *path)
 {
-    int64_t i;
     memset(n, 0, sizeof *n);
     n->ctx = ctx;
     n->path = copy_text(path);
@@ -206,7 +199,7 @@ static bool read_network(network *n, tn_ctx *ctx, const char *path)
     check_ctx(ctx, path);
     if (look_settings.w) take_options(n);
     else {
-        for (i = 0; i < tn_safetensors_count(n->file); i++) find_layer(n, tn_safetensors_at(n->file, i));
+        for (int64_t i = 0; i < tn_safetensors_count(n->file); i++) find_layer(n, tn_safetensors_at(n->file, i));
         if (!n->count) return false;
         qsort(n->layers, (size_t)n->count, sizeof *n->layers, by_name);
         n->embed = take_any(n, "embed", weight_ends);
@@ -223,8 +216,7 @@ static bool read_network(network *n, tn_ctx *ctx, const char *path)
 
 static void close_network(network *n)
 {
-    int64_t k;
-    for (k = 0; k < n->count; k++) free(n->layers[k].name);
+    for (int64_t k = 0; k < n->count; k++) free(n->layers[k].name);
     free(n->layers);
     free(n->path);
     tn_safetensors_close(n->file);
@@ -236,24 +228,19 @@ static void close_network(network *n)
 static tn_tensor *with_column(tn_ctx *ctx, tn_tensor *m, tn_tensor *last)
 {
     const int64_t shape[2] = {m->shape[0], 1};
-    tn_tensor    *both[2];
-    both[0] = m;
-    both[1] = last ? tn_reshape(last, 2, shape) : tn_full(ctx, 2, shape, 0);
+    tn_tensor *both[2] = {m, last ? tn_reshape(last, 2, shape) : tn_full(ctx, 2, shape, 0)};
     return tn_concat(ctx, 2, both, 1);
 }
 
 static tn_cp *operator_of_layer(const network *n, const layer *l)
 {
     tn_ctx    *ctx = n->ctx;
-    tn_tensor *f[2];
-    tn_cp     *cp;
-    f[0] = l->w;
-    f[1] = l->v;
+    tn_tensor *f[2] = {l->w, l->v};
     if (l->wb || l->vb) {
         f[0] = with_column(ctx, l->w, l->wb);
         f[1] = with_column(ctx, l->v, l->vb);
     }
-    cp = tn_cp_create(ctx, 2, tn_eye(ctx, l->w->shape[0]), f, l->wb || l->vb ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+    tn_cp *cp = tn_cp_create(ctx, 2, tn_eye(ctx, l->w->shape[0]), f, l->wb || l->vb ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
     if (l->p) cp = tn_cp_fold_out(cp, l->p, l->pb);
     return cp;
 }
@@ -288,8 +275,7 @@ static const char **split_words(const char *text, int64_t *count)
 
 static void free_words(const char **words, int64_t count)
 {
-    int64_t i;
-    for (i = 0; i < count; i++) free((void *)words[i]);
+    for (int64_t i = 0; i < count; i++) free((void *)words[i]);
     free((void *)words);
 }
 
@@ -298,7 +284,7 @@ static const char **output_names(const network *n, int64_t outputs)
 {
     const char  *text = look_settings.names ? look_settings.names : tn_safetensors_metadata(n->file, "tn.outputs");
     const char **names;
-    int64_t      count = 0, i;
+    int64_t      count = 0;
     if (text) {
         names = split_words(text, &count);
         if (count == outputs) return names;
@@ -307,15 +293,15 @@ static const char **output_names(const network *n, int64_t outputs)
         free_words(names, count);
     }
     names = (const char **)allocate((size_t)outputs, sizeof *names);
-    for (i = 0; i < outputs; i++) names[i] = format_text("%lld", (long long)i);
+    for (int64_t i = 0; i < outputs; i++) names[i] = format_text("%lld", (long long)i);
     return names;
 }
 
 static bool find_pixels(int64_t n, int64_t *width, int64_t *height)
 {
-    long long w, h;
-    char      rest;
     if (look_settings.pixels) {
+        long long w, h;
+        char      rest;
         if (sscanf(look_settings.pixels, "%lldx%lld%c", &w, &h, &rest) != 2 || w < 1 || h < 1 || n % w || n / w != h)
             usage_error("--pixels is \"%s\", expected WIDTHxHEIGHT with a product of %lld, the inputs", look_settings.pixels,
                         (long long)n);
@@ -340,9 +326,8 @@ static tn_tensor *read_file_of_data(tn_ctx *ctx, const char *path, double scale)
 /* Whether numbers are bytes, which become 0 to 1. */
 static bool are_bytes(const double *v, int64_t n)
 {
-    double  most = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) {
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) {
         if (v[i] < 0 || v[i] > 255 || v[i] != rint(v[i])) return false;
         most = fmax(most, v[i]);
     }
@@ -351,23 +336,19 @@ static bool are_bytes(const double *v, int64_t n)
 
 static pictures read_pictures(tn_ctx *ctx, int64_t n)
 {
-    pictures   s;
-    tn_tensor *t, *labels;
-    double    *v;
-    bool       bytes;
-    int64_t    i, all;
+    pictures s;
     memset(&s, 0, sizeof s);
     if (!look_settings.data) return s;
-    t = read_file_of_data(ctx, look_settings.data, 1 / 255.0);
-    all = tn_tensor_count(t);
+    tn_tensor *t = read_file_of_data(ctx, look_settings.data, 1 / 255.0);
+    int64_t    all = tn_tensor_count(t);
     if (!all || all % n || t->rank < 1 || (t->rank > 1 && t->shape[0] * n != all))
         fail("--data: %s has %lld numbers, expected rows of %lld, the inputs", look_settings.data, (long long)all, (long long)n);
-    v = numbers_in(t);
-    for (i = 0; i < all; i++)
+    double *v = numbers_in(t);
+    for (int64_t i = 0; i < all; i++)
         if (!isfinite(v[i]))
             fail("--data: %s has %g in picture %lld, expected finite numbers", look_settings.data, v[i], (long long)(i / n));
-    bytes = is_npy(look_settings.data) && are_bytes(v, all);
-    for (i = 0; bytes && i < all; i++) v[i] /= 255;
+    bool bytes = is_npy(look_settings.data) && are_bytes(v, all);
+    for (int64_t i = 0; bytes && i < all; i++) v[i] /= 255;
     s.count = all / n;
     s.x = tn_tensor_2d(ctx, TN_REAL, s.count, n);
     tn_write(s.x, TN_F64, v, all);
@@ -375,7 +356,7 @@ static pictures read_pictures(tn_ctx *ctx, int64_t n)
     check_ctx(ctx, look_settings.data);
     free(v);
     if (!look_settings.labels) return s;
-    labels = read_file_of_data(ctx, look_settings.labels, 0);
+    tn_tensor *labels = read_file_of_data(ctx, look_settings.labels, 0);
     if (tn_tensor_count(labels) != s.count)
         fail("--labels: %s has %lld labels, expected %lld, one per picture", look_settings.labels,
              (long long)tn_tensor_count(labels), (long long)s.count);
@@ -390,12 +371,10 @@ static double *outputs_of(const tn_cp *cp, tn_tensor *x, int64_t first, int64_t 
 {
     tn_mark    mark = tn_arena_mark(cp->ctx);
     tn_tensor *y = tn_cp_apply(cp->ctx, cp, tn_slice(x, 0, first, first + count));
-    double    *v;
-    int64_t    i;
     check_ctx(cp->ctx, "outputs");
-    v = numbers_in(y);
+    double *v = numbers_in(y);
     tn_arena_release(cp->ctx, mark);
-    for (i = 0; i < count * cp->out; i++)
+    for (int64_t i = 0; i < count * cp->out; i++)
         if (!isfinite(v[i]))
             fail("--data: %s: picture %lld has the output %g, expected a finite one", look_settings.data,
                  (long long)(first + i / cp->out), v[i]);
@@ -405,16 +384,16 @@ static double *outputs_of(const tn_cp *cp, tn_tensor *x, int64_t first, int64_t 
 static double accuracy_of(const tn_cp *cp, const pictures *s)
 {
     const int64_t step = 500;
-    int64_t       first, i, o, right = 0;
-    for (first = 0; first < s->count; first += step) {
+    int64_t       right = 0;
+    for (int64_t first = 0; first < s->count; first += step) {
         const int64_t n = first + step < s->count ? step : s->count - first;
         double       *y = outputs_of(cp, s->x, first, n);
-        for (i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++) {
             int64_t best = 0;
             if (s->label[first + i] < 0 || s->label[first + i] >= cp->out)
                 fail("--labels: %s has %d for picture %lld, expected 0 to %lld, the number of an output", look_settings.labels,
                      (int)s->label[first + i], (long long)(first + i), (long long)cp->out - 1);
-            for (o = 1; o < cp->out; o++) if (y[i * cp->out + o] > y[i * cp->out + best]) best = o;
+            for (int64_t o = 1; o < cp->out; o++) if (y[i * cp->out + o] > y[i * cp->out + best]) best = o;
             right += best == s->label[first + i];
         }
         free(y);
@@ -426,10 +405,10 @@ static double accuracy_of(const tn_cp *cp, const pictures *s)
 static int64_t *chosen_pictures(const pictures *s, int64_t outputs, int64_t *count)
 {
     const int64_t most = look_settings.examples < s->count ? look_settings.examples : s->count;
-    int64_t      *at = (int64_t *)allocate((size_t)most, sizeof *at), i, k, turn;
+    int64_t      *at = (int64_t *)allocate((size_t)most, sizeof *at), i;
     *count = 0;
-    for (turn = 0; s->label && *count < most && turn < most; turn++)
-        for (k = 0; k < outputs && *count < most; k++) {
+    for (int64_t turn = 0; s->label && *count < most && turn < most; turn++)
+        for (int64_t k = 0; k < outputs && *count < most; k++) {
             int64_t seen = 0;
             for (i = 0; i < s->count; i++)
                 if (s->label[i] == k && seen++ == turn) break;
@@ -454,19 +433,18 @@ static seen see(const network *n, int64_t k)
 {
     const int64_t most = look_settings.outputs == AUTO_COUNT ? 32 : look_settings.outputs;
     seen          s;
-    tn_cp        *quadratic;
-    int64_t       i, count;
+    int64_t       count;
     memset(&s, 0, sizeof s);
     s.whole = operator_of(n, k);
     s.all = s.whole->out;
-    quadratic = s.whole;
+    tn_cp *quadratic = s.whole;
     if (s.whole->constant) tn_cp_split(s.whole, &quadratic, &s.linear, &s.constant);
     check_ctx(n->ctx, n->layers[k].name);
     s.every = output_names(n, s.all);
     s.at = largest_outputs(quadratic, most, &count);
     s.quadratic = some_outputs(quadratic, s.at, count);
     s.names = (const char **)allocate((size_t)count, sizeof *s.names);
-    for (i = 0; i < count; i++) s.names[i] = s.every[s.at[i]];
+    for (int64_t i = 0; i < count; i++) s.names[i] = s.every[s.at[i]];
     if (count < s.all)
         report_note("Of %lld outputs the %lld with the largest interaction matrices are shown (--outputs N).",
                     (long long)s.all, (long long)count);
@@ -487,14 +465,13 @@ static void shape_row(page *p, const char *label, const tn_tensor *t)
 
 static void card_section(page *p, const network *n, const seen *s, const pictures *data)
 {
-    double  operations = 0;
-    int64_t k;
+    double operations = 0;
     page_section(p, "card", "card", "The model", "What the file holds.");
     page_open(p, "rows", '[');
     page_row(p, "file", "%s", n->path);
     page_row(p, "parameters", "%lld", (long long)n->numbers);
     shape_row(p, "embedding", n->embed);
-    for (k = 0; k < n->count; k++) {
+    for (int64_t k = 0; k < n->count; k++) {
         const layer *l = &n->layers[k];
         page_row(p, "bilinear layer", "%s: %lld \xE2\x86\x92 %lld, %lld hidden units%s", l->name, (long long)l->w->shape[1],
                  (long long)(l->p ? l->p->shape[0] : l->w->shape[0]), (long long)l->w->shape[0],
@@ -516,20 +493,16 @@ static void eigen_section(page *p, const char *id, const char *title, const seen
 {
     const tn_cp *cp = s->quadratic;
     tn_eigen     e;
-    double      *values, *vectors;
-    int64_t      o, shape[2];
     if (tn_cp_eigen_all(cp, look_settings.vectors, &e) != TN_OK) check_ctx(cp->ctx, "eigenvectors");
-    values = numbers_in(e.values);
-    vectors = numbers_in(e.vectors);
-    shape[0] = e.count;
-    shape[1] = e.n;
+    double *values = numbers_in(e.values), *vectors = numbers_in(e.vectors);
+    int64_t shape[2] = {e.count, e.n};
     page_section(p, "eigen", id, title, picture
         ? "An output is a sum of value times (eigenvector times input) squared. Each eigenvector is a picture: an input that "
           "looks like it, or like its negative, raises the output where the value is positive, and lowers it where it is "
           "negative."
         : "An output is a sum of value times (eigenvector times input) squared.");
     page_open(p, "outputs", '[');
-    for (o = 0; o < cp->out; o++) {
+    for (int64_t o = 0; o < cp->out; o++) {
         page_open(p, NULL, '{');
         page_text(p, "name", s->names[o]);
         page_vector(p, "values", ARRAY_F64, e.count, values + o * e.count);
@@ -557,11 +530,9 @@ static void matrix_section(page *p, const char *id, const char *title, const see
 static void linear_section(page *p, const seen *s)
 {
     const int64_t n = s->quadratic->in[0], count = s->quadratic->out;
-    int64_t       shape[2], o;
     double       *all = numbers_in(s->linear), *v = (double *)allocate((size_t)(count * n), sizeof *v);
-    shape[0] = count;
-    shape[1] = n;
-    for (o = 0; o < count; o++) memcpy(v + o * n, all + s->at[o] * n, (size_t)n * sizeof *v);
+    int64_t       shape[2] = {count, n};
+    for (int64_t o = 0; o < count; o++) memcpy(v + o * n, all + s->at[o] * n, (size_t)n * sizeof *v);
     page_section(p, "matrix", "linear", "The linear part", "A residual or biases add a part that is linear in the inputs: one "
                  "row of weights for each output. It is not in the eigenvectors above.");
     page_text(p, "of", "dense");
@@ -577,14 +548,14 @@ static void linear_section(page *p, const seen *s)
 static void spoke_section(page *p, const seen *s, const pictures *data)
 {
     const int64_t n = s->quadratic->in[0], outputs = s->quadratic->out;
-    int64_t       count, k, o, shape[2], *at = chosen_pictures(data, s->all, &count);
+    int64_t       count, *at = chosen_pictures(data, s->all, &count);
     double       *logits = (double *)allocate((size_t)(count * outputs), sizeof *logits);
     page_section(p, "spoke", "spoke", "Which eigenvectors spoke", "For an input, each eigenvector adds its value times the "
                  "square of its product with the input. The sum over all of them, and a linear part if there is one, is the "
                  "output.");
     page_text(p, "eigen", "eigen");
     page_open(p, "examples", '[');
-    for (k = 0; k < count; k++) {
+    for (int64_t k = 0; k < count; k++) {
         double *x = numbers_in(tn_slice(data->x, 0, at[k], at[k] + 1)), *y = outputs_of(s->whole, data->x, at[k], 1);
         char   *name = format_text("%lld", (long long)at[k]);
         page_open(p, NULL, '{');
@@ -593,14 +564,13 @@ static void spoke_section(page *p, const seen *s, const pictures *data)
         if (data->label && data->label[at[k]] >= 0 && data->label[at[k]] < s->all && outputs == s->all)
             page_text(p, "label", s->names[data->label[at[k]]]);
         page_close(p, '}');
-        for (o = 0; o < outputs; o++) logits[k * outputs + o] = y[s->at[o]];
+        for (int64_t o = 0; o < outputs; o++) logits[k * outputs + o] = y[s->at[o]];
         free(x);
         free(y);
         free(name);
     }
     page_close(p, ']');
-    shape[0] = count;
-    shape[1] = outputs;
+    int64_t shape[2] = {count, outputs};
     page_numbers(p, "logits", ARRAY_F64, 2, shape, logits);
     page_close(p, '}');
     free(logits);
@@ -615,12 +585,11 @@ static void live_part(page *p, const seen *s)
     tn_ctx      *ctx = cp->ctx;
     tn_tensor   *from[5];
     static const char *const names[] = {"f0", "f1", "p", "linear", "constant"};
-    size_t       room, used = 0;
-    char        *bytes;
-    stored       a;
-    int          k, count = s->linear ? 5 : 3;
+    size_t       used = 0;
+    int          count = s->linear ? 5 : 3;
     from[0] = cp->f[0], from[1] = cp->f[1], from[2] = cp->p, from[3] = s->linear, from[4] = s->constant;
-    for (room = 4096, k = 0; k < count; k++) {
+    size_t room = 4096;
+    for (int k = 0; k < count; k++) {
         tn_tensor *f32 = tn_tensor_create(ctx, TN_F32, from[k]->rank, from[k]->shape);
         if (f32) tn_assign(f32, from[k]);
         check_ctx(ctx, "the part that computes");
@@ -628,15 +597,15 @@ static void live_part(page *p, const seen *s)
         list[k].tensor = f32;
         room += (size_t)tn_tensor_count(f32) * 4;
     }
-    bytes = (char *)allocate(room, 1);
+    char *bytes = (char *)allocate(room, 1);
     if (tn_safetensors_write(ctx, tn_sink_memory(bytes, room, &used), list, count, NULL, 0) != TN_OK)
         check_ctx(ctx, "the part that computes");
-    a = page_store_bytes(p, bytes, used);
+    stored a = page_store_bytes(p, bytes, used);
     page_open_live(p);
     page_text(p, "kind", "images");
     page_array(p, "weights", &a);
     page_close(p, '}');
-    for (k = 0; k < count; k++) tn_tensor_destroy((tn_tensor *)list[k].tensor);
+    for (int k = 0; k < count; k++) tn_tensor_destroy((tn_tensor *)list[k].tensor);
     free(bytes);
 }
 
@@ -649,15 +618,14 @@ static void layer_sections(page *p, const network *n, int64_t k, const seen *s, 
     char       *id[3], *title[3];
     static const char *const ids[] = {"spectra", "eigen", "interactions"}, *const titles[] = {"Spectra", "Eigenvectors",
                                                                                               "Interaction matrices"};
-    int         i;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         id[i] = one ? copy_text(ids[i]) : format_text("%s-%lld", ids[i], (long long)k);
         title[i] = one ? copy_text(titles[i]) : format_text("%s of %s", titles[i], name);
     }
     spectra_section(p, id[0], title[0], s->quadratic, s->names);
     eigen_section(p, id[1], title[1], s, picture && (k == 0 || n->residual));
     matrix_section(p, id[2], title[2], s);
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         free(id[i]);
         free(title[i]);
     }
@@ -673,12 +641,10 @@ static void compare_section(page *p, const seen *a, const seen *b, const char *p
     const tn_cp *x = a->quadratic, *y = b->quadratic;
     tn_tensor   *t = tn_cp_cosines(x, y);
     tn_spectrum  mine, theirs;
-    double      *cosine, *norm[2], *v[2];
-    int64_t      o;
-    size_t       k;
+    double      *norm[2], *v[2];
     check_ctx(x->ctx, "--against");
     if (tn_cp_spectrum(x, 0, &mine) != TN_OK || tn_cp_spectrum(y, 0, &theirs) != TN_OK) check_ctx(x->ctx, "--against");
-    cosine = numbers_in(t);
+    double *cosine = numbers_in(t);
     norm[0] = numbers_in(mine.norm), norm[1] = numbers_in(theirs.norm);
     v[0] = numbers_in(mine.values), v[1] = numbers_in(theirs.values);
     page_section(p, "compare", "compare", "Two models", "How similar the interaction matrices of the two models are, output by "
@@ -686,10 +652,10 @@ static void compare_section(page *p, const seen *a, const seen *b, const char *p
     page_text(p, "a", path_a);
     page_text(p, "b", path_b);
     page_open(p, "columns", '[');
-    for (k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
+    for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
     page_close(p, ']');
     page_open(p, "rows", '[');
-    for (o = 0; o < x->out; o++) {
+    for (int64_t o = 0; o < x->out; o++) {
         page_open(p, NULL, '{');
         page_text(p, "name", a->names[o]);
         page_number(p, "similarity", cosine[o * y->out + o]);
@@ -699,7 +665,7 @@ static void compare_section(page *p, const seen *a, const seen *b, const char *p
     }
     page_close(p, ']');
     page_open(p, "spectra", '[');
-    for (o = 0; o < x->out; o++) {
+    for (int64_t o = 0; o < x->out; o++) {
         page_open(p, NULL, '{');
         page_text(p, "name", a->names[o]);
         page_vector(p, "a", ARRAY_F64, mine.count, v[0] + o * mine.count);
@@ -711,7 +677,7 @@ static void compare_section(page *p, const seen *a, const seen *b, const char *p
     tn_tensor_destroy(t);
     tn_spectrum_destroy(&mine);
     tn_spectrum_destroy(&theirs);
-    for (k = 0; k < 2; k++) {
+    for (size_t k = 0; k < 2; k++) {
         free(norm[k]);
         free(v[k]);
     }
@@ -723,11 +689,10 @@ static seen see_other(network *n, tn_ctx *ctx, const seen *mine)
 {
     const char *path = look_settings.against;
     char       *file = array_file(path);
-    seen        s;
     if (!read_network(n, ctx, file)) fail("%s has no bilinear layer whose names are known", path);
     if (n->broken) fail("%s has numbers that are NaN or infinite, expected none", path);
     free(file);
-    s = see(n, 0);
+    seen s = see(n, 0);
     if (s.quadratic->out != mine->quadratic->out || s.quadratic->in[0] != mine->quadratic->in[0])
         fail("%s has %lld inputs and %lld outputs, expected %lld and %lld, those of the first model", path,
              (long long)s.quadratic->in[0], (long long)s.all, (long long)mine->quadratic->in[0], (long long)mine->all);
@@ -755,8 +720,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     seen     s, t;
     page     p;
     pictures data;
-    int64_t  k, width, height;
-    bool     picture;
+    int64_t  width, height;
     if (!read_network(&n, ctx, path)) {
         close_network(&n);
         return false;
@@ -771,7 +735,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     }
     if (look_settings.against && n.broken) fail("%s has numbers that are NaN or infinite, expected none with --against", path);
     if (look_settings.against) t = see_other(&m, ctx, &s);
-    picture = !n.broken && find_pixels(s.quadratic->in[0], &width, &height);
+    bool picture = !n.broken && find_pixels(s.quadratic->in[0], &width, &height);
     page_begin(&p, "look", look_settings.against ? "comparison" : picture ? "images" : "tensor", title);
     if (picture) {
         page_open(&p, "pixels", '{');
@@ -787,7 +751,7 @@ bool look_at_layers(tn_ctx *ctx, const char *path, const char *title, const char
     page_open(&p, "sections", '[');
     card_section(&p, &n, n.broken ? NULL : &s, &data);
     if (look_settings.against) compare_section(&p, &s, &t, path, look_settings.against);
-    for (k = 0; !n.broken && k < n.count; k++) {
+    for (int64_t k = 0; !n.broken && k < n.count; k++) {
         seen other = k ? see(&n, k) : s;
         layer_sections(&p, &n, k, &other, picture);
         if (k) free_seen(&other);

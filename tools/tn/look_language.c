@@ -22,7 +22,6 @@ static void model_rows(page *p, const subject *s)
     const tn_transformer_desc *d = &s->m.desc;
     const tn_transformer_cost  cost = tn_transformer_cost_of(d, d->context);
     char                       name[128];
-    int64_t                    l;
     buffer                     kinds = {0};
     model_name(d, name, sizeof name);
     page_row(p, "file", "%s", s->file);
@@ -31,7 +30,7 @@ static void model_rows(page *p, const subject *s)
     page_row(p, "parameters in tables", "%lld", (long long)cost.table);
     page_row(p, "blocks, width, heads", "%lld, %lld, %lld", (long long)d->layers, (long long)d->dim, (long long)d->heads);
     page_row(p, "vocabulary, context", "%lld, %lld", (long long)d->vocab, (long long)d->context);
-    for (l = 0; l < d->layers; l++) {
+    for (int64_t l = 0; l < d->layers; l++) {
         const tn_transformer_block *b = &s->m.net.blocks[l];
         char *one = format_text("%s, %s", tn_attention_kind_name(b->attn.desc.kind), tn_mlp_kind_name(b->mlp.desc.kind));
         if (!l || !find_text(kinds.data, kinds.bytes, one)) buffer_print(&kinds, l ? "; %s" : "%s", one);
@@ -52,7 +51,7 @@ static void curve_of_log(page *p, const char *path)
     char       *text = read_file(path, BY_NAME, &bytes);
     const char *at = text, *end = text + bytes;
     double     *x = NULL, *y = NULL, *held = NULL;
-    int64_t     n = 0, bin, i, k, kept = 0;
+    int64_t     n = 0, kept = 0;
     while (at < end) {
         const char  *stop = (const char *)memchr(at, '\n', (size_t)(end - at));
         const double step = json_number(at, stop ? stop : end, "step"), loss = json_number(at, stop ? stop : end, "loss"),
@@ -66,11 +65,11 @@ static void curve_of_log(page *p, const char *path)
         if (n && !isnan(other)) held[n - 1] = other;
         at = stop ? stop + 1 : end;
     }
-    bin = n ? (n - 1) / CURVE_POINTS + 1 : 1;
-    for (i = 0; i < n; i += bin) {
+    int64_t bin = n ? (n - 1) / CURVE_POINTS + 1 : 1;
+    for (int64_t i = 0; i < n; i += bin) {
         const int64_t count = i + bin < n ? bin : n - i;
         double        sum = 0, last = NAN;
-        for (k = 0; k < count; k++) {
+        for (int64_t k = 0; k < count; k++) {
             sum += y[i + k];
             if (!isnan(held[i + k])) last = held[i + k];
         }
@@ -80,7 +79,7 @@ static void curve_of_log(page *p, const char *path)
         page_open(p, "curve", '{');
         page_vector(p, "x", ARRAY_F32, kept, x);
         page_open(p, "series", '[');
-        for (k = 0; k < 2; k++) {
+        for (int64_t k = 0; k < 2; k++) {
             page_open(p, NULL, '{');
             page_text(p, "name", k ? "held out" : "training");
             page_vector(p, "y", ARRAY_F32, kept, k ? held : y);
@@ -113,10 +112,10 @@ static void card_section(page *p, const subject *s)
 /* Names every parameter that is not finite. Returns whether there is one. */
 static bool note_nonfinite(const model *m)
 {
-    int64_t i, bad;
-    bool    any = false;
-    for (i = 0; i < tn_params_count(m->params); i++) {
+    bool any = false;
+    for (int64_t i = 0; i < tn_params_count(m->params); i++) {
         const tn_param *q = tn_params_at(m->params, i);
+        int64_t         bad;
         if ((bad = count_nonfinite(q->value)) == 0) continue;
         page_nonfinite(q->name, q->value, bad, "what would follow from it is left out");
         any = true;
@@ -150,24 +149,22 @@ static tn_tensor *token_vectors(const subject *s, const int32_t *ids, int64_t co
     const tn_norm *norm = &s->m.net.blocks[0].norm1;
     const int64_t  shape[2] = {count, 1}, dim = s->m.desc.dim;
     tn_ctx        *ctx = s->m.ctx;
-    tn_tensor     *x = NULL, *to;
+    tn_tensor     *x = NULL;
     tn_tap         tap = {"embed", keep_point, NULL};
-    double        *v;
-    int64_t        i, k;
     tap.user = &x;
     tn_ctx_reset(ctx);
     tn_transformer_run(ctx, &s->m.net, tn_tensor_from(ctx, 2, shape, TN_I32, ids), &tap, 1);
     if (!x) check_ctx(ctx, "embeddings");
     free(taken_error(ctx));                     /* that the run was stopped */
-    v = numbers_in(x);
+    double *v = numbers_in(x);
     tn_tensor_destroy(x);
-    for (i = 0; i < count && !s->m.desc.no_norm; i++) {
+    for (int64_t i = 0; i < count && !s->m.desc.no_norm; i++) {
         double mean = 0, square = 0, *row = v + i * dim;
-        for (k = 0; k < dim && norm->desc.kind == TN_NORM_LAYER; k++) mean += row[k] / (double)dim;
-        for (k = 0; k < dim; k++) square += (row[k] - mean) * (row[k] - mean) / (double)dim;
-        for (k = 0; k < dim; k++) row[k] /= sqrt(square + norm->desc.eps);
+        for (int64_t k = 0; k < dim && norm->desc.kind == TN_NORM_LAYER; k++) mean += row[k] / (double)dim;
+        for (int64_t k = 0; k < dim; k++) square += (row[k] - mean) * (row[k] - mean) / (double)dim;
+        for (int64_t k = 0; k < dim; k++) row[k] /= sqrt(square + norm->desc.eps);
     }
-    to = tn_tensor_create(ctx, TN_REAL, 2, (int64_t[2]){count, dim});
+    tn_tensor *to = tn_tensor_create(ctx, TN_REAL, 2, (int64_t[2]){count, dim});
     tn_write(to, TN_F64, v, count * dim);
     check_ctx(ctx, "embeddings");
     free(v);
@@ -178,12 +175,11 @@ static tn_tensor *token_vectors(const subject *s, const int32_t *ids, int64_t co
 static double *with_ones(const tn_tensor *x, bool constant, int64_t shape[2])
 {
     const int64_t n = x->shape[1];
-    double       *v = numbers_in(x), *to;
-    int64_t       i;
+    double       *v = numbers_in(x);
     shape[0] = x->shape[0];
     shape[1] = n + constant;
-    to = (double *)allocate((size_t)(shape[0] * shape[1]), sizeof *to);
-    for (i = 0; i < shape[0]; i++) {
+    double *to = (double *)allocate((size_t)(shape[0] * shape[1]), sizeof *to);
+    for (int64_t i = 0; i < shape[0]; i++) {
         memcpy(to + i * shape[1], v + i * n, (size_t)n * sizeof *to);
         if (constant) to[i * shape[1] + n] = 1;
     }
@@ -206,11 +202,10 @@ static tn_tensor *read_stream(tn_ctx *ctx, void *user, const char *name, tn_tens
     streams      *t = (streams *)user;
     const int64_t l = strtoll(name + strlen("blocks."), NULL, 10);
     double       *v = numbers_in(x);
-    int64_t       i, k;
     (void)ctx;
     if (ends_with(name, ".middle")) t->z[l] = v;
     else {
-        for (i = 0; i < t->count; i++) for (k = 0; k < t->dim; k++) t->z[l][i * t->dim + k] *= v[i];
+        for (int64_t i = 0; i < t->count; i++) for (int64_t k = 0; k < t->dim; k++) t->z[l][i * t->dim + k] *= v[i];
         free(v);
     }
     return x;
@@ -243,16 +238,15 @@ static streams read_streams(const subject *s)
 
 static void free_streams(streams *t)
 {
-    int64_t l;
-    for (l = 0; t->z && l < t->layers; l++) free(t->z[l]);
+    for (int64_t l = 0; t->z && l < t->layers; l++) free(t->z[l]);
     free(t->z);
 }
 
 /* The places of the largest |v[i]| (sign 0) or of the largest sign v[i], best first. */
 static int64_t best_places(const double *v, int64_t n, int sign, int64_t *at, int64_t most)
 {
-    int64_t i, k, kept = 0;
-    for (i = 0; i < n; i++) {
+    int64_t k, kept = 0;
+    for (int64_t i = 0; i < n; i++) {
         const double size = sign ? sign * v[i] : fabs(v[i]);
         for (k = kept; k > 0 && size > (sign ? sign * v[at[k - 1]] : fabs(v[at[k - 1]])); k--) if (k < most) at[k] = at[k - 1];
         if (k < most) at[k] = i;
@@ -265,10 +259,9 @@ static int64_t best_places(const double *v, int64_t n, int sign, int64_t *at, in
 static double *products(const double *rows, int64_t count, int64_t n, const double *v, int64_t length)
 {
     double *to = (double *)allocate((size_t)count, sizeof *to);
-    int64_t i, k;
-    for (i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         to[i] = length > n ? v[n] : 0;
-        for (k = 0; k < n; k++) to[i] += rows[i * n + k] * v[k];
+        for (int64_t k = 0; k < n; k++) to[i] += rows[i * n + k] * v[k];
     }
     return to;
 }
@@ -278,9 +271,9 @@ static double *products(const double *rows, int64_t count, int64_t n, const doub
 /* The tokens at one end of a vector, with their products. */
 static void nearest_tokens(page *p, const subject *s, const double *product, const int32_t *ids, int64_t count, int sign)
 {
-    int64_t at[NEAREST], k, n = best_places(product, count, sign, at, NEAREST);
+    int64_t at[NEAREST], n = best_places(product, count, sign, at, NEAREST);
     page_open(p, NULL, '[');
-    for (k = 0; k < n; k++) {
+    for (int64_t k = 0; k < n; k++) {
         page_open(p, NULL, '{');
         page_text(p, "token", s->names[ids[at[k]]]);
         page_number(p, "value", product[at[k]]);
@@ -293,13 +286,13 @@ static void nearest_tokens(page *p, const subject *s, const double *product, con
 static void top_contexts(page *p, const subject *s, const streams *t, int64_t block, const double *v, int64_t length)
 {
     double *product = products(t->z[block], t->count, t->dim, v, length);
-    int64_t at[CONTEXTS], k, i, n = best_places(product, t->count, 0, at, CONTEXTS);
+    int64_t at[CONTEXTS], n = best_places(product, t->count, 0, at, CONTEXTS);
     page_open(p, NULL, '[');
-    for (k = 0; k < n; k++) {
+    for (int64_t k = 0; k < n; k++) {
         const int64_t start = at[k] / t->length * t->length;
         const int64_t first = at[k] - CONTEXT_TOKENS > start ? at[k] - CONTEXT_TOKENS : start;
         buffer        b = {0};
-        for (i = first; i <= at[k]; i++) buffer_print(&b, i == at[k] ? "[%s]" : "%s ", s->names[t->ids[i]]);
+        for (int64_t i = first; i <= at[k]; i++) buffer_print(&b, i == at[k] ? "[%s]" : "%s ", s->names[t->ids[i]]);
         page_text(p, NULL, b.data);
         free(b.data);
     }
@@ -315,30 +308,25 @@ static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp 
     char         *id = format_text("eigen-%lld", (long long)block);
     char         *title = format_text("Eigenvectors of block %lld", (long long)block);
     tn_eigen      e;
-    double       *values, *vectors;
-    int64_t       o, k;
-    int           part;
     if (tn_cp_eigen_all(cp, most, &e) != TN_OK) check_ctx(s->m.ctx, "eigenvectors");
-    values = numbers_in(e.values);
-    vectors = numbers_in(e.vectors);
+    double *values = numbers_in(e.values), *vectors = numbers_in(e.vectors);
     page_section(p, "eigen", id, title, "What the MLP of this block adds to the logit of a token is a sum of value times "
                  "(eigenvector times normed stream) squared. For each eigenvector: the tokens whose embeddings lie most along "
                  "it, those that lie most against it, and the places of the held-out text where it is largest.");
     page_open(p, "outputs", '[');
-    for (o = 0; o < cp->out; o++) {
+    for (int64_t o = 0; o < cp->out; o++) {
         page_open(p, NULL, '{');
         page_text(p, "name", names[o]);
         page_vector(p, "values", ARRAY_F64, e.count, values + o * e.count);
-        for (part = 0; part < (t->z ? 3 : 2); part++) {
+        for (int part = 0; part < (t->z ? 3 : 2); part++) {
             page_open(p, keys[part], '[');
-            for (k = 0; k < e.count; k++) {
+            for (int64_t k = 0; k < e.count; k++) {
                 const double *v = vectors + (o * e.count + k) * e.n;
-                double       *product;
                 if (part == 2) {
                     top_contexts(p, s, t, block, v, e.n);
                     continue;
                 }
-                product = products(x, count, dim, v, dim);
+                double *product = products(x, count, dim, v, dim);
                 nearest_tokens(p, s, product, ids, count, part ? -1 : 1);
                 free(product);
             }
@@ -361,30 +349,30 @@ static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp 
 static void token_matrix_section(page *p, const subject *s, int64_t block, const tn_cp *cp, const int64_t *at, int64_t outputs,
                                  int64_t first, tn_tensor *x, const stored *embed, const int32_t *ids)
 {
-    char  *id = format_text("interactions-%lld", (long long)block);
-    char  *title = format_text("Pairs of tokens in block %lld", (long long)block);
-    tn_cp *some = some_outputs(cp, at, outputs);
-    int64_t i, V = s->m.desc.vocab;
+    char   *id = format_text("interactions-%lld", (long long)block);
+    char   *title = format_text("Pairs of tokens in block %lld", (long long)block);
+    tn_cp  *some = some_outputs(cp, at, outputs);
+    int64_t V = s->m.desc.vocab;
     page_section(p, "matrix", id, title, "What two tokens that reach the MLP of this block together add to the logit of a third, "
                  "each from its embedding with its own norm, before the denominator of the last norm. The matrices travel as "
                  "factors of 8 bits, and are multiplied here.");
     put_factors(p, some, x);
     page_array(p, "embed", embed);
     page_open(p, "outputs", '[');
-    for (i = 0; i < outputs; i++) page_text(p, NULL, s->names[at[i]]);
+    for (int64_t i = 0; i < outputs; i++) page_text(p, NULL, s->names[at[i]]);
     page_close(p, ']');
     if (x->shape[0] == V) {
         page_text(p, "rownames", "tokens");
         page_text(p, "colnames", "tokens");
     } else {
         page_open(p, "rownames", '[');
-        for (i = 0; i < x->shape[0]; i++) page_text(p, NULL, s->names[ids[i]]);
+        for (int64_t i = 0; i < x->shape[0]; i++) page_text(p, NULL, s->names[ids[i]]);
         page_close(p, ']');
         page_open(p, "colnames", '[');
-        for (i = 0; i < x->shape[0]; i++) page_text(p, NULL, s->names[ids[i]]);
+        for (int64_t i = 0; i < x->shape[0]; i++) page_text(p, NULL, s->names[ids[i]]);
         page_close(p, ']');
     }
-    for (i = 0; i < outputs; i++) if (at[i] == first) page_number(p, "start", (double)i);
+    for (int64_t i = 0; i < outputs; i++) if (at[i] == first) page_number(p, "start", (double)i);
     page_text(p, "output_label", "token whose logit");
     page_text(p, "row_label", "token");
     page_text(p, "column_label", "token");
@@ -400,11 +388,9 @@ static void token_matrix_section(page *p, const subject *s, int64_t block, const
 static int32_t *matrix_tokens(const subject *s, int64_t *count)
 {
     const int64_t V = s->m.desc.vocab, most = MATRIX_NUMBERS / (s->m.desc.dim + 1);
-    int32_t      *ids;
-    int64_t       i;
     *count = V < most ? V : most;
-    ids = (int32_t *)allocate((size_t)*count, sizeof *ids);
-    for (i = 0; i < *count; i++) ids[i] = *count == V ? (int32_t)i : s->common[i];
+    int32_t *ids = (int32_t *)allocate((size_t)*count, sizeof *ids);
+    for (int64_t i = 0; i < *count; i++) ids[i] = *count == V ? (int32_t)i : s->common[i];
     if (*count < V)
         report_note("Of %lld tokens, matrices have the %lld %s ones.", (long long)V, (long long)*count,
                     s->frequency ? "commonest" : "first");
@@ -416,9 +402,8 @@ static tn_cp *block_operator(const subject *s, int64_t block)
 {
     uint64_t mark = tn_cp_mark(s->m.ctx);
     char    *what = format_text("The MLP of block %lld is left out", (long long)block);
-    tn_cp   *cp;
     tn_ctx_reset(s->m.ctx);
-    cp = tn_circuit_mlp(s->m.ctx, &s->m.net, block);
+    tn_cp *cp = tn_circuit_mlp(s->m.ctx, &s->m.net, block);
     if (cp && cp->order != 2) {
         report_note("%s: it multiplies %d encoders, and only a product of two has matrices.", what, cp->order);
         cp = tn_cp_release(s->m.ctx, mark, NULL);
@@ -435,10 +420,10 @@ static int64_t *shown_tokens(const subject *s, const tn_cp *cp, int64_t *count)
     const int64_t V = s->m.desc.vocab, most = look_settings.outputs == AUTO_COUNT ? SHOWN_OUTPUTS : look_settings.outputs;
     const int64_t among = most > COMMON_OUTPUTS ? most : COMMON_OUTPUTS, n = s->frequency && among < V ? among : V;
     double       *norm = output_norms(cp), *some = (double *)allocate((size_t)n, sizeof *some);
-    int64_t      *at = (int64_t *)allocate((size_t)(most < n ? most : n), sizeof *at), i;
-    for (i = 0; i < n; i++) some[i] = norm[s->common[i]];
+    int64_t      *at = (int64_t *)allocate((size_t)(most < n ? most : n), sizeof *at);
+    for (int64_t i = 0; i < n; i++) some[i] = norm[s->common[i]];
     *count = best_places(some, n, 1, at, most < n ? most : n);
-    for (i = 0; i < *count; i++) at[i] = s->common[at[i]];
+    for (int64_t i = 0; i < *count; i++) at[i] = s->common[at[i]];
     free(norm);
     free(some);
     return at;
@@ -453,9 +438,8 @@ static int compare_ids(const void *a, const void *b)
 /* The strongest pairs of tokens for each output that is shown. */
 static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *at, int64_t count)
 {
-    int64_t o, k, n;
-    int     side;
-    for (o = 0; o < count; o++) {
+    int64_t n;
+    for (int64_t o = 0; o < count; o++) {
         tn_circuit_top_desc d[2];
         tn_circuit_entries  e[2];
         tn_circuit         *c = pairs_among(s, block, PAIR_TOKENS, at[o], &n);
@@ -469,9 +453,9 @@ static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *a
             tn_circuit_destroy(c);
             return;
         }
-        for (side = 0; side < 2; side++) {
+        for (int side = 0; side < 2; side++) {
             double *value = numbers_in(e[side].values), *place = numbers_in(e[side].index);
-            for (k = 0; k < e[side].count; k++) {
+            for (int64_t k = 0; k < e[side].count; k++) {
                 const int64_t i = (int64_t)place[2 * k], j = (int64_t)place[2 * k + 1];
                 const bool    whole = n == s->m.desc.vocab;
                 if (side ? value[k] >= 0 : value[k] <= 0) break;
@@ -494,19 +478,16 @@ static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *a
 /* All that is shown of the MLPs. *pairs: the rows of a section that comes later. */
 static void block_sections(page *p, const subject *s, buffer *pairs)
 {
-    int64_t   count, l, i, shape[2];
+    int64_t   count, shape[2];
     int32_t  *ids = matrix_tokens(s, &count);
     tn_tensor *x = token_vectors(s, ids, count), *one[2] = {NULL, NULL};
     streams   t = read_streams(s);
     double   *v = numbers_in(x);
     stored    embed[2];
-    for (l = 0; l < s->m.desc.layers; l++) {
-        uint64_t     mark = tn_cp_mark(s->m.ctx);
-        tn_cp       *cp = block_operator(s, l), *some;
-        char        *id, *title;
-        const char **names;
-        int64_t     *at, *common, outputs, wide;
-        buffer       json;
+    for (int64_t l = 0; l < s->m.desc.layers; l++) {
+        uint64_t mark = tn_cp_mark(s->m.ctx);
+        tn_cp   *cp = block_operator(s, l);
+        int64_t  outputs;
         if (!cp) continue;
         if (!one[cp->constant]) {                       /* the embeddings are in the page once */
             double *w = with_ones(x, cp->constant, shape);
@@ -515,20 +496,20 @@ static void block_sections(page *p, const subject *s, buffer *pairs)
             tn_write(one[cp->constant], TN_F64, w, shape[0] * shape[1]);
             free(w);
         }
-        at = shown_tokens(s, cp, &outputs);
-        some = some_outputs(cp, at, outputs);
-        names = (const char **)allocate((size_t)outputs, sizeof *names);
-        for (i = 0; i < outputs; i++) names[i] = s->names[at[i]];
-        id = format_text("spectra-%lld", (long long)l);
-        title = format_text("Spectra of block %lld", (long long)l);
+        int64_t     *at = shown_tokens(s, cp, &outputs);
+        tn_cp       *some = some_outputs(cp, at, outputs);
+        const char **names = (const char **)allocate((size_t)outputs, sizeof *names);
+        for (int64_t i = 0; i < outputs; i++) names[i] = s->names[at[i]];
+        char *id = format_text("spectra-%lld", (long long)l);
+        char *title = format_text("Spectra of block %lld", (long long)l);
         spectra_section(p, id, title, some, names);
         eigen_section(p, s, l, some, names, v, ids, count, &t);
-        wide = s->m.desc.vocab < COMMON_OUTPUTS ? s->m.desc.vocab : COMMON_OUTPUTS;
-        common = (int64_t *)allocate((size_t)wide, sizeof *common);
-        for (i = 0; i < wide; i++) common[i] = s->common[i];
+        int64_t  wide = s->m.desc.vocab < COMMON_OUTPUTS ? s->m.desc.vocab : COMMON_OUTPUTS;
+        int64_t *common = (int64_t *)allocate((size_t)wide, sizeof *common);
+        for (int64_t i = 0; i < wide; i++) common[i] = s->common[i];
         qsort(common, (size_t)wide, sizeof *common, compare_ids);
         token_matrix_section(p, s, l, cp, common, wide, at[0], one[cp->constant], &embed[cp->constant], ids);
-        json = p->json;
+        buffer json = p->json;
         p->json = *pairs;
         pair_rows(p, s, l, at, outputs);
         *pairs = p->json;
@@ -568,9 +549,7 @@ static void pairs_section(page *p, const buffer *rows)
 static void head_matrix(page *p, const subject *s, const char *key, bool ov, int64_t block, int64_t head, int64_t n)
 {
     tn_circuit_desc d;
-    tn_circuit     *all, *some = NULL;
-    tn_tensor      *ids;
-    int64_t         shape[2];
+    tn_circuit     *some = NULL;
     double         *v = NULL;
     memset(&d, 0, sizeof d);
     d.block = block;
@@ -580,16 +559,16 @@ static void head_matrix(page *p, const subject *s, const char *key, bool ov, int
     d.query = ov ? 0 : 1;
     d.set = !ov && s->m.net.blocks[block].attn.desc.kind >= TN_ATTENTION_DIFFERENTIAL ? 1 : 0;
     tn_ctx_reset(s->m.ctx);
-    all = ov ? tn_circuit_ov(s->m.ctx, &s->m.net, &d) : tn_circuit_qk(s->m.ctx, &s->m.net, &d);
+    tn_circuit *all = ov ? tn_circuit_ov(s->m.ctx, &s->m.net, &d) : tn_circuit_qk(s->m.ctx, &s->m.net, &d);
     if (all) {
-        ids = tn_tensor_from(s->m.ctx, 1, &n, TN_I32, s->common);
+        tn_tensor *ids = tn_tensor_from(s->m.ctx, 1, &n, TN_I32, s->common);
         some = tn_circuit_select(all, ids, ids);
         if (some) v = numbers_in(tn_circuit_rows(s->m.ctx, some, 0, n));
     }
     tn_circuit_destroy(some);
     tn_circuit_destroy(all);
     if (refused(s, ov ? "OV circuits are left out" : "QK circuits are left out")) return;
-    shape[0] = shape[1] = n;
+    int64_t shape[2] = {n, n};
     page_open(p, key, '{');
     page_text(p, "of", "dense");
     page_numbers(p, "values", ARRAY_Q8, 2, shape, v);
@@ -605,10 +584,9 @@ static void head_matrix(page *p, const subject *s, const char *key, bool ov, int
 /* The patterns of a block on a text, [heads,T,T]; NULL: no text. */
 static double *patterns_of(const subject *s, const int32_t *ids, int64_t T, int64_t block)
 {
-    tn_tensor *t;
     if (!T) return NULL;
     tn_ctx_reset(s->m.ctx);
-    t = tn_transformer_pattern(s->m.ctx, &s->m.net, ids_tensor(s->m.ctx, ids, T), block);
+    tn_tensor *t = tn_transformer_pattern(s->m.ctx, &s->m.net, ids_tensor(s->m.ctx, ids, T), block);
     check_ctx(s->m.ctx, "patterns");
     return numbers_in(t);
 }
@@ -623,23 +601,22 @@ static void heads_section(page *p, const subject *s, const int32_t *ids, int64_t
         {"composition", "composition", "how much it reads of one head of an earlier block"}
     };
     const int64_t H = s->m.desc.heads, n = s->m.desc.vocab < HEAD_TOKENS ? s->m.desc.vocab : HEAD_TOKENS;
-    int64_t       D, l, h, i, shape[2];
+    int64_t       D;
     head_numbers *heads = measure_heads(s, &D);
-    size_t        k;
     page_section(p, "heads", "heads", "Heads", "Each head, read from its weights: the table QK says which tokens look at which, "
                  "OV which logits rise by what it looks at. Below them where it looks in a text.");
     page_open(p, "columns", '[');
-    for (k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
+    for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
     page_close(p, ']');
     if (T) {
         page_open(p, "tokens", '[');
-        for (i = 0; i < T; i++) page_text(p, NULL, s->names[ids[i]]);
+        for (int64_t i = 0; i < T; i++) page_text(p, NULL, s->names[ids[i]]);
         page_close(p, ']');
     }
     page_open(p, "heads", '[');
-    for (l = 0; l < s->m.desc.layers; l++) {
+    for (int64_t l = 0; l < s->m.desc.layers; l++) {
         double *pattern = patterns_of(s, ids, T, l);
-        for (h = 0; h < H; h++) {
+        for (int64_t h = 0; h < H; h++) {
             const head_numbers *x = &heads[l * H + h];
             page_open(p, NULL, '{');
             page_number(p, "layer", (double)l);
@@ -651,7 +628,7 @@ static void heads_section(page *p, const subject *s, const int32_t *ids, int64_t
             page_number(p, "composition", x->composition);
             head_matrix(p, s, "qk", false, l, h, n);
             head_matrix(p, s, "ov", true, l, h, n);
-            shape[0] = shape[1] = T;
+            int64_t shape[2] = {T, T};
             if (T) page_numbers(p, "pattern", ARRAY_F32, 2, shape, pattern + h * T * T);
             page_close(p, '}');
         }
@@ -670,23 +647,22 @@ static void paths_section(page *p, const subject *s, const char *text)
     tn_circuit_paths      f;
     question              q;
     double                all = 0, shown = 0;
-    int64_t               i;
     memset(&d, 0, sizeof d);
     d.budget = circuit_settings.budget;
     ask_question(s, text, &q);
     tn_circuit_paths_find(&q.frozen, &q.target, &d, &f);
     check_ctx(s->m.ctx, "paths");
-    for (i = 0; i < f.count; i++) all += fabs(f.node[f.path[i]].value);
-    for (i = 0; i < f.open; i++) all += fabs(f.node[f.frontier[i]].value);
+    for (int64_t i = 0; i < f.count; i++) all += fabs(f.node[f.path[i]].value);
+    for (int64_t i = 0; i < f.open; i++) all += fabs(f.node[f.frontier[i]].value);
     page_section(p, "paths", "paths", "Paths of a text", "The logit of the next token as a sum over paths from tokens through "
                  "heads and MLPs, the largest first. Patterns and denominators of norms are those of this text, and each MLP is "
                  "linear in one of its inputs. E[token]@position is a source, 0.head1@3 the head 1 of block 0 for position 3.");
     page_open(p, "tokens", '[');
-    for (i = 0; i < q.count; i++) page_text(p, NULL, s->names[q.ids[i]]);
+    for (int64_t i = 0; i < q.count; i++) page_text(p, NULL, s->names[q.ids[i]]);
     page_close(p, ']');
     page_text(p, "token", s->names[q.target.token]);
     page_open(p, "rows", '[');
-    for (i = 0; i < f.count && i < PATHS; i++) {
+    for (int64_t i = 0; i < f.count && i < PATHS; i++) {
         char        *name = path_name(s, &f, f.path[i]);
         const double value = f.node[f.path[i]].value;
         page_open(p, NULL, '{');
@@ -709,12 +685,10 @@ static void paths_section(page *p, const subject *s, const char *text)
 
 static char *tokenizer_json(const subject *s)
 {
-    size_t    room = 64u << 20, used = 0;
-    char     *text;
-    tn_status status;
+    size_t room = 64u << 20, used = 0;
     if (!s->m.tokenizer) return NULL;
-    text = (char *)allocate(room, 1);
-    status = tn_tokenizer_write(s->m.tokenizer, tn_sink_memory(text, room - 1, &used));
+    char     *text = (char *)allocate(room, 1);
+    tn_status status = tn_tokenizer_write(s->m.tokenizer, tn_sink_memory(text, room - 1, &used));
     if (status != TN_OK) {
         free(taken_error(s->m.ctx));
         free(text);
@@ -730,9 +704,7 @@ static void live_part(page *p, const subject *s)
     const tn_dtype dtype = (size_t)tn_params_elements(s->m.params) * 4 > live_bytes ? TN_BF16 : TN_F32;
     tn_named      *list = (tn_named *)allocate((size_t)n, sizeof *list);
     size_t         room = 1u << 20, used = 0;
-    char          *bytes, *config = config_json(&s->m), *tokenizer = tokenizer_json(s);
-    stored         a;
-    int64_t        i;
+    char          *config = config_json(&s->m), *tokenizer = tokenizer_json(s);
     if ((size_t)tn_params_elements(s->m.params) * 4 > most_live_bytes) {
         report_note("The part of the page that computes is left out: the model has more weights than a page should hold.");
         free(list);
@@ -740,7 +712,7 @@ static void live_part(page *p, const subject *s)
         free(tokenizer);
         return;
     }
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const tn_param *q = tn_params_at(s->m.params, i);
         tn_tensor      *t = tn_tensor_create(s->m.ctx, dtype, q->value->rank, q->value->shape);
         if (t) tn_assign(t, q->value);
@@ -749,20 +721,20 @@ static void live_part(page *p, const subject *s)
         list[i].tensor = t;
         room += (size_t)tn_tensor_count(t) * 4 + 256;
     }
-    bytes = (char *)allocate(room, 1);
+    char *bytes = (char *)allocate(room, 1);
     if (tn_safetensors_write(s->m.ctx, tn_sink_memory(bytes, room, &used), list, n, NULL, 0) != TN_OK)
         check_ctx(s->m.ctx, "the part that computes");
     if (dtype == TN_BF16)
         report_note("The part of the page that computes has the weights rounded to BF16, so its numbers differ from those above "
                     "in the third digit.");
-    a = page_store_bytes(p, bytes, used);
+    stored a = page_store_bytes(p, bytes, used);
     page_open_live(p);
     page_text(p, "kind", "language");
     page_array(p, "weights", &a);
     page_text(p, "config", config);
     if (tokenizer) page_text(p, "tokenizer", tokenizer);
     page_close(p, '}');
-    for (i = 0; i < n; i++) tn_tensor_destroy((tn_tensor *)list[i].tensor);
+    for (int64_t i = 0; i < n; i++) tn_tensor_destroy((tn_tensor *)list[i].tensor);
     free(list);
     free(bytes);
     free(config);
@@ -774,7 +746,7 @@ static void live_part(page *p, const subject *s)
 /* The text that patterns and paths are of: given, or the start of the held-out text; NULL: none. */
 static char *text_to_read(const subject *s)
 {
-    int64_t n = TEXT_TOKENS, k;
+    int64_t n = TEXT_TOKENS;
     size_t  bytes;
     buffer  b = {0};
     if (look_settings.text) return copy_text(look_settings.text);
@@ -782,7 +754,7 @@ static char *text_to_read(const subject *s)
     if (n > s->run.held_count) n = s->run.held_count;
     if (n > s->m.desc.context) n = s->m.desc.context;
     if (s->m.tokenizer) return decode_tokens(s->m.tokenizer, s->run.held, n, &bytes);
-    for (k = 0; k < n; k++) buffer_print(&b, k ? " %d" : "%d", (int)s->run.held[k]);
+    for (int64_t k = 0; k < n; k++) buffer_print(&b, k ? " %d" : "%d", (int)s->run.held[k]);
     return b.data;
 }
 
@@ -804,12 +776,10 @@ static void spectrum_of(const subject *s, int64_t block, int64_t token, double *
     uint64_t    mark = tn_cp_mark(s->m.ctx);
     tn_cp      *cp = block_operator(s, block);
     tn_spectrum spectrum;
-    double     *v;
-    int64_t     i;
-    for (i = 0; i < n; i++) to[i] = NAN;
+    for (int64_t i = 0; i < n; i++) to[i] = NAN;
     if (cp && tn_cp_spectrum(some_outputs(cp, &token, 1), 0, &spectrum) == TN_OK) {
-        v = numbers_in(spectrum.values);
-        for (i = 0; i < n && i < spectrum.count; i++) to[i] = v[i];
+        double *v = numbers_in(spectrum.values);
+        for (int64_t i = 0; i < n && i < spectrum.count; i++) to[i] = v[i];
         free(v);
         tn_spectrum_destroy(&spectrum);
     }
@@ -824,19 +794,18 @@ static void time_section(page *p, subject *s)
     enum { MOST = 8, VALUES = 32 };
     const int64_t L = s->m.desc.layers, n = L * s->m.desc.heads, token = s->common[0];
     char         *folder = folder_of(s->file);
-    int64_t       all, count, i, k, kept = 0, D, shape[2];
+    int64_t       all, k, kept = 0, D, shape[2];
     moment       *list = list_moments(folder, &all);
-    double        steps[MOST], loss[MOST], *copying, *spectra;
+    double        steps[MOST], loss[MOST];
     samples       x;
     memset(&x, 0, sizeof x);
-    count = all < MOST ? all : MOST;
-    copying = (double *)allocate((size_t)(n * MOST), sizeof *copying);
-    spectra = (double *)allocate((size_t)(L * MOST * VALUES), sizeof *spectra);
+    int64_t count = all < MOST ? all : MOST;
+    double *copying = (double *)allocate((size_t)(n * MOST), sizeof *copying);
+    double *spectra = (double *)allocate((size_t)(L * MOST * VALUES), sizeof *spectra);
     circuit_settings.tokens = STREAM_TOKENS;
     if (count > 1 && s->has_run && s->run.held_count > 1) x = text_samples(s, NULL, s->m.desc.context);
-    for (i = 0; count > 1 && i < count; i++) {
+    for (int64_t i = 0; count > 1 && i < count; i++) {
         const moment *m = &list[i * (all - 1) / (count - 1)];
-        head_numbers *heads;
         bool          bad = false;
         tn_params_read(s->m.params, tn_source_path(m->path), TN_MATCH_IGNORE_EXTRA);
         check_ctx(s->m.ctx, m->path);
@@ -845,7 +814,7 @@ static void time_section(page *p, subject *s)
             report_note("Step %lld is left out: its weights have NaN or infinity.", (long long)m->step);
             continue;
         }
-        heads = measure_heads(s, &D);
+        head_numbers *heads = measure_heads(s, &D);
         steps[kept] = (double)m->step;
         for (loss[kept] = 0, k = 0; k < x.count; k++) loss[kept] += sample_loss(&s->m, &x, k, NULL, 0) / (double)x.count;
         for (k = 0; k < n; k++) copying[k * MOST + kept] = heads[k].copying;
@@ -861,7 +830,7 @@ static void time_section(page *p, subject *s)
         char *name = format_text("%lld held-out tokens", (long long)(x.count * x.length));
         page_section(p, "time", "time", "Over the training", "The same numbers at the steps whose weights the run has kept.");
         page_open(p, "steps", '[');
-        for (i = 0; i < kept; i++) page_number(p, NULL, steps[i]);
+        for (int64_t i = 0; i < kept; i++) page_number(p, NULL, steps[i]);
         page_close(p, ']');
         page_open(p, "series", '[');
         if (x.count) one_series(p, "loss, nats per token", name, loss, kept);
@@ -888,7 +857,7 @@ static void time_section(page *p, subject *s)
         page_close(p, '}');
         free(name);
     }
-    for (i = 0; i < all; i++) free(list[i].path);
+    for (int64_t i = 0; i < all; i++) free(list[i].path);
     if (x.start) free_samples(&x);
     free(copying);
     free(spectra);
@@ -901,8 +870,7 @@ static void time_section(page *p, subject *s)
 static void compare_rows(page *p, const subject *s, const model *b, int64_t blocks)
 {
     const int64_t H = s->m.desc.heads;
-    int64_t       l, h, g;
-    for (l = 0; l < blocks; l++) {
+    for (int64_t l = 0; l < blocks; l++) {
         const mlp_numbers x = compare_mlps(s, b, l);
         char             *name = format_text("MLP %lld", (long long)l);
         page_open(p, NULL, '{');
@@ -912,10 +880,10 @@ static void compare_rows(page *p, const subject *s, const model *b, int64_t bloc
         page_number(p, "units", x.units);
         page_close(p, '}');
         free(name);
-        for (h = 0; h < H; h++) {
+        for (int64_t h = 0; h < H; h++) {
             int64_t best = 0;
             double  most = NAN;
-            for (g = 0; g < b->desc.heads; g++) {
+            for (int64_t g = 0; g < b->desc.heads; g++) {
                 const double v = head_cosine(s, b, true, true, l, h, g);
                 if (v > most || isnan(most)) most = v, best = g;
             }
@@ -941,21 +909,19 @@ static void compare_models(page *p, const subject *s, const model *b, const char
     };
     const int64_t blocks = b->desc.layers < s->m.desc.layers ? b->desc.layers : s->m.desc.layers, token = s->common[0];
     subject       other = *s;
-    int64_t       l;
-    size_t        k;
     other.m = *b;
     page_section(p, "compare", "compare", "Two models", "How similar the parts of the two models are: 1 for equal ones, 0 for "
                  "unrelated ones. A head is beside the one of the other model whose OV circuit is most similar.");
     page_text(p, "a", s->path);
     page_text(p, "b", path);
     page_open(p, "columns", '[');
-    for (k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
+    for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) page_names(p, NULL, columns[k], 3);
     page_close(p, ']');
     page_open(p, "rows", '[');
     compare_rows(p, s, b, blocks);
     page_close(p, ']');
     page_open(p, "spectra", '[');
-    for (l = 0; l < blocks; l++) {
+    for (int64_t l = 0; l < blocks; l++) {
         double v[2][VALUES];
         char  *name = format_text("block %lld, logit of %s", (long long)l, s->names[token]);
         spectrum_of(s, l, token, v[0], VALUES);
@@ -991,14 +957,13 @@ void look_at_model(const char *path, const char *title, const char *out)
     subject  s;
     page     p;
     buffer   pairs = {0};
-    char    *text;
     int32_t *ids = NULL;
-    int64_t  T = 0, V;
+    int64_t  T = 0;
     look_is_of(LOOK_LANGUAGE);
     open_subject(&s, path, true);
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.data);
     check_not_inputs("out", look_settings.out, "the text of the run", &train_settings.val);
-    V = s.m.desc.vocab;
+    int64_t V = s.m.desc.vocab;
     if (look_settings.against) open_other(&s, &b);
     page_begin(&p, "look", look_settings.against ? "comparison" : "language", title);
     page_open(&p, "names", '{');
@@ -1013,7 +978,7 @@ void look_at_model(const char *path, const char *title, const char *out)
     card_section(&p, &s);
     if (!note_nonfinite(&s.m)) {
         if (look_settings.against) compare_models(&p, &s, &b, look_settings.against);
-        text = text_to_read(&s);
+        char *text = text_to_read(&s);
         if (text) T = text_tokens(&s, text, &ids);
         else report_note("Patterns and paths of a text are left out: the run's text is not here, and no --text TEXT is given.");
         heads_section(&p, &s, ids, T);

@@ -16,21 +16,18 @@ double *output_norms(const tn_cp *cp)
     const int64_t step = 4096;
     double       *norm = (double *)allocate((size_t)cp->out, sizeof *norm);
     tn_mark       mark = tn_arena_mark(ctx);
-    tn_tensor    *w = cp->f[0], *v = cp->f[1], *wt = tn_transpose(w, 0, 1), *vt = tn_transpose(v, 0, 1), *g;
-    int64_t       first, i;
-    g = tn_scale(ctx, tn_add(ctx, tn_mul(ctx, tn_matmul(ctx, w, wt), tn_matmul(ctx, v, vt)),
-                             tn_mul(ctx, tn_matmul(ctx, w, vt), tn_matmul(ctx, v, wt))), 0.5);
-    for (first = 0; first < cp->out; first += step) {
+    tn_tensor    *w = cp->f[0], *v = cp->f[1], *wt = tn_transpose(w, 0, 1), *vt = tn_transpose(v, 0, 1);
+    tn_tensor    *g = tn_scale(ctx, tn_add(ctx, tn_mul(ctx, tn_matmul(ctx, w, wt), tn_matmul(ctx, v, vt)),
+                                           tn_mul(ctx, tn_matmul(ctx, w, vt), tn_matmul(ctx, v, wt))), 0.5);
+    for (int64_t first = 0; first < cp->out; first += step) {
         const int64_t n = first + step < cp->out ? step : cp->out - first;
         tn_mark       part = tn_arena_mark(ctx);
         tn_tensor    *p = tn_slice(cp->p, 0, first, first + n), *square = tn_mul(ctx, tn_matmul(ctx, p, g), p);
-        double       *s;
-        int64_t       h;
         check_ctx(ctx, "norms of interaction matrices");
-        s = numbers_in(square);
-        for (i = 0; i < n; i++) {
+        double *s = numbers_in(square);
+        for (int64_t i = 0; i < n; i++) {
             double sum = 0;
-            for (h = 0; h < cp->terms; h++) sum += s[i * cp->terms + h];
+            for (int64_t h = 0; h < cp->terms; h++) sum += s[i * cp->terms + h];
             norm[first + i] = sum > 0 ? sqrt(sum) : sum < 0 ? 0 : sum;          /* a NaN remains */
         }
         free(s);
@@ -57,18 +54,15 @@ static int by_place(const void *a, const void *b)
 
 int64_t *largest_outputs(const tn_cp *cp, int64_t most, int64_t *count)
 {
-    int64_t *at, i;
-    double  *norm;
-    ranked  *list;
     *count = most < cp->out ? most : cp->out;
-    at = (int64_t *)allocate((size_t)*count, sizeof *at);
-    for (i = 0; i < *count; i++) at[i] = i;
+    int64_t *at = (int64_t *)allocate((size_t)*count, sizeof *at);
+    for (int64_t i = 0; i < *count; i++) at[i] = i;
     if (*count == cp->out) return at;
-    norm = output_norms(cp);
-    list = (ranked *)allocate((size_t)cp->out, sizeof *list);
-    for (i = 0; i < cp->out; i++) list[i].norm = norm[i], list[i].at = i;
+    double *norm = output_norms(cp);
+    ranked *list = (ranked *)allocate((size_t)cp->out, sizeof *list);
+    for (int64_t i = 0; i < cp->out; i++) list[i].norm = norm[i], list[i].at = i;
     qsort(list, (size_t)cp->out, sizeof *list, by_norm);
-    for (i = 0; i < *count; i++) at[i] = list[i].at;
+    for (int64_t i = 0; i < *count; i++) at[i] = list[i].at;
     qsort(at, (size_t)*count, sizeof *at, by_place);
     free(list);
     free(norm);
@@ -77,14 +71,11 @@ int64_t *largest_outputs(const tn_cp *cp, int64_t most, int64_t *count)
 
 tn_cp *some_outputs(const tn_cp *cp, const int64_t *at, int64_t count)
 {
-    int32_t   *ids = (int32_t *)allocate((size_t)count, sizeof *ids);
-    tn_mark    mark = tn_arena_mark(cp->ctx);
-    tn_tensor *rows;
-    tn_cp     *some;
-    int64_t    i;
-    for (i = 0; i < count; i++) ids[i] = (int32_t)at[i];
-    rows = tn_embed(cp->ctx, cp->p, tn_tensor_from(cp->ctx, 1, &count, TN_I32, ids));
-    some = tn_cp_create(cp->ctx, 2, rows, cp->f, cp->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
+    int32_t *ids = (int32_t *)allocate((size_t)count, sizeof *ids);
+    tn_mark  mark = tn_arena_mark(cp->ctx);
+    for (int64_t i = 0; i < count; i++) ids[i] = (int32_t)at[i];
+    tn_tensor *rows = tn_embed(cp->ctx, cp->p, tn_tensor_from(cp->ctx, 1, &count, TN_I32, ids));
+    tn_cp     *some = tn_cp_create(cp->ctx, 2, rows, cp->f, cp->constant ? TN_CP_INPUT_CONSTANT : TN_CP_INPUT_PLAIN);
     check_ctx(cp->ctx, "some outputs of an operator");
     tn_arena_release(cp->ctx, mark);
     free(ids);
@@ -107,8 +98,7 @@ void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp
     tn_spectrum    spectrum;
     tn_signal      signal;
     tn_signal_desc desc;
-    double        *v, *edge = NULL;
-    int64_t        o, i, n;
+    double        *edge = NULL;
     memset(&spectrum, 0, sizeof spectrum);
     memset(&signal, 0, sizeof signal);
     memset(&desc, 0, sizeof desc);
@@ -119,9 +109,9 @@ void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp
     if (!compare)
         report_note("%s: the null's edge is left out, because %lld outputs of this size would take minutes.", title,
                     (long long)cp->out);
-    v = numbers_in(compare ? signal.values : spectrum.values);
+    double *v = numbers_in(compare ? signal.values : spectrum.values);
     if (compare) edge = numbers_in(signal.edge);
-    n = compare ? signal.count : spectrum.count;
+    int64_t n = compare ? signal.count : spectrum.count;
     page_section(p, "spectra", id, title, compare
         ? "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large "
           "ones mean that the output looks for few patterns. The edge is the largest eigenvalue of 19 copies of the layer whose "
@@ -129,10 +119,10 @@ void spectra_section(page *p, const char *id, const char *title, const tn_cp *cp
         : "Each output is a quadratic form x\xE1\xB5\x80 Q x. These are the eigenvalues of its matrix Q, by magnitude: few large "
           "ones mean that the output looks for few patterns.");
     page_open(p, "groups", '[');
-    for (o = 0; o < cp->out; o++) {
+    for (int64_t o = 0; o < cp->out; o++) {
         double  norm = 0;
         int64_t count = n;                      /* without values that are zero but for rounding */
-        for (i = 0; i < n; i++) norm = hypot(norm, v[o * n + i]);
+        for (int64_t i = 0; i < n; i++) norm = hypot(norm, v[o * n + i]);
         while (count > 1 && fabs(v[o * n + count - 1]) < 1e-12 * fabs(v[o * n])) count--;
         page_open(p, NULL, '{');
         page_text(p, "name", names[o]);
@@ -172,10 +162,10 @@ static double error_of_q8(const tn_cp *cp, tn_tensor *x)
     uint64_t   operators = tn_cp_mark(ctx);
     double     aa = 0, ab = 0, bb = 0;
     tn_tensor *f[2];
-    tn_cp     *a = tn_cp_create(ctx, 2, cp->p, cp->f, TN_CP_INPUT_PLAIN), *b;
+    tn_cp     *a = tn_cp_create(ctx, 2, cp->p, cp->f, TN_CP_INPUT_PLAIN);
     f[0] = rounded(ctx, cp->f[0]);
     f[1] = rounded(ctx, cp->f[1]);
-    b = tn_cp_create(ctx, 2, rounded(ctx, cp->p), f, TN_CP_INPUT_PLAIN);
+    tn_cp *b = tn_cp_create(ctx, 2, rounded(ctx, cp->p), f, TN_CP_INPUT_PLAIN);
     if (x) {
         x = tn_slice(x, 0, 0, x->shape[0] < MOST ? x->shape[0] : MOST);
         a = tn_cp_fold_in(a, tn_transpose(x, 0, 1), NULL);
@@ -192,10 +182,9 @@ void put_factors(page *p, const tn_cp *cp, tn_tensor *x)
 {
     static const char *const keys[] = {"p", "w", "v"};
     const tn_tensor *from[3];
-    int              k;
     from[0] = cp->p, from[1] = cp->f[0], from[2] = cp->f[1];
     page_text(p, "of", "factors");
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         double *v = numbers_in(from[k]);
         page_numbers(p, keys[k], ARRAY_Q8, 2, from[k]->shape, v);
         free(v);
@@ -205,15 +194,13 @@ void put_factors(page *p, const tn_cp *cp, tn_tensor *x)
 
 void put_interactions(page *p, const tn_cp *cp, bool dense)
 {
-    tn_tensor *t;
-    double    *v;
     if (!dense || (double)cp->out * (double)cp->in[0] * (double)cp->in[0] > DENSE_NUMBERS) {
         put_factors(p, cp, NULL);
         return;
     }
-    t = tn_cp_dense_symmetric(cp);
+    tn_tensor *t = tn_cp_dense_symmetric(cp);
     check_ctx(cp->ctx, "interaction matrices");
-    v = numbers_in(t);
+    double *v = numbers_in(t);
     page_text(p, "of", "dense");
     page_numbers(p, "values", ARRAY_F64, 3, t->shape, v);
     free(v);

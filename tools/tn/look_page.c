@@ -13,9 +13,8 @@
 static void add_json_text(buffer *b, const char *text)
 {
     buffer q = {0};
-    size_t i;
     json_quote(&q, text, strlen(text));
-    for (i = 0; i < q.bytes; i++) {
+    for (size_t i = 0; i < q.bytes; i++) {
         const unsigned char *s = (const unsigned char *)q.data + i;
         if (*s == '<' || *s == '>' || *s == '&') buffer_print(b, "\\u%04x", *s);
         else if (s[0] == 0xE2 && s[1] == 0x80 && (s[2] == 0xA8 || s[2] == 0xA9)) {
@@ -76,9 +75,8 @@ void page_flag(page *p, const char *key, bool v)
 
 void page_names(page *p, const char *key, const char *const *names, int64_t count)
 {
-    int64_t i;
     page_open(p, key, '[');
-    for (i = 0; i < count; i++) page_text(p, NULL, names[i]);
+    for (int64_t i = 0; i < count; i++) page_text(p, NULL, names[i]);
     page_close(p, ']');
 }
 
@@ -127,9 +125,8 @@ static void add_little(buffer *b, const void *number, size_t bytes)
 {
     const unsigned short one = 1;
     unsigned char        own[8], turned[8];
-    size_t               i;
     memcpy(own, number, bytes);
-    for (i = 0; i < bytes; i++) turned[i] = own[*(const unsigned char *)&one ? i : bytes - 1 - i];
+    for (size_t i = 0; i < bytes; i++) turned[i] = own[*(const unsigned char *)&one ? i : bytes - 1 - i];
     buffer_add(b, turned, bytes);
 }
 
@@ -142,9 +139,8 @@ static void add_f32(buffer *b, double v)
 /* The scale of a row, and a number of it in this scale. */
 static double scale_of(const double *row, int64_t n)
 {
-    double  high = 0;
-    int64_t i;
-    for (i = 0; i < n; i++) high = fmax(high, fabs(row[i]));
+    double high = 0;
+    for (int64_t i = 0; i < n; i++) high = fmax(high, fabs(row[i]));
     return (double)(float)(high / 127);
 }
 
@@ -156,22 +152,20 @@ static double in_scale(double v, double scale)
 
 void round_to_q8(int64_t rows, int64_t n, double *v)
 {
-    int64_t r, i;
-    for (r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows; r++) {
         const double scale = scale_of(v + r * n, n);
-        for (i = 0; i < n; i++) v[r * n + i] = scale * in_scale(v[r * n + i], scale);
+        for (int64_t i = 0; i < n; i++) v[r * n + i] = scale * in_scale(v[r * n + i], scale);
     }
 }
 
 /* The numbers of rows [rows,n] as bytes; then the scales of the rows. */
 static void store_q8(page *p, stored *a, int64_t rows, int64_t n, const double *v)
 {
-    double  most = 0, worst = 0, *scale = (double *)allocate((size_t)rows, sizeof *scale);
-    int64_t r, i;
-    for (r = 0; r < rows; r++) {
+    double most = 0, worst = 0, *scale = (double *)allocate((size_t)rows, sizeof *scale);
+    for (int64_t r = 0; r < rows; r++) {
         scale[r] = scale_of(v + r * n, n);
         most = fmax(most, 127 * scale[r]);
-        for (i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++) {
             const signed char byte = (signed char)in_scale(v[r * n + i], scale[r]);
             worst = fmax(worst, fabs(v[r * n + i] - byte * scale[r]));
             buffer_add(&p->blob, &byte, 1);
@@ -179,26 +173,25 @@ static void store_q8(page *p, stored *a, int64_t rows, int64_t n, const double *
     }
     a->error = most > 0 ? worst / most : 0;
     a->scales = align_blob(p);
-    for (r = 0; r < rows; r++) add_f32(&p->blob, scale[r]);
+    for (int64_t r = 0; r < rows; r++) add_f32(&p->blob, scale[r]);
     free(scale);
 }
 
 stored page_store(page *p, array_type type, int rank, const int64_t *shape, const double *v)
 {
     stored  a;
-    int64_t n = 1, i;
-    int     k;
+    int64_t n = 1;
     memset(&a, 0, sizeof a);
     a.type = type;
     a.rank = rank;
-    for (k = 0; k < rank; k++) n *= a.shape[k] = shape[k];
+    for (int k = 0; k < rank; k++) n *= a.shape[k] = shape[k];
     a.at = align_blob(p);
     if (type == ARRAY_Q8) {
         const int64_t last = rank ? shape[rank - 1] : 1;
         store_q8(p, &a, last ? n / last : 0, last, v);
         return a;
     }
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         if (type == ARRAY_F32) add_f32(&p->blob, v[i]);
         else add_little(&p->blob, &v[i], sizeof v[i]);
     }
@@ -220,11 +213,10 @@ stored page_store_bytes(page *p, const void *bytes, size_t count)
 void page_array(page *p, const char *key, const stored *a)
 {
     static const char *const words[] = {"f32", "f64", "u8", "q8"};
-    int k;
     page_open(p, key, '{');
     page_number(p, "at", (double)a->at);
     page_open(p, "shape", '[');
-    for (k = 0; k < a->rank; k++) page_number(p, NULL, (double)a->shape[k]);
+    for (int k = 0; k < a->rank; k++) page_number(p, NULL, (double)a->shape[k]);
     page_close(p, ']');
     page_text(p, "type", words[a->type]);
     if (a->type == ARRAY_Q8) {
@@ -271,7 +263,6 @@ void look_is_of(int what)
 
 void page_begin(page *p, const char *made_by, const char *kind, const char *title)
 {
-    char *made;
     memset(p, 0, sizeof *p);
     p->title = copy_text(title);
     p->title[tn_printable(p->title, strlen(title), false)] = 0;       /* of the window, not within JSON */
@@ -281,7 +272,7 @@ void page_begin(page *p, const char *made_by, const char *kind, const char *titl
     page_number(p, "format", 1);
     page_text(p, "kind", kind);
     page_text(p, "title", title);
-    made = format_text("tensornet.h %s, tn %s", tn_version(), made_by);
+    char *made = format_text("tensornet.h %s, tn %s", tn_version(), made_by);
     page_text(p, "made", made);
     free(made);
 }
@@ -301,9 +292,8 @@ static bool store_html(atomic_file *f, const char *text)
 static bool store_base64(atomic_file *f, const unsigned char *s, size_t bytes)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    size_t i;
     bool   good = true;
-    for (i = 0; good && i < bytes; i += 3) {
+    for (size_t i = 0; good && i < bytes; i += 3) {
         const unsigned second = i + 1 < bytes ? s[i + 1] : 0, third = i + 2 < bytes ? s[i + 2] : 0;
         const unsigned b = (unsigned)s[i] << 16 | second << 8 | third;
         char           four[4];
@@ -327,8 +317,7 @@ static bool is_place(const char *at, const char *end, const char *name)
 static bool store_parts(atomic_file *f, const page_part *part, int count)
 {
     bool good = true;
-    int  k;
-    for (k = 0; good && k < count; k++) good = !part[k].bytes || atomic_store(f, part[k].data, part[k].bytes);
+    for (int k = 0; good && k < count; k++) good = !part[k].bytes || atomic_store(f, part[k].data, part[k].bytes);
     return good;
 }
 
@@ -358,9 +347,8 @@ void page_write(page *p, const char *path, path_kind kind)
 {
     atomic_file f;
     const char *note;
-    int         i;
     page_open(p, "notes", '[');
-    for (i = 0; (note = report_note_at(i)) != NULL; i++) page_text(p, NULL, note);
+    for (int i = 0; (note = report_note_at(i)) != NULL; i++) page_text(p, NULL, note);
     page_close(p, ']');
     page_close(p, '}');
     if (!atomic_open(&f, path, kind) || !store_page(p, &f) || !atomic_commit(&f)) fail("%s", f.why);

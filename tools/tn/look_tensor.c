@@ -15,12 +15,11 @@ typedef struct table { const char *name; tn_tensor *t; int64_t slices, rows, col
 static table table_of(tn_tensor *t, const char *name)
 {
     table x = {NULL, NULL, 1, 1, 1, 0};
-    int   k;
     x.name = name;
     x.t = t;
     if (t->rank > 0) x.columns = t->shape[t->rank - 1];
     if (t->rank > 1) x.rows = t->shape[t->rank - 2];
-    for (k = 0; k + 2 < t->rank; k++) x.slices *= t->shape[k];
+    for (int k = 0; k + 2 < t->rank; k++) x.slices *= t->shape[k];
     x.bad = count_nonfinite(t);
     if (x.bad) page_nonfinite(name, t, x.bad, "its singular values are left out");
     return x;
@@ -29,9 +28,8 @@ static table table_of(tn_tensor *t, const char *name)
 static char *shape_text(const tn_tensor *t)
 {
     buffer b = {0};
-    int    k;
     buffer_print(&b, "[");
-    for (k = 0; k < t->rank; k++) buffer_print(&b, k ? ",%lld" : "%lld", (long long)t->shape[k]);
+    for (int k = 0; k < t->rank; k++) buffer_print(&b, k ? ",%lld" : "%lld", (long long)t->shape[k]);
     buffer_print(&b, "]");
     return b.data;
 }
@@ -40,9 +38,8 @@ static char *shape_text(const tn_tensor *t)
 static void number_rows(page *p, const table *x)
 {
     double *v = numbers_in(x->t), low = NAN, high = NAN, norm = 0;
-    int64_t i;
     char   *shape = shape_text(x->t);
-    for (i = 0; i < tn_tensor_count(x->t); i++) {
+    for (int64_t i = 0; i < tn_tensor_count(x->t); i++) {
         if (!isfinite(v[i])) continue;
         if (!(v[i] >= low)) low = v[i];
         if (!(v[i] <= high)) high = v[i];
@@ -57,16 +54,15 @@ static void singular_values(page *p, tn_ctx *ctx, const table *x)
 {
     const int64_t slices = x->slices < MOST_SLICES ? x->slices : MOST_SLICES;
     tn_tensor    *all = tn_reshape_2d(x->t, x->slices * x->rows, x->columns);
-    int64_t       s, i, n;
-    for (s = 0; s < slices; s++) {
+    for (int64_t s = 0; s < slices; s++) {
         tn_svd_result r;
-        double       *v, norm = 0;
+        double        norm = 0;
         char         *name = x->slices > 1 ? format_text("%s[%lld]", x->name, (long long)s) : copy_text(x->name);
         tn_svd(ctx, tn_slice(all, 0, s * x->rows, (s + 1) * x->rows), NULL, &r);
         check_ctx(ctx, "singular values");
-        v = numbers_in(r.s);
-        n = tn_tensor_count(r.s);
-        for (i = 0; i < n; i++) norm = hypot(norm, v[i]);
+        double *v = numbers_in(r.s);
+        int64_t n = tn_tensor_count(r.s);
+        for (int64_t i = 0; i < n; i++) norm = hypot(norm, v[i]);
         page_open(p, NULL, '{');
         page_text(p, "name", name);
         page_vector(p, "values", ARRAY_F64, n, v);
@@ -87,14 +83,13 @@ static bool has_singular_values(const table *x)
 
 static void spectra_of_tables(page *p, tn_ctx *ctx, const table *list, int64_t count)
 {
-    int64_t i;
-    bool    any = false;
-    for (i = 0; i < count; i++) any = any || has_singular_values(&list[i]);
+    bool any = false;
+    for (int64_t i = 0; i < count; i++) any = any || has_singular_values(&list[i]);
     if (!any) return;
     page_section(p, "spectra", "spectra", "Singular values", "How strongly each matrix stretches its directions, the largest "
                  "first. The effective rank counts those that matter.");
     page_open(p, "groups", '[');
-    for (i = 0; i < count; i++) if (has_singular_values(&list[i])) singular_values(p, ctx, &list[i]);
+    for (int64_t i = 0; i < count; i++) if (has_singular_values(&list[i])) singular_values(p, ctx, &list[i]);
     page_close(p, ']');
     page_close(p, '}');
 }
@@ -138,18 +133,17 @@ static void matrix_of_table(page *p, const table *x, int64_t number)
 
 static void write_tables(tn_ctx *ctx, const char *path, const char *title, const char *out, const table *list, int64_t count)
 {
-    page    p;
-    int64_t i;
+    page p;
     page_begin(&p, "look", "tensor", title);
     page_open(&p, "sections", '[');
     page_section(&p, "card", "model", "The file", "What the file holds.");
     page_open(&p, "rows", '[');
     page_row(&p, "file", "%s", path);
-    for (i = 0; i < count; i++) number_rows(&p, &list[i]);
+    for (int64_t i = 0; i < count; i++) number_rows(&p, &list[i]);
     page_close(&p, ']');
     page_close(&p, '}');
     spectra_of_tables(&p, ctx, list, count);
-    for (i = 0; i < count; i++) if (tn_tensor_count(list[i].t)) matrix_of_table(&p, &list[i], i);
+    for (int64_t i = 0; i < count; i++) if (tn_tensor_count(list[i].t)) matrix_of_table(&p, &list[i], i);
     page_close(&p, ']');
     page_write(&p, out, look_settings.out ? BY_USER : BY_NAME);
 }
@@ -167,11 +161,10 @@ void look_at_array(tn_ctx *ctx, const char *path, const char *title, const char 
 void look_at_tensors(tn_ctx *ctx, const char *path, const char *title, const char *out)
 {
     tn_safetensors *file = tn_safetensors_open(ctx, tn_source_path(path));
-    table          *list;
     int64_t         i, count = 0;
     check_ctx(ctx, path);
     look_is_of(LOOK_TENSORS);
-    list = (table *)allocate(MOST_TENSORS, sizeof *list);
+    table *list = (table *)allocate(MOST_TENSORS, sizeof *list);
     for (i = 0; i < tn_safetensors_count(file) && count < MOST_TENSORS; i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(file, i);
         tn_tensor                  *t = tn_safetensors_read(file, e->name);

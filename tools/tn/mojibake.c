@@ -14,10 +14,9 @@ static size_t read_character(const char *text, size_t left, uint32_t *c)
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char  *p = (const unsigned char *)text;
     const size_t          n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
-    size_t                i;
     if (n == 0 || n > left) return 0;
     *c = n == 1 ? p[0] : p[0] & (0x7Fu >> n);
-    for (i = 1; i < n; i++) {
+    for (size_t i = 1; i < n; i++) {
         if ((p[i] & 0xC0) != 0x80) return 0;
         *c = *c << 6 | (p[i] & 0x3Fu);
     }
@@ -31,9 +30,8 @@ static unsigned single_byte(uint32_t c)
         0x20AC, 0, 0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160, 0x2039, 0x0152, 0, 0x017D, 0,
         0, 0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014, 0x02DC, 0x2122, 0x0161, 0x203A, 0x0153, 0, 0x017E, 0x0178
     };
-    unsigned k;
     if (c >= 0x80 && c < 0x100) return c;
-    for (k = 0; c >= 0x80 && k < 32; k++) if (sign[k] == c) return 0x80 + k;
+    for (unsigned k = 0; c >= 0x80 && k < 32; k++) if (sign[k] == c) return 0x80 + k;
     return 0;
 }
 
@@ -64,13 +62,13 @@ int64_t find_mojibake(const char *text, size_t bytes)
     for (; text && at < bytes; at += n) {
         unsigned byte[3];
         uint32_t c, other;
-        size_t   k, used, next = at;
+        size_t   used, next = at;
         n = 1;
         if ((unsigned char)text[at] < 128) continue;
         if ((n = read_character(text + at, bytes - at, &c)) == 0) return (int64_t)at;
         if (c == 0xFFFD || (c >= 0x80 && c < 0xA0)) return (int64_t)at;
         if (c < 0xC2 || c > 0xF0) continue;
-        for (k = 0; k < 3; k++, next += used) {
+        for (size_t k = 0; k < 3; k++, next += used) {
             used = next < bytes ? read_character(text + next, bytes - next, &other) : 0;
             byte[k] = used > 0 ? single_byte(other) : 0;
         }

@@ -27,8 +27,7 @@ static bool read_number(const char **s, const char *after, int64_t *out)
 /* "bilinear-" and the like. */
 static bool read_mlp(const char **s, tn_mlp_kind *kind)
 {
-    int k;
-    for (k = 0; strcmp(tn_mlp_kind_name((tn_mlp_kind)k), "?") != 0; k++) {
+    for (int k = 0; strcmp(tn_mlp_kind_name((tn_mlp_kind)k), "?") != 0; k++) {
         const char *at = *s;
         if (!read_word(&at, tn_mlp_kind_name((tn_mlp_kind)k)) || !read_word(&at, "-")) continue;
         *kind = (tn_mlp_kind)k;
@@ -40,8 +39,7 @@ static bool read_mlp(const char **s, tn_mlp_kind *kind)
 
 static void read_attention(const char **s, tn_attention_kind *kind)
 {
-    int k;
-    for (k = 1; k < ATTENTION_WORDS; k++) {
+    for (int k = 1; k < ATTENTION_WORDS; k++) {
         const char *at = *s;
         if (!read_word(&at, attention_words[k]) || !read_word(&at, "-attn-")) continue;
         *kind = (tn_attention_kind)k;
@@ -78,8 +76,8 @@ static void complete_stories(tn_transformer_desc *d, int64_t layers, int64_t dim
 /* What is wrong with a name from *at on, or NULL: the desc is filled in. */
 static const char *read_name(const char **at, tn_transformer_desc *d)
 {
-    int64_t layers, dim;
     if (read_word(at, "TinyStories-")) {
+        int64_t layers, dim;
         if (!read_number(at, "-", &layers) || !read_number(at, "", &dim) || **at)
             return "expected layers and width, as in TinyStories-2-512,";
         if (dim % 64 != 0) return "expected a width that is a multiple of 64, the size of a head,";
@@ -98,9 +96,9 @@ static const char *read_name(const char **at, tn_transformer_desc *d)
 bool model_from_name(tn_ctx *ctx, const char *name, tn_transformer_desc *desc, char why[256])
 {
     tn_transformer_desc d;
-    const char         *at = name, *wrong;
+    const char         *at = name;
     memset(&d, 0, sizeof d);
-    wrong = read_name(&at, &d);
+    const char *wrong = read_name(&at, &d);
     if (wrong) snprintf(why, 256, "the name \"%.80s\": %s at \"%.40s\"", name, wrong, at);
     else if (tn_transformer_check(ctx, &d, desc) == TN_OK) return true;
     else snprintf(why, 256, "%s", tn_ctx_error(ctx));
@@ -114,9 +112,8 @@ static bool same_model(const tn_transformer_desc *a, const tn_transformer_desc *
     static char text[2][ROOM];
     size_t      bytes[2] = {0, 0};
     tn_ctx     *ctx;
-    bool        same;
     if (tn_ctx_create(NULL, &ctx, NULL) != TN_OK) return false;
-    same = tn_transformer_config_write(ctx, a, tn_sink_memory(text[0], ROOM, &bytes[0])) == TN_OK
+    bool same = tn_transformer_config_write(ctx, a, tn_sink_memory(text[0], ROOM, &bytes[0])) == TN_OK
         && tn_transformer_config_write(ctx, b, tn_sink_memory(text[1], ROOM, &bytes[1])) == TN_OK
         && bytes[0] == bytes[1] && memcmp(text[0], text[1], bytes[0]) == 0;
     tn_ctx_destroy(ctx);
@@ -126,14 +123,13 @@ static bool same_model(const tn_transformer_desc *a, const tn_transformer_desc *
 int model_name(const tn_transformer_desc *desc, char *dst, size_t bytes)
 {
     tn_transformer_desc d, stories;
-    const char         *attention;
     if (tn_transformer_check(NULL, desc, &d) != TN_OK) return -1;
     complete_stories(&stories, d.layers, d.dim);
     if (d.dim % 64 == 0 && tn_transformer_check(NULL, &stories, &stories) == TN_OK && same_model(&d, &stories))
         return snprintf(dst, bytes, "TinyStories-%lld-%lld", (long long)d.layers, (long long)d.dim);
     if (d.attention_count || d.mlp_count)
         return snprintf(dst, bytes, "mixed-%lldl-%lldh-%lldembd", (long long)d.layers, (long long)d.heads, (long long)d.dim);
-    attention = attention_words[d.attention];
+    const char *attention = attention_words[d.attention];
     return snprintf(dst, bytes, "gpt2-%s-%s%s%lldl-%lldh-%lldembd", tn_mlp_kind_name(d.mlp), attention,
                     attention[0] ? "-attn-" : "", (long long)d.layers, (long long)d.heads, (long long)d.dim);
 }

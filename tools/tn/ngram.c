@@ -68,24 +68,23 @@ static void order_free(order *o)
 /* The discounts, then the sums per context. Context numbers are those of order k - 1, of which there are `contexts`. */
 static void order_sums(order *o, const int32_t *a, int64_t contexts)
 {
-    double n[5] = {0}, y;
-    int64_t i, d;
-    for (i = 0; i < o->count; i++) if (a[i] >= 1 && a[i] <= 4) n[a[i]]++;
-    y = n[1] + 2 * n[2] > 0 ? n[1] / (n[1] + 2 * n[2]) : 0.5;
+    double n[5] = {0};
+    for (int64_t i = 0; i < o->count; i++) if (a[i] >= 1 && a[i] <= 4) n[a[i]]++;
+    double y = n[1] + 2 * n[2] > 0 ? n[1] / (n[1] + 2 * n[2]) : 0.5;
     o->discount[0] = 0;
     /* If a short text has none of the n-grams of a formula, the discount is 1/2, 1 or 3/2. Estimates from few n-grams may
        be out of range, too, and a discount of 0 would leave no probability for new words. */
-    for (d = 1; d <= 3; d++) {
+    for (int64_t d = 1; d <= 3; d++) {
         double v = n[d] > 0 ? (double)d - (double)(d + 1) * y * n[d + 1] / n[d] : (double)d / 2;
         o->discount[d] = v < 0.1 ? 0.1 : v > (double)d ? (double)d : v;
     }
-    for (i = 0; i < contexts; i++) o->total[i] = o->left[i] = 0;
-    for (i = 0; i < o->count; i++) {
+    for (int64_t i = 0; i < contexts; i++) o->total[i] = o->left[i] = 0;
+    for (int64_t i = 0; i < o->count; i++) {
         int64_t h = (int64_t)(o->key[i] >> 24);
         o->total[h] += a[i];
         o->left[h] += o->discount[a[i] < 3 ? a[i] : 3];
     }
-    for (i = 0; i < contexts; i++) if (o->total[i] > 0) o->left[i] /= o->total[i];
+    for (int64_t i = 0; i < contexts; i++) if (o->total[i] > 0) o->left[i] /= o->total[i];
 }
 
 /* Whether to go on with token i: asked now and then. */
@@ -95,19 +94,17 @@ static bool goes_on(int64_t i, int (*stopped)(void)) { return i % 65536 || !stop
 static double score(order *orders, int n, const int32_t *held, int64_t count, int64_t vocab, int (*stopped)(void))
 {
     double  nats = 0;
-    int64_t i;
     int32_t at[NGRAM_MAX + 1], next[NGRAM_MAX + 1];
-    int     k;
-    for (k = 1; k <= n; k++) {
+    for (int k = 1; k <= n; k++) {
         order *o = &orders[k];
         order_sums(o, k == n ? o->seen : o->before, k == 1 ? 1 : orders[k - 1].count);
         at[k] = -1;
     }
     at[0] = next[0] = 0;
-    for (i = 0; i < count && goes_on(i, stopped); i++) {
+    for (int64_t i = 0; i < count && goes_on(i, stopped); i++) {
         double p = 1 / (double)vocab;
         bool   known = true;
-        for (k = 1; k <= n; k++) {
+        for (int k = 1; k <= n; k++) {
             order  *o = &orders[k];
             int32_t h = at[k - 1], g = h < 0 ? -1 : ngram_number(o, h, held[i], false);
             next[k] = g;
@@ -128,15 +125,13 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
 {
     order   orders[NGRAM_MAX + 1];
     bool    fits = true;
-    int64_t i;
-    int     k;
     int32_t at[NGRAM_MAX + 1], next[NGRAM_MAX + 1];
     memset(orders, 0, sizeof orders);
-    for (k = 1; k <= NGRAM_MAX && fits; k++) fits = order_init(&orders[k], train_count > 0 ? train_count : 1);
-    for (k = 0; k <= NGRAM_MAX; k++) at[k] = k ? -1 : 0;
+    for (int k = 1; k <= NGRAM_MAX && fits; k++) fits = order_init(&orders[k], train_count > 0 ? train_count : 1);
+    for (int k = 0; k <= NGRAM_MAX; k++) at[k] = k ? -1 : 0;
     next[0] = 0;
-    for (i = 0; i < train_count && fits && goes_on(i, stopped); i++) {
-        for (k = 1; k <= NGRAM_MAX; k++) {
+    for (int64_t i = 0; i < train_count && fits && goes_on(i, stopped); i++) {
+        for (int k = 1; k <= NGRAM_MAX; k++) {
             int64_t old = orders[k].count;
             next[k] = at[k - 1] < 0 ? -1 : ngram_number(&orders[k], at[k - 1], train[i], true);
             if (next[k] < 0) continue;
@@ -148,7 +143,8 @@ bool ngram_losses(const int32_t *train, int64_t train_count, const int32_t *held
         }
         memcpy(at, next, sizeof at);
     }
-    for (k = 1; k <= NGRAM_MAX && fits && goes_on(0, stopped); k++) nats[k] = score(orders, k, held, held_count, vocab, stopped);
-    for (k = 1; k <= NGRAM_MAX; k++) order_free(&orders[k]);
+    for (int k = 1; k <= NGRAM_MAX && fits && goes_on(0, stopped); k++)
+        nats[k] = score(orders, k, held, held_count, vocab, stopped);
+    for (int k = 1; k <= NGRAM_MAX; k++) order_free(&orders[k]);
     return fits;
 }

@@ -17,15 +17,13 @@ const char *choice_word(const char *hint, int place, char *word, size_t bytes)
 static int choice_index(const char *hint, const char *word)
 {
     char one[64];
-    int  i;
-    for (i = 0; *choice_word(hint, i, one, sizeof one); i++) if (!strcmp(one, word)) return i;
+    for (int i = 0; *choice_word(hint, i, one, sizeof one); i++) if (!strcmp(one, word)) return i;
     return -1;
 }
 
 option *find_option(const usage *u, const char *name)
 {
-    int i;
-    for (i = 0; i < u->count; i++) if (!strcmp(u->options[i].name, name)) return &u->options[i];
+    for (int i = 0; i < u->count; i++) if (!strcmp(u->options[i].name, name)) return &u->options[i];
     return NULL;
 }
 
@@ -33,10 +31,9 @@ void check_limited(const usage *u, const limited_option *list, int task, const c
 {
     buffer others = {0};
     char   name[64] = "", one[64];
-    int    i;
     for (; list->name; list++) {
         if ((list->tasks & task) || !find_option(u, list->name)->given) continue;
-        for (i = 0; *choice_word(words, i, one, sizeof one); i++) {
+        for (int i = 0; *choice_word(words, i, one, sizeof one); i++) {
             if (list->tasks >> i & 1) buffer_print(&others, "%s%s", others.bytes ? ", " : "", one);
             if (task >> i & 1) memcpy(name, one, sizeof name);
         }
@@ -51,23 +48,20 @@ static const struct { char letter; const char *name; } short_names[] = {
 
 char short_name(const char *name)
 {
-    size_t i;
-    for (i = 0; i < sizeof short_names / sizeof *short_names; i++)
+    for (size_t i = 0; i < sizeof short_names / sizeof *short_names; i++)
         if (!strcmp(short_names[i].name, name)) return short_names[i].letter;
     return 0;
 }
 
 static option *short_option(const usage *u, char letter)
 {
-    int i;
-    for (i = 0; i < u->count; i++) if (short_name(u->options[i].name) == letter) return &u->options[i];
+    for (int i = 0; i < u->count; i++) if (short_name(u->options[i].name) == letter) return &u->options[i];
     return NULL;
 }
 
 const char *group_title(const usage *u, const option *o)
 {
-    const option_group *g;
-    for (g = u->groups; g && g->first; g++) if (!strcmp(g->first, o->name)) return g->title;
+    for (const option_group *g = u->groups; g && g->first; g++) if (!strcmp(g->first, o->name)) return g->title;
     return NULL;
 }
 
@@ -103,13 +97,11 @@ static double auto_value(const option *o)
 static double parse_number(const option *o, const char *where, const char *text)
 {
     static const char units[] = "kKmMgG";
-    char       *end, low[40], high[40];
-    const char *unit;
-    double      v;
+    char  *end, low[40], high[40];
     errno = 0;
-    v = strtod(text, &end);
+    double v = strtod(text, &end);
     if (o->automatic && !strcmp(text, "auto")) return auto_value(o);
-    unit = end != text && *end ? strchr(units, *end) : NULL;
+    const char *unit = end != text && *end ? strchr(units, *end) : NULL;
     if (unit) v *= unit < units + 2 ? 1e3 : unit < units + 4 ? 1e6 : 1e9, end++;
     if (end == text || *end || (!isfinite(v) && errno != ERANGE))
         usage_error("%s%s is \"%s\", expected a number%s", where, o->name, text, o->automatic ? " or auto" : "");
@@ -150,9 +142,8 @@ static char *cycle_text(const option *o)
 {
     const cycle *c = (const cycle *)o->value;
     buffer       b = {0};
-    int64_t      i;
     char         word[64];
-    for (i = 0; i < c->count; i++) {
+    for (int64_t i = 0; i < c->count; i++) {
         if (o->kind == OPTION_CHOICES) choice_word(o->hint, (int)c->value[i], word, sizeof word);
         else snprintf(word, sizeof word, "%lld", (long long)c->value[i]);
         buffer_print(&b, i ? ",%s" : "%s", word);
@@ -181,8 +172,7 @@ static void set_option(option *o, const char *where, const char *text)
 
 void print_folded(const char *words, int at, int indent)
 {
-    const char *word;
-    for (word = words; *word; ) {
+    for (const char *word = words; *word; ) {
         const int n = (int)strcspn(word, " ");
         if (word > words && at + 1 + n > 80) {
             print("\n%*s", indent, "");
@@ -216,18 +206,16 @@ char *option_help(const option *o)
 
 void print_help(const usage *u)
 {
-    int i;
     print_folded(u->arguments, print("usage: tn %s ", u->command), 10);
     print("\n");
     print_folded(u->about, 0, 0);
     if (u->count) print("\n");
-    for (i = 0; i < u->count; i++) {
+    for (int i = 0; i < u->count; i++) {
         const option *o = &u->options[i];
         const char   *title = group_title(u, o), letter = short_name(o->name);
         char         *text = option_help(o);
-        int           left;
         if (title) print(i ? "\n%s\n" : "%s\n", title);
-        left = letter ? print("  -%c, ", letter) : print("      ");
+        int left = letter ? print("  -%c, ", letter) : print("      ");
         left += print("--%s %s", o->name, o->kind == OPTION_FLAG ? "" : o->hint);
         print(left > 27 ? "\n%*s" : "%*s", left > 27 ? 28 : 28 - left, "");
         print_folded(text, 28, 28);
@@ -258,9 +246,8 @@ static bool is_help(const char *argument) { return !strcmp(argument, "--help") |
 /* Looked for before any option is set: the help shows the defaults. */
 static bool help_requested(const usage *u, int argc, char **argv)
 {
-    int  i;
     char name[64];
-    for (i = 0; i < argc && strcmp(argv[i], "--"); i++) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++) {
         const option *o = !is_option(argv[i]) ? NULL : named_option(u, argv[i], name, sizeof name);
         if (is_help(argv[i])) return true;
         if (o && o->kind != OPTION_FLAG && !strchr(argv[i], '=')) i++;
@@ -272,23 +259,20 @@ static bool help_requested(const usage *u, int argc, char **argv)
 static char *suggested_option(const usage *u, const char *name, const char *prefix)
 {
     suggestion best = {NULL, 0};
-    int        i;
-    for (i = 0; i < u->count; i++) if (*prefix || u->options[i].saved) consider_word(&best, name, u->options[i].name);
+    for (int i = 0; i < u->count; i++) if (*prefix || u->options[i].saved) consider_word(&best, name, u->options[i].name);
     return best.word ? format_text("; did you mean %s%s?", prefix, best.word) : copy_text("");
 }
 
 int read_options(const usage *u, int argc, char **argv)
 {
-    int  i, arguments = 0;
+    int  arguments = 0;
     bool only_arguments = false;
     if (help_requested(u, argc, argv)) {
         print_help(u);
         exit(0);
     }
-    for (i = 0; i < argc; i++) {
-        char        name[64];
-        const char *text;
-        option     *o;
+    for (int i = 0; i < argc; i++) {
+        char name[64];
         if (only_arguments || !is_option(argv[i])) {
             if (arguments == u->most_arguments)
                 usage_error("unexpected argument \"%s\", expected tn %s%s%s (tn %s --help)", argv[i], u->command,
@@ -300,12 +284,12 @@ int read_options(const usage *u, int argc, char **argv)
             only_arguments = true;
             continue;
         }
-        o = named_option(u, argv[i], name, sizeof name);
+        option *o = named_option(u, argv[i], name, sizeof name);
         if (!o && argv[i][1] != '-' && short_option(u, argv[i][1]) && argv[i][2])
             usage_error("unknown option %s, expected -%c %s (tn %s --help)", argv[i], argv[i][1], argv[i] + 2, u->command);
         if (!o && argv[i][1] != '-') usage_error("unknown option %s (tn %s --help)", argv[i], u->command);
         if (!o) usage_error("unknown option --%s%s (tn %s --help)", name, suggested_option(u, name, "--"), u->command);
-        text = strchr(argv[i], '=') ? strchr(argv[i], '=') + 1 : NULL;
+        const char *text = strchr(argv[i], '=') ? strchr(argv[i], '=') + 1 : NULL;
         if (!text && o->kind != OPTION_FLAG) {
             if (i + 1 >= argc) usage_error("--%s has no value, expected --%s %s", o->name, o->name, o->hint);
             text = argv[++i];
@@ -319,19 +303,18 @@ int read_options(const usage *u, int argc, char **argv)
 void read_options_and_files(const usage *u, int argc, char **argv, file_list *data)
 {
     const int files = read_options(u, argc, argv);
-    int       i;
-    for (i = 0; i < files; i++) add_file(data, argv[i]);
+    for (int i = 0; i < files; i++) add_file(data, argv[i]);
     if (files) find_option(u, "data")->given = true;
 }
 
 /* A text in a config file: plain if a line can hold it, otherwise in quotes with JSON's escapes. */
 static void write_text(buffer *out, const char *name, const char *text)
 {
-    size_t n = strlen(text), i;
+    size_t n = strlen(text);
     bool   plain = *text != '"' && *text != ' ' && (n == 0 || text[n - 1] != ' ');
-    for (i = 0; i < n; i++) if ((unsigned char)text[i] < 0x20) plain = false;
+    for (size_t i = 0; i < n; i++) if ((unsigned char)text[i] < 0x20) plain = false;
     buffer_print(out, plain ? "%s = " : "%s = \"", name);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if ((unsigned char)text[i] < 0x20) buffer_print(out, "\\u%04x", (unsigned)(unsigned char)text[i]);
         else buffer_print(out, !plain && (text[i] == '"' || text[i] == '\\') ? "\\%c" : "%c", text[i]);
     }
@@ -372,31 +355,29 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
     const bool   old = is_old_config(text, bytes, name);
     bool         warned = false;
     const char *end = text + bytes;
-    int         line = 0, i;
+    int         line = 0;
     bool       *from_flags = (bool *)allocate((size_t)u->count, sizeof *from_flags);
-    for (i = 0; i < u->count; i++) from_flags[i] = u->options[i].given;
+    for (int i = 0; i < u->count; i++) from_flags[i] = u->options[i].given;
     while (text < end) {
-        const char *stop = (const char *)memchr(text, '\n', (size_t)(end - text)), *equal, *last;
-        char       *key, *value, *where;
-        option     *o;
+        const char *stop = (const char *)memchr(text, '\n', (size_t)(end - text));
         if (!stop) stop = end;
         line++;
         if (memchr(text, 0, (size_t)(stop - text))) usage_error("%s:%d: a zero byte, expected text", name, line);
-        last = stop;
+        const char *last = stop;
         while (last > text && strchr(" \t\r", last[-1])) last--;
         while (text < last && strchr(" \t", *text)) text++;
         if (text == last || *text == '#') {
             text = stop + 1;
             continue;
         }
-        equal = (const char *)memchr(text, '=', (size_t)(last - text));
+        const char *equal = (const char *)memchr(text, '=', (size_t)(last - text));
         if (!equal) usage_error("%s:%d: invalid line \"%.*s\", expected key = value", name, line, (int)(last - text), text);
-        key = format_text("%.*s", (int)(equal - text), text);
+        char *key = format_text("%.*s", (int)(equal - text), text);
         key[strcspn(key, " \t")] = 0;
         for (equal++; equal < last && strchr(" \t", *equal); ) equal++;
-        value = format_text("%.*s", (int)(last - equal), equal);
-        where = format_text("%s:%d: ", name, line);
-        o = find_option(u, key);
+        char   *value = format_text("%.*s", (int)(last - equal), equal);
+        char   *where = format_text("%s:%d: ", name, line);
+        option *o = find_option(u, key);
         if (!o || !o->saved) usage_error("%s:%d: unknown key %s%s", name, line, key, suggested_option(u, key, ""));
         if (o->kind == OPTION_TEXT || o->kind == OPTION_FILES) value = unquoted(value, where);
         if (old && is_old_auto(o, value)) {
@@ -422,9 +403,8 @@ void read_config(const usage *u, const char *text, size_t bytes, const char *nam
 void write_config(const usage *u, buffer *out)
 {
     char word[64];
-    int  i;
     buffer_print(out, "%s\n", CONFIG_MARK);
-    for (i = 0; i < u->count; i++) {
+    for (int i = 0; i < u->count; i++) {
         const option *o = &u->options[i];
         if (o->saved == NEVER || (o->saved == IF_GIVEN && !o->given)) continue;
         switch (o->kind) {
@@ -452,8 +432,7 @@ void write_config(const usage *u, buffer *out)
         }
         case OPTION_FILES: {
             const file_list *list = (const file_list *)o->value;
-            int64_t          k;
-            for (k = 0; k < list->count; k++) write_text(out, o->name, list->path[k]);
+            for (int64_t k = 0; k < list->count; k++) write_text(out, o->name, list->path[k]);
             break;
         }
         }

@@ -28,13 +28,13 @@ static inline double next_uniform(uint64_t *state)
    n (cycle walking). Black & Rogaway 2002 */
 static inline int64_t permuted_index(int64_t i, int64_t n, uint64_t key)
 {
-    int      half = 1, r;
-    uint64_t mask, x = (uint64_t)i;
+    int      half = 1;
+    uint64_t x = (uint64_t)i;
     while ((int64_t)1 << (2 * half) < n) half++;
-    mask = (UINT64_C(1) << half) - 1;
+    uint64_t mask = (UINT64_C(1) << half) - 1;
     do {
         uint64_t left = x >> half, right = x & mask;
-        for (r = 0; r < 4; r++) {
+        for (int r = 0; r < 4; r++) {
             uint64_t next = left ^ (splitmix64(key ^ splitmix64(right * 4 + (uint64_t)r)) & mask);
             left = right;
             right = next;
@@ -47,12 +47,11 @@ static inline int64_t permuted_index(int64_t i, int64_t n, uint64_t key)
 /* Where the window with this number begins, among `tokens` tokens. */
 static inline int64_t window_start(int64_t tokens, int64_t context, uint64_t seed, int64_t number)
 {
-    int64_t  windows = (tokens - 1) / context, epoch, slack;
-    uint64_t key;
+    int64_t windows = (tokens - 1) / context;
     if (windows > 1) windows--;                       /* leaves room for the offset */
-    epoch = number / windows;
-    key = splitmix64(splitmix64(seed) ^ (uint64_t)epoch);
-    slack = tokens - windows * context;               /* the last window needs one more token, its last target */
+    int64_t  epoch = number / windows;
+    uint64_t key = splitmix64(splitmix64(seed) ^ (uint64_t)epoch);
+    int64_t  slack = tokens - windows * context;      /* the last window needs one more token, its last target */
     return (int64_t)(splitmix64(key) % (uint64_t)slack) + permuted_index(number % windows, windows, key) * context;
 }
 

@@ -12,22 +12,18 @@ enum { TEN = 10,                /* successors that count as frequent */
 tn_circuit *pairs_among(const subject *s, int64_t block, int64_t common, int64_t out, int64_t *n)
 {
     const int64_t V = s->m.desc.vocab;
-    tn_circuit   *all, *some;
-    int32_t      *ids;
-    tn_tensor    *t;
-    int64_t       extra;
     tn_ctx_reset(s->m.ctx);
-    all = tn_circuit_pairs(s->m.ctx, &s->m.net, block, out);
+    tn_circuit *all = tn_circuit_pairs(s->m.ctx, &s->m.net, block, out);
     if (!all) return NULL;
-    extra = all->rows - V;
+    int64_t extra = all->rows - V;
     *n = common && common < V ? common : V;
     if (*n == V) return all;
-    ids = (int32_t *)allocate((size_t)*n + 1, sizeof *ids);
+    int32_t *ids = (int32_t *)allocate((size_t)*n + 1, sizeof *ids);
     memcpy(ids, s->common, (size_t)*n * sizeof *ids);
     if (extra) ids[*n] = (int32_t)V;
     extra += *n;
-    t = tn_tensor_from(s->m.ctx, 1, &extra, TN_I32, ids);
-    some = tn_circuit_select(all, t, t);
+    tn_tensor  *t = tn_tensor_from(s->m.ctx, 1, &extra, TN_I32, ids);
+    tn_circuit *some = tn_circuit_select(all, t, t);
     tn_circuit_destroy(all);
     free(ids);
     return some;
@@ -42,10 +38,9 @@ static double report_pairs(const subject *s, tn_circuit_entries *e, int64_t n, t
     };
     const bool whole = n == s->m.desc.vocab, against = order == TN_ORDER_SMALLEST;
     double    *value = numbers_in(e->values), *share = numbers_in(e->share), *at = numbers_in(e->index), sum = 0;
-    int64_t    k;
     report_table(against ? "against" : "for", against ? "Pairs that lower the logit:" : "Pairs that raise the logit:",
                  columns);
-    for (k = 0; k < e->count; k++) {
+    for (int64_t k = 0; k < e->count; k++) {
         const int64_t i = (int64_t)at[2 * k], j = (int64_t)at[2 * k + 1];
         const char   *left = i == n ? "1" : s->names[whole ? i : s->common[i]];
         if (against ? value[k] >= 0 : value[k] <= 0) break;
@@ -63,14 +58,12 @@ void pairs_report(subject *s, const char *token)
 {
     const int64_t out = token_id(s, token), layers = s->m.desc.layers;
     int64_t       n;
-    double        norm, shown;
-    tn_circuit   *c;
     tn_circuit_top_desc d[2];
     tn_circuit_entries  e[2];
     if (circuit_settings.block >= layers)
         usage_error("--block is %lld, expected less than %lld, the model's blocks", (long long)circuit_settings.block,
                     (long long)layers);
-    c = pairs_among(s, circuit_settings.block, circuit_settings.common, out, &n);
+    tn_circuit *c = pairs_among(s, circuit_settings.block, circuit_settings.common, out, &n);
     check_ctx(s->m.ctx, "pairs");
     if (c->rows > MANY)
         warn("%lld tokens have %.2g pairs, which are computed row by row: this takes minutes. --common N takes the N "
@@ -83,8 +76,8 @@ void pairs_report(subject *s, const char *token)
     tn_ctx_reset(s->m.ctx);
     tn_circuit_tops(c, 2, d, e);
     check_ctx(s->m.ctx, "pairs");
-    norm = e[0].norm;
-    shown = report_pairs(s, &e[0], n, TN_ORDER_LARGEST);
+    double norm = e[0].norm;
+    double shown = report_pairs(s, &e[0], n, TN_ORDER_LARGEST);
     shown += report_pairs(s, &e[1], n, TN_ORDER_SMALLEST);
     report_note("Two tokens that reach the MLP of block %lld together, each from its embedding with its own norm; "
                 "the value is what the pair adds to the logit, before the denominator of the last norm. 1 is the "
@@ -105,13 +98,11 @@ void pairs_report(subject *s, const char *token)
 static int32_t *successors(const subject *s, const int32_t *ids, int64_t n)
 {
     const int64_t V = s->m.desc.vocab;
-    int32_t      *count, *place;
-    int64_t       i;
     if (!s->has_run) return NULL;
-    count = (int32_t *)allocate((size_t)(n * V), sizeof *count);
-    place = (int32_t *)allocate((size_t)V, sizeof *place);          /* 1 + its row */
-    for (i = 0; i < n; i++) place[ids[i]] = (int32_t)i + 1;
-    for (i = 0; i + 1 < s->run.train_count; i++) {
+    int32_t *count = (int32_t *)allocate((size_t)(n * V), sizeof *count);
+    int32_t *place = (int32_t *)allocate((size_t)V, sizeof *place); /* 1 + its row */
+    for (int64_t i = 0; i < n; i++) place[ids[i]] = (int32_t)i + 1;
+    for (int64_t i = 0; i + 1 < s->run.train_count; i++) {
         const int32_t row = place[token_at(&s->run.train, i)];
         if (row) count[(row - 1) * V + token_at(&s->run.train, i + 1)]++;
     }
@@ -122,34 +113,31 @@ static int32_t *successors(const subject *s, const int32_t *ids, int64_t n)
 /* How many successors are more frequent than this one. */
 static int64_t rank_of(const int32_t *count, int64_t V, int64_t id)
 {
-    int64_t u, rank = 0;
-    for (u = 0; u < V; u++) rank += count[u] > count[id];
+    int64_t rank = 0;
+    for (int64_t u = 0; u < V; u++) rank += count[u] > count[id];
     return rank;
 }
 
 static double total(const int32_t *count, int64_t V)
 {
-    double  sum = 0;
-    int64_t u;
-    for (u = 0; u < V; u++) sum += count[u];
+    double sum = 0;
+    for (int64_t u = 0; u < V; u++) sum += count[u];
     return sum;
 }
 
 /* The first `top` of each row of D(.) for these tokens: ids and values [n,top], new lists. */
 static double *top_successors(const subject *s, const int32_t *ids, int64_t n, int64_t top, double **values)
 {
-    tn_tensor  *v, *at, *which;
-    tn_circuit *all, *some;
-    double     *found;
+    tn_tensor *v, *at;
     tn_ctx_reset(s->m.ctx);
-    which = tn_tensor_from(s->m.ctx, 1, &n, TN_I32, ids);
-    all = tn_circuit_bigrams(s->m.ctx, &s->m.net, s->m.desc.layers, 0);
+    tn_tensor  *which = tn_tensor_from(s->m.ctx, 1, &n, TN_I32, ids);
+    tn_circuit *all = tn_circuit_bigrams(s->m.ctx, &s->m.net, s->m.desc.layers, 0);
     check_ctx(s->m.ctx, "bigrams");
-    some = tn_circuit_select(all, which, NULL);
+    tn_circuit *some = tn_circuit_select(all, which, NULL);
     tn_circuit_top_rows(some, top, TN_ORDER_LARGEST, &v, &at);
     check_ctx(s->m.ctx, "bigrams");
     *values = numbers_in(v);
-    found = numbers_in(at);
+    double *found = numbers_in(at);
     tn_tensor_destroy(v);
     tn_tensor_destroy(at);
     tn_circuit_destroy(some);
@@ -168,9 +156,8 @@ static void report_token(const subject *s, int64_t id)
     const int32_t one = (int32_t)id;
     int32_t      *count = successors(s, &one, 1);
     double       *values, *at = top_successors(s, &one, 1, top, &values), all = count ? total(count, V) : NAN, sum = 0;
-    int64_t       k;
     report_table("per_successor", NULL, columns);
-    for (k = 0; k < top; k++) {
+    for (int64_t k = 0; k < top; k++) {
         const int64_t u = (int64_t)at[k];
         const double  n = count ? (double)count[u] : NAN;
         report_row(columns, s->names[u], values[k], n, 100 * n / all,
@@ -188,24 +175,22 @@ static void report_token(const subject *s, int64_t id)
 /* Names of tokens in one cell, a new string. */
 static char *five(const subject *s, const double *at, int64_t n)
 {
-    buffer  b = {0};
-    int64_t k;
+    buffer b = {0};
     buffer_add(&b, "", 0);
-    for (k = 0; k < n; k++) buffer_print(&b, k ? "  %s" : "%s", s->names[(int64_t)at[k]]);
+    for (int64_t k = 0; k < n; k++) buffer_print(&b, k ? "  %s" : "%s", s->names[(int64_t)at[k]]);
     return b.data;
 }
 
 /* The k commonest successors of a row of counts. */
 static int64_t commonest(const int32_t *count, int64_t V, double *at, int64_t k)
 {
-    int64_t i, u, n = 0;
-    for (i = 0; i < k; i++) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < k; i++) {
         int64_t best = -1;
-        for (u = 0; u < V; u++) {
-            bool    taken = false;
-            int64_t j;
+        for (int64_t u = 0; u < V; u++) {
+            bool taken = false;
             if (!count[u] || (best >= 0 && count[u] <= count[best])) continue;
-            for (j = 0; j < n; j++) taken = taken || (int64_t)at[j] == u;
+            for (int64_t j = 0; j < n; j++) taken = taken || (int64_t)at[j] == u;
             if (!taken) best = u;
         }
         if (best < 0) break;
@@ -225,9 +210,8 @@ static void report_common(const subject *s)
     const int64_t wanted = circuit_settings.top ? circuit_settings.top : 20, shown = wanted < n ? wanted : n;
     int32_t      *count = successors(s, s->common, n);
     double       *values, *at = top_successors(s, s->common, n, top, &values), hits = 0, first = 0, theirs[5];
-    int64_t       i;
     report_table("per_token", NULL, columns);
-    for (i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const int32_t *row = count ? count + i * V : NULL;
         const int64_t  u = (int64_t)at[i * top], rank = row && row[u] ? rank_of(row, V, u) : V;
         hits += rank < TEN;

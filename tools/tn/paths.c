@@ -9,13 +9,13 @@ static void choose_token(const subject *s, question *q, const char *token, int64
 {
     const int64_t V = s->m.desc.vocab;
     double       *v = numbers_in(tn_slice(q->frozen.logits, 0, q->target.position, q->target.position + 1)), sum = 0;
-    int64_t       i, best = 0;
-    for (i = 0; i < V; i++) {
+    int64_t       best = 0;
+    for (int64_t i = 0; i < V; i++) {
         if (v[i] > v[best]) best = i;
         if (fabs(v[i]) > q->largest) q->largest = fabs(v[i]);
     }
     q->target.token = token ? token_id(s, token) : next >= 0 ? next : best;
-    for (i = 0; i < V; i++) sum += exp(v[i] - v[best]);
+    for (int64_t i = 0; i < V; i++) sum += exp(v[i] - v[best]);
     q->loss = v[best] - v[q->target.token] + log(sum);
     free(v);
 }
@@ -32,12 +32,11 @@ void ask_question(const subject *s, const char *text, question *q)
 {
     const circuit_options *o = &circuit_settings;
     const bool             next = o->loss && !o->token;     /* the text says of which token */
-    int64_t                most;
     memset(q, 0, sizeof *q);
     q->count = text_tokens(s, text, &q->ids);
     if (next && q->count < 2)
         fail("the text has 1 token, expected 2 or more, or --token: a loss needs a token that follows");
-    most = q->count - next;
+    int64_t most = q->count - next;
     if (o->position >= most)
         usage_error("--position is %lld, expected less than %lld, the tokens of the text%s", (long long)o->position,
                     (long long)most, next ? " that another one follows" : "");
@@ -122,9 +121,8 @@ char *path_name(const subject *s, const tn_circuit_paths *p, int64_t node)
 /* The sum of |value| over nodes. */
 static double size_of(const tn_circuit_paths *p, const int64_t *nodes, int64_t count)
 {
-    double  sum = 0;
-    int64_t i;
-    for (i = 0; i < count; i++) sum += fabs(p->node[nodes[i]].value);
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += fabs(p->node[nodes[i]].value);
     return sum;
 }
 
@@ -135,7 +133,6 @@ static void report_deleted(const subject *s, const tn_circuit_paths *p, int64_t 
     };
     tn_circuit_deletion d;
     double             *node, *predicted, *measured;
-    int64_t             i;
     tn_circuit_paths_delete(p, count, &d);
     check_ctx(s->m.ctx, "--delete");
     node = numbers_in(d.path), predicted = numbers_in(d.predicted), measured = numbers_in(d.measured);
@@ -144,7 +141,7 @@ static void report_deleted(const subject *s, const tn_circuit_paths *p, int64_t 
                    "measured where patterns follow."
                  : "Paths that are deleted, each alone: decrease of the logit as predicted with constant patterns, and as "
                    "measured where patterns follow.", columns);
-    for (i = 0; i < d.count; i++) {
+    for (int64_t i = 0; i < d.count; i++) {
         char *name = path_name(s, p, (int64_t)node[i]);
         report_row(columns, predicted[i], measured[i], name);
         free(name);
@@ -163,9 +160,8 @@ static void report_nodes(const subject *s, const tn_circuit_paths *p, const char
     static const column fixed[] = {{"value", NULL, 11, "%+.5f"}, {"path", NULL, 65, "%s"}, {NULL, NULL, 0, NULL}};
     static const column small[] = {{"value", NULL, 11, "%+.2e"}, {"path", NULL, 65, "%s"}, {NULL, NULL, 0, NULL}};
     const column       *columns = count && fabs(p->node[nodes[0]].value) < 1e-3 ? small : fixed;
-    int64_t             i;
     report_table(key, title, columns);
-    for (i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         char *name = path_name(s, p, nodes[i]);
         report_row(columns, p->node[nodes[i]].value, name);
         free(name);
@@ -175,26 +171,24 @@ static void report_nodes(const subject *s, const tn_circuit_paths *p, const char
 /* Every part of a kind: paths, degrees in the embeddings, or sets of MLPs; by falling magnitude. */
 static void report_whole(const subject *s, const question *q)
 {
-    static const column    columns[] = {{"value", NULL, 12, "%+.5f"}, {"part", NULL, 64, "%s"}, {NULL, NULL, 0, NULL}};
-    const int64_t          top = circuit_settings.top ? circuit_settings.top : 20;
-    tn_circuit_parts_desc  d;
-    tn_circuit_parts       parts;
-    share                 *list;
-    double                *v, first = 0, all = 0;
-    char                  *title = target_title(s, q, "by part");
-    int64_t                i;
+    static const column   columns[] = {{"value", NULL, 12, "%+.5f"}, {"part", NULL, 64, "%s"}, {NULL, NULL, 0, NULL}};
+    const int64_t         top = circuit_settings.top ? circuit_settings.top : 20;
+    tn_circuit_parts_desc d;
+    tn_circuit_parts      parts;
+    double                first = 0, all = 0;
+    char                 *title = target_title(s, q, "by part");
     memset(&d, 0, sizeof d);
     d.by = (tn_circuit_by)(circuit_settings.by - 1);
     d.patterns = circuit_settings.patterns;
     tn_circuit_parts_of(&q->frozen, &q->target, &d, &parts);
     check_ctx(s->m.ctx, "paths");
-    list = (share *)allocate((size_t)parts.count, sizeof *list);
-    v = numbers_in(parts.values);
-    for (i = 0; i < parts.count; i++) list[i].value = v[i], list[i].position = i;
+    share  *list = (share *)allocate((size_t)parts.count, sizeof *list);
+    double *v = numbers_in(parts.values);
+    for (int64_t i = 0; i < parts.count; i++) list[i].value = v[i], list[i].position = i;
     qsort(list, (size_t)parts.count, sizeof *list, by_size);
     report_table("per_part", title, columns);
     free(title);
-    for (i = 0; i < parts.count; i++) {
+    for (int64_t i = 0; i < parts.count; i++) {
         const int64_t n = tn_circuit_part_name(&parts, list[i].position, NULL, 0);
         char         *name = (char *)allocate((size_t)n + 1, 1);
         tn_circuit_part_name(&parts, list[i].position, name, (size_t)n + 1);
@@ -219,7 +213,6 @@ static void report_search(const subject *s, const question *q)
     const int64_t         top = circuit_settings.top ? circuit_settings.top : 20;
     tn_circuit_paths_desc d;
     tn_circuit_paths      p;
-    double                first, all;
     char                 *title = target_title(s, q, "by path");
     memset(&d, 0, sizeof d);
     d.budget = circuit_settings.budget;
@@ -231,8 +224,8 @@ static void report_search(const subject *s, const question *q)
                  p.open < 5 ? p.open : 5);
     if (circuit_settings.remove)
         report_deleted(s, &p, circuit_settings.remove < p.count ? circuit_settings.remove : p.count);
-    first = size_of(&p, p.path, p.count < 100 ? p.count : 100);
-    all = size_of(&p, p.path, p.count) + size_of(&p, p.frontier, p.open);
+    double first = size_of(&p, p.path, p.count < 100 ? p.count : 100);
+    double all = size_of(&p, p.path, p.count) + size_of(&p, p.frontier, p.open);
     report_note("E[token]@position is a source%s%s, 0.head1@3 the head 1 of block 0 for position 3, * all sources "
                 "together. The value of a path is what it adds to the %s; each MLP is linear in one of its "
                 "inputs, with the others at their values.",
@@ -271,12 +264,11 @@ static void report_sources(const subject *s, const question *q, const tn_circuit
     double                  *v = numbers_in(a->values);
     share                   *list = (share *)allocate((size_t)n, sizeof *list);
     char                    *title = target_title(s, q, "by token and position");
-    int64_t                  i;
-    for (i = 0; i < n; i++) list[i].value = v[i], list[i].source = i / f->tokens, list[i].position = i % f->tokens;
+    for (int64_t i = 0; i < n; i++) list[i].value = v[i], list[i].source = i / f->tokens, list[i].position = i % f->tokens;
     qsort(list, (size_t)n, sizeof *list, by_size);
     report_table("per_source", title, columns);
     free(title);
-    for (i = 0; i < n && i < top && list[i].value != 0; i++) {
+    for (int64_t i = 0; i < n && i < top && list[i].value != 0; i++) {
         const int64_t source = list[i].source;
         report_row(columns, (double)list[i].position, !source ? s->names[q->ids[list[i].position]]
                    : f->positions && source == 1 ? "(its position)" : "(constant: biases)", list[i].value);
@@ -301,22 +293,21 @@ static void report_parts(const subject *s, const question *q)
     const int64_t         top = circuit_settings.top ? circuit_settings.top : 20;
     tn_circuit_paths_desc d;
     tn_circuit_paths      p;
-    share                *list;
-    int64_t               i, n = 0;
+    int64_t               n = 0;
     memset(&d, 0, sizeof d);
     d.budget = 1;
     tn_circuit_paths_find(&q->frozen, &q->target, &d, &p);
     check_ctx(s->m.ctx, "the attribution to parts");
-    list = (share *)allocate((size_t)p.nodes, sizeof *list);
-    for (i = 1; i < p.nodes; i++) {                 /* the nodes of a head follow one another, one for each position */
+    share *list = (share *)allocate((size_t)p.nodes, sizeof *list);
+    for (int64_t i = 1; i < p.nodes; i++) {         /* the nodes of a head follow one another, one for each position */
         const tn_circuit_node *node = &p.node[i], *last = n ? &p.node[list[n - 1].source] : NULL;
         if (!last || last->block != node->block || last->head != node->head) list[n++].source = i;
         list[n - 1].value += node->value;
     }
-    for (i = 0; i < n; i++) list[i].position = i;
+    for (int64_t i = 0; i < n; i++) list[i].position = i;
     qsort(list, (size_t)n, sizeof *list, by_size);
     report_table("per_part", "By the part that writes it:", columns);
-    for (i = 0; i < n && i < top; i++) {
+    for (int64_t i = 0; i < n && i < top; i++) {
         char *name = part_name(&q->frozen, &p.node[list[i].source]);
         report_row(columns, name, list[i].value);
         free(name);

@@ -81,15 +81,13 @@ void check_alike(tn_ctx *ctx, const char *text, size_t bytes, const char *what)
     const int size = tn_ctx_ranks(ctx), own = 2 * tn_ctx_rank(ctx);
     uint64_t  hash = UINT64_C(14695981039346656037);
     double   *half = (double *)allocate((size_t)size, 2 * sizeof *half);   /* of each: numbers that a double holds */
-    size_t    i;
-    int       r;
-    for (i = 0; i < bytes; i++) hash = (hash ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
     memset(half, 0, (size_t)size * 2 * sizeof *half);
     half[own] = (double)(uint32_t)hash;
     half[own + 1] = (double)(uint32_t)(hash >> 32);
     tn_comm_sum(ctx, half, 2 * size);
     check_ctx(ctx, "the other processes");
-    for (r = 1; r < size; r++)
+    for (int r = 1; r < size; r++)
         if (half[2 * r] != half[0] || half[2 * r + 1] != half[1])
             fail("rank %d has other %s than rank 0, expected the same for all processes", r, what);
     free(half);

@@ -89,7 +89,6 @@ static int  place_of(const column *c) { return !is_text(c) ? RIGHT : c[1].key ? 
 
 void report_table(const char *key, const char *title, const column *columns)
 {
-    int i;
     end_table();
     if (!report.json && report.tables++) print("\n");
     report.in_table = report.first_row = true;
@@ -99,7 +98,7 @@ void report_table(const char *key, const char *title, const column *columns)
         return;
     }
     if (title) print_folded(title, 0, 0);
-    for (i = 0; columns[i].key; i++) {
+    for (int i = 0; columns[i].key; i++) {
         print("  ");
         print_cell(columns[i].title ? columns[i].title : columns[i].key, columns[i].width, place_of(&columns[i]));
     }
@@ -109,12 +108,12 @@ void report_table(const char *key, const char *title, const column *columns)
 void report_row(const column *columns, ...)
 {
     va_list list;
-    int     i, at = 0;
+    int     at = 0;
     char    text[64];
     va_start(list, columns);
     if (report.json) buffer_print(&report.out, report.first_row ? "\n    {" : ",\n    {");
     report.first_row = false;
-    for (i = 0; columns[i].key; i++) {
+    for (int i = 0; columns[i].key; i++) {
         const bool  words = is_text(&columns[i]);
         const char *s = words ? va_arg(list, const char *) : NULL;
         double      v = words ? 0 : va_arg(list, double);
@@ -141,11 +140,10 @@ void report_note(const char *format, ...)
 {
     va_list list;
     char    text[2048];
-    int     i;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    for (i = 0; i < report.note_count; i++) if (!strcmp(report.note[i], text)) return;
+    for (int i = 0; i < report.note_count; i++) if (!strcmp(report.note[i], text)) return;
     report.note = (char **)resize(report.note, (size_t)report.note_count + 1, sizeof *report.note);
     report.note[report.note_count++] = copy_text(text);
 }
@@ -176,26 +174,25 @@ void report_text(const char *name, const char *text)
 
 void report_end(void)
 {
-    int i;
     end_table();
     if (report.json) {
         json_key("notes");
         buffer_print(&report.out, "[");
-        for (i = 0; i < report.note_count; i++) {
+        for (int i = 0; i < report.note_count; i++) {
             buffer_print(&report.out, i ? ", " : "");
             json_quote(&report.out, report.note[i], strlen(report.note[i]));
         }
         buffer_print(&report.out, "]\n}\n");
         print_text(report.out.data, report.out.bytes);
     } else {
-        for (i = 0; i < report.note_count; i++) {
+        for (int i = 0; i < report.note_count; i++) {
             print("\n");
             print_folded(report.note[i], 0, 0);
         }
         print("\n");
         print_text(report.values.data, report.values.bytes);
     }
-    for (i = 0; i < report.note_count; i++) free(report.note[i]);
+    for (int i = 0; i < report.note_count; i++) free(report.note[i]);
     free(report.note);
     free(report.out.data);
     free(report.values.data);

@@ -81,11 +81,11 @@ void check_vocabulary(const tn_tokenizer *t, const char *name, int64_t vocab)
 
 char *newest_checkpoint(const char *folder, int64_t *step)
 {
-    int64_t *steps, i, count = list_checkpoints(folder, &steps);
+    int64_t *steps, count = list_checkpoints(folder, &steps);
     char    *path = NULL, why[256];
     tn_ctx  *ctx;
     if (tn_ctx_create(NULL, &ctx, why) != TN_OK) fail("%s", why);
-    for (i = count - 1; i >= 0; i--) {
+    for (int64_t i = count - 1; i >= 0; i--) {
         path = checkpoint_path(folder, *step = steps[i]);
         if (tn_checkpoint_check(ctx, tn_source_path(path)) == TN_OK) break;
         if (tn_ctx_status(ctx) != TN_ERR_FORMAT) fail("%s", tn_ctx_error(ctx));
@@ -112,13 +112,12 @@ static void check_weights(const char *path)
 char *find_weights(const char *path)
 {
     int64_t step;
-    char   *file;
     if (!is_folder(path)) {
         if (!is_file(path)) fail("%s: no such run or file", path);
         check_weights(path);
         return copy_text(path);
     }
-    file = join_path(path, "model.safetensors");
+    char *file = join_path(path, "model.safetensors");
     if (is_file(file)) return file;
     free(file);
     file = newest_checkpoint(path, &step);
@@ -136,11 +135,10 @@ void check_size(const tn_transformer_desc *desc, const tn_safetensors *st, const
 {
     const double needed = (double)tn_transformer_cost_of(desc, 1).params;
     double       there = 0;
-    int64_t      i, k;
-    for (i = 0; i < tn_safetensors_count(st); i++) {
+    for (int64_t i = 0; i < tn_safetensors_count(st); i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(st, i);
         double                      numbers = 1;
-        for (k = 0; k < e->rank; k++) numbers *= (double)e->shape[k];
+        for (int64_t k = 0; k < e->rank; k++) numbers *= (double)e->shape[k];
         there += numbers;
     }
     if (needed > there * (double)shared)
@@ -166,8 +164,8 @@ static int read_note_ids(const char *text, int64_t vocab, int32_t *ids, int room
 static void report_unread(tn_safetensors *st, const model *m, const char *path)
 {
     const char *first = NULL;
-    int64_t     i, count = 0;
-    for (i = 0; i < tn_safetensors_count(st); i++) {
+    int64_t     count = 0;
+    for (int64_t i = 0; i < tn_safetensors_count(st); i++) {
         const char     *name = tn_safetensors_at(st, i)->name;
         const tn_param *p = tn_params_find(m->params, name);
         if (p && strcmp(p->name, name) && tn_safetensors_find(st, p->name) != tn_safetensors_at(st, i)
@@ -182,14 +180,12 @@ static void report_unread(tn_safetensors *st, const model *m, const char *path)
 
 void open_model_in(tn_ctx *ctx, model *m, const char *path, const char *tokenizer, char **weights)
 {
-    char           *file = find_weights(path), *folder = folder_of(file), *beside = join_path(folder, "config.json");
-    const char     *text;
-    tn_safetensors *st;
+    char *file = find_weights(path), *folder = folder_of(file), *beside = join_path(folder, "config.json");
     memset(m, 0, sizeof *m);
     m->ctx = ctx;
-    st = tn_safetensors_open(m->ctx, tn_source_path(file));
+    tn_safetensors *st = tn_safetensors_open(m->ctx, tn_source_path(file));
     check_ctx(m->ctx, "weights");
-    text = tn_safetensors_metadata(st, "tn.model");
+    const char *text = tn_safetensors_metadata(st, "tn.model");
     if (text) tn_transformer_config_read(m->ctx, tn_source_memory(text, strlen(text)), &m->desc);
     else if (is_file(beside)) tn_transformer_config_read(m->ctx, tn_source_path(beside), &m->desc);
     else fail("%s does not describe its model, expected %s beside it", file, beside);
@@ -247,9 +243,8 @@ void compact_model(model *m, int weights)
 char *config_json(const model *m)
 {
     size_t used = 0;
-    char  *text;
     tn_transformer_config_write(m->ctx, &m->desc, tn_sink_memory(NULL, 0, &used));
-    text = (char *)allocate(used + 1, 1);
+    char *text = (char *)allocate(used + 1, 1);
     tn_transformer_config_write(m->ctx, &m->desc, tn_sink_memory(text, used, &used));
     check_ctx(m->ctx, "config.json");
     return text;
@@ -289,9 +284,8 @@ const char *machine_name(const tn_ctx *ctx, char *text, size_t bytes)
 char *decode_tokens(const tn_tokenizer *t, const int32_t *ids, int64_t count, size_t *bytes)
 {
     int64_t n = tn_tokenizer_decode(t, ids, count, NULL, 0);
-    char   *text;
     if (n < 0) fail("the tokenizer cannot decode these ids");
-    text = (char *)allocate((size_t)n + 1, 1);
+    char *text = (char *)allocate((size_t)n + 1, 1);
     tn_tokenizer_decode(t, ids, count, text, (size_t)n + 1);
     *bytes = (size_t)n;
     return text;
@@ -301,12 +295,11 @@ char *token_name(const tn_tokenizer *t, int64_t id)
 {
     const int32_t one = (int32_t)id;
     const char   *token = tn_tokenizer_token(t, id);
-    size_t        bytes, i, n;
-    char         *text;
+    size_t        bytes, n;
     buffer        b = {0};
     if (tn_tokenizer_unk(t) >= 0) return copy_text(token ? token : "");
-    text = decode_tokens(t, &one, 1, &bytes);
-    for (i = 0; i < bytes; i += n ? n : 1) {
+    char *text = decode_tokens(t, &one, 1, &bytes);
+    for (size_t i = 0; i < bytes; i += n ? n : 1) {
         const unsigned char c = (unsigned char)text[i];
         n = (size_t)utf8_length(text + i, bytes - i);
         if (c == ' ') buffer_print(&b, "\xC2\xB7");
@@ -334,21 +327,21 @@ int64_t find_token(const tn_tokenizer *t, int64_t vocab, const char *text)
     const int64_t known = t ? tn_tokenizer_count(t) : 0;
     const char   *digits = text + (*text == '#');
     suggestion    best = {NULL, 0};
-    int64_t       id = t ? token_of(t, text) : -1, i;
-    char         *end, **names;
+    int64_t       id = t ? token_of(t, text) : -1;
     if (id >= 0) return id;
-    names = (char **)allocate((size_t)known, sizeof *names);        /* as tables show them, with dots and escapes */
-    for (i = 0; i < known; i++) {
+    char **names = (char **)allocate((size_t)known, sizeof *names); /* as tables show them, with dots and escapes */
+    for (int64_t i = 0; i < known; i++) {
         names[i] = token_name(t, i);
         if (!strcmp(names[i], text)) id = i;
         if (*text) consider_word(&best, text, names[i]);
     }
     if (id < 0 && *digits >= '0' && *digits <= '9') {
+        char *end;
         id = strtoll(digits, &end, 10);
         if (*end) id = -1;
     }
     if (id >= 0 && id < vocab) {
-        for (i = 0; i < known; i++) free(names[i]);
+        for (int64_t i = 0; i < known; i++) free(names[i]);
         free(names);
         return id;
     }
@@ -366,11 +359,10 @@ int64_t listed_ids(const model *m, const char *text, int32_t **ids, char **why, 
     *ids = (int32_t *)allocate(strlen(text) + 1, sizeof **ids);
     *why = NULL;
     for (;;) {
-        char     *end;
-        long long id;
+        char *end;
         text += strspn(text, " ,\t\n");
         if (!*text) return count;
-        id = strtoll(text, &end, 10);
+        long long id = strtoll(text, &end, 10);
         *status = end == text || !strchr(" ,\t\n", *end) ? EXIT_USAGE : EXIT_ERROR;
         if (*status == EXIT_USAGE) *why = format_text("\"%s\" is not an id, expected ids such as \"1 2 3\"", text);
         else if (id < 0 || id >= m->desc.vocab)
@@ -390,8 +382,7 @@ int64_t text_ids(const model *m, const char *text, int64_t length, const char *n
     const int64_t most = length ? length : m->desc.context;
     char         *why = NULL;
     int           status;
-    int64_t       n;
-    n = m->tokenizer ? prompt_tokens(m, text, 1, ids) : listed_ids(m, text, ids, &why, &status);
+    int64_t n = m->tokenizer ? prompt_tokens(m, text, 1, ids) : listed_ids(m, text, ids, &why, &status);
     if (why) fail("%s is of ids, as the model has no tokenizer (--tokenizer FILE): %s", name, why);
     if (n < 1) fail("%s has no tokens, expected 1 or more", name);
     if (n > most)
@@ -424,12 +415,10 @@ static size_t possible_stop(const char *text, size_t bytes, const char *stop)
 static bool show_new(const model *m, const int32_t *ids, int64_t count, const sampling *s, size_t prompt, size_t *shown,
                      bool last)
 {
-    size_t      n;
-    char       *text;
-    const char *found;
+    size_t n;
     if (!m->tokenizer || (!s->show && !s->stop)) return false;
-    text = decode_tokens(m->tokenizer, ids, count, &n);
-    found = s->stop && n > prompt ? find_text(text + prompt, n - prompt, s->stop) : NULL;
+    char       *text = decode_tokens(m->tokenizer, ids, count, &n);
+    const char *found = s->stop && n > prompt ? find_text(text + prompt, n - prompt, s->stop) : NULL;
     if (found) n = (size_t)(found - text);
     else if (!last) {
         n = whole_characters(text, n, *shown);
@@ -444,10 +433,9 @@ static bool show_new(const model *m, const int32_t *ids, int64_t count, const sa
 /* log p of a token under softmax(logits) */
 static double logprob_of(const float *logits, int64_t vocab, int32_t id)
 {
-    double  most = -INFINITY, sum = 0;
-    int64_t i;
-    for (i = 0; i < vocab; i++) if (logits[i] > most) most = logits[i];
-    for (i = 0; i < vocab; i++) sum += exp(logits[i] - most);
+    double most = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < vocab; i++) if (logits[i] > most) most = logits[i];
+    for (int64_t i = 0; i < vocab; i++) sum += exp(logits[i] - most);
     return logits[id] - most - log(sum);
 }
 
@@ -457,9 +445,9 @@ void report_unknown(const model *m, const char *prompt)
     const int32_t unknown = (int32_t)tn_tokenizer_unk(m->tokenizer);
     token_list    l = {0};
     const int64_t count = add_tokens(&l, m->ctx, m->tokenizer, prompt, n, TN_BOS_NONE, true);
-    int64_t       i, found = 0;
+    int64_t       found = 0;
     buffer        words = {0};
-    for (i = 0; i < count && unknown >= 0; i++) {
+    for (int64_t i = 0; i < count && unknown >= 0; i++) {
         if (l.ids[i] != unknown) continue;
         if (found++ >= 5) continue;
         buffer_print(&words, found > 1 ? ", " : "");
@@ -486,8 +474,7 @@ int64_t prompt_tokens(const model *m, const char *prompt, uint64_t seed, int32_t
 
 static bool ends_text(const model *m, int32_t id)
 {
-    int i;
-    for (i = 0; i < m->stop_count; i++) if (m->stop[i] == id) return true;
+    for (int i = 0; i < m->stop_count; i++) if (m->stop[i] == id) return true;
     return false;
 }
 
@@ -506,16 +493,14 @@ int64_t generate_tokens(const model *m, int32_t *ids, int64_t count, const sampl
     if (m->tokenizer && s->stop) free(decode_tokens(m->tokenizer, ids, count, &prompt_bytes));
     show_new(m, ids, count, s, prompt_bytes, &shown, false);
     while (count < s->length && !stopped) {
-        tn_tensor *x, *y;
-        int32_t    id;
         tn_ctx_reset(m->ctx);
-        x = tn_tensor_2d(m->ctx, TN_I32, 1, count - fed);
+        tn_tensor *x = tn_tensor_2d(m->ctx, TN_I32, 1, count - fed);
         tn_write(x, TN_I32, ids + fed, count - fed);
-        y = tn_transformer_decode(m->ctx, &m->net, x, cache);
+        tn_tensor *y = tn_transformer_decode(m->ctx, &m->net, x, cache);
         if (y) tn_read(tn_slice(y, 1, count - fed - 1, count - fed), TN_F32, logits, vocab);
         check_ctx(m->ctx, "generating");
         fed = count;
-        id = (int32_t)tn_sample(logits, drawn, s->temperature, s->top_k, s->top_p, next_uniform(&state));
+        int32_t id = (int32_t)tn_sample(logits, drawn, s->temperature, s->top_k, s->top_p, next_uniform(&state));
         if (id < 0) fail("generating: the logits of the model are not finite");
         if (!s->no_stop && (id == eos || id == bos || ends_text(m, id)) && count > prompt) break;
         if (s->chosen) s->chosen(s->user, id, logprob_of(logits, vocab, id));

@@ -12,10 +12,9 @@ static void pass_logits(const scoring *s, tn_tensor *logits, const int64_t *firs
 {
     const int64_t vocab = s->m->desc.vocab;
     float        *v = (float *)allocate((size_t)(count * scored * vocab), sizeof *v);
-    int64_t       k;
     tn_read(logits, TN_F32, v, count * scored * vocab);
     check_ctx(s->m->ctx, "logits");
-    for (k = 0; k < count; k++) s->logits(s->user, v + k * scored * vocab, first[k], scored);
+    for (int64_t k = 0; k < count; k++) s->logits(s->user, v + k * scored * vocab, first[k], scored);
     free(v);
 }
 
@@ -32,18 +31,17 @@ static int64_t index_limit(const scoring *s, int64_t logits)
 static void pass_nats(const scoring *s, tn_tensor *logits, const int32_t *targets, const int64_t *first, int64_t count,
                       int64_t scored)
 {
-    tn_ctx        *ctx = s->m->ctx;
-    const int64_t  vocab = s->m->desc.vocab, n = count * scored, all = index_limit(s, n * vocab);
-    int32_t       *index = (int32_t *)allocate((size_t)n, sizeof *index);
-    double        *v = (double *)allocate((size_t)n, sizeof *v);
-    tn_tensor     *ids = tn_tensor_1d(ctx, TN_I32, n), *p = tn_log_softmax(ctx, logits);
-    int64_t        k, i;
-    for (i = 0; i < n; i++) index[i] = (int32_t)(i * vocab + targets[i]);
+    tn_ctx       *ctx = s->m->ctx;
+    const int64_t vocab = s->m->desc.vocab, n = count * scored, all = index_limit(s, n * vocab);
+    int32_t      *index = (int32_t *)allocate((size_t)n, sizeof *index);
+    double       *v = (double *)allocate((size_t)n, sizeof *v);
+    tn_tensor    *ids = tn_tensor_1d(ctx, TN_I32, n), *p = tn_log_softmax(ctx, logits);
+    for (int64_t i = 0; i < n; i++) index[i] = (int32_t)(i * vocab + targets[i]);
     tn_write(ids, TN_I32, index, n);
     p = p ? tn_gather(ctx, tn_reshape(p, 1, &all), 0, ids) : NULL;
     tn_read(p, TN_F64, v, n);
     check_ctx(ctx, "the loss of each token");
-    for (k = 0; k < count; k++) for (i = 0; i < scored; i++) s->nats[first[k] + i] = -v[k * scored + i];
+    for (int64_t k = 0; k < count; k++) for (int64_t i = 0; i < scored; i++) s->nats[first[k] + i] = -v[k * scored + i];
     free(index);
     free(v);
 }
@@ -51,27 +49,24 @@ static void pass_nats(const scoring *s, tn_tensor *logits, const int32_t *target
 /* The sum of -log p over the last `scored` tokens of `count` windows of `length` tokens; window k begins at start[k]. */
 static double window_nats(const scoring *s, const int64_t *start, int64_t count, int64_t length, int64_t scored)
 {
-    tn_ctx    *ctx = s->m->ctx;
-    int32_t   *ids = (int32_t *)allocate((size_t)(count * length), sizeof *ids);
-    int32_t   *targets = (int32_t *)allocate((size_t)(count * scored), sizeof *targets);
-    int64_t   *first = (int64_t *)allocate((size_t)count, sizeof *first);
-    tn_tensor *x, *y, *logits;
-    double     nats;
-    int64_t    b;
-    for (b = 0; b < count; b++) {
+    tn_ctx  *ctx = s->m->ctx;
+    int32_t *ids = (int32_t *)allocate((size_t)(count * length), sizeof *ids);
+    int32_t *targets = (int32_t *)allocate((size_t)(count * scored), sizeof *targets);
+    int64_t *first = (int64_t *)allocate((size_t)count, sizeof *first);
+    for (int64_t b = 0; b < count; b++) {
         const int32_t *from = s->ids + start[b];
         memcpy(ids + b * length, from, sizeof *ids * (size_t)length);
         memcpy(targets + b * scored, from + 1 + length - scored, sizeof *ids * (size_t)scored);
         first[b] = start[b] + length - scored;
     }
     tn_ctx_reset(ctx);
-    x = tn_tensor_2d(ctx, TN_I32, count, length);
-    y = tn_tensor_2d(ctx, TN_I32, count, scored);
+    tn_tensor *x = tn_tensor_2d(ctx, TN_I32, count, length);
+    tn_tensor *y = tn_tensor_2d(ctx, TN_I32, count, scored);
     tn_write(x, TN_I32, ids, count * length);
     tn_write(y, TN_I32, targets, count * scored);
-    logits = tn_transformer_forward(ctx, &s->m->net, x);
+    tn_tensor *logits = tn_transformer_forward(ctx, &s->m->net, x);
     if (logits && scored < length) logits = tn_copy(ctx, tn_slice(logits, 1, length - scored, length));
-    nats = tn_item(tn_cross_entropy(ctx, logits, y)) * (double)(count * scored);
+    double nats = tn_item(tn_cross_entropy(ctx, logits, y)) * (double)(count * scored);
     check_ctx(ctx, s->name);
     if (s->nats) pass_nats(s, logits, targets, first, count, scored);
     if (s->logits) pass_logits(s, logits, first, count, scored);
@@ -139,12 +134,12 @@ bool samples_all(const scoring *s, int64_t tokens)
 double sampled_loss(const scoring *s, int64_t tokens)
 {
     const windows w = windows_of(s);
-    int64_t       m = tokens / w.half, *start, i, n, turn = 0;
+    int64_t       m = tokens / w.half, n, turn = 0;
     double        nats = 0;
     if (m < 1) m = 1;
     if (m >= w.count) return whole_loss(s);
-    start = (int64_t *)allocate((size_t)w.group, sizeof *start);
-    for (i = 0; i < m; i += n) {
+    int64_t *start = (int64_t *)allocate((size_t)w.group, sizeof *start);
+    for (int64_t i = 0; i < m; i += n) {
         for (n = 0; n < w.group && i + n < m; n++) start[n] = w.half * (((i + n) * w.count + w.count / 2) / m);
         if (is_turn(s, turn++)) nats += window_nats(s, start, n, w.length, w.half);
     }
@@ -156,15 +151,15 @@ int64_t loss_by_position(const scoring *s, double *sum, int64_t *tokens)
 {
     const windows w = windows_of(s);
     scoring       one = *s;
-    int64_t      *start = (int64_t *)allocate((size_t)w.group, sizeof *start), whole = w.tokens / w.length, k, n, i;
+    int64_t      *start = (int64_t *)allocate((size_t)w.group, sizeof *start), whole = w.tokens / w.length, n;
     one.nats = (double *)allocate((size_t)w.tokens, sizeof *one.nats);
     one.logits = NULL;
-    for (k = 0; k < whole; k += n) {
+    for (int64_t k = 0; k < whole; k += n) {
         for (n = 0; n < w.group && k + n < whole; n++) start[n] = (k + n) * w.length;
         window_nats(&one, start, n, w.length, w.length);
     }
-    for (i = 0; i < w.length; i++) sum[i] = 0, tokens[i] = whole;
-    for (i = 0; i < whole * w.length; i++) sum[i % w.length] += one.nats[i];
+    for (int64_t i = 0; i < w.length; i++) sum[i] = 0, tokens[i] = whole;
+    for (int64_t i = 0; i < whole * w.length; i++) sum[i % w.length] += one.nats[i];
     free(one.nats);
     free(start);
     return w.length;

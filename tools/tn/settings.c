@@ -192,8 +192,7 @@ static bool is_polynomial(tn_attention_kind k) { return k == TN_ATTENTION_SQUARE
 /* Whether a block has attention whose rows are scaled. */
 static bool has_row_scale(const tn_transformer_desc *desc)
 {
-    int64_t i;
-    for (i = 0; i < desc->attention_count; i++) if (is_polynomial(desc->attention_cycle[i])) return true;
+    for (int64_t i = 0; i < desc->attention_count; i++) if (is_polynomial(desc->attention_cycle[i])) return true;
     return !desc->attention_count && is_polynomial(desc->attention);
 }
 
@@ -217,8 +216,7 @@ static double branch_scale(const tn_transformer_desc *desc, double given)
 
 void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
 {
-    double tokens;
-    int    i;
+    int i;
     memset(desc, 0, sizeof *desc);
     if (train_settings.model) {
         char why[256];
@@ -275,7 +273,7 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (train_settings.row_scale && !has_row_scale(desc))
         usage_error("--row-scale is given with --attention softmax or differential, expected squared or bilinear");
     if (tn_transformer_check(ctx, desc, desc) != TN_OK) usage_error("the model: %s", tn_ctx_error(ctx));
-    tokens = (double)train_settings.batch * (double)train_settings.accumulate * (double)desc->context;
+    double tokens = (double)train_settings.batch * (double)train_settings.accumulate * (double)desc->context;
     if (tokens > 1e15)
         usage_error("--batch is %lld, --accumulate %lld and --context %lld, which is %.3g tokens per step, expected at most 1e15",
                     (long long)train_settings.batch, (long long)train_settings.accumulate, (long long)desc->context, tokens);

@@ -46,13 +46,12 @@ static void on_lost_data(int number)
 void catch_signals(const char *folder)
 {
     struct sigaction a, before;
-    int              i;
     snprintf(lost_data, sizeof lost_data, "\ntn train: a token shard was truncated while it was in use, or cannot be read "
              "from the disk. When it is whole again: tn train --resume %s\n", folder ? folder : "RUN");
     memset(&a, 0, sizeof a);
     a.sa_handler = on_signal;
     a.sa_flags = (int)(SA_RESETHAND | SA_RESTART);    /* a read or write in progress continues */
-    for (i = 0; i < STOP_SIGNALS; i++)
+    for (int i = 0; i < STOP_SIGNALS; i++)
         if (stop_signals[i] != SIGHUP || sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN)     /* nohup */
             sigaction(stop_signals[i], &a, NULL);
     a.sa_handler = on_save_signal;

@@ -8,17 +8,14 @@
 static double time_products(tn_ctx *ctx, int64_t n, int runs, double least)
 {
     double best = INFINITY, start = now();
-    int    turns, k;
-    for (turns = 0; turns < 3 || now() - start < least; turns++) {
+    for (int turns = 0; turns < 3 || now() - start < least; turns++) {
         const int64_t shape[2] = {n, n};
-        tn_tensor    *a, *b;
-        double        from;
         tn_ctx_reset(ctx);
-        a = tn_cast(ctx, tn_uniform(ctx, 2, shape, -1, 1), tn_ctx_activations(ctx));
-        b = tn_cast(ctx, tn_uniform(ctx, 2, shape, -1, 1), tn_ctx_activations(ctx));
+        tn_tensor *a = tn_cast(ctx, tn_uniform(ctx, 2, shape, -1, 1), tn_ctx_activations(ctx));
+        tn_tensor *b = tn_cast(ctx, tn_uniform(ctx, 2, shape, -1, 1), tn_ctx_activations(ctx));
         tn_ctx_sync(ctx);
-        from = now();
-        for (k = 0; k < runs; k++) {
+        double from = now();
+        for (int k = 0; k < runs; k++) {
             tn_mark mark = tn_arena_mark(ctx);
             tn_matmul(ctx, a, b);
             tn_arena_release(ctx, mark);
@@ -35,20 +32,18 @@ static double time_products(tn_ctx *ctx, int64_t n, int runs, double least)
 double measure_peak(const tn_desc *desc)
 {
     const bool host = desc->backend->host;
-    int64_t    n;
     tn_ctx    *ctx;
     double     rate = NAN, seconds = 0;
     char       why[256];
     tn_desc    silent = *desc;                        /* the run's own context says what there is to say */
-    tn_status  status;
     const char *what = host ? "processor" : "device";
     silent.log = NULL;
-    status = tn_ctx_create(&silent, &ctx, why);
+    tn_status status = tn_ctx_create(&silent, &ctx, why);
     if (status != TN_OK) {                            /* a missing device: creating the run's own context reports it */
         if (status == TN_ERR_MEMORY) warn("the speed of the %s could not be measured: %s", what, why);
         return NAN;
     }
-    for (n = host ? 512 : 64; n <= (host ? 512 : 8192) && seconds < 2e-3; n *= 2) {
+    for (int64_t n = host ? 512 : 64; n <= (host ? 512 : 8192) && seconds < 2e-3; n *= 2) {
         const double until = now() + 0.05;
         seconds = time_products(ctx, n, host ? 1 : 8, 0);
         if ((seconds >= 2e-3 || n == 8192 || host) && now() < until)

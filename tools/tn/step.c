@@ -8,8 +8,7 @@
 static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 {
     const int64_t first = tn_ctx_rank(r->m.ctx) * r->texts, T = r->m.desc.context;
-    int64_t       b;
-    for (b = 0; b < r->texts; b++) {
+    for (int64_t b = 0; b < r->texts; b++) {
         const int64_t from = window_start(r->data.train_count, T, (uint64_t)r->s->seed,
                                           (r->step * r->s->accumulate + part) * r->s->batch + first + b);
         copy_tokens(&r->data.train, from, T, ids + b * T);
@@ -29,7 +28,6 @@ void open_feed(run *r, model *m, tn_optim *optim, feed *f)
 {
     const int64_t batch[2] = {r->texts, m->desc.context}, parts = r->s->accumulate;
     const int64_t now_shape[2] = {1, parts + EXTRA_NUMBERS}, kept_shape[2] = {MAX_PENDING, parts + EXTRA_NUMBERS};
-    int64_t       k;
     memset(f, 0, sizeof *f);
     f->m = m;
     f->optim = optim;
@@ -37,7 +35,7 @@ void open_feed(run *r, model *m, tn_optim *optim, feed *f)
     f->x = (tn_tensor **)allocate((size_t)parts, sizeof *f->x);
     f->y = (tn_tensor **)allocate((size_t)parts, sizeof *f->y);
     f->numbers = (double *)allocate((size_t)(MAX_PENDING * (parts + EXTRA_NUMBERS)), sizeof *f->numbers);
-    for (k = 0; k < parts; k++) {
+    for (int64_t k = 0; k < parts; k++) {
         f->x[k] = tn_tensor_create(m->ctx, TN_I32, 2, batch);
         f->y[k] = tn_tensor_create(m->ctx, TN_I32, 2, batch);
     }
@@ -63,8 +61,7 @@ static bool may_break_off(const run *r)
 static void upload_batch(run *r, feed *f, bool breaks)
 {
     const int64_t n = r->texts * f->m->desc.context;
-    int64_t       k;
-    for (k = 0; k < f->parts && !(breaks && stop_signal()); k++) {
+    for (int64_t k = 0; k < f->parts && !(breaks && stop_signal()); k++) {
         fill_batch(r, k, r->ids, r->targets);
         tn_write(f->x[k], TN_I32, r->ids, n);
         tn_write(f->y[k], TN_I32, r->targets, n);
@@ -82,13 +79,11 @@ static void store_number(feed *f, int64_t k, tn_tensor *t)
 static bool compute_parts(feed *f, bool learn, bool breaks)
 {
     tn_ctx *ctx = f->m->ctx;
-    int64_t k;
-    for (k = 0; k < f->parts; k++) {
-        tn_tensor *loss;
+    for (int64_t k = 0; k < f->parts; k++) {
         if (breaks && any_of_all(ctx, stop_signal() != 0)) return false;
         tn_ctx_reset(ctx);
         if (learn) tn_record(ctx);
-        loss = tn_transformer_loss(ctx, &f->m->net, f->x[k], f->y[k]);
+        tn_tensor *loss = tn_transformer_loss(ctx, &f->m->net, f->x[k], f->y[k]);
         if (learn && k + 1 == f->parts) tn_optim_overlap(f->optim);
         if (learn) tn_backward(ctx, f->parts > 1 ? tn_scale(ctx, loss, 1 / (double)f->parts) : loss);
         store_number(f, k, loss);
@@ -98,9 +93,8 @@ static bool compute_parts(feed *f, bool learn, bool breaks)
 
 static double mean_loss(const double *losses, int64_t parts)
 {
-    double  sum = 0;
-    int64_t k;
-    for (k = 0; k < parts; k++) sum += losses[k] / (double)parts;
+    double sum = 0;
+    for (int64_t k = 0; k < parts; k++) sum += losses[k] / (double)parts;
     return sum;
 }
 
@@ -109,15 +103,14 @@ double batch_loss(run *r, feed *f, bool learn)
     enum { LOSS = STOP_SIGNALS, SAVES, COUNT };
     const bool breaks = learn && f->parts > 1 && may_break_off(r);
     double     shared[COUNT];
-    int        i;
     upload_batch(r, f, breaks);
     r->broken_off = !compute_parts(f, learn, breaks);
     shared[LOSS] = NAN;
     if (tn_read(f->current, TN_F64, f->numbers, f->parts + EXTRA_NUMBERS) == TN_OK) shared[LOSS] = mean_loss(f->numbers, f->parts);
-    for (i = 0; i < STOP_SIGNALS; i++) shared[i] = stop_signal() == stop_signals[i];
+    for (int i = 0; i < STOP_SIGNALS; i++) shared[i] = stop_signal() == stop_signals[i];
     shared[SAVES] = save_signal(true);
     if (tn_comm_sum(r->m.ctx, shared, COUNT) != TN_OK) return NAN;
-    for (i = STOP_SIGNALS; i-- > 0; ) if (shared[i] != 0) r->stops = stop_signals[i];
+    for (int i = STOP_SIGNALS; i-- > 0; ) if (shared[i] != 0) r->stops = stop_signals[i];
     r->saves = r->saves || shared[SAVES] != 0;
     return shared[LOSS] / tn_ctx_ranks(r->m.ctx);
 }
@@ -197,21 +190,18 @@ void finish_steps(run *r)
 {
     feed         *f = &r->feed;
     const int64_t width = f->parts + EXTRA_NUMBERS, steps = f->waiting;
-    fault         found;
-    double        seconds;
-    int64_t       i;
     if (!steps) return;
-    found = take_error(r->m.ctx);
+    fault found = take_error(r->m.ctx);
     if (found.status != TN_OK) stop_on_fault(r, &found);           /* of a call: pending numbers may be of any step */
     if (tn_read(f->pending, TN_F64, f->numbers, MAX_PENDING * width) != TN_OK) {      /* of the data of a step: which one? */
         found = take_error(r->m.ctx);
         if (!is_data_fault(&found) || tn_read(f->pending, TN_F64, f->numbers, MAX_PENDING * width) != TN_OK)
             stop_on_fault(r, &found);
     }
-    seconds = now() - f->since;
+    double seconds = now() - f->since;
     forget_steps(f);
     r->step -= steps;
-    for (i = 0; i < steps; i++) {
+    for (int64_t i = 0; i < steps; i++) {
         const double *row = f->numbers + i * width, loss = mean_loss(row, f->parts);
         if (!(loss <= loss_limit(r)) || row[f->parts + SKIPPED] != 0 || (found.status != TN_OK && i + 1 == steps))
             stop_diverged(r, loss, &found);
@@ -223,15 +213,14 @@ void finish_steps(run *r)
 static const char *largest_gradient(tn_params *params, double *size)
 {
     const char *name = "?";
-    int64_t     i, k;
     *size = -1;
-    for (i = 0; i < tn_params_count(params); i++) {
+    for (int64_t i = 0; i < tn_params_count(params); i++) {
         tn_param *p = tn_params_at(params, i);
         int64_t   n = tn_tensor_count(p->value);
-        double   *g, sum = 0;
+        double    sum = 0;
         if (!p->value->grad || n == 0) continue;
-        g = (double *)allocate((size_t)n, sizeof *g);
-        if (tn_read(p->value->grad, TN_F64, g, n) == TN_OK) for (k = 0; k < n; k++) sum += g[k] * g[k] / (double)n;
+        double *g = (double *)allocate((size_t)n, sizeof *g);
+        if (tn_read(p->value->grad, TN_F64, g, n) == TN_OK) for (int64_t k = 0; k < n; k++) sum += g[k] * g[k] / (double)n;
         free(g);
         sum = sqrt(sum);
         if (sum <= *size) continue;                   /* false for a NaN, which is found */
@@ -247,10 +236,9 @@ void stop_and_advise(run *r)
 {
     tn_optim_desc desc;
     int64_t      *steps, count = list_checkpoints(r->folder, &steps);
-    char         *path;
     while (count > 0 && steps[count - 1] >= r->step) count--;
     if (!count) fail("stopped; no checkpoint is known to be good. Start again with a lower --lr or --clip");
-    path = checkpoint_path(r->folder, steps[count - 1]);
+    char *path = checkpoint_path(r->folder, steps[count - 1]);
     set_optim_desc(r->s, r->m.desc.no_norm, &desc);
     fail("stopped; the last good checkpoint is %s\nA lower --lr or --clip may help: tn train --from %s --lr %g --out NEW",
          path, path, desc.lr / 2);
@@ -258,10 +246,9 @@ void stop_and_advise(run *r)
 
 void stop_diverged(run *r, double loss, const fault *found)
 {
-    double      size;
-    const char *name;
+    double size;
     if (found->status != TN_OK && !is_data_fault(found)) stop_on_fault(r, found);
-    name = largest_gradient(r->m.params, &size);
+    const char *name = largest_gradient(r->m.params, &size);
     clear_progress(&r->journal);
     if (found->status != TN_OK && isfinite(loss)) warn("step %lld: %s", (long long)r->step + 1, found->text);
     else if (r->device)                               /* where its gradient was overwritten */

@@ -10,9 +10,8 @@ circuit_options circuit_settings = { .position = AUTO_COUNT_FROM_0, .budget = 10
 
 char *taken_error(tn_ctx *ctx)
 {
-    char *why;
     if (tn_ctx_status(ctx) == TN_OK) return NULL;
-    why = copy_text(tn_ctx_error(ctx));
+    char *why = copy_text(tn_ctx_error(ctx));
     tn_ctx_clear_error(ctx);
     return why;
 }
@@ -20,16 +19,15 @@ char *taken_error(tn_ctx *ctx)
 int64_t count_nonfinite(const tn_tensor *t)
 {
     double *v = numbers_in(t);
-    int64_t i, bad = 0;
-    for (i = 0; i < tn_tensor_count(t); i++) bad += !isfinite(v[i]);
+    int64_t bad = 0;
+    for (int64_t i = 0; i < tn_tensor_count(t); i++) bad += !isfinite(v[i]);
     free(v);
     return bad;
 }
 
 void check_finite(const model *m, const char *path)
 {
-    int64_t i;
-    for (i = 0; i < tn_params_count(m->params); i++) {
+    for (int64_t i = 0; i < tn_params_count(m->params); i++) {
         const tn_param *p = tn_params_at(m->params, i);
         const int64_t   bad = count_nonfinite(p->value);
         if (bad)
@@ -60,7 +58,6 @@ samples text_samples(const subject *s, const char *text, int64_t context)
 {
     const int64_t wanted = circuit_settings.tokens;
     samples       x = {NULL, 1, 0, NULL, false};
-    int64_t       k;
     if (text) {
         int32_t *ids;
         x.length = text_tokens(s, text, &ids) - 1;
@@ -77,7 +74,7 @@ samples text_samples(const subject *s, const char *text, int64_t context)
         if (x.count > (wanted + x.length - 1) / x.length) x.count = (wanted + x.length - 1) / x.length;
     }
     x.start = (int64_t *)allocate((size_t)x.count, sizeof *x.start);
-    for (k = 0; x.held && k < x.count; k++) x.start[k] = k * ((s->run.held_count - 1) / x.count);
+    for (int64_t k = 0; x.held && k < x.count; k++) x.start[k] = k * ((s->run.held_count - 1) / x.count);
     return x;
 }
 
@@ -90,11 +87,9 @@ void free_samples(samples *x)
 double sample_loss(const model *m, const samples *x, int64_t k, const tn_tap *taps, int64_t count)
 {
     const int32_t *ids = x->ids + x->start[k];
-    tn_tensor     *logits;
-    double         loss;
     tn_ctx_reset(m->ctx);
-    logits = tn_transformer_run(m->ctx, &m->net, ids_tensor(m->ctx, ids, x->length), taps, count);
-    loss = tn_item(tn_cross_entropy(m->ctx, logits, ids_tensor(m->ctx, ids + 1, x->length)));
+    tn_tensor *logits = tn_transformer_run(m->ctx, &m->net, ids_tensor(m->ctx, ids, x->length), taps, count);
+    double     loss = tn_item(tn_cross_entropy(m->ctx, logits, ids_tensor(m->ctx, ids + 1, x->length)));
     check_ctx(m->ctx, "the loss of a text");
     return loss;
 }
@@ -115,24 +110,22 @@ static void name_tokens(subject *s)
 {
     const int64_t V = s->m.desc.vocab, known = s->m.tokenizer ? tn_tokenizer_count(s->m.tokenizer) : 0;
     ranked       *list = (ranked *)allocate((size_t)V, sizeof *list);
-    int64_t       i;
     s->names = (const char **)allocate((size_t)V + 1, sizeof *s->names);
     s->common = (int32_t *)allocate((size_t)V, sizeof *s->common);
-    for (i = 0; i < V; i++)
+    for (int64_t i = 0; i < V; i++)
         s->names[i] = i < known ? token_name(s->m.tokenizer, i) : format_text("#%lld", (long long)i);
     s->names[V] = "1";
     if (s->has_run) s->frequency = (double *)allocate((size_t)V, sizeof *s->frequency);
-    for (i = 0; s->has_run && i < s->run.train_count; i++) s->frequency[token_at(&s->run.train, i)]++;
-    for (i = 0; i < V; i++) list[i].id = (int32_t)i, list[i].count = s->has_run ? s->frequency[i] : 0;
+    for (int64_t i = 0; s->has_run && i < s->run.train_count; i++) s->frequency[token_at(&s->run.train, i)]++;
+    for (int64_t i = 0; i < V; i++) list[i].id = (int32_t)i, list[i].count = s->has_run ? s->frequency[i] : 0;
     qsort(list, (size_t)V, sizeof *list, more_frequent);
-    for (i = 0; i < V; i++) s->common[i] = list[i].id;
+    for (int64_t i = 0; i < V; i++) s->common[i] = list[i].id;
     free(list);
 }
 
 void open_subject(subject *s, const char *path, bool data)
 {
     tn_desc desc;
-    char   *why;
     memset(s, 0, sizeof *s);
     memset(&desc, 0, sizeof desc);
     desc.threads = (int)circuit_settings.threads;
@@ -141,7 +134,7 @@ void open_subject(subject *s, const char *path, bool data)
     s->path = path;
     open_model(&s->m, path, circuit_settings.tokenizer, &desc, &s->file);
     if (data && !circuit_settings.no_data && read_run_settings(s->file)) {
-        why = read_run_data(&s->m, s->file, &s->run);
+        char *why = read_run_data(&s->m, s->file, &s->run);
         s->has_run = !why;
         if (why) report_note("The run's text is left out: %s.", why);
         free(why);
@@ -151,8 +144,7 @@ void open_subject(subject *s, const char *path, bool data)
 
 void close_subject(subject *s)
 {
-    int64_t i;
-    for (i = 0; i < s->m.desc.vocab; i++) free((void *)s->names[i]);
+    for (int64_t i = 0; i < s->m.desc.vocab; i++) free((void *)s->names[i]);
     free((void *)s->names);
     free(s->common);
     free(s->frequency);

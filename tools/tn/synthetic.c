@@ -39,20 +39,17 @@ const usage synthetic_usage = {
 
 int synthetic_main(int argc, char **argv)
 {
-    tn_ctx  *ctx;
-    tn_desc  desc;
-    int32_t *ids;
-    int64_t  i;
-    uint64_t state;
-    char     why[256];
+    tn_ctx *ctx;
+    tn_desc desc;
+    char    why[256];
     read_options(&synthetic_usage, argc, argv);
     if (!settings.out) usage_error("no --out is given, expected tn synthetic --out FILE");
     memset(&desc, 0, sizeof desc);
     desc.log = show_log;
     if (tn_ctx_create(&desc, &ctx, why) != TN_OK) fail("%s", why);
-    ids = (int32_t *)allocate((size_t)settings.tokens, sizeof *ids);
-    state = splitmix64((uint64_t)settings.seed);
-    for (i = 0; i < settings.tokens; i++) ids[i] = next_token(i ? ids[i - 1] : 0, settings.vocab, &state);
+    int32_t *ids = (int32_t *)allocate((size_t)settings.tokens, sizeof *ids);
+    uint64_t state = splitmix64((uint64_t)settings.seed);
+    for (int64_t i = 0; i < settings.tokens; i++) ids[i] = next_token(i ? ids[i - 1] : 0, settings.vocab, &state);
     write_shard(settings.out, ctx, ids, settings.tokens, settings.vocab);
     print("tokens: %lld\nwritten: %s\n", (long long)settings.tokens, settings.out);
     free(ids);

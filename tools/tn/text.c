@@ -34,14 +34,12 @@ static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c ==
 /* The end of the story that begins at `at`, and where the next one begins. */
 static size_t story_end(const char *text, size_t bytes, split_kind split, size_t at, size_t *next)
 {
-    const char *p;
-    size_t      i;
     if (split == SPLIT_MARKS) {
-        p = find_text(text + at, bytes - at, STORY_MARK);
+        const char *p = find_text(text + at, bytes - at, STORY_MARK);
         *next = p ? (size_t)(p - text) + strlen(STORY_MARK) : bytes;
         return p ? (size_t)(p - text) : bytes;
     }
-    for (i = at; i < bytes; i++) {
+    for (size_t i = at; i < bytes; i++) {
         size_t k = i + 1;
         if (text[i] != '\n') continue;
         *next = k;
@@ -70,10 +68,9 @@ bool next_story(const char *text, size_t bytes, split_kind split, size_t *at, si
 
 char *read_texts(const file_list *files, size_t *bytes)
 {
-    buffer  all = {0};
-    int64_t i;
+    buffer all = {0};
     buffer_add(&all, "", 0);
-    for (i = 0; i < files->count; i++) {
+    for (int64_t i = 0; i < files->count; i++) {
         size_t  n, first;
         char   *text = read_file(files->path[i], BY_USER, &n);
         int64_t faults = utf8_errors(text, n, &first);
@@ -92,9 +89,9 @@ char *read_texts(const file_list *files, size_t *bytes)
 size_t held_out_start(const char *text, size_t bytes, double share)
 {
     const size_t mark = strlen(STORY_MARK);
-    size_t       at = bytes - (size_t)((double)bytes * share), k;
+    size_t       at = bytes - (size_t)((double)bytes * share);
     while (at > 0 && at < bytes && ((unsigned char)text[at] & 0xC0) == 0x80) at--;
-    for (k = 1; k < mark && k <= at; k++)
+    for (size_t k = 1; k < mark && k <= at; k++)
         if (bytes - (at - k) >= mark && !memcmp(text + at - k, STORY_MARK, mark)) return at - k;
     return at;
 }

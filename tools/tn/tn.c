@@ -50,8 +50,7 @@ enum { COMMANDS = (int)(sizeof commands / sizeof *commands) };
 /* The commands whose names begin with `group`; NULL: all. */
 static void list_commands(FILE *to, const char *group)
 {
-    int i;
-    for (i = 0; i < COMMANDS; i++) {
+    for (int i = 0; i < COMMANDS; i++) {
         const usage *u = commands[i].usage;
         if (!group || !strncmp(u->command, group, strlen(group))) print_to(to, "  %-18s %s\n", u->command, u->summary);
     }
@@ -93,8 +92,7 @@ static int name_length(const char *name, int count, char **words)
 /* NULL if there is no such command. *used: the number of words of its name. */
 static const command *find_command(int count, char **words, int *used)
 {
-    int i;
-    for (i = 0; i < COMMANDS; i++)
+    for (int i = 0; i < COMMANDS; i++)
         if ((*used = name_length(commands[i].usage->command, count, words)) > 0) return &commands[i];
     return NULL;
 }
@@ -115,8 +113,7 @@ static int unknown_command(int count, char **words)
     const bool  group = !strcmp(words[0], "tokenizer");
     const char *written = group ? count > 1 ? words[1] : "" : words[0];
     suggestion  best = {NULL, 0};
-    int         i;
-    for (i = 0; i < COMMANDS; i++) {
+    for (int i = 0; i < COMMANDS; i++) {
         const char *second = strchr(commands[i].usage->command, ' ');
         if (group && second) consider_word(&best, written, second + 1);
         if (!group) consider_word(&best, written, second ? "tokenizer" : commands[i].usage->command);
@@ -170,8 +167,7 @@ static void check_output(void)
 /* A standard descriptor that is closed would be that of the next file which is opened: messages would go into it. */
 static void open_standard_files(void)
 {
-    int fd;
-    for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) _exit(EXIT_ERROR);
 }
 

@@ -8,10 +8,9 @@
 static tn_tokenizer *train_tokenizer(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab)
 {
     tn_tokenizer_desc desc;
-    tn_tokenizer     *t;
     memset(&desc, 0, sizeof desc);
     desc.separator = STORY_MARK;
-    t = tn_tokenizer_train(ctx, text, bytes, vocab, &desc);
+    tn_tokenizer *t = tn_tokenizer_train(ctx, text, bytes, vocab, &desc);
     check_ctx(ctx, "training the tokenizer");
     return t;
 }
@@ -66,17 +65,14 @@ const usage tokenizer_compare_usage = {
 
 int tokenizer_train_main(int argc, char **argv)
 {
-    size_t        bytes;
-    char         *text;
-    tn_ctx       *ctx;
-    tn_tokenizer *t;
+    size_t bytes;
     read_options_and_files(&tokenizer_train_usage, argc, argv, &training.files);
     if (!training.files.count) usage_error("no text is given, expected tn tokenizer train TEXT --out FILE");
     if (!training.out) usage_error("no --out is given, expected tn tokenizer train TEXT --out FILE");
     check_not_inputs("out", training.out, "the text", &training.files);
-    text = read_texts(&training.files, &bytes);
-    ctx = new_context();
-    t = train_tokenizer(ctx, text, bytes, training.vocab);
+    char         *text = read_texts(&training.files, &bytes);
+    tn_ctx       *ctx = new_context();
+    tn_tokenizer *t = train_tokenizer(ctx, text, bytes, training.vocab);
     if (tn_tokenizer_count(t) < training.vocab)
         warn("--vocab is %lld, but the text gives only %lld tokens", (long long)training.vocab,
              (long long)tn_tokenizer_count(t));
@@ -90,15 +86,12 @@ int tokenizer_train_main(int argc, char **argv)
 
 int tokenizer_compare_main(int argc, char **argv)
 {
-    int64_t vocab;
-    size_t  bytes;
-    char   *text;
-    tn_ctx *ctx;
+    size_t bytes;
     read_options_and_files(&tokenizer_compare_usage, argc, argv, &training.files);
     if (!training.files.count) usage_error("no text is given, expected tn tokenizer compare TEXT");
-    text = read_texts(&training.files, &bytes);
-    ctx = new_context();
-    for (vocab = 4096; vocab >= 1024; vocab /= 2)
+    char   *text = read_texts(&training.files, &bytes);
+    tn_ctx *ctx = new_context();
+    for (int64_t vocab = 4096; vocab >= 1024; vocab /= 2)
         print_tokens_per_story(train_tokenizer(ctx, text, bytes, vocab), text, bytes, (split_kind)training.split);
     tn_ctx_destroy(ctx);
     free(text);
@@ -112,14 +105,14 @@ static void encode_lines(tn_ctx *ctx, const tn_tokenizer *t, const char *name, c
     token_list  l = {0};
     buffer      string = {0};
     const char *end = text + bytes, *stop;
-    int64_t     line = 0, i;
+    int64_t     line = 0;
     for (; text < end; text = stop + 1) {
-        const char *to, *bad, *from;
+        const char *to, *bad;
         stop = (const char *)memchr(text, '\n', (size_t)(end - text));
         if (!stop) stop = end;
         line++;
         if (strspn(text, " \t\r") >= (size_t)(stop - text)) continue;
-        from = json_find(text, stop, "text", &to, &bad);
+        const char *from = json_find(text, stop, "text", &to, &bad);
         if (bad) fail("%s:%lld: invalid JSON object: %s", name, (long long)line, bad);
         string.bytes = 0;
         if (!from || !json_unquote(from, to, &string))
@@ -128,7 +121,7 @@ static void encode_lines(tn_ctx *ctx, const tn_tokenizer *t, const char *name, c
         l.count = 0;
         add_tokens(&l, ctx, t, string.data, string.bytes, bos, false);
         print("{\"ids\": [");
-        for (i = 0; i < l.count; i++) print(i ? ", %d" : "%d", (int)l.ids[i]);
+        for (int64_t i = 0; i < l.count; i++) print(i ? ", %d" : "%d", (int)l.ids[i]);
         print("]}\n");
     }
     free(l.ids);
@@ -153,27 +146,24 @@ const usage tokenizer_encode_usage = {
 
 int tokenizer_encode_main(int argc, char **argv)
 {
-    int           arguments = read_options(&tokenizer_encode_usage, argc, argv);
-    const char   *path = arguments ? argv[0] : "-";
-    tn_ctx       *ctx;
-    tn_tokenizer *t;
-    size_t        bytes, first;
-    char         *text;
-    int64_t       i, faults;
-    token_list    l = {0};
-    const tn_bos  bos = encoding.no_bos ? TN_BOS_NONE : TN_BOS_FIRST;
+    int          arguments = read_options(&tokenizer_encode_usage, argc, argv);
+    const char  *path = arguments ? argv[0] : "-";
+    size_t       bytes;
+    token_list   l = {0};
+    const tn_bos bos = encoding.no_bos ? TN_BOS_NONE : TN_BOS_FIRST;
     if (encoding.jsonl && encoding.shard) usage_error("--jsonl and --shard are given, expected one of them");
     if (encoding.no_bos && encoding.shard) usage_error("--no-bos and --shard are given, expected one of them");
     check_not_input("shard", encoding.shard, "the text", arguments ? path : NULL);
     check_not_input("shard", encoding.shard, "the tokenizer", encoding.tokenizer);
-    ctx = new_context();
-    t = open_tokenizer(ctx, encoding.tokenizer);
+    tn_ctx       *ctx = new_context();
+    tn_tokenizer *t = open_tokenizer(ctx, encoding.tokenizer);
     if (bos && !encoding.shard && tn_tokenizer_bos(t) < 0)
         fail("%s has no [BOS] to put before the text, expected --no-bos", encoding.tokenizer);
-    text = read_file(path, BY_USER, &bytes);
+    char *text = read_file(path, BY_USER, &bytes);
     if (encoding.jsonl) encode_lines(ctx, t, path, text, bytes, bos);
     else {
-        faults = utf8_errors(text, bytes, &first);
+        size_t  first;
+        int64_t faults = utf8_errors(text, bytes, &first);
         if (faults)
             warn("%s: %lld bytes are not valid UTF-8, the first is byte %zu; each is %s", path, (long long)faults, first,
                  tn_tokenizer_is_bytes(t) ? "kept" : "read as U+FFFD");
@@ -184,7 +174,7 @@ int tokenizer_encode_main(int argc, char **argv)
             print("tokens: %lld\nwritten: %s\n", (long long)l.count, encoding.shard);
         } else {
             add_tokens(&l, ctx, t, text, bytes, bos, false);
-            for (i = 0; i < l.count; i++) print(i ? " %d" : "%d", (int)l.ids[i]);
+            for (int64_t i = 0; i < l.count; i++) print(i ? " %d" : "%d", (int)l.ids[i]);
             print("\n");
         }
         free(l.ids);
@@ -200,7 +190,6 @@ static char *decode(const tn_tokenizer *t, const char *name, const char *text, s
     const char *at = text;
     int32_t    *ids = (int32_t *)allocate(bytes / 2 + 1, sizeof *ids);
     int64_t     count = 0;
-    char       *words;
     while (*(at += strspn(at, " \t\r\n,[]"))) {
         char *end;
         long  id = strtol(at, &end, 10);
@@ -212,7 +201,7 @@ static char *decode(const tn_tokenizer *t, const char *name, const char *text, s
         at = end;
     }
     if (at != text + bytes) fail("%s: byte %zu is zero, expected an id", name, (size_t)(at - text));
-    words = decode_tokens(t, ids, count, length);
+    char *words = decode_tokens(t, ids, count, length);
     free(ids);
     return words;
 }
@@ -222,20 +211,19 @@ static void decode_lines(const tn_tokenizer *t, const char *name, const char *te
     const char *end = text + bytes, *stop;
     int64_t     line = 0;
     for (; text < end; text = stop + 1) {
-        const char *to, *bad, *from;
-        char       *ids, *words, *where;
+        const char *to, *bad;
         buffer      quoted = {0};
         size_t      length;
         stop = (const char *)memchr(text, '\n', (size_t)(end - text));
         if (!stop) stop = end;
         line++;
         if (strspn(text, " \t\r") >= (size_t)(stop - text)) continue;
-        where = format_text("%s:%lld", name, (long long)line);
-        from = json_find(text, stop, "ids", &to, &bad);
+        char       *where = format_text("%s:%lld", name, (long long)line);
+        const char *from = json_find(text, stop, "ids", &to, &bad);
         if (bad) fail("%s: invalid JSON object: %s", where, bad);
         if (!from) fail("%s: \"ids\" is missing, expected a list of ids", where);
-        ids = format_text("%.*s", (int)(to - from), from);
-        words = decode(t, where, ids, strlen(ids), &length);
+        char *ids = format_text("%.*s", (int)(to - from), from);
+        char *words = decode(t, where, ids, strlen(ids), &length);
         json_quote(&quoted, words, length);
         print("{\"text\": %s}\n", quoted.data);
         free(quoted.data);
@@ -265,11 +253,12 @@ int tokenizer_decode_main(int argc, char **argv)
     const char   *path = arguments ? argv[0] : "-";
     tn_ctx       *ctx = new_context();
     tn_tokenizer *t = open_tokenizer(ctx, decoding_tokenizer);
-    size_t        bytes, n;
-    char         *text = read_file(path, BY_USER, &bytes), *words;
+    size_t        bytes;
+    char         *text = read_file(path, BY_USER, &bytes);
     if (text[strspn(text, " \t\r\n")] == '{') decode_lines(t, path, text, bytes);
     else {
-        words = decode(t, path, text, bytes, &n);
+        size_t n;
+        char  *words = decode(t, path, text, bytes, &n);
         if (isatty(STDOUT_FILENO)) print_text(words, n);
         else print_raw(words, n);
         print("\n");

@@ -64,14 +64,12 @@ static void *read_whole(int file, const char *path, size_t bytes)
 
 void add_shard(token_store *t, const char *path, int64_t count)
 {
-    token_part *p;
     struct stat s;
-    int         file;
     if (count == 0) return;
-    file = open(path, O_RDONLY);
+    int file = open(path, O_RDONLY);
     if (file < 0 || fstat(file, &s) != 0) fail("%s: %s", path, strerror(errno));
     t->parts = (token_part *)resize(t->parts, (size_t)(t->part_count + 1), sizeof *t->parts);
-    p = &t->parts[t->part_count++];
+    token_part *p = &t->parts[t->part_count++];
     p->first = t->count;
     p->bytes = (size_t)s.st_size;
     p->width = ((int64_t)s.st_size - SHARD_HEADER) / count == 2 ? 2 : 4;
@@ -97,19 +95,19 @@ static int64_t part_of(const token_store *t, int64_t at)
 
 void copy_tokens(const token_store *t, int64_t first, int64_t n, int32_t *out)
 {
-    int64_t k, i, end;
+    int64_t end;
     if (t->ids) {
         if (n > 0) memcpy(out, t->ids + first, sizeof *out * (size_t)n);
         return;
     }
-    for (k = part_of(t, first); n > 0; k++, n -= end) {
+    for (int64_t k = part_of(t, first); n > 0; k++, n -= end) {
         const token_part    *p = &t->parts[k];
         const unsigned char *from = (const unsigned char *)p->memory + SHARD_HEADER;
         from += (size_t)(first - p->first) * (size_t)p->width;
         end = (k + 1 < t->part_count ? t->parts[k + 1].first : t->count) - first;
         if (end > n) end = n;
-        for (i = 0; p->width == 2 && i < end; i++, from += 2) *out++ = (int32_t)(from[0] | from[1] << 8);
-        for (i = 0; p->width == 4 && i < end; i++, from += 4)
+        for (int64_t i = 0; p->width == 2 && i < end; i++, from += 2) *out++ = (int32_t)(from[0] | from[1] << 8);
+        for (int64_t i = 0; p->width == 4 && i < end; i++, from += 4)
             *out++ = (int32_t)(from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24);
         first += end;
     }
@@ -124,8 +122,7 @@ int32_t token_at(const token_store *t, int64_t i)
 
 void free_tokens(token_store *t)
 {
-    int64_t k;
-    for (k = 0; k < t->part_count; k++) {
+    for (int64_t k = 0; k < t->part_count; k++) {
         if (t->parts[k].mapped) unmap_file(t->parts[k].memory, t->parts[k].bytes);
         else free(t->parts[k].memory);
     }

@@ -65,13 +65,11 @@ static void train(run *r, const char *title)
     int64_t         until = s->stop_at && s->stop_at < r->steps ? s->stop_at : r->steps;
     if (!r->step) save_history(r);
     while (r->step < until && !stopped_by(r)) {
-        bool last, asked;
         if (r->device && !other_processes()) train_step_on_device(r, until);
         else train_step_on_host(r);
         if (r->broken_off) break;
         if (r->feed.waiting) continue;
-        last = r->step == r->steps;
-        asked = asked_to_save(r);
+        bool last = r->step == r->steps, asked = asked_to_save(r);
         show_progress(&r->journal, r->step, r->steps, r->rate, share_of_peak(r), last);
         if (is_due(s->val_every, r->step) && !last) {
             evaluate_held_out(r, false);
@@ -102,12 +100,11 @@ static void evaluate_trained(run *r, const char *title)
 /* Evaluates the loss once more: after the last step there is no other whose loss would show that it succeeded. */
 static void finish(run *r)
 {
-    double  loss = batch_loss(r, &r->feed, false);
-    char   *why;
-    fault   found = take_error(r->m.ctx);
+    double loss = batch_loss(r, &r->feed, false);
+    fault  found = take_error(r->m.ctx);
     if (!(loss <= loss_limit(r)) || found.status != TN_OK) stop_diverged(r, loss, &found);
     remove_old_checkpoints(r);
-    why = save_weights(r, "model.safetensors");
+    char *why = save_weights(r, "model.safetensors");
     if (why) fail("%s; the last checkpoint is %s", why, r->saved);
 }
 
@@ -128,13 +125,11 @@ static void say_named(run *r, const char *path)
 /* The settings of the run that wrote a checkpoint. */
 static void apply_settings_of(const char *path)
 {
-    tn_ctx         *look;
-    tn_safetensors *st;
-    const char     *text;
+    tn_ctx *look;
     if (find_option(&train_usage, "tokenizer")->given || find_option(&train_usage, "vocab")->given)
         usage_error("--tokenizer or --vocab is given with --from, expected neither: a run keeps its tokenizer");
-    st = open_checkpoint(path, &look);
-    text = checkpoint_note(st, path, "tn.config");
+    tn_safetensors *st = open_checkpoint(path, &look);
+    const char     *text = checkpoint_note(st, path, "tn.config");
     apply_settings(text, strlen(text), path);
     tn_ctx_destroy(look);
 }
@@ -143,9 +138,8 @@ static void apply_settings_of(const char *path)
 static void find_from(const char **path)
 {
     int64_t step;
-    char   *file;
     if (!is_folder(*path)) return;
-    file = newest_checkpoint(*path, &step);
+    char *file = newest_checkpoint(*path, &step);
     if (!file) fail("--from: %s holds no checkpoint, expected step-NNNNNNNN.safetensors", *path);
     free((void *)*path);
     *path = file;
@@ -154,7 +148,6 @@ static void find_from(const char **path)
 /* Takes the settings from --config or --from, and starts. */
 static void begin_new(run *r)
 {
-    int64_t i;
     if (train_settings.config && train_settings.from)
         usage_error("--config is given with --from, expected one of them: a checkpoint holds its settings");
     if (train_settings.config) {
@@ -163,8 +156,8 @@ static void begin_new(run *r)
         char      *text = read_file(train_settings.config, BY_USER, &bytes);
         apply_settings(text, bytes, train_settings.config);
         free(text);
-        for (i = 0; !r->data_named && i < train_settings.data.count; i++) say_named(r, train_settings.data.path[i]);
-        for (i = 0; !r->val_named && i < train_settings.val.count; i++) say_named(r, train_settings.val.path[i]);
+        for (int64_t i = 0; !r->data_named && i < train_settings.data.count; i++) say_named(r, train_settings.data.path[i]);
+        for (int64_t i = 0; !r->val_named && i < train_settings.val.count; i++) say_named(r, train_settings.val.path[i]);
         if (!tokenizer) say_named(r, train_settings.tokenizer);
         say_named(r, train_settings.from);
     } else if (train_settings.from) {
@@ -181,13 +174,12 @@ static void begin_new(run *r)
 
 int train_main(int argc, char **argv)
 {
-    run    r;
-    char   title[256], word[16];
-    int    i, lengths;
+    run  r;
+    char title[256], word[16];
     memset(&r, 0, sizeof r);
     r.s = &train_settings;
     read_options_and_files(&train_usage, argc, argv, &train_settings.data);
-    lengths = find_option(&train_usage, "steps")->given + find_option(&train_usage, "tokens")->given +
+    int lengths = find_option(&train_usage, "steps")->given + find_option(&train_usage, "tokens")->given +
               find_option(&train_usage, "minutes")->given;
     if (lengths > 1) usage_error("%d of --steps, --tokens and --minutes are given, expected one", lengths);
     r.data_named = train_settings.data.count > 0;
@@ -209,14 +201,14 @@ int train_main(int argc, char **argv)
         if (r.saved_step != r.step) save_or_stop(&r);
         if (stopped_by(&r) && !stop_signal()) warn("stopped with all processes: another one has received signal %d", r.stops);
         print("Stopped after step %lld of %lld, saved %s. Continue: tn train --resume %s\n", (long long)r.step,
-               (long long)r.steps, r.saved, r.folder);
+              (long long)r.steps, r.saved, r.folder);
     } else {
         evaluate_trained(&r, title);
         finish(&r);
         print("Done: saved %s/model.safetensors after %.1f s. Next: tn generate %s\n", r.folder,
-               journal_seconds(&r.journal), r.folder);
+              journal_seconds(&r.journal), r.folder);
     }
-    i = r.step < r.steps && stopped_by(&r) ? 128 + stopped_by(&r) : 0;
+    int i = r.step < r.steps && stopped_by(&r) ? 128 + stopped_by(&r) : 0;
     if (!journal_close(&r.journal))
         fail("%s is saved, but %s may be incomplete", r.step < r.steps ? r.saved : join_path(r.folder, "model.safetensors"),
              join_path(r.folder, "log.jsonl"));

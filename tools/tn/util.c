@@ -15,10 +15,10 @@ static void add_printable(buffer *b, const char *format, va_list list)
     const char *next;
     for (; (next = strchr(format, '%')) != NULL; format = next + 1) {
         char         spec[48] = "%";
-        size_t       n = 1, at;
+        size_t       n = 1;
         int          longs = 0;
         buffer_add(b, format, (size_t)(next - format));
-        at = b->bytes;
+        size_t at = b->bytes;
         for (next++; *next && strchr("-+ #0123456789.*", *next); next++)
             if (*next == '*') n += (size_t)snprintf(spec + n, sizeof spec - n, "%d", va_arg(list, int));
             else spec[n++] = *next;
@@ -47,9 +47,8 @@ static int put(FILE *to, const char *text, size_t bytes)
 int print_list(FILE *to, const char *format, va_list list)
 {
     buffer b = {0};
-    int    n;
     add_printable(&b, format, list);
-    n = put(to, b.data, b.bytes);
+    int n = put(to, b.data, b.bytes);
     free(b.data);
     return n;
 }
@@ -57,9 +56,8 @@ int print_list(FILE *to, const char *format, va_list list)
 int print_to(FILE *to, const char *format, ...)
 {
     va_list list;
-    int     n;
     va_start(list, format);
-    n = print_list(to, format, list);
+    int n = print_list(to, format, list);
     va_end(list);
     return n;
 }
@@ -136,13 +134,13 @@ void end_if_stopped(void)
 static int edit_distance(const char *a, const char *b)
 {
     enum { MOST = 32 };
-    int       d[MOST + 1][MOST + 1], i, k;
+    int       d[MOST + 1][MOST + 1];
     const int n = (int)strlen(a), m = (int)strlen(b);
     if (n > MOST || m > MOST) return n + m;
-    for (i = 0; i <= n; i++) d[i][0] = i;
-    for (k = 0; k <= m; k++) d[0][k] = k;
-    for (i = 1; i <= n; i++)
-        for (k = 1; k <= m; k++) {
+    for (int i = 0; i <= n; i++) d[i][0] = i;
+    for (int k = 0; k <= m; k++) d[0][k] = k;
+    for (int i = 1; i <= n; i++)
+        for (int k = 1; k <= m; k++) {
             int least = d[i - 1][k - 1] + (a[i - 1] != b[k - 1]);
             if (d[i - 1][k] + 1 < least) least = d[i - 1][k] + 1;
             if (d[i][k - 1] + 1 < least) least = d[i][k - 1] + 1;
@@ -231,12 +229,10 @@ bool ends_with(const char *text, const char *end)
 char *format_text(const char *format, ...)
 {
     va_list list;
-    int     n;
-    char   *s;
     va_start(list, format);
-    n = vsnprintf(NULL, 0, format, list);
+    int n = vsnprintf(NULL, 0, format, list);
     va_end(list);
-    s = (char *)allocate((size_t)n + 1, 1);
+    char *s = (char *)allocate((size_t)n + 1, 1);
     va_start(list, format);
     vsnprintf(s, (size_t)n + 1, format, list);
     va_end(list);
@@ -258,10 +254,9 @@ void buffer_add(buffer *b, const void *src, size_t bytes)
 void buffer_print(buffer *b, const char *format, ...)
 {
     va_list list;
-    int     n;
     char    text[512], *s = text;
     va_start(list, format);
-    n = vsnprintf(text, sizeof text, format, list);
+    int n = vsnprintf(text, sizeof text, format, list);
     va_end(list);
     if ((size_t)n >= sizeof text) {
         s = (char *)allocate((size_t)n + 1, 1);
@@ -278,9 +273,9 @@ void buffer_print(buffer *b, const char *format, ...)
 int utf8_length(const char *text, size_t bytes)
 {
     const unsigned char *s = (const unsigned char *)text;
-    int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0, i;
+    int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
     if ((size_t)n > bytes) return 0;
-    for (i = 1; i < n; i++) if ((s[i] & 0xC0) != 0x80) return 0;
+    for (int i = 1; i < n; i++) if ((s[i] & 0xC0) != 0x80) return 0;
     if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0))) return 0;   /* overlong; surrogate */
     if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90))) return 0;   /* overlong; too large */
     return n;
@@ -288,10 +283,10 @@ int utf8_length(const char *text, size_t bytes)
 
 int64_t utf8_errors(const char *text, size_t bytes, size_t *first)
 {
-    int64_t faults = 0, k;
+    int64_t faults = 0;
     size_t  i = 0;
     *first = 0;
-    for (k = 0; i < bytes; k++) {
+    for (int64_t k = 0; i < bytes; k++) {
         int n = utf8_length(text + i, bytes - i);
         if (k % 65536 == 0) end_if_stopped();
         if (n == 0 && faults++ == 0) *first = i;

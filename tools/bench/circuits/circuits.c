@@ -71,13 +71,11 @@ static tn_tensor *cache(void)   { return run("*", keep, NULL); }
 static tn_tensor *heads(void)
 {
     const tn_transformer_desc *d = &the.net.desc;
-    tn_tensor *list[MOST], *of[2];
-    int64_t    l, shape[3];
+    tn_tensor *list[MOST];
     run("blocks.*.attn.z", keep, NULL);
-    for (l = 0; l < d->layers; l++) {
-        shape[0] = d->dim; shape[1] = d->heads; shape[2] = the.net.blocks[l].attn.desc.d_v;
-        of[0] = points.x[l];
-        of[1] = tn_reshape(the.net.blocks[l].attn.o, 3, shape);
+    for (int64_t l = 0; l < d->layers; l++) {
+        int64_t    shape[3] = {d->dim, d->heads, the.net.blocks[l].attn.desc.d_v};
+        tn_tensor *of[2] = {points.x[l], tn_reshape(the.net.blocks[l].attn.o, 3, shape)};
         list[l] = tn_einsum(the.ctx, "b t h d, e h d -> b t h e", 2, of);
     }
     return tn_stack(the.ctx, d->layers, list, 0);
@@ -90,15 +88,14 @@ static tn_tensor *lens(void)
     tn_tensor    *list[MOST], *streams[MOST];
     static tn_tap taps[MOST];
     char          name[MOST][32];
-    int64_t       l;
-    for (l = 0; l <= L; l++) {
+    for (int64_t l = 0; l <= L; l++) {
         snprintf(name[l], sizeof *name, l ? "blocks.%d" : "embed", (int)l - 1);
         taps[l].points = name[l];
         taps[l].fn = tn_tap_read;
         taps[l].user = &streams[l];
     }
     tn_transformer_run(the.ctx, &the.net, the.ids, taps, L + 1);
-    for (l = 0; l <= L; l++) list[l] = tn_transformer_lens(the.ctx, &the.net, streams[l]);
+    for (int64_t l = 0; l <= L; l++) list[l] = tn_transformer_lens(the.ctx, &the.net, streams[l]);
     return tn_stack(the.ctx, L + 1, list, 0);
 }
 
@@ -131,15 +128,14 @@ static tn_tensor *ov(void) { return matrices(tn_circuit_ov); }
 static tn_tensor *composition(tn_head_part part)
 {
     const tn_transformer_desc *d = &the.net.desc;
-    tn_tensor *list[MOST], *all;
-    int64_t    from, to;
-    int        n = 0, i;
-    for (from = 0; from < d->layers; from++)
-        for (to = from + 1; to < d->layers; to++)
+    tn_tensor *list[MOST];
+    int        n = 0;
+    for (int64_t from = 0; from < d->layers; from++)
+        for (int64_t to = from + 1; to < d->layers; to++)
             list[n++] = tn_circuit_composition(the.ctx, &the.net, from, to, part);
     check("composition");
-    all = tn_stack(the.ctx, n, list, 0);
-    for (i = 0; i < n; i++) tn_tensor_destroy(list[i]);
+    tn_tensor *all = tn_stack(the.ctx, n, list, 0);
+    for (int i = 0; i < n; i++) tn_tensor_destroy(list[i]);
     return all;
 }
 static tn_tensor *compose_q(void) { return composition(TN_HEAD_Q1); }
@@ -152,10 +148,9 @@ static tn_tensor *ablation(void)
     const tn_transformer_desc *d = &the.net.desc;
     tn_tensor *list[MOST];
     char       name[32];
-    int64_t    l, h;
     int        n = 0;
-    for (l = 0; l < d->layers; l++)
-        for (h = 0; h < d->heads; h++) {
+    for (int64_t l = 0; l < d->layers; l++)
+        for (int64_t h = 0; h < d->heads; h++) {
             tn_edit e;
             memset(&e, 0, sizeof e);
             e.head = h;
@@ -171,35 +166,35 @@ static tn_tensor *patching(void)
 {
     const int64_t L = the.net.desc.layers, B = the.ids->shape[0], T = the.ids->shape[1], V = the.net.desc.vocab;
     const int64_t shape[2] = {L, T};
-    tn_tensor *texts = the.ids, *streams[MOST], *to = tn_slice(the.targets, 1, T - 1, T), *result, *x;
-    double    *means = (double *)malloc((size_t)(L * T) * sizeof *means), *logits;
+    tn_tensor *texts = the.ids, *streams[MOST], *to = tn_slice(the.targets, 1, T - 1, T);
+    double    *means = (double *)malloc((size_t)(L * T) * sizeof *means);
     int32_t   *ids = (int32_t *)malloc((size_t)B * sizeof *ids);
-    int64_t    l, t, b;
+    int64_t    b;
     char       name[MOST][32];
-    logits = (double *)malloc((size_t)(B * V) * sizeof *logits);
+    double    *logits = (double *)malloc((size_t)(B * V) * sizeof *logits);
     if (!means || !ids || !logits) exit(1);
     tn_read(to, TN_I32, ids, B);
     the.ids = the.others;
-    for (l = 0; l < L; l++) snprintf(name[l], sizeof *name, l ? "blocks.%d" : "embed", (int)l - 1);
+    for (int64_t l = 0; l < L; l++) snprintf(name[l], sizeof *name, l ? "blocks.%d" : "embed", (int)l - 1);
     cache();
-    for (l = 0; l < L; l++)
-        for (t = 0; t < points.count; t++) if (!strcmp(points.name[t], name[l])) streams[l] = points.x[t];
+    for (int64_t l = 0; l < L; l++)
+        for (int64_t t = 0; t < points.count; t++) if (!strcmp(points.name[t], name[l])) streams[l] = points.x[t];
     the.ids = texts;
-    for (l = 0; l < L; l++)
-        for (t = 0; t < T; t++) {
+    for (int64_t l = 0; l < L; l++)
+        for (int64_t t = 0; t < T; t++) {
             const tn_mark before = tn_arena_mark(the.ctx);
             tn_edit       e;
             memset(&e, 0, sizeof e);
             e.token = t;
             e.tokens = 1;
             e.value = streams[l];
-            x = tn_slice(run(name[l], tn_tap_edit, &e), 1, T - 1, T);
+            tn_tensor *x = tn_slice(run(name[l], tn_tap_edit, &e), 1, T - 1, T);
             check("patching");
             tn_read(x, TN_F64, logits, B * V);
             for (means[l * T + t] = 0, b = 0; b < B; b++) means[l * T + t] += logits[b * V + ids[b]] / (double)B;
             tn_arena_release(the.ctx, before);
         }
-    result = tn_tensor_from(the.ctx, 2, shape, TN_F64, means);
+    tn_tensor *result = tn_tensor_from(the.ctx, 2, shape, TN_F64, means);
     free(means);
     free(ids);
     free(logits);
@@ -231,16 +226,14 @@ static void answer(const char *name, int runs)
 {
     const double began = seconds();
     size_t       i;
-    int          k;
     for (i = 0; i < sizeof analyses / sizeof *analyses && strcmp(analyses[i].name, name); i++) {}
     if (i == sizeof analyses / sizeof *analyses) {
         fprintf(stderr, "circuits: %s is no analysis\n", name);
         exit(1);
     }
-    for (k = 0; k < (runs ? runs : 1); k++) {
-        tn_tensor *x;
+    for (int k = 0; k < (runs ? runs : 1); k++) {
         tn_ctx_reset(the.ctx);
-        x = analyses[i].fn();
+        tn_tensor *x = analyses[i].fn();
         check(name);
         if (runs) continue;
         save(name, x);
@@ -255,10 +248,9 @@ static void load(const char *folder)
 {
     tn_transformer_desc desc;
     int64_t             lines;
-    const tn_name_map  *map;
     tn_transformer_config_read(the.ctx, tn_source_path(path_of(folder, "config.json", "")), &desc);
     check(folder);
-    map = desc.norm == TN_NORM_LAYER ? tn_name_map_gpt2(&lines) : tn_name_map_llama(&lines);
+    const tn_name_map *map = desc.norm == TN_NORM_LAYER ? tn_name_map_gpt2(&lines) : tn_name_map_llama(&lines);
     the.params = tn_params_create(the.ctx);
     tn_transformer_init(the.params, "", &desc, &the.net);
     tn_transformer_read_mapped(the.params, &the.net, tn_source_path(path_of(folder, "model.safetensors", "")), map, lines);

@@ -113,25 +113,24 @@ typedef struct row {
 
 static void measure(row *r)
 {
-    double ratio[TURNS], start, once, t, floor = 0;
+    double ratio[TURNS], floor = 0;
     char   why[200] = "", name[140];
-    long   runs, peer_runs = 0;
-    int    turn, n = 0;
+    long   peer_runs = 0;
+    int    n = 0;
     r->ours = r->theirs = HUGE_VAL;
     snprintf(name, sizeof name, "%s%s", r->name, suffix);
     if (!r->run(r->arg, 1) || !r->run(r->arg, 1)) { skip(name, "", "the backend does not take it"); return; }
-    start = now();
+    double start = now();
     r->run(r->arg, 1);
-    once = now() - start;
-    runs = once >= TURN ? 1 : (long)(TURN / once) + 1;
-    t = peer_run(r->peer, 2, why);                                   /* compiles and warms up */
+    double once = now() - start;
+    long   runs = once >= TURN ? 1 : (long)(TURN / once) + 1;
+    double t = peer_run(r->peer, 2, why);                            /* compiles and warms up */
     if (t >= 0) t = peer_run(r->peer, 2, why) / 2;
     if (t >= 0) peer_runs = t >= TURN ? 1 : (long)(TURN / fmax(t, 1e-7)) + 1;
     else if (r->peer && peer_wanted) skip(name, "PyTorch", why);
-    for (turn = 0; turn < TURNS; turn++) {
+    for (int turn = 0; turn < TURNS; turn++) {
         double both[2] = {0, 0};
-        int    k;
-        for (k = 0; k < 2; k++) {
+        for (int k = 0; k < 2; k++) {
             if ((turn + k) % 2) { if (peer_runs > 0) both[1] = peer_run(r->peer, peer_runs, why) / (double)peer_runs; }
             else {
                 start = now();
@@ -231,25 +230,23 @@ static tn_view make(tn_dtype dtype, int rank, const int64_t *shape, double size)
 {
     static unsigned char block[1 << 20];
     tn_view  v = {0};
-    int64_t  n = 1, step = 1, i, at, some;
+    int64_t  n = 1, step = 1;
     uint64_t x = 88172645463325252u;
-    int      k;
     v.dtype = dtype;
     v.rank = rank;
-    for (k = rank - 1; k >= 0; k--) { v.shape[k] = shape[k]; v.strides[k] = step; step *= shape[k]; n *= shape[k]; }
+    for (int k = rank - 1; k >= 0; k--) { v.shape[k] = shape[k]; v.strides[k] = step; step *= shape[k]; n *= shape[k]; }
     v.data = backend->alloc(state, (size_t)(n > 0 ? n : 1) * size_of(dtype));
     if (!v.data) fail("no memory on the device");
-    some = (int64_t)(sizeof block / size_of(dtype)) / 1009 * 1009;
-    for (i = 0; i < some; i++) {
-        double u;
+    int64_t some = (int64_t)(sizeof block / size_of(dtype)) / 1009 * 1009;
+    for (int64_t i = 0; i < some; i++) {
         if (dtype != TN_I32 && i % 1009 == 0) x = 88172645463325252u;
         x ^= x << 13; x ^= x >> 7; x ^= x << 17;
-        u = ((double)(x >> 11) * 0x1p-53 - 0.5) * 3.46 * size;
+        double u = ((double)(x >> 11) * 0x1p-53 - 0.5) * 3.46 * size;
         if (dtype == TN_I32) ((int32_t *)block)[i] = (int32_t)((double)(x >> 11) * 0x1p-53 * size);
         else if (dtype == TN_F32) ((float *)block)[i] = (float)u;
         else { float f = (float)u; uint32_t w; memcpy(&w, &f, 4); ((uint16_t *)block)[i] = (uint16_t)(w >> 16); }
     }
-    for (at = 0; at < n; at += some)
+    for (int64_t at = 0; at < n; at += some)
         if (backend->upload(state, (char *)v.data + (size_t)at * size_of(dtype), block, (size_t)(n - at < some ? n - at : some) * size_of(dtype)) != TN_OK) fail("upload");
     return v;
 }
@@ -318,7 +315,6 @@ static void ceilings(void)
     calls   c = { .count = 1 };
     row     r = { .name = "copy", .peer = work, .run = run_calls, .arg = &c, .bytes = 8 * (double)n };
     tn_view v[2];
-    double  bf16, tf32, f32;
     if (flops_rate > 0) return;
     open_state(TN_GEMM_F32);
     v[0] = make1(TN_F32, n, 1);
@@ -328,9 +324,9 @@ static void ceilings(void)
     measure(&r);
     unmake(v, 2);
     copy_rate = r.bytes / fmin(r.ours, r.theirs);
-    bf16 = ceiling_of_product("BF16 product", "matmul_bf16", TN_BF16, TN_GEMM_F32);
-    tf32 = ceiling_of_product("TF32 product", "matmul_tf32", TN_F32, TN_GEMM_TF32);
-    f32 = ceiling_of_product("F32 product", "matmul_f32", TN_F32, TN_GEMM_F32);
+    double bf16 = ceiling_of_product("BF16 product", "matmul_bf16", TN_BF16, TN_GEMM_F32);
+    double tf32 = ceiling_of_product("TF32 product", "matmul_tf32", TN_F32, TN_GEMM_TF32);
+    double f32 = ceiling_of_product("F32 product", "matmul_f32", TN_F32, TN_GEMM_F32);
     flops_rate = bf16;
     tf32_rate = tf32;
     f32_rate = f32;
@@ -403,11 +399,11 @@ typedef struct step { tn_ctx *ctx; tn_params *params; tn_transformer model; tn_m
 
 static bool once(step *s)
 {
-    tn_tensor *loss;
     if (!s->ctx) return false;
     tn_ctx_reset(s->ctx);
     tn_record(s->ctx);
-    loss = s->mlp_only ? tn_cross_entropy(s->ctx, tn_mlp_forward(s->ctx, &s->mlp, s->x), s->y) : tn_transformer_loss(s->ctx, &s->model, s->x, s->y);
+    tn_tensor *loss = s->mlp_only ? tn_cross_entropy(s->ctx, tn_mlp_forward(s->ctx, &s->mlp, s->x), s->y)
+                      : tn_transformer_loss(s->ctx, &s->model, s->x, s->y);
     return tn_backward(s->ctx, loss) == TN_OK && tn_optim_step(s->optim) == TN_OK;
 }
 

@@ -88,8 +88,7 @@ static void save(const char *name, const tn_tensor *x)
 
 static tn_tt *train(const char *name)
 {
-    int i;
-    for (i = 0; i < MOST; i++)
+    for (int i = 0; i < MOST; i++)
         if (trains[i].tt && strcmp(trains[i].name, name) == 0) return trains[i].tt;
     stop(name, "there is no such train");
     return NULL;
@@ -114,14 +113,13 @@ static void read_train(char **word)
     const int64_t count = atoi(word[2]);
     tn_tensor   **core = (tn_tensor **)malloc((size_t)count * sizeof *core);
     char          name[32];
-    int64_t       k;
     if (!core || count < 1) stop(word[1], "out of memory, or no cores");
-    for (k = 0; k < count; k++) {
+    for (int64_t k = 0; k < count; k++) {
         snprintf(name, sizeof name, "%s.%d", word[1], (int)k);
         core[k] = load(name);
     }
     keep(word[1], tn_tt_create(the.ctx, count, core));
-    for (k = 0; k < count; k++) tn_tensor_destroy(core[k]);
+    for (int64_t k = 0; k < count; k++) tn_tensor_destroy(core[k]);
     free(core);
     answer((double)count);
 }
@@ -130,8 +128,7 @@ static void write_train(char **word)
 {
     const tn_tt *tt = train(word[1]);
     char         name[32];
-    int64_t      k;
-    for (k = 0; k < tt->count; k++) {
+    for (int64_t k = 0; k < tt->count; k++) {
         snprintf(name, sizeof name, "%s.%d", word[1], (int)k);
         save(name, tt->core[k]);
     }
@@ -172,12 +169,11 @@ static void inner(char **word)
 static void truncate_train(char **word)
 {
     tn_tt_desc desc;
-    tn_tt     *tt;
     memset(&desc, 0, sizeof desc);
     desc.eps = DBL_MIN;                                   /* nothing by the error: 0 would mean 1e-12 */
     desc.relative = atof(word[2]);
     desc.rank = atoi(word[3]);
-    tt = tn_tt_round(train(word[1]), &desc);
+    tn_tt *tt = tn_tt_round(train(word[1]), &desc);
     check("round");
     answer(tt->discarded);
     keep(word[4], tt);
@@ -224,16 +220,15 @@ static void born(char **word)
     tn_tensor  *ids = load("ids");
     tn_mps_desc d;
     double      loss = 0;
-    int         k, steps = atoi(word[4]);
-    job         j;
+    int         steps = atoi(word[4]);
     memset(&d, 0, sizeof d);
     d.sites = ids->shape[1];
     d.dim = atoi(word[2]);
     d.bond = atoi(word[3]);
     d.map = TN_LOCAL_IDS;
     d.random = true;
-    j = begin(&d, 0.02);
-    for (k = 0; k < steps; k++) {
+    job j = begin(&d, 0.02);
+    for (int k = 0; k < steps; k++) {
         tn_ctx_reset(the.ctx);
         tn_record(the.ctx);
         loss = step(&j, tn_scale(the.ctx, tn_mean(the.ctx, tn_mps_log_probability(the.ctx, &j.layer, ids)), -1));
@@ -247,15 +242,14 @@ static void trained(char **word)
     tn_tensor  *x = load("x"), *y = load("y");
     tn_mps_desc d;
     double      loss = 0;
-    int         k, steps = atoi(word[4]);
-    job         j;
+    int         steps = atoi(word[4]);
     memset(&d, 0, sizeof d);
     d.sites = x->shape[1];
     d.label = atoi(word[2]);
     d.out = atoi(word[3]);
     d.bond = 10;
-    j = begin(&d, 0.01);
-    for (k = 0; k < steps; k++) {
+    job j = begin(&d, 0.01);
+    for (int k = 0; k < steps; k++) {
         tn_ctx_reset(the.ctx);
         tn_record(the.ctx);
         loss = step(&j, tn_cross_entropy(the.ctx, tn_mps_forward(the.ctx, &j.layer, x, NULL), y));
@@ -281,12 +275,10 @@ static void start_from(tn_tensor *parameter, const char *name)
 
 static void classify(char **word)
 {
-    tn_tensor    *x = load("x"), *y = load("y"), *cores = load("cores"), *label = load("label"), *losses;
+    tn_tensor    *x = load("x"), *y = load("y"), *cores = load("cores"), *label = load("label");
     const int64_t batch = atoi(word[3]), steps = atoi(word[4]);
     double       *loss = (double *)malloc((size_t)steps * sizeof *loss), least = HUGE_VAL;
     tn_mps_desc   d;
-    job           j;
-    int64_t       k;
     if (!loss) stop("classify", "out of memory");
     memset(&d, 0, sizeof d);
     d.sites = x->shape[1];
@@ -294,19 +286,18 @@ static void classify(char **word)
     d.bond = cores->shape[1];
     d.out = label->shape[1];
     d.map = strcmp(word[1], "cosine") == 0 ? TN_LOCAL_COSINE : TN_LOCAL_LINEAR;
-    j = begin(&d, atof(word[5]));
+    job j = begin(&d, atof(word[5]));
     start_from(j.layer.cores, "cores");
     start_from(j.layer.label, "label");
-    for (k = 0; k < steps; k++) {
+    for (int64_t k = 0; k < steps; k++) {
         const double began = seconds();
-        tn_tensor   *logits;
         tn_ctx_reset(the.ctx);
         tn_record(the.ctx);
-        logits = tn_mps_forward(the.ctx, &j.layer, tn_slice(x, 0, k * batch, (k + 1) * batch), NULL);
+        tn_tensor *logits = tn_mps_forward(the.ctx, &j.layer, tn_slice(x, 0, k * batch, (k + 1) * batch), NULL);
         loss[k] = step(&j, tn_cross_entropy(the.ctx, logits, tn_slice(y, 0, k * batch, (k + 1) * batch)));
         if (seconds() - began < least) least = seconds() - began;
     }
-    losses = tn_tensor_from(the.ctx, 1, &steps, TN_F64, loss);
+    tn_tensor *losses = tn_tensor_from(the.ctx, 1, &steps, TN_F64, loss);
     check("losses");
     save("losses", losses);
     end(&j, NULL, least);
@@ -343,37 +334,34 @@ static tn_tn_attention_desc attend(const char *options, const tn_tensor *a, cons
 
 static void attention(char **word)
 {
-    tn_tensor           *x = load("x"), *goal = load("goal"), *a = load("a"), *b = load("b"), *losses;
+    tn_tensor           *x = load("x"), *goal = load("goal"), *a = load("a"), *b = load("b");
     const int64_t        batch = atoi(word[2]), steps = atoi(word[3]);
     double              *loss = (double *)malloc((size_t)steps * sizeof *loss);
     tn_tn_attention_desc d = attend(word[1], a, b);
     tn_params           *params = tn_params_create(the.ctx);
     tn_tn_attention      layer;
     tn_optim_desc        o;
-    tn_optim            *optim;
-    int64_t              k;
     if (!loss) stop("attention", "out of memory");
     memset(&o, 0, sizeof o);
     o.lr = atof(word[4]);
     tn_tn_attention_init(params, "attention", &d, &layer);
-    optim = tn_optim_create(params, &o);
+    tn_optim *optim = tn_optim_create(params, &o);
     check("a layer");
     start_from(layer.a, "a");
     start_from(layer.b, "b");
     if (layer.left) start_from(layer.left, "left");
     if (layer.right) start_from(layer.right, "right");
-    for (k = 0; k < steps; k++) {
-        tn_tensor *y, *mean;
+    for (int64_t k = 0; k < steps; k++) {
         tn_ctx_reset(the.ctx);
         tn_record(the.ctx);
-        y = tn_tn_attention_forward(the.ctx, &layer, tn_slice(x, 0, k * batch, (k + 1) * batch));
-        mean = tn_mse(the.ctx, y, tn_slice(goal, 0, k * batch, (k + 1) * batch));
+        tn_tensor *y = tn_tn_attention_forward(the.ctx, &layer, tn_slice(x, 0, k * batch, (k + 1) * batch));
+        tn_tensor *mean = tn_mse(the.ctx, y, tn_slice(goal, 0, k * batch, (k + 1) * batch));
         tn_backward(the.ctx, mean);
         tn_optim_step(optim);
         check("a step");
         tn_read(mean, TN_F64, loss + k, 1);
     }
-    losses = tn_tensor_from(the.ctx, 1, &steps, TN_F64, loss);
+    tn_tensor *losses = tn_tensor_from(the.ctx, 1, &steps, TN_F64, loss);
     check("losses");
     save("losses", losses);
     answer(loss[steps - 1]);
@@ -399,8 +387,7 @@ static const struct { const char *name; int words; void (*run)(char **word); } c
 
 static void run(int words, char **word)
 {
-    size_t i;
-    for (i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (words >= commands[i].words && strcmp(word[0], commands[i].name) == 0) {
             the.answers = 0;
             commands[i].run(word);
@@ -413,13 +400,12 @@ static void run(int words, char **word)
 static void timed(char **word)
 {
     const int runs = atoi(word[1]);
-    int       k, words = 0;
-    double    began;
+    int       words = 0;
     while (words < WORDS && word[2 + words]) words++;
     the.timed = true;
     run(words, word + 2);
-    began = seconds();
-    for (k = 0; k < runs; k++) run(words, word + 2);
+    double began = seconds();
+    for (int k = 0; k < runs; k++) run(words, word + 2);
     the.answers = 0;
     answer((seconds() - began) / runs);
     the.timed = false;
@@ -427,7 +413,7 @@ static void timed(char **word)
 
 int main(int argc, char **argv)
 {
-    char    line[256], *word[WORDS + 3], *at;
+    char    line[256], *word[WORDS + 3];
     tn_desc desc;
     memset(&desc, 0, sizeof desc);
     if (argc != 2) {
@@ -440,11 +426,11 @@ int main(int argc, char **argv)
     if (tn_ctx_create(&desc, &the.ctx, NULL) != TN_OK) return 1;
     the.folder = argv[1];
     while (fgets(line, sizeof line, stdin)) {
-        int words = 0, i;
+        int words = 0;
         memset(word, 0, sizeof word);
-        for (at = strtok(line, " \n"); at && words < WORDS + 2; at = strtok(NULL, " \n")) word[words++] = at;
+        for (char *at = strtok(line, " \n"); at && words < WORDS + 2; at = strtok(NULL, " \n")) word[words++] = at;
         run(words, word);
-        for (i = 0; i < the.answers; i++) printf("%s%.17g", i ? " " : "", the.answer[i]);
+        for (int i = 0; i < the.answers; i++) printf("%s%.17g", i ? " " : "", the.answer[i]);
         printf("\n");
         fflush(stdout);
     }

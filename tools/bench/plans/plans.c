@@ -32,41 +32,38 @@ int main(void)
     static const int     *labels[MOST];
     static int64_t        shape[MOST][TN_MAX_RANK];
     static const int64_t *shapes[MOST];
-    int                   out[TN_MAX_RANK], out_rank, minimize, n, k, i;
+    int                   out[TN_MAX_RANK], minimize;
     tn_ctx               *ctx;
     if (tn_ctx_create(NULL, &ctx, NULL) != TN_OK) return 1;
     while (scanf("%d", &minimize) == 1) {
         tn_plan_desc desc;
-        tn_plan_cost cost;
-        tn_plan     *plan;
-        double       began, took;
         memset(&desc, 0, sizeof desc);
         desc.minimize = (tn_plan_objective)minimize;
         desc.samples = (int)number();
         desc.seed = (uint64_t)number();
-        n = (int)number();
+        int n = (int)number();
         if (n < 1 || n > MOST) return 1;
-        for (k = 0; k < n; k++) {
+        for (int k = 0; k < n; k++) {
             rank[k] = (int)number();
             if (rank[k] < 0 || rank[k] > TN_MAX_RANK) return 1;
-            for (i = 0; i < rank[k]; i++) {
+            for (int i = 0; i < rank[k]; i++) {
                 label[k][i] = (int)number();
                 shape[k][i] = number();
             }
             labels[k] = label[k];
             shapes[k] = shape[k];
         }
-        out_rank = (int)number();
+        int out_rank = (int)number();
         if (out_rank < 0 || out_rank > TN_MAX_RANK) return 1;
-        for (i = 0; i < out_rank; i++) out[i] = (int)number();
-        began = now();
-        plan = tn_plan_create_labels(ctx, n, rank, shapes, labels, out_rank, out, &desc);
-        took = now() - began;
+        for (int i = 0; i < out_rank; i++) out[i] = (int)number();
+        double   began = now();
+        tn_plan *plan = tn_plan_create_labels(ctx, n, rank, shapes, labels, out_rank, out, &desc);
+        double   took = now() - began;
         if (!plan) {
             fprintf(stderr, "plans: %s\n", tn_ctx_error(ctx));
             return 1;
         }
-        cost = tn_plan_cost_of(plan);
+        tn_plan_cost cost = tn_plan_cost_of(plan);
         printf("%.17g %.17g %.17g %.6f\n", cost.flops, cost.written, cost.largest, took);
         fflush(stdout);
         tn_plan_destroy(plan);

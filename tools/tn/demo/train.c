@@ -41,9 +41,8 @@ int EXPORT(train_begin)(const float *data, size_t data_count, const float *answe
     targets = classes ? tn_tensor_1d(ctx, TN_I32, (int64_t)rows) : tn_tensor_2d(ctx, TN_REAL, (int64_t)rows, 1);
     if (classes) {
         int32_t *ids = (int32_t *)malloc(rows * sizeof *ids);
-        size_t   i;
         if (!ids) return refuse("out of memory");
-        for (i = 0; i < rows; i++) ids[i] = (int32_t)answers[i];
+        for (size_t i = 0; i < rows; i++) ids[i] = (int32_t)answers[i];
         tn_write(targets, TN_I32, ids, (int64_t)rows);
         free(ids);
     } else tn_write(targets, TN_F32, answers, (int64_t)rows);
@@ -78,9 +77,9 @@ static tn_tensor *rows_of(tn_tensor *t, int64_t first, int64_t count) { return t
 /* The rows [first,first+count): their loss, and the share that is right, added to sums[0] and sums[1]. */
 static tn_tensor *measure(int64_t first, int64_t count, double noise, double *sums)
 {
-    tn_tensor *x = rows_of(inputs, first, count), *y = rows_of(targets, first, count), *answer, *loss;
-    answer = tn_mlp_forward(ctx, &layer, noise > 0 ? tn_noise(ctx, x, noise) : x);
-    loss = classes ? tn_cross_entropy(ctx, answer, y) : tn_mse(ctx, answer, y);
+    tn_tensor *x = rows_of(inputs, first, count), *y = rows_of(targets, first, count);
+    tn_tensor *answer = tn_mlp_forward(ctx, &layer, noise > 0 ? tn_noise(ctx, x, noise) : x);
+    tn_tensor *loss = classes ? tn_cross_entropy(ctx, answer, y) : tn_mse(ctx, answer, y);
     if (classes) sums[1] += tn_item(tn_accuracy(ctx, answer, y));
     sums[0] += tn_item(loss);
     return loss;
@@ -90,16 +89,14 @@ static tn_tensor *measure(int64_t first, int64_t count, double noise, double *su
    answers. */
 int EXPORT(train_steps)(int steps, int batch, double lr, double noise)
 {
-    double  sums[2] = {0, 0};
-    int     i;
+    double sums[2] = {0, 0};
     if (!params || batch < 1 || batch > train_rows || steps < 1) return refuse("nothing to learn from");
     set_rate(lr);
-    for (i = 0; i < steps && tn_ctx_status(ctx) == TN_OK; i++) {
-        tn_tensor *loss;
+    for (int i = 0; i < steps && tn_ctx_status(ctx) == TN_OK; i++) {
         if (next_row + batch > train_rows) next_row = 0;
         tn_ctx_reset(ctx);
         tn_record(ctx);
-        loss = measure(next_row, batch, noise, sums);
+        tn_tensor *loss = measure(next_row, batch, noise, sums);
         if (tn_backward(ctx, loss) != TN_OK || tn_optim_step(optim) != TN_OK) break;
         next_row += batch;
     }

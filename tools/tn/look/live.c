@@ -65,14 +65,13 @@ static void see_all(void)
 
 static void forget(void)
 {
-    int64_t c;
     see_all();
-    for (c = 0; vector_list && c < net.desc.layers; c++) forget_vectors(&vector_list[c]);
+    for (int64_t c = 0; vector_list && c < net.desc.layers; c++) forget_vectors(&vector_list[c]);
     free(vector_list);
     free(token_list);
     vector_list = NULL;
     token_list = NULL;
-    for (c = 0; class_list && c < quadratic->out; c++) {
+    for (int64_t c = 0; class_list && c < quadratic->out; c++) {
         free(class_list[c].value);
         free(class_list[c].vector);
         free(class_list[c].off);
@@ -145,12 +144,11 @@ static bool make_room(class_of *one, int64_t count)
 int EXPORT(live_pairs)(int c, const float *value, size_t count, const float *vector, size_t numbers_of_vectors)
 {
     class_of *one = class_is(c) ? &class_list[c] : NULL;
-    size_t    i;
     if (!one || one->vector || !count || numbers_of_vectors != count * (size_t)pixels)
         return refuse("these are not eigenpairs of a class");
     if (!make_room(one, (int64_t)count)) return refuse("out of memory");
-    for (i = 0; i < count; i++) one->value[i] = (double)value[i];
-    for (i = 0; i < numbers_of_vectors; i++) one->vector[i] = (double)vector[i];
+    for (size_t i = 0; i < count; i++) one->value[i] = (double)value[i];
+    for (size_t i = 0; i < numbers_of_vectors; i++) one->vector[i] = (double)vector[i];
     return begin(0) ? end((int64_t)count) : end(-1);
 }
 
@@ -159,15 +157,13 @@ static bool pairs_of(int64_t c)
 {
     class_of     *one = &class_list[c];
     const int64_t most = pixels < 2 * quadratic->terms ? pixels : 2 * quadratic->terms;
-    tn_tensor    *u;
     tn_eigen      e;
     double        unit = 1;
-    bool          room;
     if (one->vector) return true;
-    u = tn_full(ctx, 1, &quadratic->out, 0);
+    tn_tensor *u = tn_full(ctx, 1, &quadratic->out, 0);
     tn_write(tn_slice(u, 0, c, c + 1), TN_F64, &unit, 1);
     if (tn_cp_eigen(quadratic, u, most < PAIRS ? most : PAIRS, &e) != TN_OK) return false;
-    room = make_room(one, e.count);
+    bool room = make_room(one, e.count);
     if (room) {
         tn_read(e.values, TN_F64, one->value, e.count);
         tn_read(e.vectors, TN_F64, one->vector, e.count * pixels);
@@ -179,31 +175,28 @@ static bool pairs_of(int64_t c)
 /* value_k (v_k . x)^2 of the last picture: what eigenvector k adds to the logit of its class. */
 static double says(const class_of *one, int64_t k)
 {
-    double  dot = 0;
-    int64_t i;
-    for (i = 0; i < pixels; i++) dot += one->vector[k * pixels + i] * input[i];
+    double dot = 0;
+    for (int64_t i = 0; i < pixels; i++) dot += one->vector[k * pixels + i] * input[i];
     return one->value[k] * dot * dot;
 }
 
 static void logits_of_picture(void)
 {
-    tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, 1, pixels), *y;
-    int64_t    c, k;
+    tn_tensor *x = tn_tensor_2d(ctx, TN_REAL, 1, pixels);
     tn_write(x, TN_F64, input, pixels);
-    y = tn_cp_apply(ctx, quadratic, x);
+    tn_tensor *y = tn_cp_apply(ctx, quadratic, x);
     if (linear) y = tn_add(ctx, y, tn_affine(ctx, x, linear, constant));
     tn_read(y, TN_F64, numbers, quadratic->out);
-    for (c = 0; c < quadratic->out; c++)
-        for (k = 0; k < class_list[c].count; k++) if (class_list[c].off[k]) numbers[c] -= says(&class_list[c], k);
+    for (int64_t c = 0; c < quadratic->out; c++)
+        for (int64_t k = 0; k < class_list[c].count; k++) if (class_list[c].off[k]) numbers[c] -= says(&class_list[c], k);
 }
 
 /* The logits of a picture [pixels], without the eigenvectors that are ablated. count 0: of the last picture again. */
 int EXPORT(live_see)(const float *picture, size_t count)
 {
-    size_t i;
     if (!quadratic || (count && count != (size_t)pixels)) return refuse("the picture is not of the model's size");
     if (!begin(quadratic->out)) return end(-1);
-    for (i = 0; i < count; i++) input[i] = (double)picture[i];
+    for (size_t i = 0; i < count; i++) input[i] = (double)picture[i];
     logits_of_picture();
     return end(quadratic->out);
 }
@@ -212,12 +205,11 @@ int EXPORT(live_see)(const float *picture, size_t count)
    numbers: of each its value and what it adds; then the rest: all other eigenvectors, the linear part and the constant. */
 int EXPORT(live_spoke)(int c)
 {
-    double  rest;
     int64_t k;
     if (!class_is(c)) return refuse("there is no such class");
     if (!pairs_of(c) || !begin(quadratic->out)) return end(-1);
     logits_of_picture();
-    rest = numbers[c];
+    double rest = numbers[c];
     if (!begin(2 * class_list[c].count + 1)) return end(-1);
     for (k = 0; k < class_list[c].count; k++) {
         numbers[2 * k] = class_list[c].value[k];
@@ -245,12 +237,10 @@ int EXPORT(live_language)(const void *weights, size_t weight_bytes, const void *
                           const void *tokens, size_t token_bytes)
 {
     tn_transformer_desc desc;
-    tn_params          *params;
-    int64_t             i;
     forget();
     if (!new_context(0)) return -1;
     if (tn_transformer_config_read(ctx, tn_source_memory(config, config_bytes), &desc) != TN_OK) return end(-1);
-    params = tn_params_create(ctx);
+    tn_params *params = tn_params_create(ctx);
     tn_transformer_init(params, "", &desc, &net);
     tn_params_read(params, tn_source_memory(weights, weight_bytes), TN_MATCH_IGNORE_EXTRA);
     tokenizer = token_bytes ? tn_tokenizer_read(ctx, tn_source_memory(tokens, token_bytes)) : tn_tokenizer_create_bytes(ctx);
@@ -259,7 +249,7 @@ int EXPORT(live_language)(const void *weights, size_t weight_bytes, const void *
     vector_list = (vectors *)calloc((size_t)net.desc.layers, sizeof *vector_list);
     names = (const char **)malloc((size_t)net.desc.vocab * sizeof *names);
     if (!off || !vector_list || !names || !begin(3)) return refuse("out of memory");
-    for (i = 0; i < net.desc.vocab; i++) {
+    for (int64_t i = 0; i < net.desc.vocab; i++) {
         names[i] = tn_tokenizer_token(tokenizer, i);
         if (!names[i]) names[i] = "";           /* an imported model may have more rows than its tokenizer tokens */
         if (!say(names[i])) return refuse("out of memory");
@@ -274,19 +264,18 @@ int EXPORT(live_language)(const void *weights, size_t weight_bytes, const void *
 int EXPORT(live_text)(const char *bytes, size_t count)
 {
     const tn_bos bos = tn_tokenizer_bos(tokenizer) >= 0 ? TN_BOS_FIRST : TN_BOS_NONE;
-    int64_t      all, most = net.desc.positions == TN_POSITIONS_LEARNED && net.desc.context < MOST_TOKENS
-                             ? net.desc.context : MOST_TOKENS, i;
-    int32_t     *ids;
+    int64_t      most = net.desc.positions == TN_POSITIONS_LEARNED && net.desc.context < MOST_TOKENS
+                        ? net.desc.context : MOST_TOKENS;
     if (!tokenizer) return refuse("no language model is open");
-    all = tn_tokenizer_encode(tokenizer, bytes, count, bos, NULL, 0, NULL);
-    ids = (int32_t *)malloc((size_t)(all > 0 ? all : 1) * sizeof *ids);
+    int64_t  all = tn_tokenizer_encode(tokenizer, bytes, count, bos, NULL, 0, NULL);
+    int32_t *ids = (int32_t *)malloc((size_t)(all > 0 ? all : 1) * sizeof *ids);
     length = all < 0 ? 0 : all < most ? all : most;
     if (all < 0 || !ids || !begin(length)) {
         free(ids);
         return end(-1);
     }
     tn_tokenizer_encode(tokenizer, bytes, count, bos, ids, all, NULL);
-    for (i = 0; i < length; i++) numbers[i] = text[i] = ids[all - length + i];
+    for (int64_t i = 0; i < length; i++) numbers[i] = text[i] = ids[all - length + i];
     free(ids);
     return end(length);
 }
@@ -310,23 +299,24 @@ static bool    ends(const char *name, const char *end)
 static int64_t unseen_rows(int64_t block, double **rows)
 {
     const int64_t dim = net.desc.dim, n = dim + 1;
-    int64_t       count = 0, i, k;
+    int64_t       count = 0;
     const unseen *u;
     for (u = unseen_list; u; u = u->next) count += u->block == block;
     *rows = (double *)calloc((size_t)(count * n + 1), sizeof **rows);
     if (!*rows) return -1;
     for (count = 0, u = unseen_list; u; u = u->next) {
-        double *row = *rows + count * n, dot, size = 0;
+        double *row = *rows + count * n, size = 0;
         if (u->block != block) continue;
         memcpy(row, u->vector, (size_t)u->n * sizeof *row);
         if (u->n == dim) row[dim] = 0;
-        for (i = 0; i < count; i++) {
-            for (dot = 0, k = 0; k < dim; k++) dot += row[k] * (*rows)[i * n + k];
-            for (k = 0; k < n; k++) row[k] -= dot * (*rows)[i * n + k];
+        for (int64_t i = 0; i < count; i++) {
+            double dot = 0;
+            for (int64_t k = 0; k < dim; k++) dot += row[k] * (*rows)[i * n + k];
+            for (int64_t k = 0; k < n; k++) row[k] -= dot * (*rows)[i * n + k];
         }
-        for (k = 0; k < dim; k++) size += row[k] * row[k];
+        for (int64_t k = 0; k < dim; k++) size += row[k] * row[k];
         if (size < 1e-12) continue;             /* nothing new beside the others, or only the constant */
-        for (k = 0; k < n; k++) row[k] /= sqrt(size);
+        for (int64_t k = 0; k < n; k++) row[k] /= sqrt(size);
         count++;
     }
     return count;
@@ -335,8 +325,7 @@ static int64_t unseen_rows(int64_t block, double **rows)
 /* Reads a parameter of dim numbers, or `otherwise` for each. */
 static void read_vector(const tn_tensor *t, double otherwise, double *to)
 {
-    int64_t k;
-    for (k = 0; k < net.desc.dim; k++) to[k] = otherwise;
+    for (int64_t k = 0; k < net.desc.dim; k++) to[k] = otherwise;
     if (t) tn_read(t, TN_F64, to, net.desc.dim);
 }
 
@@ -348,29 +337,26 @@ static tn_tensor *mlp_without(tn_ctx *c, int64_t block, const double *rows, int6
 {
     const tn_transformer_block *b = &net.blocks[block];
     const int64_t dim = net.desc.dim, T = length;
-    double       *z = (double *)malloc((size_t)(T * dim + T + 2 * dim) * sizeof *z), *scale, *gain, *bias;
+    double       *z = (double *)malloc((size_t)(T * dim + T + 2 * dim) * sizeof *z);
     tn_tensor    *y = NULL;
-    int64_t       t, i, k;
     if (!z) return NULL;
-    scale = z + T * dim;
-    gain = scale + T;
-    bias = gain + dim;
+    double *scale = z + T * dim, *gain = scale + T, *bias = gain + dim;
     tn_read(middle, TN_F64, z, T * dim);
-    for (t = 0; t < T; t++) scale[t] = 1;
+    for (int64_t t = 0; t < T; t++) scale[t] = 1;
     if (scales) tn_read(scales, TN_F64, scale, T);
     read_vector(scales ? b->norm2.gain : NULL, 1, gain);
     read_vector(scales ? b->norm2.bias : NULL, 0, bias);
-    for (t = 0; t < T; t++) {
+    for (int64_t t = 0; t < T; t++) {
         double *row = z + t * dim, mean = 0;
-        for (k = 0; k < dim; k++) row[k] *= scale[t];
-        for (i = 0; i < count; i++) {
+        for (int64_t k = 0; k < dim; k++) row[k] *= scale[t];
+        for (int64_t i = 0; i < count; i++) {
             const double *v = rows + i * (dim + 1);
             double        dot = v[dim];
-            for (k = 0; k < dim; k++) dot += v[k] * row[k];
-            for (k = 0; k < dim; k++) row[k] -= dot * v[k];
+            for (int64_t k = 0; k < dim; k++) dot += v[k] * row[k];
+            for (int64_t k = 0; k < dim; k++) row[k] -= dot * v[k];
         }
-        for (k = 0; k < dim && scales && b->norm2.desc.kind == TN_NORM_LAYER; k++) mean += row[k] / (double)dim;
-        for (k = 0; k < dim; k++) row[k] = (row[k] - mean) * gain[k] + bias[k];
+        for (int64_t k = 0; k < dim && scales && b->norm2.desc.kind == TN_NORM_LAYER; k++) mean += row[k] / (double)dim;
+        for (int64_t k = 0; k < dim; k++) row[k] = (row[k] - mean) * gain[k] + bias[k];
     }
     y = tn_tensor_nd(c, TN_REAL, middle->rank, middle->shape);
     tn_write(y, TN_F64, z, T * dim);
@@ -386,7 +372,6 @@ static tn_tensor *ablate(tn_ctx *c, void *user, const char *name, tn_tensor *x)
     const int64_t block = block_of(name), heads = net.desc.heads;
     const bool   *gone = off + block * (heads + 1);
     tn_edit       edit;
-    int64_t       h;
     (void)user;
     memset(&edit, 0, sizeof edit);
     if (ends(name, ".middle")) middle = x;
@@ -399,7 +384,7 @@ static tn_tensor *ablate(tn_ctx *c, void *user, const char *name, tn_tensor *x)
         return gone[heads] ? tn_tap_edit(c, &edit, name, x) : x;
     }
     if (!ends(name, ".attn.z")) return x;
-    for (h = 0; h < heads; h++) {
+    for (int64_t h = 0; h < heads; h++) {
         edit.head = h;
         edit.heads = 1;
         if (gone[h]) x = tn_tap_edit(c, &edit, name, x);
@@ -412,9 +397,9 @@ static bool logits_of_text(void)
 {
     static const tn_tap taps[4] = {{"blocks.*.attn.z", ablate, NULL}, {"blocks.*.mlp", ablate, NULL},
                                    {"blocks.*.middle", ablate, NULL}, {"blocks.*.norm2.scale", ablate, NULL}};
-    int64_t             i, count = 0;
+    int64_t             count = 0;
     tn_tensor          *y;
-    for (i = 0; i < net.desc.layers * (net.desc.heads + 1); i++) count += off[i];
+    for (int64_t i = 0; i < net.desc.layers * (net.desc.heads + 1); i++) count += off[i];
     count += unseen_list != NULL;
     middle = scales = NULL;
     if (count) y = tn_transformer_run(ctx, &net, ids_tensor(text), taps, !unseen_list ? 2 : net.desc.no_norm ? 3 : 4);
@@ -427,13 +412,13 @@ static bool logits_of_text(void)
 int EXPORT(live_next)(void)
 {
     const int64_t V = net.desc.vocab;
-    double        most, sum = 0;
-    int64_t       i;
+    double        sum = 0;
     if (!length) return refuse("the text has no tokens");
     if (!begin(2 * V) || !logits_of_text()) return end(-1);
-    for (most = numbers[0], i = 1; i < V; i++) if (numbers[i] > most) most = numbers[i];
-    for (i = 0; i < V; i++) sum += numbers[V + i] = exp(numbers[i] - most);
-    for (i = 0; i < V; i++) numbers[V + i] /= sum;
+    double most = numbers[0];
+    for (int64_t i = 1; i < V; i++) if (numbers[i] > most) most = numbers[i];
+    for (int64_t i = 0; i < V; i++) sum += numbers[V + i] = exp(numbers[i] - most);
+    for (int64_t i = 0; i < V; i++) numbers[V + i] /= sum;
     return end(V);
 }
 
@@ -444,15 +429,13 @@ int EXPORT(live_parts)(int token)
     const int64_t parts = tn_transformer_parts(&net, NULL, 0);
     tn_point     *list = (tn_point *)malloc((size_t)(parts ? parts : 1) * sizeof *list);
     const bool    made = length && list && begin(parts);
-    int64_t       i;
     if (made) {
-        int32_t    same[MOST_TOKENS];
-        tn_tensor *y;
-        for (i = 0; i < length; i++) same[i] = token;
-        y = tn_transformer_attribution(ctx, &net, ids_tensor(text), ids_tensor(same), NULL);
+        int32_t same[MOST_TOKENS];
+        for (int64_t i = 0; i < length; i++) same[i] = token;
+        tn_tensor *y = tn_transformer_attribution(ctx, &net, ids_tensor(text), ids_tensor(same), NULL);
         tn_read(tn_slice(y, 1, length - 1, length), TN_F64, numbers, parts);
         tn_transformer_parts(&net, list, parts);
-        for (i = 0; i < parts; i++) say(list[i].name);
+        for (int64_t i = 0; i < parts; i++) say(list[i].name);
     }
     free(list);
     if (!length) return refuse("the text has no tokens");
@@ -477,7 +460,7 @@ int EXPORT(live_paths)(int token, int budget, int top)
     tn_circuit_target     target;
     tn_circuit_paths_desc desc;
     tn_circuit_paths      paths;
-    int64_t               i, count = 0;
+    int64_t               count = 0;
     bool                  made = true;
     if (!length) return refuse("the text has no tokens");
     memset(&target, 0, sizeof target);
@@ -493,7 +476,7 @@ int EXPORT(live_paths)(int token, int budget, int top)
             numbers[0] = paths.whole;
             numbers[1] = paths.found;
             numbers[2] = paths.rest;
-            for (i = 0; i < count; i++) {
+            for (int64_t i = 0; i < count; i++) {
                 numbers[3 + i] = paths.node[paths.path[i]].value;
                 say_path(&paths, paths.path[i]);
             }
@@ -511,12 +494,10 @@ static bool vectors_of(int64_t block, int64_t token)
 {
     const uint64_t mark = tn_cp_mark(ctx);
     vectors       *v = &vector_list[block];
-    tn_cp         *cp;
-    tn_tensor     *u;
     tn_eigen       e;
     if (v->vector && v->token == token) return true;
-    cp = tn_circuit_mlp(ctx, &net, block);
-    u = cp ? tn_circuit_unembedding(ctx, &net) : NULL;
+    tn_cp     *cp = tn_circuit_mlp(ctx, &net, block);
+    tn_tensor *u = cp ? tn_circuit_unembedding(ctx, &net) : NULL;
     u = u ? tn_reshape(tn_slice(u, 0, token, token + 1), 1, &net.desc.dim) : NULL;
     forget_vectors(v);
     if (u && tn_cp_eigen(cp, u, VECTORS, &e) == TN_OK) {
@@ -566,26 +547,25 @@ static bool embed_tokens(void)
 {
     const int64_t V = net.desc.vocab, dim = net.desc.dim, most = 512;
     tn_tap        tap = {"embed", read_embedding, NULL};
-    int64_t       first, i, k;
     if (token_list) return true;
     token_list = (float *)calloc((size_t)(V * dim), sizeof *token_list);
-    for (first = 0; token_list && first < V; first += most) {
+    for (int64_t first = 0; token_list && first < V; first += most) {
         const int64_t count = V - first < most ? V - first : most;
         int32_t       ids[512];
         tn_tensor    *t = tn_tensor_2d(ctx, TN_I32, count, 1);
-        for (i = 0; i < count; i++) ids[i] = (int32_t)(first + i);
+        for (int64_t i = 0; i < count; i++) ids[i] = (int32_t)(first + i);
         tn_write(t, TN_I32, ids, count);
         tap.user = token_list + first * dim;
         tn_transformer_run(ctx, &net, t, &tap, 1);
         tn_ctx_clear_error(ctx);                /* that the run was stopped */
         tn_ctx_reset(ctx);
     }
-    for (i = 0; token_list && i < V && !net.desc.no_norm; i++) {
+    for (int64_t i = 0; token_list && i < V && !net.desc.no_norm; i++) {
         float *row = token_list + i * dim;
         double mean = 0, square = 0;
-        for (k = 0; k < dim && net.blocks[0].norm1.desc.kind == TN_NORM_LAYER; k++) mean += (double)row[k] / (double)dim;
-        for (k = 0; k < dim; k++) square += ((double)row[k] - mean) * ((double)row[k] - mean) / (double)dim;
-        for (k = 0; k < dim; k++) row[k] /= (float)sqrt(square + net.blocks[0].norm1.desc.eps);
+        for (int64_t k = 0; k < dim && net.blocks[0].norm1.desc.kind == TN_NORM_LAYER; k++) mean += (double)row[k] / (double)dim;
+        for (int64_t k = 0; k < dim; k++) square += ((double)row[k] - mean) * ((double)row[k] - mean) / (double)dim;
+        for (int64_t k = 0; k < dim; k++) row[k] /= (float)sqrt(square + net.blocks[0].norm1.desc.eps);
     }
     return token_list != NULL;
 }
@@ -594,8 +574,8 @@ static bool embed_tokens(void)
 static void nearest_tokens(const double *vector, int sign, double *ids)
 {
     double  best[NEAREST];
-    int64_t i, k, kept = 0;
-    for (i = 0; i < net.desc.vocab; i++) {
+    int64_t k, kept = 0;
+    for (int64_t i = 0; i < net.desc.vocab; i++) {
         const float *row = token_list + i * net.desc.dim;
         double       dot = 0;
         for (k = 0; k < net.desc.dim; k++) dot += (double)row[k] * vector[k];
@@ -621,14 +601,13 @@ int EXPORT(live_vectors)(int block, int token)
     const int64_t dim = net.desc.dim;
     last_position last;
     tn_tap        taps[4];
-    double       *u, total = 0;
-    int64_t       k, i;
-    vectors      *v;
+    double        total = 0;
+    int64_t       k;
     if (!block_is(block) || token < 0 || token >= net.desc.vocab) return refuse("there is no such block or token");
     if (!length) return refuse("the text has no tokens");
     if (!vectors_of(block, token)) return end(-1);
-    v = &vector_list[block];
-    u = (double *)malloc((size_t)(3 * dim) * sizeof *u);
+    vectors *v = &vector_list[block];
+    double  *u = (double *)malloc((size_t)(3 * dim) * sizeof *u);
     if (!u || !embed_tokens() || !begin((EACH + v->n) * v->count + 1)) {
         free(u);
         return refuse("out of memory");
@@ -645,11 +624,11 @@ int EXPORT(live_vectors)(int block, int token)
     }
     tn_transformer_run(ctx, &net, ids_tensor(text), taps, net.desc.no_norm ? 2 : 4);
     tn_read(tn_slice(tn_circuit_unembedding(ctx, &net), 0, token, token + 1), TN_F64, u, dim);
-    for (i = 0; i < dim; i++) total += u[i] * last.mlp[i] * last.end;
+    for (int64_t i = 0; i < dim; i++) total += u[i] * last.mlp[i] * last.end;
     for (k = 0; k < v->count; k++) {
         const double *vector = v->vector + k * v->n;
         double       *to = numbers + EACH * k, dot = v->n > dim ? vector[dim] : 0;
-        for (i = 0; i < dim; i++) dot += vector[i] * last.stream[i] * last.scale;
+        for (int64_t i = 0; i < dim; i++) dot += vector[i] * last.stream[i] * last.scale;
         to[0] = v->value[k];
         to[1] = dot;
         to[2] = v->value[k] * dot * dot * last.end;
@@ -657,11 +636,11 @@ int EXPORT(live_vectors)(int block, int token)
     for (k = 0; k < v->count; k++) {
         double *to = numbers + EACH * k;
         int64_t more = 0;
-        for (i = 0; i < v->count; i++) {
+        for (int64_t i = 0; i < v->count; i++) {
             const double size = fabs(numbers[EACH * i + 2]);
             more += size > fabs(to[2]) || (i < k && size == fabs(to[2]));
         }
-        for (i = 0; i < NEAREST; i++) to[3 + i] = -1;
+        for (int64_t i = 0; i < NEAREST; i++) to[3 + i] = -1;
         if (more < NAMED) nearest_tokens(v->vector + k * v->n, to[1] < 0 ? -1 : 1, to + 3);
     }
     numbers[EACH * k] = total;
@@ -707,10 +686,9 @@ int EXPORT(live_hide)(int block, int token, int k, const double *vector, size_t 
 /* Restores all that is ablated or hidden. */
 int EXPORT(live_restore)(void)
 {
-    int64_t c;
     see_all();
     if (off) memset(off, 0, (size_t)(net.desc.layers * (net.desc.heads + 1)) * sizeof *off);
-    for (c = 0; class_list && c < quadratic->out; c++)
+    for (int64_t c = 0; class_list && c < quadratic->out; c++)
         if (class_list[c].off) memset(class_list[c].off, 0, (size_t)class_list[c].count * sizeof *class_list[c].off);
     return 0;
 }
