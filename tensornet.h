@@ -237,7 +237,7 @@ typedef enum tn_dtype {
 } tn_dtype;
 
 /* The SIMD level of the cpu backend. */
-typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
+typedef enum tn_simd { TN_SIMD_AUTO = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
 
 /* The precision in which large F32 matrices are multiplied. Where a setting would not be faster, F32 is used, which is at
    least as exact, and the log says so once. F64 contexts and small shapes ignore the setting.
@@ -517,7 +517,7 @@ TN_API uint64_t          tn_ctx_kernel_calls(const tn_ctx *ctx, tn_kernel k);
    ====================================================================== */
 
 /* What a compact copy of a matrix consists of, see >>compact-weights. */
-typedef enum tn_weights { TN_WEIGHTS_F32 = 0, TN_WEIGHTS_BF16, TN_WEIGHTS_INT8 } tn_weights;
+typedef enum tn_weight_kind { TN_WEIGHT_F32 = 0, TN_WEIGHT_BF16, TN_WEIGHT_INT8 } tn_weight_kind;
 
 /* Creates an arena tensor, which lives until tn_ctx_reset or the release of an earlier mark. Its elements are not
    initialised. */
@@ -541,7 +541,7 @@ TN_API void       tn_tensor_destroy(tn_tensor *t);
 TN_API tn_tensor *tn_tensor_keep(const tn_tensor *t);
 
 TN_API int64_t    tn_tensor_count(const tn_tensor *t);        /* number of elements; 1 for rank 0              */
-TN_API bool       tn_tensor_contiguous(const tn_tensor *t);   /* whether it is row-major without gaps          */
+TN_API bool       tn_tensor_is_contiguous(const tn_tensor *t);   /* whether it is row-major without gaps          */
 
 /* Copies `count` elements of type `as` from host memory into t, row-major, and converts them. TN_REAL means the context's
    dtype. Floats for an I32 tensor must be integers. Waits for the device, as tn_read and tn_item do. */
@@ -570,7 +570,7 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    number and as the largest magnitude, as in tn_argmax: it comes first, with TN_ORDER_SMALLEST last. */
 typedef enum tn_order { TN_ORDER_LARGEST = 0, TN_ORDER_SMALLEST, TN_ORDER_MAGNITUDE } tn_order;
 
-typedef struct tn_table_desc {
+typedef struct tn_tensor_table_desc {
     const char *const *row_names, *const *column_names;     /* one per row or column; NULL: their numbers          */
     int64_t     top;            /* 0: the whole matrix. k: the first k entries in `order`, a line each with their names;
                                    fewer if there are fewer                                                        */
@@ -578,12 +578,12 @@ typedef struct tn_table_desc {
     bool        each_row;       /* with `top`: one line per row, its first k entries                               */
     bool        symmetric;      /* with `top`: entries (i,j) with i <= j only                                      */
     int         digits;         /* significant digits of a number; 0: 4, at most 17                                */
-} tn_table_desc;
+} tn_tensor_table_desc;
 
 /* Formats a matrix [n,m] or a vector [n] as a table with names, as lines without a newline at the end. Control characters in
    names are written as \n, \t or \xNN. Returns the length without the final zero that the whole text needs, as snprintf
    does; -1 on error. A NULL desc means all defaults. */
-TN_API int64_t    tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst, size_t bytes);
+TN_API int64_t    tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, char *dst, size_t bytes);
 
 /* ======================================================================
    >>comm     processes that train together
@@ -640,8 +640,8 @@ struct tn_comm {
     void      (*close)(tn_comm *comm, bool failed);
 };
 
-TN_API TN_EXPERIMENTAL int tn_ctx_rank(const tn_ctx *ctx);      /* number of this process, from 0; 0 without desc.comm */
-TN_API TN_EXPERIMENTAL int tn_ctx_ranks(const tn_ctx *ctx);     /* number of processes; 1 without desc.comm            */
+TN_API TN_EXPERIMENTAL int tn_comm_rank(const tn_ctx *ctx);      /* number of this process, from 0; 0 without desc.comm */
+TN_API TN_EXPERIMENTAL int tn_comm_size(const tn_ctx *ctx);     /* number of processes; 1 without desc.comm            */
 #ifndef TN_NO_COMM
 /* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. TN_ERR_SHAPE if the
    first axis of t has to be divided among the processes and cannot be; TN_ERR_DATA where a sum of I32 is above 2147483647 or below
@@ -737,7 +737,7 @@ TN_API tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind);       /
 /* y = act(x[..,:h]) * x[..,h:], a gated linear unit; bilinear with TN_ACT_NONE.   x [..,2h] -> [..,h]   Shazeer 2020 */
 TN_API tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind);
 /* y = x[..,:h] * x[..,h:2h] * ..., the product of the k >= 1 equal parts of the last axis.   x [..,k h] -> [..,h] */
-TN_API tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k);
+TN_API tn_tensor *tn_prod_parts(tn_ctx *ctx, tn_tensor *x, int64_t k);
 /* Appends a one to the last axis: [x;1].   x [..,n] -> [..,n+1] */
 TN_API tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x);
 /* Joins n >= 1 tensors along an existing axis; all other extents are equal. All are I32, or all are floats as for any op.
@@ -1157,14 +1157,14 @@ TN_API void      tn_eig_destroy(tn_eig_result *r);       /* frees the tensors of
    ends the search. */
 typedef tn_status (*tn_matvec_fn)(void *user, int64_t count, const double *x, double *y);
 
-typedef enum tn_lanczos_end {
+typedef enum tn_lanczos_which {
     TN_LANCZOS_MAGNITUDE = 0,    /* largest |value| first    */
     TN_LANCZOS_LARGEST,          /* from the largest down    */
     TN_LANCZOS_SMALLEST          /* from the smallest upward */
-} tn_lanczos_end;
+} tn_lanczos_which;
 
 typedef struct tn_lanczos_desc {
-    tn_lanczos_end end;
+    tn_lanczos_which which;
     int64_t  top;                /* number of pairs; 0: all n                                                         */
     double   tol;                /* a pair has converged when |A v - l v| <= tol |A|; 0: 1e-12, in F32 contexts 1e-8.
                                     Rounding errors of the product are a lower limit                                  */
@@ -1483,13 +1483,13 @@ typedef struct tn_compact_error {
 } tn_compact_error;
 
 /* Rounds w and keeps the copy, until w is written (tn_write, tn_assign, an optimiser's step, a load), destroyed, or made
-   TN_WEIGHTS_F32, which only drops the copy. Rows run along the last axis: [out,in], or [e,hidden,in] as in tn_mlp. error may
+   TN_WEIGHT_F32, which only drops the copy. Rows run along the last axis: [out,in], or [e,hidden,in] as in tn_mlp. error may
    be NULL. Compacting again changes nothing. TN_ERR_DTYPE unless w and its context's activations are F32; TN_ERR_SHAPE for
    rank 0 or 1; TN_ERR_ARG for views, arena tensors, a w that a backward pass will read, and during a capture; TN_ERR_DATA if
    a number is not finite or would not be: w is then as before. */
-TN_API tn_status  tn_compact(tn_tensor *w, tn_weights kind, tn_compact_error *error);
-TN_API tn_weights tn_compact_kind(const tn_tensor *w);          /* of the copy that w or its base has now       */
-TN_API const char *tn_weights_name(tn_weights kind);            /* "f32", "bf16" or "int8", else "?": constants */
+TN_API tn_status      tn_compact(tn_tensor *w, tn_weight_kind kind, tn_compact_error *error);
+TN_API tn_weight_kind tn_compact_kind(const tn_tensor *w);       /* of the copy that w or its base has now       */
+TN_API const char    *tn_weight_kind_name(tn_weight_kind kind);  /* "f32", "bf16" or "int8", else "?": constants */
 
 /* ---- linear: y = W x + b ------------------------------------------------ >>layer-linear */
 typedef struct tn_linear_desc {
@@ -1895,7 +1895,7 @@ TN_API tn_cp *tn_cp_symmetrise(const tn_cp *cp);
    Pass NULL for a part that is not needed. Without `constant` L and c are zero. Order 2 only. */
 TN_API tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn_tensor **constant);
 /* Fixes input `slot` at u [in[slot]]: an operator of order k-1 (for k = 2 a matrix, see tn_cp_dense). */
-TN_API tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u);
+TN_API tn_cp *tn_cp_fix(const tn_cp *cp, int slot, const tn_tensor *u);
 
 /* ---- forms -------------------------------------------------------------- >>cp-forms */
 /* Returns the full tensor [out,in_0,..]. TN_ERR_MEMORY, with the size, if it exceeds desc.max_bytes. */
@@ -1911,12 +1911,12 @@ TN_API tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *cons
 
 /* ---- eigenpairs --------------------------------------------------------- >>cp-eigen */
 /* Eigenpairs of interaction matrices. */
-typedef struct tn_eigen {
+typedef struct tn_eigenpairs {
     int64_t    outputs, count, n;           /* matrices, pairs per matrix, length of a vector                  */
     tn_tensor *values;                      /* [outputs,count] by decreasing magnitude                         */
     tn_tensor *vectors;                     /* [outputs,count,n] unit rows; the largest component is positive  */
     bool       constant;                    /* as in the operator: the last component is that of the one       */
-} tn_eigen;
+} tn_eigenpairs;
 
 /* Computes the `count` eigenpairs of largest |value| of the interaction matrix of output direction u [out]. 0 means all that
    can differ from zero, min(n, 2 terms); a larger count is reduced to that number, and out->count says how many there are.
@@ -1925,12 +1925,12 @@ typedef struct tn_eigen {
    of a large problem, size min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most
    1e-12 of the largest |value| (F32: 1e-8), and from the exact method only if that does not converge. Order 2 only.
    TN_ERR_SHAPE if n or 2 terms are at least 2^31. */
-TN_API tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *out);
+TN_API tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigenpairs *out);
 /* Does the same for every output, sharing the factorisation and the threads. */
-TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
-TN_API void      tn_eigen_destroy(tn_eigen *e);                                /* frees the tensors of the result */
+TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigenpairs *out);
+TN_API void      tn_eigenpairs_destroy(tn_eigenpairs *e);                      /* frees the tensors of the result */
 /* Makes an operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2, with e->constant. */
-TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k);
+TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigenpairs *e, int64_t k);
 /* Truncates an operator to the first k eigenpairs of each output, or to all if there are fewer. k = 0 gives the zero
    operator (a count of 0 above means all). Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
@@ -2030,39 +2030,39 @@ TN_API tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn
 #ifndef TN_NO_ANALYSIS
 /* ---- inner products of stacks ------------------------------------------- >>cp-stacks
    A stack is the composition of operators of order 2, layers[0] first: a polynomial of degree 2^layers. */
-typedef enum tn_stack_method {
-    TN_STACK_BEST = 0,                      /* exact up to two layers, sampled for more                                */
-    TN_STACK_EXACT,                         /* of the symmetric tensors of the polynomials. One or two layers; for two
+typedef enum tn_cp_stack_method {
+    TN_CP_STACK_AUTO = 0,                      /* exact up to two layers, sampled for more                                */
+    TN_CP_STACK_EXACT,                         /* of the symmetric tensors of the polynomials. One or two layers; for two
                                                O(h'^2 n^3) with h' terms in the second layer                           */
-    TN_STACK_SAMPLED,                       /* the exact inner product, estimated from complex random inputs, with a
+    TN_CP_STACK_SAMPLED,                       /* the exact inner product, estimated from complex random inputs, with a
                                                standard error                                                          */
-    TN_STACK_TREE,                          /* of the networks of tensors, layer by layer: cheap, but two stacks that
+    TN_CP_STACK_TREE,                          /* of the networks of tensors, layer by layer: cheap, but two stacks that
                                                compute the same function may have the inner product 0. Beside copies
                                                of the layers, 2 [h,n] and 2 [n,n] doubles for the largest h and n       */
-    TN_STACK_LAYER_SYMMETRISED              /* as TN_STACK_TREE, with each layer symmetrised. Exact for one layer      */
-} tn_stack_method;
+    TN_CP_STACK_LAYER_SYMMETRISED              /* as TN_CP_STACK_TREE, with each layer symmetrised. Exact for one layer      */
+} tn_cp_stack_method;
 
-typedef struct tn_stack_desc {
-    tn_stack_method method;
-    int64_t  samples;                       /* of TN_STACK_SAMPLED; 0: 4096                                            */
+typedef struct tn_cp_stack_desc {
+    tn_cp_stack_method method;
+    int64_t  samples;                       /* of TN_CP_STACK_SAMPLED; 0: 4096                                            */
     uint64_t seed;                          /* equal seeds give bit-identical results                                  */
     bool     gaussian;                      /* samples from the normal distribution, not from the sphere: more error   */
-} tn_stack_desc;
+} tn_cp_stack_desc;
 
-typedef struct tn_stack_result {
-    tn_stack_method method;                 /* the method that was used, never TN_STACK_BEST                           */
+typedef struct tn_cp_stack_result {
+    tn_cp_stack_method method;                 /* the method that was used, never TN_CP_STACK_AUTO                           */
     double   inner, norm_a, norm_b;         /* <a,b>, |a|, |b|                                                         */
     double   cosine;                        /* NaN if one is 0                                                         */
     double   inner_error, cosine_error;     /* standard errors of a sampled result; 0 otherwise                        */
     int64_t  samples;                       /* drawn                                                                   */
-} tn_stack_result;
+} tn_cp_stack_result;
 
 /* Compares two stacks of `layers` operators each. Inputs of the first layers and outputs of the last have equal lengths, the
    others may differ. Either all layers have `constant`, and each passes the one on, or none. TN_ERR_NONFINITE if an operator
    holds NaN or infinity, or if the inner product or a norm is beyond the range of a double; the cosine is right even then.
    docs/math.md 11 */
-TN_API tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_stack_desc *desc,
-                                   tn_stack_result *out);
+TN_API tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_cp_stack_desc *desc,
+                                   tn_cp_stack_result *out);
 #endif /* TN_NO_ANALYSIS */
 #endif /* TN_NO_OPERATOR */
 
@@ -2075,14 +2075,14 @@ TN_API tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b,
 
 /* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal */
 /* What an operator is compared with. */
-typedef enum tn_null {
-    TN_NULL_ENTRIES = 0,        /* the numbers of each row of each factor are permuted, without the constant's:
+typedef enum tn_null_model {
+    TN_NULL_MODEL_ENTRIES = 0,        /* the numbers of each row of each factor are permuted, without the constant's:
                                    every hidden unit keeps its numbers, but not their places                    */
-    TN_NULL_PAIRS               /* the rows of factor 1 are permuted: every direction is kept, but it is
+    TN_NULL_MODEL_PAIRS               /* the rows of factor 1 are permuted: every direction is kept, but it is
                                    multiplied by another one                                                    */
-} tn_null;
+} tn_null_model;
 typedef struct tn_signal_desc {
-    tn_null  null;
+    tn_null_model  null;
     const tn_cp *const *nulls;  /* `draws` operators of the same extents to compare with instead, for example
                                    untrained layers; or NULL                                                    */
     bool     scaled;            /* first scales each null's values to the operator's norm, output by output     */
@@ -2162,17 +2162,17 @@ TN_API tn_cp    *tn_cp_canonical(const tn_cp *cp);
 TN_API tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor **cosines);
 
 /* ---- fewer terms -------------------------------------------------------- >>analysis-refit */
-typedef struct tn_refit_desc {
+typedef struct tn_cp_refit_desc {
     int64_t terms;              /* required: number of terms; fewer are made if fewer are independent         */
     int64_t sweeps;             /* at most this number; 0: 100                                                */
     double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
-} tn_refit_desc;
+} tn_cp_refit_desc;
 /* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
    from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
    solved for exactly, each encoder by some steps of conjugate gradients, so that the error never rises. *error, if not NULL,
    becomes |S - S'|_F / |S|_F, which cannot be distinguished from 0 below about 1e-7. A local minimum is possible. Order 2 only.
    It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
-TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error);
+TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error);
 
 #endif /* TN_NO_ANALYSIS */
 
@@ -2252,7 +2252,7 @@ TN_API tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int
 /* Makes a net from the n >= 1 cores of a matrix product state or tensor train, core j [D_j,n_j,D_(j+1)], closed by a trace:
    D_n = D_0, which is 1 for an open chain. Each core has an input leg, an input of its own. A core of rank 4,
    [D_j,n_j,out,D_(j+1)], has an output leg too; one of rank 2 has no leg. */
-TN_API tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores);
+TN_API tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores);
 TN_API void    tn_net_destroy(tn_net *net);                                     /* frees the net              */
 
 /* ---- nets from nets: nothing is contracted -------------------------------- >>net-changing */
@@ -2263,7 +2263,7 @@ enum { TN_NET_ALL = -1 };       /* as a leg: all input legs */
    (a,b). */
 TN_API tn_net *tn_net_compose(const tn_net *outer, const tn_net *inner);
 /* Fixes input leg `leg` at u [extent]: a net with one leg less. */
-TN_API tn_net *tn_net_freeze(const tn_net *net, int leg, const tn_tensor *u);
+TN_API tn_net *tn_net_fix(const tn_net *net, int leg, const tn_tensor *u);
 /* Folds in a linear map: one input leg, or all of them (TN_NET_ALL, which then have equal lengths), takes E x + b instead of
    x.   e [extent,n]  b [extent] or NULL (extent without the one). Folded alone, a leg becomes an input of its own. A bias
    needs `constant`, which TN_NET_ALL sets where it is missing. */
@@ -2302,7 +2302,7 @@ TN_API tn_tensor *tn_net_interaction(const tn_net *net, const tn_tensor *u);
 /* Computes the `count` eigenpairs of largest |value| of that matrix (0: all), for two legs of one input: out->outputs is 1.
    Up to 1,024 elements of the leg, or for more than 1/32 of all pairs, from the matrix; else by tn_lanczos with products by
    a plan that is reused, never forming it, with residuals of at most 1e-12 of the largest |value| (F32: 1e-5). */
-TN_API tn_status  tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigen *out);
+TN_API tn_status  tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigenpairs *out);
 
 /* Finds the k coefficients of largest magnitude of T as it is given. T is computed slice by slice and never stored: slices
    take at most a quarter of desc.max_bytes (64 MiB without a limit). TN_ERR_NONFINITE if a coefficient is not finite. */
@@ -2373,8 +2373,8 @@ TN_API tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *layer, tn_tensor *x,
 /* Computes ln of the sum of f^2 over all unit vectors as features of each site, and over the label: -> [], differentiable.
    An open chain needs N D^3 s multiplications, a periodic one N D^5 s. If all f are 0 it is -inf, with the gradient zero. An
    error for `sites` 0. */
-TN_API tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *layer);
-/* The Born machine: ln p(x) = 2 ln |f(x)| - tn_mps_log_norm, for layers without a label; -inf where f(x) = 0, and NaN if all
+TN_API tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *layer);
+/* The Born machine: ln p(x) = 2 ln |f(x)| - tn_mps_log_partition, for layers without a label; -inf where f(x) = 0, and NaN if all
    f are 0.   x as above -> [b]. These are probabilities of ids (TN_LOCAL_IDS), and densities for orthonormal features. */
 TN_API tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *layer, tn_tensor *x);
 
@@ -2385,10 +2385,10 @@ TN_API tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *layer, tn_te
 
 /* Makes the train of a layer with `sites`: axes of `dim` elements, the label's [out] at its place. A periodic chain becomes
    an open one with bonds of D^2. NULL on error. */
-TN_API tn_tt    *tn_mps_to_tt(const tn_mps *layer);
+TN_API tn_tt    *tn_tt_from_mps(const tn_mps *layer);
 /* Writes a train into the cores of a layer, padded by zeros: an open, not uniform layer of the same axes whose bond is at
    least the train's. On failure the layer is unchanged. */
-TN_API tn_status tn_mps_from_tt(const tn_mps *layer, const tn_tt *tt);
+TN_API tn_status tn_mps_assign_tt(const tn_mps *layer, const tn_tt *tt);
 /* Makes a train of random numbers of norm 1, in the canonical form of site 0: bonds are `rank`, or the largest that such
    extents [count] can use. Equal seeds give bit-identical trains. */
 TN_API tn_tt    *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed);
@@ -2412,7 +2412,7 @@ TN_API tn_tt    *tn_tt_swap(const tn_tt *tt, int64_t axis, const tn_tt_desc *des
 TN_API tn_tt    *tn_tt_canonical(const tn_tt *tt, int64_t site, double *log_norm);
 /* Returns the singular values of all d-1 cuts (Schmidt values) of the train divided by its norm: [d-1,r], owned, descending,
    padded by zeros. Cut k is between axes k and k+1. */
-TN_API tn_tensor *tn_tt_spectra(const tn_tt *tt);
+TN_API tn_tensor *tn_tt_singular_values(const tn_tt *tt);
 /* Returns the entanglement entropy of each cut, -sum p ln p with p the squares of these values: [d-1], owned. */
 TN_API tn_tensor *tn_tt_entropies(const tn_tt *tt);
 /* Computes ln |A|_F, -inf for zero, and ln |<a,b>| with the sign of <a,b> (-1, 0 or 1), without overflow or underflow. */
@@ -2481,11 +2481,11 @@ TN_API tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, t
 TN_API tn_tt    *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const int64_t *out, const int64_t *in,
                                    const tn_tt_desc *desc);
 /* Returns the matrix of such a train [outputs,inputs], owned. */
-TN_API tn_tensor *tn_tt_to_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in);
+TN_API tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in);
 /* Writes such a train into the cores of a layer of the same extents, padded by zeros: ranks up to the layer's. The bias
    stays. */
-TN_API tn_status tn_tt_linear_from_tt(const tn_tt_linear *layer, const tn_tt *tt);
-TN_API tn_tt    *tn_tt_linear_to_tt(const tn_tt_linear *layer);     /* the layer without its bias as a train */
+TN_API tn_status tn_tt_linear_assign_tt(const tn_tt_linear *layer, const tn_tt *tt);
+TN_API tn_tt    *tn_tt_from_tt_linear(const tn_tt_linear *layer);     /* the layer without its bias as a train */
 #endif
 
 #if !defined(TN_NO_OPERATOR) && !defined(TN_NO_CONTRACTION)
@@ -2633,7 +2633,7 @@ TN_API tn_status tn_optim_step(tn_optim *optim);
    is an error. All processes have to call it. The result is bit-identical. It does nothing with one process, nor for
    gradients that do not exist before the pass, as in the first step. */
 TN_API TN_EXPERIMENTAL tn_status tn_optim_overlap(tn_optim *optim);
-TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
+TN_API int64_t   tn_optim_step_count(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* learning rate of the next step             */
 TN_API double    tn_optim_momentum(const tn_optim *optim);        /* momentum of the next step; 0 for AdamW     */
 TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* gradient norm of the last step, unclipped  */
@@ -2808,12 +2808,12 @@ TN_API tn_status       tn_safetensors_read_bytes(tn_safetensors *file, const cha
    the elements) and bits; also false if one is not there or cannot be read, which is an error. */
 TN_API bool            tn_safetensors_equal(tn_safetensors *file, const char *a, const char *b);
 
-typedef struct tn_named { const char *name; const tn_tensor *tensor; } tn_named;   /* a tensor and its name in a file */
-typedef struct tn_note  { const char *key, *value; } tn_note;      /* a line of metadata */
+typedef struct tn_named_tensor { const char *name; const tn_tensor *tensor; } tn_named_tensor;    /* as files have them  */
+typedef struct tn_metadata     { const char *key, *value; } tn_metadata;                          /* a line of metadata  */
 
 /* Writes tensors in their own dtypes, wide ones first, so that all are aligned. Names must be different. */
-TN_API tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count,
-                                      const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
+                                      const tn_metadata *notes, int64_t note_count);
 
 /* Whether a file of parameters may hold other tensors as well. */
 typedef enum tn_params_match {
@@ -2824,7 +2824,7 @@ typedef enum tn_params_match {
    the file with its shape. */
 TN_API tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match match);
 /* Writes all parameters under their names to a safetensors file. */
-TN_API tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metadata *notes, int64_t note_count);
 #ifndef TN_NO_STDIO
 TN_API tn_status tn_params_load(tn_params *params, const char *path);           /* reads a file, TN_MATCH_ALL   */
 TN_API tn_status tn_params_save(const tn_params *params, const char *path);     /* writes a file without notes  */
@@ -2839,7 +2839,7 @@ TN_API tn_status tn_params_save(const tn_params *params, const char *path);     
    read; tn_safetensors_metadata returns them. Write after a step: gradients that wait for one are not in the file.
    With share_moments all processes have to call it: the first writes, and the others, whose sinks and notes are not used, send
    it their moments, piece by piece. An error of one of them is an error of all. The file is as if one process had written it. */
-TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_metadata *notes, int64_t note_count);
 /* Reads a checkpoint into an optimiser created as the first one was, over the same parameters, equally frozen and marked:
    every later step is then bit-identical. On error nothing changes (unless a device fails halfway). Gradients become zero.
    TN_ERR_FORMAT: not a checkpoint, or damaged: for example, its checksum differs (files of versions that wrote none are
@@ -2913,18 +2913,18 @@ TN_API tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path);
 #endif
 TN_API void          tn_tokenizer_destroy(tn_tokenizer *t);                        /* frees the tokenizer     */
 
-typedef struct tn_tokenizer_desc {
+typedef struct tn_tokenizer_train_desc {
     int64_t     min_count;              /* of a pair that becomes a piece; 0: 2                                          */
     int64_t     letters;                /* largest number of letters, the most frequent ones; 0: all                     */
     const char *separator;              /* between two texts and part of neither, such as "<|endoftext|>"; or NULL       */
-} tn_tokenizer_desc;
+} tn_tokenizer_train_desc;
 /* Trains a vocabulary on a text, as Hugging Face's WordPiece trainer does: [UNK] [BOS] [EOS], the letters, the letters
    inside words; then repeatedly the most frequent pair of neighbours becomes a piece. Letters are ordered by code point,
    equally frequent pairs by lower ids: a text has exactly one vocabulary. It is smaller than `vocab` if no pair is left.
    TN_ERR_ARG if the letters alone are more, TN_ERR_DATA for a text without words. Words of more than 100 letters, and
    U+0000, are left out. */
 TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab,
-                                        const tn_tokenizer_desc *desc);
+                                        const tn_tokenizer_train_desc *desc);
 
 TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);              /* number of ids; NULL: 0                */
 TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);  /* the token of an id, or NULL           */
@@ -3087,7 +3087,7 @@ TN_API tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *model
 /* Computes the pattern of block l, 0 <= l < layers: ids [B,T] -> [B,heads,T,T], as tn_attention_pattern does. */
 TN_API tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, int64_t l);
 /* Applies the unembedding, and softcap: [B,T,dim] -> logits [B,T,vocab]. */
-TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
+TN_API tn_tensor *tn_transformer_unembed(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
 /* Computes the mean cross-entropy [] of targets I32 [B,T], in nats per token. */
 TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
 
@@ -3095,7 +3095,7 @@ TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, 
    up: positions, and an embedding that is not tied. A matrix that several parts share counts once. error may be NULL. Its
    `largest` is the maximum over the matrices, its `rms` that of all weights together. If it fails, no matrix has changed,
    except after a failure of the device. */
-TN_API tn_status  tn_transformer_compact(const tn_transformer *model, tn_weights kind, tn_compact_error *error);
+TN_API tn_status  tn_transformer_compact(const tn_transformer *model, tn_weight_kind kind, tn_compact_error *error);
 
 /* ---- runs: what a model computes on the way, read or replaced ------------ >>model-run
    A run is a forward pass that shows its intermediate results, the points, to functions, the taps. Points are named after
@@ -3174,7 +3174,7 @@ TN_API tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tens
 
 /* The logit lens (nostalgebraist 2020): applies the last norm and the unembedding to a residual stream, such as the point
    "blocks.0".   x [B,T,dim] -> [B,T,vocab]; the last block's stream gives the logits. */
-TN_API tn_tensor *tn_transformer_lens(tn_ctx *ctx, const tn_transformer *model, tn_tensor *x);
+TN_API tn_tensor *tn_transformer_logit_lens(tn_ctx *ctx, const tn_transformer *model, tn_tensor *x);
 /* Direct logit attribution (Elhage et al. 2021): what each part of the model adds to the logit of a token, or to the
    difference of two (others may be NULL).   targets, others I32 [B,T] -> [B,T,parts]
    The scales of the norms after a part are constants, those of this run. The sum over parts is logit[target] - logit[other]
@@ -3265,7 +3265,7 @@ TN_API int64_t    tn_transformer_kv_heads(const tn_transformer *model);
    are written once. */
 TN_API tn_status  tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
                                               const tn_name_map *map, int64_t lines, int64_t kv_heads,
-                                              const tn_note *notes, int64_t note_count);
+                                              const tn_metadata *notes, int64_t note_count);
 #endif /* TN_NO_MODELS */
 
 #ifndef TN_NO_CIRCUITS
@@ -3350,14 +3350,14 @@ TN_API tn_net     *tn_circuit_attention(tn_ctx *ctx, const tn_transformer *model
    nothing to fold in. */
 TN_API tn_tensor  *tn_circuit_unembedding(tn_ctx *ctx, const tn_transformer *model);
 
-typedef struct tn_circuit_ovpp_desc {
+typedef struct tn_circuit_block_desc {
     int64_t block;
     double  factor1, factor2;   /* replace 1/denominator of norm1 and norm2; required if the model has norms            */
     bool    compact;            /* also the compact form, of dim^3 numbers where heads d_v = dim                        */
-} tn_circuit_ovpp_desc;
+} tn_circuit_block_desc;
 /* A block as tensors: with x~ = [x;1] and M^0 = [I b_O; 0 1], M^h = [O V~; 0 0] for heads h = 1 .. H,
        out_t = sum_gk sum_sr A^g_ts A^k_tr B+(M^g x~_s, M^k x~_r),   A^0 = I, A^h the pattern of head h - 1 */
-typedef struct tn_circuit_ovpp {
+typedef struct tn_circuit_block {
     int64_t    heads;
     tn_cp     *b;               /* B+ = P B + I on x~, hidden + dim terms                                               */
     tn_cp     *doubled;         /* the same as one operator without constant columns on two inputs, [x;1;x] and [x;1;1..1],
@@ -3365,13 +3365,13 @@ typedef struct tn_circuit_ovpp {
     tn_tensor *m;               /* [H+1,dim+1,dim+1]                                                                    */
     tn_tensor *v;               /* [H,d_v,dim+1]: V~, values from x~                                                    */
     tn_tensor *compact;         /* [H,H,dim,d_v,d_v]: B+ of M^g and M^k from values alone; or NULL                      */
-} tn_circuit_ovpp;
-/* Makes these tensors of a block with a bilinear MLP of order 2. tn_circuit_ovpp_destroy frees the result. */
-TN_API tn_status   tn_circuit_ovpp_of(tn_ctx *ctx, const tn_transformer *model, const tn_circuit_ovpp_desc *desc,
-                                      tn_circuit_ovpp *out);
+} tn_circuit_block;
+/* Makes these tensors of a block with a bilinear MLP of order 2. tn_circuit_block_destroy frees the result. */
+TN_API tn_status   tn_circuit_block_of(tn_ctx *ctx, const tn_transformer *model, const tn_circuit_block_desc *desc,
+                                      tn_circuit_block *out);
 /* Makes the operator B+(M^g x~_s, M^k x~_r) of one pair, 0 <= g, k <= heads; 0 and h: "B+OV". */
-TN_API tn_cp      *tn_circuit_ovpp_term(const tn_circuit_ovpp *ovpp, int64_t g, int64_t k);
-TN_API void        tn_circuit_ovpp_destroy(tn_circuit_ovpp *ovpp);              /* frees what the result holds */
+TN_API tn_cp      *tn_circuit_block_term(const tn_circuit_block *block, int64_t g, int64_t k);
+TN_API void        tn_circuit_block_destroy(tn_circuit_block *block);              /* frees what the result holds */
 
 /* ---- tables ------------------------------------------------------------- >>circuits-tables
    Tables of tokens are circuits: T(.) of a vocabulary of 50,000 has 2.5 billion entries, and is read row by row. */
@@ -3385,7 +3385,7 @@ TN_API tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *model, 
    biases. Logits are before the final norm's denominator. A pair counts twice, unless i = j. Bilinear MLPs of order 2. */
 TN_API tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *model, int64_t block, int64_t out);
 /* Makes the circuit of an operator for output direction u [out] between two lists of vectors: entry (i,j) is x_i^T Q_u y_j.
-   x [n,in]  y [m,in], which may be NULL: all directions of the input. With y = x M^T and M of tn_circuit_ovpp: T(B+OV). */
+   x [n,in]  y [m,in], which may be NULL: all directions of the input. With y = x M^T and M of tn_circuit_block: T(B+OV). */
 TN_API tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *u, tn_tensor *x, tn_tensor *y);
 /* Makes the circuit of some rows and columns: ids I32 [n]; NULL: all of them. One id is "P_tok". */
 TN_API tn_circuit *tn_circuit_select(const tn_circuit *circuit, tn_tensor *rows, tn_tensor *columns);
@@ -3409,7 +3409,7 @@ typedef struct tn_circuit_entries {
    eighth of desc.max_bytes, 32 MiB without a limit. TN_ERR_NONFINITE. */
 TN_API tn_status   tn_circuit_top(const tn_circuit *circuit, const tn_circuit_top_desc *desc, tn_circuit_entries *out);
 /* Does the same for 1 to 4 descs, such as one of each order, while the matrix is computed once. desc[count]  out[count] */
-TN_API tn_status   tn_circuit_tops(const tn_circuit *circuit, int count, const tn_circuit_top_desc *desc,
+TN_API tn_status   tn_circuit_top_many(const tn_circuit *circuit, int count, const tn_circuit_top_desc *desc,
                                    tn_circuit_entries *out);
 TN_API void        tn_circuit_entries_destroy(tn_circuit_entries *entries);     /* frees the tensors of the result */
 /* Does the same in each row: *values [rows,top] and *ids I32 [rows,top], owned. */
@@ -3540,9 +3540,9 @@ TN_API void      tn_circuit_frozen_destroy(tn_circuit_frozen *frozen);          
 
 /* What is attributed to paths: a linear function of the logits at a position. */
 typedef enum tn_circuit_aim {
-    TN_CIRCUIT_LOGIT = 0,       /* the logit of `token`                                                          */
-    TN_CIRCUIT_DIFFERENCE,      /* that minus the logit of `other`                                               */
-    TN_CIRCUIT_LOSS             /* the loss of `token` as the next one, linearised: (softmax - one-hot) . logits, whose value
+    TN_CIRCUIT_AIM_LOGIT = 0,       /* the logit of `token`                                                          */
+    TN_CIRCUIT_AIM_DIFFERENCE,      /* that minus the logit of `other`                                               */
+    TN_CIRCUIT_AIM_LOSS             /* the loss of `token` as the next one, linearised: (softmax - one-hot) . logits, whose value
                                    is not the loss, but whose small changes are those of the loss                */
 } tn_circuit_aim;
 typedef struct tn_circuit_target {
@@ -3628,17 +3628,17 @@ TN_API tn_status tn_circuit_attribute(const tn_circuit_frozen *frozen, const tn_
                                       tn_circuit_attribution *out);
 TN_API void      tn_circuit_attribution_destroy(tn_circuit_attribution *a);        /* frees the tensor of the result */
 
-typedef struct tn_circuit_deletion {
+typedef struct tn_circuit_ablation {
     int64_t    count;           /* paths that were deleted, one at a time                                        */
     tn_tensor *path;            /* I32 [count] their nodes                                                       */
     tn_tensor *predicted;       /* [count] change of the target that the frozen network predicts                 */
     tn_tensor *measured;        /* [count] change in the run network                                             */
     double     r2, r2_shuffled; /* 1 - sum (measured - predicted)^2 / sum (measured - mean)^2; with the predictions of other
                                    paths, a control. Neither is finite for fewer than two paths                  */
-} tn_circuit_deletion;
+} tn_circuit_ablation;
 /* Deletes the first `count` paths that begin at tokens or positions, each alone: what the source adds is taken from the
    input of the path's first head or MLP only, the change of that one's output from the next one's input only, and so on;
-   the last one from the input of the last norm. A change is that of the target, old - new, with TN_CIRCUIT_LOSS that of the
+   the last one from the input of the last norm. A change is that of the target, old - new, with TN_CIRCUIT_AIM_LOSS that of the
    loss itself.
      What follows in the prediction: the denominators of norm1, norm2 and the last norm, at the position where the path
        passes them, from x to x - d; the products of MLPs, B(x,x) - B(x-d,x-d) = 2 B(x,d) - B(d,d), of which a path's value
@@ -3647,8 +3647,8 @@ typedef struct tn_circuit_deletion {
        bilinear; norms of heads and after a block; the ratio of a soft cap.
    A path through no head of a model with bilinear MLPs and none of the others is therefore predicted exactly: what is tested
    by r2 is what the patterns do. */
-TN_API tn_status tn_circuit_paths_delete(const tn_circuit_paths *paths, int64_t count, tn_circuit_deletion *out);
-TN_API void      tn_circuit_deletion_destroy(tn_circuit_deletion *d);              /* frees the tensors of the result */
+TN_API tn_status tn_circuit_paths_ablate(const tn_circuit_paths *paths, int64_t count, tn_circuit_ablation *out);
+TN_API void      tn_circuit_ablation_destroy(tn_circuit_ablation *d);              /* frees the tensors of the result */
 
 /* ---- bounds for all texts ----------------------------------------------- >>circuits-bounds
    A model of one block reads from a text only the tokens that its last position sees. Given how the text ends, bounds from
@@ -3773,20 +3773,20 @@ TN_API tn_status tn_image_save_ppm(const tn_image *image, const char *path);    
 TN_API tn_status tn_image_save_svg(const tn_image *image, const char *path);       /* writes a file */
 #endif
 
-typedef enum tn_colours {
-    TN_COLOURS_DIVERGING = 0,       /* blue, white at exactly zero, red; equally dark on both sides */
-    TN_COLOURS_SEQUENTIAL           /* white, green, dark blue                                      */
-} tn_colours;
+typedef enum tn_image_colours {
+    TN_IMAGE_COLOURS_DIVERGING = 0,       /* blue, white at exactly zero, red; equally dark on both sides */
+    TN_IMAGE_COLOURS_SEQUENTIAL           /* white, green, dark blue                                      */
+} tn_image_colours;
 
 /* Computes the colour at t in [-1,1] (diverging) or [0,1] (sequential); NaN gives grey. */
-TN_API void tn_colour(tn_colours colours, double t, uint8_t rgb[3]);
+TN_API void tn_image_colour(tn_image_colours colours, double t, uint8_t rgb[3]);
 
 /* ---- one matrix --------------------------------------------------------- >>image-matrix-desc */
-typedef struct tn_matrix_desc {
+typedef struct tn_image_matrix_desc {
     const char *title, *caption;    /* above, below                                                   */
     const char *x_title, *y_title;  /* of the columns, of the rows                                    */
     const char *const *x_names, *const *y_names;  /* one per column, per row; NULL: their numbers     */
-    tn_colours colours;
+    tn_image_colours colours;
     double  low, high;              /* ends of the colour scale; both 0: from the data and zero.
                                        Diverging scales extend equally far below and above zero       */
     double  clip;                   /* with low = high = 0: the percentile of |value| at which the
@@ -3802,15 +3802,15 @@ typedef struct tn_matrix_desc {
                                        digits, or as many decimals as fit into all cells              */
     bool    no_bar, no_ticks;
     int     scale;                  /* 0: 1                                                           */
-} tn_matrix_desc;
+} tn_image_matrix_desc;
 
 /* Draws a matrix: values [rows,columns], row-major. A NULL desc means all defaults, here and below. */
 TN_API tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns,
-                                 const tn_matrix_desc *desc);
-TN_API tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc);   /* of rank 0, 1, 2 */
+                                 const tn_image_matrix_desc *desc);
+TN_API tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_matrix_desc *desc);   /* of rank 0, 1, 2 */
 
 /* ---- a grid of matrices ------------------------------------------------- >>image-tiles-desc */
-typedef struct tn_tiles_desc {
+typedef struct tn_image_tiles_desc {
     int64_t rows, columns;          /* of tiles, filled row by row; both 0: nearly square             */
     const char *title, *caption;
     const char *const *captions;    /* one under each tile, such as "+3.21", or NULL                  */
@@ -3818,47 +3818,47 @@ typedef struct tn_tiles_desc {
     const char *x_title, *y_title;  /* of the columns, of the rows of every tile                      */
     const char *const *x_names, *const *y_names;  /* one per column, per row of a tile: above the first
                                        row of tiles, left of the first column                         */
-    tn_colours colours;
+    tn_image_colours colours;
     double  low, high;              /* of all tiles; both 0: from the data and zero                   */
-    double  clip;                   /* as in tn_matrix_desc; of each tile if own_scales               */
+    double  clip;                   /* as in tn_image_matrix_desc; of each tile if own_scales               */
     bool    own_scales;             /* each tile from its own data, and no bar                        */
     int64_t cell, size;             /* as above, of one tile; size 0: 84                              */
     bool    numbers;                /* write the value into each cell that has room                   */
     bool    no_bar;
     int     scale;                  /* 0: 1                                                           */
-} tn_tiles_desc;
+} tn_image_tiles_desc;
 
 /* Draws a grid of matrices: values [count,height,width]. */
 TN_API tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width,
-                                const tn_tiles_desc *desc);
-TN_API tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc);     /* of rank 3 */
+                                const tn_image_tiles_desc *desc);
+TN_API tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_tiles_desc *desc);     /* of rank 3 */
 
 /* ---- curves and spectra ------------------------------------------------- >>image-plot-desc */
-typedef enum tn_series_kind {
-    TN_SERIES_LINE = 0,             /* with markers if the points are few and the line is not
+typedef enum tn_image_series_kind {
+    TN_IMAGE_SERIES_LINE = 0,             /* with markers if the points are few and the line is not
                                        horizontal; NaN leaves a gap                                   */
-    TN_SERIES_POINTS,
-    TN_SERIES_BARS,                 /* from zero; a lone series is red above and blue below. Bars and
+    TN_IMAGE_SERIES_POINTS,
+    TN_IMAGE_SERIES_BARS,                 /* from zero; a lone series is red above and blue below. Bars and
                                        stems of several series are placed side by side                */
-    TN_SERIES_STEMS,
-    TN_SERIES_BAND                  /* the area between low and y, translucent; NaN in either leaves
+    TN_IMAGE_SERIES_STEMS,
+    TN_IMAGE_SERIES_BAND                  /* the area between low and y, translucent; NaN in either leaves
                                        a gap                                                          */
-} tn_series_kind;
+} tn_image_series_kind;
 
-typedef struct tn_series {
+typedef struct tn_image_series {
     const char   *name;             /* in the legend, or NULL                                         */
     const double *x;                /* [count], or NULL: 0, 1, 2 ...                                  */
     const double *y;                /* [count]                                                        */
     const double *low;              /* [count]: the lower curve of a band                             */
     int64_t       count;
-    tn_series_kind kind;
+    tn_image_series_kind kind;
     bool          dashed;
     bool          show_last;        /* write the last value at the end of the line. Labels that would
                                        touch are moved apart; of many, the first that fit are shown   */
     int           colour;           /* 1..7 of the palette; 0: by the number of the series            */
-} tn_series;
+} tn_image_series;
 
-typedef struct tn_plot_desc {
+typedef struct tn_image_plot_desc {
     const char *title, *caption, *x_title, *y_title;
     const char *const *x_names;     /* labels at x = 0, 1, 2, ... in place of numbers, or NULL; an
                                        entry that is NULL has no tick; the first 32 others are shown,
@@ -3869,10 +3869,10 @@ typedef struct tn_plot_desc {
     double  y_low, y_high;
     int64_t width, height;          /* of the picture; 0: 560 x 360                                   */
     int     scale;                  /* 0: 1                                                           */
-} tn_plot_desc;
+} tn_image_plot_desc;
 
 /* Draws series [count] in one pair of axes, the first at the bottom. */
-TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, const tn_plot_desc *desc);
+TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_image_series *series, int64_t count, const tn_image_plot_desc *desc);
 #endif /* TN_NO_IMAGE */
 
 #ifdef __cplusplus
@@ -4121,7 +4121,7 @@ struct tn_ctx {
     void             *describe_with;
     tni_link          link;
     void             *comm_handle;      /* memory of the backend, tni_comm_most bytes, or NULL */
-    struct tni_beside *beside;          /* the thread that communicates, or NULL */
+    struct tni_comm_thread *beside;          /* the thread that communicates, or NULL */
     void            (*on_node)(tn_ctx *ctx, const struct tni_node *n);  /* the backward pass has come to n; NULL: to its end */
     struct tn_optim  *sender;           /* whose on_node this is */
     int               rank, fault_rank; /* of this process in desc.comm; of the one that has found the fault */
@@ -4181,7 +4181,7 @@ static inline float tni_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f)
 
 #if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
 /* Random numbers of searches and permutations on the host: words `at`, `at` + 1, .. of the random call `call`. */
-typedef struct tni_dice { uint64_t key; int64_t call; uint64_t at; uint32_t words[4]; } tni_dice;
+typedef struct tni_rng { uint64_t key; int64_t call; uint64_t at; uint32_t words[4]; } tni_rng;
 #endif
 
 TNI_UNUSED static inline const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
@@ -4765,7 +4765,7 @@ void tn_ctx_clear_error(tn_ctx *ctx)
    >>memory   counted allocations, and arenas
    An allocation that fails, or that max_bytes forbids, returns NULL after it has given the context an error
    (TN_ERR_MEMORY) that names what the memory was for. The caller frees what it has and passes the error on.
-   Arrays are allocated by tni_array, tni_room_f64 and tni_arena_list, which check the product; extents are multiplied by
+   Arrays are allocated by tni_array, tni_scratch_f64 and tni_arena_list, which check the product; extents are multiplied by
    tni_area. tests/idioms.sh finds a bare product in the arguments of a call, not one that was computed before.
    ====================================================================== */
 
@@ -4834,7 +4834,7 @@ TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const c
 }
 
 /* n * m doubles for a host algorithm. */
-TNI_NOINLINE TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
+TNI_NOINLINE TNI_FN double *tni_scratch_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 {
     return (double *)tni_array(ctx, tni_area(n, m), 8, what);
 }
@@ -4842,7 +4842,7 @@ TNI_NOINLINE TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, cons
 /* The same, zeroed. */
 TNI_FN double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what)
 {
-    double *p = tni_room_f64(ctx, n, m, what);
+    double *p = tni_scratch_f64(ctx, n, m, what);
     if (p) memset(p, 0, (size_t)n * (size_t)m * sizeof *p);
     return p;
 }
@@ -4956,13 +4956,13 @@ TNI_FN void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_
 
 #if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
 
-TNI_FN uint32_t tni_dice_word(tni_dice *d)
+TNI_FN uint32_t tni_rng_word(tni_rng *d)
 {
     if (d->at % 4 == 0) tni_random_words(d->key, d->call, 0, d->at / 4, d->words);
     return d->words[d->at++ % 4];
 }
 
-TNI_FN int64_t tni_dice_below(tni_dice *d, int64_t n) { return (int64_t)((uint64_t)tni_dice_word(d) * (uint64_t)n >> 32); }
+TNI_FN int64_t tni_rng_below(tni_rng *d, int64_t n) { return (int64_t)((uint64_t)tni_rng_word(d) * (uint64_t)n >> 32); }
 #endif
 
 /* ======================================================================
@@ -5400,7 +5400,7 @@ TNI_FN void tni_threads_destroy(tni_threads *t)
 #ifndef TN_NO_TRAINING
 /* ---- a thread that runs calls in turn, beside the caller ---------------- >>threads-beside */
 
-typedef struct tni_beside {
+typedef struct tni_comm_thread {
     tn_ctx    *ctx;
     long       process;
     uint32_t   rounding;
@@ -5411,11 +5411,11 @@ typedef struct tni_beside {
     tni_lock   lock;
     tni_event  changed;
     tni_thread thread;
-} tni_beside;
+} tni_comm_thread;
 
-static TNI_THREAD_RESULT tni_beside_main(void *user)
+static TNI_THREAD_RESULT tni_comm_thread_main(void *user)
 {
-    tni_beside *b = (tni_beside *)user;
+    tni_comm_thread *b = (tni_comm_thread *)user;
     tni_lock_take(&b->lock);
     for (;;) {
         while (b->done == b->given && !b->ends) tni_event_wait(&b->changed, &b->lock);
@@ -5432,18 +5432,18 @@ static TNI_THREAD_RESULT tni_beside_main(void *user)
 }
 
 /* The context's; NULL if the system gives none. */
-TNI_FN tni_beside *tni_beside_of(tn_ctx *ctx)
+TNI_FN tni_comm_thread *tni_comm_thread_of(tn_ctx *ctx)
 {
-    tni_beside *b = ctx->beside;
+    tni_comm_thread *b = ctx->beside;
     if (b) return b;
-    b = (tni_beside *)ctx->desc.allocator.alloc(sizeof *b, ctx->desc.allocator.user);
+    b = (tni_comm_thread *)ctx->desc.allocator.alloc(sizeof *b, ctx->desc.allocator.user);
     if (!b) return NULL;
     memset(b, 0, sizeof *b);
     b->ctx = ctx;
     b->process = tni_process();
     tni_lock_init(&b->lock);
     tni_event_init(&b->changed);
-    if (tni_thread_start(&b->thread, tni_beside_main, b)) return ctx->beside = b;
+    if (tni_thread_start(&b->thread, tni_comm_thread_main, b)) return ctx->beside = b;
     tni_event_end(&b->changed);
     tni_lock_end(&b->lock);
     ctx->desc.allocator.release(b, sizeof *b, ctx->desc.allocator.user);
@@ -5451,7 +5451,7 @@ TNI_FN tni_beside *tni_beside_of(tn_ctx *ctx)
 }
 
 /* The calls that follow run fn(arg, number). Returns the number of the first. */
-TNI_FN int64_t tni_beside_begin(tni_beside *b, void (*fn)(void *, int64_t), void *arg)
+TNI_FN int64_t tni_comm_thread_begin(tni_comm_thread *b, void (*fn)(void *, int64_t), void *arg)
 {
     b->fn = fn;
     b->arg = arg;
@@ -5459,7 +5459,7 @@ TNI_FN int64_t tni_beside_begin(tni_beside *b, void (*fn)(void *, int64_t), void
     return b->given;
 }
 
-TNI_FN void tni_beside_give(tni_beside *b)
+TNI_FN void tni_comm_thread_give(tni_comm_thread *b)
 {
     tni_lock_take(&b->lock);
     b->given++;
@@ -5468,7 +5468,7 @@ TNI_FN void tni_beside_give(tni_beside *b)
 }
 
 /* Whether a call is done; with `wait` it is afterwards. */
-TNI_FN bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
+TNI_FN bool tni_comm_thread_done(tni_comm_thread *b, int64_t number, bool wait)
 {
     tni_lock_take(&b->lock);
     while (wait && b->done <= number) tni_event_wait(&b->changed, &b->lock);
@@ -5477,7 +5477,7 @@ TNI_FN bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
     return done;
 }
 
-TNI_FN void tni_beside_destroy(tni_beside *b)
+TNI_FN void tni_comm_thread_destroy(tni_comm_thread *b)
 {
     if (!b) return;
     tn_allocator mem = b->ctx->desc.allocator;
@@ -5670,10 +5670,10 @@ TNI_FN tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t byt
 }
 
 /* The bytes of an operand and their copy on the host. Operands that overlap, such as views of one tensor, share a copy. */
-typedef struct tni_lent { char *low; size_t bytes; void *host; bool shared; } tni_lent;
+typedef struct tni_host_copy { char *low; size_t bytes; void *host; bool shared; } tni_host_copy;
 
 /* Extends overlapping spans to their union. */
-static void tni_lent_join(tni_lent *l, int n)
+static void tni_host_copy_join(tni_host_copy *l, int n)
 {
     int  i;
     bool again = true;
@@ -5691,7 +5691,7 @@ static void tni_lent_join(tni_lent *l, int n)
 }
 
 /* Copies operand i to the host, unless an earlier operand has the same span, and lets the view point to the copy. */
-static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
+static tn_status tni_host_copy_get(tn_ctx *ctx, tni_host_copy *l, int i, tn_view *v)
 {
     tn_status s = TN_OK;
     if (!v->data) return TN_OK;
@@ -5713,7 +5713,7 @@ static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
 static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
 {
     tn_call   host = *call;
-    tni_lent  l[TN_CALL_IN + TN_CALL_OUT];
+    tni_host_copy  l[TN_CALL_IN + TN_CALL_OUT];
     int       k, n = call->n_in + call->n_out;
     tn_status s = TN_OK;
     if (ctx->capture)
@@ -5728,9 +5728,9 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
         const tn_view *v = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
         if (v->data) tni_view_span(v, &l[i].low, &l[i].bytes);
     }
-    tni_lent_join(l, n);
+    tni_host_copy_join(l, n);
     for (int i = 0; i < n && s == TN_OK; i++)
-        s = tni_lent_get(ctx, l, i, i < call->n_in ? &host.in[i] : &host.out[i - call->n_in]);
+        s = tni_host_copy_get(ctx, l, i, i < call->n_in ? &host.in[i] : &host.out[i - call->n_in]);
     if (s == TN_OK) s = ctx->reference(NULL, &host);
     for (int i = call->n_in; i < n && s == TN_OK; i++) {
         for (k = call->n_in; k < i && l[k].host != l[i].host; k++) {}
@@ -5942,9 +5942,9 @@ static inline void tni_call_begin(tn_call *c, tn_kernel kernel)
 }
 
 /* The compact copy of a matrix, see >>compact: words of 32 bits, `words` per row, and then, for INT8, a scale per row. Or its
-   shadow, see >>shadow: the same elements in BF16; kind is then TN_WEIGHTS_F32. */
+   shadow, see >>shadow: the same elements in BF16; kind is then TN_WEIGHT_F32. */
 typedef struct tni_compact {
-    tn_weights kind;
+    tn_weight_kind kind;
     int64_t    rows, words;
     void      *data;
     size_t     bytes;
@@ -6349,7 +6349,7 @@ int64_t tn_tensor_count(const tn_tensor *t)
     return n;
 }
 
-bool tn_tensor_contiguous(const tn_tensor *t)
+bool tn_tensor_is_contiguous(const tn_tensor *t)
 {
     int64_t stride = 1;
     if (!tni_alive(t)) return false;
@@ -6445,7 +6445,7 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
                  tni_shape_of(rank, shape).s);
         return NULL;
     }
-    if (!tn_tensor_contiguous(t)) {
+    if (!tn_tensor_is_contiguous(t)) {
         tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view, expected a contiguous tensor: tn_copy makes one",
                  TNI_SHAPE(t));
         return NULL;
@@ -6475,7 +6475,7 @@ TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, 
     h->order = order;
     h->held = 0;
     h->k = h->room = k;
-    h->found = (tni_found *)(void *)tni_room_f64(ctx, k, sizeof *h->found / sizeof(double), op);
+    h->found = (tni_found *)(void *)tni_scratch_f64(ctx, k, sizeof *h->found / sizeof(double), op);
     return h->found != NULL;
 }
 
@@ -6649,7 +6649,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
         return tni_fail(ctx, TN_ERR_ARG, "write: %s is needed by the backward pass", TNI_SHAPE(t));
     if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
     tni_rewritten(t);
-    if (!tn_tensor_contiguous(t)) {
+    if (!tn_tensor_is_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
         tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
         s = flat ? tn_write(flat, as, src, count) : TN_ERR_MEMORY;
@@ -6680,7 +6680,7 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
     tn_status s = tni_host_check(t, &as, dst, count, "read");
     if (s != TN_OK || count == 0) return s;
     tn_ctx *ctx = t->ctx;
-    if (!tn_tensor_contiguous(t)) {
+    if (!tn_tensor_is_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
         tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
         s = flat ? tni_copy(flat, t) : TN_ERR_MEMORY;
@@ -6798,7 +6798,7 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
 /* ---- a table with names ------------------------------------------------- >>tensor-table */
 
 typedef struct tni_table {
-    const tn_table_desc *desc;
+    const tn_tensor_table_desc *desc;
     const double        *v;
     int64_t              rows, columns;
     int                  digits;
@@ -6924,9 +6924,9 @@ static void tni_table_rows(const tni_table *t, tni_heap *best)
     }
 }
 
-int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst, size_t bytes)
+int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, char *dst, size_t bytes)
 {
-    tn_table_desc all;
+    tn_tensor_table_desc all;
     tni_text      out;
     tni_table     table;
     tni_heap      best;
@@ -6951,7 +6951,7 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst
     table.rows = t->shape[0]; table.columns = vector ? 1 : t->shape[1];
     table.digits = desc->digits ? desc->digits : 4;
     table.to = &out;
-    double *v = tni_room_f64(t->ctx, n, 1, "table");
+    double *v = tni_scratch_f64(t->ctx, n, 1, "table");
     bool    found = tni_heap_begin(t->ctx, &best, desc->order, tni_min(desc->top, desc->each_row ? table.columns : n), "table");
     int    *widths = (int *)(void *)tni_alloc_f64(t->ctx, table.columns, 1, "table");
     if (!v || !found || !widths || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;
@@ -7008,11 +7008,11 @@ enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at
 
 /* With TN_NO_COMM both are constants, from which the compiler sees what it can leave out. */
 #ifdef TN_NO_COMM
-int        tn_ctx_rank(const tn_ctx *ctx)    { (void)ctx; return 0; }
-int        tn_ctx_ranks(const tn_ctx *ctx)   { (void)ctx; return 1; }
+int        tn_comm_rank(const tn_ctx *ctx)    { (void)ctx; return 0; }
+int        tn_comm_size(const tn_ctx *ctx)   { (void)ctx; return 1; }
 #else
-int        tn_ctx_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
-int        tn_ctx_ranks(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
+int        tn_comm_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
+int        tn_comm_size(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
 #endif
 tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
 {
@@ -7026,7 +7026,7 @@ TNI_FN tn_status tni_comm_failed(tn_ctx *ctx, tn_status s)
 }
 
 /* Host memory that grows and is kept for the next call. */
-TNI_FN void *tni_comm_room(tn_ctx *ctx, size_t bytes)
+TNI_FN void *tni_comm_scratch(tn_ctx *ctx, size_t bytes)
 {
     tni_link *l = &ctx->link;
     if (l->bytes >= bytes) return l->room;
@@ -7206,7 +7206,7 @@ static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, i
 {
     const size_t   needs = tni_comm_needs(ctx->link.comm, what, n, dtype);
     const int32_t *sum = (const int32_t *)data;
-    if (needs > 0 && !tni_comm_room(ctx, needs)) return TN_ERR_MEMORY;
+    if (needs > 0 && !tni_comm_scratch(ctx, needs)) return TN_ERR_MEMORY;
     tn_status s = tni_link_run(&ctx->link, what, data, n, dtype, root);
     if (s != TN_OK) return tni_comm_failed(ctx, s);
     if (needs == 0 || dtype != TN_I32) return s;
@@ -7214,7 +7214,8 @@ static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, i
     if (what == TNI_ALL_REDUCE) own.begin = 0, own.count = n;
     for (; own.count > 0; own.begin++, own.count--)
         if (sum[own.begin] == INT32_MIN)
-            return tni_fail(ctx, TN_ERR_DATA, "comm: the sum of element %lld does not fit I32, expected -2147483647 to 2147483647",
+            return tni_fail(ctx, TN_ERR_DATA,
+                            "comm: the sum of element %lld does not fit I32, expected -2147483647 to 2147483647",
                             (long long)own.begin);
     return s;
 }
@@ -7271,9 +7272,9 @@ static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *
 {
     const bool divides = what == TNI_REDUCE_SCATTER || what == TNI_ALL_GATHER;
     tn_ctx    *ctx = tni_alive(t) ? t->ctx : NULL;
-    const int  size = tn_ctx_ranks(ctx);
+    const int  size = tn_comm_size(ctx);
     if (!ctx || !tni_usable(ctx, t, name, "t")) return TN_ERR_ARG;
-    if (t->dtype == TN_BF16 || !tn_tensor_contiguous(t))
+    if (t->dtype == TN_BF16 || !tn_tensor_is_contiguous(t))
         return tni_fail(ctx, TN_ERR_DTYPE, "%s: t is %s %s, expected a contiguous tensor of F32, F64 or I32", name,
                         tn_dtype_name(t->dtype), TNI_SHAPE(t));
     if (divides && (t->rank == 0 || t->shape[0] % size != 0))
@@ -7390,7 +7391,7 @@ TNI_FN bool tni_grad_pass(const tni_node *n, tn_tensor *t)
     tn_tensor *to = t->base ? t->base : t;
     if (to->grad || ((to->flags | n->out->flags) & (TNI_PARAM | TNI_WATCHED)) || to->dtype != dy->dtype) return false;
     if (tni_root(dy)->flags > UINT32_MAX - TNI_HOLDER) return false;        /* no more holders can be counted */
-    if (!tn_tensor_contiguous(t) || tn_tensor_count(t) != tn_tensor_count(to) || tn_tensor_count(t) != tn_tensor_count(dy))
+    if (!tn_tensor_is_contiguous(t) || tn_tensor_count(t) != tn_tensor_count(to) || tn_tensor_count(t) != tn_tensor_count(dy))
         return false;
     tn_tensor *g = tni_view_of(to);
     if (!g) return true;                                    /* the context has the error */
@@ -7444,7 +7445,7 @@ TNI_FN tn_tensor *tni_grad(tn_tensor *t, bool *add)
     *add = true;
     if (!tni_wants_grad(t)) return NULL;
     if (t->base) {
-        bool whole = tn_tensor_contiguous(t) && tn_tensor_count(t) == tn_tensor_count(t->base);
+        bool whole = tn_tensor_is_contiguous(t) && tn_tensor_count(t) == tn_tensor_count(t->base);
         return tni_grad_view(t, whole ? tni_grad(t->base, add) : tni_grad_to_add(t->base));
     }
     if (!t->grad) t->grad = tni_grad_new(t);
@@ -8072,7 +8073,7 @@ tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a)
 TNI_NOINLINE TNI_FN tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
-    return tn_tensor_contiguous(t) ? t : tn_copy(ctx, t);
+    return tn_tensor_is_contiguous(t) ? t : tn_copy(ctx, t);
 }
 
 tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)
@@ -8721,16 +8722,16 @@ TNI_FN void TNI_T(prod_backward)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_prod_backward(tn_ctx *ctx, const tni_node *n) { tni_rows_backward(ctx, n, TN_KERNEL_PROD_BACKWARD); }
 
-tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
+tn_tensor *tn_prod_parts(tn_ctx *ctx, tn_tensor *x, int64_t k)
 {
     int64_t shape[TN_MAX_RANK];
-    if (!(x = tni_contiguous(ctx, x, "prod", "x"))) return NULL;
+    if (!(x = tni_contiguous(ctx, x, "prod_parts", "x"))) return NULL;
     if (k < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod: k is %lld, expected at least 1", (long long)k);
+        tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: k is %lld, expected at least 1", (long long)k);
         return NULL;
     }
     if (x->rank < 1 || x->shape[x->rank - 1] % k != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod: x is %s, expected a last extent that is a multiple of k = %lld", TNI_SHAPE(x),
+        tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: x is %s, expected a last extent that is a multiple of k = %lld", TNI_SHAPE(x),
                  (long long)k);
         return NULL;
     }
@@ -9010,7 +9011,7 @@ static void tni_compact_operands(tn_call *c, const tn_tensor *w)
     c->in[3].shape[0] = w->shape[0];
     c->in[3].shape[1] = c->in[3].strides[0] = copy->words;
     c->in[3].strides[1] = 1;
-    if (copy->kind != TN_WEIGHTS_INT8) return;
+    if (copy->kind != TN_WEIGHT_INT8) return;
     c->in[4].data = (float *)copy->data + copy->rows * copy->words + row;
     c->in[4].dtype = TN_F32;
     c->in[4].rank = 1;
@@ -9310,7 +9311,7 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
         else tni_fail(ctx, TN_ERR_SHAPE, "embed: ids have rank %d, expected at most %d", ids->rank, TN_MAX_RANK - 1);
         return NULL;
     }
-    if (!tn_tensor_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
+    if (!tn_tensor_is_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     memcpy(shape, ids->shape, sizeof shape);
     shape[ids->rank] = table->shape[1];
     tn_tensor *y = tni_made(ctx, ids->rank + 1, shape);
@@ -9396,7 +9397,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
                  TNI_SHAPE(ids), rank, TN_MAX_RANK);
         return NULL;
     }
-    if (!tn_tensor_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
+    if (!tn_tensor_is_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     for (int i = 0; i < axis; i++) outer *= shape[i] = x->shape[i];
     for (int i = 0; i < ids->rank; i++) shape[axis + i] = ids->shape[i];
     for (int i = axis + 1; i < x->rank; i++) inner *= shape[ids->rank + i - 1] = x->shape[i];
@@ -11092,7 +11093,7 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
         return false;
     }
     if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
-        || !tn_tensor_contiguous(s))
+        || !tn_tensor_is_contiguous(s))
         tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, expected [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
                  (long long)v->shape[0], (long long)v->shape[2], (long long)F, (long long)n);
     else if (q->shape[1] > k->shape[1])
@@ -11343,7 +11344,7 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     if (!(z = tni_contiguous(ctx, z, "cross_entropy", "logits")) || !tni_is_ids(ctx, labels, "cross_entropy", "labels"))
         return NULL;
     if (!tni_labels_fit(ctx, "cross_entropy", z, labels)) return NULL;
-    if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
+    if (!tn_tensor_is_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
     bool       wanted = tni_recording(ctx) && tni_wants_grad(z);
     tn_tensor *loss = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     tn_tensor *lse = loss ? tn_tensor_1d(ctx, TN_REAL, tn_tensor_count(labels)) : NULL;
@@ -11407,7 +11408,7 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 {
     if (!(z = tni_contiguous(ctx, z, "accuracy", "logits")) || !tni_is_ids(ctx, labels, "accuracy", "labels")) return NULL;
     if (!tni_labels_fit(ctx, "accuracy", z, labels)) return NULL;
-    if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
+    if (!tn_tensor_is_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     if (!y) return NULL;
     tn_call c = tni_call(TN_KERNEL_ACCURACY, 0, NULL, 1, &y);
@@ -11462,7 +11463,7 @@ static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_or
     }
     int64_t    wanted = outer * k * inner;
     double    *v = tni_alloc_f64(ctx, count, 1, op);
-    double    *row = tni_room_f64(ctx, n, 1, op);
+    double    *row = tni_scratch_f64(ctx, n, 1, op);
     bool       held = tni_heap_begin(ctx, &best, order, k, op);
     int32_t   *found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
     tn_tensor *places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
@@ -11891,7 +11892,7 @@ typedef struct tni_cpu {
     tn_kernel_fn run[2];                /* in float, in double */
     char        *blocks;                /* for gemm; scratch for others */
     size_t       block_bytes;
-    char        *room;                  /* larger scratch, see tni_cpu_room */
+    char        *room;                  /* larger scratch, see tni_cpu_scratch */
     size_t       room_bytes;
     tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
     struct tni_reserve *reserves;       /* newest first, see >>cpu-memory */
@@ -12053,10 +12054,10 @@ TNI_FN tn_simd tni_cpu_simd(tn_simd wanted)
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = TNI_AVX512 && avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
           && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (avx512 && (wanted == TN_SIMD_BEST || wanted == TN_SIMD_AVX512)) return TN_SIMD_AVX512;
+    if (avx512 && (wanted == TN_SIMD_AUTO || wanted == TN_SIMD_AVX512)) return TN_SIMD_AVX512;
     if (avx2 && wanted != TN_SIMD_PLAIN && wanted != TN_SIMD_NEON) return TN_SIMD_AVX2;
 #elif TNI_NEON
-    if (wanted == TN_SIMD_BEST || wanted == TN_SIMD_NEON) return TN_SIMD_NEON;
+    if (wanted == TN_SIMD_AUTO || wanted == TN_SIMD_NEON) return TN_SIMD_NEON;
 #endif
     (void)wanted;
     return TN_SIMD_PLAIN;
@@ -12430,7 +12431,7 @@ static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t f
                 memcpy(to + (r + k) * to_row + c * size, from + c * from_column + (r + k) * size, sizeof(T)); \
     }
 #endif
-TNI_FN void tni_copy_turned(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
+TNI_FN void tni_copy_transposed(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
                             int64_t size)
 {
     int64_t r = 0;
@@ -12453,9 +12454,9 @@ static void tni_copy_block(const tni_copies *p, char *to, const char *from, int6
         for (int64_t r = 0; r < rows; r++)
             tni_copy_line(to + r * row->to, column->to, from + r * row->from, column->from, columns, size);
     else if (rows < TNI_COPY_SIDE || row->to % 1024 != 0)
-        tni_copy_turned(to, row->to, from, column->from, rows, columns, size);
+        tni_copy_transposed(to, row->to, from, column->from, rows, columns, size);
     else {                              /* rows of the result would evict each other from the first cache */
-        tni_copy_turned(square, TNI_COPY_SIDE * size, from, column->from, rows, columns, size);
+        tni_copy_transposed(square, TNI_COPY_SIDE * size, from, column->from, rows, columns, size);
         for (int64_t r = 0; r < rows; r++) tni_copy_bytes(to + r * row->to, square + r * TNI_COPY_SIDE * size, columns * size);
     }
 }
@@ -12733,7 +12734,7 @@ TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
 }
 
 /* Scratch that is kept between kernels and grows if a larger one is needed. NULL: no memory. */
-TNI_FN char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
+TNI_FN char *tni_cpu_scratch(tni_cpu *cpu, size_t bytes)
 {
     if (bytes <= cpu->room_bytes) return cpu->room;
     if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
@@ -12746,14 +12747,14 @@ TNI_FN char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
 /* ---- scans: the part of a call that is the same at all levels, see >>op-scan ---- >>cpu-scan */
 
 /* Scratch of `numbers` reals of `size` bytes per worker, and `shared` for all. */
-TNI_FN bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t size)
+TNI_FN bool tni_scans_scratch(tni_scans *p, int64_t numbers, int64_t shared, size_t size)
 {
     size_t workers, more, all;
     if (!tni_area_size(numbers, (int64_t)size, 1, &p->each) || !tni_add_size(p->each, 63, &p->each)) return false;
     p->each = p->each / 64 * 64;
     if (!tni_mul_size(p->each, (size_t)p->cpu->pool.threads, &workers) || !tni_area_size(shared, (int64_t)size, 1, &more)
         || !tni_add_size(workers, more, &all)) return false;
-    p->room = tni_cpu_room(p->cpu, all);
+    p->room = tni_cpu_scratch(p->cpu, all);
     p->shared = p->room ? p->room + workers : NULL;
     return p->room != NULL;
 }
@@ -12761,14 +12762,14 @@ TNI_FN bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t
 /* ---- attention: the part of a call that is the same at all levels, see >>op-attention ---- >>cpu-attention */
 
 /* Scratch for `numbers` of `size` bytes per worker and `shared` more. */
-TNI_FN bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
+TNI_FN bool tni_attention_scratch(tni_attention *t, int64_t numbers, double shared, size_t size)
 {
     size_t workers;
     if (!tni_area_size(numbers, (int64_t)size, 1, &t->each) || !tni_add_size(t->each, 63, &t->each)) return false;
     t->each = t->each / 64 * 64;
     if (!tni_mul_size(t->each, (size_t)t->cpu->pool.threads, &workers)) return false;
     if (!((double)workers + shared * (double)size < (double)(PTRDIFF_MAX / 2))) return false;
-    t->room = tni_cpu_room(t->cpu, workers + (size_t)shared * size);
+    t->room = tni_cpu_scratch(t->cpu, workers + (size_t)shared * size);
     t->partial = t->room ? t->room + workers : NULL;
     return t->room != NULL;
 }
@@ -14069,7 +14070,7 @@ TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
 
 /* The product is transposed if C is stored by columns, or has few columns and A is transposed, so that vectors are
    contiguous. Few columns become few rows; tiles are faster once they fill their vectors. */
-TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
+TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
 {
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
@@ -14158,7 +14159,7 @@ TNI_FAST bool TNI_T(gemm_is_small)(const TNI_T(gemm) *g, TNI_REAL *spare)
     x.b = g->b;
     x.b_row = g->b_row;
     if (g->b_col != 1) {
-        tni_copy_turned((char *)spare, g->n * size, (const char *)g->b, g->b_col * size, g->k, g->n, size);
+        tni_copy_transposed((char *)spare, g->n * size, (const char *)g->b, g->b_col * size, g->k, g->n, size);
         x.b = spare;
         x.b_row = g->n;
     }
@@ -14182,7 +14183,7 @@ TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
 #if TNI_PRODUCTS
         if (TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)blocks)) continue;
 #endif
-        TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
+        TNI_T(gemm_orient)(&g, TNI_GEMM_SMALL);
         TNI_T(gemm_one)(&g, &tni_alone, blocks, TNI_GEMM_SMALL);
     }
 }
@@ -14225,7 +14226,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 #if TNI_PRODUCTS
         if (tni_min(rows, n) > 3 && TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)cpu->blocks)) continue;
 #endif
-        TNI_T(gemm_turn)(&g, TNI_GEMM_LARGE);
+        TNI_T(gemm_orient)(&g, TNI_GEMM_LARGE);
 #ifdef TN_USE_BLAS
         if (TNI_T(gemm_blas)(&g)) continue;
 #endif
@@ -14385,9 +14386,9 @@ TNI_FAST double TNI_T(chain_in_columns)(int64_t (*columns)(const TNI_REAL *, int
         double norm = TNI_T(chain_norm)(y, d * d, j == n);
         if (norm != 1) log_norm += log(norm);
         if (j == n) return log_norm;
-        tni_copy_turned((char *)rest, d * size, (const char *)y, d * size, d, d, size);
+        tni_copy_transposed((char *)rest, d * size, (const char *)y, d * size, d, d, size);
         j += columns(m + j * d * d, n - j, rest);
-        tni_copy_turned((char *)y, d * size, (const char *)rest, d * size, d, d, size);
+        tni_copy_transposed((char *)y, d * size, (const char *)rest, d * size, d, d, size);
     }
 }
 
@@ -14435,7 +14436,7 @@ TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
 TNI_INLINE void TNI_T(chain_transpose)(const TNI_REAL *x, TNI_REAL *out, int64_t d)
 {
     const int64_t row = d * (int64_t)sizeof *x;
-    tni_copy_turned((char *)out, row, (const char *)x, row, d, d, (int64_t)sizeof *x);
+    tni_copy_transposed((char *)out, row, (const char *)x, row, d, d, (int64_t)sizeof *x);
 }
 
 TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
@@ -15042,7 +15043,7 @@ TNI_FAST int64_t TNI_T(rows_run)(tni_pass *p, int64_t n, int64_t width, int64_t 
     if (!tni_area_size(w.few, numbers, sizeof(float), &w.each) || !tni_add_size(w.each, 64, &w.each)) return -1;
     w.each = w.each / 64 * 64;
     if (!tni_mul_size((size_t)p->cpu->pool.threads, w.each, &bytes)) return -1;
-    w.room = tni_cpu_room(p->cpu, bytes);
+    w.room = tni_cpu_scratch(p->cpu, bytes);
     return w.room ? tni_pass_run(&w.pass, n, width, most, TNI_T(rows_task)) : -1;
 }
 
@@ -15999,7 +16000,7 @@ TNI_FAST void TNI_T(vector_gemm)(const tni_host *h, int64_t m, int64_t n, int64_
     g.b = (const TNI_REAL *)b; g.b_row = b_row; g.b_col = 1;
     g.c = (TNI_REAL *)c;       g.c_row = c_row; g.c_col = 1;
     g.alpha = 1;
-    TNI_T(gemm_turn)(&g, h->bytes);
+    TNI_T(gemm_orient)(&g, h->bytes);
     TNI_T(gemm_one)(&g, alone ? &tni_alone : h->pool, h->blocks, h->bytes);
 }
 
@@ -16055,7 +16056,7 @@ TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t 
     g.c = c.p;     g.c_row = c.row; g.c_col = c.col;
     g.alpha = alpha;
     g.beta = beta;
-    TNI_T(gemm_turn)(&g, h->bytes);
+    TNI_T(gemm_orient)(&g, h->bytes);
     TNI_T(gemm_one)(&g, alone ? &tni_alone : h->pool, h->blocks, h->bytes);
 }
 
@@ -16437,7 +16438,7 @@ TNI_FAST void TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64
 }
 
 /* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, with zeros after the last one up to a whole vector */
-TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
+TNI_FAST void TNI_T(attend_transpose)(TNI_REAL *to, const TNI_REAL *x, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
 {
     const TNI_V   by = TNI_SET(scale);
     const int64_t lanes = TNI_WHOLE(n);
@@ -16478,7 +16479,7 @@ TNI_FAST void TNI_T(attend_queries)(TNI_T(attend) *w, int64_t i0)
     }
     for (set = 0; set < t->sets; set++) {
         const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, i0, w->h + set * t->heads);
-        TNI_T(attend_turn)(w->q[set], q, c->in[0].strides[1], w->n, t->d, (TNI_REAL)c->f[0]);
+        TNI_T(attend_transpose)(w->q[set], q, c->in[0].strides[1], w->n, t->d, (TNI_REAL)c->f[0]);
         for (i = 0; w->q_rows[set] && i < w->n; i++)
             TNI_T(attend_copy)(w->q_rows[set] + i * w->padded_d, q + i * c->in[0].strides[1], t->d, w->padded_d,
                                (TNI_REAL)c->f[0]);
@@ -16857,7 +16858,7 @@ TNI_FAST tn_status TNI_T(attention_rows_run)(tni_attention *t)
 {
     const int64_t rows = t->all_heads / t->heads * t->queries, work = t->all_heads * t->keys * (t->sets * t->d + t->dv);
     t->parts = tni_min(t->heads, tni_ceil_div(t->cpu->pool.threads, rows));
-    if (!tni_attention_room(t, t->heads * (t->sets * TNI_ATTEND_LONG + 3), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(t, t->heads * (t->sets * TNI_ATTEND_LONG + 3), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
     tni_parallel_for(work < TNI_CPU_ALONE ? &tni_alone : &t->cpu->pool, rows * t->parts, TNI_T(attention_row_task), t);
     return TN_OK;
 }
@@ -16882,7 +16883,7 @@ TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
     if (tni_call_has_bf16(c)) return TNI_T(heads_run)(&t, false);
 #endif
     if (t.queries <= TNI_ATTEND_LEAST) return TNI_T(attention_rows_run)(&t);
-    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(&t, TNI_T(attend_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_task), &t);
     return TN_OK;
 }
@@ -16916,7 +16917,7 @@ TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
         if (w->one) w->u_rows[i * w->padded + t->dv] = w->sum[i];
         if (t->softmax) w->top[i] = stat[i] == (TNI_REAL)-HUGE_VAL ? (TNI_REAL)HUGE_VAL : stat[i];
     }
-    TNI_T(attend_turn)(w->u, w->u_rows, w->padded, w->n, w->width, 1);
+    TNI_T(attend_transpose)(w->u, w->u_rows, w->padded, w->n, w->width, 1);
 }
 
 /* From both scores and dP: P, and ds in place of the scores; with one set of scores, P in place of dP. */
@@ -17061,7 +17062,7 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
         t.parts = TNI_ATTEND_PARTS;
         shared = (double)(t.parts * t.all_heads * t.sets) * (double)t.queries * (double)t.d;
     }
-    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, true), shared, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(&t, TNI_T(attend_numbers)(&t, true), shared, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_backward_task), &t);
     if (t.parts > 1 && c->out[0].data) tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_parts_task), &t);
     return TN_OK;
@@ -17139,7 +17140,7 @@ TNI_FAST tn_status TNI_T(heads_run)(tni_attention *t, bool backward)
         const tn_view *v = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
         if (v->data && v->rank == 4) numbers += v->shape[1] * v->shape[2] / t->heads * v->shape[3];
     }
-    if (!tni_attention_room(t, numbers, 0, sizeof(float))) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(t, numbers, 0, sizeof(float))) return TN_ERR_MEMORY;
     w.t = *t;
     w.backward = backward;
     tni_parallel_for(&t->cpu->pool, t->all_heads, TNI_T(heads_task), &w);
@@ -17371,7 +17372,7 @@ TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
         TNI_T(linear_open_part)(&l, &t, 0, part, 0);
         numbers = tni_max(numbers, l.w.taken);
     }
-    if (!tni_attention_room(&t, numbers, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(&t, numbers, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_linear_task), &t);
     return TN_OK;
 }
@@ -17384,7 +17385,7 @@ TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u
     const int64_t        padded_d = l->w.padded_d;
     int64_t              set, i;
     for (set = 0; set < t->sets; set++) {
-        TNI_T(attend_turn)(l->x[set], l->rows[set], padded_d, n, t->d, 1);
+        TNI_T(attend_transpose)(l->x[set], l->rows[set], padded_d, n, t->d, 1);
         memset(l->g[set], 0, sizeof *l->g[set] * (size_t)(t->d * TNI_SIDE));
     }
     TNI_T(state_slope)(t->squared, t->d, TNI_WHOLE(n), l->x[0], l->x[t->sets - 1], l->S, l->w.padded, u, l->w.width, l->tile,
@@ -17426,7 +17427,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
         }
         if (!dk->data) continue;
         TNI_T(linear_values)(l, from, n);
-        TNI_T(attend_turn)(l->w.u, l->w.v.at, l->w.v.row, n, l->w.width, 1);
+        TNI_T(attend_transpose)(l->w.u, l->w.v.at, l->w.v.row, n, l->w.width, 1);
         TNI_T(linear_slope)(l, n, l->w.u, dk, from, 1);
     }
 }
@@ -17467,7 +17468,7 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
     t.local = true;
     if (t.all_heads * t.blocks == 0) return TNI_T(attend_no_queries)(&t);
     TNI_T(linear_open)(&l, &t, 0, 0, 0, t.dv, t.sums, true);
-    if (!tni_attention_room(&t, tni_max(l.w.taken, TNI_T(attend_numbers)(&t, true)), 0, sizeof(TNI_REAL)))
+    if (!tni_attention_scratch(&t, tni_max(l.w.taken, TNI_T(attend_numbers)(&t, true)), 0, sizeof(TNI_REAL)))
         return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * tni_attend_sweeps(c), TNI_T(attention_linear_backward_task), &t);
     tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_backward_task), &t);
@@ -17533,7 +17534,7 @@ TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_
 }
 
 /* y (+)= factor R x if `sign` is 1, factor R^T x if it is -1 */
-TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
+TNI_FAST void TNI_T(rope_rotate)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
                                  TNI_REAL factor, bool add, TNI_REAL *y)
 {
     const TNI_V   by = TNI_SET(factor), by_sine = TNI_SET(sign * factor);
@@ -17597,12 +17598,12 @@ TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
                 const TNI_REAL *dy = backward ? TNI_T(rope_row)(&c->in[1], b, t, n, wide + d, true) : NULL;
                 const TNI_REAL *from = !backward || normed ? TNI_T(rope_row)(x, b, t, n, wide + 2 * d, true) : NULL;
                 if (!backward)
-                    TNI_T(rope_turn)(from, d, cosine, sine, 1, normed ? (TNI_REAL)TNI_T(rope_length)(c, from, d) : 1,
+                    TNI_T(rope_rotate)(from, d, cosine, sine, 1, normed ? (TNI_REAL)TNI_T(rope_length)(c, from, d) : 1,
                                      false, to);
                 else if (!normed)                           /* reads dy alone */
-                    TNI_T(rope_turn)(dy, d, cosine, sine, -1, 1, c->accumulate, to);
+                    TNI_T(rope_rotate)(dy, d, cosine, sine, -1, 1, c->accumulate, to);
                 else {
-                    TNI_T(rope_turn)(dy, d, cosine, sine, -1, 1, false, turned);
+                    TNI_T(rope_rotate)(dy, d, cosine, sine, -1, 1, false, turned);
                     TNI_T(rope_slope)(c, from, turned, d, to);
                 }
 #if TNI_BITS == 32
@@ -17632,7 +17633,7 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
     p.each = each / 64 * 64;
     if (!tni_mul_size((size_t)cpu->pool.threads, p.each, &bytes)
         || !tni_add_size(bytes, sizeof(double) * (size_t)(h + 1), &bytes)) return TN_ERR_MEMORY;
-    p.room = tni_cpu_room(cpu, bytes);
+    p.room = tni_cpu_scratch(cpu, bytes);
     if (!p.room) return TN_ERR_MEMORY;
     p.rates = rates = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
     for (int64_t k = 0; !c->i[1] && k < h; k++) rates[k] = tni_rope_rate(c, k, d);
@@ -17802,7 +17803,7 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
 /* States: rows of up to TNI_SCAN_GROUP chains, four at a time. Rows past the last one repeat it. */
 
 /* [e,s,f] -> [f,s,e] */
-TNI_FAST void TNI_T(scan_turn_task)(void *arg, int64_t task, int worker)
+TNI_FAST void TNI_T(scan_transpose_task)(void *arg, int64_t task, int worker)
 {
     const tni_scans *p = (const tni_scans *)arg;
     const int64_t    d = p->s.d, S = p->features, row = d * S * (int64_t)sizeof(TNI_REAL);
@@ -17810,7 +17811,7 @@ TNI_FAST void TNI_T(scan_turn_task)(void *arg, int64_t task, int worker)
     TNI_REAL        *to = (TNI_REAL *)(void *)p->shared + task * d * d * S;
     (void)worker;
     for (int64_t i = 0; i < S; i++)
-        tni_copy_turned((char *)(to + i * d), row, (const char *)(from + i * d), row, d, d, (int64_t)sizeof *to);
+        tni_copy_transposed((char *)(to + i * d), row, (const char *)(from + i * d), row, d, d, (int64_t)sizeof *to);
 }
 
 /* out [rows, s d] = x [rows,d] times the core of the step to state k, as it is or transposed. spare [d,d] */
@@ -18068,7 +18069,7 @@ TNI_INLINE TNI_V TNI_T(scan_lanes_combine)(const bool add, const tni_scans *p, c
 TNI_FAST void TNI_T(scan_to_lanes)(const TNI_REAL *from, int64_t step, int64_t chains, int64_t count, TNI_REAL *lanes)
 {
     const int64_t size = (int64_t)sizeof *from;
-    tni_copy_turned((char *)lanes, TNI_W * size, (const char *)from, step * size, count, chains, size);
+    tni_copy_transposed((char *)lanes, TNI_W * size, (const char *)from, step * size, count, chains, size);
     for (int64_t i = 0; chains < TNI_W && i < count; i++)
         for (int64_t j = chains; j < TNI_W; j++) lanes[i * TNI_W + j] = lanes[i * TNI_W + chains - 1];
 }
@@ -18076,7 +18077,7 @@ TNI_FAST void TNI_T(scan_to_lanes)(const TNI_REAL *from, int64_t step, int64_t c
 TNI_FAST void TNI_T(scan_from_lanes)(const TNI_REAL *lanes, TNI_REAL *to, int64_t step, int64_t chains, int64_t count)
 {
     const int64_t size = (int64_t)sizeof *to;
-    tni_copy_turned((char *)to, step * size, (const char *)lanes, TNI_W * size, chains, count, size);
+    tni_copy_transposed((char *)to, step * size, (const char *)lanes, TNI_W * size, chains, count, size);
 }
 
 /* Norms of states x [d,W] whose squares float cannot sum: x is divided by them, and inverse becomes 1. */
@@ -18098,12 +18099,12 @@ TNI_INLINE int64_t TNI_T(scan_lanes_block)(int64_t d) { return tni_max(4, tni_mi
 /* The scratch of a task of scan_states: x [d], states not yet divided by their norms, and what they are to be multiplied by;
    `begin`, the same as they were before the block; by [s], t [s,d]; of the block states [n,d], phi [n,s], norms [n]. All
    are vectors. */
-typedef struct TNI_T(lanes_room) { TNI_REAL *x, *inverse, *begin, *by, *t, *states, *phi, *norms; } TNI_T(lanes_room);
+typedef struct TNI_T(lanes_scratch) { TNI_REAL *x, *inverse, *begin, *by, *t, *states, *phi, *norms; } TNI_T(lanes_scratch);
 
 /* States begin .. end-1, where x is the one before them. While a state's norm is computed, the unnormalised state is already
    multiplied by the next core; it is divided by the norm afterwards. False, and to be repeated with `careful`, if squares
    overflowed or underflowed meanwhile. */
-TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p, const TNI_T(lanes_room) *w, int64_t begin,
+TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p, const TNI_T(lanes_scratch) *w, int64_t begin,
                                          int64_t end, TNI_REAL *y, int64_t chains)
 {
     const int64_t d = p->s.d, S = p->features, from = tni_max(begin, 1);
@@ -18153,7 +18154,7 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
     const TNI_REAL    *given = (const TNI_REAL *)p->phi->data;
     TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
     TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data;
-    TNI_T(lanes_room)  w;
+    TNI_T(lanes_scratch)  w;
     double             sums[TNI_W];
     w.x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
     w.inverse = w.x + d * TNI_W;
@@ -18291,14 +18292,14 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
                           backward ? &c->in[states ? 2 : 1] : &c->out[0]);
     p.turned = p.s.reverse != backward;
     if (!p.s.open) {
-        if (backward && !tni_scans_room(&p, 4 * p.s.size, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+        if (backward && !tni_scans_scratch(&p, 4 * p.s.size, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
         tni_parallel_for(&cpu->pool, p.s.batch, backward ? TNI_T(scan_backward_task) : TNI_T(scan_task), &p);
         return TN_OK;
     }
 #if TNI_BITS == 32
     if (states && TNI_W > 1 && 2 * p.s.batch >= TNI_W) {
         const int64_t block = TNI_T(scan_lanes_block)(p.s.d), S = p.features;
-        if (!tni_scans_room(&p, TNI_W * (p.s.d * (2 + 2 * block + tni_max(S, 1)) + (S + 2) * (block + 1)), 0,
+        if (!tni_scans_scratch(&p, TNI_W * (p.s.d * (2 + 2 * block + tni_max(S, 1)) + (S + 2) * (block + 1)), 0,
                             sizeof(TNI_REAL))) return TN_ERR_MEMORY;
         tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, TNI_W),
                          backward ? TNI_T(scan_lanes_backward_task) : TNI_T(scan_lanes_task), &p);
@@ -18306,10 +18307,10 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
     }
 #endif
     p.group = states ? TNI_SCAN_GROUP : 1;
-    if (!tni_scans_room(&p, p.group * p.s.d * (1 + tni_max(p.features, 1)) + (states ? 0 : p.s.d * p.s.d),
+    if (!tni_scans_scratch(&p, p.group * p.s.d * (1 + tni_max(p.features, 1)) + (states ? 0 : p.s.d * p.s.d),
                         states && p.turned ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))
         return TN_ERR_MEMORY;
-    if (states && p.turned) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_turn_task), &p);
+    if (states && p.turned) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_transpose_task), &p);
     tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, p.group),
                      backward ? TNI_T(scan_states_backward_task) : TNI_T(scan_states_task), &p);
     return TN_OK;
@@ -18469,7 +18470,7 @@ TNI_FAST tn_status TNI_T(scan_cores_run)(tni_cpu *cpu, const tn_call *c)
     if (tasks > 1) {
         size_t bytes;
         if (!tni_area_size(tasks - 1, size, sizeof(TNI_REAL), &bytes)
-            || !(p.parts = (TNI_REAL *)(void *)tni_cpu_room(cpu, bytes))) return TN_ERR_MEMORY;
+            || !(p.parts = (TNI_REAL *)(void *)tni_cpu_scratch(cpu, bytes))) return TN_ERR_MEMORY;
     }
     tni_parallel_for(&cpu->pool, tasks, TNI_T(scan_cores_uniform_task), &p);
     for (int64_t k = 0; k + 1 < tasks; k++)
@@ -19050,7 +19051,7 @@ static bool tni_bf16_one(tni_bf16 *w)
     w->part = NULL;
     if (w->half_c && slabs > 1) {
         w->part_row = tni_min(most, tni_ceil_div(g->n, 32) * 32) + 16;
-        w->part = (float *)(void *)tni_cpu_room(cpu, (size_t)(w->part_row * tni_min(most, g->m)) * sizeof *w->part);
+        w->part = (float *)(void *)tni_cpu_scratch(cpu, (size_t)(w->part_row * tni_min(most, g->m)) * sizeof *w->part);
         if (!w->part) return false;
     }
     for (g->j0 = 0; g->j0 < g->n; g->j0 += most)
@@ -19567,7 +19568,7 @@ TNI_FN tn_status tni_bf16_attention_run(tni_cpu *cpu, const tn_call *c)
         const tn_view *v = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
         if (v->data && v->rank == 4 && v->dtype != TN_BF16) return TN_ERR_DTYPE;
     }
-    if (!tni_attention_room(&t, (int64_t)tni_bf16_head_open(&t, 0, 0, backward).taken, 0, 1)) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(&t, (int64_t)tni_bf16_head_open(&t, 0, 0, backward).taken, 0, 1)) return TN_ERR_MEMORY;
 #ifndef TN_NO_TRAINING
     if (backward) tni_parallel_for(&cpu->pool, t.all_heads, tni_bf16_attention_backward_task, &t);
 #endif
@@ -19754,7 +19755,7 @@ static const char *const tni_simd_names[] = {"best", "plain", "avx2", "avx512", 
 /* An empty variable counts as unset. */
 static tn_status tni_simd_from_environment(tn_simd *simd, char why[TN_WHY])
 {
-    const char *wanted = *simd == TN_SIMD_BEST ? getenv("TN_SIMD") : NULL;
+    const char *wanted = *simd == TN_SIMD_AUTO ? getenv("TN_SIMD") : NULL;
     if (!wanted || !*wanted) return TN_OK;
     for (int i = 1; i < 5; i++)
         if (strcmp(wanted, tni_simd_names[i]) == 0) { *simd = (tn_simd)i; return TN_OK; }
@@ -19910,7 +19911,7 @@ static void tni_close_threads(tn_ctx *ctx)
 {
 #if defined(TNI_OWN_THREADS)
 #ifndef TN_NO_TRAINING
-    tni_beside_destroy(ctx->beside);
+    tni_comm_thread_destroy(ctx->beside);
 #endif
     tni_threads_destroy(ctx->threads);
 #endif
@@ -20046,7 +20047,7 @@ struct tn_plan {
 };
 
 /* Where the numbers of a node are, and their layout: its labels of extent other than 1, by decreasing stride. */
-typedef struct tni_lain { tni_source at; int count, *label; int64_t *stride; } tni_lain;
+typedef struct tni_layout { tni_source at; int count, *label; int64_t *stride; } tni_layout;
 
 enum { TNI_B, TNI_M, TNI_K, TNI_N, TNI_AXES };      /* the axes of a GEMM: batch, rows, depth, columns */
 
@@ -20057,7 +20058,7 @@ typedef struct tni_builder {
     size_t         size;                /* of an element */
     tni_program   *program;
     tni_move     **end;
-    tni_lain      *piece, result;       /* [2n-1] */
+    tni_layout      *piece, result;       /* [2n-1] */
     tni_move     **live;                /* buffers in use, by offset */
     int            lives, *list[TNI_AXES], count[TNI_AXES], *order;
     int64_t       *s[3];                /* [labels] strides of a, b and the result of a step; 0: absent */
@@ -20546,7 +20547,7 @@ static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, con
     return true;
 }
 
-TNI_FN double tni_dice_unit(tni_dice *d) { return (double)tni_unit(tni_dice_word(d)); }
+TNI_FN double tni_rng_unit(tni_rng *d) { return (double)tni_unit(tni_rng_word(d)); }
 
 /* A candidate pair of a greedy search. */
 typedef struct tni_couple { double score; int a, b; } tni_couple;
@@ -20555,7 +20556,7 @@ typedef struct tni_greedy {
     double    alpha, heat;
     tni_couple *pair;
     double   *size;                     /* [2n-1] */
-    tni_dice  dice;
+    tni_rng  rng;
 } tni_greedy;
 
 /* The labels that remain of a product, by the number of tensors that have each. */
@@ -20578,7 +20579,7 @@ static void tni_greedy_add(tni_greedy *g, const tn_plan *p, int a, int b, uint64
     tni_couple_legs(p, g->uses, a, b, legs);
     double score = tni_volume(p, legs, NULL) / g->alpha - g->alpha * (g->size[a] + g->size[b]);
     score = score < 0 ? -log(1 - score) : log(1 + score);
-    double noise = -log(-log(tni_dice_unit(&g->dice)));
+    double noise = -log(-log(tni_rng_unit(&g->rng)));
     g->pair[g->pairs].score = score - g->heat * noise;
     g->pair[g->pairs].a = a;
     g->pair[g->pairs++].b = b;
@@ -20656,33 +20657,33 @@ static tni_score tni_tree_score(const tn_plan *p, double *cost)
 
 /* Annealing: at a product v = (a b) c, multiplies a or b with c first if that costs less or, with a probability that falls
    with the ratio of costs and with time, if it costs more. */
-static void tni_anneal(tn_plan *p, tni_dice *d, int sweeps, double *cost, uint64_t *legs)
+static void tni_anneal(tn_plan *p, tni_rng *d, int sweeps, double *cost, uint64_t *legs)
 {
     const int n = p->n;
     for (int sweep = 0; sweep < sweeps; sweep++) {
         const double beta = 0.3 + 14.7 * sweep / sweeps;
         for (int i = 0; i < n; i++) {
-            const int v = n + (int)tni_dice_below(d, n - 1);
+            const int v = n + (int)tni_rng_below(d, n - 1);
             int      *cv = p->child + 2 * v;
-            int       side = (int)tni_dice_below(d, 2);
+            int       side = (int)tni_rng_below(d, 2);
             if (cv[side] < n) side ^= 1;
             int u = cv[side];
             if (u < n) continue;
-            int c = cv[side ^ 1], other = (int)tni_dice_below(d, 2), a = p->child[2 * u + other];
+            int c = cv[side ^ 1], other = (int)tni_rng_below(d, 2), a = p->child[2 * u + other];
             int b = p->child[2 * u + (other ^ 1)];
             for (int w = 0; w < p->words; w++)
                 legs[w] = (tni_legs(p, a)[w] | tni_legs(p, c)[w]) & (tni_legs(p, b)[w] | tni_legs(p, v)[w]);
             double now = cost[u] + cost[v];
-            double turned_u = tni_couple_cost(p, tni_legs(p, a), tni_legs(p, c), legs);
-            if (turned_u > 1e3 * now) continue;
-            double turned_v = tni_couple_cost(p, legs, tni_legs(p, b), tni_legs(p, v));
-            if (turned_u + turned_v > now && tni_dice_unit(d) >= pow(now / (turned_u + turned_v), beta)) continue;
+            double transposed_u = tni_couple_cost(p, tni_legs(p, a), tni_legs(p, c), legs);
+            if (transposed_u > 1e3 * now) continue;
+            double transposed_v = tni_couple_cost(p, legs, tni_legs(p, b), tni_legs(p, v));
+            if (transposed_u + transposed_v > now && tni_rng_unit(d) >= pow(now / (transposed_u + transposed_v), beta)) continue;
             p->child[2 * u + other] = a;
             p->child[2 * u + (other ^ 1)] = c;
             cv[side ^ 1] = b;
             memcpy(p->legs + (size_t)u * (size_t)p->words, legs, (size_t)p->words * sizeof *legs);
-            cost[u] = turned_u;
-            cost[v] = turned_v;
+            cost[u] = transposed_u;
+            cost[v] = transposed_v;
         }
     }
 }
@@ -20753,14 +20754,14 @@ static bool tni_search(tn_plan *p, tni_pile *room)
     if (!tni_exact_begin(&x, p, room, 10, &seen) || !cost || !legs || !best_legs || !best_child || !g.live || !g.uses
         || !g.pair || !g.size) return false;
     for (int sample = 0; sample < samples; sample++) {
-        g.dice.key = p->desc.seed;
-        g.dice.call = sample;
-        g.dice.at = 0;
-        g.alpha = sample == 0 ? 1 : 0.25 * pow(16, tni_dice_unit(&g.dice));
-        g.heat = sample == 0 ? 0 : 0.003 * pow(300, tni_dice_unit(&g.dice));
+        g.rng.key = p->desc.seed;
+        g.rng.call = sample;
+        g.rng.at = 0;
+        g.alpha = sample == 0 ? 1 : 0.25 * pow(16, tni_rng_unit(&g.rng));
+        g.heat = sample == 0 ? 0 : 0.003 * pow(300, tni_rng_unit(&g.rng));
         tni_greedy_tree(&g, p, legs);
         tni_tree_score(p, cost);
-        tni_anneal(p, &g.dice, sweeps, cost, legs);
+        tni_anneal(p, &g.rng, sweeps, cost, legs);
         tni_score total = tni_improve(p, &x, 8, cost, seen);
         if (sample > 0 && !tni_better(total, best)) continue;
         best = total;
@@ -20885,12 +20886,12 @@ TNI_FN void tni_plan_strides(const tni_builder *b, int n, const int *label, int6
     }
 }
 
-TNI_FN void tni_strides_of(const tni_lain *q, int64_t *s)
+TNI_FN void tni_strides_of(const tni_layout *q, int64_t *s)
 {
     for (int i = 0; i < q->count; i++) s[q->label[i]] = q->stride[i];
 }
 
-TNI_FN bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
+TNI_FN bool tni_layout_begin(tni_builder *b, tni_layout *q, int most)
 {
     q->count = 0;
     q->label = (int *)tni_pile_take(b->pile, (size_t)most + 1, sizeof *q->label);
@@ -20898,7 +20899,7 @@ TNI_FN bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
     return b->ok = b->ok && q->label && q->stride;
 }
 
-TNI_FN void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, const int *label)
+TNI_FN void tni_layout_set(tni_builder *b, tni_layout *q, tni_move *from, int n, const int *label)
 {
     tni_plan_strides(b, n, label, b->s[2]);
     q->at.from = from;
@@ -20933,7 +20934,7 @@ static void tni_buffer_free(tni_builder *b, const tni_move *m)
 }
 
 /* Appends a kernel call: v[0], v[1] its operands, v[2] its result. A buffer is used once, and is free afterwards. */
-TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_lain *x, const tni_lain *y,
+TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_layout *x, const tni_layout *y,
                           const tn_view *v, const tn_view *out, int64_t count)
 {
     tni_move *m = b->ok ? (tni_move *)tni_pile_take(b->pile, 1, sizeof *m) : NULL;
@@ -20957,7 +20958,7 @@ TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last,
 
 /* Copies the numbers of q into this order of its labels. With more than 8 runs of labels it takes several copies, each of
    which brings the next three runs to their place. */
-TNI_FN void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order)
+TNI_FN void tni_build_copy(tni_builder *b, tni_layout *q, int node, const int *order)
 {
     const int n = q->count;
     int       done = 0, i, k;
@@ -20981,14 +20982,14 @@ TNI_FN void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *ord
         tni_plan_strides(b, n, now, s[1]);
         tni_fuse(b, n, now, 2, s, v);
         tni_move *m = tni_emit(b, TN_KERNEL_COPY, node, false, q, NULL, v, &v[1], tni_elements(b, n, now));
-        if (m) tni_lain_set(b, q, m, n, now);
+        if (m) tni_layout_set(b, q, m, n, now);
     }
 }
 
 /* Appends the last call where the result is in a buffer: a copy to its place. */
-TNI_FN void tni_build_result(tni_builder *b, const tni_lain *q, int node)
+TNI_FN void tni_build_result(tni_builder *b, const tni_layout *q, int node)
 {
-    tni_lain from = *q;
+    tni_layout from = *q;
     tn_view   v[2];
     int64_t *s[2] = {b->s[0], b->s[1]};
     tni_strides_of(&from, s[0]);
@@ -20997,7 +20998,7 @@ TNI_FN void tni_build_result(tni_builder *b, const tni_lain *q, int node)
     tni_emit(b, TN_KERNEL_COPY, node, true, &from, NULL, v, &v[1], 0);
 }
 
-static void tni_sort_piece(tni_lain *q)
+static void tni_sort_piece(tni_layout *q)
 {
     for (int i = 1; i < q->count; i++)
         for (int k = i; k > 0 && tni_abs(q->stride[k]) > tni_abs(q->stride[k - 1]); k--) {
@@ -21016,11 +21017,11 @@ TNI_FN void tni_build_operand(tni_builder *b, int k)
     const tni_subscript *o = &b->p->operand[k];
     const uint64_t      *legs = tni_legs(b->p, k);
     const bool           last = b->p->n == 1;
-    tni_lain            *q = &b->piece[k];
+    tni_layout            *q = &b->piece[k];
     tn_view              v[2];
     int                  j, n = 0;
     int64_t             *s[2] = {b->s[0], b->s[1]};
-    if (q->label || !tni_lain_begin(b, q, o->rank)) return;     /* an earlier step asked for it */
+    if (q->label || !tni_layout_begin(b, q, o->rank)) return;     /* an earlier step asked for it */
     q->at.operand = k;
     for (int i = 0; i < o->rank; i++) {
         const int label = o->label[i];
@@ -21038,14 +21039,14 @@ TNI_FN void tni_build_operand(tni_builder *b, int k)
         if (last) tni_build_result(b, q, k);
         return;
     }
-    tni_lain all = *q;
+    tni_layout all = *q;
     for (int i = 0; i < q->count; i++) s[1][q->label[i]] = 0;
     tni_strides_of(q, s[0]);
     if (last) tni_strides_of(&b->result, s[1]);
     else tni_plan_strides(b, n, b->order, s[1]);
     tni_fuse(b, q->count, q->label, 2, s, v);
     tni_move *m = tni_emit(b, TN_KERNEL_SUM, k, last, &all, NULL, v, &v[1], tni_elements(b, n, b->order));
-    if (m) tni_lain_set(b, q, m, n, b->order);
+    if (m) tni_layout_set(b, q, m, n, b->order);
 }
 #endif /* TN_NO_CONTRACTION */
 
@@ -21062,7 +21063,7 @@ static bool tni_is_axis(const tni_builder *b, int n, const int *label, const int
 }
 
 /* Sorts the labels of an axis into their order in q. */
-static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
+static void tni_axis_order(tni_builder *b, int axis, const tni_layout *q)
 {
     int *list = b->list[axis], n = 0;
     for (int i = 0; i < q->count; i++)
@@ -21076,7 +21077,7 @@ static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
 
 /* Chooses the order of an axis' labels: that of one of the operands or of the result, such that the fewest elements have to
    be copied. x: operands (0, 1) or the result (2). */
-static void tni_axis_choose(tni_builder *b, int axis, const tni_lain *const *q, const double *size)
+static void tni_axis_choose(tni_builder *b, int axis, const tni_layout *const *q, const double *size)
 {
     double best = HUGE_VAL;
     int    choice = -1;
@@ -21124,7 +21125,7 @@ static bool tni_is_batch(const tni_builder *b, const int64_t *s)
 }
 
 /* Copies an operand if its labels are not the axes of the kernel. */
-static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axis, int which)
+static void tni_build_axes(tni_builder *b, tni_layout *q, int node, const int *axis, int which)
 {
     int n = 0;
     tni_strides_of(q, b->s[which]);
@@ -21180,7 +21181,7 @@ static void tni_gemm_views(const tni_builder *b, tn_view *v)
    run of labels; 2: they are in the order that they have in `with`, too; else 0. */
 static int tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
 {
-    const tni_lain *q = &b->piece[with];
+    const tni_layout *q = &b->piece[with];
     int             k, before[3] = {0, 0, 0}, was = -1, at = -1, suits = 2;
     for (int i = 0; i < n; i++) {
         int kind = !tni_set_has(tni_legs(b->p, with), label[i]) ? 0 : tni_set_has(tni_legs(b->p, to), label[i]) ? 1 : 2;
@@ -21194,7 +21195,7 @@ static int tni_suits(const tni_builder *b, int n, const int *label, int with, in
 }
 
 /* Zeroes the strides of both operands' labels and of the result's, then sets those that they have. */
-static void tni_set_strides(tni_builder *b, tni_lain *const *q, bool last)
+static void tni_set_strides(tni_builder *b, tni_layout *const *q, bool last)
 {
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < q[k]->count; i++) for (int x = 0; x < 3; x++) b->s[x][q[k]->label[i]] = 0;
@@ -21203,7 +21204,7 @@ static void tni_set_strides(tni_builder *b, tni_lain *const *q, bool last)
 }
 
 /* Copies an operand to the order of the result's labels. */
-static void tni_build_ordered(tni_builder *b, tni_lain *q, int node, int n, const int *order)
+static void tni_build_ordered(tni_builder *b, tni_layout *q, int node, int n, const int *order)
 {
     int *own = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *own), count = 0;
     if (!own) { b->ok = false; return; }
@@ -21214,18 +21215,18 @@ static void tni_build_ordered(tni_builder *b, tni_lain *q, int node, int n, cons
 
 /* A product without sums: in the order of the result; or first the labels that only the smaller operand has, then those of
    the larger in its own order. If that has too many axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
-static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
+static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q)
 {
     static const int axes[3] = {TNI_M, TNI_B, TNI_N};
     const bool       last = node == b->p->root;
     const int        large = tni_elements(b, q[1]->count, q[1]->label) > tni_elements(b, q[0]->count, q[0]->label);
     const int        alone = large ? TNI_M : TNI_N;
-    tni_lain        *result = &b->piece[node];
+    tni_layout        *result = &b->piece[node];
     tn_view          v[3];
     bool             direct = last, copied = false;
     int              n = 0;
     int             *order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
-    if (!order || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
+    if (!order || !tni_layout_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
     if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
     for (int i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
     for (int i = 0; !last && i < q[large]->count; i++) order[n++] = q[large]->label[i];
@@ -21249,20 +21250,20 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     }
     tni_move *m = tni_emit(b, TN_KERNEL_MUL, node, direct, q[0], q[1], v, &v[2], tni_elements(b, n, order));
     if (!m || direct) return;
-    tni_lain_set(b, result, m, n, order);
+    tni_layout_set(b, result, m, n, order);
     if (last) tni_build_result(b, result, node);
 }
 
 /* A product that is a vector times a matrix, or a dot product, for each index of a batch whose last label is contiguous in
    the larger operand. A GEMM would read numbers that are far apart, so it is MUL, then SUM over the first axes. The other
    operand is copied if that is little work. */
-static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
+static bool tni_build_dots(tni_builder *b, int node, tni_layout *const *q)
 {
     const int       which = b->count[TNI_N] > 0;
-    const tni_lain *large = q[which], *other = q[which ^ 1];
+    const tni_layout *large = q[which], *other = q[which ^ 1];
     const int       inner = large->label[large->count - 1];
     const bool      last = node == b->p->root, direct = last && b->result.count < TN_MAX_RANK;
-    tni_lain       *result = &b->piece[node], product;
+    tni_layout       *result = &b->piece[node], product;
     tn_view         v[3];
     int             n, k;
     if ((b->count[TNI_M] && b->count[TNI_N]) || b->s[which][inner] != 1 || b->s[which ^ 1][inner] == 0
@@ -21271,7 +21272,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
         && 4 * tni_elements(b, other->count, other->label) > tni_elements(b, large->count, large->label)) return false;
     int *order = (int *)tni_pile_take(b->pile, (size_t)large->count, sizeof *order);
     if (!order) b->ok = false;
-    if (!b->ok || !tni_lain_begin(b, &product, large->count) || !tni_lain_begin(b, result, large->count)) return false;
+    if (!b->ok || !tni_layout_begin(b, &product, large->count) || !tni_layout_begin(b, result, large->count)) return false;
     for (n = 0; n < b->count[TNI_K]; n++) order[n] = b->list[TNI_K][n];
     for (int i = 0; i < large->count; i++) {
         for (k = 0; k < b->count[TNI_K] && order[k] != large->label[i]; k++) {}
@@ -21290,7 +21291,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
     product.at.operand = 0;
     tni_move *m = tni_emit(b, TN_KERNEL_MUL, node, false, q[0], q[1], v, &v[2], tni_elements(b, n, order));
     if (!m) return false;
-    tni_lain_set(b, &product, m, n, order);
+    tni_layout_set(b, &product, m, n, order);
     int64_t *s[2] = {b->s[0], b->s[1]};
     k = b->count[TNI_K];
     tni_strides_of(&product, s[0]);
@@ -21300,7 +21301,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
     tni_fuse(b, n, order, 2, s, v);
     m = tni_emit(b, TN_KERNEL_SUM, node, direct, &product, NULL, v, &v[1], tni_elements(b, n - k, order + k));
     if (!m || direct) return true;
-    tni_lain_set(b, result, m, n - k, order + k);
+    tni_layout_set(b, result, m, n - k, order + k);
     if (last) tni_build_result(b, result, node);
     return true;
 }
@@ -21319,7 +21320,7 @@ static bool tni_gemm_direct(const tni_builder *b)
 }
 
 /* Where labels [first,end) of the result are one axis that operand `side` alone has: returns the first label, or end. */
-static int tni_run_of_side(const tni_builder *b, const tni_lain *const *q, int side, int end)
+static int tni_run_of_side(const tni_builder *b, const tni_layout *const *q, int side, int end)
 {
     int first = end;
     for (; first > 0; first--) {
@@ -21333,7 +21334,7 @@ static int tni_run_of_side(const tni_builder *b, const tni_lain *const *q, int s
 
 /* An operand of a product in place: its labels outside of the run, then the depth, which comes after the run in the left
    factor. True if it lies like that, or after it was copied. */
-static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, const int *run, int n, bool left)
+static bool tni_build_factor(tni_builder *b, tni_layout *q, int node, int which, const int *run, int n, bool left)
 {
     const int *depth = b->list[TNI_K];
     const int  deep = b->count[TNI_K];
@@ -21357,9 +21358,9 @@ static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, c
 /* The last product, where its result would have to be permuted: it is written in place, as a batch of small products. Their
    columns are the last labels of the result, which one operand has, their rows the most that the other has in one run; all
    other labels number the products. False if that does not pay. */
-static bool tni_build_in_place(tni_builder *b, int node, tni_lain *const *q)
+static bool tni_build_in_place(tni_builder *b, int node, tni_layout *const *q)
 {
-    const tni_lain *const lies[2] = {q[0], q[1]};
+    const tni_layout *const lies[2] = {q[0], q[1]};
     const int    *label = b->result.label;
     const int64_t all = tni_elements(b, b->result.count, label), depth = tni_elements(b, b->count[TNI_K], b->list[TNI_K]);
     int64_t       most = 0;
@@ -21396,15 +21397,15 @@ static bool tni_build_in_place(tni_builder *b, int node, tni_lain *const *q)
     return true;
 }
 
-static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int parent, int with)
+static void tni_build_gemm(tni_builder *b, int node, tni_layout *const *q, int parent, int with)
 {
     static const int orders[4][3] = {{TNI_B, TNI_M, TNI_N}, {TNI_B, TNI_N, TNI_M},
                                      {TNI_M, TNI_B, TNI_N}, {TNI_N, TNI_B, TNI_M}};
     static const int a[3] = {TNI_B, TNI_M, TNI_K}, c[3] = {TNI_B, TNI_K, TNI_N};
     const bool       last = node == b->p->root;
-    const tni_lain *lies[3] = {q[0], q[1], last ? &b->result : NULL};
+    const tni_layout *lies[3] = {q[0], q[1], last ? &b->result : NULL};
     double           size[3] = {1, 1, 1};
-    tni_lain        *result = &b->piece[node];
+    tni_layout        *result = &b->piece[node];
     tni_move        *m;
     tn_view          v[3];
     bool             direct = false;
@@ -21412,7 +21413,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     for (int i = 0; i < 3; i++) if (lies[i]) size[i] = (double)tni_elements(b, lies[i]->count, lies[i]->label);
     tni_set_strides(b, q, last);
     for (int i = 0; i < TNI_AXES; i++) {
-        const tni_lain *of[3] = {i == TNI_N ? NULL : lies[0], i == TNI_M ? NULL : lies[1], i == TNI_K ? NULL : lies[2]};
+        const tni_layout *of[3] = {i == TNI_N ? NULL : lies[0], i == TNI_M ? NULL : lies[1], i == TNI_K ? NULL : lies[2]};
         tni_axis_choose(b, i, of, size);
     }
     if (tni_build_dots(b, node, q) || !b->ok) return;
@@ -21420,7 +21421,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     if (b->in_place) for (int i = 0; i < 2; i++) tni_build_split(b, i == 0 ? TNI_M : TNI_N, i, last);
     tni_build_axes(b, q[0], node, a, 0);
     tni_build_axes(b, q[1], node, c, 1);
-    if (!b->ok || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) return;
+    if (!b->ok || !tni_layout_begin(b, result, q[0]->count + q[1]->count)) return;
     tni_set_strides(b, q, last);
     direct = last && tni_gemm_direct(b);
     if (!direct) {
@@ -21447,7 +21448,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
         int *order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
         if (!order) { b->ok = false; return; }
         memcpy(order, b->order, (size_t)n * sizeof *order);
-        tni_lain_set(b, result, m, n, order);
+        tni_layout_set(b, result, m, n, order);
     }
     if (last) tni_build_result(b, result, node);
 }
@@ -21456,7 +21457,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
 static void tni_build_pair(tni_builder *b, int node, int parent, int with)
 {
     const int      *child = b->p->child + 2 * node;
-    tni_lain       *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
+    tni_layout       *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
     const uint64_t *legs = tni_legs(b->p, node);
     int             j;
     for (int k = 0; k < 2; k++) if (child[k] < b->p->n) tni_build_operand(b, child[k]);
@@ -21492,7 +21493,7 @@ TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int
     b.extent = extent;
     b.size = tni_dtype_size(p->ctx->desc.dtype);
     b.program = (tni_program *)tni_pile_take(pile, 1, sizeof *b.program);
-    b.piece = (tni_lain *)tni_pile_take(pile, nodes, sizeof *b.piece);
+    b.piece = (tni_layout *)tni_pile_take(pile, nodes, sizeof *b.piece);
     b.live = (tni_move **)tni_pile_take(pile, nodes + 8, sizeof *b.live);
     b.order = (int *)tni_pile_take(pile, (size_t)labels * (TNI_AXES + 1), sizeof *b.order);
     b.s[0] = (int64_t *)tni_pile_take(pile, (size_t)labels * 3, sizeof *b.s[0]);
@@ -21504,7 +21505,7 @@ TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int
     b.end = &b.program->first;
     b.ok = true;
     b.in_place = !recorded && tni_gemm_takes_axes(p->ctx);
-    if (!tni_lain_begin(&b, &b.result, p->out.rank)) return NULL;
+    if (!tni_layout_begin(&b, &b.result, p->out.rank)) return NULL;
     for (int i = 0; i < p->out.rank; i++) {
         const int label = p->out.label[i];
         if (label < 0 || extent[label] == 1) continue;
@@ -22423,7 +22424,7 @@ tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a)
         shape[i] = i == axis ? a->shape[0] : x->shape[i];
         if (i != axis) fibres[i < axis ? 0 : 2] *= x->shape[i];
     }
-    if (!tn_tensor_contiguous(x) && !(x = tn_copy(ctx, x))) return NULL;
+    if (!tn_tensor_is_contiguous(x) && !(x = tn_copy(ctx, x))) return NULL;
     tn_tensor *y = tn_reshape(x, 3, fibres);
     y = y ? tn_matmul(ctx, a, y) : NULL;
     return y ? tn_reshape(y, x->rank, shape) : NULL;
@@ -22435,7 +22436,7 @@ tn_tensor *tn_unfold(tn_ctx *ctx, tn_tensor *x, int axis)
     if (!tni_is_real(ctx, x, "unfold", "x") || !tni_axis(x, &axis, "unfold", "x")) return NULL;
     for (int i = 0; i < x->rank; i++) if (i != axis) others *= x->shape[i];
     x = tni_moved_axis(x, axis, 0);
-    if (x && !tn_tensor_contiguous(x)) x = tn_copy(ctx, x);
+    if (x && !tn_tensor_is_contiguous(x)) x = tn_copy(ctx, x);
     return x ? tn_reshape_2d(x, x->shape[0], others) : NULL;
 }
 
@@ -22461,9 +22462,9 @@ tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t 
                  tni_shape_of(rank, shape).s, axis);
         return NULL;
     }
-    if (!tn_tensor_contiguous(m) && !(m = tn_copy(ctx, m))) return NULL;
+    if (!tn_tensor_is_contiguous(m) && !(m = tn_copy(ctx, m))) return NULL;
     m = tni_moved_axis(tn_reshape(m, rank, first), 0, axis);
-    return m && !tn_tensor_contiguous(m) ? tn_copy(ctx, m) : m;
+    return m && !tn_tensor_is_contiguous(m) ? tn_copy(ctx, m) : m;
 }
 #endif /* TN_NO_CONTRACTION */
 
@@ -22474,7 +22475,7 @@ static inline double *tni_aligned(double *p) { return (double *)(void *)((char *
 
 static inline tni_mat tni_mat_of(double *p, int64_t row, int64_t col) { tni_mat m; m.p = p; m.row = row; m.col = col; return m; }
 static inline tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_of(p, row, 1); }     /* row-major      */
-static inline tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
+static inline tni_mat tni_transposed(tni_mat m)                       { return tni_mat_of(m.p, m.col, m.row); }
 static inline tni_mat tni_from(tni_mat m, int64_t i, int64_t j)       { m.p += i * m.row + j * m.col; return m; }
 
 static inline double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_max(-9999, tni_min(9999, exponent))); }
@@ -22540,7 +22541,7 @@ typedef struct tni_lanczos_job {
     tn_simd         simd;
     tni_host        host;
     int64_t        n, top, block, room, limit;           /* room: rows of V */
-    tn_lanczos_end end;
+    tn_lanczos_which end;
     double         tol;
     uint64_t       seed;
     tn_matvec_fn  fn;
@@ -22734,7 +22735,7 @@ TNI_FN double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau
 
 TNI_FN void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
 {
-    h->by->gemm(h, w, w, m, 1, tni_turned(v), v, 0, tni_rows(gram, w));
+    h->by->gemm(h, w, w, m, 1, tni_transposed(v), v, 0, tni_rows(gram, w));
     memset(t, 0, (size_t)(w * w) * sizeof *t);
     for (int64_t i = 0; i < w; i++) {
         t[i * w + i] = tau[i];
@@ -22752,9 +22753,10 @@ TNI_FN void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_
     tni_mat vtc = c.col == 1 ? tni_rows(product, n) : tni_mat_of(product, 1, w);
     if (n == 0) return;
     tni_block_factor(h, m, w, v, tau, gram, t);
-    h->by->gemm(h, w, m, w, -1, transposed ? tni_rows(t, w) : tni_turned(tni_rows(t, w)), tni_turned(v), 0, tni_rows(vt, m));
-    h->by->gemm(h, w, n, m, 1, tni_turned(v), c, 0, vtc);
-    h->by->gemm(h, m, n, w, 1, tni_turned(tni_rows(vt, m)), vtc, 1, c);
+    h->by->gemm(h, w, m, w, -1, transposed ? tni_rows(t, w) : tni_transposed(tni_rows(t, w)), tni_transposed(v), 0,
+                tni_rows(vt, m));
+    h->by->gemm(h, w, n, m, 1, tni_transposed(v), c, 0, vtc);
+    h->by->gemm(h, m, n, w, 1, tni_transposed(tni_rows(vt, m)), vtc, 1, c);
 }
 
 #endif /* TN_NO_OPERATOR */
@@ -22932,7 +22934,7 @@ TNI_FN tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
     tni_pivoted_factor(h, m, n, at, tau, tni_rows(r, n), order, lengths);
     rest += n;
     *rank = k = tni_pivoted_rank(k, n, r, tol);
-    if (k < n && k > 0 && (s = tni_qr(h, n, k, tni_turned(tni_rows(r, n)), tni_rows(z, k), tni_rows(t, k), rest)) != TN_OK)
+    if (k < n && k > 0 && (s = tni_qr(h, n, k, tni_transposed(tni_rows(r, n)), tni_rows(z, k), tni_rows(t, k), rest)) != TN_OK)
         return s;
     for (int64_t l = 0; l < count; l++) {
         double *c = b + l * m;
@@ -23046,8 +23048,8 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
         tni_mat  v = tni_rows(vs, n), partner = tni_rows(partners, n), c = tni_rows(coefficient, 1);
         tni_mat  to = tni_rows(row + k, 1);
         if (before > 0) {
-            h->by->gemm(h, n - k, 1, before, -1, tni_turned(tni_from(partner, 0, k)), tni_mat_of(vs + k, n, 1), 1, to);
-            h->by->gemm(h, n - k, 1, before, -1, tni_turned(tni_from(v, 0, k)), tni_mat_of(partners + k, n, 1), 1, to);
+            h->by->gemm(h, n - k, 1, before, -1, tni_transposed(tni_from(partner, 0, k)), tni_mat_of(vs + k, n, 1), 1, to);
+            h->by->gemm(h, n - k, 1, before, -1, tni_transposed(tni_from(v, 0, k)), tni_mat_of(partners + k, n, 1), 1, to);
         }
         d[k] = row[k];
         e[k] = tni_reflector(h, m, row + from, tau + k);
@@ -23056,9 +23058,9 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
         tni_tridiagonal_times(h, n, a, from, row, partners + before * n, ws + 3 * w * n);
         if (before > 0) {
             h->by->gemm(h, before, 1, m, 1, tni_from(partner, 0, from), tni_rows(row + from, 1), 0, c);
-            h->by->gemm(h, m, 1, before, -1, tni_turned(tni_from(v, 0, from)), c, 1, tni_rows(p, 1));
+            h->by->gemm(h, m, 1, before, -1, tni_transposed(tni_from(v, 0, from)), c, 1, tni_rows(p, 1));
             h->by->gemm(h, before, 1, m, 1, tni_from(v, 0, from), tni_rows(row + from, 1), 0, c);
-            h->by->gemm(h, m, 1, before, -1, tni_turned(tni_from(partner, 0, from)), c, 1, tni_rows(p, 1));
+            h->by->gemm(h, m, 1, before, -1, tni_transposed(tni_from(partner, 0, from)), c, 1, tni_rows(p, 1));
         }
         tni_tridiagonal_partner(h, m, row + from, tau[k], p);
     }
@@ -23072,7 +23074,7 @@ static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int6
     int64_t height = 2 * TNI_BLOCK;
     tni_mat vw = tni_rows(ws, n), wv = tni_rows(ws + w * n, n);
     for (int64_t i = next; i < n; i += height)
-        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, 1, tni_turned(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
+        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, 1, tni_transposed(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
                     tni_rows(a + i * n + i, n));
 }
 
@@ -23537,8 +23539,8 @@ static void tni_back_pack(const tni_back *b, double *a, const double *tau, doubl
         const tni_mat v = tni_rows(a + start * n + start + 1, n);                        /* V^T [w,m] */
         double       *gram = work, *t = gram + w * w, *tv = t + w * w;
         char         *copy = (char *)(tv + w * m);
-        tni_block_factor(h, m, w, tni_turned(v), tau + start, gram, t);
-        h->by->gemm(h, w, m, w, -1, tni_turned(tni_rows(t, w)), v, 0, tni_rows(tv, m));
+        tni_block_factor(h, m, w, tni_transposed(v), tau + start, gram, t);
+        h->by->gemm(h, w, m, w, -1, tni_transposed(tni_rows(t, w)), v, 0, tni_rows(tv, m));
         for (int64_t i = 0; i < w; i++) ops->from(m, v.p + i * n, copy + i * m * size);
         ops->pack((int)rows, w, m, copy, m, 1, panels, rows * m);
         panels += tni_round_up(w, rows) * m * size;
@@ -23789,11 +23791,11 @@ static void tni_hessenberg(const tni_host *h, int64_t n, double *a, double *vs, 
             for (memset(vt + i * n, 0, (size_t)n * sizeof *vt), j = 0; j <= i; j++)
                 h->by->axpy(n, t[j * TNI_BLOCK + i], vs + (first + j) * n, vt + i * n);
         h->by->gemm(h, w, first + 1, n - first - 1, 1, tni_rows(vt + first + 1, n),
-                    tni_turned(tni_rows(a + first + 1, n)), 0, tni_rows(ys, n));
-        h->by->gemm(h, n, n - next, w, -1, tni_turned(tni_rows(ys, n)), tni_rows(vs + first * n + next, n), 1,
+                    tni_transposed(tni_rows(a + first + 1, n)), 0, tni_rows(ys, n));
+        h->by->gemm(h, n, n - next, w, -1, tni_transposed(tni_rows(ys, n)), tni_rows(vs + first * n + next, n), 1,
                     tni_rows(a + next, n));
         if (w > 1)
-            h->by->gemm(h, first + 1, w - 1, w, -1, tni_turned(tni_rows(ys, n)), tni_rows(vs + first * n + first + 1, n), 1,
+            h->by->gemm(h, first + 1, w - 1, w, -1, tni_transposed(tni_rows(ys, n)), tni_rows(vs + first * n + first + 1, n), 1,
                         tni_rows(a + first + 1, n));
         tni_reflect(h, n - first - 1, n - next, w, tni_mat_of(vs + first * n + first + 1, 1, n), tau + first, true,
                     tni_rows(a + (first + 1) * n + next, n), rest);
@@ -24024,7 +24026,7 @@ static void tni_schur_close(const tni_schur *s, const tni_schur *in, int64_t fro
             memcpy(s->t + (from + i) * n + next, scratch + i * n, (size_t)(end - next) * sizeof *scratch);
     }
     if (from > first) {
-        h->by->gemm(h, from - first, w, w, 1, tni_rows(s->t + first * n + from, n), tni_turned(z), 0, tni_rows(scratch, w));
+        h->by->gemm(h, from - first, w, w, 1, tni_rows(s->t + first * n + from, n), tni_transposed(z), 0, tni_rows(scratch, w));
         for (int64_t i = first; i < from; i++)
             memcpy(s->t + i * n + from, scratch + (i - first) * w, (size_t)w * sizeof *scratch);
     }
@@ -24319,8 +24321,8 @@ static void tni_lanczos_project(tni_lanczos_job *l)
     int64_t n = l->n, w = l->next, m = l->used + w;
     memset(l->sum, 0, sizeof *l->sum * (size_t)(m * w));
     for (int pass = 0; pass < 2; pass++) {
-        l->host.by->gemm(&l->host, m, w, n, 1, tni_rows(l->v, n), tni_turned(tni_rows(l->y, n)), 0, tni_rows(l->c, w));
-        l->host.by->gemm(&l->host, w, n, m, -1, tni_turned(tni_rows(l->c, w)), tni_rows(l->v, n), 1, tni_rows(l->y, n));
+        l->host.by->gemm(&l->host, m, w, n, 1, tni_rows(l->v, n), tni_transposed(tni_rows(l->y, n)), 0, tni_rows(l->c, w));
+        l->host.by->gemm(&l->host, w, n, m, -1, tni_transposed(tni_rows(l->c, w)), tni_rows(l->v, n), 1, tni_rows(l->y, n));
         l->host.by->axpy(m * w, 1, l->c, l->sum);
     }
     for (int64_t j = 0; j < w; j++)
@@ -24596,7 +24598,7 @@ static void tni_upper_product(const tni_host *h, int64_t n, int64_t m, tni_mat a
     const int64_t height = 4 * TNI_BLOCK;
     memset(c, 0, (size_t)(n * n) * sizeof *c);
     for (int64_t i = 0; i < n; i += height)
-        h->by->gemm(h, tni_min(height, n - i), n - i, m, 1, tni_from(a, i, 0), tni_turned(tni_from(b, i, 0)), 0,
+        h->by->gemm(h, tni_min(height, n - i), n - i, m, 1, tni_from(a, i, 0), tni_transposed(tni_from(b, i, 0)), 0,
                     tni_rows(c + i * n + i, n));
 }
 
@@ -24677,7 +24679,7 @@ static int64_t tni_svd_lengths(const tni_host *h, int64_t n, double *y, double *
 static void tni_svd_polish(const tni_host *h, int64_t n, double *left, double *product, double *polished)
 {
     tni_mat l = tni_rows(left, n), p = tni_rows(product, n);
-    h->by->gemm(h, n, n, n, 1, l, tni_turned(l), 0, p);
+    h->by->gemm(h, n, n, n, 1, l, tni_transposed(l), 0, p);
     memcpy(polished, left, (size_t)(n * n) * sizeof *left);
     h->by->gemm(h, n, n, n, -0.5, p, l, 1.5, tni_rows(polished, n));
 }
@@ -24710,9 +24712,9 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     if (rotated) tni_svd_polish(h, n, left, r, rest);
     else memcpy(rest, left, (size_t)(n * n) * sizeof *left);
     if (m == n) for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < n; j++) u.p[i * u.row + j * u.col] = rest[j * n + i];
-    else h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
+    else h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_transposed(tni_rows(rest, n)), 0, u);
     if (rank < n) {                                          /* the missing right vectors: any that complete the basis */
-        if ((status = tni_qr(h, n, n, tni_turned(ym), tni_turned(lm), rm, rest)) != TN_OK) return status;
+        if ((status = tni_qr(h, n, n, tni_transposed(ym), tni_transposed(lm), rm, rest)) != TN_OK) return status;
         memcpy(y + rank * n, left + rank * n, (size_t)((n - rank) * n) * sizeof *y);
     }
     for (int64_t i = 0; i < n; i++)
@@ -24735,7 +24737,7 @@ TNI_FN void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt
 TNI_FN tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
 {
     tn_status status = m >= n ? tni_svd_tall(h, m, n, a, u, s, vt, work)
-                              : tni_svd_tall(h, n, m, tni_turned(a), tni_turned(vt), s, tni_turned(u), work);
+                              : tni_svd_tall(h, n, m, tni_transposed(a), tni_transposed(vt), s, tni_transposed(u), work);
     if (status == TN_OK) tni_svd_signs(m, n, tni_min(m, n), u, vt);
     return status;
 }
@@ -24750,7 +24752,7 @@ TNI_FN tn_status tni_few_times(void *user, int64_t count, const double *x, doubl
 {
     const tni_few  *f = (const tni_few *)user;
     const tni_host *h = f->host;
-    h->by->gemm(h, count, f->m, f->n, 1, tni_rows((double *)x, f->n), tni_turned(f->a), 0, tni_rows(f->product, f->m));
+    h->by->gemm(h, count, f->m, f->n, 1, tni_rows((double *)x, f->n), tni_transposed(f->a), 0, tni_rows(f->product, f->m));
     h->by->gemm(h, count, f->n, f->m, 1, tni_rows(f->product, f->m), f->a, 0, tni_rows(y, f->n));
     return TN_OK;
 }
@@ -24774,7 +24776,7 @@ TNI_FN tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, do
     if ((status = tni_lanczos(&f->lanczos)) != TN_OK) return status;
     double *lefts = work + f->width * m + tni_lanczos_work(&f->lanczos);
     double *w = lefts + m * k, *rest = w + k * k;
-    h->by->gemm(h, m, k, n, 1, f->a, tni_turned(tni_rows(f->lanczos.v, n)), 0, tni_rows(lefts, k));
+    h->by->gemm(h, m, k, n, 1, f->a, tni_transposed(tni_rows(f->lanczos.v, n)), 0, tni_rows(lefts, k));
     if ((status = tni_svd(h, m, k, tni_rows(lefts, k), u, s, tni_rows(w, k), rest)) != TN_OK) return status;
     h->by->gemm(h, k, n, k, 1, tni_rows(w, k), tni_rows(f->lanczos.v, n), 0, vt);
     return TN_OK;
@@ -24792,15 +24794,15 @@ TNI_FN tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, do
     tni_random_signed(f->seed, 0, 0, width * n, x);
     for (int64_t have = 0; have < k; have += w) {            /* blocks as rows; each is made orthonormal for the next one */
         w = tni_min(width, k - have);
-        h->by->gemm(h, w, m, n, 1, tni_rows(x, n), tni_turned(f->a), 0, tni_rows(basis + have * m, m));
-        status = tni_qr(h, m, w, tni_turned(tni_rows(basis + have * m, m)), tni_turned(tni_rows(basis + have * m, m)),
+        h->by->gemm(h, w, m, n, 1, tni_rows(x, n), tni_transposed(f->a), 0, tni_rows(basis + have * m, m));
+        status = tni_qr(h, m, w, tni_transposed(tni_rows(basis + have * m, m)), tni_transposed(tni_rows(basis + have * m, m)),
                         tni_rows(r, w), rest);
         if (status != TN_OK) return status;
         h->by->gemm(h, w, n, m, 1, tni_rows(basis + have * m, m), f->a, 0, tni_rows(x, n));
     }
-    status = tni_qr(h, m, k, tni_turned(tni_rows(basis, m)), tni_rows(q, k), tni_rows(r, k), rest);
+    status = tni_qr(h, m, k, tni_transposed(tni_rows(basis, m)), tni_rows(q, k), tni_rows(r, k), rest);
     if (status != TN_OK) return status;
-    h->by->gemm(h, k, n, m, 1, tni_turned(tni_rows(q, k)), f->a, 0, tni_rows(b, n));
+    h->by->gemm(h, k, n, m, 1, tni_transposed(tni_rows(q, k)), f->a, 0, tni_rows(b, n));
     if ((status = tni_svd(h, k, n, tni_rows(b, n), tni_rows(ub, k), s, vt, rest)) != TN_OK) return status;
     h->by->gemm(h, m, k, k, 1, tni_rows(q, k), tni_rows(ub, k), 0, u);
     return TN_OK;
@@ -24811,7 +24813,7 @@ TNI_FN double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t 
                                tni_mat vt, double *rest, double *largest)
 {
     int64_t i;
-    h->by->gemm(h, top, n, m, 1, tni_turned(u), a, 0, tni_rows(rest, n));
+    h->by->gemm(h, top, n, m, 1, tni_transposed(u), a, 0, tni_rows(rest, n));
     for (*largest = 0, i = 0; i < top; i++) {
         for (int64_t j = 0; j < n; j++) rest[i * n + j] -= s[i] * vt.p[i * vt.row + j * vt.col];
         *largest = tni_max_f64(*largest, tni_frobenius(n, rest + i * n));
@@ -25071,7 +25073,7 @@ typedef struct tni_eigh_job {
     tn_status          *status;
 } tni_eigh_job;
 
-static int64_t tni_eigh_room(int64_t n, int64_t size)
+static int64_t tni_eigh_scratch(int64_t n, int64_t size)
 {
     return tni_eigh_work_of(n, size) + tni_host_work(n) + 2 * TNI_ALIGN / 8;
 }
@@ -25158,7 +25160,7 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
     tni_host h = tni_decomp_host(ctx, n, scratch);
     for (out->error = 0, b = 0; b < j->count; b++, vectors += k * n)
         out->error = tni_max_f64(out->error, tni_decomp_error(&h, n, n, k, again + b * n * n,
-                                 tni_turned(tni_rows(vectors, n)), j->values + b * k, vectors, j->matrix));
+                                 tni_transposed(tni_rows(vectors, n)), j->values + b * k, vectors, j->matrix));
     return TN_OK;
 }
 
@@ -25216,7 +25218,7 @@ TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_te
     int64_t exponent = tni_exponent(scale) - tni_exponent(right_scale);
     for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < count; j++) turned[i * count + j] = tni_ldexp(x[j * n + i], exponent);
     if ((s = tni_decomp_write(ctx, "lstsq", &out->x, b->rank, n, count, turned)) != TN_OK) return s;
-    h.by->gemm(&h, count, m, n, -1, tni_rows(x, n), tni_turned(tni_rows(matrix, n)), 0, tni_rows(c, m));
+    h.by->gemm(&h, count, m, n, -1, tni_rows(x, n), tni_transposed(tni_rows(matrix, n)), 0, tni_rows(c, m));
     for (int64_t j = 0; j < count; j++) {
         for (int64_t i = 0; i < m; i++) c[j * m + i] += right[i * count + j];
         x[j] = tni_frobenius(m, c + j * m);
@@ -25295,19 +25297,19 @@ TNI_FN tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
     double   *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *spare = values + k;
     double   *work = spare + tni_max(4 * k, k * n), noise, largest, scale;
     tni_mat   um = tni_rows(u, k), vm = tni_rows(vt, n);
-    tni_mat   left = wide ? tni_turned(vm) : um, right = wide ? tni_turned(um) : vm;
+    tni_mat   left = wide ? tni_transposed(vm) : um, right = wide ? tni_transposed(um) : vm;
     tni_host  h = tni_decomp_host(ctx, f->m, work + tni_few_work(f));
     tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
     double size = tni_frobenius(m * n, matrix);
     f->host = &h;
-    f->a = wide ? tni_turned(tni_rows(matrix, n)) : tni_rows(matrix, n);
+    f->a = wide ? tni_transposed(tni_rows(matrix, n)) : tni_rows(matrix, n);
     s = f->lanczos.n > 0 ? tni_few_krylov(f, left, values, right, work) : tni_few_random(f, left, values, right, work);
     if (s != TN_OK) return s;
     double residual = f->lanczos.n > 0                       /* the side that is not exact */
         ? tni_few_residual(&h, f->m, f->n, desc->top, f->a, left, values, right, work, &largest)
-        : tni_few_residual(&h, f->n, f->m, desc->top, tni_turned(f->a), tni_turned(right), values, tni_turned(left), work,
-                           &largest);
+        : tni_few_residual(&h, f->n, f->m, desc->top, tni_transposed(f->a), tni_transposed(right), values, tni_transposed(left),
+                           work, &largest);
     if (f->lanczos.n > 0 && !(largest <= 1e-13 * values[0])) return TN_ERR_CONVERGENCE;
     tni_svd_signs(m, n, k, um, vm);
     out->residual = size > 0 ? residual / size : residual;
@@ -25371,11 +25373,11 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     j.ctx = ctx;
     j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
-    j.room = tni_eigh_room(j.n, j.ops->size);
+    j.room = tni_eigh_scratch(j.n, j.ops->size);
     int64_t all = j.count * j.n * j.n;
     int64_t work = tni_max(workers * j.room, 2 * j.n + 2 * j.count * j.n); /* later of clusters and angles */
     int64_t size = (j.desc->measure ? 3 : 2) * all + 2 * j.count * j.n + j.count + work + TNI_ALIGN / 8;
-    if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
+    if (!(room = tni_scratch_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
     j.vectors = tni_aligned(room);
     j.matrix = j.vectors + all;
     j.values = j.matrix + (j.desc->measure ? 2 : 1) * all;
@@ -25486,7 +25488,7 @@ static double tni_eig_residual(const tni_host *h, const tni_eig_job *e, double *
     const int64_t n = e->n;
     const double  norm = tni_frobenius(n * n, a);
     double  worst = 0;
-    h->by->gemm(h, 2 * n, n, n, 1, tni_rows(e->vectors, n), tni_turned(tni_rows(a, n)), 0, tni_rows(products, n));
+    h->by->gemm(h, 2 * n, n, n, 1, tni_rows(e->vectors, n), tni_transposed(tni_rows(a, n)), 0, tni_rows(products, n));
     for (int64_t i = 0; i < n; i++) {
         const double re = e->values[2 * i], im = e->values[2 * i + 1], *x = e->vectors + 2 * i * n, *y = x + n;
         double *p = products + 2 * i * n;
@@ -25539,7 +25541,7 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     bool    vectors = !desc->no_vectors, left = vectors && desc->left;
     int64_t size = n * n * (1 + (vectors ? 3 + desc->measure : 0) + (left ? 3 : 0)) + 6 * n + tni_eig_work(n)
                    + tni_host_work(2 * n);
-    if (!(room = tni_room_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
+    if (!(room = tni_scratch_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
     double *at = room;
     e.a = at;                       at += n * n;
     e.re = at;                      at += n;
@@ -25626,7 +25628,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     if (tni_few_plan(ctx, &few, a, desc)) {
         size = m * n + few.k * (m + n + 1) + tni_max(4 * few.k, few.k * n) + tni_few_work(&few)
              + tni_host_work(tni_max(m, n));
-        if (!(room = tni_room_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
+        if (!(room = tni_scratch_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
         s = tni_few_tensor(ctx, out, a, desc, &few, room);
         tni_free_f64(ctx, room, 1, size);
         if (s != TN_OK) tn_svd_destroy(out);
@@ -25651,8 +25653,8 @@ TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     l->simd = ctx->desc.simd;
     if (n < 0 || n > INT32_MAX)
         return tni_fail(ctx, TN_ERR_ARG, "lanczos: n is %lld, expected 0 to 2^31 - 1", (long long)n);
-    if ((unsigned)d->end > TN_LANCZOS_SMALLEST)
-        return tni_fail(ctx, TN_ERR_ARG, "lanczos: end is %d, expected 0 to %d", (int)d->end, (int)TN_LANCZOS_SMALLEST);
+    if ((unsigned)d->which > TN_LANCZOS_SMALLEST)
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: which is %d, expected 0 to %d", (int)d->which, (int)TN_LANCZOS_SMALLEST);
     if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
     if (tni_count_check(ctx, "lanczos", "block", d->block) != TN_OK) return TN_ERR_ARG;
     if (tni_count_check(ctx, "lanczos", "basis", d->basis) != TN_OK) return TN_ERR_ARG;
@@ -25660,7 +25662,7 @@ TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     if (!(d->tol >= 0) || !(d->tol < 1))
         return tni_fail(ctx, TN_ERR_ARG, "lanczos: tol is %g, expected 0 <= tol < 1", d->tol);
     l->n = n;
-    l->end = d->end;
+    l->end = d->which;
     l->seed = d->seed;
     l->tol = d->tol > 0 ? d->tol : ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12;
     l->block = tni_min(tni_max(d->block, 1), tni_max(n, 1));
@@ -25772,9 +25774,9 @@ TNI_FN double *tni_take(tni_lay *l, int64_t n, int64_t m)
 }
 
 /* The memory of what was laid out, which is then to be laid out once more; NULL: without it */
-TNI_FN double *tni_lay_room(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
+TNI_FN double *tni_lay_scratch(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
 {
-    l->base = tni_room_f64(ctx, 1, *size = l->used, op);
+    l->base = tni_scratch_f64(ctx, 1, *size = l->used, op);
     l->used = 0;
     return l->base;
 }
@@ -25980,7 +25982,7 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
         return NULL;
     }
     tni_tt_svd_lay(&lay, ctx, &j, count, extents, all);
-    if (!tni_lay_room(&lay, ctx, "tt_svd", &all)) return NULL;
+    if (!tni_lay_scratch(&lay, ctx, "tt_svd", &all)) return NULL;
     tni_tt_svd_lay(&lay, ctx, &j, count, extents, elements);
     if ((tt = tni_tt_make(ctx, "tt_svd", count)) != NULL) {
         tn_status s = tni_tt_svd(tt, &j, a, extents, eps);
@@ -26064,7 +26066,7 @@ static tn_status tni_tt_orthogonal(const tn_tt *tt, tni_tt_round_job *j, int64_t
     double *core = j->cores + j->at[k], *before = j->cores + j->at[k - 1];
     int64_t r = j->r[k], ns = tt->core[k]->shape[1] * j->r[k + 1], m = j->r[k - 1] * tt->core[k - 1]->shape[1];
     int64_t least = tni_min(r, ns);
-    tn_status s = tni_qr(h, ns, r, tni_turned(tni_rows(core, ns)), tni_rows(j->cut.u, least), tni_rows(j->left, r),
+    tn_status s = tni_qr(h, ns, r, tni_transposed(tni_rows(core, ns)), tni_rows(j->cut.u, least), tni_rows(j->left, r),
                          j->cut.work);
     if (s != TN_OK) return s;
     if (least == 0) memset(before, 0, (size_t)(m * r) * sizeof *before);     /* an extent of zero */
@@ -26072,7 +26074,7 @@ static tn_status tni_tt_orthogonal(const tn_tt *tt, tni_tt_round_job *j, int64_t
     for (int64_t i = 0; i < least; i++)
         for (int64_t l = 0; l < ns; l++) core[i * ns + l] = j->cut.u[l * least + i];
     tni_tt_rescale(h, least * r, j->left, &j->exponent);
-    h->by->gemm(h, m, least, r, 1, tni_rows(before, r), tni_turned(tni_rows(j->left, r)), 0, tni_rows(j->cut.c, least));
+    h->by->gemm(h, m, least, r, 1, tni_rows(before, r), tni_transposed(tni_rows(j->left, r)), 0, tni_rows(j->cut.c, least));
     memcpy(before, j->cut.c, (size_t)(m * least) * sizeof *before);
     j->r[k] = least;
     return TN_OK;
@@ -26140,12 +26142,12 @@ static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j,
 }
 
 /* The workspace of tni_tt_orthonormal and tni_tt_round, of *size doubles, or NULL. */
-TNI_FN double *tni_tt_round_room(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
+TNI_FN double *tni_tt_round_scratch(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
 {
     tni_lay lay;
     memset(&lay, 0, sizeof lay);
     tni_tt_round_lay(&lay, from, j);
-    if (!tni_lay_room(&lay, from->ctx, op, size)) return NULL;
+    if (!tni_lay_scratch(&lay, from->ctx, op, size)) return NULL;
     tni_tt_round_lay(&lay, from, j);
     return lay.base;
 }
@@ -26160,7 +26162,7 @@ tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
     memset(&j, 0, sizeof j);
     j.cut.gap = 1;
     if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut) != TN_OK) return NULL;
-    if (!(room = tni_tt_round_room(from, "tt_round", &j, &size))) return NULL;
+    if (!(room = tni_tt_round_scratch(from, "tt_round", &j, &size))) return NULL;
     if ((tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL) {
         tn_status s = tni_tt_round(tt, from, &j, eps);
         tt = tni_tt_done(tt, s);
@@ -26234,7 +26236,7 @@ tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
         size = tni_max(size, (n[0] + m[0]) * n[1] * (n[2] + m[2]));
     }
-    if (!(numbers = tni_room_f64(a->ctx, 1, tni_plus(most, size), "tt_add"))) return NULL;
+    if (!(numbers = tni_scratch_f64(a->ctx, 1, tni_plus(most, size), "tt_add"))) return NULL;
     double *sum = numbers + most;
     tn_tt  *tt = tni_tt_make(a->ctx, "tt_add", a->count);
     for (int64_t k = 0; tt && k <= last && s == TN_OK; k++) {
@@ -26262,7 +26264,7 @@ tn_tt *tn_tt_scale(const tn_tt *from, double factor)
     int64_t    k = tt->count - 1;
     tn_tensor *t = tt->core[k];
     int64_t    n = tn_tensor_count(t);
-    if (!(numbers = tni_room_f64(tt->ctx, 1, n, "tt_scale"))) return tni_tt_done(tt, TN_ERR_MEMORY);
+    if (!(numbers = tni_scratch_f64(tt->ctx, 1, n, "tt_scale"))) return tni_tt_done(tt, TN_ERR_MEMORY);
     tn_status s = tn_read(t, TN_F64, numbers, n);
     for (int64_t i = 0; s == TN_OK && i < n; i++) numbers[i] *= factor;
     tni_drop(&tt->core[k]);
@@ -26295,7 +26297,7 @@ TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, do
     if (!tni_tt_match(a, b, op) || !tni_tt_given(a, op, "inner", inner)) return tn_ctx_status(a ? a->ctx : NULL);
     memset(&lay, 0, sizeof lay);
     tni_tt_inner_lay(&lay, a, b, &h, p);
-    if (!tni_lay_room(&lay, a->ctx, op, &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_scratch(&lay, a->ctx, op, &size)) return TN_ERR_MEMORY;
     tni_tt_inner_lay(&lay, a, b, &h, p);
     p[2][0] = 1;
     for (int64_t k = 0; k < a->count && s == TN_OK; k++) {
@@ -26304,8 +26306,8 @@ TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, do
         *exponent -= tni_exponent(scale);
         if ((s = tni_read_scaled(a->ctx, op, "a core", b->core[k], p[1], &scale)) != TN_OK) break;
         *exponent -= tni_exponent(scale);
-        h.by->gemm(&h, m[0], na, n[0], 1, tni_turned(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
-        h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_turned(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
+        h.by->gemm(&h, m[0], na, n[0], 1, tni_transposed(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
+        h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_transposed(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
                    tni_rows(p[2], m[2]));
         tni_tt_rescale(&h, n[2] * m[2], p[2], exponent);
     }
@@ -26335,7 +26337,7 @@ TNI_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int6
     if (!tni_tt_given(tt, op, "norm", norm)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     j.cut.limit = INT64_MAX;
-    if (!(room = tni_tt_round_room(tt, op, &j, &size))) return TN_ERR_MEMORY;
+    if (!(room = tni_tt_round_scratch(tt, op, &j, &size))) return TN_ERR_MEMORY;
     tn_status s = tni_tt_orthonormal(tt, op, &j, norm);
     tni_free_f64(tt->ctx, room, 1, size);
     *exponent = j.exponent;
@@ -26393,7 +26395,7 @@ tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, d
         }
     int64_t stride = tni_tt_largest_rank(tt), core = tni_tt_largest_core(tt);
     int64_t size = core + stride + count * (stride + 1);
-    if (!(room = tni_room_f64(tt->ctx, 1, size, "tt_elements"))) return TN_ERR_MEMORY;
+    if (!(room = tni_scratch_f64(tt->ctx, 1, size, "tt_elements"))) return TN_ERR_MEMORY;
     tn_status s = tni_tt_evaluate(tt, count, index, room, room + core + stride, room + core, stride,
                                   (int64_t *)(void *)(room + core + stride + count * stride), values);
     tni_free_f64(tt->ctx, room, 1, size);
@@ -26458,7 +26460,7 @@ tn_tensor *tn_tt_dense(const tn_tt *tt)
                  (long long)tt->count);
         return NULL;
     }
-    if (!tni_lay_room(&lay, tt->ctx, "tt_dense", &size)) return NULL;
+    if (!tni_lay_scratch(&lay, tt->ctx, "tt_dense", &size)) return NULL;
     tni_tt_dense_lay(&lay, tt, &h, p, &all);
     tn_tensor *out = tni_tt_expand(tt, &h, p[0], p[1], p[2], all);
     tni_free_f64(tt->ctx, lay.base, 1, size);
@@ -26480,7 +26482,7 @@ static void tni_axis_times(const tni_host *h, int64_t l, int64_t n, int64_t q, i
     if (n == 0 || q == 0) memset(y, 0, (size_t)(l * r * q) * sizeof *y);
     else if (q == 1) h->by->gemm(h, l, r, n, 1, tni_rows((double *)x, n), u, 0, tni_rows(y, r));
     else for (int64_t i = 0; i < l; i++)
-        h->by->gemm(h, r, q, n, 1, tni_turned(u), tni_rows((double *)x + i * n * q, q), 0, tni_rows(y + i * r * q, q));
+        h->by->gemm(h, r, q, n, 1, tni_transposed(u), tni_rows((double *)x + i * n * q, q), 0, tni_rows(y + i * r * q, q));
 }
 
 TNI_FN int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
@@ -26526,7 +26528,7 @@ TNI_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q
     double *copy = work, *vt = copy + (n > others ? n * others : n * n), *rest = vt + (n > others ? others * others : n * n);
     if (n <= others) {
         tni_axis_r(h, l, n, q, x, copy, vt);
-        return tni_svd(h, n, n, tni_turned(tni_rows(copy, n)), tni_rows(u, n), s, tni_rows(vt, n), rest);
+        return tni_svd(h, n, n, tni_transposed(tni_rows(copy, n)), tni_rows(u, n), s, tni_rows(vt, n), rest);
     }
     for (int64_t j = 0; j < l; j++)
         for (int64_t i = 0; i < n; i++) memcpy(copy + i * others + j * q, x + (j * n + i) * q, (size_t)q * sizeof *x);
@@ -26679,7 +26681,7 @@ static double tni_hosvd_error(tni_hosvd_job *j, tn_ctx *ctx, int64_t core)
     for (int k = 0; k < j->rank; k++) shape[k] = j->r[k];
     for (int k = 0; k < j->rank; k++) {
         tni_axis_times(&j->host, tni_product_of(k, shape, -1), j->r[k], tni_product_of(j->rank - k - 1, shape + k + 1, -1),
-                       j->n[k], j->x, tni_turned(tni_rows(j->u[k], j->r[k])), j->y);
+                       j->n[k], j->x, tni_transposed(tni_rows(j->u[k], j->r[k])), j->y);
         shape[k] = j->n[k];
         tni_swap_pointers(&j->x, &j->y);
     }
@@ -26743,7 +26745,7 @@ tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, t
     }
     out->rank = j.rank = a->rank;
     tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
-    if (!tni_lay_room(&lay, ctx, "hosvd", &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_scratch(&lay, ctx, "hosvd", &size)) return TN_ERR_MEMORY;
     tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
     s = tni_hosvd_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -26835,7 +26837,7 @@ static void tni_als_products(tni_als_job *j, int k)          /* M of axis k */
     tni_khatri_rao(k, j->n, j->f, r, j->before);
     tni_khatri_rao(j->rank - k - 1, j->n + k + 1, j->f + k + 1, r, j->after);
     if (q == 1) {
-        j->host.by->gemm(&j->host, n, r, l, 1, tni_turned(tni_rows(j->a, n)), tni_rows(j->before, r), 0, tni_rows(j->m, r));
+        j->host.by->gemm(&j->host, n, r, l, 1, tni_transposed(tni_rows(j->a, n)), tni_rows(j->before, r), 0, tni_rows(j->m, r));
         return;
     }
     memset(j->m, 0, (size_t)(n * r) * sizeof *j->m);
@@ -26852,7 +26854,7 @@ static void tni_als_gram(tni_als_job *j, int skip)           /* vectors are its 
     for (int64_t i = 0; i < r * r; i++) j->gram[i] = 1;
     for (int k = 0; k < j->rank; k++) {
         if (k == skip) continue;
-        j->host.by->gemm(&j->host, r, r, j->n[k], 1, tni_turned(tni_rows(j->f[k], r)), tni_rows(j->f[k], r), 0,
+        j->host.by->gemm(&j->host, r, r, j->n[k], 1, tni_transposed(tni_rows(j->f[k], r)), tni_rows(j->f[k], r), 0,
                          tni_rows(j->vectors, r));
         for (int64_t i = 0; i < r * r; i++) j->gram[i] *= j->vectors[i];
     }
@@ -26874,7 +26876,7 @@ static tn_status tni_als_axis(tni_als_job *j, int k)
     for (int64_t i = 0; i < r; i++) for (int64_t c = 0; c < r; c++) j->gram[i * r + c] *= j->half[i] * j->half[c];
     if ((s = tni_eigh(h, r, j->gram, j->values, j->vectors, j->work)) != TN_OK) return s;
     for (int64_t i = 0; i < n; i++) for (int64_t c = 0; c < r; c++) j->m[i * r + c] *= j->half[c];
-    h->by->gemm(h, n, r, r, 1, tni_rows(j->m, r), tni_turned(tni_rows(j->vectors, r)), 0, tni_rows(j->t, r));
+    h->by->gemm(h, n, r, r, 1, tni_rows(j->m, r), tni_transposed(tni_rows(j->vectors, r)), 0, tni_rows(j->t, r));
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = 0; c < r; c++)
             j->t[i * r + c] = j->values[c] > 4 * TNI_EPS * (double)r ? j->t[i * r + c] / j->values[c] : 0;
@@ -26917,7 +26919,7 @@ static double tni_als_residual(tni_als_job *j, const double *weights)
     for (int64_t i = 0; i < rows; i++) for (int64_t c = 0; c < r; c++)
         j->t[i * r + c] = j->f[0][i * r + c] * (weights ? weights[c] : 1);
     memcpy(j->e, j->a, (size_t)j->all * sizeof *j->e);
-    j->host.by->gemm(&j->host, rows, others, r, -1, tni_rows(j->t, r), tni_turned(tni_rows(j->after, r)), 1,
+    j->host.by->gemm(&j->host, rows, others, r, -1, tni_rows(j->t, r), tni_transposed(tni_rows(j->after, r)), 1,
                      tni_rows(j->e, others));
     return tni_frobenius(j->all, j->e);
 }
@@ -27084,7 +27086,7 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     j.all = tn_tensor_count(a);
     for (int k = 0; k < a->rank; k++) j.n[k] = a->shape[k];
     tni_als_lay(&lay, ctx, &j);
-    if (!tni_lay_room(&lay, ctx, "cp_als", &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_scratch(&lay, ctx, "cp_als", &size)) return TN_ERR_MEMORY;
     tni_als_lay(&lay, ctx, &j);
     s = tni_als_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -27131,13 +27133,13 @@ static void tni_joint_lay(tni_lay *l, tn_ctx *ctx, tni_joint_job *j)
 }
 
 /* x = V A_b V^T, [n,n,b] */
-static void tni_joint_turn(tni_joint_job *j)
+static void tni_joint_transform(tni_joint_job *j)
 {
     const tni_host *h = &j->host;
     const int64_t   n = j->n;
     for (int64_t c = 0; c < j->b; c++) {
         h->by->gemm(h, n, n, n, 1, tni_rows(j->v, n), tni_rows(j->a + c * n * n, n), 0, tni_rows(j->m, n));
-        h->by->gemm(h, n, n, n, 1, tni_rows(j->m, n), tni_turned(tni_rows(j->v, n)), 0, tni_rows(j->t, n));
+        h->by->gemm(h, n, n, n, 1, tni_rows(j->m, n), tni_transposed(tni_rows(j->v, n)), 0, tni_rows(j->t, n));
         for (int64_t i = 0; i < n * n; i++) j->x[i * j->b + c] = j->t[i];
     }
 }
@@ -27149,7 +27151,7 @@ static tn_status tni_joint_begin(tni_joint_job *j)
     tni_random_signed(0, 0, 0, j->b, j->squares);
     for (int64_t c = 0; c < j->b; c++) j->host.by->axpy(all, j->squares[c], j->a + c * all, j->m);
     tn_status s = tni_eigh(&j->host, j->n, j->m, j->values, j->v, j->work);
-    if (s == TN_OK) tni_joint_turn(j);
+    if (s == TN_OK) tni_joint_transform(j);
     return s;
 }
 
@@ -27207,7 +27209,7 @@ static void tni_joint_finish(tni_joint_job *j)
         if (tni_points_down(n, j->v + i * n, 1)) j->host.by->scale(n, -1, j->v + i * n);
     }
     tni_sort_rows(n, j->squares, tni_before_descending, n, j->v, NULL);
-    tni_joint_turn(j);
+    tni_joint_transform(j);
     for (int64_t c = 0; c < b; c++) for (int64_t i = 0; i < n; i++) j->values[c * n + i] = j->x[(i * n + i) * b + c];
 }
 
@@ -27318,7 +27320,7 @@ tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_des
     j.b = a->shape[0];
     j.n = a->shape[1];
     tni_joint_lay(&lay, ctx, &j);
-    if (!tni_lay_room(&lay, ctx, "joint_eigh", &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_scratch(&lay, ctx, "joint_eigh", &size)) return TN_ERR_MEMORY;
     tni_joint_lay(&lay, ctx, &j);
     s = tni_joint_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -27394,7 +27396,7 @@ static tn_status tni_ica_whiten(tn_ctx *ctx, tni_ica_job *j, const tn_tensor *x,
         const double divisor = (j->u[i] < 0 ? -1 : 1) * j->d[i];
         for (int64_t c = 0; c < j->f; c++) j->kw[i * j->f + c] = j->u[c * j->all + i] / divisor;
     }
-    j->host.by->gemm(&j->host, j->k, j->n, j->f, sqrt((double)j->n), tni_rows(j->kw, j->f), tni_turned(tni_rows(j->x, j->f)),
+    j->host.by->gemm(&j->host, j->k, j->n, j->f, sqrt((double)j->n), tni_rows(j->kw, j->f), tni_transposed(tni_rows(j->x, j->f)),
                      0, tni_rows(j->z, j->n));
     return TN_OK;
 }
@@ -27405,12 +27407,12 @@ static tn_status tni_ica_orthogonal(tni_ica_job *j, double *w)
     const tni_host *h = &j->host;
     const int64_t   k = j->k;
     tn_status s;
-    h->by->gemm(h, k, k, k, 1, tni_rows(j->next, k), tni_turned(tni_rows(j->next, k)), 0, tni_rows(j->s, k));
+    h->by->gemm(h, k, k, k, 1, tni_rows(j->next, k), tni_transposed(tni_rows(j->next, k)), 0, tni_rows(j->s, k));
     if ((s = tni_eigh(h, k, j->s, j->values, j->vectors, j->work)) != TN_OK) return s;
     h->by->gemm(h, k, k, k, 1, tni_rows(j->vectors, k), tni_rows(j->next, k), 0, tni_rows(j->s, k));
     for (int64_t i = 0; i < k; i++)
         for (int64_t c = 0; c < k; c++) j->s[i * k + c] /= sqrt(tni_max_f64(j->values[i], 1e-300));
-    h->by->gemm(h, k, k, k, 1, tni_turned(tni_rows(j->vectors, k)), tni_rows(j->s, k), 0, tni_rows(w, k));
+    h->by->gemm(h, k, k, k, 1, tni_transposed(tni_rows(j->vectors, k)), tni_rows(j->s, k), 0, tni_rows(w, k));
     return TN_OK;
 }
 
@@ -27468,7 +27470,7 @@ static tn_status tni_ica_iterate(tni_ica_job *j, double *change)
         memcpy(j->next + i * k, j->w + i * k, (size_t)k * sizeof *j->w);
         h->by->scale(k, -slope, j->next + i * k);
     }
-    h->by->gemm(h, k, k, j->n, 1 / (double)j->n, tni_rows(j->g, j->n), tni_turned(tni_rows(j->z, j->n)), 1,
+    h->by->gemm(h, k, k, j->n, 1 / (double)j->n, tni_rows(j->g, j->n), tni_transposed(tni_rows(j->z, j->n)), 1,
                 tni_rows(j->next, k));
     if ((s = tni_ica_orthogonal(j, j->next)) != TN_OK) return s;
     for (*change = 0, i = 0; i < k; i++)
@@ -27501,7 +27503,7 @@ static tn_status tni_ica_write(tn_ctx *ctx, tni_ica_job *j, double scale, tn_ica
     if ((s = tni_write_new(ctx, "ica", &out->components, 2, shape, j->out)) != TN_OK) return s;
     if ((s = tni_write_new(ctx, "ica", &out->contrast, 1, &k, j->contrast)) != TN_OK) return s;
     for (int64_t i = 0; i < k * k; i++) j->s[i] = j->w[i] * j->d[i % k] / (root * scale);
-    h->by->gemm(h, f, k, k, 1, tni_turned(tni_rows(j->kw, f)), tni_turned(tni_rows(j->s, k)), 0, tni_rows(j->out, k));
+    h->by->gemm(h, f, k, k, 1, tni_transposed(tni_rows(j->kw, f)), tni_transposed(tni_rows(j->s, k)), 0, tni_rows(j->out, k));
     shape[0] = f; shape[1] = k;
     if ((s = tni_write_new(ctx, "ica", &out->mixing, 2, shape, j->out)) != TN_OK) return s;
     for (int64_t i = 0; i < k; i++) h->by->scale(f, scale / j->d[i], j->kw + i * f);
@@ -27550,7 +27552,7 @@ tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ic
     j.f = x->shape[1];
     j.all = tni_min(j.n, j.f);
     tni_ica_lay(&lay, ctx, &j);
-    if (!tni_lay_room(&lay, ctx, "ica", &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_scratch(&lay, ctx, "ica", &size)) return TN_ERR_MEMORY;
     tni_ica_lay(&lay, ctx, &j);
     s = tni_ica_run(ctx, &j, x, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -28153,20 +28155,20 @@ TNI_FN bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what)
    order. Both are filled up with zeros to whole blocks of 32. Scales have 17 significant bits, so that s q is exact in
    float32, the rounded matrix has the same scales, and rounding it again changes nothing. */
 
-const char *tn_weights_name(tn_weights kind)
+const char *tn_weight_kind_name(tn_weight_kind kind)
 {
     static const char *const name[] = {"f32", "bf16", "int8", "?"};
-    return name[(unsigned)kind <= TN_WEIGHTS_INT8 ? (int)kind : 3];
+    return name[(unsigned)kind <= TN_WEIGHT_INT8 ? (int)kind : 3];
 }
 
-tn_weights tn_compact_kind(const tn_tensor *w)
+tn_weight_kind tn_compact_kind(const tn_tensor *w)
 {
-    return tni_alive(w) && tni_root(w)->compact ? tni_root(w)->compact->kind : TN_WEIGHTS_F32;
+    return tni_alive(w) && tni_root(w)->compact ? tni_root(w)->compact->kind : TN_WEIGHT_F32;
 }
 
-static int64_t tni_compact_words(tn_weights kind, int64_t columns)
+static int64_t tni_compact_words(tn_weight_kind kind, int64_t columns)
 {
-    return tni_ceil_div(columns, 32) * (kind == TN_WEIGHTS_BF16 ? 16 : 8);
+    return tni_ceil_div(columns, 32) * (kind == TN_WEIGHT_BF16 ? 16 : 8);
 }
 
 /* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1.49e-36, which become zeros. */
@@ -28183,11 +28185,11 @@ static float tni_compact_scale(const float *row, int64_t n)
 }
 
 /* Rounds a row, and writes it to `codes`, which are zeros; NULL: there is no copy. Returns its scale. */
-static float tni_compact_row(tn_weights kind, float *row, int64_t n, uint32_t *codes)
+static float tni_compact_row(tn_weight_kind kind, float *row, int64_t n, uint32_t *codes)
 {
-    const float scale = kind == TN_WEIGHTS_INT8 ? tni_compact_scale(row, n) : 1;
+    const float scale = kind == TN_WEIGHT_INT8 ? tni_compact_scale(row, n) : 1;
     for (int64_t i = 0; i < n; i++)
-        if (kind == TN_WEIGHTS_BF16) {
+        if (kind == TN_WEIGHT_BF16) {
             const uint16_t half = tni_bf16_bits(row[i]);
             row[i] = tni_bf16_value(half);
             if (codes) codes[i / 32 * 16 + i % 16] |= (uint32_t)half << (i & 16);
@@ -28202,7 +28204,7 @@ static float tni_compact_row(tn_weights kind, float *row, int64_t n, uint32_t *c
 /* What a matrix is rounded with. */
 typedef struct tni_compacting {
     const char  *what, *name;           /* the function, and the matrix, in messages */
-    tn_weights   kind;
+    tn_weight_kind   kind;
     float       *host;                  /* the matrix, on the host, and then a row */
     double       largest, most, sum, of;/* of the errors, of the weights; their squares */
 } tni_compacting;
@@ -28210,8 +28212,8 @@ typedef struct tni_compacting {
 static tn_status tni_compact_check(const tni_compacting *k, const tn_tensor *w)
 {
     tn_ctx *ctx = w->ctx;
-    if ((unsigned)k->kind > TN_WEIGHTS_INT8)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: kind is %d, expected 0 to %d", k->what, (int)k->kind, (int)TN_WEIGHTS_INT8);
+    if ((unsigned)k->kind > TN_WEIGHT_INT8)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: kind is %d, expected 0 to %d", k->what, (int)k->kind, (int)TN_WEIGHT_INT8);
     if (w->base || !(w->flags & TNI_OWNED))
         return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %s, expected a parameter or a tensor of tn_tensor_create", k->what, k->name,
                         w->base ? "a view" : "an arena tensor");
@@ -28226,7 +28228,7 @@ static tn_status tni_compact_check(const tni_compacting *k, const tn_tensor *w)
 }
 
 /* The copy's headers and memory, on backends whose kernels could read it; others need none. */
-static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weights kind, int64_t rows, int64_t columns)
+static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weight_kind kind, int64_t rows, int64_t columns)
 {
     tni_compact *c = (tni_compact *)tni_alloc(ctx, sizeof *c, "compact weights");
     size_t       bytes;
@@ -28235,7 +28237,7 @@ static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weights kind, int64_t rows, 
     c->kind = kind;
     c->rows = rows;
     c->words = tni_compact_words(kind, columns);
-    if (tni_mul_size((size_t)rows, ((size_t)c->words + (kind == TN_WEIGHTS_INT8)) * 4, &bytes))
+    if (tni_mul_size((size_t)rows, ((size_t)c->words + (kind == TN_WEIGHT_INT8)) * 4, &bytes))
         c->data = tni_device_alloc(ctx, bytes, "compact weights");
     if (c->data) {
         c->bytes = bytes;
@@ -28261,7 +28263,7 @@ static tn_status tni_compact_round(tni_compacting *k, const tn_tensor *w, tni_co
             return tni_fail(w->ctx, TN_ERR_DATA, "%s: %s has %g in row %lld, column %lld, expected finite numbers up to 3.38e38",
                             k->what, k->name, (double)row[i], (long long)r, (long long)i);
         float scale = tni_compact_row(k->kind, row, columns, c ? (uint32_t *)c->data + r * c->words : NULL);
-        if (c && k->kind == TN_WEIGHTS_INT8) scales[r] = scale;
+        if (c && k->kind == TN_WEIGHT_INT8) scales[r] = scale;
         for (i = 0; i < columns; i++) {
             const double x = (double)before[i], e = (double)row[i] - x;
             k->most = fmax(k->most, fabs(x));
@@ -28286,7 +28288,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
     memset(&all, 0, sizeof all);
     for (int64_t i = 0; i < n && s == TN_OK; i++) {
         const int64_t columns = w[i]->shape[w[i]->rank - 1], count = tn_tensor_count(w[i]);
-        const int     none = k->kind == TN_WEIGHTS_F32 || count == 0;
+        const int     none = k->kind == TN_WEIGHT_F32 || count == 0;
         k->name = name[i];
         k->largest = k->most = k->sum = k->of = 0;
         if (!none && ctx->backend->host && !(copy[i] = tni_compact_new(ctx, k->kind, count / columns, columns)))
@@ -28303,7 +28305,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
     }
     all.rms = sqrt(tni_quotient(sum, of));
     for (int64_t i = 0; i < n && s == TN_OK; i++) {
-        if (k->kind != TN_WEIGHTS_F32 && tn_tensor_count(w[i]) > 0) {
+        if (k->kind != TN_WEIGHT_F32 && tn_tensor_count(w[i]) > 0) {
             s = tni_compact_round(k, w[i], NULL);
             if (s == TN_OK) s = tn_write(w[i], TN_F32, k->host, tn_tensor_count(w[i]));
         } else tni_rewritten(w[i]);
@@ -28320,7 +28322,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
 }
 
 /* Checks the matrices, and provides the memory of a call; w and name have n entries. */
-TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weights kind,
+TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weight_kind kind,
                                   tn_compact_error *error)
 {
     tn_ctx        *ctx = w[0]->ctx;
@@ -28347,7 +28349,7 @@ TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const c
     return s;
 }
 
-tn_status tn_compact(tn_tensor *w, tn_weights kind, tn_compact_error *error)
+tn_status tn_compact(tn_tensor *w, tn_weight_kind kind, tn_compact_error *error)
 {
     static const char name[1][64] = {"w"};
     if (error) memset(error, 0, sizeof *error);
@@ -28564,7 +28566,7 @@ TNI_FN tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders
 {
     if (kind == TN_MLP_GELU_TANH) return tni_gelu_tanh(ctx, y);
     if (encoders == 2) return tn_glu(ctx, y, tni_mlp_kinds[kind].act);
-    if (kind == TN_MLP_BILINEAR) return encoders > 1 ? tn_prod(ctx, y, encoders) : y;
+    if (kind == TN_MLP_BILINEAR) return encoders > 1 ? tn_prod_parts(ctx, y, encoders) : y;
     return tn_activation(ctx, y, tni_mlp_kinds[kind].act);
 }
 
@@ -29272,7 +29274,7 @@ tn_tensor *tn_attention_decode(tn_ctx *ctx, const tn_attention *layer, tn_tensor
 static tn_tensor *tni_shaped(tn_ctx *ctx, tn_tensor *t, int rank, int64_t s0, int64_t s1, int64_t s2, int64_t s3)
 {
     int64_t shape[4] = {s0, s1, s2, s3};
-    if (t && !tn_tensor_contiguous(t)) t = tn_copy(ctx, t);
+    if (t && !tn_tensor_is_contiguous(t)) t = tn_copy(ctx, t);
     return t ? tn_reshape(t, rank, shape) : NULL;
 }
 
@@ -29322,7 +29324,7 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
     const int64_t D = layer->desc.bond, count = tn_tensor_count(layer->a);
     const int64_t inner = layer->desc.in * (layer->desc.square ? layer->desc.in : 1);
     tn_ctx       *ctx = layer->a->ctx;
-    double       *v = tni_room_f64(ctx, 1, count, "tn_attention");
+    double       *v = tni_scratch_f64(ctx, 1, count, "tn_attention");
     bool          done = v && tn_read(layer->a, TN_F64, v, count) == TN_OK;
     for (int64_t site = 0; done && site < count / (D * D * inner); site++)
         for (int64_t i = 0; i < D; i++)
@@ -29422,7 +29424,7 @@ static tn_tensor *tni_tna_b(tn_ctx *ctx, const tn_tn_attention *layer, bool tran
 static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_result *e, bool right)
 {
     const int64_t   n = m->shape[0], count = n * n, shape[2] = {n, n};
-    double         *a = tni_room_f64(ctx, tni_plus(tni_area(2, n), 3), n, "tn_attention"), value = 0, vw = 0;
+    double         *a = tni_scratch_f64(ctx, tni_plus(tni_area(2, n), 3), n, "tn_attention"), value = 0, vw = 0;
     tn_tensor      *k = NULL;
     tn_lstsq_result inverse;
     if (!a) return NULL;
@@ -29779,7 +29781,7 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     d.causal = causal;
     if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
     if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return tn_ctx_status(ctx);
-    if (!(wq = tni_room_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
+    if (!(wq = tni_scratch_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
     double *wk = wq + m * in; double *wv = wk + m * in;
     bool      read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
                      && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
@@ -29912,7 +29914,7 @@ tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_
     if (layer->desc.in != 2 || layer->desc.out > 2)
         return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
                         (long long)layer->desc.in, (long long)layer->desc.out);
-    if (!(bits = tni_room_f64(ctx, 3, cells, "tn_attention_rule"))) return TN_ERR_MEMORY;
+    if (!(bits = tni_scratch_f64(ctx, 3, cells, "tn_attention_rule"))) return TN_ERR_MEMORY;
     tn_mark mark = tn_arena_mark(ctx);
     bool    done = tni_rule_outputs(ctx, layer, n, bits, bits + 2 * cells);
     if (done) tni_rule_read(bits + 2 * cells, n, layer->desc.boundary == TN_BOUNDARY_CLOSED, out);
@@ -30434,8 +30436,8 @@ TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t r
     t->group = group;
     t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
     t->row = (int *)tni_array(cp->ctx, cp->out, sizeof *t->row, op);
-    t->p = tni_room_f64(cp->ctx, cp->out, room, op);
-    t->f[0] = tni_room_f64(cp->ctx, room, tni_terms_width(cp) - cp->out, op);
+    t->p = tni_scratch_f64(cp->ctx, cp->out, room, op);
+    t->f[0] = tni_scratch_f64(cp->ctx, room, tni_terms_width(cp) - cp->out, op);
     if (!t->scale || !t->row || !t->p || !t->f[0]) return TN_ERR_MEMORY;
     if (!like || like->cp != cp) return tni_terms_scale(t, by_row, op);
     t->shift = like->shift;
@@ -30459,7 +30461,7 @@ TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 {
     tn_view    to = tni_view(k < cp->order ? cp->f[k] : cp->p);
     tn_tensor *power = tni_owned_2d(cp->ctx, cp->terms, 1);
-    double    *v = tni_room_f64(cp->ctx, cp->terms, 1, "operator");
+    double    *v = tni_scratch_f64(cp->ctx, cp->terms, 1, "operator");
     tn_status  s = power && v ? TN_OK : TN_ERR_MEMORY;
     for (int step = 0; step < 2 && s == TN_OK; step++) {
         for (int64_t h = 0; h < cp->terms; h++) v[h] = ldexp(1.0, step ? by[h] - by[h] / 2 : by[h] / 2);
@@ -30590,7 +30592,7 @@ static tn_cp *tni_cp_folded(const tn_cp *cp, int first, int last, const tn_tenso
 static tn_status tni_raise_exponent(const tn_tensor *t, int *exponent, const char *op, const char *what)
 {
     const int64_t n = tn_tensor_count(t);
-    double   *v = tni_room_f64(t->ctx, n, 1, op);
+    double   *v = tni_scratch_f64(t->ctx, n, 1, op);
     tn_status s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
     int       e;
     double    largest = s == TN_OK ? tni_largest(1, n, tni_rows(v, n)) : 0;
@@ -30983,7 +30985,7 @@ tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn
 }
 
 /* P' = P diag(F_slot u) */
-tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u)
+tn_cp *tn_cp_fix(const tn_cp *cp, int slot, const tn_tensor *u)
 {
     int64_t in[TN_CP_MAX_ORDER];
     tn_cp  *to = NULL;
@@ -31439,7 +31441,7 @@ static int64_t tni_eigen_work(const tni_eigen_job *j)
 static void tni_eigen_vectors(const tni_eigen_job *j, const tni_host *host, double *z, double *to)
 {
     if (j->q)
-        host->by->gemm(host, j->count, j->n, j->r, 1, tni_rows(z, j->r), tni_turned(tni_rows(j->q, j->r)), 0,
+        host->by->gemm(host, j->count, j->n, j->r, 1, tni_rows(z, j->r), tni_transposed(tni_rows(j->q, j->r)), 0,
                        tni_rows(to, j->n));
     else memcpy(to, z, sizeof *to * (size_t)(j->count * j->n));
     for (int64_t i = 0; i < j->count; i++)
@@ -31456,8 +31458,8 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
     host.by->gemm(&host, 1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
     for (int64_t i = 0; i < lines; i++)
         for (int64_t k = 0; k < length; k++) scaled[i * length + k] = j->left[i * length + k] * d[j->q ? k : i];
-    if (j->q) host.by->gemm(&host, r, r, h, 1, tni_rows(scaled, h), tni_turned(tni_rows(j->right, h)), 0, tni_rows(t, r));
-    else host.by->gemm(&host, r, r, h, 1, tni_turned(tni_rows(scaled, r)), tni_rows(j->right, r), 0, tni_rows(t, r));
+    if (j->q) host.by->gemm(&host, r, r, h, 1, tni_rows(scaled, h), tni_transposed(tni_rows(j->right, h)), 0, tni_rows(t, r));
+    else host.by->gemm(&host, r, r, h, 1, tni_transposed(tni_rows(scaled, r)), tni_rows(j->right, r), 0, tni_rows(t, r));
     tni_symmetrise(r, t);
     j->status[task] = tni_eigh_in(&host, j->ops, r, t, values, j->vectors ? z : NULL, rest);
     if (j->status[task] != TN_OK) return;
@@ -31496,8 +31498,8 @@ static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
     const int64_t count = j->h * j->n;
     double   *f[2];
     tn_status s = TN_ERR_MEMORY;
-    f[0] = j->q ? tni_room_f64(ctx, j->h, j->n, "eigen") : j->left;
-    f[1] = j->q ? tni_room_f64(ctx, j->h, j->n, "eigen") : j->right;
+    f[0] = j->q ? tni_scratch_f64(ctx, j->h, j->n, "eigen") : j->left;
+    f[1] = j->q ? tni_scratch_f64(ctx, j->h, j->n, "eigen") : j->right;
     if (f[0] && f[1]) {
         s = tn_read(cp->f[0], TN_F64, f[0], count);
         if (s == TN_OK) s = tn_read(cp->f[1], TN_F64, f[1], count);
@@ -31803,7 +31805,7 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
     return s;
 }
 
-static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int64_t count, int64_t n, const double *values,
+static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigenpairs *e, int64_t outputs, int64_t count, int64_t n, const double *values,
                                  const double *vectors)
 {
     int64_t shape[3] = {outputs, count, n};
@@ -31811,12 +31813,12 @@ static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int6
     e->values = tni_owned_from(ctx, 2, shape, values);
     if (vectors) e->vectors = tni_owned_from(ctx, 3, shape, vectors);
     if (e->values && (e->vectors || !vectors)) return TN_OK;
-    tn_eigen_destroy(e);
+    tn_eigenpairs_destroy(e);
     return tn_ctx_status(ctx);
 }
 
 static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t outputs, int64_t count, bool formed,
-                                   tn_eigen *e)
+                                   tn_eigenpairs *e)
 {
     tn_ctx           *ctx = cp->ctx;
     int64_t           n = cp->in[0], h = cp->terms;
@@ -31859,7 +31861,7 @@ static void tni_eigen_say(tn_ctx *ctx, tn_status s, const char *op)
 }
 
 /* u [outputs,out] on the host. Values without vectors are faster. */
-static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigen *e,
+static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigenpairs *e,
                                  const char *op)
 {
     tn_ctx       *ctx = cp->ctx;
@@ -31880,12 +31882,12 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.r = few ? 2 * j.h : j.n;
     j.count = count == 0 ? j.r : count;
     int64_t work = tni_eigen_work(&j);
-    j.left = tni_room_f64(ctx, j.r, j.h, "eigen");
-    j.right = tni_room_f64(ctx, j.r, j.h, "eigen");
+    j.left = tni_scratch_f64(ctx, j.r, j.h, "eigen");
+    j.right = tni_scratch_f64(ctx, j.r, j.h, "eigen");
     j.p = tni_alloc_f64(ctx, j.out, j.h, "eigen");
     j.values = tni_alloc_f64(ctx, outputs, j.count, "eigen");
     if (vectors) j.vectors = tni_alloc_f64(ctx, tni_area(outputs, j.count), j.n, "eigen");
-    j.work = tni_room_f64(ctx, threads, work, "eigen");
+    j.work = tni_scratch_f64(ctx, threads, work, "eigen");
     j.status = (tn_status *)tni_array(ctx, outputs, sizeof *j.status, "eigen");
     if (few) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
     if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!few || j.q))
@@ -31904,7 +31906,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
 }
 
 /* Checks for order 2 and for a place for the result. A count above the largest possible rank is reduced to it. */
-static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigen *e, const char *op)
+static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigenpairs *e, const char *op)
 {
     if (e) memset(e, 0, sizeof *e);
     if (!cp) return TN_ERR_ARG;
@@ -31918,7 +31920,7 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigen *e, c
     return TN_OK;
 }
 
-tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *e)
+tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigenpairs *e)
 {
     tn_status s = tni_eigen_check(cp, &count, e, "eigen");
     if (s != TN_OK) return s;
@@ -31931,7 +31933,7 @@ tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eig
     return s;
 }
 
-TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e, const char *op)
+TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigenpairs *e, const char *op)
 {
     tn_status s = tni_eigen_check(cp, &count, e, op);
     if (s != TN_OK) return s;
@@ -31943,12 +31945,12 @@ TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_
     return s;
 }
 
-tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e)
+tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigenpairs *e)
 {
     return tni_eigen_all(cp, count, true, e, "eigen_all");
 }
 
-void tn_eigen_destroy(tn_eigen *e)
+void tn_eigenpairs_destroy(tn_eigenpairs *e)
 {
     if (!e) return;
     tn_tensor_destroy(e->values);
@@ -31957,7 +31959,7 @@ void tn_eigen_destroy(tn_eigen *e)
 }
 
 /* P[o, o k + i] = value[o,i]; both factors are the vectors. */
-tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k)
+tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigenpairs *e, int64_t k)
 {
     tn_status s = TN_OK;
     if (!e || !tni_usable(ctx, e->values, "from_eigen", "values") || !tni_usable(ctx, e->vectors, "from_eigen", "vectors"))
@@ -31984,10 +31986,10 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k)
 
 tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
 {
-    tn_eigen e;
+    tn_eigenpairs e;
     if (tni_eigen_all(cp, k, true, &e, "truncate") != TN_OK) return NULL;
     tn_cp *to = tn_cp_from_eigen(cp->ctx, &e, tni_min(k, e.count));
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     return to;
 }
 
@@ -32029,10 +32031,10 @@ TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
     g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
     int64_t extent = tni_max(g->order * g->block, width);
     g->work_size = tni_host_work(extent);
-    g->gram = tni_room_f64(g->ctx, tni_area(g->order, g->order), tni_area(g->block, g->block), op);
-    g->k = tni_room_f64(g->ctx, g->block, g->block, op);
-    g->pp = tni_room_f64(g->ctx, g->block, g->block, op);
-    g->work = tni_room_f64(g->ctx, 1, g->work_size, op);
+    g->gram = tni_scratch_f64(g->ctx, tni_area(g->order, g->order), tni_area(g->block, g->block), op);
+    g->k = tni_scratch_f64(g->ctx, g->block, g->block, op);
+    g->pp = tni_scratch_f64(g->ctx, g->block, g->block, op);
+    g->work = tni_scratch_f64(g->ctx, 1, g->work_size, op);
     if (!g->gram || !g->k || !g->pp || !g->work) return TN_ERR_MEMORY;
     g->host = tni_decomp_host(g->ctx, extent, g->work);
     tn_status s = tni_terms_begin_groups(&g->a, a, room, g->block, by_row, NULL, op);
@@ -32071,11 +32073,11 @@ TNI_FN void tni_pairs_grams(tni_pairs *g, bool all)
     const bool diagonal = g->same && g->a.first == g->b.first;
     if (all && !diagonal)
         g->host.by->gemm(&g->host, g->order * g->m, g->order * g->n, g->a.cp->in[0], 1, tni_pairs_factors(&g->a),
-                         tni_turned(tni_pairs_factors(&g->b)), 0, tni_pairs_gram(g, 0, 0));
+                         tni_transposed(tni_pairs_factors(&g->b)), 0, tni_pairs_gram(g, 0, 0));
     else
         for (int s = 0; s < g->order; s++)
             g->host.by->gemm(&g->host, g->m, all ? (g->order - s) * g->n : g->n, g->a.cp->in[s], 1, tni_terms_f(&g->a, s),
-                             tni_turned(tni_terms_f(&g->b, s)), 0, tni_pairs_gram(g, s, s));
+                             tni_transposed(tni_terms_f(&g->b, s)), 0, tni_pairs_gram(g, s, s));
     for (int s = 0; s < g->order && all && diagonal; s++)
         for (int t = 0; t < s; t++) {
             const tni_mat to = tni_pairs_gram(g, s, t), from = tni_pairs_gram(g, t, s);
@@ -32086,7 +32088,7 @@ TNI_FN void tni_pairs_grams(tni_pairs *g, bool all)
 
 TNI_FN void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
 {
-    g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->out, 1, tni_turned(tni_terms_p(&g->a)), tni_terms_p(&g->b), 0,
+    g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->out, 1, tni_transposed(tni_terms_p(&g->a)), tni_terms_p(&g->b), 0,
                      tni_rows(g->pp, g->n));
 }
 
@@ -32151,7 +32153,7 @@ TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
     tni_pairs g;
     tn_status s = tni_pairs_begin(&g, a, b, true, op);
     memset(sum, 0, sizeof *sum * (size_t)(diagonal ? a->out : a->out * b->out));
-    double *t = tni_room_f64(a->ctx, a->out, g.block, op);
+    double *t = tni_scratch_f64(a->ctx, a->out, g.block, op);
     if (s == TN_OK && !t) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
@@ -32160,7 +32162,7 @@ TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
                         tni_rows(t, g.n));
         if (!tni_pairs_column_done(&g)) continue;
         if (!diagonal)
-            g.host.by->gemm(&g.host, a->out, b->out, g.n, 1, tni_rows(t, g.n), tni_turned(tni_terms_p(&g.b)), 1,
+            g.host.by->gemm(&g.host, a->out, b->out, g.n, 1, tni_rows(t, g.n), tni_transposed(tni_terms_p(&g.b)), 1,
                             tni_rows(sum, b->out));
         for (int64_t o = 0; diagonal && o < a->out; o++)
             sum[o] += g.host.by->dot(g.n, t + o * g.n, tni_from(tni_terms_p(&g.b), o, 0).p);
@@ -32183,7 +32185,7 @@ TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, 
     tni_pairs g;
     tn_status s = tni_pairs_begin(&g, a, b, false, op);
     *sum = 0;
-    g.sums = tni_room_f64(a->ctx, 1, g.block, op);
+    g.sums = tni_scratch_f64(a->ctx, 1, g.block, op);
     if (s == TN_OK && !g.sums) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
@@ -32308,7 +32310,7 @@ static void tni_rank_interval(const double *values, int64_t count, int64_t all, 
     *low *= *low;
 }
 
-static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectrum *out, double *values, double *numbers)
+static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigenpairs *e, tn_spectrum *out, double *values, double *numbers)
 {
     tn_ctx   *ctx = cp->ctx;
     int64_t   n = cp->in[0], h = cp->terms, all = tni_min(n, 2 * h), k = e->count;
@@ -32330,7 +32332,7 @@ static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectr
 
 TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
 {
-    tn_eigen  e;
+    tn_eigenpairs  e;
     tn_status s = TN_ERR_MEMORY;
     if (out) memset(out, 0, sizeof *out);
     else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op) : TN_ERR_ARG;
@@ -32342,7 +32344,7 @@ TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *ou
     s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
     out->values = e.values;
     e.values = NULL;
-    tn_eigen_destroy(&e);                                    /* with its vectors, if any */
+    tn_eigenpairs_destroy(&e);                                    /* with its vectors, if any */
     tni_free_f64(cp->ctx, values, cp->out, out->count);
     tni_free_f64(cp->ctx, numbers, cp->out, 3);
     if (s != TN_OK) tn_spectrum_destroy(out);
@@ -32376,7 +32378,7 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
 {
     tn_eigh_result e;
     int64_t   n = s->shape[0];
-    double   *l = tni_room_f64(ctx, n, n, "data_metric");
+    double   *l = tni_scratch_f64(ctx, n, n, "data_metric");
     tn_status status = l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY;
     tn_eigh_desc desc;
     tni_free_f64(ctx, l, n, n);
@@ -32444,16 +32446,16 @@ TNI_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 }
 
 /* Room for a matrix of all pairs of outputs. */
-TNI_FN double *tni_cp_room(const tn_cp *a, const tn_cp *b, const char *op)
+TNI_FN double *tni_cp_result(const tn_cp *a, const tn_cp *b, const char *op)
 {
-    return tni_room_f64(a->ctx, a->out, b->out, op);
+    return tni_scratch_f64(a->ctx, a->out, b->out, op);
 }
 
 tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
 {
     tn_tensor *gram = NULL;
     double    *g;
-    if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_room(a, b, "gram"))) return NULL;
+    if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_result(a, b, "gram"))) return NULL;
     int64_t shape[2] = {a->out, b->out};
     int    *row = (int *)tni_array(a->ctx, tni_plus(a->out, b->out), sizeof *row, "gram");
     if (row && tni_cp_gram_host(a, b, false, g, row, row + a->out, "gram") == TN_OK)
@@ -32469,9 +32471,9 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
     int       *row;                                          /* no part of a cosine */
     if (!tni_cp_comparable(a, b, "cosines")) return NULL;
     int64_t shape[2] = {a->out, b->out};
-    double *g = tni_cp_room(a, b, "cosines");
-    double *na = tni_room_f64(a->ctx, a->out, 1, "cosines");
-    double *nb = tni_room_f64(a->ctx, b->out, 1, "cosines");
+    double *g = tni_cp_result(a, b, "cosines");
+    double *na = tni_scratch_f64(a->ctx, a->out, 1, "cosines");
+    double *nb = tni_scratch_f64(a->ctx, b->out, 1, "cosines");
     row = (int *)tni_array(a->ctx, tni_max(a->out, b->out), sizeof *row, "cosines");
     tn_status s = g && na && nb && row ? tni_cp_gram_host(a, b, false, g, row, NULL, "cosines") : TN_ERR_MEMORY;
     if (s == TN_OK && b != a) s = tni_cp_gram_host(a, a, true, na, row, NULL, "cosines");
@@ -32572,7 +32574,7 @@ static void tni_hosvd_inputs(const tni_hosvd *v, tni_pairs *g, bool first, doubl
     const int64_t columns = g->order * g->n, rows = g->order * g->m;
     int64_t       n = g->a.cp->in[0];
     if (v->symmetric) {
-        g->host.by->gemm(&g->host, columns, n, rows, 1, tni_turned(tni_rows(g->gram, columns)), tni_pairs_factors(&g->a),
+        g->host.by->gemm(&g->host, columns, n, rows, 1, tni_transposed(tni_rows(g->gram, columns)), tni_pairs_factors(&g->a),
                          first ? 0 : 1, tni_rows(u, n));
         return;
     }
@@ -32580,7 +32582,7 @@ static void tni_hosvd_inputs(const tni_hosvd *v, tni_pairs *g, bool first, doubl
         n = g->a.cp->in[s];
         tni_pairs_product(g, s);
         for (int64_t i = 0; i < g->m * g->n; i++) g->k[i] *= g->pp[i];
-        g->host.by->gemm(&g->host, g->n, n, g->m, 1, tni_turned(tni_rows(g->k, g->n)), tni_terms_f(&g->a, s),
+        g->host.by->gemm(&g->host, g->n, n, g->m, 1, tni_transposed(tni_rows(g->k, g->n)), tni_terms_f(&g->a, s),
                          first ? 0 : 1, tni_rows(u, n));
     }
 }
@@ -32590,11 +32592,11 @@ static void tni_hosvd_columns(const tni_hosvd *v, tni_pairs *g, double *u)
 {
     int64_t n = g->a.cp->in[0];
     if (v->symmetric)
-        g->host.by->gemm(&g->host, n, n, g->order * g->n, 1, tni_turned(tni_rows(u, n)), tni_pairs_factors(&g->b), 1,
+        g->host.by->gemm(&g->host, n, n, g->order * g->n, 1, tni_transposed(tni_rows(u, n)), tni_pairs_factors(&g->b), 1,
                          tni_rows(v->gram[1], n));
     for (int s = 0; s < g->order && !v->symmetric; s++, u += g->n * n) {
         n = g->a.cp->in[s];
-        g->host.by->gemm(&g->host, n, n, g->n, 1, tni_turned(tni_rows(u, n)), tni_terms_f(&g->b, s), 1,
+        g->host.by->gemm(&g->host, n, n, g->n, 1, tni_transposed(tni_rows(u, n)), tni_terms_f(&g->b, s), 1,
                          tni_rows(v->gram[1 + s], n));
     }
 }
@@ -32607,8 +32609,8 @@ static tn_status tni_hosvd_grams(tni_hosvd *v)
     int64_t   inputs = tni_terms_width(cp) - cp->out;
     tni_pairs g;
     tn_status status = tni_pairs_begin(&g, cp, cp, false, "hosvd");
-    double   *t = tni_room_f64(cp->ctx, cp->out, g.block, "hosvd");
-    double   *u = tni_room_f64(cp->ctx, inputs, g.block, "hosvd");
+    double   *t = tni_scratch_f64(cp->ctx, cp->out, g.block, "hosvd");
+    double   *u = tni_scratch_f64(cp->ctx, inputs, g.block, "hosvd");
     if (!(t && u) && status == TN_OK) status = TN_ERR_MEMORY;
     g.inputs = true;
     while (tni_pairs_next(&g, &status)) {
@@ -32621,7 +32623,7 @@ static tn_status tni_hosvd_grams(tni_hosvd *v)
                         tni_rows(t, g.n));
         tni_hosvd_inputs(v, &g, first, u);
         if (!tni_pairs_column_done(&g)) continue;
-        g.host.by->gemm(&g.host, cp->out, cp->out, g.n, 1, tni_rows(t, g.n), tni_turned(tni_terms_p(&g.b)), 1,
+        g.host.by->gemm(&g.host, cp->out, cp->out, g.n, 1, tni_rows(t, g.n), tni_transposed(tni_terms_p(&g.b)), 1,
                         tni_rows(v->gram[0], cp->out));
         tni_hosvd_columns(v, &g, u);
     }
@@ -32648,8 +32650,8 @@ static tn_status tni_hosvd_by_grams(tni_hosvd *v)
         int64_t  n = v->n[m];
         if (n == 0) continue;
         int64_t size = tni_eigh_work(n) + tni_host_work(n);
-        double *z = tni_room_f64(ctx, n, n, "hosvd");
-        double *work = tni_room_f64(ctx, 1, size, "hosvd");
+        double *z = tni_scratch_f64(ctx, n, n, "hosvd");
+        double *work = tni_scratch_f64(ctx, 1, size, "hosvd");
         s = z && work ? TN_OK : TN_ERR_MEMORY;
         if (s == TN_OK) {
             host = tni_decomp_host(ctx, n, work + tni_eigh_work(n));
@@ -32686,8 +32688,8 @@ static void tni_unfold_rows(const tni_terms *t, const tni_host *host, int mode, 
                 product[i * rows + r] *= m ? t->f[m - 1][i * cp->in[m - 1] + index] : t->p[index * h + i];
         }
     }
-    host->by->gemm(host, rows, mode ? cp->in[mode - 1] : cp->out, h, 1, tni_turned(tni_rows(product, rows)),
-                   mode ? tni_rows(t->f[mode - 1], cp->in[mode - 1]) : tni_turned(tni_rows(t->p, h)), 0,
+    host->by->gemm(host, rows, mode ? cp->in[mode - 1] : cp->out, h, 1, tni_transposed(tni_rows(product, rows)),
+                   mode ? tni_rows(t->f[mode - 1], cp->in[mode - 1]) : tni_transposed(tni_rows(t->p, h)), 0,
                    tni_rows(to, mode ? cp->in[mode - 1] : cp->out));
 }
 
@@ -32703,10 +32705,10 @@ static tn_status tni_hosvd_accurate_mode(tni_hosvd *v, int m, const tni_terms *t
     if (n == 0) return TN_OK;
     int64_t size = tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)) + tni_host_work(tni_max(tall, cp->terms));
     double *stack = tni_alloc_f64(ctx, tall, n, "hosvd");
-    double *q = tni_room_f64(ctx, tall, n, "hosvd");
-    double *r = tni_room_f64(ctx, n, n, "hosvd");
-    double *product = tni_room_f64(ctx, 1, product_size, "hosvd");
-    double *work = tni_room_f64(ctx, 1, size, "hosvd");
+    double *q = tni_scratch_f64(ctx, tall, n, "hosvd");
+    double *r = tni_scratch_f64(ctx, n, n, "hosvd");
+    double *product = tni_scratch_f64(ctx, 1, product_size, "hosvd");
+    double *work = tni_scratch_f64(ctx, 1, size, "hosvd");
     if (stack && q && r && product && work) {
         host = tni_decomp_host(ctx, tni_max(tall, cp->terms),
                                work + tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)));
@@ -32781,10 +32783,10 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
     int64_t   width = tni_max(1, tni_max(rest, tni_terms_width(cp)));
     int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
     int64_t   extent = tni_max(room, width);
-    double   *a = tni_room_f64(ctx, room, width, "hosvd");
-    double   *b = tni_room_f64(ctx, room, width, "hosvd");
-    double   *f = tni_room_f64(ctx, room, width, "hosvd");
-    double   *work = tni_room_f64(ctx, 1, tni_host_work(extent), "hosvd");
+    double   *a = tni_scratch_f64(ctx, room, width, "hosvd");
+    double   *b = tni_scratch_f64(ctx, room, width, "hosvd");
+    double   *f = tni_scratch_f64(ctx, room, width, "hosvd");
+    double   *work = tni_scratch_f64(ctx, 1, tni_host_work(extent), "hosvd");
     tn_status s = tni_terms_begin(&t, cp, room, false, "hosvd");
     if (s == TN_OK && !(a && b && f && work)) s = TN_ERR_MEMORY;
     if (s == TN_OK) host = tni_decomp_host(ctx, extent, work);
@@ -32792,12 +32794,12 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
         int64_t rows = tni_min(room, cp->terms - at), columns = v->keep[0];
         double *product = a, *next = b;
         if ((s = tni_terms_load(&t, at, rows)) != TN_OK) break;
-        host.by->gemm(&host, rows, columns, cp->out, 1, tni_turned(tni_terms_p(&t)),
-                      tni_turned(tni_rows(v->vectors[0], cp->out)), 0, tni_rows(product, columns));
+        host.by->gemm(&host, rows, columns, cp->out, 1, tni_transposed(tni_terms_p(&t)),
+                      tni_transposed(tni_rows(v->vectors[0], cp->out)), 0, tni_rows(product, columns));
         for (int k = 0; k < cp->order; k++) {
             const int     m = v->symmetric ? 1 : 1 + k;
             const int64_t keep = v->keep[m];
-            host.by->gemm(&host, rows, keep, v->n[m], 1, tni_terms_f(&t, k), tni_turned(tni_rows(v->vectors[m], v->n[m])), 0,
+            host.by->gemm(&host, rows, keep, v->n[m], 1, tni_terms_f(&t, k), tni_transposed(tni_rows(v->vectors[m], v->n[m])), 0,
                           tni_rows(f, keep));
             if (k == cp->order - 1) break;
             for (int64_t i = 0; i < rows; i++)
@@ -32806,7 +32808,7 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
             columns *= keep;
             double *swap = product; product = next; next = swap;
         }
-        host.by->gemm(&host, rest, last, rows, 1, tni_turned(tni_rows(product, rest)), tni_rows(f, last), at > 0 ? 1 : 0,
+        host.by->gemm(&host, rest, last, rows, 1, tni_transposed(tni_rows(product, rest)), tni_rows(f, last), at > 0 ? 1 : 0,
                       tni_rows(core, last));
     }
     for (int64_t i = 0; i < rest * last && s == TN_OK; i++) core[i] = ldexp(core[i], t.shift - v->shift);
@@ -32833,7 +32835,7 @@ static tn_status tni_hosvd_make_core(tni_hosvd *v, tn_cp_hosvd_result *out)
     for (int k = 1; k < cp->order; k++) rest *= shape[k];
     last = shape[cp->order];
     double *core = tni_alloc_f64(cp->ctx, rest, last, "hosvd: the core");
-    if (core && v->symmetric && cp->order > 1) symmetric = tni_room_f64(cp->ctx, rest, last, "hosvd: the core");
+    if (core && v->symmetric && cp->order > 1) symmetric = tni_scratch_f64(cp->ctx, rest, last, "hosvd: the core");
     if (core && (symmetric || !v->symmetric || cp->order == 1)) s = tni_cp_hosvd_core(v, core, rest, last);
     if (s == TN_OK && symmetric) tni_core_symmetrise(v->keep[0], last, cp->order, core, symmetric);
     if (s == TN_OK) {
@@ -32999,7 +33001,7 @@ static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
                 double       *right = t->t.f[t->slot[g][cp->order - 1]], *scaled = t->scaled + g * h * TNI_TOP_BLOCK;
                 for (int64_t i = 0; i < h && !ready; i++)
                     for (int64_t j = 0; j < m; j++) scaled[i * m + j] = t->d[g * h + i] * (left ? left[i * t->left + at + j] : 1);
-                t->host.by->gemm(&t->host, m, n, h, weight, tni_turned(tni_rows(scaled, m)), tni_rows(right + to, t->right),
+                t->host.by->gemm(&t->host, m, n, h, weight, tni_transposed(tni_rows(scaled, m)), tni_rows(right + to, t->right),
                                  g > 0 ? 1 : 0, tni_rows(t->block, n));
             }
             ready = true;
@@ -33032,7 +33034,7 @@ TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, c
                                         tn_coefficients *out, const char *op)
 {
     int64_t  shape[2], n = heap->held;
-    double  *values = tni_room_f64(ctx, 1, n, op);
+    double  *values = tni_scratch_f64(ctx, 1, n, op);
     int32_t *index = (int32_t *)tni_array(ctx, tni_area(n, axes), sizeof *index, op);
     shape[0] = out->count = n;
     shape[1] = axes;
@@ -33056,13 +33058,13 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
     tn_ctx *ctx = cp->ctx;
     int64_t h = cp->terms, extent = tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right));
     int64_t shape[TN_CP_MAX_ORDER + 1];
-    double *work = tni_room_f64(ctx, 1, tni_host_work(extent), "top");
+    double *work = tni_scratch_f64(ctx, 1, tni_host_work(extent), "top");
     int     k;
-    t->d = tni_room_f64(ctx, t->groups, h, "top");
-    t->scaled = tni_room_f64(ctx, tni_area(t->groups, h), TNI_TOP_BLOCK, "top");
-    t->rows = tni_room_f64(ctx, t->groups, t->left, "top");
+    t->d = tni_scratch_f64(ctx, t->groups, h, "top");
+    t->scaled = tni_scratch_f64(ctx, tni_area(t->groups, h), TNI_TOP_BLOCK, "top");
+    t->rows = tni_scratch_f64(ctx, t->groups, t->left, "top");
     t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
-    t->block = tni_room_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
+    t->block = tni_scratch_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
     tn_status s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, "top");
     if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block)) s = TN_ERR_MEMORY;
     if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
@@ -33140,8 +33142,8 @@ static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *me
 {
     int64_t   n = cp->in[0], width = tni_max(1, tni_terms_width(cp));
     int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width)), extent = tni_max(room, width);
-    double   *ws = tni_room_f64(cp->ctx, room, n, op), *c = tni_room_f64(cp->ctx, 2, room, op);
-    double   *work = tni_room_f64(cp->ctx, 1, tni_host_work(extent), op);
+    double   *ws = tni_scratch_f64(cp->ctx, room, n, op), *c = tni_scratch_f64(cp->ctx, 2, room, op);
+    double   *work = tni_scratch_f64(cp->ctx, 1, tni_host_work(extent), op);
     tni_terms t;
     tni_host  h;
     tn_status status = tni_terms_begin(&t, cp, room, false, op);
@@ -33212,8 +33214,8 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     tn_ctx   *ctx = a->ctx;
     int64_t   n = a->in[0];
     int64_t   shape[2] = {a->out, b->out};
-    double   *m = tni_room_f64(ctx, n, n, "gaussian_moment");
-    double   *g = tni_cp_room(a, b, "gaussian_moment");
+    double   *m = tni_scratch_f64(ctx, n, n, "gaussian_moment");
+    double   *g = tni_cp_result(a, b, "gaussian_moment");
     double   *means = tni_alloc_f64(ctx, 2, tni_plus(a->out, b->out), "gaussian_moment");
     int      *row = (int *)tni_array(ctx, tni_plus(a->out, b->out), sizeof *row, "gaussian_moment");
     tn_status status = m && g && means && row ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;
@@ -33327,9 +33329,9 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
         wide = tni_max(wide, tni_max(a[l].out, b[l].out));
     }
     int64_t   tall = tni_max(high, wide);
-    double   *g = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, wide) : 0, wide, "stack_inner");
-    double   *x = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, high) : 0, wide, "stack_inner");
-    double   *c = tni_room_f64(t->ctx, tni_area(3, tall), TNI_STACK_BLOCK, "stack_inner");
+    double   *g = tni_scratch_f64(t->ctx, t->layers > 1 ? tni_area(2, wide) : 0, wide, "stack_inner");
+    double   *x = tni_scratch_f64(t->ctx, t->layers > 1 ? tni_area(2, high) : 0, wide, "stack_inner");
+    double   *c = tni_scratch_f64(t->ctx, tni_area(3, tall), TNI_STACK_BLOCK, "stack_inner");
     tn_status s = g && x && c ? TN_OK : TN_ERR_MEMORY;
     if (s == TN_OK) {
         next = g + wide * wide; y = x + high * wide;
@@ -33348,14 +33350,14 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
             int64_t n = tni_min(TNI_STACK_BLOCK, q->h - j);
             for (int pass = 0; pass <= symmetric; pass++) {
                 h->by->gemm(h, p->h, n, q->n, symmetric ? 0.5 : 1, tni_rows((double *)left[0], q->n),
-                            tni_turned(tni_rows((double *)right[pass] + j * q->n, q->n)), 0, tni_rows(d, n));
+                            tni_transposed(tni_rows((double *)right[pass] + j * q->n, q->n)), 0, tni_rows(d, n));
                 h->by->gemm(h, p->h, n, q->n, 1, tni_rows((double *)left[1], q->n),
-                            tni_turned(tni_rows((double *)right[1 - pass] + j * q->n, q->n)), 0, tni_rows(e, n));
+                            tni_transposed(tni_rows((double *)right[1 - pass] + j * q->n, q->n)), 0, tni_rows(e, n));
                 for (int64_t at = 0; at < p->h * n; at++) c[at] = (pass ? c[at] : 0) + d[at] * e[at];
             }
             h->by->gemm(h, p->out, n, p->h, 1, tni_rows(p->p, p->h), tni_rows(c, n), 0, tni_rows(d, n));
             if (!last)
-                h->by->gemm(h, p->out, q->out, n, 1, tni_rows(d, n), tni_turned(tni_rows(q->p + j, q->h)), j > 0 ? 1 : 0,
+                h->by->gemm(h, p->out, q->out, n, 1, tni_rows(d, n), tni_transposed(tni_rows(q->p + j, q->h)), j > 0 ? 1 : 0,
                             tni_rows(next, q->out));
             for (int64_t i = 0; last && i < p->out; i++) *inner += h->by->dot(n, d + i * n, q->p + i * q->h + j);
         }
@@ -33382,7 +33384,7 @@ static void tni_stack_forms(const tni_stack *t, const tni_layer *first, const do
         t->host.by->gemm(&t->host, 1, h, first->out, 1, tni_rows((double *)f + k * first->out, first->out),
                          tni_rows(first->p, h), 0, tni_rows(d, h));
         for (int64_t i = 0; i < h; i++) for (int64_t j = 0; j < n; j++) scaled[i * n + j] = d[i] * first->w[i * n + j];
-        t->host.by->gemm(&t->host, n, n, h, 1, tni_turned(tni_rows(scaled, n)), tni_rows(first->v, n), 0, tni_rows(to, n));
+        t->host.by->gemm(&t->host, n, n, h, 1, tni_transposed(tni_rows(scaled, n)), tni_rows(first->v, n), 0, tni_rows(to, n));
         tni_symmetrise(n, to);
     }
 }
@@ -33393,13 +33395,14 @@ static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const t
     tn_ctx   *ctx = t->ctx;
     int64_t   n = a->n, ha = a[1].h, hb = b[1].h, e = t->extent, k;
     double   *form[4], *product[4];
-    double   *x = tni_room_f64(ctx, tni_area(hb, n), n, "stack_inner"), *y = tni_room_f64(ctx, tni_area(hb, n), n, "stack_inner");
-    double   *d = tni_room_f64(ctx, 1, e, "stack_inner"), *scaled = tni_room_f64(ctx, e, n, "stack_inner");
-    double   *pp = tni_room_f64(ctx, ha, hb, "stack_inner");
+    double   *x = tni_scratch_f64(ctx, tni_area(hb, n), n, "stack_inner");
+    double   *y = tni_scratch_f64(ctx, tni_area(hb, n), n, "stack_inner");
+    double   *d = tni_scratch_f64(ctx, 1, e, "stack_inner"), *scaled = tni_scratch_f64(ctx, e, n, "stack_inner");
+    double   *pp = tni_scratch_f64(ctx, ha, hb, "stack_inner");
     tn_status s = x && y && d && scaled && pp ? TN_OK : TN_ERR_MEMORY;
     for (int m = 0; m < 4; m++) {
-        form[m] = tni_room_f64(ctx, tni_area(m < 2 ? ha : hb, n), n, "stack_inner");
-        product[m] = tni_room_f64(ctx, ha, hb, "stack_inner");
+        form[m] = tni_scratch_f64(ctx, tni_area(m < 2 ? ha : hb, n), n, "stack_inner");
+        product[m] = tni_scratch_f64(ctx, ha, hb, "stack_inner");
         if (!form[m] || !product[m]) s = TN_ERR_MEMORY;
     }
     if (s == TN_OK) {
@@ -33409,9 +33412,9 @@ static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const t
             tni_stack_forms(t, two, m % 2 ? two[1].v : two[1].w, two[1].h, d, scaled, form[m]);
         }
         for (int m = 0; m < 4; m++)                          /* <M,M'>, <M,N'>, <N,M'>, <N,N'> */
-            h->by->gemm(h, ha, hb, n * n, 1, tni_rows(form[m / 2], n * n), tni_turned(tni_rows(form[2 + m % 2], n * n)), 0,
+            h->by->gemm(h, ha, hb, n * n, 1, tni_rows(form[m / 2], n * n), tni_transposed(tni_rows(form[2 + m % 2], n * n)), 0,
                         tni_rows(product[m], hb));
-        h->by->gemm(h, ha, hb, a[1].out, 1, tni_turned(tni_rows(a[1].p, ha)), tni_rows(b[1].p, hb), 0, tni_rows(pp, hb));
+        h->by->gemm(h, ha, hb, a[1].out, 1, tni_transposed(tni_rows(a[1].p, ha)), tni_rows(b[1].p, hb), 0, tni_rows(pp, hb));
         for (*inner = 0, k = 0; k < ha; k++) {
             h->by->gemm(h, hb * n, n, n, 1, tni_rows(form[3], n), tni_rows(form[0] + k * n * n, n), 0, tni_rows(x, n));
             h->by->gemm(h, hb * n, n, n, 1, tni_rows(form[2], n), tni_rows(form[1] + k * n * n, n), 0, tni_rows(y, n));
@@ -33463,22 +33466,22 @@ static void tni_stack_layer(const tni_stack *t, const tni_layer *l, int64_t rows
     const tni_host *h = &t->host;
     int64_t         size = rows * l->h;
     double   *w = e, *v = e + 2 * size;
-    h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_turned(tni_rows(l->w, l->n)), 0, tni_rows(w, l->h));
-    h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_turned(tni_rows(l->v, l->n)), 0, tni_rows(v, l->h));
+    h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_transposed(tni_rows(l->w, l->n)), 0, tni_rows(w, l->h));
+    h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_transposed(tni_rows(l->v, l->n)), 0, tni_rows(v, l->h));
     for (int64_t i = 0; i < size; i++) {
         double re = w[i] * v[i] - w[size + i] * v[size + i], im = w[i] * v[size + i] + w[size + i] * v[i];
         w[i] = re;
         w[size + i] = im;
     }
-    h->by->gemm(h, 2 * rows, l->out, l->h, 1, tni_rows(w, l->h), tni_turned(tni_rows(l->p, l->h)), 0, tni_rows(z, l->out));
+    h->by->gemm(h, 2 * rows, l->out, l->h, 1, tni_rows(w, l->h), tni_transposed(tni_rows(l->p, l->h)), 0, tni_rows(z, l->out));
 }
 
 /* numbers [3,samples]: Re <a(z),b(z)>, |a(z)|^2, |b(z)|^2 */
 static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t seed, bool sphere, double *numbers)
 {
     int64_t   e = t->extent;
-    double   *z = tni_room_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
-    double   *room = tni_room_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
+    double   *z = tni_scratch_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
+    double   *room = tni_scratch_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
     tn_status s = z && room ? TN_OK : TN_ERR_MEMORY;
     for (int64_t first = 0; first < samples && s == TN_OK; first += TNI_STACK_ROWS) {
         int64_t rows = tni_min(TNI_STACK_ROWS, samples - first), n = t->layer[0]->n, out = t->layer[0][t->layers - 1].out;
@@ -33511,7 +33514,7 @@ static double tni_mean(int64_t n, const double *x)
 }
 
 /* Means, and standard errors: of the mean of x; of x/sqrt(a b) by its derivatives. */
-static void tni_stack_estimate(int64_t samples, const double *x, double factor, tn_stack_result *out)
+static void tni_stack_estimate(int64_t samples, const double *x, double factor, tn_cp_stack_result *out)
 {
     const double *a = x + samples, *b = a + samples;
     double mx = tni_mean(samples, x), ma = tni_mean(samples, a), mb = tni_mean(samples, b), size = sqrt(ma) * sqrt(mb);
@@ -33530,7 +33533,7 @@ static void tni_stack_estimate(int64_t samples, const double *x, double factor, 
 }
 
 /* Inner product and norms from sums times powers of two. The cosine is right where these are out of range. */
-static tn_status tni_stack_store(const tni_stack *t, const double *sum, const int *shift, tn_stack_result *out)
+static tn_status tni_stack_store(const tni_stack *t, const double *sum, const int *shift, tn_cp_stack_result *out)
 {
     tn_status s = TN_OK;
     out->inner = sum[0];
@@ -33544,15 +33547,15 @@ static tn_status tni_stack_store(const tni_stack *t, const double *sum, const in
     return s;
 }
 
-static tn_status tni_stack_run(const tni_stack *t, const tn_stack_desc *d, const tn_cp *const *a, const tn_cp *const *b,
-                               tn_stack_result *out)
+static tn_status tni_stack_run(const tni_stack *t, const tn_cp_stack_desc *d, const tn_cp *const *a, const tn_cp *const *b,
+                               tn_cp_stack_result *out)
 {
     double    degree = ldexp(1.0, t->layers), n = (double)t->layer[0]->n, sum[3];
     int       shift[3], own[2];
     tn_status s = TN_OK;
     for (int k = 0; k < 2; k++) own[k] = tni_stack_shift(t, t->layer[k]);
-    if (out->method == TN_STACK_SAMPLED) {
-        double *numbers = tni_room_f64(t->ctx, 3, out->samples, "stack_inner");
+    if (out->method == TN_CP_STACK_SAMPLED) {
+        double *numbers = tni_scratch_f64(t->ctx, 3, out->samples, "stack_inner");
         s = numbers ? tni_stack_sample(t, out->samples, d->seed, !d->gaussian, numbers) : TN_ERR_MEMORY;
         double factor = 0;
         for (double i = 0; i < degree; i++) factor += d->gaussian ? -log(i + 1) : log((n + i) / (i + 1));
@@ -33569,8 +33572,8 @@ static tn_status tni_stack_run(const tni_stack *t, const tn_stack_desc *d, const
         const tni_layer *layer[2] = {t->layer[k == 2], t->layer[k != 1]};
         if (k < 2 && same) { sum[k] = sum[2]; shift[k] = shift[2]; continue; }
         shift[k] = own[k == 2] + own[k != 1];
-        if (out->method == TN_STACK_TREE || t->layers > 2 || (t->layers == 2 && out->method == TN_STACK_LAYER_SYMMETRISED))
-            s = tni_stack_tree(t, layer[0], layer[1], out->method != TN_STACK_TREE, &sum[k], &shift[k]);
+        if (out->method == TN_CP_STACK_TREE || t->layers > 2 || (t->layers == 2 && out->method == TN_CP_STACK_LAYER_SYMMETRISED))
+            s = tni_stack_tree(t, layer[0], layer[1], out->method != TN_CP_STACK_TREE, &sum[k], &shift[k]);
         else if (t->layers == 2) s = tni_stack_exact(t, layer[0], layer[1], &sum[k]);
         else s = tni_cp_inner_host(k == 2 ? b[0] : a[0], k == 1 ? a[0] : b[0], &sum[k], &shift[k], "stack_inner");
     }
@@ -33595,10 +33598,10 @@ static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers,
     return TN_OK;
 }
 
-tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_stack_desc *desc,
-                            tn_stack_result *out)
+tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_cp_stack_desc *desc,
+                            tn_cp_stack_result *out)
 {
-    static const tn_stack_desc usual = {TN_STACK_BEST, 0, 0, false};
+    static const tn_cp_stack_desc usual = {TN_CP_STACK_AUTO, 0, 0, false};
     tni_stack t;
     int       side;
     bool      same = true;
@@ -33613,14 +33616,14 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     out->inner = out->norm_a = out->norm_b = out->cosine = (double)NAN;
     if (layers < 1 || layers > 16)
         return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 to 16", layers);
-    if ((unsigned)desc->method > TN_STACK_LAYER_SYMMETRISED)
+    if ((unsigned)desc->method > TN_CP_STACK_LAYER_SYMMETRISED)
         return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: method is %d, expected 0 to %d", (int)desc->method,
-                        (int)TN_STACK_LAYER_SYMMETRISED);
-    out->method = desc->method != TN_STACK_BEST ? desc->method : layers <= 2 ? TN_STACK_EXACT : TN_STACK_SAMPLED;
-    if (out->method == TN_STACK_EXACT && layers > 2)
+                        (int)TN_CP_STACK_LAYER_SYMMETRISED);
+    out->method = desc->method != TN_CP_STACK_AUTO ? desc->method : layers <= 2 ? TN_CP_STACK_EXACT : TN_CP_STACK_SAMPLED;
+    if (out->method == TN_CP_STACK_EXACT && layers > 2)
         return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 or 2 for the exact method", layers);
-    if (out->method == TN_STACK_SAMPLED) out->samples = desc->samples != 0 ? desc->samples : 4096;
-    if (out->method == TN_STACK_SAMPLED && out->samples < 2)
+    if (out->method == TN_CP_STACK_SAMPLED) out->samples = desc->samples != 0 ? desc->samples : 4096;
+    if (out->method == TN_CP_STACK_SAMPLED && out->samples < 2)
         return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: samples is %lld, expected 2 or more, or 0",
                         (long long)out->samples);
     const tn_cp *const*both[2] = {a, b};
@@ -33634,7 +33637,7 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
                         "the same", (long long)a[0]->in[0], (long long)a[layers - 1]->out, (long long)b[0]->in[0],
                         (long long)b[layers - 1]->out);
     for (int l = 0; l < layers; l++) same = same && a[l] == b[l];
-    bool read = layers > 1 || out->method == TN_STACK_TREE || out->method == TN_STACK_SAMPLED;   /* else blocks are read */
+    bool read = layers > 1 || out->method == TN_CP_STACK_TREE || out->method == TN_CP_STACK_SAMPLED;   /* else blocks are read */
     for (s = TN_OK, side = 0; side < (same ? 1 : 2); side++) {
         t.layer[side] = (tni_layer *)tni_array(t.ctx, layers, sizeof(tni_layer), "stack_inner");
         if (t.layer[side]) memset(t.layer[side], 0, sizeof(tni_layer) * (size_t)layers);
@@ -33648,7 +33651,7 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     if (same) t.layer[1] = t.layer[0];
     t.extent = tni_max(t.extent, tni_max(2 * TNI_STACK_ROWS, TNI_STACK_BLOCK));
     t.work_size = tni_host_work(t.extent);
-    if (s == TN_OK && !(t.work = tni_room_f64(t.ctx, 1, t.work_size, "stack_inner"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(t.work = tni_scratch_f64(t.ctx, 1, t.work_size, "stack_inner"))) s = TN_ERR_MEMORY;
     if (s == TN_OK) {
         t.host = tni_decomp_host(t.ctx, t.extent, t.work);
         s = tni_stack_run(&t, desc, a, b, out);
@@ -33698,10 +33701,10 @@ TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts
 /* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal-impl */
 
 /* Permutes n groups of `width` numbers (Fisher & Yates). */
-static void tni_shuffle(tni_dice *d, int64_t n, int64_t width, double *v)
+static void tni_shuffle(tni_rng *d, int64_t n, int64_t width, double *v)
 {
     for (int64_t i = n - 1; i > 0; i--) {
-        int64_t j = tni_dice_below(d, i + 1);
+        int64_t j = tni_rng_below(d, i + 1);
         for (int64_t k = 0; k < width; k++) {
             double swap = v[i * width + k];
             v[i * width + k] = v[j * width + k];
@@ -33716,13 +33719,13 @@ static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64
     tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
     for (int k = 0; k < 2 && s == TN_OK; k++) {
         double  *v = tni_analysis_read(cp->f[k], "signal");
-        tni_dice dice;
-        memset(&dice, 0, sizeof dice);
-        dice.key = desc->seed;
-        dice.call = 2 * draw + k;
-        if (v && desc->null == TN_NULL_PAIRS && k > 0) tni_shuffle(&dice, cp->terms, cp->in[k], v);
-        for (int64_t h = 0; v && desc->null == TN_NULL_ENTRIES && h < cp->terms; h++)
-            tni_shuffle(&dice, cp->in[k] - cp->constant, 1, v + h * cp->in[k]);
+        tni_rng rng;
+        memset(&rng, 0, sizeof rng);
+        rng.key = desc->seed;
+        rng.call = 2 * draw + k;
+        if (v && desc->null == TN_NULL_MODEL_PAIRS && k > 0) tni_shuffle(&rng, cp->terms, cp->in[k], v);
+        for (int64_t h = 0; v && desc->null == TN_NULL_MODEL_ENTRIES && h < cp->terms; h++)
+            tni_shuffle(&rng, cp->in[k] - cp->constant, 1, v + h * cp->in[k]);
         s = v ? tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]) : tni_analysis_status(cp->ctx);
         tni_analysis_free(cp->f[k], v);
     }
@@ -33748,9 +33751,9 @@ static tn_status tni_signal_add(const tn_signal *mine, const tn_spectrum *null, 
 
 static bool tni_signal_fits(const tn_cp *cp, const tn_signal_desc *d, int64_t draws)
 {
-    if (draws < 1 || (unsigned)d->null > TN_NULL_PAIRS) {
+    if (draws < 1 || (unsigned)d->null > TN_NULL_MODEL_PAIRS) {
         if (draws < 1) tni_fail(cp->ctx, TN_ERR_ARG, "signal: draws is %lld, expected 0 or more", (long long)draws);
-        else tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null", (int)d->null);
+        else tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null_model", (int)d->null);
         return false;
     }
     for (int64_t i = 0; d->nulls && i < draws; i++) {
@@ -33878,7 +33881,7 @@ static int32_t tni_certify_output(const double *l, int64_t count, double error, 
 }
 
 /* The operator of the first rank[o] pairs of each output, whose vectors are multiplied by root unless it is NULL. */
-static tn_cp *tni_certify_operator(const tn_cp *cp, const tn_eigen *e, const int32_t *rank, tn_tensor *root)
+static tn_cp *tni_certify_operator(const tn_cp *cp, const tn_eigenpairs *e, const int32_t *rank, tn_tensor *root)
 {
     int64_t   terms = 0, at = 0;
     tn_status s = TN_OK;
@@ -33906,7 +33909,7 @@ static tn_status tni_certify(const tn_cp *cp, double error, double radius, const
     tn_cp       *metric = moment ? tn_cp_data_metric(cp, moment) : NULL;
     tn_tensor   *root = metric ? tni_inverse_root(ctx, moment) : NULL;
     const double square = radius * radius + (cp->constant && !moment), margin = ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12;
-    tn_eigen     e;
+    tn_eigenpairs     e;
     if (moment && !root) {
         tn_cp_destroy(metric);
         return tni_analysis_status(ctx);
@@ -33932,7 +33935,7 @@ static tn_status tni_certify(const tn_cp *cp, double error, double radius, const
     tni_analysis_free(e.values, l);
     tni_free_f64(ctx, numbers, cp->out, 3);
     tni_free_f64(ctx, (double *)(void *)rank, cp->out, 1);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     return s;
 }
 
@@ -34048,7 +34051,7 @@ tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_te
         last = z;
     } else {
         m = tn_slice(z, -1, 0, (e - 1) * h);
-        if (m) m = d->kind == TN_MLP_BILINEAR ? tn_prod(ctx, m, e - 1) : tn_activation(ctx, m, tni_mlp_kinds[d->kind].act);
+        if (m) m = d->kind == TN_MLP_BILINEAR ? tn_prod_parts(ctx, m, e - 1) : tn_activation(ctx, m, tni_mlp_kinds[d->kind].act);
         last = m ? tn_slice(z, -1, (e - 1) * h, e * h) : NULL;
         last = last ? tn_copy(ctx, last) : NULL;
     }
@@ -34398,7 +34401,7 @@ typedef struct tni_refit {
 /* c [m,k] = a [m,n] b[k,n]^T */
 static void tni_refit_gram(const tni_refit *t, int64_t m, int64_t k, int64_t n, double *a, double *b, double *c)
 {
-    t->host.by->gemm(&t->host, m, k, n, 1, tni_rows(a, n), tni_turned(tni_rows(b, n)), 0, tni_rows(c, k));
+    t->host.by->gemm(&t->host, m, k, n, 1, tni_rows(a, n), tni_transposed(tni_rows(b, n)), 0, tni_rows(c, k));
 }
 
 /* y [r,n] = beta y + m [r,k] b [k,n] */
@@ -34557,7 +34560,7 @@ static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
     return to ? tni_cp_done(to, s) : NULL;
 }
 
-static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_refit_desc *desc, double *error)
+static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_cp_refit_desc *desc, double *error)
 {
     const double  tol = desc->tol > 0 ? desc->tol : 1e-6;
     const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
@@ -34590,7 +34593,7 @@ static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_refit_desc *
     return to;
 }
 
-tn_cp *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error)
+tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
 {
     tni_units u;
     tn_cp    *to = NULL;
@@ -34974,13 +34977,13 @@ tn_net *tn_net_compose(const tn_net *outer, const tn_net *inner)
     return NULL;
 }
 
-tn_net *tn_net_freeze(const tn_net *net, int leg, const tn_tensor *u)
+tn_net *tn_net_fix(const tn_net *net, int leg, const tn_tensor *u)
 {
-    if (!net || !tni_net_leg_given(net, leg, "net_freeze")
-        || !tni_is_vector(net->ctx, u, net->in[leg].extent, "net_freeze", "u")) return NULL;
+    if (!net || !tni_net_leg_given(net, leg, "net_fix")
+        || !tni_is_vector(net->ctx, u, net->in[leg].extent, "net_fix", "u")) return NULL;
     tn_net *to = tni_net_like(net, 1, leg);
     return tni_net_done(to, to && tni_net_put(to, net->nodes, tni_net_copy(net->ctx, u, 1), &net->in[leg].label),
-                        "net_freeze");
+                        "net_fix");
 }
 
 /* [e b; 0 1], without b and without the last row or column where they are not needed */
@@ -35219,24 +35222,24 @@ tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t di
 }
 
 /* Bond j is label j, and the last one is the first. */
-tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores)
+tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
 {
     int  i, legs = 0, outs = 0, label[4], next;
     bool whole = true;
     if (n < 1 || !cores) {
-        if (cores) tni_fail(ctx, TN_ERR_ARG, "net_from_mps: n is %d, expected 1 or more", n);
-        else tni_fail(ctx, TN_ERR_ARG, "net_from_mps: cores is NULL");
+        if (cores) tni_fail(ctx, TN_ERR_ARG, "net_from_cores: n is %d, expected 1 or more", n);
+        else tni_fail(ctx, TN_ERR_ARG, "net_from_cores: cores is NULL");
         return NULL;
     }
-    for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_mps", "a core")) return NULL;
+    for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_cores", "a core")) return NULL;
     for (i = 0; i < n; i++) {
         if (cores[i]->rank < 2 || cores[i]->rank > 4) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_from_mps: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
+            tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
                      TNI_SHAPE(cores[i]));
             return NULL;
         }
         if (cores[i]->shape[cores[i]->rank - 1] != cores[(i + 1) % n]->shape[0]) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_from_mps: core %d is %s and core %d begins with %lld, expected equal bonds%s",
+            tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s and core %d begins with %lld, expected equal bonds%s",
                      i, TNI_SHAPE(cores[i]), (i + 1) % n, (long long)cores[(i + 1) % n]->shape[0],
                      i + 1 < n ? "" : ", which are 1 at both ends of an open chain");
             return NULL;
@@ -35254,7 +35257,7 @@ tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores)
         if (rank > 3) net->out[outs++].label = label[2] = next++;
         whole = tni_net_put(net, i, tni_net_copy(ctx, cores[i], 1), label);
     }
-    return tni_net_done(net, whole, "net_from_mps");
+    return tni_net_done(net, whole, "net_from_cores");
 }
 
 #endif /* TN_NO_CONTRACTION */
@@ -35397,7 +35400,7 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
                  TNI_SHAPE(x), k, TNI_SHAPE(*lead));
         return false;
     }
-    if (!tn_tensor_contiguous(x)) x = tn_copy(ctx, x);
+    if (!tn_tensor_is_contiguous(x)) x = tn_copy(ctx, x);
     x = x ? tn_reshape_2d(x, rows, n) : NULL;
     if (x) tni_net_refer(q, net->nodes + k, x, label);
     return x != NULL;
@@ -35606,7 +35609,7 @@ static bool tni_net_comparable(const tn_net *a, const tn_net *b, const char *op)
 static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *exponent)
 {
     const int64_t n = tn_tensor_count(t);
-    double       *v = tni_room_f64(t->ctx, n, 1, op), most = 0;
+    double       *v = tni_scratch_f64(t->ctx, n, 1, op), most = 0;
     tn_status     s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < n && s == TN_OK; i++) if (!(fabs(v[i]) <= most)) most = fabs(v[i]);
     if (v) tni_free_f64(t->ctx, v, n, 1);
@@ -35859,7 +35862,7 @@ static tn_status tni_net_all_pairs(const tn_net *net, const tn_tensor *u, int64_
     return s;
 }
 
-tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigen *out)
+tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigenpairs *out)
 {
     tn_tensor *values = NULL, *vectors = NULL;
     int64_t    shape[3];
@@ -35893,7 +35896,7 @@ tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_
     out->count = shape[1];
     out->n = shape[2];
     out->constant = net->constant;
-    if (s != TN_OK) tn_eigen_destroy(out);
+    if (s != TN_OK) tn_eigenpairs_destroy(out);
     return s;
 }
 
@@ -36013,7 +36016,7 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     memset(&f, 0, sizeof f);
     if ((s = tni_net_divide(net, &f, &total)) != TN_OK) return s;
     if (!tni_heap_begin(net->ctx, &f.heap, TN_ORDER_MAGNITUDE, tni_min(k, total), "net_top")) return TN_ERR_MEMORY;
-    f.numbers = tni_room_f64(net->ctx, f.range, f.rest, "net_top");
+    f.numbers = tni_scratch_f64(net->ctx, f.range, f.rest, "net_top");
     s = f.numbers ? TN_OK : TN_ERR_MEMORY;
     tni_scope scope = tni_scope_begin(net->ctx);
     if (s == TN_OK && total > 0) s = tni_net_search_all(net, &f);
@@ -36120,7 +36123,7 @@ static tn_status tni_mps_check(tn_params *ps, const char *name, tn_mps_desc *d)
 static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *cores)
 {
     const int64_t size = tn_tensor_count(cores), rows = size / (d->dim * d->bond);
-    double       *p = tni_room_f64(ctx, 1, size, "mps");
+    double       *p = tni_scratch_f64(ctx, 1, size, "mps");
     tn_status     s = p ? tn_read(cores, TN_F64, p, size) : TN_ERR_MEMORY;
     for (int64_t i = 0; s == TN_OK && i < rows; i++)
         for (int64_t k = 0; k < (d->map == TN_LOCAL_POWERS ? 1 : d->dim); k++) p[(i * d->dim + k) * d->bond + i % d->bond] += 1;
@@ -36306,12 +36309,12 @@ static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, t
     return e ? tn_reshape(e, 3, shape) : NULL;
 }
 
-tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
+tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
 {
     const int64_t one = 1;
-    if (!tni_layer_given(ctx, m, "mps_log_norm") || !tni_usable(ctx, m->cores, "mps_log_norm", "cores")) return NULL;
+    if (!tni_layer_given(ctx, m, "mps_log_partition") || !tni_usable(ctx, m->cores, "mps_log_partition", "cores")) return NULL;
     if (m->desc.sites == 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_log_norm: sites is 0, expected a number of sites in the layer's desc");
+        tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's desc");
         return NULL;
     }
     tn_dtype made = ctx->made;
@@ -36350,7 +36353,7 @@ tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
         return NULL;
     }
     tn_tensor *y = tn_mps_forward(ctx, m, x, &logs);
-    tn_tensor *norm = tn_mps_log_norm(ctx, m);
+    tn_tensor *norm = tn_mps_log_partition(ctx, m);
     tn_dtype   made = ctx->made;
     ctx->made = ctx->desc.dtype;
     y = y ? tni_mps_unit(ctx, y, y->shape[0], 1, &logs) : NULL;
@@ -36379,7 +36382,7 @@ static tn_status tni_mps_read(const tn_mps *m, const char *op, tni_mps_cores *c)
     c->m = m;
     c->place = m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
     c->bytes = a + b + 2 * bond;
-    if (!(c->cores = tni_room_f64(ctx, 1, c->bytes, op))) return TN_ERR_MEMORY;
+    if (!(c->cores = tni_scratch_f64(ctx, 1, c->bytes, op))) return TN_ERR_MEMORY;
     c->label = c->cores + a;
     c->left = c->label + b;
     c->right = c->left + bond;
@@ -36422,7 +36425,7 @@ static void tni_mps_fill(const tni_mps_cores *c, int64_t k, int64_t last, double
             }
 }
 
-tn_tt *tn_mps_to_tt(const tn_mps *m)
+tn_tt *tn_tt_from_mps(const tn_mps *m)
 {
     tni_mps_cores c;
     int64_t       n;
@@ -36431,20 +36434,20 @@ tn_tt *tn_mps_to_tt(const tn_mps *m)
     if (!m || !tni_alive(m->cores)) return NULL;
     tn_ctx *ctx = m->cores->ctx;
     if (m->desc.sites == 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_to_tt: sites is 0, expected a number of sites in the layer's desc");
+        tni_fail(ctx, TN_ERR_ARG, "tt_from_mps: sites is 0, expected a number of sites in the layer's desc");
         return NULL;
     }
     int64_t   count = m->desc.sites + (m->label != NULL);
     int64_t   wide = m->desc.periodic ? m->desc.bond : 1;
     int64_t   most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
-    tn_status s = tni_mps_read(m, "mps_to_tt", &c);
-    if (s == TN_OK && !(core = tni_room_f64(ctx, most, tni_area(m->desc.bond, wide), "mps_to_tt"))) s = TN_ERR_MEMORY;
-    if (s == TN_OK && !(tt = tni_tt_make(ctx, "mps_to_tt", count))) s = TN_ERR_MEMORY;
+    tn_status s = tni_mps_read(m, "tt_from_mps", &c);
+    if (s == TN_OK && !(core = tni_scratch_f64(ctx, most, tni_area(m->desc.bond, wide), "tt_from_mps"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(tt = tni_tt_make(ctx, "tt_from_mps", count))) s = TN_ERR_MEMORY;
     for (int64_t k = 0; s == TN_OK && k < count; k++) {
         const int64_t bond = m->desc.bond * wide;
         tni_mps_axis(&c, k, &n);
         tni_mps_fill(&c, k, count - 1, core);
-        s = tni_tt_put(tt, "mps_to_tt", k, k == 0 ? 1 : bond, n, k == count - 1 ? 1 : bond, core);
+        s = tni_tt_put(tt, "tt_from_mps", k, k == 0 ? 1 : bond, n, k == count - 1 ? 1 : bond, core);
     }
     if (core) tni_free_f64(ctx, core, most, m->desc.bond * wide);
     if (c.cores) tni_free_f64(ctx, c.cores, 1, c.bytes);
@@ -36456,15 +36459,15 @@ static tn_status tni_mps_fits(const tn_mps *m, const tn_tt *tt, int64_t place)
     tn_ctx *ctx = m->cores->ctx;
     int64_t count = m->desc.sites + (m->label != NULL);
     if (m->desc.uniform || m->desc.periodic)
-        return tni_fail(ctx, TN_ERR_ARG, "mps_from_tt: the layer is %s, expected an open one with a core for each site",
+        return tni_fail(ctx, TN_ERR_ARG, "mps_assign_tt: the layer is %s, expected an open one with a core for each site",
                         m->desc.uniform ? "uniform" : "periodic");
     if (tt->count != count)
-        return tni_fail(ctx, TN_ERR_SHAPE, "mps_from_tt: the train has %lld axes, expected %lld", (long long)tt->count,
+        return tni_fail(ctx, TN_ERR_SHAPE, "mps_assign_tt: the train has %lld axes, expected %lld", (long long)tt->count,
                         (long long)count);
     for (int64_t k = 0; k < count; k++) {
         const int64_t *n = tt->core[k]->shape, want = k == place ? m->desc.out : m->desc.dim;
         if (n[1] != want || n[2] > m->desc.bond)
-            return tni_fail(ctx, TN_ERR_SHAPE, "mps_from_tt: core %lld is %s, expected %lld elements and bonds up to %lld",
+            return tni_fail(ctx, TN_ERR_SHAPE, "mps_assign_tt: core %lld is %s, expected %lld elements and bonds up to %lld",
                             (long long)k, TNI_SHAPE(tt->core[k]), (long long)want, (long long)m->desc.bond);
     }
     return TN_OK;
@@ -36478,22 +36481,22 @@ TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt
     return false;
 }
 
-tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
+tn_status tn_mps_assign_tt(const tn_mps *m, const tn_tt *tt)
 {
     const int64_t place = m && m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
     int64_t       k;
     double       *room, *to;
     tn_status     s;
-    if (!tni_from_tt_given("mps_from_tt", m ? m->cores : NULL, tt)) return TN_ERR_ARG;
+    if (!tni_from_tt_given("mps_assign_tt", m ? m->cores : NULL, tt)) return TN_ERR_ARG;
     if ((s = tni_mps_fits(m, tt, place)) != TN_OK) return s;
     int64_t bond = m->desc.bond, core = bond * m->desc.dim * bond, label = bond * m->desc.out * bond;
     int64_t all = tni_plus(tni_area(m->desc.sites, core), tni_plus(label, tni_max(core, label)));
-    if (!(room = tni_alloc_f64(tt->ctx, 1, all, "mps_from_tt"))) return TN_ERR_MEMORY;
+    if (!(room = tni_alloc_f64(tt->ctx, 1, all, "mps_assign_tt"))) return TN_ERR_MEMORY;
     double *numbers = room + m->desc.sites * core + label;
     for (k = 0, to = room; k < tt->count && s == TN_OK; k++) {
         const int64_t *n = tt->core[k]->shape;
         double        *at = k == place ? room + m->desc.sites * core : to;
-        s = tni_read_scaled(tt->ctx, "mps_from_tt", "a core", tt->core[k], numbers, NULL);
+        s = tni_read_scaled(tt->ctx, "mps_assign_tt", "a core", tt->core[k], numbers, NULL);
         for (int64_t i = 0; s == TN_OK && i < n[0]; i++)
             for (int64_t j = 0; j < n[1]; j++)
                 memcpy(at + (i * n[1] + j) * bond, numbers + (i * n[1] + j) * n[2], (size_t)n[2] * sizeof *at);
@@ -36530,7 +36533,7 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
         bond[k + 1] = tni_min(bond[k + 1], bond[k] > rank / extents[k] ? rank : bond[k] * extents[k]);
         size = tni_max(size, tni_area(tni_area(bond[k], extents[k]), bond[k + 1]));
     }
-    double *numbers = tni_room_f64(ctx, 1, size, "tt_random");
+    double *numbers = tni_scratch_f64(ctx, 1, size, "tt_random");
     tn_tt  *tt = numbers ? tni_tt_make(ctx, "tt_random", count) : NULL;
     for (k = 0; tt && s == TN_OK && k < count; k++) {
         const int64_t r = bond[k], n = extents[k], next = bond[k + 1];
@@ -36559,7 +36562,7 @@ tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
     }
     int64_t most = cp->out;
     for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
-    if (!(f = tni_room_f64(cp->ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
+    if (!(f = tni_scratch_f64(cp->ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
     double *core = f + most * cp->terms;
     tn_tt  *tt = tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
     for (int64_t k = 0; tt && s == TN_OK && k <= cp->order; k++) {
@@ -36619,7 +36622,7 @@ tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
         most = tni_max(most, size);
     }
     int64_t a = tni_tt_largest_core(w), b = tni_tt_largest_core(x);
-    if (!(room = tni_room_f64(x->ctx, 1, tni_plus(tni_plus(a, b), most), "tt_apply"))) return NULL;
+    if (!(room = tni_scratch_f64(x->ctx, 1, tni_plus(tni_plus(a, b), most), "tt_apply"))) return NULL;
     tn_tt *tt = tni_tt_make(x->ctx, "tt_apply", x->count);
     for (int64_t k = 0; tt && s == TN_OK && k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
@@ -36661,7 +36664,7 @@ TNI_FN double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, t
     memset(j, 0, sizeof *j);
     j->cut.limit = INT64_MAX;
     *s = TN_ERR_MEMORY;
-    if (!(room = tni_tt_round_room(tt, op, j, size))) return NULL;
+    if (!(room = tni_tt_round_scratch(tt, op, j, size))) return NULL;
     for (int64_t k = 0; k < tt->count; k++)
         if (tt->core[k]->shape[1] < 1) {
             *s = tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected elements", op, (long long)k,
@@ -36740,7 +36743,7 @@ static tn_tensor *tni_tt_cuts(const tn_tt *tt, const char *op, bool spectra)
     return out;
 }
 
-tn_tensor *tn_tt_spectra(const tn_tt *tt)   { return tni_tt_cuts(tt, "tt_spectra", true); }
+tn_tensor *tn_tt_singular_values(const tn_tt *tt)   { return tni_tt_cuts(tt, "tt_singular_values", true); }
 tn_tensor *tn_tt_entropies(const tn_tt *tt) { return tni_tt_cuts(tt, "tt_entropies", false); }
 
 tn_status tn_tt_log_norm(const tn_tt *tt, double *log_norm)
@@ -36800,7 +36803,7 @@ static tn_status tni_born_begin(tni_born *b, const tn_tt *tt, const char *op)
     int64_t n = tt->core[0]->shape[1] * b->j.r[1];
     for (int64_t i = 0; i < n; i++) b->j.cores[i] /= norm;
     b->more = 2 * most;
-    if (!(b->v = tni_room_f64(tt->ctx, 1, b->more, op))) return TN_ERR_MEMORY;
+    if (!(b->v = tni_scratch_f64(tt->ctx, 1, b->more, op))) return TN_ERR_MEMORY;
     b->w = b->v + most;
     return TN_OK;
 }
@@ -36908,19 +36911,19 @@ tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *
 tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t seed, int64_t *index)
 {
     tni_born  b;
-    tni_dice  dice;
+    tni_rng  rng;
     int64_t   i;
     tn_status s = tni_born_known(tt, "tt_sample", known, tt ? tt->count : 0, index, index);
     if (s != TN_OK || (s = tni_count_check(tt->ctx, "tt_sample", "count", count)) != TN_OK) return s;
-    memset(&dice, 0, sizeof dice);
-    dice.key = seed;
+    memset(&rng, 0, sizeof rng);
+    rng.key = seed;
     s = tni_born_begin(&b, tt, "tt_sample");
     for (int64_t e = 0; e < count && s == TN_OK; e++) {
         int64_t *row = index + e * tt->count;
         if ((s = tni_born_follow(&b, "tt_sample", known, row)) != TN_OK) break;
         for (int64_t k = known; k < tt->count; k++) {
-            double u = (double)tni_dice_word(&dice), length = 0, sum = 0;
-            u = (u * 4294967296.0 + (double)tni_dice_word(&dice) + 0.5) / 18446744073709551616.0;
+            double u = (double)tni_rng_word(&rng), length = 0, sum = 0;
+            u = (u * 4294967296.0 + (double)tni_rng_word(&rng) + 0.5) / 18446744073709551616.0;
             int64_t n = tt->core[k]->shape[1];
             for (row[k] = -1, i = 0; i < n && sum <= u; i++) {       /* rounding errors leave the last possible element */
                 tni_born_row(&b, k, i, i + 1, &length);
@@ -37002,7 +37005,7 @@ tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
     if (s == TN_OK) {
         w.r = w.j.r[axis]; w.n = from->core[axis]->shape[1]; w.m = from->core[axis + 1]->shape[1]; w.c = w.j.r[axis + 2];
         tni_tt_swap_lay(&lay, from->ctx, &w);
-        s = tni_lay_room(&lay, from->ctx, "tt_swap", &more) ? TN_OK : TN_ERR_MEMORY;
+        s = tni_lay_scratch(&lay, from->ctx, "tt_swap", &more) ? TN_OK : TN_ERR_MEMORY;
     }
     if (s == TN_OK) {
         tni_tt_swap_lay(&lay, from->ctx, &w);
@@ -37065,7 +37068,7 @@ static void tni_fit_back(const tni_fit *f, const tni_fit_problem *a, const doubl
         for (int64_t o = 0; o < f->out; o++)
             f->host.by->axpy(a->n, res[b * f->out + o], a->z + (a->each ? b * f->out + o : b) * a->n,
                              f->w + b * width + (a->each ? 0 : o * a->n));
-    f->host.by->gemm(&f->host, a->m, width, f->rows, 1, tni_turned(tni_rows((double *)a->p, a->m)), tni_rows(f->w, width), 0,
+    f->host.by->gemm(&f->host, a->m, width, f->rows, 1, tni_transposed(tni_rows((double *)a->p, a->m)), tni_rows(f->w, width), 0,
                      tni_rows(g, width));
 }
 
@@ -37204,7 +37207,7 @@ static tn_status tni_fit_hold(tni_fit *f, tni_fit_slot *slot, int64_t n, const d
         slot->p = NULL;
     }
     slot->n = n;
-    if (!slot->p && !(slot->p = tni_room_f64(f->ctx, 1, n, "tt_fit"))) return TN_ERR_MEMORY;
+    if (!slot->p && !(slot->p = tni_scratch_f64(f->ctx, 1, n, "tt_fit"))) return TN_ERR_MEMORY;
     if (from) memcpy(slot->p, from, (size_t)n * sizeof *from);
     return TN_OK;
 }
@@ -37279,9 +37282,9 @@ static void tni_fit_next(tni_fit *f, int64_t j, bool right, bool turn)
                     else if (right) v[((k * f->dim + i) * out + o) * side + c] = x;
                     else v[((i * r + k) * out + o) * side + c] = x;
                 }
-    if (turn) other = tni_turned(tni_rows(f->u, r));
+    if (turn) other = tni_transposed(tni_rows(f->u, r));
     else if (right) other = tni_rows(f->core[to].p, columns);
-    else other = tni_turned(tni_rows(f->core[to].p, side));
+    else other = tni_transposed(tni_rows(f->core[to].p, side));
     f->host.by->gemm(&f->host, rows, columns, inner, 1, tni_rows(v, inner), other, 0, tni_rows(f->x, columns));
     for (int64_t i = 0; shift != 0 && i < rows * columns; i++) f->x[i] = tni_ldexp(f->x[i], shift);
 }
@@ -37462,7 +37465,7 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
         s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller rank", (long long)f->most);
     if (s == TN_OK) {
         tni_fit_lay(&lay, f);
-        s = tni_lay_room(&lay, f->ctx, "tt_fit", &more) ? TN_OK : TN_ERR_MEMORY;
+        s = tni_lay_scratch(&lay, f->ctx, "tt_fit", &more) ? TN_OK : TN_ERR_MEMORY;
     }
     if (s == TN_OK) {
         tni_fit_lay(&lay, f);
@@ -37656,7 +37659,7 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
         return NULL;
     }
     int64_t size = rows * columns;
-    if (!(room = tni_room_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
+    if (!(room = tni_scratch_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
     int64_t *both = (int64_t *)(void *)(room + 2 * size);
     for (int64_t k = 0; k < count; k++) both[k] = out[k] * in[k];
     if (tn_read(w, TN_F64, room, size) == TN_OK) {
@@ -37681,18 +37684,18 @@ static bool tni_tt_is_matrix(const tn_tt *tt, const char *op, const int64_t *out
     return true;
 }
 
-tn_tensor *tn_tt_to_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in)
+tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in)
 {
     int64_t    rows, columns, size, shape[2];
     double    *room;
     tn_tensor *dense, *w = NULL;
-    if (!tt || !tni_tt_extents(tt->ctx, "tt_to_matrix", tt->count, out, in, &rows, &columns)
-        || !tni_tt_is_matrix(tt, "tt_to_matrix", out, in) || !(dense = tn_tt_dense(tt))) return NULL;
+    if (!tt || !tni_tt_extents(tt->ctx, "tt_matrix", tt->count, out, in, &rows, &columns)
+        || !tni_tt_is_matrix(tt, "tt_matrix", out, in) || !(dense = tn_tt_dense(tt))) return NULL;
     size = shape[0] = rows;
     size *= shape[1] = columns;
-    if ((room = tni_room_f64(tt->ctx, 2, size, "tt_to_matrix")) != NULL && tn_read(dense, TN_F64, room, size) == TN_OK) {
+    if ((room = tni_scratch_f64(tt->ctx, 2, size, "tt_matrix")) != NULL && tn_read(dense, TN_F64, room, size) == TN_OK) {
         tni_tt_digits(tt->count, out, in, rows, columns, room + size, room, true);
-        if (tni_write_new(tt->ctx, "tt_to_matrix", &w, 2, shape, room + size) != TN_OK) tni_drop(&w);
+        if (tni_write_new(tt->ctx, "tt_matrix", &w, 2, shape, room + size) != TN_OK) tni_drop(&w);
     }
     if (room) tni_free_f64(tt->ctx, room, 2, size);
     tn_tensor_destroy(dense);
@@ -37720,23 +37723,23 @@ static int64_t tni_tt_linear_most(const tn_tt_linear *m)
     return most;
 }
 
-tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
+tn_status tn_tt_linear_assign_tt(const tn_tt_linear *m, const tn_tt *tt)
 {
     double   *room;
     tn_status s = TN_OK;
-    if (!tni_from_tt_given("tt_linear_from_tt", m ? m->core[0] : NULL, tt)) return TN_ERR_ARG;
+    if (!tni_from_tt_given("tt_linear_assign_tt", m ? m->core[0] : NULL, tt)) return TN_ERR_ARG;
     if (tt->count != m->desc.count)
-        return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_from_tt: the train has %lld axes, expected %lld",
+        return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_assign_tt: the train has %lld axes, expected %lld",
                         (long long)tt->count, (long long)m->desc.count);
-    if (!tni_tt_is_matrix(tt, "tt_linear_from_tt", m->desc.out, m->desc.in)) return TN_ERR_SHAPE;
+    if (!tni_tt_is_matrix(tt, "tt_linear_assign_tt", m->desc.out, m->desc.in)) return TN_ERR_SHAPE;
     for (int64_t k = 0; k < tt->count; k++)
         if (tt->core[k]->shape[2] > m->desc.rank)
-            return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_from_tt: core %lld is %s, expected bonds up to %lld",
+            return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_assign_tt: core %lld is %s, expected bonds up to %lld",
                             (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
     int64_t most = tni_tt_linear_most(m), other = tni_tt_largest_core(tt);
-    if (!(room = tni_room_f64(tt->ctx, 1, tni_plus(most, other), "tt_linear_from_tt"))) return TN_ERR_MEMORY;
+    if (!(room = tni_scratch_f64(tt->ctx, 1, tni_plus(most, other), "tt_linear_assign_tt"))) return TN_ERR_MEMORY;
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++)    /* all are checked before the first is written */
-        s = tni_read_scaled(tt->ctx, "tt_linear_from_tt", "a core", tt->core[k], room, NULL);
+        s = tni_read_scaled(tt->ctx, "tt_linear_assign_tt", "a core", tt->core[k], room, NULL);
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++) {
         const int64_t n = tn_tensor_count(m->core[k]);
         if ((s = tn_read(tt->core[k], TN_F64, room + most, tn_tensor_count(tt->core[k]))) != TN_OK) break;
@@ -37748,21 +37751,21 @@ tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
     return s;
 }
 
-tn_tt *tn_tt_linear_to_tt(const tn_tt_linear *m)
+tn_tt *tn_tt_from_tt_linear(const tn_tt_linear *m)
 {
     double   *room;
     tn_status s = TN_OK;
     if (!m || !tni_alive(m->core[0])) return NULL;
     tn_ctx *ctx = m->core[0]->ctx;
     int64_t most = tni_tt_linear_most(m);
-    if (!(room = tni_room_f64(ctx, 2, most, "tt_linear_to_tt"))) return NULL;
-    tn_tt *tt = tni_tt_make(ctx, "tt_linear_to_tt", m->desc.count);
+    if (!(room = tni_scratch_f64(ctx, 2, most, "tt_from_tt_linear"))) return NULL;
+    tn_tt *tt = tni_tt_make(ctx, "tt_from_tt_linear", m->desc.count);
     for (int64_t k = 0; tt && s == TN_OK && k < tt->count; k++) {
         const int64_t *n = m->core[k]->shape;
         int64_t train[3] = {n[2], n[0] * n[3], n[1]};
         if ((s = tn_read(m->core[k], TN_F64, room, tn_tensor_count(m->core[k]))) != TN_OK) break;
         tni_tt_linear_order(train, n, room + most, room, true);
-        s = tni_tt_put(tt, "tt_linear_to_tt", k, train[0], train[1], train[2], room + most);
+        s = tni_tt_put(tt, "tt_from_tt_linear", k, train[0], train[1], train[2], room + most);
     }
     tni_free_f64(ctx, room, 2, most);
     return tt ? tni_tt_done(tt, s) : NULL;
@@ -37871,7 +37874,7 @@ tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t dist
     if (!net) return NULL;
     for (int64_t k = 0; k < 6; k++) most = tni_max(most, tn_tensor_count(net->node[k].tensor));
     int64_t heads = layer->desc.heads;
-    if ((f = tni_room_f64(ctx, most, heads + 1, "tt_from_attention")) != NULL) tt = tni_tt_make(ctx, "tt_from_attention", 6);
+    if ((f = tni_scratch_f64(ctx, most, heads + 1, "tt_from_attention")) != NULL) tt = tni_tt_make(ctx, "tt_from_attention", 6);
     double *core = f ? f + most : NULL;
     for (int64_t k = 0; tt && s == TN_OK && k < 6; k++) {
         const tn_tensor *t = net->node[node[k]].tensor;
@@ -38025,7 +38028,7 @@ typedef struct tni_mail {
     const struct tni_node *last;        /* the last node that adds to the next bucket, if it is `known`; NULL: none */
     bool      on, known;                /* on: between begin and finish of an announced pass                       */
     bool      announced, refused;       /* processes first tell each other what they send; they differ             */
-    struct tni_beside *beside;          /* who sends; NULL: the caller                                             */
+    struct tni_comm_thread *beside;          /* who sends; NULL: the caller                                             */
     int64_t   first;                    /* the number of beside's first call                                       */
     tn_status status;
 } tni_mail;
@@ -38040,7 +38043,7 @@ struct tn_optim {
     tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
     tn_tensor    *bucket;       /* gradients on their way, see >>optim-comm */
     tni_mail      mail;
-    int32_t      *told;         /* [ranks,TNI_TOLD]: what processes tell each other before a step */
+    int32_t      *told;         /* [ranks,TNI_REPORT]: what processes tell each other before a step */
     bool          refused;      /* processes differed before an announced backward pass: what they told says how */
     bool          faulted;      /* in this step all have got the fault of one process, and know which */
     int64_t       placed;       /* parameters that have a place, with shared moments */
@@ -38048,8 +38051,8 @@ struct tn_optim {
 };
 
 /* What a process tells the others before a step: its context's status, the fault word, and a hash of what it steps with. */
-enum { TNI_TOLD_STATUS, TNI_TOLD_FAULT, TNI_TOLD_HASH = 5, TNI_TOLD = 7 };
-#define TNI_TOLD_BYTES(ctx) (sizeof(int32_t) * TNI_TOLD * (size_t)tn_ctx_ranks(ctx))
+enum { TNI_REPORT_STATUS, TNI_REPORT_FAULT, TNI_REPORT_HASH = 5, TNI_REPORT = 7 };
+#define TNI_REPORT_BYTES(ctx) (sizeof(int32_t) * TNI_REPORT * (size_t)tn_comm_size(ctx))
 
 /* In which call a process is, when it tells the others of itself. */
 typedef enum tni_meeting { TNI_MEET_STEP, TNI_MEET_BACKWARD, TNI_MEET_CHECKPOINT } tni_meeting;
@@ -38138,7 +38141,7 @@ static void tni_optim_destroy(tni_owned *owned)
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     for (int64_t i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
     tn_tensor_destroy(o->bucket);
-    tni_free(ctx, o->told, TNI_TOLD_BYTES(ctx));
+    tni_free(ctx, o->told, TNI_REPORT_BYTES(ctx));
     tn_tensor_destroy(o->scalars);
     tni_params_unwatch(&o->of);
     tni_disown(owned);
@@ -38208,7 +38211,8 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
-    if (!tni_optim_positive(ctx, "lr", d->lr, tni_lr_most) || !tni_optim_positive(ctx, "eps", d->eps, HUGE_VAL)) return TN_ERR_ARG;
+    if (!tni_optim_positive(ctx, "lr", d->lr, tni_lr_most) || !tni_optim_positive(ctx, "eps", d->eps, HUGE_VAL))
+        return TN_ERR_ARG;
     if (!(d->clip_norm == 0 || d->clip_norm >= tni_dtype_least(ctx->desc.dtype)))
         return tni_fail(ctx, TN_ERR_ARG, "optim: clip_norm is %g, expected 0 or a number >= %g", d->clip_norm,
                         tni_dtype_least(ctx->desc.dtype));
@@ -38239,7 +38243,7 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
     o->desc = d;
     tni_own(ctx, &o->owned, tni_optim_destroy);
     o->scalars = tn_tensor_create(ctx, TN_REAL, 1, &n);
-    if (tni_comm(ctx)) o->told = (int32_t *)tni_alloc(ctx, TNI_TOLD_BYTES(ctx), "optim");
+    if (tni_comm(ctx)) o->told = (int32_t *)tni_alloc(ctx, TNI_REPORT_BYTES(ctx), "optim");
     if (!o->scalars || (tni_comm(ctx) && !o->told) || !tni_comm_ready(ctx)) {   /* room to tell others of errors */
         tn_optim_destroy(o);
         return NULL;
@@ -38302,7 +38306,7 @@ double tn_optim_momentum(const tn_optim *o)
 /* ---- which part of a parameter a process updates ------------------------ >>optim-share */
 
 /* Whether processes share moments. */
-TNI_FN bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments && tn_ctx_ranks(o->owned.ctx) > 1; }
+TNI_FN bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments && tn_comm_size(o->owned.ctx) > 1; }
 
 /* Gives each parameter its place. From the last to the first, those of AdamW and SGD form groups of a bucket's size or more, of
    which each process gets an equal range: so a group is complete early in the backward pass. A matrix of Muon goes to the process
@@ -38310,7 +38314,7 @@ TNI_FN bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments &
 TNI_FN tn_status tni_optim_places(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
-    const int size = tn_ctx_ranks(ctx);
+    const int size = tn_comm_size(ctx);
     int64_t   group = 0, from = o->of.params->count - 1;
     if (!tni_optim_shares(o)) return TN_OK;
     for (int64_t i = 0; i < o->placed; i++)
@@ -38320,7 +38324,7 @@ TNI_FN tn_status tni_optim_places(tn_optim *o)
     if (o->placed == o->of.params->count) return TN_OK;
     if (o->placed > 0)
         return tni_fail(ctx, TN_ERR_ARG, "optim: parameters were added after the first step, expected none with share_moments");
-    int64_t *load = (int64_t *)tni_comm_room(ctx, (size_t)size * sizeof *load);
+    int64_t *load = (int64_t *)tni_comm_scratch(ctx, (size_t)size * sizeof *load);
     if (!load) return TN_ERR_MEMORY;
     memset(load, 0, (size_t)size * sizeof *load);
     for (int64_t i = o->of.params->count - 1; i >= 0; i--) {
@@ -38353,14 +38357,14 @@ TNI_FN tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
     if (o->state[i].placed == TN_OPTIM_MUON) part.count = at == r ? n : 0;      /* a rule that has changed is refused later */
     else {
         const int64_t  all = o->state[i].group;
-        const tni_span own = tni_comm_span(all, tn_ctx_ranks(o->owned.ctx), r, 0, all);
+        const tni_span own = tni_comm_span(all, tn_comm_size(o->owned.ctx), r, 0, all);
         part.begin = tni_min(n, tni_max(0, own.begin - at));
         part.count = tni_max(0, tni_min(n, own.begin + own.count - at) - part.begin);
     }
     return part;
 }
 
-TNI_FN tni_span tni_optim_own(const tn_optim *o, int64_t i) { return tni_optim_part(o, i, tn_ctx_rank(o->owned.ctx)); }
+TNI_FN tni_span tni_optim_own(const tn_optim *o, int64_t i) { return tni_optim_part(o, i, tn_comm_rank(o->owned.ctx)); }
 
 /* Elements [begin,begin + count) of a contiguous tensor. */
 TNI_FN tn_view tni_span_view(const tn_tensor *t, int64_t begin, int64_t count)
@@ -38516,22 +38520,22 @@ static tn_status tni_optim_judge(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx     *ctx = o->owned.ctx;
     const char *call = in == TNI_MEET_CHECKPOINT ? "checkpoint" : "optim";
-    const int   size = tn_ctx_ranks(ctx);
+    const int   size = tn_comm_size(ctx);
     for (int r = 0; r < size && s == TN_OK; r++) {
-        const int32_t *told = o->told + TNI_TOLD * r;
-        if (told[TNI_TOLD_STATUS] != TN_OK)
-            s = tni_fail(ctx, (tn_status)told[TNI_TOLD_STATUS], "%s: rank %d has an error: %s; %s", call, r,
-                         tn_status_name((tn_status)told[TNI_TOLD_STATUS]), in == TNI_MEET_CHECKPOINT
+        const int32_t *told = o->told + TNI_REPORT * r;
+        if (told[TNI_REPORT_STATUS] != TN_OK)
+            s = tni_fail(ctx, (tn_status)told[TNI_REPORT_STATUS], "%s: rank %d has an error: %s; %s", call, r,
+                         tn_status_name((tn_status)told[TNI_REPORT_STATUS]), in == TNI_MEET_CHECKPOINT
                          ? "see its message" : "no process has updated its parameters");
-        else if (memcmp(told + TNI_TOLD_HASH, o->told + TNI_TOLD_HASH, 2 * sizeof *told) != 0)
+        else if (memcmp(told + TNI_REPORT_HASH, o->told + TNI_REPORT_HASH, 2 * sizeof *told) != 0)
             s = tni_fail(ctx, TN_ERR_ARG, "%s: rank %d has another number of steps, other settings, parameters, gradients, "
                          "moments or random calls than rank 0, or is in another call", call, r);
     }
     for (int r = 0; r < size && s == TN_OK && !o->faulted; r++)
-        if (o->told[TNI_TOLD * r + TNI_TOLD_FAULT] != 0) {
+        if (o->told[TNI_REPORT * r + TNI_REPORT_FAULT] != 0) {
             o->faulted = true;
             ctx->fault_rank = r;
-            return tni_to_device(ctx, ctx->fault->data, o->told + TNI_TOLD * r + TNI_TOLD_FAULT, 4 * sizeof *o->told);
+            return tni_to_device(ctx, ctx->fault->data, o->told + TNI_REPORT * r + TNI_REPORT_FAULT, 4 * sizeof *o->told);
         }
     return s;
 }
@@ -38539,10 +38543,10 @@ static tn_status tni_optim_judge(tn_optim *o, tni_meeting in, tn_status s)
 static int32_t *tni_optim_tells(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx  *ctx = o->owned.ctx;
-    int32_t *own = o->told + TNI_TOLD * tn_ctx_rank(ctx);
-    memset(o->told, 0, TNI_TOLD_BYTES(ctx));
-    own[TNI_TOLD_STATUS] = (int32_t)s;
-    tni_optim_hash(o, in, own + TNI_TOLD_HASH);
+    int32_t *own = o->told + TNI_REPORT * tn_comm_rank(ctx);
+    memset(o->told, 0, TNI_REPORT_BYTES(ctx));
+    own[TNI_REPORT_STATUS] = (int32_t)s;
+    tni_optim_hash(o, in, own + TNI_REPORT_HASH);
     return own;
 }
 
@@ -38555,10 +38559,10 @@ TNI_FN tn_status tni_optim_agree(tn_optim *o, tni_meeting in, tn_status s)
         o->refused = false;
         return tni_optim_judge(o, in, s);
     }
-    if (!o->faulted) ctx->fault_rank = tn_ctx_rank(ctx);
+    if (!o->faulted) ctx->fault_rank = tn_comm_rank(ctx);
     int32_t *own = tni_optim_tells(o, in, s);
-    if (s == TN_OK) s = tni_to_host(ctx, own + TNI_TOLD_FAULT, ctx->fault->data, 4 * sizeof *own);
-    tn_status all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_TOLD * tn_ctx_ranks(ctx), TN_I32);
+    if (s == TN_OK) s = tni_to_host(ctx, own + TNI_REPORT_FAULT, ctx->fault->data, 4 * sizeof *own);
+    tn_status all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_REPORT * tn_comm_size(ctx), TN_I32);
     return all == TN_OK ? tni_optim_judge(o, in, s) : all;
 }
 
@@ -38608,7 +38612,7 @@ static tn_status tni_bucket_move(tn_optim *o, int r, bool values, int64_t from, 
 }
 
 /* The rows of a bucket: those of each process, or the one of all. */
-static int tni_bucket_rows(const tn_optim *o) { return tni_optim_shares(o) ? tn_ctx_ranks(o->owned.ctx) : 1; }
+static int tni_bucket_rows(const tn_optim *o) { return tni_optim_shares(o) ? tn_comm_size(o->owned.ctx) : 1; }
 static int tni_bucket_rank(const tn_optim *o, int row) { return tni_optim_shares(o) ? row : -1; }
 
 /* The number of elements that process r updates; r < 0: of all. */
@@ -38650,7 +38654,7 @@ static tn_status tni_bucket_grow(tn_optim *o)
         tn_tensor_destroy(o->bucket);
         o->bucket = tn_tensor_create(ctx, TN_REAL, 1, &all);
     }
-    return o->bucket && (needs == 0 || tni_comm_room(ctx, needs)) ? TN_OK : TN_ERR_MEMORY;
+    return o->bucket && (needs == 0 || tni_comm_scratch(ctx, needs)) ? TN_OK : TN_ERR_MEMORY;
 }
 
 /* The place of the bucket that begins at element `at` of the vectors. */
@@ -38708,10 +38712,10 @@ static tn_status tni_bucket_fill(tn_optim *o)
 }
 
 /* What processes tell each other before an announced pass has to be alike. */
-static bool tni_told_alike(const tn_optim *o)
+static bool tni_reports_alike(const tn_optim *o)
 {
-    for (int r = 1; r < tn_ctx_ranks(o->owned.ctx); r++)
-        if (memcmp(o->told, o->told + TNI_TOLD * r, sizeof *o->told * TNI_TOLD) != 0) return false;
+    for (int r = 1; r < tn_comm_size(o->owned.ctx); r++)
+        if (memcmp(o->told, o->told + TNI_REPORT * r, sizeof *o->told * TNI_REPORT) != 0) return false;
     return true;
 }
 
@@ -38727,10 +38731,10 @@ static void tni_mail_carry(void *user, int64_t number)
     const int64_t        at = (number - m->first - m->announced) * m->row;
     if (m->status != TN_OK) return;
     if (at < 0) {
-        const int64_t n = (int64_t)TNI_TOLD * tn_ctx_ranks(ctx);
+        const int64_t n = (int64_t)TNI_REPORT * tn_comm_size(ctx);
         m->status = m->beside ? tni_link_run(&ctx->link, TNI_ALL_GATHER, o->told, n, TN_I32, 0)
                               : tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, n, TN_I32);
-        m->refused = m->status == TN_OK && !tni_told_alike(o);
+        m->refused = m->status == TN_OK && !tni_reports_alike(o);
         if (m->refused) m->status = TN_ERR_ARG;
     } else {
         const tn_dtype dtype = o->bucket->dtype;
@@ -38744,7 +38748,7 @@ static void tni_mail_give(tn_optim *o)
 {
 #if defined(TNI_OWN_THREADS)
     if (o->mail.beside) {
-        tni_beside_give(o->mail.beside);
+        tni_comm_thread_give(o->mail.beside);
         return;
     }
 #endif
@@ -38757,8 +38761,8 @@ static void tni_mail_open(tn_optim *o, bool announced)
     tni_mail *m = &o->mail;
     m->announced = announced;
 #if defined(TNI_OWN_THREADS)
-    if (o->owned.ctx->backend->host && o->owned.ctx->desc.comm->any_thread) m->beside = tni_beside_of(o->owned.ctx);
-    if (m->beside) m->first = tni_beside_begin(m->beside, tni_mail_carry, o);
+    if (o->owned.ctx->backend->host && o->owned.ctx->desc.comm->any_thread) m->beside = tni_comm_thread_of(o->owned.ctx);
+    if (m->beside) m->first = tni_comm_thread_begin(m->beside, tni_mail_carry, o);
 #endif
     if (announced) {
         tni_optim_tells(o, TNI_MEET_BACKWARD, TN_OK);
@@ -38772,10 +38776,10 @@ static bool tni_mail_take(tn_optim *o, bool wait)
 {
     tni_mail    *m = &o->mail;
     tn_ctx      *ctx = o->owned.ctx;
-    const double mean = 1 / (double)tn_ctx_ranks(ctx);
-    const int    row = tni_optim_shares(o) ? tn_ctx_rank(ctx) : 0;
+    const double mean = 1 / (double)tn_comm_size(ctx);
+    const int    row = tni_optim_shares(o) ? tn_comm_rank(ctx) : 0;
 #if defined(TNI_OWN_THREADS)
-    if (m->beside && !tni_beside_done(m->beside, m->first + m->announced + m->back / m->row, wait)) return false;
+    if (m->beside && !tni_comm_thread_done(m->beside, m->first + m->announced + m->back / m->row, wait)) return false;
 #endif
     (void)wait;
     int64_t width = tni_bucket_width(m, m->back);
@@ -38837,7 +38841,7 @@ TNI_FN tn_status tni_optim_publish(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     tni_mail *m = &o->mail;
-    const int size = tn_ctx_ranks(ctx), rank = tn_ctx_rank(ctx);
+    const int size = tn_comm_size(ctx), rank = tn_comm_rank(ctx);
     tn_status s = TN_OK;
     for (tni_mail_choose(o, true); m->sent < m->length && s == TN_OK; m->sent += m->row) {
         const int64_t width = tni_bucket_width(m, m->sent);
@@ -38853,7 +38857,7 @@ TNI_FN tn_status tni_optim_publish(tn_optim *o)
 static tn_status tni_optim_norm(tn_optim *o, tn_status s)
 {
     tn_ctx   *ctx = o->owned.ctx;
-    const int size = tn_ctx_ranks(ctx);
+    const int size = tn_comm_size(ctx);
     double    scalars[TNI_SCALARS], norm = 0;
     char      stored[8];
     if (s == TN_OK) s = tni_to_host(ctx, scalars, o->scalars->data, o->scalars->bytes);
@@ -38861,7 +38865,7 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
     if (s != TN_OK) return s;
     double *each = (double *)(void *)o->told;           /* larger, and read */
     memset(each, 0, (size_t)size * sizeof *each);
-    each[tn_ctx_rank(ctx)] = tni_load(scalars, o->scalars->dtype, TNI_SIZE);
+    each[tn_comm_rank(ctx)] = tni_load(scalars, o->scalars->dtype, TNI_SIZE);
     s = tni_comm_numbers(ctx, TNI_ALL_GATHER, each, size, TN_F64);
     for (int r = 0; r < size; r++) norm = hypot(norm, each[r]);
     tni_store(stored, o->scalars->dtype, 0, norm);
@@ -38922,7 +38926,7 @@ static void tni_muon_extents(const tn_tensor *t, int64_t want[4])
     want[2] = want[3] = want[0] > 0 ? want[0] / tni_max(t->shape[t->rank - 1], t->shape[t->rank - 2]) * least : 0;
 }
 
-TNI_FN tn_status tni_muon_room(tn_optim *o)
+TNI_FN tn_status tni_muon_alloc(tn_optim *o)
 {
     int64_t most[4] = {0, 0, 0, 0}, want[4];
     for (int64_t i = 0; i < o->of.params->count; i++) {
@@ -39126,7 +39130,7 @@ static tn_status tni_optim_prepare(tn_optim *o)
     for (int64_t i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
     for (int64_t i = 0; i < o->of.params->count && s == TN_OK; i++) s = tni_shadow_make(o->of.params->item[i]->value);
-    if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_room(o);
+    if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_alloc(o);
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
     if (tni_comm(ctx)) {
@@ -39155,7 +39159,7 @@ tn_status tn_optim_step(tn_optim *o)
     return s == TN_OK && ctx->backend->host ? tni_ctx_faults(ctx) : s;
 }
 
-int64_t tn_optim_steps(const tn_optim *o) { return o ? o->steps : 0; }
+int64_t tn_optim_step_count(const tn_optim *o) { return o ? o->steps : 0; }
 
 double tn_optim_grad_norm(const tn_optim *o)
 {
@@ -39179,7 +39183,7 @@ tn_tensor *tn_optim_grad_norm_view(const tn_optim *o) { return o ? tn_slice(o->s
 /* A step of many processes needs the host. */
 bool tn_graph_supported(const tn_ctx *ctx)
 {
-    return ctx && ctx->backend->capture_begin != NULL && tn_ctx_ranks(ctx) == 1;
+    return ctx && ctx->backend->capture_begin != NULL && tn_comm_size(ctx) == 1;
 }
 
 static void tni_graph_destroy(tni_owned *owned)
@@ -40385,7 +40389,7 @@ TNI_FN void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
 {
     if (w->status == TN_OK) w->status = tni_settle(t);
     if (w->status != TN_OK) return;
-    if (tn_tensor_contiguous(t)) {
+    if (tn_tensor_is_contiguous(t)) {
         tni_put_contiguous(w, t, as);
         return;
     }
@@ -40757,7 +40761,7 @@ static bool tni_parse_notes(tni_scan *s, tn_safetensors *f)
     if (!tni_scan_expect(s, '{')) return false;
     if (tni_scan_take(s, '}')) return true;
     do {
-        tn_note *note = (tn_note *)tni_list_add(f->file.ctx, &f->notes, "safetensors metadata");
+        tn_metadata *note = (tn_metadata *)tni_list_add(f->file.ctx, &f->notes, "safetensors metadata");
         if (!note) { s->status = TN_ERR_MEMORY; return false; }
         if (!tni_scan_string(s, &note->key) || !tni_scan_expect(s, ':') || !tni_scan_string(s, &note->value)) return false;
     } while (tni_scan_take(s, ','));
@@ -40871,7 +40875,7 @@ static tn_status tni_safetensors_one(tn_ctx *ctx, const tn_source *source, tn_sa
     if (!f) return TN_ERR_MEMORY;
     memset(f, 0, sizeof *f);
     f->entries.each = sizeof(tn_safetensors_entry);
-    f->notes.each = sizeof(tn_note);
+    f->notes.each = sizeof(tn_metadata);
     f->parts.each = sizeof(tni_part_file);
     return tni_reader_open(&f->file, ctx, source);
 }
@@ -40922,7 +40926,7 @@ static bool tni_parse_index(tni_scan *s, tn_safetensors *f)
 }
 
 /* Sets *number to that of the file which a line names; it is opened and checked if it is not yet. */
-static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_note *line, size_t *number)
+static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_metadata *line, size_t *number)
 {
     tn_ctx      *ctx = f->file.ctx;
     const char  *slash = strrchr(index, '/');
@@ -40951,7 +40955,7 @@ static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_n
 /* The tensors of all parts, each once, and each line's in the file that it names. */
 static tn_status tni_index_join(tn_safetensors *f, const char *index)
 {
-    const tn_note *lines = (const tn_note *)f->notes.items;
+    const tn_metadata *lines = (const tn_metadata *)f->notes.items;
     size_t         k;
     tn_status      s;
     for (size_t i = 0; i < f->notes.count; i++) {
@@ -41057,7 +41061,7 @@ const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *f, const c
 
 const char *tn_safetensors_metadata(const tn_safetensors *f, const char *key)
 {
-    const tn_note *note = f && key ? (const tn_note *)tni_find_name(f->notes_by_name, f->notes.count, key) : NULL;
+    const tn_metadata *note = f && key ? (const tn_metadata *)tni_find_name(f->notes_by_name, f->notes.count, key) : NULL;
     return note ? note->value : NULL;
 }
 
@@ -41164,7 +41168,7 @@ TNI_FN void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, str
 
 static size_t tni_tensor_data_bytes(const tn_tensor *t) { return (size_t)tn_tensor_count(t) * tni_dtype_size(t->dtype); }
 
-static void tni_text_notes(tni_text *t, const tn_note *notes, size_t n)
+static void tni_text_notes(tni_text *t, const tn_metadata *notes, size_t n)
 {
     tni_text_string(t, "\"__metadata__\":{");
     for (size_t i = 0; i < n; i++) {
@@ -41177,14 +41181,14 @@ static void tni_text_notes(tni_text *t, const tn_note *notes, size_t n)
 }
 
 /* The header, padded so that the data begins at a multiple of 8. sealed: a checksum follows the data, as a tensor. */
-static void tni_text_header(tni_text *t, const void *const *order, size_t n, const tn_note *notes, size_t note_count,
+static void tni_text_header(tni_text *t, const void *const *order, size_t n, const tn_metadata *notes, size_t note_count,
                             bool sealed)
 {
     uint64_t at = 0;
     tni_text_string(t, "{");
     if (note_count > 0) tni_text_notes(t, notes, note_count);
     for (size_t i = 0; i < n; i++) {
-        const tn_named *named = (const tn_named *)order[i];
+        const tn_named_tensor *named = (const tn_named_tensor *)order[i];
         if (i > 0 || note_count > 0) tni_text_string(t, ",");
         tni_text_json(t, named->name);
         tni_text_string(t, ":{\"dtype\":\"");
@@ -41212,8 +41216,8 @@ static void tni_text_header(tni_text *t, const void *const *order, size_t n, con
 /* Wide dtypes first, so that every tensor is aligned; otherwise in the caller's order. */
 static bool tni_by_width(const void *a, const void *b)
 {
-    size_t x = tni_dtype_size(((const tn_named *)a)->tensor->dtype);
-    size_t y = tni_dtype_size(((const tn_named *)b)->tensor->dtype);
+    size_t x = tni_dtype_size(((const tn_named_tensor *)a)->tensor->dtype);
+    size_t y = tni_dtype_size(((const tn_named_tensor *)b)->tensor->dtype);
     return x != y ? x > y : a < b;
 }
 
@@ -41242,7 +41246,7 @@ static tn_status tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t eac
     return s;
 }
 
-static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, const tn_note *notes, int64_t note_count)
+static bool tni_named_check(tn_ctx *ctx, const tn_named_tensor *tensors, int64_t n, const tn_metadata *notes, int64_t note_count)
 {
     if (n < 0 || note_count < 0 || (n > 0 && !tensors) || (note_count > 0 && !notes)) {
         const bool named = n < 0 || (n > 0 && !tensors);
@@ -41265,7 +41269,7 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, con
 }
 
 /* The length word and the header, in *text; the header is made twice, the first time to measure it. */
-static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n, const tn_note *notes, size_t note_count,
+static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n, const tn_metadata *notes, size_t note_count,
                                  bool sealed, char **text, size_t *bytes)
 {
     tni_text t;
@@ -41296,8 +41300,8 @@ static void tni_put_sum(tni_writer *w)
 }
 
 /* seal: NULL, or the file is a checkpoint. */
-TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
-                                     int64_t note_count, const tni_seal *seal)
+TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
+                                     const tn_metadata *notes, int64_t note_count, const tni_seal *seal)
 {
     char      *text = NULL;
     size_t     bytes = 0, n = (size_t)count;
@@ -41315,7 +41319,7 @@ TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *
         w.sum = seal ? seal->sum : NULL;
         tni_put(&w, text, bytes - 1);
         for (size_t i = 0; i < n; i++) {
-            const tn_named *named = (const tn_named *)order[i];
+            const tn_named_tensor *named = (const tn_named_tensor *)order[i];
             if (seal && seal->put && seal->put(seal->user, &w, named - tensors)) continue;
             tni_put_numbers(&w, named->tensor, named->tensor->dtype);
         }
@@ -41328,7 +41332,7 @@ TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *
     return s;
 }
 
-tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
+tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count, const tn_metadata *notes,
                                int64_t note_count)
 {
     return tni_safetensors_put(ctx, sink, tensors, count, notes, note_count, NULL);
@@ -41421,12 +41425,12 @@ tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match ma
     return s;
 }
 
-tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count)
+tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     tn_ctx *ctx = params ? tn_params_ctx(params) : NULL;
     int64_t n = params ? tn_params_count(params) : 0;
     if (!ctx) return TN_ERR_ARG;
-    tn_named *named = (tn_named *)tni_array(ctx, n, sizeof *named, "parameters");
+    tn_named_tensor *named = (tn_named_tensor *)tni_array(ctx, n, sizeof *named, "parameters");
     if (!named) return TN_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         named[i].name = params->item[i]->name;
@@ -41502,10 +41506,10 @@ static const char *tni_names_double(tni_names *p, double v)
 typedef struct tni_checkpoint {
     tn_optim  *optim;
     tni_names  names;
-    tn_named  *named;
-    tn_note   *notes;
-    int64_t    tensors, tensor_room, note_count, note_room;
-    int64_t   *moment;                  /* [tensor_room]: 2 i + k for moment k of parameter i, or -1                     */
+    tn_named_tensor  *named;
+    tn_metadata   *notes;
+    int64_t    tensors, tensor_capacity, note_count, note_capacity;
+    int64_t   *moment;                  /* [tensor_capacity]: 2 i + k for moment k of parameter i, or -1                     */
     uint8_t   *host;                    /* with shared moments: TNI_CHUNK elements, and the same as the file has them    */
     tn_tensor *piece;                   /* TNI_CHUNK elements of the backend, for a carrier that takes no other memory   */
     bool       asked, began, ended;     /* processes have told each other whether they can begin; all can; all have sent */
@@ -41587,8 +41591,8 @@ static void tni_checkpoint_send(tni_checkpoint *c, int64_t i, int k, tni_writer 
     tn_optim      *o = c->optim;
     const tn_dtype dtype = o->scalars->dtype;
     uint8_t       *out = c->host + (size_t)TNI_CHUNK * 8;
-    const int      rank = tn_ctx_rank(o->owned.ctx);
-    for (int r = 0; r < tn_ctx_ranks(o->owned.ctx); r++) {
+    const int      rank = tn_comm_rank(o->owned.ctx);
+    for (int r = 0; r < tn_comm_size(o->owned.ctx); r++) {
         const tni_span part = tni_optim_part(o, i, r);
         int64_t        n;
         for (int64_t done = 0; done < part.count && !o->owned.ctx->link.why[0]; done += n) {
@@ -41663,7 +41667,7 @@ static void tni_checkpoint_list(tni_checkpoint *c)
     for (int k = 0; k < TNI_OPTIM_NUMBERS; k++) tni_checkpoint_note(c, n[k].name, tni_names_double(&c->names, n[k].value));
 }
 
-static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_note *notes, int64_t count)
+static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_metadata *notes, int64_t count)
 {
     if (count < 0 || (count > 0 && !notes) || count > INT32_MAX)
         return tni_fail(ctx, TN_ERR_ARG, "checkpoint: %lld notes at %s, expected a list of 0 or more", (long long)count,
@@ -41675,7 +41679,7 @@ static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_note *notes, int64_t
     return TN_OK;
 }
 
-static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_note *notes, int64_t note_count)
+static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     const tn_optim *o = c->optim;
     tn_ctx         *ctx = o->owned.ctx;
@@ -41684,14 +41688,14 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_n
     int64_t         n = o->of.params->count;
     tn_status       s = tni_checkpoint_notes(ctx, notes, note_count);
     if (s != TN_OK) return s;
-    c->tensor_room = 3 * n + 2;
-    c->note_room = n + 6 + TNI_OPTIM_NUMBERS + note_count;
+    c->tensor_capacity = 3 * n + 2;
+    c->note_capacity = n + 6 + TNI_OPTIM_NUMBERS + note_count;
     c->names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
     for (int64_t i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
-    c->named = (tn_named *)tni_array(ctx, c->tensor_room, sizeof *c->named, "checkpoint");
-    c->notes = (tn_note *)tni_array(ctx, c->note_room, sizeof *c->notes, "checkpoint");
+    c->named = (tn_named_tensor *)tni_array(ctx, c->tensor_capacity, sizeof *c->named, "checkpoint");
+    c->notes = (tn_metadata *)tni_array(ctx, c->note_capacity, sizeof *c->notes, "checkpoint");
     c->names.text = (char *)tni_alloc(ctx, c->names.room, "checkpoint");
-    c->moment = (int64_t *)tni_array(ctx, c->tensor_room, sizeof *c->moment, "checkpoint");
+    c->moment = (int64_t *)tni_array(ctx, c->tensor_capacity, sizeof *c->moment, "checkpoint");
     s = TN_ERR_MEMORY;
     if (c->named && c->notes && c->names.text && c->moment) {
         memset(&seal, 0, sizeof seal);
@@ -41703,16 +41707,17 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_n
         tni_checksum_open(&sum);
         s = tni_safetensors_put(ctx, sink, c->named, c->tensors, c->notes, c->note_count, &seal);
     }
-    tni_free(ctx, c->named, (size_t)c->tensor_room * sizeof *c->named);
-    tni_free(ctx, c->notes, (size_t)c->note_room * sizeof *c->notes);
+    tni_free(ctx, c->named, (size_t)c->tensor_capacity * sizeof *c->named);
+    tni_free(ctx, c->notes, (size_t)c->note_capacity * sizeof *c->notes);
     tni_free(ctx, c->names.text, c->names.room);
-    tni_free(ctx, c->moment, (size_t)c->tensor_room * sizeof *c->moment);
+    tni_free(ctx, c->moment, (size_t)c->tensor_capacity * sizeof *c->moment);
     return s;
 }
 
 /* Shared moments: the first process writes while all send. The moments are sent in the order of the file, where everything but
    the clock has one dtype, so that they are in the order of the list. */
-static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const tn_note *notes, int64_t note_count, tn_status s)
+static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const tn_metadata *notes, int64_t note_count,
+                                         tn_status s)
 {
     tn_optim     *o = c->optim;
     tn_ctx       *ctx = o->owned.ctx;
@@ -41721,9 +41726,9 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
     if (tni_comm_spreads(ctx->desc.comm)) c->piece = tn_tensor_create(ctx, TN_REAL, 1, &chunk);
     if (s == TN_OK) s = ctx->status;
     if (s == TN_OK && (!c->host || (tni_comm_spreads(ctx->desc.comm) && !c->piece))) s = TN_ERR_MEMORY;
-    if (s == TN_OK && tn_ctx_rank(ctx) == 0) s = tni_checkpoint_save(c, sink, notes, note_count);
+    if (s == TN_OK && tn_comm_rank(ctx) == 0) s = tni_checkpoint_save(c, sink, notes, note_count);
     if (!c->asked) s = tni_checkpoint_begin(c, s);
-    if (c->began && tn_ctx_rank(ctx) > 0) {
+    if (c->began && tn_comm_rank(ctx) > 0) {
         for (int64_t i = 0; i < o->of.params->count; i++)
             for (int k = 0; k < 2; k++) if (tni_checkpoint_moment(o, i, k)) tni_checkpoint_send(c, i, k, NULL);
         s = tni_checkpoint_end(c, c->sent);
@@ -41734,7 +41739,7 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
     return s;
 }
 
-tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *notes, int64_t note_count)
+tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     tni_checkpoint c;
     tn_status      s = tni_checkpoint_usable(o);
@@ -44525,7 +44530,7 @@ static bool tni_ranks_before(const tni_training *r, tni_ranked x, tni_ranked y)
     return p->a != q->a ? p->a < q->a : p->b < q->b;
 }
 
-static bool tni_heap_push(tni_training *r, uint32_t pair)
+static bool tni_training_push(tni_training *r, uint32_t pair)
 {
     tni_ranked moving;
     size_t     i = r->heap.count;
@@ -44538,7 +44543,7 @@ static bool tni_heap_push(tni_training *r, uint32_t pair)
     return true;
 }
 
-static uint32_t tni_heap_pop(tni_training *r)
+static uint32_t tni_training_pop(tni_training *r)
 {
     tni_ranked *heap = (tni_ranked *)r->heap.items, moving = heap[r->heap.count - 1];
     uint32_t    top = heap[0].pair;
@@ -44598,7 +44603,7 @@ static bool tni_touched_push(tni_training *r)
     for (size_t i = 0; i < r->touched.count; i++) {
         uint32_t pair = *(const uint32_t *)tni_list_at(&r->touched, i);
         tni_pair_at(r, pair)->touched = false;
-        if (!tni_heap_push(r, pair)) return false;
+        if (!tni_training_push(r, pair)) return false;
     }
     r->touched.count = 0;
     return true;
@@ -44659,15 +44664,16 @@ static bool tni_training_merges(tni_training *r, int64_t vocab)
     if (!tni_touched_push(r)) return false;
     while (r->heap.count > 0 && tn_tokenizer_count(r->t) < vocab) {
         int64_t  said = ((const tni_ranked *)r->heap.items)->count;
-        uint32_t pair = tni_heap_pop(r);
+        uint32_t pair = tni_training_pop(r);
         int64_t  count = tni_pair_at(r, pair)->count;
         if (count < r->min_count) continue;
-        if (!(count == said ? tni_training_merge(r, pair) : tni_heap_push(r, pair))) return false;
+        if (!(count == said ? tni_training_merge(r, pair) : tni_training_push(r, pair))) return false;
     }
     return true;
 }
 
-static tn_status tni_training_run(tni_training *r, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_desc *d)
+static tn_status tni_training_run(tni_training *r, const char *text, size_t bytes, int64_t vocab,
+                                  const tn_tokenizer_train_desc *d)
 {
     static const char *const special[3] = {"[UNK]", "[BOS]", "[EOS]"};
     tn_status s;
@@ -44689,9 +44695,9 @@ static tn_status tni_training_run(tni_training *r, const char *text, size_t byte
     return TN_OK;
 }
 
-tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_desc *desc)
+tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_train_desc *desc)
 {
-    tn_tokenizer_desc d = {0, 0, NULL};
+    tn_tokenizer_train_desc d = {0, 0, NULL};
     tni_training      r;
     tn_tokenizer     *t;
     if (!ctx) return NULL;
@@ -45734,7 +45740,7 @@ TNI_FN tn_tensor *tni_model_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     return tni_shown(ctx, taps, "logits", "", x ? tn_scale(ctx, tn_activation(ctx, x, TN_ACT_TANH), c) : NULL);
 }
 
-tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
+tn_tensor *tn_transformer_unembed(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
 {
     return tni_layer_given(ctx, m, "transformer") ? tni_model_head(ctx, m, x, NULL) : NULL;
 }
@@ -45742,7 +45748,7 @@ tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
 {
     tn_tensor *x = tn_transformer_hidden(ctx, m, ids);
-    return x ? tn_transformer_head(ctx, m, x) : NULL;
+    return x ? tn_transformer_unembed(ctx, m, x) : NULL;
 }
 
 tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor *targets)
@@ -45764,7 +45770,7 @@ static bool tni_listed(tn_tensor *const *w, int64_t n, const tn_tensor *t)
     return i < n;
 }
 
-tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_compact_error *error)
+tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, tn_compact_error *error)
 {
     static const char *const part[] = {"attn.qk", "attn.v", "attn.o", "mlp.w", "mlp.p"};
     tn_tensor **w;
@@ -45981,7 +45987,7 @@ tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
     return tni_edit_spliced(ctx, x, heads, h0, h1, tni_edit_spliced(ctx, by_head, tokens, t0, t1, y));
 }
 
-tn_tensor *tn_transformer_lens(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
+tn_tensor *tn_transformer_logit_lens(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
 {
     if (!tni_layer_given(ctx, m, "transformer")) return NULL;
     x = tni_model_ended(ctx, m, x, NULL);
@@ -46243,7 +46249,7 @@ tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 {
     if (!tni_decode_check(ctx, m, ids, c)) return NULL;
     tn_tensor *x = tni_model_run(ctx, m, ids, c->past, c, NULL);
-    x = x ? tn_transformer_head(ctx, m, x) : NULL;
+    x = x ? tn_transformer_unembed(ctx, m, x) : NULL;
     c->broken = !x;
     if (x) c->past += ids->shape[1];
     return x;
@@ -46611,7 +46617,8 @@ static bool tni_key_is_idle(const char *name, bool windows)
     return false;
 }
 
-/* Says which keys of the object nothing has read. Values that are null, false or empty switch nothing on, and are not reported. */
+/* Says which keys of the object nothing has read. Values that are null, false or empty switch nothing on, and are not
+   reported. */
 static void tni_config_unread(const tni_json *j, const tni_value *root, const char *where, const tni_key *keys, size_t n,
                               bool windows)
 {
@@ -46625,7 +46632,8 @@ static void tni_config_unread(const tni_json *j, const tni_value *root, const ch
         if (count++ < 4) used += tni_print(names + used, sizeof names - used, "%s%s", count > 1 ? ", " : "", tni_quote(name).s);
     }
     if (count > 0)
-        tni_log(j->file.ctx, TN_LOG_WARN, "%s: these keys%s are not read, as no setting here has them: %s%s", j->file.name.s, where,
+        tni_log(j->file.ctx, TN_LOG_WARN, "%s: these keys%s are not read, as no setting here has them: %s%s", j->file.name.s,
+                where,
                 names, count > 4 ? ", ..." : "");
 }
 
@@ -47037,7 +47045,7 @@ static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *fro
 {
     tn_ctx   *ctx = value->ctx;
     tn_tensor view = *value;
-    double   *host = tni_room_f64(ctx, to.rows, to.columns, "weights");
+    double   *host = tni_scratch_f64(ctx, to.rows, to.columns, "weights");
     if (!host) return TN_ERR_MEMORY;
     for (int64_t i = 0; i < to.rows; i++) {
         int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
@@ -47105,7 +47113,7 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     if ((s = tni_mapped_once(m, i, to.first * columns, to.rows * columns)) != TN_OK) return s;
     if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
     int64_t n = tn_tensor_count(t);
-    double *host = tni_room_f64(ctx, n, 1, "weights");
+    double *host = tni_scratch_f64(ctx, n, 1, "weights");
     s = host ? tn_read(t, TN_F64, host, n) : TN_ERR_MEMORY;
     tn_tensor_destroy(t);
     if (s == TN_OK && !m->value[i] && !(m->value[i] = tn_tensor_create(ctx, TN_REAL, v->rank, v->shape))) s = TN_ERR_MEMORY;
@@ -47275,7 +47283,7 @@ static tn_status tni_heads_differ(tn_tensor *t, bool second, int64_t heads, bool
 {
     const int64_t n = tn_tensor_count(t) / (second ? 2 : 1), each = n / heads;
     double       *host;
-    if (!(host = tni_room_f64(t->ctx, tn_tensor_count(t), 1, "weights"))) return TN_ERR_MEMORY;
+    if (!(host = tni_scratch_f64(t->ctx, tn_tensor_count(t), 1, "weights"))) return TN_ERR_MEMORY;
     tn_status s = tn_read(t, TN_F64, host, tn_tensor_count(t));
     for (int64_t h = 1; s == TN_OK && h < heads; h++) {
         const double *row = host + (second ? n : 0) + h * each;
@@ -47371,7 +47379,7 @@ static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const
 {
     tn_ctx       *ctx = tn_params_ctx(w->params);
     const int64_t count = tn_tensor_count(p->value), columns = vector ? 1 : p->value->shape[p->value->rank - 1];
-    double       *rows = tni_room_f64(ctx, count, 1, "weights");
+    double       *rows = tni_scratch_f64(ctx, count, 1, "weights");
     tni_slab      from, to;
     tn_status     s = rows ? tn_read(p->value, TN_F64, rows, count) : TN_ERR_MEMORY;
     tni_mapping_rows(w, line, p, columns, &from, &to);
@@ -47406,7 +47414,7 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
     if (!tni_pattern_fill(&o->name, "", line->file, strcspn(line->file, "|"), l))
         return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->file).s);
     o->tensor = tn_tensor_create(ctx, TN_REAL, vector ? 1 : 2, shape);
-    double *host = o->tensor ? tni_room_f64(ctx, all, columns, "weights") : NULL;
+    double *host = o->tensor ? tni_scratch_f64(ctx, all, columns, "weights") : NULL;
     given = host ? (bool *)tni_alloc(ctx, (size_t)all, "name map") : NULL;
     if (!given) {
         tni_free_f64(ctx, host, all, columns);
@@ -47455,7 +47463,7 @@ static tn_status tni_mapping_all(tni_mapping *w)
 }
 
 tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
-                                      const tn_name_map *map, int64_t lines, int64_t kv_heads, const tn_note *notes,
+                                      const tn_name_map *map, int64_t lines, int64_t kv_heads, const tn_metadata *notes,
                                       int64_t note_count)
 {
     tn_ctx     *ctx = tn_params_ctx(params);
@@ -47484,7 +47492,8 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     if (!(w.used = (bool *)tni_alloc(ctx, used, "name map"))) return TN_ERR_MEMORY;
     memset(w.used, 0, used);
     s = tni_mapping_all(&w);
-    tn_named *named = s == TN_OK ? (tn_named *)tni_array(ctx, (int64_t)w.out.count, sizeof *named, "name map") : NULL;
+    tn_named_tensor *named = NULL;
+    if (s == TN_OK) named = (tn_named_tensor *)tni_array(ctx, (int64_t)w.out.count, sizeof *named, "name map");
     if (s == TN_OK && !named) s = TN_ERR_MEMORY;
     for (size_t i = 0; named && i < w.out.count; i++) {
         const tni_outgoing *o = (const tni_outgoing *)tni_list_at(&w.out, i);
@@ -47524,7 +47533,7 @@ struct tn_circuit_evidence {
     double   *drawn;                    /* [features,top]      */
     int32_t  *drawn_at;                 /* [top]               */
     double   *bins;                     /* [features,bins]     */
-    tni_dice  dice;
+    tni_rng  rng;
 };
 #endif /* TN_NO_CIRCUITS */
 
@@ -47879,7 +47888,7 @@ TNI_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circu
 {
     const int64_t most = c->ctx->desc.max_bytes > 0 ? (int64_t)(c->ctx->desc.max_bytes / 8) : (int64_t)1 << 25;
     const int64_t block = tni_max(1, tni_min(c->rows, most / (24 * tni_max(1, c->columns))));
-    double       *v = tni_room_f64(c->ctx, block, c->columns, op);
+    double       *v = tni_scratch_f64(c->ctx, block, c->columns, op);
     tn_status     s = v ? TN_OK : TN_ERR_MEMORY;
     for (int64_t at = 0; at < c->rows && s == TN_OK; at += block) {
         const int64_t   n = tni_min(block, c->rows - at);
@@ -48088,7 +48097,7 @@ tn_net *tn_circuit_attention(tn_ctx *ctx, const tn_transformer *m, int64_t block
     return net;
 }
 
-void tn_circuit_ovpp_destroy(tn_circuit_ovpp *o)
+void tn_circuit_block_destroy(tn_circuit_block *o)
 {
     if (!o) return;
     tn_cp_destroy(o->b);
@@ -48116,13 +48125,13 @@ static tn_tensor *tni_circuit_diag(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 }
 
 /* M^0 .. M^H, V~ and, with v, O: stacked */
-static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp_desc *d, double factor,
+static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_block_desc *d, double factor,
                                 tn_tensor **maps, tn_tensor **v, tn_tensor **o)
 {
     const tn_attention *a = &m->blocks[d->block].attn;
     const int64_t dim = m->desc.dim, H = m->desc.heads, shape[2] = {1, dim + 1};
     tn_tensor    *x = tni_circuit_basis(ctx, m, &m->blocks[d->block].norm1, true, factor);
-    tn_tensor   **list = (tn_tensor **)tni_array(ctx, tni_plus(tni_area(3, H), 1), sizeof *list, "circuit_ovpp"), *join[2];
+    tn_tensor   **list = (tn_tensor **)tni_array(ctx, tni_plus(tni_area(3, H), 1), sizeof *list, "circuit_block_of"), *join[2];
     bool          whole = list && x;
     if (whole) {
         list[0] = tn_eye(ctx, dim + 1);
@@ -48151,15 +48160,15 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     return *maps && *v && *o;
 }
 
-static tn_status tni_circuit_ovpp(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp_desc *d, double f1, double f2,
-                                  tn_circuit_ovpp *out)
+static tn_status tni_circuit_block(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_block_desc *d, double f1, double f2,
+                                  tn_circuit_block *out)
 {
     const int64_t dim = m->desc.dim;
     tn_tensor *maps, *v, *o, *zero = tn_full(ctx, 1, &dim, 0), *eye = tn_eye(ctx, dim), *f[2], *p[4];
     tn_cp     *cp = tn_circuit_mlp(ctx, m, d->block);
     tn_status  s = TN_ERR_ARG;
     if (cp && cp->order != 2)
-        s = tni_fail(ctx, TN_ERR_ARG, "circuit_ovpp: the MLP of block %lld has order %d, expected 2", (long long)d->block,
+        s = tni_fail(ctx, TN_ERR_ARG, "circuit_block_of: the MLP of block %lld has order %d, expected 2", (long long)d->block,
                      cp->order);
     else if (cp) cp = tni_cp_next(cp, tn_cp_fold_in(cp, tn_scale(ctx, eye, f2), zero));     /* on [x;1] in any case */
     if (cp && cp->order == 2 && tni_circuit_writers(ctx, m, d, f1, &maps, &v, &o)) {
@@ -48186,9 +48195,9 @@ static tn_status tni_circuit_ovpp(tn_ctx *ctx, const tn_transformer *m, const tn
     return s;
 }
 
-tn_status tn_circuit_ovpp_of(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp_desc *d, tn_circuit_ovpp *out)
+tn_status tn_circuit_block_of(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_block_desc *d, tn_circuit_block *out)
 {
-    const char *op = "circuit_ovpp";
+    const char *op = "circuit_block_of";
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx) return TN_ERR_ARG;
@@ -48201,20 +48210,20 @@ tn_status tn_circuit_ovpp_of(tn_ctx *ctx, const tn_transformer *m, const tn_circ
         return tni_fail(ctx, TN_ERR_ARG, "%s: factor1 is %g and factor2 %g, expected numbers > 0: the model has norms, "
                         "whose denominators have to be held constant", op, f1, f2);
     tni_scope scope = tni_scope_begin(ctx);
-    tn_status s = tni_circuit_ovpp(ctx, m, d, f1, f2, out);
+    tn_status s = tni_circuit_block(ctx, m, d, f1, f2, out);
     tni_scope_end(ctx, scope);
-    if (s != TN_OK) tn_circuit_ovpp_destroy(out);
+    if (s != TN_OK) tn_circuit_block_destroy(out);
     return s;
 }
 
-tn_cp *tn_circuit_ovpp_term(const tn_circuit_ovpp *o, int64_t g, int64_t k)
+tn_cp *tn_circuit_block_term(const tn_circuit_block *o, int64_t g, int64_t k)
 {
     tn_tensor *f[2];
     if (!o || !o->b) return NULL;
     tn_ctx *ctx = o->b->ctx;
     int64_t pair[2] = {g, k};
     if (g < 0 || k < 0 || g > o->heads || k > o->heads) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_ovpp_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
+        tni_fail(ctx, TN_ERR_ARG, "circuit_block_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
                  (long long)k, (long long)o->heads);
         return NULL;
     }
@@ -48454,14 +48463,14 @@ static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circui
     return tni_heap_begin(c->ctx, &t->best, desc->order, t->desc.top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
 }
 
-tn_status tn_circuit_tops(const tn_circuit *c, int count, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
+tn_status tn_circuit_top_many(const tn_circuit *c, int count, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
 {
     tni_circuit_searches t;
     tn_status            s = TN_OK;
     if (out && count > 0) memset(out, 0, (size_t)count * sizeof *out);
     if (!c || !out) return TN_ERR_ARG;
     if (count < 1 || count > TNI_CIRCUIT_LISTS)
-        return tni_fail(c->ctx, TN_ERR_ARG, "circuit_tops: count is %d, expected 1 to %d", count, TNI_CIRCUIT_LISTS);
+        return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top_many: count is %d, expected 1 to %d", count, TNI_CIRCUIT_LISTS);
     memset(&t, 0, sizeof t);
     t.count = count;
     for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], c, desc ? &desc[k] : NULL);
@@ -48479,7 +48488,7 @@ tn_status tn_circuit_tops(const tn_circuit *c, int count, const tn_circuit_top_d
 
 tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
 {
-    return tn_circuit_tops(c, 1, desc, out);
+    return tn_circuit_top_many(c, 1, desc, out);
 }
 
 void tn_circuit_entries_destroy(tn_circuit_entries *e)
@@ -48528,7 +48537,7 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
     int64_t shape[2] = {c->rows, top};
     int64_t n = c->rows * top;
     bool    whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
-    t.v = tni_room_f64(c->ctx, n, 1, "circuit_top_rows");
+    t.v = tni_scratch_f64(c->ctx, n, 1, "circuit_top_rows");
     t.id = t.v ? (int32_t *)tni_array(c->ctx, n, sizeof *t.id, "circuit_top_rows") : NULL;
     tn_status s = whole && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
     if (s == TN_OK) *values = tn_tensor_create(c->ctx, TN_REAL, 2, shape);
@@ -48549,16 +48558,16 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
 /* ---- maximising inputs -------------------------------------------------- >>circuits-maximum
    On spheres |x_a| = r: x_a <- r (g_a + s x_a) / |g_a + s x_a|, g_a the gradient. For a shift s that is large enough the
    value rises; a step after which it does not is repeated with a larger one. */
-typedef struct tni_climb {
+typedef struct tni_ascent {
     const tn_net *net;
     const tn_tensor *u;
     int64_t inputs, n, free;            /* free: n without the one */
     double  sign, radius;
-} tni_climb;
+} tni_ascent;
 
 /* f(x) and its gradient g [inputs,n]: leg by leg, with the unit vectors as its rows and the same rows for the others, so that
    all calls have the same shapes and one plan */
-static tn_status tni_climb_at(const tni_climb *t, const double *x, double *f, double *g)
+static tn_status tni_ascent_at(const tni_ascent *t, const double *x, double *f, double *g)
 {
     tn_ctx       *ctx = t->net->ctx;
     const tni_scope scope = tni_scope_begin(ctx);
@@ -48586,7 +48595,7 @@ static tn_status tni_climb_at(const tni_climb *t, const double *x, double *f, do
 }
 
 /* Puts the vectors x + g/s, or g alone for s = 0, onto their spheres. */
-static void tni_climb_step(const tni_climb *t, const double *x, const double *g, double shift, double *to)
+static void tni_ascent_step(const tni_ascent *t, const double *x, const double *g, double shift, double *to)
 {
     for (int64_t a = 0; a < t->inputs; a++) {
         double norm = 0;
@@ -48601,17 +48610,17 @@ static void tni_climb_step(const tni_climb *t, const double *x, const double *g,
 }
 
 /* x becomes a local maximum, with its value *f. room [3,inputs n] */
-static tn_status tni_climb_from(const tni_climb *t, double *x, double *f, double *room, int64_t steps, double tol,
+static tn_status tni_ascent_from(const tni_ascent *t, double *x, double *f, double *room, int64_t steps, double tol,
                                 bool *done)
 {
     const int64_t m = t->inputs * t->n;
     double       *g = room, *y = room + m, *h = room + 2 * m, value, shift = 0, scale = 0;
     int64_t       i;
-    tn_status     s = tni_climb_at(t, x, f, g);
+    tn_status     s = tni_ascent_at(t, x, f, g);
     *done = false;
     for (int64_t step = 0; step < steps && s == TN_OK && !*done; step++) {
-        tni_climb_step(t, x, g, shift, y);
-        s = tni_climb_at(t, y, &value, h);
+        tni_ascent_step(t, x, g, shift, y);
+        s = tni_ascent_at(t, y, &value, h);
         if (s != TN_OK) break;
         if (!(value - value == 0)) return tni_fail(t->net->ctx, TN_ERR_NONFINITE, "circuit_maximise: a value is not finite");
         for (scale = 0, i = 0; i < m; i++) scale += g[i] * g[i];
@@ -48628,7 +48637,7 @@ static tn_status tni_climb_from(const tni_climb *t, double *x, double *f, double
     return s;
 }
 
-static bool tni_climb_check(const tn_net *net, const tn_tensor *u, const tn_circuit_maximum_desc *d)
+static bool tni_ascent_check(const tn_net *net, const tn_tensor *u, const tn_circuit_maximum_desc *d)
 {
     const char *op = "circuit_maximise";
     int64_t outs = 1;
@@ -48654,8 +48663,8 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
                               tn_circuit_maximum *out)
 {
     tn_circuit_maximum_desc d;
-    tni_climb t;
-    tni_dice  dice;
+    tni_ascent t;
+    tni_rng  rng;
     double   *room;
     bool      done;
     tn_status s = TN_OK;
@@ -48664,7 +48673,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     if (!net) return TN_ERR_ARG;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
-    if (!tni_climb_check(net, u, &d)) return tn_ctx_status(net->ctx);
+    if (!tni_ascent_check(net, u, &d)) return tn_ctx_status(net->ctx);
     if (d.starts == 0) d.starts = 8;
     if (d.steps == 0) d.steps = 1000;
     if (d.tol == 0) d.tol = 1e-12;
@@ -48676,17 +48685,17 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     t.free = t.n - net->constant;
     for (int k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
     int64_t m = t.inputs * t.n;
-    if (!(room = tni_room_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
+    if (!(room = tni_scratch_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
     double *x = room + 3 * m; double *best = room + 4 * m; double *ends = room + 5 * m;
-    memset(&dice, 0, sizeof dice);
-    dice.key = d.seed;
+    memset(&rng, 0, sizeof rng);
+    rng.key = d.seed;
     for (int64_t start = 0; start < d.starts && s == TN_OK; start++) {
         for (int64_t i = 0; i < m; i++) {                                            /* normal numbers, Box & Muller */
-            const double radius = sqrt(-2 * log(tni_dice_unit(&dice)));
-            room[i] = radius * cos(6.283185307179586 * tni_dice_unit(&dice));
+            const double radius = sqrt(-2 * log(tni_rng_unit(&rng)));
+            room[i] = radius * cos(6.283185307179586 * tni_rng_unit(&rng));
         }
-        tni_climb_step(&t, room, room, 0, x);
-        s = tni_climb_from(&t, x, &ends[start], room, d.steps, d.tol, &done);
+        tni_ascent_step(&t, room, room, 0, x);
+        s = tni_ascent_from(&t, x, &ends[start], room, d.steps, d.tol, &done);
         if (s == TN_OK && (start == 0 || ends[start] > out->value)) {
             out->value = ends[start];
             out->converged = done;
@@ -48753,8 +48762,8 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
     if (!(e = (tn_circuit_evidence *)tni_alloc(ctx, sizeof *e, op))) return NULL;
     memset(e, 0, sizeof *e);
     e->desc = d;
-    e->dice.key = d.seed;
-    e->dice.call = 1;
+    e->rng.key = d.seed;
+    e->rng.call = 1;
     tni_own(ctx, &e->owned, tni_evidence_free);
     int64_t n = d.features;
     bool    whole = (e->best = (tni_heap *)(void *)tni_alloc_f64(ctx, n, sizeof *e->best / sizeof(double), op)) != NULL
@@ -48771,7 +48780,7 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
 static void tni_evidence_row(tn_circuit_evidence *e, const double *v)
 {
     const tn_circuit_evidence_desc *d = &e->desc;
-    int64_t slot = e->rows < d->top ? e->rows : tni_dice_below(&e->dice, e->rows + 1);
+    int64_t slot = e->rows < d->top ? e->rows : tni_rng_below(&e->rng, e->rows + 1);
     if (slot < d->top) e->drawn_at[slot] = (int32_t)e->rows;
     for (int64_t f = 0; f < d->features; f++) {
         double *p = &e->power[4 * f];
@@ -48799,7 +48808,7 @@ tn_status tn_circuit_evidence_add(tn_circuit_evidence *e, const tn_tensor *value
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_evidence: values are %s after %lld rows, expected [rows,%lld], together "
                         "below 2^31 rows", TNI_SHAPE(values), (long long)e->rows, (long long)n);
     int64_t count = values->shape[0];
-    if (!(v = tni_room_f64(ctx, count, n, "circuit_evidence"))) return TN_ERR_MEMORY;
+    if (!(v = tni_scratch_f64(ctx, count, n, "circuit_evidence"))) return TN_ERR_MEMORY;
     tn_status s = tn_read(values, TN_F64, v, count * n);
     for (int64_t i = 0; i < count * n && s == TN_OK; i++) sum += v[i] - v[i];
     if (sum != 0) s = tni_fail(ctx, TN_ERR_NONFINITE, "circuit_evidence: a value is not finite");
@@ -48844,7 +48853,7 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     int64_t F = e->desc.features, k = tni_min(e->desc.top, e->rows);
     out->rows = e->rows;
     out->top = out->random = k;
-    double  *v = tni_room_f64(ctx, F, tni_max(k, 3), "circuit_evidence");
+    double  *v = tni_scratch_f64(ctx, F, tni_max(k, 3), "circuit_evidence");
     int32_t *at = v ? (int32_t *)tni_array(ctx, tni_area(F, k), sizeof *at, "circuit_evidence") : NULL;
     bool     whole = at != NULL;
     for (int64_t f = 0; f < F && whole; f++) {
@@ -48889,7 +48898,7 @@ tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_spa
     memset(out, 0, sizeof *out);
     if (!ctx || !tni_is_matrix(ctx, x, "circuit_sparsity", "x")) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
     int64_t rows = x->shape[0], n = x->shape[1];
-    if (!(v = tni_room_f64(ctx, rows, n + 3, "circuit_sparsity"))) return TN_ERR_MEMORY;
+    if (!(v = tni_scratch_f64(ctx, rows, n + 3, "circuit_sparsity"))) return TN_ERR_MEMORY;
     bool whole = tn_read(x, TN_F64, v, rows * n) == TN_OK;
     out->expected = 3 * (double)n / (double)(n + 2);
     double square = (9 * (double)n + 96) / ((double)(n + 2) * (double)(n + 4) * (double)(n + 6));
@@ -49180,7 +49189,7 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
     if (m->desc.softcap > 0) {
         x = f->run ? tni_model_normed(ctx, m, &m->norm, f->run, NULL, "") : NULL;
         tn_tensor *raw = x ? tn_linear_forward(ctx, &m->head, x) : NULL;
-        x = x ? tn_transformer_head(ctx, m, x) : NULL;
+        x = x ? tn_transformer_unembed(ctx, m, x) : NULL;
         f->cap = raw && x ? tn_tensor_keep(tni_quotient_of_act(ctx, x, raw, 1)) : NULL;
         if (!f->cap) return false;
     }
@@ -49291,7 +49300,7 @@ static bool tni_frozen_states(tn_circuit_frozen *f)
     if (z && f->cap) z = tn_mul(ctx, z, f->cap);
     if (!z || !tni_frozen_set(&f->logits, z)) return false;
     x = tni_model_normed(ctx, m, &m->norm, f->run, NULL, "");
-    z = x ? tn_transformer_head(ctx, m, x) : NULL;
+    z = x ? tn_transformer_unembed(ctx, m, x) : NULL;
     f->error = z ? tni_frozen_differ(f->logits, z) : (double)NAN;
     return z != NULL;
 }
@@ -49547,12 +49556,12 @@ TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op)
 {
     const int64_t V = f->u->shape[0];
-    const bool    two = target->aim == TN_CIRCUIT_DIFFERENCE;
+    const bool    two = target->aim == TN_CIRCUIT_AIM_DIFFERENCE;
     tn_ctx       *ctx = f->ctx;
     double       *w;
     tn_tensor    *t = NULL;
     if (!tni_frozen_whole(f, op)) return NULL;
-    if ((unsigned)target->aim > TN_CIRCUIT_LOSS || target->position < 0 || target->position >= f->tokens || target->token < 0
+    if ((unsigned)target->aim > TN_CIRCUIT_AIM_LOSS || target->position < 0 || target->position >= f->tokens || target->token < 0
         || target->token >= V || (two && (target->other < 0 || target->other >= V))) {
         tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim from 0 "
                  "to 2, a position below %lld and tokens below %lld", op, (int)target->aim, (long long)target->position,
@@ -49560,7 +49569,7 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
         return NULL;
     }
     if (!(w = tni_alloc_f64(ctx, V, 1, op))) return NULL;
-    if (target->aim == TN_CIRCUIT_LOSS) {
+    if (target->aim == TN_CIRCUIT_AIM_LOSS) {
         t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));
         if (!t || tn_read(t, TN_F64, w, V) != TN_OK) { tni_free_f64(ctx, w, V, 1); return NULL; }
         w[target->token] -= 1;
@@ -50402,14 +50411,14 @@ static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target
     } else {
         y = tni_rows_without(ctx, tn_slice(f->run, 0, t, t + 1), d, 0);
         y = y ? tni_model_normed(ctx, f->model, &f->model->norm, tn_reshape_2d(y, 2, -1), NULL, "") : NULL;
-        y = y ? tn_transformer_head(ctx, f->model, y) : NULL;
+        y = y ? tn_transformer_unembed(ctx, f->model, y) : NULL;
     }
-    if (target->aim == TN_CIRCUIT_LOSS) y = tn_log_softmax(ctx, y);
+    if (target->aim == TN_CIRCUIT_AIM_LOSS) y = tn_log_softmax(ctx, y);
     y = tni_rows_differ(ctx, y);
     if (!y) return (double)NAN;
     double change = tn_item(tn_slice(y, 1, target->token, target->token + 1));
-    if (target->aim == TN_CIRCUIT_DIFFERENCE) change -= tn_item(tn_slice(y, 1, target->other, target->other + 1));
-    return target->aim == TN_CIRCUIT_LOSS ? -change : change;
+    if (target->aim == TN_CIRCUIT_AIM_DIFFERENCE) change -= tn_item(tn_slice(y, 1, target->other, target->other + 1));
+    return target->aim == TN_CIRCUIT_AIM_LOSS ? -change : change;
 }
 
 /* Follows a path from its source with what its deletion changes. */
@@ -50448,18 +50457,18 @@ static double tni_delete_r2(const double *p, const double *m, int64_t n, int64_t
     return 1 - rest / all;
 }
 
-tn_status tn_circuit_paths_delete(const tn_circuit_paths *p, int64_t count, tn_circuit_deletion *out)
+tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_circuit_ablation *out)
 {
     int64_t k = 0;
     if (out) memset(out, 0, sizeof *out);
     if (!p || !p->frozen || !out) return TN_ERR_ARG;
     const tn_circuit_frozen *f = p->frozen;
-    if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_delete: count is %lld, expected 1 or more",
+    if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_ablate: count is %lld, expected 1 or more",
                                    (long long)count);
-    if (!tni_frozen_whole(f, "circuit_paths_delete")) return TN_ERR_ARG;
+    if (!tni_frozen_whole(f, "circuit_paths_ablate")) return TN_ERR_ARG;
     int64_t   room = tni_min(count, tni_max(p->count, 1));
-    double   *v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_delete");
-    int32_t  *leaf = (int32_t *)tni_array(f->ctx, room, sizeof *leaf, "circuit_paths_delete");
+    double   *v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_ablate");
+    int32_t  *leaf = (int32_t *)tni_array(f->ctx, room, sizeof *leaf, "circuit_paths_ablate");
     tni_scope scope = tni_scope_begin(f->ctx);
     bool      done = v && leaf;
     for (int64_t i = 0; i < p->count && k < room && done; i++) {
@@ -50484,11 +50493,11 @@ tn_status tn_circuit_paths_delete(const tn_circuit_paths *p, int64_t count, tn_c
     tni_free_f64(f->ctx, v, room, 2);
     tni_free(f->ctx, leaf, (size_t)room * sizeof *leaf);
     if (done) return TN_OK;
-    tn_circuit_deletion_destroy(out);
+    tn_circuit_ablation_destroy(out);
     return tni_analysis_status(f->ctx);
 }
 
-void tn_circuit_deletion_destroy(tn_circuit_deletion *d)
+void tn_circuit_ablation_destroy(tn_circuit_ablation *d)
 {
     if (!d) return;
     tn_tensor_destroy(d->path);
@@ -51356,7 +51365,7 @@ typedef struct tni_heat {
 typedef struct tni_shades { double low, high; uint8_t rgb[TNI_SHADES][3]; } tni_shades;
 
 /* The part of a figure's desc about its colours. */
-typedef struct tni_scale { tn_colours colours; double low, high, clip; } tni_scale;
+typedef struct tni_scale { tn_image_colours colours; double low, high, clip; } tni_scale;
 
 static const double tni_pad = 12, tni_tick_length = 4;
 static const double tni_bar_width = 14, tni_bar_gap = 14, tni_bar_least = 64;
@@ -51490,11 +51499,11 @@ TNI_FN void tni_unpack(uint32_t ink, uint8_t rgb[3])
     rgb[2] = (uint8_t)(ink & 255);
 }
 
-void tn_colour(tn_colours colours, double t, uint8_t rgb[3])
+void tn_image_colour(tn_image_colours colours, double t, uint8_t rgb[3])
 {
     double size = t < 0 ? -t : t;
     if (t != t) tni_unpack(TNI_NAN_INK, rgb);
-    else if (colours == TN_COLOURS_SEQUENTIAL) tni_map_colour(tni_sea, t < 0 ? 0 : t > 1 ? 1 : t, rgb);
+    else if (colours == TN_IMAGE_COLOURS_SEQUENTIAL) tni_map_colour(tni_sea, t < 0 ? 0 : t > 1 ? 1 : t, rgb);
     else tni_map_colour(t < 0 ? tni_blue : tni_red, size > 1 ? 1 : size, rgb);
 }
 
@@ -52255,9 +52264,9 @@ static void tni_heat_range(const tni_heat *h, const double *values, double *low,
 }
 
 /* A diverging scale is symmetric about zero; no scale is empty. */
-static void tni_shades_init(tni_shades *s, tn_colours colours, double low, double high)
+static void tni_shades_init(tni_shades *s, tn_image_colours colours, double low, double high)
 {
-    bool diverging = colours == TN_COLOURS_DIVERGING;
+    bool diverging = colours == TN_IMAGE_COLOURS_DIVERGING;
     if (diverging) {
         high = fmax(fabs(low), fabs(high));
         low = -high;
@@ -52270,7 +52279,7 @@ static void tni_shades_init(tni_shades *s, tn_colours colours, double low, doubl
     s->high = high;
     for (int k = 0; k < TNI_SHADES; k++) {
         double t = (double)k / (TNI_SHADES - 1);
-        tn_colour(colours, diverging ? 2 * t - 1 : t, s->rgb[k]);
+        tn_image_colour(colours, diverging ? 2 * t - 1 : t, s->rgb[k]);
     }
 }
 
@@ -52530,8 +52539,9 @@ static bool tni_figure_cells(tn_ctx *ctx, const char *what, int64_t cell, int64_
 {
     return ctx && tni_figure_whole(ctx, what, "cell", cell, 0, 4096) && tni_figure_whole(ctx, what, "size", size, 0, 65536)
         && tni_figure_whole(ctx, what, "scale", scale, 0, 16) && tni_figure_number(ctx, what, "clip", colours->clip, 0, 100)
-        && tni_figure_whole(ctx, what, "colours", (int64_t)colours->colours, TN_COLOURS_DIVERGING, TN_COLOURS_SEQUENTIAL)
-        && tni_figure_ends(ctx, what, "", colours->low, colours->high, colours->colours == TN_COLOURS_DIVERGING);
+        && tni_figure_whole(ctx, what, "colours", (int64_t)colours->colours, TN_IMAGE_COLOURS_DIVERGING,
+                            TN_IMAGE_COLOURS_SEQUENTIAL)
+        && tni_figure_ends(ctx, what, "", colours->low, colours->high, colours->colours == TN_IMAGE_COLOURS_DIVERGING);
 }
 
 /* The labels along one side: of value 0, step, 2 step ... */
@@ -52633,7 +52643,7 @@ TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     return true;
 }
 
-TNI_FN double tni_axis_title_room(const char *title, double scale) { return title && *title ? (tni_medium + 7) * scale : 0; }
+TNI_FN double tni_axis_title_height(const char *title, double scale) { return title && *title ? (tni_medium + 7) * scale : 0; }
 
 /* The titles of both axes: centred below `bottom`, and at the left edge. */
 TNI_FN void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
@@ -52645,7 +52655,7 @@ TNI_FN void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char 
 }
 
 typedef struct tni_matrix {
-    tn_matrix_desc d;
+    tn_image_matrix_desc d;
     tni_scale  scale;
     tni_heat   heat;
     tni_shades shades;
@@ -52658,7 +52668,7 @@ typedef struct tni_matrix {
 
 static bool tni_matrix_check(tni_matrix *m, tn_ctx *ctx, const double *values, int64_t rows, int64_t columns)
 {
-    tn_matrix_desc *d = &m->d;
+    tn_image_matrix_desc *d = &m->d;
     m->scale.colours = d->colours;
     m->scale.low = d->low;
     m->scale.high = d->high;
@@ -52674,7 +52684,7 @@ static bool tni_matrix_check(tni_matrix *m, tn_ctx *ctx, const double *values, i
 
 static void tni_matrix_plan(tni_matrix *m)
 {
-    const tn_matrix_desc *d = &m->d;
+    const tn_image_matrix_desc *d = &m->d;
     tni_figure *f = &m->f;
     double      u = f->scale = d->scale, height = (double)m->heat.height;
     tni_side_init(&m->across, d->x_names, m->heat.columns, (double)m->heat.cell_w / (double)m->heat.block_w, true, u);
@@ -52685,9 +52695,9 @@ static void tni_matrix_plan(tni_matrix *m)
     m->bar_height = fmax(height, tni_bar_least * u);
     f->body_width = (double)m->heat.width;
     f->body_height = d->no_bar ? height : m->bar_height;
-    m->left = f->left = ceil(tni_pad * u + tni_axis_title_room(d->y_title, u)
+    m->left = f->left = ceil(tni_pad * u + tni_axis_title_height(d->y_title, u)
                              + (d->no_ticks ? 2 * u : m->down.widest + (tni_tick_length + 4) * u));
-    m->below = tni_axis_title_room(d->x_title, u)
+    m->below = tni_axis_title_height(d->x_title, u)
              + (d->no_ticks ? 2 * u
                 : (m->across.turned ? m->across.widest : tni_small * u * 0.75) + (tni_tick_length + 5) * u);
     f->bottom = fmax(m->below - (f->body_height - height) / 2, 2 * u);
@@ -52713,7 +52723,7 @@ static void tni_matrix_draw(tni_matrix *m, const double *values)
     if (!m->d.no_bar) tni_draw_bar(c, &m->bar, &m->shades, f->left + f->body_width + tni_bar_gap * u, f->top, m->bar_height);
 }
 
-tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns, const tn_matrix_desc *desc)
+tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns, const tn_image_matrix_desc *desc)
 {
     tni_matrix m;
     memset(&m, 0, sizeof m);
@@ -52737,7 +52747,7 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
 }
 
 /* Fills in rows and columns of tiles where they are not given. */
-static bool tni_tiles_grid(tn_ctx *ctx, tn_tiles_desc *d, int64_t count)
+static bool tni_tiles_grid(tn_ctx *ctx, tn_image_tiles_desc *d, int64_t count)
 {
     const int64_t most = TNI_SIDE_MAX;
     if (!tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 0, most)
@@ -52757,7 +52767,7 @@ static bool tni_tiles_grid(tn_ctx *ctx, tn_tiles_desc *d, int64_t count)
 }
 
 typedef struct tni_tiles {
-    tn_tiles_desc d;
+    tn_image_tiles_desc d;
     int64_t    count;
     tni_scale  scale;
     tni_heat   heat;                        /* of one tile                                                     */
@@ -52771,7 +52781,7 @@ typedef struct tni_tiles {
 
 static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int64_t height, int64_t width)
 {
-    tn_tiles_desc *d = &t->d;
+    tn_image_tiles_desc *d = &t->d;
     size_t bytes;
     t->scale.colours = d->colours;
     t->scale.low = d->low;
@@ -52795,7 +52805,7 @@ static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int
    of a tile's. */
 static void tni_tiles_plan(tni_tiles *t)
 {
-    const tn_tiles_desc *d = &t->d;
+    const tn_image_tiles_desc *d = &t->d;
     const tni_heat *h = &t->heat;
     tni_figure *f = &t->f;
     double      u = f->scale = d->scale;
@@ -52809,13 +52819,13 @@ static void tni_tiles_plan(tni_tiles *t)
     f->body_width = (double)d->columns * t->step_x - tni_tile_gap * u;
     f->body_height = fmax((double)d->rows * t->step_y - (d->captions ? 4 : tni_tile_gap) * u,
                           d->no_bar ? 0 : tni_bar_least * u);
-    f->left = ceil((tni_pad + 2) * u + tni_axis_title_room(d->y_title, u)
+    f->left = ceil((tni_pad + 2) * u + tni_axis_title_height(d->y_title, u)
                    + (d->row_names ? tni_widest(d->row_names, d->rows, tni_medium * u, 130 * u) + 8 * u : 0)
                    + (d->y_names ? t->down.widest + (tni_tick_length + 6) * u : 0));
     t->left = f->left;
     f->top = (d->column_names ? 20 * u : 2 * u)
            + (d->x_names ? (t->across.turned ? t->across.widest + 10 * u : 18 * u) : 0);
-    f->bottom = tni_axis_title_room(d->x_title, u);
+    f->bottom = tni_axis_title_height(d->x_title, u);
     t->bar_height = f->body_height - (d->captions ? tni_tile_caption * u : 0);
     f->right = (tni_pad + 2) * u + (d->no_bar ? 0 : tni_bar_init(&t->bar, &t->shades, t->bar_height, u));
 }
@@ -52839,7 +52849,7 @@ static bool tni_draw_tile(tni_tiles *t, const double *tile, int64_t k)
 
 static void tni_draw_grid_names(tni_tiles *t)
 {
-    const tn_tiles_desc *d = &t->d;
+    const tn_image_tiles_desc *d = &t->d;
     tni_canvas *c = &t->c;
     double      u = c->scale, size = tni_medium * u, x = t->f.left, y = t->f.top;
     double      side = d->y_names ? t->down.widest + (tni_tick_length + 6) * u : 0, above = t->f.top - 7 * u;
@@ -52856,7 +52866,7 @@ static void tni_draw_grid_names(tni_tiles *t)
 }
 
 tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width,
-                         const tn_tiles_desc *desc)
+                         const tn_image_tiles_desc *desc)
 {
     tni_tiles t;
     bool      ok = true;
@@ -52891,7 +52901,7 @@ static double *tni_image_values(tn_ctx *ctx, const char *what, const tn_tensor *
     return NULL;
 }
 
-tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc)
+tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_matrix_desc *desc)
 {
     double   *p = tni_image_values(ctx, "image_matrix_of", t, 0, 2);
     tn_image *image = NULL;
@@ -52900,7 +52910,7 @@ tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_de
     return image;
 }
 
-tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc)
+tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_tiles_desc *desc)
 {
     double   *p = tni_image_values(ctx, "image_tiles_of", t, 3, 3);
     tn_image *image = p ? tn_image_tiles(ctx, p, t->shape[0], t->shape[1], t->shape[2], desc) : NULL;
@@ -52916,8 +52926,8 @@ static const double tni_legend_line = 18;
 enum { TNI_FEW = 24, TNI_LEGEND_INSIDE = 5, TNI_SERIES_INKS = 7 };
 
 typedef struct tni_plot {
-    tn_plot_desc     d;
-    const tn_series *series;
+    tn_image_plot_desc     d;
+    const tn_image_series *series;
     int64_t          count;
     int64_t          upright;           /* number of series that are bars or stems                    */
     bool             two_colours;       /* a lone series of them: red above, blue below               */
@@ -52931,20 +52941,27 @@ typedef struct tni_plot {
     tni_ruler        x, y;
 } tni_plot;
 
-static bool   tni_is_upright(const tn_series *s) { return s->kind == TN_SERIES_BARS || s->kind == TN_SERIES_STEMS; }
-static double tni_series_x(const tn_series *s, int64_t i) { return s->x ? s->x[i] : (double)i; }
-static double tni_series_low(const tn_series *s, int64_t i) { return s->kind == TN_SERIES_BAND ? s->low[i] : s->y[i]; }
-static bool   tni_is_dashed(const tn_series *s, int64_t k) { return s->dashed || (s->colour == 0 && k >= TNI_SERIES_INKS); }
+static bool tni_is_upright(const tn_image_series *s)
+{
+    return s->kind == TN_IMAGE_SERIES_BARS || s->kind == TN_IMAGE_SERIES_STEMS;
+}
+
+static double tni_series_x(const tn_image_series *s, int64_t i) { return s->x ? s->x[i] : (double)i; }
+static double tni_series_low(const tn_image_series *s, int64_t i)
+{
+    return s->kind == TN_IMAGE_SERIES_BAND ? s->low[i] : s->y[i];
+}
+static bool   tni_is_dashed(const tn_image_series *s, int64_t k) { return s->dashed || (s->colour == 0 && k >= TNI_SERIES_INKS); }
 
 /* Seven colours that can be told apart with every kind of colour vision. Okabe & Ito 2008, without their yellow. */
-static uint32_t tni_series_ink(const tn_series *s, int64_t k)
+static uint32_t tni_series_ink(const tn_image_series *s, int64_t k)
 {
     static const uint32_t ink[TNI_SERIES_INKS] = {0x0072B2, 0xD55E00, 0x009E73, 0xCC79A7, 0xE69F00, 0x56B4E9, 0x000000};
     return ink[s->colour > 0 ? s->colour - 1 : k % TNI_SERIES_INKS];
 }
 
 /* The place of point i on the rulers; false where it is not shown. */
-static bool tni_plot_point(const tni_plot *p, const tn_series *s, int64_t i, double *x, double *y)
+static bool tni_plot_point(const tni_plot *p, const tn_image_series *s, int64_t i, double *x, double *y)
 {
     double low = tni_series_low(s, i);
     *x = tni_series_x(s, i);
@@ -52957,14 +52974,14 @@ static bool tni_plot_point(const tni_plot *p, const tn_series *s, int64_t i, dou
 }
 
 /* The place on the ruler of y of a band's lower curve, at a point that is shown; of other series the same as y. */
-static double tni_plot_low(const tni_plot *p, const tn_series *s, int64_t i)
+static double tni_plot_low(const tni_plot *p, const tn_image_series *s, int64_t i)
 {
     double low = tni_series_low(s, i);
     return p->d.log_y ? log10(low) : low;
 }
 
 /* The same in pixels. */
-static bool tni_plot_pixel(const tni_plot *p, const tn_series *s, int64_t i, double *x, double *y)
+static bool tni_plot_pixel(const tni_plot *p, const tn_image_series *s, int64_t i, double *x, double *y)
 {
     if (!tni_plot_point(p, s, i, x, y)) return false;
     *x = tni_ruler_pixel(&p->x, *x);
@@ -52973,7 +52990,7 @@ static bool tni_plot_pixel(const tni_plot *p, const tn_series *s, int64_t i, dou
 }
 
 /* The least distance of neighbours along x, on the ruler. */
-static double tni_series_spacing(const tni_plot *p, const tn_series *s)
+static double tni_series_spacing(const tni_plot *p, const tn_image_series *s)
 {
     double least = HUGE_VAL, before = 0, x, y;
     bool   any = false;
@@ -53099,7 +53116,7 @@ static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, doubl
     *phase = fmod(*phase + length, period);
 }
 
-static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uint32_t ink)
+static void tni_draw_markers(tni_plot *p, const tn_image_series *s, double radius, uint32_t ink)
 {
     double x, y;
     for (int64_t i = 0; i < s->count; i++)
@@ -53108,12 +53125,12 @@ static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uin
 }
 
 /* Points always have markers; lines if they have few points and are not horizontal, where markers would add nothing. */
-static bool tni_has_markers(const tn_series *s)
+static bool tni_has_markers(const tn_image_series *s)
 {
     double first = 0;
     bool   any = false, varies = false;
-    if (s->kind == TN_SERIES_POINTS) return true;
-    if (s->kind != TN_SERIES_LINE || s->count > TNI_FEW) return false;
+    if (s->kind == TN_IMAGE_SERIES_POINTS) return true;
+    if (s->kind != TN_IMAGE_SERIES_LINE || s->count > TNI_FEW) return false;
     for (int64_t i = 0; i < s->count; i++) {
         if (s->y[i] != s->y[i]) continue;
         varies = varies || (any && s->y[i] != first);
@@ -53124,11 +53141,11 @@ static bool tni_has_markers(const tn_series *s)
 }
 
 /* A point without neighbours is a dot; few points are marked, with a white ring around each. */
-static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
+static void tni_draw_curve(tni_plot *p, const tn_image_series *s, int64_t k)
 {
     double u = p->c.scale, radius = 0.85 * u, phase = 0, ax = 0, ay = 0, x, y;
     bool   before = false, dot = false;
-    for (int64_t i = 0; s->kind == TN_SERIES_LINE && i < s->count; i++) {
+    for (int64_t i = 0; s->kind == TN_IMAGE_SERIES_LINE && i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &x, &y);
         if (shown && before) tni_cover_line(&p->c, ax, ay, x, y, radius, tni_is_dashed(s, k), &phase);
         else if (dot) tni_cover_segment(&p->c, ax, ay, ax, ay, 2 * radius);
@@ -53145,7 +53162,7 @@ static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
 }
 
 /* Bars or stems of one sign. Those of several series are side by side: these are number `place`. */
-static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, int64_t place)
+static void tni_cover_upright(tni_plot *p, const tn_image_series *s, bool negative, int64_t place)
 {
     double u = p->c.scale, spacing = tni_series_spacing(p, s) * (p->x.to - p->x.from) / (p->x.high - p->x.low);
     double half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u);
@@ -53154,7 +53171,7 @@ static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, in
     double width = 2 * half / (double)tni_max(p->upright, 1);
     for (int64_t i = 0; i < s->count; i++) {
         if (!tni_plot_pixel(p, s, i, &x, &y) || (!p->d.log_y && (s->y[i] < 0) != negative)) continue;
-        if (s->kind == TN_SERIES_BARS)
+        if (s->kind == TN_IMAGE_SERIES_BARS)
             tni_cover_box(&p->c, x - half + (double)place * width, fmin(y, zero), x - half + (double)(place + 1) * width,
                           fmax(y, zero));
         else {
@@ -53166,7 +53183,7 @@ static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, in
 }
 
 /* Parts are at least 1/16 pixel wide, because the coverage of each is rounded to a byte. */
-static void tni_draw_band(tni_plot *p, const tn_series *s, int64_t k)
+static void tni_draw_band(tni_plot *p, const tn_image_series *s, int64_t k)
 {
     double ax = 0, a0 = 0, a1 = 0, x, y;
     bool   before = false;
@@ -53184,10 +53201,10 @@ static void tni_draw_band(tni_plot *p, const tn_series *s, int64_t k)
     tni_paint(&p->c, tni_series_ink(s, k), 0.22);
 }
 
-static uint32_t tni_pack(tn_colours colours, double t)
+static uint32_t tni_pack(tn_image_colours colours, double t)
 {
     uint8_t rgb[3];
-    tn_colour(colours, t, rgb);
+    tn_image_colour(colours, t, rgb);
     return (uint32_t)rgb[0] << 16 | (uint32_t)rgb[1] << 8 | rgb[2];
 }
 
@@ -53195,23 +53212,23 @@ static void tni_draw_series(tni_plot *p)
 {
     int64_t place = 0;
     for (int64_t k = 0; k < p->count; k++) {
-        const tn_series *s = &p->series[k];
+        const tn_image_series *s = &p->series[k];
         if (!tni_is_upright(s)) {
-            if (s->kind == TN_SERIES_BAND) tni_draw_band(p, s, k);
+            if (s->kind == TN_IMAGE_SERIES_BAND) tni_draw_band(p, s, k);
             else tni_draw_curve(p, s, k);
             continue;
         }
         for (int sign = 0; sign < 2; sign++) {
             if (sign == 1 && p->d.log_y) break;
             tni_cover_upright(p, s, sign == 1, place);
-            tni_paint(&p->c, p->two_colours ? tni_pack(TN_COLOURS_DIVERGING, sign ? -0.7 : 0.7) : tni_series_ink(s, k), 1);
+            tni_paint(&p->c, p->two_colours ? tni_pack(TN_IMAGE_COLOURS_DIVERGING, sign ? -0.7 : 0.7) : tni_series_ink(s, k), 1);
         }
         place++;
     }
 }
 
 /* The last value shown of a line, and its number; false without one. */
-static bool tni_last_label(const tni_plot *p, const tn_series *s, char number[32], double *x, double *y)
+static bool tni_last_label(const tni_plot *p, const tn_image_series *s, char number[32], double *x, double *y)
 {
     for (int64_t i = s->count; s->show_last && i-- > 0;) {
         if (!tni_plot_point(p, s, i, x, y)) continue;
@@ -53317,16 +53334,16 @@ static bool tni_meets_box(const double a[2], const double b[2], const double low
 }
 
 /* The number of parts of a series in a box: segments of a line, points, uprights, verticals of a band. */
-static int64_t tni_series_in_box(const tni_plot *p, const tn_series *s, const double low[2], const double high[2])
+static int64_t tni_series_in_box(const tni_plot *p, const tn_image_series *s, const double low[2], const double high[2])
 {
     double  a[2] = {0, 0}, b[2];
     bool    before = false;
     int64_t n = 0;
     for (int64_t i = 0; i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &b[0], &b[1]);
-        if (!shown || !(before && s->kind == TN_SERIES_LINE)) memcpy(a, b, sizeof a);
+        if (!shown || !(before && s->kind == TN_IMAGE_SERIES_LINE)) memcpy(a, b, sizeof a);
         if (shown && tni_is_upright(s)) a[1] = p->y.from;
-        if (shown && s->kind == TN_SERIES_BAND) a[1] = tni_ruler_pixel(&p->y, tni_plot_low(p, s, i));
+        if (shown && s->kind == TN_IMAGE_SERIES_BAND) a[1] = tni_ruler_pixel(&p->y, tni_plot_low(p, s, i));
         n += shown && tni_meets_box(a, b, low, high);
         before = shown;
         memcpy(a, b, sizeof a);
@@ -53356,16 +53373,16 @@ static int64_t tni_legend_corner(tni_plot *p)
     return least;
 }
 
-static void tni_draw_legend_key(tni_plot *p, const tn_series *s, int64_t k, double x, double y)
+static void tni_draw_legend_key(tni_plot *p, const tn_image_series *s, int64_t k, double x, double y)
 {
     tni_canvas *c = &p->c;
     double      u = c->scale, phase = 0;
-    if (s->kind == TN_SERIES_LINE) tni_cover_line(c, x + 6 * u, y, x + 28 * u, y, 0.85 * u, tni_is_dashed(s, k), &phase);
-    if (s->kind == TN_SERIES_BARS) tni_cover_box(c, x + 11 * u, y - 5 * u, x + 23 * u, y + 5 * u);
-    else if (s->kind == TN_SERIES_BAND) tni_cover_box(c, x + 6 * u, y - 5 * u, x + 28 * u, y + 5 * u);
-    else if (s->kind == TN_SERIES_STEMS || tni_has_markers(s))
+    if (s->kind == TN_IMAGE_SERIES_LINE) tni_cover_line(c, x + 6 * u, y, x + 28 * u, y, 0.85 * u, tni_is_dashed(s, k), &phase);
+    if (s->kind == TN_IMAGE_SERIES_BARS) tni_cover_box(c, x + 11 * u, y - 5 * u, x + 23 * u, y + 5 * u);
+    else if (s->kind == TN_IMAGE_SERIES_BAND) tni_cover_box(c, x + 6 * u, y - 5 * u, x + 28 * u, y + 5 * u);
+    else if (s->kind == TN_IMAGE_SERIES_STEMS || tni_has_markers(s))
         tni_cover_segment(c, x + 17 * u, y, x + 17 * u, y, 2.8 * u);
-    tni_paint(c, tni_series_ink(s, k), s->kind == TN_SERIES_BAND ? 0.22 : 1);
+    tni_paint(c, tni_series_ink(s, k), s->kind == TN_IMAGE_SERIES_BAND ? 0.22 : 1);
 }
 
 static void tni_draw_legend(tni_plot *p)
@@ -53378,7 +53395,7 @@ static void tni_draw_legend(tni_plot *p)
     tni_draw_frame(c, x, y, x + p->legend_width, y + tni_legend_height(p), u, TNI_FRAME_INK);
     y += (3 + tni_legend_line / 2) * u;
     for (int64_t k = 0; k < p->count && lines > 0; k++) {
-        const tn_series *s = &p->series[k];
+        const tn_image_series *s = &p->series[k];
         if (!s->name) continue;
         tni_draw_legend_key(p, s, k, x, y);
         tni_draw_label(c, s->name, x + 36 * u, y + size * 0.35, size, 0, false, p->legend_width - 40 * u, TNI_TEXT_INK);
@@ -53388,7 +53405,7 @@ static void tni_draw_legend(tni_plot *p)
 }
 
 /* ---- the whole plot: checks, layout, drawing ---------------- >>image-plot-whole */
-static bool tni_series_check(tn_ctx *ctx, const tn_series *s, int64_t k)
+static bool tni_series_check(tn_ctx *ctx, const tn_image_series *s, int64_t k)
 {
     char name[3][40];
     tni_print(name[0], sizeof name[0], "count of series %lld", (long long)k);
@@ -53396,15 +53413,15 @@ static bool tni_series_check(tn_ctx *ctx, const tn_series *s, int64_t k)
     tni_print(name[2], sizeof name[2], "low of series %lld", (long long)k);
     if (!tni_figure_whole(ctx, "image_plot", name[0], s->count, 0, INT64_MAX)
         || !tni_figure_array(ctx, "image_plot", name[1], s->count > 0, s->y)
-        || !tni_figure_array(ctx, "image_plot", name[2], s->count > 0 && s->kind == TN_SERIES_BAND, s->low)) return false;
+        || !tni_figure_array(ctx, "image_plot", name[2], s->count > 0 && s->kind == TN_IMAGE_SERIES_BAND, s->low)) return false;
     tni_print(name[0], sizeof name[0], "colour of series %lld", (long long)k);
     tni_print(name[1], sizeof name[1], "kind of series %lld", (long long)k);
     return tni_figure_whole(ctx, "image_plot", name[0], s->colour, 0, TNI_SERIES_INKS)
-        && tni_figure_whole(ctx, "image_plot", name[1], (int64_t)s->kind, TN_SERIES_LINE, TN_SERIES_BAND);
+        && tni_figure_whole(ctx, "image_plot", name[1], (int64_t)s->kind, TN_IMAGE_SERIES_LINE, TN_IMAGE_SERIES_BAND);
 }
 
 /* Names of an axis and their number are given together, and not for a logarithmic axis, which has no place 0. */
-static bool tni_plot_names(tn_ctx *ctx, const tn_plot_desc *d)
+static bool tni_plot_names(tn_ctx *ctx, const tn_image_plot_desc *d)
 {
     if (d->x_names && d->log_x)
         return tni_fail(ctx, TN_ERR_ARG, "image_plot: x_names are given and log_x is true, expected one of them"), false;
@@ -53420,7 +53437,7 @@ static bool tni_plot_positive(tn_ctx *ctx, const char *axis, bool log, double lo
     return false;
 }
 
-static bool tni_plot_check(tn_ctx *ctx, const tn_plot_desc *d, const tn_series *series, int64_t count)
+static bool tni_plot_check(tn_ctx *ctx, const tn_image_plot_desc *d, const tn_image_series *series, int64_t count)
 {
     if (!ctx || !tni_figure_whole(ctx, "image_plot", "scale", d->scale, 0, 16)
         || !tni_figure_whole(ctx, "image_plot", "width", d->width, 0, 65536)
@@ -53436,7 +53453,7 @@ static bool tni_plot_check(tn_ctx *ctx, const tn_plot_desc *d, const tn_series *
     return true;
 }
 
-static double tni_last_room(const tni_plot *p)
+static double tni_last_width(const tni_plot *p)
 {
     double widest = 0, x, y;
     char   number[32];
@@ -53453,7 +53470,7 @@ static void tni_plot_axes(tni_plot *p)
     double      u = f->scale;
     f->right = (tni_pad + 10) * u + p->last_width + (p->outside ? p->legend_width + 4 * u : 0);
     tni_plot_ruler(p, &p->y, false, f->body_height / (44 * u));
-    f->left = ceil(tni_pad * u + tni_axis_title_room(p->d.y_title, u) + tni_ruler_label_width(&p->y, tni_small * u)
+    f->left = ceil(tni_pad * u + tni_axis_title_height(p->d.y_title, u) + tni_ruler_label_width(&p->y, tni_small * u)
                    + (tni_tick_length + 5) * u);
     f->body_width = floor(fmax((double)(p->d.width ? p->d.width : 560) * u - f->left - f->right, 80 * u));
     if (!p->outside) p->legend_width = fmin(p->legend_width, f->body_width - 12 * u);
@@ -53465,7 +53482,7 @@ static void tni_plot_axes(tni_plot *p)
 }
 
 /* Turns names that would touch side by side, and gives them the height that they need. */
-static void tni_plot_turn(tni_plot *p)
+static void tni_plot_rotate_names(tni_plot *p)
 {
     double u = p->f.scale, widest = 0, before = -1e6;       /* before: where the last name ends */
     bool   touch = false;
@@ -53492,17 +53509,17 @@ static void tni_plot_plan(tni_plot *p)
     f->title = p->d.title;
     f->caption = p->d.caption;
     f->top = f->title ? 0 : 6 * u;
-    f->bottom = tni_axis_title_room(p->d.x_title, u) + (tni_tick_length + 5 + tni_small * 0.75) * u;
+    f->bottom = tni_axis_title_height(p->d.x_title, u) + (tni_tick_length + 5 + tni_small * 0.75) * u;
     f->body_height = fmax((double)(p->d.height ? p->d.height : 360) * u - f->bottom
                           - (2 * tni_pad + (f->title ? 27 : 6)) * u, 60 * u);
     tni_legend_plan(p);
-    p->last_width = tni_last_room(p);
+    p->last_width = tni_last_width(p);
     tni_plot_axes(p);
-    tni_plot_turn(p);
+    tni_plot_rotate_names(p);
     if (p->lines < 1 || p->outside || tni_legend_corner(p) == 0 || p->legend_width > 0.4 * f->body_width) return;
     p->outside = true;
     tni_plot_axes(p);
-    tni_plot_turn(p);
+    tni_plot_rotate_names(p);
 }
 
 /* Places the axes, when the space for title and caption is known. */
@@ -53533,7 +53550,7 @@ static void tni_plot_draw(tni_plot *p, double left)
     tni_draw_legend(p);
 }
 
-tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, const tn_plot_desc *desc)
+tn_image *tn_image_plot(tn_ctx *ctx, const tn_image_series *series, int64_t count, const tn_image_plot_desc *desc)
 {
     tni_plot p;
     memset(&p, 0, sizeof p);

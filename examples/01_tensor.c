@@ -52,7 +52,7 @@ int main(void)
     printf("a times a, plus row: %s\n%s\n\n", wrong ? "a tensor" : "NULL", tn_ctx_error(ctx));
 
     printf("sum: %g\n", sum);
-    printf("view_is_contiguous: %s\n", tn_tensor_contiguous(view) ? "yes" : "no");
+    printf("view_is_contiguous: %s\n", tn_tensor_is_contiguous(view) ? "yes" : "no");
     printf("status: %s\n", tn_status_name(tn_ctx_status(ctx)));
     tn_ctx_destroy(ctx);                                    /* frees everything */
     return 0;

@@ -40,7 +40,7 @@ int main(void)
     show("a xor b:", y);
 
     /* The same by single operations: both linear maps in one product, then the product of the two halves of each row. */
-    tn_tensor *by_hand = tn_prod(ctx, tn_affine(ctx, x, tn_reshape_2d(layer.w, 2, 2), NULL), 2);
+    tn_tensor *by_hand = tn_prod_parts(ctx, tn_affine(ctx, x, tn_reshape_2d(layer.w, 2, 2), NULL), 2);
 
     tn_cp *cp = tn_cp_from_mlp(ctx, &layer);                /* the layer as one tensor, its operator */
     show("Q on [a b]: a a + b b - 2 a b", tn_cp_interaction_of(cp, 0));
@@ -48,7 +48,7 @@ int main(void)
     /* The two inputs of x^T Q x may differ: [1 0] on the left and [0 1] on the right give the entry Q[a,b]. If only the left
        input is fixed, at [1 0], a linear function of the right one remains: row a of Q. */
     show("Q[a,b]:", tn_cp_apply_each(ctx, cp, unit));
-    show("row a of Q:", tn_cp_dense(tn_cp_freeze(cp, 0, unit[0])));
+    show("row a of Q:", tn_cp_dense(tn_cp_fix(cp, 0, unit[0])));
 
     /* For bits a a = a, so another matrix gives the same gate: a + b - 2 a b, on [a b 1]. The parameter of this second layer
        is the tensor itself. */

@@ -29,7 +29,7 @@ int main(void)
     float    v[64], value[PAIRS];
     tn_ctx  *ctx;
     tn_mlp   layer;
-    tn_eigen eigen;
+    tn_eigenpairs eigen;
     if (tn_ctx_create(&(tn_desc){ .seed = 1 }, &ctx, why) != TN_OK) {
         fprintf(stderr, "%s\n", why);
         return 1;
@@ -62,7 +62,7 @@ int main(void)
         draw(v);
     }
     tn_tensor *pictures = tn_reshape(eigen.vectors, 3, (int64_t[]){ 10 * PAIRS, 8, 8 });
-    tn_image  *image = tn_image_tiles_of(ctx, pictures, &(tn_tiles_desc){ .rows = 10, .columns = PAIRS, .own_scales = true,
+    tn_image  *image = tn_image_tiles_of(ctx, pictures, &(tn_image_tiles_desc){ .rows = 10, .columns = PAIRS, .own_scales = true,
         .title = "eigenvectors of the digits 0 to 9" });
     tn_image_save_svg(image, "eigenvectors.svg");
 

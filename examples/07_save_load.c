@@ -41,8 +41,8 @@ int main(void)
 
     /* Any tensors, with notes. They are read one by one: opening the file reads only the list of its tensors. */
     tn_tensor *noise = tn_tensor_keep(tn_normal(ctx, 2, shape, 0, 1));
-    tn_safetensors_write(ctx, tn_sink_path("noise.safetensors"), &(tn_named){ "noise", noise }, 1,
-                         &(tn_note){ "made_by", "07_save_load" }, 1);
+    tn_safetensors_write(ctx, tn_sink_path("noise.safetensors"), &(tn_named_tensor){ "noise", noise }, 1,
+                         &(tn_metadata){ "made_by", "07_save_load" }, 1);
     tn_safetensors             *file = tn_safetensors_open(ctx, tn_source_path("noise.safetensors"));
     const tn_safetensors_entry *entry = file ? tn_safetensors_find(file, "noise") : NULL;
     if (entry) printf("noise.safetensors: %s %s [%d,%d], made by %s\n\n", entry->name, entry->dtype, (int)entry->shape[0],

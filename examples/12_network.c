@@ -69,8 +69,8 @@ int main(void)
     /* Two legs fixed at one x leave a matrix for each output: what the other two see beside this x. */
     tn_tensor  *one = tn_reshape(tn_slice(x, 0, 0, 1), 1, (int64_t[]){IN});
     tn_tensor  *direction = tn_full(ctx, 1, (int64_t[]){OUT}, 1);
-    tn_net     *frozen = tn_net_freeze(tn_net_freeze(stack, 3, one), 2, one);
-    tn_eigen    eigen;
+    tn_net     *frozen = tn_net_fix(tn_net_fix(stack, 3, one), 2, one);
+    tn_eigenpairs    eigen;
     if (tn_net_eigen(frozen, direction, 1, &eigen) != TN_OK || tn_ctx_status(ctx) != TN_OK) {
         fprintf(stderr, "%s\n", tn_ctx_error(ctx));
         return 1;
@@ -82,7 +82,7 @@ int main(void)
     printf("cosine_of_their_tensors: %.6f\n", as_given);
     printf("square_of_the_sum_over_that_of_one: %.12f\n", sum / (norm * norm));
     printf("largest_eigenvalue_beside_x: %.6f\n", tn_item(eigen.values));
-    tn_eigen_destroy(&eigen);
+    tn_eigenpairs_destroy(&eigen);
     tn_ctx_destroy(ctx);                                    /* frees the nets and the plan */
     return 0;
 }

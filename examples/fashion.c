@@ -36,7 +36,7 @@ typedef struct trained {
     history  h;
     double   accuracy;
     tn_cp   *cp;
-    tn_eigen e;
+    tn_eigenpairs e;
 } trained;
 
 /* ---- options -------------------------------------------------------------- */
@@ -62,7 +62,7 @@ static options read_options(int argc, char **argv)
 
 /* Pictures [ROWS,CLASSES,PIXELS]: of each class its SHOWN most positive, then its SHOWN most negative eigenvectors. A class
    that has fewer leaves zeros. */
-static double *top_eigenvectors(tn_ctx *ctx, const tn_eigen *e)
+static double *top_eigenvectors(tn_ctx *ctx, const tn_eigenpairs *e)
 {
     double *values = doubles(CLASSES * e->count), *vectors = doubles(CLASSES * e->count * PIXELS);
     double *top = doubles(TILES * PIXELS);
@@ -95,7 +95,7 @@ static double mean_autocorrelation(const double *top)
 static tn_image *eigenvector_tiles(tn_ctx *ctx, const double *top, const char *title, const char *const *names)
 {
     static const char *const heads[ROWS] = {"+1", "+2", "+3", "-1", "-2", "-3"};
-    return tn_image_tiles(ctx, top, TILES, SIDE, SIDE, &(tn_tiles_desc){ .rows = ROWS, .columns = CLASSES,
+    return tn_image_tiles(ctx, top, TILES, SIDE, SIDE, &(tn_image_tiles_desc){ .rows = ROWS, .columns = CLASSES,
         .row_names = heads, .column_names = names, .own_scales = true, .clip = 99.5, .cell = 2, .scale = 2, .title = title,
         .caption = "The top eigenvectors of each class. Each tile has its own scale." });
 }
@@ -147,13 +147,13 @@ static void draw_interaction(tn_ctx *ctx, const tn_cp *cp, int64_t c, const opti
         captions[i] = caption[i];
     }
     snprintf(title, sizeof title, "What a pixel interacts with, in the logit of \"%s\"", names[c]);
-    save_image(ctx, tn_image_tiles(ctx, rows, GRID * GRID, SIDE, SIDE, &(tn_tiles_desc){ .columns = GRID,
+    save_image(ctx, tn_image_tiles(ctx, rows, GRID * GRID, SIDE, SIDE, &(tn_image_tiles_desc){ .columns = GRID,
         .captions = captions, .clip = 99.5, .cell = 3, .scale = 2, .title = title,
         .caption = "25 rows of Q as images, each of the pixel (row,column) below it.\n"
                    "Red: both pixels lit raise the logit; blue: they lower it.\n"
                    "Colours end at the 99.5th percentile." }), o->out, "interaction");
     snprintf(title, sizeof title, "Interaction matrix Q of class \"%s\"", names[c]);
-    save_image(ctx, tn_image_matrix(ctx, v, PIXELS, PIXELS, &(tn_matrix_desc){ .title = title, .x_title = "pixel",
+    save_image(ctx, tn_image_matrix(ctx, v, PIXELS, PIXELS, &(tn_image_matrix_desc){ .title = title, .x_title = "pixel",
         .y_title = "pixel", .caption = "colours end at the 99.5th percentile", .size = 560, .clip = 99.5, .scale = 2 }),
         o->out, "interaction_matrix");
     free(v);
@@ -168,7 +168,7 @@ static int descending(const void *a, const void *b)
 }
 
 /* Of four classes the ENDS most positive and the ENDS most negative eigenvalues; what is between is left out. */
-static void draw_spectra(tn_ctx *ctx, const tn_eigen *e, const options *o, const char *const *names)
+static void draw_spectra(tn_ctx *ctx, const tn_eigenpairs *e, const options *o, const char *const *names)
 {
     enum { GAP = 2, PLACES = 2 * ENDS + GAP };
     static const int classes[4] = {0, 1, 5, 7};
@@ -176,7 +176,7 @@ static void draw_spectra(tn_ctx *ctx, const tn_eigen *e, const options *o, const
     static char      name[PLACES][8];
     const char      *x_names[PLACES];
     double          *v = doubles(CLASSES * e->count);
-    tn_series        series[4];
+    tn_image_series        series[4];
     int64_t          ends = e->count < 2 * ENDS ? e->count / 2 : ENDS;
     tn_read(e->values, TN_F64, v, CLASSES * e->count);
     check(ctx);
@@ -194,9 +194,9 @@ static void draw_spectra(tn_ctx *ctx, const tn_eigen *e, const options *o, const
             y[k][i] = own[i];
             y[k][PLACES - 1 - i] = own[e->count - 1 - i];
         }
-        series[k] = (tn_series){ .name = names[classes[k]], .y = y[k], .count = PLACES, .kind = TN_SERIES_STEMS };
+        series[k] = (tn_image_series){ .name = names[classes[k]], .y = y[k], .count = PLACES, .kind = TN_IMAGE_SERIES_STEMS };
     }
-    save_image(ctx, tn_image_plot(ctx, series, 4, &(tn_plot_desc){
+    save_image(ctx, tn_image_plot(ctx, series, 4, &(tn_image_plot_desc){
         .title = "Both ends of the spectra of four classes, in pixel space",
         .x_title = "place from the positive and from the negative end", .y_title = "eigenvalue", .x_names = x_names,
         .x_name_count = PLACES, .width = 680, .scale = 2 }), o->out, "spectra");
@@ -206,13 +206,13 @@ static void draw_spectra(tn_ctx *ctx, const tn_eigen *e, const options *o, const
 static void draw_curves(tn_ctx *ctx, const trained *t, const options *o)
 {
     static const char *const names[4] = {"training", "test", "training, regularised", "test, regularised"};
-    tn_series s[4];
+    tn_image_series s[4];
     for (int k = 0; k < 4; k++) {
         const history *h = &t[k / 2].h;
-        s[k] = (tn_series){ .name = names[k], .x = h->epoch, .y = k % 2 ? h->accuracy : h->train, .count = h->count,
+        s[k] = (tn_image_series){ .name = names[k], .x = h->epoch, .y = k % 2 ? h->accuracy : h->train, .count = h->count,
                             .dashed = k % 2 == 0, .colour = k / 2 + 1, .show_last = true };
     }
-    save_image(ctx, tn_image_plot(ctx, s, 4, &(tn_plot_desc){
+    save_image(ctx, tn_image_plot(ctx, s, 4, &(tn_image_plot_desc){
         .title = "Accuracy of both networks, images with noise while training", .x_title = "epoch",
         .y_title = "share of right answers", .scale = 2 }), o->out, "training");
 }
@@ -225,7 +225,7 @@ static void save_network(tn_ctx *ctx, const tn_params *params, const options *o,
     const char *const *names = names_of(o->data);
     char    path[512], outputs[256] = "";
     size_t  used = 0;
-    tn_note note = {"tn.outputs", outputs};
+    tn_metadata note = {"tn.outputs", outputs};
     for (int c = 0; c < CLASSES; c++)
         used += (size_t)snprintf(outputs + used, sizeof outputs - used, c ? ",%s" : "%s", names[c]);
     snprintf(path, sizeof path, "%s/%s.safetensors", o->out, name);
@@ -249,7 +249,7 @@ static void train_one(tn_ctx *ctx, trained *t, const image_set *set, const image
 }
 
 /* Of the first network's answers: what its eigenvectors keep. */
-static void print_truncations(tn_ctx *ctx, const tn_eigen *e, const image_set *test)
+static void print_truncations(tn_ctx *ctx, const tn_eigenpairs *e, const image_set *test)
 {
     static const int64_t ks[] = {1, 2, 3, 5, 10, 20};
     for (size_t i = 0; i <= sizeof ks / sizeof *ks; i++) {
@@ -263,7 +263,7 @@ static void print_truncations(tn_ctx *ctx, const tn_eigen *e, const image_set *t
     }
 }
 
-static double mean_effective_rank(tn_ctx *ctx, const tn_eigen *e)
+static double mean_effective_rank(tn_ctx *ctx, const tn_eigenpairs *e)
 {
     double *v = doubles(CLASSES * e->count), rank = 0;
     tn_read(e->values, TN_F64, v, CLASSES * e->count);
@@ -320,7 +320,7 @@ int main(int argc, char **argv)
     printf("seconds_eigen: %.1f\n", eigen - folded);
     printf("seconds: %.1f\n", now() - start);
     for (int k = 0; k < 2; k++) {
-        tn_eigen_destroy(&t[k].e);
+        tn_eigenpairs_destroy(&t[k].e);
         free(top[k]);
     }
     tn_ctx_destroy(ctx);

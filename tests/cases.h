@@ -529,7 +529,7 @@ static inline void build_prod(setting *s)
     case_real(s, rank, shape, CASE_AWAY);
 }
 
-static inline tn_tensor *run_prod(setting *s) { return tn_prod(s->ctx, tn_scale(s->ctx, case_x(s, 0), 1.5), s->of->kind); }
+static inline tn_tensor *run_prod(setting *s) { return tn_prod_parts(s->ctx, tn_scale(s->ctx, case_x(s, 0), 1.5), s->of->kind); }
 static inline void want_prod(setting *s)
 {
     plain x = plain_x(s, 0);

@@ -68,10 +68,10 @@ static void run(const tn_desc *desc, const char *name)
     for (int64_t i = 0; i < tn_params_count(params); i++) h = hash_tensor(h, tn_params_at(params, i)->value);
 
     tn_cp   *cp = tn_cp_from_mlp(ctx, &m.mlp);
-    tn_eigen eigen;
+    tn_eigenpairs eigen;
     if (tn_cp_eigen_all(cp, 4, &eigen) == TN_OK) {
         h = hash_tensor(hash_tensor(h, eigen.values), eigen.vectors);
-        tn_eigen_destroy(&eigen);
+        tn_eigenpairs_destroy(&eigen);
     }
     tn_tensor *s[2] = {tn_normal(ctx, 2, (const int64_t[]){33, 21}, 0, 1), tn_normal(ctx, 2, (const int64_t[]){21, 17}, 0, 1)};
     h = hash_tensor(h, tn_einsum(ctx, "ij,jk->ki", 2, s));

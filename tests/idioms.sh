@@ -224,7 +224,7 @@ multiplying() {
     {
         line = $0
         gsub(/"([^"\\]|\\.)*"/, "0", line)
-        while (match(line, /tni_(alloc|device_alloc|array|room_f64|alloc_f64|arena_take|arena_list)\(/)) {
+        while (match(line, /tni_(alloc|device_alloc|array|scratch_f64|alloc_f64|arena_take|arena_list)\(/)) {
             extents = substr(line, RSTART, RLENGTH) !~ /_take|alloc\(/
             line = substr(line, RSTART + RLENGTH)
             for (depth = at = 1; depth > 0 && at <= length(line); at++) {
@@ -241,7 +241,7 @@ multiplying() {
 }
 cat > "$probe" <<'END'
     p = (int *)tni_alloc(ctx, (size_t)n * sizeof *p, "op");
-    if (!(p = tni_room_f64(ctx, rank * most, rank, "op"))) return x * y;
+    if (!(p = tni_scratch_f64(ctx, rank * most, rank, "op"))) return x * y;
     q = tni_array(ctx, a->out + b->out, sizeof *q, "op");
     r = tni_alloc(ctx, sizeof(tni_slot) << bits, "op");
     q = (tni_q **)tni_array(ctx, tni_area(n, m), sizeof *q, "a * b"), x = y * z;      /* the rest is allowed */

@@ -67,7 +67,7 @@ static inline tn_ctx *ctx_on(const tn_backend *backend, tn_dtype dtype, tn_simd 
     return ctx_new(&d);
 }
 
-static inline tn_ctx *ctx_of(tn_dtype dtype) { return ctx_on(NULL, dtype, TN_SIMD_BEST, 0); }
+static inline tn_ctx *ctx_of(tn_dtype dtype) { return ctx_on(NULL, dtype, TN_SIMD_AUTO, 0); }
 
 static inline tn_ctx *ctx_threads(tn_dtype dtype, int threads, tn_parallel_for_fn pool)         /* pool NULL: the library's */
 {

@@ -125,7 +125,7 @@ static bool collectives(job *j)
     static const int64_t  extents[] = {0, 1, 2, 3, 7, 64, 1000, 200003};
     static const tn_dtype dtypes[] = {TN_F32, TN_F64, TN_I32};
     if (!open_job(j, TN_F64)) return false;
-    bool good = tn_ctx_rank(j->ctx) == j->rank && tn_ctx_ranks(j->ctx) == j->size;
+    bool good = tn_comm_rank(j->ctx) == j->rank && tn_comm_size(j->ctx) == j->size;
     for (size_t e = 0; e < sizeof extents / sizeof *extents; e++)
         for (size_t k = 0; k < 3; k++) {
             const int64_t n = extents[e], shape[2] = {j->size, n};

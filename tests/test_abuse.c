@@ -89,7 +89,7 @@ TEST(a_step_after_the_parameters_are_gone)
     REQUIRE(net_make(next, &m));
     CHECK_STATUS(tn_optim_step(c), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "optim: the optimiser's parameters were destroyed");
-    CHECK_INT(tn_optim_steps(a), 1);
+    CHECK_INT(tn_optim_step_count(a), 1);
     CHECK(tn_optim_lr(a) > 0 && tn_optim_grad_norm(a) > 0);
     tn_optim_destroy(a);
     b = net_optim(next);
@@ -331,8 +331,8 @@ TEST(a_core_that_is_null)
     tn_ctx       *ctx = ctx_of(TN_F32);
     const int64_t shape[3] = {1, 3, 1};
     tn_tensor *cores[2] = {tn_full(ctx, 3, shape, 1), NULL};
-    CHECK(!tn_net_from_mps(ctx, 2, cores));
-    CHECK_ERROR(ctx, TN_ERR_ARG, "net_from_mps: a core is NULL");
+    CHECK(!tn_net_from_cores(ctx, 2, cores));
+    CHECK_ERROR(ctx, TN_ERR_ARG, "net_from_cores: a core is NULL");
     tn_ctx_destroy(ctx);
 }
 
@@ -536,7 +536,7 @@ TEST(operators_of_vast_extents)
     tn_ctx *ctx = ctx_in(NULL, TN_F32, 1 << 26);
     for (size_t i = 0; i < sizeof vast / sizeof *vast; i++) {
         tn_tensor *f[2];
-        tn_eigen   e;
+        tn_eigenpairs   e;
         if ((uint64_t)vast[i] > (uint64_t)PTRDIFF_MAX / 8) break;
         tn_tensor *p = make_2d(ctx, 3, 0);
         f[0] = f[1] = make_2d(ctx, 0, vast[i]);
@@ -544,7 +544,7 @@ TEST(operators_of_vast_extents)
         REQUIRE(cp);
         if (tn_cp_eigen_all(cp, 0, &e) == TN_OK) CHECK_INT(e.count, 0);
         else CHECK(tn_ctx_error(ctx)[0] != 0 && !e.values && !e.vectors);
-        tn_eigen_destroy(&e);
+        tn_eigenpairs_destroy(&e);
         tn_ctx_clear_error(ctx);
         if (vast[i] >= (int64_t)1 << 31) {
             CHECK(!tn_cp_dense(cp));
@@ -586,8 +586,8 @@ TEST(pictures_of_tiny_and_huge_ranges)
     for (int i = 0; i < VALUES; i++)
         for (int j = 0; j < VALUES; j++)
             for (int log = 0; log < 16; log++) {
-                tn_plot_desc d = ZERO;
-                tn_series    s = ZERO;
+                tn_image_plot_desc d = ZERO;
+                tn_image_series    s = ZERO;
                 double       x[3], y[3];
                 x[0] = y[2] = values[i]; x[1] = y[1] = values[j]; x[2] = y[0] = values[i] / 2 + values[j] / 2;
                 d.log_x = log & 1;
@@ -595,7 +595,7 @@ TEST(pictures_of_tiny_and_huge_ranges)
                 if (log & 4 && values[i] < values[j]) { d.x_low = d.y_low = values[i]; d.x_high = d.y_high = values[j]; }
                 d.width = 90; d.height = 70;
                 s.x = x; s.y = y; s.count = 3;
-                s.kind = log & 8 ? TN_SERIES_BARS : TN_SERIES_LINE;
+                s.kind = log & 8 ? TN_IMAGE_SERIES_BARS : TN_IMAGE_SERIES_LINE;
                 tn_image *image = tn_image_plot(ctx, &s, 1, &d);
                 if (!image && !(log & 4)) CHECK_CTX(ctx);        /* given ends may be refused, data are not */
                 if (!image) CHECK(tn_ctx_error(ctx)[0] != 0);
@@ -911,10 +911,10 @@ static void trace(traces *t)
     static const double curve[3] = {0.25, 1.5, -2.75};
     tn_ctx        *ctx = ctx_of(TN_F64);
     tn_params     *params = tn_params_create(ctx);
-    tn_note        note;
+    tn_metadata        note;
     tn_optim_desc  od = ZERO;
-    tn_series      series = ZERO;
-    tn_matrix_desc md = ZERO;
+    tn_image_series      series = ZERO;
+    tn_image_matrix_desc md = ZERO;
     net            m;
     char           text[4096];
     CHECK(net_make(params, &m));

@@ -123,7 +123,7 @@ TEST(eye)
 
 /* ---- tables ---------------------------------------------------------------------------------------------- */
 
-static void check_table(const tn_tensor *t, const tn_table_desc *d, const char *want)
+static void check_table(const tn_tensor *t, const tn_tensor_table_desc *d, const char *want)
 {
     char    text[512], part[8];
     int64_t n = tn_tensor_table(t, d, text, sizeof text);
@@ -140,7 +140,7 @@ TEST(tables)
     const double  v[6] = {1, -0.25, 1e-9, 12.5, -3, 1.0 / 3};
     const char   *rows[2] = {"ab", "\xc3\xa9\n"}, *columns[3] = {"x", "long name", "z"};
     tn_tensor    *t = tn_tensor_2d(ctx, TN_REAL, 2, 3);
-    tn_table_desc d = ZERO;
+    tn_tensor_table_desc d = ZERO;
     char          text[8];
     const int64_t six = 6;
     CHECK_STATUS(tn_write(t, TN_F64, v, 6), TN_OK);
@@ -193,7 +193,7 @@ TEST(views_of_layers)
     for (int64_t e = 0; e < 3; e++) {
         tn_tensor *w = tn_mlp_encoder(&mlp, e);
         REQUIRE(w && w->rank == 2 && w->shape[0] == 4 && w->shape[1] == 3);
-        CHECK(w->data == (char *)mlp.w->data + e * 12 * 8 && tn_tensor_contiguous(w));       /* a view, no copy */
+        CHECK(w->data == (char *)mlp.w->data + e * 12 * 8 && tn_tensor_is_contiguous(w));       /* a view, no copy */
     }
     CHECK(!tn_mlp_encoder(&mlp, 3));
     CHECK_ERROR(ctx, TN_ERR_ARG, "mlp_encoder: e is 3, expected 0 to 2");
@@ -404,7 +404,7 @@ TEST(signal_against_its_nulls)
             for (int i = 0; i < 40; i++) p[i] = i < 10 ? 1 : test_random_real(&seed);
             CHECK_STATUS(tn_write(pt, TN_F64, p, 40), TN_OK);
             tn_cp *planted = tn_cp_create(ctx, 2, pt, f, TN_CP_INPUT_PLAIN);
-            d.null = null_of ? TN_NULL_PAIRS : TN_NULL_ENTRIES;
+            d.null = null_of ? TN_NULL_MODEL_PAIRS : TN_NULL_MODEL_ENTRIES;
             d.draws = 9;
             CHECK_STATUS(tn_cp_signal(planted, &d, &s), TN_OK);
             CHECK_STATUS(tn_cp_signal(planted, &d, &again), TN_OK);
@@ -459,7 +459,7 @@ TEST(certificates_hold)
         tn_cp     *cut = data ? tn_cp_data_metric(c.cp, s) : c.cp;
         tn_tensor *dense = tn_cp_dense_symmetric(full), *short_ = tn_cp_dense_symmetric(cut);
         double    *q = host(dense), *qk = host(short_), *y, *yk;
-        tn_eigen   e;
+        tn_eigenpairs   e;
         CHECK_STATUS(tn_cp_eigen_all(full, 0, &e), TN_OK);
         double *l = host(e.values);
         for (int64_t o = 0; o < out; o++) {
@@ -696,7 +696,7 @@ TEST(canonical_forms_at_any_scale)
         uint64_t seed = 83;
         tn_cp   *plain = random_cp(ctx, &seed, 2, 2, 3, 4, false);
         tn_tensor *f[2];
-        tn_refit_desc d = {3, 0, 0};
+        tn_cp_refit_desc d = {3, 0, 0};
         f[0] = tn_scale(ctx, plain->f[0], scales[i].w);
         f[1] = tn_scale(ctx, plain->f[1], scales[i].v);
         tn_cp *cp = tn_cp_create(ctx, 2, tn_scale(ctx, plain->p, scales[i].p), f, TN_CP_INPUT_PLAIN);
@@ -821,7 +821,7 @@ TEST(refits_are_least_squares)
     for (int round = 0; round < 6; round++) {
         tn_cp     *a = random_cp(ctx, &seed, 2, 3, 7, 6, round % 2), *b = disguised(a, &seed);
         tn_tensor *f[2];
-        tn_refit_desc d = ZERO;
+        tn_cp_refit_desc d = ZERO;
         double     error, last = 2;
         d.terms = 7;
         tn_tensor *p[2] = {a->p, b->p};
@@ -847,7 +847,7 @@ TEST(refits_are_least_squares)
         d.terms = 1;
         d.sweeps = 2000;
         c = tn_cp_refit(a, &d, &error);
-        tn_eigen e;
+        tn_eigenpairs e;
         CHECK_STATUS(tn_cp_eigen_all(a, 0, &e), TN_OK);
         double *l = host(e.values), high = 0, low = 0, all = 0;
         for (int64_t i = 0; i < e.count; i++) {
@@ -856,14 +856,14 @@ TEST(refits_are_least_squares)
             if (l[i] < low) low = l[i];
         }
         test_raise(&optimum, fabs(error - sqrt((all - high * high - low * low) / all)));
-        tn_eigen_destroy(&e);
+        tn_eigenpairs_destroy(&e);
     }
     WORST("doubled terms", doubled, 1e-7);
     WORST("error of a refit against the tensors", worst, 1e-10);
     WORST("one term against the optimum", optimum, 1e-6);
     CHECK_CTX(ctx);
     {
-        tn_refit_desc d = ZERO;
+        tn_cp_refit_desc d = ZERO;
         tn_cp *a = random_cp(ctx, &seed, 2, 3, 3, 5, false);
         double error;
         d.terms = 3;

@@ -401,7 +401,7 @@ static void see_nothing(tn_ctx *ctx)
 TEST(nothing_to_see)
 {
     see_nothing(ctx_of(TN_F64));
-    see_nothing(ctx_on(tn_reference_backend(), TN_F64, TN_SIMD_BEST, 0));
+    see_nothing(ctx_on(tn_reference_backend(), TN_F64, TN_SIMD_AUTO, 0));
 }
 
 /* The gradient of a tensor [2,9,6,4] whose parts are q, k and v, or copies of these parts. */

@@ -129,7 +129,7 @@ static void try_level(const problem *p, const results *right, tn_dtype dtype, tn
 static void try_problem(const problem *p)
 {
     static const tn_simd level[] = {TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON};
-    tn_ctx *ctx = ctx_on(tn_reference_backend(), TN_F64, TN_SIMD_BEST, 1);
+    tn_ctx *ctx = ctx_on(tn_reference_backend(), TN_F64, TN_SIMD_AUTO, 1);
     results right = solve(ctx, p, false);
     for (size_t i = 0; i < sizeof level / sizeof *level; i++) {
         static const char *const name[] = {"plain", "avx2", "avx512", "neon"};
@@ -258,7 +258,7 @@ TEST(states_stay)
     for (int backend = 0; backend < 2; backend++)
         for (int dtype = 0; dtype < 2; dtype++)
             for (int kind = TN_ATTEND_SQUARED; kind <= TN_ATTEND_BILINEAR; kind++) {
-                tn_ctx        *ctx = ctx_on(backend ? tn_cpu_backend() : tn_reference_backend(), dtype ? TN_F64 : TN_F32, TN_SIMD_BEST, 1);
+                tn_ctx        *ctx = ctx_on(backend ? tn_cpu_backend() : tn_reference_backend(), dtype ? TN_F64 : TN_F32, TN_SIMD_AUTO, 1);
                 const int64_t  sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, F = kind == TN_ATTEND_SQUARED ? D * (D + 1) / 2 : D * D;
                 const int64_t  shape[4] = {1, 1, F, V};
                 double         k[T * 2 * D], v[T * V], now[D * D * V], then[D * D * V];
@@ -344,7 +344,7 @@ TEST(scratch_is_counted)
 TEST(room_of_a_token)
 {
     const int64_t  qk[4] = {1, 1, 2, 128}, of_v[4] = {1, 1, 1, 128}, shape[4] = {1, 1, 128 * 128, 128};
-    tn_ctx        *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+    tn_ctx        *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_AUTO, 1);
     tn_tensor     *x = tn_tensor_nd(ctx, TN_REAL, 4, qk), *v = tn_tensor_nd(ctx, TN_REAL, 4, of_v);
     tn_attend_desc a = ZERO;
     a.kind = TN_ATTEND_BILINEAR;
@@ -373,7 +373,7 @@ TEST(long_sums)
     for (int kind = 1; kind < 3; kind++) {
         problem p = make((tn_attend_kind)kind, TN_ATTEND_FORM_QUADRATIC, 1, test_small() ? 500 : 4000,
                          test_small() ? 500 : 4000, 1, 16, 8);
-        tn_ctx *wide = ctx_on(tn_cpu_backend(), TN_F64, TN_SIMD_BEST, 1), *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+        tn_ctx *wide = ctx_on(tn_cpu_backend(), TN_F64, TN_SIMD_AUTO, 1), *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_AUTO, 1);
         results right = solve(wide, &p, false), r = solve(ctx, &p, false);
         compare(&p, &r, &right, TN_F32);
         free(r.x);
@@ -399,7 +399,7 @@ TEST(extreme_scores)
     float       one = 1, v[6] = {1, 2, 3, 4, 5, 6}, o[2];
     double      right = (1 * exp(-0.5) + 3 * exp(-1.5) + 6) / (exp(-0.5) + exp(-1.5) + 1);
     int64_t     of_q[4] = {1, 1, 1, 1}, of_k[4] = {1, 6, 1, 1};
-    tn_ctx     *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+    tn_ctx     *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_AUTO, 1);
     tn_tensor   *q = tn_tensor_nd(ctx, TN_REAL, 4, of_q), *k = tn_tensor_nd(ctx, TN_REAL, 4, of_k),
         *value = tn_tensor_nd(ctx, TN_REAL, 4, of_k);
     tn_attend_desc a = ZERO;
@@ -422,7 +422,7 @@ TEST(extreme_scores)
 /* Softmax attention of one head with d = dv = 1, causal: o, dq, dk and dv of the sum of o. `backend` 0: the reference. */
 static results scores_of(int backend, tn_dtype dtype, int64_t T, const double *q, const double *k)
 {
-    static const tn_simd level[] = {TN_SIMD_BEST, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_BEST};
+    static const tn_simd level[] = {TN_SIMD_AUTO, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AUTO};
     const int64_t  shape[4] = {1, T, 1, 1};
     tn_ctx        *ctx = ctx_on(backend ? tn_cpu_backend() : tn_reference_backend(), dtype, level[backend], 1);
     tn_tensor     *x[3];
@@ -500,7 +500,7 @@ TEST(unseen_keys)
     for (int kind = 0; kind < 3; kind++)
         for (int form = TN_ATTEND_FORM_QUADRATIC; form <= TN_ATTEND_FORM_LINEAR; form++) {
             problem p = make((tn_attend_kind)kind, (tn_attend_form)form, 1, T, T, 1, 8, 16);
-            tn_ctx *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_BEST, 1);
+            tn_ctx *ctx = ctx_on(tn_cpu_backend(), TN_F32, TN_SIMD_AUTO, 1);
             float  *x = (float *)malloc(sizeof *x * (size_t)(T * 16)), *y = (float *)malloc(sizeof *y * (size_t)(T * 16));
             if (form == TN_ATTEND_FORM_LINEAR && !linear_can(p.a.kind)) { free(x); free(y); tn_ctx_destroy(ctx); continue; }
             for (int round = 0; round < 2; round++) {
@@ -545,12 +545,12 @@ static void rope_once(tn_ctx *ctx, const int64_t n[4], const tn_rope_desc *desc,
 TEST(rope)
 {
     static const int64_t shape[][4] = {{1, 1, 1, 1}, {2, 7, 3, 64}, {1, 70, 2, 9}, {3, 5, 1, 2}, {1, 200, 4, 128}, {1, 0, 2, 4}};
-    static const tn_simd level[] = {TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_BEST};
+    static const tn_simd level[] = {TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AUTO};
     double error[2] = {0, 0};
     for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
         for (int choice = 0; choice < 3; choice++) {
             tn_rope_desc desc = ZERO;
-            tn_ctx      *wide = ctx_on(tn_reference_backend(), TN_F64, TN_SIMD_BEST, 1);
+            tn_ctx      *wide = ctx_on(tn_reference_backend(), TN_F64, TN_SIMD_AUTO, 1);
             results      right, r[3];
             if (choice > 0 && test_leave_out(shape[s][3] == 1, "rope with a norm, of heads of one number: a kink")) {
                 tn_ctx_destroy(wide);
@@ -587,7 +587,7 @@ TEST(rope_far_away)
     const int64_t shape[4] = {1, 1, 1, 2};
     const double  x[2] = {1, 0};
     for (int l = 0; l < 2; l++) {
-        tn_ctx      *ctx = ctx_on(tn_cpu_backend(), TN_F64, l ? TN_SIMD_PLAIN : TN_SIMD_BEST, 1);
+        tn_ctx      *ctx = ctx_on(tn_cpu_backend(), TN_F64, l ? TN_SIMD_PLAIN : TN_SIMD_AUTO, 1);
         tn_tensor   *t = tn_tensor_nd(ctx, TN_REAL, 4, shape);
         tn_rope_desc d = ZERO;
         double       y[2];
@@ -611,7 +611,7 @@ TEST(embed)
     for (int dtype = 0; dtype < 2; dtype++) {
         memset(&right, 0, sizeof right);
         for (int threads = 0; threads <= 3; threads++) {                 /* 0: the reference */
-            tn_ctx    *ctx = ctx_on(threads ? tn_cpu_backend() : tn_reference_backend(), dtype ? TN_F64 : TN_F32, TN_SIMD_BEST, threads ? threads : 1);
+            tn_ctx    *ctx = ctx_on(threads ? tn_cpu_backend() : tn_reference_backend(), dtype ? TN_F64 : TN_F32, TN_SIMD_AUTO, threads ? threads : 1);
             tn_tensor *table = tn_tensor_2d(ctx, TN_REAL, V, d), *w = operand(ctx, 1, 1, R, d, 2, false, NULL);
             float      x[9 * 77];
             uint64_t   seed = 7;

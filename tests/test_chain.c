@@ -155,7 +155,7 @@ TEST(contiguous)
         tn_record(ctx);
         tn_tensor *y = tn_chain(ctx, m, &log_norm);
         REQUIRE(y != NULL && log_norm != NULL);
-        CHECK(tn_tensor_contiguous(y) && tn_tensor_contiguous(log_norm));
+        CHECK(tn_tensor_is_contiguous(y) && tn_tensor_is_contiguous(log_norm));
         tn_tensor *flat = k ? tn_reshape_2d(y, 4, 2) : y;
         tn_tensor *again = k ? tn_reshape_2d(log_norm, 2, 1) : log_norm;
         flat = tn_sum(ctx, tn_mul(ctx, flat, tn_mul(ctx, flat, flat)));

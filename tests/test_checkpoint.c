@@ -121,7 +121,7 @@ static void steps(model *m, int64_t from, int64_t to, double *loss)
     }
 }
 
-static bool save(model *m, file *f, const tn_note *notes, int64_t count)
+static bool save(model *m, file *f, const tn_metadata *notes, int64_t count)
 {
     return CHECK_STATUS(tn_checkpoint_write(m->optim, tn_sink_memory(f->bytes, ROOM, &f->used), notes, count), TN_OK);
 }
@@ -156,7 +156,7 @@ static void stop_and_go_on(tn_dtype dtype, const tn_optim_desc *d, int64_t at, i
     steps(&b, 0, 2, second);                                        /* what it did before is forgotten */
     forward_and_back(&b, 5, &second[0]);                            /* and so is a gradient that waits */
     CHECK_STATUS(load(&b, &saved), TN_OK);
-    CHECK_INT(tn_optim_steps(b.optim), at);
+    CHECK_INT(tn_optim_step_count(b.optim), at);
     save(&b, &again, NULL, 0);
     CHECK(same(&saved, &again));
     if (at < LATE) steps(&b, at, LATE, second);
@@ -198,7 +198,7 @@ TEST(a_resumed_run_on_other_backends)
 /* By path, and as weights. */
 TEST(files_notes_and_weights)
 {
-    static const tn_note note[] = {{"config", "{\"layers\": 1}"}, {"position", "4711"}};
+    static const tn_metadata note[] = {{"config", "{\"layers\": 1}"}, {"position", "4711"}};
     static file    saved;
     static model   a, b;
     tn_optim_desc  d = rule(TN_OPTIM_ADAMW);
@@ -232,7 +232,7 @@ TEST(files_notes_and_weights)
         CHECK(memcmp(p, q, sizeof p) == 0);
     }
     CHECK_STATUS(tn_checkpoint_read(b.optim, tn_source_path(path)), TN_OK);
-    CHECK_INT(tn_optim_steps(b.optim), 3);
+    CHECK_INT(tn_optim_step_count(b.optim), 3);
     remove(path);
     close_world(&a.w);
     close_world(&b.w);
@@ -388,7 +388,7 @@ TEST(bad_calls)
 {
     static file  saved;
     static model a;
-    static const tn_note own = {"tensornet.steps", "3"}, twice[2] = {{"a", "1"}, {"a", "2"}}, none = {NULL, NULL};
+    static const tn_metadata own = {"tensornet.steps", "3"}, twice[2] = {{"a", "1"}, {"a", "2"}}, none = {NULL, NULL};
     tn_optim_desc d = rule(TN_OPTIM_MUON);
     int64_t      one = 1;
     size_t       left = 300;

@@ -439,17 +439,17 @@ static tn_tensor *held(world *w, const tn_transformer *m, const tn_norm *norm, t
 }
 
 /* Block 0 with denominators held constant: by its layers, and by the three forms of OV++. */
-static void compare_ovpp(world *w, const tn_transformer_desc *d, double worst[3])
+static void compare_block(world *w, const tn_transformer_desc *d, double worst[3])
 {
     tn_transformer       m;
-    tn_circuit_ovpp_desc od = ZERO;
-    tn_circuit_ovpp      o;
+    tn_circuit_block_desc od = ZERO;
+    tn_circuit_block      o;
     tn_tensor *x = any(w, 3, 1, T, DIM), *sum[3] = {NULL, NULL, NULL}, *in[3];
     tn_tensor *mixed[HEADS + 1], *values[HEADS];
     const int64_t square[2] = {T, T}, dim = DIM;
     od.factor1 = 0.8; od.factor2 = 1.25;
     od.compact = true;
-    if (!random_model(w, d, &m) || !CHECK_STATUS(tn_circuit_ovpp_of(w->ctx, &m, &od, &o), TN_OK)) return;
+    if (!random_model(w, d, &m) || !CHECK_STATUS(tn_circuit_block_of(w->ctx, &m, &od, &o), TN_OK)) return;
     tn_tensor *n = held(w, &m, &m.blocks[0].norm1, x, 0.8);
     tn_tensor *pattern = tn_attention_pattern(w->ctx, &m.blocks[0].attn, n);
     tn_tensor *y = tn_add(w->ctx, x, tn_scale(w->ctx, tn_attention_forward(w->ctx, &m.blocks[0].attn, n, NULL),
@@ -470,7 +470,7 @@ static void compare_ovpp(world *w, const tn_transformer_desc *d, double worst[3]
     }
     for (int64_t g = 0; g <= HEADS; g++)
         for (int64_t k = 0; k <= HEADS; k++) {
-            tn_cp     *term = tn_circuit_ovpp_term(&o, g, k);
+            tn_cp     *term = tn_circuit_block_term(&o, g, k);
             tn_tensor *last = tn_slice(mixed[k], 1, DIM, DIM + 1);
             tn_tensor *at[2] = {one, one};
             tn_tensor *left[2] = {mixed[g], tn_slice(mixed[g], 1, 0, DIM)};
@@ -493,10 +493,10 @@ static void compare_ovpp(world *w, const tn_transformer_desc *d, double worst[3]
     in[2] = in[1];
     sum[2] = tn_add(w->ctx, sum[2], tn_einsum(w->ctx, "gkoab,tga,tkb->to", 3, in));
     for (int i = 0; i < 3; i++) test_raise(&worst[i], differs(sum[i], direct));
-    tn_circuit_ovpp_destroy(&o);
+    tn_circuit_block_destroy(&o);
 }
 
-TEST(ovpp_doubled_compact_and_direct)
+TEST(block_doubled_compact_and_direct)
 {
     world               w;
     tn_transformer_desc d = usual();
@@ -504,16 +504,16 @@ TEST(ovpp_doubled_compact_and_direct)
     REQUIRE(open_on(&w, TN_F64, 17, 1, NULL));
     d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = d.no_norm = true;
     d.attn_scale = 0.5; d.mlp_scale = 1.5;
-    compare_ovpp(&w, &d, worst);
+    compare_block(&w, &d, worst);
     d.no_norm = false;
-    compare_ovpp(&w, &d, worst);
+    compare_block(&w, &d, worst);
     d.norm = TN_NORM_LAYER;
     d.norm_bias = true;
-    compare_ovpp(&w, &d, worst);
+    compare_block(&w, &d, worst);
     d = usual();
     d.attention = TN_ATTENTION_SOFTMAX;
     d.no_gain = true;
-    compare_ovpp(&w, &d, worst);
+    compare_block(&w, &d, worst);
     WORST("OV++ doubled", worst[0], 1e-12);
     WORST("OV++ by terms", worst[1], 1e-12);
     WORST("OV++ compact", worst[2], 1e-12);
@@ -632,7 +632,7 @@ TEST(pairs_of_tokens)
             each[k].order = (tn_order)(k % 3);
             each[k].pairs = k < 2;
         }
-        CHECK_STATUS(tn_circuit_tops(c, 4, each, one), TN_OK);
+        CHECK_STATUS(tn_circuit_top_many(c, 4, each, one), TN_OK);
         for (int k = 0; k < 4; k++) {
             CHECK_STATUS(tn_circuit_top(c, &each[k], &e), TN_OK);
             CHECK_INT(one[k].count, 4 + k);
@@ -643,11 +643,11 @@ TEST(pairs_of_tokens)
             tn_circuit_entries_destroy(&e);
             tn_circuit_entries_destroy(&one[k]);
         }
-        CHECK_STATUS(tn_circuit_tops(c, 0, each, one), TN_ERR_ARG);
+        CHECK_STATUS(tn_circuit_top_many(c, 0, each, one), TN_ERR_ARG);
         CHECK(strstr(tn_ctx_error(w.ctx), "count is 0, expected 1 to 4"));
         tn_ctx_clear_error(w.ctx);
         each[3].top = 0;
-        CHECK_STATUS(tn_circuit_tops(c, 4, each, one), TN_ERR_ARG);
+        CHECK_STATUS(tn_circuit_top_many(c, 4, each, one), TN_ERR_ARG);
         CHECK(one[0].values == NULL && one[3].values == NULL);
         tn_ctx_clear_error(w.ctx);
     }
@@ -683,28 +683,28 @@ TEST(pairs_of_tokens)
     tn_circuit_destroy(c);
     WORST("tables of pairs", worst, 1e-12);
     {                                                       /* B+OV of a dictionary: one side direct, one through a head */
-        tn_circuit_ovpp_desc od = ZERO;
-        tn_circuit_ovpp      o;
+        tn_circuit_block_desc od = ZERO;
+        tn_circuit_block      o;
         const int64_t        shape[2] = {DIM + 1, DIM + 1};
         tn_tensor           *dictionary = any(&w, 2, 4, DIM + 1, 0), *unit = tn_eye(w.ctx, DIM);
         od.factor1 = od.factor2 = 1;
-        CHECK_STATUS(tn_circuit_ovpp_of(w.ctx, &m, &od, &o), TN_OK);
+        CHECK_STATUS(tn_circuit_block_of(w.ctx, &m, &od, &o), TN_OK);
         tn_tensor *u = tn_reshape(tn_slice(unit, 0, 2, 3), 1, &unit->shape[1]);
         tn_tensor *map = tn_reshape(tn_slice(o.m, 0, 1, 2), 2, shape);
         map = tn_matmul(w.ctx, dictionary, tn_transpose(map, 0, 1));
         REQUIRE((c = tn_circuit_interactions(w.ctx, o.b, u, dictionary, map)) != NULL);
-        tn_cp     *term = tn_circuit_ovpp_term(&o, 0, 1);
+        tn_cp     *term = tn_circuit_block_term(&o, 0, 1);
         tn_tensor *in[2] = {dictionary, dictionary};
         y = tn_cp_apply_each(w.ctx, term, in);              /* B+OV(d_i, d_i), of both orders of the slots */
         tn_cp_destroy(term);
-        term = tn_circuit_ovpp_term(&o, 1, 0);
+        term = tn_circuit_block_term(&o, 1, 0);
         y = tn_scale(w.ctx, tn_add(w.ctx, y, tn_cp_apply_each(w.ctx, term, in)), 0.5);
         for (int i = 0; i < 4; i++) test_raise(&worst, fabs(entry(c, i, i, &w) - host(y)[i * DIM + 2]));
         tn_circuit_destroy(c);
         CHECK(tn_circuit_interactions(w.ctx, o.b, u, m.embed.w, NULL) == NULL);
         CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "x is [11,6], expected [vectors,7], the operator's inputs with the one");
         tn_cp_destroy(term);
-        tn_circuit_ovpp_destroy(&o);
+        tn_circuit_block_destroy(&o);
     }
     WORST("interactions of a dictionary", worst, 1e-12);
     CHECK(tn_circuit_pairs(w.ctx, &m, 0, VOCAB) == NULL);
@@ -762,7 +762,7 @@ TEST(maximising_inputs)
     world      w;
     tn_tensor *p[3];
     tn_cp     *layers[2];
-    tn_eigen   eigen;
+    tn_eigenpairs   eigen;
     tn_circuit_maximum      best;
     tn_circuit_maximum_desc d = ZERO;
     double     worst = 0, largest = -HUGE_VAL;
@@ -786,7 +786,7 @@ TEST(maximising_inputs)
     CHECK_STATUS(tn_circuit_maximise(net, u, &d, &best), TN_OK);
     test_raise(&worst, fabs(best.value - 4 * largest) / fabs(largest));
     tn_circuit_maximum_destroy(&best);
-    tn_eigen_destroy(&eigen);
+    tn_eigenpairs_destroy(&eigen);
     WORST("maximum against eigenvalues", worst, 1e-9);
     /* order 4 with a constant: the value is that of the function, and no better input is near or in a sample */
     tn_cp_destroy(cp);
@@ -978,8 +978,8 @@ TEST(sparsity_of_directions)
 static void refuse(world *w, const tn_transformer_desc *d, const tn_circuit_desc *at, char what, const char *message)
 {
     tn_transformer  m;
-    tn_circuit_ovpp o;
-    tn_circuit_ovpp_desc od = ZERO;
+    tn_circuit_block o;
+    tn_circuit_block_desc od = ZERO;
     bool none = false;
     od.factor1 = what == 'f' ? 0 : 1;
     od.factor2 = 1;
@@ -989,7 +989,7 @@ static void refuse(world *w, const tn_transformer_desc *d, const tn_circuit_desc
     if (what == 't') none = tn_circuit_pairs(w->ctx, &m, at->block, 0) == NULL;
     if (what == 'm') none = tn_circuit_mlp(w->ctx, &m, at->block) == NULL;
     if (what == 'a') none = tn_circuit_attention(w->ctx, &m, at->block, 0) == NULL;
-    if (what == 'p' || what == 'f') none = tn_circuit_ovpp_of(w->ctx, &m, &od, &o) != TN_OK;
+    if (what == 'p' || what == 'f') none = tn_circuit_block_of(w->ctx, &m, &od, &o) != TN_OK;
     CHECK(none);
     CHECK_ERROR(w->ctx, TN_ERR_ARG, message);
 }
@@ -1084,6 +1084,6 @@ TEST(refusals_by_name)
 }
 
 TEST_MAIN(factors_give_rows, first_block_is_exact_with_norms, directions_of_a_later_block, tokens_of_a_later_block,
-          virtual_heads_and_scores, copying_scores, ovpp_doubled_compact_and_direct, bigrams_are_the_model_without_attention,
+          virtual_heads_and_scores, copying_scores, block_doubled_compact_and_direct, bigrams_are_the_model_without_attention,
           bigrams_of_many_blocks, pairs_of_tokens, a_large_table_is_streamed, maximising_inputs, evidence_of_a_data_set, sparsity_of_directions,
           refusals_by_name)

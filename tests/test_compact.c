@@ -3,7 +3,7 @@
 #include "test.h"
 
 #define EACH_LEVEL(level) for (level = TN_SIMD_PLAIN; level <= TN_SIMD_AVX512; level = (tn_simd)(level + 1))
-#define EACH_KIND(kind)   for (kind = TN_WEIGHTS_BF16; kind <= TN_WEIGHTS_INT8; kind = (tn_weights)(kind + 1))
+#define EACH_KIND(kind)   for (kind = TN_WEIGHT_BF16; kind <= TN_WEIGHT_INT8; kind = (tn_weight_kind)(kind + 1))
 
 /* ---- a backend like cpu that shows no matrix of float32 to products which get a compact copy ----------------------- */
 static struct { int compact, all; } seen;
@@ -89,8 +89,8 @@ static double nearest_int8(double x, const float *row, int64_t n)
 TEST(rounds_to_the_nearest)
 {
     static const int64_t shape[][3] = {{1, 1, 1}, {7, 33, 1}, {1, 5, 1}, {5, 1, 1}, {2, 3, 47}, {0, 4, 1}, {4, 0, 1}};
-    tn_ctx    *ctx = ctx_of(NULL, TN_SIMD_BEST, 1, NULL);
-    tn_weights kind;
+    tn_ctx    *ctx = ctx_of(NULL, TN_SIMD_AUTO, 1, NULL);
+    tn_weight_kind kind;
     EACH_KIND(kind)
         for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
             const int        rank = shape[s][2] > 1 ? 3 : 2;
@@ -104,8 +104,8 @@ TEST(rounds_to_the_nearest)
             for (int64_t i = 0; i < count; i++) {
                 const double x = (double)before[i], y = (double)after[i];
                 const float *row = before + i / columns * columns;
-                const double half = kind == TN_WEIGHTS_BF16 ? fabs(x) / 256 : int8_scale(row, columns) / 2 * (1 + 1e-6);
-                const double expected = kind == TN_WEIGHTS_BF16 ? nearest_bf16(x) : nearest_int8(x, row, columns);
+                const double half = kind == TN_WEIGHT_BF16 ? fabs(x) / 256 : int8_scale(row, columns) / 2 * (1 + 1e-6);
+                const double expected = kind == TN_WEIGHT_BF16 ? nearest_bf16(x) : nearest_int8(x, row, columns);
                 test_raise(&worst, fabs(y - expected));
                 CHECK(fabs(y - x) <= half);
                 test_raise(&most, fabs(x));
@@ -116,11 +116,11 @@ TEST(rounds_to_the_nearest)
             CHECK(worst == 0);
             CHECK_NEAR(error.largest, count ? largest / most : 0, 1e-12);
             CHECK_NEAR(error.rms, count ? sqrt(sum / of) : 0, 1e-12);
-            CHECK(error.rms < (kind == TN_WEIGHTS_INT8 ? 0.013 : count < 100 ? 0.00391 : 0.0025));
+            CHECK(error.rms < (kind == TN_WEIGHT_INT8 ? 0.013 : count < 100 ? 0.00391 : 0.0025));
             CHECK_INT(error.count, count);
             CHECK_STR(error.worst, "");
             CHECK(count == 0 || columns < 40 || error.bytes <= (size_t)(count * 3));
-            CHECK_INT(tn_compact_kind(w), count ? kind : TN_WEIGHTS_F32);
+            CHECK_INT(tn_compact_kind(w), count ? kind : TN_WEIGHT_F32);
             CHECK_STATUS(tn_compact(w, kind, &second), TN_OK);                   /* nothing is left to round */
             float *again = numbers_of(w);
             CHECK(memcmp(after, again, (size_t)count * sizeof *after) == 0 && second.largest == 0 && second.rms == 0);
@@ -135,9 +135,9 @@ TEST(rows_of_extremes)
 {
     static const float row[5][4] = {{0, 0, 0, 0}, {-0.0f, 1e-40f, 0, -1e-40f}, {3e38f, -3.2e38f, 1, 0}, {127, -127, 63.5f, 0.4f},
                                     {1e-30f, -1e-30f, 1e-33f, 5e-31f}};
-    tn_ctx       *ctx = ctx_of(NULL, TN_SIMD_BEST, 1, NULL);
+    tn_ctx       *ctx = ctx_of(NULL, TN_SIMD_AUTO, 1, NULL);
     const int64_t shape[2] = {5, 4};
-    tn_weights    kind;
+    tn_weight_kind    kind;
     EACH_KIND(kind) {
         tn_tensor *w = tn_tensor_create(ctx, TN_F32, 2, shape);
         CHECK_STATUS(tn_write(w, TN_F32, row, 20), TN_OK);
@@ -187,7 +187,7 @@ static double product_error(tn_tensor *x, tn_tensor *w, tn_tensor *b, tn_tensor 
 /* Is the copy in use for m rows, by the rules of few rows? Matrices with little depth or few rows may be read in float32. */
 static bool reads_copy(int64_t m, int64_t n, int64_t k) { return m == 1 ? k > 1 : n >= m && m <= 32 && k >= 64; }
 
-static void check_products(tn_simd level, tn_weights kind, int64_t n, int64_t k, double *worst, int *equal)
+static void check_products(tn_simd level, tn_weight_kind kind, int64_t n, int64_t k, double *worst, int *equal)
 {
     static const int64_t rows[] = {1, 2, 3, 5, 8, 31, 32, 33, 40};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
@@ -204,11 +204,11 @@ static void check_products(tn_simd level, tn_weights kind, int64_t n, int64_t k,
             CHECK_INT(seen.compact, reads_copy(m, n, k));
             test_raise(worst, product_error(x, w, m % 2 ? b : NULL, y));
             tn_tensor *plain = tn_tensor_keep(w);                                          /* the same numbers without a copy */
-            CHECK_INT(tn_compact_kind(plain), TN_WEIGHTS_F32);
+            CHECK_INT(tn_compact_kind(plain), TN_WEIGHT_F32);
             tn_tensor *z = tn_affine(ctx, x, plain, m % 2 ? b : NULL);
             float *v = numbers_of(y);
             float *u = numbers_of(z);
-            if (kind == TN_WEIGHTS_BF16 || m > 1) CHECK(memcmp(v, u, (size_t)(m * n) * sizeof *v) == 0), ++*equal;
+            if (kind == TN_WEIGHT_BF16 || m > 1) CHECK(memcmp(v, u, (size_t)(m * n) * sizeof *v) == 0), ++*equal;
             if (first) CHECK(memcmp(v, first, (size_t)(m * n) * sizeof *v) == 0);
             free(threads == 1 ? NULL : first);
             first = v;
@@ -225,7 +225,7 @@ TEST(products_read_the_copy)
     static const int64_t shape[][2] = {{1, 1}, {3, 1}, {70, 1}, {1, 64}, {4, 15}, {40, 31}, {34, 64}, {37, 65}, {45, 100}, {33, 95}, {40, 801},
                                        {35, 1637}, {513, 96}};
     const size_t n = sizeof shape / sizeof *shape;
-    tn_weights   kind;
+    tn_weight_kind   kind;
     tn_simd      level;
     double       worst = 0;
     int          equal = 0;
@@ -239,8 +239,8 @@ TEST(products_read_the_copy)
 
 TEST(views_of_rows_read_the_copy)
 {
-    tn_ctx    *ctx = ctx_of(hiding_backend(), TN_SIMD_BEST, 1, NULL);
-    tn_weights kind;
+    tn_ctx    *ctx = ctx_of(hiding_backend(), TN_SIMD_AUTO, 1, NULL);
+    tn_weight_kind kind;
     EACH_KIND(kind) {
         tn_tensor *w = matrix_of(ctx, 3, 2, 40, 96), *x = tn_tensor_2d(ctx, TN_F32, 2, 96);
         CHECK_STATUS(tn_assign(x, tn_normal(ctx, 2, x->shape, 0, 1)), TN_OK);
@@ -287,8 +287,8 @@ TEST(views_of_parts_of_rows_read_float32)
         {5, 1, 0}, {70, 1, 0}, {5, 1, 1}, {64, 1, 1}, {2, 3, 1}, {2, 64, 1}, {7, 32, 1}, {4, 64, 2}, {6, 32, 2}, {1, 64, 3}, {6, 128, 3},
         {1, 2, 4}, {1, 128, 4}, {40, 96, 4}, {40, 128, 4}, {1, 128, 5}, {40, 33, 5}, {40, 96, 5}, {40, 96, 6}, {40, 96, 7}, {41, 1, 8},
         {40, 96, 9}, {40, 96, 10}};
-    tn_ctx    *ctx = ctx_of(hiding_backend(), TN_SIMD_BEST, 1, NULL);
-    tn_weights kind;
+    tn_ctx    *ctx = ctx_of(hiding_backend(), TN_SIMD_AUTO, 1, NULL);
+    tn_weight_kind kind;
     int64_t    shape[2];
     double     worst = 0;
     EACH_KIND(kind)
@@ -320,7 +320,7 @@ TEST(views_of_parts_of_rows_read_float32)
 
 TEST(writing_drops_the_copy)
 {
-    tn_ctx        *ctx = ctx_of(hiding_backend(), TN_SIMD_BEST, 1, NULL);
+    tn_ctx        *ctx = ctx_of(hiding_backend(), TN_SIMD_AUTO, 1, NULL);
     tn_params     *ps = tn_params_create(ctx);
     const int64_t  shape[2] = {40, 64};
     tn_init        init = ZERO;
@@ -333,11 +333,11 @@ TEST(writing_drops_the_copy)
     tn_optim *o = tn_optim_create(ps, &d);
     tn_tensor *x = tn_tensor_create(ctx, TN_F32, 2, shape);
     tn_tensor *part = tn_slice(w, 0, 3, 4);
-#define COMPACT before = tn_ctx_memory(ctx), CHECK_STATUS(tn_compact(w, TN_WEIGHTS_INT8, NULL), TN_OK), CHECK_INT(tn_compact_kind(w), TN_WEIGHTS_INT8)
-#define DROPPED CHECK_INT(tn_compact_kind(w), TN_WEIGHTS_F32), CHECK_INT(tn_ctx_memory(ctx).live, before.live)
+#define COMPACT before = tn_ctx_memory(ctx), CHECK_STATUS(tn_compact(w, TN_WEIGHT_INT8, NULL), TN_OK), CHECK_INT(tn_compact_kind(w), TN_WEIGHT_INT8)
+#define DROPPED CHECK_INT(tn_compact_kind(w), TN_WEIGHT_F32), CHECK_INT(tn_ctx_memory(ctx).live, before.live)
     COMPACT;
     CHECK(tn_ctx_memory(ctx).live > before.live + 40 * 64);
-    CHECK_STATUS(tn_compact(w, TN_WEIGHTS_F32, NULL), TN_OK);
+    CHECK_STATUS(tn_compact(w, TN_WEIGHT_F32, NULL), TN_OK);
     DROPPED;
     COMPACT;
     CHECK_STATUS(tn_write(part, TN_F32, one, 64), TN_OK);
@@ -347,7 +347,7 @@ TEST(writing_drops_the_copy)
     DROPPED;
     COMPACT;
     CHECK_STATUS(tn_params_save(ps, path), TN_OK);
-    CHECK_INT(tn_compact_kind(w), TN_WEIGHTS_INT8);
+    CHECK_INT(tn_compact_kind(w), TN_WEIGHT_INT8);
     CHECK_STATUS(tn_params_load(ps, path), TN_OK);
     DROPPED;
     remove(path);
@@ -357,9 +357,9 @@ TEST(writing_drops_the_copy)
     CHECK_STATUS(tn_backward(ctx, tn_sum(ctx, tn_affine(ctx, x, w, NULL))), TN_OK);      /* in float32, and keeps the copy */
     CHECK(seen.all > 0);
     CHECK_INT(seen.compact, 0);
-    CHECK_INT(tn_compact_kind(w), TN_WEIGHTS_INT8);
+    CHECK_INT(tn_compact_kind(w), TN_WEIGHT_INT8);
     CHECK_STATUS(tn_optim_step(o), TN_OK);
-    CHECK_INT(tn_compact_kind(w), TN_WEIGHTS_F32);
+    CHECK_INT(tn_compact_kind(w), TN_WEIGHT_F32);
     COMPACT;
     tn_params_destroy(ps);
     CLOSE_CTX(ctx);
@@ -407,11 +407,11 @@ static float *logits_of(tn_ctx *ctx, const tn_transformer *m, int64_t texts, int
 TEST(models_are_the_same_everywhere)
 {
     const char *path = "build/test_compact_model.safetensors";
-    tn_weights  kind;
+    tn_weight_kind  kind;
     EACH_KIND(kind)
         for (int tied = 0; tied < 2; tied++) {
-            tn_ctx          *ctx = ctx_of(hiding_backend(), TN_SIMD_BEST, 2, NULL);
-            tn_ctx          *plain = ctx_of(tn_reference_backend(), TN_SIMD_BEST, 1, NULL);
+            tn_ctx          *ctx = ctx_of(hiding_backend(), TN_SIMD_AUTO, 2, NULL);
+            tn_ctx          *plain = ctx_of(tn_reference_backend(), TN_SIMD_AUTO, 1, NULL);
             tn_transformer   m;
             tn_params       *ps = model_of(ctx, &m, tied, TN_MLP_BILINEAR), *rs = tn_params_clone(plain, ps);
             tn_tensor       *embed = tn_tensor_keep(m.embed.w), *gain = tn_tensor_keep(m.norm.gain);
@@ -424,8 +424,8 @@ TEST(models_are_the_same_everywhere)
             CHECK(error.largest == other.largest && error.rms == other.rms && error.rms > 0 && strcmp(error.worst, other.worst) == 0);
             CHECK_STR(error.worst[0] ? "named" : "", "named");
             CHECK_INT(error.count, tn_params_elements(ps) - (tied ? 0 : 131 * 64) - 64 * 5 - 2 * 2 * m.desc.hidden);
-            CHECK(error.bytes < (size_t)error.count * (kind == TN_WEIGHTS_BF16 ? 5 : 3) / 2);
-            CHECK_INT(tn_compact_kind(m.embed.w), tied ? kind : TN_WEIGHTS_F32);
+            CHECK(error.bytes < (size_t)error.count * (kind == TN_WEIGHT_BF16 ? 5 : 3) / 2);
+            CHECK_INT(tn_compact_kind(m.embed.w), tied ? kind : TN_WEIGHT_F32);
             CHECK_INT(tn_compact_kind(m.head.w), kind);
             for (int64_t i = 0; i < tn_params_count(ps); i++) {                  /* every backend has the same rounded numbers */
                 x = numbers_of(tn_params_at(ps, i)->value);
@@ -453,7 +453,7 @@ TEST(models_are_the_same_everywhere)
                 for (int64_t i = 0; i < texts * 131; i++)
                     test_raise(&error_of, fabs((double)x[i] - (double)y[i])), test_raise(&size, fabs((double)y[i]));
                 WORST("decoded logits beside a forward pass of the reference", error_of / size, 2e-6);
-                CHECK_STATUS(tn_transformer_compact(&m, TN_WEIGHTS_F32, NULL), TN_OK);
+                CHECK_STATUS(tn_transformer_compact(&m, TN_WEIGHT_F32, NULL), TN_OK);
                 CHECK_STATUS(tn_params_load(ps, path), TN_OK);                   /* the rounded model is what a file holds */
                 float *z = logits_of(ctx, &m, texts, 5, true);
                 error_of = 0;
@@ -475,7 +475,7 @@ TEST(models_are_the_same_everywhere)
 
 TEST(a_matrix_of_several_blocks_counts_once)
 {
-    tn_ctx          *ctx = ctx_of(NULL, TN_SIMD_BEST, 1, NULL);
+    tn_ctx          *ctx = ctx_of(NULL, TN_SIMD_AUTO, 1, NULL);
     tn_transformer   m, tied;
     tn_params       *ps = tn_params_create(ctx);
     tn_compact_error all, once;
@@ -487,18 +487,18 @@ TEST(a_matrix_of_several_blocks_counts_once)
     CHECK_STATUS(tn_params_tie(ps, "blocks.1.attn.qk", "shared"), TN_OK);
     model_init(ps, &tied, true, TN_MLP_GELU);
     CHECK(tied.blocks[0].attn.qk == tied.blocks[1].attn.qk);
-    CHECK_STATUS(tn_transformer_compact(&m, TN_WEIGHTS_INT8, &all), TN_OK);
-    CHECK_STATUS(tn_transformer_compact(&tied, TN_WEIGHTS_INT8, &once), TN_OK);
+    CHECK_STATUS(tn_transformer_compact(&m, TN_WEIGHT_INT8, &all), TN_OK);
+    CHECK_STATUS(tn_transformer_compact(&tied, TN_WEIGHT_INT8, &once), TN_OK);
     CHECK_INT(all.count - once.count, tn_tensor_count(qk));
     CHECK_INT(all.bytes - once.bytes, tn_tensor_count(qk) + tn_tensor_count(qk) / 64 * 4);
-    CHECK_INT(tn_compact_kind(tied.blocks[1].attn.qk), TN_WEIGHTS_INT8);
+    CHECK_INT(tn_compact_kind(tied.blocks[1].attn.qk), TN_WEIGHT_INT8);
     CLOSE_CTX(ctx);
 }
 
 TEST(a_model_that_fails_is_unchanged)
 {
     test_heap        heap = {0, 0, 0, 0, false};
-    tn_ctx          *ctx = ctx_of(NULL, TN_SIMD_BEST, 1, &heap);
+    tn_ctx          *ctx = ctx_of(NULL, TN_SIMD_AUTO, 1, &heap);
     tn_transformer   m;
     tn_params       *ps = model_of(ctx, &m, false, TN_MLP_GELU);
     float           *before = numbers_of(m.blocks[0].attn.qk), *after, bad = (float)INFINITY;
@@ -509,7 +509,7 @@ TEST(a_model_that_fails_is_unchanged)
         uint64_t blocks = heap.blocks;
         heap.count = 0;
         heap.fail_at = fail;
-        if (tn_transformer_compact(&m, TN_WEIGHTS_INT8, &error) == TN_OK) break;
+        if (tn_transformer_compact(&m, TN_WEIGHT_INT8, &error) == TN_OK) break;
         heap.fail_at = 0;
         CHECK_INT(heap.blocks, blocks);
         CHECK_ERROR(ctx, TN_ERR_MEMORY, "");
@@ -524,10 +524,10 @@ TEST(a_model_that_fails_is_unchanged)
     free(before);
     before = numbers_of(m.blocks[0].attn.qk);
     CHECK_STATUS(tn_write(tn_slice(tn_slice(m.head.w, 0, 7, 8), 1, 5, 6), TN_F32, &bad, 1), TN_OK);
-    CHECK_STATUS(tn_transformer_compact(&m, TN_WEIGHTS_BF16, &error), TN_ERR_DATA);
+    CHECK_STATUS(tn_transformer_compact(&m, TN_WEIGHT_BF16, &error), TN_ERR_DATA);
     CHECK_ERROR(ctx, TN_ERR_DATA, "transformer_compact: head.w has inf in row 7, column 5, expected finite numbers up to 3.38e38");
     after = numbers_of(m.blocks[0].attn.qk);
-    CHECK(memcmp(before, after, bytes) == 0 && tn_compact_kind(m.blocks[0].attn.qk) == TN_WEIGHTS_F32);
+    CHECK(memcmp(before, after, bytes) == 0 && tn_compact_kind(m.blocks[0].attn.qk) == TN_WEIGHT_F32);
     free(before);
     free(after);
     CHECK_INT(tn_params_count(ps) > 0, 1);
@@ -539,30 +539,30 @@ TEST(a_model_that_fails_is_unchanged)
 
 TEST(refusals_name_what_is_wrong)
 {
-    tn_ctx       *ctx = ctx_of(NULL, TN_SIMD_BEST, 1, NULL), *other;
+    tn_ctx       *ctx = ctx_of(NULL, TN_SIMD_AUTO, 1, NULL), *other;
     const int64_t shape[2] = {3, 4};
     tn_tensor    *w = matrix_of(ctx, 2, 3, 4, 0), *vector = tn_tensor_create(ctx, TN_F32, 1, shape);
     tn_tensor    *ids = tn_tensor_create(ctx, TN_I32, 2, shape);
     tn_desc       d = ZERO;
     float         bad = (float)NAN;
-    CHECK_STATUS(tn_compact(NULL, TN_WEIGHTS_BF16, NULL), TN_ERR_ARG);
-    CHECK_STATUS(tn_transformer_compact(NULL, TN_WEIGHTS_BF16, NULL), TN_ERR_ARG);
-    CHECK_STATUS(tn_compact(w, (tn_weights)3, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_compact(NULL, TN_WEIGHT_BF16, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_transformer_compact(NULL, TN_WEIGHT_BF16, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_compact(w, (tn_weight_kind)3, NULL), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "compact: kind is 3, expected 0 to 2");
-    CHECK_STATUS(tn_compact(vector, TN_WEIGHTS_BF16, NULL), TN_ERR_SHAPE);
+    CHECK_STATUS(tn_compact(vector, TN_WEIGHT_BF16, NULL), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "compact: w is [3], expected rank 2 or more");
-    CHECK_STATUS(tn_compact(ids, TN_WEIGHTS_BF16, NULL), TN_ERR_DTYPE);
+    CHECK_STATUS(tn_compact(ids, TN_WEIGHT_BF16, NULL), TN_ERR_DTYPE);
     CHECK_ERROR(ctx, TN_ERR_DTYPE, "compact: w is I32 and the context's activations are F32, expected F32 for both");
-    CHECK_STATUS(tn_compact(tn_transpose(w, 0, 1), TN_WEIGHTS_BF16, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_compact(tn_transpose(w, 0, 1), TN_WEIGHT_BF16, NULL), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "compact: w is a view, expected a parameter or a tensor of tn_tensor_create");
-    CHECK_STATUS(tn_compact(tn_tensor_2d(ctx, TN_F32, 3, 4), TN_WEIGHTS_INT8, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_compact(tn_tensor_2d(ctx, TN_F32, 3, 4), TN_WEIGHT_INT8, NULL), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "compact: w is an arena tensor");
     CHECK_STATUS(tn_write(tn_slice(tn_slice(w, 0, 2, 3), 1, 1, 2), TN_F32, &bad, 1), TN_OK);
-    CHECK_STATUS(tn_compact(w, TN_WEIGHTS_INT8, NULL), TN_ERR_DATA);
+    CHECK_STATUS(tn_compact(w, TN_WEIGHT_INT8, NULL), TN_ERR_DATA);
     CHECK_ERROR(ctx, TN_ERR_DATA, "compact: w has nan in row 2, column 1, expected finite numbers up to 3.38e38");
     bad = 3.4e38f;                                                              /* would be rounded to infinity */
     CHECK_STATUS(tn_write(tn_slice(tn_slice(w, 0, 2, 3), 1, 1, 2), TN_F32, &bad, 1), TN_OK);
-    CHECK_STATUS(tn_compact(w, TN_WEIGHTS_BF16, NULL), TN_ERR_DATA);
+    CHECK_STATUS(tn_compact(w, TN_WEIGHT_BF16, NULL), TN_ERR_DATA);
     CHECK_ERROR(ctx, TN_ERR_DATA, "3.4e+38 in row 2, column 1");
     bad = 1;
     CHECK_STATUS(tn_write(tn_slice(tn_slice(w, 0, 2, 3), 1, 1, 2), TN_F32, &bad, 1), TN_OK);
@@ -570,26 +570,26 @@ TEST(refusals_name_what_is_wrong)
     tn_tensor *x = tn_tensor_2d(ctx, TN_F32, 2, 4);
     CHECK_STATUS(tn_watch(x), TN_OK);
     tn_affine(ctx, x, w, NULL);
-    CHECK_STATUS(tn_compact(w, TN_WEIGHTS_BF16, NULL), TN_ERR_ARG);
+    CHECK_STATUS(tn_compact(w, TN_WEIGHT_BF16, NULL), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "compact: w [3,4] is needed by the backward pass");
     tn_ctx_reset(ctx);
-    CHECK_STATUS(tn_compact(w, TN_WEIGHTS_BF16, NULL), TN_OK);
-    CHECK_STR(tn_weights_name(TN_WEIGHTS_F32), "f32");
-    CHECK_STR(tn_weights_name(TN_WEIGHTS_BF16), "bf16");
-    CHECK_STR(tn_weights_name(TN_WEIGHTS_INT8), "int8");
-    CHECK_STR(tn_weights_name((tn_weights)3), "?");
-    CHECK_INT(tn_compact_kind(NULL), TN_WEIGHTS_F32);
+    CHECK_STATUS(tn_compact(w, TN_WEIGHT_BF16, NULL), TN_OK);
+    CHECK_STR(tn_weight_kind_name(TN_WEIGHT_F32), "f32");
+    CHECK_STR(tn_weight_kind_name(TN_WEIGHT_BF16), "bf16");
+    CHECK_STR(tn_weight_kind_name(TN_WEIGHT_INT8), "int8");
+    CHECK_STR(tn_weight_kind_name((tn_weight_kind)3), "?");
+    CHECK_INT(tn_compact_kind(NULL), TN_WEIGHT_F32);
     CLOSE_CTX(ctx);
     d.activations = TN_BF16;
     REQUIRE(tn_ctx_create(&d, &other, NULL) == TN_OK);
     w = tn_tensor_create(other, TN_F32, 2, shape);
-    CHECK_STATUS(tn_compact(w, TN_WEIGHTS_BF16, NULL), TN_ERR_DTYPE);
+    CHECK_STATUS(tn_compact(w, TN_WEIGHT_BF16, NULL), TN_ERR_DTYPE);
     CHECK_ERROR(other, TN_ERR_DTYPE, "compact: w is F32 and the context's activations are BF16, expected F32 for both");
     tn_ctx_destroy(other);
     d.dtype = d.activations = TN_F64;
     REQUIRE(tn_ctx_create(&d, &other, NULL) == TN_OK);
     w = tn_tensor_create(other, TN_REAL, 2, shape);
-    CHECK_STATUS(tn_compact(w, TN_WEIGHTS_BF16, NULL), TN_ERR_DTYPE);
+    CHECK_STATUS(tn_compact(w, TN_WEIGHT_BF16, NULL), TN_ERR_DTYPE);
     CHECK_ERROR(other, TN_ERR_DTYPE, "compact: w is F64 and the context's activations are F64, expected F32 for both");
     tn_ctx_destroy(other);
 }

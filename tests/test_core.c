@@ -981,7 +981,7 @@ static tn_status save_something(tn_ctx *ctx, tn_params *ps, tn_optim *optim, con
     tn_transformer_desc  model;
     tn_tokenizer *t;
     tn_image     *image;
-    tn_named      named;
+    tn_named_tensor      named;
     tn_status     s;
     named.name = "w";
     named.tensor = tn_params_at(ps, 0)->value;
@@ -1160,7 +1160,7 @@ typedef struct operands { tn_ctx *ctx; tn_tensor *a /* [4,6] */, *ids /* [4] */;
     X("affine", "w", tn_affine(o->ctx, o->a, bad, NULL)) \
     X("activation", "x", tn_activation(o->ctx, bad, TN_ACT_RELU)) \
     X("glu", "x", tn_glu(o->ctx, bad, TN_ACT_NONE)) \
-    X("prod", "x", tn_prod(o->ctx, bad, 2)) \
+    X("prod", "x", tn_prod_parts(o->ctx, bad, 2)) \
     X("layernorm", "x", tn_layernorm(o->ctx, bad, NULL, NULL, 1e-5)) \
     X("append_one", "x", tn_append_one(o->ctx, bad)) \
     X("embed", "table", tn_embed(o->ctx, bad, o->ids)) \
@@ -1220,7 +1220,7 @@ TEST(bad_operands)
     CHECK(tn_tensor_from(o.ctx, 1, &n, TN_F64, NULL) == NULL);
     CHECK_ERROR(o.ctx, TN_ERR_ARG, "tensor_from: numbers are NULL, expected the numbers of a tensor [6]");
     CHECK_INT(tn_tensor_count(NULL), 0);
-    CHECK(!tn_tensor_contiguous(NULL));
+    CHECK(!tn_tensor_is_contiguous(NULL));
     CHECK(tn_slice(NULL, 0, 0, 1) == NULL);
     CHECK(tn_transpose(NULL, 0, 1) == NULL);
     CHECK(tn_reshape_2d(NULL, 1, 1) == NULL);
@@ -1327,10 +1327,10 @@ TEST(shape_errors)
             "layernorm: bias is [3,4], expected [4], for x is [3,4]");
     CHECK_REFUSED(ctx, tn_layernorm(ctx, scalar, NULL, NULL, 1e-5), TN_ERR_SHAPE,
             "layernorm: x has rank 0, expected at least 1");
-    CHECK_REFUSED(ctx, tn_prod(ctx, a, 3), TN_ERR_SHAPE,
-            "prod: x is [3,4], expected a last extent that is a multiple of k = 3");
-    CHECK_REFUSED(ctx, tn_prod(ctx, a, 0), TN_ERR_SHAPE, "prod: k is 0, expected at least 1");
-    CHECK_REFUSED(ctx, tn_prod(ctx, scalar, 1), TN_ERR_SHAPE, "prod: x is []");
+    CHECK_REFUSED(ctx, tn_prod_parts(ctx, a, 3), TN_ERR_SHAPE,
+            "prod_parts: x is [3,4], expected a last extent that is a multiple of k = 3");
+    CHECK_REFUSED(ctx, tn_prod_parts(ctx, a, 0), TN_ERR_SHAPE, "prod_parts: k is 0, expected at least 1");
+    CHECK_REFUSED(ctx, tn_prod_parts(ctx, scalar, 1), TN_ERR_SHAPE, "prod_parts: x is []");
     CHECK_REFUSED(ctx, tn_dropout(ctx, a, 1), TN_ERR_ARG, "dropout: p is 1, expected 0 <= p < 1");
     CHECK_REFUSED(ctx, tn_dropout(ctx, a, (double)NAN), TN_ERR_ARG, "dropout: p is nan");
     CHECK_REFUSED(ctx, tn_noise(ctx, a, -1), TN_ERR_ARG, "noise: std is -1");
@@ -1523,10 +1523,10 @@ TEST(keep_and_views)
     int64_t shape[2] = {-1, 2}, n = 7;
     double out[12];
     REQUIRE(kept != NULL);
-    CHECK(tn_tensor_contiguous(kept));
-    CHECK(!tn_tensor_contiguous(tn_transpose(t, 0, 1)));
-    CHECK(tn_tensor_contiguous(tn_slice(t, 0, 1, 3)));
-    CHECK(!tn_tensor_contiguous(tn_slice(t, 1, 1, 3)));
+    CHECK(tn_tensor_is_contiguous(kept));
+    CHECK(!tn_tensor_is_contiguous(tn_transpose(t, 0, 1)));
+    CHECK(tn_tensor_is_contiguous(tn_slice(t, 0, 1, 3)));
+    CHECK(!tn_tensor_is_contiguous(tn_slice(t, 1, 1, 3)));
     tn_ctx_reset(ctx);
     CHECK_STATUS(tn_read(kept, TN_F64, out, 12), TN_OK);
     CHECK(out[1] == 4 && out[11] == 11);
@@ -1547,7 +1547,7 @@ TEST(strides_of_extent_one)
     int64_t shape[4] = {1, 3, 2, 2};
     tn_tensor *a = counting(ctx, TN_REAL, 4, shape), *b = tn_transpose(a, 0, 1), *y, *z;      /* [3,1,2,2] */
     double vy[12], vz[12];
-    CHECK(tn_tensor_contiguous(b));
+    CHECK(tn_tensor_is_contiguous(b));
     y = tn_matmul(ctx, b, b);
     z = tn_matmul(ctx, a, a);
     REQUIRE(y && z);
@@ -1577,7 +1577,7 @@ TEST(copies)
                 t = tn_cast(ctx, tn_transpose(tn_slice_step(tn_slice_step(t, 2, 9, -1, -3), 1, 1, 4, 1), 0, 2), to);   /* [4,3,3]: t[z, 1+y, 9-3x] */
                 REQUIRE(t != NULL);
                 CHECK_INT(t->dtype, to);
-                CHECK(tn_tensor_contiguous(t));
+                CHECK(tn_tensor_is_contiguous(t));
                 CHECK_STATUS(tn_read(t, TN_F64, out, 36), TN_OK);
                 for (int64_t k = 0; k < 36; k++) CHECK(out[k] == (double)(k % 3 * 40 + (1 + k / 3 % 3) * 10 + 9 - k / 9 * 3));
             }
@@ -1846,7 +1846,7 @@ static void specials(tn_simd level, const tn_backend *backend)
 
 TEST(special_numbers)
 {
-    specials(TN_SIMD_BEST, tn_reference_backend());
+    specials(TN_SIMD_AUTO, tn_reference_backend());
     specials(TN_SIMD_PLAIN, tn_cpu_backend());
     specials(TN_SIMD_AVX2, tn_cpu_backend());
     specials(TN_SIMD_AVX512, tn_cpu_backend());

@@ -26,7 +26,7 @@ static tni_cpu *open_level(tn_simd simd, int threads, tn_parallel_for_fn paralle
 
 /* Those that this processor has: what it lacks is clamped to another one. */
 #define EACH_LEVEL(level) \
-    for (level = TN_SIMD_PLAIN; level <= tni_cpu_simd(TN_SIMD_BEST); level = (tn_simd)(level + 1)) \
+    for (level = TN_SIMD_PLAIN; level <= tni_cpu_simd(TN_SIMD_AUTO); level = (tn_simd)(level + 1)) \
         if (!test_leave_out(tni_cpu_simd(level) != level, "SIMD levels that this processor lacks"))
 
 enum { GUARD = 40 };                    /* elements before and behind that nobody may touch */
@@ -125,11 +125,11 @@ TEST(levels_are_clamped)
     CHECK(tni_cpu_simd(TN_SIMD_PLAIN) == TN_SIMD_PLAIN);
     CHECK(tni_cpu_simd(TN_SIMD_AVX2) <= TN_SIMD_AVX2);
 #ifdef __aarch64__
-    CHECK(tni_cpu_simd(TN_SIMD_AVX512) == TN_SIMD_PLAIN && tni_cpu_simd(TN_SIMD_NEON) == tni_cpu_simd(TN_SIMD_BEST));
+    CHECK(tni_cpu_simd(TN_SIMD_AVX512) == TN_SIMD_PLAIN && tni_cpu_simd(TN_SIMD_NEON) == tni_cpu_simd(TN_SIMD_AUTO));
 #else
-    CHECK(tni_cpu_simd(TN_SIMD_AVX512) == tni_cpu_simd(TN_SIMD_BEST) && tni_cpu_simd(TN_SIMD_NEON) == TN_SIMD_PLAIN);
+    CHECK(tni_cpu_simd(TN_SIMD_AVX512) == tni_cpu_simd(TN_SIMD_AUTO) && tni_cpu_simd(TN_SIMD_NEON) == TN_SIMD_PLAIN);
 #endif
-    CHECK(tni_cpu_simd(TN_SIMD_BEST) != TN_SIMD_BEST);
+    CHECK(tni_cpu_simd(TN_SIMD_AUTO) != TN_SIMD_AUTO);
 }
 
 TEST(memory_is_aligned_and_given_back)
@@ -1007,7 +1007,7 @@ TEST(series)
     for (int k = 0; k < 3; k++)
         for (int threads = 1; threads <= 2; threads++) {
             uint64_t seed = 12;
-            tni_cpu *cpu = open_level(TN_SIMD_BEST, threads, threads > 1 ? pool_for : NULL);
+            tni_cpu *cpu = open_level(TN_SIMD_AUTO, threads, threads > 1 ? pool_for : NULL);
             buffer   s[2], fault[2], of[2][CALLS][4];
             tn_call  c;
             s[0] = make(&seed, TN_F32, 8);
@@ -1183,8 +1183,8 @@ TEST(copies_of_many_axes)
     static const int64_t  extent[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 33, 40, 256};
     uint64_t seed = 15;
     tni_cpu *cpu[2];
-    cpu[0] = open_level(TN_SIMD_BEST, 1, NULL);
-    cpu[1] = open_level(TN_SIMD_BEST, 3, pool_backwards);
+    cpu[0] = open_level(TN_SIMD_AUTO, 1, NULL);
+    cpu[1] = open_level(TN_SIMD_AUTO, 3, pool_backwards);
     for (int t = 0; t < (test_small() ? 200 : 600); t++) {
         const tn_dtype from = dtype[t % 4], to = t % 12 == 8 ? TN_BF16 : t % 12 == 3 ? TN_F32 : from;
         const int      rank = (int)test_random_int(&seed, t < 40 ? 2 : 1, t < 40 ? 3 : TN_MAX_RANK);

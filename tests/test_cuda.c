@@ -861,7 +861,7 @@ static tn_tensor *tall_run(tn_ctx *ctx, tn_tensor *x, tn_tensor *ids, int what)
     switch (what) {
     case TALL_ACT:       return tn_activation(ctx, x, TN_ACT_GELU);
     case TALL_GLU:       return tn_glu(ctx, x, TN_ACT_SWISH);
-    case TALL_PROD:      return tn_prod(ctx, x, 3);
+    case TALL_PROD:      return tn_prod_parts(ctx, x, 3);
     case TALL_RMSNORM:   return tn_rmsnorm(ctx, x, tn_reshape(tn_copy(ctx, tn_slice(x, 0, 0, 1)), 1, &x->shape[1]), 1e-2);
     case TALL_LAYERNORM: return tn_layernorm(ctx, x, tn_reshape(tn_copy(ctx, tn_slice(x, 0, 0, 1)), 1, &x->shape[1]), NULL, 1e-2);
     case TALL_SUM:       return tn_sum_axis(ctx, x, 0);

@@ -216,7 +216,7 @@ static bool fits(const tn_backend *backend, size_t bytes, char said[256])
     if (!begin(&r, &p, backend, bytes)) return false;
     bool done = compute(&r) == TN_OK;
     CHECK(done || tn_ctx_status(r.ctx) == TN_ERR_MEMORY);
-    CHECK_INT(tn_optim_steps(r.optim), done);
+    CHECK_INT(tn_optim_step_count(r.optim), done);
     snprintf(said, 256, "%s", tn_ctx_error(r.ctx));
     finish(&r);
     return done;

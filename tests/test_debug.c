@@ -19,7 +19,7 @@
 
 static void stale(const tn_backend *backend)
 {
-    tn_ctx    *ctx = ctx_on(backend, TN_REAL, TN_SIMD_BEST, 0);
+    tn_ctx    *ctx = ctx_on(backend, TN_REAL, TN_SIMD_AUTO, 0);
     tn_tensor *fresh = NULL;
     float v[6] = {0, 0, 0, 0, 0, 0};
     REQUIRE(ctx != NULL);
@@ -59,7 +59,7 @@ static tn_tensor *resets(tn_ctx *ctx, void *user, const char *name, tn_tensor *x
 
 TEST(taps_that_reset)
 {
-    tn_ctx             *ctx = ctx_on(NULL, TN_REAL, TN_SIMD_BEST, 0);
+    tn_ctx             *ctx = ctx_on(NULL, TN_REAL, TN_SIMD_AUTO, 0);
     tn_params          *params = tn_params_create(ctx);
     tn_transformer      m;
     tn_transformer_desc d = ZERO;
@@ -86,7 +86,7 @@ TEST(taps_that_reset)
 /* Bytes that nobody has written since the reset are NaN, so that a forgotten write shows. */
 TEST(poison)
 {
-    tn_ctx *ctx = ctx_on(NULL, TN_REAL, TN_SIMD_BEST, 0);
+    tn_ctx *ctx = ctx_on(NULL, TN_REAL, TN_SIMD_AUTO, 0);
     float v[6];
     int64_t n = 6;
     REQUIRE(ctx != NULL);
@@ -107,7 +107,7 @@ TEST(poison)
 /* Training under TN_DEBUG comes to the same end, and allocates nothing once it is warm. */
 TEST(debug_training)
 {
-    tn_ctx *ctx = ctx_on(NULL, TN_REAL, TN_SIMD_BEST, 0);
+    tn_ctx *ctx = ctx_on(NULL, TN_REAL, TN_SIMD_AUTO, 0);
     tn_params *ps = tn_params_create(ctx);
     tn_linear_desc d = ZERO;
     tn_linear fc;

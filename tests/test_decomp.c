@@ -32,7 +32,7 @@ enum { EXTENT = 1024, HOST_ROOM = 2 * TNI_HOST_MOST + 8 };
 static tni_host host_in(double *room)
 {
     char    why[TN_WHY];
-    tn_simd simd = TN_SIMD_BEST;
+    tn_simd simd = TN_SIMD_AUTO;
     if (tni_simd_from_environment(&simd, why) != TN_OK) test_fail(__FILE__, __LINE__, "TN_SIMD", why, "a level");
     return tni_host_of(tni_cpu_simd(simd), &tni_alone, EXTENT, room);
 }

@@ -209,7 +209,7 @@ TEST(every_matrix_avx512) { every_matrix(TN_SIMD_AVX512); }
 TEST(large)
 {
     errors  worst = {0, 0, 0, 0};
-    tn_ctx *ctx = context(TN_F64, TN_SIMD_BEST, 1, NULL);
+    tn_ctx *ctx = context(TN_F64, TN_SIMD_AUTO, 1, NULL);
     for (int k = 0; k < ENTRIES; k++) check(ctx, 257, entries[k], &worst);
     check(ctx, 545, uniform, &worst);
     report(&worst, EPS);
@@ -243,7 +243,7 @@ TEST(values_of_floats)
     double *vectors = doubles(n * n);
     for (int64_t i = 0; i < n * n; i++) a[i] = (double)(float)a[i];
     for (int k = 0; k < 2; k++) {
-        tn_ctx *ctx = context(k ? TN_F32 : TN_F64, TN_SIMD_BEST, 1, NULL);
+        tn_ctx *ctx = context(k ? TN_F32 : TN_F64, TN_SIMD_AUTO, 1, NULL);
         CHECK_STATUS(solve(ctx, n, a, NULL, k ? values : exact, vectors), TN_OK);
         tn_ctx_destroy(ctx);
     }
@@ -254,7 +254,7 @@ TEST(values_of_floats)
 TEST(known)
 {
     double *a = matrix_by(200, toeplitz), values[200], vectors[200 * 200], worst = 0, w[21];
-    tn_ctx *ctx = context(TN_F64, TN_SIMD_BEST, 1, NULL);
+    tn_ctx *ctx = context(TN_F64, TN_SIMD_AUTO, 1, NULL);
     CHECK_STATUS(solve(ctx, 200, a, NULL, values, vectors), TN_OK);
     for (int k = 1; k <= 200; k++) test_raise(&worst, fabs(values[k - 1] - (2 - 2 * cos(k * 3.14159265358979323846 / 201))));
     WORST("second differences", worst, 1e-14);
@@ -287,7 +287,7 @@ TEST(not_finite)
 {
     static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
     double  values[100], *vectors = doubles(100 * 100);
-    tn_ctx *ctx = context(TN_F64, TN_SIMD_BEST, 1, NULL);
+    tn_ctx *ctx = context(TN_F64, TN_SIMD_AUTO, 1, NULL);
     for (int k = 0; k < 3; k++) {
         double *a = matrix_by(100, uniform);
         a[99 * 100 + 40] = bad[k];

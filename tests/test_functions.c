@@ -156,7 +156,7 @@ TEST(roots_and_logarithms_at_the_ends)
 TEST(gradients_of_a_quotient)
 {
     static const double six[1] = {6}, four[1] = {4}, da[1] = {0.5}, db[1] = {-0.75}, tops[3] = {1, 2, 4}, three[3] = {0.25, 0.25, 0.25}, sum[1] = {-7 / 16.0};
-    tn_ctx    *ctx = ctx_of(TN_F64, TN_SIMD_BEST);
+    tn_ctx    *ctx = ctx_of(TN_F64, TN_SIMD_AUTO);
     tn_tensor *a = row(ctx, 1, six), *b = row(ctx, 1, four), *c = row(ctx, 3, tops), *d = tn_full(ctx, 0, NULL, 4);
     tn_watch(a);
     tn_watch(b);
@@ -225,7 +225,7 @@ TEST(joined_by_hand)
     static const double  a[4] = {1, 2, 3, 4}, b[2] = {5, 6}, rows[6] = {1, 2, 3, 4, 5, 6}, columns[6] = {1, 2, 5, 3, 4, 6};
     static const double  front[4] = {1, 2, 3, 4}, last[4] = {1, 3, 2, 4}, numbers[5] = {7, 8, 9, -1, 7};
     static const int32_t i[3] = {7, 8, 9}, k[1] = {-1};
-    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_AUTO);
     tn_tensor *part[3];
     part[0] = matrix(ctx, 2, 2, a);
     part[1] = matrix(ctx, 1, 2, b);
@@ -253,7 +253,7 @@ TEST(joined_by_hand)
 TEST(the_tape_knows_all_parts)
 {
     static const double v[2] = {1, 2};
-    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_AUTO);
     tn_tensor *part[5];
     for (int k = 0; k < 5; k++) part[k] = row(ctx, 2, v);
     tn_watch(part[4]);
@@ -298,7 +298,7 @@ TEST(gather_is_embed_along_any_axis)
     double   x[V * D], dy[ROWS * D], one[V * D], two[V * D];
     int32_t  id[ROWS];
     uint64_t rng = 8;
-    tn_ctx  *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    tn_ctx  *ctx = ctx_of(TN_F32, TN_SIMD_AUTO);
     for (int i = 0; i < V * D; i++) x[i] = test_random_real(&rng);
     for (int i = 0; i < ROWS * D; i++) dy[i] = test_random_real(&rng);
     for (int i = 0; i < ROWS; i++) id[i] = (int32_t)test_random_int(&rng, 0, V - 1);
@@ -327,7 +327,7 @@ TEST(tensors_of_numbers)
     static const double  whole[6] = {1, 2, -3, 4, 5, 6};
     static const int64_t shape[2] = {2, 3}, none[2] = {0, 3}, negative[2] = {2, -3};
     for (int wide = 0; wide < 2; wide++) {
-        tn_ctx    *ctx = ctx_of(wide ? TN_F64 : TN_F32, TN_SIMD_BEST);
+        tn_ctx    *ctx = ctx_of(wide ? TN_F64 : TN_F32, TN_SIMD_AUTO);
         tn_tensor *t = tn_tensor_from(ctx, 2, shape, TN_F32, f);
         CHECK(t && t->dtype == tn_ctx_dtype(ctx) && t->rank == 2 && t->shape[1] == 3);
         has(t, 6, d, 0);
@@ -403,7 +403,7 @@ TEST(messages_name_the_culprit)
     static const double  v[12] = {0};
     static const int32_t i[3] = {0, 1, 2};
     static const int64_t deep[8] = {1, 1, 1, 1, 1, 1, 1, 2};
-    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_BEST);
+    tn_ctx    *ctx = ctx_of(TN_F32, TN_SIMD_AUTO);
     tn_tensor *a = matrix(ctx, 3, 4, v), *b = matrix(ctx, 2, 4, v), *ids = ids_of(ctx, 3, i), *scalar = tn_full(ctx, 0, NULL, 1);
     tn_tensor *eight = tn_tensor_from(ctx, 8, deep, TN_F64, v);
     tn_tensor           *part[3] = {a, b, NULL};

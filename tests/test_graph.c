@@ -118,17 +118,17 @@ static void study_train(study *s, bool with_graph, trace *t)
         t->lr = tn_optim_lr(s->optim);
         study_batch(s, step, step == 33);
         if (with_graph && step == 2) {
-            const int64_t taken = tn_optim_steps(s->optim);
+            const int64_t taken = tn_optim_step_count(s->optim);
             const double  before = params_sum(s);
             CHECK_STATUS(tn_graph_begin(ctx), TN_OK);
             study_step(s);
             CHECK_STATUS(tn_graph_end(ctx, &graph), TN_OK);
-            CHECK_INT(tn_optim_steps(s->optim), taken);       /* a capture takes no step */
+            CHECK_INT(tn_optim_step_count(s->optim), taken);       /* a capture takes no step */
             CHECK(params_sum(s) == before);
         }
         if (graph) tn_graph_run(graph);
         else study_step(s);
-        CHECK_INT(tn_optim_steps(s->optim), step + 1);
+        CHECK_INT(tn_optim_step_count(s->optim), step + 1);
         tn_ctx_sync(ctx);
         snprintf(t->error, sizeof t->error, "%s", tn_ctx_error(ctx));
         tn_ctx_clear_error(ctx);
@@ -252,7 +252,7 @@ TEST(what_no_graph_can_hold)
         CHECK_INT(capture_last->graphs, 0);
         CHECK(params_sum(&s) == sum);
         if (s.optim && s.ids[0]) {                        /* the context goes on as if nothing had been tried */
-            CHECK_INT(tn_optim_steps(s.optim), 1);
+            CHECK_INT(tn_optim_step_count(s.optim), 1);
             CHECK_STATUS(tn_graph_begin(s.w.ctx), TN_OK);
             study_step(&s);
             CHECK_STATUS(tn_graph_end(s.w.ctx, &g), TN_OK);
@@ -276,7 +276,7 @@ TEST(first_step_is_no_graph)
     CHECK_ERROR(s.w.ctx, TN_ERR_ARG, "are allocated during a capture, expected none");
     study_step(&s);
     CHECK_CTX(s.w.ctx);
-    CHECK_INT(tn_optim_steps(s.optim), 1);
+    CHECK_INT(tn_optim_step_count(s.optim), 1);
     close_world(&s.w);
 }
 

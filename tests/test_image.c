@@ -55,10 +55,10 @@ static void refused(tn_ctx *ctx, tn_image *image, tn_status status, const char *
 
 static double linear(uint8_t byte) { return byte <= 10 ? byte / 255.0 / 12.92 : pow((byte / 255.0 + 0.055) / 1.055, 2.4); }
 
-static double lightness(tn_colours colours, double t)      /* Oklab's L */
+static double lightness(tn_image_colours colours, double t)      /* Oklab's L */
 {
     uint8_t rgb[3];
-    tn_colour(colours, t, rgb);
+    tn_image_colour(colours, t, rgb);
     double r = linear(rgb[0]), g = linear(rgb[1]), b = linear(rgb[2]);
     return 0.2104542553 * cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b)
          + 0.7936177850 * cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b)
@@ -69,23 +69,23 @@ TEST(colours_are_white_at_zero_symmetric_and_monotone)
 {
     uint8_t rgb[3], grey[3];
     double  asymmetry = 0, step = 0, before[3] = {2, 2, 2};
-    tn_colour(TN_COLOURS_DIVERGING, 0, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 0, rgb);
     CHECK(rgb[0] == 255 && rgb[1] == 255 && rgb[2] == 255);
-    tn_colour(TN_COLOURS_DIVERGING, -0.0, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, -0.0, rgb);
     CHECK(rgb[0] == 255 && rgb[1] == 255 && rgb[2] == 255);
-    tn_colour(TN_COLOURS_SEQUENTIAL, 0, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_SEQUENTIAL, 0, rgb);
     CHECK(rgb[0] == 255 && rgb[1] == 255 && rgb[2] == 255);
-    tn_colour(TN_COLOURS_DIVERGING, 1, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 1, rgb);
     CHECK(rgb[0] > 100 && rgb[0] > 3 * rgb[2]);
-    tn_colour(TN_COLOURS_DIVERGING, -1, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, -1, rgb);
     CHECK(rgb[2] > 100 && rgb[2] > 3 * rgb[0]);
-    tn_colour(TN_COLOURS_DIVERGING, (double)NAN, grey);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, (double)NAN, grey);
     CHECK(grey[0] == grey[1] && grey[1] == grey[2] && grey[0] > 100 && grey[0] < 220);
     for (int k = 0; k <= 200; k++) {
         double t = k / 200.0, l[3];
-        l[0] = lightness(TN_COLOURS_DIVERGING, t);
-        l[1] = lightness(TN_COLOURS_DIVERGING, -t);
-        l[2] = lightness(TN_COLOURS_SEQUENTIAL, t);
+        l[0] = lightness(TN_IMAGE_COLOURS_DIVERGING, t);
+        l[1] = lightness(TN_IMAGE_COLOURS_DIVERGING, -t);
+        l[2] = lightness(TN_IMAGE_COLOURS_SEQUENTIAL, t);
         test_raise(&asymmetry, fabs(l[0] - l[1]));
         for (int m = 0; m < 3; m++) {
             CHECK(l[m] <= before[m]);
@@ -93,7 +93,7 @@ TEST(colours_are_white_at_zero_symmetric_and_monotone)
             before[m] = l[m];
         }
         for (int sign = -1; sign <= 1; sign += 2) {
-            tn_colour(TN_COLOURS_DIVERGING, sign * t, rgb);
+            tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, sign * t, rgb);
             CHECK(memcmp(rgb, grey, 3) != 0);
         }
     }
@@ -104,14 +104,14 @@ TEST(colours_are_white_at_zero_symmetric_and_monotone)
 TEST(colours_beyond_the_ends_are_those_of_the_ends)
 {
     uint8_t a[3], b[3];
-    tn_colour(TN_COLOURS_DIVERGING, -HUGE_VAL, a);
-    tn_colour(TN_COLOURS_DIVERGING, -1, b);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, -HUGE_VAL, a);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, -1, b);
     CHECK(memcmp(a, b, 3) == 0);
-    tn_colour(TN_COLOURS_DIVERGING, 1e308, a);
-    tn_colour(TN_COLOURS_DIVERGING, 1, b);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 1e308, a);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 1, b);
     CHECK(memcmp(a, b, 3) == 0);
-    tn_colour(TN_COLOURS_SEQUENTIAL, -3, a);
-    tn_colour(TN_COLOURS_SEQUENTIAL, 0, b);
+    tn_image_colour(TN_IMAGE_COLOURS_SEQUENTIAL, -3, a);
+    tn_image_colour(TN_IMAGE_COLOURS_SEQUENTIAL, 0, b);
     CHECK(memcmp(a, b, 3) == 0);
 }
 
@@ -340,27 +340,27 @@ TEST(matrix_shows_each_value_in_its_colour)
 {
     static const double values[6] = {0, 2, -2, 1, -0.5, (double)NAN};
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_matrix_desc d = ZERO;
+    tn_image_matrix_desc d = ZERO;
     uint8_t        rgb[3];
     d.cell = 9;
     d.no_bar = d.no_ticks = true;
     tn_image *image = tn_image_matrix(ctx, values, 2, 3, &d);
     REQUIRE(image != NULL);
     for (int k = 1; k < 6; k++) {
-        tn_colour(TN_COLOURS_DIVERGING, values[k] / 2, rgb);
+        tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, values[k] / 2, rgb);
         CHECK_INT(count_colour(image, rgb), 81);
     }
     tn_image_destroy(image);
     d.high = 8;                                                      /* a shared scale */
     image = tn_image_matrix(ctx, values, 2, 3, &d);
-    tn_colour(TN_COLOURS_DIVERGING, 0.25, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 0.25, rgb);
     CHECK_INT(count_colour(image, rgb), 81);
     tn_image_destroy(image);
-    d.colours = TN_COLOURS_SEQUENTIAL;
+    d.colours = TN_IMAGE_COLOURS_SEQUENTIAL;
     d.low = -2;
     d.high = 2;
     image = tn_image_matrix(ctx, values, 2, 3, &d);
-    tn_colour(TN_COLOURS_SEQUENTIAL, 0.75, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_SEQUENTIAL, 0.75, rgb);
     CHECK_INT(count_colour(image, rgb), 81);
     CLOSE_CTX(ctx);                                             /* frees the image too */
 }
@@ -368,7 +368,7 @@ TEST(matrix_shows_each_value_in_its_colour)
 TEST(large_matrices_show_means)
 {
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_matrix_desc d = ZERO;
+    tn_image_matrix_desc d = ZERO;
     uint8_t        rgb[3];
     double        *v = (double *)malloc(801 * 801 * sizeof *v);
     REQUIRE(v != NULL);
@@ -377,20 +377,20 @@ TEST(large_matrices_show_means)
     tn_image *image = tn_image_matrix(ctx, v, 801, 801, &d);                   /* blocks of 3 x 3: -3 and 1 */
     REQUIRE(image != NULL);
     CHECK(image->width < 330);
-    tn_colour(TN_COLOURS_DIVERGING, 1 / 3.0, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 1 / 3.0, rgb);
     CHECK_INT(count_colour(image, rgb), (267 * 267 + 1) / 2);
-    tn_colour(TN_COLOURS_DIVERGING, -1, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, -1, rgb);
     CHECK_INT(count_colour(image, rgb), (267 * 267 - 1) / 2);
     tn_image_destroy(image);
     for (int i = 0; i < 801 * 801; i++) v[i] = i % 801 % 3 == 0 ? (double)NAN : 1;   /* what is no number does not count */
     image = tn_image_matrix(ctx, v, 801, 801, &d);
-    tn_colour(TN_COLOURS_DIVERGING, 1, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 1, rgb);
     CHECK_INT(count_colour(image, rgb), 267 * 267);
     tn_image_destroy(image);
     for (int i = 0; i < 801 * 801; i++) v[i] = i / 801 % 3 == 1 && i % 801 % 3 == 2 ? -2 : 1;  /* one of nine */
     d.largest = true;
     image = tn_image_matrix(ctx, v, 801, 801, &d);
-    tn_colour(TN_COLOURS_DIVERGING, -1, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, -1, rgb);
     CHECK_INT(count_colour(image, rgb), 267 * 267);
     tn_image_destroy(image);
     d.stretch = true;                                                /* 801 x 1: cells of 3 values x 40 pixels; 8 x 801 */
@@ -409,7 +409,7 @@ TEST(a_mean_ignores_nan)
 {
     enum { SIDE = 801, BLOCKS = 267 };
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_matrix_desc d = ZERO;
+    tn_image_matrix_desc d = ZERO;
     uint8_t        mean[3], none[3];
     double        *v = (double *)malloc(SIDE * SIDE * sizeof *v);
     int64_t        empty = 0;
@@ -425,8 +425,8 @@ TEST(a_mean_ignores_nan)
         }
     tn_image *image = tn_image_matrix(ctx, v, SIDE, SIDE, &d);
     REQUIRE(image != NULL);
-    tn_colour(TN_COLOURS_DIVERGING, 0.5, mean);
-    tn_colour(TN_COLOURS_DIVERGING, (double)NAN, none);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 0.5, mean);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, (double)NAN, none);
     CHECK_INT(count_colour(image, mean), (int64_t)BLOCKS * BLOCKS - empty);
     CHECK_INT(count_colour(image, none), empty);
     free(v);
@@ -455,11 +455,11 @@ static double contrast(const uint8_t a[3], const uint8_t b[3])
 TEST(numbers_can_be_read_in_dark_cells)
 {
     enum { CELLS = 9, CELL = 40, SCALE = 3, SIDE = CELL * SCALE };
-    static const tn_colours colours[] = {TN_COLOURS_DIVERGING, TN_COLOURS_SEQUENTIAL};
+    static const tn_image_colours colours[] = {TN_IMAGE_COLOURS_DIVERGING, TN_IMAGE_COLOURS_SEQUENTIAL};
     tn_ctx *ctx = ctx_in(NULL, TN_REAL, 0);
     double  least = 21;
     for (int k = 0; k < 2; k++) {
-        tn_matrix_desc d = ZERO;
+        tn_image_matrix_desc d = ZERO;
         double         v[CELLS];
         d.colours = colours[k];
         d.no_bar = d.no_ticks = d.numbers = true;
@@ -476,7 +476,7 @@ TEST(numbers_can_be_read_in_dark_cells)
             uint8_t       cell[3];
             double        most = 1;
             int64_t       plain = 0;
-            tn_colour(colours[k], v[i], cell);
+            tn_image_colour(colours[k], v[i], cell);
             for (int64_t y = 9; y < SIDE - 9; y++)
                 for (int64_t x = 9; x < SIDE - 9; x++) {
                     const uint8_t *rgb = image->pixels + 3 * ((top + y) * image->width + left + x);
@@ -502,13 +502,13 @@ TEST(matrices_of_every_odd_kind)
     static const char *const names[4] = {"", NULL, "a name so long that it must be cut, because nobody gave it that much room", "\xFF\n\x01"};
     test_heap      heap = {0, 0, 0, 0, false};
     tn_ctx        *ctx = ctx_in(&heap, TN_REAL, 0);
-    tn_matrix_desc d;
+    tn_image_matrix_desc d;
     double        *big = (double *)calloc(4096 * 4096, sizeof *big);
     char          *text = (char *)malloc(100001);
     REQUIRE(big != NULL && text != NULL);
     for (int colours = 0; colours < 2; colours++) {
         memset(&d, 0, sizeof d);
-        d.colours = (tn_colours)colours;
+        d.colours = (tn_image_colours)colours;
         d.numbers = true;
         made(ctx, tn_image_matrix(ctx, NULL, 0, 0, &d));
         made(ctx, tn_image_matrix(ctx, NULL, 0, 7, &d));
@@ -588,9 +588,9 @@ TEST(refusals_say_why)
 TEST(a_refused_matrix_says_why)
 {
     static const double one[1] = {1};
-    static tn_matrix_desc none;                             /* zeros */
+    static tn_image_matrix_desc none;                             /* zeros */
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_matrix_desc m = none;
+    tn_image_matrix_desc m = none;
     m.cell = 5000;
     says(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "image_matrix: cell is 5000, expected 0 to 4096");
     m.cell = 4096;
@@ -606,7 +606,7 @@ TEST(a_refused_matrix_says_why)
     m.clip = 100.5;
     says(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "image_matrix: clip is 100.5, expected 0 to 100");
     m = none;
-    m.colours = (tn_colours)2;
+    m.colours = (tn_image_colours)2;
     says(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "image_matrix: colours is 2, expected 0 to 1");
     m = none;
     m.high = (double)NAN;
@@ -614,7 +614,7 @@ TEST(a_refused_matrix_says_why)
     m.high = 1;
     m.low = 5e300;
     says(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "image_matrix: low is 5e+300, expected -1e+300 to 1e+300");
-    m.colours = TN_COLOURS_SEQUENTIAL;
+    m.colours = TN_IMAGE_COLOURS_SEQUENTIAL;
     m.low = 2;
     says(ctx, tn_image_matrix(ctx, one, 1, 1, &m), TN_ERR_ARG, "image_matrix: low is 2 and high is 1, expected low < high");
     tn_ctx_destroy(ctx);
@@ -623,9 +623,9 @@ TEST(a_refused_matrix_says_why)
 TEST(refused_tiles_say_why)
 {
     static const double one[1] = {1};
-    static tn_tiles_desc none;                              /* zeros */
+    static tn_image_tiles_desc none;                              /* zeros */
     tn_ctx       *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_tiles_desc t = none;
+    tn_image_tiles_desc t = none;
     t.rows = t.columns = 2;
     says(ctx, tn_image_tiles(ctx, one, 5, 1, 1, &t), TN_ERR_ARG, "image_tiles: count is 5, expected at most 4, in 2 rows of 2");
     t.rows = 1 << 25;
@@ -649,11 +649,11 @@ TEST(a_refused_plot_says_why)
 {
     static const double one[1] = {1};
     static const char *const names[1] = {"one"};
-    static tn_plot_desc none;
-    static tn_series    empty;
+    static tn_image_plot_desc none;
+    static tn_image_series    empty;
     tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_plot_desc p = none;
-    tn_series    s = empty;
+    tn_image_plot_desc p = none;
+    tn_image_series    s = empty;
     s.count = -5;
     says(ctx, tn_image_plot(ctx, &s, 1, NULL), TN_ERR_ARG, "image_plot: count of series 0 is -5, expected 0 or more");
     s.count = 1;
@@ -662,11 +662,11 @@ TEST(a_refused_plot_says_why)
     s.colour = 8;
     says(ctx, tn_image_plot(ctx, &s, 1, NULL), TN_ERR_ARG, "image_plot: colour of series 0 is 8, expected 0 to 7");
     s.colour = 0;
-    s.kind = (tn_series_kind)5;
+    s.kind = (tn_image_series_kind)5;
     says(ctx, tn_image_plot(ctx, &s, 1, NULL), TN_ERR_ARG, "image_plot: kind of series 0 is 5, expected 0 to 4");
-    s.kind = TN_SERIES_BAND;
+    s.kind = TN_IMAGE_SERIES_BAND;
     says(ctx, tn_image_plot(ctx, &s, 1, NULL), TN_ERR_ARG, "image_plot: low of series 0 is NULL, expected an array");
-    s.kind = TN_SERIES_LINE;
+    s.kind = TN_IMAGE_SERIES_LINE;
     p.scale = 17;
     says(ctx, tn_image_plot(ctx, &s, 1, &p), TN_ERR_ARG, "image_plot: scale is 17, expected 0 to 16");
     p.scale = 0;
@@ -705,7 +705,7 @@ TEST(tiles_share_a_scale_or_have_their_own)
     static const double values[4 * 4] = {1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, -4, -4, -4, -4};
     static const char *const captions[4] = {"+1", NULL, "+4", "-4"}, *const names[2] = {"first", "second"};
     tn_ctx       *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_tiles_desc d = ZERO;
+    tn_image_tiles_desc d = ZERO;
     uint8_t       rgb[3];
     d.cell = 8;
     d.no_bar = true;
@@ -713,13 +713,13 @@ TEST(tiles_share_a_scale_or_have_their_own)
     d.row_names = d.column_names = names;
     tn_image *image = tn_image_tiles(ctx, values, 4, 2, 2, &d);
     for (int k = 0; k < 4; k++) {
-        tn_colour(TN_COLOURS_DIVERGING, values[4 * k] / 4, rgb);
+        tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, values[4 * k] / 4, rgb);
         CHECK_INT(count_colour(image, rgb), 256);
     }
     tn_image_destroy(image);
     d.own_scales = true;
     image = tn_image_tiles(ctx, values, 4, 2, 2, &d);
-    tn_colour(TN_COLOURS_DIVERGING, 1, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 1, rgb);
     CHECK_INT(count_colour(image, rgb), 3 * 256);
     tn_image_destroy(image);
     made(ctx, tn_image_tiles(ctx, NULL, 0, 28, 28, NULL));
@@ -739,8 +739,8 @@ TEST(a_clip_ends_the_scale_at_a_percentile)
 {
     enum { N = 40 };
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_matrix_desc d = ZERO;
-    tn_tiles_desc  t = ZERO;
+    tn_image_matrix_desc d = ZERO;
+    tn_image_tiles_desc  t = ZERO;
     double         v[N * N], zero[4] = {0, 0, 0, 7};
     uint8_t        rgb[3];
     for (int i = 0; i < N * N; i++) v[i] = (i % 2 ? -1 : 1) * (double)(i * 7 % (N * N) + 1);     /* 1 ... 1600, each once */
@@ -750,11 +750,11 @@ TEST(a_clip_ends_the_scale_at_a_percentile)
     d.clip = 50;
     tn_image *image = tn_image_matrix(ctx, v, N, N, &d);
     REQUIRE(image != NULL);
-    tn_colour(TN_COLOURS_DIVERGING, 1, rgb);                         /* the middle, 801, and all larger ones, by sign */
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 1, rgb);                         /* the middle, 801, and all larger ones, by sign */
     {
         uint8_t blue[3];
         int64_t shown = 0;
-        tn_colour(TN_COLOURS_DIVERGING, -1, blue);
+        tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, -1, blue);
         shown = count_colour(image, rgb) + count_colour(image, blue);
         CHECK(shown >= 800 * 9 && shown <= 802 * 9);                  /* 1025 shades: the neighbour may share the last */
     }
@@ -784,7 +784,7 @@ TEST(percentiles_have_the_exact_rank)
 {
     static const int64_t counts[] = {1, 7, 10, 100, 784, 1000, 10000, 100000};
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_matrix_desc d = ZERO;
+    tn_image_matrix_desc d = ZERO;
     double         v[1000];
     uint8_t        rgb[3];
     int            wrong = 0;
@@ -798,7 +798,7 @@ TEST(percentiles_have_the_exact_rank)
     for (int i = 0; i < 1000; i++) v[i] = i == 500 ? 1000 : 1;       /* one huge value of 1000 is beyond the scale */
     tn_image *image = tn_image_matrix(ctx, v, 25, 40, &d);
     REQUIRE(image != NULL);
-    tn_colour(TN_COLOURS_DIVERGING, 1, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 1, rgb);
     CHECK_INT(count_colour(image, rgb), 1000 * 16);
     CLOSE_CTX(ctx);
 }
@@ -809,7 +809,7 @@ TEST(tiles_have_names_and_numbers)
     static const double values[2 * 4] = {1, 2, 3, 4, -1, -2, -3, -4};
     static const char *const names[2] = {"a", "a name that is turned because it is wide"};
     tn_ctx       *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_tiles_desc d = ZERO;
+    tn_image_tiles_desc d = ZERO;
     uint8_t       rgb[3];
     d.cell = 30;
     tn_image *plain = tn_image_tiles(ctx, values, 2, 2, 2, &d);
@@ -818,7 +818,7 @@ TEST(tiles_have_names_and_numbers)
     tn_image *named = tn_image_tiles(ctx, values, 2, 2, 2, &d);
     REQUIRE(plain && named);
     CHECK(named->width > plain->width + 60 && named->height > plain->height + 60);
-    tn_colour(TN_COLOURS_DIVERGING, 0.25, rgb);
+    tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, 0.25, rgb);
     CHECK(count_colour(named, rgb) >= 900 && count_colour(plain, rgb) >= 900);
     CHECK(count_ink(named, TNI_TEXT_INK) > count_ink(plain, TNI_TEXT_INK));
     tn_image_destroy(plain);
@@ -831,9 +831,9 @@ TEST(tiles_have_names_and_numbers)
 
 /* ---- plots */
 
-static tn_series series_of(const double *x, const double *y, int64_t count, tn_series_kind kind)
+static tn_image_series series_of(const double *x, const double *y, int64_t count, tn_image_series_kind kind)
 {
-    tn_series s = ZERO;
+    tn_image_series s = ZERO;
     s.x = x;
     s.y = y;
     s.count = count;
@@ -849,22 +849,22 @@ TEST(plots_of_every_odd_kind)
     static const int64_t       count[] = {6, 3, 3, 3, 2, 3, 3};
     test_heap    heap = {0, 0, 0, 0, false};
     tn_ctx      *ctx = ctx_in(&heap, TN_REAL, 0);
-    tn_plot_desc d;
+    tn_image_plot_desc d;
     char         text[3000];
     memset(text, 'w', sizeof text - 1);
     text[sizeof text - 1] = 0;
     for (int log = 0; log < 4; log++)
         for (int k = 0; k < 7; k++)
             for (int kind = 0; kind < 5; kind++) {
-                tn_series s[2];
+                tn_image_series s[2];
                 memset(&d, 0, sizeof d);
                 d.log_x = log & 1;
                 d.log_y = log & 2;
-                s[0] = series_of(NULL, data[k], count[k], (tn_series_kind)kind);
+                s[0] = series_of(NULL, data[k], count[k], (tn_image_series_kind)kind);
                 s[0].low = below;
-                if (kind == TN_SERIES_BAND && s[0].count > 3) s[0].count = 3;
+                if (kind == TN_IMAGE_SERIES_BAND && s[0].count > 3) s[0].count = 3;
                 s[0].show_last = true;
-                s[1] = series_of(data[k], data[k], count[k], TN_SERIES_LINE);
+                s[1] = series_of(data[k], data[k], count[k], TN_IMAGE_SERIES_LINE);
                 s[1].dashed = true;
                 s[1].name = text;
                 made(ctx, tn_image_plot(ctx, s, 1, &d));
@@ -885,9 +885,9 @@ TEST(plots_draw_lines_bars_and_gaps)
 {
     static const double y[5] = {1, 2, (double)NAN, 4, 3}, flat[2] = {1, 1}, signs[2] = {3, -3};
     tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_plot_desc d = ZERO;
-    tn_series    s[2];
-    s[0] = series_of(NULL, y, 5, TN_SERIES_LINE);
+    tn_image_plot_desc d = ZERO;
+    tn_image_series    s[2];
+    s[0] = series_of(NULL, y, 5, TN_IMAGE_SERIES_LINE);
     tn_image *image = tn_image_plot(ctx, s, 1, &d);
     CHECK_INT(image->width, 560);
     CHECK_INT(image->height, 360);
@@ -896,18 +896,18 @@ TEST(plots_draw_lines_bars_and_gaps)
     tn_image_destroy(image);
     {
         static const double whole[5] = {1, 2, 3, 4, 3};
-        s[0] = series_of(NULL, whole, 5, TN_SERIES_LINE);
+        s[0] = series_of(NULL, whole, 5, TN_IMAGE_SERIES_LINE);
         image = tn_image_plot(ctx, s, 1, &d);
         int64_t all = count_ink(image, 0x0072B2);
         CHECK(all > with_gap);
         tn_image_destroy(image);
     }
-    s[0] = series_of(NULL, signs, 2, TN_SERIES_BARS);                /* as much red as blue */
+    s[0] = series_of(NULL, signs, 2, TN_IMAGE_SERIES_BARS);                /* as much red as blue */
     image = tn_image_plot(ctx, s, 1, &d);
-    CHECK(count_ink(image, tni_pack(TN_COLOURS_DIVERGING, 0.7)) > 1000);
-    CHECK(llabs((long long)(count_ink(image, tni_pack(TN_COLOURS_DIVERGING, 0.7)) - count_ink(image, tni_pack(TN_COLOURS_DIVERGING, -0.7)))) < 200);
+    CHECK(count_ink(image, tni_pack(TN_IMAGE_COLOURS_DIVERGING, 0.7)) > 1000);
+    CHECK(llabs((long long)(count_ink(image, tni_pack(TN_IMAGE_COLOURS_DIVERGING, 0.7)) - count_ink(image, tni_pack(TN_IMAGE_COLOURS_DIVERGING, -0.7)))) < 200);
     tn_image_destroy(image);
-    s[0] = series_of(NULL, flat, 2, TN_SERIES_LINE);                 /* a range that was asked for cuts what lies outside */
+    s[0] = series_of(NULL, flat, 2, TN_IMAGE_SERIES_LINE);                 /* a range that was asked for cuts what lies outside */
     d.y_low = 5;
     d.y_high = 6;
     image = tn_image_plot(ctx, s, 1, &d);
@@ -928,11 +928,11 @@ TEST(bands_markers_and_last_values)
     static const double y[3] = {4, 4, 4}, low[3] = {2, 2, 2}, rising[3] = {1, 2, 3};
     static const char *const names[3] = {"one", NULL, "three"};
     tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_plot_desc d = ZERO;
-    tn_series    s[2];
+    tn_image_plot_desc d = ZERO;
+    tn_image_series    s[2];
     d.y_low = 1;
     d.y_high = 5;
-    s[0] = series_of(NULL, y, 3, TN_SERIES_BAND);
+    s[0] = series_of(NULL, y, 3, TN_IMAGE_SERIES_BAND);
     s[0].low = low;
     tn_image *image = tn_image_plot(ctx, s, 1, &d);
     REQUIRE(image != NULL);
@@ -942,13 +942,13 @@ TEST(bands_markers_and_last_values)
     CHECK(rgb[0] < 255 && rgb[0] > 150 && rgb[2] > rgb[0]);
     CHECK(area > image->width * image->height / 4 && area < image->width * image->height / 2);
     tn_image_destroy(image);
-    s[0] = series_of(NULL, y, 3, TN_SERIES_LINE);                    /* a horizontal line has no markers */
+    s[0] = series_of(NULL, y, 3, TN_IMAGE_SERIES_LINE);                    /* a horizontal line has no markers */
     image = tn_image_plot(ctx, s, 1, &d);
     CHECK(dark_right_of(image, image->width - 20) == 0);
     tn_image_destroy(image);
-    s[0] = series_of(NULL, rising, 3, TN_SERIES_LINE);
+    s[0] = series_of(NULL, rising, 3, TN_IMAGE_SERIES_LINE);
     CHECK(tni_has_markers(&s[0]));
-    s[0] = series_of(NULL, y, 3, TN_SERIES_LINE);
+    s[0] = series_of(NULL, y, 3, TN_IMAGE_SERIES_LINE);
     CHECK(!tni_has_markers(&s[0]));
     s[0].show_last = true;
     image = tn_image_plot(ctx, s, 1, &d);
@@ -977,11 +977,11 @@ TEST(last_values_stay_within_the_axes)
     static const uint8_t white[3] = {255, 255, 255};
     tn_ctx   *ctx = ctx_in(NULL, TN_REAL, 0);
     double    y[MOST][2];
-    tn_series s[MOST];
+    tn_image_series s[MOST];
     for (int k = 0; k < MOST; k++) {
         y[k][0] = k + 1;
         y[k][1] = k % 2 * 4;
-        s[k] = series_of(NULL, y[k], 2, TN_SERIES_LINE);
+        s[k] = series_of(NULL, y[k], 2, TN_IMAGE_SERIES_LINE);
         s[k].show_last = true;
     }
     for (int count = 1; count <= MOST; count++) {
@@ -1027,7 +1027,7 @@ TEST(bands_fit_their_axes)
     for (int k = 0; k < 4; k++) {
         const bool log = k % 2 != 0;
         tni_plot   p = ZERO;
-        tn_series  s = series_of(x, k < 2 ? y : low, 4, TN_SERIES_BAND);
+        tn_image_series  s = series_of(x, k < 2 ? y : low, 4, TN_IMAGE_SERIES_BAND);
         s.low = k < 2 ? low : y;
         p.d.log_y = log;
         p.series = &s;
@@ -1044,11 +1044,11 @@ TEST(bands_fit_their_axes)
 TEST(legends_hide_nothing)
 {
     double    free_corner[40], busy[40];
-    tn_series s[1];
+    tn_image_series s[1];
     for (int kind = 0; kind < 3; kind++) {
         tni_plot p = ZERO;
         for (int i = 0; i < 40; i++) { free_corner[i] = -i; busy[i] = i % 2; }
-        s[0] = series_of(NULL, kind == 1 ? busy : free_corner, 40, TN_SERIES_LINE);
+        s[0] = series_of(NULL, kind == 1 ? busy : free_corner, 40, TN_IMAGE_SERIES_LINE);
         s[0].name = "Loss";
         p.series = s;
         p.count = 1;
@@ -1074,7 +1074,7 @@ TEST(a_long_curve_is_drawn_in_time)
     double  *y = (double *)malloc(300000 * sizeof *y);
     REQUIRE(y != NULL);
     for (int i = 0; i < 300000; i++) y[i] = test_random_real(&state);
-    tn_series s = series_of(NULL, y, 300000, TN_SERIES_LINE);
+    tn_image_series s = series_of(NULL, y, 300000, TN_IMAGE_SERIES_LINE);
     made(ctx, tn_image_plot(ctx, &s, 1, NULL));
     free(y);
     tn_ctx_destroy(ctx);
@@ -1093,13 +1093,13 @@ TEST(long_series_keep_little)
         y[N + i] = y[i] - 1;
     }
     for (int kind = 0; kind < 6; kind++) {                           /* 5: a dashed line */
-        tn_series s = series_of(NULL, y, N, kind < 5 ? (tn_series_kind)kind : TN_SERIES_LINE);
+        tn_image_series s = series_of(NULL, y, N, kind < 5 ? (tn_image_series_kind)kind : TN_IMAGE_SERIES_LINE);
         size_t    before = tn_ctx_memory(ctx).live, bytes = 0;
         s.dashed = kind == 5;
         s.low = y + N;
         tn_image *image = tn_image_plot(ctx, &s, 1, NULL);
         if (!CHECK(image != NULL)) continue;
-        bool tight = kind == TN_SERIES_LINE || kind == TN_SERIES_BAND;
+        bool tight = kind == TN_IMAGE_SERIES_LINE || kind == TN_IMAGE_SERIES_BAND;
         CHECK(tn_ctx_memory(ctx).live - before < 560 * 360 * 3 + (size_t)(tight ? 2 : 10) * 1000000);
         CHECK_STATUS(tn_image_write_svg(image, tn_sink_memory(NULL, 0, &bytes)), TN_OK);
         CHECK(bytes < (size_t)(tight ? 250000 : 8000000));
@@ -1154,10 +1154,10 @@ static tn_image *figure(tn_ctx *ctx, int which, int scale)
     static const char *const names[4] = {"one", "two", "three", "four"};
     double         v[12 * 12];
     uint64_t       state = 11;
-    tn_matrix_desc m = ZERO;
-    tn_tiles_desc  t = ZERO;
-    tn_plot_desc   p = ZERO;
-    tn_series      s[2];
+    tn_image_matrix_desc m = ZERO;
+    tn_image_tiles_desc  t = ZERO;
+    tn_image_plot_desc   p = ZERO;
+    tn_image_series      s[2];
     for (int i = 0; i < 144; i++) v[i] = test_random_real(&state);
     m.scale = t.scale = p.scale = scale;
     m.title = t.title = p.title = "Title";
@@ -1173,8 +1173,8 @@ static tn_image *figure(tn_ctx *ctx, int which, int scale)
         t.x_names = t.y_names = names;
         return tn_image_tiles(ctx, v, 4, 3, 3, &t);
     }
-    s[0] = series_of(NULL, v, 24, which == 2 ? TN_SERIES_LINE : TN_SERIES_BARS);
-    s[1] = series_of(NULL, v + 24, 40, which == 2 ? TN_SERIES_POINTS : TN_SERIES_STEMS);
+    s[0] = series_of(NULL, v, 24, which == 2 ? TN_IMAGE_SERIES_LINE : TN_IMAGE_SERIES_BARS);
+    s[1] = series_of(NULL, v + 24, 40, which == 2 ? TN_IMAGE_SERIES_POINTS : TN_IMAGE_SERIES_STEMS);
     s[0].name = s[1].name = "series";
     return tn_image_plot(ctx, s, 2, &p);
 }
@@ -1240,7 +1240,7 @@ TEST(tensors_look_like_their_values)
     const int64_t  all = 24;
     double         v[24];
     tn_tensor     *t = tn_tensor_3d(ctx, TN_F32, 2, 3, 4);
-    tn_matrix_desc m = ZERO;
+    tn_image_matrix_desc m = ZERO;
     for (int i = 0; i < 24; i++) v[i] = i - 11.5;
     CHECK_STATUS(tn_write(t, TN_F64, v, 24), TN_OK);
     tn_tensor *flat = tn_reshape_2d(t, 6, 4);
@@ -1333,10 +1333,10 @@ static int64_t count_text(const char *s, const char *part)
     return n;
 }
 
-static void hex_of(tn_colours colours, double t, char text[32])
+static void hex_of(tn_image_colours colours, double t, char text[32])
 {
     uint8_t rgb[3];
-    tn_colour(colours, t, rgb);
+    tn_image_colour(colours, t, rgb);
     snprintf(text, 32, "fill=\"#%02x%02x%02x\"", rgb[0], rgb[1], rgb[2]);
 }
 
@@ -1345,7 +1345,7 @@ TEST(svg_has_every_cell_and_escapes_text)
     static const double values[6] = {0, 2, -2, 1, -0.5, (double)NAN};
     static const char   odd[] = "a<b & \"c\" > d \x01\xFF \xCE\xBB -1";
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_matrix_desc d = ZERO;
+    tn_image_matrix_desc d = ZERO;
     char           colour[32];
     size_t         bytes;
     d.cell = 9;
@@ -1358,7 +1358,7 @@ TEST(svg_has_every_cell_and_escapes_text)
     REQUIRE(svg != NULL);
     CHECK(strncmp(svg, "<svg ", 5) == 0 && bytes > 7 && strcmp(svg + bytes - 7, "</svg>\n") == 0);
     for (int k = 0; k < 6; k++) {
-        hex_of(TN_COLOURS_DIVERGING, values[k] / 2, colour);
+        hex_of(TN_IMAGE_COLOURS_DIVERGING, values[k] / 2, colour);
         CHECK(count_text(svg, colour) >= 1);
     }
     CHECK_INT(count_text(svg, "width=\"18\" height=\"18\""), 6);    /* cells, in pixels of scale 2 */
@@ -1395,8 +1395,8 @@ TEST(names_below_a_plot_are_turned)
     static const char *const wide[] = {"a", "fifteen letters", "fifteen letters", "d", "e", "f", "g", "h"};
     static const double      y[8] = {1, 2, 3, 2, 4, 5, 4, 3};
     tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_series    s = ZERO;
-    tn_plot_desc p = ZERO;
+    tn_image_series    s = ZERO;
+    tn_image_plot_desc p = ZERO;
     s.y = y;
     p.x_name_count = s.count = 8;
     for (int k = 0; k < 2; k++) {
@@ -1417,7 +1417,7 @@ TEST(numbers_fit_their_cells)
 {
     static const double values[4] = {-0.0123456, 0.654321, -0.3219, 0};
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_matrix_desc d = ZERO;
+    tn_image_matrix_desc d = ZERO;
     size_t         bytes;
     d.numbers = d.no_bar = d.no_ticks = true;
     d.cell = 34;
@@ -1441,7 +1441,7 @@ TEST(svg_embeds_large_matrices)
 {
     enum { N = 70 };
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_matrix_desc d = ZERO;
+    tn_image_matrix_desc d = ZERO;
     double         v[N * N];
     uint8_t       *png, rgb[3];
     size_t         bytes, n;
@@ -1462,7 +1462,7 @@ TEST(svg_embeds_large_matrices)
     CHECK_INT(n, 8 + 25 + 12 + 2 + 4 + N * (3 * N + 6) + 12);
     for (int i = 0; i < N; i++)
         for (int j = 0; j < N; j++) {
-            tn_colour(TN_COLOURS_DIVERGING, v[i * N + j], rgb);
+            tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, v[i * N + j], rgb);
             CHECK(memcmp(png + 8 + 25 + 8 + 2 + i * (3 * N + 6) + 6 + 3 * j, rgb, 3) == 0);
         }
 #ifdef HAVE_STB_IMAGE                   /* lengths and sums are right, too */
@@ -1470,7 +1470,7 @@ TEST(svg_embeds_large_matrices)
         int      width = 0, height = 0, channels = 0;
         uint8_t *back = stbi_load_from_memory(png, (int)n, &width, &height, &channels, 3);
         CHECK(back != NULL && width == N && height == N && channels == 3);
-        tn_colour(TN_COLOURS_DIVERGING, v[N * N - 1], rgb);
+        tn_image_colour(TN_IMAGE_COLOURS_DIVERGING, v[N * N - 1], rgb);
         if (back) CHECK(memcmp(back + 3 * (N * N - 1), rgb, 3) == 0);
         stbi_image_free(back);
     }
@@ -1490,7 +1490,7 @@ TEST(svg_embeds_large_matrices)
 TEST(svg_embeds_large_columns)
 {
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_matrix_desc d = ZERO;
+    tn_image_matrix_desc d = ZERO;
     size_t         bytes;
     double         v[5000];
     for (int i = 0; i < 5000; i++) v[i] = i;
@@ -1514,7 +1514,7 @@ TEST(svg_text_has_its_measured_width)
 {
     static const double value[1] = {1};
     tn_ctx        *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_matrix_desc d = ZERO;
+    tn_image_matrix_desc d = ZERO;
     size_t         bytes;
     d.title = "a  title";
     tn_image *image = tn_image_matrix(ctx, value, 1, 1, &d);
@@ -1537,7 +1537,7 @@ TEST(svg_has_markers_and_their_rings)
 {
     static const double y[3] = {1, 3, 2};
     tn_ctx   *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_series s = series_of(NULL, y, 3, TN_SERIES_LINE);
+    tn_image_series s = series_of(NULL, y, 3, TN_IMAGE_SERIES_LINE);
     tn_image *image = tn_image_plot(ctx, &s, 1, NULL);
     size_t    bytes;
     REQUIRE(image != NULL);
@@ -1558,7 +1558,7 @@ TEST(titles_with_crlf)
     tn_ctx  *ctx = ctx_in(NULL, TN_REAL, 0);
     uint64_t seen[3];
     for (int k = 0; k < 3; k++) {
-        tn_matrix_desc d = ZERO;
+        tn_image_matrix_desc d = ZERO;
         d.title = d.caption = title[k];
         d.size = 400;
         d.cell = 300;
@@ -1601,11 +1601,11 @@ TEST(titles_keep_their_margin)
     static const double y[2] = {1, 2};
     static const char   name[] = "a series with a long name";
     tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_plot_desc d = ZERO;
-    tn_series    s[7];
+    tn_image_plot_desc d = ZERO;
+    tn_image_series    s[7];
     char         title[90];
     for (int k = 0; k < 7; k++) {                   /* a legend at the right: the body is left of the middle */
-        s[k] = series_of(NULL, y, 2, TN_SERIES_LINE);
+        s[k] = series_of(NULL, y, 2, TN_IMAGE_SERIES_LINE);
         s[k].name = name;
     }
     for (int n = 1; n < 80; n += 3) {
@@ -1634,13 +1634,13 @@ TEST(bars_of_logarithmic_axes)
 {
     static const double y[3] = {1, 100, 10};
     tn_ctx      *ctx = ctx_in(NULL, TN_REAL, 0);
-    tn_plot_desc d = ZERO;
+    tn_image_plot_desc d = ZERO;
     d.log_y = true;
-    tn_series s = series_of(NULL, y, 3, TN_SERIES_BARS);
+    tn_image_series s = series_of(NULL, y, 3, TN_IMAGE_SERIES_BARS);
     tn_image *image = tn_image_plot(ctx, &s, 1, &d);
     REQUIRE(image != NULL);
-    CHECK(count_ink(image, tni_pack(TN_COLOURS_DIVERGING, 0.7)) > 1000);
-    CHECK_INT(count_ink(image, tni_pack(TN_COLOURS_DIVERGING, -0.7)), 0);
+    CHECK(count_ink(image, tni_pack(TN_IMAGE_COLOURS_DIVERGING, 0.7)) > 1000);
+    CHECK_INT(count_ink(image, tni_pack(TN_IMAGE_COLOURS_DIVERGING, -0.7)), 0);
     tn_image_destroy(image);
     tn_ctx_destroy(ctx);
 }
@@ -1652,9 +1652,9 @@ TEST(legends_of_narrow_plots)
     static const char   name[] = "a series with a name that is much too long for this";
     for (int lines = 1; lines <= 8; lines++) {
         tni_plot  p = ZERO;
-        tn_series s[8];
+        tn_image_series s[8];
         for (int k = 0; k < lines; k++) {
-            s[k] = series_of(NULL, y, 2, TN_SERIES_LINE);
+            s[k] = series_of(NULL, y, 2, TN_IMAGE_SERIES_LINE);
             s[k].name = name;
         }
         p.series = s;

@@ -101,7 +101,7 @@ TEST(written_as_it_was_read)
     REQUIRE(file);
     for (int k = 0; k < MODELS; k++) {
         tn_ctx       *ctx = ctx_of(TN_F32);
-        const tn_note note = {"format", "pt"};
+        const tn_metadata note = {"format", "pt"};
         size_t        used = 0;
         int64_t       lines, tied = 0;
         loaded        m;
@@ -252,7 +252,7 @@ static char *in_tmp(const char *name)
 static void write_weights(tn_ctx *ctx, const char *name, const char *a, const char *b)
 {
     tn_tensor *t = tn_tensor_1d(ctx, TN_F32, 1);
-    tn_named   n[2];
+    tn_named_tensor   n[2];
     n[0].name = a; n[1].name = b;
     n[0].tensor = n[1].tensor = t;
     CHECK_STATUS(tn_safetensors_write(ctx, tn_sink_path(in_tmp(name)), n, 2, NULL, 0), TN_OK);
@@ -348,8 +348,8 @@ static void write_gpt2(tn_ctx *ctx, const char *table, const char *head, bool eq
 {
     tn_safetensors *f = tn_safetensors_open(ctx, tn_source_path(path_of("gpt2", "model.safetensors.index.json")));
     const int64_t   count = tn_safetensors_count(f);
-    const tn_note   note = {other, table};
-    tn_named        named[64];
+    const tn_metadata   note = {other, table};
+    tn_named_tensor        named[64];
     REQUIRE(f && count < 60);
     for (int64_t i = 0; i < count; i++) {
         named[i].name = tn_safetensors_at(f, i)->name;

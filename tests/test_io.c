@@ -810,7 +810,7 @@ TEST(npy_orders)
     b = npy_of(1, NPY("'|u1'", "True", "(2, 3, 4)"), columns, 24);
     tn_tensor *t = read_npy(ctx, &b);
     REQUIRE(t);
-    CHECK(t->shape[0] == 2 && t->shape[1] == 3 && t->shape[2] == 4 && tn_tensor_contiguous(t));
+    CHECK(t->shape[0] == 2 && t->shape[1] == 3 && t->shape[2] == 4 && tn_tensor_is_contiguous(t));
     check_values(t, TN_I32, 24, v);
     b = npy_of(1, NPY("'|i1'", "True", "(5, 0, 3)"), NULL, 0);
     t = read_npy(ctx, &b);
@@ -874,8 +874,8 @@ TEST(safetensors_round_trip)
     for (int trial = 0; trial < 40; trial++) {
         tn_ctx *ctx = ctx_of(trial % 2 ? TN_F64 : TN_F32);
         tn_dtype real = tn_ctx_dtype(ctx);
-        tn_named named[ODD_NAMES];
-        tn_note  notes[2] = {{"a", "plain"}, {"\"", "\n\\\xC3\xA9"}};
+        tn_named_tensor named[ODD_NAMES];
+        tn_metadata  notes[2] = {{"a", "plain"}, {"\"", "\n\\\xC3\xA9"}};
         growing  g = {NULL, 0, 0, 0};
         for (int i = 0; i < ODD_NAMES; i++) {
             int64_t  shape[4];
@@ -909,7 +909,7 @@ TEST(large_and_strided)
     uint64_t state = 2;
     char     path[TEST_PATH], other[TEST_PATH];
     tn_ctx  *ctx = ctx_of(TN_F32);
-    tn_named named[2];
+    tn_named_tensor named[2];
     tn_tensor *t = make_random(ctx, &state, TN_F32, 2, shape);
     scratch(path, "large.safetensors");
     scratch(other, "large.npy");
@@ -963,8 +963,8 @@ TEST(bad_writes)
 {
     static const int64_t two[] = {2};
     tn_ctx  *ctx = ctx_of(TN_F32), *other = ctx_of(TN_F32);
-    tn_named named[2];
-    tn_note  note[1] = {{"k", "\xFF"}};
+    tn_named_tensor named[2];
+    tn_metadata  note[1] = {{"k", "\xFF"}};
     char     room[64];
     size_t   used = 0, need;
     named[0].name = named[1].name = "w";
@@ -1061,7 +1061,7 @@ TEST(params_round_trip)
     double  v[64], w[64];
     tn_ctx *ctx = ctx_of(TN_F32), *wide = ctx_of(TN_F64);
     tn_params *a = make_params(ctx, 2), *b = make_params(ctx, 2), *c = make_params(wide, 2);
-    tn_note note[1] = {{"step", "12"}};
+    tn_metadata note[1] = {{"step", "12"}};
     scratch(path, "params.safetensors");
     CHECK_STATUS(tn_params_save(a, path), TN_OK);
     CHECK_STATUS(tn_params_load(b, path), TN_OK);
@@ -1089,7 +1089,7 @@ TEST(params_that_do_not_fit)
     tn_params *params = make_params(ctx, 2), *other = make_params(ctx, 3);
     tn_init   zero = ZERO;
     bytes     b = params_bytes(other);
-    tn_named  integer[2];
+    tn_named_tensor  integer[2];
     zero.rule = TN_INIT_ZERO;
     check_untouched(ctx, params, &b, TN_ERR_SHAPE, "memory: tensor \"blocks.0.w\" is [3,4], expected [2,4] as the parameter");
     b = params_bytes(params);

@@ -44,9 +44,9 @@ static tn_status times_banded(void *user, int64_t count, const double *x, double
 
 /* ---- what every result owes ------------------------------------------------------- */
 
-static double key(tn_lanczos_end end, double x) { return end == TN_LANCZOS_MAGNITUDE ? fabs(x) : end == TN_LANCZOS_LARGEST ? x : -x; }
+static double key(tn_lanczos_which end, double x) { return end == TN_LANCZOS_MAGNITUDE ? fabs(x) : end == TN_LANCZOS_LARGEST ? x : -x; }
 
-static tn_lanczos_end sort_end;
+static tn_lanczos_which sort_end;
 static int by_key(const void *a, const void *b)
 {
     double x = key(sort_end, *(const double *)a), y = key(sort_end, *(const double *)b);
@@ -56,7 +56,7 @@ static int by_key(const void *a, const void *b)
 typedef struct worsts { double values, residual, orthonormal; } worsts;
 
 /* Order, signs, and the three errors, relative to the largest of `all` [n], the values that A has. */
-static void check_result(const tn_lanczos_result *r, int64_t n, int64_t top, tn_lanczos_end end, const double *all, tn_matvec_fn fn, void *user, worsts *w)
+static void check_result(const tn_lanczos_result *r, int64_t n, int64_t top, tn_lanczos_which end, const double *all, tn_matvec_fn fn, void *user, worsts *w)
 {
     double *values = host(r->values), *vectors = host(r->vectors), *right = doubles(n), *y = doubles(n), size = 0;
     CHECK(r->values->rank == 1 && r->values->shape[0] == top);
@@ -125,13 +125,13 @@ static void against_dense(tn_ctx *ctx, uint64_t *seed, int64_t n, int64_t top, i
     for (int end = TN_LANCZOS_MAGNITUDE; all && end <= TN_LANCZOS_SMALLEST; end++) {
         tn_lanczos_desc   desc = ZERO;
         tn_lanczos_result r;
-        desc.end = (tn_lanczos_end)end;
+        desc.which = (tn_lanczos_which)end;
         desc.top = top;
         desc.block = block;
         d.calls = 0;
         if (!CHECK_STATUS(tn_lanczos(ctx, n, times_dense, &d, &desc, &r), TN_OK)) break;
         CHECK_INT(r.products, d.calls);
-        check_result(&r, n, top ? top : n, desc.end, all, times_dense, &d, w);
+        check_result(&r, n, top ? top : n, desc.which, all, times_dense, &d, w);
         tn_lanczos_destroy(&r);
         CHECK(!r.values && !r.vectors);
     }
@@ -194,7 +194,7 @@ TEST(multiple_values_and_breakdown)
                              : kind == 4 ? (i < 3 ? 7 : 0) : kind == 5 ? (double)(i % 5) : kind == 6 ? (i < 6 ? 3 + 1e-9 * (double)i : u)
                              : kind == 7 ? (i < 7 ? -2 : i < 20 ? 1.5 : -u) : (i % 2 ? -1 : 1) * pow(0.7, (double)i);
                     }
-                    desc.end = (tn_lanczos_end)end;
+                    desc.which = (tn_lanczos_which)end;
                     desc.top = top;
                     desc.block = block;
                     if (!CHECK_STATUS(tn_lanczos(ctx, N, times_diagonal, &d, &desc, &r), TN_OK)) {
@@ -202,7 +202,7 @@ TEST(multiple_values_and_breakdown)
                         tn_ctx_clear_error(ctx);
                         continue;
                     }
-                    check_result(&r, N, top, desc.end, a, times_diagonal, &d, &w);
+                    check_result(&r, N, top, desc.which, a, times_diagonal, &d, &w);
                     tn_lanczos_destroy(&r);
                 }
     report("multiple values", &w, 3e-14, 1.1e-12, 1e-13);
@@ -262,13 +262,13 @@ TEST(golden)
         for (int64_t block = 1; block <= 4; block += 3) {
             tn_lanczos_desc   desc = ZERO;
             tn_lanczos_result r;
-            desc.end = (tn_lanczos_end)end;
+            desc.which = (tn_lanczos_which)end;
             desc.top = 8;
             desc.block = block;
             if (!CHECK_STATUS(tn_lanczos(ctx, n, times_banded, &n, &desc, &r), TN_OK)) continue;
             double *values = host(r.values);
             for (int i = 0; i < 8; i++)
-                test_raise(&worst, fabs(key(desc.end, values[i]) - key(desc.end, golden_of[end][i])));
+                test_raise(&worst, fabs(key(desc.which, values[i]) - key(desc.which, golden_of[end][i])));
             tn_lanczos_destroy(&r);
         }
     WORST("SciPy's eigenvalues", worst, 5e-13);

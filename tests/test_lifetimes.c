@@ -241,27 +241,27 @@ static void states(life *l)
     f[0] = numbers(l, 4, 5, -1);
     f[1] = numbers(l, 4, 3, -1);
     tn_cp *cp = tn_cp_create(l->ctx, 2, numbers(l, 2, 4, -1), f, TN_CP_INPUT_PLAIN);
-    tt[0] = tn_mps_to_tt(&mps);
+    tt[0] = tn_tt_from_mps(&mps);
     tt[1] = tn_tt_random(l->ctx, 4, extents, 3, 1);
     tt[2] = tn_tt_from_cp(cp, 1);
-    tt[3] = tn_tt_linear_to_tt(&linear);
+    tt[3] = tn_tt_from_tt_linear(&linear);
     tt[4] = tn_tt_from_matrix(l->ctx, numbers(l, 6, 4, -1), 2, three, two, NULL);
     tt[5] = tn_tt_apply(tt[4], tt[4]);                       /* axes of 6 and 4, as a matrix of one row: inner products */
     tt[6] = tn_tt_swap(tt[1], 1, NULL);
     tt[7] = tn_tt_canonical(tt[1], 2, NULL);
     tt[8] = tn_tt_fit(tt[1], 1, numbers(l, 20, 3, 2), numbers(l, 20, 3, -1), &fd, &number);
     for (int k = 0; k < 9; k++) CHECK(tt[k] != NULL);
-    owned[0] = tn_tt_spectra(tt[1]);
+    owned[0] = tn_tt_singular_values(tt[1]);
     owned[1] = tn_tt_entropies(tt[1]);
-    owned[2] = tn_tt_to_matrix(tt[4], three, two);
+    owned[2] = tn_tt_matrix(tt[4], three, two);
     for (int k = 0; k < 3; k++) {
         CHECK(owned[k] != NULL);
         if (owned[k]) tn_tensor_destroy(owned[k]);
     }
-    CHECK_STATUS(tn_mps_from_tt(&mps, tt[1]), TN_OK);
-    CHECK_STATUS(tn_tt_linear_from_tt(&linear, tt[3]), TN_OK);
-    CHECK(tn_mps_forward(l->ctx, &mps, numbers(l, 4, 3, -1), NULL) && tn_mps_log_norm(l->ctx, &mps));
-    CHECK(tn_mps_forward(l->ctx, &ring, numbers(l, 4, 3, -1), NULL) && tn_mps_log_norm(l->ctx, &ring));
+    CHECK_STATUS(tn_mps_assign_tt(&mps, tt[1]), TN_OK);
+    CHECK_STATUS(tn_tt_linear_assign_tt(&linear, tt[3]), TN_OK);
+    CHECK(tn_mps_forward(l->ctx, &mps, numbers(l, 4, 3, -1), NULL) && tn_mps_log_partition(l->ctx, &mps));
+    CHECK(tn_mps_forward(l->ctx, &ring, numbers(l, 4, 3, -1), NULL) && tn_mps_log_partition(l->ctx, &ring));
     CHECK(tn_mps_log_probability(l->ctx, &born, ids_of(l, 4, 3, 2)) != NULL);
     CHECK(tn_tt_linear_forward(l->ctx, &linear, numbers(l, 5, 4, -1)) != NULL);
     CHECK_STATUS(tn_tt_log_norm(tt[1], &number), TN_OK);
@@ -442,7 +442,7 @@ static void models(life *l)
     tn_edit             edit;
     tn_tap              tap;
     static file         config, weights;
-    tn_named            named[32];
+    tn_named_tensor            named[32];
     int64_t             count;
     static const tn_name_map map[] = {
         {"embed.w", "embed.w", false, 0, 0, 0, 0, false, TN_HEAD_ROWS_PLAIN},
@@ -535,8 +535,8 @@ static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
     tn_cp_hosvd_desc   d = ZERO;
     tn_cp_hosvd_result modes;
     tn_coefficients    top;
-    tn_stack_desc      sd = ZERO;
-    tn_stack_result    r;
+    tn_cp_stack_desc      sd = ZERO;
+    tn_cp_stack_result    r;
     uint64_t           mark = tn_cp_mark(l->ctx);
     hold(b, part);
     tn_cp *line = tn_cp_create(l->ctx, 1, numbers(l, 9, 2, -1), &f, TN_CP_INPUT_CONSTANT);
@@ -555,8 +555,8 @@ static void operators_of_scale(life *l, bag *b, tn_cp *cp, tn_tensor *e)
     CHECK_STATUS(tn_write(second, TN_F64, moments, 100), TN_OK);
     hold_tensor(b, tn_cp_gaussian_moment(line, line, second));
     const tn_cp *stack[1] = {cp};
-    for (int k = TN_STACK_EXACT; k <= TN_STACK_LAYER_SYMMETRISED; k++) {
-        sd.method = (tn_stack_method)k;
+    for (int k = TN_CP_STACK_EXACT; k <= TN_CP_STACK_LAYER_SYMMETRISED; k++) {
+        sd.method = (tn_cp_stack_method)k;
         sd.samples = 3;
         CHECK_STATUS(tn_cp_stack_inner(stack, stack, 1, &sd, &r), TN_OK);
     }
@@ -592,7 +592,7 @@ static void operators(life *l)
     for (int k = 0; k < 3; k++) f[k] = numbers(l, 2, 10, -1);
     tn_cp *cp = hold(&b, tn_cp_create(ctx, 2, p, f, TN_CP_INPUT_CONSTANT));
     tn_cp *part = hold(&b, tn_cp_create(ctx, 3, p, f, TN_CP_INPUT_PLAIN));
-    hold(&b, tn_cp_freeze(part, 1, numbers(l, 10, -1, -1)));
+    hold(&b, tn_cp_fix(part, 1, numbers(l, 10, -1, -1)));
     hold(&b, tn_cp_from_mlp(ctx, &mlp));
     hold(&b, tn_cp_fold_in(b.cp[b.cps - 1], embed.w, embed.b));
     hold(&b, tn_cp_residual(b.cp[b.cps - 2]));
@@ -636,7 +636,7 @@ static void networks(life *l)
     const tn_cp      *stacked[2];
     tn_cp            *cp[2];
     tn_net           *nets[12];
-    tn_eigen          pairs;
+    tn_eigenpairs          pairs;
     tn_coefficients top;
     double            v;
     if (!CHECK(ps != NULL)) return;
@@ -653,7 +653,7 @@ static void networks(life *l)
     nets[4] = tn_net_from_attention(ctx, &attention, 1);
     t[0] = numbers(l, 1, 2, 3);
     t[1] = numbers(l, 3, 2, 1);
-    nets[5] = tn_net_from_mps(ctx, 2, t);
+    nets[5] = tn_net_from_cores(ctx, 2, t);
     for (int k = 0; k < 2; k++) {
         tn_tt  *tt = k ? tn_tt_from_attention(ctx, &attention, 1) : tn_tt_from_cp(cp[0], 1);
         tn_net *chain = tn_net_from_tt(tt, NULL);
@@ -662,7 +662,7 @@ static void networks(life *l)
         tn_tt_destroy(tt);
     }
     nets[6] = tn_net_compose(nets[2], nets[3]);
-    nets[7] = tn_net_freeze(nets[1], 1, numbers(l, 4, -1, -1));
+    nets[7] = tn_net_fix(nets[1], 1, numbers(l, 4, -1, -1));
     nets[8] = tn_net_fold_in(nets[0], TN_NET_ALL, e, numbers(l, 4, -1, -1));
     nets[9] = tn_net_fold_out(nets[2], numbers(l, 2, 3, -1));
     nets[10] = tn_net_fold_in(nets[6], 0, numbers(l, 3, 3, -1), NULL);
@@ -686,7 +686,7 @@ static void networks(life *l)
     CHECK_STATUS(tn_net_cosine(nets[0], nets[1], TN_NET_SYMMETRIC, &v), TN_OK);
     tn_status s = tn_net_eigen(nets[0], u, 2, &pairs);
     whole(l, s, pairs.values, pairs.vectors, pairs.values, pairs.vectors);
-    tn_eigen_destroy(&pairs);
+    tn_eigenpairs_destroy(&pairs);
     s = tn_net_top(nets[0], 5, &top);
     whole(l, s, top.values, top.index, top.values, top.index);
     tn_coefficients_destroy(&top);
@@ -698,7 +698,7 @@ static void networks(life *l)
 /* The paths of a frozen transformer. */
 static void paths(life *l)
 {
-    const tn_circuit_target target = {TN_CIRCUIT_LOSS, 4, 3, 0};
+    const tn_circuit_target target = {TN_CIRCUIT_AIM_LOSS, 4, 3, 0};
     tn_circuit_paths_desc   few = {10, 0};
     tn_circuit_parts_desc   by = ZERO;
     tn_params              *ps = tn_params_create(l->ctx);
@@ -708,7 +708,7 @@ static void paths(life *l)
     tn_circuit_parts        parts;
     tn_circuit_paths        found;
     tn_circuit_attribution  a;
-    tn_circuit_deletion     gone;
+    tn_circuit_ablation     gone;
     if (!CHECK(ps != NULL)) return;
     d.place = TN_PLACE_PRE;
     d.value_residual = false;
@@ -727,9 +727,9 @@ static void paths(life *l)
     tn_circuit_attribution_destroy(&a);
     s = tn_circuit_paths_find(&f, &target, &few, &found);
     whole(l, s, found.node, found.path, found.frontier, found.frozen);
-    s = tn_circuit_paths_delete(&found, 3, &gone);
+    s = tn_circuit_paths_ablate(&found, 3, &gone);
     whole(l, s, gone.path, gone.predicted, gone.measured, gone.path);
-    tn_circuit_deletion_destroy(&gone);
+    tn_circuit_ablation_destroy(&gone);
     tn_circuit_paths_destroy(&found);
     tn_circuit_frozen_destroy(&f);
     tn_params_destroy(ps);
@@ -762,7 +762,7 @@ static void eigenpairs(life *l)
 {
     for (int64_t terms = 2; terms <= 7; terms += 5) {
         tn_tensor *f[2], *both = numbers(l, 2 * terms, 9, -1);
-        tn_eigen   one, all;
+        tn_eigenpairs   one, all;
         f[0] = tn_slice(both, 0, 0, terms);
         f[1] = tn_slice(both, 0, terms, 2 * terms);
         tn_cp *cp = tn_cp_create(l->ctx, 2, numbers(l, 3, terms, -1), f, TN_CP_INPUT_PLAIN);
@@ -772,8 +772,8 @@ static void eigenpairs(life *l)
         whole(l, s, all.values, all.values, all.vectors, all.vectors);
         tn_cp *again = tn_cp_from_eigen(l->ctx, &all, 2);
         CHECK(again != NULL);
-        tn_eigen_destroy(&one);
-        tn_eigen_destroy(&all);
+        tn_eigenpairs_destroy(&one);
+        tn_eigenpairs_destroy(&all);
         tn_cp_destroy(cp);
         tn_cp_destroy(again);
     }
@@ -800,7 +800,7 @@ static void analyses(life *l)
 {
     tn_tensor     *f[2], *cosines;
     tn_cp         *aligned;
-    tn_refit_desc  two = ZERO;
+    tn_cp_refit_desc  two = ZERO;
     tn_signal_desc d = ZERO;
     tn_signal      signal;
     tn_certificate c;
@@ -838,7 +838,7 @@ static void few_of_many(life *l)
     uint64_t    seed = 4;
     int64_t     shape[2] = {512, 1024};
     tn_tensor  *f[2], *p = tn_full(l->ctx, 2, shape, 1e-3), *one = tn_full(l->ctx, 1, shape, 1);
-    tn_eigen    e;
+    tn_eigenpairs    e;
     tn_spectrum spectrum;
     if (!l->large || test_leave_out(test_small(), "Lanczos on a large problem, in a small run")) return;
     for (int64_t i = 0; i < 512 * 1024; i++) v[i] = (i < 1024 ? 1 : 1e-2) * test_random_real(&seed);
@@ -847,7 +847,7 @@ static void few_of_many(life *l)
     tn_cp *cp = tn_cp_create(l->ctx, 2, tn_slice(tn_transpose(p, 0, 1), 0, 0, 1), f, TN_CP_INPUT_PLAIN);
     CHECK_STATUS(tn_cp_eigen(cp, tn_slice(one, 0, 0, 1), 1, &e), TN_OK);
     CHECK_STATUS(tn_cp_spectrum(cp, 1, &spectrum), TN_OK);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     tn_spectrum_destroy(&spectrum);
     tn_cp_destroy(cp);
 }
@@ -887,7 +887,7 @@ static void optimiser(life *l, int rule, bool optim_first)
         CHECK_STATUS(tn_optim_step(optim), TN_OK);
     }
     CHECK_STATUS(tn_ctx_sync(l->ctx), TN_OK);
-    CHECK_INT(tn_optim_steps(optim), 4);
+    CHECK_INT(tn_optim_step_count(optim), 4);
     if (optim_first) tn_optim_destroy(optim);
     tn_params_destroy(ps);
     if (!optim_first) tn_optim_destroy(optim);
@@ -919,7 +919,7 @@ static void graphs(life *l)
     CHECK_STATUS(tn_graph_end(l->ctx, &graph), TN_OK);
     CHECK_STATUS(tn_graph_run(graph), TN_OK);
     CHECK_STATUS(tn_ctx_sync(l->ctx), TN_OK);
-    CHECK_INT(tn_optim_steps(optim), 3);
+    CHECK_INT(tn_optim_step_count(optim), 3);
     CHECK_INT(capture_last->graphs, 1);
     tn_graph_destroy(graph);
     CHECK_INT(capture_last->graphs, 0);                         /* the backend's part has been released */
@@ -934,7 +934,7 @@ static void graphs(life *l)
 static void checkpoints(life *l)
 {
     static file   f;
-    static const tn_note note[] = {{"made by", "a test"}};
+    static const tn_metadata note[] = {{"made by", "a test"}};
     tn_params    *ps = tn_params_create(l->ctx);
     net           m;
     double        loss;
@@ -945,7 +945,7 @@ static void checkpoints(life *l)
     CHECK_STATUS(tn_checkpoint_read(optim, from(&f)), TN_OK);
     tn_optim *other = net_optim(ps);                                      /* one without moments gets them from the file */
     CHECK_STATUS(tn_checkpoint_read(other, from(&f)), TN_OK);
-    CHECK_INT(tn_optim_steps(other), 1);
+    CHECK_INT(tn_optim_step_count(other), 1);
     tn_optim_destroy(other);
     tn_optim_destroy(optim);
     tn_params_destroy(ps);
@@ -956,8 +956,8 @@ static void checkpoints(life *l)
 static void safetensors(life *l)
 {
     static file f;
-    static const tn_note note[] = {{"a key", "a value"}, {"another", "one more"}};
-    tn_named    named[3];
+    static const tn_metadata note[] = {{"a key", "a value"}, {"another", "one more"}};
+    tn_named_tensor    named[3];
     uint8_t     raw[5 * 4 * 8];
     named[0].name = "wide"; named[1].name = "ids"; named[2].name = "turned";
     named[0].tensor = numbers(l, 5, 4, -1);
@@ -1085,10 +1085,10 @@ static void pictures(life *l)
     static const double y[6] = {1e-3, 0.5, 20, 3, 7, -1};
     static unsigned char bytes[1 << 20];
     tn_image      *image[6];
-    tn_matrix_desc md = ZERO;
-    tn_tiles_desc  td = ZERO;
-    tn_plot_desc   pd = ZERO;
-    tn_series      line = ZERO;
+    tn_image_matrix_desc md = ZERO;
+    tn_image_tiles_desc  td = ZERO;
+    tn_image_plot_desc   pd = ZERO;
+    tn_image_series      line = ZERO;
     md.title = "a title"; md.size = 60; md.numbers = true;
     td.size = 24;
     pd.width = 120; pd.height = 90;
@@ -1126,8 +1126,8 @@ static void circuits(life *l)
     tn_transformer      m;
     tn_circuit_desc     at = ZERO;
     tn_circuit         *c[6];
-    tn_circuit_ovpp_desc od = ZERO;
-    tn_circuit_ovpp     o;
+    tn_circuit_block_desc od = ZERO;
+    tn_circuit_block     o;
     tn_circuit_top_desc td = ZERO;
     tn_circuit_entries  e;
     tn_circuit_maximum  best;
@@ -1182,9 +1182,9 @@ static void circuits(life *l)
     tn_circuit_destroy(c[1]);
     od.factor1 = od.factor2 = 1;
     od.compact = true;
-    s = tn_circuit_ovpp_of(l->ctx, &m, &od, &o);
+    s = tn_circuit_block_of(l->ctx, &m, &od, &o);
     whole(l, s, o.b, o.doubled, o.m, o.compact);
-    tn_cp *term = tn_circuit_ovpp_term(&o, 0, 1);
+    tn_cp *term = tn_circuit_block_term(&o, 0, 1);
     tn_net *layer = term ? tn_net_from_cp(l->ctx, term) : NULL;
     md.starts = 1;
     md.steps = 2;
@@ -1193,7 +1193,7 @@ static void circuits(life *l)
     tn_circuit_maximum_destroy(&best);
     tn_net_destroy(layer);
     tn_cp_destroy(term);
-    tn_circuit_ovpp_destroy(&o);
+    tn_circuit_block_destroy(&o);
     layer = tn_circuit_attention(l->ctx, &m, 1, 2);
     CHECK(layer != NULL);
     tn_net_destroy(layer);
@@ -1732,7 +1732,7 @@ TEST(tensors_in_files_are_aligned)
     tn_ctx     *ctx;
     REQUIRE(tn_ctx_create(NULL, &ctx, NULL) == TN_OK);
     for (int64_t count = 1; count <= 8; count++) {
-        tn_named named[8];
+        tn_named_tensor named[8];
         for (int64_t k = 0; k < count; k++) {
             int64_t n = k % 3 * 2 + 1;
             named[k].name = name[k];

@@ -217,8 +217,8 @@ TEST(hidden_and_head)
         REQUIRE(CHECK(hidden && hidden->rank == 3 && hidden->shape[0] == 2 && hidden->shape[1] == T));
         CHECK_INT(hidden->shape[2], d.dim);
         double *whole = host(tn_transformer_forward(w.ctx, &m, ids));
-        double *parts = host(tn_transformer_head(w.ctx, &m, hidden));
-        double *last = host(tn_transformer_head(w.ctx, &m, tn_slice(hidden, 1, T - 1, T)));
+        double *parts = host(tn_transformer_unembed(w.ctx, &m, hidden));
+        double *last = host(tn_transformer_unembed(w.ctx, &m, tn_slice(hidden, 1, T - 1, T)));
         if (!CHECK(test_max_error(parts, whole, 2 * T * d.vocab) == 0)) printf("     %s\n", what);
         for (int64_t b = 0; b < 2; b++)
             test_raise(&worst, test_max_error(last + b * d.vocab, whole + ((b + 1) * T - 1) * d.vocab, d.vocab));
@@ -1195,7 +1195,7 @@ enum { MOST_TENSORS = 48, FILE_ROOM = 40000 };
 static size_t golden_file(tn_ctx *ctx, const golden_tensor *t, size_t count, const int16_t *weights, const char *drop,
                           const char *extra, bool turned, size_t skip, char *file)
 {
-    tn_named named[MOST_TENSORS];
+    tn_named_tensor named[MOST_TENSORS];
     size_t   n = 0, used = 0;
     for (size_t k = 0; k < count; k++) {
         int64_t shape[2] = {t[k].shape[0], t[k].shape[1]}, all = t[k].rank == 2 ? shape[0] * shape[1] : shape[0];
@@ -1340,7 +1340,7 @@ TEST(head_rows)
     tn_ctx     *ctx;
     tn_transformer_desc d = tiny();
     tn_transformer m;
-    tn_named    named[3];
+    tn_named_tensor    named[3];
     tn_name_map map[8];
     float       q[H * D * N], k[D * N];
     double      got[2 * H * D * N];

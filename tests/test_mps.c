@@ -257,16 +257,16 @@ TEST(born_layers_are_normalised)
         tn_tensor *y = tn_mps_log_probability(w.ctx, &m, x);
         for (int i = 0; i < 81; i++) sum += exp(host(y)[i]);
         test_raise(&worst, fabs(sum - 1));
-        tn_tt *tt = tn_mps_to_tt(&m);
+        tn_tt *tt = tn_tt_from_mps(&m);
         CHECK_STATUS(tn_tt_log_norm(tt, &norm), TN_OK);
-        test_raise(&apart, fabs(2 * norm - tn_item(tn_mps_log_norm(w.ctx, &m))));
+        test_raise(&apart, fabs(2 * norm - tn_item(tn_mps_log_partition(w.ctx, &m))));
         tn_tt_destroy(tt);
         d.out = 2;                                               /* with a label the sum is over its elements, too */
         d.label = k < 2 ? k : (int64_t)TN_MPS_FIRST;
         CHECK_STATUS(tn_mps_init(w.params, k & 2 ? k & 1 ? "e" : "f" : k & 1 ? "g" : "h", &d, &m), TN_OK);
-        tt = tn_mps_to_tt(&m);
+        tt = tn_tt_from_mps(&m);
         CHECK_STATUS(tn_tt_log_norm(tt, &norm), TN_OK);
-        test_raise(&apart, fabs(2 * norm - tn_item(tn_mps_log_norm(w.ctx, &m))));
+        test_raise(&apart, fabs(2 * norm - tn_item(tn_mps_log_partition(w.ctx, &m))));
         tn_tt_destroy(tt);
     }
     close_world(&w);
@@ -292,9 +292,9 @@ TEST(norms_count_the_label)
         d.label = label[k / 4];
         snprintf(name, sizeof name, "m%d", k);
         CHECK_STATUS(tn_mps_init(w.params, name, &d, &m), TN_OK);
-        tn_tt *tt = tn_mps_to_tt(&m);
+        tn_tt *tt = tn_tt_from_mps(&m);
         CHECK_STATUS(tn_tt_log_norm(tt, &norm), TN_OK);
-        test_raise(&worst, fabs(2 * norm - tn_item(tn_mps_log_norm(w.ctx, &m))));
+        test_raise(&worst, fabs(2 * norm - tn_item(tn_mps_log_partition(w.ctx, &m))));
         tn_tt_destroy(tt);
     }
     close_world(&w);
@@ -372,7 +372,7 @@ TEST(zero_layers)
         if (born) tn_assign(tn_slice(x, 0, 0, 1), tn_scale(w.ctx, tn_slice(x, 0, 0, 1), 0));
         else tn_assign(m.cores, tn_full(w.ctx, 4, m.cores->shape, 0));
         tn_record(w.ctx);
-        tn_tensor *y = born ? tn_mps_log_probability(w.ctx, &m, x) : tn_mps_log_norm(w.ctx, &m);
+        tn_tensor *y = born ? tn_mps_log_probability(w.ctx, &m, x) : tn_mps_log_partition(w.ctx, &m);
         if (!CHECK(y != NULL && y->rank == born)) break;
         CHECK(host(y)[0] == -HUGE_VAL);
         if (born) CHECK(host(y)[1] > -100 && host(y)[1] < 100);
@@ -498,8 +498,8 @@ TEST(layers_refuse)
     CHECK(!tn_mps_forward(w.ctx, &m, any(&w, 2, 2, 3, 0, 0, 1), NULL));
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "mps: x is [2,3], expected [b,n] with n >= 4");
     CHECK(tn_mps_forward(w.ctx, &m, any(&w, 2, 2, 4, 0, 0, 1), NULL) != NULL);
-    CHECK(!tn_mps_log_norm(w.ctx, &m));
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_log_norm: sites is 0, expected a number of sites");
+    CHECK(!tn_mps_log_partition(w.ctx, &m));
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites");
     CHECK(!tn_mps_log_probability(w.ctx, &m, any(&w, 2, 4, 3, 0, 0, 1)));
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_log_probability: out is 2, expected 0");
     CHECK(!tn_local_features(w.ctx, any(&w, 2, 4, 3, 0, 0, 1), TN_LOCAL_GIVEN, 2));
@@ -576,7 +576,7 @@ TEST(layers_and_trains_are_the_same_chain)
         const tn_mps_desc *d = &c.layer.desc;
         double     phi[20], sum;
         if (d->sites == 0) { chain_end(&w, &c); continue; }
-        tn_tt *tt = tn_mps_to_tt(&c.layer);
+        tn_tt *tt = tn_tt_from_mps(&c.layer);
         if (!CHECK(tt && tt->count == d->sites + (d->out > 0))) break;
         for (int i = 0; i < 6; i++) {                       /* some strings: unit vectors, so elements of the train */
             int64_t index[6], at = 0;
@@ -611,8 +611,8 @@ TEST(trains_go_into_layers)
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
     for (int p = 0; p < 2; p++) CHECK(tn_params_at(w.params, p)->decay_scale == 0 && tn_params_at(w.params, p)->adamw);
     tn_tt *tt = train(&w, 5, extents, 3);
-    CHECK_STATUS(tn_mps_from_tt(&m, tt), TN_OK);
-    tn_tt *back = tn_mps_to_tt(&m);
+    CHECK_STATUS(tn_mps_assign_tt(&m, tt), TN_OK);
+    tn_tt *back = tn_tt_from_mps(&m);
     WORST("train, layer, train", distance(tt, back, 1), 1e-13);
     tn_record(w.ctx);
     CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, tn_mps_forward(w.ctx, &m, any(&w, 2, 7, 4, 0, 0, 1), NULL))), TN_OK);
@@ -626,14 +626,14 @@ TEST(trains_go_into_layers)
     CHECK(outside == 0);
     tn_tt_destroy(back);
     back = tn_tt_add(tt, tt);                                /* bonds of 6 */
-    CHECK_STATUS(tn_mps_from_tt(&m, back), TN_ERR_SHAPE);
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "mps_from_tt: core 0 is [1,2,6], expected 2 elements and bonds up to 5");
-    CHECK_STATUS(tn_mps_from_tt(&m, NULL), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_from_tt: the train is NULL");
-    CHECK_STATUS(tn_mps_from_tt(NULL, tt), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_from_tt: the layer's core is NULL");
+    CHECK_STATUS(tn_mps_assign_tt(&m, back), TN_ERR_SHAPE);
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "mps_assign_tt: core 0 is [1,2,6], expected 2 elements and bonds up to 5");
+    CHECK_STATUS(tn_mps_assign_tt(&m, NULL), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_assign_tt: the train is NULL");
+    CHECK_STATUS(tn_mps_assign_tt(NULL, tt), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "mps_assign_tt: the layer's core is NULL");
     tn_tt_destroy(back);
-    back = tn_mps_to_tt(&m);
+    back = tn_tt_from_mps(&m);
     WORST("a layer that refused a train", distance(tt, back, 1), 1e-13);
     tn_tt_destroy(tt);
     tn_tt_destroy(back);
@@ -694,7 +694,7 @@ TEST(norms_have_no_range)
         tn_tt *tt = tn_tt_create(w.ctx, 3000, core);
         CHECK_STATUS(tn_tt_log_norm(tt, &ln), TN_OK);
         tn_tt     *c = tn_tt_canonical(tt, 2999, &inner);
-        tn_tensor *e = tn_tt_entropies(tt), *s = tn_tt_spectra(tt);
+        tn_tensor *e = tn_tt_entropies(tt), *s = tn_tt_singular_values(tt);
         CHECK(c && e && host(e)[77] == 0 && s && fabs(host(s)[77] - i) < 1e-6);
         tn_tensor_destroy(s);
         if (i) CHECK(fabs(ln - 3000 * log(100)) < 1e-9 && fabs(inner - ln) < 1e-9);
@@ -727,7 +727,7 @@ TEST(parity_and_ghz_have_one_bit)
             core[k] = tn_tensor_from(w.ctx, 3, shape, TN_F64, v);
         }
         tn_tt     *tt = tn_tt_create(w.ctx, 9, core);
-        tn_tensor *e = tn_tt_entropies(tt), *s = tn_tt_spectra(tt);
+        tn_tensor *e = tn_tt_entropies(tt), *s = tn_tt_singular_values(tt);
         for (int k = 0; k < 8; k++) test_raise(&worst, fabs(host(e)[k] - log(2)));
         for (int k = 0; k < 16; k++) test_raise(&values, fabs(host(s)[k] - sqrt(0.5)));
         tn_tensor_destroy(e);
@@ -748,12 +748,12 @@ TEST(spectra_are_those_of_the_unfoldings)
     int64_t    rows = 1;
     if (!open_on(&w, TN_F64, 11, 1, NULL)) return;
     tn_tt *tt = train(&w, 2, extents + 1, 3);                       /* of two axes: one bond, of both extents at most */
-    tn_tensor *s = tn_tt_spectra(tt);
+    tn_tensor *s = tn_tt_singular_values(tt);
     CHECK(s && s->rank == 2 && s->shape[0] == 1 && s->shape[1] == 2);
     tn_tensor_destroy(s);
     tn_tt_destroy(tt);
     tt = train(&w, 5, extents, 3);
-    s = tn_tt_spectra(tt);
+    s = tn_tt_singular_values(tt);
     tn_tensor *e = tn_tt_entropies(tt);
     tn_tensor *full = tn_tt_dense(tt);
     CHECK_STATUS(tn_tt_norm(tt, &norm), TN_OK);
@@ -1077,7 +1077,7 @@ TEST(operators_are_applied)
     tn_tt *m = train(&w, 3, both, 2);
     tn_tt *x = train(&w, 3, in, 3);
     tn_tt *y = tn_tt_apply(m, x);
-    tn_tensor *matrix = tn_tt_to_matrix(m, out, in);
+    tn_tensor *matrix = tn_tt_matrix(m, out, in);
     if (CHECK(y && matrix && matrix->shape[0] == 12 && matrix->shape[1] == 8 && y->core[1]->shape[0] == 6)) {
         int64_t n;
         memcpy(got, dense(y, &n), sizeof got);
@@ -1115,8 +1115,8 @@ TEST(tt_linear_is_its_matrix)
         d.count = k; d.rank = 4; d.bias = true;
         snprintf(name, sizeof name, "m%d", k);
         CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &m), TN_OK);
-        tn_tt *tt = tn_tt_linear_to_tt(&m);
-        tn_tensor *matrix = tn_tt_to_matrix(tt, d.out, d.in);
+        tn_tt *tt = tn_tt_from_tt_linear(&m);
+        tn_tensor *matrix = tn_tt_matrix(tt, d.out, d.in);
         tn_tensor *x = tn_tensor_keep(any(&w, 3, 2, 3, in, 0, 1));
         tn_assign(m.b, any(&w, 1, out, 0, 0, 0, 1));
         tn_tensor *y = tn_tt_linear_forward(w.ctx, &m, x);
@@ -1133,12 +1133,12 @@ TEST(tt_linear_is_its_matrix)
         snprintf(name, sizeof name, "s%d", k);
         d.rank = 1;
         CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &copy), TN_OK);
-        CHECK_STATUS(tn_tt_linear_from_tt(&copy, tt), k == 1 ? TN_OK : TN_ERR_SHAPE);
+        CHECK_STATUS(tn_tt_linear_assign_tt(&copy, tt), k == 1 ? TN_OK : TN_ERR_SHAPE);
         if (k > 1) CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "expected bonds up to 1");
         snprintf(name, sizeof name, "c%d", k);
         d.rank = 7;                                          /* more than the train has */
         CHECK_STATUS(tn_tt_linear_init(w.params, name, &d, &copy), TN_OK);
-        CHECK_STATUS(tn_tt_linear_from_tt(&copy, tt), TN_OK);
+        CHECK_STATUS(tn_tt_linear_assign_tt(&copy, tt), TN_OK);
         tn_assign(copy.b, m.b);
         y = tn_sub(w.ctx, y, tn_tt_linear_forward(w.ctx, &copy, x));
         test_raise(&round, sqrt(tn_item(tn_sum(w.ctx, tn_mul(w.ctx, y, y)))));
@@ -1170,7 +1170,7 @@ TEST(tt_linear_is_its_matrix)
         for (int i = 0; i < 3; i++) d.in[i] = d.out[i] = 8;
         d.count = 3; d.rank = 5;
         CHECK_STATUS(tn_tt_linear_init(w.params, "big", &d, &m), TN_OK);
-        tn_tt *tt = tn_tt_linear_to_tt(&m);
+        tn_tt *tt = tn_tt_from_tt_linear(&m);
         CHECK_STATUS(tn_tt_norm(tt, &norm), TN_OK);                            /* 512 x 512 elements of variance 1/512 */
         CHECK_NEAR(norm * norm / 512, 1, 0.3);
         tn_tt_destroy(tt);
@@ -1198,8 +1198,8 @@ TEST(tt_linear_has_its_variance)
         for (int i = 0; i < 2; i++) d.in[i] = d.out[i] = 8;
         d.std = k ? 0.5 : 0;
         CHECK_STATUS(tn_tt_linear_init(w.params, k ? "a" : "b", &d, &m), TN_OK);
-        tn_tt *tt = tn_tt_linear_to_tt(&m);
-        tn_tensor *matrix = tn_tt_to_matrix(tt, d.out, d.in);
+        tn_tt *tt = tn_tt_from_tt_linear(&m);
+        tn_tensor *matrix = tn_tt_matrix(tt, d.out, d.in);
         if (!CHECK(matrix && tn_tensor_count(matrix) == 4096)) return;
         for (int i = 0; i < 4096; i++) square += host(matrix)[i] * host(matrix)[i] / 4096;
         CHECK(fabs(square / (k ? 0.25 : 1.0 / 64) - 1) < 0.25);
@@ -1293,7 +1293,7 @@ TEST(nets_of_layers)
     if (!open_on(&w, TN_F64, 20, 1, NULL)) return;
     d.sites = 4; d.bond = 3; d.out = 2; d.dim = 3; d.map = TN_LOCAL_GIVEN; d.random = true;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
-    tn_tt *tt = tn_mps_to_tt(&m);
+    tn_tt *tt = tn_tt_from_mps(&m);
     tn_net    *net = tn_net_from_tt(tt, input);
     tn_tensor *x = any(&w, 3, 5, 4, 3, 0, 1);
     for (int k = 0; k < 4; k++) leg[k] = tn_reshape_2d(tn_copy(w.ctx, tn_slice(x, 1, k, k + 1)), 5, 3);
@@ -1394,7 +1394,7 @@ TEST(sweeps_tell_their_error)
         tn_ctx_reset(w.ctx);
         tn_tt *fit = tn_tt_fit(tt, 3, phi, y, &f, &error);
         if (!CHECK(fit != NULL)) break;
-        CHECK_STATUS(tn_mps_from_tt(&m, fit), TN_OK);
+        CHECK_STATUS(tn_mps_assign_tt(&m, fit), TN_OK);
         tn_tensor *made = tn_sub(w.ctx, tn_mps_forward(w.ctx, &m, phi, NULL), y);
         for (int i = 0; i < 1200; i++) sum += host(made)[i] * host(made)[i];
         test_raise(&apart, fabs(sqrt(sum / 1200) - error));
@@ -1444,7 +1444,7 @@ TEST(sweeps_begin_with_the_train)
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
     tn_tensor *phi = any(&w, 3, ROWS, N, 2, 0, 6);
     tn_tt *tt = tn_tt_random(w.ctx, N + 1, extents, 2, 1);
-    CHECK_STATUS(tn_mps_from_tt(&m, tt), TN_OK);
+    CHECK_STATUS(tn_mps_assign_tt(&m, tt), TN_OK);
     tn_tensor *y = tn_mps_forward(w.ctx, &m, phi, NULL);
     double     size = sqrt(tn_item(tn_mean(w.ctx, tn_mul(w.ctx, y, y))));
     tn_tt     *sum = tn_tt_add(tt, tt);                                 /* bonds of 4, scaled to the same function */
@@ -1519,7 +1519,7 @@ TEST(sweeps_keep_what_fits)
     d.sites = 7; d.bond = 3; d.out = 2; d.dim = 3; d.map = TN_LOCAL_GIVEN; d.label = 3;
     CHECK_STATUS(tn_mps_init(w.params, "m", &d, &m), TN_OK);
     tn_tt *tt = train(&w, 8, extents, 3);
-    CHECK_STATUS(tn_mps_from_tt(&m, tt), TN_OK);
+    CHECK_STATUS(tn_mps_assign_tt(&m, tt), TN_OK);
     tn_tensor *phi = any(&w, 3, 600, 7, 3, 0, 40);                      /* large, so that states have exponents */
     tn_tensor *y = tn_mps_forward(w.ctx, &m, phi, NULL);
     for (int i = 0; i < 1200; i++) size += host(y)[i] * host(y)[i] / 1200;
@@ -1603,7 +1603,7 @@ TEST(sweeps_with_labels_at_ends)
         test_raise(&form, from_canonical(fit, label, norm));
         for (int64_t k = 1; k < 5; k++)
             CHECK(fit->core[k]->shape[0] <= (label == 0 && k == 1 ? 4 : label == 4 && k == 4 ? 4 : 2));
-        CHECK_STATUS(tn_mps_from_tt(&m, fit), TN_OK);
+        CHECK_STATUS(tn_mps_assign_tt(&m, fit), TN_OK);
         tn_tensor *made = tn_sub(w.ctx, tn_mps_forward(w.ctx, &m, phi, NULL), y);
         for (int i = 0; i < 250; i++) sum += host(made)[i] * host(made)[i];
         test_raise(&apart, fabs(sqrt(sum / 250) - error));

@@ -211,7 +211,7 @@ static void net_against_loops(world *w, const tn_net *net, int64_t n, errors *wo
     test_raise(&worst->applied, error_of(tn_net_apply_each(w->ctx, net, xs), times(net, t, rows, x)));
     if (net->legs > 0) {
         const int last = net->legs - 1;
-        tn_net   *to = tn_net_freeze(net, last, xs[last]);
+        tn_net   *to = tn_net_fix(net, last, xs[last]);
         test_raise(&worst->frozen, error_of(to ? tn_net_apply_each(w->ctx, to, xs) : NULL, times(net, t, rows, x)));
         tn_net_destroy(to);
         for (int k = 0; k < net->legs; k++) x[k] = x[0];
@@ -286,7 +286,7 @@ static void cp_of_order(world *w, int order, bool constant, double *worst)
     tn_tensor *e = any_matrix(w, 4, 6), *shift = any_vector(w, 4), *u = any_vector(w, 3), *one = any_vector(w, n), *x[3];
     tn_tensor *e2 = any_matrix(w, 2, 3);
     double     v = 0, v2 = 0;
-    tn_eigen   pairs, pairs2;
+    tn_eigenpairs   pairs, pairs2;
     if (!CHECK(A && B)) return;
     for (int k = 0; k < order; k++) x[k] = any_matrix(w, 3, n);
     test_raise(worst, between_owned(tn_net_contract(A), tn_cp_dense(a)));
@@ -295,7 +295,7 @@ static void cp_of_order(world *w, int order, bool constant, double *worst)
     test_raise(worst, between_functions(w, tn_net_fold_in(A, TN_NET_ALL, e, NULL), tn_cp_fold_in(a, e, NULL)));
     test_raise(worst, between_functions(w, tn_net_fold_in(A, TN_NET_ALL, e, shift), tn_cp_fold_in(a, e, shift)));
     if (order > 1)
-        test_raise(worst, between_functions(w, tn_net_freeze(A, 1, one), tn_cp_freeze(a, 1, one)));
+        test_raise(worst, between_functions(w, tn_net_fix(A, 1, one), tn_cp_fix(a, 1, one)));
     if (order <= 2) {
         CHECK_STATUS(tn_net_inner(A, B, TN_NET_SYMMETRIC, &v), TN_OK);
         CHECK_STATUS(tn_cp_inner(a, b, &v2), TN_OK);
@@ -314,8 +314,8 @@ static void cp_of_order(world *w, int order, bool constant, double *worst)
         CHECK(pairs.outputs == 1 && pairs.count == 2 && pairs.n == n && pairs.constant == constant);
         test_raise(worst, between(pairs.values, pairs2.values));
         test_raise(worst, between(pairs.vectors, pairs2.vectors));
-        tn_eigen_destroy(&pairs);
-        tn_eigen_destroy(&pairs2);
+        tn_eigenpairs_destroy(&pairs);
+        tn_eigenpairs_destroy(&pairs2);
     }
     tn_net_destroy(A);
     tn_net_destroy(B);
@@ -682,7 +682,7 @@ TEST(norms_do_not_need_the_square)
             double     x = 0, worst = 0;
             if (!open_world(&w, p ? TN_F32 : TN_F64, 43)) return;
             for (int i = 0; i < n; i++) t[i] = tn_tensor_from(w.ctx, p ? 3 : 1, p ? core : &two, TN_F64, v);
-            tn_net *net = p ? tn_net_from_mps(w.ctx, n, t) : tn_net_create(w.ctx, "a,b,c->|a|b|c", n, t, TN_NET_COPY);
+            tn_net *net = p ? tn_net_from_cores(w.ctx, n, t) : tn_net_create(w.ctx, "a,b,c->|a|b|c", n, t, TN_NET_COPY);
             CHECK_STATUS(tn_net_norm(net, TN_NET_SYMMETRIC, &x), TN_OK);
             for (int i = 0; i < n; i++) x /= 5 * each;
             test_raise(&worst, fabs(x - 1));
@@ -713,7 +713,7 @@ TEST(the_net_of_a_matrix_product_state_is_the_chain)
                 x[j] = any_vector(&w, 2);
                 m[j] = tn_sum_axis(w.ctx, tn_mul(w.ctx, core[j], as_3d(x[j], 1, 2, 1)), 1);
             }
-            tn_net *net = tn_net_from_mps(w.ctx, (int)sites, core);
+            tn_net *net = tn_net_from_cores(w.ctx, (int)sites, core);
             if (!CHECK(net != NULL)) continue;
             CHECK_INT(net->legs, sites);
             tn_tensor *y = tn_stack(w.ctx, sites, m, 0);
@@ -738,7 +738,7 @@ TEST(cores_have_legs_by_their_rank)
     tn_tensor *core[3];
     if (!open_world(&w, TN_F64, 6)) return;
     for (int i = 0; i < 3; i++) core[i] = any(&w, i == 1 ? 4 : 3, shapes[i]);
-    tn_net *net = tn_net_from_mps(w.ctx, 3, core);
+    tn_net *net = tn_net_from_cores(w.ctx, 3, core);
     REQUIRE(net != NULL);
     CHECK(net->outs == 1 && net->out[0].extent == 4 && net->legs == 3 && net->in[2].input == 2);
     plain      t = naive(net);
@@ -747,12 +747,12 @@ TEST(cores_have_legs_by_their_rank)
     tn_tensor_destroy(full);
     tn_net_destroy(net);
     core[1] = any_matrix(&w, 3, 2);
-    net = tn_net_from_mps(w.ctx, 3, core);
+    net = tn_net_from_cores(w.ctx, 3, core);
     CHECK(net && net->outs == 0 && net->legs == 2);
     tn_net_destroy(net);
     core[1] = any_matrix(&w, 4, 2);
-    CHECK(!tn_net_from_mps(w.ctx, 3, core));
-    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_from_mps: core 0 is [1,2,3] and core 1 begins with 4, expected equal bonds");
+    CHECK(!tn_net_from_cores(w.ctx, 3, core));
+    CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "net_from_cores: core 0 is [1,2,3] and core 1 begins with 4, expected equal bonds");
     close_world(&w);
 }
 
@@ -765,7 +765,7 @@ TEST(eigenpairs_by_products_equal_those_of_the_matrix)
     for (int p = 0; p < 2; p++) {
         const int64_t n = 1100;
         world      w;
-        tn_eigen   a, b;
+        tn_eigenpairs   a, b;
         double     worst = 0;
         if (!open_world(&w, f64_f32[p], 31)) return;
         tn_cp *cp = any_cp(&w, 2, 3, 5, n, false);
@@ -776,8 +776,8 @@ TEST(eigenpairs_by_products_equal_those_of_the_matrix)
         test_raise(&worst, between(a.values, b.values));
         test_raise(&worst, between(a.vectors, b.vectors));
         WORST(p == 0 ? "eigenpairs by products F64" : "eigenpairs by products F32", worst, p == 0 ? 1e-11 : 2e-5);
-        tn_eigen_destroy(&a);
-        tn_eigen_destroy(&b);
+        tn_eigenpairs_destroy(&a);
+        tn_eigenpairs_destroy(&b);
         tn_net_destroy(net);
         tn_cp_destroy(cp);
         close_world(&w);
@@ -944,7 +944,7 @@ TEST(mistakes_are_named)
 {
     world      w;
     tn_tensor *t[3];
-    tn_eigen   e;
+    tn_eigenpairs   e;
     tn_attention_desc d = ZERO;
     tn_attention layer;
     tn_coefficients c;
@@ -972,8 +972,8 @@ TEST(mistakes_are_named)
     tn_cp *cp = any_cp(&w, 2, 4, 2, 5, true);
     tn_net *big = tn_net_from_cp(w.ctx, cp);
     REQUIRE(net && other && big);
-    REFUSED(w.ctx, tn_net_freeze(net, 2, v), TN_ERR_ARG, "net_freeze: leg is 2, expected one of the net's 2 input legs");
-    REFUSED(w.ctx, tn_net_freeze(net, 1, v), TN_ERR_SHAPE, "net_freeze: u is [5], expected [4]");
+    REFUSED(w.ctx, tn_net_fix(net, 2, v), TN_ERR_ARG, "net_fix: leg is 2, expected one of the net's 2 input legs");
+    REFUSED(w.ctx, tn_net_fix(net, 1, v), TN_ERR_SHAPE, "net_fix: u is [5], expected [4]");
     REFUSED(w.ctx, tn_net_fold_in(net, 0, t[1], NULL), TN_ERR_SHAPE, "net_fold_in: e is [3,4], expected 4 rows as leg 0 has");
     REFUSED(w.ctx, tn_net_fold_in(net, 0, any_matrix(&w, 4, 2), any_vector(&w, 4)), TN_ERR_ARG,
             "net_fold_in: b is given for leg 0 alone, but the net has no constant input");

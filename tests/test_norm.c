@@ -32,7 +32,7 @@ TEST(known_values)
 {
     static const double x[8] = {1, 2, 3, 4, -3, 5, 5, -7}, zero[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     double y[8], dx[8];
-    tn_ctx *ctx = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 0);
+    tn_ctx *ctx = ctx_on(NULL, TN_F64, TN_SIMD_AUTO, 0);
     run(ctx, x, zero, 2, 4, 0, y, dx);
     for (int i = 0; i < 4; i++) CHECK_NEAR(y[i], (x[i] - 2.5) / sqrt(1.25), 1e-15);
     for (int i = 4; i < 8; i++) CHECK_NEAR(y[i], x[i] / sqrt(27.0), 1e-15);
@@ -61,7 +61,7 @@ static double shifted(tn_ctx *ctx, double shift, double grain)
 
 TEST(far_from_zero)
 {
-    tn_ctx *wide = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 0);
+    tn_ctx *wide = ctx_on(NULL, TN_F64, TN_SIMD_AUTO, 0);
     double  worst = 0;
     for (int level = TN_SIMD_PLAIN; level <= TN_SIMD_AVX512; level++) {
         tn_ctx *ctx = ctx_on(NULL, TN_F32, (tn_simd)level, 0);
@@ -80,7 +80,7 @@ TEST(invariances)
 {
     double   worst = 0;
     uint64_t rng = 3;
-    tn_ctx  *ctx = ctx_on(NULL, TN_F64, TN_SIMD_BEST, 0);
+    tn_ctx  *ctx = ctx_on(NULL, TN_F64, TN_SIMD_AUTO, 0);
     for (int t = 0; t < 40; t++) {
         int64_t n = test_random_int(&rng, 2, 90);
         double  x[90], moved[90], weights[90], y[90], dx[90], again[90], mean = 0, var = 0, my = 0, vy = 0, ones = 0, along = 0, size = 0;
@@ -116,7 +116,7 @@ static double against_rmsnorm(tn_dtype dtype, int rounds)
 {
     uint64_t rng = 29;
     double   worst = 0;
-    tn_ctx  *ctx = ctx_on(NULL, dtype, TN_SIMD_BEST, 0);
+    tn_ctx  *ctx = ctx_on(NULL, dtype, TN_SIMD_AUTO, 0);
     for (int t = 0; t < rounds; t++) {
         int64_t    rows = test_random_int(&rng, 1, 9), n = test_random_int(&rng, t == 0 ? 1 : 2, 70);
         double    *v = doubles(n * n + 2 * rows * n), *got[2], g[70], *centre = v + 2 * rows * n;
@@ -232,7 +232,7 @@ TEST(rows_far_from_one)
 
 TEST(the_layer)
 {
-    tn_ctx *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, 0);
+    tn_ctx *ctx = ctx_on(NULL, TN_F32, TN_SIMD_AUTO, 0);
     tn_params *ps = tn_params_create(ctx);
     tn_norm_desc d = ZERO;
     tn_norm norm;
@@ -265,7 +265,7 @@ TEST(the_layer)
 /* A flag that asks for what the kind does not have is an error, not silence. */
 TEST(only_layer_norm_has_a_bias)
 {
-    tn_ctx      *ctx = ctx_on(NULL, TN_F32, TN_SIMD_BEST, 0);
+    tn_ctx      *ctx = ctx_on(NULL, TN_F32, TN_SIMD_AUTO, 0);
     tn_params   *ps = tn_params_create(ctx);
     tn_norm_desc d = ZERO;
     tn_norm      norm;
@@ -340,7 +340,7 @@ TEST(residual_is_a_sum_and_a_norm)
         for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
             for (size_t b = 0; b < 6; b++) {
                 const tn_backend *backend = b == 0 ? tn_reference_backend() : b == 1 ? &sparse : tn_cpu_backend();
-                const tn_simd     simd = b < 2 ? TN_SIMD_BEST : level[b - 2];         /* one that is not here is another one twice */
+                const tn_simd     simd = b < 2 ? TN_SIMD_AUTO : level[b - 2];         /* one that is not here is another one twice */
                 const int64_t     most = 5 * shape[s][0] * shape[s][1];
                 for (int upstream = 1; upstream < 4; upstream++) {
                     double  *one = doubles(most), *two = doubles(most);

@@ -152,7 +152,7 @@ static bool net_step(work *w, net *m, tn_optim *optim)
 static bool write_params(work *w, tn_params *params)
 {
     static unsigned char bytes[BYTES];
-    static const tn_note note[] = {{"made by", "test"}};
+    static const tn_metadata note[] = {{"made by", "test"}};
     size_t used = 0;
     if (tn_params_write(params, tn_sink_memory(bytes, BYTES, &used), note, 1) != TN_OK) return false;
     hash_bytes(w, bytes, used);
@@ -326,11 +326,11 @@ static bool compare(work *w, const tn_cp *a, const tn_cp *b)
 
 static bool pairs(work *w, const tn_cp *cp, bool all)
 {
-    tn_eigen e;
+    tn_eigenpairs e;
     bool     ok = (all ? tn_cp_eigen_all(cp, 0, &e) : tn_cp_eigen(cp, w->in[3], 2, &e)) == TN_OK;
     if (!ok) CHECK(!e.values && !e.vectors);
     ok = ok && hash_tensor(w, e.values) && hash_tensor(w, e.vectors);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     return ok;
 }
 
@@ -350,7 +350,7 @@ static bool operate(work *w)
         && keep(&b, w, tn_cp_dense_symmetric(b.cp[0])) && keep(&b, w, tn_cp_dense(b.cp[1]))
         && keep(&b, w, tn_cp_interaction(b.cp[0], u)) && keep(&b, w, tn_cp_interaction_of(b.cp[0], 1))
         && keep_cp(&b, w, tn_cp_symmetrise(b.cp[0])) && keep_cp(&b, w, tn_cp_fold_out(b.cp[0], tn_transpose(w->in[0], 0, 1), NULL))
-        && keep_cp(&b, w, tn_cp_freeze(b.cp[1], 1, tn_reshape(tn_slice(e, 0, 0, 1), 1, &e->shape[1])))
+        && keep_cp(&b, w, tn_cp_fix(b.cp[1], 1, tn_reshape(tn_slice(e, 0, 0, 1), 1, &e->shape[1])))
         && hash_tensor(w, tn_cp_apply(ctx, b.cp[0], e));
     if (ok) {
         ok = tn_cp_split(b.cp[0], &quadratic, &l, &c) == TN_OK;
@@ -408,10 +408,10 @@ static bool draw(work *w)
 {
     static const double x[4] = {1, 10, 100, 1000}, y[4] = {1e-3, 0.5, 20, 3};
     static const char *const captions[4] = {"+1", "-2", "3", "4"};
-    tn_matrix_desc md = ZERO;
-    tn_tiles_desc  td = ZERO;
-    tn_plot_desc   pd = ZERO;
-    tn_series      line[2];
+    tn_image_matrix_desc md = ZERO;
+    tn_image_tiles_desc  td = ZERO;
+    tn_image_plot_desc   pd = ZERO;
+    tn_image_series      line[2];
     int64_t        tiles[3] = {4, 5, 5};
     memset(line, 0, sizeof line);
     md.title = "a title"; md.caption = "below"; md.x_title = "columns"; md.y_title = "rows";
@@ -419,7 +419,7 @@ static bool draw(work *w)
     td.captions = captions; td.size = 24;
     pd.title = "curves"; pd.log_x = pd.log_y = true; pd.width = 120; pd.height = 90;
     line[0].name = "a"; line[0].x = x; line[0].y = y; line[0].count = 4;
-    line[1] = line[0]; line[1].name = "b"; line[1].kind = TN_SERIES_STEMS; line[1].dashed = true;
+    line[1] = line[0]; line[1].name = "b"; line[1].kind = TN_IMAGE_SERIES_STEMS; line[1].dashed = true;
     if (!picture(w, tn_image_matrix_of(w->ctx, w->in[0], &md))) return false;
     tn_tensor *t = tn_reshape(w->in[1], 3, tiles);
     return t && picture(w, tn_image_tiles_of(w->ctx, t, &td)) && picture(w, tn_image_plot(w->ctx, line, 2, &pd))

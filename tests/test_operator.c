@@ -417,7 +417,7 @@ TEST(operators_of_no_terms)
 {
     world    w;
     int64_t  in[2] = {4, 4};
-    tn_eigen e;
+    tn_eigenpairs e;
     double   norm = 1, cosine = 0;
     if (!open_world(&w, TN_F64, 1)) return;
     tn_cp *cp = any_cp_of(&w, 2, 3, 0, in, false);
@@ -426,7 +426,7 @@ TEST(operators_of_no_terms)
     CHECK_NEAR(frobenius(host(tn_cp_apply(w.ctx, cp, any_matrix(&w, 2, 4))), 6), 0, 0);
     CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
     CHECK(e.outputs == 3 && e.count == 0 && e.n == 4);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     tn_cp *t = tn_cp_truncate(cp, 0);
     CHECK(t && t->terms == 0);
     CHECK_STATUS(tn_cp_norm(cp, &norm), TN_OK);
@@ -637,7 +637,7 @@ TEST(freezing_each_slot)
             for (int k = 0; k < order; k++) in[k] = test_random_int(&w.seed, 1, 6) + constant;
             tn_cp     *cp = any_cp_of(&w, order, out, test_random_int(&w.seed, 1, 6), in, constant);
             tn_tensor *u = any_vector(&w, in[slot]);
-            tn_cp     *frozen = tn_cp_freeze(cp, slot, u);
+            tn_cp     *frozen = tn_cp_fix(cp, slot, u);
             if (!CHECK(frozen != NULL)) break;
             CHECK_INT(frozen->order, order - 1);
             CHECK_INT(frozen->constant, constant);
@@ -669,7 +669,7 @@ TEST(freezing_each_slot)
 /* ---- eigenpairs ------------------------------------------------------------------------ */
 
 /* What every result owes to the symmetric slices s [outputs,n,n]: pairs, orthonormal, sorted, signed. */
-static void check_pairs(const tn_eigen *e, const double *s, double *residual, double *orthonormal)
+static void check_pairs(const tn_eigenpairs *e, const double *s, double *residual, double *orthonormal)
 {
     int64_t n = e->n, k = e->count;
     double *values = host(e->values), *vectors = host(e->vectors);
@@ -694,7 +694,7 @@ static void check_pairs(const tn_eigen *e, const double *s, double *residual, do
 }
 
 /* sum_i l_i v_i v_i^T of the first k pairs */
-static double *plain_from_pairs(const tn_eigen *e, int64_t k)
+static double *plain_from_pairs(const tn_eigenpairs *e, int64_t k)
 {
     int64_t n = e->n;
     double *values = host(e->values), *vectors = host(e->vectors), *s = doubles(e->outputs * n * n);
@@ -717,14 +717,14 @@ TEST(eigenpairs)
             shape    s = shapes[i / 2];
             tn_cp   *cp = any_cp(&w, 2, s.o, s.h, s.n, i % 2 == 1);
             double  *plain = plain_symmetric(plain_dense(cp), s.o, s.n);
-            tn_eigen e;
+            tn_eigenpairs e;
             if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
             CHECK_INT(e.count, 2 * s.h < s.n ? 2 * s.h : s.n);
             CHECK(e.outputs == s.o && e.n == s.n);
             CHECK(e.values->rank == 2 && e.vectors->rank == 3 && e.vectors->shape[2] == s.n);
             check_pairs(&e, plain, &residual, &orthonormal);
             test_raise(&rebuilt, test_frobenius(plain_from_pairs(&e, e.count), plain, s.o * s.n * s.n));
-            tn_eigen_destroy(&e);
+            tn_eigenpairs_destroy(&e);
             CHECK(!e.values && !e.vectors);
             tn_cp_destroy(cp);
             fresh(&w);
@@ -746,7 +746,7 @@ TEST(small_problem_against_the_full_one)
         int64_t  n = test_random_int(&w.seed, 5, 40), h = test_random_int(&w.seed, 1, (n - 1) / 2), out = 2, all = n, k = 2 * h;
         tn_cp   *cp = any_cp(&w, 2, out, h, n, false);
         double  *p = doubles(out * all), *f0 = doubles(all * n), *f1 = doubles(all * n);
-        tn_eigen small, full;
+        tn_eigenpairs small, full;
         memcpy(f0, host(cp->f[0]), sizeof *f0 * (size_t)(h * n));
         memcpy(f1, host(cp->f[1]), sizeof *f1 * (size_t)(h * n));
         for (int64_t o = 0; o < out; o++) memcpy(p + o * all, host(cp->p) + o * h, sizeof *p * (size_t)h);
@@ -759,8 +759,8 @@ TEST(small_problem_against_the_full_one)
             for (int64_t i = k; i < n; i++) CHECK(fabs(b[o * n + i]) <= 1e-13 * fabs(b[o * n]));
         }
         test_raise(&vectors, test_frobenius(plain_from_pairs(&small, k), plain_from_pairs(&full, n), out * n * n));
-        tn_eigen_destroy(&small);
-        tn_eigen_destroy(&full);
+        tn_eigenpairs_destroy(&small);
+        tn_eigenpairs_destroy(&full);
         tn_cp_destroy(cp);
         tn_cp_destroy(padded);
         fresh(&w);
@@ -780,13 +780,13 @@ TEST(rank_one_neuron)
         double   one = 1, *l = noise(&w, n), *r = noise(&w, n), lr = dot(l, r, n), size = frobenius(l, n) * frobenius(r, n);
         double   expected[2] = {(lr + size) / 2, (lr - size) / 2};
         tn_cp   *cp = cp_of(&w, 1, 1, n, &one, l, r);
-        tn_eigen e;
+        tn_eigenpairs e;
         if (lr < 0) { double t = expected[0]; expected[0] = expected[1]; expected[1] = t; }
         if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
         CHECK_INT(e.count, n < 2 ? n : 2);
         double *v = host(e.values);
         for (int64_t i = 0; i < e.count; i++) test_raise(&worst, fabs(v[i] - expected[i]) / size);
-        tn_eigen_destroy(&e);
+        tn_eigenpairs_destroy(&e);
         tn_cp_destroy(cp);
         fresh(&w);
     }
@@ -804,7 +804,7 @@ TEST(eigenpairs_of_the_degenerate)
     for (int round = 0; round < 24; round++) {
         int64_t  n = round % 2 ? 6 : 23, h = 6, o = 3;
         double  *p = noise(&w, o * h), *f = noise(&w, h * n), *g = noise(&w, h * n), scale = 1;
-        tn_eigen e;
+        tn_eigenpairs e;
         switch (round / 2) {
         case 0: g = f; break;                                         /* all squares: eigenvalues of one sign per P */
         case 1: for (int64_t k = n; k < h * n; k++) f[k] = f[k % n]; break;
@@ -828,7 +828,7 @@ TEST(eigenpairs_of_the_degenerate)
         }
         check_pairs(&e, plain, &residual, &orthonormal);
         test_raise(&rebuilt, test_frobenius(plain_from_pairs(&e, e.count), plain, o * n * n));
-        tn_eigen_destroy(&e);
+        tn_eigenpairs_destroy(&e);
         tn_cp_destroy(cp);
         fresh(&w);
     }
@@ -852,7 +852,7 @@ TEST(some_pairs_and_one_direction)
     for (int branch = 0; branch < 2; branch++) {
         int64_t  n = branch ? 7 : 24, h = 5, out = 3, all = branch ? 7 : 10, k = 4;
         tn_cp   *cp = any_cp(&w, 2, out, h, n, false);
-        tn_eigen e, some, one;
+        tn_eigenpairs e, some, one;
         REQUIRE(CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK));
         REQUIRE(CHECK_STATUS(tn_cp_eigen_all(cp, k, &some), TN_OK));
         REQUIRE(e.count == all && some.count == k);
@@ -863,7 +863,7 @@ TEST(some_pairs_and_one_direction)
             REQUIRE(one.outputs == 1 && one.count == all);
             CHECK(memcmp(host(one.values), host(e.values) + o * all, sizeof(double) * (size_t)all) == 0);
             CHECK(memcmp(host(one.vectors), host(e.vectors) + o * all * n, sizeof(double) * (size_t)(all * n)) == 0);
-            tn_eigen_destroy(&one);
+            tn_eigenpairs_destroy(&one);
         }
     }
     close_world(&w);
@@ -879,7 +879,7 @@ TEST(pairs_of_a_direction)
         int64_t        n = test_random_int(&w.seed, 2, 30), h = test_random_int(&w.seed, 1, 12);
         tn_cp         *cp = any_cp(&w, 2, 4, h, n, false);
         tn_tensor     *u = any_vector(&w, 4), *q = tn_cp_interaction(cp, u);
-        tn_eigen       e;
+        tn_eigenpairs       e;
         tn_eigh_desc   by_magnitude = ZERO;
         tn_eigh_result full;
         by_magnitude.order = TN_EIGH_MAGNITUDE;
@@ -888,7 +888,7 @@ TEST(pairs_of_a_direction)
         int64_t k = e.count;
         test_raise(&worst, test_frobenius(host(e.values), host(full.values), k));
         test_raise(&worst, test_frobenius(plain_from_pairs(&e, k), host(q), n * n));
-        tn_eigen_destroy(&e);
+        tn_eigenpairs_destroy(&e);
         tn_eigh_destroy(&full);
         tn_tensor_destroy(q);
         tn_cp_destroy(cp);
@@ -907,7 +907,7 @@ TEST(eigen_has_the_same_bits_for_any_threads)
         if (!open_on(&w[t], TN_F32, 3, t < 3 ? t + 1 : 1, NULL)) return;
         for (int branch = 0; branch < 2; branch++) {
             tn_cp   *cp = any_cp(&w[t], 2, 10, 8, branch ? 12 : 50, false), *cut = tn_cp_truncate(cp, 3);
-            tn_eigen e;
+            tn_eigenpairs e;
             REQUIRE(CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK) && cut != NULL);
             double *v = host(e.vectors);
             if (t == 0) first[branch] = v;
@@ -915,7 +915,7 @@ TEST(eigen_has_the_same_bits_for_any_threads)
             v = host(cut->p);
             if (t == 0) first[2 + branch] = v;
             else CHECK(memcmp(v, first[2 + branch], sizeof *v * (size_t)tn_tensor_count(cut->p)) == 0);
-            tn_eigen_destroy(&e);
+            tn_eigenpairs_destroy(&e);
         }
     }
     for (int t = 0; t < 4; t++) close_world(&w[t]);
@@ -928,14 +928,14 @@ TEST(eigen_of_one_output_has_the_same_bits_for_any_threads)
         double *first = NULL;
         world   w[3];
         for (int t = 0; t < 3; t++) {
-            tn_eigen e;
+            tn_eigenpairs e;
             if (!open_on(&w[t], f64_f32[d], 3, t + 1, NULL)) return;
             tn_cp *cp = any_cp(&w[t], 2, 2, 200, 150, false);
             REQUIRE(CHECK_STATUS(tn_cp_eigen(cp, unit_vector(&w[t], 2, 1), 0, &e), TN_OK));
             double *v = host(e.vectors);
             if (t == 0) first = v;
             else CHECK(memcmp(v, first, sizeof *v * (size_t)tn_tensor_count(e.vectors)) == 0);
-            tn_eigen_destroy(&e);
+            tn_eigenpairs_destroy(&e);
         }
         for (int t = 0; t < 3; t++) close_world(&w[t]);
     }
@@ -954,7 +954,7 @@ TEST(truncation)
             double    *plain = plain_symmetric(plain_dense(cp), s.o, s.n), before = HUGE_VAL;
             double     size = frobenius(plain, s.o * s.n * s.n);
             tn_tensor *x = any_matrix(&w, 5, s.n);
-            tn_eigen   e;
+            tn_eigenpairs   e;
             if (!CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
             double *values = host(e.values);
             for (int64_t k = 0; k <= e.count; k++) {
@@ -976,7 +976,7 @@ TEST(truncation)
                 }
                 tn_cp_destroy(cut);
             }
-            tn_eigen_destroy(&e);
+            tn_eigenpairs_destroy(&e);
             tn_cp_destroy(cp);
             fresh(&w);
         }
@@ -993,7 +993,7 @@ TEST(gauge)
     world   w;
     double  m[] = {2, 1, 0, 0,  0, .5, 0, 0,  0, 0, 1, 3,  0, 0, 0, 4};
     double  inverse[] = {.5, -1, 0, 0,  0, 2, 0, 0,  0, 0, 1, -.75,  0, 0, 0, .25};
-    tn_eigen e[4];
+    tn_eigenpairs e[4];
     if (!open_world(&w, TN_F64, 61)) return;
     tn_tensor *to = matrix(&w, 4, 4, m);
     tn_tensor *back = matrix(&w, 4, 4, inverse);
@@ -1010,7 +1010,7 @@ TEST(gauge)
     double same = test_frobenius(host(e[3].values), host(e[2].values), 12);
     CHECK(change > 0.1);
     WORST("gauge: eigenvalues in the input space", same, 3e-15);
-    for (int i = 0; i < 4; i++) tn_eigen_destroy(&e[i]);
+    for (int i = 0; i < 4; i++) tn_eigenpairs_destroy(&e[i]);
     close_world(&w);
 }
 
@@ -1148,7 +1148,7 @@ TEST(operators_are_not_recorded)
     tn_mlp   m;
     shape    s = {5, 4, 5};
     double  *without = NULL;
-    tn_eigen e;
+    tn_eigenpairs e;
     double   cosine;
     if (!open_world(&w, TN_F64, 79) || !any_mlp(&w, &m, BIAS | OUT_BIAS | RESIDUAL, s)) return;
     double *xs = noise(&w, 15);
@@ -1164,7 +1164,7 @@ TEST(operators_are_not_recorded)
             CHECK_STATUS(tn_cp_cosine(cp, more, &cosine), TN_OK);
             CHECK_STATUS(tn_cp_split(cp, &q, &l, &c), TN_OK);
             CHECK(tn_cp_interaction_of(cp, 1) && tn_cp_dense_symmetric(cp) && tn_cp_gram(cp, cp) && tn_cp_truncate(cp, 2));
-            CHECK(tn_cp_freeze(cp, 0, any_vector(&w, 6)) && tn_cp_fold_in(cp, any_matrix(&w, 5, 2), any_vector(&w, 5)));
+            CHECK(tn_cp_fix(cp, 0, any_vector(&w, 6)) && tn_cp_fold_in(cp, any_matrix(&w, 5, 2), any_vector(&w, 5)));
         }
         CHECK_STATUS(tn_backward(w.ctx, tn_sum(w.ctx, y)), TN_OK);
         double *with = host(m.w->grad);
@@ -1180,7 +1180,7 @@ TEST(operators_are_not_recorded)
 TEST(operators_leave_the_arena)
 {
     world    w;
-    tn_eigen pairs;
+    tn_eigenpairs pairs;
     double   cosine;
     if (!open_world(&w, TN_F64, 83)) return;
     tn_cp *cp = any_cp(&w, 2, 4, 3, 5, true);
@@ -1190,7 +1190,7 @@ TEST(operators_leave_the_arena)
     tn_mark before = tn_arena_mark(w.ctx);
     CHECK(tn_cp_interaction(cp, u) && tn_cp_interaction_of(cp, 3) && tn_cp_dense(cp) && tn_cp_dense_symmetric(cp)
           && tn_cp_gram(cp, cp));
-    CHECK(tn_cp_freeze(cp, 1, v) && tn_cp_fold_in(cp, e, u) && tn_cp_fold_out(cp, e, NULL) == NULL);
+    CHECK(tn_cp_fix(cp, 1, v) && tn_cp_fold_in(cp, e, u) && tn_cp_fold_out(cp, e, NULL) == NULL);
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "fold_out: u is [4,3]");
     CHECK(tn_cp_residual(cp) && tn_cp_symmetrise(cp) && tn_cp_truncate(cp, 1));
     CHECK_STATUS(tn_cp_cosine(cp, cp, &cosine), TN_OK);
@@ -1210,7 +1210,7 @@ TEST(small_example)
     double   f[] = {1, 2, 3, 4}, g[] = {5, 6, 7, 8}, identity[] = {1, 0, 0, 1}, one[] = {1, 1};
     double   slices[] = {5, 8, 8, 12, 21, 26, 26, 32}, gram[] = {297, 905, 905, 2817};
     double   values[] = {17.232125, -.232125, 53.075365, -.075365};
-    tn_eigen e;
+    tn_eigenpairs e;
     double   cosine;
     if (!open_world(&w, TN_F64, 1)) return;
     tn_cp *cp = cp_of(&w, 2, 2, 2, identity, f, g);
@@ -1225,7 +1225,7 @@ TEST(small_example)
     tn_cp *second = tn_cp_fold_out(cp, tn_slice(matrix(&w, 2, 2, identity), 0, 1, 2), NULL);
     CHECK_STATUS(tn_cp_cosine(first, second, &cosine), TN_OK);
     CHECK_NEAR(cosine, .98941145, 5e-9);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     close_world(&w);
 }
 
@@ -1286,7 +1286,7 @@ static const double golden_effective_rank[] = {
 TEST(golden)
 {
     world    w;
-    tn_eigen e;
+    tn_eigenpairs e;
     double   norm;
     if (!open_world(&w, TN_F64, 1)) return;
     tn_cp *a = golden_cp(&w, 0);
@@ -1302,7 +1302,7 @@ TEST(golden)
     CHECK_STATUS(tn_cp_cosine(a, b, &norm), TN_OK);
     CHECK_NEAR(norm, golden_norms_cosine[2], 1e-14);
     for (int64_t o = 0; o < 3; o++) CHECK_NEAR(tn_effective_rank(v + o * 10, 10), golden_effective_rank[o], 1e-12);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     close_world(&w);
 }
 
@@ -1368,7 +1368,7 @@ TEST(bad_calls_of_an_operator)
 {
     world    w, other;
     int64_t  in[3] = {3, 5, 4};
-    tn_eigen e;
+    tn_eigenpairs e;
     double   value;
     if (!open_world(&w, TN_F64, 1) || !open_world(&other, TN_F64, 1)) return;
     tn_cp     *cp = any_cp(&w, 2, 3, 4, 5, false);
@@ -1392,17 +1392,17 @@ TEST(bad_calls_of_an_operator)
     REFUSED(w.ctx, tn_cp_interaction(cp, any_vector(&other, 3)), TN_ERR_ARG, "another context");
     REFUSED(w.ctx, tn_cp_interaction_of(cp, 3), TN_ERR_ARG, "output is 3, expected 0 to 2");
     REFUSED(w.ctx, tn_cp_interaction_of(cp, -1), TN_ERR_ARG, "output is -1, expected 0 to 2");
-    REFUSED(w.ctx, tn_cp_freeze(cp, 2, any_vector(&w, 5)), TN_ERR_ARG, "freeze: slot is 2, expected 0 to 1");
-    REFUSED(w.ctx, tn_cp_freeze(cp, -1, any_vector(&w, 5)), TN_ERR_ARG, "freeze: slot is -1, expected 0 to 1");
-    REFUSED(w.ctx, tn_cp_freeze(cp, 0, any_vector(&w, 4)), TN_ERR_SHAPE, "freeze: u is [4], expected [5]");
-    REFUSED(w.ctx, tn_cp_freeze(tn_cp_freeze(cp, 0, any_vector(&w, 5)), 0, any_vector(&w, 5)), TN_ERR_ARG, "order 1");
+    REFUSED(w.ctx, tn_cp_fix(cp, 2, any_vector(&w, 5)), TN_ERR_ARG, "freeze: slot is 2, expected 0 to 1");
+    REFUSED(w.ctx, tn_cp_fix(cp, -1, any_vector(&w, 5)), TN_ERR_ARG, "freeze: slot is -1, expected 0 to 1");
+    REFUSED(w.ctx, tn_cp_fix(cp, 0, any_vector(&w, 4)), TN_ERR_SHAPE, "freeze: u is [4], expected [5]");
+    REFUSED(w.ctx, tn_cp_fix(tn_cp_fix(cp, 0, any_vector(&w, 5)), 0, any_vector(&w, 5)), TN_ERR_ARG, "order 1");
     REFUSED(w.ctx, tn_cp_truncate(cp, -1), TN_ERR_ARG, "truncate: count is -1, expected 0 or more");
     REFUSED(w.ctx, tn_cp_truncate(cube, 1), TN_ERR_SHAPE, "order 3");
     CHECK_STATUS(tn_cp_eigen_all(cp, 2, &e), TN_OK);
     REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, 3), TN_ERR_ARG, "k is 3, expected 0 to 2 pairs");
     REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, -1), TN_ERR_ARG, "k is -1, expected 0 to 2 pairs");
     REFUSED(other.ctx, tn_cp_from_eigen(other.ctx, &e, 1), TN_ERR_ARG, "another context");
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     REFUSED(w.ctx, tn_cp_from_eigen(w.ctx, &e, 0), TN_ERR_ARG, "values is NULL");
     REFUSED(w.ctx, tn_cp_gram(cp, foreign), TN_ERR_ARG, "two contexts");
     REFUSED(w.ctx, tn_cp_gram(cp, cube), TN_ERR_SHAPE, "orders 2 and 3");
@@ -1434,7 +1434,7 @@ TEST(bad_calls_of_an_operator)
     REFUSED(w.ctx, tn_cp_apply_each(w.ctx, narrow, x), TN_ERR_SHAPE, "[2,4]");
 
     CHECK(!tn_cp_fold_in(NULL, u, NULL) && !tn_cp_fold_out(NULL, u, NULL) && !tn_cp_residual(NULL) && !tn_cp_symmetrise(NULL));
-    CHECK(!tn_cp_freeze(NULL, 0, u) && !tn_cp_dense(NULL) && !tn_cp_interaction(NULL, u) && !tn_cp_interaction_of(NULL, 0));
+    CHECK(!tn_cp_fix(NULL, 0, u) && !tn_cp_dense(NULL) && !tn_cp_interaction(NULL, u) && !tn_cp_interaction_of(NULL, 0));
     CHECK(!tn_cp_from_eigen(w.ctx, NULL, 0));
     CHECK(!tn_cp_apply(w.ctx, NULL, u) && !tn_cp_apply_each(w.ctx, NULL, x) && !tn_cp_truncate(NULL, 1) && !tn_cp_gram(NULL, cp));
     CHECK_STATUS(tn_cp_split(NULL, NULL, NULL, NULL), TN_ERR_ARG);
@@ -1443,7 +1443,7 @@ TEST(bad_calls_of_an_operator)
     CHECK_STATUS(tn_cp_eigen_all(NULL, 0, &e), TN_ERR_ARG);
     CHECK_STATUS(tn_cp_eigen_all(cp, 0, NULL), TN_ERR_ARG);
     tn_cp_destroy(NULL);
-    tn_eigen_destroy(NULL);
+    tn_eigenpairs_destroy(NULL);
     tn_ctx_clear_error(w.ctx);
     close_world(&other);
     close_world(&w);
@@ -1454,14 +1454,14 @@ TEST(status_is_of_this_call)
 {
     world    w;
     double   value;
-    tn_eigen e;
+    tn_eigenpairs e;
     if (!open_world(&w, TN_F64, 1)) return;
     tn_cp *cp = any_cp(&w, 2, 3, 4, 5, false);
     CHECK(tn_cp_interaction_of(cp, 9) == NULL);
     CHECK_STATUS(tn_cp_norm(cp, &value), TN_OK);
     CHECK_STATUS(tn_cp_split(cp, NULL, NULL, NULL), TN_OK);
     CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "output is 9, expected 0 to 2");
     close_world(&w);
 }
@@ -1476,7 +1476,7 @@ TEST(eigen_of_what_is_not_finite)
             for (int kind = 0; kind < 2; kind++) {
                 double   bad = kind ? HUGE_VAL : (double)NAN;
                 tn_cp   *cp = any_cp(&w, 2, 3, 4, branch ? 5 : 12, false);
-                tn_eigen e;
+                tn_eigenpairs e;
                 tn_tensor *t = where == 0 ? cp->p : cp->f[where - 1];
                 tn_write(tn_slice(tn_slice(t, 0, 1, 2), 1, 1, 2), TN_F64, &bad, 1);
                 CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_ERR_NONFINITE);
@@ -1532,7 +1532,7 @@ static void all_of_it(tn_ctx *ctx, test_heap *heap)
     tn_mlp_desc    md = ZERO;
     tn_mlp         mlp;
     tn_cp         *cp, *cut, *other, *frozen, *quadratic;
-    tn_eigen       e, one;
+    tn_eigenpairs       e, one;
     tn_tensor     *l, *c, *u, *x, *in;
     double         value;
     int64_t        n = 3, m = 11, square[2] = {3, 3}, wide[2] = {10, 3};
@@ -1559,7 +1559,7 @@ static void all_of_it(tn_ctx *ctx, test_heap *heap)
     FAILS_IF_MEMORY_DID(tn_cp_split(cp, &quadratic, &l, &c) != TN_OK);
     FAILS_IF_MEMORY_DID(!(x = tn_full(ctx, 2, square, 1)));
     FAILS_IF_MEMORY_DID(!tn_cp_fold_out(other, x, u));
-    FAILS_IF_MEMORY_DID(!(frozen = tn_cp_freeze(cp, 0, in)));
+    FAILS_IF_MEMORY_DID(!(frozen = tn_cp_fix(cp, 0, in)));
     FAILS_IF_MEMORY_DID(!tn_cp_dense(frozen));
     FAILS_IF_MEMORY_DID(!tn_cp_apply(ctx, cp, in));
     FAILS_IF_MEMORY_DID(!tn_cp_residual(tn_cp_fold_in(quadratic, tn_full(ctx, 2, wide, 1), NULL)));
@@ -1602,7 +1602,7 @@ TEST(no_memory_on_reference) { memory_that_ends(tn_reference_backend()); }
 /* ---- few pairs of a large operator, spectra, spaces ------------------------------------------------ */
 
 /* The largest |Q v - l v| / |l_0| with the dense Q, or departure from orthonormal rows. */
-static double worst_residual(world *w, const tn_cp *cp, const tn_eigen *e)
+static double worst_residual(world *w, const tn_cp *cp, const tn_eigenpairs *e)
 {
     double *values = host(e->values), *vectors = host(e->vectors), worst = 0;
     for (int64_t o = 0; o < e->outputs; o++) {
@@ -1627,7 +1627,7 @@ TEST(few_pairs_of_a_large_operator)
     world       w;
     double      worst = 0;
     int64_t     n = 1024, h = 515, k = 12;
-    tn_eigen    few, again;
+    tn_eigenpairs    few, again;
     tn_spectrum all;
     if (!open_world(&w, TN_F64, 71)) return;
     tn_cp *cp = any_cp(&w, 2, 1, h, n, true);
@@ -1639,8 +1639,8 @@ TEST(few_pairs_of_a_large_operator)
     test_raise(&worst, worst_residual(&w, cp, &few));
     WORST("few pairs: Q v = l v, orthonormal", worst, 2e-12);
     CHECK(same_bits(few.values, again.values) && same_bits(few.vectors, again.vectors));
-    tn_eigen_destroy(&few);
-    tn_eigen_destroy(&again);
+    tn_eigenpairs_destroy(&few);
+    tn_eigenpairs_destroy(&again);
     tn_spectrum_destroy(&all);
     close_world(&w);
 }
@@ -1654,7 +1654,7 @@ TEST(few_clustered_pairs_by_factors)
     for (size_t d = 0; d < 2; d++) {
         world    w;
         double   worst = 0;
-        tn_eigen e;
+        tn_eigenpairs e;
         if (!open_world(&w, f64_f32[d], 73)) return;
         double *p = doubles(OUT * h), *f = doubles(h * n), *v = noise(&w, n);
         for (int64_t i = 0; i < h; i++)                       /* rows of I - 2 v v^T / |v|^2 */
@@ -1674,7 +1674,7 @@ TEST(few_clustered_pairs_by_factors)
         test_raise(&worst, worst_residual(&w, cp, &e) / 2);
         WORST(d ? "clustered pairs by factors F32" : "clustered pairs by factors F64", worst,
               f64_f32[d] == TN_F64 ? 1e-12 : 1e-5);        /* the tolerance of the search itself */
-        tn_eigen_destroy(&e);
+        tn_eigenpairs_destroy(&e);
         close_world(&w);
     }
 }
@@ -1692,7 +1692,7 @@ TEST(spectra_bound_the_effective_rank)
             tn_cp      *cp = any_cp(&w, 2, s.o, s.h, s.n, i % 2 == 0);
             double     *plain = plain_symmetric(plain_dense(cp), s.o, s.n);
             tn_spectrum all, some;
-            tn_eigen    e;
+            tn_eigenpairs    e;
             if (!CHECK_STATUS(tn_cp_spectrum(cp, 0, &all), TN_OK) || !CHECK_STATUS(tn_cp_eigen_all(cp, 0, &e), TN_OK)) break;
             int64_t most = all.count;
             double *exact = host(all.rank_low);
@@ -1717,7 +1717,7 @@ TEST(spectra_bound_the_effective_rank)
                 CHECK(!some.values && !some.norm && !some.rank_low && !some.rank_high);
             }
             tn_spectrum_destroy(&all);
-            tn_eigen_destroy(&e);
+            tn_eigenpairs_destroy(&e);
             tn_cp_destroy(cp);
             fresh(&w);
         }
@@ -1800,7 +1800,7 @@ TEST(data_metric)
             double     m[81] = {0}, inverse[81] = {0};
             tn_tensor *x = any_matrix(&w, rows, n);
             tn_cp     *cp = any_cp(&w, 2, 3, h, n, round % 2 == 1);
-            tn_eigen   a, b;
+            tn_eigenpairs   a, b;
             for (int64_t i = 0; i < n; i++) {                /* bidiagonal M = D (I + N), and its inverse */
                 double v = 1;
                 m[i * n + i] = 1 + (double)i / 4;
@@ -1827,8 +1827,8 @@ TEST(data_metric)
                 test_raise(&dense, fabs(t * t - u) / (t * t));
                 tn_tensor_destroy(q);
             }
-            tn_eigen_destroy(&a);
-            tn_eigen_destroy(&b);
+            tn_eigenpairs_destroy(&a);
+            tn_eigenpairs_destroy(&b);
             fresh(&w);
         }
         report("data metric: any coordinates", f64_f32[d], same);
@@ -1920,7 +1920,7 @@ TEST(few_pairs_have_the_same_bits_for_any_threads)
         if (!open_on(&w[t], TN_F32, 91, t < 3 ? t + 1 : 1, t < 3 ? NULL : sealed)) return;
         for (int way = 0; way < 2; way++) {
             double  *p = doubles(h), *f = noise(&w[t], h * n[way]), *g = noise(&w[t], h * n[way]);
-            tn_eigen e;
+            tn_eigenpairs e;
             for (int64_t i = 0; i < h; i++) p[i] = (i % 2 ? -1 : 1) * pow(0.5, (double)i);
             tn_cp *cp = cp_of(&w[t], 1, h, n[way], p, f, g);
             if (!CHECK_STATUS(tn_cp_eigen_all(cp, k, &e), TN_OK)) return;
@@ -1928,7 +1928,7 @@ TEST(few_pairs_have_the_same_bits_for_any_threads)
             if (t == 0) first[way] = v;
             else if (t < 3) CHECK(memcmp(v, first[way], sizeof *v * (size_t)(k * n[way])) == 0);
             else CHECK(test_frobenius(v, first[way], k * n[way]) <= 1e-5);
-            tn_eigen_destroy(&e);
+            tn_eigenpairs_destroy(&e);
         }
     }
     for (int t = 0; t < worlds; t++) close_world(&w[t]);
@@ -1984,9 +1984,9 @@ TEST(no_memory_for_few_pairs)
     tn_ctx_reset(ctx);
     size_t live = heap.live;
     for (uint64_t k = 1; k < 100; k++) {
-        tn_eigen e;
+        tn_eigenpairs e;
         heap.fail_at = heap.count + k;
-        if (tn_cp_eigen_all(cp, 1, &e) == TN_OK) { tn_eigen_destroy(&e); heap.fail_at = 0; break; }
+        if (tn_cp_eigen_all(cp, 1, &e) == TN_OK) { tn_eigenpairs_destroy(&e); heap.fail_at = 0; break; }
         heap.fail_at = 0;
         failed++;
         CHECK_ERROR(ctx, TN_ERR_MEMORY, "");

@@ -65,7 +65,7 @@ static result   oracle[RESULTS];
 static uint64_t oracle_seed[RESULTS];
 static bool     oracle_there;
 static run_report oracle_report;
-static const configuration oracle_configuration = {"cpu F64", NULL, TN_F64, TN_SIMD_BEST, false, 0};
+static const configuration oracle_configuration = {"cpu F64", NULL, TN_F64, TN_SIMD_AUTO, false, 0};
 
 static void draw_seeds(void)
 {
@@ -274,7 +274,7 @@ static configuration configure(const char *name, const tn_backend *backend, tn_d
 /* Inputs that are watched instead of parameters: the same numbers. */
 TEST(watched)
 {
-    configuration c = configure("cpu F64, watched", NULL, TN_F64, TN_SIMD_BEST);
+    configuration c = configure("cpu F64, watched", NULL, TN_F64, TN_SIMD_AUTO);
     REQUIRE(oracle_ready());
     c.watch = true;
     hold_against(&c, oracle, NUMBERS);
@@ -282,8 +282,8 @@ TEST(watched)
 
 TEST(reference)
 {
-    configuration wide = configure("reference F64", tn_reference_backend(), TN_F64, TN_SIMD_BEST);
-    configuration slim = configure("reference F32", tn_reference_backend(), TN_F32, TN_SIMD_BEST);
+    configuration wide = configure("reference F64", tn_reference_backend(), TN_F64, TN_SIMD_AUTO);
+    configuration slim = configure("reference F32", tn_reference_backend(), TN_F32, TN_SIMD_AUTO);
     REQUIRE(oracle_ready());
     hold_against(&wide, oracle, TOLERANCE);
     hold_against(&slim, oracle, TOLERANCE);
@@ -327,7 +327,7 @@ TEST(threads)
 {
     REQUIRE(oracle_ready());
     for (tn_dtype dtype = TN_F32; dtype <= TN_F64; dtype = (tn_dtype)(dtype + 1)) {
-        configuration one = configure("cpu, one thread", NULL, dtype, TN_SIMD_BEST), three = one, own = one;
+        configuration one = configure("cpu, one thread", NULL, dtype, TN_SIMD_AUTO), three = one, own = one;
         three.name = "cpu, three threads";
         three.threads = 3;
         cut = 0;
@@ -341,7 +341,7 @@ TEST(threads)
 
 static void sealed_as(const char *name, const tn_backend *sealed, const tn_backend *inner, tn_dtype dtype)
 {
-    configuration plain_one = configure(name, inner, dtype, TN_SIMD_BEST), one = plain_one;
+    configuration plain_one = configure(name, inner, dtype, TN_SIMD_AUTO), one = plain_one;
     one.backend = sealed;
     same_bits(&plain_one, &one);
 }
@@ -358,7 +358,7 @@ TEST(sealed)
 /* Rows missing: composed, or on the host. */
 TEST(sealed_rows_missing)
 {
-    configuration c = configure("sealed, rows missing, F64", sealed_sparse(), TN_F64, TN_SIMD_BEST);
+    configuration c = configure("sealed, rows missing, F64", sealed_sparse(), TN_F64, TN_SIMD_AUTO);
     if (!SEALED) SKIP("mmap", "sealed memory");
     REQUIRE(oracle_ready());
     hold_against(&c, oracle, TOLERANCE);

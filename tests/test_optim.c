@@ -153,7 +153,7 @@ static double ten_steps(tn_dtype dtype, const tn_optim_desc *d, const tn_backend
         }
         CHECK_STATUS(give(&w, gs), TN_OK);
         CHECK_STATUS(tn_optim_step(o), TN_OK);
-        CHECK_INT(tn_optim_steps(o), t);
+        CHECK_INT(tn_optim_step_count(o), t);
         double factor = plain_clip(d, all, gs, 3, &norm);
         CHECK_NEAR(tn_optim_grad_norm(o), norm, norm * (dtype == TN_F64 ? 1e-14 : 1e-6));
         for (int k = 0; k < 3; k++) {
@@ -559,7 +559,7 @@ static void not_finite_on(const tn_backend *backend)
             CHECK_STATUS(tn_optim_step(o), TN_ERR_NONFINITE);
             CHECK(strstr(tn_ctx_error(w.ctx), k & 1 ? "head.w" : "body.w") != NULL);
             CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "step 4:");
-            CHECK_INT(tn_optim_steps(o), 4);
+            CHECK_INT(tn_optim_step_count(o), 4);
             CHECK_STATUS(give(&w, broken), TN_OK);                          /* and again: it is the next step by now */
             CHECK_STATUS(tn_optim_step(o), TN_ERR_NONFINITE);
             CHECK_ERROR(w.ctx, TN_ERR_NONFINITE, "step 5:");
@@ -802,11 +802,11 @@ TEST(a_device_that_fails_halfway)
             CHECK_ERROR(w.ctx, TN_ERR_BACKEND, "backend flaky");
             for (int i = 0; i < 3; i++) CHECK(gradient_is(&w, i, NULL));
             bool counts = plain_failure(&d, fails[k].row, at, a, v[0]);
-            CHECK_INT(tn_optim_steps(o), counts ? 2 : 1);
+            CHECK_INT(tn_optim_step_count(o), counts ? 2 : 1);
             CHECK_STATUS(give(&w, g[1]), TN_OK);
             for (int i = 0; i < 3; i++) CHECK(gradient_is(&w, i, g[1][i]));
             CHECK_STATUS(tn_optim_step(o), TN_OK);
-            CHECK_INT(tn_optim_steps(o), counts ? 3 : 2);
+            CHECK_INT(tn_optim_step_count(o), counts ? 3 : 2);
             for (int i = 0; i < 3; i++) {
                 if (d.kind == TN_OPTIM_MUON) plain_muon(&a[i], g[1][i], d.lr, false);
                 else plain_step(&d, &a[i], g[1][i], 1, d.lr, counts ? 3 : 2);
@@ -986,10 +986,10 @@ TEST(defaults_and_bad_descs)
     tn_optim_desc d = desc_of(TN_OPTIM_SGD, 0, 0);
     o = tn_optim_create(w.params, &d);
     CHECK_NEAR(tn_optim_lr(o), 1e-2, 0);
-    CHECK_INT(tn_optim_steps(o), 0);
+    CHECK_INT(tn_optim_step_count(o), 0);
     CHECK(tn_optim_create(NULL, NULL) == NULL);
     CHECK_STATUS(tn_optim_step(NULL), TN_ERR_ARG);
-    CHECK(tn_optim_steps(NULL) == 0 && tn_optim_lr(NULL) == 0 && tn_optim_grad_norm(NULL) != tn_optim_grad_norm(NULL));
+    CHECK(tn_optim_step_count(NULL) == 0 && tn_optim_lr(NULL) == 0 && tn_optim_grad_norm(NULL) != tn_optim_grad_norm(NULL));
 #define BAD(change, part) do { \
         d = desc_of(TN_OPTIM_ADAMW, 0, 0); \
         change; \

@@ -94,7 +94,7 @@ static double share(double error, double whole) { return fabs(error) / (fabs(who
 static void add_up(const tn_circuit_frozen *f, sums *worst)
 {
     static const tn_circuit_target targets[] = {
-        {TN_CIRCUIT_LOGIT, T - 1, 3, 0}, {TN_CIRCUIT_DIFFERENCE, 2, 0, VOCAB - 1}, {TN_CIRCUIT_LOSS, 3, 5, 0}
+        {TN_CIRCUIT_AIM_LOGIT, T - 1, 3, 0}, {TN_CIRCUIT_AIM_DIFFERENCE, 2, 0, VOCAB - 1}, {TN_CIRCUIT_AIM_LOSS, 3, 5, 0}
     };
     test_raise(&worst->frozen, f->error);
     for (int k = 0; k < 3; k++) {
@@ -397,7 +397,7 @@ TEST(parts_are_those_of_plain_loops)
     world  w;
     REQUIRE(open_on(&w, TN_F64, 7, 1, NULL));
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        tn_circuit_target   target = {TN_CIRCUIT_LOGIT, T - 2, 5, 0};
+        tn_circuit_target   target = {TN_CIRCUIT_AIM_LOGIT, T - 2, 5, 0};
         tn_transformer_desc d = ZERO;
         tn_transformer      m;
         tn_circuit_frozen   f;
@@ -490,7 +490,7 @@ TEST(paths_are_those_of_plain_loops)
     world  w;
     REQUIRE(open_on(&w, TN_F64, 8, 1, NULL));
     for (int k = 0; k < 4; k++) {
-        tn_circuit_target      target = {TN_CIRCUIT_LOGIT, T - 1, 5, 0};
+        tn_circuit_target      target = {TN_CIRCUIT_AIM_LOGIT, T - 1, 5, 0};
         tn_circuit_paths_desc  everything = {100000, 0}, few = {0, 0};
         tn_transformer_desc    d = ZERO;
         tn_transformer         m;
@@ -581,7 +581,7 @@ TEST(patterns_are_expanded)
     world  w;
     REQUIRE(open_on(&w, TN_F64, 9, 1, NULL));
     for (int k = 0; k < 6; k++) {
-        tn_circuit_target     target = {TN_CIRCUIT_LOGIT, T - 1, 5, 0};
+        tn_circuit_target     target = {TN_CIRCUIT_AIM_LOGIT, T - 1, 5, 0};
         tn_circuit_parts_desc pd = ZERO;
         tn_circuit_parts      p;
         tn_transformer_desc   d = ZERO;
@@ -634,12 +634,12 @@ static double end_without(world *w, const tn_circuit_frozen *f, tn_tensor *d, in
     tn_tensor *x = tn_slice(f->run, 0, t, t + 1);
     for (int i = 0; i < 2; i++) {
         tn_tensor *y = tn_norm_forward(w->ctx, &f->model->norm, i ? tn_sub(w->ctx, x, d) : x);
-        y = tn_transformer_head(w->ctx, f->model, y);
-        if (target->aim == TN_CIRCUIT_LOSS) y = tn_scale(w->ctx, tn_log_softmax(w->ctx, y), -1);
+        y = tn_transformer_unembed(w->ctx, f->model, y);
+        if (target->aim == TN_CIRCUIT_AIM_LOSS) y = tn_scale(w->ctx, tn_log_softmax(w->ctx, y), -1);
         CHECK_STATUS(tn_read(y, TN_F64, v[i], VOCAB), TN_OK);
     }
     return v[0][target->token] - v[1][target->token]
-         - (target->aim == TN_CIRCUIT_DIFFERENCE ? v[0][target->other] - v[1][target->other] : 0);
+         - (target->aim == TN_CIRCUIT_AIM_DIFFERENCE ? v[0][target->other] - v[1][target->other] : 0);
 }
 
 /* How the MLP's output at the last position changes when d [1,DIM] leaves its input */
@@ -657,7 +657,7 @@ static tn_tensor *mlp_without(world *w, const tn_circuit_frozen *f, tn_tensor *d
 TEST(deleted_paths_are_measured)
 {
     static const tn_circuit_target targets[] = {
-        {TN_CIRCUIT_LOGIT, T - 1, 3, 0}, {TN_CIRCUIT_DIFFERENCE, T - 1, 0, 4}, {TN_CIRCUIT_LOSS, T - 1, 5, 0}
+        {TN_CIRCUIT_AIM_LOGIT, T - 1, 3, 0}, {TN_CIRCUIT_AIM_DIFFERENCE, T - 1, 0, 4}, {TN_CIRCUIT_AIM_LOSS, T - 1, 5, 0}
     };
     double  worst[2] = {0, 0}, predicted[64], measured[64], mean, all, rest;
     int32_t leaf[64];
@@ -671,7 +671,7 @@ TEST(deleted_paths_are_measured)
         tn_transformer           m;
         tn_circuit_frozen        f;
         tn_circuit_paths         q;
-        tn_circuit_deletion      gone;
+        tn_circuit_ablation      gone;
         double                   x[T][AUG];
         d.layers = d.heads = 1;
         d.attention = (tn_attention_kind)k;
@@ -683,7 +683,7 @@ TEST(deleted_paths_are_measured)
         REQUIRE(tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f) == TN_OK);
         read_into(f.block[0].pattern, &p->at[0].pattern[0][0][0], T * T);             /* times the norm of heads */
         REQUIRE(tn_circuit_paths_find(&f, target, &everything, &q) == TN_OK);
-        REQUIRE(tn_circuit_paths_delete(&q, 60, &gone) == TN_OK);
+        REQUIRE(tn_circuit_paths_ablate(&q, 60, &gone) == TN_OK);
         CHECK_INT(gone.count, 2 + 2 * T);             /* direct, by the MLP, by the head, by both, from each position */
         CHECK_STATUS(tn_read(gone.predicted, TN_F64, predicted, gone.count), TN_OK);
         CHECK_STATUS(tn_read(gone.measured, TN_F64, measured, gone.count), TN_OK);
@@ -726,7 +726,7 @@ TEST(deleted_paths_are_measured)
         }
         CHECK_NEAR(gone.r2, 1 - rest / all, 1e-12);
         CHECK(gone.r2 > gone.r2_shuffled);
-        tn_circuit_deletion_destroy(&gone);
+        tn_circuit_ablation_destroy(&gone);
         tn_circuit_paths_destroy(&q);
         tn_circuit_frozen_destroy(&f);
         end_model(&w);
@@ -747,24 +747,24 @@ TEST(what_is_not_frozen_is_exact)
     REQUIRE(open_on(&w, TN_F64, 11, 1, NULL));
     for (int k = 0; k < 4; k++) {
         int heads = 0;
-        tn_circuit_target     target = {TN_CIRCUIT_LOGIT, T - 1, 3, 0};
+        tn_circuit_target     target = {TN_CIRCUIT_AIM_LOGIT, T - 1, 3, 0};
         tn_circuit_paths_desc everything = {10000, 0};
         tn_transformer_desc   d = ZERO;
         tn_transformer        m;
         tn_circuit_frozen     f;
         tn_circuit_paths      q;
-        tn_circuit_deletion   gone;
+        tn_circuit_ablation   gone;
         d.layers = d.heads = 2;
         d.window = 1;                                 /* a softmax over one key is 1 */
         d.x0_residual = d.mlp_bias = true;
         d.mlp_scale = 0.5;
         d.no_norm = k % 3 == 0;
         d.softcap = k == 3 ? 1.5 : 0;
-        if (k == 2) { d.norm = TN_NORM_LAYER; d.norm_bias = d.attn_bias = true; target.aim = TN_CIRCUIT_LOSS; }
+        if (k == 2) { d.norm = TN_NORM_LAYER; d.norm_bias = d.attn_bias = true; target.aim = TN_CIRCUIT_AIM_LOSS; }
         REQUIRE(make(&w, d, &m));
         REQUIRE(tn_circuit_freeze(w.ctx, &m, ids_of(&w), &f) == TN_OK);
         REQUIRE(tn_circuit_paths_find(&f, &target, &everything, &q) == TN_OK);
-        REQUIRE(tn_circuit_paths_delete(&q, q.count, &gone) == TN_OK);
+        REQUIRE(tn_circuit_paths_ablate(&q, q.count, &gone) == TN_OK);
         REQUIRE(gone.count * 2 == q.count && gone.count <= 600);        /* half of the paths are the constant's */
         CHECK_STATUS(tn_read(gone.predicted, TN_F64, predicted, gone.count), TN_OK);
         CHECK_STATUS(tn_read(gone.measured, TN_F64, measured, gone.count), TN_OK);
@@ -781,7 +781,7 @@ TEST(what_is_not_frozen_is_exact)
             for (int64_t i = 0; i < gone.count; i++) test_raise(&worst, share(predicted[i] - measured[i], measured[i]));
             CHECK(gone.r2 > 0.999999 && gone.r2_shuffled < 0.9);
         }
-        tn_circuit_deletion_destroy(&gone);
+        tn_circuit_ablation_destroy(&gone);
         tn_circuit_paths_destroy(&q);
         tn_circuit_frozen_destroy(&f);
         end_model(&w);
@@ -1052,7 +1052,7 @@ static const char *part_name(const tn_circuit_parts *p, int64_t i)
 TEST(paths_have_names)
 {
     static const char *const names[VOCAB] = {"a", "once", "c", "d", "upon", "f", "g", "h", "i"};
-    tn_circuit_target     target = {TN_CIRCUIT_LOGIT, 2, 3, 0};
+    tn_circuit_target     target = {TN_CIRCUIT_AIM_LOGIT, 2, 3, 0};
     tn_circuit_parts_desc pd = ZERO;
     tn_circuit_paths_desc qd = {1, 0};
     tn_circuit_parts      p;
@@ -1142,13 +1142,13 @@ TEST(what_is_wrong_is_named)
     const int32_t         some[4] = {0, 1, 2, 3};
     const int64_t         flat = -1;
     const double          nan_value = (double)NAN;
-    tn_circuit_target     target = {TN_CIRCUIT_LOGIT, T, 3, 0};
+    tn_circuit_target     target = {TN_CIRCUIT_AIM_LOGIT, T, 3, 0};
     tn_circuit_parts_desc pd = ZERO;
     tn_circuit_paths_desc qd = {-1, 0};
     tn_circuit_parts      p;
     tn_circuit_paths      q;
     tn_circuit_attribution a;
-    tn_circuit_deletion   gone;
+    tn_circuit_ablation   gone;
     tn_circuit_bound      b;
     tn_transformer_desc   d = option(1);
     tn_transformer        m;
@@ -1194,13 +1194,13 @@ TEST(what_is_wrong_is_named)
         tn_circuit_frozen_destroy(&g);
     }
     REQUIRE(tn_circuit_paths_find(&f, &target, NULL, &q) == TN_OK);
-    CHECK_STATUS(tn_circuit_paths_delete(&q, 0, &gone), TN_ERR_ARG);
+    CHECK_STATUS(tn_circuit_paths_ablate(&q, 0, &gone), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "count is 0, expected 1 or more");
     CHECK_STATUS(tn_write(tn_slice(f.block[0].in1, 0, 0, 1), TN_F64, &nan_value, 1), TN_OK);
     CHECK_STATUS(tn_circuit_frozen_update(&f), TN_ERR_NONFINITE);
     tn_ctx_clear_error(w.ctx);
-    CHECK_STATUS(tn_circuit_paths_delete(&q, 1, &gone), TN_ERR_ARG);
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "circuit_paths_delete: the frozen network has no logits");
+    CHECK_STATUS(tn_circuit_paths_ablate(&q, 1, &gone), TN_ERR_ARG);
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "circuit_paths_ablate: the frozen network has no logits");
     tn_circuit_paths_destroy(&q);
     tn_circuit_frozen_destroy(&f);
     CHECK_STATUS(tn_write(tn_slice(tn_slice(m.blocks[1].mlp.p, 0, 0, 1), 1, 0, 1), TN_F64, &nan_value, 1), TN_OK);

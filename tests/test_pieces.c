@@ -33,7 +33,7 @@ static const tn_backend *backend_of(int which) { return which ? tn_reference_bac
 TEST(first_writer_overwrites)
 {
     for (int which = 0; which < 2; which++) {
-        tn_ctx    *ctx = ctx_on(backend_of(which), TN_F64, TN_SIMD_BEST, 0);
+        tn_ctx    *ctx = ctx_on(backend_of(which), TN_F64, TN_SIMD_AUTO, 0);
         tn_params *ps = tn_params_create(ctx);
         tn_optim_desc d = ZERO;
         uint64_t   seed = 11;
@@ -81,7 +81,7 @@ TEST(first_writer_overwrites)
 TEST(writers_add)
 {
     for (int which = 0; which < 2; which++) {
-        tn_ctx       *ctx = ctx_on(backend_of(which), TN_F64, TN_SIMD_BEST, 0);
+        tn_ctx       *ctx = ctx_on(backend_of(which), TN_F64, TN_SIMD_AUTO, 0);
         tn_params    *ps = tn_params_create(ctx);
         tn_embedding  table;
         tn_norm       norm;
@@ -125,7 +125,7 @@ TEST(writers_add)
 TEST(cross_entropy_counts)
 {
     for (int which = 0; which < 2; which++) {
-        tn_ctx    *ctx = ctx_on(backend_of(which), TN_F64, TN_SIMD_BEST, 0);
+        tn_ctx    *ctx = ctx_on(backend_of(which), TN_F64, TN_SIMD_AUTO, 0);
         tn_params *ps = tn_params_create(ctx);
         uint64_t   seed = 12;
         double     z[N], want[N];
@@ -169,7 +169,7 @@ TEST(cross_entropy_counts)
 /* Nothing is kept for a gradient that nobody wants. */
 TEST(cross_entropy_of_a_constant)
 {
-    tn_ctx *ctx = ctx_on(tn_cpu_backend(), TN_F64, TN_SIMD_BEST, 0);
+    tn_ctx *ctx = ctx_on(tn_cpu_backend(), TN_F64, TN_SIMD_AUTO, 0);
     int64_t rows = 4096;
     tn_ctx_reset(ctx);
     tn_tensor *x = tn_full(ctx, 1, &rows, 0);

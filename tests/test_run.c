@@ -200,7 +200,7 @@ TEST(points_fit_together)
         if (post) x = p.at[p.n - 2];
         CHECK_STR(p.points[p.n - 1].name, "logits");
         CHECK(same_bits(of_point(&p, "logits"), logits));
-        test_raise(&lens, apart(tn_transformer_lens(w.ctx, &m, x), logits));
+        test_raise(&lens, apart(tn_transformer_logit_lens(w.ctx, &m, x), logits));
         close_world(&w);
     }
     WORST("sums of the residual stream", sums, 1e-15);
@@ -411,7 +411,7 @@ TEST(patching_and_steering)
     edit.value = vector;
     tap.fn = tn_tap_edit; tap.user = &edit;
     CHECK(same_bits(tn_transformer_run(w.ctx, &m, ids, &tap, 1),
-                    tn_transformer_lens(w.ctx, &m, tn_add(w.ctx, stream, vector))));
+                    tn_transformer_logit_lens(w.ctx, &m, tn_add(w.ctx, stream, vector))));
     close_world(&w);
 }
 

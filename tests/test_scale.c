@@ -336,7 +336,7 @@ TEST(counts_above_the_rank)
     for (int i = 0; i < 2; i++) {
         int64_t     n = i ? 9 : 3, most = i ? 4 : 3;                   /* min(n, 2 h) */
         tn_cp      *cp = any_cp(&w, 2, 3, 2, n, false);
-        tn_eigen    e;
+        tn_eigenpairs    e;
         tn_spectrum s;
         double      norm, before;
         CHECK_STATUS(tn_cp_norm(cp, &before), TN_OK);
@@ -344,10 +344,10 @@ TEST(counts_above_the_rank)
             CHECK_STATUS(tn_cp_eigen_all(cp, k, &e), TN_OK);
             CHECK_INT(e.count, k < most ? k : most);
             CHECK_INT(e.values->shape[1], e.count);
-            tn_eigen_destroy(&e);
+            tn_eigenpairs_destroy(&e);
             CHECK_STATUS(tn_cp_eigen(cp, any_vector(&w, 3), k, &e), TN_OK);
             CHECK_INT(e.count, k < most ? k : most);
-            tn_eigen_destroy(&e);
+            tn_eigenpairs_destroy(&e);
             CHECK_STATUS(tn_cp_spectrum(cp, k, &s), TN_OK);
             CHECK_INT(s.count, k < most ? k : most);
             tn_spectrum_destroy(&s);
@@ -777,7 +777,7 @@ TEST(two_layers_exactly)
             int64_t n = test_random_int(&w.seed, 1, 4) + c, m = test_random_int(&w.seed, 1, 4), k = test_random_int(&w.seed, 1, 4);
             const tn_cp *a[2], *b[2];
             double  inner, na, nb;
-            tn_stack_result r;
+            tn_cp_stack_result r;
             a[0] = any_cp(&w, 2, m, 3, n, c);
             a[1] = any_cp(&w, 2, 2, 4, m + c, c);
             b[0] = any_cp(&w, 2, k, 4, n, c);
@@ -788,7 +788,7 @@ TEST(two_layers_exactly)
             CHECK_STATUS(tn_cp_norm(fa, &na), TN_OK);
             CHECK_STATUS(tn_cp_norm(fb, &nb), TN_OK);
             CHECK_STATUS(tn_cp_stack_inner(a, b, 2, NULL, &r), TN_OK);
-            CHECK(r.method == TN_STACK_EXACT && r.inner_error == 0);
+            CHECK(r.method == TN_CP_STACK_EXACT && r.inner_error == 0);
             test_raise(&worst, fabs(r.inner - inner) / (na * nb));
             test_raise(&worst, fabs(r.norm_a / na - 1));
             test_raise(&worst, fabs(r.norm_b / nb - 1));
@@ -821,15 +821,15 @@ TEST(stacks_at_any_scale)
         {TN_F64, 1e200, 1e-100}, {TN_F64, 1e200, 1e200}};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
         for (int layers = 1; layers <= 3; layers++)
-            for (int method = TN_STACK_EXACT; method <= TN_STACK_LAYER_SYMMETRISED; method++) {
+            for (int method = TN_CP_STACK_EXACT; method <= TN_CP_STACK_LAYER_SYMMETRISED; method++) {
                 const tn_cp *a[3], *b[3], *c[3];
                 const double f[2] = {scales[i].f, scales[i].f}, degree = (double)((1 << layers) - 1);
-                tn_stack_desc   desc = ZERO;
-                tn_stack_result r, plain;
+                tn_cp_stack_desc   desc = ZERO;
+                tn_cp_stack_result r, plain;
                 world           w;
-                if (method == TN_STACK_EXACT && layers > 2) continue;
+                if (method == TN_CP_STACK_EXACT && layers > 2) continue;
                 if (!open_world(&w, scales[i].dtype, 37)) return;
-                desc.method = (tn_stack_method)method;
+                desc.method = (tn_cp_stack_method)method;
                 desc.samples = 64;
                 for (int l = 0; l < layers; l++) b[l] = any_cp(&w, 2, 3, 4, 3, false);
                 w.seed = 37 + 1;
@@ -855,8 +855,8 @@ TEST(one_function_as_two_stacks)
     static const int near[] = {0, 1, 2, 3}, cross[] = {0, 2, 1, 3}, last[] = {0, 1};
     world w;
     const tn_cp *a[2], *b[2];
-    tn_stack_result r;
-    tn_stack_desc   d = ZERO;
+    tn_cp_stack_result r;
+    tn_cp_stack_desc   d = ZERO;
     if (!open_world(&w, TN_F64, 71)) return;
     a[0] = products(&w, 4, near, 2);
     b[0] = products(&w, 4, cross, 2);
@@ -865,11 +865,11 @@ TEST(one_function_as_two_stacks)
     CHECK_NEAR(r.cosine, 1, 1e-14);
     CHECK_NEAR(r.inner, 1.0 / 24, 1e-15);                        /* |sym(e0 e1 e2 e3)|^2 = 1/4! */
     for (int k = 0; k < 2; k++) {
-        d.method = k ? TN_STACK_TREE : TN_STACK_LAYER_SYMMETRISED;
+        d.method = k ? TN_CP_STACK_TREE : TN_CP_STACK_LAYER_SYMMETRISED;
         CHECK_STATUS(tn_cp_stack_inner(a, b, 2, &d, &r), TN_OK);
         CHECK(r.method == d.method && r.cosine == 0 && r.norm_a > 0);
     }
-    d.method = TN_STACK_SAMPLED;
+    d.method = TN_CP_STACK_SAMPLED;
     d.samples = 3000;
     CHECK_STATUS(tn_cp_stack_inner(a, b, 2, &d, &r), TN_OK);
     CHECK_NEAR(r.cosine, 1, 1e-12);
@@ -915,9 +915,9 @@ TEST(sampled_stacks)
         bool    c = round & 1;
         int64_t n = 3 + c;
         const tn_cp *a[2], *b[2];
-        tn_stack_result exact, r, again, wide;
-        tn_stack_desc   d = ZERO;
-        d.method = TN_STACK_SAMPLED;
+        tn_cp_stack_result exact, r, again, wide;
+        tn_cp_stack_desc   d = ZERO;
+        d.method = TN_CP_STACK_SAMPLED;
         d.seed = (uint64_t)round + 1;
         d.samples = 2000;
         a[0] = any_cp(&w, 2, 3, 3, n, c);
@@ -949,8 +949,8 @@ TEST(three_layers)
     world  w;
     double one = 1, plain[] = {1, 0}, slant[] = {sqrt(0.5), sqrt(0.5)};
     const tn_cp *a[3], *b[3];
-    tn_stack_result r;
-    tn_stack_desc   d = ZERO;
+    tn_cp_stack_result r;
+    tn_cp_stack_desc   d = ZERO;
     if (!open_world(&w, TN_F64, 79)) return;
     tn_tensor *p = tensor(&w, 2, 1, 1, &one);
     tn_tensor *f[2] = {p, p};
@@ -960,13 +960,13 @@ TEST(three_layers)
     f[0] = f[1] = tensor(&w, 2, 1, 2, slant);
     b[0] = tn_cp_create(w.ctx, 2, p, f, TN_CP_INPUT_PLAIN);
     CHECK_STATUS(tn_cp_stack_inner(a, b, 3, NULL, &r), TN_OK);
-    CHECK(r.method == TN_STACK_SAMPLED && r.samples == 4096);
+    CHECK(r.method == TN_CP_STACK_SAMPLED && r.samples == 4096);
     CHECK(fabs(r.inner - 1.0 / 16) < 4 * r.inner_error && r.inner_error < 0.02);
     CHECK(fabs(r.norm_a - 1) < 0.1 && fabs(r.norm_b - 1) < 0.1);
-    d.method = TN_STACK_LAYER_SYMMETRISED;                       /* one unit: here the layers' rule is the true one */
+    d.method = TN_CP_STACK_LAYER_SYMMETRISED;                       /* one unit: here the layers' rule is the true one */
     CHECK_STATUS(tn_cp_stack_inner(a, b, 3, &d, &r), TN_OK);
     CHECK_NEAR(r.cosine, 1.0 / 16, 1e-14);
-    d.method = TN_STACK_EXACT;
+    d.method = TN_CP_STACK_EXACT;
     CHECK_STATUS(tn_cp_stack_inner(a, b, 3, &d, &r), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "stack_inner: layers is 3, expected 1 or 2 for the exact method");
     close_world(&w);
@@ -1050,8 +1050,8 @@ TEST(bad_calls_of_modes_and_stacks)
     tn_cp_hosvd_desc   d = ZERO;
     tn_cp_hosvd_result r;
     tn_coefficients    t;
-    tn_stack_result    s;
-    tn_stack_desc      sd = ZERO;
+    tn_cp_stack_result    s;
+    tn_cp_stack_desc      sd = ZERO;
     if (!open_world(&w, TN_F64, 89)) return;
     tn_cp *cp = any_cp(&w, 2, 2, 3, 2, false);
     tn_cp *one = any_cp(&w, 2, 2, 3, 2, true);
@@ -1088,7 +1088,7 @@ TEST(bad_calls_of_modes_and_stacks)
     CHECK_ERROR(w.ctx, TN_ERR_SHAPE, "stack_inner: a[0] lacks a constant input, b[0] has one, expected the same");
     CHECK_STATUS(tn_cp_stack_inner(a, a, 0, NULL, &s), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "stack_inner: layers is 0, expected 1 to 16");
-    sd.method = TN_STACK_SAMPLED;
+    sd.method = TN_CP_STACK_SAMPLED;
     sd.samples = 1;
     CHECK_STATUS(tn_cp_stack_inner(a, a, 1, &sd, &s), TN_ERR_ARG);
     CHECK_ERROR(w.ctx, TN_ERR_ARG, "stack_inner: samples is 1, expected 2 or more");
@@ -1110,7 +1110,7 @@ TEST(eigenpairs_side_by_side)
 {
     enum { N = 1100, H = 512, OUT = 18, COUNT = 3 };
     double  *v[2], worst = 0;
-    tn_eigen all[2];
+    tn_eigenpairs all[2];
     for (int c = 0; c < 2; c++) {
         int64_t    f_shape[2] = {H, N}, u_shape[1] = {OUT};
         double    *p = doubles(OUT * H), u[OUT];
@@ -1132,7 +1132,7 @@ TEST(eigenpairs_side_by_side)
         v[c] = doubles(OUT * COUNT);
         CHECK_STATUS(tn_read(all[c].values, TN_F64, v[c], OUT * COUNT), TN_OK);
         for (int64_t o = OUT - 1; o >= 0 && c == 0; o -= 5) {
-            tn_eigen one;
+            tn_eigenpairs one;
             double   value[COUNT], *x = doubles(COUNT * N), *y = doubles(OUT * COUNT * N);
             for (int64_t i = 0; i < OUT; i++) u[i] = i == o;
             t = tn_tensor_nd(ctx, TN_F64, 1, u_shape);
@@ -1147,9 +1147,9 @@ TEST(eigenpairs_side_by_side)
                 test_raise(&worst, fabs(value[i] - v[0][o * COUNT + i]) / fabs(value[0]));
                 test_raise(&worst, fabs(dot - 1));
             }
-            tn_eigen_destroy(&one);
+            tn_eigenpairs_destroy(&one);
         }
-        tn_eigen_destroy(&all[c]);
+        tn_eigenpairs_destroy(&all[c]);
         tn_cp_destroy(cp);
         tn_ctx_destroy(ctx);
     }

@@ -321,7 +321,7 @@ TEST(shapes)
     CHECK(y->shape[2] == 0 && tn_item(tn_slice(tn_slice(logs, 0, 1, 2), 1, 0, 1)) == -INFINITY);
     y = tn_scan_states(ctx, v, normal(ctx, 4, 1, 4, 0, 4), normal(ctx, 3, 2, 3, 0, 0), false, &logs);
     REQUIRE(y != NULL && logs != NULL);                         /* no feature: matrices of zeros */
-    CHECK(tn_tensor_contiguous(y) && tn_tensor_contiguous(logs) && y->shape[1] == 4);
+    CHECK(tn_tensor_is_contiguous(y) && tn_tensor_is_contiguous(logs) && y->shape[1] == 4);
     tn_ctx_destroy(ctx);
 }
 

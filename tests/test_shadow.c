@@ -281,7 +281,7 @@ TEST(no_memory)
         if (!done) {
             CHECK_STATUS(tn_ctx_status(r.ctx), TN_ERR_MEMORY);
             tn_ctx_clear_error(r.ctx);
-            CHECK_INT(tn_optim_steps(r.optim), 0);
+            CHECK_INT(tn_optim_step_count(r.optim), 0);
             tn_ctx_reset(r.ctx);
             CHECK_STATUS(compute(&r), TN_OK);
         }

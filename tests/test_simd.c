@@ -60,13 +60,13 @@ static bool same_product(tn_ctx *one, tn_ctx *two, int64_t m, int64_t n, int64_t
 static bool has_unit(tn_gemm_precision precision)
 {
     diary log;
-    tn_ctx_destroy(ctx_logged(precision, TN_F32, TN_SIMD_BEST, &log));
+    tn_ctx_destroy(ctx_logged(precision, TN_F32, TN_SIMD_AUTO, &log));
     return log.lines == 0;
 }
 
 TEST(without_a_unit_it_is_F32)
 {
-    static const tn_simd level[] = {TN_SIMD_BEST, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_NEON};
+    static const tn_simd level[] = {TN_SIMD_AUTO, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_NEON};
     for (int p = TN_GEMM_F32; p <= TN_GEMM_TF32; p++)
         for (size_t l = 0; l < sizeof level / sizeof *level; l++) {
             diary   none, log, wide;
@@ -136,7 +136,7 @@ static tni_cpu *open_unit(int unit, int parts, int threads, tn_parallel_for_fn p
         for (parts = 1; parts <= 3; parts++) \
             if (!test_leave_out(!unit_is_here(unit), NO_UNIT) && (unit != UNIT_DOTS || parts == 1))
 
-#define NEEDS_AVX512 if (tni_cpu_simd(TN_SIMD_BEST) != TN_SIMD_AVX512) SKIP("avx512", "bfloat16 products are packed by it")
+#define NEEDS_AVX512 if (tni_cpu_simd(TN_SIMD_AUTO) != TN_SIMD_AVX512) SKIP("avx512", "bfloat16 products are packed by it")
 
 /* ---- one random product ------------------------------------------------------------------------------------------------------- */
 typedef struct bf16_product { tn_call c; float *a, *b, *bias, *out; int64_t out_count; } bf16_product;

@@ -35,7 +35,7 @@ static tn_params     *params;
 static double         reals[64];
 static int32_t        ids[64];
 static char           text[256];
-static const tn_note  notes[1] = {{"key", "value"}};
+static const tn_metadata  notes[1] = {{"key", "value"}};
 static int64_t        indices[8];
 static const int64_t  shape34[2] = {3, 4}, shape344[3] = {3, 4, 4}, shape3332[4] = {3, 3, 3, 2}, shape46[2] = {4, 6};
 static const int      ranks[2] = {2, 2}, label[2] = {0, 1}, rules[2] = {30, 110};
@@ -173,8 +173,8 @@ static struct made {
     tn_circuit_frozen frozen;
     tn_circuit_paths  paths;
     tn_circuit_parts  parts;
-    tn_circuit_ovpp   ovpp;
-    tn_eigen          eigen;
+    tn_circuit_block   ovpp;
+    tn_eigenpairs          eigen;
 } made;
 
 static const tn_circuit_frozen *frozen(void)
@@ -183,7 +183,7 @@ static const tn_circuit_frozen *frozen(void)
     return &made.frozen;
 }
 
-static const tn_circuit_target target = {TN_CIRCUIT_LOGIT, 1, 1, 2};
+static const tn_circuit_target target = {TN_CIRCUIT_AIM_LOGIT, 1, 1, 2};
 
 static const tn_circuit_paths *paths(void)
 {
@@ -199,10 +199,10 @@ static const tn_circuit_parts *parts(void)
     return &made.parts;
 }
 
-static const tn_circuit_ovpp *ovpp(void)
+static const tn_circuit_block *ovpp(void)
 {
-    tn_circuit_ovpp_desc desc = {0, 1, 1, false};
-    CHECK_STATUS(tn_circuit_ovpp_of(ctx, model(), &desc, &made.ovpp), TN_OK);
+    tn_circuit_block_desc desc = {0, 1, 1, false};
+    CHECK_STATUS(tn_circuit_block_of(ctx, model(), &desc, &made.ovpp), TN_OK);
     return &made.ovpp;
 }
 
@@ -234,15 +234,15 @@ static tn_params *with_one(void)
     return params;
 }
 
-static const tn_named *named(void)
+static const tn_named_tensor *named(void)
 {
-    static tn_named one;
+    static tn_named_tensor one;
     one.name = "one";
     one.tensor = matrix(3, 4);
     return &one;
 }
 
-static const tn_eigen *eigen(void)
+static const tn_eigenpairs *eigen(void)
 {
     CHECK_STATUS(tn_cp_eigen_all(cp(), 2, &made.eigen), TN_OK);
     return &made.eigen;
@@ -338,8 +338,8 @@ static void call(const struct listed *c, int place, int64_t value)
     tn_circuit_paths_destroy(&made.paths);
     tn_circuit_parts_destroy(&made.parts);
     tn_circuit_frozen_destroy(&made.frozen);
-    tn_circuit_ovpp_destroy(&made.ovpp);
-    tn_eigen_destroy(&made.eigen);
+    tn_circuit_block_destroy(&made.ovpp);
+    tn_eigenpairs_destroy(&made.eigen);
     tn_params_destroy(params);
     tn_ctx_reset(ctx);
 }

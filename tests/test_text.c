@@ -536,7 +536,7 @@ static tn_tokenizer *letters(tn_ctx *ctx)
     static const char text[] = "abcdefghijklmnopqrstuvwxyz0123456789 .,!?;:%'\"()[]{}$#-_/ \xE2\x80\x9C\xE2\x80\x9D\xE2\x80\x99\xE2\x80\xA6\xE2\x82\xAC "
         "a b c d e f g h i j k l m n o p q r s t u v w x y z "
         "qabcdefghijklmnopqrstuvwxyz don isn she said let we are";
-    tn_tokenizer_desc d = {1, 0, NULL};
+    tn_tokenizer_train_desc d = {1, 0, NULL};
     return tn_tokenizer_train(ctx, text, sizeof text - 1, 200, &d);
 }
 
@@ -733,7 +733,7 @@ TEST(training_is_what_it_says)
     for (int round = 0; round < 60; round++) {
         char   text[600];
         int    n = (int)test_random_int(&state, 1, 599), vocab = (int)test_random_int(&state, 13, 60), few = (int)test_random_int(&state, 2, 5);
-        tn_tokenizer_desc d = {0, 0, NULL};
+        tn_tokenizer_train_desc d = {0, 0, NULL};
         d.min_count = round % 4;
         for (int i = 0; i < n; i++) text[i] = (char)(test_random_int(&state, 0, 4) == 0 ? ' ' : 'a' + test_random_int(&state, 0, few - 1));
         text[0] = 'a';
@@ -759,7 +759,7 @@ TEST(training_by_desc)
 {
     static const char text[] = "ab ab\xCC\x81 AB cd<|e|>ab <|e|> \xC3\xA9 z. z z z";
     tn_ctx           *ctx = ctx_of(TN_REAL);
-    tn_tokenizer_desc d = {1, 0, "<|e|>"};
+    tn_tokenizer_train_desc d = {1, 0, "<|e|>"};
     tn_tokenizer     *t = tn_tokenizer_train(ctx, text, sizeof text - 1, 100, &d);
     char   *long_text = (char *)malloc(4 * 404);
     size_t  n, m;
@@ -828,7 +828,7 @@ static void check_stories(const char *path, const int vocab[3], const int64_t ex
     double  last = HUGE_VAL;
     REQUIRE(text = test_read_file(path, &n));
     for (int k = 0; k < 3; k++) {
-        tn_tokenizer_desc d = {0, 0, end};
+        tn_tokenizer_train_desc d = {0, 0, end};
         tn_tokenizer *t = tn_tokenizer_train(ctx, text, n, vocab[k], &d);
         int64_t tokens = 0;
         int     stories = 0;

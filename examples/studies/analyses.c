@@ -32,7 +32,7 @@ static tn_cp *open_net(tn_ctx *ctx, net *n, const char *path)
     if (path) tn_params_load(n->params, path);
     return path ? tn_cp_from_stack(ctx, &n->embed, &n->mlp, &n->unembed) : NULL;
 }
-static void show(const tn_tensor *t, const tn_table_desc *desc)
+static void show(const tn_tensor *t, const tn_tensor_table_desc *desc)
 {
     static char text[1 << 16];
     if (tn_tensor_table(t, desc, text, sizeof text) >= 0) puts(text);
@@ -42,7 +42,7 @@ static void analyse(tn_ctx *ctx, const char *const *path, const tn_transformer_d
 {
     net            n;
     tn_cp         *pixels[2];
-    tn_eigen       e;
+    tn_eigenpairs       e;
     tn_transformer lm;
     tn_params     *params = tn_params_create(ctx);
     tn_tensor     *s = tn_scale(ctx, tn_matmul(ctx, tn_transpose(x, 0, 1), x), 1.0 / (double)x->shape[0]);
@@ -50,26 +50,26 @@ static void analyse(tn_ctx *ctx, const char *const *path, const tn_transformer_d
     tn_transformer_init(params, "", desc, &lm);
     if (tn_params_load(params, path[2]) != TN_OK || tn_cp_eigen_all(pixels[0], 1, &e) != TN_OK) check(ctx);
     show(e.values, NULL);                                                                            /* 1 */
-    save_image(ctx, tn_image_tiles_of(ctx, tn_reshape(e.vectors, 3, (int64_t[]){10, 8, 8}), &(tn_tiles_desc){ .rows = 2,
+    save_image(ctx, tn_image_tiles_of(ctx, tn_reshape(e.vectors, 3, (int64_t[]){10, 8, 8}), &(tn_image_tiles_desc){ .rows = 2,
                .columns = 5, .title = "What each class looks for: 0 to 4, and 5 to 9", .scale = 2 }), out, "eigenvectors");
     for (int64_t k = 1; k <= 16; k *= 2)                                                             /* 2 */
         printf("%2d pairs per class: %.3f right\n", (int)k,
                tn_item(tn_accuracy(ctx, tn_cp_apply(ctx, tn_cp_truncate(pixels[0], k), x), y)));
-    show(tn_cp_cosines(pixels[0], pixels[1]), &(tn_table_desc){ .digits = 2 });                      /* 3 */
-    show(tn_cp_cosines(tn_cp_data_metric(pixels[0], s), tn_cp_data_metric(pixels[1], s)), &(tn_table_desc){ .digits = 2 });
+    show(tn_cp_cosines(pixels[0], pixels[1]), &(tn_tensor_table_desc){ .digits = 2 });                      /* 3 */
+    show(tn_cp_cosines(tn_cp_data_metric(pixels[0], s), tn_cp_data_metric(pixels[1], s)), &(tn_tensor_table_desc){ .digits = 2 });
     tn_tensor *t = tn_add(ctx, lm.embed.w, tn_mlp_forward(ctx, &lm.blocks[0].mlp, lm.embed.w));      /* 4 */
     t = tn_gather(ctx, tn_linear_forward(ctx, &lm.head, t), 0, ids);
-    show(t, &(tn_table_desc){ .row_names = words + VOCAB, .column_names = words, .top = 4, .each_row = true });
+    show(t, &(tn_tensor_table_desc){ .row_names = words + VOCAB, .column_names = words, .top = 4, .each_row = true });
     tn_cp *tokens = tn_cp_fold_in(tn_cp_fold_out(tn_cp_from_mlp(ctx, &lm.blocks[0].mlp), lm.head.w, NULL),
                                   tn_transpose(lm.embed.w, 0, 1), NULL);
-    show(tn_cp_interaction_of(tokens, (int64_t)tn_item(tn_slice(ids, 0, 0, 1))), &(tn_table_desc){ .row_names = words,
+    show(tn_cp_interaction_of(tokens, (int64_t)tn_item(tn_slice(ids, 0, 0, 1))), &(tn_tensor_table_desc){ .row_names = words,
          .column_names = words, .top = 5, .order = TN_ORDER_MAGNITUDE, .symmetric = true });
     for (int64_t h = 0; h < desc->heads; h++) {                                                      /* 5 */
         const tn_attention *a = &lm.blocks[0].attn;
         tn_svd_result       ov;
         t = tn_matmul(ctx, tn_attention_head(a, h, TN_HEAD_O), tn_attention_head(a, h, TN_HEAD_V));
         if (tn_svd(ctx, t, &(tn_svd_desc){ .top = 4 }, &ov) == TN_OK) show(ov.s, NULL);
-        show(tn_linear_forward(ctx, &lm.head, tn_transpose(ov.u, 0, 1)), &(tn_table_desc){ .column_names = words, .top = 4,
+        show(tn_linear_forward(ctx, &lm.head, tn_transpose(ov.u, 0, 1)), &(tn_tensor_table_desc){ .column_names = words, .top = 4,
              .each_row = true });
     }
     check(ctx);

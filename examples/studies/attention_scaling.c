@@ -167,11 +167,11 @@ static void measure_all(const options *o, measured *m)
 static void plot(const options *o, tn_ctx *ctx, const measured *m, double (*values)[CURVES][SIZES], double scale,
                  const char *title, const char *y_title, const char *file)
 {
-    tn_series s[2 * CURVES] = {{0}};
+    tn_image_series s[2 * CURVES] = {{0}};
     double    y[2][CURVES][SIZES];
     for (int b = 0; b < 2; b++)
         for (int c = 0; c < CURVES; c++) {
-            tn_series *to = &s[b * CURVES + c];
+            tn_image_series *to = &s[b * CURVES + c];
             for (int i = 0; i < m->count; i++) y[b][c][i] = scale * values[b][c][i];
             to->name = b ? curves[c].name : NULL;
             to->x = m->length;
@@ -180,7 +180,7 @@ static void plot(const options *o, tn_ctx *ctx, const measured *m, double (*valu
             to->dashed = b == 0;
             to->colour = c + 1;
         }
-    save_image(ctx, tn_image_plot(ctx, s, 2 * CURVES, &(tn_plot_desc){ .title = title, .x_title = "tokens",
+    save_image(ctx, tn_image_plot(ctx, s, 2 * CURVES, &(tn_image_plot_desc){ .title = title, .x_title = "tokens",
         .y_title = y_title, .caption = "dashed: forward    full: forward and backward", .log_x = true, .log_y = true, .width = 720,
         .height = 480, .scale = 2 }), o->out, file);
 }

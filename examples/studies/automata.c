@@ -37,12 +37,12 @@ typedef struct options {
 /* ---- automata, and strings of their cells ------------------------------------------------------------------------ */
 
 /* 0 to n-1, by a generator of the program's own, so that strings do not depend on the library's random calls. */
-static int64_t dice(uint64_t *state, int64_t n)
+static int64_t rng(uint64_t *state, int64_t n)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (int64_t)((*state >> 33) % (uint64_t)n);
 }
-static int coin(uint64_t *state) { return dice(state, 1024) >= 512; }
+static int coin(uint64_t *state) { return rng(state, 1024) >= 512; }
 
 /* One step of a rule; outside of an open boundary cells are 0. */
 static void next_cells(int64_t rule, const int *c, int64_t n, bool ring, int *next)
@@ -233,10 +233,10 @@ static void train(tn_ctx *ctx, const options *o, const task *t, int64_t seed, tn
     for (step = 0; step < t->steps; step++) {
         float goal[BATCH * CELLS];
         if (c && step % o->every == 0) read_into(ctx, layer, t, unseen, step, c);
-        int64_t        n = t->shortest + dice(&state, CELLS + 1 - t->shortest);
+        int64_t        n = t->shortest + rng(&state, CELLS + 1 - t->shortest);
         const strings *s = &t->of[n];
         for (int64_t i = 0; i < BATCH; i++) {
-            ids[i] = dice(&state, s->count);
+            ids[i] = rng(&state, s->count);
             for (int64_t j = 0; j < n; j++) goal[i * n + j] = s->next[ids[i] * n + j] ? 1 : -1;
         }
         int64_t shape[3] = {BATCH, n, 1};
@@ -289,11 +289,11 @@ static void draw_curve(tn_ctx *ctx, const curve *c, const char *folder)
         trained[i] = c->trained[i] > 0 ? c->trained[i] : (double)NAN;
         unseen[i] = c->unseen[i] > 0 ? c->unseen[i] : (double)NAN;
     }
-    save_image(ctx, tn_image_plot(ctx, (tn_series[]){
+    save_image(ctx, tn_image_plot(ctx, (tn_image_series[]){
         { .name = "wrong cells, trained strings", .x = c->step, .y = trained, .count = c->count },
         { .name = "wrong cells, unseen strings", .x = c->step, .y = unseen, .count = c->count },
         { .name = "distance to the exact layer", .x = c->step, .y = c->distance, .count = c->count } }, 3,
-        &(tn_plot_desc){ .title = "From memorised strings to the rule", .x_title = "training step", .log_y = true,
+        &(tn_image_plot_desc){ .title = "From memorised strings to the rule", .x_title = "training step", .log_y = true,
         .caption = "The seed with the longest delay. Where no cell is wrong, a line has a gap.",
         .y_title = "share of cells; distance", .scale = 2 }), folder, "grokking");
 }
@@ -325,8 +325,8 @@ static int64_t draw_space_time(tn_ctx *ctx, const tn_tn_attention *layer, const 
         next_cells(o->rule, cell[1], WIDTH, true, next);
         memcpy(cell[1], next, sizeof next);
     }
-    save_image(ctx, tn_image_tiles(ctx, tile[0], 2, TIME, WIDTH, &(tn_tiles_desc){ .rows = 1, .columns = 2,
-        .captions = captions, .colours = TN_COLOURS_SEQUENTIAL, .cell = 2, .no_bar = true,
+    save_image(ctx, tn_image_tiles(ctx, tile[0], 2, TIME, WIDTH, &(tn_image_tiles_desc){ .rows = 1, .columns = 2,
+        .captions = captions, .colours = TN_IMAGE_COLOURS_SEQUENTIAL, .cell = 2, .no_bar = true,
         .title = title }), o->out, "space_time");
     return different;
 }

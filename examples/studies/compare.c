@@ -108,7 +108,7 @@ static likeness compare(tn_ctx *ctx, const tn_cp *a, const tn_cp *b, const optio
         snprintf(title, sizeof title, "Cosines of interaction matrices in %s", space);
         snprintf(x_title, sizeof x_title, "network of seed %lld", (long long)o->other_seed);
         snprintf(y_title, sizeof y_title, "network of seed %lld", (long long)o->seed);
-        save_image(ctx, tn_image_matrix(ctx, v, CLASSES, CLASSES, &(tn_matrix_desc){ .title = title, .x_title = x_title, .y_title = y_title,
+        save_image(ctx, tn_image_matrix(ctx, v, CLASSES, CLASSES, &(tn_image_matrix_desc){ .title = title, .x_title = x_title, .y_title = y_title,
             .x_names = names, .y_names = names, .low = -1, .high = 1, .cell = 40, .numbers = true, .scale = 2 }), o->out, file);
     }
     tn_tensor_destroy(cosines);

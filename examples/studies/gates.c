@@ -298,14 +298,14 @@ static void draw(tn_ctx *ctx, const char *folder, const double *by_hand, const d
     memcpy(three, by_hand + 9 * XOR, 9 * sizeof *three);
     memcpy(three + 9, trained + 9 * XOR, 9 * sizeof *three);
     matrices(ctx, tn_cp_create(ctx, 2, p, both, TN_CP_INPUT_CONSTANT), three + 18);
-    save_image(ctx, tn_image_tiles(ctx, by_hand, 16, 3, 3, &(tn_tiles_desc){ .rows = 4, .columns = 4,
+    save_image(ctx, tn_image_tiles(ctx, by_hand, 16, 3, 3, &(tn_image_tiles_desc){ .rows = 4, .columns = 4,
         .captions = gate_name, .cell = 28, .x_names = inputs, .y_names = inputs, .numbers = true,
         .title = "The sixteen gates as interaction matrices on [a b 1]", .scale = 2 }), folder, "gates");
-    save_image(ctx, tn_image_tiles(ctx, three, 3, 3, 3, &(tn_tiles_desc){ .rows = 1, .columns = 3, .captions = ways,
+    save_image(ctx, tn_image_tiles(ctx, three, 3, 3, 3, &(tn_image_tiles_desc){ .rows = 1, .columns = 3, .captions = ways,
         .cell = 44,
         .x_names = inputs, .y_names = inputs, .numbers = true,
         .title = "a xor b: three matrices, one gate, because a\xC2\xB2 = a", .scale = 2 }), folder, "xor");
-    save_image(ctx, tn_image_matrix(ctx, abc, 16, 16, &(tn_matrix_desc){
+    save_image(ctx, tn_image_matrix(ctx, abc, 16, 16, &(tn_image_matrix_desc){
         .title = "The coefficient of abc in the 256 gates of three bits",
         .caption = "White: one layer holds the gate exactly. All others by sign, but for a xor b xor c\n"
                    "and its complement, at 4 and \xE2\x88\x92" "4.",

@@ -266,19 +266,19 @@ static void draw(tn_ctx *ctx, const options *o, const findings *f)
     static double tiles[MOST_HEADS * MOST_HEADS * VOCAB * VOCAB];
     static char   name[MOST_HEADS][32], row[MOST_HEADS][32];
     const char   *names[MOST_HEADS], *rows[MOST_HEADS];
-    tn_series     series[MOST_HEADS] = {{0}};
+    tn_image_series     series[MOST_HEADS] = {{0}};
     for (int64_t g = 0; g < o->heads; g++) {
         snprintf(name[g], sizeof name[g], "block 0, head %lld", (long long)g);
         snprintf(row[g], sizeof row[g], "block 1, head %lld", (long long)g);
         names[g] = name[g];
         rows[g] = row[g];
-        series[g] = (tn_series){ .name = name[g], .y = f->weight[g], .count = DISTANCES, .kind = TN_SERIES_BARS };
+        series[g] = (tn_image_series){ .name = name[g], .y = f->weight[g], .count = DISTANCES, .kind = TN_IMAGE_SERIES_BARS };
         for (int64_t h = 0; h < o->heads; h++)
             memcpy(tiles + (h * o->heads + g) * VOCAB * VOCAB, f->table[h][g], sizeof f->table[h][g]);
     }
-    save_image(ctx, tn_image_plot(ctx, series, o->heads, &(tn_plot_desc){ .title = "How far heads of block 0 look back",
+    save_image(ctx, tn_image_plot(ctx, series, o->heads, &(tn_image_plot_desc){ .title = "How far heads of block 0 look back",
         .x_title = "distance of key and query", .y_title = "share of the scores", .scale = 2 }), o->out, "distances");
-    save_image(ctx, tn_image_tiles(ctx, tiles, o->heads * o->heads, VOCAB, VOCAB, &(tn_tiles_desc){ .rows = o->heads,
+    save_image(ctx, tn_image_tiles(ctx, tiles, o->heads * o->heads, VOCAB, VOCAB, &(tn_image_tiles_desc){ .rows = o->heads,
         .columns = o->heads, .row_names = rows, .column_names = names, .own_scales = true, .size = 6 * VOCAB,
         .title = "Query (rows), token before the key (columns)", .scale = 2 }), o->out, "composition");
 }

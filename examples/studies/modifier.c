@@ -202,11 +202,11 @@ static void draw(tn_ctx *ctx, const task *t, const options *o, const double *l1,
     snprintf(caption, sizeof caption, "%s, %lld images, %lld features", t->name, (long long)t->count[0], (long long)o->hidden);
     make_folder(o->out);
     printf("\npicture:\n");
-    save_image(ctx, tn_image_plot(ctx, (const tn_series[]){
+    save_image(ctx, tn_image_plot(ctx, (const tn_image_series[]){
         { .name = "L1", .x = curve, .y = l1, .count = CURVE }, { .name = "L2", .x = curve, .y = l2, .count = CURVE },
         { .name = "L1, rank 1", .x = curve, .y = slim, .count = CURVE },
         { .name = "linear: no W", .x = curve, .y = level, .count = CURVE, .dashed = true } }, 4,
-        &(tn_plot_desc){ .title = "A penalty on the modifier: loss of the test set", .caption = caption,
+        &(tn_image_plot_desc){ .title = "A penalty on the modifier: loss of the test set", .caption = caption,
         .x_title = "strength of the penalty on W x", .y_title = "test loss", .log_x = true, .scale = 2 }),
         o->out, "modifier");
     printf("\n");

@@ -226,8 +226,8 @@ static double eigenvectors(tn_ctx *ctx, const tn_cp *cp, const char *folder)
     static double x[P], y[DRAWN][P], class_0[P];
     static char   name[DRAWN][64];
     double        value[SHOWN], v[SHOWN][2 * P], mean = 0;
-    tn_series     series[DRAWN] = {{0}};
-    tn_eigen      e;
+    tn_image_series     series[DRAWN] = {{0}};
+    tn_eigenpairs      e;
     tn_tensor    *u = tn_tensor_1d(ctx, TN_REAL, P);
     for (int j = 0; j < P; j++) class_0[j] = (j == 0) - 1.0 / P; /* without what all classes share */
     tn_write(u, TN_F64, class_0, P);
@@ -246,12 +246,12 @@ static double eigenvectors(tn_ctx *ctx, const tn_cp *cp, const char *folder)
             y[i][fa * j % P] = v[i][j];
         }
         snprintf(name[i], sizeof name[i], "%+.2f, frequency %d", value[i], fa);
-        series[i] = (tn_series){ .name = name[i], .x = x, .y = y[i], .count = P, .kind = TN_SERIES_POINTS };
+        series[i] = (tn_image_series){ .name = name[i], .x = x, .y = y[i], .count = P, .kind = TN_IMAGE_SERIES_POINTS };
     }
-    save_image(ctx, tn_image_plot(ctx, series, DRAWN, &(tn_plot_desc){ .title = "Two eigenvectors of class 0, over a",
+    save_image(ctx, tn_image_plot(ctx, series, DRAWN, &(tn_image_plot_desc){ .title = "Two eigenvectors of class 0, over a",
         .x_title = "k a mod 113, k the eigenvector's frequency", .y_title = "component", .scale = 2 }), folder,
         "eigenvectors");
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     return mean;
 }
 
@@ -269,10 +269,10 @@ static void draw(tn_ctx *ctx, const tn_cp *cp, const reading *trained, const rea
     static const char *const captions[3] = {"the layer", "the formula", "what is left"};
     static double            q[4 * P * P], tile[3][P * P], x[FREQUENCIES];
     for (int k = 0; k < FREQUENCIES; k++) x[k] = k + 1;
-    save_image(ctx, tn_image_plot(ctx, (tn_series[]){
-        { .name = "trained", .x = x, .y = trained->power + 1, .count = FREQUENCIES, .kind = TN_SERIES_BARS },
-        { .name = "untrained", .x = x, .y = untrained->power + 1, .count = FREQUENCIES, .kind = TN_SERIES_LINE,
-          .colour = 7 } }, 2, &(tn_plot_desc){ .title = "The formula's share of the tensor", .x_title = "frequency k",
+    save_image(ctx, tn_image_plot(ctx, (tn_image_series[]){
+        { .name = "trained", .x = x, .y = trained->power + 1, .count = FREQUENCIES, .kind = TN_IMAGE_SERIES_BARS },
+        { .name = "untrained", .x = x, .y = untrained->power + 1, .count = FREQUENCIES, .kind = TN_IMAGE_SERIES_LINE,
+          .colour = 7 } }, 2, &(tn_image_plot_desc){ .title = "The formula's share of the tensor", .x_title = "frequency k",
         .y_title = "share of squared norm", .scale = 2 }), folder, "frequencies");
     tn_read(tn_cp_interaction_of(cp, 0), TN_F64, q, 4 * P * P);
     for (int a = 0; a < P; a++)
@@ -281,7 +281,7 @@ static void draw(tn_ctx *ctx, const tn_cp *cp, const reading *trained, const rea
             tile[1][a * P + b] = formula(trained, a, b, 0);
             tile[2][a * P + b] = tile[0][a * P + b] - tile[1][a * P + b];
         }
-    save_image(ctx, tn_image_tiles(ctx, tile[0], 3, P, P, &(tn_tiles_desc){ .rows = 1, .columns = 3, .captions = captions,
+    save_image(ctx, tn_image_tiles(ctx, tile[0], 3, P, P, &(tn_image_tiles_desc){ .rows = 1, .columns = 3, .captions = captions,
         .title = "Class 0: coefficients of a (rows) and b (columns)", .size = 2 * P, .clip = 99.5, .scale = 2 }), folder,
         "class_0");
 }

@@ -68,7 +68,7 @@ static void reader_init(tn_ctx *ctx, tn_params *params, const options *o, reader
 /* The entropies of all cuts, as a curve and as a picture of the path; returns the largest. */
 static double entropies_of(tn_ctx *ctx, const options *o, const reader *r)
 {
-    tn_tt     *tt = tn_mps_to_tt(&r->mps);
+    tn_tt     *tt = tn_tt_from_mps(&r->mps);
     tn_tensor *e = tn_tt_entropies(tt);
     double     entropy[PIXELS], cut[PIXELS], picture[PIXELS] = {0}, largest = 0;
     int32_t    pixel[PIXELS];
@@ -81,15 +81,15 @@ static double entropies_of(tn_ctx *ctx, const options *o, const reader *r)
         keep_largest(&largest, entropy[k]);
     }
     make_folder(o->out);
-    save_image(ctx, tn_image_plot(ctx, (tn_series[]){
+    save_image(ctx, tn_image_plot(ctx, (tn_image_series[]){
         { .name = "before the label", .x = cut, .y = entropy, .count = PIXELS / 2 },
         { .name = "after the label", .x = cut + PIXELS / 2, .y = entropy + PIXELS / 2, .count = PIXELS / 2 } }, 2,
-        &(tn_plot_desc){ .title = "Entropy of each cut of the path", .x_title = "cut", .y_title = "nats", .scale = 2 }),
+        &(tn_image_plot_desc){ .title = "Entropy of each cut of the path", .x_title = "cut", .y_title = "nats", .scale = 2 }),
         o->out, "entropies");
-    save_image(ctx, tn_image_matrix(ctx, picture, SIDE, SIDE, &(tn_matrix_desc){
+    save_image(ctx, tn_image_matrix(ctx, picture, SIDE, SIDE, &(tn_image_matrix_desc){
         .title = "Entropy of the cut beside each pixel, in nats",
         .caption = "on the side of the label, which is between rows 13 and 14", .scale = 2,
-        .low = 0, .high = largest > 0 ? largest : 1, .colours = TN_COLOURS_SEQUENTIAL }), o->out, "path");
+        .low = 0, .high = largest > 0 ? largest : 1, .colours = TN_IMAGE_COLOURS_SEQUENTIAL }), o->out, "path");
     tn_tensor_destroy(e);
     tn_tt_destroy(tt);
     return largest;

@@ -35,14 +35,14 @@ static void print_numbers(const char *name, int64_t index, const double *v, int6
 /* The eight largest by magnitude of every class's interaction matrix. */
 static void print_eigenvalues(tn_ctx *ctx, const char *name, const tn_cp *cp)
 {
-    tn_eigen e;
+    tn_eigenpairs e;
     double   v[CLASSES * SHOWN];
     int64_t  most = cp->in[0] < 2 * cp->terms ? cp->in[0] : 2 * cp->terms, shown = most < SHOWN ? most : SHOWN;
     if (tn_cp_eigen_all(cp, shown, &e) != TN_OK) check(ctx);
     tn_read(e.values, TN_F64, v, CLASSES * shown);
     check(ctx);
     for (int64_t c = 0; c < CLASSES; c++) print_numbers(name, c, v + c * shown, shown);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
 }
 
 /* Three images in [0,1], wherever they are. */
@@ -136,7 +136,7 @@ int main(int argc, char **argv)
     for (int64_t c = 0; c < 3; c++) print_numbers("logits", c, v + c * CLASSES, CLASSES);
 
     if (images) {
-        tn_eigen pairs;
+        tn_eigenpairs pairs;
         printf("test_accuracy: %.4f\n", accuracy(ctx, hidden, e, h, images, labels));
         if (tn_cp_eigen_all(hidden, 0, &pairs) != TN_OK) check(ctx);
         for (size_t i = 0; i < sizeof ks / sizeof *ks && ks[i] <= pairs.count; i++) { /* k pairs a class, in embedding space */

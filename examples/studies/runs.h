@@ -226,13 +226,13 @@ static inline void advance(pupil *p, tn_optim *optim, int64_t to, bool draw)
     const lesson *l = &p->lesson;
     training     *r = p->record;
     int64_t       every = l->steps / READINGS > 0 ? l->steps / READINGS : 1;
-    while (tn_optim_steps(optim) < to && !p->diverged) {
+    while (tn_optim_step_count(optim) < to && !p->diverged) {
         double start = processor_seconds();
         p->diverged = !is_number(lesson_step(p->ctx, l, optim));
         p->seconds += processor_seconds() - start;
         p->tokens += l->batch * l->context;
-        if (draw && tn_optim_steps(optim) % every == 0 && r->curve < MAX_CURVE) {
-            r->curve_tokens[r->curve] = (double)(tn_optim_steps(optim) * l->batch * l->context);
+        if (draw && tn_optim_step_count(optim) % every == 0 && r->curve < MAX_CURVE) {
+            r->curve_tokens[r->curve] = (double)(tn_optim_step_count(optim) * l->batch * l->context);
             r->curve_loss[r->curve++] = read_held_out(p->ctx, l->model, &l->text->held, l->context, SMALL_LOOK).token;
         }
 #ifndef _WIN32
@@ -725,16 +725,16 @@ static inline void study_table(const study *s, const char *axis, const entry *e,
 /* Mean curves of an axis, and the points of its finished models. */
 static inline void study_plot(const study *s, const char *axis, const char *title, const entry *e, int entries)
 {
-    tn_series series[2 * MAX_VARIANTS];
+    tn_image_series series[2 * MAX_VARIANTS];
     double    mean[MAX_VARIANTS][MAX_CURVE], done[MAX_VARIANTS][POINTS], x[POINTS], low = HUGE_VAL, high = 0;
     int       drawn = 0;
     memset(series, 0, sizeof series);
     for (int j = 0; j < POINTS; j++) x[j] = tokens_at(s, j);
     for (int i = 0; i < entries; i++) {
         const training *r = s->run[e[i].v];
-        tn_series       line = { .name = e[i].label, .x = r[0].curve_tokens, .y = mean[i], .count = r[0].curve,
+        tn_image_series       line = { .name = e[i].label, .x = r[0].curve_tokens, .y = mean[i], .count = r[0].curve,
             .colour = i % 7 + 1, .dashed = i >= 7 };
-        tn_series       points = { .x = x, .y = done[i], .count = POINTS, .kind = TN_SERIES_POINTS, .colour = i % 7 + 1 };
+        tn_image_series       points = { .x = x, .y = done[i], .count = POINTS, .kind = TN_IMAGE_SERIES_POINTS, .colour = i % 7 + 1 };
         for (int64_t k = 1; k < s->seeds; k++) if (r[k].curve < line.count) line.count = r[k].curve;
         mean_points(s, e[i].v, done[i]);
         if (!is_number(done[i][POINTS - 1]) || line.count == 0) continue;         /* a seed diverged */
@@ -747,7 +747,7 @@ static inline void study_plot(const study *s, const char *axis, const char *titl
         series[drawn++] = points;
     }
     if (!drawn) return;
-    save_image(s->ctx, tn_image_plot(s->ctx, series, drawn, &(tn_plot_desc){ .title = title, .x_title = "tokens",
+    save_image(s->ctx, tn_image_plot(s->ctx, series, drawn, &(tn_image_plot_desc){ .title = title, .x_title = "tokens",
         .y_title = "held-out loss, nats per token",
         .caption = "points: models whose learning rate has gone down by then", .y_low = low - 0.05 * (high - low),
         .y_high = high, .width = 720, .height = 480, .scale = 2 }), s->out, axis);

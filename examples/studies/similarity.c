@@ -59,13 +59,13 @@ static int compare(tn_ctx *ctx, tn_cp *const *model, double tolerance, const cha
             if (tn_cp_cosine(model[i], model[j], &c[i * MODELS + j]) != TN_OK) check(ctx);
             same += i < j && c[i * MODELS + j] > 1 - tolerance;
         }
-    tn_tensor_table(tn_tensor_from(ctx, 2, shape, TN_F64, c), &(tn_table_desc){ .row_names = name, .column_names = name,
+    tn_tensor_table(tn_tensor_from(ctx, 2, shape, TN_F64, c), &(tn_tensor_table_desc){ .row_names = name, .column_names = name,
                     .digits = 3 }, text, sizeof text);
     check(ctx);
     printf("\ncosines in %s\n%s\n", space, text);
     for (int i = 0; i < MODELS * MODELS; i++) c[i] = floor(c[i] * 100 + 0.5) / 100;          /* two digits fit a cell */
     snprintf(title, sizeof title, "Cosines of eight models in %s", space);
-    save_image(ctx, tn_image_matrix(ctx, c, MODELS, MODELS, &(tn_matrix_desc){ .title = title, .x_names = name,
+    save_image(ctx, tn_image_matrix(ctx, c, MODELS, MODELS, &(tn_image_matrix_desc){ .title = title, .x_names = name,
         .y_names = name, .low = -1, .high = 1, .cell = 44, .numbers = true, .scale = 2 }), out, file);
     return same;
 }

@@ -122,7 +122,7 @@ static double read_spectrum(const tn_tensor *values, double **falling, int64_t *
     return rank;
 }
 
-static void pick_top(const tn_eigen *e, measure *m)
+static void pick_top(const tn_eigenpairs *e, measure *m)
 {
     double *values = doubles(CLASSES * e->count), *vectors = doubles(CLASSES * e->count * PIXELS);
     int64_t found = 0;
@@ -155,7 +155,7 @@ static measure measured(tn_ctx *ctx, const network *net, double accuracy)
     measure     m = {0};
     tn_cp      *hidden = tn_cp_from_stack(ctx, NULL, &net->bilinear, &net->unembed);
     tn_spectrum s;
-    tn_eigen    e;
+    tn_eigenpairs    e;
     m.accuracy = accuracy;
     m.pixels = tn_cp_from_stack(ctx, &net->embed, &net->bilinear, &net->unembed);
     if (tn_cp_spectrum(hidden, 0, &s) != TN_OK || tn_cp_eigen_all(m.pixels, 0, &e) != TN_OK) check(ctx);
@@ -163,7 +163,7 @@ static measure measured(tn_ctx *ctx, const network *net, double accuracy)
     m.rank_pixels = read_spectrum(e.values, &m.falling[1], &m.count[1]);
     pick_top(&e, &m);
     tn_spectrum_destroy(&s);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     tn_cp_destroy(hidden);
     check(ctx);
     return m;
@@ -331,7 +331,7 @@ static void make_mask(tn_ctx *ctx, const tn_cp *cp, int64_t c, double norm, doub
     double     u[CLASSES];
     int64_t    got = 0;
     tn_tensor *direction = tn_tensor_1d(ctx, TN_REAL, CLASSES);
-    tn_eigen   e;
+    tn_eigenpairs   e;
     for (int64_t i = 0; i < CLASSES; i++) u[i] = i == c ? 1 : -1.0 / (CLASSES - 1);
     tn_write(direction, TN_F64, u, CLASSES);
     if (tn_cp_eigen(cp, direction, 0, &e) != TN_OK) check(ctx);
@@ -347,7 +347,7 @@ static void make_mask(tn_ctx *ctx, const tn_cp *cp, int64_t c, double norm, doub
         got++;
     }
     scale_to(mask, norm);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     free(values);
     free(vectors);
 }
@@ -396,7 +396,7 @@ static void draw_spectra(tn_ctx *ctx, const measure *const *of, const options *o
     static const char *const names[KINDS + 1] = {"before training", "no regularisation", "weight decay", "input noise"};
     static const char *const titles[2] = {"Spectra in the space of the embedding", "Spectra in the space of pixels"};
     static double mean[KINDS + 1][WIDTH], low[KINDS + 1][WIDTH], high[KINDS + 1][WIDTH];
-    tn_series series[2 * (KINDS + 1)];
+    tn_image_series series[2 * (KINDS + 1)];
     char      caption[96] = "means over classes";
     for (int k = 0; k <= KINDS; k++) {
         int64_t count = WIDTH;
@@ -411,13 +411,13 @@ static void draw_spectra(tn_ctx *ctx, const measure *const *of, const options *o
                 high[k][i] = fmax(high[k][i], v);
             }
         }
-        series[k] = (tn_series){ .y = high[k], .low = low[k], .count = count, .kind = TN_SERIES_BAND, .colour = k + 1 };
-        series[KINDS + 1 + k] = (tn_series){ .name = names[k], .y = mean[k], .count = count, .colour = k + 1 };
+        series[k] = (tn_image_series){ .y = high[k], .low = low[k], .count = count, .kind = TN_IMAGE_SERIES_BAND, .colour = k + 1 };
+        series[KINDS + 1 + k] = (tn_image_series){ .name = names[k], .y = mean[k], .count = count, .colour = k + 1 };
     }
     if (o->seeds > 1)
         snprintf(caption, sizeof caption, "means over classes and %lld seeds; bands: the range of the seeds",
                  (long long)o->seeds);
-    save_image(ctx, tn_image_plot(ctx, series, 2 * (KINDS + 1), &(tn_plot_desc){ .title = titles[space], .x_title = "rank",
+    save_image(ctx, tn_image_plot(ctx, series, 2 * (KINDS + 1), &(tn_image_plot_desc){ .title = titles[space], .x_title = "rank",
         .y_title = "|eigenvalue| / the largest", .caption = caption, .log_y = true, .y_low = 1e-5, .y_high = 1.2,
         .width = 680, .scale = 2 }), o->out, space ? "spectra_pixels" : "spectra_embedding");
 }
@@ -438,7 +438,7 @@ static void draw_gallery(tn_ctx *ctx, const measure *const *at, const options *o
                 snprintf(caption[tile], sizeof caption[tile], "%+.2g", at[k]->value[from]);
                 captions[tile] = caption[tile];
             }
-    save_image(ctx, tn_image_tiles(ctx, tiles, CLASSES * COLUMNS, SIDE, SIDE, &(tn_tiles_desc){ .rows = CLASSES, .columns = COLUMNS,
+    save_image(ctx, tn_image_tiles(ctx, tiles, CLASSES * COLUMNS, SIDE, SIDE, &(tn_image_tiles_desc){ .rows = CLASSES, .columns = COLUMNS,
         .captions = captions, .row_names = names, .column_names = heads, .own_scales = true, .scale = 2,
         .title = "The most positive and the most negative eigenvector in pixel space" }), o->out, "spectra_eigenvectors");
     free(tiles);
@@ -452,7 +452,7 @@ static void draw_masks(tn_ctx *ctx, const double *masks, const mask_result *r, c
         snprintf(caption[i], sizeof caption[i], "%.1f%%", 100 * r[i / CLASSES].eigen[i % CLASSES]);
         captions[i] = caption[i];
     }
-    save_image(ctx, tn_image_tiles(ctx, masks, KINDS * CLASSES, SIDE, SIDE, &(tn_tiles_desc){ .rows = KINDS, .columns = CLASSES,
+    save_image(ctx, tn_image_tiles(ctx, masks, KINDS * CLASSES, SIDE, SIDE, &(tn_image_tiles_desc){ .rows = KINDS, .columns = CLASSES,
         .captions = captions, .row_names = kind_name, .column_names = names, .own_scales = true, .scale = 2,
         .title = "Masks from the top eigenvectors, and the accuracy under them" }), o->out, "spectra_masks");
 }

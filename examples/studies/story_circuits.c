@@ -256,7 +256,7 @@ static tn_tensor *stream(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, t
 }
 
 /* The loss of the block as OV++: B+ of sum_g A^g M^g x~, with the patterns of the run. */
-static double loss_of_tensors(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp *o, tn_tensor *ids,
+static double loss_of_tensors(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_block *o, tn_tensor *ids,
                               tn_tensor *next)
 {
     const int64_t n = m->desc.dim, T = ids->shape[1], map[2] = {n + 1, n + 1}, square[2] = {T, T};
@@ -270,19 +270,19 @@ static double loss_of_tensors(tn_ctx *ctx, const tn_transformer *m, const tn_cir
     tn_tensor *both[2] = {sum, sum};
     y = tn_reshape(tn_cp_apply_each(ctx, o->b, both), 3, (int64_t[]){1, T, n});
     if (!m->desc.no_norm) y = tn_norm_forward(ctx, &m->norm, y);
-    return tn_item(tn_cross_entropy(ctx, tn_transformer_head(ctx, m, y), next));
+    return tn_item(tn_cross_entropy(ctx, tn_transformer_unembed(ctx, m, y), next));
 }
 
 /* What it costs to hold the denominators of the norms at their means, on windows at the end of the text. */
 static void show_freezing(tn_ctx *ctx, const counts *c, const tn_transformer *m)
 {
     const int64_t        T = m->desc.context;
-    tn_circuit_ovpp_desc d = {0};
-    tn_circuit_ovpp      o;
+    tn_circuit_block_desc d = {0};
+    tn_circuit_block      o;
     double               loss[2] = {0, 0};
     if (m->desc.norm != TN_NORM_RMS || c->total < WINDOWS * (T + 1)) return;
     for (int pass = 0; pass < 2; pass++) {
-        if (pass && tn_circuit_ovpp_of(ctx, m, &d, &o) != TN_OK) check(ctx);
+        if (pass && tn_circuit_block_of(ctx, m, &d, &o) != TN_OK) check(ctx);
         for (int k = 0; k < WINDOWS; k++) {
             const tn_mark  mark = tn_arena_mark(ctx);
             const int32_t *from = c->ids + c->total - (k + 1) * (T + 1);
@@ -300,7 +300,7 @@ static void show_freezing(tn_ctx *ctx, const counts *c, const tn_transformer *m)
     }
     check(ctx);
     printf("loss_of_windows: %.6f\nloss_of_tensors_with_mean_norms: %.6f\n", loss[0], loss[1]);
-    tn_circuit_ovpp_destroy(&o);
+    tn_circuit_block_destroy(&o);
 }
 
 /* ---- kinds of paths: predicted and measured ---------------------------------------------------------------------
@@ -408,7 +408,7 @@ static double predicted_end(const texts *t, tn_tensor *d, int how)
 {
     tn_tensor *y, *less = normed_less(t, &t->m->norm, t->last, t->scale, d, how, &y);
     if (how == VALUE) return -tn_item(tn_sum(t->ctx, tn_mul(t->ctx, t->slope, less)));
-    y = tn_transformer_head(t->ctx, t->m, tn_sub(t->ctx, y, less));
+    y = tn_transformer_unembed(t->ctx, t->m, tn_sub(t->ctx, y, less));
     return tn_item(tn_cross_entropy(t->ctx, y, t->next)) - t->loss;
 }
 
@@ -595,16 +595,16 @@ static void show_paths(tn_ctx *ctx, const counts *c, const tn_transformer *m, co
     int64_t       n = 0;
     for (int64_t i = 0; i < 2 * TEXTS; i++) {
         const tn_mark           mark = tn_arena_mark(ctx);
-        const tn_circuit_target target = {TN_CIRCUIT_LOSS, T - 1, c->ids[i * apart + T], 0};
+        const tn_circuit_target target = {TN_CIRCUIT_AIM_LOSS, T - 1, c->ids[i * apart + T], 0};
         tn_circuit_frozen       f;
         tn_circuit_paths        q;
-        tn_circuit_deletion     gone;
+        tn_circuit_ablation     gone;
         if (tn_circuit_freeze(ctx, m, tn_tensor_from(ctx, 2, shape, TN_I32, c->ids + i * apart), &f) != TN_OK
-            || tn_circuit_paths_find(&f, &target, NULL, &q) != TN_OK || tn_circuit_paths_delete(&q, TEN, &gone) != TN_OK
+            || tn_circuit_paths_find(&f, &target, NULL, &q) != TN_OK || tn_circuit_paths_ablate(&q, TEN, &gone) != TN_OK
             || tn_read(gone.predicted, TN_F64, predicted + n, gone.count) != TN_OK
             || tn_read(gone.measured, TN_F64, measured + n, gone.count) != TN_OK) check(ctx);
         n += gone.count;
-        tn_circuit_deletion_destroy(&gone);
+        tn_circuit_ablation_destroy(&gone);
         tn_circuit_paths_destroy(&q);
         tn_circuit_frozen_destroy(&f);
         tn_arena_release(ctx, mark);

@@ -133,7 +133,7 @@ static inline corpus load_corpus(tn_ctx *ctx, const char *path, int64_t vocab, i
     char   *text = read_text(path, &c.bytes);
     int64_t cut = held_out_at(text, c.bytes), next;
     c.marks = document_end(text, c.bytes, &next) < c.bytes;
-    c.tokenizer = tn_tokenizer_train(ctx, text, (size_t)cut, vocab, &(tn_tokenizer_desc){ .separator = DOCUMENT_END });
+    c.tokenizer = tn_tokenizer_train(ctx, text, (size_t)cut, vocab, &(tn_tokenizer_train_desc){ .separator = DOCUMENT_END });
     check(ctx);
     c.train = encode_documents(ctx, &c, text, cut);
     c.held = encode_documents(ctx, &c, text + cut, c.bytes - cut);
@@ -270,7 +270,7 @@ static inline double lesson_step(tn_ctx *ctx, const lesson *l, tn_optim *optim)
 {
     tn_tensor *batch[2];
     tn_ctx_reset(ctx);
-    training_batch(ctx, &l->text->train, l->seed, tn_optim_steps(optim), l->batch, l->context, batch);
+    training_batch(ctx, &l->text->train, l->seed, tn_optim_step_count(optim), l->batch, l->context, batch);
     tn_record(ctx);
     tn_tensor *loss = tn_transformer_loss(ctx, l->model, batch[0], batch[1]);
     if (tn_backward(ctx, loss) == TN_OK && tn_optim_step(optim) == TN_OK) return tn_item(loss);

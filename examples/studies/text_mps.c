@@ -200,11 +200,11 @@ static void draw_sentence(const tn_tt *tt, const options *o, const double *all, 
         wider[k] = entropy_of_cut(tt, id, k, WIDER);
     }
     snprintf(file, sizeof file, "sentence%d", number);
-    save_image(tt->ctx, tn_image_plot(tt->ctx, (tn_series[]){
-        {.name = "1 letter on each side", .x = place, .y = one, .count = n - 1, .kind = TN_SERIES_BARS, .colour = 1},
-        {.name = "3 letters", .x = place, .y = wider, .count = n - 1, .kind = TN_SERIES_POINTS, .colour = 2},
+    save_image(tt->ctx, tn_image_plot(tt->ctx, (tn_image_series[]){
+        {.name = "1 letter on each side", .x = place, .y = one, .count = n - 1, .kind = TN_IMAGE_SERIES_BARS, .colour = 1},
+        {.name = "3 letters", .x = place, .y = wider, .count = n - 1, .kind = TN_IMAGE_SERIES_POINTS, .colour = 2},
         {.name = "all letters", .x = place, .y = all, .count = n - 1, .dashed = true, .colour = 3}}, 3,
-        &(tn_plot_desc){ .title = "Entropy of each cut of a sentence, by the letters that are free",
+        &(tn_image_plot_desc){ .title = "Entropy of each cut of a sentence, by the letters that are free",
                          .caption = "Letters that are not free are those of the sentence.",
                          .y_title = "nats", .x_names = names, .x_name_count = n, .x_low = -0.5, .x_high = (double)n - 0.5,
                          .width = 840, .height = 360, .scale = 2 }), o->out, file);
@@ -287,7 +287,7 @@ int main(int argc, char **argv)
     double nats = nats_held_out(ctx, &t, &mps);
     printf("   the machine: %.4f\n\n   It writes:\n", nats);
     tn_ctx_reset(ctx);
-    tn_tt *tt = tn_mps_to_tt(&mps);
+    tn_tt *tt = tn_tt_from_mps(&mps);
     if (tn_tt_sample(tt, WRITTEN, 0, (uint64_t)o.seed, sample[0]) != TN_OK) check(ctx);
     for (int64_t i = 0; i < WRITTEN; i++) {
         printf("   ");

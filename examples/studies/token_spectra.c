@@ -72,9 +72,9 @@ static void print_spectrum(tn_ctx *ctx, const tn_cp *cp, const char *space)
 }
 
 /* The first eigenvectors of one next token's matrix on tokens, [count,vocab] */
-static tn_eigen eigenvectors(tn_ctx *ctx, const tn_cp *on_tokens, int64_t output, int64_t count)
+static tn_eigenpairs eigenvectors(tn_ctx *ctx, const tn_cp *on_tokens, int64_t output, int64_t count)
 {
-    tn_eigen   e;
+    tn_eigenpairs   e;
     tn_tensor *u = tn_tensor_1d(ctx, TN_REAL, on_tokens->out);
     double    *one = zeros(on_tokens->out, sizeof *one);
     one[output] = 1;
@@ -85,7 +85,7 @@ static tn_eigen eigenvectors(tn_ctx *ctx, const tn_cp *on_tokens, int64_t output
 }
 
 /* The mean, over the vectors of both, of the largest |cosine| with a vector of the other */
-static double likeness(tn_ctx *ctx, const tn_eigen *a, const tn_eigen *b)
+static double likeness(tn_ctx *ctx, const tn_eigenpairs *a, const tn_eigenpairs *b)
 {
     const int64_t n = a->count;
     tn_tensor    *cosines = tn_matmul(ctx, a->vectors, tn_transpose(b->vectors, 1, 2));
@@ -109,18 +109,18 @@ static void print_likeness(tn_ctx *ctx, const options *o, const tn_cp *first, co
 {
     const int64_t n = o->outputs < first->out ? o->outputs : first->out, apart = first->out / n;
     double        same = 0, different = 0;
-    tn_eigen      before = {0};
+    tn_eigenpairs      before = {0};
     for (int64_t i = 0; i < n; i++) {
         tn_mark  mark = tn_arena_mark(ctx);
-        tn_eigen a = eigenvectors(ctx, first, i * apart, o->top), b = eigenvectors(ctx, second, i * apart, o->top);
+        tn_eigenpairs a = eigenvectors(ctx, first, i * apart, o->top), b = eigenvectors(ctx, second, i * apart, o->top);
         same += likeness(ctx, &a, &b) / (double)n;
         if (i) different += likeness(ctx, &a, &before) / (double)(n - 1);
-        if (i) tn_eigen_destroy(&before);
+        if (i) tn_eigenpairs_destroy(&before);
         before = b;
-        tn_eigen_destroy(&a);
+        tn_eigenpairs_destroy(&a);
         tn_arena_release(ctx, mark);
     }
-    if (n) tn_eigen_destroy(&before);
+    if (n) tn_eigenpairs_destroy(&before);
     printf("likeness_of_seeds: %.4f\n", same);
     printf("likeness_of_different_outputs: %.4f\n", different);
 }

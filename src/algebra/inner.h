@@ -55,7 +55,7 @@ struct tn_plan {
 };
 
 /* Where the numbers of a node are, and their layout: its labels of extent other than 1, by decreasing stride. */
-typedef struct tni_lain { tni_source at; int count, *label; int64_t *stride; } tni_lain;
+typedef struct tni_layout { tni_source at; int count, *label; int64_t *stride; } tni_layout;
 
 enum { TNI_B, TNI_M, TNI_K, TNI_N, TNI_AXES };      /* the axes of a GEMM: batch, rows, depth, columns */
 
@@ -66,7 +66,7 @@ typedef struct tni_builder {
     size_t         size;                /* of an element */
     tni_program   *program;
     tni_move     **end;
-    tni_lain      *piece, result;       /* [2n-1] */
+    tni_layout      *piece, result;       /* [2n-1] */
     tni_move     **live;                /* buffers in use, by offset */
     int            lives, *list[TNI_AXES], count[TNI_AXES], *order;
     int64_t       *s[3];                /* [labels] strides of a, b and the result of a step; 0: absent */
@@ -91,7 +91,7 @@ TNI_FN const uint64_t *tni_legs(const tn_plan *p, int node);
 TNI_FN double tni_volume(const tn_plan *p, const uint64_t *a, const uint64_t *b);
 TNI_FN double tni_couple_flops(const tn_plan *p, const uint64_t *a, const uint64_t *b, const uint64_t *left);
 TNI_FN double tni_write_cost(const tn_plan *p);
-TNI_FN double tni_dice_unit(tni_dice *d);
+TNI_FN double tni_rng_unit(tni_rng *d);
 TNI_FN bool tni_plan_tree(tn_plan *p);
 
 /* layout.c */
@@ -99,13 +99,13 @@ TNI_FN int64_t tni_step_of(const tni_builder *b, int label);
 TNI_FN int tni_fuse(const tni_builder *b, int n, const int *label, int views, int64_t *const *s, tn_view *v);
 TNI_FN int64_t tni_elements(const tni_builder *b, int n, const int *label);
 TNI_FN void tni_plan_strides(const tni_builder *b, int n, const int *label, int64_t *s);
-TNI_FN void tni_strides_of(const tni_lain *q, int64_t *s);
-TNI_FN bool tni_lain_begin(tni_builder *b, tni_lain *q, int most);
-TNI_FN void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, const int *label);
-TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_lain *x, const tni_lain *y,
+TNI_FN void tni_strides_of(const tni_layout *q, int64_t *s);
+TNI_FN bool tni_layout_begin(tni_builder *b, tni_layout *q, int most);
+TNI_FN void tni_layout_set(tni_builder *b, tni_layout *q, tni_move *from, int n, const int *label);
+TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_layout *x, const tni_layout *y,
                           const tn_view *v, const tn_view *out, int64_t count);
-TNI_FN void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order);
-TNI_FN void tni_build_result(tni_builder *b, const tni_lain *q, int node);
+TNI_FN void tni_build_copy(tni_builder *b, tni_layout *q, int node, const int *order);
+TNI_FN void tni_build_result(tni_builder *b, const tni_layout *q, int node);
 TNI_FN void tni_build_operand(tni_builder *b, int k);
 
 /* program.c */

@@ -45,12 +45,12 @@ TNI_FN void tni_plan_strides(const tni_builder *b, int n, const int *label, int6
     }
 }
 
-TNI_FN void tni_strides_of(const tni_lain *q, int64_t *s)
+TNI_FN void tni_strides_of(const tni_layout *q, int64_t *s)
 {
     for (int i = 0; i < q->count; i++) s[q->label[i]] = q->stride[i];
 }
 
-TNI_FN bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
+TNI_FN bool tni_layout_begin(tni_builder *b, tni_layout *q, int most)
 {
     q->count = 0;
     q->label = (int *)tni_pile_take(b->pile, (size_t)most + 1, sizeof *q->label);
@@ -58,7 +58,7 @@ TNI_FN bool tni_lain_begin(tni_builder *b, tni_lain *q, int most)
     return b->ok = b->ok && q->label && q->stride;
 }
 
-TNI_FN void tni_lain_set(tni_builder *b, tni_lain *q, tni_move *from, int n, const int *label)
+TNI_FN void tni_layout_set(tni_builder *b, tni_layout *q, tni_move *from, int n, const int *label)
 {
     tni_plan_strides(b, n, label, b->s[2]);
     q->at.from = from;
@@ -93,7 +93,7 @@ static void tni_buffer_free(tni_builder *b, const tni_move *m)
 }
 
 /* Appends a kernel call: v[0], v[1] its operands, v[2] its result. A buffer is used once, and is free afterwards. */
-TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_lain *x, const tni_lain *y,
+TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last, const tni_layout *x, const tni_layout *y,
                           const tn_view *v, const tn_view *out, int64_t count)
 {
     tni_move *m = b->ok ? (tni_move *)tni_pile_take(b->pile, 1, sizeof *m) : NULL;
@@ -117,7 +117,7 @@ TNI_FN tni_move *tni_emit(tni_builder *b, tn_kernel kernel, int node, bool last,
 
 /* Copies the numbers of q into this order of its labels. With more than 8 runs of labels it takes several copies, each of
    which brings the next three runs to their place. */
-TNI_FN void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *order)
+TNI_FN void tni_build_copy(tni_builder *b, tni_layout *q, int node, const int *order)
 {
     const int n = q->count;
     int       done = 0, i, k;
@@ -141,14 +141,14 @@ TNI_FN void tni_build_copy(tni_builder *b, tni_lain *q, int node, const int *ord
         tni_plan_strides(b, n, now, s[1]);
         tni_fuse(b, n, now, 2, s, v);
         tni_move *m = tni_emit(b, TN_KERNEL_COPY, node, false, q, NULL, v, &v[1], tni_elements(b, n, now));
-        if (m) tni_lain_set(b, q, m, n, now);
+        if (m) tni_layout_set(b, q, m, n, now);
     }
 }
 
 /* Appends the last call where the result is in a buffer: a copy to its place. */
-TNI_FN void tni_build_result(tni_builder *b, const tni_lain *q, int node)
+TNI_FN void tni_build_result(tni_builder *b, const tni_layout *q, int node)
 {
-    tni_lain from = *q;
+    tni_layout from = *q;
     tn_view   v[2];
     int64_t *s[2] = {b->s[0], b->s[1]};
     tni_strides_of(&from, s[0]);
@@ -157,7 +157,7 @@ TNI_FN void tni_build_result(tni_builder *b, const tni_lain *q, int node)
     tni_emit(b, TN_KERNEL_COPY, node, true, &from, NULL, v, &v[1], 0);
 }
 
-static void tni_sort_piece(tni_lain *q)
+static void tni_sort_piece(tni_layout *q)
 {
     for (int i = 1; i < q->count; i++)
         for (int k = i; k > 0 && tni_abs(q->stride[k]) > tni_abs(q->stride[k - 1]); k--) {
@@ -176,11 +176,11 @@ TNI_FN void tni_build_operand(tni_builder *b, int k)
     const tni_subscript *o = &b->p->operand[k];
     const uint64_t      *legs = tni_legs(b->p, k);
     const bool           last = b->p->n == 1;
-    tni_lain            *q = &b->piece[k];
+    tni_layout            *q = &b->piece[k];
     tn_view              v[2];
     int                  j, n = 0;
     int64_t             *s[2] = {b->s[0], b->s[1]};
-    if (q->label || !tni_lain_begin(b, q, o->rank)) return;     /* an earlier step asked for it */
+    if (q->label || !tni_layout_begin(b, q, o->rank)) return;     /* an earlier step asked for it */
     q->at.operand = k;
     for (int i = 0; i < o->rank; i++) {
         const int label = o->label[i];
@@ -198,13 +198,13 @@ TNI_FN void tni_build_operand(tni_builder *b, int k)
         if (last) tni_build_result(b, q, k);
         return;
     }
-    tni_lain all = *q;
+    tni_layout all = *q;
     for (int i = 0; i < q->count; i++) s[1][q->label[i]] = 0;
     tni_strides_of(q, s[0]);
     if (last) tni_strides_of(&b->result, s[1]);
     else tni_plan_strides(b, n, b->order, s[1]);
     tni_fuse(b, q->count, q->label, 2, s, v);
     tni_move *m = tni_emit(b, TN_KERNEL_SUM, k, last, &all, NULL, v, &v[1], tni_elements(b, n, b->order));
-    if (m) tni_lain_set(b, q, m, n, b->order);
+    if (m) tni_layout_set(b, q, m, n, b->order);
 }
 #endif /* TN_NO_CONTRACTION */

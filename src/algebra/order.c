@@ -192,7 +192,7 @@ static bool tni_exact_tree(tni_exact *x, tn_plan *p, int m, const int *leaf, con
     return true;
 }
 
-TNI_FN double tni_dice_unit(tni_dice *d) { return (double)tni_unit(tni_dice_word(d)); }
+TNI_FN double tni_rng_unit(tni_rng *d) { return (double)tni_unit(tni_rng_word(d)); }
 
 /* A candidate pair of a greedy search. */
 typedef struct tni_couple { double score; int a, b; } tni_couple;
@@ -201,7 +201,7 @@ typedef struct tni_greedy {
     double    alpha, heat;
     tni_couple *pair;
     double   *size;                     /* [2n-1] */
-    tni_dice  dice;
+    tni_rng  rng;
 } tni_greedy;
 
 /* The labels that remain of a product, by the number of tensors that have each. */
@@ -224,7 +224,7 @@ static void tni_greedy_add(tni_greedy *g, const tn_plan *p, int a, int b, uint64
     tni_couple_legs(p, g->uses, a, b, legs);
     double score = tni_volume(p, legs, NULL) / g->alpha - g->alpha * (g->size[a] + g->size[b]);
     score = score < 0 ? -log(1 - score) : log(1 + score);
-    double noise = -log(-log(tni_dice_unit(&g->dice)));
+    double noise = -log(-log(tni_rng_unit(&g->rng)));
     g->pair[g->pairs].score = score - g->heat * noise;
     g->pair[g->pairs].a = a;
     g->pair[g->pairs++].b = b;
@@ -302,33 +302,33 @@ static tni_score tni_tree_score(const tn_plan *p, double *cost)
 
 /* Annealing: at a product v = (a b) c, multiplies a or b with c first if that costs less or, with a probability that falls
    with the ratio of costs and with time, if it costs more. */
-static void tni_anneal(tn_plan *p, tni_dice *d, int sweeps, double *cost, uint64_t *legs)
+static void tni_anneal(tn_plan *p, tni_rng *d, int sweeps, double *cost, uint64_t *legs)
 {
     const int n = p->n;
     for (int sweep = 0; sweep < sweeps; sweep++) {
         const double beta = 0.3 + 14.7 * sweep / sweeps;
         for (int i = 0; i < n; i++) {
-            const int v = n + (int)tni_dice_below(d, n - 1);
+            const int v = n + (int)tni_rng_below(d, n - 1);
             int      *cv = p->child + 2 * v;
-            int       side = (int)tni_dice_below(d, 2);
+            int       side = (int)tni_rng_below(d, 2);
             if (cv[side] < n) side ^= 1;
             int u = cv[side];
             if (u < n) continue;
-            int c = cv[side ^ 1], other = (int)tni_dice_below(d, 2), a = p->child[2 * u + other];
+            int c = cv[side ^ 1], other = (int)tni_rng_below(d, 2), a = p->child[2 * u + other];
             int b = p->child[2 * u + (other ^ 1)];
             for (int w = 0; w < p->words; w++)
                 legs[w] = (tni_legs(p, a)[w] | tni_legs(p, c)[w]) & (tni_legs(p, b)[w] | tni_legs(p, v)[w]);
             double now = cost[u] + cost[v];
-            double turned_u = tni_couple_cost(p, tni_legs(p, a), tni_legs(p, c), legs);
-            if (turned_u > 1e3 * now) continue;
-            double turned_v = tni_couple_cost(p, legs, tni_legs(p, b), tni_legs(p, v));
-            if (turned_u + turned_v > now && tni_dice_unit(d) >= pow(now / (turned_u + turned_v), beta)) continue;
+            double transposed_u = tni_couple_cost(p, tni_legs(p, a), tni_legs(p, c), legs);
+            if (transposed_u > 1e3 * now) continue;
+            double transposed_v = tni_couple_cost(p, legs, tni_legs(p, b), tni_legs(p, v));
+            if (transposed_u + transposed_v > now && tni_rng_unit(d) >= pow(now / (transposed_u + transposed_v), beta)) continue;
             p->child[2 * u + other] = a;
             p->child[2 * u + (other ^ 1)] = c;
             cv[side ^ 1] = b;
             memcpy(p->legs + (size_t)u * (size_t)p->words, legs, (size_t)p->words * sizeof *legs);
-            cost[u] = turned_u;
-            cost[v] = turned_v;
+            cost[u] = transposed_u;
+            cost[v] = transposed_v;
         }
     }
 }
@@ -399,14 +399,14 @@ static bool tni_search(tn_plan *p, tni_pile *room)
     if (!tni_exact_begin(&x, p, room, 10, &seen) || !cost || !legs || !best_legs || !best_child || !g.live || !g.uses
         || !g.pair || !g.size) return false;
     for (int sample = 0; sample < samples; sample++) {
-        g.dice.key = p->desc.seed;
-        g.dice.call = sample;
-        g.dice.at = 0;
-        g.alpha = sample == 0 ? 1 : 0.25 * pow(16, tni_dice_unit(&g.dice));
-        g.heat = sample == 0 ? 0 : 0.003 * pow(300, tni_dice_unit(&g.dice));
+        g.rng.key = p->desc.seed;
+        g.rng.call = sample;
+        g.rng.at = 0;
+        g.alpha = sample == 0 ? 1 : 0.25 * pow(16, tni_rng_unit(&g.rng));
+        g.heat = sample == 0 ? 0 : 0.003 * pow(300, tni_rng_unit(&g.rng));
         tni_greedy_tree(&g, p, legs);
         tni_tree_score(p, cost);
-        tni_anneal(p, &g.dice, sweeps, cost, legs);
+        tni_anneal(p, &g.rng, sweeps, cost, legs);
         tni_score total = tni_improve(p, &x, 8, cost, seen);
         if (sample > 0 && !tni_better(total, best)) continue;
         best = total;

@@ -122,7 +122,7 @@ tn_tensor *tn_mode_product(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *a)
         shape[i] = i == axis ? a->shape[0] : x->shape[i];
         if (i != axis) fibres[i < axis ? 0 : 2] *= x->shape[i];
     }
-    if (!tn_tensor_contiguous(x) && !(x = tn_copy(ctx, x))) return NULL;
+    if (!tn_tensor_is_contiguous(x) && !(x = tn_copy(ctx, x))) return NULL;
     tn_tensor *y = tn_reshape(x, 3, fibres);
     y = y ? tn_matmul(ctx, a, y) : NULL;
     return y ? tn_reshape(y, x->rank, shape) : NULL;
@@ -134,7 +134,7 @@ tn_tensor *tn_unfold(tn_ctx *ctx, tn_tensor *x, int axis)
     if (!tni_is_real(ctx, x, "unfold", "x") || !tni_axis(x, &axis, "unfold", "x")) return NULL;
     for (int i = 0; i < x->rank; i++) if (i != axis) others *= x->shape[i];
     x = tni_moved_axis(x, axis, 0);
-    if (x && !tn_tensor_contiguous(x)) x = tn_copy(ctx, x);
+    if (x && !tn_tensor_is_contiguous(x)) x = tn_copy(ctx, x);
     return x ? tn_reshape_2d(x, x->shape[0], others) : NULL;
 }
 
@@ -160,8 +160,8 @@ tn_tensor *tn_fold(tn_ctx *ctx, tn_tensor *m, int axis, int rank, const int64_t 
                  tni_shape_of(rank, shape).s, axis);
         return NULL;
     }
-    if (!tn_tensor_contiguous(m) && !(m = tn_copy(ctx, m))) return NULL;
+    if (!tn_tensor_is_contiguous(m) && !(m = tn_copy(ctx, m))) return NULL;
     m = tni_moved_axis(tn_reshape(m, rank, first), 0, axis);
-    return m && !tn_tensor_contiguous(m) ? tn_copy(ctx, m) : m;
+    return m && !tn_tensor_is_contiguous(m) ? tn_copy(ctx, m) : m;
 }
 #endif /* TN_NO_CONTRACTION */

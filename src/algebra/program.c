@@ -15,7 +15,7 @@ static bool tni_is_axis(const tni_builder *b, int n, const int *label, const int
 }
 
 /* Sorts the labels of an axis into their order in q. */
-static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
+static void tni_axis_order(tni_builder *b, int axis, const tni_layout *q)
 {
     int *list = b->list[axis], n = 0;
     for (int i = 0; i < q->count; i++)
@@ -29,7 +29,7 @@ static void tni_axis_order(tni_builder *b, int axis, const tni_lain *q)
 
 /* Chooses the order of an axis' labels: that of one of the operands or of the result, such that the fewest elements have to
    be copied. x: operands (0, 1) or the result (2). */
-static void tni_axis_choose(tni_builder *b, int axis, const tni_lain *const *q, const double *size)
+static void tni_axis_choose(tni_builder *b, int axis, const tni_layout *const *q, const double *size)
 {
     double best = HUGE_VAL;
     int    choice = -1;
@@ -77,7 +77,7 @@ static bool tni_is_batch(const tni_builder *b, const int64_t *s)
 }
 
 /* Copies an operand if its labels are not the axes of the kernel. */
-static void tni_build_axes(tni_builder *b, tni_lain *q, int node, const int *axis, int which)
+static void tni_build_axes(tni_builder *b, tni_layout *q, int node, const int *axis, int which)
 {
     int n = 0;
     tni_strides_of(q, b->s[which]);
@@ -133,7 +133,7 @@ static void tni_gemm_views(const tni_builder *b, tn_view *v)
    run of labels; 2: they are in the order that they have in `with`, too; else 0. */
 static int tni_suits(const tni_builder *b, int n, const int *label, int with, int to)
 {
-    const tni_lain *q = &b->piece[with];
+    const tni_layout *q = &b->piece[with];
     int             k, before[3] = {0, 0, 0}, was = -1, at = -1, suits = 2;
     for (int i = 0; i < n; i++) {
         int kind = !tni_set_has(tni_legs(b->p, with), label[i]) ? 0 : tni_set_has(tni_legs(b->p, to), label[i]) ? 1 : 2;
@@ -147,7 +147,7 @@ static int tni_suits(const tni_builder *b, int n, const int *label, int with, in
 }
 
 /* Zeroes the strides of both operands' labels and of the result's, then sets those that they have. */
-static void tni_set_strides(tni_builder *b, tni_lain *const *q, bool last)
+static void tni_set_strides(tni_builder *b, tni_layout *const *q, bool last)
 {
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < q[k]->count; i++) for (int x = 0; x < 3; x++) b->s[x][q[k]->label[i]] = 0;
@@ -156,7 +156,7 @@ static void tni_set_strides(tni_builder *b, tni_lain *const *q, bool last)
 }
 
 /* Copies an operand to the order of the result's labels. */
-static void tni_build_ordered(tni_builder *b, tni_lain *q, int node, int n, const int *order)
+static void tni_build_ordered(tni_builder *b, tni_layout *q, int node, int n, const int *order)
 {
     int *own = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *own), count = 0;
     if (!own) { b->ok = false; return; }
@@ -167,18 +167,18 @@ static void tni_build_ordered(tni_builder *b, tni_lain *q, int node, int n, cons
 
 /* A product without sums: in the order of the result; or first the labels that only the smaller operand has, then those of
    the larger in its own order. If that has too many axes it is [m,b] [b,n] -> [m,b,n], all contiguous. */
-static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
+static void tni_build_mul(tni_builder *b, int node, tni_layout *const *q)
 {
     static const int axes[3] = {TNI_M, TNI_B, TNI_N};
     const bool       last = node == b->p->root;
     const int        large = tni_elements(b, q[1]->count, q[1]->label) > tni_elements(b, q[0]->count, q[0]->label);
     const int        alone = large ? TNI_M : TNI_N;
-    tni_lain        *result = &b->piece[node];
+    tni_layout        *result = &b->piece[node];
     tn_view          v[3];
     bool             direct = last, copied = false;
     int              n = 0;
     int             *order = (int *)tni_pile_take(b->pile, (size_t)(q[0]->count + q[1]->count) + 1, sizeof *order);
-    if (!order || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
+    if (!order || !tni_layout_begin(b, result, q[0]->count + q[1]->count)) { b->ok = false; return; }
     if (last) for (; n < b->result.count; n++) order[n] = b->result.label[n];
     for (int i = 0; !last && i < b->count[alone]; i++) order[n++] = b->list[alone][i];
     for (int i = 0; !last && i < q[large]->count; i++) order[n++] = q[large]->label[i];
@@ -202,20 +202,20 @@ static void tni_build_mul(tni_builder *b, int node, tni_lain *const *q)
     }
     tni_move *m = tni_emit(b, TN_KERNEL_MUL, node, direct, q[0], q[1], v, &v[2], tni_elements(b, n, order));
     if (!m || direct) return;
-    tni_lain_set(b, result, m, n, order);
+    tni_layout_set(b, result, m, n, order);
     if (last) tni_build_result(b, result, node);
 }
 
 /* A product that is a vector times a matrix, or a dot product, for each index of a batch whose last label is contiguous in
    the larger operand. A GEMM would read numbers that are far apart, so it is MUL, then SUM over the first axes. The other
    operand is copied if that is little work. */
-static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
+static bool tni_build_dots(tni_builder *b, int node, tni_layout *const *q)
 {
     const int       which = b->count[TNI_N] > 0;
-    const tni_lain *large = q[which], *other = q[which ^ 1];
+    const tni_layout *large = q[which], *other = q[which ^ 1];
     const int       inner = large->label[large->count - 1];
     const bool      last = node == b->p->root, direct = last && b->result.count < TN_MAX_RANK;
-    tni_lain       *result = &b->piece[node], product;
+    tni_layout       *result = &b->piece[node], product;
     tn_view         v[3];
     int             n, k;
     if ((b->count[TNI_M] && b->count[TNI_N]) || b->s[which][inner] != 1 || b->s[which ^ 1][inner] == 0
@@ -224,7 +224,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
         && 4 * tni_elements(b, other->count, other->label) > tni_elements(b, large->count, large->label)) return false;
     int *order = (int *)tni_pile_take(b->pile, (size_t)large->count, sizeof *order);
     if (!order) b->ok = false;
-    if (!b->ok || !tni_lain_begin(b, &product, large->count) || !tni_lain_begin(b, result, large->count)) return false;
+    if (!b->ok || !tni_layout_begin(b, &product, large->count) || !tni_layout_begin(b, result, large->count)) return false;
     for (n = 0; n < b->count[TNI_K]; n++) order[n] = b->list[TNI_K][n];
     for (int i = 0; i < large->count; i++) {
         for (k = 0; k < b->count[TNI_K] && order[k] != large->label[i]; k++) {}
@@ -243,7 +243,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
     product.at.operand = 0;
     tni_move *m = tni_emit(b, TN_KERNEL_MUL, node, false, q[0], q[1], v, &v[2], tni_elements(b, n, order));
     if (!m) return false;
-    tni_lain_set(b, &product, m, n, order);
+    tni_layout_set(b, &product, m, n, order);
     int64_t *s[2] = {b->s[0], b->s[1]};
     k = b->count[TNI_K];
     tni_strides_of(&product, s[0]);
@@ -253,7 +253,7 @@ static bool tni_build_dots(tni_builder *b, int node, tni_lain *const *q)
     tni_fuse(b, n, order, 2, s, v);
     m = tni_emit(b, TN_KERNEL_SUM, node, direct, &product, NULL, v, &v[1], tni_elements(b, n - k, order + k));
     if (!m || direct) return true;
-    tni_lain_set(b, result, m, n - k, order + k);
+    tni_layout_set(b, result, m, n - k, order + k);
     if (last) tni_build_result(b, result, node);
     return true;
 }
@@ -272,7 +272,7 @@ static bool tni_gemm_direct(const tni_builder *b)
 }
 
 /* Where labels [first,end) of the result are one axis that operand `side` alone has: returns the first label, or end. */
-static int tni_run_of_side(const tni_builder *b, const tni_lain *const *q, int side, int end)
+static int tni_run_of_side(const tni_builder *b, const tni_layout *const *q, int side, int end)
 {
     int first = end;
     for (; first > 0; first--) {
@@ -286,7 +286,7 @@ static int tni_run_of_side(const tni_builder *b, const tni_lain *const *q, int s
 
 /* An operand of a product in place: its labels outside of the run, then the depth, which comes after the run in the left
    factor. True if it lies like that, or after it was copied. */
-static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, const int *run, int n, bool left)
+static bool tni_build_factor(tni_builder *b, tni_layout *q, int node, int which, const int *run, int n, bool left)
 {
     const int *depth = b->list[TNI_K];
     const int  deep = b->count[TNI_K];
@@ -310,9 +310,9 @@ static bool tni_build_factor(tni_builder *b, tni_lain *q, int node, int which, c
 /* The last product, where its result would have to be permuted: it is written in place, as a batch of small products. Their
    columns are the last labels of the result, which one operand has, their rows the most that the other has in one run; all
    other labels number the products. False if that does not pay. */
-static bool tni_build_in_place(tni_builder *b, int node, tni_lain *const *q)
+static bool tni_build_in_place(tni_builder *b, int node, tni_layout *const *q)
 {
-    const tni_lain *const lies[2] = {q[0], q[1]};
+    const tni_layout *const lies[2] = {q[0], q[1]};
     const int    *label = b->result.label;
     const int64_t all = tni_elements(b, b->result.count, label), depth = tni_elements(b, b->count[TNI_K], b->list[TNI_K]);
     int64_t       most = 0;
@@ -349,15 +349,15 @@ static bool tni_build_in_place(tni_builder *b, int node, tni_lain *const *q)
     return true;
 }
 
-static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int parent, int with)
+static void tni_build_gemm(tni_builder *b, int node, tni_layout *const *q, int parent, int with)
 {
     static const int orders[4][3] = {{TNI_B, TNI_M, TNI_N}, {TNI_B, TNI_N, TNI_M},
                                      {TNI_M, TNI_B, TNI_N}, {TNI_N, TNI_B, TNI_M}};
     static const int a[3] = {TNI_B, TNI_M, TNI_K}, c[3] = {TNI_B, TNI_K, TNI_N};
     const bool       last = node == b->p->root;
-    const tni_lain *lies[3] = {q[0], q[1], last ? &b->result : NULL};
+    const tni_layout *lies[3] = {q[0], q[1], last ? &b->result : NULL};
     double           size[3] = {1, 1, 1};
-    tni_lain        *result = &b->piece[node];
+    tni_layout        *result = &b->piece[node];
     tni_move        *m;
     tn_view          v[3];
     bool             direct = false;
@@ -365,7 +365,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     for (int i = 0; i < 3; i++) if (lies[i]) size[i] = (double)tni_elements(b, lies[i]->count, lies[i]->label);
     tni_set_strides(b, q, last);
     for (int i = 0; i < TNI_AXES; i++) {
-        const tni_lain *of[3] = {i == TNI_N ? NULL : lies[0], i == TNI_M ? NULL : lies[1], i == TNI_K ? NULL : lies[2]};
+        const tni_layout *of[3] = {i == TNI_N ? NULL : lies[0], i == TNI_M ? NULL : lies[1], i == TNI_K ? NULL : lies[2]};
         tni_axis_choose(b, i, of, size);
     }
     if (tni_build_dots(b, node, q) || !b->ok) return;
@@ -373,7 +373,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
     if (b->in_place) for (int i = 0; i < 2; i++) tni_build_split(b, i == 0 ? TNI_M : TNI_N, i, last);
     tni_build_axes(b, q[0], node, a, 0);
     tni_build_axes(b, q[1], node, c, 1);
-    if (!b->ok || !tni_lain_begin(b, result, q[0]->count + q[1]->count)) return;
+    if (!b->ok || !tni_layout_begin(b, result, q[0]->count + q[1]->count)) return;
     tni_set_strides(b, q, last);
     direct = last && tni_gemm_direct(b);
     if (!direct) {
@@ -400,7 +400,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
         int *order = (int *)tni_pile_take(b->pile, (size_t)n + 1, sizeof *order);
         if (!order) { b->ok = false; return; }
         memcpy(order, b->order, (size_t)n * sizeof *order);
-        tni_lain_set(b, result, m, n, order);
+        tni_layout_set(b, result, m, n, order);
     }
     if (last) tni_build_result(b, result, node);
 }
@@ -409,7 +409,7 @@ static void tni_build_gemm(tni_builder *b, int node, tni_lain *const *q, int par
 static void tni_build_pair(tni_builder *b, int node, int parent, int with)
 {
     const int      *child = b->p->child + 2 * node;
-    tni_lain       *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
+    tni_layout       *q[2] = {&b->piece[child[0]], &b->piece[child[1]]};
     const uint64_t *legs = tni_legs(b->p, node);
     int             j;
     for (int k = 0; k < 2; k++) if (child[k] < b->p->n) tni_build_operand(b, child[k]);
@@ -445,7 +445,7 @@ TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int
     b.extent = extent;
     b.size = tni_dtype_size(p->ctx->desc.dtype);
     b.program = (tni_program *)tni_pile_take(pile, 1, sizeof *b.program);
-    b.piece = (tni_lain *)tni_pile_take(pile, nodes, sizeof *b.piece);
+    b.piece = (tni_layout *)tni_pile_take(pile, nodes, sizeof *b.piece);
     b.live = (tni_move **)tni_pile_take(pile, nodes + 8, sizeof *b.live);
     b.order = (int *)tni_pile_take(pile, (size_t)labels * (TNI_AXES + 1), sizeof *b.order);
     b.s[0] = (int64_t *)tni_pile_take(pile, (size_t)labels * 3, sizeof *b.s[0]);
@@ -457,7 +457,7 @@ TNI_FN tni_program *tni_plan_program(const tn_plan *p, tni_pile *pile, const int
     b.end = &b.program->first;
     b.ok = true;
     b.in_place = !recorded && tni_gemm_takes_axes(p->ctx);
-    if (!tni_lain_begin(&b, &b.result, p->out.rank)) return NULL;
+    if (!tni_layout_begin(&b, &b.result, p->out.rank)) return NULL;
     for (int i = 0; i < p->out.rank; i++) {
         const int label = p->out.label[i];
         if (label < 0 || extent[label] == 1) continue;

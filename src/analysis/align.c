@@ -317,7 +317,7 @@ typedef struct tni_refit {
 /* c [m,k] = a [m,n] b[k,n]^T */
 static void tni_refit_gram(const tni_refit *t, int64_t m, int64_t k, int64_t n, double *a, double *b, double *c)
 {
-    t->host.by->gemm(&t->host, m, k, n, 1, tni_rows(a, n), tni_turned(tni_rows(b, n)), 0, tni_rows(c, k));
+    t->host.by->gemm(&t->host, m, k, n, 1, tni_rows(a, n), tni_transposed(tni_rows(b, n)), 0, tni_rows(c, k));
 }
 
 /* y [r,n] = beta y + m [r,k] b [k,n] */
@@ -476,7 +476,7 @@ static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
     return to ? tni_cp_done(to, s) : NULL;
 }
 
-static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_refit_desc *desc, double *error)
+static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_cp_refit_desc *desc, double *error)
 {
     const double  tol = desc->tol > 0 ? desc->tol : 1e-6;
     const int64_t h = cp->terms, r = tni_min(desc->terms, h), n = cp->in[0], o = cp->out;
@@ -509,7 +509,7 @@ static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_refit_desc *
     return to;
 }
 
-tn_cp *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error)
+tn_cp *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error)
 {
     tni_units u;
     tn_cp    *to = NULL;

@@ -12,14 +12,14 @@
 
 /* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal */
 /* What an operator is compared with. */
-typedef enum tn_null {
-    TN_NULL_ENTRIES = 0,        /* the numbers of each row of each factor are permuted, without the constant's:
+typedef enum tn_null_model {
+    TN_NULL_MODEL_ENTRIES = 0,        /* the numbers of each row of each factor are permuted, without the constant's:
                                    every hidden unit keeps its numbers, but not their places                    */
-    TN_NULL_PAIRS               /* the rows of factor 1 are permuted: every direction is kept, but it is
+    TN_NULL_MODEL_PAIRS               /* the rows of factor 1 are permuted: every direction is kept, but it is
                                    multiplied by another one                                                    */
-} tn_null;
+} tn_null_model;
 typedef struct tn_signal_desc {
-    tn_null  null;
+    tn_null_model  null;
     const tn_cp *const *nulls;  /* `draws` operators of the same extents to compare with instead, for example
                                    untrained layers; or NULL                                                    */
     bool     scaled;            /* first scales each null's values to the operator's norm, output by output     */
@@ -99,16 +99,16 @@ TN_API tn_cp    *tn_cp_canonical(const tn_cp *cp);
 TN_API tn_status tn_cp_align(const tn_cp *a, const tn_cp *b, tn_cp **aligned, tn_tensor **cosines);
 
 /* ---- fewer terms -------------------------------------------------------- >>analysis-refit */
-typedef struct tn_refit_desc {
+typedef struct tn_cp_refit_desc {
     int64_t terms;              /* required: number of terms; fewer are made if fewer are independent         */
     int64_t sweeps;             /* at most this number; 0: 100                                                */
     double  tol;                /* stops when a sweep lowers the relative error by less than this; 0: 1e-6    */
-} tn_refit_desc;
+} tn_cp_refit_desc;
 /* Fits an operator of fewer terms to the function of cp: alternating least squares of |S - S'|_F, the symmetrised tensors,
    from the factors alone. It begins with the terms that a pivoted Cholesky decomposition of their Gram matrix chooses; P is
    solved for exactly, each encoder by some steps of conjugate gradients, so that the error never rises. *error, if not NULL,
    becomes |S - S'|_F / |S|_F, which cannot be distinguished from 0 below about 1e-7. A local minimum is possible. Order 2 only.
    It takes some 4 h^2 n operations for h terms of cp, and (24 h + 120 terms) terms n for each sweep. NULL on error. */
-TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_refit_desc *desc, double *error);
+TN_API tn_cp    *tn_cp_refit(const tn_cp *cp, const tn_cp_refit_desc *desc, double *error);
 
 #endif /* TN_NO_ANALYSIS */

@@ -38,10 +38,10 @@ TNI_FN tn_tensor *tni_owned_counts(tn_ctx *ctx, int64_t n, const int32_t *counts
 /* ---- how many eigenpairs are signal ------------------------------------- >>analysis-signal-impl */
 
 /* Permutes n groups of `width` numbers (Fisher & Yates). */
-static void tni_shuffle(tni_dice *d, int64_t n, int64_t width, double *v)
+static void tni_shuffle(tni_rng *d, int64_t n, int64_t width, double *v)
 {
     for (int64_t i = n - 1; i > 0; i--) {
-        int64_t j = tni_dice_below(d, i + 1);
+        int64_t j = tni_rng_below(d, i + 1);
         for (int64_t k = 0; k < width; k++) {
             double swap = v[i * width + k];
             v[i * width + k] = v[j * width + k];
@@ -56,13 +56,13 @@ static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64
     tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
     for (int k = 0; k < 2 && s == TN_OK; k++) {
         double  *v = tni_analysis_read(cp->f[k], "signal");
-        tni_dice dice;
-        memset(&dice, 0, sizeof dice);
-        dice.key = desc->seed;
-        dice.call = 2 * draw + k;
-        if (v && desc->null == TN_NULL_PAIRS && k > 0) tni_shuffle(&dice, cp->terms, cp->in[k], v);
-        for (int64_t h = 0; v && desc->null == TN_NULL_ENTRIES && h < cp->terms; h++)
-            tni_shuffle(&dice, cp->in[k] - cp->constant, 1, v + h * cp->in[k]);
+        tni_rng rng;
+        memset(&rng, 0, sizeof rng);
+        rng.key = desc->seed;
+        rng.call = 2 * draw + k;
+        if (v && desc->null == TN_NULL_MODEL_PAIRS && k > 0) tni_shuffle(&rng, cp->terms, cp->in[k], v);
+        for (int64_t h = 0; v && desc->null == TN_NULL_MODEL_ENTRIES && h < cp->terms; h++)
+            tni_shuffle(&rng, cp->in[k] - cp->constant, 1, v + h * cp->in[k]);
         s = v ? tn_write(to->f[k], TN_F64, v, cp->terms * cp->in[k]) : tni_analysis_status(cp->ctx);
         tni_analysis_free(cp->f[k], v);
     }
@@ -88,9 +88,9 @@ static tn_status tni_signal_add(const tn_signal *mine, const tn_spectrum *null, 
 
 static bool tni_signal_fits(const tn_cp *cp, const tn_signal_desc *d, int64_t draws)
 {
-    if (draws < 1 || (unsigned)d->null > TN_NULL_PAIRS) {
+    if (draws < 1 || (unsigned)d->null > TN_NULL_MODEL_PAIRS) {
         if (draws < 1) tni_fail(cp->ctx, TN_ERR_ARG, "signal: draws is %lld, expected 0 or more", (long long)draws);
-        else tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null", (int)d->null);
+        else tni_fail(cp->ctx, TN_ERR_ARG, "signal: null is %d, not a valid tn_null_model", (int)d->null);
         return false;
     }
     for (int64_t i = 0; d->nulls && i < draws; i++) {
@@ -218,7 +218,7 @@ static int32_t tni_certify_output(const double *l, int64_t count, double error, 
 }
 
 /* The operator of the first rank[o] pairs of each output, whose vectors are multiplied by root unless it is NULL. */
-static tn_cp *tni_certify_operator(const tn_cp *cp, const tn_eigen *e, const int32_t *rank, tn_tensor *root)
+static tn_cp *tni_certify_operator(const tn_cp *cp, const tn_eigenpairs *e, const int32_t *rank, tn_tensor *root)
 {
     int64_t   terms = 0, at = 0;
     tn_status s = TN_OK;
@@ -246,7 +246,7 @@ static tn_status tni_certify(const tn_cp *cp, double error, double radius, const
     tn_cp       *metric = moment ? tn_cp_data_metric(cp, moment) : NULL;
     tn_tensor   *root = metric ? tni_inverse_root(ctx, moment) : NULL;
     const double square = radius * radius + (cp->constant && !moment), margin = ctx->desc.dtype == TN_F32 ? 1e-5 : 1e-12;
-    tn_eigen     e;
+    tn_eigenpairs     e;
     if (moment && !root) {
         tn_cp_destroy(metric);
         return tni_analysis_status(ctx);
@@ -272,7 +272,7 @@ static tn_status tni_certify(const tn_cp *cp, double error, double radius, const
     tni_analysis_free(e.values, l);
     tni_free_f64(ctx, numbers, cp->out, 3);
     tni_free_f64(ctx, (double *)(void *)rank, cp->out, 1);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     return s;
 }
 

@@ -188,14 +188,14 @@ static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target
     } else {
         y = tni_rows_without(ctx, tn_slice(f->run, 0, t, t + 1), d, 0);
         y = y ? tni_model_normed(ctx, f->model, &f->model->norm, tn_reshape_2d(y, 2, -1), NULL, "") : NULL;
-        y = y ? tn_transformer_head(ctx, f->model, y) : NULL;
+        y = y ? tn_transformer_unembed(ctx, f->model, y) : NULL;
     }
-    if (target->aim == TN_CIRCUIT_LOSS) y = tn_log_softmax(ctx, y);
+    if (target->aim == TN_CIRCUIT_AIM_LOSS) y = tn_log_softmax(ctx, y);
     y = tni_rows_differ(ctx, y);
     if (!y) return (double)NAN;
     double change = tn_item(tn_slice(y, 1, target->token, target->token + 1));
-    if (target->aim == TN_CIRCUIT_DIFFERENCE) change -= tn_item(tn_slice(y, 1, target->other, target->other + 1));
-    return target->aim == TN_CIRCUIT_LOSS ? -change : change;
+    if (target->aim == TN_CIRCUIT_AIM_DIFFERENCE) change -= tn_item(tn_slice(y, 1, target->other, target->other + 1));
+    return target->aim == TN_CIRCUIT_AIM_LOSS ? -change : change;
 }
 
 /* Follows a path from its source with what its deletion changes. */
@@ -234,18 +234,18 @@ static double tni_delete_r2(const double *p, const double *m, int64_t n, int64_t
     return 1 - rest / all;
 }
 
-tn_status tn_circuit_paths_delete(const tn_circuit_paths *p, int64_t count, tn_circuit_deletion *out)
+tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_circuit_ablation *out)
 {
     int64_t k = 0;
     if (out) memset(out, 0, sizeof *out);
     if (!p || !p->frozen || !out) return TN_ERR_ARG;
     const tn_circuit_frozen *f = p->frozen;
-    if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_delete: count is %lld, expected 1 or more",
+    if (count < 1) return tni_fail(f->ctx, TN_ERR_ARG, "circuit_paths_ablate: count is %lld, expected 1 or more",
                                    (long long)count);
-    if (!tni_frozen_whole(f, "circuit_paths_delete")) return TN_ERR_ARG;
+    if (!tni_frozen_whole(f, "circuit_paths_ablate")) return TN_ERR_ARG;
     int64_t   room = tni_min(count, tni_max(p->count, 1));
-    double   *v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_delete");
-    int32_t  *leaf = (int32_t *)tni_array(f->ctx, room, sizeof *leaf, "circuit_paths_delete");
+    double   *v = tni_alloc_f64(f->ctx, room, 2, "circuit_paths_ablate");
+    int32_t  *leaf = (int32_t *)tni_array(f->ctx, room, sizeof *leaf, "circuit_paths_ablate");
     tni_scope scope = tni_scope_begin(f->ctx);
     bool      done = v && leaf;
     for (int64_t i = 0; i < p->count && k < room && done; i++) {
@@ -270,11 +270,11 @@ tn_status tn_circuit_paths_delete(const tn_circuit_paths *p, int64_t count, tn_c
     tni_free_f64(f->ctx, v, room, 2);
     tni_free(f->ctx, leaf, (size_t)room * sizeof *leaf);
     if (done) return TN_OK;
-    tn_circuit_deletion_destroy(out);
+    tn_circuit_ablation_destroy(out);
     return tni_analysis_status(f->ctx);
 }
 
-void tn_circuit_deletion_destroy(tn_circuit_deletion *d)
+void tn_circuit_ablation_destroy(tn_circuit_ablation *d)
 {
     if (!d) return;
     tn_tensor_destroy(d->path);

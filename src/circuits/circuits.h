@@ -88,14 +88,14 @@ TN_API tn_net     *tn_circuit_attention(tn_ctx *ctx, const tn_transformer *model
    nothing to fold in. */
 TN_API tn_tensor  *tn_circuit_unembedding(tn_ctx *ctx, const tn_transformer *model);
 
-typedef struct tn_circuit_ovpp_desc {
+typedef struct tn_circuit_block_desc {
     int64_t block;
     double  factor1, factor2;   /* replace 1/denominator of norm1 and norm2; required if the model has norms            */
     bool    compact;            /* also the compact form, of dim^3 numbers where heads d_v = dim                        */
-} tn_circuit_ovpp_desc;
+} tn_circuit_block_desc;
 /* A block as tensors: with x~ = [x;1] and M^0 = [I b_O; 0 1], M^h = [O V~; 0 0] for heads h = 1 .. H,
        out_t = sum_gk sum_sr A^g_ts A^k_tr B+(M^g x~_s, M^k x~_r),   A^0 = I, A^h the pattern of head h - 1 */
-typedef struct tn_circuit_ovpp {
+typedef struct tn_circuit_block {
     int64_t    heads;
     tn_cp     *b;               /* B+ = P B + I on x~, hidden + dim terms                                               */
     tn_cp     *doubled;         /* the same as one operator without constant columns on two inputs, [x;1;x] and [x;1;1..1],
@@ -103,13 +103,13 @@ typedef struct tn_circuit_ovpp {
     tn_tensor *m;               /* [H+1,dim+1,dim+1]                                                                    */
     tn_tensor *v;               /* [H,d_v,dim+1]: V~, values from x~                                                    */
     tn_tensor *compact;         /* [H,H,dim,d_v,d_v]: B+ of M^g and M^k from values alone; or NULL                      */
-} tn_circuit_ovpp;
-/* Makes these tensors of a block with a bilinear MLP of order 2. tn_circuit_ovpp_destroy frees the result. */
-TN_API tn_status   tn_circuit_ovpp_of(tn_ctx *ctx, const tn_transformer *model, const tn_circuit_ovpp_desc *desc,
-                                      tn_circuit_ovpp *out);
+} tn_circuit_block;
+/* Makes these tensors of a block with a bilinear MLP of order 2. tn_circuit_block_destroy frees the result. */
+TN_API tn_status   tn_circuit_block_of(tn_ctx *ctx, const tn_transformer *model, const tn_circuit_block_desc *desc,
+                                      tn_circuit_block *out);
 /* Makes the operator B+(M^g x~_s, M^k x~_r) of one pair, 0 <= g, k <= heads; 0 and h: "B+OV". */
-TN_API tn_cp      *tn_circuit_ovpp_term(const tn_circuit_ovpp *ovpp, int64_t g, int64_t k);
-TN_API void        tn_circuit_ovpp_destroy(tn_circuit_ovpp *ovpp);              /* frees what the result holds */
+TN_API tn_cp      *tn_circuit_block_term(const tn_circuit_block *block, int64_t g, int64_t k);
+TN_API void        tn_circuit_block_destroy(tn_circuit_block *block);              /* frees what the result holds */
 
 /* ---- tables ------------------------------------------------------------- >>circuits-tables
    Tables of tokens are circuits: T(.) of a vocabulary of 50,000 has 2.5 billion entries, and is read row by row. */
@@ -123,7 +123,7 @@ TN_API tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *model, 
    biases. Logits are before the final norm's denominator. A pair counts twice, unless i = j. Bilinear MLPs of order 2. */
 TN_API tn_circuit *tn_circuit_pairs(tn_ctx *ctx, const tn_transformer *model, int64_t block, int64_t out);
 /* Makes the circuit of an operator for output direction u [out] between two lists of vectors: entry (i,j) is x_i^T Q_u y_j.
-   x [n,in]  y [m,in], which may be NULL: all directions of the input. With y = x M^T and M of tn_circuit_ovpp: T(B+OV). */
+   x [n,in]  y [m,in], which may be NULL: all directions of the input. With y = x M^T and M of tn_circuit_block: T(B+OV). */
 TN_API tn_circuit *tn_circuit_interactions(tn_ctx *ctx, const tn_cp *cp, const tn_tensor *u, tn_tensor *x, tn_tensor *y);
 /* Makes the circuit of some rows and columns: ids I32 [n]; NULL: all of them. One id is "P_tok". */
 TN_API tn_circuit *tn_circuit_select(const tn_circuit *circuit, tn_tensor *rows, tn_tensor *columns);
@@ -147,7 +147,7 @@ typedef struct tn_circuit_entries {
    eighth of desc.max_bytes, 32 MiB without a limit. TN_ERR_NONFINITE. */
 TN_API tn_status   tn_circuit_top(const tn_circuit *circuit, const tn_circuit_top_desc *desc, tn_circuit_entries *out);
 /* Does the same for 1 to 4 descs, such as one of each order, while the matrix is computed once. desc[count]  out[count] */
-TN_API tn_status   tn_circuit_tops(const tn_circuit *circuit, int count, const tn_circuit_top_desc *desc,
+TN_API tn_status   tn_circuit_top_many(const tn_circuit *circuit, int count, const tn_circuit_top_desc *desc,
                                    tn_circuit_entries *out);
 TN_API void        tn_circuit_entries_destroy(tn_circuit_entries *entries);     /* frees the tensors of the result */
 /* Does the same in each row: *values [rows,top] and *ids I32 [rows,top], owned. */
@@ -278,9 +278,9 @@ TN_API void      tn_circuit_frozen_destroy(tn_circuit_frozen *frozen);          
 
 /* What is attributed to paths: a linear function of the logits at a position. */
 typedef enum tn_circuit_aim {
-    TN_CIRCUIT_LOGIT = 0,       /* the logit of `token`                                                          */
-    TN_CIRCUIT_DIFFERENCE,      /* that minus the logit of `other`                                               */
-    TN_CIRCUIT_LOSS             /* the loss of `token` as the next one, linearised: (softmax - one-hot) . logits, whose value
+    TN_CIRCUIT_AIM_LOGIT = 0,       /* the logit of `token`                                                          */
+    TN_CIRCUIT_AIM_DIFFERENCE,      /* that minus the logit of `other`                                               */
+    TN_CIRCUIT_AIM_LOSS             /* the loss of `token` as the next one, linearised: (softmax - one-hot) . logits, whose value
                                    is not the loss, but whose small changes are those of the loss                */
 } tn_circuit_aim;
 typedef struct tn_circuit_target {
@@ -366,17 +366,17 @@ TN_API tn_status tn_circuit_attribute(const tn_circuit_frozen *frozen, const tn_
                                       tn_circuit_attribution *out);
 TN_API void      tn_circuit_attribution_destroy(tn_circuit_attribution *a);        /* frees the tensor of the result */
 
-typedef struct tn_circuit_deletion {
+typedef struct tn_circuit_ablation {
     int64_t    count;           /* paths that were deleted, one at a time                                        */
     tn_tensor *path;            /* I32 [count] their nodes                                                       */
     tn_tensor *predicted;       /* [count] change of the target that the frozen network predicts                 */
     tn_tensor *measured;        /* [count] change in the run network                                             */
     double     r2, r2_shuffled; /* 1 - sum (measured - predicted)^2 / sum (measured - mean)^2; with the predictions of other
                                    paths, a control. Neither is finite for fewer than two paths                  */
-} tn_circuit_deletion;
+} tn_circuit_ablation;
 /* Deletes the first `count` paths that begin at tokens or positions, each alone: what the source adds is taken from the
    input of the path's first head or MLP only, the change of that one's output from the next one's input only, and so on;
-   the last one from the input of the last norm. A change is that of the target, old - new, with TN_CIRCUIT_LOSS that of the
+   the last one from the input of the last norm. A change is that of the target, old - new, with TN_CIRCUIT_AIM_LOSS that of the
    loss itself.
      What follows in the prediction: the denominators of norm1, norm2 and the last norm, at the position where the path
        passes them, from x to x - d; the products of MLPs, B(x,x) - B(x-d,x-d) = 2 B(x,d) - B(d,d), of which a path's value
@@ -385,8 +385,8 @@ typedef struct tn_circuit_deletion {
        bilinear; norms of heads and after a block; the ratio of a soft cap.
    A path through no head of a model with bilinear MLPs and none of the others is therefore predicted exactly: what is tested
    by r2 is what the patterns do. */
-TN_API tn_status tn_circuit_paths_delete(const tn_circuit_paths *paths, int64_t count, tn_circuit_deletion *out);
-TN_API void      tn_circuit_deletion_destroy(tn_circuit_deletion *d);              /* frees the tensors of the result */
+TN_API tn_status tn_circuit_paths_ablate(const tn_circuit_paths *paths, int64_t count, tn_circuit_ablation *out);
+TN_API void      tn_circuit_ablation_destroy(tn_circuit_ablation *d);              /* frees the tensors of the result */
 
 /* ---- bounds for all texts ----------------------------------------------- >>circuits-bounds
    A model of one block reads from a text only the tokens that its last position sees. Given how the text ends, bounds from

@@ -47,7 +47,7 @@ TNI_FN tn_status tni_circuit_each(const tn_circuit *c, const char *op, tni_circu
 {
     const int64_t most = c->ctx->desc.max_bytes > 0 ? (int64_t)(c->ctx->desc.max_bytes / 8) : (int64_t)1 << 25;
     const int64_t block = tni_max(1, tni_min(c->rows, most / (24 * tni_max(1, c->columns))));
-    double       *v = tni_room_f64(c->ctx, block, c->columns, op);
+    double       *v = tni_scratch_f64(c->ctx, block, c->columns, op);
     tn_status     s = v ? TN_OK : TN_ERR_MEMORY;
     for (int64_t at = 0; at < c->rows && s == TN_OK; at += block) {
         const int64_t   n = tni_min(block, c->rows - at);
@@ -256,7 +256,7 @@ tn_net *tn_circuit_attention(tn_ctx *ctx, const tn_transformer *m, int64_t block
     return net;
 }
 
-void tn_circuit_ovpp_destroy(tn_circuit_ovpp *o)
+void tn_circuit_block_destroy(tn_circuit_block *o)
 {
     if (!o) return;
     tn_cp_destroy(o->b);
@@ -284,13 +284,13 @@ static tn_tensor *tni_circuit_diag(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 }
 
 /* M^0 .. M^H, V~ and, with v, O: stacked */
-static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp_desc *d, double factor,
+static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_block_desc *d, double factor,
                                 tn_tensor **maps, tn_tensor **v, tn_tensor **o)
 {
     const tn_attention *a = &m->blocks[d->block].attn;
     const int64_t dim = m->desc.dim, H = m->desc.heads, shape[2] = {1, dim + 1};
     tn_tensor    *x = tni_circuit_basis(ctx, m, &m->blocks[d->block].norm1, true, factor);
-    tn_tensor   **list = (tn_tensor **)tni_array(ctx, tni_plus(tni_area(3, H), 1), sizeof *list, "circuit_ovpp"), *join[2];
+    tn_tensor   **list = (tn_tensor **)tni_array(ctx, tni_plus(tni_area(3, H), 1), sizeof *list, "circuit_block_of"), *join[2];
     bool          whole = list && x;
     if (whole) {
         list[0] = tn_eye(ctx, dim + 1);
@@ -319,15 +319,15 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
     return *maps && *v && *o;
 }
 
-static tn_status tni_circuit_ovpp(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp_desc *d, double f1, double f2,
-                                  tn_circuit_ovpp *out)
+static tn_status tni_circuit_block(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_block_desc *d, double f1, double f2,
+                                  tn_circuit_block *out)
 {
     const int64_t dim = m->desc.dim;
     tn_tensor *maps, *v, *o, *zero = tn_full(ctx, 1, &dim, 0), *eye = tn_eye(ctx, dim), *f[2], *p[4];
     tn_cp     *cp = tn_circuit_mlp(ctx, m, d->block);
     tn_status  s = TN_ERR_ARG;
     if (cp && cp->order != 2)
-        s = tni_fail(ctx, TN_ERR_ARG, "circuit_ovpp: the MLP of block %lld has order %d, expected 2", (long long)d->block,
+        s = tni_fail(ctx, TN_ERR_ARG, "circuit_block_of: the MLP of block %lld has order %d, expected 2", (long long)d->block,
                      cp->order);
     else if (cp) cp = tni_cp_next(cp, tn_cp_fold_in(cp, tn_scale(ctx, eye, f2), zero));     /* on [x;1] in any case */
     if (cp && cp->order == 2 && tni_circuit_writers(ctx, m, d, f1, &maps, &v, &o)) {
@@ -354,9 +354,9 @@ static tn_status tni_circuit_ovpp(tn_ctx *ctx, const tn_transformer *m, const tn
     return s;
 }
 
-tn_status tn_circuit_ovpp_of(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_ovpp_desc *d, tn_circuit_ovpp *out)
+tn_status tn_circuit_block_of(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_block_desc *d, tn_circuit_block *out)
 {
-    const char *op = "circuit_ovpp";
+    const char *op = "circuit_block_of";
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx) return TN_ERR_ARG;
@@ -369,20 +369,20 @@ tn_status tn_circuit_ovpp_of(tn_ctx *ctx, const tn_transformer *m, const tn_circ
         return tni_fail(ctx, TN_ERR_ARG, "%s: factor1 is %g and factor2 %g, expected numbers > 0: the model has norms, "
                         "whose denominators have to be held constant", op, f1, f2);
     tni_scope scope = tni_scope_begin(ctx);
-    tn_status s = tni_circuit_ovpp(ctx, m, d, f1, f2, out);
+    tn_status s = tni_circuit_block(ctx, m, d, f1, f2, out);
     tni_scope_end(ctx, scope);
-    if (s != TN_OK) tn_circuit_ovpp_destroy(out);
+    if (s != TN_OK) tn_circuit_block_destroy(out);
     return s;
 }
 
-tn_cp *tn_circuit_ovpp_term(const tn_circuit_ovpp *o, int64_t g, int64_t k)
+tn_cp *tn_circuit_block_term(const tn_circuit_block *o, int64_t g, int64_t k)
 {
     tn_tensor *f[2];
     if (!o || !o->b) return NULL;
     tn_ctx *ctx = o->b->ctx;
     int64_t pair[2] = {g, k};
     if (g < 0 || k < 0 || g > o->heads || k > o->heads) {
-        tni_fail(ctx, TN_ERR_ARG, "circuit_ovpp_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
+        tni_fail(ctx, TN_ERR_ARG, "circuit_block_term: g is %lld and k is %lld, expected 0 to %lld", (long long)g,
                  (long long)k, (long long)o->heads);
         return NULL;
     }

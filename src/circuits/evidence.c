@@ -11,16 +11,16 @@
 /* ---- maximising inputs -------------------------------------------------- >>circuits-maximum
    On spheres |x_a| = r: x_a <- r (g_a + s x_a) / |g_a + s x_a|, g_a the gradient. For a shift s that is large enough the
    value rises; a step after which it does not is repeated with a larger one. */
-typedef struct tni_climb {
+typedef struct tni_ascent {
     const tn_net *net;
     const tn_tensor *u;
     int64_t inputs, n, free;            /* free: n without the one */
     double  sign, radius;
-} tni_climb;
+} tni_ascent;
 
 /* f(x) and its gradient g [inputs,n]: leg by leg, with the unit vectors as its rows and the same rows for the others, so that
    all calls have the same shapes and one plan */
-static tn_status tni_climb_at(const tni_climb *t, const double *x, double *f, double *g)
+static tn_status tni_ascent_at(const tni_ascent *t, const double *x, double *f, double *g)
 {
     tn_ctx       *ctx = t->net->ctx;
     const tni_scope scope = tni_scope_begin(ctx);
@@ -48,7 +48,7 @@ static tn_status tni_climb_at(const tni_climb *t, const double *x, double *f, do
 }
 
 /* Puts the vectors x + g/s, or g alone for s = 0, onto their spheres. */
-static void tni_climb_step(const tni_climb *t, const double *x, const double *g, double shift, double *to)
+static void tni_ascent_step(const tni_ascent *t, const double *x, const double *g, double shift, double *to)
 {
     for (int64_t a = 0; a < t->inputs; a++) {
         double norm = 0;
@@ -63,17 +63,17 @@ static void tni_climb_step(const tni_climb *t, const double *x, const double *g,
 }
 
 /* x becomes a local maximum, with its value *f. room [3,inputs n] */
-static tn_status tni_climb_from(const tni_climb *t, double *x, double *f, double *room, int64_t steps, double tol,
+static tn_status tni_ascent_from(const tni_ascent *t, double *x, double *f, double *room, int64_t steps, double tol,
                                 bool *done)
 {
     const int64_t m = t->inputs * t->n;
     double       *g = room, *y = room + m, *h = room + 2 * m, value, shift = 0, scale = 0;
     int64_t       i;
-    tn_status     s = tni_climb_at(t, x, f, g);
+    tn_status     s = tni_ascent_at(t, x, f, g);
     *done = false;
     for (int64_t step = 0; step < steps && s == TN_OK && !*done; step++) {
-        tni_climb_step(t, x, g, shift, y);
-        s = tni_climb_at(t, y, &value, h);
+        tni_ascent_step(t, x, g, shift, y);
+        s = tni_ascent_at(t, y, &value, h);
         if (s != TN_OK) break;
         if (!(value - value == 0)) return tni_fail(t->net->ctx, TN_ERR_NONFINITE, "circuit_maximise: a value is not finite");
         for (scale = 0, i = 0; i < m; i++) scale += g[i] * g[i];
@@ -90,7 +90,7 @@ static tn_status tni_climb_from(const tni_climb *t, double *x, double *f, double
     return s;
 }
 
-static bool tni_climb_check(const tn_net *net, const tn_tensor *u, const tn_circuit_maximum_desc *d)
+static bool tni_ascent_check(const tn_net *net, const tn_tensor *u, const tn_circuit_maximum_desc *d)
 {
     const char *op = "circuit_maximise";
     int64_t outs = 1;
@@ -116,8 +116,8 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
                               tn_circuit_maximum *out)
 {
     tn_circuit_maximum_desc d;
-    tni_climb t;
-    tni_dice  dice;
+    tni_ascent t;
+    tni_rng  rng;
     double   *room;
     bool      done;
     tn_status s = TN_OK;
@@ -126,7 +126,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     if (!net) return TN_ERR_ARG;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
-    if (!tni_climb_check(net, u, &d)) return tn_ctx_status(net->ctx);
+    if (!tni_ascent_check(net, u, &d)) return tn_ctx_status(net->ctx);
     if (d.starts == 0) d.starts = 8;
     if (d.steps == 0) d.steps = 1000;
     if (d.tol == 0) d.tol = 1e-12;
@@ -138,17 +138,17 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     t.free = t.n - net->constant;
     for (int k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
     int64_t m = t.inputs * t.n;
-    if (!(room = tni_room_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
+    if (!(room = tni_scratch_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
     double *x = room + 3 * m; double *best = room + 4 * m; double *ends = room + 5 * m;
-    memset(&dice, 0, sizeof dice);
-    dice.key = d.seed;
+    memset(&rng, 0, sizeof rng);
+    rng.key = d.seed;
     for (int64_t start = 0; start < d.starts && s == TN_OK; start++) {
         for (int64_t i = 0; i < m; i++) {                                            /* normal numbers, Box & Muller */
-            const double radius = sqrt(-2 * log(tni_dice_unit(&dice)));
-            room[i] = radius * cos(6.283185307179586 * tni_dice_unit(&dice));
+            const double radius = sqrt(-2 * log(tni_rng_unit(&rng)));
+            room[i] = radius * cos(6.283185307179586 * tni_rng_unit(&rng));
         }
-        tni_climb_step(&t, room, room, 0, x);
-        s = tni_climb_from(&t, x, &ends[start], room, d.steps, d.tol, &done);
+        tni_ascent_step(&t, room, room, 0, x);
+        s = tni_ascent_from(&t, x, &ends[start], room, d.steps, d.tol, &done);
         if (s == TN_OK && (start == 0 || ends[start] > out->value)) {
             out->value = ends[start];
             out->converged = done;
@@ -215,8 +215,8 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
     if (!(e = (tn_circuit_evidence *)tni_alloc(ctx, sizeof *e, op))) return NULL;
     memset(e, 0, sizeof *e);
     e->desc = d;
-    e->dice.key = d.seed;
-    e->dice.call = 1;
+    e->rng.key = d.seed;
+    e->rng.call = 1;
     tni_own(ctx, &e->owned, tni_evidence_free);
     int64_t n = d.features;
     bool    whole = (e->best = (tni_heap *)(void *)tni_alloc_f64(ctx, n, sizeof *e->best / sizeof(double), op)) != NULL
@@ -233,7 +233,7 @@ tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_ev
 static void tni_evidence_row(tn_circuit_evidence *e, const double *v)
 {
     const tn_circuit_evidence_desc *d = &e->desc;
-    int64_t slot = e->rows < d->top ? e->rows : tni_dice_below(&e->dice, e->rows + 1);
+    int64_t slot = e->rows < d->top ? e->rows : tni_rng_below(&e->rng, e->rows + 1);
     if (slot < d->top) e->drawn_at[slot] = (int32_t)e->rows;
     for (int64_t f = 0; f < d->features; f++) {
         double *p = &e->power[4 * f];
@@ -261,7 +261,7 @@ tn_status tn_circuit_evidence_add(tn_circuit_evidence *e, const tn_tensor *value
         return tni_fail(ctx, TN_ERR_SHAPE, "circuit_evidence: values are %s after %lld rows, expected [rows,%lld], together "
                         "below 2^31 rows", TNI_SHAPE(values), (long long)e->rows, (long long)n);
     int64_t count = values->shape[0];
-    if (!(v = tni_room_f64(ctx, count, n, "circuit_evidence"))) return TN_ERR_MEMORY;
+    if (!(v = tni_scratch_f64(ctx, count, n, "circuit_evidence"))) return TN_ERR_MEMORY;
     tn_status s = tn_read(values, TN_F64, v, count * n);
     for (int64_t i = 0; i < count * n && s == TN_OK; i++) sum += v[i] - v[i];
     if (sum != 0) s = tni_fail(ctx, TN_ERR_NONFINITE, "circuit_evidence: a value is not finite");
@@ -306,7 +306,7 @@ tn_status tn_circuit_evidence_read(const tn_circuit_evidence *e, tn_circuit_evid
     int64_t F = e->desc.features, k = tni_min(e->desc.top, e->rows);
     out->rows = e->rows;
     out->top = out->random = k;
-    double  *v = tni_room_f64(ctx, F, tni_max(k, 3), "circuit_evidence");
+    double  *v = tni_scratch_f64(ctx, F, tni_max(k, 3), "circuit_evidence");
     int32_t *at = v ? (int32_t *)tni_array(ctx, tni_area(F, k), sizeof *at, "circuit_evidence") : NULL;
     bool     whole = at != NULL;
     for (int64_t f = 0; f < F && whole; f++) {
@@ -351,7 +351,7 @@ tn_status tn_circuit_sparsity_of(tn_ctx *ctx, const tn_tensor *x, tn_circuit_spa
     memset(out, 0, sizeof *out);
     if (!ctx || !tni_is_matrix(ctx, x, "circuit_sparsity", "x")) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
     int64_t rows = x->shape[0], n = x->shape[1];
-    if (!(v = tni_room_f64(ctx, rows, n + 3, "circuit_sparsity"))) return TN_ERR_MEMORY;
+    if (!(v = tni_scratch_f64(ctx, rows, n + 3, "circuit_sparsity"))) return TN_ERR_MEMORY;
     bool whole = tn_read(x, TN_F64, v, rows * n) == TN_OK;
     out->expected = 3 * (double)n / (double)(n + 2);
     double square = (9 * (double)n + 96) / ((double)(n + 2) * (double)(n + 4) * (double)(n + 6));

@@ -263,7 +263,7 @@ static bool tni_frozen_run(tn_circuit_frozen *f, tn_tensor *ids)
     if (m->desc.softcap > 0) {
         x = f->run ? tni_model_normed(ctx, m, &m->norm, f->run, NULL, "") : NULL;
         tn_tensor *raw = x ? tn_linear_forward(ctx, &m->head, x) : NULL;
-        x = x ? tn_transformer_head(ctx, m, x) : NULL;
+        x = x ? tn_transformer_unembed(ctx, m, x) : NULL;
         f->cap = raw && x ? tn_tensor_keep(tni_quotient_of_act(ctx, x, raw, 1)) : NULL;
         if (!f->cap) return false;
     }
@@ -374,7 +374,7 @@ static bool tni_frozen_states(tn_circuit_frozen *f)
     if (z && f->cap) z = tn_mul(ctx, z, f->cap);
     if (!z || !tni_frozen_set(&f->logits, z)) return false;
     x = tni_model_normed(ctx, m, &m->norm, f->run, NULL, "");
-    z = x ? tn_transformer_head(ctx, m, x) : NULL;
+    z = x ? tn_transformer_unembed(ctx, m, x) : NULL;
     f->error = z ? tni_frozen_differ(f->logits, z) : (double)NAN;
     return z != NULL;
 }

@@ -19,7 +19,7 @@ struct tn_circuit_evidence {
     double   *drawn;                    /* [features,top]      */
     int32_t  *drawn_at;                 /* [top]               */
     double   *bins;                     /* [features,bins]     */
-    tni_dice  dice;
+    tni_rng  rng;
 };
 #endif /* TN_NO_CIRCUITS */
 

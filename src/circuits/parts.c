@@ -195,12 +195,12 @@ TNI_FN bool tni_frozen_whole(const tn_circuit_frozen *f, const char *op)
 static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circuit_target *target, const char *op)
 {
     const int64_t V = f->u->shape[0];
-    const bool    two = target->aim == TN_CIRCUIT_DIFFERENCE;
+    const bool    two = target->aim == TN_CIRCUIT_AIM_DIFFERENCE;
     tn_ctx       *ctx = f->ctx;
     double       *w;
     tn_tensor    *t = NULL;
     if (!tni_frozen_whole(f, op)) return NULL;
-    if ((unsigned)target->aim > TN_CIRCUIT_LOSS || target->position < 0 || target->position >= f->tokens || target->token < 0
+    if ((unsigned)target->aim > TN_CIRCUIT_AIM_LOSS || target->position < 0 || target->position >= f->tokens || target->token < 0
         || target->token >= V || (two && (target->other < 0 || target->other >= V))) {
         tni_fail(ctx, TN_ERR_ARG, "%s: the target is aim %d, position %lld, token %lld, other %lld, expected an aim from 0 "
                  "to 2, a position below %lld and tokens below %lld", op, (int)target->aim, (long long)target->position,
@@ -208,7 +208,7 @@ static tn_tensor *tni_target_weights(const tn_circuit_frozen *f, const tn_circui
         return NULL;
     }
     if (!(w = tni_alloc_f64(ctx, V, 1, op))) return NULL;
-    if (target->aim == TN_CIRCUIT_LOSS) {
+    if (target->aim == TN_CIRCUIT_AIM_LOSS) {
         t = tn_softmax(ctx, tn_slice(f->logits, 0, target->position, target->position + 1));
         if (!t || tn_read(t, TN_F64, w, V) != TN_OK) { tni_free_f64(ctx, w, V, 1); return NULL; }
         w[target->token] -= 1;

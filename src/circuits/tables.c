@@ -231,14 +231,14 @@ static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circui
     return tni_heap_begin(c->ctx, &t->best, desc->order, t->desc.top, "circuit_top") ? TN_OK : TN_ERR_MEMORY;
 }
 
-tn_status tn_circuit_tops(const tn_circuit *c, int count, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
+tn_status tn_circuit_top_many(const tn_circuit *c, int count, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
 {
     tni_circuit_searches t;
     tn_status            s = TN_OK;
     if (out && count > 0) memset(out, 0, (size_t)count * sizeof *out);
     if (!c || !out) return TN_ERR_ARG;
     if (count < 1 || count > TNI_CIRCUIT_LISTS)
-        return tni_fail(c->ctx, TN_ERR_ARG, "circuit_tops: count is %d, expected 1 to %d", count, TNI_CIRCUIT_LISTS);
+        return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top_many: count is %d, expected 1 to %d", count, TNI_CIRCUIT_LISTS);
     memset(&t, 0, sizeof t);
     t.count = count;
     for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], c, desc ? &desc[k] : NULL);
@@ -256,7 +256,7 @@ tn_status tn_circuit_tops(const tn_circuit *c, int count, const tn_circuit_top_d
 
 tn_status tn_circuit_top(const tn_circuit *c, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
 {
-    return tn_circuit_tops(c, 1, desc, out);
+    return tn_circuit_top_many(c, 1, desc, out);
 }
 
 void tn_circuit_entries_destroy(tn_circuit_entries *e)
@@ -305,7 +305,7 @@ tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, 
     int64_t shape[2] = {c->rows, top};
     int64_t n = c->rows * top;
     bool    whole = tni_heap_begin(c->ctx, &t.best, order, top, "circuit_top_rows");
-    t.v = tni_room_f64(c->ctx, n, 1, "circuit_top_rows");
+    t.v = tni_scratch_f64(c->ctx, n, 1, "circuit_top_rows");
     t.id = t.v ? (int32_t *)tni_array(c->ctx, n, sizeof *t.id, "circuit_top_rows") : NULL;
     tn_status s = whole && t.v && t.id ? tni_circuit_each(c, "circuit_top_rows", tni_circuit_select_rows, &t) : TN_ERR_MEMORY;
     if (s == TN_OK) *values = tn_tensor_create(c->ctx, TN_REAL, 2, shape);

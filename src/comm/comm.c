@@ -14,11 +14,11 @@ enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at
 
 /* With TN_NO_COMM both are constants, from which the compiler sees what it can leave out. */
 #ifdef TN_NO_COMM
-int        tn_ctx_rank(const tn_ctx *ctx)    { (void)ctx; return 0; }
-int        tn_ctx_ranks(const tn_ctx *ctx)   { (void)ctx; return 1; }
+int        tn_comm_rank(const tn_ctx *ctx)    { (void)ctx; return 0; }
+int        tn_comm_size(const tn_ctx *ctx)   { (void)ctx; return 1; }
 #else
-int        tn_ctx_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
-int        tn_ctx_ranks(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
+int        tn_comm_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
+int        tn_comm_size(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
 #endif
 tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
 {
@@ -32,7 +32,7 @@ TNI_FN tn_status tni_comm_failed(tn_ctx *ctx, tn_status s)
 }
 
 /* Host memory that grows and is kept for the next call. */
-TNI_FN void *tni_comm_room(tn_ctx *ctx, size_t bytes)
+TNI_FN void *tni_comm_scratch(tn_ctx *ctx, size_t bytes)
 {
     tni_link *l = &ctx->link;
     if (l->bytes >= bytes) return l->room;
@@ -212,7 +212,7 @@ static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, i
 {
     const size_t   needs = tni_comm_needs(ctx->link.comm, what, n, dtype);
     const int32_t *sum = (const int32_t *)data;
-    if (needs > 0 && !tni_comm_room(ctx, needs)) return TN_ERR_MEMORY;
+    if (needs > 0 && !tni_comm_scratch(ctx, needs)) return TN_ERR_MEMORY;
     tn_status s = tni_link_run(&ctx->link, what, data, n, dtype, root);
     if (s != TN_OK) return tni_comm_failed(ctx, s);
     if (needs == 0 || dtype != TN_I32) return s;
@@ -220,7 +220,8 @@ static tn_status tni_comm_direct(tn_ctx *ctx, tni_collective what, void *data, i
     if (what == TNI_ALL_REDUCE) own.begin = 0, own.count = n;
     for (; own.count > 0; own.begin++, own.count--)
         if (sum[own.begin] == INT32_MIN)
-            return tni_fail(ctx, TN_ERR_DATA, "comm: the sum of element %lld does not fit I32, expected -2147483647 to 2147483647",
+            return tni_fail(ctx, TN_ERR_DATA,
+                            "comm: the sum of element %lld does not fit I32, expected -2147483647 to 2147483647",
                             (long long)own.begin);
     return s;
 }
@@ -277,9 +278,9 @@ static tn_status tni_comm_tensor(tn_tensor *t, tni_collective what, const char *
 {
     const bool divides = what == TNI_REDUCE_SCATTER || what == TNI_ALL_GATHER;
     tn_ctx    *ctx = tni_alive(t) ? t->ctx : NULL;
-    const int  size = tn_ctx_ranks(ctx);
+    const int  size = tn_comm_size(ctx);
     if (!ctx || !tni_usable(ctx, t, name, "t")) return TN_ERR_ARG;
-    if (t->dtype == TN_BF16 || !tn_tensor_contiguous(t))
+    if (t->dtype == TN_BF16 || !tn_tensor_is_contiguous(t))
         return tni_fail(ctx, TN_ERR_DTYPE, "%s: t is %s %s, expected a contiguous tensor of F32, F64 or I32", name,
                         tn_dtype_name(t->dtype), TNI_SHAPE(t));
     if (divides && (t->rank == 0 || t->shape[0] % size != 0))

@@ -29,7 +29,7 @@ static inline const tn_comm *tni_comm(const tn_ctx *ctx)
 
 /* comm.c */
 TNI_FN tn_status tni_comm_failed(tn_ctx *ctx, tn_status s);
-TNI_FN void *tni_comm_room(tn_ctx *ctx, size_t bytes);
+TNI_FN void *tni_comm_scratch(tn_ctx *ctx, size_t bytes);
 TNI_FN tn_status tni_link_exchange(tni_link *l, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes);
 TNI_FN tni_span tni_comm_span(int64_t n, int size, int rank, int64_t at, int64_t most);
 TNI_FN size_t tni_comm_needs(const tn_comm *k, tni_collective what, int64_t n, tn_dtype dtype);

@@ -16,7 +16,7 @@ static const char *const tni_simd_names[] = {"best", "plain", "avx2", "avx512", 
 /* An empty variable counts as unset. */
 static tn_status tni_simd_from_environment(tn_simd *simd, char why[TN_WHY])
 {
-    const char *wanted = *simd == TN_SIMD_BEST ? getenv("TN_SIMD") : NULL;
+    const char *wanted = *simd == TN_SIMD_AUTO ? getenv("TN_SIMD") : NULL;
     if (!wanted || !*wanted) return TN_OK;
     for (int i = 1; i < 5; i++)
         if (strcmp(wanted, tni_simd_names[i]) == 0) { *simd = (tn_simd)i; return TN_OK; }
@@ -172,7 +172,7 @@ static void tni_close_threads(tn_ctx *ctx)
 {
 #if defined(TNI_OWN_THREADS)
 #ifndef TN_NO_TRAINING
-    tni_beside_destroy(ctx->beside);
+    tni_comm_thread_destroy(ctx->beside);
 #endif
     tni_threads_destroy(ctx->threads);
 #endif

@@ -42,7 +42,7 @@ typedef enum tn_dtype {
 } tn_dtype;
 
 /* The SIMD level of the cpu backend. */
-typedef enum tn_simd { TN_SIMD_BEST = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
+typedef enum tn_simd { TN_SIMD_AUTO = 0, TN_SIMD_PLAIN, TN_SIMD_AVX2, TN_SIMD_AVX512, TN_SIMD_NEON } tn_simd;
 
 /* The precision in which large F32 matrices are multiplied. Where a setting would not be faster, F32 is used, which is at
    least as exact, and the log says so once. F64 contexts and small shapes ignore the setting.

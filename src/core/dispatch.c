@@ -129,10 +129,10 @@ TNI_FN tn_status tni_to_host(tn_ctx *ctx, void *dst, const void *src, size_t byt
 }
 
 /* The bytes of an operand and their copy on the host. Operands that overlap, such as views of one tensor, share a copy. */
-typedef struct tni_lent { char *low; size_t bytes; void *host; bool shared; } tni_lent;
+typedef struct tni_host_copy { char *low; size_t bytes; void *host; bool shared; } tni_host_copy;
 
 /* Extends overlapping spans to their union. */
-static void tni_lent_join(tni_lent *l, int n)
+static void tni_host_copy_join(tni_host_copy *l, int n)
 {
     int  i;
     bool again = true;
@@ -150,7 +150,7 @@ static void tni_lent_join(tni_lent *l, int n)
 }
 
 /* Copies operand i to the host, unless an earlier operand has the same span, and lets the view point to the copy. */
-static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
+static tn_status tni_host_copy_get(tn_ctx *ctx, tni_host_copy *l, int i, tn_view *v)
 {
     tn_status s = TN_OK;
     if (!v->data) return TN_OK;
@@ -172,7 +172,7 @@ static tn_status tni_lent_get(tn_ctx *ctx, tni_lent *l, int i, tn_view *v)
 static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
 {
     tn_call   host = *call;
-    tni_lent  l[TN_CALL_IN + TN_CALL_OUT];
+    tni_host_copy  l[TN_CALL_IN + TN_CALL_OUT];
     int       k, n = call->n_in + call->n_out;
     tn_status s = TN_OK;
     if (ctx->capture)
@@ -187,9 +187,9 @@ static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
         const tn_view *v = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
         if (v->data) tni_view_span(v, &l[i].low, &l[i].bytes);
     }
-    tni_lent_join(l, n);
+    tni_host_copy_join(l, n);
     for (int i = 0; i < n && s == TN_OK; i++)
-        s = tni_lent_get(ctx, l, i, i < call->n_in ? &host.in[i] : &host.out[i - call->n_in]);
+        s = tni_host_copy_get(ctx, l, i, i < call->n_in ? &host.in[i] : &host.out[i - call->n_in]);
     if (s == TN_OK) s = ctx->reference(NULL, &host);
     for (int i = call->n_in; i < n && s == TN_OK; i++) {
         for (k = call->n_in; k < i && l[k].host != l[i].host; k++) {}

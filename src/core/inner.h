@@ -242,7 +242,7 @@ struct tn_ctx {
     void             *describe_with;
     tni_link          link;
     void             *comm_handle;      /* memory of the backend, tni_comm_most bytes, or NULL */
-    struct tni_beside *beside;          /* the thread that communicates, or NULL */
+    struct tni_comm_thread *beside;          /* the thread that communicates, or NULL */
     void            (*on_node)(tn_ctx *ctx, const struct tni_node *n);  /* the backward pass has come to n; NULL: to its end */
     struct tn_optim  *sender;           /* whose on_node this is */
     int               rank, fault_rank; /* of this process in desc.comm; of the one that has found the fault */
@@ -302,7 +302,7 @@ static inline float tni_unit(uint32_t word) { return ((float)(word >> 9) + 0.5f)
 
 #if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
 /* Random numbers of searches and permutations on the host: words `at`, `at` + 1, .. of the random call `call`. */
-typedef struct tni_dice { uint64_t key; int64_t call; uint64_t at; uint32_t words[4]; } tni_dice;
+typedef struct tni_rng { uint64_t key; int64_t call; uint64_t at; uint32_t words[4]; } tni_rng;
 #endif
 
 TNI_UNUSED static inline const tni_pool *tni_ctx_pool(tn_ctx *ctx) { return &ctx->pool; }
@@ -382,7 +382,7 @@ TNI_NOINLINE TNI_FN void *tni_array(tn_ctx *ctx, int64_t n, size_t each, const c
 TNI_NOINLINE TNI_FN void tni_free(tn_ctx *ctx, void *p, size_t bytes);
 TNI_FN void *tni_device_alloc(tn_ctx *ctx, size_t bytes, const char *what);
 TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes);
-TNI_NOINLINE TNI_FN double *tni_room_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
+TNI_NOINLINE TNI_FN double *tni_scratch_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
 TNI_FN double *tni_alloc_f64(tn_ctx *ctx, int64_t n, int64_t m, const char *what);
 TNI_FN void tni_free_f64(tn_ctx *ctx, double *p, int64_t n, int64_t m);
 TNI_FN void tni_own(tn_ctx *ctx, tni_owned *o, void (*destroy)(tni_owned *));
@@ -394,8 +394,8 @@ TNI_FN void tni_arena_free(tn_ctx *ctx, tni_arena *a);
 /* rng.c */
 TNI_FN void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_t block, uint32_t out[4]);
 #if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
-TNI_FN uint32_t tni_dice_word(tni_dice *d);
-TNI_FN int64_t tni_dice_below(tni_dice *d, int64_t n);
+TNI_FN uint32_t tni_rng_word(tni_rng *d);
+TNI_FN int64_t tni_rng_below(tni_rng *d, int64_t n);
 #endif
 
 /* threads.c */
@@ -404,11 +404,11 @@ TNI_FN void tni_threads_for(void *user, int64_t tasks, int workers, tn_task_fn f
 TNI_FN struct tni_threads *tni_threads_create(tn_ctx *ctx, int threads);
 TNI_FN void tni_threads_destroy(struct tni_threads *t);
 #ifndef TN_NO_TRAINING
-TNI_FN struct tni_beside *tni_beside_of(tn_ctx *ctx);
-TNI_FN int64_t tni_beside_begin(struct tni_beside *b, void (*fn)(void *, int64_t), void *arg);
-TNI_FN void tni_beside_give(struct tni_beside *b);
-TNI_FN bool tni_beside_done(struct tni_beside *b, int64_t number, bool wait);
-TNI_FN void tni_beside_destroy(struct tni_beside *b);
+TNI_FN struct tni_comm_thread *tni_comm_thread_of(tn_ctx *ctx);
+TNI_FN int64_t tni_comm_thread_begin(struct tni_comm_thread *b, void (*fn)(void *, int64_t), void *arg);
+TNI_FN void tni_comm_thread_give(struct tni_comm_thread *b);
+TNI_FN bool tni_comm_thread_done(struct tni_comm_thread *b, int64_t number, bool wait);
+TNI_FN void tni_comm_thread_destroy(struct tni_comm_thread *b);
 #endif /* TN_NO_TRAINING */
 #endif
 TNI_FN int tni_default_threads(const tn_desc *desc);

@@ -31,11 +31,11 @@ TNI_FN void tni_random_words(uint64_t key, int64_t call, uint32_t clock, uint64_
 
 #if !defined(TN_NO_CONTRACTION) || !defined(TN_NO_OPERATOR)
 
-TNI_FN uint32_t tni_dice_word(tni_dice *d)
+TNI_FN uint32_t tni_rng_word(tni_rng *d)
 {
     if (d->at % 4 == 0) tni_random_words(d->key, d->call, 0, d->at / 4, d->words);
     return d->words[d->at++ % 4];
 }
 
-TNI_FN int64_t tni_dice_below(tni_dice *d, int64_t n) { return (int64_t)((uint64_t)tni_dice_word(d) * (uint64_t)n >> 32); }
+TNI_FN int64_t tni_rng_below(tni_rng *d, int64_t n) { return (int64_t)((uint64_t)tni_rng_word(d) * (uint64_t)n >> 32); }
 #endif

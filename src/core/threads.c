@@ -435,7 +435,7 @@ TNI_FN void tni_threads_destroy(tni_threads *t)
 #ifndef TN_NO_TRAINING
 /* ---- a thread that runs calls in turn, beside the caller ---------------- >>threads-beside */
 
-typedef struct tni_beside {
+typedef struct tni_comm_thread {
     tn_ctx    *ctx;
     long       process;
     uint32_t   rounding;
@@ -446,11 +446,11 @@ typedef struct tni_beside {
     tni_lock   lock;
     tni_event  changed;
     tni_thread thread;
-} tni_beside;
+} tni_comm_thread;
 
-static TNI_THREAD_RESULT tni_beside_main(void *user)
+static TNI_THREAD_RESULT tni_comm_thread_main(void *user)
 {
-    tni_beside *b = (tni_beside *)user;
+    tni_comm_thread *b = (tni_comm_thread *)user;
     tni_lock_take(&b->lock);
     for (;;) {
         while (b->done == b->given && !b->ends) tni_event_wait(&b->changed, &b->lock);
@@ -467,18 +467,18 @@ static TNI_THREAD_RESULT tni_beside_main(void *user)
 }
 
 /* The context's; NULL if the system gives none. */
-TNI_FN tni_beside *tni_beside_of(tn_ctx *ctx)
+TNI_FN tni_comm_thread *tni_comm_thread_of(tn_ctx *ctx)
 {
-    tni_beside *b = ctx->beside;
+    tni_comm_thread *b = ctx->beside;
     if (b) return b;
-    b = (tni_beside *)ctx->desc.allocator.alloc(sizeof *b, ctx->desc.allocator.user);
+    b = (tni_comm_thread *)ctx->desc.allocator.alloc(sizeof *b, ctx->desc.allocator.user);
     if (!b) return NULL;
     memset(b, 0, sizeof *b);
     b->ctx = ctx;
     b->process = tni_process();
     tni_lock_init(&b->lock);
     tni_event_init(&b->changed);
-    if (tni_thread_start(&b->thread, tni_beside_main, b)) return ctx->beside = b;
+    if (tni_thread_start(&b->thread, tni_comm_thread_main, b)) return ctx->beside = b;
     tni_event_end(&b->changed);
     tni_lock_end(&b->lock);
     ctx->desc.allocator.release(b, sizeof *b, ctx->desc.allocator.user);
@@ -486,7 +486,7 @@ TNI_FN tni_beside *tni_beside_of(tn_ctx *ctx)
 }
 
 /* The calls that follow run fn(arg, number). Returns the number of the first. */
-TNI_FN int64_t tni_beside_begin(tni_beside *b, void (*fn)(void *, int64_t), void *arg)
+TNI_FN int64_t tni_comm_thread_begin(tni_comm_thread *b, void (*fn)(void *, int64_t), void *arg)
 {
     b->fn = fn;
     b->arg = arg;
@@ -494,7 +494,7 @@ TNI_FN int64_t tni_beside_begin(tni_beside *b, void (*fn)(void *, int64_t), void
     return b->given;
 }
 
-TNI_FN void tni_beside_give(tni_beside *b)
+TNI_FN void tni_comm_thread_give(tni_comm_thread *b)
 {
     tni_lock_take(&b->lock);
     b->given++;
@@ -503,7 +503,7 @@ TNI_FN void tni_beside_give(tni_beside *b)
 }
 
 /* Whether a call is done; with `wait` it is afterwards. */
-TNI_FN bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
+TNI_FN bool tni_comm_thread_done(tni_comm_thread *b, int64_t number, bool wait)
 {
     tni_lock_take(&b->lock);
     while (wait && b->done <= number) tni_event_wait(&b->changed, &b->lock);
@@ -512,7 +512,7 @@ TNI_FN bool tni_beside_done(tni_beside *b, int64_t number, bool wait)
     return done;
 }
 
-TNI_FN void tni_beside_destroy(tni_beside *b)
+TNI_FN void tni_comm_thread_destroy(tni_comm_thread *b)
 {
     if (!b) return;
     tn_allocator mem = b->ctx->desc.allocator;

@@ -155,7 +155,7 @@ static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t f
                 memcpy(to + (r + k) * to_row + c * size, from + c * from_column + (r + k) * size, sizeof(T)); \
     }
 #endif
-TNI_FN void tni_copy_turned(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
+TNI_FN void tni_copy_transposed(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
                             int64_t size)
 {
     int64_t r = 0;
@@ -178,9 +178,9 @@ static void tni_copy_block(const tni_copies *p, char *to, const char *from, int6
         for (int64_t r = 0; r < rows; r++)
             tni_copy_line(to + r * row->to, column->to, from + r * row->from, column->from, columns, size);
     else if (rows < TNI_COPY_SIDE || row->to % 1024 != 0)
-        tni_copy_turned(to, row->to, from, column->from, rows, columns, size);
+        tni_copy_transposed(to, row->to, from, column->from, rows, columns, size);
     else {                              /* rows of the result would evict each other from the first cache */
-        tni_copy_turned(square, TNI_COPY_SIDE * size, from, column->from, rows, columns, size);
+        tni_copy_transposed(square, TNI_COPY_SIDE * size, from, column->from, rows, columns, size);
         for (int64_t r = 0; r < rows; r++) tni_copy_bytes(to + r * row->to, square + r * TNI_COPY_SIDE * size, columns * size);
     }
 }

@@ -89,7 +89,7 @@ typedef struct tni_cpu {
     tn_kernel_fn run[2];                /* in float, in double */
     char        *blocks;                /* for gemm; scratch for others */
     size_t       block_bytes;
-    char        *room;                  /* larger scratch, see tni_cpu_room */
+    char        *room;                  /* larger scratch, see tni_cpu_scratch */
     size_t       room_bytes;
     tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
     struct tni_reserve *reserves;       /* newest first, see >>cpu-memory */
@@ -200,7 +200,7 @@ TNI_FN int64_t tni_lines_at(const tni_lines *l, int64_t index, int64_t offset[3]
 TNI_FN bool tni_rows_of(const tn_call *c, int k);
 TNI_FN bool tni_takes_bf16(const tn_call *c);
 TNI_FN tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lines *l, tn_task_fn fn);
-TNI_FN void tni_copy_turned(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
+TNI_FN void tni_copy_transposed(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
                             int64_t size);
 TNI_FN tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn);
 TNI_FN tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c);
@@ -213,9 +213,9 @@ TNI_FN bool tni_blas_gemm(tn_dtype dtype, int64_t m, int64_t n, int64_t k, doubl
                           int64_t c_row, int64_t c_col);
 #endif
 TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c);
-TNI_FN char *tni_cpu_room(tni_cpu *cpu, size_t bytes);
-TNI_FN bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t size);
-TNI_FN bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size);
+TNI_FN char *tni_cpu_scratch(tni_cpu *cpu, size_t bytes);
+TNI_FN bool tni_scans_scratch(tni_scans *p, int64_t numbers, int64_t shared, size_t size);
+TNI_FN bool tni_attention_scratch(tni_attention *t, int64_t numbers, double shared, size_t size);
 TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side);
 
 #endif

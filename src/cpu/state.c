@@ -22,10 +22,10 @@ TNI_FN tn_simd tni_cpu_simd(tn_simd wanted)
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = TNI_AVX512 && avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
           && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (avx512 && (wanted == TN_SIMD_BEST || wanted == TN_SIMD_AVX512)) return TN_SIMD_AVX512;
+    if (avx512 && (wanted == TN_SIMD_AUTO || wanted == TN_SIMD_AVX512)) return TN_SIMD_AVX512;
     if (avx2 && wanted != TN_SIMD_PLAIN && wanted != TN_SIMD_NEON) return TN_SIMD_AVX2;
 #elif TNI_NEON
-    if (wanted == TN_SIMD_BEST || wanted == TN_SIMD_NEON) return TN_SIMD_NEON;
+    if (wanted == TN_SIMD_AUTO || wanted == TN_SIMD_NEON) return TN_SIMD_NEON;
 #endif
     (void)wanted;
     return TN_SIMD_PLAIN;

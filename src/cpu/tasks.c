@@ -67,7 +67,7 @@ TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
 }
 
 /* Scratch that is kept between kernels and grows if a larger one is needed. NULL: no memory. */
-TNI_FN char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
+TNI_FN char *tni_cpu_scratch(tni_cpu *cpu, size_t bytes)
 {
     if (bytes <= cpu->room_bytes) return cpu->room;
     if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
@@ -80,14 +80,14 @@ TNI_FN char *tni_cpu_room(tni_cpu *cpu, size_t bytes)
 /* ---- scans: the part of a call that is the same at all levels, see >>op-scan ---- >>cpu-scan */
 
 /* Scratch of `numbers` reals of `size` bytes per worker, and `shared` for all. */
-TNI_FN bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t size)
+TNI_FN bool tni_scans_scratch(tni_scans *p, int64_t numbers, int64_t shared, size_t size)
 {
     size_t workers, more, all;
     if (!tni_area_size(numbers, (int64_t)size, 1, &p->each) || !tni_add_size(p->each, 63, &p->each)) return false;
     p->each = p->each / 64 * 64;
     if (!tni_mul_size(p->each, (size_t)p->cpu->pool.threads, &workers) || !tni_area_size(shared, (int64_t)size, 1, &more)
         || !tni_add_size(workers, more, &all)) return false;
-    p->room = tni_cpu_room(p->cpu, all);
+    p->room = tni_cpu_scratch(p->cpu, all);
     p->shared = p->room ? p->room + workers : NULL;
     return p->room != NULL;
 }
@@ -95,14 +95,14 @@ TNI_FN bool tni_scans_room(tni_scans *p, int64_t numbers, int64_t shared, size_t
 /* ---- attention: the part of a call that is the same at all levels, see >>op-attention ---- >>cpu-attention */
 
 /* Scratch for `numbers` of `size` bytes per worker and `shared` more. */
-TNI_FN bool tni_attention_room(tni_attention *t, int64_t numbers, double shared, size_t size)
+TNI_FN bool tni_attention_scratch(tni_attention *t, int64_t numbers, double shared, size_t size)
 {
     size_t workers;
     if (!tni_area_size(numbers, (int64_t)size, 1, &t->each) || !tni_add_size(t->each, 63, &t->each)) return false;
     t->each = t->each / 64 * 64;
     if (!tni_mul_size(t->each, (size_t)t->cpu->pool.threads, &workers)) return false;
     if (!((double)workers + shared * (double)size < (double)(PTRDIFF_MAX / 2))) return false;
-    t->room = tni_cpu_room(t->cpu, workers + (size_t)shared * size);
+    t->room = tni_cpu_scratch(t->cpu, workers + (size_t)shared * size);
     t->partial = t->room ? t->room + workers : NULL;
     return t->room != NULL;
 }

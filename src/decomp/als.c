@@ -75,7 +75,7 @@ static void tni_als_products(tni_als_job *j, int k)          /* M of axis k */
     tni_khatri_rao(k, j->n, j->f, r, j->before);
     tni_khatri_rao(j->rank - k - 1, j->n + k + 1, j->f + k + 1, r, j->after);
     if (q == 1) {
-        j->host.by->gemm(&j->host, n, r, l, 1, tni_turned(tni_rows(j->a, n)), tni_rows(j->before, r), 0, tni_rows(j->m, r));
+        j->host.by->gemm(&j->host, n, r, l, 1, tni_transposed(tni_rows(j->a, n)), tni_rows(j->before, r), 0, tni_rows(j->m, r));
         return;
     }
     memset(j->m, 0, (size_t)(n * r) * sizeof *j->m);
@@ -92,7 +92,7 @@ static void tni_als_gram(tni_als_job *j, int skip)           /* vectors are its 
     for (int64_t i = 0; i < r * r; i++) j->gram[i] = 1;
     for (int k = 0; k < j->rank; k++) {
         if (k == skip) continue;
-        j->host.by->gemm(&j->host, r, r, j->n[k], 1, tni_turned(tni_rows(j->f[k], r)), tni_rows(j->f[k], r), 0,
+        j->host.by->gemm(&j->host, r, r, j->n[k], 1, tni_transposed(tni_rows(j->f[k], r)), tni_rows(j->f[k], r), 0,
                          tni_rows(j->vectors, r));
         for (int64_t i = 0; i < r * r; i++) j->gram[i] *= j->vectors[i];
     }
@@ -114,7 +114,7 @@ static tn_status tni_als_axis(tni_als_job *j, int k)
     for (int64_t i = 0; i < r; i++) for (int64_t c = 0; c < r; c++) j->gram[i * r + c] *= j->half[i] * j->half[c];
     if ((s = tni_eigh(h, r, j->gram, j->values, j->vectors, j->work)) != TN_OK) return s;
     for (int64_t i = 0; i < n; i++) for (int64_t c = 0; c < r; c++) j->m[i * r + c] *= j->half[c];
-    h->by->gemm(h, n, r, r, 1, tni_rows(j->m, r), tni_turned(tni_rows(j->vectors, r)), 0, tni_rows(j->t, r));
+    h->by->gemm(h, n, r, r, 1, tni_rows(j->m, r), tni_transposed(tni_rows(j->vectors, r)), 0, tni_rows(j->t, r));
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = 0; c < r; c++)
             j->t[i * r + c] = j->values[c] > 4 * TNI_EPS * (double)r ? j->t[i * r + c] / j->values[c] : 0;
@@ -157,7 +157,7 @@ static double tni_als_residual(tni_als_job *j, const double *weights)
     for (int64_t i = 0; i < rows; i++) for (int64_t c = 0; c < r; c++)
         j->t[i * r + c] = j->f[0][i * r + c] * (weights ? weights[c] : 1);
     memcpy(j->e, j->a, (size_t)j->all * sizeof *j->e);
-    j->host.by->gemm(&j->host, rows, others, r, -1, tni_rows(j->t, r), tni_turned(tni_rows(j->after, r)), 1,
+    j->host.by->gemm(&j->host, rows, others, r, -1, tni_rows(j->t, r), tni_transposed(tni_rows(j->after, r)), 1,
                      tni_rows(j->e, others));
     return tni_frobenius(j->all, j->e);
 }
@@ -324,7 +324,7 @@ tn_status tn_cp_als(tn_ctx *ctx, const tn_tensor *a, const tn_cp_als_desc *desc,
     j.all = tn_tensor_count(a);
     for (int k = 0; k < a->rank; k++) j.n[k] = a->shape[k];
     tni_als_lay(&lay, ctx, &j);
-    if (!tni_lay_room(&lay, ctx, "cp_als", &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_scratch(&lay, ctx, "cp_als", &size)) return TN_ERR_MEMORY;
     tni_als_lay(&lay, ctx, &j);
     s = tni_als_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);

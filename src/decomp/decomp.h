@@ -182,14 +182,14 @@ TN_API void      tn_eig_destroy(tn_eig_result *r);       /* frees the tensors of
    ends the search. */
 typedef tn_status (*tn_matvec_fn)(void *user, int64_t count, const double *x, double *y);
 
-typedef enum tn_lanczos_end {
+typedef enum tn_lanczos_which {
     TN_LANCZOS_MAGNITUDE = 0,    /* largest |value| first    */
     TN_LANCZOS_LARGEST,          /* from the largest down    */
     TN_LANCZOS_SMALLEST          /* from the smallest upward */
-} tn_lanczos_end;
+} tn_lanczos_which;
 
 typedef struct tn_lanczos_desc {
-    tn_lanczos_end end;
+    tn_lanczos_which which;
     int64_t  top;                /* number of pairs; 0: all n                                                         */
     double   tol;                /* a pair has converged when |A v - l v| <= tol |A|; 0: 1e-12, in F32 contexts 1e-8.
                                     Rounding errors of the product are a lower limit                                  */

@@ -111,11 +111,11 @@ static void tni_hessenberg(const tni_host *h, int64_t n, double *a, double *vs, 
             for (memset(vt + i * n, 0, (size_t)n * sizeof *vt), j = 0; j <= i; j++)
                 h->by->axpy(n, t[j * TNI_BLOCK + i], vs + (first + j) * n, vt + i * n);
         h->by->gemm(h, w, first + 1, n - first - 1, 1, tni_rows(vt + first + 1, n),
-                    tni_turned(tni_rows(a + first + 1, n)), 0, tni_rows(ys, n));
-        h->by->gemm(h, n, n - next, w, -1, tni_turned(tni_rows(ys, n)), tni_rows(vs + first * n + next, n), 1,
+                    tni_transposed(tni_rows(a + first + 1, n)), 0, tni_rows(ys, n));
+        h->by->gemm(h, n, n - next, w, -1, tni_transposed(tni_rows(ys, n)), tni_rows(vs + first * n + next, n), 1,
                     tni_rows(a + next, n));
         if (w > 1)
-            h->by->gemm(h, first + 1, w - 1, w, -1, tni_turned(tni_rows(ys, n)), tni_rows(vs + first * n + first + 1, n), 1,
+            h->by->gemm(h, first + 1, w - 1, w, -1, tni_transposed(tni_rows(ys, n)), tni_rows(vs + first * n + first + 1, n), 1,
                         tni_rows(a + first + 1, n));
         tni_reflect(h, n - first - 1, n - next, w, tni_mat_of(vs + first * n + first + 1, 1, n), tau + first, true,
                     tni_rows(a + (first + 1) * n + next, n), rest);
@@ -346,7 +346,7 @@ static void tni_schur_close(const tni_schur *s, const tni_schur *in, int64_t fro
             memcpy(s->t + (from + i) * n + next, scratch + i * n, (size_t)(end - next) * sizeof *scratch);
     }
     if (from > first) {
-        h->by->gemm(h, from - first, w, w, 1, tni_rows(s->t + first * n + from, n), tni_turned(z), 0, tni_rows(scratch, w));
+        h->by->gemm(h, from - first, w, w, 1, tni_rows(s->t + first * n + from, n), tni_transposed(z), 0, tni_rows(scratch, w));
         for (int64_t i = first; i < from; i++)
             memcpy(s->t + i * n + from, scratch + (i - first) * w, (size_t)w * sizeof *scratch);
     }

@@ -100,7 +100,7 @@ static double tni_eig_residual(const tni_host *h, const tni_eig_job *e, double *
     const int64_t n = e->n;
     const double  norm = tni_frobenius(n * n, a);
     double  worst = 0;
-    h->by->gemm(h, 2 * n, n, n, 1, tni_rows(e->vectors, n), tni_turned(tni_rows(a, n)), 0, tni_rows(products, n));
+    h->by->gemm(h, 2 * n, n, n, 1, tni_rows(e->vectors, n), tni_transposed(tni_rows(a, n)), 0, tni_rows(products, n));
     for (int64_t i = 0; i < n; i++) {
         const double re = e->values[2 * i], im = e->values[2 * i + 1], *x = e->vectors + 2 * i * n, *y = x + n;
         double *p = products + 2 * i * n;
@@ -153,7 +153,7 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     bool    vectors = !desc->no_vectors, left = vectors && desc->left;
     int64_t size = n * n * (1 + (vectors ? 3 + desc->measure : 0) + (left ? 3 : 0)) + 6 * n + tni_eig_work(n)
                    + tni_host_work(2 * n);
-    if (!(room = tni_room_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
+    if (!(room = tni_scratch_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
     double *at = room;
     e.a = at;                       at += n * n;
     e.re = at;                      at += n;
@@ -240,7 +240,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     if (tni_few_plan(ctx, &few, a, desc)) {
         size = m * n + few.k * (m + n + 1) + tni_max(4 * few.k, few.k * n) + tni_few_work(&few)
              + tni_host_work(tni_max(m, n));
-        if (!(room = tni_room_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
+        if (!(room = tni_scratch_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
         s = tni_few_tensor(ctx, out, a, desc, &few, room);
         tni_free_f64(ctx, room, 1, size);
         if (s != TN_OK) tn_svd_destroy(out);
@@ -265,8 +265,8 @@ TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     l->simd = ctx->desc.simd;
     if (n < 0 || n > INT32_MAX)
         return tni_fail(ctx, TN_ERR_ARG, "lanczos: n is %lld, expected 0 to 2^31 - 1", (long long)n);
-    if ((unsigned)d->end > TN_LANCZOS_SMALLEST)
-        return tni_fail(ctx, TN_ERR_ARG, "lanczos: end is %d, expected 0 to %d", (int)d->end, (int)TN_LANCZOS_SMALLEST);
+    if ((unsigned)d->which > TN_LANCZOS_SMALLEST)
+        return tni_fail(ctx, TN_ERR_ARG, "lanczos: which is %d, expected 0 to %d", (int)d->which, (int)TN_LANCZOS_SMALLEST);
     if ((l->top = tni_decomp_top(ctx, "lanczos", d->top, n)) < 0) return TN_ERR_ARG;
     if (tni_count_check(ctx, "lanczos", "block", d->block) != TN_OK) return TN_ERR_ARG;
     if (tni_count_check(ctx, "lanczos", "basis", d->basis) != TN_OK) return TN_ERR_ARG;
@@ -274,7 +274,7 @@ TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, co
     if (!(d->tol >= 0) || !(d->tol < 1))
         return tni_fail(ctx, TN_ERR_ARG, "lanczos: tol is %g, expected 0 <= tol < 1", d->tol);
     l->n = n;
-    l->end = d->end;
+    l->end = d->which;
     l->seed = d->seed;
     l->tol = d->tol > 0 ? d->tol : ctx->desc.dtype == TN_F32 ? 1e-8 : 1e-12;
     l->block = tni_min(tni_max(d->block, 1), tni_max(n, 1));
@@ -386,9 +386,9 @@ TNI_FN double *tni_take(tni_lay *l, int64_t n, int64_t m)
 }
 
 /* The memory of what was laid out, which is then to be laid out once more; NULL: without it */
-TNI_FN double *tni_lay_room(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
+TNI_FN double *tni_lay_scratch(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
 {
-    l->base = tni_room_f64(ctx, 1, *size = l->used, op);
+    l->base = tni_scratch_f64(ctx, 1, *size = l->used, op);
     l->used = 0;
     return l->base;
 }

@@ -87,8 +87,8 @@ static void tni_back_pack(const tni_back *b, double *a, const double *tau, doubl
         const tni_mat v = tni_rows(a + start * n + start + 1, n);                        /* V^T [w,m] */
         double       *gram = work, *t = gram + w * w, *tv = t + w * w;
         char         *copy = (char *)(tv + w * m);
-        tni_block_factor(h, m, w, tni_turned(v), tau + start, gram, t);
-        h->by->gemm(h, w, m, w, -1, tni_turned(tni_rows(t, w)), v, 0, tni_rows(tv, m));
+        tni_block_factor(h, m, w, tni_transposed(v), tau + start, gram, t);
+        h->by->gemm(h, w, m, w, -1, tni_transposed(tni_rows(t, w)), v, 0, tni_rows(tv, m));
         for (int64_t i = 0; i < w; i++) ops->from(m, v.p + i * n, copy + i * m * size);
         ops->pack((int)rows, w, m, copy, m, 1, panels, rows * m);
         panels += tni_round_up(w, rows) * m * size;

@@ -151,7 +151,7 @@ TNI_FN double tni_reflector(const tni_host *h, int64_t n, double *x, double *tau
 
 TNI_FN void tni_block_factor(const tni_host *h, int64_t m, int64_t w, tni_mat v, const double *tau, double *gram, double *t)
 {
-    h->by->gemm(h, w, w, m, 1, tni_turned(v), v, 0, tni_rows(gram, w));
+    h->by->gemm(h, w, w, m, 1, tni_transposed(v), v, 0, tni_rows(gram, w));
     memset(t, 0, (size_t)(w * w) * sizeof *t);
     for (int64_t i = 0; i < w; i++) {
         t[i * w + i] = tau[i];
@@ -169,9 +169,10 @@ TNI_FN void tni_reflect(const tni_host *h, int64_t m, int64_t n, int64_t w, tni_
     tni_mat vtc = c.col == 1 ? tni_rows(product, n) : tni_mat_of(product, 1, w);
     if (n == 0) return;
     tni_block_factor(h, m, w, v, tau, gram, t);
-    h->by->gemm(h, w, m, w, -1, transposed ? tni_rows(t, w) : tni_turned(tni_rows(t, w)), tni_turned(v), 0, tni_rows(vt, m));
-    h->by->gemm(h, w, n, m, 1, tni_turned(v), c, 0, vtc);
-    h->by->gemm(h, m, n, w, 1, tni_turned(tni_rows(vt, m)), vtc, 1, c);
+    h->by->gemm(h, w, m, w, -1, transposed ? tni_rows(t, w) : tni_transposed(tni_rows(t, w)), tni_transposed(v), 0,
+                tni_rows(vt, m));
+    h->by->gemm(h, w, n, m, 1, tni_transposed(v), c, 0, vtc);
+    h->by->gemm(h, m, n, w, 1, tni_transposed(tni_rows(vt, m)), vtc, 1, c);
 }
 
 #endif /* TN_NO_OPERATOR */

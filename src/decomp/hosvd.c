@@ -16,7 +16,7 @@ static void tni_axis_times(const tni_host *h, int64_t l, int64_t n, int64_t q, i
     if (n == 0 || q == 0) memset(y, 0, (size_t)(l * r * q) * sizeof *y);
     else if (q == 1) h->by->gemm(h, l, r, n, 1, tni_rows((double *)x, n), u, 0, tni_rows(y, r));
     else for (int64_t i = 0; i < l; i++)
-        h->by->gemm(h, r, q, n, 1, tni_turned(u), tni_rows((double *)x + i * n * q, q), 0, tni_rows(y + i * r * q, q));
+        h->by->gemm(h, r, q, n, 1, tni_transposed(u), tni_rows((double *)x + i * n * q, q), 0, tni_rows(y + i * r * q, q));
 }
 
 TNI_FN int64_t tni_axis_chunk(int64_t n) { return tni_max(2 * n, 64); }
@@ -62,7 +62,7 @@ TNI_FN tn_status tni_axis_svd(const tni_host *h, int64_t l, int64_t n, int64_t q
     double *copy = work, *vt = copy + (n > others ? n * others : n * n), *rest = vt + (n > others ? others * others : n * n);
     if (n <= others) {
         tni_axis_r(h, l, n, q, x, copy, vt);
-        return tni_svd(h, n, n, tni_turned(tni_rows(copy, n)), tni_rows(u, n), s, tni_rows(vt, n), rest);
+        return tni_svd(h, n, n, tni_transposed(tni_rows(copy, n)), tni_rows(u, n), s, tni_rows(vt, n), rest);
     }
     for (int64_t j = 0; j < l; j++)
         for (int64_t i = 0; i < n; i++) memcpy(copy + i * others + j * q, x + (j * n + i) * q, (size_t)q * sizeof *x);
@@ -215,7 +215,7 @@ static double tni_hosvd_error(tni_hosvd_job *j, tn_ctx *ctx, int64_t core)
     for (int k = 0; k < j->rank; k++) shape[k] = j->r[k];
     for (int k = 0; k < j->rank; k++) {
         tni_axis_times(&j->host, tni_product_of(k, shape, -1), j->r[k], tni_product_of(j->rank - k - 1, shape + k + 1, -1),
-                       j->n[k], j->x, tni_turned(tni_rows(j->u[k], j->r[k])), j->y);
+                       j->n[k], j->x, tni_transposed(tni_rows(j->u[k], j->r[k])), j->y);
         shape[k] = j->n[k];
         tni_swap_pointers(&j->x, &j->y);
     }
@@ -279,7 +279,7 @@ tn_status tn_hosvd(tn_ctx *ctx, const tn_tensor *a, const tn_hosvd_desc *desc, t
     }
     out->rank = j.rank = a->rank;
     tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
-    if (!tni_lay_room(&lay, ctx, "hosvd", &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_scratch(&lay, ctx, "hosvd", &size)) return TN_ERR_MEMORY;
     tni_hosvd_lay(&lay, ctx, &j, desc->sweeps > 0);
     s = tni_hosvd_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);

@@ -10,7 +10,7 @@ static inline double *tni_aligned(double *p) { return (double *)(void *)((char *
 
 static inline tni_mat tni_mat_of(double *p, int64_t row, int64_t col) { tni_mat m; m.p = p; m.row = row; m.col = col; return m; }
 static inline tni_mat tni_rows(double *p, int64_t row)                { return tni_mat_of(p, row, 1); }     /* row-major      */
-static inline tni_mat tni_turned(tni_mat m)                           { return tni_mat_of(m.p, m.col, m.row); } /* transposed */
+static inline tni_mat tni_transposed(tni_mat m)                       { return tni_mat_of(m.p, m.col, m.row); }
 static inline tni_mat tni_from(tni_mat m, int64_t i, int64_t j)       { m.p += i * m.row + j * m.col; return m; }
 
 static inline double tni_ldexp(double x, int64_t exponent) { return ldexp(x, (int)tni_max(-9999, tni_min(9999, exponent))); }
@@ -76,7 +76,7 @@ typedef struct tni_lanczos_job {
     tn_simd         simd;
     tni_host        host;
     int64_t        n, top, block, room, limit;           /* room: rows of V */
-    tn_lanczos_end end;
+    tn_lanczos_which end;
     double         tol;
     uint64_t       seed;
     tn_matvec_fn  fn;
@@ -234,7 +234,7 @@ TNI_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle);
 /* eig_tensors.c */
 TNI_FN tn_status tni_lanczos_plan(tn_ctx *ctx, tni_lanczos_job *l, int64_t n, const tn_lanczos_desc *d);
 TNI_FN double *tni_take(tni_lay *l, int64_t n, int64_t m);
-TNI_FN double *tni_lay_room(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size);
+TNI_FN double *tni_lay_scratch(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size);
 TNI_FN int64_t *tni_take_int(tni_lay *l, int64_t n);
 TNI_FN void tni_take_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h);
 TNI_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps);
@@ -252,7 +252,7 @@ TNI_FN tn_status tni_tt_cut(tni_tt_job *j, int64_t m, int64_t n, int64_t *rank);
 TNI_FN void tni_tt_lay(tni_lay *l, tni_tt_job *j, int64_t c, int64_t u, int64_t s, int64_t vt, int64_t work);
 TNI_FN void tni_tt_rescale(const tni_host *h, int64_t n, double *x, int64_t *exponent);
 TNI_FN tn_status tni_tt_orthonormal(const tn_tt *from, const char *op, tni_tt_round_job *j, double *norm);
-TNI_FN double *tni_tt_round_room(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size);
+TNI_FN double *tni_tt_round_scratch(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size);
 TNI_FN bool tni_tt_given(const tn_tt *tt, const char *op, const char *what, const void *p);
 TNI_FN int64_t tni_tt_largest_core(const tn_tt *tt);
 TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, double *inner, int64_t *exponent);

@@ -33,13 +33,13 @@ static void tni_joint_lay(tni_lay *l, tn_ctx *ctx, tni_joint_job *j)
 }
 
 /* x = V A_b V^T, [n,n,b] */
-static void tni_joint_turn(tni_joint_job *j)
+static void tni_joint_transform(tni_joint_job *j)
 {
     const tni_host *h = &j->host;
     const int64_t   n = j->n;
     for (int64_t c = 0; c < j->b; c++) {
         h->by->gemm(h, n, n, n, 1, tni_rows(j->v, n), tni_rows(j->a + c * n * n, n), 0, tni_rows(j->m, n));
-        h->by->gemm(h, n, n, n, 1, tni_rows(j->m, n), tni_turned(tni_rows(j->v, n)), 0, tni_rows(j->t, n));
+        h->by->gemm(h, n, n, n, 1, tni_rows(j->m, n), tni_transposed(tni_rows(j->v, n)), 0, tni_rows(j->t, n));
         for (int64_t i = 0; i < n * n; i++) j->x[i * j->b + c] = j->t[i];
     }
 }
@@ -51,7 +51,7 @@ static tn_status tni_joint_begin(tni_joint_job *j)
     tni_random_signed(0, 0, 0, j->b, j->squares);
     for (int64_t c = 0; c < j->b; c++) j->host.by->axpy(all, j->squares[c], j->a + c * all, j->m);
     tn_status s = tni_eigh(&j->host, j->n, j->m, j->values, j->v, j->work);
-    if (s == TN_OK) tni_joint_turn(j);
+    if (s == TN_OK) tni_joint_transform(j);
     return s;
 }
 
@@ -109,7 +109,7 @@ static void tni_joint_finish(tni_joint_job *j)
         if (tni_points_down(n, j->v + i * n, 1)) j->host.by->scale(n, -1, j->v + i * n);
     }
     tni_sort_rows(n, j->squares, tni_before_descending, n, j->v, NULL);
-    tni_joint_turn(j);
+    tni_joint_transform(j);
     for (int64_t c = 0; c < b; c++) for (int64_t i = 0; i < n; i++) j->values[c * n + i] = j->x[(i * n + i) * b + c];
 }
 
@@ -220,7 +220,7 @@ tn_status tn_joint_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_joint_eigh_des
     j.b = a->shape[0];
     j.n = a->shape[1];
     tni_joint_lay(&lay, ctx, &j);
-    if (!tni_lay_room(&lay, ctx, "joint_eigh", &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_scratch(&lay, ctx, "joint_eigh", &size)) return TN_ERR_MEMORY;
     tni_joint_lay(&lay, ctx, &j);
     s = tni_joint_run(ctx, &j, a, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);
@@ -296,7 +296,7 @@ static tn_status tni_ica_whiten(tn_ctx *ctx, tni_ica_job *j, const tn_tensor *x,
         const double divisor = (j->u[i] < 0 ? -1 : 1) * j->d[i];
         for (int64_t c = 0; c < j->f; c++) j->kw[i * j->f + c] = j->u[c * j->all + i] / divisor;
     }
-    j->host.by->gemm(&j->host, j->k, j->n, j->f, sqrt((double)j->n), tni_rows(j->kw, j->f), tni_turned(tni_rows(j->x, j->f)),
+    j->host.by->gemm(&j->host, j->k, j->n, j->f, sqrt((double)j->n), tni_rows(j->kw, j->f), tni_transposed(tni_rows(j->x, j->f)),
                      0, tni_rows(j->z, j->n));
     return TN_OK;
 }
@@ -307,12 +307,12 @@ static tn_status tni_ica_orthogonal(tni_ica_job *j, double *w)
     const tni_host *h = &j->host;
     const int64_t   k = j->k;
     tn_status s;
-    h->by->gemm(h, k, k, k, 1, tni_rows(j->next, k), tni_turned(tni_rows(j->next, k)), 0, tni_rows(j->s, k));
+    h->by->gemm(h, k, k, k, 1, tni_rows(j->next, k), tni_transposed(tni_rows(j->next, k)), 0, tni_rows(j->s, k));
     if ((s = tni_eigh(h, k, j->s, j->values, j->vectors, j->work)) != TN_OK) return s;
     h->by->gemm(h, k, k, k, 1, tni_rows(j->vectors, k), tni_rows(j->next, k), 0, tni_rows(j->s, k));
     for (int64_t i = 0; i < k; i++)
         for (int64_t c = 0; c < k; c++) j->s[i * k + c] /= sqrt(tni_max_f64(j->values[i], 1e-300));
-    h->by->gemm(h, k, k, k, 1, tni_turned(tni_rows(j->vectors, k)), tni_rows(j->s, k), 0, tni_rows(w, k));
+    h->by->gemm(h, k, k, k, 1, tni_transposed(tni_rows(j->vectors, k)), tni_rows(j->s, k), 0, tni_rows(w, k));
     return TN_OK;
 }
 
@@ -370,7 +370,7 @@ static tn_status tni_ica_iterate(tni_ica_job *j, double *change)
         memcpy(j->next + i * k, j->w + i * k, (size_t)k * sizeof *j->w);
         h->by->scale(k, -slope, j->next + i * k);
     }
-    h->by->gemm(h, k, k, j->n, 1 / (double)j->n, tni_rows(j->g, j->n), tni_turned(tni_rows(j->z, j->n)), 1,
+    h->by->gemm(h, k, k, j->n, 1 / (double)j->n, tni_rows(j->g, j->n), tni_transposed(tni_rows(j->z, j->n)), 1,
                 tni_rows(j->next, k));
     if ((s = tni_ica_orthogonal(j, j->next)) != TN_OK) return s;
     for (*change = 0, i = 0; i < k; i++)
@@ -403,7 +403,7 @@ static tn_status tni_ica_write(tn_ctx *ctx, tni_ica_job *j, double scale, tn_ica
     if ((s = tni_write_new(ctx, "ica", &out->components, 2, shape, j->out)) != TN_OK) return s;
     if ((s = tni_write_new(ctx, "ica", &out->contrast, 1, &k, j->contrast)) != TN_OK) return s;
     for (int64_t i = 0; i < k * k; i++) j->s[i] = j->w[i] * j->d[i % k] / (root * scale);
-    h->by->gemm(h, f, k, k, 1, tni_turned(tni_rows(j->kw, f)), tni_turned(tni_rows(j->s, k)), 0, tni_rows(j->out, k));
+    h->by->gemm(h, f, k, k, 1, tni_transposed(tni_rows(j->kw, f)), tni_transposed(tni_rows(j->s, k)), 0, tni_rows(j->out, k));
     shape[0] = f; shape[1] = k;
     if ((s = tni_write_new(ctx, "ica", &out->mixing, 2, shape, j->out)) != TN_OK) return s;
     for (int64_t i = 0; i < k; i++) h->by->scale(f, scale / j->d[i], j->kw + i * f);
@@ -452,7 +452,7 @@ tn_status tn_ica(tn_ctx *ctx, const tn_tensor *x, const tn_ica_desc *desc, tn_ic
     j.f = x->shape[1];
     j.all = tni_min(j.n, j.f);
     tni_ica_lay(&lay, ctx, &j);
-    if (!tni_lay_room(&lay, ctx, "ica", &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_scratch(&lay, ctx, "ica", &size)) return TN_ERR_MEMORY;
     tni_ica_lay(&lay, ctx, &j);
     s = tni_ica_run(ctx, &j, x, desc, out);
     tni_free_f64(ctx, lay.base, 1, size);

@@ -84,8 +84,8 @@ static void tni_lanczos_project(tni_lanczos_job *l)
     int64_t n = l->n, w = l->next, m = l->used + w;
     memset(l->sum, 0, sizeof *l->sum * (size_t)(m * w));
     for (int pass = 0; pass < 2; pass++) {
-        l->host.by->gemm(&l->host, m, w, n, 1, tni_rows(l->v, n), tni_turned(tni_rows(l->y, n)), 0, tni_rows(l->c, w));
-        l->host.by->gemm(&l->host, w, n, m, -1, tni_turned(tni_rows(l->c, w)), tni_rows(l->v, n), 1, tni_rows(l->y, n));
+        l->host.by->gemm(&l->host, m, w, n, 1, tni_rows(l->v, n), tni_transposed(tni_rows(l->y, n)), 0, tni_rows(l->c, w));
+        l->host.by->gemm(&l->host, w, n, m, -1, tni_transposed(tni_rows(l->c, w)), tni_rows(l->v, n), 1, tni_rows(l->y, n));
         l->host.by->axpy(m * w, 1, l->c, l->sum);
     }
     for (int64_t j = 0; j < w; j++)

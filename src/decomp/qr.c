@@ -175,7 +175,7 @@ TNI_FN tn_status tni_lstsq(const tni_host *h, int64_t m, int64_t n, int64_t coun
     tni_pivoted_factor(h, m, n, at, tau, tni_rows(r, n), order, lengths);
     rest += n;
     *rank = k = tni_pivoted_rank(k, n, r, tol);
-    if (k < n && k > 0 && (s = tni_qr(h, n, k, tni_turned(tni_rows(r, n)), tni_rows(z, k), tni_rows(t, k), rest)) != TN_OK)
+    if (k < n && k > 0 && (s = tni_qr(h, n, k, tni_transposed(tni_rows(r, n)), tni_rows(z, k), tni_rows(t, k), rest)) != TN_OK)
         return s;
     for (int64_t l = 0; l < count; l++) {
         double *c = b + l * m;

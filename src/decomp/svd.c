@@ -94,7 +94,7 @@ static void tni_upper_product(const tni_host *h, int64_t n, int64_t m, tni_mat a
     const int64_t height = 4 * TNI_BLOCK;
     memset(c, 0, (size_t)(n * n) * sizeof *c);
     for (int64_t i = 0; i < n; i += height)
-        h->by->gemm(h, tni_min(height, n - i), n - i, m, 1, tni_from(a, i, 0), tni_turned(tni_from(b, i, 0)), 0,
+        h->by->gemm(h, tni_min(height, n - i), n - i, m, 1, tni_from(a, i, 0), tni_transposed(tni_from(b, i, 0)), 0,
                     tni_rows(c + i * n + i, n));
 }
 
@@ -175,7 +175,7 @@ static int64_t tni_svd_lengths(const tni_host *h, int64_t n, double *y, double *
 static void tni_svd_polish(const tni_host *h, int64_t n, double *left, double *product, double *polished)
 {
     tni_mat l = tni_rows(left, n), p = tni_rows(product, n);
-    h->by->gemm(h, n, n, n, 1, l, tni_turned(l), 0, p);
+    h->by->gemm(h, n, n, n, 1, l, tni_transposed(l), 0, p);
     memcpy(polished, left, (size_t)(n * n) * sizeof *left);
     h->by->gemm(h, n, n, n, -0.5, p, l, 1.5, tni_rows(polished, n));
 }
@@ -208,9 +208,9 @@ static tn_status tni_svd_tall(const tni_host *h, int64_t m, int64_t n, tni_mat a
     if (rotated) tni_svd_polish(h, n, left, r, rest);
     else memcpy(rest, left, (size_t)(n * n) * sizeof *left);
     if (m == n) for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < n; j++) u.p[i * u.row + j * u.col] = rest[j * n + i];
-    else h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_turned(tni_rows(rest, n)), 0, u);
+    else h->by->gemm(h, m, n, n, 1, tni_rows(q, n), tni_transposed(tni_rows(rest, n)), 0, u);
     if (rank < n) {                                          /* the missing right vectors: any that complete the basis */
-        if ((status = tni_qr(h, n, n, tni_turned(ym), tni_turned(lm), rm, rest)) != TN_OK) return status;
+        if ((status = tni_qr(h, n, n, tni_transposed(ym), tni_transposed(lm), rm, rest)) != TN_OK) return status;
         memcpy(y + rank * n, left + rank * n, (size_t)((n - rank) * n) * sizeof *y);
     }
     for (int64_t i = 0; i < n; i++)
@@ -233,7 +233,7 @@ TNI_FN void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt
 TNI_FN tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work)
 {
     tn_status status = m >= n ? tni_svd_tall(h, m, n, a, u, s, vt, work)
-                              : tni_svd_tall(h, n, m, tni_turned(a), tni_turned(vt), s, tni_turned(u), work);
+                              : tni_svd_tall(h, n, m, tni_transposed(a), tni_transposed(vt), s, tni_transposed(u), work);
     if (status == TN_OK) tni_svd_signs(m, n, tni_min(m, n), u, vt);
     return status;
 }
@@ -248,7 +248,7 @@ TNI_FN tn_status tni_few_times(void *user, int64_t count, const double *x, doubl
 {
     const tni_few  *f = (const tni_few *)user;
     const tni_host *h = f->host;
-    h->by->gemm(h, count, f->m, f->n, 1, tni_rows((double *)x, f->n), tni_turned(f->a), 0, tni_rows(f->product, f->m));
+    h->by->gemm(h, count, f->m, f->n, 1, tni_rows((double *)x, f->n), tni_transposed(f->a), 0, tni_rows(f->product, f->m));
     h->by->gemm(h, count, f->n, f->m, 1, tni_rows(f->product, f->m), f->a, 0, tni_rows(y, f->n));
     return TN_OK;
 }
@@ -272,7 +272,7 @@ TNI_FN tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, do
     if ((status = tni_lanczos(&f->lanczos)) != TN_OK) return status;
     double *lefts = work + f->width * m + tni_lanczos_work(&f->lanczos);
     double *w = lefts + m * k, *rest = w + k * k;
-    h->by->gemm(h, m, k, n, 1, f->a, tni_turned(tni_rows(f->lanczos.v, n)), 0, tni_rows(lefts, k));
+    h->by->gemm(h, m, k, n, 1, f->a, tni_transposed(tni_rows(f->lanczos.v, n)), 0, tni_rows(lefts, k));
     if ((status = tni_svd(h, m, k, tni_rows(lefts, k), u, s, tni_rows(w, k), rest)) != TN_OK) return status;
     h->by->gemm(h, k, n, k, 1, tni_rows(w, k), tni_rows(f->lanczos.v, n), 0, vt);
     return TN_OK;
@@ -290,15 +290,15 @@ TNI_FN tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, do
     tni_random_signed(f->seed, 0, 0, width * n, x);
     for (int64_t have = 0; have < k; have += w) {            /* blocks as rows; each is made orthonormal for the next one */
         w = tni_min(width, k - have);
-        h->by->gemm(h, w, m, n, 1, tni_rows(x, n), tni_turned(f->a), 0, tni_rows(basis + have * m, m));
-        status = tni_qr(h, m, w, tni_turned(tni_rows(basis + have * m, m)), tni_turned(tni_rows(basis + have * m, m)),
+        h->by->gemm(h, w, m, n, 1, tni_rows(x, n), tni_transposed(f->a), 0, tni_rows(basis + have * m, m));
+        status = tni_qr(h, m, w, tni_transposed(tni_rows(basis + have * m, m)), tni_transposed(tni_rows(basis + have * m, m)),
                         tni_rows(r, w), rest);
         if (status != TN_OK) return status;
         h->by->gemm(h, w, n, m, 1, tni_rows(basis + have * m, m), f->a, 0, tni_rows(x, n));
     }
-    status = tni_qr(h, m, k, tni_turned(tni_rows(basis, m)), tni_rows(q, k), tni_rows(r, k), rest);
+    status = tni_qr(h, m, k, tni_transposed(tni_rows(basis, m)), tni_rows(q, k), tni_rows(r, k), rest);
     if (status != TN_OK) return status;
-    h->by->gemm(h, k, n, m, 1, tni_turned(tni_rows(q, k)), f->a, 0, tni_rows(b, n));
+    h->by->gemm(h, k, n, m, 1, tni_transposed(tni_rows(q, k)), f->a, 0, tni_rows(b, n));
     if ((status = tni_svd(h, k, n, tni_rows(b, n), tni_rows(ub, k), s, vt, rest)) != TN_OK) return status;
     h->by->gemm(h, m, k, k, 1, tni_rows(q, k), tni_rows(ub, k), 0, u);
     return TN_OK;
@@ -309,7 +309,7 @@ TNI_FN double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t 
                                tni_mat vt, double *rest, double *largest)
 {
     int64_t i;
-    h->by->gemm(h, top, n, m, 1, tni_turned(u), a, 0, tni_rows(rest, n));
+    h->by->gemm(h, top, n, m, 1, tni_transposed(u), a, 0, tni_rows(rest, n));
     for (*largest = 0, i = 0; i < top; i++) {
         for (int64_t j = 0; j < n; j++) rest[i * n + j] -= s[i] * vt.p[i * vt.row + j * vt.col];
         *largest = tni_max_f64(*largest, tni_frobenius(n, rest + i * n));

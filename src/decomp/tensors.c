@@ -254,7 +254,7 @@ typedef struct tni_eigh_job {
     tn_status          *status;
 } tni_eigh_job;
 
-static int64_t tni_eigh_room(int64_t n, int64_t size)
+static int64_t tni_eigh_scratch(int64_t n, int64_t size)
 {
     return tni_eigh_work_of(n, size) + tni_host_work(n) + 2 * TNI_ALIGN / 8;
 }
@@ -341,7 +341,7 @@ static tn_status tni_eigh_tensor(tn_ctx *ctx, tn_eigh_result *out, const tn_tens
     tni_host h = tni_decomp_host(ctx, n, scratch);
     for (out->error = 0, b = 0; b < j->count; b++, vectors += k * n)
         out->error = tni_max_f64(out->error, tni_decomp_error(&h, n, n, k, again + b * n * n,
-                                 tni_turned(tni_rows(vectors, n)), j->values + b * k, vectors, j->matrix));
+                                 tni_transposed(tni_rows(vectors, n)), j->values + b * k, vectors, j->matrix));
     return TN_OK;
 }
 
@@ -399,7 +399,7 @@ TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_te
     int64_t exponent = tni_exponent(scale) - tni_exponent(right_scale);
     for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < count; j++) turned[i * count + j] = tni_ldexp(x[j * n + i], exponent);
     if ((s = tni_decomp_write(ctx, "lstsq", &out->x, b->rank, n, count, turned)) != TN_OK) return s;
-    h.by->gemm(&h, count, m, n, -1, tni_rows(x, n), tni_turned(tni_rows(matrix, n)), 0, tni_rows(c, m));
+    h.by->gemm(&h, count, m, n, -1, tni_rows(x, n), tni_transposed(tni_rows(matrix, n)), 0, tni_rows(c, m));
     for (int64_t j = 0; j < count; j++) {
         for (int64_t i = 0; i < m; i++) c[j * m + i] += right[i * count + j];
         x[j] = tni_frobenius(m, c + j * m);
@@ -478,19 +478,19 @@ TNI_FN tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor
     double   *u = matrix + m * n, *vt = u + m * k, *values = vt + k * n, *spare = values + k;
     double   *work = spare + tni_max(4 * k, k * n), noise, largest, scale;
     tni_mat   um = tni_rows(u, k), vm = tni_rows(vt, n);
-    tni_mat   left = wide ? tni_turned(vm) : um, right = wide ? tni_turned(um) : vm;
+    tni_mat   left = wide ? tni_transposed(vm) : um, right = wide ? tni_transposed(um) : vm;
     tni_host  h = tni_decomp_host(ctx, f->m, work + tni_few_work(f));
     tn_status s = tni_decomp_noise(ctx, "svd", a, desc->noise, &noise);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "svd", "a", a, matrix, &scale)) != TN_OK) return s;
     double size = tni_frobenius(m * n, matrix);
     f->host = &h;
-    f->a = wide ? tni_turned(tni_rows(matrix, n)) : tni_rows(matrix, n);
+    f->a = wide ? tni_transposed(tni_rows(matrix, n)) : tni_rows(matrix, n);
     s = f->lanczos.n > 0 ? tni_few_krylov(f, left, values, right, work) : tni_few_random(f, left, values, right, work);
     if (s != TN_OK) return s;
     double residual = f->lanczos.n > 0                       /* the side that is not exact */
         ? tni_few_residual(&h, f->m, f->n, desc->top, f->a, left, values, right, work, &largest)
-        : tni_few_residual(&h, f->n, f->m, desc->top, tni_turned(f->a), tni_turned(right), values, tni_turned(left), work,
-                           &largest);
+        : tni_few_residual(&h, f->n, f->m, desc->top, tni_transposed(f->a), tni_transposed(right), values, tni_transposed(left),
+                           work, &largest);
     if (f->lanczos.n > 0 && !(largest <= 1e-13 * values[0])) return TN_ERR_CONVERGENCE;
     tni_svd_signs(m, n, k, um, vm);
     out->residual = size > 0 ? residual / size : residual;
@@ -554,11 +554,11 @@ tn_status tn_eigh(tn_ctx *ctx, const tn_tensor *a, const tn_eigh_desc *desc, tn_
     j.ctx = ctx;
     j.pool = workers > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);
-    j.room = tni_eigh_room(j.n, j.ops->size);
+    j.room = tni_eigh_scratch(j.n, j.ops->size);
     int64_t all = j.count * j.n * j.n;
     int64_t work = tni_max(workers * j.room, 2 * j.n + 2 * j.count * j.n); /* later of clusters and angles */
     int64_t size = (j.desc->measure ? 3 : 2) * all + 2 * j.count * j.n + j.count + work + TNI_ALIGN / 8;
-    if (!(room = tni_room_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
+    if (!(room = tni_scratch_f64(ctx, 1, size, "eigh"))) return TN_ERR_MEMORY;
     j.vectors = tni_aligned(room);
     j.matrix = j.vectors + all;
     j.values = j.matrix + (j.desc->measure ? 2 : 1) * all;

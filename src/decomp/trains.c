@@ -167,7 +167,7 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
         return NULL;
     }
     tni_tt_svd_lay(&lay, ctx, &j, count, extents, all);
-    if (!tni_lay_room(&lay, ctx, "tt_svd", &all)) return NULL;
+    if (!tni_lay_scratch(&lay, ctx, "tt_svd", &all)) return NULL;
     tni_tt_svd_lay(&lay, ctx, &j, count, extents, elements);
     if ((tt = tni_tt_make(ctx, "tt_svd", count)) != NULL) {
         tn_status s = tni_tt_svd(tt, &j, a, extents, eps);
@@ -251,7 +251,7 @@ static tn_status tni_tt_orthogonal(const tn_tt *tt, tni_tt_round_job *j, int64_t
     double *core = j->cores + j->at[k], *before = j->cores + j->at[k - 1];
     int64_t r = j->r[k], ns = tt->core[k]->shape[1] * j->r[k + 1], m = j->r[k - 1] * tt->core[k - 1]->shape[1];
     int64_t least = tni_min(r, ns);
-    tn_status s = tni_qr(h, ns, r, tni_turned(tni_rows(core, ns)), tni_rows(j->cut.u, least), tni_rows(j->left, r),
+    tn_status s = tni_qr(h, ns, r, tni_transposed(tni_rows(core, ns)), tni_rows(j->cut.u, least), tni_rows(j->left, r),
                          j->cut.work);
     if (s != TN_OK) return s;
     if (least == 0) memset(before, 0, (size_t)(m * r) * sizeof *before);     /* an extent of zero */
@@ -259,7 +259,7 @@ static tn_status tni_tt_orthogonal(const tn_tt *tt, tni_tt_round_job *j, int64_t
     for (int64_t i = 0; i < least; i++)
         for (int64_t l = 0; l < ns; l++) core[i * ns + l] = j->cut.u[l * least + i];
     tni_tt_rescale(h, least * r, j->left, &j->exponent);
-    h->by->gemm(h, m, least, r, 1, tni_rows(before, r), tni_turned(tni_rows(j->left, r)), 0, tni_rows(j->cut.c, least));
+    h->by->gemm(h, m, least, r, 1, tni_rows(before, r), tni_transposed(tni_rows(j->left, r)), 0, tni_rows(j->cut.c, least));
     memcpy(before, j->cut.c, (size_t)(m * least) * sizeof *before);
     j->r[k] = least;
     return TN_OK;
@@ -327,12 +327,12 @@ static tn_status tni_tt_round(tn_tt *tt, const tn_tt *from, tni_tt_round_job *j,
 }
 
 /* The workspace of tni_tt_orthonormal and tni_tt_round, of *size doubles, or NULL. */
-TNI_FN double *tni_tt_round_room(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
+TNI_FN double *tni_tt_round_scratch(const tn_tt *from, const char *op, tni_tt_round_job *j, int64_t *size)
 {
     tni_lay lay;
     memset(&lay, 0, sizeof lay);
     tni_tt_round_lay(&lay, from, j);
-    if (!tni_lay_room(&lay, from->ctx, op, size)) return NULL;
+    if (!tni_lay_scratch(&lay, from->ctx, op, size)) return NULL;
     tni_tt_round_lay(&lay, from, j);
     return lay.base;
 }
@@ -347,7 +347,7 @@ tn_tt *tn_tt_round(const tn_tt *from, const tn_tt_desc *desc)
     memset(&j, 0, sizeof j);
     j.cut.gap = 1;
     if (tni_tt_options(from->ctx, "tt_round", desc, &eps, &j.cut) != TN_OK) return NULL;
-    if (!(room = tni_tt_round_room(from, "tt_round", &j, &size))) return NULL;
+    if (!(room = tni_tt_round_scratch(from, "tt_round", &j, &size))) return NULL;
     if ((tt = tni_tt_make(from->ctx, "tt_round", from->count)) != NULL) {
         tn_status s = tni_tt_round(tt, from, &j, eps);
         tt = tni_tt_done(tt, s);
@@ -421,7 +421,7 @@ tn_tt *tn_tt_add(const tn_tt *a, const tn_tt *b)
         const int64_t *n = a->core[k]->shape, *m = b->core[k]->shape;
         size = tni_max(size, (n[0] + m[0]) * n[1] * (n[2] + m[2]));
     }
-    if (!(numbers = tni_room_f64(a->ctx, 1, tni_plus(most, size), "tt_add"))) return NULL;
+    if (!(numbers = tni_scratch_f64(a->ctx, 1, tni_plus(most, size), "tt_add"))) return NULL;
     double *sum = numbers + most;
     tn_tt  *tt = tni_tt_make(a->ctx, "tt_add", a->count);
     for (int64_t k = 0; tt && k <= last && s == TN_OK; k++) {
@@ -449,7 +449,7 @@ tn_tt *tn_tt_scale(const tn_tt *from, double factor)
     int64_t    k = tt->count - 1;
     tn_tensor *t = tt->core[k];
     int64_t    n = tn_tensor_count(t);
-    if (!(numbers = tni_room_f64(tt->ctx, 1, n, "tt_scale"))) return tni_tt_done(tt, TN_ERR_MEMORY);
+    if (!(numbers = tni_scratch_f64(tt->ctx, 1, n, "tt_scale"))) return tni_tt_done(tt, TN_ERR_MEMORY);
     tn_status s = tn_read(t, TN_F64, numbers, n);
     for (int64_t i = 0; s == TN_OK && i < n; i++) numbers[i] *= factor;
     tni_drop(&tt->core[k]);
@@ -482,7 +482,7 @@ TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, do
     if (!tni_tt_match(a, b, op) || !tni_tt_given(a, op, "inner", inner)) return tn_ctx_status(a ? a->ctx : NULL);
     memset(&lay, 0, sizeof lay);
     tni_tt_inner_lay(&lay, a, b, &h, p);
-    if (!tni_lay_room(&lay, a->ctx, op, &size)) return TN_ERR_MEMORY;
+    if (!tni_lay_scratch(&lay, a->ctx, op, &size)) return TN_ERR_MEMORY;
     tni_tt_inner_lay(&lay, a, b, &h, p);
     p[2][0] = 1;
     for (int64_t k = 0; k < a->count && s == TN_OK; k++) {
@@ -491,8 +491,8 @@ TNI_FN tn_status tni_tt_inner(const tn_tt *a, const tn_tt *b, const char *op, do
         *exponent -= tni_exponent(scale);
         if ((s = tni_read_scaled(a->ctx, op, "a core", b->core[k], p[1], &scale)) != TN_OK) break;
         *exponent -= tni_exponent(scale);
-        h.by->gemm(&h, m[0], na, n[0], 1, tni_turned(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
-        h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_turned(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
+        h.by->gemm(&h, m[0], na, n[0], 1, tni_transposed(tni_rows(p[2], m[0])), tni_rows(p[0], na), 0, tni_rows(p[3], na));
+        h.by->gemm(&h, n[2], m[2], m[0] * n[1], 1, tni_transposed(tni_rows(p[3], n[2])), tni_rows(p[1], m[2]), 0,
                    tni_rows(p[2], m[2]));
         tni_tt_rescale(&h, n[2] * m[2], p[2], exponent);
     }
@@ -522,7 +522,7 @@ TNI_FN tn_status tni_tt_norm(const tn_tt *tt, const char *op, double *norm, int6
     if (!tni_tt_given(tt, op, "norm", norm)) return TN_ERR_ARG;
     memset(&j, 0, sizeof j);
     j.cut.limit = INT64_MAX;
-    if (!(room = tni_tt_round_room(tt, op, &j, &size))) return TN_ERR_MEMORY;
+    if (!(room = tni_tt_round_scratch(tt, op, &j, &size))) return TN_ERR_MEMORY;
     tn_status s = tni_tt_orthonormal(tt, op, &j, norm);
     tni_free_f64(tt->ctx, room, 1, size);
     *exponent = j.exponent;
@@ -580,7 +580,7 @@ tn_status tn_tt_elements(const tn_tt *tt, int64_t count, const int64_t *index, d
         }
     int64_t stride = tni_tt_largest_rank(tt), core = tni_tt_largest_core(tt);
     int64_t size = core + stride + count * (stride + 1);
-    if (!(room = tni_room_f64(tt->ctx, 1, size, "tt_elements"))) return TN_ERR_MEMORY;
+    if (!(room = tni_scratch_f64(tt->ctx, 1, size, "tt_elements"))) return TN_ERR_MEMORY;
     tn_status s = tni_tt_evaluate(tt, count, index, room, room + core + stride, room + core, stride,
                                   (int64_t *)(void *)(room + core + stride + count * stride), values);
     tni_free_f64(tt->ctx, room, 1, size);
@@ -645,7 +645,7 @@ tn_tensor *tn_tt_dense(const tn_tt *tt)
                  (long long)tt->count);
         return NULL;
     }
-    if (!tni_lay_room(&lay, tt->ctx, "tt_dense", &size)) return NULL;
+    if (!tni_lay_scratch(&lay, tt->ctx, "tt_dense", &size)) return NULL;
     tni_tt_dense_lay(&lay, tt, &h, p, &all);
     tn_tensor *out = tni_tt_expand(tt, &h, p[0], p[1], p[2], all);
     tni_free_f64(tt->ctx, lay.base, 1, size);

@@ -95,8 +95,8 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
         tni_mat  v = tni_rows(vs, n), partner = tni_rows(partners, n), c = tni_rows(coefficient, 1);
         tni_mat  to = tni_rows(row + k, 1);
         if (before > 0) {
-            h->by->gemm(h, n - k, 1, before, -1, tni_turned(tni_from(partner, 0, k)), tni_mat_of(vs + k, n, 1), 1, to);
-            h->by->gemm(h, n - k, 1, before, -1, tni_turned(tni_from(v, 0, k)), tni_mat_of(partners + k, n, 1), 1, to);
+            h->by->gemm(h, n - k, 1, before, -1, tni_transposed(tni_from(partner, 0, k)), tni_mat_of(vs + k, n, 1), 1, to);
+            h->by->gemm(h, n - k, 1, before, -1, tni_transposed(tni_from(v, 0, k)), tni_mat_of(partners + k, n, 1), 1, to);
         }
         d[k] = row[k];
         e[k] = tni_reflector(h, m, row + from, tau + k);
@@ -105,9 +105,9 @@ static void tni_tridiagonal_panel(const tni_host *h, int64_t n, double *a, int64
         tni_tridiagonal_times(h, n, a, from, row, partners + before * n, ws + 3 * w * n);
         if (before > 0) {
             h->by->gemm(h, before, 1, m, 1, tni_from(partner, 0, from), tni_rows(row + from, 1), 0, c);
-            h->by->gemm(h, m, 1, before, -1, tni_turned(tni_from(v, 0, from)), c, 1, tni_rows(p, 1));
+            h->by->gemm(h, m, 1, before, -1, tni_transposed(tni_from(v, 0, from)), c, 1, tni_rows(p, 1));
             h->by->gemm(h, before, 1, m, 1, tni_from(v, 0, from), tni_rows(row + from, 1), 0, c);
-            h->by->gemm(h, m, 1, before, -1, tni_turned(tni_from(partner, 0, from)), c, 1, tni_rows(p, 1));
+            h->by->gemm(h, m, 1, before, -1, tni_transposed(tni_from(partner, 0, from)), c, 1, tni_rows(p, 1));
         }
         tni_tridiagonal_partner(h, m, row + from, tau[k], p);
     }
@@ -121,7 +121,7 @@ static void tni_tridiagonal_update(const tni_host *h, int64_t n, double *a, int6
     int64_t height = 2 * TNI_BLOCK;
     tni_mat vw = tni_rows(ws, n), wv = tni_rows(ws + w * n, n);
     for (int64_t i = next; i < n; i += height)
-        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, 1, tni_turned(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
+        h->by->gemm(h, tni_min(height, n - i), n - i, 2 * w, 1, tni_transposed(tni_from(vw, 0, i)), tni_from(wv, 0, i), 1,
                     tni_rows(a + i * n + i, n));
 }
 

@@ -122,11 +122,11 @@ TNI_FN void tni_unpack(uint32_t ink, uint8_t rgb[3])
     rgb[2] = (uint8_t)(ink & 255);
 }
 
-void tn_colour(tn_colours colours, double t, uint8_t rgb[3])
+void tn_image_colour(tn_image_colours colours, double t, uint8_t rgb[3])
 {
     double size = t < 0 ? -t : t;
     if (t != t) tni_unpack(TNI_NAN_INK, rgb);
-    else if (colours == TN_COLOURS_SEQUENTIAL) tni_map_colour(tni_sea, t < 0 ? 0 : t > 1 ? 1 : t, rgb);
+    else if (colours == TN_IMAGE_COLOURS_SEQUENTIAL) tni_map_colour(tni_sea, t < 0 ? 0 : t > 1 ? 1 : t, rgb);
     else tni_map_colour(t < 0 ? tni_blue : tni_red, size > 1 ? 1 : size, rgb);
 }
 

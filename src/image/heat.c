@@ -199,9 +199,9 @@ static void tni_heat_range(const tni_heat *h, const double *values, double *low,
 }
 
 /* A diverging scale is symmetric about zero; no scale is empty. */
-static void tni_shades_init(tni_shades *s, tn_colours colours, double low, double high)
+static void tni_shades_init(tni_shades *s, tn_image_colours colours, double low, double high)
 {
-    bool diverging = colours == TN_COLOURS_DIVERGING;
+    bool diverging = colours == TN_IMAGE_COLOURS_DIVERGING;
     if (diverging) {
         high = fmax(fabs(low), fabs(high));
         low = -high;
@@ -214,7 +214,7 @@ static void tni_shades_init(tni_shades *s, tn_colours colours, double low, doubl
     s->high = high;
     for (int k = 0; k < TNI_SHADES; k++) {
         double t = (double)k / (TNI_SHADES - 1);
-        tn_colour(colours, diverging ? 2 * t - 1 : t, s->rgb[k]);
+        tn_image_colour(colours, diverging ? 2 * t - 1 : t, s->rgb[k]);
     }
 }
 

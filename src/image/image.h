@@ -42,20 +42,20 @@ TN_API tn_status tn_image_save_ppm(const tn_image *image, const char *path);    
 TN_API tn_status tn_image_save_svg(const tn_image *image, const char *path);       /* writes a file */
 #endif
 
-typedef enum tn_colours {
-    TN_COLOURS_DIVERGING = 0,       /* blue, white at exactly zero, red; equally dark on both sides */
-    TN_COLOURS_SEQUENTIAL           /* white, green, dark blue                                      */
-} tn_colours;
+typedef enum tn_image_colours {
+    TN_IMAGE_COLOURS_DIVERGING = 0,       /* blue, white at exactly zero, red; equally dark on both sides */
+    TN_IMAGE_COLOURS_SEQUENTIAL           /* white, green, dark blue                                      */
+} tn_image_colours;
 
 /* Computes the colour at t in [-1,1] (diverging) or [0,1] (sequential); NaN gives grey. */
-TN_API void tn_colour(tn_colours colours, double t, uint8_t rgb[3]);
+TN_API void tn_image_colour(tn_image_colours colours, double t, uint8_t rgb[3]);
 
 /* ---- one matrix --------------------------------------------------------- >>image-matrix-desc */
-typedef struct tn_matrix_desc {
+typedef struct tn_image_matrix_desc {
     const char *title, *caption;    /* above, below                                                   */
     const char *x_title, *y_title;  /* of the columns, of the rows                                    */
     const char *const *x_names, *const *y_names;  /* one per column, per row; NULL: their numbers     */
-    tn_colours colours;
+    tn_image_colours colours;
     double  low, high;              /* ends of the colour scale; both 0: from the data and zero.
                                        Diverging scales extend equally far below and above zero       */
     double  clip;                   /* with low = high = 0: the percentile of |value| at which the
@@ -71,15 +71,15 @@ typedef struct tn_matrix_desc {
                                        digits, or as many decimals as fit into all cells              */
     bool    no_bar, no_ticks;
     int     scale;                  /* 0: 1                                                           */
-} tn_matrix_desc;
+} tn_image_matrix_desc;
 
 /* Draws a matrix: values [rows,columns], row-major. A NULL desc means all defaults, here and below. */
 TN_API tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns,
-                                 const tn_matrix_desc *desc);
-TN_API tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc);   /* of rank 0, 1, 2 */
+                                 const tn_image_matrix_desc *desc);
+TN_API tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_matrix_desc *desc);   /* of rank 0, 1, 2 */
 
 /* ---- a grid of matrices ------------------------------------------------- >>image-tiles-desc */
-typedef struct tn_tiles_desc {
+typedef struct tn_image_tiles_desc {
     int64_t rows, columns;          /* of tiles, filled row by row; both 0: nearly square             */
     const char *title, *caption;
     const char *const *captions;    /* one under each tile, such as "+3.21", or NULL                  */
@@ -87,47 +87,47 @@ typedef struct tn_tiles_desc {
     const char *x_title, *y_title;  /* of the columns, of the rows of every tile                      */
     const char *const *x_names, *const *y_names;  /* one per column, per row of a tile: above the first
                                        row of tiles, left of the first column                         */
-    tn_colours colours;
+    tn_image_colours colours;
     double  low, high;              /* of all tiles; both 0: from the data and zero                   */
-    double  clip;                   /* as in tn_matrix_desc; of each tile if own_scales               */
+    double  clip;                   /* as in tn_image_matrix_desc; of each tile if own_scales               */
     bool    own_scales;             /* each tile from its own data, and no bar                        */
     int64_t cell, size;             /* as above, of one tile; size 0: 84                              */
     bool    numbers;                /* write the value into each cell that has room                   */
     bool    no_bar;
     int     scale;                  /* 0: 1                                                           */
-} tn_tiles_desc;
+} tn_image_tiles_desc;
 
 /* Draws a grid of matrices: values [count,height,width]. */
 TN_API tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width,
-                                const tn_tiles_desc *desc);
-TN_API tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc);     /* of rank 3 */
+                                const tn_image_tiles_desc *desc);
+TN_API tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_tiles_desc *desc);     /* of rank 3 */
 
 /* ---- curves and spectra ------------------------------------------------- >>image-plot-desc */
-typedef enum tn_series_kind {
-    TN_SERIES_LINE = 0,             /* with markers if the points are few and the line is not
+typedef enum tn_image_series_kind {
+    TN_IMAGE_SERIES_LINE = 0,             /* with markers if the points are few and the line is not
                                        horizontal; NaN leaves a gap                                   */
-    TN_SERIES_POINTS,
-    TN_SERIES_BARS,                 /* from zero; a lone series is red above and blue below. Bars and
+    TN_IMAGE_SERIES_POINTS,
+    TN_IMAGE_SERIES_BARS,                 /* from zero; a lone series is red above and blue below. Bars and
                                        stems of several series are placed side by side                */
-    TN_SERIES_STEMS,
-    TN_SERIES_BAND                  /* the area between low and y, translucent; NaN in either leaves
+    TN_IMAGE_SERIES_STEMS,
+    TN_IMAGE_SERIES_BAND                  /* the area between low and y, translucent; NaN in either leaves
                                        a gap                                                          */
-} tn_series_kind;
+} tn_image_series_kind;
 
-typedef struct tn_series {
+typedef struct tn_image_series {
     const char   *name;             /* in the legend, or NULL                                         */
     const double *x;                /* [count], or NULL: 0, 1, 2 ...                                  */
     const double *y;                /* [count]                                                        */
     const double *low;              /* [count]: the lower curve of a band                             */
     int64_t       count;
-    tn_series_kind kind;
+    tn_image_series_kind kind;
     bool          dashed;
     bool          show_last;        /* write the last value at the end of the line. Labels that would
                                        touch are moved apart; of many, the first that fit are shown   */
     int           colour;           /* 1..7 of the palette; 0: by the number of the series            */
-} tn_series;
+} tn_image_series;
 
-typedef struct tn_plot_desc {
+typedef struct tn_image_plot_desc {
     const char *title, *caption, *x_title, *y_title;
     const char *const *x_names;     /* labels at x = 0, 1, 2, ... in place of numbers, or NULL; an
                                        entry that is NULL has no tick; the first 32 others are shown,
@@ -138,8 +138,8 @@ typedef struct tn_plot_desc {
     double  y_low, y_high;
     int64_t width, height;          /* of the picture; 0: 560 x 360                                   */
     int     scale;                  /* 0: 1                                                           */
-} tn_plot_desc;
+} tn_image_plot_desc;
 
 /* Draws series [count] in one pair of axes, the first at the bottom. */
-TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, const tn_plot_desc *desc);
+TN_API tn_image *tn_image_plot(tn_ctx *ctx, const tn_image_series *series, int64_t count, const tn_image_plot_desc *desc);
 #endif /* TN_NO_IMAGE */

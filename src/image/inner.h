@@ -65,7 +65,7 @@ typedef struct tni_heat {
 typedef struct tni_shades { double low, high; uint8_t rgb[TNI_SHADES][3]; } tni_shades;
 
 /* The part of a figure's desc about its colours. */
-typedef struct tni_scale { tn_colours colours; double low, high, clip; } tni_scale;
+typedef struct tni_scale { tn_image_colours colours; double low, high, clip; } tni_scale;
 
 static const double tni_pad = 12, tni_tick_length = 4;
 static const double tni_bar_width = 14, tni_bar_gap = 14, tni_bar_least = 64;
@@ -127,7 +127,7 @@ TNI_FN bool tni_figure_whole(tn_ctx *ctx, const char *what, const char *name, in
 TNI_FN bool tni_figure_array(tn_ctx *ctx, const char *what, const char *name, bool needed, const void *array);
 TNI_FN bool tni_figure_ends(tn_ctx *ctx, const char *what, const char *axis, double low, double high, bool symmetric);
 TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx);
-TNI_FN double tni_axis_title_room(const char *title, double scale);
+TNI_FN double tni_axis_title_height(const char *title, double scale);
 TNI_FN void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
                                  double left);
 #endif /* TN_NO_IMAGE */

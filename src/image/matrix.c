@@ -57,8 +57,9 @@ static bool tni_figure_cells(tn_ctx *ctx, const char *what, int64_t cell, int64_
 {
     return ctx && tni_figure_whole(ctx, what, "cell", cell, 0, 4096) && tni_figure_whole(ctx, what, "size", size, 0, 65536)
         && tni_figure_whole(ctx, what, "scale", scale, 0, 16) && tni_figure_number(ctx, what, "clip", colours->clip, 0, 100)
-        && tni_figure_whole(ctx, what, "colours", (int64_t)colours->colours, TN_COLOURS_DIVERGING, TN_COLOURS_SEQUENTIAL)
-        && tni_figure_ends(ctx, what, "", colours->low, colours->high, colours->colours == TN_COLOURS_DIVERGING);
+        && tni_figure_whole(ctx, what, "colours", (int64_t)colours->colours, TN_IMAGE_COLOURS_DIVERGING,
+                            TN_IMAGE_COLOURS_SEQUENTIAL)
+        && tni_figure_ends(ctx, what, "", colours->low, colours->high, colours->colours == TN_IMAGE_COLOURS_DIVERGING);
 }
 
 /* The labels along one side: of value 0, step, 2 step ... */
@@ -160,7 +161,7 @@ TNI_FN bool tni_figure_open(tni_figure *f, tni_canvas *c, tn_ctx *ctx)
     return true;
 }
 
-TNI_FN double tni_axis_title_room(const char *title, double scale) { return title && *title ? (tni_medium + 7) * scale : 0; }
+TNI_FN double tni_axis_title_height(const char *title, double scale) { return title && *title ? (tni_medium + 7) * scale : 0; }
 
 /* The titles of both axes: centred below `bottom`, and at the left edge. */
 TNI_FN void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char *x_title, const char *y_title, double bottom,
@@ -172,7 +173,7 @@ TNI_FN void tni_draw_axis_titles(tni_canvas *c, const tni_figure *f, const char 
 }
 
 typedef struct tni_matrix {
-    tn_matrix_desc d;
+    tn_image_matrix_desc d;
     tni_scale  scale;
     tni_heat   heat;
     tni_shades shades;
@@ -185,7 +186,7 @@ typedef struct tni_matrix {
 
 static bool tni_matrix_check(tni_matrix *m, tn_ctx *ctx, const double *values, int64_t rows, int64_t columns)
 {
-    tn_matrix_desc *d = &m->d;
+    tn_image_matrix_desc *d = &m->d;
     m->scale.colours = d->colours;
     m->scale.low = d->low;
     m->scale.high = d->high;
@@ -201,7 +202,7 @@ static bool tni_matrix_check(tni_matrix *m, tn_ctx *ctx, const double *values, i
 
 static void tni_matrix_plan(tni_matrix *m)
 {
-    const tn_matrix_desc *d = &m->d;
+    const tn_image_matrix_desc *d = &m->d;
     tni_figure *f = &m->f;
     double      u = f->scale = d->scale, height = (double)m->heat.height;
     tni_side_init(&m->across, d->x_names, m->heat.columns, (double)m->heat.cell_w / (double)m->heat.block_w, true, u);
@@ -212,9 +213,9 @@ static void tni_matrix_plan(tni_matrix *m)
     m->bar_height = fmax(height, tni_bar_least * u);
     f->body_width = (double)m->heat.width;
     f->body_height = d->no_bar ? height : m->bar_height;
-    m->left = f->left = ceil(tni_pad * u + tni_axis_title_room(d->y_title, u)
+    m->left = f->left = ceil(tni_pad * u + tni_axis_title_height(d->y_title, u)
                              + (d->no_ticks ? 2 * u : m->down.widest + (tni_tick_length + 4) * u));
-    m->below = tni_axis_title_room(d->x_title, u)
+    m->below = tni_axis_title_height(d->x_title, u)
              + (d->no_ticks ? 2 * u
                 : (m->across.turned ? m->across.widest : tni_small * u * 0.75) + (tni_tick_length + 5) * u);
     f->bottom = fmax(m->below - (f->body_height - height) / 2, 2 * u);
@@ -240,7 +241,7 @@ static void tni_matrix_draw(tni_matrix *m, const double *values)
     if (!m->d.no_bar) tni_draw_bar(c, &m->bar, &m->shades, f->left + f->body_width + tni_bar_gap * u, f->top, m->bar_height);
 }
 
-tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns, const tn_matrix_desc *desc)
+tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns, const tn_image_matrix_desc *desc)
 {
     tni_matrix m;
     memset(&m, 0, sizeof m);
@@ -264,7 +265,7 @@ static double tni_widest(const char *const *names, int64_t count, double size, d
 }
 
 /* Fills in rows and columns of tiles where they are not given. */
-static bool tni_tiles_grid(tn_ctx *ctx, tn_tiles_desc *d, int64_t count)
+static bool tni_tiles_grid(tn_ctx *ctx, tn_image_tiles_desc *d, int64_t count)
 {
     const int64_t most = TNI_SIDE_MAX;
     if (!tni_figure_whole(ctx, "image_tiles", "rows", d->rows, 0, most)
@@ -284,7 +285,7 @@ static bool tni_tiles_grid(tn_ctx *ctx, tn_tiles_desc *d, int64_t count)
 }
 
 typedef struct tni_tiles {
-    tn_tiles_desc d;
+    tn_image_tiles_desc d;
     int64_t    count;
     tni_scale  scale;
     tni_heat   heat;                        /* of one tile                                                     */
@@ -298,7 +299,7 @@ typedef struct tni_tiles {
 
 static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int64_t height, int64_t width)
 {
-    tn_tiles_desc *d = &t->d;
+    tn_image_tiles_desc *d = &t->d;
     size_t bytes;
     t->scale.colours = d->colours;
     t->scale.low = d->low;
@@ -322,7 +323,7 @@ static bool tni_tiles_check(tni_tiles *t, tn_ctx *ctx, const double *values, int
    of a tile's. */
 static void tni_tiles_plan(tni_tiles *t)
 {
-    const tn_tiles_desc *d = &t->d;
+    const tn_image_tiles_desc *d = &t->d;
     const tni_heat *h = &t->heat;
     tni_figure *f = &t->f;
     double      u = f->scale = d->scale;
@@ -336,13 +337,13 @@ static void tni_tiles_plan(tni_tiles *t)
     f->body_width = (double)d->columns * t->step_x - tni_tile_gap * u;
     f->body_height = fmax((double)d->rows * t->step_y - (d->captions ? 4 : tni_tile_gap) * u,
                           d->no_bar ? 0 : tni_bar_least * u);
-    f->left = ceil((tni_pad + 2) * u + tni_axis_title_room(d->y_title, u)
+    f->left = ceil((tni_pad + 2) * u + tni_axis_title_height(d->y_title, u)
                    + (d->row_names ? tni_widest(d->row_names, d->rows, tni_medium * u, 130 * u) + 8 * u : 0)
                    + (d->y_names ? t->down.widest + (tni_tick_length + 6) * u : 0));
     t->left = f->left;
     f->top = (d->column_names ? 20 * u : 2 * u)
            + (d->x_names ? (t->across.turned ? t->across.widest + 10 * u : 18 * u) : 0);
-    f->bottom = tni_axis_title_room(d->x_title, u);
+    f->bottom = tni_axis_title_height(d->x_title, u);
     t->bar_height = f->body_height - (d->captions ? tni_tile_caption * u : 0);
     f->right = (tni_pad + 2) * u + (d->no_bar ? 0 : tni_bar_init(&t->bar, &t->shades, t->bar_height, u));
 }
@@ -366,7 +367,7 @@ static bool tni_draw_tile(tni_tiles *t, const double *tile, int64_t k)
 
 static void tni_draw_grid_names(tni_tiles *t)
 {
-    const tn_tiles_desc *d = &t->d;
+    const tn_image_tiles_desc *d = &t->d;
     tni_canvas *c = &t->c;
     double      u = c->scale, size = tni_medium * u, x = t->f.left, y = t->f.top;
     double      side = d->y_names ? t->down.widest + (tni_tick_length + 6) * u : 0, above = t->f.top - 7 * u;
@@ -383,7 +384,7 @@ static void tni_draw_grid_names(tni_tiles *t)
 }
 
 tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width,
-                         const tn_tiles_desc *desc)
+                         const tn_image_tiles_desc *desc)
 {
     tni_tiles t;
     bool      ok = true;
@@ -418,7 +419,7 @@ static double *tni_image_values(tn_ctx *ctx, const char *what, const tn_tensor *
     return NULL;
 }
 
-tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_desc *desc)
+tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_matrix_desc *desc)
 {
     double   *p = tni_image_values(ctx, "image_matrix_of", t, 0, 2);
     tn_image *image = NULL;
@@ -427,7 +428,7 @@ tn_image *tn_image_matrix_of(tn_ctx *ctx, const tn_tensor *t, const tn_matrix_de
     return image;
 }
 
-tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_tiles_desc *desc)
+tn_image *tn_image_tiles_of(tn_ctx *ctx, const tn_tensor *t, const tn_image_tiles_desc *desc)
 {
     double   *p = tni_image_values(ctx, "image_tiles_of", t, 3, 3);
     tn_image *image = p ? tn_image_tiles(ctx, p, t->shape[0], t->shape[1], t->shape[2], desc) : NULL;

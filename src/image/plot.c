@@ -7,8 +7,8 @@ static const double tni_legend_line = 18;
 enum { TNI_FEW = 24, TNI_LEGEND_INSIDE = 5, TNI_SERIES_INKS = 7 };
 
 typedef struct tni_plot {
-    tn_plot_desc     d;
-    const tn_series *series;
+    tn_image_plot_desc     d;
+    const tn_image_series *series;
     int64_t          count;
     int64_t          upright;           /* number of series that are bars or stems                    */
     bool             two_colours;       /* a lone series of them: red above, blue below               */
@@ -22,20 +22,27 @@ typedef struct tni_plot {
     tni_ruler        x, y;
 } tni_plot;
 
-static bool   tni_is_upright(const tn_series *s) { return s->kind == TN_SERIES_BARS || s->kind == TN_SERIES_STEMS; }
-static double tni_series_x(const tn_series *s, int64_t i) { return s->x ? s->x[i] : (double)i; }
-static double tni_series_low(const tn_series *s, int64_t i) { return s->kind == TN_SERIES_BAND ? s->low[i] : s->y[i]; }
-static bool   tni_is_dashed(const tn_series *s, int64_t k) { return s->dashed || (s->colour == 0 && k >= TNI_SERIES_INKS); }
+static bool tni_is_upright(const tn_image_series *s)
+{
+    return s->kind == TN_IMAGE_SERIES_BARS || s->kind == TN_IMAGE_SERIES_STEMS;
+}
+
+static double tni_series_x(const tn_image_series *s, int64_t i) { return s->x ? s->x[i] : (double)i; }
+static double tni_series_low(const tn_image_series *s, int64_t i)
+{
+    return s->kind == TN_IMAGE_SERIES_BAND ? s->low[i] : s->y[i];
+}
+static bool   tni_is_dashed(const tn_image_series *s, int64_t k) { return s->dashed || (s->colour == 0 && k >= TNI_SERIES_INKS); }
 
 /* Seven colours that can be told apart with every kind of colour vision. Okabe & Ito 2008, without their yellow. */
-static uint32_t tni_series_ink(const tn_series *s, int64_t k)
+static uint32_t tni_series_ink(const tn_image_series *s, int64_t k)
 {
     static const uint32_t ink[TNI_SERIES_INKS] = {0x0072B2, 0xD55E00, 0x009E73, 0xCC79A7, 0xE69F00, 0x56B4E9, 0x000000};
     return ink[s->colour > 0 ? s->colour - 1 : k % TNI_SERIES_INKS];
 }
 
 /* The place of point i on the rulers; false where it is not shown. */
-static bool tni_plot_point(const tni_plot *p, const tn_series *s, int64_t i, double *x, double *y)
+static bool tni_plot_point(const tni_plot *p, const tn_image_series *s, int64_t i, double *x, double *y)
 {
     double low = tni_series_low(s, i);
     *x = tni_series_x(s, i);
@@ -48,14 +55,14 @@ static bool tni_plot_point(const tni_plot *p, const tn_series *s, int64_t i, dou
 }
 
 /* The place on the ruler of y of a band's lower curve, at a point that is shown; of other series the same as y. */
-static double tni_plot_low(const tni_plot *p, const tn_series *s, int64_t i)
+static double tni_plot_low(const tni_plot *p, const tn_image_series *s, int64_t i)
 {
     double low = tni_series_low(s, i);
     return p->d.log_y ? log10(low) : low;
 }
 
 /* The same in pixels. */
-static bool tni_plot_pixel(const tni_plot *p, const tn_series *s, int64_t i, double *x, double *y)
+static bool tni_plot_pixel(const tni_plot *p, const tn_image_series *s, int64_t i, double *x, double *y)
 {
     if (!tni_plot_point(p, s, i, x, y)) return false;
     *x = tni_ruler_pixel(&p->x, *x);
@@ -64,7 +71,7 @@ static bool tni_plot_pixel(const tni_plot *p, const tn_series *s, int64_t i, dou
 }
 
 /* The least distance of neighbours along x, on the ruler. */
-static double tni_series_spacing(const tni_plot *p, const tn_series *s)
+static double tni_series_spacing(const tni_plot *p, const tn_image_series *s)
 {
     double least = HUGE_VAL, before = 0, x, y;
     bool   any = false;
@@ -190,7 +197,7 @@ static void tni_cover_line(tni_canvas *c, double ax, double ay, double bx, doubl
     *phase = fmod(*phase + length, period);
 }
 
-static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uint32_t ink)
+static void tni_draw_markers(tni_plot *p, const tn_image_series *s, double radius, uint32_t ink)
 {
     double x, y;
     for (int64_t i = 0; i < s->count; i++)
@@ -199,12 +206,12 @@ static void tni_draw_markers(tni_plot *p, const tn_series *s, double radius, uin
 }
 
 /* Points always have markers; lines if they have few points and are not horizontal, where markers would add nothing. */
-static bool tni_has_markers(const tn_series *s)
+static bool tni_has_markers(const tn_image_series *s)
 {
     double first = 0;
     bool   any = false, varies = false;
-    if (s->kind == TN_SERIES_POINTS) return true;
-    if (s->kind != TN_SERIES_LINE || s->count > TNI_FEW) return false;
+    if (s->kind == TN_IMAGE_SERIES_POINTS) return true;
+    if (s->kind != TN_IMAGE_SERIES_LINE || s->count > TNI_FEW) return false;
     for (int64_t i = 0; i < s->count; i++) {
         if (s->y[i] != s->y[i]) continue;
         varies = varies || (any && s->y[i] != first);
@@ -215,11 +222,11 @@ static bool tni_has_markers(const tn_series *s)
 }
 
 /* A point without neighbours is a dot; few points are marked, with a white ring around each. */
-static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
+static void tni_draw_curve(tni_plot *p, const tn_image_series *s, int64_t k)
 {
     double u = p->c.scale, radius = 0.85 * u, phase = 0, ax = 0, ay = 0, x, y;
     bool   before = false, dot = false;
-    for (int64_t i = 0; s->kind == TN_SERIES_LINE && i < s->count; i++) {
+    for (int64_t i = 0; s->kind == TN_IMAGE_SERIES_LINE && i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &x, &y);
         if (shown && before) tni_cover_line(&p->c, ax, ay, x, y, radius, tni_is_dashed(s, k), &phase);
         else if (dot) tni_cover_segment(&p->c, ax, ay, ax, ay, 2 * radius);
@@ -236,7 +243,7 @@ static void tni_draw_curve(tni_plot *p, const tn_series *s, int64_t k)
 }
 
 /* Bars or stems of one sign. Those of several series are side by side: these are number `place`. */
-static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, int64_t place)
+static void tni_cover_upright(tni_plot *p, const tn_image_series *s, bool negative, int64_t place)
 {
     double u = p->c.scale, spacing = tni_series_spacing(p, s) * (p->x.to - p->x.from) / (p->x.high - p->x.low);
     double half = fmin(spacing * (spacing < 4 * u ? 0.5 : 0.4), 24 * u);
@@ -245,7 +252,7 @@ static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, in
     double width = 2 * half / (double)tni_max(p->upright, 1);
     for (int64_t i = 0; i < s->count; i++) {
         if (!tni_plot_pixel(p, s, i, &x, &y) || (!p->d.log_y && (s->y[i] < 0) != negative)) continue;
-        if (s->kind == TN_SERIES_BARS)
+        if (s->kind == TN_IMAGE_SERIES_BARS)
             tni_cover_box(&p->c, x - half + (double)place * width, fmin(y, zero), x - half + (double)(place + 1) * width,
                           fmax(y, zero));
         else {
@@ -257,7 +264,7 @@ static void tni_cover_upright(tni_plot *p, const tn_series *s, bool negative, in
 }
 
 /* Parts are at least 1/16 pixel wide, because the coverage of each is rounded to a byte. */
-static void tni_draw_band(tni_plot *p, const tn_series *s, int64_t k)
+static void tni_draw_band(tni_plot *p, const tn_image_series *s, int64_t k)
 {
     double ax = 0, a0 = 0, a1 = 0, x, y;
     bool   before = false;
@@ -275,10 +282,10 @@ static void tni_draw_band(tni_plot *p, const tn_series *s, int64_t k)
     tni_paint(&p->c, tni_series_ink(s, k), 0.22);
 }
 
-static uint32_t tni_pack(tn_colours colours, double t)
+static uint32_t tni_pack(tn_image_colours colours, double t)
 {
     uint8_t rgb[3];
-    tn_colour(colours, t, rgb);
+    tn_image_colour(colours, t, rgb);
     return (uint32_t)rgb[0] << 16 | (uint32_t)rgb[1] << 8 | rgb[2];
 }
 
@@ -286,23 +293,23 @@ static void tni_draw_series(tni_plot *p)
 {
     int64_t place = 0;
     for (int64_t k = 0; k < p->count; k++) {
-        const tn_series *s = &p->series[k];
+        const tn_image_series *s = &p->series[k];
         if (!tni_is_upright(s)) {
-            if (s->kind == TN_SERIES_BAND) tni_draw_band(p, s, k);
+            if (s->kind == TN_IMAGE_SERIES_BAND) tni_draw_band(p, s, k);
             else tni_draw_curve(p, s, k);
             continue;
         }
         for (int sign = 0; sign < 2; sign++) {
             if (sign == 1 && p->d.log_y) break;
             tni_cover_upright(p, s, sign == 1, place);
-            tni_paint(&p->c, p->two_colours ? tni_pack(TN_COLOURS_DIVERGING, sign ? -0.7 : 0.7) : tni_series_ink(s, k), 1);
+            tni_paint(&p->c, p->two_colours ? tni_pack(TN_IMAGE_COLOURS_DIVERGING, sign ? -0.7 : 0.7) : tni_series_ink(s, k), 1);
         }
         place++;
     }
 }
 
 /* The last value shown of a line, and its number; false without one. */
-static bool tni_last_label(const tni_plot *p, const tn_series *s, char number[32], double *x, double *y)
+static bool tni_last_label(const tni_plot *p, const tn_image_series *s, char number[32], double *x, double *y)
 {
     for (int64_t i = s->count; s->show_last && i-- > 0;) {
         if (!tni_plot_point(p, s, i, x, y)) continue;
@@ -408,16 +415,16 @@ static bool tni_meets_box(const double a[2], const double b[2], const double low
 }
 
 /* The number of parts of a series in a box: segments of a line, points, uprights, verticals of a band. */
-static int64_t tni_series_in_box(const tni_plot *p, const tn_series *s, const double low[2], const double high[2])
+static int64_t tni_series_in_box(const tni_plot *p, const tn_image_series *s, const double low[2], const double high[2])
 {
     double  a[2] = {0, 0}, b[2];
     bool    before = false;
     int64_t n = 0;
     for (int64_t i = 0; i < s->count; i++) {
         bool shown = tni_plot_pixel(p, s, i, &b[0], &b[1]);
-        if (!shown || !(before && s->kind == TN_SERIES_LINE)) memcpy(a, b, sizeof a);
+        if (!shown || !(before && s->kind == TN_IMAGE_SERIES_LINE)) memcpy(a, b, sizeof a);
         if (shown && tni_is_upright(s)) a[1] = p->y.from;
-        if (shown && s->kind == TN_SERIES_BAND) a[1] = tni_ruler_pixel(&p->y, tni_plot_low(p, s, i));
+        if (shown && s->kind == TN_IMAGE_SERIES_BAND) a[1] = tni_ruler_pixel(&p->y, tni_plot_low(p, s, i));
         n += shown && tni_meets_box(a, b, low, high);
         before = shown;
         memcpy(a, b, sizeof a);
@@ -447,16 +454,16 @@ static int64_t tni_legend_corner(tni_plot *p)
     return least;
 }
 
-static void tni_draw_legend_key(tni_plot *p, const tn_series *s, int64_t k, double x, double y)
+static void tni_draw_legend_key(tni_plot *p, const tn_image_series *s, int64_t k, double x, double y)
 {
     tni_canvas *c = &p->c;
     double      u = c->scale, phase = 0;
-    if (s->kind == TN_SERIES_LINE) tni_cover_line(c, x + 6 * u, y, x + 28 * u, y, 0.85 * u, tni_is_dashed(s, k), &phase);
-    if (s->kind == TN_SERIES_BARS) tni_cover_box(c, x + 11 * u, y - 5 * u, x + 23 * u, y + 5 * u);
-    else if (s->kind == TN_SERIES_BAND) tni_cover_box(c, x + 6 * u, y - 5 * u, x + 28 * u, y + 5 * u);
-    else if (s->kind == TN_SERIES_STEMS || tni_has_markers(s))
+    if (s->kind == TN_IMAGE_SERIES_LINE) tni_cover_line(c, x + 6 * u, y, x + 28 * u, y, 0.85 * u, tni_is_dashed(s, k), &phase);
+    if (s->kind == TN_IMAGE_SERIES_BARS) tni_cover_box(c, x + 11 * u, y - 5 * u, x + 23 * u, y + 5 * u);
+    else if (s->kind == TN_IMAGE_SERIES_BAND) tni_cover_box(c, x + 6 * u, y - 5 * u, x + 28 * u, y + 5 * u);
+    else if (s->kind == TN_IMAGE_SERIES_STEMS || tni_has_markers(s))
         tni_cover_segment(c, x + 17 * u, y, x + 17 * u, y, 2.8 * u);
-    tni_paint(c, tni_series_ink(s, k), s->kind == TN_SERIES_BAND ? 0.22 : 1);
+    tni_paint(c, tni_series_ink(s, k), s->kind == TN_IMAGE_SERIES_BAND ? 0.22 : 1);
 }
 
 static void tni_draw_legend(tni_plot *p)
@@ -469,7 +476,7 @@ static void tni_draw_legend(tni_plot *p)
     tni_draw_frame(c, x, y, x + p->legend_width, y + tni_legend_height(p), u, TNI_FRAME_INK);
     y += (3 + tni_legend_line / 2) * u;
     for (int64_t k = 0; k < p->count && lines > 0; k++) {
-        const tn_series *s = &p->series[k];
+        const tn_image_series *s = &p->series[k];
         if (!s->name) continue;
         tni_draw_legend_key(p, s, k, x, y);
         tni_draw_label(c, s->name, x + 36 * u, y + size * 0.35, size, 0, false, p->legend_width - 40 * u, TNI_TEXT_INK);
@@ -479,7 +486,7 @@ static void tni_draw_legend(tni_plot *p)
 }
 
 /* ---- the whole plot: checks, layout, drawing ---------------- >>image-plot-whole */
-static bool tni_series_check(tn_ctx *ctx, const tn_series *s, int64_t k)
+static bool tni_series_check(tn_ctx *ctx, const tn_image_series *s, int64_t k)
 {
     char name[3][40];
     tni_print(name[0], sizeof name[0], "count of series %lld", (long long)k);
@@ -487,15 +494,15 @@ static bool tni_series_check(tn_ctx *ctx, const tn_series *s, int64_t k)
     tni_print(name[2], sizeof name[2], "low of series %lld", (long long)k);
     if (!tni_figure_whole(ctx, "image_plot", name[0], s->count, 0, INT64_MAX)
         || !tni_figure_array(ctx, "image_plot", name[1], s->count > 0, s->y)
-        || !tni_figure_array(ctx, "image_plot", name[2], s->count > 0 && s->kind == TN_SERIES_BAND, s->low)) return false;
+        || !tni_figure_array(ctx, "image_plot", name[2], s->count > 0 && s->kind == TN_IMAGE_SERIES_BAND, s->low)) return false;
     tni_print(name[0], sizeof name[0], "colour of series %lld", (long long)k);
     tni_print(name[1], sizeof name[1], "kind of series %lld", (long long)k);
     return tni_figure_whole(ctx, "image_plot", name[0], s->colour, 0, TNI_SERIES_INKS)
-        && tni_figure_whole(ctx, "image_plot", name[1], (int64_t)s->kind, TN_SERIES_LINE, TN_SERIES_BAND);
+        && tni_figure_whole(ctx, "image_plot", name[1], (int64_t)s->kind, TN_IMAGE_SERIES_LINE, TN_IMAGE_SERIES_BAND);
 }
 
 /* Names of an axis and their number are given together, and not for a logarithmic axis, which has no place 0. */
-static bool tni_plot_names(tn_ctx *ctx, const tn_plot_desc *d)
+static bool tni_plot_names(tn_ctx *ctx, const tn_image_plot_desc *d)
 {
     if (d->x_names && d->log_x)
         return tni_fail(ctx, TN_ERR_ARG, "image_plot: x_names are given and log_x is true, expected one of them"), false;
@@ -511,7 +518,7 @@ static bool tni_plot_positive(tn_ctx *ctx, const char *axis, bool log, double lo
     return false;
 }
 
-static bool tni_plot_check(tn_ctx *ctx, const tn_plot_desc *d, const tn_series *series, int64_t count)
+static bool tni_plot_check(tn_ctx *ctx, const tn_image_plot_desc *d, const tn_image_series *series, int64_t count)
 {
     if (!ctx || !tni_figure_whole(ctx, "image_plot", "scale", d->scale, 0, 16)
         || !tni_figure_whole(ctx, "image_plot", "width", d->width, 0, 65536)
@@ -527,7 +534,7 @@ static bool tni_plot_check(tn_ctx *ctx, const tn_plot_desc *d, const tn_series *
     return true;
 }
 
-static double tni_last_room(const tni_plot *p)
+static double tni_last_width(const tni_plot *p)
 {
     double widest = 0, x, y;
     char   number[32];
@@ -544,7 +551,7 @@ static void tni_plot_axes(tni_plot *p)
     double      u = f->scale;
     f->right = (tni_pad + 10) * u + p->last_width + (p->outside ? p->legend_width + 4 * u : 0);
     tni_plot_ruler(p, &p->y, false, f->body_height / (44 * u));
-    f->left = ceil(tni_pad * u + tni_axis_title_room(p->d.y_title, u) + tni_ruler_label_width(&p->y, tni_small * u)
+    f->left = ceil(tni_pad * u + tni_axis_title_height(p->d.y_title, u) + tni_ruler_label_width(&p->y, tni_small * u)
                    + (tni_tick_length + 5) * u);
     f->body_width = floor(fmax((double)(p->d.width ? p->d.width : 560) * u - f->left - f->right, 80 * u));
     if (!p->outside) p->legend_width = fmin(p->legend_width, f->body_width - 12 * u);
@@ -556,7 +563,7 @@ static void tni_plot_axes(tni_plot *p)
 }
 
 /* Turns names that would touch side by side, and gives them the height that they need. */
-static void tni_plot_turn(tni_plot *p)
+static void tni_plot_rotate_names(tni_plot *p)
 {
     double u = p->f.scale, widest = 0, before = -1e6;       /* before: where the last name ends */
     bool   touch = false;
@@ -583,17 +590,17 @@ static void tni_plot_plan(tni_plot *p)
     f->title = p->d.title;
     f->caption = p->d.caption;
     f->top = f->title ? 0 : 6 * u;
-    f->bottom = tni_axis_title_room(p->d.x_title, u) + (tni_tick_length + 5 + tni_small * 0.75) * u;
+    f->bottom = tni_axis_title_height(p->d.x_title, u) + (tni_tick_length + 5 + tni_small * 0.75) * u;
     f->body_height = fmax((double)(p->d.height ? p->d.height : 360) * u - f->bottom
                           - (2 * tni_pad + (f->title ? 27 : 6)) * u, 60 * u);
     tni_legend_plan(p);
-    p->last_width = tni_last_room(p);
+    p->last_width = tni_last_width(p);
     tni_plot_axes(p);
-    tni_plot_turn(p);
+    tni_plot_rotate_names(p);
     if (p->lines < 1 || p->outside || tni_legend_corner(p) == 0 || p->legend_width > 0.4 * f->body_width) return;
     p->outside = true;
     tni_plot_axes(p);
-    tni_plot_turn(p);
+    tni_plot_rotate_names(p);
 }
 
 /* Places the axes, when the space for title and caption is known. */
@@ -624,7 +631,7 @@ static void tni_plot_draw(tni_plot *p, double left)
     tni_draw_legend(p);
 }
 
-tn_image *tn_image_plot(tn_ctx *ctx, const tn_series *series, int64_t count, const tn_plot_desc *desc)
+tn_image *tn_image_plot(tn_ctx *ctx, const tn_image_series *series, int64_t count, const tn_image_plot_desc *desc)
 {
     tni_plot p;
     memset(&p, 0, sizeof p);

@@ -60,10 +60,10 @@ static const char *tni_names_double(tni_names *p, double v)
 typedef struct tni_checkpoint {
     tn_optim  *optim;
     tni_names  names;
-    tn_named  *named;
-    tn_note   *notes;
-    int64_t    tensors, tensor_room, note_count, note_room;
-    int64_t   *moment;                  /* [tensor_room]: 2 i + k for moment k of parameter i, or -1                     */
+    tn_named_tensor  *named;
+    tn_metadata   *notes;
+    int64_t    tensors, tensor_capacity, note_count, note_capacity;
+    int64_t   *moment;                  /* [tensor_capacity]: 2 i + k for moment k of parameter i, or -1                     */
     uint8_t   *host;                    /* with shared moments: TNI_CHUNK elements, and the same as the file has them    */
     tn_tensor *piece;                   /* TNI_CHUNK elements of the backend, for a carrier that takes no other memory   */
     bool       asked, began, ended;     /* processes have told each other whether they can begin; all can; all have sent */
@@ -145,8 +145,8 @@ static void tni_checkpoint_send(tni_checkpoint *c, int64_t i, int k, tni_writer 
     tn_optim      *o = c->optim;
     const tn_dtype dtype = o->scalars->dtype;
     uint8_t       *out = c->host + (size_t)TNI_CHUNK * 8;
-    const int      rank = tn_ctx_rank(o->owned.ctx);
-    for (int r = 0; r < tn_ctx_ranks(o->owned.ctx); r++) {
+    const int      rank = tn_comm_rank(o->owned.ctx);
+    for (int r = 0; r < tn_comm_size(o->owned.ctx); r++) {
         const tni_span part = tni_optim_part(o, i, r);
         int64_t        n;
         for (int64_t done = 0; done < part.count && !o->owned.ctx->link.why[0]; done += n) {
@@ -221,7 +221,7 @@ static void tni_checkpoint_list(tni_checkpoint *c)
     for (int k = 0; k < TNI_OPTIM_NUMBERS; k++) tni_checkpoint_note(c, n[k].name, tni_names_double(&c->names, n[k].value));
 }
 
-static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_note *notes, int64_t count)
+static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_metadata *notes, int64_t count)
 {
     if (count < 0 || (count > 0 && !notes) || count > INT32_MAX)
         return tni_fail(ctx, TN_ERR_ARG, "checkpoint: %lld notes at %s, expected a list of 0 or more", (long long)count,
@@ -233,7 +233,7 @@ static tn_status tni_checkpoint_notes(tn_ctx *ctx, const tn_note *notes, int64_t
     return TN_OK;
 }
 
-static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_note *notes, int64_t note_count)
+static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     const tn_optim *o = c->optim;
     tn_ctx         *ctx = o->owned.ctx;
@@ -242,14 +242,14 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_n
     int64_t         n = o->of.params->count;
     tn_status       s = tni_checkpoint_notes(ctx, notes, note_count);
     if (s != TN_OK) return s;
-    c->tensor_room = 3 * n + 2;
-    c->note_room = n + 6 + TNI_OPTIM_NUMBERS + note_count;
+    c->tensor_capacity = 3 * n + 2;
+    c->note_capacity = n + 6 + TNI_OPTIM_NUMBERS + note_count;
     c->names.room = (size_t)(6 + TNI_OPTIM_NUMBERS) * 40;
     for (int64_t i = 0; i < n; i++) c->names.room += 3 * (strlen(o->of.params->item[i]->name) + 40);
-    c->named = (tn_named *)tni_array(ctx, c->tensor_room, sizeof *c->named, "checkpoint");
-    c->notes = (tn_note *)tni_array(ctx, c->note_room, sizeof *c->notes, "checkpoint");
+    c->named = (tn_named_tensor *)tni_array(ctx, c->tensor_capacity, sizeof *c->named, "checkpoint");
+    c->notes = (tn_metadata *)tni_array(ctx, c->note_capacity, sizeof *c->notes, "checkpoint");
     c->names.text = (char *)tni_alloc(ctx, c->names.room, "checkpoint");
-    c->moment = (int64_t *)tni_array(ctx, c->tensor_room, sizeof *c->moment, "checkpoint");
+    c->moment = (int64_t *)tni_array(ctx, c->tensor_capacity, sizeof *c->moment, "checkpoint");
     s = TN_ERR_MEMORY;
     if (c->named && c->notes && c->names.text && c->moment) {
         memset(&seal, 0, sizeof seal);
@@ -261,16 +261,17 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_n
         tni_checksum_open(&sum);
         s = tni_safetensors_put(ctx, sink, c->named, c->tensors, c->notes, c->note_count, &seal);
     }
-    tni_free(ctx, c->named, (size_t)c->tensor_room * sizeof *c->named);
-    tni_free(ctx, c->notes, (size_t)c->note_room * sizeof *c->notes);
+    tni_free(ctx, c->named, (size_t)c->tensor_capacity * sizeof *c->named);
+    tni_free(ctx, c->notes, (size_t)c->note_capacity * sizeof *c->notes);
     tni_free(ctx, c->names.text, c->names.room);
-    tni_free(ctx, c->moment, (size_t)c->tensor_room * sizeof *c->moment);
+    tni_free(ctx, c->moment, (size_t)c->tensor_capacity * sizeof *c->moment);
     return s;
 }
 
 /* Shared moments: the first process writes while all send. The moments are sent in the order of the file, where everything but
    the clock has one dtype, so that they are in the order of the list. */
-static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const tn_note *notes, int64_t note_count, tn_status s)
+static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const tn_metadata *notes, int64_t note_count,
+                                         tn_status s)
 {
     tn_optim     *o = c->optim;
     tn_ctx       *ctx = o->owned.ctx;
@@ -279,9 +280,9 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
     if (tni_comm_spreads(ctx->desc.comm)) c->piece = tn_tensor_create(ctx, TN_REAL, 1, &chunk);
     if (s == TN_OK) s = ctx->status;
     if (s == TN_OK && (!c->host || (tni_comm_spreads(ctx->desc.comm) && !c->piece))) s = TN_ERR_MEMORY;
-    if (s == TN_OK && tn_ctx_rank(ctx) == 0) s = tni_checkpoint_save(c, sink, notes, note_count);
+    if (s == TN_OK && tn_comm_rank(ctx) == 0) s = tni_checkpoint_save(c, sink, notes, note_count);
     if (!c->asked) s = tni_checkpoint_begin(c, s);
-    if (c->began && tn_ctx_rank(ctx) > 0) {
+    if (c->began && tn_comm_rank(ctx) > 0) {
         for (int64_t i = 0; i < o->of.params->count; i++)
             for (int k = 0; k < 2; k++) if (tni_checkpoint_moment(o, i, k)) tni_checkpoint_send(c, i, k, NULL);
         s = tni_checkpoint_end(c, c->sent);
@@ -292,7 +293,7 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
     return s;
 }
 
-tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_note *notes, int64_t note_count)
+tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     tni_checkpoint c;
     tn_status      s = tni_checkpoint_usable(o);

@@ -164,8 +164,8 @@ TNI_FN tn_status tni_entry_read(const tn_safetensors *f, const tn_safetensors_en
 TNI_FN void tni_text_escaped(tni_text *t, const char *s);
 TNI_FN void tni_text_json(tni_text *t, const char *s);
 TNI_FN void tni_text_string(tni_text *t, const char *s);
-TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
-                                     int64_t note_count, const tni_seal *seal);
+TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
+                                     const tn_metadata *notes, int64_t note_count, const tni_seal *seal);
 /* Whether the numbers of an entry may be weights: integers, which are quantised ones without their scales, are an error. */
 TNI_FN tn_status tni_entry_real(const tn_safetensors *f, const tn_safetensors_entry *e);
 TNI_FN tn_status tni_param_check(const tn_safetensors *f, const tn_param *p);

@@ -111,12 +111,12 @@ TN_API tn_status       tn_safetensors_read_bytes(tn_safetensors *file, const cha
    the elements) and bits; also false if one is not there or cannot be read, which is an error. */
 TN_API bool            tn_safetensors_equal(tn_safetensors *file, const char *a, const char *b);
 
-typedef struct tn_named { const char *name; const tn_tensor *tensor; } tn_named;   /* a tensor and its name in a file */
-typedef struct tn_note  { const char *key, *value; } tn_note;      /* a line of metadata */
+typedef struct tn_named_tensor { const char *name; const tn_tensor *tensor; } tn_named_tensor;    /* as files have them  */
+typedef struct tn_metadata     { const char *key, *value; } tn_metadata;                          /* a line of metadata  */
 
 /* Writes tensors in their own dtypes, wide ones first, so that all are aligned. Names must be different. */
-TN_API tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count,
-                                      const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
+                                      const tn_metadata *notes, int64_t note_count);
 
 /* Whether a file of parameters may hold other tensors as well. */
 typedef enum tn_params_match {
@@ -127,7 +127,7 @@ typedef enum tn_params_match {
    the file with its shape. */
 TN_API tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match match);
 /* Writes all parameters under their names to a safetensors file. */
-TN_API tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metadata *notes, int64_t note_count);
 #ifndef TN_NO_STDIO
 TN_API tn_status tn_params_load(tn_params *params, const char *path);           /* reads a file, TN_MATCH_ALL   */
 TN_API tn_status tn_params_save(const tn_params *params, const char *path);     /* writes a file without notes  */
@@ -142,7 +142,7 @@ TN_API tn_status tn_params_save(const tn_params *params, const char *path);     
    read; tn_safetensors_metadata returns them. Write after a step: gradients that wait for one are not in the file.
    With share_moments all processes have to call it: the first writes, and the others, whose sinks and notes are not used, send
    it their moments, piece by piece. An error of one of them is an error of all. The file is as if one process had written it. */
-TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_note *notes, int64_t note_count);
+TN_API tn_status tn_checkpoint_write(const tn_optim *optim, tn_sink sink, const tn_metadata *notes, int64_t note_count);
 /* Reads a checkpoint into an optimiser created as the first one was, over the same parameters, equally frozen and marked:
    every later step is then bit-identical. On error nothing changes (unless a device fails halfway). Gradients become zero.
    TN_ERR_FORMAT: not a checkpoint, or damaged: for example, its checksum differs (files of versions that wrote none are

@@ -201,7 +201,7 @@ TNI_FN void tni_put_numbers(tni_writer *w, const tn_tensor *t, tn_dtype as)
 {
     if (w->status == TN_OK) w->status = tni_settle(t);
     if (w->status != TN_OK) return;
-    if (tn_tensor_contiguous(t)) {
+    if (tn_tensor_is_contiguous(t)) {
         tni_put_contiguous(w, t, as);
         return;
     }

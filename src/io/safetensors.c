@@ -123,7 +123,7 @@ static bool tni_parse_notes(tni_scan *s, tn_safetensors *f)
     if (!tni_scan_expect(s, '{')) return false;
     if (tni_scan_take(s, '}')) return true;
     do {
-        tn_note *note = (tn_note *)tni_list_add(f->file.ctx, &f->notes, "safetensors metadata");
+        tn_metadata *note = (tn_metadata *)tni_list_add(f->file.ctx, &f->notes, "safetensors metadata");
         if (!note) { s->status = TN_ERR_MEMORY; return false; }
         if (!tni_scan_string(s, &note->key) || !tni_scan_expect(s, ':') || !tni_scan_string(s, &note->value)) return false;
     } while (tni_scan_take(s, ','));
@@ -237,7 +237,7 @@ static tn_status tni_safetensors_one(tn_ctx *ctx, const tn_source *source, tn_sa
     if (!f) return TN_ERR_MEMORY;
     memset(f, 0, sizeof *f);
     f->entries.each = sizeof(tn_safetensors_entry);
-    f->notes.each = sizeof(tn_note);
+    f->notes.each = sizeof(tn_metadata);
     f->parts.each = sizeof(tni_part_file);
     return tni_reader_open(&f->file, ctx, source);
 }
@@ -288,7 +288,7 @@ static bool tni_parse_index(tni_scan *s, tn_safetensors *f)
 }
 
 /* Sets *number to that of the file which a line names; it is opened and checked if it is not yet. */
-static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_note *line, size_t *number)
+static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_metadata *line, size_t *number)
 {
     tn_ctx      *ctx = f->file.ctx;
     const char  *slash = strrchr(index, '/');
@@ -317,7 +317,7 @@ static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_n
 /* The tensors of all parts, each once, and each line's in the file that it names. */
 static tn_status tni_index_join(tn_safetensors *f, const char *index)
 {
-    const tn_note *lines = (const tn_note *)f->notes.items;
+    const tn_metadata *lines = (const tn_metadata *)f->notes.items;
     size_t         k;
     tn_status      s;
     for (size_t i = 0; i < f->notes.count; i++) {
@@ -423,7 +423,7 @@ const tn_safetensors_entry *tn_safetensors_find(const tn_safetensors *f, const c
 
 const char *tn_safetensors_metadata(const tn_safetensors *f, const char *key)
 {
-    const tn_note *note = f && key ? (const tn_note *)tni_find_name(f->notes_by_name, f->notes.count, key) : NULL;
+    const tn_metadata *note = f && key ? (const tn_metadata *)tni_find_name(f->notes_by_name, f->notes.count, key) : NULL;
     return note ? note->value : NULL;
 }
 

@@ -33,7 +33,7 @@ TNI_FN void tni_text_string(tni_text *t, const char *s) { tni_text_add(t, s, str
 
 static size_t tni_tensor_data_bytes(const tn_tensor *t) { return (size_t)tn_tensor_count(t) * tni_dtype_size(t->dtype); }
 
-static void tni_text_notes(tni_text *t, const tn_note *notes, size_t n)
+static void tni_text_notes(tni_text *t, const tn_metadata *notes, size_t n)
 {
     tni_text_string(t, "\"__metadata__\":{");
     for (size_t i = 0; i < n; i++) {
@@ -46,14 +46,14 @@ static void tni_text_notes(tni_text *t, const tn_note *notes, size_t n)
 }
 
 /* The header, padded so that the data begins at a multiple of 8. sealed: a checksum follows the data, as a tensor. */
-static void tni_text_header(tni_text *t, const void *const *order, size_t n, const tn_note *notes, size_t note_count,
+static void tni_text_header(tni_text *t, const void *const *order, size_t n, const tn_metadata *notes, size_t note_count,
                             bool sealed)
 {
     uint64_t at = 0;
     tni_text_string(t, "{");
     if (note_count > 0) tni_text_notes(t, notes, note_count);
     for (size_t i = 0; i < n; i++) {
-        const tn_named *named = (const tn_named *)order[i];
+        const tn_named_tensor *named = (const tn_named_tensor *)order[i];
         if (i > 0 || note_count > 0) tni_text_string(t, ",");
         tni_text_json(t, named->name);
         tni_text_string(t, ":{\"dtype\":\"");
@@ -81,8 +81,8 @@ static void tni_text_header(tni_text *t, const void *const *order, size_t n, con
 /* Wide dtypes first, so that every tensor is aligned; otherwise in the caller's order. */
 static bool tni_by_width(const void *a, const void *b)
 {
-    size_t x = tni_dtype_size(((const tn_named *)a)->tensor->dtype);
-    size_t y = tni_dtype_size(((const tn_named *)b)->tensor->dtype);
+    size_t x = tni_dtype_size(((const tn_named_tensor *)a)->tensor->dtype);
+    size_t y = tni_dtype_size(((const tn_named_tensor *)b)->tensor->dtype);
     return x != y ? x > y : a < b;
 }
 
@@ -111,7 +111,7 @@ static tn_status tni_unique(tn_ctx *ctx, const void *items, size_t n, size_t eac
     return s;
 }
 
-static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, const tn_note *notes, int64_t note_count)
+static bool tni_named_check(tn_ctx *ctx, const tn_named_tensor *tensors, int64_t n, const tn_metadata *notes, int64_t note_count)
 {
     if (n < 0 || note_count < 0 || (n > 0 && !tensors) || (note_count > 0 && !notes)) {
         const bool named = n < 0 || (n > 0 && !tensors);
@@ -134,7 +134,7 @@ static bool tni_named_check(tn_ctx *ctx, const tn_named *tensors, int64_t n, con
 }
 
 /* The length word and the header, in *text; the header is made twice, the first time to measure it. */
-static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n, const tn_note *notes, size_t note_count,
+static tn_status tni_header_text(tn_ctx *ctx, const void *const *order, size_t n, const tn_metadata *notes, size_t note_count,
                                  bool sealed, char **text, size_t *bytes)
 {
     tni_text t;
@@ -165,8 +165,8 @@ static void tni_put_sum(tni_writer *w)
 }
 
 /* seal: NULL, or the file is a checkpoint. */
-TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
-                                     int64_t note_count, const tni_seal *seal)
+TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count,
+                                     const tn_metadata *notes, int64_t note_count, const tni_seal *seal)
 {
     char      *text = NULL;
     size_t     bytes = 0, n = (size_t)count;
@@ -184,7 +184,7 @@ TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *
         w.sum = seal ? seal->sum : NULL;
         tni_put(&w, text, bytes - 1);
         for (size_t i = 0; i < n; i++) {
-            const tn_named *named = (const tn_named *)order[i];
+            const tn_named_tensor *named = (const tn_named_tensor *)order[i];
             if (seal && seal->put && seal->put(seal->user, &w, named - tensors)) continue;
             tni_put_numbers(&w, named->tensor, named->tensor->dtype);
         }
@@ -197,7 +197,7 @@ TNI_FN tn_status tni_safetensors_put(tn_ctx *ctx, tn_sink sink, const tn_named *
     return s;
 }
 
-tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named *tensors, int64_t count, const tn_note *notes,
+tn_status tn_safetensors_write(tn_ctx *ctx, tn_sink sink, const tn_named_tensor *tensors, int64_t count, const tn_metadata *notes,
                                int64_t note_count)
 {
     return tni_safetensors_put(ctx, sink, tensors, count, notes, note_count, NULL);
@@ -290,12 +290,12 @@ tn_status tn_params_read(tn_params *params, tn_source source, tn_params_match ma
     return s;
 }
 
-tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_note *notes, int64_t note_count)
+tn_status tn_params_write(const tn_params *params, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
     tn_ctx *ctx = params ? tn_params_ctx(params) : NULL;
     int64_t n = params ? tn_params_count(params) : 0;
     if (!ctx) return TN_ERR_ARG;
-    tn_named *named = (tn_named *)tni_array(ctx, n, sizeof *named, "parameters");
+    tn_named_tensor *named = (tn_named_tensor *)tni_array(ctx, n, sizeof *named, "parameters");
     if (!named) return TN_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         named[i].name = params->item[i]->name;

@@ -38,7 +38,7 @@ TNI_FAST void TNI_T(vector_gemm)(const tni_host *h, int64_t m, int64_t n, int64_
     g.b = (const TNI_REAL *)b; g.b_row = b_row; g.b_col = 1;
     g.c = (TNI_REAL *)c;       g.c_row = c_row; g.c_col = 1;
     g.alpha = 1;
-    TNI_T(gemm_turn)(&g, h->bytes);
+    TNI_T(gemm_orient)(&g, h->bytes);
     TNI_T(gemm_one)(&g, alone ? &tni_alone : h->pool, h->blocks, h->bytes);
 }
 
@@ -94,7 +94,7 @@ TNI_FAST void TNI_T(host_gemm)(const tni_host *h, int64_t m, int64_t n, int64_t 
     g.c = c.p;     g.c_row = c.row; g.c_col = c.col;
     g.alpha = alpha;
     g.beta = beta;
-    TNI_T(gemm_turn)(&g, h->bytes);
+    TNI_T(gemm_orient)(&g, h->bytes);
     TNI_T(gemm_one)(&g, alone ? &tni_alone : h->pool, h->blocks, h->bytes);
 }
 

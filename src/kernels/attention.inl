@@ -150,7 +150,7 @@ TNI_FAST void TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64
 }
 
 /* Rows x[n,d] -> [d,TNI_SIDE], times `scale`, with zeros after the last one up to a whole vector */
-TNI_FAST void TNI_T(attend_turn)(TNI_REAL *to, const TNI_REAL *x, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
+TNI_FAST void TNI_T(attend_transpose)(TNI_REAL *to, const TNI_REAL *x, int64_t row, int64_t n, int64_t d, TNI_REAL scale)
 {
     const TNI_V   by = TNI_SET(scale);
     const int64_t lanes = TNI_WHOLE(n);
@@ -191,7 +191,7 @@ TNI_FAST void TNI_T(attend_queries)(TNI_T(attend) *w, int64_t i0)
     }
     for (set = 0; set < t->sets; set++) {
         const TNI_REAL *q = TNI_ROW(&c->in[0], w->b, i0, w->h + set * t->heads);
-        TNI_T(attend_turn)(w->q[set], q, c->in[0].strides[1], w->n, t->d, (TNI_REAL)c->f[0]);
+        TNI_T(attend_transpose)(w->q[set], q, c->in[0].strides[1], w->n, t->d, (TNI_REAL)c->f[0]);
         for (i = 0; w->q_rows[set] && i < w->n; i++)
             TNI_T(attend_copy)(w->q_rows[set] + i * w->padded_d, q + i * c->in[0].strides[1], t->d, w->padded_d,
                                (TNI_REAL)c->f[0]);
@@ -570,7 +570,7 @@ TNI_FAST tn_status TNI_T(attention_rows_run)(tni_attention *t)
 {
     const int64_t rows = t->all_heads / t->heads * t->queries, work = t->all_heads * t->keys * (t->sets * t->d + t->dv);
     t->parts = tni_min(t->heads, tni_ceil_div(t->cpu->pool.threads, rows));
-    if (!tni_attention_room(t, t->heads * (t->sets * TNI_ATTEND_LONG + 3), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(t, t->heads * (t->sets * TNI_ATTEND_LONG + 3), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
     tni_parallel_for(work < TNI_CPU_ALONE ? &tni_alone : &t->cpu->pool, rows * t->parts, TNI_T(attention_row_task), t);
     return TN_OK;
 }
@@ -595,7 +595,7 @@ TNI_FAST tn_status TNI_T(attention_run)(tni_cpu *cpu, const tn_call *c)
     if (tni_call_has_bf16(c)) return TNI_T(heads_run)(&t, false);
 #endif
     if (t.queries <= TNI_ATTEND_LEAST) return TNI_T(attention_rows_run)(&t);
-    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(&t, TNI_T(attend_numbers)(&t, false), 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_task), &t);
     return TN_OK;
 }

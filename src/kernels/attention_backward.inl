@@ -26,7 +26,7 @@ TNI_FAST void TNI_T(attend_upstream)(TNI_T(attend) *w)
         if (w->one) w->u_rows[i * w->padded + t->dv] = w->sum[i];
         if (t->softmax) w->top[i] = stat[i] == (TNI_REAL)-HUGE_VAL ? (TNI_REAL)HUGE_VAL : stat[i];
     }
-    TNI_T(attend_turn)(w->u, w->u_rows, w->padded, w->n, w->width, 1);
+    TNI_T(attend_transpose)(w->u, w->u_rows, w->padded, w->n, w->width, 1);
 }
 
 /* From both scores and dP: P, and ds in place of the scores; with one set of scores, P in place of dP. */
@@ -171,7 +171,7 @@ TNI_FAST tn_status TNI_T(attention_backward_run)(tni_cpu *cpu, const tn_call *c)
         t.parts = TNI_ATTEND_PARTS;
         shared = (double)(t.parts * t.all_heads * t.sets) * (double)t.queries * (double)t.d;
     }
-    if (!tni_attention_room(&t, TNI_T(attend_numbers)(&t, true), shared, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(&t, TNI_T(attend_numbers)(&t, true), shared, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_backward_task), &t);
     if (t.parts > 1 && c->out[0].data) tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_parts_task), &t);
     return TN_OK;
@@ -249,7 +249,7 @@ TNI_FAST tn_status TNI_T(heads_run)(tni_attention *t, bool backward)
         const tn_view *v = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
         if (v->data && v->rank == 4) numbers += v->shape[1] * v->shape[2] / t->heads * v->shape[3];
     }
-    if (!tni_attention_room(t, numbers, 0, sizeof(float))) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(t, numbers, 0, sizeof(float))) return TN_ERR_MEMORY;
     w.t = *t;
     w.backward = backward;
     tni_parallel_for(&t->cpu->pool, t->all_heads, TNI_T(heads_task), &w);

@@ -220,7 +220,7 @@ TNI_FAST tn_status TNI_T(attention_linear_run)(tni_cpu *cpu, const tn_call *c)
         TNI_T(linear_open_part)(&l, &t, 0, part, 0);
         numbers = tni_max(numbers, l.w.taken);
     }
-    if (!tni_attention_room(&t, numbers, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(&t, numbers, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * t.parts, TNI_T(attention_linear_task), &t);
     return TN_OK;
 }
@@ -233,7 +233,7 @@ TNI_FAST void TNI_T(linear_slope)(TNI_T(linear) *l, int64_t n, const TNI_REAL *u
     const int64_t        padded_d = l->w.padded_d;
     int64_t              set, i;
     for (set = 0; set < t->sets; set++) {
-        TNI_T(attend_turn)(l->x[set], l->rows[set], padded_d, n, t->d, 1);
+        TNI_T(attend_transpose)(l->x[set], l->rows[set], padded_d, n, t->d, 1);
         memset(l->g[set], 0, sizeof *l->g[set] * (size_t)(t->d * TNI_SIDE));
     }
     TNI_T(state_slope)(t->squared, t->d, TNI_WHOLE(n), l->x[0], l->x[t->sets - 1], l->S, l->w.padded, u, l->w.width, l->tile,
@@ -275,7 +275,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
         }
         if (!dk->data) continue;
         TNI_T(linear_values)(l, from, n);
-        TNI_T(attend_turn)(l->w.u, l->w.v.at, l->w.v.row, n, l->w.width, 1);
+        TNI_T(attend_transpose)(l->w.u, l->w.v.at, l->w.v.row, n, l->w.width, 1);
         TNI_T(linear_slope)(l, n, l->w.u, dk, from, 1);
     }
 }
@@ -316,7 +316,7 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
     t.local = true;
     if (t.all_heads * t.blocks == 0) return TNI_T(attend_no_queries)(&t);
     TNI_T(linear_open)(&l, &t, 0, 0, 0, t.dv, t.sums, true);
-    if (!tni_attention_room(&t, tni_max(l.w.taken, TNI_T(attend_numbers)(&t, true)), 0, sizeof(TNI_REAL)))
+    if (!tni_attention_scratch(&t, tni_max(l.w.taken, TNI_T(attend_numbers)(&t, true)), 0, sizeof(TNI_REAL)))
         return TN_ERR_MEMORY;
     tni_parallel_for(&cpu->pool, t.all_heads * tni_attend_sweeps(c), TNI_T(attention_linear_backward_task), &t);
     tni_parallel_for(&cpu->pool, t.all_heads * t.blocks, TNI_T(attention_backward_task), &t);

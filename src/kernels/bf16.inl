@@ -411,7 +411,7 @@ static bool tni_bf16_one(tni_bf16 *w)
     w->part = NULL;
     if (w->half_c && slabs > 1) {
         w->part_row = tni_min(most, tni_ceil_div(g->n, 32) * 32) + 16;
-        w->part = (float *)(void *)tni_cpu_room(cpu, (size_t)(w->part_row * tni_min(most, g->m)) * sizeof *w->part);
+        w->part = (float *)(void *)tni_cpu_scratch(cpu, (size_t)(w->part_row * tni_min(most, g->m)) * sizeof *w->part);
         if (!w->part) return false;
     }
     for (g->j0 = 0; g->j0 < g->n; g->j0 += most)

@@ -426,7 +426,7 @@ TNI_FN tn_status tni_bf16_attention_run(tni_cpu *cpu, const tn_call *c)
         const tn_view *v = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
         if (v->data && v->rank == 4 && v->dtype != TN_BF16) return TN_ERR_DTYPE;
     }
-    if (!tni_attention_room(&t, (int64_t)tni_bf16_head_open(&t, 0, 0, backward).taken, 0, 1)) return TN_ERR_MEMORY;
+    if (!tni_attention_scratch(&t, (int64_t)tni_bf16_head_open(&t, 0, 0, backward).taken, 0, 1)) return TN_ERR_MEMORY;
 #ifndef TN_NO_TRAINING
     if (backward) tni_parallel_for(&cpu->pool, t.all_heads, tni_bf16_attention_backward_task, &t);
 #endif

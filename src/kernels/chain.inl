@@ -148,9 +148,9 @@ TNI_FAST double TNI_T(chain_in_columns)(int64_t (*columns)(const TNI_REAL *, int
         double norm = TNI_T(chain_norm)(y, d * d, j == n);
         if (norm != 1) log_norm += log(norm);
         if (j == n) return log_norm;
-        tni_copy_turned((char *)rest, d * size, (const char *)y, d * size, d, d, size);
+        tni_copy_transposed((char *)rest, d * size, (const char *)y, d * size, d, d, size);
         j += columns(m + j * d * d, n - j, rest);
-        tni_copy_turned((char *)y, d * size, (const char *)rest, d * size, d, d, size);
+        tni_copy_transposed((char *)y, d * size, (const char *)rest, d * size, d, d, size);
     }
 }
 
@@ -198,7 +198,7 @@ TNI_FAST void TNI_T(chain_task)(void *arg, int64_t task, int worker)
 TNI_INLINE void TNI_T(chain_transpose)(const TNI_REAL *x, TNI_REAL *out, int64_t d)
 {
     const int64_t row = d * (int64_t)sizeof *x;
-    tni_copy_turned((char *)out, row, (const char *)x, row, d, d, (int64_t)sizeof *x);
+    tni_copy_transposed((char *)out, row, (const char *)x, row, d, d, (int64_t)sizeof *x);
 }
 
 TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)

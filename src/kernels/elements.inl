@@ -294,7 +294,7 @@ TNI_FAST int64_t TNI_T(rows_run)(tni_pass *p, int64_t n, int64_t width, int64_t 
     if (!tni_area_size(w.few, numbers, sizeof(float), &w.each) || !tni_add_size(w.each, 64, &w.each)) return -1;
     w.each = w.each / 64 * 64;
     if (!tni_mul_size((size_t)p->cpu->pool.threads, w.each, &bytes)) return -1;
-    w.room = tni_cpu_room(p->cpu, bytes);
+    w.room = tni_cpu_scratch(p->cpu, bytes);
     return w.room ? tni_pass_run(&w.pass, n, width, most, TNI_T(rows_task)) : -1;
 }
 

@@ -76,7 +76,7 @@ TNI_FAST TNI_T(gemm) TNI_T(gemm_matrix)(const tn_call *c, int64_t index)
 
 /* The product is transposed if C is stored by columns, or has few columns and A is transposed, so that vectors are
    contiguous. Few columns become few rows; tiles are faster once they fill their vectors. */
-TNI_FAST void TNI_T(gemm_turn)(TNI_T(gemm) *g, int64_t bytes)
+TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
 {
     const bool    by_columns = g->c_col != 1 && g->c_row == 1;
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
@@ -165,7 +165,7 @@ TNI_FAST bool TNI_T(gemm_is_small)(const TNI_T(gemm) *g, TNI_REAL *spare)
     x.b = g->b;
     x.b_row = g->b_row;
     if (g->b_col != 1) {
-        tni_copy_turned((char *)spare, g->n * size, (const char *)g->b, g->b_col * size, g->k, g->n, size);
+        tni_copy_transposed((char *)spare, g->n * size, (const char *)g->b, g->b_col * size, g->k, g->n, size);
         x.b = spare;
         x.b_row = g->n;
     }
@@ -189,7 +189,7 @@ TNI_FAST void TNI_T(gemm_some)(void *arg, int64_t task, int worker)
 #if TNI_PRODUCTS
         if (TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)blocks)) continue;
 #endif
-        TNI_T(gemm_turn)(&g, TNI_GEMM_SMALL);
+        TNI_T(gemm_orient)(&g, TNI_GEMM_SMALL);
         TNI_T(gemm_one)(&g, &tni_alone, blocks, TNI_GEMM_SMALL);
     }
 }
@@ -232,7 +232,7 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 #if TNI_PRODUCTS
         if (tni_min(rows, n) > 3 && TNI_T(gemm_is_small)(&g, (TNI_REAL *)(void *)cpu->blocks)) continue;
 #endif
-        TNI_T(gemm_turn)(&g, TNI_GEMM_LARGE);
+        TNI_T(gemm_orient)(&g, TNI_GEMM_LARGE);
 #ifdef TN_USE_BLAS
         if (TNI_T(gemm_blas)(&g)) continue;
 #endif

@@ -55,7 +55,7 @@ TNI_INLINE double TNI_T(rope_length)(const tn_call *c, const TNI_REAL *x, int64_
 }
 
 /* y (+)= factor R x if `sign` is 1, factor R^T x if it is -1 */
-TNI_FAST void TNI_T(rope_turn)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
+TNI_FAST void TNI_T(rope_rotate)(const TNI_REAL *x, int64_t d, const TNI_REAL *cosine, const TNI_REAL *sine, TNI_REAL sign,
                                  TNI_REAL factor, bool add, TNI_REAL *y)
 {
     const TNI_V   by = TNI_SET(factor), by_sine = TNI_SET(sign * factor);
@@ -119,12 +119,12 @@ TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
                 const TNI_REAL *dy = backward ? TNI_T(rope_row)(&c->in[1], b, t, n, wide + d, true) : NULL;
                 const TNI_REAL *from = !backward || normed ? TNI_T(rope_row)(x, b, t, n, wide + 2 * d, true) : NULL;
                 if (!backward)
-                    TNI_T(rope_turn)(from, d, cosine, sine, 1, normed ? (TNI_REAL)TNI_T(rope_length)(c, from, d) : 1,
+                    TNI_T(rope_rotate)(from, d, cosine, sine, 1, normed ? (TNI_REAL)TNI_T(rope_length)(c, from, d) : 1,
                                      false, to);
                 else if (!normed)                           /* reads dy alone */
-                    TNI_T(rope_turn)(dy, d, cosine, sine, -1, 1, c->accumulate, to);
+                    TNI_T(rope_rotate)(dy, d, cosine, sine, -1, 1, c->accumulate, to);
                 else {
-                    TNI_T(rope_turn)(dy, d, cosine, sine, -1, 1, false, turned);
+                    TNI_T(rope_rotate)(dy, d, cosine, sine, -1, 1, false, turned);
                     TNI_T(rope_slope)(c, from, turned, d, to);
                 }
 #if TNI_BITS == 32
@@ -154,7 +154,7 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
     p.each = each / 64 * 64;
     if (!tni_mul_size((size_t)cpu->pool.threads, p.each, &bytes)
         || !tni_add_size(bytes, sizeof(double) * (size_t)(h + 1), &bytes)) return TN_ERR_MEMORY;
-    p.room = tni_cpu_room(cpu, bytes);
+    p.room = tni_cpu_scratch(cpu, bytes);
     if (!p.room) return TN_ERR_MEMORY;
     p.rates = rates = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
     for (int64_t k = 0; !c->i[1] && k < h; k++) rates[k] = tni_rope_rate(c, k, d);

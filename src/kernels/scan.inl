@@ -157,7 +157,7 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
 /* States: rows of up to TNI_SCAN_GROUP chains, four at a time. Rows past the last one repeat it. */
 
 /* [e,s,f] -> [f,s,e] */
-TNI_FAST void TNI_T(scan_turn_task)(void *arg, int64_t task, int worker)
+TNI_FAST void TNI_T(scan_transpose_task)(void *arg, int64_t task, int worker)
 {
     const tni_scans *p = (const tni_scans *)arg;
     const int64_t    d = p->s.d, S = p->features, row = d * S * (int64_t)sizeof(TNI_REAL);
@@ -165,7 +165,7 @@ TNI_FAST void TNI_T(scan_turn_task)(void *arg, int64_t task, int worker)
     TNI_REAL        *to = (TNI_REAL *)(void *)p->shared + task * d * d * S;
     (void)worker;
     for (int64_t i = 0; i < S; i++)
-        tni_copy_turned((char *)(to + i * d), row, (const char *)(from + i * d), row, d, d, (int64_t)sizeof *to);
+        tni_copy_transposed((char *)(to + i * d), row, (const char *)(from + i * d), row, d, d, (int64_t)sizeof *to);
 }
 
 /* out [rows, s d] = x [rows,d] times the core of the step to state k, as it is or transposed. spare [d,d] */

@@ -83,7 +83,7 @@ TNI_INLINE TNI_V TNI_T(scan_lanes_combine)(const bool add, const tni_scans *p, c
 TNI_FAST void TNI_T(scan_to_lanes)(const TNI_REAL *from, int64_t step, int64_t chains, int64_t count, TNI_REAL *lanes)
 {
     const int64_t size = (int64_t)sizeof *from;
-    tni_copy_turned((char *)lanes, TNI_W * size, (const char *)from, step * size, count, chains, size);
+    tni_copy_transposed((char *)lanes, TNI_W * size, (const char *)from, step * size, count, chains, size);
     for (int64_t i = 0; chains < TNI_W && i < count; i++)
         for (int64_t j = chains; j < TNI_W; j++) lanes[i * TNI_W + j] = lanes[i * TNI_W + chains - 1];
 }
@@ -91,7 +91,7 @@ TNI_FAST void TNI_T(scan_to_lanes)(const TNI_REAL *from, int64_t step, int64_t c
 TNI_FAST void TNI_T(scan_from_lanes)(const TNI_REAL *lanes, TNI_REAL *to, int64_t step, int64_t chains, int64_t count)
 {
     const int64_t size = (int64_t)sizeof *to;
-    tni_copy_turned((char *)to, step * size, (const char *)lanes, TNI_W * size, chains, count, size);
+    tni_copy_transposed((char *)to, step * size, (const char *)lanes, TNI_W * size, chains, count, size);
 }
 
 /* Norms of states x [d,W] whose squares float cannot sum: x is divided by them, and inverse becomes 1. */
@@ -113,12 +113,12 @@ TNI_INLINE int64_t TNI_T(scan_lanes_block)(int64_t d) { return tni_max(4, tni_mi
 /* The scratch of a task of scan_states: x [d], states not yet divided by their norms, and what they are to be multiplied by;
    `begin`, the same as they were before the block; by [s], t [s,d]; of the block states [n,d], phi [n,s], norms [n]. All
    are vectors. */
-typedef struct TNI_T(lanes_room) { TNI_REAL *x, *inverse, *begin, *by, *t, *states, *phi, *norms; } TNI_T(lanes_room);
+typedef struct TNI_T(lanes_scratch) { TNI_REAL *x, *inverse, *begin, *by, *t, *states, *phi, *norms; } TNI_T(lanes_scratch);
 
 /* States begin .. end-1, where x is the one before them. While a state's norm is computed, the unnormalised state is already
    multiplied by the next core; it is divided by the norm afterwards. False, and to be repeated with `careful`, if squares
    overflowed or underflowed meanwhile. */
-TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p, const TNI_T(lanes_room) *w, int64_t begin,
+TNI_INLINE bool TNI_T(scan_lanes_states)(const bool careful, const tni_scans *p, const TNI_T(lanes_scratch) *w, int64_t begin,
                                          int64_t end, TNI_REAL *y, int64_t chains)
 {
     const int64_t d = p->s.d, S = p->features, from = tni_max(begin, 1);
@@ -168,7 +168,7 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
     const TNI_REAL    *given = (const TNI_REAL *)p->phi->data;
     TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
     TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data;
-    TNI_T(lanes_room)  w;
+    TNI_T(lanes_scratch)  w;
     double             sums[TNI_W];
     w.x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
     w.inverse = w.x + d * TNI_W;
@@ -306,14 +306,14 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
                           backward ? &c->in[states ? 2 : 1] : &c->out[0]);
     p.turned = p.s.reverse != backward;
     if (!p.s.open) {
-        if (backward && !tni_scans_room(&p, 4 * p.s.size, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
+        if (backward && !tni_scans_scratch(&p, 4 * p.s.size, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
         tni_parallel_for(&cpu->pool, p.s.batch, backward ? TNI_T(scan_backward_task) : TNI_T(scan_task), &p);
         return TN_OK;
     }
 #if TNI_BITS == 32
     if (states && TNI_W > 1 && 2 * p.s.batch >= TNI_W) {
         const int64_t block = TNI_T(scan_lanes_block)(p.s.d), S = p.features;
-        if (!tni_scans_room(&p, TNI_W * (p.s.d * (2 + 2 * block + tni_max(S, 1)) + (S + 2) * (block + 1)), 0,
+        if (!tni_scans_scratch(&p, TNI_W * (p.s.d * (2 + 2 * block + tni_max(S, 1)) + (S + 2) * (block + 1)), 0,
                             sizeof(TNI_REAL))) return TN_ERR_MEMORY;
         tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, TNI_W),
                          backward ? TNI_T(scan_lanes_backward_task) : TNI_T(scan_lanes_task), &p);
@@ -321,10 +321,10 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
     }
 #endif
     p.group = states ? TNI_SCAN_GROUP : 1;
-    if (!tni_scans_room(&p, p.group * p.s.d * (1 + tni_max(p.features, 1)) + (states ? 0 : p.s.d * p.s.d),
+    if (!tni_scans_scratch(&p, p.group * p.s.d * (1 + tni_max(p.features, 1)) + (states ? 0 : p.s.d * p.s.d),
                         states && p.turned ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))
         return TN_ERR_MEMORY;
-    if (states && p.turned) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_turn_task), &p);
+    if (states && p.turned) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_transpose_task), &p);
     tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, p.group),
                      backward ? TNI_T(scan_states_backward_task) : TNI_T(scan_states_task), &p);
     return TN_OK;
@@ -484,7 +484,7 @@ TNI_FAST tn_status TNI_T(scan_cores_run)(tni_cpu *cpu, const tn_call *c)
     if (tasks > 1) {
         size_t bytes;
         if (!tni_area_size(tasks - 1, size, sizeof(TNI_REAL), &bytes)
-            || !(p.parts = (TNI_REAL *)(void *)tni_cpu_room(cpu, bytes))) return TN_ERR_MEMORY;
+            || !(p.parts = (TNI_REAL *)(void *)tni_cpu_scratch(cpu, bytes))) return TN_ERR_MEMORY;
     }
     tni_parallel_for(&cpu->pool, tasks, TNI_T(scan_cores_uniform_task), &p);
     for (int64_t k = 0; k + 1 < tasks; k++)

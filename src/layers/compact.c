@@ -8,20 +8,20 @@
    order. Both are filled up with zeros to whole blocks of 32. Scales have 17 significant bits, so that s q is exact in
    float32, the rounded matrix has the same scales, and rounding it again changes nothing. */
 
-const char *tn_weights_name(tn_weights kind)
+const char *tn_weight_kind_name(tn_weight_kind kind)
 {
     static const char *const name[] = {"f32", "bf16", "int8", "?"};
-    return name[(unsigned)kind <= TN_WEIGHTS_INT8 ? (int)kind : 3];
+    return name[(unsigned)kind <= TN_WEIGHT_INT8 ? (int)kind : 3];
 }
 
-tn_weights tn_compact_kind(const tn_tensor *w)
+tn_weight_kind tn_compact_kind(const tn_tensor *w)
 {
-    return tni_alive(w) && tni_root(w)->compact ? tni_root(w)->compact->kind : TN_WEIGHTS_F32;
+    return tni_alive(w) && tni_root(w)->compact ? tni_root(w)->compact->kind : TN_WEIGHT_F32;
 }
 
-static int64_t tni_compact_words(tn_weights kind, int64_t columns)
+static int64_t tni_compact_words(tn_weight_kind kind, int64_t columns)
 {
-    return tni_ceil_div(columns, 32) * (kind == TN_WEIGHTS_BF16 ? 16 : 8);
+    return tni_ceil_div(columns, 32) * (kind == TN_WEIGHT_BF16 ? 16 : 8);
 }
 
 /* The scale of a row of INT8; 0 for a row of zeros and of numbers below 1.49e-36, which become zeros. */
@@ -38,11 +38,11 @@ static float tni_compact_scale(const float *row, int64_t n)
 }
 
 /* Rounds a row, and writes it to `codes`, which are zeros; NULL: there is no copy. Returns its scale. */
-static float tni_compact_row(tn_weights kind, float *row, int64_t n, uint32_t *codes)
+static float tni_compact_row(tn_weight_kind kind, float *row, int64_t n, uint32_t *codes)
 {
-    const float scale = kind == TN_WEIGHTS_INT8 ? tni_compact_scale(row, n) : 1;
+    const float scale = kind == TN_WEIGHT_INT8 ? tni_compact_scale(row, n) : 1;
     for (int64_t i = 0; i < n; i++)
-        if (kind == TN_WEIGHTS_BF16) {
+        if (kind == TN_WEIGHT_BF16) {
             const uint16_t half = tni_bf16_bits(row[i]);
             row[i] = tni_bf16_value(half);
             if (codes) codes[i / 32 * 16 + i % 16] |= (uint32_t)half << (i & 16);
@@ -57,7 +57,7 @@ static float tni_compact_row(tn_weights kind, float *row, int64_t n, uint32_t *c
 /* What a matrix is rounded with. */
 typedef struct tni_compacting {
     const char  *what, *name;           /* the function, and the matrix, in messages */
-    tn_weights   kind;
+    tn_weight_kind   kind;
     float       *host;                  /* the matrix, on the host, and then a row */
     double       largest, most, sum, of;/* of the errors, of the weights; their squares */
 } tni_compacting;
@@ -65,8 +65,8 @@ typedef struct tni_compacting {
 static tn_status tni_compact_check(const tni_compacting *k, const tn_tensor *w)
 {
     tn_ctx *ctx = w->ctx;
-    if ((unsigned)k->kind > TN_WEIGHTS_INT8)
-        return tni_fail(ctx, TN_ERR_ARG, "%s: kind is %d, expected 0 to %d", k->what, (int)k->kind, (int)TN_WEIGHTS_INT8);
+    if ((unsigned)k->kind > TN_WEIGHT_INT8)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: kind is %d, expected 0 to %d", k->what, (int)k->kind, (int)TN_WEIGHT_INT8);
     if (w->base || !(w->flags & TNI_OWNED))
         return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %s, expected a parameter or a tensor of tn_tensor_create", k->what, k->name,
                         w->base ? "a view" : "an arena tensor");
@@ -81,7 +81,7 @@ static tn_status tni_compact_check(const tni_compacting *k, const tn_tensor *w)
 }
 
 /* The copy's headers and memory, on backends whose kernels could read it; others need none. */
-static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weights kind, int64_t rows, int64_t columns)
+static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weight_kind kind, int64_t rows, int64_t columns)
 {
     tni_compact *c = (tni_compact *)tni_alloc(ctx, sizeof *c, "compact weights");
     size_t       bytes;
@@ -90,7 +90,7 @@ static tni_compact *tni_compact_new(tn_ctx *ctx, tn_weights kind, int64_t rows, 
     c->kind = kind;
     c->rows = rows;
     c->words = tni_compact_words(kind, columns);
-    if (tni_mul_size((size_t)rows, ((size_t)c->words + (kind == TN_WEIGHTS_INT8)) * 4, &bytes))
+    if (tni_mul_size((size_t)rows, ((size_t)c->words + (kind == TN_WEIGHT_INT8)) * 4, &bytes))
         c->data = tni_device_alloc(ctx, bytes, "compact weights");
     if (c->data) {
         c->bytes = bytes;
@@ -116,7 +116,7 @@ static tn_status tni_compact_round(tni_compacting *k, const tn_tensor *w, tni_co
             return tni_fail(w->ctx, TN_ERR_DATA, "%s: %s has %g in row %lld, column %lld, expected finite numbers up to 3.38e38",
                             k->what, k->name, (double)row[i], (long long)r, (long long)i);
         float scale = tni_compact_row(k->kind, row, columns, c ? (uint32_t *)c->data + r * c->words : NULL);
-        if (c && k->kind == TN_WEIGHTS_INT8) scales[r] = scale;
+        if (c && k->kind == TN_WEIGHT_INT8) scales[r] = scale;
         for (i = 0; i < columns; i++) {
             const double x = (double)before[i], e = (double)row[i] - x;
             k->most = fmax(k->most, fabs(x));
@@ -141,7 +141,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
     memset(&all, 0, sizeof all);
     for (int64_t i = 0; i < n && s == TN_OK; i++) {
         const int64_t columns = w[i]->shape[w[i]->rank - 1], count = tn_tensor_count(w[i]);
-        const int     none = k->kind == TN_WEIGHTS_F32 || count == 0;
+        const int     none = k->kind == TN_WEIGHT_F32 || count == 0;
         k->name = name[i];
         k->largest = k->most = k->sum = k->of = 0;
         if (!none && ctx->backend->host && !(copy[i] = tni_compact_new(ctx, k->kind, count / columns, columns)))
@@ -158,7 +158,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
     }
     all.rms = sqrt(tni_quotient(sum, of));
     for (int64_t i = 0; i < n && s == TN_OK; i++) {
-        if (k->kind != TN_WEIGHTS_F32 && tn_tensor_count(w[i]) > 0) {
+        if (k->kind != TN_WEIGHT_F32 && tn_tensor_count(w[i]) > 0) {
             s = tni_compact_round(k, w[i], NULL);
             if (s == TN_OK) s = tn_write(w[i], TN_F32, k->host, tn_tensor_count(w[i]));
         } else tni_rewritten(w[i]);
@@ -175,7 +175,7 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
 }
 
 /* Checks the matrices, and provides the memory of a call; w and name have n entries. */
-TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weights kind,
+TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weight_kind kind,
                                   tn_compact_error *error)
 {
     tn_ctx        *ctx = w[0]->ctx;
@@ -202,7 +202,7 @@ TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const c
     return s;
 }
 
-tn_status tn_compact(tn_tensor *w, tn_weights kind, tn_compact_error *error)
+tn_status tn_compact(tn_tensor *w, tn_weight_kind kind, tn_compact_error *error)
 {
     static const char name[1][64] = {"w"};
     if (error) memset(error, 0, sizeof *error);

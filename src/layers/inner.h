@@ -90,7 +90,7 @@ TNI_FN tn_status tni_layer_done(tn_params *ps, int64_t before, bool whole, void 
 TNI_FN bool tni_layer_given(tn_ctx *ctx, const void *layer, const char *what);
 
 /* compact.c */
-TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weights kind,
+TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weight_kind kind,
                                   tn_compact_error *error);
 
 /* linear.c */

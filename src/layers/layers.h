@@ -100,13 +100,13 @@ typedef struct tn_compact_error {
 } tn_compact_error;
 
 /* Rounds w and keeps the copy, until w is written (tn_write, tn_assign, an optimiser's step, a load), destroyed, or made
-   TN_WEIGHTS_F32, which only drops the copy. Rows run along the last axis: [out,in], or [e,hidden,in] as in tn_mlp. error may
+   TN_WEIGHT_F32, which only drops the copy. Rows run along the last axis: [out,in], or [e,hidden,in] as in tn_mlp. error may
    be NULL. Compacting again changes nothing. TN_ERR_DTYPE unless w and its context's activations are F32; TN_ERR_SHAPE for
    rank 0 or 1; TN_ERR_ARG for views, arena tensors, a w that a backward pass will read, and during a capture; TN_ERR_DATA if
    a number is not finite or would not be: w is then as before. */
-TN_API tn_status  tn_compact(tn_tensor *w, tn_weights kind, tn_compact_error *error);
-TN_API tn_weights tn_compact_kind(const tn_tensor *w);          /* of the copy that w or its base has now       */
-TN_API const char *tn_weights_name(tn_weights kind);            /* "f32", "bf16" or "int8", else "?": constants */
+TN_API tn_status      tn_compact(tn_tensor *w, tn_weight_kind kind, tn_compact_error *error);
+TN_API tn_weight_kind tn_compact_kind(const tn_tensor *w);       /* of the copy that w or its base has now       */
+TN_API const char    *tn_weight_kind_name(tn_weight_kind kind);  /* "f32", "bf16" or "int8", else "?": constants */
 
 /* ---- linear: y = W x + b ------------------------------------------------ >>layer-linear */
 typedef struct tn_linear_desc {

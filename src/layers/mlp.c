@@ -76,7 +76,7 @@ TNI_FN tn_tensor *tni_mlp_hidden(tn_ctx *ctx, tn_mlp_kind kind, int64_t encoders
 {
     if (kind == TN_MLP_GELU_TANH) return tni_gelu_tanh(ctx, y);
     if (encoders == 2) return tn_glu(ctx, y, tni_mlp_kinds[kind].act);
-    if (kind == TN_MLP_BILINEAR) return encoders > 1 ? tn_prod(ctx, y, encoders) : y;
+    if (kind == TN_MLP_BILINEAR) return encoders > 1 ? tn_prod_parts(ctx, y, encoders) : y;
     return tn_activation(ctx, y, tni_mlp_kinds[kind].act);
 }
 

@@ -12,7 +12,7 @@
 static tn_tensor *tni_shaped(tn_ctx *ctx, tn_tensor *t, int rank, int64_t s0, int64_t s1, int64_t s2, int64_t s3)
 {
     int64_t shape[4] = {s0, s1, s2, s3};
-    if (t && !tn_tensor_contiguous(t)) t = tn_copy(ctx, t);
+    if (t && !tn_tensor_is_contiguous(t)) t = tn_copy(ctx, t);
     return t ? tn_reshape(t, rank, shape) : NULL;
 }
 
@@ -62,7 +62,7 @@ static bool tni_tna_symmetric(tn_tn_attention *layer)
     const int64_t D = layer->desc.bond, count = tn_tensor_count(layer->a);
     const int64_t inner = layer->desc.in * (layer->desc.square ? layer->desc.in : 1);
     tn_ctx       *ctx = layer->a->ctx;
-    double       *v = tni_room_f64(ctx, 1, count, "tn_attention");
+    double       *v = tni_scratch_f64(ctx, 1, count, "tn_attention");
     bool          done = v && tn_read(layer->a, TN_F64, v, count) == TN_OK;
     for (int64_t site = 0; done && site < count / (D * D * inner); site++)
         for (int64_t i = 0; i < D; i++)
@@ -162,7 +162,7 @@ static tn_tensor *tni_tna_b(tn_ctx *ctx, const tn_tn_attention *layer, bool tran
 static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_result *e, bool right)
 {
     const int64_t   n = m->shape[0], count = n * n, shape[2] = {n, n};
-    double         *a = tni_room_f64(ctx, tni_plus(tni_area(2, n), 3), n, "tn_attention"), value = 0, vw = 0;
+    double         *a = tni_scratch_f64(ctx, tni_plus(tni_area(2, n), 3), n, "tn_attention"), value = 0, vw = 0;
     tn_tensor      *k = NULL;
     tn_lstsq_result inverse;
     if (!a) return NULL;

@@ -100,7 +100,7 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     d.causal = causal;
     if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
     if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return tn_ctx_status(ctx);
-    if (!(wq = tni_room_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
+    if (!(wq = tni_scratch_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
     double *wk = wq + m * in; double *wv = wk + m * in;
     bool      read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
                      && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
@@ -233,7 +233,7 @@ tn_status tn_tn_attention_rule(tn_ctx *ctx, const tn_tn_attention *layer, int64_
     if (layer->desc.in != 2 || layer->desc.out > 2)
         return tni_fail(ctx, TN_ERR_SHAPE, "tn_attention_rule: in is %lld and out %lld, expected 2, and 1 or 2",
                         (long long)layer->desc.in, (long long)layer->desc.out);
-    if (!(bits = tni_room_f64(ctx, 3, cells, "tn_attention_rule"))) return TN_ERR_MEMORY;
+    if (!(bits = tni_scratch_f64(ctx, 3, cells, "tn_attention_rule"))) return TN_ERR_MEMORY;
     tn_mark mark = tn_arena_mark(ctx);
     bool    done = tni_rule_outputs(ctx, layer, n, bits, bits + 2 * cells);
     if (done) tni_rule_read(bits + 2 * cells, n, layer->desc.boundary == TN_BOUNDARY_CLOSED, out);

@@ -243,7 +243,8 @@ static bool tni_key_is_idle(const char *name, bool windows)
     return false;
 }
 
-/* Says which keys of the object nothing has read. Values that are null, false or empty switch nothing on, and are not reported. */
+/* Says which keys of the object nothing has read. Values that are null, false or empty switch nothing on, and are not
+   reported. */
 static void tni_config_unread(const tni_json *j, const tni_value *root, const char *where, const tni_key *keys, size_t n,
                               bool windows)
 {
@@ -257,7 +258,8 @@ static void tni_config_unread(const tni_json *j, const tni_value *root, const ch
         if (count++ < 4) used += tni_print(names + used, sizeof names - used, "%s%s", count > 1 ? ", " : "", tni_quote(name).s);
     }
     if (count > 0)
-        tni_log(j->file.ctx, TN_LOG_WARN, "%s: these keys%s are not read, as no setting here has them: %s%s", j->file.name.s, where,
+        tni_log(j->file.ctx, TN_LOG_WARN, "%s: these keys%s are not read, as no setting here has them: %s%s", j->file.name.s,
+                where,
                 names, count > 4 ? ", ..." : "");
 }
 

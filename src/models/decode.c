@@ -106,7 +106,7 @@ tn_tensor *tn_transformer_decode(tn_ctx *ctx, const tn_transformer *m, tn_tensor
 {
     if (!tni_decode_check(ctx, m, ids, c)) return NULL;
     tn_tensor *x = tni_model_run(ctx, m, ids, c->past, c, NULL);
-    x = x ? tn_transformer_head(ctx, m, x) : NULL;
+    x = x ? tn_transformer_unembed(ctx, m, x) : NULL;
     c->broken = !x;
     if (x) c->past += ids->shape[1];
     return x;

@@ -355,7 +355,7 @@ TNI_FN tn_tensor *tni_model_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor
     return tni_shown(ctx, taps, "logits", "", x ? tn_scale(ctx, tn_activation(ctx, x, TN_ACT_TANH), c) : NULL);
 }
 
-tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
+tn_tensor *tn_transformer_unembed(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
 {
     return tni_layer_given(ctx, m, "transformer") ? tni_model_head(ctx, m, x, NULL) : NULL;
 }
@@ -363,7 +363,7 @@ tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *m, tn_tensor *
 tn_tensor *tn_transformer_forward(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids)
 {
     tn_tensor *x = tn_transformer_hidden(ctx, m, ids);
-    return x ? tn_transformer_head(ctx, m, x) : NULL;
+    return x ? tn_transformer_unembed(ctx, m, x) : NULL;
 }
 
 tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, tn_tensor *targets)
@@ -385,7 +385,7 @@ static bool tni_listed(tn_tensor *const *w, int64_t n, const tn_tensor *t)
     return i < n;
 }
 
-tn_status tn_transformer_compact(const tn_transformer *m, tn_weights kind, tn_compact_error *error)
+tn_status tn_transformer_compact(const tn_transformer *m, tn_weight_kind kind, tn_compact_error *error)
 {
     static const char *const part[] = {"attn.qk", "attn.v", "attn.o", "mlp.w", "mlp.p"};
     tn_tensor **w;

@@ -119,7 +119,7 @@ TN_API tn_tensor *tn_transformer_hidden(tn_ctx *ctx, const tn_transformer *model
 /* Computes the pattern of block l, 0 <= l < layers: ids [B,T] -> [B,heads,T,T], as tn_attention_pattern does. */
 TN_API tn_tensor *tn_transformer_pattern(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, int64_t l);
 /* Applies the unembedding, and softcap: [B,T,dim] -> logits [B,T,vocab]. */
-TN_API tn_tensor *tn_transformer_head(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
+TN_API tn_tensor *tn_transformer_unembed(tn_ctx *ctx, const tn_transformer *model, tn_tensor *hidden);
 /* Computes the mean cross-entropy [] of targets I32 [B,T], in nats per token. */
 TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, tn_tensor *ids, tn_tensor *targets);
 
@@ -127,7 +127,7 @@ TN_API tn_tensor *tn_transformer_loss(tn_ctx *ctx, const tn_transformer *model, 
    up: positions, and an embedding that is not tied. A matrix that several parts share counts once. error may be NULL. Its
    `largest` is the maximum over the matrices, its `rms` that of all weights together. If it fails, no matrix has changed,
    except after a failure of the device. */
-TN_API tn_status  tn_transformer_compact(const tn_transformer *model, tn_weights kind, tn_compact_error *error);
+TN_API tn_status  tn_transformer_compact(const tn_transformer *model, tn_weight_kind kind, tn_compact_error *error);
 
 /* ---- runs: what a model computes on the way, read or replaced ------------ >>model-run
    A run is a forward pass that shows its intermediate results, the points, to functions, the taps. Points are named after
@@ -206,7 +206,7 @@ TN_API tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tens
 
 /* The logit lens (nostalgebraist 2020): applies the last norm and the unembedding to a residual stream, such as the point
    "blocks.0".   x [B,T,dim] -> [B,T,vocab]; the last block's stream gives the logits. */
-TN_API tn_tensor *tn_transformer_lens(tn_ctx *ctx, const tn_transformer *model, tn_tensor *x);
+TN_API tn_tensor *tn_transformer_logit_lens(tn_ctx *ctx, const tn_transformer *model, tn_tensor *x);
 /* Direct logit attribution (Elhage et al. 2021): what each part of the model adds to the logit of a token, or to the
    difference of two (others may be NULL).   targets, others I32 [B,T] -> [B,T,parts]
    The scales of the norms after a part are constants, those of this run. The sum over parts is logit[target] - logit[other]
@@ -297,5 +297,5 @@ TN_API int64_t    tn_transformer_kv_heads(const tn_transformer *model);
    are written once. */
 TN_API tn_status  tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
                                               const tn_name_map *map, int64_t lines, int64_t kv_heads,
-                                              const tn_note *notes, int64_t note_count);
+                                              const tn_metadata *notes, int64_t note_count);
 #endif /* TN_NO_MODELS */

@@ -189,7 +189,7 @@ tn_tensor *tn_tap_edit(tn_ctx *ctx, void *user, const char *name, tn_tensor *x)
     return tni_edit_spliced(ctx, x, heads, h0, h1, tni_edit_spliced(ctx, by_head, tokens, t0, t1, y));
 }
 
-tn_tensor *tn_transformer_lens(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
+tn_tensor *tn_transformer_logit_lens(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x)
 {
     if (!tni_layer_given(ctx, m, "transformer")) return NULL;
     x = tni_model_ended(ctx, m, x, NULL);

@@ -163,7 +163,7 @@ static tn_status tni_mapped_set(tn_tensor *value, tni_slab to, const double *fro
 {
     tn_ctx   *ctx = value->ctx;
     tn_tensor view = *value;
-    double   *host = tni_room_f64(ctx, to.rows, to.columns, "weights");
+    double   *host = tni_scratch_f64(ctx, to.rows, to.columns, "weights");
     if (!host) return TN_ERR_MEMORY;
     for (int64_t i = 0; i < to.rows; i++) {
         int64_t row = rows.first + tni_mapped_row(line, i, to.rows, rows.rows, heads);
@@ -231,7 +231,7 @@ static tn_status tni_mapped_take(tni_mapped *m, const tn_name_map *line, const c
     if ((s = tni_mapped_once(m, i, to.first * columns, to.rows * columns)) != TN_OK) return s;
     if ((s = tni_entry_read(m->file, e, &t)) != TN_OK) return s;
     int64_t n = tn_tensor_count(t);
-    double *host = tni_room_f64(ctx, n, 1, "weights");
+    double *host = tni_scratch_f64(ctx, n, 1, "weights");
     s = host ? tn_read(t, TN_F64, host, n) : TN_ERR_MEMORY;
     tn_tensor_destroy(t);
     if (s == TN_OK && !m->value[i] && !(m->value[i] = tn_tensor_create(ctx, TN_REAL, v->rank, v->shape))) s = TN_ERR_MEMORY;
@@ -401,7 +401,7 @@ static tn_status tni_heads_differ(tn_tensor *t, bool second, int64_t heads, bool
 {
     const int64_t n = tn_tensor_count(t) / (second ? 2 : 1), each = n / heads;
     double       *host;
-    if (!(host = tni_room_f64(t->ctx, tn_tensor_count(t), 1, "weights"))) return TN_ERR_MEMORY;
+    if (!(host = tni_scratch_f64(t->ctx, tn_tensor_count(t), 1, "weights"))) return TN_ERR_MEMORY;
     tn_status s = tn_read(t, TN_F64, host, tn_tensor_count(t));
     for (int64_t h = 1; s == TN_OK && h < heads; h++) {
         const double *row = host + (second ? n : 0) + h * each;
@@ -497,7 +497,7 @@ static tn_status tni_mapping_fill(tni_mapping *w, const tn_name_map *line, const
 {
     tn_ctx       *ctx = tn_params_ctx(w->params);
     const int64_t count = tn_tensor_count(p->value), columns = vector ? 1 : p->value->shape[p->value->rank - 1];
-    double       *rows = tni_room_f64(ctx, count, 1, "weights");
+    double       *rows = tni_scratch_f64(ctx, count, 1, "weights");
     tni_slab      from, to;
     tn_status     s = rows ? tn_read(p->value, TN_F64, rows, count) : TN_ERR_MEMORY;
     tni_mapping_rows(w, line, p, columns, &from, &to);
@@ -532,7 +532,7 @@ static tn_status tni_mapping_tensor(tni_mapping *w, int64_t first, int64_t l)
     if (!tni_pattern_fill(&o->name, "", line->file, strcspn(line->file, "|"), l))
         return tni_fail(ctx, TN_ERR_ARG, "name map: the name %s is too long", tni_quote(line->file).s);
     o->tensor = tn_tensor_create(ctx, TN_REAL, vector ? 1 : 2, shape);
-    double *host = o->tensor ? tni_room_f64(ctx, all, columns, "weights") : NULL;
+    double *host = o->tensor ? tni_scratch_f64(ctx, all, columns, "weights") : NULL;
     given = host ? (bool *)tni_alloc(ctx, (size_t)all, "name map") : NULL;
     if (!given) {
         tni_free_f64(ctx, host, all, columns);
@@ -581,7 +581,7 @@ static tn_status tni_mapping_all(tni_mapping *w)
 }
 
 tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *model, tn_sink sink,
-                                      const tn_name_map *map, int64_t lines, int64_t kv_heads, const tn_note *notes,
+                                      const tn_name_map *map, int64_t lines, int64_t kv_heads, const tn_metadata *notes,
                                       int64_t note_count)
 {
     tn_ctx     *ctx = tn_params_ctx(params);
@@ -610,7 +610,8 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     if (!(w.used = (bool *)tni_alloc(ctx, used, "name map"))) return TN_ERR_MEMORY;
     memset(w.used, 0, used);
     s = tni_mapping_all(&w);
-    tn_named *named = s == TN_OK ? (tn_named *)tni_array(ctx, (int64_t)w.out.count, sizeof *named, "name map") : NULL;
+    tn_named_tensor *named = NULL;
+    if (s == TN_OK) named = (tn_named_tensor *)tni_array(ctx, (int64_t)w.out.count, sizeof *named, "name map");
     if (s == TN_OK && !named) s = TN_ERR_MEMORY;
     for (size_t i = 0; named && i < w.out.count; i++) {
         const tni_outgoing *o = (const tni_outgoing *)tni_list_at(&w.out, i);

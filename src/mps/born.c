@@ -29,7 +29,7 @@ static tn_status tni_born_begin(tni_born *b, const tn_tt *tt, const char *op)
     int64_t n = tt->core[0]->shape[1] * b->j.r[1];
     for (int64_t i = 0; i < n; i++) b->j.cores[i] /= norm;
     b->more = 2 * most;
-    if (!(b->v = tni_room_f64(tt->ctx, 1, b->more, op))) return TN_ERR_MEMORY;
+    if (!(b->v = tni_scratch_f64(tt->ctx, 1, b->more, op))) return TN_ERR_MEMORY;
     b->w = b->v + most;
     return TN_OK;
 }
@@ -137,19 +137,19 @@ tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *
 tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t seed, int64_t *index)
 {
     tni_born  b;
-    tni_dice  dice;
+    tni_rng  rng;
     int64_t   i;
     tn_status s = tni_born_known(tt, "tt_sample", known, tt ? tt->count : 0, index, index);
     if (s != TN_OK || (s = tni_count_check(tt->ctx, "tt_sample", "count", count)) != TN_OK) return s;
-    memset(&dice, 0, sizeof dice);
-    dice.key = seed;
+    memset(&rng, 0, sizeof rng);
+    rng.key = seed;
     s = tni_born_begin(&b, tt, "tt_sample");
     for (int64_t e = 0; e < count && s == TN_OK; e++) {
         int64_t *row = index + e * tt->count;
         if ((s = tni_born_follow(&b, "tt_sample", known, row)) != TN_OK) break;
         for (int64_t k = known; k < tt->count; k++) {
-            double u = (double)tni_dice_word(&dice), length = 0, sum = 0;
-            u = (u * 4294967296.0 + (double)tni_dice_word(&dice) + 0.5) / 18446744073709551616.0;
+            double u = (double)tni_rng_word(&rng), length = 0, sum = 0;
+            u = (u * 4294967296.0 + (double)tni_rng_word(&rng) + 0.5) / 18446744073709551616.0;
             int64_t n = tt->core[k]->shape[1];
             for (row[k] = -1, i = 0; i < n && sum <= u; i++) {       /* rounding errors leave the last possible element */
                 tni_born_row(&b, k, i, i + 1, &length);

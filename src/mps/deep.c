@@ -106,7 +106,7 @@ tn_tt *tn_tt_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t dist
     if (!net) return NULL;
     for (int64_t k = 0; k < 6; k++) most = tni_max(most, tn_tensor_count(net->node[k].tensor));
     int64_t heads = layer->desc.heads;
-    if ((f = tni_room_f64(ctx, most, heads + 1, "tt_from_attention")) != NULL) tt = tni_tt_make(ctx, "tt_from_attention", 6);
+    if ((f = tni_scratch_f64(ctx, most, heads + 1, "tt_from_attention")) != NULL) tt = tni_tt_make(ctx, "tt_from_attention", 6);
     double *core = f ? f + most : NULL;
     for (int64_t k = 0; tt && s == TN_OK && k < 6; k++) {
         const tn_tensor *t = net->node[node[k]].tensor;

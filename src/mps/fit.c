@@ -69,7 +69,7 @@ tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
     if (s == TN_OK) {
         w.r = w.j.r[axis]; w.n = from->core[axis]->shape[1]; w.m = from->core[axis + 1]->shape[1]; w.c = w.j.r[axis + 2];
         tni_tt_swap_lay(&lay, from->ctx, &w);
-        s = tni_lay_room(&lay, from->ctx, "tt_swap", &more) ? TN_OK : TN_ERR_MEMORY;
+        s = tni_lay_scratch(&lay, from->ctx, "tt_swap", &more) ? TN_OK : TN_ERR_MEMORY;
     }
     if (s == TN_OK) {
         tni_tt_swap_lay(&lay, from->ctx, &w);
@@ -132,7 +132,7 @@ static void tni_fit_back(const tni_fit *f, const tni_fit_problem *a, const doubl
         for (int64_t o = 0; o < f->out; o++)
             f->host.by->axpy(a->n, res[b * f->out + o], a->z + (a->each ? b * f->out + o : b) * a->n,
                              f->w + b * width + (a->each ? 0 : o * a->n));
-    f->host.by->gemm(&f->host, a->m, width, f->rows, 1, tni_turned(tni_rows((double *)a->p, a->m)), tni_rows(f->w, width), 0,
+    f->host.by->gemm(&f->host, a->m, width, f->rows, 1, tni_transposed(tni_rows((double *)a->p, a->m)), tni_rows(f->w, width), 0,
                      tni_rows(g, width));
 }
 
@@ -271,7 +271,7 @@ static tn_status tni_fit_hold(tni_fit *f, tni_fit_slot *slot, int64_t n, const d
         slot->p = NULL;
     }
     slot->n = n;
-    if (!slot->p && !(slot->p = tni_room_f64(f->ctx, 1, n, "tt_fit"))) return TN_ERR_MEMORY;
+    if (!slot->p && !(slot->p = tni_scratch_f64(f->ctx, 1, n, "tt_fit"))) return TN_ERR_MEMORY;
     if (from) memcpy(slot->p, from, (size_t)n * sizeof *from);
     return TN_OK;
 }
@@ -346,9 +346,9 @@ static void tni_fit_next(tni_fit *f, int64_t j, bool right, bool turn)
                     else if (right) v[((k * f->dim + i) * out + o) * side + c] = x;
                     else v[((i * r + k) * out + o) * side + c] = x;
                 }
-    if (turn) other = tni_turned(tni_rows(f->u, r));
+    if (turn) other = tni_transposed(tni_rows(f->u, r));
     else if (right) other = tni_rows(f->core[to].p, columns);
-    else other = tni_turned(tni_rows(f->core[to].p, side));
+    else other = tni_transposed(tni_rows(f->core[to].p, side));
     f->host.by->gemm(&f->host, rows, columns, inner, 1, tni_rows(v, inner), other, 0, tni_rows(f->x, columns));
     for (int64_t i = 0; shift != 0 && i < rows * columns; i++) f->x[i] = tni_ldexp(f->x[i], shift);
 }
@@ -529,7 +529,7 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
         s = tni_fail(f->ctx, TN_ERR_MEMORY, "tt_fit: no memory for bonds of %lld, expected a smaller rank", (long long)f->most);
     if (s == TN_OK) {
         tni_fit_lay(&lay, f);
-        s = tni_lay_room(&lay, f->ctx, "tt_fit", &more) ? TN_OK : TN_ERR_MEMORY;
+        s = tni_lay_scratch(&lay, f->ctx, "tt_fit", &more) ? TN_OK : TN_ERR_MEMORY;
     }
     if (s == TN_OK) {
         tni_fit_lay(&lay, f);

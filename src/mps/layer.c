@@ -28,7 +28,7 @@ static tn_status tni_mps_check(tn_params *ps, const char *name, tn_mps_desc *d)
 static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *cores)
 {
     const int64_t size = tn_tensor_count(cores), rows = size / (d->dim * d->bond);
-    double       *p = tni_room_f64(ctx, 1, size, "mps");
+    double       *p = tni_scratch_f64(ctx, 1, size, "mps");
     tn_status     s = p ? tn_read(cores, TN_F64, p, size) : TN_ERR_MEMORY;
     for (int64_t i = 0; s == TN_OK && i < rows; i++)
         for (int64_t k = 0; k < (d->map == TN_LOCAL_POWERS ? 1 : d->dim); k++) p[(i * d->dim + k) * d->bond + i % d->bond] += 1;
@@ -214,12 +214,12 @@ static tn_tensor *tni_mps_transfer(tn_ctx *ctx, tn_tensor *e, tn_tensor *core, t
     return e ? tn_reshape(e, 3, shape) : NULL;
 }
 
-tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *m)
+tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
 {
     const int64_t one = 1;
-    if (!tni_layer_given(ctx, m, "mps_log_norm") || !tni_usable(ctx, m->cores, "mps_log_norm", "cores")) return NULL;
+    if (!tni_layer_given(ctx, m, "mps_log_partition") || !tni_usable(ctx, m->cores, "mps_log_partition", "cores")) return NULL;
     if (m->desc.sites == 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_log_norm: sites is 0, expected a number of sites in the layer's desc");
+        tni_fail(ctx, TN_ERR_ARG, "mps_log_partition: sites is 0, expected a number of sites in the layer's desc");
         return NULL;
     }
     tn_dtype made = ctx->made;
@@ -258,7 +258,7 @@ tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *m, tn_tensor *x)
         return NULL;
     }
     tn_tensor *y = tn_mps_forward(ctx, m, x, &logs);
-    tn_tensor *norm = tn_mps_log_norm(ctx, m);
+    tn_tensor *norm = tn_mps_log_partition(ctx, m);
     tn_dtype   made = ctx->made;
     ctx->made = ctx->desc.dtype;
     y = y ? tni_mps_unit(ctx, y, y->shape[0], 1, &logs) : NULL;

@@ -153,7 +153,7 @@ tn_tt *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const i
         return NULL;
     }
     int64_t size = rows * columns;
-    if (!(room = tni_room_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
+    if (!(room = tni_scratch_f64(ctx, 1, tni_plus(tni_area(2, size), count), "tt_from_matrix"))) return NULL;
     int64_t *both = (int64_t *)(void *)(room + 2 * size);
     for (int64_t k = 0; k < count; k++) both[k] = out[k] * in[k];
     if (tn_read(w, TN_F64, room, size) == TN_OK) {
@@ -178,18 +178,18 @@ static bool tni_tt_is_matrix(const tn_tt *tt, const char *op, const int64_t *out
     return true;
 }
 
-tn_tensor *tn_tt_to_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in)
+tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in)
 {
     int64_t    rows, columns, size, shape[2];
     double    *room;
     tn_tensor *dense, *w = NULL;
-    if (!tt || !tni_tt_extents(tt->ctx, "tt_to_matrix", tt->count, out, in, &rows, &columns)
-        || !tni_tt_is_matrix(tt, "tt_to_matrix", out, in) || !(dense = tn_tt_dense(tt))) return NULL;
+    if (!tt || !tni_tt_extents(tt->ctx, "tt_matrix", tt->count, out, in, &rows, &columns)
+        || !tni_tt_is_matrix(tt, "tt_matrix", out, in) || !(dense = tn_tt_dense(tt))) return NULL;
     size = shape[0] = rows;
     size *= shape[1] = columns;
-    if ((room = tni_room_f64(tt->ctx, 2, size, "tt_to_matrix")) != NULL && tn_read(dense, TN_F64, room, size) == TN_OK) {
+    if ((room = tni_scratch_f64(tt->ctx, 2, size, "tt_matrix")) != NULL && tn_read(dense, TN_F64, room, size) == TN_OK) {
         tni_tt_digits(tt->count, out, in, rows, columns, room + size, room, true);
-        if (tni_write_new(tt->ctx, "tt_to_matrix", &w, 2, shape, room + size) != TN_OK) tni_drop(&w);
+        if (tni_write_new(tt->ctx, "tt_matrix", &w, 2, shape, room + size) != TN_OK) tni_drop(&w);
     }
     if (room) tni_free_f64(tt->ctx, room, 2, size);
     tn_tensor_destroy(dense);
@@ -217,23 +217,23 @@ static int64_t tni_tt_linear_most(const tn_tt_linear *m)
     return most;
 }
 
-tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
+tn_status tn_tt_linear_assign_tt(const tn_tt_linear *m, const tn_tt *tt)
 {
     double   *room;
     tn_status s = TN_OK;
-    if (!tni_from_tt_given("tt_linear_from_tt", m ? m->core[0] : NULL, tt)) return TN_ERR_ARG;
+    if (!tni_from_tt_given("tt_linear_assign_tt", m ? m->core[0] : NULL, tt)) return TN_ERR_ARG;
     if (tt->count != m->desc.count)
-        return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_from_tt: the train has %lld axes, expected %lld",
+        return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_assign_tt: the train has %lld axes, expected %lld",
                         (long long)tt->count, (long long)m->desc.count);
-    if (!tni_tt_is_matrix(tt, "tt_linear_from_tt", m->desc.out, m->desc.in)) return TN_ERR_SHAPE;
+    if (!tni_tt_is_matrix(tt, "tt_linear_assign_tt", m->desc.out, m->desc.in)) return TN_ERR_SHAPE;
     for (int64_t k = 0; k < tt->count; k++)
         if (tt->core[k]->shape[2] > m->desc.rank)
-            return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_from_tt: core %lld is %s, expected bonds up to %lld",
+            return tni_fail(tt->ctx, TN_ERR_SHAPE, "tt_linear_assign_tt: core %lld is %s, expected bonds up to %lld",
                             (long long)k, TNI_SHAPE(tt->core[k]), (long long)m->desc.rank);
     int64_t most = tni_tt_linear_most(m), other = tni_tt_largest_core(tt);
-    if (!(room = tni_room_f64(tt->ctx, 1, tni_plus(most, other), "tt_linear_from_tt"))) return TN_ERR_MEMORY;
+    if (!(room = tni_scratch_f64(tt->ctx, 1, tni_plus(most, other), "tt_linear_assign_tt"))) return TN_ERR_MEMORY;
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++)    /* all are checked before the first is written */
-        s = tni_read_scaled(tt->ctx, "tt_linear_from_tt", "a core", tt->core[k], room, NULL);
+        s = tni_read_scaled(tt->ctx, "tt_linear_assign_tt", "a core", tt->core[k], room, NULL);
     for (int64_t k = 0; k < tt->count && s == TN_OK; k++) {
         const int64_t n = tn_tensor_count(m->core[k]);
         if ((s = tn_read(tt->core[k], TN_F64, room + most, tn_tensor_count(tt->core[k]))) != TN_OK) break;
@@ -245,21 +245,21 @@ tn_status tn_tt_linear_from_tt(const tn_tt_linear *m, const tn_tt *tt)
     return s;
 }
 
-tn_tt *tn_tt_linear_to_tt(const tn_tt_linear *m)
+tn_tt *tn_tt_from_tt_linear(const tn_tt_linear *m)
 {
     double   *room;
     tn_status s = TN_OK;
     if (!m || !tni_alive(m->core[0])) return NULL;
     tn_ctx *ctx = m->core[0]->ctx;
     int64_t most = tni_tt_linear_most(m);
-    if (!(room = tni_room_f64(ctx, 2, most, "tt_linear_to_tt"))) return NULL;
-    tn_tt *tt = tni_tt_make(ctx, "tt_linear_to_tt", m->desc.count);
+    if (!(room = tni_scratch_f64(ctx, 2, most, "tt_from_tt_linear"))) return NULL;
+    tn_tt *tt = tni_tt_make(ctx, "tt_from_tt_linear", m->desc.count);
     for (int64_t k = 0; tt && s == TN_OK && k < tt->count; k++) {
         const int64_t *n = m->core[k]->shape;
         int64_t train[3] = {n[2], n[0] * n[3], n[1]};
         if ((s = tn_read(m->core[k], TN_F64, room, tn_tensor_count(m->core[k]))) != TN_OK) break;
         tni_tt_linear_order(train, n, room + most, room, true);
-        s = tni_tt_put(tt, "tt_linear_to_tt", k, train[0], train[1], train[2], room + most);
+        s = tni_tt_put(tt, "tt_from_tt_linear", k, train[0], train[1], train[2], room + most);
     }
     tni_free_f64(ctx, room, 2, most);
     return tt ? tni_tt_done(tt, s) : NULL;

@@ -69,8 +69,8 @@ TN_API tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *layer, tn_tensor *x,
 /* Computes ln of the sum of f^2 over all unit vectors as features of each site, and over the label: -> [], differentiable.
    An open chain needs N D^3 s multiplications, a periodic one N D^5 s. If all f are 0 it is -inf, with the gradient zero. An
    error for `sites` 0. */
-TN_API tn_tensor *tn_mps_log_norm(tn_ctx *ctx, const tn_mps *layer);
-/* The Born machine: ln p(x) = 2 ln |f(x)| - tn_mps_log_norm, for layers without a label; -inf where f(x) = 0, and NaN if all
+TN_API tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *layer);
+/* The Born machine: ln p(x) = 2 ln |f(x)| - tn_mps_log_partition, for layers without a label; -inf where f(x) = 0, and NaN if all
    f are 0.   x as above -> [b]. These are probabilities of ids (TN_LOCAL_IDS), and densities for orthonormal features. */
 TN_API tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *layer, tn_tensor *x);
 
@@ -81,10 +81,10 @@ TN_API tn_tensor *tn_mps_log_probability(tn_ctx *ctx, const tn_mps *layer, tn_te
 
 /* Makes the train of a layer with `sites`: axes of `dim` elements, the label's [out] at its place. A periodic chain becomes
    an open one with bonds of D^2. NULL on error. */
-TN_API tn_tt    *tn_mps_to_tt(const tn_mps *layer);
+TN_API tn_tt    *tn_tt_from_mps(const tn_mps *layer);
 /* Writes a train into the cores of a layer, padded by zeros: an open, not uniform layer of the same axes whose bond is at
    least the train's. On failure the layer is unchanged. */
-TN_API tn_status tn_mps_from_tt(const tn_mps *layer, const tn_tt *tt);
+TN_API tn_status tn_mps_assign_tt(const tn_mps *layer, const tn_tt *tt);
 /* Makes a train of random numbers of norm 1, in the canonical form of site 0: bonds are `rank`, or the largest that such
    extents [count] can use. Equal seeds give bit-identical trains. */
 TN_API tn_tt    *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t rank, uint64_t seed);
@@ -108,7 +108,7 @@ TN_API tn_tt    *tn_tt_swap(const tn_tt *tt, int64_t axis, const tn_tt_desc *des
 TN_API tn_tt    *tn_tt_canonical(const tn_tt *tt, int64_t site, double *log_norm);
 /* Returns the singular values of all d-1 cuts (Schmidt values) of the train divided by its norm: [d-1,r], owned, descending,
    padded by zeros. Cut k is between axes k and k+1. */
-TN_API tn_tensor *tn_tt_spectra(const tn_tt *tt);
+TN_API tn_tensor *tn_tt_singular_values(const tn_tt *tt);
 /* Returns the entanglement entropy of each cut, -sum p ln p with p the squares of these values: [d-1], owned. */
 TN_API tn_tensor *tn_tt_entropies(const tn_tt *tt);
 /* Computes ln |A|_F, -inf for zero, and ln |<a,b>| with the sign of <a,b> (-1, 0 or 1), without overflow or underflow. */
@@ -177,11 +177,11 @@ TN_API tn_tensor *tn_tt_linear_forward(tn_ctx *ctx, const tn_tt_linear *layer, t
 TN_API tn_tt    *tn_tt_from_matrix(tn_ctx *ctx, const tn_tensor *w, int64_t count, const int64_t *out, const int64_t *in,
                                    const tn_tt_desc *desc);
 /* Returns the matrix of such a train [outputs,inputs], owned. */
-TN_API tn_tensor *tn_tt_to_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in);
+TN_API tn_tensor *tn_tt_matrix(const tn_tt *tt, const int64_t *out, const int64_t *in);
 /* Writes such a train into the cores of a layer of the same extents, padded by zeros: ranks up to the layer's. The bias
    stays. */
-TN_API tn_status tn_tt_linear_from_tt(const tn_tt_linear *layer, const tn_tt *tt);
-TN_API tn_tt    *tn_tt_linear_to_tt(const tn_tt_linear *layer);     /* the layer without its bias as a train */
+TN_API tn_status tn_tt_linear_assign_tt(const tn_tt_linear *layer, const tn_tt *tt);
+TN_API tn_tt    *tn_tt_from_tt_linear(const tn_tt_linear *layer);     /* the layer without its bias as a train */
 #endif
 
 #if !defined(TN_NO_OPERATOR) && !defined(TN_NO_CONTRACTION)

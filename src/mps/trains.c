@@ -24,7 +24,7 @@ static tn_status tni_mps_read(const tn_mps *m, const char *op, tni_mps_cores *c)
     c->m = m;
     c->place = m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
     c->bytes = a + b + 2 * bond;
-    if (!(c->cores = tni_room_f64(ctx, 1, c->bytes, op))) return TN_ERR_MEMORY;
+    if (!(c->cores = tni_scratch_f64(ctx, 1, c->bytes, op))) return TN_ERR_MEMORY;
     c->label = c->cores + a;
     c->left = c->label + b;
     c->right = c->left + bond;
@@ -67,7 +67,7 @@ static void tni_mps_fill(const tni_mps_cores *c, int64_t k, int64_t last, double
             }
 }
 
-tn_tt *tn_mps_to_tt(const tn_mps *m)
+tn_tt *tn_tt_from_mps(const tn_mps *m)
 {
     tni_mps_cores c;
     int64_t       n;
@@ -76,20 +76,20 @@ tn_tt *tn_mps_to_tt(const tn_mps *m)
     if (!m || !tni_alive(m->cores)) return NULL;
     tn_ctx *ctx = m->cores->ctx;
     if (m->desc.sites == 0) {
-        tni_fail(ctx, TN_ERR_ARG, "mps_to_tt: sites is 0, expected a number of sites in the layer's desc");
+        tni_fail(ctx, TN_ERR_ARG, "tt_from_mps: sites is 0, expected a number of sites in the layer's desc");
         return NULL;
     }
     int64_t   count = m->desc.sites + (m->label != NULL);
     int64_t   wide = m->desc.periodic ? m->desc.bond : 1;
     int64_t   most = tni_max(m->desc.dim, m->desc.out) * m->desc.bond * wide;
-    tn_status s = tni_mps_read(m, "mps_to_tt", &c);
-    if (s == TN_OK && !(core = tni_room_f64(ctx, most, tni_area(m->desc.bond, wide), "mps_to_tt"))) s = TN_ERR_MEMORY;
-    if (s == TN_OK && !(tt = tni_tt_make(ctx, "mps_to_tt", count))) s = TN_ERR_MEMORY;
+    tn_status s = tni_mps_read(m, "tt_from_mps", &c);
+    if (s == TN_OK && !(core = tni_scratch_f64(ctx, most, tni_area(m->desc.bond, wide), "tt_from_mps"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(tt = tni_tt_make(ctx, "tt_from_mps", count))) s = TN_ERR_MEMORY;
     for (int64_t k = 0; s == TN_OK && k < count; k++) {
         const int64_t bond = m->desc.bond * wide;
         tni_mps_axis(&c, k, &n);
         tni_mps_fill(&c, k, count - 1, core);
-        s = tni_tt_put(tt, "mps_to_tt", k, k == 0 ? 1 : bond, n, k == count - 1 ? 1 : bond, core);
+        s = tni_tt_put(tt, "tt_from_mps", k, k == 0 ? 1 : bond, n, k == count - 1 ? 1 : bond, core);
     }
     if (core) tni_free_f64(ctx, core, most, m->desc.bond * wide);
     if (c.cores) tni_free_f64(ctx, c.cores, 1, c.bytes);
@@ -101,15 +101,15 @@ static tn_status tni_mps_fits(const tn_mps *m, const tn_tt *tt, int64_t place)
     tn_ctx *ctx = m->cores->ctx;
     int64_t count = m->desc.sites + (m->label != NULL);
     if (m->desc.uniform || m->desc.periodic)
-        return tni_fail(ctx, TN_ERR_ARG, "mps_from_tt: the layer is %s, expected an open one with a core for each site",
+        return tni_fail(ctx, TN_ERR_ARG, "mps_assign_tt: the layer is %s, expected an open one with a core for each site",
                         m->desc.uniform ? "uniform" : "periodic");
     if (tt->count != count)
-        return tni_fail(ctx, TN_ERR_SHAPE, "mps_from_tt: the train has %lld axes, expected %lld", (long long)tt->count,
+        return tni_fail(ctx, TN_ERR_SHAPE, "mps_assign_tt: the train has %lld axes, expected %lld", (long long)tt->count,
                         (long long)count);
     for (int64_t k = 0; k < count; k++) {
         const int64_t *n = tt->core[k]->shape, want = k == place ? m->desc.out : m->desc.dim;
         if (n[1] != want || n[2] > m->desc.bond)
-            return tni_fail(ctx, TN_ERR_SHAPE, "mps_from_tt: core %lld is %s, expected %lld elements and bonds up to %lld",
+            return tni_fail(ctx, TN_ERR_SHAPE, "mps_assign_tt: core %lld is %s, expected %lld elements and bonds up to %lld",
                             (long long)k, TNI_SHAPE(tt->core[k]), (long long)want, (long long)m->desc.bond);
     }
     return TN_OK;
@@ -123,22 +123,22 @@ TNI_FN bool tni_from_tt_given(const char *op, const tn_tensor *core, const tn_tt
     return false;
 }
 
-tn_status tn_mps_from_tt(const tn_mps *m, const tn_tt *tt)
+tn_status tn_mps_assign_tt(const tn_mps *m, const tn_tt *tt)
 {
     const int64_t place = m && m->label ? tni_mps_place(&m->desc, m->desc.sites) : -1;
     int64_t       k;
     double       *room, *to;
     tn_status     s;
-    if (!tni_from_tt_given("mps_from_tt", m ? m->cores : NULL, tt)) return TN_ERR_ARG;
+    if (!tni_from_tt_given("mps_assign_tt", m ? m->cores : NULL, tt)) return TN_ERR_ARG;
     if ((s = tni_mps_fits(m, tt, place)) != TN_OK) return s;
     int64_t bond = m->desc.bond, core = bond * m->desc.dim * bond, label = bond * m->desc.out * bond;
     int64_t all = tni_plus(tni_area(m->desc.sites, core), tni_plus(label, tni_max(core, label)));
-    if (!(room = tni_alloc_f64(tt->ctx, 1, all, "mps_from_tt"))) return TN_ERR_MEMORY;
+    if (!(room = tni_alloc_f64(tt->ctx, 1, all, "mps_assign_tt"))) return TN_ERR_MEMORY;
     double *numbers = room + m->desc.sites * core + label;
     for (k = 0, to = room; k < tt->count && s == TN_OK; k++) {
         const int64_t *n = tt->core[k]->shape;
         double        *at = k == place ? room + m->desc.sites * core : to;
-        s = tni_read_scaled(tt->ctx, "mps_from_tt", "a core", tt->core[k], numbers, NULL);
+        s = tni_read_scaled(tt->ctx, "mps_assign_tt", "a core", tt->core[k], numbers, NULL);
         for (int64_t i = 0; s == TN_OK && i < n[0]; i++)
             for (int64_t j = 0; j < n[1]; j++)
                 memcpy(at + (i * n[1] + j) * bond, numbers + (i * n[1] + j) * n[2], (size_t)n[2] * sizeof *at);
@@ -175,7 +175,7 @@ tn_tt *tn_tt_random(tn_ctx *ctx, int64_t count, const int64_t *extents, int64_t 
         bond[k + 1] = tni_min(bond[k + 1], bond[k] > rank / extents[k] ? rank : bond[k] * extents[k]);
         size = tni_max(size, tni_area(tni_area(bond[k], extents[k]), bond[k + 1]));
     }
-    double *numbers = tni_room_f64(ctx, 1, size, "tt_random");
+    double *numbers = tni_scratch_f64(ctx, 1, size, "tt_random");
     tn_tt  *tt = numbers ? tni_tt_make(ctx, "tt_random", count) : NULL;
     for (k = 0; tt && s == TN_OK && k < count; k++) {
         const int64_t r = bond[k], n = extents[k], next = bond[k + 1];
@@ -204,7 +204,7 @@ tn_tt *tn_tt_from_cp(const tn_cp *cp, int64_t place)
     }
     int64_t most = cp->out;
     for (int64_t k = 0; k < cp->order; k++) most = tni_max(most, cp->in[k]);
-    if (!(f = tni_room_f64(cp->ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
+    if (!(f = tni_scratch_f64(cp->ctx, tni_area(most, cp->terms), cp->terms + 1, "tt_from_cp"))) return NULL;
     double *core = f + most * cp->terms;
     tn_tt  *tt = tni_tt_make(cp->ctx, "tt_from_cp", cp->order + 1);
     for (int64_t k = 0; tt && s == TN_OK && k <= cp->order; k++) {
@@ -264,7 +264,7 @@ tn_tt *tn_tt_apply(const tn_tt *w, const tn_tt *x)
         most = tni_max(most, size);
     }
     int64_t a = tni_tt_largest_core(w), b = tni_tt_largest_core(x);
-    if (!(room = tni_room_f64(x->ctx, 1, tni_plus(tni_plus(a, b), most), "tt_apply"))) return NULL;
+    if (!(room = tni_scratch_f64(x->ctx, 1, tni_plus(tni_plus(a, b), most), "tt_apply"))) return NULL;
     tn_tt *tt = tni_tt_make(x->ctx, "tt_apply", x->count);
     for (int64_t k = 0; tt && s == TN_OK && k < x->count; k++) {
         const int64_t *n = w->core[k]->shape, *m = x->core[k]->shape;
@@ -306,7 +306,7 @@ TNI_FN double *tni_tt_canonical(const tn_tt *tt, const char *op, int64_t site, t
     memset(j, 0, sizeof *j);
     j->cut.limit = INT64_MAX;
     *s = TN_ERR_MEMORY;
-    if (!(room = tni_tt_round_room(tt, op, j, size))) return NULL;
+    if (!(room = tni_tt_round_scratch(tt, op, j, size))) return NULL;
     for (int64_t k = 0; k < tt->count; k++)
         if (tt->core[k]->shape[1] < 1) {
             *s = tni_fail(tt->ctx, TN_ERR_SHAPE, "%s: core %lld is %s, expected elements", op, (long long)k,
@@ -385,7 +385,7 @@ static tn_tensor *tni_tt_cuts(const tn_tt *tt, const char *op, bool spectra)
     return out;
 }
 
-tn_tensor *tn_tt_spectra(const tn_tt *tt)   { return tni_tt_cuts(tt, "tt_spectra", true); }
+tn_tensor *tn_tt_singular_values(const tn_tt *tt)   { return tni_tt_cuts(tt, "tt_singular_values", true); }
 tn_tensor *tn_tt_entropies(const tn_tt *tt) { return tni_tt_cuts(tt, "tt_entropies", false); }
 
 tn_status tn_tt_log_norm(const tn_tt *tt, double *log_norm)

@@ -124,7 +124,7 @@ static bool tni_net_comparable(const tn_net *a, const tn_net *b, const char *op)
 static tn_status tni_net_exponent(const tn_tensor *t, const char *op, int *exponent)
 {
     const int64_t n = tn_tensor_count(t);
-    double       *v = tni_room_f64(t->ctx, n, 1, op), most = 0;
+    double       *v = tni_scratch_f64(t->ctx, n, 1, op), most = 0;
     tn_status     s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
     for (int64_t i = 0; i < n && s == TN_OK; i++) if (!(fabs(v[i]) <= most)) most = fabs(v[i]);
     if (v) tni_free_f64(t->ctx, v, n, 1);

@@ -123,7 +123,7 @@ static tn_status tni_net_all_pairs(const tn_net *net, const tn_tensor *u, int64_
     return s;
 }
 
-tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigen *out)
+tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigenpairs *out)
 {
     tn_tensor *values = NULL, *vectors = NULL;
     int64_t    shape[3];
@@ -157,7 +157,7 @@ tn_status tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_
     out->count = shape[1];
     out->n = shape[2];
     out->constant = net->constant;
-    if (s != TN_OK) tn_eigen_destroy(out);
+    if (s != TN_OK) tn_eigenpairs_destroy(out);
     return s;
 }
 
@@ -277,7 +277,7 @@ tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
     memset(&f, 0, sizeof f);
     if ((s = tni_net_divide(net, &f, &total)) != TN_OK) return s;
     if (!tni_heap_begin(net->ctx, &f.heap, TN_ORDER_MAGNITUDE, tni_min(k, total), "net_top")) return TN_ERR_MEMORY;
-    f.numbers = tni_room_f64(net->ctx, f.range, f.rest, "net_top");
+    f.numbers = tni_scratch_f64(net->ctx, f.range, f.rest, "net_top");
     s = f.numbers ? TN_OK : TN_ERR_MEMORY;
     tni_scope scope = tni_scope_begin(net->ctx);
     if (s == TN_OK && total > 0) s = tni_net_search_all(net, &f);

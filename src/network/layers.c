@@ -172,24 +172,24 @@ tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int64_t di
 }
 
 /* Bond j is label j, and the last one is the first. */
-tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores)
+tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores)
 {
     int  i, legs = 0, outs = 0, label[4], next;
     bool whole = true;
     if (n < 1 || !cores) {
-        if (cores) tni_fail(ctx, TN_ERR_ARG, "net_from_mps: n is %d, expected 1 or more", n);
-        else tni_fail(ctx, TN_ERR_ARG, "net_from_mps: cores is NULL");
+        if (cores) tni_fail(ctx, TN_ERR_ARG, "net_from_cores: n is %d, expected 1 or more", n);
+        else tni_fail(ctx, TN_ERR_ARG, "net_from_cores: cores is NULL");
         return NULL;
     }
-    for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_mps", "a core")) return NULL;
+    for (i = 0; i < n; i++) if (!tni_is_real(ctx, cores[i], "net_from_cores", "a core")) return NULL;
     for (i = 0; i < n; i++) {
         if (cores[i]->rank < 2 || cores[i]->rank > 4) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_from_mps: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
+            tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s, expected [D,n,D'], [D,n,out,D'] or [D,D']", i,
                      TNI_SHAPE(cores[i]));
             return NULL;
         }
         if (cores[i]->shape[cores[i]->rank - 1] != cores[(i + 1) % n]->shape[0]) {
-            tni_fail(ctx, TN_ERR_SHAPE, "net_from_mps: core %d is %s and core %d begins with %lld, expected equal bonds%s",
+            tni_fail(ctx, TN_ERR_SHAPE, "net_from_cores: core %d is %s and core %d begins with %lld, expected equal bonds%s",
                      i, TNI_SHAPE(cores[i]), (i + 1) % n, (long long)cores[(i + 1) % n]->shape[0],
                      i + 1 < n ? "" : ", which are 1 at both ends of an open chain");
             return NULL;
@@ -207,7 +207,7 @@ tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores)
         if (rank > 3) net->out[outs++].label = label[2] = next++;
         whole = tni_net_put(net, i, tni_net_copy(ctx, cores[i], 1), label);
     }
-    return tni_net_done(net, whole, "net_from_mps");
+    return tni_net_done(net, whole, "net_from_cores");
 }
 
 #endif /* TN_NO_CONTRACTION */

@@ -349,13 +349,13 @@ tn_net *tn_net_compose(const tn_net *outer, const tn_net *inner)
     return NULL;
 }
 
-tn_net *tn_net_freeze(const tn_net *net, int leg, const tn_tensor *u)
+tn_net *tn_net_fix(const tn_net *net, int leg, const tn_tensor *u)
 {
-    if (!net || !tni_net_leg_given(net, leg, "net_freeze")
-        || !tni_is_vector(net->ctx, u, net->in[leg].extent, "net_freeze", "u")) return NULL;
+    if (!net || !tni_net_leg_given(net, leg, "net_fix")
+        || !tni_is_vector(net->ctx, u, net->in[leg].extent, "net_fix", "u")) return NULL;
     tn_net *to = tni_net_like(net, 1, leg);
     return tni_net_done(to, to && tni_net_put(to, net->nodes, tni_net_copy(net->ctx, u, 1), &net->in[leg].label),
-                        "net_freeze");
+                        "net_fix");
 }
 
 /* [e b; 0 1], without b and without the last row or column where they are not needed */

@@ -80,7 +80,7 @@ TN_API tn_net *tn_net_from_attention(tn_ctx *ctx, const tn_attention *layer, int
 /* Makes a net from the n >= 1 cores of a matrix product state or tensor train, core j [D_j,n_j,D_(j+1)], closed by a trace:
    D_n = D_0, which is 1 for an open chain. Each core has an input leg, an input of its own. A core of rank 4,
    [D_j,n_j,out,D_(j+1)], has an output leg too; one of rank 2 has no leg. */
-TN_API tn_net *tn_net_from_mps(tn_ctx *ctx, int n, tn_tensor *const *cores);
+TN_API tn_net *tn_net_from_cores(tn_ctx *ctx, int n, tn_tensor *const *cores);
 TN_API void    tn_net_destroy(tn_net *net);                                     /* frees the net              */
 
 /* ---- nets from nets: nothing is contracted -------------------------------- >>net-changing */
@@ -91,7 +91,7 @@ enum { TN_NET_ALL = -1 };       /* as a leg: all input legs */
    (a,b). */
 TN_API tn_net *tn_net_compose(const tn_net *outer, const tn_net *inner);
 /* Fixes input leg `leg` at u [extent]: a net with one leg less. */
-TN_API tn_net *tn_net_freeze(const tn_net *net, int leg, const tn_tensor *u);
+TN_API tn_net *tn_net_fix(const tn_net *net, int leg, const tn_tensor *u);
 /* Folds in a linear map: one input leg, or all of them (TN_NET_ALL, which then have equal lengths), takes E x + b instead of
    x.   e [extent,n]  b [extent] or NULL (extent without the one). Folded alone, a leg becomes an input of its own. A bias
    needs `constant`, which TN_NET_ALL sets where it is missing. */
@@ -130,7 +130,7 @@ TN_API tn_tensor *tn_net_interaction(const tn_net *net, const tn_tensor *u);
 /* Computes the `count` eigenpairs of largest |value| of that matrix (0: all), for two legs of one input: out->outputs is 1.
    Up to 1,024 elements of the leg, or for more than 1/32 of all pairs, from the matrix; else by tn_lanczos with products by
    a plan that is reused, never forming it, with residuals of at most 1e-12 of the largest |value| (F32: 1e-5). */
-TN_API tn_status  tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigen *out);
+TN_API tn_status  tn_net_eigen(const tn_net *net, const tn_tensor *u, int64_t count, tn_eigenpairs *out);
 
 /* Finds the k coefficients of largest magnitude of T as it is given. T is computed slice by slice and never stored: slices
    take at most a quarter of desc.max_bytes (64 MiB without a limit). TN_ERR_NONFINITE if a coefficient is not finite. */

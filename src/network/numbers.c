@@ -142,7 +142,7 @@ static bool tni_net_give(tn_ctx *ctx, const tn_net *net, tn_net *q, int k, tn_te
                  TNI_SHAPE(x), k, TNI_SHAPE(*lead));
         return false;
     }
-    if (!tn_tensor_contiguous(x)) x = tn_copy(ctx, x);
+    if (!tn_tensor_is_contiguous(x)) x = tn_copy(ctx, x);
     x = x ? tn_reshape_2d(x, rows, n) : NULL;
     if (x) tni_net_refer(q, net->nodes + k, x, label);
     return x != NULL;

@@ -39,7 +39,7 @@ static int64_t tni_eigen_work(const tni_eigen_job *j)
 static void tni_eigen_vectors(const tni_eigen_job *j, const tni_host *host, double *z, double *to)
 {
     if (j->q)
-        host->by->gemm(host, j->count, j->n, j->r, 1, tni_rows(z, j->r), tni_turned(tni_rows(j->q, j->r)), 0,
+        host->by->gemm(host, j->count, j->n, j->r, 1, tni_rows(z, j->r), tni_transposed(tni_rows(j->q, j->r)), 0,
                        tni_rows(to, j->n));
     else memcpy(to, z, sizeof *to * (size_t)(j->count * j->n));
     for (int64_t i = 0; i < j->count; i++)
@@ -56,8 +56,8 @@ static void tni_eigen_task(void *arg, int64_t task, int worker)
     host.by->gemm(&host, 1, h, j->out, 1, tni_rows(j->u + task * j->out, j->out), tni_rows(j->p, h), 0, tni_rows(d, h));
     for (int64_t i = 0; i < lines; i++)
         for (int64_t k = 0; k < length; k++) scaled[i * length + k] = j->left[i * length + k] * d[j->q ? k : i];
-    if (j->q) host.by->gemm(&host, r, r, h, 1, tni_rows(scaled, h), tni_turned(tni_rows(j->right, h)), 0, tni_rows(t, r));
-    else host.by->gemm(&host, r, r, h, 1, tni_turned(tni_rows(scaled, r)), tni_rows(j->right, r), 0, tni_rows(t, r));
+    if (j->q) host.by->gemm(&host, r, r, h, 1, tni_rows(scaled, h), tni_transposed(tni_rows(j->right, h)), 0, tni_rows(t, r));
+    else host.by->gemm(&host, r, r, h, 1, tni_transposed(tni_rows(scaled, r)), tni_rows(j->right, r), 0, tni_rows(t, r));
     tni_symmetrise(r, t);
     j->status[task] = tni_eigh_in(&host, j->ops, r, t, values, j->vectors ? z : NULL, rest);
     if (j->status[task] != TN_OK) return;
@@ -96,8 +96,8 @@ static tn_status tni_eigen_run(tn_ctx *ctx, tni_eigen_job *j, const tn_cp *cp)
     const int64_t count = j->h * j->n;
     double   *f[2];
     tn_status s = TN_ERR_MEMORY;
-    f[0] = j->q ? tni_room_f64(ctx, j->h, j->n, "eigen") : j->left;
-    f[1] = j->q ? tni_room_f64(ctx, j->h, j->n, "eigen") : j->right;
+    f[0] = j->q ? tni_scratch_f64(ctx, j->h, j->n, "eigen") : j->left;
+    f[1] = j->q ? tni_scratch_f64(ctx, j->h, j->n, "eigen") : j->right;
     if (f[0] && f[1]) {
         s = tn_read(cp->f[0], TN_F64, f[0], count);
         if (s == TN_OK) s = tn_read(cp->f[1], TN_F64, f[1], count);
@@ -403,7 +403,7 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
     return s;
 }
 
-static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int64_t count, int64_t n, const double *values,
+static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigenpairs *e, int64_t outputs, int64_t count, int64_t n, const double *values,
                                  const double *vectors)
 {
     int64_t shape[3] = {outputs, count, n};
@@ -411,12 +411,12 @@ static tn_status tni_eigen_store(tn_ctx *ctx, tn_eigen *e, int64_t outputs, int6
     e->values = tni_owned_from(ctx, 2, shape, values);
     if (vectors) e->vectors = tni_owned_from(ctx, 3, shape, vectors);
     if (e->values && (e->vectors || !vectors)) return TN_OK;
-    tn_eigen_destroy(e);
+    tn_eigenpairs_destroy(e);
     return tn_ctx_status(ctx);
 }
 
 static tn_status tni_eigen_lanczos(const tn_cp *cp, const double *u, int64_t outputs, int64_t count, bool formed,
-                                   tn_eigen *e)
+                                   tn_eigenpairs *e)
 {
     tn_ctx           *ctx = cp->ctx;
     int64_t           n = cp->in[0], h = cp->terms;
@@ -459,7 +459,7 @@ static void tni_eigen_say(tn_ctx *ctx, tn_status s, const char *op)
 }
 
 /* u [outputs,out] on the host. Values without vectors are faster. */
-static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigen *e,
+static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigenpairs *e,
                                  const char *op)
 {
     tn_ctx       *ctx = cp->ctx;
@@ -480,12 +480,12 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
     j.r = few ? 2 * j.h : j.n;
     j.count = count == 0 ? j.r : count;
     int64_t work = tni_eigen_work(&j);
-    j.left = tni_room_f64(ctx, j.r, j.h, "eigen");
-    j.right = tni_room_f64(ctx, j.r, j.h, "eigen");
+    j.left = tni_scratch_f64(ctx, j.r, j.h, "eigen");
+    j.right = tni_scratch_f64(ctx, j.r, j.h, "eigen");
     j.p = tni_alloc_f64(ctx, j.out, j.h, "eigen");
     j.values = tni_alloc_f64(ctx, outputs, j.count, "eigen");
     if (vectors) j.vectors = tni_alloc_f64(ctx, tni_area(outputs, j.count), j.n, "eigen");
-    j.work = tni_room_f64(ctx, threads, work, "eigen");
+    j.work = tni_scratch_f64(ctx, threads, work, "eigen");
     j.status = (tn_status *)tni_array(ctx, outputs, sizeof *j.status, "eigen");
     if (few) j.q = tni_alloc_f64(ctx, j.n, j.r, "eigen");
     if (j.left && j.right && j.p && j.values && (j.vectors || !vectors) && j.work && j.status && (!few || j.q))
@@ -504,7 +504,7 @@ static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, in
 }
 
 /* Checks for order 2 and for a place for the result. A count above the largest possible rank is reduced to it. */
-static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigen *e, const char *op)
+static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigenpairs *e, const char *op)
 {
     if (e) memset(e, 0, sizeof *e);
     if (!cp) return TN_ERR_ARG;
@@ -518,7 +518,7 @@ static tn_status tni_eigen_check(const tn_cp *cp, int64_t *count, tn_eigen *e, c
     return TN_OK;
 }
 
-tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *e)
+tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigenpairs *e)
 {
     tn_status s = tni_eigen_check(cp, &count, e, "eigen");
     if (s != TN_OK) return s;
@@ -531,7 +531,7 @@ tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eig
     return s;
 }
 
-TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e, const char *op)
+TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigenpairs *e, const char *op)
 {
     tn_status s = tni_eigen_check(cp, &count, e, op);
     if (s != TN_OK) return s;
@@ -543,12 +543,12 @@ TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_
     return s;
 }
 
-tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *e)
+tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigenpairs *e)
 {
     return tni_eigen_all(cp, count, true, e, "eigen_all");
 }
 
-void tn_eigen_destroy(tn_eigen *e)
+void tn_eigenpairs_destroy(tn_eigenpairs *e)
 {
     if (!e) return;
     tn_tensor_destroy(e->values);
@@ -557,7 +557,7 @@ void tn_eigen_destroy(tn_eigen *e)
 }
 
 /* P[o, o k + i] = value[o,i]; both factors are the vectors. */
-tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k)
+tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigenpairs *e, int64_t k)
 {
     tn_status s = TN_OK;
     if (!e || !tni_usable(ctx, e->values, "from_eigen", "values") || !tni_usable(ctx, e->vectors, "from_eigen", "vectors"))
@@ -584,10 +584,10 @@ tn_cp *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k)
 
 tn_cp *tn_cp_truncate(const tn_cp *cp, int64_t k)
 {
-    tn_eigen e;
+    tn_eigenpairs e;
     if (tni_eigen_all(cp, k, true, &e, "truncate") != TN_OK) return NULL;
     tn_cp *to = tn_cp_from_eigen(cp->ctx, &e, tni_min(k, e.count));
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     return to;
 }
 

@@ -50,7 +50,7 @@ static tn_cp *tni_cp_folded(const tn_cp *cp, int first, int last, const tn_tenso
 static tn_status tni_raise_exponent(const tn_tensor *t, int *exponent, const char *op, const char *what)
 {
     const int64_t n = tn_tensor_count(t);
-    double   *v = tni_room_f64(t->ctx, n, 1, op);
+    double   *v = tni_scratch_f64(t->ctx, n, 1, op);
     tn_status s = v ? tn_read(t, TN_F64, v, n) : TN_ERR_MEMORY;
     int       e;
     double    largest = s == TN_OK ? tni_largest(1, n, tni_rows(v, n)) : 0;
@@ -443,7 +443,7 @@ tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn
 }
 
 /* P' = P diag(F_slot u) */
-tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u)
+tn_cp *tn_cp_fix(const tn_cp *cp, int slot, const tn_tensor *u)
 {
     int64_t in[TN_CP_MAX_ORDER];
     tn_cp  *to = NULL;

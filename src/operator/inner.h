@@ -111,7 +111,7 @@ TNI_FN tn_tensor *tni_owned_from(tn_ctx *ctx, int rank, const int64_t *shape, co
 TNI_FN tn_status tni_eigen_form(tni_eigen_product *p, const tn_cp *cp);
 TNI_FN void tni_eigen_product_end(tni_eigen_product *p);
 TNI_FN tn_status tni_eigen_product_begin(tni_eigen_product *p, const tn_cp *cp, bool formed, int64_t most);
-TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigen *e, const char *op);
+TNI_FN tn_status tni_eigen_all(const tn_cp *cp, int64_t count, bool vectors, tn_eigenpairs *e, const char *op);
 
 /* pairs.c */
 TNI_FN tni_mat tni_pairs_gram(const tni_pairs *g, int s, int t);
@@ -135,7 +135,7 @@ TNI_FN tn_tensor *tni_owned_scaled(tn_ctx *ctx, int rank, const int64_t *shape, 
 TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op);
 TNI_FN tn_status tni_reads_symmetric(const tn_tensor *s, double *a, const char *op);
 TNI_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op);
-TNI_FN double *tni_cp_room(const tn_cp *a, const tn_cp *b, const char *op);
+TNI_FN double *tni_cp_result(const tn_cp *a, const tn_cp *b, const char *op);
 
 /* top.c */
 TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, const int64_t *extents, int shift,

@@ -39,7 +39,7 @@ static void tni_hosvd_inputs(const tni_hosvd *v, tni_pairs *g, bool first, doubl
     const int64_t columns = g->order * g->n, rows = g->order * g->m;
     int64_t       n = g->a.cp->in[0];
     if (v->symmetric) {
-        g->host.by->gemm(&g->host, columns, n, rows, 1, tni_turned(tni_rows(g->gram, columns)), tni_pairs_factors(&g->a),
+        g->host.by->gemm(&g->host, columns, n, rows, 1, tni_transposed(tni_rows(g->gram, columns)), tni_pairs_factors(&g->a),
                          first ? 0 : 1, tni_rows(u, n));
         return;
     }
@@ -47,7 +47,7 @@ static void tni_hosvd_inputs(const tni_hosvd *v, tni_pairs *g, bool first, doubl
         n = g->a.cp->in[s];
         tni_pairs_product(g, s);
         for (int64_t i = 0; i < g->m * g->n; i++) g->k[i] *= g->pp[i];
-        g->host.by->gemm(&g->host, g->n, n, g->m, 1, tni_turned(tni_rows(g->k, g->n)), tni_terms_f(&g->a, s),
+        g->host.by->gemm(&g->host, g->n, n, g->m, 1, tni_transposed(tni_rows(g->k, g->n)), tni_terms_f(&g->a, s),
                          first ? 0 : 1, tni_rows(u, n));
     }
 }
@@ -57,11 +57,11 @@ static void tni_hosvd_columns(const tni_hosvd *v, tni_pairs *g, double *u)
 {
     int64_t n = g->a.cp->in[0];
     if (v->symmetric)
-        g->host.by->gemm(&g->host, n, n, g->order * g->n, 1, tni_turned(tni_rows(u, n)), tni_pairs_factors(&g->b), 1,
+        g->host.by->gemm(&g->host, n, n, g->order * g->n, 1, tni_transposed(tni_rows(u, n)), tni_pairs_factors(&g->b), 1,
                          tni_rows(v->gram[1], n));
     for (int s = 0; s < g->order && !v->symmetric; s++, u += g->n * n) {
         n = g->a.cp->in[s];
-        g->host.by->gemm(&g->host, n, n, g->n, 1, tni_turned(tni_rows(u, n)), tni_terms_f(&g->b, s), 1,
+        g->host.by->gemm(&g->host, n, n, g->n, 1, tni_transposed(tni_rows(u, n)), tni_terms_f(&g->b, s), 1,
                          tni_rows(v->gram[1 + s], n));
     }
 }
@@ -74,8 +74,8 @@ static tn_status tni_hosvd_grams(tni_hosvd *v)
     int64_t   inputs = tni_terms_width(cp) - cp->out;
     tni_pairs g;
     tn_status status = tni_pairs_begin(&g, cp, cp, false, "hosvd");
-    double   *t = tni_room_f64(cp->ctx, cp->out, g.block, "hosvd");
-    double   *u = tni_room_f64(cp->ctx, inputs, g.block, "hosvd");
+    double   *t = tni_scratch_f64(cp->ctx, cp->out, g.block, "hosvd");
+    double   *u = tni_scratch_f64(cp->ctx, inputs, g.block, "hosvd");
     if (!(t && u) && status == TN_OK) status = TN_ERR_MEMORY;
     g.inputs = true;
     while (tni_pairs_next(&g, &status)) {
@@ -88,7 +88,7 @@ static tn_status tni_hosvd_grams(tni_hosvd *v)
                         tni_rows(t, g.n));
         tni_hosvd_inputs(v, &g, first, u);
         if (!tni_pairs_column_done(&g)) continue;
-        g.host.by->gemm(&g.host, cp->out, cp->out, g.n, 1, tni_rows(t, g.n), tni_turned(tni_terms_p(&g.b)), 1,
+        g.host.by->gemm(&g.host, cp->out, cp->out, g.n, 1, tni_rows(t, g.n), tni_transposed(tni_terms_p(&g.b)), 1,
                         tni_rows(v->gram[0], cp->out));
         tni_hosvd_columns(v, &g, u);
     }
@@ -115,8 +115,8 @@ static tn_status tni_hosvd_by_grams(tni_hosvd *v)
         int64_t  n = v->n[m];
         if (n == 0) continue;
         int64_t size = tni_eigh_work(n) + tni_host_work(n);
-        double *z = tni_room_f64(ctx, n, n, "hosvd");
-        double *work = tni_room_f64(ctx, 1, size, "hosvd");
+        double *z = tni_scratch_f64(ctx, n, n, "hosvd");
+        double *work = tni_scratch_f64(ctx, 1, size, "hosvd");
         s = z && work ? TN_OK : TN_ERR_MEMORY;
         if (s == TN_OK) {
             host = tni_decomp_host(ctx, n, work + tni_eigh_work(n));
@@ -153,8 +153,8 @@ static void tni_unfold_rows(const tni_terms *t, const tni_host *host, int mode, 
                 product[i * rows + r] *= m ? t->f[m - 1][i * cp->in[m - 1] + index] : t->p[index * h + i];
         }
     }
-    host->by->gemm(host, rows, mode ? cp->in[mode - 1] : cp->out, h, 1, tni_turned(tni_rows(product, rows)),
-                   mode ? tni_rows(t->f[mode - 1], cp->in[mode - 1]) : tni_turned(tni_rows(t->p, h)), 0,
+    host->by->gemm(host, rows, mode ? cp->in[mode - 1] : cp->out, h, 1, tni_transposed(tni_rows(product, rows)),
+                   mode ? tni_rows(t->f[mode - 1], cp->in[mode - 1]) : tni_transposed(tni_rows(t->p, h)), 0,
                    tni_rows(to, mode ? cp->in[mode - 1] : cp->out));
 }
 
@@ -170,10 +170,10 @@ static tn_status tni_hosvd_accurate_mode(tni_hosvd *v, int m, const tni_terms *t
     if (n == 0) return TN_OK;
     int64_t size = tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)) + tni_host_work(tni_max(tall, cp->terms));
     double *stack = tni_alloc_f64(ctx, tall, n, "hosvd");
-    double *q = tni_room_f64(ctx, tall, n, "hosvd");
-    double *r = tni_room_f64(ctx, n, n, "hosvd");
-    double *product = tni_room_f64(ctx, 1, product_size, "hosvd");
-    double *work = tni_room_f64(ctx, 1, size, "hosvd");
+    double *q = tni_scratch_f64(ctx, tall, n, "hosvd");
+    double *r = tni_scratch_f64(ctx, n, n, "hosvd");
+    double *product = tni_scratch_f64(ctx, 1, product_size, "hosvd");
+    double *work = tni_scratch_f64(ctx, 1, size, "hosvd");
     if (stack && q && r && product && work) {
         host = tni_decomp_host(ctx, tni_max(tall, cp->terms),
                                work + tni_max(tni_qr_work(tall, n), tni_svd_work(n, n)));
@@ -248,10 +248,10 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
     int64_t   width = tni_max(1, tni_max(rest, tni_terms_width(cp)));
     int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width));
     int64_t   extent = tni_max(room, width);
-    double   *a = tni_room_f64(ctx, room, width, "hosvd");
-    double   *b = tni_room_f64(ctx, room, width, "hosvd");
-    double   *f = tni_room_f64(ctx, room, width, "hosvd");
-    double   *work = tni_room_f64(ctx, 1, tni_host_work(extent), "hosvd");
+    double   *a = tni_scratch_f64(ctx, room, width, "hosvd");
+    double   *b = tni_scratch_f64(ctx, room, width, "hosvd");
+    double   *f = tni_scratch_f64(ctx, room, width, "hosvd");
+    double   *work = tni_scratch_f64(ctx, 1, tni_host_work(extent), "hosvd");
     tn_status s = tni_terms_begin(&t, cp, room, false, "hosvd");
     if (s == TN_OK && !(a && b && f && work)) s = TN_ERR_MEMORY;
     if (s == TN_OK) host = tni_decomp_host(ctx, extent, work);
@@ -259,12 +259,12 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
         int64_t rows = tni_min(room, cp->terms - at), columns = v->keep[0];
         double *product = a, *next = b;
         if ((s = tni_terms_load(&t, at, rows)) != TN_OK) break;
-        host.by->gemm(&host, rows, columns, cp->out, 1, tni_turned(tni_terms_p(&t)),
-                      tni_turned(tni_rows(v->vectors[0], cp->out)), 0, tni_rows(product, columns));
+        host.by->gemm(&host, rows, columns, cp->out, 1, tni_transposed(tni_terms_p(&t)),
+                      tni_transposed(tni_rows(v->vectors[0], cp->out)), 0, tni_rows(product, columns));
         for (int k = 0; k < cp->order; k++) {
             const int     m = v->symmetric ? 1 : 1 + k;
             const int64_t keep = v->keep[m];
-            host.by->gemm(&host, rows, keep, v->n[m], 1, tni_terms_f(&t, k), tni_turned(tni_rows(v->vectors[m], v->n[m])), 0,
+            host.by->gemm(&host, rows, keep, v->n[m], 1, tni_terms_f(&t, k), tni_transposed(tni_rows(v->vectors[m], v->n[m])), 0,
                           tni_rows(f, keep));
             if (k == cp->order - 1) break;
             for (int64_t i = 0; i < rows; i++)
@@ -273,7 +273,7 @@ static tn_status tni_cp_hosvd_core(const tni_hosvd *v, double *core, int64_t res
             columns *= keep;
             double *swap = product; product = next; next = swap;
         }
-        host.by->gemm(&host, rest, last, rows, 1, tni_turned(tni_rows(product, rest)), tni_rows(f, last), at > 0 ? 1 : 0,
+        host.by->gemm(&host, rest, last, rows, 1, tni_transposed(tni_rows(product, rest)), tni_rows(f, last), at > 0 ? 1 : 0,
                       tni_rows(core, last));
     }
     for (int64_t i = 0; i < rest * last && s == TN_OK; i++) core[i] = ldexp(core[i], t.shift - v->shift);
@@ -300,7 +300,7 @@ static tn_status tni_hosvd_make_core(tni_hosvd *v, tn_cp_hosvd_result *out)
     for (int k = 1; k < cp->order; k++) rest *= shape[k];
     last = shape[cp->order];
     double *core = tni_alloc_f64(cp->ctx, rest, last, "hosvd: the core");
-    if (core && v->symmetric && cp->order > 1) symmetric = tni_room_f64(cp->ctx, rest, last, "hosvd: the core");
+    if (core && v->symmetric && cp->order > 1) symmetric = tni_scratch_f64(cp->ctx, rest, last, "hosvd: the core");
     if (core && (symmetric || !v->symmetric || cp->order == 1)) s = tni_cp_hosvd_core(v, core, rest, last);
     if (s == TN_OK && symmetric) tni_core_symmetrise(v->keep[0], last, cp->order, core, symmetric);
     if (s == TN_OK) {

@@ -85,7 +85,7 @@ TN_API tn_cp *tn_cp_symmetrise(const tn_cp *cp);
    Pass NULL for a part that is not needed. Without `constant` L and c are zero. Order 2 only. */
 TN_API tn_status tn_cp_split(const tn_cp *cp, tn_cp **quadratic, tn_tensor **linear, tn_tensor **constant);
 /* Fixes input `slot` at u [in[slot]]: an operator of order k-1 (for k = 2 a matrix, see tn_cp_dense). */
-TN_API tn_cp *tn_cp_freeze(const tn_cp *cp, int slot, const tn_tensor *u);
+TN_API tn_cp *tn_cp_fix(const tn_cp *cp, int slot, const tn_tensor *u);
 
 /* ---- forms -------------------------------------------------------------- >>cp-forms */
 /* Returns the full tensor [out,in_0,..]. TN_ERR_MEMORY, with the size, if it exceeds desc.max_bytes. */
@@ -101,12 +101,12 @@ TN_API tn_tensor *tn_cp_apply_each(tn_ctx *ctx, const tn_cp *cp, tn_tensor *cons
 
 /* ---- eigenpairs --------------------------------------------------------- >>cp-eigen */
 /* Eigenpairs of interaction matrices. */
-typedef struct tn_eigen {
+typedef struct tn_eigenpairs {
     int64_t    outputs, count, n;           /* matrices, pairs per matrix, length of a vector                  */
     tn_tensor *values;                      /* [outputs,count] by decreasing magnitude                         */
     tn_tensor *vectors;                     /* [outputs,count,n] unit rows; the largest component is positive  */
     bool       constant;                    /* as in the operator: the last component is that of the one       */
-} tn_eigen;
+} tn_eigenpairs;
 
 /* Computes the `count` eigenpairs of largest |value| of the interaction matrix of output direction u [out]. 0 means all that
    can differ from zero, min(n, 2 terms); a larger count is reduced to that number, and out->count says how many there are.
@@ -115,12 +115,12 @@ typedef struct tn_eigen {
    of a large problem, size min(n, 2 terms) >= 1024 and count <= size / 32, come from tn_lanczos with residuals of at most
    1e-12 of the largest |value| (F32: 1e-8), and from the exact method only if that does not converge. Order 2 only.
    TN_ERR_SHAPE if n or 2 terms are at least 2^31. */
-TN_API tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigen *out);
+TN_API tn_status tn_cp_eigen(const tn_cp *cp, const tn_tensor *u, int64_t count, tn_eigenpairs *out);
 /* Does the same for every output, sharing the factorisation and the threads. */
-TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigen *out);
-TN_API void      tn_eigen_destroy(tn_eigen *e);                                /* frees the tensors of the result */
+TN_API tn_status tn_cp_eigen_all(const tn_cp *cp, int64_t count, tn_eigenpairs *out);
+TN_API void      tn_eigenpairs_destroy(tn_eigenpairs *e);                      /* frees the tensors of the result */
 /* Makes an operator of the first k pairs of each output: y[o] = sum_i value[o,i] (vector[o,i] . x)^2, with e->constant. */
-TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigen *e, int64_t k);
+TN_API tn_cp    *tn_cp_from_eigen(tn_ctx *ctx, const tn_eigenpairs *e, int64_t k);
 /* Truncates an operator to the first k eigenpairs of each output, or to all if there are fewer. k = 0 gives the zero
    operator (a count of 0 above means all). Order 2 only. */
 TN_API tn_cp    *tn_cp_truncate(const tn_cp *cp, int64_t k);
@@ -220,38 +220,38 @@ TN_API tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn
 #ifndef TN_NO_ANALYSIS
 /* ---- inner products of stacks ------------------------------------------- >>cp-stacks
    A stack is the composition of operators of order 2, layers[0] first: a polynomial of degree 2^layers. */
-typedef enum tn_stack_method {
-    TN_STACK_BEST = 0,                      /* exact up to two layers, sampled for more                                */
-    TN_STACK_EXACT,                         /* of the symmetric tensors of the polynomials. One or two layers; for two
+typedef enum tn_cp_stack_method {
+    TN_CP_STACK_AUTO = 0,                      /* exact up to two layers, sampled for more                                */
+    TN_CP_STACK_EXACT,                         /* of the symmetric tensors of the polynomials. One or two layers; for two
                                                O(h'^2 n^3) with h' terms in the second layer                           */
-    TN_STACK_SAMPLED,                       /* the exact inner product, estimated from complex random inputs, with a
+    TN_CP_STACK_SAMPLED,                       /* the exact inner product, estimated from complex random inputs, with a
                                                standard error                                                          */
-    TN_STACK_TREE,                          /* of the networks of tensors, layer by layer: cheap, but two stacks that
+    TN_CP_STACK_TREE,                          /* of the networks of tensors, layer by layer: cheap, but two stacks that
                                                compute the same function may have the inner product 0. Beside copies
                                                of the layers, 2 [h,n] and 2 [n,n] doubles for the largest h and n       */
-    TN_STACK_LAYER_SYMMETRISED              /* as TN_STACK_TREE, with each layer symmetrised. Exact for one layer      */
-} tn_stack_method;
+    TN_CP_STACK_LAYER_SYMMETRISED              /* as TN_CP_STACK_TREE, with each layer symmetrised. Exact for one layer      */
+} tn_cp_stack_method;
 
-typedef struct tn_stack_desc {
-    tn_stack_method method;
-    int64_t  samples;                       /* of TN_STACK_SAMPLED; 0: 4096                                            */
+typedef struct tn_cp_stack_desc {
+    tn_cp_stack_method method;
+    int64_t  samples;                       /* of TN_CP_STACK_SAMPLED; 0: 4096                                            */
     uint64_t seed;                          /* equal seeds give bit-identical results                                  */
     bool     gaussian;                      /* samples from the normal distribution, not from the sphere: more error   */
-} tn_stack_desc;
+} tn_cp_stack_desc;
 
-typedef struct tn_stack_result {
-    tn_stack_method method;                 /* the method that was used, never TN_STACK_BEST                           */
+typedef struct tn_cp_stack_result {
+    tn_cp_stack_method method;                 /* the method that was used, never TN_CP_STACK_AUTO                           */
     double   inner, norm_a, norm_b;         /* <a,b>, |a|, |b|                                                         */
     double   cosine;                        /* NaN if one is 0                                                         */
     double   inner_error, cosine_error;     /* standard errors of a sampled result; 0 otherwise                        */
     int64_t  samples;                       /* drawn                                                                   */
-} tn_stack_result;
+} tn_cp_stack_result;
 
 /* Compares two stacks of `layers` operators each. Inputs of the first layers and outputs of the last have equal lengths, the
    others may differ. Either all layers have `constant`, and each passes the one on, or none. TN_ERR_NONFINITE if an operator
    holds NaN or infinity, or if the inner product or a norm is beyond the range of a double; the cosine is right even then.
    docs/math.md 11 */
-TN_API tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_stack_desc *desc,
-                                   tn_stack_result *out);
+TN_API tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_cp_stack_desc *desc,
+                                   tn_cp_stack_result *out);
 #endif /* TN_NO_ANALYSIS */
 #endif /* TN_NO_OPERATOR */

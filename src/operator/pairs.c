@@ -39,10 +39,10 @@ TNI_FN tn_status tni_pairs_begin(tni_pairs *g, const tn_cp *a, const tn_cp *b, b
     g->block = most <= room ? tni_min(room, tni_max(TNI_PAIRS_BLOCK, tni_min(most / 8, TNI_PAIRS_LARGE / 2))) : room;
     int64_t extent = tni_max(g->order * g->block, width);
     g->work_size = tni_host_work(extent);
-    g->gram = tni_room_f64(g->ctx, tni_area(g->order, g->order), tni_area(g->block, g->block), op);
-    g->k = tni_room_f64(g->ctx, g->block, g->block, op);
-    g->pp = tni_room_f64(g->ctx, g->block, g->block, op);
-    g->work = tni_room_f64(g->ctx, 1, g->work_size, op);
+    g->gram = tni_scratch_f64(g->ctx, tni_area(g->order, g->order), tni_area(g->block, g->block), op);
+    g->k = tni_scratch_f64(g->ctx, g->block, g->block, op);
+    g->pp = tni_scratch_f64(g->ctx, g->block, g->block, op);
+    g->work = tni_scratch_f64(g->ctx, 1, g->work_size, op);
     if (!g->gram || !g->k || !g->pp || !g->work) return TN_ERR_MEMORY;
     g->host = tni_decomp_host(g->ctx, extent, g->work);
     tn_status s = tni_terms_begin_groups(&g->a, a, room, g->block, by_row, NULL, op);
@@ -81,11 +81,11 @@ TNI_FN void tni_pairs_grams(tni_pairs *g, bool all)
     const bool diagonal = g->same && g->a.first == g->b.first;
     if (all && !diagonal)
         g->host.by->gemm(&g->host, g->order * g->m, g->order * g->n, g->a.cp->in[0], 1, tni_pairs_factors(&g->a),
-                         tni_turned(tni_pairs_factors(&g->b)), 0, tni_pairs_gram(g, 0, 0));
+                         tni_transposed(tni_pairs_factors(&g->b)), 0, tni_pairs_gram(g, 0, 0));
     else
         for (int s = 0; s < g->order; s++)
             g->host.by->gemm(&g->host, g->m, all ? (g->order - s) * g->n : g->n, g->a.cp->in[s], 1, tni_terms_f(&g->a, s),
-                             tni_turned(tni_terms_f(&g->b, s)), 0, tni_pairs_gram(g, s, s));
+                             tni_transposed(tni_terms_f(&g->b, s)), 0, tni_pairs_gram(g, s, s));
     for (int s = 0; s < g->order && all && diagonal; s++)
         for (int t = 0; t < s; t++) {
             const tni_mat to = tni_pairs_gram(g, s, t), from = tni_pairs_gram(g, t, s);
@@ -96,7 +96,7 @@ TNI_FN void tni_pairs_grams(tni_pairs *g, bool all)
 
 TNI_FN void tni_pairs_outputs(tni_pairs *g)          /* pp = P^T P' */
 {
-    g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->out, 1, tni_turned(tni_terms_p(&g->a)), tni_terms_p(&g->b), 0,
+    g->host.by->gemm(&g->host, g->m, g->n, g->a.cp->out, 1, tni_transposed(tni_terms_p(&g->a)), tni_terms_p(&g->b), 0,
                      tni_rows(g->pp, g->n));
 }
 
@@ -161,7 +161,7 @@ TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
     tni_pairs g;
     tn_status s = tni_pairs_begin(&g, a, b, true, op);
     memset(sum, 0, sizeof *sum * (size_t)(diagonal ? a->out : a->out * b->out));
-    double *t = tni_room_f64(a->ctx, a->out, g.block, op);
+    double *t = tni_scratch_f64(a->ctx, a->out, g.block, op);
     if (s == TN_OK && !t) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);
@@ -170,7 +170,7 @@ TNI_FN tn_status tni_cp_gram_host(const tn_cp *a, const tn_cp *b, bool diagonal,
                         tni_rows(t, g.n));
         if (!tni_pairs_column_done(&g)) continue;
         if (!diagonal)
-            g.host.by->gemm(&g.host, a->out, b->out, g.n, 1, tni_rows(t, g.n), tni_turned(tni_terms_p(&g.b)), 1,
+            g.host.by->gemm(&g.host, a->out, b->out, g.n, 1, tni_rows(t, g.n), tni_transposed(tni_terms_p(&g.b)), 1,
                             tni_rows(sum, b->out));
         for (int64_t o = 0; diagonal && o < a->out; o++)
             sum[o] += g.host.by->dot(g.n, t + o * g.n, tni_from(tni_terms_p(&g.b), o, 0).p);
@@ -193,7 +193,7 @@ TNI_FN tn_status tni_cp_inner_host(const tn_cp *a, const tn_cp *b, double *sum, 
     tni_pairs g;
     tn_status s = tni_pairs_begin(&g, a, b, false, op);
     *sum = 0;
-    g.sums = tni_room_f64(a->ctx, 1, g.block, op);
+    g.sums = tni_scratch_f64(a->ctx, 1, g.block, op);
     if (s == TN_OK && !g.sums) s = TN_ERR_MEMORY;
     while (tni_pairs_next(&g, &s)) {
         tni_pairs_grams(&g, true);

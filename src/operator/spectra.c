@@ -63,7 +63,7 @@ static void tni_rank_interval(const double *values, int64_t count, int64_t all, 
     *low *= *low;
 }
 
-static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectrum *out, double *values, double *numbers)
+static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigenpairs *e, tn_spectrum *out, double *values, double *numbers)
 {
     tn_ctx   *ctx = cp->ctx;
     int64_t   n = cp->in[0], h = cp->terms, all = tni_min(n, 2 * h), k = e->count;
@@ -85,7 +85,7 @@ static tn_status tni_spectrum_fill(const tn_cp *cp, const tn_eigen *e, tn_spectr
 
 TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *out, const char *op)
 {
-    tn_eigen  e;
+    tn_eigenpairs  e;
     tn_status s = TN_ERR_MEMORY;
     if (out) memset(out, 0, sizeof *out);
     else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "%s: out is NULL, expected a place for the result", op) : TN_ERR_ARG;
@@ -97,7 +97,7 @@ TNI_FN tn_status tni_cp_spectrum(const tn_cp *cp, int64_t count, tn_spectrum *ou
     s = values && numbers ? tni_spectrum_fill(cp, &e, out, values, numbers) : TN_ERR_MEMORY;
     out->values = e.values;
     e.values = NULL;
-    tn_eigen_destroy(&e);                                    /* with its vectors, if any */
+    tn_eigenpairs_destroy(&e);                                    /* with its vectors, if any */
     tni_free_f64(cp->ctx, values, cp->out, out->count);
     tni_free_f64(cp->ctx, numbers, cp->out, 3);
     if (s != TN_OK) tn_spectrum_destroy(out);
@@ -131,7 +131,7 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
 {
     tn_eigh_result e;
     int64_t   n = s->shape[0];
-    double   *l = tni_room_f64(ctx, n, n, "data_metric");
+    double   *l = tni_scratch_f64(ctx, n, n, "data_metric");
     tn_status status = l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY;
     tn_eigh_desc desc;
     tni_free_f64(ctx, l, n, n);
@@ -199,16 +199,16 @@ TNI_FN bool tni_cp_comparable(const tn_cp *a, const tn_cp *b, const char *op)
 }
 
 /* Room for a matrix of all pairs of outputs. */
-TNI_FN double *tni_cp_room(const tn_cp *a, const tn_cp *b, const char *op)
+TNI_FN double *tni_cp_result(const tn_cp *a, const tn_cp *b, const char *op)
 {
-    return tni_room_f64(a->ctx, a->out, b->out, op);
+    return tni_scratch_f64(a->ctx, a->out, b->out, op);
 }
 
 tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
 {
     tn_tensor *gram = NULL;
     double    *g;
-    if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_room(a, b, "gram"))) return NULL;
+    if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_result(a, b, "gram"))) return NULL;
     int64_t shape[2] = {a->out, b->out};
     int    *row = (int *)tni_array(a->ctx, tni_plus(a->out, b->out), sizeof *row, "gram");
     if (row && tni_cp_gram_host(a, b, false, g, row, row + a->out, "gram") == TN_OK)
@@ -224,9 +224,9 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
     int       *row;                                          /* no part of a cosine */
     if (!tni_cp_comparable(a, b, "cosines")) return NULL;
     int64_t shape[2] = {a->out, b->out};
-    double *g = tni_cp_room(a, b, "cosines");
-    double *na = tni_room_f64(a->ctx, a->out, 1, "cosines");
-    double *nb = tni_room_f64(a->ctx, b->out, 1, "cosines");
+    double *g = tni_cp_result(a, b, "cosines");
+    double *na = tni_scratch_f64(a->ctx, a->out, 1, "cosines");
+    double *nb = tni_scratch_f64(a->ctx, b->out, 1, "cosines");
     row = (int *)tni_array(a->ctx, tni_max(a->out, b->out), sizeof *row, "cosines");
     tn_status s = g && na && nb && row ? tni_cp_gram_host(a, b, false, g, row, NULL, "cosines") : TN_ERR_MEMORY;
     if (s == TN_OK && b != a) s = tni_cp_gram_host(a, a, true, na, row, NULL, "cosines");

@@ -85,9 +85,9 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
         wide = tni_max(wide, tni_max(a[l].out, b[l].out));
     }
     int64_t   tall = tni_max(high, wide);
-    double   *g = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, wide) : 0, wide, "stack_inner");
-    double   *x = tni_room_f64(t->ctx, t->layers > 1 ? tni_area(2, high) : 0, wide, "stack_inner");
-    double   *c = tni_room_f64(t->ctx, tni_area(3, tall), TNI_STACK_BLOCK, "stack_inner");
+    double   *g = tni_scratch_f64(t->ctx, t->layers > 1 ? tni_area(2, wide) : 0, wide, "stack_inner");
+    double   *x = tni_scratch_f64(t->ctx, t->layers > 1 ? tni_area(2, high) : 0, wide, "stack_inner");
+    double   *c = tni_scratch_f64(t->ctx, tni_area(3, tall), TNI_STACK_BLOCK, "stack_inner");
     tn_status s = g && x && c ? TN_OK : TN_ERR_MEMORY;
     if (s == TN_OK) {
         next = g + wide * wide; y = x + high * wide;
@@ -106,14 +106,14 @@ static tn_status tni_stack_tree(const tni_stack *t, const tni_layer *a, const tn
             int64_t n = tni_min(TNI_STACK_BLOCK, q->h - j);
             for (int pass = 0; pass <= symmetric; pass++) {
                 h->by->gemm(h, p->h, n, q->n, symmetric ? 0.5 : 1, tni_rows((double *)left[0], q->n),
-                            tni_turned(tni_rows((double *)right[pass] + j * q->n, q->n)), 0, tni_rows(d, n));
+                            tni_transposed(tni_rows((double *)right[pass] + j * q->n, q->n)), 0, tni_rows(d, n));
                 h->by->gemm(h, p->h, n, q->n, 1, tni_rows((double *)left[1], q->n),
-                            tni_turned(tni_rows((double *)right[1 - pass] + j * q->n, q->n)), 0, tni_rows(e, n));
+                            tni_transposed(tni_rows((double *)right[1 - pass] + j * q->n, q->n)), 0, tni_rows(e, n));
                 for (int64_t at = 0; at < p->h * n; at++) c[at] = (pass ? c[at] : 0) + d[at] * e[at];
             }
             h->by->gemm(h, p->out, n, p->h, 1, tni_rows(p->p, p->h), tni_rows(c, n), 0, tni_rows(d, n));
             if (!last)
-                h->by->gemm(h, p->out, q->out, n, 1, tni_rows(d, n), tni_turned(tni_rows(q->p + j, q->h)), j > 0 ? 1 : 0,
+                h->by->gemm(h, p->out, q->out, n, 1, tni_rows(d, n), tni_transposed(tni_rows(q->p + j, q->h)), j > 0 ? 1 : 0,
                             tni_rows(next, q->out));
             for (int64_t i = 0; last && i < p->out; i++) *inner += h->by->dot(n, d + i * n, q->p + i * q->h + j);
         }
@@ -140,7 +140,7 @@ static void tni_stack_forms(const tni_stack *t, const tni_layer *first, const do
         t->host.by->gemm(&t->host, 1, h, first->out, 1, tni_rows((double *)f + k * first->out, first->out),
                          tni_rows(first->p, h), 0, tni_rows(d, h));
         for (int64_t i = 0; i < h; i++) for (int64_t j = 0; j < n; j++) scaled[i * n + j] = d[i] * first->w[i * n + j];
-        t->host.by->gemm(&t->host, n, n, h, 1, tni_turned(tni_rows(scaled, n)), tni_rows(first->v, n), 0, tni_rows(to, n));
+        t->host.by->gemm(&t->host, n, n, h, 1, tni_transposed(tni_rows(scaled, n)), tni_rows(first->v, n), 0, tni_rows(to, n));
         tni_symmetrise(n, to);
     }
 }
@@ -151,13 +151,14 @@ static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const t
     tn_ctx   *ctx = t->ctx;
     int64_t   n = a->n, ha = a[1].h, hb = b[1].h, e = t->extent, k;
     double   *form[4], *product[4];
-    double   *x = tni_room_f64(ctx, tni_area(hb, n), n, "stack_inner"), *y = tni_room_f64(ctx, tni_area(hb, n), n, "stack_inner");
-    double   *d = tni_room_f64(ctx, 1, e, "stack_inner"), *scaled = tni_room_f64(ctx, e, n, "stack_inner");
-    double   *pp = tni_room_f64(ctx, ha, hb, "stack_inner");
+    double   *x = tni_scratch_f64(ctx, tni_area(hb, n), n, "stack_inner");
+    double   *y = tni_scratch_f64(ctx, tni_area(hb, n), n, "stack_inner");
+    double   *d = tni_scratch_f64(ctx, 1, e, "stack_inner"), *scaled = tni_scratch_f64(ctx, e, n, "stack_inner");
+    double   *pp = tni_scratch_f64(ctx, ha, hb, "stack_inner");
     tn_status s = x && y && d && scaled && pp ? TN_OK : TN_ERR_MEMORY;
     for (int m = 0; m < 4; m++) {
-        form[m] = tni_room_f64(ctx, tni_area(m < 2 ? ha : hb, n), n, "stack_inner");
-        product[m] = tni_room_f64(ctx, ha, hb, "stack_inner");
+        form[m] = tni_scratch_f64(ctx, tni_area(m < 2 ? ha : hb, n), n, "stack_inner");
+        product[m] = tni_scratch_f64(ctx, ha, hb, "stack_inner");
         if (!form[m] || !product[m]) s = TN_ERR_MEMORY;
     }
     if (s == TN_OK) {
@@ -167,9 +168,9 @@ static tn_status tni_stack_exact(const tni_stack *t, const tni_layer *a, const t
             tni_stack_forms(t, two, m % 2 ? two[1].v : two[1].w, two[1].h, d, scaled, form[m]);
         }
         for (int m = 0; m < 4; m++)                          /* <M,M'>, <M,N'>, <N,M'>, <N,N'> */
-            h->by->gemm(h, ha, hb, n * n, 1, tni_rows(form[m / 2], n * n), tni_turned(tni_rows(form[2 + m % 2], n * n)), 0,
+            h->by->gemm(h, ha, hb, n * n, 1, tni_rows(form[m / 2], n * n), tni_transposed(tni_rows(form[2 + m % 2], n * n)), 0,
                         tni_rows(product[m], hb));
-        h->by->gemm(h, ha, hb, a[1].out, 1, tni_turned(tni_rows(a[1].p, ha)), tni_rows(b[1].p, hb), 0, tni_rows(pp, hb));
+        h->by->gemm(h, ha, hb, a[1].out, 1, tni_transposed(tni_rows(a[1].p, ha)), tni_rows(b[1].p, hb), 0, tni_rows(pp, hb));
         for (*inner = 0, k = 0; k < ha; k++) {
             h->by->gemm(h, hb * n, n, n, 1, tni_rows(form[3], n), tni_rows(form[0] + k * n * n, n), 0, tni_rows(x, n));
             h->by->gemm(h, hb * n, n, n, 1, tni_rows(form[2], n), tni_rows(form[1] + k * n * n, n), 0, tni_rows(y, n));
@@ -221,22 +222,22 @@ static void tni_stack_layer(const tni_stack *t, const tni_layer *l, int64_t rows
     const tni_host *h = &t->host;
     int64_t         size = rows * l->h;
     double   *w = e, *v = e + 2 * size;
-    h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_turned(tni_rows(l->w, l->n)), 0, tni_rows(w, l->h));
-    h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_turned(tni_rows(l->v, l->n)), 0, tni_rows(v, l->h));
+    h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_transposed(tni_rows(l->w, l->n)), 0, tni_rows(w, l->h));
+    h->by->gemm(h, 2 * rows, l->h, l->n, 1, tni_rows(z, l->n), tni_transposed(tni_rows(l->v, l->n)), 0, tni_rows(v, l->h));
     for (int64_t i = 0; i < size; i++) {
         double re = w[i] * v[i] - w[size + i] * v[size + i], im = w[i] * v[size + i] + w[size + i] * v[i];
         w[i] = re;
         w[size + i] = im;
     }
-    h->by->gemm(h, 2 * rows, l->out, l->h, 1, tni_rows(w, l->h), tni_turned(tni_rows(l->p, l->h)), 0, tni_rows(z, l->out));
+    h->by->gemm(h, 2 * rows, l->out, l->h, 1, tni_rows(w, l->h), tni_transposed(tni_rows(l->p, l->h)), 0, tni_rows(z, l->out));
 }
 
 /* numbers [3,samples]: Re <a(z),b(z)>, |a(z)|^2, |b(z)|^2 */
 static tn_status tni_stack_sample(const tni_stack *t, int64_t samples, uint64_t seed, bool sphere, double *numbers)
 {
     int64_t   e = t->extent;
-    double   *z = tni_room_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
-    double   *room = tni_room_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
+    double   *z = tni_scratch_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
+    double   *room = tni_scratch_f64(t->ctx, tni_area(4, TNI_STACK_ROWS), e, "stack_inner");
     tn_status s = z && room ? TN_OK : TN_ERR_MEMORY;
     for (int64_t first = 0; first < samples && s == TN_OK; first += TNI_STACK_ROWS) {
         int64_t rows = tni_min(TNI_STACK_ROWS, samples - first), n = t->layer[0]->n, out = t->layer[0][t->layers - 1].out;
@@ -269,7 +270,7 @@ static double tni_mean(int64_t n, const double *x)
 }
 
 /* Means, and standard errors: of the mean of x; of x/sqrt(a b) by its derivatives. */
-static void tni_stack_estimate(int64_t samples, const double *x, double factor, tn_stack_result *out)
+static void tni_stack_estimate(int64_t samples, const double *x, double factor, tn_cp_stack_result *out)
 {
     const double *a = x + samples, *b = a + samples;
     double mx = tni_mean(samples, x), ma = tni_mean(samples, a), mb = tni_mean(samples, b), size = sqrt(ma) * sqrt(mb);
@@ -288,7 +289,7 @@ static void tni_stack_estimate(int64_t samples, const double *x, double factor, 
 }
 
 /* Inner product and norms from sums times powers of two. The cosine is right where these are out of range. */
-static tn_status tni_stack_store(const tni_stack *t, const double *sum, const int *shift, tn_stack_result *out)
+static tn_status tni_stack_store(const tni_stack *t, const double *sum, const int *shift, tn_cp_stack_result *out)
 {
     tn_status s = TN_OK;
     out->inner = sum[0];
@@ -302,15 +303,15 @@ static tn_status tni_stack_store(const tni_stack *t, const double *sum, const in
     return s;
 }
 
-static tn_status tni_stack_run(const tni_stack *t, const tn_stack_desc *d, const tn_cp *const *a, const tn_cp *const *b,
-                               tn_stack_result *out)
+static tn_status tni_stack_run(const tni_stack *t, const tn_cp_stack_desc *d, const tn_cp *const *a, const tn_cp *const *b,
+                               tn_cp_stack_result *out)
 {
     double    degree = ldexp(1.0, t->layers), n = (double)t->layer[0]->n, sum[3];
     int       shift[3], own[2];
     tn_status s = TN_OK;
     for (int k = 0; k < 2; k++) own[k] = tni_stack_shift(t, t->layer[k]);
-    if (out->method == TN_STACK_SAMPLED) {
-        double *numbers = tni_room_f64(t->ctx, 3, out->samples, "stack_inner");
+    if (out->method == TN_CP_STACK_SAMPLED) {
+        double *numbers = tni_scratch_f64(t->ctx, 3, out->samples, "stack_inner");
         s = numbers ? tni_stack_sample(t, out->samples, d->seed, !d->gaussian, numbers) : TN_ERR_MEMORY;
         double factor = 0;
         for (double i = 0; i < degree; i++) factor += d->gaussian ? -log(i + 1) : log((n + i) / (i + 1));
@@ -327,8 +328,8 @@ static tn_status tni_stack_run(const tni_stack *t, const tn_stack_desc *d, const
         const tni_layer *layer[2] = {t->layer[k == 2], t->layer[k != 1]};
         if (k < 2 && same) { sum[k] = sum[2]; shift[k] = shift[2]; continue; }
         shift[k] = own[k == 2] + own[k != 1];
-        if (out->method == TN_STACK_TREE || t->layers > 2 || (t->layers == 2 && out->method == TN_STACK_LAYER_SYMMETRISED))
-            s = tni_stack_tree(t, layer[0], layer[1], out->method != TN_STACK_TREE, &sum[k], &shift[k]);
+        if (out->method == TN_CP_STACK_TREE || t->layers > 2 || (t->layers == 2 && out->method == TN_CP_STACK_LAYER_SYMMETRISED))
+            s = tni_stack_tree(t, layer[0], layer[1], out->method != TN_CP_STACK_TREE, &sum[k], &shift[k]);
         else if (t->layers == 2) s = tni_stack_exact(t, layer[0], layer[1], &sum[k]);
         else s = tni_cp_inner_host(k == 2 ? b[0] : a[0], k == 1 ? a[0] : b[0], &sum[k], &shift[k], "stack_inner");
     }
@@ -353,10 +354,10 @@ static tn_status tni_stack_takes(tn_ctx *ctx, const tn_cp *const *a, int layers,
     return TN_OK;
 }
 
-tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_stack_desc *desc,
-                            tn_stack_result *out)
+tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int layers, const tn_cp_stack_desc *desc,
+                            tn_cp_stack_result *out)
 {
-    static const tn_stack_desc usual = {TN_STACK_BEST, 0, 0, false};
+    static const tn_cp_stack_desc usual = {TN_CP_STACK_AUTO, 0, 0, false};
     tni_stack t;
     int       side;
     bool      same = true;
@@ -371,14 +372,14 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     out->inner = out->norm_a = out->norm_b = out->cosine = (double)NAN;
     if (layers < 1 || layers > 16)
         return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 to 16", layers);
-    if ((unsigned)desc->method > TN_STACK_LAYER_SYMMETRISED)
+    if ((unsigned)desc->method > TN_CP_STACK_LAYER_SYMMETRISED)
         return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: method is %d, expected 0 to %d", (int)desc->method,
-                        (int)TN_STACK_LAYER_SYMMETRISED);
-    out->method = desc->method != TN_STACK_BEST ? desc->method : layers <= 2 ? TN_STACK_EXACT : TN_STACK_SAMPLED;
-    if (out->method == TN_STACK_EXACT && layers > 2)
+                        (int)TN_CP_STACK_LAYER_SYMMETRISED);
+    out->method = desc->method != TN_CP_STACK_AUTO ? desc->method : layers <= 2 ? TN_CP_STACK_EXACT : TN_CP_STACK_SAMPLED;
+    if (out->method == TN_CP_STACK_EXACT && layers > 2)
         return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: layers is %d, expected 1 or 2 for the exact method", layers);
-    if (out->method == TN_STACK_SAMPLED) out->samples = desc->samples != 0 ? desc->samples : 4096;
-    if (out->method == TN_STACK_SAMPLED && out->samples < 2)
+    if (out->method == TN_CP_STACK_SAMPLED) out->samples = desc->samples != 0 ? desc->samples : 4096;
+    if (out->method == TN_CP_STACK_SAMPLED && out->samples < 2)
         return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: samples is %lld, expected 2 or more, or 0",
                         (long long)out->samples);
     const tn_cp *const*both[2] = {a, b};
@@ -392,7 +393,7 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
                         "the same", (long long)a[0]->in[0], (long long)a[layers - 1]->out, (long long)b[0]->in[0],
                         (long long)b[layers - 1]->out);
     for (int l = 0; l < layers; l++) same = same && a[l] == b[l];
-    bool read = layers > 1 || out->method == TN_STACK_TREE || out->method == TN_STACK_SAMPLED;   /* else blocks are read */
+    bool read = layers > 1 || out->method == TN_CP_STACK_TREE || out->method == TN_CP_STACK_SAMPLED;   /* else blocks are read */
     for (s = TN_OK, side = 0; side < (same ? 1 : 2); side++) {
         t.layer[side] = (tni_layer *)tni_array(t.ctx, layers, sizeof(tni_layer), "stack_inner");
         if (t.layer[side]) memset(t.layer[side], 0, sizeof(tni_layer) * (size_t)layers);
@@ -406,7 +407,7 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
     if (same) t.layer[1] = t.layer[0];
     t.extent = tni_max(t.extent, tni_max(2 * TNI_STACK_ROWS, TNI_STACK_BLOCK));
     t.work_size = tni_host_work(t.extent);
-    if (s == TN_OK && !(t.work = tni_room_f64(t.ctx, 1, t.work_size, "stack_inner"))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(t.work = tni_scratch_f64(t.ctx, 1, t.work_size, "stack_inner"))) s = TN_ERR_MEMORY;
     if (s == TN_OK) {
         t.host = tni_decomp_host(t.ctx, t.extent, t.work);
         s = tni_stack_run(&t, desc, a, b, out);

@@ -192,8 +192,8 @@ TNI_FN tn_status tni_terms_begin_groups(tni_terms *t, const tn_cp *cp, int64_t r
     t->group = group;
     t->scale = tni_alloc_f64(cp->ctx, cp->order + 2, cp->terms, op);
     t->row = (int *)tni_array(cp->ctx, cp->out, sizeof *t->row, op);
-    t->p = tni_room_f64(cp->ctx, cp->out, room, op);
-    t->f[0] = tni_room_f64(cp->ctx, room, tni_terms_width(cp) - cp->out, op);
+    t->p = tni_scratch_f64(cp->ctx, cp->out, room, op);
+    t->f[0] = tni_scratch_f64(cp->ctx, room, tni_terms_width(cp) - cp->out, op);
     if (!t->scale || !t->row || !t->p || !t->f[0]) return TN_ERR_MEMORY;
     if (!like || like->cp != cp) return tni_terms_scale(t, by_row, op);
     t->shift = like->shift;
@@ -217,7 +217,7 @@ TNI_FN tn_status tni_cp_shift(tn_cp *cp, int k, const int *by)
 {
     tn_view    to = tni_view(k < cp->order ? cp->f[k] : cp->p);
     tn_tensor *power = tni_owned_2d(cp->ctx, cp->terms, 1);
-    double    *v = tni_room_f64(cp->ctx, cp->terms, 1, "operator");
+    double    *v = tni_scratch_f64(cp->ctx, cp->terms, 1, "operator");
     tn_status  s = power && v ? TN_OK : TN_ERR_MEMORY;
     for (int step = 0; step < 2 && s == TN_OK; step++) {
         for (int64_t h = 0; h < cp->terms; h++) v[h] = ldexp(1.0, step ? by[h] - by[h] / 2 : by[h] / 2);

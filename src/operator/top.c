@@ -82,7 +82,7 @@ static void tni_top_matrix(tni_top *t, int64_t base, int64_t least)
                 double       *right = t->t.f[t->slot[g][cp->order - 1]], *scaled = t->scaled + g * h * TNI_TOP_BLOCK;
                 for (int64_t i = 0; i < h && !ready; i++)
                     for (int64_t j = 0; j < m; j++) scaled[i * m + j] = t->d[g * h + i] * (left ? left[i * t->left + at + j] : 1);
-                t->host.by->gemm(&t->host, m, n, h, weight, tni_turned(tni_rows(scaled, m)), tni_rows(right + to, t->right),
+                t->host.by->gemm(&t->host, m, n, h, weight, tni_transposed(tni_rows(scaled, m)), tni_rows(right + to, t->right),
                                  g > 0 ? 1 : 0, tni_rows(t->block, n));
             }
             ready = true;
@@ -115,7 +115,7 @@ TNI_FN tn_status tni_coefficients_store(tn_ctx *ctx, tni_heap *heap, int axes, c
                                         tn_coefficients *out, const char *op)
 {
     int64_t  shape[2], n = heap->held;
-    double  *values = tni_room_f64(ctx, 1, n, op);
+    double  *values = tni_scratch_f64(ctx, 1, n, op);
     int32_t *index = (int32_t *)tni_array(ctx, tni_area(n, axes), sizeof *index, op);
     shape[0] = out->count = n;
     shape[1] = axes;
@@ -139,13 +139,13 @@ static tn_status tni_top_run(tni_top *t, int64_t count, tn_coefficients *out)
     tn_ctx *ctx = cp->ctx;
     int64_t h = cp->terms, extent = tni_max(tni_max(h, TNI_TOP_BLOCK), tni_max(t->left, t->right));
     int64_t shape[TN_CP_MAX_ORDER + 1];
-    double *work = tni_room_f64(ctx, 1, tni_host_work(extent), "top");
+    double *work = tni_scratch_f64(ctx, 1, tni_host_work(extent), "top");
     int     k;
-    t->d = tni_room_f64(ctx, t->groups, h, "top");
-    t->scaled = tni_room_f64(ctx, tni_area(t->groups, h), TNI_TOP_BLOCK, "top");
-    t->rows = tni_room_f64(ctx, t->groups, t->left, "top");
+    t->d = tni_scratch_f64(ctx, t->groups, h, "top");
+    t->scaled = tni_scratch_f64(ctx, tni_area(t->groups, h), TNI_TOP_BLOCK, "top");
+    t->rows = tni_scratch_f64(ctx, t->groups, t->left, "top");
     t->columns = tni_alloc_f64(ctx, cp->order, t->right, "top");
-    t->block = tni_room_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
+    t->block = tni_scratch_f64(ctx, TNI_TOP_BLOCK, TNI_TOP_BLOCK, "top");
     tn_status s = tni_terms_begin(&t->t, cp, tni_max(1, h), false, "top");
     if (s == TN_OK && !(work && t->d && t->scaled && t->rows && t->columns && t->block)) s = TN_ERR_MEMORY;
     if (!tni_heap_begin(ctx, &t->heap, TN_ORDER_MAGNITUDE, count, "top")) s = TN_ERR_MEMORY;
@@ -223,8 +223,8 @@ static tn_status tni_gaussian_means(const tn_cp *cp, const double *s, double *me
 {
     int64_t   n = cp->in[0], width = tni_max(1, tni_terms_width(cp));
     int64_t   room = tni_max(1, tni_min(cp->terms, TNI_PAIRS_NUMBERS / width)), extent = tni_max(room, width);
-    double   *ws = tni_room_f64(cp->ctx, room, n, op), *c = tni_room_f64(cp->ctx, 2, room, op);
-    double   *work = tni_room_f64(cp->ctx, 1, tni_host_work(extent), op);
+    double   *ws = tni_scratch_f64(cp->ctx, room, n, op), *c = tni_scratch_f64(cp->ctx, 2, room, op);
+    double   *work = tni_scratch_f64(cp->ctx, 1, tni_host_work(extent), op);
     tni_terms t;
     tni_host  h;
     tn_status status = tni_terms_begin(&t, cp, room, false, op);
@@ -295,8 +295,8 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     tn_ctx   *ctx = a->ctx;
     int64_t   n = a->in[0];
     int64_t   shape[2] = {a->out, b->out};
-    double   *m = tni_room_f64(ctx, n, n, "gaussian_moment");
-    double   *g = tni_cp_room(a, b, "gaussian_moment");
+    double   *m = tni_scratch_f64(ctx, n, n, "gaussian_moment");
+    double   *g = tni_cp_result(a, b, "gaussian_moment");
     double   *means = tni_alloc_f64(ctx, 2, tni_plus(a->out, b->out), "gaussian_moment");
     int      *row = (int *)tni_array(ctx, tni_plus(a->out, b->out), sizeof *row, "gaussian_moment");
     tn_status status = m && g && means && row ? tni_reads_symmetric(s, m, "gaussian_moment") : TN_ERR_MEMORY;

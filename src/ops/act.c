@@ -216,16 +216,16 @@ TNI_FN void TNI_T(prod_backward)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_prod_backward(tn_ctx *ctx, const tni_node *n) { tni_rows_backward(ctx, n, TN_KERNEL_PROD_BACKWARD); }
 
-tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k)
+tn_tensor *tn_prod_parts(tn_ctx *ctx, tn_tensor *x, int64_t k)
 {
     int64_t shape[TN_MAX_RANK];
-    if (!(x = tni_contiguous(ctx, x, "prod", "x"))) return NULL;
+    if (!(x = tni_contiguous(ctx, x, "prod_parts", "x"))) return NULL;
     if (k < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod: k is %lld, expected at least 1", (long long)k);
+        tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: k is %lld, expected at least 1", (long long)k);
         return NULL;
     }
     if (x->rank < 1 || x->shape[x->rank - 1] % k != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod: x is %s, expected a last extent that is a multiple of k = %lld", TNI_SHAPE(x),
+        tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: x is %s, expected a last extent that is a multiple of k = %lld", TNI_SHAPE(x),
                  (long long)k);
         return NULL;
     }

@@ -399,7 +399,7 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
         return false;
     }
     if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
-        || !tn_tensor_contiguous(s))
+        || !tn_tensor_is_contiguous(s))
         tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, expected [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),
                  (long long)v->shape[0], (long long)v->shape[2], (long long)F, (long long)n);
     else if (q->shape[1] > k->shape[1])

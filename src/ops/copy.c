@@ -50,7 +50,7 @@ tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a)
 TNI_NOINLINE TNI_FN tn_tensor *tni_contiguous(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
-    return tn_tensor_contiguous(t) ? t : tn_copy(ctx, t);
+    return tn_tensor_is_contiguous(t) ? t : tn_copy(ctx, t);
 }
 
 tn_tensor *tn_cast(tn_ctx *ctx, tn_tensor *a, tn_dtype dtype)

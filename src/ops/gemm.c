@@ -244,7 +244,7 @@ static void tni_compact_operands(tn_call *c, const tn_tensor *w)
     c->in[3].shape[0] = w->shape[0];
     c->in[3].shape[1] = c->in[3].strides[0] = copy->words;
     c->in[3].strides[1] = 1;
-    if (copy->kind != TN_WEIGHTS_INT8) return;
+    if (copy->kind != TN_WEIGHT_INT8) return;
     c->in[4].data = (float *)copy->data + copy->rows * copy->words + row;
     c->in[4].dtype = TN_F32;
     c->in[4].rank = 1;

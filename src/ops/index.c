@@ -196,7 +196,7 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
         else tni_fail(ctx, TN_ERR_SHAPE, "embed: ids have rank %d, expected at most %d", ids->rank, TN_MAX_RANK - 1);
         return NULL;
     }
-    if (!tn_tensor_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
+    if (!tn_tensor_is_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     memcpy(shape, ids->shape, sizeof shape);
     shape[ids->rank] = table->shape[1];
     tn_tensor *y = tni_made(ctx, ids->rank + 1, shape);
@@ -282,7 +282,7 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
                  TNI_SHAPE(ids), rank, TN_MAX_RANK);
         return NULL;
     }
-    if (!tn_tensor_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
+    if (!tn_tensor_is_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     for (int i = 0; i < axis; i++) outer *= shape[i] = x->shape[i];
     for (int i = 0; i < ids->rank; i++) shape[axis + i] = ids->shape[i];
     for (int i = axis + 1; i < x->rank; i++) inner *= shape[ids->rank + i - 1] = x->shape[i];

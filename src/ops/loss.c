@@ -203,7 +203,7 @@ tn_tensor *tn_cross_entropy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     if (!(z = tni_contiguous(ctx, z, "cross_entropy", "logits")) || !tni_is_ids(ctx, labels, "cross_entropy", "labels"))
         return NULL;
     if (!tni_labels_fit(ctx, "cross_entropy", z, labels)) return NULL;
-    if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
+    if (!tn_tensor_is_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
     bool       wanted = tni_recording(ctx) && tni_wants_grad(z);
     tn_tensor *loss = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     tn_tensor *lse = loss ? tn_tensor_1d(ctx, TN_REAL, tn_tensor_count(labels)) : NULL;

@@ -57,7 +57,7 @@ TN_API tn_tensor *tn_activation(tn_ctx *ctx, tn_tensor *x, tn_act kind);       /
 /* y = act(x[..,:h]) * x[..,h:], a gated linear unit; bilinear with TN_ACT_NONE.   x [..,2h] -> [..,h]   Shazeer 2020 */
 TN_API tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind);
 /* y = x[..,:h] * x[..,h:2h] * ..., the product of the k >= 1 equal parts of the last axis.   x [..,k h] -> [..,h] */
-TN_API tn_tensor *tn_prod(tn_ctx *ctx, tn_tensor *x, int64_t k);
+TN_API tn_tensor *tn_prod_parts(tn_ctx *ctx, tn_tensor *x, int64_t k);
 /* Appends a one to the last axis: [x;1].   x [..,n] -> [..,n+1] */
 TN_API tn_tensor *tn_append_one(tn_ctx *ctx, tn_tensor *x);
 /* Joins n >= 1 tensors along an existing axis; all other extents are equal. All are I32, or all are floats as for any op.

@@ -48,7 +48,7 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
 {
     if (!(z = tni_contiguous(ctx, z, "accuracy", "logits")) || !tni_is_ids(ctx, labels, "accuracy", "labels")) return NULL;
     if (!tni_labels_fit(ctx, "accuracy", z, labels)) return NULL;
-    if (!tn_tensor_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
+    if (!tn_tensor_is_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     if (!y) return NULL;
     tn_call c = tni_call(TN_KERNEL_ACCURACY, 0, NULL, 1, &y);
@@ -103,7 +103,7 @@ static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_or
     }
     int64_t    wanted = outer * k * inner;
     double    *v = tni_alloc_f64(ctx, count, 1, op);
-    double    *row = tni_room_f64(ctx, n, 1, op);
+    double    *row = tni_scratch_f64(ctx, n, 1, op);
     bool       held = tni_heap_begin(ctx, &best, order, k, op);
     int32_t   *found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
     tn_tensor *places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);

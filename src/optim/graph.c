@@ -14,7 +14,7 @@
 /* A step of many processes needs the host. */
 bool tn_graph_supported(const tn_ctx *ctx)
 {
-    return ctx && ctx->backend->capture_begin != NULL && tn_ctx_ranks(ctx) == 1;
+    return ctx && ctx->backend->capture_begin != NULL && tn_comm_size(ctx) == 1;
 }
 
 static void tni_graph_destroy(tni_owned *owned)

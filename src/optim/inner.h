@@ -25,7 +25,7 @@ typedef struct tni_mail {
     const struct tni_node *last;        /* the last node that adds to the next bucket, if it is `known`; NULL: none */
     bool      on, known;                /* on: between begin and finish of an announced pass                       */
     bool      announced, refused;       /* processes first tell each other what they send; they differ             */
-    struct tni_beside *beside;          /* who sends; NULL: the caller                                             */
+    struct tni_comm_thread *beside;          /* who sends; NULL: the caller                                             */
     int64_t   first;                    /* the number of beside's first call                                       */
     tn_status status;
 } tni_mail;
@@ -40,7 +40,7 @@ struct tn_optim {
     tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
     tn_tensor    *bucket;       /* gradients on their way, see >>optim-comm */
     tni_mail      mail;
-    int32_t      *told;         /* [ranks,TNI_TOLD]: what processes tell each other before a step */
+    int32_t      *told;         /* [ranks,TNI_REPORT]: what processes tell each other before a step */
     bool          refused;      /* processes differed before an announced backward pass: what they told says how */
     bool          faulted;      /* in this step all have got the fault of one process, and know which */
     int64_t       placed;       /* parameters that have a place, with shared moments */
@@ -48,8 +48,8 @@ struct tn_optim {
 };
 
 /* What a process tells the others before a step: its context's status, the fault word, and a hash of what it steps with. */
-enum { TNI_TOLD_STATUS, TNI_TOLD_FAULT, TNI_TOLD_HASH = 5, TNI_TOLD = 7 };
-#define TNI_TOLD_BYTES(ctx) (sizeof(int32_t) * TNI_TOLD * (size_t)tn_ctx_ranks(ctx))
+enum { TNI_REPORT_STATUS, TNI_REPORT_FAULT, TNI_REPORT_HASH = 5, TNI_REPORT = 7 };
+#define TNI_REPORT_BYTES(ctx) (sizeof(int32_t) * TNI_REPORT * (size_t)tn_comm_size(ctx))
 
 /* In which call a process is, when it tells the others of itself. */
 typedef enum tni_meeting { TNI_MEET_STEP, TNI_MEET_BACKWARD, TNI_MEET_CHECKPOINT } tni_meeting;
@@ -86,7 +86,7 @@ TNI_FN tn_status tni_optim_mean(tn_optim *o);
 TNI_FN tn_status tni_optim_ready(tn_optim *o);
 
 /* muon.c */
-TNI_FN tn_status tni_muon_room(tn_optim *o);
+TNI_FN tn_status tni_muon_alloc(tn_optim *o);
 TNI_FN tn_status tni_muon_update(tn_optim *o, int64_t i);
 #endif /* TN_NO_TRAINING */
 

@@ -21,7 +21,7 @@ static void tni_muon_extents(const tn_tensor *t, int64_t want[4])
     want[2] = want[3] = want[0] > 0 ? want[0] / tni_max(t->shape[t->rank - 1], t->shape[t->rank - 2]) * least : 0;
 }
 
-TNI_FN tn_status tni_muon_room(tn_optim *o)
+TNI_FN tn_status tni_muon_alloc(tn_optim *o)
 {
     int64_t most[4] = {0, 0, 0, 0}, want[4];
     for (int64_t i = 0; i < o->of.params->count; i++) {

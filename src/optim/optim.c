@@ -87,7 +87,7 @@ static void tni_optim_destroy(tni_owned *owned)
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     for (int64_t i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
     tn_tensor_destroy(o->bucket);
-    tni_free(ctx, o->told, TNI_TOLD_BYTES(ctx));
+    tni_free(ctx, o->told, TNI_REPORT_BYTES(ctx));
     tn_tensor_destroy(o->scalars);
     tni_params_unwatch(&o->of);
     tni_disown(owned);
@@ -157,7 +157,8 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
     if (d->beta1 == 0) d->beta1 = 0.9;
     if (d->beta2 == 0) d->beta2 = 0.999;
     if (d->eps == 0) d->eps = 1e-8;
-    if (!tni_optim_positive(ctx, "lr", d->lr, tni_lr_most) || !tni_optim_positive(ctx, "eps", d->eps, HUGE_VAL)) return TN_ERR_ARG;
+    if (!tni_optim_positive(ctx, "lr", d->lr, tni_lr_most) || !tni_optim_positive(ctx, "eps", d->eps, HUGE_VAL))
+        return TN_ERR_ARG;
     if (!(d->clip_norm == 0 || d->clip_norm >= tni_dtype_least(ctx->desc.dtype)))
         return tni_fail(ctx, TN_ERR_ARG, "optim: clip_norm is %g, expected 0 or a number >= %g", d->clip_norm,
                         tni_dtype_least(ctx->desc.dtype));
@@ -188,7 +189,7 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
     o->desc = d;
     tni_own(ctx, &o->owned, tni_optim_destroy);
     o->scalars = tn_tensor_create(ctx, TN_REAL, 1, &n);
-    if (tni_comm(ctx)) o->told = (int32_t *)tni_alloc(ctx, TNI_TOLD_BYTES(ctx), "optim");
+    if (tni_comm(ctx)) o->told = (int32_t *)tni_alloc(ctx, TNI_REPORT_BYTES(ctx), "optim");
     if (!o->scalars || (tni_comm(ctx) && !o->told) || !tni_comm_ready(ctx)) {   /* room to tell others of errors */
         tn_optim_destroy(o);
         return NULL;

@@ -86,7 +86,7 @@ TN_API tn_status tn_optim_step(tn_optim *optim);
    is an error. All processes have to call it. The result is bit-identical. It does nothing with one process, nor for
    gradients that do not exist before the pass, as in the first step. */
 TN_API TN_EXPERIMENTAL tn_status tn_optim_overlap(tn_optim *optim);
-TN_API int64_t   tn_optim_steps(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
+TN_API int64_t   tn_optim_step_count(const tn_optim *optim);           /* number of steps so far, with skipped ones  */
 TN_API double    tn_optim_lr(const tn_optim *optim);              /* learning rate of the next step             */
 TN_API double    tn_optim_momentum(const tn_optim *optim);        /* momentum of the next step; 0 for AdamW     */
 TN_API double    tn_optim_grad_norm(const tn_optim *optim);       /* gradient norm of the last step, unclipped  */

@@ -9,7 +9,7 @@
 /* ---- which part of a parameter a process updates ------------------------ >>optim-share */
 
 /* Whether processes share moments. */
-TNI_FN bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments && tn_ctx_ranks(o->owned.ctx) > 1; }
+TNI_FN bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments && tn_comm_size(o->owned.ctx) > 1; }
 
 /* Gives each parameter its place. From the last to the first, those of AdamW and SGD form groups of a bucket's size or more, of
    which each process gets an equal range: so a group is complete early in the backward pass. A matrix of Muon goes to the process
@@ -17,7 +17,7 @@ TNI_FN bool tni_optim_shares(const tn_optim *o) { return o->desc.share_moments &
 TNI_FN tn_status tni_optim_places(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
-    const int size = tn_ctx_ranks(ctx);
+    const int size = tn_comm_size(ctx);
     int64_t   group = 0, from = o->of.params->count - 1;
     if (!tni_optim_shares(o)) return TN_OK;
     for (int64_t i = 0; i < o->placed; i++)
@@ -27,7 +27,7 @@ TNI_FN tn_status tni_optim_places(tn_optim *o)
     if (o->placed == o->of.params->count) return TN_OK;
     if (o->placed > 0)
         return tni_fail(ctx, TN_ERR_ARG, "optim: parameters were added after the first step, expected none with share_moments");
-    int64_t *load = (int64_t *)tni_comm_room(ctx, (size_t)size * sizeof *load);
+    int64_t *load = (int64_t *)tni_comm_scratch(ctx, (size_t)size * sizeof *load);
     if (!load) return TN_ERR_MEMORY;
     memset(load, 0, (size_t)size * sizeof *load);
     for (int64_t i = o->of.params->count - 1; i >= 0; i--) {
@@ -60,14 +60,14 @@ TNI_FN tni_span tni_optim_part(const tn_optim *o, int64_t i, int r)
     if (o->state[i].placed == TN_OPTIM_MUON) part.count = at == r ? n : 0;      /* a rule that has changed is refused later */
     else {
         const int64_t  all = o->state[i].group;
-        const tni_span own = tni_comm_span(all, tn_ctx_ranks(o->owned.ctx), r, 0, all);
+        const tni_span own = tni_comm_span(all, tn_comm_size(o->owned.ctx), r, 0, all);
         part.begin = tni_min(n, tni_max(0, own.begin - at));
         part.count = tni_max(0, tni_min(n, own.begin + own.count - at) - part.begin);
     }
     return part;
 }
 
-TNI_FN tni_span tni_optim_own(const tn_optim *o, int64_t i) { return tni_optim_part(o, i, tn_ctx_rank(o->owned.ctx)); }
+TNI_FN tni_span tni_optim_own(const tn_optim *o, int64_t i) { return tni_optim_part(o, i, tn_comm_rank(o->owned.ctx)); }
 
 /* Elements [begin,begin + count) of a contiguous tensor. */
 TNI_FN tn_view tni_span_view(const tn_tensor *t, int64_t begin, int64_t count)
@@ -223,22 +223,22 @@ static tn_status tni_optim_judge(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx     *ctx = o->owned.ctx;
     const char *call = in == TNI_MEET_CHECKPOINT ? "checkpoint" : "optim";
-    const int   size = tn_ctx_ranks(ctx);
+    const int   size = tn_comm_size(ctx);
     for (int r = 0; r < size && s == TN_OK; r++) {
-        const int32_t *told = o->told + TNI_TOLD * r;
-        if (told[TNI_TOLD_STATUS] != TN_OK)
-            s = tni_fail(ctx, (tn_status)told[TNI_TOLD_STATUS], "%s: rank %d has an error: %s; %s", call, r,
-                         tn_status_name((tn_status)told[TNI_TOLD_STATUS]), in == TNI_MEET_CHECKPOINT
+        const int32_t *told = o->told + TNI_REPORT * r;
+        if (told[TNI_REPORT_STATUS] != TN_OK)
+            s = tni_fail(ctx, (tn_status)told[TNI_REPORT_STATUS], "%s: rank %d has an error: %s; %s", call, r,
+                         tn_status_name((tn_status)told[TNI_REPORT_STATUS]), in == TNI_MEET_CHECKPOINT
                          ? "see its message" : "no process has updated its parameters");
-        else if (memcmp(told + TNI_TOLD_HASH, o->told + TNI_TOLD_HASH, 2 * sizeof *told) != 0)
+        else if (memcmp(told + TNI_REPORT_HASH, o->told + TNI_REPORT_HASH, 2 * sizeof *told) != 0)
             s = tni_fail(ctx, TN_ERR_ARG, "%s: rank %d has another number of steps, other settings, parameters, gradients, "
                          "moments or random calls than rank 0, or is in another call", call, r);
     }
     for (int r = 0; r < size && s == TN_OK && !o->faulted; r++)
-        if (o->told[TNI_TOLD * r + TNI_TOLD_FAULT] != 0) {
+        if (o->told[TNI_REPORT * r + TNI_REPORT_FAULT] != 0) {
             o->faulted = true;
             ctx->fault_rank = r;
-            return tni_to_device(ctx, ctx->fault->data, o->told + TNI_TOLD * r + TNI_TOLD_FAULT, 4 * sizeof *o->told);
+            return tni_to_device(ctx, ctx->fault->data, o->told + TNI_REPORT * r + TNI_REPORT_FAULT, 4 * sizeof *o->told);
         }
     return s;
 }
@@ -246,10 +246,10 @@ static tn_status tni_optim_judge(tn_optim *o, tni_meeting in, tn_status s)
 static int32_t *tni_optim_tells(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx  *ctx = o->owned.ctx;
-    int32_t *own = o->told + TNI_TOLD * tn_ctx_rank(ctx);
-    memset(o->told, 0, TNI_TOLD_BYTES(ctx));
-    own[TNI_TOLD_STATUS] = (int32_t)s;
-    tni_optim_hash(o, in, own + TNI_TOLD_HASH);
+    int32_t *own = o->told + TNI_REPORT * tn_comm_rank(ctx);
+    memset(o->told, 0, TNI_REPORT_BYTES(ctx));
+    own[TNI_REPORT_STATUS] = (int32_t)s;
+    tni_optim_hash(o, in, own + TNI_REPORT_HASH);
     return own;
 }
 
@@ -262,10 +262,10 @@ TNI_FN tn_status tni_optim_agree(tn_optim *o, tni_meeting in, tn_status s)
         o->refused = false;
         return tni_optim_judge(o, in, s);
     }
-    if (!o->faulted) ctx->fault_rank = tn_ctx_rank(ctx);
+    if (!o->faulted) ctx->fault_rank = tn_comm_rank(ctx);
     int32_t *own = tni_optim_tells(o, in, s);
-    if (s == TN_OK) s = tni_to_host(ctx, own + TNI_TOLD_FAULT, ctx->fault->data, 4 * sizeof *own);
-    tn_status all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_TOLD * tn_ctx_ranks(ctx), TN_I32);
+    if (s == TN_OK) s = tni_to_host(ctx, own + TNI_REPORT_FAULT, ctx->fault->data, 4 * sizeof *own);
+    tn_status all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_REPORT * tn_comm_size(ctx), TN_I32);
     return all == TN_OK ? tni_optim_judge(o, in, s) : all;
 }
 
@@ -315,7 +315,7 @@ static tn_status tni_bucket_move(tn_optim *o, int r, bool values, int64_t from, 
 }
 
 /* The rows of a bucket: those of each process, or the one of all. */
-static int tni_bucket_rows(const tn_optim *o) { return tni_optim_shares(o) ? tn_ctx_ranks(o->owned.ctx) : 1; }
+static int tni_bucket_rows(const tn_optim *o) { return tni_optim_shares(o) ? tn_comm_size(o->owned.ctx) : 1; }
 static int tni_bucket_rank(const tn_optim *o, int row) { return tni_optim_shares(o) ? row : -1; }
 
 /* The number of elements that process r updates; r < 0: of all. */
@@ -357,7 +357,7 @@ static tn_status tni_bucket_grow(tn_optim *o)
         tn_tensor_destroy(o->bucket);
         o->bucket = tn_tensor_create(ctx, TN_REAL, 1, &all);
     }
-    return o->bucket && (needs == 0 || tni_comm_room(ctx, needs)) ? TN_OK : TN_ERR_MEMORY;
+    return o->bucket && (needs == 0 || tni_comm_scratch(ctx, needs)) ? TN_OK : TN_ERR_MEMORY;
 }
 
 /* The place of the bucket that begins at element `at` of the vectors. */
@@ -415,10 +415,10 @@ static tn_status tni_bucket_fill(tn_optim *o)
 }
 
 /* What processes tell each other before an announced pass has to be alike. */
-static bool tni_told_alike(const tn_optim *o)
+static bool tni_reports_alike(const tn_optim *o)
 {
-    for (int r = 1; r < tn_ctx_ranks(o->owned.ctx); r++)
-        if (memcmp(o->told, o->told + TNI_TOLD * r, sizeof *o->told * TNI_TOLD) != 0) return false;
+    for (int r = 1; r < tn_comm_size(o->owned.ctx); r++)
+        if (memcmp(o->told, o->told + TNI_REPORT * r, sizeof *o->told * TNI_REPORT) != 0) return false;
     return true;
 }
 
@@ -434,10 +434,10 @@ static void tni_mail_carry(void *user, int64_t number)
     const int64_t        at = (number - m->first - m->announced) * m->row;
     if (m->status != TN_OK) return;
     if (at < 0) {
-        const int64_t n = (int64_t)TNI_TOLD * tn_ctx_ranks(ctx);
+        const int64_t n = (int64_t)TNI_REPORT * tn_comm_size(ctx);
         m->status = m->beside ? tni_link_run(&ctx->link, TNI_ALL_GATHER, o->told, n, TN_I32, 0)
                               : tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, n, TN_I32);
-        m->refused = m->status == TN_OK && !tni_told_alike(o);
+        m->refused = m->status == TN_OK && !tni_reports_alike(o);
         if (m->refused) m->status = TN_ERR_ARG;
     } else {
         const tn_dtype dtype = o->bucket->dtype;
@@ -451,7 +451,7 @@ static void tni_mail_give(tn_optim *o)
 {
 #if defined(TNI_OWN_THREADS)
     if (o->mail.beside) {
-        tni_beside_give(o->mail.beside);
+        tni_comm_thread_give(o->mail.beside);
         return;
     }
 #endif
@@ -464,8 +464,8 @@ static void tni_mail_open(tn_optim *o, bool announced)
     tni_mail *m = &o->mail;
     m->announced = announced;
 #if defined(TNI_OWN_THREADS)
-    if (o->owned.ctx->backend->host && o->owned.ctx->desc.comm->any_thread) m->beside = tni_beside_of(o->owned.ctx);
-    if (m->beside) m->first = tni_beside_begin(m->beside, tni_mail_carry, o);
+    if (o->owned.ctx->backend->host && o->owned.ctx->desc.comm->any_thread) m->beside = tni_comm_thread_of(o->owned.ctx);
+    if (m->beside) m->first = tni_comm_thread_begin(m->beside, tni_mail_carry, o);
 #endif
     if (announced) {
         tni_optim_tells(o, TNI_MEET_BACKWARD, TN_OK);
@@ -479,10 +479,10 @@ static bool tni_mail_take(tn_optim *o, bool wait)
 {
     tni_mail    *m = &o->mail;
     tn_ctx      *ctx = o->owned.ctx;
-    const double mean = 1 / (double)tn_ctx_ranks(ctx);
-    const int    row = tni_optim_shares(o) ? tn_ctx_rank(ctx) : 0;
+    const double mean = 1 / (double)tn_comm_size(ctx);
+    const int    row = tni_optim_shares(o) ? tn_comm_rank(ctx) : 0;
 #if defined(TNI_OWN_THREADS)
-    if (m->beside && !tni_beside_done(m->beside, m->first + m->announced + m->back / m->row, wait)) return false;
+    if (m->beside && !tni_comm_thread_done(m->beside, m->first + m->announced + m->back / m->row, wait)) return false;
 #endif
     (void)wait;
     int64_t width = tni_bucket_width(m, m->back);
@@ -544,7 +544,7 @@ TNI_FN tn_status tni_optim_publish(tn_optim *o)
 {
     tn_ctx   *ctx = o->owned.ctx;
     tni_mail *m = &o->mail;
-    const int size = tn_ctx_ranks(ctx), rank = tn_ctx_rank(ctx);
+    const int size = tn_comm_size(ctx), rank = tn_comm_rank(ctx);
     tn_status s = TN_OK;
     for (tni_mail_choose(o, true); m->sent < m->length && s == TN_OK; m->sent += m->row) {
         const int64_t width = tni_bucket_width(m, m->sent);
@@ -560,7 +560,7 @@ TNI_FN tn_status tni_optim_publish(tn_optim *o)
 static tn_status tni_optim_norm(tn_optim *o, tn_status s)
 {
     tn_ctx   *ctx = o->owned.ctx;
-    const int size = tn_ctx_ranks(ctx);
+    const int size = tn_comm_size(ctx);
     double    scalars[TNI_SCALARS], norm = 0;
     char      stored[8];
     if (s == TN_OK) s = tni_to_host(ctx, scalars, o->scalars->data, o->scalars->bytes);
@@ -568,7 +568,7 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
     if (s != TN_OK) return s;
     double *each = (double *)(void *)o->told;           /* larger, and read */
     memset(each, 0, (size_t)size * sizeof *each);
-    each[tn_ctx_rank(ctx)] = tni_load(scalars, o->scalars->dtype, TNI_SIZE);
+    each[tn_comm_rank(ctx)] = tni_load(scalars, o->scalars->dtype, TNI_SIZE);
     s = tni_comm_numbers(ctx, TNI_ALL_GATHER, each, size, TN_F64);
     for (int r = 0; r < size; r++) norm = hypot(norm, each[r]);
     tni_store(stored, o->scalars->dtype, 0, norm);

@@ -108,7 +108,7 @@ static tn_status tni_optim_prepare(tn_optim *o)
     for (int64_t i = 0; i < o->of.params->count && s == TN_OK; i++)
         if (tni_optim_updates(o->of.params->item[i])) s = tni_optim_moments(o, i, o->of.params->item[i]->value);
     for (int64_t i = 0; i < o->of.params->count && s == TN_OK; i++) s = tni_shadow_make(o->of.params->item[i]->value);
-    if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_room(o);
+    if (s == TN_OK && o->desc.kind == TN_OPTIM_MUON) s = tni_muon_alloc(o);
     ctx->describe = tni_optim_describe;
     ctx->describe_with = o;
     if (tni_comm(ctx)) {
@@ -137,7 +137,7 @@ tn_status tn_optim_step(tn_optim *o)
     return s == TN_OK && ctx->backend->host ? tni_ctx_faults(ctx) : s;
 }
 
-int64_t tn_optim_steps(const tn_optim *o) { return o ? o->steps : 0; }
+int64_t tn_optim_step_count(const tn_optim *o) { return o ? o->steps : 0; }
 
 double tn_optim_grad_norm(const tn_optim *o)
 {

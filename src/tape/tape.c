@@ -82,7 +82,7 @@ TNI_FN bool tni_grad_pass(const tni_node *n, tn_tensor *t)
     tn_tensor *to = t->base ? t->base : t;
     if (to->grad || ((to->flags | n->out->flags) & (TNI_PARAM | TNI_WATCHED)) || to->dtype != dy->dtype) return false;
     if (tni_root(dy)->flags > UINT32_MAX - TNI_HOLDER) return false;        /* no more holders can be counted */
-    if (!tn_tensor_contiguous(t) || tn_tensor_count(t) != tn_tensor_count(to) || tn_tensor_count(t) != tn_tensor_count(dy))
+    if (!tn_tensor_is_contiguous(t) || tn_tensor_count(t) != tn_tensor_count(to) || tn_tensor_count(t) != tn_tensor_count(dy))
         return false;
     tn_tensor *g = tni_view_of(to);
     if (!g) return true;                                    /* the context has the error */
@@ -136,7 +136,7 @@ TNI_FN tn_tensor *tni_grad(tn_tensor *t, bool *add)
     *add = true;
     if (!tni_wants_grad(t)) return NULL;
     if (t->base) {
-        bool whole = tn_tensor_contiguous(t) && tn_tensor_count(t) == tn_tensor_count(t->base);
+        bool whole = tn_tensor_is_contiguous(t) && tn_tensor_count(t) == tn_tensor_count(t->base);
         return tni_grad_view(t, whole ? tni_grad(t->base, add) : tni_grad_to_add(t->base));
     }
     if (!t->grad) t->grad = tni_grad_new(t);

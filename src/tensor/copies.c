@@ -116,7 +116,7 @@ tn_status tn_write(tn_tensor *t, tn_dtype as, const void *src, int64_t count)
         return tni_fail(ctx, TN_ERR_ARG, "write: %s is needed by the backward pass", TNI_SHAPE(t));
     if (t->dtype == TN_I32 && as != TN_I32 && (s = tni_i32_check(ctx, as, src, count)) != TN_OK) return s;
     tni_rewritten(t);
-    if (!tn_tensor_contiguous(t)) {
+    if (!tn_tensor_is_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
         tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
         s = flat ? tn_write(flat, as, src, count) : TN_ERR_MEMORY;
@@ -147,7 +147,7 @@ tn_status tn_read(const tn_tensor *t, tn_dtype as, void *dst, int64_t count)
     tn_status s = tni_host_check(t, &as, dst, count, "read");
     if (s != TN_OK || count == 0) return s;
     tn_ctx *ctx = t->ctx;
-    if (!tn_tensor_contiguous(t)) {
+    if (!tn_tensor_is_contiguous(t)) {
         tn_mark    mark = tn_arena_mark(ctx);
         tn_tensor *flat = tn_tensor_nd(ctx, t->dtype, t->rank, t->shape);
         s = flat ? tni_copy(flat, t) : TN_ERR_MEMORY;

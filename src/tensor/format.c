@@ -69,7 +69,7 @@ int64_t tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes)
 /* ---- a table with names ------------------------------------------------- >>tensor-table */
 
 typedef struct tni_table {
-    const tn_table_desc *desc;
+    const tn_tensor_table_desc *desc;
     const double        *v;
     int64_t              rows, columns;
     int                  digits;
@@ -195,9 +195,9 @@ static void tni_table_rows(const tni_table *t, tni_heap *best)
     }
 }
 
-int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst, size_t bytes)
+int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, char *dst, size_t bytes)
 {
-    tn_table_desc all;
+    tn_tensor_table_desc all;
     tni_text      out;
     tni_table     table;
     tni_heap      best;
@@ -222,7 +222,7 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst
     table.rows = t->shape[0]; table.columns = vector ? 1 : t->shape[1];
     table.digits = desc->digits ? desc->digits : 4;
     table.to = &out;
-    double *v = tni_room_f64(t->ctx, n, 1, "table");
+    double *v = tni_scratch_f64(t->ctx, n, 1, "table");
     bool    found = tni_heap_begin(t->ctx, &best, desc->order, tni_min(desc->top, desc->each_row ? table.columns : n), "table");
     int    *widths = (int *)(void *)tni_alloc_f64(t->ctx, table.columns, 1, "table");
     if (!v || !found || !widths || tn_read(t, TN_F64, v, n) != TN_OK) out.length = (size_t)-1;

@@ -21,9 +21,9 @@ static inline void tni_call_begin(tn_call *c, tn_kernel kernel)
 }
 
 /* The compact copy of a matrix, see >>compact: words of 32 bits, `words` per row, and then, for INT8, a scale per row. Or its
-   shadow, see >>shadow: the same elements in BF16; kind is then TN_WEIGHTS_F32. */
+   shadow, see >>shadow: the same elements in BF16; kind is then TN_WEIGHT_F32. */
 typedef struct tni_compact {
-    tn_weights kind;
+    tn_weight_kind kind;
     int64_t    rows, words;
     void      *data;
     size_t     bytes;

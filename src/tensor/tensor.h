@@ -9,7 +9,7 @@
    ====================================================================== */
 
 /* What a compact copy of a matrix consists of, see >>compact-weights. */
-typedef enum tn_weights { TN_WEIGHTS_F32 = 0, TN_WEIGHTS_BF16, TN_WEIGHTS_INT8 } tn_weights;
+typedef enum tn_weight_kind { TN_WEIGHT_F32 = 0, TN_WEIGHT_BF16, TN_WEIGHT_INT8 } tn_weight_kind;
 
 /* Creates an arena tensor, which lives until tn_ctx_reset or the release of an earlier mark. Its elements are not
    initialised. */
@@ -33,7 +33,7 @@ TN_API void       tn_tensor_destroy(tn_tensor *t);
 TN_API tn_tensor *tn_tensor_keep(const tn_tensor *t);
 
 TN_API int64_t    tn_tensor_count(const tn_tensor *t);        /* number of elements; 1 for rank 0              */
-TN_API bool       tn_tensor_contiguous(const tn_tensor *t);   /* whether it is row-major without gaps          */
+TN_API bool       tn_tensor_is_contiguous(const tn_tensor *t);   /* whether it is row-major without gaps          */
 
 /* Copies `count` elements of type `as` from host memory into t, row-major, and converts them. TN_REAL means the context's
    dtype. Floats for an I32 tensor must be integers. Waits for the device, as tn_read and tn_item do. */
@@ -62,7 +62,7 @@ TN_API int64_t    tn_tensor_format(const tn_tensor *t, char *dst, size_t bytes);
    number and as the largest magnitude, as in tn_argmax: it comes first, with TN_ORDER_SMALLEST last. */
 typedef enum tn_order { TN_ORDER_LARGEST = 0, TN_ORDER_SMALLEST, TN_ORDER_MAGNITUDE } tn_order;
 
-typedef struct tn_table_desc {
+typedef struct tn_tensor_table_desc {
     const char *const *row_names, *const *column_names;     /* one per row or column; NULL: their numbers          */
     int64_t     top;            /* 0: the whole matrix. k: the first k entries in `order`, a line each with their names;
                                    fewer if there are fewer                                                        */
@@ -70,9 +70,9 @@ typedef struct tn_table_desc {
     bool        each_row;       /* with `top`: one line per row, its first k entries                               */
     bool        symmetric;      /* with `top`: entries (i,j) with i <= j only                                      */
     int         digits;         /* significant digits of a number; 0: 4, at most 17                                */
-} tn_table_desc;
+} tn_tensor_table_desc;
 
 /* Formats a matrix [n,m] or a vector [n] as a table with names, as lines without a newline at the end. Control characters in
    names are written as \n, \t or \xNN. Returns the length without the final zero that the whole text needs, as snprintf
    does; -1 on error. A NULL desc means all defaults. */
-TN_API int64_t    tn_tensor_table(const tn_tensor *t, const tn_table_desc *desc, char *dst, size_t bytes);
+TN_API int64_t    tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, char *dst, size_t bytes);

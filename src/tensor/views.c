@@ -11,7 +11,7 @@ int64_t tn_tensor_count(const tn_tensor *t)
     return n;
 }
 
-bool tn_tensor_contiguous(const tn_tensor *t)
+bool tn_tensor_is_contiguous(const tn_tensor *t)
 {
     int64_t stride = 1;
     if (!tni_alive(t)) return false;
@@ -107,7 +107,7 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
                  tni_shape_of(rank, shape).s);
         return NULL;
     }
-    if (!tn_tensor_contiguous(t)) {
+    if (!tn_tensor_is_contiguous(t)) {
         tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view, expected a contiguous tensor: tn_copy makes one",
                  TNI_SHAPE(t));
         return NULL;
@@ -137,7 +137,7 @@ TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, 
     h->order = order;
     h->held = 0;
     h->k = h->room = k;
-    h->found = (tni_found *)(void *)tni_room_f64(ctx, k, sizeof *h->found / sizeof(double), op);
+    h->found = (tni_found *)(void *)tni_scratch_f64(ctx, k, sizeof *h->found / sizeof(double), op);
     return h->found != NULL;
 }
 

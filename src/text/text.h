@@ -39,18 +39,18 @@ TN_API tn_status     tn_tokenizer_save(const tn_tokenizer *t, const char *path);
 #endif
 TN_API void          tn_tokenizer_destroy(tn_tokenizer *t);                        /* frees the tokenizer     */
 
-typedef struct tn_tokenizer_desc {
+typedef struct tn_tokenizer_train_desc {
     int64_t     min_count;              /* of a pair that becomes a piece; 0: 2                                          */
     int64_t     letters;                /* largest number of letters, the most frequent ones; 0: all                     */
     const char *separator;              /* between two texts and part of neither, such as "<|endoftext|>"; or NULL       */
-} tn_tokenizer_desc;
+} tn_tokenizer_train_desc;
 /* Trains a vocabulary on a text, as Hugging Face's WordPiece trainer does: [UNK] [BOS] [EOS], the letters, the letters
    inside words; then repeatedly the most frequent pair of neighbours becomes a piece. Letters are ordered by code point,
    equally frequent pairs by lower ids: a text has exactly one vocabulary. It is smaller than `vocab` if no pair is left.
    TN_ERR_ARG if the letters alone are more, TN_ERR_DATA for a text without words. Words of more than 100 letters, and
    U+0000, are left out. */
 TN_API tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab,
-                                        const tn_tokenizer_desc *desc);
+                                        const tn_tokenizer_train_desc *desc);
 
 TN_API int64_t       tn_tokenizer_count(const tn_tokenizer *t);              /* number of ids; NULL: 0                */
 TN_API const char   *tn_tokenizer_token(const tn_tokenizer *t, int64_t id);  /* the token of an id, or NULL           */

@@ -208,7 +208,7 @@ static bool tni_ranks_before(const tni_training *r, tni_ranked x, tni_ranked y)
     return p->a != q->a ? p->a < q->a : p->b < q->b;
 }
 
-static bool tni_heap_push(tni_training *r, uint32_t pair)
+static bool tni_training_push(tni_training *r, uint32_t pair)
 {
     tni_ranked moving;
     size_t     i = r->heap.count;
@@ -221,7 +221,7 @@ static bool tni_heap_push(tni_training *r, uint32_t pair)
     return true;
 }
 
-static uint32_t tni_heap_pop(tni_training *r)
+static uint32_t tni_training_pop(tni_training *r)
 {
     tni_ranked *heap = (tni_ranked *)r->heap.items, moving = heap[r->heap.count - 1];
     uint32_t    top = heap[0].pair;
@@ -281,7 +281,7 @@ static bool tni_touched_push(tni_training *r)
     for (size_t i = 0; i < r->touched.count; i++) {
         uint32_t pair = *(const uint32_t *)tni_list_at(&r->touched, i);
         tni_pair_at(r, pair)->touched = false;
-        if (!tni_heap_push(r, pair)) return false;
+        if (!tni_training_push(r, pair)) return false;
     }
     r->touched.count = 0;
     return true;
@@ -342,15 +342,16 @@ static bool tni_training_merges(tni_training *r, int64_t vocab)
     if (!tni_touched_push(r)) return false;
     while (r->heap.count > 0 && tn_tokenizer_count(r->t) < vocab) {
         int64_t  said = ((const tni_ranked *)r->heap.items)->count;
-        uint32_t pair = tni_heap_pop(r);
+        uint32_t pair = tni_training_pop(r);
         int64_t  count = tni_pair_at(r, pair)->count;
         if (count < r->min_count) continue;
-        if (!(count == said ? tni_training_merge(r, pair) : tni_heap_push(r, pair))) return false;
+        if (!(count == said ? tni_training_merge(r, pair) : tni_training_push(r, pair))) return false;
     }
     return true;
 }
 
-static tn_status tni_training_run(tni_training *r, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_desc *d)
+static tn_status tni_training_run(tni_training *r, const char *text, size_t bytes, int64_t vocab,
+                                  const tn_tokenizer_train_desc *d)
 {
     static const char *const special[3] = {"[UNK]", "[BOS]", "[EOS]"};
     tn_status s;
@@ -372,9 +373,9 @@ static tn_status tni_training_run(tni_training *r, const char *text, size_t byte
     return TN_OK;
 }
 
-tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_desc *desc)
+tn_tokenizer *tn_tokenizer_train(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab, const tn_tokenizer_train_desc *desc)
 {
-    tn_tokenizer_desc d = {0, 0, NULL};
+    tn_tokenizer_train_desc d = {0, 0, NULL};
     tni_training      r;
     tn_tokenizer     *t;
     if (!ctx) return NULL;

@@ -29,7 +29,7 @@ static size_t        new_size[KINDS];
 static tn_status write_kind(int kind, tn_sink sink)
 {
     static const int32_t ids[] = {3, 1, 4, 1, 5, 9, 2, 6};
-    static const tn_note note = {"who", "faults.c"};
+    static const tn_metadata note = {"who", "faults.c"};
     switch (kind) {
     case 0:  return tn_params_write(params, sink, &note, 1);
     case 1:  return tn_checkpoint_write(optim, sink, &note, 1);
@@ -80,7 +80,7 @@ static bool begin(void)
     tn_desc           desc;
     tn_init           init;
     tn_optim_desc     rule;
-    tn_tokenizer_desc none;
+    tn_tokenizer_train_desc none;
     memset(&desc, 0, sizeof desc);
     memset(&init, 0, sizeof init);
     memset(&rule, 0, sizeof rule);

@@ -5,9 +5,9 @@
 static char fuzz_file[FUZZ_FILE];
 
 /* All that was read, under its own names, written and read again. */
-static void fuzz_again(tn_ctx *ctx, const tn_named *named, int64_t count)
+static void fuzz_again(tn_ctx *ctx, const tn_named_tensor *named, int64_t count)
 {
-    static const tn_note note[] = {{"made by", "fuzz \"\\\x01\xC3\xA4"}};
+    static const tn_metadata note[] = {{"made by", "fuzz \"\\\x01\xC3\xA4"}};
     size_t          used = 0;
     tn_status       s = tn_safetensors_write(ctx, tn_sink_memory(fuzz_file, FUZZ_FILE, &used), named, count, note, 1);
     if (s == TN_ERR_MEMORY || (s == TN_ERR_FILE && used > FUZZ_FILE)) { tn_ctx_clear_error(ctx); return; }
@@ -39,7 +39,7 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
     tn_safetensors *file = tn_safetensors_open(ctx, fuzz_source(data, n));
     int64_t         count = tn_safetensors_count(file), good = 0;
     if (!file) { fuzz_failed(ctx); return; }
-    tn_named *named = (tn_named *)malloc(((size_t)count + 1) * sizeof *named);
+    tn_named_tensor *named = (tn_named_tensor *)malloc(((size_t)count + 1) * sizeof *named);
     DEMAND(named);
     for (int64_t i = 0; i < count; i++) {
         const tn_safetensors_entry *e = tn_safetensors_at(file, i);

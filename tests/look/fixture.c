@@ -147,12 +147,12 @@ static void wave(double *picture, double turn, double pitch, double x0, double y
 }
 
 /* What the page repeats of the library. */
-static void colours(const char *name, tn_colours map, int from)
+static void colours(const char *name, tn_image_colours map, int from)
 {
     uint8_t rgb[3];
     fprintf(expected, "\"%s\": [", name);
     for (int i = from; i <= 10; i++) {
-        tn_colour(map, i / 10.0, rgb);
+        tn_image_colour(map, i / 10.0, rgb);
         fprintf(expected, "%s[%.17g, %d, %d, %d]", i > from ? ", " : "", i / 10.0, rgb[0], rgb[1], rgb[2]);
     }
     fprintf(expected, "]");
@@ -301,9 +301,9 @@ static void write_images(void)
         "%.17g,\n", logits[2][1],
             product(p, w, v, TERMS, PIXELS, 0, 1), product(p + 2 * TERMS, w, v, TERMS, PIXELS, 100, 87), loss[2],
                 (double)(float)held[2], early[1][2], 12.5 - 3 * 1.7);
-    colours("colours", TN_COLOURS_DIVERGING, -10);
+    colours("colours", TN_IMAGE_COLOURS_DIVERGING, -10);
     fprintf(expected, ",\n");
-    colours("sequential", TN_COLOURS_SEQUENTIAL, 0);
+    colours("sequential", TN_IMAGE_COLOURS_SEQUENTIAL, 0);
     fprintf(expected, "}\n");
     free(p); free(w); free(v);
 }
@@ -532,7 +532,7 @@ static void write_network(const char *model, const char *pictures)
     tn_mlp_desc    middle;
     tn_linear      embed, unembed;
     tn_mlp         layer;
-    tn_eigen       eigen;
+    tn_eigenpairs       eigen;
     tn_ctx        *ctx;
     char           why[TN_WHY];
     memset(&desc, 0, sizeof desc);
@@ -582,7 +582,7 @@ static void write_network(const char *model, const char *pictures)
     free(u);
     free(left);
     free(right);
-    tn_eigen_destroy(&eigen);
+    tn_eigenpairs_destroy(&eigen);
     tn_ctx_destroy(ctx);
 }
 

@@ -33,7 +33,7 @@ static tn_tensor *random_matrix(int64_t rows, int64_t columns)
 static void make_classifier(const char *path)
 {
     const int64_t  classes = CLASSES;
-    const tn_named list[5] = {
+    const tn_named_tensor list[5] = {
         {"p", random_matrix(CLASSES, HIDDEN)}, {"f0", random_matrix(HIDDEN, PIXELS)}, {"f1", random_matrix(HIDDEN, PIXELS)},
         {"linear", random_matrix(CLASSES, PIXELS)}, {"constant", tn_normal(ctx, 1, &classes, 0, 1)}
     };

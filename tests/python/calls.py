@@ -56,7 +56,7 @@ def pool_of(ctx):
     ctx.shard_write("a.bin", [1, 2, 3, 4], 5)
     add(ctx.shard_open("a.bin", 5))
     attn = add(model.blocks[0].attn)
-    add(model.cache_create(1, 4), attn.cache_create(1, 4), model.blocks[0], ctx.circuit_ovpp_of(model),
+    add(model.cache_create(1, 4), attn.cache_create(1, 4), model.blocks[0], ctx.circuit_block_of(model),
         ctx.cp_als(np.ones((2, 2)), terms=1))
     frozen = add(ctx.circuit_freeze(model, np.zeros((1, 4), int)))
     target = dict(position=3, token=1)
@@ -285,7 +285,7 @@ def by_hand(pool, closed, foreign):
     for what, value, words in ((KIND, 5, "descs:"), (KIND, [5], r"descs\[0\]:"), (KIND, Wrong(), "descs:"),
                                (RANGE, [dict(count=1 << 70)], "count"),
                                (MAY_RAISE, [], ""), (LONG, [{}] * 5, "descs|circuit_tops"), (MAY_RAISE, [{}], "")):
-        yield "tn_circuit_tops", f"{what}: {value!r:.60}", words, lambda value=value: circuit.tops(value)
+        yield "tn_circuit_top_many", f"{what}: {value!r:.60}", words, lambda value=value: circuit.top_many(value)
     for what, value in ((KIND, 5), (KIND, Wrong()), (KIND, ["a"])):
         yield "tn_tokenizer_encode", f"{what}: {value!r}", "text:", lambda value=value: tokenizer.encode(value)
     yield "tn_tokenizer_encode", RANGE, "bos:", lambda: tokenizer.encode("a", 1 << 70)

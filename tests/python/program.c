@@ -51,7 +51,7 @@ int main(void)
     /* its operator */
     tn_cp      *cp = tn_cp_from_mlp(ctx, &layer), *quadratic;
     tn_tensor  *linear, *constant;
-    tn_eigen    eigen;
+    tn_eigenpairs    eigen;
     tn_spectrum spectrum;
     double      norm;
     if (tn_cp_eigen_all(cp, 3, &eigen) != TN_OK || tn_cp_spectrum(cp, 3, &spectrum) != TN_OK) return 1;

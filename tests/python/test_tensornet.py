@@ -395,7 +395,7 @@ class Lifetimes(Base):
         params = self.ctx.params_create()
         w = params.linear_init("l", in_=2, out=3).w
         copies, refers = (self.ctx.net_create("oi->o|i", [w], nodes) for nodes in ("copy", "refer"))
-        folded = refers.freeze(0, np.ones(2))
+        folded = refers.fix(0, np.ones(2))
         model = params.transformer_init("m", vocab=5, layers=1, dim=4, heads=1, context=4, attention="bilinear", no_norm=True)
         frozen = self.ctx.circuit_freeze(model, np.zeros((1, 4), int))
         parts = frozen.circuit_parts_of(dict(position=3, token=1))
@@ -499,7 +499,7 @@ class Arguments(Base):
         np.testing.assert_array_equal(read, [2, 3])
         for call in (lambda: shard.read(0, 200000, np.zeros(4, np.int32)), lambda: tt.sample(200000, 0, 1, np.zeros(3, np.int64)),
                      lambda: tt.conditional(1, [0], np.zeros(2)),
-                     lambda: tt.elements(300000, np.zeros((2, 3), int), np.zeros(300000)), lambda: tt.to_matrix([2], [2]),
+                     lambda: tt.elements(300000, np.zeros((2, 3), int), np.zeros(300000)), lambda: tt.matrix([2], [2]),
                      lambda: ctx.tt_from_matrix(np.eye(4), [2, 2], [2]), lambda: ctx.image_matrix(np.zeros(4), 3000, 3000),
                      lambda: ctx.image_matrix_of(np.zeros((2, 3000)), x_names=["a", "b"]),
                      lambda: ctx.image_tiles_of(np.zeros((4, 2, 2)), captions=["a", "b"]),

@@ -165,12 +165,12 @@ bench_side bench_decode_work(tn_ctx *ctx, int kind, int texts, int *tokens, doub
 
 /* PyTorch is not asked for the running state, nor to compile 32 layers: their weights are larger than the last cache. Its
    int8 is dynamic quantisation, which rounds activations, too. */
-static void decode(int threads, int kind, int layers, tn_attend_form form, tn_weights weights, int texts)
+static void decode(int threads, int kind, int layers, tn_attend_form form, tn_weight_kind weights, int texts)
 {
     const bool   state = form == TN_ATTEND_FORM_LINEAR, alone = state || layers > 4;
     const double sets = kind == 1 ? 2 : 1;
     bench_row    row = { "", "", threads, .goal = alone ? 0 : 2.5, .peer_name = "PyTorch", .passes = TIME };
-    const char  *how = weights ? tn_weights_name(weights) : "";
+    const char  *how = weights ? tn_weight_kind_name(weights) : "";
     char         work[96], which[64];
     tn_transformer_cost cost;
     tn_compact_error    error;
@@ -202,13 +202,13 @@ void bench_decode(void)
 {
     for (int threads = 1; threads <= 2; threads++)
         for (int texts = 1; texts <= 32; texts += 31) {
-            decode(threads, 0, 4, TN_ATTEND_FORM_AUTO, TN_WEIGHTS_F32, texts);
-            decode(threads, 1, 4, TN_ATTEND_FORM_QUADRATIC, TN_WEIGHTS_F32, texts);
-            decode(threads, 0, 4, TN_ATTEND_FORM_AUTO, TN_WEIGHTS_BF16, texts);
-            decode(threads, 0, 4, TN_ATTEND_FORM_AUTO, TN_WEIGHTS_INT8, texts);
+            decode(threads, 0, 4, TN_ATTEND_FORM_AUTO, TN_WEIGHT_F32, texts);
+            decode(threads, 1, 4, TN_ATTEND_FORM_QUADRATIC, TN_WEIGHT_F32, texts);
+            decode(threads, 0, 4, TN_ATTEND_FORM_AUTO, TN_WEIGHT_BF16, texts);
+            decode(threads, 0, 4, TN_ATTEND_FORM_AUTO, TN_WEIGHT_INT8, texts);
         }
-    decode(1, 1, 4, TN_ATTEND_FORM_LINEAR, TN_WEIGHTS_F32, 1);
+    decode(1, 1, 4, TN_ATTEND_FORM_LINEAR, TN_WEIGHT_F32, 1);
     for (int threads = 1; threads <= 2; threads++)
-        for (int weights = TN_WEIGHTS_F32; weights <= TN_WEIGHTS_INT8; weights++)
-            decode(threads, 0, 32, TN_ATTEND_FORM_AUTO, (tn_weights)weights, 1);
+        for (int weights = TN_WEIGHT_F32; weights <= TN_WEIGHT_INT8; weights++)
+            decode(threads, 0, 32, TN_ATTEND_FORM_AUTO, (tn_weight_kind)weights, 1);
 }

@@ -82,9 +82,9 @@ static void run_top(void *arg, long runs)
 {
     operator_work *w = arg;
     for (long i = 0; i < runs; i++) {
-        tn_eigen e;
+        tn_eigenpairs e;
         if (tn_cp_eigen(w->cp, w->u, w->count, &e) != TN_OK) bench_check(w->cp->ctx);
-        tn_eigen_destroy(&e);
+        tn_eigenpairs_destroy(&e);
     }
 }
 

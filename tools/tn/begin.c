@@ -63,7 +63,7 @@ int64_t planned_bucket(const settings *s, tn_params *params)
         all += n;
         if (!s->optimiser && !p->adamw && p->value->rank >= 2) matrix = fmax(matrix, n);
     }
-    if (s->share_moments) all += matrix * (double)tn_ctx_ranks(tn_params_ctx(params));
+    if (s->share_moments) all += matrix * (double)tn_comm_size(tn_params_ctx(params));
     return (int64_t)fmin(fmax(all / BUCKETS, 1 << 20), 1e18);
 }
 
@@ -188,7 +188,7 @@ static void read_data(run *r, const char *tokenizer)
     } else {
         size_t            bytes;
         char             *text = read_texts(&s->data, &bytes);
-        tn_tokenizer_desc desc;
+        tn_tokenizer_train_desc desc;
         memset(&desc, 0, sizeof desc);
         desc.separator = STORY_MARK;
         end_if_stopped();
@@ -374,7 +374,7 @@ static void build_run(run *r, const tn_desc *desc, const char *tokenizer)
     check_data(r);
     draw_start_tokens(r);
     end_if_stopped();
-    r->texts = r->s->batch / tn_ctx_ranks(r->m.ctx);
+    r->texts = r->s->batch / tn_comm_size(r->m.ctx);
     r->ids = (int32_t *)allocate((size_t)(r->texts * r->m.desc.context), sizeof *r->ids);
     r->targets = (int32_t *)allocate((size_t)(r->texts * r->m.desc.context), sizeof *r->targets);
 }

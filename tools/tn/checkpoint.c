@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct weights { run *r; const tn_note *notes; int64_t count; } weights;
+typedef struct weights { run *r; const tn_metadata *notes; int64_t count; } weights;
 
 /* The notes of a file of weights: its model, and the tokens that its texts begin with. */
-static int64_t model_notes(const run *r, tn_note *notes, buffer *starts)
+static int64_t model_notes(const run *r, tn_metadata *notes, buffer *starts)
 {
     buffer_add(starts, "", 0);
     for (int i = 0; i < r->m.start_count; i++) buffer_print(starts, i ? " %d" : "%d", (int)r->m.start[i]);
@@ -32,7 +32,7 @@ static tn_status put_weights(void *user, tn_sink sink)
 static bool save(run *r)
 {
     char    step[32], lines[32], hash[32], machine[128];
-    tn_note notes[8];
+    tn_metadata notes[8];
     weights w;
     buffer  starts = {0};
     char   *path = checkpoint_path(r->folder, r->step);
@@ -72,7 +72,7 @@ static bool save(run *r)
 char *save_weights(run *r, const char *name)
 {
     char    hash[32];
-    tn_note notes[3];
+    tn_metadata notes[3];
     weights w;
     buffer  starts = {0};
     if (!is_first()) return NULL;

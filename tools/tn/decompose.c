@@ -104,7 +104,7 @@ static char *shape_text(int64_t count, const int64_t *extents)
 }
 
 /* The factors, as they are written. */
-static struct { tn_named list[MOST_TENSORS]; int64_t count, numbers; } results;
+static struct { tn_named_tensor list[MOST_TENSORS]; int64_t count, numbers; } results;
 
 static void add_result(tn_ctx *ctx, char *name, const tn_tensor *t)
 {

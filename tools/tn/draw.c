@@ -240,7 +240,7 @@ static void take_eigenvalues(drawing *d, const tn_cp *cp, int64_t output)
 {
     tn_tensor *u = tn_full(d->ctx, 1, &cp->out, 0);
     double     one = 1;
-    tn_eigen   e;
+    tn_eigenpairs   e;
     int64_t    n;
     tn_write(tn_slice(u, 0, output, output + 1), TN_F64, &one, 1);
     if (tn_cp_eigen(cp, u, 0, &e) != TN_OK) check_ctx(d->ctx, "--spectrum");
@@ -478,7 +478,7 @@ static tn_image *draw_matrix(drawing *d)
     const int64_t  down = block_of(stretch ? rows : most), across = block_of(stretch ? columns : most);
     static const char *const words[] = {"mean", "value of largest magnitude"};
     buffer         caption = {0};
-    tn_matrix_desc m;
+    tn_image_matrix_desc m;
     memset(&m, 0, sizeof m);
     m.title = d->title;
     m.x_title = d->axis[1].title;
@@ -510,8 +510,8 @@ static tn_image *draw_vector(drawing *d)
 {
     const axis  *a = &d->axis[1];
     double      *x = (double *)allocate((size_t)a->count + 1, sizeof *x), low = INFINITY, high = 0;
-    tn_series    s;
-    tn_plot_desc p;
+    tn_image_series    s;
+    tn_image_plot_desc p;
     memset(&s, 0, sizeof s);
     memset(&p, 0, sizeof p);
     for (int64_t i = 0; i < a->count; i++) {
@@ -527,8 +527,8 @@ static tn_image *draw_vector(drawing *d)
     p.y_title = settings.spectrum ? settings.interaction ? "eigenvalue" : "singular value" : "value";
     p.log_y = settings.spectrum && !settings.interaction && high > 50 * low;
     p.scale = SCALE;
-    s.kind = p.log_y ? a->count <= 100 ? TN_SERIES_POINTS : TN_SERIES_LINE
-           : a->count <= 200 ? TN_SERIES_STEMS : settings.spectrum ? TN_SERIES_LINE : TN_SERIES_POINTS;
+    s.kind = p.log_y ? a->count <= 100 ? TN_IMAGE_SERIES_POINTS : TN_IMAGE_SERIES_LINE
+           : a->count <= 200 ? TN_IMAGE_SERIES_STEMS : settings.spectrum ? TN_IMAGE_SERIES_LINE : TN_IMAGE_SERIES_POINTS;
     if (a->names && a->count <= 32) {
         p.x_names = a->names;
         p.x_name_count = a->count;

@@ -14,7 +14,7 @@ typedef struct weights_file {
     model             *m;
     const tn_name_map *map;
     int64_t            lines, kv_heads;
-    const tn_note     *notes;
+    const tn_metadata     *notes;
     int64_t            count;
 } weights_file;
 
@@ -261,7 +261,7 @@ int import_main(int argc, char **argv)
     size_t       bytes;
     model        m;
     weights_file w;
-    tn_note      notes[4];
+    tn_metadata      notes[4];
     buffer       json = {0}, stop = {0};
     if (!folder) usage_error("no model is given, expected tn import DIRECTORY --out RUN");
     if (!importing.out) usage_error("no --out is given, expected tn import DIRECTORY --out RUN");
@@ -559,7 +559,7 @@ static void complete_model(const model *m, const tn_transformer_desc *desc, mode
 int export_main(int argc, char **argv)
 {
     const int    arguments = read_options(&export_usage, argc, argv);
-    static const tn_note note = {"format", "pt"};
+    static const tn_metadata note = {"format", "pt"};
     tn_desc      ctx_desc;
     model        m, full;
     weights_file w;

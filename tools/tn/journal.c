@@ -291,8 +291,8 @@ static tn_status put_picture(void *image, tn_sink sink)
 
 void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
 {
-    tn_series    series[5];
-    tn_plot_desc desc;
+    tn_image_series    series[5];
+    tn_image_plot_desc desc;
     char        *why = NULL;
     int64_t      n = 0, every = j->loss.count / 1000 + 1, i, k;
     double       ends[2], three[2], five[2], all_tokens = j->all_step * tokens, low = INFINITY, high = -INFINITY;
@@ -325,7 +325,7 @@ void draw_curve(journal *j, tn_ctx *ctx, const char *title, double tokens)
         series[n].name = "all of the held-out part";
         series[n].x = &all_tokens;
         series[n].y = &j->all;
-        series[n].kind = TN_SERIES_POINTS;
+        series[n].kind = TN_IMAGE_SERIES_POINTS;
         series[n++].count = 1;
     }
     ends[0] = j->loss.x[0] * tokens;

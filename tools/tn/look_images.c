@@ -492,7 +492,7 @@ static void card_section(page *p, const network *n, const seen *s, const picture
 static void eigen_section(page *p, const char *id, const char *title, const seen *s, bool picture)
 {
     const tn_cp *cp = s->quadratic;
-    tn_eigen     e;
+    tn_eigenpairs     e;
     if (tn_cp_eigen_all(cp, look_settings.vectors, &e) != TN_OK) check_ctx(cp->ctx, "eigenvectors");
     double *values = numbers_in(e.values), *vectors = numbers_in(e.vectors);
     int64_t shape[2] = {e.count, e.n};
@@ -513,7 +513,7 @@ static void eigen_section(page *p, const char *id, const char *title, const seen
     page_close(p, '}');
     free(values);
     free(vectors);
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
 }
 
 static void matrix_section(page *p, const char *id, const char *title, const seen *s)
@@ -581,7 +581,7 @@ static void spoke_section(page *p, const seen *s, const pictures *data)
 static void live_part(page *p, const seen *s)
 {
     const tn_cp *cp = s->quadratic;
-    tn_named     list[5];
+    tn_named_tensor     list[5];
     tn_ctx      *ctx = cp->ctx;
     tn_tensor   *from[5];
     static const char *const names[] = {"f0", "f1", "p", "linear", "constant"};

@@ -307,7 +307,7 @@ static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp 
     const int64_t most = look_settings.vectors < 8 ? look_settings.vectors : 8, dim = s->m.desc.dim;
     char         *id = format_text("eigen-%lld", (long long)block);
     char         *title = format_text("Eigenvectors of block %lld", (long long)block);
-    tn_eigen      e;
+    tn_eigenpairs      e;
     if (tn_cp_eigen_all(cp, most, &e) != TN_OK) check_ctx(s->m.ctx, "eigenvectors");
     double *values = numbers_in(e.values), *vectors = numbers_in(e.vectors);
     page_section(p, "eigen", id, title, "What the MLP of this block adds to the logit of a token is a sum of value times "
@@ -336,7 +336,7 @@ static void eigen_section(page *p, const subject *s, int64_t block, const tn_cp 
     }
     page_close(p, ']');
     page_close(p, '}');
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     free(values);
     free(vectors);
     free(id);
@@ -448,7 +448,7 @@ static void pair_rows(page *p, const subject *s, int64_t block, const int64_t *a
         d[0].top = d[1].top = PAIRS;
         d[0].pairs = d[1].pairs = true;
         d[1].order = TN_ORDER_SMALLEST;
-        if (c) tn_circuit_tops(c, 2, d, e);
+        if (c) tn_circuit_top_many(c, 2, d, e);
         if (refused(s, "Pairs are left out")) {
             tn_circuit_destroy(c);
             return;
@@ -702,7 +702,7 @@ static void live_part(page *p, const subject *s)
 {
     const int64_t  n = tn_params_count(s->m.params);
     const tn_dtype dtype = (size_t)tn_params_elements(s->m.params) * 4 > live_bytes ? TN_BF16 : TN_F32;
-    tn_named      *list = (tn_named *)allocate((size_t)n, sizeof *list);
+    tn_named_tensor      *list = (tn_named_tensor *)allocate((size_t)n, sizeof *list);
     size_t         room = 1u << 20, used = 0;
     char          *config = config_json(&s->m), *tokenizer = tokenizer_json(s);
     if ((size_t)tn_params_elements(s->m.params) * 4 > most_live_bytes) {

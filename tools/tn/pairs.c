@@ -74,7 +74,7 @@ void pairs_report(subject *s, const char *token)
     d[1] = d[0];
     d[1].order = TN_ORDER_SMALLEST;
     tn_ctx_reset(s->m.ctx);
-    tn_circuit_tops(c, 2, d, e);
+    tn_circuit_top_many(c, 2, d, e);
     check_ctx(s->m.ctx, "pairs");
     double norm = e[0].norm;
     double shown = report_pairs(s, &e[0], n, TN_ORDER_LARGEST);

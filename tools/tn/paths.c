@@ -45,7 +45,7 @@ void ask_question(const subject *s, const char *text, question *q)
     check_ctx(s->m.ctx, "the frozen network");
     q->target.position = o->position < 0 ? most - 1 : o->position;
     choose_token(s, q, o->token, next ? q->ids[q->target.position + 1] : -1);
-    q->target.aim = o->loss ? TN_CIRCUIT_LOSS : o->against ? TN_CIRCUIT_DIFFERENCE : TN_CIRCUIT_LOGIT;
+    q->target.aim = o->loss ? TN_CIRCUIT_AIM_LOSS : o->against ? TN_CIRCUIT_AIM_DIFFERENCE : TN_CIRCUIT_AIM_LOGIT;
     q->target.other = o->against ? token_id(s, o->against) : 0;
     q->whole = o->loss ? "linear_loss" : "logit";
     if (o->against && q->target.other == q->target.token)
@@ -63,17 +63,17 @@ void ask_question(const subject *s, const char *text, question *q)
 static char *target_title(const subject *s, const question *q, const char *how)
 {
     const tn_circuit_target *t = &q->target;
-    return format_text("The %s of %s%s%s at position %lld, %s:", t->aim == TN_CIRCUIT_LOSS ? "linearised loss" : "logit",
-                       s->names[t->token], t->aim == TN_CIRCUIT_DIFFERENCE ? " minus that of " : "",
-                       t->aim == TN_CIRCUIT_DIFFERENCE ? s->names[t->other] : "", (long long)t->position, how);
+    return format_text("The %s of %s%s%s at position %lld, %s:", t->aim == TN_CIRCUIT_AIM_LOSS ? "linearised loss" : "logit",
+                       s->names[t->token], t->aim == TN_CIRCUIT_AIM_DIFFERENCE ? " minus that of " : "",
+                       t->aim == TN_CIRCUIT_AIM_DIFFERENCE ? s->names[t->other] : "", (long long)t->position, how);
 }
 
 static void report_question(const subject *s, const question *q)
 {
     report_text("token", s->names[q->target.token]);
-    if (q->target.aim == TN_CIRCUIT_DIFFERENCE) report_text("against", s->names[q->target.other]);
+    if (q->target.aim == TN_CIRCUIT_AIM_DIFFERENCE) report_text("against", s->names[q->target.other]);
     report_value("position", "%.0f", (double)q->target.position);
-    if (q->target.aim == TN_CIRCUIT_LOSS) report_value("loss", "%.6f", q->loss);
+    if (q->target.aim == TN_CIRCUIT_AIM_LOSS) report_value("loss", "%.6f", q->loss);
 }
 
 /* "logit_of_paths", in the words of the target */
@@ -131,12 +131,12 @@ static void report_deleted(const subject *s, const tn_circuit_paths *p, int64_t 
     static const column columns[] = {
         {"predicted", NULL, 10, "%.5f"}, {"measured", NULL, 10, "%.5f"}, {"path", NULL, 54, "%s"}, {NULL, NULL, 0, NULL}
     };
-    tn_circuit_deletion d;
+    tn_circuit_ablation d;
     double             *node, *predicted, *measured;
-    tn_circuit_paths_delete(p, count, &d);
+    tn_circuit_paths_ablate(p, count, &d);
     check_ctx(s->m.ctx, "--delete");
     node = numbers_in(d.path), predicted = numbers_in(d.predicted), measured = numbers_in(d.measured);
-    report_table("per_deletion", p->target.aim == TN_CIRCUIT_LOSS
+    report_table("per_deletion", p->target.aim == TN_CIRCUIT_AIM_LOSS
                  ? "Paths that are deleted, each alone: decrease of the loss as predicted with constant patterns, and as "
                    "measured where patterns follow."
                  : "Paths that are deleted, each alone: decrease of the logit as predicted with constant patterns, and as "
@@ -148,7 +148,7 @@ static void report_deleted(const subject *s, const tn_circuit_paths *p, int64_t 
     }
     report_value("r2", "%.4f", d.count > 1 ? d.r2 : NAN);
     report_value("r2_shuffled", "%.4f", d.count > 1 ? d.r2_shuffled : NAN);
-    tn_circuit_deletion_destroy(&d);
+    tn_circuit_ablation_destroy(&d);
     free(node);
     free(predicted);
     free(measured);
@@ -230,7 +230,7 @@ static void report_search(const subject *s, const question *q)
                 "together. The value of a path is what it adds to the %s; each MLP is linear in one of its "
                 "inputs, with the others at their values.",
                 q->frozen.positions ? ", P@3 the learned position 3" : "", q->frozen.constant ? ", 1@3 the constant one "
-                "of biases" : "", q->target.aim == TN_CIRCUIT_LOSS ? "linearised loss" : "logit");
+                "of biases" : "", q->target.aim == TN_CIRCUIT_AIM_LOSS ? "linearised loss" : "logit");
     report_question(s, q);
     report_part_of(q, "", p.whole);
     report_part_of(q, "_of_paths", p.found);

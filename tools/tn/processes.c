@@ -78,7 +78,7 @@ double of_first(tn_ctx *ctx, double number)
 
 void check_alike(tn_ctx *ctx, const char *text, size_t bytes, const char *what)
 {
-    const int size = tn_ctx_ranks(ctx), own = 2 * tn_ctx_rank(ctx);
+    const int size = tn_comm_size(ctx), own = 2 * tn_comm_rank(ctx);
     uint64_t  hash = UINT64_C(14695981039346656037);
     double   *half = (double *)allocate((size_t)size, 2 * sizeof *half);   /* of each: numbers that a double holds */
     for (size_t i = 0; i < bytes; i++) hash = (hash ^ (unsigned char)text[i]) * UINT64_C(1099511628211);

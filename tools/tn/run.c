@@ -232,11 +232,11 @@ void open_model(model *m, const char *path, const char *tokenizer, const tn_desc
 void compact_model(model *m, int weights)
 {
     tn_compact_error e;
-    if (weights == TN_WEIGHTS_F32) return;
-    tn_transformer_compact(&m->net, (tn_weights)weights, &e);
+    if (weights == TN_WEIGHT_F32) return;
+    tn_transformer_compact(&m->net, (tn_weight_kind)weights, &e);
     check_ctx(m->ctx, "--weights");
     warn("weights in %s: %.1f MB per token instead of %.1f; relative error %.4f (root mean square; the most in %s), at most "
-         "%.4f of the largest weight", tn_weights_name((tn_weights)weights), (double)e.bytes / 1e6, (double)e.count * 4e-6,
+         "%.4f of the largest weight", tn_weight_kind_name((tn_weight_kind)weights), (double)e.bytes / 1e6, (double)e.count * 4e-6,
          e.rms, e.worst[0] ? e.worst : "none", e.largest);
 }
 

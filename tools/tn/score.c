@@ -97,7 +97,7 @@ static windows windows_of(const scoring *s)
 }
 
 /* Processes that train together evaluate groups of windows in turn. */
-static bool is_turn(const scoring *s, int64_t turn) { return turn % tn_ctx_ranks(s->m->ctx) == tn_ctx_rank(s->m->ctx); }
+static bool is_turn(const scoring *s, int64_t turn) { return turn % tn_comm_size(s->m->ctx) == tn_comm_rank(s->m->ctx); }
 
 static double sum_of_all(const scoring *s, double nats)
 {

@@ -7,7 +7,7 @@
 /* The texts of this process in the next step, after those that were launched. */
 static void fill_batch(run *r, int64_t part, int32_t *ids, int32_t *targets)
 {
-    const int64_t first = tn_ctx_rank(r->m.ctx) * r->texts, T = r->m.desc.context;
+    const int64_t first = tn_comm_rank(r->m.ctx) * r->texts, T = r->m.desc.context;
     for (int64_t b = 0; b < r->texts; b++) {
         const int64_t from = window_start(r->data.train_count, T, (uint64_t)r->s->seed,
                                           (r->step * r->s->accumulate + part) * r->s->batch + first + b);
@@ -112,7 +112,7 @@ double batch_loss(run *r, feed *f, bool learn)
     if (tn_comm_sum(r->m.ctx, shared, COUNT) != TN_OK) return NAN;
     for (int i = STOP_SIGNALS; i-- > 0; ) if (shared[i] != 0) r->stops = stop_signals[i];
     r->saves = r->saves || shared[SAVES] != 0;
-    return shared[LOSS] / tn_ctx_ranks(r->m.ctx);
+    return shared[LOSS] / tn_comm_size(r->m.ctx);
 }
 
 void compute_step(feed *f)

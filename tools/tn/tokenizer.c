@@ -7,7 +7,7 @@
 
 static tn_tokenizer *train_tokenizer(tn_ctx *ctx, const char *text, size_t bytes, int64_t vocab)
 {
-    tn_tokenizer_desc desc;
+    tn_tokenizer_train_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.separator = STORY_MARK;
     tn_tokenizer *t = tn_tokenizer_train(ctx, text, bytes, vocab, &desc);

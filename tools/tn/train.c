@@ -83,7 +83,7 @@ static void train(run *r, const char *title)
     }
     finish_steps(r);                                  /* those that were not waited for when the loop ended */
     if (r->sent > 0)
-        journal_print(&r->journal, "sent: %.4g MB per step by each of %d processes\n", r->sent / 1e6, tn_ctx_ranks(r->m.ctx));
+        journal_print(&r->journal, "sent: %.4g MB per step by each of %d processes\n", r->sent / 1e6, tn_comm_size(r->m.ctx));
 }
 
 /* Evaluates the trained model on all of the held-out part. This may take long, so the last step is saved before; a run that

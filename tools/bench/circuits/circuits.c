@@ -95,7 +95,7 @@ static tn_tensor *lens(void)
         taps[l].user = &streams[l];
     }
     tn_transformer_run(the.ctx, &the.net, the.ids, taps, L + 1);
-    for (int64_t l = 0; l <= L; l++) list[l] = tn_transformer_lens(the.ctx, &the.net, streams[l]);
+    for (int64_t l = 0; l <= L; l++) list[l] = tn_transformer_logit_lens(the.ctx, &the.net, streams[l]);
     return tn_stack(the.ctx, L + 1, list, 0);
 }
 

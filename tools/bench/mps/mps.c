@@ -155,7 +155,7 @@ static void of_cuts(const char *name, tn_tensor *x)
     if (!the.timed) save(name, x);
     tn_tensor_destroy(x);
 }
-static void spectra(char **word)   { of_cuts("spectra", tn_tt_spectra(train(word[1]))); }
+static void spectra(char **word)   { of_cuts("spectra", tn_tt_singular_values(train(word[1]))); }
 static void entropies(char **word) { of_cuts("entropies", tn_tt_entropies(train(word[1]))); }
 
 static void inner(char **word)
@@ -209,7 +209,7 @@ static double step(const job *j, tn_tensor *loss)
 /* Gives the layer's train a name, and answers with the last loss. */
 static void end(job *j, const char *name, double loss)
 {
-    if (name) keep(name, tn_mps_to_tt(&j->layer));
+    if (name) keep(name, tn_tt_from_mps(&j->layer));
     tn_optim_destroy(j->optim);
     tn_params_destroy(j->params);
     answer(loss);

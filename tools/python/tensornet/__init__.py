@@ -107,7 +107,7 @@ def index(self, key):
             one = np.arange(extent)[part]                       # the range check and negative indices of NumPy
             shape = view.shape
             view = view.slice(at, int(one), int(one) + 1)
-            view = (view if view.contiguous() else view.copy()).reshape(shape[:at] + shape[at + 1:])
+            view = (view if view.is_contiguous() else view.copy()).reshape(shape[:at] + shape[at + 1:])
     return view
 
 
@@ -196,7 +196,7 @@ def tops(self, descs):
         found = (objects.structs["tn_circuit_entries"] * len(descs))()
         filled = (objects.structs["tn_circuit_top_desc"] * len(descs))(
             *(ctx._fill("tn_circuit_top_desc", desc, keep, f"tops: descs[{i}]") for i, desc in enumerate(descs)))
-        ctx._check(objects.lib.tn_circuit_tops(self._address, len(found), ctypes.addressof(filled),
+        ctx._check(objects.lib.tn_circuit_top_many(self._address, len(found), ctypes.addressof(filled),
                                                ctypes.addressof(found)), "tops")
         return [classes["tn_circuit_entries"](ctx, one, (self,), keep, True) for one in found]
 

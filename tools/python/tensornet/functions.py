@@ -10,7 +10,7 @@ from .objects import PARAM, POINTED, Context, Object, Params, Status, Tensor, Te
 
 # Integers that count the elements of the array beside them, and the arrays that can be counted.
 COUNTS = {"n", "count", "rank", "known", "bytes", "note_count", "lines"}
-ARRAYS = {"double", "float", "int", "int32_t", "int64_t", "tn_tap", "tn_note", "tn_named", "tn_series", "tn_name_map"}
+ARRAYS = {"double", "float", "int", "int32_t", "int64_t", "tn_tap", "tn_metadata", "tn_named_tensor", "tn_image_series", "tn_name_map"}
 # Counts that stand elsewhere. Lengths that no count says, and counts that Python may give, are in arrays.py.
 COUNT_OF = {("tn_cp_create", "order"): "f", ("tn_circuit_create", "sets"): "left", ("tn_cp_stack_inner", "layers"): "a"}
 # What goes in and out, and may be NULL.
@@ -25,7 +25,7 @@ OF_ANY_CONTEXT = {("tn_params_clone", "params")}
 COMPLETE = {"tn_tensor", "tn_cp", "tn_tt", "tn_image", "tn_circuit", "tn_attention_cache"}
 # Context does these; and what frees objects of others, or writes into layouts of the caller, has no place in Python.
 BY_HAND = {"tn_ctx_create", "tn_ctx_destroy", "tn_ctx_reset", "tn_ctx_status", "tn_ctx_error", "tn_ctx_clear_error",
-           "tn_arena_release", "tn_read", "tn_write", "tn_tensor_from", "tn_circuit_tops", "tn_record", "tn_backward",
+           "tn_arena_release", "tn_read", "tn_write", "tn_tensor_from", "tn_circuit_top_many", "tn_record", "tn_backward",
            "tn_cp_mark", "tn_cp_release", "tn_params_rebind", "tn_tap_read", "tn_printable",
            "tn_file_create", "tn_file_write", "tn_file_close"}
 

@@ -431,7 +431,7 @@ class Context(Object):
                      for i, one in enumerate(value)]
             if base != "char":
                 return value
-            if None in value and name != "tn_plot_desc.x_names":
+            if None in value and name != "tn_image_plot_desc.x_names":
                 raise TypeError(f"{name}: expected texts, not None")
             return (ctypes.c_char_p * len(value))(*value)
         if isinstance(value, Object):

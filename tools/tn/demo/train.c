@@ -147,7 +147,7 @@ int EXPORT(train_eigenvectors)(int output, int most)
     tn_cp     *cp = params ? tn_cp_from_mlp(ctx, &layer) : NULL;
     tn_tensor *u = cp ? tn_full(ctx, 1, &cp->out, 0) : NULL;
     double     unit = 1;
-    tn_eigen   e;
+    tn_eigenpairs   e;
     int64_t    count = -1;
     if (u) tn_write(tn_slice(u, 0, output, output + 1), TN_F64, &unit, 1);
     if (u && tn_cp_eigen(cp, u, most, &e) == TN_OK) {
@@ -156,7 +156,7 @@ int EXPORT(train_eigenvectors)(int output, int most)
             tn_read(e.values, TN_F64, numbers, count);
             tn_read(e.vectors, TN_F64, numbers + count, count * e.n);
         }
-        tn_eigen_destroy(&e);
+        tn_eigenpairs_destroy(&e);
     }
     tn_cp_destroy(cp);
     return end(count);

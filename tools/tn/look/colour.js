@@ -1,5 +1,5 @@
 /* colour.js - the maps of tensornet.h, block >>image-colour, repeated: smooth curves through a few points in Oklab (Ottosson
-   2020), equally dark on both sides of white, and readable with any colour vision. A test compares them with tn_colour. */
+   2020), equally dark on both sides of white, and readable with any colour vision. A test compares them with tn_image_colour. */
 const knots = {
     red:  [[1, 0, 0], [.88, .072, 47], [.72, .158, 38], [.55, .188, 29], [.38, .140, 22]],
     blue: [[1, 0, 0], [.88, .058, 242], [.72, .115, 248], [.55, .142, 256], [.38, .125, 264]],

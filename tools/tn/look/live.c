@@ -157,7 +157,7 @@ static bool pairs_of(int64_t c)
 {
     class_of     *one = &class_list[c];
     const int64_t most = pixels < 2 * quadratic->terms ? pixels : 2 * quadratic->terms;
-    tn_eigen      e;
+    tn_eigenpairs      e;
     double        unit = 1;
     if (one->vector) return true;
     tn_tensor *u = tn_full(ctx, 1, &quadratic->out, 0);
@@ -168,7 +168,7 @@ static bool pairs_of(int64_t c)
         tn_read(e.values, TN_F64, one->value, e.count);
         tn_read(e.vectors, TN_F64, one->vector, e.count * pixels);
     }
-    tn_eigen_destroy(&e);
+    tn_eigenpairs_destroy(&e);
     return room;
 }
 
@@ -403,7 +403,7 @@ static bool logits_of_text(void)
     count += unseen_list != NULL;
     middle = scales = NULL;
     if (count) y = tn_transformer_run(ctx, &net, ids_tensor(text), taps, !unseen_list ? 2 : net.desc.no_norm ? 3 : 4);
-    else y = tn_transformer_head(ctx, &net, tn_slice(tn_transformer_hidden(ctx, &net, ids_tensor(text)), 1, length - 1, length));
+    else y = tn_transformer_unembed(ctx, &net, tn_slice(tn_transformer_hidden(ctx, &net, ids_tensor(text)), 1, length - 1, length));
     return tn_read(count ? tn_slice(y, 1, length - 1, length) : y, TN_F64, numbers, net.desc.vocab) == TN_OK;
 }
 
@@ -494,7 +494,7 @@ static bool vectors_of(int64_t block, int64_t token)
 {
     const uint64_t mark = tn_cp_mark(ctx);
     vectors       *v = &vector_list[block];
-    tn_eigen       e;
+    tn_eigenpairs       e;
     if (v->vector && v->token == token) return true;
     tn_cp     *cp = tn_circuit_mlp(ctx, &net, block);
     tn_tensor *u = cp ? tn_circuit_unembedding(ctx, &net) : NULL;
@@ -510,7 +510,7 @@ static bool vectors_of(int64_t block, int64_t token)
             tn_read(e.values, TN_F64, v->value, e.count);
             tn_read(e.vectors, TN_F64, v->vector, e.count * e.n);
         }
-        tn_eigen_destroy(&e);
+        tn_eigenpairs_destroy(&e);
     }
     tn_cp_release(ctx, mark, NULL);
     if (v->value && v->vector) return true;
