@@ -855,8 +855,8 @@ typedef struct tn_attend_desc {
                                    past + Tk - Tq + i of 0..past+Tk-1                                     */
     int64_t        window;      /* 0: none; w: keys at positions > query's - w and, bidirectional, < query's + w */
     double         scale;       /* of each score; 0: 1/sqrt(d) for softmax, else 1/d                      */
-    tn_row_scale   row;
-    int64_t        length;      /* T0 of TN_ROW_SCALE_LENGTH; 0: 512                                      */
+    tn_row_scale   row_scale;
+    int64_t        row_length;  /* T0 of TN_ROW_SCALE_LENGTH; 0: 512                                      */
     double         eps;         /* of TN_ROW_SCALE_SUM; 0: 1e-6                                           */
     tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SCALE_SUM [B,H,F,dv+1] (v gets a
                                    column of ones), contiguous, of the context's dtype. The call reads the sum over the
@@ -1657,8 +1657,8 @@ typedef struct tn_attention_desc {
     tn_attend_form form;        /* of squared and bilinear                                              */
     bool    bidirectional;      /* queries also see later keys; default: keys up to their own position  */
     int64_t window;             /* 0: none; see tn_attend_desc, also for the next three                 */
-    tn_row_scale row;
-    int64_t length;
+    tn_row_scale row_scale;
+    int64_t row_length;
     double  scale;
     bool    no_rope;            /* no rotary positions                                                  */
     double  rope_base;          /* 0: 10000                                                             */
@@ -3003,7 +3003,7 @@ typedef struct tn_transformer_desc {
     int64_t context;            /* required: tokens per training text; a limit with learned positions only      */
     /* the MLP */
     tn_mlp_kind mlp;
-    int64_t order;              /* encoders of TN_MLP_BILINEAR; 0: 2                                            */
+    int64_t mlp_order;          /* encoders of TN_MLP_BILINEAR; 0: 2                                            */
     int64_t hidden;             /* 0: 4 dim with one encoder; with k encoders 8 dim/(k+1), which gives as many
                                    parameters, rounded to the nearest multiple of 8                             */
     bool    mlp_bias, mlp_out_bias;
@@ -3015,12 +3015,12 @@ typedef struct tn_transformer_desc {
     int64_t window;
     bool    bidirectional;      /* queries also see later keys; default: keys up to their own position          */
     bool    qk_norm, head_norm;
-    tn_row_scale row;
+    tn_row_scale row_scale;
     int64_t row_length;         /* 0: context                                                                   */
     double  score_scale, lambda_init;
     bool    attn_bias, attn_out_bias;
     /* Blocks that differ: a count above 0 replaces `attention` of block l by attention_cycle[l % attention_count], and so
-       on. order, form and row then apply to the blocks that can use them. hidden and d_qk of 0 have a default of their own
+       on. mlp_order, form and row_scale then apply to the blocks that can use them. hidden and d_qk of 0 have a default of their own
        in each block, and remain 0 where the blocks differ in it. */
     int64_t           attention_count, window_count, mlp_count;
     tn_attention_kind attention_cycle[TN_MAX_CYCLE];
@@ -3031,9 +3031,9 @@ typedef struct tn_transformer_desc {
     tn_rope_scaling rope_scaling;
     /* norms */
     tn_norm_kind norm;
-    tn_place     place;
+    tn_place     norm_place;
     bool    no_norm;            /* no norms at all, except inside attention                                     */
-    bool    no_gain;
+    bool    no_norm_gain;
     bool    norm_bias;          /* TN_NORM_LAYER only                                                           */
     bool    embed_norm;         /* one more norm, after the embedding                                           */
     double  norm_eps;           /* 0: 1e-5                                                                      */
@@ -11001,7 +11001,7 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
     const tni_attend_rule *r = ctx->backend->device ? &device : &host;
     const tn_attend_kind   kind = a->kind;
     const double F = kind == TN_ATTEND_SQUARED ? (double)d * ((double)d + 1) / 2 : (double)d * (double)d;
-    const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row == TN_ROW_SCALE_SUM);
+    const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row_scale == TN_ROW_SCALE_SUM);
     const double own = a->bidirectional ? r->whole : (double)tni_min(Tq, Tk) / 2 + r->causal + r->causal_d * (double)d;
     const double pair = sets * (double)d + (double)dv;
     if (kind == TN_ATTEND_SOFTMAX || a->window > 0) return false;
@@ -11015,21 +11015,22 @@ TNI_FN bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
         tni_fail(ctx, TN_ERR_ARG, "attend: kind is %d, expected 0 to %d", (int)a->kind, (int)TN_ATTEND_BILINEAR);
     else if ((unsigned)a->form > TN_ATTEND_FORM_LINEAR)
         tni_fail(ctx, TN_ERR_ARG, "attend: form is %d, expected 0 to %d", (int)a->form, (int)TN_ATTEND_FORM_LINEAR);
-    else if ((unsigned)a->row > TN_ROW_SCALE_SUM)
-        tni_fail(ctx, TN_ERR_ARG, "attend: row is %d, expected 0 to %d", (int)a->row, (int)TN_ROW_SCALE_SUM);
-    else if (a->window < 0 || a->length < 0 || a->past < 0)
+    else if ((unsigned)a->row_scale > TN_ROW_SCALE_SUM)
+        tni_fail(ctx, TN_ERR_ARG, "attend: row_scale is %d, expected 0 to %d", (int)a->row_scale, (int)TN_ROW_SCALE_SUM);
+    else if (a->window < 0 || a->row_length < 0 || a->past < 0)
         tni_fail(ctx, TN_ERR_ARG, "attend: %s is %lld, expected 0 or more",
-                 a->window < 0 ? "window" : a->length < 0 ? "length" : "past",
-                 (long long)(a->window < 0 ? a->window : a->length < 0 ? a->length : a->past));
+                 a->window < 0 ? "window" : a->row_length < 0 ? "length" : "past",
+                 (long long)(a->window < 0 ? a->window : a->row_length < 0 ? a->row_length : a->past));
     else if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: scale is %g, expected a finite number", a->scale);
-    else if (a->row == TN_ROW_SCALE_SUM && a->kind != TN_ATTEND_SQUARED)
-        tni_fail(ctx, TN_ERR_ARG, "attend: row is TN_ROW_SCALE_SUM, expected squared attention: softmax divides by its sum "
+    else if (a->row_scale == TN_ROW_SCALE_SUM && a->kind != TN_ATTEND_SQUARED)
+        tni_fail(ctx, TN_ERR_ARG, "attend: row_scale is TN_ROW_SCALE_SUM, expected squared attention: softmax divides by its sum "
                                   "itself, and bilinear scores have signs");
     else if (tni_is_eps(ctx, a->eps, "attend")) {
         if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
-        if (a->row == TN_ROW_SCALE_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_LENGTH;
-        if (a->length == 0) a->length = 512;
+        if (a->row_scale == TN_ROW_SCALE_DEFAULT)
+            a->row_scale = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_LENGTH;
+        if (a->row_length == 0) a->row_length = 512;
         if (a->eps == 0) a->eps = 1e-6;
         return true;
     }
@@ -11083,7 +11084,7 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
 static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k,
                              const tn_tensor *v)
 {
-    const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row == TN_ROW_SCALE_SUM);
+    const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row_scale == TN_ROW_SCALE_SUM);
     const tn_tensor *s = a->state;
     if (!s) return true;
     if (!tni_is_real(ctx, s, "attend", "state")) return false;
@@ -11119,7 +11120,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     if (!tni_attend_state(ctx, &a, q, k, v)) return NULL;
     int64_t shape[4] = {q->shape[0], q->shape[1], v->shape[2], v->shape[3]};
     if (!(o = tni_made(ctx, 4, shape))) return NULL;
-    if ((a.kind == TN_ATTEND_SOFTMAX || a.row == TN_ROW_SCALE_SUM)
+    if ((a.kind == TN_ATTEND_SOFTMAX || a.row_scale == TN_ROW_SCALE_SUM)
         && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
     tn_call c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
     tni_in(&c, q);
@@ -11132,8 +11133,8 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* no pair is further apart */
     c.i[3] = a.past;
     c.f[0] = a.scale;
-    c.f[1] = (double)a.length;
-    c.f[2] = (double)a.row;
+    c.f[1] = (double)a.row_length;
+    c.f[2] = (double)a.row_scale;
     c.f[3] = a.eps;
     if (tni_attention_run(ctx, &c) != TN_OK) return NULL;
     if ((n = tni_note(ctx, tni_attention_backward, o, q, k, v)) != NULL) {
@@ -28753,8 +28754,8 @@ TNI_FN tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
     a.bidirectional = d->bidirectional;
     a.window = d->window;
     a.scale = d->scale;
-    a.row = d->row;
-    a.length = d->length;
+    a.row_scale = d->row_scale;
+    a.row_length = d->row_length;
     return a;
 }
 
@@ -28958,7 +28959,7 @@ static tn_tensor *tni_pattern_rows(tn_ctx *ctx, const tn_attend_desc *a, int64_t
     int64_t    shape[4] = {1, T, 1, 1};
     tn_tensor *one = tn_full(ctx, 4, shape, 1);
     tn_tensor *y = tn_attend(ctx, one, one, one, &ones);
-    ones.row = TN_ROW_SCALE_NONE;
+    ones.row_scale = TN_ROW_SCALE_NONE;
     tn_tensor *n = y ? tn_attend(ctx, one, one, one, &ones) : NULL;
     y = n ? tn_div(ctx, y, n) : NULL;
     return y ? tn_reshape_2d(y, T, 1) : NULL;
@@ -28979,7 +28980,7 @@ static tn_tensor *tni_pattern_pairs(tn_ctx *ctx, const tn_attention *layer, cons
                                     tn_tensor *k)
 {
     const bool    softmax = a->kind == TN_ATTEND_SOFTMAX;
-    const bool    scaled = a->row == TN_ROW_SCALE_LENGTH || a->row == TN_ROW_SCALE_MEAN;
+    const bool    scaled = a->row_scale == TN_ROW_SCALE_LENGTH || a->row_scale == TN_ROW_SCALE_MEAN;
     const int     sets = tni_attention_kinds[layer->desc.kind].sets;
     const int64_t T = q->shape[1];
     tn_tensor    *mask = tni_pattern_mask(ctx, a, T, softmax ? 0 : 1, softmax ? -HUGE_VAL : 0);
@@ -29006,7 +29007,7 @@ static tn_tensor *tni_attention_weights(tn_ctx *ctx, const tn_attention *layer, 
     if (shape[2] == 0) return tn_full(ctx, 4, shape, 0);
     ctx->made = ctx->desc.dtype;                        /* as within the fused kernels */
     tn_tensor *p = tni_pattern_pairs(ctx, layer, &a, q, k);
-    if (a.row == TN_ROW_SCALE_SUM) p = tni_pattern_by_sum(ctx, p, a.eps);
+    if (a.row_scale == TN_ROW_SCALE_SUM) p = tni_pattern_by_sum(ctx, p, a.eps);
     ctx->made = made;
     return p && p->dtype != made ? tn_cast(ctx, p, made) : p;
 }
@@ -29193,7 +29194,7 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     k[3] = d->d_qk;
     v[3] = d->d_v;
     state[2] = tni_attend_features(tni_attention_kinds[d->kind].attend, d->d_qk);
-    state[3] = d->d_v + (d->row == TN_ROW_SCALE_SUM);
+    state[3] = d->d_v + (d->row_scale == TN_ROW_SCALE_SUM);
     if (tni_attention_keeps_state(ctx, d, length, state, k[2]))
         c->state = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, state);
     else if ((c->k = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, k)) != NULL)
@@ -29209,7 +29210,7 @@ static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, con
     if (!c || c->owned.ctx != ctx)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache %s", c ? "belongs to another context" : "is NULL");
     else if (made->kind != d->kind || made->heads != d->heads || made->d_qk != d->d_qk || made->d_v != d->d_v
-             || made->window != d->window || made->row != d->row)
+             || made->window != d->window || made->row_scale != d->row_scale)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: kind %s, %lld heads, d_qk %lld, "
                  "d_v %lld, window %lld", tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk,
                  (long long)made->d_v, (long long)made->window);
@@ -35178,7 +35179,7 @@ static bool tni_net_attends(tn_ctx *ctx, const tn_attention *layer)
     if (d->qk_norm) what = "qk_norm";
     else if (d->head_norm) what = "head_norm";
     else if (d->mix_values) what = "mix_values";
-    else if (d->row == TN_ROW_SCALE_SUM) what = "TN_ROW_SCALE_SUM";
+    else if (d->row_scale == TN_ROW_SCALE_SUM) what = "TN_ROW_SCALE_SUM";
     if (what) tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer has %s, with which it is not a tensor of its inputs",
                        what);
     return !what;
@@ -44882,7 +44883,7 @@ typedef struct tni_points { int64_t count, max; tn_point *to; } tni_points;
 
 static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 {
-    return d->order > 0 ? d->order : tn_mlp_encoders(d->mlp);
+    return d->mlp_order > 0 ? d->mlp_order : tn_mlp_encoders(d->mlp);
 }
 
 /* An extent between 1 and 2^31 - 2, or an error that names it. */
@@ -44979,7 +44980,7 @@ TNI_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t 
     bool                form = false, row = false, order = false;       /* that another block can use */
     for (int64_t i = 0; i < d->attention_count; i++) {
         form = form || tni_takes_form(d->attention_cycle[i]);
-        row = row || tni_takes_row(d->attention_cycle[i], d->row);
+        row = row || tni_takes_row(d->attention_cycle[i], d->row_scale);
     }
     for (int64_t i = 0; i < d->mlp_count; i++) order = order || d->mlp_cycle[i] == TN_MLP_BILINEAR;
     if (d->attention_count) b.attention = d->attention_cycle[l % d->attention_count];
@@ -44987,8 +44988,8 @@ TNI_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t 
     if (d->mlp_count) b.mlp = d->mlp_cycle[l % d->mlp_count];
     b.attention_count = b.window_count = b.mlp_count = 0;
     if (form && !tni_takes_form(b.attention)) b.form = TN_ATTEND_FORM_AUTO;
-    if (row && !tni_takes_row(b.attention, b.row)) b.row = TN_ROW_SCALE_DEFAULT;
-    if (order && b.mlp != TN_MLP_BILINEAR) b.order = 0;
+    if (row && !tni_takes_row(b.attention, b.row_scale)) b.row_scale = TN_ROW_SCALE_DEFAULT;
+    if (order && b.mlp != TN_MLP_BILINEAR) b.mlp_order = 0;
     int64_t k = tni_transformer_encoders(&b);
     if (b.hidden == 0)
         b.hidden = b.no_projection ? b.dim : k == 1 ? 4 * b.dim : tni_max((8 * b.dim / (k + 1) + 4) / 8 * 8, 8);
@@ -45003,7 +45004,7 @@ static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
         && tni_enum_known(ctx, "attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
         && tni_enum_known(ctx, "positions", (int64_t)d->positions, TN_POSITIONS_NONE)
         && tni_enum_known(ctx, "norm", (int64_t)d->norm, TN_NORM_LAYER)
-        && tni_enum_known(ctx, "place", (int64_t)d->place, TN_PLACE_SANDWICH)
+        && tni_enum_known(ctx, "place", (int64_t)d->norm_place, TN_PLACE_SANDWICH)
         && tni_enum_known(ctx, "init", (int64_t)d->init, TN_INIT_HE);
 }
 
@@ -45029,10 +45030,10 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
 
 static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "order is given, expected 0: not bilinear")
+    return !tni_contradiction(ctx, d->mlp_order > 0 && d->mlp != TN_MLP_BILINEAR, "mlp_order is given, expected 0: not bilinear")
         && !tni_contradiction(ctx, d->no_projection && d->mlp_out_bias,
                               "mlp_out_bias is true, expected false with no_projection: it is the projection's")
-        && !tni_contradiction(ctx, d->no_norm && d->place != TN_PLACE_PRE, "place is given, expected 0 with no_norm")
+        && !tni_contradiction(ctx, d->no_norm && d->norm_place != TN_PLACE_PRE, "norm_place is given, expected 0 with no_norm")
         && !tni_contradiction(ctx, d->no_norm && d->embed_norm, "embed_norm is true, expected false with no_norm")
         && !tni_contradiction(ctx, d->norm_bias && d->norm != TN_NORM_LAYER,
                               "norm_bias is true, expected false: only TN_NORM_LAYER has one")
@@ -45072,8 +45073,8 @@ TNI_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64
     a.rope_base = d->rope_base;
     a.rope_scaling = d->rope_scaling;
     a.qk_norm = d->qk_norm;
-    a.row = d->row;
-    a.length = d->row_length;
+    a.row_scale = d->row_scale;
+    a.row_length = d->row_length;
     a.scale = d->score_scale;
     a.head_norm = d->head_norm;
     a.lambda_init = d->lambda_init;
@@ -45109,15 +45110,15 @@ static tn_status tni_transformer_alike(tn_ctx *ctx, tn_transformer_desc *d)
     tn_status    s;
     if (!tni_transformer_known(ctx, d) || !tni_transformer_numbers(ctx, d) || !tni_transformer_sound(ctx, d))
         return TN_ERR_ARG;
-    if (d->order < 0 || d->order > 64)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: order is %lld, expected 0 to 64", (long long)d->order);
+    if (d->mlp_order < 0 || d->mlp_order > 64)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: mlp_order is %lld, expected 0 to 64", (long long)d->mlp_order);
     if (d->window < 0)
         return tni_fail(ctx, TN_ERR_ARG, "transformer: window is %lld, expected 0 or more", (long long)d->window);
     if (!(d->dropout >= 0 && d->dropout < 1))
         return tni_fail(ctx, TN_ERR_ARG, "transformer: dropout is %g, expected 0 <= dropout < 1", d->dropout);
     if (!tni_transformer_extents(ctx, d)) return TN_ERR_SHAPE;
     if ((s = tni_transformer_fits(ctx, d)) != TN_OK) return s;
-    if (d->order == 2) d->order = 0;                        /* the bilinear MLP itself */
+    if (d->mlp_order == 2) d->mlp_order = 0;                        /* the bilinear MLP itself */
     if (d->attn_scale <= 0) d->attn_scale = d->attn_scale == 0 ? 1 : depth;
     if (d->mlp_scale <= 0) d->mlp_scale = d->mlp_scale == 0 ? 1 : depth;
     if (d->rope_base == 0) d->rope_base = 10000;
@@ -45139,9 +45140,9 @@ static tn_status tni_transformer_cycles(tn_ctx *ctx, tn_transformer_desc *d)
         if (b.hidden != d->hidden) d->hidden = given.hidden;
         if (b.d_qk != d->d_qk) d->d_qk = given.d_qk;
     }
-    d->row = given.row;
+    d->row_scale = given.row_scale;
     d->form = given.form;
-    d->order = given.order == 2 ? 0 : given.order;
+    d->mlp_order = given.mlp_order == 2 ? 0 : given.mlp_order;
     d->attention_count = given.attention_count;
     d->window_count = given.window_count;
     d->mlp_count = given.mlp_count;
@@ -45168,13 +45169,13 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
 static int64_t tni_norm_numbers(const tn_transformer_desc *d)
 {
     if (d->no_norm) return 0;
-    return d->dim * (!d->no_gain + d->norm_bias);
+    return d->dim * (!d->no_norm_gain + d->norm_bias);
 }
 
 /* A block's parameters: those of matrices that multiply, and all others. */
 static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, int64_t *rest)
 {
-    const int64_t k = tni_transformer_encoders(d), norms = d->place == TN_PLACE_SANDWICH ? 4 : 2;
+    const int64_t k = tni_transformer_encoders(d), norms = d->norm_place == TN_PLACE_SANDWICH ? 4 : 2;
     const int64_t qk = 2 * tni_attention_kinds[d->attention].sets * d->heads * d->d_qk, v = d->heads * d->d_v;
     *matrices = (qk + 2 * v) * d->dim + (k + !d->no_projection) * d->hidden * d->dim;
     *rest = norms * tni_norm_numbers(d);
@@ -45214,7 +45215,7 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
     if (T < 0 || tn_transformer_check(NULL, desc, &d) != TN_OK) return c;
     c.table = (d.vocab + (d.positions == TN_POSITIONS_LEARNED ? d.context : 0)) * d.dim;
     c.params = c.table + (d.value_residual ? 2 * (d.layers - 1) : 0) + (d.tied ? 0 : d.vocab * d.dim)
-             + (d.embed_norm + (d.place != TN_PLACE_POST)) * tni_norm_numbers(&d);
+             + (d.embed_norm + (d.norm_place != TN_PLACE_POST)) * tni_norm_numbers(&d);
     c.weights = 2.0 * (double)d.vocab * (double)d.dim;
     for (int64_t l = 0, period = tni_block_period(&d); l < period; l++) {
         b = tni_block_desc(&d, l);
@@ -45240,7 +45241,7 @@ TNI_FN double tni_branch_scale(const tn_transformer_desc *d, int which) { return
 /* Whether what the attention or the MLP returns is a point of its own: it is not what is added. */
 TNI_FN bool tni_branch_changed(const tn_transformer_desc *d, int which)
 {
-    return d->place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
+    return d->norm_place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
 }
 
 /* Lists a point whose shape is the first `rank` of four extents. */
@@ -45270,9 +45271,9 @@ static void tni_points_join(tni_points *p, const tn_transformer *m, int64_t l, i
     const tni_branch *at = &tni_branches[which];
     const int64_t     n = m->desc.dim;
     if (tni_branch_changed(&m->desc, which)) tni_point_add(p, l, at->name, ".out", 3, B, T, n, 0);
-    if (m->desc.place == TN_PLACE_SANDWICH) tni_point_norm(p, m, l, at->norm_out, true, B, T);
+    if (m->desc.norm_place == TN_PLACE_SANDWICH) tni_point_norm(p, m, l, at->norm_out, true, B, T);
     tni_point_add(p, l, at->name, "", 3, B, T, n, 0);
-    if (m->desc.place == TN_PLACE_POST) tni_point_norm(p, m, l, at->norm, false, B, T);
+    if (m->desc.norm_place == TN_PLACE_POST) tni_point_norm(p, m, l, at->norm, false, B, T);
     tni_point_add(p, l, at->end, "", 3, B, T, n, 0);
 }
 
@@ -45282,7 +45283,7 @@ static void tni_points_block(tni_points *p, const tn_transformer *m, int64_t l, 
     const tn_transformer_block *b = &m->blocks[l];
     const tn_attention_desc    *a = &b->attn.desc;
     const int  sets = tni_attention_kinds[a->kind].sets;
-    const bool post = m->desc.place == TN_PLACE_POST;
+    const bool post = m->desc.norm_place == TN_PLACE_POST;
     if (b->lambdas) tni_point_add(p, l, "input", "", 3, B, T, m->desc.dim, 0);
     if (!post) tni_point_norm(p, m, l, "norm1", true, B, T);
     for (int i = 0; i < 4; i++) if (i % 2 < sets) tni_point_add(p, l, "attn", names[i], 4, B, T, a->heads, a->d_qk);
@@ -45305,7 +45306,7 @@ static void tni_points_before(tni_points *p, const tn_transformer *m, int64_t B,
 
 static void tni_points_after(tni_points *p, const tn_transformer *m, int64_t B, int64_t T)
 {
-    if (m->desc.place != TN_PLACE_POST) tni_point_norm(p, m, -1, "norm", true, B, T);
+    if (m->desc.norm_place != TN_PLACE_POST) tni_point_norm(p, m, -1, "norm", true, B, T);
     if (m->desc.softcap != 0) tni_point_add(p, -1, "head", "", 3, B, T, m->desc.vocab, 0);
     tni_point_add(p, -1, "logits", "", 3, B, T, m->desc.vocab, 0);
 }
@@ -45426,7 +45427,7 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
     memset(&n, 0, sizeof n);
     n.dim = d->dim;
     n.kind = d->norm;
-    n.no_gain = d->no_gain;
+    n.no_gain = d->no_norm_gain;
     n.bias = d->norm_bias;
     n.eps = d->norm_eps;
     return tn_norm_init(ps, tni_part_of(name, part).s, &n, norm) == TN_OK;
@@ -45439,7 +45440,7 @@ static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn
     m.in = d->dim;
     m.hidden = d->hidden;
     m.kind = d->mlp;
-    m.order = d->order;
+    m.order = d->mlp_order;
     m.bias = d->mlp_bias;
     m.out_bias = d->mlp_out_bias;
     m.no_projection = d->no_projection;
@@ -45470,7 +45471,7 @@ static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_bloc
              && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &a, &b->attn) == TN_OK
              && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
     whole = whole && tni_model_mlp(ps, tni_part_of(block.s, "mlp").s, &b->mlp, &own);
-    if (whole && d->place == TN_PLACE_SANDWICH)
+    if (whole && d->norm_place == TN_PLACE_SANDWICH)
         whole = tni_model_norm(ps, block.s, "norm1_out", &b->norm1_out, d)
              && tni_model_norm(ps, block.s, "norm2_out", &b->norm2_out, d);
     return whole && (!d->x0_residual || tni_model_lambdas(ps, block.s, &b->lambdas));
@@ -45503,7 +45504,7 @@ static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, co
     h.out = d->vocab;
     h.init = tni_transformer_rule(d, false);
     if (d->zero_head) h.init.rule = TN_INIT_ZERO;
-    if (d->place != TN_PLACE_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
+    if (d->norm_place != TN_PLACE_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
     if (d->tied && tn_params_tie(ps, tni_part_of(name, "head.w").s, tni_part_of(name, "embed.w").s) != TN_OK) return false;
     if (tn_linear_init(ps, tni_part_of(name, "head").s, &h, &m->head) != TN_OK) return false;
     tni_layer_adamw(ps, m->head.w);
@@ -45567,7 +45568,7 @@ TNI_FN tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, t
 /* The norm, if the addition whose sum it reads can compute it as well, or NULL. With taps, points between may be asked for. */
 static const tn_norm *tni_model_fused(const tn_transformer *m, const tn_norm *norm, const tni_taps *taps)
 {
-    return taps || m->desc.no_norm || m->desc.place == TN_PLACE_POST || norm->desc.kind != TN_NORM_RMS ? NULL : norm;
+    return taps || m->desc.no_norm || m->desc.norm_place == TN_PLACE_POST || norm->desc.kind != TN_NORM_RMS ? NULL : norm;
 }
 
 /* Adds the result of a branch to the residual stream. next, or NULL: *normed becomes this norm of the sum, unless what is
@@ -45578,14 +45579,14 @@ TNI_FN tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, const tn_
     const tni_branch *at = &tni_branches[which];
     const double      scale = tni_branch_scale(&m->desc, which);
     if (tni_branch_changed(&m->desc, which)) y = tni_shown(ctx, taps, at->name, ".out", y);
-    if (m->desc.place == TN_PLACE_SANDWICH)
+    if (m->desc.norm_place == TN_PLACE_SANDWICH)
         y = tni_model_normed(ctx, m, which ? &b->norm2_out : &b->norm1_out, y, taps, at->norm_out);
     if (m->desc.dropout > 0) y = tn_dropout(ctx, y, m->desc.dropout);
     if (scale != 1) y = tn_scale(ctx, y, scale);
     y = tni_shown(ctx, taps, at->name, "", y);
     if (next && x && y && tni_same_shape(x, y)) *normed = tn_residual_rmsnorm(ctx, x, y, next->gain, next->desc.eps, &x);
     else x = y ? tn_add(ctx, x, y) : NULL;
-    if (m->desc.place == TN_PLACE_POST) x = tni_norm_tapped(ctx, which ? &b->norm2 : &b->norm1, x, taps, at->norm);
+    if (m->desc.norm_place == TN_PLACE_POST) x = tni_norm_tapped(ctx, which ? &b->norm2 : &b->norm1, x, taps, at->norm);
     return tni_shown(ctx, taps, at->end, "", x);
 }
 
@@ -45594,7 +45595,7 @@ TNI_FN tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const
                                      tn_tensor *x0, const tni_taps *taps)
 {
     if (b->lambdas) *x = tni_shown(ctx, taps, "input", "", tni_model_mix(ctx, b->lambdas, *x, x0));
-    return m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm1, *x, taps, "norm1") : *x;
+    return m->desc.norm_place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm1, *x, taps, "norm1") : *x;
 }
 
 /* The rest of a block, from what its attention returns. next, normed: as tni_model_join takes them. */
@@ -45603,7 +45604,7 @@ TNI_FN tn_tensor *tni_model_after(tn_ctx *ctx, const tn_transformer *m, const tn
 {
     tn_tensor *z = NULL;
     x = tni_model_join(ctx, m, b, x, y, 0, taps, tni_model_fused(m, &b->norm2, taps), &z);
-    if (!z) z = m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x, taps, "norm2") : x;
+    if (!z) z = m->desc.norm_place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x, taps, "norm2") : x;
     return tni_model_join(ctx, m, b, x, tni_mlp_tapped(ctx, &b->mlp, z, taps), 1, taps, next, normed);
 }
 
@@ -45695,7 +45696,7 @@ TNI_FN tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tens
 /* The last norm, if there is one. */
 TNI_FN tn_tensor *tni_model_ended(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
 {
-    return m->desc.place == TN_PLACE_POST ? x : tni_model_normed(ctx, m, &m->norm, x, taps, "norm");
+    return m->desc.norm_place == TN_PLACE_POST ? x : tni_model_normed(ctx, m, &m->norm, x, taps, "norm");
 }
 
 /* ids [B,T], which follow `past` others -> [B,T,dim] */
@@ -46111,7 +46112,7 @@ static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn
                  tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids));
         return false;
     }
-    return !tni_contradiction(ctx, m->desc.place == TN_PLACE_POST, "place is TN_PLACE_POST, expected another place for an "
+    return !tni_contradiction(ctx, m->desc.norm_place == TN_PLACE_POST, "norm_place is TN_PLACE_POST, expected another place for an "
                               "attribution: its norms change the parts of earlier blocks")
         && !tni_contradiction(ctx, tni_recording(ctx) && m->desc.dropout > 0, "dropout is above 0 while the context is "
                               "recording, expected an attribution without either");
@@ -46132,7 +46133,7 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     memset(list, 0, (size_t)room * sizeof *list);
     read.of = list + 3 * read.layers + 2;
     for (int64_t i = 0; i < 5; i++) {
-        if ((i == 3 && m->desc.place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
+        if ((i == 3 && m->desc.norm_place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
         taps[n].points = points[i];
         taps[n].fn = tni_attribution_read;
         taps[n++].user = &read;
@@ -46438,18 +46439,18 @@ static const tni_choice tni_init_words[] = {
 static const tni_key tni_config_keys[] = {
     TNI_INT("n_vocab", true, vocab, 1), TNI_INT("n_layer", true, layers, 1), TNI_INT("n_head", true, heads, 1),
     TNI_INT("n_ctx", true, context, 1), TNI_INT("d_model", true, dim, 1), TNI_INT("d_hidden", false, hidden, 1),
-    TNI_CHOICES("mlp", mlp, tni_mlp_words), TNI_INT("mlp_order", false, order, 0), TNI_FLAG("mlp_bias", mlp_bias),
+    TNI_CHOICES("mlp", mlp, tni_mlp_words), TNI_INT("mlp_order", false, mlp_order, 0), TNI_FLAG("mlp_bias", mlp_bias),
     TNI_FLAG("mlp_out_bias", mlp_out_bias), TNI_FLAG("no_projection", no_projection),
     TNI_CHOICES("attention", attention, tni_attn_words), TNI_CHOICE("form", form, tni_form_words),
     TNI_INT("d_qk", false, d_qk, 1), TNI_INT("d_v", false, d_v, 1), TNI_INTS("window", window, 0),
     TNI_FLAG("not_causal", bidirectional), TNI_FLAG("qk_norm", qk_norm), TNI_FLAG("head_norm", head_norm),
-    TNI_CHOICE("row_scale", row, tni_row_words), TNI_INT("row_length", false, row_length, 1),
+    TNI_CHOICE("row_scale", row_scale, tni_row_words), TNI_INT("row_length", false, row_length, 1),
     TNI_NUMBER("score_scale", score_scale, 0), TNI_NUMBER("lambda_init", lambda_init, 0), TNI_FLAG("attn_bias", attn_bias),
     TNI_FLAG("attn_out_bias", attn_out_bias), TNI_CHOICE("positions", positions, tni_position_words),
     TNI_NUMBER("rope_base", rope_base, 0), TNI_NUMBER("rope_factor", rope_scaling.factor, 0),
     TNI_NUMBER("rope_low", rope_scaling.low, 0), TNI_NUMBER("rope_high", rope_scaling.high, 0),
     TNI_NUMBER("rope_context", rope_scaling.context, 0), TNI_CHOICE("norm", norm, tni_norm_words),
-    TNI_CHOICE("norm_place", place, tni_place_words), TNI_FLAG("no_norm", no_norm), TNI_FLAG("no_norm_gain", no_gain),
+    TNI_CHOICE("norm_place", norm_place, tni_place_words), TNI_FLAG("no_norm", no_norm), TNI_FLAG("no_norm_gain", no_norm_gain),
     TNI_NOT("no_norm_bias", norm_bias), TNI_FLAG("embed_norm", embed_norm), TNI_NUMBER("norm_eps", norm_eps, 0),
     TNI_NUMBER("attn_scale", attn_scale, -1), TNI_NUMBER("mlp_scale", mlp_scale, -1), TNI_FLAG("x0_residual", x0_residual),
     TNI_FLAG("value_residual", value_residual), TNI_FLAG("tied", tied), TNI_NUMBER("softcap", softcap, 0),
@@ -47657,8 +47658,8 @@ TNI_FN bool tni_circuit_refused(tn_ctx *ctx, const char *op, bool is, const char
 /* Whether what a branch adds to the stream is normed again. */
 TNI_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const char *op)
 {
-    return tni_circuit_refused(ctx, op, m->desc.place != TN_PLACE_PRE,
-                               m->desc.place == TN_PLACE_POST ? "post norms" : "sandwich norms",
+    return tni_circuit_refused(ctx, op, m->desc.norm_place != TN_PLACE_PRE,
+                               m->desc.norm_place == TN_PLACE_POST ? "post norms" : "sandwich norms",
                                "what is written to the residual stream is normed again, expected pre-norms or none");
 }
 
@@ -47667,7 +47668,7 @@ TNI_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const
 TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, bool constant, double factor)
 {
     const int64_t dim = m->desc.dim, row[2] = {1, dim};
-    const bool    normed = !m->desc.no_norm && m->desc.place != TN_PLACE_POST;
+    const bool    normed = !m->desc.no_norm && m->desc.norm_place != TN_PLACE_POST;
     tn_tensor    *x = tn_eye(ctx, dim);
     if (normed && norm->desc.kind == TN_NORM_LAYER) x = tn_sub(ctx, x, tn_full(ctx, 2, row, 1 / (double)dim));
     if (normed && norm->gain) x = tn_mul(ctx, x, norm->gain);
@@ -47697,13 +47698,13 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
                                     int64_t position, const char *op)
 {
     const tn_transformer_block *b = &m->blocks[d->block];
-    const bool normed = !m->desc.no_norm && m->desc.place != TN_PLACE_POST;
+    const bool normed = !m->desc.no_norm && m->desc.norm_place != TN_PLACE_POST;
     tn_tensor *x, *x0;
     if (!d->tokens) return tni_circuit_basis(ctx, m, &b->norm1, constant, 1);
     if (d->block > 0) {
         if (tni_circuit_refused(ctx, op, b->lambdas != NULL, "x0_residual",
                                 "tokens reach a later block in several ways, expected directions of the stream")
-            || tni_circuit_refused(ctx, op, m->desc.place == TN_PLACE_POST, "post norms",
+            || tni_circuit_refused(ctx, op, m->desc.norm_place == TN_PLACE_POST, "post norms",
                                    "tokens reach a later block through them, expected directions of the stream"))
             return NULL;
         if (normed && !(d->factor > 0 && d->factor < HUGE_VAL)) {
@@ -47760,7 +47761,7 @@ TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn
     const tn_transformer_block *b = &m->blocks[d->block];
     const tn_attention_desc    *a = &b->attn.desc;
     const int  sets = (int)b->attn.qk->shape[0] / 2, factors = a->kind == TN_ATTENTION_SQUARED ? 2 : sets;
-    const bool constant = !plain && (b->attn.qkb || (b->norm1.bias && m->desc.place != TN_PLACE_POST));
+    const bool constant = !plain && (b->attn.qkb || (b->norm1.bias && m->desc.norm_place != TN_PLACE_POST));
     tn_circuit *c = NULL;
     tn_tensor  *side[2][2] = {{NULL, NULL}, {NULL, NULL}};
     double      scale = a->scale;
@@ -47844,7 +47845,7 @@ tn_circuit *tn_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit
 tn_tensor *tn_circuit_unembedding(tn_ctx *ctx, const tn_transformer *m)
 {
     if (!tni_circuit_given(ctx, m, 0, "circuit_unembedding")) return NULL;
-    return m->desc.no_norm || m->desc.place == TN_PLACE_POST || (m->desc.norm == TN_NORM_RMS && !m->norm.gain)
+    return m->desc.no_norm || m->desc.norm_place == TN_PLACE_POST || (m->desc.norm == TN_NORM_RMS && !m->norm.gain)
         ? m->head.w : tn_matmul(ctx, m->head.w, tn_transpose(tni_circuit_basis(ctx, m, &m->norm, false, 1), 0, 1));
 }
 
@@ -48273,7 +48274,7 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     }
     tni_scope scope = tni_scope_begin(ctx);
     x = stream = tni_circuit_alone(ctx, m, blocks, position);
-    if (x && m->desc.place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
+    if (x && m->desc.norm_place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
     x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
     tn_tensor *head = m->head.w;
     if (x) c = tn_circuit_create(ctx, 1, &x, &head);
@@ -49031,7 +49032,7 @@ static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_
 {
     const tn_attention *layer = &block->attn;
     const tn_attention_desc *d = &layer->desc;
-    const tn_norm *norm = m->desc.place == TN_PLACE_SANDWICH ? &block->norm1_out : NULL;
+    const tn_norm *norm = m->desc.norm_place == TN_PLACE_SANDWICH ? &block->norm1_out : NULL;
     const bool     normed = d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL;
     tn_tensor     *scale = norm ? tni_frozen_scale(ctx, norm, out) : NULL, *pattern = tn_attention_pattern(ctx, layer, y);
     tn_tensor     *v = tni_frozen_in(ctx, &block->norm1, layer->v, layer->vb), *qkb = NULL;
@@ -49046,7 +49047,7 @@ static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_
     tn_tensor *o = tni_frozen_out(ctx, norm, layer->o);
     shape[0] = d->dim; shape[1] = d->heads; shape[2] = d->d_v;
     b->o = o ? tn_tensor_keep(tn_reshape(o, 3, shape)) : NULL;
-    if (tni_takes_form(d->kind) && !d->qk_norm && !normed && d->row != TN_ROW_SCALE_SUM) {
+    if (tni_takes_form(d->kind) && !d->qk_norm && !normed && d->row_scale != TN_ROW_SCALE_SUM) {
         shape[0] = -1;
         if (layer->qkb) qkb = tn_reshape(layer->qkb, 1, shape);
         b->qk = tn_tensor_keep(tni_frozen_in(ctx, &block->norm1, tn_reshape_2d(layer->qk, -1, d->dim), qkb));
@@ -49077,7 +49078,7 @@ static bool tni_frozen_mlp(tn_ctx *ctx, const tn_transformer *m, const tn_transf
                            tn_tensor *out, tn_circuit_frozen_block *b)
 {
     const tn_mlp  *mlp = &block->mlp;
-    const tn_norm *norm = m->desc.place == TN_PLACE_SANDWICH ? &block->norm2_out : NULL;
+    const tn_norm *norm = m->desc.norm_place == TN_PLACE_SANDWICH ? &block->norm2_out : NULL;
     const int64_t  T = y->shape[1];
     tn_tensor     *scale = norm ? tni_frozen_scale(ctx, norm, out) : NULL, *factor = NULL;
     if (norm && !scale) return false;
@@ -49167,10 +49168,10 @@ static bool tni_frozen_sources(tn_circuit_frozen *f, tn_tensor *ids)
 
 static bool tni_frozen_refuses(tn_ctx *ctx, const tn_transformer *m)
 {
-    const bool post = m->desc.place == TN_PLACE_POST;
+    const bool post = m->desc.norm_place == TN_PLACE_POST;
     if (!post && !m->desc.value_residual) return false;
     tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s", post
-             ? "place is TN_PLACE_POST, expected norms before the blocks: the residual stream itself would be normed"
+             ? "norm_place is TN_PLACE_POST, expected norms before the blocks: the residual stream itself would be normed"
              : "value_residual is true, expected false: heads would have two sources of values");
     return true;
 }
@@ -50333,7 +50334,7 @@ static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int
 {
     const tn_transformer       *m = f->model;
     const tn_transformer_block *block = &m->blocks[l];
-    const bool   sandwich = m->desc.place == TN_PLACE_SANDWICH;
+    const bool   sandwich = m->desc.norm_place == TN_PLACE_SANDWICH;
     const double scale = h >= 0 ? m->desc.attn_scale : m->desc.mlp_scale;
     tn_ctx      *ctx = f->ctx;
     tn_attention one;
@@ -50536,15 +50537,15 @@ static bool tni_bound_refuses(tn_ctx *ctx, const tn_transformer *m, int64_t seen
     const tn_attention_desc   *a = &m->blocks[0].attn.desc;
     const tn_mlp_desc         *mlp = &m->blocks[0].mlp.desc;
     const bool    softmax = a->kind == TN_ATTENTION_SOFTMAX;
-    const int64_t length = a->length > 0 ? a->length : 512;
+    const int64_t length = a->row_length > 0 ? a->row_length : 512;
     const char   *what = d->layers != 1 ? "the model has more than one block"
         : d->bidirectional ? "bidirectional is true"
-        : d->place != TN_PLACE_PRE || d->norm != TN_NORM_RMS ? "norms are not RMS norms before the block"
+        : d->norm_place != TN_PLACE_PRE || d->norm != TN_NORM_RMS ? "norms are not RMS norms before the block"
         : mlp->kind != TN_MLP_BILINEAR || mlp->order != 2 ? "the MLP is not bilinear of order 2"
         : d->positions == TN_POSITIONS_LEARNED ? "positions are learned"
         : a->head_norm || (!softmax && !tni_takes_form(a->kind)) ? "heads have norms, or are differential"
-        : !softmax && (a->row == TN_ROW_SCALE_MEAN || a->row == TN_ROW_SCALE_SUM) ? "rows are scaled by mean or sum"
-        : !softmax && a->row != TN_ROW_SCALE_NONE && seen > length ? "there are more tokens than the row scale's length"
+        : !softmax && (a->row_scale == TN_ROW_SCALE_MEAN || a->row_scale == TN_ROW_SCALE_SUM) ? "rows are scaled by mean or sum"
+        : !softmax && a->row_scale != TN_ROW_SCALE_NONE && seen > length ? "there are more tokens than the row scale's length"
         : NULL;
     if (what) tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s, expected what the function's comment lists", what);
     return what != NULL;

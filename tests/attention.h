@@ -83,8 +83,8 @@ static inline tn_attend_desc plain_attend_desc(const plain_attention *a, tn_atte
     d.bidirectional = !a->causal;
     d.window = a->window;
     d.scale = a->scale;
-    d.row = a->row;
-    d.length = a->length;
+    d.row_scale = a->row;
+    d.row_length = a->length;
     d.eps = a->eps;
     return d;
 }
@@ -169,10 +169,10 @@ static inline double plain_attention_heads(const tn_attention_desc *d, plain_wei
     }
     a.kind = d->kind == TN_ATTENTION_SQUARED ? TN_ATTEND_SQUARED : d->kind == TN_ATTENTION_BILINEAR ? TN_ATTEND_BILINEAR : TN_ATTEND_SOFTMAX;
     a.causal = !d->bidirectional;
-    a.row = d->row ? d->row : a.kind == TN_ATTEND_SOFTMAX ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_LENGTH;
+    a.row = d->row_scale ? d->row_scale : a.kind == TN_ATTEND_SOFTMAX ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_LENGTH;
     a.B = B; a.Tq = a.Tk = T; a.H = H; a.d = d->d_qk; a.dv = dv;
     a.window = d->window;
-    a.length = d->length ? d->length : 512;
+    a.length = d->row_length ? d->row_length : 512;
     a.scale = d->scale != 0 ? d->scale : a.kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d->d_qk) : 1 / (double)d->d_qk;
     a.eps = 1e-6;
     for (int64_t i = 0; i < rows * width; i++) o[i] = 0;

@@ -1920,13 +1920,13 @@ static inline void build_attention(setting *s)
     tn_attention_desc d = ZERO;
     int64_t       shape[4];
     d.kind = (tn_attention_kind)(kind % 8);
-    d.row = (tn_row_scale)(kind / ATTENTION_ROW % 8);
+    d.row_scale = (tn_row_scale)(kind / ATTENTION_ROW % 8);
     d.heads = draw(s, 1, 3);
     d.dim = s->round % 2 ? 2 * d.heads * draw(s, 1, 2) : draw(s, 1, large ? 20 : 5);
     d.out = draw(s, 0, 4);
     d.d_qk = s->round % 2 ? 0 : draw(s, kind & ATTENTION_NORM ? 2 : 1, large ? 7 : 4);
     d.d_v = s->round % 2 ? 0 : draw(s, kind & ATTENTION_NORM ? 2 : 1, large ? 7 : 4);
-    d.length = draw(s, 0, 3);
+    d.row_length = draw(s, 0, 3);
     d.scale = s->round % 2 ? 0 : 0.5;
     d.rope_base = s->round % 2 ? 0 : 100;
     d.depth = draw(s, 0, 3);

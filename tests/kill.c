@@ -170,14 +170,14 @@ static const char *const state_names[] = {"absent", "in part", "whole"};
 /* Of step 7, in the middle of the run, and of the files around the run. */
 #define STEP "step-00000007.safetensors"
 static const struct { const char *fault, *file; enum state temporary, named; } places[] = {
-    {"fopen:2:kill:config.txt.tn1.tmp", "config.txt", ABSENT, ABSENT},
+    {"open:1:kill:config.txt.tn1.tmp", "config.txt", ABSENT, ABSENT},
     {"fwrite:1:half:config.txt.tn1.tmp", "config.txt", PART, ABSENT},
     {"rename:1:after:config.txt.tn1.tmp", "config.txt", ABSENT, WHOLE},
     {"rename:1:kill:config.json.tn1.tmp", "config.json", WHOLE, ABSENT},
-    {"fopen:2:kill:step-00000000", "step-00000000.safetensors", ABSENT, ABSENT},
+    {"open:1:kill:step-00000000", "step-00000000.safetensors", ABSENT, ABSENT},
     {"fwrite:1:half:step-00000000", "step-00000000.safetensors", PART, ABSENT},
-    {"fopen:2:kill:" STEP ".tn1.tmp", STEP, ABSENT, ABSENT},
-    {"fopen:2:after:" STEP ".tn1.tmp", STEP, PART, ABSENT},
+    {"open:1:kill:" STEP ".tn1.tmp", STEP, ABSENT, ABSENT},
+    {"open:1:after:" STEP ".tn1.tmp", STEP, PART, ABSENT},
     {"fwrite:1:half:" STEP ".tn1.tmp", STEP, PART, ABSENT},
     {"fwrite:2:half:" STEP ".tn1.tmp", STEP, PART, ABSENT},
     {"fsync:1:kill:" STEP ".tn1.tmp", STEP, WHOLE, ABSENT},

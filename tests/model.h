@@ -27,9 +27,9 @@ static inline tn_transformer_desc variant(int k, const char **what)
     switch (k) {
     case 1:  *what = "squared"; d.attention = TN_ATTENTION_SQUARED; d.mlp = TN_MLP_SWIGLU; break;
     case 2:  *what = "squared, linear form"; d.attention = TN_ATTENTION_SQUARED; d.form = TN_ATTEND_FORM_LINEAR; break;
-    case 3:  *what = "squared, row sum"; d.attention = TN_ATTENTION_SQUARED; d.row = TN_ROW_SCALE_SUM; d.attn_bias = true;
+    case 3:  *what = "squared, row sum"; d.attention = TN_ATTENTION_SQUARED; d.row_scale = TN_ROW_SCALE_SUM; d.attn_bias = true;
     break;
-    case 4:  *what = "bilinear"; d.attention = TN_ATTENTION_BILINEAR; d.row = TN_ROW_SCALE_MEAN; break;
+    case 4:  *what = "bilinear"; d.attention = TN_ATTENTION_BILINEAR; d.row_scale = TN_ROW_SCALE_MEAN; break;
     case 5:  *what = "bilinear, linear form, short rows";
              d.attention = TN_ATTENTION_BILINEAR; d.form = TN_ATTEND_FORM_LINEAR; d.row_length = 2; d.qk_norm = true; break;
     case 6:  *what = "differential"; d.attention = TN_ATTENTION_DIFFERENTIAL; d.d_qk = 3; d.d_v = 1; break;
@@ -39,13 +39,13 @@ static inline tn_transformer_desc variant(int k, const char **what)
              d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = d.tied = true;
              d.positions = TN_POSITIONS_LEARNED; d.mlp = TN_MLP_GELU_TANH; break;
     case 9:  *what = "modded-nanoGPT's residuals, soft-cap";
-             d.x0_residual = d.value_residual = d.embed_norm = d.no_gain = d.qk_norm = true;
+             d.x0_residual = d.value_residual = d.embed_norm = d.no_norm_gain = d.qk_norm = true;
              d.softcap = 3; d.layers = 3; break;
-    case 10: *what = "post norm"; d.place = TN_PLACE_POST; d.norm = TN_NORM_LAYER; d.mlp = TN_MLP_SWISH; break;
-    case 11: *what = "sandwich"; d.place = TN_PLACE_SANDWICH; d.embed_norm = true; d.norm_eps = 0.01; break;
+    case 10: *what = "post norm"; d.norm_place = TN_PLACE_POST; d.norm = TN_NORM_LAYER; d.mlp = TN_MLP_SWISH; break;
+    case 11: *what = "sandwich"; d.norm_place = TN_PLACE_SANDWICH; d.embed_norm = true; d.norm_eps = 0.01; break;
     case 12: *what = "no norm, no positions, scaled branches";
              d.no_norm = true; d.positions = TN_POSITIONS_NONE; d.attn_scale = TN_SCALE_DEPTH; d.mlp_scale = 0.7; break;
-    case 13: *what = "three encoders"; d.order = 3; d.mlp_bias = d.mlp_out_bias = true; break;
+    case 13: *what = "three encoders"; d.mlp_order = 3; d.mlp_bias = d.mlp_out_bias = true; break;
     case 14: *what = "no projection"; d.hidden = 0; d.no_projection = true; break;
     case 15: *what = "window, tied, soft-cap"; d.window = 2; d.tied = true; d.softcap = 2; d.rope_base = 100; break;
     case 16: *what = "not causal"; d.bidirectional = true; d.head_norm = true; d.score_scale = 0.4; d.mlp = TN_MLP_GELU;
@@ -53,13 +53,13 @@ static inline tn_transformer_desc variant(int k, const char **what)
     case 17: *what = "one layer, one head, dim 1"; d.layers = d.heads = d.dim = d.context = 1; d.attn_out_bias = true; break;
     case 18: *what = "heads wider than the model"; d.d_qk = 5; d.d_v = 6; d.mlp = TN_MLP_GEGLU; break;
     case 19: *what = "value residual, bilinear attention, post norm, tied";
-             d.attention = TN_ATTENTION_BILINEAR; d.value_residual = d.tied = true; d.place = TN_PLACE_POST; break;
-    case 20: *what = "linear MLP"; d.order = 1; d.hidden = 0; break;
+             d.attention = TN_ATTENTION_BILINEAR; d.value_residual = d.tied = true; d.norm_place = TN_PLACE_POST; break;
+    case 20: *what = "linear MLP"; d.mlp_order = 1; d.hidden = 0; break;
     case 21: *what = "GLU, sandwich of LayerNorms without gain";
-             d.mlp = TN_MLP_GLU; d.place = TN_PLACE_SANDWICH; d.norm = TN_NORM_LAYER; d.norm_bias = true; d.no_gain = true;
+             d.mlp = TN_MLP_GLU; d.norm_place = TN_PLACE_SANDWICH; d.norm = TN_NORM_LAYER; d.norm_bias = true; d.no_norm_gain = true;
              break;
     case 22: *what = "blocks that differ in everything";
-             d.layers = 3; d.hidden = 0; d.order = 3; d.row = TN_ROW_SCALE_SUM; d.value_residual = true;
+             d.layers = 3; d.hidden = 0; d.mlp_order = 3; d.row_scale = TN_ROW_SCALE_SUM; d.value_residual = true;
              d.attention_count = 3; d.attention_cycle[0] = TN_ATTENTION_DIFFERENTIAL;
              d.attention_cycle[1] = TN_ATTENTION_SQUARED; d.attention_cycle[2] = TN_ATTENTION_BILINEAR;
              d.window_count = 2; d.window_cycle[1] = 2;

@@ -249,7 +249,7 @@ TEST(heads_make_the_pattern)
         tn_attention_desc d = ZERO;
         tn_attention      layer;
         d.kind = (tn_attention_kind)kind;
-        d.dim = 5; d.heads = 2; d.d_qk = 3; d.d_v = 2; d.no_rope = true; d.bidirectional = true; d.row = TN_ROW_SCALE_NONE;
+        d.dim = 5; d.heads = 2; d.d_qk = 3; d.d_v = 2; d.no_rope = true; d.bidirectional = true; d.row_scale = TN_ROW_SCALE_NONE;
         CHECK_STATUS(tn_attention_init(ps, "a", &d, &layer), TN_OK);
         tn_tensor *x = random_tensor(ctx, &seed, 3, shape), *x2 = tn_reshape_2d(x, 4, 5);
         tn_tensor *p = tn_attention_pattern(ctx, &layer, x);

@@ -590,7 +590,7 @@ static void pattern_as_tensor(tn_ctx *ctx, tn_attention_kind kind, tn_attend_for
     d.d_qk = dq = 2;
     d.d_v = 4;
     d.no_rope = true;
-    d.row = TN_ROW_SCALE_NONE;
+    d.row_scale = TN_ROW_SCALE_NONE;
     d.form = form;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_OK);
     double *qk = host(layer.qk), *v = host(layer.v), *o = host(layer.o);
@@ -646,9 +646,9 @@ static tn_attention_desc draw_layer(uint64_t *rng, int kind)
     d.heads = test_random_int(rng, 0, 1) ? d.dim / 2 : 1;
     if (test_random_int(rng, 0, 1)) { d.d_qk = test_random_int(rng, 1, 5); d.d_v = test_random_int(rng, 1, 5); }
     d.out = test_random_int(rng, 0, 4);
-    if (kind == TN_ATTENTION_SQUARED && test_random_int(rng, 0, 2) == 0) d.row = TN_ROW_SCALE_SUM;
-    else d.row = (tn_row_scale)test_random_int(rng, TN_ROW_SCALE_DEFAULT, TN_ROW_SCALE_MEAN);
-    d.length = test_random_int(rng, 1, 20);
+    if (kind == TN_ATTENTION_SQUARED && test_random_int(rng, 0, 2) == 0) d.row_scale = TN_ROW_SCALE_SUM;
+    else d.row_scale = (tn_row_scale)test_random_int(rng, TN_ROW_SCALE_DEFAULT, TN_ROW_SCALE_MEAN);
+    d.row_length = test_random_int(rng, 1, 20);
     d.no_rope = test_random_int(rng, 0, 3) == 0;
     d.qk_norm = test_random_int(rng, 0, 1) != 0;
     d.head_norm = test_random_int(rng, 0, 1) != 0;
@@ -699,7 +699,7 @@ static double decoding(tn_dtype dtype, int rounds)
                 tn_arena_release(ctx, mark);
             }
             if (!CHECK(test_frobenius(got, want, B * T * d.out) < (dtype == TN_F64 ? 1e-12 : 1e-5)))
-                printf("     round %d, %s, form %d, window %d, row scale %d\n", round, tn_attention_kind_name(d.kind), (int)d.form, (int)d.window, (int)d.row);
+                printf("     round %d, %s, form %d, window %d, row scale %d\n", round, tn_attention_kind_name(d.kind), (int)d.form, (int)d.window, (int)d.row_scale);
             test_raise(&worst, test_frobenius(got, want, B * T * d.out));
             memset(got, 0, sizeof *got * (size_t)(B * T * d.out));
             tn_attention_cache_reset(cache);
@@ -742,7 +742,7 @@ TEST(memory_of_decoding)
         tn_ctx_reset(ctx);
     }
     CHECK_INT(tn_attention_cache_past(c), 20);
-    d.row = TN_ROW_SCALE_SUM;
+    d.row_scale = TN_ROW_SCALE_SUM;
     CHECK_STATUS(tn_attention_init(params, "c", &d, &layer), TN_OK);
     CHECK_INT(tn_attention_cache_bytes(tn_attention_cache_create(ctx, &layer, 1, 7)), 100 * 4);
     d = layer_desc(TN_ATTENTION_DIFFERENTIAL, 8, 2);                       /* d_qk 2, d_v 4: 2 2 2 + 2 4 a position */
@@ -832,11 +832,11 @@ TEST(bad_operands)
             "attend: form is linear, expected the quadratic form: a window has no linear form");
     d.window = -1;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: window is -1, expected 0 or more");
-    d.window = 0; d.row = TN_ROW_SCALE_SUM;
-    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
-    d.row = (tn_row_scale)7;
-    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: row is 7, expected 0 to 4");
-    d.row = TN_ROW_SCALE_NONE; d.scale = (double)NAN;
+    d.window = 0; d.row_scale = TN_ROW_SCALE_SUM;
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "row_scale is TN_ROW_SCALE_SUM, expected squared attention");
+    d.row_scale = (tn_row_scale)7;
+    REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: row_scale is 7, expected 0 to 4");
+    d.row_scale = TN_ROW_SCALE_NONE; d.scale = (double)NAN;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: scale is nan, expected a finite number");
     d.scale = 0; d.eps = -1;
     REFUSED(ctx, tn_attend(ctx, q, k, one, &d), TN_ERR_ARG, "attend: eps is -1");
@@ -870,10 +870,10 @@ TEST(bad_layers)
     d.kind = TN_ATTENTION_BILINEAR; d.window = 4;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "a window has no linear form");
-    d.window = 0; d.row = TN_ROW_SCALE_SUM;
+    d.window = 0; d.row_scale = TN_ROW_SCALE_SUM;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
-    d.row = TN_ROW_SCALE_DEFAULT; d.kind = (tn_attention_kind)5;
+    CHECK_ERROR(ctx, TN_ERR_ARG, "row_scale is TN_ROW_SCALE_SUM, expected squared attention");
+    d.row_scale = TN_ROW_SCALE_DEFAULT; d.kind = (tn_attention_kind)5;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "attention a: kind is 5, not a valid tn_attention_kind");
     d.kind = TN_ATTENTION_BILINEAR; d.depth = -1;
@@ -884,10 +884,10 @@ TEST(bad_layers)
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: out is -3");
     d.out = 0; d.d_qk = 100000000;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
-    d.d_qk = 0; d.row = TN_ROW_SCALE_SUM;                            /* its own status, though the context keeps the first */
+    d.d_qk = 0; d.row_scale = TN_ROW_SCALE_SUM;                            /* its own status, though the context keeps the first */
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attend: the state would have 100000000 * 100000000 * 4 numbers, expected at most 1e15");
-    d.row = TN_ROW_SCALE_DEFAULT; d.heads = 1 << 16; d.d_qk = 1; d.d_v = 1 << 15;
+    d.row_scale = TN_ROW_SCALE_DEFAULT; d.heads = 1 << 16; d.d_qk = 1; d.d_v = 1 << 15;
     CHECK_STATUS(tn_attention_init(params, "a", &d, &layer), TN_ERR_SHAPE);
     CHECK_ERROR(ctx, TN_ERR_SHAPE, "attention a: d_v is 32768, expected at least 1, and below 2^31 - 1 for all 65536 heads");
     CHECK_INT(tn_params_count(params), 0);
@@ -904,13 +904,13 @@ TEST(bad_layers)
     REFUSED(ctx, tn_attention_forward(ctx, &layer, x, &values), TN_ERR_SHAPE, "attention: values are [1,3,2,4], expected [1,2,2,4]");
     values = NULL;                                                         /* nor does a failed call hand any out */
     tn_attention second = layer;
-    second.desc.row = TN_ROW_SCALE_SUM;
+    second.desc.row_scale = TN_ROW_SCALE_SUM;
     REFUSED(ctx, tn_attention_forward(ctx, &second, x, &values), TN_ERR_ARG,
-            "row is TN_ROW_SCALE_SUM, expected squared attention");
+            "row_scale is TN_ROW_SCALE_SUM, expected squared attention");
     CHECK(values == NULL);
     tn_attention_cache *c = tn_attention_cache_create(ctx, &second, 1, 2);
     REFUSED(ctx, tn_attention_decode(ctx, &second, x, c, &values), TN_ERR_ARG,
-            "row is TN_ROW_SCALE_SUM, expected squared attention");
+            "row_scale is TN_ROW_SCALE_SUM, expected squared attention");
     CHECK(values == NULL);
     REFUSED(ctx, tn_attention_cache_create(ctx, &layer, 0, 4), TN_ERR_ARG, "attention cache: batch is 0, expected 1 or more");
     REFUSED(ctx, tn_attention_cache_create(ctx, NULL, 1, 4), TN_ERR_ARG, "attention cache: the layer is NULL");

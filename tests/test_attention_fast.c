@@ -70,7 +70,7 @@ static results solve(tn_ctx *ctx, const problem *p, bool inside)
     tn_tensor *w = operand(ctx, p->B, p->Tq, p->H, p->dv, 4, inside, NULL);
     if (p->state) {
         int64_t F = a.kind == TN_ATTEND_SQUARED ? p->d * (p->d + 1) / 2 : p->d * p->d;
-        int64_t shape[4] = {p->B, p->H, F, p->dv + (a.row == TN_ROW_SCALE_SUM)};
+        int64_t shape[4] = {p->B, p->H, F, p->dv + (a.row_scale == TN_ROW_SCALE_SUM)};
         a.state = tn_tensor_create(ctx, TN_REAL, 4, shape);
         attend_some(ctx, p, q, k, v, &a, 0, p->T0);
         take(&r, 0, attend_some(ctx, p, q, k, v, &a, p->T0, p->Tk));
@@ -103,7 +103,7 @@ static void compare(const problem *p, const results *got, const results *right, 
         if (e <= (dtype == TN_F64 ? 1e-12 : 1e-5)) continue;
         printf("B %d Tq %d Tk %d H %d d %d dv %d kind %d form %d causal %d window %d row %d past %d: part %d is off by %g\n", (int)p->B, (int)p->Tq,
                (int)p->Tk, (int)p->H, (int)p->d, (int)p->dv, (int)p->a.kind, (int)p->a.form, !p->a.bidirectional,
-                   (int)p->a.window, (int)p->a.row,
+                   (int)p->a.window, (int)p->a.row_scale,
                (int)p->T0, which, e);
         CHECK(false);
     }
@@ -157,7 +157,7 @@ static problem make(tn_attend_kind kind, tn_attend_form form, int64_t B, int64_t
     p.B = B; p.Tq = Tq; p.Tk = Tk; p.H = H; p.d = d; p.dv = dv;
     p.a.kind = kind;
     p.a.form = form;
-    p.a.length = 16;
+    p.a.row_length = 16;
     return p;
 }
 
@@ -197,7 +197,7 @@ TEST(one_query)
                 for (int row = TN_ROW_SCALE_NONE; row <= TN_ROW_SCALE_SUM; row++) {
                     if (row == TN_ROW_SCALE_SUM && kind != TN_ATTEND_SQUARED) continue;
                     if (test_small() && (row + queries + (int)s) % 2) continue;
-                    p.a.row = (tn_row_scale)row;
+                    p.a.row_scale = (tn_row_scale)row;
                     p.a.window = row % 2 ? 300 : 0;
                     p.a.bidirectional = queries == 2;
                     try_problem(&p);
@@ -219,7 +219,7 @@ TEST(options)
                 p.Tk = test_random_int(&state, 2, 130);          /* the softmax of one key is one, and all slopes are rounding errors */
                 p.d = test_random_int(&state, 1, 20);
                 p.dv = test_random_int(&state, 1, 20);
-                p.a.row = (tn_row_scale)row;
+                p.a.row_scale = (tn_row_scale)row;
                 p.a.bidirectional = (kind + row + round) % 2 != 0;
                 p.a.window = test_random_int(&state, 0, 1) * test_random_int(&state, 1, 50);
                 p.a.scale = test_random_real(&state);
@@ -242,7 +242,7 @@ TEST(states)
             for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
                 problem p = make((tn_attend_kind)kind, TN_ATTEND_FORM_LINEAR, 1, cut[i][1], cut[i][2], 2, 6, 40);
                 if (row == TN_ROW_SCALE_SUM && kind != TN_ATTEND_SQUARED) continue;
-                p.a.row = (tn_row_scale)row;
+                p.a.row_scale = (tn_row_scale)row;
                 p.state = true;
                 p.T0 = cut[i][0];
                 if (p.T0 < p.Tk - p.Tq) continue;
@@ -694,7 +694,7 @@ static tn_view make_heads(raw *r, tn_dtype dtype, int64_t B, int64_t T, int64_t 
 static bool raw_begin(raw *r, const problem *p, tn_dtype dtype, uint64_t *seed)
 {
     const int64_t sets = p->a.kind == TN_ATTEND_BILINEAR ? 2 : 1, F = p->d * p->d;
-    const bool    linear = p->a.form == TN_ATTEND_FORM_LINEAR, sums = p->a.row == TN_ROW_SCALE_SUM;
+    const bool    linear = p->a.form == TN_ATTEND_FORM_LINEAR, sums = p->a.row_scale == TN_ROW_SCALE_SUM;
     tn_call      *c = &r->c;
     memset(c, 0, sizeof *c);
     r->used = 0;
@@ -715,7 +715,7 @@ static bool raw_begin(raw *r, const problem *p, tn_dtype dtype, uint64_t *seed)
     c->i[0] = p->a.kind;
     c->i[1] = !p->a.bidirectional;
     c->i[2] = p->a.window;
-    c->f[0] = 0.5; c->f[1] = 16; c->f[2] = p->a.row == TN_ROW_SCALE_DEFAULT ? TN_ROW_SCALE_LENGTH : p->a.row; c->f[3] = 0.25;
+    c->f[0] = 0.5; c->f[1] = 16; c->f[2] = p->a.row_scale == TN_ROW_SCALE_DEFAULT ? TN_ROW_SCALE_LENGTH : p->a.row_scale; c->f[3] = 0.25;
     if (r->b->fn[c->kernel](r->state, c) == TN_ERR_DTYPE) return false;
     c->kernel = linear ? TN_KERNEL_ATTENTION_LINEAR_BACKWARD : TN_KERNEL_ATTENTION_BACKWARD;
     c->out[3].data = c->out[c->n_out - 1].data;
@@ -824,7 +824,7 @@ TEST(gradients_are_overwritten_or_added_to)
                         if (form == TN_ATTEND_FORM_LINEAR && !linear_can(p.a.kind)) continue;
                         if (test_small() && (causal + kind + (int)s) % 2) continue;
                         p.a.bidirectional = causal == 0;
-                        p.a.row = kind == TN_ATTEND_SQUARED && causal ? TN_ROW_SCALE_SUM : TN_ROW_SCALE_DEFAULT;
+                        p.a.row_scale = kind == TN_ATTEND_SQUARED && causal ? TN_ROW_SCALE_SUM : TN_ROW_SCALE_DEFAULT;
                         try_contract(ways[way].cpu ? tn_cpu_backend() : tn_reference_backend(), ways[way].dtype, ways[way].precision, &p);
                     }
 }

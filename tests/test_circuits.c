@@ -71,7 +71,7 @@ static tn_tensor *read_by_layers(world *w, const tn_transformer *m, tn_tensor *i
     if (m->position) x = tn_add(w->ctx, x, tn_slice(m->position, 0, 0, T));
     if (m->desc.embed_norm) x = tn_norm_forward(w->ctx, &m->embed_norm, x);
     if (m->blocks[0].lambdas) x = tn_mul(w->ctx, x, tn_sum(w->ctx, m->blocks[0].lambdas));
-    return m->desc.no_norm || m->desc.place == TN_PLACE_POST ? x : tn_norm_forward(w->ctx, &m->blocks[0].norm1, x);
+    return m->desc.no_norm || m->desc.norm_place == TN_PLACE_POST ? x : tn_norm_forward(w->ctx, &m->blocks[0].norm1, x);
 }
 
 static double entry(const tn_circuit *c, int64_t i, int64_t j, world *w)
@@ -150,7 +150,7 @@ static void compare_first_block(world *w, const tn_transformer_desc *d, double w
         const double *run = host(pattern);
         for (int i = 0; i < HEADS * T * T; i++) test_raise(&worst[0], fabs(run[i] - (&p[0][0][0])[i]));
     }
-    if (d->head_norm || d->place != TN_PLACE_PRE) return;
+    if (d->head_norm || d->norm_place != TN_PLACE_PRE) return;
     memset(sum, 0, sizeof sum);
     for (at.head = 0; at.head < HEADS; at.head++)
         for (int s = 0; s < T; s++) {
@@ -193,7 +193,7 @@ TEST(first_block_is_exact_with_norms)
         d.positions = TN_POSITIONS_LEARNED;
         d.attention = TN_ATTENTION_SOFTMAX;
         compare_first_block(&w, &d, worst);
-        d.place = TN_PLACE_POST;
+        d.norm_place = TN_PLACE_POST;
         d.positions = TN_POSITIONS_NONE;
         compare_first_block(&w, &d, worst);
         WORST(i ? "patterns of block 0 from tables, F32" : "patterns of block 0 from tables", worst[0], i ? 1e-4 : 1e-12);
@@ -512,7 +512,7 @@ TEST(block_doubled_compact_and_direct)
     compare_block(&w, &d, worst);
     d = usual();
     d.attention = TN_ATTENTION_SOFTMAX;
-    d.no_gain = true;
+    d.no_norm_gain = true;
     compare_block(&w, &d, worst);
     WORST("OV++ doubled", worst[0], 1e-12);
     WORST("OV++ by terms", worst[1], 1e-12);
@@ -533,7 +533,7 @@ TEST(bigrams_are_the_model_without_attention)
         tn_circuit         *c;
         int32_t             all[VOCAB];
         const int64_t       shape[2] = {VOCAB, 1};
-        d.place = i == 1 ? TN_PLACE_POST : i == 2 ? TN_PLACE_SANDWICH : TN_PLACE_PRE;
+        d.norm_place = i == 1 ? TN_PLACE_POST : i == 2 ? TN_PLACE_SANDWICH : TN_PLACE_PRE;
         d.norm = i > 0 ? TN_NORM_LAYER : TN_NORM_RMS;
         d.norm_bias = i > 0;
         d.x0_residual = i == 0;
@@ -1030,18 +1030,18 @@ TEST(refusals_by_name)
     d = usual();
     d.attention = TN_ATTENTION_SOFTMAX;
     refuse(&w, &d, &at, 'a', "the layer's kind is softmax");
-    d.place = TN_PLACE_POST;
+    d.norm_place = TN_PLACE_POST;
     refuse(&w, &d, &at, 'o', "the model has post norms");
     later.tokens = true;
     refuse(&w, &d, &later, 'q', "the model has post norms");
-    d.place = TN_PLACE_SANDWICH;
+    d.norm_place = TN_PLACE_SANDWICH;
     refuse(&w, &d, &at, 'm', "the model has sandwich norms");
     d = usual();
     d.mlp = TN_MLP_SWIGLU;
     refuse(&w, &d, &at, 'm', "the MLP of block 0 is swiglu, expected bilinear");
     refuse(&w, &d, &at, 'p', "see tn_mlp_modifier");
     d.mlp = TN_MLP_BILINEAR;
-    d.order = 3;
+    d.mlp_order = 3;
     refuse(&w, &d, &at, 'p', "the MLP of block 0 has order 3, expected 2");
     at.head = HEADS;
     refuse(&w, &d, &at, 'q', "head is 2, expected 0 to 1");

@@ -1160,7 +1160,7 @@ typedef struct operands { tn_ctx *ctx; tn_tensor *a /* [4,6] */, *ids /* [4] */;
     X("affine", "w", tn_affine(o->ctx, o->a, bad, NULL)) \
     X("activation", "x", tn_activation(o->ctx, bad, TN_ACT_RELU)) \
     X("glu", "x", tn_glu(o->ctx, bad, TN_ACT_NONE)) \
-    X("prod", "x", tn_prod_parts(o->ctx, bad, 2)) \
+    X("prod_parts", "x", tn_prod_parts(o->ctx, bad, 2)) \
     X("layernorm", "x", tn_layernorm(o->ctx, bad, NULL, NULL, 1e-5)) \
     X("append_one", "x", tn_append_one(o->ctx, bad)) \
     X("embed", "table", tn_embed(o->ctx, bad, o->ids)) \

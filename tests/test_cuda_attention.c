@@ -131,7 +131,7 @@ static int    tried, compared;
 static void tell(const problem *p, int way, const char *what)
 {
     printf("B %d Tq %d Tk %d H %d d %d dv %d kind %d causal %d window %d row %d pad %d, way %d: %s\n", (int)p->B, (int)p->Tq, (int)p->Tk,
-           (int)p->H, (int)p->d, (int)p->dv, (int)p->a.kind, !p->a.bidirectional, (int)p->a.window, (int)p->a.row,
+           (int)p->H, (int)p->d, (int)p->dv, (int)p->a.kind, !p->a.bidirectional, (int)p->a.window, (int)p->a.row_scale,
                (int)p->pad, way, what);
 }
 
@@ -189,7 +189,7 @@ static problem make(tn_attend_kind kind, int64_t B, int64_t Tq, int64_t Tk, int6
     p.B = B; p.Tq = Tq; p.Tk = Tk; p.H = H; p.d = d; p.dv = dv;
     p.a.kind = kind;
     p.a.form = TN_ATTEND_FORM_QUADRATIC;
-    p.a.length = 64;
+    p.a.row_length = 64;
     return p;
 }
 
@@ -355,7 +355,7 @@ TEST(options)
             for (int causal = 0; causal < 2; causal++) {
                 problem p = make((tn_attend_kind)kind, 1, 200, 230, 2, 16, 16);
                 if (row == TN_ROW_SCALE_SUM && kind != TN_ATTEND_SQUARED) continue;
-                p.a.row = (tn_row_scale)row;
+                p.a.row_scale = (tn_row_scale)row;
                 p.a.bidirectional = causal != 1;
                 p.a.eps = 0.25;
                 try_problem(&p);
@@ -379,7 +379,7 @@ TEST(few_queries)
             if (test_small() && Tq == 1) continue;
             try_all_ways(p);
             p.a.bidirectional = true;
-            p.a.row = kind == TN_ATTEND_SQUARED ? TN_ROW_SCALE_SUM : TN_ROW_SCALE_DEFAULT;
+            p.a.row_scale = kind == TN_ATTEND_SQUARED ? TN_ROW_SCALE_SUM : TN_ROW_SCALE_DEFAULT;
             try_all_ways(p);
         }
     printf("%d problems\n", compared);
@@ -448,7 +448,7 @@ TEST(infinities)
         p.facing = which > 6;
         p.a.window = option == 1 ? 33 : 0;
         p.a.bidirectional = option >= 2;
-        if (kind == TN_ATTEND_SQUARED && which % 2) p.a.row = TN_ROW_SCALE_SUM;
+        if (kind == TN_ATTEND_SQUARED && which % 2) p.a.row_scale = TN_ROW_SCALE_SUM;
         for (int i = 0; i < list[which].n; i++) {
             p.bad[i] = list[which].bad[i];
             if (p.bad[i].t >= p.Tk) p.bad[i].t = p.Tk - 1;
@@ -570,8 +570,8 @@ TEST(wgmma)
             p.a.bidirectional = list[i].both;
             p.a.scale = list[i].scale;
             p.a.eps = 0.25;
-            p.a.row = (tn_row_scale)(TN_ROW_SCALE_NONE + list[i].row);
-            if (p.a.row == TN_ROW_SCALE_SUM && kind != TN_ATTEND_SQUARED) p.a.row = TN_ROW_SCALE_DEFAULT;
+            p.a.row_scale = (tn_row_scale)(TN_ROW_SCALE_NONE + list[i].row);
+            if (p.a.row_scale == TN_ROW_SCALE_SUM && kind != TN_ATTEND_SQUARED) p.a.row_scale = TN_ROW_SCALE_DEFAULT;
 #ifdef TN_CUDA_HOST
             const uint64_t tma = by_tma(), copies = by_copies();
 #endif

@@ -710,7 +710,7 @@ static void paths(life *l)
     tn_circuit_attribution  a;
     tn_circuit_ablation     gone;
     if (!CHECK(ps != NULL)) return;
-    d.place = TN_PLACE_PRE;
+    d.norm_place = TN_PLACE_PRE;
     d.value_residual = false;
     if (!CHECK_STATUS(tn_transformer_init(ps, NULL, &d, &m), TN_OK)) { tn_params_destroy(ps); return; }
     tn_status s = tn_circuit_freeze(l->ctx, &m, ids_of(l, 1, 5, 7), &f);

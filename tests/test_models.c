@@ -371,7 +371,7 @@ TEST(short_texts)
 static int64_t fused_norms(const tn_transformer_desc *d)
 {
     const bool again = d->recompute && !(d->value_residual && d->layers == 1);
-    if (d->no_norm || d->place == TN_PLACE_POST || d->norm != TN_NORM_RMS) return 0;
+    if (d->no_norm || d->norm_place == TN_PLACE_POST || d->norm != TN_NORM_RMS) return 0;
     return d->layers + (d->x0_residual || d->recompute ? 0 : d->layers - 1) + !again;
 }
 
@@ -488,17 +488,17 @@ TEST(hidden_widths)
     d.mlp = TN_MLP_RELU;
     CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_OK);
     CHECK_INT(full.hidden, 512);
-    d.mlp = TN_MLP_BILINEAR; d.order = 3;
+    d.mlp = TN_MLP_BILINEAR; d.mlp_order = 3;
     CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_OK);
     CHECK_INT(full.hidden, 256);
-    d.order = 0; d.dim = 768;
+    d.mlp_order = 0; d.dim = 768;
     CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_OK);
     CHECK_INT(full.hidden, 2048);
     CHECK_INT(full.d_qk, 384);
     CHECK_INT(full.row_length, 7);
-    d.order = 2;                                             /* the bilinear layer itself */
+    d.mlp_order = 2;                                             /* the bilinear layer itself */
     CHECK_STATUS(tn_transformer_check(NULL, &d, &full), TN_OK);
-    CHECK_INT(full.order, 0);
+    CHECK_INT(full.mlp_order, 0);
     CHECK_STATUS(tn_transformer_check(NULL, &full, &full), TN_OK);
 }
 
@@ -635,7 +635,7 @@ TEST(logits_by_tensor)
     d.no_norm = true;
     d.positions = TN_POSITIONS_LEARNED;
     d.attention = TN_ATTENTION_BILINEAR;
-    d.row = TN_ROW_SCALE_NONE;
+    d.row_scale = TN_ROW_SCALE_NONE;
     REQUIRE(model_on(&w, TN_F64, &d, &m, 21));
     tn_read(m.embed.w, TN_F64, E, V * D);
     tn_read(m.position, TN_F64, P, T * D);
@@ -696,12 +696,12 @@ TEST(cycles_refuse)
     d = tiny(); d.window_count = 2; d.window_cycle[1] = -5;
     CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
     CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: window is -5, expected 0 or more");
-    d = tiny(); d.row = TN_ROW_SCALE_SUM; d.attention_count = 2; d.attention_cycle[1] = TN_ATTENTION_DIFFERENTIAL;
+    d = tiny(); d.row_scale = TN_ROW_SCALE_SUM; d.attention_count = 2; d.attention_cycle[1] = TN_ATTENTION_DIFFERENTIAL;
     CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
-    d = tiny(); d.order = 3; d.mlp_count = 2; d.mlp_cycle[0] = TN_MLP_GLU; d.mlp_cycle[1] = TN_MLP_RELU;
+    CHECK_ERROR(ctx, TN_ERR_ARG, "row_scale is TN_ROW_SCALE_SUM, expected squared attention");
+    d = tiny(); d.mlp_order = 3; d.mlp_count = 2; d.mlp_cycle[0] = TN_MLP_GLU; d.mlp_cycle[1] = TN_MLP_RELU;
     CHECK_STATUS(tn_transformer_check(ctx, &d, &full), TN_ERR_ARG);
-    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: order is given, expected 0: not bilinear");
+    CHECK_ERROR(ctx, TN_ERR_ARG, "transformer: mlp_order is given, expected 0: not bilinear");
     d = tiny(); d.attention_count = 6; d.attention_cycle[1] = d.attention_cycle[3] = d.attention_cycle[5] = TN_ATTENTION_SQUARED;
     d.layers = 7;                                            /* a cycle of two; one of two equal kinds is none */
     d.mlp_count = 2; d.mlp_cycle[0] = d.mlp_cycle[1] = TN_MLP_GELU;
@@ -769,7 +769,7 @@ TEST(first_loss)
         d.dim = dims[k & 1]; d.vocab = vocabs[k >> 1 & 1]; d.context = TOKENS; d.hidden = 32; d.layers = k & 4 ? 3 : 1;
         d.embed_norm = k >> 3 == 1;
         d.no_norm = k >> 3 == 2;
-        d.place = k >> 3 == 3 ? TN_PLACE_POST : k >> 3 == 4 ? TN_PLACE_SANDWICH : TN_PLACE_PRE;
+        d.norm_place = k >> 3 == 3 ? TN_PLACE_POST : k >> 3 == 4 ? TN_PLACE_SANDWICH : TN_PLACE_PRE;
         d.positions = k >> 3 == 5 ? TN_POSITIONS_LEARNED : TN_POSITIONS_ROPE;
         d.norm = k >> 3 == 6 ? TN_NORM_LAYER : TN_NORM_RMS;
         d.zero_out = k >> 3 != 7;
@@ -833,15 +833,15 @@ TEST(bad_descs)
     REFUSES(d.d_v = INT64_MAX, TN_ERR_SHAPE, "d_v is 9223372036854775807");
     REFUSES(d.row_length = -1, TN_ERR_SHAPE, "row_length is -1");
     REFUSES(d.window = -1, TN_ERR_ARG, "transformer: window is -1, expected 0 or more");
-    REFUSES(d.order = 65, TN_ERR_ARG, "transformer: order is 65, expected 0 to 64");
-    REFUSES(d.order = 3; d.mlp = TN_MLP_RELU, TN_ERR_ARG, "transformer: order is given, expected 0: not bilinear");
+    REFUSES(d.mlp_order = 65, TN_ERR_ARG, "transformer: mlp_order is 65, expected 0 to 64");
+    REFUSES(d.mlp_order = 3; d.mlp = TN_MLP_RELU, TN_ERR_ARG, "transformer: mlp_order is given, expected 0: not bilinear");
     REFUSES(d.no_projection = true, TN_ERR_SHAPE, "transformer: hidden is 3, expected dim = 4 with no_projection");
     REFUSES(d.hidden = 4; d.no_projection = d.mlp_out_bias = true, TN_ERR_ARG, "mlp_out_bias is true, expected false with no_projection");
     REFUSES(d.no_norm = d.embed_norm = true, TN_ERR_ARG, "embed_norm is true, expected false with no_norm");
     REFUSES(d.norm_bias = true, TN_ERR_ARG, "norm_bias is true, expected false: only TN_NORM_LAYER");
-    REFUSES(d.no_norm = true; d.place = TN_PLACE_POST, TN_ERR_ARG, "place is given, expected 0 with no_norm");
+    REFUSES(d.no_norm = true; d.norm_place = TN_PLACE_POST, TN_ERR_ARG, "norm_place is given, expected 0 with no_norm");
     REFUSES(d.tied = d.zero_head = true, TN_ERR_ARG, "zero_head is true, expected false with tied");
-    REFUSES(d.row = TN_ROW_SCALE_SUM, TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
+    REFUSES(d.row_scale = TN_ROW_SCALE_SUM, TN_ERR_ARG, "row_scale is TN_ROW_SCALE_SUM, expected squared attention");
     REFUSES(d.form = TN_ATTEND_FORM_LINEAR, TN_ERR_ARG, "softmax has no linear form");
     REFUSES(d.form = TN_ATTEND_FORM_LINEAR; d.window = 1; d.attention = TN_ATTENTION_SQUARED, TN_ERR_ARG,
             "a window has no linear");
@@ -858,10 +858,10 @@ TEST(bad_descs)
     REFUSES(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "transformer: mlp is 15, expected 0 to ");
     REFUSES(d.attention = (tn_attention_kind)7, TN_ERR_ARG, "transformer: attention is 7, expected 0 to ");
     REFUSES(d.form = (tn_attend_form)3, TN_ERR_ARG, "form is 3, expected 0 to 2");
-    REFUSES(d.row = (tn_row_scale)7, TN_ERR_ARG, "row is 7, expected 0 to 4");
+    REFUSES(d.row_scale = (tn_row_scale)7, TN_ERR_ARG, "row is 7, expected 0 to 4");
     REFUSES(d.positions = (tn_positions)3, TN_ERR_ARG, "transformer: positions is 3, expected 0 to 2");
     REFUSES(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "transformer: norm is 9, expected 0 to 1");     /* which no cast may be */
-    REFUSES(d.place = (tn_place)3, TN_ERR_ARG, "transformer: place is 3, expected 0 to 2");
+    REFUSES(d.norm_place = (tn_place)3, TN_ERR_ARG, "transformer: place is 3, expected 0 to 2");
     REFUSES(d.init = (tn_init_rule)7, TN_ERR_ARG, "transformer: init is 7, expected 0 to ");
     CHECK(tn_params_add(w.params, "m.blocks.1.mlp.p", 1, &one, zero) != NULL);
     REFUSES(d.tied = true, TN_ERR_ARG, "the parameter m.blocks.1.mlp.p exists already");
@@ -902,7 +902,7 @@ TEST(check_is_init)
         char                name[16];
         d.attention = (tn_attention_kind)(k % 5);
         d.form = (tn_attend_form)(k / 5 % 3);
-        d.row = (tn_row_scale)(k / 15 % 5);
+        d.row_scale = (tn_row_scale)(k / 15 % 5);
         d.window = k / 75 % 2;
         d.bidirectional = k / 150 % 2 == 1;
         d.value_residual = k / 300 == 1;
@@ -1081,8 +1081,8 @@ TEST(configs_refuse)
     misread(ctx, "{\"softcap\":-1}", TN_ERR_FORMAT, "softcap is -1, expected a number from 0 to 1e30");
     misread(ctx, "{\"mlp\":\"maxout\"}", TN_ERR_FORMAT, "mlp is \"maxout\", expected bilinear, relu, relu2, gelu, swish,");
     misread(ctx, "{\"norm\":\"batch\"}", TN_ERR_FORMAT, "norm is \"batch\", expected rms or layer");
-    misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "row is TN_ROW_SCALE_SUM, expected squared attention");
-    misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "transformer: order is given, expected 0: not");
+    misread(ctx, "{" OURS ",\"row_scale\":\"sum\"}", TN_ERR_ARG, "row_scale is TN_ROW_SCALE_SUM, expected squared attention");
+    misread(ctx, "{" OURS ",\"d_hidden\":4,\"mlp\":\"relu\",\"mlp_order\":3}", TN_ERR_ARG, "transformer: mlp_order is given, expected 0: not");
     misread(ctx, "{\"n_head\":3,\"n_vocab\":5,\"n_layer\":1,\"n_ctx\":4,\"d_model\":4}", TN_ERR_SHAPE, "dim is 4, expected a multiple of 3 for 3 heads");
     misread(ctx, "{\"model_type\":\"bert\"}", TN_ERR_FORMAT, "model_type is \"bert\", expected tensornet, gpt2, llama, mistral");
     misread(ctx, "{\"model_type\":7}", TN_ERR_FORMAT, "model_type is not a string");
@@ -1352,7 +1352,7 @@ TEST(head_rows)
     desc.log_user = said;
     REQUIRE(CHECK_STATUS(tn_ctx_create(&desc, &ctx, NULL), TN_OK));
     tn_params *ps = tn_params_create(ctx);
-    d.layers = 1; d.heads = H; d.dim = N; d.d_qk = d.d_v = d.hidden = D; d.no_gain = d.tied = true; d.mlp = TN_MLP_RELU;
+    d.layers = 1; d.heads = H; d.dim = N; d.d_qk = d.d_v = d.hidden = D; d.no_norm_gain = d.tied = true; d.mlp = TN_MLP_RELU;
     REQUIRE(CHECK_STATUS(tn_transformer_init(ps, "", &d, &m), TN_OK));
     tn_param *other = tn_params_add(ps, "other", 2, two_by_three, ones);     /* it is not the model's, and stays */
     REQUIRE(other != NULL);

@@ -344,7 +344,7 @@ TEST(the_net_of_an_operator_is_the_operator)
 /* y_t = c_t sum_s f(x_t, x_t, x_s, x_s, x_s) + o_b over the keys that t sees, by the nets of all distances */
 static double attention_off(world *w, tn_attention_desc d, int64_t T)
 {
-    const int64_t dim = d.dim, length = d.length > 0 ? d.length : 512, rows = T;
+    const int64_t dim = d.dim, length = d.row_length > 0 ? d.row_length : 512, rows = T;
     tn_attention  layer;
     tn_tensor    *sum = NULL;
     CHECK_STATUS(tn_attention_init(w->params, "attention", &d, &layer), TN_OK);
@@ -361,7 +361,7 @@ static double attention_off(world *w, tn_attention_desc d, int64_t T)
         double    *part = host(f);
         for (int64_t t = first; t < last; t++) {
             const double seen = (double)(d.bidirectional ? T : t + 1);
-            const double c = d.row == TN_ROW_SCALE_MEAN ? 1 / seen : d.row == TN_ROW_SCALE_NONE || seen <= (double)length ? 1
+            const double c = d.row_scale == TN_ROW_SCALE_MEAN ? 1 / seen : d.row_scale == TN_ROW_SCALE_NONE || seen <= (double)length ? 1
                              : sqrt((double)length / seen);
             for (int64_t o = 0; o < layer.desc.out; o++)
                 all[t * layer.desc.out + o] = c * part[(t - first) * layer.desc.out + o];
@@ -394,8 +394,8 @@ TEST(the_net_of_attention_is_attention)
             d.no_rope = i < 2;
             d.bias = i > 2 && i != 5;
             d.out_bias = i == 4;
-            d.row = i == 6 ? TN_ROW_SCALE_MEAN : i == 7 ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_DEFAULT;
-            d.length = 2;
+            d.row_scale = i == 6 ? TN_ROW_SCALE_MEAN : i == 7 ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_DEFAULT;
+            d.row_length = 2;
             d.scale = i == 1 ? 0.7 : 0;
             d.init.rule = TN_INIT_NORMAL;
             d.init.std = 1;

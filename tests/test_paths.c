@@ -66,16 +66,16 @@ static tn_transformer_desc option(int k)
     d.heads = 2;
     if (k == 1) d.attn_bias = d.attn_out_bias = d.mlp_bias = d.mlp_out_bias = true;
     if (k == 2) { d.norm = TN_NORM_LAYER; d.norm_bias = d.embed_norm = true; d.positions = TN_POSITIONS_LEARNED; }
-    if (k == 3) { d.place = TN_PLACE_SANDWICH; d.x0_residual = true; d.mlp = TN_MLP_SWIGLU; }
+    if (k == 3) { d.norm_place = TN_PLACE_SANDWICH; d.x0_residual = true; d.mlp = TN_MLP_SWIGLU; }
     if (k == 4) { d.softcap = 2; d.qk_norm = d.head_norm = d.mlp_bias = true; d.mlp = TN_MLP_RELU2; d.window = 3; }
-    if (k == 5) { d.order = 3; d.heads = 1; d.attn_scale = 0.5; d.mlp_scale = TN_SCALE_DEPTH; d.mlp_out_bias = true; }
+    if (k == 5) { d.mlp_order = 3; d.heads = 1; d.attn_scale = 0.5; d.mlp_scale = TN_SCALE_DEPTH; d.mlp_out_bias = true; }
     if (k == 6) {
-        d.place = TN_PLACE_SANDWICH;
+        d.norm_place = TN_PLACE_SANDWICH;
         d.norm = TN_NORM_LAYER;
         d.norm_bias = d.attn_out_bias = d.mlp_out_bias = d.x0_residual = d.embed_norm = true;
         d.layers = 1;
     }
-    if (k == 7) { d.order = 1; d.layers = 3; d.mlp_bias = true; d.heads = 1; }
+    if (k == 7) { d.mlp_order = 1; d.layers = 3; d.mlp_bias = true; d.heads = 1; }
     if (k == 8) { d.bidirectional = true; d.no_projection = true; d.hidden = DIM; d.tied = true; }
     if (k == 9) {
         d.mlp_count = d.attention_count = 2;
@@ -83,7 +83,7 @@ static tn_transformer_desc option(int k)
         d.attention_cycle[0] = TN_ATTENTION_BILINEAR;
         d.d_v = 2;
     }
-    if (k == 10) { d.x0_residual = d.attn_bias = d.mlp_bias = d.mlp_out_bias = true; d.no_gain = true; d.d_qk = 4; }
+    if (k == 10) { d.x0_residual = d.attn_bias = d.mlp_bias = d.mlp_out_bias = true; d.no_norm_gain = true; d.d_qk = 4; }
     return d;
 }
 
@@ -593,7 +593,7 @@ TEST(patterns_are_expanded)
         d.heads = 1 + k % 2;
         d.no_norm = k < 4;
         d.attention = k % 3 ? TN_ATTENTION_BILINEAR : TN_ATTENTION_SQUARED;
-        d.row = k == 3 ? TN_ROW_SCALE_MEAN : TN_ROW_SCALE_DEFAULT;
+        d.row_scale = k == 3 ? TN_ROW_SCALE_MEAN : TN_ROW_SCALE_DEFAULT;
         d.row_length = 2;
         d.window = k == 2 ? 3 : 0;
         d.score_scale = k == 1 ? 0.7 : 0;
@@ -1007,7 +1007,7 @@ TEST(bounds_see_small_differences)
         d.no_norm = true;
         d.attention = k < 2 ? TN_ATTENTION_SOFTMAX : k == 2 ? TN_ATTENTION_SQUARED : TN_ATTENTION_BILINEAR;
         d.positions = TN_POSITIONS_NONE;
-        d.row = k < 2 ? TN_ROW_SCALE_DEFAULT : TN_ROW_SCALE_NONE;
+        d.row_scale = k < 2 ? TN_ROW_SCALE_DEFAULT : TN_ROW_SCALE_NONE;
         REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "", &d, &m), TN_OK));
         CHECK_STATUS(tn_write(m.embed.w, TN_F64, embed[k], 3), TN_OK);
         CHECK_STATUS(tn_write(m.head.w, TN_F64, u, 3), TN_OK);
@@ -1155,8 +1155,8 @@ TEST(what_is_wrong_is_named)
     tn_circuit_frozen     f;
     world                 w;
     REQUIRE(open_on(&w, TN_F64, 14, 1, NULL));
-    d.place = TN_PLACE_POST;
-    refused(&w, d, "circuit_freeze: place is TN_PLACE_POST");
+    d.norm_place = TN_PLACE_POST;
+    refused(&w, d, "circuit_freeze: norm_place is TN_PLACE_POST");
     d = option(1);
     d.value_residual = true;
     refused(&w, d, "circuit_freeze: value_residual is true");
@@ -1186,7 +1186,7 @@ TEST(what_is_wrong_is_named)
         tn_circuit_frozen g;
         d = option(0);
         d.attention = TN_ATTENTION_SQUARED;
-        d.row = TN_ROW_SCALE_SUM;
+        d.row_scale = TN_ROW_SCALE_SUM;
         REQUIRE(make_as(&w, "summed", d, &summed));
         REQUIRE(tn_circuit_freeze(w.ctx, &summed, ids_of(&w), &g) == TN_OK);
         CHECK_STATUS(tn_circuit_parts_of(&g, &target, &pd, &p), TN_ERR_ARG);

@@ -165,9 +165,9 @@ TEST(transformers_have_the_same_bits)
             d.qk_norm = kind & 1;
             if (kind == 1) d.attention = TN_ATTENTION_BILINEAR;
             if (kind == 2) d.x0_residual = d.value_residual = true;
-            if (kind == 3) d.order = 3;
-            if (kind == 4) d.place = TN_PLACE_SANDWICH, d.norm = TN_NORM_LAYER, d.norm_bias = true;
-            if (kind == 5) d.place = TN_PLACE_POST, d.x0_residual = true;
+            if (kind == 3) d.mlp_order = 3;
+            if (kind == 4) d.norm_place = TN_PLACE_SANDWICH, d.norm = TN_NORM_LAYER, d.norm_bias = true;
+            if (kind == 5) d.norm_place = TN_PLACE_POST, d.x0_residual = true;
             if (kind == 6) d.attention = TN_ATTENTION_SQUARED, d.tied = true, d.positions = TN_POSITIONS_LEARNED;
             if (kind == 7) d.value_residual = true, d.attn_bias = d.mlp_bias = true;
             REQUIRE(run_model(&d, real, activations, backend, &plain));

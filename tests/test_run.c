@@ -166,7 +166,7 @@ TEST(points_fit_together)
     for (int k = 0; k < VARIANTS; k++) {
         const char         *what;
         tn_transformer_desc d = variant(k, &what);
-        const bool          post = d.place == TN_PLACE_POST;
+        const bool          post = d.norm_place == TN_PLACE_POST;
         world               w;
         tn_transformer      m;
         kept                p;
@@ -262,7 +262,7 @@ TEST(attribution_sums_to_logits)
         world               w;
         tn_transformer      m;
         kept                p;
-        if (d.place == TN_PLACE_POST) continue;
+        if (d.norm_place == TN_PLACE_POST) continue;
         REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
         tn_tensor *ids = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 5);
         tn_tensor *targets = ids_of(w.ctx, &m.desc, TEXTS, tokens_of(&d), 6);
@@ -275,7 +275,7 @@ TEST(attribution_sums_to_logits)
         differences(d.softcap > 0 ? of_point(&p, "head") : logits, targets, others, want);
         CHECK_STATUS(tn_read(tn_sum_axis(w.ctx, parts, 2), TN_F64, sum, n), TN_OK);
         for (int64_t i = 0; i < n; i++) test_raise(&worst, fabs(sum[i] - want[i]) / (1 + fabs(want[i])));
-        if (!d.no_norm && m.desc.layers == 2 && d.place == TN_PLACE_PRE && d.softcap == 0) {
+        if (!d.no_norm && m.desc.layers == 2 && d.norm_place == TN_PLACE_PRE && d.softcap == 0) {
             test_raise(&heads, ablation_against_part(w.ctx, &m, &p, ids, targets, others, parts, want));
             ablated++;
         }
@@ -757,11 +757,11 @@ TEST(runs_that_fail)
     CHECK_INT(tn_transformer_points(NULL, 1, 1, NULL, 0), 0);
     CHECK_INT(tn_transformer_parts(NULL, NULL, 0), 0);
     close_world(&w);
-    d.place = TN_PLACE_POST;
+    d.norm_place = TN_PLACE_POST;
     REQUIRE(model_on(&w, TN_F64, &d, &m, 3));
     ids = ids_of(w.ctx, &d, TEXTS, TOKENS, 5);
     CHECK(!tn_transformer_attribution(w.ctx, &m, ids, ids, NULL));
-    CHECK_ERROR(w.ctx, TN_ERR_ARG, "place is TN_PLACE_POST, expected another place for an attribution");
+    CHECK_ERROR(w.ctx, TN_ERR_ARG, "norm_place is TN_PLACE_POST, expected another place for an attribution");
     close_world(&w);
 }
 

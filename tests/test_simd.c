@@ -709,8 +709,8 @@ static attend_case attend_of(int64_t queries, int64_t keys, int64_t d, int64_t d
     c.dv = dv;
     c.desc.kind = kind;
     c.desc.form = TN_ATTEND_FORM_QUADRATIC;
-    c.desc.row = row;
-    c.desc.length = 20;
+    c.desc.row_scale = row;
+    c.desc.row_length = 20;
     c.desc.bidirectional = bidirectional;
     c.desc.window = window;
     c.desc.scale = kind == TN_ATTEND_SOFTMAX ? 1.1 / sqrt((double)d) : 0.3;

@@ -195,9 +195,9 @@ TEST(other_mlps_may_come_before)
         d.mlp_cycle[1] = TN_MLP_BILINEAR;
         d.mlp_bias = k % 2;
         d.mlp_scale = 0.5;
-        d.place = (tn_place)(k % 3);
+        d.norm_place = (tn_place)(k % 3);
         REQUIRE(model_on(&w, TN_F64, &d, &m, (uint64_t)k));
-        for (int p = 0; p < (d.place == TN_PLACE_SANDWICH ? 6 : 5); p++) {
+        for (int p = 0; p < (d.norm_place == TN_PLACE_SANDWICH ? 6 : 5); p++) {
             memset(&sd, 0, sizeof sd);
             sd.point = points[p];
             sd.edit.keep = 1;
@@ -364,7 +364,7 @@ TEST(tokens_do_not_depend_on_the_stream)
     world                w;
     int64_t              four = 4;
     double               heads[6], worst = 0, apart_ = 0;
-    d.no_gain = true;
+    d.no_norm_gain = true;
     REQUIRE(model_on(&w, TN_F64, &d, &a, 3));
     REQUIRE(CHECK_STATUS(tn_transformer_init(w.params, "b", &d, &b), TN_OK));
     tn_tensor *order = tn_tensor_from(w.ctx, 1, &four, TN_I32, turn);

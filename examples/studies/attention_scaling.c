@@ -243,7 +243,7 @@ static int64_t pattern_rank(tn_ctx *ctx, const curve *c, bool causal)
     tn_tensor *v = tn_tensor_nd(ctx, TN_REAL, 4, shape);
     tn_write(v, TN_F64, unit, n * n);
     free(unit);
-    tn_tensor *pattern = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .row = TN_ROW_SCALE_NONE,
+    tn_tensor *pattern = attend(ctx, c, q, k, v, &(tn_attend_desc){ .kind = c->kind, .row_scale = TN_ROW_SCALE_NONE,
                                                          .bidirectional = !causal });
     tn_svd(ctx, tn_reshape_2d(pattern, n, n), NULL, &svd);
     check(ctx);

@@ -99,7 +99,7 @@ static void train(tn_ctx *ctx, tn_params *params, tn_transformer *model, const o
 {
     uint64_t state = (uint64_t)o->seed;
     tn_transformer_init(params, "", &(tn_transformer_desc){ .vocab = VOCAB, .layers = 2, .dim = DIM, .heads = o->heads,
-        .context = LENGTH, .hidden = 1, .attention = kind_of(o->attention), .qk_norm = true, .no_gain = true,
+        .context = LENGTH, .hidden = 1, .attention = kind_of(o->attention), .qk_norm = true, .no_norm_gain = true,
         .init = TN_INIT_NORMAL }, model);
     check(ctx);
     for (int l = 0; l < 2; l++) tn_assign(model->blocks[l].mlp.p, tn_scale(ctx, model->blocks[l].mlp.p, 0)); /* no MLPs */

@@ -299,11 +299,11 @@ static inline void read_far(pupil *p)
     training *r = p->record;
     const tn_attention_desc *d = &p->model.blocks[0].attn.desc;
     const bool scaled = d->kind != TN_ATTENTION_SOFTMAX && d->kind != TN_ATTENTION_DIFFERENTIAL
-        && (d->row == TN_ROW_SCALE_DEFAULT || d->row == TN_ROW_SCALE_LENGTH);
+        && (d->row_scale == TN_ROW_SCALE_DEFAULT || d->row_scale == TN_ROW_SCALE_LENGTH);
     for (int way = 0; way < 2; way++) {
         for (int64_t i = 0; i < QUARTERS; i++) r->far[way][i] = NAN;
         if (!r->variant->far || p->diverged || (way == 1 && !scaled)) continue;
-        for (int64_t i = 0; way == 1 && i < p->study->layers; i++) p->model.blocks[i].attn.desc.row = TN_ROW_SCALE_NONE;
+        for (int64_t i = 0; way == 1 && i < p->study->layers; i++) p->model.blocks[i].attn.desc.row_scale = TN_ROW_SCALE_NONE;
         read_parts(p->ctx, &p->model, &p->study->text.held, FAR * p->study->context, QUARTERS, r->far[way]);
     }
 }

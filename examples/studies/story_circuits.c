@@ -547,10 +547,10 @@ static void show_kinds(tn_ctx *ctx, const counts *c, const tn_transformer *m, co
     texts         t = { .ctx = ctx, .m = m };
     uint32_t      seed = 1;
     double        size[2] = {0, 0};
-    if (2 * m->desc.layers > MOST_PARTS || m->desc.place == TN_PLACE_SANDWICH || m->desc.place == TN_PLACE_POST
+    if (2 * m->desc.layers > MOST_PARTS || m->desc.norm_place == TN_PLACE_SANDWICH || m->desc.norm_place == TN_PLACE_POST
         || m->desc.norm != TN_NORM_RMS || m->desc.head_norm || m->desc.x0_residual || m->desc.value_residual
         || m->desc.softcap > 0 || m->desc.attention == TN_ATTENTION_DIFFERENTIAL_PLAIN
-        || m->desc.attention == TN_ATTENTION_DIFFERENTIAL || m->desc.mlp != TN_MLP_BILINEAR || m->desc.order > 2)
+        || m->desc.attention == TN_ATTENTION_DIFFERENTIAL || m->desc.mlp != TN_MLP_BILINEAR || m->desc.mlp_order > 2)
         stop("the model has other norms, residuals, patterns or MLPs, expected bilinear MLPs, RMS norms first or none");
     if (apart < T + 1) stop("--held is too short, expected eight texts");
     for (int64_t i = 0; i < TEXTS; i++) {

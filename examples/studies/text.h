@@ -222,7 +222,7 @@ static inline void training_batch(tn_ctx *ctx, const tokens *t, uint64_t seed, i
 static inline tn_transformer_desc usual_model(int64_t vocab, int64_t context, int64_t dim, int64_t heads, int64_t layers)
 {
     return (tn_transformer_desc){ .vocab = vocab, .context = context, .dim = dim, .heads = heads, .layers = layers,
-                                  .qk_norm = true, .no_gain = true, .embed_norm = true, .init = TN_INIT_NORMAL,
+                                  .qk_norm = true, .no_norm_gain = true, .embed_norm = true, .init = TN_INIT_NORMAL,
                                   .zero_out = true, .zero_head = true };
 }
 

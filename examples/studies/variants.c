@@ -67,14 +67,14 @@ static void add_variants(study *s, axes *a, int mlp_forms, int attention_forms)
     for (int i = 0; i < mlp_forms; i++) {
         tn_transformer_desc d = study_desc(s);
         d.mlp = mlps[i].kind;
-        d.order = mlps[i].order;
+        d.mlp_order = mlps[i].order;
         a->mlp[i].label = mlps[i].name;
         a->mlp[i].v = variant_of(s, mlps[i].name, d);
     }
     for (int i = 0; i < attention_forms; i++) {
         tn_transformer_desc d = study_desc(s);
         d.attention = attentions[i].kind;
-        d.row = attentions[i].scale;
+        d.row_scale = attentions[i].scale;
         d.head_norm = attentions[i].head_norm;
         a->attention[i].label = attentions[i].attention;
         a->attention[i].v = variant_of(s, attentions[i].variant, d);

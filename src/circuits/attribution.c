@@ -110,7 +110,7 @@ static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int
 {
     const tn_transformer       *m = f->model;
     const tn_transformer_block *block = &m->blocks[l];
-    const bool   sandwich = m->desc.place == TN_PLACE_SANDWICH;
+    const bool   sandwich = m->desc.norm_place == TN_PLACE_SANDWICH;
     const double scale = h >= 0 ? m->desc.attn_scale : m->desc.mlp_scale;
     tn_ctx      *ctx = f->ctx;
     tn_attention one;

@@ -37,15 +37,15 @@ static bool tni_bound_refuses(tn_ctx *ctx, const tn_transformer *m, int64_t seen
     const tn_attention_desc   *a = &m->blocks[0].attn.desc;
     const tn_mlp_desc         *mlp = &m->blocks[0].mlp.desc;
     const bool    softmax = a->kind == TN_ATTENTION_SOFTMAX;
-    const int64_t length = a->length > 0 ? a->length : 512;
+    const int64_t length = a->row_length > 0 ? a->row_length : 512;
     const char   *what = d->layers != 1 ? "the model has more than one block"
         : d->bidirectional ? "bidirectional is true"
-        : d->place != TN_PLACE_PRE || d->norm != TN_NORM_RMS ? "norms are not RMS norms before the block"
+        : d->norm_place != TN_PLACE_PRE || d->norm != TN_NORM_RMS ? "norms are not RMS norms before the block"
         : mlp->kind != TN_MLP_BILINEAR || mlp->order != 2 ? "the MLP is not bilinear of order 2"
         : d->positions == TN_POSITIONS_LEARNED ? "positions are learned"
         : a->head_norm || (!softmax && !tni_takes_form(a->kind)) ? "heads have norms, or are differential"
-        : !softmax && (a->row == TN_ROW_SCALE_MEAN || a->row == TN_ROW_SCALE_SUM) ? "rows are scaled by mean or sum"
-        : !softmax && a->row != TN_ROW_SCALE_NONE && seen > length ? "there are more tokens than the row scale's length"
+        : !softmax && (a->row_scale == TN_ROW_SCALE_MEAN || a->row_scale == TN_ROW_SCALE_SUM) ? "rows are scaled by mean or sum"
+        : !softmax && a->row_scale != TN_ROW_SCALE_NONE && seen > length ? "there are more tokens than the row scale's length"
         : NULL;
     if (what) tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s, expected what the function's comment lists", what);
     return what != NULL;

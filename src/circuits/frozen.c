@@ -105,7 +105,7 @@ static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_
 {
     const tn_attention *layer = &block->attn;
     const tn_attention_desc *d = &layer->desc;
-    const tn_norm *norm = m->desc.place == TN_PLACE_SANDWICH ? &block->norm1_out : NULL;
+    const tn_norm *norm = m->desc.norm_place == TN_PLACE_SANDWICH ? &block->norm1_out : NULL;
     const bool     normed = d->head_norm || d->kind == TN_ATTENTION_DIFFERENTIAL;
     tn_tensor     *scale = norm ? tni_frozen_scale(ctx, norm, out) : NULL, *pattern = tn_attention_pattern(ctx, layer, y);
     tn_tensor     *v = tni_frozen_in(ctx, &block->norm1, layer->v, layer->vb), *qkb = NULL;
@@ -120,7 +120,7 @@ static bool tni_frozen_attention(tn_ctx *ctx, const tn_transformer *m, const tn_
     tn_tensor *o = tni_frozen_out(ctx, norm, layer->o);
     shape[0] = d->dim; shape[1] = d->heads; shape[2] = d->d_v;
     b->o = o ? tn_tensor_keep(tn_reshape(o, 3, shape)) : NULL;
-    if (tni_takes_form(d->kind) && !d->qk_norm && !normed && d->row != TN_ROW_SCALE_SUM) {
+    if (tni_takes_form(d->kind) && !d->qk_norm && !normed && d->row_scale != TN_ROW_SCALE_SUM) {
         shape[0] = -1;
         if (layer->qkb) qkb = tn_reshape(layer->qkb, 1, shape);
         b->qk = tn_tensor_keep(tni_frozen_in(ctx, &block->norm1, tn_reshape_2d(layer->qk, -1, d->dim), qkb));
@@ -151,7 +151,7 @@ static bool tni_frozen_mlp(tn_ctx *ctx, const tn_transformer *m, const tn_transf
                            tn_tensor *out, tn_circuit_frozen_block *b)
 {
     const tn_mlp  *mlp = &block->mlp;
-    const tn_norm *norm = m->desc.place == TN_PLACE_SANDWICH ? &block->norm2_out : NULL;
+    const tn_norm *norm = m->desc.norm_place == TN_PLACE_SANDWICH ? &block->norm2_out : NULL;
     const int64_t  T = y->shape[1];
     tn_tensor     *scale = norm ? tni_frozen_scale(ctx, norm, out) : NULL, *factor = NULL;
     if (norm && !scale) return false;
@@ -241,10 +241,10 @@ static bool tni_frozen_sources(tn_circuit_frozen *f, tn_tensor *ids)
 
 static bool tni_frozen_refuses(tn_ctx *ctx, const tn_transformer *m)
 {
-    const bool post = m->desc.place == TN_PLACE_POST;
+    const bool post = m->desc.norm_place == TN_PLACE_POST;
     if (!post && !m->desc.value_residual) return false;
     tni_fail(ctx, TN_ERR_ARG, "circuit_freeze: %s", post
-             ? "place is TN_PLACE_POST, expected norms before the blocks: the residual stream itself would be normed"
+             ? "norm_place is TN_PLACE_POST, expected norms before the blocks: the residual stream itself would be normed"
              : "value_residual is true, expected false: heads would have two sources of values");
     return true;
 }

@@ -126,8 +126,8 @@ TNI_FN bool tni_circuit_refused(tn_ctx *ctx, const char *op, bool is, const char
 /* Whether what a branch adds to the stream is normed again. */
 TNI_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const char *op)
 {
-    return tni_circuit_refused(ctx, op, m->desc.place != TN_PLACE_PRE,
-                               m->desc.place == TN_PLACE_POST ? "post norms" : "sandwich norms",
+    return tni_circuit_refused(ctx, op, m->desc.norm_place != TN_PLACE_PRE,
+                               m->desc.norm_place == TN_PLACE_POST ? "post norms" : "sandwich norms",
                                "what is written to the residual stream is normed again, expected pre-norms or none");
 }
 
@@ -136,7 +136,7 @@ TNI_FN bool tni_circuit_normed_after(tn_ctx *ctx, const tn_transformer *m, const
 TNI_FN tn_tensor *tni_circuit_basis(tn_ctx *ctx, const tn_transformer *m, const tn_norm *norm, bool constant, double factor)
 {
     const int64_t dim = m->desc.dim, row[2] = {1, dim};
-    const bool    normed = !m->desc.no_norm && m->desc.place != TN_PLACE_POST;
+    const bool    normed = !m->desc.no_norm && m->desc.norm_place != TN_PLACE_POST;
     tn_tensor    *x = tn_eye(ctx, dim);
     if (normed && norm->desc.kind == TN_NORM_LAYER) x = tn_sub(ctx, x, tn_full(ctx, 2, row, 1 / (double)dim));
     if (normed && norm->gain) x = tn_mul(ctx, x, norm->gain);
@@ -166,13 +166,13 @@ static tn_tensor *tni_circuit_input(tn_ctx *ctx, const tn_transformer *m, const 
                                     int64_t position, const char *op)
 {
     const tn_transformer_block *b = &m->blocks[d->block];
-    const bool normed = !m->desc.no_norm && m->desc.place != TN_PLACE_POST;
+    const bool normed = !m->desc.no_norm && m->desc.norm_place != TN_PLACE_POST;
     tn_tensor *x, *x0;
     if (!d->tokens) return tni_circuit_basis(ctx, m, &b->norm1, constant, 1);
     if (d->block > 0) {
         if (tni_circuit_refused(ctx, op, b->lambdas != NULL, "x0_residual",
                                 "tokens reach a later block in several ways, expected directions of the stream")
-            || tni_circuit_refused(ctx, op, m->desc.place == TN_PLACE_POST, "post norms",
+            || tni_circuit_refused(ctx, op, m->desc.norm_place == TN_PLACE_POST, "post norms",
                                    "tokens reach a later block through them, expected directions of the stream"))
             return NULL;
         if (normed && !(d->factor > 0 && d->factor < HUGE_VAL)) {
@@ -229,7 +229,7 @@ TNI_FN tn_circuit *tni_circuit_qk(tn_ctx *ctx, const tn_transformer *m, const tn
     const tn_transformer_block *b = &m->blocks[d->block];
     const tn_attention_desc    *a = &b->attn.desc;
     const int  sets = (int)b->attn.qk->shape[0] / 2, factors = a->kind == TN_ATTENTION_SQUARED ? 2 : sets;
-    const bool constant = !plain && (b->attn.qkb || (b->norm1.bias && m->desc.place != TN_PLACE_POST));
+    const bool constant = !plain && (b->attn.qkb || (b->norm1.bias && m->desc.norm_place != TN_PLACE_POST));
     tn_circuit *c = NULL;
     tn_tensor  *side[2][2] = {{NULL, NULL}, {NULL, NULL}};
     double      scale = a->scale;
@@ -313,7 +313,7 @@ tn_circuit *tn_circuit_ov(tn_ctx *ctx, const tn_transformer *m, const tn_circuit
 tn_tensor *tn_circuit_unembedding(tn_ctx *ctx, const tn_transformer *m)
 {
     if (!tni_circuit_given(ctx, m, 0, "circuit_unembedding")) return NULL;
-    return m->desc.no_norm || m->desc.place == TN_PLACE_POST || (m->desc.norm == TN_NORM_RMS && !m->norm.gain)
+    return m->desc.no_norm || m->desc.norm_place == TN_PLACE_POST || (m->desc.norm == TN_NORM_RMS && !m->norm.gain)
         ? m->head.w : tn_matmul(ctx, m->head.w, tn_transpose(tni_circuit_basis(ctx, m, &m->norm, false, 1), 0, 1));
 }
 

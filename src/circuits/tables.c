@@ -41,7 +41,7 @@ tn_circuit *tn_circuit_bigrams(tn_ctx *ctx, const tn_transformer *m, int64_t blo
     }
     tni_scope scope = tni_scope_begin(ctx);
     x = stream = tni_circuit_alone(ctx, m, blocks, position);
-    if (x && m->desc.place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
+    if (x && m->desc.norm_place != TN_PLACE_POST) x = tni_model_normed(ctx, m, &m->norm, x, NULL, "");
     x = x ? tn_reshape_2d(x, m->desc.vocab, m->desc.dim) : NULL;
     tn_tensor *head = m->head.w;
     if (x) c = tn_circuit_create(ctx, 1, &x, &head);

@@ -21,8 +21,8 @@ TNI_FN tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
     a.bidirectional = d->bidirectional;
     a.window = d->window;
     a.scale = d->scale;
-    a.row = d->row;
-    a.length = d->length;
+    a.row_scale = d->row_scale;
+    a.row_length = d->row_length;
     return a;
 }
 
@@ -226,7 +226,7 @@ static tn_tensor *tni_pattern_rows(tn_ctx *ctx, const tn_attend_desc *a, int64_t
     int64_t    shape[4] = {1, T, 1, 1};
     tn_tensor *one = tn_full(ctx, 4, shape, 1);
     tn_tensor *y = tn_attend(ctx, one, one, one, &ones);
-    ones.row = TN_ROW_SCALE_NONE;
+    ones.row_scale = TN_ROW_SCALE_NONE;
     tn_tensor *n = y ? tn_attend(ctx, one, one, one, &ones) : NULL;
     y = n ? tn_div(ctx, y, n) : NULL;
     return y ? tn_reshape_2d(y, T, 1) : NULL;
@@ -247,7 +247,7 @@ static tn_tensor *tni_pattern_pairs(tn_ctx *ctx, const tn_attention *layer, cons
                                     tn_tensor *k)
 {
     const bool    softmax = a->kind == TN_ATTEND_SOFTMAX;
-    const bool    scaled = a->row == TN_ROW_SCALE_LENGTH || a->row == TN_ROW_SCALE_MEAN;
+    const bool    scaled = a->row_scale == TN_ROW_SCALE_LENGTH || a->row_scale == TN_ROW_SCALE_MEAN;
     const int     sets = tni_attention_kinds[layer->desc.kind].sets;
     const int64_t T = q->shape[1];
     tn_tensor    *mask = tni_pattern_mask(ctx, a, T, softmax ? 0 : 1, softmax ? -HUGE_VAL : 0);
@@ -274,7 +274,7 @@ static tn_tensor *tni_attention_weights(tn_ctx *ctx, const tn_attention *layer, 
     if (shape[2] == 0) return tn_full(ctx, 4, shape, 0);
     ctx->made = ctx->desc.dtype;                        /* as within the fused kernels */
     tn_tensor *p = tni_pattern_pairs(ctx, layer, &a, q, k);
-    if (a.row == TN_ROW_SCALE_SUM) p = tni_pattern_by_sum(ctx, p, a.eps);
+    if (a.row_scale == TN_ROW_SCALE_SUM) p = tni_pattern_by_sum(ctx, p, a.eps);
     ctx->made = made;
     return p && p->dtype != made ? tn_cast(ctx, p, made) : p;
 }
@@ -461,7 +461,7 @@ tn_attention_cache *tn_attention_cache_create(tn_ctx *ctx, const tn_attention *l
     k[3] = d->d_qk;
     v[3] = d->d_v;
     state[2] = tni_attend_features(tni_attention_kinds[d->kind].attend, d->d_qk);
-    state[3] = d->d_v + (d->row == TN_ROW_SCALE_SUM);
+    state[3] = d->d_v + (d->row_scale == TN_ROW_SCALE_SUM);
     if (tni_attention_keeps_state(ctx, d, length, state, k[2]))
         c->state = tni_tensor_create(ctx, "attention cache", TN_REAL, 4, state);
     else if ((c->k = tni_tensor_create(ctx, "attention cache", ctx->desc.activations, 4, k)) != NULL)
@@ -477,7 +477,7 @@ static bool tni_attention_cache_fits(tn_ctx *ctx, const tn_attention *layer, con
     if (!c || c->owned.ctx != ctx)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache %s", c ? "belongs to another context" : "is NULL");
     else if (made->kind != d->kind || made->heads != d->heads || made->d_qk != d->d_qk || made->d_v != d->d_v
-             || made->window != d->window || made->row != d->row)
+             || made->window != d->window || made->row_scale != d->row_scale)
         tni_fail(ctx, TN_ERR_ARG, "attention: the cache was made for another layer: kind %s, %lld heads, d_qk %lld, "
                  "d_v %lld, window %lld", tn_attention_kind_name(made->kind), (long long)made->heads, (long long)made->d_qk,
                  (long long)made->d_v, (long long)made->window);

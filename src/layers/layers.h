@@ -274,8 +274,8 @@ typedef struct tn_attention_desc {
     tn_attend_form form;        /* of squared and bilinear                                              */
     bool    bidirectional;      /* queries also see later keys; default: keys up to their own position  */
     int64_t window;             /* 0: none; see tn_attend_desc, also for the next three                 */
-    tn_row_scale row;
-    int64_t length;
+    tn_row_scale row_scale;
+    int64_t row_length;
     double  scale;
     bool    no_rope;            /* no rotary positions                                                  */
     double  rope_base;          /* 0: 10000                                                             */

@@ -14,7 +14,7 @@
 
 static int64_t tni_transformer_encoders(const tn_transformer_desc *d)
 {
-    return d->order > 0 ? d->order : tn_mlp_encoders(d->mlp);
+    return d->mlp_order > 0 ? d->mlp_order : tn_mlp_encoders(d->mlp);
 }
 
 /* An extent between 1 and 2^31 - 2, or an error that names it. */
@@ -111,7 +111,7 @@ TNI_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t 
     bool                form = false, row = false, order = false;       /* that another block can use */
     for (int64_t i = 0; i < d->attention_count; i++) {
         form = form || tni_takes_form(d->attention_cycle[i]);
-        row = row || tni_takes_row(d->attention_cycle[i], d->row);
+        row = row || tni_takes_row(d->attention_cycle[i], d->row_scale);
     }
     for (int64_t i = 0; i < d->mlp_count; i++) order = order || d->mlp_cycle[i] == TN_MLP_BILINEAR;
     if (d->attention_count) b.attention = d->attention_cycle[l % d->attention_count];
@@ -119,8 +119,8 @@ TNI_FN tn_transformer_desc tni_block_desc(const tn_transformer_desc *d, int64_t 
     if (d->mlp_count) b.mlp = d->mlp_cycle[l % d->mlp_count];
     b.attention_count = b.window_count = b.mlp_count = 0;
     if (form && !tni_takes_form(b.attention)) b.form = TN_ATTEND_FORM_AUTO;
-    if (row && !tni_takes_row(b.attention, b.row)) b.row = TN_ROW_SCALE_DEFAULT;
-    if (order && b.mlp != TN_MLP_BILINEAR) b.order = 0;
+    if (row && !tni_takes_row(b.attention, b.row_scale)) b.row_scale = TN_ROW_SCALE_DEFAULT;
+    if (order && b.mlp != TN_MLP_BILINEAR) b.mlp_order = 0;
     int64_t k = tni_transformer_encoders(&b);
     if (b.hidden == 0)
         b.hidden = b.no_projection ? b.dim : k == 1 ? 4 * b.dim : tni_max((8 * b.dim / (k + 1) + 4) / 8 * 8, 8);
@@ -135,7 +135,7 @@ static bool tni_transformer_known(tn_ctx *ctx, const tn_transformer_desc *d)
         && tni_enum_known(ctx, "attention", (int64_t)d->attention, TN_ATTENTION_DIFFERENTIAL_PLAIN)
         && tni_enum_known(ctx, "positions", (int64_t)d->positions, TN_POSITIONS_NONE)
         && tni_enum_known(ctx, "norm", (int64_t)d->norm, TN_NORM_LAYER)
-        && tni_enum_known(ctx, "place", (int64_t)d->place, TN_PLACE_SANDWICH)
+        && tni_enum_known(ctx, "place", (int64_t)d->norm_place, TN_PLACE_SANDWICH)
         && tni_enum_known(ctx, "init", (int64_t)d->init, TN_INIT_HE);
 }
 
@@ -161,10 +161,10 @@ static bool tni_transformer_extents(tn_ctx *ctx, tn_transformer_desc *d)
 
 static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 {
-    return !tni_contradiction(ctx, d->order > 0 && d->mlp != TN_MLP_BILINEAR, "order is given, expected 0: not bilinear")
+    return !tni_contradiction(ctx, d->mlp_order > 0 && d->mlp != TN_MLP_BILINEAR, "mlp_order is given, expected 0: not bilinear")
         && !tni_contradiction(ctx, d->no_projection && d->mlp_out_bias,
                               "mlp_out_bias is true, expected false with no_projection: it is the projection's")
-        && !tni_contradiction(ctx, d->no_norm && d->place != TN_PLACE_PRE, "place is given, expected 0 with no_norm")
+        && !tni_contradiction(ctx, d->no_norm && d->norm_place != TN_PLACE_PRE, "norm_place is given, expected 0 with no_norm")
         && !tni_contradiction(ctx, d->no_norm && d->embed_norm, "embed_norm is true, expected false with no_norm")
         && !tni_contradiction(ctx, d->norm_bias && d->norm != TN_NORM_LAYER,
                               "norm_bias is true, expected false: only TN_NORM_LAYER has one")
@@ -204,8 +204,8 @@ TNI_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64
     a.rope_base = d->rope_base;
     a.rope_scaling = d->rope_scaling;
     a.qk_norm = d->qk_norm;
-    a.row = d->row;
-    a.length = d->row_length;
+    a.row_scale = d->row_scale;
+    a.row_length = d->row_length;
     a.scale = d->score_scale;
     a.head_norm = d->head_norm;
     a.lambda_init = d->lambda_init;
@@ -241,15 +241,15 @@ static tn_status tni_transformer_alike(tn_ctx *ctx, tn_transformer_desc *d)
     tn_status    s;
     if (!tni_transformer_known(ctx, d) || !tni_transformer_numbers(ctx, d) || !tni_transformer_sound(ctx, d))
         return TN_ERR_ARG;
-    if (d->order < 0 || d->order > 64)
-        return tni_fail(ctx, TN_ERR_ARG, "transformer: order is %lld, expected 0 to 64", (long long)d->order);
+    if (d->mlp_order < 0 || d->mlp_order > 64)
+        return tni_fail(ctx, TN_ERR_ARG, "transformer: mlp_order is %lld, expected 0 to 64", (long long)d->mlp_order);
     if (d->window < 0)
         return tni_fail(ctx, TN_ERR_ARG, "transformer: window is %lld, expected 0 or more", (long long)d->window);
     if (!(d->dropout >= 0 && d->dropout < 1))
         return tni_fail(ctx, TN_ERR_ARG, "transformer: dropout is %g, expected 0 <= dropout < 1", d->dropout);
     if (!tni_transformer_extents(ctx, d)) return TN_ERR_SHAPE;
     if ((s = tni_transformer_fits(ctx, d)) != TN_OK) return s;
-    if (d->order == 2) d->order = 0;                        /* the bilinear MLP itself */
+    if (d->mlp_order == 2) d->mlp_order = 0;                        /* the bilinear MLP itself */
     if (d->attn_scale <= 0) d->attn_scale = d->attn_scale == 0 ? 1 : depth;
     if (d->mlp_scale <= 0) d->mlp_scale = d->mlp_scale == 0 ? 1 : depth;
     if (d->rope_base == 0) d->rope_base = 10000;
@@ -271,9 +271,9 @@ static tn_status tni_transformer_cycles(tn_ctx *ctx, tn_transformer_desc *d)
         if (b.hidden != d->hidden) d->hidden = given.hidden;
         if (b.d_qk != d->d_qk) d->d_qk = given.d_qk;
     }
-    d->row = given.row;
+    d->row_scale = given.row_scale;
     d->form = given.form;
-    d->order = given.order == 2 ? 0 : given.order;
+    d->mlp_order = given.mlp_order == 2 ? 0 : given.mlp_order;
     d->attention_count = given.attention_count;
     d->window_count = given.window_count;
     d->mlp_count = given.mlp_count;
@@ -300,13 +300,13 @@ tn_status tn_transformer_check(tn_ctx *ctx, const tn_transformer_desc *desc, tn_
 static int64_t tni_norm_numbers(const tn_transformer_desc *d)
 {
     if (d->no_norm) return 0;
-    return d->dim * (!d->no_gain + d->norm_bias);
+    return d->dim * (!d->no_norm_gain + d->norm_bias);
 }
 
 /* A block's parameters: those of matrices that multiply, and all others. */
 static void tni_block_numbers(const tn_transformer_desc *d, int64_t *matrices, int64_t *rest)
 {
-    const int64_t k = tni_transformer_encoders(d), norms = d->place == TN_PLACE_SANDWICH ? 4 : 2;
+    const int64_t k = tni_transformer_encoders(d), norms = d->norm_place == TN_PLACE_SANDWICH ? 4 : 2;
     const int64_t qk = 2 * tni_attention_kinds[d->attention].sets * d->heads * d->d_qk, v = d->heads * d->d_v;
     *matrices = (qk + 2 * v) * d->dim + (k + !d->no_projection) * d->hidden * d->dim;
     *rest = norms * tni_norm_numbers(d);
@@ -346,7 +346,7 @@ tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int6
     if (T < 0 || tn_transformer_check(NULL, desc, &d) != TN_OK) return c;
     c.table = (d.vocab + (d.positions == TN_POSITIONS_LEARNED ? d.context : 0)) * d.dim;
     c.params = c.table + (d.value_residual ? 2 * (d.layers - 1) : 0) + (d.tied ? 0 : d.vocab * d.dim)
-             + (d.embed_norm + (d.place != TN_PLACE_POST)) * tni_norm_numbers(&d);
+             + (d.embed_norm + (d.norm_place != TN_PLACE_POST)) * tni_norm_numbers(&d);
     c.weights = 2.0 * (double)d.vocab * (double)d.dim;
     for (int64_t l = 0, period = tni_block_period(&d); l < period; l++) {
         b = tni_block_desc(&d, l);

@@ -41,7 +41,7 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
     memset(&n, 0, sizeof n);
     n.dim = d->dim;
     n.kind = d->norm;
-    n.no_gain = d->no_gain;
+    n.no_gain = d->no_norm_gain;
     n.bias = d->norm_bias;
     n.eps = d->norm_eps;
     return tn_norm_init(ps, tni_part_of(name, part).s, &n, norm) == TN_OK;
@@ -54,7 +54,7 @@ static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn
     m.in = d->dim;
     m.hidden = d->hidden;
     m.kind = d->mlp;
-    m.order = d->order;
+    m.order = d->mlp_order;
     m.bias = d->mlp_bias;
     m.out_bias = d->mlp_out_bias;
     m.no_projection = d->no_projection;
@@ -85,7 +85,7 @@ static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_bloc
              && tn_attention_init(ps, tni_part_of(block.s, "attn").s, &a, &b->attn) == TN_OK
              && tni_model_norm(ps, block.s, "norm2", &b->norm2, d);
     whole = whole && tni_model_mlp(ps, tni_part_of(block.s, "mlp").s, &b->mlp, &own);
-    if (whole && d->place == TN_PLACE_SANDWICH)
+    if (whole && d->norm_place == TN_PLACE_SANDWICH)
         whole = tni_model_norm(ps, block.s, "norm1_out", &b->norm1_out, d)
              && tni_model_norm(ps, block.s, "norm2_out", &b->norm2_out, d);
     return whole && (!d->x0_residual || tni_model_lambdas(ps, block.s, &b->lambdas));
@@ -118,7 +118,7 @@ static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, co
     h.out = d->vocab;
     h.init = tni_transformer_rule(d, false);
     if (d->zero_head) h.init.rule = TN_INIT_ZERO;
-    if (d->place != TN_PLACE_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
+    if (d->norm_place != TN_PLACE_POST && !tni_model_norm(ps, name, "norm", &m->norm, d)) return false;
     if (d->tied && tn_params_tie(ps, tni_part_of(name, "head.w").s, tni_part_of(name, "embed.w").s) != TN_OK) return false;
     if (tn_linear_init(ps, tni_part_of(name, "head").s, &h, &m->head) != TN_OK) return false;
     tni_layer_adamw(ps, m->head.w);
@@ -182,7 +182,7 @@ TNI_FN tn_tensor *tni_model_mix(tn_ctx *ctx, tn_tensor *lambdas, tn_tensor *x, t
 /* The norm, if the addition whose sum it reads can compute it as well, or NULL. With taps, points between may be asked for. */
 static const tn_norm *tni_model_fused(const tn_transformer *m, const tn_norm *norm, const tni_taps *taps)
 {
-    return taps || m->desc.no_norm || m->desc.place == TN_PLACE_POST || norm->desc.kind != TN_NORM_RMS ? NULL : norm;
+    return taps || m->desc.no_norm || m->desc.norm_place == TN_PLACE_POST || norm->desc.kind != TN_NORM_RMS ? NULL : norm;
 }
 
 /* Adds the result of a branch to the residual stream. next, or NULL: *normed becomes this norm of the sum, unless what is
@@ -193,14 +193,14 @@ TNI_FN tn_tensor *tni_model_join(tn_ctx *ctx, const tn_transformer *m, const tn_
     const tni_branch *at = &tni_branches[which];
     const double      scale = tni_branch_scale(&m->desc, which);
     if (tni_branch_changed(&m->desc, which)) y = tni_shown(ctx, taps, at->name, ".out", y);
-    if (m->desc.place == TN_PLACE_SANDWICH)
+    if (m->desc.norm_place == TN_PLACE_SANDWICH)
         y = tni_model_normed(ctx, m, which ? &b->norm2_out : &b->norm1_out, y, taps, at->norm_out);
     if (m->desc.dropout > 0) y = tn_dropout(ctx, y, m->desc.dropout);
     if (scale != 1) y = tn_scale(ctx, y, scale);
     y = tni_shown(ctx, taps, at->name, "", y);
     if (next && x && y && tni_same_shape(x, y)) *normed = tn_residual_rmsnorm(ctx, x, y, next->gain, next->desc.eps, &x);
     else x = y ? tn_add(ctx, x, y) : NULL;
-    if (m->desc.place == TN_PLACE_POST) x = tni_norm_tapped(ctx, which ? &b->norm2 : &b->norm1, x, taps, at->norm);
+    if (m->desc.norm_place == TN_PLACE_POST) x = tni_norm_tapped(ctx, which ? &b->norm2 : &b->norm1, x, taps, at->norm);
     return tni_shown(ctx, taps, at->end, "", x);
 }
 
@@ -209,7 +209,7 @@ TNI_FN tn_tensor *tni_model_attended(tn_ctx *ctx, const tn_transformer *m, const
                                      tn_tensor *x0, const tni_taps *taps)
 {
     if (b->lambdas) *x = tni_shown(ctx, taps, "input", "", tni_model_mix(ctx, b->lambdas, *x, x0));
-    return m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm1, *x, taps, "norm1") : *x;
+    return m->desc.norm_place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm1, *x, taps, "norm1") : *x;
 }
 
 /* The rest of a block, from what its attention returns. next, normed: as tni_model_join takes them. */
@@ -218,7 +218,7 @@ TNI_FN tn_tensor *tni_model_after(tn_ctx *ctx, const tn_transformer *m, const tn
 {
     tn_tensor *z = NULL;
     x = tni_model_join(ctx, m, b, x, y, 0, taps, tni_model_fused(m, &b->norm2, taps), &z);
-    if (!z) z = m->desc.place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x, taps, "norm2") : x;
+    if (!z) z = m->desc.norm_place != TN_PLACE_POST ? tni_model_normed(ctx, m, &b->norm2, x, taps, "norm2") : x;
     return tni_model_join(ctx, m, b, x, tni_mlp_tapped(ctx, &b->mlp, z, taps), 1, taps, next, normed);
 }
 
@@ -310,7 +310,7 @@ TNI_FN tn_tensor *tni_model_blocks(tn_ctx *ctx, const tn_transformer *m, tn_tens
 /* The last norm, if there is one. */
 TNI_FN tn_tensor *tni_model_ended(tn_ctx *ctx, const tn_transformer *m, tn_tensor *x, const tni_taps *taps)
 {
-    return m->desc.place == TN_PLACE_POST ? x : tni_model_normed(ctx, m, &m->norm, x, taps, "norm");
+    return m->desc.norm_place == TN_PLACE_POST ? x : tni_model_normed(ctx, m, &m->norm, x, taps, "norm");
 }
 
 /* ids [B,T], which follow `past` others -> [B,T,dim] */

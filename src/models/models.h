@@ -35,7 +35,7 @@ typedef struct tn_transformer_desc {
     int64_t context;            /* required: tokens per training text; a limit with learned positions only      */
     /* the MLP */
     tn_mlp_kind mlp;
-    int64_t order;              /* encoders of TN_MLP_BILINEAR; 0: 2                                            */
+    int64_t mlp_order;          /* encoders of TN_MLP_BILINEAR; 0: 2                                            */
     int64_t hidden;             /* 0: 4 dim with one encoder; with k encoders 8 dim/(k+1), which gives as many
                                    parameters, rounded to the nearest multiple of 8                             */
     bool    mlp_bias, mlp_out_bias;
@@ -47,12 +47,12 @@ typedef struct tn_transformer_desc {
     int64_t window;
     bool    bidirectional;      /* queries also see later keys; default: keys up to their own position          */
     bool    qk_norm, head_norm;
-    tn_row_scale row;
+    tn_row_scale row_scale;
     int64_t row_length;         /* 0: context                                                                   */
     double  score_scale, lambda_init;
     bool    attn_bias, attn_out_bias;
     /* Blocks that differ: a count above 0 replaces `attention` of block l by attention_cycle[l % attention_count], and so
-       on. order, form and row then apply to the blocks that can use them. hidden and d_qk of 0 have a default of their own
+       on. mlp_order, form and row_scale then apply to the blocks that can use them. hidden and d_qk of 0 have a default of their own
        in each block, and remain 0 where the blocks differ in it. */
     int64_t           attention_count, window_count, mlp_count;
     tn_attention_kind attention_cycle[TN_MAX_CYCLE];
@@ -63,9 +63,9 @@ typedef struct tn_transformer_desc {
     tn_rope_scaling rope_scaling;
     /* norms */
     tn_norm_kind norm;
-    tn_place     place;
+    tn_place     norm_place;
     bool    no_norm;            /* no norms at all, except inside attention                                     */
-    bool    no_gain;
+    bool    no_norm_gain;
     bool    norm_bias;          /* TN_NORM_LAYER only                                                           */
     bool    embed_norm;         /* one more norm, after the embedding                                           */
     double  norm_eps;           /* 0: 1e-5                                                                      */

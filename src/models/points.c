@@ -13,7 +13,7 @@ TNI_FN double tni_branch_scale(const tn_transformer_desc *d, int which) { return
 /* Whether what the attention or the MLP returns is a point of its own: it is not what is added. */
 TNI_FN bool tni_branch_changed(const tn_transformer_desc *d, int which)
 {
-    return d->place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
+    return d->norm_place == TN_PLACE_SANDWICH || tni_branch_scale(d, which) != 1;
 }
 
 /* Lists a point whose shape is the first `rank` of four extents. */
@@ -43,9 +43,9 @@ static void tni_points_join(tni_points *p, const tn_transformer *m, int64_t l, i
     const tni_branch *at = &tni_branches[which];
     const int64_t     n = m->desc.dim;
     if (tni_branch_changed(&m->desc, which)) tni_point_add(p, l, at->name, ".out", 3, B, T, n, 0);
-    if (m->desc.place == TN_PLACE_SANDWICH) tni_point_norm(p, m, l, at->norm_out, true, B, T);
+    if (m->desc.norm_place == TN_PLACE_SANDWICH) tni_point_norm(p, m, l, at->norm_out, true, B, T);
     tni_point_add(p, l, at->name, "", 3, B, T, n, 0);
-    if (m->desc.place == TN_PLACE_POST) tni_point_norm(p, m, l, at->norm, false, B, T);
+    if (m->desc.norm_place == TN_PLACE_POST) tni_point_norm(p, m, l, at->norm, false, B, T);
     tni_point_add(p, l, at->end, "", 3, B, T, n, 0);
 }
 
@@ -55,7 +55,7 @@ static void tni_points_block(tni_points *p, const tn_transformer *m, int64_t l, 
     const tn_transformer_block *b = &m->blocks[l];
     const tn_attention_desc    *a = &b->attn.desc;
     const int  sets = tni_attention_kinds[a->kind].sets;
-    const bool post = m->desc.place == TN_PLACE_POST;
+    const bool post = m->desc.norm_place == TN_PLACE_POST;
     if (b->lambdas) tni_point_add(p, l, "input", "", 3, B, T, m->desc.dim, 0);
     if (!post) tni_point_norm(p, m, l, "norm1", true, B, T);
     for (int i = 0; i < 4; i++) if (i % 2 < sets) tni_point_add(p, l, "attn", names[i], 4, B, T, a->heads, a->d_qk);
@@ -78,7 +78,7 @@ static void tni_points_before(tni_points *p, const tn_transformer *m, int64_t B,
 
 static void tni_points_after(tni_points *p, const tn_transformer *m, int64_t B, int64_t T)
 {
-    if (m->desc.place != TN_PLACE_POST) tni_point_norm(p, m, -1, "norm", true, B, T);
+    if (m->desc.norm_place != TN_PLACE_POST) tni_point_norm(p, m, -1, "norm", true, B, T);
     if (m->desc.softcap != 0) tni_point_add(p, -1, "head", "", 3, B, T, m->desc.vocab, 0);
     tni_point_add(p, -1, "logits", "", 3, B, T, m->desc.vocab, 0);
 }

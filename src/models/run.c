@@ -313,7 +313,7 @@ static bool tni_attribution_given(tn_ctx *ctx, const tn_transformer *m, const tn
                  tni_same_shape(ids, targets) ? TNI_SHAPE(others) : TNI_SHAPE(targets), TNI_SHAPE(ids));
         return false;
     }
-    return !tni_contradiction(ctx, m->desc.place == TN_PLACE_POST, "place is TN_PLACE_POST, expected another place for an "
+    return !tni_contradiction(ctx, m->desc.norm_place == TN_PLACE_POST, "norm_place is TN_PLACE_POST, expected another place for an "
                               "attribution: its norms change the parts of earlier blocks")
         && !tni_contradiction(ctx, tni_recording(ctx) && m->desc.dropout > 0, "dropout is above 0 while the context is "
                               "recording, expected an attribution without either");
@@ -334,7 +334,7 @@ tn_tensor *tn_transformer_attribution(tn_ctx *ctx, const tn_transformer *m, tn_t
     memset(list, 0, (size_t)room * sizeof *list);
     read.of = list + 3 * read.layers + 2;
     for (int64_t i = 0; i < 5; i++) {
-        if ((i == 3 && m->desc.place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
+        if ((i == 3 && m->desc.norm_place != TN_PLACE_SANDWICH) || (i == 4 && m->desc.no_norm)) continue;
         taps[n].points = points[i];
         taps[n].fn = tni_attribution_read;
         taps[n++].user = &read;

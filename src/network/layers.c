@@ -128,7 +128,7 @@ static bool tni_net_attends(tn_ctx *ctx, const tn_attention *layer)
     if (d->qk_norm) what = "qk_norm";
     else if (d->head_norm) what = "head_norm";
     else if (d->mix_values) what = "mix_values";
-    else if (d->row == TN_ROW_SCALE_SUM) what = "TN_ROW_SCALE_SUM";
+    else if (d->row_scale == TN_ROW_SCALE_SUM) what = "TN_ROW_SCALE_SUM";
     if (what) tni_fail(ctx, TN_ERR_ARG, "net_from_attention: the layer has %s, with which it is not a tensor of its inputs",
                        what);
     return !what;

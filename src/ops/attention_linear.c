@@ -307,7 +307,7 @@ static bool tni_attend_is_linear(const tn_ctx *ctx, const tn_attend_desc *a, int
     const tni_attend_rule *r = ctx->backend->device ? &device : &host;
     const tn_attend_kind   kind = a->kind;
     const double F = kind == TN_ATTEND_SQUARED ? (double)d * ((double)d + 1) / 2 : (double)d * (double)d;
-    const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row == TN_ROW_SCALE_SUM);
+    const double sets = kind == TN_ATTEND_BILINEAR ? 2 : 1, values = (double)dv + (a->row_scale == TN_ROW_SCALE_SUM);
     const double own = a->bidirectional ? r->whole : (double)tni_min(Tq, Tk) / 2 + r->causal + r->causal_d * (double)d;
     const double pair = sets * (double)d + (double)dv;
     if (kind == TN_ATTEND_SOFTMAX || a->window > 0) return false;
@@ -321,21 +321,22 @@ TNI_FN bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d)
         tni_fail(ctx, TN_ERR_ARG, "attend: kind is %d, expected 0 to %d", (int)a->kind, (int)TN_ATTEND_BILINEAR);
     else if ((unsigned)a->form > TN_ATTEND_FORM_LINEAR)
         tni_fail(ctx, TN_ERR_ARG, "attend: form is %d, expected 0 to %d", (int)a->form, (int)TN_ATTEND_FORM_LINEAR);
-    else if ((unsigned)a->row > TN_ROW_SCALE_SUM)
-        tni_fail(ctx, TN_ERR_ARG, "attend: row is %d, expected 0 to %d", (int)a->row, (int)TN_ROW_SCALE_SUM);
-    else if (a->window < 0 || a->length < 0 || a->past < 0)
+    else if ((unsigned)a->row_scale > TN_ROW_SCALE_SUM)
+        tni_fail(ctx, TN_ERR_ARG, "attend: row_scale is %d, expected 0 to %d", (int)a->row_scale, (int)TN_ROW_SCALE_SUM);
+    else if (a->window < 0 || a->row_length < 0 || a->past < 0)
         tni_fail(ctx, TN_ERR_ARG, "attend: %s is %lld, expected 0 or more",
-                 a->window < 0 ? "window" : a->length < 0 ? "length" : "past",
-                 (long long)(a->window < 0 ? a->window : a->length < 0 ? a->length : a->past));
+                 a->window < 0 ? "window" : a->row_length < 0 ? "length" : "past",
+                 (long long)(a->window < 0 ? a->window : a->row_length < 0 ? a->row_length : a->past));
     else if (!(fabs(a->scale) < HUGE_VAL))
         tni_fail(ctx, TN_ERR_ARG, "attend: scale is %g, expected a finite number", a->scale);
-    else if (a->row == TN_ROW_SCALE_SUM && a->kind != TN_ATTEND_SQUARED)
-        tni_fail(ctx, TN_ERR_ARG, "attend: row is TN_ROW_SCALE_SUM, expected squared attention: softmax divides by its sum "
+    else if (a->row_scale == TN_ROW_SCALE_SUM && a->kind != TN_ATTEND_SQUARED)
+        tni_fail(ctx, TN_ERR_ARG, "attend: row_scale is TN_ROW_SCALE_SUM, expected squared attention: softmax divides by its sum "
                                   "itself, and bilinear scores have signs");
     else if (tni_is_eps(ctx, a->eps, "attend")) {
         if (a->scale == 0) a->scale = a->kind == TN_ATTEND_SOFTMAX ? 1 / sqrt((double)d) : 1 / (double)d;
-        if (a->row == TN_ROW_SCALE_DEFAULT) a->row = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_LENGTH;
-        if (a->length == 0) a->length = 512;
+        if (a->row_scale == TN_ROW_SCALE_DEFAULT)
+            a->row_scale = a->kind == TN_ATTEND_SOFTMAX ? TN_ROW_SCALE_NONE : TN_ROW_SCALE_LENGTH;
+        if (a->row_length == 0) a->row_length = 512;
         if (a->eps == 0) a->eps = 1e-6;
         return true;
     }
@@ -389,7 +390,7 @@ static bool tni_attend_form(tn_ctx *ctx, tn_attend_desc *a, const tn_tensor *q, 
 static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tensor *q, const tn_tensor *k,
                              const tn_tensor *v)
 {
-    const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row == TN_ROW_SCALE_SUM);
+    const int64_t F = tni_attend_features(a->kind, q->shape[3]), n = v->shape[3] + (a->row_scale == TN_ROW_SCALE_SUM);
     const tn_tensor *s = a->state;
     if (!s) return true;
     if (!tni_is_real(ctx, s, "attend", "state")) return false;
@@ -425,7 +426,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     if (!tni_attend_state(ctx, &a, q, k, v)) return NULL;
     int64_t shape[4] = {q->shape[0], q->shape[1], v->shape[2], v->shape[3]};
     if (!(o = tni_made(ctx, 4, shape))) return NULL;
-    if ((a.kind == TN_ATTEND_SOFTMAX || a.row == TN_ROW_SCALE_SUM)
+    if ((a.kind == TN_ATTEND_SOFTMAX || a.row_scale == TN_ROW_SCALE_SUM)
         && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
     tn_call c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
     tni_in(&c, q);
@@ -438,8 +439,8 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     c.i[2] = tni_min(a.window, q->shape[1] + k->shape[1]);             /* no pair is further apart */
     c.i[3] = a.past;
     c.f[0] = a.scale;
-    c.f[1] = (double)a.length;
-    c.f[2] = (double)a.row;
+    c.f[1] = (double)a.row_length;
+    c.f[2] = (double)a.row_scale;
     c.f[3] = a.eps;
     if (tni_attention_run(ctx, &c) != TN_OK) return NULL;
     if ((n = tni_note(ctx, tni_attention_backward, o, q, k, v)) != NULL) {

@@ -175,8 +175,8 @@ typedef struct tn_attend_desc {
                                    past + Tk - Tq + i of 0..past+Tk-1                                     */
     int64_t        window;      /* 0: none; w: keys at positions > query's - w and, bidirectional, < query's + w */
     double         scale;       /* of each score; 0: 1/sqrt(d) for softmax, else 1/d                      */
-    tn_row_scale   row;
-    int64_t        length;      /* T0 of TN_ROW_SCALE_LENGTH; 0: 512                                      */
+    tn_row_scale   row_scale;
+    int64_t        row_length;  /* T0 of TN_ROW_SCALE_LENGTH; 0: 512                                      */
     double         eps;         /* of TN_ROW_SCALE_SUM; 0: 1e-6                                           */
     tn_tensor     *state;       /* of the linear form, or NULL: [B,H,F,dv], with TN_ROW_SCALE_SUM [B,H,F,dv+1] (v gets a
                                    column of ones), contiguous, of the context's dtype. The call reads the sum over the

@@ -366,14 +366,14 @@ static const char *obstacle(const tn_transformer_desc *d, bool gpt2)
         {scaled, "a score scale of its own"},
         {d->d_qk != d->d_v, "heads whose values are longer or shorter than their queries"},
         {d->no_norm, "no norms"},
-        {d->place != TN_PLACE_PRE, "norms in other places than before attention and MLP"},
+        {d->norm_place != TN_PLACE_PRE, "norms in other places than before attention and MLP"},
         {d->embed_norm, "a norm of the embedding (tn train --no-embed-norm is without)"},
         {d->attn_scale != 1 || d->mlp_scale != 1, "scaled branches"},
         {d->x0_residual, "x0 residuals"},
         {d->value_residual, "value residuals"},
         {d->softcap != 0, "a soft-cap of the logits"},
         {d->no_projection, "MLPs without an output projection"},
-        {d->order != 0 && d->order != 2, "MLPs whose number of encoders is not two (tn train --order 2 has two)"},
+        {d->mlp_order != 0 && d->mlp_order != 2, "MLPs whose number of encoders is not two (tn train --order 2 has two)"},
         {gpt2 && d->positions != TN_POSITIONS_LEARNED, "a layer norm without learned positions"},
         {gpt2 && d->norm != TN_NORM_LAYER, "learned positions without a layer norm"},
         {gpt2 && d->window != 0, "a window together with learned positions"},
@@ -390,7 +390,7 @@ static const char *obstacle(const tn_transformer_desc *d, bool gpt2)
 /* The model_type, and the desc with the gains and biases that such a model always has. */
 static const char *complete_desc(tn_transformer_desc *d)
 {
-    d->no_gain = false;
+    d->no_norm_gain = false;
     if (d->norm == TN_NORM_LAYER || d->positions == TN_POSITIONS_LEARNED) {
         d->norm_bias = d->attn_bias = d->attn_out_bias = d->mlp_bias = d->mlp_out_bias = true;
         return "gpt2";

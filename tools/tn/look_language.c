@@ -218,7 +218,7 @@ static streams read_streams(const subject *s)
     streams t;
     int64_t shape[2];
     memset(&t, 0, sizeof t);
-    if (!s->has_run || s->run.held_count < 2 || s->m.desc.place == TN_PLACE_POST) return t;
+    if (!s->has_run || s->run.held_count < 2 || s->m.desc.norm_place == TN_PLACE_POST) return t;
     t.length = s->m.desc.context < 128 ? s->m.desc.context : 128;
     if (t.length > s->run.held_count) t.length = s->run.held_count;
     t.windows = s->run.held_count / t.length;

@@ -53,7 +53,7 @@ static void complete_gpt2(tn_transformer_desc *d)
     d->vocab = 50304;
     d->context = 1024;
     d->hidden = 4 * d->dim;
-    d->mlp_out_bias = d->no_gain = d->embed_norm = d->qk_norm = d->x0_residual = d->value_residual = d->zero_out = true;
+    d->mlp_out_bias = d->no_norm_gain = d->embed_norm = d->qk_norm = d->x0_residual = d->value_residual = d->zero_out = true;
     d->softcap = 30;
     d->init = TN_INIT_UNIFORM;
 }
@@ -67,7 +67,7 @@ static void complete_stories(tn_transformer_desc *d, int64_t layers, int64_t dim
     d->vocab = 4096;
     d->context = 256;
     d->hidden = 4 * dim;
-    d->no_gain = true;
+    d->no_norm_gain = true;
     d->norm_eps = 1e-8;
     d->attn_scale = TN_SCALE_DEPTH;
     d->init = TN_INIT_UNIFORM;

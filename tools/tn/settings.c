@@ -222,7 +222,7 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
         char why[256];
         if (!model_from_name(ctx, train_settings.model, desc, why)) usage_error("--model: %s", why);
     } else {                                          /* QK-norm and zero projections, as in modded-nanoGPT */
-        desc->no_gain = desc->embed_norm = true;
+        desc->no_norm_gain = desc->embed_norm = true;
         desc->init = TN_INIT_NORMAL;
         for (i = 0; i < train_usage.count; i++) if (options[i].saved == IF_GIVEN) options[i].given = true;
     }
@@ -233,9 +233,9 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (is_set("context")) desc->context = train_settings.context;
     if (is_set("mlp")) SET_CYCLE(mlp, tn_mlp_kind)
     if (is_set("hidden")) desc->hidden = train_settings.hidden;
-    if (is_set("order")) desc->order = train_settings.order;
+    if (is_set("order")) desc->mlp_order = train_settings.order;
     if (is_set("attention")) SET_CYCLE(attention, tn_attention_kind)
-    if (is_set("row-scale")) desc->row = (tn_row_scale)train_settings.row_scale;
+    if (is_set("row-scale")) desc->row_scale = (tn_row_scale)train_settings.row_scale;
     if (is_set("d-qk")) desc->d_qk = train_settings.d_qk;
     if (is_set("d-v")) desc->d_v = train_settings.d_v;
     if (is_set("window")) SET_CYCLE(window, int64_t)
@@ -247,8 +247,8 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     if (is_set("norm-eps")) desc->norm_eps = train_settings.norm_eps;
     if (is_set("no-embed-norm")) desc->embed_norm = !train_settings.no_embed_norm;
     if (desc->no_norm) desc->embed_norm = false;
-    if (is_set("norm-place")) desc->place = (tn_place)train_settings.place;
-    if (is_set("gain")) desc->no_gain = !train_settings.gain;
+    if (is_set("norm-place")) desc->norm_place = (tn_place)train_settings.place;
+    if (is_set("gain")) desc->no_norm_gain = !train_settings.gain;
     if (is_set("no-qk-norm")) desc->qk_norm = !train_settings.no_qk_norm;
     if (is_set("head-norm")) desc->head_norm = train_settings.head_norm;
     if (is_set("bias")) desc->attn_bias = desc->attn_out_bias = desc->mlp_bias = desc->mlp_out_bias = train_settings.bias;
@@ -266,7 +266,7 @@ void set_model_desc(tn_ctx *ctx, int64_t vocab, tn_transformer_desc *desc)
     desc->recompute = train_settings.recompute;
     desc->embed_noise = train_settings.embed_noise;
     desc->dropout = train_settings.dropout;
-    if (desc->no_norm && desc->place != TN_PLACE_PRE)
+    if (desc->no_norm && desc->norm_place != TN_PLACE_PRE)
         usage_error("--norm-place is given with --norm none, expected pre");
     if (desc->no_norm && (train_settings.gain || train_settings.head_norm))
         usage_error("--%s is given with --norm none, which has no norms", train_settings.gain ? "gain" : "head-norm");
