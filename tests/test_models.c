@@ -858,7 +858,7 @@ TEST(bad_descs)
     REFUSES(d.mlp = (tn_mlp_kind)15, TN_ERR_ARG, "transformer: mlp is 15, expected 0 to ");
     REFUSES(d.attention = (tn_attention_kind)7, TN_ERR_ARG, "transformer: attention is 7, expected 0 to ");
     REFUSES(d.form = (tn_attend_form)3, TN_ERR_ARG, "form is 3, expected 0 to 2");
-    REFUSES(d.row_scale = (tn_row_scale)7, TN_ERR_ARG, "row is 7, expected 0 to 4");
+    REFUSES(d.row_scale = (tn_row_scale)7, TN_ERR_ARG, "row_scale is 7, expected 0 to 4");
     REFUSES(d.positions = (tn_positions)3, TN_ERR_ARG, "transformer: positions is 3, expected 0 to 2");
     REFUSES(memcpy(&d.norm, &nine, sizeof d.norm), TN_ERR_ARG, "transformer: norm is 9, expected 0 to 1");     /* which no cast may be */
     REFUSES(d.norm_place = (tn_place)3, TN_ERR_ARG, "transformer: place is 3, expected 0 to 2");
