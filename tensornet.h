@@ -5904,8 +5904,9 @@ TNI_FN tn_status tni_ctx_faults(tn_ctx *ctx)
     if (f[0] == 0) return TN_OK;
     tni_to_device(ctx, ctx->fault->data, zero, sizeof zero);
     if (f[0] == 1)
-        return tni_fail(ctx, TN_ERR_DATA, "%s: element %d of the %s%s is %d, which is outside the table", who[(unsigned)f[3] % 3],
-                        (int)f[1], f[3] == 2 ? "labels" : "ids", tni_of_rank(ctx).s, (int)f[2]);
+        return tni_fail(ctx, TN_ERR_DATA, "%s: element %d of the %s%s is %d, which is %s", who[(unsigned)f[3] % 3], (int)f[1],
+                        f[3] == 2 ? "labels" : "ids", tni_of_rank(ctx).s, (int)f[2],
+                        f[3] == 2 ? "no column of the logits" : "outside the table");
     if (ctx->describe && ctx->describe(ctx, f)) return TN_ERR_NONFINITE;
     return tni_fail(ctx, TN_ERR_NONFINITE,
                     "step %d: the norm of the gradient is not finite; the update was skipped, the parameters are unchanged",
