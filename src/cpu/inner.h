@@ -15,6 +15,13 @@
 #endif
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
+/* Does plain C have all kernels? With TN_SMALL it has products alone, wherever a level with vectors is compiled, and with
+   TN_SIMD_MAX -1 none: the reference has the rest, for which calls of attention bring a workspace. */
+#if TN_SIMD_MAX < 0 || (defined(TN_SMALL) && (TNI_AVX2 || TNI_NEON))
+#define TNI_PLAIN_ALL 0
+#else
+#define TNI_PLAIN_ALL 1
+#endif
 /* Vectors cannot be mixed with the x87. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__) || defined(__wasm_simd128__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
