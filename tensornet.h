@@ -11818,6 +11818,13 @@ TNI_FN bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #endif
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
+/* Does plain C have all kernels? With TN_SMALL it has products alone, wherever a level with vectors is compiled, and with
+   TN_SIMD_MAX -1 none: the reference has the rest, for which calls of attention bring a workspace. */
+#if TN_SIMD_MAX < 0 || (defined(TN_SMALL) && (TNI_AVX2 || TNI_NEON))
+#define TNI_PLAIN_ALL 0
+#else
+#define TNI_PLAIN_ALL 1
+#endif
 /* Vectors cannot be mixed with the x87. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__) || defined(__wasm_simd128__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
@@ -12963,19 +12970,19 @@ typedef struct tni_vector_ops {
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
-   level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL plain C has products alone, too,
-   and the reference has the rest, wherever a level with vectors is compiled; scans are left to the reference in any case. */
+   level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL no level has scans, which the
+   reference computes. TNI_FEW: the products with few rows that need no packing. */
 #if TN_SIMD_MAX < 0 || (TNI_BITS == 64 && defined(TN_NO_F64))
 #define TNI_PRODUCTS 0
 #else
 #define TNI_PRODUCTS 1
 #endif
-#if defined(TN_SMALL) && (TNI_AVX2 || TNI_NEON)
-#define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
-#define TNI_FEW TNI_ALL                 /* the products with few rows that need no packing */
-#else
+#if TNI_PLAIN_ALL
 #define TNI_ALL (TNI_PRODUCTS && (TNI_BITS == 32 || TNI_LEVEL == 0))
 #define TNI_FEW 1
+#else
+#define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
+#define TNI_FEW TNI_ALL
 #endif
 #ifdef TN_SMALL
 #define TNI_SCANS 0
@@ -19688,7 +19695,7 @@ const tn_backend *tn_cpu_backend(void)
 #define TNI_X(ENUM, name) tni_cpu_run,
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
-        TN_BACKEND_ABI, "cpu", true, true, true, 0, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        TN_BACKEND_ABI, "cpu", true, true, TNI_PLAIN_ALL != 0, 0, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
         tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
     };
 #undef TNI_X
@@ -54003,6 +54010,7 @@ tn_status tn_image_save_svg(const tn_image *image, const char *path)
 #undef TNI_NEON
 #undef TNI_OPENMP
 #undef TNI_LARGE_PAGES
+#undef TNI_PLAIN_ALL
 #undef TNI_PLAIN_BYTES
 #undef TNI_POSIX
 #undef TNI_PRINTF
