@@ -139,7 +139,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     for (int k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
     int64_t m = t.inputs * t.n;
     if (!(room = tni_scratch_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
-    double *x = room + 3 * m; double *best = room + 4 * m; double *ends = room + 5 * m;
+    double *x = room + 3 * m, *best = room + 4 * m, *ends = room + 5 * m;
     memset(&rng, 0, sizeof rng);
     rng.key = d.seed;
     for (int64_t start = 0; start < d.starts && s == TN_OK; start++) {

@@ -179,7 +179,7 @@ tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_r
     if (!tni_decomp_out(ctx, "qr", out, sizeof *out)) return TN_ERR_ARG;
     out->error = (double)NAN;
     if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
-    int64_t m = a->shape[0]; int64_t n = a->shape[1]; int64_t k = tni_min(m, n);
+    int64_t m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
     int64_t size = m * n + k * (m + n) + 2 * n + tni_pivoted_work(m, n) + tni_host_work(tni_max(m, n));
     if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
     s = tni_qr_tensor(ctx, out, a, desc ? desc : &defaults, room);
@@ -197,7 +197,7 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "lstsq", a)) != TN_OK) return s;
     if (!tni_usable(ctx, b, "lstsq", "b")) return TN_ERR_ARG;
-    int64_t m = a->shape[0]; int64_t n = a->shape[1];
+    int64_t m = a->shape[0], n = a->shape[1];
     if ((b->rank != 1 && b->rank != 2) || b->shape[0] != m)
         return tni_fail(ctx, TN_ERR_SHAPE, "lstsq: b is %s, expected [%lld] or [%lld,r], as a is %s", TNI_SHAPE(b),
                         (long long)m, (long long)m, TNI_SHAPE(a));
@@ -227,7 +227,7 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     memset(&defaults, 0, sizeof defaults);
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
-    int64_t m = a->shape[0]; int64_t n = a->shape[1]; int64_t k = tni_min(m, n);
+    int64_t m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
     if (tni_decomp_top(ctx, "svd", desc->top, k) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
     if ((unsigned)desc->method > TN_SVD_RANDOMISED)
