@@ -107,8 +107,8 @@ TNI_FN bool tni_uncaptured(tn_ctx *ctx, const char *what)
 TNI_FN tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 {
     char            why[TN_WHY] = "";
-    const tn_status told = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
-    if (told != TN_OK) s = told;
+    const tn_status synced = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
+    if (synced != TN_OK) s = synced;
     return tni_fail(ctx, s, "%s: backend %s: %s", what, ctx->backend->name, why[0] ? why : tn_status_name(s));
 }
 

@@ -96,8 +96,8 @@ typedef struct tni_cpu {
     tn_kernel_fn run[2];                /* in float, in double */
     char        *blocks;                /* for gemm; scratch for others */
     size_t       block_bytes;
-    char        *room;                  /* larger scratch, see tni_cpu_scratch */
-    size_t       room_bytes;
+    char        *scratch;               /* larger scratch, see tni_cpu_scratch */
+    size_t       scratch_bytes;
     tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
     struct tni_reserve *reserves;       /* newest first, see >>cpu-memory */
     bool         large;                 /* whether memory is asked for in large pages */
@@ -143,9 +143,9 @@ typedef struct tni_scans {
     const tn_call *call;
     tni_prefixes   s;
     int64_t        features, group;     /* s of tn_scan_states, else 1; chains of a task      */
-    bool           turned;              /* the steps multiply by transposed cores             */
+    bool           transposed;          /* the steps multiply by transposed cores             */
     const tn_view *cores, *phi;         /* phi NULL: matrices, of each chain its own          */
-    char          *room, *shared;       /* scratch: `each` bytes a worker; transposed cores   */
+    char          *scratch, *shared;    /* `each` bytes per worker; transposed cores          */
     size_t         each;
 } tni_scans;
 
@@ -161,7 +161,7 @@ enum {
 typedef struct tni_attention {
     tni_cpu       *cpu;
     const tn_call *call;
-    char          *room;                /* scratch: `each` bytes a worker, then `partial` for all */
+    char          *scratch;             /* `each` bytes per worker, then `partial` for all */
     size_t         each;
     char          *partial;             /* dq of every part */
     int64_t        heads, all_heads;    /* of one batch element, of all */
