@@ -234,7 +234,7 @@ TEST(dense_of_every_order)
             test_raise(&worst, error_from(full, plain, out * inputs_of(cp)));
             for (int k = 0; k < order; k++) xs[k] = host(x[k] = any_matrix(&w, rows, in[k]));
             test_raise(&apply, error_from(tn_cp_apply_each(w.ctx, cp, x), plain_contract_each(plain, cp, xs, rows),
-                                        rows * out));
+                                          rows * out));
             tn_cp_destroy(cp);
             tn_tensor_destroy(full);
             fresh(&w);
@@ -648,7 +648,7 @@ TEST(freezing_each_slot)
                 if (k != slot) rest[to++] = x[k];
             }
             test_raise(&worst, error_from(tn_cp_apply_each(w.ctx, frozen, rest), host(tn_cp_apply_each(w.ctx, cp, x)),
-                                        rows * out));
+                                          rows * out));
             if (order == 2) {                                         /* a matrix */
                 tn_tensor *dense = tn_cp_dense(frozen);
                 CHECK(dense && dense->rank == 2 && dense->shape[0] == out && dense->shape[1] == in[1 - slot]);

@@ -64,7 +64,7 @@ static void tni_ascent_step(const tni_ascent *t, const double *x, const double *
 
 /* x becomes a local maximum, with its value *f. room [3,inputs n] */
 static tn_status tni_ascent_from(const tni_ascent *t, double *x, double *f, double *room, int64_t steps, double tol,
-                                bool *done)
+                                 bool *done)
 {
     const int64_t m = t->inputs * t->n;
     double       *g = room, *y = room + m, *h = room + 2 * m, value, shift = 0, scale = 0;

@@ -156,7 +156,7 @@ static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t f
     }
 #endif
 TNI_FN void tni_copy_transposed(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
-                            int64_t size)
+                                int64_t size)
 {
     int64_t r = 0;
 #if TNI_X86 || TNI_NEON

@@ -208,7 +208,7 @@ TNI_FN bool tni_rows_of(const tn_call *c, int k);
 TNI_FN bool tni_takes_bf16(const tn_call *c);
 TNI_FN tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lines *l, tn_task_fn fn);
 TNI_FN void tni_copy_transposed(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
-                            int64_t size);
+                                int64_t size);
 TNI_FN tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn);
 TNI_FN tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c);
 TNI_FN tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c);

@@ -373,7 +373,7 @@ static void tni_bf16_block(const tni_bf16_head *w)
 
 /* Rows [first,end) of a result (+)= sums */
 static void tni_bf16_add_rows(const tni_bf16_head *w, const tn_view *out, int64_t set, int64_t first, int64_t end,
-                               const float *sums)
+                              const float *sums)
 {
     const int64_t width = tni_ceil_div(out->shape[3], 32) * 32;
     for (int64_t r = first; r < end && out->data; r++, sums += width)

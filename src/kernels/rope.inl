@@ -120,7 +120,7 @@ TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
                 const TNI_REAL *from = !backward || normed ? TNI_T(rope_row)(x, b, t, n, wide + 2 * d, true) : NULL;
                 if (!backward)
                     TNI_T(rope_rotate)(from, d, cosine, sine, 1, normed ? (TNI_REAL)TNI_T(rope_length)(c, from, d) : 1,
-                                     false, to);
+                                       false, to);
                 else if (!normed)                           /* reads dy alone */
                     TNI_T(rope_rotate)(dy, d, cosine, sine, -1, 1, c->accumulate, to);
                 else {
