@@ -11,7 +11,7 @@
    kernels have reported in the fault word on the device become errors at the next sync.
    ====================================================================== */
 
-static const char *const tni_simd_names[] = {"best", "plain", "avx2", "avx512", "neon"};
+static const char *const tni_simd_names[] = {"auto", "plain", "avx2", "avx512", "neon"};
 
 /* An empty variable counts as unset. */
 static tn_status tni_simd_from_environment(tn_simd *simd, char why[TN_WHY])
