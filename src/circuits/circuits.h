@@ -367,7 +367,7 @@ TN_API tn_status tn_circuit_attribute(const tn_circuit_frozen *frozen, const tn_
 TN_API void      tn_circuit_attribution_destroy(tn_circuit_attribution *a);        /* frees the tensor of the result */
 
 typedef struct tn_circuit_ablation {
-    int64_t    count;           /* paths that were deleted, one at a time                                        */
+    int64_t    count;           /* paths that were ablated, one at a time                                        */
     tn_tensor *path;            /* I32 [count] their nodes                                                       */
     tn_tensor *predicted;       /* [count] change of the target that the frozen network predicts                 */
     tn_tensor *measured;        /* [count] change in the run network                                             */
