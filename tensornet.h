@@ -92,7 +92,7 @@
      fit it; if they call what it leaves out, the linker says which function is missing.
        TN_SMALL                  the set for a small network inside a program: layers, training, files, folding, eigenpairs and
                                  pictures. It is TN_NO_TEXT, TN_NO_MODELS, TN_NO_ANALYSIS, TN_NO_COMM, TN_NO_F64, and TN_SIMD_MAX
-                                 1 unless you define it; without AVX2 or NEON only products are fast, and BF16 is an error
+                                 1 unless you define it; without AVX2 or NEON only products are fast, and scans never are
        TN_NO_TEXT                no tokenizers and token shards (>>text)
        TN_NO_MODELS              no transformers (>>models, >>circuits)
        TN_NO_CIRCUITS            no circuits of transformers (>>circuits)
@@ -640,7 +640,7 @@ struct tn_comm {
     void      (*close)(tn_comm *comm, bool failed);
 };
 
-TN_API TN_EXPERIMENTAL int tn_comm_rank(const tn_ctx *ctx);      /* number of this process, from 0; 0 without desc.comm */
+TN_API TN_EXPERIMENTAL int tn_comm_rank(const tn_ctx *ctx);     /* number of this process, from 0; 0 without desc.comm */
 TN_API TN_EXPERIMENTAL int tn_comm_size(const tn_ctx *ctx);     /* number of processes; 1 without desc.comm            */
 #ifndef TN_NO_COMM
 /* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. TN_ERR_SHAPE if the
@@ -2297,7 +2297,7 @@ TN_API tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm);  
 TN_API tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, double *cosine); /* NaN if one is 0 */
 
 /* Returns the interaction matrix of output direction u (the shape of the outputs; NULL without any), [in_0,in_1]: of
-   sum_o u[o] T[o,..], for nets with two input legs (freeze the others). Symmetrised if both legs are of one input. */
+   sum_o u[o] T[o,..], for nets with two input legs (fix the others). Symmetrised if both legs are of one input. */
 TN_API tn_tensor *tn_net_interaction(const tn_net *net, const tn_tensor *u);
 /* Computes the `count` eigenpairs of largest |value| of that matrix (0: all), for two legs of one input: out->outputs is 1.
    Up to 1,024 elements of the leg, or for more than 1/32 of all pairs, from the matrix; else by tn_lanczos with products by
@@ -3368,7 +3368,7 @@ typedef struct tn_circuit_block {
 } tn_circuit_block;
 /* Makes these tensors of a block with a bilinear MLP of order 2. tn_circuit_block_destroy frees the result. */
 TN_API tn_status   tn_circuit_block_of(tn_ctx *ctx, const tn_transformer *model, const tn_circuit_block_desc *desc,
-                                      tn_circuit_block *out);
+                                       tn_circuit_block *out);
 /* Makes the operator B+(M^g x~_s, M^k x~_r) of one pair, 0 <= g, k <= heads; 0 and h: "B+OV". */
 TN_API tn_cp      *tn_circuit_block_term(const tn_circuit_block *block, int64_t g, int64_t k);
 TN_API void        tn_circuit_block_destroy(tn_circuit_block *block);              /* frees what the result holds */
@@ -3410,7 +3410,7 @@ typedef struct tn_circuit_entries {
 TN_API tn_status   tn_circuit_top(const tn_circuit *circuit, const tn_circuit_top_desc *desc, tn_circuit_entries *out);
 /* Does the same for 1 to 4 descs, such as one of each order, while the matrix is computed once. desc[count]  out[count] */
 TN_API tn_status   tn_circuit_top_many(const tn_circuit *circuit, int count, const tn_circuit_top_desc *desc,
-                                   tn_circuit_entries *out);
+                                       tn_circuit_entries *out);
 TN_API void        tn_circuit_entries_destroy(tn_circuit_entries *entries);     /* frees the tensors of the result */
 /* Does the same in each row: *values [rows,top] and *ids I32 [rows,top], owned. */
 TN_API tn_status   tn_circuit_top_rows(const tn_circuit *circuit, int64_t top, tn_order order, tn_tensor **values,
@@ -3629,7 +3629,7 @@ TN_API tn_status tn_circuit_attribute(const tn_circuit_frozen *frozen, const tn_
 TN_API void      tn_circuit_attribution_destroy(tn_circuit_attribution *a);        /* frees the tensor of the result */
 
 typedef struct tn_circuit_ablation {
-    int64_t    count;           /* paths that were deleted, one at a time                                        */
+    int64_t    count;           /* paths that were ablated, one at a time                                        */
     tn_tensor *path;            /* I32 [count] their nodes                                                       */
     tn_tensor *predicted;       /* [count] change of the target that the frozen network predicts                 */
     tn_tensor *measured;        /* [count] change in the run network                                             */
@@ -4079,7 +4079,7 @@ typedef struct tni_pool { int threads; tn_parallel_for_fn fn; void *user; } tni_
 /* What communicates, see >>comm-impl. One thread at a time uses it, and nothing else of the context. */
 typedef struct tni_link {
     const tn_comm *comm;                /* NULL: one process                    */
-    void          *room;                /* host memory in which sums are made   */
+    void          *scratch;             /* host memory in which sums are made   */
     size_t         bytes;
     tn_traffic     traffic;
     char           why[TN_WHY];         /* the failure after which nothing works any more, or "" */
@@ -5648,8 +5648,8 @@ TNI_FN bool tni_uncaptured(tn_ctx *ctx, const char *what)
 TNI_FN tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 {
     char            why[TN_WHY] = "";
-    const tn_status told = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
-    if (told != TN_OK) s = told;
+    const tn_status synced = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
+    if (synced != TN_OK) s = synced;
     return tni_fail(ctx, s, "%s: backend %s: %s", what, ctx->backend->name, why[0] ? why : tn_status_name(s));
 }
 
@@ -5712,10 +5712,10 @@ static tn_status tni_host_copy_get(tn_ctx *ctx, tni_host_copy *l, int i, tn_view
 /* The host fallback: copies the operands to the host, runs the reference kernel, and copies the outputs back. */
 static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
 {
-    tn_call   host = *call;
-    tni_host_copy  l[TN_CALL_IN + TN_CALL_OUT];
-    int       k, n = call->n_in + call->n_out;
-    tn_status s = TN_OK;
+    tn_call       host = *call;
+    tni_host_copy l[TN_CALL_IN + TN_CALL_OUT];
+    int           k, n = call->n_in + call->n_out;
+    tn_status     s = TN_OK;
     if (ctx->capture)
         return tni_fail(ctx, TN_ERR_ARG, "graph: %s runs on the host, expected a kernel of backend %s",
                         tn_kernel_name(call->kernel), ctx->backend->name);
@@ -6977,8 +6977,8 @@ int64_t tn_tensor_table(const tn_tensor *t, const tn_tensor_table_desc *desc, ch
 /* Most bytes of numbers of the host that processes exchange at once: enough for what each tells all others. */
 static inline size_t tni_comm_most(const tn_ctx *ctx)
 {
-    const size_t told = 64 * (size_t)ctx->desc.comm->size;
-    return told > 65536 ? told : 65536;
+    const size_t needed = 64 * (size_t)ctx->desc.comm->size;
+    return needed > 65536 ? needed : 65536;
 }
 
 typedef enum tni_collective { TNI_ALL_REDUCE, TNI_REDUCE_SCATTER, TNI_ALL_GATHER, TNI_BROADCAST } tni_collective;
@@ -7009,10 +7009,10 @@ enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at
 
 /* With TN_NO_COMM both are constants, from which the compiler sees what it can leave out. */
 #ifdef TN_NO_COMM
-int        tn_comm_rank(const tn_ctx *ctx)    { (void)ctx; return 0; }
+int        tn_comm_rank(const tn_ctx *ctx)   { (void)ctx; return 0; }
 int        tn_comm_size(const tn_ctx *ctx)   { (void)ctx; return 1; }
 #else
-int        tn_comm_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
+int        tn_comm_rank(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
 int        tn_comm_size(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
 #endif
 tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
@@ -7030,11 +7030,11 @@ TNI_FN tn_status tni_comm_failed(tn_ctx *ctx, tn_status s)
 TNI_FN void *tni_comm_scratch(tn_ctx *ctx, size_t bytes)
 {
     tni_link *l = &ctx->link;
-    if (l->bytes >= bytes) return l->room;
-    tni_free(ctx, l->room, l->bytes);
-    l->room = tni_alloc(ctx, bytes, "comm");
-    l->bytes = l->room ? bytes : 0;
-    return l->room;
+    if (l->bytes >= bytes) return l->scratch;
+    tni_free(ctx, l->scratch, l->bytes);
+    l->scratch = tni_alloc(ctx, bytes, "comm");
+    l->bytes = l->scratch ? bytes : 0;
+    return l->scratch;
 }
 
 TNI_FN tn_status tni_link_exchange(tni_link *l, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes)
@@ -7107,7 +7107,7 @@ static tn_status tni_link_reduce(tni_link *l, char *data, int64_t n, tn_dtype dt
     const size_t   size = tni_dtype_size(dtype);
     const int64_t  each = (n + k->size - 1) / k->size, most = tni_comm_piece(k, n);
     const size_t   pitch = (size_t)most * size;
-    char          *rows = (char *)l->room;
+    char          *rows = (char *)l->scratch;
     tn_status      s = TN_OK;
     for (int64_t at = 0; at < each && s == TN_OK; at += most) {
         const tni_span own = tni_comm_span(n, k->size, k->rank, at, most);
@@ -7169,7 +7169,7 @@ static bool tni_comm_has(const tn_comm *k, tni_collective what)
          : what == TNI_ALL_GATHER ? k->all_gather != NULL : k->broadcast != NULL;
 }
 
-/* Bytes of room that a collective needs. */
+/* Bytes of scratch that a collective needs. */
 TNI_FN size_t tni_comm_needs(const tn_comm *k, tni_collective what, int64_t n, tn_dtype dtype)
 {
     if (tni_comm_has(k, what) || (what != TNI_ALL_REDUCE && what != TNI_REDUCE_SCATTER)) return 0;
@@ -7183,7 +7183,7 @@ TNI_FN tn_status tni_link_failed(tni_link *l, tn_status s)
     return s;
 }
 
-/* On memory that the carrier takes, [n] of dtype; the room is there. */
+/* On memory that the carrier takes, [n] of dtype; the scratch is there. */
 TNI_FN tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
     const size_t size = tni_dtype_size(dtype);
@@ -11820,6 +11820,13 @@ TNI_FN bool tni_compose(tn_ctx *ctx, const tn_call *call, tn_status *s)
 #endif
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
+/* Does plain C have all kernels? With TN_SMALL it has products alone, wherever a level with vectors is compiled, and with
+   TN_SIMD_MAX -1 none: the reference has the rest, for which calls of attention bring a workspace. */
+#if TN_SIMD_MAX < 0 || (defined(TN_SMALL) && (TNI_AVX2 || TNI_NEON))
+#define TNI_PLAIN_ALL 0
+#else
+#define TNI_PLAIN_ALL 1
+#endif
 /* Vectors cannot be mixed with the x87. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__) || defined(__wasm_simd128__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
@@ -11894,8 +11901,8 @@ typedef struct tni_cpu {
     tn_kernel_fn run[2];                /* in float, in double */
     char        *blocks;                /* for gemm; scratch for others */
     size_t       block_bytes;
-    char        *room;                  /* larger scratch, see tni_cpu_scratch */
-    size_t       room_bytes;
+    char        *scratch;               /* larger scratch, see tni_cpu_scratch */
+    size_t       scratch_bytes;
     tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
     struct tni_reserve *reserves;       /* newest first, see >>cpu-memory */
     bool         large;                 /* whether memory is asked for in large pages */
@@ -11941,9 +11948,9 @@ typedef struct tni_scans {
     const tn_call *call;
     tni_prefixes   s;
     int64_t        features, group;     /* s of tn_scan_states, else 1; chains of a task      */
-    bool           turned;              /* the steps multiply by transposed cores             */
+    bool           transposed;          /* the steps multiply by transposed cores             */
     const tn_view *cores, *phi;         /* phi NULL: matrices, of each chain its own          */
-    char          *room, *shared;       /* scratch: `each` bytes a worker; transposed cores   */
+    char          *scratch, *shared;    /* `each` bytes per worker; transposed cores          */
     size_t         each;
 } tni_scans;
 
@@ -11959,7 +11966,7 @@ enum {
 typedef struct tni_attention {
     tni_cpu       *cpu;
     const tn_call *call;
-    char          *room;                /* scratch: `each` bytes a worker, then `partial` for all */
+    char          *scratch;             /* `each` bytes per worker, then `partial` for all */
     size_t         each;
     char          *partial;             /* dq of every part */
     int64_t        heads, all_heads;    /* of one batch element, of all */
@@ -12242,7 +12249,7 @@ TNI_FN void tni_cpu_close(void *state)
     if (!cpu) return;
     tn_allocator mem = cpu->mem;
     tni_cpu_release(cpu, cpu->blocks, cpu->block_bytes);
-    tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    tni_cpu_release(cpu, cpu->scratch, cpu->scratch_bytes);
     tni_reserves_release(cpu);
     mem.release(cpu, sizeof *cpu, mem.user);
 }
@@ -12392,7 +12399,7 @@ typedef struct tni_copies {
     tni_copy_axis axis[TN_MAX_RANK + 2], row, column;   /* the outer axes; those of a block */
     int           rank, at[3];                          /* number of outer axes; those that count blocks, by their part */
     int64_t       size, row_block, column_block;        /* bytes of an element; extents of a block */
-    bool          turned;                               /* blocks are transposed */
+    bool          transposed;                           /* blocks are transposed */
     char         *to;
     const char   *from;
 } tni_copies;
@@ -12434,7 +12441,7 @@ static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t f
     }
 #endif
 TNI_FN void tni_copy_transposed(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
-                            int64_t size)
+                                int64_t size)
 {
     int64_t r = 0;
 #if TNI_X86 || TNI_NEON
@@ -12452,7 +12459,7 @@ static void tni_copy_block(const tni_copies *p, char *to, const char *from, int6
     const tni_copy_axis *row = &p->row, *column = &p->column;
     const int64_t        size = p->size;
     char    square[TNI_COPY_SIDE * TNI_COPY_SIDE * sizeof(double)];
-    if (!p->turned)
+    if (!p->transposed)
         for (int64_t r = 0; r < rows; r++)
             tni_copy_line(to + r * row->to, column->to, from + r * row->from, column->from, columns, size);
     else if (rows < TNI_COPY_SIDE || row->to % 1024 != 0)
@@ -12563,9 +12570,9 @@ static void tni_copy_choose(tni_copies *p)
             if (p->axis[i].from != 0 && tni_abs(p->axis[i].from) < tni_abs(p->axis[rows].from)) rows = i;
     p->row = tni_copy_take(p, rows);
     if (p->row.from < 0) tni_copy_reverse(p, &p->row);
-    p->turned = p->column.to == p->size && p->row.from == p->size && p->column.from != p->size && p->column.from != 0;
-    p->column_block = tni_min(p->column.n, p->turned ? (int64_t)TNI_COPY_SIDE : (int64_t)TNI_CPU_SHARE);
-    p->row_block = tni_min(p->row.n, p->turned ? (int64_t)TNI_COPY_SIDE : tni_max(1024 / p->column_block, 1));
+    p->transposed = p->column.to == p->size && p->row.from == p->size && p->column.from != p->size && p->column.from != 0;
+    p->column_block = tni_min(p->column.n, p->transposed ? (int64_t)TNI_COPY_SIDE : (int64_t)TNI_CPU_SHARE);
+    p->row_block = tni_min(p->row.n, p->transposed ? (int64_t)TNI_COPY_SIDE : tni_max(1024 / p->column_block, 1));
 }
 
 /* Divides rows or columns into blocks, which are one more outer axis. */
@@ -12738,12 +12745,12 @@ TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
 /* Scratch that is kept between kernels and grows if a larger one is needed. NULL: no memory. */
 TNI_FN char *tni_cpu_scratch(tni_cpu *cpu, size_t bytes)
 {
-    if (bytes <= cpu->room_bytes) return cpu->room;
-    if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
-    else tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
-    cpu->room = (char *)(cpu->ctx ? tni_device_alloc(cpu->ctx, bytes, "a kernel's scratch") : tni_cpu_alloc(cpu, bytes));
-    cpu->room_bytes = cpu->room ? bytes : 0;
-    return cpu->room;
+    if (bytes <= cpu->scratch_bytes) return cpu->scratch;
+    if (cpu->ctx) tni_device_free(cpu->ctx, cpu->scratch, cpu->scratch_bytes);
+    else tni_cpu_release(cpu, cpu->scratch, cpu->scratch_bytes);
+    cpu->scratch = (char *)(cpu->ctx ? tni_device_alloc(cpu->ctx, bytes, "a kernel's scratch") : tni_cpu_alloc(cpu, bytes));
+    cpu->scratch_bytes = cpu->scratch ? bytes : 0;
+    return cpu->scratch;
 }
 
 /* ---- scans: the part of a call that is the same at all levels, see >>op-scan ---- >>cpu-scan */
@@ -12756,9 +12763,9 @@ TNI_FN bool tni_scans_scratch(tni_scans *p, int64_t numbers, int64_t shared, siz
     p->each = p->each / 64 * 64;
     if (!tni_mul_size(p->each, (size_t)p->cpu->pool.threads, &workers) || !tni_area_size(shared, (int64_t)size, 1, &more)
         || !tni_add_size(workers, more, &all)) return false;
-    p->room = tni_cpu_scratch(p->cpu, all);
-    p->shared = p->room ? p->room + workers : NULL;
-    return p->room != NULL;
+    p->scratch = tni_cpu_scratch(p->cpu, all);
+    p->shared = p->scratch ? p->scratch + workers : NULL;
+    return p->scratch != NULL;
 }
 
 /* ---- attention: the part of a call that is the same at all levels, see >>op-attention ---- >>cpu-attention */
@@ -12771,9 +12778,9 @@ TNI_FN bool tni_attention_scratch(tni_attention *t, int64_t numbers, double shar
     t->each = t->each / 64 * 64;
     if (!tni_mul_size(t->each, (size_t)t->cpu->pool.threads, &workers)) return false;
     if (!((double)workers + shared * (double)size < (double)(PTRDIFF_MAX / 2))) return false;
-    t->room = tni_cpu_scratch(t->cpu, workers + (size_t)shared * size);
-    t->partial = t->room ? t->room + workers : NULL;
-    return t->room != NULL;
+    t->scratch = tni_cpu_scratch(t->cpu, workers + (size_t)shared * size);
+    t->partial = t->scratch ? t->scratch + workers : NULL;
+    return t->scratch != NULL;
 }
 
 TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)
@@ -12965,19 +12972,19 @@ typedef struct tni_vector_ops {
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
-   level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL plain C has products alone, too,
-   and the reference has the rest, wherever a level with vectors is compiled; scans are left to the reference in any case. */
+   level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL no level has scans, which the
+   reference computes. TNI_FEW: the products with few rows that need no packing. */
 #if TN_SIMD_MAX < 0 || (TNI_BITS == 64 && defined(TN_NO_F64))
 #define TNI_PRODUCTS 0
 #else
 #define TNI_PRODUCTS 1
 #endif
-#if defined(TN_SMALL) && (TNI_AVX2 || TNI_NEON)
-#define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
-#define TNI_FEW TNI_ALL                 /* the products with few rows that need no packing */
-#else
+#if TNI_PLAIN_ALL
 #define TNI_ALL (TNI_PRODUCTS && (TNI_BITS == 32 || TNI_LEVEL == 0))
 #define TNI_FEW 1
+#else
+#define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
+#define TNI_FEW TNI_ALL
 #endif
 #ifdef TN_SMALL
 #define TNI_SCANS 0
@@ -13480,17 +13487,17 @@ TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int6
     const TNI_REAL *bias = g->k0 == 0 && g->bias ? g->bias + i * g->bias_row + j * g->bias_col : NULL;
     const int       left = TNI_T(lanes)(cols), right = cols - left;
     const int       width = (rows + 3) / 4 * 4;
-    TNI_REAL       *c = g->c + i * g->c_row + j * g->c_col, turned[(TNI_MR + 3) / 4 * 4 * TNI_NR + TNI_W];
+    TNI_REAL       *c = g->c + i * g->c_row + j * g->c_col, transposed[(TNI_MR + 3) / 4 * 4 * TNI_NR + TNI_W];
     if (g->c_col == 1 && (!bias || g->bias_col == 1))
         for (int r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR) {
             TNI_T(gemm_finish)(c, sums, alpha, beta, bias, left);
             if (right > 0) TNI_T(gemm_finish)(c + TNI_W, sums + TNI_W, alpha, beta, bias ? bias + TNI_W : NULL, right);
         }
     else if (g->c_row == 1 && (!bias || g->bias_row == 1)) {
-        TNI_T(panel)(turned, width, sums, TNI_NR, 1, rows, cols);
+        TNI_T(panel)(transposed, width, sums, TNI_NR, 1, rows, cols);
         for (int q = 0; q < cols; q++, c += g->c_col)
             for (int r = 0; r < rows; r += TNI_W)
-                TNI_T(gemm_finish)(c + r, turned + q * width + r, alpha, beta, bias ? bias + q * g->bias_col + r : NULL,
+                TNI_T(gemm_finish)(c + r, transposed + q * width + r, alpha, beta, bias ? bias + q * g->bias_col + r : NULL,
                                    TNI_T(lanes)(rows - r));
     } else
         for (int r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR)
@@ -14078,10 +14085,10 @@ TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
     const int64_t few_rows = 32, few_columns = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
     if (g->n >= g->m && (g->few = TNI_T(gemm_few)(g, few_rows, bytes)) != NULL) return;
-    TNI_T(gemm) turned = *g;
-    TNI_T(gemm_swap)(&turned);
-    if (g->n < g->m) turned.few = TNI_T(gemm_few)(&turned, 4 * g->n > 3 * lanes ? 0 : few_columns, bytes);
-    if (turned.few || thin || by_columns) *g = turned;
+    TNI_T(gemm) transposed = *g;
+    TNI_T(gemm_swap)(&transposed);
+    if (g->n < g->m) transposed.few = TNI_T(gemm_few)(&transposed, 4 * g->n > 3 * lanes ? 0 : few_columns, bytes);
+    if (transposed.few || thin || by_columns) *g = transposed;
 }
 
 #if TNI_PRODUCTS
@@ -14240,15 +14247,15 @@ TNI_FAST tn_status TNI_T(gemm_run)(tni_cpu *cpu, const tn_call *c)
 
 #if TNI_ALL
 /* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain */
-/* out = a b   all [d,d]; turned: a^T b */
-TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool turned, const TNI_REAL *b, TNI_REAL *out, int64_t d)
+/* out = a b   all [d,d]; transposed: a^T b */
+TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool transposed, const TNI_REAL *b, TNI_REAL *out, int64_t d)
 {
     TNI_T(chain_factors) x;
     x.a = a;
     x.b = b;
     x.out = out;
-    x.a_row = turned ? 1 : d;
-    x.a_column = turned ? d : 1;
+    x.a_row = transposed ? 1 : d;
+    x.a_column = transposed ? d : 1;
     x.b_row = x.out_row = x.rows = x.depth = x.columns = d;
     TNI_T(chain_multiply_by)(&x);
 }
@@ -14448,7 +14455,7 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data,
                    *v = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data + task * 4 * dd;
-    TNI_REAL       *g = work, *next = work + dd, *product = work + 2 * dd, *turned = work + 3 * dd;
+    TNI_REAL       *g = work, *next = work + dd, *product = work + 2 * dd, *transposed = work + 3 * dd;
     double          scale = -log((double)v[last]);
     (void)worker;
     TNI_T(chain_seed)(g, p + last * dd, (const TNI_REAL *)c->in[3].data + task * (dd + 1), dd);
@@ -14469,8 +14476,8 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
             TNI_STORE(to, x, k);
         }
         if (j == first) break;
-        TNI_T(chain_transpose)(m + j * dd, turned, d);
-        TNI_T(chain_multiply)(g, false, turned, next, d);
+        TNI_T(chain_transpose)(m + j * dd, transposed, d);
+        TNI_T(chain_multiply)(g, false, transposed, next, d);
         double norm = TNI_T(chain_norm)(next, dd, false);
         if (norm != 0 && norm != 1) scale += log(norm);
         if (v[j - 1] != 1) scale -= log((double)v[j - 1]);
@@ -14980,7 +14987,7 @@ typedef struct TNI_T(rows) {
     tni_pass   pass;                    /* comes first */
     tn_task_fn fn;                      /* the task of F32 */
     int64_t    few, sums;               /* rows at a time; numbers of a task's sums over rows */
-    char      *room;
+    char      *scratch;
     size_t     each;                    /* bytes of it per worker */
     int64_t    wide[TN_CALL_IN + TN_CALL_OUT];          /* numbers of a row of each operand; 0: it has no row per item */
 } TNI_T(rows);
@@ -15003,7 +15010,7 @@ TNI_FAST void TNI_T(rows_task)(void *arg, int64_t task, int worker)
         memset(p.sums, 0, sizeof *p.sums * (size_t)w->sums);
     }
     for (int64_t r = tni_pass_begin(&w->pass, task); r < end; r += p.n) {
-        float *to = (float *)(void *)(w->room + (size_t)worker * w->each);
+        float *to = (float *)(void *)(w->scratch + (size_t)worker * w->each);
         p.n = p.share = tni_min(w->few, end - r);
         for (int64_t k = 0; k < c->n_in + c->n_out; k++) {
             const bool     is_in = k < c->n_in;
@@ -15045,8 +15052,8 @@ TNI_FAST int64_t TNI_T(rows_run)(tni_pass *p, int64_t n, int64_t width, int64_t 
     if (!tni_area_size(w.few, numbers, sizeof(float), &w.each) || !tni_add_size(w.each, 64, &w.each)) return -1;
     w.each = w.each / 64 * 64;
     if (!tni_mul_size((size_t)p->cpu->pool.threads, w.each, &bytes)) return -1;
-    w.room = tni_cpu_scratch(p->cpu, bytes);
-    return w.room ? tni_pass_run(&w.pass, n, width, most, TNI_T(rows_task)) : -1;
+    w.scratch = tni_cpu_scratch(p->cpu, bytes);
+    return w.scratch ? tni_pass_run(&w.pass, n, width, most, TNI_T(rows_task)) : -1;
 }
 
 /* A call that the reference computes, which has no BF16 */
@@ -15118,12 +15125,12 @@ TNI_FAST void TNI_T(binary_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* Elements from `at` of an operand: in place, or widened into `room` if they are BF16. step: 1, or 0 of a single number */
-TNI_INLINE const float *TNI_T(some)(const tn_view *v, int64_t at, int64_t step, int64_t n, float *room)
+/* Elements from `at` of an operand: in place, or widened into `scratch` if they are BF16. step: 1, or 0 of a single number */
+TNI_INLINE const float *TNI_T(some)(const tn_view *v, int64_t at, int64_t step, int64_t n, float *scratch)
 {
     if (v->dtype != TN_BF16) return (const float *)v->data + at;
-    TNI_T(widen)(room, (const uint16_t *)v->data + at, step == 0 ? 1 : n);
-    return room;
+    TNI_T(widen)(scratch, (const uint16_t *)v->data + at, step == 0 ? 1 : n);
+    return scratch;
 }
 
 /* The same with operands that may be BF16, some of a line at a time */
@@ -16388,13 +16395,13 @@ typedef struct TNI_T(attend) {
     TNI_REAL   *out;                                    /* [TNI_SIDE,padded]; backwards dq, sets of [TNI_SIDE,padded_d] */
     TNI_REAL   *tile;                                   /* [TNI_MR, the wider of both] */
     TNI_T(lines) k[2], v;
-    TNI_REAL   *room;                                   /* of the worker; NULL while its size is computed */
+    TNI_REAL   *scratch;                                /* of the worker; NULL while its size is computed */
     int64_t     taken;                                  /* numbers of it in use */
 } TNI_T(attend);
 
 TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_T(attend) *w, int64_t numbers)
 {
-    TNI_REAL *p = w->room ? w->room + w->taken : NULL;
+    TNI_REAL *p = w->scratch ? w->scratch + w->taken : NULL;
     w->taken += (numbers + 15) / 16 * 16;
     return p;
 }
@@ -16411,7 +16418,7 @@ TNI_FAST void TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64
     int64_t set;
     memset(w, 0, sizeof *w);
     w->t = t;
-    if (t->room) w->room = (TNI_REAL *)(void *)(t->room + (size_t)worker * t->each);
+    if (t->scratch) w->scratch = (TNI_REAL *)(void *)(t->scratch + (size_t)worker * t->each);
     w->b = head / t->heads;
     w->h = head % t->heads;
     w->first = first;
@@ -16836,7 +16843,7 @@ TNI_FAST void TNI_T(attention_row_task)(void *arg, int64_t task, int worker)
     w.i = row % t->queries;
     w.h0 = tni_min(task % t->parts * each, t->heads);
     w.h1 = tni_min(w.h0 + each, t->heads);
-    w.s = (TNI_REAL *)(void *)(t->room + (size_t)worker * t->each);
+    w.s = (TNI_REAL *)(void *)(t->scratch + (size_t)worker * t->each);
     w.top = w.s + t->sets * t->heads * TNI_ATTEND_LONG;
     w.sum = w.top + t->heads;
     w.factor = w.sum + t->heads;
@@ -17101,7 +17108,7 @@ TNI_FAST void TNI_T(heads_task)(void *arg, int64_t head, int worker)
     const tn_call      *c = w->t.call;
     tn_call             one = *c;
     tni_attention       t = w->t;
-    float              *to = (float *)(void *)(t.room + (size_t)worker * t.each) + w->numbers;
+    float              *to = (float *)(void *)(t.scratch + (size_t)worker * t.each) + w->numbers;
     for (int64_t k = 0; k < c->n_in + c->n_out; k++) {
         const bool     is_in = k < c->n_in;
         const tn_view *from = is_in ? &c->in[k] : &c->out[k - c->n_in];
@@ -17177,16 +17184,16 @@ TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REA
     }
 }
 
-/* y [n,padded] += phi(x) S. turned: scratch for both x in panels; panel [TNI_ATTEND_SLAB,TNI_WIDE] */
+/* y [n,padded] += phi(x) S. transposed: scratch for both x in panels; panel [TNI_ATTEND_SLAB,TNI_WIDE] */
 TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
-                                const TNI_REAL *S, int64_t padded, TNI_REAL *turned, TNI_REAL *panel, TNI_REAL *y)
+                                const TNI_REAL *S, int64_t padded, TNI_REAL *transposed, TNI_REAL *panel, TNI_REAL *y)
 {
     const int64_t slab = tni_max(TNI_ATTEND_SLAB / d, 1), tiles = tni_ceil_div(n, TNI_MR), size = d * TNI_WIDE;
-    TNI_REAL     *turned2 = squared ? turned : turned + tiles * size;
+    TNI_REAL     *transposed2 = squared ? transposed : transposed + tiles * size;
     for (int64_t i = 0; i < tiles; i++) {
         const int rows = (int)tni_min(TNI_MR, n - i * TNI_MR);
-        TNI_T(panel)(turned + i * size, TNI_WIDE, x1 + i * TNI_MR * row, row, 1, rows, d);
-        if (!squared) TNI_T(panel)(turned2 + i * size, TNI_WIDE, x2 + i * TNI_MR * row, row, 1, rows, d);
+        TNI_T(panel)(transposed + i * size, TNI_WIDE, x1 + i * TNI_MR * row, row, 1, rows, d);
+        if (!squared) TNI_T(panel)(transposed2 + i * size, TNI_WIDE, x2 + i * TNI_MR * row, row, 1, rows, d);
     }
     for (int64_t a0 = 0; a0 < d; a0 += slab) {
         const int64_t a_end = tni_min(a0 + slab, d);
@@ -17195,8 +17202,8 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
             TNI_REAL *to = panel;
             for (int64_t a = a0; a < a_end; a++)
                 for (int64_t q = 0; q < TNI_WIDE; q += TNI_W) {
-                    const TNI_REAL *from = turned2 + i * size + q;
-                    const TNI_V     x = TNI_LOAD(turned + i * size + a * TNI_WIDE + q, TNI_W);
+                    const TNI_REAL *from = transposed2 + i * size + q;
+                    const TNI_V     x = TNI_LOAD(transposed + i * size + a * TNI_WIDE + q, TNI_W);
                     const TNI_V     factor = x * TNI_SET(squared ? 2 : 1);
                     TNI_REAL       *at = to + q;
                     for (int64_t b = squared ? a : 0; b < d; b++, at += TNI_WIDE)
@@ -17252,7 +17259,7 @@ TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const T
 typedef struct TNI_T(linear) {
     TNI_T(attend) w;
     int64_t   features, added;
-    TNI_REAL *S, *panel, *turned;
+    TNI_REAL *S, *panel, *transposed;
     TNI_REAL *rows[2];                                  /* [TNI_ATTEND_KEYS,padded_d] of q, scaled, or k */
     TNI_REAL *x[2], *g[2], *tile, *y;                   /* backwards: [d,TNI_SIDE]; [d,TNI_NR]; [TNI_SIDE, the wider] */
 } TNI_T(linear);
@@ -17265,7 +17272,7 @@ TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64
     l->added = 0;
     l->S = TNI_T(attend_take)(&l->w, l->features * l->w.padded);
     l->panel = TNI_T(attend_take)(&l->w, tni_max(tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE, TNI_ATTEND_KEYS * l->w.padded));
-    l->turned = TNI_T(attend_take)(&l->w, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
+    l->transposed = TNI_T(attend_take)(&l->w, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
     for (int64_t set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&l->w, TNI_ATTEND_KEYS * l->w.padded_d);
     if (!backward) return;
     for (int64_t set = 0; set < t->sets; set++) {
@@ -17349,7 +17356,7 @@ TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
         if (l.added > 0 || c->out[2].data) {
             TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
             TNI_T(state_read)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.S, l.w.padded,
-                              l.turned, l.panel, l.w.out);
+                              l.transposed, l.panel, l.w.out);
         }
         TNI_T(attend_finish)(&l.w);
     }
@@ -17423,7 +17430,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
         if (dv->data) {
             memset(l->y, 0, sizeof *l->y * (size_t)(n * l->w.padded));
             TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded,
-                              l->turned, l->panel, l->y);
+                              l->transposed, l->panel, l->y);
             for (int64_t i = 0; i < n; i++)
                 TNI_T(attend_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
         }
@@ -17483,7 +17490,7 @@ TNI_FAST tn_status TNI_T(attention_linear_backward_run)(tni_cpu *cpu, const tn_c
 /* ---- rope, see >>op-rope ------------------------------------------------ >>pass-rope
    A task handles its positions in the whole batch, so that each angle is computed once. Positions that follow each other in
    memory are processed one after the other. */
-typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *room; size_t each; } TNI_T(rope);
+typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *scratch; size_t each; } TNI_T(rope);
 
 /* cosine[h], sine[h] of position t. rates: angles per position */
 TNI_FAST void TNI_T(rope_angles)(const double *rates, double t, int64_t h, TNI_REAL *cosine, TNI_REAL *sine)
@@ -17509,17 +17516,17 @@ TNI_FAST void TNI_T(rope_angles)(const double *rates, double t, int64_t h, TNI_R
 #endif
 }
 
-/* Row n of a position: in place, or in F32 in `room` */
-TNI_INLINE TNI_REAL *TNI_T(rope_row)(const tn_view *x, int64_t b, int64_t t, int64_t n, TNI_REAL *room, bool read)
+/* Row n of a position: in place, or in F32 in `scratch` */
+TNI_INLINE TNI_REAL *TNI_T(rope_row)(const tn_view *x, int64_t b, int64_t t, int64_t n, TNI_REAL *scratch, bool read)
 {
 #if TNI_BITS == 32
     if (x->dtype == TN_BF16) {
         const uint16_t *from = (const uint16_t *)x->data + b * x->strides[0] + t * x->strides[1] + n * x->strides[2];
-        if (read) TNI_T(widen)(room, from, x->shape[3]);
-        return room;
+        if (read) TNI_T(widen)(scratch, from, x->shape[3]);
+        return scratch;
     }
 #endif
-    (void)room;
+    (void)scratch;
     (void)read;
     return TNI_ROW(x, b, t, n);
 }
@@ -17556,19 +17563,19 @@ TNI_FAST void TNI_T(rope_rotate)(const TNI_REAL *x, int64_t d, const TNI_REAL *c
     if (d % 2) y[d - 1] = factor * x[d - 1] + (add ? y[d - 1] : 0);
 }
 
-/* dx (+)= norm (g - x norm^2 mean(g x)) with g in `turned` */
-TNI_FAST void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
+/* dx (+)= norm (g - x norm^2 mean(g x)) with g in `rotated` */
+TNI_FAST void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *rotated, int64_t d, TNI_REAL *dx)
 {
     const double norm = TNI_T(rope_length)(c, x, d);
     TNI_V        dot = TNI_SET(0), by = TNI_SET((TNI_REAL)norm);
     for (int64_t i = 0; i < d; i += TNI_W) {
         const int n = TNI_T(lanes)(d - i);
-        dot = TNI_FMA(TNI_LOAD(x + i, n), TNI_LOAD(turned + i, n), dot);
+        dot = TNI_FMA(TNI_LOAD(x + i, n), TNI_LOAD(rotated + i, n), dot);
     }
     TNI_V mean = TNI_SET((TNI_REAL)(-norm * norm * norm * (double)TNI_T(lane_sum)(dot) / (double)d));
     for (int64_t i = 0; i < d; i += TNI_W) {
         const int n = TNI_T(lanes)(d - i);
-        TNI_V     v = TNI_FMA(TNI_LOAD(x + i, n), mean, TNI_LOAD(turned + i, n) * by);
+        TNI_V     v = TNI_FMA(TNI_LOAD(x + i, n), mean, TNI_LOAD(rotated + i, n) * by);
         if (c->accumulate) v = v + TNI_LOAD(dx + i, n);
         TNI_STORE(dx + i, v, n);
     }
@@ -17581,7 +17588,7 @@ TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
     const tn_view     *x = &c->in[0], *y = &c->out[0];
     const bool         backward = c->kernel == TN_KERNEL_ROPE_BACKWARD, normed = c->f[1] >= 0;
     const int64_t      d = x->shape[3], h = d / 2, first = tni_pass_begin(&p->pass, task), end = tni_pass_end(&p->pass, task);
-    TNI_REAL          *turned = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *angles = turned + d;
+    TNI_REAL          *rotated = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *angles = rotated + d;
     TNI_REAL          *wide = angles + p->pass.share * d;                      /* of BF16 operands only */
     int64_t            t, b, n;
     for (t = first; t < end; t++) {
@@ -17601,12 +17608,12 @@ TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
                 const TNI_REAL *from = !backward || normed ? TNI_T(rope_row)(x, b, t, n, wide + 2 * d, true) : NULL;
                 if (!backward)
                     TNI_T(rope_rotate)(from, d, cosine, sine, 1, normed ? (TNI_REAL)TNI_T(rope_length)(c, from, d) : 1,
-                                     false, to);
+                                       false, to);
                 else if (!normed)                           /* reads dy alone */
                     TNI_T(rope_rotate)(dy, d, cosine, sine, -1, 1, c->accumulate, to);
                 else {
-                    TNI_T(rope_rotate)(dy, d, cosine, sine, -1, 1, false, turned);
-                    TNI_T(rope_slope)(c, from, turned, d, to);
+                    TNI_T(rope_rotate)(dy, d, cosine, sine, -1, 1, false, rotated);
+                    TNI_T(rope_slope)(c, from, rotated, d, to);
                 }
 #if TNI_BITS == 32
                 if (y->dtype == TN_BF16)
@@ -17635,9 +17642,9 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
     p.each = each / 64 * 64;
     if (!tni_mul_size((size_t)cpu->pool.threads, p.each, &bytes)
         || !tni_add_size(bytes, sizeof(double) * (size_t)(h + 1), &bytes)) return TN_ERR_MEMORY;
-    p.room = tni_cpu_scratch(cpu, bytes);
-    if (!p.room) return TN_ERR_MEMORY;
-    p.rates = rates = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
+    p.scratch = tni_cpu_scratch(cpu, bytes);
+    if (!p.scratch) return TN_ERR_MEMORY;
+    p.rates = rates = (double *)(void *)(p.scratch + p.each * (size_t)cpu->pool.threads);
     for (int64_t k = 0; !c->i[1] && k < h; k++) rates[k] = tni_rope_rate(c, k, d);
     tni_parallel_for(positions <= TNI_CPU_ALONE / width ? &tni_alone : &cpu->pool, tni_ceil_div(positions, p.pass.share),
                      TNI_T(rope_task), &p);
@@ -17767,8 +17774,8 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
     const TNI_REAL    *m = (const TNI_REAL *)c->in[0].data, *y = (const TNI_REAL *)c->in[1].data;
     const TNI_REAL    *r = (const TNI_REAL *)c->in[2].data, *dy = (const TNI_REAL *)c->in[3].data;
     const TNI_REAL    *dlog = (const TNI_REAL *)c->in[4].data;
-    TNI_REAL          *dm = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
-    TNI_REAL          *next = z + s.size, *turned = next + s.size, *product = turned + s.size;
+    TNI_REAL          *dm = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
+    TNI_REAL          *next = z + s.size, *transposed = next + s.size, *product = transposed + s.size;
     double             later = 0;
     memset(z, 0, sizeof *z * (size_t)s.size);
     for (int64_t k = s.states - 1; k >= 0; k--) {
@@ -17793,9 +17800,9 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
         }
         if (k == 0) memcpy(to, z, sizeof *to * (size_t)s.size);
         else {
-            TNI_T(chain_transpose)(s.reverse ? before : m + site, turned, s.d);
-            TNI_T(chain_multiply)(s.reverse ? z : before, !s.reverse, s.reverse ? turned : z, to, s.d);
-            TNI_T(chain_multiply)(s.reverse ? m + site : z, s.reverse, s.reverse ? z : turned, next, s.d);
+            TNI_T(chain_transpose)(s.reverse ? before : m + site, transposed, s.d);
+            TNI_T(chain_multiply)(s.reverse ? z : before, !s.reverse, s.reverse ? transposed : z, to, s.d);
+            TNI_T(chain_multiply)(s.reverse ? m + site : z, s.reverse, s.reverse ? z : transposed, next, s.d);
             TNI_REAL *swap = z; z = next; next = swap;
         }
         if (c->accumulate) TNI_T(scan_add)(dm + site, dm + site, 1, product, 1, s.size);
@@ -17825,8 +17832,8 @@ TNI_FAST void TNI_T(scan_step)(const tni_scans *p, int64_t chain, int64_t k, con
     TNI_T(chain_factors) f;
     f.a = x;
     f.b = (const TNI_REAL *)p->cores->data + site * size;
-    if (p->turned && p->phi) f.b = (const TNI_REAL *)(const void *)p->shared + site * size;
-    else if (p->turned) {
+    if (p->transposed && p->phi) f.b = (const TNI_REAL *)(const void *)p->shared + site * size;
+    else if (p->transposed) {
         TNI_T(chain_transpose)(f.b, spare, d);
         f.b = spare;
     }
@@ -17871,7 +17878,7 @@ TNI_FAST void TNI_T(scan_states_task)(void *arg, int64_t task, int worker)
     const tn_view     *v = &p->call->in[p->phi ? 0 : 1];
     const int64_t      d = s.d, S = p->features, first = task * p->group, rows = tni_min(p->group, s.batch - first);
     TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
-    TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data, *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
+    TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data, *x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
     TNI_REAL          *t = x + p->group * d, *spare = t + p->group * d * S;
     TNI_REAL           squares[TNI_SCAN_GROUP], norm[TNI_SCAN_GROUP], inverse[TNI_SCAN_GROUP];
     int64_t            i;
@@ -17946,7 +17953,7 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
     const int64_t      d = s.d, S = p->features, first = task * p->group, rows = tni_min(p->group, s.batch - first);
     const TNI_REAL    *y = (const TNI_REAL *)c->in[p->phi ? 2 : 1].data;
     TNI_REAL          *given = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[1].data;     /* of phi or the matrices */
-    TNI_REAL          *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *t = x + p->group * d;
+    TNI_REAL          *x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *t = x + p->group * d;
     TNI_REAL          *spare = t + p->group * d * S;
     double             later[TNI_SCAN_GROUP];
     for (int64_t i = 0; i < rows; i++) later[i] = 0;
@@ -17997,18 +18004,18 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
 #define TNI_EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 
 /* n of the vectors t. `core` begins at the first one; its numbers of the next q or of the next j are `stride` apart. */
-TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool turned, const TNI_REAL *core, int64_t stride,
+TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool transposed, const TNI_REAL *core, int64_t stride,
                                        const TNI_REAL *x, int64_t depth, TNI_REAL *t)
 {
     int64_t j;
 #define TNI_X(i) \
-    const TNI_REAL *core##i = core + (i < n ? i : 0) * (turned ? stride : 1); \
+    const TNI_REAL *core##i = core + (i < n ? i : 0) * (transposed ? stride : 1); \
     TNI_V           sum##i = TNI_SET((TNI_REAL)0);
     TNI_EIGHT(TNI_X)
 #undef TNI_X
     for (j = 0; j < depth; j++) {
         const TNI_V v = TNI_LOAD(x + j * TNI_W, TNI_W);
-#define TNI_X(i) if (i < n) sum##i = TNI_FMA(TNI_SET(core##i[turned ? j : j * stride]), v, sum##i);
+#define TNI_X(i) if (i < n) sum##i = TNI_FMA(TNI_SET(core##i[transposed ? j : j * stride]), v, sum##i);
         TNI_EIGHT(TNI_X)
 #undef TNI_X
     }
@@ -18018,21 +18025,21 @@ TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool turned, const TNI
 }
 #undef TNI_EIGHT
 
-TNI_INLINE void TNI_T(scan_lanes_product)(const bool turned, const TNI_REAL *core, int64_t d, int64_t columns,
+TNI_INLINE void TNI_T(scan_lanes_product)(const bool transposed, const TNI_REAL *core, int64_t d, int64_t columns,
                                           const TNI_REAL *x, TNI_REAL *t)
 {
-    const int64_t stride = turned ? d : columns, next = turned ? d : 1;
+    const int64_t stride = transposed ? d : columns, next = transposed ? d : 1;
     int64_t       q;
-    for (q = 0; q + 8 <= columns; q += 8) TNI_T(scan_lanes_tile)(8, turned, core + q * next, stride, x, d, t + q * TNI_W);
+    for (q = 0; q + 8 <= columns; q += 8) TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
     if (columns & 4) {
-        TNI_T(scan_lanes_tile)(4, turned, core + q * next, stride, x, d, t + q * TNI_W);
+        TNI_T(scan_lanes_tile)(4, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 4;
     }
     if (columns & 2) {
-        TNI_T(scan_lanes_tile)(2, turned, core + q * next, stride, x, d, t + q * TNI_W);
+        TNI_T(scan_lanes_tile)(2, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 2;
     }
-    if (columns & 1) TNI_T(scan_lanes_tile)(1, turned, core + q * next, stride, x, d, t + q * TNI_W);
+    if (columns & 1) TNI_T(scan_lanes_tile)(1, transposed, core + q * next, stride, x, d, t + q * TNI_W);
 }
 
 /* t from the states or adjoints x [d,W] and the core of the step to state k */
@@ -18040,7 +18047,7 @@ TNI_FAST void TNI_T(scan_lanes_step)(const tni_scans *p, int64_t k, const TNI_RE
 {
     const int64_t   d = p->s.d, columns = d * p->features, site = p->cores->shape[0] == 1 ? 0 : tni_prefix_site(&p->s, 0, k);
     const TNI_REAL *core = (const TNI_REAL *)p->cores->data + site * d * columns;
-    if (p->turned) TNI_T(scan_lanes_product)(true, core, d, columns, x, t);
+    if (p->transposed) TNI_T(scan_lanes_product)(true, core, d, columns, x, t);
     else           TNI_T(scan_lanes_product)(false, core, d, columns, x, t);
 }
 
@@ -18048,7 +18055,7 @@ TNI_FAST void TNI_T(scan_lanes_step)(const tni_scans *p, int64_t k, const TNI_RE
 TNI_INLINE TNI_V TNI_T(scan_lanes_combine)(const bool add, const tni_scans *p, const TNI_REAL *t, const TNI_REAL *by,
                                            const TNI_REAL *with, TNI_REAL *out)
 {
-    const int64_t d = p->s.d, S = p->features, next = (p->turned ? 1 : d) * TNI_W, step = (p->turned ? S : 1) * TNI_W;
+    const int64_t d = p->s.d, S = p->features, next = (p->transposed ? 1 : d) * TNI_W, step = (p->transposed ? S : 1) * TNI_W;
     TNI_V         even = TNI_SET((TNI_REAL)0), odd = even;
     int64_t       j;
     for (int64_t f = 0; f < d; f++, t += step) {
@@ -18158,7 +18165,7 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
     TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data;
     TNI_T(lanes_scratch)  w;
     double             sums[TNI_W];
-    w.x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
+    w.x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
     w.inverse = w.x + d * TNI_W;
     w.begin = w.inverse + TNI_W;
     w.by = w.begin + (d + 1) * TNI_W;
@@ -18203,7 +18210,7 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
     const TNI_REAL    *y = (const TNI_REAL *)c->in[2].data, *r = (const TNI_REAL *)c->in[3].data;
     const TNI_REAL    *dy = (const TNI_REAL *)c->in[4].data, *dlog = (const TNI_REAL *)c->in[5].data;
     TNI_REAL          *dphi = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[1].data;
-    TNI_REAL          *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *t = x + d * TNI_W;
+    TNI_REAL          *x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *t = x + d * TNI_W;
     TNI_REAL          *states = t + tni_max(S, 1) * d * TNI_W, *given = states + (block + 1) * d * TNI_W;
     TNI_REAL          *phi = given + block * d * TNI_W, *norms = phi + block * S * TNI_W, *later = norms + block * TNI_W;
     double             sums[TNI_W];
@@ -18260,10 +18267,10 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
                 dot = TNI_T(scan_lanes_combine)(true, p, t, features, earlier, adjoint + (s.reverse ? d : -d) * TNI_W);
             else TNI_T(scan_lanes_combine)(false, p, t, features, NULL, x);
             for (int64_t j = 0; dphi && j < S; j++) {
-                const int64_t next = p->turned ? S : 1;
+                const int64_t next = p->transposed ? S : 1;
                 TNI_V         sum = TNI_SET((TNI_REAL)0);
                 for (f = 0; f < d; f++)
-                    sum = TNI_FMA(TNI_LOAD(t + (p->turned ? j : j * d) * TNI_W + f * next * TNI_W, TNI_W),
+                    sum = TNI_FMA(TNI_LOAD(t + (p->transposed ? j : j * d) * TNI_W + f * next * TNI_W, TNI_W),
                                   TNI_LOAD(earlier + f * TNI_W, TNI_W), sum);
                 TNI_STORE(features + j * TNI_W, sum, TNI_W);
             }
@@ -18292,7 +18299,7 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
     p.features = states ? p.cores->shape[2] : 1;
     p.s = tni_prefixes_of(c, states ? p.phi->shape[1] : p.cores->shape[1], p.cores->shape[3],
                           backward ? &c->in[states ? 2 : 1] : &c->out[0]);
-    p.turned = p.s.reverse != backward;
+    p.transposed = p.s.reverse != backward;
     if (!p.s.open) {
         if (backward && !tni_scans_scratch(&p, 4 * p.s.size, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
         tni_parallel_for(&cpu->pool, p.s.batch, backward ? TNI_T(scan_backward_task) : TNI_T(scan_task), &p);
@@ -18310,9 +18317,9 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
 #endif
     p.group = states ? TNI_SCAN_GROUP : 1;
     if (!tni_scans_scratch(&p, p.group * p.s.d * (1 + tni_max(p.features, 1)) + (states ? 0 : p.s.d * p.s.d),
-                        states && p.turned ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))
+                        states && p.transposed ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))
         return TN_ERR_MEMORY;
-    if (states && p.turned) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_transpose_task), &p);
+    if (states && p.transposed) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_transpose_task), &p);
     tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, p.group),
                      backward ? TNI_T(scan_states_backward_task) : TNI_T(scan_states_task), &p);
     return TN_OK;
@@ -18864,7 +18871,7 @@ TNI_ISA_DOT __attribute__((always_inline)) static inline void tni_bf16_dots_of(c
 }
 
 TNI_ISA_DOT TNI_FN void tni_bf16_dots(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
-                                       int64_t b_next, float *sums)
+                                      int64_t b_next, float *sums)
 {
     (void)parts;
     tni_bf16_dots_of(64, 4, blocks, a, a_next, b, b_next, sums);
@@ -18872,7 +18879,7 @@ TNI_ISA_DOT TNI_FN void tni_bf16_dots(int parts, int64_t blocks, const char *a, 
 
 /* With A packed like B */
 TNI_ISA_DOT static void tni_bf16_dots_pairs(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
-                                             int64_t b_next, float *sums)
+                                            int64_t b_next, float *sums)
 {
     (void)parts;
     tni_bf16_dots_of(4, 64, blocks, a, a_next, b, b_next, sums);
@@ -19171,13 +19178,13 @@ typedef struct tni_bf16_head {
     float   *dq[2], *dk[2], *out;                       /* out: o, or dv */
     float   *top, *sum, *factor;                        /* of each query of the block; backwards l, w and c */
     int32_t *low, *high;                                /* keys visible to each query */
-    char    *room;                                      /* NULL while its size is computed */
+    char    *scratch;                                   /* NULL while its size is computed */
     size_t   taken;
 } tni_bf16_head;
 
 static void *tni_bf16_take(tni_bf16_head *w, int64_t bytes)
 {
-    char *p = w->room ? w->room + w->taken : NULL;
+    char *p = w->scratch ? w->scratch + w->taken : NULL;
     w->taken += (size_t)tni_ceil_div(bytes, 64) * 64;
     return p;
 }
@@ -19197,7 +19204,7 @@ static tni_bf16_head tni_bf16_head_open(const tni_attention *t, int64_t head, in
     w.keys = tni_ceil_div(t->keys, 32);
     w.d = tni_ceil_div(t->d, 32);
     w.dv = tni_ceil_div(t->dv, 32);
-    if (t->room) w.room = t->room + (size_t)worker * t->each;
+    if (t->scratch) w.scratch = t->scratch + (size_t)worker * t->each;
     w.low = (int32_t *)tni_bf16_take(&w, line);
     w.high = (int32_t *)tni_bf16_take(&w, line);
     w.top = (float *)tni_bf16_take(&w, line);
@@ -19517,7 +19524,7 @@ static void tni_bf16_block(const tni_bf16_head *w)
 
 /* Rows [first,end) of a result (+)= sums */
 static void tni_bf16_add_rows(const tni_bf16_head *w, const tn_view *out, int64_t set, int64_t first, int64_t end,
-                               const float *sums)
+                              const float *sums)
 {
     const int64_t width = tni_ceil_div(out->shape[3], 32) * 32;
     for (int64_t r = first; r < end && out->data; r++, sums += width)
@@ -19690,7 +19697,7 @@ const tn_backend *tn_cpu_backend(void)
 #define TNI_X(ENUM, name) tni_cpu_run,
 #define TNI_NONE(ENUM, name) NULL,
     static const tn_backend cpu = {
-        TN_BACKEND_ABI, "cpu", true, true, true, 0, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
+        TN_BACKEND_ABI, "cpu", true, true, TNI_PLAIN_ALL != 0, 0, tni_cpu_open, tni_cpu_close, tni_cpu_alloc, tni_cpu_release,
         tni_cpu_move, tni_cpu_move, NULL, NULL, NULL, NULL, NULL, NULL, { TNI_ROWS }
     };
 #undef TNI_X
@@ -19752,7 +19759,7 @@ TNI_FN const tni_vector_ops *tni_vector_ops_of(tn_simd level, tn_dtype dtype)
    kernels have reported in the fault word on the device become errors at the next sync.
    ====================================================================== */
 
-static const char *const tni_simd_names[] = {"best", "plain", "avx2", "avx512", "neon"};
+static const char *const tni_simd_names[] = {"auto", "plain", "avx2", "avx512", "neon"};
 
 /* An empty variable counts as unset. */
 static tn_status tni_simd_from_environment(tn_simd *simd, char why[TN_WHY])
@@ -19922,10 +19929,10 @@ static void tni_close_threads(tn_ctx *ctx)
 
 tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
 {
-    char      room[TN_WHY];
+    char      own[TN_WHY];
     tn_desc   d = tni_desc_defaults(given);
     tn_status s;
-    if (!why) why = room;
+    if (!why) why = own;
     why[0] = 0;
     if (!out) return TN_ERR_ARG;
     *out = NULL;
@@ -19990,7 +19997,7 @@ void tn_ctx_destroy(tn_ctx *ctx)
     tni_arena_free(ctx, &ctx->heads[0]);
     tni_arena_free(ctx, &ctx->heads[1]);
     if (ctx->comm_handle) tni_device_free(ctx, ctx->comm_handle, tni_comm_most(ctx));
-    tni_free(ctx, ctx->link.room, ctx->link.bytes);
+    tni_free(ctx, ctx->link.scratch, ctx->link.bytes);
     ctx->backend->close(ctx->state);
     tni_close_threads(ctx);
     ctx->desc.allocator.release(ctx, sizeof *ctx, ctx->desc.allocator.user);
@@ -21441,8 +21448,8 @@ static void tni_build_gemm(tni_builder *b, int node, tni_layout *const *q, int p
     tni_gemm_views(b, v);
     int64_t count = tni_elements(b, tni_axes_order(b, orders[0]), b->order);
     if (v[2].strides[v[2].rank - 1] != 1 && v[2].strides[v[2].rank - 2] == 1) {   /* C^T = B^T A^T: contiguous rows */
-        const tn_view t[2] = {tni_transposed_view(v[1]), tni_transposed_view(v[0])}, turned = tni_transposed_view(v[2]);
-        m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[1], q[0], t, &turned, count);
+        const tn_view t[2] = {tni_transposed_view(v[1]), tni_transposed_view(v[0])}, transposed = tni_transposed_view(v[2]);
+        m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[1], q[0], t, &transposed, count);
     } else m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[0], q[1], v, &v[2], count);
     if (!m || direct) return;
     n = tni_axes_order(b, orders[use]);
@@ -23754,14 +23761,14 @@ static void tni_hessenberg_panel(const tni_host *h, int64_t n, int64_t first, in
     const int64_t top = first + 1;
     int64_t       l;
     for (int64_t c = first, j = 0; j < w; c++, j++) {
-        double *v = vs + c * n, *y = ys + j * n, product[TNI_BLOCK], turned[TNI_BLOCK];
+        double *v = vs + c * n, *y = ys + j * n, product[TNI_BLOCK], times_t[TNI_BLOCK];
         for (int64_t i = top; i < n; i++) column[i] = a[i * n + c];
         for (int64_t i = 0; i < j; i++) product[i] = vs[(first + i) * n + c]; /* the row c of V */
         tni_hessenberg_clear(h, j, n, top, ys, product, column);
         for (int64_t i = 0; i < j; i++) product[i] = h->by->dot(n - top, vs + (first + i) * n + top, column + top);
         for (int64_t i = 0; i < j; i++)                                      /* T^T V^T column */
-            for (turned[i] = 0, l = 0; l <= i; l++) turned[i] += t[l * TNI_BLOCK + i] * product[l];
-        tni_hessenberg_clear(h, j, n, top, vs + first * n, turned, column);
+            for (times_t[i] = 0, l = 0; l <= i; l++) times_t[i] += t[l * TNI_BLOCK + i] * product[l];
+        tni_hessenberg_clear(h, j, n, top, vs + first * n, times_t, column);
         memset(v, 0, (size_t)n * sizeof *v);
         memcpy(v + c + 1, column + c + 1, (size_t)(n - c - 1) * sizeof *v);
         double beta = tni_reflector(h, n - c - 1, v + c + 1, tau + c);
@@ -23775,8 +23782,8 @@ static void tni_hessenberg_panel(const tni_host *h, int64_t n, int64_t first, in
         tni_hessenberg_clear(h, j, n, top, ys, product, y);
         h->by->scale(n - top, tau[c], y + top);
         for (int64_t i = 0; i < j; i++)
-            for (turned[i] = 0, l = i; l < j; l++) turned[i] += t[i * TNI_BLOCK + l] * product[l];
-        for (int64_t i = 0; i < j; i++) t[i * TNI_BLOCK + j] = -tau[c] * turned[i];
+            for (times_t[i] = 0, l = i; l < j; l++) times_t[i] += t[i * TNI_BLOCK + l] * product[l];
+        for (int64_t i = 0; i < j; i++) t[i * TNI_BLOCK + j] = -tau[c] * times_t[i];
         t[j * TNI_BLOCK + j] = tau[c];
     }
 }
@@ -24577,15 +24584,15 @@ static double tni_jacobi_noise(int64_t n, const double *squares)
 /* Rows from `first` on. */
 static tn_status tni_jacobi(const tni_host *h, int64_t first, int64_t n, double *y, double *left, double *squares)
 {
-    int64_t i, turned = 1;
-    for (int sweep = 0; sweep < TNI_JACOBI_SWEEPS && turned > 0; sweep++) {
+    int64_t i, rotations = 1;
+    for (int sweep = 0; sweep < TNI_JACOBI_SWEEPS && rotations > 0; sweep++) {
         for (i = 0; i < n; i++) squares[i] = h->by->dot(n, y + i * n, y + i * n);
         double noise = tni_jacobi_noise(n, squares);
-        for (turned = 0, i = first; i < n; i++)
+        for (rotations = 0, i = first; i < n; i++)
             for (int64_t j = i + 1; j < n && squares[i] > noise; j++)
-                if (squares[j] > noise) turned += tni_jacobi_pair(h, n, y, left, squares, i, j);
+                if (squares[j] > noise) rotations += tni_jacobi_pair(h, n, y, left, squares, i, j);
     }
-    return turned > 0 ? TN_ERR_CONVERGENCE : TN_OK;
+    return rotations > 0 ? TN_ERR_CONVERGENCE : TN_OK;
 }
 
 /* ---- corrections of nearly orthogonal rows --------------------------------- >>svd-correct
@@ -25206,7 +25213,7 @@ TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_te
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
     const int64_t rows = m + (desc->ridge > 0 ? n : 0);
     double   *matrix = room, *right = matrix + rows * n, *c = right + count * m, *x = c + count * rows;
-    double   *turned = x + count * n, *work = turned + count * tni_max(n, 1), tol, scale, right_scale;
+    double   *transposed = x + count * n, *work = transposed + count * tni_max(n, 1), tol, scale, right_scale;
     tni_host  h = tni_decomp_host(ctx, tni_max(rows, tni_max(n, count)), work + tni_lstsq_work(rows, n));
     tn_status s = tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "lstsq", "a", a, matrix, &scale)) != TN_OK) return s;
@@ -25218,8 +25225,9 @@ TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_te
     s = tni_lstsq(&h, rows, n, count, tni_rows(matrix, n), c, x, tol, &out->rank, work);
     if (s != TN_OK) return tni_fail(ctx, s, "lstsq: a is %s", TNI_SHAPE(a));
     int64_t exponent = tni_exponent(scale) - tni_exponent(right_scale);
-    for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < count; j++) turned[i * count + j] = tni_ldexp(x[j * n + i], exponent);
-    if ((s = tni_decomp_write(ctx, "lstsq", &out->x, b->rank, n, count, turned)) != TN_OK) return s;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < count; j++) transposed[i * count + j] = tni_ldexp(x[j * n + i], exponent);
+    if ((s = tni_decomp_write(ctx, "lstsq", &out->x, b->rank, n, count, transposed)) != TN_OK) return s;
     h.by->gemm(&h, count, m, n, -1, tni_rows(x, n), tni_transposed(tni_rows(matrix, n)), 0, tni_rows(c, m));
     for (int64_t j = 0; j < count; j++) {
         for (int64_t i = 0; i < m; i++) c[j * m + i] += right[i * count + j];
@@ -25531,7 +25539,7 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     static const tn_eig_desc defaults = {false, false, false};
     tni_eig_job e;
     int64_t   n;
-    double   *room;
+    double   *scratch;
     tn_status s;
     if (!tni_decomp_out(ctx, "eig", out, sizeof *out)) return TN_ERR_ARG;
     memset(&e, 0, sizeof e);
@@ -25543,8 +25551,8 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     bool    vectors = !desc->no_vectors, left = vectors && desc->left;
     int64_t size = n * n * (1 + (vectors ? 3 + desc->measure : 0) + (left ? 3 : 0)) + 6 * n + tni_eig_work(n)
                    + tni_host_work(2 * n);
-    if (!(room = tni_scratch_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
-    double *at = room;
+    if (!(scratch = tni_scratch_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
+    double *at = scratch;
     e.a = at;                       at += n * n;
     e.re = at;                      at += n;
     e.im = at;                      at += n;
@@ -25555,7 +25563,7 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     if (left) { e.left = at; e.lefts = at + n * n; at += 3 * n * n; }
     s = tni_eig_tensor(ctx, out, a, desc, &e, vectors && desc->measure ? at : NULL,
                        at + (vectors && desc->measure ? n * n : 0));
-    tni_free_f64(ctx, room, 1, size);
+    tni_free_f64(ctx, scratch, 1, size);
     if (s != TN_OK) tn_eig_destroy(out);
     return s;
 }
@@ -25565,15 +25573,15 @@ tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_r
 {
     static const tn_qr_desc defaults = {false, false, 0};
     tn_status s;
-    double *room;
+    double *scratch;
     if (!tni_decomp_out(ctx, "qr", out, sizeof *out)) return TN_ERR_ARG;
     out->error = (double)NAN;
     if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
-    int64_t m = a->shape[0]; int64_t n = a->shape[1]; int64_t k = tni_min(m, n);
+    int64_t m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
     int64_t size = m * n + k * (m + n) + 2 * n + tni_pivoted_work(m, n) + tni_host_work(tni_max(m, n));
-    if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
-    s = tni_qr_tensor(ctx, out, a, desc ? desc : &defaults, room);
-    tni_free_f64(ctx, room, 1, size);
+    if (!(scratch = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
+    s = tni_qr_tensor(ctx, out, a, desc ? desc : &defaults, scratch);
+    tni_free_f64(ctx, scratch, 1, size);
     if (s != TN_OK) tn_qr_destroy(out);
     return s;
 }
@@ -25582,12 +25590,12 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
 {
     static const tn_lstsq_desc defaults = {0, 0};
     tn_status s;
-    double *room;
+    double *scratch;
     if (!tni_decomp_out(ctx, "lstsq", out, sizeof *out)) return TN_ERR_ARG;
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "lstsq", a)) != TN_OK) return s;
     if (!tni_usable(ctx, b, "lstsq", "b")) return TN_ERR_ARG;
-    int64_t m = a->shape[0]; int64_t n = a->shape[1];
+    int64_t m = a->shape[0], n = a->shape[1];
     if ((b->rank != 1 && b->rank != 2) || b->shape[0] != m)
         return tni_fail(ctx, TN_ERR_SHAPE, "lstsq: b is %s, expected [%lld] or [%lld,r], as a is %s", TNI_SHAPE(b),
                         (long long)m, (long long)m, TNI_SHAPE(a));
@@ -25598,9 +25606,9 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
     if (!tni_decomp_fits(ctx, "lstsq", rows, n) || !tni_decomp_fits(ctx, "lstsq", rows + n, count)) return TN_ERR_SHAPE;
     int64_t size = rows * n + count * (m + rows + 2 * n + 1) + tni_lstsq_work(rows, n)
          + tni_host_work(tni_max(rows, tni_max(n, count)));
-    if (!(room = tni_alloc_f64(ctx, 1, size, "lstsq"))) return TN_ERR_MEMORY;
-    s = tni_lstsq_tensor(ctx, out, a, b, desc, room);
-    tni_free_f64(ctx, room, 1, size);
+    if (!(scratch = tni_alloc_f64(ctx, 1, size, "lstsq"))) return TN_ERR_MEMORY;
+    s = tni_lstsq_tensor(ctx, out, a, b, desc, scratch);
+    tni_free_f64(ctx, scratch, 1, size);
     if (s != TN_OK) tn_lstsq_destroy(out);
     return s;
 }
@@ -25611,13 +25619,13 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     int64_t   size;
     tn_status s = TN_ERR_CONVERGENCE;
     tni_few   few;
-    double   *room;
+    double   *scratch;
     if (!tni_decomp_out(ctx, "svd", out, sizeof *out)) return TN_ERR_ARG;
     out->error = out->residual = (double)NAN;
     memset(&defaults, 0, sizeof defaults);
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
-    int64_t m = a->shape[0]; int64_t n = a->shape[1]; int64_t k = tni_min(m, n);
+    int64_t m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
     if (tni_decomp_top(ctx, "svd", desc->top, k) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
     if ((unsigned)desc->method > TN_SVD_RANDOMISED)
@@ -25630,9 +25638,9 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     if (tni_few_plan(ctx, &few, a, desc)) {
         size = m * n + few.k * (m + n + 1) + tni_max(4 * few.k, few.k * n) + tni_few_work(&few)
              + tni_host_work(tni_max(m, n));
-        if (!(room = tni_scratch_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
-        s = tni_few_tensor(ctx, out, a, desc, &few, room);
-        tni_free_f64(ctx, room, 1, size);
+        if (!(scratch = tni_scratch_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
+        s = tni_few_tensor(ctx, out, a, desc, &few, scratch);
+        tni_free_f64(ctx, scratch, 1, size);
         if (s != TN_OK) tn_svd_destroy(out);
         if (s == TN_ERR_CONVERGENCE && desc->method != TN_SVD_AUTO)
             return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s, and top %lld (TN_SVD_AUTO falls back on "
@@ -25640,9 +25648,9 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
         if (s != TN_ERR_CONVERGENCE) return s;
     }
     size = m * n + k * (m + n + 1) + tni_max(tni_svd_work(m, n), 4 * k) + tni_host_work(tni_max(m, n));
-    if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
-    s = tni_svd_tensor(ctx, out, a, desc, room);
-    tni_free_f64(ctx, room, 1, size);
+    if (!(scratch = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
+    s = tni_svd_tensor(ctx, out, a, desc, scratch);
+    tni_free_f64(ctx, scratch, 1, size);
     if (s != TN_OK) tn_svd_destroy(out);
     return s;
 }
@@ -25718,7 +25726,7 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
     tni_lanczos_job job;
     tn_status s;
-    double *room;
+    double *scratch;
     if (!tni_decomp_out(ctx, "lanczos", out, sizeof *out)) return TN_ERR_ARG;
     out->residual = (double)NAN;
     if (!desc) desc = &usual;
@@ -25727,10 +25735,10 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     if ((s = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return s;
     job.fn = fn;
     job.user = user;
-    if (!(room = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return TN_ERR_MEMORY;
-    tni_lanczos_lay(&job, room);
+    if (!(scratch = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return TN_ERR_MEMORY;
+    tni_lanczos_lay(&job, scratch);
     s = tni_lanczos_tensor(ctx, out, &job, desc);
-    tni_free_f64(ctx, room, 1, tni_lanczos_work(&job));
+    tni_free_f64(ctx, scratch, 1, tni_lanczos_work(&job));
     if (s != TN_OK) tn_lanczos_destroy(out);
     return s;
 }
@@ -29015,7 +29023,7 @@ static tn_tensor *tni_attention_weights(tn_ctx *ctx, const tn_attention *layer, 
 
 /* The same as mix; if a tap replaces the patterns, by a product of them with v. */
 static tn_tensor *tni_attention_mix_tapped(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
-                                        tn_tensor *k, tn_tensor *v, const tni_taps *taps)
+                                           tn_tensor *k, tn_tensor *v, const tni_taps *taps)
 {
     if (!tni_asked(taps, "attn", ".pattern")) return tni_attention_mix(ctx, layer, a, q, k, v);
     tn_tensor *p = tni_attention_weights(ctx, layer, q, k);
@@ -29076,7 +29084,7 @@ static tn_tensor *tni_attention_sets(tn_ctx *ctx, const tn_attention *layer, tn_
 }
 
 TNI_FN tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values,
-                                    const tni_taps *taps)
+                                       const tni_taps *taps)
 {
     static const char *const queries[2] = {".q1", ".q2"}, *const keys[2] = {".k1", ".k2"};
     if (!tni_attention_given(ctx, layer, x, "attention")) return NULL;
@@ -29403,7 +29411,7 @@ static tn_tensor *tni_tna_features(tn_ctx *ctx, const tn_tn_attention *layer, tn
 static tn_tensor *tni_tna_times(tn_ctx *ctx, tn_tensor *x, tn_tensor *w)
 {
     if (!x || !w) return NULL;
-    int64_t b = x->shape[0]; int64_t n = x->shape[1]; int64_t k = w->shape[2];
+    int64_t b = x->shape[0], n = x->shape[1], k = w->shape[2];
     if (w->shape[0] == n && n != 1) return tn_transpose(tn_matmul(ctx, tn_transpose(x, 0, 1), w), 0, 1);
     x = tni_shaped(ctx, x, 2, b * n, x->shape[2], 1, 1);
     return tni_shaped(ctx, tn_matmul(ctx, x, tni_shaped(ctx, w, 2, w->shape[1], k, 1, 1)), 3, b, n, k, 1);
@@ -29430,7 +29438,7 @@ static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_re
     tn_tensor      *k = NULL;
     tn_lstsq_result inverse;
     if (!a) return NULL;
-    double *p = a + count; double *v = p + count; double *w = v + n;
+    double *p = a + count, *v = p + count, *w = v + n;
     if (right) m = tn_transpose(m, 0, 1);
     tn_tensor *first = tn_slice(tn_slice(right ? e->right : e->left, 0, 0, 1), 1, 0, 1);
     if (tn_read(m, TN_F64, a, count) == TN_OK && tn_read(first, TN_F64, v, n) == TN_OK
@@ -29667,7 +29675,7 @@ tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_
     tn_tensor     *y = NULL, *l, *logs, *next[2];
     if (!tni_tna_decodes(ctx, layer) || !tni_tna_given(ctx, layer, x) || !tni_is_real(ctx, state, "tn_attention", "state"))
         return NULL;
-    int64_t n = x->shape[1]; int64_t D = layer->desc.bond;
+    int64_t n = x->shape[1], D = layer->desc.bond;
     if (state->rank != 2 || state->shape[0] != x->shape[0] || state->shape[1] != D + 1) {
         tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: state is %s, expected [%lld,%lld], as x is %s", TNI_SHAPE(state),
                  (long long)x->shape[0], (long long)(D + 1), TNI_SHAPE(x));
@@ -29784,7 +29792,7 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
     if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return tn_ctx_status(ctx);
     if (!(wq = tni_scratch_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
-    double *wk = wq + m * in; double *wv = wk + m * in;
+    double *wk = wq + m * in, *wv = wk + m * in;
     bool      read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
                      && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
     tn_status status = read ? tn_tn_attention_init(ps, name, &d, layer) : tn_ctx_status(ctx);
@@ -34041,7 +34049,7 @@ tn_tensor *tn_mlp_modifier(tn_ctx *ctx, const tn_mlp *layer, tn_tensor *x, tn_te
     if (features) *features = NULL;
     if (!tni_layer_given(ctx, layer, "mlp_modifier") || !tni_usable(ctx, layer->w, "mlp_modifier", "w")) return NULL;
     const tn_mlp_desc *d = &layer->desc;
-    int64_t e = layer->w->shape[0]; int64_t h = layer->w->shape[1];
+    int64_t e = layer->w->shape[0], h = layer->w->shape[1];
     tn_tensor *w = tn_reshape_2d(layer->w, e * h, layer->w->shape[2]);
     tn_tensor *b = layer->b ? tn_reshape(layer->b, 1, &all) : NULL;
     tn_tensor *z = w && (b || !layer->b) ? tn_affine(ctx, x, w, b) : NULL;
@@ -34553,12 +34561,13 @@ static void tni_refit_begin(tni_refit *t, double *left)
 static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
 {
     tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, t->r, cp->in, cp->constant);
-    double   *turned = tni_alloc_f64(cp->ctx, t->r, t->o, "refit");
-    tn_status s = to && turned ? TN_OK : TN_ERR_MEMORY;
-    for (int64_t i = 0; i < t->r && s == TN_OK; i++) for (int64_t j = 0; j < t->o; j++) turned[j * t->r + i] = t->p[i * t->o + j];
-    if (s == TN_OK) s = tn_write(to->p, TN_F64, turned, t->r * t->o);
+    double   *transposed = tni_alloc_f64(cp->ctx, t->r, t->o, "refit");
+    tn_status s = to && transposed ? TN_OK : TN_ERR_MEMORY;
+    for (int64_t i = 0; i < t->r && s == TN_OK; i++)
+        for (int64_t j = 0; j < t->o; j++) transposed[j * t->r + i] = t->p[i * t->o + j];
+    if (s == TN_OK) s = tn_write(to->p, TN_F64, transposed, t->r * t->o);
     for (int64_t i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, t->f[i], t->r * t->n);
-    tni_free_f64(cp->ctx, turned, t->r, t->o);
+    tni_free_f64(cp->ctx, transposed, t->r, t->o);
     return to ? tni_cp_done(to, s) : NULL;
 }
 
@@ -38045,8 +38054,8 @@ struct tn_optim {
     tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
     tn_tensor    *bucket;       /* gradients on their way, see >>optim-comm */
     tni_mail      mail;
-    int32_t      *told;         /* [ranks,TNI_REPORT]: what processes tell each other before a step */
-    bool          refused;      /* processes differed before an announced backward pass: what they told says how */
+    int32_t      *reports;      /* [ranks,TNI_REPORT]: what processes tell each other before a step */
+    bool          refused;      /* processes differed before an announced backward pass: their reports say how */
     bool          faulted;      /* in this step all have got the fault of one process, and know which */
     int64_t       placed;       /* parameters that have a place, with shared moments */
     int64_t       steps;
@@ -38143,7 +38152,7 @@ static void tni_optim_destroy(tni_owned *owned)
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     for (int64_t i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
     tn_tensor_destroy(o->bucket);
-    tni_free(ctx, o->told, TNI_REPORT_BYTES(ctx));
+    tni_free(ctx, o->reports, TNI_REPORT_BYTES(ctx));
     tn_tensor_destroy(o->scalars);
     tni_params_unwatch(&o->of);
     tni_disown(owned);
@@ -38245,8 +38254,8 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
     o->desc = d;
     tni_own(ctx, &o->owned, tni_optim_destroy);
     o->scalars = tn_tensor_create(ctx, TN_REAL, 1, &n);
-    if (tni_comm(ctx)) o->told = (int32_t *)tni_alloc(ctx, TNI_REPORT_BYTES(ctx), "optim");
-    if (!o->scalars || (tni_comm(ctx) && !o->told) || !tni_comm_ready(ctx)) {   /* room to tell others of errors */
+    if (tni_comm(ctx)) o->reports = (int32_t *)tni_alloc(ctx, TNI_REPORT_BYTES(ctx), "optim");
+    if (!o->scalars || (tni_comm(ctx) && !o->reports) || !tni_comm_ready(ctx)) {   /* to report errors to others */
         tn_optim_destroy(o);
         return NULL;
     }
@@ -38517,27 +38526,27 @@ static void tni_optim_hash(const tn_optim *o, tni_meeting in, int32_t out[2])
     out[1] = (int32_t)(uint32_t)(h >> 32);
 }
 
-/* What all have told: an error of one process is everybody's, and so is a fault. */
+/* The reports of all: an error of one process is everybody's, and so is a fault. */
 static tn_status tni_optim_judge(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx     *ctx = o->owned.ctx;
     const char *call = in == TNI_MEET_CHECKPOINT ? "checkpoint" : "optim";
     const int   size = tn_comm_size(ctx);
     for (int r = 0; r < size && s == TN_OK; r++) {
-        const int32_t *told = o->told + TNI_REPORT * r;
-        if (told[TNI_REPORT_STATUS] != TN_OK)
-            s = tni_fail(ctx, (tn_status)told[TNI_REPORT_STATUS], "%s: rank %d has an error: %s; %s", call, r,
-                         tn_status_name((tn_status)told[TNI_REPORT_STATUS]), in == TNI_MEET_CHECKPOINT
+        const int32_t *report = o->reports + TNI_REPORT * r;
+        if (report[TNI_REPORT_STATUS] != TN_OK)
+            s = tni_fail(ctx, (tn_status)report[TNI_REPORT_STATUS], "%s: rank %d has an error: %s; %s", call, r,
+                         tn_status_name((tn_status)report[TNI_REPORT_STATUS]), in == TNI_MEET_CHECKPOINT
                          ? "see its message" : "no process has updated its parameters");
-        else if (memcmp(told + TNI_REPORT_HASH, o->told + TNI_REPORT_HASH, 2 * sizeof *told) != 0)
+        else if (memcmp(report + TNI_REPORT_HASH, o->reports + TNI_REPORT_HASH, 2 * sizeof *report) != 0)
             s = tni_fail(ctx, TN_ERR_ARG, "%s: rank %d has another number of steps, other settings, parameters, gradients, "
                          "moments or random calls than rank 0, or is in another call", call, r);
     }
     for (int r = 0; r < size && s == TN_OK && !o->faulted; r++)
-        if (o->told[TNI_REPORT * r + TNI_REPORT_FAULT] != 0) {
+        if (o->reports[TNI_REPORT * r + TNI_REPORT_FAULT] != 0) {
             o->faulted = true;
             ctx->fault_rank = r;
-            return tni_to_device(ctx, ctx->fault->data, o->told + TNI_REPORT * r + TNI_REPORT_FAULT, 4 * sizeof *o->told);
+            return tni_to_device(ctx, ctx->fault->data, o->reports + TNI_REPORT * r + TNI_REPORT_FAULT, 4 * sizeof *o->reports);
         }
     return s;
 }
@@ -38545,8 +38554,8 @@ static tn_status tni_optim_judge(tn_optim *o, tni_meeting in, tn_status s)
 static int32_t *tni_optim_tells(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx  *ctx = o->owned.ctx;
-    int32_t *own = o->told + TNI_REPORT * tn_comm_rank(ctx);
-    memset(o->told, 0, TNI_REPORT_BYTES(ctx));
+    int32_t *own = o->reports + TNI_REPORT * tn_comm_rank(ctx);
+    memset(o->reports, 0, TNI_REPORT_BYTES(ctx));
     own[TNI_REPORT_STATUS] = (int32_t)s;
     tni_optim_hash(o, in, own + TNI_REPORT_HASH);
     return own;
@@ -38557,14 +38566,14 @@ TNI_FN tn_status tni_optim_agree(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx *ctx = o->owned.ctx;
     if (!tni_comm(ctx) || s == TN_ERR_COMM) return s;
-    if (o->refused) {                                       /* they have told each other before the backward pass */
+    if (o->refused) {                                       /* reports were exchanged before the backward pass */
         o->refused = false;
         return tni_optim_judge(o, in, s);
     }
     if (!o->faulted) ctx->fault_rank = tn_comm_rank(ctx);
     int32_t *own = tni_optim_tells(o, in, s);
     if (s == TN_OK) s = tni_to_host(ctx, own + TNI_REPORT_FAULT, ctx->fault->data, 4 * sizeof *own);
-    tn_status all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_REPORT * tn_comm_size(ctx), TN_I32);
+    tn_status all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->reports, (int64_t)TNI_REPORT * tn_comm_size(ctx), TN_I32);
     return all == TN_OK ? tni_optim_judge(o, in, s) : all;
 }
 
@@ -38717,11 +38726,11 @@ static tn_status tni_bucket_fill(tn_optim *o)
 static bool tni_reports_alike(const tn_optim *o)
 {
     for (int r = 1; r < tn_comm_size(o->owned.ctx); r++)
-        if (memcmp(o->told, o->told + TNI_REPORT * r, sizeof *o->told * TNI_REPORT) != 0) return false;
+        if (memcmp(o->reports, o->reports + TNI_REPORT * r, sizeof *o->reports * TNI_REPORT) != 0) return false;
     return true;
 }
 
-/* Call number k of a mail: what is told, if it was announced, and then the buckets. The thread beside uses only the link of the
+/* Call number k of a mail: the reports, if they were announced, and then the buckets. The thread beside uses only the link of the
    context. */
 static void tni_mail_carry(void *user, int64_t number)
 {
@@ -38734,8 +38743,8 @@ static void tni_mail_carry(void *user, int64_t number)
     if (m->status != TN_OK) return;
     if (at < 0) {
         const int64_t n = (int64_t)TNI_REPORT * tn_comm_size(ctx);
-        m->status = m->beside ? tni_link_run(&ctx->link, TNI_ALL_GATHER, o->told, n, TN_I32, 0)
-                              : tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, n, TN_I32);
+        m->status = m->beside ? tni_link_run(&ctx->link, TNI_ALL_GATHER, o->reports, n, TN_I32, 0)
+                              : tni_comm_numbers(ctx, TNI_ALL_GATHER, o->reports, n, TN_I32);
         m->refused = m->status == TN_OK && !tni_reports_alike(o);
         if (m->refused) m->status = TN_ERR_ARG;
     } else {
@@ -38865,7 +38874,7 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
     if (s == TN_OK) s = tni_to_host(ctx, scalars, o->scalars->data, o->scalars->bytes);
     s = tni_optim_agree(o, TNI_MEET_STEP, s);
     if (s != TN_OK) return s;
-    double *each = (double *)(void *)o->told;           /* larger, and read */
+    double *each = (double *)(void *)o->reports;        /* larger, and read */
     memset(each, 0, (size_t)size * sizeof *each);
     each[tn_comm_rank(ctx)] = tni_load(scalars, o->scalars->dtype, TNI_SIZE);
     s = tni_comm_numbers(ctx, TNI_ALL_GATHER, each, size, TN_F64);
@@ -41514,7 +41523,7 @@ typedef struct tni_checkpoint {
     int64_t   *moment;                  /* [tensor_capacity]: 2 i + k for moment k of parameter i, or -1                     */
     uint8_t   *host;                    /* with shared moments: TNI_CHUNK elements, and the same as the file has them    */
     tn_tensor *piece;                   /* TNI_CHUNK elements of the backend, for a carrier that takes no other memory   */
-    bool       asked, began, ended;     /* processes have told each other whether they can begin; all can; all have sent */
+    bool       asked, began, ended;     /* processes have reported whether they can begin; all can; all have sent */
     tn_status  sent;                    /* the first error of what they send                                             */
 } tni_checkpoint;
 
@@ -46543,7 +46552,7 @@ static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni
     }
     if (k->low == k->high) tni_print(must, sizeof must, "%lld: no other value is supported", (long long)k->low);
     else tni_print(must, sizeof must, "%s from %lld to %s", integer ? "an integer" : "a number", (long long)k->low,
-              integer ? "2147483646" : "1e30");
+                   integer ? "2147483646" : "1e30");
     return tni_key_fail(j, v, k, must);
 }
 
@@ -48163,7 +48172,7 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
 }
 
 static tn_status tni_circuit_block(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_block_desc *d, double f1, double f2,
-                                  tn_circuit_block *out)
+                                   tn_circuit_block *out)
 {
     const int64_t dim = m->desc.dim;
     tn_tensor *maps, *v, *o, *zero = tn_full(ctx, 1, &dim, 0), *eye = tn_eye(ctx, dim), *f[2], *p[4];
@@ -48611,12 +48620,12 @@ static void tni_ascent_step(const tni_ascent *t, const double *x, const double *
     }
 }
 
-/* x becomes a local maximum, with its value *f. room [3,inputs n] */
-static tn_status tni_ascent_from(const tni_ascent *t, double *x, double *f, double *room, int64_t steps, double tol,
-                                bool *done)
+/* x becomes a local maximum, with its value *f. scratch [3,inputs n] */
+static tn_status tni_ascent_from(const tni_ascent *t, double *x, double *f, double *scratch, int64_t steps, double tol,
+                                 bool *done)
 {
     const int64_t m = t->inputs * t->n;
-    double       *g = room, *y = room + m, *h = room + 2 * m, value, shift = 0, scale = 0;
+    double       *g = scratch, *y = scratch + m, *h = scratch + 2 * m, value, shift = 0, scale = 0;
     int64_t       i;
     tn_status     s = tni_ascent_at(t, x, f, g);
     *done = false;
@@ -48667,7 +48676,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     tn_circuit_maximum_desc d;
     tni_ascent t;
     tni_rng  rng;
-    double   *room;
+    double   *scratch;
     bool      done;
     tn_status s = TN_OK;
     if (!out) return TN_ERR_ARG;
@@ -48687,17 +48696,17 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     t.free = t.n - net->constant;
     for (int k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
     int64_t m = t.inputs * t.n;
-    if (!(room = tni_scratch_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
-    double *x = room + 3 * m; double *best = room + 4 * m; double *ends = room + 5 * m;
+    if (!(scratch = tni_scratch_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
+    double *x = scratch + 3 * m, *best = scratch + 4 * m, *ends = scratch + 5 * m;
     memset(&rng, 0, sizeof rng);
     rng.key = d.seed;
     for (int64_t start = 0; start < d.starts && s == TN_OK; start++) {
         for (int64_t i = 0; i < m; i++) {                                            /* normal numbers, Box & Muller */
             const double radius = sqrt(-2 * log(tni_rng_unit(&rng)));
-            room[i] = radius * cos(6.283185307179586 * tni_rng_unit(&rng));
+            scratch[i] = radius * cos(6.283185307179586 * tni_rng_unit(&rng));
         }
-        tni_ascent_step(&t, room, room, 0, x);
-        s = tni_ascent_from(&t, x, &ends[start], room, d.steps, d.tol, &done);
+        tni_ascent_step(&t, scratch, scratch, 0, x);
+        s = tni_ascent_from(&t, x, &ends[start], scratch, d.steps, d.tol, &done);
         if (s == TN_OK && (start == 0 || ends[start] > out->value)) {
             out->value = ends[start];
             out->converged = done;
@@ -48710,7 +48719,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     int64_t shape[2] = {t.inputs, t.n};
     if (s == TN_OK && !(out->x = tn_tensor_create(net->ctx, TN_REAL, 2, shape))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_write(out->x, TN_F64, best, m);
-    tni_free_f64(net->ctx, room, 1, 5 * m + d.starts);
+    tni_free_f64(net->ctx, scratch, 1, 5 * m + d.starts);
     if (s != TN_OK) tn_circuit_maximum_destroy(out);
     return s;
 }
@@ -50331,7 +50340,7 @@ static tn_tensor *tni_rows_without(tn_ctx *ctx, tn_tensor *x, tn_tensor *d, int6
 }
 
 /* How the output of a head changes at position `to`, or of an MLP at `at`, when d [1,n] is taken from its input at `at` */
-static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int64_t h, int64_t at, int64_t to, tn_tensor *d)
+static tn_tensor *tni_ablate_measured(const tn_circuit_frozen *f, int64_t l, int64_t h, int64_t at, int64_t to, tn_tensor *d)
 {
     const tn_transformer       *m = f->model;
     const tn_transformer_block *block = &m->blocks[l];
@@ -50361,7 +50370,7 @@ static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int
 
 /* What follows a norm, [r x; 1], before and after d [1,n] is taken from x at position t, where its denominator changes by
    the ratio that x gives.   x [T,n+1]  r [T,1] -> [2,n+1] */
-static tn_tensor *tni_delete_normed(const tn_circuit_frozen *f, const tn_norm *norm, tn_tensor *x, tn_tensor *r, int64_t t,
+static tn_tensor *tni_ablate_normed(const tn_circuit_frozen *f, const tn_norm *norm, tn_tensor *x, tn_tensor *r, int64_t t,
                                     tn_tensor *d)
 {
     const int64_t n = f->model->desc.dim;
@@ -50377,7 +50386,7 @@ static tn_tensor *tni_delete_normed(const tn_circuit_frozen *f, const tn_norm *n
 }
 
 /* The same from the frozen network, whose patterns and factors of hidden units are constant */
-static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, int64_t h, int64_t at, int64_t to,
+static tn_tensor *tni_ablate_predicted(const tn_circuit_frozen *f, int64_t l, int64_t h, int64_t at, int64_t to,
                                        tn_tensor *d)
 {
     const tn_circuit_frozen_block *b = &f->block[l];
@@ -50385,13 +50394,13 @@ static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, in
     tn_ctx       *ctx = f->ctx;
     tn_tensor    *y, *product = NULL, *in[3];
     if (h >= 0) {
-        y = tni_rows_differ(ctx, tni_delete_normed(f, &block->norm1, b->x1, b->in1, at, d));
+        y = tni_rows_differ(ctx, tni_ablate_normed(f, &block->norm1, b->x1, b->in1, at, d));
         y = tn_affine(ctx, y, tni_layer_part(b->v, h), NULL);
         in[0] = y; in[1] = tn_slice(b->o, 1, h, h + 1);
         in[2] = tn_slice(tn_slice(tn_slice(b->pattern, 0, h, h + 1), 1, to, to + 1), 2, at, at + 1);
         return tn_einsum(ctx, "tv,ohv,hts->to", 3, in);
     }
-    y = tni_delete_normed(f, &block->norm2, b->x2, b->in2, at, d);
+    y = tni_ablate_normed(f, &block->norm2, b->x2, b->in2, at, d);
     for (int64_t e = 0; e < b->w->shape[0]; e++) {
         tn_tensor *z = tn_affine(ctx, y, tni_layer_part(b->w, e), NULL);
         product = e ? tn_mul(ctx, product, z) : z;
@@ -50402,13 +50411,13 @@ static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, in
 }
 
 /* The change of the target itself, when d is taken from what the last norm reads, in the frozen network or the run one */
-static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_tensor *d, bool frozen)
+static double tni_ablate_end(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_tensor *d, bool frozen)
 {
     const int64_t t = target->position;
     tn_ctx    *ctx = f->ctx;
     tn_tensor *y;
     if (frozen) {
-        y = tn_affine(ctx, tni_delete_normed(f, &f->model->norm, f->x, f->scale, t, d), f->u, NULL);
+        y = tn_affine(ctx, tni_ablate_normed(f, &f->model->norm, f->x, f->scale, t, d), f->u, NULL);
         if (f->cap) y = tn_mul(ctx, y, tn_slice(f->cap, 0, t, t + 1));
     } else {
         y = tni_rows_without(ctx, tn_slice(f->run, 0, t, t + 1), d, 0);
@@ -50424,7 +50433,7 @@ static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target
 }
 
 /* Follows a path from its source with what its deletion changes. */
-static bool tni_delete_path(const tn_circuit_paths *p, int64_t leaf, double *predicted, double *measured)
+static bool tni_ablate_path(const tn_circuit_paths *p, int64_t leaf, double *predicted, double *measured)
 {
     const tn_circuit_frozen *f = p->frozen;
     const tn_circuit_node   *node = &p->node[leaf];
@@ -50437,18 +50446,18 @@ static bool tni_delete_path(const tn_circuit_paths *p, int64_t leaf, double *pre
     for (node = next; node->next >= 0 && d[0] && d[1]; node = next) {
         next = &p->node[node->next];
         double kept = tni_frozen_kept(f, node->block, tni_node_stage(f, next));
-        d[0] = tni_delete_predicted(f, node->block, node->head, node->position, next->position, d[0]);
-        d[1] = tni_delete_measured(f, node->block, node->head, node->position, next->position, d[1]);
+        d[0] = tni_ablate_predicted(f, node->block, node->head, node->position, next->position, d[0]);
+        d[1] = tni_ablate_measured(f, node->block, node->head, node->position, next->position, d[1]);
         for (int i = 0; i < 2; i++) d[i] = d[i] && kept != 1 ? tn_scale(ctx, d[i], kept) : d[i];
     }
     if (!d[0] || !d[1]) return false;
-    *predicted = tni_delete_end(f, &p->target, d[0], true);
-    *measured = tni_delete_end(f, &p->target, d[1], false);
+    *predicted = tni_ablate_end(f, &p->target, d[0], true);
+    *measured = tni_ablate_end(f, &p->target, d[1], false);
     return tn_ctx_status(ctx) == TN_OK;
 }
 
 /* 1 - sum (m - p)^2 / sum (m - mean)^2, with predictions shifted by `shift` */
-static double tni_delete_r2(const double *p, const double *m, int64_t n, int64_t shift)
+static double tni_ablate_r2(const double *p, const double *m, int64_t n, int64_t shift)
 {
     double mean = 0, rest = 0, all = 0;
     for (int64_t i = 0; i < n; i++) mean += m[i] / (double)n;
@@ -50478,7 +50487,7 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
         if (f->constant && node->block == f->sources - 1) continue;
         leaf[k] = (int32_t)p->path[i];
         tni_scope each = tni_scope_begin(f->ctx);
-        done = tni_delete_path(p, p->path[i], &v[k], &v[room + k]);
+        done = tni_ablate_path(p, p->path[i], &v[k], &v[room + k]);
         tni_scope_end(f->ctx, each);
         k++;
     }
@@ -50487,8 +50496,8 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
         out->path = tni_owned_counts(f->ctx, k, leaf);
         out->predicted = tni_owned_from(f->ctx, 1, &k, v);
         out->measured = tni_owned_from(f->ctx, 1, &k, v + room);
-        out->r2 = tni_delete_r2(v, v + room, k, 0);
-        out->r2_shuffled = tni_delete_r2(v, v + room, k, k / 2);
+        out->r2 = tni_ablate_r2(v, v + room, k, 0);
+        out->r2_shuffled = tni_ablate_r2(v, v + room, k, k / 2);
         done = out->path && out->predicted && out->measured;
     }
     tni_scope_end(f->ctx, scope);
@@ -54005,6 +54014,7 @@ tn_status tn_image_save_svg(const tn_image *image, const char *path)
 #undef TNI_NEON
 #undef TNI_OPENMP
 #undef TNI_LARGE_PAGES
+#undef TNI_PLAIN_ALL
 #undef TNI_PLAIN_BYTES
 #undef TNI_POSIX
 #undef TNI_PRINTF

@@ -4522,7 +4522,7 @@ template <typename R> struct tnc_scans {
     R       *given, *z, *work;              /* of m or phi; of v or all states; [b,2,d,d]                   */
     int64_t  batch, n, states, v_step, site;        /* site: numbers between the cores of two sites, or 0   */
     int      d, features, lanes;
-    bool     reverse, turned, shared, accumulate;
+    bool     reverse, transposed, shared, accumulate;
 };
 
 template <typename R> static __device__ __forceinline__ int64_t tnc_scan_place(const tnc_scans<R> &a, int64_t b, int64_t k)
@@ -4642,7 +4642,7 @@ static __device__ __forceinline__ const R *tnc_scan_core(const tnc_scans<R> &a, 
     *step_e = width;
     *step_f = 1;
     if (!keep) {
-        if (a.turned) {
+        if (a.transposed) {
             *step_e = 1;
             *step_f = width;
         }
@@ -4650,7 +4650,7 @@ static __device__ __forceinline__ const R *tnc_scan_core(const tnc_scans<R> &a, 
     }
     __syncthreads();                                            /* the core before it is not read any more */
     for (int i = (int)threadIdx.x; i < d * width; i += (int)blockDim.x)
-        keep[a.turned ? i % d * width + i / d % a.features * d + i / width : i] = core[i];
+        keep[a.transposed ? i % d * width + i / d % a.features * d + i / width : i] = core[i];
     __syncthreads();
     return keep;
 }
@@ -4817,7 +4817,7 @@ template <typename R> static tn_status tnc_scan_of(tnc *s, const tn_call *c, boo
     a.features = (int)features;
     a.site = states && m->shape[0] == 1 ? 0 : d * d * features;
     a.reverse = c->i[0] != 0;
-    a.turned = a.reverse != backward;
+    a.transposed = a.reverse != backward;
     a.accumulate = c->accumulate;
     if (a.batch == 0 || a.states == 0) return TN_OK;
     a.m = (const R *)m->data;
@@ -7834,7 +7834,7 @@ static __device__ __forceinline__ void tnc_linear_masked_product(float (&out)[2]
    product in registers is the A fragment of the next product. */
 template <int K, int N, bool TRANS, bool SQUARED>
 static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass<float> p, tnc_linear_tiles q,
-                                                              const tnc_bf16 *S)
+                                                                const tnc_bf16 *S)
 {
     enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TRANS ? K : N, PIECES = (TRANS ? N : K) / 8 };
     enum { S_TILE = K * N, STAGE = GROUP * S_TILE, COPIES = (STAGE / 8 + 255) / 256 };
@@ -8221,7 +8221,7 @@ static __global__ void __launch_bounds__(256) tnc_linear_decode_step(tnc_linear_
         R             sum[TNC_LINEAR_DECODE] = {};
         for (unsigned f = first + (unsigned)warp; f < first + 64 && f < all && e < t.n; f += 8) {
             R S = state[f * t.n + e], now = S;
-            unsigned a = f / d; unsigned b = f % d;
+            unsigned a = f / d, b = f % d;
             if (t.squared)
                 for (a = 0, b = f; b >= d - a; a++) b -= d - a;
             if (t.squared) b += a;

@@ -27,6 +27,7 @@
 #undef TNI_NEON
 #undef TNI_OPENMP
 #undef TNI_LARGE_PAGES
+#undef TNI_PLAIN_ALL
 #undef TNI_PLAIN_BYTES
 #undef TNI_POSIX
 #undef TNI_PRINTF

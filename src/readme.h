@@ -92,7 +92,7 @@
      fit it; if they call what it leaves out, the linker says which function is missing.
        TN_SMALL                  the set for a small network inside a program: layers, training, files, folding, eigenpairs and
                                  pictures. It is TN_NO_TEXT, TN_NO_MODELS, TN_NO_ANALYSIS, TN_NO_COMM, TN_NO_F64, and TN_SIMD_MAX
-                                 1 unless you define it; without AVX2 or NEON only products are fast, and BF16 is an error
+                                 1 unless you define it; without AVX2 or NEON only products are fast, and scans never are
        TN_NO_TEXT                no tokenizers and token shards (>>text)
        TN_NO_MODELS              no transformers (>>models, >>circuits)
        TN_NO_CIRCUITS            no circuits of transformers (>>circuits)

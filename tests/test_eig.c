@@ -223,7 +223,7 @@ TEST(clusters_bound_the_angle)
     tn_eigh_result r;
     desc.noise = noise;
     REQUIRE(CHECK_STATUS(tn_eigh(ctx, matrix_of(ctx, N, N, a), &desc, &r), TN_OK));
-    double *c = host(r.cluster); double *angle = host(r.angle); double *before = host(r.vectors);
+    double *c = host(r.cluster), *angle = host(r.angle), *before = host(r.vectors);
     tn_eigh_destroy(&r);
     for (int i = 0; i < N; i++) for (int j = 0; j < i; j++) e[i * N + j] = e[j * N + i];
     for (int i = 0; i < N * N; i++) a[i] += e[i] / norm(e, N * N) * noise * norm(values, N);
@@ -543,7 +543,7 @@ TEST(qr_with_pivots)
             REQUIRE(CHECK_STATUS(tn_qr(ctx, matrix_of(ctx, m, n, a), &desc, &f), TN_OK));
             CHECK_INT(f.rank, shapes[z][2]);
             test_raise(&worst, f.error / (EPS * (double)(m + n)));
-            double *r = host(f.r); double *order = host(f.order);
+            double *r = host(f.r), *order = host(f.order);
             for (int64_t j = 0; j < n; j++) { CHECK(!seen[(int64_t)order[j]]); seen[(int64_t)order[j]] = true; }
             for (int64_t i = 0; i < k; i++) {
                 double tail = 0;                                             /* each diagonal element bounds what follows */
@@ -756,7 +756,8 @@ TEST(svd_randomised_estimates)
         desc.power = 1 + trial / 5 % 3;
         desc.seed = (uint64_t)trial;
         REQUIRE(CHECK_STATUS(tn_svd(ctx, matrix_of(ctx, M, N, a), &desc, &r), TN_OK));
-        double *u = host(r.u); double *s = host(r.s); double *vt = host(r.vt); double *angle = host(r.angle); c = host(r.cluster);
+        double *u = host(r.u), *s = host(r.s), *vt = host(r.vt), *angle = host(r.angle);
+        c = host(r.cluster);
         tn_svd_destroy(&r);
         for (int i = 0; i < M; i++)
             for (int j = 0; j < N; j++) {

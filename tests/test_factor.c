@@ -1048,8 +1048,8 @@ TEST(ica_golden)
         REQUIRE(r.components != NULL);
         CHECK(r.converged);
         CHECK_INT(r.iterations, k == 3 ? 8 : 3);
-        double *components = host(r.components); double *mixing = host(r.mixing);
-        double *whitening = host(r.whitening); double *mean = host(r.mean);
+        double *components = host(r.components), *mixing = host(r.mixing);
+        double *whitening = host(r.whitening), *mean = host(r.mean);
         test_raise(&worst, off_signed(k, FEATURES, false, components, k == 3 ? components_3 : components_2));
         test_raise(&worst, off_signed(k, FEATURES, true, mixing, k == 3 ? mixing_3 : mixing_2));
         test_raise(&worst, test_max_error(whitening, k == 3 ? whitening_3 : whitening_2, k * FEATURES));
@@ -1084,7 +1084,7 @@ TEST(ica_recovers)
         CHECK_STATUS(tn_ica(ctx, t, NULL, &r), TN_OK);
         REQUIRE(r.components != NULL && r.components->shape[0] == K);
         CHECK(r.converged && r.gaussian == 0);
-        double *c = host(r.components); double *m = host(r.mixing); double *mean = host(r.mean);
+        double *c = host(r.components), *m = host(r.mixing), *mean = host(r.mean);
         for (int a = 0; a < K; a++) {
             double best = 0;
             for (int b = 0; b < K; b++) {               /* the correlation with the source that is nearest */

@@ -1255,7 +1255,7 @@ TEST(golden_models)
         CHECK_STATUS(tn_transformer_read_mapped(w.params, &m, file_of(file, bytes), map, lines), TN_OK);
         CHECK_CTX(w.ctx);
         test_raise(&worst[f], golden_error(w.ctx, &m, which ? golden_llama_ids : golden_gpt2_ids,
-                                               which ? golden_llama_logits : golden_gpt2_logits));
+                                           which ? golden_llama_logits : golden_gpt2_logits));
         close_world(&w);
     }
     WORST("logits of GPT-2 and Llama, F32", worst[0], 3e-6);

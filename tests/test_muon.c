@@ -387,7 +387,7 @@ TEST(polynomial_of_singular_values)
     for (int k = 0; k < 2; k++) {
         report_as("an update against its singular values", f64_f32[k], polynomial_on(NULL, f64_f32[k]), 3e-13, 5e-5);
         report_as("an update against its singular values, reference", f64_f32[k], polynomial_on(tn_reference_backend(), f64_f32[k]),
-               3e-13, 5e-5);
+                  3e-13, 5e-5);
     }
 }
 

@@ -234,7 +234,7 @@ TEST(dense_of_every_order)
             test_raise(&worst, error_from(full, plain, out * inputs_of(cp)));
             for (int k = 0; k < order; k++) xs[k] = host(x[k] = any_matrix(&w, rows, in[k]));
             test_raise(&apply, error_from(tn_cp_apply_each(w.ctx, cp, x), plain_contract_each(plain, cp, xs, rows),
-                                        rows * out));
+                                          rows * out));
             tn_cp_destroy(cp);
             tn_tensor_destroy(full);
             fresh(&w);
@@ -493,7 +493,7 @@ static void split_against_layer(world *w, int flags, shape s, double *whole, dou
     tn_tensor *l, *c;
     int64_t    rows = 5;
     if (!any_mlp(w, &m, flags, s) || !CHECK(cp = tn_cp_from_mlp(w->ctx, &m))) return;
-    int64_t n = m.desc.in; int64_t h = m.desc.hidden; int64_t o = m.desc.out;
+    int64_t n = m.desc.in, h = m.desc.hidden, o = m.desc.out;
     if (!CHECK_STATUS(tn_cp_split(cp, &quadratic, &l, &c), TN_OK)) { tn_cp_destroy(cp); return; }
     CHECK(!quadratic->constant && quadratic->in[0] == n && quadratic->in[1] == n);
     CHECK_INT(quadratic->terms, h);
@@ -510,7 +510,7 @@ static void split_against_layer(world *w, int flags, shape s, double *whole, dou
     }
     test_raise(whole, off(host(y), sum, magnitude, rows * o));
     if (!(flags & AUGMENTED) && m.p) {                /* L = P (diag(c) W + diag(b) V) + I of a residual, c = P (b (x) c) + p */
-        double *ws = host(m.w); double *p = host(m.p); double *b = m.b ? host(m.b) : doubles(2 * h);
+        double *ws = host(m.w), *p = host(m.p), *b = m.b ? host(m.b) : doubles(2 * h);
         double *lin = doubles(o * n);
         for (int64_t i = 0; i < o; i++)
             for (int64_t j = 0; j < n; j++) {
@@ -648,7 +648,7 @@ TEST(freezing_each_slot)
                 if (k != slot) rest[to++] = x[k];
             }
             test_raise(&worst, error_from(tn_cp_apply_each(w.ctx, frozen, rest), host(tn_cp_apply_each(w.ctx, cp, x)),
-                                        rows * out));
+                                          rows * out));
             if (order == 2) {                                         /* a matrix */
                 tn_tensor *dense = tn_cp_dense(frozen);
                 CHECK(dense && dense->rank == 2 && dense->shape[0] == out && dense->shape[1] == in[1 - slot]);

@@ -229,7 +229,7 @@ TEST(folds_at_any_scale)
                 cp[0] = any_cp(&w, 2, 3, 6, 4, false);
                 w.seed = 29;
                 cp[1] = scaled_cp(&w, 2, 3, 6, 4, false, scales[i].p, f);
-                double *v = noise(&w, 16); double *s = doubles(16);
+                double *v = noise(&w, 16), *s = doubles(16);
                 for (int k = 0; k < 4; k++)                                   /* s = v v^T, v a triangle */
                     for (int l = 0; l < 4; l++) for (int q = 0; q < 4; q++) s[k * 4 + l] += v[k * 4 + q] * v[l * 4 + q];
                 for (int t = 0; t < 2; t++) {
@@ -982,8 +982,8 @@ TEST(invariances_of_modes)
     tn_cp_hosvd_result r[2];
     tn_coefficients    t[2];
     if (!open_world(&w, TN_F64, 83)) return;
-    double *p = noise(&w, out * h); double *a = noise(&w, h * n); double *b = noise(&w, h * n);
-    double *q = doubles(out * h); double *fa = doubles(h * n); double *fb = doubles(h * n);
+    double *p = noise(&w, out * h), *a = noise(&w, h * n), *b = noise(&w, h * n);
+    double *q = doubles(out * h), *fa = doubles(h * n), *fb = doubles(h * n);
     for (int64_t k = 0; k < h; k++) {                             /* unit k becomes h-1-k, with W and V exchanged */
         for (int64_t o = 0; o < out; o++) q[o * h + h - 1 - k] = p[o * h + k] / (4 * -0.5);
         for (int64_t j = 0; j < n; j++) { fa[(h - 1 - k) * n + j] = 4 * b[k * n + j]; fb[(h - 1 - k) * n + j] = -0.5 * a[k * n + j]; }

@@ -61,7 +61,7 @@ static void long_open_chain(tn_dtype dtype, int64_t sites, int64_t d, int64_t s,
     tn_tensor *loss = whole(ctx, log_left, false);
     CHECK_CTX(ctx);
     REQUIRE(left != NULL && right != NULL && loss != NULL);
-    double *l = host(left); double *r = host(right); double *ll = host(log_left); double *lr = host(log_right);
+    double *l = host(left), *r = host(right), *ll = host(log_left), *lr = host(log_right);
     for (j = 0; j <= sites; j++) {
         for (dot = 0, i = 0; i < d; i++) dot += l[j * d + i] * r[j * d + i];
         double total = ll[j] + lr[j] + log(fabs(dot));
@@ -70,7 +70,7 @@ static void long_open_chain(tn_dtype dtype, int64_t sites, int64_t d, int64_t s,
     }
     CHECK(fabs(whole_log) > (double)sites / 10);                /* e^that is more than a double holds */
     CHECK_STATUS(tn_backward(ctx, loss), TN_OK);
-    double *p = host(phi); double *dp = host(phi->grad); double *c = host(cores); double *dc = host(cores->grad);
+    double *p = host(phi), *dp = host(phi->grad), *c = host(cores), *dc = host(cores->grad);
     for (j = 0; j < sites; j++) {
         for (dot = 0, i = 0; i < s; i++) dot += p[j * s + i] * dp[j * s + i];
         test_raise(&degree, fabs(dot - 1));
@@ -107,7 +107,7 @@ TEST(long_chains)
         tn_tensor *one = tn_chain(ctx, m, &log_norm);
         CHECK_CTX(ctx);
         REQUIRE(y != NULL && one != NULL);
-        double *got = host(y); double *of = host(logs); double *v = host(m); double *last = host(one);
+        double *got = host(y), *of = host(logs), *v = host(m), *last = host(one);
         for (int64_t i = 0; i < dd; i++) test_raise(&worst, fabs(got[(sites - 1) * dd + i] - last[i]));
         test_raise(&worst, fabs(of[sites - 1] - tn_item(log_norm)) / fabs(of[sites - 1]));
         for (int64_t j = 1; j < sites; j++) {                           /* each from the one before it */
@@ -145,7 +145,7 @@ TEST(scales)
             for (int k = 0; k < 12; k++) v[k] = k % 4 == 0 || k % 4 == 3 ? (double)(float)size[k / 4 == 1 ? (i ^ 1) : i] : 0;
             tn_tensor *y = tn_scan(ctx, given(ctx, 4, 1, 3, 2, 2, v), back, &logs);
             CHECK_CTX(ctx);
-            double *got = host(y); double *of = host(logs);
+            double *got = host(y), *of = host(logs);
             for (int k = 0; k < 3; k++) {
                 const int at = back ? 2 - k : k;
                 sum += log(v[at * 4]);
@@ -232,7 +232,7 @@ TEST(scales_that_change)
                            ? tn_scan_vector(ctx, start, sites, false, &logs)
               : tn_scan_states(ctx, start, sites, given(ctx, 3, 1, 3, 1, 0, one), false, &logs);
             CHECK_CTX(ctx);
-            double *got = host(y); double *of = host(logs);
+            double *got = host(y), *of = host(logs);
             for (int k = 0; k < 3; k++) {
                 const int at = kind == 0 ? 4 * k : 2 * k + 2;
                 double    next[4] = {0, 0, 0, 0}, squares = 0;
@@ -272,7 +272,7 @@ TEST(not_numbers)
               : tn_scan_states(ctx, b, m, phi, false, &logs);
             CHECK_CTX(ctx);
             REQUIRE(y != NULL);
-            double *got = host(y); double *of = host(logs);
+            double *got = host(y), *of = host(logs);
             for (int i = 0; i < tn_tensor_count(y); i++) {
                 const int64_t state = i / (kind == 0 ? 4 : 2), first = kind == 0 ? 2 : kind == 1 ? 3 : 4;
                 CHECK((got[i] != got[i]) == (state >= first));
@@ -523,10 +523,10 @@ static void many_chains(tn_dtype dtype, int64_t d, int64_t s, bool reverse, doub
     tn_record(ctx);
     tn_tensor *y = tn_scan_states(ctx, v, cores, phi, reverse, &logs);
     REQUIRE(y != NULL);
-    double *all = host(y); double *of = host(logs);
+    double *all = host(y), *of = host(logs);
     CHECK_STATUS(tn_backward(ctx, tn_add(ctx, tn_sum(ctx, logs),
                                          tn_sum(ctx, tn_mul(ctx, y, tn_mul(ctx, y, y))))), TN_OK);
-    double *dphi = host(phi->grad); double *dcores = host(cores->grad);
+    double *dphi = host(phi->grad), *dcores = host(cores->grad);
     double *sum = doubles(2 * SITES * d * s * d), *none = sum + SITES * d * s * d;
     for (int64_t b = 0; b < CHAINS; b++) {
         const int64_t states = SITES + 1;

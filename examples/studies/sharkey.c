@@ -72,7 +72,7 @@ static void tensors(tn_ctx *ctx)
     tn_tensor *direct = tn_tensor_from(ctx, 4, out, TN_F64, z);
     claim(ctx, "inner_product_13", tn_tensordot(ctx, u, 0, v, 2), direct);
     free(x); free(y);
-    tn_tensor *m = number(ctx, 3, 4); tn_tensor *b = number(ctx, 4, 5);
+    tn_tensor *m = number(ctx, 3, 4), *b = number(ctx, 4, 5);
     claim(ctx, "matrix_product_21", tn_tensordot(ctx, m, 1, b, 0), tn_matmul(ctx, m, b));
     claim(ctx, "transposed_product_11", tn_tensordot(ctx, m, 0, tn_transpose(m, 0, 1), 1),
           tn_matmul(ctx, tn_transpose(m, 0, 1), m));

@@ -391,8 +391,8 @@ static void tni_build_gemm(tni_builder *b, int node, tni_layout *const *q, int p
     tni_gemm_views(b, v);
     int64_t count = tni_elements(b, tni_axes_order(b, orders[0]), b->order);
     if (v[2].strides[v[2].rank - 1] != 1 && v[2].strides[v[2].rank - 2] == 1) {   /* C^T = B^T A^T: contiguous rows */
-        const tn_view t[2] = {tni_transposed_view(v[1]), tni_transposed_view(v[0])}, turned = tni_transposed_view(v[2]);
-        m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[1], q[0], t, &turned, count);
+        const tn_view t[2] = {tni_transposed_view(v[1]), tni_transposed_view(v[0])}, transposed = tni_transposed_view(v[2]);
+        m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[1], q[0], t, &transposed, count);
     } else m = tni_emit(b, TN_KERNEL_GEMM, node, direct, q[0], q[1], v, &v[2], count);
     if (!m || direct) return;
     n = tni_axes_order(b, orders[use]);

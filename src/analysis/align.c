@@ -467,12 +467,13 @@ static void tni_refit_begin(tni_refit *t, double *left)
 static tn_cp *tni_refit_done(const tni_refit *t, const tn_cp *cp)
 {
     tn_cp    *to = tni_cp_make(cp->ctx, 2, cp->out, t->r, cp->in, cp->constant);
-    double   *turned = tni_alloc_f64(cp->ctx, t->r, t->o, "refit");
-    tn_status s = to && turned ? TN_OK : TN_ERR_MEMORY;
-    for (int64_t i = 0; i < t->r && s == TN_OK; i++) for (int64_t j = 0; j < t->o; j++) turned[j * t->r + i] = t->p[i * t->o + j];
-    if (s == TN_OK) s = tn_write(to->p, TN_F64, turned, t->r * t->o);
+    double   *transposed = tni_alloc_f64(cp->ctx, t->r, t->o, "refit");
+    tn_status s = to && transposed ? TN_OK : TN_ERR_MEMORY;
+    for (int64_t i = 0; i < t->r && s == TN_OK; i++)
+        for (int64_t j = 0; j < t->o; j++) transposed[j * t->r + i] = t->p[i * t->o + j];
+    if (s == TN_OK) s = tn_write(to->p, TN_F64, transposed, t->r * t->o);
     for (int64_t i = 0; i < 2 && s == TN_OK; i++) s = tn_write(to->f[i], TN_F64, t->f[i], t->r * t->n);
-    tni_free_f64(cp->ctx, turned, t->r, t->o);
+    tni_free_f64(cp->ctx, transposed, t->r, t->o);
     return to ? tni_cp_done(to, s) : NULL;
 }
 

@@ -106,7 +106,7 @@ static tn_tensor *tni_rows_without(tn_ctx *ctx, tn_tensor *x, tn_tensor *d, int6
 }
 
 /* How the output of a head changes at position `to`, or of an MLP at `at`, when d [1,n] is taken from its input at `at` */
-static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int64_t h, int64_t at, int64_t to, tn_tensor *d)
+static tn_tensor *tni_ablate_measured(const tn_circuit_frozen *f, int64_t l, int64_t h, int64_t at, int64_t to, tn_tensor *d)
 {
     const tn_transformer       *m = f->model;
     const tn_transformer_block *block = &m->blocks[l];
@@ -136,7 +136,7 @@ static tn_tensor *tni_delete_measured(const tn_circuit_frozen *f, int64_t l, int
 
 /* What follows a norm, [r x; 1], before and after d [1,n] is taken from x at position t, where its denominator changes by
    the ratio that x gives.   x [T,n+1]  r [T,1] -> [2,n+1] */
-static tn_tensor *tni_delete_normed(const tn_circuit_frozen *f, const tn_norm *norm, tn_tensor *x, tn_tensor *r, int64_t t,
+static tn_tensor *tni_ablate_normed(const tn_circuit_frozen *f, const tn_norm *norm, tn_tensor *x, tn_tensor *r, int64_t t,
                                     tn_tensor *d)
 {
     const int64_t n = f->model->desc.dim;
@@ -152,7 +152,7 @@ static tn_tensor *tni_delete_normed(const tn_circuit_frozen *f, const tn_norm *n
 }
 
 /* The same from the frozen network, whose patterns and factors of hidden units are constant */
-static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, int64_t h, int64_t at, int64_t to,
+static tn_tensor *tni_ablate_predicted(const tn_circuit_frozen *f, int64_t l, int64_t h, int64_t at, int64_t to,
                                        tn_tensor *d)
 {
     const tn_circuit_frozen_block *b = &f->block[l];
@@ -160,13 +160,13 @@ static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, in
     tn_ctx       *ctx = f->ctx;
     tn_tensor    *y, *product = NULL, *in[3];
     if (h >= 0) {
-        y = tni_rows_differ(ctx, tni_delete_normed(f, &block->norm1, b->x1, b->in1, at, d));
+        y = tni_rows_differ(ctx, tni_ablate_normed(f, &block->norm1, b->x1, b->in1, at, d));
         y = tn_affine(ctx, y, tni_layer_part(b->v, h), NULL);
         in[0] = y; in[1] = tn_slice(b->o, 1, h, h + 1);
         in[2] = tn_slice(tn_slice(tn_slice(b->pattern, 0, h, h + 1), 1, to, to + 1), 2, at, at + 1);
         return tn_einsum(ctx, "tv,ohv,hts->to", 3, in);
     }
-    y = tni_delete_normed(f, &block->norm2, b->x2, b->in2, at, d);
+    y = tni_ablate_normed(f, &block->norm2, b->x2, b->in2, at, d);
     for (int64_t e = 0; e < b->w->shape[0]; e++) {
         tn_tensor *z = tn_affine(ctx, y, tni_layer_part(b->w, e), NULL);
         product = e ? tn_mul(ctx, product, z) : z;
@@ -177,13 +177,13 @@ static tn_tensor *tni_delete_predicted(const tn_circuit_frozen *f, int64_t l, in
 }
 
 /* The change of the target itself, when d is taken from what the last norm reads, in the frozen network or the run one */
-static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_tensor *d, bool frozen)
+static double tni_ablate_end(const tn_circuit_frozen *f, const tn_circuit_target *target, tn_tensor *d, bool frozen)
 {
     const int64_t t = target->position;
     tn_ctx    *ctx = f->ctx;
     tn_tensor *y;
     if (frozen) {
-        y = tn_affine(ctx, tni_delete_normed(f, &f->model->norm, f->x, f->scale, t, d), f->u, NULL);
+        y = tn_affine(ctx, tni_ablate_normed(f, &f->model->norm, f->x, f->scale, t, d), f->u, NULL);
         if (f->cap) y = tn_mul(ctx, y, tn_slice(f->cap, 0, t, t + 1));
     } else {
         y = tni_rows_without(ctx, tn_slice(f->run, 0, t, t + 1), d, 0);
@@ -199,7 +199,7 @@ static double tni_delete_end(const tn_circuit_frozen *f, const tn_circuit_target
 }
 
 /* Follows a path from its source with what its deletion changes. */
-static bool tni_delete_path(const tn_circuit_paths *p, int64_t leaf, double *predicted, double *measured)
+static bool tni_ablate_path(const tn_circuit_paths *p, int64_t leaf, double *predicted, double *measured)
 {
     const tn_circuit_frozen *f = p->frozen;
     const tn_circuit_node   *node = &p->node[leaf];
@@ -212,18 +212,18 @@ static bool tni_delete_path(const tn_circuit_paths *p, int64_t leaf, double *pre
     for (node = next; node->next >= 0 && d[0] && d[1]; node = next) {
         next = &p->node[node->next];
         double kept = tni_frozen_kept(f, node->block, tni_node_stage(f, next));
-        d[0] = tni_delete_predicted(f, node->block, node->head, node->position, next->position, d[0]);
-        d[1] = tni_delete_measured(f, node->block, node->head, node->position, next->position, d[1]);
+        d[0] = tni_ablate_predicted(f, node->block, node->head, node->position, next->position, d[0]);
+        d[1] = tni_ablate_measured(f, node->block, node->head, node->position, next->position, d[1]);
         for (int i = 0; i < 2; i++) d[i] = d[i] && kept != 1 ? tn_scale(ctx, d[i], kept) : d[i];
     }
     if (!d[0] || !d[1]) return false;
-    *predicted = tni_delete_end(f, &p->target, d[0], true);
-    *measured = tni_delete_end(f, &p->target, d[1], false);
+    *predicted = tni_ablate_end(f, &p->target, d[0], true);
+    *measured = tni_ablate_end(f, &p->target, d[1], false);
     return tn_ctx_status(ctx) == TN_OK;
 }
 
 /* 1 - sum (m - p)^2 / sum (m - mean)^2, with predictions shifted by `shift` */
-static double tni_delete_r2(const double *p, const double *m, int64_t n, int64_t shift)
+static double tni_ablate_r2(const double *p, const double *m, int64_t n, int64_t shift)
 {
     double mean = 0, rest = 0, all = 0;
     for (int64_t i = 0; i < n; i++) mean += m[i] / (double)n;
@@ -253,7 +253,7 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
         if (f->constant && node->block == f->sources - 1) continue;
         leaf[k] = (int32_t)p->path[i];
         tni_scope each = tni_scope_begin(f->ctx);
-        done = tni_delete_path(p, p->path[i], &v[k], &v[room + k]);
+        done = tni_ablate_path(p, p->path[i], &v[k], &v[room + k]);
         tni_scope_end(f->ctx, each);
         k++;
     }
@@ -262,8 +262,8 @@ tn_status tn_circuit_paths_ablate(const tn_circuit_paths *p, int64_t count, tn_c
         out->path = tni_owned_counts(f->ctx, k, leaf);
         out->predicted = tni_owned_from(f->ctx, 1, &k, v);
         out->measured = tni_owned_from(f->ctx, 1, &k, v + room);
-        out->r2 = tni_delete_r2(v, v + room, k, 0);
-        out->r2_shuffled = tni_delete_r2(v, v + room, k, k / 2);
+        out->r2 = tni_ablate_r2(v, v + room, k, 0);
+        out->r2_shuffled = tni_ablate_r2(v, v + room, k, k / 2);
         done = out->path && out->predicted && out->measured;
     }
     tni_scope_end(f->ctx, scope);

@@ -106,7 +106,7 @@ typedef struct tn_circuit_block {
 } tn_circuit_block;
 /* Makes these tensors of a block with a bilinear MLP of order 2. tn_circuit_block_destroy frees the result. */
 TN_API tn_status   tn_circuit_block_of(tn_ctx *ctx, const tn_transformer *model, const tn_circuit_block_desc *desc,
-                                      tn_circuit_block *out);
+                                       tn_circuit_block *out);
 /* Makes the operator B+(M^g x~_s, M^k x~_r) of one pair, 0 <= g, k <= heads; 0 and h: "B+OV". */
 TN_API tn_cp      *tn_circuit_block_term(const tn_circuit_block *block, int64_t g, int64_t k);
 TN_API void        tn_circuit_block_destroy(tn_circuit_block *block);              /* frees what the result holds */
@@ -148,7 +148,7 @@ typedef struct tn_circuit_entries {
 TN_API tn_status   tn_circuit_top(const tn_circuit *circuit, const tn_circuit_top_desc *desc, tn_circuit_entries *out);
 /* Does the same for 1 to 4 descs, such as one of each order, while the matrix is computed once. desc[count]  out[count] */
 TN_API tn_status   tn_circuit_top_many(const tn_circuit *circuit, int count, const tn_circuit_top_desc *desc,
-                                   tn_circuit_entries *out);
+                                       tn_circuit_entries *out);
 TN_API void        tn_circuit_entries_destroy(tn_circuit_entries *entries);     /* frees the tensors of the result */
 /* Does the same in each row: *values [rows,top] and *ids I32 [rows,top], owned. */
 TN_API tn_status   tn_circuit_top_rows(const tn_circuit *circuit, int64_t top, tn_order order, tn_tensor **values,
@@ -367,7 +367,7 @@ TN_API tn_status tn_circuit_attribute(const tn_circuit_frozen *frozen, const tn_
 TN_API void      tn_circuit_attribution_destroy(tn_circuit_attribution *a);        /* frees the tensor of the result */
 
 typedef struct tn_circuit_ablation {
-    int64_t    count;           /* paths that were deleted, one at a time                                        */
+    int64_t    count;           /* paths that were ablated, one at a time                                        */
     tn_tensor *path;            /* I32 [count] their nodes                                                       */
     tn_tensor *predicted;       /* [count] change of the target that the frozen network predicts                 */
     tn_tensor *measured;        /* [count] change in the run network                                             */

@@ -320,7 +320,7 @@ static bool tni_circuit_writers(tn_ctx *ctx, const tn_transformer *m, const tn_c
 }
 
 static tn_status tni_circuit_block(tn_ctx *ctx, const tn_transformer *m, const tn_circuit_block_desc *d, double f1, double f2,
-                                  tn_circuit_block *out)
+                                   tn_circuit_block *out)
 {
     const int64_t dim = m->desc.dim;
     tn_tensor *maps, *v, *o, *zero = tn_full(ctx, 1, &dim, 0), *eye = tn_eye(ctx, dim), *f[2], *p[4];

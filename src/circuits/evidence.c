@@ -62,12 +62,12 @@ static void tni_ascent_step(const tni_ascent *t, const double *x, const double *
     }
 }
 
-/* x becomes a local maximum, with its value *f. room [3,inputs n] */
-static tn_status tni_ascent_from(const tni_ascent *t, double *x, double *f, double *room, int64_t steps, double tol,
-                                bool *done)
+/* x becomes a local maximum, with its value *f. scratch [3,inputs n] */
+static tn_status tni_ascent_from(const tni_ascent *t, double *x, double *f, double *scratch, int64_t steps, double tol,
+                                 bool *done)
 {
     const int64_t m = t->inputs * t->n;
-    double       *g = room, *y = room + m, *h = room + 2 * m, value, shift = 0, scale = 0;
+    double       *g = scratch, *y = scratch + m, *h = scratch + 2 * m, value, shift = 0, scale = 0;
     int64_t       i;
     tn_status     s = tni_ascent_at(t, x, f, g);
     *done = false;
@@ -118,7 +118,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     tn_circuit_maximum_desc d;
     tni_ascent t;
     tni_rng  rng;
-    double   *room;
+    double   *scratch;
     bool      done;
     tn_status s = TN_OK;
     if (!out) return TN_ERR_ARG;
@@ -138,17 +138,17 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     t.free = t.n - net->constant;
     for (int k = 0; k < net->legs; k++) t.inputs = tni_max(t.inputs, net->in[k].input + 1);
     int64_t m = t.inputs * t.n;
-    if (!(room = tni_scratch_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
-    double *x = room + 3 * m; double *best = room + 4 * m; double *ends = room + 5 * m;
+    if (!(scratch = tni_scratch_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
+    double *x = scratch + 3 * m, *best = scratch + 4 * m, *ends = scratch + 5 * m;
     memset(&rng, 0, sizeof rng);
     rng.key = d.seed;
     for (int64_t start = 0; start < d.starts && s == TN_OK; start++) {
         for (int64_t i = 0; i < m; i++) {                                            /* normal numbers, Box & Muller */
             const double radius = sqrt(-2 * log(tni_rng_unit(&rng)));
-            room[i] = radius * cos(6.283185307179586 * tni_rng_unit(&rng));
+            scratch[i] = radius * cos(6.283185307179586 * tni_rng_unit(&rng));
         }
-        tni_ascent_step(&t, room, room, 0, x);
-        s = tni_ascent_from(&t, x, &ends[start], room, d.steps, d.tol, &done);
+        tni_ascent_step(&t, scratch, scratch, 0, x);
+        s = tni_ascent_from(&t, x, &ends[start], scratch, d.steps, d.tol, &done);
         if (s == TN_OK && (start == 0 || ends[start] > out->value)) {
             out->value = ends[start];
             out->converged = done;
@@ -161,7 +161,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     int64_t shape[2] = {t.inputs, t.n};
     if (s == TN_OK && !(out->x = tn_tensor_create(net->ctx, TN_REAL, 2, shape))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_write(out->x, TN_F64, best, m);
-    tni_free_f64(net->ctx, room, 1, 5 * m + d.starts);
+    tni_free_f64(net->ctx, scratch, 1, 5 * m + d.starts);
     if (s != TN_OK) tn_circuit_maximum_destroy(out);
     return s;
 }

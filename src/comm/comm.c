@@ -14,10 +14,10 @@ enum { TNI_COMM_PIECE = 1 << 15 };      /* elements of a part that are summed at
 
 /* With TN_NO_COMM both are constants, from which the compiler sees what it can leave out. */
 #ifdef TN_NO_COMM
-int        tn_comm_rank(const tn_ctx *ctx)    { (void)ctx; return 0; }
+int        tn_comm_rank(const tn_ctx *ctx)   { (void)ctx; return 0; }
 int        tn_comm_size(const tn_ctx *ctx)   { (void)ctx; return 1; }
 #else
-int        tn_comm_rank(const tn_ctx *ctx)    { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
+int        tn_comm_rank(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->rank : 0; }
 int        tn_comm_size(const tn_ctx *ctx)   { return ctx && ctx->desc.comm ? ctx->desc.comm->size : 1; }
 #endif
 tn_traffic tn_ctx_traffic(const tn_ctx *ctx)
@@ -35,11 +35,11 @@ TNI_FN tn_status tni_comm_failed(tn_ctx *ctx, tn_status s)
 TNI_FN void *tni_comm_scratch(tn_ctx *ctx, size_t bytes)
 {
     tni_link *l = &ctx->link;
-    if (l->bytes >= bytes) return l->room;
-    tni_free(ctx, l->room, l->bytes);
-    l->room = tni_alloc(ctx, bytes, "comm");
-    l->bytes = l->room ? bytes : 0;
-    return l->room;
+    if (l->bytes >= bytes) return l->scratch;
+    tni_free(ctx, l->scratch, l->bytes);
+    l->scratch = tni_alloc(ctx, bytes, "comm");
+    l->bytes = l->scratch ? bytes : 0;
+    return l->scratch;
 }
 
 TNI_FN tn_status tni_link_exchange(tni_link *l, int to, const void *out, size_t out_bytes, int from, void *in, size_t in_bytes)
@@ -112,7 +112,7 @@ static tn_status tni_link_reduce(tni_link *l, char *data, int64_t n, tn_dtype dt
     const size_t   size = tni_dtype_size(dtype);
     const int64_t  each = (n + k->size - 1) / k->size, most = tni_comm_piece(k, n);
     const size_t   pitch = (size_t)most * size;
-    char          *rows = (char *)l->room;
+    char          *rows = (char *)l->scratch;
     tn_status      s = TN_OK;
     for (int64_t at = 0; at < each && s == TN_OK; at += most) {
         const tni_span own = tni_comm_span(n, k->size, k->rank, at, most);
@@ -174,7 +174,7 @@ static bool tni_comm_has(const tn_comm *k, tni_collective what)
          : what == TNI_ALL_GATHER ? k->all_gather != NULL : k->broadcast != NULL;
 }
 
-/* Bytes of room that a collective needs. */
+/* Bytes of scratch that a collective needs. */
 TNI_FN size_t tni_comm_needs(const tn_comm *k, tni_collective what, int64_t n, tn_dtype dtype)
 {
     if (tni_comm_has(k, what) || (what != TNI_ALL_REDUCE && what != TNI_REDUCE_SCATTER)) return 0;
@@ -188,7 +188,7 @@ TNI_FN tn_status tni_link_failed(tni_link *l, tn_status s)
     return s;
 }
 
-/* On memory that the carrier takes, [n] of dtype; the room is there. */
+/* On memory that the carrier takes, [n] of dtype; the scratch is there. */
 TNI_FN tn_status tni_link_run(tni_link *l, tni_collective what, void *data, int64_t n, tn_dtype dtype, int root)
 {
     const size_t size = tni_dtype_size(dtype);

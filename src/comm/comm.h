@@ -56,7 +56,7 @@ struct tn_comm {
     void      (*close)(tn_comm *comm, bool failed);
 };
 
-TN_API TN_EXPERIMENTAL int tn_comm_rank(const tn_ctx *ctx);      /* number of this process, from 0; 0 without desc.comm */
+TN_API TN_EXPERIMENTAL int tn_comm_rank(const tn_ctx *ctx);     /* number of this process, from 0; 0 without desc.comm */
 TN_API TN_EXPERIMENTAL int tn_comm_size(const tn_ctx *ctx);     /* number of processes; 1 without desc.comm            */
 #ifndef TN_NO_COMM
 /* Collectives on a contiguous tensor t of F32, F64 or I32, in place. With one process they do nothing. TN_ERR_SHAPE if the

@@ -11,7 +11,7 @@
    kernels have reported in the fault word on the device become errors at the next sync.
    ====================================================================== */
 
-static const char *const tni_simd_names[] = {"best", "plain", "avx2", "avx512", "neon"};
+static const char *const tni_simd_names[] = {"auto", "plain", "avx2", "avx512", "neon"};
 
 /* An empty variable counts as unset. */
 static tn_status tni_simd_from_environment(tn_simd *simd, char why[TN_WHY])
@@ -181,10 +181,10 @@ static void tni_close_threads(tn_ctx *ctx)
 
 tn_status tn_ctx_create(const tn_desc *given, tn_ctx **out, char why[TN_WHY])
 {
-    char      room[TN_WHY];
+    char      own[TN_WHY];
     tn_desc   d = tni_desc_defaults(given);
     tn_status s;
-    if (!why) why = room;
+    if (!why) why = own;
     why[0] = 0;
     if (!out) return TN_ERR_ARG;
     *out = NULL;
@@ -249,7 +249,7 @@ void tn_ctx_destroy(tn_ctx *ctx)
     tni_arena_free(ctx, &ctx->heads[0]);
     tni_arena_free(ctx, &ctx->heads[1]);
     if (ctx->comm_handle) tni_device_free(ctx, ctx->comm_handle, tni_comm_most(ctx));
-    tni_free(ctx, ctx->link.room, ctx->link.bytes);
+    tni_free(ctx, ctx->link.scratch, ctx->link.bytes);
     ctx->backend->close(ctx->state);
     tni_close_threads(ctx);
     ctx->desc.allocator.release(ctx, sizeof *ctx, ctx->desc.allocator.user);

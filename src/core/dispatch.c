@@ -107,8 +107,8 @@ TNI_FN bool tni_uncaptured(tn_ctx *ctx, const char *what)
 TNI_FN tn_status tni_backend_fail(tn_ctx *ctx, tn_status s, const char *what)
 {
     char            why[TN_WHY] = "";
-    const tn_status told = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
-    if (told != TN_OK) s = told;
+    const tn_status synced = ctx->backend->sync ? ctx->backend->sync(ctx->state, why) : TN_OK;
+    if (synced != TN_OK) s = synced;
     return tni_fail(ctx, s, "%s: backend %s: %s", what, ctx->backend->name, why[0] ? why : tn_status_name(s));
 }
 
@@ -171,10 +171,10 @@ static tn_status tni_host_copy_get(tn_ctx *ctx, tni_host_copy *l, int i, tn_view
 /* The host fallback: copies the operands to the host, runs the reference kernel, and copies the outputs back. */
 static tn_status tni_run_on_host(tn_ctx *ctx, const tn_call *call)
 {
-    tn_call   host = *call;
-    tni_host_copy  l[TN_CALL_IN + TN_CALL_OUT];
-    int       k, n = call->n_in + call->n_out;
-    tn_status s = TN_OK;
+    tn_call       host = *call;
+    tni_host_copy l[TN_CALL_IN + TN_CALL_OUT];
+    int           k, n = call->n_in + call->n_out;
+    tn_status     s = TN_OK;
     if (ctx->capture)
         return tni_fail(ctx, TN_ERR_ARG, "graph: %s runs on the host, expected a kernel of backend %s",
                         tn_kernel_name(call->kernel), ctx->backend->name);

@@ -200,7 +200,7 @@ typedef struct tni_pool { int threads; tn_parallel_for_fn fn; void *user; } tni_
 /* What communicates, see >>comm-impl. One thread at a time uses it, and nothing else of the context. */
 typedef struct tni_link {
     const tn_comm *comm;                /* NULL: one process                    */
-    void          *room;                /* host memory in which sums are made   */
+    void          *scratch;             /* host memory in which sums are made   */
     size_t         bytes;
     tn_traffic     traffic;
     char           why[TN_WHY];         /* the failure after which nothing works any more, or "" */

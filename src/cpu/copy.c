@@ -114,7 +114,7 @@ typedef struct tni_copies {
     tni_copy_axis axis[TN_MAX_RANK + 2], row, column;   /* the outer axes; those of a block */
     int           rank, at[3];                          /* number of outer axes; those that count blocks, by their part */
     int64_t       size, row_block, column_block;        /* bytes of an element; extents of a block */
-    bool          turned;                               /* blocks are transposed */
+    bool          transposed;                           /* blocks are transposed */
     char         *to;
     const char   *from;
 } tni_copies;
@@ -156,7 +156,7 @@ static void tni_copy_line(char *to, int64_t to_step, const char *from, int64_t f
     }
 #endif
 TNI_FN void tni_copy_transposed(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
-                            int64_t size)
+                                int64_t size)
 {
     int64_t r = 0;
 #if TNI_X86 || TNI_NEON
@@ -174,7 +174,7 @@ static void tni_copy_block(const tni_copies *p, char *to, const char *from, int6
     const tni_copy_axis *row = &p->row, *column = &p->column;
     const int64_t        size = p->size;
     char    square[TNI_COPY_SIDE * TNI_COPY_SIDE * sizeof(double)];
-    if (!p->turned)
+    if (!p->transposed)
         for (int64_t r = 0; r < rows; r++)
             tni_copy_line(to + r * row->to, column->to, from + r * row->from, column->from, columns, size);
     else if (rows < TNI_COPY_SIDE || row->to % 1024 != 0)
@@ -285,9 +285,9 @@ static void tni_copy_choose(tni_copies *p)
             if (p->axis[i].from != 0 && tni_abs(p->axis[i].from) < tni_abs(p->axis[rows].from)) rows = i;
     p->row = tni_copy_take(p, rows);
     if (p->row.from < 0) tni_copy_reverse(p, &p->row);
-    p->turned = p->column.to == p->size && p->row.from == p->size && p->column.from != p->size && p->column.from != 0;
-    p->column_block = tni_min(p->column.n, p->turned ? (int64_t)TNI_COPY_SIDE : (int64_t)TNI_CPU_SHARE);
-    p->row_block = tni_min(p->row.n, p->turned ? (int64_t)TNI_COPY_SIDE : tni_max(1024 / p->column_block, 1));
+    p->transposed = p->column.to == p->size && p->row.from == p->size && p->column.from != p->size && p->column.from != 0;
+    p->column_block = tni_min(p->column.n, p->transposed ? (int64_t)TNI_COPY_SIDE : (int64_t)TNI_CPU_SHARE);
+    p->row_block = tni_min(p->row.n, p->transposed ? (int64_t)TNI_COPY_SIDE : tni_max(1024 / p->column_block, 1));
 }
 
 /* Divides rows or columns into blocks, which are one more outer axis. */

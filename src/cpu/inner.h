@@ -15,6 +15,13 @@
 #endif
 #define TNI_AVX2   (TNI_X86 && TN_SIMD_MAX >= 1)
 #define TNI_AVX512 (TNI_X86 && TN_SIMD_MAX >= 2)
+/* Does plain C have all kernels? With TN_SMALL it has products alone, wherever a level with vectors is compiled, and with
+   TN_SIMD_MAX -1 none: the reference has the rest, for which calls of attention bring a workspace. */
+#if TN_SIMD_MAX < 0 || (defined(TN_SMALL) && (TNI_AVX2 || TNI_NEON))
+#define TNI_PLAIN_ALL 0
+#else
+#define TNI_PLAIN_ALL 1
+#endif
 /* Vectors cannot be mixed with the x87. */
 #if defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__) || defined(__wasm_simd128__)) && __FLT_EVAL_METHOD__ != 2
 #define TNI_PLAIN_BYTES 16              /* of a vector in plain C */
@@ -89,8 +96,8 @@ typedef struct tni_cpu {
     tn_kernel_fn run[2];                /* in float, in double */
     char        *blocks;                /* for gemm; scratch for others */
     size_t       block_bytes;
-    char        *room;                  /* larger scratch, see tni_cpu_scratch */
-    size_t       room_bytes;
+    char        *scratch;               /* larger scratch, see tni_cpu_scratch */
+    size_t       scratch_bytes;
     tn_ctx      *ctx;                   /* counts this memory; NULL inside another backend */
     struct tni_reserve *reserves;       /* newest first, see >>cpu-memory */
     bool         large;                 /* whether memory is asked for in large pages */
@@ -136,9 +143,9 @@ typedef struct tni_scans {
     const tn_call *call;
     tni_prefixes   s;
     int64_t        features, group;     /* s of tn_scan_states, else 1; chains of a task      */
-    bool           turned;              /* the steps multiply by transposed cores             */
+    bool           transposed;          /* the steps multiply by transposed cores             */
     const tn_view *cores, *phi;         /* phi NULL: matrices, of each chain its own          */
-    char          *room, *shared;       /* scratch: `each` bytes a worker; transposed cores   */
+    char          *scratch, *shared;    /* `each` bytes per worker; transposed cores          */
     size_t         each;
 } tni_scans;
 
@@ -154,7 +161,7 @@ enum {
 typedef struct tni_attention {
     tni_cpu       *cpu;
     const tn_call *call;
-    char          *room;                /* scratch: `each` bytes a worker, then `partial` for all */
+    char          *scratch;             /* `each` bytes per worker, then `partial` for all */
     size_t         each;
     char          *partial;             /* dq of every part */
     int64_t        heads, all_heads;    /* of one batch element, of all */
@@ -201,7 +208,7 @@ TNI_FN bool tni_rows_of(const tn_call *c, int k);
 TNI_FN bool tni_takes_bf16(const tn_call *c);
 TNI_FN tn_status tni_line_pass_run(tni_cpu *cpu, const tn_call *c, const tni_lines *l, tn_task_fn fn);
 TNI_FN void tni_copy_transposed(char *to, int64_t to_row, const char *from, int64_t from_column, int64_t rows, int64_t columns,
-                            int64_t size);
+                                int64_t size);
 TNI_FN tn_status tni_cast_run(tni_cpu *cpu, const tn_call *c, tn_task_fn fn);
 TNI_FN tn_status tni_cpu_copy_run(tni_cpu *cpu, const tn_call *c);
 TNI_FN tn_status tni_cpu_fill_run(tni_cpu *cpu, const tn_call *c);

@@ -208,7 +208,7 @@ TNI_FN void tni_cpu_close(void *state)
     if (!cpu) return;
     tn_allocator mem = cpu->mem;
     tni_cpu_release(cpu, cpu->blocks, cpu->block_bytes);
-    tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
+    tni_cpu_release(cpu, cpu->scratch, cpu->scratch_bytes);
     tni_reserves_release(cpu);
     mem.release(cpu, sizeof *cpu, mem.user);
 }

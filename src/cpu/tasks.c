@@ -69,12 +69,12 @@ TNI_FN tn_status tni_cpu_embed_run(tni_cpu *cpu, const tn_call *c)
 /* Scratch that is kept between kernels and grows if a larger one is needed. NULL: no memory. */
 TNI_FN char *tni_cpu_scratch(tni_cpu *cpu, size_t bytes)
 {
-    if (bytes <= cpu->room_bytes) return cpu->room;
-    if (cpu->ctx) tni_device_free(cpu->ctx, cpu->room, cpu->room_bytes);
-    else tni_cpu_release(cpu, cpu->room, cpu->room_bytes);
-    cpu->room = (char *)(cpu->ctx ? tni_device_alloc(cpu->ctx, bytes, "a kernel's scratch") : tni_cpu_alloc(cpu, bytes));
-    cpu->room_bytes = cpu->room ? bytes : 0;
-    return cpu->room;
+    if (bytes <= cpu->scratch_bytes) return cpu->scratch;
+    if (cpu->ctx) tni_device_free(cpu->ctx, cpu->scratch, cpu->scratch_bytes);
+    else tni_cpu_release(cpu, cpu->scratch, cpu->scratch_bytes);
+    cpu->scratch = (char *)(cpu->ctx ? tni_device_alloc(cpu->ctx, bytes, "a kernel's scratch") : tni_cpu_alloc(cpu, bytes));
+    cpu->scratch_bytes = cpu->scratch ? bytes : 0;
+    return cpu->scratch;
 }
 
 /* ---- scans: the part of a call that is the same at all levels, see >>op-scan ---- >>cpu-scan */
@@ -87,9 +87,9 @@ TNI_FN bool tni_scans_scratch(tni_scans *p, int64_t numbers, int64_t shared, siz
     p->each = p->each / 64 * 64;
     if (!tni_mul_size(p->each, (size_t)p->cpu->pool.threads, &workers) || !tni_area_size(shared, (int64_t)size, 1, &more)
         || !tni_add_size(workers, more, &all)) return false;
-    p->room = tni_cpu_scratch(p->cpu, all);
-    p->shared = p->room ? p->room + workers : NULL;
-    return p->room != NULL;
+    p->scratch = tni_cpu_scratch(p->cpu, all);
+    p->shared = p->scratch ? p->scratch + workers : NULL;
+    return p->scratch != NULL;
 }
 
 /* ---- attention: the part of a call that is the same at all levels, see >>op-attention ---- >>cpu-attention */
@@ -102,9 +102,9 @@ TNI_FN bool tni_attention_scratch(tni_attention *t, int64_t numbers, double shar
     t->each = t->each / 64 * 64;
     if (!tni_mul_size(t->each, (size_t)t->cpu->pool.threads, &workers)) return false;
     if (!((double)workers + shared * (double)size < (double)(PTRDIFF_MAX / 2))) return false;
-    t->room = tni_cpu_scratch(t->cpu, workers + (size_t)shared * size);
-    t->partial = t->room ? t->room + workers : NULL;
-    return t->room != NULL;
+    t->scratch = tni_cpu_scratch(t->cpu, workers + (size_t)shared * size);
+    t->partial = t->scratch ? t->scratch + workers : NULL;
+    return t->scratch != NULL;
 }
 
 TNI_FN tni_attention tni_attention_of(tni_cpu *cpu, const tn_call *c, int64_t side)

@@ -47,7 +47,7 @@ static __global__ void __launch_bounds__(256) tnc_linear_decode_step(tnc_linear_
         R             sum[TNC_LINEAR_DECODE] = {};
         for (unsigned f = first + (unsigned)warp; f < first + 64 && f < all && e < t.n; f += 8) {
             R S = state[f * t.n + e], now = S;
-            unsigned a = f / d; unsigned b = f % d;
+            unsigned a = f / d, b = f % d;
             if (t.squared)
                 for (a = 0, b = f; b >= d - a; a++) b -= d - a;
             if (t.squared) b += a;

@@ -299,7 +299,7 @@ static __device__ __forceinline__ void tnc_linear_masked_product(float (&out)[2]
    product in registers is the A fragment of the next product. */
 template <int K, int N, bool TRANS, bool SQUARED>
 static __global__ void __launch_bounds__(256, 1) tnc_linear_mma(tnc_linear t, tnc_linear_pass<float> p, tnc_linear_tiles q,
-                                                              const tnc_bf16 *S)
+                                                                const tnc_bf16 *S)
 {
     enum { GROUP = K < 64 ? 64 / K : 1, ROWS = TRANS ? K : N, PIECES = (TRANS ? N : K) / 8 };
     enum { S_TILE = K * N, STAGE = GROUP * S_TILE, COPIES = (STAGE / 8 + 255) / 256 };

@@ -15,7 +15,7 @@ template <typename R> struct tnc_scans {
     R       *given, *z, *work;              /* of m or phi; of v or all states; [b,2,d,d]                   */
     int64_t  batch, n, states, v_step, site;        /* site: numbers between the cores of two sites, or 0   */
     int      d, features, lanes;
-    bool     reverse, turned, shared, accumulate;
+    bool     reverse, transposed, shared, accumulate;
 };
 
 template <typename R> static __device__ __forceinline__ int64_t tnc_scan_place(const tnc_scans<R> &a, int64_t b, int64_t k)
@@ -135,7 +135,7 @@ static __device__ __forceinline__ const R *tnc_scan_core(const tnc_scans<R> &a, 
     *step_e = width;
     *step_f = 1;
     if (!keep) {
-        if (a.turned) {
+        if (a.transposed) {
             *step_e = 1;
             *step_f = width;
         }
@@ -143,7 +143,7 @@ static __device__ __forceinline__ const R *tnc_scan_core(const tnc_scans<R> &a, 
     }
     __syncthreads();                                            /* the core before it is not read any more */
     for (int i = (int)threadIdx.x; i < d * width; i += (int)blockDim.x)
-        keep[a.turned ? i % d * width + i / d % a.features * d + i / width : i] = core[i];
+        keep[a.transposed ? i % d * width + i / d % a.features * d + i / width : i] = core[i];
     __syncthreads();
     return keep;
 }
@@ -310,7 +310,7 @@ template <typename R> static tn_status tnc_scan_of(tnc *s, const tn_call *c, boo
     a.features = (int)features;
     a.site = states && m->shape[0] == 1 ? 0 : d * d * features;
     a.reverse = c->i[0] != 0;
-    a.turned = a.reverse != backward;
+    a.transposed = a.reverse != backward;
     a.accumulate = c->accumulate;
     if (a.batch == 0 || a.states == 0) return TN_OK;
     a.m = (const R *)m->data;

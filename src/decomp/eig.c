@@ -72,14 +72,14 @@ static void tni_hessenberg_panel(const tni_host *h, int64_t n, int64_t first, in
     const int64_t top = first + 1;
     int64_t       l;
     for (int64_t c = first, j = 0; j < w; c++, j++) {
-        double *v = vs + c * n, *y = ys + j * n, product[TNI_BLOCK], turned[TNI_BLOCK];
+        double *v = vs + c * n, *y = ys + j * n, product[TNI_BLOCK], times_t[TNI_BLOCK];
         for (int64_t i = top; i < n; i++) column[i] = a[i * n + c];
         for (int64_t i = 0; i < j; i++) product[i] = vs[(first + i) * n + c]; /* the row c of V */
         tni_hessenberg_clear(h, j, n, top, ys, product, column);
         for (int64_t i = 0; i < j; i++) product[i] = h->by->dot(n - top, vs + (first + i) * n + top, column + top);
         for (int64_t i = 0; i < j; i++)                                      /* T^T V^T column */
-            for (turned[i] = 0, l = 0; l <= i; l++) turned[i] += t[l * TNI_BLOCK + i] * product[l];
-        tni_hessenberg_clear(h, j, n, top, vs + first * n, turned, column);
+            for (times_t[i] = 0, l = 0; l <= i; l++) times_t[i] += t[l * TNI_BLOCK + i] * product[l];
+        tni_hessenberg_clear(h, j, n, top, vs + first * n, times_t, column);
         memset(v, 0, (size_t)n * sizeof *v);
         memcpy(v + c + 1, column + c + 1, (size_t)(n - c - 1) * sizeof *v);
         double beta = tni_reflector(h, n - c - 1, v + c + 1, tau + c);
@@ -93,8 +93,8 @@ static void tni_hessenberg_panel(const tni_host *h, int64_t n, int64_t first, in
         tni_hessenberg_clear(h, j, n, top, ys, product, y);
         h->by->scale(n - top, tau[c], y + top);
         for (int64_t i = 0; i < j; i++)
-            for (turned[i] = 0, l = i; l < j; l++) turned[i] += t[i * TNI_BLOCK + l] * product[l];
-        for (int64_t i = 0; i < j; i++) t[i * TNI_BLOCK + j] = -tau[c] * turned[i];
+            for (times_t[i] = 0, l = i; l < j; l++) times_t[i] += t[i * TNI_BLOCK + l] * product[l];
+        for (int64_t i = 0; i < j; i++) t[i * TNI_BLOCK + j] = -tau[c] * times_t[i];
         t[j * TNI_BLOCK + j] = tau[c];
     }
 }

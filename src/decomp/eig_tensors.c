@@ -141,7 +141,7 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     static const tn_eig_desc defaults = {false, false, false};
     tni_eig_job e;
     int64_t   n;
-    double   *room;
+    double   *scratch;
     tn_status s;
     if (!tni_decomp_out(ctx, "eig", out, sizeof *out)) return TN_ERR_ARG;
     memset(&e, 0, sizeof e);
@@ -153,8 +153,8 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     bool    vectors = !desc->no_vectors, left = vectors && desc->left;
     int64_t size = n * n * (1 + (vectors ? 3 + desc->measure : 0) + (left ? 3 : 0)) + 6 * n + tni_eig_work(n)
                    + tni_host_work(2 * n);
-    if (!(room = tni_scratch_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
-    double *at = room;
+    if (!(scratch = tni_scratch_f64(ctx, 1, size, "eig"))) return TN_ERR_MEMORY;
+    double *at = scratch;
     e.a = at;                       at += n * n;
     e.re = at;                      at += n;
     e.im = at;                      at += n;
@@ -165,7 +165,7 @@ tn_status tn_eig(tn_ctx *ctx, const tn_tensor *a, const tn_eig_desc *desc, tn_ei
     if (left) { e.left = at; e.lefts = at + n * n; at += 3 * n * n; }
     s = tni_eig_tensor(ctx, out, a, desc, &e, vectors && desc->measure ? at : NULL,
                        at + (vectors && desc->measure ? n * n : 0));
-    tni_free_f64(ctx, room, 1, size);
+    tni_free_f64(ctx, scratch, 1, size);
     if (s != TN_OK) tn_eig_destroy(out);
     return s;
 }
@@ -175,15 +175,15 @@ tn_status tn_qr(tn_ctx *ctx, const tn_tensor *a, const tn_qr_desc *desc, tn_qr_r
 {
     static const tn_qr_desc defaults = {false, false, 0};
     tn_status s;
-    double *room;
+    double *scratch;
     if (!tni_decomp_out(ctx, "qr", out, sizeof *out)) return TN_ERR_ARG;
     out->error = (double)NAN;
     if ((s = tni_decomp_takes(ctx, "qr", a)) != TN_OK) return s;
-    int64_t m = a->shape[0]; int64_t n = a->shape[1]; int64_t k = tni_min(m, n);
+    int64_t m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
     int64_t size = m * n + k * (m + n) + 2 * n + tni_pivoted_work(m, n) + tni_host_work(tni_max(m, n));
-    if (!(room = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
-    s = tni_qr_tensor(ctx, out, a, desc ? desc : &defaults, room);
-    tni_free_f64(ctx, room, 1, size);
+    if (!(scratch = tni_alloc_f64(ctx, 1, size, "qr"))) return TN_ERR_MEMORY;
+    s = tni_qr_tensor(ctx, out, a, desc ? desc : &defaults, scratch);
+    tni_free_f64(ctx, scratch, 1, size);
     if (s != TN_OK) tn_qr_destroy(out);
     return s;
 }
@@ -192,12 +192,12 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
 {
     static const tn_lstsq_desc defaults = {0, 0};
     tn_status s;
-    double *room;
+    double *scratch;
     if (!tni_decomp_out(ctx, "lstsq", out, sizeof *out)) return TN_ERR_ARG;
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "lstsq", a)) != TN_OK) return s;
     if (!tni_usable(ctx, b, "lstsq", "b")) return TN_ERR_ARG;
-    int64_t m = a->shape[0]; int64_t n = a->shape[1];
+    int64_t m = a->shape[0], n = a->shape[1];
     if ((b->rank != 1 && b->rank != 2) || b->shape[0] != m)
         return tni_fail(ctx, TN_ERR_SHAPE, "lstsq: b is %s, expected [%lld] or [%lld,r], as a is %s", TNI_SHAPE(b),
                         (long long)m, (long long)m, TNI_SHAPE(a));
@@ -208,9 +208,9 @@ tn_status tn_lstsq(tn_ctx *ctx, const tn_tensor *a, const tn_tensor *b, const tn
     if (!tni_decomp_fits(ctx, "lstsq", rows, n) || !tni_decomp_fits(ctx, "lstsq", rows + n, count)) return TN_ERR_SHAPE;
     int64_t size = rows * n + count * (m + rows + 2 * n + 1) + tni_lstsq_work(rows, n)
          + tni_host_work(tni_max(rows, tni_max(n, count)));
-    if (!(room = tni_alloc_f64(ctx, 1, size, "lstsq"))) return TN_ERR_MEMORY;
-    s = tni_lstsq_tensor(ctx, out, a, b, desc, room);
-    tni_free_f64(ctx, room, 1, size);
+    if (!(scratch = tni_alloc_f64(ctx, 1, size, "lstsq"))) return TN_ERR_MEMORY;
+    s = tni_lstsq_tensor(ctx, out, a, b, desc, scratch);
+    tni_free_f64(ctx, scratch, 1, size);
     if (s != TN_OK) tn_lstsq_destroy(out);
     return s;
 }
@@ -221,13 +221,13 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     int64_t   size;
     tn_status s = TN_ERR_CONVERGENCE;
     tni_few   few;
-    double   *room;
+    double   *scratch;
     if (!tni_decomp_out(ctx, "svd", out, sizeof *out)) return TN_ERR_ARG;
     out->error = out->residual = (double)NAN;
     memset(&defaults, 0, sizeof defaults);
     if (!desc) desc = &defaults;
     if ((s = tni_decomp_takes(ctx, "svd", a)) != TN_OK) return s;
-    int64_t m = a->shape[0]; int64_t n = a->shape[1]; int64_t k = tni_min(m, n);
+    int64_t m = a->shape[0], n = a->shape[1], k = tni_min(m, n);
     if (tni_decomp_top(ctx, "svd", desc->top, k) < 0) return TN_ERR_ARG;
     if ((s = tni_truncation_check(ctx, "svd", &desc->truncation)) != TN_OK) return s;
     if ((unsigned)desc->method > TN_SVD_RANDOMISED)
@@ -240,9 +240,9 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
     if (tni_few_plan(ctx, &few, a, desc)) {
         size = m * n + few.k * (m + n + 1) + tni_max(4 * few.k, few.k * n) + tni_few_work(&few)
              + tni_host_work(tni_max(m, n));
-        if (!(room = tni_scratch_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
-        s = tni_few_tensor(ctx, out, a, desc, &few, room);
-        tni_free_f64(ctx, room, 1, size);
+        if (!(scratch = tni_scratch_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
+        s = tni_few_tensor(ctx, out, a, desc, &few, scratch);
+        tni_free_f64(ctx, scratch, 1, size);
         if (s != TN_OK) tn_svd_destroy(out);
         if (s == TN_ERR_CONVERGENCE && desc->method != TN_SVD_AUTO)
             return tni_fail(ctx, s, "svd: the iteration did not converge for a, %s, and top %lld (TN_SVD_AUTO falls back on "
@@ -250,9 +250,9 @@ tn_status tn_svd(tn_ctx *ctx, const tn_tensor *a, const tn_svd_desc *desc, tn_sv
         if (s != TN_ERR_CONVERGENCE) return s;
     }
     size = m * n + k * (m + n + 1) + tni_max(tni_svd_work(m, n), 4 * k) + tni_host_work(tni_max(m, n));
-    if (!(room = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
-    s = tni_svd_tensor(ctx, out, a, desc, room);
-    tni_free_f64(ctx, room, 1, size);
+    if (!(scratch = tni_alloc_f64(ctx, 1, size, "svd"))) return TN_ERR_MEMORY;
+    s = tni_svd_tensor(ctx, out, a, desc, scratch);
+    tni_free_f64(ctx, scratch, 1, size);
     if (s != TN_OK) tn_svd_destroy(out);
     return s;
 }
@@ -328,7 +328,7 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     static const tn_lanczos_desc usual = {TN_LANCZOS_MAGNITUDE, 0, 0, 0, 0, 0, 0, false};
     tni_lanczos_job job;
     tn_status s;
-    double *room;
+    double *scratch;
     if (!tni_decomp_out(ctx, "lanczos", out, sizeof *out)) return TN_ERR_ARG;
     out->residual = (double)NAN;
     if (!desc) desc = &usual;
@@ -337,10 +337,10 @@ tn_status tn_lanczos(tn_ctx *ctx, int64_t n, tn_matvec_fn fn, void *user, const 
     if ((s = tni_lanczos_plan(ctx, &job, n, desc)) != TN_OK) return s;
     job.fn = fn;
     job.user = user;
-    if (!(room = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return TN_ERR_MEMORY;
-    tni_lanczos_lay(&job, room);
+    if (!(scratch = tni_alloc_f64(ctx, 1, tni_lanczos_work(&job), "lanczos"))) return TN_ERR_MEMORY;
+    tni_lanczos_lay(&job, scratch);
     s = tni_lanczos_tensor(ctx, out, &job, desc);
-    tni_free_f64(ctx, room, 1, tni_lanczos_work(&job));
+    tni_free_f64(ctx, scratch, 1, tni_lanczos_work(&job));
     if (s != TN_OK) tn_lanczos_destroy(out);
     return s;
 }

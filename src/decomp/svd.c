@@ -71,15 +71,15 @@ static double tni_jacobi_noise(int64_t n, const double *squares)
 /* Rows from `first` on. */
 static tn_status tni_jacobi(const tni_host *h, int64_t first, int64_t n, double *y, double *left, double *squares)
 {
-    int64_t i, turned = 1;
-    for (int sweep = 0; sweep < TNI_JACOBI_SWEEPS && turned > 0; sweep++) {
+    int64_t i, rotations = 1;
+    for (int sweep = 0; sweep < TNI_JACOBI_SWEEPS && rotations > 0; sweep++) {
         for (i = 0; i < n; i++) squares[i] = h->by->dot(n, y + i * n, y + i * n);
         double noise = tni_jacobi_noise(n, squares);
-        for (turned = 0, i = first; i < n; i++)
+        for (rotations = 0, i = first; i < n; i++)
             for (int64_t j = i + 1; j < n && squares[i] > noise; j++)
-                if (squares[j] > noise) turned += tni_jacobi_pair(h, n, y, left, squares, i, j);
+                if (squares[j] > noise) rotations += tni_jacobi_pair(h, n, y, left, squares, i, j);
     }
-    return turned > 0 ? TN_ERR_CONVERGENCE : TN_OK;
+    return rotations > 0 ? TN_ERR_CONVERGENCE : TN_OK;
 }
 
 /* ---- corrections of nearly orthogonal rows --------------------------------- >>svd-correct

@@ -385,7 +385,7 @@ TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_te
     const int64_t m = a->shape[0], n = a->shape[1], count = b->rank == 2 ? b->shape[1] : 1;
     const int64_t rows = m + (desc->ridge > 0 ? n : 0);
     double   *matrix = room, *right = matrix + rows * n, *c = right + count * m, *x = c + count * rows;
-    double   *turned = x + count * n, *work = turned + count * tni_max(n, 1), tol, scale, right_scale;
+    double   *transposed = x + count * n, *work = transposed + count * tni_max(n, 1), tol, scale, right_scale;
     tni_host  h = tni_decomp_host(ctx, tni_max(rows, tni_max(n, count)), work + tni_lstsq_work(rows, n));
     tn_status s = tni_rank_tol(ctx, "lstsq", a, desc->tol, &tol);
     if (s != TN_OK || (s = tni_read_scaled(ctx, "lstsq", "a", a, matrix, &scale)) != TN_OK) return s;
@@ -397,8 +397,9 @@ TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_te
     s = tni_lstsq(&h, rows, n, count, tni_rows(matrix, n), c, x, tol, &out->rank, work);
     if (s != TN_OK) return tni_fail(ctx, s, "lstsq: a is %s", TNI_SHAPE(a));
     int64_t exponent = tni_exponent(scale) - tni_exponent(right_scale);
-    for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < count; j++) turned[i * count + j] = tni_ldexp(x[j * n + i], exponent);
-    if ((s = tni_decomp_write(ctx, "lstsq", &out->x, b->rank, n, count, turned)) != TN_OK) return s;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < count; j++) transposed[i * count + j] = tni_ldexp(x[j * n + i], exponent);
+    if ((s = tni_decomp_write(ctx, "lstsq", &out->x, b->rank, n, count, transposed)) != TN_OK) return s;
     h.by->gemm(&h, count, m, n, -1, tni_rows(x, n), tni_transposed(tni_rows(matrix, n)), 0, tni_rows(c, m));
     for (int64_t j = 0; j < count; j++) {
         for (int64_t i = 0; i < m; i++) c[j * m + i] += right[i * count + j];

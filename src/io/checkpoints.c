@@ -66,7 +66,7 @@ typedef struct tni_checkpoint {
     int64_t   *moment;                  /* [tensor_capacity]: 2 i + k for moment k of parameter i, or -1                     */
     uint8_t   *host;                    /* with shared moments: TNI_CHUNK elements, and the same as the file has them    */
     tn_tensor *piece;                   /* TNI_CHUNK elements of the backend, for a carrier that takes no other memory   */
-    bool       asked, began, ended;     /* processes have told each other whether they can begin; all can; all have sent */
+    bool       asked, began, ended;     /* processes have reported whether they can begin; all can; all have sent */
     tn_status  sent;                    /* the first error of what they send                                             */
 } tni_checkpoint;
 

@@ -98,13 +98,13 @@ typedef struct TNI_T(attend) {
     TNI_REAL   *out;                                    /* [TNI_SIDE,padded]; backwards dq, sets of [TNI_SIDE,padded_d] */
     TNI_REAL   *tile;                                   /* [TNI_MR, the wider of both] */
     TNI_T(lines) k[2], v;
-    TNI_REAL   *room;                                   /* of the worker; NULL while its size is computed */
+    TNI_REAL   *scratch;                                /* of the worker; NULL while its size is computed */
     int64_t     taken;                                  /* numbers of it in use */
 } TNI_T(attend);
 
 TNI_INLINE TNI_REAL *TNI_T(attend_take)(TNI_T(attend) *w, int64_t numbers)
 {
-    TNI_REAL *p = w->room ? w->room + w->taken : NULL;
+    TNI_REAL *p = w->scratch ? w->scratch + w->taken : NULL;
     w->taken += (numbers + 15) / 16 * 16;
     return p;
 }
@@ -121,7 +121,7 @@ TNI_FAST void TNI_T(attend_open)(TNI_T(attend) *w, const tni_attention *t, int64
     int64_t set;
     memset(w, 0, sizeof *w);
     w->t = t;
-    if (t->room) w->room = (TNI_REAL *)(void *)(t->room + (size_t)worker * t->each);
+    if (t->scratch) w->scratch = (TNI_REAL *)(void *)(t->scratch + (size_t)worker * t->each);
     w->b = head / t->heads;
     w->h = head % t->heads;
     w->first = first;
@@ -546,7 +546,7 @@ TNI_FAST void TNI_T(attention_row_task)(void *arg, int64_t task, int worker)
     w.i = row % t->queries;
     w.h0 = tni_min(task % t->parts * each, t->heads);
     w.h1 = tni_min(w.h0 + each, t->heads);
-    w.s = (TNI_REAL *)(void *)(t->room + (size_t)worker * t->each);
+    w.s = (TNI_REAL *)(void *)(t->scratch + (size_t)worker * t->each);
     w.top = w.s + t->sets * t->heads * TNI_ATTEND_LONG;
     w.sum = w.top + t->heads;
     w.factor = w.sum + t->heads;

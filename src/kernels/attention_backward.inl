@@ -208,7 +208,7 @@ TNI_FAST void TNI_T(heads_task)(void *arg, int64_t head, int worker)
     const tn_call      *c = w->t.call;
     tn_call             one = *c;
     tni_attention       t = w->t;
-    float              *to = (float *)(void *)(t.room + (size_t)worker * t.each) + w->numbers;
+    float              *to = (float *)(void *)(t.scratch + (size_t)worker * t.each) + w->numbers;
     for (int64_t k = 0; k < c->n_in + c->n_out; k++) {
         const bool     is_in = k < c->n_in;
         const tn_view *from = is_in ? &c->in[k] : &c->out[k - c->n_in];

@@ -23,16 +23,16 @@ TNI_FAST void TNI_T(state_add)(bool squared, int64_t d, int64_t n, const TNI_REA
     }
 }
 
-/* y [n,padded] += phi(x) S. turned: scratch for both x in panels; panel [TNI_ATTEND_SLAB,TNI_WIDE] */
+/* y [n,padded] += phi(x) S. transposed: scratch for both x in panels; panel [TNI_ATTEND_SLAB,TNI_WIDE] */
 TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_REAL *x1, const TNI_REAL *x2, int64_t row,
-                                const TNI_REAL *S, int64_t padded, TNI_REAL *turned, TNI_REAL *panel, TNI_REAL *y)
+                                const TNI_REAL *S, int64_t padded, TNI_REAL *transposed, TNI_REAL *panel, TNI_REAL *y)
 {
     const int64_t slab = tni_max(TNI_ATTEND_SLAB / d, 1), tiles = tni_ceil_div(n, TNI_MR), size = d * TNI_WIDE;
-    TNI_REAL     *turned2 = squared ? turned : turned + tiles * size;
+    TNI_REAL     *transposed2 = squared ? transposed : transposed + tiles * size;
     for (int64_t i = 0; i < tiles; i++) {
         const int rows = (int)tni_min(TNI_MR, n - i * TNI_MR);
-        TNI_T(panel)(turned + i * size, TNI_WIDE, x1 + i * TNI_MR * row, row, 1, rows, d);
-        if (!squared) TNI_T(panel)(turned2 + i * size, TNI_WIDE, x2 + i * TNI_MR * row, row, 1, rows, d);
+        TNI_T(panel)(transposed + i * size, TNI_WIDE, x1 + i * TNI_MR * row, row, 1, rows, d);
+        if (!squared) TNI_T(panel)(transposed2 + i * size, TNI_WIDE, x2 + i * TNI_MR * row, row, 1, rows, d);
     }
     for (int64_t a0 = 0; a0 < d; a0 += slab) {
         const int64_t a_end = tni_min(a0 + slab, d);
@@ -41,8 +41,8 @@ TNI_FAST void TNI_T(state_read)(bool squared, int64_t d, int64_t n, const TNI_RE
             TNI_REAL *to = panel;
             for (int64_t a = a0; a < a_end; a++)
                 for (int64_t q = 0; q < TNI_WIDE; q += TNI_W) {
-                    const TNI_REAL *from = turned2 + i * size + q;
-                    const TNI_V     x = TNI_LOAD(turned + i * size + a * TNI_WIDE + q, TNI_W);
+                    const TNI_REAL *from = transposed2 + i * size + q;
+                    const TNI_V     x = TNI_LOAD(transposed + i * size + a * TNI_WIDE + q, TNI_W);
                     const TNI_V     factor = x * TNI_SET(squared ? 2 : 1);
                     TNI_REAL       *at = to + q;
                     for (int64_t b = squared ? a : 0; b < d; b++, at += TNI_WIDE)
@@ -98,7 +98,7 @@ TNI_FAST void TNI_T(state_slope)(bool squared, int64_t d, int64_t lanes, const T
 typedef struct TNI_T(linear) {
     TNI_T(attend) w;
     int64_t   features, added;
-    TNI_REAL *S, *panel, *turned;
+    TNI_REAL *S, *panel, *transposed;
     TNI_REAL *rows[2];                                  /* [TNI_ATTEND_KEYS,padded_d] of q, scaled, or k */
     TNI_REAL *x[2], *g[2], *tile, *y;                   /* backwards: [d,TNI_SIDE]; [d,TNI_NR]; [TNI_SIDE, the wider] */
 } TNI_T(linear);
@@ -111,7 +111,7 @@ TNI_FAST void TNI_T(linear_open)(TNI_T(linear) *l, const tni_attention *t, int64
     l->added = 0;
     l->S = TNI_T(attend_take)(&l->w, l->features * l->w.padded);
     l->panel = TNI_T(attend_take)(&l->w, tni_max(tni_max(TNI_ATTEND_SLAB, t->d) * TNI_WIDE, TNI_ATTEND_KEYS * l->w.padded));
-    l->turned = TNI_T(attend_take)(&l->w, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
+    l->transposed = TNI_T(attend_take)(&l->w, t->sets * tni_ceil_div(TNI_SIDE, TNI_MR) * TNI_WIDE * t->d);
     for (int64_t set = 0; set < t->sets; set++) l->rows[set] = TNI_T(attend_take)(&l->w, TNI_ATTEND_KEYS * l->w.padded_d);
     if (!backward) return;
     for (int64_t set = 0; set < t->sets; set++) {
@@ -195,7 +195,7 @@ TNI_FAST void TNI_T(attention_linear_task)(void *arg, int64_t task, int worker)
         if (l.added > 0 || c->out[2].data) {
             TNI_T(linear_rows)(&l, &c->in[0], l.w.i0, l.w.n, (TNI_REAL)c->f[0]);
             TNI_T(state_read)(t->squared, t->d, l.w.n, l.rows[0], l.rows[t->sets - 1], l.w.padded_d, l.S, l.w.padded,
-                              l.turned, l.panel, l.w.out);
+                              l.transposed, l.panel, l.w.out);
         }
         TNI_T(attend_finish)(&l.w);
     }
@@ -269,7 +269,7 @@ TNI_FAST void TNI_T(linear_keys)(TNI_T(linear) *l, int64_t from, int64_t to)
         if (dv->data) {
             memset(l->y, 0, sizeof *l->y * (size_t)(n * l->w.padded));
             TNI_T(state_read)(t->squared, t->d, n, l->rows[0], l->rows[t->sets - 1], l->w.padded_d, l->S, l->w.padded,
-                              l->turned, l->panel, l->y);
+                              l->transposed, l->panel, l->y);
             for (int64_t i = 0; i < n; i++)
                 TNI_T(attend_add)(TNI_ROW(dv, l->w.b, from + i, l->w.h), l->y + i * l->w.padded, t->dv, 1);
         }

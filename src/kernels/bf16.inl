@@ -222,7 +222,7 @@ TNI_ISA_DOT __attribute__((always_inline)) static inline void tni_bf16_dots_of(c
 }
 
 TNI_ISA_DOT TNI_FN void tni_bf16_dots(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
-                                       int64_t b_next, float *sums)
+                                      int64_t b_next, float *sums)
 {
     (void)parts;
     tni_bf16_dots_of(64, 4, blocks, a, a_next, b, b_next, sums);
@@ -230,7 +230,7 @@ TNI_ISA_DOT TNI_FN void tni_bf16_dots(int parts, int64_t blocks, const char *a, 
 
 /* With A packed like B */
 TNI_ISA_DOT static void tni_bf16_dots_pairs(int parts, int64_t blocks, const char *a, int64_t a_next, const char *b,
-                                             int64_t b_next, float *sums)
+                                            int64_t b_next, float *sums)
 {
     (void)parts;
     tni_bf16_dots_of(4, 64, blocks, a, a_next, b, b_next, sums);

@@ -27,13 +27,13 @@ typedef struct tni_bf16_head {
     float   *dq[2], *dk[2], *out;                       /* out: o, or dv */
     float   *top, *sum, *factor;                        /* of each query of the block; backwards l, w and c */
     int32_t *low, *high;                                /* keys visible to each query */
-    char    *room;                                      /* NULL while its size is computed */
+    char    *scratch;                                   /* NULL while its size is computed */
     size_t   taken;
 } tni_bf16_head;
 
 static void *tni_bf16_take(tni_bf16_head *w, int64_t bytes)
 {
-    char *p = w->room ? w->room + w->taken : NULL;
+    char *p = w->scratch ? w->scratch + w->taken : NULL;
     w->taken += (size_t)tni_ceil_div(bytes, 64) * 64;
     return p;
 }
@@ -53,7 +53,7 @@ static tni_bf16_head tni_bf16_head_open(const tni_attention *t, int64_t head, in
     w.keys = tni_ceil_div(t->keys, 32);
     w.d = tni_ceil_div(t->d, 32);
     w.dv = tni_ceil_div(t->dv, 32);
-    if (t->room) w.room = t->room + (size_t)worker * t->each;
+    if (t->scratch) w.scratch = t->scratch + (size_t)worker * t->each;
     w.low = (int32_t *)tni_bf16_take(&w, line);
     w.high = (int32_t *)tni_bf16_take(&w, line);
     w.top = (float *)tni_bf16_take(&w, line);
@@ -373,7 +373,7 @@ static void tni_bf16_block(const tni_bf16_head *w)
 
 /* Rows [first,end) of a result (+)= sums */
 static void tni_bf16_add_rows(const tni_bf16_head *w, const tn_view *out, int64_t set, int64_t first, int64_t end,
-                               const float *sums)
+                              const float *sums)
 {
     const int64_t width = tni_ceil_div(out->shape[3], 32) * 32;
     for (int64_t r = first; r < end && out->data; r++, sums += width)

@@ -1,14 +1,14 @@
 #if TNI_ALL
 /* ---- chain: products of small square matrices, see >>op-chain ----------- >>pass-chain */
-/* out = a b   all [d,d]; turned: a^T b */
-TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool turned, const TNI_REAL *b, TNI_REAL *out, int64_t d)
+/* out = a b   all [d,d]; transposed: a^T b */
+TNI_FAST void TNI_T(chain_multiply)(const TNI_REAL *a, bool transposed, const TNI_REAL *b, TNI_REAL *out, int64_t d)
 {
     TNI_T(chain_factors) x;
     x.a = a;
     x.b = b;
     x.out = out;
-    x.a_row = turned ? 1 : d;
-    x.a_column = turned ? d : 1;
+    x.a_row = transposed ? 1 : d;
+    x.a_column = transposed ? d : 1;
     x.b_row = x.out_row = x.rows = x.depth = x.columns = d;
     TNI_T(chain_multiply_by)(&x);
 }
@@ -208,7 +208,7 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
     const TNI_REAL *m = (const TNI_REAL *)c->in[0].data, *p = (const TNI_REAL *)c->in[1].data,
                    *v = (const TNI_REAL *)c->in[2].data;
     TNI_REAL       *dm = (TNI_REAL *)c->out[0].data, *work = (TNI_REAL *)c->out[1].data + task * 4 * dd;
-    TNI_REAL       *g = work, *next = work + dd, *product = work + 2 * dd, *turned = work + 3 * dd;
+    TNI_REAL       *g = work, *next = work + dd, *product = work + 2 * dd, *transposed = work + 3 * dd;
     double          scale = -log((double)v[last]);
     (void)worker;
     TNI_T(chain_seed)(g, p + last * dd, (const TNI_REAL *)c->in[3].data + task * (dd + 1), dd);
@@ -229,8 +229,8 @@ TNI_FAST void TNI_T(chain_backward_task)(void *arg, int64_t task, int worker)
             TNI_STORE(to, x, k);
         }
         if (j == first) break;
-        TNI_T(chain_transpose)(m + j * dd, turned, d);
-        TNI_T(chain_multiply)(g, false, turned, next, d);
+        TNI_T(chain_transpose)(m + j * dd, transposed, d);
+        TNI_T(chain_multiply)(g, false, transposed, next, d);
         double norm = TNI_T(chain_norm)(next, dd, false);
         if (norm != 0 && norm != 1) scale += log(norm);
         if (v[j - 1] != 1) scale -= log((double)v[j - 1]);

@@ -229,7 +229,7 @@ typedef struct TNI_T(rows) {
     tni_pass   pass;                    /* comes first */
     tn_task_fn fn;                      /* the task of F32 */
     int64_t    few, sums;               /* rows at a time; numbers of a task's sums over rows */
-    char      *room;
+    char      *scratch;
     size_t     each;                    /* bytes of it per worker */
     int64_t    wide[TN_CALL_IN + TN_CALL_OUT];          /* numbers of a row of each operand; 0: it has no row per item */
 } TNI_T(rows);
@@ -252,7 +252,7 @@ TNI_FAST void TNI_T(rows_task)(void *arg, int64_t task, int worker)
         memset(p.sums, 0, sizeof *p.sums * (size_t)w->sums);
     }
     for (int64_t r = tni_pass_begin(&w->pass, task); r < end; r += p.n) {
-        float *to = (float *)(void *)(w->room + (size_t)worker * w->each);
+        float *to = (float *)(void *)(w->scratch + (size_t)worker * w->each);
         p.n = p.share = tni_min(w->few, end - r);
         for (int64_t k = 0; k < c->n_in + c->n_out; k++) {
             const bool     is_in = k < c->n_in;
@@ -294,8 +294,8 @@ TNI_FAST int64_t TNI_T(rows_run)(tni_pass *p, int64_t n, int64_t width, int64_t 
     if (!tni_area_size(w.few, numbers, sizeof(float), &w.each) || !tni_add_size(w.each, 64, &w.each)) return -1;
     w.each = w.each / 64 * 64;
     if (!tni_mul_size((size_t)p->cpu->pool.threads, w.each, &bytes)) return -1;
-    w.room = tni_cpu_scratch(p->cpu, bytes);
-    return w.room ? tni_pass_run(&w.pass, n, width, most, TNI_T(rows_task)) : -1;
+    w.scratch = tni_cpu_scratch(p->cpu, bytes);
+    return w.scratch ? tni_pass_run(&w.pass, n, width, most, TNI_T(rows_task)) : -1;
 }
 
 /* A call that the reference computes, which has no BF16 */
@@ -367,12 +367,12 @@ TNI_FAST void TNI_T(binary_task)(void *arg, int64_t task, int worker)
     }
 }
 
-/* Elements from `at` of an operand: in place, or widened into `room` if they are BF16. step: 1, or 0 of a single number */
-TNI_INLINE const float *TNI_T(some)(const tn_view *v, int64_t at, int64_t step, int64_t n, float *room)
+/* Elements from `at` of an operand: in place, or widened into `scratch` if they are BF16. step: 1, or 0 of a single number */
+TNI_INLINE const float *TNI_T(some)(const tn_view *v, int64_t at, int64_t step, int64_t n, float *scratch)
 {
     if (v->dtype != TN_BF16) return (const float *)v->data + at;
-    TNI_T(widen)(room, (const uint16_t *)v->data + at, step == 0 ? 1 : n);
-    return room;
+    TNI_T(widen)(scratch, (const uint16_t *)v->data + at, step == 0 ? 1 : n);
+    return scratch;
 }
 
 /* The same with operands that may be BF16, some of a line at a time */

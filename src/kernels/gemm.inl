@@ -326,17 +326,17 @@ TNI_FAST void TNI_T(gemm_store)(const TNI_T(gemm) *g, const TNI_REAL *sums, int6
     const TNI_REAL *bias = g->k0 == 0 && g->bias ? g->bias + i * g->bias_row + j * g->bias_col : NULL;
     const int       left = TNI_T(lanes)(cols), right = cols - left;
     const int       width = (rows + 3) / 4 * 4;
-    TNI_REAL       *c = g->c + i * g->c_row + j * g->c_col, turned[(TNI_MR + 3) / 4 * 4 * TNI_NR + TNI_W];
+    TNI_REAL       *c = g->c + i * g->c_row + j * g->c_col, transposed[(TNI_MR + 3) / 4 * 4 * TNI_NR + TNI_W];
     if (g->c_col == 1 && (!bias || g->bias_col == 1))
         for (int r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR) {
             TNI_T(gemm_finish)(c, sums, alpha, beta, bias, left);
             if (right > 0) TNI_T(gemm_finish)(c + TNI_W, sums + TNI_W, alpha, beta, bias ? bias + TNI_W : NULL, right);
         }
     else if (g->c_row == 1 && (!bias || g->bias_row == 1)) {
-        TNI_T(panel)(turned, width, sums, TNI_NR, 1, rows, cols);
+        TNI_T(panel)(transposed, width, sums, TNI_NR, 1, rows, cols);
         for (int q = 0; q < cols; q++, c += g->c_col)
             for (int r = 0; r < rows; r += TNI_W)
-                TNI_T(gemm_finish)(c + r, turned + q * width + r, alpha, beta, bias ? bias + q * g->bias_col + r : NULL,
+                TNI_T(gemm_finish)(c + r, transposed + q * width + r, alpha, beta, bias ? bias + q * g->bias_col + r : NULL,
                                    TNI_T(lanes)(rows - r));
     } else
         for (int r = 0; r < rows; r++, c += g->c_row, sums += TNI_NR)

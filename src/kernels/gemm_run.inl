@@ -82,10 +82,10 @@ TNI_FAST void TNI_T(gemm_orient)(TNI_T(gemm) *g, int64_t bytes)
     const bool    thin = g->n <= TNI_W && g->n < g->m && g->a_row == 1 && g->a_col != 1;
     const int64_t few_rows = 32, few_columns = 16, lanes = tni_ceil_div(g->n, TNI_W) * TNI_W;
     if (g->n >= g->m && (g->few = TNI_T(gemm_few)(g, few_rows, bytes)) != NULL) return;
-    TNI_T(gemm) turned = *g;
-    TNI_T(gemm_swap)(&turned);
-    if (g->n < g->m) turned.few = TNI_T(gemm_few)(&turned, 4 * g->n > 3 * lanes ? 0 : few_columns, bytes);
-    if (turned.few || thin || by_columns) *g = turned;
+    TNI_T(gemm) transposed = *g;
+    TNI_T(gemm_swap)(&transposed);
+    if (g->n < g->m) transposed.few = TNI_T(gemm_few)(&transposed, 4 * g->n > 3 * lanes ? 0 : few_columns, bytes);
+    if (transposed.few || thin || by_columns) *g = transposed;
 }
 
 #if TNI_PRODUCTS

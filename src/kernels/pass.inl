@@ -30,19 +30,19 @@
 #define TNI_TRANSPOSE tni_double_transpose
 #endif
 /* What is read: the loops of decompositions in any case, matrix products, and all other kernels. Of double the vectors of a
-   level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL plain C has products alone, too,
-   and the reference has the rest, wherever a level with vectors is compiled; scans are left to the reference in any case. */
+   level have products alone: what else a context in F64 computes is in plain C. With TN_SMALL no level has scans, which the
+   reference computes. TNI_FEW: the products with few rows that need no packing. */
 #if TN_SIMD_MAX < 0 || (TNI_BITS == 64 && defined(TN_NO_F64))
 #define TNI_PRODUCTS 0
 #else
 #define TNI_PRODUCTS 1
 #endif
-#if defined(TN_SMALL) && (TNI_AVX2 || TNI_NEON)
-#define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
-#define TNI_FEW TNI_ALL                 /* the products with few rows that need no packing */
-#else
+#if TNI_PLAIN_ALL
 #define TNI_ALL (TNI_PRODUCTS && (TNI_BITS == 32 || TNI_LEVEL == 0))
 #define TNI_FEW 1
+#else
+#define TNI_ALL (TNI_BITS == 32 && TNI_LEVEL > 0)
+#define TNI_FEW TNI_ALL
 #endif
 #ifdef TN_SMALL
 #define TNI_SCANS 0

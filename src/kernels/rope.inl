@@ -2,7 +2,7 @@
 /* ---- rope, see >>op-rope ------------------------------------------------ >>pass-rope
    A task handles its positions in the whole batch, so that each angle is computed once. Positions that follow each other in
    memory are processed one after the other. */
-typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *room; size_t each; } TNI_T(rope);
+typedef struct TNI_T(rope) { tni_pass pass; const double *rates; char *scratch; size_t each; } TNI_T(rope);
 
 /* cosine[h], sine[h] of position t. rates: angles per position */
 TNI_FAST void TNI_T(rope_angles)(const double *rates, double t, int64_t h, TNI_REAL *cosine, TNI_REAL *sine)
@@ -28,17 +28,17 @@ TNI_FAST void TNI_T(rope_angles)(const double *rates, double t, int64_t h, TNI_R
 #endif
 }
 
-/* Row n of a position: in place, or in F32 in `room` */
-TNI_INLINE TNI_REAL *TNI_T(rope_row)(const tn_view *x, int64_t b, int64_t t, int64_t n, TNI_REAL *room, bool read)
+/* Row n of a position: in place, or in F32 in `scratch` */
+TNI_INLINE TNI_REAL *TNI_T(rope_row)(const tn_view *x, int64_t b, int64_t t, int64_t n, TNI_REAL *scratch, bool read)
 {
 #if TNI_BITS == 32
     if (x->dtype == TN_BF16) {
         const uint16_t *from = (const uint16_t *)x->data + b * x->strides[0] + t * x->strides[1] + n * x->strides[2];
-        if (read) TNI_T(widen)(room, from, x->shape[3]);
-        return room;
+        if (read) TNI_T(widen)(scratch, from, x->shape[3]);
+        return scratch;
     }
 #endif
-    (void)room;
+    (void)scratch;
     (void)read;
     return TNI_ROW(x, b, t, n);
 }
@@ -75,19 +75,19 @@ TNI_FAST void TNI_T(rope_rotate)(const TNI_REAL *x, int64_t d, const TNI_REAL *c
     if (d % 2) y[d - 1] = factor * x[d - 1] + (add ? y[d - 1] : 0);
 }
 
-/* dx (+)= norm (g - x norm^2 mean(g x)) with g in `turned` */
-TNI_FAST void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *turned, int64_t d, TNI_REAL *dx)
+/* dx (+)= norm (g - x norm^2 mean(g x)) with g in `rotated` */
+TNI_FAST void TNI_T(rope_slope)(const tn_call *c, const TNI_REAL *x, const TNI_REAL *rotated, int64_t d, TNI_REAL *dx)
 {
     const double norm = TNI_T(rope_length)(c, x, d);
     TNI_V        dot = TNI_SET(0), by = TNI_SET((TNI_REAL)norm);
     for (int64_t i = 0; i < d; i += TNI_W) {
         const int n = TNI_T(lanes)(d - i);
-        dot = TNI_FMA(TNI_LOAD(x + i, n), TNI_LOAD(turned + i, n), dot);
+        dot = TNI_FMA(TNI_LOAD(x + i, n), TNI_LOAD(rotated + i, n), dot);
     }
     TNI_V mean = TNI_SET((TNI_REAL)(-norm * norm * norm * (double)TNI_T(lane_sum)(dot) / (double)d));
     for (int64_t i = 0; i < d; i += TNI_W) {
         const int n = TNI_T(lanes)(d - i);
-        TNI_V     v = TNI_FMA(TNI_LOAD(x + i, n), mean, TNI_LOAD(turned + i, n) * by);
+        TNI_V     v = TNI_FMA(TNI_LOAD(x + i, n), mean, TNI_LOAD(rotated + i, n) * by);
         if (c->accumulate) v = v + TNI_LOAD(dx + i, n);
         TNI_STORE(dx + i, v, n);
     }
@@ -100,7 +100,7 @@ TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
     const tn_view     *x = &c->in[0], *y = &c->out[0];
     const bool         backward = c->kernel == TN_KERNEL_ROPE_BACKWARD, normed = c->f[1] >= 0;
     const int64_t      d = x->shape[3], h = d / 2, first = tni_pass_begin(&p->pass, task), end = tni_pass_end(&p->pass, task);
-    TNI_REAL          *turned = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *angles = turned + d;
+    TNI_REAL          *rotated = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *angles = rotated + d;
     TNI_REAL          *wide = angles + p->pass.share * d;                      /* of BF16 operands only */
     int64_t            t, b, n;
     for (t = first; t < end; t++) {
@@ -120,12 +120,12 @@ TNI_FAST void TNI_T(rope_task)(void *arg, int64_t task, int worker)
                 const TNI_REAL *from = !backward || normed ? TNI_T(rope_row)(x, b, t, n, wide + 2 * d, true) : NULL;
                 if (!backward)
                     TNI_T(rope_rotate)(from, d, cosine, sine, 1, normed ? (TNI_REAL)TNI_T(rope_length)(c, from, d) : 1,
-                                     false, to);
+                                       false, to);
                 else if (!normed)                           /* reads dy alone */
                     TNI_T(rope_rotate)(dy, d, cosine, sine, -1, 1, c->accumulate, to);
                 else {
-                    TNI_T(rope_rotate)(dy, d, cosine, sine, -1, 1, false, turned);
-                    TNI_T(rope_slope)(c, from, turned, d, to);
+                    TNI_T(rope_rotate)(dy, d, cosine, sine, -1, 1, false, rotated);
+                    TNI_T(rope_slope)(c, from, rotated, d, to);
                 }
 #if TNI_BITS == 32
                 if (y->dtype == TN_BF16)
@@ -154,9 +154,9 @@ TNI_FAST tn_status TNI_T(rope_run)(tni_cpu *cpu, const tn_call *c)
     p.each = each / 64 * 64;
     if (!tni_mul_size((size_t)cpu->pool.threads, p.each, &bytes)
         || !tni_add_size(bytes, sizeof(double) * (size_t)(h + 1), &bytes)) return TN_ERR_MEMORY;
-    p.room = tni_cpu_scratch(cpu, bytes);
-    if (!p.room) return TN_ERR_MEMORY;
-    p.rates = rates = (double *)(void *)(p.room + p.each * (size_t)cpu->pool.threads);
+    p.scratch = tni_cpu_scratch(cpu, bytes);
+    if (!p.scratch) return TN_ERR_MEMORY;
+    p.rates = rates = (double *)(void *)(p.scratch + p.each * (size_t)cpu->pool.threads);
     for (int64_t k = 0; !c->i[1] && k < h; k++) rates[k] = tni_rope_rate(c, k, d);
     tni_parallel_for(positions <= TNI_CPU_ALONE / width ? &tni_alone : &cpu->pool, tni_ceil_div(positions, p.pass.share),
                      TNI_T(rope_task), &p);

@@ -119,8 +119,8 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
     const TNI_REAL    *m = (const TNI_REAL *)c->in[0].data, *y = (const TNI_REAL *)c->in[1].data;
     const TNI_REAL    *r = (const TNI_REAL *)c->in[2].data, *dy = (const TNI_REAL *)c->in[3].data;
     const TNI_REAL    *dlog = (const TNI_REAL *)c->in[4].data;
-    TNI_REAL          *dm = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
-    TNI_REAL          *next = z + s.size, *turned = next + s.size, *product = turned + s.size;
+    TNI_REAL          *dm = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
+    TNI_REAL          *next = z + s.size, *transposed = next + s.size, *product = transposed + s.size;
     double             later = 0;
     memset(z, 0, sizeof *z * (size_t)s.size);
     for (int64_t k = s.states - 1; k >= 0; k--) {
@@ -145,9 +145,9 @@ TNI_FAST void TNI_T(scan_backward_task)(void *arg, int64_t task, int worker)
         }
         if (k == 0) memcpy(to, z, sizeof *to * (size_t)s.size);
         else {
-            TNI_T(chain_transpose)(s.reverse ? before : m + site, turned, s.d);
-            TNI_T(chain_multiply)(s.reverse ? z : before, !s.reverse, s.reverse ? turned : z, to, s.d);
-            TNI_T(chain_multiply)(s.reverse ? m + site : z, s.reverse, s.reverse ? z : turned, next, s.d);
+            TNI_T(chain_transpose)(s.reverse ? before : m + site, transposed, s.d);
+            TNI_T(chain_multiply)(s.reverse ? z : before, !s.reverse, s.reverse ? transposed : z, to, s.d);
+            TNI_T(chain_multiply)(s.reverse ? m + site : z, s.reverse, s.reverse ? z : transposed, next, s.d);
             TNI_REAL *swap = z; z = next; next = swap;
         }
         if (c->accumulate) TNI_T(scan_add)(dm + site, dm + site, 1, product, 1, s.size);
@@ -177,8 +177,8 @@ TNI_FAST void TNI_T(scan_step)(const tni_scans *p, int64_t chain, int64_t k, con
     TNI_T(chain_factors) f;
     f.a = x;
     f.b = (const TNI_REAL *)p->cores->data + site * size;
-    if (p->turned && p->phi) f.b = (const TNI_REAL *)(const void *)p->shared + site * size;
-    else if (p->turned) {
+    if (p->transposed && p->phi) f.b = (const TNI_REAL *)(const void *)p->shared + site * size;
+    else if (p->transposed) {
         TNI_T(chain_transpose)(f.b, spare, d);
         f.b = spare;
     }
@@ -223,7 +223,7 @@ TNI_FAST void TNI_T(scan_states_task)(void *arg, int64_t task, int worker)
     const tn_view     *v = &p->call->in[p->phi ? 0 : 1];
     const int64_t      d = s.d, S = p->features, first = task * p->group, rows = tni_min(p->group, s.batch - first);
     TNI_REAL          *y = (TNI_REAL *)p->call->out[0].data, *logs = (TNI_REAL *)p->call->out[1].data;
-    TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data, *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
+    TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data, *x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
     TNI_REAL          *t = x + p->group * d, *spare = t + p->group * d * S;
     TNI_REAL           squares[TNI_SCAN_GROUP], norm[TNI_SCAN_GROUP], inverse[TNI_SCAN_GROUP];
     int64_t            i;
@@ -298,7 +298,7 @@ TNI_FAST void TNI_T(scan_states_backward_task)(void *arg, int64_t task, int work
     const int64_t      d = s.d, S = p->features, first = task * p->group, rows = tni_min(p->group, s.batch - first);
     const TNI_REAL    *y = (const TNI_REAL *)c->in[p->phi ? 2 : 1].data;
     TNI_REAL          *given = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[1].data;     /* of phi or the matrices */
-    TNI_REAL          *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *t = x + p->group * d;
+    TNI_REAL          *x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *t = x + p->group * d;
     TNI_REAL          *spare = t + p->group * d * S;
     double             later[TNI_SCAN_GROUP];
     for (int64_t i = 0; i < rows; i++) later[i] = 0;

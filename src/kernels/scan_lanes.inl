@@ -9,18 +9,18 @@
 #define TNI_EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 
 /* n of the vectors t. `core` begins at the first one; its numbers of the next q or of the next j are `stride` apart. */
-TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool turned, const TNI_REAL *core, int64_t stride,
+TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool transposed, const TNI_REAL *core, int64_t stride,
                                        const TNI_REAL *x, int64_t depth, TNI_REAL *t)
 {
     int64_t j;
 #define TNI_X(i) \
-    const TNI_REAL *core##i = core + (i < n ? i : 0) * (turned ? stride : 1); \
+    const TNI_REAL *core##i = core + (i < n ? i : 0) * (transposed ? stride : 1); \
     TNI_V           sum##i = TNI_SET((TNI_REAL)0);
     TNI_EIGHT(TNI_X)
 #undef TNI_X
     for (j = 0; j < depth; j++) {
         const TNI_V v = TNI_LOAD(x + j * TNI_W, TNI_W);
-#define TNI_X(i) if (i < n) sum##i = TNI_FMA(TNI_SET(core##i[turned ? j : j * stride]), v, sum##i);
+#define TNI_X(i) if (i < n) sum##i = TNI_FMA(TNI_SET(core##i[transposed ? j : j * stride]), v, sum##i);
         TNI_EIGHT(TNI_X)
 #undef TNI_X
     }
@@ -30,21 +30,21 @@ TNI_INLINE void TNI_T(scan_lanes_tile)(const int n, const bool turned, const TNI
 }
 #undef TNI_EIGHT
 
-TNI_INLINE void TNI_T(scan_lanes_product)(const bool turned, const TNI_REAL *core, int64_t d, int64_t columns,
+TNI_INLINE void TNI_T(scan_lanes_product)(const bool transposed, const TNI_REAL *core, int64_t d, int64_t columns,
                                           const TNI_REAL *x, TNI_REAL *t)
 {
-    const int64_t stride = turned ? d : columns, next = turned ? d : 1;
+    const int64_t stride = transposed ? d : columns, next = transposed ? d : 1;
     int64_t       q;
-    for (q = 0; q + 8 <= columns; q += 8) TNI_T(scan_lanes_tile)(8, turned, core + q * next, stride, x, d, t + q * TNI_W);
+    for (q = 0; q + 8 <= columns; q += 8) TNI_T(scan_lanes_tile)(8, transposed, core + q * next, stride, x, d, t + q * TNI_W);
     if (columns & 4) {
-        TNI_T(scan_lanes_tile)(4, turned, core + q * next, stride, x, d, t + q * TNI_W);
+        TNI_T(scan_lanes_tile)(4, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 4;
     }
     if (columns & 2) {
-        TNI_T(scan_lanes_tile)(2, turned, core + q * next, stride, x, d, t + q * TNI_W);
+        TNI_T(scan_lanes_tile)(2, transposed, core + q * next, stride, x, d, t + q * TNI_W);
         q += 2;
     }
-    if (columns & 1) TNI_T(scan_lanes_tile)(1, turned, core + q * next, stride, x, d, t + q * TNI_W);
+    if (columns & 1) TNI_T(scan_lanes_tile)(1, transposed, core + q * next, stride, x, d, t + q * TNI_W);
 }
 
 /* t from the states or adjoints x [d,W] and the core of the step to state k */
@@ -52,7 +52,7 @@ TNI_FAST void TNI_T(scan_lanes_step)(const tni_scans *p, int64_t k, const TNI_RE
 {
     const int64_t   d = p->s.d, columns = d * p->features, site = p->cores->shape[0] == 1 ? 0 : tni_prefix_site(&p->s, 0, k);
     const TNI_REAL *core = (const TNI_REAL *)p->cores->data + site * d * columns;
-    if (p->turned) TNI_T(scan_lanes_product)(true, core, d, columns, x, t);
+    if (p->transposed) TNI_T(scan_lanes_product)(true, core, d, columns, x, t);
     else           TNI_T(scan_lanes_product)(false, core, d, columns, x, t);
 }
 
@@ -60,7 +60,7 @@ TNI_FAST void TNI_T(scan_lanes_step)(const tni_scans *p, int64_t k, const TNI_RE
 TNI_INLINE TNI_V TNI_T(scan_lanes_combine)(const bool add, const tni_scans *p, const TNI_REAL *t, const TNI_REAL *by,
                                            const TNI_REAL *with, TNI_REAL *out)
 {
-    const int64_t d = p->s.d, S = p->features, next = (p->turned ? 1 : d) * TNI_W, step = (p->turned ? S : 1) * TNI_W;
+    const int64_t d = p->s.d, S = p->features, next = (p->transposed ? 1 : d) * TNI_W, step = (p->transposed ? S : 1) * TNI_W;
     TNI_V         even = TNI_SET((TNI_REAL)0), odd = even;
     int64_t       j;
     for (int64_t f = 0; f < d; f++, t += step) {
@@ -170,7 +170,7 @@ TNI_FAST void TNI_T(scan_lanes_task)(void *arg, int64_t task, int worker)
     TNI_REAL          *r = (TNI_REAL *)p->call->out[2].data;
     TNI_T(lanes_scratch)  w;
     double             sums[TNI_W];
-    w.x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each);
+    w.x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each);
     w.inverse = w.x + d * TNI_W;
     w.begin = w.inverse + TNI_W;
     w.by = w.begin + (d + 1) * TNI_W;
@@ -215,7 +215,7 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
     const TNI_REAL    *y = (const TNI_REAL *)c->in[2].data, *r = (const TNI_REAL *)c->in[3].data;
     const TNI_REAL    *dy = (const TNI_REAL *)c->in[4].data, *dlog = (const TNI_REAL *)c->in[5].data;
     TNI_REAL          *dphi = (TNI_REAL *)c->out[0].data, *z = (TNI_REAL *)c->out[1].data;
-    TNI_REAL          *x = (TNI_REAL *)(void *)(p->room + (size_t)worker * p->each), *t = x + d * TNI_W;
+    TNI_REAL          *x = (TNI_REAL *)(void *)(p->scratch + (size_t)worker * p->each), *t = x + d * TNI_W;
     TNI_REAL          *states = t + tni_max(S, 1) * d * TNI_W, *given = states + (block + 1) * d * TNI_W;
     TNI_REAL          *phi = given + block * d * TNI_W, *norms = phi + block * S * TNI_W, *later = norms + block * TNI_W;
     double             sums[TNI_W];
@@ -272,10 +272,10 @@ TNI_FAST void TNI_T(scan_lanes_backward_task)(void *arg, int64_t task, int worke
                 dot = TNI_T(scan_lanes_combine)(true, p, t, features, earlier, adjoint + (s.reverse ? d : -d) * TNI_W);
             else TNI_T(scan_lanes_combine)(false, p, t, features, NULL, x);
             for (int64_t j = 0; dphi && j < S; j++) {
-                const int64_t next = p->turned ? S : 1;
+                const int64_t next = p->transposed ? S : 1;
                 TNI_V         sum = TNI_SET((TNI_REAL)0);
                 for (f = 0; f < d; f++)
-                    sum = TNI_FMA(TNI_LOAD(t + (p->turned ? j : j * d) * TNI_W + f * next * TNI_W, TNI_W),
+                    sum = TNI_FMA(TNI_LOAD(t + (p->transposed ? j : j * d) * TNI_W + f * next * TNI_W, TNI_W),
                                   TNI_LOAD(earlier + f * TNI_W, TNI_W), sum);
                 TNI_STORE(features + j * TNI_W, sum, TNI_W);
             }
@@ -304,7 +304,7 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
     p.features = states ? p.cores->shape[2] : 1;
     p.s = tni_prefixes_of(c, states ? p.phi->shape[1] : p.cores->shape[1], p.cores->shape[3],
                           backward ? &c->in[states ? 2 : 1] : &c->out[0]);
-    p.turned = p.s.reverse != backward;
+    p.transposed = p.s.reverse != backward;
     if (!p.s.open) {
         if (backward && !tni_scans_scratch(&p, 4 * p.s.size, 0, sizeof(TNI_REAL))) return TN_ERR_MEMORY;
         tni_parallel_for(&cpu->pool, p.s.batch, backward ? TNI_T(scan_backward_task) : TNI_T(scan_task), &p);
@@ -322,9 +322,9 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
 #endif
     p.group = states ? TNI_SCAN_GROUP : 1;
     if (!tni_scans_scratch(&p, p.group * p.s.d * (1 + tni_max(p.features, 1)) + (states ? 0 : p.s.d * p.s.d),
-                        states && p.turned ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))
+                        states && p.transposed ? p.cores->shape[0] * p.s.d * p.s.d * p.features : 0, sizeof(TNI_REAL)))
         return TN_ERR_MEMORY;
-    if (states && p.turned) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_transpose_task), &p);
+    if (states && p.transposed) tni_parallel_for(&cpu->pool, p.cores->shape[0], TNI_T(scan_transpose_task), &p);
     tni_parallel_for(&cpu->pool, tni_ceil_div(p.s.batch, p.group),
                      backward ? TNI_T(scan_states_backward_task) : TNI_T(scan_states_task), &p);
     return TN_OK;

@@ -281,7 +281,7 @@ static tn_tensor *tni_attention_weights(tn_ctx *ctx, const tn_attention *layer, 
 
 /* The same as mix; if a tap replaces the patterns, by a product of them with v. */
 static tn_tensor *tni_attention_mix_tapped(tn_ctx *ctx, const tn_attention *layer, const tn_attend_desc *a, tn_tensor *q,
-                                        tn_tensor *k, tn_tensor *v, const tni_taps *taps)
+                                           tn_tensor *k, tn_tensor *v, const tni_taps *taps)
 {
     if (!tni_asked(taps, "attn", ".pattern")) return tni_attention_mix(ctx, layer, a, q, k, v);
     tn_tensor *p = tni_attention_weights(ctx, layer, q, k);
@@ -342,7 +342,7 @@ static tn_tensor *tni_attention_sets(tn_ctx *ctx, const tn_attention *layer, tn_
 }
 
 TNI_FN tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values,
-                                    const tni_taps *taps)
+                                       const tni_taps *taps)
 {
     static const char *const queries[2] = {".q1", ".q2"}, *const keys[2] = {".k1", ".k2"};
     if (!tni_attention_given(ctx, layer, x, "attention")) return NULL;

@@ -113,7 +113,7 @@ TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
 TNI_FN tn_tensor *tni_attention_v(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor *earlier);
 TNI_FN bool tni_attention_normed(const tn_attention_desc *d);
 TNI_FN tn_tensor *tni_attention_tapped(tn_ctx *ctx, const tn_attention *layer, tn_tensor *x, tn_tensor **values,
-                                    const tni_taps *taps);
+                                       const tni_taps *taps);
 
 /* tn_attention.c */
 #ifndef TN_NO_MPS

@@ -139,7 +139,7 @@ static tn_tensor *tni_tna_features(tn_ctx *ctx, const tn_tn_attention *layer, tn
 static tn_tensor *tni_tna_times(tn_ctx *ctx, tn_tensor *x, tn_tensor *w)
 {
     if (!x || !w) return NULL;
-    int64_t b = x->shape[0]; int64_t n = x->shape[1]; int64_t k = w->shape[2];
+    int64_t b = x->shape[0], n = x->shape[1], k = w->shape[2];
     if (w->shape[0] == n && n != 1) return tn_transpose(tn_matmul(ctx, tn_transpose(x, 0, 1), w), 0, 1);
     x = tni_shaped(ctx, x, 2, b * n, x->shape[2], 1, 1);
     return tni_shaped(ctx, tn_matmul(ctx, x, tni_shaped(ctx, w, 2, w->shape[1], k, 1, 1)), 3, b, n, k, 1);
@@ -166,7 +166,7 @@ static tn_tensor *tni_tna_eigenvector(tn_ctx *ctx, tn_tensor *m, const tn_eig_re
     tn_tensor      *k = NULL;
     tn_lstsq_result inverse;
     if (!a) return NULL;
-    double *p = a + count; double *v = p + count; double *w = v + n;
+    double *p = a + count, *v = p + count, *w = v + n;
     if (right) m = tn_transpose(m, 0, 1);
     tn_tensor *first = tn_slice(tn_slice(right ? e->right : e->left, 0, 0, 1), 1, 0, 1);
     if (tn_read(m, TN_F64, a, count) == TN_OK && tn_read(first, TN_F64, v, n) == TN_OK
@@ -403,7 +403,7 @@ tn_tensor *tn_tn_attention_decode(tn_ctx *ctx, const tn_tn_attention *layer, tn_
     tn_tensor     *y = NULL, *l, *logs, *next[2];
     if (!tni_tna_decodes(ctx, layer) || !tni_tna_given(ctx, layer, x) || !tni_is_real(ctx, state, "tn_attention", "state"))
         return NULL;
-    int64_t n = x->shape[1]; int64_t D = layer->desc.bond;
+    int64_t n = x->shape[1], D = layer->desc.bond;
     if (state->rank != 2 || state->shape[0] != x->shape[0] || state->shape[1] != D + 1) {
         tni_fail(ctx, TN_ERR_SHAPE, "tn_attention: state is %s, expected [%lld,%lld], as x is %s", TNI_SHAPE(state),
                  (long long)x->shape[0], (long long)(D + 1), TNI_SHAPE(x));

@@ -101,7 +101,7 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
     if (!layer) return tni_fail(ctx, TN_ERR_ARG, "tn_attention_from_linear: layer is NULL");
     if (!tni_usable(ctx, q, "tn_attention_from_linear", "q")) return tn_ctx_status(ctx);
     if (!(wq = tni_scratch_f64(ctx, tni_plus(tni_area(2, m), out), in, "tn_attention_from_linear"))) return TN_ERR_MEMORY;
-    double *wk = wq + m * in; double *wv = wk + m * in;
+    double *wk = wq + m * in, *wv = wk + m * in;
     bool      read = tni_tna_numbers_of(ctx, q, "q", m, in, wq) && tni_tna_numbers_of(ctx, k, "k", m, in, wk)
                      && tni_tna_numbers_of(ctx, v, "v", out, in, wv);
     tn_status status = read ? tn_tn_attention_init(ps, name, &d, layer) : tn_ctx_status(ctx);

@@ -167,7 +167,7 @@ static tn_status tni_key_number(const tni_json *j, const tni_value *v, const tni
     }
     if (k->low == k->high) tni_print(must, sizeof must, "%lld: no other value is supported", (long long)k->low);
     else tni_print(must, sizeof must, "%s from %lld to %s", integer ? "an integer" : "a number", (long long)k->low,
-              integer ? "2147483646" : "1e30");
+                   integer ? "2147483646" : "1e30");
     return tni_key_fail(j, v, k, must);
 }
 

@@ -125,7 +125,7 @@ TN_API tn_status tn_net_norm(const tn_net *a, tn_net_form form, double *norm);  
 TN_API tn_status tn_net_cosine(const tn_net *a, const tn_net *b, tn_net_form form, double *cosine); /* NaN if one is 0 */
 
 /* Returns the interaction matrix of output direction u (the shape of the outputs; NULL without any), [in_0,in_1]: of
-   sum_o u[o] T[o,..], for nets with two input legs (freeze the others). Symmetrised if both legs are of one input. */
+   sum_o u[o] T[o,..], for nets with two input legs (fix the others). Symmetrised if both legs are of one input. */
 TN_API tn_tensor *tn_net_interaction(const tn_net *net, const tn_tensor *u);
 /* Computes the `count` eigenpairs of largest |value| of that matrix (0: all), for two legs of one input: out->outputs is 1.
    Up to 1,024 elements of the leg, or for more than 1/32 of all pairs, from the matrix; else by tn_lanczos with products by

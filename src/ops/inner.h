@@ -142,9 +142,9 @@ TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op);
 TNI_FN double tni_f32_chain_normalise(float *x, int64_t n);
 TNI_FN double tni_f64_chain_normalise(double *x, int64_t n);
 TNI_FN void tni_f32_chain_product(const float *a, bool ta, const float *b, bool tb, float *out, int64_t rows,
-                                 int64_t depth, int64_t columns);
+                                  int64_t depth, int64_t columns);
 TNI_FN void tni_f64_chain_product(const double *a, bool ta, const double *b, bool tb, double *out, int64_t rows,
-                                 int64_t depth, int64_t columns);
+                                  int64_t depth, int64_t columns);
 
 /* scan.c */
 TNI_FN tni_prefixes tni_prefixes_of(const tn_call *c, int64_t n, int64_t d, const tn_view *y);
@@ -167,9 +167,9 @@ TNI_FN void tni_f64_attend_store(const tn_call *c, const tn_view *dx, int64_t b,
 TNI_FN void tni_f32_attend_store_v(const tn_call *c, int64_t b, int64_t h, int64_t j, const double *sum);
 TNI_FN void tni_f64_attend_store_v(const tn_call *c, int64_t b, int64_t h, int64_t j, const double *sum);
 TNI_FN void tni_f32_attend_pair(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
-                               double *dk);
+                                double *dk);
 TNI_FN void tni_f64_attend_pair(const tn_call *c, int64_t b, int64_t h, int64_t i, int64_t j, const double *u, double *dq,
-                               double *dk);
+                                double *dk);
 
 /* attention_linear.c */
 TNI_FN bool tni_attend_numbers(tn_ctx *ctx, tn_attend_desc *a, int64_t d);

@@ -40,8 +40,8 @@ struct tn_optim {
     tn_tensor    *work[4];      /* for Muon: x and the next x, x x^T and its polynomial, for the largest parameter */
     tn_tensor    *bucket;       /* gradients on their way, see >>optim-comm */
     tni_mail      mail;
-    int32_t      *told;         /* [ranks,TNI_REPORT]: what processes tell each other before a step */
-    bool          refused;      /* processes differed before an announced backward pass: what they told says how */
+    int32_t      *reports;      /* [ranks,TNI_REPORT]: what processes tell each other before a step */
+    bool          refused;      /* processes differed before an announced backward pass: their reports say how */
     bool          faulted;      /* in this step all have got the fault of one process, and know which */
     int64_t       placed;       /* parameters that have a place, with shared moments */
     int64_t       steps;

@@ -87,7 +87,7 @@ static void tni_optim_destroy(tni_owned *owned)
     tni_free(ctx, o->state, sizeof *o->state * (size_t)o->states);
     for (int64_t i = 0; i < 4; i++) tn_tensor_destroy(o->work[i]);
     tn_tensor_destroy(o->bucket);
-    tni_free(ctx, o->told, TNI_REPORT_BYTES(ctx));
+    tni_free(ctx, o->reports, TNI_REPORT_BYTES(ctx));
     tn_tensor_destroy(o->scalars);
     tni_params_unwatch(&o->of);
     tni_disown(owned);
@@ -189,8 +189,8 @@ tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
     o->desc = d;
     tni_own(ctx, &o->owned, tni_optim_destroy);
     o->scalars = tn_tensor_create(ctx, TN_REAL, 1, &n);
-    if (tni_comm(ctx)) o->told = (int32_t *)tni_alloc(ctx, TNI_REPORT_BYTES(ctx), "optim");
-    if (!o->scalars || (tni_comm(ctx) && !o->told) || !tni_comm_ready(ctx)) {   /* room to tell others of errors */
+    if (tni_comm(ctx)) o->reports = (int32_t *)tni_alloc(ctx, TNI_REPORT_BYTES(ctx), "optim");
+    if (!o->scalars || (tni_comm(ctx) && !o->reports) || !tni_comm_ready(ctx)) {   /* to report errors to others */
         tn_optim_destroy(o);
         return NULL;
     }

@@ -218,27 +218,27 @@ static void tni_optim_hash(const tn_optim *o, tni_meeting in, int32_t out[2])
     out[1] = (int32_t)(uint32_t)(h >> 32);
 }
 
-/* What all have told: an error of one process is everybody's, and so is a fault. */
+/* The reports of all: an error of one process is everybody's, and so is a fault. */
 static tn_status tni_optim_judge(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx     *ctx = o->owned.ctx;
     const char *call = in == TNI_MEET_CHECKPOINT ? "checkpoint" : "optim";
     const int   size = tn_comm_size(ctx);
     for (int r = 0; r < size && s == TN_OK; r++) {
-        const int32_t *told = o->told + TNI_REPORT * r;
-        if (told[TNI_REPORT_STATUS] != TN_OK)
-            s = tni_fail(ctx, (tn_status)told[TNI_REPORT_STATUS], "%s: rank %d has an error: %s; %s", call, r,
-                         tn_status_name((tn_status)told[TNI_REPORT_STATUS]), in == TNI_MEET_CHECKPOINT
+        const int32_t *report = o->reports + TNI_REPORT * r;
+        if (report[TNI_REPORT_STATUS] != TN_OK)
+            s = tni_fail(ctx, (tn_status)report[TNI_REPORT_STATUS], "%s: rank %d has an error: %s; %s", call, r,
+                         tn_status_name((tn_status)report[TNI_REPORT_STATUS]), in == TNI_MEET_CHECKPOINT
                          ? "see its message" : "no process has updated its parameters");
-        else if (memcmp(told + TNI_REPORT_HASH, o->told + TNI_REPORT_HASH, 2 * sizeof *told) != 0)
+        else if (memcmp(report + TNI_REPORT_HASH, o->reports + TNI_REPORT_HASH, 2 * sizeof *report) != 0)
             s = tni_fail(ctx, TN_ERR_ARG, "%s: rank %d has another number of steps, other settings, parameters, gradients, "
                          "moments or random calls than rank 0, or is in another call", call, r);
     }
     for (int r = 0; r < size && s == TN_OK && !o->faulted; r++)
-        if (o->told[TNI_REPORT * r + TNI_REPORT_FAULT] != 0) {
+        if (o->reports[TNI_REPORT * r + TNI_REPORT_FAULT] != 0) {
             o->faulted = true;
             ctx->fault_rank = r;
-            return tni_to_device(ctx, ctx->fault->data, o->told + TNI_REPORT * r + TNI_REPORT_FAULT, 4 * sizeof *o->told);
+            return tni_to_device(ctx, ctx->fault->data, o->reports + TNI_REPORT * r + TNI_REPORT_FAULT, 4 * sizeof *o->reports);
         }
     return s;
 }
@@ -246,8 +246,8 @@ static tn_status tni_optim_judge(tn_optim *o, tni_meeting in, tn_status s)
 static int32_t *tni_optim_tells(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx  *ctx = o->owned.ctx;
-    int32_t *own = o->told + TNI_REPORT * tn_comm_rank(ctx);
-    memset(o->told, 0, TNI_REPORT_BYTES(ctx));
+    int32_t *own = o->reports + TNI_REPORT * tn_comm_rank(ctx);
+    memset(o->reports, 0, TNI_REPORT_BYTES(ctx));
     own[TNI_REPORT_STATUS] = (int32_t)s;
     tni_optim_hash(o, in, own + TNI_REPORT_HASH);
     return own;
@@ -258,14 +258,14 @@ TNI_FN tn_status tni_optim_agree(tn_optim *o, tni_meeting in, tn_status s)
 {
     tn_ctx *ctx = o->owned.ctx;
     if (!tni_comm(ctx) || s == TN_ERR_COMM) return s;
-    if (o->refused) {                                       /* they have told each other before the backward pass */
+    if (o->refused) {                                       /* reports were exchanged before the backward pass */
         o->refused = false;
         return tni_optim_judge(o, in, s);
     }
     if (!o->faulted) ctx->fault_rank = tn_comm_rank(ctx);
     int32_t *own = tni_optim_tells(o, in, s);
     if (s == TN_OK) s = tni_to_host(ctx, own + TNI_REPORT_FAULT, ctx->fault->data, 4 * sizeof *own);
-    tn_status all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, (int64_t)TNI_REPORT * tn_comm_size(ctx), TN_I32);
+    tn_status all = tni_comm_numbers(ctx, TNI_ALL_GATHER, o->reports, (int64_t)TNI_REPORT * tn_comm_size(ctx), TN_I32);
     return all == TN_OK ? tni_optim_judge(o, in, s) : all;
 }
 
@@ -418,11 +418,11 @@ static tn_status tni_bucket_fill(tn_optim *o)
 static bool tni_reports_alike(const tn_optim *o)
 {
     for (int r = 1; r < tn_comm_size(o->owned.ctx); r++)
-        if (memcmp(o->told, o->told + TNI_REPORT * r, sizeof *o->told * TNI_REPORT) != 0) return false;
+        if (memcmp(o->reports, o->reports + TNI_REPORT * r, sizeof *o->reports * TNI_REPORT) != 0) return false;
     return true;
 }
 
-/* Call number k of a mail: what is told, if it was announced, and then the buckets. The thread beside uses only the link of the
+/* Call number k of a mail: the reports, if they were announced, and then the buckets. The thread beside uses only the link of the
    context. */
 static void tni_mail_carry(void *user, int64_t number)
 {
@@ -435,8 +435,8 @@ static void tni_mail_carry(void *user, int64_t number)
     if (m->status != TN_OK) return;
     if (at < 0) {
         const int64_t n = (int64_t)TNI_REPORT * tn_comm_size(ctx);
-        m->status = m->beside ? tni_link_run(&ctx->link, TNI_ALL_GATHER, o->told, n, TN_I32, 0)
-                              : tni_comm_numbers(ctx, TNI_ALL_GATHER, o->told, n, TN_I32);
+        m->status = m->beside ? tni_link_run(&ctx->link, TNI_ALL_GATHER, o->reports, n, TN_I32, 0)
+                              : tni_comm_numbers(ctx, TNI_ALL_GATHER, o->reports, n, TN_I32);
         m->refused = m->status == TN_OK && !tni_reports_alike(o);
         if (m->refused) m->status = TN_ERR_ARG;
     } else {
@@ -566,7 +566,7 @@ static tn_status tni_optim_norm(tn_optim *o, tn_status s)
     if (s == TN_OK) s = tni_to_host(ctx, scalars, o->scalars->data, o->scalars->bytes);
     s = tni_optim_agree(o, TNI_MEET_STEP, s);
     if (s != TN_OK) return s;
-    double *each = (double *)(void *)o->told;           /* larger, and read */
+    double *each = (double *)(void *)o->reports;        /* larger, and read */
     memset(each, 0, (size_t)size * sizeof *each);
     each[tn_comm_rank(ctx)] = tni_load(scalars, o->scalars->dtype, TNI_SIZE);
     s = tni_comm_numbers(ctx, TNI_ALL_GATHER, each, size, TN_F64);

@@ -284,7 +284,7 @@ def by_hand(pool, closed, foreign):
         yield "tn_arena_release", what, "mark:", lambda value=value: ctx.arena_release(value)
     for what, value, words in ((KIND, 5, "descs:"), (KIND, [5], r"descs\[0\]:"), (KIND, Wrong(), "descs:"),
                                (RANGE, [dict(count=1 << 70)], "count"),
-                               (MAY_RAISE, [], ""), (LONG, [{}] * 5, "descs|circuit_tops"), (MAY_RAISE, [{}], "")):
+                               (MAY_RAISE, [], ""), (LONG, [{}] * 5, "descs|circuit_top_many"), (MAY_RAISE, [{}], "")):
         yield "tn_circuit_top_many", f"{what}: {value!r:.60}", words, lambda value=value: circuit.top_many(value)
     for what, value in ((KIND, 5), (KIND, Wrong()), (KIND, ["a"])):
         yield "tn_tokenizer_encode", f"{what}: {value!r}", "text:", lambda value=value: tokenizer.encode(value)
