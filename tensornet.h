@@ -11978,7 +11978,7 @@ typedef struct tni_attention {
 } tni_attention;
 
 /* Tasks per head of the linear form's backward pass: one for dq, one for dk and dv, if they are needed. */
-static inline int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
+TNI_UNUSED static inline int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
 
 #ifndef TN_NO_OPERATOR
 enum {
@@ -12451,7 +12451,14 @@ TNI_FN void tni_copy_transposed(char *to, int64_t to_row, const char *from, int6
     if (size == 8) { TNI_SQUARES(double, 2, tni_double_transpose) }
 #undef TNI_SQUARES
 #endif
-    for (; r < rows; r++) tni_copy_line(to + r * to_row, size, from + r * size, from_column, columns, size);
+    to += r * to_row;
+    from += r * size;
+    for (; r < rows; r++) {
+        tni_copy_line(to, size, from, from_column, columns, size);
+        if (r + 1 == rows) break;       /* no pointer leaves the array */
+        to += to_row;
+        from += size;
+    }
 }
 
 static void tni_copy_block(const tni_copies *p, char *to, const char *from, int64_t rows, int64_t columns)

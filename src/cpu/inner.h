@@ -173,7 +173,7 @@ typedef struct tni_attention {
 } tni_attention;
 
 /* Tasks per head of the linear form's backward pass: one for dq, one for dk and dv, if they are needed. */
-static inline int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
+TNI_UNUSED static inline int tni_attend_sweeps(const tn_call *c) { return (c->out[0].data != NULL) + (c->out[1].data || c->out[2].data); }
 
 #ifndef TN_NO_OPERATOR
 enum {

@@ -55,6 +55,6 @@ static void fuzz_read(tn_ctx *ctx, const void *data, size_t n)
     size_t bytes = fuzz_write(ctx, &d, fuzz_text[0]);
     DEMAND(tn_transformer_config_read(ctx, tn_source_memory(fuzz_text[0], bytes), &again) == TN_OK);
     DEMAND(fuzz_write(ctx, &again, fuzz_text[1]) == bytes && memcmp(fuzz_text[0], fuzz_text[1], bytes) == 0);
-    if (d.layers <= 3 && d.vocab <= 64 && d.context <= 64 && d.dim <= 64 && d.hidden <= 256 && d.order <= 4
+    if (d.layers <= 3 && d.vocab <= 64 && d.context <= 64 && d.dim <= 64 && d.hidden <= 256 && d.mlp_order <= 4
         && d.heads * d.d_qk <= 256 && d.heads * d.d_v <= 256) fuzz_model(&d);
 }

@@ -188,20 +188,20 @@ Tokenizer._decode, Tokenizer.decode = Tokenizer.decode, decode
 
 # ---- circuits
 
-def tops(self, descs):
+def top_many(self, descs):
     """The entries of 1 to 4 descs, a list of dicts, while the matrix is computed once"""
-    ctx, keep, descs = self._ctx, [], arrays.listed(descs, "tops: descs")
+    ctx, keep, descs = self._ctx, [], arrays.listed(descs, "top_many: descs")
     with ctx._lock:
         ctx._collect()
         found = (objects.structs["tn_circuit_entries"] * len(descs))()
         filled = (objects.structs["tn_circuit_top_desc"] * len(descs))(
-            *(ctx._fill("tn_circuit_top_desc", desc, keep, f"tops: descs[{i}]") for i, desc in enumerate(descs)))
+            *(ctx._fill("tn_circuit_top_desc", desc, keep, f"top_many: descs[{i}]") for i, desc in enumerate(descs)))
         ctx._check(objects.lib.tn_circuit_top_many(self._address, len(found), ctypes.addressof(filled),
-                                               ctypes.addressof(found)), "tops")
+                                               ctypes.addressof(found)), "top_many")
         return [classes["tn_circuit_entries"](ctx, one, (self,), keep, True) for one in found]
 
 
-classes["tn_circuit"].tops = tops
+classes["tn_circuit"].top_many = top_many
 
 
 # ---- transformers
