@@ -78,19 +78,28 @@ static tn_status echo(void *state, int to, const void *out, size_t out_bytes, in
     return TN_OK;
 }
 
+/* The first of two processes, whose other one sends back what it gets. */
+static tn_ctx *ctx_of_echo(tn_comm *k)
+{
+    tn_desc d = ZERO;
+    tn_ctx *ctx = NULL;
+    memset(k, 0, sizeof *k);
+    k->abi = TN_COMM_ABI;
+    k->name = "echo";
+    k->size = 2;
+    k->exchange = echo;
+    d.comm = k;
+    CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK);
+    return ctx;
+}
+
 /* Sums of integers are whole numbers of 32 bits, or an error of all processes that get them. */
 TEST(sums_beyond_32_bits)
 {
     static const int32_t sums[3] = {1073741823, 1073741824, -1073741824};
-    tn_desc d = ZERO;
-    tn_comm k = ZERO;
-    tn_ctx *ctx;
-    k.abi = TN_COMM_ABI;
-    k.name = "echo";
-    k.size = 2;
-    k.exchange = echo;
-    d.comm = &k;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
+    tn_comm k;
+    tn_ctx *ctx = ctx_of_echo(&k);
+    REQUIRE(ctx);
     tn_tensor *t = tn_tensor_1d(ctx, TN_I32, 4);
     for (int i = 0; i < 6; i++) {
         int32_t v[4] = {sums[i / 2], sums[i / 2], sums[i / 2], sums[i / 2]};
@@ -107,20 +116,11 @@ TEST(sums_beyond_32_bits)
 TEST(parameters_destroyed_before_they_are_sent)
 {
     const int64_t shape[1] = {4};
-    tn_desc       d;
+    tn_init       init = ZERO;
     tn_comm       k;
-    tn_init       init;
-    tn_ctx       *ctx;
-    memset(&d, 0, sizeof d);
-    memset(&k, 0, sizeof k);
-    memset(&init, 0, sizeof init);
+    tn_ctx       *ctx = ctx_of_echo(&k);
+    REQUIRE(ctx);
     init.rule = TN_INIT_ONE;
-    k.abi = TN_COMM_ABI;
-    k.name = "echo";
-    k.size = 2;
-    k.exchange = echo;
-    d.comm = &k;
-    REQUIRE(CHECK_STATUS(tn_ctx_create(&d, &ctx, NULL), TN_OK));
     tn_params *params = tn_params_create(ctx);
     tn_param  *w = tn_params_add(params, "w", 1, shape, init);
     tn_optim  *optim = tn_optim_create(params, NULL);
