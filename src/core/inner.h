@@ -122,6 +122,18 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #endif
 #endif
 
+/* The rows of a table of kernels: X of those that are called, UNCALLED of those that only training calls, where it is left out,
+   NONE of those that are left out. */
+#if defined(TN_NO_SEQUENCES) && defined(TN_NO_TRAINING)
+#define TNI_KERNELS(X, UNCALLED, NONE) TN_KERNELS_BY(X, UNCALLED, NONE, NONE)
+#elif defined(TN_NO_SEQUENCES)
+#define TNI_KERNELS(X, UNCALLED, NONE) TN_KERNELS_BY(X, X, NONE, NONE)
+#elif defined(TN_NO_TRAINING)
+#define TNI_KERNELS(X, UNCALLED, NONE) TN_KERNELS_BY(X, UNCALLED, X, UNCALLED)
+#else
+#define TNI_KERNELS(X, UNCALLED, NONE) TN_KERNELS(X)
+#endif
+
 #if defined(__GNUC__)
 #define TNI_UNUSED __attribute__((unused))
 #define TNI_NOINLINE __attribute__((noinline))
