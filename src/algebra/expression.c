@@ -52,15 +52,12 @@ TNI_PRINTF(3, 4) static bool tni_subscript_fail(const tn_plan *p, int at, const 
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);
-    if (at < 0 || !p->expr) {
-        tni_fail(p->ctx, TN_ERR_SHAPE, "%s: %s", p->op, why);
-        return false;
-    }
+    if (at < 0 || !p->expr) return tni_fail(p->ctx, TN_ERR_SHAPE, "%s: %s", p->op, why), false;
     for (t.length = 0; t.length < 12 && p->expr[(size_t)at + t.length]; t.length++)
         shown[t.length] = p->expr[(size_t)at + t.length];
     shown[t.length] = 0;
-    tni_fail(p->ctx, TN_ERR_SHAPE, "%s: character %d, \"%s%s\": %s", p->op, at + 1, shown, t.length == 12 ? ".." : "", why);
-    return false;
+    return tni_fail(p->ctx, TN_ERR_SHAPE, "%s: character %d, \"%s%s\": %s", p->op, at + 1, shown, t.length == 12 ? ".." : "",
+                    why), false;
 }
 
 static bool tni_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }

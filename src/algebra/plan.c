@@ -73,9 +73,8 @@ static bool tni_plan_fits(tn_plan *p)
         largest *= (double)tni_dtype_size(p->ctx->desc.dtype);
         if (largest < (double)(PTRDIFF_MAX / 16)) return true;
         if (p->desc.max_bytes > 0 && tni_plan_halve(p, tni_plan_largest(p))) continue;
-        tni_fail(p->ctx, TN_ERR_MEMORY, "%s: an intermediate result of %g bytes, which do not fit the address space", p->op,
-                 largest);
-        return false;
+        return tni_fail(p->ctx, TN_ERR_MEMORY, "%s: an intermediate result of %g bytes, which do not fit the address space",
+                        p->op, largest), false;
     }
 }
 
@@ -105,15 +104,11 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
                               const int *const *labels)
 {
     char what[32];
-    if (n < 1 || n > TNI_OPERANDS) {
-        tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n,
-                 TNI_OPERANDS);
-        return false;
-    }
-    if (t ? false : !ranks || !shapes) {
-        tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of %s is NULL", p->op, ranks ? "shapes" : "ranks");
-        return false;
-    }
+    if (n < 1 || n > TNI_OPERANDS)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected 1 to %d", p->op, (long long)n,
+                        TNI_OPERANDS), false;
+    if (t ? false : !ranks || !shapes)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of %s is NULL", p->op, ranks ? "shapes" : "ranks"), false;
     p->n = (int)n;
     p->operand = (tni_subscript *)tni_pile_take(&p->pile, (size_t)n, sizeof *p->operand);
     if (!p->operand) return false;
@@ -132,8 +127,8 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
             o->at[i] = -1;
             o->label[i] = labels[k] ? labels[k][i] : -1;
             if (o->label[i] >= 0) continue;
-            tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of operand %d is %d, expected at least 0", p->op, i, k, o->label[i]);
-            return false;
+            return tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of operand %d is %d, expected at least 0", p->op, i, k,
+                            o->label[i]), false;
         }
     }
     return true;
@@ -147,8 +142,7 @@ static bool tni_plan_labels(tn_plan *p, int rank, const int *out)
         p->out.at[i] = -1;
         p->out.label[i] = out[i];
         if (out[i] >= 0) continue;
-        tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of the result is %d, expected at least 0", p->op, i, out[i]);
-        return false;
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: label %d of the result is %d, expected at least 0", p->op, i, out[i]), false;
     }
     return true;
 }
@@ -162,11 +156,9 @@ static tn_tensor *tni_einsum(tn_ctx *ctx, const char *op, const char *expr, int6
     p.ctx = p.pile.ctx = ctx;
     p.op = op;
     p.expr = expr;
-    if ((!expr && !labels) || !t) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the %s NULL", op,
-                 t ? "expression, or the array of labels, is" : "array of operands is");
-        return NULL;
-    }
+    if ((!expr && !labels) || !t)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the %s NULL", op, t ? "expression, or the array of labels, is"
+                        : "array of operands is"), (tn_tensor *)NULL;
     if (!tni_plan_operands(&p, n, NULL, NULL, t, labels) || (labels && !tni_plan_labels(&p, rank, out))) return NULL;
     return tni_plan_make(&p) ? tni_plan_result(&p, t, p.program) : NULL;
 }
@@ -198,15 +190,13 @@ TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, i
                                 const tn_plan_desc *desc)
 {
     if (!ctx) return NULL;
-    if (!expr && !labels) {
-        tni_fail(ctx, TN_ERR_ARG, "%s: the expression, or the array of labels, is NULL", op);
-        return NULL;
-    }
-    if (desc && (desc->samples < 0 || (unsigned)desc->minimize > TN_PLAN_SIZE)) {
-        if (desc->samples < 0) tni_fail(ctx, TN_ERR_ARG, "%s: samples is %d, expected at least 0", op, desc->samples);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: minimize is %d, not a valid tn_plan_objective", op, (int)desc->minimize);
-        return NULL;
-    }
+    if (!expr && !labels)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: the expression, or the array of labels, is NULL", op), (tn_plan *)NULL;
+    if (desc && desc->samples < 0)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: samples is %d, expected at least 0", op, desc->samples), (tn_plan *)NULL;
+    if (desc && (unsigned)desc->minimize > TN_PLAN_SIZE)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: minimize is %d, not a valid tn_plan_objective", op, (int)desc->minimize),
+               (tn_plan *)NULL;
     tn_plan *p = (tn_plan *)tni_alloc(ctx, sizeof *p, op);
     if (!p) return NULL;
     memset(p, 0, sizeof *p);
@@ -247,12 +237,10 @@ TNI_FN tn_tensor *tni_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands
     bool same;
     if (!p) return NULL;
     p->op = op;
-    if (n != p->n || !operands) {
-        if (operands)
-            tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected %d", op, (long long)n, p->n);
-        else tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of operands is NULL", op);
-        return NULL;
-    }
+    if (!operands) return tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of operands is NULL", op), (tn_tensor *)NULL;
+    if (n != p->n)
+        return tni_fail(p->ctx, TN_ERR_ARG, "%s: the number of operands is %lld, expected %d", op, (long long)n, p->n),
+               (tn_tensor *)NULL;
     if (!tni_plan_takes(p, operands, &same)) return NULL;
     return tni_plan_result(p, operands, same ? p->program : NULL);
 }

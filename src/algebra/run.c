@@ -276,11 +276,9 @@ TNI_FN bool tni_plan_takes(tn_plan *p, tn_tensor *const *t, bool *same)
         tni_subscript_lay(o);
         tni_print(what, sizeof what, "operand %d", k);
         if (!tni_is_real(p->ctx, t[k], p->op, what)) return false;
-        if (t[k]->rank != o->rank || memcmp(t[k]->shape, o->shape, sizeof *o->shape * (size_t)o->rank) != 0) {
-            tni_fail(p->ctx, TN_ERR_SHAPE, "%s: operand %d is %s, expected %s as in the plan", p->op, k, TNI_SHAPE(t[k]),
-                     tni_shape_of(o->rank, o->shape).s);
-            return false;
-        }
+        if (t[k]->rank != o->rank || memcmp(t[k]->shape, o->shape, sizeof *o->shape * (size_t)o->rank) != 0)
+            return tni_fail(p->ctx, TN_ERR_SHAPE, "%s: operand %d is %s, expected %s as in the plan", p->op, k, TNI_SHAPE(t[k]),
+                            tni_shape_of(o->rank, o->shape).s), false;
         for (int i = 0; i < o->rank; i++) {
             if (o->label[i] >= 0 && o->strides[i] != t[k]->strides[i]) *same = false;
             o->strides[i] = t[k]->strides[i];

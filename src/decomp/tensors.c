@@ -12,9 +12,8 @@
 TNI_FN bool tni_decomp_fits(tn_ctx *ctx, const char *op, int64_t m, int64_t n)
 {
     if (m <= INT32_MAX && n <= INT32_MAX && m * n <= INT64_MAX / 64) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
-             (long long)n);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: the matrix has %lld x %lld elements, expected extents below 2^31", op, (long long)m,
+                    (long long)n), false;
 }
 
 TNI_FN tn_status tni_decomp_takes(tn_ctx *ctx, const char *op, const tn_tensor *a)

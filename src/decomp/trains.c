@@ -156,16 +156,12 @@ tn_tt *tn_tt_svd(tn_ctx *ctx, const tn_tensor *a, int64_t count, const int64_t *
         count = a->rank > 0 ? a->rank : 1;
         extents = a->rank > 0 ? a->shape : &one;
     }
-    if (count < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "tt_svd: count is %lld, expected 1 or more", (long long)count);
-        return NULL;
-    }
+    if (count < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_svd: count is %lld, expected 1 or more", (long long)count), (tn_tt *)NULL;
     for (int64_t k = 0; k < count && all >= 0; k++) all = tni_area_size(all, extents[k], 1, &bytes) ? (int64_t)bytes : -1;
-    if (all != elements) {
-        tni_fail(ctx, TN_ERR_SHAPE, "tt_svd: the product of the %lld extents differs from the %lld elements of a, %s",
-                 (long long)count, (long long)elements, TNI_SHAPE(a));
-        return NULL;
-    }
+    if (all != elements)
+        return tni_fail(ctx, TN_ERR_SHAPE, "tt_svd: the product of the %lld extents differs from the %lld elements of a, %s",
+                        (long long)count, (long long)elements, TNI_SHAPE(a)), (tn_tt *)NULL;
     tni_tt_svd_lay(&lay, ctx, &j, count, extents, all);
     if (!tni_lay_scratch(&lay, ctx, "tt_svd", &all)) return NULL;
     tni_tt_svd_lay(&lay, ctx, &j, count, extents, elements);
@@ -183,11 +179,9 @@ static bool tni_tt_fits(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
     int64_t r = 1;
     for (int64_t k = 0; k < count; k++) {
         if (!tni_usable(ctx, cores[k], "tt_create", "a core")) return false;
-        if (cores[k]->rank != 3 || cores[k]->shape[0] != r || (k + 1 == count && cores[k]->shape[2] != 1)) {
-            tni_fail(ctx, TN_ERR_SHAPE, "tt_create: core %lld is %s, expected [%lld,n,%s]", (long long)k,
-                     TNI_SHAPE(cores[k]), (long long)r, k + 1 == count ? "1" : "r");
-            return false;
-        }
+        if (cores[k]->rank != 3 || cores[k]->shape[0] != r || (k + 1 == count && cores[k]->shape[2] != 1))
+            return tni_fail(ctx, TN_ERR_SHAPE, "tt_create: core %lld is %s, expected [%lld,n,%s]", (long long)k,
+                            TNI_SHAPE(cores[k]), (long long)r, k + 1 == count ? "1" : "r"), false;
         r = cores[k]->shape[2];
     }
     return true;
@@ -198,11 +192,10 @@ tn_tt *tn_tt_create(tn_ctx *ctx, int64_t count, tn_tensor *const *cores)
     tn_tt    *tt;
     tn_status s = TN_OK;
     if (!ctx) return NULL;
-    if (count < 1 || !cores) {
-        if (cores) tni_fail(ctx, TN_ERR_ARG, "tt_create: count is %lld, expected 1 or more", (long long)count);
-        else tni_fail(ctx, TN_ERR_ARG, "tt_create: cores is NULL, expected %lld of them", (long long)count);
-        return NULL;
-    }
+    if (!cores)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_create: cores is NULL, expected %lld of them", (long long)count), (tn_tt *)NULL;
+    if (count < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "tt_create: count is %lld, expected 1 or more", (long long)count), (tn_tt *)NULL;
     if (!tni_tt_fits(ctx, count, cores) || !(tt = tni_tt_make(ctx, "tt_create", count))) return NULL;
     for (int64_t k = 0; k < count && s == TN_OK; k++) {
         tt->core[k] = tn_tensor_create(ctx, TN_REAL, 3, cores[k]->shape);
@@ -441,10 +434,8 @@ tn_tt *tn_tt_scale(const tn_tt *from, double factor)
     double *numbers;
     tn_tt  *tt;
     if (!from) return NULL;
-    if (!(fabs(factor) < HUGE_VAL)) {
-        tni_fail(from->ctx, TN_ERR_ARG, "tt_scale: factor is %g, expected a finite number", factor);
-        return NULL;
-    }
+    if (!(fabs(factor) < HUGE_VAL))
+        return tni_fail(from->ctx, TN_ERR_ARG, "tt_scale: factor is %g, expected a finite number", factor), (tn_tt *)NULL;
     if (!(tt = tn_tt_create(from->ctx, from->count, from->core))) return NULL;
     int64_t    k = tt->count - 1;
     tn_tensor *t = tt->core[k];
@@ -640,11 +631,9 @@ tn_tensor *tn_tt_dense(const tn_tt *tt)
     int64_t  all, size;
     if (!tt) return NULL;
     memset(&lay, 0, sizeof lay);
-    if (!tni_tt_dense_lay(&lay, tt, &h, p, &all)) {
-        tni_fail(tt->ctx, TN_ERR_MEMORY, "tt_dense: the dense tensor of %lld axes does not fit the address space",
-                 (long long)tt->count);
-        return NULL;
-    }
+    if (!tni_tt_dense_lay(&lay, tt, &h, p, &all))
+        return tni_fail(tt->ctx, TN_ERR_MEMORY, "tt_dense: the dense tensor of %lld axes does not fit the address space",
+                        (long long)tt->count), (tn_tensor *)NULL;
     if (!tni_lay_scratch(&lay, tt->ctx, "tt_dense", &size)) return NULL;
     tni_tt_dense_lay(&lay, tt, &h, p, &all);
     tn_tensor *out = tni_tt_expand(tt, &h, p[0], p[1], p[2], all);

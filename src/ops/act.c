@@ -85,8 +85,7 @@ static void tni_act_backward(tn_ctx *ctx, const tni_node *n)
 static bool tni_act_known(tn_ctx *ctx, const char *op, tn_act kind)
 {
     if ((unsigned)kind <= TN_ACT_LOG) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: the activation is %d, expected 0 to %d", op, (int)kind, (int)TN_ACT_LOG);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: the activation is %d, expected 0 to %d", op, (int)kind, (int)TN_ACT_LOG), false;
 }
 
 static tn_tensor *tni_activation(tn_ctx *ctx, const char *op, const char *what, tn_tensor *x, tn_act kind)
@@ -163,10 +162,8 @@ tn_tensor *tn_glu(tn_ctx *ctx, tn_tensor *x, tn_act kind)
     int64_t shape[TN_MAX_RANK];
     tn_call c;
     if (!(x = tni_contiguous(ctx, x, "glu", "x")) || !tni_act_known(ctx, "glu", kind)) return NULL;
-    if (x->rank < 1 || x->shape[x->rank - 1] % 2 != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "glu: x is %s, expected an even last extent", TNI_SHAPE(x));
-        return NULL;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] % 2 != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "glu: x is %s, expected an even last extent", TNI_SHAPE(x)), (tn_tensor *)NULL;
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= 2;
     tn_tensor *y = tni_made(ctx, x->rank, shape);
@@ -220,15 +217,11 @@ tn_tensor *tn_prod_parts(tn_ctx *ctx, tn_tensor *x, int64_t k)
 {
     int64_t shape[TN_MAX_RANK];
     if (!(x = tni_contiguous(ctx, x, "prod_parts", "x"))) return NULL;
-    if (k < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: k is %lld, expected at least 1", (long long)k);
-        return NULL;
-    }
-    if (x->rank < 1 || x->shape[x->rank - 1] % k != 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: x is %s, expected a last extent that is a multiple of k = %lld", TNI_SHAPE(x),
-                 (long long)k);
-        return NULL;
-    }
+    if (k < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: k is %lld, expected at least 1", (long long)k), (tn_tensor *)NULL;
+    if (x->rank < 1 || x->shape[x->rank - 1] % k != 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "prod_parts: x is %s, expected a last extent that is a multiple of k = %lld",
+                        TNI_SHAPE(x), (long long)k), (tn_tensor *)NULL;
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] /= k;
     tn_tensor *y = tni_made(ctx, x->rank, shape);

@@ -350,9 +350,8 @@ static bool tni_attend_shapes(tn_ctx *ctx, tn_attend_kind kind, const tn_tensor 
     if (q->shape[0] == k->shape[0] && q->shape[0] == v->shape[0] && k->shape[1] == v->shape[1]
         && q->shape[2] % sets == 0 && q->shape[2] / sets == v->shape[2] && k->shape[2] == q->shape[2]
         && q->shape[3] == k->shape[3] && q->shape[3] >= 1) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, expected [B,Tq,%sH,d], [B,Tk,%sH,d], [B,Tk,H,dv], "
-             "d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "attend: q is %s, k is %s and v is %s, expected [B,Tq,%sH,d], [B,Tk,%sH,d], "
+                    "[B,Tk,H,dv], d >= 1", TNI_SHAPE(q), TNI_SHAPE(k), TNI_SHAPE(v), times, times), false;
 }
 
 /* An error if the linear form is requested but not possible. */
@@ -394,11 +393,9 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
     const tn_tensor *s = a->state;
     if (!s) return true;
     if (!tni_is_real(ctx, s, "attend", "state")) return false;
-    if (s->dtype != ctx->desc.dtype) {
-        tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, expected %s", tn_dtype_name(s->dtype),
-                 tn_dtype_name(ctx->desc.dtype));
-        return false;
-    }
+    if (s->dtype != ctx->desc.dtype)
+        return tni_fail(ctx, TN_ERR_DTYPE, "attend: the state is %s, expected %s", tn_dtype_name(s->dtype),
+                        tn_dtype_name(ctx->desc.dtype)), false;
     if (s->rank != 4 || s->shape[0] != v->shape[0] || s->shape[1] != v->shape[2] || s->shape[2] != F || s->shape[3] != n
         || !tn_tensor_is_contiguous(s))
         tni_fail(ctx, TN_ERR_SHAPE, "attend: the state is %s, expected [%lld,%lld,%lld,%lld], contiguous", TNI_SHAPE(s),

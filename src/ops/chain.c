@@ -126,10 +126,8 @@ tn_tensor *tn_chain(tn_ctx *ctx, tn_tensor *m, tn_tensor **log_norm)
     tn_tensor *out, *p = NULL, *v = NULL, *work, *sum;
     if (log_norm) *log_norm = NULL;
     if (!(m = tni_contiguous(ctx, m, "chain", "m"))) return NULL;
-    if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1) {
-        tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, expected [b,n,d,d] with n >= 1", TNI_SHAPE(m));
-        return NULL;
-    }
+    if (m->rank != 4 || m->shape[2] != m->shape[3] || m->shape[1] < 1)
+        return tni_fail(ctx, TN_ERR_SHAPE, "chain: m is %s, expected [b,n,d,d] with n >= 1", TNI_SHAPE(m)), (tn_tensor *)NULL;
     int64_t d = m->shape[2];
     if (!(out = tn_tensor_2d(ctx, TN_REAL, m->shape[0], d * d + 1)) || !(work = tni_chain_work(m, 2))) return NULL;
     if (tni_recording(ctx) && tni_wants_grad(m)

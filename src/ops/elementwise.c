@@ -69,8 +69,8 @@ static bool tni_broadcast(tn_ctx *ctx, const char *op, const tn_tensor *a, const
     if (!tni_is_real(ctx, a, op, "a") || !tni_is_real(ctx, b, op, "b")) return false;
     *rank = 0;
     if (tni_broadcast_more(a, rank, shape) && tni_broadcast_more(b, rank, shape)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: a is %s and b is %s, which do not broadcast", op, TNI_SHAPE(a), TNI_SHAPE(b)),
+                    false;
 }
 
 /* The gradient of t, += factor * dy summed over the axes along which t was broadcast. */
@@ -231,11 +231,9 @@ tn_tensor *tn_where(tn_ctx *ctx, tn_tensor *condition, tn_tensor *a, tn_tensor *
     if (!tni_is_ids(ctx, condition, "where", "condition")) return NULL;
     if (!tni_is_real(ctx, a, "where", "a") || !tni_is_real(ctx, b, "where", "b")) return NULL;
     if (!tni_broadcast_more(condition, &rank, shape) || !tni_broadcast_more(a, &rank, shape)
-        || !tni_broadcast_more(b, &rank, shape)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "where: condition is %s, a is %s and b is %s, which do not broadcast",
-                 TNI_SHAPE(condition), TNI_SHAPE(a), TNI_SHAPE(b));
-        return NULL;
-    }
+        || !tni_broadcast_more(b, &rank, shape))
+        return tni_fail(ctx, TN_ERR_SHAPE, "where: condition is %s, a is %s and b is %s, which do not broadcast",
+                        TNI_SHAPE(condition), TNI_SHAPE(a), TNI_SHAPE(b)), (tn_tensor *)NULL;
     tn_tensor *y = tni_made(ctx, rank, shape);
     if (!y) return NULL;
     tn_call c = tni_call(TN_KERNEL_WHERE, 0, NULL, 1, &y);
@@ -327,10 +325,8 @@ tn_tensor *tn_sum_axis(tn_ctx *ctx, tn_tensor *a, int axis)
 tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a)
 {
     if (!tni_is_real(ctx, a, "mean", "a")) return NULL;
-    if (tn_tensor_count(a) == 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mean: a is %s, expected at least one element", TNI_SHAPE(a));
-        return NULL;
-    }
+    if (tn_tensor_count(a) == 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "mean: a is %s, expected at least one element", TNI_SHAPE(a)), (tn_tensor *)NULL;
     return tni_sum(ctx, a, -1, 1.0 / (double)tn_tensor_count(a));
 }
 
@@ -338,10 +334,8 @@ tn_tensor *tn_mean(tn_ctx *ctx, tn_tensor *a)
 tn_tensor *tn_mse(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
     if (!tni_is_real(ctx, a, "mse", "a") || !tni_is_real(ctx, b, "mse", "b")) return NULL;
-    if (!tni_same_shape(a, b)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "mse: b is %s, expected %s as a", TNI_SHAPE(b), TNI_SHAPE(a));
-        return NULL;
-    }
+    if (!tni_same_shape(a, b))
+        return tni_fail(ctx, TN_ERR_SHAPE, "mse: b is %s, expected %s as a", TNI_SHAPE(b), TNI_SHAPE(a)), (tn_tensor *)NULL;
     tn_tensor *d = tn_sub(ctx, a, b);
     d = d ? tn_mul(ctx, d, d) : NULL;
     return d ? tn_mean(ctx, d) : NULL;

@@ -121,21 +121,16 @@ tn_tensor *tn_matmul(tn_ctx *ctx, tn_tensor *a, tn_tensor *b)
 {
     int64_t shape[TN_MAX_RANK];
     if (!tni_is_real(ctx, a, "matmul", "a") || !tni_is_real(ctx, b, "matmul", "b")) return NULL;
-    if (a->rank < 2 || b->rank < 2) {
-        tni_fail(ctx, TN_ERR_SHAPE, "matmul: %s is %s, expected rank 2 or more", a->rank < 2 ? "a" : "b",
-                 TNI_SHAPE(a->rank < 2 ? a : b));
-        return NULL;
-    }
-    if (a->shape[a->rank - 1] != b->shape[b->rank - 2]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected %lld rows of b", TNI_SHAPE(a), TNI_SHAPE(b),
-                 (long long)a->shape[a->rank - 1]);
-        return NULL;
-    }
+    if (a->rank < 2 || b->rank < 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "matmul: %s is %s, expected rank 2 or more", a->rank < 2 ? "a" : "b",
+                        TNI_SHAPE(a->rank < 2 ? a : b)), (tn_tensor *)NULL;
+    if (a->shape[a->rank - 1] != b->shape[b->rank - 2])
+        return tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected %lld rows of b", TNI_SHAPE(a), TNI_SHAPE(b),
+                        (long long)a->shape[a->rank - 1]), (tn_tensor *)NULL;
     if (a->rank > 2 && b->rank > 2
-        && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected equal batch axes", TNI_SHAPE(a), TNI_SHAPE(b));
-        return NULL;
-    }
+        && (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof *shape * (size_t)(a->rank - 2)) != 0))
+        return tni_fail(ctx, TN_ERR_SHAPE, "matmul: a is %s but b is %s, expected equal batch axes", TNI_SHAPE(a),
+                        TNI_SHAPE(b)), (tn_tensor *)NULL;
     if (a->rank > 2 && !(a = tni_contiguous(ctx, a, "matmul", "a"))) return NULL;
     if (b->rank > 2 && !(b = tni_contiguous(ctx, b, "matmul", "b"))) return NULL;
     int rank = (int)tni_max(a->rank, b->rank);
@@ -271,20 +266,13 @@ tn_tensor *tn_affine(tn_ctx *ctx, tn_tensor *x, tn_tensor *w, tn_tensor *b)
     tn_call c;
     if (!(x = tni_contiguous(ctx, x, "affine", "x")) || !tni_is_real(ctx, w, "affine", "w")) return NULL;
     if (b && !tni_is_real(ctx, b, "affine", "b")) return NULL;
-    if (w->rank != 2) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: w is %s, expected rank 2", TNI_SHAPE(w));
-        return NULL;
-    }
-    if (x->rank < 1 || x->shape[x->rank - 1] != w->shape[1]) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: x is %s, expected a last extent of %lld, for w is %s", TNI_SHAPE(x),
-                 (long long)w->shape[1], TNI_SHAPE(w));
-        return NULL;
-    }
-    if (b && (b->rank != 1 || b->shape[0] != w->shape[0])) {
-        tni_fail(ctx, TN_ERR_SHAPE, "affine: b is %s, expected [%lld], for w is %s", TNI_SHAPE(b), (long long)w->shape[0],
-                 TNI_SHAPE(w));
-        return NULL;
-    }
+    if (w->rank != 2) return tni_fail(ctx, TN_ERR_SHAPE, "affine: w is %s, expected rank 2", TNI_SHAPE(w)), (tn_tensor *)NULL;
+    if (x->rank < 1 || x->shape[x->rank - 1] != w->shape[1])
+        return tni_fail(ctx, TN_ERR_SHAPE, "affine: x is %s, expected a last extent of %lld, for w is %s", TNI_SHAPE(x),
+                        (long long)w->shape[1], TNI_SHAPE(w)), (tn_tensor *)NULL;
+    if (b && (b->rank != 1 || b->shape[0] != w->shape[0]))
+        return tni_fail(ctx, TN_ERR_SHAPE, "affine: b is %s, expected [%lld], for w is %s", TNI_SHAPE(b),
+                        (long long)w->shape[0], TNI_SHAPE(w)), (tn_tensor *)NULL;
     int64_t m = w->shape[0], n = w->shape[1];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = m;

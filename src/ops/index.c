@@ -43,16 +43,13 @@ static bool tni_concat_fits(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *c
     for (int64_t k = 0; k < n; k++) {
         for (i = 0; i < t[0]->rank && t[k]->rank == t[0]->rank; i++)
             if (t[k]->shape[i] != t[0]->shape[i] && (stacked || i != axis)) break;
-        if (t[k]->rank != t[0]->rank || i < t[0]->rank) {
-            tni_fail(ctx, TN_ERR_SHAPE, stacked ? "%s: tensor 0 is %s but tensor %lld is %s, expected equal shapes"
-                     : "%s: tensor 0 is %s but tensor %lld is %s, expected equal extents except along axis %d", op,
-                     TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis);
-            return false;
-        }
-        if (!stacked && t[k]->shape[axis] > INT64_MAX - all) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis);
-            return false;
-        }
+        if (t[k]->rank != t[0]->rank || i < t[0]->rank)
+            return tni_fail(ctx, TN_ERR_SHAPE, stacked ? "%s: tensor 0 is %s but tensor %lld is %s, expected equal shapes"
+                            : "%s: tensor 0 is %s but tensor %lld is %s, expected equal extents except along axis %d", op,
+                            TNI_SHAPE(t[0]), (long long)k, TNI_SHAPE(t[k]), axis), false;
+        if (!stacked && t[k]->shape[axis] > INT64_MAX - all)
+            return tni_fail(ctx, TN_ERR_SHAPE, "%s: the extents of axis %d sum to 2^63 or more, expected less", op, axis),
+                            false;
         all += stacked ? 1 : t[k]->shape[axis];
     }
     return true;
@@ -62,11 +59,9 @@ static bool tni_concat_operands(tn_ctx *ctx, const char *op, int64_t n, tn_tenso
 {
     char what[32];
     if (!ctx) return false;
-    if (n < 1 || !t) {
-        tni_fail(ctx, TN_ERR_ARG, t ? "%s: the number of tensors is %lld, expected at least 1"
-                 : "%s: the array of %lld tensors is NULL", op, (long long)n);
-        return false;
-    }
+    if (n < 1 || !t)
+        return tni_fail(ctx, TN_ERR_ARG, t ? "%s: the number of tensors is %lld, expected at least 1"
+                        : "%s: the array of %lld tensors is NULL", op, (long long)n), false;
     for (int64_t k = 0; k < n; k++) {
         tni_print(what, sizeof what, "tensor %lld", (long long)k);
         if (!tni_usable(ctx, t[k], op, what)) return false;
@@ -100,13 +95,14 @@ static tn_tensor *tni_concat(tn_ctx *ctx, const char *op, int64_t n, tn_tensor *
     tn_dtype dtype = t[0]->dtype;
     int      rank = t[0]->rank + stacked;
     if (axis < 0) axis += rank;
-    if (rank > TN_MAX_RANK || axis < 0 || axis >= rank) {
-        if (rank > TN_MAX_RANK)
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: tensors have rank %d, expected at most %d", op, t[0]->rank, TN_MAX_RANK - 1);
-        else if (rank == 0) tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor 0 has rank 0, expected at least 1", op);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of a result of rank %d", op, given, rank);
-        return NULL;
-    }
+    if (rank > TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensors have rank %d, expected at most %d", op, t[0]->rank, TN_MAX_RANK - 1),
+               (tn_tensor *)NULL;
+    if (rank == 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: tensor 0 has rank 0, expected at least 1", op), (tn_tensor *)NULL;
+    if (axis < 0 || axis >= rank)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: axis is %d, expected an axis of a result of rank %d", op, given, rank),
+               (tn_tensor *)NULL;
     if (!tni_concat_fits(ctx, op, n, t, axis, stacked)) return NULL;
     for (int i = 0; i < rank; i++) shape[i] = i == axis ? 0 : t[0]->shape[stacked && i > axis ? i - 1 : i];
     for (int64_t k = 0; k < n; k++) {
@@ -191,11 +187,11 @@ tn_tensor *tn_embed(tn_ctx *ctx, tn_tensor *table, tn_tensor *ids)
 {
     int64_t shape[TN_MAX_RANK];
     if (!(table = tni_contiguous(ctx, table, "embed", "table")) || !tni_is_ids(ctx, ids, "embed", "ids")) return NULL;
-    if (table->rank != 2 || ids->rank >= TN_MAX_RANK) {
-        if (table->rank != 2) tni_fail(ctx, TN_ERR_SHAPE, "embed: table is %s, expected rank 2", TNI_SHAPE(table));
-        else tni_fail(ctx, TN_ERR_SHAPE, "embed: ids have rank %d, expected at most %d", ids->rank, TN_MAX_RANK - 1);
-        return NULL;
-    }
+    if (table->rank != 2)
+        return tni_fail(ctx, TN_ERR_SHAPE, "embed: table is %s, expected rank 2", TNI_SHAPE(table)), (tn_tensor *)NULL;
+    if (ids->rank >= TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "embed: ids have rank %d, expected at most %d", ids->rank, TN_MAX_RANK - 1),
+               (tn_tensor *)NULL;
     if (!tn_tensor_is_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     memcpy(shape, ids->shape, sizeof shape);
     shape[ids->rank] = table->shape[1];
@@ -277,11 +273,9 @@ tn_tensor *tn_gather(tn_ctx *ctx, tn_tensor *x, int axis, tn_tensor *ids)
     if (!(x = tni_contiguous(ctx, x, "gather", "x")) || !tni_is_ids(ctx, ids, "gather", "ids")) return NULL;
     if (!tni_axis(x, &axis, "gather", "x")) return NULL;
     int rank = x->rank - 1 + ids->rank;
-    if (rank > TN_MAX_RANK) {
-        tni_fail(ctx, TN_ERR_SHAPE, "gather: the result of x %s and ids %s has rank %d, expected at most %d", TNI_SHAPE(x),
-                 TNI_SHAPE(ids), rank, TN_MAX_RANK);
-        return NULL;
-    }
+    if (rank > TN_MAX_RANK)
+        return tni_fail(ctx, TN_ERR_SHAPE, "gather: the result of x %s and ids %s has rank %d, expected at most %d",
+                        TNI_SHAPE(x), TNI_SHAPE(ids), rank, TN_MAX_RANK), (tn_tensor *)NULL;
     if (!tn_tensor_is_contiguous(ids) && !(ids = tn_copy(ctx, ids))) return NULL;
     for (int i = 0; i < axis; i++) outer *= shape[i] = x->shape[i];
     for (int i = 0; i < ids->rank; i++) shape[axis + i] = ids->shape[i];

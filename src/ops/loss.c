@@ -111,10 +111,7 @@ static void tni_dropout_backward(tn_ctx *ctx, const tni_node *n)
 tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
 {
     if (!(x = tni_contiguous(ctx, x, "dropout", "x"))) return NULL;
-    if (!(p >= 0 && p < 1)) {
-        tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, expected 0 <= p < 1", p);
-        return NULL;
-    }
+    if (!(p >= 0 && p < 1)) return tni_fail(ctx, TN_ERR_ARG, "dropout: p is %g, expected 0 <= p < 1", p), (tn_tensor *)NULL;
     if (!tni_recording(ctx) || p == 0) return x;
     tn_tensor *y = tni_made(ctx, x->rank, x->shape);
     if (!y) return NULL;
@@ -132,10 +129,7 @@ tn_tensor *tn_dropout(tn_ctx *ctx, tn_tensor *x, double p)
 tn_tensor *tn_noise(tn_ctx *ctx, tn_tensor *x, double std)
 {
     if (!tni_is_real(ctx, x, "noise", "x")) return NULL;
-    if (!(std >= 0)) {
-        tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, expected 0 or more", std);
-        return NULL;
-    }
+    if (!(std >= 0)) return tni_fail(ctx, TN_ERR_ARG, "noise: std is %g, expected 0 or more", std), (tn_tensor *)NULL;
     if (!tni_recording(ctx) || std == 0) return x;
     tn_tensor *z = tni_random(ctx, TN_KERNEL_NORMAL, x->rank, x->shape, 0, std, true);
     return z ? tn_add(ctx, x, z) : NULL;

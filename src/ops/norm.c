@@ -88,9 +88,8 @@ TNI_FN bool tni_is_eps(tn_ctx *ctx, double eps, const char *op)
 {
     const tn_dtype dtype = ctx ? ctx->desc.dtype : TN_F64;
     if (eps == 0 || (eps >= tni_dtype_least(dtype) && eps <= tni_dtype_most(dtype))) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0, or from %g to %g in %s", op, eps, tni_dtype_least(dtype),
-             tni_dtype_most(dtype), tn_dtype_name(dtype));
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: eps is %g, expected 0, or from %g to %g in %s", op, eps, tni_dtype_least(dtype),
+                    tni_dtype_most(dtype), tn_dtype_name(dtype)), false;
 }
 
 tn_tensor *tn_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *gain, double eps)
@@ -139,10 +138,9 @@ tn_tensor *tn_residual_rmsnorm(tn_ctx *ctx, tn_tensor *x, tn_tensor *branch, tn_
     if (!(x = tni_contiguous(ctx, x, "residual_rmsnorm", "x"))
         || !(branch = tni_contiguous(ctx, branch, "residual_rmsnorm", "branch")) || !tni_is_eps(ctx, eps, "residual_rmsnorm")
         || (gain && !(gain = tni_contiguous(ctx, gain, "residual_rmsnorm", "gain")))) return NULL;
-    if (!tni_same_shape(x, branch)) {
-        tni_fail(ctx, TN_ERR_SHAPE, "residual_rmsnorm: branch is %s, expected %s as x", TNI_SHAPE(branch), TNI_SHAPE(x));
-        return NULL;
-    }
+    if (!tni_same_shape(x, branch))
+        return tni_fail(ctx, TN_ERR_SHAPE, "residual_rmsnorm: branch is %s, expected %s as x", TNI_SHAPE(branch), TNI_SHAPE(x)),
+                        (tn_tensor *)NULL;
     if (!tni_has_columns(ctx, x, "residual_rmsnorm") || !tni_fits_columns(ctx, x, gain, "residual_rmsnorm", "gain"))
         return NULL;
     tn_tensor *s = tni_made(ctx, x->rank, x->shape);

@@ -71,32 +71,28 @@ TNI_FN bool tni_is_real(tn_ctx *ctx, const tn_tensor *t, const char *op, const c
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (tni_computes(ctx, t->dtype)) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected %s as in this context", op, what, tn_dtype_name(t->dtype),
-             tn_dtype_name(ctx->desc.dtype));
-    return false;
+    return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected %s as in this context", op, what, tn_dtype_name(t->dtype),
+                    tn_dtype_name(ctx->desc.dtype)), false;
 }
 
 TNI_FN bool tni_is_ids(tn_ctx *ctx, const tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_usable(ctx, t, op, what)) return false;
     if (t->dtype == TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected I32", op, what, tn_dtype_name(t->dtype));
-    return false;
+    return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %s, expected I32", op, what, tn_dtype_name(t->dtype)), false;
 }
 
 TNI_FN bool tni_has_columns(tn_ctx *ctx, const tn_tensor *x, const char *op)
 {
     if (x->rank > 0) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: x has rank 0, expected at least 1", op), false;
 }
 
 TNI_FN bool tni_fits_columns(tn_ctx *ctx, const tn_tensor *x, const tn_tensor *t, const char *op, const char *what)
 {
     if (!t || (t->rank == 1 && t->shape[0] == x->shape[x->rank - 1])) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
-             (long long)x->shape[x->rank - 1], TNI_SHAPE(x));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected [%lld], for x is %s", op, what, TNI_SHAPE(t),
+                    (long long)x->shape[x->rank - 1], TNI_SHAPE(x)), false;
 }
 
 /* A random kernel reads the clock, and gets the seed and its number among the random calls of this step. */

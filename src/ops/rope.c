@@ -95,11 +95,9 @@ TNI_FN void TNI_T(rope_backward)(const tn_call *c)
 TNI_FN tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const char *what)
 {
     if (!tni_is_real(ctx, t, op, what)) return NULL;
-    if (t->rank != 4) {
-        tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected four axes: batch, position, head, dimension", op, what,
-                 TNI_SHAPE(t));
-        return NULL;
-    }
+    if (t->rank != 4)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s is %s, expected four axes: batch, position, head, dimension", op, what,
+                        TNI_SHAPE(t)), (tn_tensor *)NULL;
     return t->strides[3] == 1 || t->shape[3] <= 1 ? t : tn_copy(ctx, t);
 }
 
@@ -116,8 +114,7 @@ static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
 TNI_FN bool tni_rope_number(tn_ctx *ctx, const char *op, const char *what, double x)
 {
     if (x >= 1e-30 && x < HUGE_VAL) return true;
-    tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a finite number >= 1e-30", op, what, x);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "%s: %s is %g, expected a finite number >= 1e-30", op, what, x), false;
 }
 
 TNI_FN bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_scaling *s)
@@ -143,11 +140,9 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     if (d.base == 0) d.base = 10000;
     if (d.eps == 0) d.eps = 1e-6;
     if (!tni_rope_number(ctx, "rope", "base", d.base)) return NULL;
-    if (d.first > INT64_MAX - x->shape[1]) {
-        tni_fail(ctx, TN_ERR_ARG, "rope: first is %lld, expected at most 2^63 - 1 less the %lld positions of x",
-                 (long long)d.first, (long long)x->shape[1]);
-        return NULL;
-    }
+    if (d.first > INT64_MAX - x->shape[1])
+        return tni_fail(ctx, TN_ERR_ARG, "rope: first is %lld, expected at most 2^63 - 1 less the %lld positions of x",
+                        (long long)d.first, (long long)x->shape[1]), (tn_tensor *)NULL;
     if (!tni_rope_scaling_fits(ctx, "rope", &d.scaling)) return NULL;
     if (d.no_rotation && !d.norm) return x;
     if (!(y = tni_made(ctx, 4, x->shape))) return NULL;

@@ -309,8 +309,7 @@ enum { TNI_SCAN_FEW = 32, TNI_SCAN_LONG = 1024 };
 static bool tni_scan_matrices(tn_ctx *ctx, const tn_tensor *m, const char *op)
 {
     if (m->rank == 4 && m->shape[2] == m->shape[3]) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: m is %s, expected [b,n,d,d]", op, TNI_SHAPE(m));
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: m is %s, expected [b,n,d,d]", op, TNI_SHAPE(m)), false;
 }
 
 /* v [d] or [b,d], as [1,d] or [b,d] */
@@ -319,9 +318,8 @@ static bool tni_scan_begins(tn_ctx *ctx, tn_tensor *v, int64_t b, int64_t d, con
     *as = tni_view(v);
     if (v->rank == 1 && v->shape[0] == d) { *as = tni_pad_view(*as, 2); return true; }
     if (v->rank == 2 && v->shape[0] == b && v->shape[1] == d) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: v is %s, expected [%lld] or [%lld,%lld]", op, TNI_SHAPE(v), (long long)d, (long long)b,
-             (long long)d);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: v is %s, expected [%lld] or [%lld,%lld]", op, TNI_SHAPE(v), (long long)d,
+                    (long long)b, (long long)d), false;
 }
 
 /* The scan of sites m [c,L,d,d] after their `start` [c,1,d,d] of scale `offset` [c,1] */
@@ -406,10 +404,9 @@ tn_tensor *tn_scan_blocks(tn_ctx *ctx, tn_tensor *m, int64_t length, bool revers
 {
     if (logs) *logs = NULL;
     if (!tni_is_real(ctx, m, "scan_blocks", "m") || !tni_scan_matrices(ctx, m, "scan_blocks")) return NULL;
-    if (length < 1) {
-        tni_fail(ctx, TN_ERR_ARG, "scan_blocks: length is %lld, expected at least 1", (long long)length);
-        return NULL;
-    }
+    if (length < 1)
+        return tni_fail(ctx, TN_ERR_ARG, "scan_blocks: length is %lld, expected at least 1", (long long)length),
+                        (tn_tensor *)NULL;
     if (m->shape[1] / length < 2) return tn_scan(ctx, m, reverse, logs);
     tn_dtype made = ctx->made;
     ctx->made = ctx->desc.dtype;                            /* logarithms and products as exact as those of tn_scan */
@@ -449,17 +446,13 @@ tn_tensor *tn_scan_states(tn_ctx *ctx, tn_tensor *v, tn_tensor *cores, tn_tensor
     if (logs) *logs = NULL;
     if (!(v = tni_contiguous(ctx, v, "scan_states", "v")) || !(cores = tni_contiguous(ctx, cores, "scan_states", "cores"))
         || !(phi = tni_contiguous(ctx, phi, "scan_states", "phi"))) return NULL;
-    if (phi->rank != 3) {
-        tni_fail(ctx, TN_ERR_SHAPE, "scan_states: phi is %s, expected [b,n,s]", TNI_SHAPE(phi));
-        return NULL;
-    }
+    if (phi->rank != 3)
+        return tni_fail(ctx, TN_ERR_SHAPE, "scan_states: phi is %s, expected [b,n,s]", TNI_SHAPE(phi)), (tn_tensor *)NULL;
     if (cores->rank != 4 || cores->shape[1] != cores->shape[3] || cores->shape[2] != phi->shape[2]
-        || (cores->shape[0] != 1 && cores->shape[0] != phi->shape[1])) {
-        tni_fail(ctx, TN_ERR_SHAPE, "scan_states: cores is %s, expected [%lld,d,%lld,d] or [1,d,%lld,d], for phi is %s",
-                 TNI_SHAPE(cores), (long long)phi->shape[1], (long long)phi->shape[2], (long long)phi->shape[2],
-                 TNI_SHAPE(phi));
-        return NULL;
-    }
+        || (cores->shape[0] != 1 && cores->shape[0] != phi->shape[1]))
+        return tni_fail(ctx, TN_ERR_SHAPE, "scan_states: cores is %s, expected [%lld,d,%lld,d] or [1,d,%lld,d], for phi is %s",
+                        TNI_SHAPE(cores), (long long)phi->shape[1], (long long)phi->shape[2], (long long)phi->shape[2],
+                        TNI_SHAPE(phi)), (tn_tensor *)NULL;
     int64_t extent[3] = {phi->shape[0], phi->shape[1] + 1, cores->shape[1]};
     tn_call c = tni_call(TN_KERNEL_SCAN_STATES, 0, NULL, 0, NULL);
     c.n_in = 3;

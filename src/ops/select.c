@@ -32,10 +32,9 @@ TNI_FN void TNI_T(accuracy)(const tn_call *c)
 tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
 {
     if (!(x = tni_contiguous(ctx, x, "argmax", "x"))) return NULL;
-    if (x->rank < 1 || x->shape[x->rank - 1] == 0) {
-        tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x));
-        return NULL;
-    }
+    if (x->rank < 1 || x->shape[x->rank - 1] == 0)
+        return tni_fail(ctx, TN_ERR_SHAPE, "argmax: x is %s, expected a last extent of at least 1", TNI_SHAPE(x)),
+                        (tn_tensor *)NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
     if (!y) return NULL;
     tn_call c = tni_call(TN_KERNEL_ARGMAX, 0, NULL, 0, NULL);
@@ -87,15 +86,13 @@ static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_or
     if (!(t = tni_contiguous(ctx, t, op, "t")) || !tni_axis(t, &axis, op, "t")) return NULL;
     int64_t n = t->shape[axis], count = tn_tensor_count(t);
     if (k < 0) k = n;
-    if (k > n || (unsigned)order > TN_ORDER_MAGNITUDE || count > INT32_MAX) {
-        if (count > INT32_MAX)
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t));
-        else if (k > n)
-            tni_fail(ctx, TN_ERR_ARG, "%s: k is %lld, expected 0 to %lld, the extent of axis %d", op, (long long)k,
-                     (long long)n, axis);
-        else tni_fail(ctx, TN_ERR_ARG, "%s: order is %d, not a valid tn_order", op, (int)order);
-        return NULL;
-    }
+    if (count > INT32_MAX)
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t)), (tn_tensor *)NULL;
+    if (k > n)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: k is %lld, expected 0 to %lld, the extent of axis %d", op, (long long)k,
+                        (long long)n, axis), (tn_tensor *)NULL;
+    if ((unsigned)order > TN_ORDER_MAGNITUDE)
+        return tni_fail(ctx, TN_ERR_ARG, "%s: order is %d, not a valid tn_order", op, (int)order), (tn_tensor *)NULL;
     for (int i = 0; i < t->rank; i++) {
         shape[i] = i == axis ? k : t->shape[i];
         if (i < axis) outer *= t->shape[i];

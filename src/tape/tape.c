@@ -141,11 +141,9 @@ TNI_FN tn_tensor *tni_grad(tn_tensor *t, bool *add)
     }
     if (!t->grad) t->grad = tni_grad_new(t);
     if (!t->grad || !tni_grad_part(t)) return NULL;
-    if ((t->grad->flags & (TNI_SENT | TNI_ZEROED)) == TNI_SENT) {
-        tni_fail(t->ctx, TN_ERR_ARG, "backward: something is added to the gradient of a parameter %s, which the processes have "
-                 "averaged; expected tn_optim_step before", TNI_SHAPE(t));
-        return NULL;
-    }
+    if ((t->grad->flags & (TNI_SENT | TNI_ZEROED)) == TNI_SENT)
+        return tni_fail(t->ctx, TN_ERR_ARG, "backward: something is added to the gradient of a parameter %s, which the "
+                        "processes have averaged; expected tn_optim_step before", TNI_SHAPE(t)), (tn_tensor *)NULL;
     *add = !tni_grad_is_new(t);
     t->grad->flags &= ~(uint32_t)(TNI_ZEROED | TNI_SENT);
     t->flags |= TNI_GRAD_USED;

@@ -50,15 +50,12 @@ TNI_FN bool tni_shape_bytes(tn_ctx *ctx, const char *op, tn_dtype dtype, int ran
 {
     if (!tni_rank_fits(ctx, op, rank, shape)) return false;
     for (int i = 0; i < rank; i++)
-        if (shape[i] < 0) {
-            tni_fail(ctx, TN_ERR_SHAPE, "%s: extent %d of %s is negative, expected 0 or more", op, i,
-                     tni_shape_of(rank, shape).s);
-            return false;
-        }
+        if (shape[i] < 0)
+            return tni_fail(ctx, TN_ERR_SHAPE, "%s: extent %d of %s is negative, expected 0 or more", op, i,
+                            tni_shape_of(rank, shape).s), false;
     if (tni_extents_fit(dtype, rank, shape, bytes)) return true;
-    tni_fail(ctx, TN_ERR_SHAPE, "%s: %s %s does not fit the address space", op, tn_dtype_name(dtype),
-             tni_shape_of(rank, shape).s);
-    return false;
+    return tni_fail(ctx, TN_ERR_SHAPE, "%s: %s %s does not fit the address space", op, tn_dtype_name(dtype),
+                    tni_shape_of(rank, shape).s), false;
 }
 
 TNI_FN void tni_fill_header(tn_tensor *t, tn_ctx *ctx, tn_dtype dtype, int rank, const int64_t *shape)
@@ -80,8 +77,8 @@ TNI_FN bool tni_dtype_known(tn_ctx *ctx, const char *op, const char *what, tn_dt
 {
     if (*dtype == TN_REAL) *dtype = ctx->desc.dtype;
     if (*dtype >= TN_F32 && *dtype <= TN_I32) return true;
-    tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %d, expected %d to %d", op, what, (int)*dtype, (int)TN_REAL, (int)TN_I32);
-    return false;
+    return tni_fail(ctx, TN_ERR_DTYPE, "%s: %s is %d, expected %d to %d", op, what, (int)*dtype, (int)TN_REAL, (int)TN_I32),
+                    false;
 }
 
 /* A header without bytes, in the arena. */

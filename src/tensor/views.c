@@ -49,11 +49,9 @@ tn_tensor *tn_slice_step(tn_tensor *t, int axis, int64_t start, int64_t stop, in
     if (!tni_alive(t) || !tni_axis(t, &axis, "slice", "t")) return NULL;
     int64_t n = t->shape[axis];
     if (step == 0 || start < -1 || stop < -1 || start > n || stop > n
-        || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start))) {
-        tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] is outside axis %d of %s, or runs against its step",
-                 (long long)start, (long long)stop, (long long)step, axis, TNI_SHAPE(t));
-        return NULL;
-    }
+        || (step > 0 && (start < 0 || stop < start)) || (step < 0 && (start >= n || stop > start)))
+        return tni_fail(t->ctx, TN_ERR_ARG, "slice: [%lld:%lld:%lld] is outside axis %d of %s, or runs against its step",
+                        (long long)start, (long long)stop, (long long)step, axis, TNI_SHAPE(t)), (tn_tensor *)NULL;
     tn_tensor *v = tni_view_of(t);
     if (!v) return NULL;
     step = step > 0 ? tni_min(step, n + 1) : tni_max(step, -n - 1);        /* a longer step also takes one element */
@@ -102,16 +100,12 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
     int64_t full[TN_MAX_RANK], stride = 1;
     if (!tni_alive(t)) return NULL;
     if (!tni_rank_fits(t->ctx, "reshape", rank, shape)) return NULL;
-    if (!tni_infer_shape(t, rank, shape, full)) {
-        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s to %s, expected as many elements and at most one -1", TNI_SHAPE(t),
-                 tni_shape_of(rank, shape).s);
-        return NULL;
-    }
-    if (!tn_tensor_is_contiguous(t)) {
-        tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view, expected a contiguous tensor: tn_copy makes one",
-                 TNI_SHAPE(t));
-        return NULL;
-    }
+    if (!tni_infer_shape(t, rank, shape, full))
+        return tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s to %s, expected as many elements and at most one -1", TNI_SHAPE(t),
+                        tni_shape_of(rank, shape).s), (tn_tensor *)NULL;
+    if (!tn_tensor_is_contiguous(t))
+        return tni_fail(t->ctx, TN_ERR_SHAPE, "reshape: %s is a strided view, expected a contiguous tensor: tn_copy makes one",
+                        TNI_SHAPE(t)), (tn_tensor *)NULL;
     tn_tensor *v = tni_view_of(t);
     if (!v) return NULL;
     v->rank = rank;
