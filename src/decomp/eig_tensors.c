@@ -373,35 +373,6 @@ double tn_effective_rank(const double *values, int64_t n)
     return sum * sum / squares;
 }
 
-/* ---- decompositions of tensors: their workspace ---------------------------- >>tensor-workspace
-   A function that lays out a workspace runs twice: without memory, which gives the size, and with one allocation of it. */
-
-TNI_FN double *tni_lay_take(tni_lay *l, int64_t n, int64_t m)
-{
-    double *p = l->base ? l->base + l->used : NULL;
-    size_t  bytes;
-    if (!tni_area_size(n, m, 8, &bytes) || bytes / 8 > (size_t)(INT64_MAX / 4) - (size_t)l->used) l->used = INT64_MAX / 4;
-    else l->used += n * m;
-    return p;
-}
-
-/* The memory of what was laid out, which is then to be laid out once more; NULL: without it */
-TNI_FN double *tni_lay_scratch(tni_lay *l, tn_ctx *ctx, const char *op, int64_t *size)
-{
-    l->base = tni_scratch_f64(ctx, 1, *size = l->used, op);
-    l->used = 0;
-    return l->base;
-}
-
-TNI_FN int64_t *tni_lay_int(tni_lay *l, int64_t n) { return (int64_t *)(void *)tni_lay_take(l, n, 1); }
-
-/* With memory, the host is ready to compute. */
-TNI_FN void tni_lay_host(tni_lay *l, tn_ctx *ctx, int64_t extent, tni_host *h)
-{
-    double *work = tni_lay_take(l, tni_host_work(extent), 1);
-    if (work) *h = tni_decomp_host(ctx, extent, work);
-}
-
 TNI_FN tn_status tni_eps_check(tn_ctx *ctx, const char *op, const char *what, double eps)
 {
     if (eps >= 0 && eps < HUGE_VAL) return TN_OK;
