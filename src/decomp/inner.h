@@ -192,9 +192,8 @@ TNI_FN int64_t tni_svd_work(int64_t m, int64_t n);
 TNI_FN void tni_svd_signs(int64_t m, int64_t n, int64_t k, tni_mat u, tni_mat vt);
 TNI_FN tn_status tni_svd(const tni_host *h, int64_t m, int64_t n, tni_mat a, tni_mat u, double *s, tni_mat vt, double *work);
 TNI_FN tn_status tni_few_times(void *user, int64_t count, const double *x, double *y);
-TNI_FN int64_t tni_few_work(const tni_few *f);
-TNI_FN tn_status tni_few_krylov(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work);
-TNI_FN tn_status tni_few_random(tni_few *f, tni_mat u, double *s, tni_mat vt, double *work);
+TNI_FN tn_status tni_few_krylov(tni_scratch *w, tni_few *f, tni_mat u, double *s, tni_mat vt);
+TNI_FN tn_status tni_few_random(tni_scratch *scratch, tni_few *f, tni_mat u, double *s, tni_mat vt);
 TNI_FN double tni_few_residual(const tni_host *h, int64_t m, int64_t n, int64_t top, tni_mat a, tni_mat u, const double *s,
                                tni_mat vt, double *rest, double *largest);
 
@@ -220,13 +219,12 @@ TNI_FN tn_status tni_decomp_unscaled(tn_ctx *ctx, const char *op, tn_tensor **ou
 TNI_FN void tni_symmetrise(int64_t n, double *a);
 TNI_FN tn_status tni_symmetric_parts(tn_ctx *ctx, const char *op, const char *what, const char *advice, const tn_tensor *a,
                                      double *p);
-TNI_FN tn_status tni_qr_tensor(tn_ctx *ctx, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc, double *scratch);
-TNI_FN tn_status tni_lstsq_tensor(tn_ctx *ctx, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
-                                  const tn_lstsq_desc *desc, double *scratch);
+TNI_FN tn_status tni_qr_tensor(tni_scratch *w, tn_qr_result *out, const tn_tensor *a, const tn_qr_desc *desc);
+TNI_FN tn_status tni_lstsq_tensor(tni_scratch *w, tn_lstsq_result *out, const tn_tensor *a, const tn_tensor *b,
+                                  const tn_lstsq_desc *desc);
 TNI_FN bool tni_few_plan(tn_ctx *ctx, tni_few *f, const tn_tensor *a, const tn_svd_desc *desc);
-TNI_FN tn_status tni_few_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f,
-                                double *matrix);
-TNI_FN tn_status tni_svd_tensor(tn_ctx *ctx, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, double *scratch);
+TNI_FN tn_status tni_few_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc, tni_few *f);
+TNI_FN tn_status tni_svd_tensor(tni_scratch *w, tn_svd_result *out, const tn_tensor *a, const tn_svd_desc *desc);
 TNI_FN void tni_drop(tn_tensor **t);
 TNI_FN void tni_drop_clusters(tn_tensor **cluster, tn_tensor **angle);
 
