@@ -88,12 +88,12 @@ static bool tni_plan_make(tn_plan *p)
     if (!tni_shape_bytes(p->ctx, p->op, p->ctx->desc.dtype, p->out.rank, p->out.shape, &bytes)) return false;
     tni_subscript_lay(&p->out);
     if (!tni_plan_tree(p) || !tni_plan_fits(p)) return false;
-    p->program = tni_plan_program(p, &p->pile, p->part, false);
+    p->program = tni_plan_program(p, &p->memory, p->part, false);
     if (!p->program) return false;
     while (p->desc.max_bytes > 0 && p->program->bytes > p->desc.max_bytes) {
         if (!tni_plan_halve(p, tni_program_largest(p->program)))
             return tni_plan_too_large(p, p->program) == TN_OK;
-        p->program = tni_plan_program(p, &p->pile, p->part, false);
+        p->program = tni_plan_program(p, &p->memory, p->part, false);
         if (!p->program) return false;
     }
     return true;
@@ -110,7 +110,7 @@ static bool tni_plan_operands(tn_plan *p, int64_t n, const int *ranks, const int
     if (t ? false : !ranks || !shapes)
         return tni_fail(p->ctx, TN_ERR_ARG, "%s: the array of %s is NULL", p->op, ranks ? "shapes" : "ranks"), false;
     p->n = (int)n;
-    p->operand = (tni_subscript *)tni_pile_take(&p->pile, (size_t)n, sizeof *p->operand);
+    p->operand = (tni_subscript *)tni_take_zeroed(&p->memory, n, sizeof *p->operand);
     if (!p->operand) return false;
     for (int k = 0; k < n; k++) {
         tni_subscript *o = &p->operand[k];
@@ -150,10 +150,11 @@ static bool tni_plan_labels(tn_plan *p, int rank, const int *out)
 static tn_tensor *tni_einsum(tn_ctx *ctx, const char *op, const char *expr, int64_t n, tn_tensor *const *t,
                              const int *const *labels, int rank, const int *out)
 {
-    tn_plan p;
+    tn_plan p = TNI_ZERO;
     if (!ctx) return NULL;
-    memset(&p, 0, sizeof p);
-    p.ctx = p.pile.ctx = ctx;
+    p.ctx = ctx;
+    p.memory = tni_scratch_begin(ctx, op);
+    p.memory.arena = true;
     p.op = op;
     p.expr = expr;
     if ((!expr && !labels) || !t)
@@ -178,7 +179,7 @@ static void tni_plan_free(tni_owned *o)
 {
     tn_plan *p = (tn_plan *)(void *)o;
     tn_ctx  *ctx = o->ctx;
-    tni_pile_free(&p->pile);
+    tni_scratch_end(&p->memory, TN_OK);
     tni_disown(o);
     tni_free(ctx, p, sizeof *p);
 }
@@ -201,23 +202,20 @@ TNI_FN tn_plan *tni_plan_create(tn_ctx *ctx, const char *op, const char *expr, i
     if (!p) return NULL;
     memset(p, 0, sizeof *p);
     tni_own(ctx, &p->owned, tni_plan_free);
-    p->ctx = p->pile.ctx = ctx;
-    p->pile.owned = true;
+    p->ctx = ctx;
+    p->memory = tni_scratch_begin(ctx, op);
     p->op = op;
     if (desc) p->desc = *desc;
     if (expr) {
         const size_t length = strlen(expr);
-        char        *copy = (char *)tni_pile_take(&p->pile, length + 1, 1);
+        char        *copy = (char *)tni_take_zeroed(&p->memory, (int64_t)length + 1, 1);
         if (copy) memcpy(copy, expr, length);
         p->expr = copy;
     }
-    bool ok = (!expr || p->expr) && tni_plan_operands(p, n, ranks, shapes, NULL, labels)
-              && (!labels || tni_plan_labels(p, rank, out)) && tni_plan_make(p);
-    if (!ok) {
-        tn_plan_destroy(p);
-        return NULL;
-    }
-    return p;
+    if (!p->memory.failed && tni_plan_operands(p, n, ranks, shapes, NULL, labels)
+        && (!labels || tni_plan_labels(p, rank, out)) && tni_plan_make(p)) return p;
+    tn_plan_destroy(p);
+    return NULL;
 }
 
 tn_plan *tn_plan_create(tn_ctx *ctx, const char *expr, int64_t n, const int *ranks, const int64_t *const *shapes,

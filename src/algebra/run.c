@@ -188,14 +188,13 @@ TNI_FN tn_status tni_plan_too_large(const tn_plan *p, const tni_program *g)
 /* Runs the slice that begins at `from` by the program g, or if that is NULL by one that is made for its extents. If this
    needs more than the workspace, because operands that are not contiguous are copied or because of its extents, its two
    halves along the longest label of the largest buffer are run instead. */
-static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g, int64_t *from,
+static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_scratch *room, const tni_program *g, int64_t *from,
                                 int64_t *extent)
 {
-    const tn_mark  mark = tn_arena_mark(p->ctx);
-    const tni_pile before = *room;
-    const bool     made = !g;
-    tn_status      s = TN_ERR_MEMORY;
-    int            longest = -1;
+    const tn_mark mark = tn_arena_mark(p->ctx);
+    const bool    made = !g;
+    tn_status     s = TN_ERR_MEMORY;
+    int           longest = -1;
     if (made) g = tni_plan_program(p, room, extent, false);
     if (g && g->bytes > r->room) {
         const uint64_t *largest = tni_program_largest(g);
@@ -218,37 +217,30 @@ static tn_status tni_plan_slice(tn_plan *p, tni_run_of *r, tni_pile *room, const
         for (int i = 0; i <= p->n; i++) r->at[i] = tni_slice_offset(i < p->n ? &p->operand[i] : &p->out, from);
         s = tni_program_run(r, g, false);
     }
-    if (made && !p->ctx->tape) {                                  /* the program is not kept */
-        tn_arena_release(p->ctx, mark);
-        *room = before;
-    }
+    if (made && !p->ctx->tape) tn_arena_release(p->ctx, mark);    /* the program is not kept */
     return s;
 }
 
 /* Runs all slices; y has the plan's shape. Slices at the ends of labels are smaller: the program of the last one is kept. */
-static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_pile *room, const tni_program *g)
+static tn_status tni_plan_slices(tn_plan *p, tni_run_of *r, tni_scratch *room, const tni_program *g)
 {
-    const size_t       labels = (size_t)p->labels + 1;
-    int64_t           *from = (int64_t *)tni_pile_take(room, labels, sizeof *from);
-    int64_t           *extent = (int64_t *)tni_pile_take(room, labels, sizeof *extent);
-    int64_t           *last = (int64_t *)tni_pile_take(room, labels, sizeof *last);
+    const int64_t      labels = p->labels + 1;
+    int64_t           *from = (int64_t *)tni_take_zeroed(room, labels, sizeof *from);
+    int64_t           *extent = (int64_t *)tni_take_zeroed(room, labels, sizeof *extent);
+    int64_t           *last = (int64_t *)tni_take_zeroed(room, labels, sizeof *last);
     const tni_program *kept = NULL;
     const tn_mark      mark = tn_arena_mark(p->ctx);
-    const tni_pile     before = *room;
     tn_status          s = TN_OK;
-    if (!from || !extent || !last) return TN_ERR_MEMORY;
+    if (room->failed) return TN_ERR_MEMORY;
     do {
         bool whole = true;
         for (int i = 0; i < p->labels; i++) {
             extent[i] = tni_min(p->part[i], p->extent[i] - from[i]);
             whole = whole && extent[i] == p->part[i];
         }
-        if (!whole && (!kept || memcmp(last, extent, labels * sizeof *last) != 0)) {
-            if (!p->ctx->tape) {
-                tn_arena_release(p->ctx, mark);
-                *room = before;
-            }
-            memcpy(last, extent, labels * sizeof *last);
+        if (!whole && (!kept || memcmp(last, extent, (size_t)labels * sizeof *last) != 0)) {
+            if (!p->ctx->tape) tn_arena_release(p->ctx, mark);
+            memcpy(last, extent, (size_t)labels * sizeof *last);
             if (!(kept = tni_plan_program(p, room, extent, false))) return TN_ERR_MEMORY;
         }
         s = tni_plan_slice(p, r, room, whole ? g : kept, from, extent);
@@ -293,17 +285,15 @@ TNI_FN tn_tensor *tni_plan_result(tn_plan *p, tn_tensor *const *t, const tni_pro
     bool       recorded = false, sliced = false;
     tn_tensor *y = tni_made(ctx, p->out.rank, p->out.shape), *wide = NULL;
     tn_mark    mark = tn_arena_mark(ctx);
-    tni_pile   room;
-    tni_run_of r;
+    tni_scratch room = tni_scratch_begin(ctx, p->op);
+    tni_run_of r = TNI_ZERO;
     tn_status  s = TN_ERR_MEMORY;
     if (!y) return NULL;
-    memset(&room, 0, sizeof room);
-    room.ctx = ctx;
-    memset(&r, 0, sizeof r);
+    room.arena = true;
     r.p = p;
     r.operand = t;
     r.y = y;
-    r.at = (int64_t *)tni_pile_take(&room, (size_t)p->n + 1, sizeof *r.at);
+    r.at = (int64_t *)tni_take_zeroed(&room, p->n + 1, sizeof *r.at);
     for (int k = 0; k < p->n; k++) recorded = recorded || (tni_recording(ctx) && tni_wants_grad(t[k]));
     for (int k = 0; k < p->labels; k++) sliced = sliced || p->part[k] != p->extent[k];
     if (!g || (recorded && (sliced || g->in_place)))

@@ -60,7 +60,7 @@ TNI_FN void tni_device_free(tn_ctx *ctx, void *p, size_t bytes)
 /* The bytes of n elements after `first` bytes. false: they do not fit the address space, and the context has the error. */
 static bool tni_array_bytes(tn_ctx *ctx, size_t first, int64_t n, size_t each, const char *what, size_t *bytes)
 {
-    if (tni_area_size(n, 1, each, bytes) && tni_add_size(first, *bytes, bytes)) return true;
+    if (n >= 0 && n <= PTRDIFF_MAX && tni_mul_size((size_t)n, each, bytes) && tni_add_size(first, *bytes, bytes)) return true;
     return tni_fail(ctx, TN_ERR_MEMORY, n == INT64_MAX ? "%s: more elements than the address space can hold"
                     : "%s: %lld elements do not fit the address space", what, (long long)n), false;
 }
