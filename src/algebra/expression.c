@@ -14,9 +14,8 @@
 TNI_PRINTF(3, 4) static bool tni_subscript_fail(const tn_plan *p, int at, const char *fmt, ...)
 {
     char     why[256], shown[16];
-    tni_text t;
+    tni_text t = {why, sizeof why, 0};
     va_list  args;
-    t.dst = why; t.room = sizeof why; t.length = 0;
     va_start(args, fmt);
     tni_text_v(&t, fmt, args);
     va_end(args);

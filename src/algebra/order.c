@@ -389,8 +389,7 @@ static bool tni_search(tn_plan *p, tni_scratch *room)
     int         *best_child = (int *)tni_take_zeroed(room, 2 * nodes, sizeof *best_child);
     int16_t     *seen;
     tni_exact    x;
-    tni_greedy   g;
-    memset(&g, 0, sizeof g);
+    tni_greedy   g = TNI_ZERO;
     g.most = 16 * n + 1024;
     g.live = (int *)tni_take_zeroed(room, nodes, sizeof *g.live);
     g.uses = (int *)tni_take_zeroed(room, p->labels + 1, sizeof *g.uses);

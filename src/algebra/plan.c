@@ -252,9 +252,8 @@ tn_tensor *tn_plan_run(tn_plan *p, int64_t n, tn_tensor *const *operands)
 
 tn_plan_cost tn_plan_cost_of(const tn_plan *p)
 {
-    tn_plan_cost c;
+    tn_plan_cost c = TNI_ZERO;
     bool         sums = false;
-    memset(&c, 0, sizeof c);
     if (!p) return c;
     c.naive = 1;
     c.slices = 1;
@@ -375,16 +374,15 @@ static void tni_format_step(tni_text *t, const tn_plan *p, int node, int step, i
 /* The width of the products, so that a line has at most 80 columns. */
 static int tni_format_width(const tn_plan *p)
 {
-    char     none[1], kernel[40];
-    tni_text t;
-    size_t   most = 7, name = 0;
+    char   kernel[40];
+    size_t most = 7, name = 0;
     for (int v = 0; v < 2 * p->n - 1; v++) {
         tni_step_kernel(p, v, kernel);
         if (strlen(kernel) > name) name = strlen(kernel);
     }
     size_t left = (size_t)(80 - 6 - 8 - 12 - 12 - (p->runs > 0 ? 9 : 0) - 2) - name;
     for (int v = 0; v < 2 * p->n - 1; v++) {
-        t.dst = none; t.room = 0; t.length = 0;
+        tni_text t = {NULL, 0, 0};
         tni_format_product(&t, p, v);
         if (t.length > most && t.length <= left) most = t.length;
     }
@@ -415,11 +413,10 @@ static void tni_format_whole(tni_text *t, const tn_plan *p)
 
 int64_t tn_plan_format(const tn_plan *p, char *dst, size_t bytes)
 {
-    tni_text t;
+    tni_text t = {dst, bytes, 0};
     int      step = 0;
     if (!p || (!dst && bytes > 0)) return -1;
     tn_plan_cost c = tn_plan_cost_of(p);
-    t.dst = dst; t.room = bytes; t.length = 0;
     tni_format_whole(&t, p);
     tni_format_line(&t, "naive cost", c.naive, " flops\n");
     tni_format_line(&t, "planned cost", c.flops, " flops");

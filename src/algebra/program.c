@@ -48,9 +48,8 @@ static void tni_axis_choose(tni_builder *b, int axis, const tni_layout *const *q
 /* A view [..] of up to three axes, each a list of labels. */
 static tn_view tni_axes_view(const tni_builder *b, const int *axis, const int64_t *s)
 {
-    tn_view v;
+    tn_view v = TNI_ZERO;
     int64_t inner = 1;
-    memset(&v, 0, sizeof v);
     v.rank = 3;
     for (int i = 2; i >= 0; i--) {
         const int n = b->count[axis[i]], *list = b->list[axis[i]];

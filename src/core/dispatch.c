@@ -267,8 +267,7 @@ TNI_FN tn_status tni_run(tn_ctx *ctx, const tn_call *call);
 
 static tn_status tni_run_cast(tn_ctx *ctx, const tn_view *from, const tn_view *to)
 {
-    tn_call c;
-    memset(&c, 0, sizeof c);
+    tn_call c = TNI_ZERO;
     c.kernel = TN_KERNEL_COPY;
     c.in[c.n_in++] = tni_folded_view(*from);
     c.out[c.n_out++] = tni_folded_view(*to);

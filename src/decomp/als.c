@@ -266,9 +266,8 @@ static tn_status tni_als_write(tn_ctx *ctx, tni_als_job *j, double size, tn_cp_a
     tni_als_normalise(j, weights);
     tni_als_degeneracy(j, weights, out);
     for (int k = 0; k < j->rank && s == TN_OK; k++) {
-        int64_t shape[2] = {j->n[k], j->terms};
-        s = tni_write_new(ctx, "cp_als", &out->factor[k], 2, shape, j->f[k]);
-        tni_decomp_round(ctx, shape[0] * shape[1], j->f[k]);
+        s = tni_write_new(ctx, "cp_als", &out->factor[k], 2, TNI_DIMS(j->n[k], j->terms), j->f[k]);
+        tni_decomp_round(ctx, j->n[k] * j->terms, j->f[k]);
     }
     if (s != TN_OK) return s;
     for (int64_t i = 0; i < j->terms; i++) j->half[i] = weights[i] * size;

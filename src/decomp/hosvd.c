@@ -230,12 +230,11 @@ static tn_status tni_hosvd_write(tn_ctx *ctx, tni_hosvd_job *j, tn_hosvd_result 
     tn_status s = TN_OK;
     for (int k = 0; k < j->rank && s == TN_OK; k++) {
         int64_t least = tni_min(j->n[k], tni_product_of(j->rank, j->n, k));
-        int64_t shape[2] = {j->n[k], j->r[k]};
-        tni_columns_up(shape[0], shape[1], j->u[k]);
+        tni_columns_up(j->n[k], j->r[k], j->u[k]);
         for (int64_t i = 0; i < least; i++) j->s[k][i] /= j->scale;
         s = tni_write_new(ctx, "hosvd", &out->values[k], 1, &least, j->s[k]);
-        if (s == TN_OK) s = tni_write_new(ctx, "hosvd", &out->factor[k], 2, shape, j->u[k]);
-        tni_decomp_round(ctx, shape[0] * shape[1], j->u[k]);
+        if (s == TN_OK) s = tni_write_new(ctx, "hosvd", &out->factor[k], 2, TNI_DIMS(j->n[k], j->r[k]), j->u[k]);
+        tni_decomp_round(ctx, j->n[k] * j->r[k], j->u[k]);
     }
     if (s != TN_OK) return s;
     tni_hosvd_core(j);

@@ -177,10 +177,8 @@ static tn_status tni_joint_write(tn_ctx *ctx, tni_joint_job *j, const tn_joint_e
     out->error = errors[n];
     if ((s = tni_write_new(ctx, "joint_eigh", &out->shared, 1, &more, errors)) != TN_OK) return s;
     for (int64_t i = 0; i < b * n; i++) j->values[i] /= scale;
-    int64_t shape[2] = {b, n};
-    if ((s = tni_write_new(ctx, "joint_eigh", &out->values, 2, shape, j->values)) != TN_OK) return s;
-    shape[0] = n;
-    if ((s = tni_write_new(ctx, "joint_eigh", &out->vectors, 2, shape, j->v)) != TN_OK || !d->compare) return s;
+    if ((s = tni_write_new(ctx, "joint_eigh", &out->values, 2, TNI_DIMS(b, n), j->values)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "joint_eigh", &out->vectors, 2, TNI_DIMS(n, n), j->v)) != TN_OK || !d->compare) return s;
     if ((s = tni_joint_separate(j, all, errors)) != TN_OK)
         return tni_fail(ctx, s, "joint_eigh: the eigenvalues of single matrices did not converge");
     return tni_write_new(ctx, "joint_eigh", &out->separate, 1, &more, errors);
@@ -394,16 +392,13 @@ static tn_status tni_ica_write(tn_ctx *ctx, tni_ica_job *j, double scale, tn_ica
         h->by->scale(f, -1, j->out + i * f);
         h->by->scale(k, -1, j->w + i * k);
     }
-    int64_t shape[2] = {k, f};
-    if ((s = tni_write_new(ctx, "ica", &out->components, 2, shape, j->out)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "ica", &out->components, 2, TNI_DIMS(k, f), j->out)) != TN_OK) return s;
     if ((s = tni_write_new(ctx, "ica", &out->contrast, 1, &k, j->contrast)) != TN_OK) return s;
     for (int64_t i = 0; i < k * k; i++) j->s[i] = j->w[i] * j->d[i % k] / (root * scale);
     h->by->gemm(h, f, k, k, 1, tni_transposed(tni_rows(j->kw, f)), tni_transposed(tni_rows(j->s, k)), 0, tni_rows(j->out, k));
-    shape[0] = f; shape[1] = k;
-    if ((s = tni_write_new(ctx, "ica", &out->mixing, 2, shape, j->out)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "ica", &out->mixing, 2, TNI_DIMS(f, k), j->out)) != TN_OK) return s;
     for (int64_t i = 0; i < k; i++) h->by->scale(f, scale / j->d[i], j->kw + i * f);
-    shape[0] = k; shape[1] = f;
-    if ((s = tni_write_new(ctx, "ica", &out->whitening, 2, shape, j->kw)) != TN_OK) return s;
+    if ((s = tni_write_new(ctx, "ica", &out->whitening, 2, TNI_DIMS(k, f), j->kw)) != TN_OK) return s;
     for (int64_t i = 0; i < f; i++) j->mean[i] /= scale;
     return tni_write_new(ctx, "ica", &out->mean, 1, &f, j->mean);
 }

@@ -53,8 +53,7 @@ TNI_FN tn_tt *tni_tt_done(tn_tt *tt, tn_status s)
 
 TNI_FN tn_status tni_tt_put(tn_tt *tt, const char *op, int64_t k, int64_t r, int64_t n, int64_t s, const double *p)
 {
-    int64_t shape[3] = {r, n, s};
-    return tni_write_new(tt->ctx, op, &tt->core[k], 3, shape, p);
+    return tni_write_new(tt->ctx, op, &tt->core[k], 3, TNI_DIMS(r, n, s), p);
 }
 
 TNI_FN tn_status tni_tt_options(tn_ctx *ctx, const char *op, const tn_tt_desc *desc, double *eps, tni_tt_job *j)

@@ -411,10 +411,9 @@ static bool tni_attend_state(tn_ctx *ctx, const tn_attend_desc *a, const tn_tens
 
 tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_attend_desc *desc)
 {
-    tn_attend_desc a;
+    tn_attend_desc a = TNI_ZERO;
     tn_tensor     *o, *stat = NULL;
     tni_node      *n;
-    memset(&a, 0, sizeof a);
     if (desc) a = *desc;
     if (!(q = tni_heads(ctx, q, "attend", "q")) || !(k = tni_heads(ctx, k, "attend", "k"))
         || !(v = tni_heads(ctx, v, "attend", "v")) || !tni_attend_numbers(ctx, &a, q->shape[3])

@@ -132,9 +132,8 @@ TNI_FN bool tni_rope_scaling_fits(tn_ctx *ctx, const char *op, const tn_rope_sca
 
 tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
 {
-    tn_rope_desc d;
+    tn_rope_desc d = TNI_ZERO;
     tn_tensor   *y;
-    memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (!(x = tni_heads(ctx, x, "rope", "x")) || !tni_is_eps(ctx, d.eps, "rope")) return NULL;
     if (d.base == 0) d.base = 10000;

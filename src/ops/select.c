@@ -80,14 +80,14 @@ static void tni_topk_rows(tni_heap *best, const double *v, int64_t outer, int64_
 static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_order order, tn_tensor **ids, const char *op)
 {
     int64_t    shape[TN_MAX_RANK], outer = 1, inner = 1;
-    tni_heap   best;
     tn_tensor *at = NULL, *y = NULL;
     if (ids) *ids = NULL;
     if (!(t = tni_contiguous(ctx, t, op, "t")) || !tni_axis(t, &axis, op, "t")) return NULL;
     int64_t n = t->shape[axis], count = tn_tensor_count(t);
     if (k < 0) k = n;
     if (count > INT32_MAX)
-        return tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t)), (tn_tensor *)NULL;
+        return tni_fail(ctx, TN_ERR_SHAPE, "%s: t is %s, expected fewer than 2^31 elements", op, TNI_SHAPE(t)),
+               (tn_tensor *)NULL;
     if (k > n)
         return tni_fail(ctx, TN_ERR_ARG, "%s: k is %lld, expected 0 to %lld, the extent of axis %d", op, (long long)k,
                         (long long)n, axis), (tn_tensor *)NULL;
@@ -98,23 +98,20 @@ static tn_tensor *tni_topk(tn_ctx *ctx, tn_tensor *t, int axis, int64_t k, tn_or
         if (i < axis) outer *= t->shape[i];
         if (i > axis) inner *= t->shape[i];
     }
-    int64_t    wanted = outer * k * inner;
-    double    *v = tni_alloc_f64(ctx, count, 1, op);
-    double    *row = tni_scratch_f64(ctx, n, 1, op);
-    bool       held = tni_heap_begin(ctx, &best, order, k, op);
-    int32_t   *found = (int32_t *)(void *)tni_alloc_f64(ctx, wanted, 1, op);
-    tn_tensor *places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
+    int64_t     wanted = outer * k * inner;
+    tni_scratch w = tni_scratch_begin(ctx, op);
+    double     *v = tni_take_f64(&w, count, 1), *row = tni_take_f64(&w, n, 1);
+    tni_heap    best = tni_take_heap(&w, order, k);
+    int32_t    *found = (int32_t *)tni_take(&w, 2 * wanted, sizeof *found);
+    tn_tensor  *places = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
     if (ids) at = tn_tensor_nd(ctx, TN_I32, t->rank, shape);
-    if (v && row && held && found && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
+    if (!w.failed && places && (!ids || at) && tn_read(t, TN_F64, v, count) == TN_OK) {
         tni_topk_rows(&best, v, outer, n, inner, row, found, found + wanted);
         if (tn_write(places, TN_I32, found + wanted, wanted) == TN_OK
             && (!at || tn_write(at, TN_I32, found, wanted) == TN_OK))
             y = tn_gather(ctx, tn_reshape(t, 1, &count), 0, places);
     }
-    tni_free_f64(ctx, v, count, 1);
-    tni_free_f64(ctx, row, n, 1);
-    tni_heap_end(ctx, &best);
-    tni_free_f64(ctx, (double *)(void *)found, wanted, 1);
+    tni_scratch_end(&w, TN_OK);
     if (y && ids) *ids = at;
     return y;
 }

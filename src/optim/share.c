@@ -275,8 +275,7 @@ typedef struct tni_stretch { int64_t i, at, begin, count, to; } tni_stretch;
 
 static tni_stretch tni_stretch_begin(const tn_optim *o)
 {
-    tni_stretch p;
-    memset(&p, 0, sizeof p);
+    tni_stretch p = TNI_ZERO;
     p.i = o->of.params->count;
     return p;
 }

@@ -67,6 +67,7 @@ TNI_FN tn_tensor *tni_arena_back(tn_ctx *ctx, tn_mark m, tn_tensor *newest);
 /* views.c */
 TNI_FN tn_tensor *tni_view_of(tn_tensor *t);
 TNI_FN bool tni_axis(const tn_tensor *t, int *axis, const char *op, const char *what);
+TNI_FN tni_heap tni_take_heap(tni_scratch *w, tn_order order, int64_t k);
 TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op);
 TNI_FN void tni_heap_offer(tni_heap *h, double value, int64_t at);
 TNI_FN void tni_heap_sort(tni_heap *h);

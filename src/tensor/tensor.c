@@ -12,9 +12,8 @@
 TNI_FN tn_status tni_settle(const tn_tensor *t)
 {
     const tn_tensor *root = tni_root(t);
-    tn_call          c;
+    tn_call          c = TNI_ZERO;
     if (!(root->flags & TNI_ZEROED)) return TN_OK;
-    memset(&c, 0, sizeof c);
     c.kernel = TN_KERNEL_FILL;
     c.n_out = 1;
     c.out[0].data = root->data;
@@ -321,8 +320,7 @@ static uint64_t tni_mark_age(const tn_ctx *ctx) { return 2 * ctx->resets + (uint
 
 tn_mark tn_arena_mark(const tn_ctx *ctx)
 {
-    tn_mark m;
-    memset(&m, 0, sizeof m);
+    tn_mark m = TNI_ZERO;
     if (!ctx) return m;
     m.head_block = ctx->heads[ctx->head].at;
     m.head_used = ctx->heads[ctx->head].used;

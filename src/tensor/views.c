@@ -119,19 +119,24 @@ tn_tensor *tn_reshape(tn_tensor *t, int rank, const int64_t *shape)
 
 tn_tensor *tn_reshape_2d(tn_tensor *t, int64_t n, int64_t m)
 {
-    int64_t shape[2] = {n, m};
-    return tn_reshape(t, 2, shape);
+    return tn_reshape(t, 2, TNI_DIMS(n, m));
 }
 
 /* ---- the first k numbers in an order ------------------------------------ >>tensor-select
    A heap holds the first k of all numbers that it was offered, the last of them on top. Equal ones are ordered by `at`. */
 
-TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
+TNI_FN tni_heap tni_take_heap(tni_scratch *w, tn_order order, int64_t k)
+{
+    tni_heap h = {order, 0, k, k, (tni_found *)tni_take(w, k, sizeof *h.found)};
+    return h;
+}
+
+TNI_UNUSED TNI_FN bool tni_heap_begin(tn_ctx *ctx, tni_heap *h, tn_order order, int64_t k, const char *op)
 {
     h->order = order;
     h->held = 0;
     h->k = h->room = k;
-    h->found = (tni_found *)(void *)tni_scratch_f64(ctx, k, sizeof *h->found / sizeof(double), op);
+    h->found = (tni_found *)tni_array(ctx, k, sizeof *h->found, op);
     return h->found != NULL;
 }
 
