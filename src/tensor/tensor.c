@@ -12,8 +12,8 @@
 TNI_FN tn_status tni_settle(const tn_tensor *t)
 {
     const tn_tensor *root = tni_root(t);
-    tn_call          c = TNI_ZERO;
     if (!(root->flags & TNI_ZEROED)) return TN_OK;
+    tn_call c = TNI_ZERO;
     c.kernel = TN_KERNEL_FILL;
     c.n_out = 1;
     c.out[0].data = root->data;
