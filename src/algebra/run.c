@@ -21,11 +21,11 @@ static tn_tensor *tni_move_grad(const tni_node *n)
 static void tni_copy_move_backward(tn_ctx *ctx, const tni_node *n)
 {
     const tn_tensor *dy = tni_move_grad(n);
-    tn_call          c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
     if (!dy) return;
+    tn_call c = tni_call(TN_KERNEL_ADD, "");
     c.in[c.n_in++] = tni_expand_view(tni_view(dy), dy->rank, n->in[0]->shape);     /* of a sum: repeated */
     c.f[0] = 1;
-    tni_run_grad(ctx, &c, n->in[0]);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 static void tni_mul_move_backward(tn_ctx *ctx, const tni_node *n)
@@ -104,7 +104,7 @@ static bool tni_move_note(const tni_run_of *r, tni_move *m, const tn_call *c, tn
 static tn_status tni_move_run(const tni_run_of *r, tni_move *m)
 {
     tn_ctx    *ctx = r->p->ctx;
-    tn_call    c = tni_call(m->kernel, 0, NULL, 0, NULL);
+    tn_call    c = tni_call(m->kernel, "");
     tn_tensor *y = m->last ? r->y : r->workspace;
     int64_t    bytes = r->workspace ? (int64_t)m->offset : 0;
     if (!m->last && !y) y = m->made = tn_tensor_1d(ctx, TN_REAL, m->count);

@@ -262,13 +262,10 @@ static tn_tensor *tni_grad_to_write(tn_tensor *t)
 /* The kernel writes three gradients at once. If two may overlap, each has memory of its own, which is added afterwards. */
 static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call    c = tni_call((tn_kernel)n->i[3], 0, NULL, 0, NULL);
+    tn_call    c = tni_call((tn_kernel)n->i[3], "tttttt", n->in[0], n->in[1], n->in[2], n->saved[0] ? n->out : NULL,
+                            n->saved[0], n->out->grad);
     tn_tensor *grad[3], *to[3];
     c.accumulate = tni_attention_adds(n->in);
-    for (int i = 0; i < 3; i++) tni_in(&c, n->in[i]);
-    tni_in(&c, n->saved[0] ? n->out : NULL);
-    tni_in(&c, n->saved[0]);
-    tni_in(&c, n->out->grad);
     tni_node_give(n, &c);
     c.i[3] = 0;                                             /* there is no past while recording */
     for (int i = 0; i < 3; i++) {
@@ -283,10 +280,8 @@ static void tni_attention_backward(tn_ctx *ctx, const tni_node *n)
     }
     if (tni_attention_run(ctx, &c) != TN_OK) return;
     for (int i = 0; i < 3; i++) {
-        tn_call add = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
         if (to[i] == grad[i]) continue;
-        add.in[add.n_in++] = tni_view(to[i]);
-        add.out[add.n_out++] = tni_view(grad[i]);
+        tn_call add = tni_call(TN_KERNEL_ADD, "t:t", to[i], grad[i]);
         add.f[0] = 1;
         add.accumulate = true;
         tni_run(ctx, &add);
@@ -424,11 +419,7 @@ tn_tensor *tn_attend(tn_ctx *ctx, tn_tensor *q, tn_tensor *k, tn_tensor *v, cons
     if (!(o = tni_made(ctx, 4, shape))) return NULL;
     if ((a.kind == TN_ATTEND_SOFTMAX || a.row_scale == TN_ROW_SCALE_SUM)
         && !(stat = tn_tensor_3d(ctx, TN_REAL, shape[0], shape[2], shape[1]))) return NULL;
-    tn_call c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, 0, NULL, 1, &o);
-    tni_in(&c, q);
-    tni_in(&c, k);
-    tni_in(&c, v);
-    tni_out(&c, stat);
+    tn_call c = tni_call(linear ? TN_KERNEL_ATTENTION_LINEAR : TN_KERNEL_ATTENTION, "ttt:tt", q, k, v, o, stat);
     if (linear) tni_out(&c, a.state);
     c.i[0] = a.kind;
     c.i[1] = !a.bidirectional;

@@ -32,9 +32,9 @@ TNI_FN void TNI_T(tick)(const tn_call *c)
 #ifdef TNI_ONCE
 static void tni_copy_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&n->out->grad, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_ADD, "t", n->out->grad);
     c.f[0] = 1;
-    tni_run_grad(ctx, &c, n->in[0]);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 tn_tensor *tn_copy(tn_ctx *ctx, tn_tensor *a)
@@ -117,7 +117,7 @@ TNI_FN tn_tensor *tni_random(tn_ctx *ctx, tn_kernel kernel, int rank, const int6
 {
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, rank, shape);
     if (!y) return NULL;
-    tn_call c = tni_call(kernel, 0, NULL, 1, &y);
+    tn_call c = tni_call(kernel, ":t", y);
     c.out[0] = tni_flat_view(y);
     c.f[0] = f0;
     c.f[1] = f1;

@@ -103,11 +103,9 @@ TNI_FN tn_tensor *tni_heads(tn_ctx *ctx, tn_tensor *t, const char *op, const cha
 
 static void tni_rope_backward(tn_ctx *ctx, const tni_node *n)
 {
-    tn_call c = tni_call(TN_KERNEL_ROPE_BACKWARD, 0, NULL, 0, NULL);
-    tni_in(&c, n->in[0]);
-    tni_in(&c, n->out->grad);
+    tn_call c = tni_call(TN_KERNEL_ROPE_BACKWARD, "tt", n->in[0], n->out->grad);
     tni_node_give(n, &c);
-    tni_run_grad(ctx, &c, n->in[0]);
+    tni_run_grad(ctx, &c, n->in[0], 't');
 }
 
 /* The base, or the factor of the scaling. The angles are at most 2^63 / (base factor), which stays finite. */
@@ -145,7 +143,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     if (!tni_rope_scaling_fits(ctx, "rope", &d.scaling)) return NULL;
     if (d.no_rotation && !d.norm) return x;
     if (!(y = tni_made(ctx, 4, x->shape))) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ROPE, 1, (const tn_tensor *const *)&x, 1, &y);
+    tn_call c = tni_call(TN_KERNEL_ROPE, "t:t", x, y);
     c.f[0] = d.base;
     c.f[1] = d.norm ? d.eps : -1;
     c.f[2] = d.scaling.factor;
@@ -154,10 +152,7 @@ tn_tensor *tn_rope(tn_ctx *ctx, tn_tensor *x, const tn_rope_desc *desc)
     c.f[5] = d.scaling.context;
     c.i[0] = d.first;
     c.i[1] = d.no_rotation;
-    if (tni_run(ctx, &c) != TN_OK) return NULL;
-    tni_node *n = tni_note(ctx, tni_rope_backward, y, x, NULL, NULL);
-    if (n) tni_node_keep(n, &c);
-    return y;
+    return tni_recorded(ctx, &c, tni_rope_backward, y, x, NULL, NULL, NULL);
 }
 #endif
 

@@ -37,9 +37,7 @@ tn_tensor *tn_argmax(tn_ctx *ctx, tn_tensor *x)
                         (tn_tensor *)NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_I32, x->rank - 1, x->shape);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ARGMAX, 0, NULL, 0, NULL);
-    tni_in_rows(&c, x);
-    tni_out_flat(&c, y);
+    tn_call c = tni_call(TN_KERNEL_ARGMAX, "r:f", x, y);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
 }
 
@@ -50,9 +48,7 @@ tn_tensor *tn_accuracy(tn_ctx *ctx, tn_tensor *z, tn_tensor *labels)
     if (!tn_tensor_is_contiguous(labels) && !(labels = tn_copy(ctx, labels))) return NULL;
     tn_tensor *y = tn_tensor_nd(ctx, TN_REAL, 0, NULL);
     if (!y) return NULL;
-    tn_call c = tni_call(TN_KERNEL_ACCURACY, 0, NULL, 1, &y);
-    tni_in_rows(&c, z);
-    tni_in_flat(&c, labels);
+    tn_call c = tni_call(TN_KERNEL_ACCURACY, "rf:t", z, labels, y);
     return tni_run(ctx, &c) == TN_OK ? y : NULL;
 }
 #endif

@@ -73,9 +73,9 @@ static void tni_recompute_backward(tn_ctx *ctx, const tni_node *n)
         tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave %s and %lld random calls, expected %s and %lld",
                  TNI_SHAPE(y), (long long)(ctx->calls - again->first), TNI_SHAPE(n->out), (long long)again->calls);
     else if (y) {
-        tn_call c = tni_call(TN_KERNEL_ADD, 1, (const tn_tensor *const *)&n->out->grad, 0, NULL);
+        tn_call c = tni_call(TN_KERNEL_ADD, "t", n->out->grad);
         c.f[0] = 1;
-        tni_run_grad(ctx, &c, y);
+        tni_run_grad(ctx, &c, y, 't');
         tni_tape_back(ctx);
     } else if (ctx->status == TN_OK)
         tni_fail(ctx, TN_ERR_ARG, "recompute: the second run of fn gave NULL, expected %s", TNI_SHAPE(n->out));

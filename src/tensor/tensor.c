@@ -136,31 +136,72 @@ TNI_FN tn_view tni_view(const tn_tensor *t)
     return v;
 }
 
-TNI_FN tn_call tni_call(tn_kernel kernel, int n_in, const tn_tensor *const *in, int n_out, tn_tensor *const *out)
+/* A contiguous tensor as rows x columns: all but the last axis are rows. */
+static void tni_rows_to(tn_view *v, const tn_tensor *t)
+{
+    int64_t columns = t->rank > 0 ? t->shape[t->rank - 1] : 1, rows = 1;
+    for (int i = 0; i + 1 < t->rank; i++) rows *= t->shape[i];
+    tni_view_to(v, t);
+    v->rank = 2;
+    v->shape[0] = rows;
+    v->shape[1] = columns;
+    v->strides[0] = columns;
+    v->strides[1] = 1;
+}
+
+TNI_FN tn_view tni_rows_view(const tn_tensor *t)
+{
+    tn_view v;
+    tni_rows_to(&v, t);
+    return v;
+}
+
+TNI_FN tn_view tni_flat_view(const tn_tensor *t)                /* a contiguous tensor as one axis */
+{
+    tn_view v = tni_view(t);
+    v.rank = 1;
+    v.shape[0] = tn_tensor_count(t);
+    v.strides[0] = 1;
+    return v;
+}
+
+/* A call on tensors: of each a letter, "t" as it is, "r" as rows x columns, "f" as one axis; those after ":" are outputs. With
+   "t" NULL is an absent operand. */
+TNI_FN tn_call tni_call(tn_kernel kernel, const char *operands, ...)
 {
     tn_call c;
+    va_list args;
+    bool    in = true;
     tni_call_begin(&c, kernel);
-    c.n_in = n_in;
-    c.n_out = n_out;
-    for (int i = 0; i < n_in; i++) tni_view_to(&c.in[i], in[i]);
-    for (int i = 0; i < n_out; i++) tni_view_to(&c.out[i], out[i]);
+    va_start(args, operands);
+    for (; *operands; operands++) {
+        if (*operands == ':') { in = false; continue; }
+        const tn_tensor *t = va_arg(args, const tn_tensor *);
+        tn_view         *v = in ? &c.in[c.n_in++] : &c.out[c.n_out++];
+        if (*operands == 't') tni_view_to(v, t);
+        else if (*operands == 'r') tni_rows_to(v, t);
+        else *v = tni_flat_view(t);
+    }
+    va_end(args);
     return c;
 }
 
 /* Appends an operand; a NULL tensor is an absent one. */
 TNI_FN void tni_in(tn_call *c, const tn_tensor *t)  { tni_view_to(&c->in[c->n_in++], t); }
 TNI_FN void tni_out(tn_call *c, const tn_tensor *t) { tni_view_to(&c->out[c->n_out++], t); }
+TNI_NOINLINE TNI_FN void tni_in_rows(tn_call *c, const tn_tensor *t)  { tni_rows_to(&c->in[c->n_in++], t); }
+TNI_NOINLINE TNI_FN void tni_out_rows(tn_call *c, const tn_tensor *t) { tni_rows_to(&c->out[c->n_out++], t); }
 
 TNI_FN tn_status tni_fill(tn_tensor *t, double value)
 {
-    tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 1, &t);
+    tn_call c = tni_call(TN_KERNEL_FILL, ":t", t);
     c.f[0] = value;
     return tni_run(t->ctx, &c);
 }
 
 TNI_FN tn_status tni_copy(tn_tensor *to, const tn_tensor *from)          /* same shape, any strides, any dtypes */
 {
-    tn_call c = tni_call(TN_KERNEL_COPY, 1, &from, 1, &to);
+    tn_call c = tni_call(TN_KERNEL_COPY, "t:t", from, to);
     return tni_run(to->ctx, &c);
 }
 
@@ -299,7 +340,7 @@ void tn_ctx_reset(tn_ctx *ctx)
     ctx->heads[ctx->head].at = ctx->heads[ctx->head].used = 0;
     ctx->data[0].at = ctx->data[0].used = ctx->data[1].at = ctx->data[1].used = 0;
     if (ctx->calls > 0) {                /* advance the clock: the next step counts its random calls from zero */
-        tn_call c = tni_call(TN_KERNEL_TICK, 0, NULL, 1, &ctx->clock);
+        tn_call c = tni_call(TN_KERNEL_TICK, ":t", ctx->clock);
         c.i[0] = 1;
         tni_run(ctx, &c);
         ctx->calls = 0;
