@@ -11,6 +11,7 @@
 #undef TNI_BLOCK_MOST
 #undef TNI_CHECKPOINT_FORMAT
 #undef TNI_DIGITS
+#undef TNI_DIMS
 #undef TNI_ENTER
 #undef TNI_FLOCK
 #undef TNI_FORMAT_EDGE
@@ -47,6 +48,7 @@
 #undef TNI_VALUE
 #undef TNI_WRITE_COST
 #undef TNI_X86
+#undef TNI_ZERO
 #undef TNI_CHUNK
 #undef TNI_TEMPORARIES
 #undef TNI_TEMPORARIES_SEEN

@@ -59,10 +59,9 @@ static tn_tensor *tni_bound_forms(const tni_bound *b, tn_tensor *f[2])
     tn_ctx        *ctx = b->ctx;
     tn_cp         *units = f[0] && f[1] ? tn_cp_create(ctx, 2, tn_eye(ctx, b->hidden), f, TN_CP_INPUT_PLAIN) : NULL;
     tn_tensor     *gram = units ? tn_cp_gram(units, units) : NULL, *a = NULL;
-    tn_eigh_desc   d;
     tn_eigh_result e;
     tn_cp_destroy(units);
-    memset(&d, 0, sizeof d);
+    tn_eigh_desc d = TNI_ZERO;
     d.symmetrise = true;
     if (gram && tn_eigh(ctx, gram, &d, &e) == TN_OK) {
         a = tn_affine(ctx, b->up, e.vectors, NULL);
@@ -227,8 +226,7 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
 {
     const int64_t V = b->V, best = e->best;
     tn_ctx    *ctx = b->ctx;
-    int64_t    shape[2] = {count, length};
-    tn_tensor *x = tn_tensor_from(ctx, 2, shape, TN_I32, id);
+    tn_tensor *x = tn_tensor_from(ctx, 2, TNI_DIMS(count, length), TN_I32, id);
     x = x ? tni_model_embedded(ctx, b->m, x, 0, NULL) : NULL;
     x = x ? tni_model_blocks(ctx, b->m, x, 1, NULL, NULL, NULL) : NULL;
     x = x ? tn_copy(ctx, tn_slice(x, 1, length - 1, length)) : NULL;
@@ -305,8 +303,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     tn_ctx    *ctx = b->ctx;
     tn_tensor *y = tn_slice(z->run1, 0, 0, c), *u = tn_slice(f->u, 1, 0, n);
     double    *o = NULL, *x = NULL, shift = 0;
-    int64_t    shape[3] = {1, c, n};
-    y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, shape), NULL, "") : NULL;
+    y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, TNI_DIMS(1, c, n)), NULL, "") : NULL;
     bool       done = y && tni_bound_known(b, y, known) && tni_bound_mass(b, tn_slice(y, 1, last, c), known, mass);
     tn_tensor *in[3] = {tn_slice(z->pattern, 1, last, c), z->values, z->o};
     tn_tensor *out = done ? tn_einsum(ctx, "hts,shv,ohv->ho", 3, in) : NULL;
@@ -382,10 +379,9 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
     int32_t *id = (int32_t *)tni_array(ctx, tni_area(N, 2), sizeof *id, "circuit_bound");
     int64_t  v;
     bool     done = room && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
-    tni_bound_end     e;
     tn_circuit_frozen f;
     if (done) {
-        memset(&e, 0, sizeof e);
+        tni_bound_end e = TNI_ZERO;
         e.logit = known + b->heads;
         e.margin = e.logit + V; e.change = e.margin + V; e.least = e.change + V; e.most = e.least + V;
         e.out = e.most + V; e.gradient = e.out + b->heads * V;
@@ -423,10 +419,9 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
 tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ends, tn_tensor *next,
                               const tn_tensor *weights, const tn_circuit_bound_desc *desc, tn_circuit_bound *out)
 {
-    tni_bound b;
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
-    memset(&b, 0, sizeof b);
+    tni_bound b = TNI_ZERO;
     if (!tni_model_given(ctx, m, ends, "ends", "circuit_bound") || !tni_is_ids(ctx, next, "circuit_bound", "next")
         || (weights && !tni_usable(ctx, weights, "circuit_bound", "weights"))) return tni_analysis_status(ctx);
     if (ends->shape[0] < 1 || ends->shape[1] < 1 || next->rank != 1 || next->shape[0] != ends->shape[0]

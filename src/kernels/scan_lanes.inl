@@ -295,8 +295,7 @@ TNI_FAST tn_status TNI_T(scan_run)(tni_cpu *cpu, const tn_call *c)
 {
     const bool backward = c->kernel == TN_KERNEL_SCAN_BACKWARD || c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
     const bool states = c->kernel == TN_KERNEL_SCAN_STATES || c->kernel == TN_KERNEL_SCAN_STATES_BACKWARD;
-    tni_scans  p;
-    memset(&p, 0, sizeof p);
+    tni_scans  p = TNI_ZERO;
     p.cpu = cpu;
     p.call = c;
     p.cores = &c->in[states && !backward ? 1 : 0];

@@ -116,7 +116,7 @@ static tn_status tni_init_fill(tn_tensor *t, tn_init init)
     double  m = (double)(init.fan_out > 0 ? init.fan_out : t->rank > 1 ? t->shape[t->rank - 2] : 1);
     double  scale = 0;
     bool    uniform = init.rule == TN_INIT_UNIFORM || init.rule == TN_INIT_GLOROT;
-    tn_call c = tni_call(uniform ? TN_KERNEL_UNIFORM : TN_KERNEL_NORMAL, 0, NULL, 1, &t);
+    tn_call c = tni_call(uniform ? TN_KERNEL_UNIFORM : TN_KERNEL_NORMAL, ":t", t);
     switch (init.rule) {
     case TN_INIT_ZERO:    return tni_fill(t, 0);
     case TN_INIT_ONE:     return tni_fill(t, 1);
@@ -291,8 +291,7 @@ static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
 
 static bool tni_clone_param(tn_params *to, const tn_param *from)
 {
-    tn_init zero;
-    memset(&zero, 0, sizeof zero);
+    tn_init zero = TNI_ZERO;
     tn_param *p = tn_params_add(to, from->name, from->value->rank, from->value->shape, zero);
     if (!p || tni_copy_across(p->value, from->value) != TN_OK) return false;
     p->lr_scale = from->lr_scale;
@@ -405,9 +404,8 @@ int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, siz
 static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, const int64_t *shape)
 {
     const tn_param *p = tni_alias_find(ps, name)->param;
-    tn_tensor       want;
     if (p->value->rank == rank && memcmp(p->value->shape, shape, sizeof *shape * (size_t)rank) == 0) return p->value;
-    memset(&want, 0, sizeof want);
+    tn_tensor want = TNI_ZERO;
     want.rank = rank;
     memcpy(want.shape, shape, sizeof *shape * (size_t)rank);
     tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s is tied to %s, which is %s, expected %s", name, p->name,
@@ -436,8 +434,7 @@ TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
 
 TNI_FN tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *part, int64_t n, int64_t m, tn_init init)
 {
-    int64_t shape[2] = {n, m};
-    return tni_layer_param(ps, name, part, 2, shape, init, true);
+    return tni_layer_param(ps, name, part, 2, TNI_DIMS(n, m), init, true);
 }
 
 /* A matrix whose rows belong to ids, one by one, is not a map from one space to another, so Muon does not update it. */

@@ -45,8 +45,7 @@ tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
 
 TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2] = {n, m};
-    return tn_tensor_create(ctx, TN_REAL, 2, shape);
+    return tn_tensor_create(ctx, TN_REAL, 2, TNI_DIMS(n, m));
 }
 
 /* An operator of zeros. */
@@ -110,7 +109,7 @@ TNI_FN tn_status tni_put_copy(tn_ctx *ctx, tn_view to, tn_view from)  /* to = fr
 
 TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
 {
-    tn_call c = tni_call(TN_KERNEL_FILL, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_FILL, "");
     c.out[c.n_out++] = to;
     c.f[0] = value;
     return tni_run(ctx, &c);
@@ -118,7 +117,7 @@ TNI_FN tn_status tni_put_value(tn_ctx *ctx, tn_view to, double value)
 
 TNI_FN tn_status tni_put_scaled(tn_ctx *ctx, tn_view to, tn_view from, double factor)
 {
-    tn_call c = tni_call(TN_KERNEL_ADD, 0, NULL, 0, NULL);
+    tn_call c = tni_call(TN_KERNEL_ADD, "");
     c.in[c.n_in++] = from;
     c.out[c.n_out++] = to;
     c.f[0] = factor;

@@ -133,11 +133,10 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     int64_t   n = s->shape[0];
     double   *l = tni_scratch_f64(ctx, n, n, "data_metric");
     tn_status status = l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY;
-    tn_eigh_desc desc;
     tni_free_f64(ctx, l, n, n);
     *root = NULL;
     if (status != TN_OK) return status;
-    memset(&desc, 0, sizeof desc);
+    tn_eigh_desc desc = TNI_ZERO;
     desc.symmetrise = true;                           /* of what is left, rounding errors */
     if ((status = tn_eigh(ctx, s, &desc, &e)) != TN_OK) return status;
     l = tni_alloc_f64(ctx, n, 1, "data_metric");
@@ -209,10 +208,9 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
     tn_tensor *gram = NULL;
     double    *g;
     if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_result(a, b, "gram"))) return NULL;
-    int64_t shape[2] = {a->out, b->out};
     int    *row = (int *)tni_array(a->ctx, tni_plus(a->out, b->out), sizeof *row, "gram");
     if (row && tni_cp_gram_host(a, b, false, g, row, row + a->out, "gram") == TN_OK)
-        gram = tni_owned_by_rows(a->ctx, 2, shape, g, 0, row, row + a->out, "gram");
+        gram = tni_owned_by_rows(a->ctx, 2, TNI_DIMS(a->out, b->out), g, 0, row, row + a->out, "gram");
     tni_free_f64(a->ctx, g, a->out, b->out);
     tni_free(a->ctx, row, sizeof *row * (size_t)(a->out + b->out));
     return gram;
@@ -223,7 +221,6 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
     tn_tensor *cosines = NULL;
     int       *row;                                          /* no part of a cosine */
     if (!tni_cp_comparable(a, b, "cosines")) return NULL;
-    int64_t shape[2] = {a->out, b->out};
     double *g = tni_cp_result(a, b, "cosines");
     double *na = tni_scratch_f64(a->ctx, a->out, 1, "cosines");
     double *nb = tni_scratch_f64(a->ctx, b->out, 1, "cosines");
@@ -235,7 +232,7 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
     for (int64_t i = 0; i < a->out && s == TN_OK; i++)
         for (int64_t j = 0; j < b->out; j++)
             g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / sqrt(na[i]) / sqrt(nb[j]) : (double)NAN;
-    if (s == TN_OK) cosines = tni_owned_from(a->ctx, 2, shape, g);
+    if (s == TN_OK) cosines = tni_owned_from(a->ctx, 2, TNI_DIMS(a->out, b->out), g);
     tni_free_f64(a->ctx, g, a->out, b->out);
     tni_free_f64(a->ctx, na, a->out, 1);
     tni_free_f64(a->ctx, nb, b->out, 1);

@@ -124,9 +124,8 @@ static bool tni_optim_positive(tn_ctx *ctx, const char *field, double value, dou
     const tn_dtype dtype = ctx->desc.dtype;
     most = fmin(most, tni_dtype_most(dtype));
     if (value >= tni_dtype_least(dtype) && value <= most) return true;
-    tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0, in %s from %g to %g", field, value, tn_dtype_name(dtype),
-             tni_dtype_least(dtype), most);
-    return false;
+    return tni_fail(ctx, TN_ERR_ARG, "optim: %s is %g, expected a number > 0, in %s from %g to %g", field, value,
+                    tn_dtype_name(dtype), tni_dtype_least(dtype), most), false;
 }
 
 static const double tni_lr_most = 1e12;
@@ -176,10 +175,9 @@ static tn_status tni_optim_check(tn_ctx *ctx, tn_optim_desc *d)
 tn_optim *tn_optim_create(tn_params *ps, const tn_optim_desc *desc)
 {
     tn_ctx       *ctx = tn_params_ctx(ps);
-    tn_optim_desc d;
+    tn_optim_desc d = TNI_ZERO;
     int64_t       n = TNI_SCALARS;
     if (!ctx) return NULL;
-    memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (tni_optim_check(ctx, &d) != TN_OK) return NULL;
     tn_optim *o = (tn_optim *)tni_alloc(ctx, sizeof *o, "optim");
