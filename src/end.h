@@ -47,6 +47,7 @@
 #undef TNI_VALUE
 #undef TNI_WRITE_COST
 #undef TNI_X86
+#undef TNI_ZERO
 #undef TNI_CHUNK
 #undef TNI_TEMPORARIES
 #undef TNI_TEMPORARIES_SEEN

@@ -484,10 +484,9 @@ static tn_cp *tni_refit_run(const tn_cp *cp, tni_units *u, const tn_cp_refit_des
     const int64_t sweeps = desc->sweeps > 0 ? desc->sweeps : 100, extent = tni_max(tni_max(h, n), o);
     const int64_t size = r * (o + 6 * n + 3 * h + 3 * r) + h + tni_host_work(extent);
     double       *room = tni_alloc_f64(cp->ctx, size, 1, "refit"), *at = room, before = HUGE_VAL;
-    tni_refit     t;
     tn_cp        *to = NULL;
     if (!room) return NULL;
-    memset(&t, 0, sizeof t);
+    tni_refit t = TNI_ZERO;
     t.h = h; t.r = r; t.n = n; t.o = o;
     t.P = u->p;
     t.p = at; at += r * o;

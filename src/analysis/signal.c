@@ -56,8 +56,7 @@ static tn_cp *tni_signal_null(const tn_cp *cp, const tn_signal_desc *desc, int64
     tn_status s = to ? tni_copy(to->p, cp->p) : TN_ERR_MEMORY;
     for (int k = 0; k < 2 && s == TN_OK; k++) {
         double  *v = tni_analysis_read(cp->f[k], "signal");
-        tni_rng rng;
-        memset(&rng, 0, sizeof rng);
+        tni_rng rng = TNI_ZERO;
         rng.key = desc->seed;
         rng.call = 2 * draw + k;
         if (v && desc->null == TN_NULL_MODEL_PAIRS && k > 0) tni_shuffle(&rng, cp->terms, cp->in[k], v);
@@ -106,16 +105,15 @@ static bool tni_signal_fits(const tn_cp *cp, const tn_signal_desc *d, int64_t dr
 
 tn_status tn_cp_signal(const tn_cp *cp, const tn_signal_desc *desc, tn_signal *out)
 {
-    tn_signal_desc all;
-    tn_spectrum    mine, null;
-    int64_t        i, shape[2];
-    double        *sum = NULL, *edge = NULL, *values = NULL, *norm = NULL;
-    int32_t       *beyond = NULL;
-    tn_status      s;
+    tn_spectrum mine, null;
+    int64_t     i, shape[2];
+    double     *sum = NULL, *edge = NULL, *values = NULL, *norm = NULL;
+    int32_t    *beyond = NULL;
+    tn_status   s;
     if (out) memset(out, 0, sizeof *out);
     else return cp ? tni_fail(cp->ctx, TN_ERR_ARG, "signal: out is NULL, expected a place for the result") : TN_ERR_ARG;
     if (!tni_cp_is_bilinear(cp, "signal")) return cp ? tn_ctx_status(cp->ctx) : TN_ERR_ARG;
-    memset(&all, 0, sizeof all);
+    tn_signal_desc all = TNI_ZERO;
     if (!desc) desc = &all;
     int64_t draws = desc->draws ? desc->draws : 19;
     if (!tni_signal_fits(cp, desc, draws)) return tn_ctx_status(cp->ctx);

@@ -59,10 +59,9 @@ static tn_tensor *tni_bound_forms(const tni_bound *b, tn_tensor *f[2])
     tn_ctx        *ctx = b->ctx;
     tn_cp         *units = f[0] && f[1] ? tn_cp_create(ctx, 2, tn_eye(ctx, b->hidden), f, TN_CP_INPUT_PLAIN) : NULL;
     tn_tensor     *gram = units ? tn_cp_gram(units, units) : NULL, *a = NULL;
-    tn_eigh_desc   d;
     tn_eigh_result e;
     tn_cp_destroy(units);
-    memset(&d, 0, sizeof d);
+    tn_eigh_desc d = TNI_ZERO;
     d.symmetrise = true;
     if (gram && tn_eigh(ctx, gram, &d, &e) == TN_OK) {
         a = tn_affine(ctx, b->up, e.vectors, NULL);
@@ -382,10 +381,9 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
     int32_t *id = (int32_t *)tni_array(ctx, tni_area(N, 2), sizeof *id, "circuit_bound");
     int64_t  v;
     bool     done = room && id && tn_read(next, TN_I32, id + N, N) == TN_OK;
-    tni_bound_end     e;
     tn_circuit_frozen f;
     if (done) {
-        memset(&e, 0, sizeof e);
+        tni_bound_end e = TNI_ZERO;
         e.logit = known + b->heads;
         e.margin = e.logit + V; e.change = e.margin + V; e.least = e.change + V; e.most = e.least + V;
         e.out = e.most + V; e.gradient = e.out + b->heads * V;
@@ -423,10 +421,9 @@ static bool tni_bound_ends(tni_bound *b, tn_tensor *ends, tn_tensor *next, const
 tn_status tn_circuit_bound_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ends, tn_tensor *next,
                               const tn_tensor *weights, const tn_circuit_bound_desc *desc, tn_circuit_bound *out)
 {
-    tni_bound b;
     if (!ctx || !out) return tni_fail(ctx, TN_ERR_ARG, "circuit_bound: %s is NULL", ctx ? "out" : "ctx");
     memset(out, 0, sizeof *out);
-    memset(&b, 0, sizeof b);
+    tni_bound b = TNI_ZERO;
     if (!tni_model_given(ctx, m, ends, "ends", "circuit_bound") || !tni_is_ids(ctx, next, "circuit_bound", "next")
         || (weights && !tni_usable(ctx, weights, "circuit_bound", "weights"))) return tni_analysis_status(ctx);
     if (ends->shape[0] < 1 || ends->shape[1] < 1 || next->rank != 1 || next->shape[0] != ends->shape[0]

@@ -100,9 +100,7 @@ tn_status tn_circuit_norm(const tn_circuit *c, double *norm)
 
 tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *score)
 {
-    tn_eig_result e;
-    tn_eig_desc   desc;
-    double       *v = NULL, sum = 0, size = 0;
+    double *v = NULL, sum = 0, size = 0;
     if (values) *values = NULL;
     if (score) *score = 0;
     if (!c) return TN_ERR_ARG;
@@ -111,8 +109,8 @@ tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *sc
     if (c->columns != c->rows && c->columns != c->rows + 1)
         return tni_fail(c->ctx, TN_ERR_SHAPE, "circuit_copying: the circuit is [%lld,%lld], expected a square one",
                         (long long)c->rows, (long long)c->columns);
-    memset(&desc, 0, sizeof desc);
-    memset(&e, 0, sizeof e);
+    tn_eig_desc desc = TNI_ZERO;
+    tn_eig_result e = TNI_ZERO;
     desc.no_vectors = true;
     int64_t    rank = c->left[0]->shape[1];
     tni_scope  scope = tni_scope_begin(c->ctx);
@@ -136,8 +134,7 @@ tn_status tn_circuit_copying(const tn_circuit *c, tn_tensor **values, double *sc
 static tn_circuit *tni_circuit_reader(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t head, tn_head_part part,
                                       const char *op)
 {
-    tn_circuit_desc d;
-    memset(&d, 0, sizeof d);
+    tn_circuit_desc d = TNI_ZERO;
     d.block = block;
     d.head = head;
     if (part == TN_HEAD_V) return tni_circuit_ov(ctx, m, &d, true, op);

@@ -115,22 +115,19 @@ static bool tni_ascent_check(const tn_net *net, const tn_tensor *u, const tn_cir
 tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_circuit_maximum_desc *desc,
                               tn_circuit_maximum *out)
 {
-    tn_circuit_maximum_desc d;
-    tni_ascent t;
-    tni_rng  rng;
     double   *scratch;
     bool      done;
     tn_status s = TN_OK;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
-    memset(&d, 0, sizeof d);
+    tn_circuit_maximum_desc d = TNI_ZERO;
     if (desc) d = *desc;
     if (!tni_ascent_check(net, u, &d)) return tn_ctx_status(net->ctx);
     if (d.starts == 0) d.starts = 8;
     if (d.steps == 0) d.steps = 1000;
     if (d.tol == 0) d.tol = 1e-12;
-    memset(&t, 0, sizeof t);
+    tni_ascent t = TNI_ZERO;
     t.net = net; t.u = u;
     t.sign = d.minimum ? -1 : 1;
     t.radius = d.radius > 0 ? d.radius : 1;
@@ -140,7 +137,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     int64_t m = t.inputs * t.n;
     if (!(scratch = tni_scratch_f64(net->ctx, 1, tni_plus(tni_area(5, m), d.starts), "circuit_maximise"))) return TN_ERR_MEMORY;
     double *x = scratch + 3 * m, *best = scratch + 4 * m, *ends = scratch + 5 * m;
-    memset(&rng, 0, sizeof rng);
+    tni_rng rng = TNI_ZERO;
     rng.key = d.seed;
     for (int64_t start = 0; start < d.starts && s == TN_OK; start++) {
         for (int64_t i = 0; i < m; i++) {                                            /* normal numbers, Box & Muller */
@@ -197,11 +194,10 @@ void tn_circuit_evidence_destroy(tn_circuit_evidence *e) { if (e) tni_evidence_f
 
 tn_circuit_evidence *tn_circuit_evidence_create(tn_ctx *ctx, const tn_circuit_evidence_desc *desc)
 {
-    tn_circuit_evidence_desc d;
-    tn_circuit_evidence     *e;
+    tn_circuit_evidence *e;
     const char *op = "circuit_evidence";
     if (!ctx) return NULL;
-    memset(&d, 0, sizeof d);
+    tn_circuit_evidence_desc d = TNI_ZERO;
     if (desc) d = *desc;
     if (d.top == 0) d.top = 10;
     if (d.features < 1 || d.top < 1 || d.bins < 0 || d.features > INT32_MAX || d.top > INT32_MAX / 8

@@ -75,8 +75,7 @@ static bool tni_frozen_bias(tn_ctx *ctx, const tn_norm *norm, tn_tensor *scale, 
 /* The factor of each head's norm, [heads,T,1], from the values y gives. pattern [1,heads,T,T] */
 static tn_tensor *tni_frozen_head_norm(tn_ctx *ctx, const tn_attention *layer, tn_tensor *pattern, tn_tensor *y)
 {
-    tn_norm norm;
-    memset(&norm, 0, sizeof norm);
+    tn_norm norm = TNI_ZERO;
     norm.desc.eps = 1e-5;
     tn_tensor *in[2] = {pattern, tni_attention_v(ctx, layer, y, NULL)};
     tn_tensor *s = tni_frozen_scale(ctx, &norm, tn_einsum(ctx, "bhts,bshv->htv", 2, in));

@@ -204,9 +204,8 @@ static tn_tensor *tni_circuit_part(tn_ctx *ctx, const tn_transformer *m, const t
     const tn_attention *a = &m->blocks[d->block].attn;
     const int64_t       s = a->qk->shape[0] / 2, dq = a->desc.d_qk;
     const int64_t       at = (part == TN_HEAD_K1 || part == TN_HEAD_K2 ? s : 0) + (part == TN_HEAD_Q2 || part == TN_HEAD_K2);
-    tn_rope_desc  rope;
-    tn_tensor    *b = a->qkb && x && x->shape[1] > m->desc.dim ? tn_slice(a->qkb, 0, at, at + 1) : NULL;
-    memset(&rope, 0, sizeof rope);
+    tn_tensor *b = a->qkb && x && x->shape[1] > m->desc.dim ? tn_slice(a->qkb, 0, at, at + 1) : NULL;
+    tn_rope_desc rope = TNI_ZERO;
     rope.base = a->desc.rope_base;
     rope.scaling = a->desc.rope_scaling;
     rope.first = position;

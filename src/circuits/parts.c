@@ -83,8 +83,7 @@ static bool tni_expand_qk(const tni_expansion *e, const tn_attention_desc *d, co
                           const tni_part_list *y, int sets, tni_part_list qk[4])
 {
     const int64_t heads = d->heads;
-    tn_rope_desc  rope;
-    memset(&rope, 0, sizeof rope);
+    tn_rope_desc rope = TNI_ZERO;
     rope.base = d->rope_base;
     rope.scaling = d->rope_scaling;
     rope.no_rotation = d->no_rope;

@@ -218,14 +218,13 @@ static bool tni_steering_parts(tn_ctx *ctx, const tni_steering *t, tn_tensor *y,
 tn_status tn_circuit_steering_of(tn_ctx *ctx, const tn_transformer *m, tn_tensor *ids, const tn_circuit_steering_desc *desc,
                                  tn_circuit_steering *out)
 {
-    tni_steering t;
-    tn_tensor   *c[TNI_STEERING_MOST + 4];
-    tn_tap       tap;
+    tn_tensor *c[TNI_STEERING_MOST + 4];
+    tn_tap     tap;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!ctx || !tni_steering_given(ctx, m, ids, desc)) return ctx ? tn_ctx_status(ctx) : TN_ERR_ARG;
     tni_scope scope = tni_scope_begin(ctx);
-    memset(&t, 0, sizeof t);
+    tni_steering t = TNI_ZERO;
     t.desc = desc;
     t.orders = out->orders = desc->orders ? desc->orders : 2;
     t.texts = ids->shape[0];
@@ -271,8 +270,7 @@ static tn_cp *tni_align_mlp(tn_ctx *ctx, const tn_transformer *m, int64_t block,
 /* The OV circuit of a head as an operator of order 1 */
 static tn_cp *tni_align_ov(tn_ctx *ctx, const tn_transformer *m, int64_t block, int64_t head, bool tokens)
 {
-    tn_circuit_desc d;
-    memset(&d, 0, sizeof d);
+    tn_circuit_desc d = TNI_ZERO;
     d.block = block;
     d.head = head;
     d.tokens = tokens;

@@ -233,13 +233,12 @@ static tn_status tni_circuit_search_begin(tni_circuit_search *t, const tn_circui
 
 tn_status tn_circuit_top_many(const tn_circuit *c, int count, const tn_circuit_top_desc *desc, tn_circuit_entries *out)
 {
-    tni_circuit_searches t;
-    tn_status            s = TN_OK;
+    tn_status s = TN_OK;
     if (out && count > 0) memset(out, 0, (size_t)count * sizeof *out);
     if (!c || !out) return TN_ERR_ARG;
     if (count < 1 || count > TNI_CIRCUIT_LISTS)
         return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top_many: count is %d, expected 1 to %d", count, TNI_CIRCUIT_LISTS);
-    memset(&t, 0, sizeof t);
+    tni_circuit_searches t = TNI_ZERO;
     t.count = count;
     for (int k = 0; k < count && s == TN_OK; k++) s = tni_circuit_search_begin(&t.list[k], c, desc ? &desc[k] : NULL);
     if (s == TN_OK) s = tni_circuit_each(c, "circuit_top", tni_circuit_offer_all, &t);
@@ -293,14 +292,13 @@ static tn_status tni_circuit_select_rows(void *user, int64_t first, int64_t coun
 
 tn_status tn_circuit_top_rows(const tn_circuit *c, int64_t top, tn_order order, tn_tensor **values, tn_tensor **ids)
 {
-    tni_circuit_rows_top t;
     if (values) *values = NULL;
     if (ids) *ids = NULL;
     if (!c || !values || !ids) return TN_ERR_ARG;
     if (top < 1 || top > c->columns || (unsigned)order > TN_ORDER_MAGNITUDE)
         return tni_fail(c->ctx, TN_ERR_ARG, "circuit_top_rows: top is %lld and order %d, expected 1 to %lld and a tn_order",
                         (long long)top, (int)order, (long long)c->columns);
-    memset(&t, 0, sizeof t);
+    tni_circuit_rows_top t = TNI_ZERO;
     t.c = c; t.top = top;
     int64_t shape[2] = {c->rows, top};
     int64_t n = c->rows * top;

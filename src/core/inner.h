@@ -138,6 +138,12 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #define TNI_PRINTF(text, first)
 #endif
 
+#ifdef __cplusplus                      /* initialises a struct with zeros */
+#define TNI_ZERO {}
+#else
+#define TNI_ZERO {0}
+#endif
+
 static inline int64_t tni_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t tni_abs(int64_t a)            { return a < 0 ? -a : a; }
 static inline int64_t tni_max(int64_t a, int64_t b) { return a > b ? a : b; }

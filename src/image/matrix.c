@@ -243,8 +243,7 @@ static void tni_matrix_draw(tni_matrix *m, const double *values)
 
 tn_image *tn_image_matrix(tn_ctx *ctx, const double *values, int64_t rows, int64_t columns, const tn_image_matrix_desc *desc)
 {
-    tni_matrix m;
-    memset(&m, 0, sizeof m);
+    tni_matrix m = TNI_ZERO;
     if (desc) m.d = *desc;
     if (!tni_matrix_check(&m, ctx, values, rows, columns)) return NULL;
     if (!tni_shades_of(ctx, &m.shades, &m.scale, &m.heat, values, 1)) return NULL;
@@ -386,9 +385,8 @@ static void tni_draw_grid_names(tni_tiles *t)
 tn_image *tn_image_tiles(tn_ctx *ctx, const double *values, int64_t count, int64_t height, int64_t width,
                          const tn_image_tiles_desc *desc)
 {
-    tni_tiles t;
-    bool      ok = true;
-    memset(&t, 0, sizeof t);
+    bool ok = true;
+    tni_tiles t = TNI_ZERO;
     if (desc) t.d = *desc;
     t.count = count;
     if (!tni_tiles_check(&t, ctx, values, height, width)) return NULL;

@@ -633,8 +633,7 @@ static void tni_plot_draw(tni_plot *p, double left)
 
 tn_image *tn_image_plot(tn_ctx *ctx, const tn_image_series *series, int64_t count, const tn_image_plot_desc *desc)
 {
-    tni_plot p;
-    memset(&p, 0, sizeof p);
+    tni_plot p = TNI_ZERO;
     if (desc) p.d = *desc;
     if (!tni_plot_check(ctx, &p.d, series, count)) return NULL;
     p.series = series;

@@ -246,8 +246,7 @@ static void tni_svg_png(tni_svg *s, int64_t x, int64_t y, int64_t step_x, int64_
 {
     static const uint8_t signature[] = {137, 'P', 'N', 'G', 13, 10, 26, 10}, kind[] = {8, 2, 0, 0, 0}, zlib[] = {0x78, 0x01};
     const tn_image *image = &s->p->image;
-    tni_png         p;
-    memset(&p, 0, sizeof p);
+    tni_png p = TNI_ZERO;
     p.s = s;
     p.a = 1;
     tni_png_put(&p, signature, sizeof signature);
@@ -366,10 +365,9 @@ static size_t tni_svg_shape(tni_svg *s, const tni_mark *m, size_t count)
 
 tn_status tn_image_write_svg(const tn_image *image, tn_sink sink)
 {
-    tni_svg s;
-    size_t  i = 0;
+    size_t i = 0;
     if (!tni_is_image(image)) return TN_ERR_ARG;
-    memset(&s, 0, sizeof s);
+    tni_svg s = TNI_ZERO;
     s.p = tni_picture_of(image);
     size_t count = s.p->marks.count;
     if (count == 0 && (double)image->width * (double)image->height > tni_area_most)     /* 2^31 bytes in a PNG's block */

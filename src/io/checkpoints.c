@@ -150,9 +150,8 @@ static void tni_checkpoint_send(tni_checkpoint *c, int64_t i, int k, tni_writer 
         const tni_span part = tni_optim_part(o, i, r);
         int64_t        n;
         for (int64_t done = 0; done < part.count && !o->owned.ctx->link.why[0]; done += n) {
-            tn_view v;
             n = tni_min(TNI_CHUNK, part.count - done);
-            memset(&v, 0, sizeof v);
+            tn_view v = TNI_ZERO;
             v.dtype = dtype;
             v.rank = 1;
             v.shape[0] = n;
@@ -238,7 +237,6 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_m
     const tn_optim *o = c->optim;
     tn_ctx         *ctx = o->owned.ctx;
     tni_checksum    sum;
-    tni_seal        seal;
     int64_t         n = o->of.params->count;
     tn_status       s = tni_checkpoint_notes(ctx, notes, note_count);
     if (s != TN_OK) return s;
@@ -252,7 +250,7 @@ static tn_status tni_checkpoint_save(tni_checkpoint *c, tn_sink sink, const tn_m
     c->moment = (int64_t *)tni_array(ctx, c->tensor_capacity, sizeof *c->moment, "checkpoint");
     s = TN_ERR_MEMORY;
     if (c->named && c->notes && c->names.text && c->moment) {
-        memset(&seal, 0, sizeof seal);
+        tni_seal seal = TNI_ZERO;
         seal.sum = &sum;
         seal.user = c;
         if (c->host) seal.begin = tni_checkpoint_begin, seal.put = tni_checkpoint_put, seal.end = tni_checkpoint_end;
@@ -295,9 +293,8 @@ static tn_status tni_checkpoint_together(tni_checkpoint *c, tn_sink sink, const 
 
 tn_status tn_checkpoint_write(const tn_optim *o, tn_sink sink, const tn_metadata *notes, int64_t note_count)
 {
-    tni_checkpoint c;
-    tn_status      s = tni_checkpoint_usable(o);
-    memset(&c, 0, sizeof c);
+    tn_status s = tni_checkpoint_usable(o);
+    tni_checkpoint c = TNI_ZERO;
     c.optim = (tn_optim *)o;            /* to keep what processes tell each other */
     if (o && o->of.params && tni_optim_shares(o)) return tni_checkpoint_together(&c, sink, notes, note_count, s);
     return s == TN_OK ? tni_checkpoint_save(&c, sink, notes, note_count) : s;
@@ -631,12 +628,11 @@ tn_status tn_checkpoint_read(tn_optim *o, tn_source source)
 {
     tn_ctx         *ctx = o ? o->owned.ctx : NULL;
     tn_safetensors *f = NULL;
-    tni_restored    r;
     void           *lists = NULL;
     size_t          bytes = 0;
     tn_status       s = tni_checkpoint_usable(o);
     if (s != TN_OK) return s;
-    memset(&r, 0, sizeof r);
+    tni_restored r = TNI_ZERO;
     int64_t placed = o->placed;
     s = tni_restored_of(&r, o, &lists, &bytes);
     if (s == TN_OK) s = tni_safetensors_open(ctx, &source, &f);

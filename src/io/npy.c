@@ -120,9 +120,8 @@ static tn_status tni_npy_prefix(const tni_reader *r, uint64_t *at, size_t *bytes
 
 static tn_status tni_npy_header(const tni_reader *r, uint64_t *data, tni_npy *a)
 {
-    tni_scan  scan;
     tn_status s;
-    memset(&scan, 0, sizeof scan);
+    tni_scan scan = TNI_ZERO;
     memset(a, 0, sizeof *a);
     if ((s = tni_npy_prefix(r, &scan.start, &scan.bytes)) != TN_OK) return s;
     scan.file = r;

@@ -218,8 +218,7 @@ TNI_FN tn_status tni_reader_get(const tni_reader *r, uint64_t offset, void *dst,
 
 tn_source tn_source_memory(const void *data, size_t bytes)
 {
-    tn_source s;
-    memset(&s, 0, sizeof s);
+    tn_source s = TNI_ZERO;
     s.data = data;
     s.bytes = bytes;
     return s;
@@ -227,8 +226,7 @@ tn_source tn_source_memory(const void *data, size_t bytes)
 
 tn_source tn_source_calls(tn_fetch_fn fetch, void *user, uint64_t bytes)
 {
-    tn_source s;
-    memset(&s, 0, sizeof s);
+    tn_source s = TNI_ZERO;
     s.fetch = fetch ? fetch : tni_no_fetch;
     s.user = user;
     s.bytes = bytes;

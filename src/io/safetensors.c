@@ -147,9 +147,8 @@ static bool tni_parse_entry(tni_scan *s, tn_safetensors *f, bool *notes_seen)
 
 static tn_status tni_parse_header(tn_safetensors *f)
 {
-    tni_scan s;
-    bool     notes_seen = false;
-    memset(&s, 0, sizeof s);
+    bool notes_seen = false;
+    tni_scan s = TNI_ZERO;
     s.file = &f->file;
     s.start = 8;
     s.text = f->header;
@@ -293,7 +292,6 @@ static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_m
     tn_ctx      *ctx = f->file.ctx;
     const char  *slash = strrchr(index, '/');
     const size_t folder = slash ? (size_t)(slash + 1 - index) : 0, bytes = folder + strlen(line->value) + 1;
-    tn_source    source;
     for (*number = 0; *number < f->parts.count; ++*number)
         if (strcmp(tni_part_at(f, *number)->name, line->value) == 0) return TN_OK;
     if (!*line->value || strpbrk(line->value, "/\\:") || strcmp(line->value, "..") == 0)
@@ -305,7 +303,7 @@ static tn_status tni_index_part(tn_safetensors *f, const char *index, const tn_m
     if (!path) return TN_ERR_MEMORY;
     memcpy(path, index, folder);
     memcpy(path + folder, line->value, bytes - folder);
-    memset(&source, 0, sizeof source);
+    tn_source source = TNI_ZERO;
     source.path = path;
     part->name = line->value;
     tn_status s = tni_safetensors_one(ctx, &source, &part->file);
@@ -354,14 +352,13 @@ static tn_status tni_safetensors_index(tn_safetensors *f, const char *path)
     tn_ctx     *ctx = f->file.ctx;
     const void **sorted;
     const char *twice = NULL;
-    tni_scan    scan;
     tn_status   s = tni_check_header(&f->file, 0, f->file.bytes, TNI_SAFETENSORS_HEADER);
     if (s != TN_OK) return s;
     f->file.is_text = true;
     if (!(f->header = (char *)tni_alloc(ctx, (size_t)f->file.bytes, "safetensors index"))) return TN_ERR_MEMORY;
     f->header_bytes = (size_t)f->file.bytes;
     if ((s = tni_reader_get(&f->file, 0, f->header, f->header_bytes)) != TN_OK) return s;
-    memset(&scan, 0, sizeof scan);
+    tni_scan scan = TNI_ZERO;
     scan.file = &f->file;
     scan.text = f->header;
     scan.bytes = f->header_bytes;

@@ -365,8 +365,7 @@ TNI_FN tn_status tni_writer_close(tni_writer *w)
 
 tn_sink tn_sink_memory(void *data, size_t room, size_t *used)
 {
-    tn_sink s;
-    memset(&s, 0, sizeof s);
+    tn_sink s = TNI_ZERO;
     s.data = data;
     s.room = room;
     s.used = used;

@@ -14,8 +14,7 @@ const char *tn_attention_kind_name(tn_attention_kind k)
 /* The desc for tn_attend. */
 TNI_FN tn_attend_desc tni_attention_attend(const tn_attention_desc *d)
 {
-    tn_attend_desc a;
-    memset(&a, 0, sizeof a);
+    tn_attend_desc a = TNI_ZERO;
     a.kind = tni_attention_kinds[d->kind].attend;
     a.form = d->form;
     a.bidirectional = d->bidirectional;
@@ -69,8 +68,7 @@ TNI_FN tn_status tni_attention_check(tn_ctx *ctx, const char *name, tn_attention
 TNI_FN tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const char *part, int64_t n, double value)
 {
     const int64_t before = tn_params_count(ps);
-    tn_init       zero;
-    memset(&zero, 0, sizeof zero);
+    tn_init zero = TNI_ZERO;
     tn_tensor *t = tni_layer_vector(ps, name, part, n, zero);
     return t && (tn_params_count(ps) == before || tni_fill(t, value) == TN_OK) ? t : NULL;
 }
@@ -78,8 +76,7 @@ TNI_FN tn_tensor *tni_attention_constant(tn_params *ps, const char *name, const 
 static bool tni_attention_lambda(tn_params *ps, const char *name, tn_attention *layer)
 {
     const tn_attention_desc *d = &layer->desc;
-    tn_init init;
-    memset(&init, 0, sizeof init);
+    tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = 0.1;
     int64_t shape[2] = {4, d->d_qk};
@@ -127,11 +124,10 @@ TNI_FN tn_tensor *tni_attention_qk(tn_ctx *ctx, const tn_attention *layer, tn_te
 {
     const tn_attention_desc *d = &layer->desc;
     const int64_t heads = layer->qk->shape[0] * d->heads;
-    tn_rope_desc  rope;
     int64_t       all = -1;
     tn_tensor    *w = tn_reshape_2d(layer->qk, heads * d->d_qk, d->dim);
     tn_tensor    *b = layer->qkb ? tn_reshape(layer->qkb, 1, &all) : NULL;
-    memset(&rope, 0, sizeof rope);
+    tn_rope_desc rope = TNI_ZERO;
     rope.base = d->rope_base;
     rope.scaling = d->rope_scaling;
     rope.first = first;
@@ -297,8 +293,7 @@ static tn_tensor *tni_attention_heads(tn_ctx *ctx, const tn_attention *layer, co
 {
     const tn_attention_desc *d = &layer->desc;
     tn_tensor *o = tni_attention_mix_tapped(ctx, layer, a, q, k, v, taps);
-    tn_norm    norm;
-    memset(&norm, 0, sizeof norm);
+    tn_norm norm = TNI_ZERO;
     norm.desc.eps = 1e-5;
     if (tni_attention_normed(d)) o = tni_norm_tapped(ctx, &norm, o, taps, "attn.z");
     if (o && d->kind == TN_ATTENTION_DIFFERENTIAL) o = tn_scale(ctx, o, 1 - d->lambda_init);

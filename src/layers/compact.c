@@ -134,11 +134,10 @@ static double tni_quotient(double part, double of) { return of > 0 ? part / of :
 static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const char (*name)[64], int64_t n, tni_compact **copy,
                                  tn_compact_error *error)
 {
-    tn_ctx          *ctx = w[0]->ctx;
-    tn_compact_error all;
-    double           sum = 0, of = 0, worst = 0;
-    tn_status        s = TN_OK;
-    memset(&all, 0, sizeof all);
+    tn_ctx   *ctx = w[0]->ctx;
+    double    sum = 0, of = 0, worst = 0;
+    tn_status s = TN_OK;
+    tn_compact_error all = TNI_ZERO;
     for (int64_t i = 0; i < n && s == TN_OK; i++) {
         const int64_t columns = w[i]->shape[w[i]->rank - 1], count = tn_tensor_count(w[i]);
         const int     none = k->kind == TN_WEIGHT_F32 || count == 0;
@@ -178,11 +177,10 @@ static tn_status tni_compact_all(tni_compacting *k, tn_tensor *const *w, const c
 TNI_FN tn_status tni_compact_some(const char *what, tn_tensor *const *w, const char (*name)[64], int64_t n, tn_weight_kind kind,
                                   tn_compact_error *error)
 {
-    tn_ctx        *ctx = w[0]->ctx;
-    tni_compacting k;
-    size_t         most = 0;
-    tn_status      s = TN_OK;
-    memset(&k, 0, sizeof k);
+    tn_ctx   *ctx = w[0]->ctx;
+    size_t    most = 0;
+    tn_status s = TN_OK;
+    tni_compacting k = TNI_ZERO;
     k.what = what;
     k.kind = kind;
     for (int64_t i = 0; i < n && s == TN_OK; i++) {

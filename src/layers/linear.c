@@ -73,12 +73,11 @@ TNI_FN tn_tensor *tni_shown(tn_ctx *ctx, const tni_taps *taps, const char *part,
 tn_status tn_norm_init(tn_params *ps, const char *name, const tn_norm_desc *desc, tn_norm *layer)
 {
     int64_t   before = tn_params_count(ps);
-    tn_init   ones;
     tn_status s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "norm: layer or desc is NULL");
     tn_norm_desc d = *desc;                                 /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
-    memset(&ones, 0, sizeof ones);
+    tn_init ones = TNI_ZERO;
     ones.rule = TN_INIT_ONE;
     if ((s = tni_layer_extents(ps, "norm", name, "dim", d.dim, "", 1)) != TN_OK) return s;
     if ((unsigned)d.kind > TN_NORM_LAYER)

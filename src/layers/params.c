@@ -291,8 +291,7 @@ static tn_status tni_copy_across(tn_tensor *to, const tn_tensor *from)
 
 static bool tni_clone_param(tn_params *to, const tn_param *from)
 {
-    tn_init zero;
-    memset(&zero, 0, sizeof zero);
+    tn_init zero = TNI_ZERO;
     tn_param *p = tn_params_add(to, from->name, from->value->rank, from->value->shape, zero);
     if (!p || tni_copy_across(p->value, from->value) != TN_OK) return false;
     p->lr_scale = from->lr_scale;
@@ -405,9 +404,8 @@ int64_t tn_params_rebind(tn_params *to, const tn_params *from, void *layers, siz
 static tn_tensor *tni_layer_tied(tn_params *ps, const char *name, int rank, const int64_t *shape)
 {
     const tn_param *p = tni_alias_find(ps, name)->param;
-    tn_tensor       want;
     if (p->value->rank == rank && memcmp(p->value->shape, shape, sizeof *shape * (size_t)rank) == 0) return p->value;
-    memset(&want, 0, sizeof want);
+    tn_tensor want = TNI_ZERO;
     want.rank = rank;
     memcpy(want.shape, shape, sizeof *shape * (size_t)rank);
     tni_fail(ps->owned.ctx, TN_ERR_SHAPE, "params: %s is tied to %s, which is %s, expected %s", name, p->name,

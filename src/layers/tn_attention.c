@@ -210,9 +210,8 @@ static tn_tensor *tni_tna_dominant(tn_ctx *ctx, const tn_tn_attention *layer, bo
     const tn_tn_attention_desc *d = &layer->desc;
     const int64_t sites = d->sites > 0 ? d->sites : 1, site = right ? sites - 1 : 0, s = d->in * (d->square ? d->in : 1);
     tn_tensor    *m = tni_shaped(ctx, layer->a, 4, sites, d->bond, d->bond, s), *v = NULL;
-    tn_eig_desc   all;
     tn_eig_result e;
-    memset(&all, 0, sizeof all);
+    tn_eig_desc all = TNI_ZERO;
     all.left = true;
     m = m ? tn_slice(tn_slice(m, 0, site, site + 1), 3, 0, 1) : NULL;
     m = tni_shaped(ctx, m, 2, d->bond, d->bond, 1, 1);

@@ -34,9 +34,8 @@ static tn_status tni_tna_write(tn_params *ps, int64_t before, tn_tn_attention *l
 tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int *rules, int64_t count, tn_boundary boundary,
                                      tn_tn_attention *layer)
 {
-    const int64_t        before = tn_params_count(ps);
-    tn_tn_attention_desc d;
-    tn_status            s;
+    const int64_t before = tn_params_count(ps);
+    tn_status     s;
     if (!rules) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rules are NULL");
     if (!tni_is_extent(count))
         return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_rules: count is %lld, expected 1 to 2^31 - 2",
@@ -48,7 +47,7 @@ tn_status tn_tn_attention_from_rules(tn_params *ps, const char *name, const int 
         if (rules[o] < 0 || rules[o] > 255)
             return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tn_attention_from_rules: rule %lld is %d, expected 0 to 255",
                             (long long)o, rules[o]);
-    memset(&d, 0, sizeof d);
+    tn_tn_attention_desc d = TNI_ZERO;
     d.in = 2;
     d.bond = 4;
     d.out = count;
@@ -84,14 +83,13 @@ static bool tni_tna_numbers_of(tn_ctx *ctx, const tn_tensor *t, const char *what
 tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_tensor *q, const tn_tensor *k,
                                       const tn_tensor *v, bool causal, tn_tn_attention *layer)
 {
-    tn_ctx              *ctx = tn_params_ctx(ps);
-    tn_tn_attention_desc d;
-    const int64_t        m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
-    const int64_t        out = v && v->rank == 2 ? v->shape[0] : 1;
-    const int64_t        before = tn_params_count(ps);
-    int64_t              D;
-    double              *wq;
-    memset(&d, 0, sizeof d);
+    tn_ctx       *ctx = tn_params_ctx(ps);
+    const int64_t m = q && q->rank == 2 ? q->shape[0] : 1, in = q && q->rank == 2 ? q->shape[1] : 1;
+    const int64_t out = v && v->rank == 2 ? v->shape[0] : 1;
+    const int64_t before = tn_params_count(ps);
+    int64_t       D;
+    double       *wq;
+    tn_tn_attention_desc d = TNI_ZERO;
     d.in = in;
     d.out = out;
     d.bond = D = out * m + 1;
@@ -125,14 +123,13 @@ tn_status tn_tn_attention_from_linear(tn_params *ps, const char *name, const tn_
 /* Bond 0 before the first of the two sites, 1 + d t + s between them: t and s have changed places there; d^2 + 1 after. */
 tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int64_t in, tn_tn_attention *layer)
 {
-    const int64_t        before = tn_params_count(ps);
-    tn_tn_attention_desc d;
-    int64_t              D;
-    tn_status            status;
+    const int64_t before = tn_params_count(ps);
+    int64_t       D;
+    tn_status     status;
     if (in < 1 || in > 46339)                                    /* D is an extent, too */
         return tni_fail(tn_params_ctx(ps), TN_ERR_SHAPE, "tn_attention_from_permutations: in is %lld, expected 1 to 46339",
                         (long long)in);
-    memset(&d, 0, sizeof d);
+    tn_tn_attention_desc d = TNI_ZERO;
     d.in = in;
     d.bond = D = in * in + 2;
     d.square = d.unit_inputs = true;

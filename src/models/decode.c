@@ -209,13 +209,12 @@ static int64_t tni_sample_best(const float *logits, int64_t n)
 
 int64_t tn_sample(const float *logits, int64_t n, double temperature, int64_t top_k, double top_p, double u)
 {
-    tni_draw d;
-    int64_t  i, best = logits ? tni_sample_best(logits, n) : -1;
-    double   sum;
+    int64_t i, best = logits ? tni_sample_best(logits, n) : -1;
+    double  sum;
     if (best < 0 || !(temperature >= 0 && temperature < HUGE_VAL) || top_k < 0 || !(top_p >= 0 && top_p <= 1)
         || !(u >= 0 && u < 1)) return -1;
     if (temperature == 0 || top_k == 1) return best;
-    memset(&d, 0, sizeof d);
+    tni_draw d = TNI_ZERO;
     d.logits = logits;
     d.n = n;
     d.largest = (double)logits[best];

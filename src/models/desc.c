@@ -175,8 +175,7 @@ static bool tni_transformer_sound(tn_ctx *ctx, const tn_transformer_desc *d)
 /* The init of a matrix; `out`: it writes to the residual stream. */
 TNI_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
 {
-    tn_init init;
-    memset(&init, 0, sizeof init);
+    tn_init init = TNI_ZERO;
     init.rule = d->init;
     init.std = d->init_std;
     if (d->init == TN_INIT_DEFAULT) {
@@ -190,8 +189,7 @@ TNI_FN tn_init tni_transformer_rule(const tn_transformer_desc *d, bool out)
 
 TNI_FN tn_attention_desc tni_model_attention(const tn_transformer_desc *d, int64_t depth)
 {
-    tn_attention_desc a;
-    memset(&a, 0, sizeof a);
+    tn_attention_desc a = TNI_ZERO;
     a.dim = d->dim;
     a.heads = d->heads;
     a.d_qk = d->d_qk;
@@ -340,9 +338,8 @@ static double tni_mean_keys(const tn_transformer_desc *d, int64_t T)
 tn_transformer_cost tn_transformer_cost_of(const tn_transformer_desc *desc, int64_t T)
 {
     tn_transformer_desc d, b;
-    tn_transformer_cost c;
     int64_t             matrices, rest;
-    memset(&c, 0, sizeof c);
+    tn_transformer_cost c = TNI_ZERO;
     if (T < 0 || tn_transformer_check(NULL, desc, &d) != TN_OK) return c;
     c.table = (d.vocab + (d.positions == TN_POSITIONS_LEARNED ? d.context : 0)) * d.dim;
     c.params = c.table + (d.value_residual ? 2 * (d.layers - 1) : 0) + (d.tied ? 0 : d.vocab * d.dim)

@@ -20,8 +20,7 @@ static double tni_tied_std(const tn_transformer_desc *d)
 
 static tn_init tni_transformer_table(const tn_transformer_desc *d)
 {
-    tn_init init;
-    memset(&init, 0, sizeof init);
+    tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = d->embed_std > 0 ? d->embed_std : d->init == TN_INIT_DEFAULT ? 0.02 : d->tied ? tni_tied_std(d) : 1;
     return init;
@@ -36,9 +35,8 @@ static tni_part tni_part_of(const char *name, const char *part)
 
 static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn_norm *norm, const tn_transformer_desc *d)
 {
-    tn_norm_desc n;
     if (d->no_norm) return true;
-    memset(&n, 0, sizeof n);
+    tn_norm_desc n = TNI_ZERO;
     n.dim = d->dim;
     n.kind = d->norm;
     n.no_gain = d->no_norm_gain;
@@ -49,8 +47,7 @@ static bool tni_model_norm(tn_params *ps, const char *name, const char *part, tn
 
 static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn_transformer_desc *d)
 {
-    tn_mlp_desc m;
-    memset(&m, 0, sizeof m);
+    tn_mlp_desc m = TNI_ZERO;
     m.in = d->dim;
     m.hidden = d->hidden;
     m.kind = d->mlp;
@@ -67,8 +64,7 @@ static bool tni_model_mlp(tn_params *ps, const char *name, tn_mlp *mlp, const tn
 static bool tni_model_lambdas(tn_params *ps, const char *name, tn_tensor **lambdas)
 {
     static const double start[2] = {1, 0};
-    tn_init             zero;
-    memset(&zero, 0, sizeof zero);
+    tn_init zero = TNI_ZERO;
     *lambdas = tni_layer_vector(ps, name, "lambdas", 2, zero);
     return *lambdas && tn_write(*lambdas, TN_F64, start, 2) == TN_OK;
 }
@@ -94,9 +90,8 @@ static bool tni_model_block(tn_params *ps, const char *name, tn_transformer_bloc
 /* Embedding, positions and the norm after them. */
 static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
 {
-    tn_embedding_desc e;
-    const tn_init     table = tni_transformer_table(d);
-    memset(&e, 0, sizeof e);
+    const tn_init table = tni_transformer_table(d);
+    tn_embedding_desc e = TNI_ZERO;
     e.count = d->vocab;
     e.dim = d->dim;
     e.init = table;
@@ -112,8 +107,7 @@ static bool tni_model_begin(tn_params *ps, const char *name, tn_transformer *m, 
 /* The last norm and the unembedding. */
 static bool tni_model_end(tn_params *ps, const char *name, tn_transformer *m, const tn_transformer_desc *d)
 {
-    tn_linear_desc h;
-    memset(&h, 0, sizeof h);
+    tn_linear_desc h = TNI_ZERO;
     h.in = d->dim;
     h.out = d->vocab;
     h.init = tni_transformer_rule(d, false);

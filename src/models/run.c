@@ -50,11 +50,11 @@ static bool tni_tap_in_block(const tn_transformer *m, int64_t l, const char *nam
 static bool tni_tap_known(tn_ctx *ctx, const tn_transformer *m, const char *name)
 {
     const int64_t own = tni_name_block(name, NULL);
-    tn_point points[TNI_BLOCK_POINTS], nearest;
+    tn_point points[TNI_BLOCK_POINTS];
     int      least = INT32_MAX;
     if (own < m->desc.layers && tni_tap_in_block(m, own, name)) return true;
     for (int64_t l = 0; l < m->desc.layers; l++) if (tni_tap_in_block(m, l, name)) return true;
-    memset(&nearest, 0, sizeof nearest);
+    tn_point nearest = TNI_ZERO;
     for (int64_t l = -1; l < m->desc.layers; l++) {
         int64_t n = tni_points_at(m, l, points);
         for (int64_t i = 0; i < n; i++) {

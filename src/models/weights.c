@@ -364,12 +364,11 @@ static bool tni_mapped_prefix(tni_mapped *m)
 tn_status tn_transformer_read_mapped(tn_params *params, const tn_transformer *model, tn_source source,
                                      const tn_name_map *map, int64_t lines)
 {
-    tn_ctx    *ctx = tn_params_ctx(params);
-    tni_mapped m;
-    char      *room = NULL;
-    tn_status  s;
+    tn_ctx   *ctx = tn_params_ctx(params);
+    char     *room = NULL;
+    tn_status s;
     if ((s = tni_mapped_usable(ctx, "transformer_read_mapped", model, map, lines)) != TN_OK) return s;
-    memset(&m, 0, sizeof m);
+    tni_mapped m = TNI_ZERO;
     m.params = params;
     m.model = model;
     m.map = map;
@@ -584,12 +583,10 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
                                       const tn_name_map *map, int64_t lines, int64_t kv_heads, const tn_metadata *notes,
                                       int64_t note_count)
 {
-    tn_ctx     *ctx = tn_params_ctx(params);
-    tni_mapping w;
-    tni_mapped  m;
-    int64_t     differ;
-    size_t      used = (size_t)tn_params_count(params);
-    tn_status   s;
+    tn_ctx   *ctx = tn_params_ctx(params);
+    int64_t   differ;
+    size_t    used = (size_t)tn_params_count(params);
+    tn_status s;
     if ((s = tni_mapped_usable(ctx, "transformer_write_mapped", model, map, lines)) != TN_OK) return s;
     if (kv_heads == 0) kv_heads = model->desc.heads;
     if (kv_heads < 1 || model->desc.heads % kv_heads != 0)
@@ -599,11 +596,11 @@ tn_status tn_transformer_write_mapped(tn_params *params, const tn_transformer *m
     if (kv_heads < model->desc.heads && kv_heads % differ != 0)
         return tni_fail(ctx, TN_ERR_ARG, "name map: kv_heads is %lld, but %lld heads of keys and values differ",
                         (long long)kv_heads, (long long)differ);
-    memset(&m, 0, sizeof m);
+    tni_mapped m = TNI_ZERO;
     m.params = params;
     m.model = model;
     if (!tni_mapped_prefix(&m)) return TN_ERR_ARG;
-    memset(&w, 0, sizeof w);
+    tni_mapping w = TNI_ZERO;
     w.params = params; w.model = model; w.map = map; w.lines = lines; w.kv_heads = kv_heads;
     memcpy(w.prefix, m.prefix, sizeof w.prefix);
     w.out.each = sizeof(tni_outgoing);

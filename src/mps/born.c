@@ -137,11 +137,10 @@ tn_status tn_tt_log_conditionals(const tn_tt *tt, int64_t count, const int64_t *
 tn_status tn_tt_sample(const tn_tt *tt, int64_t count, int64_t known, uint64_t seed, int64_t *index)
 {
     tni_born  b;
-    tni_rng  rng;
     int64_t   i;
     tn_status s = tni_born_known(tt, "tt_sample", known, tt ? tt->count : 0, index, index);
     if (s != TN_OK || (s = tni_count_check(tt->ctx, "tt_sample", "count", count)) != TN_OK) return s;
-    memset(&rng, 0, sizeof rng);
+    tni_rng rng = TNI_ZERO;
     rng.key = seed;
     s = tni_born_begin(&b, tt, "tt_sample");
     for (int64_t e = 0; e < count && s == TN_OK; e++) {

@@ -155,18 +155,17 @@ static tn_status tni_deep_check(tn_params *ps, const char *name, tn_deep_desc *d
 
 tn_status tn_deep_init(tn_params *ps, const char *name, const tn_deep_desc *desc, tn_deep *model)
 {
-    const int64_t        before = tn_params_count(ps);
-    tn_tn_attention_desc a;
-    tn_embedding_desc    e;
-    tn_linear_desc       linear;
-    tn_mps_desc          mps;
-    tn_status            s;
-    char                 part[200];
+    const int64_t before = tn_params_count(ps);
+    tn_status     s;
+    char          part[200];
     if (!model || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "deep: model or desc is NULL");
     tn_deep_desc d = *desc;                                 /* which may be the model's own */
     memset(model, 0, sizeof *model);
     if ((s = tni_deep_check(ps, name, &d)) != TN_OK) return s;
-    memset(&a, 0, sizeof a); memset(&e, 0, sizeof e); memset(&linear, 0, sizeof linear); memset(&mps, 0, sizeof mps);
+    tn_embedding_desc    e = TNI_ZERO;
+    tn_tn_attention_desc a = TNI_ZERO;
+    tn_linear_desc       linear = TNI_ZERO;
+    tn_mps_desc          mps = TNI_ZERO;
     model->desc = d;
     e.count = d.vocab; e.dim = d.dim;
     a.in = d.dim; a.bond = d.bond; a.sites = d.sites; a.square = d.square; a.boundary = d.boundary; a.causal = d.causal;

@@ -48,15 +48,13 @@ static tn_status tni_tt_swap(tn_tt *tt, const tn_tt *from, int64_t axis, tni_tt_
 
 tn_tt *tn_tt_swap(const tn_tt *from, int64_t axis, const tn_tt_desc *desc)
 {
-    tni_tt_swap_job w;
-    tni_lay   lay;
     int64_t   size, more;
     double    norm = 0, eps;
     tn_tt    *tt = NULL;
     tn_status s;
     if (!from) return NULL;
-    memset(&w, 0, sizeof w);
-    memset(&lay, 0, sizeof lay);
+    tni_tt_swap_job w = TNI_ZERO;
+    tni_lay lay = TNI_ZERO;
     w.cut.gap = 1;
     if (axis < 0 || axis >= from->count - 1) {
         if (from->count < 2) tni_fail(from->ctx, TN_ERR_ARG, "tt_swap: the train has 1 axis, expected 2 or more");
@@ -515,13 +513,12 @@ static tn_tt *tni_fit_train(tni_fit *f, const tn_tt *from, int64_t label, const 
                             double *error)
 {
     tni_tt_round_job c;
-    tni_lay   lay;
     int64_t   size, more, k;
     double    norm = 0;
     size_t    unused;
     tn_tt    *tt = NULL;
     tn_status s;
-    memset(&lay, 0, sizeof lay);
+    tni_lay lay = TNI_ZERO;
     double *room = tni_tt_canonical(from, "tt_fit", label, &c, &norm, &size, &s);
     for (k = 0, f->most = 1; s == TN_OK && k <= from->count; k++) f->most = tni_max(f->most, tni_max(c.r[k], f->d.rank));
     /* With room to spare for every bare product of tni_fit_lay: the largest, of the SVD, is a few of these matrices. */

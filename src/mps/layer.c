@@ -40,14 +40,13 @@ static tn_status tni_mps_identity(tn_ctx *ctx, const tn_mps_desc *d, tn_tensor *
 tn_status tn_mps_init(tn_params *ps, const char *name, const tn_mps_desc *desc, tn_mps *layer)
 {
     const int64_t before = tn_params_count(ps);
-    tn_init       init;
     tn_status     s;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "mps: layer or desc is NULL");
     tn_mps_desc d = *desc;                                  /* which may be the layer's own */
     memset(layer, 0, sizeof *layer);
     if ((s = tni_mps_check(ps, name, &d)) != TN_OK) return s;
     layer->desc = d;
-    memset(&init, 0, sizeof init);
+    tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = d.std > 0 ? d.std : d.random ? 1 / sqrt((double)d.bond) : 0.01;
     int64_t shape[4] = {d.uniform ? 1 : d.sites, d.bond, d.dim, d.bond};

@@ -21,7 +21,6 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
 {
     const int64_t before = tn_params_count(ps);
     char          part[16];
-    tn_init       init;
     bool          whole = true;
     if (!layer || !desc) return tni_fail(tn_params_ctx(ps), TN_ERR_ARG, "tt_linear: layer or desc is NULL");
     tn_tt_linear_desc d = *desc;                            /* which may be the layer's own */
@@ -44,7 +43,7 @@ tn_status tn_tt_linear_init(tn_params *ps, const char *name, const tn_tt_linear_
     if (s == TN_OK) s = tni_layer_extents(ps, "tt_linear", name, "rank", d.rank, "rank", d.rank);
     if (s != TN_OK) return s;
     layer->desc = d;
-    memset(&init, 0, sizeof init);
+    tn_init init = TNI_ZERO;
     init.rule = TN_INIT_NORMAL;
     init.std = d.std > 0 ? d.std : 1 / sqrt((double)tni_tt_linear_size(&d, d.in));
     double variance = init.std * init.std / pow((double)d.rank, (double)(d.count - 1)); /* a sum over all bonds */

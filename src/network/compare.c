@@ -174,7 +174,6 @@ static tn_status tni_net_scaled(tn_ctx *ctx, double *x, int64_t exponent, const 
 static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form form, unsigned which, double v[3],
                                   int64_t exponent[2], const char *op)
 {
-    tni_net_pairing p;
     tn_status s = TN_OK;
     tn_net   *to[2];
     int64_t   orders = 1;
@@ -189,7 +188,7 @@ static tn_status tni_net_products(const tn_net *a, const tn_net *b, tn_net_form 
             return tni_fail(a->ctx, TN_ERR_ARG, "%s: the %d input legs have more than 40320 permutations: freeze some, or "
                             "use TN_NET_AS_GIVEN", op, a->legs);
     }
-    memset(&p, 0, sizeof p);
+    tni_net_pairing p = TNI_ZERO;
     p.op = op;
     size_t bytes = ((size_t)a->legs + (size_t)a->labels + (size_t)b->labels + 1) * sizeof *p.order;
     if (!(p.order = (int *)tni_alloc(a->ctx, bytes, op))) return TN_ERR_MEMORY;

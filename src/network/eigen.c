@@ -73,15 +73,12 @@ static tn_status tni_net_multiply(void *user, int64_t count, const double *x, do
 static tn_status tni_net_some_pairs(const tn_net *net, const tn_tensor *u, int64_t count, tn_tensor **values,
                                     tn_tensor **vectors)
 {
-    tn_ctx           *ctx = net->ctx;
-    tni_net_product   p;
-    tn_lanczos_desc   d;
-    tn_lanczos_result r;
-    tn_status         s = TN_OK;
+    tn_ctx   *ctx = net->ctx;
+    tn_status s = TN_OK;
     const tn_plan_desc limit = tni_net_plan_desc(ctx);
-    memset(&p, 0, sizeof p);
-    memset(&d, 0, sizeof d);
-    memset(&r, 0, sizeof r);
+    tni_net_product p = TNI_ZERO;
+    tn_lanczos_desc d = TNI_ZERO;
+    tn_lanczos_result r = TNI_ZERO;
     p.ctx = ctx;
     p.n = net->in[0].extent;
     d.top = count;
@@ -107,11 +104,9 @@ static tn_status tni_net_some_pairs(const tn_net *net, const tn_tensor *u, int64
 static tn_status tni_net_all_pairs(const tn_net *net, const tn_tensor *u, int64_t count, tn_tensor **values,
                                    tn_tensor **vectors)
 {
-    tn_eigh_desc   d;
-    tn_eigh_result r;
-    tn_tensor     *q = tni_net_interaction(net, u, "net_eigen");
-    memset(&d, 0, sizeof d);
-    memset(&r, 0, sizeof r);
+    tn_tensor *q = tni_net_interaction(net, u, "net_eigen");
+    tn_eigh_desc d = TNI_ZERO;
+    tn_eigh_result r = TNI_ZERO;
     d.order = TN_EIGH_MAGNITUDE;
     d.top = count;
     tn_status s = q ? tn_eigh(net->ctx, q, &d, &r) : tn_ctx_status(net->ctx);
@@ -267,14 +262,13 @@ static tn_status tni_net_search_all(const tn_net *net, tni_net_search *f)
 
 tn_status tn_net_top(const tn_net *net, int64_t k, tn_coefficients *out)
 {
-    tni_net_search f;
-    int64_t        total = 0;
-    tn_status      s;
+    int64_t   total = 0;
+    tn_status s;
     if (!out) return TN_ERR_ARG;
     memset(out, 0, sizeof *out);
     if (!net) return TN_ERR_ARG;
     if (k < 1) return tni_fail(net->ctx, TN_ERR_ARG, "net_top: k is %lld, expected 1 or more", (long long)k);
-    memset(&f, 0, sizeof f);
+    tni_net_search f = TNI_ZERO;
     if ((s = tni_net_divide(net, &f, &total)) != TN_OK) return s;
     if (!tni_heap_begin(net->ctx, &f.heap, TN_ORDER_MAGNITUDE, tni_min(k, total), "net_top")) return TN_ERR_MEMORY;
     f.numbers = tni_scratch_f64(net->ctx, f.range, f.rest, "net_top");

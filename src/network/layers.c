@@ -96,9 +96,8 @@ static tn_tensor *tni_net_heads(tn_ctx *ctx, tn_tensor *w, tn_tensor *b, int64_t
 static tn_tensor *tni_net_set(tn_ctx *ctx, const tn_attention *layer, int i, int64_t distance)
 {
     const tn_attention_desc *d = &layer->desc;
-    tn_rope_desc  rope;
-    tn_tensor    *w = tn_slice(layer->qk, 0, i, i + 1), *b = layer->qkb ? tn_slice(layer->qkb, 0, i, i + 1) : NULL;
-    memset(&rope, 0, sizeof rope);
+    tn_tensor *w = tn_slice(layer->qk, 0, i, i + 1), *b = layer->qkb ? tn_slice(layer->qkb, 0, i, i + 1) : NULL;
+    tn_rope_desc rope = TNI_ZERO;
     rope.base = d->rope_base;
     rope.scaling = d->rope_scaling;
     rope.first = i < layer->qk->shape[0] / 2 ? distance : 0;

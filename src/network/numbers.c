@@ -53,8 +53,7 @@ TNI_FN tn_plan *tni_net_plan(const tn_net *net, const tn_plan_desc *desc, const 
    searches find what many do. */
 TNI_FN tn_plan_desc tni_net_plan_desc(const tn_ctx *ctx)
 {
-    tn_plan_desc d;
-    memset(&d, 0, sizeof d);
+    tn_plan_desc d = TNI_ZERO;
     d.max_bytes = ctx->desc.max_bytes / 2;
     d.samples = 2;
     return d;

@@ -246,11 +246,10 @@ static tn_status tni_eigen_each(tni_eigen_product *product, const tn_cp *cp, con
 {
     tn_ctx         *ctx = cp->ctx;
     tni_lanczos_job job;
-    tn_lanczos_desc desc;
     double         *room;
     int64_t         n = cp->in[0], h = cp->terms;
     tn_status       s;
-    memset(&desc, 0, sizeof desc);
+    tn_lanczos_desc desc = TNI_ZERO;
     desc.top = count;
     if ((s = tni_lanczos_plan(ctx, &job, n, &desc)) != TN_OK) return s;
     int64_t work = tni_lanczos_work(&job);
@@ -370,13 +369,11 @@ static tn_status tni_eigen_together(tni_eigen_product *product, const tn_cp *cp,
 {
     tn_ctx         *ctx = cp->ctx;
     tni_lanczos_job job;
-    tn_lanczos_desc desc;
-    tni_eigen_batch b;
     int64_t         threads = tni_max(1, ctx->pool.threads);
     tn_status       s;
-    memset(&desc, 0, sizeof desc);
+    tn_lanczos_desc desc = TNI_ZERO;
     desc.top = count;
-    memset(&b, 0, sizeof b);
+    tni_eigen_batch b = TNI_ZERO;
     b.n = cp->in[0];
     b.h = cp->terms;
     if ((s = tni_lanczos_plan(ctx, &job, b.n, &desc)) != TN_OK) return s;
@@ -462,16 +459,15 @@ static void tni_eigen_say(tn_ctx *ctx, tn_status s, const char *op)
 static tn_status tni_eigen_solve(const tn_cp *cp, double *u, int64_t outputs, int64_t count, bool vectors, tn_eigenpairs *e,
                                  const char *op)
 {
-    tn_ctx       *ctx = cp->ctx;
-    tni_eigen_job j;
-    int64_t       threads = tni_min(ctx->pool.threads, tni_max(outputs, 1));
-    tn_status     s = TN_ERR_MEMORY;
+    tn_ctx   *ctx = cp->ctx;
+    int64_t   threads = tni_min(ctx->pool.threads, tni_max(outputs, 1));
+    tn_status s = TN_ERR_MEMORY;
     if (tni_eigen_is_large(cp->in[0], cp->terms, count)) {
         s = tni_eigen_lanczos(cp, u, outputs, count, tni_eigen_is_formed(cp->in[0], cp->terms), e);
         if (s != TN_ERR_CONVERGENCE) { tni_eigen_say(ctx, s, op); return s; }
         s = TN_ERR_MEMORY;
     }
-    memset(&j, 0, sizeof j);
+    tni_eigen_job j = TNI_ZERO;
     j.simd = ctx->desc.simd;
     j.pool = outputs > 1 ? &tni_alone : tni_ctx_pool(ctx);
     j.ops = tni_vector_ops_of(ctx->desc.simd, ctx->desc.dtype);

@@ -157,15 +157,14 @@ tn_cp *tn_cp_from_quadratic(tn_ctx *ctx, const tn_quadratic *m)
 /* To factors that can be trained: F_k as slice k of w, and the constant's column, if there is one, as b. */
 tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_mlp *layer)
 {
-    int64_t     before = tn_params_count(ps);
-    tn_ctx     *ctx = tn_params_ctx(ps);
-    tn_mlp_desc d;
-    tn_status   s;
+    int64_t   before = tn_params_count(ps);
+    tn_ctx   *ctx = tn_params_ctx(ps);
+    tn_status s;
     if (!layer || !cp) return tni_fail(ctx, TN_ERR_ARG, "mlp_from_cp: %s is NULL", layer ? "the operator" : "the layer");
     memset(layer, 0, sizeof *layer);
     if (!tni_cp_of_params(ps, cp, "mlp_from_cp")) return tn_ctx_status(ctx);
     int64_t n = cp->in[0] - cp->constant;
-    memset(&d, 0, sizeof d);
+    tn_mlp_desc d = TNI_ZERO;
     d.in = n;
     d.hidden = cp->terms;
     d.out = cp->out;
@@ -185,16 +184,15 @@ tn_status tn_mlp_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_ml
 
 tn_status tn_quadratic_from_cp(tn_params *ps, const char *name, const tn_cp *cp, tn_quadratic *layer)
 {
-    int64_t           before = tn_params_count(ps);
-    tn_ctx           *ctx = tn_params_ctx(ps);
-    tn_quadratic_desc d;
-    tn_tensor        *t;
+    int64_t    before = tn_params_count(ps);
+    tn_ctx    *ctx = tn_params_ctx(ps);
+    tn_tensor *t;
     if (!layer || !cp)
         return tni_fail(ctx, TN_ERR_ARG, "quadratic_from_cp: %s is NULL", layer ? "the operator" : "the layer");
     memset(layer, 0, sizeof *layer);
     if (!tni_cp_of_params(ps, cp, "quadratic_from_cp") || !tni_cp_is_bilinear(cp, "quadratic_from_cp"))
         return tn_ctx_status(ctx);
-    memset(&d, 0, sizeof d);
+    tn_quadratic_desc d = TNI_ZERO;
     d.in = cp->in[0] - cp->constant;
     d.out = cp->out;
     d.bias = cp->constant;

@@ -200,10 +200,9 @@ static tn_status tni_hosvd_by_qr(tni_hosvd *v)
 {
     tn_cp    *same = v->symmetric && v->cp->order > 1 ? tn_cp_symmetrise(v->cp) : NULL;
     const tn_cp *cp = same ? same : v->cp;
-    tni_terms t;
     tn_status s = TN_OK;
     int64_t   groups = cp->terms / tni_max(1, v->cp->terms);
-    memset(&t, 0, sizeof t);
+    tni_terms t = TNI_ZERO;
     if (!same && v->symmetric && v->cp->order > 1) return TN_ERR_MEMORY;
     for (int64_t at = 0; same && at < cp->terms && s == TN_OK; at += v->cp->terms) /* P/6 would be rounded: divide later */
         s = tni_put_copy(cp->ctx, tni_block_of(same->p, 0, cp->out, at, v->cp->terms), tni_view(v->cp->p));
@@ -351,7 +350,6 @@ static tn_status tni_cp_hosvd_run(tni_hosvd *v, const tn_cp_hosvd_desc *d, tn_cp
 tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd_result *out)
 {
     static const tn_cp_hosvd_desc usual = {0, 0, false, false, false};
-    tni_hosvd v;
     tn_status s;
     if (out) memset(out, 0, sizeof *out);
     if (!cp) return TN_ERR_ARG;
@@ -362,7 +360,7 @@ tn_status tn_cp_hosvd(const tn_cp *cp, const tn_cp_hosvd_desc *desc, tn_cp_hosvd
         return tni_fail(cp->ctx, TN_ERR_ARG, "hosvd: %s is %lld, expected 0 or more",
                         desc->rank_out < 0 ? "rank_out" : "rank_in", (long long)tni_min(desc->rank_out, desc->rank_in));
     if (!desc->unsymmetrised && !tni_cp_one_input(cp, "hosvd")) return TN_ERR_SHAPE;
-    memset(&v, 0, sizeof v);
+    tni_hosvd v = TNI_ZERO;
     v.cp = cp;
     v.symmetric = !desc->unsymmetrised;
     v.modes = v.symmetric ? 2 : 1 + cp->order;

@@ -133,11 +133,10 @@ static tn_status tni_quarter_root(tn_ctx *ctx, const tn_tensor *s, tn_tensor **r
     int64_t   n = s->shape[0];
     double   *l = tni_scratch_f64(ctx, n, n, "data_metric");
     tn_status status = l ? tni_reads_symmetric(s, l, "data_metric") : TN_ERR_MEMORY;
-    tn_eigh_desc desc;
     tni_free_f64(ctx, l, n, n);
     *root = NULL;
     if (status != TN_OK) return status;
-    memset(&desc, 0, sizeof desc);
+    tn_eigh_desc desc = TNI_ZERO;
     desc.symmetrise = true;                           /* of what is left, rounding errors */
     if ((status = tn_eigh(ctx, s, &desc, &e)) != TN_OK) return status;
     l = tni_alloc_f64(ctx, n, 1, "data_metric");

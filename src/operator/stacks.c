@@ -358,13 +358,12 @@ tn_status tn_cp_stack_inner(const tn_cp *const *a, const tn_cp *const *b, int la
                             tn_cp_stack_result *out)
 {
     static const tn_cp_stack_desc usual = {TN_CP_STACK_AUTO, 0, 0, false};
-    tni_stack t;
     int       side;
     bool      same = true;
     tn_status s;
     if (out) memset(out, 0, sizeof *out);
     if (!a || !b || !a[0]) return TN_ERR_ARG;
-    memset(&t, 0, sizeof t);
+    tni_stack t = TNI_ZERO;
     t.ctx = a[0]->ctx;
     t.layers = layers;
     if (!out) return tni_fail(t.ctx, TN_ERR_ARG, "stack_inner: out is NULL, expected a place for the result");

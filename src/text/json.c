@@ -647,13 +647,12 @@ static void tni_pretty_any(tni_pretty *p, const tn_tokenizer *z)
 
 tn_status tn_tokenizer_write(const tn_tokenizer *t, tn_sink sink)
 {
-    tni_pretty p;
     tni_writer w;
     tn_status  s = TN_ERR_MEMORY;
     if (!t) return TN_ERR_ARG;
     tn_ctx *ctx = t->owned.ctx;
     if (t->bytes) return tni_fail(ctx, TN_ERR_ARG, "tokenizer: it is the one of bytes, expected a vocabulary to write");
-    memset(&p, 0, sizeof p);
+    tni_pretty p = TNI_ZERO;
     tni_pretty_any(&p, t);                                   /* once to measure it */
     size_t bytes = p.t.length + 1;
     memset(&p, 0, sizeof p);
