@@ -11,6 +11,7 @@
 #undef TNI_BLOCK_MOST
 #undef TNI_CHECKPOINT_FORMAT
 #undef TNI_DIGITS
+#undef TNI_DIMS
 #undef TNI_ENTER
 #undef TNI_FLOCK
 #undef TNI_FORMAT_EDGE

@@ -226,8 +226,7 @@ static bool tni_bound_texts(const tni_bound *b, const tn_circuit_frozen *f, tni_
 {
     const int64_t V = b->V, best = e->best;
     tn_ctx    *ctx = b->ctx;
-    int64_t    shape[2] = {count, length};
-    tn_tensor *x = tn_tensor_from(ctx, 2, shape, TN_I32, id);
+    tn_tensor *x = tn_tensor_from(ctx, 2, TNI_DIMS(count, length), TN_I32, id);
     x = x ? tni_model_embedded(ctx, b->m, x, 0, NULL) : NULL;
     x = x ? tni_model_blocks(ctx, b->m, x, 1, NULL, NULL, NULL) : NULL;
     x = x ? tn_copy(ctx, tn_slice(x, 1, length - 1, length)) : NULL;
@@ -304,8 +303,7 @@ static bool tni_bound_one(tni_bound *b, tn_circuit_frozen *f, tni_bound_end *e, 
     tn_ctx    *ctx = b->ctx;
     tn_tensor *y = tn_slice(z->run1, 0, 0, c), *u = tn_slice(f->u, 1, 0, n);
     double    *o = NULL, *x = NULL, shift = 0;
-    int64_t    shape[3] = {1, c, n};
-    y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, shape), NULL, "") : NULL;
+    y = y ? tni_model_normed(ctx, b->m, &b->m->blocks[0].norm1, tn_reshape(y, 3, TNI_DIMS(1, c, n)), NULL, "") : NULL;
     bool       done = y && tni_bound_known(b, y, known) && tni_bound_mass(b, tn_slice(y, 1, last, c), known, mass);
     tn_tensor *in[3] = {tn_slice(z->pattern, 1, last, c), z->values, z->o};
     tn_tensor *out = done ? tn_einsum(ctx, "hts,shv,ohv->ho", 3, in) : NULL;

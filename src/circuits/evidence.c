@@ -155,8 +155,7 @@ tn_status tn_circuit_maximise(const tn_net *net, const tn_tensor *u, const tn_ci
     for (int64_t start = 0; start < d.starts && s == TN_OK; start++)
         out->agree += ends[start] >= out->value - 1e-6 * fabs(out->value);
     out->value *= t.sign;
-    int64_t shape[2] = {t.inputs, t.n};
-    if (s == TN_OK && !(out->x = tn_tensor_create(net->ctx, TN_REAL, 2, shape))) s = TN_ERR_MEMORY;
+    if (s == TN_OK && !(out->x = tn_tensor_create(net->ctx, TN_REAL, 2, TNI_DIMS(t.inputs, t.n)))) s = TN_ERR_MEMORY;
     if (s == TN_OK) s = tn_write(out->x, TN_F64, best, m);
     tni_free_f64(net->ctx, scratch, 1, 5 * m + d.starts);
     if (s != TN_OK) tn_circuit_maximum_destroy(out);

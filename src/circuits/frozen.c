@@ -60,8 +60,7 @@ static bool tni_frozen_bias(tn_ctx *ctx, const tn_norm *norm, tn_tensor *scale, 
 {
     *kept = NULL;
     if (!b && !(norm && norm->bias)) return true;
-    int64_t    shape[2] = {T, n};
-    tn_tensor *c = tn_full(ctx, 2, shape, 0);
+    tn_tensor *c = tn_full(ctx, 2, TNI_DIMS(T, n), 0);
     if (b) {
         tn_tensor *row = tni_frozen_out(ctx, norm, tn_reshape_2d(b, -1, 1));
         row = row ? tn_reshape_2d(row, 1, -1) : NULL;
@@ -213,7 +212,6 @@ static bool tni_frozen_sources(tn_circuit_frozen *f, tn_tensor *ids)
     tn_ctx    *ctx = f->ctx;
     tn_tensor *part[3];
     int64_t    s = 0;
-    int64_t    shape[2] = {T, n};
     part[s++] = tn_reshape_2d(tn_embedding_forward(ctx, &m->embed, ids), T, n);
     if (m->position) part[s++] = tn_slice(m->position, 0, 0, T);
     tn_tensor *x = m->position ? tn_add(ctx, part[0], part[1]) : part[0];
@@ -228,7 +226,7 @@ static bool tni_frozen_sources(tn_circuit_frozen *f, tn_tensor *ids)
     }
     for (int64_t i = 0; i < s; i++) part[i] = tni_frozen_with(ctx, part[i], 0);
     if (f->constant) {
-        x = tn_full(ctx, 2, shape, 0);
+        x = tn_full(ctx, 2, TNI_DIMS(T, n), 0);
         if (m->desc.embed_norm && m->embed_norm.bias) x = tn_add(ctx, x, m->embed_norm.bias);
         part[s++] = tni_frozen_with(ctx, x, 1);
     }

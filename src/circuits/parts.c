@@ -87,12 +87,11 @@ static bool tni_expand_qk(const tni_expansion *e, const tn_attention_desc *d, co
     rope.base = d->rope_base;
     rope.scaling = d->rope_scaling;
     rope.no_rotation = d->no_rope;
-    int64_t shape[4] = {1, e->f->tokens, 2 * sets * heads, d->d_qk};
     for (int j = 0; j < 2 * sets; j++) if (!tni_parts_make(e->ctx, &qk[j], y->count)) return false;
     for (int64_t i = 0; i < y->count; i++) {
         if (!y->at[i]) continue;
         tn_tensor *all = tn_affine(e->ctx, y->at[i], b->qk, NULL);
-        all = all ? tn_rope(e->ctx, tn_reshape(all, 4, shape), &rope) : NULL;
+        all = all ? tn_rope(e->ctx, tn_reshape(all, 4, TNI_DIMS(1, e->f->tokens, 2 * sets * heads, d->d_qk)), &rope) : NULL;
         for (int j = 0; j < 2 * sets; j++)
             if (!all || !(qk[j].at[i] = tn_slice(all, 2, j * heads, (j + 1) * heads))) return false;
     }

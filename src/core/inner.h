@@ -138,10 +138,14 @@ long syscall(long, ...);                /* which -std=c99 hides */
 #define TNI_PRINTF(text, first)
 #endif
 
-#ifdef __cplusplus                      /* initialises a struct with zeros */
+/* A struct of zeros; a shape that is written where it is passed. C++ has no compound literals, and C no empty braces. */
+#ifdef __cplusplus
+struct tni_dims { int64_t n[8]; };
 #define TNI_ZERO {}
+#define TNI_DIMS(...) tni_dims{{__VA_ARGS__}}.n
 #else
 #define TNI_ZERO {0}
+#define TNI_DIMS(...) (const int64_t[]){__VA_ARGS__}
 #endif
 
 static inline int64_t tni_min(int64_t a, int64_t b) { return a < b ? a : b; }

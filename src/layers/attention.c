@@ -219,8 +219,7 @@ static tn_tensor *tni_pattern_rows(tn_ctx *ctx, const tn_attend_desc *a, int64_t
     ones.kind = TN_ATTEND_SQUARED;
     ones.form = TN_ATTEND_FORM_QUADRATIC;
     ones.scale = 1;
-    int64_t    shape[4] = {1, T, 1, 1};
-    tn_tensor *one = tn_full(ctx, 4, shape, 1);
+    tn_tensor *one = tn_full(ctx, 4, TNI_DIMS(1, T, 1, 1), 1);
     tn_tensor *y = tn_attend(ctx, one, one, one, &ones);
     ones.row_scale = TN_ROW_SCALE_NONE;
     tn_tensor *n = y ? tn_attend(ctx, one, one, one, &ones) : NULL;

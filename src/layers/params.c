@@ -434,8 +434,7 @@ TNI_FN tn_tensor *tni_layer_param(tn_params *ps, const char *name, const char *p
 
 TNI_FN tn_tensor *tni_layer_matrix(tn_params *ps, const char *name, const char *part, int64_t n, int64_t m, tn_init init)
 {
-    int64_t shape[2] = {n, m};
-    return tni_layer_param(ps, name, part, 2, shape, init, true);
+    return tni_layer_param(ps, name, part, 2, TNI_DIMS(n, m), init, true);
 }
 
 /* A matrix whose rows belong to ids, one by one, is not a map from one space to another, so Muon does not update it. */

@@ -320,9 +320,8 @@ static tn_tensor *tni_tna_weights(tn_ctx *ctx, const tn_tn_attention *layer, tn_
 {
     const tn_tn_attention_desc *d = &layer->desc;
     const int64_t n = x->shape[1];
-    const int64_t empty[4] = {x->shape[0], 0, d->out, d->in};
     tn_tensor    *u, *w, *logs = NULL;
-    if (n == 0) return tn_full(ctx, 4, empty, 0);
+    if (n == 0) return tn_full(ctx, 4, TNI_DIMS(x->shape[0], 0, d->out, d->in), 0);
     if (!(u = tni_tna_features(ctx, layer, x))) return NULL;
     if (d->causal) {
         tn_tensor *l;

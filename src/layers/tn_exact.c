@@ -156,16 +156,16 @@ tn_status tn_tn_attention_from_permutations(tn_params *ps, const char *name, int
 /* Outputs z [2^n,n] of all strings, scaled to about one; cell j of string i is bit j of i. */
 static bool tni_rule_outputs(tn_ctx *ctx, const tn_tn_attention *layer, int64_t n, double *bits, double *z)
 {
-    const int64_t strings = (int64_t)1 << n, shape[3] = {strings, n, 2}, flat[2] = {strings, n};
+    const int64_t strings = (int64_t)1 << n;
     double        largest = 0;
     for (int64_t i = 0; i < strings; i++)
         for (int64_t j = 0; j < n; j++) {
             bits[2 * (i * n + j)] = !(i >> j & 1);
             bits[2 * (i * n + j) + 1] = (double)(i >> j & 1);
         }
-    tn_tensor *y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, shape, TN_F64, bits));
+    tn_tensor *y = tn_tn_attention_forward(ctx, layer, tn_tensor_from(ctx, 3, TNI_DIMS(strings, n, 2), TN_F64, bits));
     if (y && layer->desc.out == 2) y = tn_sub(ctx, tn_slice(y, 2, 1, 2), tn_slice(y, 2, 0, 1));
-    y = y ? tn_reshape(y, 2, flat) : NULL;
+    y = y ? tn_reshape(y, 2, TNI_DIMS(strings, n)) : NULL;
     if (!y || tn_read(y, TN_F64, z, strings * n) != TN_OK) return false;
     for (int64_t i = 0; i < strings * n; i++) {
         largest = fmax(largest, fabs(z[i]));

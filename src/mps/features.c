@@ -28,13 +28,12 @@ TNI_FN tn_status tni_local_check(tn_ctx *ctx, const char *op, const char *name, 
 static tn_tensor *tni_local_cosine(tn_ctx *ctx)
 {
     double  c[2 * TNI_LOCAL_TERMS], power = 1;
-    int64_t shape[2] = {TNI_LOCAL_TERMS, 2};
     for (int64_t k = 0; k < TNI_LOCAL_TERMS; k++) {         /* derivatives at pi/4 are all sqrt(1/2), up to the sign */
         c[2 * k] = (k % 4 == 1 || k % 4 == 2 ? -power : power) * 0.7071067811865476;
         c[2 * k + 1] = (k % 4 > 1 ? -power : power) * 0.7071067811865476;
         power *= 1.5707963267948966 / (double)(k + 1);
     }
-    return tn_tensor_from(ctx, 2, shape, TN_F64, c);
+    return tn_tensor_from(ctx, 2, TNI_DIMS(TNI_LOCAL_TERMS, 2), TN_F64, c);
 }
 
 static tn_tensor *tni_local_powers(tn_ctx *ctx, tn_tensor *x, int64_t n)

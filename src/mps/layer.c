@@ -193,8 +193,7 @@ tn_tensor *tn_mps_forward(tn_ctx *ctx, const tn_mps *m, tn_tensor *x, tn_tensor 
 static tn_tensor *tni_mps_unit(tn_ctx *ctx, tn_tensor *x, int64_t b, int64_t rows, tn_tensor **log)
 {
     tn_tensor *more;
-    int64_t shape[4] = {b, 1, rows, rows};
-    x = x ? tn_chain(ctx, tn_reshape(x, 4, shape), &more) : NULL;
+    x = x ? tn_chain(ctx, tn_reshape(x, 4, TNI_DIMS(b, 1, rows, rows)), &more) : NULL;
     if (x) *log = tn_add(ctx, *log, more);
     return x && *log ? x : NULL;
 }
@@ -231,10 +230,9 @@ tn_tensor *tn_mps_log_partition(tn_ctx *ctx, const tn_mps *m)
         l = tn_reshape_2d(l, bond, 1);
         r = tn_reshape_2d(r, bond, 1);
     }
-    int64_t    shape[3] = {m->desc.periodic ? bond * bond : 1, bond, bond};
     tn_tensor *e = m->desc.periodic || !l || !r ? l : tn_matmul(ctx, l, tn_transpose(l, 0, 1));
     if (!r) e = NULL;
-    e = e ? tn_reshape(e, 3, shape) : NULL;
+    e = e ? tn_reshape(e, 3, TNI_DIMS(m->desc.periodic ? bond * bond : 1, bond, bond)) : NULL;
     for (int64_t j = 0; e && j <= m->desc.sites; j++) {
         if (j == place && m->label) e = tni_mps_transfer(ctx, e, m->label, &log);
         if (e && j < m->desc.sites)

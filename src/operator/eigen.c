@@ -135,8 +135,7 @@ enum {
 
 static tn_tensor *tni_owned_f64(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2] = {n, m};
-    return tn_tensor_create(ctx, TN_F64, 2, shape);
+    return tn_tensor_create(ctx, TN_F64, 2, TNI_DIMS(n, m));
 }
 
 static tn_view tni_every_second(tn_view v)              /* columns 0, 2, 4 .. */

@@ -45,8 +45,7 @@ tn_cp *tn_cp_release(tn_ctx *ctx, uint64_t mark, tn_cp *keep)
 
 TNI_FN tn_tensor *tni_owned_2d(tn_ctx *ctx, int64_t n, int64_t m)
 {
-    int64_t shape[2] = {n, m};
-    return tn_tensor_create(ctx, TN_REAL, 2, shape);
+    return tn_tensor_create(ctx, TN_REAL, 2, TNI_DIMS(n, m));
 }
 
 /* An operator of zeros. */

@@ -208,10 +208,9 @@ tn_tensor *tn_cp_gram(const tn_cp *a, const tn_cp *b)
     tn_tensor *gram = NULL;
     double    *g;
     if (!tni_cp_comparable(a, b, "gram") || !(g = tni_cp_result(a, b, "gram"))) return NULL;
-    int64_t shape[2] = {a->out, b->out};
     int    *row = (int *)tni_array(a->ctx, tni_plus(a->out, b->out), sizeof *row, "gram");
     if (row && tni_cp_gram_host(a, b, false, g, row, row + a->out, "gram") == TN_OK)
-        gram = tni_owned_by_rows(a->ctx, 2, shape, g, 0, row, row + a->out, "gram");
+        gram = tni_owned_by_rows(a->ctx, 2, TNI_DIMS(a->out, b->out), g, 0, row, row + a->out, "gram");
     tni_free_f64(a->ctx, g, a->out, b->out);
     tni_free(a->ctx, row, sizeof *row * (size_t)(a->out + b->out));
     return gram;
@@ -222,7 +221,6 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
     tn_tensor *cosines = NULL;
     int       *row;                                          /* no part of a cosine */
     if (!tni_cp_comparable(a, b, "cosines")) return NULL;
-    int64_t shape[2] = {a->out, b->out};
     double *g = tni_cp_result(a, b, "cosines");
     double *na = tni_scratch_f64(a->ctx, a->out, 1, "cosines");
     double *nb = tni_scratch_f64(a->ctx, b->out, 1, "cosines");
@@ -234,7 +232,7 @@ tn_tensor *tn_cp_cosines(const tn_cp *a, const tn_cp *b)
     for (int64_t i = 0; i < a->out && s == TN_OK; i++)
         for (int64_t j = 0; j < b->out; j++)
             g[i * b->out + j] = na[i] > 0 && nb[j] > 0 ? g[i * b->out + j] / sqrt(na[i]) / sqrt(nb[j]) : (double)NAN;
-    if (s == TN_OK) cosines = tni_owned_from(a->ctx, 2, shape, g);
+    if (s == TN_OK) cosines = tni_owned_from(a->ctx, 2, TNI_DIMS(a->out, b->out), g);
     tni_free_f64(a->ctx, g, a->out, b->out);
     tni_free_f64(a->ctx, na, a->out, 1);
     tni_free_f64(a->ctx, nb, b->out, 1);

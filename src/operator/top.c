@@ -294,7 +294,6 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
     if (!tni_gaussian_takes(a, b, s)) return NULL;
     tn_ctx   *ctx = a->ctx;
     int64_t   n = a->in[0];
-    int64_t   shape[2] = {a->out, b->out};
     double   *m = tni_scratch_f64(ctx, n, n, "gaussian_moment");
     double   *g = tni_cp_result(a, b, "gaussian_moment");
     double   *means = tni_alloc_f64(ctx, 2, tni_plus(a->out, b->out), "gaussian_moment");
@@ -317,7 +316,7 @@ tn_tensor *tn_cp_gaussian_moment(const tn_cp *a, const tn_cp *b, const tn_tensor
         }
     if (status == TN_OK && !(most < HUGE_VAL))
         status = tni_fail(ctx, TN_ERR_NONFINITE, "gaussian_moment: a result is beyond the range of a double");
-    if (status == TN_OK) moment = tni_owned_scaled(ctx, 2, shape, g, 0, "gaussian_moment");
+    if (status == TN_OK) moment = tni_owned_scaled(ctx, 2, TNI_DIMS(a->out, b->out), g, 0, "gaussian_moment");
     tn_cp_destroy(as);
     tni_free_f64(ctx, m, n, n);
     tni_free_f64(ctx, g, a->out, b->out);
